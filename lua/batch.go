@@ -1,0 +1,147 @@
+package lua
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Batch sends many calls in one round trip for each node: a pipeline that knows
+// its scripts. Each call is atomic by itself; the batch is not. Calls run in
+// order, but those whose script was not loaded run again after the others, and
+// so do those that a failing node did not execute.
+//
+// A Batch is not safe for concurrent use. It can be filled and executed again.
+type Batch struct {
+	client Client
+	calls  []*Call
+}
+
+// NewBatch returns an empty batch on the client.
+func NewBatch(c Client) *Batch { return &Batch{client: c} }
+
+// Len is the number of calls that wait for Exec.
+func (b *Batch) Len() int { return len(b.calls) }
+
+// Future is the result of a call in a batch, once Exec has returned.
+type Future[T any] struct {
+	call   *Call
+	decode func(*Reply) T
+}
+
+// Queue appends a call to the batch. Generated functions call it.
+func Queue[T any](b *Batch, call *Call, decode func(*Reply) T) *Future[T] {
+	b.calls = append(b.calls, call)
+	return &Future[T]{call: call, decode: decode}
+}
+
+// Get returns what Run would have returned, or ErrNotRun before Exec.
+func (f *Future[T]) Get() (T, error) {
+	var none T
+	switch {
+	case f.call.err != nil:
+		return none, f.call.err
+	case !f.call.done:
+		return none, fmt.Errorf("%s: %w", f.call.script.Name, ErrNotRun)
+	}
+	return decodeCall(f.call, f.decode)
+}
+
+// Exec runs the calls and empties the batch. Each Future then has its result;
+// the error returned counts the calls that failed and wraps the first one's. An
+// empty batch costs nothing.
+func (b *Batch) Exec(ctx context.Context) error {
+	calls := b.calls
+	b.calls = nil
+	waiting := make([]*Call, 0, len(calls))
+	for _, c := range calls {
+		if c.err = c.check(ctx); c.err == nil {
+			waiting = append(waiting, c)
+		}
+	}
+	b.run(ctx, waiting)
+	failed, first := 0, error(nil)
+	for _, c := range calls {
+		if c.err == nil {
+			c.err = c.result(ctx, b.client)
+		}
+		if c.err != nil {
+			failed++
+			first = cmp.Or(first, c.err)
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d calls failed: %w", failed, len(calls), first)
+	}
+	return nil
+}
+
+// run sends until each call has a reply or may not be sent again.
+func (b *Batch) run(ctx context.Context, waiting []*Call) {
+	var p pause
+	for tries := 1; len(waiting) > 0; tries++ {
+		b.send(ctx, waiting)
+		again, cold := waiting[:0], true
+		for _, c := range waiting {
+			if c.settle(c.cmd.Err(), tries) {
+				again = append(again, c)
+				cold = cold && c.cold()
+			}
+		}
+		waiting = again
+		if len(waiting) > 0 && !p.pass(ctx, cold) {
+			return
+		}
+	}
+}
+
+// send makes one attempt for each call: warm ones in one pipeline, those whose
+// script is missing in a pipeline for each node that owns them.
+func (b *Batch) send(ctx context.Context, calls []*Call) {
+	warm := b.client.Pipeline()
+	missing := make(map[*redis.Client][]*Call)
+	for _, c := range calls {
+		if !c.cold() {
+			_ = warm.Process(ctx, c.prepare(ctx, false))
+			continue
+		}
+		node, err := owner(ctx, b.client, c.firstKey())
+		switch {
+		case err != nil:
+			c.prepare(ctx, false).SetErr(err)
+		case node == nil || c.noLoad:
+			_ = warm.Process(ctx, c.prepare(ctx, true))
+		default:
+			missing[node] = append(missing[node], c)
+		}
+	}
+	_, _ = warm.Exec(ctx) // each command keeps its own error
+	for node, calls := range missing {
+		loadAndSend(ctx, node, calls)
+	}
+}
+
+// reload is the number of calls after which a script is loaded again: a SCRIPT
+// FLUSH between two commands of a long pipeline costs that many calls at most.
+const reload = 64
+
+func loadAndSend(ctx context.Context, node *redis.Client, calls []*Call) {
+	pipe := node.Pipeline()
+	loads := make([]*redis.StringCmd, len(calls))
+	since := make(map[*Script]int)
+	var load *redis.StringCmd
+	for i, c := range calls {
+		if since[c.script]%reload == 0 {
+			load = pipe.ScriptLoad(ctx, *c.script.Source)
+		}
+		since[c.script]++
+		loads[i] = load
+		_ = pipe.Process(ctx, c.prepare(ctx, false))
+	}
+	_, _ = pipe.Exec(ctx) // each command keeps its own error
+	for i, c := range calls {
+		c.noLoad = isReply(loads[i].Err())
+	}
+}

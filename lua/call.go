@@ -1,0 +1,321 @@
+package lua
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Call is one call of a script while it is built and run. Generated code makes
+// it: keys in header order, EndKeys, arguments in header order. The methods
+// record the first mistake, and running the call reports it before any I/O. A
+// Call is used once.
+//
+// All that a small call needs lives in this one object, so that a call costs few
+// allocations.
+type Call struct {
+	script *Script
+	cmd    command
+	reply  Reply
+	err    error
+	argv   []any
+	keys   int
+	size   int
+
+	done    bool   // a reply came
+	unknown bool   // an attempt was sent whose outcome is unknown
+	noLoad  bool   // the server refuses SCRIPT LOAD
+	failure *Error // of the last attempt
+
+	inline [12]any
+	nums   [4]int64
+	used   int
+	text   [4]string
+	texts  int
+}
+
+// command is the go-redis command of one attempt. It must not be re-sent by
+// go-redis, which cannot know whether the script bears it.
+type command struct {
+	redis.Cmd
+	script *Script
+}
+
+// NoRetry keeps go-redis from sending the command a second time.
+func (c *command) NoRetry() bool { return true }
+
+// FullName is the name that tracing shows.
+func (c *command) FullName() string { return c.Name() + " " + c.script.Name }
+
+// counts are numbers of keys as arguments, ready so that a call need not make
+// them. Text, because a cluster client looks at it.
+var counts = [...]any{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"}
+
+func count(n int) any {
+	if n < len(counts) {
+		return counts[n]
+	}
+	return strconv.Itoa(n)
+}
+
+// NewCall starts a call with room for that many keys and arguments.
+func NewCall(s *Script, keys, args int) *Call {
+	c := &Call{script: s}
+	if n := 3 + keys + args; n <= len(c.inline) {
+		c.argv = c.inline[:3]
+	} else {
+		c.argv = make([]any, 3, n)
+	}
+	return c
+}
+
+func (c *Call) fail(err error) {
+	if c.err == nil {
+		c.err = fmt.Errorf("%s: %w", c.script.Name, err)
+	}
+}
+
+// Name checks a value that becomes part of a key by a template.
+func (c *Call) Name(param, value string) {
+	if err := CheckName(param, value); err != nil {
+		c.fail(err)
+	}
+}
+
+// Key appends one key.
+func (c *Call) Key(name, key string) {
+	if key == "" {
+		c.fail(fmt.Errorf("%w: key %s is empty", ErrBadName, name))
+	}
+	c.argv = append(c.argv, key)
+	c.keys++
+	c.size += len(key)
+}
+
+// Keys appends the variadic keys. A max of zero means no limit.
+func (c *Call) Keys(name string, keys []string, max int) {
+	if max > 0 && len(keys) > max {
+		c.fail(&SizeError{What: name, N: len(keys), Max: max, Unit: "keys"})
+		return
+	}
+	if len(keys) == 0 && c.keys == 0 {
+		c.fail(fmt.Errorf("%w: %s holds no key, and a script needs at least one", ErrBadName, name))
+	}
+	for _, k := range keys {
+		c.Key(name, k)
+	}
+}
+
+// EndKeys separates keys from arguments.
+func (c *Call) EndKeys() { c.argv[2] = count(c.keys) }
+
+// String appends a text argument; a nil v is an absent one. The first few are
+// kept inside the Call, so that neither they nor the Params need an allocation.
+func (c *Call) String(v *string) {
+	if v == nil {
+		c.None()
+		return
+	}
+	c.size += len(*v)
+	if c.texts < len(c.text) {
+		c.text[c.texts] = *v
+		c.argv = append(c.argv, &c.text[c.texts])
+		c.texts++
+		return
+	}
+	c.argv = append(c.argv, *v)
+}
+
+// StringAt appends a text argument by reference: v points into a slice of the
+// Params, which must stay in place until the call is over.
+func (c *Call) StringAt(v *string) {
+	if v == nil {
+		c.None()
+		return
+	}
+	c.argv = append(c.argv, v)
+	c.size += len(*v)
+}
+
+// Bytes appends a binary argument; a nil v is an absent one.
+func (c *Call) Bytes(v *[]byte) {
+	if v == nil {
+		c.None()
+		return
+	}
+	c.argv = append(c.argv, *v)
+	c.size += len(*v)
+}
+
+// raw lets go-redis read a []byte through a pointer, without a copy of the
+// slice header for each one.
+type raw []byte
+
+// MarshalBinary returns the bytes themselves.
+func (r *raw) MarshalBinary() ([]byte, error) { return *r, nil }
+
+// BytesAt appends a binary argument by reference, as StringAt does.
+func (c *Call) BytesAt(v *[]byte) {
+	if v == nil {
+		c.None()
+		return
+	}
+	c.argv = append(c.argv, (*raw)(v))
+	c.size += len(*v)
+}
+
+// Bool appends 1 or 0.
+func (c *Call) Bool(v bool) {
+	if v {
+		c.argv = append(c.argv, "1")
+	} else {
+		c.argv = append(c.argv, "0")
+	}
+}
+
+// Int appends an integer between min and max.
+func (c *Call) Int(name string, v, min, max int64) {
+	if v < min || v > max {
+		c.fail(&RangeError{Field: name, Value: strconv.FormatInt(v, 10), Min: bound(min), Max: bound(max)})
+	}
+	c.int(v)
+}
+
+// IntAt appends an integer by reference, as StringAt does.
+func (c *Call) IntAt(v *int64) { c.argv = append(c.argv, v) }
+
+func (c *Call) int(v int64) {
+	if c.used < len(c.nums) {
+		c.nums[c.used] = v
+		c.argv = append(c.argv, &c.nums[c.used])
+		c.used++
+		return
+	}
+	c.argv = append(c.argv, v)
+}
+
+func bound(n int64) string {
+	if n == math.MinInt64 || n == math.MaxInt64 {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// Uint appends an unsigned integer between min and max.
+func (c *Call) Uint(name string, v, min, max uint64) {
+	if v < min || v > max {
+		e := &RangeError{Field: name, Value: strconv.FormatUint(v, 10), Min: strconv.FormatUint(min, 10)}
+		if max != math.MaxUint64 {
+			e.Max = strconv.FormatUint(max, 10)
+		}
+		c.fail(e)
+	}
+	c.argv = append(c.argv, v)
+}
+
+// Float appends the shortest text that reads back as v.
+func (c *Call) Float(v float64) {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		c.fail(&RangeError{Field: "float", Value: strconv.FormatFloat(v, 'g', -1, 64)})
+	}
+	c.argv = append(c.argv, strconv.FormatFloat(v, 'g', -1, 64))
+}
+
+// Milliseconds appends a duration in whole milliseconds; min and max are in
+// milliseconds. A positive duration under one millisecond is out of range: it
+// would become zero, which often means something else.
+func (c *Call) Milliseconds(name string, v time.Duration, min, max int64) {
+	c.duration(name, v, time.Millisecond, min, max)
+}
+
+// Seconds appends a duration in whole seconds; min and max are in seconds.
+func (c *Call) Seconds(name string, v time.Duration, min, max int64) {
+	c.duration(name, v, time.Second, min, max)
+}
+
+func (c *Call) duration(name string, v, unit time.Duration, min, max int64) {
+	n := int64(v / unit)
+	if n < min || n > max || (n == 0 && v != 0) {
+		e := &RangeError{Field: name, Value: v.String()}
+		if min != math.MinInt64 {
+			e.Min = (time.Duration(min) * unit).String()
+		} else if n == 0 {
+			e.Min = unit.String()
+		}
+		if max != math.MaxInt64 {
+			e.Max = (time.Duration(max) * unit).String()
+		}
+		c.fail(e)
+	}
+	c.int(n)
+}
+
+// TimeMilli appends a time in Unix milliseconds.
+func (c *Call) TimeMilli(name string, v time.Time) { c.time(name, v, v.UnixMilli()) }
+
+// TimeSec appends a time in Unix seconds.
+func (c *Call) TimeSec(name string, v time.Time) { c.time(name, v, v.Unix()) }
+
+func (c *Call) time(name string, v time.Time, wire int64) {
+	if v.IsZero() {
+		c.fail(&RangeError{Field: name, Value: "the zero time"})
+	}
+	c.int(wire)
+}
+
+// None appends the empty text that stands for an absent optional argument.
+func (c *Call) None() { c.argv = append(c.argv, "") }
+
+// Group announces n elements of stride arguments each.
+func (c *Call) Group(name string, n, max, stride int) {
+	if max > 0 && n > max {
+		c.fail(&SizeError{What: name, N: n, Max: max, Unit: "items"})
+		return
+	}
+	if need := len(c.argv) + n*stride; need > cap(c.argv) {
+		grown := make([]any, len(c.argv), need)
+		copy(grown, c.argv)
+		c.argv = grown
+	}
+}
+
+// check reports what is wrong with the call, before anything is sent.
+func (c *Call) check(ctx context.Context) error {
+	if c.err != nil {
+		return c.err
+	}
+	if err := ctx.Err(); err != nil {
+		return &Error{Script: c.script.Name, Outcome: ErrNotExecuted, Err: err}
+	}
+	if max := c.script.maxBytes(); c.size > max {
+		return fmt.Errorf("%s: %w", c.script.Name, &SizeError{What: "keys and arguments", N: c.size, Max: max, Unit: "bytes"})
+	}
+	if err := checkSlot(c.argv[3 : 3+c.keys]); err != nil {
+		return fmt.Errorf("%s: %w", c.script.Name, err)
+	}
+	return nil
+}
+
+// firstKey decides the node in a cluster.
+func (c *Call) firstKey() string {
+	if c.keys == 0 {
+		return ""
+	}
+	return c.argv[3].(string)
+}
+
+// prepare makes a fresh command for the next attempt.
+func (c *Call) prepare(ctx context.Context, eval bool) *command {
+	c.argv[0] = c.script.verb(eval)
+	if eval {
+		c.argv[1] = c.script.Source
+	} else {
+		c.argv[1] = &c.script.SHA
+	}
+	c.cmd = command{Cmd: *redis.NewCmd(ctx, c.argv...), script: c.script}
+	return &c.cmd
+}

@@ -1,0 +1,163 @@
+package lua
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// The four ways in which a call can fail, for errors.Is. An *Error matches
+// exactly one of them.
+var (
+	// ErrNotExecuted says that the script did not run: nothing changed.
+	ErrNotExecuted = errors.New("not executed")
+	// ErrOutcomeUnknown says that the script was sent and no reply came: it ran
+	// once or not at all.
+	ErrOutcomeUnknown = errors.New("outcome unknown")
+	// ErrExecutedInPart says that the script stopped at an error in the middle.
+	// What it had written by then stays: Redis does not roll back. The contract
+	// in the script's header says what that can be.
+	ErrExecutedInPart = errors.New("executed in part")
+	// ErrRefused says that the script itself answered with a declared error.
+	ErrRefused = errors.New("refused")
+)
+
+// Errors found before any I/O, or in a reply.
+var (
+	// ErrTooLarge says that a call holds more items or bytes than its script
+	// takes. It comes as a *SizeError.
+	ErrTooLarge = errors.New("too large")
+	// ErrOutOfRange says that an argument breaks its declared bounds. It comes
+	// as a *RangeError.
+	ErrOutOfRange = errors.New("out of range")
+	// ErrBadName says that a name cannot be part of a key.
+	ErrBadName = errors.New("bad name")
+	// ErrCrossSlot says that the keys of a call live in different slots.
+	ErrCrossSlot = errors.New("keys in different cluster slots")
+	// ErrBadReply says that a reply has another form than the header declares:
+	// the generated code and the script on the server do not belong together.
+	ErrBadReply = errors.New("bad reply")
+	// ErrWrongType says that a key holds another Redis type than the script
+	// works on. It comes with the key and both types.
+	ErrWrongType = errors.New("wrong type")
+	// ErrNotRun is the result of a Future whose batch was not executed yet.
+	ErrNotRun = errors.New("batch not executed yet")
+)
+
+// Error is the failure of one call.
+type Error struct {
+	// Script is the script's name.
+	Script string
+	// Outcome is one of ErrNotExecuted, ErrOutcomeUnknown, ErrExecutedInPart
+	// and ErrRefused.
+	Outcome error
+	// Code is the first word of the server's error, such as WRONGTYPE; empty
+	// when the server said nothing.
+	Code string
+	// Line is the script's line that failed; 0 when unknown.
+	Line int
+	// Tries is how often the call was sent.
+	Tries int
+	// Detail says more where more is known: for WRONGTYPE the key and both
+	// types.
+	Detail string
+	// Err is the error as go-redis returned it.
+	Err error
+
+	transient bool
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Script)
+	if e.Line > 0 {
+		fmt.Fprintf(&b, ":%d", e.Line)
+	}
+	fmt.Fprintf(&b, ": %v", e.Outcome)
+	if e.Tries > 1 {
+		fmt.Fprintf(&b, " after %d tries", e.Tries)
+	}
+	if e.Detail != "" {
+		fmt.Fprintf(&b, ": %s", e.Detail)
+	}
+	fmt.Fprintf(&b, ": %v", e.Err)
+	return b.String()
+}
+
+// Unwrap makes the outcome and the cause visible to errors.Is and errors.As.
+func (e *Error) Unwrap() []error { return []error{e.Outcome, e.Err} }
+
+// Is matches the error codes that a script declares, and ErrWrongType.
+func (e *Error) Is(target error) bool {
+	if target == ErrWrongType {
+		return e.Code == "WRONGTYPE"
+	}
+	code, ok := target.(*Code)
+	return ok && e.Outcome == ErrRefused && code.Name == e.Code && code.Script == e.Script
+}
+
+// Code is an error that a script declares with @error. Generated code holds one
+// variable for each; a refused call matches it with errors.Is.
+type Code struct {
+	Script, Name, Text string
+}
+
+func (c *Code) Error() string { return c.Script + ": " + c.Name + ": " + c.Text }
+
+// SizeError says which part of a call is too large. It matches ErrTooLarge.
+type SizeError struct {
+	What   string
+	N, Max int
+	Unit   string
+}
+
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("%v: %s: %d %s, at most %d in one call", ErrTooLarge, e.What, e.N, e.Unit, e.Max)
+}
+
+// Is matches ErrTooLarge.
+func (e *SizeError) Is(target error) bool { return target == ErrTooLarge }
+
+// RangeError says which argument breaks which bound. It matches ErrOutOfRange.
+type RangeError struct {
+	Field, Value string
+	// Min and Max are the bounds; empty where there is none.
+	Min, Max string
+}
+
+func (e *RangeError) Error() string {
+	s := fmt.Sprintf("%s: %s is out of range", e.Field, e.Value)
+	if e.Min != "" {
+		s += ", at least " + e.Min
+	}
+	if e.Max != "" {
+		s += ", at most " + e.Max
+	}
+	return s
+}
+
+// Is matches ErrOutOfRange.
+func (e *RangeError) Is(target error) bool { return target == ErrOutOfRange }
+
+// maxName bounds a name that becomes part of a key.
+const maxName = 128
+
+// CheckName reports whether value can be part of a key: 1 to 128 bytes, no
+// braces (they would move the key to another cluster slot), no control
+// characters. The error wraps ErrBadName and states the rule.
+func CheckName(param, value string) error {
+	switch {
+	case value == "":
+		return fmt.Errorf("%w: %s is empty", ErrBadName, param)
+	case len(value) > maxName:
+		return fmt.Errorf("%w: %s has %d bytes, at most %d", ErrBadName, param, len(value), maxName)
+	}
+	for i := 0; i < len(value); i++ {
+		if b := value[i]; b == '{' || b == '}' {
+			return fmt.Errorf("%w: %s %q holds a brace, and braces choose the cluster slot", ErrBadName, param, value)
+		} else if b < 0x20 || b == 0x7f {
+			return fmt.Errorf("%w: %s %q holds a control character", ErrBadName, param, value)
+		}
+	}
+	return nil
+}

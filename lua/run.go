@@ -1,0 +1,163 @@
+package lua
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// patience bounds the repeats of a call whose context has no deadline.
+const patience = 10 * time.Second
+
+// Run sends the call and decodes its reply. Generated functions call it; see
+// the package comment for what it repeats, and Error for what it returns.
+func Run[T any](ctx context.Context, c Client, call *Call, decode func(*Reply) T) (T, error) {
+	if err := call.run(ctx, c); err != nil {
+		var none T
+		return none, err
+	}
+	return decodeCall(call, decode)
+}
+
+func decodeCall[T any](call *Call, decode func(*Reply) T) (T, error) {
+	call.reply = Reply{script: call.script.Name, value: call.cmd.Val()}
+	out := decode(&call.reply)
+	if err := call.reply.err; err != nil {
+		var none T
+		return none, err
+	}
+	return out, nil
+}
+
+func (c *Call) run(ctx context.Context, client Client) error {
+	if err := c.check(ctx); err != nil {
+		return err
+	}
+	if c.settle(client.Process(ctx, c.prepare(ctx, false)), 1) {
+		c.repeat(ctx, client)
+	}
+	return c.result(ctx, client)
+}
+
+// settle records how an attempt ended and reports whether another may follow.
+func (c *Call) settle(err error, tries int) (again bool) {
+	if err == nil || err == redis.Nil { // a nil reply is a reply
+		c.done = true
+		return false
+	}
+	e := classify(c.script, err)
+	e.Tries = tries
+	c.failure = e
+	if e.Outcome == ErrOutcomeUnknown {
+		c.unknown = true
+		return c.script.Retry == RetrySafe
+	}
+	return e.Outcome == ErrNotExecuted && e.transient
+}
+
+// cold reports whether the last attempt failed because the server does not know
+// the script.
+func (c *Call) cold() bool { return c.failure != nil && c.failure.Code == "NOSCRIPT" }
+
+func (c *Call) repeat(ctx context.Context, client Client) {
+	var p pause
+	for tries := 2; p.pass(ctx, c.cold()); tries++ {
+		var err error
+		if c.cold() {
+			err = c.loadAndRun(ctx, client)
+		} else {
+			err = client.Process(ctx, c.prepare(ctx, false))
+		}
+		if !c.settle(err, tries) {
+			return
+		}
+	}
+}
+
+// result makes the error that the caller sees, nil after a reply. An attempt
+// whose outcome is unknown stays unknown, whatever the attempts after it met.
+func (c *Call) result(ctx context.Context, client Client) error {
+	if c.done {
+		return nil
+	}
+	e := c.failure
+	if c.unknown && e.Outcome == ErrNotExecuted {
+		e.Outcome = ErrOutcomeUnknown
+	}
+	if err := ctx.Err(); err != nil && !errors.Is(e.Err, err) {
+		e.Err = fmt.Errorf("%w: %w", err, e.Err)
+	}
+	if e.Code == "WRONGTYPE" {
+		e.Detail = c.findWrongType(ctx, client)
+	}
+	return e
+}
+
+// pause spaces the attempts of one call or batch.
+type pause struct {
+	start time.Time
+	wait  time.Duration
+}
+
+const (
+	firstWait = time.Millisecond
+	lastWait  = 250 * time.Millisecond
+)
+
+// pass waits before the next attempt, with jitter and twice as long each time.
+// It reports false when ctx ends first or the patience is used up. A missing
+// script needs no wait, only a limit.
+func (p *pause) pass(ctx context.Context, cold bool) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	if p.start.IsZero() {
+		p.start, p.wait = time.Now(), firstWait
+	}
+	wait := p.wait/2 + rand.N(p.wait)
+	if cold {
+		wait = 0
+	} else {
+		p.wait = min(2*p.wait, lastWait)
+	}
+	if _, bounded := ctx.Deadline(); !bounded && time.Since(p.start)+wait > patience {
+		return false
+	}
+	return sleep(ctx, wait)
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d == 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// findWrongType names the key that holds another type than the header declares.
+// It reads after the fact, so it can find nothing; then it says nothing.
+func (c *Call) findWrongType(ctx context.Context, client Client) string {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for i := range c.keys {
+		want, key := c.script.key(i), c.argv[3+i].(string)
+		if want.Type == "" {
+			continue
+		}
+		got, err := client.Type(ctx, key).Result()
+		if err == nil && got != "none" && got != want.Type {
+			return fmt.Sprintf("key %q (%s) holds a %s, not a %s", key, want.Name, got, want.Type)
+		}
+	}
+	return ""
+}

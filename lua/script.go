@@ -1,0 +1,110 @@
+// Package lua is the runtime under every function that luagen generates: it
+// sends a script by its digest, loads it where the server has lost it, repeats
+// it only where a repeat cannot do harm, and decodes the reply strictly.
+//
+// # What a call does
+//
+// A generated function builds a [Call] (keys first, then arguments), and [Run]
+// sends it as EVALSHA in one round trip. go-redis on its own re-sends a command
+// whose reply was lost, up to four executions in all; a Call forbids that
+// (NoRetry) and decides by itself, from what is known about the failure:
+//
+//   - not executed ([ErrNotExecuted]): the connection was never made, or the
+//     server refused before the first line (LOADING, TRYAGAIN, READONLY,
+//     NOSCRIPT, ...). What passes by itself is repeated for every script, with
+//     backoff, until ctx ends; a ctx without a deadline counts as ten seconds.
+//   - unknown ([ErrOutcomeUnknown]): sent, and no reply. Repeated only for a
+//     script declared "@retry safe".
+//   - executed in part ([ErrExecutedInPart]): a Lua error, a wrong type, a
+//     command that the user may not call. Never repeated.
+//   - refused ([ErrRefused]): the script itself answered with an error it
+//     declares; match it with errors.Is against the generated variable.
+//
+// # What is checked before any I/O
+//
+// Names, bounds, the number of items and bytes in one call, and that all keys
+// hash to one Redis Cluster slot: on a single server too, so that a mistake
+// that only a cluster would refuse shows at the desk.
+package lua
+
+import "github.com/redis/go-redis/v9"
+
+// Client is any go-redis client: Client, ClusterClient, Ring, the Sentinel
+// failover client, or an AutoPipeliner on one of them. A redis.Pipeliner is
+// not one: its EVALSHA cannot recover from NOSCRIPT. Use [Batch].
+type Client = redis.UniversalClient
+
+// Retry says whether a script may run again when the outcome of the first run
+// is unknown.
+type Retry uint8
+
+const (
+	// RetryNever reports ErrOutcomeUnknown instead of a second run.
+	RetryNever Retry = iota
+	// RetrySafe allows a second run: it has no further effect.
+	RetrySafe
+)
+
+// Key describes one declared key of a script.
+type Key struct {
+	// Name is the key's name in the header, not the key itself.
+	Name string
+	// Type is the Redis type, as TYPE prints it; "" when none is declared.
+	Type string
+	// Variadic marks a last entry that stands for any number of keys.
+	Variadic bool
+}
+
+// Script is one Lua file. Generated code declares it; the value never changes.
+type Script struct {
+	// Name is the stem of the file: lock_release.
+	Name string
+	// SHA is the SHA-1 of the file, 40 hex digits. It is a constant of the
+	// generated code: nothing is hashed when a program starts.
+	SHA string
+	// Source points to the embedded text.
+	Source *string
+	// Retry is the declared retry class.
+	Retry Retry
+	// ReadOnly scripts go out as EVALSHA_RO and may be served by a replica.
+	ReadOnly bool
+	// MaxBytes limits keys and arguments of one call. Zero means 1 MiB.
+	MaxBytes int
+	// Keys are the declared keys, in order.
+	Keys []Key
+}
+
+// defaultMaxBytes keeps one script call under about 5 ms of server time.
+const defaultMaxBytes = 1 << 20
+
+func (s *Script) maxBytes() int {
+	if s.MaxBytes > 0 {
+		return s.MaxBytes
+	}
+	return defaultMaxBytes
+}
+
+// verb is the command that runs the script by digest or, when eval is true, by
+// text.
+func (s *Script) verb(eval bool) any {
+	switch {
+	case eval && s.ReadOnly:
+		return "eval_ro"
+	case eval:
+		return "eval"
+	case s.ReadOnly:
+		return "evalsha_ro"
+	}
+	return "evalsha"
+}
+
+// key is the declaration of the i-th key of a call.
+func (s *Script) key(i int) Key {
+	if i < len(s.Keys) {
+		return s.Keys[i]
+	}
+	if n := len(s.Keys); n > 0 && s.Keys[n-1].Variadic {
+		return s.Keys[n-1]
+	}
+	return Key{}
+}

@@ -1,0 +1,52 @@
+package lua
+
+import (
+	"fmt"
+	"strings"
+)
+
+// checkSlot refuses keys that a Redis Cluster would not accept in one script.
+// Keys made from one hash tag, the normal case, are compared as text only.
+func checkSlot(keys []any) error {
+	if len(keys) < 2 {
+		return nil
+	}
+	first := keys[0].(string)
+	tag := hashTag(first)
+	for _, k := range keys[1:] {
+		other := k.(string)
+		if t := hashTag(other); t != tag && slot(t) != slot(tag) {
+			return fmt.Errorf("%w: %q and %q; give them one {tag}", ErrCrossSlot, first, other)
+		}
+	}
+	return nil
+}
+
+// hashTag is the part of a key that Redis Cluster hashes: what stands between
+// the first { and the next }, when that is not empty, else the whole key.
+func hashTag(key string) string {
+	if open := strings.IndexByte(key, '{'); open >= 0 {
+		if n := strings.IndexByte(key[open+1:], '}'); n > 0 {
+			return key[open+1 : open+1+n]
+		}
+	}
+	return key
+}
+
+// slot is CRC16 (XMODEM: polynomial 0x1021, start 0) modulo 16384, from the
+// Redis Cluster specification. It runs only when two tags differ, so it does
+// without a table.
+func slot(tag string) uint16 {
+	var crc uint16
+	for i := 0; i < len(tag); i++ {
+		crc ^= uint16(tag[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return crc % 16384
+}
