@@ -1,0 +1,98 @@
+// Package keys makes the name of every key and channel. Nothing else in the
+// module, no script included, puts a key together.
+//
+// The library makes the only braces: what stands between them is the name that
+// the user gave, so all keys of one thing share a slot of a Redis Cluster. A
+// prefix comes before everything.
+//
+//	{queue}:r   list    ready jobs, entries enqueued_at_ms:id, oldest at the head
+//	{queue}:s   zset    scheduled jobs, id scored by due time in ms
+//	{queue}:b   hash    id to body, of every job that is not finished
+//	{queue}:l   zset    leased jobs, id scored by the end of the lease in ms
+//	{queue}:n   hash    id to the number of failed deliveries
+//	{queue}:d   zset    dead jobs, id scored by the time of death in ms
+//	{queue}:i:* string  result of one push, kept for a repeat; expires
+//
+//	lock:{name} hash    o owner, f fence, e end of the lease in ms, m note,
+//	                    r owner that released last; expires
+//
+//	rpc:{bus}:nodes     zset    node scored by the end of its lease in ms; expires
+//	rpc:{bus}:m:*       zset    per method: node scored by calls in flight; expires
+//	rpc:{bus}:r:*       hash    one request: s state, n node, a attempt, c channel
+//	                            of the caller, f frame of the reply; expires
+//
+// The keys of a queue do not expire: they hold work that is not done. Each is
+// gone when its last job is.
+package keys
+
+import "github.com/luatomic/luatomic/lua"
+
+// Queue names the keys of one queue.
+type Queue struct {
+	Ready, Scheduled, Bodies, Leases, Failures, Dead string
+
+	receipt string
+}
+
+// NewQueue names the keys of the queue, or says why the name cannot be one.
+func NewQueue(prefix, name string) (Queue, error) {
+	if err := check("queue name", prefix, name); err != nil {
+		return Queue{}, err
+	}
+	tag := prefix + "{" + name + "}:"
+	return Queue{
+		Ready: tag + "r", Scheduled: tag + "s", Bodies: tag + "b",
+		Leases: tag + "l", Failures: tag + "n", Dead: tag + "d",
+		receipt: tag + "i:",
+	}, nil
+}
+
+// Receipt names the key that keeps the result of the push with that token.
+func (q *Queue) Receipt(token string) string { return q.receipt + token }
+
+// Lock names the key of a lock.
+func Lock(prefix, name string) (string, error) {
+	if err := check("lock name", prefix, name); err != nil {
+		return "", err
+	}
+	return prefix + "lock:{" + name + "}", nil
+}
+
+// Bus names the keys and channels of one bus.
+type Bus struct {
+	Nodes string
+	// Outbox is the prefix of the channels that nodes listen on.
+	Outbox string
+
+	method, record, inbox string
+}
+
+// NewBus names the keys and channels of the bus.
+func NewBus(prefix, name string) (Bus, error) {
+	if err := check("bus name", prefix, name); err != nil {
+		return Bus{}, err
+	}
+	tag := prefix + "rpc:{" + name + "}:"
+	return Bus{
+		Nodes: tag + "nodes", Outbox: tag + "n:",
+		method: tag + "m:", record: tag + "r:", inbox: tag + "c:",
+	}, nil
+}
+
+// Method names the key that holds the nodes of a method.
+func (b *Bus) Method(name string) string { return b.method + name }
+
+// Record names the key of one request.
+func (b *Bus) Record(id string) string { return b.record + id }
+
+// Inbox names the channel that a caller listens on.
+func (b *Bus) Inbox(caller string) string { return b.inbox + caller }
+
+func check(param, prefix, name string) error {
+	if prefix != "" {
+		if err := lua.CheckName("prefix", prefix); err != nil {
+			return err
+		}
+	}
+	return lua.CheckName(param, name)
+}

@@ -1,0 +1,47 @@
+--- QueueAck finishes leased jobs and removes them.
+---
+--- For each job one verdict, in order: acked; lost, when the lease has ended and
+--- the job went to somebody else or back to the queue; gone, when the queue does
+--- not know the job any more, because it was finished before.
+---
+---@contract dup-only  an error half-way can leave a job to be delivered again, never lose one
+---@retry    safe  a job already acked is gone
+---@key      leases    zset  id, scored by the end of its lease in ms
+---@key      bodies    hash  id to body
+---@key      failures  hash  id to the number of its failed deliveries
+---@args     job  (id string, fence int)  max=1000  fence: the lease's end in ms, as take returned it
+---@reply    int[]  0 lost, 1 acked, 2 gone
+---@cost     O(log n) for each job, n being the number of leases
+
+local leases, bodies, failures = KEYS[1], KEYS[2], KEYS[3]
+
+redis.call('HLEN', bodies)
+redis.call('HLEN', failures)
+
+local ids, fences, n = {}, {}, 0
+for i = 1, #ARGV, 2 do
+  local id, fence = ARGV[i], tonumber(ARGV[i + 1])
+  n = n + 1
+  ids[n], fences[n] = id, fence
+end
+
+local scores = redis.call('ZMSCORE', leases, unpack(ids, 1, n))
+local verdicts, done = {}, {}
+for i, id in ipairs(ids) do
+  if scores[i] and tonumber(scores[i]) == fences[i] then
+    verdicts[i] = 1
+    done[#done + 1] = id
+  elseif redis.call('HEXISTS', bodies, id) == 1 then
+    verdicts[i] = 0
+  else
+    verdicts[i] = 2
+  end
+end
+
+-- The lease goes last: a job without a body is dropped by the next take.
+if #done > 0 then
+  redis.call('HDEL', bodies, unpack(done, 1, #done))
+  redis.call('HDEL', failures, unpack(done, 1, #done))
+  redis.call('ZREM', leases, unpack(done, 1, #done))
+end
+return verdicts

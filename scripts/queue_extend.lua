@@ -1,0 +1,40 @@
+--- QueueExtend gives leased jobs more time: their leases end that long from now.
+---
+--- The new end is their new fence. A repeat cannot tell its own new fence from
+--- another worker's, so a call without a reply is not sent again: the lease then
+--- ends at the old time or the new one.
+---
+---@contract all-or-nothing  the one write comes last
+---@retry    never  the fence changes
+---@key      leases  zset  id, scored by the end of its lease in ms
+---@arg      lease   ms  min=1  the time from now
+---@args     job  (id string, fence int)  max=500  fence: the lease's end in ms, as take or the last extend returned it
+---@reply    (deadline time.ms, verdicts int[])  verdicts: 0 lost, 1 extended
+---@cost     O(log n) for each job, n being the number of leases
+
+local leases = KEYS[1]
+local lease = tonumber(ARGV[1])
+
+local time = redis.call('TIME')
+local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
+local deadline = string.format('%.0f', now + lease)
+
+local verdicts, grants, n = {}, {}, 0
+for i = 2, #ARGV, 2 do
+  local id, fence = ARGV[i], tonumber(ARGV[i + 1])
+  local score = redis.call('ZSCORE', leases, id)
+  n = n + 1
+  verdicts[n] = 0
+  if score and tonumber(score) == fence then
+    verdicts[n] = 1
+    grants[#grants + 1] = deadline
+    grants[#grants + 1] = id
+  end
+end
+
+-- The member does not exist; see queue_take.lua.
+redis.call('ZREM', leases, '')
+if #grants > 0 then
+  redis.call('ZADD', leases, unpack(grants, 1, #grants))
+end
+return {tonumber(deadline), verdicts}

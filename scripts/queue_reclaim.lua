@@ -1,0 +1,57 @@
+--- QueueReclaim takes jobs back whose lease has ended, because their worker died or stalled.
+---
+--- Each counts one more failed delivery. It goes to the head of ready, since it
+--- has waited longest, or to the dead set once it has failed max_failures times.
+---
+---@contract dup-only  an error half-way can deliver a job twice, never lose one
+---@retry    safe  what was taken back has no lease any more
+---@key      leases    zset  id, scored by the end of its lease in ms
+---@key      ready     list  entries enqueued_at_ms:id, oldest at the head
+---@key      bodies    hash  id to body
+---@key      failures  hash  id to the number of its failed deliveries
+---@key      dead      zset  id, scored by the time of its death in ms
+---@arg      max           int  min=1 max=1000  the most jobs to take back
+---@arg      max_failures  int  min=0  0 for no limit
+---@reply    (returned int, buried int, now time.ms, next_lapse time.ms?)
+---@cost     O(log n) for each job taken back
+
+local leases, ready, bodies, failures, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local max, max_failures = tonumber(ARGV[1]), tonumber(ARGV[2])
+
+local time = redis.call('TIME')
+local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
+
+-- A key of the wrong type stops the script here, while nothing is written.
+redis.call('LLEN', ready)
+redis.call('HLEN', bodies)
+redis.call('HLEN', failures)
+redis.call('ZCARD', dead)
+local ids = redis.call('ZRANGE', leases, '-inf', now, 'BYSCORE', 'LIMIT', 0, max)
+
+-- The member does not exist; see queue_take.lua.
+redis.call('ZREM', leases, '')
+
+local entries, graves = {}, {}
+for _, id in ipairs(ids) do
+  if redis.call('HEXISTS', bodies, id) == 1 then
+    local count = redis.call('HINCRBY', failures, id, 1)
+    if max_failures > 0 and count >= max_failures then
+      graves[#graves + 1] = id
+    else
+      entries[#entries + 1] = now .. ':' .. id
+    end
+  end
+end
+for _, id in ipairs(graves) do
+  redis.call('ZADD', dead, now, id)
+end
+if #entries > 0 then
+  redis.call('LPUSH', ready, unpack(entries, 1, #entries))
+end
+if #ids > 0 then
+  redis.call('ZREMRANGEBYRANK', leases, 0, #ids - 1)
+end
+
+local head = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')
+local next_lapse = head[2] and tonumber(head[2]) or false
+return {#entries, #graves, tonumber(now), next_lapse}

@@ -1,0 +1,92 @@
+--- QueueTake leases the oldest ready jobs to a worker.
+---
+--- What is due moves to ready first, so scheduled jobs run without a poller. Each
+--- job taken is leased until deadline. That time is also its fence: ack, nack and
+--- extend name it, and one that another lease has replaced is refused. An entry
+--- without a body, left by a cancelled job, is dropped and counted.
+---
+---@contract dup-only  an error half-way can deliver a job twice, never lose one
+---@retry    safe  jobs of a lost reply come back when their lease ends
+---@key      ready      list  entries enqueued_at_ms:id, oldest at the head
+---@key      scheduled  zset  id, scored by due time in ms
+---@key      bodies     hash  id to body
+---@key      leases     zset  id, scored by the end of its lease in ms
+---@key      failures   hash  id to the number of its failed deliveries
+---@arg      lease  ms   min=1  how long the jobs are leased
+---@arg      max    int  min=1 max=1000  the most jobs to take
+---@arg      bytes  int  min=1  stop before the bodies exceed this; one job is always taken
+---@reply    (now time.ms, deadline time.ms, jobs (id string, body bytes, enqueued_at time.ms, failures int)[], dropped int, next_due time.ms?, next_lapse time.ms?)
+---@cost     O(log n) for each job taken or promoted
+
+local ready, scheduled, bodies, leases, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local lease, max, bytes = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+
+local time = redis.call('TIME')
+local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
+local deadline = string.format('%.0f', now + lease)
+
+-- A key of the wrong type stops the script here, while nothing is written.
+redis.call('LLEN', ready)
+redis.call('HLEN', bodies)
+local failed = redis.call('HLEN', failures) > 0
+local due = redis.call('ZRANGE', scheduled, '-inf', now, 'BYSCORE', 'LIMIT', 0, max)
+local lapse = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')
+
+-- The member does not exist. A script whose first write frees memory may go on
+-- to use some: so consumers can drain a server that is over its limit.
+redis.call('ZREM', leases, '')
+
+if #due > 0 then
+  local entries = {}
+  for i, id in ipairs(due) do
+    entries[i] = now .. ':' .. id
+  end
+  redis.call('RPUSH', ready, unpack(entries, 1, #entries))
+  redis.call('ZREMRANGEBYRANK', scheduled, 0, #due - 1)
+end
+
+local jobs, grants = {}, {}
+local j, g, read, size, dropped = 0, 0, 0, 0, 0
+for _ = 1, 8 do -- rounds, when all entries of one were dropped
+  local entries = redis.call('LRANGE', ready, read, read + max - 1)
+  if #entries == 0 then
+    break
+  end
+  local ids = {}
+  for i, entry in ipairs(entries) do
+    ids[i] = string.sub(entry, string.find(entry, ':', 1, true) + 1)
+  end
+  local found = redis.call('HMGET', bodies, unpack(ids, 1, #ids))
+  local counts = failed and redis.call('HMGET', failures, unpack(ids, 1, #ids)) or {}
+  for i, id in ipairs(ids) do
+    local body = found[i]
+    if body then
+      size = size + #body
+      if j > 0 and size > bytes then
+        break
+      end
+      local stamp = string.sub(entries[i], 1, #entries[i] - #id - 1)
+      jobs[j + 1], jobs[j + 2], jobs[j + 3], jobs[j + 4] = id, body, tonumber(stamp), tonumber(counts[i] or 0)
+      grants[g + 1], grants[g + 2] = deadline, id
+      j, g = j + 4, g + 2
+    else
+      dropped = dropped + 1
+    end
+    read = read + 1
+  end
+  if j > 0 then
+    break
+  end
+end
+
+for i = 1, g, 1000 do
+  redis.call('ZADD', leases, unpack(grants, i, math.min(i + 999, g)))
+end
+if read > 0 then
+  redis.call('LTRIM', ready, read, -1)
+end
+
+local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
+local next_due = head[2] and tonumber(head[2]) or false
+local next_lapse = lapse[2] and tonumber(lapse[2]) or false
+return {tonumber(now), tonumber(deadline), jobs, dropped, next_due, next_lapse}
