@@ -1,0 +1,44 @@
+# Everything a contributor runs. `make` alone lists it.
+
+GO          ?= go
+PKG         ?= ./...
+STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.0
+NEWEST_REDIS = github.com/redis/go-redis/v9@v9.23.0
+
+.DEFAULT_GOAL := help
+.PHONY: help generate verify test race bench lint newest redis
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+generate: ## write gen/ and the embedded script list anew from scripts/
+	$(GO) generate ./...
+
+verify: ## fail if generated code or go.mod is not what its sources say
+	cd gen && $(GO) tool luagen -check -scripts ../scripts -out .
+	$(GO) mod tidy -diff
+	$(GO) mod verify
+
+test: redis ## run all tests; installs a Redis server when there is none
+	$(GO) test $(PKG)
+
+race: redis ## the tests under the race detector
+	$(GO) test -race $(PKG)
+
+bench: redis ## the benchmarks of the primitives
+	$(GO) test -run '^$$' -bench . -benchmem .
+
+lint: ## gofmt, vet and staticcheck
+	@files=$$(gofmt -l $$(find . -name '*.go' -not -path '*/testdata/*')); \
+	  if [ -n "$$files" ]; then echo "gofmt wants to change:"; echo "$$files"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+
+newest: redis ## the tests with the newest go-redis; go.mod stays as it is
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
+	  cp go.mod "$$dir/go.mod" && cp go.sum "$$dir/go.sum" && \
+	  $(GO) get -modfile="$$dir/go.mod" $(NEWEST_REDIS) && \
+	  $(GO) test -modfile="$$dir/go.mod" $(PKG)
+
+redis:
+	@sh tools/ci/ensure-redis.sh

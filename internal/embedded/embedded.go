@@ -1,0 +1,78 @@
+// Package embedded runs an imitation of Redis inside the process, for the demo and for happy-path tests. Its clock runs: keys expire by
+// real time, as on a server.
+package embedded
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+)
+
+const (
+	// minStep is the resolution of the clock while few keys expire.
+	minStep = time.Millisecond
+	// maxStep bounds how coarse it gets.
+	maxStep = 25 * time.Millisecond
+	// stepShare keeps the work of a step, which visits every key that expires, under a tenth of the time.
+	stepShare = 10
+)
+
+// Server is an in-process imitation of a Redis server on a loopback port.
+//
+// Its clock advances in steps of 1 ms, up to 25 ms when many thousand keys expire. TIME and all expiry follow that one clock, so they
+// agree with each other; both are late by up to a step.
+type Server struct {
+	redis     *miniredis.Miniredis
+	closing   chan struct{}
+	ticking   sync.WaitGroup
+	closeOnce sync.Once
+}
+
+// Start opens a loopback port and serves an empty database there until Close.
+func Start() (*Server, error) {
+	redis := miniredis.NewMiniRedis()
+	// Left to read the wall clock itself, it would visit every expiring key on every access; with a clock that is set, once a step.
+	redis.SetTime(time.Now())
+	redis.ClockTTL(true)
+	if err := redis.Start(); err != nil {
+		return nil, fmt.Errorf("embedded server: %w", err)
+	}
+	s := &Server{redis: redis, closing: make(chan struct{})}
+	s.ticking.Go(s.tick)
+	return s, nil
+}
+
+// Addr returns the server's host:port.
+func (s *Server) Addr() string { return s.redis.Addr() }
+
+// URL returns the server's redis:// URL.
+func (s *Server) URL() string { return "redis://" + s.redis.Addr() }
+
+// Close ends the server, its connections and its clock, and waits for them. A second call does nothing.
+func (s *Server) Close() {
+	s.closeOnce.Do(func() {
+		close(s.closing)
+		s.ticking.Wait()
+		s.redis.Close()
+	})
+}
+
+// tick sets the clock until Close.
+func (s *Server) tick() {
+	timer := time.NewTimer(minStep)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.closing:
+			return
+		case <-timer.C:
+		}
+		began := time.Now()
+		s.redis.SetTime(began)
+		// Any access makes the expiry catch up with the clock.
+		s.redis.Exists("")
+		timer.Reset(min(max(minStep, stepShare*time.Since(began)), maxStep))
+	}
+}

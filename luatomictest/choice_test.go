@@ -1,0 +1,85 @@
+package luatomictest_test
+
+import (
+	"net/url"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/stretchr/testify/require"
+)
+
+// rerun runs tests of this binary in a process of their own, which chooses its server anew.
+func rerun(t *testing.T, pattern string, env ...string) (output string, ok bool) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.v", "-test.run", pattern)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err == nil
+}
+
+const urlTest = "^TestURLIsTheSameServerEachTime$"
+
+func TestServerChoiceByVariable(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	output, ok := rerun(t, urlTest, "LUATOMIC_REDIS_URL="+server.URL(), "LUATOMIC_REQUIRE=docker", "PATH=")
+	require.True(t, ok, output)
+	require.Equal(t, 1, strings.Count(output, ", LUATOMIC_REDIS_URL"), "it says once which server it took: %s", output)
+}
+
+func TestServerChoiceFailsLoudly(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		env  []string
+		want string
+	}{
+		"nobody at the URL": {[]string{"LUATOMIC_REDIS_URL=redis://127.0.0.1:1"}, "LUATOMIC_REDIS_URL does not answer"},
+		"not a URL":         {[]string{"LUATOMIC_REDIS_URL=nonsense"}, "invalid URL scheme"},
+		"nothing installed": {[]string{"LUATOMIC_REDIS_URL=", "LUATOMIC_REQUIRE=local", "PATH=" + t.TempDir()}, "apt-get install redis-server"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			output, ok := rerun(t, urlTest, c.env...)
+			require.False(t, ok, output)
+			require.Contains(t, output, c.want)
+			require.NotContains(t, output, "--- SKIP")
+		})
+	}
+}
+
+func TestMainStopsTheServerItStarted(t *testing.T) {
+	t.Parallel()
+	output, ok := rerun(t, "^TestPrintURL$", "LUATOMIC_REDIS_URL=", "LUATOMIC_REQUIRE=local", childVariable+"=1")
+	require.True(t, ok, output)
+	found := regexp.MustCompile(`URL=(unix://\S+)`).FindStringSubmatch(output)
+	require.NotNil(t, found, output)
+	u, err := url.Parse(found[1])
+	require.NoError(t, err)
+	require.NoFileExists(t, u.Path)
+}
+
+func TestMainReportsALeftGoroutine(t *testing.T) {
+	t.Parallel()
+	output, ok := rerun(t, "^TestLeaveAGoroutine$", childVariable+"=1")
+	require.False(t, ok, output)
+	require.Contains(t, output, "goroutines left over")
+	require.Contains(t, output, "TestLeaveAGoroutine")
+}
+
+// TestPrintURL works for TestMainStopsTheServerItStarted.
+func TestPrintURL(t *testing.T) {
+	if os.Getenv(childVariable) != "" {
+		t.Logf("URL=%s", luatomictest.URL(t))
+	}
+}
+
+// TestLeaveAGoroutine works for TestMainReportsALeftGoroutine.
+func TestLeaveAGoroutine(*testing.T) {
+	if os.Getenv(childVariable) != "" {
+		go func() { select {} }()
+	}
+}

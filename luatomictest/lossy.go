@@ -1,0 +1,232 @@
+package luatomictest
+
+import (
+	"crypto/tls"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// What the log of executed requests keeps, so that a long test with large payloads stays small.
+const (
+	logRequests = 1 << 16
+	logArgs     = 16
+	logArgBytes = 128
+)
+
+// LossyProxy stands between a client and a server and loses what it is told to lose, and only that. It understands the protocol
+// (RESP2 and RESP3, pipelines, pub/sub), so a test can choose the very reply that never arrives:
+//
+//	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+//	proxy.Drop(1, luatomictest.Command("EVALSHA"))
+//
+// All methods may be called from any goroutine.
+type LossyProxy struct {
+	upstream *redis.Options
+	listener net.Listener
+	gate     gate
+	running  sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	conns  map[*lossyConn]struct{}
+	rules  []*lossRule
+	log    [][]string
+	stats  LossyStats
+}
+
+// LossyStats counts what passed through a LossyProxy since it started.
+type LossyStats struct {
+	Connections int // client connections accepted
+	Requests    int // requests handed to the server
+	Executed    int // requests that the server answered, lost replies included
+	Lost        int // replies dropped by Drop
+	Refused     int // requests cut off by DropRequest before the server saw them
+}
+
+type lossRule struct {
+	left   int
+	before bool
+	match  func(args []string) bool
+}
+
+// NewLossyProxy starts a proxy on a loopback port in front of the server at upstreamURL (redis://, rediss:// or unix://). The proxy's own
+// side speaks plain TCP. It ends with the test.
+func NewLossyProxy(t testing.TB, upstreamURL string) *LossyProxy {
+	t.Helper()
+	upstream, err := redis.ParseURL(upstreamURL)
+	if err != nil {
+		t.Fatalf("luatomictest: lossy proxy: %v", err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("luatomictest: lossy proxy: %v", err)
+	}
+	p := &LossyProxy{upstream: upstream, listener: listener, conns: map[*lossyConn]struct{}{}}
+	p.running.Go(p.accept)
+	t.Cleanup(p.close)
+	return p
+}
+
+// Addr returns the proxy's own host:port.
+func (p *LossyProxy) Addr() string { return p.listener.Addr().String() }
+
+// URL returns a redis:// URL of the proxy, with the user, password and database of the server behind it.
+func (p *LossyProxy) URL() string {
+	u := url.URL{Scheme: "redis", Host: p.Addr(), Path: "/" + strconv.Itoa(p.upstream.DB)}
+	if p.upstream.Username != "" || p.upstream.Password != "" {
+		u.User = url.UserPassword(p.upstream.Username, p.upstream.Password)
+	}
+	return u.String()
+}
+
+// Drop loses the replies of the next n matching requests: the server executes each of them, its reply is thrown away and that client's
+// connection is cut. Earlier replies of the same pipeline arrive; later requests of it that the client had sent may have been
+// executed too. A nil match takes every request, the client's own HELLO included. Rules add up, the oldest first.
+func (p *LossyProxy) Drop(n int, match func(args []string) bool) { p.addRule(n, false, match) }
+
+// DropRequest cuts the connection when the next n matching requests arrive, before the server sees them.
+func (p *LossyProxy) DropRequest(n int, match func(args []string) bool) { p.addRule(n, true, match) }
+
+// Executed returns how many matching requests the server has answered, lost replies included. A nil match counts all. The log behind
+// it keeps the last 65536 requests, of each the first 16 arguments, of each argument the first 128 bytes.
+func (p *LossyProxy) Executed(match func(args []string) bool) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for _, args := range p.log {
+		if match == nil || match(args) {
+			n++
+		}
+	}
+	return n
+}
+
+// Stats returns the counters so far.
+func (p *LossyProxy) Stats() LossyStats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stats
+}
+
+// CutAll closes every connection now. Requests on their way may or may not have been executed.
+func (p *LossyProxy) CutAll() {
+	p.mu.Lock()
+	conns := make([]*lossyConn, 0, len(p.conns))
+	for c := range p.conns {
+		conns = append(conns, c)
+	}
+	p.mu.Unlock()
+	for _, c := range conns {
+		c.close()
+	}
+}
+
+// Blackhole(true) makes the network fall silent: connections stay open and new ones are accepted, but nothing passes in either direction.
+// Blackhole(false) lets what was held pass on, so a request held meanwhile may be executed after its caller gave up, as on a real network.
+func (p *LossyProxy) Blackhole(on bool) { p.gate.set(on) }
+
+// Command returns a match for LossyProxy: requests whose first words are these, in any case, as in Command("CLIENT", "SETINFO").
+func Command(words ...string) func(args []string) bool {
+	return func(args []string) bool {
+		return len(args) >= len(words) && slices.EqualFunc(args[:len(words)], words, strings.EqualFold)
+	}
+}
+
+func (p *LossyProxy) addRule(n int, before bool, match func(args []string) bool) {
+	if match == nil {
+		match = func([]string) bool { return true }
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rules = append(p.rules, &lossRule{left: n, before: before, match: match})
+}
+
+// decide finds the fate of one request and uses up one turn of the rule that took it.
+func (p *LossyProxy) decide(args []string) (lose, refuse bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.rules {
+		if r.left > 0 && r.match(args) {
+			r.left--
+			lose, refuse = !r.before, r.before
+			break
+		}
+	}
+	p.rules = slices.DeleteFunc(p.rules, func(r *lossRule) bool { return r.left <= 0 })
+	if refuse {
+		p.stats.Refused++
+	} else {
+		p.stats.Requests++
+	}
+	return lose, refuse
+}
+
+// executed records that the server answered a request.
+func (p *LossyProxy) executed(request pending) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stats.Executed++
+	if request.lose {
+		p.stats.Lost++
+	}
+	if len(p.log) >= logRequests {
+		p.log = slices.Clone(p.log[len(p.log)-logRequests+1:])
+	}
+	p.log = append(p.log, request.args)
+}
+
+func (p *LossyProxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.running.Go(func() { p.serve(client) })
+	}
+}
+
+func (p *LossyProxy) serve(client net.Conn) {
+	upstream, err := p.dial()
+	if err != nil {
+		_ = client.Close()
+		return
+	}
+	c := newLossyConn(p, client, upstream)
+	p.mu.Lock()
+	p.stats.Connections++
+	p.conns[c] = struct{}{}
+	closed := p.closed
+	p.mu.Unlock()
+	if closed {
+		c.close()
+	}
+	c.run()
+	p.mu.Lock()
+	delete(p.conns, c)
+	p.mu.Unlock()
+}
+
+func (p *LossyProxy) dial() (net.Conn, error) {
+	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	if p.upstream.TLSConfig != nil {
+		return tls.DialWithDialer(dialer, p.upstream.Network, p.upstream.Addr, p.upstream.TLSConfig)
+	}
+	return dialer.Dial(p.upstream.Network, p.upstream.Addr)
+}
+
+func (p *LossyProxy) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	_ = p.listener.Close()
+	p.CutAll()
+	p.running.Wait()
+}

@@ -1,0 +1,136 @@
+// Package luatomictest gives tests a real server, and the faults that real networks and servers have.
+//
+// The shared server is found or started at its first use, once for each test process:
+//
+//  1. LUATOMIC_REDIS_URL (redis://, rediss:// or unix://), when it is set;
+//  2. a container, when a Docker engine answers; the image is LUATOMIC_REDIS_IMAGE, or redis:8 when that is not set;
+//  3. redis-server or valkey-server from PATH, on a private unix socket, without persistence.
+//
+// With none of them the test fails and says what to install; nothing is skipped in silence. An engine that cannot provide the image is
+// passed over, unless LUATOMIC_REQUIRE is docker. LUATOMIC_REQUIRE=local passes over the engine.
+//
+// Tests share the server, so each one keeps to its own [Namespace] and never flushes:
+//
+//	func TestMain(m *testing.M) { luatomictest.Main(m) }
+//
+//	func TestStock(t *testing.T) {
+//		t.Parallel()
+//		client, name := luatomictest.Client(t), luatomictest.Namespace(t)
+//		...
+//	}
+//
+// What must not be shared has a process of its own: [StartServer] for memory limits, kills, restarts and pauses, [StartCluster] for slots
+// and their migration. [NewLossyProxy] stands before any of them and loses chosen replies. [Embedded] is an in-process imitation for
+// happy paths; it hides faults that real servers have, so it is no judge of a script.
+package luatomictest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/luatomic/luatomic/internal/embedded"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+)
+
+// setupTimeout bounds a single exchange with a server while a test is being set up or cleaned up.
+const setupTimeout = 10 * time.Second
+
+// Main runs the tests of a package, stops the shared server if this process started it, fails when goroutines are left over, and exits.
+// Call it from TestMain.
+func Main(m *testing.M) {
+	code := m.Run()
+	shared.close()
+	if code == 0 {
+		if err := goleak.Find(knownGoroutines()...); err != nil {
+			fmt.Fprintf(os.Stderr, "luatomictest: goroutines left over after the tests: %v\n", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// URL returns the URL of the shared server, which it starts if need be.
+func URL(t testing.TB) string {
+	t.Helper()
+	url, err := shared.open(t.Logf)
+	if err != nil {
+		t.Fatalf("luatomictest: %v", err)
+	}
+	return url
+}
+
+// Client returns a client of the shared server that has answered a PING. It is closed when the test ends.
+func Client(t testing.TB, opts ...func(*redis.Options)) *redis.Client {
+	t.Helper()
+	client := newClient(t, URL(t), opts)
+	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
+	defer cancel()
+	if err := client.Ping(ctx).Err(); err != nil {
+		t.Fatalf("luatomictest: the shared server does not answer: %v", err)
+	}
+	return client
+}
+
+// Embedded returns a client of an in-process imitation of Redis (miniredis) of this test's own, in which keys expire by real time. It
+// needs nothing installed. Use it for happy paths only: it keeps digits that a real server loses, words errors differently and has no
+// cluster, no memory limit and no script kill.
+func Embedded(t testing.TB) *redis.Client {
+	t.Helper()
+	server, err := embedded.Start()
+	if err != nil {
+		t.Fatalf("luatomictest: %v", err)
+	}
+	t.Cleanup(server.Close)
+	return newClient(t, server.URL(), nil)
+}
+
+// Eventually polls cond until it is true and fails the test with what when it is not within the given time.
+func Eventually(t testing.TB, within time.Duration, what string, cond func() bool) {
+	t.Helper()
+	if !poll(within, cond) {
+		t.Fatalf("not within %v: %s", within, what)
+	}
+}
+
+// poll asks cond at once, then at growing intervals of 1 to 20 ms, and a last time at the deadline.
+func poll(within time.Duration, cond func() bool) bool {
+	deadline, pause := time.Now().Add(within), time.Millisecond
+	for !cond() {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return false
+		}
+		time.Sleep(min(pause, left))
+		pause = min(2*pause, 20*time.Millisecond)
+	}
+	return true
+}
+
+func newClient(t testing.TB, url string, opts []func(*redis.Options)) *redis.Client {
+	t.Helper()
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		t.Fatalf("luatomictest: server URL: %v", err)
+	}
+	for _, opt := range opts {
+		opt(options)
+	}
+	client := redis.NewClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// knownGoroutines lists what outlives a test process by design of others.
+func knownGoroutines() []goleak.Option {
+	return []goleak.Option{
+		// Idle keep-alive connections to the Docker engine.
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+		// The connection that tells the container reaper that this process is alive.
+		goleak.IgnoreAnyFunction("github.com/testcontainers/testcontainers-go.(*Reaper).connect.func1"),
+	}
+}

@@ -1,0 +1,117 @@
+package luatomictest
+
+import (
+	"errors"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Server is a server process of one test's own, on a loopback port, that the test may limit, kill, restart and pause. Its methods may be
+// called from any goroutine; what goes wrong in them marks the test as failed.
+type Server struct {
+	t testing.TB
+
+	mu      sync.Mutex
+	process *process
+}
+
+// StartServer starts redis-server or valkey-server from PATH for this test alone; it ends with the test. The arguments are those of the
+// server and win over the defaults (no snapshots, no append-only file):
+//
+//	server := luatomictest.StartServer(t, "--maxmemory", "5mb", "--appendonly", "yes")
+//
+// Without a binary on PATH the test fails and says what to install.
+func StartServer(t testing.TB, args ...string) *Server {
+	t.Helper()
+	s, err := newServer(t, args)
+	if err != nil {
+		t.Fatalf("luatomictest: %v", err)
+	}
+	return s
+}
+
+func newServer(t testing.TB, args []string) (*Server, error) {
+	p, err := newProcess(args)
+	if err != nil {
+		return nil, err
+	}
+	defaults := p.args
+	// Another process may take a port between the look and the start: then the server ends at once, and the next port is tried.
+	for try := range 5 {
+		var port int
+		if port, err = freePort(try); err != nil {
+			break
+		}
+		p.network, p.addr = "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		p.args = append([]string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1"}, defaults...)
+		if err = p.start(); !errors.Is(err, errExited) {
+			break
+		}
+	}
+	if err != nil {
+		p.remove()
+		return nil, err
+	}
+	s := &Server{t: t, process: p}
+	t.Cleanup(s.remove)
+	return s, nil
+}
+
+// Addr returns host:port. It stays the same over Restart.
+func (s *Server) Addr() string { return s.process.addr }
+
+// URL returns the redis:// URL.
+func (s *Server) URL() string { return "redis://" + s.process.addr }
+
+// Client returns a client of this server, closed when the test ends.
+func (s *Server) Client(opts ...func(*redis.Options)) *redis.Client {
+	s.t.Helper()
+	return newClient(s.t, s.URL(), opts)
+}
+
+// Kill ends the process with SIGKILL and returns when it is gone. What was only in its memory is lost.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.process.kill()
+}
+
+// Restart kills the process if it runs, and starts it again on the same port and directory. It returns when the server answers.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.process.kill()
+	if err := s.process.start(); err != nil {
+		s.t.Errorf("luatomictest: restart: %v", err)
+	}
+}
+
+// Pause stops the process (SIGSTOP): connections stay open, the kernel still accepts new ones, nothing answers.
+func (s *Server) Pause() { s.signal(pauseProcess) }
+
+// Resume lets a paused process run on (SIGCONT).
+func (s *Server) Resume() { s.signal(resumeProcess) }
+
+func (s *Server) signal(send func(pid int) error) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.process.running() {
+		s.t.Errorf("luatomictest: the server at %s is not running", s.process.addr)
+		return
+	}
+	if err := send(s.process.cmd.Process.Pid); err != nil {
+		s.t.Errorf("luatomictest: signal the server at %s: %v", s.process.addr, err)
+	}
+}
+
+func (s *Server) remove() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.process.remove()
+}

@@ -1,0 +1,102 @@
+package luatomictest_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+func TestServerTakesArguments(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
+	client, ctx := server.Client(), t.Context()
+	require.Equal(t, "3145728", client.ConfigGet(ctx, "maxmemory").Val()["maxmemory"])
+	var err error
+	luatomictest.Eventually(t, 10*time.Second, "the server is full", func() bool {
+		err = client.RPush(ctx, "k", strings.Repeat("x", 100_000)).Err()
+		return err != nil
+	})
+	require.True(t, redis.HasErrorPrefix(err, "OOM"), err)
+}
+
+func TestServerKillLosesMemory(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	client, ctx := server.Client(noRetry), t.Context()
+	addr := server.Addr()
+	require.NoError(t, client.Set(ctx, "k", "v", 0).Err())
+	server.Kill()
+	require.Error(t, client.Ping(ctx).Err())
+	_, err := net.Dial("tcp", addr)
+	require.Error(t, err, "nobody listens there any more")
+
+	server.Restart()
+	require.Equal(t, addr, server.Addr())
+	luatomictest.Eventually(t, 5*time.Second, "the client is connected again", func() bool { return client.Ping(ctx).Err() == nil })
+	require.ErrorIs(t, client.Get(ctx, "k").Err(), redis.Nil)
+}
+
+func TestServerRestartKeepsAnAppendOnlyFile(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t, "--appendonly", "yes", "--appendfsync", "always")
+	client, ctx := server.Client(), t.Context()
+	sha, err := client.ScriptLoad(ctx, "return 1").Result()
+	require.NoError(t, err)
+	require.NoError(t, client.Set(ctx, "k", "v", 0).Err())
+	server.Restart()
+	require.Equal(t, "v", client.Get(ctx, "k").Val())
+	require.Equal(t, []bool{false}, client.ScriptExists(ctx, sha).Val(), "the script cache does not survive")
+}
+
+func TestServerPauseAndResume(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	client, ctx := server.Client(noRetry, func(o *redis.Options) { o.ReadTimeout = 100 * time.Millisecond }), t.Context()
+	require.NoError(t, client.Ping(ctx).Err())
+	server.Pause()
+	var timeout net.Error
+	require.ErrorAs(t, client.Ping(ctx).Err(), &timeout)
+	require.True(t, timeout.Timeout())
+	server.Resume()
+	luatomictest.Eventually(t, 5*time.Second, "the server answers again", func() bool { return client.Ping(ctx).Err() == nil })
+}
+
+func TestServerEndsWithItsTest(t *testing.T) {
+	t.Parallel()
+	var addr string
+	t.Run("owner", func(t *testing.T) { addr = luatomictest.StartServer(t).Addr() })
+	_, err := net.Dial("tcp", addr)
+	require.Error(t, err)
+}
+
+func TestServerWithAWrongArgumentFailsTheTest(t *testing.T) {
+	t.Parallel()
+	failed := outcome(t, func(t testing.TB) { luatomictest.StartServer(t, "--no-such-directive", "1") })
+	require.Contains(t, failed, "no-such-directive")
+}
+
+func TestServerSignalsOfAKilledServerFailTheTest(t *testing.T) {
+	t.Parallel()
+	failed := outcome(t, func(inner testing.TB) {
+		server := luatomictest.StartServer(inner)
+		server.Kill()
+		server.Pause()
+	})
+	require.Contains(t, failed, "not running")
+}
+
+func TestServerWithoutABinarySaysWhatToInstall(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	for name, start := range map[string]func(testing.TB){
+		"server":  func(t testing.TB) { luatomictest.StartServer(t) },
+		"cluster": func(t testing.TB) { luatomictest.StartCluster(t) },
+	} {
+		failed := outcome(t, start)
+		require.Contains(t, failed, "apt-get install redis-server", name)
+	}
+}
