@@ -1,0 +1,305 @@
+// Package luatomic holds race-free primitives on Redis: a queue with delayed
+// jobs, locks with fencing tokens, and calls between processes.
+//
+// # Promise
+//
+// Each operation is one Lua script, sent in one round trip. A script runs alone
+// on the server, so there is no moment between its steps in which a crash, a lost
+// connection or another client can do harm. Each script says in its header what
+// an error half-way can leave behind, and whether it may be sent again when a
+// reply is lost. Where it may not, the call reports lua.ErrOutcomeUnknown instead
+// of guessing.
+//
+// # Data
+//
+// All keys of one queue, lock or bus carry its name as hash tag, so they live in
+// one slot of a Redis Cluster. Payloads are opaque bytes: no script decodes them.
+// Times are milliseconds of the server's clock.
+//
+// # Not promised
+//
+// What Redis acknowledged and then lost in a failover is lost. A lease on a lock
+// can end while its holder is paused: give the fencing token to whatever the lock
+// protects. A job is delivered at least once, not exactly once.
+//
+// Nothing starts by itself: no goroutine, no logger. Loops are methods that block
+// until their context ends.
+package luatomic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// The life of a job, and the keys it stands in (q is the queue's name):
+//
+//	Push ──due later──▶ {q}:s  zset id → due ms ──Promote or Take, when due──┐
+//	  └────────────────▶ {q}:r  list of enqueued_at_ms:id ◀──────────────────┘
+//	                       │ Take                  ▲            ▲
+//	                       ▼                       │ Nack       │ Reclaim,
+//	                     {q}:l  zset id → lease end ─────────────┘ lease over
+//	                       │ Ack          │ Bury, or failed too often
+//	                       ▼              ▼
+//	                     (gone)         {q}:d  zset id → time of death
+//
+// The body stays in {q}:b, a hash, from the push to the ack; {q}:n counts failed
+// deliveries. A job is in exactly one of r, s, l and d at any moment, because
+// each arrow is one script.
+
+// Limits of one call. A larger batch is refused with lua.ErrTooLarge before
+// anything is sent; PushSeq splits instead.
+const (
+	MaxBatch      = 1000    // jobs in one call
+	MaxBatchBytes = 1 << 20 // bytes of all ids and bodies in one call, keys included
+)
+
+// ErrLeaseLost says that a delivery is not the worker's any more: its lease ended
+// and the job went back to the queue or to another worker.
+var ErrLeaseLost = errors.New("luatomic: lease lost")
+
+// QueueOptions are the settings of a Queue. The zero value is ready to use.
+type QueueOptions struct {
+	// Prefix comes before every key, such as "app:".
+	Prefix string
+	// Lease is how long a job taken stays with its worker. Default 30 s.
+	Lease time.Duration
+	// MaxFailures is the number of failed deliveries after which Reclaim and
+	// Consume move a job to the dead set. Default 25; below zero means never.
+	MaxFailures int
+	// Receipt is how long the result of a push is kept for a repeat of it.
+	// Default 10 minutes.
+	Receipt time.Duration
+}
+
+// Queue is a queue of jobs, ready and scheduled. It holds no state of its own:
+// any number of Queues in any number of processes may share one name. Its methods
+// are safe for concurrent use.
+type Queue struct {
+	client lua.Client
+	name   string
+	keys   keys.Queue
+	opts   QueueOptions
+}
+
+// NewQueue returns the queue of that name; nil options mean the defaults. The
+// name is 1 to 128 bytes without braces or control characters, else the error is
+// lua.ErrBadName. Nothing is sent.
+func NewQueue(client lua.Client, name string, opts *QueueOptions) (*Queue, error) {
+	q := &Queue{client: client, name: name}
+	if opts != nil {
+		q.opts = *opts
+	}
+	if q.opts.Lease == 0 {
+		q.opts.Lease = 30 * time.Second
+	}
+	if q.opts.MaxFailures == 0 {
+		q.opts.MaxFailures = 25
+	}
+	if q.opts.Receipt == 0 {
+		q.opts.Receipt = 10 * time.Minute
+	}
+	var err error
+	if q.keys, err = keys.NewQueue(q.opts.Prefix, name); err != nil {
+		return nil, fmt.Errorf("luatomic: %w", err)
+	}
+	return q, nil
+}
+
+// Name is the name given to NewQueue.
+func (q *Queue) Name() string { return q.name }
+
+// Job is one piece of work to push.
+type Job struct {
+	// ID names the job; the queue knows each id once. Empty means a new UUID of
+	// version 7. At most 128 bytes.
+	ID string
+	// Body is the payload. It comes back byte for byte.
+	Body []byte
+	// At is when the job is due; the zero time, or one that has passed, means
+	// now. It is rounded up to a millisecond.
+	At time.Time
+	// Delay, if above zero, makes the job due that long after the push, by the
+	// server's clock. At and Delay exclude each other.
+	Delay time.Duration
+}
+
+// Pushed is the result of a push.
+type Pushed struct {
+	// IDs are the ids of all jobs given, in order, the new ones included.
+	IDs []string
+	// Ready and Scheduled count the jobs that were added.
+	Ready, Scheduled int
+	// Duplicates are the positions in IDs of jobs that the queue already knew.
+	// They were left as they are.
+	Duplicates []int
+	// Now is the server's time of the push: enqueued_at of the ready jobs.
+	Now time.Time
+}
+
+// Push adds the jobs, ready or scheduled, all of them or none, in one round trip.
+// No job is visible before all are. When a reply is lost the push is repeated by
+// itself and cannot add a job twice.
+//
+// No jobs: nothing is sent. More than MaxBatch jobs or MaxBatchBytes:
+// lua.ErrTooLarge, before anything is sent; use PushSeq. A server over its memory
+// limit refuses with lua.ErrNotExecuted.
+//
+// Keys: r, s, b, i. Cost: O(1) for a ready job, O(log n) for a scheduled one.
+func (q *Queue) Push(ctx context.Context, jobs ...Job) (Pushed, error) {
+	token, err := uuid.NewV7()
+	if err != nil {
+		return Pushed{}, fmt.Errorf("luatomic: push: %w", err)
+	}
+	return q.PushOnce(ctx, token.String(), jobs...)
+}
+
+// PushOnce is Push under a token of the caller: a second PushOnce with the same
+// token, from any process, within the receipt time, adds nothing and returns the
+// first one's counts. Give it the same jobs, ids included.
+func (q *Queue) PushOnce(ctx context.Context, token string, jobs ...Job) (Pushed, error) {
+	out, err := q.push(ctx, token, jobs)
+	if err != nil {
+		return Pushed{}, fmt.Errorf("luatomic: push to %q: %w", q.name, err)
+	}
+	return out, nil
+}
+
+func (q *Queue) push(ctx context.Context, token string, jobs []Job) (Pushed, error) {
+	if len(jobs) == 0 {
+		return Pushed{}, nil
+	}
+	if err := lua.CheckName("token", token); err != nil {
+		return Pushed{}, err
+	}
+	p := gen.QueuePushParams{
+		Ready: q.keys.Ready, Scheduled: q.keys.Scheduled, Bodies: q.keys.Bodies,
+		Receipt: q.keys.Receipt(token),
+		Keep:    q.opts.Receipt,
+		Fresh:   true,
+		Jobs:    make([]gen.QueuePushJob, len(jobs)),
+	}
+	out := Pushed{IDs: make([]string, len(jobs))}
+	for i := range jobs {
+		if err := lay(&p.Jobs[i], &jobs[i]); err != nil {
+			return Pushed{}, fmt.Errorf("job %d: %w", i, err)
+		}
+		p.Fresh = p.Fresh && jobs[i].ID == ""
+		out.IDs[i] = p.Jobs[i].ID
+	}
+	r, err := gen.QueuePush(ctx, q.client, p)
+	if err != nil {
+		return Pushed{}, err
+	}
+	out.Ready, out.Scheduled, out.Now = int(r.Ready), int(r.Scheduled), r.Now
+	for _, d := range r.Duplicates {
+		out.Duplicates = append(out.Duplicates, int(d))
+	}
+	return out, nil
+}
+
+// lay checks a job and puts it into the form of the script. The job itself is not
+// changed: a caller may push the same values again.
+func lay(to *gen.QueuePushJob, j *Job) error {
+	to.ID, to.Body = j.ID, j.Body
+	if to.ID == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return err
+		}
+		to.ID = id.String()
+	} else if err := lua.CheckName("id", to.ID); err != nil {
+		return err
+	}
+	switch {
+	case j.Delay < 0:
+		return &lua.RangeError{Field: "delay", Value: j.Delay.String(), Min: "0s"}
+	case j.Delay > 0 && !j.At.IsZero():
+		return errors.New("both At and Delay are set; leave one of them zero")
+	case j.Delay > 0:
+		to.Due = -ceilMilli(j.Delay)
+	case !j.At.IsZero():
+		// Never 0 or below, which the script reads as "now" and "so long from now".
+		to.Due = max(1, j.At.Add(time.Millisecond-1).UnixMilli())
+	}
+	return nil
+}
+
+// ceilMilli rounds up, so that nothing fires early and nothing becomes zero.
+func ceilMilli(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// PushSeq pushes jobs from a sequence in batches that keep the limits, holding one
+// batch in memory at a time. It yields the result of each batch. Each is all or
+// none; an error ends the sequence, and the batches before it are in.
+func (q *Queue) PushSeq(ctx context.Context, jobs iter.Seq[Job]) iter.Seq2[Pushed, error] {
+	return func(yield func(Pushed, error) bool) {
+		var batch []Job
+		size := 0
+		flush := func() bool {
+			out, err := q.Push(ctx, batch...)
+			batch, size = batch[:0], 0
+			return yield(out, err) && err == nil
+		}
+		for j := range jobs {
+			// Room for the keys, a generated id and the numbers of each job.
+			n := len(j.Body) + max(len(j.ID), 36)
+			if len(batch) == MaxBatch || len(batch) > 0 && size+n > MaxBatchBytes-1024 {
+				if !flush() {
+					return
+				}
+			}
+			batch, size = append(batch, j), size+n
+		}
+		if len(batch) > 0 {
+			flush()
+		}
+	}
+}
+
+// Stats are the counts of a queue at one instant.
+type Stats struct {
+	Ready, Scheduled, Leased, Dead int
+	// Now is the server's time.
+	Now time.Time
+	// Oldest is the enqueued_at of the job at the head of ready.
+	Oldest lua.Opt[time.Time]
+	// NextDue is when the first scheduled job is due.
+	NextDue lua.Opt[time.Time]
+}
+
+// Stats counts the jobs of the queue. It only reads. Keys: r, s, l, d. Cost:
+// O(log n).
+func (q *Queue) Stats(ctx context.Context) (Stats, error) {
+	r, err := gen.QueueStats(ctx, q.client, gen.QueueStatsParams{
+		Ready: q.keys.Ready, Scheduled: q.keys.Scheduled, Leases: q.keys.Leases, Dead: q.keys.Dead,
+	})
+	if err != nil {
+		return Stats{}, fmt.Errorf("luatomic: stats of %q: %w", q.name, err)
+	}
+	return Stats{
+		Ready: int(r.Ready), Scheduled: int(r.Scheduled), Leased: int(r.Leased), Dead: int(r.Dead),
+		Now: r.Now, Oldest: r.Oldest, NextDue: r.NextDue,
+	}, nil
+}
+
+// chunks calls f for each run of at most n deliveries.
+func chunks(ds []*Delivery, n int, f func([]*Delivery) error) error {
+	var errs []error
+	for part := range slices.Chunk(ds, n) {
+		if err := f(part); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

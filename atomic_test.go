@@ -1,0 +1,502 @@
+package luatomic_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+func TestPushTakeAck(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	pushed, err := q.Push(ctx, luatomic.Job{ID: "a", Body: []byte("A")}, luatomic.Job{Body: []byte("B")})
+	require.NoError(t, err)
+	require.Equal(t, 2, pushed.Ready)
+	require.Equal(t, "a", pushed.IDs[0])
+	require.Len(t, pushed.IDs[1], 36, "a new id is a UUID")
+
+	taken, err := q.Take(ctx, 10)
+	require.NoError(t, err)
+	require.Len(t, taken.Deliveries, 2)
+	first := taken.Deliveries[0]
+	require.Equal(t, "a", first.ID)
+	require.Equal(t, []byte("A"), first.Body)
+	require.Equal(t, 1, first.Attempt)
+	require.Equal(t, pushed.Now, first.EnqueuedAt, "one stamp for the batch, from the server")
+	require.Equal(t, 30*time.Second, first.Deadline.Sub(taken.Now))
+
+	require.NoError(t, q.Ack(ctx, taken.Deliveries...))
+	left, err := c.Keys(ctx, key(q, "[^i]*")).Result()
+	require.NoError(t, err)
+	require.Empty(t, left, "a finished job leaves nothing behind")
+}
+
+// Jobs now and later in one call, in any order, each in its own place.
+func TestPushMixesNowAndLater(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	at := time.Now().Add(time.Hour)
+	pushed, err := q.Push(ctx,
+		luatomic.Job{ID: "later", At: at}, luatomic.Job{ID: "now"},
+		luatomic.Job{ID: "delayed", Delay: time.Minute}, luatomic.Job{ID: "past", At: time.Unix(1, 0)},
+		luatomic.Job{ID: "tiny", Delay: time.Nanosecond})
+	require.NoError(t, err)
+	require.Equal(t, 2, pushed.Ready)
+	require.Equal(t, 3, pushed.Scheduled)
+	due, err := c.ZRangeWithScores(ctx, key(q, "s"), 0, -1).Result()
+	require.NoError(t, err)
+	require.Equal(t, []redis.Z{
+		{Member: "tiny", Score: float64(pushed.Now.UnixMilli() + 1)},
+		{Member: "delayed", Score: float64(pushed.Now.UnixMilli() + 60_000)},
+		{Member: "later", Score: float64(at.Add(time.Millisecond - 1).UnixMilli())},
+	}, due, "delays count from the server's clock; times round up, so nothing is early")
+	entries, err := c.LRange(ctx, key(q, "r"), 0, -1).Result()
+	require.NoError(t, err)
+	stamp := fmt.Sprint(pushed.Now.UnixMilli())
+	require.Equal(t, []string{stamp + ":now", stamp + ":past"}, entries)
+}
+
+// The guard is the lookup of ids that the caller chose.
+func TestPushReportsKnownIDsAsDuplicates(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := newQueue(t, nil)
+	_, err := q.Push(ctx, luatomic.Job{ID: "ready", Body: []byte("1")}, luatomic.Job{ID: "scheduled", Delay: time.Hour})
+	require.NoError(t, err)
+	pushed, err := q.Push(ctx,
+		luatomic.Job{ID: "ready", Body: []byte("2")}, luatomic.Job{ID: "new"},
+		luatomic.Job{ID: "scheduled"}, luatomic.Job{ID: "new"})
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 2, 3}, pushed.Duplicates)
+	require.Equal(t, 1, pushed.Ready)
+	taken, err := q.Take(ctx, 10)
+	require.NoError(t, err)
+	require.Len(t, taken.Deliveries, 2)
+	require.Equal(t, []byte("1"), taken.Deliveries[0].Body, "a duplicate leaves the first body")
+
+	leased, err := q.Push(ctx, luatomic.Job{ID: "ready"})
+	require.NoError(t, err)
+	require.Equal(t, []int{0}, leased.Duplicates, "a leased job is known")
+	require.NoError(t, q.Bury(ctx, taken.Deliveries[0]))
+	dead, err := q.Push(ctx, luatomic.Job{ID: "ready"})
+	require.NoError(t, err)
+	require.Equal(t, []int{0}, dead.Duplicates, "a dead job is known")
+	require.NoError(t, q.Ack(ctx, taken.Deliveries[1]))
+	again, err := q.Push(ctx, luatomic.Job{ID: "new"})
+	require.NoError(t, err)
+	require.Equal(t, 1, again.Ready, "a finished job is not known")
+}
+
+// The guard is the receipt: without it the second call adds jobs with new ids.
+func TestPushOnceAddsNothingTheSecondTime(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := newQueue(t, nil)
+	jobs := []luatomic.Job{{ID: "x"}, {ID: "x"}, {Delay: time.Hour}}
+	first, err := q.PushOnce(ctx, "import-7", jobs...)
+	require.NoError(t, err)
+	taken, err := q.Take(ctx, 10)
+	require.NoError(t, err)
+	require.NoError(t, q.Ack(ctx, taken.Deliveries...))
+
+	second, err := q.PushOnce(ctx, "import-7", jobs...)
+	require.NoError(t, err)
+	first.IDs, second.IDs = nil, nil // ids made for the call differ
+	require.Equal(t, first, second, "the same answer, although the job is finished")
+	require.Equal(t, []int{1}, second.Duplicates)
+	stats, err := q.Stats(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 0, stats.Ready)
+	require.Equal(t, 1, stats.Scheduled)
+	require.Equal(t, luatomic.Job{ID: "x"}, jobs[0], "the caller's jobs are not changed")
+}
+
+func TestReceiptExpires(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, &luatomic.QueueOptions{Receipt: time.Minute})
+	_, err := q.PushOnce(ctx, "tok", bodies(1)...)
+	require.NoError(t, err)
+	ttl := c.PTTL(ctx, key(q, "i:tok")).Val()
+	require.Greater(t, ttl, 50*time.Second)
+	require.LessOrEqual(t, ttl, time.Minute)
+}
+
+func TestPushRefusesBeforeAnyIO(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := redis.NewClient(&redis.Options{Addr: "nowhere.invalid:1", MaxRetries: -1})
+	defer c.Close()
+	q, err := luatomic.NewQueue(c, "q", nil)
+	require.NoError(t, err)
+
+	pushed, err := q.Push(ctx)
+	require.NoError(t, err, "no jobs, no I/O")
+	require.Zero(t, pushed)
+	require.NoError(t, q.Ack(ctx))
+
+	for name, tc := range map[string]struct {
+		jobs []luatomic.Job
+		want error
+		text string
+	}{
+		"too many":       {bodies(luatomic.MaxBatch + 1), lua.ErrTooLarge, "1001 items, at most 1000"},
+		"too many bytes": {[]luatomic.Job{{Body: make([]byte, luatomic.MaxBatchBytes)}}, lua.ErrTooLarge, "at most 1048576 in one call"},
+		"negative delay": {[]luatomic.Job{{Delay: -1}}, lua.ErrOutOfRange, "delay"},
+		"long id":        {[]luatomic.Job{{ID: strings.Repeat("x", 129)}}, lua.ErrBadName, "129 bytes, at most 128"},
+		"two times":      {[]luatomic.Job{{Delay: 1, At: time.Now()}}, nil, "both At and Delay"},
+	} {
+		_, err := q.Push(ctx, tc.jobs...)
+		require.ErrorContains(t, err, tc.text, name)
+		if tc.want != nil {
+			require.ErrorIs(t, err, tc.want, name)
+		}
+	}
+}
+
+func TestBadNames(t *testing.T) {
+	t.Parallel()
+	c := redis.NewClient(&redis.Options{Addr: "nowhere.invalid:1"})
+	defer c.Close()
+	for name, rule := range map[string]string{
+		"": "is empty", "a{b": "holds a brace", "}": "holds a brace", "a\x00b": "control character",
+		strings.Repeat("n", 129): "has 129 bytes, at most 128",
+	} {
+		_, err := luatomic.NewQueue(c, name, nil)
+		require.ErrorIs(t, err, lua.ErrBadName)
+		require.ErrorContains(t, err, rule)
+		_, err = luatomic.NewLocker(c, nil).Try(t.Context(), name)
+		require.ErrorIs(t, err, lua.ErrBadName)
+		_, err = luatomic.NewBus(c, name, nil)
+		require.ErrorIs(t, err, lua.ErrBadName)
+	}
+	_, err := luatomic.NewQueue(c, "ok", &luatomic.QueueOptions{Prefix: "a{"})
+	require.ErrorIs(t, err, lua.ErrBadName)
+}
+
+// No script may change a byte of a payload.
+func TestBodiesKeepTheirBytes(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := newQueue(t, nil)
+	want := [][]byte{
+		[]byte(`{"a":[],"b":{},"n":9223372036854775807,"f":1e300,"z":-0.0,"enqueued_at":1}`),
+		{}, {0}, []byte("a\x00b\r\n:\xff\xfe"), []byte("\u2028"), bytes.Repeat([]byte{0x80}, 100_000),
+	}
+	var jobs []luatomic.Job
+	for i, b := range want {
+		jobs = append(jobs, luatomic.Job{ID: fmt.Sprintf("%d:%d", i, i), Body: b})
+	}
+	_, err := q.Push(ctx, jobs...)
+	require.NoError(t, err)
+	taken, err := q.Take(ctx, 100)
+	require.NoError(t, err)
+	require.Len(t, taken.Deliveries, len(want))
+	for i, d := range taken.Deliveries {
+		require.Equal(t, jobs[i].ID, d.ID)
+		require.True(t, bytes.Equal(want[i], d.Body), "body %d", i)
+	}
+}
+
+func TestTakeStopsBeforeTooManyBytes(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := newQueue(t, nil)
+	big := make([]byte, 600_000)
+	for range 3 {
+		_, err := q.Push(ctx, luatomic.Job{Body: big})
+		require.NoError(t, err)
+	}
+	for range 3 {
+		taken, err := q.Take(ctx, 10)
+		require.NoError(t, err)
+		require.Len(t, taken.Deliveries, 1)
+	}
+}
+
+// A cancelled job leaves its entry behind. It is dropped and the next job comes
+// in the same call.
+func TestTakeDropsEntriesWithoutABody(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	pushed, err := q.Push(ctx, bodies(5)...)
+	require.NoError(t, err)
+	require.NoError(t, c.HDel(ctx, key(q, "b"), pushed.IDs[0], pushed.IDs[1]).Err())
+	taken, err := q.Take(ctx, 2)
+	require.NoError(t, err)
+	require.Equal(t, 2, taken.Dropped)
+	require.Len(t, taken.Deliveries, 2)
+	require.Equal(t, pushed.IDs[2], taken.Deliveries[0].ID)
+	require.Equal(t, int64(2), c.ZCard(ctx, key(q, "l")).Val(), "no lease for what is gone")
+}
+
+// F8 and F9: the guard is the fence in ack, nack and extend.
+func TestAStaleWorkerCannotTouchTheJob(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, &luatomic.QueueOptions{Lease: 20 * time.Millisecond})
+	_, err := q.Push(ctx, luatomic.Job{ID: "j"})
+	require.NoError(t, err)
+	stale := takeOne(t, q)
+	luatomictest.Eventually(t, 5*time.Second, "the lease ends", func() bool {
+		r, err := q.Reclaim(ctx)
+		require.NoError(t, err)
+		return r.Returned == 1
+	})
+
+	// Ready again, not leased.
+	require.ErrorIs(t, stale.Ack(ctx), luatomic.ErrLeaseLost)
+	long, err := luatomic.NewQueue(c, q.Name(), nil)
+	require.NoError(t, err)
+	fresh := takeOne(t, long)
+	require.Equal(t, 2, fresh.Attempt, "a lost lease counts as a failure")
+
+	before := dump(ctx, t, c, q.Name())
+	require.ErrorIs(t, stale.Ack(ctx), luatomic.ErrLeaseLost)
+	require.ErrorIs(t, stale.Nack(ctx, 0), luatomic.ErrLeaseLost)
+	require.ErrorIs(t, stale.Bury(ctx), luatomic.ErrLeaseLost)
+	require.ErrorIs(t, stale.Extend(ctx, time.Hour), luatomic.ErrLeaseLost)
+	require.Equal(t, before, dump(ctx, t, c, q.Name()), "nothing changed")
+
+	require.NoError(t, fresh.Ack(ctx))
+	require.NoError(t, stale.Ack(ctx), "a job that is gone counts as finished")
+	require.ErrorIs(t, stale.Nack(ctx, 0), luatomic.ErrLeaseLost)
+	require.ErrorIs(t, stale.Extend(ctx, time.Hour), luatomic.ErrLeaseLost)
+	stats, err := q.Stats(ctx)
+	require.NoError(t, err)
+	require.Zero(t, stats.Ready+stats.Scheduled+stats.Leased+stats.Dead, "a finished job does not come back")
+}
+
+func takeOne(t *testing.T, q *luatomic.Queue) *luatomic.Delivery {
+	t.Helper()
+	taken, err := q.Take(t.Context(), 1)
+	require.NoError(t, err)
+	require.Len(t, taken.Deliveries, 1)
+	return taken.Deliveries[0]
+}
+
+func TestAckNamesTheLostDeliveries(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	_, err := q.Push(ctx, bodies(3)...)
+	require.NoError(t, err)
+	taken, err := q.Take(ctx, 3)
+	require.NoError(t, err)
+	ds := taken.Deliveries
+	require.NoError(t, c.ZIncrBy(ctx, key(q, "l"), 1, ds[1].ID).Err())
+	err = q.Ack(ctx, ds...)
+	var gone *luatomic.LeaseLostError
+	require.ErrorAs(t, err, &gone)
+	require.Equal(t, []string{ds[1].ID}, gone.IDs)
+	stats, err := q.Stats(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 1, stats.Leased, "the others are finished")
+}
+
+func TestExtendMovesTheDeadline(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := newQueue(t, &luatomic.QueueOptions{Lease: time.Second})
+	_, err := q.Push(ctx, bodies(1)...)
+	require.NoError(t, err)
+	d := takeOne(t, q)
+	before := d.Deadline
+	require.NoError(t, d.Extend(ctx, time.Hour))
+	require.Greater(t, d.Deadline.Sub(before), 50*time.Minute)
+	require.NoError(t, d.Ack(ctx), "the new fence is the delivery's")
+}
+
+func TestNackDelaysAndCountsAndBuryKeeps(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	_, err := q.Push(ctx, luatomic.Job{ID: "j", Body: []byte("B")})
+	require.NoError(t, err)
+	require.NoError(t, takeOne(t, q).Nack(ctx, 0))
+	d := takeOne(t, q)
+	require.Equal(t, 2, d.Attempt)
+	require.NoError(t, d.Nack(ctx, time.Hour))
+	stats, err := q.Stats(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 1, stats.Scheduled)
+	require.Greater(t, stats.NextDue.Or(time.Time{}).Sub(stats.Now), 59*time.Minute)
+
+	require.NoError(t, c.ZAdd(ctx, key(q, "s"), redis.Z{Score: 1, Member: "j"}).Err())
+	d = takeOne(t, q)
+	require.Equal(t, 3, d.Attempt)
+	require.NoError(t, d.Bury(ctx))
+	stats, err = q.Stats(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 1, stats.Dead)
+	require.Equal(t, "B", c.HGet(ctx, key(q, "b"), "j").Val(), "the body stays with a dead job")
+}
+
+func TestReclaimBuriesWhatFailedTooOften(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := newQueue(t, &luatomic.QueueOptions{Lease: time.Millisecond, MaxFailures: 2})
+	_, err := q.Push(ctx, luatomic.Job{ID: "poison"})
+	require.NoError(t, err)
+	reclaim := func() (r luatomic.Reclaimed) {
+		takeOne(t, q)
+		luatomictest.Eventually(t, 5*time.Second, "the lease ends", func() bool {
+			var err error
+			r, err = q.Reclaim(ctx)
+			require.NoError(t, err)
+			return r.Returned+r.Buried > 0
+		})
+		return r
+	}
+	require.Equal(t, 1, reclaim().Returned)
+	require.Equal(t, 1, reclaim().Buried)
+	stats, err := q.Stats(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 1, stats.Dead)
+}
+
+// A push is visible whole or not at all, whoever looks in between.
+func TestPushIsAllOrNothingToReaders(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	q, c := newQueue(t, nil)
+	watched := make(chan error, 1)
+	go func() {
+		for ctx.Err() == nil {
+			if n, err := c.LLen(ctx, key(q, "r")).Result(); err == nil && n%50 != 0 {
+				watched <- fmt.Errorf("saw %d jobs of batches of 50", n)
+				return
+			}
+		}
+		watched <- nil
+	}()
+	for range 100 {
+		_, err := q.Push(t.Context(), bodies(50)...)
+		require.NoError(t, err)
+	}
+	cancel()
+	require.NoError(t, <-watched)
+}
+
+// A user who may call only some of the commands of the push script meets its
+// undo: the guard is the list of writes taken back.
+func TestPushUndoesAWriteRefusedHalfWay(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	admin := luatomictest.StartServer(t).Client()
+	full, err := luatomic.NewQueue(admin, "q", nil)
+	require.NoError(t, err)
+	_, err = full.Push(ctx, bodies(3)...)
+	require.NoError(t, err)
+	for _, forbidden := range []string{"zadd", "rpush", "set"} {
+		require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "app", "reset", "on", "nopass", "~*", "&*", "+@all", "-"+forbidden).Err())
+		opts := *admin.Options()
+		opts.Username, opts.Password = "app", "any"
+		c := redis.NewClient(&opts)
+		defer c.Close()
+		q, err := luatomic.NewQueue(c, "q", nil)
+		require.NoError(t, err)
+		before := dump(ctx, t, admin, "q")
+		_, err = q.Push(ctx, luatomic.Job{ID: "a"}, luatomic.Job{ID: "b", Delay: time.Hour})
+		require.ErrorIs(t, err, lua.ErrExecutedInPart, forbidden)
+		require.Equal(t, before, dump(ctx, t, admin, "q"), forbidden)
+	}
+}
+
+func TestPushSeqSplitsByCountAndBytes(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := newQueue(t, nil)
+	total, calls := 0, 0
+	for out, err := range q.PushSeq(ctx, slices.Values(bodies(2500))) {
+		require.NoError(t, err)
+		total, calls = total+out.Ready, calls+1
+	}
+	require.Equal(t, 2500, total)
+	require.Equal(t, 3, calls)
+
+	calls = 0
+	big := luatomic.Job{Body: make([]byte, 400_000)}
+	for _, err := range q.PushSeq(ctx, slices.Values([]luatomic.Job{big, big, big, big, big})) {
+		require.NoError(t, err)
+		calls++
+	}
+	require.Equal(t, 3, calls)
+
+	var last error
+	for _, err := range q.PushSeq(ctx, slices.Values([]luatomic.Job{{Delay: -1}})) {
+		last = err
+	}
+	require.ErrorIs(t, last, lua.ErrOutOfRange)
+}
+
+// A server over its memory limit refuses producers whole and lets consumers drain:
+// the guard is the first write of take, nack and reclaim.
+func TestMemoryLimitRefusesProducersAndLetsConsumersDrain(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := luatomictest.StartServer(t).Client()
+	q, err := luatomic.NewQueue(c, "q", &luatomic.QueueOptions{Lease: 50 * time.Millisecond})
+	require.NoError(t, err)
+	_, err = q.Push(ctx, bodies(10)...)
+	require.NoError(t, err)
+	_, err = q.Push(ctx, luatomic.Job{ID: "due", Delay: time.Millisecond})
+	require.NoError(t, err)
+	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "1mb").Err())
+	require.NoError(t, c.ConfigSet(ctx, "maxmemory-policy", "noeviction").Err())
+
+	before := dump(ctx, t, c, "q")
+	_, err = q.Push(ctx, bodies(1)...)
+	require.ErrorIs(t, err, lua.ErrNotExecuted)
+	require.ErrorContains(t, err, "OOM")
+	require.Equal(t, before, dump(ctx, t, c, "q"))
+
+	p, err := q.Promote(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 1, p.Moved)
+	taken, err := q.Take(ctx, 3)
+	require.NoError(t, err)
+	require.Len(t, taken.Deliveries, 3)
+	require.NoError(t, taken.Deliveries[0].Ack(ctx))
+	require.NoError(t, taken.Deliveries[1].Nack(ctx, time.Minute))
+	require.NoError(t, taken.Deliveries[2].Extend(ctx, 60*time.Millisecond))
+	luatomictest.Eventually(t, 5*time.Second, "the lease ends", func() bool {
+		r, err := q.Reclaim(ctx)
+		require.NoError(t, err)
+		return r.Returned == 1
+	})
+	left, err := q.Take(ctx, 100)
+	require.NoError(t, err)
+	require.Len(t, left.Deliveries, 9)
+	require.NoError(t, q.Ack(ctx, left.Deliveries...))
+}
+
+// No server: the error names the address and what kind of failure it is.
+func TestNoServer(t *testing.T) {
+	t.Parallel()
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
+	defer c.Close()
+	q, err := luatomic.NewQueue(c, "q", nil)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = q.Push(ctx, bodies(1)...)
+	require.ErrorIs(t, err, lua.ErrNotExecuted)
+	require.ErrorContains(t, err, "127.0.0.1:1")
+	require.True(t, errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "refused"))
+}

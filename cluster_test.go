@@ -1,0 +1,77 @@
+package luatomic_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// Every primitive on a Redis Cluster, over names that fall on all three nodes, and
+// while a slot is half-way to another node.
+func TestOnACluster(t *testing.T) {
+	t.Parallel()
+	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
+	c := cluster.Client()
+	for i := range 12 {
+		name := fmt.Sprint("name", i)
+		q, err := luatomic.NewQueue(c, name, nil)
+		require.NoError(t, err)
+		_, err = q.Push(ctx, luatomic.Job{}, luatomic.Job{Delay: time.Millisecond})
+		require.NoError(t, err)
+		out, err := q.Consume(ctx, &luatomic.ConsumeOptions{Drain: true}, func(context.Context, *luatomic.Delivery) error { return nil })
+		require.NoError(t, err)
+		require.Equal(t, 2, out.Acked)
+
+		lease, err := luatomic.NewLocker(c, nil).Try(ctx, name)
+		require.NoError(t, err)
+		require.NoError(t, lease.Extend(ctx))
+		require.NoError(t, lease.Release(ctx))
+
+		b := serving(t, echo, c, name, nil, upper)
+		answer, err := echo.Call(ctx, b, "on a cluster")
+		require.NoError(t, err)
+		require.Equal(t, "ON A CLUSTER", answer)
+	}
+}
+
+func TestQueueWhileItsSlotMigrates(t *testing.T) {
+	t.Parallel()
+	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
+	c := cluster.Client()
+	q, err := luatomic.NewQueue(c, "moving", nil)
+	require.NoError(t, err)
+	_, err = q.Push(ctx, bodies(50)...)
+	require.NoError(t, err)
+	slot, err := cluster.Slot(ctx, "{moving}:r")
+	require.NoError(t, err)
+	from, err := cluster.Owner(ctx, slot)
+	require.NoError(t, err)
+	m, err := cluster.MigrateSlot(ctx, slot, from, (from+1)%3)
+	require.NoError(t, err)
+	require.NoError(t, m.MoveKeys(ctx, "{moving}:r"))
+
+	// Half of the keys are there, half here: a script is refused before its first
+	// line (TRYAGAIN) until the slot is whole again. The runtime waits for that.
+	pushed := make(chan error, 1)
+	go func() {
+		_, err := q.Push(ctx, luatomic.Job{ID: "during"})
+		pushed <- err
+	}()
+	select {
+	case err := <-pushed:
+		require.NoError(t, err)
+		t.Fatal("the push did not wait for the slot")
+	case <-time.After(100 * time.Millisecond):
+	}
+	require.NoError(t, m.Finish(ctx))
+	require.NoError(t, <-pushed)
+	taken, err := q.Take(ctx, 100)
+	require.NoError(t, err)
+	require.Len(t, taken.Deliveries, 51, "nothing lost, nothing twice")
+}

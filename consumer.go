@@ -1,0 +1,307 @@
+package luatomic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Handler works on one delivery. A nil error acks the job. Any other error gives
+// it back, to be delivered again after the consumer's back-off, or to the dead set
+// once it has failed QueueOptions.MaxFailures times. The context ends when the
+// lease is lost; what the handler does after that may be done by another worker
+// too.
+type Handler func(ctx context.Context, d *Delivery) error
+
+// ConsumeOptions are the settings of Consume. The zero value is ready to use.
+type ConsumeOptions struct {
+	// Concurrency is how many handlers run at once. Default 10.
+	Concurrency int
+	// Backoff is the delay before a job is delivered again that has failed that
+	// many times. Default: 1 s, doubled each time, 1 h at most.
+	Backoff func(failures int) time.Duration
+	// Idle is the longest sleep on an empty queue. Default 1 s.
+	Idle time.Duration
+	// Grace is how long handlers may go on when ctx ends. Then their context is
+	// cancelled and their jobs are given back. Default 10 s.
+	Grace time.Duration
+	// Drain ends Consume when the queue holds no ready, scheduled or leased job.
+	Drain bool
+	// OnError, if set, sees failed calls and handler errors. Consume goes on.
+	OnError func(err error)
+}
+
+// Consumed counts what a consumer did.
+type Consumed struct {
+	Acked, Retried, Dead int
+}
+
+// Consume takes jobs and runs the handler on each until ctx ends, or until the
+// queue is empty with Drain. It renews leases while handlers run, takes back the
+// jobs of dead workers, and promotes what is due by taking it.
+//
+// When ctx ends, handlers that run get Grace to finish; the jobs of those that do
+// not are given back and can be taken again at once. A handler that panics counts
+// as failed. The error is nil after a drain, else the cause of ctx's end.
+func (q *Queue) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (Consumed, error) {
+	c := newConsumer(q, opts, h)
+	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	renewed := make(chan struct{})
+	go func() {
+		defer close(renewed)
+		c.renew(work)
+	}()
+	drained := c.loop(ctx, work)
+	c.finish(stop)
+	stop(nil)
+	<-renewed
+	out := Consumed{Acked: int(c.acked.Load()), Retried: int(c.retried.Load()), Dead: int(c.dead.Load())}
+	if drained {
+		return out, nil
+	}
+	return out, context.Cause(ctx)
+}
+
+type consumer struct {
+	queue *Queue
+	opts  ConsumeOptions
+	h     Handler
+
+	slots   chan struct{} // one token for each handler that may run
+	running sync.WaitGroup
+
+	mu   sync.Mutex // guards held, and each Delivery's fence while it is in held
+	held map[*Delivery]context.CancelCauseFunc
+
+	acked, retried, dead atomic.Int64
+}
+
+func newConsumer(q *Queue, opts *ConsumeOptions, h Handler) *consumer {
+	c := &consumer{queue: q, h: h, held: make(map[*Delivery]context.CancelCauseFunc)}
+	if opts != nil {
+		c.opts = *opts
+	}
+	if c.opts.Concurrency <= 0 {
+		c.opts.Concurrency = 10
+	}
+	if c.opts.Backoff == nil {
+		c.opts.Backoff = doubling
+	}
+	if c.opts.Idle <= 0 {
+		c.opts.Idle = time.Second
+	}
+	if c.opts.Grace <= 0 {
+		c.opts.Grace = 10 * time.Second
+	}
+	c.slots = make(chan struct{}, c.opts.Concurrency)
+	return c
+}
+
+func doubling(failures int) time.Duration {
+	return min(time.Second<<min(failures-1, 20), time.Hour)
+}
+
+// loop takes jobs for the free slots and starts handlers. It reports true when
+// the queue is drained, false when ctx ended.
+func (c *consumer) loop(ctx, work context.Context) (drained bool) {
+	retry := backoff{first: 10 * time.Millisecond, last: c.opts.Idle}
+	for {
+		n := c.acquire(ctx)
+		if n == 0 {
+			return false
+		}
+		t, err := c.queue.Take(ctx, n)
+		for _, d := range t.Deliveries {
+			c.start(work, d)
+		}
+		c.release(n - len(t.Deliveries))
+		switch {
+		case err != nil:
+			c.failed(ctx, err)
+			pause(ctx, retry.next())
+		case len(t.Deliveries) > 0 || t.Dropped > 0:
+			retry.reset()
+		case c.reclaim(ctx, t) > 0:
+		case c.opts.Drain && c.empty(ctx):
+			return true
+		default:
+			pause(ctx, min(until(t.NextDue, t.Now, c.opts.Idle), until(t.NextLapse, t.Now, c.opts.Idle), retry.next()))
+		}
+	}
+}
+
+// acquire waits for one free slot and takes all that are free. It returns 0 when
+// ctx ends.
+func (c *consumer) acquire(ctx context.Context) int {
+	select {
+	case <-ctx.Done():
+		return 0
+	case c.slots <- struct{}{}:
+	}
+	if ctx.Err() != nil {
+		c.release(1)
+		return 0
+	}
+	n := 1
+	for ; n < min(c.opts.Concurrency, MaxBatch); n++ {
+		select {
+		case c.slots <- struct{}{}:
+		default:
+			return n
+		}
+	}
+	return n
+}
+
+func (c *consumer) release(n int) {
+	for range n {
+		<-c.slots
+	}
+}
+
+// reclaim takes back what other workers lost, when there can be something.
+func (c *consumer) reclaim(ctx context.Context, t Taken) int {
+	lapse, ok := t.NextLapse.Get()
+	if !ok || lapse.After(t.Now) {
+		return 0
+	}
+	r, err := c.queue.Reclaim(ctx)
+	if err != nil {
+		c.failed(ctx, err)
+	}
+	c.dead.Add(int64(r.Buried))
+	return r.Returned + r.Buried
+}
+
+func (c *consumer) empty(ctx context.Context) bool {
+	s, err := c.queue.Stats(ctx)
+	if err != nil {
+		c.failed(ctx, err)
+		return false
+	}
+	return s.Ready+s.Scheduled+s.Leased == 0
+}
+
+func (c *consumer) start(work context.Context, d *Delivery) {
+	ctx, cancel := context.WithCancelCause(work)
+	c.mu.Lock()
+	c.held[d] = cancel
+	c.mu.Unlock()
+	c.running.Add(1)
+	go func() {
+		defer c.running.Done()
+		defer c.release(1)
+		err := c.handle(ctx, d)
+		c.mu.Lock()
+		delete(c.held, d)
+		c.mu.Unlock()
+		cancel(nil)
+		c.settle(work, d, err)
+	}()
+}
+
+func (c *consumer) handle(ctx context.Context, d *Delivery) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("luatomic: handler of job %q panicked: %v", d.ID, p)
+		}
+	}()
+	return c.h(ctx, d)
+}
+
+// errStopped ends the handlers that outlast the grace.
+var errStopped = errors.New("luatomic: consumer stopped")
+
+// settle acks the job or gives it back. It must reach the server although the
+// program is stopping, so it has its own bound.
+func (c *consumer) settle(work context.Context, d *Delivery, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), 5*time.Second)
+	defer cancel()
+	var count *atomic.Int64
+	var done error
+	switch limit := c.queue.opts.MaxFailures; {
+	case err == nil:
+		count, done = &c.acked, d.Ack(ctx)
+	case context.Cause(work) == errStopped:
+		count, done = &c.retried, d.Nack(ctx, 0)
+	case limit > 0 && d.Attempt >= limit:
+		count, done = &c.dead, d.Bury(ctx)
+	default:
+		count, done = &c.retried, d.Nack(ctx, c.opts.Backoff(d.Attempt))
+	}
+	if err != nil {
+		c.failed(work, err)
+	}
+	if done != nil {
+		c.failed(work, done)
+		return
+	}
+	count.Add(1)
+}
+
+// failed reports an error, unless it is only the end of ctx.
+func (c *consumer) failed(ctx context.Context, err error) {
+	if c.opts.OnError != nil && (ctx.Err() == nil || !errors.Is(err, ctx.Err())) {
+		c.opts.OnError(err)
+	}
+}
+
+// renew extends the leases of running handlers three times in their length, all in
+// one call.
+func (c *consumer) renew(ctx context.Context) {
+	lease := c.queue.opts.Lease
+	for {
+		pause(ctx, lease/3)
+		if ctx.Err() != nil {
+			return
+		}
+		c.mu.Lock()
+		held := make([]*Delivery, 0, len(c.held))
+		for d := range c.held {
+			held = append(held, d)
+		}
+		err := c.queue.Extend(ctx, lease, held...)
+		var gone *LeaseLostError
+		if errors.As(err, &gone) {
+			c.revoke(gone)
+		}
+		c.mu.Unlock()
+		if err != nil {
+			c.failed(ctx, err)
+		}
+	}
+}
+
+// revoke ends the handlers whose lease is lost. The caller holds mu.
+func (c *consumer) revoke(gone *LeaseLostError) {
+	for _, id := range gone.IDs {
+		for d, cancel := range c.held {
+			if d.ID == id {
+				cancel(ErrLeaseLost)
+			}
+		}
+	}
+}
+
+// finish waits for the handlers: for the grace, then, cancelled, until they
+// return.
+func (c *consumer) finish(stop context.CancelCauseFunc) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.running.Wait()
+	}()
+	grace := time.NewTimer(c.opts.Grace)
+	defer grace.Stop()
+	select {
+	case <-done:
+		return
+	case <-grace.C:
+		stop(errStopped)
+	}
+	<-done
+}

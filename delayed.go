@@ -1,0 +1,145 @@
+package luatomic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// A scheduled job stands in {q}:s, a zset scored by its due time in ms, until the
+// server's clock has reached that time. Then one script moves it to {q}:r, with
+// what else is due: Promote, run by a Poller, or Take, whoever comes first. There
+// is no moment in which it is in neither, and none in which it is in both.
+//
+// So a queue that is consumed needs no poller. A Poller is for queues whose
+// consumers are busy for long, or take elsewhere.
+
+// Promoted is the result of a promote.
+type Promoted struct {
+	// Moved jobs are ready now.
+	Moved int
+	// Now is the server's time.
+	Now time.Time
+	// NextDue is when the next job is due; it has passed when more were due than
+	// one call moves.
+	NextDue lua.Opt[time.Time]
+}
+
+// Promote moves up to MaxBatch jobs that are due to ready, earliest first, never
+// before the server's clock has reached their time. Any number of processes may
+// promote: each job moves once.
+//
+// Keys: s, r. Cost: O(log n + k) for k jobs moved.
+func (q *Queue) Promote(ctx context.Context) (Promoted, error) {
+	r, err := gen.DelayedPromote(ctx, q.client, gen.DelayedPromoteParams{
+		Scheduled: q.keys.Scheduled, Ready: q.keys.Ready, Max: MaxBatch,
+	})
+	if err != nil {
+		return Promoted{}, fmt.Errorf("luatomic: promote on %q: %w", q.name, err)
+	}
+	return Promoted{Moved: int(r.Moved), Now: r.Now, NextDue: r.NextDue}, nil
+}
+
+// PollerOptions are the settings of a Poller. The zero value is ready to use.
+type PollerOptions struct {
+	// Idle is the longest sleep: how late a job can be that was scheduled, while
+	// the poller slept, before all others. Default 1 s.
+	Idle time.Duration
+	// OnPromote, if set, sees each result that moved something.
+	OnPromote func(q *Queue, p Promoted)
+	// OnError, if set, sees each failed call. The poller goes on, with back-off.
+	OnError func(q *Queue, err error)
+}
+
+// Poller promotes the jobs of some queues when they are due.
+type Poller struct {
+	queues []*Queue
+	opts   PollerOptions
+}
+
+// NewPoller returns a poller of the queues; nil options mean the defaults.
+func NewPoller(opts *PollerOptions, queues ...*Queue) *Poller {
+	p := &Poller{queues: queues}
+	if opts != nil {
+		p.opts = *opts
+	}
+	if p.opts.Idle <= 0 {
+		p.opts.Idle = time.Second
+	}
+	return p
+}
+
+// Run promotes until ctx ends, and returns the cause of that end. It sleeps until
+// the next job is due or for PollerOptions.Idle, whichever is shorter. Pollers
+// need no leader: any number may run on one queue.
+func (p *Poller) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for _, q := range p.queues {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			p.poll(ctx, q)
+		}()
+	}
+	<-ctx.Done()
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+func (p *Poller) poll(ctx context.Context, q *Queue) {
+	retry := backoff{first: 50 * time.Millisecond, last: 5 * time.Second}
+	for ctx.Err() == nil {
+		out, err := q.Promote(ctx)
+		if err != nil {
+			if p.opts.OnError != nil && !errors.Is(err, context.Canceled) {
+				p.opts.OnError(q, err)
+			}
+			pause(ctx, retry.next())
+			continue
+		}
+		retry.reset()
+		if out.Moved > 0 && p.opts.OnPromote != nil {
+			p.opts.OnPromote(q, out)
+		}
+		pause(ctx, until(out.NextDue, out.Now, p.opts.Idle))
+	}
+}
+
+// until is the time from now to at, 0 when it has passed, most when at is later
+// than that or absent. Both are the server's, so clocks need not agree.
+func until(at lua.Opt[time.Time], now time.Time, most time.Duration) time.Duration {
+	if t, ok := at.Get(); ok {
+		return min(max(t.Sub(now), 0), most)
+	}
+	return most
+}
+
+// pause sleeps, or returns as soon as ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// backoff doubles from first to last.
+type backoff struct {
+	first, last, now time.Duration
+}
+
+func (b *backoff) next() time.Duration {
+	b.now = min(max(2*b.now, b.first), b.last)
+	return b.now
+}
+
+func (b *backoff) reset() { b.now = 0 }

@@ -1,0 +1,152 @@
+package luatomic_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+func TestPromoteMovesWhatIsDueEarliestFirst(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	_, err := q.Push(ctx, luatomic.Job{ID: "b", Delay: 2 * time.Hour}, luatomic.Job{ID: "a", Delay: time.Hour}, luatomic.Job{ID: "later", Delay: 3 * time.Hour})
+	require.NoError(t, err)
+	none, err := q.Promote(ctx)
+	require.NoError(t, err)
+	require.Zero(t, none.Moved, "never early")
+	require.InDelta(t, time.Hour.Seconds(), none.NextDue.Or(time.Time{}).Sub(none.Now).Seconds(), 5)
+
+	require.NoError(t, c.ZAdd(ctx, key(q, "s"), redis.Z{Score: 1, Member: "a"}, redis.Z{Score: 2, Member: "b"}).Err())
+	p, err := q.Promote(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 2, p.Moved)
+	taken, err := q.Take(ctx, 10)
+	require.NoError(t, err)
+	require.Equal(t, "a", taken.Deliveries[0].ID)
+	require.Equal(t, "b", taken.Deliveries[1].ID)
+	require.Equal(t, p.Now, taken.Deliveries[0].EnqueuedAt, "enqueued when it became ready")
+	require.True(t, taken.NextDue.Or(time.Time{}).After(taken.Now))
+}
+
+func TestPromoteIsBounded(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	for range 3 {
+		var due []redis.Z
+		pushed, err := q.Push(ctx, delayed(luatomic.MaxBatch/2)...)
+		require.NoError(t, err)
+		for _, id := range pushed.IDs {
+			due = append(due, redis.Z{Score: 1, Member: id})
+		}
+		require.NoError(t, c.ZAdd(ctx, key(q, "s"), due...).Err())
+	}
+	p, err := q.Promote(ctx)
+	require.NoError(t, err)
+	require.Equal(t, luatomic.MaxBatch, p.Moved)
+	require.False(t, p.NextDue.Or(time.Time{}).After(p.Now), "more is due")
+	p, err = q.Promote(ctx)
+	require.NoError(t, err)
+	require.Equal(t, luatomic.MaxBatch/2, p.Moved)
+	_, more := p.NextDue.Get()
+	require.False(t, more)
+}
+
+func delayed(n int) []luatomic.Job {
+	jobs := bodies(n)
+	for i := range jobs {
+		jobs[i].Delay = time.Hour
+	}
+	return jobs
+}
+
+// Take promotes by itself, so delays work with no poller.
+func TestTakePromotesWhatIsDue(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := newQueue(t, nil)
+	pushed, err := q.Push(ctx, luatomic.Job{ID: "d", Body: []byte("x"), Delay: 30 * time.Millisecond})
+	require.NoError(t, err)
+	var got *luatomic.Delivery
+	luatomictest.Eventually(t, 5*time.Second, "the job is due", func() bool {
+		taken, err := q.Take(ctx, 1)
+		require.NoError(t, err)
+		if len(taken.Deliveries) == 1 {
+			got = taken.Deliveries[0]
+			require.False(t, taken.Now.Before(pushed.Now.Add(30*time.Millisecond)), "never early by the server's clock")
+		}
+		return got != nil
+	})
+	require.Equal(t, []byte("x"), got.Body)
+}
+
+// Several pollers and a taker at once: each job moves once, and none before its
+// time.
+func TestPollersMoveEachJobOnceAndNeverEarly(t *testing.T) {
+	t.Parallel()
+	q, c := newQueue(t, nil)
+	const n = 400
+	jobs := bodies(n)
+	for i := range jobs {
+		jobs[i].Delay = time.Duration(i%100+1) * time.Millisecond
+	}
+	pushed, err := q.Push(t.Context(), jobs...)
+	require.NoError(t, err)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var mu sync.Mutex
+	moved := 0
+	opts := &luatomic.PollerOptions{OnPromote: func(_ *luatomic.Queue, p luatomic.Promoted) {
+		mu.Lock()
+		defer mu.Unlock()
+		moved += p.Moved
+	}}
+	var pollers sync.WaitGroup
+	for range 4 {
+		pollers.Go(func() { require.ErrorIs(t, luatomic.NewPoller(opts, q).Run(ctx), context.Canceled) })
+	}
+	luatomictest.Eventually(t, 10*time.Second, "all jobs are ready", func() bool {
+		return c.LLen(ctx, key(q, "r")).Val() == n
+	})
+	cancel()
+	pollers.Wait()
+	require.Equal(t, n, moved)
+	taken, err := q.Take(t.Context(), n)
+	require.NoError(t, err)
+	at := make(map[string]time.Time)
+	for i, id := range pushed.IDs {
+		at[id] = pushed.Now.Add(jobs[i].Delay)
+	}
+	for _, d := range taken.Deliveries {
+		require.False(t, d.EnqueuedAt.Before(at[d.ID]), "job %s became ready early", d.ID)
+		delete(at, d.ID)
+	}
+	require.Empty(t, at)
+}
+
+func TestPollerReturnsAtOnceAndReportsErrors(t *testing.T) {
+	t.Parallel()
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
+	defer c.Close()
+	down, err := luatomic.NewQueue(c, "down", nil)
+	require.NoError(t, err)
+	idle, _ := newQueue(t, nil)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- luatomic.NewPoller(&luatomic.PollerOptions{Idle: time.Hour}, idle, down).Run(ctx) }()
+	luatomictest.Eventually(t, 5*time.Second, "the poller is asleep", func() bool {
+		return c.PoolStats().Misses > 0
+	})
+	start := time.Now()
+	cancel(context.Canceled)
+	require.ErrorIs(t, <-done, context.Canceled)
+	require.Less(t, time.Since(start), 500*time.Millisecond)
+}

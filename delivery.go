@@ -1,0 +1,227 @@
+package luatomic
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// Delivery is a job leased to a worker. It is the worker's until Deadline; ack,
+// nack and extend then find that the lease is lost.
+type Delivery struct {
+	ID   string
+	Body []byte
+	// EnqueuedAt is when the job became ready this time, by the server's clock.
+	EnqueuedAt time.Time
+	// Attempt is 1 for the first delivery of the job.
+	Attempt int
+	// Deadline is when the lease ends, by the server's clock.
+	Deadline time.Time
+
+	// fence is the score of the lease in Redis: the deadline in ms.
+	fence int64
+	queue *Queue
+}
+
+// Taken is the result of a take.
+type Taken struct {
+	Deliveries []*Delivery
+	// Now is the server's time.
+	Now time.Time
+	// NextDue is when the next scheduled job is due, if there is one.
+	NextDue lua.Opt[time.Time]
+	// NextLapse is when the first lease of the queue ended or will end, as it was
+	// before this take. One that has passed is a matter for Reclaim.
+	NextLapse lua.Opt[time.Time]
+	// Dropped counts entries whose job was gone.
+	Dropped int
+}
+
+// takeBytes bounds the bodies of one take, so that no reply stalls the server.
+const takeBytes = MaxBatchBytes
+
+// Take leases up to max of the oldest ready jobs, at most MaxBatch, fewer when
+// their bodies pass 1 MiB. Scheduled jobs that are due become ready in the same
+// step, so delays work with no poller at all. An empty queue is an empty result.
+//
+// The jobs of a lost reply come back when their lease ends. Keys: r, s, b, l, n.
+// Cost: O(log n) for each job.
+func (q *Queue) Take(ctx context.Context, max int) (Taken, error) {
+	r, err := gen.QueueTake(ctx, q.client, gen.QueueTakeParams{
+		Ready: q.keys.Ready, Scheduled: q.keys.Scheduled, Bodies: q.keys.Bodies,
+		Leases: q.keys.Leases, Failures: q.keys.Failures,
+		Lease: q.opts.Lease, Max: int64(max), Bytes: takeBytes,
+	})
+	if err != nil {
+		return Taken{}, fmt.Errorf("luatomic: take from %q: %w", q.name, err)
+	}
+	out := Taken{Now: r.Now, NextDue: r.NextDue, NextLapse: r.NextLapse, Dropped: int(r.Dropped)}
+	out.Deliveries = make([]*Delivery, len(r.Jobs))
+	for i, j := range r.Jobs {
+		out.Deliveries[i] = &Delivery{
+			ID: j.ID, Body: j.Body, EnqueuedAt: j.EnqueuedAt, Attempt: int(j.Failures) + 1,
+			Deadline: r.Deadline, fence: r.Deadline.UnixMilli(), queue: q,
+		}
+	}
+	return out, nil
+}
+
+// LeaseLostError lists the deliveries of a call that were not the worker's any
+// more. It matches ErrLeaseLost. The other deliveries of the call went through.
+type LeaseLostError struct {
+	IDs []string
+}
+
+func (e *LeaseLostError) Error() string {
+	if len(e.IDs) == 1 {
+		return fmt.Sprintf("%v: job %q", ErrLeaseLost, e.IDs[0])
+	}
+	return fmt.Sprintf("%v: %d jobs, the first %q", ErrLeaseLost, len(e.IDs), e.IDs[0])
+}
+
+// Is matches ErrLeaseLost.
+func (e *LeaseLostError) Is(target error) bool { return target == ErrLeaseLost }
+
+// lost makes the error for the deliveries whose verdict is 0.
+func lost(ds []*Delivery, verdicts []int64) error {
+	var e LeaseLostError
+	for i, v := range verdicts {
+		if v == 0 {
+			e.IDs = append(e.IDs, ds[i].ID)
+		}
+	}
+	if len(e.IDs) == 0 {
+		return nil
+	}
+	return &e
+}
+
+// Ack finishes the deliveries: their jobs are removed. A delivery whose lease is
+// lost is named in a LeaseLostError and left alone. A job that the queue does not
+// know any more counts as finished: somebody acked it before, perhaps this call's
+// first attempt whose reply was lost.
+//
+// Keys: l, b, n. Cost: O(log n) for each. More than MaxBatch go in several calls.
+func (q *Queue) Ack(ctx context.Context, ds ...*Delivery) error {
+	return chunks(ds, MaxBatch, func(ds []*Delivery) error {
+		p := gen.QueueAckParams{
+			Leases: q.keys.Leases, Bodies: q.keys.Bodies, Failures: q.keys.Failures,
+			Jobs: make([]gen.QueueAckJob, len(ds)),
+		}
+		for i, d := range ds {
+			p.Jobs[i] = gen.QueueAckJob{ID: d.ID, Fence: d.fence}
+		}
+		verdicts, err := gen.QueueAck(ctx, q.client, p)
+		if err != nil {
+			return fmt.Errorf("luatomic: ack on %q: %w", q.name, err)
+		}
+		return lost(ds, verdicts)
+	})
+}
+
+// Nack gives the deliveries back to be delivered again after the delay, which
+// counts one failure for each. A lost lease is named in a LeaseLostError.
+//
+// Keys: l, r, s, n, d. Cost: O(log n) for each.
+func (q *Queue) Nack(ctx context.Context, delay time.Duration, ds ...*Delivery) error {
+	if delay < 0 {
+		return fmt.Errorf("luatomic: nack on %q: %w", q.name, &lua.RangeError{Field: "delay", Value: delay.String(), Min: "0s"})
+	}
+	return q.nack(ctx, ceilMilli(delay), ds)
+}
+
+// Bury moves the deliveries to the dead set, where they stay with their bodies
+// until somebody looks. A lost lease is named in a LeaseLostError.
+func (q *Queue) Bury(ctx context.Context, ds ...*Delivery) error { return q.nack(ctx, -1, ds) }
+
+func (q *Queue) nack(ctx context.Context, delay int64, ds []*Delivery) error {
+	return chunks(ds, MaxBatch, func(ds []*Delivery) error {
+		p := gen.QueueNackParams{
+			Leases: q.keys.Leases, Ready: q.keys.Ready, Scheduled: q.keys.Scheduled,
+			Failures: q.keys.Failures, Dead: q.keys.Dead,
+			Jobs: make([]gen.QueueNackJob, len(ds)),
+		}
+		for i, d := range ds {
+			p.Jobs[i] = gen.QueueNackJob{ID: d.ID, Fence: d.fence, Delay: delay}
+		}
+		verdicts, err := gen.QueueNack(ctx, q.client, p)
+		if err != nil {
+			return fmt.Errorf("luatomic: nack on %q: %w", q.name, err)
+		}
+		return lost(ds, verdicts)
+	})
+}
+
+// maxExtend is the number of jobs that one extend takes.
+const maxExtend = 500
+
+// Extend lets the leases end that long from now. Each Delivery's Deadline moves
+// with it; do not use a Delivery from another goroutine meanwhile. A lost lease is
+// named in a LeaseLostError.
+//
+// It is not repeated when a reply is lost: lua.ErrOutcomeUnknown then means that
+// the leases end at the old time or the new one, and if it is the new one, an ack
+// will find them lost. Keys: l. Cost: O(log n) for each.
+func (q *Queue) Extend(ctx context.Context, lease time.Duration, ds ...*Delivery) error {
+	return chunks(ds, maxExtend, func(ds []*Delivery) error {
+		p := gen.QueueExtendParams{Leases: q.keys.Leases, Lease: lease, Jobs: make([]gen.QueueExtendJob, len(ds))}
+		for i, d := range ds {
+			p.Jobs[i] = gen.QueueExtendJob{ID: d.ID, Fence: d.fence}
+		}
+		r, err := gen.QueueExtend(ctx, q.client, p)
+		if err != nil {
+			return fmt.Errorf("luatomic: extend on %q: %w", q.name, err)
+		}
+		for i, v := range r.Verdicts {
+			if v == 1 {
+				ds[i].Deadline, ds[i].fence = r.Deadline, r.Deadline.UnixMilli()
+			}
+		}
+		return lost(ds, r.Verdicts)
+	})
+}
+
+// Reclaimed is the result of a reclaim.
+type Reclaimed struct {
+	// Returned jobs are ready again, Buried ones have failed too often.
+	Returned, Buried int
+	// Now is the server's time, NextLapse when the next lease ends.
+	Now       time.Time
+	NextLapse lua.Opt[time.Time]
+}
+
+// Reclaim takes back up to MaxBatch jobs whose lease has ended because their
+// worker died or stalled. Consume does it by itself; a program that only takes
+// should call it when Taken.NextLapse has passed.
+//
+// Keys: l, r, b, n, d. Cost: O(log n) for each job.
+func (q *Queue) Reclaim(ctx context.Context) (Reclaimed, error) {
+	r, err := gen.QueueReclaim(ctx, q.client, gen.QueueReclaimParams{
+		Leases: q.keys.Leases, Ready: q.keys.Ready, Bodies: q.keys.Bodies,
+		Failures: q.keys.Failures, Dead: q.keys.Dead,
+		Max: MaxBatch, MaxFailures: int64(max(q.opts.MaxFailures, 0)),
+	})
+	if err != nil {
+		return Reclaimed{}, fmt.Errorf("luatomic: reclaim on %q: %w", q.name, err)
+	}
+	return Reclaimed{Returned: int(r.Returned), Buried: int(r.Buried), Now: r.Now, NextLapse: r.NextLapse}, nil
+}
+
+// Ack finishes this delivery; see Queue.Ack.
+func (d *Delivery) Ack(ctx context.Context) error { return d.queue.Ack(ctx, d) }
+
+// Nack gives this delivery back; see Queue.Nack.
+func (d *Delivery) Nack(ctx context.Context, delay time.Duration) error {
+	return d.queue.Nack(ctx, delay, d)
+}
+
+// Bury moves this delivery's job to the dead set; see Queue.Bury.
+func (d *Delivery) Bury(ctx context.Context) error { return d.queue.Bury(ctx, d) }
+
+// Extend lets this delivery's lease end that long from now; see Queue.Extend.
+func (d *Delivery) Extend(ctx context.Context, lease time.Duration) error {
+	return d.queue.Extend(ctx, lease, d)
+}

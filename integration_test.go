@@ -1,0 +1,375 @@
+package luatomic_test
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+func TestMain(m *testing.M) { luatomictest.Main(m) }
+
+// newQueue returns a queue of the test's own.
+func newQueue(t testing.TB, opts *luatomic.QueueOptions) (*luatomic.Queue, *redis.Client) {
+	t.Helper()
+	client := luatomictest.Client(t)
+	q, err := luatomic.NewQueue(client, luatomictest.Namespace(t), opts)
+	require.NoError(t, err)
+	return q, client
+}
+
+// key is the full name of one of the queue's keys.
+func key(q *luatomic.Queue, suffix string) string { return "{" + q.Name() + "}:" + suffix }
+
+// bodies are n small jobs without ids.
+func bodies(n int) []luatomic.Job {
+	jobs := make([]luatomic.Job, n)
+	for i := range jobs {
+		jobs[i].Body = fmt.Appendf(nil, "job %d", i)
+	}
+	return jobs
+}
+
+// What EVALSHA sends is the digest of the file as it lies in scripts/, and the
+// server agrees.
+func TestWhatYouReadIsWhatRedisRuns(t *testing.T) {
+	t.Parallel()
+	client := luatomictest.Client(t)
+	files, err := filepath.Glob("scripts/*.lua")
+	require.NoError(t, err)
+	require.Len(t, files, len(allScripts))
+	for _, s := range allScripts {
+		text, err := os.ReadFile(filepath.Join("scripts", s.Name+".lua"))
+		require.NoError(t, err)
+		sum := sha1.Sum(text)
+		require.Equal(t, hex.EncodeToString(sum[:]), s.SHA, s.Name)
+		sha, err := client.ScriptLoad(t.Context(), string(text)).Result()
+		require.NoError(t, err)
+		require.Equal(t, s.SHA, sha, s.Name)
+	}
+}
+
+var allScripts = []*lua.Script{
+	&gen.DelayedPromoteScript,
+	&gen.LockAcquireScript, &gen.LockExtendScript, &gen.LockReleaseScript,
+	&gen.QueueAckScript, &gen.QueueExtendScript, &gen.QueueNackScript, &gen.QueuePushScript,
+	&gen.QueueReclaimScript, &gen.QueueStatsScript, &gen.QueueTakeScript,
+	&gen.RPCCallScript, &gen.RPCCollectScript, &gen.RPCJoinScript, &gen.RPCLeaveScript, &gen.RPCReplyScript,
+}
+
+// scriptCall is one call of a script on prepared data, for the tests that put
+// every script under the same fault.
+type scriptCall struct {
+	script *lua.Script
+	// run calls the script and says what it answered.
+	run func(ctx context.Context, c lua.Client, k string) (string, error)
+	// prepare makes the data that the call finds; k is the test's tag.
+	prepare func(ctx context.Context, c *redis.Client, k string) error
+}
+
+func queueKeys(k string) (r, s, b, l, n, d string) {
+	p := "{" + k + "}:"
+	return p + "r", p + "s", p + "b", p + "l", p + "n", p + "d"
+}
+
+const past, future = 1, 4102444800000 // ms: 1970, 2100
+
+// leased puts job "a" under a lease with the fence 4102444800000.
+func leased(ctx context.Context, c *redis.Client, k string) error {
+	_, _, b, l, _, _ := queueKeys(k)
+	if err := c.HSet(ctx, b, "a", "body").Err(); err != nil {
+		return err
+	}
+	return c.ZAdd(ctx, l, redis.Z{Score: future, Member: "a"}).Err()
+}
+
+func none(context.Context, *redis.Client, string) error { return nil }
+
+func scriptCalls() []scriptCall {
+	show := func(v any, err error) (string, error) { return fmt.Sprintf("%+v", v), err }
+	return []scriptCall{
+		{&gen.QueuePushScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			r, s, b, _, _, _ := queueKeys(k)
+			v, err := gen.QueuePush(ctx, c, gen.QueuePushParams{Ready: r, Scheduled: s, Bodies: b, Receipt: "{" + k + "}:i:1",
+				Keep: time.Minute, Jobs: []gen.QueuePushJob{{ID: "a", Body: []byte("A")}, {ID: "b", Due: future, Body: []byte("B")}}})
+			return fmt.Sprint(v.Ready, v.Scheduled, v.Duplicates), err
+		}, none},
+		{&gen.QueueTakeScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			r, s, b, l, n, _ := queueKeys(k)
+			v, err := gen.QueueTake(ctx, c, gen.QueueTakeParams{Ready: r, Scheduled: s, Bodies: b, Leases: l, Failures: n,
+				Lease: time.Minute, Max: 1, Bytes: 1000})
+			return fmt.Sprint(len(v.Jobs)), err
+		}, func(ctx context.Context, c *redis.Client, k string) error {
+			r, s, b, _, n, _ := queueKeys(k)
+			for i := range 20 {
+				id := fmt.Sprint("j", i)
+				if err := c.HSet(ctx, b, id, "body").Err(); err != nil {
+					return err
+				}
+				if err := c.RPush(ctx, r, "1:"+id).Err(); err != nil {
+					return err
+				}
+			}
+			c.HSet(ctx, n, "j0", "3")
+			c.HSet(ctx, b, "due", "body")
+			return c.ZAdd(ctx, s, redis.Z{Score: past, Member: "due"}).Err()
+		}},
+		{&gen.QueueAckScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			_, _, b, l, n, _ := queueKeys(k)
+			return show(gen.QueueAck(ctx, c, gen.QueueAckParams{Leases: l, Bodies: b, Failures: n, Jobs: []gen.QueueAckJob{{ID: "a", Fence: future}}}))
+		}, leased},
+		{&gen.QueueNackScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			r, s, _, l, n, d := queueKeys(k)
+			return show(gen.QueueNack(ctx, c, gen.QueueNackParams{Leases: l, Ready: r, Scheduled: s, Failures: n, Dead: d,
+				Jobs: []gen.QueueNackJob{{ID: "a", Fence: future}}}))
+		}, leased},
+		{&gen.QueueExtendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			_, _, _, l, _, _ := queueKeys(k)
+			v, err := gen.QueueExtend(ctx, c, gen.QueueExtendParams{Leases: l, Lease: time.Minute, Jobs: []gen.QueueExtendJob{{ID: "a", Fence: future}}})
+			return fmt.Sprint(v.Verdicts), err
+		}, leased},
+		{&gen.QueueReclaimScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			r, _, b, l, n, d := queueKeys(k)
+			v, err := gen.QueueReclaim(ctx, c, gen.QueueReclaimParams{Leases: l, Ready: r, Bodies: b, Failures: n, Dead: d, Max: 10})
+			return fmt.Sprint(v.Returned, v.Buried), err
+		}, func(ctx context.Context, c *redis.Client, k string) error {
+			_, _, b, l, _, _ := queueKeys(k)
+			if err := c.HSet(ctx, b, "a", "body").Err(); err != nil {
+				return err
+			}
+			return c.ZAdd(ctx, l, redis.Z{Score: past, Member: "a"}).Err()
+		}},
+		{&gen.QueueStatsScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			r, s, _, l, _, d := queueKeys(k)
+			v, err := gen.QueueStats(ctx, c, gen.QueueStatsParams{Ready: r, Scheduled: s, Leases: l, Dead: d})
+			return fmt.Sprint(v.Ready, v.Scheduled, v.Leased, v.Dead), err
+		}, leased},
+		{&gen.DelayedPromoteScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			r, s, _, _, _, _ := queueKeys(k)
+			v, err := gen.DelayedPromote(ctx, c, gen.DelayedPromoteParams{Scheduled: s, Ready: r, Max: 10})
+			return fmt.Sprint(v.Moved), err
+		}, func(ctx context.Context, c *redis.Client, k string) error {
+			_, s, _, _, _, _ := queueKeys(k)
+			return c.ZAdd(ctx, s, redis.Z{Score: past, Member: "a"}).Err()
+		}},
+		{&gen.LockAcquireScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			v, err := gen.LockAcquire(ctx, c, gen.LockAcquireParams{Lock: "lock:{" + k + "}", Owner: "me", TTL: time.Minute})
+			return fmt.Sprint(v.Acquired), err
+		}, none},
+		{&gen.LockExtendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			return show(gen.LockExtend(ctx, c, gen.LockExtendParams{Lock: "lock:{" + k + "}", Owner: "me", TTL: time.Minute}))
+		}, held},
+		{&gen.LockReleaseScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			return show(gen.LockRelease(ctx, c, gen.LockReleaseParams{Lock: "lock:{" + k + "}", Owner: "me"}))
+		}, held},
+		{&gen.RPCJoinScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			_, err := gen.RPCJoin(ctx, c, gen.RPCJoinParams{Nodes: "{" + k + "}:nodes", Methods: []string{"{" + k + "}:m:x"}, Node: "n", Lease: time.Minute})
+			return "", err
+		}, none},
+		{&gen.RPCLeaveScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			_, err := gen.RPCLeave(ctx, c, gen.RPCLeaveParams{Nodes: "{" + k + "}:nodes", Methods: []string{"{" + k + "}:m:x"}, Node: "n"})
+			return "", err
+		}, none},
+		{&gen.RPCCallScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			v, err := gen.RPCCall(ctx, c, gen.RPCCallParams{Nodes: "{" + k + "}:nodes", Method: "{" + k + "}:m:x", Record: "{" + k + "}:r:1",
+				Frame: []byte("f"), Inbox: k, Outbox: k, Timeout: time.Minute})
+			return v.Outcome.String(), err
+		}, func(ctx context.Context, c *redis.Client, k string) error {
+			c.ZAdd(ctx, "{"+k+"}:nodes", redis.Z{Score: future, Member: "n"})
+			return c.ZAdd(ctx, "{"+k+"}:m:x", redis.Z{Score: 0, Member: "n"}).Err()
+		}},
+		{&gen.RPCReplyScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			return show(gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: "{" + k + "}:r:1", Method: "{" + k + "}:m:x", Node: "n", Attempt: 1,
+				Frame: []byte("f"), Keep: time.Minute}))
+		}, func(ctx context.Context, c *redis.Client, k string) error {
+			return c.HSet(ctx, "{"+k+"}:r:1", "s", "p", "n", "n", "a", "1", "c", k).Err()
+		}},
+		{&gen.RPCCollectScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			v, err := gen.RPCCollect(ctx, c, gen.RPCCollectParams{Records: []string{"{" + k + "}:r:1"}})
+			return fmt.Sprint(len(v)), err
+		}, none},
+	}
+}
+
+func held(ctx context.Context, c *redis.Client, k string) error {
+	return c.HSet(ctx, "lock:{"+k+"}", "o", "me", "e", fmt.Sprint(future), "f", "7").Err()
+}
+
+// keysOf are the keys that a call passes, seen by a client that sends nothing.
+func keysOf(ctx context.Context, t *testing.T, call scriptCall, k string) []string {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: "recorder:0"})
+	defer c.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	rec := &recorder{cancel: cancel}
+	c.AddHook(rec)
+	_, err := call.run(ctx, c, k)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotEmpty(t, rec.keys)
+	return rec.keys
+}
+
+type recorder struct {
+	keys   []string
+	cancel func() // or the runtime would try again
+}
+
+func (r *recorder) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (r *recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (r *recorder) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		args := cmd.Args()
+		n, err := strconv.Atoi(args[2].(string))
+		for _, k := range args[3 : 3+n] {
+			r.keys = append(r.keys, k.(string))
+		}
+		r.cancel()
+		return errors.Join(err, errors.New("recorded"))
+	}
+}
+
+// dump holds the serialized value of every key of a tag.
+func dump(ctx context.Context, t *testing.T, c *redis.Client, k string) map[string]string {
+	t.Helper()
+	out := make(map[string]string)
+	for it := c.Scan(ctx, 0, "*{"+k+"}*", 1000).Iterator(); it.Next(ctx); {
+		v, err := c.Dump(ctx, it.Val()).Result()
+		require.NoError(t, err)
+		out[it.Val()] = v
+	}
+	return out
+}
+
+// Whatever stands at one of a script's keys, a value of another type is an error
+// that names the key and both types, and changes nothing.
+func TestWrongTypeAtEveryKeyOfEveryScript(t *testing.T) {
+	t.Parallel()
+	for _, call := range scriptCalls() {
+		t.Run(call.script.Name, func(t *testing.T) {
+			t.Parallel()
+			ctx, c := t.Context(), luatomictest.Client(t)
+			for i, decl := range call.script.Keys {
+				k := luatomictest.Namespace(t)
+				require.NoError(t, call.prepare(ctx, c, k))
+				key := keysOf(ctx, t, call, k)[i]
+				require.NoError(t, c.Del(ctx, key).Err())
+				if decl.Type == "string" {
+					require.NoError(t, c.RPush(ctx, key, "x").Err())
+				} else {
+					require.NoError(t, c.Set(ctx, key, "x", 0).Err())
+				}
+				before := dump(ctx, t, c, k)
+				_, err := call.run(ctx, c, k)
+				require.ErrorIs(t, err, lua.ErrWrongType, "key %s", key)
+				require.ErrorContains(t, err, fmt.Sprintf("key %q (%s) holds a ", key, decl.Name))
+				require.ErrorContains(t, err, "not a "+decl.Type)
+				require.Equal(t, before, dump(ctx, t, c, k), "key %s", key)
+			}
+		})
+	}
+}
+
+// A reply that is lost up to four times: a script declared safe comes to its
+// answer and has its effect once; one declared never runs once and says that the
+// outcome is unknown.
+func TestLostRepliesOfEveryScript(t *testing.T) {
+	t.Parallel()
+	for _, call := range scriptCalls() {
+		t.Run(call.script.Name, func(t *testing.T) {
+			t.Parallel()
+			for lost := range 5 {
+				testLostReplies(t, call, lost)
+			}
+		})
+	}
+}
+
+func testLostReplies(t *testing.T, call scriptCall, lost int) {
+	ctx, direct := t.Context(), luatomictest.Client(t)
+	clean, faulty := luatomictest.Namespace(t), luatomictest.Namespace(t)
+	require.NoError(t, call.prepare(ctx, direct, clean))
+	want, err := call.run(ctx, direct, clean)
+	require.NoError(t, err)
+
+	require.NoError(t, call.prepare(ctx, direct, faulty))
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	c := redis.NewClient(opts)
+	defer c.Close()
+	sent := luatomictest.Command(strings.ToUpper(verb(call.script)), call.script.SHA)
+	proxy.Drop(lost, sent)
+	got, err := call.run(ctx, c, faulty)
+	switch {
+	case lost > 0 && call.script.Retry == lua.RetryNever:
+		require.ErrorIs(t, err, lua.ErrOutcomeUnknown)
+		require.Equal(t, 1, proxy.Executed(sent))
+		return
+	case repeatsDiffer[call.script.Name] && lost > 0:
+		require.NoError(t, err)
+	default:
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	require.Equal(t, lost+1, proxy.Executed(sent))
+	if !repeatsDiffer[call.script.Name] {
+		require.Equal(t, shape(ctx, t, direct, clean), shape(ctx, t, direct, faulty))
+	}
+}
+
+func verb(s *lua.Script) string {
+	if s.ReadOnly {
+		return "evalsha_ro"
+	}
+	return "evalsha"
+}
+
+// repeatsDiffer are the scripts whose repeat may do the next piece of work, or has
+// another word for what is done already. What they promise instead has tests of
+// its own beside each primitive.
+var repeatsDiffer = map[string]bool{
+	"queue_take":      true, // leases the next jobs; the first come back
+	"queue_ack":       true, // gone
+	"queue_nack":      true, // not leased any more
+	"queue_reclaim":   true, // nothing left to return
+	"delayed_promote": true, // nothing left to move
+	"rpc_reply":       true, // duplicate
+	"rpc_leave":       true, // not announced any more
+}
+
+// shape is what two runs must have in common: keys, types and sizes.
+func shape(ctx context.Context, t *testing.T, c *redis.Client, k string) map[string]string {
+	t.Helper()
+	out := make(map[string]string)
+	for name := range dump(ctx, t, c, k) {
+		kind := c.Type(ctx, name).Val()
+		size := int64(1)
+		switch kind {
+		case "list":
+			size = c.LLen(ctx, name).Val()
+		case "hash":
+			size = c.HLen(ctx, name).Val()
+		case "zset":
+			size = c.ZCard(ctx, name).Val()
+		}
+		out[strings.ReplaceAll(name, k, "")] = fmt.Sprint(kind, size)
+	}
+	return out
+}

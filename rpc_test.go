@@ -1,0 +1,313 @@
+package luatomic_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+var echo = luatomic.NewMethod[string, string]("echo")
+
+// openBus runs a bus until the test ends.
+func openBus(t testing.TB, client redis.UniversalClient, name string, opts *luatomic.BusOptions) *luatomic.Bus {
+	t.Helper()
+	b, err := luatomic.NewBus(client, name, opts)
+	require.NoError(t, err)
+	runBus(t, b)
+	return b
+}
+
+func runBus(t testing.TB, b *luatomic.Bus) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = b.Run(ctx)
+	}()
+	stop = func() {
+		cancel()
+		<-done
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// serving returns a bus that serves the method and is announced.
+func serving[Req, Res any](t testing.TB, m luatomic.Method[Req, Res], client redis.UniversalClient, name string, opts *luatomic.BusOptions, h func(context.Context, Req) (Res, error)) *luatomic.Bus {
+	t.Helper()
+	b, err := luatomic.NewBus(client, name, opts)
+	require.NoError(t, err)
+	require.NoError(t, m.Serve(b, h))
+	runBus(t, b)
+	require.NoError(t, b.Ready(t.Context()))
+	return b
+}
+
+func upper(_ context.Context, s string) (string, error) { return strings.ToUpper(s), nil }
+
+func TestCallAndReply(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	serving(t, echo, c, name, nil, upper)
+	caller := openBus(t, c, name, nil)
+	out, err := echo.Call(t.Context(), caller, "hello")
+	require.NoError(t, err)
+	require.Equal(t, "HELLO", out)
+}
+
+// Only one of the nodes runs a call, and the load spreads over them.
+func TestCallReachesOneNode(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	var ran [3]atomic.Int64
+	for i := range ran {
+		serving(t, echo, c, name, nil, func(context.Context, string) (string, error) {
+			ran[i].Add(1)
+			return "", nil
+		})
+	}
+	caller := openBus(t, c, name, nil)
+	var wg sync.WaitGroup
+	for range 30 {
+		wg.Go(func() {
+			for range 10 {
+				_, err := echo.Call(t.Context(), caller, "")
+				require.NoError(t, err)
+			}
+		})
+	}
+	wg.Wait()
+	total := int64(0)
+	for i := range ran {
+		total += ran[i].Load()
+		require.Positive(t, ran[i].Load(), "node %d", i)
+	}
+	require.Equal(t, int64(300), total)
+}
+
+func TestNoResponderIsAnAnswerAndNotATimeout(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	caller := openBus(t, c, name, nil)
+	_, err := echo.Call(ctx, caller, "") // connects
+	require.ErrorIs(t, err, luatomic.ErrNoResponders)
+	start := time.Now()
+	_, err = echo.Call(ctx, caller, "")
+	require.ErrorContains(t, err, "no node serves it")
+	require.Less(t, time.Since(start), time.Second)
+
+	// The three reasons, with the records that lead to them.
+	method, nodes := "rpc:{"+name+"}:m:echo", "rpc:{"+name+"}:nodes"
+	require.NoError(t, c.ZAdd(ctx, method, redis.Z{Member: "ghost"}).Err())
+	_, err = echo.Call(ctx, caller, "")
+	require.ErrorContains(t, err, "no lease")
+	require.Zero(t, c.ZCard(ctx, method).Val(), "a node without a lease is forgotten")
+	require.NoError(t, c.ZAdd(ctx, method, redis.Z{Member: "deaf"}).Err())
+	require.NoError(t, c.ZAdd(ctx, nodes, redis.Z{Member: "deaf", Score: future}).Err())
+	_, err = echo.Call(ctx, caller, "")
+	require.ErrorContains(t, err, "no subscriber")
+	require.Empty(t, must(c.Keys(ctx, "rpc:{"+name+"}:r:*").Result()), "a call that was not sent leaves no record")
+}
+
+// A node without a subscriber does not hide a live one with more load.
+func TestCallPassesOverDeafNodes(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	b := serving(t, echo, c, name, nil, upper)
+	for i := range 5 {
+		node := fmt.Sprint("deaf", i)
+		require.NoError(t, c.ZAdd(ctx, "rpc:{"+name+"}:m:echo", redis.Z{Member: node, Score: -1}).Err())
+		require.NoError(t, c.ZAdd(ctx, "rpc:{"+name+"}:nodes", redis.Z{Member: node, Score: future}).Err())
+	}
+	out, err := echo.Call(ctx, b, "x")
+	require.NoError(t, err)
+	require.Equal(t, "X", out)
+}
+
+func TestRemoteErrors(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	b := serving(t, echo, c, name, nil, func(_ context.Context, s string) (string, error) {
+		switch s {
+		case "code":
+			return "", fmt.Errorf("wrapped: %w", &luatomic.RemoteError{Code: "quota", Message: "no more"})
+		case "panic":
+			panic("secret stack")
+		case "big":
+			return strings.Repeat("x", luatomic.MaxBatchBytes), nil
+		}
+		return "", errors.New(strings.Repeat("long ", 1000))
+	})
+	number := luatomic.NewMethod[int, string]("echo")
+	for in, want := range map[string]string{"code": "quota", "panic": luatomic.CodeInternal, "big": luatomic.CodeTooLarge, "": luatomic.CodeError} {
+		_, err := echo.Call(t.Context(), b, in)
+		var remote *luatomic.RemoteError
+		require.ErrorAs(t, err, &remote, in)
+		require.Equal(t, want, remote.Code)
+		require.NotContains(t, remote.Message, "secret")
+		require.LessOrEqual(t, len(remote.Message), 1024)
+	}
+	_, err := number.Call(t.Context(), b, 7)
+	require.ErrorContains(t, err, luatomic.CodeBadRequest)
+	_, err = echo.Call(t.Context(), b, strings.Repeat("x", luatomic.MaxBatchBytes))
+	require.ErrorIs(t, err, lua.ErrTooLarge)
+}
+
+func TestOverloadIsAnswered(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	b := serving(t, echo, c, name, &luatomic.BusOptions{Concurrency: 1}, func(context.Context, string) (string, error) {
+		entered <- struct{}{}
+		<-leave
+		return "", nil
+	})
+	first := make(chan error, 1)
+	go func() {
+		_, err := echo.Call(t.Context(), b, "")
+		first <- err
+	}()
+	<-entered
+	_, err := echo.Call(t.Context(), b, "")
+	require.ErrorContains(t, err, luatomic.CodeOverloaded)
+	close(leave)
+	require.NoError(t, <-first)
+}
+
+func TestDeadlineReachesTheHandler(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	left := make(chan time.Duration, 1)
+	b := serving(t, echo, c, name, nil, func(ctx context.Context, _ string) (string, error) {
+		deadline, _ := ctx.Deadline()
+		left <- time.Until(deadline)
+		<-ctx.Done()
+		return "", ctx.Err()
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
+	defer cancel()
+	_, err := echo.Call(ctx, b, "")
+	require.Error(t, err)
+	require.LessOrEqual(t, <-left, 150*time.Millisecond)
+	luatomictest.Eventually(t, 20*time.Second, "the record of a call that timed out expires", func() bool {
+		return len(must(c.Keys(t.Context(), "rpc:{"+name+"}:r:*").Result())) == 0
+	})
+}
+
+func TestCallWithoutRunSaysSo(t *testing.T) {
+	t.Parallel()
+	b, err := luatomic.NewBus(luatomictest.Client(t), luatomictest.Namespace(t), &luatomic.BusOptions{Timeout: 20 * time.Millisecond})
+	require.NoError(t, err)
+	_, err = echo.Call(t.Context(), b, "")
+	require.ErrorContains(t, err, "is its Run running?")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, luatomic.NewMethod[int, int]("a{b").Serve(b, nil), lua.ErrBadName)
+}
+
+// The guards of rpc_reply: pending, node, attempt.
+func TestReplyIsAcceptedOnceAndOnlyFromTheNodeAsked(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	p := "{" + name + "}:"
+	require.NoError(t, c.ZAdd(ctx, p+"nodes", redis.Z{Member: "n1", Score: future}).Err())
+	require.NoError(t, c.ZAdd(ctx, p+"m:x", redis.Z{Member: "n1"}).Err())
+	ps := c.Subscribe(ctx, name+"n1")
+	defer ps.Close()
+	require.IsType(t, &redis.Subscription{}, must(ps.Receive(ctx)))
+
+	call := gen.RPCCallParams{Nodes: p + "nodes", Method: p + "m:x", Record: p + "r:1", Frame: []byte("q"), Inbox: name, Outbox: name, Timeout: time.Minute}
+	sent, err := gen.RPCCall(ctx, c, call)
+	require.NoError(t, err)
+	require.Equal(t, gen.RPCCallOutcomeSent, sent.Outcome)
+	require.Equal(t, float64(1), c.ZScore(ctx, p+"m:x", "n1").Val(), "in flight")
+	again, err := gen.RPCCall(ctx, c, call)
+	require.NoError(t, err)
+	require.Equal(t, gen.RPCCallOutcomeKnown, again.Outcome, "a repeat is not sent again")
+
+	reply := func(node string, attempt int64) gen.RPCReplyResult {
+		out, err := gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: p + "r:1", Method: p + "m:x", Node: node, Attempt: attempt, Frame: []byte("first"), Keep: time.Minute})
+		require.NoError(t, err)
+		return out
+	}
+	require.Equal(t, gen.RPCReplyResultStale, reply("n2", 1), "another node")
+	require.Equal(t, gen.RPCReplyResultStale, reply("n1", 2), "another attempt")
+	require.Equal(t, gen.RPCReplyResultAccepted, reply("n1", 1))
+	require.Equal(t, gen.RPCReplyResultDuplicate, reply("n1", 1))
+	require.Equal(t, float64(0), c.ZScore(ctx, p+"m:x", "n1").Val(), "not in flight any more")
+	require.NoError(t, c.Del(ctx, p+"r:1").Err())
+	require.Equal(t, gen.RPCReplyResultGone, reply("n1", 1))
+}
+
+// The caller's subscription is cut all the time: every reply still arrives, by
+// collect. The guard is collect.
+func TestRepliesSurviveCutSubscriptions(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	serving(t, echo, c, name, nil, upper)
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	cut := redis.NewClient(opts)
+	defer cut.Close()
+	caller := openBus(t, cut, name, &luatomic.BusOptions{Timeout: 20 * time.Second})
+	require.NoError(t, caller.Ready(t.Context()))
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				proxy.CutAll()
+			}
+		}
+	}()
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for j := range 100 {
+				in := fmt.Sprint("x", i, j)
+				out, err := echo.Call(t.Context(), caller, in)
+				if err != nil || out != strings.ToUpper(in) {
+					t.Errorf("call %s: %q, %v", in, out, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(stop)
+	<-stopped
+}
+
+func TestRunWithdrawsTheNode(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	b, err := luatomic.NewBus(c, name, &luatomic.BusOptions{Node: "web-1"})
+	require.NoError(t, err)
+	require.NoError(t, echo.Serve(b, upper))
+	stop := runBus(t, b)
+	require.NoError(t, b.Ready(t.Context()))
+	nodes := must(c.ZRange(t.Context(), "rpc:{"+name+"}:nodes", 0, -1).Result())
+	require.Len(t, nodes, 1)
+	require.True(t, strings.HasPrefix(nodes[0], "web-1."))
+	start := time.Now()
+	stop()
+	require.Less(t, time.Since(start), time.Second)
+	require.Empty(t, must(c.Keys(t.Context(), "rpc:{"+name+"}*").Result()), "nothing stays")
+}
