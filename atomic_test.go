@@ -139,7 +139,7 @@ func TestReceiptExpires(t *testing.T) {
 func TestPushRefusesBeforeAnyIO(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	c := redis.NewClient(&redis.Options{Addr: "nowhere.invalid:1", MaxRetries: -1})
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
 	defer c.Close()
 	q, err := luatomic.NewQueue(c, "q", nil)
 	require.NoError(t, err)
@@ -170,7 +170,7 @@ func TestPushRefusesBeforeAnyIO(t *testing.T) {
 
 func TestBadNames(t *testing.T) {
 	t.Parallel()
-	c := redis.NewClient(&redis.Options{Addr: "nowhere.invalid:1"})
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer c.Close()
 	for name, rule := range map[string]string{
 		"": "is empty", "a{b": "holds a brace", "}": "holds a brace", "a\x00b": "control character",

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/luatomic/luatomic/lua"
 )
 
 // Handler works on one delivery. A nil error acks the job. Any other error gives
@@ -45,7 +47,9 @@ type Consumed struct {
 //
 // When ctx ends, handlers that run get Grace to finish; the jobs of those that do
 // not are given back and can be taken again at once. A handler that panics counts
-// as failed. The error is nil after a drain, else the cause of ctx's end.
+// as failed. Consume goes on through failures that pass, such as a server that is
+// away. The error is nil after a drain; the cause of ctx's end; or a failure that
+// no repeat can cure, such as a key of the wrong type.
 func (q *Queue) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (Consumed, error) {
 	c := newConsumer(q, opts, h)
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -55,15 +59,11 @@ func (q *Queue) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (C
 		defer close(renewed)
 		c.renew(work)
 	}()
-	drained := c.loop(ctx, work)
+	err := c.loop(ctx, work)
 	c.finish(stop)
 	stop(nil)
 	<-renewed
-	out := Consumed{Acked: int(c.acked.Load()), Retried: int(c.retried.Load()), Dead: int(c.dead.Load())}
-	if drained {
-		return out, nil
-	}
-	return out, context.Cause(ctx)
+	return Consumed{Acked: int(c.acked.Load()), Retried: int(c.retried.Load()), Dead: int(c.dead.Load())}, err
 }
 
 type consumer struct {
@@ -105,33 +105,63 @@ func doubling(failures int) time.Duration {
 	return min(time.Second<<min(failures-1, 20), time.Hour)
 }
 
-// loop takes jobs for the free slots and starts handlers. It reports true when
-// the queue is drained, false when ctx ended.
-func (c *consumer) loop(ctx, work context.Context) (drained bool) {
+// loop takes jobs for the free slots and starts handlers. It returns nil when the
+// queue is drained.
+func (c *consumer) loop(ctx, work context.Context) error {
 	retry := backoff{first: 10 * time.Millisecond, last: c.opts.Idle}
 	for {
 		n := c.acquire(ctx)
 		if n == 0 {
-			return false
+			return context.Cause(ctx)
 		}
 		t, err := c.queue.Take(ctx, n)
 		for _, d := range t.Deliveries {
 			c.start(work, d)
 		}
 		c.release(n - len(t.Deliveries))
+		wait, drained, err := c.next(ctx, t, err)
 		switch {
+		case err != nil && hopeless(err):
+			return err
 		case err != nil:
 			c.failed(ctx, err)
 			pause(ctx, retry.next())
-		case len(t.Deliveries) > 0 || t.Dropped > 0:
-			retry.reset()
-		case c.reclaim(ctx, t) > 0:
-		case c.opts.Drain && c.empty(ctx):
-			return true
+		case drained:
+			return nil
+		case wait > 0:
+			pause(ctx, min(wait, retry.next()))
 		default:
-			pause(ctx, min(until(t.NextDue, t.Now, c.opts.Idle), until(t.NextLapse, t.Now, c.opts.Idle), retry.next()))
+			retry.reset()
 		}
 	}
+}
+
+// next says how long to sleep after a take, or that there is nothing left to wait
+// for. What other workers lost is taken back first.
+func (c *consumer) next(ctx context.Context, t Taken, err error) (wait time.Duration, drained bool, _ error) {
+	if err != nil || len(t.Deliveries) > 0 || t.Dropped > 0 {
+		return 0, false, err
+	}
+	if lapse, ok := t.NextLapse.Get(); ok && !lapse.After(t.Now) {
+		r, err := c.queue.Reclaim(ctx)
+		c.dead.Add(int64(r.Buried))
+		if err != nil || r.Returned+r.Buried > 0 {
+			return 0, false, err
+		}
+	}
+	if c.opts.Drain {
+		s, err := c.queue.Stats(ctx)
+		if err != nil || s.Ready+s.Scheduled+s.Leased == 0 {
+			return 0, err == nil, err
+		}
+	}
+	wait = min(until(t.NextDue, t.Now, c.opts.Idle), until(t.NextLapse, t.Now, c.opts.Idle))
+	return max(wait, time.Millisecond), false, nil
+}
+
+// hopeless reports whether a repeat would fail in the same way.
+func hopeless(err error) bool {
+	return errors.Is(err, lua.ErrExecutedInPart) || errors.Is(err, lua.ErrBadReply)
 }
 
 // acquire waits for one free slot and takes all that are free. It returns 0 when
@@ -161,29 +191,6 @@ func (c *consumer) release(n int) {
 	for range n {
 		<-c.slots
 	}
-}
-
-// reclaim takes back what other workers lost, when there can be something.
-func (c *consumer) reclaim(ctx context.Context, t Taken) int {
-	lapse, ok := t.NextLapse.Get()
-	if !ok || lapse.After(t.Now) {
-		return 0
-	}
-	r, err := c.queue.Reclaim(ctx)
-	if err != nil {
-		c.failed(ctx, err)
-	}
-	c.dead.Add(int64(r.Buried))
-	return r.Returned + r.Buried
-}
-
-func (c *consumer) empty(ctx context.Context) bool {
-	s, err := c.queue.Stats(ctx)
-	if err != nil {
-		c.failed(ctx, err)
-		return false
-	}
-	return s.Ready+s.Scheduled+s.Leased == 0
 }
 
 func (c *consumer) start(work context.Context, d *Delivery) {

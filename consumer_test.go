@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -185,4 +186,14 @@ func TestConsumeReclaimsAbandonedJobs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 5, out.Acked)
 	require.Equal(t, int64(10), attempts.Load(), "each on its second attempt")
+}
+
+// A failure that no repeat can cure ends the consumer instead of spinning.
+func TestConsumeReturnsWhatNoRepeatCures(t *testing.T) {
+	t.Parallel()
+	q, c := newQueue(t, nil)
+	require.NoError(t, c.Set(t.Context(), key(q, "r"), "not a list", 0).Err())
+	_, err := q.Consume(t.Context(), nil, func(context.Context, *luatomic.Delivery) error { return nil })
+	require.ErrorIs(t, err, lua.ErrWrongType)
+	require.ErrorContains(t, err, "holds a string, not a list")
 }

@@ -213,7 +213,7 @@ func held(ctx context.Context, c *redis.Client, k string) error {
 // keysOf are the keys that a call passes, seen by a client that sends nothing.
 func keysOf(ctx context.Context, t *testing.T, call scriptCall, k string) []string {
 	t.Helper()
-	c := redis.NewClient(&redis.Options{Addr: "recorder:0"})
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer c.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	rec := &recorder{cancel: cancel}

@@ -189,7 +189,7 @@ func TestAcquireWaitsAndGivesUpWithTheContext(t *testing.T) {
 
 func TestBadTTL(t *testing.T) {
 	t.Parallel()
-	c := redis.NewClient(&redis.Options{Addr: "nowhere.invalid:1"})
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer c.Close()
 	for _, ttl := range []time.Duration{500 * time.Microsecond, -time.Second} {
 		_, err := luatomic.NewLocker(c, &luatomic.LockerOptions{TTL: ttl}).Try(t.Context(), "x")

@@ -1,0 +1,260 @@
+package luatomic_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// Each benchmark has a raw twin in the same run: the same data through the plain
+// commands, with no promise at all. The ratio of the two is the figure; the
+// absolute numbers are the machine's. PING is the floor of one round trip.
+
+const payload = 300
+
+func benchJobs(n int) []luatomic.Job {
+	jobs := make([]luatomic.Job, n)
+	for i := range jobs {
+		jobs[i].Body = make([]byte, payload)
+	}
+	return jobs
+}
+
+func perJob(b *testing.B, n int) {
+	b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "jobs/s")
+}
+
+// fatal ends the benchmark on an error.
+func fatal(b *testing.B, err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// untimed runs f outside the measured time.
+func untimed(b *testing.B, f func() error) {
+	b.StopTimer()
+	fatal(b, f())
+	b.StartTimer()
+}
+
+func BenchmarkPing(b *testing.B) {
+	c := luatomictest.Client(b)
+	for b.Loop() {
+		fatal(b, c.Ping(b.Context()).Err())
+	}
+}
+
+func BenchmarkPush(b *testing.B) {
+	for _, n := range []int{1, 100, 1000} {
+		b.Run(fmt.Sprintf("n=%d/luatomic", n), func(b *testing.B) { benchPush(b, n) })
+		b.Run(fmt.Sprintf("n=%d/raw-hset-rpush", n), func(b *testing.B) { benchRawPush(b, n) })
+		b.Run(fmt.Sprintf("n=%d/raw-lpush", n), func(b *testing.B) { benchRawLPush(b, n) })
+	}
+}
+
+func benchPush(b *testing.B, n int) {
+	q, c := newQueue(b, nil)
+	jobs := benchJobs(n)
+	b.ReportAllocs()
+	for b.Loop() {
+		_, err := q.Push(b.Context(), jobs...)
+		fatal(b, err)
+		untimed(b, func() error { return clear(b.Context(), c, q) })
+	}
+	perJob(b, n)
+}
+
+func clear(ctx context.Context, c *redis.Client, q *luatomic.Queue) error {
+	return c.Del(ctx, key(q, "r"), key(q, "s"), key(q, "b"), key(q, "l"), key(q, "n")).Err()
+}
+
+// benchRawPush sends what a queue with bodies needs, as two variadic commands in
+// one pipeline: ids as long, made as they are made there.
+func benchRawPush(b *testing.B, n int) {
+	q, c := newQueue(b, nil)
+	jobs := benchJobs(n)
+	b.ReportAllocs()
+	for b.Loop() {
+		fields, entries := make([]any, 0, 2*n), make([]any, 0, n)
+		for i := range jobs {
+			id, err := uuid.NewV7()
+			fatal(b, err)
+			fields = append(fields, id.String(), jobs[i].Body)
+			entries = append(entries, "1700000000000:"+id.String())
+		}
+		_, err := c.Pipelined(b.Context(), func(p redis.Pipeliner) error {
+			p.HSet(b.Context(), key(q, "b"), fields...)
+			p.RPush(b.Context(), key(q, "r"), entries...)
+			return nil
+		})
+		fatal(b, err)
+		untimed(b, func() error { return clear(b.Context(), c, q) })
+	}
+	perJob(b, n)
+}
+
+func benchRawLPush(b *testing.B, n int) {
+	q, c := newQueue(b, nil)
+	jobs := benchJobs(n)
+	b.ReportAllocs()
+	for b.Loop() {
+		entries := make([]any, n)
+		for i := range jobs {
+			entries[i] = jobs[i].Body
+		}
+		fatal(b, c.LPush(b.Context(), key(q, "r"), entries...).Err())
+		untimed(b, func() error { return clear(b.Context(), c, q) })
+	}
+	perJob(b, n)
+}
+
+// BenchmarkPromote moves 1000 due jobs out of a queue that holds that many more.
+func BenchmarkPromote(b *testing.B) {
+	for _, rest := range []int{0, 200_000} {
+		b.Run(fmt.Sprintf("scheduled=%d", rest), func(b *testing.B) {
+			q, c := newQueue(b, nil)
+			schedule := func(n int, score float64) error {
+				for n > 0 {
+					batch := make([]redis.Z, min(n, 1000))
+					for i := range batch {
+						batch[i] = redis.Z{Score: score, Member: uuid.NewString()}
+					}
+					if err := c.ZAdd(b.Context(), key(q, "s"), batch...).Err(); err != nil {
+						return err
+					}
+					n -= len(batch)
+				}
+				return nil
+			}
+			fatal(b, schedule(rest, future))
+			moved := 0
+			for b.Loop() {
+				untimed(b, func() error {
+					if err := c.Del(b.Context(), key(q, "r")).Err(); err != nil {
+						return err
+					}
+					return schedule(luatomic.MaxBatch, past)
+				})
+				p, err := q.Promote(b.Context())
+				fatal(b, err)
+				moved += p.Moved
+			}
+			if moved != b.N*luatomic.MaxBatch {
+				b.Fatalf("moved %d of %d", moved, b.N*luatomic.MaxBatch)
+			}
+			perJob(b, luatomic.MaxBatch)
+		})
+	}
+}
+
+func BenchmarkTakeAck(b *testing.B) {
+	for _, n := range []int{1, 100} {
+		b.Run(fmt.Sprintf("n=%d", n), func(b *testing.B) {
+			q, _ := newQueue(b, nil)
+			jobs := benchJobs(n)
+			b.ReportAllocs()
+			for b.Loop() {
+				untimed(b, func() error {
+					_, err := q.Push(b.Context(), jobs...)
+					return err
+				})
+				taken, err := q.Take(b.Context(), n)
+				fatal(b, err)
+				fatal(b, q.Ack(b.Context(), taken.Deliveries...))
+			}
+			perJob(b, n)
+		})
+	}
+}
+
+func BenchmarkLockPair(b *testing.B) {
+	b.Run("luatomic", func(b *testing.B) {
+		l, name, _ := newLocker(b, nil)
+		b.ReportAllocs()
+		for b.Loop() {
+			lease, err := l.Try(b.Context(), name)
+			fatal(b, err)
+			fatal(b, lease.Release(b.Context()))
+		}
+	})
+	b.Run("raw-setnx-del", func(b *testing.B) {
+		_, name, c := newLocker(b, nil)
+		b.ReportAllocs()
+		for b.Loop() {
+			fatal(b, c.SetArgs(b.Context(), name, uuid.NewString(), redis.SetArgs{Mode: "NX", TTL: 10 * time.Second}).Err())
+			fatal(b, c.Del(b.Context(), name).Err())
+		}
+	})
+}
+
+func BenchmarkRPC(b *testing.B) {
+	c, name := luatomictest.Client(b), luatomictest.Namespace(b)
+	serving(b, echo, c, name, &luatomic.BusOptions{Concurrency: 512}, func(_ context.Context, s string) (string, error) { return s, nil })
+	caller := openBus(b, c, name, nil)
+	none := luatomic.NewMethod[string, string]("none")
+	b.Run("call", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_, err := echo.Call(b.Context(), caller, "x")
+			fatal(b, err)
+		}
+	})
+	b.Run("no-responder", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := none.Call(b.Context(), caller, "x"); err == nil {
+				b.Fatal("somebody answered")
+			}
+		}
+	})
+	b.Run("callers=256", func(b *testing.B) {
+		b.SetParallelism(128)
+		b.RunParallel(func(p *testing.PB) {
+			for p.Next() {
+				if _, err := echo.Call(b.Context(), caller, "x"); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
+	})
+}
+
+// BenchmarkGeneratedCall is the cost of the typed layer: one key, one argument, an
+// integer reply.
+func BenchmarkGeneratedCall(b *testing.B) {
+	c, k := luatomictest.Client(b), luatomictest.Namespace(b)
+	owner := "nobody"
+	run := redis.NewScript(*gen.LockReleaseScript.Source)
+	b.Run("luatomic", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_, err := gen.LockRelease(b.Context(), c, gen.LockReleaseParams{Lock: k, Owner: owner})
+			fatal(b, err)
+		}
+	})
+	b.Run("raw-evalsha", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_, err := c.EvalSha(b.Context(), gen.LockReleaseSHA, []string{k}, owner).Int64()
+			fatal(b, err)
+		}
+	})
+	b.Run("go-redis-script-run", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_, err := run.Run(b.Context(), c, []string{k}, owner).Int64()
+			fatal(b, err)
+		}
+	})
+}

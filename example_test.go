@@ -1,0 +1,195 @@
+package luatomic_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/internal/embedded"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// connect gives each example a server of its own. A program would write
+// redis.NewClient(&redis.Options{Addr: "localhost:6379"}).
+func connect() (*redis.Client, func()) {
+	server, err := embedded.Start()
+	if err != nil {
+		panic(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	return client, func() {
+		_ = client.Close()
+		server.Close()
+	}
+}
+
+// A batch of jobs, now and later, goes in whole; workers lease and ack.
+func Example() {
+	client, done := connect()
+	defer done()
+	ctx := context.Background()
+
+	mail, err := luatomic.NewQueue(client, "mail", nil)
+	if err != nil {
+		panic(err)
+	}
+	pushed, err := mail.Push(ctx,
+		luatomic.Job{Body: []byte(`{"to":"ann"}`)},
+		luatomic.Job{Body: []byte(`{"to":"bob"}`), Delay: 20 * time.Millisecond},
+	)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("ready:", pushed.Ready, "scheduled:", pushed.Scheduled)
+
+	out, err := mail.Consume(ctx, &luatomic.ConsumeOptions{Drain: true},
+		func(ctx context.Context, d *luatomic.Delivery) error {
+			fmt.Println(string(d.Body))
+			return nil // acks; an error would give the job back
+		})
+	fmt.Println("acked:", out.Acked, err)
+	// Output:
+	// ready: 1 scheduled: 1
+	// {"to":"ann"}
+	// {"to":"bob"}
+	// acked: 2 <nil>
+}
+
+// A push whose answer was lost can be repeated, from another process too: under
+// the same token nothing is added twice.
+func ExampleQueue_PushOnce() {
+	client, done := connect()
+	defer done()
+	ctx := context.Background()
+	q, _ := luatomic.NewQueue(client, "import", nil)
+
+	for range 3 {
+		pushed, err := q.PushOnce(ctx, "file-2024-06-01", luatomic.Job{ID: "row-1"}, luatomic.Job{ID: "row-2"})
+		fmt.Println(pushed.Ready, err)
+	}
+	stats, _ := q.Stats(ctx)
+	fmt.Println("in the queue:", stats.Ready)
+	// Output:
+	// 2 <nil>
+	// 2 <nil>
+	// 2 <nil>
+	// in the queue: 2
+}
+
+// A worker that takes by hand acks, or gives back.
+func ExampleQueue_Take() {
+	client, done := connect()
+	defer done()
+	ctx := context.Background()
+	q, _ := luatomic.NewQueue(client, "work", nil)
+	_, _ = q.Push(ctx, luatomic.Job{ID: "a"}, luatomic.Job{ID: "b"})
+
+	taken, _ := q.Take(ctx, 10)
+	for _, d := range taken.Deliveries {
+		if d.ID == "a" {
+			fmt.Println("ack", d.ID, d.Ack(ctx))
+		} else {
+			fmt.Println("nack", d.ID, d.Nack(ctx, time.Minute))
+		}
+	}
+	fmt.Println("late ack lost:", errors.Is(taken.Deliveries[1].Ack(ctx), luatomic.ErrLeaseLost))
+	// Output:
+	// ack a <nil>
+	// nack b <nil>
+	// late ack lost: true
+}
+
+// A Poller makes scheduled jobs ready when nobody takes.
+func ExamplePoller() {
+	client, done := connect()
+	defer done()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	q, _ := luatomic.NewQueue(client, "reports", nil)
+	_, _ = q.Push(ctx, luatomic.Job{Delay: 10 * time.Millisecond})
+
+	poller := luatomic.NewPoller(&luatomic.PollerOptions{
+		OnPromote: func(q *luatomic.Queue, p luatomic.Promoted) {
+			fmt.Println("moved", p.Moved)
+			cancel()
+		},
+	}, q)
+	fmt.Println(poller.Run(ctx))
+	// Output:
+	// moved 1
+	// context canceled
+}
+
+// Do runs a function under a lock; its context ends if the lock is lost.
+func ExampleLocker_Do() {
+	client, done := connect()
+	defer done()
+	locks := luatomic.NewLocker(client, &luatomic.LockerOptions{TTL: 5 * time.Second, Note: "worker-1"})
+
+	err := locks.Do(context.Background(), "invoice:42", func(ctx context.Context, lease *luatomic.Lease) error {
+		_, err := locks.Try(ctx, "invoice:42")
+		var held *luatomic.HeldError
+		fmt.Println("second holder:", errors.As(err, &held), held.Holder)
+		return nil // write with lease.Fence(), so that a stale holder can be refused
+	})
+	fmt.Println(err)
+	// Output:
+	// second holder: true worker-1
+	// <nil>
+}
+
+type sumRequest struct{ Numbers []int }
+
+// A call reaches one live node, or says at once that there is none.
+func ExampleMethod_Call() {
+	client, done := connect()
+	defer done()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	sum := luatomic.NewMethod[sumRequest, int]("sum")
+
+	bus, _ := luatomic.NewBus(client, "math", nil)
+	ran := make(chan error)
+	go func() { ran <- bus.Run(ctx) }()
+	_, err := sum.Call(ctx, bus, sumRequest{})
+	fmt.Println(errors.Is(err, luatomic.ErrNoResponders))
+
+	node, _ := luatomic.NewBus(client, "math", nil)
+	_ = sum.Serve(node, func(ctx context.Context, in sumRequest) (int, error) {
+		total := 0
+		for _, n := range in.Numbers {
+			total += n
+		}
+		return total, nil
+	})
+	go func() { ran <- node.Run(ctx) }()
+	_ = node.Ready(ctx)
+	fmt.Println(sum.Call(ctx, bus, sumRequest{Numbers: []int{1, 2, 3}}))
+	cancel()
+	<-ran
+	<-ran
+	// Output:
+	// true
+	// 6 <nil>
+}
+
+// Errors say what is known about the outcome.
+func ExampleQueue_Push_errors() {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	q, _ := luatomic.NewQueue(client, "mail", nil)
+
+	_, err := q.Push(ctx, luatomic.Job{})
+	fmt.Println("nothing happened:", errors.Is(err, lua.ErrNotExecuted))
+	_, err = q.Push(ctx, make([]luatomic.Job, 1001)...)
+	fmt.Println(err)
+	// Output:
+	// nothing happened: true
+	// luatomic: push to "mail": queue_push: too large: job: 1001 items, at most 1000 in one call
+}
