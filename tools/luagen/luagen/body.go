@@ -1,0 +1,224 @@
+package luagen
+
+import "github.com/luatomic/luatomic/tools/luagen/luaast"
+
+// body is a script with what the checks need to know about its code.
+type body struct {
+	*Script
+	found    *Diagnostics
+	parents  map[luaast.Node]luaast.Node
+	assigned map[*luaast.Var][]luaast.Expr // by assignments; nil where the value is one of several of a call
+	callers  map[*luaast.Var][]*luaast.Call
+	escaped  map[*luaast.Var]bool // read other than to call it
+	grown    map[*luaast.Var]bool // a table that gets elements after its constructor
+	funcVar  map[*luaast.Func]*luaast.Var
+	bound    map[*luaast.Var]binding
+	loopVars map[*luaast.Var]*luaast.NumFor
+	pairVars map[*luaast.Var]*luaast.GenFor // the second variable of `for k, v in`
+	commands []redisCall
+}
+
+// redisCall is one redis.call or redis.pcall, also through pcall(redis.call, ...).
+type redisCall struct {
+	node      *luaast.Call
+	args      []luaast.Expr // the command's name first
+	protected bool
+}
+
+func newBody(s *Script, found *Diagnostics) *body {
+	b := &body{
+		Script: s, found: found, parents: map[luaast.Node]luaast.Node{}, assigned: map[*luaast.Var][]luaast.Expr{},
+		callers: map[*luaast.Var][]*luaast.Call{}, escaped: map[*luaast.Var]bool{}, grown: map[*luaast.Var]bool{},
+		funcVar: map[*luaast.Func]*luaast.Var{}, bound: map[*luaast.Var]binding{}, loopVars: map[*luaast.Var]*luaast.NumFor{},
+		pairVars: map[*luaast.Var]*luaast.GenFor{},
+	}
+	luaast.Inspect(s.Body.Body, func(n, parent luaast.Node) bool {
+		b.parents[n] = parent
+		b.index(n)
+		return true
+	})
+	return b
+}
+
+func (b *body) index(n luaast.Node) {
+	switch n := n.(type) {
+	case *luaast.Local:
+		for _, v := range n.Vars {
+			if f, ok := v.Init.(*luaast.Func); ok {
+				b.funcVar[f] = v
+			}
+		}
+	case *luaast.LocalFunc:
+		b.funcVar[n.Func] = n.Var
+	case *luaast.NumFor:
+		b.loopVars[n.Var] = n
+	case *luaast.GenFor:
+		if len(n.Vars) > 1 {
+			b.pairVars[n.Vars[1]] = n
+		}
+	case *luaast.Assign:
+		b.indexAssign(n)
+	case *luaast.Call:
+		b.indexCall(n)
+	case *luaast.Name:
+		if call, ok := b.parents[n].(*luaast.Call); n.Var != nil && (!ok || call.Fn != luaast.Expr(n)) {
+			b.escaped[n.Var] = true
+		}
+	}
+}
+
+func (b *body) indexAssign(n *luaast.Assign) {
+	for i, target := range n.Targets {
+		var value luaast.Expr
+		if i < len(n.Exprs) {
+			value = n.Exprs[i]
+		}
+		switch t := target.(type) {
+		case *luaast.Name:
+			if t.Var != nil {
+				b.assigned[t.Var] = append(b.assigned[t.Var], value)
+			}
+		case *luaast.Index:
+			if v := localVar(t.Obj); v != nil {
+				b.grown[v] = true
+			}
+		}
+	}
+}
+
+func (b *body) indexCall(n *luaast.Call) {
+	if v := localVar(n.Fn); v != nil {
+		b.callers[v] = append(b.callers[v], n)
+	}
+	switch b.redisName(n.Fn) {
+	case "call":
+		b.commands = append(b.commands, redisCall{n, n.Args, false})
+	case "pcall":
+		b.commands = append(b.commands, redisCall{n, n.Args, true})
+	}
+	if isGlobal(n.Fn, "pcall") && len(n.Args) > 1 && b.redisName(n.Args[0]) == "call" {
+		b.commands = append(b.commands, redisCall{n, n.Args[1:], true})
+	}
+	if name := library(n.Fn); (name == "table.insert" || name == "table.remove") && len(n.Args) > 0 {
+		if v := localVar(n.Args[0]); v != nil {
+			b.grown[v] = true
+		}
+	}
+}
+
+func (b *body) at(n luaast.Node, rule, message, cure string) {
+	e := n.Extent()
+	*b.found = append(*b.found, Diagnostic{b.File, Pos{e.Start.Line, e.Start.Col}, max(1, e.Width()), rule, message, cure})
+}
+
+func (b *body) header(pos Pos, width int, rule, message, cure string) {
+	*b.found = append(*b.found, Diagnostic{b.File, pos, max(1, width), rule, message, cure})
+}
+
+// localVar returns the variable of a plain use, nil for globals and other expressions.
+func localVar(e luaast.Expr) *luaast.Var {
+	if n, ok := e.(*luaast.Name); ok {
+		return n.Var
+	}
+	return nil
+}
+
+func isGlobal(e luaast.Expr, name string) bool {
+	n, ok := e.(*luaast.Name)
+	return ok && n.Var == nil && n.Name == name
+}
+
+// library returns "string.format" for a use of a library's function, "" for all else.
+func library(e luaast.Expr) string {
+	i, ok := e.(*luaast.Index)
+	if !ok {
+		return ""
+	}
+	obj, ok := i.Obj.(*luaast.Name)
+	key, isText := i.Key.(*luaast.Str)
+	if !ok || !isText || obj.Var != nil {
+		return ""
+	}
+	return obj.Name + "." + key.Value
+}
+
+// redisName returns "call" for redis.call and for a local that stands for it.
+func (b *body) redisName(e luaast.Expr) string {
+	if v := localVar(e); v != nil && v.Writes == 0 && v.Init != nil {
+		e = v.Init
+	}
+	if name := library(e); len(name) > 6 && name[:6] == "redis." {
+		return name[6:]
+	}
+	return ""
+}
+
+// builtin returns the name of a called function of the standard library: "tonumber", "string.format".
+func builtin(e luaast.Expr) string {
+	c, ok := e.(*luaast.Call)
+	if !ok || c.Method != "" {
+		return ""
+	}
+	if n, ok := c.Fn.(*luaast.Name); ok && n.Var == nil {
+		return n.Name
+	}
+	return library(c.Fn)
+}
+
+// localFunc returns the function a call runs, when that is one local function for sure.
+func (b *body) localFunc(c *luaast.Call) *luaast.Func {
+	v := localVar(c.Fn)
+	if v == nil || v.Writes > 0 {
+		return nil
+	}
+	f, _ := v.Init.(*luaast.Func)
+	return f
+}
+
+// returns lists the return statements of a body without those of the functions inside it.
+func returns(list []luaast.Stmt) []*luaast.Return {
+	var out []*luaast.Return
+	luaast.Inspect(list, func(n, _ luaast.Node) bool {
+		if r, ok := n.(*luaast.Return); ok {
+			out = append(out, r)
+		}
+		_, isFunc := n.(*luaast.Func)
+		return !isFunc
+	})
+	return out
+}
+
+// singles are the functions of the standard library that return exactly one value.
+var singles = map[string]bool{
+	"tonumber": true, "tostring": true, "type": true, "math.floor": true, "math.ceil": true, "math.min": true, "math.max": true,
+	"math.abs": true, "math.sqrt": true, "math.pow": true, "math.fmod": true, "math.log": true, "math.exp": true,
+	"string.format": true, "string.sub": true, "string.lower": true, "string.upper": true, "string.rep": true,
+	"string.len": true, "string.char": true, "string.reverse": true, "table.concat": true, "redis.call": true,
+	"redis.pcall": true, "redis.sha1hex": true, "redis.error_reply": true, "redis.status_reply": true, "next": false,
+}
+
+// isMulti reports whether an expression at the end of a list can stand for more or fewer than one value.
+func (b *body) isMulti(e luaast.Expr) bool { return b.multi(e, map[*luaast.Func]bool{}) }
+
+func (b *body) multi(e luaast.Expr, seen map[*luaast.Func]bool) bool {
+	c, ok := e.(*luaast.Call)
+	if !ok {
+		_, dots := e.(*luaast.Vararg)
+		return dots
+	}
+	if singles[builtin(c)] || b.redisName(c.Fn) != "" {
+		return false
+	}
+	f := b.localFunc(c)
+	if f == nil || seen[f] {
+		return f == nil
+	}
+	seen[f] = true
+	all := returns(f.Body)
+	for _, r := range all {
+		if len(r.Exprs) != 1 || b.multi(r.Exprs[0], seen) {
+			return true
+		}
+	}
+	return len(all) == 0
+}

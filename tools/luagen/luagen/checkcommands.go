@@ -1,0 +1,228 @@
+package luagen
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/luatomic/luatomic/tools/luagen/luaast"
+)
+
+func (b *body) checkCommands() {
+	for _, c := range b.commands {
+		if len(c.args) == 0 {
+			b.at(c.node, "C004", "no command", "name one: redis.call('GET', key)")
+			continue
+		}
+		for _, args := range b.callEnvs(c.args[0]) {
+			b.checkNamed(c, args)
+		}
+		b.checkUnpacks(c)
+	}
+}
+
+// callEnvs lists the calls of the function around, when the command is one of its parameters: command and key then belong
+// together call by call.
+func (b *body) callEnvs(command luaast.Expr) []map[*luaast.Var]luaast.Expr {
+	v := localVar(command)
+	if v == nil || v.Func == nil || v.Writes > 0 {
+		return []map[*luaast.Var]luaast.Expr{nil}
+	}
+	fn := b.funcVar[v.Func]
+	if fn == nil || fn.Writes > 0 || b.escaped[fn] || len(b.callers[fn]) == 0 {
+		return []map[*luaast.Var]luaast.Expr{nil}
+	}
+	var envs []map[*luaast.Var]luaast.Expr
+	for _, call := range b.callers[fn] {
+		env := map[*luaast.Var]luaast.Expr{}
+		for i, p := range v.Func.Params {
+			if i < len(call.Args) {
+				env[p] = call.Args[i]
+			}
+		}
+		envs = append(envs, env)
+	}
+	return envs
+}
+
+func (b *body) checkNamed(c redisCall, args map[*luaast.Var]luaast.Expr) {
+	names, ok := b.tracer(args).texts(c.args[0])
+	if !ok {
+		b.at(c.args[0], "C003", "the command is not a literal", "write its name here, so that its keys and arguments can be checked")
+		return
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		b.checkCommand(c, strings.ToUpper(name), args)
+	}
+}
+
+func (b *body) checkCommand(c redisCall, name string, args map[*luaast.Var]luaast.Expr) {
+	sub := ""
+	if len(c.args) > 1 {
+		if s, ok := c.args[1].(*luaast.Str); ok {
+			sub = strings.ToUpper(s.Value)
+		}
+	}
+	cmd, ok := lookup(name, sub)
+	if _, known := commands[name]; known && !ok {
+		b.at(c.args[1], "C001", fmt.Sprintf("unknown command %s %s", name, sub), "see the subcommands of "+name)
+		return
+	}
+	if !ok {
+		cure := "the table holds the core commands of Redis 7.0; for a module's command write ---@allow C001 reason"
+		if near := nearestCommand(name); near != "" {
+			cure = "did you mean " + near + "?"
+		}
+		b.at(c.args[0], "C001", "unknown command "+name, cure)
+		return
+	}
+	if cmd.noscript {
+		b.at(c.args[0], "C002", name+" is not allowed in scripts", "leave it to the client")
+	}
+	if cmd.write && b.ReadOnly {
+		b.at(c.args[0], "C005", name+" writes in a @readonly script", "remove @readonly and declare a @contract")
+	}
+	b.checkArity(c, name, cmd)
+	b.checkBounded(c, name)
+	for _, spec := range cmd.keys {
+		b.checkKeys(c, name, cmd, spec, b.tracer(args))
+	}
+}
+
+func nearestCommand(name string) string {
+	var names []string
+	for n := range commands {
+		if !strings.Contains(n, "|") {
+			names = append(names, n)
+		}
+	}
+	slices.Sort(names)
+	return nearest(name, names)
+}
+
+func (b *body) checkArity(c redisCall, name string, cmd command) {
+	n := len(c.args)
+	open := n > 1 && b.isMulti(c.args[n-1])
+	least := n
+	if open {
+		least--
+	}
+	want := fmt.Sprintf("it takes %d", cmd.arity-1)
+	switch {
+	case cmd.arity > 0 && (least > cmd.arity || !open && n < cmd.arity):
+	case cmd.arity < 0 && !open && n < -cmd.arity:
+		want = fmt.Sprintf("it takes at least %d", -cmd.arity-1)
+	default:
+		return
+	}
+	b.at(c.node, "C004", fmt.Sprintf("%s with %d arguments", name, n-1), want)
+}
+
+// checkKeys wants every key argument to come from KEYS, and its type to fit the command.
+func (b *body) checkKeys(c redisCall, name string, cmd command, spec keySpec, trace tracer) {
+	n := len(c.args)
+	literal := func(i int) (int, bool) {
+		if i >= n {
+			return 0, false
+		}
+		return integer(c.args[i])
+	}
+	word := func(i int) string {
+		if s, ok := c.args[i].(*luaast.Str); ok {
+			return strings.ToUpper(s.Value)
+		}
+		return ""
+	}
+	at, _ := spec.keyPositions(n, literal, word)
+	for _, i := range at {
+		if i >= n {
+			continue
+		}
+		o := trace.argOrigin(c.args[i], i == n-1)
+		if o.bad != "" {
+			b.reportKey(c.args[i], o)
+			continue
+		}
+		b.checkFamily(c.args[i], name, cmd, spec, o)
+	}
+}
+
+// argOrigin takes unpack(list) at the end of the arguments as the elements of the list.
+func (t tracer) argOrigin(e luaast.Expr, last bool) origin {
+	if call, ok := e.(*luaast.Call); ok && last && builtin(e) == "unpack" && len(call.Args) > 0 {
+		return t.list(e, call.Args[0])
+	}
+	return t.key(e)
+}
+
+func (b *body) reportKey(arg luaast.Expr, o origin) {
+	message := "the key is not one of KEYS but " + o.bad
+	if o.at != nil && o.at != arg {
+		message += fmt.Sprintf(" (line %d)", o.at.Extent().Start.Line)
+	}
+	b.at(arg, "K001", message, "declare it with ---@key and pass it, or accept it with ---@allow K001 reason")
+}
+
+func (b *body) checkFamily(arg luaast.Expr, name string, cmd command, spec keySpec, o origin) {
+	if len(cmd.types) == 0 {
+		return
+	}
+	for _, k := range o.keys {
+		// The sorted set commands over several keys take plain sets as sources.
+		source := spec.counted && k.Type == "set" && slices.Contains(cmd.types, "zset")
+		if k.Type != "" && !slices.Contains(cmd.types, k.Type) && !source {
+			b.at(arg, "K007", fmt.Sprintf("%s works on %s, and %s is declared as %s", name, strings.Join(cmd.types, " or "), k.Name, k.Type),
+				"fix the type in the header, or the key here")
+			return
+		}
+	}
+}
+
+// checkUnpacks bounds unpack among the arguments of a command.
+func (b *body) checkUnpacks(c redisCall) {
+	for i, arg := range c.args {
+		call, ok := arg.(*luaast.Call)
+		if !ok || builtin(arg) != "unpack" || len(call.Args) == 0 {
+			continue
+		}
+		if i < len(c.args)-1 {
+			b.at(arg, "C004", "unpack gives only its first value here", "put it last, or build one table of all arguments")
+			continue
+		}
+		if len(call.Args) < 3 && !isGlobal(call.Args[0], "ARGV") && !isGlobal(call.Args[0], "KEYS") && !b.isSmall(call.Args[0]) {
+			b.at(arg, "B001", "unpack without a bound", fmt.Sprintf("unpack in parts of at most %d: unpack(list, i, math.min(i + %d, #list))", unpackLimit, unpackLimit-1))
+		}
+	}
+}
+
+// isSmall accepts a constructor that nothing is added to, and the reply of HMGET with its fields written out.
+func (b *body) isSmall(e luaast.Expr) bool {
+	if v := localVar(e); v != nil {
+		if v.Writes > 0 || b.grown[v] || v.Init == nil || v.Func != nil {
+			return false
+		}
+		e = v.Init
+	}
+	var args []luaast.Expr
+	switch e := e.(type) {
+	case *luaast.Table:
+		for _, item := range e.Items {
+			args = append(args, item.Value)
+		}
+	case *luaast.Call:
+		name := ""
+		if len(e.Args) > 0 {
+			if s, ok := e.Args[0].(*luaast.Str); ok {
+				name = strings.ToUpper(s.Value)
+			}
+		}
+		if b.redisName(e.Fn) != "call" || name != "HMGET" && name != "MGET" && name != "TIME" {
+			return false
+		}
+		args = e.Args
+	default:
+		return false
+	}
+	return len(args) == 0 || !b.isMulti(args[len(args)-1])
+}

@@ -1,0 +1,204 @@
+package luagen
+
+import (
+	"fmt"
+
+	"github.com/luatomic/luatomic/tools/luagen/luaast"
+)
+
+// checkComputed judges KEYS[expr] and ARGV[expr].
+func (b *body) checkComputed(i *luaast.Index, isKey bool) {
+	name := i.Obj.(*luaast.Name).Name
+	if !b.variadic(isKey) {
+		b.at(i, "K003", name+" with a computed index", "only variadic entries, ---@keys and ---@args, take one")
+		return
+	}
+	v, offset, ok := indexParts(i.Key)
+	if !ok {
+		return
+	}
+	loop := b.loopVars[v]
+	if loop == nil || !b.checkLoop(loop, name, isKey) {
+		return
+	}
+	stride := b.stride(isKey)
+	if offset < 0 || offset >= stride {
+		b.at(i, "A002", fmt.Sprintf("offset %d is outside the group of %d", offset, stride), fmt.Sprintf("an element stands at %s[%s] to %s[%s + %d]", name, v.Name, name, v.Name, stride-1))
+		return
+	}
+	if !isKey && b.Group.Tuple {
+		b.checkFieldName(i, b.Group.Fields[offset].Name)
+	}
+}
+
+// indexParts takes i, i + 2 and i - 1 apart.
+func indexParts(e luaast.Expr) (*luaast.Var, int, bool) {
+	if v := localVar(e); v != nil {
+		return v, 0, true
+	}
+	op, ok := e.(*luaast.Binary)
+	if !ok || op.Op != "+" && op.Op != "-" {
+		return nil, 0, false
+	}
+	v := localVar(op.L)
+	n, ok := op.R.(*luaast.Number)
+	if v == nil || !ok {
+		return nil, 0, false
+	}
+	if op.Op == "-" {
+		return v, -int(n.Value), true
+	}
+	return v, int(n.Value), true
+}
+
+func (b *body) stride(isKey bool) int {
+	if isKey {
+		return 1
+	}
+	return len(b.Group.Fields)
+}
+
+// checkLoop compares a loop over the entries with the header. A loop that counts something else, by a start that is
+// no literal, cannot be judged and is left alone.
+func (b *body) checkLoop(loop *luaast.NumFor, name string, isKey bool) bool {
+	start, ok := loop.Start.(*luaast.Number)
+	if !ok {
+		return false
+	}
+	step := 1.0
+	if loop.Step != nil {
+		n, ok := loop.Step.(*luaast.Number)
+		if !ok {
+			return false
+		}
+		step = n.Value
+	}
+	wantStart, wantStep := b.fixed(isKey)+1, b.stride(isKey)
+	if start.Value == float64(wantStart) && step == float64(wantStep) {
+		return true
+	}
+	want := fmt.Sprintf("for %s = %d, #%s, %d do", loop.Var.Name, wantStart, name, wantStep)
+	if wantStep == 1 {
+		want = fmt.Sprintf("for %s = %d, #%s do", loop.Var.Name, wantStart, name)
+	}
+	d := Diagnostic{b.File, Pos{loop.Span.Start.Line, loop.Span.Start.Col}, len("for"), "A002",
+		fmt.Sprintf("the loop over %s starts at %v and steps by %v", name, start.Value, step), "the header says: " + want}
+	*b.found = append(*b.found, d)
+	return false
+}
+
+// checkFieldName wants `local id = ARGV[i]` to be named as the field is.
+func (b *body) checkFieldName(i *luaast.Index, want string) {
+	var expr luaast.Expr = i
+	if call, ok := b.parents[i].(*luaast.Call); ok && builtin(call) == "tonumber" {
+		expr = call
+	}
+	local, ok := b.parents[expr].(*luaast.Local)
+	if !ok {
+		return
+	}
+	for k, e := range local.Exprs {
+		if e == expr && k < len(local.Vars) && local.Vars[k].Name != want {
+			b.at(local.Vars[k], "K004", fmt.Sprintf("this field of %s is declared as %s, not %s", b.Group.Name, want, local.Vars[k].Name),
+				"give the local the declared name, or fix the order in the header")
+		}
+	}
+}
+
+func (b *body) checkIpairs(c *luaast.Call, isKey bool) {
+	name := c.Args[0].(*luaast.Name).Name
+	if n := b.fixed(isKey); n > 0 || b.stride(isKey) > 1 {
+		b.at(c, "A002", "ipairs("+name+") visits the fixed entries too, one by one",
+			fmt.Sprintf("write for i = %d, #%s, %d do", n+1, name, b.stride(isKey)))
+	}
+}
+
+// unpackLimit is the most values one unpack may give: thousands of values on the Lua stack slow the server down, 8000 raise an error.
+const unpackLimit = 1000
+
+func (b *body) checkUnpackArgs(c *luaast.Call, isKey bool) {
+	name := c.Args[0].(*luaast.Name).Name
+	n := b.fixed(isKey)
+	from := 1.0
+	if len(c.Args) > 1 {
+		num, ok := c.Args[1].(*luaast.Number)
+		if !ok {
+			return
+		}
+		from = num.Value
+	}
+	if from != float64(n+1) && len(c.Args) < 3 && !isKey {
+		b.at(c, "A002", fmt.Sprintf("unpack(%s) starts at %v, the group at %d", name, from, n+1), fmt.Sprintf("write unpack(%s, %d)", name, n+1))
+	}
+	most := b.stride(isKey)
+	if isKey {
+		most *= b.VariadicKey().Max
+	} else {
+		most *= b.Group.Max
+	}
+	if len(c.Args) < 3 && (most == 0 || most > unpackLimit) {
+		b.at(c, "B001", fmt.Sprintf("unpack(%s) without a bound", name), fmt.Sprintf("declare a max that gives at most %d values, or unpack in parts: unpack(%s, i, j)", unpackLimit, name))
+	}
+}
+
+// checkVariadicUsed reports a group the script never looks at, and fields that no loop reads.
+func (b *body) checkVariadicUsed() {
+	for _, isKey := range []bool{true, false} {
+		if !b.variadic(isKey) {
+			continue
+		}
+		used, fields, known := b.variadicUses(isKey)
+		pos, name := Pos{}, ""
+		if isKey {
+			pos, name = b.VariadicKey().Pos, b.VariadicKey().Name
+		} else {
+			pos, name = b.Group.Pos, b.Group.Name
+		}
+		if !used {
+			b.header(pos, len(name), "K005", name+" is declared and never used", "loop over its entries, or remove the declaration")
+			continue
+		}
+		if !known || isKey {
+			continue
+		}
+		for k, f := range b.Group.Fields {
+			if !fields[k] {
+				b.header(f.Pos, len(f.Name), "K005", fmt.Sprintf("field %s is declared and never read", f.Name), fmt.Sprintf("read it as ARGV[i + %d], or remove it", k))
+			}
+		}
+	}
+}
+
+// variadicUses tells which fields are read; known is false as soon as one use cannot be resolved to a field.
+func (b *body) variadicUses(isKey bool) (used bool, fields map[int]bool, known bool) {
+	fields, known = map[int]bool{}, true
+	word := "ARGV"
+	if isKey {
+		word = "KEYS"
+	}
+	luaast.Inspect(b.Body.Body, func(n, parent luaast.Node) bool {
+		name, ok := n.(*luaast.Name)
+		if !ok || !isGlobal(name, word) {
+			return true
+		}
+		i, isIndex := parent.(*luaast.Index)
+		if !isIndex {
+			u, isUnary := parent.(*luaast.Unary)
+			used = true
+			known = known && isUnary && u.Op == "#"
+			return true
+		}
+		if e, ok := entry(i); ok {
+			if e.index > b.fixed(isKey) {
+				used, known = true, false
+			}
+			return true
+		}
+		used = true
+		v, offset, ok := indexParts(i.Key)
+		known = known && ok && b.loopVars[v] != nil
+		fields[offset] = true
+		return true
+	})
+	return used, fields, known
+}

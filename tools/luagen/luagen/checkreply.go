@@ -1,0 +1,276 @@
+package luagen
+
+import (
+	"fmt"
+
+	"github.com/luatomic/luatomic/tools/luagen/luaast"
+)
+
+// checkReply compares every return of the main chunk with @reply.
+func (b *body) checkReply() {
+	for _, r := range returns(b.Body.Body) {
+		b.checkReturn(r)
+	}
+	if b.Reply != nil && !b.alwaysReturns(b.Body.Body) {
+		const message, cure = "a way through the script ends without return", "the header declares a reply: end every way with return"
+		if n := len(b.Body.Body); n > 0 {
+			b.at(b.Body.Body[n-1], "R007", message, cure)
+		} else {
+			b.header(b.ReplyPos, 1, "R007", message, cure)
+		}
+	}
+}
+
+func (b *body) checkReturn(r *luaast.Return) {
+	switch {
+	case len(r.Exprs) > 1:
+		b.at(r.Exprs[1], "R003", "Redis sends only the first value of return", "return one table: return {a, b}")
+	case len(r.Exprs) == 0 && b.Reply == nil:
+	case len(r.Exprs) == 0:
+		b.at(r, "R003", "return without the declared reply", "return what ---@reply says")
+	default:
+		v := replyCheck{b, map[luaast.Node]bool{}}
+		v.value(r.Exprs[0], b.Reply, place{top: true})
+	}
+}
+
+// alwaysReturns reports whether no way leads past the end of the list.
+func (b *body) alwaysReturns(list []luaast.Stmt) bool {
+	if len(list) == 0 {
+		return false
+	}
+	switch s := list[len(list)-1].(type) {
+	case *luaast.Return:
+		return true
+	case *luaast.Do:
+		return b.alwaysReturns(s.Body)
+	case *luaast.CallStmt:
+		return isGlobal(s.Call.Fn, "error")
+	case *luaast.If:
+		for _, c := range s.Clauses {
+			if !b.alwaysReturns(c.Body) {
+				return false
+			}
+		}
+		return s.Clauses[len(s.Clauses)-1].Cond == nil
+	}
+	return false
+}
+
+// place says where in the reply a value stands.
+type place struct {
+	top   bool
+	label string // the field's name, "" for the reply itself
+}
+
+func (p place) String() string {
+	if p.label == "" {
+		return "the reply"
+	}
+	return "field " + p.label
+}
+
+// replyCheck follows one returned expression to the values it can have. It judges what it can see and lets pass what it
+// cannot: a decoder refuses at run time what has the wrong shape.
+type replyCheck struct {
+	*body
+	seen map[luaast.Node]bool
+}
+
+// value checks e against t; a nil t is a script without a reply.
+func (v replyCheck) value(e luaast.Expr, t *Type, p place) {
+	if v.seen[e] {
+		return
+	}
+	v.seen[e] = true
+	switch x := e.(type) {
+	case *luaast.Paren:
+		v.value(x.X, t, p)
+		return
+	case *luaast.Binary:
+		if x.Op == "or" || x.Op == "and" {
+			v.choice(x, t, p)
+			return
+		}
+	case *luaast.Name:
+		v.variable(x, t, p)
+		return
+	case *luaast.Call:
+		if f := v.localFunc(x); f != nil {
+			v.calls(f, t, p)
+			return
+		}
+	}
+	v.leaf(e, t, p)
+}
+
+// choice checks what `and` and `or` can give: their right side, and the left side of `or` where it is no plain falsehood.
+func (v replyCheck) choice(x *luaast.Binary, t *Type, p place) {
+	v.value(x.R, t, p)
+	if x.Op == "and" {
+		return
+	}
+	if l, ok := x.L.(*luaast.Binary); ok && l.Op == "and" {
+		v.value(l.R, t, p)
+		return
+	}
+	if c, ok := x.L.(*luaast.Const); ok && c.Word != "true" {
+		return
+	}
+	if isFalsible(x.L) {
+		v.value(x.L, t, p)
+	}
+}
+
+// isFalsible tells plain values from calls, whose falsehood `or` replaces.
+func isFalsible(e luaast.Expr) bool {
+	_, isCall := e.(*luaast.Call)
+	_, isName := e.(*luaast.Name)
+	return !isCall && !isName
+}
+
+func (v replyCheck) variable(x *luaast.Name, t *Type, p place) {
+	local := x.Var
+	if local == nil || local.Func != nil {
+		return
+	}
+	if e, ok := v.bound[local]; ok && e.raw {
+		v.shapeless(x, t, p, "an argument")
+		return
+	}
+	for _, init := range append([]luaast.Expr{local.Init}, v.assigned[local]...) {
+		table, isTable := init.(*luaast.Table)
+		switch {
+		case init == nil:
+		case isTable && v.grown[local] && (t == nil || t.Kind != Tuple || len(table.Items) == 0):
+			// Elements come later: only the kind can be judged.
+			if t == nil || t.Kind != Array && t.Kind != Tuple {
+				v.leaf(init, t, p)
+			}
+		default:
+			v.value(init, t, p)
+		}
+	}
+}
+
+func (v replyCheck) calls(f *luaast.Func, t *Type, p place) {
+	for _, r := range returns(f.Body) {
+		if len(r.Exprs) > 0 {
+			v.value(r.Exprs[0], t, p)
+		}
+	}
+}
+
+// shapeless reports a value without elements where an array is declared.
+func (v replyCheck) shapeless(e luaast.Expr, t *Type, p place, what string) {
+	if t != nil && (t.Kind == Tuple || t.Kind == Array) {
+		v.at(e, "R003", fmt.Sprintf("%s is declared as an array, this is %s", p, what), "return a table with the declared fields in order")
+	}
+}
+
+func (v replyCheck) leaf(e luaast.Expr, t *Type, p place) {
+	if v.isError(e) {
+		if !p.top {
+			v.at(e, "R006", "an error inside an array", "return it alone: some clients lose their place in the connection")
+		}
+		return
+	}
+	if t == nil {
+		v.at(e, "R003", "the header declares no reply", "add ---@reply with the type, or return nothing")
+		return
+	}
+	if c, ok := e.(*luaast.Const); ok {
+		v.constant(c, *t, p)
+		return
+	}
+	if table, ok := e.(*luaast.Table); ok {
+		v.table(table, *t, p)
+		return
+	}
+	v.plain(e, *t, p)
+}
+
+func (v replyCheck) isError(e luaast.Expr) bool {
+	if c, ok := e.(*luaast.Call); ok {
+		return v.redisName(c.Fn) == "error_reply"
+	}
+	_, ok := errField(e)
+	return ok
+}
+
+func (v replyCheck) constant(c *luaast.Const, t Type, p place) {
+	switch {
+	case c.Word == "nil":
+		v.at(c, "R001", "nil in "+p.String(), "nil cuts the array short: return false where the header says T?")
+	case c.Word == "false" && (t.Optional || t.Kind == Bool):
+	case c.Word == "true" && t.Kind == Bool:
+	default:
+		cure := "return a value of the declared type"
+		if c.Word == "false" {
+			cure = "false is an absent value: declare the type with ?"
+		}
+		v.at(c, "R003", fmt.Sprintf("%s for %s, declared as %s", c.Word, p, typeName(t)), cure)
+	}
+}
+
+func (v replyCheck) table(table *luaast.Table, t Type, p place) {
+	for _, item := range table.Items {
+		if item.Key != nil {
+			v.at(item.Value, "R003", "a named field in the reply", "Redis drops named fields: return values in the declared order")
+			return
+		}
+	}
+	switch {
+	case t.Kind == Tuple:
+		v.tuple(table, t)
+	case t.Kind == Array:
+		v.rows(table, t, p)
+	default:
+		v.at(table, "R003", fmt.Sprintf("a table for %s, declared as %s", p, typeName(t)), "return the value itself, or declare an array")
+	}
+}
+
+func (v replyCheck) tuple(table *luaast.Table, t Type) {
+	n := len(table.Items)
+	if n > 0 && v.isMulti(table.Items[n-1].Value) {
+		v.at(table.Items[n-1].Value, "R003", "the last value may stand for several", "put it in parentheses, or in a local first")
+		return
+	}
+	if n != len(t.Fields) {
+		v.at(table, "R003", fmt.Sprintf("%d values returned, %d declared", n, len(t.Fields)), "return "+fieldList(t.Fields))
+		return
+	}
+	for i, f := range t.Fields {
+		v.value(table.Items[i].Value, &f.Type, place{label: f.Name})
+	}
+}
+
+func (v replyCheck) rows(table *luaast.Table, t Type, p place) {
+	n := len(table.Items)
+	if n == 0 || v.isMulti(table.Items[n-1].Value) {
+		return
+	}
+	fields := t.Elem.Fields
+	if len(fields) == 0 {
+		fields = []Field{{Name: p.label, Type: *t.Elem}}
+	}
+	if n%len(fields) != 0 {
+		v.at(table, "R003", fmt.Sprintf("%d values do not make rows of %d", n, len(fields)), "rows lie flat, one after the other: "+fieldList(fields))
+		return
+	}
+	for i, item := range table.Items {
+		f := fields[i%len(fields)]
+		v.value(item.Value, &f.Type, place{label: f.Name})
+	}
+}
+
+func fieldList(fields []Field) string {
+	out := "{"
+	for i, f := range fields {
+		if i > 0 {
+			out += ", "
+		}
+		out += f.Name
+	}
+	return out + "}"
+}

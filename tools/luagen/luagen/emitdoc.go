@@ -1,0 +1,131 @@
+package luagen
+
+import (
+	"fmt"
+	"strings"
+)
+
+const docWidth = 100
+
+// doc prints text as a comment, wrapped.
+func (e *emitter) doc(text string) {
+	for _, line := range wrap(text, docWidth-len("// ")) {
+		e.printf("// %s\n", line)
+	}
+}
+
+// bullet prints one item of a list in a comment, in the form gofmt keeps.
+func (e *emitter) bullet(text string) {
+	for i, line := range wrap(text, docWidth-len("//   - ")) {
+		lead := "//     "
+		if i == 0 {
+			lead = "//   - "
+		}
+		e.printf("%s%s\n", lead, line)
+	}
+}
+
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case line == "":
+			line = word
+		case len(line)+1+len(word) > width:
+			lines = append(lines, line)
+			line = word
+		default:
+			line += " " + word
+		}
+	}
+	return append(lines, line)
+}
+
+// sentence ends text with a full stop.
+func sentence(text string) string {
+	if text == "" || strings.ContainsRune(".!?", rune(text[len(text)-1])) {
+		return text
+	}
+	return text + "."
+}
+
+// prose prints the description: paragraphs are wrapped anew, indented lines and lists stay as written.
+func (e *emitter) prose() {
+	var para []string
+	flush := func() {
+		if len(para) > 0 {
+			e.doc(strings.Join(para, " "))
+			para = nil
+		}
+	}
+	for _, line := range e.Doc {
+		switch {
+		case line == "":
+			flush()
+			e.printf("//\n")
+		case line[0] == ' ' || line[0] == '\t':
+			flush()
+			e.printf("// %s\n", line)
+		default:
+			para = append(para, line)
+		}
+	}
+	flush()
+}
+
+var contractText = map[string]string{
+	"all-or-nothing": "all or nothing; an error leaves the data as it was",
+	"dup-only":       "an error half-way can repeat an item, never lose one",
+}
+
+// facts prints what a caller has to know beyond the description, as a list.
+func (e *emitter) facts() {
+	e.printf("//\n")
+	if e.ReadOnly {
+		e.bullet("Contract: reads only; may run on a replica.")
+	} else {
+		e.bullet("Contract: " + withProse(contractText[e.Contract.Word], e.Contract.Prose))
+	}
+	if e.Retry.Word == "safe" {
+		e.bullet("Retry: " + withProse("safe; sent again after a lost reply", e.Retry.Prose))
+	} else {
+		e.bullet("Retry: " + withProse("never after a lost reply; then the error is lua.ErrOutcomeUnknown", e.Retry.Prose))
+	}
+	for i, k := range e.Keys {
+		e.bullet(fmt.Sprintf("KEYS[%d]: %s", i+1, sentence(keyFact(k))))
+	}
+	if e.Reply != nil && e.ReplyProse != "" {
+		e.bullet("Reply: " + sentence(e.ReplyProse))
+	}
+	if e.Cost != "" {
+		e.bullet("Cost: " + sentence(e.Cost))
+	}
+	for _, c := range e.Errors {
+		e.bullet(fmt.Sprintf("[%s]: %s", e.errorVar(c), sentence(c.Text)))
+	}
+}
+
+func keyFact(k Key) string {
+	fact := k.Name
+	if k.Variadic {
+		fact += " and on"
+	}
+	if k.Type != "" {
+		fact += ", " + k.Type
+	}
+	if k.Template != "" {
+		fact += fmt.Sprintf(", %q", k.Template)
+	}
+	if k.Prose != "" {
+		fact += ": " + k.Prose
+	}
+	return fact
+}
+
+func withProse(fact, prose string) string {
+	if prose == "" {
+		return sentence(fact)
+	}
+	return fact + "; " + sentence(prose)
+}

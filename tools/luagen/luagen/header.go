@@ -1,0 +1,179 @@
+package luagen
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// tagParsers maps each tag to the method that reads it.
+var tagParsers = map[string]func(*headerParser, *scanner){
+	"script":   (*headerParser).script,
+	"retry":    (*headerParser).retry,
+	"contract": (*headerParser).contract,
+	"readonly": (*headerParser).readonly,
+	"key":      (*headerParser).key,
+	"keys":     (*headerParser).keys,
+	"arg":      (*headerParser).arg,
+	"args":     (*headerParser).args,
+	"reply":    (*headerParser).reply,
+	"error":    (*headerParser).errorCode,
+	"cost":     (*headerParser).cost,
+	"allow":    (*headerParser).allow,
+}
+
+// tagNames is in the order in which tags are usually written.
+var tagNames = []string{"script", "contract", "retry", "readonly", "key", "keys", "arg", "args", "reply", "error", "cost", "allow"}
+
+// headerParser fills one Script from the comment block at the top of its file.
+type headerParser struct {
+	*Script
+	diags *Diagnostics
+	seen  map[string]bool // tags that occur once
+	names map[string]Pos  // keys, arguments and the group share one name space
+}
+
+func (h *headerParser) fail(pos Pos, width int, rule, message, cure string) {
+	// Where keys and arguments are in doubt, checks of the body would only mislead.
+	h.partial = h.partial || slices.Contains(doubtful, rule)
+	*h.diags = append(*h.diags, Diagnostic{h.File, pos, max(1, width), rule, message, cure})
+}
+
+var doubtful = []string{"H001", "H002", "H003", "H004", "H005", "H007"}
+
+// headerTag is one tag with its continuation lines.
+type headerTag struct {
+	name string
+	pos  Pos // of the name
+	text tagText
+}
+
+// parseHeader reads the header, tag by tag.
+func (h *headerParser) parseHeader() {
+	for _, tag := range h.split() {
+		parse, ok := tagParsers[tag.name]
+		if !ok {
+			cure := "tags are " + strings.Join(tagNames, " ")
+			if near := nearest(tag.name, tagNames); near != "" {
+				cure = "did you mean @" + near + "?"
+			}
+			h.fail(tag.pos, len(tag.name)+1, "H002", "unknown tag @"+tag.name, cure)
+			continue
+		}
+		parse(h, newScanner(tag.text))
+	}
+	h.finish()
+}
+
+// split separates prose from tags. The header ends at the first line that does not start with three dashes.
+func (h *headerParser) split() []headerTag {
+	var tags []headerTag
+	line := 0
+	for text := range strings.SplitSeq(h.Source, "\n") {
+		line++
+		text = strings.TrimRight(text, " \t\r")
+		body, ok := strings.CutPrefix(text, "---")
+		switch {
+		case !ok || strings.HasPrefix(body, "[["):
+			h.checkLoose(line)
+			return tags
+		case strings.HasPrefix(body, "@"):
+			name := body[1:]
+			if i := strings.IndexAny(name, " \t"); i >= 0 {
+				name = name[:i]
+			}
+			tag := headerTag{name: name, pos: Pos{line, 4}}
+			tag.text.add(body[1+len(name):], Pos{line, 5 + len(name)})
+			tags = append(tags, tag)
+		case len(tags) == 0:
+			h.prose(body, line)
+		case body == "":
+		case strings.HasPrefix(body, "  "):
+			tags[len(tags)-1].text.add(body, Pos{line, 4})
+		default:
+			h.fail(Pos{line, 4}, len(body), "H001", "prose after a tag",
+				"move it above the first tag, or indent it by two spaces to continue the tag before it")
+		}
+	}
+	return tags
+}
+
+func (h *headerParser) prose(body string, line int) {
+	if body != "" && len(h.Doc) == 0 {
+		h.DocPos = Pos{line, 4}
+	}
+	body = strings.TrimPrefix(body, " ")
+	if body != "" || len(h.Doc) > 0 {
+		h.Doc = append(h.Doc, body)
+	}
+}
+
+// checkLoose reports tags after the header's end: they would be silently ignored.
+func (h *headerParser) checkLoose(from int) {
+	line := 0
+	for text := range strings.SplitSeq(h.Source, "\n") {
+		line++
+		name, ok := strings.CutPrefix(text, "---@")
+		if line < from || !ok {
+			continue
+		}
+		if i := strings.IndexAny(name, " \t\r"); i >= 0 {
+			name = name[:i]
+		}
+		if _, known := tagParsers[name]; known {
+			h.fail(Pos{line, 4}, len(name)+1, "H001", "@"+name+" stands outside the header",
+				"the header is the unbroken block of --- lines at the top of the file; write --- for an empty line inside it")
+		}
+	}
+}
+
+// once reports a tag that may occur only once.
+func (h *headerParser) once(tag string, pos Pos) {
+	if h.seen[tag] {
+		h.fail(pos, 1, "H004", "second @"+tag, "a script has one; join them")
+	}
+	h.seen[tag] = true
+}
+
+// declare records a name of the script's parameters.
+func (h *headerParser) declare(name string, pos Pos) {
+	if first, ok := h.names[name]; ok {
+		h.fail(pos, len(name), "H004", fmt.Sprintf("%s is declared twice, first on line %d", name, first.Line), "rename one of them")
+		return
+	}
+	h.names[name] = pos
+}
+
+// finish checks what only the whole header shows.
+func (h *headerParser) finish() {
+	top := Pos{1, 1}
+	h.Doc = trimBlank(h.Doc)
+	switch {
+	case len(h.Doc) == 0:
+		h.fail(top, 1, "H008", "the script has no description", "start the file with --- "+h.GoName+" says what happens and what is atomic.")
+	case firstWord(h.Doc[0]) != h.GoName:
+		h.fail(h.DocPos, len(firstWord(h.Doc[0])), "H008", "the description does not start with the Go name", "begin with "+h.GoName)
+	}
+	if h.Contract.Word == "" && !h.ReadOnly {
+		h.fail(top, 1, "H006", "the script declares no contract", "add ---@contract all-or-nothing, ---@contract dup-only, or ---@readonly")
+	}
+	if h.Contract.Word != "" && h.ReadOnly {
+		h.fail(h.Contract.Pos, len(h.Contract.Word), "H006", "a @readonly script writes nothing and has no contract", "remove @contract")
+	}
+	h.checkTemplates()
+	h.checkCodes()
+}
+
+func trimBlank(lines []string) []string {
+	for len(lines) > 0 && lines[len(lines)-1] == "" {
+		lines = lines[:len(lines)-1]
+	}
+	return lines
+}
+
+func firstWord(s string) string {
+	if i := strings.IndexAny(s, " ,."); i >= 0 {
+		return s[:i]
+	}
+	return s
+}

@@ -1,0 +1,133 @@
+package luagen
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Config says where the scripts are and where the Go goes.
+type Config struct {
+	Scripts string // folder of the .lua files
+	Out     string // folder of the generated Go; the same as Scripts for one package that embeds its own scripts
+	Package string // "" = taken from the Go files in Out, else from the folder's name
+}
+
+// Source is one .lua file as loaded.
+type Source struct{ File, Text string }
+
+// Load reads the .lua files of a folder, sorted by name. A folder without any is an error.
+func Load(dir string) ([]Source, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("luagen: %w", err)
+	}
+	var sources []Source
+	for _, e := range entries {
+		if e.IsDir() || !strings.HasSuffix(e.Name(), ".lua") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return nil, fmt.Errorf("luagen: %w", err)
+		}
+		sources = append(sources, Source{e.Name(), string(text)})
+	}
+	if len(sources) == 0 {
+		return nil, fmt.Errorf("luagen: no .lua files in %s: write one there, or name another folder with -scripts", dir)
+	}
+	return sources, nil
+}
+
+// target is a resolved Config: what the printed Go has to say about places.
+type target struct {
+	beside      bool
+	pkg         string // package of the generated functions
+	scriptsPkg  string // package of the embedded texts, when apart
+	scriptsPath string // its import path
+	scriptsBase string // the folder's name, for "from scripts/x.lua"
+}
+
+func (c Config) resolve() (target, error) {
+	scripts, err := filepath.Abs(c.Scripts)
+	if err != nil {
+		return target{}, fmt.Errorf("luagen: %w", err)
+	}
+	out, err := filepath.Abs(c.Out)
+	if err != nil {
+		return target{}, fmt.Errorf("luagen: %w", err)
+	}
+	t := target{beside: scripts == out, scriptsBase: filepath.Base(scripts), pkg: c.Package}
+	if t.pkg == "" {
+		t.pkg = packageName(out)
+	}
+	if !token.IsIdentifier(t.pkg) {
+		return target{}, fmt.Errorf("luagen: %q is not a package name: give one with -pkg", t.pkg)
+	}
+	if t.beside {
+		return t, nil
+	}
+	t.scriptsPkg = packageName(scripts)
+	if !token.IsIdentifier(t.scriptsPkg) {
+		return target{}, fmt.Errorf("luagen: %q is not a package name: rename the folder of the scripts", t.scriptsPkg)
+	}
+	t.scriptsPath, err = importPath(scripts)
+	return t, err
+}
+
+// packageName asks the Go files of dir; hand-written ones are heard first. A folder without Go gives its own name.
+func packageName(dir string) string {
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		files = nil
+	}
+	slices.SortStableFunc(files, func(a, b string) int { return ownRank(a) - ownRank(b) })
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.PackageClauseOnly)
+		if err == nil {
+			return f.Name.Name
+		}
+	}
+	return strings.NewReplacer("-", "", ".", "").Replace(strings.ToLower(filepath.Base(dir)))
+}
+
+func ownRank(file string) int {
+	if strings.HasSuffix(file, ".lua.go") || filepath.Base(file) == scriptsFile {
+		return 1
+	}
+	return 0
+}
+
+// importPath finds the go.mod above dir and joins its module path with the rest.
+func importPath(dir string) (string, error) {
+	for at := dir; ; at = filepath.Dir(at) {
+		text, err := os.ReadFile(filepath.Join(at, "go.mod"))
+		if err == nil {
+			rel, err := filepath.Rel(at, dir)
+			if err != nil {
+				return "", fmt.Errorf("luagen: %w", err)
+			}
+			return path.Join(modulePath(string(text)), filepath.ToSlash(rel)), nil
+		}
+		if at == filepath.Dir(at) {
+			return "", fmt.Errorf("luagen: no go.mod above %s: run go mod init, or keep the scripts beside the Go files", dir)
+		}
+	}
+}
+
+func modulePath(gomod string) string {
+	for line := range strings.SplitSeq(gomod, "\n") {
+		if fields := strings.Fields(line); len(fields) >= 2 && fields[0] == "module" {
+			return strings.Trim(fields[1], `"`)
+		}
+	}
+	return ""
+}

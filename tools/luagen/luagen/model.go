@@ -1,0 +1,141 @@
+package luagen
+
+import "github.com/luatomic/luatomic/tools/luagen/luaast"
+
+// Kind is the base of a header type.
+type Kind uint8
+
+// The kinds. Tuple and Array occur in replies, Tuple in groups too.
+const (
+	Int Kind = iota
+	Uint
+	Bool
+	Float
+	String
+	Bytes
+	Millis
+	Seconds
+	TimeMillis
+	TimeSeconds
+	Enum
+	Tuple
+	Array
+)
+
+// Type is a parsed header type.
+type Type struct {
+	Kind     Kind
+	Optional bool
+	Elem     *Type       // of an Array; a Tuple element makes rows in one flat array
+	Fields   []Field     // of a Tuple
+	Values   []EnumValue // of an Enum
+	Pos      Pos
+	Width    int
+}
+
+// Field is a named part of a tuple.
+type Field struct {
+	Name string
+	Type Type
+	Pos  Pos
+}
+
+// EnumValue is one name of an enum and its number on the wire.
+type EnumValue struct {
+	Name  string
+	Value int64
+	Pos   Pos
+}
+
+// Key is one @key or @keys line.
+type Key struct {
+	Name     string
+	Type     string // Redis type, or ""
+	Template string // without quotes; "" when the caller passes the key
+	Variadic bool
+	Max      int
+	Prose    string
+	Pos      Pos
+}
+
+// Arg is one @arg line.
+type Arg struct {
+	Name     string
+	Type     Type
+	Min, Max *int64 // in the unit on the wire; uint bounds above MaxInt64 are not expressible
+	Prose    string
+	Pos      Pos
+}
+
+// Group is the @args line: n elements of len(Fields) ARGV entries each.
+type Group struct {
+	Name   string
+	Tuple  bool // declared with parentheses: elements are structs
+	Fields []Field
+	Max    int
+	Bytes  int
+	Prose  string
+	Pos    Pos
+}
+
+// Code is one @error line.
+type Code struct {
+	Name string
+	Text string
+	Pos  Pos
+}
+
+// Allow is one @allow line.
+type Allow struct {
+	Rule   string
+	Reason string
+	Pos    Pos
+}
+
+// Clause is a one-word tag with prose: @retry, @contract.
+type Clause struct {
+	Word  string
+	Prose string
+	Pos   Pos
+}
+
+// Script is one parsed file. Body is nil when the syntax is wrong.
+type Script struct {
+	File       string // lock_release.lua
+	Stem       string // lock_release
+	GoName     string // LockRelease
+	Source     string
+	Doc        []string // prose lines, "" between paragraphs
+	DocPos     Pos
+	Retry      Clause
+	Contract   Clause
+	ReadOnly   bool
+	Keys       []Key
+	Args       []Arg
+	Group      *Group
+	Reply      *Type
+	ReplyProse string
+	ReplyPos   Pos
+	Errors     []Code
+	Cost       string
+	Allows     []Allow
+	Body       *luaast.Chunk
+
+	partial bool // a line of the header could not be read
+}
+
+// FixedKeys counts the keys before a variadic one.
+func (s *Script) FixedKeys() int {
+	if n := len(s.Keys); n > 0 && s.Keys[n-1].Variadic {
+		return n - 1
+	}
+	return len(s.Keys)
+}
+
+// VariadicKey returns the @keys line, or nil.
+func (s *Script) VariadicKey() *Key {
+	if n := s.FixedKeys(); n < len(s.Keys) {
+		return &s.Keys[n]
+	}
+	return nil
+}

@@ -1,0 +1,5 @@
+//go:build race
+
+package luagen_test
+
+const raceEnabled = true

@@ -1,0 +1,5 @@
+--- Servers does what the test wants.
+---@contract all-or-nothing
+
+redis.call('KEYS', '*')
+redis.call('FLUSHALL')

@@ -1,0 +1,24 @@
+--- Grammar does what the test wants.
+---@contract all-or-nothing
+---@script lower
+---@retry sometimes
+---@key Lock
+---@key lock hsah
+---@key other hsah  prose
+---@key t1 = lock
+---@key t2 = "a{$}b"
+---@key t3 = ""
+---@key t4 = "a\\b{x}"
+---@arg
+---@arg n int min=x
+---@arg m int  mim=3
+---@arg o string min=1
+---@arg p int min=3 max=1
+---@arg q uint min=-1
+---@keys k max=0
+---@cost
+---@error BAD
+---@reply (a int
+---@reply (a int, B int)
+---@readonly yes
+

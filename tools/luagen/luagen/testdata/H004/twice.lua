@@ -1,0 +1,15 @@
+--- Twice does what the test wants.
+---@contract all-or-nothing
+---@retry safe
+---@retry never
+---@key lock
+---@arg lock string
+---@arg n int min=1 min=2
+---@arg name int
+---@key t = "x:{$name}"
+---@key u = "x:{$lock}"
+---@reply (a int, a int)
+---@error A_B  x
+---@error A_B  y
+---@args lock string max=3
+

@@ -1,0 +1,12 @@
+--- Types does what the test wants.
+---@contract all-or-nothing
+---@arg a integer
+---@arg b enum
+---@arg c enum(x)
+---@arg d enum(x=1, x=2)
+---@arg e enum(x=1, y=3)
+---@arg f int[]
+---@arg g enum(X=1)
+---@arg h enum(x=1
+---@reply (a (b int), c int[][], d int[]?, e (f int[])[])
+

@@ -1,0 +1,4 @@
+--- Both does.
+---@readonly
+---@contract all-or-nothing
+

@@ -1,0 +1,2 @@
+--- Contract does what the test wants.
+

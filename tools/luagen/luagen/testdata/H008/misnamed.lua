@@ -1,0 +1,3 @@
+--- Wrong does what the test wants.
+---@contract all-or-nothing
+

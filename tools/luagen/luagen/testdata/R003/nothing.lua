@@ -1,0 +1,6 @@
+--- Nothing does what the test wants.
+---@contract all-or-nothing
+---@key lock
+
+local lock = KEYS[1]
+return redis.call('DEL', lock)

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/stretchr/testify/require"
+)
+
+func TestMain(m *testing.M) { luatomictest.Main(m) }
+
+const goodScript = `--- LockPeek tells whether a lock is there.
+---@readonly
+---@key lock
+---@reply bool
+
+local lock = KEYS[1]
+return redis.call('EXISTS', lock)
+`
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+}
+
+func command(args ...string) (code int, stdout, stderr string) {
+	var out, err bytes.Buffer
+	code = run(args, &out, &err)
+	return code, out.String(), err.String()
+}
+
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "locks")
+	writeFile(t, filepath.Join(dir, "lock_peek.lua"), goodScript)
+
+	code, stdout, _ := command("-check", dir)
+	require.Equal(t, 1, code, "nothing is generated yet")
+	require.Contains(t, stdout, "--- /dev/null\n+++ "+filepath.Join(dir, "lock_peek.lua.go"))
+	require.NoFileExists(t, filepath.Join(dir, "lock_peek.lua.go"))
+
+	code, stdout, stderr := command(dir)
+	require.Equal(t, 0, code, stderr)
+	require.Empty(t, stdout+stderr)
+	code, stdout, _ = command("-check", dir)
+	require.Equal(t, 0, code)
+	require.Empty(t, stdout)
+
+	writeFile(t, filepath.Join(dir, "lock_peek.lua"), goodScript+"local x = 1;;\n")
+	code, _, stderr = command(dir)
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "lock_peek.lua:8:1: S001 expected the end of the file, found 'local'")
+	require.Contains(t, stderr, "luagen: findings: 1; nothing written")
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	code, stdout, _ := command("-h")
+	require.Equal(t, 0, code)
+	require.Contains(t, stdout, "examples:")
+	for _, args := range [][]string{{"-what"}, {"a", "b"}, {"-out", "x", "dir"}, {"-scripts", "x", "dir"}} {
+		code, _, stderr := command(args...)
+		require.Equal(t, 2, code, "%v", args)
+		require.Contains(t, stderr, "usage: luagen")
+	}
+	code, _, stderr := command(t.TempDir())
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "no .lua files in")
+}
+
+func TestPackageFlag(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "lock_peek.lua"), goodScript)
+	code, _, stderr := command(dir)
+	require.Equal(t, 1, code, "a folder named by a number gives no package name")
+	require.Contains(t, stderr, "give one with -pkg")
+	code, _, stderr = command("-pkg", "locks", dir)
+	require.Equal(t, 0, code, stderr)
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/stretchr/testify/require"
+)
+
+const userScript = `--- Reserve takes n pieces from the stock, if there are as many.
+---
+---@contract all-or-nothing
+---@key      stock  string = "stock:{$item}"  pieces left
+---@key      log    list   = "stock:{$item}:log"
+---@arg      n      int  min=1
+---@args     note   (author string, text bytes)  max=10
+---@reply    (left int, notes (author string, text bytes)[])
+---@error    SOLD_OUT  fewer pieces are left
+
+local stock, log = KEYS[1], KEYS[2]
+local n = tonumber(ARGV[1])
+
+local left = tonumber(redis.call('GET', stock) or 10)
+if left < n then
+  return redis.error_reply('SOLD_OUT only ' .. left .. ' left')
+end
+redis.call('SET', stock, left - n, 'EX', 60)
+local notes = {}
+for i = 2, #ARGV, 2 do
+  local author, text = ARGV[i], ARGV[i + 1]
+  redis.call('RPUSH', log, author .. ':' .. text)
+  notes[#notes + 1], notes[#notes + 2] = author, text
+end
+redis.call('EXPIRE', log, 60)
+return {left - n, notes}
+`
+
+const userProgram = `package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"example.com/app/stock"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/redis/go-redis/v9"
+)
+
+func main() {
+	ctx := context.Background()
+	opts, err := redis.ParseURL(os.Args[1])
+	if err != nil {
+		panic(err)
+	}
+	c := redis.NewClient(opts)
+	p := stock.ReserveParams{Item: os.Args[2], N: 7, Notes: []stock.ReserveNote{{Author: "ann", Text: []byte{0, '}', 0xff}}}}
+	got, err := stock.Reserve(ctx, c, p)
+	fmt.Println(got.Left, len(got.Notes), got.Notes[0].Author, string(got.Notes[0].Text) == "\x00}\xff", err)
+
+	_, err = stock.Reserve(ctx, c, p)
+	fmt.Println(errors.Is(err, stock.ErrReserveSoldOut))
+	_, err = stock.Reserve(ctx, c, stock.ReserveParams{Item: os.Args[2]})
+	fmt.Println(errors.Is(err, lua.ErrOutOfRange))
+
+	b := lua.NewBatch(c)
+	f := stock.ReserveIn(b, stock.ReserveParams{Item: os.Args[2], N: 1})
+	if err := b.Exec(ctx); err != nil {
+		panic(err)
+	}
+	got, err = f.Get()
+	fmt.Println(got.Left, len(got.Notes), err)
+}
+`
+
+// goTool runs the go command in dir, without the checksum database: what it needs was loaded for this module already.
+func goTool(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("go", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "go %s\n%s", strings.Join(args, " "), out)
+	return string(out)
+}
+
+// userModule makes a module that uses this repository as its users do.
+func userModule(t *testing.T) string {
+	t.Helper()
+	repo, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	gomod, err := os.ReadFile(filepath.Join(repo, "go.mod"))
+	require.NoError(t, err)
+	gosum, err := os.ReadFile(filepath.Join(repo, "go.sum"))
+	require.NoError(t, err)
+	// The requirements of the repository pin what is in the module cache.
+	_, rest, ok := strings.Cut(string(gomod), "\n")
+	require.True(t, ok)
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "go.mod"), "module example.com/app\n"+rest+
+		"\nrequire github.com/luatomic/luatomic v0.0.0\n\nreplace github.com/luatomic/luatomic => "+repo+"\n")
+	writeFile(t, filepath.Join(dir, "go.sum"), string(gosum))
+	return dir
+}
+
+// A user's module gets the tool, generates, builds, and runs the function against a server.
+func TestInAUsersModule(t *testing.T) {
+	t.Parallel()
+	url := luatomictest.URL(t)
+	dir := userModule(t)
+	writeFile(t, filepath.Join(dir, "stock", "reserve.lua"), userScript)
+	writeFile(t, filepath.Join(dir, "stock", "doc.go"), "package stock\n\n//go:generate go tool luagen\n")
+	writeFile(t, filepath.Join(dir, "main.go"), userProgram)
+
+	goTool(t, dir, "generate", "./stock")
+	goTool(t, dir, "vet", "./...")
+	require.Empty(t, goTool(t, dir, "tool", "luagen", "-check", "stock"))
+	item := luatomictest.Namespace(t)
+	require.Equal(t, "3 1 ann true <nil>\ntrue\ntrue\n2 0 <nil>\n", goTool(t, dir, "run", ".", url, item))
+}
+
+// All generated files of the golden cases compile against the runtime, pass go vet, and carry every type there and back.
+func TestGoldenFilesRun(t *testing.T) {
+	t.Parallel()
+	url := luatomictest.URL(t)
+	dir := userModule(t)
+	wants, err := filepath.Glob("luagen/testdata/*/want")
+	require.NoError(t, err)
+	require.NotEmpty(t, wants)
+	for _, want := range wants {
+		from := filepath.Dir(want)
+		to := filepath.Join(dir, filepath.Base(from))
+		require.NoError(t, os.CopyFS(to, os.DirFS(want)))
+		if scripts := filepath.Join(from, "scripts"); isDir(scripts) {
+			require.NoError(t, os.CopyFS(filepath.Join(dir, "scripts"), os.DirFS(scripts)))
+			require.NoError(t, os.Rename(filepath.Join(to, "scripts.go"), filepath.Join(dir, "scripts", "scripts.go")))
+			continue
+		}
+		files, err := filepath.Glob(filepath.Join(from, "*.lua"))
+		require.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			writeFile(t, filepath.Join(to, filepath.Base(file)), string(text))
+		}
+	}
+	require.NoError(t, os.CopyFS(filepath.Join(dir, "roundtrip"), os.DirFS("testdata/roundtrip")))
+	goTool(t, dir, "vet", "./...")
+	require.Equal(t, "done\n", goTool(t, dir, "run", "./roundtrip", url, luatomictest.Namespace(t)+":key"))
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}

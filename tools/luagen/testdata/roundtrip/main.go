@@ -1,0 +1,97 @@
+// Roundtrip sends a value of every type through a server and prints what differs.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"reflect"
+	"time"
+
+	rows "example.com/app/rows"
+	scalars "example.com/app/scalars"
+	types "example.com/app/types"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/redis/go-redis/v9"
+)
+
+func main() {
+	opts, err := redis.ParseURL(os.Args[1])
+	check(err)
+	for _, protocol := range []int{2, 3} {
+		opts.Protocol = protocol
+		c := redis.NewClient(opts)
+		everyType(c, os.Args[2])
+		tables(c, os.Args[2])
+		check(c.Close())
+	}
+	fmt.Println("done")
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func same(what string, want, got any) {
+	if !reflect.DeepEqual(want, got) {
+		fmt.Printf("%s: want %#v, got %#v\n", what, want, got)
+	}
+}
+
+func everyType(c *redis.Client, key string) {
+	at := time.UnixMilli(1_700_000_000_123)
+	p := types.EveryTypeParams{
+		Store: key, AInt: -5, BInt: -1 << 40, CUint: 10, DUint: 1<<64 - 1, EBool: true, FFloat: 0.1, GString: "é\x00", HBytes: []byte{0, 0xff, '\r', '\n'},
+		IMs: 1500 * time.Millisecond, JS: time.Hour, KAt: at, LAt: at.Truncate(time.Second), MMode: types.EveryTypeMModeSlow,
+		NInt: lua.Some[int64](7), OString: lua.Some("x"), RMode: lua.Some(types.EveryTypeRModeOff),
+	}
+	want := types.EveryTypeResult{
+		AInt: p.AInt, DUint: p.DUint, EBool: true, FFloat: 0.1, GString: p.GString, HBytes: p.HBytes, IMs: p.IMs, JS: p.JS, KAt: p.KAt,
+		LAt: p.LAt, MMode: p.MMode, NInt: p.NInt, OString: p.OString, RMode: p.RMode,
+		List: []string{p.GString, "b", "c"}, Flags: []bool{true, false}, Holes: []lua.Opt[int64]{lua.Some[int64](1), {}},
+		Modes: []types.EveryTypeMode{types.EveryTypeModeY, types.EveryTypeModeX},
+	}
+	got, err := types.EveryType(context.Background(), c, p)
+	check(err)
+	same("every type", want, got)
+
+	p.NInt, p.OString, p.RMode = lua.Opt[int64]{}, lua.Opt[string]{}, lua.Opt[types.EveryTypeRMode]{}
+	want.NInt, want.OString, want.RMode = p.NInt, p.OString, p.RMode
+	got, err = types.EveryType(context.Background(), c, p)
+	check(err)
+	same("absent values", want, got)
+	check(c.Del(context.Background(), key).Err())
+}
+
+func tables(c *redis.Client, key string) {
+	ctx := context.Background()
+	entries := []rows.SwapJobsEntry{
+		{ID: "a", State: rows.SwapJobsStateA, At: lua.Some(time.UnixMilli(5))},
+		{ID: "b", State: rows.SwapJobsStateB},
+	}
+	swapped, err := rows.SwapJobs(ctx, c, rows.SwapJobsParams{Jobs: key, Entries: entries})
+	check(err)
+	same("rows", entries, swapped.Entries)
+	same("fixed rows", []rows.SwapJobsExtra{{Name: "x", Score: 1.5}, {Name: "y", Score: 2}}, swapped.Extra)
+	check(c.Del(ctx, key).Err())
+
+	pair, err := scalars.GetPair(ctx, c, scalars.GetPairParams{Job: key})
+	check(err)
+	same("absent tuple", lua.Opt[scalars.GetPairResult]{}, pair)
+	check(c.HSet(ctx, key, "o", "me").Err())
+	pair, err = scalars.GetPair(ctx, c, scalars.GetPairParams{Job: key})
+	check(err)
+	same("tuple", lua.Some(scalars.GetPairResult{Owner: "me", TTL: -time.Millisecond}), pair)
+	check(c.Del(ctx, key).Err())
+
+	mode, err := scalars.ReadMode(ctx, c, scalars.ReadModeParams{Job: key})
+	check(err)
+	same("absent enum", lua.Opt[scalars.ReadModeResult]{}, mode)
+	check(c.Set(ctx, key, 2, time.Minute).Err())
+	mode, err = scalars.ReadMode(ctx, c, scalars.ReadModeParams{Job: key})
+	check(err)
+	same("enum", lua.Some(scalars.ReadModeResultOff), mode)
+	check(c.Del(ctx, key).Err())
+}
