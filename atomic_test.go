@@ -36,7 +36,7 @@ func TestPushTakeAck(t *testing.T) {
 	require.Equal(t, []byte("A"), first.Body)
 	require.Equal(t, 1, first.Attempt)
 	require.Equal(t, pushed.Now, first.EnqueuedAt, "one stamp for the batch, from the server")
-	require.Equal(t, 30*time.Second, first.Deadline.Sub(taken.Now))
+	require.Equal(t, 30*time.Second, first.Deadline().Sub(taken.Now))
 
 	require.NoError(t, q.Ack(ctx, taken.Deliveries...))
 	left, err := c.Keys(ctx, key(q, "[^i]*")).Result()
@@ -316,9 +316,9 @@ func TestExtendMovesTheDeadline(t *testing.T) {
 	_, err := q.Push(ctx, bodies(1)...)
 	require.NoError(t, err)
 	d := takeOne(t, q)
-	before := d.Deadline
+	before := d.Deadline()
 	require.NoError(t, d.Extend(ctx, time.Hour))
-	require.Greater(t, d.Deadline.Sub(before), 50*time.Minute)
+	require.Greater(t, d.Deadline().Sub(before), 50*time.Minute)
 	require.NoError(t, d.Ack(ctx), "the new fence is the delivery's")
 }
 

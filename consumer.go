@@ -74,7 +74,7 @@ type consumer struct {
 	slots   chan struct{} // one token for each handler that may run
 	running sync.WaitGroup
 
-	mu   sync.Mutex // guards held, and each Delivery's fence while it is in held
+	mu   sync.Mutex // guards held; no ack while leases are extended, which moves fences
 	held map[*Delivery]context.CancelCauseFunc
 
 	acked, retried, dead atomic.Int64

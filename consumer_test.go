@@ -112,7 +112,7 @@ func TestConsumeRenewsLeases(t *testing.T) {
 	}()
 	out, err := q.Consume(t.Context(), &luatomic.ConsumeOptions{Drain: true, Concurrency: 1}, func(ctx context.Context, d *luatomic.Delivery) error {
 		runs.Add(1)
-		begin := d.Deadline
+		begin := d.Deadline()
 		luatomictest.Eventually(t, 10*time.Second, "three leases pass", func() bool { return time.Now().After(begin.Add(300 * time.Millisecond)) })
 		return ctx.Err()
 	})

@@ -3,6 +3,7 @@ package luatomic
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
@@ -10,7 +11,8 @@ import (
 )
 
 // Delivery is a job leased to a worker. It is the worker's until Deadline; ack,
-// nack and extend then find that the lease is lost.
+// nack and extend then find that the lease is lost. Its methods are safe for
+// concurrent use.
 type Delivery struct {
 	ID   string
 	Body []byte
@@ -18,13 +20,15 @@ type Delivery struct {
 	EnqueuedAt time.Time
 	// Attempt is 1 for the first delivery of the job.
 	Attempt int
-	// Deadline is when the lease ends, by the server's clock.
-	Deadline time.Time
 
-	// fence is the score of the lease in Redis: the deadline in ms.
-	fence int64
 	queue *Queue
+	// fence is the score of the lease in Redis: its end in ms.
+	fence atomic.Int64
 }
+
+// Deadline is when the lease ends, by the server's clock. It moves when the lease
+// is extended, which Consume does by itself.
+func (d *Delivery) Deadline() time.Time { return time.UnixMilli(d.fence.Load()) }
 
 // Taken is the result of a take.
 type Taken struct {
@@ -61,10 +65,9 @@ func (q *Queue) Take(ctx context.Context, max int) (Taken, error) {
 	out := Taken{Now: r.Now, NextDue: r.NextDue, NextLapse: r.NextLapse, Dropped: int(r.Dropped)}
 	out.Deliveries = make([]*Delivery, len(r.Jobs))
 	for i, j := range r.Jobs {
-		out.Deliveries[i] = &Delivery{
-			ID: j.ID, Body: j.Body, EnqueuedAt: j.EnqueuedAt, Attempt: int(j.Failures) + 1,
-			Deadline: r.Deadline, fence: r.Deadline.UnixMilli(), queue: q,
-		}
+		d := &Delivery{ID: j.ID, Body: j.Body, EnqueuedAt: j.EnqueuedAt, Attempt: int(j.Failures) + 1, queue: q}
+		d.fence.Store(r.Deadline.UnixMilli())
+		out.Deliveries[i] = d
 	}
 	return out, nil
 }
@@ -112,7 +115,7 @@ func (q *Queue) Ack(ctx context.Context, ds ...*Delivery) error {
 			Jobs: make([]gen.QueueAckJob, len(ds)),
 		}
 		for i, d := range ds {
-			p.Jobs[i] = gen.QueueAckJob{ID: d.ID, Fence: d.fence}
+			p.Jobs[i] = gen.QueueAckJob{ID: d.ID, Fence: d.fence.Load()}
 		}
 		verdicts, err := gen.QueueAck(ctx, q.client, p)
 		if err != nil {
@@ -145,7 +148,7 @@ func (q *Queue) nack(ctx context.Context, delay int64, ds []*Delivery) error {
 			Jobs: make([]gen.QueueNackJob, len(ds)),
 		}
 		for i, d := range ds {
-			p.Jobs[i] = gen.QueueNackJob{ID: d.ID, Fence: d.fence, Delay: delay}
+			p.Jobs[i] = gen.QueueNackJob{ID: d.ID, Fence: d.fence.Load(), Delay: delay}
 		}
 		verdicts, err := gen.QueueNack(ctx, q.client, p)
 		if err != nil {
@@ -158,9 +161,9 @@ func (q *Queue) nack(ctx context.Context, delay int64, ds []*Delivery) error {
 // maxExtend is the number of jobs that one extend takes.
 const maxExtend = 500
 
-// Extend lets the leases end that long from now. Each Delivery's Deadline moves
-// with it; do not use a Delivery from another goroutine meanwhile. A lost lease is
-// named in a LeaseLostError.
+// Extend lets the leases end that long from now; each Delivery's Deadline moves. An
+// ack of the same delivery that runs at that moment may find its lease lost. A
+// lost lease is named in a LeaseLostError.
 //
 // It is not repeated when a reply is lost: lua.ErrOutcomeUnknown then means that
 // the leases end at the old time or the new one, and if it is the new one, an ack
@@ -169,7 +172,7 @@ func (q *Queue) Extend(ctx context.Context, lease time.Duration, ds ...*Delivery
 	return chunks(ds, maxExtend, func(ds []*Delivery) error {
 		p := gen.QueueExtendParams{Leases: q.keys.Leases, Lease: lease, Jobs: make([]gen.QueueExtendJob, len(ds))}
 		for i, d := range ds {
-			p.Jobs[i] = gen.QueueExtendJob{ID: d.ID, Fence: d.fence}
+			p.Jobs[i] = gen.QueueExtendJob{ID: d.ID, Fence: d.fence.Load()}
 		}
 		r, err := gen.QueueExtend(ctx, q.client, p)
 		if err != nil {
@@ -177,7 +180,7 @@ func (q *Queue) Extend(ctx context.Context, lease time.Duration, ds ...*Delivery
 		}
 		for i, v := range r.Verdicts {
 			if v == 1 {
-				ds[i].Deadline, ds[i].fence = r.Deadline, r.Deadline.UnixMilli()
+				ds[i].fence.Store(r.Deadline.UnixMilli())
 			}
 		}
 		return lost(ds, r.Verdicts)

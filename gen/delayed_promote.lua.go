@@ -11,7 +11,7 @@ import (
 )
 
 // DelayedPromoteSHA is the SHA-1 of delayed_promote.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DelayedPromoteSHA = "2a16ac4611ddf3a427d510f981dbac5cc45cbdb5"
+const DelayedPromoteSHA = "5da8c9c180c53ac77ee382d6dbdf158bed94968d"
 
 // DelayedPromoteScript is scripts/delayed_promote.lua.
 var DelayedPromoteScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "9508b1480b96b61f2d95f228368965296d68cbf2"
+const QueuePushSHA = "bd04c9d0f57a51691e85594e04948dedb8ec959a"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueTakeSHA is the SHA-1 of queue_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTakeSHA = "d7e286d04f11d4ddfa48ebc57817e7d27b2d39e1"
+const QueueTakeSHA = "1acb3615b5a646a8632219043025570767e505e0"
 
 // QueueTakeScript is scripts/queue_take.lua.
 var QueueTakeScript = lua.Script{

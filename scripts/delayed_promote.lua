@@ -19,9 +19,7 @@ local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
 
 local ids = redis.call('ZRANGE', scheduled, '-inf', now, 'BYSCORE', 'LIMIT', 0, max)
 if #ids > 0 then
-  -- Ready must be a list before anything is removed. The member does not exist;
-  -- see queue_take.lua.
-  redis.call('LLEN', ready)
+  -- The member does not exist; see queue_take.lua.
   redis.call('ZREM', scheduled, '')
   local stamp = now .. ':'
   for i, id in ipairs(ids) do

@@ -35,10 +35,7 @@ local time = redis.call('TIME')
 local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
 local now_ms = tonumber(now)
 
--- A key of the wrong type stops the script here, while nothing is written.
 local length = redis.call('LLEN', ready)
-redis.call('ZCARD', scheduled)
-redis.call('HLEN', bodies)
 
 local seen, duplicates = {}, {}
 local fields, entries, ids, dues = {}, {}, {}, {}
@@ -64,8 +61,8 @@ for i = 3, #ARGV, 3 do
   end
 end
 
--- Bodies first: what no list names cannot be taken. The type checks leave one
--- way to fail from here on, a user who may call only some of the commands.
+-- Bodies first: what no list names cannot be taken. A write can be refused for
+-- the type of its key, or by an ACL that allows some of the commands.
 local failure
 local function write(command, key, list, n)
   for i = 1, n, 1000 do

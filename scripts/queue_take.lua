@@ -26,7 +26,6 @@ local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
 local deadline = string.format('%.0f', now + lease)
 
 -- A key of the wrong type stops the script here, while nothing is written.
-redis.call('LLEN', ready)
 redis.call('HLEN', bodies)
 local failed = redis.call('HLEN', failures) > 0
 local due = redis.call('ZRANGE', scheduled, '-inf', now, 'BYSCORE', 'LIMIT', 0, max)

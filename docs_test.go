@@ -1,0 +1,51 @@
+package luatomic_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Every promise names a test; each of those names must be one.
+func TestDocsNameRealTests(t *testing.T) {
+	t.Parallel()
+	var source strings.Builder
+	files, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		require.NoError(t, err)
+		source.Write(text)
+	}
+	names := regexp.MustCompile("`(Test[A-Za-z0-9_]+)`")
+	for _, doc := range []string{"README.md", "docs/guarantees.md"} {
+		text, err := os.ReadFile(doc)
+		require.NoError(t, err)
+		found := names.FindAllStringSubmatch(string(text), -1)
+		require.NotEmpty(t, found, doc)
+		for _, m := range found {
+			require.Contains(t, source.String(), "func "+m[1]+"(t *testing.T)", "%s names it", doc)
+		}
+	}
+}
+
+// The program in the README is the Example that runs.
+func TestReadmeProgramIsTheExample(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	example, err := os.ReadFile("example_test.go")
+	require.NoError(t, err)
+	_, after, ok := strings.Cut(string(readme), "```go\n")
+	require.True(t, ok)
+	program, _, _ := strings.Cut(after, "```")
+	lines := strings.Split(strings.TrimSpace(program), "\n")
+	require.Contains(t, lines[0], "redis.NewClient(")
+	for _, line := range lines[1:] {
+		require.Contains(t, string(example), strings.TrimSpace(line))
+	}
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/luatomic/luatomic"
+)
+
+// maxLine is the longest line of input.
+const maxLine = 2 << 20
+
+// lineError is a line that is no job.
+type lineError struct {
+	line int
+	err  error
+}
+
+// batch is a run of lines that are pushed together or, if one of them is broken,
+// not at all.
+type batch struct {
+	jobs        []luatomic.Job
+	lines       int // with jobs or broken; empty ones do not count
+	first, last int // line numbers
+	size        int
+	broken      []lineError
+	// read is how many bytes of input were read up to the end of the batch.
+	read int64
+}
+
+// batches reads lines into batches of at most luatomic.MaxBatch lines and
+// batchRoom bytes, so memory does not grow with the input.
+type batches struct {
+	form  lineForm
+	in    *bufio.Reader
+	long  []byte // a line that is longer than the reader's buffer
+	line  int
+	read  int64
+	held  *luatomic.Job // did not fit into the batch before
+	heldN int           // its line
+}
+
+func newBatches(in io.Reader, form lineForm) *batches {
+	return &batches{form: form, in: bufio.NewReaderSize(in, 64<<10)}
+}
+
+// next returns the next batch. The last one comes with io.EOF, and may be empty;
+// another error ends the input likewise.
+func (b *batches) next() (*batch, error) {
+	out := &batch{}
+	if b.held != nil {
+		out.add(b.heldN, *b.held)
+		b.held = nil
+	}
+	for out.lines < luatomic.MaxBatch {
+		text, err := b.readLine()
+		if err != nil && !errors.Is(err, bufio.ErrTooLong) {
+			out.read = b.read
+			return out, err
+		}
+		if err != nil {
+			out.spoil(b.line, fmt.Errorf("the line is longer than %d bytes", maxLine))
+			continue
+		}
+		if b.skip(text) {
+			continue
+		}
+		job, err := b.form.parse(text)
+		switch {
+		case err != nil:
+			out.spoil(b.line, err)
+		case out.lines > 0 && out.size+jobSize(&job) > batchRoom:
+			b.held, b.heldN = &job, b.line
+			out.read = b.read
+			return out, nil
+		default:
+			out.add(b.line, job)
+		}
+	}
+	out.read = b.read
+	return out, nil
+}
+
+func (b *batch) add(line int, job luatomic.Job) {
+	b.count(line)
+	b.size += jobSize(&job)
+	b.jobs = append(b.jobs, job)
+}
+
+func (b *batch) spoil(line int, err error) {
+	b.count(line)
+	b.broken = append(b.broken, lineError{line, err})
+}
+
+func (b *batch) count(line int) {
+	if b.lines == 0 {
+		b.first = line
+	}
+	b.lines++
+	b.last = line
+}
+
+// skip reports whether a line is empty; a raw body of blanks is not.
+func (b *batches) skip(text []byte) bool {
+	if b.form.raw {
+		return len(text) == 0
+	}
+	return len(bytes.TrimSpace(text)) == 0
+}
+
+// readLine returns the next line without its end. It stays valid until the next
+// call. A line above maxLine is read to its end, dropped, and reported as
+// bufio.ErrTooLong. A last line without an end is a line; io.EOF comes alone.
+func (b *batches) readLine() ([]byte, error) {
+	b.long = b.long[:0]
+	tooLong := false
+	for started := false; ; started = true {
+		part, err := b.in.ReadSlice('\n')
+		b.read += int64(len(part))
+		if !started && (len(part) > 0 || err == nil) {
+			b.line++
+		}
+		full := errors.Is(err, bufio.ErrBufferFull)
+		if err != nil && !full && (!errors.Is(err, io.EOF) || len(part) == 0 && !started) {
+			return nil, err
+		}
+		part = bytes.TrimSuffix(part, []byte{'\n'})
+		if tooLong = tooLong || len(b.long)+len(part) > maxLine; !tooLong && (full || started) {
+			b.long = append(b.long, part...)
+		}
+		switch {
+		case full:
+		case tooLong:
+			return nil, bufio.ErrTooLong
+		case started:
+			return b.long, nil
+		default:
+			return part, nil
+		}
+	}
+}

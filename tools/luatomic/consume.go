@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"github.com/luatomic/luatomic"
+)
+
+type consumeCmd struct {
+	concurrency int
+	drain       bool
+	lease       time.Duration
+	attempts    int
+	backoff     time.Duration
+	grace       time.Duration
+
+	path string
+	s    *session
+}
+
+func consumeCommand() *command {
+	c := &consumeCmd{}
+	return &command{
+		name: "consume", args: "QUEUE [flags]", child: true,
+		about: "Run a command for each job.",
+		detail: `CMD gets the body on stdin, and in its environment LUATOMIC_QUEUE, LUATOMIC_ID, LUATOMIC_ATTEMPT (1 for the first),
+LUATOMIC_ENQUEUED_AT and LUATOMIC_DEADLINE (Unix ms; the lease is renewed while CMD runs). Its output goes to stderr.
+Exit code 0 finishes the job; any other delivers it again after the back-off, or makes it dead after the last attempt.
+If the lease is lost, CMD is killed: SIGTERM, after 2 s SIGKILL. Ctrl-C takes no more jobs and lets CMDs finish within
+the grace; then, or with a second Ctrl-C at once, they are killed and their jobs given back, which counts as an attempt.
+A job may run twice, when the machine dies before it is finished: let CMD bear that.`,
+		output:  `{"acked","retried","dead"} at the end`,
+		example: `luatomic consume mail -c 4 --drain -- sh -c 'jq -r .to'`,
+		flags: func(fs *flag.FlagSet) {
+			fs.IntVar(&c.concurrency, "c", 1, "`N` commands run at once")
+			fs.BoolVar(&c.drain, "drain", false, "end when no job is ready, scheduled or leased")
+			fs.DurationVar(&c.lease, "lease", 30*time.Second, "`DURATION` after which the job of a dead consumer is taken back")
+			fs.IntVar(&c.attempts, "attempts", 25, "`N` failures make a job dead; -1: never")
+			fs.DurationVar(&c.backoff, "backoff", time.Second, "`DURATION` before the second attempt, doubled for each further one, 1h at most")
+			fs.DurationVar(&c.grace, "grace", 10*time.Second, "`DURATION` for commands to finish after Ctrl-C")
+			dialectFlag(fs)
+		},
+		check: c.check,
+		run:   c.run,
+	}
+}
+
+func (c *consumeCmd) check(s *session) error {
+	if err := s.oneArg("queue"); err != nil {
+		return err
+	}
+	switch {
+	case c.concurrency < 1 || c.concurrency > luatomic.MaxBatch:
+		return usagef("-c %d is out of range; 1 to %d", c.concurrency, luatomic.MaxBatch)
+	case c.attempts == 0 || c.attempts < -1:
+		return usagef("--attempts %d is out of range; at least 1, or -1 for no end", c.attempts)
+	}
+	if err := errors.Join(
+		// Renewals are a third of it apart and must survive a slow moment.
+		atLeast("lease", c.lease, 100*time.Millisecond),
+		atLeast("backoff", c.backoff, 0),
+		atLeast("grace", c.grace, 0),
+	); err != nil {
+		return err
+	}
+	var err error
+	c.path, err = lookChild(s)
+	return err
+}
+
+type consumeResult struct {
+	Acked   int `json:"acked"`
+	Retried int `json:"retried"`
+	Dead    int `json:"dead"`
+}
+
+func (c *consumeCmd) run(s *session) error {
+	c.s = s
+	client, err := s.connect(s.signals.stop)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	q, err := luatomic.NewQueue(client, s.args[0], &luatomic.QueueOptions{
+		Prefix: s.prefix, Lease: c.lease, MaxFailures: c.attempts,
+	})
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(s.signals.stop, func() {
+		s.note("luatomic: stopping; running commands may finish within %v; Ctrl-C again kills them", c.grace)
+	})()
+	out, err := q.Consume(s.signals.stop, &luatomic.ConsumeOptions{
+		Concurrency: c.concurrency,
+		Backoff:     c.delay,
+		Grace:       max(c.grace, 1), // 0 would mean the default
+		Drain:       c.drain,
+		OnError:     s.warn,
+	}, c.work)
+	if emitErr := s.emit(consumeResult{Acked: out.Acked, Retried: out.Retried, Dead: out.Dead}); emitErr != nil {
+		return emitErr
+	}
+	return err
+}
+
+// delay is the back-off. A job given back by a second interrupt has not failed by
+// itself and can be taken at once.
+func (c *consumeCmd) delay(failures int) time.Duration {
+	if c.s.signals.hard.Err() != nil {
+		return 0
+	}
+	d := c.backoff
+	for i := 1; i < failures && d < time.Hour; i++ {
+		d *= 2
+	}
+	return min(d, max(time.Hour, c.backoff))
+}
+
+// work runs the command for one job.
+func (c *consumeCmd) work(ctx context.Context, d *luatomic.Delivery) error {
+	cmd := exec.Command(c.path, c.s.child[1:]...)
+	cmd.Args[0] = c.s.child[0]
+	cmd.Env = append(os.Environ(),
+		"LUATOMIC_QUEUE="+c.s.args[0],
+		"LUATOMIC_ID="+d.ID,
+		"LUATOMIC_ATTEMPT="+strconv.Itoa(d.Attempt),
+		"LUATOMIC_ENQUEUED_AT="+strconv.FormatInt(d.EnqueuedAt.UnixMilli(), 10),
+		"LUATOMIC_DEADLINE="+strconv.FormatInt(d.Deadline().UnixMilli(), 10),
+	)
+	cmd.Stdin = bytes.NewReader(d.Body)
+	// A file, so that the output does not depend on this process' pace.
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	running, err := startChild(cmd, false)
+	if err != nil {
+		return fmt.Errorf("job %q: %w", d.ID, err)
+	}
+	select {
+	case <-running.done:
+		if err := running.err(); err != nil {
+			return fmt.Errorf("job %q, attempt %d: %w", d.ID, d.Attempt, err)
+		}
+		return nil
+	case <-ctx.Done():
+		running.terminate()
+		return fmt.Errorf("job %q: command killed: %w", d.ID, context.Cause(ctx))
+	case <-c.s.signals.hard.Done():
+		running.terminate()
+		return fmt.Errorf("job %q: command killed: %w", d.ID, errInterrupted)
+	}
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/testdata"
+)
+
+func demoCommand() *command {
+	file := ""
+	return &command{
+		name: "demo", args: "[flags]",
+		about: "Show the main job on real input, in a few seconds.",
+		detail: `Pushes jobs, ready and delayed, moves those that come due, lets two consumers finish all of them under a lock, makes
+a call, and checks the numbers after each step. Without --redis and REDIS_URL it runs redis-server or valkey-server
+from PATH on a private socket, or else an imitation inside this process. On a server of yours it uses keys under a new
+random prefix and deletes those at the end.`,
+		output:  `one object for each of the six steps, {"step","name", ...}; the story is on stderr`,
+		example: `luatomic demo`,
+		flags: func(fs *flag.FlagSet) {
+			fs.StringVar(&file, "file", "", "jobs in the form that push reads, from `FILE`; else 62 captured Sidekiq payloads")
+		},
+		check: func(s *session) error {
+			if len(s.args) > 0 {
+				return usagef("demo takes no arguments; a file is --file FILE")
+			}
+			return nil
+		},
+		run: func(s *session) error { return runDemo(s, file) },
+	}
+}
+
+// demo is the state that the steps hand on.
+type demo struct {
+	s      *session
+	ctx    context.Context
+	client redis.UniversalClient
+	keys   *keyLog
+	where  string
+	prefix string
+	queue  *luatomic.Queue
+
+	jobs     []luatomic.Job       // as pushed, ids included
+	body     map[string]string    // by id
+	due      map[string]time.Time // by id, for the scheduled ones
+	finished map[string]int       // by id: how often it was finished
+	fences   fenceLog
+	mu       sync.Mutex // guards finished
+}
+
+func runDemo(s *session, file string) error {
+	jobs, err := demoJobs(file)
+	if err != nil {
+		return err
+	}
+	d := &demo{
+		s: s, ctx: s.signals.stop, jobs: jobs, keys: &keyLog{keys: map[string]bool{}},
+		body: map[string]string{}, due: map[string]time.Time{}, finished: map[string]int{},
+	}
+	done, err := d.open()
+	if err != nil {
+		return err
+	}
+	defer done()
+	for _, step := range []func() error{d.stepServer, d.stepPush, d.stepPromote, d.stepWork, d.stepCall, d.stepTotals} {
+		err := step()
+		if s.signals.stop.Err() != nil {
+			s.note("\nInterrupted: what the demo put on the server is being removed.")
+			return errInterrupted
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// demoJobs reads the whole input: the demo keeps it to compare at the end.
+func demoJobs(file string) ([]luatomic.Job, error) {
+	var in io.Reader = strings.NewReader(testdata.Jobs)
+	if file != "" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	var jobs []luatomic.Job
+	for lines := newBatches(in, lineForm{}); ; {
+		b, err := lines.next()
+		if len(b.broken) > 0 {
+			return nil, fmt.Errorf("%s, line %d: %w", file, b.broken[0].line, b.broken[0].err)
+		}
+		jobs = append(jobs, b.jobs...)
+		switch {
+		case errors.Is(err, io.EOF) && len(jobs) == 0:
+			return nil, fmt.Errorf("%s holds no job", file)
+		case errors.Is(err, io.EOF):
+			return jobs, nil
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
+// open finds or starts the server. done takes away what the demo put there.
+func (d *demo) open() (done func(), err error) {
+	id, err := uuid.NewRandom()
+	if err != nil {
+		return nil, err
+	}
+	d.prefix = d.s.prefix + "demo-" + id.String()[:8] + ":"
+	stop := func() {}
+	address := d.s.chosenURL()
+	d.where = "the one you named, under the prefix " + d.prefix
+	if address == "" {
+		server, err := startPrivate(d.ctx, d.s)
+		if err != nil {
+			return nil, err
+		}
+		address, d.where, stop = server.url, server.about, server.close
+	}
+	if d.client, err = dial(d.ctx, address); err != nil {
+		stop()
+		return nil, err
+	}
+	d.client.AddHook(d.keys)
+	if d.queue, err = d.newQueue(30 * time.Second); err != nil {
+		_ = d.client.Close()
+		stop()
+		return nil, err
+	}
+	return func() {
+		if err := d.keys.remove(d.client); err != nil {
+			d.s.warn(fmt.Errorf("keys under %s are left on the server: %w", d.prefix, err))
+		}
+		_ = d.client.Close()
+		stop()
+	}, nil
+}
+
+func (d *demo) newQueue(lease time.Duration) (*luatomic.Queue, error) {
+	return luatomic.NewQueue(d.client, "jobs", &luatomic.QueueOptions{Prefix: d.prefix, Lease: lease, Receipt: time.Minute})
+}
+
+// head writes the title of a step.
+func (d *demo) head(n int, title string) { d.s.note("\n%d. %s", n, title) }
+
+// say writes a line of the story.
+func (d *demo) say(format string, args ...any) { d.s.note("   "+format, args...) }
+
+// broken is the end of a demo that saw a promise broken.
+func broken(format string, args ...any) error {
+	return fmt.Errorf("the demo saw what must not be: "+format+"; please report it with this output", args...)
+}
+
+// millis is a duration as the output shows it, in ms with three digits.
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// lineForm says how a line of input becomes a job.
+type lineForm struct {
+	raw bool
+	// at and delay are for the lines without a time of their own.
+	at    time.Time
+	delay time.Duration
+}
+
+// jobSize is what a job takes of luatomic.MaxBatchBytes: its body, its id or the
+// one that is made for it, and its due time.
+func jobSize(j *luatomic.Job) int { return len(j.Body) + max(len(j.ID), 36) + 24 }
+
+// batchRoom is the part of luatomic.MaxBatchBytes that jobs may fill; keys and
+// options of the call need the rest.
+const batchRoom = luatomic.MaxBatchBytes - 4096
+
+// parse makes a job of a line. The body keeps its bytes as they stand in the line;
+// the job does not refer to the line's memory. An error names the field and never
+// quotes the input.
+func (f *lineForm) parse(line []byte) (luatomic.Job, error) {
+	job := luatomic.Job{Delay: f.delay, At: f.at}
+	if f.raw {
+		job.Body = slices.Clone(line)
+	} else if err := f.parseObject(line, &job); err != nil {
+		return luatomic.Job{}, err
+	}
+	if n := jobSize(&job); n > batchRoom {
+		return luatomic.Job{}, fmt.Errorf("the job has %d bytes, at most %d; keep the data elsewhere and push where it is", n, batchRoom)
+	}
+	return job, nil
+}
+
+func (f *lineForm) parseObject(line []byte, job *luatomic.Job) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(line, &fields); err != nil {
+		return badJSON(err)
+	}
+	if fields == nil {
+		return errors.New(`null is not a job; write {"body": ...}`)
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if err := parseField(name, fields[name], job); err != nil {
+			return err
+		}
+	}
+	if job.Body == nil {
+		return errors.New(`"body" is missing; with --raw the whole line is the body`)
+	}
+	return mergeTime(fields, f, job)
+}
+
+// parseField reads one field. The times of the defaults are still in the job.
+func parseField(name string, value json.RawMessage, job *luatomic.Job) (err error) {
+	switch name {
+	case "body":
+		job.Body = value
+	case "id":
+		if err := json.Unmarshal(value, &job.ID); err != nil {
+			return errors.New(`"id" is not a string`)
+		}
+		if err := lua.CheckName("id", job.ID); err != nil {
+			return err
+		}
+	case "at":
+		job.At, err = parseAtField(value)
+	case "delay":
+		job.Delay, err = parseDelayField(value)
+	case "unique", "unique_ttl":
+		return fmt.Errorf("field %q is not supported; give the job an %q, which the queue takes once", name, "id")
+	default:
+		return fmt.Errorf("unknown field %q; the fields are body, id, at, delay", name)
+	}
+	return err
+}
+
+// mergeTime lets a line's own time replace the default, whichever form each has.
+func mergeTime(fields map[string]json.RawMessage, f *lineForm, job *luatomic.Job) error {
+	_, at := fields["at"]
+	_, delay := fields["delay"]
+	switch {
+	case at && delay:
+		return errors.New(`both "at" and "delay"; leave one of them out`)
+	case at:
+		job.Delay = 0
+	case delay:
+		job.At = time.Time{}
+	default:
+		job.At, job.Delay = f.at, f.delay
+	}
+	return nil
+}
+
+func parseAtField(value json.RawMessage) (time.Time, error) {
+	text := string(value)
+	if value[0] == '"' {
+		if err := json.Unmarshal(value, &text); err != nil {
+			return time.Time{}, errors.New(`"at" is not a string that can be read`)
+		}
+	}
+	at, err := parseAt(text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf(`"at": %w`, err)
+	}
+	return at, nil
+}
+
+// The range of times in ms: what is below looks like seconds, what is above has
+// a year of five digits.
+const (
+	firstMilli = 100_000_000_000
+	lastMilli  = 253_402_300_799_999
+)
+
+// parseAt reads RFC 3339 or Unix milliseconds.
+func parseAt(text string) (time.Time, error) {
+	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
+		switch {
+		case ms < firstMilli:
+			return time.Time{}, errors.New("the number is too small for milliseconds since 1970; is it seconds?")
+		case ms > lastMilli:
+			return time.Time{}, errors.New("the number is too great for milliseconds since 1970")
+		}
+		return time.UnixMilli(ms), nil
+	}
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return time.Time{}, errors.New("neither RFC 3339, such as 2030-01-31T12:00:00Z, nor whole milliseconds since 1970")
+	}
+	return at, nil
+}
+
+func parseDelayField(value json.RawMessage) (time.Duration, error) {
+	var text string
+	if err := json.Unmarshal(value, &text); err != nil {
+		return 0, errors.New(`"delay" is not a string such as "30s" or "1h30m"`)
+	}
+	d, err := time.ParseDuration(text)
+	switch {
+	case err != nil:
+		return 0, errors.New(`"delay" is not a duration such as "30s" or "1h30m"`)
+	case d < 0:
+		return 0, errors.New(`"delay" is below zero`)
+	}
+	return d, nil
+}
+
+// badJSON says where a line breaks, without quoting it.
+func badJSON(err error) error {
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return fmt.Errorf("broken JSON at byte %d; with --raw the whole line is the body", syntax.Offset)
+	}
+	return errors.New(`not a JSON object; write {"body": ...}, or --raw to take the whole line as the body`)
+}

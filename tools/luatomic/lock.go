@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/luatomic/luatomic"
+)
+
+type lockCmd struct {
+	ttl, wait time.Duration
+	note      string
+	path      string
+}
+
+func lockCommand() *command {
+	l := &lockCmd{}
+	return &command{
+		name: "lock", args: "NAME [flags]", child: true,
+		about: "Run a command while holding a lock.",
+		detail: `CMD has stdin, stdout and stderr of its own, and LUATOMIC_FENCE and LUATOMIC_KEY in its environment. The fence grows
+with each holder: send it along with writes, and let the store refuse a smaller one than it has seen. The lease is
+renewed while CMD runs. If the lock is lost, CMD and what it started are killed: SIGTERM, after 2 s SIGKILL.
+SIGINT, SIGTERM and SIGHUP go to CMD. The lock is released when CMD has ended, whatever ended it.
+The exit code is CMD's, 128 plus the number if a signal ended it; 75 if the lock was not obtained, 1 if it was lost.`,
+		output:  `CMD's own`,
+		example: `luatomic lock nightly --ttl 30s --wait 5m -- sh -c 'echo fence $LUATOMIC_FENCE'`,
+		flags: func(fs *flag.FlagSet) {
+			fs.DurationVar(&l.ttl, "ttl", 10*time.Second, "`DURATION` after which the lock of a dead holder is free")
+			fs.DurationVar(&l.wait, "wait", 0, "`DURATION` to wait for the lock; without it one try")
+			fs.StringVar(&l.note, "note", "", "`TEXT` that tells others who holds the lock; host and process id if left out")
+			dialectFlag(fs)
+		},
+		check: l.check,
+		run:   l.run,
+	}
+}
+
+func (l *lockCmd) check(s *session) error {
+	if err := s.oneArg("lock"); err != nil {
+		return err
+	}
+	if err := errors.Join(atLeast("ttl", l.ttl, 100*time.Millisecond), atLeast("wait", l.wait, 0)); err != nil {
+		return err
+	}
+	if l.note == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "unknown host"
+		}
+		l.note = fmt.Sprintf("%s, process %d", host, os.Getpid())
+	}
+	var err error
+	l.path, err = lookChild(s)
+	return err
+}
+
+func (l *lockCmd) run(s *session) error {
+	client, err := s.connect(s.signals.stop)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	locker := luatomic.NewLocker(client, &luatomic.LockerOptions{Prefix: s.prefix, TTL: l.ttl, Note: l.note})
+	lease, err := l.obtain(s, locker)
+	if err != nil {
+		return err
+	}
+	work, lost := l.runChild(s, lease)
+	// Nobody listens to signals by now, so the release is not cut short.
+	released := lease.Release(context.Background())
+	switch {
+	case lost != nil:
+		return fmt.Errorf("%w; the command was killed", lost)
+	case released != nil:
+		s.warn(released)
+		if work == nil {
+			return &exitError{code: exitFailed}
+		}
+	}
+	return work
+}
+
+// errWaited ends a wait for the lock.
+var errWaited = errors.New("waited")
+
+func (l *lockCmd) obtain(s *session, locker *luatomic.Locker) (*luatomic.Lease, error) {
+	name := s.args[0]
+	var lease *luatomic.Lease
+	var err error
+	if l.wait == 0 {
+		lease, err = locker.Try(s.signals.stop, name)
+	} else {
+		ctx, cancel := context.WithTimeoutCause(s.signals.stop, l.wait, errWaited)
+		defer cancel()
+		lease, err = locker.Acquire(ctx, name)
+		if err != nil && context.Cause(ctx) == errWaited {
+			err = notObtained(name, l.wait, err)
+		}
+	}
+	var held *luatomic.HeldError
+	switch {
+	case err == nil:
+		return lease, nil
+	case s.signals.stop.Err() != nil:
+		return nil, errInterrupted
+	case errors.As(err, &held):
+		return nil, &exitError{exitTryLater, fmt.Errorf("%w; try later, or wait longer with --wait", held)}
+	}
+	return nil, err
+}
+
+// notObtained is the end of a wait. Where the last look was cut short it cannot say
+// who holds the lock.
+func notObtained(name string, wait time.Duration, err error) error {
+	var held *luatomic.HeldError
+	if errors.As(err, &held) {
+		return held
+	}
+	return &exitError{exitTryLater, fmt.Errorf("lock %q was not obtained within %v; try later, or wait longer with --wait", name, wait)}
+}
+
+// runChild runs the command under the lease. work is how the command ended, as the
+// exit code; lost is not nil if the lease ended first and the command was killed.
+func (l *lockCmd) runChild(s *session, lease *luatomic.Lease) (work, lost error) {
+	cmd := exec.Command(l.path, s.child[1:]...)
+	cmd.Args[0] = s.child[0]
+	cmd.Env = append(os.Environ(),
+		"LUATOMIC_FENCE="+strconv.FormatInt(lease.Fence(), 10),
+		"LUATOMIC_KEY="+lease.Key(),
+	)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	running, err := startChild(cmd, true)
+	if err != nil {
+		return fmt.Errorf("cannot run %q: %w", s.child[0], err), nil
+	}
+	keeping, stop := context.WithCancel(context.Background())
+	defer stop()
+	kept := make(chan error, 1)
+	go func() { kept <- lease.Keep(keeping) }()
+	forward := func(sig os.Signal) {
+		if number, ok := sig.(syscall.Signal); ok {
+			signalGroup(cmd, number)
+		}
+	}
+	if s.signals.forwardTo(forward) {
+		forward(os.Interrupt) // it came between the lock and here
+	}
+	select {
+	case <-running.done:
+	case lost := <-kept:
+		running.terminate()
+		return nil, lost
+	}
+	stop()
+	<-kept // a loss that it saw only now, the release sees too
+	if running.code != 0 {
+		return &exitError{code: running.code}, nil
+	}
+	return nil, nil
+}

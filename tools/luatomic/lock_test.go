@@ -1,0 +1,212 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// goes waits until the process whose id follows the mark is gone.
+func goes(t *testing.T, text, mark string) {
+	t.Helper()
+	for _, found := range regexp.MustCompile(regexp.QuoteMeta(mark)+`(\d+)\.`).FindAllStringSubmatch(text, -1) {
+		pid, err := strconv.Atoi(found[1])
+		require.NoError(t, err)
+		luatomictest.Eventually(t, within, "process "+found[1]+" is gone", func() bool { return !runs(pid) })
+	}
+	require.Contains(t, text, mark)
+}
+
+// runs reports whether a process is there and has not ended: one that nobody
+// waited for has.
+func runs(pid int) bool {
+	if p, err := os.FindProcess(pid); err != nil || p.Signal(syscall.Signal(0)) != nil {
+		return false
+	}
+	state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
+	return err == nil && !strings.HasPrefix(strings.TrimSpace(string(state)), "Z")
+}
+
+// locker is what others see of the lock.
+func (e *env) locker() *luatomic.Locker {
+	return luatomic.NewLocker(luatomictest.Client(e.t), &luatomic.LockerOptions{Prefix: e.prefix, Note: "the test", TTL: time.Minute})
+}
+
+// free checks that the lock can be had at once.
+func (e *env) free(name string) {
+	e.t.Helper()
+	lease, err := e.locker().Try(e.t.Context(), name)
+	require.NoError(e.t, err)
+	require.NoError(e.t, lease.Release(e.t.Context()))
+}
+
+func TestLock(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	last := 0
+	for range 3 {
+		c := e.with("the input").run("lock", "x", "--", "sh", "-c", `cat >&2; echo "$LUATOMIC_FENCE $LUATOMIC_KEY"; exit 7`).exits(7)
+		require.Equal(t, "the input", c.stderr.String())
+		fence, key, _ := strings.Cut(strings.TrimSpace(c.stdout.String()), " ")
+		require.Equal(t, e.prefix+"lock:{x}", key)
+		n, err := strconv.Atoi(fence)
+		require.NoError(t, err)
+		require.Greater(t, n, last)
+		last = n
+		e.free("x")
+	}
+	e.run("lock", "x", "--", "true").exits(0)
+	e.run("lock", "x", "--", "sh", "-c", "kill -9 $$").exits(137)
+	e.free("x")
+}
+
+func TestLockHeld(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	lease, err := e.locker().Try(t.Context(), "x")
+	require.NoError(t, err)
+	for _, args := range [][]string{{}, {"--wait", "200ms"}} {
+		c := e.run(append(append([]string{"lock", "x"}, args...), "--", "echo", "ran")...).exits(exitTryLater)
+		require.Contains(t, c.stderr.String(), `luatomic: lock is held: "x" by the test, for `)
+		require.Empty(t, c.stdout.String())
+	}
+	c := e.start("lock", "x", "--wait", "1h", "--", "echo", "ran")
+	require.NoError(t, lease.Release(t.Context()))
+	require.Equal(t, "ran\n", c.exits(exitDone).stdout.String())
+}
+
+func TestLockNote(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	script, file := untilFile(t)
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	for note, args := range map[string][]string{"me": {"--note", "me"}, host + ", process ": {}} {
+		c := e.start(append(append([]string{"lock", "x"}, args...), "--", "sh", "-c", script)...)
+		c.shows("started")
+		_, err := e.locker().Try(t.Context(), "x")
+		var held *luatomic.HeldError
+		require.ErrorAs(t, err, &held)
+		require.Contains(t, held.Holder, note)
+		require.NoError(t, os.WriteFile(file, nil, 0o600))
+		c.exits(exitDone)
+		require.NoError(t, os.Remove(file))
+	}
+}
+
+// The lease is renewed for as long as the command runs.
+func TestLockRenews(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	script, file := untilFile(t)
+	c := e.start("lock", "x", "--ttl", "400ms", "--", "sh", "-c", script)
+	c.shows("started")
+	for began := time.Now(); time.Since(began) < 1200*time.Millisecond; {
+		_, err := e.locker().Try(t.Context(), "x")
+		require.ErrorIs(t, err, luatomic.ErrHeld)
+	}
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	c.exits(exitDone)
+}
+
+func TestLockLost(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	c := e.start("lock", "x", "--ttl", "300ms", "--", "sh", "-c", `sleep 1000 & echo "grandchild $!." >&2; echo "child $$." >&2; wait`)
+	c.shows("child ")
+	c.shows("grandchild ")
+	require.NoError(t, luatomictest.Client(t).Del(t.Context(), e.prefix+"lock:{x}").Err())
+	c.exits(exitFailed)
+	require.Contains(t, c.stderr.String(), `luatomic: lock lost: "x" has expired; the command was killed`)
+	goes(t, c.stderr.String(), "grandchild ")
+	goes(t, c.stderr.String(), "\nchild ")
+}
+
+// A lock that is lost in the command's last moment is no success.
+func TestLockLostAtTheEnd(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	script, file := untilFile(t)
+	for _, end := range []struct{ with, code int }{{0, exitFailed}, {7, 7}} {
+		c := e.start("lock", "x", "--ttl", "1h", "--", "sh", "-c", script+"; exit "+strconv.Itoa(end.with))
+		c.shows("started")
+		require.NoError(t, luatomictest.Client(t).Del(t.Context(), e.prefix+"lock:{x}").Err())
+		require.NoError(t, os.WriteFile(file, nil, 0o600))
+		c.exits(end.code)
+		require.Contains(t, c.stderr.String(), `luatomic: release "x": lock lost`)
+		require.NoError(t, os.Remove(file))
+	}
+}
+
+func TestLockServerGone(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	e := &env{t: t, url: server.URL()}
+	c := e.start("lock", "x", "--ttl", "300ms", "--", "sh", "-c", `echo "child $$." >&2; sleep 1000`)
+	c.shows("child ")
+	server.Kill()
+	c.exits(exitFailed)
+	require.Contains(t, c.stderr.String(), `lock lost: "x" was not extended in time`)
+	goes(t, c.stderr.String(), "child ")
+}
+
+// Signals go to the command, which decides what they mean.
+func TestLockSignals(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	for sig, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
+		c := e.start("lock", "x", "--", "sh", "-c", `echo started >&2; while :; do sleep 0.01; done`)
+		c.shows("started")
+		c.signal(sig)
+		c.exits(code)
+		e.free("x")
+	}
+	c := e.start("lock", "x", "--", "sh", "-c", `trap 'echo trapped; exit 3' INT; echo started >&2; while :; do sleep 0.01; done`)
+	c.shows("started")
+	c.signal(os.Interrupt)
+	require.Equal(t, "trapped\n", c.exits(3).stdout.String())
+	e.free("x")
+}
+
+func TestLockInterruptedWaiting(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	client := server.Client()
+	locker := luatomic.NewLocker(client, &luatomic.LockerOptions{TTL: time.Minute})
+	lease, err := locker.Try(t.Context(), "x")
+	require.NoError(t, err)
+	c := (&env{t: t, url: server.URL()}).start("lock", "x", "--wait", "1h", "--", "echo", "ran")
+	luatomictest.Eventually(t, within, "it has tried three times", func() bool {
+		stats, err := client.Info(t.Context(), "commandstats").Result()
+		require.NoError(t, err)
+		calls := regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`).FindStringSubmatch(stats)
+		require.NotEmpty(t, calls)
+		n, err := strconv.Atoi(calls[1])
+		return err == nil && n >= 5
+	})
+	c.signal(os.Interrupt)
+	require.Empty(t, c.exits(exitInterrupted).stdout.String())
+	require.NoError(t, lease.Release(t.Context()))
+	lease, err = locker.Try(t.Context(), "x")
+	require.NoError(t, err)
+	require.NoError(t, lease.Release(t.Context()))
+}
+
+func TestLockNoSuchCommand(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	c := e.run("lock", "x", "--", filepath.Join(t.TempDir(), "none")).exits(exitFailed)
+	require.Contains(t, c.stderr.String(), "luatomic: cannot run ")
+	require.Empty(t, c.stdout.String())
+}

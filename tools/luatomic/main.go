@@ -1,0 +1,102 @@
+// Luatomic is the command line of the module: queues, locks and a demo, with JSON
+// on stdout.
+//
+// Run it with -h for usage; docs/cli.md has the whole of it.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/lua"
+)
+
+// The exit codes.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitTryLater    = 75 // EX_TEMPFAIL of sysexits.h
+	exitInterrupted = 130
+)
+
+// errInterrupted ends a command that a signal stopped. What it had to say is said.
+var errInterrupted = errors.New("interrupted")
+
+// usageError is a mistake in the command line itself.
+type usageError struct{ msg string }
+
+func (e *usageError) Error() string { return e.msg }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...)}
+}
+
+// exitError chooses the exit code. A nil err means that nothing is left to say.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return fmt.Sprint(e.err) }
+func (e *exitError) Unwrap() error { return e.err }
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	// go-redis reports each failed dial by itself; the commands say it once, with
+	// the cure.
+	redis.SetLogger(silence{})
+	s, cmd, err := parseCommand(args, stdout, stderr)
+	switch {
+	case errors.Is(err, errHelp):
+		return exitDone
+	case err != nil:
+		return conclude(stderr, cmd, err)
+	}
+	s.signals = watchSignals()
+	defer s.signals.close()
+	return conclude(stderr, cmd, cmd.run(s))
+}
+
+// conclude reports how the command ended and turns it into the exit code.
+func conclude(stderr io.Writer, cmd *command, err error) int {
+	var chosen *exitError
+	var wrong *usageError
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &chosen):
+		if chosen.err != nil {
+			complain(stderr, chosen.err)
+		}
+		return chosen.code
+	case errors.Is(err, errInterrupted):
+		return exitInterrupted
+	case errors.As(err, &wrong), errors.Is(err, lua.ErrBadName):
+		complain(stderr, err)
+		if cmd != nil {
+			fmt.Fprintf(stderr, "usage: %s\nmore:  luatomic %s -h\n", cmd.usageLine(), cmd.name)
+		} else {
+			fmt.Fprint(stderr, "usage: luatomic [--redis URL] COMMAND [flags]\nmore:  luatomic help\n")
+		}
+		return exitUsage
+	}
+	complain(stderr, err)
+	return exitFailed
+}
+
+// complain writes an error as one line that starts with the program's name, once:
+// the errors of the library begin with it too.
+func complain(w io.Writer, err error) {
+	lines := strings.Split(err.Error(), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimPrefix(line, "luatomic: ")
+	}
+	fmt.Fprintf(w, "luatomic: %s\n", strings.ReplaceAll(strings.Join(lines, "; "), ": luatomic: ", ": "))
+}

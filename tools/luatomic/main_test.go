@@ -1,0 +1,325 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// asCLI turns the test binary into the program: the tests run it as a process of
+// its own, with the race detector if they have it.
+const asCLI = "LUATOMIC_TEST_AS_CLI"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCLI) != "" {
+		main()
+	}
+	luatomictest.Main(m)
+}
+
+// within bounds what must happen soon, on a slow machine too.
+const within = 20 * time.Second
+
+// output is what a process has written so far.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// cli is one run of the program.
+type cli struct {
+	t              *testing.T
+	cmd            *exec.Cmd
+	stdout, stderr output
+}
+
+// env is what a test runs the program with.
+type env struct {
+	t      *testing.T
+	url    string
+	prefix string
+	stdin  io.Reader
+	extra  []string
+}
+
+// shared is an environment on the shared server, under a prefix of the test's own.
+func shared(t *testing.T) *env {
+	return &env{t: t, url: luatomictest.URL(t), prefix: luatomictest.Namespace(t) + ":"}
+}
+
+func (e env) with(stdin string) *env {
+	e.stdin = strings.NewReader(stdin)
+	return &e
+}
+
+func (e *env) start(args ...string) *cli {
+	e.t.Helper()
+	c := &cli{t: e.t, cmd: exec.Command(os.Args[0])}
+	c.cmd.Args = append([]string{"luatomic", "--prefix", e.prefix}, args...)
+	if e.prefix == "" {
+		c.cmd.Args = append([]string{"luatomic"}, args...)
+	}
+	c.cmd.Env = append(os.Environ(), asCLI+"=1", "REDIS_URL="+e.url)
+	c.cmd.Env = append(c.cmd.Env, e.extra...)
+	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = e.stdin, &c.stdout, &c.stderr
+	c.cmd.WaitDelay = time.Second
+	require.NoError(e.t, c.cmd.Start())
+	e.t.Cleanup(func() { _ = c.cmd.Process.Kill() })
+	return c
+}
+
+func (e *env) run(args ...string) *cli {
+	e.t.Helper()
+	c := e.start(args...)
+	c.wait()
+	return c
+}
+
+// wait returns the exit code.
+func (c *cli) wait() int {
+	c.t.Helper()
+	late := time.AfterFunc(3*within, func() { _ = c.cmd.Process.Signal(syscall.SIGQUIT) })
+	defer late.Stop()
+	_ = c.cmd.Wait() // the code says it
+	return c.cmd.ProcessState.ExitCode()
+}
+
+// exits waits and checks the exit code.
+func (c *cli) exits(code int) *cli {
+	c.t.Helper()
+	if c.cmd.ProcessState == nil {
+		c.wait()
+	}
+	require.Equal(c.t, code, c.cmd.ProcessState.ExitCode(), "stdout:\n%s\nstderr:\n%s", &c.stdout, &c.stderr)
+	return c
+}
+
+func (c *cli) signal(sig os.Signal) {
+	c.t.Helper()
+	require.NoError(c.t, c.cmd.Process.Signal(sig))
+}
+
+// shows waits until stderr holds the text.
+func (c *cli) shows(text string) {
+	c.t.Helper()
+	luatomictest.Eventually(c.t, within, "stderr shows "+text, func() bool { return strings.Contains(c.stderr.String(), text) })
+}
+
+// objects decodes stdout, each line of which must be an object.
+func (c *cli) objects() []map[string]any {
+	c.t.Helper()
+	var all []map[string]any
+	for line := range strings.Lines(c.stdout.String()) {
+		var o map[string]any
+		require.NoError(c.t, json.Unmarshal([]byte(line), &o), line)
+		all = append(all, o)
+	}
+	return all
+}
+
+// object is the only object on stdout.
+func (c *cli) object() map[string]any {
+	c.t.Helper()
+	all := c.objects()
+	require.Len(c.t, all, 1, "stderr:\n%s", &c.stderr)
+	return all[0]
+}
+
+// holds checks fields of an object; numbers may be of any type.
+func holds(t *testing.T, o map[string]any, want map[string]any) {
+	t.Helper()
+	for name, value := range want {
+		require.Contains(t, o, name)
+		require.EqualValues(t, fmt.Sprint(value), fmt.Sprint(o[name]), "%s in %v", name, o)
+	}
+}
+
+// queue is the queue as the library sees it.
+func (e *env) queue(name string) *luatomic.Queue {
+	q, err := luatomic.NewQueue(luatomictest.Client(e.t), name, &luatomic.QueueOptions{Prefix: e.prefix})
+	require.NoError(e.t, err)
+	return q
+}
+
+func (e *env) stats(name string) luatomic.Stats {
+	st, err := e.queue(name).Stats(e.t.Context())
+	require.NoError(e.t, err)
+	return st
+}
+
+// bodies takes all ready jobs.
+func (e *env) bodies(name string) []string {
+	taken, err := e.queue(name).Take(e.t.Context(), luatomic.MaxBatch)
+	require.NoError(e.t, err)
+	var all []string
+	for _, d := range taken.Deliveries {
+		all = append(all, string(d.Body))
+	}
+	return all
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		args []string
+		says string
+	}{
+		"command":          {[]string{"bogus"}, `no command "bogus"; the commands are demo, push`},
+		"global flag":      {[]string{"--bogus", "push"}, "flag provided but not defined"},
+		"flag":             {[]string{"push", "q", "--bogus"}, "flag provided but not defined"},
+		"help of bogus":    {[]string{"help", "bogus"}, `no command "bogus"`},
+		"push no queue":    {[]string{"push"}, "the queue is missing"},
+		"push two queues":  {[]string{"push", "a", "b"}, "there are 2 arguments"},
+		"push bad name":    {[]string{"push", "a{b"}, "brace"},
+		"bad prefix":       {[]string{"push", "q", "--prefix", "a{b"}, "brace"},
+		"push in and at":   {[]string{"push", "q", "--in", "1s", "--at", "2030-01-01T00:00:00Z"}, "both --in and --at"},
+		"push in past":     {[]string{"push", "q", "--in", "-1s"}, "--in"},
+		"push at":          {[]string{"push", "q", "--at", "noon"}, "RFC 3339"},
+		"dialect":          {[]string{"push", "q", "--dialect", "x"}, "the only dialect is native"},
+		"dialect promote":  {[]string{"promote", "q", "--dialect", "x"}, "the only dialect is native"},
+		"dialect consume":  {[]string{"consume", "q", "--dialect", "x", "--", "true"}, "the only dialect is native"},
+		"dialect lock":     {[]string{"lock", "q", "--dialect", "x", "--", "true"}, "the only dialect is native"},
+		"promote nothing":  {[]string{"promote"}, "name at least one queue"},
+		"stats nothing":    {[]string{"stats"}, "name at least one queue"},
+		"stats interval":   {[]string{"stats", "q", "--watch=1us"}, "--watch 1µs is too short"},
+		"consume no CMD":   {[]string{"consume", "q"}, "write it after --"},
+		"consume empty":    {[]string{"consume", "q", "--"}, "write it after --"},
+		"consume bare CMD": {[]string{"consume", "q", "cat"}, "there are 2 arguments"},
+		"consume -c":       {[]string{"consume", "q", "-c", "0", "--", "true"}, "-c 0"},
+		"consume attempts": {[]string{"consume", "q", "--attempts", "0", "--", "true"}, "--attempts 0"},
+		"consume lease":    {[]string{"consume", "q", "--lease", "1ms", "--", "true"}, "--lease 1ms is too short"},
+		"consume backoff":  {[]string{"consume", "q", "--backoff", "-1s", "--", "true"}, "--backoff"},
+		"lock no CMD":      {[]string{"lock", "x"}, "write it after --"},
+		"lock no name":     {[]string{"lock", "--", "true"}, "the lock is missing"},
+		"lock ttl":         {[]string{"lock", "x", "--ttl", "0", "--", "true"}, "--ttl"},
+		"lock wait":        {[]string{"lock", "x", "--wait", "-1s", "--", "true"}, "--wait"},
+		"demo argument":    {[]string{"demo", "jobs.ndjson"}, "--file"},
+		"URL scheme":       {[]string{"stats", "q", "--redis", "http://u:secret@h"}, "rediss://HOST:PORT"},
+		"URL port":         {[]string{"stats", "q", "--redis", "redis://u:secret@h:port"}, "rediss://HOST:PORT"},
+		"URL option":       {[]string{"stats", "q", "--redis", "redis://u:secret@h?bogus=1"}, "bogus"},
+		"URL of a cluster": {[]string{"stats", "q", "--redis", "http://u:secret@h?addr=a:1"}, "rediss://HOST:PORT"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := (&env{t: t}).run(test.args...).exits(exitUsage)
+			require.Empty(t, c.stdout.String())
+			require.Contains(t, c.stderr.String(), test.says)
+			require.True(t, strings.HasPrefix(c.stderr.String(), "luatomic: "), c.stderr.String())
+			require.Contains(t, c.stderr.String(), "\nusage: luatomic ")
+			require.NotContains(t, c.stderr.String(), "secret")
+		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	e := &env{t: t}
+	for _, args := range [][]string{{}, {"help"}, {"-h"}, {"--help"}} {
+		c := e.run(args...).exits(exitDone)
+		for _, cmd := range commands() {
+			require.Contains(t, c.stdout.String(), "\n  "+cmd.name+" ")
+		}
+		require.Empty(t, c.stderr.String())
+	}
+	for _, cmd := range commands() {
+		for _, args := range [][]string{{cmd.name, "-h"}, {"help", cmd.name}, {cmd.name, "x", "--help"}} {
+			c := e.run(args...).exits(exitDone)
+			require.Contains(t, c.stdout.String(), "usage: "+cmd.usageLine())
+			require.Contains(t, c.stdout.String(), "--redis URL")
+			require.Contains(t, c.stdout.String(), "\nexample:\n  ")
+		}
+	}
+}
+
+func TestNoServer(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "none.sock")
+	closed := luatomictest.StartServer(t)
+	address := closed.Addr()
+	closed.Kill()
+	tests := map[string]string{
+		"unix://" + socket:                                   socket,
+		"redis://u:secret@" + address:                        "redis://u:xxxxx@" + address,
+		"redis://" + address + "?addr=" + address:            address,
+		"rediss://u:secret@" + address + "?skip_verify=true": address,
+	}
+	for url, shown := range tests {
+		for _, args := range [][]string{{"stats", "q"}, {"push", "q"}, {"promote", "q"}, {"demo"}, {"lock", "x", "--", "true"}, {"consume", "q", "--", "true"}} {
+			start := time.Now()
+			c := (&env{t: t, url: url}).run(args...).exits(exitFailed)
+			require.Less(t, time.Since(start), 10*time.Second)
+			require.Contains(t, c.stderr.String(), shown)
+			require.Contains(t, c.stderr.String(), "start a server there, or name another with --redis URL or REDIS_URL")
+			require.Equal(t, 1, strings.Count(c.stderr.String(), "\n"), c.stderr.String())
+			require.NotContains(t, c.stderr.String(), "secret")
+			require.Empty(t, c.stdout.String())
+		}
+	}
+}
+
+func TestServerThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	server.Pause()
+	defer server.Resume()
+	start := time.Now()
+	c := (&env{t: t, url: server.URL()}).run("stats", "q").exits(exitFailed)
+	require.Less(t, time.Since(start), 10*time.Second)
+	require.Contains(t, c.stderr.String(), "cannot use "+server.URL()+": no answer within 2s")
+}
+
+func TestPassword(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t, "--requirepass", "secret")
+	c := (&env{t: t, url: server.URL()}).run("stats", "q").exits(exitFailed)
+	require.Contains(t, c.stderr.String(), "put the user and password into the URL")
+	right := strings.Replace(server.URL(), "redis://", "redis://:secret@", 1)
+	(&env{t: t, url: right}).run("stats", "q").exits(exitDone)
+	// The flag wins over the environment, before and after the command.
+	(&env{t: t, url: server.URL()}).run("--redis", right, "stats", "q").exits(exitDone)
+	(&env{t: t, url: server.URL()}).run("stats", "q", "--redis", right).exits(exitDone)
+}
+
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	nodes := luatomictest.StartCluster(t).Addrs()
+	for i, url := range []string{
+		"redis://" + nodes[0] + "?addr=" + nodes[1] + "&addr=" + nodes[2],
+		"redis://" + nodes[0],
+	} {
+		e := &env{t: t, url: url}
+		for _, q := range []string{"a", "b", "c", "d"} { // in several slots
+			name := fmt.Sprint(q, i)
+			holds(t, e.with(`{"body":1}`).run("push", name).exits(exitDone).object(), map[string]any{"pushed": 1})
+			holds(t, e.run("consume", name, "--drain", "--", "true").exits(exitDone).object(), map[string]any{"acked": 1})
+			e.run("lock", name, "--", "true").exits(exitDone)
+		}
+	}
+}

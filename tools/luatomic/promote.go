@@ -1,0 +1,102 @@
+package main
+
+import (
+	"flag"
+
+	"github.com/luatomic/luatomic"
+)
+
+func promoteCommand() *command {
+	watch := false
+	return &command{
+		name: "promote", args: "QUEUE... [flags]",
+		about: "Move scheduled jobs that are due to ready.",
+		detail: `Moves all that is due, never early, each job once however many promoters run. A queue with consumers needs none:
+taking promotes. With --watch it sleeps until the next job is due, and on, until Ctrl-C.`,
+		output:  `{"queue","moved","next_due"} for each queue, with --watch for each move; next_due: Unix ms or null`,
+		example: `luatomic promote mail reports --watch`,
+		flags: func(fs *flag.FlagSet) {
+			fs.BoolVar(&watch, "watch", false, "go on until Ctrl-C")
+			dialectFlag(fs)
+		},
+		check: (*session).queueArgs,
+		run: func(s *session) error {
+			queues, done, err := s.openQueues()
+			if err != nil {
+				return err
+			}
+			defer done()
+			if watch {
+				return watchDue(s, queues)
+			}
+			for _, q := range queues {
+				if err := promoteDue(s, q); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+type promoteResult struct {
+	Queue   string `json:"queue"`
+	Moved   int    `json:"moved"`
+	NextDue *int64 `json:"next_due"`
+}
+
+// openQueues connects and returns the queues that the arguments name.
+func (s *session) openQueues() (queues []*luatomic.Queue, done func(), err error) {
+	client, err := s.connect(s.signals.stop)
+	if err != nil {
+		return nil, nil, err
+	}
+	done = func() { _ = client.Close() }
+	for _, name := range s.args {
+		q, err := luatomic.NewQueue(client, name, &luatomic.QueueOptions{Prefix: s.prefix})
+		if err != nil {
+			done()
+			return nil, nil, err
+		}
+		queues = append(queues, q)
+	}
+	return queues, done, nil
+}
+
+// promoteDue moves in steps of luatomic.MaxBatch until nothing is due.
+func promoteDue(s *session, q *luatomic.Queue) error {
+	out := promoteResult{Queue: q.Name()}
+	for {
+		if s.signals.stop.Err() != nil {
+			break
+		}
+		p, err := q.Promote(s.signals.hard)
+		if err != nil {
+			return err
+		}
+		out.Moved += p.Moved
+		out.NextDue = milli(p.NextDue)
+		if next, ok := p.NextDue.Get(); !ok || next.After(p.Now) {
+			break
+		}
+	}
+	if err := s.emit(out); err != nil {
+		return err
+	}
+	if s.signals.stop.Err() != nil {
+		return errInterrupted
+	}
+	return nil
+}
+
+func watchDue(s *session, queues []*luatomic.Queue) error {
+	poller := luatomic.NewPoller(&luatomic.PollerOptions{
+		OnPromote: func(q *luatomic.Queue, p luatomic.Promoted) {
+			if err := s.emit(promoteResult{Queue: q.Name(), Moved: p.Moved, NextDue: milli(p.NextDue)}); err != nil {
+				s.warn(err)
+			}
+		},
+		OnError: func(_ *luatomic.Queue, err error) { s.warn(err) },
+	}, queues...)
+	return poller.Run(s.signals.stop)
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/luatomic/luatomic"
+)
+
+type pushCmd struct {
+	file string
+	in   time.Duration
+	at   string
+	raw  bool
+	form lineForm
+}
+
+func pushCommand() *command {
+	p := &pushCmd{}
+	return &command{
+		name: "push", args: "QUEUE [flags]",
+		about: "Push jobs from NDJSON, ready or for later.",
+		detail: `A line is {"body": any JSON, "id"?, "at"? (RFC 3339 or Unix ms), "delay"? ("30s")}. The body keeps its bytes.
+Lines are pushed in batches of up to 1000 lines or 1 MiB, each all or none. A broken line is named on stderr with its
+number, and nothing of its batch is pushed; the other batches are, and the exit code is 1.
+The queue takes an id once: with ids, a push may be repeated whole. Ctrl-C ends it after the batch in flight.`,
+		output: `{"pushed","ready","scheduled","duplicates","now"}, after broken lines also "failed_lines" (the first 1000
+  of their numbers) and "skipped" (all lines that were not pushed); now: the server's time of the last batch in ms`,
+		example: `printf '{"body":{"to":"ann"}}\n{"body":{"to":"bob"},"delay":"30s"}\n' | luatomic push mail`,
+		flags: func(fs *flag.FlagSet) {
+			fs.StringVar(&p.file, "file", "", "read `FILE` instead of stdin; - is stdin")
+			fs.DurationVar(&p.in, "in", 0, "`DURATION` after which jobs are due that have no time of their own")
+			fs.StringVar(&p.at, "at", "", "`TIME`, RFC 3339 or Unix ms, when jobs are due that have none of their own")
+			fs.BoolVar(&p.raw, "raw", false, "take each line whole as the body")
+			dialectFlag(fs)
+		},
+		check: p.check,
+		run:   p.run,
+	}
+}
+
+func (p *pushCmd) check(s *session) error {
+	if err := s.oneArg("queue"); err != nil {
+		return err
+	}
+	p.form = lineForm{raw: p.raw, delay: p.in}
+	switch {
+	case p.in < 0:
+		return usagef("--in %v is below zero", p.in)
+	case p.in > 0 && p.at != "":
+		return usagef("both --in and --at; leave one of them out")
+	case p.at != "":
+		at, err := parseAt(p.at)
+		if err != nil {
+			return usagef("--at: %v", err)
+		}
+		p.form.at = at
+	}
+	return nil
+}
+
+// pushResult is the object on stdout.
+type pushResult struct {
+	Pushed      int    `json:"pushed"`
+	Ready       int    `json:"ready"`
+	Scheduled   int    `json:"scheduled"`
+	Duplicates  int    `json:"duplicates"`
+	Now         *int64 `json:"now"`
+	FailedLines []int  `json:"failed_lines,omitempty"`
+	Skipped     int    `json:"skipped,omitempty"`
+}
+
+// keptLines bounds FailedLines, and with it the memory of a file of broken lines.
+const keptLines = 1000
+
+func (p *pushCmd) run(s *session) error {
+	in, size, err := p.open(s)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	client, err := s.connect(s.signals.stop)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	q, err := luatomic.NewQueue(client, s.args[0], &luatomic.QueueOptions{Prefix: s.prefix})
+	if err != nil {
+		return err
+	}
+	var out pushResult
+	err = p.pushAll(s, q, in, newProgress(s, "pushed", size), &out)
+	if emitErr := s.emit(out); emitErr != nil {
+		return emitErr
+	}
+	if err == nil && out.Skipped > 0 {
+		err = &exitError{code: exitFailed}
+	}
+	return err
+}
+
+// open returns the input and its size, -1 if it has none.
+func (p *pushCmd) open(s *session) (io.ReadCloser, int64, error) {
+	if p.file == "" || p.file == "-" {
+		if isTerminal(os.Stdin) {
+			s.note("reading jobs from the terminal, one a line; Ctrl-D ends them")
+		}
+		return os.Stdin, -1, nil
+	}
+	f, err := os.Open(p.file)
+	if err != nil {
+		return nil, 0, err
+	}
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+		return f, info.Size(), nil
+	}
+	return f, -1, nil
+}
+
+type readBatch struct {
+	*batch
+	err error
+}
+
+// pushAll pushes batch after batch. Reading has a goroutine of its own, because a
+// read of a terminal or pipe cannot be interrupted; it is one batch ahead.
+func (p *pushCmd) pushAll(s *session, q *luatomic.Queue, in io.Reader, bar *progress, out *pushResult) error {
+	defer bar.clear()
+	from := make(chan readBatch)
+	stop := s.signals.stop
+	go func() {
+		for lines := newBatches(in, p.form); ; {
+			b, err := lines.next()
+			select {
+			case from <- readBatch{b, err}:
+			case <-stop.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	for {
+		var b readBatch
+		select {
+		case <-stop.Done():
+			return errInterrupted
+		case b = <-from:
+		}
+		if stop.Err() != nil { // select has no order
+			return errInterrupted
+		}
+		if err := out.push(s, q, b.batch); err != nil {
+			return err
+		}
+		bar.show(out.Pushed, b.read)
+		if errors.Is(b.err, io.EOF) {
+			return nil
+		}
+		if b.err != nil {
+			return fmt.Errorf("reading after line %d: %w", b.last, b.err)
+		}
+	}
+}
+
+// push sends one batch, unless a line of it is broken. The first interrupt does
+// not cut it short.
+func (r *pushResult) push(s *session, q *luatomic.Queue, b *batch) error {
+	if len(b.broken) > 0 {
+		for _, e := range b.broken {
+			s.warn(fmt.Errorf("line %d: %w", e.line, e.err))
+			if len(r.FailedLines) < keptLines {
+				r.FailedLines = append(r.FailedLines, e.line)
+			}
+		}
+		r.Skipped += b.lines
+		s.note("luatomic: nothing of the batch of lines %d to %d is pushed; mend it and push these lines again", b.first, b.last)
+		return nil
+	}
+	if len(b.jobs) == 0 {
+		return nil
+	}
+	p, err := q.Push(s.signals.hard, b.jobs...)
+	if err != nil {
+		if errors.Is(err, context.Canceled) {
+			s.warn(fmt.Errorf("interrupted while lines %d to %d were pushed; they may be in or not", b.first, b.last))
+			return errInterrupted
+		}
+		return fmt.Errorf("lines %d to %d: %w", b.first, b.last, err)
+	}
+	r.Ready += p.Ready
+	r.Scheduled += p.Scheduled
+	r.Pushed = r.Ready + r.Scheduled
+	r.Duplicates += len(p.Duplicates)
+	now := p.Now.UnixMilli()
+	r.Now = &now
+	return nil
+}

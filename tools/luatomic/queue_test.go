@@ -1,0 +1,283 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// push adds jobs with the library.
+func (e *env) push(name string, jobs ...luatomic.Job) {
+	e.t.Helper()
+	for range e.queue(name).PushSeq(e.t.Context(), func(yield func(luatomic.Job) bool) {
+		for _, j := range jobs {
+			if !yield(j) {
+				return
+			}
+		}
+	}) {
+	}
+}
+
+func TestPromote(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	jobs := make([]luatomic.Job, 2500)
+	for i := range jobs {
+		jobs[i].Delay = time.Millisecond
+	}
+	e.push("a", jobs...)
+	e.push("b", luatomic.Job{Delay: time.Hour}, luatomic.Job{})
+	luatomictest.Eventually(t, within, "the jobs are due", func() bool {
+		st := e.stats("a")
+		due, ok := st.NextDue.Get()
+		return ok && due.Before(st.Now.Add(-10*time.Millisecond))
+	})
+	all := e.run("promote", "a", "b", "none").exits(exitDone).objects()
+	require.Len(t, all, 3)
+	holds(t, all[0], map[string]any{"queue": "a", "moved": 2500})
+	require.Nil(t, all[0]["next_due"])
+	holds(t, all[1], map[string]any{"queue": "b", "moved": 0})
+	due, _ := e.stats("b").NextDue.Get()
+	require.EqualValues(t, due.UnixMilli(), all[1]["next_due"])
+	holds(t, all[2], map[string]any{"queue": "none", "moved": 0})
+	require.Equal(t, 2500, e.stats("a").Ready)
+}
+
+func TestPromoteWatch(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.push("a", luatomic.Job{Delay: 20 * time.Millisecond}, luatomic.Job{Delay: 150 * time.Millisecond}, luatomic.Job{Delay: time.Hour})
+	c := e.start("promote", "--watch", "a", "b")
+	luatomictest.Eventually(t, within, "two jobs are moved", func() bool { return e.stats("a").Ready == 2 })
+	luatomictest.Eventually(t, within, "the moves are on stdout", func() bool {
+		moved := 0.0
+		for _, o := range c.objects() {
+			moved += o["moved"].(float64)
+		}
+		return moved == 2
+	})
+	c.signal(os.Interrupt)
+	for _, o := range c.exits(exitInterrupted).objects() {
+		holds(t, o, map[string]any{"queue": "a"})
+		require.NotNil(t, o["next_due"])
+	}
+}
+
+func TestStats(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.push("a", luatomic.Job{Body: []byte("1")}, luatomic.Job{}, luatomic.Job{}, luatomic.Job{Delay: time.Hour})
+	taken, err := e.queue("a").Take(t.Context(), 2)
+	require.NoError(t, err)
+	require.NoError(t, taken.Deliveries[0].Bury(t.Context()))
+	luatomictest.Eventually(t, within, "the oldest job is some ms old", func() bool {
+		st := e.stats("a")
+		oldest, _ := st.Oldest.Get()
+		return st.Now.Sub(oldest) > 5*time.Millisecond
+	})
+	all := e.run("stats", "a", "none").exits(exitDone).objects()
+	require.Len(t, all, 2)
+	holds(t, all[0], map[string]any{"queue": "a", "ready": 1, "scheduled": 1, "leased": 1, "dead": 1})
+	require.Greater(t, all[0]["oldest_ms"], 5.0)
+	require.InDelta(t, all[0]["now"].(float64)+3.6e6, all[0]["next_due"], 60_000)
+	holds(t, all[1], map[string]any{"queue": "none", "ready": 0, "scheduled": 0, "leased": 0, "dead": 0})
+	require.Nil(t, all[1]["oldest_ms"])
+	require.Nil(t, all[1]["next_due"])
+}
+
+func TestStatsWatch(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	for _, args := range [][]string{{"stats", "a", "b", "--watch", "20ms"}, {"stats", "--watch=20ms", "a", "b"}} {
+		c := e.start(args...)
+		luatomictest.Eventually(t, within, "the queues are counted twice", func() bool { return len(c.objects()) >= 4 })
+		c.signal(os.Interrupt)
+		c.exits(exitInterrupted)
+		holds(t, c.objects()[3], map[string]any{"queue": "b"})
+	}
+}
+
+func TestConsume(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.push("q", luatomic.Job{ID: "one", Body: []byte("body of one\n")})
+	c := e.run("consume", "q", "--drain", "--", "sh", "-c",
+		`cat; echo $LUATOMIC_QUEUE $LUATOMIC_ID $LUATOMIC_ATTEMPT; echo $((LUATOMIC_DEADLINE - LUATOMIC_ENQUEUED_AT >= 30000)) "$@"`, "sh", "an argument")
+	c.exits(exitDone)
+	holds(t, c.object(), map[string]any{"acked": 1, "retried": 0, "dead": 0})
+	require.Equal(t, "body of one\nq one 1\n1 an argument\n", c.stderr.String())
+	require.Zero(t, e.stats("q").Ready+e.stats("q").Leased)
+}
+
+func TestConsumeEach(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	jobs := make([]luatomic.Job, 60)
+	for i := range jobs {
+		jobs[i] = luatomic.Job{Body: fmt.Appendf(nil, "job-%d.", i)}
+	}
+	jobs[0].Delay = 100 * time.Millisecond // --drain waits for it
+	e.push("q", jobs...)
+	c := e.run("consume", "-c", "4", "--drain", "q", "--", "cat").exits(exitDone)
+	holds(t, c.object(), map[string]any{"acked": 60, "retried": 0, "dead": 0})
+	for _, j := range jobs {
+		require.Equal(t, 1, strings.Count(c.stderr.String(), string(j.Body)))
+	}
+}
+
+// A command that does not read its stdin, and a body larger than a pipe holds.
+func TestConsumeUnreadBody(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.push("q", luatomic.Job{Body: make([]byte, 500<<10)}, luatomic.Job{Body: nil})
+	holds(t, e.run("consume", "q", "--drain", "--", "true").exits(exitDone).object(), map[string]any{"acked": 2})
+}
+
+func TestConsumeRetry(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.push("q", luatomic.Job{ID: "one"})
+	c := e.run("consume", "q", "--drain", "--backoff", "10ms", "--", "sh", "-c", `test $LUATOMIC_ATTEMPT = 3`)
+	holds(t, c.exits(exitDone).object(), map[string]any{"acked": 1, "retried": 2, "dead": 0})
+	require.Contains(t, c.stderr.String(), `luatomic: job "one", attempt 2: exit code 1`)
+}
+
+func TestConsumeDead(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.push("q", luatomic.Job{ID: "one"})
+	c := e.run("consume", "q", "--drain", "--backoff", "0", "--attempts", "2", "--", "sh", "-c", "kill -9 $$")
+	holds(t, c.exits(exitDone).object(), map[string]any{"acked": 0, "retried": 1, "dead": 1})
+	require.Contains(t, c.stderr.String(), `attempt 2: killed by signal 9 (killed)`)
+	require.Equal(t, 1, e.stats("q").Dead)
+}
+
+func TestConsumeNoSuchCommand(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.push("q", luatomic.Job{})
+	c := e.run("consume", "q", "--drain", "--", "no-such-command").exits(exitFailed)
+	require.Contains(t, c.stderr.String(), `luatomic: cannot run "no-such-command": executable file not found`)
+	require.Equal(t, 1, e.stats("q").Ready)
+}
+
+// untilFile is a shell script that says "started" and its process id, and ends when the file is there.
+func untilFile(t *testing.T) (script, file string) {
+	file = filepath.Join(t.TempDir(), "go-on")
+	return fmt.Sprintf(`echo "started $$." >&2; until [ -e '%s' ]; do sleep 0.01; done; echo "ended" >&2`, file), file
+}
+
+func TestConsumeInterruptFinishes(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	script, file := untilFile(t)
+	e.push("q", luatomic.Job{}, luatomic.Job{})
+	c := e.start("consume", "q", "--", "sh", "-c", script)
+	c.shows("started")
+	c.signal(os.Interrupt)
+	c.shows("stopping")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	holds(t, c.exits(exitInterrupted).object(), map[string]any{"acked": 1, "retried": 0, "dead": 0})
+	require.Contains(t, c.stderr.String(), "ended")
+	require.Equal(t, 1, e.stats("q").Ready)
+}
+
+func TestConsumeInterruptGrace(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	script, _ := untilFile(t)
+	e.push("q", luatomic.Job{ID: "one"})
+	c := e.start("consume", "q", "--grace", "50ms", "--", "sh", "-c", script)
+	c.shows("started")
+	c.signal(os.Interrupt)
+	holds(t, c.exits(exitInterrupted).object(), map[string]any{"acked": 0, "retried": 1, "dead": 0})
+	require.Equal(t, 1, e.stats("q").Ready)
+	goes(t, c.stderr.String(), "started ")
+}
+
+func TestConsumeInterruptTwice(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	script, _ := untilFile(t)
+	e.push("q", luatomic.Job{ID: "one"}, luatomic.Job{ID: "two"}, luatomic.Job{ID: "three"})
+	c := e.start("consume", "q", "-c", "2", "--grace", "1h", "--backoff", "1h", "--", "sh", "-c", script)
+	luatomictest.Eventually(t, within, "two commands run", func() bool { return strings.Count(c.stderr.String(), "started") == 2 })
+	c.signal(os.Interrupt)
+	c.shows("stopping")
+	c.signal(os.Interrupt)
+	holds(t, c.exits(exitInterrupted).object(), map[string]any{"acked": 0, "retried": 2, "dead": 0})
+	require.Equal(t, 3, e.stats("q").Ready)
+	goes(t, c.stderr.String(), "started ")
+}
+
+// A command that ignores SIGTERM is killed, and what it started with it.
+func TestConsumeLeaseLost(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.push("q", luatomic.Job{ID: "one"})
+	c := e.start("consume", "q", "--lease", "300ms", "--", "sh", "-c", `trap '' TERM; sleep 1000 & echo "grandchild $!." >&2; wait; wait`)
+	c.shows("grandchild")
+	require.NoError(t, luatomictest.Client(t).Del(t.Context(), e.prefix+"{q}:l").Err())
+	c.shows(`job "one": command killed: lease lost`)
+	goes(t, c.stderr.String(), "grandchild ")
+	c.signal(os.Interrupt)
+	holds(t, c.exits(exitInterrupted).object(), map[string]any{"acked": 0})
+}
+
+// A consumer that dies leaves its job to the next one.
+func TestConsumeKilled(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	script, file := untilFile(t)
+	e.push("q", luatomic.Job{ID: "one"})
+	c := e.start("consume", "q", "--lease", "300ms", "--", "sh", "-c", script)
+	c.shows("started")
+	require.NoError(t, c.cmd.Process.Kill())
+	c.wait()
+	require.NoError(t, os.WriteFile(file, nil, 0o600)) // the orphan ends
+	holds(t, e.run("consume", "q", "--drain", "--", "sh", "-c", "test $LUATOMIC_ATTEMPT = 2").exits(exitDone).object(), map[string]any{"acked": 1})
+}
+
+// A server that goes away and comes back does not end a consumer.
+func TestConsumeServerRestarts(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t, "--appendonly", "yes", "--appendfsync", "always")
+	e := &env{t: t, url: server.URL()}
+	c := e.start("consume", "q", "--", "cat")
+	client := server.Client()
+	q, err := luatomic.NewQueue(client, "q", nil)
+	require.NoError(t, err)
+	for _, body := range []string{"before.", "after."} {
+		luatomictest.Eventually(t, within, "a push goes through", func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := q.Push(ctx, luatomic.Job{ID: body, Body: []byte(body)})
+			return err == nil
+		})
+		c.shows(body)
+		if body == "before." {
+			luatomictest.Eventually(t, within, "the job is finished", func() bool {
+				st, err := q.Stats(t.Context())
+				return err == nil && st.Leased == 0
+			})
+			server.Kill()
+			server.Restart()
+		}
+	}
+	luatomictest.Eventually(t, within, "the job is finished", func() bool {
+		st, err := q.Stats(t.Context())
+		return err == nil && st.Leased == 0
+	})
+	c.signal(os.Interrupt)
+	holds(t, c.exits(exitInterrupted).object(), map[string]any{"acked": 2})
+}

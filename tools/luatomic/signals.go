@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+)
+
+// signals turns interrupts into contexts: the first ends stop, after which a
+// command finishes what is in flight; the second ends hard, which cuts that short;
+// the third ends the program.
+type signals struct {
+	stop, hard context.Context
+
+	got  chan os.Signal
+	done chan struct{}
+
+	mu      sync.Mutex
+	forward func(os.Signal) // takes the signals instead, when set
+}
+
+func watchSignals() *signals {
+	s := &signals{got: make(chan os.Signal, 8), done: make(chan struct{})}
+	list := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	// nohup's wish stands. Otherwise a closed terminal must not leave children
+	// behind, which are in process groups of their own.
+	if !signal.Ignored(syscall.SIGHUP) {
+		list = append(list, syscall.SIGHUP)
+	}
+	stop, endStop := context.WithCancelCause(context.Background())
+	hard, endHard := context.WithCancelCause(context.Background())
+	s.stop, s.hard = stop, hard
+	signal.Notify(s.got, list...)
+	go func() {
+		for {
+			select {
+			case <-s.done:
+				return
+			case sig := <-s.got:
+				switch {
+				case s.forwarded(sig):
+				case stop.Err() == nil:
+					endStop(errInterrupted)
+				case hard.Err() == nil:
+					endHard(errInterrupted)
+				default:
+					os.Exit(exitInterrupted)
+				}
+			}
+		}
+	}()
+	return s
+}
+
+func (s *signals) forwarded(sig os.Signal) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.forward == nil {
+		return false
+	}
+	s.forward(sig)
+	return true
+}
+
+// forwardTo lets f have the signals from now on; nil ends that. It reports whether
+// an interrupt came before.
+func (s *signals) forwardTo(f func(os.Signal)) (interrupted bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forward = f
+	return s.stop.Err() != nil
+}
+
+func (s *signals) close() {
+	signal.Stop(s.got)
+	close(s.done)
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"flag"
+	"strconv"
+	"time"
+
+	"github.com/luatomic/luatomic"
+)
+
+// interval is a flag that may stand alone, as --watch, or with a value.
+type interval struct {
+	on    bool
+	every time.Duration
+}
+
+func (i *interval) IsBoolFlag() bool { return true }
+
+func (i *interval) String() string {
+	if i == nil || !i.on {
+		return ""
+	}
+	return i.every.String()
+}
+
+func (i *interval) Set(v string) error {
+	if on, err := strconv.ParseBool(v); err == nil {
+		i.on, i.every = on, time.Second
+		return nil
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil {
+		return err
+	}
+	i.on, i.every = true, d
+	return nil
+}
+
+func statsCommand() *command {
+	watch := &interval{}
+	return &command{
+		name: "stats", args: "QUEUE... [flags]",
+		about: "Count the jobs of queues.",
+		detail: `Only reads. A queue that does not exist is an empty one. A lease that has ended counts as leased until a consumer
+takes the job back.`,
+		output: `{"queue","ready","scheduled","leased","dead","oldest_ms","next_due","now"} for each queue; oldest_ms: age of the
+  oldest ready job or null; next_due: Unix ms or null; now: the server's time in Unix ms`,
+		example: `luatomic stats mail reports --watch 2s`,
+		flags: func(fs *flag.FlagSet) {
+			fs.Var(watch, "watch", "count again every `INTERVAL`, 1s if left out, until Ctrl-C")
+		},
+		check: func(s *session) error {
+			if watch.on {
+				if err := atLeast("watch", watch.every, 10*time.Millisecond); err != nil {
+					return err
+				}
+			}
+			return s.queueArgs()
+		},
+		run: func(s *session) error {
+			queues, done, err := s.openQueues()
+			if err != nil {
+				return err
+			}
+			defer done()
+			for {
+				for _, q := range queues {
+					if err := countQueue(s, q); err != nil {
+						return err
+					}
+				}
+				if !watch.on {
+					return nil
+				}
+				select {
+				case <-s.signals.stop.Done():
+					return errInterrupted
+				case <-time.After(watch.every):
+				}
+			}
+		},
+	}
+}
+
+type statsResult struct {
+	Queue     string `json:"queue"`
+	Ready     int    `json:"ready"`
+	Scheduled int    `json:"scheduled"`
+	Leased    int    `json:"leased"`
+	Dead      int    `json:"dead"`
+	OldestMS  *int64 `json:"oldest_ms"`
+	NextDue   *int64 `json:"next_due"`
+	Now       int64  `json:"now"`
+}
+
+func countQueue(s *session, q *luatomic.Queue) error {
+	st, err := q.Stats(s.signals.stop)
+	if s.signals.stop.Err() != nil {
+		return errInterrupted
+	}
+	if err != nil {
+		return err
+	}
+	out := statsResult{
+		Queue: q.Name(), Ready: st.Ready, Scheduled: st.Scheduled, Leased: st.Leased, Dead: st.Dead,
+		NextDue: milli(st.NextDue), Now: st.Now.UnixMilli(),
+	}
+	if oldest, ok := st.Oldest.Get(); ok {
+		// Below zero only if the server's clock was set back.
+		age := max(st.Now.Sub(oldest).Milliseconds(), 0)
+		out.OldestMS = &age
+	}
+	return s.emit(out)
+}

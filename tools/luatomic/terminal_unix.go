@@ -1,0 +1,90 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"unsafe"
+)
+
+func isTerminal(f *os.File) bool {
+	var size [4]uint16
+	return ioctl(f.Fd(), syscall.TIOCGWINSZ, unsafe.Pointer(&size)) == nil
+}
+
+func ioctl(fd, request uintptr, arg unsafe.Pointer) error {
+	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, fd, request, uintptr(arg)); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// terminal is lent to a child: a group in the background that reads from its
+// terminal would be stopped. Whoever lends it does what a shell does for a job:
+// it takes the terminal back when the child stops or ends.
+type terminal struct {
+	fd    uintptr
+	group int32
+}
+
+// lendTerminal prepares cmd to start in the foreground, if its stdin is a terminal
+// and this process has it. Else it returns nil.
+func lendTerminal(cmd *exec.Cmd) *terminal {
+	f, ok := cmd.Stdin.(*os.File)
+	if !ok || !isTerminal(f) {
+		return nil
+	}
+	t := &terminal{fd: f.Fd(), group: int32(syscall.Getpgrp())}
+	if t.foreground() != t.group {
+		return nil
+	}
+	cmd.SysProcAttr.Foreground = true
+	cmd.SysProcAttr.Ctty = int(t.fd)
+	return t
+}
+
+func (t *terminal) foreground() (group int32) {
+	if ioctl(t.fd, syscall.TIOCGPGRP, unsafe.Pointer(&group)) != nil {
+		return -1
+	}
+	return group
+}
+
+func (t *terminal) give(group int32) {
+	_ = ioctl(t.fd, syscall.TIOCSPGRP, unsafe.Pointer(&group))
+}
+
+// wait returns when the child has ended. When the terminal's user stops the child,
+// this process stops with it, as one job, and goes on with it.
+func (t *terminal) wait(cmd *exec.Cmd) (code int, signaled bool) {
+	// A group in the background may not give the terminal to anyone, unless it
+	// ignores this signal.
+	signal.Ignore(syscall.SIGTTOU)
+	defer signal.Reset(syscall.SIGTTOU)
+	defer t.give(t.group)
+	resumed := make(chan os.Signal, 1)
+	signal.Notify(resumed, syscall.SIGCONT)
+	defer signal.Stop(resumed)
+	for {
+		var status syscall.WaitStatus
+		_, err := syscall.Wait4(cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil:
+			return 1, false
+		case status.Stopped():
+			t.give(t.group)
+			_ = syscall.Kill(0, syscall.SIGTSTP)
+			<-resumed
+			if t.foreground() == t.group { // fg, not bg
+				t.give(int32(cmd.Process.Pid))
+			}
+			signalGroup(cmd, syscall.SIGCONT)
+		default:
+			return outcome(status)
+		}
+	}
+}
