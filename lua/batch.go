@@ -110,38 +110,26 @@ func (b *Batch) send(ctx context.Context, calls []*Call) {
 		node, err := owner(ctx, b.client, c.firstKey())
 		switch {
 		case err != nil:
-			c.prepare(ctx, false).SetErr(err)
+			c.lost(ctx, err)
 		case node == nil || c.noLoad:
 			_ = warm.Process(ctx, c.prepare(ctx, true))
 		default:
 			missing[node] = append(missing[node], c)
 		}
 	}
-	_, _ = warm.Exec(ctx) // each command keeps its own error
+	_, err := warm.Exec(ctx)
+	blame(calls, err)
 	for node, calls := range missing {
-		loadAndSend(ctx, node, calls)
+		loadAndSend(ctx, b.client, node, calls)
 	}
 }
 
-// reload is the number of calls after which a script is loaded again: a SCRIPT
-// FLUSH between two commands of a long pipeline costs that many calls at most.
-const reload = 64
-
-func loadAndSend(ctx context.Context, node *redis.Client, calls []*Call) {
-	pipe := node.Pipeline()
-	loads := make([]*redis.StringCmd, len(calls))
-	since := make(map[*Script]int)
-	var load *redis.StringCmd
-	for i, c := range calls {
-		if since[c.script]%reload == 0 {
-			load = pipe.ScriptLoad(ctx, *c.script.Source)
+// blame gives the error of a pipeline to the commands that go-redis leaves
+// without one when the server refuses the connection.
+func blame(calls []*Call, err error) {
+	for _, c := range calls {
+		if err != nil && !c.cmd.program.sent && c.cmd.Err() == nil {
+			c.cmd.SetErr(fmt.Errorf("connect: %w", err))
 		}
-		since[c.script]++
-		loads[i] = load
-		_ = pipe.Process(ctx, c.prepare(ctx, false))
-	}
-	_, _ = pipe.Exec(ctx) // each command keeps its own error
-	for i, c := range calls {
-		c.noLoad = isReply(loads[i].Err())
 	}
 }

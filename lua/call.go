@@ -42,14 +42,48 @@ type Call struct {
 // go-redis, which cannot know whether the script bears it.
 type command struct {
 	redis.Cmd
-	script *Script
+	program program
 }
 
 // NoRetry keeps go-redis from sending the command a second time.
 func (c *command) NoRetry() bool { return true }
 
+// SetErr also notes that a reply came. A cluster client sends a command again
+// after a redirection or a failed dial, and leaves the first error in place when
+// the connection is lost then: the error alone does not tell the outcome.
+func (c *command) SetErr(err error) {
+	if p := &c.program; p.waiting && (err == nil || isReply(err)) {
+		p.waiting, p.answered = false, err == nil
+	}
+	c.Cmd.SetErr(err)
+}
+
+// program is the argument that names the script: its digest, for EVAL its text.
+// go-redis asks for the bytes when it writes the command, and that tells whether
+// a command whose connection failed had been sent at all.
+type program struct {
+	script   *Script
+	eval     bool
+	sent     bool // written at least once
+	waiting  bool // written, and no reply since
+	answered bool // the last reply was a value
+	digest   [40]byte
+}
+
+// MarshalBinary returns what goes on the wire.
+func (p *program) MarshalBinary() ([]byte, error) {
+	p.sent, p.waiting = true, true
+	if p.eval {
+		return []byte(*p.script.Source), nil
+	}
+	return append(p.digest[:0], p.script.SHA...), nil
+}
+
+// String is what tracing shows.
+func (p *program) String() string { return p.script.SHA }
+
 // FullName is the name that tracing shows.
-func (c *command) FullName() string { return c.Name() + " " + c.script.Name }
+func (c *command) FullName() string { return c.Name() + " " + c.program.script.Name }
 
 // counts are numbers of keys as arguments, ready so that a call need not make
 // them. Text, because a cluster client looks at it.
@@ -241,10 +275,11 @@ func (c *Call) duration(name string, v, unit time.Duration, min, max int64) {
 	n := int64(v / unit)
 	if n < min || n > max || (n == 0 && v != 0) {
 		e := &RangeError{Field: name, Value: v.String()}
-		if min != math.MinInt64 {
-			e.Min = (time.Duration(min) * unit).String()
-		} else if n == 0 {
+		switch {
+		case n == 0 && v > 0 && min <= 0:
 			e.Min = unit.String()
+		case min != math.MinInt64:
+			e.Min = (time.Duration(min) * unit).String()
 		}
 		if max != math.MaxInt64 {
 			e.Max = (time.Duration(max) * unit).String()
@@ -311,11 +346,7 @@ func (c *Call) firstKey() string {
 // prepare makes a fresh command for the next attempt.
 func (c *Call) prepare(ctx context.Context, eval bool) *command {
 	c.argv[0] = c.script.verb(eval)
-	if eval {
-		c.argv[1] = c.script.Source
-	} else {
-		c.argv[1] = &c.script.SHA
-	}
-	c.cmd = command{Cmd: *redis.NewCmd(ctx, c.argv...), script: c.script}
+	c.argv[1] = &c.cmd.program
+	c.cmd = command{Cmd: *redis.NewCmd(ctx, c.argv...), program: program{script: c.script, eval: eval}}
 	return &c.cmd
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -16,25 +17,79 @@ import (
 func (c *Call) loadAndRun(ctx context.Context, client Client) error {
 	node, err := owner(ctx, client, c.firstKey())
 	if err != nil {
-		return err
+		c.lost(ctx, err)
+		return c.cmd.Err()
 	}
-	if node != nil && !c.noLoad {
-		pipe := node.Pipeline()
-		load := pipe.ScriptLoad(ctx, *c.script.Source)
-		cmd := c.prepare(ctx, false)
-		_ = pipe.Process(ctx, cmd)
-		_, _ = pipe.Exec(ctx) // each command keeps its own error
-		if c.noLoad = c.noLoad || isReply(load.Err()); !c.noLoad {
-			return cmd.Err()
-		}
+	if node == nil || c.noLoad {
+		return client.Process(ctx, c.prepare(ctx, true))
 	}
-	return client.Process(ctx, c.prepare(ctx, true))
+	loadAndSend(ctx, client, node, []*Call{c})
+	if c.noLoad && redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
+		return client.Process(ctx, c.prepare(ctx, true))
+	}
+	return c.cmd.Err()
 }
 
-// isReply reports whether err is a server's answer: SCRIPT LOAD was refused.
-func isReply(err error) bool {
+// reload is the number of calls after which a script is loaded again: a SCRIPT
+// FLUSH between two commands of a long pipeline costs that many calls at most.
+const reload = 64
+
+// loadAndSend makes one attempt for calls that a node owns, with their scripts.
+func loadAndSend(ctx context.Context, client Client, node *redis.Client, calls []*Call) {
+	pipe := node.Pipeline()
+	loads := make([]*redis.StringCmd, len(calls))
+	since := make(map[*Script]int)
+	var load *redis.StringCmd
+	for i, c := range calls {
+		if since[c.script]%reload == 0 {
+			load = pipe.ScriptLoad(ctx, *c.script.Source)
+		}
+		since[c.script]++
+		loads[i] = load
+		_ = pipe.Process(ctx, c.prepare(ctx, false))
+	}
+	_, err := pipe.Exec(ctx)
+	blame(calls, err)
+	var elsewhere []*Script
+	for i, c := range calls {
+		c.learn(loads[i], err)
+		if c.redirected() && !slices.Contains(elsewhere, c.script) {
+			elsewhere = append(elsewhere, c.script)
+		}
+	}
+	if len(elsewhere) > 0 {
+		// The slot is moving, and the node that it moves to may lack the script. A
+		// node that cannot be loaded shows in the next attempt.
+		_ = Preload(ctx, client, elsewhere...)
+	}
+}
+
+// lost makes an attempt that ends before it has begun: no node is known.
+func (c *Call) lost(ctx context.Context, err error) {
+	c.prepare(ctx, false).SetErr(fmt.Errorf("find the node: %w", err))
+}
+
+// learn takes from SCRIPT LOAD whether another one can help. A refusal that
+// passes by itself, such as LOADING, is no reason to turn to EVAL.
+func (c *Call) learn(load *redis.StringCmd, failed error) {
+	err := loaded(load, c.script, failed)
 	var reply redis.Error
-	return errors.As(err, &reply)
+	switch {
+	case errors.Is(err, errDigest):
+		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
+			c.cmd.SetErr(err)
+		}
+	case errors.As(err, &reply):
+		var e Error
+		classifyReply(c.script, &e, reply.Error())
+		c.noLoad = !e.transient
+	}
+}
+
+func (c *Call) redirected() bool {
+	_, moved := redis.IsMovedError(c.cmd.Err())
+	_, ask := redis.IsAskError(c.cmd.Err())
+	return moved || ask
 }
 
 // owner is the node that serves the key; nil when the client does not tell.
@@ -55,7 +110,8 @@ func owner(ctx context.Context, client Client, key string) (*redis.Client, error
 }
 
 // Preload loads the scripts on every node that the client reaches: all masters
-// and replicas of a cluster, all shards of a ring. Programs whose user may run
+// and replicas of a cluster, all shards of a ring but those that its heartbeat
+// has found down. Programs whose user may run
 // neither EVAL nor SCRIPT LOAD need it once, from a user that may, after each
 // start or failover of a server. It goes on when a node fails and returns all
 // failures joined.
@@ -66,10 +122,10 @@ func Preload(ctx context.Context, client Client, scripts ...*Script) error {
 		for i, s := range scripts {
 			cmds[i] = pipe.ScriptLoad(ctx, *s.Source)
 		}
-		_, _ = pipe.Exec(ctx) // each command keeps its own error
+		_, failed := pipe.Exec(ctx)
 		var errs []error
 		for i, s := range scripts {
-			if err := loaded(cmds[i], s); err != nil {
+			if err := loaded(cmds[i], s, failed); err != nil {
 				errs = append(errs, fmt.Errorf("preload %s on %s: %w", s.Name, node.Options().Addr, err))
 			}
 		}
@@ -86,10 +142,18 @@ func Preload(ctx context.Context, client Client, scripts ...*Script) error {
 	return fmt.Errorf("preload: a %T does not tell its nodes; pass the Client, ClusterClient or Ring under it", client)
 }
 
-func loaded(cmd *redis.StringCmd, s *Script) error {
+// errDigest says that a script's text and digest do not belong together.
+var errDigest = errors.New("wrong digest")
+
+// loaded judges the reply to SCRIPT LOAD. go-redis leaves a command without an
+// error when its pipeline found no connection: then failed is what it met.
+func loaded(cmd *redis.StringCmd, s *Script, failed error) error {
 	sha, err := cmd.Result()
-	if err == nil && sha != s.SHA {
-		err = fmt.Errorf("the server computed digest %s, the generated code has %s: run go generate", sha, s.SHA)
+	switch {
+	case err == nil && sha == "":
+		return failed
+	case err == nil && sha != s.SHA:
+		return fmt.Errorf("%w: the server computed %s, the generated code has %s: run go generate", errDigest, sha, s.SHA)
 	}
 	return err
 }

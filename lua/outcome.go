@@ -3,6 +3,7 @@ package lua
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -12,22 +13,29 @@ import (
 
 // classify says what is known about a failed attempt.
 //
-// Server errors are matched by their first word only: Valkey's texts differ
-// from Redis' own. An error raised inside a script carries its digest or the
-// words "user_script"; one that has neither came before the first line. The
-// exceptions are the four codes that a server gives only before a script's
-// first write, wherever it raises them.
-func classify(s *Script, err error) *Error {
+// What was written and got no reply is unknown; without a reply and not even
+// written, it was not executed. Server errors are matched by their first word
+// only: Valkey's texts differ from Redis' own. An error raised inside a script
+// carries its digest or the words "user_script"; one that has neither came
+// before the first line. The exceptions are the four codes that a server gives
+// only before a script's first write, wherever it raises them.
+func classify(cmd *command, err error) *Error {
+	s := cmd.program.script
 	e := &Error{Script: s.Name, Err: err, Outcome: ErrOutcomeUnknown}
 	var reply redis.Error
 	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		// go-redis does not say whether the command was already sent.
+	case cmd.program.waiting:
+		if isReply(err) || isDial(err) {
+			e.Err = fmt.Errorf("connection lost; before that: %w", err)
+		}
+	case errors.Is(err, errDigest), errors.Is(err, redis.ErrClosed):
+		e.Outcome = ErrNotExecuted
 	case errors.As(err, &reply):
 		classifyReply(s, e, reply.Error())
-	case errors.Is(err, redis.ErrClosed):
-		e.Outcome = ErrNotExecuted
-	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), isDial(err):
+		if !cmd.program.sent {
+			e.Outcome = ErrNotExecuted // the reply was to the greeting or to CLUSTER SLOTS
+		}
+	default:
 		e.Outcome, e.transient = ErrNotExecuted, true
 	}
 	return e
@@ -38,10 +46,23 @@ func isDial(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
+func isContext(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// isReply reports whether err is a server's answer.
+func isReply(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
+}
+
 func classifyReply(s *Script, e *Error, text string) {
 	code, _, _ := strings.Cut(text, " ")
 	e.Code, e.Line = code, line(text)
 	inside := strings.Contains(text, "user_script") || strings.Contains(text, s.SHA)
+	if notStarted(text) {
+		inside = false
+	}
 	switch code {
 	case "READONLY", "NOREPLICAS":
 		e.Outcome, e.transient = ErrNotExecuted, true
@@ -74,7 +95,7 @@ func classifyGeneral(e *Error, text string) {
 	switch {
 	case strings.HasPrefix(text, "ERR max number of clients"):
 		e.Outcome, e.transient = ErrNotExecuted, true
-	case strings.HasPrefix(text, "ERR unknown command"):
+	case notStarted(text):
 		e.Outcome = ErrNotExecuted
 	case strings.Contains(text, "WRONGTYPE"):
 		// An embedded server wraps what a command inside a script said.
@@ -82,6 +103,15 @@ func classifyGeneral(e *Error, text string) {
 	default:
 		e.Outcome = ErrExecutedInPart
 	}
+}
+
+// notStarted recognizes the two errors that quote the digest or the text of a
+// script that did not run: an old server's, which lacks EVALSHA_RO, and a
+// script's that does not compile. An embedded server words a failure half-way as
+// the latter, but with a stack.
+func notStarted(text string) bool {
+	return strings.HasPrefix(text, "ERR Error compiling script") && !strings.Contains(text, "stack traceback") ||
+		strings.HasPrefix(text, "ERR unknown command") && !strings.Contains(text, "user_script")
 }
 
 // line finds the number after "user_script:".

@@ -2,6 +2,7 @@ package lua
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 )
@@ -172,12 +173,19 @@ func (r *Reply) Bytes(name string) []byte {
 
 // Milliseconds reads a duration.
 func (r *Reply) Milliseconds(name string) time.Duration {
-	return time.Duration(r.Int(name)) * time.Millisecond
+	return r.duration(name, time.Millisecond)
 }
 
 // Seconds reads a duration.
-func (r *Reply) Seconds(name string) time.Duration {
-	return time.Duration(r.Int(name)) * time.Second
+func (r *Reply) Seconds(name string) time.Duration { return r.duration(name, time.Second) }
+
+func (r *Reply) duration(name string, unit time.Duration) time.Duration {
+	n := r.Int(name)
+	if max := int64(math.MaxInt64 / unit); n > max || n < -max {
+		r.Fail(name, "a duration of at most 292 years")
+		return 0
+	}
+	return time.Duration(n) * unit
 }
 
 // TimeMilli reads Unix milliseconds.

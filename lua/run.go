@@ -45,11 +45,17 @@ func (c *Call) run(ctx context.Context, client Client) error {
 
 // settle records how an attempt ended and reports whether another may follow.
 func (c *Call) settle(err error, tries int) (again bool) {
-	if err == nil || err == redis.Nil { // a nil reply is a reply
+	// A nil reply is a reply. What was answered stays so, whatever the error:
+	// go-redis marks every command of a pipeline that was cut. Its value alone
+	// proves nothing: a reply cut in the middle leaves an empty one.
+	if err == nil || err == redis.Nil || c.cmd.program.answered {
 		c.done = true
 		return false
 	}
-	e := classify(c.script, err)
+	e := classify(&c.cmd, err)
+	if c.failure != nil && isContext(err) && !c.cmd.program.sent {
+		e = c.failure // says more than that the time was over
+	}
 	e.Tries = tries
 	c.failure = e
 	if e.Outcome == ErrOutcomeUnknown {
@@ -88,11 +94,18 @@ func (c *Call) result(ctx context.Context, client Client) error {
 	if c.unknown && e.Outcome == ErrNotExecuted {
 		e.Outcome = ErrOutcomeUnknown
 	}
+	switch {
+	case e.Code == "WRONGTYPE":
+		e.Detail = c.findWrongType(ctx, client)
+	case e.Outcome == ErrNotExecuted && isContext(e.Err):
+		if node, ok := client.(*redis.Client); ok {
+			e.Detail = "no connection to " + node.Options().Addr
+		}
+	case e.Code == "NOPERM" && c.noLoad:
+		e.Detail = "the server does not have the script and this user may not load it; Preload it as one who may"
+	}
 	if err := ctx.Err(); err != nil && !errors.Is(e.Err, err) {
 		e.Err = fmt.Errorf("%w: %w", err, e.Err)
-	}
-	if e.Code == "WRONGTYPE" {
-		e.Detail = c.findWrongType(ctx, client)
 	}
 	return e
 }

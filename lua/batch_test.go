@@ -1,0 +1,205 @@
+package lua_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+func TestBatchRunsInOrder(t *testing.T) {
+	t.Parallel()
+	client, key := luatomictest.Client(t), luatomictest.Namespace(t)
+	s, b := coldCount(t, lua.RetryNever), lua.NewBatch(client)
+	for _, state := range []string{"cold", "warm"} {
+		require.NoError(t, client.Del(t.Context(), key).Err())
+		futures := make([]*lua.Future[int64], 300) // longer than a script stays loaded for sure
+		for i := range futures {
+			futures[i] = lua.Queue(b, newCall(s, key), decodeInt)
+		}
+		require.Equal(t, len(futures), b.Len())
+		require.NoError(t, b.Exec(within(t, 10*time.Second)))
+		require.Zero(t, b.Len())
+		for i, f := range futures {
+			got, err := f.Get()
+			require.NoError(t, err)
+			require.EqualValues(t, i+1, got, state)
+		}
+	}
+}
+
+func TestBatchMixesScriptsAndTypes(t *testing.T) {
+	t.Parallel()
+	client, key := luatomictest.Client(t), luatomictest.Namespace(t)
+	name := newScript("name", "return 'n' .. redis.call('INCR', KEYS[1])", lua.RetryNever)
+	nothing := newScript("nothing", "return false", lua.RetrySafe)
+	nothing.ReadOnly = true
+	b := lua.NewBatch(client)
+	one, two := lua.Queue(b, newCall(coldCount(t, lua.RetryNever), key), decodeInt), lua.Queue(b, newCall(name, key+":2"), decodeText)
+	three := lua.Queue(b, newCall(nothing, key), func(r *lua.Reply) bool { return r.Absent() })
+	require.NoError(t, b.Exec(within(t, 10*time.Second)))
+	n, err := one.Get()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+	text, err := two.Get()
+	require.NoError(t, err)
+	require.Equal(t, "n1", text)
+	absent, err := three.Get()
+	require.NoError(t, err)
+	require.True(t, absent, "a nil reply is a reply")
+}
+
+func TestFutureBeforeExec(t *testing.T) {
+	t.Parallel()
+	b := lua.NewBatch(untouched(t))
+	f := lua.Queue(b, newCall(newScript("count", countSource, lua.RetrySafe), "k"), decodeInt)
+	_, err := f.Get()
+	require.ErrorIs(t, err, lua.ErrNotRun)
+	require.EqualError(t, err, "count: batch not executed yet")
+}
+
+func TestEmptyBatchDoesNoIO(t *testing.T) {
+	t.Parallel()
+	b := lua.NewBatch(untouched(t))
+	require.NoError(t, b.Exec(t.Context()))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, b.Exec(ctx))
+}
+
+func TestBatchReportsPartialFailure(t *testing.T) {
+	t.Parallel()
+	client, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	ctx := within(t, 10*time.Second)
+	require.NoError(t, client.RPush(ctx, name+":50", "a list").Err())
+	s, b := coldCount(t, lua.RetryNever), lua.NewBatch(client)
+	s.Keys = []lua.Key{{Name: "counter", Type: "string"}}
+	futures := make([]*lua.Future[int64], 100)
+	for i := range futures {
+		futures[i] = lua.Queue(b, newCall(s, fmt.Sprintf("%s:%d", name, i)), decodeInt)
+	}
+	err := b.Exec(ctx)
+	require.ErrorContains(t, err, "1 of 100 calls failed: count:3: executed in part")
+	require.ErrorContains(t, err, `:50" (counter) holds a list, not a string`)
+	require.ErrorIs(t, err, lua.ErrWrongType)
+	for i, f := range futures {
+		got, err := f.Get()
+		if i == 50 {
+			requireOutcome(t, err, lua.ErrExecutedInPart)
+			continue
+		}
+		require.NoError(t, err)
+		require.EqualValues(t, 1, got)
+	}
+
+	f := lua.Queue(b, newCall(s, name+":again"), decodeInt)
+	require.NoError(t, b.Exec(ctx), "the batch is empty again after Exec")
+	got, err := f.Get()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, got)
+}
+
+func TestBatchSendsTheGoodCallsBesideTheBad(t *testing.T) {
+	t.Parallel()
+	client, key := luatomictest.Client(t), luatomictest.Namespace(t)
+	s, b := coldCount(t, lua.RetryNever), lua.NewBatch(client)
+	bad := lua.Queue(b, newCall(s, key, "other"), decodeInt)
+	fine := lua.Queue(b, newCall(s, key), decodeInt)
+	err := b.Exec(within(t, 10*time.Second))
+	require.ErrorIs(t, err, lua.ErrCrossSlot)
+	require.ErrorContains(t, err, "1 of 2 calls failed: count: ")
+	_, err = bad.Get()
+	require.ErrorIs(t, err, lua.ErrCrossSlot)
+	got, err := fine.Get()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, got)
+}
+
+func TestBatchWithAnEndedContext(t *testing.T) {
+	t.Parallel()
+	b := lua.NewBatch(untouched(t))
+	s := newScript("count", countSource, lua.RetrySafe)
+	futures := []*lua.Future[int64]{lua.Queue(b, newCall(s, "a"), decodeInt), lua.Queue(b, newCall(s, "b"), decodeInt)}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorContains(t, b.Exec(ctx), "2 of 2 calls failed")
+	for _, f := range futures {
+		_, err := f.Get()
+		requireOutcome(t, err, lua.ErrNotExecuted)
+		require.ErrorIs(t, err, context.Canceled)
+	}
+}
+
+func TestBatchRepeatsWhatWasNotExecuted(t *testing.T) {
+	t.Parallel()
+	fake := startFake(t, func(_ string, nth int) string {
+		if nth <= 10 && nth%2 == 0 { // five of the first ten
+			return "-LOADING Redis is loading the dataset in memory"
+		}
+		return fmt.Sprintf(":%d", nth)
+	})
+	b := lua.NewBatch(fake.client(t))
+	s := newScript("count", countSource, lua.RetryNever)
+	futures := make([]*lua.Future[int64], 10)
+	for i := range futures {
+		futures[i] = lua.Queue(b, newCall(s, "k"), decodeInt)
+	}
+	require.NoError(t, b.Exec(within(t, 10*time.Second)))
+	require.Equal(t, 15, fake.count("EVALSHA"), "only the failed ones ran again")
+	for i, want := range []int64{1, 11, 3, 12, 5, 13, 7, 14, 9, 15} {
+		got, err := futures[i].Get()
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+}
+
+func TestBatchEndsWithTheContext(t *testing.T) {
+	t.Parallel()
+	fake := startFake(t, func(_ string, nth int) string {
+		if nth == 1 {
+			return ":1"
+		}
+		return "-TRYAGAIN Multiple keys request during rehashing of slot"
+	})
+	b := lua.NewBatch(fake.client(t))
+	s := newScript("count", countSource, lua.RetrySafe)
+	first, second := lua.Queue(b, newCall(s, "k"), decodeInt), lua.Queue(b, newCall(s, "k"), decodeInt)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, b.Exec(ctx), context.DeadlineExceeded)
+	_, err := first.Get()
+	require.NoError(t, err)
+	_, err = second.Get()
+	require.Equal(t, "TRYAGAIN", requireOutcome(t, err, lua.ErrNotExecuted).Code)
+}
+
+func TestFutureReportsABadReply(t *testing.T) {
+	t.Parallel()
+	b := lua.NewBatch(luatomictest.Client(t))
+	f := lua.Queue(b, newCall(newScript("text", "return 'text'", lua.RetrySafe), luatomictest.Namespace(t)), decodeInt)
+	require.NoError(t, b.Exec(within(t, 10*time.Second)))
+	for range 2 {
+		_, err := f.Get()
+		require.ErrorIs(t, err, lua.ErrBadReply)
+	}
+}
+
+func TestBatchOnADeadServer(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	client := server.Client(func(o *redis.Options) { o.DialerRetries = 1 })
+	server.Kill()
+	b := lua.NewBatch(client)
+	f := lua.Queue(b, newCall(newScript("count", countSource, lua.RetryNever), "k"), decodeInt)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	require.ErrorContains(t, b.Exec(ctx), server.Addr())
+	_, err := f.Get()
+	requireOutcome(t, err, lua.ErrNotExecuted)
+}

@@ -1,0 +1,281 @@
+package lua_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// lua.RetryNever first: what was not executed is repeated even there.
+var retries = map[string]lua.Retry{"never": lua.RetryNever, "safe": lua.RetrySafe}
+
+func TestTransientErrorsAreRepeatedForEveryScript(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{
+		"LOADING Redis is loading the dataset in memory",
+		"LOADING Valkey is loading the dataset in memory",
+		"CLUSTERDOWN The cluster is down",
+		"TRYAGAIN Multiple keys request during rehashing of slot",
+		"READONLY You can't write against a read only replica.",
+		"READONLY You can't write against a read only replica. script: 0123, on @user_script:3.",
+		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+		"NOREPLICAS Not enough good replicas to write.",
+		"MOVED 3999 127.0.0.1:1",
+		"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+		"BUSY Valkey is busy running a script.",
+		"ERR max number of clients reached",
+	} {
+		for name, retry := range retries {
+			t.Run(line+" "+name, func(t *testing.T) {
+				t.Parallel()
+				const failures = 3
+				fake := startFake(t, func(_ string, nth int) string {
+					if nth <= failures {
+						return "-" + line
+					}
+					return ":42"
+				})
+				got, err := runInt(within(t, 10*time.Second), fake.client(t), newScript("count", countSource, retry), "k")
+				require.NoError(t, err)
+				require.EqualValues(t, 42, got)
+				require.Equal(t, failures+1, fake.count("EVALSHA"))
+			})
+		}
+	}
+}
+
+func TestLastingErrorsAreReturnedAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newScript("count", countSource, lua.RetrySafe)
+	for line, code := range map[string]string{
+		"OOM command not allowed when used memory > 'maxmemory'.":                                                  "OOM",
+		"OOM command not allowed when used memory > 'maxmemory'. script: " + s.SHA + ", on @user_script:2.":        "OOM",
+		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.":         "MISCONF",
+		"MISCONF Errors writing to the AOF file. script: " + s.SHA + ", on @user_script:2.":                        "MISCONF",
+		"NOPERM User app has no permissions to run the 'evalsha' command":                                          "NOPERM",
+		"NOAUTH Authentication required.":                                                                          "NOAUTH",
+		"WRONGPASS invalid username-password pair or user is disabled.":                                            "WRONGPASS",
+		"CROSSSLOT Keys in request don't hash to the same slot":                                                    "CROSSSLOT",
+		"DENIED Redis is running in protected mode":                                                                "DENIED",
+		"ERR unknown command 'evalsha', with args beginning with: '" + s.SHA + "' '1' 'k' ":                        "ERR",
+		"ERR unknown command `evalsha`, with args beginning with: `" + s.SHA + "`, `1`, `k`, ":                     "ERR",
+		"ERR Error compiling script (new function): user_script:1: unexpected symbol near '<eof>' at char 1 text ": "ERR",
+	} {
+		t.Run(line, func(t *testing.T) {
+			t.Parallel()
+			fake := startFake(t, func(string, int) string { return "-" + line })
+			_, err := runInt(within(t, 10*time.Second), fake.client(t), s, "k")
+			e := requireOutcome(t, err, lua.ErrNotExecuted)
+			require.Equal(t, code, e.Code)
+			require.Equal(t, "count", e.Script)
+			require.Equal(t, 1, e.Tries)
+			require.Equal(t, 1, fake.count("EVALSHA"))
+		})
+	}
+}
+
+func TestErrorsInsideAScriptAreNeverRepeated(t *testing.T) {
+	t.Parallel()
+	s := newScript("count", countSource, lua.RetrySafe)
+	inside := " script: " + s.SHA + ", on @user_script:7."
+	for line, want := range map[string]struct {
+		code string
+		line int
+	}{
+		"WRONGTYPE Operation against a key holding the wrong kind of value" + inside:                          {"WRONGTYPE", 7},
+		"WRONGTYPE Operation against a key holding the wrong kind of value":                                   {"WRONGTYPE", 0},
+		"ERR user_script:3: attempt to index a nil value" + inside:                                            {"ERR", 3},
+		"ERR Error running script (call to f_" + s.SHA + "): @user_script:12: user_script:12: oops":           {"ERR", 12},
+		"ERR ACL failure in script: User app has no permissions to run the 'set' command" + inside:            {"ERR", 7},
+		"NOPERM ACL failure in script: User app has no permissions to run the 'set' command" + inside:         {"NOPERM", 7},
+		"ERR Script attempted to access a non local key in a cluster node" + inside:                           {"ERR", 7},
+		"ERR Unknown Redis command called from script" + inside:                                               {"ERR", 7},
+		"TRYAGAIN raised by a script" + inside:                                                                {"TRYAGAIN", 7},
+		"NOSCRIPT raised by a script" + inside:                                                                {"NOSCRIPT", 7},
+		"LOADING raised by a script" + inside:                                                                 {"LOADING", 7},
+		"BUSY raised by a script" + inside:                                                                    {"BUSY", 7},
+		"ERR value is not an integer or out of range":                                                         {"ERR", 0},
+		"ERR Error running script: WRONGTYPE Operation against a key holding the wrong kind of value":         {"WRONGTYPE", 0},
+		"ERR unknown command 'nope', with args beginning with: 'k' script: " + s.SHA + ", on @user_script:2.": {"ERR", 2},
+	} {
+		t.Run(line, func(t *testing.T) {
+			t.Parallel()
+			fake := startFake(t, func(verb string, _ int) string {
+				if verb == "TYPE" {
+					return "+hash"
+				}
+				return "-" + line
+			})
+			_, err := runInt(within(t, 10*time.Second), fake.client(t), s, "k")
+			e := requireOutcome(t, err, lua.ErrExecutedInPart)
+			require.Equal(t, want.code, e.Code)
+			require.Equal(t, want.line, e.Line)
+			require.Equal(t, want.code == "WRONGTYPE", errors.Is(err, lua.ErrWrongType))
+			require.Equal(t, 1, fake.count("EVALSHA"))
+		})
+	}
+}
+
+func TestNoScriptOfEveryServerLoadsTheScript(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{"NOSCRIPT No matching script. Please use EVAL.", "NOSCRIPT No matching script."} {
+		t.Run(line, func(t *testing.T) {
+			t.Parallel()
+			s := newScript("count", countSource, lua.RetryNever)
+			fake := startFake(t, func(verb string, nth int) string {
+				switch {
+				case verb == "SCRIPT LOAD":
+					return "+" + s.SHA
+				case nth == 1:
+					return "-" + line
+				}
+				return ":1"
+			})
+			_, err := runInt(within(t, 10*time.Second), fake.client(t), s, "k")
+			require.NoError(t, err)
+			require.Equal(t, 2, fake.count("EVALSHA"))
+			require.Equal(t, 1, fake.count("SCRIPT LOAD"))
+			require.Zero(t, fake.count("EVAL"))
+		})
+	}
+}
+
+func TestDeclaredErrorMatchesItsOwnScriptOnly(t *testing.T) {
+	t.Parallel()
+	s := newScript("push", `return redis.error_reply('FULL 3 items at most')`, lua.RetrySafe)
+	_, err := runInt(within(t, 10*time.Second), luatomictest.Client(t), s, luatomictest.Namespace(t))
+	e := requireOutcome(t, err, lua.ErrRefused)
+	require.Equal(t, "FULL", e.Code)
+	require.ErrorIs(t, err, &lua.Code{Script: "push", Name: "FULL", Text: "no room"})
+	require.NotErrorIs(t, err, &lua.Code{Script: "take", Name: "FULL"})
+	require.NotErrorIs(t, err, &lua.Code{Script: "push", Name: "STALE"})
+	require.EqualError(t, &lua.Code{Script: "push", Name: "FULL", Text: "no room"}, "push: FULL: no room")
+}
+
+func TestDeclaredCodeDoesNotMatchARaisedError(t *testing.T) {
+	t.Parallel()
+	s := newScript("push", "redis.call('SET', KEYS[1], 1)\nerror({err = 'FULL half-way'})", lua.RetrySafe)
+	client := luatomictest.Client(t)
+	preload(t, client, s)
+	_, err := runInt(within(t, 10*time.Second), client, s, luatomictest.Namespace(t))
+	requireOutcome(t, err, lua.ErrExecutedInPart)
+	require.NotErrorIs(t, err, &lua.Code{Script: "push", Name: "FULL"})
+}
+
+func TestServerErrorsNameScriptAndLine(t *testing.T) {
+	t.Parallel()
+	client := luatomictest.Client(t)
+	for name, tc := range map[string]struct {
+		body string
+		line int
+	}{
+		"lua":     {"redis.call('INCR', KEYS[1])\nlocal t = nil\nreturn t.x", 3},
+		"command": {"redis.call('INCR', KEYS[1])\n\n\nreturn redis.call('SET', KEYS[1])", 4},
+		"unknown": {"redis.call('INCR', KEYS[1])\nreturn redis.call('NOSUCHCOMMAND', KEYS[1])", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, key := newScript("broken_"+name, tc.body, lua.RetrySafe), luatomictest.Namespace(t)
+			_, err := runInt(within(t, 10*time.Second), client, s, key)
+			e := requireOutcome(t, err, lua.ErrExecutedInPart)
+			require.Equal(t, tc.line, e.Line)
+			require.Contains(t, err.Error(), s.Name+":"+string(rune('0'+tc.line))+": executed in part")
+			require.Equal(t, 1, counted(t, client, key), "run once, and what it wrote stays")
+		})
+	}
+}
+
+func TestWrongTypeNamesTheKeyAndBothTypes(t *testing.T) {
+	t.Parallel()
+	client, key := luatomictest.Client(t), luatomictest.Namespace(t)
+	ctx := within(t, 10*time.Second)
+	s := newScript("move", "return redis.call('RPUSH', KEYS[2], 1)", lua.RetrySafe)
+	s.Keys = []lua.Key{{Name: "from"}, {Name: "ready", Type: "list", Variadic: true}}
+	require.NoError(t, client.Set(ctx, "{"+key+"}b", "text", 0).Err())
+	_, err := runInt(ctx, client, s, "{"+key+"}a", "{"+key+"}b")
+	e := requireOutcome(t, err, lua.ErrExecutedInPart)
+	require.ErrorIs(t, err, lua.ErrWrongType)
+	require.Contains(t, e.Detail, `}b" (ready) holds a string, not a list`)
+	require.Contains(t, err.Error(), e.Detail)
+}
+
+func TestPermissionMissingInsideIsExecutedInPart(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	ctx := within(t, 10*time.Second)
+	require.NoError(t, server.Client().Do(ctx, "ACL", "SETUSER", "app", "on", ">pw", "~*", "+@all", "-set").Err())
+	s := newScript("mixed", "redis.call('INCR', KEYS[1])\nredis.call('SET', KEYS[1], 9)\nreturn 1", lua.RetrySafe)
+	client := server.Client(as("app"))
+	_, err := runInt(ctx, client, s, "k")
+	e := requireOutcome(t, err, lua.ErrExecutedInPart)
+	require.Equal(t, 2, e.Line)
+	require.Equal(t, 1, counted(t, client, "k"))
+}
+
+func TestRepeatsEndWithTheContext(t *testing.T) {
+	fake := startFake(t, func(string, int) string { return "-LOADING Redis is loading the dataset in memory" })
+	client := fake.client(t)
+	for name, retry := range retries {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			var cancelled time.Time
+			// Late enough for the pauses between tries to have grown well over the 50 ms allowed.
+			timer := time.AfterFunc(500*time.Millisecond, func() { cancelled = time.Now(); cancel() })
+			defer timer.Stop()
+			_, err := runInt(ctx, client, newScript("count", countSource, retry), "k")
+			require.Less(t, time.Since(cancelled), 50*time.Millisecond)
+			e := requireOutcome(t, err, lua.ErrNotExecuted)
+			require.ErrorIs(t, err, context.Canceled)
+			require.Equal(t, "LOADING", e.Code)
+			require.Greater(t, e.Tries, 3)
+			require.Contains(t, err.Error(), "LOADING")
+		})
+	}
+}
+
+func TestRepeatsEndWithTheDeadline(t *testing.T) {
+	t.Parallel()
+	fake := startFake(t, func(string, int) string { return "-BUSY Redis is busy running a script." })
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := runInt(ctx, fake.client(t), newScript("count", countSource, lua.RetryNever), "k")
+	requireOutcome(t, err, lua.ErrNotExecuted)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+func TestWithoutDeadlinePatienceIsBounded(t *testing.T) {
+	t.Parallel()
+	require.True(t, lua.PassAfter(t.Context(), lua.Patience-time.Second), "there is patience left")
+	require.False(t, lua.PassAfter(t.Context(), lua.Patience), "no patience is left")
+	require.True(t, lua.PassAfter(within(t, time.Minute), 2*lua.Patience), "a deadline is what counts where there is one")
+}
+
+func TestEndedContextSendsNothing(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := runInt(ctx, untouched(t), newScript("count", countSource, lua.RetrySafe), "k")
+	requireOutcome(t, err, lua.ErrNotExecuted)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestErrorCarriesNoArgument(t *testing.T) {
+	t.Parallel()
+	const secret = "a-payload-that-must-stay-private"
+	s := newScript("broken", "local t = nil\nreturn t.x", lua.RetrySafe)
+	c := lua.NewCall(s, 1, 1)
+	c.Key("key", luatomictest.Namespace(t))
+	c.EndKeys()
+	body := []byte(secret)
+	c.Bytes(&body)
+	_, err := lua.Run(within(t, 10*time.Second), luatomictest.Client(t), c, decodeInt)
+	requireOutcome(t, err, lua.ErrExecutedInPart)
+	require.False(t, strings.Contains(err.Error(), secret))
+}
