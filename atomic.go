@@ -32,6 +32,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -62,6 +63,9 @@ const (
 	MaxBatch      = 1000    // jobs in one call
 	MaxBatchBytes = 1 << 20 // bytes of all ids and bodies in one call, keys included
 )
+
+// ErrFull says that a push would pass the queue's limit; see Queue.SetLimit.
+var ErrFull = errors.New("luatomic: queue is full")
 
 // ErrLeaseLost says that a delivery is not the worker's any more: its lease ended
 // and the job went back to the queue or to another worker.
@@ -131,6 +135,13 @@ type Job struct {
 	// Delay, if above zero, makes the job due that long after the push, by the
 	// server's clock. At and Delay exclude each other.
 	Delay time.Duration
+	// Unique, if set, is a name that one job of the queue can hold at a time, from
+	// its push until it is acked, cancelled or dead. Another job with the same name
+	// is a duplicate meanwhile. At most 128 bytes.
+	Unique string
+	// UniqueTTL, if above zero, lets the hold end by itself that long after the
+	// push.
+	UniqueTTL time.Duration
 }
 
 // Pushed is the result of a push.
@@ -139,11 +150,19 @@ type Pushed struct {
 	IDs []string
 	// Ready and Scheduled count the jobs that were added.
 	Ready, Scheduled int
-	// Duplicates are the positions in IDs of jobs that the queue already knew.
-	// They were left as they are.
-	Duplicates []int
+	// Duplicates are the jobs that were left out.
+	Duplicates []Duplicate
 	// Now is the server's time of the push: enqueued_at of the ready jobs.
 	Now time.Time
+}
+
+// Duplicate is a job that was left out of a push, because the queue knows its id or
+// because another job holds its unique name.
+type Duplicate struct {
+	// Position is the job's place in the call, from 0.
+	Position int
+	// ID is the id of the job that is there, which was left as it is.
+	ID string
 }
 
 // Push adds the jobs, ready or scheduled, all of them or none, in one round trip.
@@ -151,10 +170,11 @@ type Pushed struct {
 // itself and cannot add a job twice.
 //
 // No jobs: nothing is sent. More than MaxBatch jobs or MaxBatchBytes:
-// lua.ErrTooLarge, before anything is sent; use PushSeq. A server over its memory
+// lua.ErrTooLarge, before anything is sent; use PushSeq. More jobs than the limit
+// of the queue leaves room for: ErrFull, and none goes in. A server over its memory
 // limit refuses with lua.ErrNotExecuted.
 //
-// Keys: r, s, b, i. Cost: O(1) for a ready job, O(log n) for a scheduled one.
+// Keys: r, s, b, l, u, ux, c, i. Cost: O(1) for a ready job, O(log n) for a scheduled one.
 func (q *Queue) Push(ctx context.Context, jobs ...Job) (Pushed, error) {
 	token, err := uuid.NewV7()
 	if err != nil {
@@ -182,11 +202,11 @@ func (q *Queue) push(ctx context.Context, token string, jobs []Job) (Pushed, err
 		return Pushed{}, err
 	}
 	p := gen.QueuePushParams{
-		Ready: q.keys.Ready, Scheduled: q.keys.Scheduled, Bodies: q.keys.Bodies,
-		Receipt: q.keys.Receipt(token),
-		Keep:    q.opts.Receipt,
-		Fresh:   true,
-		Jobs:    make([]gen.QueuePushJob, len(jobs)),
+		Ready: q.keys.Ready, Scheduled: q.keys.Scheduled, Bodies: q.keys.Bodies, Leases: q.keys.Leases,
+		Unique: q.keys.Unique, Expiry: q.keys.Expiry, Control: q.keys.Control, Receipt: q.keys.Receipt(token),
+		Keep:  q.opts.Receipt,
+		Fresh: true,
+		Jobs:  make([]gen.QueuePushJob, len(jobs)),
 	}
 	out := Pushed{IDs: make([]string, len(jobs))}
 	for i := range jobs {
@@ -200,9 +220,12 @@ func (q *Queue) push(ctx context.Context, token string, jobs []Job) (Pushed, err
 	if err != nil {
 		return Pushed{}, err
 	}
+	if r.Full {
+		return Pushed{}, ErrFull
+	}
 	out.Ready, out.Scheduled, out.Now = int(r.Ready), int(r.Scheduled), r.Now
 	for _, d := range r.Duplicates {
-		out.Duplicates = append(out.Duplicates, int(d))
+		out.Duplicates = append(out.Duplicates, Duplicate{Position: int(d.Position), ID: d.ID})
 	}
 	return out, nil
 }
@@ -220,18 +243,34 @@ func lay(to *gen.QueuePushJob, j *Job) error {
 	} else if err := lua.CheckName("id", to.ID); err != nil {
 		return err
 	}
-	switch {
-	case j.Delay < 0:
-		return &lua.RangeError{Field: "delay", Value: j.Delay.String(), Min: "0s"}
-	case j.Delay > 0 && !j.At.IsZero():
-		return errors.New("both At and Delay are set; leave one of them zero")
-	case j.Delay > 0:
-		to.Due = -ceilMilli(j.Delay)
-	case !j.At.IsZero():
-		// Never 0 or below, which the script reads as "now" and "so long from now".
-		to.Due = max(1, j.At.Add(time.Millisecond-1).UnixMilli())
+	if j.Unique != "" {
+		if err := lua.CheckName("unique", j.Unique); err != nil {
+			return err
+		}
+		if j.UniqueTTL < 0 {
+			return &lua.RangeError{Field: "unique TTL", Value: j.UniqueTTL.String(), Min: "0s"}
+		}
+		to.Hold = strconv.FormatInt(ceilMilli(j.UniqueTTL), 10) + ":" + j.Unique
 	}
-	return nil
+	var err error
+	to.Due, err = due(j.At, j.Delay)
+	return err
+}
+
+// due puts a time, or a delay from now, into the form of the scripts: 0 for now,
+// above 0 Unix ms, below 0 so many ms from now.
+func due(at time.Time, delay time.Duration) (int64, error) {
+	switch {
+	case delay < 0:
+		return 0, &lua.RangeError{Field: "delay", Value: delay.String(), Min: "0s"}
+	case delay > 0 && !at.IsZero():
+		return 0, errors.New("both At and Delay are set; leave one of them zero")
+	case delay > 0:
+		return -ceilMilli(delay), nil
+	case !at.IsZero():
+		return max(1, at.Add(time.Millisecond-1).UnixMilli()), nil
+	}
+	return 0, nil
 }
 
 // ceilMilli rounds up, so that nothing fires early and nothing becomes zero.
@@ -253,7 +292,7 @@ func (q *Queue) PushSeq(ctx context.Context, jobs iter.Seq[Job]) iter.Seq2[Pushe
 		}
 		for j := range jobs {
 			// Room for the keys, a generated id and the numbers of each job.
-			n := len(j.Body) + max(len(j.ID), 36)
+			n := len(j.Body) + max(len(j.ID), 36) + len(j.Unique) + 32
 			if len(batch) == MaxBatch || len(batch) > 0 && size+n > MaxBatchBytes-1024 {
 				if !flush() {
 					return
@@ -267,39 +306,20 @@ func (q *Queue) PushSeq(ctx context.Context, jobs iter.Seq[Job]) iter.Seq2[Pushe
 	}
 }
 
-// Stats are the counts of a queue at one instant.
-type Stats struct {
-	Ready, Scheduled, Leased, Dead int
-	// Now is the server's time.
-	Now time.Time
-	// Oldest is the enqueued_at of the job at the head of ready.
-	Oldest lua.Opt[time.Time]
-	// NextDue is when the first scheduled job is due.
-	NextDue lua.Opt[time.Time]
-}
-
-// Stats counts the jobs of the queue. It only reads. Keys: r, s, l, d. Cost:
-// O(log n).
-func (q *Queue) Stats(ctx context.Context) (Stats, error) {
-	r, err := gen.QueueStats(ctx, q.client, gen.QueueStatsParams{
-		Ready: q.keys.Ready, Scheduled: q.keys.Scheduled, Leases: q.keys.Leases, Dead: q.keys.Dead,
-	})
-	if err != nil {
-		return Stats{}, fmt.Errorf("luatomic: stats of %q: %w", q.name, err)
-	}
-	return Stats{
-		Ready: int(r.Ready), Scheduled: int(r.Scheduled), Leased: int(r.Leased), Dead: int(r.Dead),
-		Now: r.Now, Oldest: r.Oldest, NextDue: r.NextDue,
-	}, nil
-}
-
-// chunks calls f for each run of at most n deliveries.
+// chunks calls f for each run of at most n deliveries and joins what was lost.
 func chunks(ds []*Delivery, n int, f func([]*Delivery) error) error {
+	var gone LeaseLostError
 	var errs []error
 	for part := range slices.Chunk(ds, n) {
-		if err := f(part); err != nil {
+		var lost *LeaseLostError
+		if err := f(part); errors.As(err, &lost) {
+			gone.IDs = append(gone.IDs, lost.IDs...)
+		} else if err != nil {
 			errs = append(errs, err)
 		}
+	}
+	if len(gone.IDs) > 0 {
+		errs = append(errs, &gone)
 	}
 	return errors.Join(errs...)
 }

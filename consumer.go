@@ -11,12 +11,29 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Handler works on one delivery. A nil error acks the job. Any other error gives
-// it back, to be delivered again after the consumer's back-off, or to the dead set
-// once it has failed QueueOptions.MaxFailures times. The context ends when the
-// lease is lost; what the handler does after that may be done by another worker
-// too.
+// Handler works on one delivery. A nil error acks the job. Snooze puts it off,
+// Discard sends it to the dead set. Any other error gives it back, to be delivered
+// again after the consumer's back-off, or to the dead set once it has failed
+// QueueOptions.MaxFailures times. The context ends when the lease is lost; what the
+// handler does after that may be done by another worker too.
 type Handler func(ctx context.Context, d *Delivery) error
+
+type snooze struct{ d time.Duration }
+
+func (s *snooze) Error() string { return "luatomic: put off for " + s.d.String() }
+
+// Snooze is what a Handler returns to have the job delivered again after d. It
+// counts as no failure.
+func Snooze(d time.Duration) error { return &snooze{max(d, 0)} }
+
+type discard struct{ err error }
+
+func (d *discard) Error() string { return "luatomic: discarded: " + d.err.Error() }
+func (d *discard) Unwrap() error { return d.err }
+
+// Discard is what a Handler returns when no repeat can help: the job goes to the
+// dead set at once, with err as the reason.
+func Discard(err error) error { return &discard{err} }
 
 // ConsumeOptions are the settings of Consume. The zero value is ready to use.
 type ConsumeOptions struct {
@@ -28,7 +45,7 @@ type ConsumeOptions struct {
 	// Idle is the longest sleep on an empty queue. Default 1 s.
 	Idle time.Duration
 	// Grace is how long handlers may go on when ctx ends. Then their context is
-	// cancelled and their jobs are given back. Default 10 s.
+	// cancelled and their jobs are given back, as if not taken. Default 10 s.
 	Grace time.Duration
 	// Drain ends Consume when the queue holds no ready, scheduled or leased job.
 	Drain bool
@@ -36,7 +53,8 @@ type ConsumeOptions struct {
 	OnError func(err error)
 }
 
-// Consumed counts what a consumer did.
+// Consumed counts what a consumer did. Retried are all jobs given back: failed,
+// put off, or interrupted.
 type Consumed struct {
 	Acked, Retried, Dead int
 }
@@ -54,15 +72,14 @@ func (q *Queue) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (C
 	c := newConsumer(q, opts, h)
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
-	renewed := make(chan struct{})
-	go func() {
-		defer close(renewed)
-		c.renew(work)
-	}()
+	var background sync.WaitGroup
+	background.Go(func() { c.renew(work) })
+	background.Go(func() { c.settle(work) })
 	err := c.loop(ctx, work)
 	c.finish(stop)
+	close(c.finished)
 	stop(nil)
-	<-renewed
+	background.Wait()
 	return Consumed{Acked: int(c.acked.Load()), Retried: int(c.retried.Load()), Dead: int(c.dead.Load())}, err
 }
 
@@ -71,11 +88,16 @@ type consumer struct {
 	opts  ConsumeOptions
 	h     Handler
 
-	slots   chan struct{} // one token for each handler that may run
-	running sync.WaitGroup
+	slots    chan struct{} // one token for each handler that may run
+	running  sync.WaitGroup
+	finished chan finished // handled, and not yet settled
 
-	mu   sync.Mutex // guards held; no ack while leases are extended, which moves fences
+	mu   sync.Mutex // guards held
 	held map[*Delivery]context.CancelCauseFunc
+
+	// fences keeps extending apart from settling: the one moves the fences that the
+	// other names.
+	fences sync.Mutex
 
 	acked, retried, dead atomic.Int64
 }
@@ -98,6 +120,7 @@ func newConsumer(q *Queue, opts *ConsumeOptions, h Handler) *consumer {
 		c.opts.Grace = 10 * time.Second
 	}
 	c.slots = make(chan struct{}, c.opts.Concurrency)
+	c.finished = make(chan finished, MaxBatch)
 	return c
 }
 
@@ -148,6 +171,9 @@ func (c *consumer) next(ctx context.Context, t Taken, err error) (wait time.Dura
 		if err != nil || r.Returned+r.Buried > 0 {
 			return 0, false, err
 		}
+	}
+	if t.Paused {
+		return c.opts.Idle, false, nil
 	}
 	if c.opts.Drain {
 		s, err := c.queue.Stats(ctx)
@@ -201,13 +227,10 @@ func (c *consumer) start(work context.Context, d *Delivery) {
 	c.running.Add(1)
 	go func() {
 		defer c.running.Done()
-		defer c.release(1)
 		err := c.handle(ctx, d)
-		c.mu.Lock()
-		delete(c.held, d)
-		c.mu.Unlock()
+		c.finished <- finished{d, err, context.Cause(work) == errStopped}
 		cancel(nil)
-		c.settle(work, d, err)
+		c.release(1)
 	}()
 }
 
@@ -223,74 +246,10 @@ func (c *consumer) handle(ctx context.Context, d *Delivery) (err error) {
 // errStopped ends the handlers that outlast the grace.
 var errStopped = errors.New("luatomic: consumer stopped")
 
-// settle acks the job or gives it back. It must reach the server although the
-// program is stopping, so it has its own bound.
-func (c *consumer) settle(work context.Context, d *Delivery, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), 5*time.Second)
-	defer cancel()
-	var count *atomic.Int64
-	var done error
-	switch limit := c.queue.opts.MaxFailures; {
-	case err == nil:
-		count, done = &c.acked, d.Ack(ctx)
-	case context.Cause(work) == errStopped:
-		count, done = &c.retried, d.Nack(ctx, 0)
-	case limit > 0 && d.Attempt >= limit:
-		count, done = &c.dead, d.Bury(ctx)
-	default:
-		count, done = &c.retried, d.Nack(ctx, c.opts.Backoff(d.Attempt))
-	}
-	if err != nil {
-		c.failed(work, err)
-	}
-	if done != nil {
-		c.failed(work, done)
-		return
-	}
-	count.Add(1)
-}
-
 // failed reports an error, unless it is only the end of ctx.
 func (c *consumer) failed(ctx context.Context, err error) {
 	if c.opts.OnError != nil && (ctx.Err() == nil || !errors.Is(err, ctx.Err())) {
 		c.opts.OnError(err)
-	}
-}
-
-// renew extends the leases of running handlers three times in their length, all in
-// one call.
-func (c *consumer) renew(ctx context.Context) {
-	lease := c.queue.opts.Lease
-	for {
-		pause(ctx, lease/3)
-		if ctx.Err() != nil {
-			return
-		}
-		c.mu.Lock()
-		held := make([]*Delivery, 0, len(c.held))
-		for d := range c.held {
-			held = append(held, d)
-		}
-		err := c.queue.Extend(ctx, lease, held...)
-		var gone *LeaseLostError
-		if errors.As(err, &gone) {
-			c.revoke(gone)
-		}
-		c.mu.Unlock()
-		if err != nil {
-			c.failed(ctx, err)
-		}
-	}
-}
-
-// revoke ends the handlers whose lease is lost. The caller holds mu.
-func (c *consumer) revoke(gone *LeaseLostError) {
-	for _, id := range gone.IDs {
-		for d, cancel := range c.held {
-			if d.ID == id {
-				cancel(ErrLeaseLost)
-			}
-		}
 	}
 }
 

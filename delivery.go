@@ -40,8 +40,10 @@ type Taken struct {
 	// NextLapse is when the first lease of the queue ended or will end, as it was
 	// before this take. One that has passed is a matter for Reclaim.
 	NextLapse lua.Opt[time.Time]
-	// Dropped counts entries whose job was gone.
+	// Dropped counts entries whose job was cancelled or is gone.
 	Dropped int
+	// Paused says that the queue gives out no jobs; see Queue.Pause.
+	Paused bool
 }
 
 // takeBytes bounds the bodies of one take, so that no reply stalls the server.
@@ -56,13 +58,13 @@ const takeBytes = MaxBatchBytes
 func (q *Queue) Take(ctx context.Context, max int) (Taken, error) {
 	r, err := gen.QueueTake(ctx, q.client, gen.QueueTakeParams{
 		Ready: q.keys.Ready, Scheduled: q.keys.Scheduled, Bodies: q.keys.Bodies,
-		Leases: q.keys.Leases, Failures: q.keys.Failures,
+		Leases: q.keys.Leases, Failures: q.keys.Failures, Control: q.keys.Control,
 		Lease: q.opts.Lease, Max: int64(max), Bytes: takeBytes,
 	})
 	if err != nil {
 		return Taken{}, fmt.Errorf("luatomic: take from %q: %w", q.name, err)
 	}
-	out := Taken{Now: r.Now, NextDue: r.NextDue, NextLapse: r.NextLapse, Dropped: int(r.Dropped)}
+	out := Taken{Paused: r.Paused, Now: r.Now, NextDue: r.NextDue, NextLapse: r.NextLapse, Dropped: int(r.Dropped)}
 	out.Deliveries = make([]*Delivery, len(r.Jobs))
 	for i, j := range r.Jobs {
 		d := &Delivery{ID: j.ID, Body: j.Body, EnqueuedAt: j.EnqueuedAt, Attempt: int(j.Failures) + 1, queue: q}
@@ -112,6 +114,7 @@ func (q *Queue) Ack(ctx context.Context, ds ...*Delivery) error {
 	return chunks(ds, MaxBatch, func(ds []*Delivery) error {
 		p := gen.QueueAckParams{
 			Leases: q.keys.Leases, Bodies: q.keys.Bodies, Failures: q.keys.Failures,
+			Unique: q.keys.Unique, Expiry: q.keys.Expiry,
 			Jobs: make([]gen.QueueAckJob, len(ds)),
 		}
 		for i, d := range ds {
@@ -125,34 +128,55 @@ func (q *Queue) Ack(ctx context.Context, ds ...*Delivery) error {
 	})
 }
 
-// Nack gives the deliveries back to be delivered again after the delay, which
-// counts one failure for each. A lost lease is named in a LeaseLostError.
+// Nack gives the deliveries back to be delivered again after the delay. Each counts
+// one failure, with the reason, of which 1 KiB is kept. A lost lease is named in a
+// LeaseLostError.
 //
-// Keys: l, r, s, n, d. Cost: O(log n) for each.
-func (q *Queue) Nack(ctx context.Context, delay time.Duration, ds ...*Delivery) error {
+// Keys: l, r, s, b, n, d, u, ux, c. Cost: O(log n) for each.
+func (q *Queue) Nack(ctx context.Context, delay time.Duration, reason string, ds ...*Delivery) error {
 	if delay < 0 {
 		return fmt.Errorf("luatomic: nack on %q: %w", q.name, &lua.RangeError{Field: "delay", Value: delay.String(), Min: "0s"})
 	}
-	return q.nack(ctx, ceilMilli(delay), ds)
+	return q.nack(ctx, gen.QueueNackJob{Delay: ceilMilli(delay), Counted: true, Reason: reason}, ds)
 }
 
-// Bury moves the deliveries to the dead set, where they stay with their bodies
-// until somebody looks. A lost lease is named in a LeaseLostError.
-func (q *Queue) Bury(ctx context.Context, ds ...*Delivery) error { return q.nack(ctx, -1, ds) }
+// Return gives the deliveries back without counting a failure: work that was
+// interrupted, or put off. Else it is as Nack.
+func (q *Queue) Return(ctx context.Context, delay time.Duration, ds ...*Delivery) error {
+	if delay < 0 {
+		return fmt.Errorf("luatomic: return to %q: %w", q.name, &lua.RangeError{Field: "delay", Value: delay.String(), Min: "0s"})
+	}
+	return q.nack(ctx, gen.QueueNackJob{Delay: ceilMilli(delay)}, ds)
+}
 
-func (q *Queue) nack(ctx context.Context, delay int64, ds []*Delivery) error {
-	return chunks(ds, MaxBatch, func(ds []*Delivery) error {
+// Bury moves the deliveries to the dead set, where they stay with their bodies and
+// the reason until Requeue, Cancel or Trim. It counts one failure for each and
+// releases their unique names. A lost lease is named in a LeaseLostError.
+func (q *Queue) Bury(ctx context.Context, reason string, ds ...*Delivery) error {
+	return q.nack(ctx, gen.QueueNackJob{Delay: -1, Counted: true, Reason: reason}, ds)
+}
+
+// maxNack keeps the script under 2 ms: it works job by job.
+const (
+	maxNack   = 200
+	maxReason = 1024
+)
+
+func (q *Queue) nack(ctx context.Context, how gen.QueueNackJob, ds []*Delivery) error {
+	how.Reason = how.Reason[:min(len(how.Reason), maxReason)]
+	return chunks(ds, maxNack, func(ds []*Delivery) error {
 		p := gen.QueueNackParams{
-			Leases: q.keys.Leases, Ready: q.keys.Ready, Scheduled: q.keys.Scheduled,
-			Failures: q.keys.Failures, Dead: q.keys.Dead,
+			Leases: q.keys.Leases, Ready: q.keys.Ready, Scheduled: q.keys.Scheduled, Bodies: q.keys.Bodies,
+			Failures: q.keys.Failures, Dead: q.keys.Dead, Unique: q.keys.Unique, Expiry: q.keys.Expiry, Control: q.keys.Control,
 			Jobs: make([]gen.QueueNackJob, len(ds)),
 		}
 		for i, d := range ds {
-			p.Jobs[i] = gen.QueueNackJob{ID: d.ID, Fence: d.fence.Load(), Delay: delay}
+			p.Jobs[i] = how
+			p.Jobs[i].ID, p.Jobs[i].Fence = d.ID, d.fence.Load()
 		}
 		verdicts, err := gen.QueueNack(ctx, q.client, p)
 		if err != nil {
-			return fmt.Errorf("luatomic: nack on %q: %w", q.name, err)
+			return fmt.Errorf("luatomic: give back to %q: %w", q.name, err)
 		}
 		return lost(ds, verdicts)
 	})
@@ -196,7 +220,10 @@ type Reclaimed struct {
 	NextLapse lua.Opt[time.Time]
 }
 
-// Reclaim takes back up to MaxBatch jobs whose lease has ended because their
+// maxReclaim keeps the script under 2 ms: it works job by job.
+const maxReclaim = 200
+
+// Reclaim takes back up to 200 jobs whose lease has ended because their
 // worker died or stalled. Consume does it by itself; a program that only takes
 // should call it when Taken.NextLapse has passed.
 //
@@ -204,8 +231,8 @@ type Reclaimed struct {
 func (q *Queue) Reclaim(ctx context.Context) (Reclaimed, error) {
 	r, err := gen.QueueReclaim(ctx, q.client, gen.QueueReclaimParams{
 		Leases: q.keys.Leases, Ready: q.keys.Ready, Bodies: q.keys.Bodies,
-		Failures: q.keys.Failures, Dead: q.keys.Dead,
-		Max: MaxBatch, MaxFailures: int64(max(q.opts.MaxFailures, 0)),
+		Failures: q.keys.Failures, Dead: q.keys.Dead, Unique: q.keys.Unique, Expiry: q.keys.Expiry, Control: q.keys.Control,
+		Max: maxReclaim, MaxFailures: int64(max(q.opts.MaxFailures, 0)),
 	})
 	if err != nil {
 		return Reclaimed{}, fmt.Errorf("luatomic: reclaim on %q: %w", q.name, err)
@@ -216,13 +243,20 @@ func (q *Queue) Reclaim(ctx context.Context) (Reclaimed, error) {
 // Ack finishes this delivery; see Queue.Ack.
 func (d *Delivery) Ack(ctx context.Context) error { return d.queue.Ack(ctx, d) }
 
-// Nack gives this delivery back; see Queue.Nack.
-func (d *Delivery) Nack(ctx context.Context, delay time.Duration) error {
-	return d.queue.Nack(ctx, delay, d)
+// Nack gives this delivery back after a failure; see Queue.Nack.
+func (d *Delivery) Nack(ctx context.Context, delay time.Duration, reason string) error {
+	return d.queue.Nack(ctx, delay, reason, d)
+}
+
+// Return gives this delivery back without counting a failure; see Queue.Return.
+func (d *Delivery) Return(ctx context.Context, delay time.Duration) error {
+	return d.queue.Return(ctx, delay, d)
 }
 
 // Bury moves this delivery's job to the dead set; see Queue.Bury.
-func (d *Delivery) Bury(ctx context.Context) error { return d.queue.Bury(ctx, d) }
+func (d *Delivery) Bury(ctx context.Context, reason string) error {
+	return d.queue.Bury(ctx, reason, d)
+}
 
 // Extend lets this delivery's lease end that long from now; see Queue.Extend.
 func (d *Delivery) Extend(ctx context.Context, lease time.Duration) error {

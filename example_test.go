@@ -93,7 +93,7 @@ func ExampleQueue_Take() {
 		if d.ID == "a" {
 			fmt.Println("ack", d.ID, d.Ack(ctx))
 		} else {
-			fmt.Println("nack", d.ID, d.Nack(ctx, time.Minute))
+			fmt.Println("nack", d.ID, d.Nack(ctx, time.Minute, "not yet"))
 		}
 	}
 	fmt.Println("late ack lost:", errors.Is(taken.Deliveries[1].Ack(ctx), luatomic.ErrLeaseLost))

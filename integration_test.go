@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -67,8 +68,9 @@ func TestWhatYouReadIsWhatRedisRuns(t *testing.T) {
 var allScripts = []*lua.Script{
 	&gen.DelayedPromoteScript,
 	&gen.LockAcquireScript, &gen.LockExtendScript, &gen.LockReleaseScript,
-	&gen.QueueAckScript, &gen.QueueExtendScript, &gen.QueueNackScript, &gen.QueuePushScript,
-	&gen.QueueReclaimScript, &gen.QueueStatsScript, &gen.QueueTakeScript,
+	&gen.QueueAckScript, &gen.QueueCancelScript, &gen.QueueControlScript, &gen.QueueExtendScript, &gen.QueueNackScript,
+	&gen.QueuePeekScript, &gen.QueuePushScript, &gen.QueueReclaimScript, &gen.QueueRequeueScript, &gen.QueueRescheduleScript,
+	&gen.QueueStatsScript, &gen.QueueTakeScript, &gen.QueueTrimScript,
 	&gen.RPCCallScript, &gen.RPCCollectScript, &gen.RPCJoinScript, &gen.RPCLeaveScript, &gen.RPCReplyScript,
 }
 
@@ -80,6 +82,8 @@ type scriptCall struct {
 	run func(ctx context.Context, c lua.Client, k string) (string, error)
 	// prepare makes the data that the call finds; k is the test's tag.
 	prepare func(ctx context.Context, c *redis.Client, k string) error
+	// unread are keys that this call declares and has no need to look at.
+	unread []string
 }
 
 func queueKeys(k string) (r, s, b, l, n, d string) {
@@ -89,29 +93,47 @@ func queueKeys(k string) (r, s, b, l, n, d string) {
 
 const past, future = 1, 4102444800000 // ms: 1970, 2100
 
-// leased puts job "a" under a lease with the fence 4102444800000.
+// leased puts jobs "a" and "b" under a lease with the fence 4102444800000; "a" holds
+// the unique name "name".
 func leased(ctx context.Context, c *redis.Client, k string) error {
 	_, _, b, l, _, _ := queueKeys(k)
-	if err := c.HSet(ctx, b, "a", "body").Err(); err != nil {
-		return err
+	c.HSet(ctx, b, "a", "body", "b", "body")
+	c.HSet(ctx, "{"+k+"}:u", "k:name", "a", "j:a", "name")
+	c.ZAdd(ctx, "{"+k+"}:ux", redis.Z{Score: future, Member: "name"})
+	return c.ZAdd(ctx, l, redis.Z{Score: future, Member: "a"}, redis.Z{Score: future, Member: "b"}).Err()
+}
+
+// buried puts jobs "a", "b" and "c" into the dead set.
+func buried(ctx context.Context, c *redis.Client, k string) error {
+	_, _, b, _, n, d := queueKeys(k)
+	for i, id := range []string{"a", "b", "c"} {
+		c.HSet(ctx, b, id, "body")
+		c.HSet(ctx, n, id, "3", id+"\n", "why")
+		c.ZAdd(ctx, d, redis.Z{Score: float64(past + i), Member: id})
 	}
-	return c.ZAdd(ctx, l, redis.Z{Score: future, Member: "a"}).Err()
+	return c.HSet(ctx, "{"+k+"}:c", "dead_bytes", "12").Err()
 }
 
 func none(context.Context, *redis.Client, string) error { return nil }
 
 func scriptCalls() []scriptCall {
 	show := func(v any, err error) (string, error) { return fmt.Sprintf("%+v", v), err }
-	return []scriptCall{
+	return append(peekCalls(), []scriptCall{
 		{&gen.QueuePushScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, s, b, _, _, _ := queueKeys(k)
-			v, err := gen.QueuePush(ctx, c, gen.QueuePushParams{Ready: r, Scheduled: s, Bodies: b, Receipt: "{" + k + "}:i:1",
-				Keep: time.Minute, Jobs: []gen.QueuePushJob{{ID: "a", Body: []byte("A")}, {ID: "b", Due: future, Body: []byte("B")}}})
+			v, err := gen.QueuePush(ctx, c, gen.QueuePushParams{Ready: r, Scheduled: s, Bodies: b, Leases: "{" + k + "}:l",
+				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", Receipt: "{" + k + "}:i:1", Keep: time.Minute,
+				Jobs: []gen.QueuePushJob{{ID: "a", Body: []byte("A")}, {ID: "b", Due: future, Body: []byte("B"), Hold: "60000:name"}, {ID: "a"}}})
 			return fmt.Sprint(v.Ready, v.Scheduled, v.Duplicates), err
-		}, none},
+		}, func(ctx context.Context, c *redis.Client, k string) error {
+			// A holder whose time is over, and a limit that leaves room.
+			c.HSet(ctx, "{"+k+"}:u", "k:name", "gone", "j:gone", "name")
+			c.ZAdd(ctx, "{"+k+"}:ux", redis.Z{Score: past, Member: "name"})
+			return c.HSet(ctx, "{"+k+"}:c", "limit", "10").Err()
+		}, nil},
 		{&gen.QueueTakeScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, s, b, l, n, _ := queueKeys(k)
-			v, err := gen.QueueTake(ctx, c, gen.QueueTakeParams{Ready: r, Scheduled: s, Bodies: b, Leases: l, Failures: n,
+			v, err := gen.QueueTake(ctx, c, gen.QueueTakeParams{Ready: r, Scheduled: s, Bodies: b, Leases: l, Failures: n, Control: "{" + k + "}:c",
 				Lease: time.Minute, Max: 1, Bytes: 1000})
 			return fmt.Sprint(len(v.Jobs)), err
 		}, func(ctx context.Context, c *redis.Client, k string) error {
@@ -128,24 +150,26 @@ func scriptCalls() []scriptCall {
 			c.HSet(ctx, n, "j0", "3")
 			c.HSet(ctx, b, "due", "body")
 			return c.ZAdd(ctx, s, redis.Z{Score: past, Member: "due"}).Err()
-		}},
+		}, nil},
 		{&gen.QueueAckScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, _, b, l, n, _ := queueKeys(k)
-			return show(gen.QueueAck(ctx, c, gen.QueueAckParams{Leases: l, Bodies: b, Failures: n, Jobs: []gen.QueueAckJob{{ID: "a", Fence: future}}}))
-		}, leased},
+			return show(gen.QueueAck(ctx, c, gen.QueueAckParams{Leases: l, Bodies: b, Failures: n, Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Jobs: []gen.QueueAckJob{{ID: "a", Fence: future}}}))
+		}, leased, nil},
 		{&gen.QueueNackScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			r, s, _, l, n, d := queueKeys(k)
-			return show(gen.QueueNack(ctx, c, gen.QueueNackParams{Leases: l, Ready: r, Scheduled: s, Failures: n, Dead: d,
-				Jobs: []gen.QueueNackJob{{ID: "a", Fence: future}}}))
-		}, leased},
+			r, s, b, l, n, d := queueKeys(k)
+			return show(gen.QueueNack(ctx, c, gen.QueueNackParams{Leases: l, Ready: r, Scheduled: s, Bodies: b, Failures: n, Dead: d,
+				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c",
+				Jobs: []gen.QueueNackJob{{ID: "a", Fence: future, Delay: -1, Counted: true, Reason: "no"}, {ID: "b", Fence: future}}}))
+		}, leased, nil},
 		{&gen.QueueExtendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, _, _, l, _, _ := queueKeys(k)
 			v, err := gen.QueueExtend(ctx, c, gen.QueueExtendParams{Leases: l, Lease: time.Minute, Jobs: []gen.QueueExtendJob{{ID: "a", Fence: future}}})
 			return fmt.Sprint(v.Verdicts), err
-		}, leased},
+		}, leased, nil},
 		{&gen.QueueReclaimScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, _, b, l, n, d := queueKeys(k)
-			v, err := gen.QueueReclaim(ctx, c, gen.QueueReclaimParams{Leases: l, Ready: r, Bodies: b, Failures: n, Dead: d, Max: 10})
+			v, err := gen.QueueReclaim(ctx, c, gen.QueueReclaimParams{Leases: l, Ready: r, Bodies: b, Failures: n, Dead: d,
+				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", Max: 10, MaxFailures: 1})
 			return fmt.Sprint(v.Returned, v.Buried), err
 		}, func(ctx context.Context, c *redis.Client, k string) error {
 			_, _, b, l, _, _ := queueKeys(k)
@@ -153,12 +177,12 @@ func scriptCalls() []scriptCall {
 				return err
 			}
 			return c.ZAdd(ctx, l, redis.Z{Score: past, Member: "a"}).Err()
-		}},
+		}, nil},
 		{&gen.QueueStatsScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, s, _, l, _, d := queueKeys(k)
-			v, err := gen.QueueStats(ctx, c, gen.QueueStatsParams{Ready: r, Scheduled: s, Leases: l, Dead: d})
+			v, err := gen.QueueStats(ctx, c, gen.QueueStatsParams{Ready: r, Scheduled: s, Leases: l, Dead: d, Control: "{" + k + "}:c"})
 			return fmt.Sprint(v.Ready, v.Scheduled, v.Leased, v.Dead), err
-		}, leased},
+		}, leased, nil},
 		{&gen.DelayedPromoteScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, s, _, _, _, _ := queueKeys(k)
 			v, err := gen.DelayedPromote(ctx, c, gen.DelayedPromoteParams{Scheduled: s, Ready: r, Max: 10})
@@ -166,25 +190,60 @@ func scriptCalls() []scriptCall {
 		}, func(ctx context.Context, c *redis.Client, k string) error {
 			_, s, _, _, _, _ := queueKeys(k)
 			return c.ZAdd(ctx, s, redis.Z{Score: past, Member: "a"}).Err()
-		}},
+		}, nil},
+		{&gen.QueueCancelScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			_, s, b, l, n, d := queueKeys(k)
+			return show(gen.QueueCancel(ctx, c, gen.QueueCancelParams{Scheduled: s, Bodies: b, Leases: l, Failures: n, Dead: d,
+				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", IDs: []string{"s", "r", "d", "l", "none"}}))
+		}, func(ctx context.Context, c *redis.Client, k string) error {
+			r, s, b, l, n, d := queueKeys(k)
+			for _, id := range []string{"s", "r", "d", "l"} {
+				c.HSet(ctx, b, id, "body "+id)
+				c.HSet(ctx, n, id, "1", id+"\n", "why")
+				c.HSet(ctx, "{"+k+"}:u", "k:u"+id, id, "j:"+id, "u"+id)
+				c.ZAdd(ctx, "{"+k+"}:ux", redis.Z{Score: future, Member: "u" + id})
+			}
+			c.HSet(ctx, "{"+k+"}:c", "dead_bytes", "6")
+			c.RPush(ctx, r, "1:r")
+			c.ZAdd(ctx, s, redis.Z{Score: future, Member: "s"})
+			c.ZAdd(ctx, d, redis.Z{Score: past, Member: "d"})
+			return c.ZAdd(ctx, l, redis.Z{Score: future, Member: "l"}).Err()
+		}, nil},
+		{&gen.QueueRescheduleScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			_, s, _, _, _, _ := queueKeys(k)
+			return show(gen.QueueReschedule(ctx, c, gen.QueueRescheduleParams{Scheduled: s, ID: "a", Due: future + 1}))
+		}, func(ctx context.Context, c *redis.Client, k string) error {
+			return c.ZAdd(ctx, "{"+k+"}:s", redis.Z{Score: future, Member: "a"}).Err()
+		}, nil},
+		{&gen.QueueControlScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			return show(gen.QueueControl(ctx, c, gen.QueueControlParams{Control: "{" + k + "}:c", Pause: gen.QueueControlPauseOn, Limit: 7}))
+		}, none, nil},
+		{&gen.QueueRequeueScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			r, _, b, _, n, d := queueKeys(k)
+			return show(gen.QueueRequeue(ctx, c, gen.QueueRequeueParams{Dead: d, Ready: r, Bodies: b, Failures: n, Control: "{" + k + "}:c", Oldest: 1, IDs: []string{"b", "none"}}))
+		}, buried, nil},
+		{&gen.QueueTrimScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			_, _, b, _, n, d := queueKeys(k)
+			return show(gen.QueueTrim(ctx, c, gen.QueueTrimParams{Dead: d, Bodies: b, Failures: n, Control: "{" + k + "}:c", Keep: 1, Bytes: -1, Age: -1, Max: 10}))
+		}, buried, nil},
 		{&gen.LockAcquireScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			v, err := gen.LockAcquire(ctx, c, gen.LockAcquireParams{Lock: "lock:{" + k + "}", Owner: "me", TTL: time.Minute})
 			return fmt.Sprint(v.Acquired), err
-		}, none},
+		}, none, nil},
 		{&gen.LockExtendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			return show(gen.LockExtend(ctx, c, gen.LockExtendParams{Lock: "lock:{" + k + "}", Owner: "me", TTL: time.Minute}))
-		}, held},
+		}, held, nil},
 		{&gen.LockReleaseScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			return show(gen.LockRelease(ctx, c, gen.LockReleaseParams{Lock: "lock:{" + k + "}", Owner: "me"}))
-		}, held},
+		}, held, nil},
 		{&gen.RPCJoinScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, err := gen.RPCJoin(ctx, c, gen.RPCJoinParams{Nodes: "{" + k + "}:nodes", Methods: []string{"{" + k + "}:m:x"}, Node: "n", Lease: time.Minute})
 			return "", err
-		}, none},
+		}, none, nil},
 		{&gen.RPCLeaveScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, err := gen.RPCLeave(ctx, c, gen.RPCLeaveParams{Nodes: "{" + k + "}:nodes", Methods: []string{"{" + k + "}:m:x"}, Node: "n"})
 			return "", err
-		}, none},
+		}, none, nil},
 		{&gen.RPCCallScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			v, err := gen.RPCCall(ctx, c, gen.RPCCallParams{Nodes: "{" + k + "}:nodes", Method: "{" + k + "}:m:x", Record: "{" + k + "}:r:1",
 				Frame: []byte("f"), Inbox: k, Outbox: k, Timeout: time.Minute})
@@ -192,18 +251,38 @@ func scriptCalls() []scriptCall {
 		}, func(ctx context.Context, c *redis.Client, k string) error {
 			c.ZAdd(ctx, "{"+k+"}:nodes", redis.Z{Score: future, Member: "n"})
 			return c.ZAdd(ctx, "{"+k+"}:m:x", redis.Z{Score: 0, Member: "n"}).Err()
-		}},
+		}, nil},
 		{&gen.RPCReplyScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			return show(gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: "{" + k + "}:r:1", Method: "{" + k + "}:m:x", Node: "n", Attempt: 1,
 				Frame: []byte("f"), Keep: time.Minute}))
 		}, func(ctx context.Context, c *redis.Client, k string) error {
 			return c.HSet(ctx, "{"+k+"}:r:1", "s", "p", "n", "n", "a", "1", "c", k).Err()
-		}},
+		}, nil},
 		{&gen.RPCCollectScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			v, err := gen.RPCCollect(ctx, c, gen.RPCCollectParams{Records: []string{"{" + k + "}:r:1"}})
 			return fmt.Sprint(len(v)), err
-		}, none},
+		}, none, nil},
+	}...)
+}
+
+// peekCalls look at each state; each reads only the key of that state.
+func peekCalls() []scriptCall {
+	var calls []scriptCall
+	states := []string{"ready", "scheduled", "leases", "dead"}
+	for i := range states {
+		calls = append(calls, scriptCall{&gen.QueuePeekScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			r, s, b, l, n, d := queueKeys(k)
+			v, err := gen.QueuePeek(ctx, c, gen.QueuePeekParams{Ready: r, Scheduled: s, Leases: l, Dead: d, Bodies: b, Failures: n,
+				State: gen.QueuePeekState(i), Max: 10})
+			return fmt.Sprintf("%+v", v), err
+		}, func(ctx context.Context, c *redis.Client, k string) error {
+			c.ZAdd(ctx, "{"+k+"}:s", redis.Z{Score: future, Member: "a"})
+			c.ZAdd(ctx, "{"+k+"}:l", redis.Z{Score: future, Member: "a"})
+			c.RPush(ctx, "{"+k+"}:r", "1:a")
+			return buried(ctx, c, k)
+		}, slices.Delete(slices.Clone(states), i, i+1)})
 	}
+	return calls
 }
 
 func held(ctx context.Context, c *redis.Client, k string) error {
@@ -277,6 +356,10 @@ func TestWrongTypeAtEveryKeyOfEveryScript(t *testing.T) {
 				}
 				before := dump(ctx, t, c, k)
 				_, err := call.run(ctx, c, k)
+				if slices.Contains(call.unread, decl.Name) {
+					require.NoError(t, err)
+					continue
+				}
 				require.ErrorIs(t, err, lua.ErrWrongType, "key %s", key)
 				require.ErrorContains(t, err, fmt.Sprintf("key %q (%s) holds a ", key, decl.Name))
 				require.ErrorContains(t, err, "not a "+decl.Type)
@@ -348,7 +431,10 @@ var repeatsDiffer = map[string]bool{
 	"queue_take":      true, // leases the next jobs; the first come back
 	"queue_ack":       true, // gone
 	"queue_nack":      true, // not leased any more
+	"queue_cancel":    true, // absent
 	"queue_reclaim":   true, // nothing left to return
+	"queue_requeue":   true, // not dead any more
+	"queue_trim":      true, // within the limits
 	"delayed_promote": true, // nothing left to move
 	"rpc_reply":       true, // duplicate
 	"rpc_leave":       true, // not announced any more

@@ -10,7 +10,7 @@ import (
 )
 
 // QueueAckSHA is the SHA-1 of queue_ack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueAckSHA = "f8843d9d62e2a7c3cb5121cbaec37bd3274c34ef"
+const QueueAckSHA = "7b9ee260109852bdfd57cf32e629187d765efc41"
 
 // QueueAckScript is scripts/queue_ack.lua.
 var QueueAckScript = lua.Script{
@@ -22,6 +22,8 @@ var QueueAckScript = lua.Script{
 		{Name: "leases", Type: "zset"},
 		{Name: "bodies", Type: "hash"},
 		{Name: "failures", Type: "hash"},
+		{Name: "unique", Type: "hash"},
+		{Name: "expiry", Type: "zset"},
 	},
 }
 
@@ -30,6 +32,9 @@ type QueueAckParams struct {
 	Leases   string // KEYS[1], zset: id, scored by the end of its lease in ms
 	Bodies   string // KEYS[2], hash: id to body
 	Failures string // KEYS[3], hash: id to the number of its failed deliveries
+	// KEYS[4], hash: k:name to the id that holds it, j:id to the name it holds.
+	Unique string
+	Expiry string // KEYS[5], zset: name of a unique key, scored by its end in ms
 	// ARGV[1] and on, at most 1000: fence: the lease's end in ms, as take returned it.
 	Jobs []QueueAckJob
 }
@@ -52,6 +57,8 @@ type QueueAckJob struct {
 //   - KEYS[1]: leases, zset: id, scored by the end of its lease in ms.
 //   - KEYS[2]: bodies, hash: id to body.
 //   - KEYS[3]: failures, hash: id to the number of its failed deliveries.
+//   - KEYS[4]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
+//   - KEYS[5]: expiry, zset: name of a unique key, scored by its end in ms.
 //   - Reply: 0 lost, 1 acked, 2 gone.
 //   - Cost: O(log n) for each job, n being the number of leases.
 func QueueAck(ctx context.Context, c lua.Client, p QueueAckParams) ([]int64, error) {
@@ -65,10 +72,12 @@ func QueueAckIn(b *lua.Batch, p QueueAckParams) *lua.Future[[]int64] {
 }
 
 func (p *QueueAckParams) call() *lua.Call {
-	c := lua.NewCall(&QueueAckScript, 3, 2*len(p.Jobs))
+	c := lua.NewCall(&QueueAckScript, 5, 2*len(p.Jobs))
 	c.Key("leases", p.Leases)
 	c.Key("bodies", p.Bodies)
 	c.Key("failures", p.Failures)
+	c.Key("unique", p.Unique)
+	c.Key("expiry", p.Expiry)
 	c.EndKeys()
 	c.Group("job", len(p.Jobs), 1000, 2)
 	for i := range p.Jobs {

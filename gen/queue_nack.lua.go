@@ -10,7 +10,7 @@ import (
 )
 
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "2f9d22df61436b5b6990bad2051aa6b148856b4b"
+const QueueNackSHA = "e630e832427644d54aa3128759f1b5b0cb9429c1"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{
@@ -22,8 +22,12 @@ var QueueNackScript = lua.Script{
 		{Name: "leases", Type: "zset"},
 		{Name: "ready", Type: "list"},
 		{Name: "scheduled", Type: "zset"},
+		{Name: "bodies", Type: "hash"},
 		{Name: "failures", Type: "hash"},
 		{Name: "dead", Type: "zset"},
+		{Name: "unique", Type: "hash"},
+		{Name: "expiry", Type: "zset"},
+		{Name: "control", Type: "hash"},
 	},
 }
 
@@ -32,23 +36,32 @@ type QueueNackParams struct {
 	Leases    string // KEYS[1], zset: id, scored by the end of its lease in ms
 	Ready     string // KEYS[2], list: entries enqueued_at_ms:id, oldest at the head
 	Scheduled string // KEYS[3], zset: id, scored by due time in ms
-	Failures  string // KEYS[4], hash: id to the number of its failed deliveries
-	Dead      string // KEYS[5], zset: id, scored by the time of its death in ms
-	// ARGV[1] and on, at most 1000: delay: ms until it is ready again, below 0 for the dead set.
+	Bodies    string // KEYS[4], hash: id to body
+	// KEYS[5], hash: id to the number of its failed deliveries, id and a line feed to the last reason.
+	Failures string
+	Dead     string // KEYS[6], zset: id, scored by the time of its death in ms
+	// KEYS[7], hash: k:name to the id that holds it, j:id to the name it holds.
+	Unique  string
+	Expiry  string // KEYS[8], zset: name of a unique key, scored by its end in ms
+	Control string // KEYS[9], hash: paused, limit, dead_bytes
+	// ARGV[1] and on, at most 200: delay: ms until it is ready again, below 0 for the dead set.
 	Jobs []QueueNackJob
 }
 
 // QueueNackJob is one element of QueueNackParams.Jobs.
 type QueueNackJob struct {
-	ID    string
-	Fence int64
-	Delay int64
+	ID      string
+	Fence   int64
+	Delay   int64
+	Counted bool
+	Reason  string
 }
 
 // QueueNack gives leased jobs back: to be delivered again, at once or later, or to the dead set.
 //
-// Each counts one more failed delivery. For each job one verdict, in order: whether it was still
-// leased under this fence.
+// A job that is counted has failed once more; its reason is kept with it. One that is not counted
+// was only interrupted or put off. Death releases the unique key. For each job one verdict, in
+// order: whether it was still leased under this fence.
 //
 //   - Contract: an error half-way can repeat an item, never lose one; an error half-way can deliver
 //     a job twice, never lose one.
@@ -57,8 +70,13 @@ type QueueNackJob struct {
 //   - KEYS[1]: leases, zset: id, scored by the end of its lease in ms.
 //   - KEYS[2]: ready, list: entries enqueued_at_ms:id, oldest at the head.
 //   - KEYS[3]: scheduled, zset: id, scored by due time in ms.
-//   - KEYS[4]: failures, hash: id to the number of its failed deliveries.
-//   - KEYS[5]: dead, zset: id, scored by the time of its death in ms.
+//   - KEYS[4]: bodies, hash: id to body.
+//   - KEYS[5]: failures, hash: id to the number of its failed deliveries, id and a line feed to the
+//     last reason.
+//   - KEYS[6]: dead, zset: id, scored by the time of its death in ms.
+//   - KEYS[7]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
+//   - KEYS[8]: expiry, zset: name of a unique key, scored by its end in ms.
+//   - KEYS[9]: control, hash: paused, limit, dead_bytes.
 //   - Reply: 0 lost, 1 given back.
 //   - Cost: O(log n) for each job.
 func QueueNack(ctx context.Context, c lua.Client, p QueueNackParams) ([]int64, error) {
@@ -72,19 +90,25 @@ func QueueNackIn(b *lua.Batch, p QueueNackParams) *lua.Future[[]int64] {
 }
 
 func (p *QueueNackParams) call() *lua.Call {
-	c := lua.NewCall(&QueueNackScript, 5, 3*len(p.Jobs))
+	c := lua.NewCall(&QueueNackScript, 9, 5*len(p.Jobs))
 	c.Key("leases", p.Leases)
 	c.Key("ready", p.Ready)
 	c.Key("scheduled", p.Scheduled)
+	c.Key("bodies", p.Bodies)
 	c.Key("failures", p.Failures)
 	c.Key("dead", p.Dead)
+	c.Key("unique", p.Unique)
+	c.Key("expiry", p.Expiry)
+	c.Key("control", p.Control)
 	c.EndKeys()
-	c.Group("job", len(p.Jobs), 1000, 3)
+	c.Group("job", len(p.Jobs), 200, 5)
 	for i := range p.Jobs {
 		e := &p.Jobs[i]
 		c.StringAt(&e.ID)
 		c.IntAt(&e.Fence)
 		c.IntAt(&e.Delay)
+		c.Bool(e.Counted)
+		c.StringAt(&e.Reason)
 	}
 	return c
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "bd04c9d0f57a51691e85594e04948dedb8ec959a"
+const QueuePushSHA = "d5078f173e62807510268bfeca7cbea031786c11"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{
@@ -24,19 +24,29 @@ var QueuePushScript = lua.Script{
 		{Name: "ready", Type: "list"},
 		{Name: "scheduled", Type: "zset"},
 		{Name: "bodies", Type: "hash"},
+		{Name: "leases", Type: "zset"},
+		{Name: "unique", Type: "hash"},
+		{Name: "expiry", Type: "zset"},
+		{Name: "control", Type: "hash"},
 		{Name: "receipt", Type: "string"},
 	},
 }
 
 // QueuePushParams are the keys and arguments of QueuePush.
 type QueuePushParams struct {
-	Ready     string        // KEYS[1], list: entries enqueued_at_ms:id, oldest at the head
-	Scheduled string        // KEYS[2], zset: id, scored by due time in ms
-	Bodies    string        // KEYS[3], hash: id to body
-	Receipt   string        // KEYS[4], string: the result, kept for a repeat of this call
-	Keep      time.Duration // ARGV[1], at least 1 ms: how long the receipt is kept
-	Fresh     bool          // ARGV[2]: every id was made for this call, so none is looked up
-	// ARGV[3] and on, at most 1000: due: 0 at once, above 0 Unix ms, below 0 so many ms from now.
+	Ready     string // KEYS[1], list: entries enqueued_at_ms:id, oldest at the head
+	Scheduled string // KEYS[2], zset: id, scored by due time in ms
+	Bodies    string // KEYS[3], hash: id to body
+	Leases    string // KEYS[4], zset: id, scored by the end of its lease in ms
+	// KEYS[5], hash: k:name to the id that holds it, j:id to the name it holds.
+	Unique  string
+	Expiry  string        // KEYS[6], zset: name of a unique key, scored by its end in ms
+	Control string        // KEYS[7], hash: paused, limit, dead_bytes
+	Receipt string        // KEYS[8], string: the result, kept for a repeat of this call
+	Keep    time.Duration // ARGV[1], at least 1 ms: how long the receipt is kept
+	Fresh   bool          // ARGV[2]: every id was made for this call, so none is looked up
+	// ARGV[3] and on, at most 1000: due: 0 at once, above 0 Unix ms, below 0 so many ms from now; hold:
+	// empty, or ms:name of a unique key, 0 ms for as long as the job is there.
 	Jobs []QueuePushJob
 }
 
@@ -45,6 +55,13 @@ type QueuePushJob struct {
 	ID   string
 	Due  int64
 	Body []byte
+	Hold string
+}
+
+// QueuePushDuplicate is one row of QueuePushResult.Duplicates.
+type QueuePushDuplicate struct {
+	Position int64
+	ID       string
 }
 
 // QueuePushResult is the reply of QueuePush.
@@ -52,14 +69,16 @@ type QueuePushResult struct {
 	Ready      int64
 	Scheduled  int64
 	Now        time.Time
-	Duplicates []int64
+	Full       bool
+	Duplicates []QueuePushDuplicate
 }
 
 // QueuePush adds jobs to a queue, each ready at once or scheduled, all of them or none.
 //
-// A job whose id the queue already knows (ready, scheduled, leased or dead) is a duplicate: it is
-// left as it is and reported by its position in the call. Every ready job carries one stamp from
-// the server's clock, its enqueued_at.
+// A job is a duplicate when the queue knows its id (ready, scheduled, leased or dead), or another
+// job holds its unique key. It is left out and reported with the id of the job that is there. Every
+// ready job carries one stamp from the server's clock, its enqueued_at. When the new jobs would
+// pass the limit in control, none goes in.
 //
 //   - Contract: all or nothing; an error leaves the data as it was; a write refused half-way is
 //     followed by the undoing of those before it.
@@ -68,7 +87,11 @@ type QueuePushResult struct {
 //   - KEYS[1]: ready, list: entries enqueued_at_ms:id, oldest at the head.
 //   - KEYS[2]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[3]: bodies, hash: id to body.
-//   - KEYS[4]: receipt, string: the result, kept for a repeat of this call.
+//   - KEYS[4]: leases, zset: id, scored by the end of its lease in ms.
+//   - KEYS[5]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
+//   - KEYS[6]: expiry, zset: name of a unique key, scored by its end in ms.
+//   - KEYS[7]: control, hash: paused, limit, dead_bytes.
+//   - KEYS[8]: receipt, string: the result, kept for a repeat of this call.
 //   - Cost: O(log n) for each scheduled job, O(1) for each ready one.
 func QueuePush(ctx context.Context, c lua.Client, p QueuePushParams) (QueuePushResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueuePush)
@@ -81,34 +104,42 @@ func QueuePushIn(b *lua.Batch, p QueuePushParams) *lua.Future[QueuePushResult] {
 }
 
 func (p *QueuePushParams) call() *lua.Call {
-	c := lua.NewCall(&QueuePushScript, 4, 2+3*len(p.Jobs))
+	c := lua.NewCall(&QueuePushScript, 8, 2+4*len(p.Jobs))
 	c.Key("ready", p.Ready)
 	c.Key("scheduled", p.Scheduled)
 	c.Key("bodies", p.Bodies)
+	c.Key("leases", p.Leases)
+	c.Key("unique", p.Unique)
+	c.Key("expiry", p.Expiry)
+	c.Key("control", p.Control)
 	c.Key("receipt", p.Receipt)
 	c.EndKeys()
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
 	c.Bool(p.Fresh)
-	c.Group("job", len(p.Jobs), 1000, 3)
+	c.Group("job", len(p.Jobs), 1000, 4)
 	for i := range p.Jobs {
 		e := &p.Jobs[i]
 		c.StringAt(&e.ID)
 		c.IntAt(&e.Due)
 		c.BytesAt(&e.Body)
+		c.StringAt(&e.Hold)
 	}
 	return c
 }
 
 func decodeQueuePush(r *lua.Reply) QueuePushResult {
 	var v QueuePushResult
-	r.Tuple(4)
+	r.Tuple(5)
 	v.Ready = r.Int("ready")
 	v.Scheduled = r.Int("scheduled")
 	v.Now = r.TimeMilli("now")
-	if rows, n := r.Rows("duplicates", 1); n > 0 {
-		v.Duplicates = make([]int64, n)
+	v.Full = r.Bool("full")
+	if rows, n := r.Rows("duplicates", 2); n > 0 {
+		v.Duplicates = make([]QueuePushDuplicate, n)
 		for i := range v.Duplicates {
-			v.Duplicates[i] = rows.Int("duplicates")
+			e := &v.Duplicates[i]
+			e.Position = rows.Int("position")
+			e.ID = rows.String("id")
 		}
 	}
 	return v

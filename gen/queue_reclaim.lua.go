@@ -12,7 +12,7 @@ import (
 )
 
 // QueueReclaimSHA is the SHA-1 of queue_reclaim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReclaimSHA = "226ad5485c3a60bba453f846b0fa26e2b525f4be"
+const QueueReclaimSHA = "b8ebff0a2f8daed6c7482243433ded6819270ad1"
 
 // QueueReclaimScript is scripts/queue_reclaim.lua.
 var QueueReclaimScript = lua.Script{
@@ -26,16 +26,24 @@ var QueueReclaimScript = lua.Script{
 		{Name: "bodies", Type: "hash"},
 		{Name: "failures", Type: "hash"},
 		{Name: "dead", Type: "zset"},
+		{Name: "unique", Type: "hash"},
+		{Name: "expiry", Type: "zset"},
+		{Name: "control", Type: "hash"},
 	},
 }
 
 // QueueReclaimParams are the keys and arguments of QueueReclaim.
 type QueueReclaimParams struct {
-	Leases      string // KEYS[1], zset: id, scored by the end of its lease in ms
-	Ready       string // KEYS[2], list: entries enqueued_at_ms:id, oldest at the head
-	Bodies      string // KEYS[3], hash: id to body
-	Failures    string // KEYS[4], hash: id to the number of its failed deliveries
-	Dead        string // KEYS[5], zset: id, scored by the time of its death in ms
+	Leases string // KEYS[1], zset: id, scored by the end of its lease in ms
+	Ready  string // KEYS[2], list: entries enqueued_at_ms:id, oldest at the head
+	Bodies string // KEYS[3], hash: id to body
+	// KEYS[4], hash: id to the number of its failed deliveries, id and a line feed to the last reason.
+	Failures string
+	Dead     string // KEYS[5], zset: id, scored by the time of its death in ms
+	// KEYS[6], hash: k:name to the id that holds it, j:id to the name it holds.
+	Unique      string
+	Expiry      string // KEYS[7], zset: name of a unique key, scored by its end in ms
+	Control     string // KEYS[8], hash: paused, limit, dead_bytes
 	Max         int64  // ARGV[1], 1 to 1000: the most jobs to take back
 	MaxFailures int64  // ARGV[2], at least 0: 0 for no limit
 }
@@ -59,8 +67,12 @@ type QueueReclaimResult struct {
 //   - KEYS[1]: leases, zset: id, scored by the end of its lease in ms.
 //   - KEYS[2]: ready, list: entries enqueued_at_ms:id, oldest at the head.
 //   - KEYS[3]: bodies, hash: id to body.
-//   - KEYS[4]: failures, hash: id to the number of its failed deliveries.
+//   - KEYS[4]: failures, hash: id to the number of its failed deliveries, id and a line feed to the
+//     last reason.
 //   - KEYS[5]: dead, zset: id, scored by the time of its death in ms.
+//   - KEYS[6]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
+//   - KEYS[7]: expiry, zset: name of a unique key, scored by its end in ms.
+//   - KEYS[8]: control, hash: paused, limit, dead_bytes.
 //   - Cost: O(log n) for each job taken back.
 func QueueReclaim(ctx context.Context, c lua.Client, p QueueReclaimParams) (QueueReclaimResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueReclaim)
@@ -73,12 +85,15 @@ func QueueReclaimIn(b *lua.Batch, p QueueReclaimParams) *lua.Future[QueueReclaim
 }
 
 func (p *QueueReclaimParams) call() *lua.Call {
-	c := lua.NewCall(&QueueReclaimScript, 5, 2)
+	c := lua.NewCall(&QueueReclaimScript, 8, 2)
 	c.Key("leases", p.Leases)
 	c.Key("ready", p.Ready)
 	c.Key("bodies", p.Bodies)
 	c.Key("failures", p.Failures)
 	c.Key("dead", p.Dead)
+	c.Key("unique", p.Unique)
+	c.Key("expiry", p.Expiry)
+	c.Key("control", p.Control)
 	c.EndKeys()
 	c.Int("max", p.Max, 1, 1000)
 	c.Int("max_failures", p.MaxFailures, 0, math.MaxInt64)

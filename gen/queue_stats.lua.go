@@ -11,7 +11,7 @@ import (
 )
 
 // QueueStatsSHA is the SHA-1 of queue_stats.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueStatsSHA = "7f4c0b30190fb74fc36368a419d04fedc4913e72"
+const QueueStatsSHA = "7592941df4a62ac001ae8a57d728fa3e489de43a"
 
 // QueueStatsScript is scripts/queue_stats.lua.
 var QueueStatsScript = lua.Script{
@@ -25,6 +25,7 @@ var QueueStatsScript = lua.Script{
 		{Name: "scheduled", Type: "zset"},
 		{Name: "leases", Type: "zset"},
 		{Name: "dead", Type: "zset"},
+		{Name: "control", Type: "hash"},
 	},
 }
 
@@ -34,6 +35,7 @@ type QueueStatsParams struct {
 	Scheduled string // KEYS[2], zset: id, scored by due time in ms
 	Leases    string // KEYS[3], zset: id, scored by the end of its lease in ms
 	Dead      string // KEYS[4], zset: id, scored by the time of its death in ms
+	Control   string // KEYS[5], hash: paused, limit, dead_bytes
 }
 
 // QueueStatsResult is the reply of QueueStats.
@@ -45,6 +47,9 @@ type QueueStatsResult struct {
 	Now       time.Time
 	Oldest    lua.Opt[time.Time]
 	NextDue   lua.Opt[time.Time]
+	Paused    bool
+	Limit     int64
+	DeadBytes int64
 }
 
 // QueueStats counts the jobs of a queue by state.
@@ -55,6 +60,7 @@ type QueueStatsResult struct {
 //   - KEYS[2]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[3]: leases, zset: id, scored by the end of its lease in ms.
 //   - KEYS[4]: dead, zset: id, scored by the time of its death in ms.
+//   - KEYS[5]: control, hash: paused, limit, dead_bytes.
 //   - Cost: O(log n).
 func QueueStats(ctx context.Context, c lua.Client, p QueueStatsParams) (QueueStatsResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueStats)
@@ -67,18 +73,19 @@ func QueueStatsIn(b *lua.Batch, p QueueStatsParams) *lua.Future[QueueStatsResult
 }
 
 func (p *QueueStatsParams) call() *lua.Call {
-	c := lua.NewCall(&QueueStatsScript, 4, 0)
+	c := lua.NewCall(&QueueStatsScript, 5, 0)
 	c.Key("ready", p.Ready)
 	c.Key("scheduled", p.Scheduled)
 	c.Key("leases", p.Leases)
 	c.Key("dead", p.Dead)
+	c.Key("control", p.Control)
 	c.EndKeys()
 	return c
 }
 
 func decodeQueueStats(r *lua.Reply) QueueStatsResult {
 	var v QueueStatsResult
-	r.Tuple(7)
+	r.Tuple(10)
 	v.Ready = r.Int("ready")
 	v.Scheduled = r.Int("scheduled")
 	v.Leased = r.Int("leased")
@@ -90,5 +97,8 @@ func decodeQueueStats(r *lua.Reply) QueueStatsResult {
 	if !r.Absent() {
 		v.NextDue = lua.Some(r.TimeMilli("next_due"))
 	}
+	v.Paused = r.Bool("paused")
+	v.Limit = r.Int("limit")
+	v.DeadBytes = r.Int("dead_bytes")
 	return v
 }

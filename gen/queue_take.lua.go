@@ -12,7 +12,7 @@ import (
 )
 
 // QueueTakeSHA is the SHA-1 of queue_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTakeSHA = "1acb3615b5a646a8632219043025570767e505e0"
+const QueueTakeSHA = "e3a4afa2aa483695db978f5fab226a2165c67ed9"
 
 // QueueTakeScript is scripts/queue_take.lua.
 var QueueTakeScript = lua.Script{
@@ -26,18 +26,21 @@ var QueueTakeScript = lua.Script{
 		{Name: "bodies", Type: "hash"},
 		{Name: "leases", Type: "zset"},
 		{Name: "failures", Type: "hash"},
+		{Name: "control", Type: "hash"},
 	},
 }
 
 // QueueTakeParams are the keys and arguments of QueueTake.
 type QueueTakeParams struct {
-	Ready     string        // KEYS[1], list: entries enqueued_at_ms:id, oldest at the head
-	Scheduled string        // KEYS[2], zset: id, scored by due time in ms
-	Bodies    string        // KEYS[3], hash: id to body
-	Leases    string        // KEYS[4], zset: id, scored by the end of its lease in ms
-	Failures  string        // KEYS[5], hash: id to the number of its failed deliveries
-	Lease     time.Duration // ARGV[1], at least 1 ms: how long the jobs are leased
-	Max       int64         // ARGV[2], 1 to 1000: the most jobs to take
+	Ready     string // KEYS[1], list: entries enqueued_at_ms:id, oldest at the head
+	Scheduled string // KEYS[2], zset: id, scored by due time in ms
+	Bodies    string // KEYS[3], hash: id to body
+	Leases    string // KEYS[4], zset: id, scored by the end of its lease in ms
+	// KEYS[5], hash: id to the number of its failed deliveries, x for a cancelled job.
+	Failures string
+	Control  string        // KEYS[6], hash: paused, limit, dead_bytes
+	Lease    time.Duration // ARGV[1], at least 1 ms: how long the jobs are leased
+	Max      int64         // ARGV[2], 1 to 1000: the most jobs to take
 	// ARGV[3], at least 1: stop before the bodies exceed this; one job is always taken.
 	Bytes int64
 }
@@ -54,6 +57,7 @@ type QueueTakeJob struct {
 type QueueTakeResult struct {
 	Now       time.Time
 	Deadline  time.Time
+	Paused    bool
 	Jobs      []QueueTakeJob
 	Dropped   int64
 	NextDue   lua.Opt[time.Time]
@@ -75,7 +79,8 @@ type QueueTakeResult struct {
 //   - KEYS[2]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[3]: bodies, hash: id to body.
 //   - KEYS[4]: leases, zset: id, scored by the end of its lease in ms.
-//   - KEYS[5]: failures, hash: id to the number of its failed deliveries.
+//   - KEYS[5]: failures, hash: id to the number of its failed deliveries, x for a cancelled job.
+//   - KEYS[6]: control, hash: paused, limit, dead_bytes.
 //   - Cost: O(log n) for each job taken or promoted.
 func QueueTake(ctx context.Context, c lua.Client, p QueueTakeParams) (QueueTakeResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueTake)
@@ -88,12 +93,13 @@ func QueueTakeIn(b *lua.Batch, p QueueTakeParams) *lua.Future[QueueTakeResult] {
 }
 
 func (p *QueueTakeParams) call() *lua.Call {
-	c := lua.NewCall(&QueueTakeScript, 5, 3)
+	c := lua.NewCall(&QueueTakeScript, 6, 3)
 	c.Key("ready", p.Ready)
 	c.Key("scheduled", p.Scheduled)
 	c.Key("bodies", p.Bodies)
 	c.Key("leases", p.Leases)
 	c.Key("failures", p.Failures)
+	c.Key("control", p.Control)
 	c.EndKeys()
 	c.Milliseconds("lease", p.Lease, 1, math.MaxInt64)
 	c.Int("max", p.Max, 1, 1000)
@@ -103,9 +109,10 @@ func (p *QueueTakeParams) call() *lua.Call {
 
 func decodeQueueTake(r *lua.Reply) QueueTakeResult {
 	var v QueueTakeResult
-	r.Tuple(6)
+	r.Tuple(7)
 	v.Now = r.TimeMilli("now")
 	v.Deadline = r.TimeMilli("deadline")
+	v.Paused = r.Bool("paused")
 	if rows, n := r.Rows("jobs", 4); n > 0 {
 		v.Jobs = make([]QueueTakeJob, n)
 		for i := range v.Jobs {

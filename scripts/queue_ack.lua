@@ -9,14 +9,18 @@
 ---@key      leases    zset  id, scored by the end of its lease in ms
 ---@key      bodies    hash  id to body
 ---@key      failures  hash  id to the number of its failed deliveries
+---@key      unique    hash  k:name to the id that holds it, j:id to the name it holds
+---@key      expiry    zset  name of a unique key, scored by its end in ms
 ---@args     job  (id string, fence int)  max=1000  fence: the lease's end in ms, as take returned it
 ---@reply    int[]  0 lost, 1 acked, 2 gone
 ---@cost     O(log n) for each job, n being the number of leases
 
-local leases, bodies, failures = KEYS[1], KEYS[2], KEYS[3]
+local leases, bodies, failures, unique, expiry = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
 redis.call('HLEN', bodies)
-redis.call('HLEN', failures)
+local failed = redis.call('HLEN', failures) > 0
+redis.call('ZCARD', expiry)
+local holding = redis.call('HLEN', unique) > 0
 
 local ids, fences, n = {}, {}, 0
 for i = 1, #ARGV, 2 do
@@ -26,11 +30,13 @@ for i = 1, #ARGV, 2 do
 end
 
 local scores = redis.call('ZMSCORE', leases, unpack(ids, 1, n))
-local verdicts, done = {}, {}
+local verdicts, done, counts = {}, {}, {}
 for i, id in ipairs(ids) do
   if scores[i] and tonumber(scores[i]) == fences[i] then
     verdicts[i] = 1
     done[#done + 1] = id
+    counts[#counts + 1] = id
+    counts[#counts + 1] = id .. '\n'
   elseif redis.call('HEXISTS', bodies, id) == 1 then
     verdicts[i] = 0
   else
@@ -38,10 +44,28 @@ for i, id in ipairs(ids) do
   end
 end
 
+-- Unique keys that the jobs hold, and that no later job has taken over.
+if holding then
+  for _, id in ipairs(done) do
+    local name = redis.call('HGET', unique, 'j:' .. id)
+    if name and redis.call('HGET', unique, 'k:' .. name) == id then
+      redis.call('HDEL', unique, 'k:' .. name)
+      redis.call('ZREM', expiry, name)
+    end
+    if name then
+      redis.call('HDEL', unique, 'j:' .. id)
+    end
+  end
+end
+
 -- The lease goes last: a job without a body is dropped by the next take.
 if #done > 0 then
   redis.call('HDEL', bodies, unpack(done, 1, #done))
-  redis.call('HDEL', failures, unpack(done, 1, #done))
+  if failed then
+    for i = 1, #counts, 1000 do
+      redis.call('HDEL', failures, unpack(counts, i, math.min(i + 999, #counts)))
+    end
+  end
   redis.call('ZREM', leases, unpack(done, 1, #done))
 end
 return verdicts

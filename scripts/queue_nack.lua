@@ -1,20 +1,26 @@
 --- QueueNack gives leased jobs back: to be delivered again, at once or later, or to the dead set.
 ---
---- Each counts one more failed delivery. For each job one verdict, in order:
---- whether it was still leased under this fence.
+--- A job that is counted has failed once more; its reason is kept with it. One that
+--- is not counted was only interrupted or put off. Death releases the unique key.
+--- For each job one verdict, in order: whether it was still leased under this fence.
 ---
 ---@contract dup-only  an error half-way can deliver a job twice, never lose one
 ---@retry    safe  a job already given back is not leased under this fence
 ---@key      leases     zset  id, scored by the end of its lease in ms
 ---@key      ready      list  entries enqueued_at_ms:id, oldest at the head
 ---@key      scheduled  zset  id, scored by due time in ms
----@key      failures   hash  id to the number of its failed deliveries
+---@key      bodies     hash  id to body
+---@key      failures   hash  id to the number of its failed deliveries, id and a line feed to the last reason
 ---@key      dead       zset  id, scored by the time of its death in ms
----@args     job  (id string, fence int, delay int)  max=1000  delay: ms until it is ready again, below 0 for the dead set
+---@key      unique     hash  k:name to the id that holds it, j:id to the name it holds
+---@key      expiry     zset  name of a unique key, scored by its end in ms
+---@key      control    hash  paused, limit, dead_bytes
+---@args     job  (id string, fence int, delay int, counted bool, reason string)  max=200  delay: ms until it is ready again, below 0 for the dead set
 ---@reply    int[]  0 lost, 1 given back
 ---@cost     O(log n) for each job
 
-local leases, ready, scheduled, failures, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local leases, ready, scheduled, bodies, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local dead, unique, expiry, control = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 
 local time = redis.call('TIME')
 local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
@@ -22,23 +28,41 @@ local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
 -- A key of the wrong type stops the script here, while nothing is written.
 redis.call('LLEN', ready)
 redis.call('ZCARD', scheduled)
+redis.call('HLEN', bodies)
 redis.call('HLEN', failures)
 redis.call('ZCARD', dead)
+redis.call('HLEN', unique)
+redis.call('ZCARD', expiry)
+redis.call('HLEN', control)
 
 -- The member does not exist; see queue_take.lua.
 redis.call('ZREM', leases, '')
 
+local function bury(id)
+  redis.call('ZADD', dead, now, id)
+  redis.call('HINCRBY', control, 'dead_bytes', redis.call('HSTRLEN', bodies, id))
+  local name = redis.call('HGET', unique, 'j:' .. id)
+  if name and redis.call('HGET', unique, 'k:' .. name) == id then
+    redis.call('HDEL', unique, 'k:' .. name)
+    redis.call('ZREM', expiry, name)
+  end
+  redis.call('HDEL', unique, 'j:' .. id)
+end
+
 local verdicts, n = {}, 0
-for i = 1, #ARGV, 3 do
-  local id, fence, delay = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+for i = 1, #ARGV, 5 do
+  local id, fence, delay, counted, reason = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4]
   local score = redis.call('ZSCORE', leases, id)
   n = n + 1
   verdicts[n] = 0
   if score and tonumber(score) == fence then
     verdicts[n] = 1
-    redis.call('HINCRBY', failures, id, 1)
+    if counted == '1' then
+      redis.call('HINCRBY', failures, id, 1)
+      redis.call('HSET', failures, id .. '\n', reason)
+    end
     if delay < 0 then
-      redis.call('ZADD', dead, now, id)
+      bury(id)
     elseif delay > 0 then
       redis.call('ZADD', scheduled, string.format('%.0f', now + delay), id)
     else

@@ -1,53 +1,83 @@
 --- QueuePush adds jobs to a queue, each ready at once or scheduled, all of them or none.
 ---
---- A job whose id the queue already knows (ready, scheduled, leased or dead) is a
---- duplicate: it is left as it is and reported by its position in the call. Every
---- ready job carries one stamp from the server's clock, its enqueued_at.
+--- A job is a duplicate when the queue knows its id (ready, scheduled, leased or
+--- dead), or another job holds its unique key. It is left out and reported with the
+--- id of the job that is there. Every ready job carries one stamp from the server's
+--- clock, its enqueued_at. When the new jobs would pass the limit in control, none
+--- goes in.
 ---
 ---@contract all-or-nothing  a write refused half-way is followed by the undoing of those before it
 ---@retry    safe  the same receipt gives the first result again, for as long as it is kept
 ---@key      ready      list    entries enqueued_at_ms:id, oldest at the head
 ---@key      scheduled  zset    id, scored by due time in ms
 ---@key      bodies     hash    id to body
+---@key      leases     zset    id, scored by the end of its lease in ms
+---@key      unique     hash    k:name to the id that holds it, j:id to the name it holds
+---@key      expiry     zset    name of a unique key, scored by its end in ms
+---@key      control    hash    paused, limit, dead_bytes
 ---@key      receipt    string  the result, kept for a repeat of this call
 ---@arg      keep       ms  min=1  how long the receipt is kept
 ---@arg      fresh      bool  every id was made for this call, so none is looked up
----@args     job        (id string, due int, body bytes)  max=1000  due: 0 at once, above 0 Unix ms, below 0 so many ms from now
----@reply    (ready int, scheduled int, now time.ms, duplicates int[])
+---@args     job        (id string, due int, body bytes, hold string)  max=1000  due: 0 at once, above 0 Unix ms, below 0 so many ms from now; hold: empty, or ms:name of a unique key, 0 ms for as long as the job is there
+---@reply    (ready int, scheduled int, now time.ms, full bool, duplicates (position int, id string)[])
 ---@cost     O(log n) for each scheduled job, O(1) for each ready one
 ---@allow    W002 an undo goes as far as it can
 
-local ready, scheduled, bodies, receipt = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local ready, scheduled, bodies, leases, unique, expiry, control, receipt = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local keep, fresh = ARGV[1], ARGV[2]
 
 -- A repeat: the jobs are in, whatever has become of them since.
 local first = redis.call('GET', receipt)
 if first then
-  local r, s, at, list = string.match(first, '^(%d+) (%d+) (%d+) ?(.*)$')
-  local positions = {}
-  for p in string.gmatch(list, '%d+') do
-    positions[#positions + 1] = tonumber(p)
+  local r, s, at, list = string.match(first, '^(%d+) (%d+) (%d+) (.*)$')
+  local rows, n, from = {}, 0, 1
+  while from <= #list do
+    local _, last, position, size = string.find(list, '^(%d+):(%d+):', from)
+    rows[n + 1], rows[n + 2] = tonumber(position), string.sub(list, last + 1, last + size)
+    n, from = n + 2, last + size + 1
   end
-  return {tonumber(r), tonumber(s), tonumber(at), positions}
+  return {tonumber(r), tonumber(s), tonumber(at), 0, rows}
 end
 
 local time = redis.call('TIME')
 local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
 local now_ms = tonumber(now)
-
 local length = redis.call('LLEN', ready)
+local limit = tonumber(redis.call('HGET', control, 'limit') or 0)
 
-local seen, duplicates = {}, {}
-local fields, entries, ids, dues = {}, {}, {}, {}
-local f, e, d, later = 0, 0, 0, 0
-for i = 3, #ARGV, 3 do
-  local id, due, body = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
-  if fresh ~= '1' and (seen[id] or redis.call('HEXISTS', bodies, id) == 1) then
-    duplicates[#duplicates + 1] = (i - 3) / 3
+-- holder is the id of the job that holds a unique key, unless its time is over.
+local function holder(name)
+  local id = redis.call('HGET', unique, 'k:' .. name)
+  local over = id and redis.call('ZSCORE', expiry, name)
+  return over and tonumber(over) > now_ms and id
+end
+
+local seen, held, duplicates, dup = {}, {}, {}, 0
+local fields, entries, dues, names, ends = {}, {}, {}, {}, {}
+local f, e, d, u, x, later = 0, 0, 0, 0, 0, 0
+for i = 3, #ARGV, 4 do
+  local id, due, body, hold = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3]
+  local known = fresh ~= '1' and (seen[id] or redis.call('HEXISTS', bodies, id) == 1) and id
+  local ttl, name
+  if hold ~= '' and not known then
+    ttl, name = string.match(hold, '^(%d+):(.*)$')
+    known = held[name] or holder(name)
+  end
+  if known then
+    duplicates[dup + 1], duplicates[dup + 2] = (i - 3) / 4, known
+    dup = dup + 2
   else
     seen[id] = true
     fields[f + 1], fields[f + 2] = id, body
     f = f + 2
+    if name then
+      held[name] = id
+      names[u + 1], names[u + 2], names[u + 3], names[u + 4] = 'k:' .. name, id, 'j:' .. id, name
+      u = u + 4
+      -- A key without an end has one that no clock reaches.
+      ends[x + 1], ends[x + 2] = ttl == '0' and '9007199254740991' or string.format('%.0f', now_ms + ttl), name
+      x = x + 2
+    end
     if due < 0 then
       due = now_ms - due
     end
@@ -58,6 +88,13 @@ for i = 3, #ARGV, 3 do
       e = e + 1
       entries[e] = now .. ':' .. id
     end
+  end
+end
+
+if limit > 0 then
+  local there = length + redis.call('ZCARD', scheduled) + redis.call('ZCARD', leases)
+  if there + e + later > limit then
+    return {0, 0, now_ms, 1, {}}
   end
 end
 
@@ -73,17 +110,28 @@ local function write(command, key, list, n)
   end
 end
 write('HSET', bodies, fields, f)
+write('HSET', unique, names, u)
+write('ZADD', expiry, ends, x)
 write('ZADD', scheduled, dues, d)
 write('RPUSH', ready, entries, e)
 if not failure then
-  local text = e .. ' ' .. later .. ' ' .. now .. ' ' .. table.concat(duplicates, ',')
-  local done = redis.pcall('SET', receipt, text, 'PX', keep)
+  local text = {e, ' ', later, ' ', now, ' '}
+  for i = 1, dup, 2 do
+    text[#text + 1] = duplicates[i] .. ':' .. #duplicates[i + 1] .. ':' .. duplicates[i + 1]
+  end
+  local done = redis.pcall('SET', receipt, table.concat(text), 'PX', keep)
   failure = done.err
 end
 if failure then
   for i = 1, f, 2 do
     redis.pcall('HDEL', bodies, fields[i])
     redis.pcall('ZREM', scheduled, fields[i])
+  end
+  for i = 1, u, 2 do
+    redis.pcall('HDEL', unique, names[i])
+  end
+  for i = 2, x, 2 do
+    redis.pcall('ZREM', expiry, ends[i])
   end
   if length == 0 then
     redis.pcall('DEL', ready)
@@ -92,4 +140,4 @@ if failure then
   end
   error({err = failure})
 end
-return {e, later, now_ms, duplicates}
+return {e, later, now_ms, 0, duplicates}

@@ -8,14 +8,18 @@
 ---@key      leases    zset  id, scored by the end of its lease in ms
 ---@key      ready     list  entries enqueued_at_ms:id, oldest at the head
 ---@key      bodies    hash  id to body
----@key      failures  hash  id to the number of its failed deliveries
+---@key      failures  hash  id to the number of its failed deliveries, id and a line feed to the last reason
 ---@key      dead      zset  id, scored by the time of its death in ms
+---@key      unique    hash  k:name to the id that holds it, j:id to the name it holds
+---@key      expiry    zset  name of a unique key, scored by its end in ms
+---@key      control   hash  paused, limit, dead_bytes
 ---@arg      max           int  min=1 max=1000  the most jobs to take back
 ---@arg      max_failures  int  min=0  0 for no limit
 ---@reply    (returned int, buried int, now time.ms, next_lapse time.ms?)
 ---@cost     O(log n) for each job taken back
 
 local leases, ready, bodies, failures, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local unique, expiry, control = KEYS[6], KEYS[7], KEYS[8]
 local max, max_failures = tonumber(ARGV[1]), tonumber(ARGV[2])
 
 local time = redis.call('TIME')
@@ -26,6 +30,9 @@ redis.call('LLEN', ready)
 redis.call('HLEN', bodies)
 redis.call('HLEN', failures)
 redis.call('ZCARD', dead)
+redis.call('HLEN', unique)
+redis.call('ZCARD', expiry)
+redis.call('HLEN', control)
 local ids = redis.call('ZRANGE', leases, '-inf', now, 'BYSCORE', 'LIMIT', 0, max)
 
 -- The member does not exist; see queue_take.lua.
@@ -35,6 +42,7 @@ local entries, graves = {}, {}
 for _, id in ipairs(ids) do
   if redis.call('HEXISTS', bodies, id) == 1 then
     local count = redis.call('HINCRBY', failures, id, 1)
+    redis.call('HSET', failures, id .. '\n', 'lease over')
     if max_failures > 0 and count >= max_failures then
       graves[#graves + 1] = id
     else
@@ -44,6 +52,13 @@ for _, id in ipairs(ids) do
 end
 for _, id in ipairs(graves) do
   redis.call('ZADD', dead, now, id)
+  redis.call('HINCRBY', control, 'dead_bytes', redis.call('HSTRLEN', bodies, id))
+  local name = redis.call('HGET', unique, 'j:' .. id)
+  if name and redis.call('HGET', unique, 'k:' .. name) == id then
+    redis.call('HDEL', unique, 'k:' .. name)
+    redis.call('ZREM', expiry, name)
+  end
+  redis.call('HDEL', unique, 'j:' .. id)
 end
 if #entries > 0 then
   redis.call('LPUSH', ready, unpack(entries, 1, #entries))

@@ -6,10 +6,11 @@
 ---@key    scheduled  zset  id, scored by due time in ms
 ---@key    leases     zset  id, scored by the end of its lease in ms
 ---@key    dead       zset  id, scored by the time of its death in ms
----@reply  (ready int, scheduled int, leased int, dead int, now time.ms, oldest time.ms?, next_due time.ms?)
+---@key    control    hash  paused, limit, dead_bytes
+---@reply  (ready int, scheduled int, leased int, dead int, now time.ms, oldest time.ms?, next_due time.ms?, paused bool, limit int, dead_bytes int)
 ---@cost   O(log n)
 
-local ready, scheduled, leases, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local ready, scheduled, leases, dead, control = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
 local time = redis.call('TIME')
 local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
@@ -18,8 +19,10 @@ local entry = redis.call('LINDEX', ready, 0)
 local oldest = entry and tonumber(string.match(entry, '^%d+')) or false
 local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
 local next_due = head[2] and tonumber(head[2]) or false
+local set = redis.call('HMGET', control, 'paused', 'limit', 'dead_bytes')
 return {
   redis.call('LLEN', ready), redis.call('ZCARD', scheduled),
   redis.call('ZCARD', leases), redis.call('ZCARD', dead),
   tonumber(now), oldest, next_due,
+  set[1] and 1 or 0, tonumber(set[2] or 0), tonumber(set[3] or 0),
 }

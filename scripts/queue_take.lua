@@ -11,14 +11,15 @@
 ---@key      scheduled  zset  id, scored by due time in ms
 ---@key      bodies     hash  id to body
 ---@key      leases     zset  id, scored by the end of its lease in ms
----@key      failures   hash  id to the number of its failed deliveries
+---@key      failures   hash  id to the number of its failed deliveries, x for a cancelled job
+---@key      control    hash  paused, limit, dead_bytes
 ---@arg      lease  ms   min=1  how long the jobs are leased
 ---@arg      max    int  min=1 max=1000  the most jobs to take
 ---@arg      bytes  int  min=1  stop before the bodies exceed this; one job is always taken
----@reply    (now time.ms, deadline time.ms, jobs (id string, body bytes, enqueued_at time.ms, failures int)[], dropped int, next_due time.ms?, next_lapse time.ms?)
+---@reply    (now time.ms, deadline time.ms, paused bool, jobs (id string, body bytes, enqueued_at time.ms, failures int)[], dropped int, next_due time.ms?, next_lapse time.ms?)
 ---@cost     O(log n) for each job taken or promoted
 
-local ready, scheduled, bodies, leases, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local ready, scheduled, bodies, leases, failures, control = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local lease, max, bytes = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 
 local time = redis.call('TIME')
@@ -30,6 +31,13 @@ redis.call('HLEN', bodies)
 local failed = redis.call('HLEN', failures) > 0
 local due = redis.call('ZRANGE', scheduled, '-inf', now, 'BYSCORE', 'LIMIT', 0, max)
 local lapse = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')
+
+local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
+local next_due = head[2] and tonumber(head[2]) or false
+local next_lapse = lapse[2] and tonumber(lapse[2]) or false
+if redis.call('HGET', control, 'paused') then
+  return {tonumber(now), tonumber(deadline), 1, {}, 0, next_due, next_lapse}
+end
 
 -- The member does not exist. A script whose first write frees memory may go on
 -- to use some: so consumers can drain a server that is over its limit.
@@ -59,6 +67,13 @@ for _ = 1, 8 do -- rounds, when all entries of one were dropped
   local counts = failed and redis.call('HMGET', failures, unpack(ids, 1, #ids)) or {}
   for i, id in ipairs(ids) do
     local body = found[i]
+    if counts[i] == 'x' then
+      -- A cancelled job kept its id until here, so that no other could take the
+      -- entry for its own.
+      redis.call('HDEL', failures, id)
+      redis.call('HDEL', bodies, id)
+      body = false
+    end
     if body then
       size = size + #body
       if j > 0 and size > bytes then
@@ -85,7 +100,6 @@ if read > 0 then
   redis.call('LTRIM', ready, read, -1)
 end
 
-local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
-local next_due = head[2] and tonumber(head[2]) or false
-local next_lapse = lapse[2] and tonumber(lapse[2]) or false
-return {tonumber(now), tonumber(deadline), jobs, dropped, next_due, next_lapse}
+head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
+next_due = head[2] and tonumber(head[2]) or false
+return {tonumber(now), tonumber(deadline), 0, jobs, dropped, next_due, next_lapse}

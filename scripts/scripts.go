@@ -30,6 +30,16 @@ var LockRelease string
 //go:embed queue_ack.lua
 var QueueAck string
 
+// QueueCancel is the text of queue_cancel.lua.
+//
+//go:embed queue_cancel.lua
+var QueueCancel string
+
+// QueueControl is the text of queue_control.lua.
+//
+//go:embed queue_control.lua
+var QueueControl string
+
 // QueueExtend is the text of queue_extend.lua.
 //
 //go:embed queue_extend.lua
@@ -39,6 +49,11 @@ var QueueExtend string
 //
 //go:embed queue_nack.lua
 var QueueNack string
+
+// QueuePeek is the text of queue_peek.lua.
+//
+//go:embed queue_peek.lua
+var QueuePeek string
 
 // QueuePush is the text of queue_push.lua.
 //
@@ -50,6 +65,16 @@ var QueuePush string
 //go:embed queue_reclaim.lua
 var QueueReclaim string
 
+// QueueRequeue is the text of queue_requeue.lua.
+//
+//go:embed queue_requeue.lua
+var QueueRequeue string
+
+// QueueReschedule is the text of queue_reschedule.lua.
+//
+//go:embed queue_reschedule.lua
+var QueueReschedule string
+
 // QueueStats is the text of queue_stats.lua.
 //
 //go:embed queue_stats.lua
@@ -59,6 +84,11 @@ var QueueStats string
 //
 //go:embed queue_take.lua
 var QueueTake string
+
+// QueueTrim is the text of queue_trim.lua.
+//
+//go:embed queue_trim.lua
+var QueueTrim string
 
 // RPCCall is the text of rpc_call.lua.
 //

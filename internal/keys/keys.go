@@ -9,8 +9,12 @@
 //	{queue}:s   zset    scheduled jobs, id scored by due time in ms
 //	{queue}:b   hash    id to body, of every job that is not finished
 //	{queue}:l   zset    leased jobs, id scored by the end of the lease in ms
-//	{queue}:n   hash    id to the number of failed deliveries
+//	{queue}:n   hash    id to the number of failed deliveries, x for a cancelled
+//	                    job; id and a line feed to the last reason
 //	{queue}:d   zset    dead jobs, id scored by the time of death in ms
+//	{queue}:u   hash    k:name to the id that holds a unique name, j:id to the name
+//	{queue}:ux  zset    unique name, scored by the end of its hold in ms
+//	{queue}:c   hash    settings: paused, limit; dead_bytes, the bodies in d
 //	{queue}:i:* string  result of one push, kept for a repeat; expires
 //
 //	lock:{name} hash    o owner, f fence, e end of the lease in ms, m note,
@@ -22,14 +26,14 @@
 //	                            of the caller, f frame of the reply; expires
 //
 // The keys of a queue do not expire: they hold work that is not done. Each is
-// gone when its last job is.
+// gone when its last job is, but for the settings in c, which somebody made.
 package keys
 
 import "github.com/luatomic/luatomic/lua"
 
 // Queue names the keys of one queue.
 type Queue struct {
-	Ready, Scheduled, Bodies, Leases, Failures, Dead string
+	Ready, Scheduled, Bodies, Leases, Failures, Dead, Unique, Expiry, Control string
 
 	receipt string
 }
@@ -43,6 +47,7 @@ func NewQueue(prefix, name string) (Queue, error) {
 	return Queue{
 		Ready: tag + "r", Scheduled: tag + "s", Bodies: tag + "b",
 		Leases: tag + "l", Failures: tag + "n", Dead: tag + "d",
+		Unique: tag + "u", Expiry: tag + "ux", Control: tag + "c",
 		receipt: tag + "i:",
 	}, nil
 }

@@ -35,7 +35,7 @@ func consumeCommand() *command {
 LUATOMIC_ENQUEUED_AT and LUATOMIC_DEADLINE (Unix ms; the lease is renewed while CMD runs). Its output goes to stderr.
 Exit code 0 finishes the job; any other delivers it again after the back-off, or makes it dead after the last attempt.
 If the lease is lost, CMD is killed: SIGTERM, after 2 s SIGKILL. Ctrl-C takes no more jobs and lets CMDs finish within
-the grace; then, or with a second Ctrl-C at once, they are killed and their jobs given back, which counts as an attempt.
+the grace; then, or with a second Ctrl-C at once, they are killed and their jobs given back as if not taken.
 A job may run twice, when the machine dies before it is finished: let CMD bear that.`,
 		output:  `{"acked","retried","dead"} at the end`,
 		example: `luatomic consume mail -c 4 --drain -- sh -c 'jq -r .to'`,
@@ -111,12 +111,8 @@ func (c *consumeCmd) run(s *session) error {
 	return err
 }
 
-// delay is the back-off. A job given back by a second interrupt has not failed by
-// itself and can be taken at once.
+// delay is the back-off.
 func (c *consumeCmd) delay(failures int) time.Duration {
-	if c.s.signals.hard.Err() != nil {
-		return 0
-	}
 	d := c.backoff
 	for i := 1; i < failures && d < time.Hour; i++ {
 		d *= 2
@@ -153,6 +149,6 @@ func (c *consumeCmd) work(ctx context.Context, d *luatomic.Delivery) error {
 		return fmt.Errorf("job %q: command killed: %w", d.ID, context.Cause(ctx))
 	case <-c.s.signals.hard.Done():
 		running.terminate()
-		return fmt.Errorf("job %q: command killed: %w", d.ID, errInterrupted)
+		return luatomic.Snooze(0) // it has not failed by itself
 	}
 }

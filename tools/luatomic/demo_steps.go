@@ -141,7 +141,7 @@ func (d *demo) pushPart(token string, jobs []luatomic.Job) (luatomic.Pushed, err
 	for i := range jobs {
 		job := &jobs[i]
 		job.ID = p.IDs[i]
-		if slices.Contains(p.Duplicates, i) {
+		if slices.ContainsFunc(p.Duplicates, func(d luatomic.Duplicate) bool { return d.Position == i }) {
 			continue
 		}
 		d.body[job.ID] = string(job.Body)

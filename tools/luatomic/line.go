@@ -22,8 +22,8 @@ type lineForm struct {
 }
 
 // jobSize is what a job takes of luatomic.MaxBatchBytes: its body, its id or the
-// one that is made for it, and its due time.
-func jobSize(j *luatomic.Job) int { return len(j.Body) + max(len(j.ID), 36) + 24 }
+// one that is made for it, its unique name, and its times.
+func jobSize(j *luatomic.Job) int { return len(j.Body) + max(len(j.ID), 36) + len(j.Unique) + 48 }
 
 // batchRoom is the part of luatomic.MaxBatchBytes that jobs may fill; keys and
 // options of the call need the rest.
@@ -61,6 +61,9 @@ func (f *lineForm) parseObject(line []byte, job *luatomic.Job) error {
 	if job.Body == nil {
 		return errors.New(`"body" is missing; with --raw the whole line is the body`)
 	}
+	if job.UniqueTTL > 0 && job.Unique == "" {
+		return errors.New(`"unique_ttl" without "unique"`)
+	}
 	return mergeTime(fields, f, job)
 }
 
@@ -79,11 +82,16 @@ func parseField(name string, value json.RawMessage, job *luatomic.Job) (err erro
 	case "at":
 		job.At, err = parseAtField(value)
 	case "delay":
-		job.Delay, err = parseDelayField(value)
-	case "unique", "unique_ttl":
-		return fmt.Errorf("field %q is not supported; give the job an %q, which the queue takes once", name, "id")
+		job.Delay, err = parseDuration(name, value)
+	case "unique":
+		if err := json.Unmarshal(value, &job.Unique); err != nil {
+			return errors.New(`"unique" is not a string`)
+		}
+		return lua.CheckName("unique", job.Unique)
+	case "unique_ttl":
+		job.UniqueTTL, err = parseDuration(name, value)
 	default:
-		return fmt.Errorf("unknown field %q; the fields are body, id, at, delay", name)
+		return fmt.Errorf("unknown field %q; the fields are body, id, at, delay, unique, unique_ttl", name)
 	}
 	return err
 }
@@ -144,17 +152,17 @@ func parseAt(text string) (time.Time, error) {
 	return at, nil
 }
 
-func parseDelayField(value json.RawMessage) (time.Duration, error) {
+func parseDuration(field string, value json.RawMessage) (time.Duration, error) {
 	var text string
 	if err := json.Unmarshal(value, &text); err != nil {
-		return 0, errors.New(`"delay" is not a string such as "30s" or "1h30m"`)
+		return 0, fmt.Errorf(`%q is not a string such as "30s" or "1h30m"`, field)
 	}
 	d, err := time.ParseDuration(text)
 	switch {
 	case err != nil:
-		return 0, errors.New(`"delay" is not a duration such as "30s" or "1h30m"`)
+		return 0, fmt.Errorf(`%q is not a duration such as "30s" or "1h30m"`, field)
 	case d < 0:
-		return 0, errors.New(`"delay" is below zero`)
+		return 0, fmt.Errorf("%q is below zero", field)
 	}
 	return d, nil
 }

@@ -17,9 +17,11 @@ import (
 func TestLineErrors(t *testing.T) {
 	t.Parallel()
 	for line, says := range map[string]string{
-		`{"body":1,"unique":"SECRET"}`:    `field "unique" is not supported`,
-		`{"body":1,"unique_ttl":"1s"}`:    `field "unique_ttl" is not supported`,
-		`{"body":1,"Body":2}`:             `unknown field "Body"; the fields are body, id, at, delay`,
+		`{"body":1,"unique":7}`:           `"unique" is not a string`,
+		`{"body":1,"unique":""}`:          `unique is empty`,
+		`{"body":1,"unique_ttl":"1s"}`:    `"unique_ttl" without "unique"`,
+		`{"body":1,"unique_ttl":5}`:       `"unique_ttl" is not a string such as`,
+		`{"body":1,"Body":2}`:             `unknown field "Body"; the fields are body, id, at, delay, unique, unique_ttl`,
 		`{"id":"a"}`:                      `"body" is missing`,
 		`{}`:                              `"body" is missing`,
 		`null`:                            `null is not a job`,

@@ -121,7 +121,7 @@ func TestPushLargeBodies(t *testing.T) {
 	}
 	holds(t, e.with(in.String()).run("push", "q").exits(exitDone).object(), map[string]any{"pushed": 7})
 	c := e.with(strings.Repeat("x", 1<<20)).run("push", "q", "--raw").exits(exitFailed)
-	require.Contains(t, c.stderr.String(), "line 1: the job has 1048636 bytes")
+	require.Contains(t, c.stderr.String(), "line 1: the job has 1048660 bytes")
 }
 
 func TestPushWrongType(t *testing.T) {

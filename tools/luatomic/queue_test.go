@@ -79,7 +79,7 @@ func TestStats(t *testing.T) {
 	e.push("a", luatomic.Job{Body: []byte("1")}, luatomic.Job{}, luatomic.Job{}, luatomic.Job{Delay: time.Hour})
 	taken, err := e.queue("a").Take(t.Context(), 2)
 	require.NoError(t, err)
-	require.NoError(t, taken.Deliveries[0].Bury(t.Context()))
+	require.NoError(t, taken.Deliveries[0].Bury(t.Context(), "no"))
 	luatomictest.Eventually(t, within, "the oldest job is some ms old", func() bool {
 		st := e.stats("a")
 		oldest, _ := st.Oldest.Get()

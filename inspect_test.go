@@ -1,0 +1,337 @@
+package luatomic_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+func push(t *testing.T, q *luatomic.Queue, jobs ...luatomic.Job) luatomic.Pushed {
+	t.Helper()
+	pushed, err := q.Push(t.Context(), jobs...)
+	require.NoError(t, err)
+	return pushed
+}
+
+func stats(t *testing.T, q *luatomic.Queue) luatomic.Stats {
+	t.Helper()
+	s, err := q.Stats(t.Context())
+	require.NoError(t, err)
+	return s
+}
+
+// A unique name is held from the push until the job is done, cancelled or dead.
+func TestUniqueNames(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	job := func(id string) luatomic.Job { return luatomic.Job{ID: id, Unique: "user:7"} }
+	first := push(t, q, job("a"), job("b"), luatomic.Job{ID: "c"})
+	require.Equal(t, 2, first.Ready)
+	require.Equal(t, []luatomic.Duplicate{{Position: 1, ID: "a"}}, first.Duplicates, "within one batch")
+	require.Equal(t, "a", push(t, q, job("d")).Duplicates[0].ID)
+
+	a := takeOne(t, q)
+	require.Equal(t, "a", push(t, q, job("d")).Duplicates[0].ID, "a leased job holds it")
+	require.NoError(t, a.Nack(ctx, time.Hour, "later"))
+	require.Equal(t, "a", push(t, q, job("d")).Duplicates[0].ID, "a job to be retried holds it")
+	moved, err := q.Reschedule(ctx, "a", time.Unix(1, 0))
+	require.NoError(t, err)
+	require.True(t, moved.Moved)
+	require.NoError(t, takeID(t, q, "a").Ack(ctx))
+	require.Empty(t, push(t, q, job("d")).Duplicates, "the ack releases it")
+
+	require.NoError(t, takeID(t, q, "d").Bury(ctx, "no"))
+	require.Empty(t, push(t, q, job("e")).Duplicates, "death releases it")
+	_, err = q.Cancel(ctx, "e")
+	require.NoError(t, err)
+	require.Empty(t, push(t, q, job("f")).Duplicates, "a cancel releases it")
+	require.NoError(t, takeID(t, q, "f").Ack(ctx))
+	require.Zero(t, c.Exists(ctx, key(q, "u"), key(q, "ux")).Val(), "nothing is left of it")
+}
+
+// takeID takes until it has that job; the others are given back.
+func takeID(t *testing.T, q *luatomic.Queue, id string) *luatomic.Delivery {
+	t.Helper()
+	taken, err := q.Take(t.Context(), 100)
+	require.NoError(t, err)
+	var got *luatomic.Delivery
+	for _, d := range taken.Deliveries {
+		if d.ID == id {
+			got = d
+		} else {
+			require.NoError(t, d.Return(t.Context(), 0))
+		}
+	}
+	require.NotNil(t, got, "job %s", id)
+	return got
+}
+
+// A hold that ended by itself is taken over, and the old holder's ack does not
+// touch the new hold.
+func TestUniqueHoldEndsByItself(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	push(t, q, luatomic.Job{ID: "old", Unique: "u", UniqueTTL: time.Millisecond})
+	luatomictest.Eventually(t, 5*time.Second, "the hold ends", func() bool {
+		return push(t, q, luatomic.Job{ID: "new", Unique: "u", UniqueTTL: time.Hour}).Ready == 1
+	})
+	require.NoError(t, takeID(t, q, "old").Ack(ctx))
+	require.Equal(t, "new", push(t, q, luatomic.Job{ID: "third", Unique: "u"}).Duplicates[0].ID)
+	require.NoError(t, takeID(t, q, "new").Ack(ctx))
+	require.Zero(t, c.Exists(ctx, key(q, "u"), key(q, "ux")).Val())
+}
+
+func TestPushOnceRepeatsDuplicatesOfUniqueNames(t *testing.T) {
+	t.Parallel()
+	q, _ := newQueue(t, nil)
+	jobs := []luatomic.Job{{ID: "a 1:2", Unique: "u"}, {ID: "b", Unique: "u"}, {ID: "a 1:2"}}
+	first, err := q.PushOnce(t.Context(), "t", jobs...)
+	require.NoError(t, err)
+	second, err := q.PushOnce(t.Context(), "t", jobs...)
+	require.NoError(t, err)
+	require.Equal(t, first, second)
+	require.Equal(t, []luatomic.Duplicate{{Position: 1, ID: "a 1:2"}, {Position: 2, ID: "a 1:2"}}, first.Duplicates)
+}
+
+// The limit is the queue's, so it binds every producer; none of a batch goes in.
+func TestLimitRefusesTheWholeBatch(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	require.NoError(t, q.SetLimit(ctx, 5))
+	push(t, q, bodies(3)...)
+	push(t, q, luatomic.Job{Delay: time.Hour})
+	before := dump(ctx, t, c, q.Name())
+	_, err := q.Push(ctx, luatomic.Job{}, luatomic.Job{Delay: time.Hour, Unique: "u"})
+	require.ErrorIs(t, err, luatomic.ErrFull)
+	require.Equal(t, before, dump(ctx, t, c, q.Name()))
+	push(t, q, luatomic.Job{})
+	d := takeOne(t, q)
+	_, err = q.Push(ctx, luatomic.Job{})
+	require.ErrorIs(t, err, luatomic.ErrFull, "a leased job counts")
+	require.NoError(t, d.Ack(ctx))
+	push(t, q, luatomic.Job{})
+	require.Equal(t, 5, stats(t, q).Limit)
+	require.NoError(t, q.SetLimit(ctx, 0))
+	push(t, q, bodies(10)...)
+	require.Error(t, q.SetLimit(ctx, -1))
+}
+
+func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := newQueue(t, nil)
+	push(t, q, bodies(2)...)
+	d := takeOne(t, q)
+	require.NoError(t, q.Pause(ctx))
+	require.True(t, stats(t, q).Paused)
+	taken, err := q.Take(ctx, 1)
+	require.NoError(t, err)
+	require.True(t, taken.Paused)
+	require.Empty(t, taken.Deliveries)
+	require.NoError(t, d.Ack(ctx), "work in hand goes on")
+	push(t, q, luatomic.Job{})
+	require.NoError(t, q.Resume(ctx))
+	taken, err = q.Take(ctx, 10)
+	require.NoError(t, err)
+	require.Len(t, taken.Deliveries, 2)
+}
+
+func TestCancelInEveryState(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	push(t, q, luatomic.Job{ID: "leased"}, luatomic.Job{ID: "dead"})
+	leased := takeOne(t, q)
+	require.NoError(t, takeOne(t, q).Bury(ctx, "no"))
+	push(t, q, luatomic.Job{ID: "ready"}, luatomic.Job{ID: "scheduled", Delay: time.Hour}, luatomic.Job{ID: "next"})
+
+	states, err := q.Cancel(ctx, "scheduled", "ready", "leased", "dead", "absent")
+	require.NoError(t, err)
+	require.Equal(t, []luatomic.JobState{luatomic.JobScheduled, luatomic.JobReady, luatomic.JobLeased, luatomic.JobDead, luatomic.JobAbsent}, states)
+	again, err := q.Cancel(ctx, "scheduled", "ready", "dead")
+	require.NoError(t, err)
+	require.Equal(t, []luatomic.JobState{luatomic.JobAbsent, luatomic.JobAbsent, luatomic.JobAbsent}, again)
+	require.Zero(t, stats(t, q).DeadBytes)
+
+	require.Equal(t, "next", takeOne(t, q).ID, "the worker passes over the cancelled job")
+	require.NoError(t, leased.Ack(ctx), "the worker of a leased job goes on")
+	require.NoError(t, takeNone(t, q))
+	require.Equal(t, int64(1), c.HLen(ctx, key(q, "b")).Val(), "only the job in hand has a body")
+}
+
+func takeNone(t *testing.T, q *luatomic.Queue) error {
+	t.Helper()
+	taken, err := q.Take(t.Context(), 10)
+	if len(taken.Deliveries) > 0 {
+		return fmt.Errorf("took %d jobs", len(taken.Deliveries))
+	}
+	return err
+}
+
+// A cancelled ready job keeps its id until its entry is passed over: else a new job
+// with that id would be delivered by the old entry, before its time, or twice.
+func TestCancelledReadyJobKeepsItsIDUntilPassedOver(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := newQueue(t, nil)
+	push(t, q, luatomic.Job{ID: "j"})
+	_, err := q.Cancel(ctx, "j")
+	require.NoError(t, err)
+	require.Len(t, push(t, q, luatomic.Job{ID: "j", Delay: time.Hour}).Duplicates, 1)
+	require.NoError(t, takeNone(t, q))
+	require.Empty(t, push(t, q, luatomic.Job{ID: "j", Delay: time.Hour}).Duplicates)
+	require.NoError(t, takeNone(t, q), "not before its time")
+}
+
+func TestReschedule(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := newQueue(t, nil)
+	at := time.Now().Add(time.Hour).Truncate(time.Millisecond)
+	push(t, q, luatomic.Job{ID: "j", At: at}, luatomic.Job{ID: "ready"})
+	for _, test := range []struct {
+		name  string
+		set   func(context.Context, string, time.Time) (luatomic.Rescheduled, error)
+		id    string
+		at    time.Time
+		found bool
+		due   time.Time
+	}{
+		{"not there", q.Reschedule, "none", at, false, time.Time{}},
+		{"not scheduled", q.Reschedule, "ready", at, false, time.Time{}},
+		{"earlier, refused", q.RescheduleEarlier, "j", at.Add(time.Hour), true, at},
+		{"later, refused", q.RescheduleLater, "j", at.Add(-time.Minute), true, at},
+		{"later", q.RescheduleLater, "j", at.Add(time.Hour), true, at.Add(time.Hour)},
+		{"earlier", q.RescheduleEarlier, "j", at.Add(-time.Minute), true, at.Add(-time.Minute)},
+		{"any", q.Reschedule, "j", at, true, at},
+	} {
+		out, err := test.set(ctx, test.id, test.at)
+		require.NoError(t, err, test.name)
+		require.Equal(t, test.found, out.Found, test.name)
+		require.True(t, test.due.Equal(out.Due), "%s: %v", test.name, out.Due)
+		require.Equal(t, out.Found && test.due.Equal(test.at), out.Moved, test.name)
+	}
+	_, err := q.Reschedule(ctx, "j", time.Unix(1, 0))
+	require.NoError(t, err)
+	taken, err := q.Take(ctx, 10)
+	require.NoError(t, err)
+	require.Len(t, taken.Deliveries, 2, "a time that has passed makes it due")
+	out, err := q.Reschedule(ctx, "j", at)
+	require.NoError(t, err)
+	require.False(t, out.Found, "it cannot be both moved and ready")
+}
+
+func TestPeekSeesEveryStateAndTouchesNothing(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	push(t, q, luatomic.Job{ID: "leased", Body: []byte("L")}, luatomic.Job{ID: "dead", Body: []byte("D")})
+	leased := takeOne(t, q)
+	require.NoError(t, takeOne(t, q).Bury(ctx, strings.Repeat("x", 2000)))
+	pushed := push(t, q, luatomic.Job{ID: "r1", Body: []byte("1")}, luatomic.Job{ID: "r2"}, luatomic.Job{ID: "s", Delay: time.Hour})
+	before := dump(ctx, t, c, q.Name())
+
+	peek := func(state luatomic.JobState) luatomic.Peeked {
+		found, err := q.Peek(ctx, state, 0, 1)
+		require.NoError(t, err)
+		require.Len(t, found, 1, state)
+		return found[0]
+	}
+	ready := peek(luatomic.JobReady)
+	require.Equal(t, "r1", ready.ID)
+	require.Equal(t, []byte("1"), ready.Body)
+	require.Equal(t, pushed.Now, ready.At)
+	require.Equal(t, pushed.Now.Add(time.Hour), peek(luatomic.JobScheduled).At)
+	require.Equal(t, leased.Deadline(), peek(luatomic.JobLeased).At)
+	dead := peek(luatomic.JobDead)
+	require.Equal(t, 1, dead.Failures)
+	require.Len(t, dead.Reason, 1024)
+	second, err := q.Peek(ctx, luatomic.JobReady, 1, 1000)
+	require.NoError(t, err)
+	require.Equal(t, "r2", second[0].ID)
+	require.Equal(t, before, dump(ctx, t, c, q.Name()))
+	_, err = q.Peek(ctx, luatomic.JobAbsent, 0, 1)
+	require.ErrorContains(t, err, "absent")
+}
+
+func TestRequeueRevivesTheDead(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	push(t, q, luatomic.Job{ID: "a", Body: []byte("aa")}, luatomic.Job{ID: "b"}, luatomic.Job{ID: "c"})
+	for range 3 {
+		require.NoError(t, takeOne(t, q).Bury(ctx, "why"))
+	}
+	require.Equal(t, 2, stats(t, q).DeadBytes)
+	n, err := q.Requeue(ctx, "b", "none")
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	d := takeOne(t, q)
+	require.Equal(t, "b", d.ID)
+	require.Equal(t, 1, d.Attempt, "as if it had never failed")
+	n, err = q.Requeue(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.Zero(t, c.Exists(ctx, key(q, "n"), key(q, "d")).Val())
+	require.Zero(t, stats(t, q).DeadBytes)
+}
+
+func TestTrimKeepsTheDeadWithinLimits(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	for i := range 6 {
+		push(t, q, luatomic.Job{ID: fmt.Sprint(i), Body: make([]byte, 10)})
+		require.NoError(t, takeOne(t, q).Bury(ctx, "why"))
+		require.NoError(t, c.ZAdd(ctx, key(q, "d"), redis.Z{Score: float64(time.Now().UnixMilli() - 1000 + int64(i)), Member: fmt.Sprint(i)}).Err())
+	}
+	trim := func(l luatomic.DeadLimits) int {
+		n, err := q.Trim(ctx, l)
+		require.NoError(t, err)
+		return n
+	}
+	require.Zero(t, trim(luatomic.DeadLimits{}), "no limits")
+	require.Zero(t, trim(luatomic.DeadLimits{Jobs: 6, Bytes: 60, Age: time.Hour}))
+	require.Equal(t, 1, trim(luatomic.DeadLimits{Jobs: 5}))
+	require.Equal(t, 2, trim(luatomic.DeadLimits{Bytes: 35}))
+	left, err := q.Peek(ctx, luatomic.JobDead, 0, 10)
+	require.NoError(t, err)
+	require.Equal(t, "3", left[0].ID, "the oldest went")
+	require.Equal(t, 30, stats(t, q).DeadBytes)
+	require.Equal(t, 3, trim(luatomic.DeadLimits{Age: 500 * time.Millisecond}))
+	require.Zero(t, c.Exists(ctx, key(q, "d"), key(q, "b"), key(q, "n")).Val())
+}
+
+func TestSnoozeAndDiscard(t *testing.T) {
+	t.Parallel()
+	q, _ := newQueue(t, nil)
+	push(t, q, luatomic.Job{ID: "snoozes"}, luatomic.Job{ID: "hopeless"})
+	runs := 0
+	out, err := q.Consume(t.Context(), &luatomic.ConsumeOptions{Drain: true, Concurrency: 1}, func(_ context.Context, d *luatomic.Delivery) error {
+		if d.ID == "hopeless" {
+			return luatomic.Discard(errors.New("bad address"))
+		}
+		require.Equal(t, 1, d.Attempt, "a snooze counts as no failure")
+		if runs++; runs < 3 {
+			return luatomic.Snooze(time.Millisecond)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, luatomic.Consumed{Acked: 1, Retried: 2, Dead: 1}, out)
+	dead, err := q.Peek(t.Context(), luatomic.JobDead, 0, 1)
+	require.NoError(t, err)
+	require.Contains(t, dead[0].Reason, "bad address")
+}

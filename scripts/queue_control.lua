@@ -1,0 +1,25 @@
+--- QueueControl pauses or resumes a queue and sets its limit, and says how both are.
+---
+---@contract dup-only  an error half-way leaves one of the two settings changed
+---@retry    safe  the same values are set again
+---@key      control  hash  paused, limit, dead_bytes
+---@arg      pause    enum(keep=0,on=1,off=2)
+---@arg      limit    int  min=-1  the most jobs that are ready, scheduled or leased; 0 for no limit, -1 to keep it
+---@reply    (paused bool, limit int)
+---@cost     O(1)
+
+local control = KEYS[1]
+local pause, limit = ARGV[1], ARGV[2]
+
+if pause == '1' then
+  redis.call('HSET', control, 'paused', '1')
+elseif pause == '2' then
+  redis.call('HDEL', control, 'paused')
+end
+if limit == '0' then
+  redis.call('HDEL', control, 'limit')
+elseif limit ~= '-1' then
+  redis.call('HSET', control, 'limit', limit)
+end
+local now = redis.call('HMGET', control, 'paused', 'limit')
+return {now[1] and 1 or 0, tonumber(now[2] or 0)}

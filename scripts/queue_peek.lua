@@ -1,0 +1,45 @@
+--- QueuePeek reads jobs of one state without touching them, in the order in which they come up.
+---
+---@readonly
+---@retry  safe  it only reads
+---@key    ready      list  entries enqueued_at_ms:id, oldest at the head
+---@key    scheduled  zset  id, scored by due time in ms
+---@key    leases     zset  id, scored by the end of its lease in ms
+---@key    dead       zset  id, scored by the time of its death in ms
+---@key    bodies     hash  id to body
+---@key    failures   hash  id to the number of its failed deliveries, id and a line feed to the last reason
+---@arg    state   enum(ready=0,scheduled=1,leased=2,dead=3)
+---@arg    offset  int  min=0
+---@arg    max     int  min=1 max=200
+---@reply  (id string, at time.ms, body bytes, failures int, reason string)[]  at: enqueued, due, end of the lease, or death
+---@cost   O(log n + offset) and O(1) for each job; O(offset) for ready ones
+
+local ready, scheduled, leases, dead, bodies, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local state, offset, max = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+
+local found, last = {}, offset + max - 1
+if state == '0' then
+  for i, entry in ipairs(redis.call('LRANGE', ready, offset, last)) do
+    local colon = string.find(entry, ':', 1, true)
+    found[2 * i - 1], found[2 * i] = string.sub(entry, colon + 1), string.sub(entry, 1, colon - 1)
+  end
+elseif state == '1' then
+  found = redis.call('ZRANGE', scheduled, offset, last, 'WITHSCORES')
+elseif state == '2' then
+  found = redis.call('ZRANGE', leases, offset, last, 'WITHSCORES')
+else
+  found = redis.call('ZRANGE', dead, offset, last, 'WITHSCORES')
+end
+
+local rows, n = {}, 0
+for i = 1, #found, 2 do
+  local id = found[i]
+  local body = redis.call('HGET', bodies, id)
+  local count = redis.call('HMGET', failures, id, id .. '\n')
+  if body and count[1] ~= 'x' then
+    rows[n + 1], rows[n + 2], rows[n + 3] = id, tonumber(found[i + 1]), body
+    rows[n + 4], rows[n + 5] = tonumber(count[1] or 0), count[2] or ''
+    n = n + 5
+  end
+end
+return rows
