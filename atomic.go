@@ -203,7 +203,7 @@ func (q *Queue) push(ctx context.Context, token string, jobs []Job) (Pushed, err
 	}
 	p := gen.QueuePushParams{
 		Ready: q.keys.Ready, Scheduled: q.keys.Scheduled, Bodies: q.keys.Bodies, Leases: q.keys.Leases,
-		Unique: q.keys.Unique, Expiry: q.keys.Expiry, Control: q.keys.Control, Receipt: q.keys.Receipt(token),
+		Unique: q.keys.Unique, Expiry: q.keys.Expiry, Control: q.keys.Control, Wake: q.keys.Wake, Receipt: q.keys.Receipt(token),
 		Keep:  q.opts.Receipt,
 		Fresh: true,
 		Jobs:  make([]gen.QueuePushJob, len(jobs)),

@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/luatomic/luatomic/internal/wake"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -42,7 +45,9 @@ type ConsumeOptions struct {
 	// Backoff is the delay before a job is delivered again that has failed that
 	// many times. Default: 1 s, doubled each time, 1 h at most.
 	Backoff func(failures int) time.Duration
-	// Idle is the longest sleep on an empty queue. Default 1 s.
+	// Idle is the longest sleep on an empty queue. A push ends the sleep at once;
+	// this is for words that get lost. Default 10 s, and 1 s while the subscription
+	// that hears them is down.
 	Idle time.Duration
 	// Grace is how long handlers may go on when ctx ends. Then their context is
 	// cancelled and their jobs are given back, as if not taken. Default 10 s.
@@ -69,13 +74,17 @@ type Consumed struct {
 // away. The error is nil after a drain; the cause of ctx's end; or a failure that
 // no repeat can cure, such as a key of the wrong type.
 func (q *Queue) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (Consumed, error) {
-	c := newConsumer(q, opts, h)
+	c, err := newConsumer(q, opts, h)
+	if err != nil {
+		return Consumed{}, err
+	}
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	var background sync.WaitGroup
 	background.Go(func() { c.renew(work) })
+	background.Go(func() { c.wake.Run(work, q.client) })
 	background.Go(func() { c.settle(work) })
-	err := c.loop(ctx, work)
+	err = c.loop(ctx, work)
 	c.finish(stop)
 	close(c.finished)
 	stop(nil)
@@ -88,6 +97,7 @@ type consumer struct {
 	opts  ConsumeOptions
 	h     Handler
 
+	wake     *wake.Listener
 	slots    chan struct{} // one token for each handler that may run
 	running  sync.WaitGroup
 	finished chan finished // handled, and not yet settled
@@ -102,8 +112,27 @@ type consumer struct {
 	acked, retried, dead atomic.Int64
 }
 
-func newConsumer(q *Queue, opts *ConsumeOptions, h Handler) *consumer {
+// How long those sleep who can be told of work, and those who cannot.
+const (
+	longIdle  = 10 * time.Second
+	shortIdle = time.Second
+)
+
+// newListener makes a listener on a channel of its own.
+func (q *Queue) newListener() (*wake.Listener, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, fmt.Errorf("luatomic: %w", err)
+	}
+	return wake.New(q.keys.Channel(id.String())), nil
+}
+
+func newConsumer(q *Queue, opts *ConsumeOptions, h Handler) (*consumer, error) {
 	c := &consumer{queue: q, h: h, held: make(map[*Delivery]context.CancelCauseFunc)}
+	var err error
+	if c.wake, err = q.newListener(); err != nil {
+		return nil, err
+	}
 	if opts != nil {
 		c.opts = *opts
 	}
@@ -114,14 +143,22 @@ func newConsumer(q *Queue, opts *ConsumeOptions, h Handler) *consumer {
 		c.opts.Backoff = doubling
 	}
 	if c.opts.Idle <= 0 {
-		c.opts.Idle = time.Second
+		c.opts.Idle = longIdle
 	}
 	if c.opts.Grace <= 0 {
 		c.opts.Grace = 10 * time.Second
 	}
 	c.slots = make(chan struct{}, c.opts.Concurrency)
 	c.finished = make(chan finished, MaxBatch)
-	return c
+	return c, nil
+}
+
+// idle is the longest sleep as things are.
+func (c *consumer) idle() time.Duration {
+	if c.wake.Channel() == "" {
+		return min(c.opts.Idle, shortIdle)
+	}
+	return c.opts.Idle
 }
 
 func doubling(failures int) time.Duration {
@@ -131,13 +168,13 @@ func doubling(failures int) time.Duration {
 // loop takes jobs for the free slots and starts handlers. It returns nil when the
 // queue is drained.
 func (c *consumer) loop(ctx, work context.Context) error {
-	retry := backoff{first: 10 * time.Millisecond, last: c.opts.Idle}
+	retry := backoff{first: 10 * time.Millisecond, last: shortIdle}
 	for {
 		n := c.acquire(ctx)
 		if n == 0 {
 			return context.Cause(ctx)
 		}
-		t, err := c.queue.Take(ctx, n)
+		t, err := c.queue.take(ctx, n, c.wake.Channel(), c.idle())
 		for _, d := range t.Deliveries {
 			c.start(work, d)
 		}
@@ -151,10 +188,9 @@ func (c *consumer) loop(ctx, work context.Context) error {
 			pause(ctx, retry.next())
 		case drained:
 			return nil
-		case wait > 0:
-			pause(ctx, min(wait, retry.next()))
 		default:
 			retry.reset()
+			c.wake.Wait(ctx, wait)
 		}
 	}
 }
@@ -172,18 +208,24 @@ func (c *consumer) next(ctx context.Context, t Taken, err error) (wait time.Dura
 			return 0, false, err
 		}
 	}
+	idle := c.idle()
 	if t.Paused {
-		return c.opts.Idle, false, nil
+		return idle, false, nil
 	}
 	if c.opts.Drain {
 		s, err := c.queue.Stats(ctx)
 		if err != nil || s.Ready+s.Scheduled+s.Leased == 0 {
 			return 0, err == nil, err
 		}
+		idle = min(idle, drainIdle)
 	}
-	wait = min(until(t.NextDue, t.Now, c.opts.Idle), until(t.NextLapse, t.Now, c.opts.Idle))
+	wait = min(until(t.NextDue, t.Now, idle), until(t.NextLapse, t.Now, idle))
 	return max(wait, time.Millisecond), false, nil
 }
+
+// drainIdle is how often a draining consumer looks whether other workers have
+// finished what they hold: nobody tells of that.
+const drainIdle = 50 * time.Millisecond
 
 // hopeless reports whether a repeat would fail in the same way.
 func hopeless(err error) bool {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/wake"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -36,8 +37,14 @@ type Promoted struct {
 //
 // Keys: s, r. Cost: O(log n + k) for k jobs moved.
 func (q *Queue) Promote(ctx context.Context) (Promoted, error) {
+	return q.promote(ctx, MaxBatch, "", 0)
+}
+
+// promote is Promote, and leaves the channel of a waiter.
+func (q *Queue) promote(ctx context.Context, max int, waiter string, wait time.Duration) (Promoted, error) {
 	r, err := gen.DelayedPromote(ctx, q.client, gen.DelayedPromoteParams{
-		Scheduled: q.keys.Scheduled, Ready: q.keys.Ready, Max: MaxBatch,
+		Scheduled: q.keys.Scheduled, Ready: q.keys.Ready, Wake: q.keys.Wake,
+		Max: int64(max), Waiter: waiter, Wait: wait,
 	})
 	if err != nil {
 		return Promoted{}, fmt.Errorf("luatomic: promote on %q: %w", q.name, err)
@@ -47,8 +54,9 @@ func (q *Queue) Promote(ctx context.Context) (Promoted, error) {
 
 // PollerOptions are the settings of a Poller. The zero value is ready to use.
 type PollerOptions struct {
-	// Idle is the longest sleep: how late a job can be that was scheduled, while
-	// the poller slept, before all others. Default 1 s.
+	// Idle is the longest sleep. A job that is scheduled before all others ends the
+	// sleep at once; this is for words that get lost. Default 10 s, and 1 s while
+	// the subscription that hears them is down.
 	Idle time.Duration
 	// OnPromote, if set, sees each result that moved something.
 	OnPromote func(q *Queue, p Promoted)
@@ -69,32 +77,46 @@ func NewPoller(opts *PollerOptions, queues ...*Queue) *Poller {
 		p.opts = *opts
 	}
 	if p.opts.Idle <= 0 {
-		p.opts.Idle = time.Second
+		p.opts.Idle = longIdle
 	}
 	return p
 }
 
 // Run promotes until ctx ends, and returns the cause of that end. It sleeps until
-// the next job is due or for PollerOptions.Idle, whichever is shorter. Pollers
-// need no leader: any number may run on one queue.
+// the next job is due, and is told when an earlier one comes. Pollers need no
+// leader: any number may run on one queue. Each queue costs a connection that
+// listens.
 func (p *Poller) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
+	defer wg.Wait()
 	for _, q := range p.queues {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			p.poll(ctx, q)
-		}()
+		word, err := q.newListener()
+		if err != nil {
+			return err
+		}
+		wg.Go(func() { word.Run(ctx, q.client) })
+		wg.Go(func() { p.poll(ctx, q, word) })
 	}
 	<-ctx.Done()
-	wg.Wait()
 	return context.Cause(ctx)
 }
 
-func (p *Poller) poll(ctx context.Context, q *Queue) {
+// chunk bounds, and the time that a promote should take at most.
+const (
+	minChunk = 50
+	budget   = 2 * time.Millisecond
+)
+
+func (p *Poller) poll(ctx context.Context, q *Queue, word *wake.Listener) {
 	retry := backoff{first: 50 * time.Millisecond, last: 5 * time.Second}
+	chunk := MaxBatch
 	for ctx.Err() == nil {
-		out, err := q.Promote(ctx)
+		idle := p.opts.Idle
+		if word.Channel() == "" {
+			idle = min(idle, shortIdle)
+		}
+		start := time.Now()
+		out, err := q.promote(ctx, chunk, word.Channel(), idle)
 		if err != nil {
 			if p.opts.OnError != nil && !errors.Is(err, context.Canceled) {
 				p.opts.OnError(q, err)
@@ -106,8 +128,21 @@ func (p *Poller) poll(ctx context.Context, q *Queue) {
 		if out.Moved > 0 && p.opts.OnPromote != nil {
 			p.opts.OnPromote(q, out)
 		}
-		pause(ctx, until(out.NextDue, out.Now, p.opts.Idle))
+		chunk = nextChunk(chunk, out.Moved, time.Since(start))
+		word.Wait(ctx, until(out.NextDue, out.Now, idle))
 	}
+}
+
+// nextChunk halves the chunk when a full one took longer than the budget, so that
+// the server stays quick for others, and grows it again bit by bit.
+func nextChunk(chunk, moved int, took time.Duration) int {
+	switch {
+	case moved < chunk:
+		return chunk
+	case took > budget:
+		return max(chunk/2, minChunk)
+	}
+	return min(chunk+minChunk, MaxBatch)
 }
 
 // until is the time from now to at, 0 when it has passed, most when at is later

@@ -56,10 +56,15 @@ const takeBytes = MaxBatchBytes
 // The jobs of a lost reply come back when their lease ends. Keys: r, s, b, l, n.
 // Cost: O(log n) for each job.
 func (q *Queue) Take(ctx context.Context, max int) (Taken, error) {
+	return q.take(ctx, max, "", 0)
+}
+
+// take is Take, and leaves the channel of a waiter where it finds nothing.
+func (q *Queue) take(ctx context.Context, max int, waiter string, wait time.Duration) (Taken, error) {
 	r, err := gen.QueueTake(ctx, q.client, gen.QueueTakeParams{
 		Ready: q.keys.Ready, Scheduled: q.keys.Scheduled, Bodies: q.keys.Bodies,
-		Leases: q.keys.Leases, Failures: q.keys.Failures, Control: q.keys.Control,
-		Lease: q.opts.Lease, Max: int64(max), Bytes: takeBytes,
+		Leases: q.keys.Leases, Failures: q.keys.Failures, Control: q.keys.Control, Wake: q.keys.Wake,
+		Lease: q.opts.Lease, Max: int64(max), Bytes: takeBytes, Waiter: waiter, Wait: wait,
 	})
 	if err != nil {
 		return Taken{}, fmt.Errorf("luatomic: take from %q: %w", q.name, err)
@@ -167,7 +172,7 @@ func (q *Queue) nack(ctx context.Context, how gen.QueueNackJob, ds []*Delivery) 
 	return chunks(ds, maxNack, func(ds []*Delivery) error {
 		p := gen.QueueNackParams{
 			Leases: q.keys.Leases, Ready: q.keys.Ready, Scheduled: q.keys.Scheduled, Bodies: q.keys.Bodies,
-			Failures: q.keys.Failures, Dead: q.keys.Dead, Unique: q.keys.Unique, Expiry: q.keys.Expiry, Control: q.keys.Control,
+			Failures: q.keys.Failures, Dead: q.keys.Dead, Unique: q.keys.Unique, Expiry: q.keys.Expiry, Control: q.keys.Control, Wake: q.keys.Wake,
 			Jobs: make([]gen.QueueNackJob, len(ds)),
 		}
 		for i, d := range ds {
@@ -231,7 +236,7 @@ const maxReclaim = 200
 func (q *Queue) Reclaim(ctx context.Context) (Reclaimed, error) {
 	r, err := gen.QueueReclaim(ctx, q.client, gen.QueueReclaimParams{
 		Leases: q.keys.Leases, Ready: q.keys.Ready, Bodies: q.keys.Bodies,
-		Failures: q.keys.Failures, Dead: q.keys.Dead, Unique: q.keys.Unique, Expiry: q.keys.Expiry, Control: q.keys.Control,
+		Failures: q.keys.Failures, Dead: q.keys.Dead, Unique: q.keys.Unique, Expiry: q.keys.Expiry, Control: q.keys.Control, Wake: q.keys.Wake,
 		Max: maxReclaim, MaxFailures: int64(max(q.opts.MaxFailures, 0)),
 	})
 	if err != nil {

@@ -169,7 +169,7 @@ func (q *Queue) reschedule(ctx context.Context, id string, at time.Time, mode ge
 		return Rescheduled{}, fmt.Errorf("luatomic: reschedule in %q: %w", q.name, err)
 	}
 	r, err := gen.QueueReschedule(ctx, q.client, gen.QueueRescheduleParams{
-		Scheduled: q.keys.Scheduled, ID: id, Due: when, Mode: mode,
+		Scheduled: q.keys.Scheduled, Wake: q.keys.Wake, ID: id, Due: when, Mode: mode,
 	})
 	if err != nil {
 		return Rescheduled{}, fmt.Errorf("luatomic: reschedule in %q: %w", q.name, err)
@@ -197,7 +197,7 @@ func (q *Queue) SetLimit(ctx context.Context, jobs int) error {
 }
 
 func (q *Queue) control(ctx context.Context, pause gen.QueueControlPause, limit int64) error {
-	_, err := gen.QueueControl(ctx, q.client, gen.QueueControlParams{Control: q.keys.Control, Pause: pause, Limit: limit})
+	_, err := gen.QueueControl(ctx, q.client, gen.QueueControlParams{Control: q.keys.Control, Wake: q.keys.Wake, Pause: pause, Limit: limit})
 	if err != nil {
 		return fmt.Errorf("luatomic: settings of %q: %w", q.name, err)
 	}
@@ -209,7 +209,7 @@ func (q *Queue) control(ctx context.Context, pause gen.QueueControlPause, limit 
 // Keys: d, r, b, n, c. Cost: O(log n) for each.
 func (q *Queue) Requeue(ctx context.Context, ids ...string) (int, error) {
 	p := gen.QueueRequeueParams{
-		Dead: q.keys.Dead, Ready: q.keys.Ready, Bodies: q.keys.Bodies, Failures: q.keys.Failures, Control: q.keys.Control,
+		Dead: q.keys.Dead, Ready: q.keys.Ready, Bodies: q.keys.Bodies, Failures: q.keys.Failures, Control: q.keys.Control, Wake: q.keys.Wake,
 	}
 	if len(ids) == 0 {
 		p.Oldest = maxPeek

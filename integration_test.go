@@ -122,7 +122,7 @@ func scriptCalls() []scriptCall {
 		{&gen.QueuePushScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, s, b, _, _, _ := queueKeys(k)
 			v, err := gen.QueuePush(ctx, c, gen.QueuePushParams{Ready: r, Scheduled: s, Bodies: b, Leases: "{" + k + "}:l",
-				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", Receipt: "{" + k + "}:i:1", Keep: time.Minute,
+				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", Wake: "{" + k + "}:w", Receipt: "{" + k + "}:i:1", Keep: time.Minute,
 				Jobs: []gen.QueuePushJob{{ID: "a", Body: []byte("A")}, {ID: "b", Due: future, Body: []byte("B"), Hold: "60000:name"}, {ID: "a"}}})
 			return fmt.Sprint(v.Ready, v.Scheduled, v.Duplicates), err
 		}, func(ctx context.Context, c *redis.Client, k string) error {
@@ -133,8 +133,8 @@ func scriptCalls() []scriptCall {
 		}, nil},
 		{&gen.QueueTakeScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, s, b, l, n, _ := queueKeys(k)
-			v, err := gen.QueueTake(ctx, c, gen.QueueTakeParams{Ready: r, Scheduled: s, Bodies: b, Leases: l, Failures: n, Control: "{" + k + "}:c",
-				Lease: time.Minute, Max: 1, Bytes: 1000})
+			v, err := gen.QueueTake(ctx, c, gen.QueueTakeParams{Ready: r, Scheduled: s, Bodies: b, Leases: l, Failures: n, Control: "{" + k + "}:c", Wake: "{" + k + "}:w",
+				Lease: time.Minute, Max: 1, Bytes: 1000, Waiter: "me", Wait: time.Minute})
 			return fmt.Sprint(len(v.Jobs)), err
 		}, func(ctx context.Context, c *redis.Client, k string) error {
 			r, s, b, _, n, _ := queueKeys(k)
@@ -158,7 +158,7 @@ func scriptCalls() []scriptCall {
 		{&gen.QueueNackScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, s, b, l, n, d := queueKeys(k)
 			return show(gen.QueueNack(ctx, c, gen.QueueNackParams{Leases: l, Ready: r, Scheduled: s, Bodies: b, Failures: n, Dead: d,
-				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c",
+				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", Wake: "{" + k + "}:w",
 				Jobs: []gen.QueueNackJob{{ID: "a", Fence: future, Delay: -1, Counted: true, Reason: "no"}, {ID: "b", Fence: future}}}))
 		}, leased, nil},
 		{&gen.QueueExtendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
@@ -169,7 +169,7 @@ func scriptCalls() []scriptCall {
 		{&gen.QueueReclaimScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, _, b, l, n, d := queueKeys(k)
 			v, err := gen.QueueReclaim(ctx, c, gen.QueueReclaimParams{Leases: l, Ready: r, Bodies: b, Failures: n, Dead: d,
-				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", Max: 10, MaxFailures: 1})
+				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", Wake: "{" + k + "}:w", Max: 10, MaxFailures: 1})
 			return fmt.Sprint(v.Returned, v.Buried), err
 		}, func(ctx context.Context, c *redis.Client, k string) error {
 			_, _, b, l, _, _ := queueKeys(k)
@@ -185,7 +185,7 @@ func scriptCalls() []scriptCall {
 		}, leased, nil},
 		{&gen.DelayedPromoteScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, s, _, _, _, _ := queueKeys(k)
-			v, err := gen.DelayedPromote(ctx, c, gen.DelayedPromoteParams{Scheduled: s, Ready: r, Max: 10})
+			v, err := gen.DelayedPromote(ctx, c, gen.DelayedPromoteParams{Scheduled: s, Ready: r, Wake: "{" + k + "}:w", Max: 10, Waiter: "me", Wait: time.Minute})
 			return fmt.Sprint(v.Moved), err
 		}, func(ctx context.Context, c *redis.Client, k string) error {
 			_, s, _, _, _, _ := queueKeys(k)
@@ -211,16 +211,16 @@ func scriptCalls() []scriptCall {
 		}, nil},
 		{&gen.QueueRescheduleScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, s, _, _, _, _ := queueKeys(k)
-			return show(gen.QueueReschedule(ctx, c, gen.QueueRescheduleParams{Scheduled: s, ID: "a", Due: future + 1}))
+			return show(gen.QueueReschedule(ctx, c, gen.QueueRescheduleParams{Scheduled: s, Wake: "{" + k + "}:w", ID: "a", Due: future + 1}))
 		}, func(ctx context.Context, c *redis.Client, k string) error {
 			return c.ZAdd(ctx, "{"+k+"}:s", redis.Z{Score: future, Member: "a"}).Err()
 		}, nil},
 		{&gen.QueueControlScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			return show(gen.QueueControl(ctx, c, gen.QueueControlParams{Control: "{" + k + "}:c", Pause: gen.QueueControlPauseOn, Limit: 7}))
+			return show(gen.QueueControl(ctx, c, gen.QueueControlParams{Control: "{" + k + "}:c", Wake: "{" + k + "}:w", Pause: gen.QueueControlPauseOn, Limit: 7}))
 		}, none, nil},
 		{&gen.QueueRequeueScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, _, b, _, n, d := queueKeys(k)
-			return show(gen.QueueRequeue(ctx, c, gen.QueueRequeueParams{Dead: d, Ready: r, Bodies: b, Failures: n, Control: "{" + k + "}:c", Oldest: 1, IDs: []string{"b", "none"}}))
+			return show(gen.QueueRequeue(ctx, c, gen.QueueRequeueParams{Dead: d, Ready: r, Bodies: b, Failures: n, Control: "{" + k + "}:c", Wake: "{" + k + "}:w", Oldest: 1, IDs: []string{"b", "none"}}))
 		}, buried, nil},
 		{&gen.QueueTrimScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, _, b, _, n, d := queueKeys(k)

@@ -4,6 +4,7 @@ package gen
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
@@ -11,7 +12,7 @@ import (
 )
 
 // DelayedPromoteSHA is the SHA-1 of delayed_promote.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DelayedPromoteSHA = "5da8c9c180c53ac77ee382d6dbdf158bed94968d"
+const DelayedPromoteSHA = "3aa9e7370aff7a8f3c28dc9006ecb9e42002c28b"
 
 // DelayedPromoteScript is scripts/delayed_promote.lua.
 var DelayedPromoteScript = lua.Script{
@@ -22,6 +23,7 @@ var DelayedPromoteScript = lua.Script{
 	Keys: []lua.Key{
 		{Name: "scheduled", Type: "zset"},
 		{Name: "ready", Type: "list"},
+		{Name: "wake", Type: "zset"},
 	},
 }
 
@@ -29,7 +31,12 @@ var DelayedPromoteScript = lua.Script{
 type DelayedPromoteParams struct {
 	Scheduled string // KEYS[1], zset: id, scored by due time in ms
 	Ready     string // KEYS[2], list: entries enqueued_at_ms:id, oldest at the head
-	Max       int64  // ARGV[1], 1 to 1000: the most jobs to move
+	// KEYS[3], zset: channels of those who wait, scored by the end of their wait in ms.
+	Wake string
+	Max  int64 // ARGV[1], 1 to 1000: the most jobs to move
+	// ARGV[2]: channel to be told on when a job may be due earlier than next_due; empty for none.
+	Waiter string
+	Wait   time.Duration // ARGV[3], at least 0 ms: how long it listens
 }
 
 // DelayedPromoteResult is the reply of DelayedPromote.
@@ -49,6 +56,7 @@ type DelayedPromoteResult struct {
 //   - Retry: safe; sent again after a lost reply; what has moved is not scheduled any more.
 //   - KEYS[1]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[2]: ready, list: entries enqueued_at_ms:id, oldest at the head.
+//   - KEYS[3]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
 //   - Cost: O(log n + k) for k jobs moved.
 func DelayedPromote(ctx context.Context, c lua.Client, p DelayedPromoteParams) (DelayedPromoteResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeDelayedPromote)
@@ -61,11 +69,14 @@ func DelayedPromoteIn(b *lua.Batch, p DelayedPromoteParams) *lua.Future[DelayedP
 }
 
 func (p *DelayedPromoteParams) call() *lua.Call {
-	c := lua.NewCall(&DelayedPromoteScript, 2, 1)
+	c := lua.NewCall(&DelayedPromoteScript, 3, 3)
 	c.Key("scheduled", p.Scheduled)
 	c.Key("ready", p.Ready)
+	c.Key("wake", p.Wake)
 	c.EndKeys()
 	c.Int("max", p.Max, 1, 1000)
+	c.String(&p.Waiter)
+	c.Milliseconds("wait", p.Wait, 0, math.MaxInt64)
 	return c
 }
 

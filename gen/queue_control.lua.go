@@ -12,7 +12,7 @@ import (
 )
 
 // QueueControlSHA is the SHA-1 of queue_control.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueControlSHA = "d47d6c95ad73bde1053a0e7a9f1b28b26e61e05b"
+const QueueControlSHA = "ea6fdc254e8e76e95cb87a240c05f8b2780a22c5"
 
 // QueueControlScript is scripts/queue_control.lua.
 var QueueControlScript = lua.Script{
@@ -22,13 +22,16 @@ var QueueControlScript = lua.Script{
 	Retry:  lua.RetrySafe,
 	Keys: []lua.Key{
 		{Name: "control", Type: "hash"},
+		{Name: "wake", Type: "zset"},
 	},
 }
 
 // QueueControlParams are the keys and arguments of QueueControl.
 type QueueControlParams struct {
-	Control string            // KEYS[1], hash: paused, limit, dead_bytes
-	Pause   QueueControlPause // ARGV[1]
+	Control string // KEYS[1], hash: paused, limit, dead_bytes
+	// KEYS[2], zset: channels of those who wait, scored by the end of their wait in ms.
+	Wake  string
+	Pause QueueControlPause // ARGV[1]
 	// ARGV[2], at least -1: the most jobs that are ready, scheduled or leased; 0 for no limit, -1 to
 	// keep it.
 	Limit int64
@@ -69,6 +72,7 @@ type QueueControlResult struct {
 //     of the two settings changed.
 //   - Retry: safe; sent again after a lost reply; the same values are set again.
 //   - KEYS[1]: control, hash: paused, limit, dead_bytes.
+//   - KEYS[2]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
 //   - Cost: O(1).
 func QueueControl(ctx context.Context, c lua.Client, p QueueControlParams) (QueueControlResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueControl)
@@ -81,8 +85,9 @@ func QueueControlIn(b *lua.Batch, p QueueControlParams) *lua.Future[QueueControl
 }
 
 func (p *QueueControlParams) call() *lua.Call {
-	c := lua.NewCall(&QueueControlScript, 1, 2)
+	c := lua.NewCall(&QueueControlScript, 2, 2)
 	c.Key("control", p.Control)
+	c.Key("wake", p.Wake)
 	c.EndKeys()
 	c.Int("pause", int64(p.Pause), 0, 2)
 	c.Int("limit", p.Limit, -1, math.MaxInt64)

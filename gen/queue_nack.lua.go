@@ -10,7 +10,7 @@ import (
 )
 
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "e630e832427644d54aa3128759f1b5b0cb9429c1"
+const QueueNackSHA = "ddcb27d6b47f7d44d8430b275604898965f7ce44"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{
@@ -28,6 +28,7 @@ var QueueNackScript = lua.Script{
 		{Name: "unique", Type: "hash"},
 		{Name: "expiry", Type: "zset"},
 		{Name: "control", Type: "hash"},
+		{Name: "wake", Type: "zset"},
 	},
 }
 
@@ -44,6 +45,8 @@ type QueueNackParams struct {
 	Unique  string
 	Expiry  string // KEYS[8], zset: name of a unique key, scored by its end in ms
 	Control string // KEYS[9], hash: paused, limit, dead_bytes
+	// KEYS[10], zset: channels of those who wait, scored by the end of their wait in ms.
+	Wake string
 	// ARGV[1] and on, at most 200: delay: ms until it is ready again, below 0 for the dead set.
 	Jobs []QueueNackJob
 }
@@ -77,6 +80,7 @@ type QueueNackJob struct {
 //   - KEYS[7]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - KEYS[8]: expiry, zset: name of a unique key, scored by its end in ms.
 //   - KEYS[9]: control, hash: paused, limit, dead_bytes.
+//   - KEYS[10]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
 //   - Reply: 0 lost, 1 given back.
 //   - Cost: O(log n) for each job.
 func QueueNack(ctx context.Context, c lua.Client, p QueueNackParams) ([]int64, error) {
@@ -90,7 +94,7 @@ func QueueNackIn(b *lua.Batch, p QueueNackParams) *lua.Future[[]int64] {
 }
 
 func (p *QueueNackParams) call() *lua.Call {
-	c := lua.NewCall(&QueueNackScript, 9, 5*len(p.Jobs))
+	c := lua.NewCall(&QueueNackScript, 10, 5*len(p.Jobs))
 	c.Key("leases", p.Leases)
 	c.Key("ready", p.Ready)
 	c.Key("scheduled", p.Scheduled)
@@ -100,6 +104,7 @@ func (p *QueueNackParams) call() *lua.Call {
 	c.Key("unique", p.Unique)
 	c.Key("expiry", p.Expiry)
 	c.Key("control", p.Control)
+	c.Key("wake", p.Wake)
 	c.EndKeys()
 	c.Group("job", len(p.Jobs), 200, 5)
 	for i := range p.Jobs {

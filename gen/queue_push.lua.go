@@ -12,7 +12,7 @@ import (
 )
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "d5078f173e62807510268bfeca7cbea031786c11"
+const QueuePushSHA = "568c83c898db9e383223728d066ecd3d344b08c8"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{
@@ -28,6 +28,7 @@ var QueuePushScript = lua.Script{
 		{Name: "unique", Type: "hash"},
 		{Name: "expiry", Type: "zset"},
 		{Name: "control", Type: "hash"},
+		{Name: "wake", Type: "zset"},
 		{Name: "receipt", Type: "string"},
 	},
 }
@@ -40,9 +41,11 @@ type QueuePushParams struct {
 	Leases    string // KEYS[4], zset: id, scored by the end of its lease in ms
 	// KEYS[5], hash: k:name to the id that holds it, j:id to the name it holds.
 	Unique  string
-	Expiry  string        // KEYS[6], zset: name of a unique key, scored by its end in ms
-	Control string        // KEYS[7], hash: paused, limit, dead_bytes
-	Receipt string        // KEYS[8], string: the result, kept for a repeat of this call
+	Expiry  string // KEYS[6], zset: name of a unique key, scored by its end in ms
+	Control string // KEYS[7], hash: paused, limit, dead_bytes
+	// KEYS[8], zset: channels of those who wait, scored by the end of their wait in ms.
+	Wake    string
+	Receipt string        // KEYS[9], string: the result, kept for a repeat of this call
 	Keep    time.Duration // ARGV[1], at least 1 ms: how long the receipt is kept
 	Fresh   bool          // ARGV[2]: every id was made for this call, so none is looked up
 	// ARGV[3] and on, at most 1000: due: 0 at once, above 0 Unix ms, below 0 so many ms from now; hold:
@@ -91,7 +94,8 @@ type QueuePushResult struct {
 //   - KEYS[5]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - KEYS[6]: expiry, zset: name of a unique key, scored by its end in ms.
 //   - KEYS[7]: control, hash: paused, limit, dead_bytes.
-//   - KEYS[8]: receipt, string: the result, kept for a repeat of this call.
+//   - KEYS[8]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
+//   - KEYS[9]: receipt, string: the result, kept for a repeat of this call.
 //   - Cost: O(log n) for each scheduled job, O(1) for each ready one.
 func QueuePush(ctx context.Context, c lua.Client, p QueuePushParams) (QueuePushResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueuePush)
@@ -104,7 +108,7 @@ func QueuePushIn(b *lua.Batch, p QueuePushParams) *lua.Future[QueuePushResult] {
 }
 
 func (p *QueuePushParams) call() *lua.Call {
-	c := lua.NewCall(&QueuePushScript, 8, 2+4*len(p.Jobs))
+	c := lua.NewCall(&QueuePushScript, 9, 2+4*len(p.Jobs))
 	c.Key("ready", p.Ready)
 	c.Key("scheduled", p.Scheduled)
 	c.Key("bodies", p.Bodies)
@@ -112,6 +116,7 @@ func (p *QueuePushParams) call() *lua.Call {
 	c.Key("unique", p.Unique)
 	c.Key("expiry", p.Expiry)
 	c.Key("control", p.Control)
+	c.Key("wake", p.Wake)
 	c.Key("receipt", p.Receipt)
 	c.EndKeys()
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueReclaimSHA is the SHA-1 of queue_reclaim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReclaimSHA = "b8ebff0a2f8daed6c7482243433ded6819270ad1"
+const QueueReclaimSHA = "2cea99521c49bfdda4a717084fdfaec6efa46207"
 
 // QueueReclaimScript is scripts/queue_reclaim.lua.
 var QueueReclaimScript = lua.Script{
@@ -29,6 +29,7 @@ var QueueReclaimScript = lua.Script{
 		{Name: "unique", Type: "hash"},
 		{Name: "expiry", Type: "zset"},
 		{Name: "control", Type: "hash"},
+		{Name: "wake", Type: "zset"},
 	},
 }
 
@@ -41,11 +42,13 @@ type QueueReclaimParams struct {
 	Failures string
 	Dead     string // KEYS[5], zset: id, scored by the time of its death in ms
 	// KEYS[6], hash: k:name to the id that holds it, j:id to the name it holds.
-	Unique      string
-	Expiry      string // KEYS[7], zset: name of a unique key, scored by its end in ms
-	Control     string // KEYS[8], hash: paused, limit, dead_bytes
-	Max         int64  // ARGV[1], 1 to 1000: the most jobs to take back
-	MaxFailures int64  // ARGV[2], at least 0: 0 for no limit
+	Unique  string
+	Expiry  string // KEYS[7], zset: name of a unique key, scored by its end in ms
+	Control string // KEYS[8], hash: paused, limit, dead_bytes
+	// KEYS[9], zset: channels of those who wait, scored by the end of their wait in ms.
+	Wake        string
+	Max         int64 // ARGV[1], 1 to 1000: the most jobs to take back
+	MaxFailures int64 // ARGV[2], at least 0: 0 for no limit
 }
 
 // QueueReclaimResult is the reply of QueueReclaim.
@@ -73,6 +76,7 @@ type QueueReclaimResult struct {
 //   - KEYS[6]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - KEYS[7]: expiry, zset: name of a unique key, scored by its end in ms.
 //   - KEYS[8]: control, hash: paused, limit, dead_bytes.
+//   - KEYS[9]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
 //   - Cost: O(log n) for each job taken back.
 func QueueReclaim(ctx context.Context, c lua.Client, p QueueReclaimParams) (QueueReclaimResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueReclaim)
@@ -85,7 +89,7 @@ func QueueReclaimIn(b *lua.Batch, p QueueReclaimParams) *lua.Future[QueueReclaim
 }
 
 func (p *QueueReclaimParams) call() *lua.Call {
-	c := lua.NewCall(&QueueReclaimScript, 8, 2)
+	c := lua.NewCall(&QueueReclaimScript, 9, 2)
 	c.Key("leases", p.Leases)
 	c.Key("ready", p.Ready)
 	c.Key("bodies", p.Bodies)
@@ -94,6 +98,7 @@ func (p *QueueReclaimParams) call() *lua.Call {
 	c.Key("unique", p.Unique)
 	c.Key("expiry", p.Expiry)
 	c.Key("control", p.Control)
+	c.Key("wake", p.Wake)
 	c.EndKeys()
 	c.Int("max", p.Max, 1, 1000)
 	c.Int("max_failures", p.MaxFailures, 0, math.MaxInt64)

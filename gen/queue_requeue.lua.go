@@ -10,7 +10,7 @@ import (
 )
 
 // QueueRequeueSHA is the SHA-1 of queue_requeue.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRequeueSHA = "5c501444c2014395087bf1aa0626886edca5a937"
+const QueueRequeueSHA = "31f1b080a858b4b572b9cd8243b495662ac4a8c4"
 
 // QueueRequeueScript is scripts/queue_requeue.lua.
 var QueueRequeueScript = lua.Script{
@@ -24,6 +24,7 @@ var QueueRequeueScript = lua.Script{
 		{Name: "bodies", Type: "hash"},
 		{Name: "failures", Type: "hash"},
 		{Name: "control", Type: "hash"},
+		{Name: "wake", Type: "zset"},
 	},
 }
 
@@ -34,9 +35,11 @@ type QueueRequeueParams struct {
 	Bodies string // KEYS[3], hash: id to body
 	// KEYS[4], hash: id to the number of its failed deliveries, id and a line feed to the last reason.
 	Failures string
-	Control  string   // KEYS[5], hash: paused, limit, dead_bytes
-	Oldest   int64    // ARGV[1], 0 to 200: so many of those that died first, besides the ids
-	IDs      []string // ARGV[2] and on, at most 200
+	Control  string // KEYS[5], hash: paused, limit, dead_bytes
+	// KEYS[6], zset: channels of those who wait, scored by the end of their wait in ms.
+	Wake   string
+	Oldest int64    // ARGV[1], 0 to 200: so many of those that died first, besides the ids
+	IDs    []string // ARGV[2] and on, at most 200
 }
 
 // QueueRequeue makes dead jobs ready again, as if they had never failed.
@@ -50,6 +53,7 @@ type QueueRequeueParams struct {
 //   - KEYS[4]: failures, hash: id to the number of its failed deliveries, id and a line feed to the
 //     last reason.
 //   - KEYS[5]: control, hash: paused, limit, dead_bytes.
+//   - KEYS[6]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
 //   - Reply: the jobs made ready.
 //   - Cost: O(log n) for each job.
 func QueueRequeue(ctx context.Context, c lua.Client, p QueueRequeueParams) (int64, error) {
@@ -63,12 +67,13 @@ func QueueRequeueIn(b *lua.Batch, p QueueRequeueParams) *lua.Future[int64] {
 }
 
 func (p *QueueRequeueParams) call() *lua.Call {
-	c := lua.NewCall(&QueueRequeueScript, 5, 1+len(p.IDs))
+	c := lua.NewCall(&QueueRequeueScript, 6, 1+len(p.IDs))
 	c.Key("dead", p.Dead)
 	c.Key("ready", p.Ready)
 	c.Key("bodies", p.Bodies)
 	c.Key("failures", p.Failures)
 	c.Key("control", p.Control)
+	c.Key("wake", p.Wake)
 	c.EndKeys()
 	c.Int("oldest", p.Oldest, 0, 200)
 	c.Group("id", len(p.IDs), 200, 1)

@@ -13,7 +13,7 @@ import (
 )
 
 // QueueRescheduleSHA is the SHA-1 of queue_reschedule.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRescheduleSHA = "8cf698408b9408e4a24c743d85c3199cad910890"
+const QueueRescheduleSHA = "e99be54923909b3c2a65a14d0bb606445c7fe760"
 
 // QueueRescheduleScript is scripts/queue_reschedule.lua.
 var QueueRescheduleScript = lua.Script{
@@ -23,15 +23,18 @@ var QueueRescheduleScript = lua.Script{
 	Retry:  lua.RetrySafe,
 	Keys: []lua.Key{
 		{Name: "scheduled", Type: "zset"},
+		{Name: "wake", Type: "zset"},
 	},
 }
 
 // QueueRescheduleParams are the keys and arguments of QueueReschedule.
 type QueueRescheduleParams struct {
-	Scheduled string              // KEYS[1], zset: id, scored by due time in ms
-	ID        string              // ARGV[1]
-	Due       int64               // ARGV[2]: 0 now, above 0 Unix ms, below 0 so many ms from now
-	Mode      QueueRescheduleMode // ARGV[3]
+	Scheduled string // KEYS[1], zset: id, scored by due time in ms
+	// KEYS[2], zset: channels of those who wait, scored by the end of their wait in ms.
+	Wake string
+	ID   string              // ARGV[1]
+	Due  int64               // ARGV[2]: 0 now, above 0 Unix ms, below 0 so many ms from now
+	Mode QueueRescheduleMode // ARGV[3]
 }
 
 // QueueRescheduleMode is the mode of QueueReschedule.
@@ -69,9 +72,10 @@ type QueueRescheduleResult struct {
 // It changes nothing when the job is not scheduled any more, or when the new time is not on the
 // side that mode asks for. A time that has passed makes the job due.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; one write.
+//   - Contract: all or nothing; an error leaves the data as it was; one write to the queue's data.
 //   - Retry: safe; sent again after a lost reply; the same time is set again.
 //   - KEYS[1]: scheduled, zset: id, scored by due time in ms.
+//   - KEYS[2]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
 //   - Reply: due: as it is now.
 //   - Cost: O(log n).
 func QueueReschedule(ctx context.Context, c lua.Client, p QueueRescheduleParams) (QueueRescheduleResult, error) {
@@ -85,8 +89,9 @@ func QueueRescheduleIn(b *lua.Batch, p QueueRescheduleParams) *lua.Future[QueueR
 }
 
 func (p *QueueRescheduleParams) call() *lua.Call {
-	c := lua.NewCall(&QueueRescheduleScript, 1, 3)
+	c := lua.NewCall(&QueueRescheduleScript, 2, 3)
 	c.Key("scheduled", p.Scheduled)
+	c.Key("wake", p.Wake)
 	c.EndKeys()
 	c.String(&p.ID)
 	c.Int("due", p.Due, math.MinInt64, math.MaxInt64)

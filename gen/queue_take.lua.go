@@ -12,7 +12,7 @@ import (
 )
 
 // QueueTakeSHA is the SHA-1 of queue_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTakeSHA = "e3a4afa2aa483695db978f5fab226a2165c67ed9"
+const QueueTakeSHA = "b4010caa32ba6e088ff98c8fec06f2e1e04a8a03"
 
 // QueueTakeScript is scripts/queue_take.lua.
 var QueueTakeScript = lua.Script{
@@ -27,6 +27,7 @@ var QueueTakeScript = lua.Script{
 		{Name: "leases", Type: "zset"},
 		{Name: "failures", Type: "hash"},
 		{Name: "control", Type: "hash"},
+		{Name: "wake", Type: "zset"},
 	},
 }
 
@@ -38,11 +39,16 @@ type QueueTakeParams struct {
 	Leases    string // KEYS[4], zset: id, scored by the end of its lease in ms
 	// KEYS[5], hash: id to the number of its failed deliveries, x for a cancelled job.
 	Failures string
-	Control  string        // KEYS[6], hash: paused, limit, dead_bytes
-	Lease    time.Duration // ARGV[1], at least 1 ms: how long the jobs are leased
-	Max      int64         // ARGV[2], 1 to 1000: the most jobs to take
+	Control  string // KEYS[6], hash: paused, limit, dead_bytes
+	// KEYS[7], zset: channels of those who wait, scored by the end of their wait in ms.
+	Wake  string
+	Lease time.Duration // ARGV[1], at least 1 ms: how long the jobs are leased
+	Max   int64         // ARGV[2], 1 to 1000: the most jobs to take
 	// ARGV[3], at least 1: stop before the bodies exceed this; one job is always taken.
 	Bytes int64
+	// ARGV[4]: channel to be told on when there may be work, if there is none now; empty for none.
+	Waiter string
+	Wait   time.Duration // ARGV[5], at least 0 ms: how long it listens
 }
 
 // QueueTakeJob is one row of QueueTakeResult.Jobs.
@@ -81,6 +87,7 @@ type QueueTakeResult struct {
 //   - KEYS[4]: leases, zset: id, scored by the end of its lease in ms.
 //   - KEYS[5]: failures, hash: id to the number of its failed deliveries, x for a cancelled job.
 //   - KEYS[6]: control, hash: paused, limit, dead_bytes.
+//   - KEYS[7]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
 //   - Cost: O(log n) for each job taken or promoted.
 func QueueTake(ctx context.Context, c lua.Client, p QueueTakeParams) (QueueTakeResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueTake)
@@ -93,17 +100,20 @@ func QueueTakeIn(b *lua.Batch, p QueueTakeParams) *lua.Future[QueueTakeResult] {
 }
 
 func (p *QueueTakeParams) call() *lua.Call {
-	c := lua.NewCall(&QueueTakeScript, 6, 3)
+	c := lua.NewCall(&QueueTakeScript, 7, 5)
 	c.Key("ready", p.Ready)
 	c.Key("scheduled", p.Scheduled)
 	c.Key("bodies", p.Bodies)
 	c.Key("leases", p.Leases)
 	c.Key("failures", p.Failures)
 	c.Key("control", p.Control)
+	c.Key("wake", p.Wake)
 	c.EndKeys()
 	c.Milliseconds("lease", p.Lease, 1, math.MaxInt64)
 	c.Int("max", p.Max, 1, 1000)
 	c.Int("bytes", p.Bytes, 1, math.MaxInt64)
+	c.String(&p.Waiter)
+	c.Milliseconds("wait", p.Wait, 0, math.MaxInt64)
 	return c
 }
 

@@ -7,26 +7,56 @@
 ---@retry    safe  what has moved is not scheduled any more
 ---@key      scheduled  zset  id, scored by due time in ms
 ---@key      ready      list  entries enqueued_at_ms:id, oldest at the head
----@arg      max  int  min=1 max=1000  the most jobs to move
+---@key      wake       zset  channels of those who wait, scored by the end of their wait in ms
+---@arg      max     int  min=1 max=1000  the most jobs to move
+---@arg      waiter  string  channel to be told on when a job may be due earlier than next_due; empty for none
+---@arg      wait    ms  min=0  how long it listens
 ---@reply    (moved int, now time.ms, next_due time.ms?)
 ---@cost     O(log n + k) for k jobs moved
 
-local scheduled, ready = KEYS[1], KEYS[2]
-local max = tonumber(ARGV[1])
+local scheduled, ready, wake = KEYS[1], KEYS[2], KEYS[3]
+local max, waiter, wait = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
 local time = redis.call('TIME')
 local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
 
+-- rouse tells the one that has waited longest. A channel without a receiver
+-- belonged to a process that is gone. Only a hint: that it may not be allowed
+-- changes nothing.
+local function rouse()
+  for _ = 1, 8 do
+    local waiter = redis.call('ZPOPMIN', wake)
+    local heard = waiter[1] and redis.pcall('PUBLISH', waiter[1], '') or 1
+    if type(heard) == 'table' and heard.err or heard ~= 0 then
+      return
+    end
+  end
+end
+
+local waiting = redis.call('ZCARD', wake) > 0
 local ids = redis.call('ZRANGE', scheduled, '-inf', now, 'BYSCORE', 'LIMIT', 0, max)
+
+-- The member does not exist; see queue_take.lua.
+redis.call('ZREM', scheduled, '')
 if #ids > 0 then
-  -- The member does not exist; see queue_take.lua.
-  redis.call('ZREM', scheduled, '')
   local stamp = now .. ':'
   for i, id in ipairs(ids) do
     ids[i] = stamp .. id
   end
   redis.call('RPUSH', ready, unpack(ids, 1, #ids))
   redis.call('ZREMRANGEBYRANK', scheduled, 0, #ids - 1)
+end
+
+-- A poller that was told of ready jobs passes the word on.
+if waiting then
+  redis.call('ZREM', wake, waiter)
+  if redis.call('LLEN', ready) > 0 then
+    rouse()
+  end
+end
+if waiter ~= '' then
+  redis.call('ZADD', wake, string.format('%.0f', now + wait), waiter)
+  redis.call('PEXPIRE', wake, string.format('%.0f', wait + 1000))
 end
 
 local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')

@@ -3,18 +3,34 @@
 ---@contract dup-only  an error half-way leaves one of the two settings changed
 ---@retry    safe  the same values are set again
 ---@key      control  hash  paused, limit, dead_bytes
+---@key      wake     zset  channels of those who wait, scored by the end of their wait in ms
 ---@arg      pause    enum(keep=0,on=1,off=2)
 ---@arg      limit    int  min=-1  the most jobs that are ready, scheduled or leased; 0 for no limit, -1 to keep it
 ---@reply    (paused bool, limit int)
 ---@cost     O(1)
 
-local control = KEYS[1]
+local control, wake = KEYS[1], KEYS[2]
 local pause, limit = ARGV[1], ARGV[2]
 
+-- rouse tells the one that has waited longest. A channel without a receiver
+-- belonged to a process that is gone. Only a hint: that it may not be allowed
+-- changes nothing.
+local function rouse()
+  for _ = 1, 8 do
+    local waiter = redis.call('ZPOPMIN', wake)
+    local heard = waiter[1] and redis.pcall('PUBLISH', waiter[1], '') or 1
+    if type(heard) == 'table' and heard.err or heard ~= 0 then
+      return
+    end
+  end
+end
+
+redis.call('ZCARD', wake)
 if pause == '1' then
   redis.call('HSET', control, 'paused', '1')
 elseif pause == '2' then
   redis.call('HDEL', control, 'paused')
+  rouse()
 end
 if limit == '0' then
   redis.call('HDEL', control, 'limit')

@@ -15,12 +15,13 @@
 ---@key      unique     hash  k:name to the id that holds it, j:id to the name it holds
 ---@key      expiry     zset  name of a unique key, scored by its end in ms
 ---@key      control    hash  paused, limit, dead_bytes
+---@key      wake       zset  channels of those who wait, scored by the end of their wait in ms
 ---@args     job  (id string, fence int, delay int, counted bool, reason string)  max=200  delay: ms until it is ready again, below 0 for the dead set
 ---@reply    int[]  0 lost, 1 given back
 ---@cost     O(log n) for each job
 
 local leases, ready, scheduled, bodies, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local dead, unique, expiry, control = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local dead, unique, expiry, control, wake = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 
 local time = redis.call('TIME')
 local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
@@ -34,9 +35,23 @@ redis.call('ZCARD', dead)
 redis.call('HLEN', unique)
 redis.call('ZCARD', expiry)
 redis.call('HLEN', control)
+redis.call('ZCARD', wake)
 
 -- The member does not exist; see queue_take.lua.
 redis.call('ZREM', leases, '')
+
+-- rouse tells the one that has waited longest. A channel without a receiver
+-- belonged to a process that is gone. Only a hint: that it may not be allowed
+-- changes nothing.
+local function rouse()
+  for _ = 1, 8 do
+    local waiter = redis.call('ZPOPMIN', wake)
+    local heard = waiter[1] and redis.pcall('PUBLISH', waiter[1], '') or 1
+    if type(heard) == 'table' and heard.err or heard ~= 0 then
+      return
+    end
+  end
+end
 
 local function bury(id)
   redis.call('ZADD', dead, now, id)
@@ -49,7 +64,7 @@ local function bury(id)
   redis.call('HDEL', unique, 'j:' .. id)
 end
 
-local verdicts, n = {}, 0
+local verdicts, n, work = {}, 0, false
 for i = 1, #ARGV, 5 do
   local id, fence, delay, counted, reason = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4]
   local score = redis.call('ZSCORE', leases, id)
@@ -57,6 +72,7 @@ for i = 1, #ARGV, 5 do
   verdicts[n] = 0
   if score and tonumber(score) == fence then
     verdicts[n] = 1
+    work = work or delay >= 0
     if counted == '1' then
       redis.call('HINCRBY', failures, id, 1)
       redis.call('HSET', failures, id .. '\n', reason)
@@ -70,5 +86,8 @@ for i = 1, #ARGV, 5 do
     end
     redis.call('ZREM', leases, id)
   end
+end
+if work then
+  rouse()
 end
 return verdicts

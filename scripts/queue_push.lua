@@ -15,6 +15,7 @@
 ---@key      unique     hash    k:name to the id that holds it, j:id to the name it holds
 ---@key      expiry     zset    name of a unique key, scored by its end in ms
 ---@key      control    hash    paused, limit, dead_bytes
+---@key      wake       zset    channels of those who wait, scored by the end of their wait in ms
 ---@key      receipt    string  the result, kept for a repeat of this call
 ---@arg      keep       ms  min=1  how long the receipt is kept
 ---@arg      fresh      bool  every id was made for this call, so none is looked up
@@ -23,7 +24,8 @@
 ---@cost     O(log n) for each scheduled job, O(1) for each ready one
 ---@allow    W002 an undo goes as far as it can
 
-local ready, scheduled, bodies, leases, unique, expiry, control, receipt = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local ready, scheduled, bodies, leases, unique = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local expiry, control, wake, receipt = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local keep, fresh = ARGV[1], ARGV[2]
 
 -- A repeat: the jobs are in, whatever has become of them since.
@@ -43,7 +45,21 @@ local time = redis.call('TIME')
 local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
 local now_ms = tonumber(now)
 local length = redis.call('LLEN', ready)
+redis.call('ZCARD', wake)
 local limit = tonumber(redis.call('HGET', control, 'limit') or 0)
+
+-- rouse tells the one that has waited longest. A channel without a receiver
+-- belonged to a process that is gone. Only a hint: that it may not be allowed
+-- changes nothing.
+local function rouse()
+  for _ = 1, 8 do
+    local waiter = redis.call('ZPOPMIN', wake)
+    local heard = waiter[1] and redis.pcall('PUBLISH', waiter[1], '') or 1
+    if type(heard) == 'table' and heard.err or heard ~= 0 then
+      return
+    end
+  end
+end
 
 -- holder is the id of the job that holds a unique key, unless its time is over.
 local function holder(name)
@@ -139,5 +155,11 @@ if failure then
     redis.pcall('LTRIM', ready, 0, length - 1)
   end
   error({err = failure})
+end
+
+-- Somebody must look when there is work, or when the next job is due earlier than
+-- those who wait believe.
+if e > 0 or later > 0 and seen[redis.call('ZRANGE', scheduled, 0, 0)[1]] then
+  rouse()
 end
 return {e, later, now_ms, 0, duplicates}

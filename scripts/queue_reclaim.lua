@@ -13,13 +13,14 @@
 ---@key      unique    hash  k:name to the id that holds it, j:id to the name it holds
 ---@key      expiry    zset  name of a unique key, scored by its end in ms
 ---@key      control   hash  paused, limit, dead_bytes
+---@key      wake      zset  channels of those who wait, scored by the end of their wait in ms
 ---@arg      max           int  min=1 max=1000  the most jobs to take back
 ---@arg      max_failures  int  min=0  0 for no limit
 ---@reply    (returned int, buried int, now time.ms, next_lapse time.ms?)
 ---@cost     O(log n) for each job taken back
 
 local leases, ready, bodies, failures, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local unique, expiry, control = KEYS[6], KEYS[7], KEYS[8]
+local unique, expiry, control, wake = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local max, max_failures = tonumber(ARGV[1]), tonumber(ARGV[2])
 
 local time = redis.call('TIME')
@@ -33,10 +34,24 @@ redis.call('ZCARD', dead)
 redis.call('HLEN', unique)
 redis.call('ZCARD', expiry)
 redis.call('HLEN', control)
+redis.call('ZCARD', wake)
 local ids = redis.call('ZRANGE', leases, '-inf', now, 'BYSCORE', 'LIMIT', 0, max)
 
 -- The member does not exist; see queue_take.lua.
 redis.call('ZREM', leases, '')
+
+-- rouse tells the one that has waited longest. A channel without a receiver
+-- belonged to a process that is gone. Only a hint: that it may not be allowed
+-- changes nothing.
+local function rouse()
+  for _ = 1, 8 do
+    local waiter = redis.call('ZPOPMIN', wake)
+    local heard = waiter[1] and redis.pcall('PUBLISH', waiter[1], '') or 1
+    if type(heard) == 'table' and heard.err or heard ~= 0 then
+      return
+    end
+  end
+end
 
 local entries, graves = {}, {}
 for _, id in ipairs(ids) do
@@ -67,6 +82,9 @@ if #ids > 0 then
   redis.call('ZREMRANGEBYRANK', leases, 0, #ids - 1)
 end
 
+if #entries > 0 then
+  rouse()
+end
 local head = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')
 local next_lapse = head[2] and tonumber(head[2]) or false
 return {#entries, #graves, tonumber(now), next_lapse}

@@ -7,12 +7,13 @@
 ---@key      bodies    hash  id to body
 ---@key      failures  hash  id to the number of its failed deliveries, id and a line feed to the last reason
 ---@key      control   hash  paused, limit, dead_bytes
+---@key      wake      zset  channels of those who wait, scored by the end of their wait in ms
 ---@arg      oldest    int  min=0 max=200  so many of those that died first, besides the ids
 ---@args     id  string  max=200
 ---@reply    int  the jobs made ready
 ---@cost     O(log n) for each job
 
-local dead, ready, bodies, failures, control = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local dead, ready, bodies, failures, control, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local oldest = tonumber(ARGV[1])
 
 local time = redis.call('TIME')
@@ -23,10 +24,24 @@ redis.call('LLEN', ready)
 redis.call('HLEN', bodies)
 redis.call('HLEN', failures)
 redis.call('HLEN', control)
+redis.call('ZCARD', wake)
 local ids = oldest > 0 and redis.call('ZRANGE', dead, 0, oldest - 1) or {}
 for i = 2, #ARGV do
   local id = ARGV[i]
   ids[#ids + 1] = id
+end
+
+-- rouse tells the one that has waited longest. A channel without a receiver
+-- belonged to a process that is gone. Only a hint: that it may not be allowed
+-- changes nothing.
+local function rouse()
+  for _ = 1, 8 do
+    local waiter = redis.call('ZPOPMIN', wake)
+    local heard = waiter[1] and redis.pcall('PUBLISH', waiter[1], '') or 1
+    if type(heard) == 'table' and heard.err or heard ~= 0 then
+      return
+    end
+  end
 end
 
 local moved = 0
@@ -38,5 +53,8 @@ for _, id in ipairs(ids) do
     redis.call('ZREM', dead, id)
     moved = moved + 1
   end
+end
+if moved > 0 then
+  rouse()
 end
 return moved

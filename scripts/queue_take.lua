@@ -13,20 +13,26 @@
 ---@key      leases     zset  id, scored by the end of its lease in ms
 ---@key      failures   hash  id to the number of its failed deliveries, x for a cancelled job
 ---@key      control    hash  paused, limit, dead_bytes
+---@key      wake       zset  channels of those who wait, scored by the end of their wait in ms
 ---@arg      lease  ms   min=1  how long the jobs are leased
 ---@arg      max    int  min=1 max=1000  the most jobs to take
 ---@arg      bytes  int  min=1  stop before the bodies exceed this; one job is always taken
+---@arg      waiter  string  channel to be told on when there may be work, if there is none now; empty for none
+---@arg      wait    ms  min=0  how long it listens
 ---@reply    (now time.ms, deadline time.ms, paused bool, jobs (id string, body bytes, enqueued_at time.ms, failures int)[], dropped int, next_due time.ms?, next_lapse time.ms?)
 ---@cost     O(log n) for each job taken or promoted
 
-local ready, scheduled, bodies, leases, failures, control = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local ready, scheduled, bodies, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local failures, control, wake = KEYS[5], KEYS[6], KEYS[7]
 local lease, max, bytes = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local waiter, wait = ARGV[4], tonumber(ARGV[5])
 
 local time = redis.call('TIME')
 local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
 local deadline = string.format('%.0f', now + lease)
 
 -- A key of the wrong type stops the script here, while nothing is written.
+local waiting = redis.call('ZCARD', wake) > 0
 redis.call('HLEN', bodies)
 local failed = redis.call('HLEN', failures) > 0
 local due = redis.call('ZRANGE', scheduled, '-inf', now, 'BYSCORE', 'LIMIT', 0, max)
@@ -35,13 +41,37 @@ local lapse = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')
 local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
 local next_due = head[2] and tonumber(head[2]) or false
 local next_lapse = lapse[2] and tonumber(lapse[2]) or false
-if redis.call('HGET', control, 'paused') then
-  return {tonumber(now), tonumber(deadline), 1, {}, 0, next_due, next_lapse}
+
+-- listen is in the same step as the look that found nothing: no work can come in
+-- between unnoticed.
+local function listen()
+  if waiter ~= '' then
+    redis.call('ZADD', wake, string.format('%.0f', now + wait), waiter)
+    redis.call('PEXPIRE', wake, string.format('%.0f', wait + 1000))
+  end
+end
+
+-- rouse tells the one that has waited longest. A channel without a receiver
+-- belonged to a process that is gone. Only a hint: that it may not be allowed
+-- changes nothing.
+local function rouse()
+  for _ = 1, 8 do
+    local waiter = redis.call('ZPOPMIN', wake)
+    local heard = waiter[1] and redis.pcall('PUBLISH', waiter[1], '') or 1
+    if type(heard) == 'table' and heard.err or heard ~= 0 then
+      return
+    end
+  end
 end
 
 -- The member does not exist. A script whose first write frees memory may go on
 -- to use some: so consumers can drain a server that is over its limit.
 redis.call('ZREM', leases, '')
+
+if redis.call('HGET', control, 'paused') then
+  listen()
+  return {tonumber(now), tonumber(deadline), 1, {}, 0, next_due, next_lapse}
+end
 
 if #due > 0 then
   local entries = {}
@@ -98,6 +128,15 @@ for i = 1, g, 1000 do
 end
 if read > 0 then
   redis.call('LTRIM', ready, read, -1)
+end
+
+if j == 0 and dropped == 0 then
+  listen()
+elseif waiting then
+  redis.call('ZREM', wake, waiter)
+  if redis.call('LLEN', ready) > 0 then
+    rouse() -- and so on, one after the other, while there is work
+  end
 end
 
 head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')

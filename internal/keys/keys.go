@@ -15,6 +15,8 @@
 //	{queue}:u   hash    k:name to the id that holds a unique name, j:id to the name
 //	{queue}:ux  zset    unique name, scored by the end of its hold in ms
 //	{queue}:c   hash    settings: paused, limit; dead_bytes, the bodies in d
+//	{queue}:w   zset    channels of consumers and pollers that wait, scored by the
+//	                    end of their wait in ms; expires
 //	{queue}:i:* string  result of one push, kept for a repeat; expires
 //
 //	lock:{name} hash    o owner, f fence, e end of the lease in ms, m note,
@@ -33,9 +35,9 @@ import "github.com/luatomic/luatomic/lua"
 
 // Queue names the keys of one queue.
 type Queue struct {
-	Ready, Scheduled, Bodies, Leases, Failures, Dead, Unique, Expiry, Control string
+	Ready, Scheduled, Bodies, Leases, Failures, Dead, Unique, Expiry, Control, Wake string
 
-	receipt string
+	receipt, channel string
 }
 
 // NewQueue names the keys of the queue, or says why the name cannot be one.
@@ -47,13 +49,16 @@ func NewQueue(prefix, name string) (Queue, error) {
 	return Queue{
 		Ready: tag + "r", Scheduled: tag + "s", Bodies: tag + "b",
 		Leases: tag + "l", Failures: tag + "n", Dead: tag + "d",
-		Unique: tag + "u", Expiry: tag + "ux", Control: tag + "c",
-		receipt: tag + "i:",
+		Unique: tag + "u", Expiry: tag + "ux", Control: tag + "c", Wake: tag + "w",
+		receipt: tag + "i:", channel: tag + "w:",
 	}, nil
 }
 
 // Receipt names the key that keeps the result of the push with that token.
 func (q *Queue) Receipt(token string) string { return q.receipt + token }
+
+// Channel names the channel on which one who waits is told of work.
+func (q *Queue) Channel(waiter string) string { return q.channel + waiter }
 
 // Lock names the key of a lock.
 func Lock(prefix, name string) (string, error) {

@@ -1,0 +1,221 @@
+package luatomic_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// idleConsumers runs n consumers until the test ends and returns once all wait.
+func idleConsumers(t *testing.T, client *redis.Client, q *luatomic.Queue, n int, h luatomic.Handler) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for range n {
+		running.Go(func() { _, _ = q.Consume(ctx, &luatomic.ConsumeOptions{Concurrency: 1}, h) })
+	}
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	luatomictest.Eventually(t, 10*time.Second, "all consumers wait", func() bool {
+		return client.ZCard(t.Context(), key(q, "w")).Val() == int64(n)
+	})
+}
+
+// A push wakes a sleeping consumer: nobody polls. The guard is rouse.
+func TestPushWakesASleepingConsumer(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	got := make(chan string, 10)
+	idleConsumers(t, c, q, 1, func(_ context.Context, d *luatomic.Delivery) error {
+		got <- d.ID
+		return nil
+	})
+	within := func(id string) {
+		t.Helper()
+		select {
+		case g := <-got:
+			require.Equal(t, id, g)
+		case <-time.After(5 * time.Second): // half of the idle time
+			t.Fatalf("job %s did not wake the consumer", id)
+		}
+		luatomictest.Eventually(t, 5*time.Second, "it waits again", func() bool { return c.ZCard(ctx, key(q, "w")).Val() == 1 })
+	}
+	push(t, q, luatomic.Job{ID: "pushed"})
+	within("pushed")
+	push(t, q, luatomic.Job{ID: "delayed", Delay: 20 * time.Millisecond})
+	within("delayed")
+	push(t, q, luatomic.Job{ID: "far", Delay: time.Hour})
+	_, err := q.Reschedule(ctx, "far", time.Unix(1, 0))
+	require.NoError(t, err)
+	within("far")
+
+	require.NoError(t, q.Pause(ctx))
+	push(t, q, luatomic.Job{ID: "paused"})
+	luatomictest.Eventually(t, 5*time.Second, "it waits again", func() bool { return c.ZCard(ctx, key(q, "w")).Val() == 1 })
+	require.Empty(t, got)
+	require.NoError(t, q.Resume(ctx))
+	within("paused")
+}
+
+// What a nack, a requeue and a reclaim make ready wakes a consumer, too.
+func TestReturnedJobsWakeASleepingConsumer(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, &luatomic.QueueOptions{Lease: 50 * time.Millisecond, MaxFailures: 2})
+	push(t, q, luatomic.Job{ID: "nacked"}, luatomic.Job{ID: "buried"}, luatomic.Job{ID: "abandoned"})
+	taken, err := q.Take(ctx, 3)
+	require.NoError(t, err)
+	got := make(chan string, 10)
+	idleConsumers(t, c, q, 1, func(_ context.Context, d *luatomic.Delivery) error {
+		got <- d.ID
+		return nil
+	})
+	require.NoError(t, taken.Deliveries[1].Bury(ctx, "no"))
+	require.NoError(t, taken.Deliveries[0].Nack(ctx, 0, "again"))
+	_, err = q.Requeue(ctx)
+	require.NoError(t, err)
+	seen := make(map[string]bool)
+	for range 3 {
+		select {
+		case id := <-got:
+			seen[id] = true
+		case <-time.After(5 * time.Second):
+			t.Fatalf("only %v woke the consumer", seen)
+		}
+	}
+	require.Equal(t, map[string]bool{"nacked": true, "buried": true, "abandoned": true}, seen)
+}
+
+// One job wakes one of many: no herd. And many jobs wake one after the other, until
+// there is no work or nobody who waits.
+func TestOneJobWakesOneConsumer(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := luatomictest.StartServer(t).Client()
+	q, err := luatomic.NewQueue(c, "q", nil)
+	require.NoError(t, err)
+	var done atomic.Int64
+	const n = 20
+	gate := make(chan struct{})
+	idleConsumers(t, c, q, n, func(context.Context, *luatomic.Delivery) error {
+		done.Add(1)
+		<-gate
+		return nil
+	})
+	calls := func() int64 {
+		info, err := c.InfoMap(ctx, "commandstats").Result()
+		require.NoError(t, err)
+		return statCalls(t, info["Commandstats"]["cmdstat_evalsha"])
+	}
+	before := calls()
+	push(t, q, luatomic.Job{})
+	luatomictest.Eventually(t, 5*time.Second, "the job is taken", func() bool { return done.Load() == 1 })
+	require.LessOrEqual(t, calls()-before, int64(4), "the push, one take, and little more")
+	require.Equal(t, int64(n-1), c.ZCard(ctx, "{q}:w").Val())
+
+	push(t, q, bodies(n-1)...)
+	luatomictest.Eventually(t, 5*time.Second, "every consumer has a job", func() bool { return done.Load() == n })
+	close(gate)
+}
+
+// An earlier job wakes a poller that sleeps until a later one, and a poller that is
+// woken by ready jobs passes the word on to a consumer.
+func TestAnEarlierJobWakesThePoller(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	q, c := newQueue(t, nil)
+	push(t, q, luatomic.Job{Delay: time.Hour})
+	done := make(chan error, 1)
+	go func() { done <- luatomic.NewPoller(nil, q).Run(ctx) }()
+	luatomictest.Eventually(t, 5*time.Second, "the poller waits", func() bool { return c.ZCard(ctx, key(q, "w")).Val() == 1 })
+	push(t, q, luatomic.Job{ID: "earlier", Delay: 20 * time.Millisecond})
+	luatomictest.Eventually(t, 5*time.Second, "the earlier job is ready", func() bool { return c.LLen(ctx, key(q, "r")).Val() == 1 })
+	require.Equal(t, "earlier", takeOne(t, q).ID)
+
+	got := make(chan string, 1)
+	idleConsumers(t, c, q, 1, func(_ context.Context, d *luatomic.Delivery) error {
+		got <- d.ID
+		return nil
+	})
+	luatomictest.Eventually(t, 5*time.Second, "both wait", func() bool { return c.ZCard(ctx, key(q, "w")).Val() == 2 })
+	// The poller has waited longest, so it is told first.
+	require.NoError(t, c.ZAddArgs(ctx, key(q, "w"), redis.ZAddArgs{XX: true, Members: []redis.Z{{Score: 1, Member: c.ZRange(ctx, key(q, "w"), 0, 0).Val()[0]}}}).Err())
+	push(t, q, luatomic.Job{ID: "ready"})
+	select {
+	case id := <-got:
+		require.Equal(t, "ready", id)
+	case <-time.After(5 * time.Second):
+		t.Fatal("the word was not passed on")
+	}
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+}
+
+// A waiter whose process is gone is passed over in the same call.
+func TestDeadWaitersArePassedOver(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	got := make(chan struct{}, 1)
+	idleConsumers(t, c, q, 1, func(context.Context, *luatomic.Delivery) error {
+		got <- struct{}{}
+		return nil
+	})
+	for _, ghost := range []string{"a", "b", "c", "d", "e"} {
+		require.NoError(t, c.ZAdd(ctx, key(q, "w"), redis.Z{Score: 1, Member: key(q, "w:ghost-"+ghost)}).Err())
+	}
+	push(t, q, luatomic.Job{})
+	select {
+	case <-got:
+	case <-time.After(5 * time.Second):
+		t.Fatal("a ghost took the word")
+	}
+}
+
+// The subscription is cut while a job comes: the consumer looks when it is back.
+func TestConsumerLooksAgainAfterACutSubscription(t *testing.T) {
+	t.Parallel()
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	cut := redis.NewClient(opts)
+	defer cut.Close()
+	q, c := newQueue(t, nil)
+	through, err := luatomic.NewQueue(cut, q.Name(), nil)
+	require.NoError(t, err)
+	got := make(chan struct{}, 100)
+	idleConsumers(t, c, through, 1, func(context.Context, *luatomic.Delivery) error {
+		got <- struct{}{}
+		return nil
+	})
+	for range 20 {
+		proxy.CutAll()
+		push(t, q, luatomic.Job{})
+		select {
+		case <-got:
+		case <-time.After(5 * time.Second):
+			t.Fatal("a job was not noticed")
+		}
+	}
+}
+
+// statCalls reads the calls out of a line of INFO commandstats.
+func statCalls(t *testing.T, line string) int64 {
+	t.Helper()
+	var calls int64
+	_, err := fmt.Sscanf(line, "calls=%d", &calls)
+	require.NoError(t, err, line)
+	return calls
+}
