@@ -3,6 +3,9 @@ package luatomic_test
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -175,6 +178,75 @@ func BenchmarkTakeAck(b *testing.B) {
 			perJob(b, n)
 		})
 	}
+}
+
+// BenchmarkConsume drains b.N jobs with a handler that does nothing, beside 0 and
+// 100 000 other jobs in flight.
+func BenchmarkConsume(b *testing.B) {
+	for _, inFlight := range []int{0, 100_000} {
+		b.Run(fmt.Sprintf("in-flight=%d", inFlight), func(b *testing.B) {
+			q, c := newQueue(b, nil)
+			for n := 0; n < inFlight; n += 1000 {
+				batch := make([]redis.Z, 1000)
+				for i := range batch {
+					batch[i] = redis.Z{Score: future, Member: uuid.NewString()}
+				}
+				fatal(b, c.ZAdd(b.Context(), key(q, "l"), batch...).Err())
+			}
+			for pushed := 0; pushed < b.N; pushed += luatomic.MaxBatch {
+				_, err := q.Push(b.Context(), benchJobs(min(luatomic.MaxBatch, b.N-pushed))...)
+				fatal(b, err)
+			}
+			ctx, cancel := context.WithCancel(b.Context())
+			var done atomic.Int64
+			b.ReportAllocs()
+			b.ResetTimer()
+			out, _ := q.Consume(ctx, nil, func(context.Context, *luatomic.Delivery) error {
+				if done.Add(1) == int64(b.N) {
+					cancel()
+				}
+				return nil
+			})
+			b.StopTimer()
+			cancel()
+			if out.Acked != b.N {
+				b.Fatalf("acked %d of %d", out.Acked, b.N)
+			}
+			perJob(b, 1)
+		})
+	}
+}
+
+// BenchmarkLateness is the time from when a job is due until its handler runs, by
+// this machine's clock, on a queue that is otherwise idle.
+func BenchmarkLateness(b *testing.B) {
+	q, _ := newQueue(b, nil)
+	late := make(chan time.Duration, 1)
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	go func() {
+		_, _ = q.Consume(ctx, nil, func(_ context.Context, d *luatomic.Delivery) error {
+			due, err := strconv.ParseInt(string(d.Body), 10, 64)
+			if err != nil {
+				return err
+			}
+			late <- time.Since(time.UnixMilli(due))
+			return nil
+		})
+	}()
+	var all []time.Duration
+	for b.Loop() {
+		at := time.Now().Add(20 * time.Millisecond).Truncate(time.Millisecond)
+		_, err := q.Push(b.Context(), luatomic.Job{Body: strconv.AppendInt(nil, at.UnixMilli(), 10), At: at})
+		fatal(b, err)
+		all = append(all, <-late)
+	}
+	slices.Sort(all)
+	if all[0] < 0 {
+		b.Fatalf("a job ran %v early", -all[0])
+	}
+	b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(all[len(all)*99/100].Microseconds())/1000, "p99-ms")
 }
 
 func BenchmarkLockPair(b *testing.B) {

@@ -49,7 +49,9 @@ func (c *consumer) settleBatch(work context.Context, batch []finished) {
 			continue
 		}
 		count, err := c.giveBack(ctx, f)
-		c.failed(work, f.err)
+		if !f.stopped {
+			c.failed(work, f.err)
+		}
 		c.settled(work, count, 1, err)
 	}
 	c.settled(work, &c.acked, len(acks), c.queue.Ack(ctx, acks...))
@@ -127,9 +129,9 @@ func (c *consumer) revoke(gone *LeaseLostError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, id := range gone.IDs {
-		for d, cancel := range c.held {
+		for d, l := range c.held {
 			if d.ID == id {
-				cancel(ErrLeaseLost)
+				l.end(ErrLeaseLost)
 			}
 		}
 	}
