@@ -139,7 +139,7 @@ func TestReceiptExpires(t *testing.T) {
 func TestPushRefusesBeforeAnyIO(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
 	defer c.Close()
 	q, err := luatomic.NewQueue(c, "q", nil)
 	require.NoError(t, err)
@@ -170,7 +170,7 @@ func TestPushRefusesBeforeAnyIO(t *testing.T) {
 
 func TestBadNames(t *testing.T) {
 	t.Parallel()
-	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
 	defer c.Close()
 	for name, rule := range map[string]string{
 		"": "is empty", "a{b": "holds a brace", "}": "holds a brace", "a\x00b": "control character",
@@ -499,4 +499,16 @@ func TestNoServer(t *testing.T) {
 	require.ErrorIs(t, err, lua.ErrNotExecuted)
 	require.ErrorContains(t, err, "127.0.0.1:1")
 	require.True(t, errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "refused"))
+}
+
+// A lease whose job is gone is dropped, not made a job without a body.
+func TestReclaimDropsLeasesWithoutAJob(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	require.NoError(t, c.ZAdd(ctx, key(q, "l"), redis.Z{Score: past, Member: "ghost"}).Err())
+	r, err := q.Reclaim(ctx)
+	require.NoError(t, err)
+	require.Zero(t, r.Returned+r.Buried)
+	require.Empty(t, dump(ctx, t, c, q.Name()))
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -243,7 +244,10 @@ func scriptCalls() []scriptCall {
 		{&gen.RPCLeaveScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, err := gen.RPCLeave(ctx, c, gen.RPCLeaveParams{Nodes: "{" + k + "}:nodes", Methods: []string{"{" + k + "}:m:x"}, Node: "n"})
 			return "", err
-		}, none, nil},
+		}, func(ctx context.Context, c *redis.Client, k string) error {
+			c.ZAdd(ctx, "{"+k+"}:nodes", redis.Z{Score: future, Member: "n"})
+			return c.ZAdd(ctx, "{"+k+"}:m:x", redis.Z{Member: "n"}).Err()
+		}, nil},
 		{&gen.RPCCallScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			v, err := gen.RPCCall(ctx, c, gen.RPCCallParams{Nodes: "{" + k + "}:nodes", Method: "{" + k + "}:m:x", Record: "{" + k + "}:r:1",
 				Frame: []byte("f"), Inbox: k, Outbox: k, Timeout: time.Minute})
@@ -292,7 +296,7 @@ func held(ctx context.Context, c *redis.Client, k string) error {
 // keysOf are the keys that a call passes, seen by a client that sends nothing.
 func keysOf(ctx context.Context, t *testing.T, call scriptCall, k string) []string {
 	t.Helper()
-	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
 	defer c.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	rec := &recorder{cancel: cancel}
@@ -458,4 +462,31 @@ func shape(ctx context.Context, t *testing.T, c *redis.Client, k string) map[str
 		out[strings.ReplaceAll(name, k, "")] = fmt.Sprint(kind, size)
 	}
 	return out
+}
+
+// Everything that can expire does: after each script on fresh data, only the keys
+// of work that is not done, and of settings, are without a TTL.
+func TestKeysExpire(t *testing.T) {
+	t.Parallel()
+	for _, call := range scriptCalls() {
+		t.Run(call.script.Name, func(t *testing.T) {
+			t.Parallel()
+			ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+			fresh := strings.HasPrefix(call.script.Name, "rpc_join") || strings.HasPrefix(call.script.Name, "lock_acquire") || call.script.Name == "queue_push"
+			if !fresh {
+				require.NoError(t, call.prepare(ctx, c, k))
+			}
+			for name := range dump(ctx, t, c, k) {
+				require.NoError(t, c.Expire(ctx, name, time.Hour).Err())
+			}
+			_, err := call.run(ctx, c, k)
+			require.NoError(t, err)
+			for name := range dump(ctx, t, c, k) {
+				if kept := regexp.MustCompile(`^{.*}:(r|s|b|l|n|d|u|ux|c)$`); kept.MatchString(name) {
+					continue
+				}
+				require.Positive(t, c.PTTL(ctx, name).Val(), name)
+			}
+		})
+	}
 }

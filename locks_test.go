@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -189,7 +190,7 @@ func TestAcquireWaitsAndGivesUpWithTheContext(t *testing.T) {
 
 func TestBadTTL(t *testing.T) {
 	t.Parallel()
-	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
 	defer c.Close()
 	for _, ttl := range []time.Duration{500 * time.Microsecond, -time.Second} {
 		_, err := luatomic.NewLocker(c, &luatomic.LockerOptions{TTL: ttl}).Try(t.Context(), "x")
@@ -326,4 +327,18 @@ func TestLockPairIsTwoRoundTrips(t *testing.T) {
 	before := proxy.Executed(nil)
 	pair()
 	require.Equal(t, 2, proxy.Executed(nil)-before)
+}
+
+// An acquire whose reply was lost finds the lock its own, under the same fence: a
+// new one would refuse writes that the caller does not know of.
+func TestRepeatedAcquireKeepsTheFence(t *testing.T) {
+	t.Parallel()
+	c, k := luatomictest.Client(t), luatomictest.Namespace(t)
+	acquire := func() gen.LockAcquireResult {
+		out, err := gen.LockAcquire(t.Context(), c, gen.LockAcquireParams{Lock: k, Owner: "me", TTL: time.Minute})
+		require.NoError(t, err)
+		require.True(t, out.Acquired)
+		return out
+	}
+	require.Equal(t, acquire().Fence, acquire().Fence)
 }
