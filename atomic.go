@@ -80,6 +80,9 @@ type QueueOptions struct {
 	// MaxFailures is the number of failed deliveries after which Reclaim and
 	// Consume move a job to the dead set. Default 25; below zero means never.
 	MaxFailures int
+	// Dead bounds the dead set: Consume trims it after each death. Default: no
+	// bounds.
+	Dead DeadLimits
 	// Receipt is how long the result of a push is kept for a repeat of it.
 	// Default 10 minutes.
 	Receipt time.Duration

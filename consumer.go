@@ -211,6 +211,9 @@ func (c *consumer) next(ctx context.Context, t Taken, err error) (wait time.Dura
 	if lapse, ok := t.NextLapse.Get(); ok && !lapse.After(t.Now) {
 		r, err := c.queue.Reclaim(ctx)
 		c.dead.Add(int64(r.Buried))
+		if r.Buried > 0 {
+			err = errors.Join(err, c.trim(ctx))
+		}
 		if err != nil || r.Returned+r.Buried > 0 {
 			return 0, false, err
 		}

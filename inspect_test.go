@@ -335,3 +335,15 @@ func TestSnoozeAndDiscard(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, dead[0].Reason, "bad address")
 }
+
+func TestConsumeTrimsTheDead(t *testing.T) {
+	t.Parallel()
+	q, _ := newQueue(t, &luatomic.QueueOptions{Dead: luatomic.DeadLimits{Jobs: 2}})
+	push(t, q, bodies(5)...)
+	out, err := q.Consume(t.Context(), &luatomic.ConsumeOptions{Drain: true}, func(context.Context, *luatomic.Delivery) error {
+		return luatomic.Discard(errors.New("no"))
+	})
+	require.NoError(t, err)
+	require.Equal(t, 5, out.Dead)
+	require.Equal(t, 2, stats(t, q).Dead)
+}

@@ -73,9 +73,18 @@ func (c *consumer) giveBack(ctx context.Context, f finished) (*atomic.Int64, err
 	case errors.As(f.err, &off):
 		return &c.retried, d.Return(ctx, off.d)
 	case errors.As(f.err, &no), limit > 0 && d.Attempt >= limit:
-		return &c.dead, d.Bury(ctx, f.err.Error())
+		return &c.dead, errors.Join(d.Bury(ctx, f.err.Error()), c.trim(ctx))
 	}
 	return &c.retried, d.Nack(ctx, c.opts.Backoff(d.Attempt), f.err.Error())
+}
+
+// trim keeps the dead set within its bounds.
+func (c *consumer) trim(ctx context.Context) error {
+	if c.queue.opts.Dead == (DeadLimits{}) {
+		return nil
+	}
+	_, err := c.queue.Trim(ctx, c.queue.opts.Dead)
+	return err
 }
 
 // settled counts n deliveries, but for those that were not this consumer's any more.
