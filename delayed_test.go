@@ -93,7 +93,7 @@ func TestTakePromotesWhatIsDue(t *testing.T) {
 func TestPollersMoveEachJobOnceAndNeverEarly(t *testing.T) {
 	t.Parallel()
 	q, c := newQueue(t, nil)
-	const n = 400
+	const n = luatomic.MaxTake
 	jobs := bodies(n)
 	for i := range jobs {
 		jobs[i].Delay = time.Duration(i%100+1) * time.Millisecond

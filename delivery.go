@@ -46,11 +46,14 @@ type Taken struct {
 	Paused bool
 }
 
+// MaxTake is the most jobs that one Take leases, which keeps the script under 2 ms.
+const MaxTake = 300
+
 // takeBytes bounds the bodies of one take, so that no reply stalls the server.
 const takeBytes = MaxBatchBytes
 
-// Take leases up to max of the oldest ready jobs, at most MaxBatch, fewer when
-// their bodies pass 1 MiB. Scheduled jobs that are due become ready in the same
+// Take leases up to max of the oldest ready jobs, at most MaxTake, fewer when their
+// bodies pass 1 MiB. Scheduled jobs that are due become ready in the same
 // step, so delays work with no poller at all. An empty queue is an empty result.
 //
 // The jobs of a lost reply come back when their lease ends. Keys: r, s, b, l, n.
@@ -64,7 +67,7 @@ func (q *Queue) take(ctx context.Context, max int, waiter string, wait time.Dura
 	r, err := gen.QueueTake(ctx, q.client, gen.QueueTakeParams{
 		Ready: q.keys.Ready, Scheduled: q.keys.Scheduled, Bodies: q.keys.Bodies,
 		Leases: q.keys.Leases, Failures: q.keys.Failures, Control: q.keys.Control, Wake: q.keys.Wake,
-		Lease: q.opts.Lease, Max: int64(max), Bytes: takeBytes, Waiter: waiter, Wait: wait,
+		Lease: q.opts.Lease, Max: int64(min(max, MaxTake)), Bytes: takeBytes, Waiter: waiter, Wait: wait,
 	})
 	if err != nil {
 		return Taken{}, fmt.Errorf("luatomic: take from %q: %w", q.name, err)

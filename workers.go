@@ -15,7 +15,7 @@ const ahead = 2 * time.Millisecond
 func (c *consumer) capacity() int {
 	n := c.opts.Concurrency
 	if pace := c.pace.Load(); pace > 0 {
-		n += int(min(int64(ahead)*int64(n)/pace, MaxBatch))
+		n += int(min(int64(ahead)*int64(n)/pace, MaxTake))
 	}
 	return n
 }
@@ -27,7 +27,7 @@ func (c *consumer) room(ctx context.Context) int {
 		limit := c.capacity()
 		enough := max((limit-c.opts.Concurrency)/2, 1)
 		if n := limit - int(c.inHand.Load()); n >= enough {
-			return min(n, MaxBatch)
+			return min(n, MaxTake)
 		}
 		select {
 		case <-ctx.Done():

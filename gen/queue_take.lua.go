@@ -12,7 +12,7 @@ import (
 )
 
 // QueueTakeSHA is the SHA-1 of queue_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTakeSHA = "b4010caa32ba6e088ff98c8fec06f2e1e04a8a03"
+const QueueTakeSHA = "5fcffb8db44bfb3481950e4f22f24a296b51d144"
 
 // QueueTakeScript is scripts/queue_take.lua.
 var QueueTakeScript = lua.Script{
@@ -43,7 +43,7 @@ type QueueTakeParams struct {
 	// KEYS[7], zset: channels of those who wait, scored by the end of their wait in ms.
 	Wake  string
 	Lease time.Duration // ARGV[1], at least 1 ms: how long the jobs are leased
-	Max   int64         // ARGV[2], 1 to 1000: the most jobs to take
+	Max   int64         // ARGV[2], 1 to 300: the most jobs to take
 	// ARGV[3], at least 1: stop before the bodies exceed this; one job is always taken.
 	Bytes int64
 	// ARGV[4]: channel to be told on when there may be work, if there is none now; empty for none.
@@ -110,7 +110,7 @@ func (p *QueueTakeParams) call() *lua.Call {
 	c.Key("wake", p.Wake)
 	c.EndKeys()
 	c.Milliseconds("lease", p.Lease, 1, math.MaxInt64)
-	c.Int("max", p.Max, 1, 1000)
+	c.Int("max", p.Max, 1, 300)
 	c.Int("bytes", p.Bytes, 1, math.MaxInt64)
 	c.String(&p.Waiter)
 	c.Milliseconds("wait", p.Wait, 0, math.MaxInt64)

@@ -15,7 +15,7 @@
 ---@key      control    hash  paused, limit, dead_bytes
 ---@key      wake       zset  channels of those who wait, scored by the end of their wait in ms
 ---@arg      lease  ms   min=1  how long the jobs are leased
----@arg      max    int  min=1 max=1000  the most jobs to take
+---@arg      max    int  min=1 max=300  the most jobs to take
 ---@arg      bytes  int  min=1  stop before the bodies exceed this; one job is always taken
 ---@arg      waiter  string  channel to be told on when there may be work, if there is none now; empty for none
 ---@arg      wait    ms  min=0  how long it listens
