@@ -91,6 +91,9 @@ type statsResult struct {
 	OldestMS  *int64 `json:"oldest_ms"`
 	NextDue   *int64 `json:"next_due"`
 	Now       int64  `json:"now"`
+	Paused    bool   `json:"paused"`
+	Limit     *int   `json:"limit"`
+	DeadBytes int    `json:"dead_bytes"`
 }
 
 func countQueue(s *session, q *luatomic.Queue) error {
@@ -103,7 +106,10 @@ func countQueue(s *session, q *luatomic.Queue) error {
 	}
 	out := statsResult{
 		Queue: q.Name(), Ready: st.Ready, Scheduled: st.Scheduled, Leased: st.Leased, Dead: st.Dead,
-		NextDue: milli(st.NextDue), Now: st.Now.UnixMilli(),
+		NextDue: milli(st.NextDue), Now: st.Now.UnixMilli(), Paused: st.Paused, DeadBytes: st.DeadBytes,
+	}
+	if st.Limit > 0 {
+		out.Limit = &st.Limit
 	}
 	if oldest, ok := st.Oldest.Get(); ok {
 		// Below zero only if the server's clock was set back.
