@@ -23,8 +23,8 @@ type everything struct {
 	Float   float64
 	String  string
 	Bytes   []byte
-	Milli   time.Duration
-	Second  time.Duration
+	Short   time.Duration
+	Long    time.Duration
 	AtMs    time.Time
 	AtSec   time.Time
 	Maybe   lua.Opt[int64]
@@ -44,7 +44,7 @@ func decodeEverything(r *lua.Reply) everything {
 	r.Tuple(13)
 	v.Int, v.Uint, v.Bool, v.Float = r.Int("int"), r.Uint("uint"), r.Bool("bool"), r.Float("float")
 	v.String, v.Bytes = r.String("string"), r.Bytes("bytes")
-	v.Milli, v.Second, v.AtMs, v.AtSec = r.Milliseconds("ms"), r.Seconds("sec"), r.TimeMilli("at_ms"), r.TimeSec("at_sec")
+	v.Short, v.Long, v.AtMs, v.AtSec = r.Milliseconds("ms"), r.Seconds("sec"), r.TimeMilli("at_ms"), r.TimeSec("at_sec")
 	if !r.Absent() {
 		v.Maybe = lua.Some(r.Int("maybe"))
 	}
@@ -81,7 +81,7 @@ func TestRepliesDecodeTheSameInBothProtocols(t *testing.T) {
 	s := newScript("everything", `return {-1, '18446744073709551615', true, '1.5', 'text', '\255\0', 1500, 60, 1700000000123, 1700000000,
   ARGV[1] == '' and 7 or false, {1, '2'}, {'a', 10, 'b', 20}}`, lua.RetrySafe)
 	want := everything{
-		Int: -1, Uint: math.MaxUint64, Bool: true, Float: 1.5, String: "text", Bytes: []byte("\xff\x00"), Milli: 1500 * time.Millisecond, Second: time.Minute,
+		Int: -1, Uint: math.MaxUint64, Bool: true, Float: 1.5, String: "text", Bytes: []byte("\xff\x00"), Short: 1500 * time.Millisecond, Long: time.Minute,
 		AtMs: time.UnixMilli(1700000000123), AtSec: time.Unix(1700000000, 0), Numbers: []int64{1, 2}, Rows: []pair{{"a", 10}, {"b", 20}},
 	}
 	for _, protocol := range []int{2, 3} {
