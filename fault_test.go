@@ -1,0 +1,146 @@
+package luatomic_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// A job that is left out takes no unique name with it.
+func TestDuplicateLeavesNoUniqueHold(t *testing.T) {
+	t.Parallel()
+	q, c := newQueue(t, nil)
+	push(t, q, luatomic.Job{ID: "a"})
+	require.Len(t, push(t, q, luatomic.Job{ID: "a", Unique: "u"}).Duplicates, 1)
+	require.Zero(t, c.Exists(t.Context(), key(q, "u"), key(q, "ux")).Val())
+	require.Empty(t, push(t, q, luatomic.Job{ID: "b", Unique: "u"}).Duplicates)
+}
+
+// Equal bodies are different jobs.
+func TestIdenticalJobsStayApart(t *testing.T) {
+	t.Parallel()
+	q, _ := newQueue(t, nil)
+	same := luatomic.Job{Body: []byte("same"), At: time.Now().Add(time.Millisecond)}
+	require.Equal(t, 3, push(t, q, same, same, same).Scheduled)
+	out, err := q.Consume(t.Context(), &luatomic.ConsumeOptions{Drain: true}, func(context.Context, *luatomic.Delivery) error { return nil })
+	require.NoError(t, err)
+	require.Equal(t, 3, out.Acked)
+}
+
+// A job is cancelled, or rescheduled, while pollers move it: it is never both moved
+// and changed, and never lost.
+func TestCancelAndRescheduleWhileMoving(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := newQueue(t, nil)
+	const n = 300
+	jobs := bodies(n)
+	for i := range jobs {
+		jobs[i].ID, jobs[i].Delay = fmt.Sprint("j", i), time.Duration(1+i%20)*time.Millisecond
+	}
+	push(t, q, jobs...)
+	stop, cancel := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	for range 2 {
+		background.Go(func() { _ = luatomic.NewPoller(nil, q).Run(stop) })
+	}
+	cancelled, put := make(map[string]bool), make(map[string]bool)
+	far := time.Now().Add(time.Hour)
+	for i, j := range jobs {
+		if i%2 == 0 {
+			state, err := q.Cancel(ctx, j.ID)
+			require.NoError(t, err)
+			require.Contains(t, []luatomic.JobState{luatomic.JobScheduled, luatomic.JobReady}, state[0])
+			cancelled[j.ID] = true
+			continue
+		}
+		out, err := q.Reschedule(ctx, j.ID, far)
+		require.NoError(t, err)
+		put[j.ID] = out.Moved
+	}
+	luatomictest.Eventually(t, 10*time.Second, "the rest is ready", func() bool {
+		s := stats(t, q)
+		next, ok := s.NextDue.Get()
+		return !ok || next.After(s.Now.Add(time.Minute))
+	})
+	cancel()
+	background.Wait()
+	got := make(map[string]bool)
+	for {
+		taken, err := q.Take(ctx, 100)
+		require.NoError(t, err)
+		if len(taken.Deliveries)+taken.Dropped == 0 {
+			break
+		}
+		for _, d := range taken.Deliveries {
+			require.False(t, got[d.ID], "delivered twice")
+			got[d.ID] = true
+		}
+	}
+	for _, j := range jobs {
+		require.Equal(t, !cancelled[j.ID] && !put[j.ID], got[j.ID], j.ID)
+	}
+	scheduled := 0
+	for _, moved := range put {
+		if moved {
+			scheduled++
+		}
+	}
+	require.Equal(t, scheduled, stats(t, q).Scheduled)
+}
+
+// Very many jobs are due at once: each script is short, and others are served
+// meanwhile. A million in the drill, a tenth of that else.
+func TestManyDueAtOnceDoNotBlockTheServer(t *testing.T) {
+	n := 100_000
+	if os.Getenv("LUATOMIC_DRILL") != "" {
+		n = 1_000_000
+	}
+	ctx := t.Context()
+	c := luatomictest.StartServer(t).Client()
+	q, err := luatomic.NewQueue(c, "q", nil)
+	require.NoError(t, err)
+	load := redis.NewScript(`for i = ARGV[1], ARGV[2] do redis.call('ZADD', KEYS[1], 1, 'job-' .. i) end return 1`)
+	for i := 0; i < n; i += 10_000 {
+		require.NoError(t, load.Run(ctx, c, []string{"{q}:s"}, i, i+9_999).Err())
+	}
+	require.NoError(t, c.ConfigSet(ctx, "slowlog-log-slower-than", "2000").Err())
+	require.NoError(t, c.Do(ctx, "SLOWLOG", "RESET").Err())
+
+	stop, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = luatomic.NewPoller(nil, q).Run(stop)
+	}()
+	var pings []time.Duration
+	for start := time.Now(); c.ZCard(ctx, "{q}:s").Val() > 0; {
+		require.Less(t, time.Since(start), time.Minute)
+		begin := time.Now()
+		require.NoError(t, c.Ping(ctx).Err())
+		pings = append(pings, time.Since(begin))
+	}
+	cancel()
+	<-done
+	require.Equal(t, int64(n), c.LLen(ctx, "{q}:r").Val())
+	slices.Sort(pings)
+	t.Logf("%d due: %d pings meanwhile, p50 %v, p99.9 %v, the longest %v", n, len(pings),
+		pings[len(pings)/2], pings[len(pings)*999/1000], pings[len(pings)-1])
+	slow := 0
+	for _, entry := range must(c.SlowLogGet(ctx, 128).Result()) {
+		if entry.Args[0] == "evalsha" && entry.Duration > 5*time.Millisecond {
+			slow++
+		}
+	}
+	require.LessOrEqual(t, slow, n/100_000, "scripts over 5 ms, which only a busy machine explains")
+}
