@@ -52,6 +52,7 @@ func TestPushWakesASleepingConsumer(t *testing.T) {
 		}
 		luatomictest.Eventually(t, 5*time.Second, "it waits again", func() bool { return c.ZCard(ctx, key(q, "w")).Val() == 1 })
 	}
+	require.Positive(t, c.PTTL(ctx, key(q, "w")).Val(), "a waiter that dies is forgotten")
 	push(t, q, luatomic.Job{ID: "pushed"})
 	within("pushed")
 	push(t, q, luatomic.Job{ID: "delayed", Delay: 20 * time.Millisecond})
