@@ -70,11 +70,11 @@ func TestPushWakesASleepingConsumer(t *testing.T) {
 	within("paused")
 }
 
-// What a nack, a requeue and a reclaim make ready wakes a consumer, too.
+// What a nack, a requeue or a reclaim makes ready wakes a consumer, each by itself.
 func TestReturnedJobsWakeASleepingConsumer(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	q, c := newQueue(t, &luatomic.QueueOptions{Lease: 50 * time.Millisecond, MaxFailures: 2})
+	q, c := newQueue(t, &luatomic.QueueOptions{Lease: time.Hour})
 	push(t, q, luatomic.Job{ID: "nacked"}, luatomic.Job{ID: "buried"}, luatomic.Job{ID: "abandoned"})
 	taken, err := q.Take(ctx, 3)
 	require.NoError(t, err)
@@ -83,20 +83,26 @@ func TestReturnedJobsWakeASleepingConsumer(t *testing.T) {
 		got <- d.ID
 		return nil
 	})
-	require.NoError(t, taken.Deliveries[1].Bury(ctx, "no"))
+	wakes := func(id string) {
+		t.Helper()
+		select {
+		case g := <-got:
+			require.Equal(t, id, g)
+		case <-time.After(5 * time.Second): // half of the idle time
+			t.Fatalf("job %s did not wake the consumer", id)
+		}
+		luatomictest.Eventually(t, 5*time.Second, "it waits again", func() bool { return c.ZCard(ctx, key(q, "w")).Val() == 1 })
+	}
 	require.NoError(t, taken.Deliveries[0].Nack(ctx, 0, "again"))
+	wakes("nacked")
+	require.NoError(t, taken.Deliveries[1].Bury(ctx, "no"))
 	_, err = q.Requeue(ctx)
 	require.NoError(t, err)
-	seen := make(map[string]bool)
-	for range 3 {
-		select {
-		case id := <-got:
-			seen[id] = true
-		case <-time.After(5 * time.Second):
-			t.Fatalf("only %v woke the consumer", seen)
-		}
-	}
-	require.Equal(t, map[string]bool{"nacked": true, "buried": true, "abandoned": true}, seen)
+	wakes("buried")
+	require.NoError(t, c.ZAdd(ctx, key(q, "l"), redis.Z{Score: past, Member: "abandoned"}).Err())
+	_, err = q.Reclaim(ctx)
+	require.NoError(t, err)
+	wakes("abandoned")
 }
 
 // One job wakes one of many: no herd. And many jobs wake one after the other, until

@@ -45,6 +45,11 @@ var QueueControl string
 //go:embed queue_extend.lua
 var QueueExtend string
 
+// QueueMend is the text of queue_mend.lua.
+//
+//go:embed queue_mend.lua
+var QueueMend string
+
 // QueueNack is the text of queue_nack.lua.
 //
 //go:embed queue_nack.lua
