@@ -128,6 +128,8 @@ func newClient(t testing.TB, url string, opts []func(*redis.Options)) *redis.Cli
 func knownGoroutines() []goleak.Option {
 	return []goleak.Option{
 		// Idle keep-alive connections to the Docker engine.
+		// go-redis looks once a second whether a server that did not answer is back, and sees only then that its pool was closed.
+		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"),
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
 		// The connection that tells the container reaper that this process is alive.
