@@ -310,7 +310,12 @@ func (q *Queue) PushSeq(ctx context.Context, jobs iter.Seq[Job]) iter.Seq2[Pushe
 }
 
 // chunks calls f for each run of at most n deliveries and joins what was lost.
-func chunks(ds []*Delivery, n int, f func([]*Delivery) error) error {
+func (q *Queue) chunks(ds []*Delivery, n int, f func([]*Delivery) error) error {
+	for _, d := range ds {
+		if d.queue != q && d.queue.keys != q.keys {
+			return fmt.Errorf("luatomic: delivery of job %q is from queue %q, not %q", d.ID, d.queue.name, q.name)
+		}
+	}
 	var gone LeaseLostError
 	var errs []error
 	for part := range slices.Chunk(ds, n) {

@@ -119,7 +119,7 @@ func lost(ds []*Delivery, verdicts []int64) error {
 //
 // Keys: l, b, n. Cost: O(log n) for each. More than MaxBatch go in several calls.
 func (q *Queue) Ack(ctx context.Context, ds ...*Delivery) error {
-	return chunks(ds, MaxBatch, func(ds []*Delivery) error {
+	return q.chunks(ds, MaxBatch, func(ds []*Delivery) error {
 		p := gen.QueueAckParams{
 			Leases: q.keys.Leases, Bodies: q.keys.Bodies, Failures: q.keys.Failures,
 			Unique: q.keys.Unique, Expiry: q.keys.Expiry,
@@ -172,7 +172,7 @@ const (
 
 func (q *Queue) nack(ctx context.Context, how gen.QueueNackJob, ds []*Delivery) error {
 	how.Reason = how.Reason[:min(len(how.Reason), maxReason)]
-	return chunks(ds, maxNack, func(ds []*Delivery) error {
+	return q.chunks(ds, maxNack, func(ds []*Delivery) error {
 		p := gen.QueueNackParams{
 			Leases: q.keys.Leases, Ready: q.keys.Ready, Scheduled: q.keys.Scheduled, Bodies: q.keys.Bodies,
 			Failures: q.keys.Failures, Dead: q.keys.Dead, Unique: q.keys.Unique, Expiry: q.keys.Expiry, Control: q.keys.Control, Wake: q.keys.Wake,
@@ -201,7 +201,7 @@ const maxExtend = 500
 // the leases end at the old time or the new one, and if it is the new one, an ack
 // will find them lost. Keys: l. Cost: O(log n) for each.
 func (q *Queue) Extend(ctx context.Context, lease time.Duration, ds ...*Delivery) error {
-	return chunks(ds, maxExtend, func(ds []*Delivery) error {
+	return q.chunks(ds, maxExtend, func(ds []*Delivery) error {
 		p := gen.QueueExtendParams{Leases: q.keys.Leases, Lease: lease, Jobs: make([]gen.QueueExtendJob, len(ds))}
 		for i, d := range ds {
 			p.Jobs[i] = gen.QueueExtendJob{ID: d.ID, Fence: d.fence.Load()}

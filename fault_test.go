@@ -144,3 +144,31 @@ func TestManyDueAtOnceDoNotBlockTheServer(t *testing.T) {
 	}
 	require.LessOrEqual(t, slow, n/100_000, "scripts over 5 ms, which only a busy machine explains")
 }
+
+// F6: what is not ours at the head of the list, however it came there, does not keep
+// jobs from their workers.
+func TestForeignEntriesDoNotBlockTheHead(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	require.NoError(t, c.RPush(ctx, key(q, "r"), "no colon", "", ":", "x:y", "17:").Err())
+	push(t, q, luatomic.Job{ID: "j"})
+	_, err := q.Peek(ctx, luatomic.JobReady, 0, 10)
+	require.NoError(t, err)
+	taken, err := q.Take(ctx, 10)
+	require.NoError(t, err)
+	require.Equal(t, 5, taken.Dropped)
+	require.Equal(t, "j", taken.Deliveries[0].ID)
+}
+
+func TestDeliveriesOfAnotherQueueAreRefused(t *testing.T) {
+	t.Parallel()
+	q, _ := newQueue(t, nil)
+	other, _ := newQueue(t, nil)
+	push(t, q, luatomic.Job{})
+	d := takeOne(t, q)
+	require.ErrorContains(t, other.Ack(t.Context(), d), "is from queue")
+	require.ErrorContains(t, other.Nack(t.Context(), 0, "", d), "is from queue")
+	require.ErrorContains(t, other.Extend(t.Context(), time.Hour, d), "is from queue")
+	require.NoError(t, q.Ack(t.Context(), d))
+}

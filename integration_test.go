@@ -69,7 +69,7 @@ func TestWhatYouReadIsWhatRedisRuns(t *testing.T) {
 var allScripts = []*lua.Script{
 	&gen.DelayedPromoteScript,
 	&gen.LockAcquireScript, &gen.LockExtendScript, &gen.LockReleaseScript,
-	&gen.QueueAckScript, &gen.QueueCancelScript, &gen.QueueControlScript, &gen.QueueExtendScript, &gen.QueueNackScript,
+	&gen.QueueAckScript, &gen.QueueCancelScript, &gen.QueueControlScript, &gen.QueueExtendScript, &gen.QueueMendScript, &gen.QueueNackScript,
 	&gen.QueuePeekScript, &gen.QueuePushScript, &gen.QueueReclaimScript, &gen.QueueRequeueScript, &gen.QueueRescheduleScript,
 	&gen.QueueStatsScript, &gen.QueueTakeScript, &gen.QueueTrimScript,
 	&gen.RPCCallScript, &gen.RPCCollectScript, &gen.RPCJoinScript, &gen.RPCLeaveScript, &gen.RPCReplyScript,
@@ -227,6 +227,21 @@ func scriptCalls() []scriptCall {
 			_, _, b, _, n, d := queueKeys(k)
 			return show(gen.QueueTrim(ctx, c, gen.QueueTrimParams{Dead: d, Bodies: b, Failures: n, Control: "{" + k + "}:c", Keep: 1, Bytes: -1, Age: -1, Max: 10}))
 		}, buried, nil},
+		{&gen.QueueMendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			r, s, b, l, n, d := queueKeys(k)
+			return show(gen.QueueMend(ctx, c, gen.QueueMendParams{Ready: r, Scheduled: s, Bodies: b, Leases: l, Failures: n, Dead: d,
+				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", Wake: "{" + k + "}:w",
+				Mend: true, From: 12, To: 8, Suspects: []gen.QueueMendSuspect{{ID: "lost"}, {ID: "a"}, {Kind: gen.QueueMendKindGhost, ID: "ghost"},
+					{Kind: gen.QueueMendKindCount, ID: "gone"}, {Kind: gen.QueueMendKindName, ID: "gone", Name: "name"}}}))
+		}, func(ctx context.Context, c *redis.Client, k string) error {
+			_, s, b, _, n, _ := queueKeys(k)
+			c.HSet(ctx, b, "lost", "body")
+			c.ZAdd(ctx, s, redis.Z{Score: future, Member: "ghost"})
+			c.HSet(ctx, n, "gone", "2")
+			c.HSet(ctx, "{"+k+"}:u", "k:name", "gone", "j:gone", "name")
+			c.ZAdd(ctx, "{"+k+"}:ux", redis.Z{Score: future, Member: "name"})
+			return buried(ctx, c, k)
+		}, nil},
 		{&gen.LockAcquireScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			v, err := gen.LockAcquire(ctx, c, gen.LockAcquireParams{Lock: "lock:{" + k + "}", Owner: "me", TTL: time.Minute})
 			return fmt.Sprint(v.Acquired), err
@@ -439,6 +454,7 @@ var repeatsDiffer = map[string]bool{
 	"queue_reclaim":   true, // nothing left to return
 	"queue_requeue":   true, // not dead any more
 	"queue_trim":      true, // within the limits
+	"queue_mend":      true, // in order
 	"delayed_promote": true, // nothing left to move
 	"rpc_reply":       true, // duplicate
 	"rpc_leave":       true, // not announced any more

@@ -13,7 +13,7 @@ import (
 )
 
 // QueuePeekSHA is the SHA-1 of queue_peek.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePeekSHA = "ddbd1e61d704ec9b479dcffb608eb824aad6d97e"
+const QueuePeekSHA = "6922fef21207bcd029c8c264b9a029834e0ee43d"
 
 // QueuePeekScript is scripts/queue_peek.lua.
 var QueuePeekScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueTakeSHA is the SHA-1 of queue_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTakeSHA = "5fcffb8db44bfb3481950e4f22f24a296b51d144"
+const QueueTakeSHA = "3981189c25b3fe11623e95503f576ea03a793904"
 
 // QueueTakeScript is scripts/queue_take.lua.
 var QueueTakeScript = lua.Script{

@@ -20,7 +20,7 @@ local state, offset, max = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local found, last = {}, offset + max - 1
 if state == '0' then
   for i, entry in ipairs(redis.call('LRANGE', ready, offset, last)) do
-    local colon = string.find(entry, ':', 1, true)
+    local colon = string.find(entry, ':', 1, true) or #entry + 1
     found[2 * i - 1], found[2 * i] = string.sub(entry, colon + 1), string.sub(entry, 1, colon - 1)
   end
 elseif state == '1' then

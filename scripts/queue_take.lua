@@ -91,7 +91,8 @@ for _ = 1, 8 do -- rounds, when all entries of one were dropped
   end
   local ids = {}
   for i, entry in ipairs(entries) do
-    ids[i] = string.sub(entry, string.find(entry, ':', 1, true) + 1)
+    -- A foreign entry names no job and is dropped: it must not block the head.
+    ids[i] = string.sub(entry, (string.find(entry, ':', 1, true) or #entry) + 1)
   end
   local found = redis.call('HMGET', bodies, unpack(ids, 1, #ids))
   local counts = failed and redis.call('HMGET', failures, unpack(ids, 1, #ids)) or {}

@@ -1,0 +1,147 @@
+--- QueueMend looks again at what an audit suspects, and mends what is out of step.
+---
+--- All that a suspect is judged by is read in this step, so that a job on its way
+--- from one state to another is in order. But for one thing: of ready only the 500
+--- entries at each end are read. A lost job, one with a body that is neither there
+--- nor scheduled, leased or dead, becomes ready now; if it stood in the middle of a
+--- long list after all, it is delivered twice. A ghost, scheduled, leased or dead
+--- without a body, is removed. So are counts and unique names of ids without a body.
+--- dead_bytes becomes to, if it is from. For each suspect one verdict, in order.
+---
+---@contract dup-only  an error half-way can deliver a job twice, never lose one, or leaves some suspects as they are
+---@retry    safe  what was mended is in order
+---@key      ready      list  entries enqueued_at_ms:id, oldest at the head
+---@key      scheduled  zset  id, scored by due time in ms
+---@key      bodies     hash  id to body
+---@key      leases     zset  id, scored by the end of its lease in ms
+---@key      failures   hash  id to the number of its failed deliveries, x for a cancelled job; id and a line feed to the last reason
+---@key      dead       zset  id, scored by the time of its death in ms
+---@key      unique     hash  k:name to the id that holds it, j:id to the name it holds
+---@key      expiry     zset  name of a unique key, scored by its end in ms
+---@key      control    hash  paused, limit, dead_bytes
+---@key      wake       zset  channels of those who wait, scored by the end of their wait in ms
+---@arg      mend  bool  else nothing is written
+---@arg      from  int  dead_bytes as the audit read it
+---@arg      to    int  min=-1  dead_bytes as it must be, -1 for as it is
+---@args     suspect  (kind enum(lost=0,ghost=1,count=2,name=3), id string, name string)  max=100  name: the unique name that id holds, for that kind
+---@reply    (corrected bool, verdicts int[])  corrected: dead_bytes was wrong; verdicts: 0 in order, 1 out of step, 2 lost and cancelled
+---@cost     O(log n) for each suspect, and 1000 entries of ready when a job may be lost
+
+local ready, scheduled, bodies, leases, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local dead, unique, expiry, control, wake = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local mend, from, to = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+
+local time = redis.call('TIME')
+local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
+
+-- A key of the wrong type stops the script here, while nothing is written.
+redis.call('LLEN', ready)
+redis.call('ZCARD', scheduled)
+redis.call('HLEN', bodies)
+redis.call('ZCARD', leases)
+redis.call('HLEN', failures)
+redis.call('ZCARD', dead)
+redis.call('HLEN', unique)
+redis.call('ZCARD', expiry)
+redis.call('ZCARD', wake)
+local corrected = to >= 0 and from ~= to and tonumber(redis.call('HGET', control, 'dead_bytes') or 0) == from
+
+-- rouse tells the one that has waited longest. A channel without a receiver
+-- belonged to a process that is gone. Only a hint: that it may not be allowed
+-- changes nothing.
+local function rouse()
+  for _ = 1, 8 do
+    local waiter = redis.call('ZPOPMIN', wake)
+    local heard = waiter[1] and redis.pcall('PUBLISH', waiter[1], '') or 1
+    if type(heard) == 'table' and heard.err or heard ~= 0 then
+      return
+    end
+  end
+end
+
+-- A job that moved to ready behind the audit's back stands near an end.
+local seen
+local function near(id)
+  if not seen then
+    seen = {}
+    for _, entry in ipairs(redis.call('LRANGE', ready, 0, 499)) do
+      seen[string.match(entry, ':(.*)$') or ''] = true
+    end
+    for _, entry in ipairs(redis.call('LRANGE', ready, -500, -1)) do
+      seen[string.match(entry, ':(.*)$') or ''] = true
+    end
+  end
+  return seen[id]
+end
+
+local function placed(id)
+  return redis.call('ZSCORE', scheduled, id) or redis.call('ZSCORE', leases, id) or redis.call('ZSCORE', dead, id)
+end
+
+local entries, ghosts, counts, names = {}, {}, {}, {}
+local verdicts, n = {}, 0
+for i = 4, #ARGV, 3 do
+  local kind, id, name = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local there = redis.call('HEXISTS', bodies, id) == 1
+  local verdict = 0
+  if kind == '0' then
+    if there and not placed(id) and not near(id) then
+      -- A cancelled job goes to ready too: the next worker clears it away.
+      verdict = redis.call('HGET', failures, id) == 'x' and 2 or 1
+      seen[id] = true
+      entries[#entries + 1] = now .. ':' .. id
+    end
+  elseif there then
+    verdict = 0
+  elseif kind == '1' then
+    if placed(id) then
+      verdict = 1
+      ghosts[#ghosts + 1] = id
+    end
+  elseif kind == '2' then
+    if not placed(id) and (redis.call('HEXISTS', failures, id) == 1 or redis.call('HEXISTS', failures, id .. '\n') == 1) then
+      verdict = 1
+      counts[#counts + 1] = id
+    end
+  elseif redis.call('HGET', unique, 'k:' .. name) == id or redis.call('HGET', unique, 'j:' .. id) == name then
+    verdict = 1
+    names[#names + 1] = {id, name}
+  end
+  n = n + 1
+  verdicts[n] = verdict
+end
+if mend ~= '1' then
+  return {corrected and 1 or 0, verdicts}
+end
+
+-- The member does not exist; see queue_take.lua. What was evicted is mended on a
+-- server that is over its limit.
+redis.call('ZREM', leases, '')
+if #entries > 0 then
+  redis.call('RPUSH', ready, unpack(entries, 1, #entries))
+end
+for _, id in ipairs(ghosts) do
+  redis.call('ZREM', scheduled, id)
+  redis.call('ZREM', leases, id)
+  redis.call('ZREM', dead, id)
+  redis.call('HDEL', failures, id, id .. '\n')
+end
+for _, id in ipairs(counts) do
+  redis.call('HDEL', failures, id, id .. '\n')
+end
+for _, hold in ipairs(names) do
+  if redis.call('HGET', unique, 'k:' .. hold[2]) == hold[1] then
+    redis.call('ZREM', expiry, hold[2])
+    redis.call('HDEL', unique, 'k:' .. hold[2])
+  end
+  if redis.call('HGET', unique, 'j:' .. hold[1]) == hold[2] then
+    redis.call('HDEL', unique, 'j:' .. hold[1])
+  end
+end
+if corrected then
+  redis.call('HSET', control, 'dead_bytes', string.format('%.0f', to))
+end
+if #entries > 0 then
+  rouse()
+end
+return {corrected and 1 or 0, verdicts}
