@@ -205,7 +205,7 @@ func (c *consumer) loop(ctx, work context.Context) error {
 // next says how long to sleep after a take, or that there is nothing left to wait
 // for. What other workers lost is taken back first.
 func (c *consumer) next(ctx context.Context, t Taken, err error) (wait time.Duration, drained bool, _ error) {
-	if err != nil || len(t.Deliveries) > 0 || t.Dropped > 0 {
+	if err != nil {
 		return 0, false, err
 	}
 	if lapse, ok := t.NextLapse.Get(); ok && !lapse.After(t.Now) {
@@ -217,6 +217,9 @@ func (c *consumer) next(ctx context.Context, t Taken, err error) (wait time.Dura
 		if err != nil || r.Returned+r.Buried > 0 {
 			return 0, false, err
 		}
+	}
+	if len(t.Deliveries) > 0 || t.Dropped > 0 {
+		return 0, false, nil
 	}
 	idle := c.idle()
 	if t.Paused {

@@ -12,7 +12,7 @@ import (
 )
 
 // DelayedPromoteSHA is the SHA-1 of delayed_promote.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DelayedPromoteSHA = "3aa9e7370aff7a8f3c28dc9006ecb9e42002c28b"
+const DelayedPromoteSHA = "900de9e9d5154d355e27fe60a8835ab0e47dc48f"
 
 // DelayedPromoteScript is scripts/delayed_promote.lua.
 var DelayedPromoteScript = lua.Script{

@@ -10,7 +10,7 @@ import (
 )
 
 // QueueAckSHA is the SHA-1 of queue_ack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueAckSHA = "7b9ee260109852bdfd57cf32e629187d765efc41"
+const QueueAckSHA = "94190f9c6e337502c25021f139f3802005918732"
 
 // QueueAckScript is scripts/queue_ack.lua.
 var QueueAckScript = lua.Script{

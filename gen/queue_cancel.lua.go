@@ -10,7 +10,7 @@ import (
 )
 
 // QueueCancelSHA is the SHA-1 of queue_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueCancelSHA = "4f015a94b23f70c6c9189806fdf63cf1a657b7ed"
+const QueueCancelSHA = "f7a5502b74a7e9c74251384d8e68ea6a492e4e92"
 
 // QueueCancelScript is scripts/queue_cancel.lua.
 var QueueCancelScript = lua.Script{

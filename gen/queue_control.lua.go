@@ -12,7 +12,7 @@ import (
 )
 
 // QueueControlSHA is the SHA-1 of queue_control.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueControlSHA = "ea6fdc254e8e76e95cb87a240c05f8b2780a22c5"
+const QueueControlSHA = "ddfd2e5f3eaa264107c07a2e9f085e9fecc15d58"
 
 // QueueControlScript is scripts/queue_control.lua.
 var QueueControlScript = lua.Script{

@@ -10,7 +10,7 @@ import (
 )
 
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "ddcb27d6b47f7d44d8430b275604898965f7ce44"
+const QueueNackSHA = "862063d49d2fb1d216a97bef26a51ff0f6c04b72"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{

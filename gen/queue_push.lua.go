@@ -12,7 +12,7 @@ import (
 )
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "568c83c898db9e383223728d066ecd3d344b08c8"
+const QueuePushSHA = "ba05086e9f83b07d38973330ac7ab31108a37ae9"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{

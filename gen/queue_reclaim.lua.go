@@ -12,7 +12,7 @@ import (
 )
 
 // QueueReclaimSHA is the SHA-1 of queue_reclaim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReclaimSHA = "2cea99521c49bfdda4a717084fdfaec6efa46207"
+const QueueReclaimSHA = "f90446821002efd750145a7a9041bdaec9db1f93"
 
 // QueueReclaimScript is scripts/queue_reclaim.lua.
 var QueueReclaimScript = lua.Script{

@@ -10,7 +10,7 @@ import (
 )
 
 // QueueRequeueSHA is the SHA-1 of queue_requeue.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRequeueSHA = "31f1b080a858b4b572b9cd8243b495662ac4a8c4"
+const QueueRequeueSHA = "abbae854c345b9f10cf47725918c0b4b8523b50c"
 
 // QueueRequeueScript is scripts/queue_requeue.lua.
 var QueueRequeueScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // QueueRescheduleSHA is the SHA-1 of queue_reschedule.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRescheduleSHA = "e99be54923909b3c2a65a14d0bb606445c7fe760"
+const QueueRescheduleSHA = "22977cbe2f9d3e918d628af5f9da940819395938"
 
 // QueueRescheduleScript is scripts/queue_reschedule.lua.
 var QueueRescheduleScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueTakeSHA is the SHA-1 of queue_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTakeSHA = "3981189c25b3fe11623e95503f576ea03a793904"
+const QueueTakeSHA = "240d2c75a2ee0c9a7d9fae5e39c14666c97179bc"
 
 // QueueTakeScript is scripts/queue_take.lua.
 var QueueTakeScript = lua.Script{

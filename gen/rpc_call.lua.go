@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCallSHA is the SHA-1 of rpc_call.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCallSHA = "5670168d48d9c99e236a772b762ca530518568f4"
+const RPCCallSHA = "013979c2a6d59e074017af7491e208abdd02c7bb"
 
 // RPCCallScript is scripts/rpc_call.lua.
 var RPCCallScript = lua.Script{

@@ -25,8 +25,11 @@ local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
 -- changes nothing.
 local function rouse()
   for _ = 1, 8 do
-    local waiter = redis.call('ZPOPMIN', wake)
-    local heard = waiter[1] and redis.pcall('PUBLISH', waiter[1], '') or 1
+    local waiter = redis.pcall('ZPOPMIN', wake)
+    if waiter.err or not waiter[1] then
+      return
+    end
+    local heard = redis.pcall('PUBLISH', waiter[1], '')
     if type(heard) == 'table' and heard.err or heard ~= 0 then
       return
     end

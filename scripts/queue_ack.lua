@@ -49,8 +49,8 @@ if holding then
   for _, id in ipairs(done) do
     local name = redis.call('HGET', unique, 'j:' .. id)
     if name and redis.call('HGET', unique, 'k:' .. name) == id then
-      redis.call('HDEL', unique, 'k:' .. name)
       redis.call('ZREM', expiry, name)
+      redis.call('HDEL', unique, 'k:' .. name)
     end
     if name then
       redis.call('HDEL', unique, 'j:' .. id)

@@ -35,8 +35,8 @@ local function forget(id)
   redis.call('HDEL', failures, id, id .. '\n')
   local name = redis.call('HGET', unique, 'j:' .. id)
   if name and redis.call('HGET', unique, 'k:' .. name) == id then
-    redis.call('HDEL', unique, 'k:' .. name)
     redis.call('ZREM', expiry, name)
+    redis.call('HDEL', unique, 'k:' .. name)
   end
   redis.call('HDEL', unique, 'j:' .. id)
 end
@@ -45,9 +45,7 @@ local verdicts, n = {}, 0
 for i = 1, #ARGV do
   local id = ARGV[i]
   local verdict = 0
-  if redis.call('HEXISTS', bodies, id) == 0 or redis.call('HGET', failures, id) == 'x' then
-    verdict = 0
-  elseif redis.call('ZSCORE', leases, id) then
+  if redis.call('ZSCORE', leases, id) then
     verdict = 3
   elseif redis.call('ZSCORE', scheduled, id) then
     verdict = 1
@@ -60,7 +58,7 @@ for i = 1, #ARGV do
     redis.call('HINCRBY', control, 'dead_bytes', 0 - redis.call('HSTRLEN', bodies, id))
     redis.call('HDEL', bodies, id)
     redis.call('ZREM', dead, id)
-  else
+  elseif redis.call('HEXISTS', bodies, id) == 1 and redis.call('HGET', failures, id) ~= 'x' then
     verdict = 2
     forget(id)
     redis.call('HSET', failures, id, 'x')

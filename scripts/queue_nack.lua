@@ -45,8 +45,11 @@ redis.call('ZREM', leases, '')
 -- changes nothing.
 local function rouse()
   for _ = 1, 8 do
-    local waiter = redis.call('ZPOPMIN', wake)
-    local heard = waiter[1] and redis.pcall('PUBLISH', waiter[1], '') or 1
+    local waiter = redis.pcall('ZPOPMIN', wake)
+    if waiter.err or not waiter[1] then
+      return
+    end
+    local heard = redis.pcall('PUBLISH', waiter[1], '')
     if type(heard) == 'table' and heard.err or heard ~= 0 then
       return
     end
@@ -58,8 +61,8 @@ local function bury(id)
   redis.call('HINCRBY', control, 'dead_bytes', redis.call('HSTRLEN', bodies, id))
   local name = redis.call('HGET', unique, 'j:' .. id)
   if name and redis.call('HGET', unique, 'k:' .. name) == id then
-    redis.call('HDEL', unique, 'k:' .. name)
     redis.call('ZREM', expiry, name)
+    redis.call('HDEL', unique, 'k:' .. name)
   end
   redis.call('HDEL', unique, 'j:' .. id)
 end

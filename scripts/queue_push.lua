@@ -53,8 +53,11 @@ local limit = tonumber(redis.call('HGET', control, 'limit') or 0)
 -- changes nothing.
 local function rouse()
   for _ = 1, 8 do
-    local waiter = redis.call('ZPOPMIN', wake)
-    local heard = waiter[1] and redis.pcall('PUBLISH', waiter[1], '') or 1
+    local waiter = redis.pcall('ZPOPMIN', wake)
+    if waiter.err or not waiter[1] then
+      return
+    end
+    local heard = redis.pcall('PUBLISH', waiter[1], '')
     if type(heard) == 'table' and heard.err or heard ~= 0 then
       return
     end
@@ -62,10 +65,14 @@ local function rouse()
 end
 
 -- holder is the id of the job that holds a unique key, unless its time is over.
+local lapsed = {}
 local function holder(name)
   local id = redis.call('HGET', unique, 'k:' .. name)
   local over = id and redis.call('ZSCORE', expiry, name)
-  return over and tonumber(over) > now_ms and id
+  if over and tonumber(over) > now_ms then
+    return id
+  end
+  lapsed[name] = over and {id, over}
 end
 
 local seen, held, duplicates, dup = {}, {}, {}, 0
@@ -147,7 +154,12 @@ if failure then
     redis.pcall('HDEL', unique, names[i])
   end
   for i = 2, x, 2 do
-    redis.pcall('ZREM', expiry, ends[i])
+    local name = ends[i]
+    redis.pcall('ZREM', expiry, name)
+    if lapsed[name] then
+      redis.pcall('HSET', unique, 'k:' .. name, lapsed[name][1])
+      redis.pcall('ZADD', expiry, lapsed[name][2], name)
+    end
   end
   if length == 0 then
     redis.pcall('DEL', ready)

@@ -45,19 +45,23 @@ redis.call('ZREM', leases, '')
 -- changes nothing.
 local function rouse()
   for _ = 1, 8 do
-    local waiter = redis.call('ZPOPMIN', wake)
-    local heard = waiter[1] and redis.pcall('PUBLISH', waiter[1], '') or 1
+    local waiter = redis.pcall('ZPOPMIN', wake)
+    if waiter.err or not waiter[1] then
+      return
+    end
+    local heard = redis.pcall('PUBLISH', waiter[1], '')
     if type(heard) == 'table' and heard.err or heard ~= 0 then
       return
     end
   end
 end
 
-local entries, graves = {}, {}
+local entries, graves, counts = {}, {}, {}
 for _, id in ipairs(ids) do
   if redis.call('HEXISTS', bodies, id) == 1 then
-    local count = redis.call('HINCRBY', failures, id, 1)
-    redis.call('HSET', failures, id .. '\n', 'lease over')
+    local count = tonumber(redis.call('HGET', failures, id) or 0) + 1
+    local n = #counts
+    counts[n + 1], counts[n + 2], counts[n + 3], counts[n + 4] = id, count, id .. '\n', 'lease over'
     if max_failures > 0 and count >= max_failures then
       graves[#graves + 1] = id
     else
@@ -70,8 +74,8 @@ for _, id in ipairs(graves) do
   redis.call('HINCRBY', control, 'dead_bytes', redis.call('HSTRLEN', bodies, id))
   local name = redis.call('HGET', unique, 'j:' .. id)
   if name and redis.call('HGET', unique, 'k:' .. name) == id then
-    redis.call('HDEL', unique, 'k:' .. name)
     redis.call('ZREM', expiry, name)
+    redis.call('HDEL', unique, 'k:' .. name)
   end
   redis.call('HDEL', unique, 'j:' .. id)
 end
@@ -80,6 +84,10 @@ if #entries > 0 then
 end
 if #ids > 0 then
   redis.call('ZREMRANGEBYRANK', leases, 0, #ids - 1)
+  -- Last: a count that is missing means one delivery more, one too many a death too early.
+  for i = 1, #counts, 1000 do
+    redis.call('HSET', failures, unpack(counts, i, math.min(i + 999, #counts)))
+  end
 end
 
 if #entries > 0 then

@@ -33,7 +33,11 @@ local candidates = redis.call('ZRANGE', method, 0, 63)
 
 -- Before the request goes out, so that a server without memory refuses it whole.
 redis.call('HSET', record, 's', 'p', 'a', '1', 'c', inbox)
-redis.call('PEXPIRE', record, string.format('%.0f', timeout + 1000))
+local expires = redis.pcall('PEXPIRE', record, string.format('%.0f', timeout + 1000))
+if type(expires) == 'table' then
+  redis.call('DEL', record)
+  error(expires)
+end
 
 local reason = 3
 for _, node in ipairs(candidates) do

@@ -1,0 +1,326 @@
+package luatomic_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// queueStep is one call on a queue. ds are the deliveries of the last take.
+type queueStep func(ctx context.Context, q *luatomic.Queue, ds *[]*luatomic.Delivery) error
+
+// queueCase is a call after some others. Leases of the preparation are over when they
+// were for a millisecond: the sweep stops the clock a second later.
+func queueCase(name string, opts luatomic.QueueOptions, run queueStep, before ...queueStep) failpointCase {
+	var ds []*luatomic.Delivery
+	call := func(ctx context.Context, c lua.Client, k string, steps ...queueStep) error {
+		q, err := luatomic.NewQueue(c, k, &opts)
+		for i := 0; i < len(steps) && err == nil; i++ {
+			err = steps[i](ctx, q, &ds)
+		}
+		return err
+	}
+	return failpointCase{name, func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
+		return call(ctx, c, k, before...)
+	}, func(ctx context.Context, c lua.Client, k string) (string, error) {
+		return "", call(ctx, c, k, run)
+	}}
+}
+
+func pushes(jobs ...luatomic.Job) queueStep {
+	return func(ctx context.Context, q *luatomic.Queue, _ *[]*luatomic.Delivery) error {
+		_, err := q.PushOnce(ctx, "first", jobs...)
+		return err
+	}
+}
+
+func takes(n int) queueStep {
+	return func(ctx context.Context, q *luatomic.Queue, ds *[]*luatomic.Delivery) error {
+		taken, err := q.Take(ctx, n)
+		*ds = taken.Deliveries
+		return err
+	}
+}
+
+func nacks(delay time.Duration) queueStep {
+	return func(ctx context.Context, q *luatomic.Queue, ds *[]*luatomic.Delivery) error {
+		return q.Nack(ctx, delay, "reason", *ds...)
+	}
+}
+
+func returns(ctx context.Context, q *luatomic.Queue, ds *[]*luatomic.Delivery) error {
+	return q.Return(ctx, 0, *ds...)
+}
+
+func buries(ctx context.Context, q *luatomic.Queue, ds *[]*luatomic.Delivery) error {
+	return q.Bury(ctx, "reason", *ds...)
+}
+
+func acks(ctx context.Context, q *luatomic.Queue, ds *[]*luatomic.Delivery) error {
+	return q.Ack(ctx, *ds...)
+}
+
+func extends(ctx context.Context, q *luatomic.Queue, ds *[]*luatomic.Delivery) error {
+	return q.Extend(ctx, 2*time.Hour, *ds...)
+}
+
+func reclaims(ctx context.Context, q *luatomic.Queue, _ *[]*luatomic.Delivery) error {
+	_, err := q.Reclaim(ctx)
+	return err
+}
+
+func promotes(ctx context.Context, q *luatomic.Queue, _ *[]*luatomic.Delivery) error {
+	_, err := q.Promote(ctx)
+	return err
+}
+
+func cancels(ids ...string) queueStep {
+	return func(ctx context.Context, q *luatomic.Queue, _ *[]*luatomic.Delivery) error {
+		_, err := q.Cancel(ctx, ids...)
+		return err
+	}
+}
+
+func requeues(ids ...string) queueStep {
+	return func(ctx context.Context, q *luatomic.Queue, _ *[]*luatomic.Delivery) error {
+		_, err := q.Requeue(ctx, ids...)
+		return err
+	}
+}
+
+func trims(limits luatomic.DeadLimits) queueStep {
+	return func(ctx context.Context, q *luatomic.Queue, _ *[]*luatomic.Delivery) error {
+		_, err := q.Trim(ctx, limits)
+		return err
+	}
+}
+
+// numbered are n jobs with ids of their own.
+func numbered(n int, delay time.Duration) []luatomic.Job {
+	out := bodies(n)
+	for i := range out {
+		out[i].ID, out[i].Delay = fmt.Sprint("j", i), delay
+	}
+	return out
+}
+
+// failpointCases are calls with more to do than those of scriptCalls: lists written in
+// chunks, several jobs, unique names, and every branch that writes.
+func failpointCases() []failpointCase {
+	hour, soon := luatomic.QueueOptions{Lease: time.Hour}, luatomic.QueueOptions{Lease: time.Millisecond, MaxFailures: 2}
+	named := []luatomic.Job{{ID: "a", Body: []byte("A"), Unique: "x"}, {ID: "b", Body: []byte("B"), Unique: "y", UniqueTTL: time.Minute}, {ID: "c", Body: []byte("C")}}
+	held := luatomic.Job{ID: "held", Unique: "name", Delay: time.Hour}
+	over := luatomic.Job{ID: "over", Unique: "free", UniqueTTL: time.Millisecond}
+	due := numbered(20, time.Millisecond)
+	mixed := numbered(1000, 0)
+	for i := range mixed {
+		if i%3 == 0 {
+			mixed[i].Delay = time.Minute
+		}
+		if i%2 == 0 {
+			mixed[i].Unique, mixed[i].UniqueTTL = fmt.Sprint("name ", i), time.Duration(i)*time.Second
+		}
+	}
+	mixed[11].ID, mixed[20].Unique = "a", "name"
+	return slices.Concat([]failpointCase{
+		queueCase("queue_push/chunks", hour, pushes(mixed...), func(ctx context.Context, q *luatomic.Queue, _ *[]*luatomic.Delivery) error {
+			_, err := q.Push(ctx, append(named, held)...)
+			return err
+		}),
+		queueCase("queue_push/after a holder", hour, func(ctx context.Context, q *luatomic.Queue, _ *[]*luatomic.Delivery) error {
+			_, err := q.Push(ctx, luatomic.Job{ID: "new", Unique: "free"})
+			return err
+		}, pushes(over)),
+		queueCase("queue_take/chunks", hour, takes(1000), pushes(numbered(1000, 0)...)),
+		queueCase("queue_take/due", hour, takes(30), pushes(append(due, named...)...)),
+		queueCase("queue_take/some due", hour, takes(10), pushes(append(due, named...)...)),
+		queueCase("queue_take/cancelled", hour, takes(2), pushes(numbered(6, 0)...), cancels("j0", "j1", "j3")),
+		queueCase("queue_take/failed", hour, takes(2), pushes(numbered(3, 0)...), takes(3), nacks(0)),
+		queueCase("queue_ack/chunks", hour, acks, pushes(numbered(600, 0)...), takes(600), nacks(0), takes(600)),
+		queueCase("queue_ack/names", hour, acks, pushes(named...), takes(3)),
+		queueCase("queue_extend/many", hour, extends, pushes(numbered(500, 0)...), takes(500)),
+		queueCase("queue_nack/now", hour, nacks(0), pushes(named...), takes(3)),
+		queueCase("queue_nack/later", hour, nacks(time.Hour), pushes(named...), takes(3)),
+		queueCase("queue_nack/returned", hour, returns, pushes(named...), takes(3)),
+		queueCase("queue_nack/buried", hour, buries, pushes(named...), takes(3)),
+		queueCase("queue_reclaim/returned", soon, reclaims, pushes(named...), takes(3)),
+		queueCase("queue_reclaim/buried", soon, reclaims, pushes(named...), takes(3), nacks(0), takes(2)),
+		queueCase("queue_cancel/places", hour, cancels("a", "b", "c", "held", "absent"), pushes(append(named, held)...), takes(2), func(ctx context.Context, q *luatomic.Queue, ds *[]*luatomic.Delivery) error {
+			return q.Bury(ctx, "reason", (*ds)[0])
+		}),
+		queueCase("queue_requeue/ids", hour, requeues("a", "c", "absent"), pushes(named...), takes(3), buries),
+		queueCase("queue_trim/some", hour, trims(luatomic.DeadLimits{Jobs: 1}), pushes(named...), takes(3), buries),
+		queueCase("delayed_promote/many", hour, promotes, pushes(numbered(1000, time.Millisecond)...)),
+	}, otherCases())
+}
+
+// otherCases are the branches of locks and calls that scriptCalls does not take.
+func otherCases() []failpointCase {
+	base := make(map[string]scriptCall)
+	for _, call := range scriptCalls() {
+		base[call.script.Name] = call
+	}
+	more := func(name string, add func(ctx context.Context, t *testing.T, c *redis.Client, k string) error) failpointCase {
+		script, _, _ := strings.Cut(name, "/")
+		call := base[script]
+		return failpointCase{name, func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
+			if err := call.prepare(ctx, c, k); err != nil {
+				return err
+			}
+			return add(ctx, t, c, k)
+		}, call.run}
+	}
+	awaited := func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
+		err := c.ZAdd(ctx, "{"+k+"}:w", redis.Z{Score: future - 1, Member: k + "gone"}, redis.Z{Score: future, Member: k + "n"}).Err()
+		return errors.Join(err, subscribe(ctx, t, c, k+"n"))
+	}
+	return []failpointCase{
+		more("queue_push/awaited", awaited),
+		more("queue_take/awaited", awaited),
+		more("queue_nack/awaited", awaited),
+		more("queue_reclaim/awaited", awaited),
+		more("queue_requeue/awaited", awaited),
+		more("queue_reschedule/awaited", awaited),
+		more("delayed_promote/awaited", awaited),
+		more("lock_acquire/lapsed", func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
+			return c.HSet(ctx, "lock:{"+k+"}", "o", "other", "e", past, "f", "7", "m", "").Err()
+		}),
+		more("rpc_call/received", func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
+			return subscribe(ctx, t, c, k+"n")
+		}),
+		more("rpc_call/dead nodes", func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
+			return c.ZAdd(ctx, "{"+k+"}:m:x", redis.Z{Score: -2, Member: "gone"}, redis.Z{Score: -1, Member: "gone too"}).Err()
+		}),
+		more("rpc_reply/busy", func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
+			if err := c.PExpire(ctx, "{"+k+"}:r:1", time.Hour).Err(); err != nil {
+				return err
+			}
+			return c.ZAdd(ctx, "{"+k+"}:m:x", redis.Z{Score: 2, Member: "n"}).Err()
+		}),
+		more("rpc_leave/known", func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
+			if err := c.ZAdd(ctx, "{"+k+"}:nodes", redis.Z{Score: future, Member: "n"}).Err(); err != nil {
+				return err
+			}
+			return c.ZAdd(ctx, "{"+k+"}:m:x", redis.Z{Member: "n"}).Err()
+		}),
+	}
+}
+
+// subscribe gives a channel a receiver for as long as the test runs.
+func subscribe(ctx context.Context, t *testing.T, c *redis.Client, channel string) error {
+	sub := c.Subscribe(ctx, channel)
+	t.Cleanup(func() { require.NoError(t, sub.Close()) })
+	_, err := sub.Receive(ctx)
+	return err
+}
+
+// contents are the values of all keys of a tag, and the keys that never expire.
+type contents struct {
+	tag     string
+	values  map[string]any // []string, map[string]string, map[string]float64 or string
+	lasting map[string]bool
+}
+
+func (s *sweep) read() contents {
+	out := contents{"{" + s.k + "}:", make(map[string]any), make(map[string]bool)}
+	for key := range dump(s.ctx, s.t, s.c, s.k) {
+		switch s.c.Type(s.ctx, key).Val() {
+		case "list":
+			out.values[key] = s.c.LRange(s.ctx, key, 0, -1).Val()
+		case "hash":
+			out.values[key] = s.c.HGetAll(s.ctx, key).Val()
+		case "zset":
+			scores := make(map[string]float64)
+			for _, z := range s.c.ZRangeWithScores(s.ctx, key, 0, -1).Val() {
+				scores[z.Member.(string)] = z.Score
+			}
+			out.values[key] = scores
+		default:
+			out.values[key] = s.c.Get(s.ctx, key).Val()
+		}
+		if s.c.PTTL(s.ctx, key).Val() < 0 {
+			out.lasting[key] = true
+		}
+	}
+	return out
+}
+
+func (c contents) hash(suffix string) map[string]string {
+	h, _ := c.values[c.tag+suffix].(map[string]string)
+	return h
+}
+
+// work are the values but for the key of those who wait.
+func (c contents) work() map[string]any {
+	out := maps.Clone(c.values)
+	delete(out, c.tag+"w")
+	return out
+}
+
+// ids are the jobs that stand in one of the four places.
+func (c contents) ids() map[string]bool {
+	out := make(map[string]bool)
+	list, _ := c.values[c.tag+"r"].([]string)
+	for _, entry := range list {
+		out[jobID(entry)] = true
+	}
+	for _, place := range []string{"s", "l", "d"} {
+		scores, _ := c.values[c.tag+place].(map[string]float64)
+		for id := range scores {
+			out[id] = true
+		}
+	}
+	return out
+}
+
+func jobID(entry string) string {
+	_, id, _ := strings.Cut(entry, ":")
+	return id
+}
+
+// recordCall finds the script and the arguments of a call by a client that sends
+// nothing.
+func recordCall(ctx context.Context, t *testing.T, run func(context.Context, lua.Client, string) (string, error), k string) (*lua.Script, []any) {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer c.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	rec := &argRecorder{cancel: cancel}
+	c.AddHook(rec)
+	_, err := run(ctx, c, k)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotEmpty(t, rec.args)
+	sha := fmt.Sprint(rec.args[1])
+	i := slices.IndexFunc(allScripts, func(s *lua.Script) bool { return s.SHA == sha })
+	require.GreaterOrEqual(t, i, 0, "no script %s", sha)
+	return allScripts[i], rec.args[2:]
+}
+
+// argRecorder takes the arguments of the first command.
+type argRecorder struct {
+	args   []any
+	cancel func()
+}
+
+func (r *argRecorder) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (r *argRecorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (r *argRecorder) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		r.args = cmd.Args()
+		r.cancel()
+		return ctx.Err()
+	}
+}
