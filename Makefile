@@ -6,7 +6,7 @@ STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.0
 NEWEST_REDIS = github.com/redis/go-redis/v9@v9.23.0
 
 .DEFAULT_GOAL := help
-.PHONY: help generate verify test race bench lint newest redis
+.PHONY: help generate verify test race bench drill lint newest redis
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,10 @@ race: redis ## the tests under the race detector
 
 bench: redis ## the benchmarks of the primitives
 	$(GO) test -run '^$$' -bench . -benchmem .
+
+drill: redis ## the long fault runs: kills, a model, a million due; seeds are printed
+	LUATOMIC_DRILL=1 $(GO) test -v -timeout 20m -run 'Kill|Failpoint|ManyDue|WhileMoving' . -kills=1000
+	$(GO) test -v -timeout 20m -run 'Model' . -rapid.checks=5000
 
 lint: ## gofmt, vet and staticcheck
 	@files=$$(gofmt -l $$(find . -name '*.go' -not -path '*/testdata/*')); \
