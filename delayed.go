@@ -103,13 +103,14 @@ func (p *Poller) Run(ctx context.Context) error {
 
 // chunk bounds, and the time that a promote should take at most.
 const (
-	minChunk = 50
-	budget   = 2 * time.Millisecond
+	minChunk   = 50
+	firstChunk = MaxBatch / 2
+	budget     = time.Millisecond
 )
 
 func (p *Poller) poll(ctx context.Context, q *Queue, word *wake.Listener) {
 	retry := backoff{first: 50 * time.Millisecond, last: 5 * time.Second}
-	chunk := MaxBatch
+	chunk := firstChunk
 	for ctx.Err() == nil {
 		idle := p.opts.Idle
 		if word.Channel() == "" {
