@@ -17,7 +17,7 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// queueStep is one call on a queue. ds are the deliveries of the last take.
+// queueStep is one call on a queue. ds are the deliveries of the last takes.
 type queueStep func(ctx context.Context, q *luatomic.Queue, ds *[]*luatomic.Delivery) error
 
 // queueCase is a call after some others. Leases of the preparation are over when they
@@ -45,11 +45,17 @@ func pushes(jobs ...luatomic.Job) queueStep {
 	}
 }
 
+// takes takes n jobs, in as many calls as that needs, or all there are.
 func takes(n int) queueStep {
 	return func(ctx context.Context, q *luatomic.Queue, ds *[]*luatomic.Delivery) error {
-		taken, err := q.Take(ctx, n)
-		*ds = taken.Deliveries
-		return err
+		for *ds = nil; len(*ds) < n; {
+			taken, err := q.Take(ctx, n-len(*ds))
+			if err != nil || len(taken.Deliveries) == 0 {
+				return err
+			}
+			*ds = append(*ds, taken.Deliveries...)
+		}
+		return nil
 	}
 }
 

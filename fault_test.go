@@ -142,7 +142,9 @@ func TestManyDueAtOnceDoNotBlockTheServer(t *testing.T) {
 			slow++
 		}
 	}
-	require.LessOrEqual(t, slow, n/100_000, "scripts over 5 ms, which only a busy machine explains")
+	// A step takes under a millisecond. On a busy machine the odd one is interrupted.
+	require.LessOrEqual(t, slow, n/luatomic.MaxBatch/10, "scripts over 5 ms")
+	require.Less(t, pings[len(pings)/2], 20*time.Millisecond, "half of the pings")
 }
 
 // F6: what is not ours at the head of the list, however it came there, does not keep
