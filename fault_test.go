@@ -30,7 +30,7 @@ func TestDuplicateLeavesNoUniqueHold(t *testing.T) {
 func TestIdenticalJobsStayApart(t *testing.T) {
 	t.Parallel()
 	q, _ := newQueue(t, nil)
-	same := luatomic.Job{Body: []byte("same"), At: time.Now().Add(time.Millisecond)}
+	same := luatomic.Job{Body: []byte("same"), Delay: time.Millisecond}
 	require.Equal(t, 3, push(t, q, same, same, same).Scheduled)
 	out, err := q.Consume(t.Context(), &luatomic.ConsumeOptions{Drain: true}, func(context.Context, *luatomic.Delivery) error { return nil })
 	require.NoError(t, err)

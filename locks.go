@@ -191,11 +191,17 @@ func (l *Lease) undo(ctx context.Context) error {
 // holder's lease can be over, and every LockerOptions.Poll at the latest. When ctx
 // ends it returns the last *HeldError joined with the cause; no lock stays behind.
 func (l *Locker) Acquire(ctx context.Context, name string) (*Lease, error) {
+	var held *HeldError
 	for {
 		lease, err := l.Try(ctx, name)
-		var held *HeldError
-		if !errors.As(err, &held) {
-			return lease, err
+		switch {
+		case err == nil:
+			return lease, nil
+		case errors.As(err, &held):
+		case held != nil && ctx.Err() != nil: // the end came in the middle of a look
+			return nil, errors.Join(held, err)
+		default:
+			return nil, err
 		}
 		// Jitter, so that waiters do not look in step.
 		wait := min(held.Remaining, l.opts.Poll/2+rand.N(l.opts.Poll/2+1))
