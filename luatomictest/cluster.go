@@ -2,6 +2,7 @@ package luatomictest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -30,6 +31,24 @@ type Cluster struct {
 // which takes about three seconds (a new master refuses writes for two). It ends with the test.
 func StartCluster(t testing.TB) *Cluster {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), clusterReady)
+	defer cancel()
+	var c *Cluster
+	var err error
+	// Two test processes can choose one port at the same instant, and one of them then talks to the other's node. Other ports cure it.
+	for range 3 {
+		if c, err = formCluster(ctx, t); err == nil {
+			Eventually(t, clusterReady, "every node of the cluster reports cluster_state:ok", func() bool { return c.ready(ctx) })
+			return c
+		}
+	}
+	t.Fatalf("luatomictest: form the cluster: %v", err)
+	return nil
+}
+
+// formCluster starts the nodes and makes them known to each other.
+func formCluster(ctx context.Context, t testing.TB) (*Cluster, error) {
+	t.Helper()
 	c := &Cluster{t: t, nodes: make([]*Server, clusterNodes)}
 	errs := make([]error, clusterNodes)
 	var starting sync.WaitGroup
@@ -39,21 +58,13 @@ func StartCluster(t testing.TB) *Cluster {
 		})
 	}
 	starting.Wait()
-	for _, err := range errs {
-		if err != nil {
-			t.Fatalf("luatomictest: cluster node: %v", err)
-		}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	for _, node := range c.nodes {
 		c.admin = append(c.admin, node.Client())
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), clusterReady)
-	defer cancel()
-	if err := c.join(ctx); err != nil {
-		t.Fatalf("luatomictest: form the cluster: %v", err)
-	}
-	Eventually(t, clusterReady, "every node of the cluster reports cluster_state:ok", func() bool { return c.ready(ctx) })
-	return c
+	return c, c.join(ctx)
 }
 
 // Nodes returns the servers. Slots lie in equal ranges in their order, until a slot is migrated.
