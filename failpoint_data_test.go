@@ -200,7 +200,7 @@ func otherCases() []failpointCase {
 		more("queue_reschedule/awaited", awaited),
 		more("delayed_promote/awaited", awaited),
 		more("lock_acquire/lapsed", func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
-			return c.HSet(ctx, "lock:{"+k+"}", "o", "other", "e", past, "f", "7", "m", "").Err()
+			return c.Set(ctx, "lock:{"+k+"}", "7 0 other "+fmt.Sprint(past)+"000 1000 0 - note", 0).Err()
 		}),
 		more("rpc_call/received", func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
 			return subscribe(ctx, t, c, k+"n")

@@ -68,7 +68,7 @@ func TestWhatYouReadIsWhatRedisRuns(t *testing.T) {
 
 var allScripts = []*lua.Script{
 	&gen.DelayedPromoteScript,
-	&gen.LockAcquireScript, &gen.LockExtendScript, &gen.LockReleaseScript,
+	&gen.LockAcquireScript, &gen.LockExtendScript, &gen.LockReleaseScript, &gen.LockForceScript, &gen.LockInfoScript, &gen.LockAcquireAllScript,
 	&gen.QueueAckScript, &gen.QueueCancelScript, &gen.QueueControlScript, &gen.QueueExtendScript, &gen.QueueMendScript, &gen.QueueNackScript,
 	&gen.QueuePeekScript, &gen.QueuePushScript, &gen.QueueReclaimScript, &gen.QueueRequeueScript, &gen.QueueRescheduleScript,
 	&gen.QueueStatsScript, &gen.QueueTakeScript, &gen.QueueTrimScript,
@@ -242,16 +242,6 @@ func scriptCalls() []scriptCall {
 			c.ZAdd(ctx, "{"+k+"}:ux", redis.Z{Score: future, Member: "name"})
 			return buried(ctx, c, k)
 		}, nil},
-		{&gen.LockAcquireScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			v, err := gen.LockAcquire(ctx, c, gen.LockAcquireParams{Lock: "lock:{" + k + "}", Owner: "me", TTL: time.Minute})
-			return fmt.Sprint(v.Acquired), err
-		}, none, nil},
-		{&gen.LockExtendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			return show(gen.LockExtend(ctx, c, gen.LockExtendParams{Lock: "lock:{" + k + "}", Owner: "me", TTL: time.Minute}))
-		}, held, nil},
-		{&gen.LockReleaseScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			return show(gen.LockRelease(ctx, c, gen.LockReleaseParams{Lock: "lock:{" + k + "}", Owner: "me"}))
-		}, held, nil},
 		{&gen.RPCJoinScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, err := gen.RPCJoin(ctx, c, gen.RPCJoinParams{Nodes: "{" + k + "}:nodes", Methods: []string{"{" + k + "}:m:x"}, Node: "n", Lease: time.Minute})
 			return "", err
@@ -301,11 +291,7 @@ func peekCalls() []scriptCall {
 			return buried(ctx, c, k)
 		}, slices.Delete(slices.Clone(states), i, i+1)})
 	}
-	return calls
-}
-
-func held(ctx context.Context, c *redis.Client, k string) error {
-	return c.HSet(ctx, "lock:{"+k+"}", "o", "me", "e", fmt.Sprint(future), "f", "7").Err()
+	return append(calls, lockCalls()...)
 }
 
 // keysOf are the keys that a call passes, seen by a client that sends nothing.

@@ -2,36 +2,48 @@ package luatomic
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"sync"
+	"strconv"
 	"time"
 
-	"github.com/google/uuid"
-
-	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 )
 
-// A lock is one hash, lock:{name}:
+// A lock is one string, lock:{name}, and while somebody waits one zset,
+// lockq:{name}. The string is a line of text that one can read with GET:
 //
-//	o  owner: a token made for each acquire; empty after a release
-//	e  end of the lease, ms of the server's clock
-//	f  fence of the last holder, microseconds of the server's clock or one more
-//	   than the fence before
-//	m  note of the holder, for others to read
-//	r  owner that released last
+//	fence waiting owner start length delay released note
 //
-// free ──acquire (o, e, f+)──▶ held ──extend (e)──▶ held ──release (o="", r)──▶ free
+//	fence     microseconds of the server's clock when the owner came, or one more
+//	          than the fence before where the clock was behind
+//	waiting   1 when somebody is in the queue
+//	owner     token made for each acquire, <process>.<number>; "-" when free;
+//	          group/token/token for a lock that nests
+//	start     of the lease, microseconds; length in ms
+//	delay     how long the lock rests after a lease that was not released, ms
+//	released  owner that released last, so that a repeated release gets its answer
 //
-//	└──── e has passed ────▶ free
+//	free ──acquire──▶ held ──extend──▶ held ──release──▶ free
+//	                   ▲ │                    │
+//	                   │ └─ lease is over ─▶ free (rests for its delay)
+//	                   └──── handed over ─────┘ while somebody waits
 //
-// Because the end of the lease is a field and not the key's TTL, the hash outlives
-// the lease by a minute: the next fence is greater than the last even if the
-// server's clock was set back, and a release whose reply was lost is answered
-// "released" when it comes again. The key expires, so no lock leaves one behind.
+// Waiting is without polling. A waiter puts an entry into the queue in the same
+// script that found the lock held. The script that frees the lock pops the first
+// entry, writes its owner into the string, and publishes to the one process that
+// made the entry: one call for each hand-over, however many wait. What PUBLISH
+// counts says whether that process still listens; if not, the next entry has its
+// turn in the same call. The process that is next is told so, and looks when the
+// first lease of the new holder is over; that, and the time that every failed
+// attempt is told, covers holders that die. Expiry events have no part in it.
+//
+// Because the end of the lease stands in the string and is not the key's TTL, the
+// string outlives the lease by a minute: the next fence is greater than the last
+// even if the server's clock was set back. Both keys expire, so no lock leaves
+// anything behind.
 
 // The ways in which a lock is not held.
 var (
@@ -41,6 +53,15 @@ var (
 	// another owner since. The work done under it may have overlapped another
 	// holder's; its fence tells them apart.
 	ErrLost = errors.New("luatomic: lock lost")
+	// ErrRevoked is an ErrLost: the lock was taken away by ForceRelease or Steal.
+	ErrRevoked = fmt.Errorf("%w: it was taken away", ErrLost)
+	// ErrMaxHold is an ErrLost: the lock was held for LockerOptions.MaxHold.
+	ErrMaxHold = fmt.Errorf("%w: it was held for the longest time that is allowed", ErrLost)
+	// ErrReleased is the cause of a lease's context after Release.
+	ErrReleased = errors.New("luatomic: lock released")
+	// ErrNotReplicated says that too few replicas confirmed the lock in time. It was
+	// released again.
+	ErrNotReplicated = errors.New("luatomic: lock not replicated")
 )
 
 // HeldError says who holds the lock and for how long. It matches ErrHeld.
@@ -68,275 +89,182 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 type LockerOptions struct {
 	// Prefix comes before every key, such as "app:".
 	Prefix string
+	// Tag puts all locks of this Locker into one slot of a cluster, and is part of
+	// their keys. AcquireAll is then one step.
+	Tag string
 	// TTL is the length of a lease. Default 10 s; at least 1 ms.
 	TTL time.Duration
+	// Claim is the first lease of a waiter that is handed the lock by Do, which
+	// renews it at once. Should its process have stopped meanwhile, the next waiter
+	// is held up this long. Default 1 s; never more than TTL.
+	Claim time.Duration
 	// Note tells others who the holder is, such as a host name.
 	Note string
-	// Poll is the longest time between two looks while Acquire waits. Default
-	// 50 ms.
+	// Owner lets locks nest: whoever gives the same owner has the same lock, in
+	// this process or another, until each has released it once.
+	Owner string
+	// Priority orders those who wait, from -1000 to 1000, the highest first. Those
+	// of one priority are served in order of arrival.
+	Priority int
+	// Barge takes a lock that is free although others wait, and waits without a
+	// right to it: more hand-overs a second, no fairness.
+	Barge bool
+	// MinHold keeps others out for that long after the lock was acquired, even if
+	// it is released before.
+	MinHold time.Duration
+	// MaxHold ends a lease that long after the lock was acquired, even if it is
+	// renewed. Zero is no limit.
+	MaxHold time.Duration
+	// LockDelay keeps others out for that long after a lease that ended without a
+	// release: time for the old holder's last writes to arrive.
+	LockDelay time.Duration
+	// Replicas is how many replicas must confirm an acquire within ReplicaTimeout,
+	// default 1 s; else the lock is released and the error is ErrNotReplicated. It
+	// narrows the window of a failover, and does not close it.
+	Replicas       int
+	ReplicaTimeout time.Duration
+	// Poll is the longest time between two looks while Acquire waits where the
+	// server does not allow to subscribe. Default 50 ms.
 	Poll time.Duration
+	// Observe is called at the turns in a lock's life, on the goroutine that made
+	// them; it must not block.
+	Observe func(LockEvent)
 }
 
-// Locker acquires locks by name. It is safe for concurrent use and holds no state.
+func (o *LockerOptions) setDefaults() {
+	if o.TTL == 0 {
+		o.TTL = 10 * time.Second
+	}
+	if o.Claim <= 0 {
+		o.Claim = time.Second
+	}
+	if o.Poll <= 0 {
+		o.Poll = 50 * time.Millisecond
+	}
+	if o.ReplicaTimeout <= 0 {
+		o.ReplicaTimeout = time.Second
+	}
+}
+
+// check names the first setting that cannot be.
+func (o *LockerOptions) check() error {
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{{"MinHold", o.MinHold}, {"MaxHold", o.MaxHold}, {"LockDelay", o.LockDelay}} {
+		if d.value < 0 {
+			return &lua.RangeError{Field: d.field, Value: d.value.String(), Min: "0s"}
+		}
+	}
+	if o.TTL < time.Millisecond {
+		return &lua.RangeError{Field: "TTL", Value: o.TTL.String(), Min: "1ms"}
+	}
+	if o.Priority < -1000 || o.Priority > 1000 {
+		return &lua.RangeError{Field: "Priority", Value: strconv.Itoa(o.Priority), Min: "-1000", Max: "1000"}
+	}
+	if len(o.Note) > maxNote {
+		return &lua.SizeError{What: "Note", N: len(o.Note), Max: maxNote, Unit: "bytes"}
+	}
+	if len(o.Owner) > 128 {
+		return &lua.SizeError{What: "Owner", N: len(o.Owner), Max: 128, Unit: "bytes"}
+	}
+	return nil
+}
+
+const maxNote = 1024
+
+// Locker acquires locks by name. It is safe for concurrent use. One for a process
+// is enough; With makes others that share its connection.
+//
+// A lock that is free costs one round trip to acquire and one to release. The
+// first time that a lock is waited for or kept, the Locker opens one connection, to
+// listen, and keeps it until Close.
 type Locker struct {
-	client lua.Client
-	opts   LockerOptions
+	opts LockerOptions
+	bad  error // what is wrong with opts
+	*lockHub
 }
 
-// NewLocker returns a Locker; nil options mean the defaults. Nothing is sent.
+// NewLocker returns a Locker; nil options mean the defaults. Nothing is sent and
+// nothing starts.
 func NewLocker(client lua.Client, opts *LockerOptions) *Locker {
-	l := &Locker{client: client}
+	l := &Locker{lockHub: newLockHub(client)}
 	if opts != nil {
 		l.opts = *opts
 	}
-	if l.opts.TTL == 0 {
-		l.opts.TTL = 10 * time.Second
-	}
-	if l.opts.Poll <= 0 {
-		l.opts.Poll = 50 * time.Millisecond
-	}
+	l.inbox = keys.LockInbox(l.opts.Prefix) + l.process
+	l.opts.setDefaults()
+	l.bad = l.opts.check()
 	return l
 }
 
-// Lease is a lock that was acquired. It ends when it is released or when its TTL
-// is over, whichever comes first; nothing renews it but Extend and Keep. Its
-// methods are safe for concurrent use.
-type Lease struct {
-	locker *Locker
-	name   string
-	key    string
-	owner  string
-	fence  int64
-
-	mu       sync.Mutex // guards deadline
-	deadline time.Time
+// With returns a Locker with other options that shares the connection of this one
+// and its Prefix. Closing either closes both.
+func (l *Locker) With(opts LockerOptions) *Locker {
+	opts.Prefix = l.opts.Prefix
+	opts.setDefaults()
+	return &Locker{opts: opts, bad: opts.check(), lockHub: l.lockHub}
 }
 
-// Name is the name of the lock.
-func (l *Lease) Name() string { return l.name }
-
-// Key is the lock's key in Redis.
-func (l *Lease) Key() string { return l.key }
-
-// Fence grows with every holder of the lock. Send it along with each write to
-// what the lock protects, and let the store refuse one that is smaller than the
-// greatest it has seen: a holder that was paused past its lease is then harmless.
-func (l *Lease) Fence() int64 { return l.fence }
-
-// Deadline is when the lease ends at the latest by this process' own monotonic
-// clock, counted from before the request was sent.
-func (l *Lease) Deadline() time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.deadline
-}
-
-func (l *Lease) setDeadline(t time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.deadline = t
-}
+// newProcess names what holds and waits for locks: 80 random bits.
+func newProcess() string { return rand.Text()[:16] }
 
 // Try acquires the lock if it is free, in one round trip, else returns a
-// *HeldError.
+// *HeldError. A free lock that others wait for is handed to the first of them.
 //
 // A lost reply is repeated and finds the lock its own. When ctx ends before the
 // reply, the lock is released again by a call that does not depend on ctx.
-// Keys: lock:{name}. Cost: O(1).
+// Keys: lock:{name}, lockq:{name}. Cost: O(1).
 func (l *Locker) Try(ctx context.Context, name string) (*Lease, error) {
-	key, err := keys.Lock(l.opts.Prefix, name)
+	lease, err := l.newLease(name)
 	if err != nil {
-		return nil, fmt.Errorf("luatomic: %w", err)
-	}
-	owner, err := uuid.NewRandom()
-	if err != nil {
-		return nil, fmt.Errorf("luatomic: acquire %q: %w", name, err)
-	}
-	lease := &Lease{locker: l, name: name, key: key, owner: owner.String()}
-	if err := lease.acquire(ctx); err != nil {
 		return nil, err
 	}
-	return lease, nil
-}
-
-func (l *Lease) acquire(ctx context.Context) error {
 	start := time.Now()
-	o := &l.locker.opts
-	r, err := gen.LockAcquire(ctx, l.locker.client, gen.LockAcquireParams{
-		Lock: l.key, Owner: l.owner, TTL: o.TTL, Note: o.Note,
-	})
+	r, err := lease.acquire(ctx, "")
 	if err != nil {
-		if !errors.Is(err, lua.ErrNotExecuted) {
-			err = errors.Join(err, l.undo(ctx))
-		}
-		return fmt.Errorf("luatomic: acquire %q: %w", l.name, err)
+		return nil, err
 	}
 	if !r.Acquired {
-		return &HeldError{Name: l.name, Remaining: r.Remaining, Holder: r.Holder}
+		return nil, lease.held(r)
 	}
-	l.fence = r.Fence
-	l.setDeadline(start.Add(o.TTL))
-	return nil
+	return lease.taken(start, 0)
 }
 
-// undo gives back a lock that may have been acquired by a call without a reply.
-func (l *Lease) undo(ctx context.Context) error {
-	if err := l.release(ctx); err != nil && !errors.Is(err, ErrLost) {
-		return err
-	}
-	return nil
-}
-
-// Acquire waits until it has the lock or ctx ends. It looks again when the
-// holder's lease can be over, and every LockerOptions.Poll at the latest. When ctx
-// ends it returns the last *HeldError joined with the cause; no lock stays behind.
+// Acquire waits until it has the lock or ctx ends. Those who wait are served in
+// order of arrival; see LockerOptions for Priority and Barge. Waiting sends
+// nothing: the release of the lock hands it over. When ctx ends, Acquire leaves the
+// queue and returns the last *HeldError joined with the cause; no lock stays
+// behind.
+//
+// Keys: lock:{name}, lockq:{name}. Cost: O(log n) of those who wait.
 func (l *Locker) Acquire(ctx context.Context, name string) (*Lease, error) {
-	var held *HeldError
-	for {
-		lease, err := l.Try(ctx, name)
-		switch {
-		case err == nil:
-			return lease, nil
-		case errors.As(err, &held):
-		case held != nil && ctx.Err() != nil: // the end came in the middle of a look
-			return nil, errors.Join(held, err)
-		default:
-			return nil, err
-		}
-		// Jitter, so that waiters do not look in step.
-		wait := min(held.Remaining, l.opts.Poll/2+rand.N(l.opts.Poll/2+1))
-		pause(ctx, max(wait, time.Millisecond))
-		if ctx.Err() != nil {
-			return nil, errors.Join(held, context.Cause(ctx))
-		}
-	}
-}
-
-// Extend starts the lease anew with its TTL. It returns ErrLost when the lease is
-// over, also when nobody took the lock since: what was not protected for a moment
-// was not protected. A lost reply is repeated. Keys: lock:{name}. Cost: O(1).
-func (l *Lease) Extend(ctx context.Context) error {
-	start := time.Now()
-	ttl := l.locker.opts.TTL
-	state, err := gen.LockExtend(ctx, l.locker.client, gen.LockExtendParams{Lock: l.key, Owner: l.owner, TTL: ttl})
+	lease, err := l.newLease(name)
 	if err != nil {
-		return fmt.Errorf("luatomic: extend %q: %w", l.name, err)
+		return nil, err
 	}
-	if state != gen.LockExtendResultExtended {
-		return fmt.Errorf("%w: %q has %s", ErrLost, l.name, over(state == gen.LockExtendResultTaken))
-	}
-	l.setDeadline(start.Add(ttl))
-	return nil
-}
-
-func over(taken bool) string {
-	if taken {
-		return "another owner"
-	}
-	return "expired"
-}
-
-// releaseTimeout bounds a release whose caller has gone.
-const releaseTimeout = 5 * time.Second
-
-// Release gives the lock back. It works after ctx has ended too, the usual case in
-// a deferred call: it keeps ctx' values but not its end, and takes 5 s at most. A
-// second Release of the same lease is nil. ErrLost says that the lease was over
-// before, so that another holder may have overlapped. Keys: lock:{name}. Cost:
-// O(1).
-func (l *Lease) Release(ctx context.Context) error {
-	if err := l.release(ctx); err != nil {
-		return fmt.Errorf("luatomic: release %q: %w", l.name, err)
-	}
-	return nil
-}
-
-func (l *Lease) release(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
-	defer cancel()
-	state, err := gen.LockRelease(ctx, l.locker.client, gen.LockReleaseParams{Lock: l.key, Owner: l.owner})
-	if err != nil {
-		return err
-	}
-	if state != gen.LockReleaseResultReleased {
-		return fmt.Errorf("%w: %q has %s", ErrLost, l.name, over(state == gen.LockReleaseResultTaken))
-	}
-	return nil
-}
-
-// Keep extends the lease three times in its TTL until ctx ends, and returns nil
-// then. It returns ErrLost when the lease is over, as soon as the server says so
-// or this process' clock passes Deadline without an answer.
-func (l *Lease) Keep(ctx context.Context) error {
-	ttl := l.locker.opts.TTL
-	wait := ttl / 3
-	for {
-		pause(ctx, wait)
-		if ctx.Err() != nil {
-			return nil
-		}
-		err := l.extendInTime(ctx)
-		switch {
-		case err == nil:
-			wait = ttl / 3
-		case errors.Is(err, ErrLost):
-			return err
-		case ctx.Err() != nil:
-			return nil
-		case !time.Now().Before(l.Deadline()):
-			return fmt.Errorf("%w: %q was not extended in time: %w", ErrLost, l.name, err)
-		default:
-			wait = min(ttl/10, time.Until(l.Deadline()))
-		}
-	}
-}
-
-// extendInTime gives up at the deadline even while the socket does not answer,
-// which go-redis would wait for.
-func (l *Lease) extendInTime(ctx context.Context) error {
-	ctx, cancel := context.WithDeadline(ctx, l.Deadline())
-	extended := make(chan error, 1)
-	go func() {
-		defer cancel()
-		extended <- l.Extend(ctx)
-	}()
-	select {
-	case err := <-extended:
-		return err
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-extended: // both at once: the answer counts
-		return err
-	default:
-		return ctx.Err()
-	}
+	return lease.wait(ctx, l.opts.TTL)
 }
 
 // Do acquires the lock, runs f, and releases the lock, also when f panics. It
-// renews the lease while f runs; f's context ends, with the cause ErrLost, when the
-// lease is lost. The error joins f's own, the loss and the release's.
+// renews the lease while f runs; f's context ends when the lease is lost, with the
+// cause ErrLost, ErrRevoked or ErrMaxHold. The error joins f's own, the loss and
+// the release's.
 func (l *Locker) Do(ctx context.Context, name string, f func(context.Context, *Lease) error) (err error) {
-	lease, err := l.Acquire(ctx, name)
+	lease, err := l.newLease(name)
 	if err != nil {
 		return err
 	}
-	work, cancel := context.WithCancelCause(ctx)
-	kept := make(chan error, 1)
-	go func() {
-		err := lease.Keep(work)
-		if err != nil {
-			cancel(err)
-		}
-		kept <- err
-	}()
+	if lease, err = lease.wait(ctx, min(l.opts.Claim, l.opts.TTL)); err != nil {
+		return err
+	}
 	defer func() {
-		cancel(nil)
-		lost, released := <-kept, lease.Release(ctx)
+		lost := lease.Err()
+		released := lease.Release(ctx)
 		if lost != nil {
 			released = nil // it would say the same again
 		}
 		err = errors.Join(err, lost, released)
 	}()
-	return f(work, lease)
+	return f(lease.Keep(ctx), lease)
 }

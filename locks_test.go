@@ -22,7 +22,15 @@ import (
 func newLocker(t testing.TB, opts *luatomic.LockerOptions) (*luatomic.Locker, string, *redis.Client) {
 	t.Helper()
 	client := luatomictest.Client(t)
-	return luatomic.NewLocker(client, opts), luatomictest.Namespace(t), client
+	return locker(t, client, opts), luatomictest.Namespace(t), client
+}
+
+// locker makes a locker that is closed with the test.
+func locker(t testing.TB, c redis.UniversalClient, opts *luatomic.LockerOptions) *luatomic.Locker {
+	t.Helper()
+	l := luatomic.NewLocker(c, opts)
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	return l
 }
 
 func TestLockAcquireExtendRelease(t *testing.T) {
@@ -61,7 +69,7 @@ func TestOldOwnerCannotTouchTheSuccessorsLock(t *testing.T) {
 	l, name, _ := newLocker(t, &luatomic.LockerOptions{TTL: 20 * time.Millisecond})
 	old, err := l.Try(ctx, name)
 	require.NoError(t, err)
-	long := luatomic.NewLocker(luatomictest.Client(t), nil)
+	long := locker(t, luatomictest.Client(t), nil)
 	next, err := long.Acquire(ctx, name)
 	require.NoError(t, err)
 	require.Greater(t, next.Fence(), old.Fence())
@@ -80,13 +88,13 @@ func TestExpiredLeaseIsLostAlthoughNobodyTookIt(t *testing.T) {
 	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: time.Millisecond})
 	lease, err := l.Try(ctx, name)
 	require.NoError(t, err)
-	luatomictest.Eventually(t, 5*time.Second, "the lease ends", func() bool {
-		end, err := c.HGet(ctx, lease.Key(), "e").Int64()
-		require.NoError(t, err)
-		return c.Time(ctx).Val().UnixMilli() > end
-	})
+	end := time.UnixMicro(lease.Fence()).Add(time.Millisecond)
+	luatomictest.Eventually(t, 5*time.Second, "the lease ends", func() bool { return c.Time(ctx).Val().After(end) })
+	state, err := gen.LockExtend(ctx, c, gen.LockExtendParams{Lock: lease.Key(), Owner: lease.Token(), TTL: time.Second, Keep: time.Minute})
+	require.NoError(t, err)
+	require.Equal(t, gen.LockExtendResultExpired, state)
 	require.ErrorIs(t, lease.Extend(ctx), luatomic.ErrLost)
-	require.ErrorContains(t, lease.Release(ctx), "expired")
+	require.ErrorIs(t, lease.Release(ctx), luatomic.ErrLost)
 	next, err := l.Try(ctx, name)
 	require.NoError(t, err, "an expired lock is free")
 	require.Greater(t, next.Fence(), lease.Fence())
@@ -99,7 +107,7 @@ func TestFenceGrowsAcrossClockStepsAndLostKeys(t *testing.T) {
 	l, name, c := newLocker(t, nil)
 	ahead := time.Now().Add(time.Hour).UnixMicro()
 	k := "lock:{" + name + "}"
-	require.NoError(t, c.HSet(ctx, k, "o", "", "f", strconv.FormatInt(ahead, 10), "e", "0").Err())
+	require.NoError(t, c.Set(ctx, k, strconv.FormatInt(ahead, 10)+" 0 - 0 0 0 - ", time.Minute).Err())
 	lease, err := l.Try(ctx, name)
 	require.NoError(t, err)
 	require.Equal(t, ahead+1, lease.Fence(), "one more than a fence from a clock that was ahead")
@@ -137,7 +145,7 @@ func TestCancelledAcquireLeavesNoOrphan(t *testing.T) {
 	c := redis.NewClient(opts)
 	defer c.Close()
 	name := luatomictest.Namespace(t)
-	l := luatomic.NewLocker(c, nil)
+	l := locker(t, c, nil)
 	warm, err := l.Try(t.Context(), name)
 	require.NoError(t, err)
 	require.NoError(t, warm.Release(t.Context()))
@@ -193,7 +201,7 @@ func TestBadTTL(t *testing.T) {
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
 	defer c.Close()
 	for _, ttl := range []time.Duration{500 * time.Microsecond, -time.Second} {
-		_, err := luatomic.NewLocker(c, &luatomic.LockerOptions{TTL: ttl}).Try(t.Context(), "x")
+		_, err := locker(t, c, &luatomic.LockerOptions{TTL: ttl}).Try(t.Context(), "x")
 		require.ErrorIs(t, err, lua.ErrOutOfRange, ttl)
 		require.ErrorContains(t, err, "at least 1ms")
 	}
@@ -205,18 +213,16 @@ func TestKeepRenewsAndReportsTheLoss(t *testing.T) {
 	lease, err := l.Try(t.Context(), name)
 	require.NoError(t, err)
 	first := lease.Deadline()
-	ctx, cancel := context.WithCancel(t.Context())
-	kept := make(chan error, 1)
-	go func() { kept <- lease.Keep(ctx) }()
+	kept := lease.Keep(t.Context())
 	luatomictest.Eventually(t, 5*time.Second, "the lease outlives its TTL", func() bool { return time.Now().After(first.Add(200 * time.Millisecond)) })
 	_, err = l.Try(t.Context(), name)
 	require.ErrorIs(t, err, luatomic.ErrHeld)
-	cancel()
-	require.NoError(t, <-kept)
-
-	go func() { kept <- lease.Keep(t.Context()) }()
+	require.NoError(t, kept.Err())
 	require.NoError(t, c.Del(t.Context(), lease.Key()).Err())
-	require.ErrorIs(t, <-kept, luatomic.ErrLost)
+	<-kept.Done()
+	require.ErrorIs(t, context.Cause(kept), luatomic.ErrLost)
+	require.ErrorIs(t, lease.Err(), luatomic.ErrLost)
+	require.ErrorIs(t, lease.Release(t.Context()), luatomic.ErrLost)
 }
 
 // The server falls silent: the loss is noticed by the local clock, not when the
@@ -228,12 +234,13 @@ func TestKeepNoticesALossWhileTheServerIsSilent(t *testing.T) {
 	require.NoError(t, err)
 	c := redis.NewClient(opts)
 	defer c.Close()
-	lease, err := luatomic.NewLocker(c, &luatomic.LockerOptions{TTL: 300 * time.Millisecond}).Try(t.Context(), luatomictest.Namespace(t))
+	lease, err := locker(t, c, &luatomic.LockerOptions{TTL: 300 * time.Millisecond}).Try(t.Context(), luatomictest.Namespace(t))
 	require.NoError(t, err)
 	proxy.Blackhole(true)
 	defer proxy.Blackhole(false)
-	err = lease.Keep(t.Context())
-	require.ErrorIs(t, err, luatomic.ErrLost)
+	kept := lease.Keep(t.Context())
+	<-kept.Done()
+	require.ErrorIs(t, context.Cause(kept), luatomic.ErrLost)
 	require.Less(t, time.Since(lease.Deadline()), 250*time.Millisecond)
 }
 
@@ -317,7 +324,7 @@ func TestLockPairIsTwoRoundTrips(t *testing.T) {
 	require.NoError(t, err)
 	c := redis.NewClient(opts)
 	defer c.Close()
-	l, name := luatomic.NewLocker(c, nil), luatomictest.Namespace(t)
+	l, name := locker(t, c, nil), luatomictest.Namespace(t)
 	pair := func() {
 		lease, err := l.Try(t.Context(), name)
 		require.NoError(t, err)
@@ -335,7 +342,7 @@ func TestRepeatedAcquireKeepsTheFence(t *testing.T) {
 	t.Parallel()
 	c, k := luatomictest.Client(t), luatomictest.Namespace(t)
 	acquire := func() gen.LockAcquireResult {
-		out, err := gen.LockAcquire(t.Context(), c, gen.LockAcquireParams{Lock: k, Owner: "me", TTL: time.Minute})
+		out, err := gen.LockAcquire(t.Context(), c, gen.LockAcquireParams{Lock: k, Queue: k, Owner: "me", TTL: time.Minute, Keep: time.Minute})
 		require.NoError(t, err)
 		require.True(t, out.Acquired)
 		return out

@@ -5,6 +5,7 @@ package gen
 import (
 	"context"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
@@ -12,7 +13,7 @@ import (
 )
 
 // LockAcquireSHA is the SHA-1 of lock_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireSHA = "901c310a79b4c11c44c52de89533c41d01765579"
+const LockAcquireSHA = "27762d6978890cbf460c46c8aa8c039dd4a2bee0"
 
 // LockAcquireScript is scripts/lock_acquire.lua.
 var LockAcquireScript = lua.Script{
@@ -21,42 +22,89 @@ var LockAcquireScript = lua.Script{
 	Source: &scripts.LockAcquire,
 	Retry:  lua.RetrySafe,
 	Keys: []lua.Key{
-		{Name: "lock", Type: "hash"},
+		{Name: "lock", Type: "string"},
+		{Name: "queue", Type: "zset"},
 	},
 }
 
 // LockAcquireParams are the keys and arguments of LockAcquire.
 type LockAcquireParams struct {
-	Lock  string        // KEYS[1], hash: o, f, e, m, r as above
-	Owner string        // ARGV[1]: a token of this acquire alone
+	Lock string // KEYS[1], string: as above
+	// KEYS[2], zset: entries of those who wait, scored by priority and arrival; expires.
+	Queue string
+	Owner string        // ARGV[1]: a token of this acquire alone, or group/token
 	TTL   time.Duration // ARGV[2], at least 1 ms: the lease
-	Note  string        // ARGV[3]: what others are told of the holder
+	Keep  time.Duration // ARGV[3], at least 1 ms: how long the string stays
+	// ARGV[4], at least 0 ms: how long the lock rests after a lease that was not released.
+	Delay time.Duration
+	Barge bool   // ARGV[5]: take a free lock although others wait
+	Band  int64  // ARGV[6]: first score of this priority; each has 2^40
+	Entry string // ARGV[7]: waits where the lock is held; empty to wait for nothing
+	Note  string // ARGV[8]: what others are told of the holder
+}
+
+// LockAcquirePlace is the place of LockAcquire.
+type LockAcquirePlace int64
+
+// The values of LockAcquirePlace.
+const (
+	LockAcquirePlaceNone    LockAcquirePlace = 0
+	LockAcquirePlaceWaiting LockAcquirePlace = 1
+	LockAcquirePlaceJoined  LockAcquirePlace = 2
+)
+
+// String returns the value's name in the script's header, or its number.
+func (v LockAcquirePlace) String() string {
+	switch v {
+	case LockAcquirePlaceNone:
+		return "none"
+	case LockAcquirePlaceWaiting:
+		return "waiting"
+	case LockAcquirePlaceJoined:
+		return "joined"
+	}
+	return strconv.FormatInt(int64(v), 10)
 }
 
 // LockAcquireResult is the reply of LockAcquire.
 type LockAcquireResult struct {
 	Acquired  bool
+	Place     LockAcquirePlace
 	Fence     int64
 	Remaining time.Duration
+	Waiting   int64
 	Holder    string
+	Now       int64
 }
 
-// LockAcquire takes a lock for an owner, unless another one holds it.
+// LockAcquire takes a lock for an owner, or joins the queue of those who wait for it.
 //
-// The lock is one hash: o owner, f fence, e end of the lease in ms, m note of the holder, r owner
-// that released last. The lease ends by the clock, at e; the hash stays a minute longer, so that a
-// late release gets its answer and the fence grows even when the clock is set back.
+// The lock is one string: fence, whether somebody waits (0 or 1), owner, start of the lease in
+// microseconds, its length and its lock delay in ms, who released last, note; one space between
+// them. A free lock has the owner "-". The lease ends by the clock; the string stays a minute
+// longer, so that a late release gets its answer and the fence grows even when the clock is set
+// back.
 //
 // The fence is the server's time in microseconds, or one more than the last one where that is
 // greater. So it grows with every new holder although no counter stays behind.
 //
+// The owner of a lock that nests is group/token. The same group takes it again with another token,
+// and each token releases once.
+//
+// An entry of the queue is the kind, owner, length of the lease that is granted in ms, lock delay
+// in ms, channel, line feed and note. Kind g is granted the lock; kind b is told that it is free.
+// Those without a listener are passed over.
+//
 //   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves the
 //     lock with this owner, whose repeat finds it its own.
-//   - Retry: safe; sent again after a lost reply; an owner that holds the lock gets the same fence
-//     again, and its lease starts anew.
-//   - KEYS[1]: lock, hash: o, f, e, m, r as above.
-//   - Reply: remaining: the lease's; holder: its note.
-//   - Cost: O(1).
+//   - Retry: safe; sent again after a lost reply; an owner that holds the lock or waits for it is
+//     told so.
+//   - KEYS[1]: lock, string: as above.
+//   - KEYS[2]: queue, zset: entries of those who wait, scored by priority and arrival; expires.
+//   - Reply: remaining: the lease's, with its lock delay if it is another's; place: in the queue,
+//     joined by this call; waiting: how many, 0 when not asked; holder: its note; now: the clock in
+//     microseconds.
+//   - Cost: O(1); O(log n) to wait, n being the number of those who wait.
 func LockAcquire(ctx context.Context, c lua.Client, p LockAcquireParams) (LockAcquireResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeLockAcquire)
 }
@@ -68,21 +116,40 @@ func LockAcquireIn(b *lua.Batch, p LockAcquireParams) *lua.Future[LockAcquireRes
 }
 
 func (p *LockAcquireParams) call() *lua.Call {
-	c := lua.NewCall(&LockAcquireScript, 1, 3)
+	c := lua.NewCall(&LockAcquireScript, 2, 8)
 	c.Key("lock", p.Lock)
+	c.Key("queue", p.Queue)
 	c.EndKeys()
 	c.String(&p.Owner)
 	c.Milliseconds("ttl", p.TTL, 1, math.MaxInt64)
+	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
+	c.Milliseconds("delay", p.Delay, 0, math.MaxInt64)
+	c.Bool(p.Barge)
+	c.Int("band", p.Band, math.MinInt64, math.MaxInt64)
+	c.String(&p.Entry)
 	c.String(&p.Note)
 	return c
 }
 
 func decodeLockAcquire(r *lua.Reply) LockAcquireResult {
 	var v LockAcquireResult
-	r.Tuple(4)
+	r.Tuple(7)
 	v.Acquired = r.Bool("acquired")
+	v.Place = decodeLockAcquirePlace(r, "place")
 	v.Fence = r.Int("fence")
 	v.Remaining = r.Milliseconds("remaining")
+	v.Waiting = r.Int("waiting")
 	v.Holder = r.String("holder")
+	v.Now = r.Int("now")
+	return v
+}
+
+func decodeLockAcquirePlace(r *lua.Reply, name string) LockAcquirePlace {
+	v := LockAcquirePlace(r.Int(name))
+	switch v {
+	case LockAcquirePlaceNone, LockAcquirePlaceWaiting, LockAcquirePlaceJoined:
+	default:
+		r.Fail(name, "one of 0 (none), 1 (waiting), 2 (joined)")
+	}
 	return v
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // LockExtendSHA is the SHA-1 of lock_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockExtendSHA = "58912a3b660cd7fa2b2c21c3320d7723aac31bd7"
+const LockExtendSHA = "34c5fc1540baf2662005394fd9be2a3ec6f6148a"
 
 // LockExtendScript is scripts/lock_extend.lua.
 var LockExtendScript = lua.Script{
@@ -22,15 +22,16 @@ var LockExtendScript = lua.Script{
 	Source: &scripts.LockExtend,
 	Retry:  lua.RetrySafe,
 	Keys: []lua.Key{
-		{Name: "lock", Type: "hash"},
+		{Name: "lock", Type: "string"},
 	},
 }
 
 // LockExtendParams are the keys and arguments of LockExtend.
 type LockExtendParams struct {
-	Lock  string        // KEYS[1], hash: see lock_acquire.lua
+	Lock  string        // KEYS[1], string: see lock_acquire.lua
 	Owner string        // ARGV[1]: the token that acquired
 	TTL   time.Duration // ARGV[2], at least 1 ms: the lease from now on
+	Keep  time.Duration // ARGV[3], at least 1 ms: how long the string stays
 }
 
 // LockExtendResult is the reply of LockExtend.
@@ -59,12 +60,12 @@ func (v LockExtendResult) String() string {
 // LockExtend starts the lease of a held lock anew.
 //
 // It never creates a lock: a lease that has ended stays ended, even when nobody took the lock
-// since.
+// since. It works on a server that is over its memory limit.
 //
 //   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves the
-//     lease extended.
+//     lease as it was or extended.
 //   - Retry: safe; sent again after a lost reply; the owner is compared.
-//   - KEYS[1]: lock, hash: see lock_acquire.lua.
+//   - KEYS[1]: lock, string: see lock_acquire.lua.
 //   - Reply: taken: another owner holds it or has held it since.
 //   - Cost: O(1).
 func LockExtend(ctx context.Context, c lua.Client, p LockExtendParams) (LockExtendResult, error) {
@@ -78,11 +79,12 @@ func LockExtendIn(b *lua.Batch, p LockExtendParams) *lua.Future[LockExtendResult
 }
 
 func (p *LockExtendParams) call() *lua.Call {
-	c := lua.NewCall(&LockExtendScript, 1, 2)
+	c := lua.NewCall(&LockExtendScript, 1, 3)
 	c.Key("lock", p.Lock)
 	c.EndKeys()
 	c.String(&p.Owner)
 	c.Milliseconds("ttl", p.TTL, 1, math.MaxInt64)
+	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
 	return c
 }
 

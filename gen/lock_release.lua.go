@@ -4,14 +4,16 @@ package gen
 
 import (
 	"context"
+	"math"
 	"strconv"
+	"time"
 
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/scripts"
 )
 
 // LockReleaseSHA is the SHA-1 of lock_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockReleaseSHA = "9a7d4234e31b063c8d4b82c2209888010f5df5f7"
+const LockReleaseSHA = "d727f36decf7699a430a5c1d982e10551b85520f"
 
 // LockReleaseScript is scripts/lock_release.lua.
 var LockReleaseScript = lua.Script{
@@ -20,14 +22,20 @@ var LockReleaseScript = lua.Script{
 	Source: &scripts.LockRelease,
 	Retry:  lua.RetrySafe,
 	Keys: []lua.Key{
-		{Name: "lock", Type: "hash"},
+		{Name: "lock", Type: "string"},
+		{Name: "queue", Type: "zset"},
 	},
 }
 
 // LockReleaseParams are the keys and arguments of LockRelease.
 type LockReleaseParams struct {
-	Lock  string // KEYS[1], hash: see lock_acquire.lua
-	Owner string // ARGV[1]: the token that acquired
+	Lock  string        // KEYS[1], string: see lock_acquire.lua
+	Queue string        // KEYS[2], zset: see lock_acquire.lua
+	Owner string        // ARGV[1]: the token that acquired
+	Keep  time.Duration // ARGV[2], at least 1 ms: how long the string stays
+	// ARGV[3], at least 0 ms: how long the lock is held at least, from its fence on.
+	Hold  time.Duration
+	Entry string // ARGV[4]: leaves the queue, where it waits; empty for none
 }
 
 // LockReleaseResult is the reply of LockRelease.
@@ -38,6 +46,7 @@ const (
 	LockReleaseResultExpired  LockReleaseResult = 0
 	LockReleaseResultReleased LockReleaseResult = 1
 	LockReleaseResultTaken    LockReleaseResult = 2
+	LockReleaseResultLeft     LockReleaseResult = 3
 )
 
 // String returns the value's name in the script's header, or its number.
@@ -49,18 +58,26 @@ func (v LockReleaseResult) String() string {
 		return "released"
 	case LockReleaseResultTaken:
 		return "taken"
+	case LockReleaseResultLeft:
+		return "left"
 	}
 	return strconv.FormatInt(int64(v), 10)
 }
 
-// LockRelease ends the lease of a held lock.
+// LockRelease ends a lease and hands the lock to the first waiter that lives, or leaves the queue.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; one write.
-//   - Retry: safe; sent again after a lost reply; an owner that released already is told so.
-//   - KEYS[1]: lock, hash: see lock_acquire.lua.
-//   - Reply: expired: the lease had ended by itself; taken: another owner holds it or has held it
-//     since.
-//   - Cost: O(1).
+// The next holder is told in the same step; see lock_acquire.lua for what the strings hold. A lease
+// that has ended by the clock can still be released while nobody took the lock since: then nobody
+// was in between.
+//
+//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves the
+//     lock with its owner or with the next, who is told when its lease has ended.
+//   - Retry: safe; sent again after a lost reply; the owner that released last is told so.
+//   - KEYS[1]: lock, string: see lock_acquire.lua.
+//   - KEYS[2]: queue, zset: see lock_acquire.lua.
+//   - Reply: expired: the string is gone; taken: another owner holds it or has held it since; left:
+//     it only waited.
+//   - Cost: O(log n), n being the number of those who wait.
 func LockRelease(ctx context.Context, c lua.Client, p LockReleaseParams) (LockReleaseResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeLockRelease)
 }
@@ -72,10 +89,14 @@ func LockReleaseIn(b *lua.Batch, p LockReleaseParams) *lua.Future[LockReleaseRes
 }
 
 func (p *LockReleaseParams) call() *lua.Call {
-	c := lua.NewCall(&LockReleaseScript, 1, 1)
+	c := lua.NewCall(&LockReleaseScript, 2, 4)
 	c.Key("lock", p.Lock)
+	c.Key("queue", p.Queue)
 	c.EndKeys()
 	c.String(&p.Owner)
+	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
+	c.Milliseconds("hold", p.Hold, 0, math.MaxInt64)
+	c.String(&p.Entry)
 	return c
 }
 
@@ -86,9 +107,9 @@ func decodeLockRelease(r *lua.Reply) LockReleaseResult {
 func decodeLockReleaseResult(r *lua.Reply, name string) LockReleaseResult {
 	v := LockReleaseResult(r.Int(name))
 	switch v {
-	case LockReleaseResultExpired, LockReleaseResultReleased, LockReleaseResultTaken:
+	case LockReleaseResultExpired, LockReleaseResultReleased, LockReleaseResultTaken, LockReleaseResultLeft:
 	default:
-		r.Fail(name, "one of 0 (expired), 1 (released), 2 (taken)")
+		r.Fail(name, "one of 0 (expired), 1 (released), 2 (taken), 3 (left)")
 	}
 	return v
 }

@@ -1,44 +1,154 @@
---- LockAcquire takes a lock for an owner, unless another one holds it.
+--- LockAcquire takes a lock for an owner, or joins the queue of those who wait for it.
 ---
---- The lock is one hash: o owner, f fence, e end of the lease in ms, m note of the
---- holder, r owner that released last. The lease ends by the clock, at e; the hash
---- stays a minute longer, so that a late release gets its answer and the fence
---- grows even when the clock is set back.
+--- The lock is one string: fence, whether somebody waits (0 or 1), owner, start of
+--- the lease in microseconds, its length and its lock delay in ms, who released
+--- last, note; one space between them. A free lock has the owner "-". The lease
+--- ends by the clock; the string stays a minute longer, so that a late release gets
+--- its answer and the fence grows even when the clock is set back.
 ---
 --- The fence is the server's time in microseconds, or one more than the last one
 --- where that is greater. So it grows with every new holder although no counter
 --- stays behind.
 ---
+--- The owner of a lock that nests is group/token. The same group takes it again
+--- with another token, and each token releases once.
+---
+--- An entry of the queue is the kind, owner, length of the lease that is granted in
+--- ms, lock delay in ms, channel, line feed and note. Kind g is granted the lock; kind b is
+--- told that it is free. Those without a listener are passed over.
+---
 ---@contract dup-only  an error half-way leaves the lock with this owner, whose repeat finds it its own
----@retry    safe  an owner that holds the lock gets the same fence again, and its lease starts anew
----@key      lock   hash  o, f, e, m, r as above
----@arg      owner  string  a token of this acquire alone
+---@retry    safe  an owner that holds the lock or waits for it is told so
+---@key      lock   string  as above
+---@key      queue  zset  entries of those who wait, scored by priority and arrival; expires
+---@arg      owner  string  a token of this acquire alone, or group/token
 ---@arg      ttl    ms  min=1  the lease
+---@arg      keep   ms  min=1  how long the string stays
+---@arg      delay  ms  min=0  how long the lock rests after a lease that was not released
+---@arg      barge  bool  take a free lock although others wait
+---@arg      band   int  first score of this priority; each has 2^40
+---@arg      entry  string  waits where the lock is held; empty to wait for nothing
 ---@arg      note   string  what others are told of the holder
----@reply    (acquired bool, fence int, remaining ms, holder string)  remaining: the lease's; holder: its note
----@cost     O(1)
+---@reply    (acquired bool, place enum(none=0, waiting=1, joined=2), fence int, remaining ms, waiting int, holder string, now int)  remaining: the lease's, with its lock delay if it is another's; place: in the queue, joined by this call; waiting: how many, 0 when not asked; holder: its note; now: the clock in microseconds
+---@cost     O(1); O(log n) to wait, n being the number of those who wait
 
-local lock = KEYS[1]
-local owner, ttl, note = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local lock, queue = KEYS[1], KEYS[2]
+local owner, ttl, keep, delay = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local barge, band, entry, note = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 
+-- As text: turning numbers into text is what costs most here.
 local time = redis.call('TIME')
-local now = tonumber(time[1] .. string.format('%03d', math.floor(time[2] / 1000)))
+local now = time[1] .. string.sub('00000' .. time[2], -6)
 
-local held = redis.call('HMGET', lock, 'o', 'f', 'e', 'm')
-local holder, last, remaining = held[1], held[2], tonumber(held[3] or 0) - now
-local taken = holder and holder ~= '' and remaining > 0
-if taken and holder ~= owner then
-  return {0, last, remaining, held[4] or ''}
+local record = redis.call('GET', lock)
+local fence, waiting, last, remaining, held = now, '0', '-', 0, ''
+if record then
+  local f, w, holder, start, length, rest, released, text =
+    string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  local left = start / 1000 + length - now / 1000
+  local group = string.match(owner, '^.*/')
+  if left > 0 and holder ~= '-' then
+    if holder == owner then
+      return {1, 0, f, math.floor(left), 0, '', now}
+    elseif group and string.sub(holder, 1, #group) == group then
+      if not string.find(holder .. '/', string.sub(owner, #group) .. '/', 1, true) then
+        holder = holder .. string.sub(owner, #group)
+      end
+      ttl = math.max(math.ceil(left), tonumber(ttl))
+      redis.call('SET', lock, f .. ' ' .. w .. ' ' .. holder .. ' ' .. now .. ' ' .. ttl .. ' ' .. delay .. ' ' .. released .. ' ' .. text, 'PX', ttl + 60000)
+      return {1, 0, f, ttl, 0, '', now}
+    end
+  end
+  waiting, last, held = w, released, text
+  remaining = holder == '-' and left or left + rest
+  if f >= now then
+    fence = string.format('%.0f', f + 1)
+  end
+elseif redis.call('EXISTS', queue) == 1 then
+  waiting = '1'
 end
 
--- Microseconds have more digits than Lua prints by itself.
-local fence = time[1] .. string.format('%06d', time[2])
-if taken then
-  fence = last
-elseif last and tonumber(last) >= tonumber(fence) then
-  fence = string.format('%.0f', tonumber(last) + 1)
+local function take()
+  redis.call('SET', lock, fence .. ' ' .. waiting .. ' ' .. owner .. ' ' .. now .. ' ' .. ttl .. ' ' .. delay .. ' ' .. last .. ' ' .. note, 'PX', keep)
+  return {1, 0, fence, tonumber(ttl), 0, '', now}
 end
 
-redis.call('HSET', lock, 'o', owner, 'f', fence, 'e', string.format('%.0f', now + ttl), 'm', note)
-redis.call('PEXPIRE', lock, string.format('%.0f', ttl + 60000))
-return {1, fence, ttl, note}
+if remaining <= 0 and (waiting == '0' or barge == '1') then
+  if waiting == '1' then
+    redis.call('ZREM', queue, entry)
+  end
+  return take()
+end
+
+-- tell says whether anybody listened.
+local function tell(channel, message)
+  local heard = redis.pcall('PUBLISH', channel, message)
+  return type(heard) == 'number' and heard > 0
+end
+
+local function parse(head)
+  return string.match(head, '^(%a) (%S+) (%d+) (%d+) ([^\n]+)\n(.*)$')
+end
+
+-- grant hands the free lock to the first in the queue that lives, and warns the
+-- next one to look after it. It returns the new holder, the length of its lease
+-- and its note. This function stands in each script that frees a lock.
+local function grant()
+  for _ = 1, 100 do
+    local heads = redis.call('ZRANGE', queue, 0, 1)
+    if not heads[1] then
+      return
+    end
+    local kind, token, lease, pause, channel, text = parse(heads[1])
+    local alive
+    waiting = heads[2] and '1' or '0'
+    if kind == 'g' then
+      redis.call('SET', lock, fence .. ' ' .. waiting .. ' ' .. token .. ' ' .. now .. ' ' .. lease .. ' ' .. pause .. ' ' .. last .. ' ' .. text, 'PX', lease + 60000)
+      alive = token == owner or tell(channel, 'g ' .. token .. ' ' .. fence .. ' ' .. now .. ' ' .. lease)
+    else
+      redis.call('SET', lock, fence .. ' ' .. waiting .. ' - 0 0 0 ' .. last .. ' ', 'PX', 60000)
+      alive = tell(channel, 'f ' .. token)
+    end
+    redis.call('ZREM', queue, heads[1])
+    if alive then
+      if heads[2] then
+        local _, second, _, _, other = parse(heads[2])
+        if other ~= channel then
+          tell(other, 'n ' .. second .. ' ' .. lease)
+        end
+      end
+      return kind == 'g' and token or '-', tonumber(lease), text
+    end
+  end
+end
+
+local place, score = 0, false
+if entry ~= '' then
+  place = 1
+  if not redis.call('ZSCORE', queue, entry) then
+    local back = redis.call('ZRANGE', queue, string.format('%.0f', band + 2 ^ 40 - 1), band, 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')
+    place, score = 2, string.format('%.0f', (back[2] or band) + 1)
+  end
+  if waiting == '0' then
+    -- First: a sign without an entry is harmless, an entry without it is not seen.
+    waiting = '1'
+    redis.call('SET', lock, string.gsub(record, ' 0', ' 1', 1), 'KEEPTTL')
+  end
+  if score then
+    redis.call('ZADD', queue, score, entry)
+  end
+  redis.call('PEXPIRE', queue, 120000)
+end
+
+if remaining <= 0 then
+  local holder, lease, text = grant()
+  if holder == owner then
+    return {1, 0, fence, lease, 0, '', now}
+  elseif holder then
+    remaining, held = lease, text
+  elseif entry == '' then
+    return take() -- the queue was of the dead
+  end
+end
+local length = entry ~= '' and redis.call('ZCARD', queue) or 0
+return {0, place, fence, math.ceil(remaining), length, held, now}

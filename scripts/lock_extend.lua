@@ -1,31 +1,43 @@
 --- LockExtend starts the lease of a held lock anew.
 ---
 --- It never creates a lock: a lease that has ended stays ended, even when nobody
---- took the lock since.
+--- took the lock since. It works on a server that is over its memory limit.
 ---
----@contract dup-only  an error half-way leaves the lease extended
+---@contract dup-only  an error half-way leaves the lease as it was or extended
 ---@retry    safe  the owner is compared
----@key      lock   hash  see lock_acquire.lua
+---@key      lock   string  see lock_acquire.lua
 ---@arg      owner  string  the token that acquired
 ---@arg      ttl    ms  min=1  the lease from now on
+---@arg      keep   ms  min=1  how long the string stays
 ---@reply    enum(expired=0, extended=1, taken=2)  taken: another owner holds it or has held it since
 ---@cost     O(1)
 
 local lock = KEYS[1]
-local owner, ttl = ARGV[1], tonumber(ARGV[2])
+local owner, ttl, keep = ARGV[1], ARGV[2], ARGV[3]
 
 local time = redis.call('TIME')
-local now = tonumber(time[1] .. string.format('%03d', math.floor(time[2] / 1000)))
+local now = time[1] .. string.sub('00000' .. time[2], -6)
 
-local held = redis.call('HMGET', lock, 'o', 'e')
-local holder = held[1]
-if holder and holder ~= owner then
-  return 2
-end
-if not holder or tonumber(held[2] or 0) <= now then
+local record = redis.call('GETEX', lock, 'PX', keep) -- see lock_release.lua
+if not record then
   return 0
 end
+local fence, waiting, holder, start, length, delay, last, note =
+  string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+local left = start / 1000 + length - now / 1000
 
-redis.call('HSET', lock, 'e', string.format('%.0f', now + ttl))
-redis.call('PEXPIRE', lock, string.format('%.0f', ttl + 60000))
-return 1
+local group, token = string.match(owner, '^(.*)(/.*)$')
+local nested = group and string.sub(holder, 1, #group + 1) == group .. '/' and string.find(holder .. '/', token .. '/', 1, true)
+if holder == owner and left > 0 then
+  redis.call('SET', lock, fence .. ' ' .. waiting .. ' ' .. holder .. ' ' .. now .. ' ' .. ttl .. ' ' .. delay .. ' ' .. last .. ' ' .. note, 'KEEPTTL')
+  return 1
+elseif nested and left > 0 then
+  -- Another of the group may need it for longer.
+  ttl = math.max(math.ceil(left), tonumber(ttl))
+  redis.call('SET', lock, fence .. ' ' .. waiting .. ' ' .. holder .. ' ' .. now .. ' ' .. ttl .. ' ' .. delay .. ' ' .. last .. ' ' .. note, 'PX', ttl + 60000)
+  return 1
+end
+if start ~= '0' then -- it is another's string, and stays as long as that one needs it
+  redis.call('PEXPIREAT', lock, math.floor(start / 1000) + length + delay + 60000)
+end
+return (holder == owner or nested) and 0 or 2

@@ -1,30 +1,114 @@
---- LockRelease ends the lease of a held lock.
+--- LockRelease ends a lease and hands the lock to the first waiter that lives, or leaves the queue.
 ---
----@contract all-or-nothing  one write
----@retry    safe  an owner that released already is told so
----@key      lock   hash  see lock_acquire.lua
+--- The next holder is told in the same step; see lock_acquire.lua for what the
+--- strings hold. A lease that has ended by the clock can still be released while
+--- nobody took the lock since: then nobody was in between.
+---
+---@contract dup-only  an error half-way leaves the lock with its owner or with the next, who is told when its lease has ended
+---@retry    safe  the owner that released last is told so
+---@key      lock   string  see lock_acquire.lua
+---@key      queue  zset  see lock_acquire.lua
 ---@arg      owner  string  the token that acquired
----@reply    enum(expired=0, released=1, taken=2)  expired: the lease had ended by itself; taken: another owner holds it or has held it since
----@cost     O(1)
+---@arg      keep   ms  min=1  how long the string stays
+---@arg      hold   ms  min=0  how long the lock is held at least, from its fence on
+---@arg      entry  string  leaves the queue, where it waits; empty for none
+---@reply    enum(expired=0, released=1, taken=2, left=3)  expired: the string is gone; taken: another owner holds it or has held it since; left: it only waited
+---@cost     O(log n), n being the number of those who wait
 
-local lock = KEYS[1]
-local owner = ARGV[1]
+local lock, queue = KEYS[1], KEYS[2]
+local owner, keep, hold, entry = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-local time = redis.call('TIME')
-local now = tonumber(time[1] .. string.format('%03d', math.floor(time[2] / 1000)))
-
-local held = redis.call('HMGET', lock, 'o', 'e', 'r')
-local holder, ended, released = held[1], held[2], held[3]
-if released == owner and holder ~= owner then
-  return 1
-end
-if holder and holder ~= owner then
-  return 2
-end
-if not holder or tonumber(ended or 0) <= now then
+-- A read that counts as a write: after it, the script may use memory on a server
+-- that is over its limit, so that a lock is released there too.
+local record = redis.call('GETEX', lock, 'PX', keep)
+if not record then
+  redis.call('ZREM', queue, entry)
   return 0
 end
 
--- The fence stays for the next holder.
-redis.call('HSET', lock, 'o', '', 'e', '0', 'm', '', 'r', owner)
+local f, waiting, holder, start, length, delay, last, note =
+  string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+if holder ~= owner then
+  -- It is another's string, and stays as long as that one needs it.
+  if start ~= '0' then
+    redis.call('PEXPIREAT', lock, math.floor(start / 1000) + length + delay + 60000)
+  end
+  if redis.call('ZREM', queue, entry) == 1 then
+    return 3
+  end
+  local group, token = string.match(owner, '^(.*)(/.*)$')
+  local from, to = string.find(holder .. '/', (token or owner) .. '/', 1, true)
+  if group and from and string.sub(holder, 1, #group + 1) == group .. '/' then
+    -- One of several of the same group; the others go on.
+    holder = string.sub(holder, 1, from - 1) .. string.sub(holder, to)
+    redis.call('SET', lock, f .. ' ' .. waiting .. ' ' .. holder .. ' ' .. start .. ' ' .. length .. ' ' .. delay .. ' ' .. owner .. ' ' .. note, 'KEEPTTL')
+    return 1
+  end
+  return last == owner and 1 or 2
+end
+
+last = owner
+if hold == '0' and waiting == '0' then
+  redis.call('SET', lock, f .. ' 0 - 0 0 0 ' .. last .. ' ', 'KEEPTTL')
+  return 1
+end
+
+local time = redis.call('TIME')
+local now = time[1] .. string.sub('00000' .. time[2], -6)
+local fence = f < now and now or string.format('%.0f', f + 1)
+
+-- tell says whether anybody listened.
+local function tell(channel, message)
+  local heard = redis.pcall('PUBLISH', channel, message)
+  return type(heard) == 'number' and heard > 0
+end
+
+local function parse(head)
+  return string.match(head, '^(%a) (%S+) (%d+) (%d+) ([^\n]+)\n(.*)$')
+end
+
+-- grant hands the free lock to the first in the queue that lives, and warns the
+-- next one to look after it. It returns the new holder, the length of its lease
+-- and its note. This function stands in each script that frees a lock.
+local function grant()
+  for _ = 1, 100 do
+    local heads = redis.call('ZRANGE', queue, 0, 1)
+    if not heads[1] then
+      return
+    end
+    local kind, token, lease, pause, channel, text = parse(heads[1])
+    local alive
+    waiting = heads[2] and '1' or '0'
+    if kind == 'g' then
+      redis.call('SET', lock, fence .. ' ' .. waiting .. ' ' .. token .. ' ' .. now .. ' ' .. lease .. ' ' .. pause .. ' ' .. last .. ' ' .. text, 'PX', lease + 60000)
+      alive = token == owner or tell(channel, 'g ' .. token .. ' ' .. fence .. ' ' .. now .. ' ' .. lease)
+    else
+      redis.call('SET', lock, fence .. ' ' .. waiting .. ' - 0 0 0 ' .. last .. ' ', 'PX', 60000)
+      alive = tell(channel, 'f ' .. token)
+    end
+    redis.call('ZREM', queue, heads[1])
+    if alive then
+      if heads[2] then
+        local _, second, _, _, other = parse(heads[2])
+        if other ~= channel then
+          tell(other, 'n ' .. second .. ' ' .. lease)
+        end
+      end
+      return kind == 'g' and token or '-', tonumber(lease), text
+    end
+  end
+end
+
+-- The fence was the time at which the lock was taken.
+local rest = math.ceil((f - now) / 1000) + hold
+if rest > 0 then
+  redis.call('SET', lock, f .. ' ' .. waiting .. ' - ' .. now .. ' ' .. rest .. ' 0 ' .. last .. ' ', 'PX', rest + 60000)
+  local head = redis.call('ZRANGE', queue, 0, 0)[1]
+  if head then
+    local _, token, _, _, channel = parse(head)
+    tell(channel, 'n ' .. token .. ' ' .. rest)
+  end
+elseif waiting == '0' or not grant() then
+  redis.call('SET', lock, f .. ' ' .. waiting .. ' - 0 0 0 ' .. last .. ' ', 'KEEPTTL')
+end
 return 1

@@ -15,10 +15,25 @@ var DelayedPromote string
 //go:embed lock_acquire.lua
 var LockAcquire string
 
+// LockAcquireAll is the text of lock_acquire_all.lua.
+//
+//go:embed lock_acquire_all.lua
+var LockAcquireAll string
+
 // LockExtend is the text of lock_extend.lua.
 //
 //go:embed lock_extend.lua
 var LockExtend string
+
+// LockForce is the text of lock_force.lua.
+//
+//go:embed lock_force.lua
+var LockForce string
+
+// LockInfo is the text of lock_info.lua.
+//
+//go:embed lock_info.lua
+var LockInfo string
 
 // LockRelease is the text of lock_release.lua.
 //

@@ -19,8 +19,12 @@
 //	                    end of their wait in ms; expires
 //	{queue}:i:* string  result of one push, kept for a repeat; expires
 //
-//	lock:{name} hash    o owner, f fence, e end of the lease in ms, m note,
-//	                    r owner that released last; expires
+//	lock:{name}  string  fence, holder and lease as one text; expires
+//	lockq:{name} zset    those who wait for the lock, scored by priority and
+//	                     arrival; expires
+//
+// With a tag, the locks of that tag share a slot: lock:{tag}:name. Those who wait
+// listen on lock:c:<process>, on a cluster on lock:{name}:c:<process>.
 //
 //	rpc:{bus}:nodes     zset    node scored by the end of its lease in ms; expires
 //	rpc:{bus}:m:*       zset    per method: node scored by calls in flight; expires
@@ -60,13 +64,35 @@ func (q *Queue) Receipt(token string) string { return q.receipt + token }
 // Channel names the channel on which one who waits is told of work.
 func (q *Queue) Channel(waiter string) string { return q.channel + waiter }
 
-// Lock names the key of a lock.
-func Lock(prefix, name string) (string, error) {
-	if err := check("lock name", prefix, name); err != nil {
-		return "", err
-	}
-	return prefix + "lock:{" + name + "}", nil
+// Lock names the keys of one lock.
+type Lock struct {
+	Record, Queue string
+
+	channel string
 }
+
+// NewLock names the keys of the lock. With a tag its slot is that of the tag.
+func NewLock(prefix, tag, name string) (Lock, error) {
+	if err := check("lock name", prefix, name); err != nil {
+		return Lock{}, err
+	}
+	rest := "{" + name + "}"
+	if tag != "" {
+		if err := lua.CheckName("tag", tag); err != nil {
+			return Lock{}, err
+		}
+		rest = "{" + tag + "}:" + name
+	}
+	record := prefix + "lock:" + rest
+	return Lock{Record: record, Queue: prefix + "lockq:" + rest, channel: record}, nil
+}
+
+// Channel names the channel in the lock's slot on which a process is told.
+func (l *Lock) Channel(process string) string { return l.channel + ":c:" + process }
+
+// LockInbox is what the channel of a process is made of, with the process after
+// it: the one on which it is told of any lock.
+func LockInbox(prefix string) string { return prefix + "lock:c:" }
 
 // Bus names the keys and channels of one bus.
 type Bus struct {

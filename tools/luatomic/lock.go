@@ -69,6 +69,7 @@ func (l *lockCmd) run(s *session) error {
 	}
 	defer func() { _ = client.Close() }()
 	locker := luatomic.NewLocker(client, &luatomic.LockerOptions{Prefix: s.prefix, TTL: l.ttl, Note: l.note})
+	defer func() { _ = locker.Close() }()
 	lease, err := l.obtain(s, locker)
 	if err != nil {
 		return err
@@ -141,10 +142,7 @@ func (l *lockCmd) runChild(s *session, lease *luatomic.Lease) (work, lost error)
 	if err != nil {
 		return fmt.Errorf("cannot run %q: %w", s.child[0], err), nil
 	}
-	keeping, stop := context.WithCancel(context.Background())
-	defer stop()
-	kept := make(chan error, 1)
-	go func() { kept <- lease.Keep(keeping) }()
+	kept := lease.Keep(context.Background())
 	forward := func(sig os.Signal) {
 		if number, ok := sig.(syscall.Signal); ok {
 			signalGroup(cmd, number)
@@ -155,12 +153,10 @@ func (l *lockCmd) runChild(s *session, lease *luatomic.Lease) (work, lost error)
 	}
 	select {
 	case <-running.done:
-	case lost := <-kept:
+	case <-kept.Done():
 		running.terminate()
-		return nil, lost
+		return nil, context.Cause(kept)
 	}
-	stop()
-	<-kept // a loss that it saw only now, the release sees too
 	if running.code != 0 {
 		return &exitError{code: running.code}, nil
 	}

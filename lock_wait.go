@@ -1,0 +1,144 @@
+package luatomic
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/luatomic/luatomic/gen"
+)
+
+// wait returns the lease when it has the lock; granted is how long a lease it is
+// handed.
+func (l *Lease) wait(ctx context.Context, granted time.Duration) (*Lease, error) {
+	begun := time.Now()
+	channel := l.channel()
+	if !l.locker.ears.Listening(channel) {
+		// Most locks are free: no connection is opened for those.
+		r, err := l.acquire(ctx, "")
+		if err != nil {
+			return nil, err
+		}
+		if r.Acquired {
+			return l.taken(begun, 0)
+		}
+		if err := l.locker.ears.Join(ctx, channel); err != nil {
+			l.locker.ears.Leave(channel)
+			return l.poll(ctx, begun, l.held(r))
+		}
+	} else if err := l.locker.ears.Join(ctx, channel); err != nil {
+		l.locker.ears.Leave(channel)
+		return l.poll(ctx, begun, nil)
+	}
+	if l.locker.ears.Tagged() {
+		defer l.locker.ears.Leave(channel)
+	} // else it is the channel of the process, which stays
+	return l.stand(ctx, begun, channel, l.entry(granted, channel))
+}
+
+// channel is where this process is told of the lock.
+func (l *Lease) channel() string {
+	if l.locker.ears.Tagged() {
+		return l.keys.Channel(l.locker.process)
+	}
+	return l.locker.inbox
+}
+
+// stand waits in the queue.
+func (l *Lease) stand(ctx context.Context, begun time.Time, channel, entry string) (*Lease, error) {
+	h := l.locker.lockHub
+	w := h.queueUp(l, channel)
+	defer h.leaveLine(w)
+	var held *HeldError
+	// Whoever is not on one server alone, or wants replicas, asks before it enters.
+	strict := l.locker.ears.Tagged() || l.locker.opts.Replicas > 0
+	for {
+		w.asked = time.Now()
+		r, err := l.acquire(ctx, entry)
+		switch {
+		case err == nil && r.Acquired:
+			return l.took(begun, w.asked.Add(r.Remaining-drift(r.Remaining)))
+		case err == nil:
+			held = l.held(r)
+		case held != nil && ctx.Err() != nil: // the end came in the middle of a look
+			return nil, errors.Join(held, err)
+		default:
+			return nil, err
+		}
+		w.server = r.Now
+		if held.Remaining > 0 {
+			h.watch(w.line, held.Remaining+time.Millisecond)
+		}
+		if r.Place == gen.LockAcquirePlaceJoined {
+			l.locker.observe(LockEvent{Kind: LockQueued, Name: l.name, Waiting: int(r.Waiting)})
+		}
+		again, lease, err := w.await(ctx, begun, strict)
+		if !again {
+			if err == nil {
+				return lease, nil
+			}
+			return nil, errors.Join(held, err, l.undo(ctx, entry))
+		}
+	}
+}
+
+// await returns when the lease is granted, when it is time to look, or when ctx is
+// over.
+func (w *lockWaiter) await(ctx context.Context, begun time.Time, strict bool) (again bool, lease *Lease, err error) {
+	l := w.lease
+	select {
+	case g := <-w.grants:
+		deadline := w.deadline(g)
+		if strict || !time.Now().Before(deadline) {
+			return true, nil, nil
+		}
+		l.fence = g.fence
+		lease, err := l.took(begun, deadline)
+		return false, lease, err
+	case <-w.wake:
+		return true, nil, nil
+	case <-ctx.Done():
+		return false, nil, context.Cause(ctx)
+	}
+}
+
+// poll looks from time to time, where nothing can be heard.
+func (l *Lease) poll(ctx context.Context, begun time.Time, held *HeldError) (*Lease, error) {
+	o := &l.locker.opts
+	for {
+		if held != nil {
+			// Jitter, so that waiters do not look in step.
+			wait := min(held.Remaining, o.Poll/2+rand.N(o.Poll/2+1))
+			pause(ctx, max(wait, time.Millisecond))
+			if ctx.Err() != nil {
+				return nil, errors.Join(held, context.Cause(ctx))
+			}
+		}
+		asked := time.Now()
+		r, err := l.acquire(ctx, "")
+		switch {
+		case err == nil && r.Acquired:
+			return l.took(begun, asked.Add(r.Remaining-drift(r.Remaining)))
+		case err == nil:
+			held = l.held(r)
+		case held != nil && ctx.Err() != nil:
+			return nil, errors.Join(held, err)
+		default:
+			return nil, err
+		}
+	}
+}
+
+// taken starts a lease that was acquired by a call sent at start.
+func (l *Lease) taken(start time.Time, waited time.Duration) (*Lease, error) {
+	ttl := l.locker.opts.TTL
+	return l.took(start.Add(-waited), start.Add(ttl-drift(ttl)))
+}
+
+// took starts the lease.
+func (l *Lease) took(begun, deadline time.Time) (*Lease, error) {
+	l.begin(deadline)
+	l.locker.observe(LockEvent{Kind: LockAcquired, Name: l.name, Wait: time.Since(begun)})
+	return l, nil
+}

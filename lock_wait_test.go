@@ -1,0 +1,116 @@
+package luatomic_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// waitFor returns when n wait for the lock.
+func waitFor(t testing.TB, l *luatomic.Locker, name string, n int) {
+	t.Helper()
+	luatomictest.Eventually(t, 20*time.Second, fmt.Sprint(n, " wait"), func() bool {
+		info, err := l.Info(t.Context(), name)
+		require.NoError(t, err)
+		return info.Waiting == n
+	})
+}
+
+// acquired is a lease that came after a wait, or why it did not.
+type acquired struct {
+	lease *luatomic.Lease
+	err   error
+	id    int
+}
+
+func TestLockIsHandedOverInOrderOfArrival(t *testing.T) {
+	t.Parallel()
+	l, name, _ := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute})
+	other := locker(t, luatomictest.Client(t), nil)
+	lease, err := l.Try(t.Context(), name)
+	require.NoError(t, err)
+	const waiters = 20
+	got := make(chan acquired, waiters)
+	for i := range waiters {
+		from := []*luatomic.Locker{l, other}[i%2]
+		go func() {
+			lease, err := from.Acquire(t.Context(), name)
+			got <- acquired{lease, err, i}
+		}()
+		waitFor(t, l, name, i+1)
+	}
+	for i := range waiters {
+		require.NoError(t, lease.Release(t.Context()))
+		next := <-got
+		require.NoError(t, next.err)
+		require.Equal(t, i, next.id, "the order of grants is the order of arrival")
+		require.Greater(t, next.lease.Fence(), lease.Fence())
+		require.NoError(t, next.lease.Err())
+		lease = next.lease
+	}
+	require.NoError(t, lease.Release(t.Context()))
+}
+
+// What a hand-over costs: one call for each, whatever the number of waiters, and
+// waiting sends nothing.
+func TestHandOverIsOneCall(t *testing.T) {
+	t.Parallel()
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	opts.PoolSize = 50
+	c := redis.NewClient(opts)
+	defer c.Close()
+	l, name := locker(t, c, nil), luatomictest.Namespace(t)
+	lease, err := l.Try(t.Context(), name)
+	require.NoError(t, err)
+	const waiters = 50
+	var wg sync.WaitGroup
+	for range waiters {
+		wg.Go(func() {
+			lease, err := l.Acquire(t.Context(), name)
+			if err == nil {
+				err = lease.Release(t.Context())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	waitFor(t, l, name, waiters)
+	sent := luatomictest.Command("EVALSHA")
+	before := proxy.Executed(sent)
+	require.NoError(t, lease.Release(t.Context()))
+	wg.Wait()
+	calls := proxy.Executed(sent) - before
+	require.LessOrEqual(t, calls, waiters+1+waiters/10, "one call for each hand-over")
+}
+
+func TestBlockedAcquireEndsWithItsContextAndLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	l, name, _ := newLocker(t, nil)
+	lease, err := l.Try(t.Context(), name)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	got := make(chan error, 1)
+	go func() {
+		_, err := l.Acquire(ctx, name)
+		got <- err
+	}()
+	waitFor(t, l, name, 1)
+	cancel()
+	require.ErrorIs(t, <-got, context.Canceled)
+	waitFor(t, l, name, 0)
+	require.NoError(t, lease.Release(t.Context()))
+	next, err := l.Try(t.Context(), name)
+	require.NoError(t, err, "nobody was granted it")
+	require.NoError(t, next.Release(t.Context()))
+}
