@@ -68,7 +68,7 @@ func TestWhatYouReadIsWhatRedisRuns(t *testing.T) {
 
 var allScripts = []*lua.Script{
 	&gen.DelayedPromoteScript,
-	&gen.LockAcquireScript, &gen.LockExtendScript, &gen.LockReleaseScript, &gen.LockForceScript, &gen.LockInfoScript, &gen.LockAcquireAllScript,
+	&gen.LockAcquireScript, &gen.LockExtendScript, &gen.LockReleaseScript, &gen.LockTryScript, &gen.LockForceScript, &gen.LockInfoScript, &gen.LockAcquireAllScript,
 	&gen.QueueAckScript, &gen.QueueCancelScript, &gen.QueueControlScript, &gen.QueueExtendScript, &gen.QueueMendScript, &gen.QueueNackScript,
 	&gen.QueuePeekScript, &gen.QueuePushScript, &gen.QueueReclaimScript, &gen.QueueRequeueScript, &gen.QueueRescheduleScript,
 	&gen.QueueStatsScript, &gen.QueueTakeScript, &gen.QueueTrimScript,
@@ -474,7 +474,7 @@ func TestKeysExpire(t *testing.T) {
 		t.Run(call.script.Name, func(t *testing.T) {
 			t.Parallel()
 			ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-			fresh := strings.HasPrefix(call.script.Name, "rpc_join") || strings.HasPrefix(call.script.Name, "lock_acquire") || call.script.Name == "queue_push"
+			fresh := strings.HasPrefix(call.script.Name, "rpc_join") || strings.HasPrefix(call.script.Name, "lock_acquire") || call.script.Name == "lock_try" || call.script.Name == "queue_push"
 			if !fresh {
 				require.NoError(t, call.prepare(ctx, c, k))
 			}

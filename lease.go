@@ -291,6 +291,25 @@ func lossOf(taken bool) string {
 	return "expired"
 }
 
+// try makes one attempt.
+func (l *Lease) try(ctx context.Context) (gen.LockAcquireResult, error) {
+	o := &l.locker.opts
+	if o.Barge || o.Owner != "" || o.Replicas > 0 {
+		return l.acquire(ctx, "")
+	}
+	r, err := gen.LockTry(ctx, l.locker.client, gen.LockTryParams{
+		Lock: l.keys.Record, Owner: l.owner, TTL: o.TTL, Keep: o.TTL + afterlife, Delay: o.LockDelay, Note: o.Note,
+	})
+	switch {
+	case err != nil:
+		return gen.LockAcquireResult{}, l.failed(ctx, err, "")
+	case r.State == gen.LockTryStateWanted:
+		return l.acquire(ctx, "") // hands it to those who wait, if they live
+	}
+	l.fence = r.Fence
+	return gen.LockAcquireResult{Acquired: r.State == gen.LockTryStateAcquired, Fence: r.Fence, Remaining: r.Remaining, Holder: r.Holder}, nil
+}
+
 // acquire makes one attempt, which joins the queue with the entry unless that is
 // empty. When it may have got the lock without an answer, it gives it back.
 func (l *Lease) acquire(ctx context.Context, entry string) (gen.LockAcquireResult, error) {
@@ -303,10 +322,15 @@ func (l *Lease) acquire(ctx context.Context, entry string) (gen.LockAcquireResul
 		l.fence = r.Fence
 		return r, nil
 	}
+	return r, l.failed(ctx, err, entry)
+}
+
+// failed gives back what an acquire without an answer may have got.
+func (l *Lease) failed(ctx context.Context, err error, entry string) error {
 	if !errors.Is(err, lua.ErrNotExecuted) || entry != "" {
 		err = errors.Join(err, l.undo(ctx, entry))
 	}
-	return r, fmt.Errorf("luatomic: acquire %q: %w", l.name, err)
+	return fmt.Errorf("luatomic: acquire %q: %w", l.name, err)
 }
 
 // undo leaves nothing of an acquire behind.

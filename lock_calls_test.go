@@ -66,7 +66,14 @@ func lockCalls() []scriptCall {
 		}
 	}
 	unread := []string{"queue"}
+	try := func(ctx context.Context, c lua.Client, k string) (string, error) {
+		v, err := gen.LockTry(ctx, c, gen.LockTryParams{Lock: "lock:{" + k + "}", Owner: "me", TTL: time.Minute, Keep: time.Hour})
+		return v.State.String(), err
+	}
 	return []scriptCall{
+		{&gen.LockTryScript, try, none, nil},
+		{&gen.LockTryScript, try, lockOf(record(7, 0, "-", 0, 0)), nil},
+		{&gen.LockTryScript, try, lockOf(heldByOther), nil},
 		{&gen.LockAcquireScript, acquire(""), none, nil},
 		{&gen.LockAcquireScript, acquire(""), lockOf(lapsedOther, waiting("g", "x"), waiting("b", "y")), nil},
 		{&gen.LockAcquireScript, acquire(waiting("g", "me")), lockOf(heldByOther), nil},

@@ -16,12 +16,12 @@ func (l *Lease) wait(ctx context.Context, granted time.Duration) (*Lease, error)
 	channel := l.channel()
 	if !l.locker.ears.Listening(channel) {
 		// Most locks are free: no connection is opened for those.
-		r, err := l.acquire(ctx, "")
+		r, err := l.try(ctx)
 		if err != nil {
 			return nil, err
 		}
 		if r.Acquired {
-			return l.taken(begun, 0)
+			return l.taken(begun, r.Remaining)
 		}
 		if err := l.locker.ears.Join(ctx, channel); err != nil {
 			l.locker.ears.Leave(channel)
@@ -58,7 +58,7 @@ func (l *Lease) stand(ctx context.Context, begun time.Time, channel, entry strin
 		r, err := l.acquire(ctx, entry)
 		switch {
 		case err == nil && r.Acquired:
-			return l.took(begun, w.asked.Add(r.Remaining-drift(r.Remaining)))
+			return l.took(begun, l.ends(w.asked, r.Remaining))
 		case err == nil:
 			held = l.held(r)
 		case held != nil && ctx.Err() != nil: // the end came in the middle of a look
@@ -116,10 +116,10 @@ func (l *Lease) poll(ctx context.Context, begun time.Time, held *HeldError) (*Le
 			}
 		}
 		asked := time.Now()
-		r, err := l.acquire(ctx, "")
+		r, err := l.try(ctx)
 		switch {
 		case err == nil && r.Acquired:
-			return l.took(begun, asked.Add(r.Remaining-drift(r.Remaining)))
+			return l.took(begun, l.ends(asked, r.Remaining))
 		case err == nil:
 			held = l.held(r)
 		case held != nil && ctx.Err() != nil:
@@ -130,10 +130,18 @@ func (l *Lease) poll(ctx context.Context, begun time.Time, held *HeldError) (*Le
 	}
 }
 
+// ends is the end of a lease that was acquired by a call sent at asked, and of which
+// that much remains; 0 is all of it.
+func (l *Lease) ends(asked time.Time, remaining time.Duration) time.Time {
+	if remaining == 0 {
+		remaining = l.locker.opts.TTL
+	}
+	return asked.Add(remaining - drift(remaining))
+}
+
 // taken starts a lease that was acquired by a call sent at start.
-func (l *Lease) taken(start time.Time, waited time.Duration) (*Lease, error) {
-	ttl := l.locker.opts.TTL
-	return l.took(start.Add(-waited), start.Add(ttl-drift(ttl)))
+func (l *Lease) taken(start time.Time, remaining time.Duration) (*Lease, error) {
+	return l.took(start, l.ends(start, remaining))
 }
 
 // took starts the lease.

@@ -221,14 +221,14 @@ func (l *Locker) Try(ctx context.Context, name string) (*Lease, error) {
 		return nil, err
 	}
 	start := time.Now()
-	r, err := lease.acquire(ctx, "")
+	r, err := lease.try(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if !r.Acquired {
 		return nil, lease.held(r)
 	}
-	return lease.taken(start, 0)
+	return lease.taken(start, r.Remaining)
 }
 
 // Acquire waits until it has the lock or ctx ends. Those who wait are served in

@@ -13,7 +13,7 @@ import (
 )
 
 // LockAcquireSHA is the SHA-1 of lock_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireSHA = "27762d6978890cbf460c46c8aa8c039dd4a2bee0"
+const LockAcquireSHA = "6890b06327ff9b3aef982c8a9e6dac0a0a5909fd"
 
 // LockAcquireScript is scripts/lock_acquire.lua.
 var LockAcquireScript = lua.Script{
@@ -101,9 +101,10 @@ type LockAcquireResult struct {
 //     told so.
 //   - KEYS[1]: lock, string: as above.
 //   - KEYS[2]: queue, zset: entries of those who wait, scored by priority and arrival; expires.
-//   - Reply: remaining: the lease's, with its lock delay if it is another's; place: in the queue,
-//     joined by this call; waiting: how many, 0 when not asked; holder: its note; now: the clock in
-//     microseconds.
+//   - Reply: remaining: the other's lease with its lock delay, or this owner's when it had the lock
+//     before or is handed it, 0 for all of ttl; place: in the queue, joined by this call; waiting:
+//     how many, 0 when not asked; holder: its note; now: the clock in microseconds, 0 when
+//     acquired.
 //   - Cost: O(1); O(log n) to wait, n being the number of those who wait.
 func LockAcquire(ctx context.Context, c lua.Client, p LockAcquireParams) (LockAcquireResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeLockAcquire)

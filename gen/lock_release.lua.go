@@ -13,7 +13,7 @@ import (
 )
 
 // LockReleaseSHA is the SHA-1 of lock_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockReleaseSHA = "d727f36decf7699a430a5c1d982e10551b85520f"
+const LockReleaseSHA = "053ddb7dd511d2cf2c05e9232659be777f342dd2"
 
 // LockReleaseScript is scripts/lock_release.lua.
 var LockReleaseScript = lua.Script{

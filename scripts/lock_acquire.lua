@@ -29,7 +29,7 @@
 ---@arg      band   int  first score of this priority; each has 2^40
 ---@arg      entry  string  waits where the lock is held; empty to wait for nothing
 ---@arg      note   string  what others are told of the holder
----@reply    (acquired bool, place enum(none=0, waiting=1, joined=2), fence int, remaining ms, waiting int, holder string, now int)  remaining: the lease's, with its lock delay if it is another's; place: in the queue, joined by this call; waiting: how many, 0 when not asked; holder: its note; now: the clock in microseconds
+---@reply    (acquired bool, place enum(none=0, waiting=1, joined=2), fence int, remaining ms, waiting int, holder string, now int)  remaining: the other's lease with its lock delay, or this owner's when it had the lock before or is handed it, 0 for all of ttl; place: in the queue, joined by this call; waiting: how many, 0 when not asked; holder: its note; now: the clock in microseconds, 0 when acquired
 ---@cost     O(1); O(log n) to wait, n being the number of those who wait
 
 local lock, queue = KEYS[1], KEYS[2]
@@ -46,17 +46,17 @@ if record then
   local f, w, holder, start, length, rest, released, text =
     string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
   local left = start / 1000 + length - now / 1000
-  local group = string.match(owner, '^.*/')
   if left > 0 and holder ~= '-' then
+    local group = string.match(owner, '^.*/')
     if holder == owner then
-      return {1, 0, f, math.floor(left), 0, '', now}
+      return {1, 0, f, math.max(math.floor(left), 1), 0, '', 0}
     elseif group and string.sub(holder, 1, #group) == group then
       if not string.find(holder .. '/', string.sub(owner, #group) .. '/', 1, true) then
         holder = holder .. string.sub(owner, #group)
       end
       ttl = math.max(math.ceil(left), tonumber(ttl))
       redis.call('SET', lock, f .. ' ' .. w .. ' ' .. holder .. ' ' .. now .. ' ' .. ttl .. ' ' .. delay .. ' ' .. released .. ' ' .. text, 'PX', ttl + 60000)
-      return {1, 0, f, ttl, 0, '', now}
+      return {1, 0, f, ttl, 0, '', 0}
     end
   end
   waiting, last, held = w, released, text
@@ -70,7 +70,7 @@ end
 
 local function take()
   redis.call('SET', lock, fence .. ' ' .. waiting .. ' ' .. owner .. ' ' .. now .. ' ' .. ttl .. ' ' .. delay .. ' ' .. last .. ' ' .. note, 'PX', keep)
-  return {1, 0, fence, tonumber(ttl), 0, '', now}
+  return {1, 0, fence, 0, 0, '', 0}
 end
 
 if remaining <= 0 and (waiting == '0' or barge == '1') then
@@ -143,7 +143,7 @@ end
 if remaining <= 0 then
   local holder, lease, text = grant()
   if holder == owner then
-    return {1, 0, fence, lease, 0, '', now}
+    return {1, 0, fence, lease, 0, '', 0}
   elseif holder then
     remaining, held = lease, text
   elseif entry == '' then

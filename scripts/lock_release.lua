@@ -26,6 +26,12 @@ if not record then
   return 0
 end
 
+-- The usual case, without taking the rest apart: it is the owner's, and nobody waits.
+if hold == '0' and string.sub(record, 17, 20 + #owner) == ' 0 ' .. owner .. ' ' then
+  redis.call('SET', lock, string.sub(record, 1, 16) .. ' 0 - 0 0 0 ' .. owner .. ' ', 'KEEPTTL')
+  return 1
+end
+
 local f, waiting, holder, start, length, delay, last, note =
   string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
 if holder ~= owner then
@@ -48,11 +54,6 @@ if holder ~= owner then
 end
 
 last = owner
-if hold == '0' and waiting == '0' then
-  redis.call('SET', lock, f .. ' 0 - 0 0 0 ' .. last .. ' ', 'KEEPTTL')
-  return 1
-end
-
 local time = redis.call('TIME')
 local now = time[1] .. string.sub('00000' .. time[2], -6)
 local fence = f < now and now or string.format('%.0f', f + 1)

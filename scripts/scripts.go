@@ -40,6 +40,11 @@ var LockInfo string
 //go:embed lock_release.lua
 var LockRelease string
 
+// LockTry is the text of lock_try.lua.
+//
+//go:embed lock_try.lua
+var LockTry string
+
 // QueueAck is the text of queue_ack.lua.
 //
 //go:embed queue_ack.lua

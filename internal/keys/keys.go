@@ -67,8 +67,6 @@ func (q *Queue) Channel(waiter string) string { return q.channel + waiter }
 // Lock names the keys of one lock.
 type Lock struct {
 	Record, Queue string
-
-	channel string
 }
 
 // NewLock names the keys of the lock. With a tag its slot is that of the tag.
@@ -76,19 +74,17 @@ func NewLock(prefix, tag, name string) (Lock, error) {
 	if err := check("lock name", prefix, name); err != nil {
 		return Lock{}, err
 	}
-	rest := "{" + name + "}"
-	if tag != "" {
-		if err := lua.CheckName("tag", tag); err != nil {
-			return Lock{}, err
-		}
-		rest = "{" + tag + "}:" + name
+	if tag == "" {
+		return Lock{Record: prefix + "lock:{" + name + "}", Queue: prefix + "lockq:{" + name + "}"}, nil
 	}
-	record := prefix + "lock:" + rest
-	return Lock{Record: record, Queue: prefix + "lockq:" + rest, channel: record}, nil
+	if err := lua.CheckName("tag", tag); err != nil {
+		return Lock{}, err
+	}
+	return Lock{Record: prefix + "lock:{" + tag + "}:" + name, Queue: prefix + "lockq:{" + tag + "}:" + name}, nil
 }
 
 // Channel names the channel in the lock's slot on which a process is told.
-func (l *Lock) Channel(process string) string { return l.channel + ":c:" + process }
+func (l *Lock) Channel(process string) string { return l.Record + ":c:" + process }
 
 // LockInbox is what the channel of a process is made of, with the process after
 // it: the one on which it is told of any lock.

@@ -166,6 +166,7 @@ type link struct {
 type topic struct {
 	joins   int
 	up      bool
+	again   bool // it was up before
 	err     error
 	settled chan struct{}
 }
@@ -296,15 +297,16 @@ func (l *link) listen(ctx context.Context, ps *redis.PubSub) (heard bool, err er
 func (l *link) confirmed(channel string) {
 	l.mu.Lock()
 	t := l.topics[channel]
+	again := t != nil && t.again
 	if t != nil && !t.up {
-		t.up = true
+		t.up, t.again = true, true
 		if t.err == nil {
 			close(t.settled)
 		}
 		t.err = nil
 	}
 	l.mu.Unlock()
-	if t != nil {
+	if again {
 		l.hub.Up(channel)
 	}
 }
