@@ -12,7 +12,10 @@ import (
 )
 
 // DelayedPromoteSHA is the SHA-1 of delayed_promote.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DelayedPromoteSHA = "900de9e9d5154d355e27fe60a8835ab0e47dc48f"
+const DelayedPromoteSHA = "65b461a047ccead2248c820068fc214f3a8343b9"
+
+// DelayedPromoteGuardedSHA is the SHA-1 of guarded/delayed_promote.lua, which runs under lua.Guard.
+const DelayedPromoteGuardedSHA = "4f1e41af0cb618b8a9fcd8e1b6bbcb5abf0d46f5"
 
 // DelayedPromoteScript is scripts/delayed_promote.lua.
 var DelayedPromoteScript = lua.Script{
@@ -25,6 +28,7 @@ var DelayedPromoteScript = lua.Script{
 		{Name: "ready", Type: "list"},
 		{Name: "wake", Type: "zset"},
 	},
+	Guarded: lua.Text{SHA: DelayedPromoteGuardedSHA, Source: &scripts.DelayedPromoteGuarded},
 }
 
 // DelayedPromoteParams are the keys and arguments of DelayedPromote.
@@ -54,6 +58,8 @@ type DelayedPromoteResult struct {
 //   - Contract: an error half-way can repeat an item, never lose one; an error half-way can deliver
 //     a job twice, never lose one.
 //   - Retry: safe; sent again after a lost reply; what has moved is not scheduled any more.
+//   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
+//     lua.ErrFenced.
 //   - KEYS[1]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[2]: ready, list: entries enqueued_at_ms:id, oldest at the head.
 //   - KEYS[3]: wake, zset: channels of those who wait, scored by the end of their wait in ms.

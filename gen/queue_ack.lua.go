@@ -10,7 +10,10 @@ import (
 )
 
 // QueueAckSHA is the SHA-1 of queue_ack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueAckSHA = "94190f9c6e337502c25021f139f3802005918732"
+const QueueAckSHA = "ee1d906aeeaeaaa261664620376ec225b3b846c6"
+
+// QueueAckGuardedSHA is the SHA-1 of guarded/queue_ack.lua, which runs under lua.Guard.
+const QueueAckGuardedSHA = "4faa711fa0ceaac446b362cb49dc5a3c01b94b79"
 
 // QueueAckScript is scripts/queue_ack.lua.
 var QueueAckScript = lua.Script{
@@ -25,6 +28,7 @@ var QueueAckScript = lua.Script{
 		{Name: "unique", Type: "hash"},
 		{Name: "expiry", Type: "zset"},
 	},
+	Guarded: lua.Text{SHA: QueueAckGuardedSHA, Source: &scripts.QueueAckGuarded},
 }
 
 // QueueAckParams are the keys and arguments of QueueAck.
@@ -54,6 +58,8 @@ type QueueAckJob struct {
 //   - Contract: an error half-way can repeat an item, never lose one; an error half-way can leave a
 //     job to be delivered again, never lose one.
 //   - Retry: safe; sent again after a lost reply; a job already acked is gone.
+//   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
+//     lua.ErrFenced.
 //   - KEYS[1]: leases, zset: id, scored by the end of its lease in ms.
 //   - KEYS[2]: bodies, hash: id to body.
 //   - KEYS[3]: failures, hash: id to the number of its failed deliveries.

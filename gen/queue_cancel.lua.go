@@ -10,7 +10,10 @@ import (
 )
 
 // QueueCancelSHA is the SHA-1 of queue_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueCancelSHA = "f7a5502b74a7e9c74251384d8e68ea6a492e4e92"
+const QueueCancelSHA = "3f67a3a5baeaae37d085ab5080f694a7816dd6d1"
+
+// QueueCancelGuardedSHA is the SHA-1 of guarded/queue_cancel.lua, which runs under lua.Guard.
+const QueueCancelGuardedSHA = "9e7b7d2f355f971f862f3d7fd5ac0b421e1cb9cd"
 
 // QueueCancelScript is scripts/queue_cancel.lua.
 var QueueCancelScript = lua.Script{
@@ -28,6 +31,7 @@ var QueueCancelScript = lua.Script{
 		{Name: "expiry", Type: "zset"},
 		{Name: "control", Type: "hash"},
 	},
+	Guarded: lua.Text{SHA: QueueCancelGuardedSHA, Source: &scripts.QueueCancelGuarded},
 }
 
 // QueueCancelParams are the keys and arguments of QueueCancel.
@@ -53,6 +57,8 @@ type QueueCancelParams struct {
 //   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves a
 //     job cancelled, or where it was.
 //   - Retry: safe; sent again after a lost reply; a job already cancelled is absent.
+//   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
+//     lua.ErrFenced.
 //   - KEYS[1]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[2]: bodies, hash: id to body.
 //   - KEYS[3]: leases, zset: id, scored by the end of its lease in ms.

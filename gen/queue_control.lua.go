@@ -12,7 +12,10 @@ import (
 )
 
 // QueueControlSHA is the SHA-1 of queue_control.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueControlSHA = "ddfd2e5f3eaa264107c07a2e9f085e9fecc15d58"
+const QueueControlSHA = "8fe946f916b0cee6b87b56bcab0452e1c8507521"
+
+// QueueControlGuardedSHA is the SHA-1 of guarded/queue_control.lua, which runs under lua.Guard.
+const QueueControlGuardedSHA = "a76d07e056c9bec4d8bcff2d8d9688596cb79c67"
 
 // QueueControlScript is scripts/queue_control.lua.
 var QueueControlScript = lua.Script{
@@ -24,6 +27,7 @@ var QueueControlScript = lua.Script{
 		{Name: "control", Type: "hash"},
 		{Name: "wake", Type: "zset"},
 	},
+	Guarded: lua.Text{SHA: QueueControlGuardedSHA, Source: &scripts.QueueControlGuarded},
 }
 
 // QueueControlParams are the keys and arguments of QueueControl.
@@ -71,6 +75,8 @@ type QueueControlResult struct {
 //   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves one
 //     of the two settings changed.
 //   - Retry: safe; sent again after a lost reply; the same values are set again.
+//   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
+//     lua.ErrFenced.
 //   - KEYS[1]: control, hash: paused, limit, dead_bytes.
 //   - KEYS[2]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
 //   - Cost: O(1).

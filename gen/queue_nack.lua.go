@@ -10,7 +10,10 @@ import (
 )
 
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "862063d49d2fb1d216a97bef26a51ff0f6c04b72"
+const QueueNackSHA = "fae8fddc12d1f7261c43e12f1942f5ebcd6cd667"
+
+// QueueNackGuardedSHA is the SHA-1 of guarded/queue_nack.lua, which runs under lua.Guard.
+const QueueNackGuardedSHA = "c72be24509d9c8f083aaba6acb5633882b44eb09"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{
@@ -30,6 +33,7 @@ var QueueNackScript = lua.Script{
 		{Name: "control", Type: "hash"},
 		{Name: "wake", Type: "zset"},
 	},
+	Guarded: lua.Text{SHA: QueueNackGuardedSHA, Source: &scripts.QueueNackGuarded},
 }
 
 // QueueNackParams are the keys and arguments of QueueNack.
@@ -70,6 +74,8 @@ type QueueNackJob struct {
 //     a job twice, never lose one.
 //   - Retry: safe; sent again after a lost reply; a job already given back is not leased under this
 //     fence.
+//   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
+//     lua.ErrFenced.
 //   - KEYS[1]: leases, zset: id, scored by the end of its lease in ms.
 //   - KEYS[2]: ready, list: entries enqueued_at_ms:id, oldest at the head.
 //   - KEYS[3]: scheduled, zset: id, scored by due time in ms.

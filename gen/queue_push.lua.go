@@ -12,7 +12,10 @@ import (
 )
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "ba05086e9f83b07d38973330ac7ab31108a37ae9"
+const QueuePushSHA = "9e0715f6de8076886cecafa78ca5e77e35921d08"
+
+// QueuePushGuardedSHA is the SHA-1 of guarded/queue_push.lua, which runs under lua.Guard.
+const QueuePushGuardedSHA = "15492fcbf863f32bcd8f2da88ccfdd72fae8c50c"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{
@@ -31,6 +34,7 @@ var QueuePushScript = lua.Script{
 		{Name: "wake", Type: "zset"},
 		{Name: "receipt", Type: "string"},
 	},
+	Guarded: lua.Text{SHA: QueuePushGuardedSHA, Source: &scripts.QueuePushGuarded},
 }
 
 // QueuePushParams are the keys and arguments of QueuePush.
@@ -87,6 +91,8 @@ type QueuePushResult struct {
 //     followed by the undoing of those before it.
 //   - Retry: safe; sent again after a lost reply; the same receipt gives the first result again,
 //     for as long as it is kept.
+//   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
+//     lua.ErrFenced.
 //   - KEYS[1]: ready, list: entries enqueued_at_ms:id, oldest at the head.
 //   - KEYS[2]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[3]: bodies, hash: id to body.

@@ -10,7 +10,10 @@ import (
 )
 
 // QueueRequeueSHA is the SHA-1 of queue_requeue.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRequeueSHA = "abbae854c345b9f10cf47725918c0b4b8523b50c"
+const QueueRequeueSHA = "3034953280c5e729666d4220acf1bbbeb7a8bb44"
+
+// QueueRequeueGuardedSHA is the SHA-1 of guarded/queue_requeue.lua, which runs under lua.Guard.
+const QueueRequeueGuardedSHA = "27959b88201dff629876107bb49750a91e47453a"
 
 // QueueRequeueScript is scripts/queue_requeue.lua.
 var QueueRequeueScript = lua.Script{
@@ -26,6 +29,7 @@ var QueueRequeueScript = lua.Script{
 		{Name: "control", Type: "hash"},
 		{Name: "wake", Type: "zset"},
 	},
+	Guarded: lua.Text{SHA: QueueRequeueGuardedSHA, Source: &scripts.QueueRequeueGuarded},
 }
 
 // QueueRequeueParams are the keys and arguments of QueueRequeue.
@@ -47,6 +51,8 @@ type QueueRequeueParams struct {
 //   - Contract: an error half-way can repeat an item, never lose one; an error half-way can deliver
 //     a job twice, never lose one.
 //   - Retry: safe; sent again after a lost reply; what was made ready is not dead any more.
+//   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
+//     lua.ErrFenced.
 //   - KEYS[1]: dead, zset: id, scored by the time of its death in ms.
 //   - KEYS[2]: ready, list: entries enqueued_at_ms:id, oldest at the head.
 //   - KEYS[3]: bodies, hash: id to body.

@@ -13,7 +13,10 @@ import (
 )
 
 // QueueRescheduleSHA is the SHA-1 of queue_reschedule.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRescheduleSHA = "22977cbe2f9d3e918d628af5f9da940819395938"
+const QueueRescheduleSHA = "523f03988268d752008f410adaaffc612dd8d844"
+
+// QueueRescheduleGuardedSHA is the SHA-1 of guarded/queue_reschedule.lua, which runs under lua.Guard.
+const QueueRescheduleGuardedSHA = "22d03e5f6c78f0c27c25d37165cab19c0a9b4280"
 
 // QueueRescheduleScript is scripts/queue_reschedule.lua.
 var QueueRescheduleScript = lua.Script{
@@ -25,6 +28,7 @@ var QueueRescheduleScript = lua.Script{
 		{Name: "scheduled", Type: "zset"},
 		{Name: "wake", Type: "zset"},
 	},
+	Guarded: lua.Text{SHA: QueueRescheduleGuardedSHA, Source: &scripts.QueueRescheduleGuarded},
 }
 
 // QueueRescheduleParams are the keys and arguments of QueueReschedule.
@@ -74,6 +78,8 @@ type QueueRescheduleResult struct {
 //
 //   - Contract: all or nothing; an error leaves the data as it was; one write to the queue's data.
 //   - Retry: safe; sent again after a lost reply; the same time is set again.
+//   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
+//     lua.ErrFenced.
 //   - KEYS[1]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[2]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
 //   - Reply: due: as it is now.

@@ -11,7 +11,10 @@ import (
 )
 
 // QueueTrimSHA is the SHA-1 of queue_trim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTrimSHA = "8eedca14144df38bda25a3562429d45a525778c9"
+const QueueTrimSHA = "0fa57770b1b5ec0f1388601506847557607c252d"
+
+// QueueTrimGuardedSHA is the SHA-1 of guarded/queue_trim.lua, which runs under lua.Guard.
+const QueueTrimGuardedSHA = "0e1431e1df26ff4ad844022728dc2e600864fa07"
 
 // QueueTrimScript is scripts/queue_trim.lua.
 var QueueTrimScript = lua.Script{
@@ -25,6 +28,7 @@ var QueueTrimScript = lua.Script{
 		{Name: "failures", Type: "hash"},
 		{Name: "control", Type: "hash"},
 	},
+	Guarded: lua.Text{SHA: QueueTrimGuardedSHA, Source: &scripts.QueueTrimGuarded},
 }
 
 // QueueTrimParams are the keys and arguments of QueueTrim.
@@ -53,6 +57,8 @@ type QueueTrimResult struct {
 //   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves some
 //     of them.
 //   - Retry: safe; sent again after a lost reply; it goes on where it stopped.
+//   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
+//     lua.ErrFenced.
 //   - KEYS[1]: dead, zset: id, scored by the time of its death in ms.
 //   - KEYS[2]: bodies, hash: id to body.
 //   - KEYS[3]: failures, hash: id to the number of its failed deliveries, id and a line feed to the

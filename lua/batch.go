@@ -16,11 +16,17 @@ import (
 // A Batch is not safe for concurrent use. It can be filled and executed again.
 type Batch struct {
 	client Client
+	guard  *guarded
 	calls  []*Call
 }
 
 // NewBatch returns an empty batch on the client.
-func NewBatch(c Client) *Batch { return &Batch{client: c} }
+func NewBatch(c Client) *Batch {
+	if g, ok := c.(*guarded); ok {
+		return &Batch{client: g.Client, guard: g}
+	}
+	return &Batch{client: c}
+}
 
 // Len is the number of calls that wait for Exec.
 func (b *Batch) Len() int { return len(b.calls) }
@@ -33,6 +39,9 @@ type Future[T any] struct {
 
 // Queue appends a call to the batch. Generated functions call it.
 func Queue[T any](b *Batch, call *Call, decode func(*Reply) T) *Future[T] {
+	if b.guard != nil {
+		call.guard(b.guard)
+	}
 	b.calls = append(b.calls, call)
 	return &Future[T]{call: call, decode: decode}
 }

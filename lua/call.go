@@ -29,6 +29,7 @@ type Call struct {
 	done    bool   // a reply came
 	unknown bool   // an attempt was sent whose outcome is unknown
 	noLoad  bool   // the server refuses SCRIPT LOAD
+	guarded bool   // the guarded variant is to run
 	failure *Error // of the last attempt
 
 	inline [12]any
@@ -67,6 +68,7 @@ type program struct {
 	sent     bool // written at least once
 	waiting  bool // written, and no reply since
 	answered bool // the last reply was a value
+	guarded  bool
 	digest   [40]byte
 }
 
@@ -74,16 +76,20 @@ type program struct {
 func (p *program) MarshalBinary() ([]byte, error) {
 	p.sent, p.waiting = true, true
 	if p.eval {
-		return []byte(*p.script.Source), nil
+		return []byte(*p.file().Source), nil
 	}
-	return append(p.digest[:0], p.script.SHA...), nil
+	return append(p.digest[:0], p.file().SHA...), nil
 }
 
 // String is what tracing shows.
-func (p *program) String() string { return p.script.SHA }
+func (p *program) String() string { return p.file().SHA }
+
+func (p *program) file() Text { return p.script.file(p.guarded) }
 
 // FullName is the name that tracing shows.
-func (c *command) FullName() string { return c.Name() + " " + c.program.script.Name }
+func (c *command) FullName() string {
+	return c.Name() + " " + title(c.program.script.Name, c.program.guarded)
+}
 
 // counts are numbers of keys as arguments, ready so that a call need not make
 // them. Text, because a cluster client looks at it.
@@ -324,12 +330,12 @@ func (c *Call) check(ctx context.Context) error {
 		return c.err
 	}
 	if err := ctx.Err(); err != nil {
-		return &Error{Script: c.script.Name, Outcome: ErrNotExecuted, Err: err}
+		return &Error{Script: c.script.Name, Guarded: c.guarded, Outcome: ErrNotExecuted, Err: err}
 	}
 	if max := c.script.maxBytes(); c.size > max {
 		return fmt.Errorf("%s: %w", c.script.Name, &SizeError{What: "keys and arguments", N: c.size, Max: max, Unit: "bytes"})
 	}
-	if err := checkSlot(c.argv[3 : 3+c.keys]); err != nil {
+	if err := c.checkSlot(); err != nil {
 		return fmt.Errorf("%s: %w", c.script.Name, err)
 	}
 	return nil
@@ -347,6 +353,9 @@ func (c *Call) firstKey() string {
 func (c *Call) prepare(ctx context.Context, eval bool) *command {
 	c.argv[0] = c.script.verb(eval)
 	c.argv[1] = &c.cmd.program
-	c.cmd = command{Cmd: *redis.NewCmd(ctx, c.argv...), program: program{script: c.script, eval: eval}}
+	c.cmd = command{Cmd: *redis.NewCmd(ctx, c.argv...), program: program{script: c.script, eval: eval, guarded: c.guarded}}
 	return &c.cmd
 }
+
+// file is what the call sends.
+func (c *Call) file() Text { return c.script.file(c.guarded) }

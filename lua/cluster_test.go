@@ -32,6 +32,8 @@ func TestCluster(t *testing.T) {
 		"LossAfterAFailedDial":  func(t *testing.T) { testLossAfterAFailedDial(t, cluster) },
 		"LossAfterARedirection": func(t *testing.T) { testLossAfterARedirection(t, cluster) },
 		"Preload":               func(t *testing.T) { testPreloadCluster(t, cluster) },
+		"Guard":                 func(t *testing.T) { testGuardCluster(t, cluster) },
+		"GuardedLostReplies":    func(t *testing.T) { testGuardedLostReplies(t, overProxies) },
 		"TryAgain":              func(t *testing.T) { testTryAgain(t, cluster) },
 	} {
 		t.Run(name, func(t *testing.T) {

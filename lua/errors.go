@@ -40,6 +40,15 @@ var (
 	// ErrWrongType says that a key holds another Redis type than the script
 	// works on. It comes with the key and both types.
 	ErrWrongType = errors.New("wrong type")
+	// ErrNoGuard says that a script was called under Guard and has no guarded
+	// variant.
+	ErrNoGuard = errors.New("no guarded variant")
+	// ErrFenced says that the lease that guards the call is not held: it is over,
+	// was released, or is another's. It comes as an *Error. The attempt that met it
+	// changed nothing. With ErrRefused, which is the rule, nor did the call; with
+	// ErrOutcomeUnknown, an attempt before it, whose reply was lost, may have run
+	// while the lease was held.
+	ErrFenced = errors.New("fenced")
 	// ErrNotRun is the result of a Future whose batch was not executed yet.
 	ErrNotRun = errors.New("batch not executed yet")
 )
@@ -48,6 +57,9 @@ var (
 type Error struct {
 	// Script is the script's name.
 	Script string
+	// Guarded says that the variant ran that Guard asks for; Line is a line of
+	// that file.
+	Guarded bool
 	// Outcome is one of ErrNotExecuted, ErrOutcomeUnknown, ErrExecutedInPart
 	// and ErrRefused.
 	Outcome error
@@ -69,7 +81,7 @@ type Error struct {
 
 func (e *Error) Error() string {
 	var b strings.Builder
-	b.WriteString(e.Script)
+	b.WriteString(title(e.Script, e.Guarded))
 	if e.Line > 0 {
 		fmt.Fprintf(&b, ":%d", e.Line)
 	}
@@ -87,10 +99,18 @@ func (e *Error) Error() string {
 // Unwrap makes the outcome and the cause visible to errors.Is and errors.As.
 func (e *Error) Unwrap() []error { return []error{e.Outcome, e.Err} }
 
-// Is matches the error codes that a script declares, and ErrWrongType.
+// fenced reports whether the guard refused, not the script behind it.
+func (e *Error) fenced() bool {
+	return e.Guarded && e.Code == "FENCED" && e.Outcome != ErrExecutedInPart
+}
+
+// Is matches the error codes that a script declares, ErrWrongType and ErrFenced.
 func (e *Error) Is(target error) bool {
-	if target == ErrWrongType {
+	switch target {
+	case ErrWrongType:
 		return e.Code == "WRONGTYPE"
+	case ErrFenced:
+		return e.fenced()
 	}
 	code, ok := target.(*Code)
 	return ok && e.Outcome == ErrRefused && code.Name == e.Code && code.Script == e.Script

@@ -38,13 +38,14 @@ const reload = 64
 func loadAndSend(ctx context.Context, client Client, node *redis.Client, calls []*Call) {
 	pipe := node.Pipeline()
 	loads := make([]*redis.StringCmd, len(calls))
-	since := make(map[*Script]int)
+	since := make(map[Text]int)
 	var load *redis.StringCmd
 	for i, c := range calls {
-		if since[c.script]%reload == 0 {
-			load = pipe.ScriptLoad(ctx, *c.script.Source)
+		text := c.file()
+		if since[text]%reload == 0 {
+			load = pipe.ScriptLoad(ctx, *text.Source)
 		}
-		since[c.script]++
+		since[text]++
 		loads[i] = load
 		_ = pipe.Process(ctx, c.prepare(ctx, false))
 	}
@@ -72,7 +73,7 @@ func (c *Call) lost(ctx context.Context, err error) {
 // learn takes from SCRIPT LOAD whether another one can help. A refusal that
 // passes by itself, such as LOADING, is no reason to turn to EVAL.
 func (c *Call) learn(load *redis.StringCmd, failed error) {
-	err := loaded(load, c.script, failed)
+	err := loaded(load, c.file(), failed)
 	var reply redis.Error
 	switch {
 	case errors.Is(err, errDigest):
@@ -81,7 +82,7 @@ func (c *Call) learn(load *redis.StringCmd, failed error) {
 		}
 	case errors.As(err, &reply):
 		var e Error
-		classifyReply(c.script, &e, reply.Error())
+		classifyReply(c.file(), &e, reply.Error())
 		c.noLoad = !e.transient
 	}
 }
@@ -111,26 +112,15 @@ func owner(ctx context.Context, client Client, key string) (*redis.Client, error
 
 // Preload loads the scripts on every node that the client reaches: all masters
 // and replicas of a cluster, all shards of a ring but those that its heartbeat
-// has found down. Programs whose user may run
-// neither EVAL nor SCRIPT LOAD need it once, from a user that may, after each
-// start or failover of a server. It goes on when a node fails and returns all
-// failures joined.
+// has found down. Guarded variants are loaded with their scripts. Programs whose
+// user may run neither EVAL nor SCRIPT LOAD need it once, from a user that may,
+// after each start or failover of a server. It goes on when a node fails and
+// returns all failures joined.
 func Preload(ctx context.Context, client Client, scripts ...*Script) error {
-	load := func(ctx context.Context, node *redis.Client) error {
-		pipe := node.Pipeline()
-		cmds := make([]*redis.StringCmd, len(scripts))
-		for i, s := range scripts {
-			cmds[i] = pipe.ScriptLoad(ctx, *s.Source)
-		}
-		_, failed := pipe.Exec(ctx)
-		var errs []error
-		for i, s := range scripts {
-			if err := loaded(cmds[i], s, failed); err != nil {
-				errs = append(errs, fmt.Errorf("preload %s on %s: %w", s.Name, node.Options().Addr, err))
-			}
-		}
-		return errors.Join(errs...)
+	if g, ok := client.(*guarded); ok {
+		client = g.Client
 	}
+	load := func(ctx context.Context, node *redis.Client) error { return preload(ctx, node, scripts) }
 	switch c := client.(type) {
 	case *redis.Client:
 		return load(ctx, c)
@@ -142,18 +132,43 @@ func Preload(ctx context.Context, client Client, scripts ...*Script) error {
 	return fmt.Errorf("preload: a %T does not tell its nodes; pass the Client, ClusterClient or Ring under it", client)
 }
 
+func preload(ctx context.Context, node *redis.Client, scripts []*Script) error {
+	type loading struct {
+		name string
+		text Text
+		cmd  *redis.StringCmd
+	}
+	pipe := node.Pipeline()
+	var all []loading
+	for _, s := range scripts {
+		for _, guarded := range []bool{false, true} {
+			if text := s.file(guarded); text.Source != nil {
+				all = append(all, loading{title(s.Name, guarded), text, pipe.ScriptLoad(ctx, *text.Source)})
+			}
+		}
+	}
+	_, failed := pipe.Exec(ctx)
+	var errs []error
+	for _, l := range all {
+		if err := loaded(l.cmd, l.text, failed); err != nil {
+			errs = append(errs, fmt.Errorf("preload %s on %s: %w", l.name, node.Options().Addr, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // errDigest says that a script's text and digest do not belong together.
 var errDigest = errors.New("wrong digest")
 
 // loaded judges the reply to SCRIPT LOAD. go-redis leaves a command without an
 // error when its pipeline found no connection: then failed is what it met.
-func loaded(cmd *redis.StringCmd, s *Script, failed error) error {
+func loaded(cmd *redis.StringCmd, text Text, failed error) error {
 	sha, err := cmd.Result()
 	switch {
 	case err == nil && sha == "":
 		return failed
-	case err == nil && sha != s.SHA:
-		return fmt.Errorf("%w: the server computed %s, the generated code has %s: run go generate", errDigest, sha, s.SHA)
+	case err == nil && sha != text.SHA:
+		return fmt.Errorf("%w: the server computed %s, the generated code has %s: run go generate", errDigest, sha, text.SHA)
 	}
 	return err
 }

@@ -20,8 +20,7 @@ import (
 // before the first line. The exceptions are the four codes that a server gives
 // only before a script's first write, wherever it raises them.
 func classify(cmd *command, err error) *Error {
-	s := cmd.program.script
-	e := &Error{Script: s.Name, Err: err, Outcome: ErrOutcomeUnknown}
+	e := &Error{Script: cmd.program.script.Name, Guarded: cmd.program.guarded, Err: err, Outcome: ErrOutcomeUnknown}
 	var reply redis.Error
 	switch {
 	case cmd.program.waiting:
@@ -31,7 +30,7 @@ func classify(cmd *command, err error) *Error {
 	case errors.Is(err, errDigest), errors.Is(err, redis.ErrClosed):
 		e.Outcome = ErrNotExecuted
 	case errors.As(err, &reply):
-		classifyReply(s, e, reply.Error())
+		classifyReply(cmd.program.file(), e, reply.Error())
 		if !cmd.program.sent {
 			e.Outcome = ErrNotExecuted // the reply was to the greeting or to CLUSTER SLOTS
 		}
@@ -56,10 +55,10 @@ func isReply(err error) bool {
 	return errors.As(err, &reply)
 }
 
-func classifyReply(s *Script, e *Error, text string) {
+func classifyReply(ran Text, e *Error, text string) {
 	code, _, _ := strings.Cut(text, " ")
 	e.Code, e.Line = code, line(text)
-	inside := strings.Contains(text, "user_script") || strings.Contains(text, s.SHA)
+	inside := strings.Contains(text, "user_script") || strings.Contains(text, ran.SHA)
 	if notStarted(text) {
 		inside = false
 	}

@@ -34,6 +34,7 @@ func decodeCall[T any](call *Call, decode func(*Reply) T) (T, error) {
 }
 
 func (c *Call) run(ctx context.Context, client Client) error {
+	client = c.bind(client)
 	if err := c.check(ctx); err != nil {
 		return err
 	}
@@ -85,13 +86,14 @@ func (c *Call) repeat(ctx context.Context, client Client) {
 }
 
 // result makes the error that the caller sees, nil after a reply. An attempt
-// whose outcome is unknown stays unknown, whatever the attempts after it met.
+// whose outcome is unknown stays unknown, whatever the attempts after it met: it
+// may have written before the lease ended that a later one found over.
 func (c *Call) result(ctx context.Context, client Client) error {
 	if c.done {
 		return nil
 	}
 	e := c.failure
-	if c.unknown && e.Outcome == ErrNotExecuted {
+	if c.unknown && (e.Outcome == ErrNotExecuted || e.fenced()) {
 		e.Outcome = ErrOutcomeUnknown
 	}
 	switch {
@@ -162,7 +164,11 @@ func sleep(ctx context.Context, d time.Duration) bool {
 func (c *Call) findWrongType(ctx context.Context, client Client) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	for i := range c.keys {
+	declared := c.keys
+	if c.guarded {
+		declared-- // the lease may be of several types
+	}
+	for i := range declared {
 		want, key := c.script.key(i), c.argv[3+i].(string)
 		if want.Type == "" {
 			continue

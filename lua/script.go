@@ -72,6 +72,30 @@ type Script struct {
 	MaxBytes int
 	// Keys are the declared keys, in order.
 	Keys []Key
+	// Guarded is the variant that Guard runs; zero where the header has no
+	// @guard. It takes one more key and one more argument, the last ones.
+	Guarded Text
+}
+
+// Text is what a server runs.
+type Text struct {
+	SHA    string
+	Source *string
+}
+
+func (s *Script) file(guarded bool) Text {
+	if guarded {
+		return s.Guarded
+	}
+	return Text{s.SHA, s.Source}
+}
+
+// title is the script's file without the suffix, as messages and traces show it.
+func title(name string, guarded bool) string {
+	if guarded {
+		return "guarded/" + name
+	}
+	return name
 }
 
 // defaultMaxBytes keeps one script call under about 5 ms of server time.

@@ -6,6 +6,7 @@
 ---
 ---@contract dup-only  an error half-way can leave a job to be delivered again, never lose one
 ---@retry    safe  a job already acked is gone
+---@guard
 ---@key      leases    zset  id, scored by the end of its lease in ms
 ---@key      bodies    hash  id to body
 ---@key      failures  hash  id to the number of its failed deliveries

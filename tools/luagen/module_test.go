@@ -39,6 +39,17 @@ redis.call('EXPIRE', log, 60)
 return {left - n, notes}
 `
 
+const guardedUserScript = `--- Restock sets the stock to n pieces.
+---
+---@contract all-or-nothing
+---@guard
+---@key      stock  string = "stock:{$item}"  pieces left
+---@arg      n      int  min=0
+
+local stock, n = KEYS[1], ARGV[1]
+redis.call('SET', stock, n, 'EX', 60)
+`
+
 const userProgram = `package main
 
 import (
@@ -46,11 +57,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"example.com/app/stock"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/redis/go-redis/v9"
 )
+
+// lease is a user's own lease.
+type lease struct{ key, token string }
+
+func (l lease) GuardKey() string   { return l.key }
+func (l lease) GuardToken() string { return l.token }
 
 func main() {
 	ctx := context.Background()
@@ -75,6 +93,29 @@ func main() {
 	}
 	got, err = f.Get()
 	fmt.Println(got.Left, len(got.Notes), err)
+
+	shelf := lease{"shelf:{" + os.Args[2] + "}", "ann"}
+	end := time.Now().Add(time.Minute).UnixMilli()
+	if err := c.ZAdd(ctx, shelf.key, redis.Z{Member: shelf.token, Score: float64(end)}).Err(); err != nil {
+		panic(err)
+	}
+	if err := lua.Preload(ctx, c, &stock.RestockScript); err != nil {
+		panic(err)
+	}
+	known, err := c.ScriptExists(ctx, stock.RestockSHA, stock.RestockGuardedSHA).Result()
+	fmt.Println(known, err)
+	guard := lua.Guard(c, shelf)
+	fmt.Println(stock.Restock(ctx, guard, stock.RestockParams{Item: os.Args[2], N: 50}))
+	_, err = stock.Reserve(ctx, guard, p)
+	fmt.Println(errors.Is(err, lua.ErrNoGuard))
+	if err := c.Del(ctx, shelf.key).Err(); err != nil {
+		panic(err)
+	}
+	b = lua.NewBatch(guard)
+	done := stock.RestockIn(b, stock.RestockParams{Item: os.Args[2]})
+	fmt.Println(errors.Is(b.Exec(ctx), lua.ErrFenced))
+	_, err = done.Get()
+	fmt.Println(err, c.Get(ctx, "stock:{"+os.Args[2]+"}").Val())
 }
 `
 
@@ -114,6 +155,7 @@ func TestInAUsersModule(t *testing.T) {
 	url := luatomictest.URL(t)
 	dir := userModule(t)
 	writeFile(t, filepath.Join(dir, "stock", "reserve.lua"), userScript)
+	writeFile(t, filepath.Join(dir, "stock", "restock.lua"), guardedUserScript)
 	writeFile(t, filepath.Join(dir, "stock", "doc.go"), "package stock\n\n//go:generate go tool luagen\n")
 	writeFile(t, filepath.Join(dir, "main.go"), userProgram)
 
@@ -121,7 +163,13 @@ func TestInAUsersModule(t *testing.T) {
 	goTool(t, dir, "vet", "./...")
 	require.Empty(t, goTool(t, dir, "tool", "luagen", "-check", "stock"))
 	item := luatomictest.Namespace(t)
-	require.Equal(t, "3 1 ann true <nil>\ntrue\ntrue\n2 0 <nil>\n", goTool(t, dir, "run", ".", url, item))
+	require.Equal(t, "3 1 ann true <nil>\ntrue\ntrue\n2 0 <nil>\n"+
+		"[true true] <nil>\n<nil>\ntrue\ntrue\nguarded/restock: refused: FENCED the lease is not held with this token 50\n",
+		goTool(t, dir, "run", ".", url, item))
+
+	text, err := os.ReadFile(filepath.Join(dir, "stock", "guarded", "restock.lua"))
+	require.NoError(t, err)
+	require.True(t, strings.HasSuffix(string(text), "\n"+guardedUserScript), "the body is the script, byte for byte")
 }
 
 // All generated files of the golden cases compile against the runtime, pass go vet, and carry every type there and back.
@@ -138,7 +186,9 @@ func TestGoldenFilesRun(t *testing.T) {
 		require.NoError(t, os.CopyFS(to, os.DirFS(want)))
 		if scripts := filepath.Join(from, "scripts"); isDir(scripts) {
 			require.NoError(t, os.CopyFS(filepath.Join(dir, "scripts"), os.DirFS(scripts)))
-			require.NoError(t, os.Rename(filepath.Join(to, "scripts.go"), filepath.Join(dir, "scripts", "scripts.go")))
+			for _, name := range []string{"scripts.go", "guarded"} {
+				require.NoError(t, os.Rename(filepath.Join(to, name), filepath.Join(dir, "scripts", name)))
+			}
 			continue
 		}
 		files, err := filepath.Glob(filepath.Join(from, "*.lua"))

@@ -32,6 +32,11 @@ func (e *emitter) claim(claim claimFunc) {
 	for _, id := range []string{name, name + "In", name + "SHA", name + "Script", name + "Params", "decode" + name, lowerFirst(name) + "Source"} {
 		claim(id, top, "the script")
 	}
+	if e.Guard {
+		for _, id := range []string{name + "Guarded", name + "GuardedSHA", lowerFirst(name) + "GuardedSource"} {
+			claim(id, top, "@guard")
+		}
+	}
 	for _, c := range e.Errors {
 		claim(e.errorVar(c), c.Pos, "@error "+c.Name)
 	}

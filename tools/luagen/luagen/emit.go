@@ -129,6 +129,14 @@ func (e *emitter) sourceVar() string {
 	return e.scriptsName() + "." + e.GoName
 }
 
+// guardedVar is sourceVar of the guarded variant.
+func (e *emitter) guardedVar() string {
+	if e.beside {
+		return lowerFirst(e.GoName) + "GuardedSource"
+	}
+	return e.scriptsName() + "." + e.GoName + "Guarded"
+}
+
 func digest(source string) string {
 	sum := sha1.Sum([]byte(source))
 	return hex.EncodeToString(sum[:])
@@ -138,9 +146,16 @@ func (e *emitter) constants() {
 	name := e.GoName
 	if e.beside {
 		e.printf("//go:embed %s\nvar %s string\n\n", e.File, e.sourceVar())
+		if e.Guard {
+			e.printf("//go:embed %s/%s\nvar %s string\n\n", guardDir, e.File, e.guardedVar())
+		}
 	}
 	e.printf("// %sSHA is the SHA-1 of %s, the digest that EVALSHA sends and SLOWLOG shows.\n", name, e.File)
 	e.printf("const %sSHA = %q\n\n", name, digest(e.Source))
+	if e.Guard {
+		e.printf("// %sGuardedSHA is the SHA-1 of %s/%s, which runs under lua.Guard.\n", name, guardDir, e.File)
+		e.printf("const %sGuardedSHA = %q\n\n", name, digest(e.guardedText()))
+	}
 	e.printf("// %sScript is %s.\n", name, e.origin())
 	e.printf("var %sScript = lua.Script{\n\tName: %q,\n\tSHA: %sSHA,\n\tSource: &%s,\n", name, e.Stem, name, e.sourceVar())
 	if e.Retry.Word == "safe" {
@@ -153,6 +168,9 @@ func (e *emitter) constants() {
 		e.printf("\tMaxBytes: %d,\n", e.Group.Bytes)
 	}
 	e.keyList()
+	if e.Guard {
+		e.printf("\tGuarded: lua.Text{SHA: %sGuardedSHA, Source: &%s},\n", name, e.guardedVar())
+	}
 	e.printf("}\n\n")
 }
 
@@ -190,6 +208,9 @@ func emitScripts(scripts []*Script, t target) ([]byte, error) {
 	fmt.Fprintf(&b, "// Package %s embeds the Lua scripts of this folder, one string each, byte for byte.\npackage %s\n\nimport _ \"embed\"\n\n", t.scriptsPkg, t.scriptsPkg)
 	for _, s := range scripts {
 		fmt.Fprintf(&b, "// %s is the text of %s.\n//\n//go:embed %s\nvar %s string\n\n", s.GoName, s.File, s.File, s.GoName)
+		if s.Guard {
+			fmt.Fprintf(&b, "// %sGuarded is the text of %s/%s.\n//\n//go:embed %s/%s\nvar %sGuarded string\n\n", s.GoName, guardDir, s.File, guardDir, s.File, s.GoName)
+		}
 	}
 	text, err := format.Source(b.Bytes())
 	if err != nil {

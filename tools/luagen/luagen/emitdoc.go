@@ -92,6 +92,9 @@ func (e *emitter) facts() {
 	} else {
 		e.bullet("Retry: " + withProse("never after a lost reply; then the error is lua.ErrOutcomeUnknown", e.Retry.Prose))
 	}
+	if e.Guard {
+		e.bullet("Guard: on a client of lua.Guard it runs only while the lease is held; else the error is lua.ErrFenced.")
+	}
 	for i, k := range e.Keys {
 		e.bullet(fmt.Sprintf("KEYS[%d]: %s", i+1, sentence(keyFact(k))))
 	}

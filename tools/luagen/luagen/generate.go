@@ -53,7 +53,7 @@ func Generate(cfg Config) (Result, error) {
 }
 
 func emitAll(scripts []*Script, cfg Config, t target) ([]File, error) {
-	var files []File
+	files := guardedFiles(scripts, cfg)
 	if !t.beside {
 		text, err := emitScripts(scripts, t)
 		if err != nil {
@@ -94,11 +94,16 @@ func changes(files []File, cfg Config) ([]File, error) {
 	return append(out, stale...), err
 }
 
-// staleFiles are generated files whose script is gone. Only a file that starts with luagen's own header counts.
+// staleFiles are generated files whose script, or its @guard, is gone. Only a file that starts with luagen's own header
+// counts.
 func staleFiles(cfg Config, keep map[string]bool) ([]File, error) {
-	paths, err := filepath.Glob(filepath.Join(cfg.Out, "*.lua.go"))
-	if err != nil {
-		return nil, fmt.Errorf("luagen: %w", err)
+	var paths []string
+	for _, pattern := range []string{filepath.Join(cfg.Scripts, guardDir, "*.lua"), filepath.Join(cfg.Out, "*.lua.go")} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, fmt.Errorf("luagen: %w", err)
+		}
+		paths = append(paths, found...)
 	}
 	if path := filepath.Join(cfg.Scripts, scriptsFile); !keep[path] {
 		paths = append(paths, path)
@@ -118,7 +123,7 @@ func staleFiles(cfg Config, keep map[string]bool) ([]File, error) {
 
 func isGenerated(text string) bool {
 	line, _, _ := strings.Cut(text, "\n")
-	return strings.HasPrefix(line, generated) && strings.HasSuffix(line, doNotEdit)
+	return (strings.HasPrefix(line, generated) || strings.HasPrefix(line, luaGenerated)) && strings.HasSuffix(line, doNotEdit)
 }
 
 // Apply writes the changed files and removes the stale ones. A file is replaced as a whole, by rename.

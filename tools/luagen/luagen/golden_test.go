@@ -58,6 +58,10 @@ func generateCase(t *testing.T, dir string) map[string]string {
 	}
 	got := map[string]string{}
 	for _, f := range res.Changes {
+		if strings.HasSuffix(f.Path, ".lua") {
+			got["want/guarded/"+filepath.Base(f.Path)] = string(f.Text)
+			continue
+		}
 		_, err := parser.ParseFile(token.NewFileSet(), f.Path, f.Text, parser.ParseComments)
 		require.NoError(t, err)
 		got["want/"+filepath.Base(f.Path)] = string(f.Text)
@@ -82,6 +86,9 @@ func readGolden(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "want", "*.go"))
 	require.NoError(t, err)
+	guarded, err := filepath.Glob(filepath.Join(dir, "want", "guarded", "*.lua"))
+	require.NoError(t, err)
+	paths = append(paths, guarded...)
 	if _, err := os.Stat(filepath.Join(dir, "want.err")); err == nil {
 		paths = append(paths, filepath.Join(dir, "want.err"))
 	}

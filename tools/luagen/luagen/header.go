@@ -12,6 +12,7 @@ var tagParsers = map[string]func(*headerParser, *scanner){
 	"retry":    (*headerParser).retry,
 	"contract": (*headerParser).contract,
 	"readonly": (*headerParser).readonly,
+	"guard":    (*headerParser).guard,
 	"key":      (*headerParser).key,
 	"keys":     (*headerParser).keys,
 	"arg":      (*headerParser).arg,
@@ -23,7 +24,7 @@ var tagParsers = map[string]func(*headerParser, *scanner){
 }
 
 // tagNames is in the order in which tags are usually written.
-var tagNames = []string{"script", "contract", "retry", "readonly", "key", "keys", "arg", "args", "reply", "error", "cost", "allow"}
+var tagNames = []string{"script", "contract", "retry", "readonly", "guard", "key", "keys", "arg", "args", "reply", "error", "cost", "allow"}
 
 // headerParser fills one Script from the comment block at the top of its file.
 type headerParser struct {

@@ -110,6 +110,7 @@ type Script struct {
 	Retry      Clause
 	Contract   Clause
 	ReadOnly   bool
+	Guard      bool // has a guarded variant
 	Keys       []Key
 	Args       []Arg
 	Group      *Group

@@ -21,4 +21,5 @@
 ---@reply (a int
 ---@reply (a int, B int)
 ---@readonly yes
+---@guard lease
 

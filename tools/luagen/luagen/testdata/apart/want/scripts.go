@@ -5,6 +5,26 @@ package scripts
 
 import _ "embed"
 
+// DropAll is the text of drop_all.lua.
+//
+//go:embed drop_all.lua
+var DropAll string
+
+// DropAllGuarded is the text of guarded/drop_all.lua.
+//
+//go:embed guarded/drop_all.lua
+var DropAllGuarded string
+
+// Peek is the text of peek.lua.
+//
+//go:embed peek.lua
+var Peek string
+
+// PeekGuarded is the text of guarded/peek.lua.
+//
+//go:embed guarded/peek.lua
+var PeekGuarded string
+
 // QueuePush is the text of queue_push.lua.
 //
 //go:embed queue_push.lua

@@ -1,0 +1,108 @@
+package lua
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Lease is what [Guard] has to know of a lease: the root package's leases are
+// such, and so can be one of a user's own that is recorded in either form.
+//
+// The record is a string "fence waiting owner start length delay note", one
+// space between the fields, start in Unix microseconds and length in
+// milliseconds; where owner is group/token or group/token/token..., a lease is
+// one of the tokens. Or it is a sorted set of tokens, scored by the end of each
+// lease in Unix milliseconds.
+type Lease interface {
+	// GuardKey is the key that records the lease.
+	GuardKey() string
+	// GuardToken is the token that holds it there.
+	GuardToken() string
+}
+
+// Guard returns a client on which every generated function runs its guarded
+// variant: the script looks whether the lease is held now, by the server's
+// clock, and does its work in the same step. Where the lease is not held, the
+// call fails with [ErrFenced]. So a holder that was paused beyond the end of its
+// lease changes nothing, without a fence kept in the data.
+//
+// The variant is generated for a script with ---@guard in its header. The call
+// of another script fails with [ErrNoGuard], and nothing is sent. The key of the
+// lease has to live in the slot of the call's keys, else the error is
+// [ErrCrossSlot]. Key and token are read anew for each call, for one in a batch
+// when it is queued.
+//
+// Only generated functions are guarded: a plain command, such as Set, goes to
+// client as it is. A client takes one guard.
+func Guard(client Client, lease Lease) Client { return &guarded{Client: client, lease: lease} }
+
+// guarded is a client that is bound to a lease. It never does the work itself:
+// Run, NewBatch and Preload take out the client under it.
+type guarded struct {
+	Client
+	lease Lease
+}
+
+// bind gives the call to the client's guard, if it has one, and returns the
+// client that sends.
+func (c *Call) bind(client Client) Client {
+	g, ok := client.(*guarded)
+	if !ok {
+		return client
+	}
+	c.guard(g)
+	return g.Client
+}
+
+var (
+	errTwoGuards = errors.New("the client is bound to two leases: give Guard the client under it")
+	errNilLease  = errors.New("the client is bound to no lease: Guard was given nil")
+)
+
+// guard turns the call to the guarded variant: the lease's key behind the keys,
+// its token behind the arguments.
+func (c *Call) guard(g *guarded) {
+	_, twice := g.Client.(*guarded)
+	switch {
+	case c.err != nil:
+		return // keys or arguments are missing
+	case twice:
+		c.fail(errTwoGuards)
+		return
+	case g.lease == nil:
+		c.fail(errNilLease)
+		return
+	case c.script.Guarded.Source == nil:
+		c.fail(fmt.Errorf("%w: add ---@guard to the header of %s.lua and run go generate", ErrNoGuard, c.script.Name))
+		return
+	}
+	key, token := g.lease.GuardKey(), g.lease.GuardToken()
+	switch {
+	case key == "":
+		c.fail(fmt.Errorf("%w: the lease's key is empty", ErrBadName))
+	case token == "":
+		c.fail(fmt.Errorf("%w: the lease's token is empty", ErrBadName))
+	}
+	c.argv = append(slices.Insert(c.argv, 3+c.keys, any(key)), token)
+	c.keys++
+	c.EndKeys()
+	c.guarded = true
+}
+
+// checkSlot refuses keys in different slots, and says it if the lease's alone
+// is elsewhere.
+func (c *Call) checkSlot() error {
+	keys := c.argv[3 : 3+c.keys]
+	if !c.guarded {
+		return checkSlot(keys)
+	}
+	data, lease := keys[:len(keys)-1], keys[len(keys)-1]
+	if err := checkSlot(data); err != nil {
+		return err
+	}
+	if checkSlot(keys) != nil {
+		return fmt.Errorf("%w: %q, which records the lease, and %q; give the lease a key with the data's {tag}", ErrCrossSlot, lease, data[0])
+	}
+	return nil
+}

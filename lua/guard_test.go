@@ -1,0 +1,465 @@
+package lua_test
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/scripts"
+)
+
+// held is a lease as a test states it.
+type held struct{ key, token string }
+
+func (h held) GuardKey() string   { return h.key }
+func (h held) GuardToken() string { return h.token }
+
+// prologue is what the generator puts before a script with @guard.
+func prologue(t testing.TB) string {
+	text, ok := strings.CutSuffix(scripts.QueueControlGuarded, scripts.QueueControl)
+	require.True(t, ok, "the guarded file ends with the plain one, byte for byte")
+	return text
+}
+
+// withGuard gives a script its guarded variant.
+func withGuard(t testing.TB, s *lua.Script) *lua.Script {
+	text := prologue(t) + *s.Source
+	sum := sha1.Sum([]byte(text))
+	s.Guarded = lua.Text{SHA: hex.EncodeToString(sum[:]), Source: &text}
+	return s
+}
+
+// guardedEvalsha matches for a proxy the requests that run a script's guarded variant by digest.
+func guardedEvalsha(s *lua.Script) func(args []string) bool {
+	return luatomictest.Command("EVALSHA", s.Guarded.SHA)
+}
+
+// lockRecord is the string of a lock whose lease began at start.
+func lockRecord(owner string, start time.Time, ttl time.Duration) string {
+	return fmt.Sprintf("%d 0 %s %d %d 0 tok a note of the holder", start.UnixMicro(), owner, start.UnixMicro(), ttl.Milliseconds())
+}
+
+// serverTime is the clock that decides.
+func serverTime(t testing.TB, c redis.Cmdable) time.Time {
+	now, err := c.Time(within(t, 10*time.Second)).Result()
+	require.NoError(t, err)
+	return now
+}
+
+// takeLock records a lease of a minute under a key of its own.
+func takeLock(t testing.TB, c redis.Cmdable, key string) held {
+	require.NoError(t, c.Set(within(t, 10*time.Second), key, lockRecord("tok", serverTime(t, c), time.Minute), 0).Err())
+	return held{key, "tok"}
+}
+
+const (
+	guardPasses = ""
+	guardOver   = "FENCED the lease is over"
+	guardNotOur = "FENCED the lease is not held with this token"
+)
+
+// guardCase is a record of a lease, and what the guard says to the token.
+type guardCase struct {
+	name, token, want string
+	record            func(t testing.TB, c redis.Cmdable, key string, now time.Time)
+}
+
+func stringRecord(text func(now time.Time) string) func(testing.TB, redis.Cmdable, string, time.Time) {
+	return func(t testing.TB, c redis.Cmdable, key string, now time.Time) {
+		require.NoError(t, c.Set(within(t, 10*time.Second), key, text(now), 0).Err())
+	}
+}
+
+// ownedBy is a string record; its lease began so long ago and is a minute long.
+func ownedBy(owner string, ago time.Duration) func(testing.TB, redis.Cmdable, string, time.Time) {
+	return stringRecord(func(now time.Time) string { return lockRecord(owner, now.Add(-ago), time.Minute) })
+}
+
+// permits is a sorted set of tokens; each lease ends so long from now.
+func permits(ends map[string]time.Duration) func(testing.TB, redis.Cmdable, string, time.Time) {
+	return func(t testing.TB, c redis.Cmdable, key string, now time.Time) {
+		for token, left := range ends {
+			z := redis.Z{Member: token, Score: float64(now.Add(left).UnixMilli())}
+			require.NoError(t, c.ZAdd(within(t, 10*time.Second), key, z).Err())
+		}
+	}
+}
+
+func guardCases() []guardCase {
+	nothing := func(testing.TB, redis.Cmdable, string, time.Time) {}
+	short := permits(map[string]time.Duration{"tok": -time.Second, "other": time.Minute})
+	return []guardCase{
+		{"held", "tok", guardPasses, ownedBy("tok", 0)},
+		{"held, the clock was set back", "tok", guardPasses, ownedBy("tok", -time.Hour)},
+		{"held, almost over", "tok", guardPasses, ownedBy("tok", 50*time.Second)},
+		{"over", "tok", guardOver, ownedBy("tok", time.Minute)},
+		{"another's", "tok", guardNotOur, ownedBy("other", 0)},
+		{"a longer token", "tok", guardNotOur, ownedBy("token", 0)},
+		{"another's, and over", "tok", guardNotOur, ownedBy("other", time.Hour)},
+		{"free", "-", guardNotOur, ownedBy("-", 0)},
+		{"nested, first", "tok", guardPasses, ownedBy("group/tok/two", 0)},
+		{"nested, last", "two", guardPasses, ownedBy("group/tok/two", 0)},
+		{"nested, the middle", "two", guardPasses, ownedBy("group/tok/two/three", 0)},
+		{"nested, over", "two", guardOver, ownedBy("group/tok/two", time.Hour)},
+		{"nested, the group is no token", "group", guardNotOur, ownedBy("group/tok/two", 0)},
+		{"nested, a part of a token", "tw", guardNotOur, ownedBy("group/tok/two", 0)},
+		{"nested, two tokens", "tok/two", guardNotOur, ownedBy("group/tok/two", 0)},
+		{"nested, the whole field", "group/tok", guardNotOur, ownedBy("group/tok", 0)},
+		{"a pattern", ".*", guardNotOur, ownedBy("group/tok/two", 0)},
+		{"absent", "tok", guardNotOur, nothing},
+		{"another string", "tok", guardNotOur, stringRecord(func(time.Time) string { return "tok" })},
+		{"the empty string", "tok", guardNotOur, stringRecord(func(time.Time) string { return "" })},
+		{"a number without end", "tok", guardNotOur, stringRecord(func(time.Time) string { return "1 0 tok x y 0 tok " })},
+		{"a token of digits", "123", guardPasses, ownedBy("123", 0)},
+		{"a note like a record", "tok", guardNotOur, stringRecord(func(now time.Time) string {
+			return fmt.Sprintf("1 0 other x y 0 tok %d 60000", now.UnixMicro())
+		})},
+		{"the token elsewhere in the record", "tok", guardNotOur, stringRecord(func(now time.Time) string {
+			return fmt.Sprintf("tok tok other %d 60000 0 tok tok", now.UnixMicro())
+		})},
+		{"a note of any bytes", "tok", guardPasses, stringRecord(func(now time.Time) string {
+			return fmt.Sprintf("1 1 tok %d 60000 5 x \x00\n/tok/\xff", now.UnixMicro())
+		})},
+		{"permit", "tok", guardPasses, permits(map[string]time.Duration{"tok": time.Minute, "other": -time.Minute})},
+		{"permit, over", "tok", guardOver, short},
+		{"permit, another's is not", "other", guardPasses, short},
+		{"permit, absent", "none", guardNotOur, short},
+		{"permit without end", "tok", guardPasses, func(t testing.TB, c redis.Cmdable, key string, _ time.Time) {
+			require.NoError(t, c.ZAdd(within(t, 10*time.Second), key, redis.Z{Member: "tok", Score: math.Inf(1)}).Err())
+		}},
+		{"a hash", "tok", guardNotOur, func(t testing.TB, c redis.Cmdable, key string, _ time.Time) {
+			require.NoError(t, c.HSet(within(t, 10*time.Second), key, "o", "tok").Err())
+		}},
+		{"a set", "tok", guardNotOur, func(t testing.TB, c redis.Cmdable, key string, _ time.Time) {
+			require.NoError(t, c.SAdd(within(t, 10*time.Second), key, "tok").Err())
+		}},
+	}
+}
+
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
+	for _, c := range guardCases() {
+		t.Run(c.name, func(t *testing.T) {
+			tag := "{" + luatomictest.Namespace(t) + "}"
+			c.record(t, client, tag+"lease", serverTime(t, client))
+			before, err := client.Dump(ctx, tag+"lease").Result()
+			if err != redis.Nil {
+				require.NoError(t, err)
+			}
+			p := gen.QueueControlParams{Control: tag + "control", Wake: tag + "wake", Limit: 7}
+			got, err := gen.QueueControl(ctx, lua.Guard(client, held{tag + "lease", c.token}), p)
+			after, _ := client.Dump(ctx, tag+"lease").Result()
+			require.Equal(t, before, after, "the lease is as it was")
+			if c.want == guardPasses {
+				require.NoError(t, err)
+				require.Equal(t, gen.QueueControlResult{Limit: 7}, got)
+				require.Equal(t, "7", client.HGet(ctx, p.Control, "limit").Val())
+				return
+			}
+			require.ErrorIs(t, err, lua.ErrFenced)
+			e := requireFenced(t, err, lua.ErrRefused)
+			require.EqualError(t, err, "guarded/queue_control: refused: "+c.want)
+			require.Equal(t, 1, e.Tries)
+			require.Zero(t, client.Exists(ctx, p.Control).Val(), "nothing is written")
+		})
+	}
+}
+
+// requireFenced checks that err is ErrFenced, of this outcome alone.
+func requireFenced(t testing.TB, err, outcome error) *lua.Error {
+	t.Helper()
+	var e *lua.Error
+	require.ErrorAs(t, err, &e)
+	require.ErrorIs(t, err, lua.ErrFenced)
+	require.Equal(t, "FENCED", e.Code)
+	require.True(t, e.Guarded)
+	for _, o := range outcomes {
+		if o == outcome {
+			require.ErrorIs(t, err, o)
+		} else {
+			require.NotErrorIs(t, err, o)
+		}
+	}
+	return e
+}
+
+// Each check of the prologue is there for one of the cases: without it, or with another in its place, some case has another outcome.
+func TestEveryCheckOfTheGuardIsNeeded(t *testing.T) {
+	t.Parallel()
+	client, ctx := luatomictest.Client(t), within(t, 60*time.Second)
+	tag := "{" + luatomictest.Namespace(t) + "}"
+	for i, c := range guardCases() {
+		c.record(t, client, fmt.Sprintf("%s%d", tag, i), serverTime(t, client))
+	}
+	outcome := func(text string) []string {
+		var got []string
+		for i, c := range guardCases() {
+			_, err := client.Eval(ctx, text+"\nreturn #KEYS + #ARGV", []string{tag, fmt.Sprintf("%s%d", tag, i)}, "arg", c.token).Result()
+			if err != nil {
+				got = append(got, err.Error())
+			} else {
+				got = append(got, guardPasses)
+			}
+		}
+		return got
+	}
+	var want []string
+	for _, c := range guardCases() {
+		want = append(want, c.want)
+	}
+	text := prologue(t)
+	require.Equal(t, want, outcome(text))
+	for _, change := range [][2]string{
+		{"kind == 'string'", "false"},
+		{"kind == 'string'", "kind ~= 'zset'"},
+		{"kind == 'zset'", "false"},
+		{"kind == 'zset'", "kind ~= 'none'"},
+		{"^[^ ]* [^ ]* ", "^"},
+		{"^[^ ]* [^ ]* ", "[^ ]* [^ ]* "},
+		{"(%d+) (%d+)", "(%S+) (%S+)"},
+		{"owner and string.match(owner, '/(.*)$')", "string.match(owner, '/(.*)$')"},
+		{"owner and string.match(owner, '/(.*)$')", "false"},
+		{"'/(.*)$'", "'(/.*/)$'"},
+		{"one == token", "true"},
+		{"one == token", "string.find(one, token, 1, true)"},
+		{"held or one", "one"},
+		{"held = owner == token and", "held = owner and"},
+		{" and owner ~= '-'", ""},
+		{"over = held and now >= start + ttl * 1000", "over = false"},
+		{"over = held and now >= start + ttl * 1000", "over = now >= start + ttl * 1000"},
+		{"now >= start + ttl * 1000", "now >= start + ttl"},
+		{"now >= start + ttl * 1000", "now < start + 0"},
+		{"held = ends ~= false", "held = true"},
+		{"over = held and now >= ends * 1000", "over = false"},
+		{"now >= ends * 1000", "now >= ends * 1"},
+		{"if over then", "if false then"},
+		{"elseif not held then", "elseif false then"},
+	} {
+		require.Equal(t, 1, strings.Count(text, change[0]), "%q", change[0])
+		require.NotEqual(t, want, outcome(strings.Replace(text, change[0], change[1], 1)), "%q in place of %q changes nothing", change[1], change[0])
+	}
+}
+
+// The body must see its own keys and arguments alone, the variadic ones too.
+func TestGuardTakesItsKeyAndArgumentOff(t *testing.T) {
+	t.Parallel()
+	client := luatomictest.Client(t)
+	tag := "{" + luatomictest.Namespace(t) + "}"
+	s := withGuard(t, newScript("echo", "return table.concat(KEYS, ' ') .. '|' .. table.concat(ARGV, ' ')", lua.RetryNever))
+	guard := lua.Guard(client, takeLock(t, client, tag+"lease"))
+	for _, n := range []int{0, 1, 2, 5, 8, 9, 20} { // below, at and above the room inside a Call
+		var keys, args []string
+		c := lua.NewCall(s, n, n)
+		for i := range n {
+			keys, args = append(keys, fmt.Sprint(tag, i)), append(args, fmt.Sprint("arg", i))
+			c.Key("key", keys[i])
+		}
+		c.EndKeys()
+		for i := range n {
+			c.String(&args[i])
+		}
+		got, err := lua.Run(within(t, 10*time.Second), guard, c, decodeText)
+		require.NoError(t, err)
+		require.Equal(t, strings.Join(keys, " ")+"|"+strings.Join(args, " "), got)
+	}
+}
+
+func TestGuardedBatch(t *testing.T) {
+	t.Parallel()
+	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
+	tag := "{" + luatomictest.Namespace(t) + "}"
+	lease := takeLock(t, client, tag+"lease")
+	s, plain := withGuard(t, coldCount(t, lua.RetryNever)), coldCount(t, lua.RetryNever)
+	b := lua.NewBatch(lua.Guard(client, lease))
+	for _, state := range []string{"cold", "warm"} {
+		var futures []*lua.Future[int64]
+		for range 100 {
+			futures = append(futures, lua.Queue(b, newCall(s, tag+"n"), decodeInt))
+		}
+		without := lua.Queue(b, newCall(plain, tag+"plain"), decodeInt)
+		require.ErrorIs(t, b.Exec(ctx), lua.ErrNoGuard)
+		for _, f := range futures {
+			_, err := f.Get()
+			require.NoError(t, err, state)
+		}
+		_, err := without.Get()
+		require.EqualError(t, err, "count: no guarded variant: add ---@guard to the header of count.lua and run go generate")
+	}
+	require.Equal(t, 200, counted(t, client, tag+"n"))
+	require.Zero(t, counted(t, client, tag+"plain"))
+
+	require.NoError(t, client.Del(ctx, lease.key).Err())
+	f := lua.Queue(b, newCall(s, tag+"n"), decodeInt)
+	require.ErrorIs(t, b.Exec(ctx), lua.ErrFenced)
+	_, err := f.Get()
+	requireFenced(t, err, lua.ErrRefused)
+	require.Equal(t, 200, counted(t, client, tag+"n"))
+}
+
+func TestGuardMistakesAreRefusedBeforeIO(t *testing.T) {
+	t.Parallel()
+	client := untouched(t)
+	with, without := withGuard(t, newScript("count", countSource, lua.RetrySafe)), newScript("count", countSource, lua.RetrySafe)
+	good := held{"{a}lease", "tok"}
+	for name, c := range map[string]struct {
+		client lua.Client
+		script *lua.Script
+		is     error
+		text   string
+	}{
+		"no variant":    {lua.Guard(client, good), without, lua.ErrNoGuard, "count: no guarded variant: add ---@guard to the header of count.lua and run go generate"},
+		"another slot":  {lua.Guard(client, held{"{b}lease", "tok"}), with, lua.ErrCrossSlot, `count: keys in different cluster slots: "{b}lease", which records the lease, and "{a}n"; give the lease a key with the data's {tag}`},
+		"no key":        {lua.Guard(client, held{"", "tok"}), with, lua.ErrBadName, "count: bad name: the lease's key is empty"},
+		"no token":      {lua.Guard(client, held{"{a}lease", ""}), with, lua.ErrBadName, "count: bad name: the lease's token is empty"},
+		"no lease":      {lua.Guard(client, nil), with, nil, "count: the client is bound to no lease: Guard was given nil"},
+		"guarded twice": {lua.Guard(lua.Guard(client, good), good), with, nil, "count: the client is bound to two leases: give Guard the client under it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := runInt(t.Context(), c.client, c.script, "{a}n")
+			require.EqualError(t, err, c.text)
+			b := lua.NewBatch(c.client)
+			f := lua.Queue(b, newCall(c.script, "{a}n"), decodeInt)
+			require.EqualError(t, b.Exec(t.Context()), "1 of 1 calls failed: "+c.text)
+			_, err = f.Get()
+			require.EqualError(t, err, c.text)
+			if c.is != nil {
+				require.ErrorIs(t, err, c.is)
+			}
+		})
+	}
+	_, err := runInt(t.Context(), lua.Guard(client, good), with, "{a}n", "{b}n")
+	require.EqualError(t, err, `count: keys in different cluster slots: "{a}n" and "{b}n"; give them one {tag}`, "the data's own mistake comes first")
+}
+
+// What the script says is told apart from what the guard says, and its place is one in the file that ran.
+func TestErrorsBehindTheGuard(t *testing.T) {
+	t.Parallel()
+	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
+	tag := "{" + luatomictest.Namespace(t) + "}"
+	guard := lua.Guard(client, takeLock(t, client, tag+"lease"))
+
+	s := withGuard(t, newScript("refuse", "return redis.error_reply('FULL of it')", lua.RetrySafe))
+	_, err := runInt(ctx, guard, s, tag+"n")
+	require.ErrorIs(t, err, lua.ErrRefused)
+	require.ErrorIs(t, err, &lua.Code{Script: "refuse", Name: "FULL"})
+	require.NotErrorIs(t, err, lua.ErrFenced)
+
+	s = withGuard(t, newScript("raise", "\nerror({err = 'FENCED by hand'})", lua.RetrySafe))
+	_, err = runInt(ctx, guard, s, tag+"n")
+	require.ErrorIs(t, err, lua.ErrExecutedInPart)
+	require.NotErrorIs(t, err, lua.ErrFenced)
+
+	s = withGuard(t, newScript("fail", "\nreturn nil + 1", lua.RetrySafe))
+	_, err = runInt(ctx, guard, s, tag+"n")
+	require.ErrorIs(t, err, lua.ErrExecutedInPart)
+	require.ErrorContains(t, err, fmt.Sprintf("guarded/fail:%d: executed in part", strings.Count(prologue(t), "\n")+2))
+
+	s = newScript("plain", "return redis.error_reply('FENCED by the script')", lua.RetrySafe)
+	_, err = runInt(ctx, client, s, tag+"n")
+	require.ErrorIs(t, err, lua.ErrRefused)
+	require.NotErrorIs(t, err, lua.ErrFenced, "only a guard gives ErrFenced")
+
+	s = withGuard(t, newScript("push", "return redis.call('RPUSH', KEYS[1], 'x')", lua.RetrySafe))
+	s.Keys = []lua.Key{{Name: "list", Type: "list", Variadic: true}}
+	_, err = runInt(ctx, guard, s, tag+"lease")
+	require.ErrorIs(t, err, lua.ErrWrongType)
+	require.ErrorContains(t, err, fmt.Sprintf("key %q (list) holds a string", tag+"lease"))
+	require.NoError(t, client.HSet(ctx, tag+"hash", "a", "b").Err())
+	_, err = runInt(ctx, guard, withGuard(t, newScript("get", "return redis.call('GET', '"+tag+"hash')", lua.RetrySafe)), tag+"n")
+	require.ErrorIs(t, err, lua.ErrWrongType)
+	require.NotContains(t, err.Error(), "lease", "the lease is no list, and need not be")
+}
+
+func TestGuardedReadOnlyScript(t *testing.T) {
+	t.Parallel()
+	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
+	tag := "{" + luatomictest.Namespace(t) + "}"
+	s := withGuard(t, newScript("read", "-- "+tag+"\nreturn redis.call('EXISTS', KEYS[1])", lua.RetrySafe))
+	s.ReadOnly = true
+	lease := takeLock(t, client, tag+"lease")
+	got, err := runInt(ctx, lua.Guard(client, lease), s, tag+"n")
+	require.NoError(t, err)
+	require.Zero(t, got)
+	_, err = runInt(ctx, lua.Guard(client, held{lease.key, "other"}), s, tag+"n")
+	requireFenced(t, err, lua.ErrRefused)
+}
+
+// Not parallel: AllocsPerRun counts those of the whole process.
+func TestAllocationsOfAGuardedCall(t *testing.T) {
+	client := luatomictest.Client(t)
+	tag := "{" + luatomictest.Namespace(t) + "}"
+	s := withGuard(t, newScript("keep", "return redis.call('SETNX', KEYS[1], 'x')", lua.RetrySafe))
+	guard := lua.Guard(client, takeLock(t, client, tag+"lease"))
+	call := func() {
+		if _, err := runInt(t.Context(), guard, s, tag+"n"); err != nil {
+			t.Error(err)
+		}
+	}
+	call()
+	n := testing.AllocsPerRun(200, call)
+	t.Logf("%v allocations", n)
+	require.LessOrEqual(t, n, 8.0)
+}
+
+// A queue named like the lock is in its slot: made with the guarded client, it takes work from the holder only.
+func TestGuardedQueue(t *testing.T) {
+	t.Parallel()
+	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
+	name := luatomictest.Namespace(t)
+	lease := takeLock(t, client, "lock:{"+name+"}")
+	plain, err := luatomic.NewQueue(client, name, nil)
+	require.NoError(t, err)
+	ours, err := luatomic.NewQueue(lua.Guard(client, lease), name, nil)
+	require.NoError(t, err)
+
+	_, err = ours.Push(ctx, luatomic.Job{ID: "one", Body: []byte("x")}, luatomic.Job{ID: "two", Delay: time.Hour})
+	require.NoError(t, err)
+	stats, err := plain.Stats(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, stats.Ready)
+	require.EqualValues(t, 1, stats.Scheduled)
+	_, err = ours.Stats(ctx)
+	require.ErrorIs(t, err, lua.ErrNoGuard)
+
+	// The holder pauses; the lease ends, and another takes it.
+	require.NoError(t, client.Set(ctx, lease.key, lockRecord("other", serverTime(t, client), time.Minute), 0).Err())
+	_, err = ours.Push(ctx, luatomic.Job{ID: "late"})
+	requireFenced(t, err, lua.ErrRefused)
+	_, err = ours.Cancel(ctx, "two")
+	requireFenced(t, err, lua.ErrRefused)
+	_, err = plain.Cancel(ctx, "two")
+	require.NoError(t, err, "who is not bound to a lease needs none")
+	elsewhere, err := luatomic.NewQueue(lua.Guard(client, lease), name+"-2", nil)
+	require.NoError(t, err)
+	_, err = elsewhere.Push(ctx, luatomic.Job{ID: "one"})
+	require.ErrorIs(t, err, lua.ErrCrossSlot)
+}
+
+// Every script that is marked has a variant that passes while the lease is held, and loads under its digest.
+func TestMarkedScriptsAreLoaded(t *testing.T) {
+	t.Parallel()
+	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
+	marked := []*lua.Script{
+		&gen.QueuePushScript, &gen.QueueCancelScript, &gen.QueueRescheduleScript, &gen.QueueControlScript, &gen.QueueRequeueScript,
+		&gen.QueueTrimScript, &gen.QueueAckScript, &gen.QueueNackScript, &gen.DelayedPromoteScript,
+	}
+	preload(t, lua.Guard(client, held{"k", "t"}), marked...)
+	for _, s := range marked {
+		require.Equal(t, prologue(t)[strings.Index(prologue(t), "\ndo\n"):]+*s.Source, (*s.Guarded.Source)[strings.Index(*s.Guarded.Source, "\ndo\n"):])
+		known, err := client.ScriptExists(ctx, s.SHA, s.Guarded.SHA).Result()
+		require.NoError(t, err)
+		require.Equal(t, []bool{true, true}, known, s.Name)
+	}
+}

@@ -1,0 +1,7 @@
+--- B does what the test wants.
+---@contract all-or-nothing
+---@guard
+---@key lock
+
+local lock = KEYS[1]
+redis.call('DEL', lock)

@@ -1,0 +1,6 @@
+--- BGuarded does what the test wants.
+---@contract all-or-nothing
+---@key lock
+
+local lock = KEYS[1]
+redis.call('DEL', lock)
