@@ -12,6 +12,7 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -223,7 +224,11 @@ func (l *Lease) Release(ctx context.Context) error {
 		return nil
 	}
 	l.end(ErrReleased)
-	err := l.kind.release(detached(ctx), l)
+	last := detached(ctx)
+	err := l.kind.release(last, l)
+	if last.resent && lost == nil && errors.Is(err, ErrLost) {
+		err = nil // the first attempt released it, and its reply was lost
+	}
 	if err != nil {
 		l.mu.Lock()
 		l.released = false // so that it can be tried again
@@ -239,13 +244,28 @@ func (l *Lease) Release(ctx context.Context) error {
 	return nil
 }
 
-// detached is ctx without its end. A call without a deadline takes 10 s at most.
-func detached(ctx context.Context) context.Context {
-	if ctx.Done() == nil {
-		return ctx
-	}
-	return context.WithoutCancel(ctx)
+// lastCall is the context of a call that cleans up: it has the values of the
+// caller's and not its end. A call without a deadline takes 10 s at most.
+type lastCall struct {
+	values context.Context
+	resent bool
 }
+
+func detached(ctx context.Context) *lastCall { return &lastCall{values: ctx} }
+
+func (*lastCall) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (*lastCall) Done() <-chan struct{}       { return nil }
+func (*lastCall) Err() error                  { return nil }
+
+func (c *lastCall) Value(key any) any {
+	if key == (resent.Key{}) {
+		return c
+	}
+	return c.values.Value(key)
+}
+
+// NoteResent is called when the answer came to a repeat.
+func (c *lastCall) NoteResent() { c.resent = true }
 
 // lockKind is the kind of a plain lock.
 type lockKind struct{}
@@ -314,15 +334,51 @@ func (l *Lease) try(ctx context.Context) (gen.LockAcquireResult, error) {
 // empty. When it may have got the lock without an answer, it gives it back.
 func (l *Lease) acquire(ctx context.Context, entry string) (gen.LockAcquireResult, error) {
 	o := &l.locker.opts
-	r, err := gen.LockAcquire(ctx, l.locker.client, gen.LockAcquireParams{
+	p := gen.LockAcquireParams{
 		Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.owner, TTL: o.TTL, Keep: o.TTL + afterlife,
 		Delay: o.LockDelay, Barge: o.Barge, Band: int64(-o.Priority) << 40, Entry: entry, Note: o.Note,
-	})
+	}
+	if o.Replicas > 0 {
+		return l.acquireReplicated(ctx, p)
+	}
+	r, err := gen.LockAcquire(ctx, l.locker.client, p)
 	if err == nil {
 		l.fence = r.Fence
 		return r, nil
 	}
 	return r, l.failed(ctx, err, entry)
+}
+
+// acquireReplicated is one attempt that waits for replicas in the same round trip.
+// A lock that was handed over was written by another connection: WAIT says nothing
+// of that, so the lease is extended, which writes it once more.
+func (l *Lease) acquireReplicated(ctx context.Context, p gen.LockAcquireParams) (gen.LockAcquireResult, error) {
+	o := &l.locker.opts
+	b := lua.NewBatch(l.locker.client)
+	b.Wait(o.Replicas, o.ReplicaTimeout)
+	f := gen.LockAcquireIn(b, p)
+	_ = b.Exec(ctx) // the future has the error
+	r, err := f.Get()
+	if err != nil {
+		return r, l.failed(ctx, err, p.Entry)
+	}
+	l.fence = r.Fence
+	if !r.Acquired {
+		return r, nil
+	}
+	if r.Remaining > 0 {
+		verdict := l.kind.extend(b, l, o.TTL)
+		_ = b.Exec(ctx)
+		if err := verdict(); err != nil {
+			return r, l.failed(ctx, err, p.Entry)
+		}
+		r.Remaining = 0
+	}
+	if acked := b.Acked(); acked < o.Replicas {
+		err := fmt.Errorf("%w: %d of %d replicas confirmed %q within %v", ErrNotReplicated, acked, o.Replicas, l.name, o.ReplicaTimeout)
+		return r, errors.Join(err, l.undo(ctx, p.Entry))
+	}
+	return r, nil
 }
 
 // failed gives back what an acquire without an answer may have got.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -18,6 +20,10 @@ type Batch struct {
 	client Client
 	guard  *guarded
 	calls  []*Call
+
+	replicas int
+	timeout  time.Duration
+	acked    int
 }
 
 // NewBatch returns an empty batch on the client.
@@ -70,6 +76,7 @@ func (b *Batch) Exec(ctx context.Context) error {
 			waiting = append(waiting, c)
 		}
 	}
+	b.acked = math.MaxInt
 	b.run(ctx, waiting)
 	failed, first := 0, error(nil)
 	for _, c := range calls {
@@ -112,7 +119,7 @@ func (b *Batch) send(ctx context.Context, calls []*Call) {
 	warm := b.client.Pipeline()
 	missing := make(map[*redis.Client][]*Call)
 	for _, c := range calls {
-		if !c.cold() {
+		if !c.cold() && b.replicas == 0 {
 			_ = warm.Process(ctx, c.prepare(ctx, false))
 			continue
 		}
@@ -122,6 +129,7 @@ func (b *Batch) send(ctx context.Context, calls []*Call) {
 			c.lost(ctx, err)
 		case node == nil || c.noLoad:
 			_ = warm.Process(ctx, c.prepare(ctx, true))
+			b.acked = 0
 		default:
 			missing[node] = append(missing[node], c)
 		}
@@ -129,8 +137,24 @@ func (b *Batch) send(ctx context.Context, calls []*Call) {
 	_, err := warm.Exec(ctx)
 	blame(calls, err)
 	for node, calls := range missing {
-		loadAndSend(ctx, b.client, node, calls)
+		b.acked = min(b.acked, loadAndSend(ctx, b.client, node, calls, b.replicas, b.timeout))
 	}
+}
+
+// Wait makes Exec wait until that many replicas of each node have what its calls
+// wrote, or until the timeout is over. It costs no round trip of its own: WAIT
+// goes along in the pipeline, on the connection that it has to be on. The timeout
+// must be shorter than the client's ReadTimeout.
+func (b *Batch) Wait(replicas int, timeout time.Duration) { b.replicas, b.timeout = replicas, timeout }
+
+// Acked is how many replicas have what the last Exec wrote, the fewest of any
+// node; 0 where that is not known. It means nothing without Wait, nor for calls
+// that wrote nothing.
+func (b *Batch) Acked() int {
+	if b.acked == math.MaxInt {
+		return 0
+	}
+	return b.acked
 }
 
 // blame gives the error of a pipeline to the commands that go-redis leaves

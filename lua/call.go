@@ -32,10 +32,10 @@ type Call struct {
 	guarded bool   // the guarded variant is to run
 	failure *Error // of the last attempt
 
-	inline [12]any
+	inline [16]any
 	nums   [4]int64
 	used   int
-	text   [4]string
+	text   [6]string
 	texts  int
 }
 
@@ -131,7 +131,11 @@ func (c *Call) Key(name, key string) {
 	if key == "" {
 		c.fail(fmt.Errorf("%w: key %s is empty", ErrBadName, name))
 	}
-	c.argv = append(c.argv, key)
+	if c.keys == 0 {
+		c.argv = append(c.argv, key) // go-redis finds the node by it, in this form only
+	} else {
+		c.argv = append(c.argv, c.hold(key))
+	}
 	c.keys++
 	c.size += len(key)
 }
@@ -161,13 +165,16 @@ func (c *Call) String(v *string) {
 		return
 	}
 	c.size += len(*v)
-	if c.texts < len(c.text) {
-		c.text[c.texts] = *v
-		c.argv = append(c.argv, &c.text[c.texts])
-		c.texts++
-		return
+	c.argv = append(c.argv, c.hold(*v))
+}
+
+func (c *Call) hold(v string) any {
+	if c.texts == len(c.text) {
+		return v
 	}
-	c.argv = append(c.argv, *v)
+	c.text[c.texts] = v
+	c.texts++
+	return &c.text[c.texts-1]
 }
 
 // StringAt appends a text argument by reference: v points into a slice of the

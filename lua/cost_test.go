@@ -70,7 +70,7 @@ func TestFIPSProcessRunsGeneratedCode(t *testing.T) {
 	require.True(t, fips140.Enabled())
 	require.Panics(t, func() { sha1.Sum(nil) }, "SHA-1 is forbidden here")
 	fake := startFake(t, func(string, int) string { return ":1" })
-	got, err := gen.LockRelease(t.Context(), fake.client(t), gen.LockReleaseParams{Lock: "lock", Owner: "owner"})
+	got, err := gen.LockRelease(t.Context(), fake.client(t), gen.LockReleaseParams{Lock: "lock", Queue: "lock", Owner: "owner", Keep: time.Minute})
 	require.NoError(t, err)
 	require.Equal(t, gen.LockReleaseResultReleased, got)
 }

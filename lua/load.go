@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -23,7 +24,7 @@ func (c *Call) loadAndRun(ctx context.Context, client Client) error {
 	if node == nil || c.noLoad {
 		return client.Process(ctx, c.prepare(ctx, true))
 	}
-	loadAndSend(ctx, client, node, []*Call{c})
+	loadAndSend(ctx, client, node, []*Call{c}, 0, 0)
 	if c.noLoad && redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
 		return client.Process(ctx, c.prepare(ctx, true))
 	}
@@ -34,8 +35,9 @@ func (c *Call) loadAndRun(ctx context.Context, client Client) error {
 // FLUSH between two commands of a long pipeline costs that many calls at most.
 const reload = 64
 
-// loadAndSend makes one attempt for calls that a node owns, with their scripts.
-func loadAndSend(ctx context.Context, client Client, node *redis.Client, calls []*Call) {
+// loadAndSend makes one attempt for calls that a node owns, with their scripts. With
+// replicas it waits for those, and returns how many have what was written.
+func loadAndSend(ctx context.Context, client Client, node *redis.Client, calls []*Call, replicas int, timeout time.Duration) int {
 	pipe := node.Pipeline()
 	loads := make([]*redis.StringCmd, len(calls))
 	since := make(map[Text]int)
@@ -48,6 +50,11 @@ func loadAndSend(ctx context.Context, client Client, node *redis.Client, calls [
 		since[text]++
 		loads[i] = load
 		_ = pipe.Process(ctx, c.prepare(ctx, false))
+	}
+	var waited *redis.IntCmd
+	if replicas > 0 {
+		waited = redis.NewIntCmd(ctx, "WAIT", replicas, timeout.Milliseconds())
+		_ = pipe.Process(ctx, waited)
 	}
 	_, err := pipe.Exec(ctx)
 	blame(calls, err)
@@ -63,6 +70,10 @@ func loadAndSend(ctx context.Context, client Client, node *redis.Client, calls [
 		// node that cannot be loaded shows in the next attempt.
 		_ = Preload(ctx, client, elsewhere...)
 	}
+	if waited == nil || waited.Err() != nil {
+		return 0
+	}
+	return int(waited.Val())
 }
 
 // lost makes an attempt that ends before it has begun: no node is known.

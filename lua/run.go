@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/resent"
 )
 
 // patience bounds the repeats of a call whose context has no deadline.
@@ -90,6 +92,11 @@ func (c *Call) repeat(ctx context.Context, client Client) {
 // may have written before the lease ended that a later one found over.
 func (c *Call) result(ctx context.Context, client Client) error {
 	if c.done {
+		if c.unknown {
+			if n, ok := ctx.Value(resent.Key{}).(resent.Noter); ok {
+				n.NoteResent()
+			}
+		}
 		return nil
 	}
 	e := c.failure
@@ -169,7 +176,7 @@ func (c *Call) findWrongType(ctx context.Context, client Client) string {
 		declared-- // the lease may be of several types
 	}
 	for i := range declared {
-		want, key := c.script.key(i), c.argv[3+i].(string)
+		want, key := c.script.key(i), keyText(c.argv[3+i])
 		if want.Type == "" {
 			continue
 		}

@@ -11,15 +11,23 @@ func checkSlot(keys []any) error {
 	if len(keys) < 2 {
 		return nil
 	}
-	first := keys[0].(string)
+	first := keyText(keys[0])
 	tag := hashTag(first)
 	for _, k := range keys[1:] {
-		other := k.(string)
+		other := keyText(k)
 		if t := hashTag(other); t != tag && slot(t) != slot(tag) {
 			return fmt.Errorf("%w: %q and %q; give them one {tag}", ErrCrossSlot, first, other)
 		}
 	}
 	return nil
+}
+
+// keyText is a key as Call.Key appended it.
+func keyText(key any) string {
+	if p, ok := key.(*string); ok {
+		return *p
+	}
+	return key.(string)
 }
 
 // hashTag is the part of a key that Redis Cluster hashes: what stands between
