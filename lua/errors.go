@@ -18,7 +18,8 @@ var (
 	// What it had written by then stays: Redis does not roll back. The contract
 	// in the script's header says what that can be.
 	ErrExecutedInPart = errors.New("executed in part")
-	// ErrRefused says that the script itself answered with a declared error.
+	// ErrRefused says that the script itself answered with a declared error, or its
+	// guard with ErrFenced.
 	ErrRefused = errors.New("refused")
 )
 
