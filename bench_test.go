@@ -189,7 +189,7 @@ func BenchmarkConsume(b *testing.B) {
 			for n := 0; n < inFlight; n += 1000 {
 				batch := make([]redis.Z, 1000)
 				for i := range batch {
-					batch[i] = redis.Z{Score: future, Member: uuid.NewString()}
+					batch[i] = redis.Z{Score: longLease, Member: uuid.NewString()}
 				}
 				fatal(b, c.ZAdd(b.Context(), key(q, "l"), batch...).Err())
 			}

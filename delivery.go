@@ -22,13 +22,13 @@ type Delivery struct {
 	Attempt int
 
 	queue *Queue
-	// fence is the score of the lease in Redis: its end in ms.
+	// fence is the score of the lease in Redis: its end in us.
 	fence atomic.Int64
 }
 
 // Deadline is when the lease ends, by the server's clock. It moves when the lease
 // is extended, which Consume does by itself.
-func (d *Delivery) Deadline() time.Time { return time.UnixMilli(d.fence.Load()) }
+func (d *Delivery) Deadline() time.Time { return time.UnixMicro(d.fence.Load()) }
 
 // Taken is the result of a take.
 type Taken struct {
@@ -72,14 +72,23 @@ func (q *Queue) take(ctx context.Context, max int, waiter string, wait time.Dura
 	if err != nil {
 		return Taken{}, fmt.Errorf("luatomic: take from %q: %w", q.name, err)
 	}
-	out := Taken{Paused: r.Paused, Now: r.Now, NextDue: r.NextDue, NextLapse: r.NextLapse, Dropped: int(r.Dropped)}
+	out := Taken{Paused: r.Paused, Now: time.UnixMicro(r.Now), NextDue: r.NextDue, NextLapse: micros(r.NextLapse), Dropped: int(r.Dropped)}
 	out.Deliveries = make([]*Delivery, len(r.Jobs))
 	for i, j := range r.Jobs {
 		d := &Delivery{ID: j.ID, Body: j.Body, EnqueuedAt: j.EnqueuedAt, Attempt: int(j.Failures) + 1, queue: q}
-		d.fence.Store(r.Deadline.UnixMilli())
+		d.fence.Store(r.Fence)
 		out.Deliveries[i] = d
 	}
 	return out, nil
+}
+
+// micros is an optional time that the server gave in us.
+func micros(at lua.Opt[int64]) lua.Opt[time.Time] {
+	us, ok := at.Get()
+	if !ok {
+		return lua.Opt[time.Time]{}
+	}
+	return lua.Some(time.UnixMicro(us))
 }
 
 // LeaseLostError lists the deliveries of a call that were not the worker's any
@@ -212,7 +221,7 @@ func (q *Queue) Extend(ctx context.Context, lease time.Duration, ds ...*Delivery
 		}
 		for i, v := range r.Verdicts {
 			if v == 1 {
-				ds[i].fence.Store(r.Deadline.UnixMilli())
+				ds[i].fence.Store(r.Fence)
 			}
 		}
 		return lost(ds, r.Verdicts)
@@ -245,7 +254,7 @@ func (q *Queue) Reclaim(ctx context.Context) (Reclaimed, error) {
 	if err != nil {
 		return Reclaimed{}, fmt.Errorf("luatomic: reclaim on %q: %w", q.name, err)
 	}
-	return Reclaimed{Returned: int(r.Returned), Buried: int(r.Buried), Now: r.Now, NextLapse: r.NextLapse}, nil
+	return Reclaimed{Returned: int(r.Returned), Buried: int(r.Buried), Now: time.UnixMicro(r.Now), NextLapse: micros(r.NextLapse)}, nil
 }
 
 // Ack finishes this delivery; see Queue.Ack.

@@ -254,7 +254,7 @@ func TestPeekSeesEveryStateAndTouchesNothing(t *testing.T) {
 	require.Equal(t, []byte("1"), ready.Body)
 	require.Equal(t, pushed.Now, ready.At)
 	require.Equal(t, pushed.Now.Add(time.Hour), peek(luatomic.JobScheduled).At)
-	require.Equal(t, leased.Deadline(), peek(luatomic.JobLeased).At)
+	require.Equal(t, leased.Deadline().Truncate(time.Millisecond), peek(luatomic.JobLeased).At)
 	dead := peek(luatomic.JobDead)
 	require.Equal(t, 1, dead.Failures)
 	require.Len(t, dead.Reason, 1024)

@@ -92,16 +92,19 @@ func queueKeys(k string) (r, s, b, l, n, d string) {
 	return p + "r", p + "s", p + "b", p + "l", p + "n", p + "d"
 }
 
-const past, future = 1, 4102444800000 // ms: 1970, 2100
+const (
+	past, future = 1, 4102444800000 // ms: 1970, 2100
+	longLease    = future * 1000    // us: the end of a lease
+)
 
-// leased puts jobs "a" and "b" under a lease with the fence 4102444800000; "a" holds
+// leased puts jobs "a" and "b" under a lease with the fence longLease; "a" holds
 // the unique name "name".
 func leased(ctx context.Context, c *redis.Client, k string) error {
 	_, _, b, l, _, _ := queueKeys(k)
 	c.HSet(ctx, b, "a", "body", "b", "body")
 	c.HSet(ctx, "{"+k+"}:u", "k:name", "a", "j:a", "name")
 	c.ZAdd(ctx, "{"+k+"}:ux", redis.Z{Score: future, Member: "name"})
-	return c.ZAdd(ctx, l, redis.Z{Score: future, Member: "a"}, redis.Z{Score: future, Member: "b"}).Err()
+	return c.ZAdd(ctx, l, redis.Z{Score: longLease, Member: "a"}, redis.Z{Score: longLease, Member: "b"}).Err()
 }
 
 // buried puts jobs "a", "b" and "c" into the dead set.
@@ -154,17 +157,17 @@ func scriptCalls() []scriptCall {
 		}, nil},
 		{&gen.QueueAckScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, _, b, l, n, _ := queueKeys(k)
-			return show(gen.QueueAck(ctx, c, gen.QueueAckParams{Leases: l, Bodies: b, Failures: n, Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Jobs: []gen.QueueAckJob{{ID: "a", Fence: future}}}))
+			return show(gen.QueueAck(ctx, c, gen.QueueAckParams{Leases: l, Bodies: b, Failures: n, Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Jobs: []gen.QueueAckJob{{ID: "a", Fence: longLease}}}))
 		}, leased, nil},
 		{&gen.QueueNackScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, s, b, l, n, d := queueKeys(k)
 			return show(gen.QueueNack(ctx, c, gen.QueueNackParams{Leases: l, Ready: r, Scheduled: s, Bodies: b, Failures: n, Dead: d,
 				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", Wake: "{" + k + "}:w",
-				Jobs: []gen.QueueNackJob{{ID: "a", Fence: future, Delay: -1, Counted: true, Reason: "no"}, {ID: "b", Fence: future}}}))
+				Jobs: []gen.QueueNackJob{{ID: "a", Fence: longLease, Delay: -1, Counted: true, Reason: "no"}, {ID: "b", Fence: longLease}}}))
 		}, leased, nil},
 		{&gen.QueueExtendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, _, _, l, _, _ := queueKeys(k)
-			v, err := gen.QueueExtend(ctx, c, gen.QueueExtendParams{Leases: l, Lease: time.Minute, Jobs: []gen.QueueExtendJob{{ID: "a", Fence: future}}})
+			v, err := gen.QueueExtend(ctx, c, gen.QueueExtendParams{Leases: l, Lease: time.Minute, Jobs: []gen.QueueExtendJob{{ID: "a", Fence: longLease}}})
 			return fmt.Sprint(v.Verdicts), err
 		}, leased, nil},
 		{&gen.QueueReclaimScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
@@ -208,7 +211,7 @@ func scriptCalls() []scriptCall {
 			c.RPush(ctx, r, "1:r")
 			c.ZAdd(ctx, s, redis.Z{Score: future, Member: "s"})
 			c.ZAdd(ctx, d, redis.Z{Score: past, Member: "d"})
-			return c.ZAdd(ctx, l, redis.Z{Score: future, Member: "l"}).Err()
+			return c.ZAdd(ctx, l, redis.Z{Score: longLease, Member: "l"}).Err()
 		}, nil},
 		{&gen.QueueRescheduleScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, s, _, _, _, _ := queueKeys(k)
@@ -286,7 +289,7 @@ func peekCalls() []scriptCall {
 			return fmt.Sprintf("%+v", v), err
 		}, func(ctx context.Context, c *redis.Client, k string) error {
 			c.ZAdd(ctx, "{"+k+"}:s", redis.Z{Score: future, Member: "a"})
-			c.ZAdd(ctx, "{"+k+"}:l", redis.Z{Score: future, Member: "a"})
+			c.ZAdd(ctx, "{"+k+"}:l", redis.Z{Score: longLease, Member: "a"})
 			c.RPush(ctx, "{"+k+"}:r", "1:a")
 			return buried(ctx, c, k)
 		}, slices.Delete(slices.Clone(states), i, i+1)})

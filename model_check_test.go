@@ -3,6 +3,7 @@ package luatomic_test
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -65,32 +66,34 @@ func (m *modelled) checkStats(t *rapid.T) {
 	got, err := m.long.Stats(m.ctx)
 	require.NoError(t, err)
 	due, scheduled := first(m.model.scheduled)
-	requireTime(t, due, scheduled, got.NextDue.Get)
+	requireTime(t, due, scheduled, time.Time.UnixMilli, got.NextDue.Get)
 	want := luatomic.Stats{
 		Ready: len(m.model.ready), Scheduled: len(m.model.scheduled), Leased: len(m.model.leased), Dead: len(m.model.dead),
 		Now: got.Now, NextDue: got.NextDue, Oldest: got.Oldest, Paused: m.model.paused, Limit: m.model.limit, DeadBytes: m.model.deadBytes,
 	}
 	require.Equal(t, want, got)
 	if len(m.model.ready) > 0 {
-		requireTime(t, m.model.ready[0].at.from, true, got.Oldest.Get)
+		requireTime(t, m.model.ready[0].at.from, true, time.Time.UnixMilli, got.Oldest.Get)
 	}
 }
 
 // wait lets the server's clock pass what is over in less than a minute.
 func (m *modelled) wait(t *rapid.T) {
-	now := m.now(t)
+	soon := m.now(t) + 60_000
 	var last int64
-	for _, zset := range []map[string]span{m.model.scheduled, m.model.leased} {
-		for _, at := range zset {
-			if at.from < now+60_000 {
-				last = max(last, at.from)
-			}
-		}
-	}
-	for _, at := range m.model.ends {
-		if at < now+60_000 {
+	pass := func(at int64) {
+		if at < soon {
 			last = max(last, at)
 		}
+	}
+	for _, at := range m.model.scheduled {
+		pass(at.from)
+	}
+	for _, at := range m.model.leased {
+		pass(at.from/1000 + 1)
+	}
+	for _, at := range m.model.ends {
+		pass(at)
 	}
 	for m.now(t) < last {
 		require.NoError(t, m.ctx.Err())

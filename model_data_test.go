@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/luatomic/luatomic"
 )
@@ -32,13 +33,13 @@ type slot struct {
 	at span
 }
 
-// span is a time in ms that lies between two others: the server does not always tell
-// when an operation ran.
+// span is a time in ms, in us for a lease, that lies between two others: the server
+// does not always tell when an operation ran.
 type span struct{ from, to int64 }
 
-func exactly(ms int64) span { return span{ms, ms} }
+func exactly(at int64) span { return span{at, at} }
 
-func (s span) plus(ms int64) span { return span{s.from + ms, s.to + ms} }
+func (s span) plus(d int64) span { return span{s.from + d, s.to + d} }
 
 func newQueueModel() *queueModel {
 	return &queueModel{
@@ -139,8 +140,9 @@ func (m *queueModel) promote(max int, now int64) int {
 	return len(ids)
 }
 
-// take answers the jobs that a take should lease, and how many entries it drops.
-func (m *queueModel) take(max int, lease, now int64) (out []slot, dropped int) {
+// take answers the jobs that a take should lease until the fence, and how many
+// entries it drops.
+func (m *queueModel) take(max int, fence, now int64) (out []slot, dropped int) {
 	if m.paused {
 		return nil, 0
 	}
@@ -155,7 +157,7 @@ func (m *queueModel) take(max int, lease, now int64) (out []slot, dropped int) {
 				dropped++
 				continue
 			}
-			m.leased[s.id] = exactly(now + lease)
+			m.leased[s.id] = exactly(fence)
 			out = append(out, s)
 		}
 	}
@@ -268,8 +270,9 @@ func (m *queueModel) extend(ds fences, end span) (lost []string) {
 	return lost
 }
 
-func (m *queueModel) reclaim(maxFailures int, now int64) (returned, buried int) {
-	for _, id := range inOrder(m.leased, now) {
+func (m *queueModel) reclaim(maxFailures int, at time.Time) (returned, buried int) {
+	now := at.UnixMilli()
+	for _, id := range inOrder(m.leased, at.UnixMicro()) {
 		delete(m.leased, id)
 		if m.fail(id, "lease over") >= maxFailures {
 			m.bury(id, exactly(now))

@@ -74,12 +74,14 @@ func newModelled(ctx context.Context, t *rapid.T, c *redis.Client, name string) 
 	return m
 }
 
-// now is the server's time.
-func (m *modelled) now(t *rapid.T) int64 {
+// time is the server's, and now the same in ms.
+func (m *modelled) time(t *rapid.T) time.Time {
 	at, err := m.c.Time(m.ctx).Result()
 	require.NoError(t, err)
-	return at.UnixMilli()
+	return at
 }
+
+func (m *modelled) now(t *rapid.T) int64 { return m.time(t).UnixMilli() }
 
 var (
 	drawID    = rapid.SampledFrom([]string{"a", "b", "c", "d", "e"})
@@ -159,8 +161,8 @@ func (m *modelled) take(t *rapid.T) {
 	lapse, leased := first(m.model.leased)
 	got, err := q.Take(m.ctx, most)
 	require.NoError(t, err)
-	now := got.Now.UnixMilli()
-	want, dropped := m.model.take(most, lease.Milliseconds(), now)
+	fence := got.Now.Add(lease).UnixMicro()
+	want, dropped := m.model.take(most, fence, got.Now.UnixMilli())
 	require.Equal(t, m.model.paused, got.Paused)
 	require.Equal(t, dropped, got.Dropped)
 	require.Len(t, got.Deliveries, len(want))
@@ -170,21 +172,21 @@ func (m *modelled) take(t *rapid.T) {
 		failures, _ := strconv.Atoi(m.model.failures[d.ID])
 		require.Equal(t, failures+1, d.Attempt)
 		require.Equal(t, want[i].at, exactly(d.EnqueuedAt.UnixMilli()))
-		require.Equal(t, now+lease.Milliseconds(), d.Deadline().UnixMilli())
+		require.Equal(t, fence, d.Deadline().UnixMicro())
 	}
 	due, scheduled := first(m.model.scheduled)
-	requireTime(t, due, scheduled, got.NextDue.Get)
-	requireTime(t, lapse, leased, got.NextLapse.Get)
+	requireTime(t, due, scheduled, time.Time.UnixMilli, got.NextDue.Get)
+	requireTime(t, lapse, leased, time.Time.UnixMicro, got.NextLapse.Get)
 	m.taken = append(m.taken, got.Deliveries...)
 	m.taken = slices.Clone(m.taken[max(len(m.taken)-12, 0):])
 }
 
-// requireTime wants an optional time to be at, if it is to be there.
-func requireTime(t *rapid.T, at int64, there bool, get func() (time.Time, bool)) {
+// requireTime wants an optional time to be at, in that unit, if it is to be there.
+func requireTime(t *rapid.T, at int64, there bool, in func(time.Time) int64, get func() (time.Time, bool)) {
 	got, ok := get()
 	require.Equal(t, there, ok)
 	if ok {
-		require.Equal(t, at, got.UnixMilli())
+		require.Equal(t, at, in(got))
 	}
 }
 
@@ -195,7 +197,7 @@ func (m *modelled) draw(t *rapid.T) (ds []*luatomic.Delivery, before fences) {
 	}
 	from := m.taken
 	if rapid.IntRange(0, 3).Draw(t, "stale") > 0 {
-		from = slices.DeleteFunc(slices.Clone(m.taken), func(d *luatomic.Delivery) bool { return !m.model.holdsLease(d.ID, d.Deadline().UnixMilli()) })
+		from = slices.DeleteFunc(slices.Clone(m.taken), func(d *luatomic.Delivery) bool { return !m.model.holdsLease(d.ID, d.Deadline().UnixMicro()) })
 	}
 	if len(from) == 0 {
 		from = m.taken
@@ -205,7 +207,7 @@ func (m *modelled) draw(t *rapid.T) (ds []*luatomic.Delivery, before fences) {
 		before = append(before, struct {
 			id    string
 			fence int64
-		}{d.ID, d.Deadline().UnixMilli()})
+		}{d.ID, d.Deadline().UnixMicro()})
 	}
 	return ds, before
 }
@@ -256,19 +258,19 @@ func (m *modelled) bury(t *rapid.T) {
 func (m *modelled) extend(t *rapid.T) {
 	ds, before := m.draw(t)
 	lease := rapid.SampledFrom([]time.Duration{time.Millisecond, time.Hour}).Draw(t, "lease")
-	from := m.now(t)
+	from := m.time(t).UnixMicro()
 	err := m.long.Extend(m.ctx, lease, ds...)
-	requireLost(t, m.model.extend(before, span{from, m.now(t)}.plus(lease.Milliseconds())), err)
+	requireLost(t, m.model.extend(before, span{from, m.time(t).UnixMicro()}.plus(lease.Microseconds())), err)
 }
 
 func (m *modelled) reclaim(t *rapid.T) {
 	got, err := m.long.Reclaim(m.ctx)
 	require.NoError(t, err)
-	returned, buried := m.model.reclaim(modelFailures, got.Now.UnixMilli())
+	returned, buried := m.model.reclaim(modelFailures, got.Now)
 	require.Equal(t, returned, got.Returned)
 	require.Equal(t, buried, got.Buried)
 	lapse, leased := first(m.model.leased)
-	requireTime(t, lapse, leased, got.NextLapse.Get)
+	requireTime(t, lapse, leased, time.Time.UnixMicro, got.NextLapse.Get)
 }
 
 func (m *modelled) promote(t *rapid.T) {
@@ -276,7 +278,7 @@ func (m *modelled) promote(t *rapid.T) {
 	require.NoError(t, err)
 	require.Equal(t, m.model.promote(luatomic.MaxBatch, got.Now.UnixMilli()), got.Moved)
 	due, scheduled := first(m.model.scheduled)
-	requireTime(t, due, scheduled, got.NextDue.Get)
+	requireTime(t, due, scheduled, time.Time.UnixMilli, got.NextDue.Get)
 }
 
 func (m *modelled) cancel(t *rapid.T) {

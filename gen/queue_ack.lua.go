@@ -10,10 +10,10 @@ import (
 )
 
 // QueueAckSHA is the SHA-1 of queue_ack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueAckSHA = "ee1d906aeeaeaaa261664620376ec225b3b846c6"
+const QueueAckSHA = "67d3c5584312179512a0812909d881b82e633b5b"
 
 // QueueAckGuardedSHA is the SHA-1 of guarded/queue_ack.lua, which runs under lua.Guard.
-const QueueAckGuardedSHA = "4faa711fa0ceaac446b362cb49dc5a3c01b94b79"
+const QueueAckGuardedSHA = "3e93f9c111ebd693d025791032367e712f8e7570"
 
 // QueueAckScript is scripts/queue_ack.lua.
 var QueueAckScript = lua.Script{
@@ -33,13 +33,13 @@ var QueueAckScript = lua.Script{
 
 // QueueAckParams are the keys and arguments of QueueAck.
 type QueueAckParams struct {
-	Leases   string // KEYS[1], zset: id, scored by the end of its lease in ms
+	Leases   string // KEYS[1], zset: id, scored by the end of its lease in us
 	Bodies   string // KEYS[2], hash: id to body
 	Failures string // KEYS[3], hash: id to the number of its failed deliveries
 	// KEYS[4], hash: k:name to the id that holds it, j:id to the name it holds.
 	Unique string
 	Expiry string // KEYS[5], zset: name of a unique key, scored by its end in ms
-	// ARGV[1] and on, at most 1000: fence: the lease's end in ms, as take returned it.
+	// ARGV[1] and on, at most 1000: fence: as take or the last extend returned it.
 	Jobs []QueueAckJob
 }
 
@@ -60,7 +60,7 @@ type QueueAckJob struct {
 //   - Retry: safe; sent again after a lost reply; a job already acked is gone.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.
-//   - KEYS[1]: leases, zset: id, scored by the end of its lease in ms.
+//   - KEYS[1]: leases, zset: id, scored by the end of its lease in us.
 //   - KEYS[2]: bodies, hash: id to body.
 //   - KEYS[3]: failures, hash: id to the number of its failed deliveries.
 //   - KEYS[4]: unique, hash: k:name to the id that holds it, j:id to the name it holds.

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueCancelSHA is the SHA-1 of queue_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueCancelSHA = "3f67a3a5baeaae37d085ab5080f694a7816dd6d1"
+const QueueCancelSHA = "d16a6db1eae02c27c781fbfa1ecd765bd885b9f7"
 
 // QueueCancelGuardedSHA is the SHA-1 of guarded/queue_cancel.lua, which runs under lua.Guard.
-const QueueCancelGuardedSHA = "9e7b7d2f355f971f862f3d7fd5ac0b421e1cb9cd"
+const QueueCancelGuardedSHA = "2ff1696805adfa7dd7185ee6e9b621be3a099872"
 
 // QueueCancelScript is scripts/queue_cancel.lua.
 var QueueCancelScript = lua.Script{
@@ -38,7 +38,7 @@ var QueueCancelScript = lua.Script{
 type QueueCancelParams struct {
 	Scheduled string // KEYS[1], zset: id, scored by due time in ms
 	Bodies    string // KEYS[2], hash: id to body
-	Leases    string // KEYS[3], zset: id, scored by the end of its lease in ms
+	Leases    string // KEYS[3], zset: id, scored by the end of its lease in us
 	// KEYS[4], hash: id to the number of its failed deliveries, x for a cancelled job.
 	Failures string
 	Dead     string // KEYS[5], zset: id, scored by the time of its death in ms
@@ -61,7 +61,7 @@ type QueueCancelParams struct {
 //     lua.ErrFenced.
 //   - KEYS[1]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[2]: bodies, hash: id to body.
-//   - KEYS[3]: leases, zset: id, scored by the end of its lease in ms.
+//   - KEYS[3]: leases, zset: id, scored by the end of its lease in us.
 //   - KEYS[4]: failures, hash: id to the number of its failed deliveries, x for a cancelled job.
 //   - KEYS[5]: dead, zset: id, scored by the time of its death in ms.
 //   - KEYS[6]: unique, hash: k:name to the id that holds it, j:id to the name it holds.

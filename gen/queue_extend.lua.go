@@ -12,7 +12,7 @@ import (
 )
 
 // QueueExtendSHA is the SHA-1 of queue_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueExtendSHA = "a0016e977140dad20cf65bbe235f4c2a391464a0"
+const QueueExtendSHA = "f514b3b030ee8308a3359a9061fe6da24b8b9e8e"
 
 // QueueExtendScript is scripts/queue_extend.lua.
 var QueueExtendScript = lua.Script{
@@ -26,10 +26,9 @@ var QueueExtendScript = lua.Script{
 
 // QueueExtendParams are the keys and arguments of QueueExtend.
 type QueueExtendParams struct {
-	Leases string        // KEYS[1], zset: id, scored by the end of its lease in ms
+	Leases string        // KEYS[1], zset: id, scored by the end of its lease in us
 	Lease  time.Duration // ARGV[1], at least 1 ms: the time from now
-	// ARGV[2] and on, at most 500: fence: the lease's end in ms, as take or the last extend returned
-	// it.
+	// ARGV[2] and on, at most 500: fence: as take or the last extend returned it.
 	Jobs []QueueExtendJob
 }
 
@@ -41,7 +40,7 @@ type QueueExtendJob struct {
 
 // QueueExtendResult is the reply of QueueExtend.
 type QueueExtendResult struct {
-	Deadline time.Time
+	Fence    int64
 	Verdicts []int64
 }
 
@@ -52,8 +51,8 @@ type QueueExtendResult struct {
 //
 //   - Contract: all or nothing; an error leaves the data as it was; the one write comes last.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown; the fence changes.
-//   - KEYS[1]: leases, zset: id, scored by the end of its lease in ms.
-//   - Reply: verdicts: 0 lost, 1 extended.
+//   - KEYS[1]: leases, zset: id, scored by the end of its lease in us.
+//   - Reply: fence: the end of the leases in us; verdicts: 0 lost, 1 extended.
 //   - Cost: O(log n) for each job, n being the number of leases.
 func QueueExtend(ctx context.Context, c lua.Client, p QueueExtendParams) (QueueExtendResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueExtend)
@@ -82,7 +81,7 @@ func (p *QueueExtendParams) call() *lua.Call {
 func decodeQueueExtend(r *lua.Reply) QueueExtendResult {
 	var v QueueExtendResult
 	r.Tuple(2)
-	v.Deadline = r.TimeMilli("deadline")
+	v.Fence = r.Int("fence")
 	if rows, n := r.Rows("verdicts", 1); n > 0 {
 		v.Verdicts = make([]int64, n)
 		for i := range v.Verdicts {

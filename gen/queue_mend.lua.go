@@ -12,7 +12,7 @@ import (
 )
 
 // QueueMendSHA is the SHA-1 of queue_mend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueMendSHA = "936f6faff3baed5df6b6a7f56346c79be2458f15"
+const QueueMendSHA = "153c39935da68cd2905108385f9e844040be7d5a"
 
 // QueueMendScript is scripts/queue_mend.lua.
 var QueueMendScript = lua.Script{
@@ -39,7 +39,7 @@ type QueueMendParams struct {
 	Ready     string // KEYS[1], list: entries enqueued_at_ms:id, oldest at the head
 	Scheduled string // KEYS[2], zset: id, scored by due time in ms
 	Bodies    string // KEYS[3], hash: id to body
-	Leases    string // KEYS[4], zset: id, scored by the end of its lease in ms
+	Leases    string // KEYS[4], zset: id, scored by the end of its lease in us
 	// KEYS[5], hash: id to the number of its failed deliveries, x for a cancelled job; id and a line
 	// feed to the last reason.
 	Failures string
@@ -111,7 +111,7 @@ type QueueMendResult struct {
 //   - KEYS[1]: ready, list: entries enqueued_at_ms:id, oldest at the head.
 //   - KEYS[2]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[3]: bodies, hash: id to body.
-//   - KEYS[4]: leases, zset: id, scored by the end of its lease in ms.
+//   - KEYS[4]: leases, zset: id, scored by the end of its lease in us.
 //   - KEYS[5]: failures, hash: id to the number of its failed deliveries, x for a cancelled job; id
 //     and a line feed to the last reason.
 //   - KEYS[6]: dead, zset: id, scored by the time of its death in ms.

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "fae8fddc12d1f7261c43e12f1942f5ebcd6cd667"
+const QueueNackSHA = "813f51d3579fd361897f9fa7693beb0986ad7f3b"
 
 // QueueNackGuardedSHA is the SHA-1 of guarded/queue_nack.lua, which runs under lua.Guard.
-const QueueNackGuardedSHA = "c72be24509d9c8f083aaba6acb5633882b44eb09"
+const QueueNackGuardedSHA = "bf9ea68ced97cb546fd1579f7d08d6a82149e47a"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{
@@ -38,7 +38,7 @@ var QueueNackScript = lua.Script{
 
 // QueueNackParams are the keys and arguments of QueueNack.
 type QueueNackParams struct {
-	Leases    string // KEYS[1], zset: id, scored by the end of its lease in ms
+	Leases    string // KEYS[1], zset: id, scored by the end of its lease in us
 	Ready     string // KEYS[2], list: entries enqueued_at_ms:id, oldest at the head
 	Scheduled string // KEYS[3], zset: id, scored by due time in ms
 	Bodies    string // KEYS[4], hash: id to body
@@ -76,7 +76,7 @@ type QueueNackJob struct {
 //     fence.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.
-//   - KEYS[1]: leases, zset: id, scored by the end of its lease in ms.
+//   - KEYS[1]: leases, zset: id, scored by the end of its lease in us.
 //   - KEYS[2]: ready, list: entries enqueued_at_ms:id, oldest at the head.
 //   - KEYS[3]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[4]: bodies, hash: id to body.

@@ -13,7 +13,7 @@ import (
 )
 
 // QueuePeekSHA is the SHA-1 of queue_peek.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePeekSHA = "6922fef21207bcd029c8c264b9a029834e0ee43d"
+const QueuePeekSHA = "281febf16da954e302921c5f82ea4c0af7717fbf"
 
 // QueuePeekScript is scripts/queue_peek.lua.
 var QueuePeekScript = lua.Script{
@@ -36,7 +36,7 @@ var QueuePeekScript = lua.Script{
 type QueuePeekParams struct {
 	Ready     string // KEYS[1], list: entries enqueued_at_ms:id, oldest at the head
 	Scheduled string // KEYS[2], zset: id, scored by due time in ms
-	Leases    string // KEYS[3], zset: id, scored by the end of its lease in ms
+	Leases    string // KEYS[3], zset: id, scored by the end of its lease in us
 	Dead      string // KEYS[4], zset: id, scored by the time of its death in ms
 	Bodies    string // KEYS[5], hash: id to body
 	// KEYS[6], hash: id to the number of its failed deliveries, id and a line feed to the last reason.
@@ -87,7 +87,7 @@ type QueuePeekRow struct {
 //   - Retry: safe; sent again after a lost reply; it only reads.
 //   - KEYS[1]: ready, list: entries enqueued_at_ms:id, oldest at the head.
 //   - KEYS[2]: scheduled, zset: id, scored by due time in ms.
-//   - KEYS[3]: leases, zset: id, scored by the end of its lease in ms.
+//   - KEYS[3]: leases, zset: id, scored by the end of its lease in us.
 //   - KEYS[4]: dead, zset: id, scored by the time of its death in ms.
 //   - KEYS[5]: bodies, hash: id to body.
 //   - KEYS[6]: failures, hash: id to the number of its failed deliveries, id and a line feed to the

@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "9e0715f6de8076886cecafa78ca5e77e35921d08"
+const QueuePushSHA = "80f130bd0c74c3b0a778d3d10d2cdc4874085a6f"
 
 // QueuePushGuardedSHA is the SHA-1 of guarded/queue_push.lua, which runs under lua.Guard.
-const QueuePushGuardedSHA = "15492fcbf863f32bcd8f2da88ccfdd72fae8c50c"
+const QueuePushGuardedSHA = "e68f9d1f0465fe7463ed6f85cae7cc342bb81cf9"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{
@@ -42,7 +42,7 @@ type QueuePushParams struct {
 	Ready     string // KEYS[1], list: entries enqueued_at_ms:id, oldest at the head
 	Scheduled string // KEYS[2], zset: id, scored by due time in ms
 	Bodies    string // KEYS[3], hash: id to body
-	Leases    string // KEYS[4], zset: id, scored by the end of its lease in ms
+	Leases    string // KEYS[4], zset: id, scored by the end of its lease in us
 	// KEYS[5], hash: k:name to the id that holds it, j:id to the name it holds.
 	Unique  string
 	Expiry  string // KEYS[6], zset: name of a unique key, scored by its end in ms
@@ -96,7 +96,7 @@ type QueuePushResult struct {
 //   - KEYS[1]: ready, list: entries enqueued_at_ms:id, oldest at the head.
 //   - KEYS[2]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[3]: bodies, hash: id to body.
-//   - KEYS[4]: leases, zset: id, scored by the end of its lease in ms.
+//   - KEYS[4]: leases, zset: id, scored by the end of its lease in us.
 //   - KEYS[5]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - KEYS[6]: expiry, zset: name of a unique key, scored by its end in ms.
 //   - KEYS[7]: control, hash: paused, limit, dead_bytes.

@@ -5,14 +5,13 @@ package gen
 import (
 	"context"
 	"math"
-	"time"
 
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/scripts"
 )
 
 // QueueReclaimSHA is the SHA-1 of queue_reclaim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReclaimSHA = "f90446821002efd750145a7a9041bdaec9db1f93"
+const QueueReclaimSHA = "8d86ca43e3eff6794230298cc377159c1f0d7ddb"
 
 // QueueReclaimScript is scripts/queue_reclaim.lua.
 var QueueReclaimScript = lua.Script{
@@ -35,7 +34,7 @@ var QueueReclaimScript = lua.Script{
 
 // QueueReclaimParams are the keys and arguments of QueueReclaim.
 type QueueReclaimParams struct {
-	Leases string // KEYS[1], zset: id, scored by the end of its lease in ms
+	Leases string // KEYS[1], zset: id, scored by the end of its lease in us
 	Ready  string // KEYS[2], list: entries enqueued_at_ms:id, oldest at the head
 	Bodies string // KEYS[3], hash: id to body
 	// KEYS[4], hash: id to the number of its failed deliveries, id and a line feed to the last reason.
@@ -55,8 +54,8 @@ type QueueReclaimParams struct {
 type QueueReclaimResult struct {
 	Returned  int64
 	Buried    int64
-	Now       time.Time
-	NextLapse lua.Opt[time.Time]
+	Now       int64
+	NextLapse lua.Opt[int64]
 }
 
 // QueueReclaim takes jobs back whose lease has ended, because their worker died or stalled.
@@ -67,7 +66,7 @@ type QueueReclaimResult struct {
 //   - Contract: an error half-way can repeat an item, never lose one; an error half-way can deliver
 //     a job twice, never lose one.
 //   - Retry: safe; sent again after a lost reply; what was taken back has no lease any more.
-//   - KEYS[1]: leases, zset: id, scored by the end of its lease in ms.
+//   - KEYS[1]: leases, zset: id, scored by the end of its lease in us.
 //   - KEYS[2]: ready, list: entries enqueued_at_ms:id, oldest at the head.
 //   - KEYS[3]: bodies, hash: id to body.
 //   - KEYS[4]: failures, hash: id to the number of its failed deliveries, id and a line feed to the
@@ -77,6 +76,7 @@ type QueueReclaimResult struct {
 //   - KEYS[7]: expiry, zset: name of a unique key, scored by its end in ms.
 //   - KEYS[8]: control, hash: paused, limit, dead_bytes.
 //   - KEYS[9]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
+//   - Reply: now, next_lapse: in us.
 //   - Cost: O(log n) for each job taken back.
 func QueueReclaim(ctx context.Context, c lua.Client, p QueueReclaimParams) (QueueReclaimResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueReclaim)
@@ -110,9 +110,9 @@ func decodeQueueReclaim(r *lua.Reply) QueueReclaimResult {
 	r.Tuple(4)
 	v.Returned = r.Int("returned")
 	v.Buried = r.Int("buried")
-	v.Now = r.TimeMilli("now")
+	v.Now = r.Int("now")
 	if !r.Absent() {
-		v.NextLapse = lua.Some(r.TimeMilli("next_lapse"))
+		v.NextLapse = lua.Some(r.Int("next_lapse"))
 	}
 	return v
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // QueueStatsSHA is the SHA-1 of queue_stats.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueStatsSHA = "7592941df4a62ac001ae8a57d728fa3e489de43a"
+const QueueStatsSHA = "7c45c1db45dba54c522bb4001e7f60a3cd0a87e0"
 
 // QueueStatsScript is scripts/queue_stats.lua.
 var QueueStatsScript = lua.Script{
@@ -33,7 +33,7 @@ var QueueStatsScript = lua.Script{
 type QueueStatsParams struct {
 	Ready     string // KEYS[1], list: entries enqueued_at_ms:id, oldest at the head
 	Scheduled string // KEYS[2], zset: id, scored by due time in ms
-	Leases    string // KEYS[3], zset: id, scored by the end of its lease in ms
+	Leases    string // KEYS[3], zset: id, scored by the end of its lease in us
 	Dead      string // KEYS[4], zset: id, scored by the time of its death in ms
 	Control   string // KEYS[5], hash: paused, limit, dead_bytes
 }
@@ -58,7 +58,7 @@ type QueueStatsResult struct {
 //   - Retry: safe; sent again after a lost reply; it only reads.
 //   - KEYS[1]: ready, list: entries enqueued_at_ms:id, oldest at the head.
 //   - KEYS[2]: scheduled, zset: id, scored by due time in ms.
-//   - KEYS[3]: leases, zset: id, scored by the end of its lease in ms.
+//   - KEYS[3]: leases, zset: id, scored by the end of its lease in us.
 //   - KEYS[4]: dead, zset: id, scored by the time of its death in ms.
 //   - KEYS[5]: control, hash: paused, limit, dead_bytes.
 //   - Cost: O(log n).

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueTakeSHA is the SHA-1 of queue_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTakeSHA = "240d2c75a2ee0c9a7d9fae5e39c14666c97179bc"
+const QueueTakeSHA = "8e8aa3311d628ba7fe23e69733ed39f2a03c02f3"
 
 // QueueTakeScript is scripts/queue_take.lua.
 var QueueTakeScript = lua.Script{
@@ -36,7 +36,7 @@ type QueueTakeParams struct {
 	Ready     string // KEYS[1], list: entries enqueued_at_ms:id, oldest at the head
 	Scheduled string // KEYS[2], zset: id, scored by due time in ms
 	Bodies    string // KEYS[3], hash: id to body
-	Leases    string // KEYS[4], zset: id, scored by the end of its lease in ms
+	Leases    string // KEYS[4], zset: id, scored by the end of its lease in us
 	// KEYS[5], hash: id to the number of its failed deliveries, x for a cancelled job.
 	Failures string
 	Control  string // KEYS[6], hash: paused, limit, dead_bytes
@@ -61,21 +61,21 @@ type QueueTakeJob struct {
 
 // QueueTakeResult is the reply of QueueTake.
 type QueueTakeResult struct {
-	Now       time.Time
-	Deadline  time.Time
+	Now       int64
+	Fence     int64
 	Paused    bool
 	Jobs      []QueueTakeJob
 	Dropped   int64
 	NextDue   lua.Opt[time.Time]
-	NextLapse lua.Opt[time.Time]
+	NextLapse lua.Opt[int64]
 }
 
 // QueueTake leases the oldest ready jobs to a worker.
 //
 // What is due moves to ready first, so scheduled jobs run without a poller. Each job taken is
-// leased until deadline. That time is also its fence: ack, nack and extend name it, and one that
-// another lease has replaced is refused. An entry without a body, left by a cancelled job, is
-// dropped and counted.
+// leased until the time that is also its fence: ack, nack and extend name it, and one that another
+// lease has replaced is refused. An entry without a body, left by a cancelled job, is dropped and
+// counted.
 //
 //   - Contract: an error half-way can repeat an item, never lose one; an error half-way can deliver
 //     a job twice, never lose one.
@@ -84,10 +84,11 @@ type QueueTakeResult struct {
 //   - KEYS[1]: ready, list: entries enqueued_at_ms:id, oldest at the head.
 //   - KEYS[2]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[3]: bodies, hash: id to body.
-//   - KEYS[4]: leases, zset: id, scored by the end of its lease in ms.
+//   - KEYS[4]: leases, zset: id, scored by the end of its lease in us.
 //   - KEYS[5]: failures, hash: id to the number of its failed deliveries, x for a cancelled job.
 //   - KEYS[6]: control, hash: paused, limit, dead_bytes.
 //   - KEYS[7]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
+//   - Reply: now, fence, next_lapse: in us; fence: the end of the leases.
 //   - Cost: O(log n) for each job taken or promoted.
 func QueueTake(ctx context.Context, c lua.Client, p QueueTakeParams) (QueueTakeResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueTake)
@@ -120,8 +121,8 @@ func (p *QueueTakeParams) call() *lua.Call {
 func decodeQueueTake(r *lua.Reply) QueueTakeResult {
 	var v QueueTakeResult
 	r.Tuple(7)
-	v.Now = r.TimeMilli("now")
-	v.Deadline = r.TimeMilli("deadline")
+	v.Now = r.Int("now")
+	v.Fence = r.Int("fence")
 	v.Paused = r.Bool("paused")
 	if rows, n := r.Rows("jobs", 4); n > 0 {
 		v.Jobs = make([]QueueTakeJob, n)
@@ -138,7 +139,7 @@ func decodeQueueTake(r *lua.Reply) QueueTakeResult {
 		v.NextDue = lua.Some(r.TimeMilli("next_due"))
 	}
 	if !r.Absent() {
-		v.NextLapse = lua.Some(r.TimeMilli("next_lapse"))
+		v.NextLapse = lua.Some(r.Int("next_lapse"))
 	}
 	return v
 }

@@ -6,18 +6,18 @@
 ---
 ---@contract all-or-nothing  the one write comes last
 ---@retry    never  the fence changes
----@key      leases  zset  id, scored by the end of its lease in ms
+---@key      leases  zset  id, scored by the end of its lease in us
 ---@arg      lease   ms  min=1  the time from now
----@args     job  (id string, fence int)  max=500  fence: the lease's end in ms, as take or the last extend returned it
----@reply    (deadline time.ms, verdicts int[])  verdicts: 0 lost, 1 extended
+---@args     job  (id string, fence int)  max=500  fence: as take or the last extend returned it
+---@reply    (fence int, verdicts int[])  fence: the end of the leases in us; verdicts: 0 lost, 1 extended
 ---@cost     O(log n) for each job, n being the number of leases
 
 local leases = KEYS[1]
 local lease = tonumber(ARGV[1])
 
 local time = redis.call('TIME')
-local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
-local deadline = string.format('%.0f', now + lease)
+local now = time[1] .. string.format('%06d', time[2])
+local new_fence = string.format('%.0f', now + lease * 1000)
 
 local verdicts, grants, n = {}, {}, 0
 for i = 2, #ARGV, 2 do
@@ -27,7 +27,7 @@ for i = 2, #ARGV, 2 do
   verdicts[n] = 0
   if score and tonumber(score) == fence then
     verdicts[n] = 1
-    grants[#grants + 1] = deadline
+    grants[#grants + 1] = new_fence
     grants[#grants + 1] = id
   end
 end
@@ -37,4 +37,4 @@ redis.call('ZREM', leases, '')
 if #grants > 0 then
   redis.call('ZADD', leases, unpack(grants, 1, #grants))
 end
-return {tonumber(deadline), verdicts}
+return {tonumber(new_fence), verdicts}

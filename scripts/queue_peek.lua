@@ -4,7 +4,7 @@
 ---@retry  safe  it only reads
 ---@key    ready      list  entries enqueued_at_ms:id, oldest at the head
 ---@key    scheduled  zset  id, scored by due time in ms
----@key    leases     zset  id, scored by the end of its lease in ms
+---@key    leases     zset  id, scored by the end of its lease in us
 ---@key    dead       zset  id, scored by the time of its death in ms
 ---@key    bodies     hash  id to body
 ---@key    failures   hash  id to the number of its failed deliveries, id and a line feed to the last reason
@@ -27,6 +27,9 @@ elseif state == '1' then
   found = redis.call('ZRANGE', scheduled, offset, last, 'WITHSCORES')
 elseif state == '2' then
   found = redis.call('ZRANGE', leases, offset, last, 'WITHSCORES')
+  for i = 2, #found, 2 do
+    found[i] = math.floor(found[i] / 1000)
+  end
 else
   found = redis.call('ZRANGE', dead, offset, last, 'WITHSCORES')
 end

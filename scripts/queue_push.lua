@@ -12,7 +12,7 @@
 ---@key      ready      list    entries enqueued_at_ms:id, oldest at the head
 ---@key      scheduled  zset    id, scored by due time in ms
 ---@key      bodies     hash    id to body
----@key      leases     zset    id, scored by the end of its lease in ms
+---@key      leases     zset    id, scored by the end of its lease in us
 ---@key      unique     hash    k:name to the id that holds it, j:id to the name it holds
 ---@key      expiry     zset    name of a unique key, scored by its end in ms
 ---@key      control    hash    paused, limit, dead_bytes

@@ -5,7 +5,7 @@
 ---
 ---@contract dup-only  an error half-way can deliver a job twice, never lose one
 ---@retry    safe  what was taken back has no lease any more
----@key      leases    zset  id, scored by the end of its lease in ms
+---@key      leases    zset  id, scored by the end of its lease in us
 ---@key      ready     list  entries enqueued_at_ms:id, oldest at the head
 ---@key      bodies    hash  id to body
 ---@key      failures  hash  id to the number of its failed deliveries, id and a line feed to the last reason
@@ -16,7 +16,7 @@
 ---@key      wake      zset  channels of those who wait, scored by the end of their wait in ms
 ---@arg      max           int  min=1 max=1000  the most jobs to take back
 ---@arg      max_failures  int  min=0  0 for no limit
----@reply    (returned int, buried int, now time.ms, next_lapse time.ms?)
+---@reply    (returned int, buried int, now int, next_lapse int?)  now, next_lapse: in us
 ---@cost     O(log n) for each job taken back
 
 local leases, ready, bodies, failures, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -25,6 +25,7 @@ local max, max_failures = tonumber(ARGV[1]), tonumber(ARGV[2])
 
 local time = redis.call('TIME')
 local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
+local now_us = time[1] .. string.format('%06d', time[2])
 
 -- A key of the wrong type stops the script here, while nothing is written.
 redis.call('LLEN', ready)
@@ -35,7 +36,7 @@ redis.call('HLEN', unique)
 redis.call('ZCARD', expiry)
 redis.call('HLEN', control)
 redis.call('ZCARD', wake)
-local ids = redis.call('ZRANGE', leases, '-inf', now, 'BYSCORE', 'LIMIT', 0, max)
+local ids = redis.call('ZRANGE', leases, '-inf', now_us, 'BYSCORE', 'LIMIT', 0, max)
 
 -- The member does not exist; see queue_take.lua.
 redis.call('ZREM', leases, '')
@@ -95,4 +96,4 @@ if #entries > 0 then
 end
 local head = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')
 local next_lapse = head[2] and tonumber(head[2]) or false
-return {#entries, #graves, tonumber(now), next_lapse}
+return {#entries, #graves, tonumber(now_us), next_lapse}

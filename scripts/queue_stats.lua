@@ -4,7 +4,7 @@
 ---@retry  safe  it only reads
 ---@key    ready      list  entries enqueued_at_ms:id, oldest at the head
 ---@key    scheduled  zset  id, scored by due time in ms
----@key    leases     zset  id, scored by the end of its lease in ms
+---@key    leases     zset  id, scored by the end of its lease in us
 ---@key    dead       zset  id, scored by the time of its death in ms
 ---@key    control    hash  paused, limit, dead_bytes
 ---@reply  (ready int, scheduled int, leased int, dead int, now time.ms, oldest time.ms?, next_due time.ms?, paused bool, limit int, dead_bytes int)

@@ -1,16 +1,16 @@
 --- QueueTake leases the oldest ready jobs to a worker.
 ---
 --- What is due moves to ready first, so scheduled jobs run without a poller. Each
---- job taken is leased until deadline. That time is also its fence: ack, nack and
---- extend name it, and one that another lease has replaced is refused. An entry
---- without a body, left by a cancelled job, is dropped and counted.
+--- job taken is leased until the time that is also its fence: ack, nack and extend
+--- name it, and one that another lease has replaced is refused. An entry without a
+--- body, left by a cancelled job, is dropped and counted.
 ---
 ---@contract dup-only  an error half-way can deliver a job twice, never lose one
 ---@retry    safe  jobs of a lost reply come back when their lease ends
 ---@key      ready      list  entries enqueued_at_ms:id, oldest at the head
 ---@key      scheduled  zset  id, scored by due time in ms
 ---@key      bodies     hash  id to body
----@key      leases     zset  id, scored by the end of its lease in ms
+---@key      leases     zset  id, scored by the end of its lease in us
 ---@key      failures   hash  id to the number of its failed deliveries, x for a cancelled job
 ---@key      control    hash  paused, limit, dead_bytes
 ---@key      wake       zset  channels of those who wait, scored by the end of their wait in ms
@@ -19,7 +19,7 @@
 ---@arg      bytes  int  min=1  stop before the bodies exceed this; one job is always taken
 ---@arg      waiter  string  channel to be told on when there may be work, if there is none now; empty for none
 ---@arg      wait    ms  min=0  how long it listens
----@reply    (now time.ms, deadline time.ms, paused bool, jobs (id string, body bytes, enqueued_at time.ms, failures int)[], dropped int, next_due time.ms?, next_lapse time.ms?)
+---@reply    (now int, fence int, paused bool, jobs (id string, body bytes, enqueued_at time.ms, failures int)[], dropped int, next_due time.ms?, next_lapse int?)  now, fence, next_lapse: in us; fence: the end of the leases
 ---@cost     O(log n) for each job taken or promoted
 
 local ready, scheduled, bodies, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -29,7 +29,8 @@ local waiter, wait = ARGV[4], tonumber(ARGV[5])
 
 local time = redis.call('TIME')
 local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
-local deadline = string.format('%.0f', now + lease)
+local now_us = time[1] .. string.format('%06d', time[2])
+local fence = string.format('%.0f', now_us + lease * 1000)
 
 -- A key of the wrong type stops the script here, while nothing is written.
 local waiting = redis.call('ZCARD', wake) > 0
@@ -73,7 +74,7 @@ redis.call('ZREM', leases, '')
 
 if redis.call('HGET', control, 'paused') then
   listen()
-  return {tonumber(now), tonumber(deadline), 1, {}, 0, next_due, next_lapse}
+  return {tonumber(now_us), tonumber(fence), 1, {}, 0, next_due, next_lapse}
 end
 
 if #due > 0 then
@@ -115,7 +116,7 @@ for _ = 1, 8 do -- rounds, when all entries of one were dropped
       end
       local stamp = string.sub(entries[i], 1, #entries[i] - #id - 1)
       jobs[j + 1], jobs[j + 2], jobs[j + 3], jobs[j + 4] = id, body, tonumber(stamp), tonumber(counts[i] or 0)
-      grants[g + 1], grants[g + 2] = deadline, id
+      grants[g + 1], grants[g + 2] = fence, id
       j, g = j + 4, g + 2
     else
       dropped = dropped + 1
@@ -145,4 +146,4 @@ end
 
 head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
 next_due = head[2] and tonumber(head[2]) or false
-return {tonumber(now), tonumber(deadline), 0, jobs, dropped, next_due, next_lapse}
+return {tonumber(now_us), tonumber(fence), 0, jobs, dropped, next_due, next_lapse}

@@ -8,7 +8,7 @@
 //	{queue}:r   list    ready jobs, entries enqueued_at_ms:id, oldest at the head
 //	{queue}:s   zset    scheduled jobs, id scored by due time in ms
 //	{queue}:b   hash    id to body, of every job that is not finished
-//	{queue}:l   zset    leased jobs, id scored by the end of the lease in ms
+//	{queue}:l   zset    leased jobs, id scored by the end of the lease in us
 //	{queue}:n   hash    id to the number of failed deliveries, x for a cancelled
 //	                    job; id and a line feed to the last reason
 //	{queue}:d   zset    dead jobs, id scored by the time of death in ms

@@ -43,12 +43,12 @@ end
 ---@contract dup-only  an error half-way can leave a job to be delivered again, never lose one
 ---@retry    safe  a job already acked is gone
 ---@guard
----@key      leases    zset  id, scored by the end of its lease in ms
+---@key      leases    zset  id, scored by the end of its lease in us
 ---@key      bodies    hash  id to body
 ---@key      failures  hash  id to the number of its failed deliveries
 ---@key      unique    hash  k:name to the id that holds it, j:id to the name it holds
 ---@key      expiry    zset  name of a unique key, scored by its end in ms
----@args     job  (id string, fence int)  max=1000  fence: the lease's end in ms, as take returned it
+---@args     job  (id string, fence int)  max=1000  fence: as take or the last extend returned it
 ---@reply    int[]  0 lost, 1 acked, 2 gone
 ---@cost     O(log n) for each job, n being the number of leases
 

@@ -45,7 +45,7 @@ end
 ---@guard
 ---@key      scheduled  zset  id, scored by due time in ms
 ---@key      bodies     hash  id to body
----@key      leases     zset  id, scored by the end of its lease in ms
+---@key      leases     zset  id, scored by the end of its lease in us
 ---@key      failures   hash  id to the number of its failed deliveries, x for a cancelled job
 ---@key      dead       zset  id, scored by the time of its death in ms
 ---@key      unique     hash  k:name to the id that holds it, j:id to the name it holds
