@@ -1,12 +1,19 @@
 package luatomic_test
 
 import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/internal/embedded"
+	"github.com/luatomic/luatomic/luatomictest"
 )
 
 // Taken, given back and taken again as fast as that goes, with leases of one length:
@@ -22,12 +29,214 @@ func TestARetakenJobHasAnotherFence(t *testing.T) {
 		second := takeOne(t, q)
 		require.Greater(t, second.Deadline(), first.Deadline(), "a later lease has a later fence")
 		before := dump(ctx, t, c, q.Name())
-		require.ErrorIs(t, first.Ack(ctx), luatomic.ErrLeaseLost)
-		require.ErrorIs(t, first.Return(ctx, 0), luatomic.ErrLeaseLost)
-		require.ErrorIs(t, first.Nack(ctx, 0, "late"), luatomic.ErrLeaseLost)
-		require.ErrorIs(t, first.Bury(ctx, "late"), luatomic.ErrLeaseLost)
-		require.ErrorIs(t, first.Extend(ctx, time.Hour), luatomic.ErrLeaseLost)
+		requireRefused(t, first)
 		require.Equal(t, before, dump(ctx, t, c, q.Name()), "the second lease is as it was")
 		first = second
+	}
+}
+
+// A clock that steps is had twice: the scripts of a real server, which see their
+// TIME some way off the server's, and an imitation whose expiry of keys steps too.
+func TestClockSteps(t *testing.T) {
+	t.Parallel()
+	servers := map[string]func(*testing.T) (*redis.Client, func(time.Duration)){
+		"scripts of a real server": func(t *testing.T) (*redis.Client, func(time.Duration)) {
+			c, clock := luatomictest.Client(t), &shiftedTime{sources: make(map[string]string)}
+			for _, s := range allScripts {
+				clock.sources[s.SHA] = *s.Source
+			}
+			c.AddHook(clock)
+			return c, func(d time.Duration) { clock.by.Add(d.Microseconds()) }
+		},
+		"imitation": func(t *testing.T) (*redis.Client, func(time.Duration)) {
+			server, err := embedded.Start()
+			require.NoError(t, err)
+			t.Cleanup(server.Close)
+			c := redis.NewClient(&redis.Options{Addr: server.Addr()})
+			t.Cleanup(func() { require.NoError(t, c.Close()) })
+			return c, server.Step
+		},
+	}
+	for name, open := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for kind, check := range map[string]func(*testing.T, *redis.Client, func(time.Duration)){
+				"ahead": stepAhead, "back": stepBack, "to and fro": stepToAndFro,
+			} {
+				t.Run(kind, func(t *testing.T) {
+					t.Parallel()
+					c, step := open(t)
+					check(t, c, step)
+				})
+			}
+		})
+	}
+}
+
+const aStep = 10 * time.Second
+
+// steppedQueue holds a job under a lease shorter than a step, one under a longer one,
+// a job that is due within a step, and one that is due later.
+func steppedQueue(t *testing.T, c *redis.Client) (short, long *luatomic.Queue, one, two *luatomic.Delivery) {
+	t.Helper()
+	var err error
+	name := luatomictest.Namespace(t)
+	short, err = luatomic.NewQueue(c, name, &luatomic.QueueOptions{Lease: aStep / 2})
+	require.NoError(t, err)
+	long, err = luatomic.NewQueue(c, name, &luatomic.QueueOptions{Lease: 2 * aStep})
+	require.NoError(t, err)
+	push(t, short, luatomic.Job{ID: "one"}, luatomic.Job{ID: "two"}, luatomic.Job{ID: "soon", Delay: aStep / 2}, luatomic.Job{ID: "later", Delay: 2 * aStep})
+	return short, long, takeOne(t, short), takeOne(t, long)
+}
+
+// Ahead: leases that the clock jumped over have ended, jobs that it jumped over are
+// due, and no others.
+func stepAhead(t *testing.T, c *redis.Client, step func(time.Duration)) {
+	ctx := t.Context()
+	short, _, stale, two := steppedQueue(t, c)
+	step(aStep)
+	reclaimed, err := short.Reclaim(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 1, reclaimed.Returned, "the short lease is over, the long one is not")
+	promoted, err := short.Promote(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 1, promoted.Moved, "one of the two is due")
+	taken, err := short.Take(ctx, 10)
+	require.NoError(t, err)
+	require.Len(t, taken.Deliveries, 2)
+	again, soon := taken.Deliveries[0], taken.Deliveries[1]
+	require.Equal(t, "one", again.ID)
+	require.Equal(t, 2, again.Attempt)
+	require.Equal(t, "soon", soon.ID)
+	requireRefused(t, stale)
+
+	step(-aStep) // and back: every lease lasts longer, and nobody's is another's
+	requireRefused(t, stale)
+	require.NoError(t, short.Ack(ctx, two, again, soon))
+	step(3 * aStep)
+	require.NoError(t, takeOne(t, short).Ack(ctx))
+	requireEmpty(t, short)
+}
+
+// Back: leases last longer by the step and jobs are due later by it; what is given
+// back and taken again has another fence, although it is an earlier one.
+func stepBack(t *testing.T, c *redis.Client, step func(time.Duration)) {
+	ctx := t.Context()
+	short, _, stale, two := steppedQueue(t, c)
+	step(-aStep)
+	reclaimed, err := short.Reclaim(ctx)
+	require.NoError(t, err)
+	require.Zero(t, reclaimed.Returned+reclaimed.Buried)
+	require.Greater(t, reclaimed.NextLapse.Or(time.Time{}).Sub(reclaimed.Now), aStep)
+	promoted, err := short.Promote(ctx)
+	require.NoError(t, err)
+	require.Zero(t, promoted.Moved)
+	require.Greater(t, promoted.NextDue.Or(time.Time{}).Sub(promoted.Now), aStep)
+
+	require.NoError(t, stale.Return(ctx, 0), "its lease lasts")
+	again := takeOne(t, short)
+	require.Less(t, again.Deadline(), stale.Deadline())
+	requireRefused(t, stale)
+	require.NoError(t, short.Ack(ctx, again, two))
+	step(aStep + aStep/2)
+	require.NoError(t, takeOne(t, short).Ack(ctx), "soon")
+	step(2 * aStep)
+	require.NoError(t, takeOne(t, short).Ack(ctx), "later")
+	requireEmpty(t, short)
+}
+
+// To and fro, ten times a second, below consumers at work: nothing is lost.
+func stepToAndFro(t *testing.T, c *redis.Client, step func(time.Duration)) {
+	ctx := t.Context()
+	q, err := luatomic.NewQueue(c, luatomictest.Namespace(t), &luatomic.QueueOptions{Lease: aStep / 2, MaxFailures: -1})
+	require.NoError(t, err)
+	jobs := numbered(300, 0)
+	for i := range jobs {
+		jobs[i].Delay = time.Duration(i%3) * 100 * time.Millisecond
+	}
+	push(t, q, jobs...)
+	var mu sync.Mutex
+	seen := make(map[string]bool)
+	var consumers sync.WaitGroup
+	opts := &luatomic.ConsumeOptions{Concurrency: 3, Drain: true, Idle: 50 * time.Millisecond}
+	for range 3 {
+		consumers.Go(func() {
+			_, err := q.Consume(ctx, opts, func(_ context.Context, d *luatomic.Delivery) error {
+				time.Sleep(10 * time.Millisecond)
+				mu.Lock()
+				defer mu.Unlock()
+				seen[d.ID] = true
+				return nil
+			})
+			if err != nil {
+				t.Errorf("consume: %v", err)
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		consumers.Wait()
+	}()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		select {
+		case <-done:
+			require.Len(t, seen, len(jobs), "every job ran")
+			require.Greater(t, i, 2, "the clock stepped meanwhile")
+			requireEmpty(t, q)
+			return
+		case <-tick.C:
+			step([]time.Duration{aStep, -aStep, -aStep, aStep}[i%4])
+		}
+	}
+}
+
+// requireRefused wants every call of a stale worker to change nothing.
+func requireRefused(t *testing.T, stale *luatomic.Delivery) {
+	t.Helper()
+	ctx := t.Context()
+	require.ErrorIs(t, stale.Ack(ctx), luatomic.ErrLeaseLost)
+	require.ErrorIs(t, stale.Return(ctx, 0), luatomic.ErrLeaseLost)
+	require.ErrorIs(t, stale.Nack(ctx, 0, "late"), luatomic.ErrLeaseLost)
+	require.ErrorIs(t, stale.Bury(ctx, "late"), luatomic.ErrLeaseLost)
+	require.ErrorIs(t, stale.Extend(ctx, time.Hour), luatomic.ErrLeaseLost)
+}
+
+func requireEmpty(t *testing.T, q *luatomic.Queue) {
+	t.Helper()
+	s, err := q.Stats(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, s.Ready+s.Scheduled+s.Leased+s.Dead)
+}
+
+// shiftedTime runs the scripts of a client with another TIME than the server's: it
+// sends the text behind a prefix instead of the digest.
+type shiftedTime struct {
+	by      atomic.Int64 // us
+	sources map[string]string
+}
+
+const shiftedPrefix = `local redis = (function(real) ` +
+	`local function shifted(f) return function(c, ...) local got = f(c, ...) ` +
+	`if string.lower(c) ~= 'time' then return got end ` +
+	`local us = got[1] * 1000000 + got[2] + %d ` +
+	`return {string.format('%%.0f', math.floor(us / 1000000)), string.format('%%.0f', us %% 1000000)} end end ` +
+	`return {call = shifted(real.call), pcall = shifted(real.pcall)} end)(redis) `
+
+func (s *shiftedTime) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (s *shiftedTime) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (s *shiftedTime) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		args := cmd.Args()
+		if len(args) > 1 {
+			if source, ok := s.sources[fmt.Sprint(args[1])]; ok {
+				args[0], args[1] = "eval", fmt.Sprintf(shiftedPrefix, s.by.Load())+source
+			}
+		}
+		return next(ctx, cmd)
 	}
 }

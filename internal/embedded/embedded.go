@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -24,9 +25,10 @@ const (
 // Server is an in-process imitation of a Redis server on a loopback port.
 //
 // Its clock advances in steps of 1 ms, up to 25 ms when many thousand keys expire. TIME and all expiry follow that one clock, so they
-// agree with each other; both are late by up to a step.
+// agree with each other; both are late by up to a step. Step puts the clock forward or back.
 type Server struct {
 	redis     *miniredis.Miniredis
+	ahead     atomic.Int64 // of the wall clock, ns
 	closing   chan struct{}
 	ticking   sync.WaitGroup
 	closeOnce sync.Once
@@ -69,6 +71,19 @@ func (s *Server) Close() {
 	})
 }
 
+// Step puts the clock forward by d, or back. What follows sees the new time.
+func (s *Server) Step(d time.Duration) {
+	s.ahead.Add(int64(d))
+	s.set(time.Now())
+}
+
+// set gives the clock the time that belongs to the wall clock's.
+func (s *Server) set(wall time.Time) {
+	s.redis.SetTime(wall.Add(time.Duration(s.ahead.Load())))
+	// Any access makes the expiry catch up with the clock.
+	s.redis.Exists("")
+}
+
 // tick sets the clock until Close.
 func (s *Server) tick() {
 	timer := time.NewTimer(minStep)
@@ -80,9 +95,7 @@ func (s *Server) tick() {
 		case <-timer.C:
 		}
 		began := time.Now()
-		s.redis.SetTime(began)
-		// Any access makes the expiry catch up with the clock.
-		s.redis.Exists("")
+		s.set(began)
 		timer.Reset(min(max(minStep, stepShare*time.Since(began)), maxStep))
 	}
 }

@@ -58,6 +58,28 @@ func TestTimeIsTheWallClock(t *testing.T) {
 	require.False(t, time.Unix(sec, usec*1000).After(time.Now()))
 }
 
+func TestStepMovesTimeAndExpiry(t *testing.T) {
+	t.Parallel()
+	server, err := embedded.Start()
+	require.NoError(t, err)
+	t.Cleanup(server.Close)
+	client, ctx := redis.NewClient(&redis.Options{Addr: server.Addr()}), t.Context()
+	t.Cleanup(func() { _ = client.Close() })
+	at := func() time.Time {
+		now, err := client.Time(ctx).Result()
+		require.NoError(t, err)
+		return now
+	}
+	require.NoError(t, client.Set(ctx, "k", "v", time.Minute).Err())
+	before := at()
+	server.Step(-time.Hour)
+	require.WithinDuration(t, before.Add(-time.Hour), at(), time.Minute)
+	require.EqualValues(t, 1, client.Exists(ctx, "k").Val())
+	server.Step(2 * time.Hour)
+	require.WithinDuration(t, before.Add(time.Hour), at(), time.Minute)
+	require.Zero(t, client.Exists(ctx, "k").Val())
+}
+
 func TestManyExpiringKeysDoNotSlowScriptsDown(t *testing.T) {
 	t.Parallel()
 	client, ctx := start(t), t.Context()
