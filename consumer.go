@@ -233,8 +233,12 @@ func (c *consumer) next(ctx context.Context, t Taken, err error) (wait time.Dura
 		idle = min(idle, drainIdle)
 	}
 	wait = min(until(t.NextDue, t.Now, idle), until(t.NextLapse, t.Now, idle))
-	return max(wait, time.Millisecond), false, nil
+	return max(wait, shortWait), false, nil
 }
+
+// shortWait is for a look that found nothing although it is time: it is not repeated at
+// once.
+const shortWait = 100 * time.Microsecond
 
 // drainIdle is how often a draining consumer looks whether other workers have
 // finished what they hold: nobody tells of that.

@@ -49,7 +49,7 @@ func (q *Queue) promote(ctx context.Context, max int, waiter string, wait time.D
 	if err != nil {
 		return Promoted{}, fmt.Errorf("luatomic: promote on %q: %w", q.name, err)
 	}
-	return Promoted{Moved: int(r.Moved), Now: r.Now, NextDue: r.NextDue}, nil
+	return Promoted{Moved: int(r.Moved), Now: time.UnixMicro(r.Now), NextDue: r.NextDue}, nil
 }
 
 // PollerOptions are the settings of a Poller. The zero value is ready to use.

@@ -12,10 +12,10 @@ import (
 )
 
 // DelayedPromoteSHA is the SHA-1 of delayed_promote.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DelayedPromoteSHA = "65b461a047ccead2248c820068fc214f3a8343b9"
+const DelayedPromoteSHA = "f6a17050b3b5ed0580270d4ccf9d42e9968b6f01"
 
 // DelayedPromoteGuardedSHA is the SHA-1 of guarded/delayed_promote.lua, which runs under lua.Guard.
-const DelayedPromoteGuardedSHA = "4f1e41af0cb618b8a9fcd8e1b6bbcb5abf0d46f5"
+const DelayedPromoteGuardedSHA = "bc28f0c3974795b36d7f9022d8a34ef97ae74a29"
 
 // DelayedPromoteScript is scripts/delayed_promote.lua.
 var DelayedPromoteScript = lua.Script{
@@ -46,7 +46,7 @@ type DelayedPromoteParams struct {
 // DelayedPromoteResult is the reply of DelayedPromote.
 type DelayedPromoteResult struct {
 	Moved   int64
-	Now     time.Time
+	Now     int64
 	NextDue lua.Opt[time.Time]
 }
 
@@ -63,6 +63,7 @@ type DelayedPromoteResult struct {
 //   - KEYS[1]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[2]: ready, list: entries enqueued_at_ms:id, oldest at the head.
 //   - KEYS[3]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
+//   - Reply: now: in us.
 //   - Cost: O(log n + k) for k jobs moved.
 func DelayedPromote(ctx context.Context, c lua.Client, p DelayedPromoteParams) (DelayedPromoteResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeDelayedPromote)
@@ -90,7 +91,7 @@ func decodeDelayedPromote(r *lua.Reply) DelayedPromoteResult {
 	var v DelayedPromoteResult
 	r.Tuple(3)
 	v.Moved = r.Int("moved")
-	v.Now = r.TimeMilli("now")
+	v.Now = r.Int("now")
 	if !r.Absent() {
 		v.NextDue = lua.Some(r.TimeMilli("next_due"))
 	}

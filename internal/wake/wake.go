@@ -83,16 +83,21 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
+// exact is the end of a wait that is slept exactly, and in which nothing is heard.
+const exact = time.Millisecond
+
 // Wait returns after d, or earlier when a word is heard or ctx ends.
 func (l *Listener) Wait(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	t := time.NewTimer(d)
+	end := time.Now().Add(d)
+	t := time.NewTimer(d - exact)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
 	case <-l.heard:
 	case <-t.C:
+		nap(time.Until(end))
 	}
 }

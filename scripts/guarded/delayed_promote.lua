@@ -48,7 +48,7 @@ end
 ---@arg      max     int  min=1 max=1000  the most jobs to move
 ---@arg      waiter  string  channel to be told on when a job may be due earlier than next_due; empty for none
 ---@arg      wait    ms  min=0  how long it listens
----@reply    (moved int, now time.ms, next_due time.ms?)
+---@reply    (moved int, now int, next_due time.ms?)  now: in us
 ---@cost     O(log n + k) for k jobs moved
 
 local scheduled, ready, wake = KEYS[1], KEYS[2], KEYS[3]
@@ -56,6 +56,7 @@ local max, waiter, wait = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
 local time = redis.call('TIME')
 local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
+local now_us = time[1] .. string.format('%06d', time[2])
 
 -- rouse tells the one that has waited longest. A channel without a receiver
 -- belonged to a process that is gone. Only a hint: that it may not be allowed
@@ -101,4 +102,4 @@ end
 
 local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
 local next_due = head[2] and tonumber(head[2]) or false
-return {#ids, tonumber(now), next_due}
+return {#ids, tonumber(now_us), next_due}
