@@ -97,7 +97,7 @@ func TestConsumeRetriesAndBuries(t *testing.T) {
 // A handler may run for longer than the lease: the consumer renews it.
 func TestConsumeRenewsLeases(t *testing.T) {
 	t.Parallel()
-	q, _ := newQueue(t, &luatomic.QueueOptions{Lease: 150 * time.Millisecond})
+	q, _ := newQueue(t, &luatomic.QueueOptions{Lease: 500 * time.Millisecond})
 	_, err := q.Push(t.Context(), bodies(1)...)
 	require.NoError(t, err)
 	var runs atomic.Int64
@@ -113,7 +113,7 @@ func TestConsumeRenewsLeases(t *testing.T) {
 	out, err := q.Consume(t.Context(), &luatomic.ConsumeOptions{Drain: true, Concurrency: 1}, func(ctx context.Context, d *luatomic.Delivery) error {
 		runs.Add(1)
 		begin := d.Deadline()
-		luatomictest.Eventually(t, 10*time.Second, "three leases pass", func() bool { return time.Now().After(begin.Add(300 * time.Millisecond)) })
+		luatomictest.Eventually(t, 10*time.Second, "three lengths of it pass", func() bool { return time.Now().After(begin.Add(time.Second)) })
 		return ctx.Err()
 	})
 	cancel()
@@ -196,4 +196,44 @@ func TestConsumeReturnsWhatNoRepeatCures(t *testing.T) {
 	_, err := q.Consume(t.Context(), nil, func(context.Context, *luatomic.Delivery) error { return nil })
 	require.ErrorIs(t, err, lua.ErrWrongType)
 	require.ErrorContains(t, err, "holds a string, not a list")
+}
+
+// Quick jobs make the consumer take ahead; then come slow ones. What waits behind them
+// goes back to be had by others, and is not taken again.
+func TestJobsTakenAheadGoBackFromBehindSlowHandlers(t *testing.T) {
+	t.Parallel()
+	const quick, slow, handlers = 500, 300, 2
+	q, _ := newQueue(t, nil)
+	push(t, q, numbered(quick, 0)...)
+	rest := bodies(slow)
+	for i := range rest {
+		rest[i].Body = []byte("slow")
+	}
+	push(t, q, rest...)
+	ctx, cancel := context.WithCancel(t.Context())
+	gate := make(chan struct{})
+	var most atomic.Int64
+	done := make(chan luatomic.Consumed)
+	go func() {
+		out, _ := q.Consume(ctx, &luatomic.ConsumeOptions{Concurrency: handlers}, func(_ context.Context, d *luatomic.Delivery) error {
+			if string(d.Body) == "slow" {
+				if s, err := q.Stats(ctx); err == nil {
+					most.Store(max(most.Load(), int64(s.Leased)))
+				}
+				<-gate
+			}
+			return nil
+		})
+		done <- out
+	}()
+	luatomictest.Eventually(t, 10*time.Second, "the others go back", func() bool {
+		s, err := q.Stats(t.Context())
+		require.NoError(t, err)
+		return s.Leased == handlers && s.Ready == slow-handlers
+	})
+	require.Greater(t, most.Load(), int64(handlers), "some were taken ahead")
+	require.Equal(t, 1, takeOne(t, q).Attempt, "it counts as no failure")
+	cancel()
+	close(gate)
+	require.Equal(t, quick+handlers, (<-done).Acked)
 }

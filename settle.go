@@ -22,19 +22,47 @@ const settleTimeout = 5 * time.Second
 // what failed, until the channel is closed.
 func (c *consumer) settle(work context.Context) {
 	for first := range c.finished {
-		batch := []finished{first}
-		for more := true; more && len(batch) < MaxBatch; {
-			select {
-			case f, ok := <-c.finished:
-				if more = ok; ok {
-					batch = append(batch, f)
-				}
-			default:
-				more = false
-			}
-		}
-		c.settleBatch(work, batch)
+		c.settleBatch(work, c.gather(first))
 	}
+}
+
+// mostGather bounds how long a finished job waits for others to be acked with.
+const mostGather = 10 * time.Millisecond
+
+// gather adds to a finished delivery those that are there already, and, while jobs are
+// taken ahead, waits for as many as are worth a call. What failed does not wait.
+func (c *consumer) gather(first finished) []finished {
+	batch, hurry := []finished{first}, first.err != nil
+	late := time.NewTimer(mostGather)
+	defer late.Stop()
+	for len(batch) < MaxBatch {
+		var patience <-chan time.Time
+		if !hurry && len(c.jobs) > 0 && len(batch) < c.batch() {
+			patience = late.C
+		}
+		f, ok := c.nextFinished(patience)
+		if !ok {
+			break
+		}
+		batch, hurry = append(batch, f), hurry || f.err != nil
+	}
+	return batch
+}
+
+// nextFinished waits for the next one while patience lasts, nil for no patience.
+func (c *consumer) nextFinished(patience <-chan time.Time) (f finished, ok bool) {
+	if patience == nil {
+		select {
+		case f, ok = <-c.finished:
+		default:
+		}
+		return f, ok
+	}
+	select {
+	case f, ok = <-c.finished:
+	case <-patience:
+	}
+	return f, ok
 }
 
 func (c *consumer) settleBatch(work context.Context, batch []finished) {

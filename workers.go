@@ -7,34 +7,81 @@ import (
 	"time"
 )
 
-// ahead is how much work a consumer takes before it has a free handler for it.
-const ahead = 2 * time.Millisecond
+// How much work a consumer takes before it has a free handler for it. Where the queue
+// runs empty it is little, since other consumers could do it. Behind a backlog it is
+// more, bit by bit, so that a call serves more jobs; but not where handlers are slow
+// at times, since what waits here waits for the end of a lease if the process dies.
+// Jobs that no handler comes to for long go back.
+const (
+	leastAhead = 2 * time.Millisecond
+	mostAhead  = 20 * time.Millisecond
+	aheadStep  = 2 * time.Millisecond
+	quickPace  = mostAhead / 4
+	leaseShare = 20
+	stuckAfter = 10 * mostAhead
+)
 
-// capacity is how many jobs may be in hand: one for each handler, and what the
-// handlers do in the time of ahead.
-func (c *consumer) capacity() int {
-	n := c.opts.Concurrency
-	if pace := c.pace.Load(); pace > 0 {
-		n += int(min(int64(ahead)*int64(n)/pace, MaxTake))
+// backlog sets how much is taken ahead after a take that got all it asked for, or not.
+func (c *consumer) backlog(full bool) {
+	ahead := int64(leastAhead)
+	if full && c.pace.Load() < int64(quickPace) {
+		ahead = min(max(c.ahead.Load(), ahead)+int64(aheadStep), int64(mostAhead))
 	}
-	return n
+	c.ahead.Store(min(ahead, int64(c.queue.opts.Lease/leaseShare)))
 }
+
+// spare is how many jobs may wait for a handler: what the handlers do in the time of
+// ahead.
+func (c *consumer) spare() int {
+	pace := c.pace.Load()
+	if pace == 0 {
+		return 0
+	}
+	return int(min(c.ahead.Load()*int64(c.opts.Concurrency)/pace, MaxTake))
+}
+
+// batch is how many jobs are worth a call.
+func (c *consumer) batch() int { return max(c.spare()/2, 1) }
 
 // room waits until jobs may be taken and says how many; 0 when ctx ends. Where jobs
 // are taken ahead it waits for half of that, so that calls stay few.
 func (c *consumer) room(ctx context.Context) int {
+	stuck := time.NewTimer(stuckAfter)
+	defer stuck.Stop()
 	for ctx.Err() == nil {
-		limit := c.capacity()
-		enough := max((limit-c.opts.Concurrency)/2, 1)
-		if n := limit - int(c.inHand.Load()); n >= enough {
+		if n := c.opts.Concurrency + c.spare() - int(c.inHand.Load()); n >= c.batch() {
 			return min(n, MaxTake)
 		}
 		select {
 		case <-ctx.Done():
 		case <-c.freed:
+			stuck.Reset(stuckAfter)
+		case <-stuck.C:
+			c.handBack()
 		}
 	}
 	return 0
+}
+
+// handBack gives back what waits behind handlers that take much longer than those
+// before them, so that others can have it, and takes none ahead until some are done.
+func (c *consumer) handBack() {
+	if len(c.jobs) == 0 {
+		return
+	}
+	c.pace.Store(max(c.pace.Load(), int64(mostAhead)*int64(c.opts.Concurrency)+1))
+	for {
+		select {
+		case d := <-c.jobs:
+			c.mu.Lock()
+			c.held[d].end(nil)
+			c.mu.Unlock()
+			c.finished <- finished{delivery: d, err: errStopped, stopped: true}
+			c.inHand.Add(-1)
+		default:
+			return
+		}
+	}
 }
 
 // accept hands deliveries to the handlers.
@@ -85,13 +132,17 @@ func (c *consumer) work(ctx, work context.Context) {
 	}
 }
 
-// measure keeps a moving mean of what a handler takes.
+// measure keeps what a handler takes: a moving mean that goes up at once and down
+// slowly, so that handlers count as quick which all are.
 func (c *consumer) measure(took time.Duration) {
-	old := c.pace.Load()
-	if old == 0 {
+	old, weight := c.pace.Load(), int64(16)
+	switch {
+	case old == 0:
 		old = int64(took)
+	case int64(took) > old:
+		weight = 2
 	}
-	c.pace.Store(max(old+(int64(took)-old)/8, 1)) // handlers may race here; any of their means will do
+	c.pace.Store(max(old+(int64(took)-old)/weight, 1)) // handlers may race here; any of their means will do
 }
 
 func (c *consumer) handle(ctx context.Context, d *Delivery) (err error) {

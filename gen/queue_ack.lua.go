@@ -10,10 +10,10 @@ import (
 )
 
 // QueueAckSHA is the SHA-1 of queue_ack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueAckSHA = "67d3c5584312179512a0812909d881b82e633b5b"
+const QueueAckSHA = "f31411af40bf14c9cdf0d4332b155e91405b8bb7"
 
 // QueueAckGuardedSHA is the SHA-1 of guarded/queue_ack.lua, which runs under lua.Guard.
-const QueueAckGuardedSHA = "3e93f9c111ebd693d025791032367e712f8e7570"
+const QueueAckGuardedSHA = "93628715d394fe5ed49e263736f0d6b5ef3ff447"
 
 // QueueAckScript is scripts/queue_ack.lua.
 var QueueAckScript = lua.Script{

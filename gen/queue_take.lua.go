@@ -12,7 +12,7 @@ import (
 )
 
 // QueueTakeSHA is the SHA-1 of queue_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTakeSHA = "8e8aa3311d628ba7fe23e69733ed39f2a03c02f3"
+const QueueTakeSHA = "ab711831fed35d05d2bc8ed2f867b5af67ff31a4"
 
 // QueueTakeScript is scripts/queue_take.lua.
 var QueueTakeScript = lua.Script{

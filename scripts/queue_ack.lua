@@ -31,13 +31,13 @@ for i = 1, #ARGV, 2 do
 end
 
 local scores = redis.call('ZMSCORE', leases, unpack(ids, 1, n))
-local verdicts, done, counts = {}, {}, {}
-for i, id in ipairs(ids) do
-  if scores[i] and tonumber(scores[i]) == fences[i] then
+local verdicts, done, d = {}, {}, 0
+for i = 1, n do
+  local id, score = ids[i], scores[i]
+  if score and tonumber(score) == fences[i] then
     verdicts[i] = 1
-    done[#done + 1] = id
-    counts[#counts + 1] = id
-    counts[#counts + 1] = id .. '\n'
+    d = d + 1
+    done[d] = id
   elseif redis.call('HEXISTS', bodies, id) == 1 then
     verdicts[i] = 0
   else
@@ -60,13 +60,16 @@ if holding then
 end
 
 -- The lease goes last: a job without a body is dropped by the next take.
-if #done > 0 then
-  redis.call('HDEL', bodies, unpack(done, 1, #done))
+if d > 0 then
+  redis.call('HDEL', bodies, unpack(done, 1, d))
   if failed then
-    for i = 1, #counts, 1000 do
-      redis.call('HDEL', failures, unpack(counts, i, math.min(i + 999, #counts)))
+    local reasons = {}
+    for i = 1, d do
+      reasons[i] = done[i] .. '\n'
     end
+    redis.call('HDEL', failures, unpack(done, 1, d))
+    redis.call('HDEL', failures, unpack(reasons, 1, d))
   end
-  redis.call('ZREM', leases, unpack(done, 1, #done))
+  redis.call('ZREM', leases, unpack(done, 1, d))
 end
 return verdicts

@@ -39,9 +39,12 @@ local failed = redis.call('HLEN', failures) > 0
 local due = redis.call('ZRANGE', scheduled, '-inf', now, 'BYSCORE', 'LIMIT', 0, max)
 local lapse = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')
 
-local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
-local next_due = head[2] and tonumber(head[2]) or false
 local next_lapse = lapse[2] and tonumber(lapse[2]) or false
+
+local function next_due()
+  local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
+  return head[2] and tonumber(head[2]) or false
+end
 
 -- listen is in the same step as the look that found nothing: no work can come in
 -- between unnoticed.
@@ -74,7 +77,7 @@ redis.call('ZREM', leases, '')
 
 if redis.call('HGET', control, 'paused') then
   listen()
-  return {tonumber(now_us), tonumber(fence), 1, {}, 0, next_due, next_lapse}
+  return {tonumber(now_us), tonumber(fence), 1, {}, 0, next_due(), next_lapse}
 end
 
 if #due > 0 then
@@ -94,15 +97,16 @@ for _ = 1, 8 do -- rounds, when all entries of one were dropped
     break
   end
   local ids = {}
-  for i, entry in ipairs(entries) do
+  for i = 1, #entries do
+    local entry = entries[i]
     -- A foreign entry names no job and is dropped: it must not block the head.
     ids[i] = string.sub(entry, (string.find(entry, ':', 1, true) or #entry) + 1)
   end
   local found = redis.call('HMGET', bodies, unpack(ids, 1, #ids))
   local counts = failed and redis.call('HMGET', failures, unpack(ids, 1, #ids)) or {}
-  for i, id in ipairs(ids) do
-    local body = found[i]
-    if counts[i] == 'x' then
+  for i = 1, #ids do
+    local id, body, count = ids[i], found[i], counts[i]
+    if count == 'x' then
       -- A cancelled job kept its id until here, so that no other could take the
       -- entry for its own.
       redis.call('HDEL', bodies, id)
@@ -115,7 +119,7 @@ for _ = 1, 8 do -- rounds, when all entries of one were dropped
         break
       end
       local stamp = string.sub(entries[i], 1, #entries[i] - #id - 1)
-      jobs[j + 1], jobs[j + 2], jobs[j + 3], jobs[j + 4] = id, body, tonumber(stamp), tonumber(counts[i] or 0)
+      jobs[j + 1], jobs[j + 2], jobs[j + 3], jobs[j + 4] = id, body, tonumber(stamp), count and tonumber(count) or 0
       grants[g + 1], grants[g + 2] = fence, id
       j, g = j + 4, g + 2
     else
@@ -144,6 +148,4 @@ elseif waiting then
   end
 end
 
-head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
-next_due = head[2] and tonumber(head[2]) or false
-return {tonumber(now_us), tonumber(fence), 0, jobs, dropped, next_due, next_lapse}
+return {tonumber(now_us), tonumber(fence), 0, jobs, dropped, next_due(), next_lapse}
