@@ -177,7 +177,7 @@ type Duplicate struct {
 // of the queue leaves room for: ErrFull, and none goes in. A server over its memory
 // limit refuses with lua.ErrNotExecuted.
 //
-// Keys: r, s, b, l, u, ux, c, i. Cost: O(1) for a ready job, O(log n) for a scheduled one.
+// Keys: r, s, b, l, n, u, ux, c, w, i. Cost: O(1) for a ready job, O(log n) for a scheduled one.
 func (q *Queue) Push(ctx context.Context, jobs ...Job) (Pushed, error) {
 	token, err := uuid.NewV7()
 	if err != nil {
@@ -206,7 +206,7 @@ func (q *Queue) push(ctx context.Context, token string, jobs []Job) (Pushed, err
 	}
 	p := gen.QueuePushParams{
 		Ready: q.keys.Ready, Scheduled: q.keys.Scheduled, Bodies: q.keys.Bodies, Leases: q.keys.Leases,
-		Unique: q.keys.Unique, Expiry: q.keys.Expiry, Control: q.keys.Control, Wake: q.keys.Wake, Receipt: q.keys.Receipt(token),
+		Failures: q.keys.Failures, Unique: q.keys.Unique, Expiry: q.keys.Expiry, Control: q.keys.Control, Wake: q.keys.Wake, Receipt: q.keys.Receipt(token),
 		Keep:  q.opts.Receipt,
 		Fresh: true,
 		Jobs:  make([]gen.QueuePushJob, len(jobs)),

@@ -31,9 +31,9 @@ func queueCase(name string, opts luatomic.QueueOptions, run queueStep, before ..
 		}
 		return err
 	}
-	return failpointCase{name, func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
+	return failpointCase{name: name, prepare: func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
 		return call(ctx, c, k, before...)
-	}, func(ctx context.Context, c lua.Client, k string) (string, error) {
+	}, run: func(ctx context.Context, c lua.Client, k string) (string, error) {
 		return "", call(ctx, c, k, run)
 	}}
 }
@@ -151,7 +151,7 @@ func failpointCases() []failpointCase {
 		queueCase("queue_take/chunks", hour, takes(1000), pushes(numbered(1000, 0)...)),
 		queueCase("queue_take/due", hour, takes(30), pushes(append(due, named...)...)),
 		queueCase("queue_take/some due", hour, takes(10), pushes(append(due, named...)...)),
-		queueCase("queue_take/cancelled", hour, takes(2), pushes(numbered(6, 0)...), cancels("j0", "j1", "j3")),
+		thenPush(queueCase("queue_take/cancelled", hour, takes(2), pushes(numbered(6, 0)...), cancels("j0", "j1", "j3"))),
 		queueCase("queue_take/failed", hour, takes(2), pushes(numbered(3, 0)...), takes(3), nacks(0)),
 		queueCase("queue_ack/chunks", hour, acks, pushes(numbered(600, 0)...), takes(600), nacks(0), takes(600)),
 		queueCase("queue_ack/names", hour, acks, pushes(named...), takes(3)),
@@ -171,6 +171,36 @@ func failpointCases() []failpointCase {
 	}, otherCases())
 }
 
+// thenPush goes on from a fault with new jobs of the ids that were cancelled: those that
+// are accepted must be delivered.
+func thenPush(fc failpointCase) failpointCase {
+	fc.then = func(ctx context.Context, t *testing.T, c *redis.Client, k, fault string) {
+		q, err := luatomic.NewQueue(c, k, nil)
+		require.NoError(t, err)
+		pushed, err := q.Push(ctx, luatomic.Job{ID: "j0", Body: []byte("new")}, luatomic.Job{ID: "j1", Body: []byte("new")}, luatomic.Job{ID: "j3", Body: []byte("new")})
+		require.NoError(t, err)
+		require.Equal(t, 3, pushed.Ready+len(pushed.Duplicates))
+		delivered := make(map[string]bool)
+		for more := true; more; {
+			taken, err := q.Take(ctx, 2)
+			require.NoError(t, err)
+			for _, d := range taken.Deliveries {
+				delivered[d.ID] = delivered[d.ID] || string(d.Body) == "new"
+				require.NotEmpty(t, d.Body, "a cancelled job: %s", fault)
+			}
+			more = len(taken.Deliveries)+taken.Dropped > 0
+		}
+		for _, dup := range pushed.Duplicates {
+			require.False(t, delivered[dup.ID])
+			delivered[dup.ID] = true
+		}
+		for _, id := range pushed.IDs {
+			require.True(t, delivered[id], "%s was accepted and is lost: %s", id, fault)
+		}
+	}
+	return fc
+}
+
 // otherCases are the branches of locks and calls that scriptCalls does not take.
 func otherCases() []failpointCase {
 	base := make(map[string]scriptCall)
@@ -180,12 +210,12 @@ func otherCases() []failpointCase {
 	more := func(name string, add func(ctx context.Context, t *testing.T, c *redis.Client, k string) error) failpointCase {
 		script, _, _ := strings.Cut(name, "/")
 		call := base[script]
-		return failpointCase{name, func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
+		return failpointCase{name: name, run: call.run, prepare: func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
 			if err := call.prepare(ctx, c, k); err != nil {
 				return err
 			}
 			return add(ctx, t, c, k)
-		}, call.run}
+		}}
 	}
 	awaited := func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
 		err := c.ZAdd(ctx, "{"+k+"}:w", redis.Z{Score: future - 1, Member: k + "gone"}, redis.Z{Score: future, Member: k + "n"}).Err()

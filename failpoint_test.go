@@ -31,9 +31,9 @@ func TestFailpointsOfEveryScript(t *testing.T) {
 	t.Parallel()
 	cases := failpointCases()
 	for _, call := range scriptCalls() {
-		cases = append(cases, failpointCase{call.script.Name, func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
+		cases = append(cases, failpointCase{name: call.script.Name, run: call.run, prepare: func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
 			return call.prepare(ctx, c, k)
-		}, call.run})
+		}})
 	}
 	swept := make(map[string]bool)
 	for _, fc := range cases {
@@ -55,6 +55,8 @@ type failpointCase struct {
 	name    string
 	prepare func(ctx context.Context, t *testing.T, c *redis.Client, k string) error
 	run     func(ctx context.Context, c lua.Client, k string) (string, error)
+	// then, if set, goes on from what a fault left behind.
+	then func(ctx context.Context, t *testing.T, c *redis.Client, k, fault string)
 }
 
 // sweep is one case under every failpoint.
@@ -72,6 +74,7 @@ type sweep struct {
 
 	before, want contents
 	reply        any // of the run without a fault
+	then         func(ctx context.Context, t *testing.T, c *redis.Client, k, fault string)
 }
 
 // dumped is a key as RESTORE takes it.
@@ -83,7 +86,7 @@ type dumped struct {
 var contractLine = regexp.MustCompile(`(?m)^---@(?:contract +(\S+)|(readonly)\b)`)
 
 func newSweep(t *testing.T, fc failpointCase) *sweep {
-	s := &sweep{t: t, ctx: t.Context(), c: luatomictest.Client(t), k: luatomictest.Namespace(t)}
+	s := &sweep{t: t, ctx: t.Context(), c: luatomictest.Client(t), k: luatomictest.Namespace(t), then: fc.then}
 	require.NoError(t, fc.prepare(s.ctx, t, s.c, s.k))
 	s.script, s.args = recordCall(s.ctx, t, fc.run, s.k)
 	name, _, _ := strings.Cut(fc.name, "/")
@@ -166,6 +169,11 @@ func (s *sweep) run() {
 		}
 		require.ErrorContains(s.t, err, "failpoint")
 		s.check(err.Error())
+		if s.then != nil {
+			s.restore()
+			_, _, _ = s.eval(n, s.clock) // the same fault again
+			s.then(s.ctx, s.t, s.c, s.k, err.Error())
+		}
 	}
 }
 

@@ -124,8 +124,8 @@ func scriptCalls() []scriptCall {
 	show := func(v any, err error) (string, error) { return fmt.Sprintf("%+v", v), err }
 	return append(peekCalls(), []scriptCall{
 		{&gen.QueuePushScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			r, s, b, _, _, _ := queueKeys(k)
-			v, err := gen.QueuePush(ctx, c, gen.QueuePushParams{Ready: r, Scheduled: s, Bodies: b, Leases: "{" + k + "}:l",
+			r, s, b, l, n, _ := queueKeys(k)
+			v, err := gen.QueuePush(ctx, c, gen.QueuePushParams{Ready: r, Scheduled: s, Bodies: b, Leases: l, Failures: n,
 				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", Wake: "{" + k + "}:w", Receipt: "{" + k + "}:i:1", Keep: time.Minute,
 				Jobs: []gen.QueuePushJob{{ID: "a", Body: []byte("A")}, {ID: "b", Due: future, Body: []byte("B"), Hold: "60000:name"}, {ID: "a"}}})
 			return fmt.Sprint(v.Ready, v.Scheduled, v.Duplicates), err

@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "80f130bd0c74c3b0a778d3d10d2cdc4874085a6f"
+const QueuePushSHA = "666ef0a6a237ad8630a6e225adb3a1ed614da3b3"
 
 // QueuePushGuardedSHA is the SHA-1 of guarded/queue_push.lua, which runs under lua.Guard.
-const QueuePushGuardedSHA = "e68f9d1f0465fe7463ed6f85cae7cc342bb81cf9"
+const QueuePushGuardedSHA = "eab9bb3394a0d19de747567225b9ab9a3114782f"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{
@@ -28,6 +28,7 @@ var QueuePushScript = lua.Script{
 		{Name: "scheduled", Type: "zset"},
 		{Name: "bodies", Type: "hash"},
 		{Name: "leases", Type: "zset"},
+		{Name: "failures", Type: "hash"},
 		{Name: "unique", Type: "hash"},
 		{Name: "expiry", Type: "zset"},
 		{Name: "control", Type: "hash"},
@@ -43,13 +44,15 @@ type QueuePushParams struct {
 	Scheduled string // KEYS[2], zset: id, scored by due time in ms
 	Bodies    string // KEYS[3], hash: id to body
 	Leases    string // KEYS[4], zset: id, scored by the end of its lease in us
-	// KEYS[5], hash: k:name to the id that holds it, j:id to the name it holds.
+	// KEYS[5], hash: id to the number of its failed deliveries, x for a cancelled job.
+	Failures string
+	// KEYS[6], hash: k:name to the id that holds it, j:id to the name it holds.
 	Unique  string
-	Expiry  string // KEYS[6], zset: name of a unique key, scored by its end in ms
-	Control string // KEYS[7], hash: paused, limit, dead_bytes
-	// KEYS[8], zset: channels of those who wait, scored by the end of their wait in ms.
+	Expiry  string // KEYS[7], zset: name of a unique key, scored by its end in ms
+	Control string // KEYS[8], hash: paused, limit, dead_bytes
+	// KEYS[9], zset: channels of those who wait, scored by the end of their wait in ms.
 	Wake    string
-	Receipt string        // KEYS[9], string: the result, kept for a repeat of this call
+	Receipt string        // KEYS[10], string: the result, kept for a repeat of this call
 	Keep    time.Duration // ARGV[1], at least 1 ms: how long the receipt is kept
 	Fresh   bool          // ARGV[2]: every id was made for this call, so none is looked up
 	// ARGV[3] and on, at most 1000: due: 0 at once, above 0 Unix ms, below 0 so many ms from now; hold:
@@ -82,10 +85,10 @@ type QueuePushResult struct {
 
 // QueuePush adds jobs to a queue, each ready at once or scheduled, all of them or none.
 //
-// A job is a duplicate when the queue knows its id (ready, scheduled, leased or dead), or another
-// job holds its unique key. It is left out and reported with the id of the job that is there. Every
-// ready job carries one stamp from the server's clock, its enqueued_at. When the new jobs would
-// pass the limit in control, none goes in.
+// A job is a duplicate when the queue knows its id (ready, scheduled, leased or dead, or cancelled
+// and not yet passed over), or another job holds its unique key. It is left out and reported with
+// the id of the job that is there. Every ready job carries one stamp from the server's clock, its
+// enqueued_at. When the new jobs would pass the limit in control, none goes in.
 //
 //   - Contract: all or nothing; an error leaves the data as it was; a write refused half-way is
 //     followed by the undoing of those before it.
@@ -97,11 +100,12 @@ type QueuePushResult struct {
 //   - KEYS[2]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[3]: bodies, hash: id to body.
 //   - KEYS[4]: leases, zset: id, scored by the end of its lease in us.
-//   - KEYS[5]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
-//   - KEYS[6]: expiry, zset: name of a unique key, scored by its end in ms.
-//   - KEYS[7]: control, hash: paused, limit, dead_bytes.
-//   - KEYS[8]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
-//   - KEYS[9]: receipt, string: the result, kept for a repeat of this call.
+//   - KEYS[5]: failures, hash: id to the number of its failed deliveries, x for a cancelled job.
+//   - KEYS[6]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
+//   - KEYS[7]: expiry, zset: name of a unique key, scored by its end in ms.
+//   - KEYS[8]: control, hash: paused, limit, dead_bytes.
+//   - KEYS[9]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
+//   - KEYS[10]: receipt, string: the result, kept for a repeat of this call.
 //   - Cost: O(log n) for each scheduled job, O(1) for each ready one.
 func QueuePush(ctx context.Context, c lua.Client, p QueuePushParams) (QueuePushResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueuePush)
@@ -114,11 +118,12 @@ func QueuePushIn(b *lua.Batch, p QueuePushParams) *lua.Future[QueuePushResult] {
 }
 
 func (p *QueuePushParams) call() *lua.Call {
-	c := lua.NewCall(&QueuePushScript, 9, 2+4*len(p.Jobs))
+	c := lua.NewCall(&QueuePushScript, 10, 2+4*len(p.Jobs))
 	c.Key("ready", p.Ready)
 	c.Key("scheduled", p.Scheduled)
 	c.Key("bodies", p.Bodies)
 	c.Key("leases", p.Leases)
+	c.Key("failures", p.Failures)
 	c.Key("unique", p.Unique)
 	c.Key("expiry", p.Expiry)
 	c.Key("control", p.Control)

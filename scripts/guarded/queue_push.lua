@@ -37,7 +37,7 @@ end
 --- QueuePush adds jobs to a queue, each ready at once or scheduled, all of them or none.
 ---
 --- A job is a duplicate when the queue knows its id (ready, scheduled, leased or
---- dead), or another job holds its unique key. It is left out and reported with the
+--- dead, or cancelled and not yet passed over), or another job holds its unique key. It is left out and reported with the
 --- id of the job that is there. Every ready job carries one stamp from the server's
 --- clock, its enqueued_at. When the new jobs would pass the limit in control, none
 --- goes in.
@@ -49,6 +49,7 @@ end
 ---@key      scheduled  zset    id, scored by due time in ms
 ---@key      bodies     hash    id to body
 ---@key      leases     zset    id, scored by the end of its lease in us
+---@key      failures   hash    id to the number of its failed deliveries, x for a cancelled job
 ---@key      unique     hash    k:name to the id that holds it, j:id to the name it holds
 ---@key      expiry     zset    name of a unique key, scored by its end in ms
 ---@key      control    hash    paused, limit, dead_bytes
@@ -61,8 +62,8 @@ end
 ---@cost     O(log n) for each scheduled job, O(1) for each ready one
 ---@allow    W002 an undo goes as far as it can
 
-local ready, scheduled, bodies, leases, unique = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local expiry, control, wake, receipt = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local ready, scheduled, bodies, leases, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local unique, expiry, control, wake, receipt = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local keep, fresh = ARGV[1], ARGV[2]
 
 -- A repeat: the jobs are in, whatever has become of them since.
@@ -83,6 +84,7 @@ local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
 local now_ms = tonumber(now)
 local length = redis.call('LLEN', ready)
 redis.call('ZCARD', wake)
+local failed = redis.call('HLEN', failures) > 0
 local limit = tonumber(redis.call('HGET', control, 'limit') or 0)
 
 -- rouse tells the one that has waited longest. A channel without a receiver
@@ -112,12 +114,18 @@ local function holder(name)
   lapsed[name] = over and {id, over}
 end
 
+-- here says whether the queue has the id. One that is cancelled has its mark for as
+-- long as its old entry may be there, which would deliver a new job of that id.
+local function here(id)
+  return redis.call('HEXISTS', bodies, id) == 1 or failed and redis.call('HGET', failures, id) == 'x'
+end
+
 local seen, held, duplicates, dup = {}, {}, {}, 0
 local fields, entries, dues, names, ends = {}, {}, {}, {}, {}
 local f, e, d, u, x, later = 0, 0, 0, 0, 0, 0
 for i = 3, #ARGV, 4 do
   local id, due, body, hold = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3]
-  local known = fresh ~= '1' and (seen[id] or redis.call('HEXISTS', bodies, id) == 1) and id
+  local known = fresh ~= '1' and (seen[id] or here(id)) and id
   local ttl, name
   if hold ~= '' and not known then
     ttl, name = string.match(hold, '^(%d+):(.*)$')
