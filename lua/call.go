@@ -154,6 +154,16 @@ func (c *Call) Keys(name string, keys []string, max int) {
 	}
 }
 
+// KeyGroup announces n elements of several keys each. A max of zero means no limit.
+func (c *Call) KeyGroup(name string, n, max int) {
+	if max > 0 && n > max {
+		c.fail(&SizeError{What: name, N: n, Max: max, Unit: "items"})
+	}
+	if n == 0 && c.keys == 0 {
+		c.fail(fmt.Errorf("%w: %s holds no key, and a script needs at least one", ErrBadName, name))
+	}
+}
+
 // EndKeys separates keys from arguments.
 func (c *Call) EndKeys() { c.argv[2] = count(c.keys) }
 

@@ -147,6 +147,8 @@ func TestKeysAreCheckedBeforeIO(t *testing.T) {
 		"empty key": {func(c *lua.Call) { c.Key("lock", "") }, lua.ErrBadName, "key lock is empty"},
 		"no keys":   {func(c *lua.Call) { c.Keys("queues", nil, 3) }, lua.ErrBadName, "queues holds no key"},
 		"keys":      {func(c *lua.Call) { c.Keys("queues", []string{"a", "a", "a", "a"}, 3) }, lua.ErrTooLarge, "queues: 4 keys, at most 3"},
+		"no groups": {func(c *lua.Call) { c.KeyGroup("queue", 0, 3) }, lua.ErrBadName, "queue holds no key"},
+		"groups":    {func(c *lua.Call) { c.KeyGroup("queue", 4, 3) }, lua.ErrTooLarge, "queue: 4 items, at most 3"},
 		"one empty": {func(c *lua.Call) { c.Keys("queues", []string{"a", ""}, 0) }, lua.ErrBadName, "key queues is empty"},
 		"bytes":     {func(c *lua.Call) { c.Key("lock", strings.Repeat("x", 1<<20+1)) }, lua.ErrTooLarge, "1048577 bytes"},
 	} {

@@ -51,7 +51,8 @@ type Key struct {
 	Name string
 	// Type is the Redis type, as TYPE prints it; "" when none is declared.
 	Type string
-	// Variadic marks a last entry that stands for any number of keys.
+	// Variadic marks the last entries, one or more, that stand for any number of
+	// keys: they repeat in their order.
 	Variadic bool
 }
 
@@ -127,8 +128,12 @@ func (s *Script) key(i int) Key {
 	if i < len(s.Keys) {
 		return s.Keys[i]
 	}
-	if n := len(s.Keys); n > 0 && s.Keys[n-1].Variadic {
-		return s.Keys[n-1]
+	fixed := len(s.Keys)
+	for fixed > 0 && s.Keys[fixed-1].Variadic {
+		fixed--
+	}
+	if group := s.Keys[fixed:]; len(group) > 0 {
+		return group[(i-fixed)%len(group)]
 	}
 	return Key{}
 }

@@ -26,8 +26,11 @@ func (b *body) checkComputed(i *luaast.Index, isKey bool) {
 		b.at(i, "A002", fmt.Sprintf("offset %d is outside the group of %d", offset, stride), fmt.Sprintf("an element stands at %s[%s] to %s[%s + %d]", name, v.Name, name, v.Name, stride-1))
 		return
 	}
-	if !isKey && b.Group.Tuple {
-		b.checkFieldName(i, b.Group.Fields[offset].Name)
+	switch {
+	case isKey && len(b.VariadicKey().Fields) > 0:
+		b.checkFieldName(i, b.VariadicKey().Name, b.VariadicKey().Fields[offset].Name)
+	case !isKey && b.Group.Tuple:
+		b.checkFieldName(i, b.Group.Name, b.Group.Fields[offset].Name)
 	}
 }
 
@@ -53,7 +56,7 @@ func indexParts(e luaast.Expr) (*luaast.Var, int, bool) {
 
 func (b *body) stride(isKey bool) int {
 	if isKey {
-		return 1
+		return len(b.VariadicKey().Elements())
 	}
 	return len(b.Group.Fields)
 }
@@ -88,7 +91,7 @@ func (b *body) checkLoop(loop *luaast.NumFor, name string, isKey bool) bool {
 }
 
 // checkFieldName wants `local id = ARGV[i]` to be named as the field is.
-func (b *body) checkFieldName(i *luaast.Index, want string) {
+func (b *body) checkFieldName(i *luaast.Index, group, want string) {
 	var expr luaast.Expr = i
 	if call, ok := b.parents[i].(*luaast.Call); ok && builtin(call) == "tonumber" {
 		expr = call
@@ -99,7 +102,7 @@ func (b *body) checkFieldName(i *luaast.Index, want string) {
 	}
 	for k, e := range local.Exprs {
 		if e == expr && k < len(local.Vars) && local.Vars[k].Name != want {
-			b.at(local.Vars[k], "K004", fmt.Sprintf("this field of %s is declared as %s, not %s", b.Group.Name, want, local.Vars[k].Name),
+			b.at(local.Vars[k], "K004", fmt.Sprintf("this field of %s is declared as %s, not %s", group, want, local.Vars[k].Name),
 				"give the local the declared name, or fix the order in the header")
 		}
 	}
@@ -148,22 +151,22 @@ func (b *body) checkVariadicUsed() {
 			continue
 		}
 		used, fields, known := b.variadicUses(isKey)
-		pos, name := Pos{}, ""
+		pos, name, word, fieldsOf := Pos{}, "", "ARGV", []Field(nil)
 		if isKey {
-			pos, name = b.VariadicKey().Pos, b.VariadicKey().Name
+			pos, name, word, fieldsOf = b.VariadicKey().Pos, b.VariadicKey().Name, "KEYS", keyFields(b.VariadicKey())
 		} else {
-			pos, name = b.Group.Pos, b.Group.Name
+			pos, name, fieldsOf = b.Group.Pos, b.Group.Name, b.Group.Fields
 		}
 		if !used {
 			b.header(pos, len(name), "K005", name+" is declared and never used", "loop over its entries, or remove the declaration")
 			continue
 		}
-		if !known || isKey {
+		if !known {
 			continue
 		}
-		for k, f := range b.Group.Fields {
+		for k, f := range fieldsOf {
 			if !fields[k] {
-				b.header(f.Pos, len(f.Name), "K005", fmt.Sprintf("field %s is declared and never read", f.Name), fmt.Sprintf("read it as ARGV[i + %d], or remove it", k))
+				b.header(f.Pos, len(f.Name), "K005", fmt.Sprintf("field %s is declared and never read", f.Name), fmt.Sprintf("read it as %s[i + %d], or remove it", word, k))
 			}
 		}
 	}

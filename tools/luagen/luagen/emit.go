@@ -179,15 +179,17 @@ func (e *emitter) keyList() {
 		return
 	}
 	e.printf("\tKeys: []lua.Key{\n")
-	for _, k := range e.Keys {
-		e.printf("\t\t{Name: %q", k.Name)
-		if k.Type != "" {
-			e.printf(", Type: %q", k.Type)
+	for _, line := range e.Keys {
+		for _, k := range line.Elements() {
+			e.printf("\t\t{Name: %q", k.Name)
+			if k.Type != "" {
+				e.printf(", Type: %q", k.Type)
+			}
+			if k.Variadic {
+				e.printf(", Variadic: true")
+			}
+			e.printf("},\n")
 		}
-		if k.Variadic {
-			e.printf(", Variadic: true")
-		}
-		e.printf("},\n")
 	}
 	e.printf("\t},\n")
 }

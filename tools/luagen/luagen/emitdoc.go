@@ -117,6 +117,13 @@ func keyFact(k Key) string {
 	if k.Type != "" {
 		fact += ", " + k.Type
 	}
+	if len(k.Fields) > 0 {
+		parts := make([]string, len(k.Fields))
+		for i, f := range k.Fields {
+			parts[i] = strings.TrimSpace(f.Name + " " + f.Type)
+		}
+		fact += ", each of (" + strings.Join(parts, ", ") + ")"
+	}
 	if k.Template != "" {
 		fact += fmt.Sprintf(", %q", k.Template)
 	}

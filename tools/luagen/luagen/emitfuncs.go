@@ -28,7 +28,7 @@ func (e *emitter) functions() {
 func (e *emitter) call() {
 	args, keys := strconv.Itoa(len(e.Args)), strconv.Itoa(e.FixedKeys())
 	if k := e.VariadicKey(); k != nil {
-		keys = sum(keys, fmt.Sprintf("len(p.%s)", e.keyField(*k)))
+		keys = sum(keys, strings.TrimPrefix(fmt.Sprintf("%d*len(p.%s)", len(k.Elements()), e.keyField(*k)), "1*"))
 	}
 	if e.Group != nil {
 		args = sum(args, strings.TrimPrefix(fmt.Sprintf("%d*len(p.%s)", len(e.Group.Fields), plural(e.Group.Name)), "1*"))
@@ -60,6 +60,8 @@ func sum(fixed, more string) string {
 
 func (e *emitter) callKey(k Key) {
 	switch {
+	case len(k.Fields) > 0:
+		e.callKeyGroup(k)
 	case k.Variadic:
 		e.printf("\tc.Keys(%q, p.%s, %d)\n", k.Name, e.keyField(k), k.Max)
 	case k.Template != "":
@@ -67,6 +69,15 @@ func (e *emitter) callKey(k Key) {
 	default:
 		e.printf("\tc.Key(%q, p.%s)\n", k.Name, e.keyField(k))
 	}
+}
+
+func (e *emitter) callKeyGroup(k Key) {
+	field := "p." + e.keyField(k)
+	e.printf("\tc.KeyGroup(%q, len(%s), %d)\n\tfor i := range %s {\n\te := &%s[i]\n", k.Name, field, k.Max, field, field)
+	for _, f := range k.Fields {
+		e.printf("\tc.Key(%q, e.%s)\n", f.Name, camel(f.Name))
+	}
+	e.printf("\t}\n")
 }
 
 func templateExpr(template string) string {

@@ -43,6 +43,9 @@ type structType struct {
 // structs lists group elements, rows and the Result; the same fields in a group and in rows of one name are one type.
 func (e *emitter) structs() []structType {
 	var out []structType
+	if k := e.VariadicKey(); k != nil && len(k.Fields) > 0 {
+		out = append(out, structType{e.rowType(k.Name), "@keys " + k.Name, fmt.Sprintf("are the keys of one element of %sParams.%s.", e.GoName, plural(k.Name)), keyFields(k), k.Pos})
+	}
 	if g := e.Group; g != nil && g.Tuple {
 		out = append(out, structType{e.groupElem(), "@args " + g.Name, fmt.Sprintf("is one element of %sParams.%s.", e.GoName, plural(g.Name)), g.Fields, g.Pos})
 	}
@@ -56,8 +59,8 @@ func (e *emitter) structs() []structType {
 		if f.Type.Kind != Array || f.Type.Elem.Kind != Tuple {
 			continue
 		}
-		if len(out) == 1 && out[0].goType == e.rowType(f.Name) && sameFields(out[0].fields, f.Type.Elem.Fields) {
-			out[0].doc = fmt.Sprintf("is one element of %sParams.%s and one row of %sResult.%s.", e.GoName, plural(e.Group.Name), e.GoName, camel(f.Name))
+		if n := len(out) - 1; n >= 0 && e.Group != nil && out[n].what == "@args "+e.Group.Name && out[n].goType == e.rowType(f.Name) && sameFields(out[n].fields, f.Type.Elem.Fields) {
+			out[n].doc = fmt.Sprintf("is one element of %sParams.%s and one row of %sResult.%s.", e.GoName, plural(e.Group.Name), e.GoName, camel(f.Name))
 			continue
 		}
 		out = append(out, structType{e.rowType(f.Name), "the rows " + f.Name, fmt.Sprintf("is one row of %sResult.%s.", e.GoName, camel(f.Name)), f.Type.Elem.Fields, f.Pos})

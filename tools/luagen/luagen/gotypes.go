@@ -72,6 +72,9 @@ func (e *emitter) params() []param {
 		goType, place := "string", fmt.Sprintf("KEYS[%d]", i+1)
 		if k.Variadic {
 			goType, place = "[]string", place+" and on"
+			if len(k.Fields) > 0 {
+				goType, place = "[]"+e.rowType(k.Name), fmt.Sprintf("%s, %d for each", place, len(k.Fields))
+			}
 			if k.Max > 0 {
 				place += fmt.Sprintf(", at most %d", k.Max)
 			}
@@ -96,6 +99,15 @@ func (e *emitter) keyField(k Key) string {
 		return plural(k.Name)
 	}
 	return camel(k.Name)
+}
+
+// keyFields are the keys of one element as fields of its struct; none for plain @keys.
+func keyFields(k *Key) []Field {
+	var fields []Field
+	for _, f := range k.Fields {
+		fields = append(fields, Field{f.Name, Type{Kind: String}, f.Pos})
+	}
+	return fields
 }
 
 func (e *emitter) groupElem() string {

@@ -47,10 +47,11 @@ type EnumValue struct {
 	Pos   Pos
 }
 
-// Key is one @key or @keys line.
+// Key is one @key or @keys line, or one field of a @keys line with parentheses.
 type Key struct {
 	Name     string
 	Type     string // Redis type, or ""
+	Fields   []Key  // of @keys with parentheses: n elements of so many KEYS entries each
 	Template string // without quotes; "" when the caller passes the key
 	Variadic bool
 	Max      int
@@ -131,6 +132,14 @@ func (s *Script) FixedKeys() int {
 		return n - 1
 	}
 	return len(s.Keys)
+}
+
+// Elements are the keys that one element of the declaration is made of.
+func (k *Key) Elements() []Key {
+	if len(k.Fields) > 0 {
+		return k.Fields
+	}
+	return []Key{*k}
 }
 
 // VariadicKey returns the @keys line, or nil.

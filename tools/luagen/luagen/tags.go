@@ -10,7 +10,7 @@ var (
 	contracts   = []string{"all-or-nothing", "dup-only"}
 	retries     = []string{"safe", "never"}
 	keyTagUse   = `---@key name [type] [= "template"]  prose`
-	keysTagUse  = "---@keys name [type] [max=N]  prose"
+	keysTagUse  = "---@keys name [type]|(field [type], ...) [max=N]  prose"
 	argTagUse   = "---@arg name type [min=N] [max=N]  prose"
 	argsTagUse  = "---@args name type|(field type, ...) max=N [bytes=N]  prose"
 	errorTagUse = "---@error CODE  what it means"
@@ -107,6 +107,11 @@ func (h *headerParser) keys(s *scanner) {
 		return
 	}
 	key.Variadic = true
+	if key.Type == "" && s.accept('(') {
+		if key.Fields, ok = h.keyFields(s); !ok {
+			return
+		}
+	}
 	opts := h.options(s, "max")
 	if m := opts["max"]; m != nil {
 		key.Max = int(*m)
@@ -127,6 +132,35 @@ func (h *headerParser) keyHead(s *scanner, tag, use string) (Key, bool) {
 		s.skip(len(word))
 	}
 	return key, true
+}
+
+// keyFields reads "name type, name)": the keys of one element.
+func (h *headerParser) keyFields(s *scanner) ([]Key, bool) {
+	var fields []Key
+	for {
+		field := Key{Name: s.ident(), Variadic: true, Pos: s.pos()}
+		if !isName(field.Name) {
+			h.fail(field.Pos, len(field.Name), "H003", "a group of keys wants (name type, name type)", keysTagUse)
+			return nil, false
+		}
+		s.skip(len(field.Name))
+		if word := s.ident(); slices.Contains(keyTypes, word) {
+			field.Type = word
+			s.skip(len(word))
+		}
+		if slices.ContainsFunc(fields, func(k Key) bool { return k.Name == field.Name }) {
+			h.fail(field.Pos, len(field.Name), "H004", field.Name+" occurs twice in the group", "rename one of them")
+		}
+		fields = append(fields, field)
+		if s.accept(',') {
+			continue
+		}
+		if s.accept(')') {
+			return fields, true
+		}
+		h.fail(s.pos(), len(s.ident()), "H003", "the group of keys is not closed", "write (name type, name type); types are "+strings.Join(keyTypes, " "))
+		return nil, false
+	}
 }
 
 func (h *headerParser) addKey(key Key) {

@@ -131,17 +131,23 @@ func (t tracer) keyBinding(n *luaast.Name, e binding) origin {
 		return bad(n, "an argument")
 	case e.index < 1:
 		return bad(n, "a key that is not declared")
-	case e.index <= len(t.Keys):
+	case e.index <= t.FixedKeys():
 		return origin{keys: []*Key{&t.Keys[e.index-1]}}
 	}
-	return t.anyVariadic(n)
+	return t.variadicKey(n, e.index-1-t.FixedKeys())
 }
 
-func (t tracer) anyVariadic(e luaast.Expr) origin {
-	if k := t.VariadicKey(); k != nil {
-		return origin{keys: []*Key{k}}
+// variadicKey is the origin of a variadic entry, counted from 0; below 0 when its place is not known. The group itself
+// stands then for its keys: it has no type, so that any command may use it.
+func (t tracer) variadicKey(e luaast.Expr, place int) origin {
+	k := t.VariadicKey()
+	switch {
+	case k == nil:
+		return bad(e, "a key that is not declared")
+	case len(k.Fields) > 0 && place >= 0:
+		return origin{keys: []*Key{&k.Fields[place%len(k.Fields)]}}
 	}
-	return bad(e, "a key that is not declared")
+	return origin{keys: []*Key{k}}
 }
 
 // keyParam asks every call of the function, which must be known by name alone.
@@ -177,8 +183,10 @@ func (t tracer) keyList(n *luaast.Name, loop *luaast.GenFor) origin {
 func (t tracer) list(at, e luaast.Expr) origin {
 	if isGlobal(e, "KEYS") {
 		o := origin{}
-		for i := range t.Keys {
-			o.keys = append(o.keys, &t.Keys[i])
+		for _, line := range t.Keys {
+			for _, k := range line.Elements() {
+				o.keys = append(o.keys, &k)
+			}
 		}
 		return o
 	}
@@ -205,14 +213,28 @@ func (t tracer) keyIndex(e *luaast.Index) origin {
 	switch {
 	case isGlobal(e.Obj, "KEYS"):
 		en, ok := entry(e)
-		if ok && en.index >= 1 && en.index <= len(t.Keys) {
+		switch {
+		case ok && en.index >= 1 && en.index <= t.FixedKeys():
 			return origin{keys: []*Key{&t.Keys[en.index-1]}}
+		case ok:
+			return t.variadicKey(e, en.index-1-t.FixedKeys())
 		}
-		return t.anyVariadic(e)
+		return t.variadicKey(e, t.place(e.Key))
 	case isGlobal(e.Obj, "ARGV"):
 		return bad(e, "an argument")
 	}
 	return t.list(e, e.Obj)
+}
+
+// place is which key of its group KEYS[i + 2] is, in a loop whose steps are known; else below 0.
+func (t tracer) place(index luaast.Expr) int {
+	v, offset, ok := indexParts(index)
+	if ok && t.loopVars[v] != nil {
+		if _, ok := t.loopVars[v].Start.(*luaast.Number); ok {
+			return offset
+		}
+	}
+	return -1
 }
 
 // words returns the texts a string expression can have; ok is false when one of them is not a literal.
