@@ -12,8 +12,8 @@
 //
 // # Data
 //
-// All keys of one queue, lock or bus carry its name as hash tag, so they live in
-// one slot of a Redis Cluster. Payloads are opaque bytes: no script decodes them.
+// All keys of one queue, lock or bus carry its name, or a queue's tag, as hash tag, so
+// they live in one slot of a Redis Cluster. Payloads are opaque bytes: no script decodes them.
 // Times are milliseconds of the server's clock.
 //
 // # Not promised
@@ -42,7 +42,8 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// The life of a job, and the keys it stands in (q is the queue's name):
+// The life of a job, and the keys it stands in (q is the queue's name; with a tag the
+// keys begin with {tag}{q}):
 //
 //	Push ──due later──▶ {q}:s  zset id → due ms ──Promote or Take, when due──┐
 //	  └────────────────▶ {q}:r  list of enqueued_at_ms:id ◀──────────────────┘
@@ -75,6 +76,11 @@ var ErrLeaseLost = errors.New("luatomic: lease lost")
 type QueueOptions struct {
 	// Prefix comes before every key, such as "app:".
 	Prefix string
+	// Tag, if set, chooses the slot of a Redis Cluster for the queue, so that queues
+	// of one tag can be pushed to in one step; see PushAll. Empty: the name is the tag.
+	// It is part of the queue: the queues of one name with and without a tag, or with
+	// two tags, are different ones. The same rules as for the name.
+	Tag string
 	// Lease is how long a job taken stays with its worker. Default 30 s.
 	Lease time.Duration
 	// MaxFailures is the number of failed deliveries after which Reclaim and
@@ -99,8 +105,8 @@ type Queue struct {
 }
 
 // NewQueue returns the queue of that name; nil options mean the defaults. The
-// name is 1 to 128 bytes without braces or control characters, else the error is
-// lua.ErrBadName. Nothing is sent.
+// name and the tag are 1 to 128 bytes without braces or control characters, else the
+// error is lua.ErrBadName. Nothing is sent.
 func NewQueue(client lua.Client, name string, opts *QueueOptions) (*Queue, error) {
 	q := &Queue{client: client, name: name}
 	if opts != nil {
@@ -116,7 +122,7 @@ func NewQueue(client lua.Client, name string, opts *QueueOptions) (*Queue, error
 		q.opts.Receipt = 10 * time.Minute
 	}
 	var err error
-	if q.keys, err = keys.NewQueue(q.opts.Prefix, name); err != nil {
+	if q.keys, err = keys.NewQueue(q.opts.Prefix, q.opts.Tag, name); err != nil {
 		return nil, fmt.Errorf("luatomic: %w", err)
 	}
 	return q, nil

@@ -59,6 +59,33 @@ func Example() {
 	// acked: 2 <nil>
 }
 
+// One order makes a job in each of two queues: both are there, or none is.
+func ExamplePushAll() {
+	client, done := connect()
+	defer done()
+	orders := &luatomic.QueueOptions{Tag: "orders"} // one tag, one slot of a cluster
+	bill, err := luatomic.NewQueue(client, "bill", orders)
+	if err != nil {
+		panic(err)
+	}
+	mail, err := luatomic.NewQueue(client, "mail", orders)
+	if err != nil {
+		panic(err)
+	}
+	pushed, err := luatomic.PushAll(context.Background(),
+		luatomic.QueueJobs{Queue: bill, Jobs: []luatomic.Job{{ID: "order 7", Body: []byte("12.50")}}},
+		luatomic.QueueJobs{Queue: mail, Jobs: []luatomic.Job{{ID: "order 7", Delay: time.Hour}, {ID: "order 7"}}},
+	)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("bill:", pushed[0].Ready, "ready")
+	fmt.Println("mail:", pushed[1].Scheduled, "scheduled,", len(pushed[1].Duplicates), "twice")
+	// Output:
+	// bill: 1 ready
+	// mail: 1 scheduled, 1 twice
+}
+
 // A push whose answer was lost can be repeated, from another process too: under
 // the same token nothing is added twice.
 func ExampleQueue_PushOnce() {

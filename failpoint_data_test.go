@@ -38,6 +38,37 @@ func queueCase(name string, opts luatomic.QueueOptions, run queueStep, before ..
 	}}
 }
 
+// manyCase is a push to queues of one tag, each of which has been pushed to before. The
+// first is the queue without a tag.
+func manyCase(name string, batch []luatomic.QueueJobs, before []luatomic.Job) failpointCase {
+	queues := func(c lua.Client, k string) ([]luatomic.QueueJobs, error) {
+		out := slices.Clone(batch)
+		var err error
+		for i := 0; i < len(out) && err == nil; i++ {
+			var opts luatomic.QueueOptions
+			name := k
+			if i > 0 {
+				name, opts.Tag = fmt.Sprint("part", i), k
+			}
+			out[i].Queue, err = luatomic.NewQueue(c, name, &opts)
+		}
+		return out, err
+	}
+	return failpointCase{name, func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
+		parts, err := queues(c, k)
+		for i := 0; i < len(parts) && err == nil; i++ {
+			_, err = parts[i].Queue.PushOnce(ctx, "before", before...)
+		}
+		return err
+	}, func(ctx context.Context, c lua.Client, k string) (string, error) {
+		parts, err := queues(c, k)
+		if err == nil {
+			_, err = luatomic.PushAllOnce(ctx, "first", parts...)
+		}
+		return "", err
+	}, nil}
+}
+
 func pushes(jobs ...luatomic.Job) queueStep {
 	return func(ctx context.Context, q *luatomic.Queue, _ *[]*luatomic.Delivery) error {
 		_, err := q.PushOnce(ctx, "first", jobs...)
@@ -148,6 +179,8 @@ func failpointCases() []failpointCase {
 			_, err := q.Push(ctx, luatomic.Job{ID: "new", Unique: "free"})
 			return err
 		}, pushes(over)),
+		manyCase("queue_push_many/chunks", []luatomic.QueueJobs{{Jobs: mixed[:600]}, {Jobs: mixed[600:]}}, append(named, held)),
+		manyCase("queue_push_many/after a holder", []luatomic.QueueJobs{{Jobs: []luatomic.Job{{ID: "new", Unique: "free"}}}, {Jobs: []luatomic.Job{{ID: "new", Unique: "free"}, {ID: "over", Delay: time.Hour}}}}, []luatomic.Job{over}),
 		queueCase("queue_take/chunks", hour, takes(1000), pushes(numbered(1000, 0)...)),
 		queueCase("queue_take/due", hour, takes(30), pushes(append(due, named...)...)),
 		queueCase("queue_take/some due", hour, takes(10), pushes(append(due, named...)...)),
@@ -223,6 +256,7 @@ func otherCases() []failpointCase {
 	}
 	return []failpointCase{
 		more("queue_push/awaited", awaited),
+		more("queue_push_many/awaited", awaited),
 		more("queue_take/awaited", awaited),
 		more("queue_nack/awaited", awaited),
 		more("queue_reclaim/awaited", awaited),

@@ -70,7 +70,7 @@ var allScripts = []*lua.Script{
 	&gen.DelayedPromoteScript,
 	&gen.LockAcquireScript, &gen.LockExtendScript, &gen.LockReleaseScript, &gen.LockTryScript, &gen.LockForceScript, &gen.LockInfoScript, &gen.LockAcquireAllScript,
 	&gen.QueueAckScript, &gen.QueueCancelScript, &gen.QueueControlScript, &gen.QueueExtendScript, &gen.QueueMendScript, &gen.QueueNackScript,
-	&gen.QueuePeekScript, &gen.QueuePushScript, &gen.QueueReclaimScript, &gen.QueueRequeueScript, &gen.QueueRescheduleScript,
+	&gen.QueuePeekScript, &gen.QueuePushScript, &gen.QueuePushManyScript, &gen.QueueReclaimScript, &gen.QueueRequeueScript, &gen.QueueRescheduleScript,
 	&gen.QueueStatsScript, &gen.QueueTakeScript, &gen.QueueTrimScript,
 	&gen.RPCCallScript, &gen.RPCCollectScript, &gen.RPCJoinScript, &gen.RPCLeaveScript, &gen.RPCReplyScript,
 }
@@ -90,6 +90,12 @@ type scriptCall struct {
 func queueKeys(k string) (r, s, b, l, n, d string) {
 	p := "{" + k + "}:"
 	return p + "r", p + "s", p + "b", p + "l", p + "n", p + "d"
+}
+
+// pushKeys are the keys of the queue with that tag for a push to several.
+func pushKeys(tag string) gen.QueuePushManyQueue {
+	return gen.QueuePushManyQueue{Ready: tag + ":r", Scheduled: tag + ":s", Bodies: tag + ":b", Leases: tag + ":l",
+		Unique: tag + ":u", Expiry: tag + ":ux", Control: tag + ":c", Wake: tag + ":w"}
 }
 
 const (
@@ -134,6 +140,20 @@ func scriptCalls() []scriptCall {
 			c.HSet(ctx, "{"+k+"}:u", "k:name", "gone", "j:gone", "name")
 			c.ZAdd(ctx, "{"+k+"}:ux", redis.Z{Score: past, Member: "name"})
 			return c.HSet(ctx, "{"+k+"}:c", "limit", "10").Err()
+		}, nil},
+		{&gen.QueuePushManyScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			v, err := gen.QueuePushMany(ctx, c, gen.QueuePushManyParams{Receipt: "{" + k + "}{}:i:1", Keep: time.Minute,
+				Queues: []gen.QueuePushManyQueue{pushKeys("{" + k + "}"), pushKeys("{" + k + "}{second}")},
+				Jobs: []gen.QueuePushManyJob{{ID: "a", Body: []byte("A")}, {ID: "b", Due: future, Body: []byte("B"), Hold: "60000:name"}, {ID: "a"},
+					{Queue: 1, ID: "a", Body: []byte("A2")}, {Queue: 1, ID: "c", Due: future, Hold: "0:name"}, {Queue: 1, ID: "d", Hold: "0:name"}}})
+			return fmt.Sprint(v.Counts, v.Duplicates), err
+		}, func(ctx context.Context, c *redis.Client, k string) error {
+			for _, tag := range []string{"{" + k + "}", "{" + k + "}{second}"} {
+				c.HSet(ctx, tag+":u", "k:name", "gone", "j:gone", "name")
+				c.ZAdd(ctx, tag+":ux", redis.Z{Score: past, Member: "name"})
+				c.HSet(ctx, tag+":c", "limit", "10")
+			}
+			return c.RPush(ctx, "{"+k+"}{second}:r", "1:there").Err()
 		}, nil},
 		{&gen.QueueTakeScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, s, b, l, n, _ := queueKeys(k)
@@ -344,6 +364,15 @@ func dump(ctx context.Context, t *testing.T, c *redis.Client, k string) map[stri
 	return out
 }
 
+// declared is what the header says of the i-th key of a call: the variadic ones repeat.
+func declared(s *lua.Script, i int) lua.Key {
+	if i < len(s.Keys) {
+		return s.Keys[i]
+	}
+	first := slices.IndexFunc(s.Keys, func(k lua.Key) bool { return k.Variadic })
+	return s.Keys[first+(i-first)%(len(s.Keys)-first)]
+}
+
 // Whatever stands at one of a script's keys, a value of another type is an error
 // that names the key and both types, and changes nothing.
 func TestWrongTypeAtEveryKeyOfEveryScript(t *testing.T) {
@@ -352,8 +381,8 @@ func TestWrongTypeAtEveryKeyOfEveryScript(t *testing.T) {
 		t.Run(call.script.Name, func(t *testing.T) {
 			t.Parallel()
 			ctx, c := t.Context(), luatomictest.Client(t)
-			for i, decl := range call.script.Keys {
-				k := luatomictest.Namespace(t)
+			for i := range keysOf(ctx, t, call, "any") {
+				decl, k := declared(call.script, i), luatomictest.Namespace(t)
 				require.NoError(t, call.prepare(ctx, c, k))
 				key := keysOf(ctx, t, call, k)[i]
 				require.NoError(t, c.Del(ctx, key).Err())
@@ -477,7 +506,7 @@ func TestKeysExpire(t *testing.T) {
 		t.Run(call.script.Name, func(t *testing.T) {
 			t.Parallel()
 			ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-			fresh := strings.HasPrefix(call.script.Name, "rpc_join") || strings.HasPrefix(call.script.Name, "lock_acquire") || call.script.Name == "lock_try" || call.script.Name == "queue_push"
+			fresh := strings.HasPrefix(call.script.Name, "rpc_join") || strings.HasPrefix(call.script.Name, "lock_acquire") || call.script.Name == "lock_try" || strings.HasPrefix(call.script.Name, "queue_push")
 			if !fresh {
 				require.NoError(t, call.prepare(ctx, c, k))
 			}

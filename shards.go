@@ -36,10 +36,13 @@ type Shards struct {
 
 // NewShards returns the queue of that name in n shards, 1 to MaxShards; nil options
 // mean the defaults. Nothing is sent. The error is lua.ErrBadName or
-// lua.ErrOutOfRange.
+// lua.ErrOutOfRange, or says that shards have no Tag.
 func NewShards(client lua.Client, name string, n int, opts *QueueOptions) (*Shards, error) {
 	if n < 1 || n > MaxShards {
 		return nil, fmt.Errorf("luatomic: %w", &lua.RangeError{Field: "shards", Value: fmt.Sprint(n), Min: "1", Max: fmt.Sprint(MaxShards)})
+	}
+	if opts != nil && opts.Tag != "" {
+		return nil, fmt.Errorf("luatomic: shards of %q: the tag %q would put them all into one slot; leave QueueOptions.Tag empty", name, opts.Tag)
 	}
 	s := &Shards{name: name, queues: make([]*Queue, n)}
 	for i := range s.queues {

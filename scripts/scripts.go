@@ -115,6 +115,11 @@ var QueuePush string
 //go:embed guarded/queue_push.lua
 var QueuePushGuarded string
 
+// QueuePushMany is the text of queue_push_many.lua.
+//
+//go:embed queue_push_many.lua
+var QueuePushMany string
+
 // QueueReclaim is the text of queue_reclaim.lua.
 //
 //go:embed queue_reclaim.lua

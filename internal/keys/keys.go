@@ -3,7 +3,9 @@
 //
 // The library makes the only braces: what stands between them is the name that
 // the user gave, so all keys of one thing share a slot of a Redis Cluster. A
-// prefix comes before everything.
+// prefix comes before everything. Queues that are to share a slot have a tag instead,
+// and their names in braces behind it: no queue without a tag has a second brace there,
+// and no name holds one, so no two keys are the same.
 //
 //	{queue}:r   list    ready jobs, entries enqueued_at_ms:id, oldest at the head
 //	{queue}:s   zset    scheduled jobs, id scored by due time in ms
@@ -18,6 +20,9 @@
 //	{queue}:w   zset    channels of consumers and pollers that wait, scored by the
 //	                    end of their wait in ms; expires
 //	{queue}:i:* string  result of one push, kept for a repeat; expires
+//
+//	{tag}{queue}:r ...  the same keys of a queue with a tag
+//	{tag}{}:i:* string  result of one push to several queues of a tag; expires
 //
 //	lock:{name}  string  fence, holder and lease as one text; expires
 //	lockq:{name} zset    those who wait for the lock, scored by priority and
@@ -44,19 +49,31 @@ type Queue struct {
 	receipt, channel string
 }
 
-// NewQueue names the keys of the queue, or says why the name cannot be one.
-func NewQueue(prefix, name string) (Queue, error) {
+// NewQueue names the keys of the queue, or says why the name or the tag cannot be one.
+// Without a tag the name is the tag.
+func NewQueue(prefix, tag, name string) (Queue, error) {
 	if err := check("queue name", prefix, name); err != nil {
 		return Queue{}, err
 	}
-	tag := prefix + "{" + name + "}:"
+	head := prefix + "{" + name + "}"
+	if tag != "" {
+		if err := lua.CheckName("tag", tag); err != nil {
+			return Queue{}, err
+		}
+		head = prefix + "{" + tag + "}{" + name + "}"
+	}
+	head += ":"
 	return Queue{
-		Ready: tag + "r", Scheduled: tag + "s", Bodies: tag + "b",
-		Leases: tag + "l", Failures: tag + "n", Dead: tag + "d",
-		Unique: tag + "u", Expiry: tag + "ux", Control: tag + "c", Wake: tag + "w",
-		receipt: tag + "i:", channel: tag + "w:",
+		Ready: head + "r", Scheduled: head + "s", Bodies: head + "b",
+		Leases: head + "l", Failures: head + "n", Dead: head + "d",
+		Unique: head + "u", Expiry: head + "ux", Control: head + "c", Wake: head + "w",
+		receipt: head + "i:", channel: head + "w:",
 	}, nil
 }
+
+// Receipt names the key that keeps the result of a push with that token to several
+// queues of a tag.
+func Receipt(prefix, tag, token string) string { return prefix + "{" + tag + "}{}:i:" + token }
 
 // Receipt names the key that keeps the result of the push with that token.
 func (q *Queue) Receipt(token string) string { return q.receipt + token }
