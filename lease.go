@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -39,10 +37,16 @@ type Lease struct {
 
 // leaseKind is what differs between a lock and its kin.
 type leaseKind interface {
+	// acquire makes one attempt, which joins the queue with the entry unless that is
+	// empty.
+	acquire(ctx context.Context, l *Lease, entry string) (gen.LockAcquireResult, error)
+	// entry is what stands in the queue for l.
+	entry(l *Lease, granted time.Duration, channel string) string
 	// extend queues the renewal of l for ttl; verdict is nil when it was renewed.
 	extend(b *lua.Batch, l *Lease, ttl time.Duration) (verdict func() error)
-	// release gives l back; a lost lease is an ErrLost.
-	release(ctx context.Context, l *Lease) error
+	// release gives l back, or leaves the queue with the entry; a lost lease is an
+	// ErrLost.
+	release(ctx context.Context, l *Lease, entry string) error
 }
 
 // newLease makes the token of one acquire. Nothing is sent.
@@ -225,7 +229,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	l.end(ErrReleased)
 	last := detached(ctx)
-	err := l.kind.release(last, l)
+	err := l.kind.release(last, l, "")
 	if last.resent && lost == nil && errors.Is(err, ErrLost) {
 		err = nil // the first attempt released it, and its reply was lost
 	}
@@ -267,81 +271,10 @@ func (c *lastCall) Value(key any) any {
 // NoteResent is called when the answer came to a repeat.
 func (c *lastCall) NoteResent() { c.resent = true }
 
-// lockKind is the kind of a plain lock.
-type lockKind struct{}
-
-func (lockKind) extend(b *lua.Batch, l *Lease, ttl time.Duration) func() error {
-	f := gen.LockExtendIn(b, gen.LockExtendParams{Lock: l.key, Owner: l.owner, TTL: ttl, Keep: ttl + afterlife})
-	return func() error {
-		state, err := f.Get()
-		if err != nil {
-			return fmt.Errorf("luatomic: extend %q: %w", l.name, err)
-		}
-		if state != gen.LockExtendResultExtended {
-			return fmt.Errorf("%w: %q has %s", ErrLost, l.name, lossOf(state == gen.LockExtendResultTaken))
-		}
-		return nil
-	}
-}
-
-func (lockKind) release(ctx context.Context, l *Lease) error { return l.unlock(ctx, "") }
-
-// unlock releases the lock, or leaves the queue with the entry.
-func (l *Lease) unlock(ctx context.Context, entry string) error {
-	o := &l.locker.opts
-	state, err := gen.LockRelease(ctx, l.locker.client, gen.LockReleaseParams{
-		Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.owner, Keep: o.TTL + afterlife, Hold: o.MinHold, Entry: entry,
-	})
-	switch {
-	case err != nil:
-		return err
-	case state == gen.LockReleaseResultReleased, state == gen.LockReleaseResultLeft:
-		return nil
-	}
-	return fmt.Errorf("%w: %q has %s", ErrLost, l.name, lossOf(state == gen.LockReleaseResultTaken))
-}
-
-// afterlife is how long the string stays after the lease.
-const afterlife = time.Minute
-
-func lossOf(taken bool) string {
-	if taken {
-		return "another owner"
-	}
-	return "expired"
-}
-
-// try makes one attempt.
-func (l *Lease) try(ctx context.Context) (gen.LockAcquireResult, error) {
-	o := &l.locker.opts
-	if o.Barge || o.Owner != "" || o.Replicas > 0 {
-		return l.acquire(ctx, "")
-	}
-	r, err := gen.LockTry(ctx, l.locker.client, gen.LockTryParams{
-		Lock: l.keys.Record, Owner: l.owner, TTL: o.TTL, Keep: o.TTL + afterlife, Delay: o.LockDelay, Note: o.Note,
-	})
-	switch {
-	case err != nil:
-		return gen.LockAcquireResult{}, l.failed(ctx, err, "")
-	case r.State == gen.LockTryStateWanted:
-		return l.acquire(ctx, "") // hands it to those who wait, if they live
-	}
-	l.fence = r.Fence
-	return gen.LockAcquireResult{Acquired: r.State == gen.LockTryStateAcquired, Fence: r.Fence, Remaining: r.Remaining, Holder: r.Holder}, nil
-}
-
 // acquire makes one attempt, which joins the queue with the entry unless that is
 // empty. When it may have got the lock without an answer, it gives it back.
 func (l *Lease) acquire(ctx context.Context, entry string) (gen.LockAcquireResult, error) {
-	o := &l.locker.opts
-	p := gen.LockAcquireParams{
-		Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.owner, TTL: o.TTL, Keep: o.TTL + afterlife,
-		Delay: o.LockDelay, Barge: o.Barge, Band: int64(-o.Priority) << 40, Entry: entry, Note: o.Note,
-	}
-	if o.Replicas > 0 {
-		return l.acquireReplicated(ctx, p)
-	}
-	r, err := gen.LockAcquire(ctx, l.locker.client, p)
+	r, err := l.kind.acquire(ctx, l, entry)
 	if err == nil {
 		l.fence = r.Fence
 		return r, nil
@@ -349,49 +282,23 @@ func (l *Lease) acquire(ctx context.Context, entry string) (gen.LockAcquireResul
 	return r, l.failed(ctx, err, entry)
 }
 
-// acquireReplicated is one attempt that waits for replicas in the same round trip.
-// A lock that was handed over was written by another connection: WAIT says nothing
-// of that, so the lease is extended, which writes it once more.
-func (l *Lease) acquireReplicated(ctx context.Context, p gen.LockAcquireParams) (gen.LockAcquireResult, error) {
-	o := &l.locker.opts
-	b := lua.NewBatch(l.locker.client)
-	b.Wait(o.Replicas, o.ReplicaTimeout)
-	f := gen.LockAcquireIn(b, p)
-	_ = b.Exec(ctx) // the future has the error
-	r, err := f.Get()
-	if err != nil {
-		return r, l.failed(ctx, err, p.Entry)
-	}
-	l.fence = r.Fence
-	if !r.Acquired {
-		return r, nil
-	}
-	if r.Remaining > 0 {
-		verdict := l.kind.extend(b, l, o.TTL)
-		_ = b.Exec(ctx)
-		if err := verdict(); err != nil {
-			return r, l.failed(ctx, err, p.Entry)
-		}
-		r.Remaining = 0
-	}
-	if acked := b.Acked(); acked < o.Replicas {
-		err := fmt.Errorf("%w: %d of %d replicas confirmed %q within %v", ErrNotReplicated, acked, o.Replicas, l.name, o.ReplicaTimeout)
-		return r, errors.Join(err, l.undo(ctx, p.Entry))
-	}
-	return r, nil
-}
+// try makes one attempt that waits for nothing.
+func (l *Lease) try(ctx context.Context) (gen.LockAcquireResult, error) { return l.acquire(ctx, "") }
 
 // failed gives back what an acquire without an answer may have got.
 func (l *Lease) failed(ctx context.Context, err error, entry string) error {
 	if !errors.Is(err, lua.ErrNotExecuted) || entry != "" {
 		err = errors.Join(err, l.undo(ctx, entry))
 	}
+	if errors.Is(err, ErrNotReplicated) {
+		return err
+	}
 	return fmt.Errorf("luatomic: acquire %q: %w", l.name, err)
 }
 
 // undo leaves nothing of an acquire behind.
 func (l *Lease) undo(ctx context.Context, entry string) error {
-	if err := l.unlock(detached(ctx), entry); err != nil && !errors.Is(err, ErrLost) {
+	if err := l.kind.release(detached(ctx), l, entry); err != nil && !errors.Is(err, ErrLost) {
 		return err
 	}
 	return nil
@@ -399,24 +306,4 @@ func (l *Lease) undo(ctx context.Context, entry string) error {
 
 func (l *Lease) held(r gen.LockAcquireResult) *HeldError {
 	return &HeldError{Name: l.name, Remaining: r.Remaining, Holder: r.Holder}
-}
-
-// entry is what stands in the queue for this lease.
-func (l *Lease) entry(granted time.Duration, channel string) string {
-	kind := "g"
-	if l.locker.opts.Barge {
-		kind = "b"
-	}
-	var b strings.Builder
-	for _, s := range []string{
-		kind, l.owner, strconv.FormatInt(int64(granted/time.Millisecond), 10),
-		strconv.FormatInt(int64(l.locker.opts.LockDelay/time.Millisecond), 10),
-	} {
-		b.WriteString(s)
-		b.WriteByte(' ')
-	}
-	b.WriteString(channel)
-	b.WriteByte('\n')
-	b.WriteString(l.locker.opts.Note)
-	return b.String()
 }

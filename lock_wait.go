@@ -34,7 +34,7 @@ func (l *Lease) wait(ctx context.Context, granted time.Duration) (*Lease, error)
 	if l.locker.ears.Tagged() {
 		defer l.locker.ears.Leave(channel)
 	} // else it is the channel of the process, which stays
-	return l.stand(ctx, begun, channel, l.entry(granted, channel))
+	return l.stand(ctx, begun, channel, l.kind.entry(l, granted, channel))
 }
 
 // channel is where this process is told of the lock.

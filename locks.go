@@ -250,21 +250,31 @@ func (l *Locker) Acquire(ctx context.Context, name string) (*Lease, error) {
 // renews the lease while f runs; f's context ends when the lease is lost, with the
 // cause ErrLost, ErrRevoked or ErrMaxHold. The error joins f's own, the loss and
 // the release's.
-func (l *Locker) Do(ctx context.Context, name string, f func(context.Context, *Lease) error) (err error) {
+func (l *Locker) Do(ctx context.Context, name string, f func(context.Context, *Lease) error) error {
 	lease, err := l.newLease(name)
 	if err != nil {
 		return err
 	}
-	if lease, err = lease.wait(ctx, min(l.opts.Claim, l.opts.TTL)); err != nil {
+	return lease.do(ctx, f)
+}
+
+// do waits for the lease and runs f under it.
+func (l *Lease) do(ctx context.Context, f func(context.Context, *Lease) error) (err error) {
+	if _, err = l.wait(ctx, min(l.locker.opts.Claim, l.locker.opts.TTL)); err != nil {
 		return err
 	}
+	return l.run(ctx, f)
+}
+
+// run runs f under a lease that is held, and releases it.
+func (l *Lease) run(ctx context.Context, f func(context.Context, *Lease) error) (err error) {
 	defer func() {
-		lost := lease.Err()
-		released := lease.Release(ctx)
+		lost := l.Err()
+		released := l.Release(ctx)
 		if lost != nil {
 			released = nil // it would say the same again
 		}
 		err = errors.Join(err, lost, released)
 	}()
-	return f(lease.Keep(ctx), lease)
+	return f(l.Keep(ctx), l)
 }

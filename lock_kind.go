@@ -1,0 +1,126 @@
+package luatomic
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// lockKind is the kind of a plain lock.
+type lockKind struct{}
+
+func (lockKind) acquire(ctx context.Context, l *Lease, entry string) (gen.LockAcquireResult, error) {
+	o := &l.locker.opts
+	if entry == "" && !o.Barge && o.Owner == "" && o.Replicas == 0 {
+		r, err := gen.LockTry(ctx, l.locker.client, gen.LockTryParams{
+			Lock: l.keys.Record, Owner: l.owner, TTL: o.TTL, Keep: o.TTL + afterlife, Delay: o.LockDelay, Note: o.Note,
+		})
+		if err != nil || r.State != gen.LockTryStateWanted {
+			return gen.LockAcquireResult{Acquired: r.State == gen.LockTryStateAcquired, Fence: r.Fence, Remaining: r.Remaining, Holder: r.Holder}, err
+		} // else it is handed to those who wait, if they live
+	}
+	p := gen.LockAcquireParams{
+		Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.owner, TTL: o.TTL, Keep: o.TTL + afterlife,
+		Delay: o.LockDelay, Barge: o.Barge, Band: band(o.Priority), Entry: entry, Note: o.Note,
+	}
+	if o.Replicas > 0 {
+		return l.acquireReplicated(ctx, p)
+	}
+	return gen.LockAcquire(ctx, l.locker.client, p)
+}
+
+// band is the first score in the queue of a priority.
+func band(priority int) int64 { return int64(-priority) << 40 }
+
+// acquireReplicated is one attempt that waits for replicas in the same round trip.
+// A lock that was handed over was written by another connection: WAIT says nothing
+// of that, so the lease is extended, which writes it once more.
+func (l *Lease) acquireReplicated(ctx context.Context, p gen.LockAcquireParams) (gen.LockAcquireResult, error) {
+	o := &l.locker.opts
+	b := lua.NewBatch(l.locker.client)
+	b.Wait(o.Replicas, o.ReplicaTimeout)
+	f := gen.LockAcquireIn(b, p)
+	_ = b.Exec(ctx) // the future has the error
+	r, err := f.Get()
+	if err != nil || !r.Acquired {
+		return r, err
+	}
+	if r.Remaining > 0 {
+		verdict := l.kind.extend(b, l, o.TTL)
+		_ = b.Exec(ctx)
+		if err := verdict(); err != nil {
+			return r, err
+		}
+		r.Remaining = 0
+	}
+	if acked := b.Acked(); acked < o.Replicas {
+		return r, fmt.Errorf("%w: %d of %d replicas confirmed %q within %v", ErrNotReplicated, acked, o.Replicas, l.name, o.ReplicaTimeout)
+	}
+	return r, nil
+}
+
+func (lockKind) extend(b *lua.Batch, l *Lease, ttl time.Duration) func() error {
+	f := gen.LockExtendIn(b, gen.LockExtendParams{Lock: l.key, Owner: l.owner, TTL: ttl, Keep: ttl + afterlife})
+	return func() error {
+		state, err := f.Get()
+		if err != nil {
+			return fmt.Errorf("luatomic: extend %q: %w", l.name, err)
+		}
+		if state != gen.LockExtendResultExtended {
+			return fmt.Errorf("%w: %q has %s", ErrLost, l.name, lossOf(state == gen.LockExtendResultTaken))
+		}
+		return nil
+	}
+}
+
+func (lockKind) release(ctx context.Context, l *Lease, entry string) error {
+	o := &l.locker.opts
+	state, err := gen.LockRelease(ctx, l.locker.client, gen.LockReleaseParams{
+		Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.owner, Keep: o.TTL + afterlife, Hold: o.MinHold, Entry: entry,
+	})
+	switch {
+	case err != nil:
+		return err
+	case state == gen.LockReleaseResultReleased, state == gen.LockReleaseResultLeft:
+		return nil
+	}
+	return fmt.Errorf("%w: %q has %s", ErrLost, l.name, lossOf(state == gen.LockReleaseResultTaken))
+}
+
+// afterlife is how long the string stays after the lease.
+const afterlife = time.Minute
+
+func lossOf(taken bool) string {
+	if taken {
+		return "another owner"
+	}
+	return "expired"
+}
+
+func (lockKind) entry(l *Lease, granted time.Duration, channel string) string {
+	kind := "g"
+	if l.locker.opts.Barge {
+		kind = "b"
+	}
+	return queueEntry(kind, l, granted, l.locker.opts.LockDelay, channel)
+}
+
+// queueEntry makes an entry of the queue; see lock_acquire.lua.
+func queueEntry(kind string, l *Lease, granted, delay time.Duration, channel string) string {
+	var b strings.Builder
+	for _, s := range []string{
+		kind, l.owner, strconv.FormatInt(int64(granted/time.Millisecond), 10), strconv.FormatInt(int64(delay/time.Millisecond), 10),
+	} {
+		b.WriteString(s)
+		b.WriteByte(' ')
+	}
+	b.WriteString(channel)
+	b.WriteByte('\n')
+	b.WriteString(l.locker.opts.Note)
+	return b.String()
+}
