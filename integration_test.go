@@ -345,6 +345,9 @@ func (r *recorder) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 		args := cmd.Args()
 		n, err := strconv.Atoi(args[2].(string))
 		for _, k := range args[3 : 3+n] {
+			if text, ok := k.(*string); ok {
+				k = *text
+			}
 			r.keys = append(r.keys, k.(string))
 		}
 		r.cancel()
