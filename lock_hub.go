@@ -2,6 +2,7 @@ package luatomic
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,6 +27,8 @@ type lockHub struct {
 	tokens  atomic.Int64
 	ears    *wake.Hub
 	keeping sync.WaitGroup
+	closed  chan struct{}
+	close   sync.Once
 
 	mu      sync.Mutex // guards all below
 	waiters map[string]*lockWaiter
@@ -37,17 +40,21 @@ type lockHub struct {
 
 func newLockHub(client lua.Client) *lockHub {
 	h := &lockHub{
-		client: client, process: newProcess(), ears: wake.NewHub(client),
+		client: client, process: newProcess(), ears: wake.NewHub(client), closed: make(chan struct{}),
 		waiters: make(map[string]*lockWaiter), lines: make(map[string]*lockLine), held: make(map[string]*Lease),
 	}
 	h.ears.Heard, h.ears.Up = h.heard, h.up
 	return h
 }
 
-// Close ends the connection on which the Locker listens. Those who wait fall back
-// to looking from time to time; leases are kept no longer. It does not close the
-// client. A Locker that never waited nor kept a lease need not be closed.
+// ErrLockerClosed is what a waiting Acquire returns when its Locker is closed.
+var ErrLockerClosed = errors.New("luatomic: locker closed")
+
+// Close ends the connection on which the Locker listens. Those who wait get
+// ErrLockerClosed, and leases are kept no longer; it releases none and does not
+// close the client. A Locker that never waited nor kept a lease need not be closed.
 func (h *lockHub) Close() error {
+	h.close.Do(func() { close(h.closed) })
 	h.ears.Close()
 	h.stopKeeping()
 	return nil
@@ -127,6 +134,9 @@ func (h *lockHub) leaveLine(w *lockWaiter) {
 		}
 	}
 	if len(line.first) > 0 {
+		if !time.Now().Before(line.due) {
+			line.first[0].rouse() // it left with a look undone
+		}
 		return
 	}
 	if line.guard != nil {
@@ -137,7 +147,7 @@ func (h *lockHub) leaveLine(w *lockWaiter) {
 	}
 }
 
-// watch lets the first in line look when d is over, or keeps an earlier time.
+// watch lets the first in line look when d is over. The newest word counts.
 func (h *lockHub) watch(line *lockLine, d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -100,6 +100,8 @@ func (w *lockWaiter) await(ctx context.Context, begun time.Time, strict bool) (a
 		return true, nil, nil
 	case <-ctx.Done():
 		return false, nil, context.Cause(ctx)
+	case <-l.locker.closed:
+		return false, nil, ErrLockerClosed
 	}
 }
 
@@ -107,6 +109,11 @@ func (w *lockWaiter) await(ctx context.Context, begun time.Time, strict bool) (a
 func (l *Lease) poll(ctx context.Context, begun time.Time, held *HeldError) (*Lease, error) {
 	o := &l.locker.opts
 	for {
+		select {
+		case <-l.locker.closed:
+			return nil, errors.Join(asError(held), ErrLockerClosed)
+		default:
+		}
 		if held != nil {
 			// Jitter, so that waiters do not look in step.
 			wait := min(held.Remaining, o.Poll/2+rand.N(o.Poll/2+1))
@@ -128,6 +135,14 @@ func (l *Lease) poll(ctx context.Context, begun time.Time, held *HeldError) (*Le
 			return nil, err
 		}
 	}
+}
+
+// asError keeps a nil *HeldError a nil error.
+func asError(held *HeldError) error {
+	if held == nil {
+		return nil
+	}
+	return held
 }
 
 // ends is the end of a lease that was acquired by a call sent at asked, and of which

@@ -114,3 +114,27 @@ func TestBlockedAcquireEndsWithItsContextAndLeavesTheQueue(t *testing.T) {
 	require.NoError(t, err, "nobody was granted it")
 	require.NoError(t, next.Release(t.Context()))
 }
+
+func TestCloseEndsThoseWhoWait(t *testing.T) {
+	t.Parallel()
+	l, name, _ := newLocker(t, nil)
+	other := locker(t, luatomictest.Client(t), nil)
+	lease, err := other.Try(t.Context(), name)
+	require.NoError(t, err)
+	got := make(chan error, 1)
+	go func() {
+		_, err := l.Acquire(t.Context(), name)
+		got <- err
+	}()
+	waitFor(t, other, name, 1)
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, <-got, luatomic.ErrLockerClosed)
+	waitFor(t, other, name, 0)
+	_, err = l.Acquire(t.Context(), name)
+	require.ErrorIs(t, err, luatomic.ErrLockerClosed)
+	require.ErrorIs(t, err, luatomic.ErrHeld)
+	require.NoError(t, lease.Release(t.Context()))
+	lease, err = l.Acquire(t.Context(), name)
+	require.NoError(t, err, "a free lock needs nobody to listen")
+	require.NoError(t, lease.Release(t.Context()))
+}
