@@ -32,12 +32,22 @@ type Promoted struct {
 }
 
 // Promote moves up to MaxBatch jobs that are due to ready, earliest first, never
-// before the server's clock has reached their time. Any number of processes may
-// promote: each job moves once.
+// before the server's clock has reached their time, in steps of 500, so that others
+// are served in between. Any number of processes may promote: each job moves once.
+// With an error, Moved counts those of the steps before.
 //
-// Keys: s, r. Cost: O(log n + k) for k jobs moved.
+// Keys: s, r, w. Cost: O(log n + k) for k jobs moved.
 func (q *Queue) Promote(ctx context.Context) (Promoted, error) {
-	return q.promote(ctx, MaxBatch, "", 0)
+	moved := 0
+	for {
+		p, err := q.promote(ctx, maxChunk, "", 0)
+		full := p.Moved == maxChunk
+		moved += p.Moved
+		p.Moved = moved
+		if err != nil || !full || moved == MaxBatch {
+			return p, err
+		}
+	}
 }
 
 // promote is Promote, and leaves the channel of a waiter.
@@ -101,16 +111,17 @@ func (p *Poller) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// chunk bounds, and the time that a promote should take at most.
+// How many jobs one script moves, and the time that it should take at most. A thousand
+// of a million take more than a millisecond.
 const (
-	minChunk   = 50
-	firstChunk = MaxBatch / 2
-	budget     = time.Millisecond
+	minChunk = 50
+	maxChunk = MaxBatch / 2
+	budget   = time.Millisecond
 )
 
 func (p *Poller) poll(ctx context.Context, q *Queue, word *wake.Listener) {
 	retry := backoff{first: 50 * time.Millisecond, last: 5 * time.Second}
-	chunk := firstChunk
+	chunk := maxChunk
 	for ctx.Err() == nil {
 		idle := p.opts.Idle
 		if word.Channel() == "" {
@@ -143,7 +154,7 @@ func nextChunk(chunk, moved int, took time.Duration) int {
 	case took > budget:
 		return max(chunk/2, minChunk)
 	}
-	return min(chunk+minChunk, MaxBatch)
+	return min(chunk+minChunk, maxChunk)
 }
 
 // until is the time from now to at, 0 when it has passed, most when at is later
