@@ -33,8 +33,8 @@ func lockOf(text string, entries ...string) func(context.Context, *redis.Client,
 	}
 }
 
-// waiting makes an entry that nobody listens for.
-func waiting(kind, owner string) string { return kind + " " + owner + " 5000 0 nobody\n" + owner }
+// entryOf makes an entry that nobody listens for.
+func entryOf(kind, owner string) string { return kind + " " + owner + " 5000 0 nobody\n" + owner }
 
 var (
 	heldByMe    = record(7, 0, "me", int64(future)*1000, 1000)
@@ -75,20 +75,20 @@ func lockCalls() []scriptCall {
 		{&gen.LockTryScript, try, lockOf(record(7, 0, "-", 0, 0)), nil},
 		{&gen.LockTryScript, try, lockOf(heldByOther), nil},
 		{&gen.LockAcquireScript, acquire(""), none, nil},
-		{&gen.LockAcquireScript, acquire(""), lockOf(lapsedOther, waiting("g", "x"), waiting("b", "y")), nil},
-		{&gen.LockAcquireScript, acquire(waiting("g", "me")), lockOf(heldByOther), nil},
-		{&gen.LockAcquireScript, acquire(waiting("g", "me")), lockOf(lapsedOther, waiting("g", "x"), waiting("g", "y")), nil},
+		{&gen.LockAcquireScript, acquire(""), lockOf(lapsedOther, entryOf("g", "x"), entryOf("b", "y")), nil},
+		{&gen.LockAcquireScript, acquire(entryOf("g", "me")), lockOf(heldByOther), nil},
+		{&gen.LockAcquireScript, acquire(entryOf("g", "me")), lockOf(lapsedOther, entryOf("g", "x"), entryOf("g", "y")), nil},
 		{&gen.LockExtendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			return show(gen.LockExtend(ctx, c, gen.LockExtendParams{Lock: "lock:{" + k + "}", Owner: "me", TTL: time.Minute, Keep: time.Hour}))
 		}, lockOf(heldByMe), nil},
 		{&gen.LockReleaseScript, release, lockOf(heldByMe), unread},
-		{&gen.LockReleaseScript, release, lockOf(wantedMe, waiting("g", "x"), waiting("b", "y")), nil},
-		{&gen.LockForceScript, force("-"), lockOf(wantedMe, waiting("g", "x")), nil},
-		{&gen.LockForceScript, force("me"), lockOf(record(7, 1, "other", int64(future)*1000, 1000), waiting("g", "x")), nil},
+		{&gen.LockReleaseScript, release, lockOf(wantedMe, entryOf("g", "x"), entryOf("b", "y")), nil},
+		{&gen.LockForceScript, force("-"), lockOf(wantedMe, entryOf("g", "x")), nil},
+		{&gen.LockForceScript, force("me"), lockOf(record(7, 1, "other", int64(future)*1000, 1000), entryOf("g", "x")), nil},
 		{&gen.LockInfoScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			v, err := gen.LockInfo(ctx, c, gen.LockInfoParams{Lock: "lock:{" + k + "}", Queue: "lockq:{" + k + "}", Max: 10})
 			return fmt.Sprint(v.Held, v.Fence, v.Owner, v.Note, v.Waiting, v.Entries), err
-		}, lockOf(wantedMe, waiting("g", "x")), nil},
+		}, lockOf(wantedMe, entryOf("g", "x")), nil},
 		{&gen.LockAcquireAllScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			v, err := gen.LockAcquireAll(ctx, c, gen.LockAcquireAllParams{Locks: []string{"lock:{" + k + "}", "lock:{" + k + "}:2"}, Owner: "me", TTL: time.Minute})
 			return fmt.Sprint(v.Blocked), err

@@ -121,6 +121,8 @@ func TestOneJobWakesOneConsumer(t *testing.T) {
 		<-gate
 		return nil
 	})
+	open := sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(open) // before the consumers are waited for
 	calls := func() int64 {
 		info, err := c.InfoMap(ctx, "commandstats").Result()
 		require.NoError(t, err)
@@ -134,7 +136,7 @@ func TestOneJobWakesOneConsumer(t *testing.T) {
 
 	push(t, q, bodies(n-1)...)
 	luatomictest.Eventually(t, 5*time.Second, "every consumer has a job", func() bool { return done.Load() == n })
-	close(gate)
+	open()
 }
 
 // An earlier job wakes a poller that sleeps until a later one, and a poller that is
