@@ -201,7 +201,7 @@ func failpointCases() []failpointCase {
 		queueCase("queue_requeue/ids", hour, requeues("a", "c", "absent"), pushes(named...), takes(3), buries),
 		queueCase("queue_trim/some", hour, trims(luatomic.DeadLimits{Jobs: 1}), pushes(named...), takes(3), buries),
 		queueCase("delayed_promote/many", hour, promotes, pushes(numbered(1000, time.Millisecond)...)),
-	}, otherCases())
+	}, otherCases(), semCases())
 }
 
 // thenPush goes on from a fault with new jobs of the ids that were cancelled: those that

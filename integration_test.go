@@ -72,6 +72,7 @@ var allScripts = []*lua.Script{
 	&gen.QueueAckScript, &gen.QueueCancelScript, &gen.QueueControlScript, &gen.QueueExtendScript, &gen.QueueMendScript, &gen.QueueNackScript,
 	&gen.QueuePeekScript, &gen.QueuePushScript, &gen.QueuePushManyScript, &gen.QueueReclaimScript, &gen.QueueRequeueScript, &gen.QueueRescheduleScript,
 	&gen.QueueStatsScript, &gen.QueueTakeScript, &gen.QueueTrimScript,
+	&gen.SemAcquireScript, &gen.SemChangeScript, &gen.SemExtendScript, &gen.SemInfoScript, &gen.SemReleaseScript, &gen.SemResizeScript,
 	&gen.RPCCallScript, &gen.RPCCollectScript, &gen.RPCJoinScript, &gen.RPCLeaveScript, &gen.RPCReplyScript,
 }
 
@@ -314,7 +315,7 @@ func peekCalls() []scriptCall {
 			return buried(ctx, c, k)
 		}, slices.Delete(slices.Clone(states), i, i+1)})
 	}
-	return append(calls, lockCalls()...)
+	return slices.Concat(calls, lockCalls(), semCalls())
 }
 
 // keysOf are the keys that a call passes, seen by a client that sends nothing.
@@ -509,7 +510,7 @@ func TestKeysExpire(t *testing.T) {
 		t.Run(call.script.Name, func(t *testing.T) {
 			t.Parallel()
 			ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-			fresh := strings.HasPrefix(call.script.Name, "rpc_join") || strings.HasPrefix(call.script.Name, "lock_acquire") || call.script.Name == "lock_try" || strings.HasPrefix(call.script.Name, "queue_push")
+			fresh := regexp.MustCompile("^(rpc_join|lock_acquire|lock_try|sem_acquire|queue_push)").MatchString(call.script.Name)
 			if !fresh {
 				require.NoError(t, call.prepare(ctx, c, k))
 			}

@@ -165,7 +165,12 @@ func (l *Lease) extended(start time.Time, ttl time.Duration, err error) error {
 		return nil
 	}
 	if errors.Is(err, ErrLost) {
-		l.end(err)
+		l.mu.Lock()
+		given := l.released // it was exchanged or given back meanwhile
+		l.mu.Unlock()
+		if !given {
+			l.end(err)
+		}
 	}
 	return err
 }
@@ -287,6 +292,9 @@ func (l *Lease) try(ctx context.Context) (gen.LockAcquireResult, error) { return
 
 // failed gives back what an acquire without an answer may have got.
 func (l *Lease) failed(ctx context.Context, err error, entry string) error {
+	if errors.Is(err, ErrLimit) {
+		return err // an answer
+	}
 	if !errors.Is(err, lua.ErrNotExecuted) || entry != "" {
 		err = errors.Join(err, l.undo(ctx, entry))
 	}

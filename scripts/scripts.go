@@ -189,3 +189,33 @@ var RPCLeave string
 //
 //go:embed rpc_reply.lua
 var RPCReply string
+
+// SemAcquire is the text of sem_acquire.lua.
+//
+//go:embed sem_acquire.lua
+var SemAcquire string
+
+// SemChange is the text of sem_change.lua.
+//
+//go:embed sem_change.lua
+var SemChange string
+
+// SemExtend is the text of sem_extend.lua.
+//
+//go:embed sem_extend.lua
+var SemExtend string
+
+// SemInfo is the text of sem_info.lua.
+//
+//go:embed sem_info.lua
+var SemInfo string
+
+// SemRelease is the text of sem_release.lua.
+//
+//go:embed sem_release.lua
+var SemRelease string
+
+// SemResize is the text of sem_resize.lua.
+//
+//go:embed sem_resize.lua
+var SemResize string

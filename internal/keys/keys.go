@@ -28,6 +28,10 @@
 //	lockq:{name} zset    those who wait for the lock, scored by priority and
 //	                     arrival; expires
 //
+//	sem:{name}   zset    all of a semaphore, see scripts/sem_acquire.lua; expires
+//	semq:{name}  zset    those who wait for a permit of it, like lockq; expires
+//	rw:{name}, rwq:{name}  the same of a read-write lock
+//
 // With a tag, the locks of that tag share a slot: lock:{tag}:name. Those who wait
 // listen on lock:c:<process>, on a cluster on lock:{name}:c:<process>.
 //
@@ -88,16 +92,31 @@ type Lock struct {
 
 // NewLock names the keys of the lock. With a tag its slot is that of the tag.
 func NewLock(prefix, tag, name string) (Lock, error) {
+	return newLock("lock", prefix, tag, name)
+}
+
+// NewSemaphore names the keys of the semaphore, as NewLock does.
+func NewSemaphore(prefix, tag, name string) (Lock, error) {
+	return newLock("sem", prefix, tag, name)
+}
+
+// NewRWLock names the keys of the read-write lock, as NewLock does.
+func NewRWLock(prefix, tag, name string) (Lock, error) {
+	return newLock("rw", prefix, tag, name)
+}
+
+func newLock(kind, prefix, tag, name string) (Lock, error) {
 	if err := check("lock name", prefix, name); err != nil {
 		return Lock{}, err
 	}
-	if tag == "" {
-		return Lock{Record: prefix + "lock:{" + name + "}", Queue: prefix + "lockq:{" + name + "}"}, nil
+	rest := ":{" + name + "}"
+	if tag != "" {
+		if err := lua.CheckName("tag", tag); err != nil {
+			return Lock{}, err
+		}
+		rest = ":{" + tag + "}:" + name
 	}
-	if err := lua.CheckName("tag", tag); err != nil {
-		return Lock{}, err
-	}
-	return Lock{Record: prefix + "lock:{" + tag + "}:" + name, Queue: prefix + "lockq:{" + tag + "}:" + name}, nil
+	return Lock{Record: prefix + kind + rest, Queue: prefix + kind + "q" + rest}, nil
 }
 
 // Channel names the channel in the lock's slot on which a process is told.

@@ -1,0 +1,225 @@
+package luatomic_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// newRW returns a read-write lock of the test's own.
+func newRW(t testing.TB, opts *luatomic.LockerOptions) (*luatomic.RWLock, *luatomic.Locker, string, *redis.Client) {
+	t.Helper()
+	l, name, c := newLocker(t, opts)
+	return l.RW(name), l, name, c
+}
+
+// waitForRW returns when n wait.
+func waitForRW(t testing.TB, rw *luatomic.RWLock, n int) {
+	t.Helper()
+	luatomictest.Eventually(t, 20*time.Second, fmt.Sprint(n, " wait"), func() bool {
+		info, err := rw.Info(t.Context())
+		require.NoError(t, err)
+		return info.Waiting == n
+	})
+}
+
+// inBackground runs an acquire.
+func inBackground(ctx context.Context, acquire func(context.Context) (*luatomic.Lease, error)) <-chan acquired {
+	got := make(chan acquired, 1)
+	go func() {
+		lease, err := acquire(ctx)
+		got <- acquired{lease: lease, err: err}
+	}()
+	return got
+}
+
+func TestRWLockReadersShareAndWritersDoNot(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	rw, l, name, _ := newRW(t, &luatomic.LockerOptions{TTL: time.Minute, Note: "n"})
+	one, err := rw.RTry(ctx)
+	require.NoError(t, err)
+	two, err := rw.RAcquire(ctx)
+	require.NoError(t, err)
+	_, err = rw.Try(ctx)
+	require.ErrorIs(t, err, luatomic.ErrHeld)
+	info, err := rw.Info(ctx)
+	require.NoError(t, err)
+	require.False(t, info.Writing)
+	require.Equal(t, 2, info.Readers)
+	require.Equal(t, "n", info.Holders[0].Note)
+	require.Equal(t, "rw:{"+name+"}", info.Key)
+	require.NoError(t, one.Release(ctx))
+	require.NoError(t, two.Release(ctx))
+	writer, err := rw.Try(ctx)
+	require.NoError(t, err)
+	require.Greater(t, writer.Fence(), two.Fence())
+	info, err = rw.Info(ctx)
+	require.NoError(t, err)
+	require.True(t, info.Writing)
+	require.Zero(t, info.Readers)
+	_, err = rw.RTry(ctx)
+	require.ErrorIs(t, err, luatomic.ErrHeld)
+	_, err = rw.Try(ctx)
+	require.ErrorIs(t, err, luatomic.ErrHeld)
+	plain, err := l.Try(ctx, name)
+	require.NoError(t, err, "the plain lock of that name is another")
+	require.NoError(t, plain.Release(ctx))
+	was, err := rw.Revoke(ctx, writer.Token())
+	require.NoError(t, err)
+	require.True(t, was)
+	require.ErrorIs(t, writer.Extend(ctx), luatomic.ErrLost)
+	require.NoError(t, rw.Do(ctx, func(context.Context, *luatomic.Lease) error { return nil }))
+	require.NoError(t, rw.RDo(ctx, func(ctx context.Context, _ *luatomic.Lease) error {
+		return rw.RDo(ctx, func(context.Context, *luatomic.Lease) error { return nil })
+	}))
+}
+
+// Row 18 and no starvation: a writer that waits is not overtaken by readers, and the
+// readers behind it come in together.
+func TestRWLockServesInOrder(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	rw, _, name, _ := newRW(t, &luatomic.LockerOptions{TTL: time.Minute})
+	other := locker(t, luatomictest.Client(t), nil).RW(name)
+	reader, err := rw.RTry(ctx)
+	require.NoError(t, err)
+	writer := inBackground(ctx, other.Acquire)
+	waitForRW(t, rw, 1)
+	_, err = rw.RTry(ctx)
+	require.ErrorIs(t, err, luatomic.ErrHeld, "a writer waits")
+	var readers []<-chan acquired
+	for i := range 10 {
+		readers = append(readers, inBackground(ctx, []*luatomic.RWLock{rw, other}[i%2].RAcquire))
+		waitForRW(t, rw, i+2)
+	}
+	last := inBackground(ctx, rw.Acquire)
+	waitForRW(t, rw, 12)
+	behind := inBackground(ctx, rw.RAcquire)
+	waitForRW(t, rw, 13)
+
+	require.NoError(t, reader.Release(ctx))
+	w := permit(t, writer)
+	require.NoError(t, w.Release(ctx))
+	fence := w.Fence()
+	var leases []*luatomic.Lease
+	for _, got := range readers {
+		lease := permit(t, got)
+		require.Greater(t, lease.Fence(), fence)
+		fence = lease.Fence()
+		leases = append(leases, lease)
+	}
+	require.Empty(t, last)
+	require.Empty(t, behind)
+	for _, lease := range leases {
+		require.NoError(t, lease.Release(ctx))
+	}
+	w = permit(t, last)
+	require.Empty(t, behind)
+	require.Greater(t, w.Fence(), fence)
+	require.NoError(t, w.Release(ctx))
+	require.NoError(t, permit(t, behind).Release(ctx))
+}
+
+// Row 17: a reader that died is gone when its own lease is over, although others read
+// all the time.
+func TestRWLockCrashedReaderIsNotKeptUpByLiveOnes(t *testing.T) {
+	t.Parallel()
+	rw, l, name, _ := newRW(t, &luatomic.LockerOptions{TTL: time.Minute})
+	ctx, cancel := context.WithCancel(t.Context())
+	dead, err := l.With(luatomic.LockerOptions{TTL: 200 * time.Millisecond}).RW(name).RTry(ctx)
+	require.NoError(t, err)
+	cycling := make(chan error, 1)
+	go func() {
+		for ctx.Err() == nil {
+			if err := rw.RDo(ctx, func(context.Context, *luatomic.Lease) error { return nil }); err != nil && ctx.Err() == nil {
+				cycling <- err
+				return
+			}
+		}
+		cycling <- nil
+	}()
+	begun := time.Now()
+	writer, err := rw.Acquire(ctx)
+	require.NoError(t, err)
+	require.Less(t, time.Since(begun), 5*time.Second, "not the minute of the others")
+	require.ErrorIs(t, dead.Err(), luatomic.ErrLost)
+	require.NoError(t, writer.Release(t.Context()))
+	cancel()
+	require.NoError(t, <-cycling)
+}
+
+func TestRWLockDowngradeLetsReadersIn(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	rw, _, _, _ := newRW(t, &luatomic.LockerOptions{TTL: time.Minute, Note: "n"})
+	writer, err := rw.Try(ctx)
+	require.NoError(t, err)
+	kept := writer.Keep(ctx)
+	reader := inBackground(ctx, rw.RAcquire)
+	waitForRW(t, rw, 1)
+	next := inBackground(ctx, rw.Acquire)
+	waitForRW(t, rw, 2)
+	mine, err := rw.Downgrade(ctx, writer)
+	require.NoError(t, err)
+	require.Greater(t, mine.Fence(), writer.Fence())
+	<-kept.Done()
+	require.ErrorIs(t, context.Cause(kept), luatomic.ErrReleased)
+	require.NoError(t, writer.Release(ctx), "it was given back")
+	beside := permit(t, reader)
+	require.Empty(t, next)
+	require.NoError(t, mine.Extend(ctx))
+	require.NoError(t, mine.Release(ctx))
+	require.Empty(t, next)
+	require.NoError(t, beside.Release(ctx))
+	require.NoError(t, permit(t, next).Release(ctx))
+	_, err = rw.Downgrade(ctx, mine)
+	require.ErrorIs(t, err, luatomic.ErrReleased)
+}
+
+func TestRWLockUpgradeOnlyForTheSoleReader(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	rw, l, name, _ := newRW(t, &luatomic.LockerOptions{TTL: time.Minute})
+	one, err := rw.RTry(ctx)
+	require.NoError(t, err)
+	two, err := rw.RTry(ctx)
+	require.NoError(t, err)
+	_, err = rw.TryUpgrade(ctx, one)
+	var held *luatomic.HeldError
+	require.ErrorAs(t, err, &held)
+	require.Positive(t, held.Remaining)
+	require.NoError(t, one.Extend(ctx), "it still reads")
+	require.NoError(t, two.Release(ctx))
+	waits := inBackground(ctx, rw.RAcquire)
+	permit(t, waits).Release(ctx)
+	queued := inBackground(ctx, rw.Acquire)
+	waitForRW(t, rw, 1)
+	writer, err := rw.TryUpgrade(ctx, one)
+	require.NoError(t, err, "past the writer that waits for it")
+	require.Greater(t, writer.Fence(), two.Fence())
+	_, err = rw.RTry(ctx)
+	require.ErrorIs(t, err, luatomic.ErrHeld)
+	require.NoError(t, writer.Release(ctx))
+	require.NoError(t, permit(t, queued).Release(ctx))
+
+	short, err := l.With(luatomic.LockerOptions{TTL: time.Hour}).RW(name).RTry(ctx)
+	require.NoError(t, err)
+	_, err = rw.Revoke(ctx, short.Token())
+	require.NoError(t, err)
+	_, err = rw.TryUpgrade(ctx, short)
+	require.ErrorIs(t, err, luatomic.ErrLost, "it never takes what was not held")
+	require.ErrorIs(t, short.Err(), luatomic.ErrLost)
+	_, err = l.RW(name+"x").TryUpgrade(ctx, short)
+	require.ErrorContains(t, err, "the lease is of")
+	last, err := rw.Try(ctx)
+	require.NoError(t, err)
+	require.NoError(t, last.Release(ctx))
+}

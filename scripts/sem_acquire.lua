@@ -1,0 +1,210 @@
+--- SemAcquire takes a permit of a semaphore for an owner, or joins the queue of those who wait for one.
+---
+--- A semaphore is one zset, so that each change of it is one command. The members:
+---
+--- token:weight is a permit, scored by the end of its lease in ms. After it was
+--- given back the score is minus the time of that for 10 s, so that a repeat gets
+--- its answer. With a line feed and a note behind, it is what others are told of
+--- the holder.
+---
+--- limit and used are scored by 1e15 and their value, fence by the last fence: the
+--- server's time in microseconds, or one more than the last one where that is
+--- greater. used is the sum of the weights whose score is positive.
+---
+--- An entry of the queue is as in lock_acquire.lua, of the kind g. Nobody overtakes
+--- the head, even if it needs more than is free. Those without a listener are passed
+--- over.
+---
+--- A read-write lock is a semaphore whose writer takes all of it.
+---
+---@contract dup-only  an error half-way leaves the permit with this owner, whose repeat finds it its own
+---@retry    safe  an owner that holds a permit or waits for one is told so
+---@key      permits  zset  as above
+---@key      queue  zset  entries of those who wait, scored by priority and arrival; expires
+---@arg      owner  string  token:weight, made for this acquire alone
+---@arg      limit  int  min=1 max=1073741824  of the sum of weights; the first one stays
+---@arg      ttl    ms  min=1  the lease
+---@arg      band   int  first score of this priority; each has 2^40
+---@arg      entry  string  waits where there is no room; empty to wait for nothing
+---@arg      note   string  what others are told of the holder
+---@reply    (acquired bool, place enum(none=0, waiting=1, joined=2, refused=3), fence int, remaining ms, waiting int, holder string, now int, limit int)  remaining: the lease's, or how long until the head of the queue fits; place: in the queue, joined by this call, or refused because the limit is another; waiting: how many, 0 when not asked; holder: the note of one; now: the clock in microseconds; limit: the semaphore's
+---@cost     O(log n), n being the number of holders and of those who wait
+
+local permits, queue = KEYS[1], KEYS[2]
+local owner, limit, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local band, entry, note = ARGV[4], ARGV[5], ARGV[6]
+
+local time = redis.call('TIME')
+local micros = time[1] * 1e6 + time[2]
+local now = math.floor(micros / 1000)
+
+local state = redis.call('ZMSCORE', permits, owner, 'limit', 'used', 'fence')
+local head = redis.call('ZRANGE', queue, 0, 0)[1]
+local had = tonumber(state[1] or 0)
+local known = state[2] or state[3]
+local used = (state[3] or 1e15) - 1e15
+local fence = tonumber(state[4] or 0)
+
+local function number(n)
+  return string.format('%.0f', n)
+end
+
+if had > now then
+  fence = math.max(fence + 1, micros)
+  redis.call('ZADD', permits, number(fence), 'fence')
+  redis.call('ZREM', queue, entry)
+  return {1, 0, number(fence), had - now, 0, '', number(micros), limit}
+elseif had < 0 then -- this call comes after the one that gave back what it might get
+  return {0, 0, '0', 1, 0, '', number(micros), limit}
+end
+
+-- weigh is the weight of a permit, nil for any other member.
+local function weigh(member)
+  return tonumber((string.match(member, '^[^\n]*:(%d+)$')))
+end
+
+-- stay keeps the permits for a minute longer than a lease, and never less than
+-- before.
+local function stay(lease)
+  if redis.call('PEXPIRE', permits, lease + 60000, 'GT') == 0 then
+    redis.call('PEXPIRE', permits, lease + 60000, 'NX')
+  end
+end
+
+-- bury takes back what dead holders had, and forgets what was given back 10 s ago.
+local function bury()
+  local found = redis.call('ZRANGE', permits, 10000 - now, now, 'BYSCORE', 'LIMIT', 0, 100, 'WITHSCORES')
+  for i = 1, #found, 2 do
+    local weight = weigh(found[i])
+    if weight and tonumber(found[i + 1]) > 0 then
+      used = used - weight
+      redis.call('ZADD', permits, number(1e15 + used), 'used', 0, found[i])
+    end
+    redis.call('ZREM', permits, found[i])
+  end
+end
+
+-- due is in how many ms enough leases are over for that weight to fit, as far as 64
+-- holders tell, and the note of the first.
+local function due(weight)
+  local rest, last, note = used + weight - limit, now, ''
+  local ends = redis.call('ZRANGE', permits, '(' .. now, 1e14, 'BYSCORE', 'LIMIT', 0, 64, 'WITHSCORES')
+  for i = 1, #ends, 2 do
+    local part = weigh(ends[i])
+    if not part then
+      note = note ~= '' and note or string.match(ends[i], '\n(.*)$') or ''
+    elseif rest <= 0 then
+      break
+    else
+      rest, last = rest - part, ends[i + 1]
+    end
+  end
+  return math.max(last - now, 1), note
+end
+
+-- tell says whether anybody listened.
+local function tell(channel, message)
+  local heard = redis.pcall('PUBLISH', channel, message)
+  return type(heard) == 'number' and heard > 0
+end
+
+-- hold gives a permit, in one command.
+local function hold(token, weight, lease, note)
+  fence, used = math.max(fence + 1, micros), used + weight
+  if known then
+    stay(lease)
+  end
+  if note == '' then
+    redis.call('ZADD', permits, number(now + lease), token, number(1e15 + used), 'used', number(1e15 + limit), 'limit', number(fence), 'fence')
+  else
+    redis.call('ZADD', permits, number(now + lease), token, number(1e15 + used), 'used', number(1e15 + limit), 'limit', number(fence), 'fence', number(now + lease), token .. '\n' .. note)
+  end
+  if not known then
+    stay(lease)
+  end
+  known = true
+end
+
+-- grant gives permits to those at the head of the queue, as many as fit and live.
+-- The first who does not fit is told when to look. It returns the lease of the
+-- owner where that is among them. These functions stand in each script that frees
+-- permits.
+local function grant()
+  local mine
+  local granted = 0
+  for _ = 1, 100 do
+    local head = redis.call('ZRANGE', queue, 0, 0)[1]
+    if not head then
+      break
+    end
+    local token, lease, channel, note = string.match(head, '^%a (%S+) (%d+) %d+ ([^\n]+)\n(.*)$')
+    local weight, length = weigh(token), tonumber(lease)
+    local had = redis.call('ZSCORE', permits, token)
+    if weight > limit then
+      tell(channel, 'f ' .. token) -- it learns that the limit is another
+    elseif had and tonumber(had) <= 0 then
+      tell(channel, 'f ' .. token) -- given back
+    elseif used + weight > limit and not had or granted == 64 then
+      local wait = granted == 64 and 1 or due(weight)
+      if token == owner or tell(channel, 'n ' .. token .. ' ' .. wait) then
+        break
+      end
+    else
+      hold(token, had and 0 or weight, length, note)
+      if token == owner then
+        mine, granted = length, granted + 1
+      elseif tell(channel, 'g ' .. token .. ' ' .. number(fence) .. ' ' .. number(micros) .. ' ' .. lease) then
+        granted = granted + 1
+      else
+        used = used - weight
+        redis.call('ZADD', permits, number(1e15 + used), 'used', 0, token)
+        redis.call('ZREM', permits, token, token .. '\n' .. note)
+      end
+    end
+    redis.call('ZREM', queue, head)
+  end
+  return mine
+end
+
+local weight = weigh(owner)
+local queued = entry ~= '' and redis.call('ZSCORE', queue, entry)
+local stored = state[2] and state[2] - 1e15
+if stored and stored ~= limit and (not queued or weight > stored) then
+  redis.call('ZREM', queue, entry)
+  return {0, 3, '0', 0, 0, '', number(micros), stored}
+end
+limit = stored or limit
+
+bury()
+if not head and used + weight <= limit then
+  hold(owner, weight, ttl, note)
+  return {1, 0, number(fence), ttl, 0, '', number(micros), limit}
+end
+
+local place = 0
+if entry ~= '' then
+  place = 1
+  if not queued then
+    local back = redis.call('ZRANGE', queue, number(band + 2 ^ 40 - 1), band, 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')
+    place = 2
+    redis.call('ZADD', queue, number((back[2] or band) + 1), entry)
+  end
+  redis.call('PEXPIRE', queue, 120000)
+end
+
+-- A head for which there is no room is asked for a sign of life by those whom it
+-- holds up, not by those who would have to wait anyway.
+if head and (place == 1 or used + weight <= limit or used + weigh(string.match(head, '^%a (%S+) ')) <= limit) then
+  local lease = grant()
+  if not lease and entry == '' and used + weight <= limit and redis.call('EXISTS', queue) == 0 then
+    hold(owner, weight, ttl, note) -- the queue was of the dead
+    lease = ttl
+  end
+  if lease then
+    return {1, 0, number(fence), lease, 0, '', number(micros), limit}
+  end
+end
+local first = redis.call('ZRANGE', queue, 0, 0)[1]
+local remaining, holder = due(first and weigh(string.match(first, '^%a (%S+) ')) or weight)
+local length = entry ~= '' and redis.call('ZCARD', queue) or 0
+return {0, place, number(fence), remaining, length, holder, number(micros), limit}

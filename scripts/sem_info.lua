@@ -1,0 +1,30 @@
+--- SemInfo reads who holds permits of a semaphore and who waits for one.
+---
+---@readonly
+---@key      permits  zset  see sem_acquire.lua
+---@key      queue  zset  see sem_acquire.lua
+---@arg      max    int  min=0 max=1000  the most holders to return
+---@arg      waiters  int  min=0 max=1000  the most entries of the queue to return
+---@reply    (limit int, used int, fence int, waiting int, members string[], remaining int[], entries string[])  limit: 0 where nothing is known; members: permits and their notes, see sem_acquire.lua, those that end first; remaining: of each, in ms
+---@cost     O(max)
+
+local permits, queue = KEYS[1], KEYS[2]
+local max, waiters = tonumber(ARGV[1]), tonumber(ARGV[2])
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local state = redis.call('ZMSCORE', permits, 'limit', 'used', 'fence')
+local used = (state[2] or 1e15) - 1e15
+local over = redis.call('ZRANGE', permits, '(0', now, 'BYSCORE', 'LIMIT', 0, 1000)
+for _, member in ipairs(over) do
+  used = used - (tonumber((string.match(member, '^[^\n]*:(%d+)$'))) or 0)
+end
+local members, remaining = {}, {}
+local held = redis.call('ZRANGE', permits, '(' .. now, 1e14, 'BYSCORE', 'LIMIT', 0, 2 * max, 'WITHSCORES')
+for i = 1, #held, 2 do
+  members[#members + 1] = held[i]
+  remaining[#remaining + 1] = held[i + 1] - now
+end
+local entries = waiters > 0 and redis.call('ZRANGE', queue, 0, waiters - 1) or {}
+return {(state[1] or 1e15) - 1e15, used, state[3] or '0', redis.call('ZCARD', queue), members, remaining, entries}

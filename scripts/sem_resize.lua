@@ -1,0 +1,149 @@
+--- SemResize sets the limit of a semaphore and gives what becomes free to those at the head of the queue.
+---
+--- A smaller limit takes nothing away: there is room again when enough was given
+--- back. See sem_acquire.lua for what the keys hold.
+---
+---@contract dup-only  an error half-way leaves the old limit or the new one; who was granted a permit meanwhile is told when its lease has ended
+---@retry    safe  it sets the same limit again
+---@key      permits  zset  see sem_acquire.lua
+---@key      queue  zset  see sem_acquire.lua
+---@arg      size   int  min=1 max=1073741824  the new limit
+---@reply    int  the limit before, 0 where there was none
+---@cost     O(log n) for each permit that is granted, 64 at most; n being the number of holders and of those who wait
+
+local permits, queue = KEYS[1], KEYS[2]
+local size = tonumber(ARGV[1])
+local owner = '' -- nobody is to be granted here
+
+local time = redis.call('TIME')
+local micros = time[1] * 1e6 + time[2]
+local now = math.floor(micros / 1000)
+
+local state = redis.call('ZMSCORE', permits, owner, 'limit', 'used', 'fence')
+local known = state[2] or state[3]
+local limit = (state[2] or 1e15) - 1e15
+local used = (state[3] or 1e15) - 1e15
+local fence = tonumber(state[4] or 0)
+
+redis.call('ZREM', queue, '') -- see sem_release.lua
+
+local function number(n)
+  return string.format('%.0f', n)
+end
+
+-- weigh is the weight of a permit, nil for any other member.
+local function weigh(member)
+  return tonumber((string.match(member, '^[^\n]*:(%d+)$')))
+end
+
+-- stay keeps the permits for a minute longer than a lease, and never less than
+-- before.
+local function stay(lease)
+  if redis.call('PEXPIRE', permits, lease + 60000, 'GT') == 0 then
+    redis.call('PEXPIRE', permits, lease + 60000, 'NX')
+  end
+end
+
+-- bury takes back what dead holders had, and forgets what was given back 10 s ago.
+local function bury()
+  local found = redis.call('ZRANGE', permits, 10000 - now, now, 'BYSCORE', 'LIMIT', 0, 100, 'WITHSCORES')
+  for i = 1, #found, 2 do
+    local weight = weigh(found[i])
+    if weight and tonumber(found[i + 1]) > 0 then
+      used = used - weight
+      redis.call('ZADD', permits, number(1e15 + used), 'used', 0, found[i])
+    end
+    redis.call('ZREM', permits, found[i])
+  end
+end
+
+-- due is in how many ms enough leases are over for that weight to fit, as far as 64
+-- holders tell, and the note of the first.
+local function due(weight)
+  local rest, last, note = used + weight - limit, now, ''
+  local ends = redis.call('ZRANGE', permits, '(' .. now, 1e14, 'BYSCORE', 'LIMIT', 0, 64, 'WITHSCORES')
+  for i = 1, #ends, 2 do
+    local part = weigh(ends[i])
+    if not part then
+      note = note ~= '' and note or string.match(ends[i], '\n(.*)$') or ''
+    elseif rest <= 0 then
+      break
+    else
+      rest, last = rest - part, ends[i + 1]
+    end
+  end
+  return math.max(last - now, 1), note
+end
+
+-- tell says whether anybody listened.
+local function tell(channel, message)
+  local heard = redis.pcall('PUBLISH', channel, message)
+  return type(heard) == 'number' and heard > 0
+end
+
+-- hold gives a permit, in one command.
+local function hold(token, weight, lease, note)
+  fence, used = math.max(fence + 1, micros), used + weight
+  if known then
+    stay(lease)
+  end
+  if note == '' then
+    redis.call('ZADD', permits, number(now + lease), token, number(1e15 + used), 'used', number(1e15 + limit), 'limit', number(fence), 'fence')
+  else
+    redis.call('ZADD', permits, number(now + lease), token, number(1e15 + used), 'used', number(1e15 + limit), 'limit', number(fence), 'fence', number(now + lease), token .. '\n' .. note)
+  end
+  if not known then
+    stay(lease)
+  end
+  known = true
+end
+
+-- grant gives permits to those at the head of the queue, as many as fit and live.
+-- The first who does not fit is told when to look. It returns the lease of the
+-- owner where that is among them. These functions stand in each script that frees
+-- permits.
+local function grant()
+  local mine
+  local granted = 0
+  for _ = 1, 100 do
+    local head = redis.call('ZRANGE', queue, 0, 0)[1]
+    if not head then
+      break
+    end
+    local token, lease, channel, note = string.match(head, '^%a (%S+) (%d+) %d+ ([^\n]+)\n(.*)$')
+    local weight, length = weigh(token), tonumber(lease)
+    local had = redis.call('ZSCORE', permits, token)
+    if weight > limit then
+      tell(channel, 'f ' .. token) -- it learns that the limit is another
+    elseif had and tonumber(had) <= 0 then
+      tell(channel, 'f ' .. token) -- given back
+    elseif used + weight > limit and not had or granted == 64 then
+      local wait = granted == 64 and 1 or due(weight)
+      if token == owner or tell(channel, 'n ' .. token .. ' ' .. wait) then
+        break
+      end
+    else
+      hold(token, had and 0 or weight, length, note)
+      if token == owner then
+        mine, granted = length, granted + 1
+      elseif tell(channel, 'g ' .. token .. ' ' .. number(fence) .. ' ' .. number(micros) .. ' ' .. lease) then
+        granted = granted + 1
+      else
+        used = used - weight
+        redis.call('ZADD', permits, number(1e15 + used), 'used', 0, token)
+        redis.call('ZREM', permits, token, token .. '\n' .. note)
+      end
+    end
+    redis.call('ZREM', queue, head)
+  end
+  return mine
+end
+
+local before = limit
+limit = size
+redis.call('ZADD', permits, number(1e15 + limit), 'limit')
+redis.call('PEXPIRE', permits, 60000, 'NX')
+known = true
+bury()
+grant()
+return before
