@@ -81,6 +81,9 @@ func lockCalls() []scriptCall {
 		{&gen.LockExtendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			return show(gen.LockExtend(ctx, c, gen.LockExtendParams{Lock: "lock:{" + k + "}", Owner: "me", TTL: time.Minute, Keep: time.Hour}))
 		}, lockOf(heldByMe), nil},
+		{&gen.LockNoteScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			return show(gen.LockNote(ctx, c, gen.LockNoteParams{Lock: "lock:{" + k + "}", Owner: "me", Note: "new"}))
+		}, lockOf(heldByMe), nil},
 		{&gen.LockReleaseScript, release, lockOf(heldByMe), unread},
 		{&gen.LockReleaseScript, release, lockOf(wantedMe, entryOf("g", "x"), entryOf("b", "y")), nil},
 		{&gen.LockForceScript, force("-"), lockOf(wantedMe, entryOf("g", "x")), nil},

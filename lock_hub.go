@@ -20,6 +20,8 @@ import (
 //	f owner                      the lock is free; for those who barge
 //	n owner length               you are next; look when length (ms) has passed
 //	r token                      your lock was taken away
+//	e                            another leads; for those who observe, on a channel of
+//	                             their own
 type lockHub struct {
 	client  lua.Client
 	process string
@@ -36,6 +38,8 @@ type lockHub struct {
 	home    bool // the inbox was joined
 	held    map[string]*Lease
 	keeper  keeper
+
+	observers map[*observer]struct{}
 }
 
 func newLockHub(client lua.Client) *lockHub {
@@ -208,6 +212,7 @@ func (h *lockHub) up(channel string) {
 			}
 		}
 	}
+	h.tellObserversLocked(channel)
 	if channel == h.inbox {
 		h.keeper.hurry()
 	}
@@ -215,7 +220,7 @@ func (h *lockHub) up(channel string) {
 
 // heard takes one message. One that nobody waits for any more is dropped: whoever
 // left the queue gives back what it was granted.
-func (h *lockHub) heard(_, message string) {
+func (h *lockHub) heard(channel, message string) {
 	kind, rest, _ := strings.Cut(message, " ")
 	owner, rest, _ := strings.Cut(rest, " ")
 	now := time.Now()
@@ -229,6 +234,10 @@ func (h *lockHub) heard(_, message string) {
 		return
 	}
 	defer h.mu.Unlock()
+	if kind == "e" {
+		h.tellObserversLocked(channel)
+		return
+	}
 	w := h.waiters[owner]
 	if w == nil {
 		return

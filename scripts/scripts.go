@@ -40,6 +40,11 @@ var LockForce string
 //go:embed lock_info.lua
 var LockInfo string
 
+// LockNote is the text of lock_note.lua.
+//
+//go:embed lock_note.lua
+var LockNote string
+
 // LockRelease is the text of lock_release.lua.
 //
 //go:embed lock_release.lua

@@ -33,7 +33,8 @@
 //	rw:{name}, rwq:{name}  the same of a read-write lock
 //
 // With a tag, the locks of that tag share a slot: lock:{tag}:name. Those who wait
-// listen on lock:c:<process>, on a cluster on lock:{name}:c:<process>.
+// listen on lock:c:<process>, on a cluster on lock:{name}:c:<process>; those who
+// observe an election on lock:{name}:e.
 //
 //	rpc:{bus}:nodes     zset    node scored by the end of its lease in ms; expires
 //	rpc:{bus}:m:*       zset    per method: node scored by calls in flight; expires
@@ -121,6 +122,9 @@ func newLock(kind, prefix, tag, name string) (Lock, error) {
 
 // Channel names the channel in the lock's slot on which a process is told.
 func (l *Lock) Channel(process string) string { return l.Record + ":c:" + process }
+
+// Observers names the channel on which those who observe an election are told.
+func (l *Lock) Observers() string { return l.Record + ":e" }
 
 // LockInbox is what the channel of a process is made of, with the process after
 // it: the one on which it is told of any lock.
