@@ -68,7 +68,7 @@ func TestWhatYouReadIsWhatRedisRuns(t *testing.T) {
 
 var allScripts = []*lua.Script{
 	&gen.DelayedPromoteScript,
-	&gen.LockAcquireScript, &gen.LockExtendScript, &gen.LockReleaseScript, &gen.LockTryScript, &gen.LockForceScript, &gen.LockInfoScript, &gen.LockNoteScript, &gen.LockAcquireAllScript,
+	&gen.LockAcquireScript, &gen.LockExtendScript, &gen.LockReleaseScript, &gen.LockTryScript, &gen.LockForceScript, &gen.LockInfoScript, &gen.LockNoteScript, &gen.LockFenceScript, &gen.LockAcquireAllScript,
 	&gen.QueueAckScript, &gen.QueueCancelScript, &gen.QueueControlScript, &gen.QueueExtendScript, &gen.QueueMendScript, &gen.QueueNackScript,
 	&gen.QueuePeekScript, &gen.QueuePushScript, &gen.QueuePushManyScript, &gen.QueueReclaimScript, &gen.QueueRequeueScript, &gen.QueueRescheduleScript,
 	&gen.QueueStatsScript, &gen.QueueTakeScript, &gen.QueueTrimScript,

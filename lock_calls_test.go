@@ -84,6 +84,9 @@ func lockCalls() []scriptCall {
 		{&gen.LockNoteScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			return show(gen.LockNote(ctx, c, gen.LockNoteParams{Lock: "lock:{" + k + "}", Owner: "me", Note: "new"}))
 		}, lockOf(heldByMe), nil},
+		{&gen.LockFenceScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			return show(gen.LockFence(ctx, c, gen.LockFenceParams{Lock: "lock:{" + k + "}", Owner: "me", Least: 8}))
+		}, lockOf(heldByMe), nil},
 		{&gen.LockReleaseScript, release, lockOf(heldByMe), unread},
 		{&gen.LockReleaseScript, release, lockOf(wantedMe, entryOf("g", "x"), entryOf("b", "y")), nil},
 		{&gen.LockForceScript, force("-"), lockOf(wantedMe, entryOf("g", "x")), nil},

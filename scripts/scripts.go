@@ -30,6 +30,11 @@ var LockAcquireAll string
 //go:embed lock_extend.lua
 var LockExtend string
 
+// LockFence is the text of lock_fence.lua.
+//
+//go:embed lock_fence.lua
+var LockFence string
+
 // LockForce is the text of lock_force.lua.
 //
 //go:embed lock_force.lua
