@@ -22,6 +22,8 @@ type command struct {
 	example string
 	// child says that a command of the user's own follows after --.
 	child bool
+	// bare says that the user's own may be left out.
+	bare  bool
 	flags func(fs *flag.FlagSet)
 	// check judges the arguments before anything is connected.
 	check func(s *session) error
@@ -30,16 +32,19 @@ type command struct {
 
 func (c *command) usageLine() string {
 	line := "luatomic " + c.name + " " + c.args
-	if c.child {
+	switch {
+	case c.bare:
+		line += " [-- CMD [ARG...]]"
+	case c.child:
 		line += " -- CMD [ARG...]"
 	}
 	return line
 }
 
 func commands() []*command {
-	return []*command{
-		demoCommand(), pushCommand(), promoteCommand(), consumeCommand(), lockCommand(), statsCommand(),
-	}
+	all := []*command{demoCommand(), pushCommand(), promoteCommand(), consumeCommand(), lockCommand()}
+	all = append(all, locksCommands()...)
+	return append(all, statsCommand())
 }
 
 // errHelp says that help was asked for and given.
@@ -63,17 +68,21 @@ func parseCommand(args []string, stdout, stderr io.Writer) (*session, *command, 
 		overview(stdout)
 		return nil, nil, errHelp
 	}
-	cmd, err := findCommand(args[0])
 	if args[0] == "help" {
 		return nil, nil, help(stdout, args[1:])
 	}
-	if err != nil {
+	cmd, args, err := findCommand(args)
+	switch {
+	case err != nil:
 		return nil, nil, err
+	case cmd == nil:
+		overview(stdout)
+		return nil, nil, errHelp
 	}
 	fs := newFlagSet(cmd.name)
 	s.globalFlags(fs)
 	cmd.flags(fs)
-	if err := s.parseArgs(fs, cmd, args[1:]); err != nil {
+	if err := s.parseArgs(fs, cmd, args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			cmd.help(stdout)
 			return nil, nil, errHelp
@@ -90,16 +99,29 @@ func newFlagSet(name string) *flag.FlagSet {
 	return fs
 }
 
-func findCommand(name string) (*command, error) {
-	all := commands()
-	names := make([]string, len(all))
-	for i, c := range all {
-		if c.name == name {
-			return c, nil
+// findCommand takes the command's name, which may be two words, from the arguments.
+// It is nil where help is asked for of a first word that several share.
+func findCommand(args []string) (*command, []string, error) {
+	var names, seconds []string
+	for _, c := range commands() {
+		words := strings.Fields(c.name)
+		if len(args) >= len(words) && slices.Equal(args[:len(words)], words) {
+			return c, args[len(words):], nil
 		}
-		names[i] = c.name
+		names = append(names, c.name)
+		if words[0] == args[0] {
+			seconds = append(seconds, words[1])
+		}
 	}
-	return nil, usagef("there is no command %q; the commands are %s", name, strings.Join(names, ", "))
+	switch {
+	case len(seconds) == 0:
+		return nil, nil, usagef("there is no command %q; the commands are %s", args[0], strings.Join(names, ", "))
+	case len(args) == 1:
+		return nil, nil, usagef("%s what? One of %s", args[0], strings.Join(seconds, ", "))
+	case args[1] == "-h", args[1] == "-help", args[1] == "--help":
+		return nil, nil, nil
+	}
+	return nil, nil, usagef("there is no command %q; those of %s are %s", args[0]+" "+args[1], args[0], strings.Join(seconds, ", "))
 }
 
 // parseArgs splits flags, arguments and the child's command line, which is all
@@ -149,7 +171,7 @@ func joinWatch(args []string) []string {
 func overview(w io.Writer) {
 	fmt.Fprint(w, "luatomic runs atomic queue and lock operations on Redis or Valkey.\n\nusage: luatomic [--redis URL] COMMAND [flags]\n\n")
 	for _, c := range commands() {
-		fmt.Fprintf(w, "  %-8s %s\n", c.name, c.about)
+		fmt.Fprintf(w, "  %-14s %s\n", c.name, c.about)
 	}
 	fmt.Fprint(w, `
 Start with: luatomic demo        (needs nothing installed)
@@ -165,11 +187,15 @@ func help(w io.Writer, args []string) error {
 		overview(w)
 		return errHelp
 	}
-	cmd, err := findCommand(args[0])
-	if err != nil {
+	cmd, _, err := findCommand(append(slices.Clone(args), "-h"))
+	switch {
+	case err != nil:
 		return err
+	case cmd == nil:
+		overview(w)
+	default:
+		cmd.help(w)
 	}
-	cmd.help(w)
 	return errHelp
 }
 
@@ -183,7 +209,7 @@ func (c *command) help(w io.Writer) {
 		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" && f.DefValue != "0s" {
 			text += " (default " + f.DefValue + ")"
 		}
-		fmt.Fprintf(w, "  %-16s %s\n", dashes(f.Name)+" "+kind, text)
+		fmt.Fprintf(w, "  %-21s %s\n", dashes(f.Name)+" "+kind, text)
 	})
 	fmt.Fprintf(w, "\noutput:\n  %s\n\nexample:\n  %s\n", c.output, c.example)
 }

@@ -15,9 +15,9 @@ import (
 )
 
 type lockCmd struct {
-	ttl, wait time.Duration
-	note      string
-	path      string
+	wait time.Duration
+	opts luatomic.LockerOptions
+	path string
 }
 
 func lockCommand() *command {
@@ -25,17 +25,26 @@ func lockCommand() *command {
 	return &command{
 		name: "lock", args: "NAME [flags]", child: true,
 		about: "Run a command while holding a lock.",
-		detail: `CMD has stdin, stdout and stderr of its own, and LUATOMIC_FENCE and LUATOMIC_KEY in its environment. The fence grows
-with each holder: send it along with writes, and let the store refuse a smaller one than it has seen. The lease is
-renewed while CMD runs. If the lock is lost, CMD and what it started are killed: SIGTERM, after 2 s SIGKILL.
+		detail: `CMD has stdin, stdout and stderr of its own, and LUATOMIC_FENCE, LUATOMIC_KEY and LUATOMIC_TOKEN in its environment.
+The fence grows with each holder: send it along with writes, and let the store refuse a smaller one than it has seen.
+The token names the lease, for scripts guarded by it. The lease is renewed while CMD runs. If the lock is lost or taken
+away, or --max-hold is over, CMD and what it started are killed: SIGTERM, after 2 s SIGKILL.
+Those who wait are served by priority, then in order of arrival; whoever ends before its turn leaves the queue.
 SIGINT, SIGTERM and SIGHUP go to CMD. The lock is released when CMD has ended, whatever ended it.
 The exit code is CMD's, 128 plus the number if a signal ended it; 75 if the lock was not obtained, 1 if it was lost.`,
 		output:  `CMD's own`,
 		example: `luatomic lock nightly --ttl 30s --wait 5m -- sh -c 'echo fence $LUATOMIC_FENCE'`,
 		flags: func(fs *flag.FlagSet) {
-			fs.DurationVar(&l.ttl, "ttl", 10*time.Second, "`DURATION` after which the lock of a dead holder is free")
+			l.leaseFlags(fs)
+			o := &l.opts
 			fs.DurationVar(&l.wait, "wait", 0, "`DURATION` to wait for the lock; without it one try")
-			fs.StringVar(&l.note, "note", "", "`TEXT` that tells others who holds the lock; host and process id if left out")
+			fs.IntVar(&o.Priority, "priority", 0, "`NUMBER` from -1000 to 1000; of those who wait the highest is first")
+			fs.BoolVar(&o.Barge, "barge", false, "take a lock that is free although others wait for it")
+			fs.DurationVar(&o.MinHold, "min-hold", 0, "`DURATION` from the start in which nobody else gets the lock, even if CMD ends before")
+			fs.DurationVar(&o.MaxHold, "max-hold", 0, "`DURATION` after which CMD is killed and the lock given back; without it no limit")
+			fs.DurationVar(&o.LockDelay, "lock-delay", 0, "`DURATION` in which nobody gets the lock after a lease that ended without a release")
+			fs.StringVar(&o.Owner, "owner", "", "`TEXT`; whoever gives the same has the same lock, until each has ended")
+			fs.IntVar(&o.Replicas, "replicas", 0, "`NUMBER` of replicas that must confirm the lock within 1 s")
 			dialectFlag(fs)
 		},
 		check: l.check,
@@ -43,34 +52,72 @@ The exit code is CMD's, 128 plus the number if a signal ended it; 75 if the lock
 	}
 }
 
+// leaseFlags are those of every command that takes a lock.
+func (l *lockCmd) leaseFlags(fs *flag.FlagSet) {
+	fs.DurationVar(&l.opts.TTL, "ttl", 10*time.Second, "`DURATION` after which the lock of a dead holder is free")
+	fs.StringVar(&l.opts.Note, "note", "", "`TEXT` that tells others who holds the lock; host and process id if left out")
+}
+
 func (l *lockCmd) check(s *session) error {
-	if err := s.oneArg("lock"); err != nil {
+	if err := l.checkLease(s); err != nil {
 		return err
-	}
-	if err := errors.Join(atLeast("ttl", l.ttl, 100*time.Millisecond), atLeast("wait", l.wait, 0)); err != nil {
-		return err
-	}
-	if l.note == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			host = "unknown host"
-		}
-		l.note = fmt.Sprintf("%s, process %d", host, os.Getpid())
 	}
 	var err error
 	l.path, err = lookChild(s)
 	return err
 }
 
-func (l *lockCmd) run(s *session) error {
+// checkLease judges the name and the flags; it fills in who this is.
+func (l *lockCmd) checkLease(s *session) error {
+	if err := s.oneArg("lock"); err != nil {
+		return err
+	}
+	o := &l.opts
+	o.Prefix = s.prefix
+	if err := errors.Join(
+		atLeast("ttl", o.TTL, 100*time.Millisecond), atLeast("wait", l.wait, 0), atLeast("min-hold", o.MinHold, 0),
+		atLeast("max-hold", o.MaxHold, 0), atLeast("lock-delay", o.LockDelay, 0),
+	); err != nil {
+		return err
+	}
+	switch {
+	case o.Priority < -1000 || o.Priority > 1000:
+		return usagef("--priority %d; a number from -1000 to 1000", o.Priority)
+	case o.Replicas < 0:
+		return usagef("--replicas %d; 0 or more", o.Replicas)
+	case len(o.Note) > maxNote:
+		return usagef("--note has %d bytes; at most %d", len(o.Note), maxNote)
+	case len(o.Owner) > maxOwner:
+		return usagef("--owner has %d bytes; at most %d", len(o.Owner), maxOwner)
+	}
+	if o.Note == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "unknown host"
+		}
+		o.Note = fmt.Sprintf("%s, process %d", host, os.Getpid())
+	}
+	return nil
+}
+
+// What the library accepts.
+const (
+	maxNote  = 1024
+	maxOwner = 128
+)
+
+func (l *lockCmd) run(s *session) error { return l.runWith(s, l.obtain) }
+
+// runWith runs the command under the lease that obtain gets.
+func (l *lockCmd) runWith(s *session, obtain func(*session, *luatomic.Locker) (*luatomic.Lease, error)) error {
 	client, err := s.connect(s.signals.stop)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	locker := luatomic.NewLocker(client, &luatomic.LockerOptions{Prefix: s.prefix, TTL: l.ttl, Note: l.note})
+	locker := luatomic.NewLocker(client, &l.opts)
 	defer func() { _ = locker.Close() }()
-	lease, err := l.obtain(s, locker)
+	lease, err := obtain(s, locker)
 	if err != nil {
 		return err
 	}
@@ -114,6 +161,8 @@ func (l *lockCmd) obtain(s *session, locker *luatomic.Locker) (*luatomic.Lease, 
 		return nil, errInterrupted
 	case errors.As(err, &held):
 		return nil, &exitError{exitTryLater, fmt.Errorf("%w; try later, or wait longer with --wait", held)}
+	case errors.Is(err, luatomic.ErrNotReplicated):
+		return nil, &exitError{exitTryLater, fmt.Errorf("%w; try later, or ask for fewer --replicas", err)}
 	}
 	return nil, err
 }
@@ -136,6 +185,7 @@ func (l *lockCmd) runChild(s *session, lease *luatomic.Lease) (work, lost error)
 	cmd.Env = append(os.Environ(),
 		"LUATOMIC_FENCE="+strconv.FormatInt(lease.Fence(), 10),
 		"LUATOMIC_KEY="+lease.Key(),
+		"LUATOMIC_TOKEN="+lease.Token(),
 	)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	running, err := startChild(cmd, true)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -219,6 +220,23 @@ func TestUsage(t *testing.T) {
 		"lock no name":     {[]string{"lock", "--", "true"}, "the lock is missing"},
 		"lock ttl":         {[]string{"lock", "x", "--ttl", "0", "--", "true"}, "--ttl"},
 		"lock wait":        {[]string{"lock", "x", "--wait", "-1s", "--", "true"}, "--wait"},
+		"lock priority":    {[]string{"lock", "x", "--priority", "1001", "--", "true"}, "a number from -1000 to 1000"},
+		"lock min-hold":    {[]string{"lock", "x", "--min-hold", "-1s", "--", "true"}, "--min-hold -1s is too short"},
+		"lock max-hold":    {[]string{"lock", "x", "--max-hold", "-1s", "--", "true"}, "--max-hold -1s is too short"},
+		"lock delay":       {[]string{"lock", "x", "--lock-delay", "-1s", "--", "true"}, "--lock-delay -1s is too short"},
+		"lock replicas":    {[]string{"lock", "x", "--replicas", "-1", "--", "true"}, "--replicas -1; 0 or more"},
+		"lock note":        {[]string{"lock", "x", "--note", strings.Repeat("x", 1025), "--", "true"}, "--note has 1025 bytes; at most 1024"},
+		"lock owner":       {[]string{"lock", "x", "--owner", strings.Repeat("x", 129), "--", "true"}, "--owner has 129 bytes; at most 128"},
+		"locks":            {[]string{"locks"}, "locks what? One of ls, show, release, steal"},
+		"locks bogus":      {[]string{"locks", "bogus"}, `no command "locks bogus"; those of locks are ls, show, release, steal`},
+		"locks ls two":     {[]string{"locks", "ls", "a", "b"}, "quote it"},
+		"locks show none":  {[]string{"locks", "show"}, "the lock is missing"},
+		"locks show name":  {[]string{"locks", "show", "a{b"}, "brace"},
+		"locks show watch": {[]string{"locks", "show", "x", "--watch=1us"}, "--watch 1µs is too short"},
+		"locks release":    {[]string{"locks", "release"}, "the lock is missing"},
+		"locks fence":      {[]string{"locks", "release", "x", "--fence", "-1"}, "the number that luatomic locks show gives"},
+		"locks fence text": {[]string{"locks", "release", "x", "--fence", "one"}, "invalid value"},
+		"locks steal ttl":  {[]string{"locks", "steal", "x", "--ttl", "0"}, "--ttl"},
 		"demo argument":    {[]string{"demo", "jobs.ndjson"}, "--file"},
 		"URL scheme":       {[]string{"stats", "q", "--redis", "http://u:secret@h"}, "rediss://HOST:PORT"},
 		"URL port":         {[]string{"stats", "q", "--redis", "redis://u:secret@h:port"}, "rediss://HOST:PORT"},
@@ -241,7 +259,7 @@ func TestUsage(t *testing.T) {
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	e := &env{t: t}
-	for _, args := range [][]string{{}, {"help"}, {"-h"}, {"--help"}} {
+	for _, args := range [][]string{{}, {"help"}, {"-h"}, {"--help"}, {"locks", "-h"}, {"help", "locks"}} {
 		c := e.run(args...).exits(exitDone)
 		for _, cmd := range commands() {
 			require.Contains(t, c.stdout.String(), "\n  "+cmd.name+" ")
@@ -249,7 +267,8 @@ func TestHelp(t *testing.T) {
 		require.Empty(t, c.stderr.String())
 	}
 	for _, cmd := range commands() {
-		for _, args := range [][]string{{cmd.name, "-h"}, {"help", cmd.name}, {cmd.name, "x", "--help"}} {
+		words := strings.Fields(cmd.name)
+		for _, args := range [][]string{append(slices.Clone(words), "-h"), append([]string{"help"}, words...), append(slices.Clone(words), "x", "--help")} {
 			c := e.run(args...).exits(exitDone)
 			require.Contains(t, c.stdout.String(), "usage: "+cmd.usageLine())
 			require.Contains(t, c.stdout.String(), "--redis URL")
@@ -271,7 +290,7 @@ func TestNoServer(t *testing.T) {
 		"rediss://u:secret@" + address + "?skip_verify=true": address,
 	}
 	for url, shown := range tests {
-		for _, args := range [][]string{{"stats", "q"}, {"push", "q"}, {"promote", "q"}, {"demo"}, {"lock", "x", "--", "true"}, {"consume", "q", "--", "true"}} {
+		for _, args := range [][]string{{"stats", "q"}, {"push", "q"}, {"promote", "q"}, {"demo"}, {"lock", "x", "--", "true"}, {"locks", "ls"}, {"locks", "release", "x"}, {"consume", "q", "--", "true"}} {
 			start := time.Now()
 			c := (&env{t: t, url: url}).run(args...).exits(exitFailed)
 			require.Less(t, time.Since(start), 10*time.Second)

@@ -36,6 +36,28 @@ func (i *interval) Set(v string) error {
 	return nil
 }
 
+// check judges the interval.
+func (i *interval) check() error {
+	if !i.on {
+		return nil
+	}
+	return atLeast("watch", i.every, 10*time.Millisecond)
+}
+
+// again calls f once, or every watch until Ctrl-C.
+func (s *session) again(watch *interval, f func() error) error {
+	for {
+		if err := f(); err != nil || !watch.on {
+			return err
+		}
+		select {
+		case <-s.signals.stop.Done():
+			return errInterrupted
+		case <-time.After(watch.every):
+		}
+	}
+}
+
 func statsCommand() *command {
 	watch := &interval{}
 	return &command{
@@ -50,10 +72,8 @@ takes the job back.`,
 			fs.Var(watch, "watch", "count again every `INTERVAL`, 1s if left out, until Ctrl-C")
 		},
 		check: func(s *session) error {
-			if watch.on {
-				if err := atLeast("watch", watch.every, 10*time.Millisecond); err != nil {
-					return err
-				}
+			if err := watch.check(); err != nil {
+				return err
 			}
 			return s.queueArgs()
 		},
@@ -63,21 +83,14 @@ takes the job back.`,
 				return err
 			}
 			defer done()
-			for {
+			return s.again(watch, func() error {
 				for _, q := range queues {
 					if err := countQueue(s, q); err != nil {
 						return err
 					}
 				}
-				if !watch.on {
-					return nil
-				}
-				select {
-				case <-s.signals.stop.Done():
-					return errInterrupted
-				case <-time.After(watch.every):
-				}
-			}
+				return nil
+			})
 		},
 	}
 }

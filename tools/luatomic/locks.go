@@ -1,0 +1,276 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/luatomic/luatomic"
+)
+
+// lockResult is what is known of a lock, as the output shows it.
+type lockResult struct {
+	Name        string   `json:"name"`
+	Held        bool     `json:"held"`
+	Fence       *int64   `json:"fence"`
+	Note        string   `json:"note"`
+	RemainingMS int64    `json:"remaining_ms"`
+	Waiting     int      `json:"waiting"`
+	Waiters     []string `json:"waiters"`
+	Key         string   `json:"key"`
+}
+
+const lockOutput = `{"name","held","fence","note","remaining_ms","waiting","waiters","key"}`
+
+func emitLock(s *session, info luatomic.LockInfo) error {
+	out := lockResult{
+		Name: info.Name, Held: info.Held, Note: info.Note, RemainingMS: info.Remaining.Milliseconds(),
+		Waiting: info.Waiting, Waiters: info.Waiters, Key: info.Key,
+	}
+	if info.Fence != 0 {
+		out.Fence = &info.Fence
+	}
+	if out.Waiters == nil {
+		out.Waiters = []string{}
+	}
+	return s.emit(out)
+}
+
+// withLocker runs f with a Locker on the user's server.
+func (s *session) withLocker(f func(ctx context.Context, locker *luatomic.Locker) error) error {
+	client, err := s.connect(s.signals.stop)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	locker := luatomic.NewLocker(client, &luatomic.LockerOptions{Prefix: s.prefix})
+	defer func() { _ = locker.Close() }()
+	err = f(s.signals.stop, locker)
+	if err != nil && s.signals.stop.Err() != nil {
+		return errInterrupted
+	}
+	return err
+}
+
+func locksLsCommand() *command {
+	return &command{
+		name: "locks ls", args: "[PATTERN] [flags]",
+		about: "List the locks that are held or waited for.",
+		detail: `Scans the keys of the server, of each master of a cluster: it takes long where there is much else, and sees what is
+under --prefix only. PATTERN is for names: * stands for any text, ? for one character; quote it. A lock that changes hands
+meanwhile may come twice or not at all.`,
+		output:  lockOutput + " for each lock, in no order; waiters: the notes of the first ten",
+		example: `luatomic locks ls 'nightly-*'`,
+		flags:   func(*flag.FlagSet) {},
+		check: func(s *session) error {
+			if len(s.args) > 1 {
+				return usagef("one pattern, but there are %d arguments: %q; quote it, or the shell makes names of files of it", len(s.args), s.args)
+			}
+			return nil
+		},
+		run: func(s *session) error {
+			pattern := "*"
+			if len(s.args) == 1 {
+				pattern = s.args[0]
+			}
+			matches := globPattern(pattern)
+			return s.withLocker(func(ctx context.Context, locker *luatomic.Locker) error {
+				for info, err := range locker.List(ctx) {
+					if err == nil && matches.MatchString(info.Name) {
+						err = emitLock(s, info)
+					}
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		},
+	}
+}
+
+// globPattern makes a pattern of names into an expression.
+func globPattern(pattern string) *regexp.Regexp {
+	quoted := strings.NewReplacer(`\*`, `.*`, `\?`, `.`).Replace(regexp.QuoteMeta(pattern))
+	return regexp.MustCompile(`^(?s:` + quoted + `)$`)
+}
+
+func locksShowCommand() *command {
+	watch := &interval{}
+	return &command{
+		name: "locks show", args: "NAME [flags]",
+		about: "Show who holds a lock and who waits for it.",
+		detail: `Only reads. The fence of a lock that is free is that of its last holder, null a minute after the last one. A free lock
+with remaining_ms rests for its lock delay.`,
+		output:  lockOutput + "; waiters: the notes of the first ten",
+		example: `luatomic locks show nightly --watch 2s`,
+		flags: func(fs *flag.FlagSet) {
+			fs.Var(watch, "watch", "look again every `INTERVAL`, 1s if left out, until Ctrl-C")
+		},
+		check: func(s *session) error {
+			if err := watch.check(); err != nil {
+				return err
+			}
+			return s.oneArg("lock")
+		},
+		run: func(s *session) error {
+			return s.withLocker(func(ctx context.Context, locker *luatomic.Locker) error {
+				return s.again(watch, func() error {
+					info, err := locker.Info(ctx, s.args[0])
+					if err != nil {
+						return err
+					}
+					return emitLock(s, info)
+				})
+			})
+		},
+	}
+}
+
+// releaseResult is the object on stdout.
+type releaseResult struct {
+	Name     string `json:"name"`
+	Released bool   `json:"released"`
+	Fence    int64  `json:"fence"`
+	Note     string `json:"note"`
+	Waiting  int    `json:"waiting"`
+}
+
+func locksReleaseCommand() *command {
+	var fence int64
+	return &command{
+		name: "locks release", args: "NAME [flags]",
+		about: "Take a lock away from its holder, for the next one who waits.",
+		detail: `The holder is told at once; luatomic lock kills its command. Look with locks show, and give the fence that it shows:
+then a holder that came meanwhile is spared. Without --fence it is whoever holds the lock, and stderr says who it was. Exit
+code 1 if the lock is free or its fence is another.`,
+		output:  `{"name","released","fence","note","waiting"}; fence and note of the one who had it, waiting: how many wait`,
+		example: `luatomic locks release nightly --fence 1795254588167521`,
+		flags: func(fs *flag.FlagSet) {
+			fs.Int64Var(&fence, "fence", 0, "`NUMBER`; only the holder with this fence")
+		},
+		check: func(s *session) error {
+			if fence < 0 {
+				return usagef("--fence %d; the number that luatomic locks show gives", fence)
+			}
+			return s.oneArg("lock")
+		},
+		run: func(s *session) error {
+			return s.withLocker(func(ctx context.Context, locker *luatomic.Locker) error {
+				return release(ctx, s, locker, fence)
+			})
+		},
+	}
+}
+
+// changedHands bounds how often release looks anew because there is another holder.
+const changedHands = 10
+
+// release takes the lock away from the one it has seen, and from no other: it can
+// say for sure whom it hit.
+func release(ctx context.Context, s *session, locker *luatomic.Locker, fence int64) error {
+	name := s.args[0]
+	for range changedHands {
+		info, err := locker.Info(ctx, name)
+		switch {
+		case err != nil:
+			return err
+		case !info.Held:
+			return notHeld(info)
+		case fence != 0 && fence != info.Fence:
+			return fmt.Errorf("lock %q is held by %s under fence %d, not %d: nothing is released", name, info.Note, info.Fence, fence)
+		}
+		done, err := locker.ForceRelease(ctx, name, info.Fence)
+		if err != nil {
+			return err
+		}
+		if !done {
+			continue
+		}
+		if fence == 0 {
+			s.note("luatomic: lock %q was held by %s under fence %d", name, info.Note, info.Fence)
+		}
+		return s.emit(releaseResult{name, true, info.Fence, info.Note, info.Waiting})
+	}
+	return fmt.Errorf("lock %q changes hands too fast to say whom a release would hit; look with locks show, and name the fence with --fence", name)
+}
+
+// notHeld says why there is nothing to release.
+func notHeld(info luatomic.LockInfo) error {
+	if info.Remaining > 0 {
+		return fmt.Errorf("lock %q is free and rests for %v more: there is nothing to release", info.Name, info.Remaining)
+	}
+	return fmt.Errorf("lock %q is free: there is nothing to release", info.Name)
+}
+
+// stealResult is the object on stdout when no command follows.
+type stealResult struct {
+	Name  string  `json:"name"`
+	Fence int64   `json:"fence"`
+	Token string  `json:"token"`
+	Key   string  `json:"key"`
+	TTLMS int64   `json:"ttl_ms"`
+	From  *string `json:"from"`
+}
+
+func locksStealCommand() *command {
+	l := &lockCmd{}
+	return &command{
+		name: "locks steal", args: "NAME [flags]", child: true, bare: true,
+		about: "Take a lock away from its holder, past all who wait.",
+		detail: `The holder is told at once; luatomic lock kills its command. With CMD it is as luatomic lock from there on. Without,
+the lock is held for --ttl and then free, unless locks release ends it before. A lock that is free is taken, too.`,
+		output:  `{"name","fence","token","key","ttl_ms","from"}; from: the note of who held it a moment before, or null; CMD's own with CMD`,
+		example: `luatomic locks steal nightly --ttl 1h --note 'maintenance'`,
+		flags:   l.leaseFlags,
+		check: func(s *session) error {
+			if err := l.checkLease(s); err != nil || len(s.child) == 0 {
+				return err
+			}
+			var err error
+			l.path, err = lookChild(s)
+			return err
+		},
+		run: func(s *session) error {
+			if len(s.child) > 0 {
+				return l.runWith(s, l.steal)
+			}
+			return s.withLocker(func(ctx context.Context, locker *luatomic.Locker) error {
+				return l.stealAlone(ctx, s, locker)
+			})
+		},
+	}
+}
+
+func (l *lockCmd) steal(s *session, locker *luatomic.Locker) (*luatomic.Lease, error) {
+	lease, err := locker.Steal(s.signals.stop, s.args[0])
+	if err != nil && s.signals.stop.Err() != nil {
+		return nil, errInterrupted
+	}
+	return lease, err
+}
+
+// stealAlone leaves the lock held, for nobody's command.
+func (l *lockCmd) stealAlone(ctx context.Context, s *session, locker *luatomic.Locker) error {
+	locker = locker.With(l.opts)
+	info, err := locker.Info(ctx, s.args[0])
+	if err != nil {
+		return err
+	}
+	lease, err := locker.Steal(ctx, s.args[0])
+	if err != nil {
+		return err
+	}
+	out := stealResult{Name: lease.Name(), Fence: lease.Fence(), Token: lease.Token(), Key: lease.Key(), TTLMS: l.opts.TTL.Milliseconds()}
+	if info.Held {
+		out.From = &info.Note
+	}
+	return s.emit(out)
+}
+
+// locksCommands are those that begin with locks.
+func locksCommands() []*command {
+	return []*command{locksLsCommand(), locksShowCommand(), locksReleaseCommand(), locksStealCommand()}
+}

@@ -1,0 +1,331 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// hold takes the lock for the test.
+func (e *env) hold(name string) *luatomic.Lease {
+	e.t.Helper()
+	lease, err := e.locker().Try(e.t.Context(), name)
+	require.NoError(e.t, err)
+	return lease
+}
+
+// waits returns when that many wait for the lock.
+func (e *env) waits(name string, n int) {
+	e.t.Helper()
+	locker := e.locker()
+	luatomictest.Eventually(e.t, within, fmt.Sprint(n, " wait"), func() bool {
+		info, err := locker.Info(e.t.Context(), name)
+		require.NoError(e.t, err)
+		return info.Waiting == n
+	})
+}
+
+func TestLocksShow(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	holds(t, e.run("locks", "show", "x").exits(exitDone).object(), map[string]any{
+		"name": "x", "held": false, "fence": nil, "note": "", "remaining_ms": 0, "waiting": 0, "waiters": "[]", "key": e.prefix + "lock:{x}",
+	})
+	lease := e.hold("x")
+	c := e.start("lock", "x", "--wait", "1h", "--note", "next", "--", "true")
+	e.waits("x", 1)
+	o := e.run("locks", "show", "x").exits(exitDone).object()
+	holds(t, o, map[string]any{"held": true, "note": "the test", "waiting": 1, "waiters": "[next]"})
+	require.EqualValues(t, lease.Fence(), o["fence"])
+	require.InDelta(t, 55_000, o["remaining_ms"], 5_000)
+	require.NoError(t, lease.Release(t.Context()))
+	c.exits(exitDone)
+	o = e.run("locks", "show", "x").exits(exitDone).object()
+	holds(t, o, map[string]any{"held": false, "note": "", "waiting": 0})
+	require.Greater(t, o["fence"], float64(lease.Fence()), "that of the last holder")
+}
+
+func TestLocksShowWatch(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	c := e.start("locks", "show", "x", "--watch", "10ms")
+	luatomictest.Eventually(t, within, "it shows a free lock", func() bool { return strings.Contains(c.stdout.String(), `"held":false`) })
+	e.hold("x")
+	luatomictest.Eventually(t, within, "it shows a held lock", func() bool { return strings.Contains(c.stdout.String(), `"held":true`) })
+	c.signal(os.Interrupt)
+	c.exits(exitInterrupted)
+}
+
+func TestLocksLs(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	require.Empty(t, e.run("locks", "ls").exits(exitDone).stdout.String())
+	for _, name := range []string{"a.1", "a.2", "b*1", "b/1"} {
+		e.hold(name)
+	}
+	free := e.hold("a.free")
+	require.NoError(t, free.Release(t.Context()))
+	for pattern, want := range map[string]string{
+		"": "a.1 a.2 b*1 b/1", "a.*": "a.1 a.2", "a?2": "a.2", "b?1": "b*1 b/1", "*1": "a.1 b*1 b/1", "a": "", "a.1": "a.1", "[ab].1": "",
+	} {
+		args := []string{"locks", "ls"}
+		if pattern != "" {
+			args = append(args, pattern)
+		}
+		found := map[string]bool{}
+		for _, o := range e.run(args...).exits(exitDone).objects() {
+			holds(t, o, map[string]any{"held": true, "note": "the test", "waiting": 0, "key": fmt.Sprintf("%slock:{%v}", e.prefix, o["name"])})
+			found[o["name"].(string)] = true
+		}
+		require.Len(t, found, len(strings.Fields(want)), pattern)
+		for _, name := range strings.Fields(want) {
+			require.Contains(t, found, name, pattern)
+		}
+	}
+}
+
+func TestLocksRelease(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	c := e.start("lock", "x", "--note", "the victim", "--ttl", "1h", "--", "sh", "-c", `echo "child $$." >&2; sleep 1000`)
+	c.shows("child ")
+	next := e.start("lock", "x", "--wait", "1h", "--note", "next", "--", "echo", "ran")
+	e.waits("x", 1)
+	r := e.run("locks", "release", "x").exits(exitDone)
+	holds(t, r.object(), map[string]any{"name": "x", "released": true, "note": "the victim", "waiting": 1})
+	require.Contains(t, r.stderr.String(), `lock "x" was held by the victim under fence `)
+	c.exits(exitFailed)
+	require.Contains(t, c.stderr.String(), "luatomic: lock lost: it was taken away; the command was killed")
+	goes(t, c.stderr.String(), "child ")
+	require.Equal(t, "ran\n", next.exits(exitDone).stdout.String())
+}
+
+func TestLocksReleaseByFence(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	lease := e.hold("x")
+	r := e.run("locks", "release", "x", "--fence", "7").exits(exitFailed)
+	require.Empty(t, r.stdout.String())
+	require.Contains(t, r.stderr.String(), fmt.Sprintf(`lock "x" is held by the test under fence %d, not 7: nothing is released`, lease.Fence()))
+	require.NoError(t, lease.Extend(t.Context()), "it was spared")
+	r = e.run("locks", "release", "x", "--fence", strconv.FormatInt(lease.Fence(), 10)).exits(exitDone)
+	require.EqualValues(t, lease.Fence(), r.object()["fence"])
+	require.Empty(t, r.stderr.String())
+	require.ErrorIs(t, lease.Extend(t.Context()), luatomic.ErrLost)
+	e.free("x")
+}
+
+func TestLocksReleaseOfAFreeLock(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	for _, args := range [][]string{{}, {"--fence", "7"}} {
+		r := e.run(append([]string{"locks", "release", "x"}, args...)...).exits(exitFailed)
+		require.Equal(t, "luatomic: lock \"x\" is free: there is nothing to release\n", r.stderr.String())
+		require.Empty(t, r.stdout.String())
+	}
+	e.run("lock", "x", "--ttl", "100ms", "--min-hold", "1h", "--", "true").exits(exitDone)
+	r := e.run("locks", "release", "x").exits(exitFailed)
+	require.Contains(t, r.stderr.String(), `lock "x" is free and rests for 59m`)
+}
+
+func TestLocksSteal(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	c := e.start("lock", "x", "--note", "the victim", "--ttl", "1h", "--", "sh", "-c", `echo "child $$ $LUATOMIC_FENCE." >&2; sleep 1000`)
+	c.shows("child ")
+	script, file := untilFile(t)
+	thief := e.start("locks", "steal", "x", "--note", "the thief", "--", "sh", "-c", `echo "$LUATOMIC_FENCE $LUATOMIC_KEY"; `+script+"; exit 7")
+	thief.shows("started")
+	c.exits(exitFailed)
+	require.Contains(t, c.stderr.String(), "it was taken away; the command was killed")
+	holds(t, e.run("locks", "show", "x").exits(exitDone).object(), map[string]any{"held": true, "note": "the thief"})
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	fence, key, _ := strings.Cut(strings.TrimSpace(thief.exits(7).stdout.String()), " ")
+	require.Equal(t, e.prefix+"lock:{x}", key)
+	var pid, old int
+	_, err := fmt.Sscanf(c.stderr.String(), "child %d %d.", &pid, &old)
+	require.NoError(t, err)
+	n, err := strconv.Atoi(fence)
+	require.NoError(t, err)
+	require.Greater(t, n, old)
+	luatomictest.Eventually(t, within, "the child is gone", func() bool { return !runs(pid) })
+	e.free("x")
+}
+
+func TestLocksStealWithoutCommand(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	holds(t, e.run("locks", "steal", "y", "--ttl", "100ms").exits(exitDone).object(), map[string]any{"name": "y", "from": nil, "ttl_ms": 100})
+	luatomictest.Eventually(t, within, "its lease ends", func() bool {
+		lease, err := e.locker().Try(t.Context(), "y")
+		return err == nil && lease.Release(t.Context()) == nil
+	})
+	lease := e.hold("x")
+	o := e.run("locks", "steal", "x", "--ttl", "1h", "--note", "maintenance").exits(exitDone).object()
+	holds(t, o, map[string]any{"name": "x", "from": "the test", "key": e.prefix + "lock:{x}"})
+	require.EqualValues(t, 3_600_000, o["ttl_ms"])
+	require.Greater(t, o["fence"], float64(lease.Fence()))
+	require.NotEmpty(t, o["token"])
+	require.ErrorIs(t, lease.Extend(t.Context()), luatomic.ErrLost)
+	c := e.run("lock", "x", "--", "true").exits(exitTryLater)
+	require.Contains(t, c.stderr.String(), `held: "x" by maintenance, for 59m`)
+	e.run("locks", "release", "x").exits(exitDone)
+	e.free("x")
+}
+
+func TestLocksOnACluster(t *testing.T) {
+	t.Parallel()
+	cluster := luatomictest.StartCluster(t)
+	e := &env{t: t, url: "redis://" + cluster.Addrs()[0]}
+	for _, name := range []string{"a", "b", "c", "d"} { // in several slots
+		e.run("locks", "steal", name, "--ttl", "1h").exits(exitDone)
+	}
+	require.Len(t, e.run("locks", "ls").exits(exitDone).objects(), 4)
+	for _, name := range []string{"a", "b", "c", "d"} {
+		holds(t, e.run("locks", "show", name).exits(exitDone).object(), map[string]any{"held": true})
+		e.run("locks", "release", name).exits(exitDone)
+	}
+	require.Empty(t, e.run("locks", "ls").exits(exitDone).objects())
+}
+
+func TestLockToken(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	c := e.run("lock", "x", "--", "sh", "-c", `echo "$LUATOMIC_TOKEN"`).exits(exitDone)
+	require.Regexp(t, `^[A-Z0-9]+\.\w+\n$`, c.stdout.String())
+}
+
+func TestLockPriority(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	lease := e.hold("x")
+	low := e.start("lock", "x", "--wait", "1h", "--priority", "-5", "--", "sh", "-c", "echo $LUATOMIC_FENCE")
+	e.waits("x", 1)
+	usual := e.start("lock", "x", "--wait", "1h", "--", "sh", "-c", "echo $LUATOMIC_FENCE")
+	e.waits("x", 2)
+	high := e.start("lock", "x", "--wait", "1h", "--priority", "1000", "--", "sh", "-c", "echo $LUATOMIC_FENCE")
+	e.waits("x", 3)
+	require.NoError(t, lease.Release(t.Context()))
+	fence := func(c *cli) int {
+		n, err := strconv.Atoi(strings.TrimSpace(c.exits(exitDone).stdout.String()))
+		require.NoError(t, err)
+		return n
+	}
+	require.Less(t, fence(high), fence(usual))
+	require.Less(t, fence(usual), fence(low))
+}
+
+// A lock that rests for its lock delay is free for those who barge no more than for
+// others; one that nobody holds and others wait for is.
+func TestLockBarge(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	lease, err := luatomic.NewLocker(luatomictest.Client(t), &luatomic.LockerOptions{Prefix: e.prefix, TTL: 2 * time.Second}).Try(t.Context(), "x")
+	require.NoError(t, err)
+	waiter := e.start("lock", "x", "--wait", "1h", "--", "echo", "ran")
+	e.waits("x", 1)
+	waiter.signal(syscall.SIGSTOP) // it cannot claim what it is handed
+	luatomictest.Eventually(t, within, "the lease is over", func() bool {
+		info, err := e.locker().Info(t.Context(), "x")
+		require.NoError(t, err)
+		return !info.Held
+	})
+	e.run("lock", "x", "--barge", "--", "true").exits(exitDone)
+	require.Error(t, lease.Err())
+	waiter.signal(syscall.SIGCONT)
+	require.Equal(t, "ran\n", waiter.exits(exitDone).stdout.String())
+}
+
+func TestLockMinHold(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.run("lock", "x", "--min-hold", "1h", "--", "true").exits(exitDone)
+	c := e.run("lock", "x", "--", "true").exits(exitTryLater)
+	require.Contains(t, c.stderr.String(), `lock is held: "x"`)
+	require.Contains(t, c.stderr.String(), "for 59m")
+}
+
+func TestLockMaxHold(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	c := e.run("lock", "x", "--max-hold", "300ms", "--", "sh", "-c", `echo "child $$." >&2; sleep 1000`).exits(exitFailed)
+	require.Contains(t, c.stderr.String(), "held for the longest time that is allowed")
+	require.Contains(t, c.stderr.String(), "the command was killed")
+	goes(t, c.stderr.String(), "child ")
+	e.free("x")
+}
+
+func TestLockDelay(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	script, file := untilFile(t)
+	c := e.start("lock", "x", "--ttl", "300ms", "--lock-delay", "1h", "--", "sh", "-c", script)
+	c.shows("started")
+	c.signal(syscall.SIGKILL)
+	require.NoError(t, os.WriteFile(file, nil, 0o600)) // its child outlived it
+	c.wait()
+	luatomictest.Eventually(t, within, "the lease is over", func() bool {
+		o := e.run("locks", "show", "x").exits(exitDone).object()
+		return o["held"] == false && o["remaining_ms"].(float64) > 3_500_000
+	})
+	e.run("lock", "x", "--", "true").exits(exitTryLater)
+}
+
+func TestLockOwner(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	inner := `exec "$0" --prefix "$1" lock x --owner me -- echo inner`
+	c := e.run("lock", "x", "--owner", "me", "--", "sh", "-c", inner, os.Args[0], e.prefix).exits(exitDone)
+	require.Equal(t, "inner\n", c.stdout.String())
+	inner = strings.Replace(inner, "--owner me", "--owner you", 1)
+	c = e.run("lock", "x", "--owner", "me", "--", "sh", "-c", inner, os.Args[0], e.prefix).exits(exitTryLater)
+	require.Contains(t, c.stderr.String(), "lock is held")
+	e.free("x")
+}
+
+func TestLockReplicas(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	e := &env{t: t, url: server.URL()}
+	c := e.run("lock", "x", "--replicas", "1", "--", "echo", "ran").exits(exitTryLater)
+	require.Contains(t, c.stderr.String(), `luatomic: lock not replicated: 0 of 1 replicas confirmed "x" within 1s; try later, or ask for fewer --replicas`)
+	require.Empty(t, c.stdout.String())
+	host, port, _ := strings.Cut(server.Addr(), ":")
+	luatomictest.StartServer(t, "--replicaof", host+" "+port)
+	luatomictest.Eventually(t, within, "the replica follows", func() bool {
+		info, err := server.Client().Info(t.Context(), "replication").Result()
+		return err == nil && strings.Contains(info, "state=online")
+	})
+	require.Equal(t, "ran\n", e.run("lock", "x", "--replicas", "1", "--", "echo", "ran").exits(exitDone).stdout.String())
+}
+
+// A server that goes away while the command waits.
+func TestLockServerGoneWaiting(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	e := &env{t: t, url: server.URL()}
+	locker := luatomic.NewLocker(server.Client(), &luatomic.LockerOptions{TTL: time.Minute})
+	_, err := locker.Try(t.Context(), "x")
+	require.NoError(t, err)
+	c := e.start("lock", "x", "--wait", "2s", "--", "echo", "ran")
+	luatomictest.Eventually(t, within, "it waits", func() bool {
+		info, err := locker.Info(t.Context(), "x")
+		require.NoError(t, err)
+		return info.Waiting == 1
+	})
+	server.Kill()
+	c.exits(exitTryLater)
+	require.Contains(t, c.stderr.String(), `"x"`)
+	require.Contains(t, c.stderr.String(), "try later, or wait longer with --wait")
+	require.Empty(t, c.stdout.String())
+	require.Equal(t, 1, strings.Count(c.stderr.String(), "\n"), c.stderr.String())
+}
