@@ -394,28 +394,74 @@ func TestPushIsAllOrNothingToReaders(t *testing.T) {
 }
 
 // A user who may call only some of the commands of the push script meets its
-// undo: the guard is the list of writes taken back.
+// undo: the guard is the list of writes taken back. A hold that was over stands as it
+// stood.
 func TestPushUndoesAWriteRefusedHalfWay(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	admin := luatomictest.StartServer(t).Client()
 	full, err := luatomic.NewQueue(admin, "q", nil)
 	require.NoError(t, err)
-	_, err = full.Push(ctx, bodies(3)...)
-	require.NoError(t, err)
-	for _, forbidden := range []string{"zadd", "rpush", "set"} {
-		require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "app", "reset", "on", "nopass", "~*", "&*", "+@all", "-"+forbidden).Err())
-		opts := *admin.Options()
-		opts.Username, opts.Password = "app", "any"
-		c := redis.NewClient(&opts)
-		defer c.Close()
-		q, err := luatomic.NewQueue(c, "q", nil)
+	push(t, full, bodies(3)...)
+	out := push(t, full, luatomic.Job{ID: "over", Unique: "free", UniqueTTL: time.Millisecond})
+	luatomictest.Eventually(t, 5*time.Second, "the hold is over", func() bool { return admin.Time(ctx).Val().Sub(out.Now) > 2*time.Millisecond })
+	for _, forbidden := range []string{"hset", "zadd", "rpush", "set"} {
+		q, err := luatomic.NewQueue(limited(t, admin, forbidden), "q", nil)
 		require.NoError(t, err)
 		before := dump(ctx, t, admin, "q")
-		_, err = q.Push(ctx, luatomic.Job{ID: "a"}, luatomic.Job{ID: "b", Delay: time.Hour})
-		require.ErrorIs(t, err, lua.ErrExecutedInPart, forbidden)
-		require.Equal(t, before, dump(ctx, t, admin, "q"), forbidden)
+		for _, jobs := range [][]luatomic.Job{{{ID: "a"}, {ID: "b", Delay: time.Hour}}, {{ID: "a", Unique: "free"}, {ID: "b", Delay: time.Hour}}, {{ID: "a"}}, {{}}} {
+			if forbidden == "zadd" && len(jobs) == 1 {
+				continue // it needs none
+			}
+			_, err = q.Push(ctx, jobs...)
+			require.ErrorIs(t, err, lua.ErrExecutedInPart, forbidden)
+			require.Equal(t, before, dump(ctx, t, admin, "q"), forbidden)
+		}
 	}
+}
+
+// The short way of one job writes its receipt first. Where that may not be deleted, it
+// still does not tell a repeat that the job is in.
+func TestPushOfOneRefusedHalfWayLeavesNoReceipt(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	admin := luatomictest.StartServer(t).Client()
+	q, err := luatomic.NewQueue(limited(t, admin, "rpush", "del"), "q", nil)
+	require.NoError(t, err)
+	_, err = q.PushOnce(ctx, "token", luatomic.Job{ID: "a"})
+	require.ErrorIs(t, err, lua.ErrExecutedInPart)
+	full, err := luatomic.NewQueue(admin, "q", nil)
+	require.NoError(t, err)
+	out, err := full.PushOnce(ctx, "token", luatomic.Job{ID: "a"})
+	require.NoError(t, err)
+	require.Equal(t, 1, out.Ready)
+	require.Empty(t, out.Duplicates)
+	require.Equal(t, "a", takeOne(t, full).ID)
+}
+
+// One plain job goes a shorter way through the script. It comes to the same.
+func TestPushOfOneJob(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	first, err := q.PushOnce(ctx, "token", luatomic.Job{ID: "a", Body: []byte("A")})
+	require.NoError(t, err)
+	require.Equal(t, luatomic.Pushed{IDs: []string{"a"}, Ready: 1, Now: first.Now}, first)
+	require.Equal(t, []luatomic.Duplicate{{ID: "a"}}, push(t, q, luatomic.Job{ID: "a", Body: []byte("B")}).Duplicates)
+	d := takeOne(t, q)
+	require.Equal(t, []byte("A"), d.Body)
+	require.Equal(t, first.Now, d.EnqueuedAt)
+	require.NoError(t, d.Ack(ctx))
+	again, err := q.PushOnce(ctx, "token", luatomic.Job{ID: "a"})
+	require.NoError(t, err)
+	require.Equal(t, first, again, "the receipt outlives the job")
+	ttl := c.PTTL(ctx, key(q, "i:token")).Val()
+	require.Greater(t, ttl, 9*time.Minute)
+	require.NoError(t, q.SetLimit(ctx, 1))
+	push(t, q, luatomic.Job{})
+	_, err = q.Push(ctx, luatomic.Job{})
+	require.ErrorIs(t, err, luatomic.ErrFull)
+	require.Equal(t, int64(1), c.LLen(ctx, key(q, "r")).Val())
 }
 
 func TestPushSeqSplitsByCountAndBytes(t *testing.T) {

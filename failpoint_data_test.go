@@ -171,6 +171,10 @@ func failpointCases() []failpointCase {
 	}
 	mixed[11].ID, mixed[20].Unique = "a", "name"
 	return slices.Concat([]failpointCase{
+		queueCase("queue_push/one known", hour, pushes(luatomic.Job{ID: "j0"}), func(ctx context.Context, q *luatomic.Queue, _ *[]*luatomic.Delivery) error {
+			_, err := q.Push(ctx, numbered(1, 0)...)
+			return err
+		}),
 		queueCase("queue_push/chunks", hour, pushes(mixed...), func(ctx context.Context, q *luatomic.Queue, _ *[]*luatomic.Delivery) error {
 			_, err := q.Push(ctx, append(named, held)...)
 			return err
@@ -254,7 +258,10 @@ func otherCases() []failpointCase {
 		err := c.ZAdd(ctx, "{"+k+"}:w", redis.Z{Score: future - 1, Member: k + "gone"}, redis.Z{Score: future, Member: k + "n"}).Err()
 		return errors.Join(err, subscribe(ctx, t, c, k+"n"))
 	}
+	one := queueCase("queue_push/one awaited", luatomic.QueueOptions{}, pushes(luatomic.Job{ID: "one"}))
+	one.prepare = awaited
 	return []failpointCase{
+		one,
 		more("queue_push/awaited", awaited),
 		more("queue_push_many/awaited", awaited),
 		more("queue_take/awaited", awaited),

@@ -131,6 +131,16 @@ func scriptCalls() []scriptCall {
 	show := func(v any, err error) (string, error) { return fmt.Sprintf("%+v", v), err }
 	return append(peekCalls(), []scriptCall{
 		{&gen.QueuePushScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			p := pushKeys("{" + k + "}")
+			v, err := gen.QueuePush(ctx, c, gen.QueuePushParams{Ready: p.Ready, Scheduled: p.Scheduled, Bodies: p.Bodies, Leases: p.Leases, Failures: "{" + k + "}:n",
+				Unique: p.Unique, Expiry: p.Expiry, Control: p.Control, Wake: p.Wake, Receipt: "{" + k + "}:i:1", Keep: time.Minute,
+				Jobs: []gen.QueuePushJob{{ID: "one", Body: []byte("1")}}})
+			return fmt.Sprint(v.Ready, v.Scheduled, v.Duplicates), err
+		}, func(ctx context.Context, c *redis.Client, k string) error {
+			c.HSet(ctx, "{"+k+"}:b", "there", "body")
+			return c.RPush(ctx, "{"+k+"}:r", "1:there").Err()
+		}, []string{"scheduled", "leases", "unique", "expiry"}},
+		{&gen.QueuePushScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, s, b, l, n, _ := queueKeys(k)
 			v, err := gen.QueuePush(ctx, c, gen.QueuePushParams{Ready: r, Scheduled: s, Bodies: b, Leases: l, Failures: n,
 				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", Wake: "{" + k + "}:w", Receipt: "{" + k + "}:i:1", Keep: time.Minute,

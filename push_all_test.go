@@ -222,10 +222,14 @@ func TestPushAllUndoesAWriteRefusedHalfWay(t *testing.T) {
 	}
 }
 
-// limited is a client of a user who may call all but one command.
-func limited(t *testing.T, admin *redis.Client, forbidden string) *redis.Client {
+// limited is a client of a user who may call all but some commands.
+func limited(t *testing.T, admin *redis.Client, forbidden ...string) *redis.Client {
 	t.Helper()
-	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "app", "reset", "on", "nopass", "~*", "&*", "+@all", "-"+forbidden).Err())
+	rules := []any{"ACL", "SETUSER", "app", "reset", "on", "nopass", "~*", "&*", "+@all"}
+	for _, command := range forbidden {
+		rules = append(rules, "-"+command)
+	}
+	require.NoError(t, admin.Do(t.Context(), rules...).Err())
 	opts := *admin.Options()
 	opts.Username, opts.Password = "app", "any"
 	c := redis.NewClient(&opts)

@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "666ef0a6a237ad8630a6e225adb3a1ed614da3b3"
+const QueuePushSHA = "cd5c144b3c60a8599206a62f4bb8a28935417235"
 
 // QueuePushGuardedSHA is the SHA-1 of guarded/queue_push.lua, which runs under lua.Guard.
-const QueuePushGuardedSHA = "eab9bb3394a0d19de747567225b9ab9a3114782f"
+const QueuePushGuardedSHA = "42a4082ce74bc8d13330687c8b01d43a45a42a6a"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{

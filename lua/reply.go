@@ -195,12 +195,16 @@ func (r *Reply) TimeMilli(name string) time.Time { return time.UnixMilli(r.Int(n
 func (r *Reply) TimeSec(name string) time.Time { return time.Unix(r.Int(name), 0) }
 
 // Rows reads a flat array whose length divides by stride. It returns a walker
-// over all values and the number of rows.
+// over all values and the number of rows. Within a tuple, false is an empty array:
+// a table without elements costs the server more than some commands.
 func (r *Reply) Rows(name string, stride int) (*Reply, int) {
 	v := r.next()
 	rows := &Reply{script: r.script, tuple: true, root: r}
 	if r.root != nil {
 		rows.root = r.root
+	}
+	if v == nil && r.tuple {
+		return rows, 0
 	}
 	items, ok := v.([]any)
 	if !ok || len(items)%stride != 0 {

@@ -108,8 +108,14 @@ func TestRepliesDecodeTheSameInBothProtocols(t *testing.T) {
 			require.Equal(t, want, got, "RESP%d", protocol)
 		}
 		for source, accepts := range map[string]func(*lua.Reply) any{
-			"return false":                        func(r *lua.Reply) any { return r.Absent() && !r.Bool("b") },
-			"return true":                         func(r *lua.Reply) any { return r.Bool("b") },
+			"return false": func(r *lua.Reply) any { return r.Absent() && !r.Bool("b") },
+			"return true":  func(r *lua.Reply) any { return r.Bool("b") },
+			"return {1, false}": func(r *lua.Reply) any {
+				r.Tuple(2)
+				n := r.Int("n")
+				_, rows := r.Rows("rows", 3)
+				return n == 1 && rows == 0
+			},
 			"return {}":                           func(r *lua.Reply) any { _, n := r.Rows("rows", 3); return n == 0 },
 			"return redis.status_reply('QUEUED')": func(r *lua.Reply) any { return r.String("s") == "QUEUED" },
 			"return {false, 1}":                   func(r *lua.Reply) any { r.Tuple(2); return r.Absent() && r.Int("n") == 1 },
@@ -131,6 +137,19 @@ func TestGoodReplyDecodes(t *testing.T) {
 	require.False(t, present)
 }
 
+// A script's false, which arrives as nil, is an empty array within a tuple only.
+func TestFalseIsAnEmptyArray(t *testing.T) {
+	t.Parallel()
+	reply := good()
+	reply[11], reply[12] = nil, nil
+	got, err := decode(reply, decodeEverything)
+	require.NoError(t, err)
+	require.Empty(t, got.Numbers)
+	require.Empty(t, got.Rows)
+	_, err = decode(nil, func(r *lua.Reply) int { _, n := r.Rows("rows", 1); return n })
+	require.ErrorIs(t, err, lua.ErrBadReply)
+}
+
 // secret must never be part of an error.
 const secret = "payload-that-stays-private"
 
@@ -145,7 +164,7 @@ func TestWrongTypeAtEachPosition(t *testing.T) {
 		"string": {nil, number, list, true}, "bytes": {nil, number, list, map[any]any{secret: secret}},
 		"ms":  {nil, text, list, huge, int64(math.MaxInt64), int64(math.MinInt64), int64(math.MaxInt64/1_000_000 + 1)},
 		"sec": {nil, text, list, huge, int64(math.MaxInt64), int64(math.MaxInt64/1_000_000_000 + 1)}, "at_ms": {nil, text, list, huge}, "at_sec": {nil, text, list, huge},
-		"maybe": {text, list, huge}, "numbers": {nil, text, number, map[any]any{}}, "rows": {nil, text, number, []any{secret}, []any{secret, number, secret}},
+		"maybe": {text, list, huge}, "numbers": {text, number, map[any]any{}}, "rows": {text, number, []any{secret}, []any{secret, number, secret}},
 	}
 	require.Len(t, wrong, len(fields))
 	for i, field := range fields {
@@ -223,7 +242,7 @@ func TestEnumReportsTheValueJustRead(t *testing.T) {
 func TestFailedDecodeGivesTheZeroValue(t *testing.T) {
 	t.Parallel()
 	reply := good()
-	reply[12] = nil
+	reply[12] = secret
 	got, err := decode(reply, decodeEverything)
 	require.Error(t, err)
 	require.Zero(t, got)

@@ -1,8 +1,8 @@
 --- QueuePush adds jobs to a queue, each ready at once or scheduled, all of them or none.
 ---
 --- A job is a duplicate when the queue knows its id (ready, scheduled, leased or
---- dead, or cancelled and not yet passed over), or another job holds its unique key. It is left out and reported with the
---- id of the job that is there. Every ready job carries one stamp from the server's
+--- dead, or cancelled and not yet passed over), or another job holds its unique key.
+--- It is left out and reported with the id of the job that is there. Every ready job carries one stamp from the server's
 --- clock, its enqueued_at. When the new jobs would pass the limit in control, none
 --- goes in.
 ---
@@ -30,27 +30,6 @@ local ready, scheduled, bodies, leases, failures = KEYS[1], KEYS[2], KEYS[3], KE
 local unique, expiry, control, wake, receipt = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local keep, fresh = ARGV[1], ARGV[2]
 
--- A repeat: the jobs are in, whatever has become of them since.
-local first = redis.call('GET', receipt)
-if first then
-  local r, s, at, list = string.match(first, '^(%d+) (%d+) (%d+) (.*)$')
-  local rows, n, from = {}, 0, 1
-  while from <= #list do
-    local _, last, position, size = string.find(list, '^(%d+):(%d+):', from)
-    rows[n + 1], rows[n + 2] = tonumber(position), string.sub(list, last + 1, last + size)
-    n, from = n + 2, last + size + 1
-  end
-  return {tonumber(r), tonumber(s), tonumber(at), 0, rows}
-end
-
-local time = redis.call('TIME')
-local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
-local now_ms = tonumber(now)
-local length = redis.call('LLEN', ready)
-redis.call('ZCARD', wake)
-local failed = redis.call('HLEN', failures) > 0
-local limit = tonumber(redis.call('HGET', control, 'limit') or 0)
-
 -- rouse tells the one that has waited longest. A channel without a receiver
 -- belonged to a process that is gone. Only a hint: that it may not be allowed
 -- changes nothing.
@@ -67,6 +46,72 @@ local function rouse()
   end
 end
 
+-- here says whether the queue has the id. One that is cancelled has its mark for as
+-- long as its old entry may be there, which would deliver a new job of that id.
+local function here(id)
+  return redis.call('HEXISTS', bodies, id) == 1 or redis.call('HGET', failures, id) == 'x'
+end
+
+local time = redis.call('TIME')
+local now = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local limit = redis.call('HGET', control, 'limit')
+local waiting = redis.call('ZCARD', wake) > 0
+
+-- The short way of one ready job without a unique name, in a queue without a limit:
+-- half the commands of the long one below. The receipt, which is looked for and written
+-- in one command, comes first. When it is there, or the id is known, the long way has
+-- the answer.
+if #ARGV == 6 and not limit then
+  local id, due, body, hold = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+  if due == '0' and hold == '' and (fresh == '1' or not here(id)) then
+    local kept = redis.pcall('SET', receipt, '1 0 ' .. now .. ' ', 'NX', 'PX', keep)
+    if kept then
+      local failure = kept.err
+      if not failure then
+        local added = redis.pcall('HSET', bodies, id, body)
+        local queued = type(added) == 'number' and redis.pcall('RPUSH', ready, now .. ':' .. id)
+        if type(queued) == 'table' then
+          redis.pcall('HDEL', bodies, id)
+        end
+        if type(queued) ~= 'number' then
+          failure = (queued or added).err
+          -- A receipt that stayed would tell a repeat that the job is in. Whoever may
+          -- not delete it may write it: an empty one is none.
+          local gone = redis.pcall('DEL', receipt)
+          if type(gone) == 'table' then
+            redis.pcall('SET', receipt, '', 'PX', 1)
+          end
+        end
+      end
+      if failure then
+        error({err = failure})
+      end
+      if waiting then
+        rouse()
+      end
+      return {1, 0, now, 0, false}
+    end
+  end
+end
+
+-- A repeat: the jobs are in, whatever has become of them since.
+local first = redis.call('GET', receipt)
+if first and first ~= '' then
+  local r, s, at, list = string.match(first, '^(%d+) (%d+) (%d+) (.*)$')
+  local rows, n, from = {}, 0, 1
+  while from <= #list do
+    local _, last, position, size = string.find(list, '^(%d+):(%d+):', from)
+    rows[n + 1], rows[n + 2] = tonumber(position), string.sub(list, last + 1, last + size)
+    n, from = n + 2, last + size + 1
+  end
+  return {tonumber(r), tonumber(s), tonumber(at), 0, rows}
+end
+
+local now_ms = tonumber(now)
+local length = redis.call('LLEN', ready)
+redis.call('HLEN', failures)
+limit = tonumber(limit or 0)
+
 -- holder is the id of the job that holds a unique key, unless its time is over.
 local lapsed = {}
 local function holder(name)
@@ -78,17 +123,11 @@ local function holder(name)
   lapsed[name] = over and {id, over}
 end
 
--- here says whether the queue has the id. One that is cancelled has its mark for as
--- long as its old entry may be there, which would deliver a new job of that id.
-local function here(id)
-  return redis.call('HEXISTS', bodies, id) == 1 or failed and redis.call('HGET', failures, id) == 'x'
-end
-
 local seen, held, duplicates, dup = {}, {}, {}, 0
 local fields, entries, dues, names, ends = {}, {}, {}, {}, {}
-local f, e, d, u, x, later = 0, 0, 0, 0, 0, 0
+local f, e, d, u, x, later, soonest = 0, 0, 0, 0, 0, 0, nil
 for i = 3, #ARGV, 4 do
-  local id, due, body, hold = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3]
+  local id, due, body, hold = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local known = fresh ~= '1' and (seen[id] or here(id)) and id
   local ttl, name
   if hold ~= '' and not known then
@@ -110,12 +149,14 @@ for i = 3, #ARGV, 4 do
       ends[x + 1], ends[x + 2] = ttl == '0' and '9007199254740991' or string.format('%.0f', now_ms + ttl), name
       x = x + 2
     end
-    if due < 0 then
-      due = now_ms - due
+    local at = due == '0' and 0 or tonumber(due)
+    if at < 0 then
+      at = now_ms - at
     end
-    if due > now_ms then
-      dues[d + 1], dues[d + 2] = string.format('%.0f', due), id
+    if at > now_ms then
+      dues[d + 1], dues[d + 2] = string.format('%.0f', at), id
       d, later = d + 2, later + 1
+      soonest = math.min(soonest or at, at)
     else
       e = e + 1
       entries[e] = now .. ':' .. id
@@ -130,14 +171,23 @@ if limit > 0 then
   end
 end
 
+-- Somebody must look when there is work, or when the next job is due earlier than
+-- those who wait believe.
+if soonest and waiting and e == 0 then
+  local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
+  waiting = not head[1] or soonest < tonumber(head[2])
+end
+
 -- Bodies first: what no list names cannot be taken. A write can be refused for
 -- the type of its key, or by an ACL that allows some of the commands.
 local failure
+local written = {}
 local function write(command, key, list, n)
   for i = 1, n, 1000 do
     if not failure then
       local done = redis.pcall(command, key, unpack(list, i, math.min(i + 999, n)))
       failure = type(done) == 'table' and done.err
+      written[list] = written[list] or not failure
     end
   end
 end
@@ -154,33 +204,42 @@ if not failure then
   local done = redis.pcall('SET', receipt, table.concat(text), 'PX', keep)
   failure = done.err
 end
+
+-- What was written is taken back, and no more: what is taken away besides, it may not
+-- be allowed to put back.
 if failure then
-  for i = 1, f, 2 do
+  for i = 1, written[fields] and f or 0, 2 do
     redis.pcall('HDEL', bodies, fields[i])
-    redis.pcall('ZREM', scheduled, fields[i])
   end
-  for i = 1, u, 2 do
-    redis.pcall('HDEL', unique, names[i])
-  end
-  for i = 2, x, 2 do
-    local name = ends[i]
-    redis.pcall('ZREM', expiry, name)
-    if lapsed[name] then
-      redis.pcall('HSET', unique, 'k:' .. name, lapsed[name][1])
-      redis.pcall('ZADD', expiry, lapsed[name][2], name)
+  for i = 1, written[names] and u or 0, 4 do
+    local was = lapsed[names[i + 3]]
+    redis.pcall('HDEL', unique, names[i + 2])
+    if was then
+      redis.pcall('HSET', unique, names[i], was[1])
+    else
+      redis.pcall('HDEL', unique, names[i])
     end
   end
-  if length == 0 then
+  for i = 2, written[ends] and x or 0, 2 do
+    local was = lapsed[ends[i]]
+    if was then
+      redis.pcall('ZADD', expiry, was[2], ends[i])
+    else
+      redis.pcall('ZREM', expiry, ends[i])
+    end
+  end
+  for i = 2, written[dues] and d or 0, 2 do
+    redis.pcall('ZREM', scheduled, dues[i])
+  end
+  if written[entries] and length == 0 then
     redis.pcall('DEL', ready)
-  else
+  elseif written[entries] then
     redis.pcall('LTRIM', ready, 0, length - 1)
   end
   error({err = failure})
 end
 
--- Somebody must look when there is work, or when the next job is due earlier than
--- those who wait believe.
-if e > 0 or later > 0 and seen[redis.call('ZRANGE', scheduled, 0, 0)[1]] then
+if waiting then
   rouse()
 end
 return {e, later, now_ms, 0, duplicates}

@@ -202,7 +202,7 @@ func (v replyCheck) constant(c *luaast.Const, t Type, p place) {
 	switch {
 	case c.Word == "nil":
 		v.at(c, "R001", "nil in "+p.String(), "nil cuts the array short: return false where the header says T?")
-	case c.Word == "false" && (t.Optional || t.Kind == Bool):
+	case c.Word == "false" && (t.Optional || t.Kind == Bool || t.Kind == Array && !p.top):
 	case c.Word == "true" && t.Kind == Bool:
 	default:
 		cure := "return a value of the declared type"

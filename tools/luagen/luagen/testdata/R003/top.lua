@@ -1,0 +1,5 @@
+--- Top does what the test wants.
+---@readonly
+---@reply string[]
+
+return false
