@@ -204,16 +204,32 @@ func (q *Queue) control(ctx context.Context, pause gen.QueueControlPause, limit 
 	return nil
 }
 
-// Requeue makes dead jobs ready again as if they had never failed: those with the
-// ids or, given none, up to 200 of those that died first. It returns how many.
-// Keys: d, r, b, n, c. Cost: O(log n) for each.
+// Requeue makes dead jobs ready again as if they had never failed, and returns how
+// many: of those with the ids, the ones that were dead. After a lost reply it is
+// repeated, and the jobs that the first attempt moved are not counted.
+//
+// Given no ids, it reads those of up to 200 jobs that died first, and requeues them in
+// a second round trip: so a repeat moves the same ones and no more. It returns how many
+// it read; 0 means that no job is dead.
+//
+// Keys: d, r, b, n, c, w. Cost: O(log n) for each.
 func (q *Queue) Requeue(ctx context.Context, ids ...string) (int, error) {
+	if len(ids) > 0 {
+		return q.requeue(ctx, ids)
+	}
+	oldest, err := q.client.ZRange(ctx, q.keys.Dead, 0, maxPeek-1).Result()
+	if err != nil {
+		return 0, fmt.Errorf("luatomic: requeue in %q: %w: %w", q.name, lua.ErrNotExecuted, err)
+	}
+	if _, err := q.requeue(ctx, oldest); err != nil {
+		return 0, err
+	}
+	return len(oldest), nil
+}
+
+func (q *Queue) requeue(ctx context.Context, ids []string) (int, error) {
 	p := gen.QueueRequeueParams{
 		Dead: q.keys.Dead, Ready: q.keys.Ready, Bodies: q.keys.Bodies, Failures: q.keys.Failures, Control: q.keys.Control, Wake: q.keys.Wake,
-	}
-	if len(ids) == 0 {
-		p.Oldest = maxPeek
-		ids = []string{""} // one call, and no job has the empty id
 	}
 	total := 0
 	for part := range slices.Chunk(ids, maxPeek) {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -286,6 +287,48 @@ func TestRequeueRevivesTheDead(t *testing.T) {
 	require.Equal(t, 2, n)
 	require.Zero(t, c.Exists(ctx, key(q, "n"), key(q, "d")).Val())
 	require.Zero(t, stats(t, q).DeadBytes)
+}
+
+// A requeue of the oldest whose reply is lost moves them once, and not the next ones too.
+// The guard is that the ids are chosen before.
+func TestRequeueOfTheOldestAfterALostReply(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, direct := newQueue(t, nil)
+	push(t, q, numbered(300, 0)...)
+	taken, err := q.Take(ctx, 300)
+	require.NoError(t, err)
+	for i, d := range taken.Deliveries { // each at a time of its own
+		require.NoError(t, direct.ZAdd(ctx, key(q, "d"), redis.Z{Score: float64(i + 1), Member: d.ID}).Err())
+	}
+	require.NoError(t, direct.Del(ctx, key(q, "l")).Err())
+
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	c := redis.NewClient(opts)
+	defer c.Close()
+	lossy, err := luatomic.NewQueue(c, q.Name(), nil)
+	require.NoError(t, err)
+	sent := luatomictest.Command("EVALSHA", gen.QueueRequeueSHA)
+	proxy.Drop(2, sent)
+	n, err := lossy.Requeue(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 200, n)
+	require.Equal(t, 3, proxy.Executed(sent))
+	after := stats(t, q)
+	require.Equal(t, 200, after.Ready, "each once")
+	require.Equal(t, 100, after.Dead)
+	left, err := q.Peek(ctx, luatomic.JobDead, 0, 1)
+	require.NoError(t, err)
+	require.Equal(t, "j200", left[0].ID, "those that died first went")
+
+	n, err = lossy.Requeue(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 100, n)
+	n, err = lossy.Requeue(ctx)
+	require.NoError(t, err)
+	require.Zero(t, n)
 }
 
 func TestTrimKeepsTheDeadWithinLimits(t *testing.T) {

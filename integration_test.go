@@ -255,7 +255,7 @@ func scriptCalls() []scriptCall {
 		}, none, nil},
 		{&gen.QueueRequeueScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, _, b, _, n, d := queueKeys(k)
-			return show(gen.QueueRequeue(ctx, c, gen.QueueRequeueParams{Dead: d, Ready: r, Bodies: b, Failures: n, Control: "{" + k + "}:c", Wake: "{" + k + "}:w", Oldest: 1, IDs: []string{"b", "none"}}))
+			return show(gen.QueueRequeue(ctx, c, gen.QueueRequeueParams{Dead: d, Ready: r, Bodies: b, Failures: n, Control: "{" + k + "}:c", Wake: "{" + k + "}:w", IDs: []string{"a", "b", "none"}}))
 		}, buried, nil},
 		{&gen.QueueTrimScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, _, b, _, n, d := queueKeys(k)

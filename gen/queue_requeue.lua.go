@@ -10,10 +10,10 @@ import (
 )
 
 // QueueRequeueSHA is the SHA-1 of queue_requeue.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRequeueSHA = "3034953280c5e729666d4220acf1bbbeb7a8bb44"
+const QueueRequeueSHA = "83790332fad09a928b6f43590d78bcff49fee66f"
 
 // QueueRequeueGuardedSHA is the SHA-1 of guarded/queue_requeue.lua, which runs under lua.Guard.
-const QueueRequeueGuardedSHA = "27959b88201dff629876107bb49750a91e47453a"
+const QueueRequeueGuardedSHA = "b979f46733a410d2e9aba8791c87138e9507f567"
 
 // QueueRequeueScript is scripts/queue_requeue.lua.
 var QueueRequeueScript = lua.Script{
@@ -41,12 +41,13 @@ type QueueRequeueParams struct {
 	Failures string
 	Control  string // KEYS[5], hash: paused, limit, dead_bytes
 	// KEYS[6], zset: channels of those who wait, scored by the end of their wait in ms.
-	Wake   string
-	Oldest int64    // ARGV[1], 0 to 200: so many of those that died first, besides the ids
-	IDs    []string // ARGV[2] and on, at most 200
+	Wake string
+	IDs  []string // ARGV[1] and on, at most 200
 }
 
 // QueueRequeue makes dead jobs ready again, as if they had never failed.
+//
+// It names them: a call for the oldest would, when it is repeated, move the next ones.
 //
 //   - Contract: an error half-way can repeat an item, never lose one; an error half-way can deliver
 //     a job twice, never lose one.
@@ -73,7 +74,7 @@ func QueueRequeueIn(b *lua.Batch, p QueueRequeueParams) *lua.Future[int64] {
 }
 
 func (p *QueueRequeueParams) call() *lua.Call {
-	c := lua.NewCall(&QueueRequeueScript, 6, 1+len(p.IDs))
+	c := lua.NewCall(&QueueRequeueScript, 6, len(p.IDs))
 	c.Key("dead", p.Dead)
 	c.Key("ready", p.Ready)
 	c.Key("bodies", p.Bodies)
@@ -81,7 +82,6 @@ func (p *QueueRequeueParams) call() *lua.Call {
 	c.Key("control", p.Control)
 	c.Key("wake", p.Wake)
 	c.EndKeys()
-	c.Int("oldest", p.Oldest, 0, 200)
 	c.Group("id", len(p.IDs), 200, 1)
 	for i := range p.IDs {
 		c.StringAt(&p.IDs[i])

@@ -1,5 +1,7 @@
 --- QueueRequeue makes dead jobs ready again, as if they had never failed.
 ---
+--- It names them: a call for the oldest would, when it is repeated, move the next ones.
+---
 ---@contract dup-only  an error half-way can deliver a job twice, never lose one
 ---@retry    safe  what was made ready is not dead any more
 ---@guard
@@ -9,13 +11,11 @@
 ---@key      failures  hash  id to the number of its failed deliveries, id and a line feed to the last reason
 ---@key      control   hash  paused, limit, dead_bytes
 ---@key      wake      zset  channels of those who wait, scored by the end of their wait in ms
----@arg      oldest    int  min=0 max=200  so many of those that died first, besides the ids
 ---@args     id  string  max=200
 ---@reply    int  the jobs made ready
 ---@cost     O(log n) for each job
 
 local dead, ready, bodies, failures, control, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local oldest = tonumber(ARGV[1])
 
 local time = redis.call('TIME')
 local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
@@ -26,11 +26,6 @@ redis.call('HLEN', bodies)
 redis.call('HLEN', failures)
 redis.call('HLEN', control)
 redis.call('ZCARD', wake)
-local ids = oldest > 0 and redis.call('ZRANGE', dead, 0, oldest - 1) or {}
-for i = 2, #ARGV do
-  local id = ARGV[i]
-  ids[#ids + 1] = id
-end
 
 -- rouse tells the one that has waited longest. A channel without a receiver
 -- belonged to a process that is gone. Only a hint: that it may not be allowed
@@ -49,7 +44,8 @@ local function rouse()
 end
 
 local moved = 0
-for _, id in ipairs(ids) do
+for i = 1, #ARGV do
+  local id = ARGV[i]
   if redis.call('ZSCORE', dead, id) then
     redis.call('RPUSH', ready, now .. ':' .. id)
     redis.call('HINCRBY', control, 'dead_bytes', 0 - redis.call('HSTRLEN', bodies, id))
