@@ -196,14 +196,19 @@ func (q *Queue) Push(ctx context.Context, jobs ...Job) (Pushed, error) {
 // token, from any process, within the receipt time, adds nothing and returns the
 // first one's counts. Give it the same jobs, ids included.
 func (q *Queue) PushOnce(ctx context.Context, token string, jobs ...Job) (Pushed, error) {
-	out, err := q.push(ctx, token, jobs)
+	return q.push(ctx, token, jobs, false)
+}
+
+// push adds the jobs; fresh says that their ids, where they are set, are new too.
+func (q *Queue) push(ctx context.Context, token string, jobs []Job, fresh bool) (Pushed, error) {
+	out, err := q.send(ctx, token, jobs, fresh)
 	if err != nil {
 		return Pushed{}, fmt.Errorf("luatomic: push to %q: %w", q.name, err)
 	}
 	return out, nil
 }
 
-func (q *Queue) push(ctx context.Context, token string, jobs []Job) (Pushed, error) {
+func (q *Queue) send(ctx context.Context, token string, jobs []Job, fresh bool) (Pushed, error) {
 	if len(jobs) == 0 {
 		return Pushed{}, nil
 	}
@@ -222,7 +227,7 @@ func (q *Queue) push(ctx context.Context, token string, jobs []Job) (Pushed, err
 		if err := lay(&p.Jobs[i], &jobs[i]); err != nil {
 			return Pushed{}, fmt.Errorf("job %d: %w", i, err)
 		}
-		p.Fresh = p.Fresh && jobs[i].ID == ""
+		p.Fresh = p.Fresh && (fresh || jobs[i].ID == "")
 		out.IDs[i] = p.Jobs[i].ID
 	}
 	r, err := gen.QueuePush(ctx, q.client, p)

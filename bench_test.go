@@ -77,6 +77,60 @@ func benchPush(b *testing.B, n int) {
 	perJob(b, n)
 }
 
+// BenchmarkPushShards pushes to four shards at once, jobs without ids and with.
+func BenchmarkPushShards(b *testing.B) {
+	for _, n := range []int{1, 1000} {
+		for _, ids := range []bool{false, true} {
+			b.Run(fmt.Sprintf("n=%d/ids=%t", n, ids), func(b *testing.B) {
+				c := luatomictest.Client(b)
+				s, err := luatomic.NewShards(c, luatomictest.Namespace(b), 4, nil)
+				fatal(b, err)
+				jobs := benchJobs(n)
+				b.ReportAllocs()
+				for b.Loop() {
+					untimed(b, func() error {
+						for i := range jobs {
+							if ids {
+								jobs[i].ID = uuid.NewString()
+							}
+						}
+						for _, q := range s.Queues() {
+							if err := clear(b.Context(), c, q); err != nil {
+								return err
+							}
+						}
+						return nil
+					})
+					_, err := s.Push(b.Context(), jobs...)
+					fatal(b, err)
+				}
+				perJob(b, n)
+			})
+		}
+	}
+}
+
+// BenchmarkPushAll pushes one batch over that many queues of a tag.
+func BenchmarkPushAll(b *testing.B) {
+	for _, queues := range []int{1, 2, 10, luatomic.MaxBatchQueues} {
+		b.Run(fmt.Sprintf("queues=%d", queues), func(b *testing.B) {
+			c, tag := luatomictest.Client(b), luatomictest.Namespace(b)
+			batch, names := make([]luatomic.QueueJobs, queues), make([]string, 0, 2*queues)
+			for i, q := range tagged(b, c, tag, queues) {
+				batch[i] = luatomic.QueueJobs{Queue: q, Jobs: benchJobs(luatomic.MaxBatch / queues)}
+				names = append(names, "{"+tag+"}{"+q.Name()+"}:r", "{"+tag+"}{"+q.Name()+"}:b")
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				_, err := luatomic.PushAll(b.Context(), batch...)
+				fatal(b, err)
+				untimed(b, func() error { return c.Del(b.Context(), names...).Err() })
+			}
+			perJob(b, luatomic.MaxBatch/queues*queues)
+		})
+	}
+}
+
 func clear(ctx context.Context, c *redis.Client, q *luatomic.Queue) error {
 	return c.Del(ctx, key(q, "r"), key(q, "s"), key(q, "b"), key(q, "l"), key(q, "n")).Err()
 }

@@ -91,6 +91,7 @@ type ShardPushed struct {
 
 	jobs   []Job
 	places []int
+	named  bool // a job came with an id
 }
 
 // Push adds the jobs, each to its shard, all shards at once: one round trip. It is
@@ -100,13 +101,13 @@ type ShardPushed struct {
 // of the result and the same jobs.
 //
 // Wrong names, more than MaxBatch jobs or about MaxBatchBytes in all (lua.ErrTooLarge)
-// are found before anything is sent to any shard. Cost: as Queue.Push with ids.
+// are found before anything is sent to any shard. Cost: as Queue.Push.
 func (s *Shards) Push(ctx context.Context, jobs ...Job) (ShardsPushed, error) {
 	token, err := uuid.NewV7()
 	if err != nil {
 		return ShardsPushed{}, fmt.Errorf("luatomic: push: %w", err)
 	}
-	return s.PushOnce(ctx, token.String(), jobs...)
+	return s.push(ctx, token.String(), jobs, true)
 }
 
 // PushOnce is Push under a token of the caller. A repeat with the same token and the
@@ -114,13 +115,21 @@ func (s *Shards) Push(ctx context.Context, jobs ...Job) (ShardsPushed, error) {
 // part answer as before and add nothing, the others try again. Jobs without an id may
 // stay so: their ids are made of the token and their place in the call.
 func (s *Shards) PushOnce(ctx context.Context, token string, jobs ...Job) (ShardsPushed, error) {
+	return s.push(ctx, token, jobs, false)
+}
+
+// push adds the jobs; first says that nobody has used the token before. The ids that
+// are made of it are new then and need no look-up. Those of an old token need one: the
+// receipt may be gone and the jobs there.
+func (s *Shards) push(ctx context.Context, token string, jobs []Job, first bool) (ShardsPushed, error) {
 	out, err := s.split(token, jobs)
 	if err != nil {
 		return ShardsPushed{}, fmt.Errorf("luatomic: push to shards of %q: %w", s.name, err)
 	}
 	var wg sync.WaitGroup
 	for i := range out.Parts {
-		wg.Go(func() { out.Parts[i].push(ctx, s.queues[out.Parts[i].Shard], token) })
+		p := &out.Parts[i]
+		wg.Go(func() { p.push(ctx, s.queues[p.Shard], token, first && !p.named) })
 	}
 	wg.Wait()
 	errs := make([]error, len(out.Parts))
@@ -145,7 +154,8 @@ func (s *Shards) split(token string, jobs []Job) (ShardsPushed, error) {
 	base := uuid.NewHash(sha256.New(), uuid.NameSpaceOID, []byte(token), 8)
 	parts, size := make([]ShardPushed, len(s.queues)), 4096 // room for the keys
 	for i, j := range jobs {
-		if j.ID == "" {
+		named := j.ID != ""
+		if !named {
 			binary.BigEndian.PutUint16(base[14:], uint16(i))
 			j.ID = base.String()
 		}
@@ -158,6 +168,7 @@ func (s *Shards) split(token string, jobs []Job) (ShardsPushed, error) {
 			home = j.ID
 		}
 		p := &parts[s.route(home)]
+		p.named = p.named || named
 		p.jobs, p.places, p.IDs = append(p.jobs, j), append(p.places, i), append(p.IDs, j.ID)
 		out.IDs[i] = j.ID
 	}
@@ -172,9 +183,9 @@ func (s *Shards) split(token string, jobs []Job) (ShardsPushed, error) {
 	return out, nil
 }
 
-func (p *ShardPushed) push(ctx context.Context, q *Queue, token string) {
+func (p *ShardPushed) push(ctx context.Context, q *Queue, token string, fresh bool) {
 	ids := p.IDs
-	p.Pushed, p.Err = q.PushOnce(ctx, token, p.jobs...)
+	p.Pushed, p.Err = q.push(ctx, token, p.jobs, fresh)
 	p.IDs = ids
 	for i, d := range p.Duplicates {
 		if d.Position < len(p.places) { // else the repeat gave other jobs

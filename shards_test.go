@@ -115,6 +115,36 @@ func TestShardsPush(t *testing.T) {
 	require.Equal(t, int64(0), c.Exists(ctx, key(s.Queues()[0], "w")).Val())
 }
 
+// Ids that are made for the call are new and not looked up; those of an old token are,
+// since the jobs may be there when the receipts are gone. The guard is first in push.
+func TestShardsLookUpOnlyWhatCanBeThere(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := luatomictest.StartServer(t).Client()
+	s, err := luatomic.NewShards(c, "q", 3, nil)
+	require.NoError(t, err)
+	looked := func() int64 {
+		info, err := c.InfoMap(ctx, "commandstats").Result()
+		require.NoError(t, err)
+		if line, ok := info["Commandstats"]["cmdstat_hexists"]; ok {
+			return statCalls(t, line)
+		}
+		return 0
+	}
+	out := pushShards(t, s, bodies(30)...)
+	require.Zero(t, looked())
+	for _, q := range s.Queues() {
+		require.NoError(t, c.Del(ctx, key(q, "i:"+out.Token)).Err())
+	}
+	again, err := s.PushOnce(ctx, out.Token, bodies(30)...)
+	require.NoError(t, err)
+	require.Zero(t, again.Ready)
+	require.Len(t, again.Duplicates, 30, "the ids are those of the token")
+	require.Positive(t, looked())
+	mixed := pushShards(t, s, append(bodies(30), luatomic.Job{ID: out.IDs[0]})...)
+	require.Equal(t, []luatomic.Duplicate{{Position: 30, ID: out.IDs[0]}}, mixed.Duplicates)
+}
+
 func TestShardsPushRefusesBeforeAnyIO(t *testing.T) {
 	t.Parallel()
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
