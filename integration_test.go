@@ -95,7 +95,7 @@ func queueKeys(k string) (r, s, b, l, n, d string) {
 
 // pushKeys are the keys of the queue with that tag for a push to several.
 func pushKeys(tag string) gen.QueuePushManyQueue {
-	return gen.QueuePushManyQueue{Ready: tag + ":r", Scheduled: tag + ":s", Bodies: tag + ":b", Leases: tag + ":l",
+	return gen.QueuePushManyQueue{Ready: tag + ":r", Scheduled: tag + ":s", Bodies: tag + ":b", Leases: tag + ":l", Failures: tag + ":n",
 		Unique: tag + ":u", Expiry: tag + ":ux", Control: tag + ":c", Wake: tag + ":w"}
 }
 

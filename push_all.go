@@ -35,7 +35,7 @@ type QueueJobs struct {
 // more is lua.ErrTooLarge and is not split, since it would not be one step then. All of
 // that is found before anything is sent, but for ErrFull.
 //
-// Keys: r, s, b, l, u, ux, c, w of each queue, and one i of the tag. Cost: O(1) for each
+// Keys: r, s, b, l, n, u, ux, c, w of each queue, and one i of the tag. Cost: O(1) for each
 // queue and each ready job, O(log n) for each scheduled one.
 func PushAll(ctx context.Context, batch ...QueueJobs) ([]Pushed, error) {
 	token, err := uuid.NewV7()
@@ -110,7 +110,7 @@ func layBatch(batch []QueueJobs, out []Pushed) (gen.QueuePushManyParams, error) 
 	for i, part := range batch {
 		k := &part.Queue.keys
 		p.Queues[i] = gen.QueuePushManyQueue{
-			Ready: k.Ready, Scheduled: k.Scheduled, Bodies: k.Bodies, Leases: k.Leases,
+			Ready: k.Ready, Scheduled: k.Scheduled, Bodies: k.Bodies, Leases: k.Leases, Failures: k.Failures,
 			Unique: k.Unique, Expiry: k.Expiry, Control: k.Control, Wake: k.Wake,
 		}
 		p.Keep = max(p.Keep, part.Queue.opts.Receipt)

@@ -194,6 +194,20 @@ func TestPushAllRefusesBeforeAnyIO(t *testing.T) {
 	require.ErrorContains(t, err, "leave QueueOptions.Tag empty")
 }
 
+// What is left of a cancelled job when an error came half-way is its mark. A new job of
+// that id is refused while it is there: the old entry would take it along.
+func TestPushRefusesAnIDWhoseMarkIsLeft(t *testing.T) {
+	t.Parallel()
+	q, c := newQueue(t, nil)
+	require.NoError(t, c.HSet(t.Context(), key(q, "n"), "marked", "x", "failed", "3").Err())
+	marked, failed := luatomic.Job{ID: "marked"}, luatomic.Job{ID: "failed"}
+	known := []luatomic.Duplicate{{ID: "marked"}}
+	require.Equal(t, known, push(t, q, marked).Duplicates)
+	require.Equal(t, known, push(t, q, marked, luatomic.Job{ID: "other"}).Duplicates)
+	require.Equal(t, known, pushAll(t, luatomic.QueueJobs{Queue: q, Jobs: []luatomic.Job{marked}})[0].Duplicates)
+	require.Equal(t, 1, push(t, q, failed).Ready, "a count alone is no mark")
+}
+
 // A user who may call only some of the commands meets the undo, in the second queue
 // after the first has been written. Holds that were over stand as they stood.
 func TestPushAllUndoesAWriteRefusedHalfWay(t *testing.T) {
@@ -273,9 +287,18 @@ func TestPushAllWakesAConsumerOfEachQueue(t *testing.T) {
 		}
 		return out
 	}
+	// Behind an earliest time that all know of, it is the earliest of the new ones that counts.
+	for _, one := range q {
+		push(t, one, luatomic.Job{Delay: time.Hour})
+	}
+	first := parts("first", 20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond)
+	for i := range first {
+		first[i].Jobs = append(first[i].Jobs, luatomic.Job{Delay: 2 * time.Hour})
+	}
 	for name, batch := range map[string][]luatomic.QueueJobs{
 		"now":   parts("now", 0, 0, 0),
 		"later": parts("later", 20*time.Millisecond, 0, 20*time.Millisecond),
+		"first": first,
 	} {
 		luatomictest.Eventually(t, 10*time.Second, "all consumers wait", waiting)
 		pushAll(t, batch...)
@@ -357,4 +380,21 @@ func TestPushAllIsAllOrNothingToReaders(t *testing.T) {
 	}
 	cancel()
 	require.NoError(t, <-watched)
+}
+
+// Under a lease on the tag, a batch goes in while the lease is held and not after.
+func TestPushAllUnderALease(t *testing.T) {
+	t.Parallel()
+	ctx, c, tag := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	lease, err := luatomic.NewLocker(c, nil).Try(ctx, tag)
+	require.NoError(t, err)
+	q := tagged(t, lua.Guard(c, lease), tag, 2)
+	batch := []luatomic.QueueJobs{{Queue: q[0], Jobs: bodies(1)}, {Queue: q[1], Jobs: bodies(1)}}
+	for _, out := range pushAll(t, batch...) {
+		require.Equal(t, 1, out.Ready)
+	}
+	require.NoError(t, lease.Release(ctx))
+	_, err = luatomic.PushAll(ctx, batch...)
+	require.ErrorIs(t, err, lua.ErrFenced)
+	require.Equal(t, int64(1), c.LLen(ctx, "{"+tag+"}{a}:r").Val())
 }

@@ -58,6 +58,8 @@ func TestPushWakesASleepingConsumer(t *testing.T) {
 	push(t, q, luatomic.Job{ID: "delayed", Delay: 20 * time.Millisecond})
 	within("delayed")
 	push(t, q, luatomic.Job{ID: "far", Delay: time.Hour})
+	push(t, q, luatomic.Job{ID: "first of two", Delay: 20 * time.Millisecond}, luatomic.Job{Delay: 2 * time.Hour})
+	within("first of two")
 	_, err := q.Reschedule(ctx, "far", time.Unix(1, 0))
 	require.NoError(t, err)
 	within("far")

@@ -12,7 +12,10 @@ import (
 )
 
 // QueuePushManySHA is the SHA-1 of queue_push_many.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushManySHA = "9d44fa887bcf426731ecb93f6149dc75f7f4fdb4"
+const QueuePushManySHA = "a7041cae0a253a503f1aca9d97be5aec01073bd2"
+
+// QueuePushManyGuardedSHA is the SHA-1 of guarded/queue_push_many.lua, which runs under lua.Guard.
+const QueuePushManyGuardedSHA = "1b58945b01ac89947134c4a05240e263089f96ea"
 
 // QueuePushManyScript is scripts/queue_push_many.lua.
 var QueuePushManyScript = lua.Script{
@@ -26,17 +29,19 @@ var QueuePushManyScript = lua.Script{
 		{Name: "scheduled", Type: "zset", Variadic: true},
 		{Name: "bodies", Type: "hash", Variadic: true},
 		{Name: "leases", Type: "zset", Variadic: true},
+		{Name: "failures", Type: "hash", Variadic: true},
 		{Name: "unique", Type: "hash", Variadic: true},
 		{Name: "expiry", Type: "zset", Variadic: true},
 		{Name: "control", Type: "hash", Variadic: true},
 		{Name: "wake", Type: "zset", Variadic: true},
 	},
+	Guarded: lua.Text{SHA: QueuePushManyGuardedSHA, Source: &scripts.QueuePushManyGuarded},
 }
 
 // QueuePushManyParams are the keys and arguments of QueuePushMany.
 type QueuePushManyParams struct {
 	Receipt string // KEYS[1], string: the result, kept for a repeat of this call
-	// KEYS[2] and on, 8 for each, at most 64: the keys of each queue, as in queue_push.lua.
+	// KEYS[2] and on, 9 for each, at most 64: the keys of each queue, as in queue_push.lua.
 	Queues []QueuePushManyQueue
 	Keep   time.Duration // ARGV[1], at least 1 ms: how long the receipt is kept
 	Fresh  bool          // ARGV[2]: every id was made for this call, so none is looked up
@@ -52,6 +57,7 @@ type QueuePushManyQueue struct {
 	Scheduled string
 	Bodies    string
 	Leases    string
+	Failures  string
 	Unique    string
 	Expiry    string
 	Control   string
@@ -97,9 +103,12 @@ type QueuePushManyResult struct {
 //     followed by the undoing of those before it.
 //   - Retry: safe; sent again after a lost reply; the same receipt gives the first result again,
 //     for as long as it is kept.
+//   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
+//     lua.ErrFenced.
 //   - KEYS[1]: receipt, string: the result, kept for a repeat of this call.
-//   - KEYS[2]: queue and on, each of (ready list, scheduled zset, bodies hash, leases zset, unique
-//     hash, expiry zset, control hash, wake zset): the keys of each queue, as in queue_push.lua.
+//   - KEYS[2]: queue and on, each of (ready list, scheduled zset, bodies hash, leases zset,
+//     failures hash, unique hash, expiry zset, control hash, wake zset): the keys of each queue, as
+//     in queue_push.lua.
 //   - Reply: full: 0, or the place from 1 of the queue that has no room; counts: for each queue;
 //     position: of the job among all.
 //   - Cost: O(log n) for each scheduled job, O(1) for each ready one and for each queue.
@@ -114,7 +123,7 @@ func QueuePushManyIn(b *lua.Batch, p QueuePushManyParams) *lua.Future[QueuePushM
 }
 
 func (p *QueuePushManyParams) call() *lua.Call {
-	c := lua.NewCall(&QueuePushManyScript, 1+8*len(p.Queues), 2+5*len(p.Jobs))
+	c := lua.NewCall(&QueuePushManyScript, 1+9*len(p.Queues), 2+5*len(p.Jobs))
 	c.Key("receipt", p.Receipt)
 	c.KeyGroup("queue", len(p.Queues), 64)
 	for i := range p.Queues {
@@ -123,6 +132,7 @@ func (p *QueuePushManyParams) call() *lua.Call {
 		c.Key("scheduled", e.Scheduled)
 		c.Key("bodies", e.Bodies)
 		c.Key("leases", e.Leases)
+		c.Key("failures", e.Failures)
 		c.Key("unique", e.Unique)
 		c.Key("expiry", e.Expiry)
 		c.Key("control", e.Control)

@@ -6,8 +6,9 @@
 ---
 ---@contract all-or-nothing  a write refused half-way is followed by the undoing of those before it
 ---@retry    safe  the same receipt gives the first result again, for as long as it is kept
+---@guard
 ---@key      receipt  string  the result, kept for a repeat of this call
----@keys     queue  (ready list, scheduled zset, bodies hash, leases zset, unique hash, expiry zset, control hash, wake zset)  max=64
+---@keys     queue  (ready list, scheduled zset, bodies hash, leases zset, failures hash, unique hash, expiry zset, control hash, wake zset)  max=64
 ---  the keys of each queue, as in queue_push.lua
 ---@arg      keep   ms  min=1  how long the receipt is kept
 ---@arg      fresh  bool  every id was made for this call, so none is looked up
@@ -44,10 +45,11 @@ local now_ms = tonumber(now)
 -- All keys are read here: one of the wrong type stops the script while nothing is
 -- written. at is the place of a queue's first key.
 local queues, n = {}, 0
-for i = 2, #KEYS, 8 do
+for i = 2, #KEYS, 9 do
   local ready, scheduled, bodies, leases = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
-  local unique, expiry, control, wake = KEYS[i + 4], KEYS[i + 5], KEYS[i + 6], KEYS[i + 7]
+  local failures, unique, expiry, control, wake = KEYS[i + 4], KEYS[i + 5], KEYS[i + 6], KEYS[i + 7], KEYS[i + 8]
   redis.call('HLEN', bodies)
+  redis.call('HLEN', failures)
   redis.call('HLEN', unique)
   redis.call('ZCARD', expiry)
   redis.call('ZCARD', wake)
@@ -80,6 +82,12 @@ local function rouse(wake)
   end
 end
 
+-- here says whether the queue has the id. One that is cancelled has its mark for as
+-- long as its old entry may be there, which would deliver a new job of that id.
+local function here(bodies, failures, id)
+  return redis.call('HEXISTS', bodies, id) == 1 or redis.call('HGET', failures, id) == 'x'
+end
+
 -- holder is the id of the job that holds a unique key, unless its time is over.
 local function holder(unique, expiry, lapsed, name)
   local id = redis.call('HGET', unique, 'k:' .. name)
@@ -96,12 +104,12 @@ for i = 3, #ARGV, 5 do
   local q = queues[queue + 1]
   local known = false
   if fresh ~= '1' then
-    local bodies = KEYS[q.at + 2]
-    known = (q.seen[id] or redis.call('HEXISTS', bodies, id) == 1) and id
+    local bodies, failures = KEYS[q.at + 2], KEYS[q.at + 4]
+    known = (q.seen[id] or here(bodies, failures, id)) and id
   end
   local ttl, name
   if hold ~= '' and not known then
-    local unique, expiry = KEYS[q.at + 4], KEYS[q.at + 5]
+    local unique, expiry = KEYS[q.at + 5], KEYS[q.at + 6]
     ttl, name = string.match(hold, '^(%d+):(.*)$')
     known = q.held[name] or holder(unique, expiry, q.lapsed, name)
   end
@@ -166,7 +174,7 @@ end
 local counted = {}
 for number, q in ipairs(queues) do
   local ready, scheduled, bodies = KEYS[q.at], KEYS[q.at + 1], KEYS[q.at + 2]
-  local unique, expiry = KEYS[q.at + 4], KEYS[q.at + 5]
+  local unique, expiry = KEYS[q.at + 5], KEYS[q.at + 6]
   write('HSET', bodies, q.fields, q.f)
   write('HSET', unique, q.names, q.u)
   write('ZADD', expiry, q.ends, q.x)
@@ -187,7 +195,7 @@ end
 -- not be allowed to put back.
 local function undo(q)
   local ready, scheduled, bodies = KEYS[q.at], KEYS[q.at + 1], KEYS[q.at + 2]
-  local unique, expiry = KEYS[q.at + 4], KEYS[q.at + 5]
+  local unique, expiry = KEYS[q.at + 5], KEYS[q.at + 6]
   for i = 1, written[q.fields] and q.f or 0, 2 do
     redis.pcall('HDEL', bodies, q.fields[i])
   end
@@ -226,7 +234,7 @@ end
 
 local counts = {}
 for number, q in ipairs(queues) do
-  local wake = KEYS[q.at + 7]
+  local wake = KEYS[q.at + 8]
   if q.rouses then
     rouse(wake)
   end

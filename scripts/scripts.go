@@ -130,6 +130,11 @@ var QueuePushGuarded string
 //go:embed queue_push_many.lua
 var QueuePushMany string
 
+// QueuePushManyGuarded is the text of guarded/queue_push_many.lua.
+//
+//go:embed guarded/queue_push_many.lua
+var QueuePushManyGuarded string
+
 // QueueReclaim is the text of queue_reclaim.lua.
 //
 //go:embed queue_reclaim.lua
