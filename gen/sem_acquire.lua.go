@@ -13,7 +13,7 @@ import (
 )
 
 // SemAcquireSHA is the SHA-1 of sem_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemAcquireSHA = "e3abf1f1eabdc3533d596dd175b4ba677949d84a"
+const SemAcquireSHA = "06441ca0af81991384ac5d5c7eccbaa2e18a33a0"
 
 // SemAcquireScript is scripts/sem_acquire.lua.
 var SemAcquireScript = lua.Script{

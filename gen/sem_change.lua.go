@@ -13,7 +13,7 @@ import (
 )
 
 // SemChangeSHA is the SHA-1 of sem_change.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemChangeSHA = "2cea2b5e3bcad4cbf7ae3e1a0925fea0a9d18f0c"
+const SemChangeSHA = "acf264f0c2b60b69b678a353cb8a1bb440c4ec10"
 
 // SemChangeScript is scripts/sem_change.lua.
 var SemChangeScript = lua.Script{

@@ -11,7 +11,7 @@ import (
 )
 
 // SemReleaseSHA is the SHA-1 of sem_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemReleaseSHA = "7cbba0b4c2e749ca8bc0caa930c090b538bb08b0"
+const SemReleaseSHA = "eb029f31dcbf4a5e6f8727777e53e7d13cd403cb"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{

@@ -10,7 +10,7 @@ import (
 )
 
 // SemResizeSHA is the SHA-1 of sem_resize.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemResizeSHA = "2d2fa23e756b289bd00ed03e28f63fd9def87cf2"
+const SemResizeSHA = "cd11e07b99cfb12fdb7945a4da39ed5904b27276"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{

@@ -126,11 +126,11 @@ local function hold(token, weight, lease, note)
 end
 
 -- grant gives permits to those at the head of the queue, as many as fit and live.
--- The first who does not fit is told when to look. It returns the lease of the
--- owner where that is among them. These functions stand in each script that frees
--- permits.
+-- The first who does not fit is told when to look. It returns the lease and the
+-- fence of the owner where that is among them. These functions stand in each script
+-- that frees permits.
 local function grant()
-  local mine
+  local mine, mark
   local granted = 0
   for _ = 1, 100 do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]
@@ -152,7 +152,7 @@ local function grant()
     else
       hold(token, had and 0 or weight, length, note)
       if token == owner then
-        mine, granted = length, granted + 1
+        mine, mark, granted = length, fence, granted + 1
       elseif tell(channel, 'g ' .. token .. ' ' .. number(fence) .. ' ' .. number(micros) .. ' ' .. lease) then
         granted = granted + 1
       else
@@ -163,7 +163,7 @@ local function grant()
     end
     redis.call('ZREM', queue, head)
   end
-  return mine
+  return mine, mark
 end
 
 local weight = weigh(owner)
@@ -195,13 +195,13 @@ end
 -- A head for which there is no room is asked for a sign of life by those whom it
 -- holds up, not by those who would have to wait anyway.
 if head and (place == 1 or used + weight <= limit or used + weigh(string.match(head, '^%a (%S+) ')) <= limit) then
-  local lease = grant()
+  local lease, mark = grant()
   if not lease and entry == '' and used + weight <= limit and redis.call('EXISTS', queue) == 0 then
     hold(owner, weight, ttl, note) -- the queue was of the dead
-    lease = ttl
+    lease, mark = ttl, fence
   end
   if lease then
-    return {1, 0, number(fence), lease, 0, '', number(micros), limit}
+    return {1, 0, number(mark), lease, 0, '', number(micros), limit}
   end
 end
 local first = redis.call('ZRANGE', queue, 0, 0)[1]

@@ -104,11 +104,11 @@ local function hold(token, weight, lease, note)
 end
 
 -- grant gives permits to those at the head of the queue, as many as fit and live.
--- The first who does not fit is told when to look. It returns the lease of the
--- owner where that is among them. These functions stand in each script that frees
--- permits.
+-- The first who does not fit is told when to look. It returns the lease and the
+-- fence of the owner where that is among them. These functions stand in each script
+-- that frees permits.
 local function grant()
-  local mine
+  local mine, mark
   local granted = 0
   for _ = 1, 100 do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]
@@ -130,7 +130,7 @@ local function grant()
     else
       hold(token, had and 0 or weight, length, note)
       if token == owner then
-        mine, granted = length, granted + 1
+        mine, mark, granted = length, fence, granted + 1
       elseif tell(channel, 'g ' .. token .. ' ' .. number(fence) .. ' ' .. number(micros) .. ' ' .. lease) then
         granted = granted + 1
       else
@@ -141,7 +141,7 @@ local function grant()
     end
     redis.call('ZREM', queue, head)
   end
-  return mine
+  return mine, mark
 end
 
 local had = tonumber(state[1] or 0)
