@@ -232,7 +232,11 @@ func (l *Lease) Release(ctx context.Context) error {
 	if again && errors.Is(lost, ErrReleased) {
 		return nil
 	}
-	l.end(ErrReleased)
+	if errors.Is(lost, ErrLost) {
+		l.end(lost)
+	} else {
+		l.end(ErrReleased)
+	}
 	last := detached(ctx)
 	err := l.kind.release(last, l, "")
 	if last.resent && lost == nil && errors.Is(err, ErrLost) {
@@ -243,8 +247,12 @@ func (l *Lease) Release(ctx context.Context) error {
 		l.released = false // so that it can be tried again
 		l.mu.Unlock()
 	}
-	if errors.Is(lost, ErrLost) && (err == nil || errors.Is(err, ErrLost)) {
+	switch {
+	case !errors.Is(lost, ErrLost):
+	case err == nil:
 		err = lost
+	case errors.Is(err, ErrLost):
+		err = fmt.Errorf("%w; %w", lost, err)
 	}
 	if err != nil {
 		return fmt.Errorf("luatomic: release %q: %w", l.name, err)

@@ -19,7 +19,7 @@ import (
 //	g owner fence start length   the lock is yours, from start (µs) for length (ms)
 //	f owner                      the lock is free; for those who barge
 //	n owner length               you are next; look when length (ms) has passed
-//	r token                      your lock was taken away
+//	r token key                  your lock was taken away; a permit's has no key
 //	e                            another leads; for those who observe, on a channel of
 //	                             their own
 type lockHub struct {
@@ -36,16 +36,21 @@ type lockHub struct {
 	waiters map[string]*lockWaiter
 	lines   map[string]*lockLine
 	home    bool // the inbox was joined
-	held    map[string]*Lease
+	held    map[heldKey]*Lease
 	keeper  keeper
 
 	observers map[*observer]struct{}
 }
 
+// heldKey tells leases apart: those of AcquireAll have one token.
+type heldKey struct{ token, key string }
+
+func (l *Lease) heldKey() heldKey { return heldKey{l.token, l.key} }
+
 func newLockHub(client lua.Client) *lockHub {
 	h := &lockHub{
 		client: client, process: newProcess(), ears: wake.NewHub(client), closed: make(chan struct{}),
-		waiters: make(map[string]*lockWaiter), lines: make(map[string]*lockLine), held: make(map[string]*Lease),
+		waiters: make(map[string]*lockWaiter), lines: make(map[string]*lockLine), held: make(map[heldKey]*Lease),
 	}
 	h.ears.Heard, h.ears.Up = h.heard, h.up
 	return h
@@ -75,7 +80,7 @@ type lockLine struct {
 	channel string
 	first   []*lockWaiter // in order of arrival
 	guard   *time.Timer
-	due     time.Time
+	armed   bool // the guard will fire; else one of the line has yet to look
 }
 
 // lockWaiter is one who waits.
@@ -84,10 +89,13 @@ type lockWaiter struct {
 	line   *lockLine
 	wake   chan struct{} // one look is enough, however often it is told
 	grants chan grant
+	queued bool // the server was not heard to take it out of the queue; guarded by the hub's lock
 
-	// The server's clock, as the last reply said, and when that was asked.
+	// The server's clock, as the last reply said, when that was asked, and a fence
+	// that every later grant exceeds.
 	asked  time.Time
 	server int64 // µs
+	fence  int64
 }
 
 // grant is what the server says when it hands over a lock.
@@ -138,8 +146,8 @@ func (h *lockHub) leaveLine(w *lockWaiter) {
 		}
 	}
 	if len(line.first) > 0 {
-		if !time.Now().Before(line.due) {
-			line.first[0].rouse() // it left with a look undone
+		if !line.armed { // w was to look, or it had the lock by a look
+			line.first[0].rouse()
 		}
 		return
 	}
@@ -167,30 +175,37 @@ func (h *lockHub) watchLocked(line *lockLine, d time.Duration) {
 		return
 	}
 	d = min(max(d, time.Millisecond), longestWatch)
-	due := time.Now().Add(d)
-	switch {
-	case line.guard == nil:
+	if line.guard == nil {
 		line.guard = time.AfterFunc(d, func() { h.look(line) })
-	default:
+	} else {
 		line.guard.Reset(d)
 	}
-	line.due = due
+	line.armed = true
 }
 
 func (h *lockHub) look(line *lockLine) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	line.armed = false
 	if len(line.first) > 0 {
 		line.first[0].rouse()
 	}
 }
 
-// lookAll lets all in line look: the server does not know them any more.
-func (h *lockHub) lookAll(line *lockLine) {
+// standing notes that the waiter is in the queue. If it has joined although it was
+// there, the queue was lost: then all of the line look.
+func (h *lockHub) standing(w *lockWaiter, joined bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, w := range line.first {
-		w.rouse()
+	lost := joined && w.queued
+	w.queued = true
+	if !lost {
+		return
+	}
+	for _, other := range w.line.first {
+		if other != w {
+			other.rouse()
+		}
 	}
 }
 
@@ -226,9 +241,9 @@ func (h *lockHub) heard(channel, message string) {
 	now := time.Now()
 	h.mu.Lock()
 	if kind == "r" {
-		lease := h.held[owner]
+		taken := h.takenLocked(owner, rest)
 		h.mu.Unlock()
-		if lease != nil {
+		for _, lease := range taken {
 			lease.end(ErrRevoked)
 		}
 		return
@@ -246,6 +261,7 @@ func (h *lockHub) heard(channel, message string) {
 	case "g":
 		h.granted(w, rest, now)
 	case "f":
+		w.queued = false
 		w.rouse()
 	case "n":
 		if ms, err := strconv.ParseInt(rest, 10, 64); err == nil {
@@ -264,6 +280,7 @@ func (h *lockHub) granted(w *lockWaiter, rest string, now time.Time) {
 			return
 		}
 	}
+	w.queued = false
 	g := grant{fence: n[0], start: n[1], length: time.Duration(n[2]) * time.Millisecond, heard: now}
 	select {
 	case w.grants <- g:
@@ -272,6 +289,17 @@ func (h *lockHub) granted(w *lockWaiter, rest string, now time.Time) {
 	if len(w.line.first) > 1 {
 		h.watchLocked(w.line, g.length) // the others of this process look after it
 	}
+}
+
+// takenLocked are the leases with the token, at the key if that is known.
+func (h *lockHub) takenLocked(token, key string) []*Lease {
+	var taken []*Lease
+	for k, lease := range h.held {
+		if k.token == token && (key == "" || k.key == key) {
+			taken = append(taken, lease)
+		}
+	}
+	return taken
 }
 
 // listenHome joins the channel of this process, in the background: a lease that is

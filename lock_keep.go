@@ -26,6 +26,7 @@ func (k *keptContext) Err() error {
 	if k.Context.Err() == nil {
 		if over := k.lease.Err(); over != nil {
 			k.lease.end(over)
+			k.cancel(over) // it may not be the lease's first context
 		}
 	}
 	return k.Context.Err()
@@ -113,7 +114,7 @@ func (k *keeper) rouse() {
 func (h *lockHub) keep(k *keptContext, d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.held[k.lease.token] = k.lease
+	h.held[k.lease.heldKey()] = k.lease
 	k.next = time.Now().Add(d)
 	heap.Push(&h.keeper.due, k)
 	switch {
@@ -132,7 +133,7 @@ func (h *lockHub) keep(k *keptContext, d time.Duration) {
 func (h *lockHub) forget(l *Lease) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.held, l.token)
+	delete(h.held, l.heldKey())
 	if l.kept.index >= 0 {
 		heap.Remove(&h.keeper.due, l.kept.index)
 	}
@@ -246,7 +247,7 @@ const longestRenewal = 5 * time.Second
 func (h *lockHub) putBack(k *keptContext, next time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.held[k.lease.token] != k.lease {
+	if h.held[k.lease.heldKey()] != k.lease {
 		return // released meanwhile
 	}
 	k.next = next

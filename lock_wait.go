@@ -66,11 +66,11 @@ func (l *Lease) stand(ctx context.Context, begun time.Time, channel, entry strin
 		default:
 			return nil, err
 		}
-		w.server = r.Now
-		if held.Remaining > 0 {
-			h.watch(w.line, held.Remaining+time.Millisecond)
-		}
-		if r.Place == gen.LockAcquirePlaceJoined {
+		w.server, w.fence = r.Now, r.Fence
+		h.watch(w.line, held.Remaining+time.Millisecond)
+		joined := r.Place == gen.LockAcquirePlaceJoined
+		h.standing(w, joined)
+		if joined {
 			l.locker.observe(LockEvent{Kind: LockQueued, Name: l.name, Waiting: int(r.Waiting)})
 		}
 		again, lease, err := w.await(ctx, begun, strict)
@@ -90,7 +90,8 @@ func (w *lockWaiter) await(ctx context.Context, begun time.Time, strict bool) (a
 	select {
 	case g := <-w.grants:
 		deadline := w.deadline(g)
-		if strict || !time.Now().Before(deadline) {
+		// A message may come late, after a look that found the lock another's.
+		if strict || g.fence < w.fence || !time.Now().Before(deadline) {
 			return true, nil, nil
 		}
 		l.fence = g.fence

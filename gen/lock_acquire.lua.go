@@ -13,7 +13,7 @@ import (
 )
 
 // LockAcquireSHA is the SHA-1 of lock_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireSHA = "6890b06327ff9b3aef982c8a9e6dac0a0a5909fd"
+const LockAcquireSHA = "662b200518e9419e7481bbee4d939fab72e2de38"
 
 // LockAcquireScript is scripts/lock_acquire.lua.
 var LockAcquireScript = lua.Script{

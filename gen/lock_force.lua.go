@@ -12,7 +12,7 @@ import (
 )
 
 // LockForceSHA is the SHA-1 of lock_force.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockForceSHA = "0be76800dcd38d0de5955cf82fb7d5082bbd4cd8"
+const LockForceSHA = "972d0c319d2010d8d0f677ddc39f00ca0825716d"
 
 // LockForceScript is scripts/lock_force.lua.
 var LockForceScript = lua.Script{

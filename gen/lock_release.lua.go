@@ -13,7 +13,7 @@ import (
 )
 
 // LockReleaseSHA is the SHA-1 of lock_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockReleaseSHA = "053ddb7dd511d2cf2c05e9232659be777f342dd2"
+const LockReleaseSHA = "ca3f78bb11c64c7dc153ff9e8af7aa89014b15b5"
 
 // LockReleaseScript is scripts/lock_release.lua.
 var LockReleaseScript = lua.Script{

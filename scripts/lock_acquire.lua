@@ -73,6 +73,9 @@ local function take()
   return {1, 0, fence, 0, 0, '', 0}
 end
 
+if remaining <= 0 and waiting == '0' and entry ~= '' and redis.call('ZSCORE', queue, entry) then
+  waiting = '1' -- the string was lost, and with it the sign
+end
 if remaining <= 0 and (waiting == '0' or barge == '1') then
   if waiting == '1' then
     redis.call('ZREM', queue, entry)
@@ -94,15 +97,18 @@ end
 -- next one to look after it. It returns the new holder, the length of its lease
 -- and its note. This function stands in each script that frees a lock.
 local function grant()
-  for _ = 1, 100 do
+  local deaf = {}
+  for _ = 1, 10000 do
     local heads = redis.call('ZRANGE', queue, 0, 1)
+    waiting = heads[2] and '1' or '0'
     if not heads[1] then
       return
     end
     local kind, token, lease, pause, channel, text = parse(heads[1])
     local alive
-    waiting = heads[2] and '1' or '0'
-    if kind == 'g' then
+    if deaf[channel] and token ~= owner then
+      alive = false
+    elseif kind == 'g' then
       redis.call('SET', lock, fence .. ' ' .. waiting .. ' ' .. token .. ' ' .. now .. ' ' .. lease .. ' ' .. pause .. ' ' .. last .. ' ' .. text, 'PX', lease + 60000)
       alive = token == owner or tell(channel, 'g ' .. token .. ' ' .. fence .. ' ' .. now .. ' ' .. lease)
     else
@@ -119,6 +125,7 @@ local function grant()
       end
       return kind == 'g' and token or '-', tonumber(lease), text
     end
+    deaf[channel] = true
   end
 end
 
@@ -148,6 +155,9 @@ if remaining <= 0 then
     remaining, held = lease, text
   elseif entry == '' then
     return take() -- the queue was of the dead
+  else
+    redis.call('SET', lock, fence .. ' ' .. waiting .. ' - 0 0 0 ' .. last .. ' ', 'PX', keep)
+    remaining, held = 1, '' -- so many dead that the rest is for the next look
   end
 end
 local length = entry ~= '' and redis.call('ZCARD', queue) or 0

@@ -54,15 +54,18 @@ end
 -- next one to look after it. It returns the new holder, the length of its lease
 -- and its note. This function stands in each script that frees a lock.
 local function grant()
-  for _ = 1, 100 do
+  local deaf = {}
+  for _ = 1, 10000 do
     local heads = redis.call('ZRANGE', queue, 0, 1)
+    waiting = heads[2] and '1' or '0'
     if not heads[1] then
       return
     end
     local kind, token, lease, pause, channel, text = parse(heads[1])
     local alive
-    waiting = heads[2] and '1' or '0'
-    if kind == 'g' then
+    if deaf[channel] and token ~= owner then
+      alive = false
+    elseif kind == 'g' then
       redis.call('SET', lock, fence .. ' ' .. waiting .. ' ' .. token .. ' ' .. now .. ' ' .. lease .. ' ' .. pause .. ' ' .. last .. ' ' .. text, 'PX', lease + 60000)
       alive = token == owner or tell(channel, 'g ' .. token .. ' ' .. fence .. ' ' .. now .. ' ' .. lease)
     else
@@ -79,6 +82,7 @@ local function grant()
       end
       return kind == 'g' and token or '-', tonumber(lease), text
     end
+    deaf[channel] = true
   end
 end
 
@@ -92,7 +96,7 @@ if done then
   for token in string.gmatch(holder, '([^/]+)') do
     local home = string.match(token, '^(.+)%.')
     if home then
-      tell(inbox .. home, 'r ' .. token)
+      tell(inbox .. home, 'r ' .. token .. ' ' .. lock)
     end
   end
 end

@@ -23,14 +23,20 @@ type Hub struct {
 
 	mu     sync.Mutex
 	links  map[string]*link // by address, or by channel where no address is known
-	topics map[string]*link
+	seats  map[string]*seat // by channel
 	closed bool
 	done   sync.WaitGroup
 }
 
+// seat is who listens on a channel, and where.
+type seat struct {
+	joins int
+	link  *link
+}
+
 // NewHub returns a hub on the client. Nothing is sent before Join.
 func NewHub(client redis.UniversalClient) *Hub {
-	return &Hub{client: client, links: make(map[string]*link), topics: make(map[string]*link)}
+	return &Hub{client: client, links: make(map[string]*link), seats: make(map[string]*seat)}
 }
 
 // ErrClosed says that the hub was closed.
@@ -46,61 +52,78 @@ func (h *Hub) Tagged() bool {
 // Listening reports whether the channel is heard now.
 func (h *Hub) Listening(channel string) bool {
 	h.mu.Lock()
-	l := h.topics[channel]
-	h.mu.Unlock()
-	if l == nil {
-		return false
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t := l.topics[channel]
-	return t != nil && t.up
+	defer h.mu.Unlock()
+	s := h.seats[channel]
+	return s != nil && s.link != nil && s.link.heard(channel)
 }
 
 // Join returns when the channel is heard, or why it is not. Every Join needs a
 // Leave, also one that failed.
 func (h *Hub) Join(ctx context.Context, channel string) error {
-	l, err := h.link(ctx, channel)
+	h.mu.Lock()
+	s := h.seats[channel]
+	if s == nil {
+		s = &seat{}
+		h.seats[channel] = s
+	}
+	s.joins++
+	h.mu.Unlock()
+	return h.Follow(ctx, channel)
+}
+
+// Follow listens where the channel is now: a slot of a cluster moves. It returns at
+// once where it does already. It is for those who joined.
+func (h *Hub) Follow(ctx context.Context, channel string) error {
+	node, name, err := h.place(ctx, channel)
+	if err != nil {
+		return err
+	}
+	l, err := h.link(node, name, channel)
 	if err != nil {
 		return err
 	}
 	return l.join(ctx, channel)
 }
 
-func (h *Hub) link(ctx context.Context, channel string) (*link, error) {
-	node, name := h.client, ""
+// place is the server that serves the channel, and the name of a connection to it.
+func (h *Hub) place(ctx context.Context, channel string) (redis.UniversalClient, string, error) {
 	switch c := h.client.(type) {
 	case *redis.Client:
+		return c, "", nil
 	case *redis.ClusterClient:
 		master, err := c.MasterForKey(ctx, channel)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
-		node, name = master, master.Options().Addr
-	default:
-		name = channel
+		return master, master.Options().Addr, nil
 	}
+	return h.client, channel, nil
+}
+
+// link seats the channel at the connection of that name, which it makes if need be.
+func (h *Hub) link(node redis.UniversalClient, name, channel string) (*link, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed {
+	s := h.seats[channel]
+	if h.closed || s == nil {
 		return nil, ErrClosed
 	}
-	if l := h.topics[channel]; l != nil && l.name != name {
-		l.leave(channel) // the slot has moved
+	moved := s.link != nil && s.link.name != name
+	if moved {
+		go s.link.forget(channel)()
 	}
 	l := h.links[name]
 	if l == nil {
 		ctx, stop := context.WithCancel(context.Background())
 		l = &link{hub: h, name: name, client: node, stop: stop, topics: make(map[string]*topic)}
 		h.links[name] = l
-		h.done.Add(1)
-		go func() {
-			defer h.done.Done()
+		h.done.Go(func() {
 			l.run(ctx)
 			h.remove(l)
-		}()
+		})
 	}
-	h.topics[channel] = l
+	s.link = l
+	l.expect(channel, moved)
 	return l, nil
 }
 
@@ -111,9 +134,9 @@ func (h *Hub) remove(l *link) {
 	if h.links[l.name] == l {
 		delete(h.links, l.name)
 	}
-	for channel, at := range h.topics {
-		if at == l {
-			delete(h.topics, channel)
+	for _, s := range h.seats {
+		if s.link == l {
+			s.link = nil
 		}
 	}
 }
@@ -121,18 +144,28 @@ func (h *Hub) remove(l *link) {
 // Leave ends a Join. The connection stays for the next one.
 func (h *Hub) Leave(channel string) {
 	h.mu.Lock()
-	l := h.topics[channel]
-	if l == nil || !l.drop(channel) {
+	s := h.seats[channel]
+	if s == nil {
 		h.mu.Unlock()
 		return
 	}
-	delete(h.topics, channel)
+	if s.joins--; s.joins > 0 {
+		h.mu.Unlock()
+		return
+	}
+	delete(h.seats, channel)
+	l := s.link
+	if l == nil {
+		h.mu.Unlock()
+		return
+	}
+	unsubscribe := l.forget(channel)
 	if l.name == channel { // a connection of its own
 		delete(h.links, channel)
 		l.stop()
 	}
 	h.mu.Unlock()
-	l.leave(channel)
+	unsubscribe()
 }
 
 // Close ends the connections and waits until nothing is called any more.
@@ -149,180 +182,3 @@ func (h *Hub) Close() {
 // idle is how long a connection may be silent before it is asked for a sign of
 // life, and again before it counts as broken: a half-open one says nothing.
 const idle = 3 * time.Second
-
-// link is one connection.
-type link struct {
-	hub    *Hub
-	name   string
-	client redis.UniversalClient
-	stop   context.CancelFunc
-
-	mu     sync.Mutex
-	ps     *redis.PubSub
-	topics map[string]*topic
-}
-
-// topic is one channel. settled is closed when it is up or has failed.
-type topic struct {
-	joins   int
-	up      bool
-	again   bool // it was up before
-	err     error
-	settled chan struct{}
-}
-
-func (l *link) join(ctx context.Context, channel string) error {
-	l.mu.Lock()
-	t := l.topics[channel]
-	if t == nil {
-		t = &topic{settled: make(chan struct{})}
-		l.topics[channel] = t
-	}
-	t.joins++
-	if t.up {
-		l.mu.Unlock()
-		return nil
-	}
-	if t.err != nil {
-		t.err, t.settled = nil, make(chan struct{})
-	}
-	settled, ps, first := t.settled, l.ps, t.joins == 1
-	l.mu.Unlock()
-	if ps != nil && first {
-		// An error shows in Receive too, which settles the topic.
-		_ = ps.Subscribe(ctx, channel)
-	}
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-settled:
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return t.err
-}
-
-// drop reports whether nobody is left on the channel.
-func (l *link) drop(channel string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t := l.topics[channel]
-	if t == nil {
-		return true
-	}
-	t.joins--
-	return t.joins <= 0
-}
-
-func (l *link) leave(channel string) {
-	l.mu.Lock()
-	t, ps := l.topics[channel], l.ps
-	delete(l.topics, channel)
-	if t != nil && !t.up && t.err == nil {
-		t.err = ErrClosed
-		close(t.settled)
-	}
-	l.mu.Unlock()
-	if ps != nil {
-		_ = ps.Unsubscribe(context.Background(), channel)
-	}
-}
-
-// run keeps one subscription after the other until ctx ends or the client is closed.
-func (l *link) run(ctx context.Context) {
-	wait := firstWait
-	for ctx.Err() == nil {
-		ps := l.open(ctx)
-		stop := context.AfterFunc(ctx, func() { _ = ps.Close() }) // ends a Receive at once
-		heard, err := l.listen(ctx, ps)
-		stop()
-		_ = ps.Close()
-		l.down(err)
-		if errors.Is(err, redis.ErrClosed) {
-			break
-		}
-		if heard {
-			wait = firstWait
-		}
-		sleep(ctx, wait)
-		wait = min(2*wait, lastWait)
-	}
-	l.down(ErrClosed)
-}
-
-// open subscribes to what was joined so far. It dials outside the lock, so that a
-// Join can give up meanwhile.
-func (l *link) open(ctx context.Context) *redis.PubSub {
-	ps := l.client.Subscribe(ctx)
-	l.mu.Lock()
-	channels := make([]string, 0, len(l.topics))
-	for c := range l.topics {
-		channels = append(channels, c)
-	}
-	l.ps = ps
-	l.mu.Unlock()
-	if len(channels) > 0 {
-		_ = ps.Subscribe(ctx, channels...) // an error shows in Receive too
-	}
-	return ps
-}
-
-// listen returns when the connection is broken, and whether anything was heard.
-func (l *link) listen(ctx context.Context, ps *redis.PubSub) (heard bool, err error) {
-	asked := false
-	for {
-		m, err := ps.ReceiveTimeout(ctx, idle)
-		var late interface{ Timeout() bool }
-		if errors.As(err, &late) && late.Timeout() && !asked && ctx.Err() == nil {
-			asked = true
-			if err = ps.Ping(ctx); err == nil {
-				continue
-			}
-		}
-		if err != nil {
-			return heard, err
-		}
-		heard, asked = true, false
-		switch m := m.(type) {
-		case *redis.Subscription:
-			if m.Kind == "subscribe" {
-				l.confirmed(m.Channel)
-			}
-		case *redis.Message:
-			l.hub.Heard(m.Channel, m.Payload)
-		}
-	}
-}
-
-func (l *link) confirmed(channel string) {
-	l.mu.Lock()
-	t := l.topics[channel]
-	again := t != nil && t.again
-	if t != nil && !t.up {
-		t.up, t.again = true, true
-		if t.err == nil {
-			close(t.settled)
-		}
-		t.err = nil
-	}
-	l.mu.Unlock()
-	if again {
-		l.hub.Up(channel)
-	}
-}
-
-// down settles who waits, with the reason.
-func (l *link) down(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ps = nil
-	for _, t := range l.topics {
-		if !t.up && t.err == nil {
-			t.err = err
-			close(t.settled)
-		}
-		if t.up {
-			t.up, t.err, t.settled = false, nil, make(chan struct{})
-		}
-	}
-}

@@ -1,0 +1,504 @@
+package luatomic_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// The known failures of lock libraries, and the test that each has here:
+//
+//	 1 old owner deletes the successor's lock    TestOldOwnerCannotTouchTheSuccessorsLock
+//	 2 a lock without an expiry                  TestNoKeyOfALockIsWithoutAnExpiry
+//	 3 a pause longer than the lease             TestPausedHolderSeesTheLossFirst
+//	 4 extend after the end                      TestExtendNeverBringsALeaseBack
+//	 5 reply of an acquire lost                  TestAcquireWhoseReplyIsLostIsOurs
+//	 6 reply of a release lost                   TestReleaseWhoseReplyIsLostIsOurs
+//	 7 cancelled between request and reply       TestCancelInFlightLeavesNothing
+//	 8 release on a cancelled context            TestReleaseWorksAfterTheContextIsCancelled
+//	 9 failover                                  TestLockThatIsNotReplicatedIsGivenBack, TestFenceGrowsOverAFailover
+//	10 fence from a counter that is lost         TestFenceGrowsAcrossClockStepsAndLostKeys
+//	11 the client's clock                        TestNoTimeOfTheClientIsSent
+//	12 a step of the server's clock              TestFenceGrowsOverStepsOfTheServersClock
+//	13 script cache flushed                      TestLocksSurviveScriptFlush
+//	14 missed wake-up                            TestNoWakeUpIsMissed...
+//	15 wake-up by expiry events                  TestHandOverAfterAKillIsNotLate
+//	16 semaphore by majority                     not offered
+//	17 a dead reader pinned by live ones         rwlock_test.go
+//	18 a fair queue that is not                  TestLockOrderOfGrantsIsOrderOfTickets
+//	19 dead waiters block the queue              TestDeadWaitersAreSkipped, TestPausedWaiterCostsOneClaim
+//	20 a lease under 1 ms                        TestBadTTL
+//	21 options with a state                      TestLockerOptionsAreReused
+//	22 a slow first attempt                      TestPausedServerIsWaitedFor
+//	23 thundering herd                           TestHandOverCosts, TestIdleWaitersSendNothing
+//	24 memory limit and eviction                 TestLockOnAFullServer
+//	25 an argument that is ignored               luagen: TestArgumentsAreUsed
+//	26 some of several locks                     TestAcquireAllLeavesNothingHalfHeld
+
+// proxied returns a client that goes through a proxy of its own.
+func proxied(t testing.TB, url string) (*redis.Client, *luatomictest.LossyProxy) {
+	t.Helper()
+	proxy := luatomictest.NewLossyProxy(t, url)
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	c := redis.NewClient(opts)
+	t.Cleanup(func() { _ = c.Close() })
+	return c, proxy
+}
+
+// acquireLater starts an Acquire that reports on the channel.
+func acquireLater(ctx context.Context, l *luatomic.Locker, name string) <-chan acquired {
+	got := make(chan acquired, 1)
+	go func() {
+		lease, err := l.Acquire(ctx, name)
+		got <- acquired{lease: lease, err: err}
+	}()
+	return got
+}
+
+// soon receives within the time, or fails the test.
+func soon[T any](t testing.TB, within time.Duration, what string, c <-chan T) T {
+	t.Helper()
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case v := <-c:
+		return v
+	case <-timer.C:
+		require.FailNow(t, "not in time", "%s within %v", what, within)
+	}
+	panic("unreachable")
+}
+
+// lockRecord is the string of a lock, taken apart.
+func lockRecord(t testing.TB, c redis.Cmdable, name string) []string {
+	t.Helper()
+	text, err := c.Get(t.Context(), "lock:{"+name+"}").Result()
+	require.NoError(t, err)
+	return strings.SplitN(text, " ", 8)
+}
+
+// lockEnd is when the lease ends by the server's clock, in µs.
+func lockEnd(t testing.TB, c redis.Cmdable, name string) int64 {
+	t.Helper()
+	r := lockRecord(t, c, name)
+	return must(strconv.ParseInt(r[3], 10, 64)) + must(strconv.ParseInt(r[4], 10, 64))*1000
+}
+
+const recordOwner = 2
+
+// Row 2. Every key that any step leaves has a time to live.
+func TestNoKeyOfALockIsWithoutAnExpiry(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute, LockDelay: time.Second})
+	check := func(what string) {
+		keys, err := c.Keys(ctx, "*"+name+"*").Result()
+		require.NoError(t, err)
+		require.NotEmpty(t, keys, what)
+		for _, k := range keys {
+			require.Positive(t, c.PTTL(ctx, k).Val(), "%s after %s", k, what)
+		}
+	}
+	first, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	check("acquire")
+	require.NoError(t, first.Extend(ctx))
+	check("extend")
+	got := acquireLater(ctx, l, name)
+	waitFor(t, l, name, 1)
+	check("waiting")
+	require.NoError(t, first.Release(ctx))
+	second := soon(t, 10*time.Second, "handed over", got)
+	require.NoError(t, second.err)
+	check("hand-over")
+	stolen, err := l.Steal(ctx, name)
+	require.NoError(t, err)
+	check("steal")
+	_, err = l.ForceRelease(ctx, name, 0)
+	require.NoError(t, err)
+	check("force")
+	require.ErrorIs(t, stolen.Release(ctx), luatomic.ErrLost)
+	check("late release")
+	held, err := l.With(luatomic.LockerOptions{MinHold: time.Minute}).Try(ctx, name)
+	require.NoError(t, err)
+	require.NoError(t, held.Release(ctx))
+	check("min hold")
+	all, err := l.With(luatomic.LockerOptions{Tag: name}).AcquireAll(ctx, "a", "b")
+	require.NoError(t, err)
+	check("acquire all")
+	require.NoError(t, all.Release(ctx))
+	nest, err := l.With(luatomic.LockerOptions{Owner: "me", TTL: time.Minute}).Try(ctx, name+"n")
+	require.NoError(t, err)
+	again, err := l.With(luatomic.LockerOptions{Owner: "me", TTL: time.Minute}).Try(ctx, name+"n")
+	require.NoError(t, err)
+	check("nesting")
+	require.NoError(t, nest.Release(ctx))
+	check("half released")
+	require.NoError(t, again.Release(ctx))
+	check("released")
+}
+
+// Row 4. Once over, a lease stays over: by the script and by the client.
+func TestExtendNeverBringsALeaseBack(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: 20 * time.Millisecond})
+	old, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	next, err := locker(t, luatomictest.Client(t), nil).Acquire(ctx, name)
+	require.NoError(t, err)
+	require.NoError(t, next.Release(ctx))
+	before := lockRecord(t, c, name)
+	require.ErrorIs(t, old.Extend(ctx), luatomic.ErrLost)
+	state, err := gen.LockExtend(ctx, c, gen.LockExtendParams{Lock: old.Key(), Owner: old.Token(), TTL: time.Second, Keep: time.Minute})
+	require.NoError(t, err)
+	require.Equal(t, gen.LockExtendResultTaken, state, "also when the client does not know")
+	require.NoError(t, c.Del(ctx, old.Key()).Err())
+	state, err = gen.LockExtend(ctx, c, gen.LockExtendParams{Lock: old.Key(), Owner: old.Token(), TTL: time.Second, Keep: time.Minute})
+	require.NoError(t, err)
+	require.Equal(t, gen.LockExtendResultExpired, state)
+	require.Zero(t, c.Exists(ctx, old.Key()).Val(), "extend creates nothing")
+	require.Equal(t, "-", before[recordOwner])
+}
+
+// Row 5. The acquire ran, and its reply never came: the repeat finds the lock its
+// own, with the fence that the first had.
+func TestAcquireWhoseReplyIsLostIsOurs(t *testing.T) {
+	t.Parallel()
+	url := luatomictest.URL(t)
+	for lost := range 5 {
+		for _, how := range []string{"try", "nested", "wait", "all", "steal"} {
+			t.Run(fmt.Sprint(how, " ", lost), func(t *testing.T) {
+				t.Parallel()
+				ctx := t.Context()
+				c, proxy := proxied(t, url)
+				opts := luatomic.LockerOptions{TTL: time.Minute, Tag: luatomictest.Namespace(t)}
+				if how == "nested" {
+					opts.Owner = "me"
+				}
+				l := locker(t, c, &opts)
+				direct := locker(t, luatomictest.Client(t), &luatomic.LockerOptions{TTL: time.Minute, Tag: opts.Tag})
+				if how == "wait" {
+					other, err := direct.Try(ctx, "x")
+					require.NoError(t, err)
+					warm := acquireLater(ctx, l, "x") // subscribes and loads the scripts
+					waitFor(t, direct, "x", 1)
+					require.NoError(t, other.Release(ctx))
+					require.NoError(t, soon(t, 10*time.Second, "warm", warm).lease.Release(ctx))
+				}
+				proxy.Drop(lost, luatomictest.Command("EVALSHA"))
+				var lease *luatomic.Lease
+				var err error
+				switch how {
+				case "all":
+					var all luatomic.Leases
+					all, err = l.AcquireAll(ctx, "x", "y")
+					require.NoError(t, err)
+					lease = all[0]
+				case "wait":
+					lease, err = l.Acquire(ctx, "x")
+				case "steal":
+					lease, err = l.Steal(ctx, "x")
+				default:
+					lease, err = l.Try(ctx, "x")
+				}
+				require.NoError(t, err)
+				info, err := direct.Info(ctx, "x")
+				require.NoError(t, err)
+				require.True(t, info.Held)
+				require.True(t, strings.HasSuffix(info.Owner, lease.Token()), info.Owner)
+				require.Equal(t, info.Fence, lease.Fence())
+				require.Zero(t, info.Waiting, "no entry is left in the queue")
+				require.NoError(t, lease.Extend(ctx))
+				require.NoError(t, lease.Release(ctx))
+			})
+		}
+	}
+}
+
+// Row 5. Joining the queue is repeated without a second place in it.
+func TestWaiterWhoseReplyIsLostStandsOnce(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, proxy := proxied(t, luatomictest.URL(t))
+	l, name := locker(t, c, nil), luatomictest.Namespace(t)
+	direct := locker(t, luatomictest.Client(t), nil)
+	holder, err := direct.Try(ctx, name)
+	require.NoError(t, err)
+	proxy.Drop(4, luatomictest.Command("EVALSHA"))
+	got := acquireLater(ctx, l, name)
+	luatomictest.Eventually(t, 20*time.Second, "four replies are lost", func() bool { return proxy.Stats().Lost == 4 })
+	waitFor(t, direct, name, 1)
+	require.NoError(t, holder.Release(ctx))
+	next := soon(t, 10*time.Second, "handed over", got)
+	require.NoError(t, next.err)
+	require.NoError(t, next.lease.Release(ctx))
+}
+
+// Row 6. "Released by you" is an answer, also when the lock was handed on meanwhile,
+// and a repeat does not touch whoever has it now.
+func TestReleaseWhoseReplyIsLostIsOurs(t *testing.T) {
+	t.Parallel()
+	url := luatomictest.URL(t)
+	for lost := range 5 {
+		for _, waiters := range []int{0, 1, 3} {
+			t.Run(fmt.Sprintf("%d lost, %d wait", lost, waiters), func(t *testing.T) {
+				t.Parallel()
+				ctx := t.Context()
+				c, proxy := proxied(t, url)
+				l, name := locker(t, c, nil), luatomictest.Namespace(t)
+				direct := locker(t, luatomictest.Client(t), nil)
+				lease, err := l.Try(ctx, name)
+				require.NoError(t, err)
+				proxy.Drop(lost, luatomictest.Command("EVALSHA"))
+				require.NoError(t, lease.Extend(ctx), "extend")
+				var got []<-chan acquired
+				for i := range waiters {
+					got = append(got, acquireLater(ctx, direct, name))
+					waitFor(t, direct, name, i+1)
+				}
+				proxy.Drop(lost, luatomictest.Command("EVALSHA"))
+				require.NoError(t, lease.Release(ctx))
+				for i, g := range got {
+					next := soon(t, 10*time.Second, "handed over", g)
+					require.NoError(t, next.err)
+					waitFor(t, direct, name, waiters-i-1)
+					require.NoError(t, next.lease.Extend(ctx), "the repeat left it alone")
+					require.NoError(t, next.lease.Release(ctx))
+				}
+			})
+		}
+	}
+}
+
+// Row 6. The answer comes from the server, for a process that starts anew as well.
+func TestRepeatedReleaseIsKnownToTheServer(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, c := newLocker(t, nil)
+	lease, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	release := func() gen.LockReleaseResult {
+		state, err := gen.LockRelease(ctx, c, gen.LockReleaseParams{Lock: lease.Key(), Queue: "lockq:{" + name + "}", Owner: lease.Token(), Keep: time.Minute})
+		require.NoError(t, err)
+		return state
+	}
+	got := acquireLater(ctx, l, name)
+	waitFor(t, l, name, 1)
+	require.Equal(t, gen.LockReleaseResultReleased, release())
+	next := soon(t, 10*time.Second, "handed over", got)
+	require.NoError(t, next.err)
+	require.Equal(t, gen.LockReleaseResultReleased, release(), "released by you, and another has it")
+	require.NoError(t, next.lease.Release(ctx))
+	require.Equal(t, gen.LockReleaseResultTaken, release(), "another has had it since")
+	require.NoError(t, c.Del(ctx, lease.Key()).Err())
+	require.Equal(t, gen.LockReleaseResultExpired, release())
+}
+
+// Row 7. The context ends between request and reply: one detached call, and nothing
+// of the acquire is left, whether it got the lock or a place in the queue.
+func TestCancelInFlightLeavesNothing(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"free", "held", "look"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			c, proxy := proxied(t, luatomictest.URL(t))
+			l, name := locker(t, c, nil), luatomictest.Namespace(t)
+			direct := locker(t, luatomictest.Client(t), nil)
+			holder, err := direct.Try(t.Context(), name)
+			require.NoError(t, err)
+			warm := acquireLater(t.Context(), l, name)
+			waitFor(t, direct, name, 1)
+			require.NoError(t, holder.Release(t.Context()))
+			require.NoError(t, soon(t, 10*time.Second, "warm", warm).lease.Release(t.Context()))
+			if how != "free" {
+				_, err = direct.Try(t.Context(), name)
+				require.NoError(t, err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			sent := luatomictest.Command("EVALSHA", gen.LockAcquireScript.SHA)
+			before := proxy.Executed(luatomictest.Command("EVALSHA"))
+			if how == "look" {
+				got := acquireLater(ctx, l, name)
+				waitFor(t, direct, name, 1)
+				before++
+				proxy.Drop(1, func(args []string) bool { return sent(args) && cancelled(cancel) })
+				proxy.CutAll() // so that it looks again
+				err = soon(t, 10*time.Second, "the end", got).err
+			} else {
+				proxy.Drop(1, func(args []string) bool { return sent(args) && cancelled(cancel) })
+				_, err = l.Acquire(ctx, name)
+			}
+			require.ErrorIs(t, err, context.Canceled)
+			require.Equal(t, 2, proxy.Executed(luatomictest.Command("EVALSHA"))-before, "one to acquire, one to give back")
+			info, err := direct.Info(t.Context(), name)
+			require.NoError(t, err)
+			require.Equal(t, how != "free", info.Held)
+			require.Zero(t, info.Waiting)
+		})
+	}
+}
+
+func cancelled(cancel func()) bool {
+	cancel()
+	return true
+}
+
+// Row 11. No argument of any call is a time of the client's clock.
+func TestNoTimeOfTheClientIsSent(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, proxy := proxied(t, luatomictest.URL(t))
+	name := luatomictest.Namespace(t)
+	l := locker(t, c, &luatomic.LockerOptions{TTL: 10 * time.Second, LockDelay: time.Second, MinHold: time.Millisecond})
+	first, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	got := acquireLater(ctx, l, name)
+	waitFor(t, l, name, 1)
+	require.NoError(t, first.Extend(ctx))
+	require.NoError(t, first.Release(ctx))
+	require.NoError(t, soon(t, 10*time.Second, "handed over", got).lease.Release(ctx))
+	_, err = l.Steal(ctx, name)
+	require.NoError(t, err)
+	_, err = l.ForceRelease(ctx, name, 0)
+	require.NoError(t, err)
+	all, err := l.With(luatomic.LockerOptions{Tag: name}).AcquireAll(ctx, "a", "b")
+	require.NoError(t, err)
+	require.NoError(t, all.Release(ctx))
+
+	now := time.Now()
+	var times []string
+	calls := proxy.Executed(func(args []string) bool {
+		if !strings.EqualFold(args[0], "EVALSHA") {
+			return false
+		}
+		for _, word := range strings.Fields(strings.Join(args[2:], " ")) {
+			n, err := strconv.ParseFloat(word, 64)
+			if err != nil {
+				continue
+			}
+			for _, unit := range []float64{1, 1e3, 1e6, 1e9} {
+				if at := n / unit; at > float64(now.Add(-48*time.Hour).Unix()) && at < float64(now.Add(48*time.Hour).Unix()) {
+					times = append(times, word)
+				}
+			}
+		}
+		return true
+	})
+	require.GreaterOrEqual(t, calls, 9)
+	require.Empty(t, times)
+}
+
+// Row 21. Options have no state: a Locker takes a copy, and a second use is like the
+// first.
+func TestLockerOptionsAreReused(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	opts := luatomic.LockerOptions{TTL: time.Minute, Poll: time.Millisecond}
+	first, second := locker(t, c, &opts), locker(t, c, &opts)
+	opts.TTL = -1
+	lease, err := first.Try(t.Context(), name)
+	require.NoError(t, err)
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		_, err = second.Acquire(ctx, name)
+		cancel()
+		require.ErrorIs(t, err, luatomic.ErrHeld)
+	}
+	require.NoError(t, lease.Release(t.Context()))
+	lease, err = second.Acquire(t.Context(), name)
+	require.NoError(t, err)
+	require.NoError(t, lease.Release(t.Context()))
+}
+
+// Row 26. Several locks: all or none, whatever is lost or cancelled.
+func TestAcquireAllLeavesNothingHalfHeld(t *testing.T) {
+	t.Parallel()
+	url := luatomictest.URL(t)
+	for _, tagged := range []bool{true, false} {
+		t.Run(fmt.Sprint("tagged ", tagged), func(t *testing.T) {
+			t.Parallel()
+			c, proxy := proxied(t, url)
+			space := luatomictest.Namespace(t)
+			names := []string{space + "c", space + "a", space + "b"}
+			opts := luatomic.LockerOptions{TTL: time.Minute}
+			if tagged {
+				opts.Tag = space
+			}
+			l := locker(t, c, &opts)
+			direct := locker(t, luatomictest.Client(t), &opts)
+			holding := func() (held []string) {
+				for info, err := range direct.List(t.Context()) {
+					require.NoError(t, err)
+					if info.Held && strings.HasPrefix(info.Name, space) {
+						held = append(held, info.Name)
+					}
+				}
+				slices.Sort(held)
+				return held
+			}
+			warm, err := l.AcquireAll(t.Context(), names...)
+			require.NoError(t, err)
+			require.Len(t, holding(), 3)
+			require.NoError(t, warm.Release(t.Context()))
+			require.Empty(t, holding())
+
+			for nth := range 3 {
+				ctx, cancel := context.WithCancel(t.Context())
+				seen := 0
+				proxy.Drop(1, func(args []string) bool {
+					if !strings.EqualFold(args[0], "EVALSHA") {
+						return false
+					}
+					if seen++; seen <= nth && !tagged {
+						return false
+					}
+					return cancelled(cancel)
+				})
+				_, err = l.AcquireAll(ctx, names...)
+				cancel()
+				require.ErrorIs(t, err, context.Canceled)
+				require.Empty(t, holding(), "cancelled at the %d.", nth+1)
+			}
+
+			last, err := direct.Try(t.Context(), names[0])
+			require.NoError(t, err)
+			short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			_, err = l.AcquireAll(short, names...)
+			require.True(t, errors.Is(err, luatomic.ErrHeld) && errors.Is(err, context.DeadlineExceeded), err)
+			require.Equal(t, []string{names[0]}, holding(), "it holds nothing while it waits")
+			require.NoError(t, last.Release(t.Context()))
+		})
+	}
+}
+
+// The guard is the comparison in the proxy-free path: nothing was sent, nothing is
+// given back.
+func TestAcquireOnAnEndedContextSendsNothing(t *testing.T) {
+	t.Parallel()
+	c, proxy := proxied(t, luatomictest.URL(t))
+	l, name := locker(t, c, nil), luatomictest.Namespace(t)
+	require.NoError(t, c.Ping(t.Context()).Err())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := l.Try(ctx, name)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, lua.ErrNotExecuted)
+	require.Zero(t, proxy.Executed(luatomictest.Command("EVALSHA")))
+}
