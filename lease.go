@@ -110,6 +110,8 @@ func (l *Lease) errAt(now time.Time) error {
 		return l.over
 	case l.maxed(now):
 		return fmt.Errorf("%w: %q", ErrMaxHold, l.name)
+	case !now.Before(l.deadline) && l.lastOne():
+		return fmt.Errorf("%w: %q", ErrMaxHold, l.name)
 	case !now.Before(l.deadline):
 		return fmt.Errorf("%w: %q was not extended in time", ErrLost, l.name)
 	}
@@ -120,6 +122,12 @@ func (l *Lease) errAt(now time.Time) error {
 func (l *Lease) maxed(now time.Time) bool {
 	most := l.locker.opts.MaxHold
 	return most > 0 && now.Sub(l.acquired) >= most
+}
+
+// lastOne reports whether MaxHold allows no lease after this one.
+func (l *Lease) lastOne() bool {
+	o := &l.locker.opts
+	return o.MaxHold > 0 && l.deadline.Add(drift(o.TTL)+time.Millisecond).Sub(l.acquired) >= o.MaxHold
 }
 
 // drift is what clocks may differ by within d.
@@ -136,7 +144,7 @@ func (l *Lease) begin(deadline time.Time) {
 func (l *Lease) length(now time.Time) time.Duration {
 	ttl := l.locker.opts.TTL
 	if most := l.locker.opts.MaxHold; most > 0 {
-		ttl = min(ttl, max(most-now.Sub(l.acquired), time.Millisecond))
+		ttl = min(ttl, max((most-now.Sub(l.acquired)).Truncate(time.Millisecond), time.Millisecond))
 	}
 	return ttl
 }

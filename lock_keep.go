@@ -234,6 +234,8 @@ func (h *lockHub) renewAll(ctx context.Context, batch []*keptContext) {
 		switch {
 		case errors.Is(err, ErrLost):
 			continue
+		case err == nil && ttls[i] < k.lease.locker.opts.TTL:
+			continue // MaxHold allows no more
 		case err != nil:
 			wait = min(ttls[i]/10, time.Second)
 		}

@@ -96,6 +96,12 @@ func (h *Hub) place(ctx context.Context, channel string) (redis.UniversalClient,
 			return nil, "", err
 		}
 		return master, master.Options().Addr, nil
+	case *redis.Ring:
+		shard, err := c.GetShardClientForKey(channel)
+		if err != nil {
+			return nil, "", err
+		}
+		return shard, shard.Options().Addr, nil
 	}
 	return h.client, channel, nil
 }

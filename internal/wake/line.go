@@ -123,11 +123,7 @@ func (l *link) run(ctx context.Context) {
 // open subscribes to what was joined so far. It dials outside the lock, so that a
 // Join can give up meanwhile.
 func (l *link) open(ctx context.Context) *redis.PubSub {
-	var own []string
-	if _, ring := l.client.(*redis.Ring); ring {
-		own = []string{l.name} // which says where to listen
-	}
-	ps := l.client.Subscribe(ctx, own...)
+	ps := l.client.Subscribe(ctx)
 	l.mu.Lock()
 	channels := make([]string, 0, len(l.topics))
 	for c, t := range l.topics {

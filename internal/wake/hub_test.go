@@ -1,0 +1,81 @@
+package wake_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/wake"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// Whoever has joined is heard, or told that it was deaf for a moment, although others
+// leave the channel at the same time.
+func TestJoinWhileOthersLeave(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": server.Addr()}})
+	t.Cleanup(func() { _ = ring.Close() })
+	for name, client := range map[string]redis.UniversalClient{"one connection": server.Client(), "one for each channel": ring} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := wake.NewHub(client)
+			var mu sync.Mutex
+			told := make(map[string]chan struct{})
+			tell := func(channel string) {
+				mu.Lock()
+				defer mu.Unlock()
+				select {
+				case told[channel] <- struct{}{}:
+				default:
+				}
+			}
+			h.Heard = func(channel, _ string) { tell(channel) }
+			h.Up = tell
+			defer h.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			for i := range 100 {
+				channel := fmt.Sprint("c", i%3)
+				mu.Lock()
+				word := make(chan struct{}, 1)
+				told[channel] = word
+				mu.Unlock()
+				require.NoError(t, h.Join(ctx, channel))
+				gone := make(chan struct{})
+				go func() {
+					h.Leave(channel)
+					close(gone)
+				}()
+				require.NoError(t, h.Join(ctx, channel))
+				require.NoError(t, client.Publish(ctx, channel, "word").Err())
+				select {
+				case <-word:
+				case <-ctx.Done():
+					require.Fail(t, "deaf", "round %d", i)
+				}
+				<-gone
+				h.Leave(channel)
+			}
+		})
+	}
+}
+
+func TestJoinAfterCloseFails(t *testing.T) {
+	t.Parallel()
+	h := wake.NewHub(luatomictest.StartServer(t).Client())
+	h.Heard, h.Up = func(string, string) {}, func(string) {}
+	require.NoError(t, h.Join(t.Context(), "c"))
+	require.True(t, h.Listening("c"))
+	h.Close()
+	require.False(t, h.Listening("c"))
+	require.ErrorIs(t, h.Join(t.Context(), "c"), wake.ErrClosed)
+	h.Leave("c")
+	h.Leave("c")
+	h.Leave("never joined")
+}

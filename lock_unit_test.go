@@ -1,0 +1,392 @@
+package luatomic_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// A lock that is free goes to one who barges although others wait; one that waits so
+// is told when it is free.
+func TestBargingTakesAFreeLockPastTheQueue(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute})
+	barger := l.With(luatomic.LockerOptions{TTL: time.Minute, Barge: true})
+	require.NoError(t, c.ZAdd(ctx, "lockq:{"+name+"}", redis.Z{Score: 1, Member: "g somebody.1 5000 0 nobody\nnote"}).Err())
+	require.NoError(t, c.Set(ctx, "lock:{"+name+"}", "1700000000000000 1 - 0 0 0 - ", time.Minute).Err())
+	lease, err := barger.Try(ctx, name)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, c.ZCard(ctx, "lockq:{"+name+"}").Val(), "the other still waits")
+	require.NoError(t, c.Del(ctx, "lockq:{"+name+"}").Err())
+
+	got := acquireLater(ctx, barger, name)
+	waitFor(t, l, name, 1)
+	require.NoError(t, lease.Release(ctx))
+	next := soon(t, 5*time.Second, "told that it is free", got)
+	require.NoError(t, next.err)
+	waitFor(t, l, name, 0)
+	require.NoError(t, next.lease.Release(ctx))
+}
+
+func TestPriorityGoesFirst(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, _ := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute})
+	lease, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	priorities := []int{0, -1000, 5, 1000, 0, 5, -1, 1000}
+	got := make(chan acquired, len(priorities))
+	for i, p := range priorities {
+		from := l.With(luatomic.LockerOptions{TTL: time.Minute, Priority: p})
+		go func() {
+			lease, err := from.Acquire(ctx, name)
+			got <- acquired{lease, err, i}
+		}()
+		waitFor(t, l, name, i+1)
+	}
+	want := []int{0, 1, 2, 3, 4, 5, 6, 7}
+	slices.SortStableFunc(want, func(a, b int) int { return priorities[b] - priorities[a] })
+	var order []int
+	for range priorities {
+		require.NoError(t, lease.Release(ctx))
+		next := soon(t, 10*time.Second, "handed over", got)
+		require.NoError(t, next.err)
+		order = append(order, next.id)
+		lease = next.lease
+	}
+	require.Equal(t, want, order)
+	require.NoError(t, lease.Release(ctx))
+	for _, p := range []int{-1001, 1001} {
+		_, err := l.With(luatomic.LockerOptions{Priority: p}).Try(ctx, name)
+		require.ErrorContains(t, err, "Priority")
+	}
+}
+
+func TestMinHoldKeepsOthersOut(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	const hold = 300 * time.Millisecond
+	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute, MinHold: hold})
+	plain := locker(t, luatomictest.Client(t), nil)
+	lease, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	got := acquireLater(ctx, plain, name)
+	waitFor(t, plain, name, 1)
+	require.NoError(t, lease.Release(ctx))
+	require.NoError(t, lease.Release(ctx), "and it is released, all the same")
+	next := soon(t, 10*time.Second, "the lock", got)
+	require.NoError(t, next.err)
+	require.GreaterOrEqual(t, next.lease.Fence()-lease.Fence(), hold.Microseconds())
+	require.NoError(t, next.lease.Release(ctx))
+
+	late, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	end := time.UnixMicro(late.Fence()).Add(hold)
+	luatomictest.Eventually(t, 5*time.Second, "held for long enough", func() bool { return c.Time(ctx).Val().After(end) })
+	require.NoError(t, late.Release(ctx))
+	_, err = plain.Try(ctx, name)
+	require.NoError(t, err, "it was held for long enough")
+}
+
+// A fence that is ahead of the clock, as after a step back, is not held longer.
+func TestMinHoldIsNeverLongerThanItself(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, c := newLocker(t, nil)
+	now := c.Time(ctx).Val()
+	ahead := now.Add(time.Hour).UnixMicro()
+	require.NoError(t, c.Set(ctx, "lock:{"+name+"}", fmt.Sprintf("%d 0 me %d 60000 0 - ", ahead, now.UnixMicro()), time.Minute).Err())
+	state, err := gen.LockRelease(ctx, c, gen.LockReleaseParams{
+		Lock: "lock:{" + name + "}", Queue: "lockq:{" + name + "}", Owner: "me", Keep: time.Minute, Hold: 5 * time.Second,
+	})
+	require.NoError(t, err)
+	require.Equal(t, gen.LockReleaseResultReleased, state)
+	info, err := l.Info(ctx, name)
+	require.NoError(t, err)
+	require.False(t, info.Held)
+	require.Positive(t, info.Remaining)
+	require.LessOrEqual(t, info.Remaining, 5*time.Second)
+}
+
+func TestMaxHoldEndsAKeptLease(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, _ := newLocker(t, &luatomic.LockerOptions{TTL: time.Second, MaxHold: 1500 * time.Millisecond})
+	start := time.Now()
+	err := l.Do(ctx, name, func(ctx context.Context, lease *luatomic.Lease) error {
+		<-ctx.Done()
+		require.ErrorIs(t, context.Cause(ctx), luatomic.ErrMaxHold)
+		require.ErrorIs(t, lease.Extend(ctx), luatomic.ErrMaxHold)
+		return nil
+	})
+	require.ErrorIs(t, err, luatomic.ErrMaxHold)
+	require.ErrorIs(t, err, luatomic.ErrLost)
+	require.GreaterOrEqual(t, time.Since(start), 1490*time.Millisecond)
+	next, err := locker(t, luatomictest.Client(t), nil).Acquire(ctx, name)
+	require.NoError(t, err, "the server does not hold it for longer either")
+	require.NoError(t, next.Release(ctx))
+}
+
+// The lock rests after a lease that ran out, and not after a release.
+func TestLockDelayFollowsALossOnly(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	const delay = 400 * time.Millisecond
+	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: 50 * time.Millisecond, LockDelay: delay})
+	plain := locker(t, luatomictest.Client(t), &luatomic.LockerOptions{TTL: time.Minute})
+	for _, how := range []string{"try", "queue", "all"} {
+		t.Run(how, func(t *testing.T) {
+			name := name + how
+			_, err := l.Try(ctx, name) // and dies
+			require.NoError(t, err)
+			end := lockEnd(t, c, name)
+			var fence int64
+			switch how {
+			case "try":
+				luatomictest.Eventually(t, 10*time.Second, "free", func() bool {
+					next, err := plain.Try(ctx, name)
+					if err == nil {
+						fence = next.Fence()
+						require.NoError(t, next.Release(ctx))
+					}
+					return err == nil
+				})
+			case "queue":
+				next := soon(t, 10*time.Second, "free", acquireLater(ctx, plain, name))
+				require.NoError(t, next.err)
+				fence = next.lease.Fence()
+				require.NoError(t, next.lease.Release(ctx))
+			case "all":
+				next, err := plain.AcquireAll(ctx, name, name+"2")
+				require.NoError(t, err)
+				fence = next[0].Fence()
+				require.NoError(t, next.Release(ctx))
+			}
+			require.GreaterOrEqual(t, fence-end, delay.Microseconds())
+		})
+	}
+	_, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	luatomictest.Eventually(t, 5*time.Second, "it rests", func() bool {
+		info, err := plain.Info(ctx, name)
+		require.NoError(t, err)
+		return !info.Held
+	})
+	long := l.With(luatomic.LockerOptions{TTL: time.Minute, LockDelay: time.Minute})
+	lease, err := long.Try(ctx, name+"r")
+	require.NoError(t, err)
+	require.NoError(t, lease.Release(ctx))
+	next, err := plain.Try(ctx, name+"r")
+	require.NoError(t, err, "no delay after a release")
+	require.NoError(t, next.Release(ctx))
+}
+
+// Two that steal from each other: the old holder's context ends at once, and those
+// who wait are served after.
+func TestStealTellsTheHolder(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, _ := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute, Note: "old"})
+	thief := locker(t, luatomictest.Client(t), &luatomic.LockerOptions{TTL: time.Minute})
+	lease, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	kept := lease.Keep(ctx)
+	listening(t, name)
+	got := acquireLater(ctx, l, name)
+	waitFor(t, l, name, 1)
+	start := time.Now()
+	stolen, err := thief.Steal(ctx, name)
+	require.NoError(t, err)
+	<-kept.Done()
+	t.Logf("told after %v", time.Since(start))
+	require.ErrorIs(t, context.Cause(kept), luatomic.ErrRevoked)
+	require.ErrorIs(t, lease.Err(), luatomic.ErrLost)
+	require.ErrorIs(t, lease.Extend(ctx), luatomic.ErrRevoked)
+	require.ErrorIs(t, lease.Release(ctx), luatomic.ErrRevoked)
+	require.Greater(t, stolen.Fence(), lease.Fence())
+	require.NoError(t, stolen.Extend(ctx), "the old one's release did not touch it")
+	require.NoError(t, stolen.Release(ctx))
+	next := soon(t, 5*time.Second, "who waits is served after", got)
+	require.NoError(t, next.err)
+
+	done, err := thief.ForceRelease(ctx, name, next.lease.Fence()-1)
+	require.NoError(t, err)
+	require.False(t, done, "another holder was meant")
+	require.NoError(t, next.lease.Extend(ctx))
+	last := acquireLater(ctx, l, name)
+	waitFor(t, l, name, 1)
+	done, err = thief.ForceRelease(ctx, name, next.lease.Fence())
+	require.NoError(t, err)
+	require.True(t, done)
+	after := soon(t, 5*time.Second, "handed on by force", last)
+	require.NoError(t, after.err)
+	require.Greater(t, after.lease.Fence(), next.lease.Fence())
+	require.ErrorIs(t, next.lease.Extend(ctx), luatomic.ErrLost)
+	require.NoError(t, after.lease.Release(ctx))
+	done, err = thief.ForceRelease(ctx, name, 0)
+	require.NoError(t, err)
+	require.False(t, done, "nobody held it")
+}
+
+// listening returns when some process with a lease of the lock kept is heard.
+func listening(t testing.TB, name string) {
+	t.Helper()
+	c := luatomictest.Client(t)
+	luatomictest.Eventually(t, 10*time.Second, "the holder listens", func() bool {
+		owner := lockRecord(t, c, name)[recordOwner]
+		process, _, _ := cutLast(owner, ".")
+		return c.PubSubNumSub(t.Context(), "lock:c:"+process).Val()["lock:c:"+process] > 0
+	})
+}
+
+func cutLast(s, sep string) (before, after string, ok bool) {
+	for i := len(s) - len(sep); i >= 0; i-- {
+		if s[i:i+len(sep)] == sep {
+			return s[:i], s[i+len(sep):], true
+		}
+	}
+	return s, "", false
+}
+
+// The leases of AcquireAll in one slot have one token: each is renewed, and one that
+// is stolen ends alone.
+func TestLeasesOfOneTokenAreKeptOneByOne(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, space := luatomictest.Client(t), luatomictest.Namespace(t)
+	opts := &luatomic.LockerOptions{TTL: time.Second, Tag: space}
+	l, other := locker(t, c, opts), locker(t, luatomictest.Client(t), opts)
+	all, err := l.AcquireAll(ctx, "a", "b", "c")
+	require.NoError(t, err)
+	var kept []context.Context
+	for _, lease := range all {
+		kept = append(kept, lease.Keep(ctx))
+	}
+	first := time.Now()
+	luatomictest.Eventually(t, 5*time.Second, "a lease and a half", func() bool { return time.Since(first) > 1500*time.Millisecond })
+	require.NoError(t, all.Err())
+	_, err = other.Steal(ctx, "b")
+	require.NoError(t, err)
+	<-kept[1].Done()
+	require.ErrorIs(t, all[1].Err(), luatomic.ErrLost)
+	require.NoError(t, all[0].Err())
+	require.NoError(t, all[2].Err())
+	require.NoError(t, all[0].Extend(ctx))
+	require.ErrorIs(t, all.Release(ctx), luatomic.ErrLost)
+}
+
+// The context of a second Keep is no later than that of the first, nor are children.
+func TestEveryKeepSeesTheEnd(t *testing.T) {
+	t.Parallel()
+	c, proxy := proxied(t, luatomictest.URL(t))
+	l := locker(t, c, &luatomic.LockerOptions{TTL: 200 * time.Millisecond})
+	lease, err := l.Try(t.Context(), luatomictest.Namespace(t))
+	require.NoError(t, err)
+	proxy.Blackhole(true)
+	defer proxy.Blackhole(false)
+	parent, cancel := context.WithCancel(t.Context())
+	first, second, third := lease.Keep(t.Context()), lease.Keep(t.Context()), lease.Keep(parent)
+	child, stop := context.WithCancel(first)
+	defer stop()
+	cancel()
+	require.ErrorIs(t, third.Err(), context.Canceled)
+	require.NoError(t, first.Err())
+	require.NoError(t, second.Err(), "each ends with its own parent")
+	for lease.Err() == nil {
+		continue
+	}
+	require.Error(t, second.Err())
+	require.Error(t, first.Err())
+	<-child.Done()
+	for _, ctx := range []context.Context{first, second, child} {
+		require.ErrorIs(t, context.Cause(ctx), luatomic.ErrLost)
+	}
+	require.Error(t, lease.Keep(t.Context()).Err(), "a lease that is over is not kept")
+}
+
+// A kept lease that is lost, released or out of time says so once.
+func TestObserveTellsTheTurnsOfALock(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	var mu sync.Mutex
+	var events []luatomic.LockEvent
+	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute, Observe: func(e luatomic.LockEvent) {
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, e)
+	}})
+	take := func() []luatomic.LockEvent {
+		mu.Lock()
+		defer mu.Unlock()
+		out := events
+		events = nil
+		return out
+	}
+	lease, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	got := acquireLater(ctx, l, name)
+	waitFor(t, l, name, 1)
+	luatomictest.Eventually(t, 5*time.Second, "queued", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(events) == 2
+	})
+	waited := time.Now()
+	require.NoError(t, lease.Release(ctx))
+	next := soon(t, 5*time.Second, "handed over", got)
+	require.NoError(t, next.err)
+	seen := take()
+	kinds := make([]string, len(seen))
+	for i, e := range seen {
+		require.Equal(t, name, e.Name)
+		kinds[i] = e.Kind.String()
+	}
+	slices.Sort(kinds[2:])
+	require.Equal(t, []string{"acquired", "queued", "acquired", "released"}, kinds)
+	require.Equal(t, 1, seen[1].Waiting)
+	for _, e := range seen[2:] {
+		if e.Kind == luatomic.LockAcquired {
+			require.LessOrEqual(t, e.Wait, time.Since(waited)+time.Minute)
+			require.Positive(t, e.Wait)
+		} else {
+			require.Positive(t, e.Held)
+		}
+	}
+	kept := next.lease.Keep(ctx)
+	require.NoError(t, c.Del(ctx, next.lease.Key()).Err())
+	require.ErrorIs(t, next.lease.Extend(ctx), luatomic.ErrLost)
+	<-kept.Done()
+	require.ErrorIs(t, next.lease.Release(ctx), luatomic.ErrLost)
+	seen = take()
+	require.Len(t, seen, 1, "a loss is told once, and is no release")
+	require.Equal(t, luatomic.LockLost, seen[0].Kind)
+	require.True(t, errors.Is(seen[0].Err, luatomic.ErrLost))
+
+	short := l.With(luatomic.LockerOptions{TTL: time.Millisecond, Observe: func(e luatomic.LockEvent) {
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, e)
+	}})
+	lease, err = short.Try(ctx, name)
+	require.NoError(t, err)
+	for lease.Err() == nil {
+		continue
+	}
+	require.ErrorIs(t, lease.Release(ctx), luatomic.ErrLost)
+	seen = take()
+	require.Len(t, seen, 2)
+	require.Equal(t, luatomic.LockLost, seen[1].Kind, "also when it was found by the release")
+	require.Equal(t, "unknown", luatomic.LockEventKind(99).String())
+}
