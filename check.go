@@ -1,0 +1,283 @@
+package luatomic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/lua"
+)
+
+// Warning says what about a server breaks a promise of this package.
+type Warning struct {
+	// Check is one of "version", "eviction", "persistence", "replication", "cluster"
+	// and "clock".
+	Check string
+	// Node is the server's address.
+	Node string
+	// Detail is what was found, Cure what to do about it.
+	Detail, Cure string
+}
+
+func (w Warning) String() string {
+	return w.Check + " of " + w.Node + ": " + w.Detail + "; " + w.Cure
+}
+
+// Verdict is what a look at a server came to.
+type Verdict uint8
+
+// The verdicts.
+const (
+	// CheckUnknown: the server does not tell, or does not tell this user.
+	CheckUnknown Verdict = iota
+	CheckPassed
+	CheckFailed
+)
+
+func (v Verdict) String() string {
+	switch v {
+	case CheckPassed:
+		return "passed"
+	case CheckFailed:
+		return "failed"
+	}
+	return "unknown"
+}
+
+// ServerCheck is one look at one server. Its fields are those of a Warning; a check
+// that passed has no Cure.
+type ServerCheck struct {
+	Check, Node  string
+	Verdict      Verdict
+	Detail, Cure string
+}
+
+// CheckServer looks at the settings of the server, or of every master of a cluster,
+// and returns what breaks promises of this package: an old version, eviction of
+// keys, no persistence, a replica in the place of a master, a cluster with holes,
+// a clock that is far off. What a server does not tell is no warning; see
+// InspectServer. It reads INFO and TIME and writes nothing. The error says that a
+// server could not be asked. Cost: 2 round trips for each server.
+func CheckServer(ctx context.Context, client lua.Client) ([]Warning, error) {
+	checks, err := InspectServer(ctx, client)
+	var found []Warning
+	for _, c := range checks {
+		if c.Verdict == CheckFailed {
+			found = append(found, Warning{c.Check, c.Node, c.Detail, c.Cure})
+		}
+	}
+	return found, err
+}
+
+// InspectServer is CheckServer with all that was looked at: also what passed, and
+// what could not be known, as on services that refuse INFO.
+func InspectServer(ctx context.Context, client lua.Client) ([]ServerCheck, error) {
+	nodes, err := masters(ctx, client)
+	if err != nil {
+		return nil, fmt.Errorf("luatomic: check the server: %w", err)
+	}
+	_, clustered := client.(*redis.ClusterClient)
+	var all []ServerCheck
+	for _, node := range nodes {
+		n := inspection{node: node.Options().Addr, clustered: clustered}
+		if err := n.read(ctx, node); err != nil {
+			return all, fmt.Errorf("luatomic: check the server at %s: %w", n.node, err)
+		}
+		n.version()
+		n.eviction()
+		n.persistence()
+		n.replication()
+		n.cluster()
+		n.clock()
+		all = append(all, n.checks...)
+	}
+	return all, nil
+}
+
+// inspection is what one server says of itself.
+type inspection struct {
+	node      string
+	clustered bool // the client is one of a cluster
+	refused   string
+	info      map[string]string
+	snapshots string // setting "save"
+	state     map[string]string
+	ahead     time.Duration
+	timed     bool
+	checks    []ServerCheck
+}
+
+// read asks. What is refused stays empty; an error is a server that does not answer.
+func (n *inspection) read(ctx context.Context, node *redis.Client) error {
+	pipe := node.Pipeline()
+	info, save, cluster := pipe.Info(ctx), pipe.ConfigGet(ctx, "save"), pipe.ClusterInfo(ctx)
+	_, err := pipe.Exec(ctx)
+	var reply redis.Error
+	if err != nil && !errors.As(err, &reply) {
+		return err
+	}
+	if err := info.Err(); err != nil {
+		n.refused = "INFO: " + err.Error()
+	}
+	n.info, n.state = fields(info.Val()), fields(cluster.Val())
+	n.snapshots = "unknown"
+	if save.Err() == nil {
+		n.snapshots = save.Val()["save"]
+	}
+	sent := time.Now()
+	now, err := node.Time(ctx).Result()
+	if errors.As(err, &reply) {
+		return nil
+	}
+	// The server read its clock at one time between the two of ours.
+	n.timed, n.ahead = true, now.Sub(sent.Add(time.Since(sent)/2))
+	return err
+}
+
+// fields reads the lines of INFO.
+func fields(text string) map[string]string {
+	all := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			all[name] = value
+		}
+	}
+	return all
+}
+
+func (n *inspection) add(check string, v Verdict, detail, cure string) {
+	if v == CheckPassed {
+		cure = ""
+	}
+	n.checks = append(n.checks, ServerCheck{check, n.node, v, detail, cure})
+}
+
+// unknown reports a check whose answer the server does not give.
+func (n *inspection) unknown(check, field, cure string) {
+	why := "INFO has no " + field
+	if n.refused != "" {
+		why = n.refused
+	}
+	n.add(check, CheckUnknown, why, cure)
+}
+
+// oldestMajor is the first version with all commands that the scripts call.
+const oldestMajor = 7
+
+func (n *inspection) version() {
+	const cure = "use Redis 7.0 or later, or Valkey"
+	name, version := "Redis", n.info["redis_version"]
+	if v := n.info["valkey_version"]; v != "" {
+		name, version = "Valkey", v
+	}
+	major, err := strconv.Atoi(strings.SplitN(version, ".", 2)[0])
+	switch {
+	case err != nil:
+		n.unknown("version", "redis_version", cure)
+	case major < oldestMajor:
+		n.add("version", CheckFailed, name+" "+version+" lacks EVALSHA_RO and other commands that the scripts need", cure)
+	default:
+		n.add("version", CheckPassed, name+" "+version, "")
+	}
+}
+
+// eviction is about every policy but noeviction: allkeys ones take jobs too,
+// volatile ones all that has a TTL, which all locks have.
+func (n *inspection) eviction() {
+	const cure = "CONFIG SET maxmemory-policy noeviction, or keep caches on a server of their own"
+	policy, limit := n.info["maxmemory_policy"], n.info["maxmemory"]
+	switch {
+	case policy == "":
+		n.unknown("eviction", "maxmemory_policy", "make sure that maxmemory-policy is noeviction: all others delete locks when memory is short")
+	case policy == "noeviction":
+		n.add("eviction", CheckPassed, "maxmemory-policy is noeviction", "")
+	default:
+		what := "locks"
+		if strings.HasPrefix(policy, "allkeys-") {
+			what = "locks and jobs"
+		}
+		detail := fmt.Sprintf("maxmemory-policy %s deletes %s when memory is short", policy, what)
+		if limit == "0" {
+			detail += "; there is no maxmemory yet"
+		}
+		n.add("eviction", CheckFailed, detail, cure)
+	}
+}
+
+func (n *inspection) persistence() {
+	const cure = "CONFIG SET appendonly yes, and write it to the configuration"
+	aof, status := n.info["aof_enabled"], n.info["aof_last_write_status"]
+	switch {
+	case aof == "":
+		n.unknown("persistence", "aof_enabled", "make sure that appendonly is on, else a restart loses jobs")
+	case aof == "1" && status != "" && status != "ok":
+		n.add("persistence", CheckFailed, "the last write to the append-only file failed", "see the server's log: is the disk full?")
+	case aof == "1":
+		n.add("persistence", CheckPassed, "appendonly is on", "")
+	case n.snapshots == "":
+		n.add("persistence", CheckFailed, "appendonly and snapshots are off: a restart loses all jobs and locks", cure)
+	case n.info["rdb_last_bgsave_status"] == "err":
+		n.add("persistence", CheckFailed, "the last snapshot failed", "see the server's log: is the disk full?")
+	case n.snapshots == "unknown":
+		n.add("persistence", CheckUnknown, "appendonly is off, and the server does not tell whether it makes snapshots", cure)
+	default:
+		n.add("persistence", CheckPassed, "snapshots only (save "+n.snapshots+"): a crash loses what came after the last one; appendonly keeps more", "")
+	}
+}
+
+func (n *inspection) replication() {
+	role, replicas := n.info["role"], n.info["connected_slaves"]
+	switch {
+	case role == "":
+		n.unknown("replication", "role", "make sure that this is a master")
+	case role != "master":
+		n.add("replication", CheckFailed, "this is a replica of "+n.info["master_host"]+":"+n.info["master_port"]+" and refuses writes", "name the master")
+	case replicas == "0":
+		n.add("replication", CheckPassed, "master without replicas", "")
+	default:
+		n.add("replication", CheckPassed, "master, replicas: "+replicas, "")
+	}
+}
+
+func (n *inspection) cluster() {
+	on, state, covered := n.info["cluster_enabled"], n.state["cluster_state"], n.state["cluster_slots_ok"]
+	switch {
+	case on == "":
+		n.unknown("cluster", "cluster_enabled", "use a ClusterClient if it is a cluster")
+	case on == "0":
+		n.add("cluster", CheckPassed, "off", "")
+	case !n.clustered:
+		n.add("cluster", CheckFailed, "this is a node of a cluster, and the client is for a single server", "use a redis.ClusterClient")
+	case state == "":
+		n.add("cluster", CheckUnknown, "on; CLUSTER INFO is refused", "look at CLUSTER INFO as another user")
+	case state != "ok" || covered != "16384":
+		n.add("cluster", CheckFailed, fmt.Sprintf("state %s, %s of 16384 slots are served", state, covered), "redis-cli --cluster fix, or start the nodes that are down")
+	default:
+		n.add("cluster", CheckPassed, "on, all slots are served", "")
+	}
+}
+
+// farOff is how far the clocks may differ. Leases and due times are judged by the
+// server's clock alone; what comes from another one is the time of a job that is
+// due at a given time, and the next master's after a failover.
+const farOff = 2 * time.Second
+
+func (n *inspection) clock() {
+	detail := fmt.Sprintf("the server is %v ahead of this machine", n.ahead.Round(time.Millisecond))
+	if n.ahead < 0 {
+		detail = fmt.Sprintf("the server is %v behind this machine", -n.ahead.Round(time.Millisecond))
+	}
+	switch {
+	case !n.timed:
+		n.add("clock", CheckUnknown, "TIME is refused", "allow TIME: the scripts need it")
+	case n.ahead.Abs() > farOff:
+		n.add("clock", CheckFailed, detail, "run NTP on both: jobs that are due at a time are late or early by that much")
+	default:
+		n.add("clock", CheckPassed, detail, "")
+	}
+}

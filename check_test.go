@@ -1,0 +1,252 @@
+package luatomic_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// inspected are the checks of a server by name.
+func inspected(t *testing.T, client redis.UniversalClient) map[string]luatomic.ServerCheck {
+	t.Helper()
+	checks, err := luatomic.InspectServer(t.Context(), client)
+	require.NoError(t, err)
+	byName := make(map[string]luatomic.ServerCheck)
+	for _, c := range checks {
+		require.NotEmpty(t, c.Detail, c.Check)
+		require.Equal(t, c.Verdict == luatomic.CheckPassed, c.Cure == "", "%+v", c)
+		byName[c.Check] = c
+	}
+	require.Len(t, byName, 6)
+	return byName
+}
+
+func TestCheckServerPasses(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t, "--appendonly", "yes")
+	warnings, err := luatomic.CheckServer(t.Context(), server.Client())
+	require.NoError(t, err)
+	require.Empty(t, warnings)
+	for name, c := range inspected(t, server.Client()) {
+		require.Equal(t, luatomic.CheckPassed, c.Verdict, name)
+		require.Equal(t, server.Addr(), c.Node)
+	}
+}
+
+// Every policy but noeviction deletes locks: they have a TTL.
+func TestCheckServerWarnsOfEviction(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t, "--appendonly", "yes")
+	client := server.Client()
+	for _, policy := range []string{"allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"} {
+		require.NoError(t, client.ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
+		warnings, err := luatomic.CheckServer(t.Context(), client)
+		require.NoError(t, err)
+		require.Len(t, warnings, 1, policy)
+		require.Equal(t, "eviction", warnings[0].Check)
+		require.Contains(t, warnings[0].Detail, "maxmemory-policy "+policy+" deletes locks")
+		require.Equal(t, strings.HasPrefix(policy, "allkeys-"), strings.Contains(warnings[0].Detail, "jobs"))
+		require.Contains(t, warnings[0].Detail, "no maxmemory yet")
+		require.Contains(t, warnings[0].String(), "eviction of "+server.Addr()+": maxmemory-policy "+policy)
+		require.Contains(t, warnings[0].String(), "noeviction")
+	}
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "100mb").Err())
+	require.NotContains(t, inspected(t, client)["eviction"].Detail, "no maxmemory")
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
+	require.Equal(t, luatomic.CheckPassed, inspected(t, client)["eviction"].Verdict)
+}
+
+func TestCheckServerWarnsOfLostData(t *testing.T) {
+	t.Parallel()
+	client := luatomictest.StartServer(t).Client()
+	c := inspected(t, client)["persistence"]
+	require.Equal(t, luatomic.CheckFailed, c.Verdict)
+	require.Contains(t, c.Detail, "a restart loses all jobs and locks")
+	require.NoError(t, client.ConfigSet(t.Context(), "save", "3600 1").Err())
+	c = inspected(t, client)["persistence"]
+	require.Equal(t, luatomic.CheckPassed, c.Verdict)
+	require.Contains(t, c.Detail, "save 3600 1")
+}
+
+func TestCheckServerWarnsOfAReplica(t *testing.T) {
+	t.Parallel()
+	master := luatomictest.StartServer(t)
+	host, port, err := net.SplitHostPort(master.Addr())
+	require.NoError(t, err)
+	replica := luatomictest.StartServer(t, "--replicaof", host+" "+port)
+	c := inspected(t, replica.Client())["replication"]
+	require.Equal(t, luatomic.CheckFailed, c.Verdict)
+	require.Contains(t, c.Detail, "a replica of "+master.Addr())
+	luatomictest.Eventually(t, 20*time.Second, "the master sees its replica", func() bool {
+		return inspected(t, master.Client())["replication"].Detail == "master, replicas: 1"
+	})
+}
+
+func TestCheckServerOnACluster(t *testing.T) {
+	t.Parallel()
+	cluster := luatomictest.StartCluster(t)
+	checks, err := luatomic.InspectServer(t.Context(), cluster.Client())
+	require.NoError(t, err)
+	nodes := make(map[string]int)
+	for _, c := range checks {
+		nodes[c.Node]++
+		if c.Check == "cluster" {
+			require.Equal(t, luatomic.CheckPassed, c.Verdict, c.Detail)
+		}
+	}
+	require.Len(t, nodes, 3)
+	for node, n := range nodes {
+		require.Equal(t, 6, n, node)
+	}
+
+	single := cluster.Nodes()[0].Client()
+	c := inspected(t, single)["cluster"]
+	require.Equal(t, luatomic.CheckFailed, c.Verdict)
+	require.Contains(t, c.Cure, "ClusterClient")
+
+	require.NoError(t, single.Do(t.Context(), "CLUSTER", "DELSLOTS", 0).Err())
+	checks, err = luatomic.InspectServer(t.Context(), cluster.Client())
+	require.NoError(t, err)
+	failed := 0
+	for _, c := range checks {
+		if c.Check == "cluster" && c.Verdict == luatomic.CheckFailed {
+			require.Regexp(t, `state \w+, 1638\d of 16384 slots`, c.Detail)
+			failed++
+		}
+	}
+	require.NotZero(t, failed)
+}
+
+// A user that may not ask gets no warnings, and is told what to look at.
+func TestCheckServerThatDoesNotTell(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	ctx := t.Context()
+	require.NoError(t, server.Client().Do(ctx, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-info", "-config", "-time", "-cluster").Err())
+	client := server.Client(func(o *redis.Options) { o.Username, o.Password = "app", "pw" })
+	for name, c := range inspected(t, client) {
+		require.Equal(t, luatomic.CheckUnknown, c.Verdict, name)
+		require.NotEmpty(t, c.Cure)
+	}
+	warnings, err := luatomic.CheckServer(ctx, client)
+	require.NoError(t, err)
+	require.Empty(t, warnings)
+
+	require.NoError(t, server.Client().Do(ctx, "ACL", "SETUSER", "app", "+info").Err())
+	c := inspected(t, client)["persistence"]
+	require.Equal(t, luatomic.CheckUnknown, c.Verdict)
+	require.Contains(t, c.Detail, "does not tell whether it makes snapshots")
+}
+
+// answers is a client of a server that says what it is told to: other versions,
+// other clocks.
+func answers(t *testing.T, info string, ahead time.Duration) *redis.Client {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"})
+	t.Cleanup(func() { _ = client.Close() })
+	client.AddHook(answerHook{info: info, ahead: ahead})
+	return client
+}
+
+type answerHook struct {
+	info  string
+	ahead time.Duration
+}
+
+func (answerHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h answerHook) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		if c, ok := cmd.(*redis.TimeCmd); ok {
+			c.SetVal(time.Now().Add(h.ahead))
+		}
+		return nil
+	}
+}
+
+func (h answerHook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(_ context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			switch c := cmd.(type) {
+			case *redis.StringCmd:
+				if c.Name() == "info" {
+					c.SetVal(h.info)
+				}
+			case *redis.MapStringStringCmd:
+				c.SetVal(map[string]string{"save": "3600 1"})
+			}
+		}
+		return nil
+	}
+}
+
+func TestCheckServerVersions(t *testing.T) {
+	t.Parallel()
+	for info, want := range map[string]luatomic.Verdict{
+		"redis_version:6.2.14":                          luatomic.CheckFailed,
+		"redis_version:5.0.7":                           luatomic.CheckFailed,
+		"redis_version:7.0.15":                          luatomic.CheckPassed,
+		"redis_version:8.2.1":                           luatomic.CheckPassed,
+		"redis_version:7.2.4\r\nvalkey_version:8.1.1":   luatomic.CheckPassed,
+		"redis_version:unstable":                        luatomic.CheckUnknown,
+		"# Server\r\n":                                  luatomic.CheckUnknown,
+		"redis_version:10.0.0\r\nredis_mode:standalone": luatomic.CheckPassed,
+	} {
+		require.Equal(t, want, inspected(t, answers(t, info, 0))["version"].Verdict, info)
+	}
+	c := inspected(t, answers(t, "redis_version:7.2.4\r\nvalkey_version:9.0.0", 0))["version"]
+	require.Equal(t, "Valkey 9.0.0", c.Detail)
+}
+
+func TestCheckServerFailedWrites(t *testing.T) {
+	t.Parallel()
+	for info, detail := range map[string]string{
+		"aof_enabled:1\r\naof_last_write_status:err":  "the last write to the append-only file failed",
+		"aof_enabled:0\r\nrdb_last_bgsave_status:err": "the last snapshot failed",
+	} {
+		c := inspected(t, answers(t, info+"\r\nredis_version:7.0.0", 0))["persistence"]
+		require.Equal(t, luatomic.CheckFailed, c.Verdict, info)
+		require.Equal(t, detail, c.Detail)
+	}
+}
+
+func TestCheckServerClock(t *testing.T) {
+	t.Parallel()
+	for ahead, want := range map[time.Duration]luatomic.Verdict{
+		0: luatomic.CheckPassed, time.Second: luatomic.CheckPassed, -time.Second: luatomic.CheckPassed,
+		time.Minute: luatomic.CheckFailed, -time.Minute: luatomic.CheckFailed,
+	} {
+		c := inspected(t, answers(t, "redis_version:7.0.0", ahead))["clock"]
+		require.Equal(t, want, c.Verdict, c.Detail)
+		if ahead != 0 {
+			require.Equal(t, ahead < 0, strings.Contains(c.Detail, "behind"), c.Detail)
+		}
+	}
+}
+
+// Inside a test's process there is no INFO worth the name.
+func TestCheckServerEmbedded(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, luatomic.CheckUnknown, inspected(t, luatomictest.Embedded(t))["eviction"].Verdict)
+}
+
+func TestCheckServerThatIsAway(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	client := server.Client()
+	server.Kill()
+	_, err := luatomic.CheckServer(t.Context(), client)
+	require.ErrorContains(t, err, "luatomic: check the server at "+server.Addr())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = luatomic.CheckServer(ctx, client)
+	require.ErrorIs(t, err, context.Canceled)
+}
