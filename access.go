@@ -52,7 +52,8 @@ func AccessRules(opts *AccessOptions) []string {
 	if opts != nil {
 		o = *opts
 	}
-	prefix := globEscape(o.Prefix)
+	// A rule cannot hold a space, and no pattern can escape one.
+	prefix := strings.ReplaceAll(globEscape(o.Prefix), " ", "?")
 	var rules []string
 	for _, kind := range []string{"", "lock:", "lockq:", "rpc:"} {
 		rules = append(rules, "~"+prefix+kind+"{*")
@@ -70,8 +71,9 @@ func AccessRules(opts *AccessOptions) []string {
 	}
 	if o.Cluster {
 		// ASKING while a slot migrates; UNSUBSCRIBE when the last one who waits for a
-		// lock leaves the lock's own channel.
-		commands = append(commands, "asking", "cluster|slots", "unsubscribe")
+		// lock leaves the lock's own channel. Without COMMAND go-redis works, and asks
+		// again before each call.
+		commands = append(commands, "asking", "cluster|slots", "command", "unsubscribe")
 	}
 	if o.Audit {
 		commands = append(commands, "hscan", "scan", "zscan")

@@ -33,7 +33,7 @@ func TestScriptsAreAll(t *testing.T) {
 	}
 }
 
-const accessPrefix = "my*app:"
+const accessPrefix = "my* app:"
 
 // asUser makes the user anew, with these rules only.
 func asUser(t *testing.T, server *luatomictest.Server, rules []string) *redis.Client {
@@ -60,7 +60,7 @@ func life(ctx context.Context, client redis.UniversalClient) error {
 }
 
 // soon polls until done or 2 s have passed.
-func soon(ctx context.Context, done func() bool) bool {
+func becomes(ctx context.Context, done func() bool) bool {
 	for start := time.Now(); time.Since(start) < 2*time.Second && ctx.Err() == nil; time.Sleep(time.Millisecond) {
 		if done() {
 			return true
@@ -109,11 +109,11 @@ func lifeOfWorkers(ctx context.Context, client redis.UniversalClient) error {
 		})
 	}()
 	var err error
-	if !soon(ctx, func() bool { return client.ZCard(ctx, accessPrefix+"{w}:w").Val() == 1 }) {
+	if !becomes(ctx, func() bool { return client.ZCard(ctx, accessPrefix+"{w}:w").Val() == 1 }) {
 		err = errors.New("the worker does not listen")
 	}
 	_, pushed := q.Push(ctx, luatomic.Job{Body: []byte("now")})
-	if pushed == nil && err == nil && !soon(ctx, func() bool { return len(did) == 1 }) {
+	if pushed == nil && err == nil && !becomes(ctx, func() bool { return len(did) == 1 }) {
 		err = errors.New("the job is not done")
 	}
 	cancel()
@@ -126,7 +126,7 @@ func lifeOfDeadWorkers(ctx context.Context, client redis.UniversalClient) error 
 	_, pushed := q.Push(ctx, luatomic.Job{Body: []byte("now")})
 	_, taken := q.Take(ctx, 1)
 	var reclaimed error
-	soon(ctx, func() bool {
+	becomes(ctx, func() bool {
 		var r luatomic.Reclaimed
 		r, reclaimed = q.Reclaim(ctx)
 		return reclaimed != nil || r.Returned > 0
@@ -157,7 +157,7 @@ func lifeOfLocks(ctx context.Context, client redis.UniversalClient) error {
 		}
 		waited <- err
 	}()
-	soon(ctx, func() bool {
+	becomes(ctx, func() bool {
 		info, err := first.Info(ctx, "x")
 		return err != nil || info.Waiting == 1 || len(waited) > 0
 	})
@@ -232,7 +232,7 @@ func TestAccessRulesSuffice(t *testing.T) {
 	server := luatomictest.StartServer(t)
 	client := asUser(t, server, luatomic.AccessRules(everyAccess()))
 	require.NoError(t, life(t.Context(), client))
-	for _, foreign := range []string{"other", "myxapp:{q}:r", "{q}:r", "lock:{x}", accessPrefix + "other"} {
+	for _, foreign := range []string{"other", "myx app:{q}:r", "{q}:r", "lock:{x}", accessPrefix + "other"} {
 		require.ErrorContains(t, client.Do(t.Context(), "GET", foreign).Err(), "NOPERM", foreign)
 	}
 	for _, foreign := range []string{"other", "lock:c:1", "{q}:w:1", accessPrefix + "other"} {
@@ -273,7 +273,7 @@ func TestAccessRulesOnACluster(t *testing.T) {
 	opts.Cluster = true
 	rules := luatomic.AccessRules(opts)
 	// What only a cluster needs: without it something fails.
-	needed := []string{"", "+cluster|slots", "&" + `my\*app:lock:{*`}
+	needed := []string{"", "+cluster|slots", "&" + `my\*?app:lock:{*`}
 	for _, missing := range needed {
 		for _, node := range cluster.Nodes() {
 			asUser(t, node, slices.DeleteFunc(slices.Clone(rules), func(r string) bool { return r == missing }))

@@ -44,7 +44,7 @@ func (c *command) usageLine() string {
 func commands() []*command {
 	all := []*command{demoCommand(), pushCommand(), promoteCommand(), consumeCommand(), lockCommand()}
 	all = append(all, locksCommands()...)
-	return append(all, statsCommand())
+	return append(all, statsCommand(), doctorCommand(), aclCommand(), loadCommand())
 }
 
 // errHelp says that help was asked for and given.

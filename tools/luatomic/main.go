@@ -93,10 +93,13 @@ func conclude(stderr io.Writer, cmd *command, err error) int {
 
 // complain writes an error as one line that starts with the program's name, once:
 // the errors of the library begin with it too.
-func complain(w io.Writer, err error) {
+func complain(w io.Writer, err error) { fmt.Fprintf(w, "luatomic: %s\n", oneLine(err)) }
+
+// oneLine is the text of an error without line ends and without the library's name.
+func oneLine(err error) string {
 	lines := strings.Split(err.Error(), "\n")
 	for i, line := range lines {
 		lines[i] = strings.TrimPrefix(line, "luatomic: ")
 	}
-	fmt.Fprintf(w, "luatomic: %s\n", strings.ReplaceAll(strings.Join(lines, "; "), ": luatomic: ", ": "))
+	return strings.ReplaceAll(strings.Join(lines, "; "), ": luatomic: ", ": ")
 }

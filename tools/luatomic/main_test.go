@@ -237,6 +237,10 @@ func TestUsage(t *testing.T) {
 		"locks fence":      {[]string{"locks", "release", "x", "--fence", "-1"}, "the number that luatomic locks show gives"},
 		"locks fence text": {[]string{"locks", "release", "x", "--fence", "one"}, "invalid value"},
 		"locks steal ttl":  {[]string{"locks", "steal", "x", "--ttl", "0"}, "--ttl"},
+		"doctor argument":  {[]string{"doctor", "x"}, "no arguments"},
+		"acl argument":     {[]string{"acl", "x"}, "no arguments"},
+		"acl user":         {[]string{"acl", "--user", "a b"}, "a name without spaces"},
+		"load argument":    {[]string{"load", "x"}, "no arguments"},
 		"demo argument":    {[]string{"demo", "jobs.ndjson"}, "--file"},
 		"URL scheme":       {[]string{"stats", "q", "--redis", "http://u:secret@h"}, "rediss://HOST:PORT"},
 		"URL port":         {[]string{"stats", "q", "--redis", "redis://u:secret@h:port"}, "rediss://HOST:PORT"},
@@ -290,7 +294,7 @@ func TestNoServer(t *testing.T) {
 		"rediss://u:secret@" + address + "?skip_verify=true": address,
 	}
 	for url, shown := range tests {
-		for _, args := range [][]string{{"stats", "q"}, {"push", "q"}, {"promote", "q"}, {"demo"}, {"lock", "x", "--", "true"}, {"locks", "ls"}, {"locks", "release", "x"}, {"consume", "q", "--", "true"}} {
+		for _, args := range [][]string{{"stats", "q"}, {"push", "q"}, {"promote", "q"}, {"demo"}, {"lock", "x", "--", "true"}, {"locks", "ls"}, {"locks", "release", "x"}, {"doctor"}, {"load"}, {"consume", "q", "--", "true"}} {
 			start := time.Now()
 			c := (&env{t: t, url: url}).run(args...).exits(exitFailed)
 			require.Less(t, time.Since(start), 10*time.Second)

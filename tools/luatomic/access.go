@@ -1,0 +1,95 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// aclResult is the object on stdout.
+type aclResult struct {
+	Rules   []string `json:"rules"`
+	Command string   `json:"command"`
+}
+
+func aclCommand() *command {
+	var o luatomic.AccessOptions
+	user := "app"
+	return &command{
+		name: "acl", args: "[flags]",
+		about: "Print the least rights that a program needs.",
+		detail: `Asks no server. The rules are those of ACL SETUSER: patterns of keys and channels under --prefix, then commands, also
+those that only scripts call. Put a password in the place of PASSWORD. A database other than 0 needs +select besides;
+luatomic doctor, run as that user, tells whether all is there.`,
+		output:  `{"rules","command"}; command: the whole of ACL SETUSER`,
+		example: `luatomic acl --prefix app: | jq -r .command | redis-cli`,
+		flags: func(fs *flag.FlagSet) {
+			fs.StringVar(&user, "user", user, "`NAME` of the user")
+			fs.BoolVar(&o.Cluster, "cluster", false, "for the nodes of a cluster")
+			fs.BoolVar(&o.Preloaded, "preloaded", false, "without SCRIPT LOAD: another user runs luatomic load after each start of a server")
+			fs.BoolVar(&o.Audit, "audit", false, "for luatomic locks ls and Queue.Audit too; SCAN shows the names of all keys")
+			fs.BoolVar(&o.Replicas, "replicas", false, "for luatomic lock --replicas too")
+		},
+		check: func(s *session) error {
+			if user == "" || strings.ContainsAny(user, " \t\r\n\x00\"'") {
+				return usagef("--user %q; a name without spaces and quotes", user)
+			}
+			return s.noArgs()
+		},
+		run: func(s *session) error {
+			o.Prefix = s.prefix
+			out := aclResult{Rules: luatomic.AccessRules(&o), Command: "ACL SETUSER " + user + " on >PASSWORD"}
+			for _, r := range out.Rules {
+				out.Command += " " + quoteRule(r)
+			}
+			return s.emit(out)
+		},
+	}
+}
+
+// quoteRule writes a rule as redis-cli reads it.
+func quoteRule(r string) string {
+	if strings.ContainsAny(r, "\"'") {
+		return strconv.Quote(r)
+	}
+	return r
+}
+
+type loadResult struct {
+	Loaded int `json:"loaded"`
+}
+
+func loadCommand() *command {
+	return &command{
+		name: "load", args: "[flags]",
+		about: "Load all scripts, for programs that may not.",
+		detail: `Programs load what they run by themselves, unless their user may run neither SCRIPT LOAD nor EVAL (luatomic acl
+--preloaded). Then run this as a user that may, after each start, restart or failover of a server. Loads on all masters and
+replicas of a cluster; what is there already stays as it is.`,
+		output:  `{"loaded"}; how many scripts, guarded variants included`,
+		example: `luatomic load --redis redis://deploy:PASSWORD@db.example:6379`,
+		flags:   func(*flag.FlagSet) {},
+		check:   (*session).noArgs,
+		run: func(s *session) error {
+			client, err := s.connect(s.signals.stop)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = client.Close() }()
+			switch err := lua.Preload(s.signals.stop, client, luatomic.Scripts()...); {
+			case s.signals.stop.Err() != nil:
+				return errInterrupted
+			case err != nil && strings.Contains(err.Error(), "NOPERM"):
+				first, _, _ := strings.Cut(err.Error(), "\n")
+				return fmt.Errorf("%s; name a user that may run SCRIPT LOAD: redis://USER:PASSWORD@HOST:PORT", first)
+			case err != nil:
+				return err
+			}
+			return s.emit(loadResult{countScripts()})
+		},
+	}
+}

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"flag"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// checkResult is one line of doctor. OK is null where the server does not tell.
+type checkResult struct {
+	Check  string  `json:"check"`
+	OK     *bool   `json:"ok"`
+	Detail string  `json:"detail"`
+	Cure   *string `json:"cure"`
+	Node   string  `json:"node,omitempty"`
+}
+
+func doctorCommand() *command {
+	return &command{
+		name: "doctor", args: "[flags]",
+		about: "Check a server: its settings, and what this user may do.",
+		detail: `Settings are checked on each master: version, eviction, persistence, replication, cluster, clock. Then it does what
+programs do, under --prefix: it loads the scripts, listens on a channel, takes a lock, finishes a job and makes a call, all
+with random names; what stays behind expires within minutes. Exit code 1 if a check fails.`,
+		output:  `{"check","ok","detail","cure"} for each check, with "node" for settings; ok: null if the server does not tell`,
+		example: `luatomic doctor --redis redis://app:PASSWORD@db.example:6379 --prefix app:`,
+		flags:   func(*flag.FlagSet) {},
+		check:   (*session).noArgs,
+		run:     examine,
+	}
+}
+
+func examine(s *session) error {
+	client, err := s.connect(s.signals.stop)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	failed := 0
+	report := func(r checkResult) error {
+		if r.OK != nil && !*r.OK {
+			failed++
+		}
+		return s.emit(r)
+	}
+	settings, err := luatomic.InspectServer(s.signals.stop, client)
+	for _, c := range settings {
+		if err := report(settingResult(c)); err != nil {
+			return err
+		}
+	}
+	if err == nil {
+		err = examineUse(s, client, report)
+	}
+	switch {
+	case s.signals.stop.Err() != nil:
+		return errInterrupted
+	case err == nil && failed > 0:
+		return fmt.Errorf("checks failed: %d; each has its cure", failed)
+	}
+	return err
+}
+
+func settingResult(c luatomic.ServerCheck) checkResult {
+	r := checkResult{Check: c.Check, Detail: c.Detail, Node: c.Node}
+	if c.Verdict != luatomic.CheckUnknown {
+		passed := c.Verdict == luatomic.CheckPassed
+		r.OK = &passed
+	}
+	if c.Cure != "" {
+		r.Cure = &c.Cure
+	}
+	return r
+}
+
+// useWithin bounds each thing that doctor tries.
+const useWithin = 3 * time.Second
+
+// examineUse does what programs do.
+func examineUse(s *session, client redis.UniversalClient, report func(checkResult) error) error {
+	p := probeUse{client: client, prefix: s.prefix, name: "doctor-" + strings.ToLower(rand.Text()[:8])}
+	for _, try := range []struct {
+		check string
+		f     func(context.Context) (string, error)
+	}{
+		{"scripts", p.scripts}, {"channels", p.channels}, {"lock", p.lock}, {"queue", p.queue}, {"rpc", p.rpc},
+	} {
+		ctx, cancel := context.WithTimeout(s.signals.stop, useWithin)
+		detail, err := try.f(ctx)
+		cancel()
+		if s.signals.stop.Err() != nil {
+			return errInterrupted
+		}
+		ok := err == nil
+		r := checkResult{Check: try.check, OK: &ok, Detail: detail}
+		if err != nil {
+			cure := useCure(err)
+			r.Detail, r.Cure = oneLine(err), &cure
+		}
+		if err := report(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// useCure tells what to do about a failure of what doctor tried.
+func useCure(err error) string {
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "NOPERM"), strings.Contains(text, "ACL failure"), strings.Contains(text, "The user executing the script can't"):
+		return "allow this user what luatomic acl prints, with the same --prefix"
+	case strings.Contains(text, "READONLY"):
+		return "name the master"
+	case strings.Contains(text, "OOM"):
+		return "raise maxmemory, or free some"
+	}
+	return "mend what failed before this, then see the server's log"
+}
+
+// probeUse tries the package out, under a name of its own.
+type probeUse struct {
+	client redis.UniversalClient
+	prefix string
+	name   string
+}
+
+// scripts loads them. Who may not can still run them if they are there, or by EVAL:
+// a lock tells.
+func (p *probeUse) scripts(ctx context.Context) (string, error) {
+	err := lua.Preload(ctx, p.client, luatomic.Scripts()...)
+	if err == nil {
+		return fmt.Sprintf("loaded: %d", countScripts()), nil
+	}
+	if !strings.Contains(err.Error(), "NOPERM") {
+		return "", err
+	}
+	if _, runs := p.lock(ctx); runs != nil {
+		return "", errors.Join(errors.New("SCRIPT LOAD is refused, and they are not there"), runs)
+	}
+	return "SCRIPT LOAD is refused; they are there already, or come by EVAL", nil
+}
+
+// countScripts counts the guarded variants, too.
+func countScripts() int {
+	n := 0
+	for _, s := range luatomic.Scripts() {
+		n++
+		if s.Guarded.Source != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// channels listens as one who waits for a lock, and publishes as one who frees it.
+func (p *probeUse) channels(ctx context.Context) (string, error) {
+	channel := p.prefix + "lock:c:" + p.name
+	if _, one := p.client.(*redis.Client); !one {
+		channel = p.prefix + "lock:{" + p.name + "}:c:" + p.name
+	}
+	ps := p.client.Subscribe(ctx, channel)
+	defer func() { _ = ps.Close() }()
+	if _, err := ps.Receive(ctx); err != nil {
+		return "", fmt.Errorf("subscribe: %w", err)
+	}
+	start := time.Now()
+	if err := p.client.Publish(ctx, channel, "hello").Err(); err != nil {
+		return "", fmt.Errorf("publish: %w", err)
+	}
+	if _, err := ps.ReceiveMessage(ctx); err != nil {
+		return "", fmt.Errorf("nothing is heard: %w", err)
+	}
+	return "heard after " + took(start), nil
+}
+
+func (p *probeUse) lock(ctx context.Context) (string, error) {
+	locker := luatomic.NewLocker(p.client, &luatomic.LockerOptions{Prefix: p.prefix, Note: "luatomic doctor"})
+	defer func() { _ = locker.Close() }()
+	start := time.Now()
+	lease, err := locker.Try(ctx, p.name)
+	if err != nil {
+		return "", err
+	}
+	if err := errors.Join(lease.Extend(ctx), lease.Release(ctx)); err != nil {
+		return "", err
+	}
+	return "acquired, extended and released in " + took(start), nil
+}
+
+func (p *probeUse) queue(ctx context.Context) (string, error) {
+	q, err := luatomic.NewQueue(p.client, p.name, &luatomic.QueueOptions{Prefix: p.prefix})
+	if err != nil {
+		return "", err
+	}
+	start := time.Now()
+	if _, err := q.Push(ctx, luatomic.Job{Body: []byte("doctor")}); err != nil {
+		return "", err
+	}
+	taken, err := q.Take(ctx, 1)
+	if err != nil {
+		return "", err
+	}
+	if len(taken.Deliveries) != 1 {
+		return "", fmt.Errorf("jobs taken: %d, not the one that was pushed", len(taken.Deliveries))
+	}
+	if err := taken.Deliveries[0].Ack(ctx); err != nil {
+		return "", err
+	}
+	return "pushed, taken and finished in " + took(start), nil
+}
+
+var doctorEcho = luatomic.NewMethod[string, string]("echo")
+
+func (p *probeUse) rpc(ctx context.Context) (string, error) {
+	bus, err := luatomic.NewBus(p.client, p.name, &luatomic.BusOptions{Prefix: p.prefix, Node: p.name})
+	if err != nil {
+		return "", err
+	}
+	if err := doctorEcho.Serve(bus, func(_ context.Context, in string) (string, error) { return in, nil }); err != nil {
+		return "", err
+	}
+	ended := make(chan error, 1)
+	running, stop := context.WithCancel(ctx)
+	go func() { ended <- bus.Run(running) }()
+	start := time.Now()
+	_, err = doctorEcho.Call(ctx, bus, "hello")
+	stop()
+	ran := <-ended
+	if err != nil {
+		if ran != nil && !errors.Is(ran, context.Canceled) {
+			err = errors.Join(err, ran)
+		}
+		return "", err
+	}
+	return "called and answered in " + took(start), nil
+}
+
+// took is a duration as a person reads it.
+func took(start time.Time) string { return time.Since(start).Round(10 * time.Microsecond).String() }
+
+// noArgs checks that nothing follows the command.
+func (s *session) noArgs() error {
+	if len(s.args) > 0 {
+		return usagef("no arguments, but there are %d: %q", len(s.args), s.args)
+	}
+	return nil
+}

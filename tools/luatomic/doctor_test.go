@@ -1,0 +1,192 @@
+package main
+
+import (
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// checks are the lines of doctor by name.
+func (c *cli) checks() map[string]map[string]any {
+	c.t.Helper()
+	all := make(map[string]map[string]any)
+	for _, o := range c.objects() {
+		all[o["check"].(string)] = o
+	}
+	require.Len(c.t, all, 11, c.stdout.String())
+	return all
+}
+
+// failed are the names of the checks that did not pass, with their details.
+func (c *cli) failed() map[string]string {
+	c.t.Helper()
+	all := make(map[string]string)
+	for name, o := range c.checks() {
+		if o["ok"] == false {
+			require.NotEmpty(c.t, o["cure"], name)
+			all[name] = o["detail"].(string)
+		}
+	}
+	return all
+}
+
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t, "--appendonly", "yes")
+	e := &env{t: t, url: server.URL(), prefix: "p:"}
+	c := e.run("doctor").exits(exitDone)
+	for name, o := range c.checks() {
+		holds(t, o, map[string]any{"ok": true, "cure": nil})
+		require.NotEmpty(t, o["detail"], name)
+	}
+	require.Equal(t, server.Addr(), c.checks()["eviction"]["node"])
+	require.Empty(t, c.stderr.String())
+	keys, err := server.Client().Keys(t.Context(), "*").Result()
+	require.NoError(t, err)
+	for _, key := range keys {
+		require.True(t, strings.HasPrefix(key, "p:"), key)
+		require.Positive(t, server.Client().PTTL(t.Context(), key).Val(), "%s expires", key)
+	}
+
+	require.NoError(t, server.Client().ConfigSet(t.Context(), "maxmemory-policy", "volatile-lru").Err())
+	c = e.run("doctor").exits(exitFailed)
+	require.Len(t, c.failed(), 1)
+	require.Contains(t, c.failed()["eviction"], "volatile-lru deletes locks")
+	require.Equal(t, "luatomic: checks failed: 1; each has its cure\n", c.stderr.String())
+}
+
+func TestDoctorOnACluster(t *testing.T) {
+	t.Parallel()
+	cluster := luatomictest.StartCluster(t)
+	for _, node := range cluster.Nodes() {
+		require.NoError(t, node.Client().ConfigSet(t.Context(), "appendonly", "yes").Err())
+	}
+	c := (&env{t: t, url: "redis://" + cluster.Addrs()[0]}).run("doctor").exits(exitDone)
+	require.Len(t, c.objects(), 3*6+5)
+}
+
+func TestDoctorOfAReplica(t *testing.T) {
+	t.Parallel()
+	host, port, err := net.SplitHostPort(luatomictest.StartServer(t).Addr())
+	require.NoError(t, err)
+	replica := luatomictest.StartServer(t, "--appendonly", "yes", "--replicaof", host+" "+port)
+	c := (&env{t: t, url: replica.URL()}).run("doctor").exits(exitFailed)
+	require.Contains(t, c.failed(), "rpc")
+	for _, name := range []string{"replication", "lock", "queue"} {
+		require.Contains(t, c.failed(), name)
+		require.Equal(t, "name the master", c.checks()[name]["cure"], "%v", c.checks()[name])
+	}
+}
+
+func TestDoctorFullServer(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t, "--appendonly", "yes", "--maxmemory", "1")
+	c := (&env{t: t, url: server.URL()}).run("doctor").exits(exitFailed)
+	require.Contains(t, c.failed()["queue"], "OOM")
+	require.Contains(t, c.checks()["queue"]["cure"], "maxmemory")
+}
+
+// asApp makes the user as acl says, and returns an environment of it.
+func asApp(t *testing.T, server *luatomictest.Server, less []string, flags ...string) *env {
+	t.Helper()
+	o := (&env{t: t, prefix: "my app:"}).run(append([]string{"acl"}, flags...)...).exits(exitDone).object()
+	args := []any{"ACL", "SETUSER", "app", "reset", "on", ">pw"}
+	for _, r := range o["rules"].([]any) {
+		args = append(args, r)
+	}
+	for _, r := range less {
+		args = append(args, r)
+	}
+	require.NoError(t, server.Client().Do(t.Context(), args...).Err())
+	return &env{t: t, url: strings.Replace(server.URL(), "redis://", "redis://app:pw@", 1), prefix: "my app:"}
+}
+
+func TestACL(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t, "--appendonly", "yes")
+	e := asApp(t, server, nil)
+	holds(t, e.with(`{"body":1}`).run("push", "q").exits(exitDone).object(), map[string]any{"pushed": 1})
+	holds(t, e.run("consume", "q", "--drain", "--", "true").exits(exitDone).object(), map[string]any{"acked": 1})
+	lease, err := luatomic.NewLocker(server.Client(), &luatomic.LockerOptions{Prefix: e.prefix, TTL: time.Minute}).Try(t.Context(), "x")
+	require.NoError(t, err)
+	c := e.start("lock", "x", "--wait", "1h", "--", "echo", "ran")
+	luatomictest.Eventually(t, within, "it waits", func() bool {
+		return e.run("locks", "show", "x").exits(exitDone).object()["waiting"].(float64) == 1
+	})
+	require.NoError(t, lease.Release(t.Context()))
+	require.Equal(t, "ran\n", c.exits(exitDone).stdout.String())
+	e.run("locks", "steal", "x", "--ttl", "1h").exits(exitDone)
+	e.run("locks", "release", "x").exits(exitDone)
+	require.Empty(t, e.run("doctor").exits(exitDone).failed())
+	c = e.run("locks", "ls").exits(exitFailed)
+	require.Contains(t, c.stderr.String(), "NOPERM")
+	asApp(t, server, nil, "--audit").run("locks", "ls").exits(exitDone)
+
+	other := *e
+	other.prefix = "other:"
+	c = other.run("lock", "x", "--", "true").exits(exitFailed)
+	require.Contains(t, c.stderr.String(), "NOPERM")
+}
+
+// One right less, and doctor says which of its checks fail and what to do.
+func TestDoctorFindsMissingRights(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t, "--appendonly", "yes")
+	for rule, check := range map[string]string{
+		"-evalsha": "lock", "-set": "lock", "-subscribe": "channels", "-publish": "channels", "-rpush": "queue", "resetchannels": "channels", "-time": "lock",
+	} {
+		c := asApp(t, server, []string{rule}).run("doctor").exits(exitFailed)
+		require.Contains(t, c.failed(), check, rule)
+		require.Contains(t, c.checks()[check]["cure"], "luatomic acl", "%v", c.checks()[check])
+	}
+}
+
+func TestACLCommand(t *testing.T) {
+	t.Parallel()
+	e := &env{t: t, prefix: "my app:"}
+	o := e.run("acl", "--user", "worker", "--cluster", "--replicas").exits(exitDone).object()
+	require.Contains(t, o["command"], `ACL SETUSER worker on >PASSWORD ~my?app:{* `)
+	for _, rule := range []string{"+wait", "+cluster|slots", "+script|load"} {
+		require.Contains(t, o["command"], " "+rule)
+		require.Contains(t, o["rules"], rule)
+	}
+}
+
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	app := asApp(t, server, nil, "--preloaded")
+	c := app.run("lock", "x", "--", "true").exits(exitFailed)
+	require.Contains(t, c.stderr.String(), "Preload")
+	c = app.run("load").exits(exitFailed)
+	require.Contains(t, c.stderr.String(), "name a user that may run SCRIPT LOAD")
+	require.Equal(t, 1, strings.Count(c.stderr.String(), "\n"))
+	require.Contains(t, app.run("doctor").exits(exitFailed).failed()["scripts"], "SCRIPT LOAD is refused, and they are not there")
+
+	admin := &env{t: t, url: server.URL()}
+	holds(t, admin.run("load").exits(exitDone).object(), map[string]any{"loaded": countScripts()})
+	require.Greater(t, countScripts(), 30)
+	app.run("lock", "x", "--", "true").exits(exitDone)
+	scripts := app.run("doctor").checks()["scripts"]
+	holds(t, scripts, map[string]any{"ok": true, "detail": "SCRIPT LOAD is refused; they are there already, or come by EVAL"})
+}
+
+// A server that stops in the middle does not hold doctor up, and Ctrl-C ends it.
+func TestDoctorInterrupted(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	proxy := luatomictest.NewLossyProxy(t, server.URL())
+	// Every script gets no answer: it is in the checks that use the package.
+	proxy.Drop(1000, luatomictest.Command("EVALSHA"))
+	c := (&env{t: t, url: proxy.URL()}).start("doctor")
+	luatomictest.Eventually(t, within, "it tries a lock", func() bool { return strings.Contains(c.stdout.String(), `"channels"`) })
+	c.signal(os.Interrupt)
+	c.exits(exitInterrupted)
+}
