@@ -323,39 +323,6 @@ func BenchmarkLockPair(b *testing.B) {
 	})
 }
 
-func BenchmarkRPC(b *testing.B) {
-	c, name := luatomictest.Client(b), luatomictest.Namespace(b)
-	serving(b, echo, c, name, &luatomic.BusOptions{Concurrency: 512}, func(_ context.Context, s string) (string, error) { return s, nil })
-	caller := openBus(b, c, name, nil)
-	none := luatomic.NewMethod[string, string]("none")
-	b.Run("call", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			_, err := echo.Call(b.Context(), caller, "x")
-			fatal(b, err)
-		}
-	})
-	b.Run("no-responder", func(b *testing.B) {
-		for b.Loop() {
-			if _, err := none.Call(b.Context(), caller, "x"); err == nil {
-				b.Fatal("somebody answered")
-			}
-		}
-	})
-	b.Run("callers=256", func(b *testing.B) {
-		b.SetParallelism(128)
-		b.RunParallel(func(p *testing.PB) {
-			for p.Next() {
-				if _, err := echo.Call(b.Context(), caller, "x"); err != nil {
-					b.Error(err)
-					return
-				}
-			}
-		})
-		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
-	})
-}
-
 // BenchmarkGeneratedCall is the cost of the typed layer: one key, one argument, an
 // integer reply.
 func BenchmarkGeneratedCall(b *testing.B) {

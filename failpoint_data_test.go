@@ -280,9 +280,6 @@ func otherCases() []failpointCase {
 			return c.ZAdd(ctx, "{"+k+"}:m:x", redis.Z{Score: -2, Member: "gone"}, redis.Z{Score: -1, Member: "gone too"}).Err()
 		}),
 		more("rpc_reply/busy", func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
-			if err := c.PExpire(ctx, "{"+k+"}:r:1", time.Hour).Err(); err != nil {
-				return err
-			}
 			return c.ZAdd(ctx, "{"+k+"}:m:x", redis.Z{Score: 2, Member: "n"}).Err()
 		}),
 		more("rpc_leave/known", func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {

@@ -66,15 +66,14 @@ func TestWhatYouReadIsWhatRedisRuns(t *testing.T) {
 	}
 }
 
-var allScripts = []*lua.Script{
+var allScripts = slices.Concat(rpcScripts, []*lua.Script{
 	&gen.DelayedPromoteScript,
 	&gen.LockAcquireScript, &gen.LockExtendScript, &gen.LockReleaseScript, &gen.LockTryScript, &gen.LockForceScript, &gen.LockInfoScript, &gen.LockNoteScript, &gen.LockFenceScript, &gen.LockAcquireAllScript,
 	&gen.QueueAckScript, &gen.QueueCancelScript, &gen.QueueControlScript, &gen.QueueExtendScript, &gen.QueueMendScript, &gen.QueueNackScript,
 	&gen.QueuePeekScript, &gen.QueuePushScript, &gen.QueuePushManyScript, &gen.QueueReclaimScript, &gen.QueueRequeueScript, &gen.QueueRescheduleScript,
 	&gen.QueueStatsScript, &gen.QueueTakeScript, &gen.QueueTrimScript,
 	&gen.SemAcquireScript, &gen.SemChangeScript, &gen.SemExtendScript, &gen.SemInfoScript, &gen.SemReleaseScript, &gen.SemResizeScript,
-	&gen.RPCCallScript, &gen.RPCCollectScript, &gen.RPCJoinScript, &gen.RPCLeaveScript, &gen.RPCReplyScript,
-}
+})
 
 // scriptCall is one call of a script on prepared data, for the tests that put
 // every script under the same fault.
@@ -129,7 +128,7 @@ func none(context.Context, *redis.Client, string) error { return nil }
 
 func scriptCalls() []scriptCall {
 	show := func(v any, err error) (string, error) { return fmt.Sprintf("%+v", v), err }
-	return append(peekCalls(), []scriptCall{
+	return append(append(peekCalls(), rpcCalls()...), []scriptCall{
 		{&gen.QueuePushScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			p := pushKeys("{" + k + "}")
 			v, err := gen.QueuePush(ctx, c, gen.QueuePushParams{Ready: p.Ready, Scheduled: p.Scheduled, Bodies: p.Bodies, Leases: p.Leases, Failures: "{" + k + "}:n",
@@ -276,35 +275,6 @@ func scriptCalls() []scriptCall {
 			c.ZAdd(ctx, "{"+k+"}:ux", redis.Z{Score: future, Member: "name"})
 			return buried(ctx, c, k)
 		}, nil},
-		{&gen.RPCJoinScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			_, err := gen.RPCJoin(ctx, c, gen.RPCJoinParams{Nodes: "{" + k + "}:nodes", Methods: []string{"{" + k + "}:m:x"}, Node: "n", Lease: time.Minute})
-			return "", err
-		}, none, nil},
-		{&gen.RPCLeaveScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			_, err := gen.RPCLeave(ctx, c, gen.RPCLeaveParams{Nodes: "{" + k + "}:nodes", Methods: []string{"{" + k + "}:m:x"}, Node: "n"})
-			return "", err
-		}, func(ctx context.Context, c *redis.Client, k string) error {
-			c.ZAdd(ctx, "{"+k+"}:nodes", redis.Z{Score: future, Member: "n"})
-			return c.ZAdd(ctx, "{"+k+"}:m:x", redis.Z{Member: "n"}).Err()
-		}, nil},
-		{&gen.RPCCallScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			v, err := gen.RPCCall(ctx, c, gen.RPCCallParams{Nodes: "{" + k + "}:nodes", Method: "{" + k + "}:m:x", Record: "{" + k + "}:r:1",
-				Frame: []byte("f"), Inbox: k, Outbox: k, Timeout: time.Minute})
-			return v.Outcome.String(), err
-		}, func(ctx context.Context, c *redis.Client, k string) error {
-			c.ZAdd(ctx, "{"+k+"}:nodes", redis.Z{Score: future, Member: "n"})
-			return c.ZAdd(ctx, "{"+k+"}:m:x", redis.Z{Score: 0, Member: "n"}).Err()
-		}, nil},
-		{&gen.RPCReplyScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			return show(gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: "{" + k + "}:r:1", Method: "{" + k + "}:m:x", Node: "n", Attempt: 1,
-				Frame: []byte("f"), Keep: time.Minute}))
-		}, func(ctx context.Context, c *redis.Client, k string) error {
-			return c.HSet(ctx, "{"+k+"}:r:1", "s", "p", "n", "n", "a", "1", "c", k).Err()
-		}, nil},
-		{&gen.RPCCollectScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			v, err := gen.RPCCollect(ctx, c, gen.RPCCollectParams{Records: []string{"{" + k + "}:r:1"}})
-			return fmt.Sprint(len(v)), err
-		}, none, nil},
 	}...)
 }
 
@@ -489,7 +459,11 @@ var repeatsDiffer = map[string]bool{
 	"queue_mend":      true, // in order
 	"delayed_promote": true, // nothing left to move
 	"rpc_reply":       true, // duplicate
+	"rpc_part":        true, // duplicate
 	"rpc_leave":       true, // not announced any more
+	"rpc_cancel":      true, // gone
+	"rpc_unbind":      true, // not bound any more
+	"rpc_rescue":      true, // alive, at another node
 }
 
 // shape is what two runs must have in common: keys, types and sizes.

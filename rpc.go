@@ -2,50 +2,63 @@ package luatomic
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/internal/wake"
 	"github.com/luatomic/luatomic/lua"
 )
 
-// The life of a call on a bus, and what stands in Redis meanwhile:
-//
-//	rpc:{bus}:nodes    zset  node → end of its lease, renewed by every node
-//	rpc:{bus}:m:<name> zset  for each method: node → calls in flight
-//	rpc:{bus}:r:<id>   hash  one request: s state, n node, a attempt, c channel of
-//	                         the caller, f frame of the reply; expires
-//	rpc:{bus}:n:<node> and rpc:{bus}:c:<caller> are channels
+// The life of a call on a bus:
 //
 //	caller                     server                               node
-//	  │ rpc_call ───────────────▶ choose node, record, PUBLISH n: ────▶ handler
+//	  │ rpc_call ───────────────▶ choose node, record, PUBLISH ───────▶ handler
 //	  │ ◀── sent, or nobody there                                        │
-//	  │ ◀──────── PUBLISH c: ── accept once, store, ◀──────── rpc_reply ─┘
+//	  │ ◀──────── PUBLISH ────── accept once, store, ◀────── rpc_reply ──┘
 //
 // The call script chooses a node whose lease is good and whose channel has a
 // receiver at that instant, so that "nobody serves this" is an answer after one
 // round trip and not a timeout. The reply script takes a reply only from the node
 // and attempt that were asked, and only once; it stores it and announces it in one
-// step. A caller whose connection was cut at that moment reads the record when its
-// subscription is confirmed again. The address of a reply stands in the record,
-// never in a message.
+// step.
+//
+// The caller looks after its calls, so Redis holds one key for each and no index.
+// When its own connection was cut, it reads the records of what it waits for. When a
+// node says that its connection was cut, the caller names to it what it should have,
+// and the node fetches what it does not know. When a node's lease ends, the caller has
+// the server decide, in one script, whether another node gets the call or it is lost.
 
-// ErrNoResponders says that no node could be given the call. It comes as a
-// *NoRespondersError, after one round trip.
-var ErrNoResponders = errors.New("luatomic: no responder")
+// Errors of calls. See Method.Call for when each of them comes.
+var (
+	// ErrNoResponders says that no node could be given the call. It comes as a
+	// *NoRespondersError, after one round trip.
+	ErrNoResponders = errors.New("luatomic: no responder")
+	// ErrNodeLost says that the node which had the call is gone. The handler may have
+	// run, in part or whole; its reply is refused.
+	ErrNodeLost = errors.New("luatomic: the node is lost")
+	// ErrOverloaded says that all handlers of all nodes are busy. The handler has not
+	// run. It comes as a *RemoteError with CodeOverloaded.
+	ErrOverloaded = errors.New("luatomic: all handlers are busy")
+	// ErrConnectionTaken says that another live node owns the connection.
+	ErrConnectionTaken = errors.New("luatomic: the connection belongs to another node")
+)
 
 // NoRespondersError says why nobody could be given a call. It matches
 // ErrNoResponders.
 type NoRespondersError struct {
 	Method string
-	// Reason is "no node serves it", "no lease" when the nodes that served it are
-	// gone, or "no subscriber" when they are announced but not connected.
+	// Reason is "no node serves it"; "no lease" when the nodes that served it are
+	// gone; "no subscriber" when they are announced but not connected; "no
+	// connection" when nobody owns the connection that was named.
 	Reason string
 }
 
@@ -62,7 +75,7 @@ const (
 	CodeInternal   = "internal"    // the handler panicked
 	CodeBadRequest = "bad_request" // the body is not what the method takes
 	CodeNoMethod   = "no_method"   // the node stopped serving the method
-	CodeOverloaded = "overloaded"  // all handlers of the node are busy
+	CodeOverloaded = "overloaded"  // all handlers are busy
 	CodeTooLarge   = "too_large"   // the result is larger than a reply may be
 )
 
@@ -73,6 +86,22 @@ type RemoteError struct {
 }
 
 func (e *RemoteError) Error() string { return "luatomic: remote: " + e.Code + ": " + e.Message }
+
+// Is matches ErrOverloaded for that code.
+func (e *RemoteError) Is(target error) bool {
+	return target == ErrOverloaded && e.Code == CodeOverloaded
+}
+
+// Codec turns requests and results into bytes. It must be safe for concurrent use.
+type Codec interface {
+	Marshal(v any) ([]byte, error)
+	Unmarshal(data []byte, v any) error
+}
+
+type jsonCodec struct{}
+
+func (jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
+func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 
 // BusOptions are the settings of a Bus. The zero value is ready to use.
 type BusOptions struct {
@@ -88,6 +117,11 @@ type BusOptions struct {
 	// Concurrency is how many handlers run at once; more calls are answered with
 	// CodeOverloaded. Default 64.
 	Concurrency int
+	// Codec makes requests and results. Default JSON. All of a bus use the same.
+	Codec Codec
+	// Keys, if set, prove that frames come from one who has a key: HMAC-SHA256. The
+	// first one signs, all are accepted, so that keys can be changed while nodes run.
+	Keys [][]byte
 	// OnError, if set, sees what fails in the background. The bus goes on.
 	OnError func(err error)
 }
@@ -95,192 +129,133 @@ type BusOptions struct {
 // Bus connects callers and nodes of one name over one subscriber connection. Run
 // must be running for both. Its methods are safe for concurrent use.
 type Bus struct {
-	client lua.Client
-	name   string
-	keys   keys.Bus
-	opts   BusOptions
-	node   string // this incarnation: a restarted process inherits nothing
-	inbox  string
-	slots  chan struct{}
+	client  lua.Client
+	name    string
+	keys    keys.Bus
+	opts    BusOptions
+	node    string // this incarnation: a restarted process inherits nothing
+	counted bool   // PUBLISH counts all receivers
+	link    wake.Link
+	out     sender
+	counts  busCounts
+
+	errands errands
+
 	beat   chan struct{} // asks for an announcement out of turn
+	echo   chan struct{} // the node heard itself
+	large  chan struct{} // says that something is in stored
+	look   chan struct{} // asks for a look at what is pending
+	heard  atomic.Int64  // when the last word to itself came, UnixNano
+	ups    atomic.Int64  // how often this or another node subscribed
+	serial atomic.Uint64
+	busy   atomic.Int64 // handlers that run
 
 	mu       sync.Mutex
 	handlers map[string]handler
-	pending  map[string]chan reply
+	waiters  map[string]*waiter
+	gathers  map[string]*gathering
+	works    map[string]*work
+	bound    map[string]time.Time // connections, and when each was renewed
+	finished []string             // records that are done with
+	stored   []string             // calls whose reply is to be fetched
+	leaving  bool                 // no more calls are wanted
+	closing  bool                 // none are taken
 
 	ready     chan struct{} // closed once subscribed and announced
 	announced sync.Once
 }
 
-type handler func(ctx context.Context, body []byte) ([]byte, error)
-
 // NewBus returns the bus of that name; nil options mean the defaults. Nothing is
 // sent and nothing starts: call Run.
 func NewBus(client lua.Client, name string, opts *BusOptions) (*Bus, error) {
 	b := &Bus{
-		client: client, name: name, beat: make(chan struct{}, 1), ready: make(chan struct{}),
-		handlers: make(map[string]handler), pending: make(map[string]chan reply),
+		client: client, name: name, counted: true,
+		beat: make(chan struct{}, 1), look: make(chan struct{}, 1), large: make(chan struct{}, 1), echo: make(chan struct{}, 1), ready: make(chan struct{}),
+		handlers: make(map[string]handler), waiters: make(map[string]*waiter), gathers: make(map[string]*gathering),
+		works: make(map[string]*work), bound: make(map[string]time.Time),
+		errands: errands{wake: make(chan struct{}, 1)},
+	}
+	if _, cluster := client.(*redis.ClusterClient); cluster {
+		b.counted = false
 	}
 	if opts != nil {
 		b.opts = *opts
 	}
-	if b.opts.Lease <= 0 {
-		b.opts.Lease = 3 * time.Second
-	}
-	if b.opts.Timeout <= 0 {
-		b.opts.Timeout = 5 * time.Second
-	}
-	if b.opts.Concurrency <= 0 {
-		b.opts.Concurrency = 64
-	}
-	b.slots = make(chan struct{}, b.opts.Concurrency)
+	b.opts.setDefaults()
 	var err error
 	if b.keys, err = keys.NewBus(b.opts.Prefix, name); err != nil {
 		return nil, fmt.Errorf("luatomic: %w", err)
 	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return nil, fmt.Errorf("luatomic: bus %q: %w", name, err)
-	}
-	b.node = id.String()
+	b.node = strings.ToLower(rand.Text()[:16])
 	if b.opts.Node != "" {
 		if err := lua.CheckName("node name", b.opts.Node); err != nil {
 			return nil, fmt.Errorf("luatomic: %w", err)
 		}
 		b.node = b.opts.Node + "." + b.node
 	}
-	b.inbox = b.keys.Inbox(b.node)
+	b.link.Channels = []string{b.keys.Outbox + b.node, b.keys.All}
 	return b, nil
 }
+
+func (o *BusOptions) setDefaults() {
+	if o.Lease <= 0 {
+		o.Lease = 3 * time.Second
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 5 * time.Second
+	}
+	if o.Concurrency <= 0 {
+		o.Concurrency = 64
+	}
+	if o.Codec == nil {
+		o.Codec = jsonCodec{}
+	}
+}
+
+// Node is the name of this incarnation of the node: BusOptions.Node with a unique
+// part.
+func (b *Bus) Node() string { return b.node }
 
 // Ready waits until Run is subscribed and has announced the methods served by then.
 func (b *Bus) Ready(ctx context.Context) error {
 	select {
 	case <-b.ready:
 		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("luatomic: bus %q is not connected; is its Run running? %w", b.name, context.Cause(ctx))
-	}
-}
-
-// Method is a call that nodes serve and others make, with the types of its request
-// and result. Both travel as JSON. A program declares each once, as a variable.
-type Method[Req, Res any] struct {
-	name string
-}
-
-// NewMethod names a method. A bad name shows when the method is served or called.
-func NewMethod[Req, Res any](name string) Method[Req, Res] { return Method[Req, Res]{name: name} }
-
-// Name is the name given to NewMethod.
-func (m Method[Req, Res]) Name() string { return m.name }
-
-// Serve lets this node answer the method with h from now on; serving it again
-// replaces h. Only methods that are served can be called: nothing is found by
-// reflection. The handler's context ends at the caller's deadline and when Run
-// ends. An error, or a panic, goes to the caller as a RemoteError.
-func (m Method[Req, Res]) Serve(b *Bus, h func(context.Context, Req) (Res, error)) error {
-	if err := lua.CheckName("method name", m.name); err != nil {
-		return fmt.Errorf("luatomic: %w", err)
-	}
-	b.serve(m.name, func(ctx context.Context, body []byte) ([]byte, error) {
-		var in Req
-		if err := json.Unmarshal(body, &in); err != nil {
-			return nil, &RemoteError{Code: CodeBadRequest, Message: err.Error()}
-		}
-		out, err := h(ctx, in)
-		if err != nil {
-			return nil, err
-		}
-		return json.Marshal(out)
-	})
-	return nil
-}
-
-// Call sends the request to one live node and waits for its answer. Only one node
-// runs it, at most once, and one definite outcome comes back:
-//
-//   - the result;
-//   - a *RemoteError, when the handler failed;
-//   - ErrNoResponders, at once, when nobody serves the method;
-//   - an error that wraps context.DeadlineExceeded or the cause of ctx' end, when
-//     no answer came in time: the handler may have run;
-//   - lua.ErrTooLarge, before anything is sent, for a request above 1 MiB.
-//
-// The deadline is ctx' own or BusOptions.Timeout; the handler's context has what is
-// left of it. Cost: two round trips in all, caller's and node's.
-func (m Method[Req, Res]) Call(ctx context.Context, b *Bus, in Req) (Res, error) {
-	var out Res
-	body, err := json.Marshal(in)
-	if err != nil {
-		return out, fmt.Errorf("luatomic: call %q: %w", m.name, err)
-	}
-	answer, err := b.call(ctx, m.name, body)
-	if err != nil {
-		return out, err
-	}
-	if err := json.Unmarshal(answer, &out); err != nil {
-		return out, fmt.Errorf("luatomic: call %q: the result is not a %T: %w", m.name, out, err)
-	}
-	return out, nil
-}
-
-func (b *Bus) call(ctx context.Context, method string, body []byte) ([]byte, error) {
-	if err := lua.CheckName("method name", method); err != nil {
-		return nil, fmt.Errorf("luatomic: %w", err)
-	}
-	ctx, cancel := b.bound(ctx)
-	defer cancel()
-	if err := b.Ready(ctx); err != nil {
-		return nil, err
-	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return nil, fmt.Errorf("luatomic: call %q: %w", method, err)
-	}
-	// The waiter is there before the request is: the reply may be faster than the
-	// answer to this call.
-	answer := b.expect(id.String())
-	defer b.forget(id.String())
-	if err := b.send(ctx, method, id.String(), body); err != nil {
-		return nil, err
+	default:
 	}
 	select {
-	case r := <-answer:
-		return r.body, r.err
+	case <-b.ready:
+		return nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("luatomic: call %q: no answer, the handler may have run: %w", method, context.Cause(ctx))
+		return b.notReady(context.Cause(ctx))
 	}
 }
 
-// bound gives a call without a deadline the default one.
-func (b *Bus) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, b.opts.Timeout)
+func (b *Bus) notReady(cause error) error {
+	return fmt.Errorf("luatomic: bus %q is not connected; is its Run running? %w", b.name, cause)
 }
 
-func (b *Bus) send(ctx context.Context, method, id string, body []byte) error {
-	left := b.opts.Timeout
-	if deadline, ok := ctx.Deadline(); ok {
-		left = max(time.Until(deadline), time.Millisecond)
+// BusStats count what a bus has seen since it was made.
+type BusStats struct {
+	Calls    int64 // calls made here
+	Handled  int64 // requests whose handler ran here
+	Late     int64 // replies of this node that nobody waited for any more
+	Repeated int64 // replies of this node that were accepted before
+	Stale    int64 // replies of this node after the call was given to another, or lost
+	Fetched  int64 // requests that this node had missed and fetched
+	Resyncs  int64 // looks at the records after a broken connection
+	Refused  int64 // frames that were malformed or not signed by a known key
+}
+
+type busCounts struct {
+	calls, handled, late, repeated, stale, fetched, resyncs, refused atomic.Int64
+}
+
+// Stats returns the counters so far.
+func (b *Bus) Stats() BusStats {
+	c := &b.counts
+	return BusStats{
+		Calls: c.calls.Load(), Handled: c.handled.Load(), Late: c.late.Load(), Repeated: c.repeated.Load(),
+		Stale: c.stale.Load(), Fetched: c.fetched.Load(), Resyncs: c.resyncs.Load(), Refused: c.refused.Load(),
 	}
-	r, err := gen.RPCCall(ctx, b.client, gen.RPCCallParams{
-		Nodes: b.keys.Nodes, Method: b.keys.Method(method), Record: b.keys.Record(id),
-		Frame: encodeRequest(id, method, left, body),
-		Inbox: b.inbox, Outbox: b.keys.Outbox, Timeout: left,
-	})
-	if err != nil {
-		return fmt.Errorf("luatomic: call %q: %w", method, err)
-	}
-	switch r.Outcome {
-	case gen.RPCCallOutcomeNoMethod:
-		return &NoRespondersError{Method: method, Reason: "no node serves it"}
-	case gen.RPCCallOutcomeNoLease:
-		return &NoRespondersError{Method: method, Reason: "no lease: the nodes that served it are gone"}
-	case gen.RPCCallOutcomeNoSubscriber:
-		return &NoRespondersError{Method: method, Reason: "no subscriber: the nodes that serve it are not connected"}
-	}
-	return nil
 }

@@ -111,11 +111,11 @@ func TestNoResponderIsAnAnswerAndNotATimeout(t *testing.T) {
 
 	// The three reasons, with the records that lead to them.
 	method, nodes := "rpc:{"+name+"}:m:echo", "rpc:{"+name+"}:nodes"
-	require.NoError(t, c.ZAdd(ctx, method, redis.Z{Member: "ghost"}).Err())
+	require.NoError(t, c.ZAdd(ctx, method, redis.Z{Member: "ghost", Score: -1}).Err())
 	_, err = echo.Call(ctx, caller, "")
 	require.ErrorContains(t, err, "no lease")
 	require.Zero(t, c.ZCard(ctx, method).Val(), "a node without a lease is forgotten")
-	require.NoError(t, c.ZAdd(ctx, method, redis.Z{Member: "deaf"}).Err())
+	require.NoError(t, c.ZAdd(ctx, method, redis.Z{Member: "deaf", Score: -1}).Err())
 	require.NoError(t, c.ZAdd(ctx, nodes, redis.Z{Member: "deaf", Score: future}).Err())
 	_, err = echo.Call(ctx, caller, "")
 	require.ErrorContains(t, err, "no subscriber")
@@ -129,7 +129,7 @@ func TestCallPassesOverDeafNodes(t *testing.T) {
 	b := serving(t, echo, c, name, nil, upper)
 	for i := range 5 {
 		node := fmt.Sprint("deaf", i)
-		require.NoError(t, c.ZAdd(ctx, "rpc:{"+name+"}:m:echo", redis.Z{Member: node, Score: -1}).Err())
+		require.NoError(t, c.ZAdd(ctx, "rpc:{"+name+"}:m:echo", redis.Z{Member: node, Score: -100}).Err())
 		require.NoError(t, c.ZAdd(ctx, "rpc:{"+name+"}:nodes", redis.Z{Member: node, Score: future}).Err())
 	}
 	out, err := echo.Call(ctx, b, "x")
@@ -223,22 +223,23 @@ func TestReplyIsAcceptedOnceAndOnlyFromTheNodeAsked(t *testing.T) {
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	p := "{" + name + "}:"
 	require.NoError(t, c.ZAdd(ctx, p+"nodes", redis.Z{Member: "n1", Score: future}).Err())
-	require.NoError(t, c.ZAdd(ctx, p+"m:x", redis.Z{Member: "n1"}).Err())
+	require.NoError(t, c.ZAdd(ctx, p+"m:x", redis.Z{Member: "n1", Score: -5}).Err())
 	ps := c.Subscribe(ctx, name+"n1")
 	defer ps.Close()
 	require.IsType(t, &redis.Subscription{}, must(ps.Receive(ctx)))
 
-	call := gen.RPCCallParams{Nodes: p + "nodes", Method: p + "m:x", Record: p + "r:1", Frame: []byte("q"), Inbox: name, Outbox: name, Timeout: time.Minute}
+	call := gen.RPCCallParams{Nodes: p + "nodes", Method: p + "m:x", Record: p + "r:1", Frame: []byte("q"), Caller: name, Outbox: name,
+		Timeout: time.Minute, Keep: time.Hour, Counted: true}
 	sent, err := gen.RPCCall(ctx, c, call)
 	require.NoError(t, err)
 	require.Equal(t, gen.RPCCallOutcomeSent, sent.Outcome)
-	require.Equal(t, float64(1), c.ZScore(ctx, p+"m:x", "n1").Val(), "in flight")
+	require.Equal(t, float64(-4), c.ZScore(ctx, p+"m:x", "n1").Val(), "in flight")
 	again, err := gen.RPCCall(ctx, c, call)
 	require.NoError(t, err)
 	require.Equal(t, gen.RPCCallOutcomeKnown, again.Outcome, "a repeat is not sent again")
 
 	reply := func(node string, attempt int64) gen.RPCReplyResult {
-		out, err := gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: p + "r:1", Method: p + "m:x", Node: node, Attempt: attempt, Frame: []byte("first"), Keep: time.Minute})
+		out, err := gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: p + "r:1", Method: p + "m:x", Node: node, Attempt: attempt, Frame: []byte("first"), Outbox: name, Keep: time.Minute})
 		require.NoError(t, err)
 		return out
 	}
@@ -246,7 +247,7 @@ func TestReplyIsAcceptedOnceAndOnlyFromTheNodeAsked(t *testing.T) {
 	require.Equal(t, gen.RPCReplyResultStale, reply("n1", 2), "another attempt")
 	require.Equal(t, gen.RPCReplyResultAccepted, reply("n1", 1))
 	require.Equal(t, gen.RPCReplyResultDuplicate, reply("n1", 1))
-	require.Equal(t, float64(0), c.ZScore(ctx, p+"m:x", "n1").Val(), "not in flight any more")
+	require.Equal(t, float64(-5), c.ZScore(ctx, p+"m:x", "n1").Val(), "not in flight any more")
 	require.NoError(t, c.Del(ctx, p+"r:1").Err())
 	require.Equal(t, gen.RPCReplyResultGone, reply("n1", 1))
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCallSHA is the SHA-1 of rpc_call.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCallSHA = "013979c2a6d59e074017af7491e208abdd02c7bb"
+const RPCCallSHA = "b5f1045e46892124e486a847e2039eb568921124"
 
 // RPCCallScript is scripts/rpc_call.lua.
 var RPCCallScript = lua.Script{
@@ -24,21 +24,31 @@ var RPCCallScript = lua.Script{
 	Keys: []lua.Key{
 		{Name: "nodes", Type: "zset"},
 		{Name: "method", Type: "zset"},
-		{Name: "record", Type: "hash"},
+		{Name: "record", Type: "string"},
+		{Name: "discard", Type: "string", Variadic: true},
 	},
 }
 
 // RPCCallParams are the keys and arguments of RPCCall.
 type RPCCallParams struct {
-	Nodes  string // KEYS[1], zset: node, scored by the end of its lease in ms
-	Method string // KEYS[2], zset: node, scored by its calls in flight
-	// KEYS[3], hash: s state (p pending, d done), n node, a attempt, c channel of the caller, f frame
-	// of the reply.
-	Record  string
-	Frame   []byte        // ARGV[1]: the request as nodes read it
-	Inbox   string        // ARGV[2]: channel of the caller
-	Outbox  string        // ARGV[3]: prefix of the nodes' channels
-	Timeout time.Duration // ARGV[4], at least 1 ms: how long the caller waits
+	Nodes string // KEYS[1], zset: node, scored by the end of its lease in ms
+	// KEYS[2], zset: node, scored by its calls in flight less what it can run at once; 1000000 more
+	// when it did not hear.
+	Method string
+	// KEYS[3], string: state (p pending, d done, l lost, x given up), attempt, space, node, line feed;
+	// pending: callers, line feed, request; done: reply.
+	Record string
+	// KEYS[4] and on, at most 200, string: records that the caller is done with.
+	Discards []string
+	Frame    []byte // ARGV[1]: the request as nodes read it
+	// ARGV[2]: what is published in its place, if anything: large requests are fetched.
+	Word    []byte
+	Caller  string        // ARGV[3]: name of the caller
+	Outbox  string        // ARGV[4]: prefix of the nodes' channels
+	Timeout time.Duration // ARGV[5], at least 1 ms: how long the caller waits
+	Keep    time.Duration // ARGV[6], at least 1 ms: how long the record stays
+	// ARGV[7]: whether PUBLISH counts all receivers, which it does not in a cluster.
+	Counted bool
 }
 
 // RPCCallOutcome is the outcome of RPCCall.
@@ -51,6 +61,7 @@ const (
 	RPCCallOutcomeNoMethod     RPCCallOutcome = 3
 	RPCCallOutcomeNoLease      RPCCallOutcome = 4
 	RPCCallOutcomeNoSubscriber RPCCallOutcome = 5
+	RPCCallOutcomeOverloaded   RPCCallOutcome = 6
 )
 
 // String returns the value's name in the script's header, or its number.
@@ -66,6 +77,8 @@ func (v RPCCallOutcome) String() string {
 		return "no_lease"
 	case RPCCallOutcomeNoSubscriber:
 		return "no_subscriber"
+	case RPCCallOutcomeOverloaded:
+		return "overloaded"
 	}
 	return strconv.FormatInt(int64(v), 10)
 }
@@ -74,7 +87,6 @@ func (v RPCCallOutcome) String() string {
 type RPCCallResult struct {
 	Outcome RPCCallOutcome
 	Node    string
-	Now     time.Time
 }
 
 // RPCCall sends a request to the least busy node that serves its method, and records it.
@@ -83,13 +95,18 @@ type RPCCallResult struct {
 // given the request and written down in one step, and where nobody is there the caller knows after
 // one round trip.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves a
-//     request that is executed and whose reply is kept until it expires.
+// What nodes read is the attempt, what is left of the time in ms, and the frame: '1 5000', a line
+// feed, the frame.
+//
+//   - Contract: an error half-way can repeat an item, never lose one; a request that cannot be
+//     published leaves no record; nodes found dead or deaf stay marked so.
 //   - Retry: safe; sent again after a lost reply; a call that is recorded is not sent again.
 //   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.
-//   - KEYS[2]: method, zset: node, scored by its calls in flight.
-//   - KEYS[3]: record, hash: s state (p pending, d done), n node, a attempt, c channel of the
-//     caller, f frame of the reply.
+//   - KEYS[2]: method, zset: node, scored by its calls in flight less what it can run at once;
+//     1000000 more when it did not hear.
+//   - KEYS[3]: record, string: state (p pending, d done, l lost, x given up), attempt, space, node,
+//     line feed; pending: callers, line feed, request; done: reply.
+//   - KEYS[4]: discard and on, string: records that the caller is done with.
 //   - Reply: known: this call was sent before.
 //   - Cost: O(log n + k) for k nodes tried, 64 at most.
 func RPCCall(ctx context.Context, c lua.Client, p RPCCallParams) (RPCCallResult, error) {
@@ -103,33 +120,36 @@ func RPCCallIn(b *lua.Batch, p RPCCallParams) *lua.Future[RPCCallResult] {
 }
 
 func (p *RPCCallParams) call() *lua.Call {
-	c := lua.NewCall(&RPCCallScript, 3, 4)
+	c := lua.NewCall(&RPCCallScript, 3+len(p.Discards), 7)
 	c.Key("nodes", p.Nodes)
 	c.Key("method", p.Method)
 	c.Key("record", p.Record)
+	c.Keys("discard", p.Discards, 200)
 	c.EndKeys()
 	c.Bytes(&p.Frame)
-	c.String(&p.Inbox)
+	c.Bytes(&p.Word)
+	c.String(&p.Caller)
 	c.String(&p.Outbox)
 	c.Milliseconds("timeout", p.Timeout, 1, math.MaxInt64)
+	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
+	c.Bool(p.Counted)
 	return c
 }
 
 func decodeRPCCall(r *lua.Reply) RPCCallResult {
 	var v RPCCallResult
-	r.Tuple(3)
+	r.Tuple(2)
 	v.Outcome = decodeRPCCallOutcome(r, "outcome")
 	v.Node = r.String("node")
-	v.Now = r.TimeMilli("now")
 	return v
 }
 
 func decodeRPCCallOutcome(r *lua.Reply, name string) RPCCallOutcome {
 	v := RPCCallOutcome(r.Int(name))
 	switch v {
-	case RPCCallOutcomeSent, RPCCallOutcomeKnown, RPCCallOutcomeNoMethod, RPCCallOutcomeNoLease, RPCCallOutcomeNoSubscriber:
+	case RPCCallOutcomeSent, RPCCallOutcomeKnown, RPCCallOutcomeNoMethod, RPCCallOutcomeNoLease, RPCCallOutcomeNoSubscriber, RPCCallOutcomeOverloaded:
 	default:
-		r.Fail(name, "one of 1 (sent), 2 (known), 3 (no_method), 4 (no_lease), 5 (no_subscriber)")
+		r.Fail(name, "one of 1 (sent), 2 (known), 3 (no_method), 4 (no_lease), 5 (no_subscriber), 6 (overloaded)")
 	}
 	return v
 }

@@ -5,13 +5,14 @@ package gen
 import (
 	"context"
 	"strconv"
+	"time"
 
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/scripts"
 )
 
 // RPCCollectSHA is the SHA-1 of rpc_collect.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCollectSHA = "01b8417d4112f439be39fb150cd37fbf19032316"
+const RPCCollectSHA = "da3edef9cf9fac152f003f89cb85a8e9b2aca24b"
 
 // RPCCollectScript is scripts/rpc_collect.lua.
 var RPCCollectScript = lua.Script{
@@ -21,13 +22,14 @@ var RPCCollectScript = lua.Script{
 	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 	Keys: []lua.Key{
-		{Name: "records", Type: "hash", Variadic: true},
+		{Name: "records", Type: "string", Variadic: true},
 	},
 }
 
 // RPCCollectParams are the keys and arguments of RPCCollect.
 type RPCCollectParams struct {
-	Records []string // KEYS[1] and on, at most 500, hash: see rpc_call.lua
+	Records []string        // KEYS[1] and on, at most 500, string: see rpc_call.lua
+	Node    lua.Opt[string] // ARGV[1]: the node that asks; none for a caller
 }
 
 // RPCCollectState is the state of RPCCollect.
@@ -38,6 +40,8 @@ const (
 	RPCCollectStateGone    RPCCollectState = 0
 	RPCCollectStatePending RPCCollectState = 1
 	RPCCollectStateDone    RPCCollectState = 2
+	RPCCollectStateLost    RPCCollectState = 3
+	RPCCollectStateLater   RPCCollectState = 4
 )
 
 // String returns the value's name in the script's header, or its number.
@@ -49,25 +53,32 @@ func (v RPCCollectState) String() string {
 		return "pending"
 	case RPCCollectStateDone:
 		return "done"
+	case RPCCollectStateLost:
+		return "lost"
+	case RPCCollectStateLater:
+		return "later"
 	}
 	return strconv.FormatInt(int64(v), 10)
 }
 
 // RPCCollectRow is one row of the reply of RPCCollect.
 type RPCCollectRow struct {
-	State RPCCollectState
-	Frame []byte
+	State   RPCCollectState
+	Attempt int64
+	Left    time.Duration
+	Frame   []byte
 }
 
-// RPCCollect reads the replies to requests that still wait for one.
+// RPCCollect reads records, for callers that wait for replies and nodes that missed requests.
 //
-// A caller runs it after each confirmed subscription: what was announced while nobody listened is
-// in the records.
+// Both run it after each confirmed subscription: what was announced while nobody listened is in the
+// records. A caller gets replies; a node gets the requests that wait for it.
 //
 //   - Contract: reads only; may run on a replica.
 //   - Retry: safe; sent again after a lost reply; it only reads.
-//   - KEYS[1]: records and on, hash: see rpc_call.lua.
-//   - Reply: one row for each record, in order.
+//   - KEYS[1]: records and on, string: see rpc_call.lua.
+//   - Reply: one row for each record, in order; left: of the record's life; later: there is one,
+//     and the reply is large enough already.
 //   - Cost: O(1) for each record.
 func RPCCollect(ctx context.Context, c lua.Client, p RPCCollectParams) ([]RPCCollectRow, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCCollect)
@@ -80,19 +91,22 @@ func RPCCollectIn(b *lua.Batch, p RPCCollectParams) *lua.Future[[]RPCCollectRow]
 }
 
 func (p *RPCCollectParams) call() *lua.Call {
-	c := lua.NewCall(&RPCCollectScript, len(p.Records), 0)
+	c := lua.NewCall(&RPCCollectScript, len(p.Records), 1)
 	c.Keys("records", p.Records, 500)
 	c.EndKeys()
+	c.String(p.Node.Ptr())
 	return c
 }
 
 func decodeRPCCollect(r *lua.Reply) []RPCCollectRow {
 	var v []RPCCollectRow
-	if rows, n := r.Rows("reply", 2); n > 0 {
+	if rows, n := r.Rows("reply", 4); n > 0 {
 		v = make([]RPCCollectRow, n)
 		for i := range v {
 			e := &v[i]
 			e.State = decodeRPCCollectState(rows, "state")
+			e.Attempt = rows.Int("attempt")
+			e.Left = rows.Milliseconds("left")
 			e.Frame = rows.Bytes("frame")
 		}
 	}
@@ -102,9 +116,9 @@ func decodeRPCCollect(r *lua.Reply) []RPCCollectRow {
 func decodeRPCCollectState(r *lua.Reply, name string) RPCCollectState {
 	v := RPCCollectState(r.Int(name))
 	switch v {
-	case RPCCollectStateGone, RPCCollectStatePending, RPCCollectStateDone:
+	case RPCCollectStateGone, RPCCollectStatePending, RPCCollectStateDone, RPCCollectStateLost, RPCCollectStateLater:
 	default:
-		r.Fail(name, "one of 0 (gone), 1 (pending), 2 (done)")
+		r.Fail(name, "one of 0 (gone), 1 (pending), 2 (done), 3 (lost), 4 (later)")
 	}
 	return v
 }

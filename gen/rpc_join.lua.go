@@ -12,7 +12,7 @@ import (
 )
 
 // RPCJoinSHA is the SHA-1 of rpc_join.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCJoinSHA = "6015635e13d6214e4e217fabd62986634a1700d2"
+const RPCJoinSHA = "7967b8974e1de172152acda13a7798e566e9c22d"
 
 // RPCJoinScript is scripts/rpc_join.lua.
 var RPCJoinScript = lua.Script{
@@ -22,6 +22,7 @@ var RPCJoinScript = lua.Script{
 	Retry:  lua.RetrySafe,
 	Keys: []lua.Key{
 		{Name: "nodes", Type: "zset"},
+		{Name: "about", Type: "hash"},
 		{Name: "methods", Type: "zset", Variadic: true},
 	},
 }
@@ -29,28 +30,40 @@ var RPCJoinScript = lua.Script{
 // RPCJoinParams are the keys and arguments of RPCJoin.
 type RPCJoinParams struct {
 	Nodes   string        // KEYS[1], zset: node, scored by the end of its lease in ms
-	Methods []string      // KEYS[2] and on, at most 500, zset: node, scored by its calls in flight
+	About   string        // KEYS[2], hash: node, and what it says about itself
+	Methods []string      // KEYS[3] and on, at most 500, zset: node, scored as in rpc_call.lua
 	Node    string        // ARGV[1]: name of this incarnation of the node
 	Lease   time.Duration // ARGV[2], at least 1 ms: how long the node is announced
-	Load    int64         // ARGV[3], at least 0: the calls it is working on
+	// ARGV[3], at least 1 ms: how long the keys stay without a node, more than the lease.
+	Stay time.Duration
+	// ARGV[4]: the calls it is working on, less those that it can run at once.
+	Load   int64
+	Text   string // ARGV[5]: what it says about itself
+	Outbox string // ARGV[6]: prefix of the nodes' channels
+	Word   []byte // ARGV[7]: what it tells itself
 }
 
 // RPCJoinResult is the reply of RPCJoin.
 type RPCJoinResult struct {
 	Now      time.Time
 	Deadline time.Time
+	Heard    int64
 }
 
 // RPCJoin announces a node and its methods for the length of a lease.
 //
 // A node repeats it well within the lease. Each time it also states how many calls it is working
-// on, so that a count that went wrong is right again.
+// on, so that a count that went wrong is right again. Nodes whose lease is over are forgotten. The
+// node tells itself a word on its own channel: one that does not hear it has lost its subscription
+// without knowing.
 //
 //   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves the
 //     node announced for some of its methods.
 //   - Retry: safe; sent again after a lost reply; the same values are set again.
 //   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.
-//   - KEYS[2]: methods and on, zset: node, scored by its calls in flight.
+//   - KEYS[2]: about, hash: node, and what it says about itself.
+//   - KEYS[3]: methods and on, zset: node, scored as in rpc_call.lua.
+//   - Reply: heard: the receivers of the word.
 //   - Cost: O(log n) for each method, n being the number of nodes.
 func RPCJoin(ctx context.Context, c lua.Client, p RPCJoinParams) (RPCJoinResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCJoin)
@@ -63,20 +76,26 @@ func RPCJoinIn(b *lua.Batch, p RPCJoinParams) *lua.Future[RPCJoinResult] {
 }
 
 func (p *RPCJoinParams) call() *lua.Call {
-	c := lua.NewCall(&RPCJoinScript, 1+len(p.Methods), 3)
+	c := lua.NewCall(&RPCJoinScript, 2+len(p.Methods), 7)
 	c.Key("nodes", p.Nodes)
+	c.Key("about", p.About)
 	c.Keys("methods", p.Methods, 500)
 	c.EndKeys()
 	c.String(&p.Node)
 	c.Milliseconds("lease", p.Lease, 1, math.MaxInt64)
-	c.Int("load", p.Load, 0, math.MaxInt64)
+	c.Milliseconds("stay", p.Stay, 1, math.MaxInt64)
+	c.Int("load", p.Load, math.MinInt64, math.MaxInt64)
+	c.String(&p.Text)
+	c.String(&p.Outbox)
+	c.Bytes(&p.Word)
 	return c
 }
 
 func decodeRPCJoin(r *lua.Reply) RPCJoinResult {
 	var v RPCJoinResult
-	r.Tuple(2)
+	r.Tuple(3)
 	v.Now = r.TimeMilli("now")
 	v.Deadline = r.TimeMilli("deadline")
+	v.Heard = r.Int("heard")
 	return v
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // RPCLeaveSHA is the SHA-1 of rpc_leave.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCLeaveSHA = "ae3cbf5232ab53e97a3ac6f2e30c71ecce65c706"
+const RPCLeaveSHA = "d98d57979c6410c581aa23dc337ed98432d03a41"
 
 // RPCLeaveScript is scripts/rpc_leave.lua.
 var RPCLeaveScript = lua.Script{
@@ -20,6 +20,7 @@ var RPCLeaveScript = lua.Script{
 	Retry:  lua.RetrySafe,
 	Keys: []lua.Key{
 		{Name: "nodes", Type: "zset"},
+		{Name: "about", Type: "hash"},
 		{Name: "methods", Type: "zset", Variadic: true},
 	},
 }
@@ -27,17 +28,20 @@ var RPCLeaveScript = lua.Script{
 // RPCLeaveParams are the keys and arguments of RPCLeave.
 type RPCLeaveParams struct {
 	Nodes   string   // KEYS[1], zset: node, scored by the end of its lease in ms
-	Methods []string // KEYS[2] and on, at most 500, zset: node, scored by its calls in flight
+	About   string   // KEYS[2], hash: node, and what it says about itself
+	Methods []string // KEYS[3] and on, at most 500, zset: node, scored as in rpc_call.lua
 	Node    string   // ARGV[1]: name of this incarnation of the node
+	Stay    bool     // ARGV[2]: whether the node itself stays, to finish what it has begun
 }
 
-// RPCLeave withdraws a node: no call is sent to it any more.
+// RPCLeave withdraws a node from its methods, so that no call is sent to it, and then itself.
 //
 //   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves the
 //     node announced until its lease ends.
 //   - Retry: safe; sent again after a lost reply; removing twice is removing once.
 //   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.
-//   - KEYS[2]: methods and on, zset: node, scored by its calls in flight.
+//   - KEYS[2]: about, hash: node, and what it says about itself.
+//   - KEYS[3]: methods and on, zset: node, scored as in rpc_call.lua.
 //   - Reply: whether the node was announced.
 //   - Cost: O(log n) for each method, n being the number of nodes.
 func RPCLeave(ctx context.Context, c lua.Client, p RPCLeaveParams) (bool, error) {
@@ -51,11 +55,13 @@ func RPCLeaveIn(b *lua.Batch, p RPCLeaveParams) *lua.Future[bool] {
 }
 
 func (p *RPCLeaveParams) call() *lua.Call {
-	c := lua.NewCall(&RPCLeaveScript, 1+len(p.Methods), 1)
+	c := lua.NewCall(&RPCLeaveScript, 2+len(p.Methods), 2)
 	c.Key("nodes", p.Nodes)
+	c.Key("about", p.About)
 	c.Keys("methods", p.Methods, 500)
 	c.EndKeys()
 	c.String(&p.Node)
+	c.Bool(p.Stay)
 	return c
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCReplySHA is the SHA-1 of rpc_reply.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCReplySHA = "e115aab72c944102d6f7e911012ae948832f61ec"
+const RPCReplySHA = "7a760f36580adf532736a0264892ee12f65ee9a0"
 
 // RPCReplyScript is scripts/rpc_reply.lua.
 var RPCReplyScript = lua.Script{
@@ -22,19 +22,22 @@ var RPCReplyScript = lua.Script{
 	Source: &scripts.RPCReply,
 	Retry:  lua.RetrySafe,
 	Keys: []lua.Key{
-		{Name: "record", Type: "hash"},
+		{Name: "record", Type: "string"},
 		{Name: "method", Type: "zset"},
 	},
 }
 
 // RPCReplyParams are the keys and arguments of RPCReply.
 type RPCReplyParams struct {
-	Record  string        // KEYS[1], hash: see rpc_call.lua
-	Method  string        // KEYS[2], zset: node, scored by its calls in flight
-	Node    string        // ARGV[1]
-	Attempt int64         // ARGV[2], at least 1
-	Frame   []byte        // ARGV[3]: the reply as callers read it
-	Keep    time.Duration // ARGV[4], at least 1 ms: how long the caller can collect it
+	Record  string // KEYS[1], string: see rpc_call.lua
+	Method  string // KEYS[2], zset: node, scored as in rpc_call.lua
+	Node    string // ARGV[1]
+	Attempt int64  // ARGV[2], at least 1
+	Frame   []byte // ARGV[3]: the reply as callers read it
+	// ARGV[4]: what is published in its place, if anything: large replies are fetched.
+	Word   []byte
+	Outbox string        // ARGV[5]: prefix of the callers' channels
+	Keep   time.Duration // ARGV[6], at least 1 ms: how long callers can collect it
 }
 
 // RPCReplyResult is the reply of RPCReply.
@@ -63,17 +66,18 @@ func (v RPCReplyResult) String() string {
 	return strconv.FormatInt(int64(v), 10)
 }
 
-// RPCReply accepts the reply to a request, once, and tells the caller.
+// RPCReply accepts the reply to a request, once, and tells those who wait for it.
 //
 // It is accepted while the request is pending and comes from the node and the attempt that were
 // asked; all others are refused, and the outcome says why. The reply is stored and announced in one
-// step: a caller that was cut off collects it.
+// step: a caller that was cut off collects it. Whom to tell stands in the record, never in a
+// message.
 //
 //   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves the
 //     reply stored, or the request pending.
 //   - Retry: safe; sent again after a lost reply; a reply that was accepted is a duplicate.
-//   - KEYS[1]: record, hash: see rpc_call.lua.
-//   - KEYS[2]: method, zset: node, scored by its calls in flight.
+//   - KEYS[1]: record, string: see rpc_call.lua.
+//   - KEYS[2]: method, zset: node, scored as in rpc_call.lua.
 //   - Reply: gone: the caller has given up; stale: another node or attempt is asked.
 //   - Cost: O(log n), n being the number of nodes.
 func RPCReply(ctx context.Context, c lua.Client, p RPCReplyParams) (RPCReplyResult, error) {
@@ -87,13 +91,15 @@ func RPCReplyIn(b *lua.Batch, p RPCReplyParams) *lua.Future[RPCReplyResult] {
 }
 
 func (p *RPCReplyParams) call() *lua.Call {
-	c := lua.NewCall(&RPCReplyScript, 2, 4)
+	c := lua.NewCall(&RPCReplyScript, 2, 6)
 	c.Key("record", p.Record)
 	c.Key("method", p.Method)
 	c.EndKeys()
 	c.String(&p.Node)
 	c.Int("attempt", p.Attempt, 1, math.MaxInt64)
 	c.Bytes(&p.Frame)
+	c.Bytes(&p.Word)
+	c.String(&p.Outbox)
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
 	return c
 }

@@ -4,54 +4,77 @@
 --- chosen, found alive, given the request and written down in one step, and where
 --- nobody is there the caller knows after one round trip.
 ---
----@contract dup-only  an error half-way leaves a request that is executed and whose reply is kept until it expires
+--- What nodes read is the attempt, what is left of the time in ms, and the frame:
+--- '1 5000', a line feed, the frame.
+---
+---@contract dup-only  a request that cannot be published leaves no record; nodes found dead or deaf stay marked so
 ---@retry    safe  a call that is recorded is not sent again
----@key      nodes    zset  node, scored by the end of its lease in ms
----@key      method   zset  node, scored by its calls in flight
----@key      record   hash  s state (p pending, d done), n node, a attempt, c channel of the caller, f frame of the reply
----@arg      frame    bytes  the request as nodes read it
----@arg      inbox    string  channel of the caller
+---@key      nodes    zset    node, scored by the end of its lease in ms
+---@key      method   zset    node, scored by its calls in flight less what it can run at once; 1000000 more when it did not hear
+---@key      record   string  state (p pending, d done, l lost, x given up), attempt, space, node, line feed; pending: callers, line feed, request; done: reply
+---@keys     discard  string  max=200  records that the caller is done with
+---@arg      frame    bytes   the request as nodes read it
+---@arg      word     bytes   what is published in its place, if anything: large requests are fetched
+---@arg      caller   string  name of the caller
 ---@arg      outbox   string  prefix of the nodes' channels
 ---@arg      timeout  ms  min=1  how long the caller waits
----@reply    (outcome enum(sent=1, known=2, no_method=3, no_lease=4, no_subscriber=5), node string, now time.ms)  known: this call was sent before
+---@arg      keep     ms  min=1  how long the record stays
+---@arg      counted  bool    whether PUBLISH counts all receivers, which it does not in a cluster
+---@reply    (outcome enum(sent=1, known=2, no_method=3, no_lease=4, no_subscriber=5, overloaded=6), node string)  known: this call was sent before
 ---@cost     O(log n + k) for k nodes tried, 64 at most
 
 local nodes, method, record = KEYS[1], KEYS[2], KEYS[3]
-local frame, inbox, outbox, timeout = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local frame, word, caller, outbox = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local timeout, keep, counted = ARGV[5], ARGV[6], ARGV[7]
 
 local time = redis.call('TIME')
-local now = tonumber(time[1] .. string.format('%03d', math.floor(time[2] / 1000)))
-
-local known = redis.call('HGET', record, 'n')
-if known then
-  return {2, known, now}
-end
-
--- A key of the wrong type stops the script here, while nothing is written.
-redis.call('ZCARD', nodes)
-local candidates = redis.call('ZRANGE', method, 0, 63)
-
--- Before the request goes out, so that a server without memory refuses it whole.
-redis.call('HSET', record, 's', 'p', 'a', '1', 'c', inbox)
-local expires = redis.pcall('PEXPIRE', record, string.format('%.0f', timeout + 1000))
-if type(expires) == 'table' then
-  redis.call('DEL', record)
-  error(expires)
-end
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local reason = 3
-for _, node in ipairs(candidates) do
-  local lease = redis.call('ZSCORE', nodes, node)
-  if not lease or tonumber(lease) <= now then
-    redis.call('ZREM', method, node)
-    reason = 4
-  elseif redis.call('PUBLISH', outbox .. node, frame) > 0 then
-    redis.call('HSET', record, 'n', node)
-    redis.call('ZINCRBY', method, 1, node)
-    return {1, node, now}
-  else
-    reason = 5
+for from = 0, 56, 8 do
+  local candidates = redis.call('ZRANGE', method, from, from + 7, 'WITHSCORES')
+  for i = 1, #candidates, 2 do
+    local node, load = candidates[i], tonumber(candidates[i + 1])
+    local lease = redis.call('ZSCORE', nodes, node)
+    if not lease or tonumber(lease) <= now then
+      redis.call('ZREM', method, node)
+      reason = math.max(reason, 4)
+    elseif load >= 0 and load < 500000 then
+      reason = 6
+    else
+      -- Written first, so that a server without memory refuses it whole, and a reply
+      -- finds it.
+      local known = redis.call('SET', record, 'p1 ' .. node .. '\n' .. caller .. '\n' .. frame, 'PX', keep, 'NX', 'GET')
+      if known then
+        return {2, string.match(known, '^%a%d+ ([^\n]*)') or ''}
+      end
+      local added = redis.pcall('ZINCRBY', method, 1, node)
+      local heard = added
+      if type(added) ~= 'table' then
+        heard = redis.pcall('PUBLISH', outbox .. node, word == '' and '1 ' .. timeout .. '\n' .. frame or word)
+      end
+      if type(heard) == 'number' and (heard > 0 or counted == '0') then
+        for j = 4, #KEYS do
+          if type(redis.pcall('UNLINK', KEYS[j])) == 'table' then
+            break -- what stays expires
+          end
+        end
+        return {1, node}
+      end
+      redis.call('DEL', record)
+      if type(added) ~= 'table' then
+        -- One that did not hear is asked after all others until it reports again.
+        local deaf = type(heard) == 'number' and load < 500000
+        redis.call('ZADD', method, deaf and load + 1000000 or load, node)
+      end
+      if type(heard) == 'table' then
+        error(heard)
+      end
+      reason = 5
+    end
+  end
+  if #candidates < 16 then
+    break
   end
 end
-redis.call('DEL', record)
-return {reason, '', now}
+return {reason, ''}

@@ -1,36 +1,53 @@
 --- RPCJoin announces a node and its methods for the length of a lease.
 ---
 --- A node repeats it well within the lease. Each time it also states how many calls
---- it is working on, so that a count that went wrong is right again.
+--- it is working on, so that a count that went wrong is right again. Nodes whose
+--- lease is over are forgotten. The node tells itself a word on its own channel: one
+--- that does not hear it has lost its subscription without knowing.
 ---
 ---@contract dup-only  an error half-way leaves the node announced for some of its methods
 ---@retry    safe  the same values are set again
 ---@key      nodes    zset  node, scored by the end of its lease in ms
----@keys     methods  zset  max=500  node, scored by its calls in flight
----@arg      node   string  name of this incarnation of the node
----@arg      lease  ms  min=1  how long the node is announced
----@arg      load   int  min=0  the calls it is working on
----@reply    (now time.ms, deadline time.ms)
+---@key      about    hash  node, and what it says about itself
+---@keys     methods  zset  max=500  node, scored as in rpc_call.lua
+---@arg      node     string  name of this incarnation of the node
+---@arg      lease    ms  min=1  how long the node is announced
+---@arg      stay     ms  min=1  how long the keys stay without a node, more than the lease
+---@arg      load     int  the calls it is working on, less those that it can run at once
+---@arg      text     string  what it says about itself
+---@arg      outbox   string  prefix of the nodes' channels
+---@arg      word     bytes  what it tells itself
+---@reply    (now time.ms, deadline time.ms, heard int)  heard: the receivers of the word
 ---@cost     O(log n) for each method, n being the number of nodes
 
-local nodes = KEYS[1]
-local node, lease, load = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local nodes, about = KEYS[1], KEYS[2]
+local node, lease, stay, load = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local text, outbox, word = ARGV[5], ARGV[6], ARGV[7]
 
 local time = redis.call('TIME')
-local now = tonumber(time[1] .. string.format('%03d', math.floor(time[2] / 1000)))
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local deadline = now + lease
 
 -- A key of the wrong type stops the script here, while nothing is written.
-for i = 2, #KEYS do
+local over = redis.call('ZRANGE', nodes, '-inf', '(' .. string.format('%.0f', now), 'BYSCORE', 'LIMIT', 0, 100)
+redis.call('HLEN', about)
+for i = 3, #KEYS do
   redis.call('ZCARD', KEYS[i])
 end
 
 -- Nothing outlives the nodes that keep it alive.
-local keep = string.format('%.0f', 2 * lease)
 redis.call('ZADD', nodes, string.format('%.0f', deadline), node)
-redis.call('PEXPIRE', nodes, keep)
-for i = 2, #KEYS do
+redis.call('PEXPIRE', nodes, stay)
+redis.call('HSET', about, node, text)
+redis.call('PEXPIRE', about, stay)
+for i = 3, #KEYS do
   redis.call('ZADD', KEYS[i], load, node)
-  redis.call('PEXPIRE', KEYS[i], keep)
+  redis.call('PEXPIRE', KEYS[i], stay)
 end
-return {now, deadline}
+for _, dead in ipairs(over) do
+  if dead ~= node then
+    redis.call('ZREM', nodes, dead)
+    redis.call('HDEL', about, dead)
+  end
+end
+return {now, deadline, redis.call('PUBLISH', outbox .. node, word)}

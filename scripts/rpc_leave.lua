@@ -1,23 +1,30 @@
---- RPCLeave withdraws a node: no call is sent to it any more.
+--- RPCLeave withdraws a node from its methods, so that no call is sent to it, and then itself.
 ---
 ---@contract dup-only  an error half-way leaves the node announced until its lease ends
 ---@retry    safe  removing twice is removing once
 ---@key      nodes    zset  node, scored by the end of its lease in ms
----@keys     methods  zset  max=500  node, scored by its calls in flight
----@arg      node   string  name of this incarnation of the node
+---@key      about    hash  node, and what it says about itself
+---@keys     methods  zset  max=500  node, scored as in rpc_call.lua
+---@arg      node     string  name of this incarnation of the node
+---@arg      stay     bool  whether the node itself stays, to finish what it has begun
 ---@reply    bool  whether the node was announced
 ---@cost     O(log n) for each method, n being the number of nodes
 
-local nodes = KEYS[1]
-local node = ARGV[1]
+local nodes, about = KEYS[1], KEYS[2]
+local node, stay = ARGV[1], ARGV[2]
 
 -- A key of the wrong type stops the script here, while nothing is written.
-for i = 2, #KEYS do
+local known = redis.call('ZSCORE', nodes, node)
+redis.call('HLEN', about)
+for i = 3, #KEYS do
   redis.call('ZCARD', KEYS[i])
 end
 
-local known = redis.call('ZREM', nodes, node)
-for i = 2, #KEYS do
+for i = 3, #KEYS do
   redis.call('ZREM', KEYS[i], node)
 end
-return known
+if stay == '0' then
+  redis.call('ZREM', nodes, node)
+  redis.call('HDEL', about, node)
+end
+return known and 1 or 0

@@ -180,15 +180,50 @@ var QueueTrim string
 //go:embed guarded/queue_trim.lua
 var QueueTrimGuarded string
 
+// RPCAttach is the text of rpc_attach.lua.
+//
+//go:embed rpc_attach.lua
+var RPCAttach string
+
+// RPCBind is the text of rpc_bind.lua.
+//
+//go:embed rpc_bind.lua
+var RPCBind string
+
 // RPCCall is the text of rpc_call.lua.
 //
 //go:embed rpc_call.lua
 var RPCCall string
 
+// RPCCancel is the text of rpc_cancel.lua.
+//
+//go:embed rpc_cancel.lua
+var RPCCancel string
+
+// RPCCast is the text of rpc_cast.lua.
+//
+//go:embed rpc_cast.lua
+var RPCCast string
+
+// RPCChunk is the text of rpc_chunk.lua.
+//
+//go:embed rpc_chunk.lua
+var RPCChunk string
+
 // RPCCollect is the text of rpc_collect.lua.
 //
 //go:embed rpc_collect.lua
 var RPCCollect string
+
+// RPCDirect is the text of rpc_direct.lua.
+//
+//go:embed rpc_direct.lua
+var RPCDirect string
+
+// RPCGather is the text of rpc_gather.lua.
+//
+//go:embed rpc_gather.lua
+var RPCGather string
 
 // RPCJoin is the text of rpc_join.lua.
 //
@@ -200,10 +235,40 @@ var RPCJoin string
 //go:embed rpc_leave.lua
 var RPCLeave string
 
+// RPCNodes is the text of rpc_nodes.lua.
+//
+//go:embed rpc_nodes.lua
+var RPCNodes string
+
+// RPCPart is the text of rpc_part.lua.
+//
+//go:embed rpc_part.lua
+var RPCPart string
+
+// RPCParts is the text of rpc_parts.lua.
+//
+//go:embed rpc_parts.lua
+var RPCParts string
+
+// RPCRead is the text of rpc_read.lua.
+//
+//go:embed rpc_read.lua
+var RPCRead string
+
 // RPCReply is the text of rpc_reply.lua.
 //
 //go:embed rpc_reply.lua
 var RPCReply string
+
+// RPCRescue is the text of rpc_rescue.lua.
+//
+//go:embed rpc_rescue.lua
+var RPCRescue string
+
+// RPCUnbind is the text of rpc_unbind.lua.
+//
+//go:embed rpc_unbind.lua
+var RPCUnbind string
 
 // SemAcquire is the text of sem_acquire.lua.
 //

@@ -37,9 +37,15 @@
 // observe an election on lock:{name}:e.
 //
 //	rpc:{bus}:nodes     zset    node scored by the end of its lease in ms; expires
-//	rpc:{bus}:m:*       zset    per method: node scored by calls in flight; expires
-//	rpc:{bus}:r:*       hash    one request: s state, n node, a attempt, c channel
-//	                            of the caller, f frame of the reply; expires
+//	rpc:{bus}:about     hash    node and what it says about itself; expires
+//	rpc:{bus}:m:*       zset    per method: node scored by calls in flight less what
+//	                            it can run at once; expires
+//	rpc:{bus}:r:*       string  one request: state, attempt and node; pending: its
+//	                            callers and the request; done: the reply; expires
+//	rpc:{bus}:g:*       hash    one gather: c its caller, f the request, n:node p or
+//	                            d and the reply; expires
+//	rpc:{bus}:s:*       hash    parts of a streaming reply by number; expires
+//	rpc:{bus}:k:*       string  the node that owns a connection; expires
 //
 // The keys of a queue do not expire: they hold work that is not done. Each is
 // gone when its last job is, but for the settings in c, which somebody made.
@@ -132,11 +138,13 @@ func LockInbox(prefix string) string { return prefix + "lock:c:" }
 
 // Bus names the keys and channels of one bus.
 type Bus struct {
-	Nodes string
-	// Outbox is the prefix of the channels that nodes listen on.
+	Nodes, About string
+	// Outbox is the prefix of the channels that nodes and callers listen on.
 	Outbox string
+	// All is the channel that all of them listen on.
+	All string
 
-	method, record, inbox string
+	tag string
 }
 
 // NewBus names the keys and channels of the bus.
@@ -145,20 +153,23 @@ func NewBus(prefix, name string) (Bus, error) {
 		return Bus{}, err
 	}
 	tag := prefix + "rpc:{" + name + "}:"
-	return Bus{
-		Nodes: tag + "nodes", Outbox: tag + "n:",
-		method: tag + "m:", record: tag + "r:", inbox: tag + "c:",
-	}, nil
+	return Bus{Nodes: tag + "nodes", About: tag + "about", Outbox: tag + "n:", All: tag + "all", tag: tag}, nil
 }
 
 // Method names the key that holds the nodes of a method.
-func (b *Bus) Method(name string) string { return b.method + name }
+func (b *Bus) Method(name string) string { return b.tag + "m:" + name }
 
 // Record names the key of one request.
-func (b *Bus) Record(id string) string { return b.record + id }
+func (b *Bus) Record(id string) string { return b.tag + "r:" + id }
 
-// Inbox names the channel that a caller listens on.
-func (b *Bus) Inbox(caller string) string { return b.inbox + caller }
+// Gather names the key of one request to many nodes.
+func (b *Bus) Gather(id string) string { return b.tag + "g:" + id }
+
+// Chunks names the key of the parts of a streaming reply.
+func (b *Bus) Chunks(id string) string { return b.tag + "s:" + id }
+
+// Connection names the key that holds the owner of a connection.
+func (b *Bus) Connection(id string) string { return b.tag + "k:" + id }
 
 func check(param, prefix, name string) error {
 	if prefix != "" {

@@ -1,0 +1,446 @@
+package luatomic_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// sayer answers with its own name.
+func sayer(name string) func(context.Context, string) (string, error) {
+	return func(context.Context, string) (string, error) { return name, nil }
+}
+
+func TestRPCToANode(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	a := serving(t, echo, c, name, &luatomic.BusOptions{Node: "a"}, sayer("a"))
+	b := serving(t, echo, c, name, &luatomic.BusOptions{Node: "b"}, sayer("b"))
+	caller := openBus(t, c, name, nil)
+	for range 5 {
+		for want, bus := range map[string]*luatomic.Bus{"a": a, "b": b} {
+			got, err := echo.CallWith(ctx, caller, "", &luatomic.CallOptions{Node: bus.Node()})
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
+	}
+	_, err := echo.CallWith(ctx, caller, "", &luatomic.CallOptions{Node: "nobody"})
+	require.ErrorContains(t, err, "no lease")
+	_, err = echo.CallWith(ctx, caller, "", &luatomic.CallOptions{Node: caller.Node()})
+	require.ErrorContains(t, err, "no node serves it")
+	nodes, err := caller.Nodes(ctx)
+	require.NoError(t, err)
+	require.Len(t, nodes, 3)
+	for _, n := range nodes {
+		require.Positive(t, n.Lease)
+		if n.Node != caller.Node() {
+			require.Equal(t, []string{"echo"}, n.Methods)
+			require.Equal(t, 64, n.Concurrency)
+		}
+	}
+}
+
+// C15: a connection has one owner, who is named by compare-and-set; a call goes to the
+// owner of that instant.
+func TestRPCConnections(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	var ran [2]atomic.Int64
+	var nodes [2]*luatomic.Bus
+	for i := range nodes {
+		nodes[i] = serving(t, echo, c, name, nil, func(context.Context, string) (string, error) {
+			ran[i].Add(1)
+			return fmt.Sprint(i), nil
+		})
+	}
+	a, b := nodes[0], nodes[1]
+	to := &luatomic.CallOptions{Connection: "user 7"}
+	_, err := echo.CallWith(ctx, a, "", to)
+	require.ErrorContains(t, err, "no connection")
+	require.ErrorIs(t, err, luatomic.ErrNoResponders)
+
+	require.NoError(t, a.Bind(ctx, "user 7"))
+	require.NoError(t, a.Bind(ctx, "user 7"), "the owner again")
+	require.ErrorIs(t, b.Bind(ctx, "user 7"), luatomic.ErrConnectionTaken)
+	require.ErrorIs(t, b.Rebind(ctx, "user 7", "somebody"), luatomic.ErrConnectionTaken)
+	got, err := echo.CallWith(ctx, b, "", to)
+	require.NoError(t, err)
+	require.Equal(t, "0", got)
+
+	// It moves back and forth while it is called: each call reaches one of the two.
+	stop := make(chan struct{})
+	var mover sync.WaitGroup
+	mover.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				to, from := nodes[(i+1)%2], nodes[i%2]
+				if err := to.Rebind(ctx, "user 7", from.Node()); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	})
+	before := ran[0].Load() + ran[1].Load()
+	for range 200 {
+		_, err := echo.CallWith(ctx, a, "", to)
+		require.NoError(t, err)
+	}
+	close(stop)
+	mover.Wait()
+	require.Equal(t, int64(200), ran[0].Load()+ran[1].Load()-before)
+
+	owned := 0
+	for _, n := range nodes {
+		mine, err := n.Unbind(ctx, "user 7")
+		require.NoError(t, err)
+		if mine {
+			owned++
+		}
+	}
+	require.Equal(t, 1, owned)
+	require.NoError(t, b.Bind(ctx, "user 7"), "free again")
+}
+
+func TestRPCConnectionOfADeadNodeIsFree(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	a, err := luatomic.NewBus(c, name, nil)
+	require.NoError(t, err)
+	require.NoError(t, echo.Serve(a, upper))
+	stop := runBus(t, a)
+	require.NoError(t, a.Bind(ctx, "x"))
+	stop()
+	b := serving(t, echo, c, name, nil, upper)
+	_, err = echo.CallWith(ctx, b, "", &luatomic.CallOptions{Connection: "x"})
+	require.ErrorContains(t, err, "no lease")
+	require.NoError(t, b.Bind(ctx, "x"))
+	_, err = echo.CallWith(ctx, b, "", &luatomic.CallOptions{Connection: "x"})
+	require.NoError(t, err)
+}
+
+// A key makes one call of many: those who come while it runs, and after it, get its
+// result, and it goes on when its caller gives up.
+func TestRPCIdempotencyKeys(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	var ran atomic.Int64
+	leave := make(chan struct{})
+	serving(t, echo, c, name, nil, func(_ context.Context, s string) (string, error) {
+		n := ran.Add(1)
+		<-leave
+		if s == "fail" {
+			return "", &luatomic.RemoteError{Code: "declined"}
+		}
+		return fmt.Sprint(s, n), nil
+	})
+	callers := []*luatomic.Bus{openBus(t, c, name, nil), openBus(t, c, name, nil)}
+	opts := &luatomic.CallOptions{Key: "order 1"}
+	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	_, err := echo.CallWith(short, callers[0], "a", opts)
+	cancel()
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Equal(t, int64(1), ran.Load(), "it goes on")
+
+	// The first caller's deadline is the call's: this one has another key.
+	opts = &luatomic.CallOptions{Key: "order 2"}
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			out, err := echo.CallWith(ctx, callers[i%2], "b", opts)
+			require.NoError(t, err)
+			require.Equal(t, "b2", out)
+		})
+	}
+	luatomictest.Eventually(t, 5*time.Second, "it runs", func() bool { return ran.Load() == 2 })
+	close(leave)
+	wg.Wait()
+	out, err := echo.CallWith(ctx, callers[1], "c", opts)
+	require.NoError(t, err)
+	require.Equal(t, "b2", out, "its result stays")
+	for range 2 {
+		_, err = echo.CallWith(ctx, callers[1], "fail", &luatomic.CallOptions{Key: "order 3"})
+		require.ErrorContains(t, err, "declined", "a handler's error is a result")
+	}
+	require.Equal(t, int64(3), ran.Load())
+	other := luatomic.NewMethod[string, string]("other")
+	_, err = other.CallWith(ctx, callers[0], "", opts)
+	require.ErrorIs(t, err, luatomic.ErrNoResponders, "a key belongs to its method")
+}
+
+// C10 and C11: who is asked is fixed when the request goes out; the sequence ends with
+// the last of them.
+func TestRPCGather(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	caller := openBus(t, c, name, nil)
+	for _, err := range echo.Gather(ctx, caller, "") {
+		require.ErrorIs(t, err, luatomic.ErrNoResponders)
+	}
+	entered, leave := make(chan struct{}, 100), make(chan struct{})
+	want := make(map[string]bool)
+	for i := range 5 {
+		b := serving(t, echo, c, name, nil, func(_ context.Context, s string) (string, error) {
+			entered <- struct{}{}
+			<-leave
+			if i == 0 {
+				return "", errors.New("not me")
+			}
+			return fmt.Sprint(s, i), nil
+		})
+		want[b.Node()] = true
+	}
+	go func() {
+		for range 5 {
+			<-entered
+		}
+		// A node that comes now is not asked, and one that is deaf is not waited for.
+		late, err := luatomic.NewBus(c, name, nil)
+		require.NoError(t, err)
+		require.NoError(t, echo.Serve(late, sayer("late")))
+		runBus(t, late)
+		require.NoError(t, late.Ready(ctx))
+		close(leave)
+	}()
+	start, failed := time.Now(), 0
+	for p, err := range echo.Gather(ctx, caller, "r") {
+		require.True(t, want[p.Node], "%q answers twice, or was not asked: %v", p.Node, err)
+		delete(want, p.Node)
+		if err != nil {
+			require.ErrorContains(t, err, "not me")
+			failed++
+		} else {
+			require.True(t, strings.HasPrefix(p.Result, "r"))
+		}
+	}
+	require.Empty(t, want)
+	require.Equal(t, 1, failed)
+	require.Less(t, time.Since(start), 4*time.Second)
+
+	for range echo.Gather(ctx, caller, "r") {
+		break // the rest is told
+	}
+	require.Zero(t, caller.Waiting())
+}
+
+func TestRPCGatherEndsWithItsTime(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	told := make(chan struct{})
+	serving(t, echo, c, name, nil, func(ctx context.Context, _ string) (string, error) {
+		<-ctx.Done()
+		close(told)
+		return "", ctx.Err()
+	})
+	caller := openBus(t, c, name, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	n := 0
+	for p, err := range echo.Gather(ctx, caller, "") {
+		require.Empty(t, p.Node)
+		require.ErrorIs(t, err, context.Canceled)
+		n++
+	}
+	require.Equal(t, 1, n)
+	<-told // long before its deadline
+}
+
+func TestRPCCast(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	caller := openBus(t, c, name, nil)
+	require.ErrorIs(t, echo.Cast(ctx, caller, ""), luatomic.ErrNoResponders)
+	var heard [3]atomic.Int64
+	for i := range heard {
+		serving(t, echo, c, name, nil, func(context.Context, string) (string, error) {
+			heard[i].Add(1)
+			return "", nil
+		})
+	}
+	total := func() (n int64) {
+		for i := range heard {
+			n += heard[i].Load()
+		}
+		return n
+	}
+	for range 30 {
+		require.NoError(t, echo.Cast(ctx, caller, ""))
+	}
+	luatomictest.Eventually(t, 5*time.Second, "each cast is heard once", func() bool { return total() == 30 })
+	for i := range heard {
+		require.Positive(t, heard[i].Load(), "casts spread")
+	}
+	n, err := echo.CastAll(ctx, caller, "")
+	require.NoError(t, err)
+	require.Equal(t, 3, n)
+	luatomictest.Eventually(t, 5*time.Second, "all hear it", func() bool { return total() == 33 })
+	require.ErrorIs(t, echo.Cast(ctx, caller, strings.Repeat("x", 70_000)), lua.ErrTooLarge)
+}
+
+var count = luatomic.NewStreamMethod[int, string]("count")
+
+func serveCount(t *testing.T, b *luatomic.Bus, size int) (ended chan error) {
+	ended = make(chan error, 10)
+	require.NoError(t, count.Serve(b, func(ctx context.Context, n int, send func(string) error) error {
+		for i := range n {
+			if err := send(fmt.Sprint(i, " ", strings.Repeat("x", size))); err != nil {
+				ended <- err
+				return err
+			}
+		}
+		if n == 7 {
+			return errors.New("after seven")
+		}
+		ended <- nil
+		return nil
+	}))
+	return ended
+}
+
+func TestRPCStreams(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	b, err := luatomic.NewBus(c, name, nil)
+	require.NoError(t, err)
+	ended := serveCount(t, b, 10)
+	runBus(t, b)
+	require.NoError(t, b.Ready(ctx))
+	caller := openBus(t, c, name, nil)
+	for _, n := range []int{0, 1, 2000} { // the last one is several windows long
+		i := 0
+		for part, err := range count.Call(ctx, caller, n) {
+			require.NoError(t, err)
+			require.True(t, strings.HasPrefix(part, fmt.Sprint(i, " ")), "part %d: %q", i, part)
+			i++
+		}
+		require.Equal(t, n, i)
+		require.NoError(t, <-ended)
+	}
+	i := 0
+	for _, err := range count.Call(ctx, caller, 7) {
+		if i++; i == 8 {
+			require.ErrorContains(t, err, "after seven")
+		} else {
+			require.NoError(t, err)
+		}
+	}
+	require.Equal(t, 8, i)
+
+	// Who stops reading stops the handler.
+	for range count.Call(ctx, caller, 1_000_000) {
+		break
+	}
+	require.ErrorIs(t, <-ended, context.Canceled)
+	for _, err := range luatomic.NewStreamMethod[int, string]("nobody").Call(ctx, caller, 1) {
+		require.ErrorIs(t, err, luatomic.ErrNoResponders)
+	}
+	_, err = luatomic.NewMethod[int, string]("count").Call(ctx, caller, 1)
+	require.ErrorContains(t, err, "StreamMethod")
+	require.Zero(t, caller.Waiting())
+}
+
+type gobCodec struct{}
+
+func (gobCodec) Marshal(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	err := gob.NewEncoder(&buf).Encode(v)
+	return buf.Bytes(), err
+}
+func (gobCodec) Unmarshal(data []byte, v any) error {
+	return gob.NewDecoder(bytes.NewReader(data)).Decode(v)
+}
+
+// Another codec, and keys: a bus without the key gets nothing done.
+func TestRPCCodecAndKeys(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	opts := &luatomic.BusOptions{Codec: gobCodec{}, Keys: [][]byte{[]byte("new"), []byte("old")}}
+	node := serving(t, echo, c, name, opts, upper)
+	serveCount(t, node, 100_000)
+	caller := openBus(t, c, name, &luatomic.BusOptions{Codec: gobCodec{}, Keys: [][]byte{[]byte("old"), []byte("new")}})
+	out, err := echo.Call(ctx, caller, "x")
+	require.NoError(t, err)
+	require.Equal(t, "X", out)
+	n := 0
+	for p, err := range echo.Gather(ctx, caller, strings.Repeat("x", 100_000)) {
+		require.NoError(t, err)
+		require.Len(t, p.Result, 100_000)
+		n++
+	}
+	require.Equal(t, 1, n)
+	for part, err := range count.Call(ctx, caller, 5) {
+		require.NoError(t, err)
+		require.Len(t, part, 100_002)
+	}
+	stranger := openBus(t, c, name, &luatomic.BusOptions{Codec: gobCodec{}, Timeout: 200 * time.Millisecond})
+	_, err = echo.Call(ctx, stranger, "x")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Positive(t, node.Stats().Refused)
+}
+
+// Bodies of every size: those above 64 KiB are fetched and not pushed.
+func TestRPCLargeBodies(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	node := serving(t, echo, c, name, nil, upper)
+	caller := openBus(t, c, name, nil)
+	for _, n := range []int{0, 1, 60_000, 65_400, 65_500, 70_000, 500_000, 1_000_000} {
+		out, err := echo.Call(t.Context(), caller, strings.Repeat("x", n))
+		require.NoError(t, err, n)
+		require.Equal(t, strings.Repeat("X", n), out)
+	}
+	require.GreaterOrEqual(t, node.Stats().Fetched, int64(3))
+}
+
+// C21: names that cannot be part of a key are refused with the rule.
+func TestRPCNames(t *testing.T) {
+	t.Parallel()
+	ctx, b := t.Context(), openBus(t, luatomictest.Client(t), luatomictest.Namespace(t), nil)
+	for _, bad := range []string{"", "a\x00b", "{a}", "a}", "line\n", strings.Repeat("x", 64<<10)} {
+		m := luatomic.NewMethod[string, string](bad)
+		require.ErrorIs(t, m.Serve(b, upper), lua.ErrBadName)
+		_, err := m.Call(ctx, b, "")
+		require.ErrorIs(t, err, lua.ErrBadName)
+		require.ErrorIs(t, m.Cast(ctx, b, ""), lua.ErrBadName)
+		for _, err := range m.Gather(ctx, b, "") {
+			require.ErrorIs(t, err, lua.ErrBadName)
+		}
+		require.ErrorIs(t, b.Bind(ctx, bad), lua.ErrBadName)
+		_, err = luatomic.NewBus(luatomictest.Client(t), bad, nil)
+		require.ErrorIs(t, err, lua.ErrBadName)
+		if bad != "" {
+			for _, opts := range []*luatomic.CallOptions{{Key: bad}, {Connection: bad}} {
+				_, err = echo.CallWith(ctx, b, "", opts)
+				require.ErrorIs(t, err, lua.ErrBadName)
+			}
+			_, err = luatomic.NewBus(luatomictest.Client(t), "x", &luatomic.BusOptions{Node: bad})
+			require.ErrorIs(t, err, lua.ErrBadName)
+		}
+	}
+	_, err := echo.CallWith(ctx, b, "", &luatomic.CallOptions{Node: strings.Repeat("x", 64<<10)})
+	require.ErrorIs(t, err, lua.ErrBadName)
+	for _, odd := range []string{"constructor", "a/b", "a b", "ünïcode", "%s", "__proto__", "1 2", "a:b"} {
+		m := luatomic.NewMethod[string, string](odd)
+		require.NoError(t, m.Serve(b, upper))
+		luatomictest.Eventually(t, 5*time.Second, "it is announced", func() bool {
+			out, err := m.CallWith(ctx, b, "x", &luatomic.CallOptions{Key: odd})
+			return err == nil && out == "X"
+		})
+	}
+}

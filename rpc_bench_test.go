@@ -1,0 +1,118 @@
+package luatomic_test
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// BenchmarkRPC measures calls beside PING and a bare request and reply by PUBLISH on
+// the same kind of connection, each on one goroutine and on 256.
+func BenchmarkRPC(b *testing.B) {
+	c, name := luatomictest.Client(b), luatomictest.Namespace(b)
+	serving(b, echo, c, name, &luatomic.BusOptions{Concurrency: 512}, func(_ context.Context, s string) (string, error) { return s, nil })
+	caller := openBus(b, c, name, nil)
+	none := luatomic.NewMethod[string, string]("none")
+	raw := newPingPong(b, c, name)
+	for _, bench := range []struct {
+		name string
+		call func(ctx context.Context) error
+	}{
+		{"ping", func(ctx context.Context) error { return c.Ping(ctx).Err() }},
+		{"raw-publish", raw.call},
+		{"call", func(ctx context.Context) error {
+			_, err := echo.Call(ctx, caller, "x")
+			return err
+		}},
+		{"no-responder", func(ctx context.Context) error {
+			if _, err := none.Call(ctx, caller, "x"); err == nil {
+				return context.Canceled
+			}
+			return nil
+		}},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				fatal(b, bench.call(b.Context()))
+			}
+		})
+		if bench.name == "ping" || bench.name == "no-responder" {
+			continue
+		}
+		b.Run(bench.name+"/callers=256", func(b *testing.B) {
+			b.SetParallelism(128)
+			b.ReportAllocs()
+			b.RunParallel(func(p *testing.PB) {
+				for p.Next() {
+					if err := bench.call(b.Context()); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
+		})
+	}
+}
+
+// pingPong is the least that two processes need to ask and answer by PUBLISH: nothing
+// is stored, and what is lost is lost.
+type pingPong struct {
+	c        *redis.Client
+	mu       sync.Mutex
+	n        int
+	waiting  map[string]chan struct{}
+	channels [2]string
+}
+
+func newPingPong(b *testing.B, c *redis.Client, name string) *pingPong {
+	p := &pingPong{c: c, waiting: make(map[string]chan struct{}), channels: [2]string{name + "-ask", name + "-answer"}}
+	listen := func(channel string, f func(string)) {
+		ps := c.Subscribe(b.Context(), channel)
+		if _, err := ps.Receive(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = ps.Close() })
+		go func() {
+			for {
+				m, err := ps.ReceiveMessage(context.Background())
+				if err != nil {
+					return
+				}
+				f(m.Payload)
+			}
+		}()
+	}
+	listen(p.channels[0], func(id string) { go p.c.Publish(context.Background(), p.channels[1], id) })
+	listen(p.channels[1], func(id string) {
+		p.mu.Lock()
+		w := p.waiting[id]
+		delete(p.waiting, id)
+		p.mu.Unlock()
+		if w != nil {
+			close(w)
+		}
+	})
+	return p
+}
+
+func (p *pingPong) call(ctx context.Context) error {
+	w := make(chan struct{})
+	p.mu.Lock()
+	p.n++
+	id := strconv.Itoa(p.n)
+	p.waiting[id] = w
+	p.mu.Unlock()
+	if err := p.c.Publish(ctx, p.channels[0], id).Err(); err != nil {
+		return err
+	}
+	<-w
+	return nil
+}

@@ -1,0 +1,30 @@
+--- RPCBind makes a node the owner of a connection, if the owner is the one that is expected.
+---
+---@contract all-or-nothing
+---@retry    safe  the owner binds again
+---@key      binding  string  the node that owns the connection
+---@key      nodes    zset    node, scored by the end of its lease in ms
+---@arg      node     string
+---@arg      from     string?  the owner from which it is taken; none: only a free connection, or one whose owner is dead, is bound
+---@arg      keep     ms  min=1  how long it is bound
+---@reply    (bound bool, owner string)  owner: who owns it now
+---@cost     O(1)
+
+local binding, nodes = KEYS[1], KEYS[2]
+local node, from, keep = ARGV[1], ARGV[2], ARGV[3]
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local owner = redis.call('GET', binding)
+local lease = owner and redis.call('ZSCORE', nodes, owner) or not owner and redis.call('ZCARD', nodes)
+if owner and owner ~= node then
+  local free = not lease or tonumber(lease) <= now
+  if not (from == owner or from == '' and free) then
+    return {0, owner}
+  end
+elseif not owner and from ~= '' then
+  return {0, ''}
+end
+redis.call('SET', binding, node, 'PX', keep)
+return {1, node}

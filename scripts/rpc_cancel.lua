@@ -1,0 +1,41 @@
+--- RPCCancel gives up a request: its handler is told, and its reply is refused.
+---
+--- A request that may still be on its way leaves a mark, so that it does not run when
+--- it arrives.
+---
+---@contract dup-only  an error half-way leaves the request given up and its handler without the word
+---@retry    safe  what is given up stays so
+---@key      record  string  see rpc_call.lua
+---@key      method  zset    node, scored as in rpc_call.lua
+---@arg      outbox  string  prefix of the nodes' channels
+---@arg      word    bytes   what the node is told
+---@arg      mark    ms      how long a request that arrives later is refused; 0: there is none
+---@reply    enum(gone=0, given_up=1, done=2)  done: the reply that nobody read is taken away
+---@cost     O(log n), n being the number of nodes
+
+local record, method = KEYS[1], KEYS[2]
+local outbox, word, mark = ARGV[1], ARGV[2], ARGV[3]
+
+local head = redis.call('GETRANGE', record, 0, 255)
+redis.call('ZCARD', method)
+local kind = string.sub(head, 1, 1)
+if kind == 'd' then
+  redis.call('UNLINK', record)
+  return 2
+end
+local node
+if kind == 'p' then
+  local space = string.find(head, ' ', 1, true)
+  node = string.sub(head, space + 1, string.find(head, '\n', space, true) - 1)
+end
+if mark ~= '0' then
+  redis.call('SET', record, 'x', 'PX', mark)
+elseif node then
+  redis.call('UNLINK', record)
+end
+if not node then
+  return 0
+end
+redis.call('ZADD', method, 'XX', 'INCR', -1, node)
+redis.call('PUBLISH', outbox .. node, word)
+return 1

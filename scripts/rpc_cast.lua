@@ -1,0 +1,38 @@
+--- RPCCast sends a request that nobody answers to one node or to all that serve its method.
+---
+---@contract dup-only  an error half-way leaves some nodes without it
+---@retry    never  whoever had it would run it again
+---@key      nodes    zset    node, scored by the end of its lease in ms
+---@key      method   zset    node, scored as in rpc_call.lua
+---@arg      frame    bytes   the request as nodes read it
+---@arg      outbox   string  prefix of the nodes' channels
+---@arg      timeout  ms  min=1  how long a handler may take
+---@arg      all      bool    whether all of them get it
+---@arg      counted  bool    whether PUBLISH counts all receivers, which it does not in a cluster
+---@reply    (sent int, reason enum(sent=1, no_method=3, no_lease=4, no_subscriber=5))  sent: the nodes that heard it
+---@cost     O(n) for n nodes, 500 at most
+
+local nodes, method = KEYS[1], KEYS[2]
+local frame, outbox, timeout, all, counted = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+redis.call('ZCARD', nodes)
+local sent, reason = 0, 3
+for _, node in ipairs(redis.call('ZRANGE', method, 0, 499)) do
+  local lease = redis.call('ZSCORE', nodes, node)
+  if not lease or tonumber(lease) <= now then
+    reason = math.max(reason, 4)
+  elseif redis.call('PUBLISH', outbox .. node, '0 ' .. timeout .. '\n' .. frame) > 0 or counted == '0' then
+    sent = sent + 1
+    if all == '0' then
+      -- The next one goes to another node, and none counts as busy for it.
+      redis.call('ZINCRBY', method, 0.001, node)
+      return {1, 1}
+    end
+  else
+    reason = 5
+  end
+end
+return {sent, sent > 0 and 1 or reason}

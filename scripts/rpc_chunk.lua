@@ -1,0 +1,36 @@
+--- RPCChunk stores one part of a streaming reply under its number and tells the caller.
+---
+---@contract dup-only  an error half-way leaves the part stored and not announced; the caller finds it missing
+---@retry    safe  the same part is stored again
+---@key      record   string  see rpc_call.lua
+---@key      chunks   hash    parts by their number
+---@arg      node     string
+---@arg      attempt  int  min=1
+---@arg      seq      int  min=1  number of the part
+---@arg      frame    bytes   the part as callers read it
+---@arg      word     bytes   what is published in its place, if anything
+---@arg      outbox   string  prefix of the callers' channels
+---@arg      keep     ms  min=1  how long the parts stay
+---@reply    (state enum(gone=0, accepted=1, stale=3), stored int)  stored: the parts that the caller has not read
+---@cost     O(1)
+
+local record, chunks = KEYS[1], KEYS[2]
+local node, attempt, seq, frame = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local word, outbox, keep = ARGV[5], ARGV[6], ARGV[7]
+
+local head = redis.call('GETRANGE', record, 0, 4095)
+redis.call('HLEN', chunks)
+local claim = 'p' .. attempt .. ' ' .. node .. '\n'
+if head == '' or string.sub(head, 1, 1) == 'x' then
+  return {0, 0}
+end
+if string.sub(head, 1, #claim) ~= claim then
+  return {3, 0}
+end
+local callers = string.sub(head, #claim + 1, string.find(head, '\n', #claim + 1, true) - 1)
+redis.call('HSET', chunks, seq, frame)
+redis.call('PEXPIRE', chunks, keep)
+for caller in string.gmatch(callers, '[^\t]+') do
+  redis.call('PUBLISH', outbox .. caller, word == '' and frame or word)
+end
+return {1, redis.call('HLEN', chunks)}

@@ -1,0 +1,67 @@
+--- RPCDirect sends a request to one node, named or found as the owner of a connection.
+---
+--- It does what rpc_call.lua does, without a choice.
+---
+---@contract dup-only  a request that cannot be published leaves no record
+---@retry    safe  a call that is recorded is not sent again
+---@key      nodes    zset    node, scored by the end of its lease in ms
+---@key      method   zset    node, scored as in rpc_call.lua
+---@key      record   string  see rpc_call.lua
+---@keys     binding  string  max=1  the node that owns the connection; none when the node is named
+---@arg      frame    bytes   the request as nodes read it
+---@arg      word     bytes   what is published in its place, if anything
+---@arg      caller   string  name of the caller
+---@arg      outbox   string  prefix of the nodes' channels
+---@arg      timeout  ms  min=1  how long the caller waits
+---@arg      keep     ms  min=1  how long the record stays
+---@arg      counted  bool    whether PUBLISH counts all receivers, which it does not in a cluster
+---@arg      target   string?  the node
+---@reply    (outcome enum(sent=1, known=2, no_method=3, no_lease=4, no_subscriber=5, overloaded=6, no_connection=7), node string)
+---@cost     O(log n)
+
+local nodes, method, record = KEYS[1], KEYS[2], KEYS[3]
+local frame, word, caller, outbox = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local timeout, keep, counted, target = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local node = target
+for i = 4, #KEYS do
+  node = redis.call('GET', KEYS[i])
+  if not node then
+    return {7, ''}
+  end
+end
+local lease = redis.call('ZSCORE', nodes, node)
+local load = redis.call('ZSCORE', method, node)
+if not lease or tonumber(lease) <= now then
+  return {4, node}
+end
+if not load then
+  return {3, node}
+end
+load = tonumber(load)
+if load >= 0 and load < 500000 then
+  return {6, node}
+end
+local value = 'p1 ' .. node .. '\n' .. caller .. '\n' .. frame
+if redis.call('SET', record, value, 'PX', keep, 'NX', 'GET') then
+  return {2, node}
+end
+local added = redis.pcall('ZINCRBY', method, 1, node)
+local heard = added
+if type(added) ~= 'table' then
+  heard = redis.pcall('PUBLISH', outbox .. node, word == '' and '1 ' .. timeout .. '\n' .. frame or word)
+end
+if type(heard) == 'number' and (heard > 0 or counted == '0') then
+  return {1, node}
+end
+redis.call('DEL', record)
+if heard ~= added then
+  redis.call('ZINCRBY', method, -1, node)
+end
+if type(heard) == 'table' then
+  error(heard)
+end
+return {5, node}

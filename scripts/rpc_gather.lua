@@ -1,0 +1,70 @@
+--- RPCGather sends a request to all nodes that serve its method, and fixes whose answers are expected.
+---
+--- The expected nodes are those alive in the step that publishes. One that did not
+--- hear the request is named as such and not expected.
+---
+---@contract dup-only  an error half-way leaves a request that some nodes run and nobody waits for; it expires
+---@retry    safe  one that is recorded is not sent again, and the same nodes are named
+---@key      nodes    zset    node, scored by the end of its lease in ms
+---@key      method   zset    node, scored as in rpc_call.lua
+---@key      gather   hash    c caller, f request, n:node p while it is expected, d and the reply then
+---@arg      frame    bytes   the request as nodes read it
+---@arg      word     bytes   what is published in its place, if anything
+---@arg      caller   string  name of the caller
+---@arg      outbox   string  prefix of the nodes' channels
+---@arg      timeout  ms  min=1  how long the caller waits
+---@arg      keep     ms  min=1  how long the record stays
+---@arg      counted  bool    whether PUBLISH counts all receivers, which it does not in a cluster
+---@reply    (node string, heard bool)[]  the nodes alive
+---@allow B002 502 fields at most
+---@cost     O(n) for n nodes, 500 at most
+
+local nodes, method, gather = KEYS[1], KEYS[2], KEYS[3]
+local frame, word, caller, outbox = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local timeout, keep, counted = ARGV[5], ARGV[6], ARGV[7]
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local rows, n = {}, 0
+if redis.call('HEXISTS', gather, 'c') == 1 then
+  for _, field in ipairs(redis.call('HKEYS', gather)) do
+    if string.sub(field, 1, 2) == 'n:' then
+      rows[n + 1], rows[n + 2] = string.sub(field, 3), 1
+      n = n + 2
+    end
+  end
+  return rows
+end
+
+redis.call('ZCARD', nodes)
+local fields, alive, f = {'c', caller, 'f', frame}, {}, 4
+for _, node in ipairs(redis.call('ZRANGE', method, 0, 499)) do
+  local lease = redis.call('ZSCORE', nodes, node)
+  if lease and tonumber(lease) > now then
+    alive[#alive + 1] = node
+    fields[f + 1], fields[f + 2] = 'n:' .. node, 'p'
+    f = f + 2
+  end
+end
+if #alive == 0 then
+  return rows
+end
+for i = 1, f, 500 do
+  redis.call('HSET', gather, unpack(fields, i, math.min(i + 499, f)))
+  if i == 1 then
+    redis.call('PEXPIRE', gather, keep)
+  end
+end
+local message = word == '' and '1 ' .. timeout .. '\n' .. frame or word
+for _, node in ipairs(alive) do
+  local heard = redis.call('PUBLISH', outbox .. node, message) > 0 or counted == '0'
+  if heard then
+    redis.call('ZINCRBY', method, 1, node)
+  else
+    redis.call('HDEL', gather, 'n:' .. node)
+  end
+  rows[n + 1], rows[n + 2] = node, heard and 1 or 0
+  n = n + 2
+end
+return rows

@@ -1,0 +1,25 @@
+--- RPCNodes lists the nodes of a bus and what is left of their leases.
+---
+---@readonly
+---@retry  safe  it only reads
+---@key    nodes  zset  node, scored by the end of its lease in ms
+---@key    about  hash  node, and what it says about itself
+---@arg    texts  bool  whether to read what they say about themselves
+---@reply  (node string, left ms, text string)[]  left: 0 or less for a node that is dead
+---@cost   O(n) for n nodes, 1000 at most
+
+local nodes, about = KEYS[1], KEYS[2]
+local texts = ARGV[1]
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+redis.call('HLEN', about)
+local found = redis.call('ZRANGE', nodes, 0, 999, 'WITHSCORES')
+local rows, n = {}, 0
+for i = 1, #found, 2 do
+  local text = texts == '1' and redis.call('HGET', about, found[i]) or ''
+  rows[n + 1], rows[n + 2], rows[n + 3] = found[i], tonumber(found[i + 1]) - now, text
+  n = n + 3
+end
+return rows

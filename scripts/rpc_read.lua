@@ -1,0 +1,37 @@
+--- RPCRead gets parts of a streaming reply, and removes those that the caller has read.
+---
+---@contract dup-only  an error half-way leaves parts that expire
+---@retry    safe  what was read is not asked for again
+---@key      chunks  hash    parts by their number
+---@arg      from    int  min=0  the first part that is wanted; 0: none
+---@arg      read    int  min=0  the last part of those that are done with
+---@arg      count   int  min=0  max=500  how many are done with; how many are wanted at most
+---@arg      word    bytes  what the node is told, if anything
+---@arg      channel string  channel of the node
+---@reply    bytes[]  the parts wanted, in order, up to the first that is missing
+---@cost     O(n) for n parts
+
+local chunks = KEYS[1]
+local from, read, count = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local word, channel = ARGV[4], ARGV[5]
+
+local out, size = {}, 0
+redis.call('HLEN', chunks)
+if from > 0 then
+  for seq = from, from + count - 1 do
+    local part = redis.call('HGET', chunks, string.format('%.0f', seq))
+    if not part or size > 1000000 then
+      break
+    end
+    out[#out + 1] = part
+    size = size + #part
+  end
+  return out
+end
+for seq = read - count + 1, read do
+  redis.call('HDEL', chunks, string.format('%.0f', seq))
+end
+if word ~= '' then
+  redis.call('PUBLISH', channel, word)
+end
+return out

@@ -1,0 +1,68 @@
+--- RPCRescue decides about a request whose node is dead: another node gets it, or it is lost.
+---
+--- The node's lease is compared with the server's clock in the step that decides, so
+--- a node that still lives keeps its request, and a late reply of a dead one is
+--- refused. Only a request that may run twice goes to another node.
+---
+---@contract dup-only  an error half-way leaves the request with one node or lost; a repeat goes on from there
+---@retry    safe  what is decided is found so
+---@key      nodes    zset    node, scored by the end of its lease in ms
+---@key      method   zset    node, scored as in rpc_call.lua
+---@key      record   string  see rpc_call.lua
+---@arg      again    bool    whether another node may run it
+---@arg      outbox   string  prefix of the nodes' channels
+---@arg      word     bytes   what the other node is told, so that it fetches the request
+---@arg      grace    ms      how much longer than the request its record lives
+---@arg      keep     ms  min=1  how long the word that it is lost stays
+---@arg      counted  bool    whether PUBLISH counts all receivers, which it does not in a cluster
+---@reply    (outcome enum(gone=0, alive=1, done=2, lost=3, moved=4), node string, frame bytes)  done: the frame is the reply
+---@cost     O(log n + k) for k nodes tried, 64 at most
+
+local nodes, method, record = KEYS[1], KEYS[2], KEYS[3]
+local again, outbox, word, grace, keep, counted = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local function lives(node)
+  local lease = redis.call('ZSCORE', nodes, node)
+  return lease and tonumber(lease) > now
+end
+
+redis.call('ZCARD', nodes)
+local candidates = redis.call('ZRANGE', method, 0, 63)
+local value = redis.call('GET', record)
+if not value or string.sub(value, 1, 1) == 'x' then
+  return {0, '', ''}
+end
+local space = string.find(value, ' ', 1, true)
+local stop = string.find(value, '\n', space, true)
+local kind, attempt, node = string.sub(value, 1, 1), tonumber(string.sub(value, 2, space - 1)), string.sub(value, space + 1, stop - 1)
+if kind == 'd' then
+  return {2, node, string.sub(value, stop + 1)}
+end
+if kind == 'l' then
+  return {3, node, ''}
+end
+if lives(node) then
+  return {1, node, ''}
+end
+
+local left = redis.call('PTTL', record) - grace
+if again == '1' and left > 0 then
+  attempt = attempt + 1
+  for _, other in ipairs(candidates) do
+    if other ~= node and lives(other) then
+      redis.call('SET', record, 'p' .. attempt .. ' ' .. other .. string.sub(value, stop), 'KEEPTTL')
+      redis.call('ZINCRBY', method, 1, other)
+      if redis.call('PUBLISH', outbox .. other, word) > 0 or counted == '0' then
+        redis.call('ZREM', method, node)
+        return {4, other, ''}
+      end
+      redis.call('ZINCRBY', method, -1, other)
+    end
+  end
+end
+redis.call('SET', record, 'l' .. string.sub(value, 2, stop), 'PX', keep)
+redis.call('ZREM', method, node)
+return {3, node, ''}
