@@ -44,6 +44,7 @@ func (c *command) usageLine() string {
 func commands() []*command {
 	all := []*command{demoCommand(), pushCommand(), promoteCommand(), consumeCommand(), lockCommand()}
 	all = append(all, locksCommands()...)
+	all = append(all, rpcCommands()...)
 	return append(all, statsCommand(), doctorCommand(), aclCommand(), loadCommand())
 }
 
