@@ -14,13 +14,19 @@ import (
 func Scripts() []*lua.Script {
 	return []*lua.Script{
 		&gen.DelayedPromoteScript,
-		&gen.LockAcquireScript, &gen.LockAcquireAllScript, &gen.LockExtendScript, &gen.LockForceScript,
-		&gen.LockInfoScript, &gen.LockReleaseScript, &gen.LockTryScript,
+		&gen.LockAcquireScript, &gen.LockAcquireAllScript, &gen.LockExtendScript, &gen.LockFenceScript,
+		&gen.LockForceScript, &gen.LockInfoScript, &gen.LockNoteScript, &gen.LockReleaseScript,
+		&gen.LockTryScript,
+		&gen.SemAcquireScript, &gen.SemChangeScript, &gen.SemExtendScript, &gen.SemInfoScript,
+		&gen.SemReleaseScript, &gen.SemResizeScript,
 		&gen.QueueAckScript, &gen.QueueCancelScript, &gen.QueueControlScript, &gen.QueueExtendScript,
 		&gen.QueueMendScript, &gen.QueueNackScript, &gen.QueuePeekScript, &gen.QueuePushScript,
-		&gen.QueueReclaimScript, &gen.QueueRequeueScript, &gen.QueueRescheduleScript, &gen.QueueStatsScript,
-		&gen.QueueTakeScript, &gen.QueueTrimScript,
-		&gen.RPCCallScript, &gen.RPCCollectScript, &gen.RPCJoinScript, &gen.RPCLeaveScript, &gen.RPCReplyScript,
+		&gen.QueuePushManyScript, &gen.QueueReclaimScript, &gen.QueueRequeueScript, &gen.QueueRescheduleScript,
+		&gen.QueueStatsScript, &gen.QueueTakeScript, &gen.QueueTrimScript,
+		&gen.RPCAttachScript, &gen.RPCBindScript, &gen.RPCCallScript, &gen.RPCCancelScript, &gen.RPCCastScript,
+		&gen.RPCChunkScript, &gen.RPCCollectScript, &gen.RPCDirectScript, &gen.RPCGatherScript,
+		&gen.RPCJoinScript, &gen.RPCLeaveScript, &gen.RPCNodesScript, &gen.RPCPartScript, &gen.RPCPartsScript,
+		&gen.RPCReadScript, &gen.RPCReplyScript, &gen.RPCRescueScript, &gen.RPCUnbindScript,
 	}
 }
 
