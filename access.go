@@ -61,25 +61,24 @@ func AccessRules(opts *AccessOptions) []string {
 	// A rule cannot hold a space, and no pattern can escape one.
 	prefix := strings.ReplaceAll(globEscape(o.Prefix), " ", "?")
 	var rules []string
-	for _, kind := range []string{"", "lock:", "lockq:", "rpc:"} {
+	for _, kind := range []string{"", "lock:", "lockq:", "rpc:", "rw:", "rwq:", "sem:", "semq:"} {
 		rules = append(rules, "~"+prefix+kind+"{*")
 	}
-	channels := []string{"{", "lock:c:", "rpc:{"}
+	channels := []string{"{", "lock:c:", "lock:{", "rpc:{"}
 	if o.Cluster {
-		channels = append(channels, "lock:{")
+		channels = append(channels, "rw:{", "sem:{")
 	}
 	for _, kind := range channels {
 		rules = append(rules, "&"+prefix+kind+"*")
 	}
-	commands := append(scriptCommands(), "evalsha", "evalsha_ro", "ping", "subscribe")
+	commands := append(scriptCommands(), "evalsha", "evalsha_ro", "ping", "subscribe", "unsubscribe")
 	if !o.Preloaded {
 		commands = append(commands, "script|load")
 	}
 	if o.Cluster {
-		// ASKING while a slot migrates; UNSUBSCRIBE when the last one who waits for a
-		// lock leaves the lock's own channel. Without COMMAND go-redis works, and asks
-		// again before each call.
-		commands = append(commands, "asking", "cluster|slots", "command", "unsubscribe")
+		// ASKING while a slot migrates. Without COMMAND go-redis works, and asks again
+		// before each call.
+		commands = append(commands, "asking", "cluster|slots", "command")
 	}
 	if o.Audit {
 		commands = append(commands, "hscan", "scan", "zscan")

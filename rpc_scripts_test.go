@@ -121,6 +121,11 @@ func rpcCalls() []scriptCall {
 				Frame: []byte("f"), Caller: k, Outbox: k, Timeout: time.Minute, Keep: time.Hour})
 			return fmt.Sprint(len(v)), err
 		}, announced, nil},
+		{&gen.RPCGatherScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			v, err := gen.RPCGather(ctx, c, gen.RPCGatherParams{Nodes: nodes(k), Method: method(k), Gather: "{" + k + "}:g:1",
+				Frame: []byte("f"), Caller: k, Outbox: k, Timeout: time.Minute, Keep: time.Hour})
+			return fmt.Sprint(len(v)), err
+		}, gathered, []string{"nodes", "method"}},
 		{&gen.RPCPartScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			return show(gen.RPCPart(ctx, c, gen.RPCPartParams{Gather: "{" + k + "}:g:1", Method: method(k), Node: "n", Frame: []byte("f"), Outbox: k}))
 		}, gathered, nil},
