@@ -18,6 +18,8 @@ type lockCmd struct {
 	wait time.Duration
 	opts luatomic.LockerOptions
 	path string
+	// Of the read-write lock, not the plain one.
+	read, write bool
 }
 
 func lockCommand() *command {
@@ -30,6 +32,8 @@ The fence grows with each holder: send it along with writes, and let the store r
 The token names the lease, for scripts guarded by it. The lease is renewed while CMD runs. If the lock is lost or taken
 away, or --max-hold is over, CMD and what it started are killed: SIGTERM, after 2 s SIGKILL.
 Those who wait are served by priority, then in order of arrival; whoever ends before its turn leaves the queue.
+Readers (--read) keep out writers (--write), not each other. Without either it is the plain lock of the name, which has
+nothing to do with them.
 SIGINT, SIGTERM and SIGHUP go to CMD. The lock is released when CMD has ended, whatever ended it.
 The exit code is CMD's, 128 plus the number if a signal ended it; 75 if the lock was not obtained, 1 if it was lost.`,
 		output:  `CMD's own`,
@@ -38,6 +42,8 @@ The exit code is CMD's, 128 plus the number if a signal ended it; 75 if the lock
 			l.leaseFlags(fs)
 			o := &l.opts
 			fs.DurationVar(&l.wait, "wait", 0, "`DURATION` to wait for the lock; without it one try")
+			fs.BoolVar(&l.read, "read", false, "the read-write lock of that name, together with other readers")
+			fs.BoolVar(&l.write, "write", false, "the read-write lock of that name, alone")
 			fs.IntVar(&o.Priority, "priority", 0, "`NUMBER` from -1000 to 1000; of those who wait the highest is first")
 			fs.BoolVar(&o.Barge, "barge", false, "take a lock that is free although others wait for it")
 			fs.DurationVar(&o.MinHold, "min-hold", 0, "`DURATION` from the start in which nobody else gets the lock, even if CMD ends before")
@@ -85,6 +91,10 @@ func (l *lockCmd) checkLease(s *session) error {
 		return usagef("--priority %d; a number from -1000 to 1000", o.Priority)
 	case o.Replicas < 0:
 		return usagef("--replicas %d; 0 or more", o.Replicas)
+	case l.read && l.write:
+		return usagef("both --read and --write; choose one")
+	case (l.read || l.write) && (o.Barge || o.Owner != "" || o.MinHold > 0 || o.LockDelay > 0 || o.Replicas > 0):
+		return usagef("--barge, --owner, --min-hold, --lock-delay and --replicas are for plain locks: leave them out, or --read and --write")
 	case len(o.Note) > maxNote:
 		return usagef("--note has %d bytes; at most %d", len(o.Note), maxNote)
 	case len(o.Owner) > maxOwner:
@@ -141,14 +151,15 @@ var errWaited = errors.New("waited")
 
 func (l *lockCmd) obtain(s *session, locker *luatomic.Locker) (*luatomic.Lease, error) {
 	name := s.args[0]
+	try, acquire := l.ways(locker, name)
 	var lease *luatomic.Lease
 	var err error
 	if l.wait == 0 {
-		lease, err = locker.Try(s.signals.stop, name)
+		lease, err = try(s.signals.stop)
 	} else {
 		ctx, cancel := context.WithTimeoutCause(s.signals.stop, l.wait, errWaited)
 		defer cancel()
-		lease, err = locker.Acquire(ctx, name)
+		lease, err = acquire(ctx)
 		if err != nil && context.Cause(ctx) == errWaited {
 			err = notObtained(name, l.wait, err)
 		}
@@ -165,6 +176,19 @@ func (l *lockCmd) obtain(s *session, locker *luatomic.Locker) (*luatomic.Lease, 
 		return nil, &exitError{exitTryLater, fmt.Errorf("%w; try later, or ask for fewer --replicas", err)}
 	}
 	return nil, err
+}
+
+// ways are how the lock is obtained, at once or by waiting.
+func (l *lockCmd) ways(locker *luatomic.Locker, name string) (try, acquire func(context.Context) (*luatomic.Lease, error)) {
+	rw := locker.RW(name)
+	switch {
+	case l.read:
+		return rw.RTry, rw.RAcquire
+	case l.write:
+		return rw.Try, rw.Acquire
+	}
+	return func(ctx context.Context) (*luatomic.Lease, error) { return locker.Try(ctx, name) },
+		func(ctx context.Context) (*luatomic.Lease, error) { return locker.Acquire(ctx, name) }
 }
 
 // notObtained is the end of a wait. Where the last look was cut short it cannot say

@@ -245,6 +245,54 @@ func TestLockBarge(t *testing.T) {
 	require.Equal(t, "ran\n", waiter.exits(exitDone).stdout.String())
 }
 
+func TestLockReadWrite(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	script, file := untilFile(t)
+	readers := []*cli{e.start("lock", "x", "--read", "--note", "a reader", "--", "sh", "-c", script)}
+	readers[0].shows("started")
+	readers = append(readers, e.start("lock", "x", "--read", "--", "sh", "-c", script))
+	readers[1].shows("started") // together with the first
+	e.run("lock", "x", "--", "true").exits(exitDone)
+	c := e.run("lock", "x", "--write", "--", "echo", "ran").exits(exitTryLater)
+	require.Contains(t, c.stderr.String(), `lock is held: "x"`)
+	require.Empty(t, c.stdout.String())
+	rw := e.locker().RW("x")
+	waits := func(n int) {
+		luatomictest.Eventually(t, within, fmt.Sprint(n, " wait"), func() bool {
+			info, err := rw.Info(t.Context())
+			require.NoError(t, err)
+			return info.Waiting == n
+		})
+	}
+	gone := e.start("lock", "x", "--write", "--wait", "1h", "--", "echo", "ran")
+	waits(1)
+	gone.signal(os.Interrupt)
+	require.Empty(t, gone.exits(exitInterrupted).stdout.String())
+	waits(0)
+	writer := e.start("lock", "x", "--write", "--wait", "1h", "--", "sh", "-c", `echo "$LUATOMIC_KEY $LUATOMIC_FENCE"`)
+	waits(1)
+	e.run("lock", "x", "--read", "--", "true").exits(exitTryLater) // the writer was first
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	for _, r := range readers {
+		r.exits(exitDone)
+	}
+	require.Regexp(t, `rw:\{x\} \d+\n$`, writer.exits(exitDone).stdout.String())
+	e.run("lock", "x", "--write", "--", "true").exits(exitDone)
+}
+
+// A reader whose permit is taken away is killed as any other.
+func TestLockReadLost(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	c := e.start("lock", "x", "--read", "--ttl", "300ms", "--", "sh", "-c", `echo "child $$." >&2; sleep 1000`)
+	c.shows("child ")
+	require.NoError(t, luatomictest.Client(t).Del(t.Context(), e.prefix+"rw:{x}").Err())
+	c.exits(exitFailed)
+	require.Contains(t, c.stderr.String(), "lock lost")
+	goes(t, c.stderr.String(), "child ")
+}
+
 func TestLockMinHold(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
