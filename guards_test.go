@@ -248,3 +248,27 @@ func TestANameTakenOverStaysWithItsNewHolder(t *testing.T) {
 		})
 	}
 }
+
+// A reclaim takes back a bounded number, so that the script stays short, and says that
+// there is more.
+func TestReclaimIsBounded(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	const over = 250
+	_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, j := range numbered(over, 0) {
+			p.HSet(ctx, key(q, "b"), j.ID, "body")
+			p.ZAdd(ctx, key(q, "l"), redis.Z{Score: past, Member: j.ID})
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	first, err := q.Reclaim(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 200, first.Returned)
+	require.Less(t, first.NextLapse.Or(first.Now), first.Now, "more are over")
+	second, err := q.Reclaim(ctx)
+	require.NoError(t, err)
+	require.Equal(t, over-200, second.Returned)
+}
