@@ -302,6 +302,8 @@ func TestRequeueOfTheOldestAfterALostReply(t *testing.T) {
 		require.NoError(t, direct.ZAdd(ctx, key(q, "d"), redis.Z{Score: float64(i + 1), Member: d.ID}).Err())
 	}
 	require.NoError(t, direct.Del(ctx, key(q, "l")).Err())
+	_, err = q.Requeue(ctx, "none") // the server has the script now
+	require.NoError(t, err)
 
 	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
 	opts, err := redis.ParseURL(proxy.URL())

@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "cd5c144b3c60a8599206a62f4bb8a28935417235"
+const QueuePushSHA = "f996cf7328a02542779a9694711e58fc3b789cd3"
 
 // QueuePushGuardedSHA is the SHA-1 of guarded/queue_push.lua, which runs under lua.Guard.
-const QueuePushGuardedSHA = "42a4082ce74bc8d13330687c8b01d43a45a42a6a"
+const QueuePushGuardedSHA = "a2526e7b1b9079647b66dbb4a1a1277a926dcacd"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{

@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushManySHA is the SHA-1 of queue_push_many.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushManySHA = "a7041cae0a253a503f1aca9d97be5aec01073bd2"
+const QueuePushManySHA = "5281453d8f7768d48cad593aa38b2ee8419ffd92"
 
 // QueuePushManyGuardedSHA is the SHA-1 of guarded/queue_push_many.lua, which runs under lua.Guard.
-const QueuePushManyGuardedSHA = "1b58945b01ac89947134c4a05240e263089f96ea"
+const QueuePushManyGuardedSHA = "6821501f20b40fc42d786866d845bad54a166d15"
 
 // QueuePushManyScript is scripts/queue_push_many.lua.
 var QueuePushManyScript = lua.Script{

@@ -145,7 +145,6 @@ end
 
 local now_ms = tonumber(now)
 local length = redis.call('LLEN', ready)
-redis.call('HLEN', failures)
 limit = tonumber(limit or 0)
 
 -- holder is the id of the job that holds a unique key, unless its time is over.

@@ -85,7 +85,6 @@ for i = 2, #KEYS, 9 do
   local ready, scheduled, bodies, leases = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
   local failures, unique, expiry, control, wake = KEYS[i + 4], KEYS[i + 5], KEYS[i + 6], KEYS[i + 7], KEYS[i + 8]
   redis.call('HLEN', bodies)
-  redis.call('HLEN', failures)
   redis.call('HLEN', unique)
   redis.call('ZCARD', expiry)
   redis.call('ZCARD', wake)
