@@ -174,6 +174,34 @@ func TestAnEarlierJobWakesThePoller(t *testing.T) {
 	require.ErrorIs(t, <-done, context.Canceled)
 }
 
+// Who waits is not told of a later job than the one it waits for. The waiter here is a
+// channel with a receiver, and stays in the key of those who wait until it is told.
+func TestALaterJobWakesNobody(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	require.NoError(t, subscribe(ctx, t, c, q.Name()))
+	told := func(jobs ...luatomic.Job) [2]bool {
+		var out [2]bool
+		for i, push := range []func() error{
+			func() error { _, err := q.Push(ctx, jobs...); return err },
+			func() error { _, err := luatomic.PushAll(ctx, luatomic.QueueJobs{Queue: q, Jobs: jobs}); return err },
+		} {
+			require.NoError(t, c.Del(ctx, key(q, "s")).Err())
+			require.NoError(t, c.ZAdd(ctx, key(q, "s"), redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: "known"}).Err())
+			require.NoError(t, c.ZAdd(ctx, key(q, "w"), redis.Z{Score: future, Member: q.Name()}).Err())
+			require.NoError(t, push())
+			out[i] = c.ZCard(ctx, key(q, "w")).Val() == 0
+		}
+		return out
+	}
+	later, earlier := luatomic.Job{Delay: 2 * time.Hour}, luatomic.Job{Delay: time.Minute}
+	require.Equal(t, [2]bool{false, false}, told(later))
+	require.Equal(t, [2]bool{true, true}, told(earlier, later))
+	require.Equal(t, [2]bool{true, true}, told(luatomic.Job{}))
+	require.Equal(t, [2]bool{true, true}, told(luatomic.Job{}, later))
+}
+
 // A waiter whose process is gone is passed over in the same call.
 func TestDeadWaitersArePassedOver(t *testing.T) {
 	t.Parallel()

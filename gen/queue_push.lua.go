@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "f996cf7328a02542779a9694711e58fc3b789cd3"
+const QueuePushSHA = "7adf2a30663f2998c167018b1bf2ededd9fb13fb"
 
 // QueuePushGuardedSHA is the SHA-1 of guarded/queue_push.lua, which runs under lua.Guard.
-const QueuePushGuardedSHA = "a2526e7b1b9079647b66dbb4a1a1277a926dcacd"
+const QueuePushGuardedSHA = "58047fcfc898383e0e788a12b83567882f89786f"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{

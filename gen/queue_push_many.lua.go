@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushManySHA is the SHA-1 of queue_push_many.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushManySHA = "5281453d8f7768d48cad593aa38b2ee8419ffd92"
+const QueuePushManySHA = "7e0d5f4e13a6e352ac082393d666f4b653731a49"
 
 // QueuePushManyGuardedSHA is the SHA-1 of guarded/queue_push_many.lua, which runs under lua.Guard.
-const QueuePushManyGuardedSHA = "6821501f20b40fc42d786866d845bad54a166d15"
+const QueuePushManyGuardedSHA = "e2e075f00c10f972ce435aaa6dad8d8f9a929495"
 
 // QueuePushManyScript is scripts/queue_push_many.lua.
 var QueuePushManyScript = lua.Script{

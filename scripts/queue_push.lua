@@ -180,13 +180,11 @@ end
 -- Bodies first: what no list names cannot be taken. A write can be refused for
 -- the type of its key, or by an ACL that allows some of the commands.
 local failure
-local written = {}
 local function write(command, key, list, n)
   for i = 1, n, 1000 do
     if not failure then
       local done = redis.pcall(command, key, unpack(list, i, math.min(i + 999, n)))
       failure = type(done) == 'table' and done.err
-      written[list] = written[list] or not failure
     end
   end
 end
@@ -204,13 +202,13 @@ if not failure then
   failure = done.err
 end
 
--- What was written is taken back, and no more: what is taken away besides, it may not
--- be allowed to put back.
+-- What was written is taken back. A hold that was over is written over, not taken away
+-- and put back: the second may not be allowed.
 if failure then
-  for i = 1, written[fields] and f or 0, 2 do
+  for i = 1, f, 2 do
     redis.pcall('HDEL', bodies, fields[i])
   end
-  for i = 1, written[names] and u or 0, 4 do
+  for i = 1, u, 4 do
     local was = lapsed[names[i + 3]]
     redis.pcall('HDEL', unique, names[i + 2])
     if was then
@@ -219,7 +217,7 @@ if failure then
       redis.pcall('HDEL', unique, names[i])
     end
   end
-  for i = 2, written[ends] and x or 0, 2 do
+  for i = 2, x, 2 do
     local was = lapsed[ends[i]]
     if was then
       redis.pcall('ZADD', expiry, was[2], ends[i])
@@ -227,12 +225,12 @@ if failure then
       redis.pcall('ZREM', expiry, ends[i])
     end
   end
-  for i = 2, written[dues] and d or 0, 2 do
+  for i = 2, d, 2 do
     redis.pcall('ZREM', scheduled, dues[i])
   end
-  if written[entries] and length == 0 then
+  if length == 0 then
     redis.pcall('DEL', ready)
-  elseif written[entries] then
+  else
     redis.pcall('LTRIM', ready, 0, length - 1)
   end
   error({err = failure})

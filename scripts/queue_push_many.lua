@@ -160,13 +160,11 @@ end
 -- Bodies first: what no list names cannot be taken. A write can be refused by an ACL
 -- that allows some of the commands or some of the keys.
 local failure
-local written = {}
 local function write(command, key, list, length)
   for i = 1, length, 1000 do
     if not failure then
       local done = redis.pcall(command, key, unpack(list, i, math.min(i + 999, length)))
       failure = type(done) == 'table' and done.err
-      written[list] = written[list] or not failure
     end
   end
 end
@@ -190,15 +188,15 @@ if not failure then
   failure = done.err
 end
 
--- undo takes back what was written, and no more: what it takes away besides, it might
--- not be allowed to put back.
+-- undo takes back what was written. A hold that was over is written over, not taken
+-- away and put back: the second may not be allowed.
 local function undo(q)
   local ready, scheduled, bodies = KEYS[q.at], KEYS[q.at + 1], KEYS[q.at + 2]
   local unique, expiry = KEYS[q.at + 5], KEYS[q.at + 6]
-  for i = 1, written[q.fields] and q.f or 0, 2 do
+  for i = 1, q.f, 2 do
     redis.pcall('HDEL', bodies, q.fields[i])
   end
-  for i = 1, written[q.names] and q.u or 0, 4 do
+  for i = 1, q.u, 4 do
     local was = q.lapsed[q.names[i + 3]]
     redis.pcall('HDEL', unique, q.names[i + 2])
     if was then
@@ -207,7 +205,7 @@ local function undo(q)
       redis.pcall('HDEL', unique, q.names[i])
     end
   end
-  for i = 2, written[q.ends] and q.x or 0, 2 do
+  for i = 2, q.x, 2 do
     local was = q.lapsed[q.ends[i]]
     if was then
       redis.pcall('ZADD', expiry, was[2], q.ends[i])
@@ -215,12 +213,12 @@ local function undo(q)
       redis.pcall('ZREM', expiry, q.ends[i])
     end
   end
-  for i = 2, written[q.dues] and q.d or 0, 2 do
+  for i = 2, q.d, 2 do
     redis.pcall('ZREM', scheduled, q.dues[i])
   end
-  if written[q.entries] and q.length == 0 then
+  if q.length == 0 then
     redis.pcall('DEL', ready)
-  elseif written[q.entries] then
+  else
     redis.pcall('LTRIM', ready, 0, q.length - 1)
   end
 end
