@@ -154,7 +154,7 @@ func scriptCalls() []scriptCall {
 		{&gen.QueuePushManyScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			v, err := gen.QueuePushMany(ctx, c, gen.QueuePushManyParams{Receipt: "{" + k + "}{}:i:1", Keep: time.Minute,
 				Queues: []gen.QueuePushManyQueue{pushKeys("{" + k + "}"), pushKeys("{" + k + "}{second}")},
-				Jobs: []gen.QueuePushManyJob{{ID: "a", Body: []byte("A")}, {ID: "b", Due: future, Body: []byte("B"), Hold: "60000:name"}, {ID: "a"},
+				Jobs: []gen.QueuePushManyJob{{ID: "a", Body: make([]byte, 100)}, {ID: "b", Due: future, Body: []byte("B"), Hold: "60000:name"}, {ID: "a"},
 					{Queue: 1, ID: "a", Body: []byte("A2")}, {Queue: 1, ID: "c", Due: future, Hold: "0:name"}, {Queue: 1, ID: "d", Hold: "0:name"}}})
 			return fmt.Sprint(v.Counts, v.Duplicates), err
 		}, func(ctx context.Context, c *redis.Client, k string) error {
@@ -163,6 +163,8 @@ func scriptCalls() []scriptCall {
 				c.ZAdd(ctx, tag+":ux", redis.Z{Score: past, Member: "name"})
 				c.HSet(ctx, tag+":c", "limit", "10")
 			}
+			// A large body changes the form of this hash for good: an undo would show.
+			c.HSet(ctx, "{"+k+"}:b", "there", "small")
 			return c.RPush(ctx, "{"+k+"}{second}:r", "1:there").Err()
 		}, nil},
 		{&gen.QueueTakeScript, func(ctx context.Context, c lua.Client, k string) (string, error) {

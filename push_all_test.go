@@ -46,7 +46,7 @@ func TestPushAll(t *testing.T) {
 
 	out := pushAll(t,
 		luatomic.QueueJobs{Queue: q[0], Jobs: []luatomic.Job{{ID: "known", Body: []byte("A")}, {ID: "x", Delay: time.Hour, Unique: "name"}, {ID: "known"}}},
-		luatomic.QueueJobs{Queue: q[1], Jobs: []luatomic.Job{{ID: "known"}, {ID: "new", Unique: "name"}, {ID: "y"}, {Delay: time.Minute}}},
+		luatomic.QueueJobs{Queue: q[1], Jobs: []luatomic.Job{{ID: "known", Unique: "free"}, {ID: "new", Unique: "name"}, {ID: "y", Unique: "free"}, {Delay: time.Minute}}},
 		luatomic.QueueJobs{Queue: q[2], Jobs: []luatomic.Job{{ID: "known", Unique: "name"}, {ID: "z", Unique: "name"}}},
 	)
 	require.Len(t, out, 3)
@@ -192,6 +192,17 @@ func TestPushAllRefusesBeforeAnyIO(t *testing.T) {
 	require.ErrorIs(t, err, lua.ErrBadName)
 	_, err = luatomic.NewShards(c, "a", 2, &luatomic.QueueOptions{Tag: "t"})
 	require.ErrorContains(t, err, "leave QueueOptions.Tag empty")
+}
+
+// The guard is the look at the end of a hold.
+func TestPushAllFindsAHoldOver(t *testing.T) {
+	t.Parallel()
+	q, _ := newQueue(t, nil)
+	push(t, q, luatomic.Job{ID: "first", Unique: "u", UniqueTTL: 20 * time.Millisecond})
+	second := luatomic.QueueJobs{Queue: q, Jobs: []luatomic.Job{{ID: "second", Unique: "u"}}}
+	luatomictest.Eventually(t, 5*time.Second, "the hold ends", func() bool { return pushAll(t, second)[0].Ready == 1 })
+	second.Jobs[0].ID = "third"
+	require.Equal(t, []luatomic.Duplicate{{ID: "second"}}, pushAll(t, second)[0].Duplicates)
 }
 
 // What is left of a cancelled job when an error came half-way is its mark. A new job of

@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushManySHA is the SHA-1 of queue_push_many.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushManySHA = "7e0d5f4e13a6e352ac082393d666f4b653731a49"
+const QueuePushManySHA = "0f313b13b3ce105cf271e0986f75a46c7151062c"
 
 // QueuePushManyGuardedSHA is the SHA-1 of guarded/queue_push_many.lua, which runs under lua.Guard.
-const QueuePushManyGuardedSHA = "e2e075f00c10f972ce435aaa6dad8d8f9a929495"
+const QueuePushManyGuardedSHA = "5618368fd6a916d378c6c43a70597fca575ca52c"
 
 // QueuePushManyScript is scripts/queue_push_many.lua.
 var QueuePushManyScript = lua.Script{

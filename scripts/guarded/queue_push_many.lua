@@ -78,14 +78,13 @@ local time = redis.call('TIME')
 local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
 local now_ms = tonumber(now)
 
--- All keys are read here: one of the wrong type stops the script while nothing is
--- written. at is the place of a queue's first key.
+-- A key of the wrong type stops the script here, or where names are looked up, while
+-- nothing is written. at is the place of a queue's first key.
 local queues, n = {}, 0
 for i = 2, #KEYS, 9 do
   local ready, scheduled, bodies, leases = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
-  local failures, unique, expiry, control, wake = KEYS[i + 4], KEYS[i + 5], KEYS[i + 6], KEYS[i + 7], KEYS[i + 8]
+  local expiry, control, wake = KEYS[i + 6], KEYS[i + 7], KEYS[i + 8]
   redis.call('HLEN', bodies)
-  redis.call('HLEN', unique)
   redis.call('ZCARD', expiry)
   redis.call('ZCARD', wake)
   local length = redis.call('LLEN', ready)
