@@ -199,7 +199,7 @@ func TestCancelledReadyJobKeepsItsIDUntilPassedOver(t *testing.T) {
 func TestReschedule(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	q, _ := newQueue(t, nil)
+	q, c := newQueue(t, nil)
 	at := time.Now().Add(time.Hour).Truncate(time.Millisecond)
 	push(t, q, luatomic.Job{ID: "j", At: at}, luatomic.Job{ID: "ready"})
 	for _, test := range []struct {
@@ -224,7 +224,19 @@ func TestReschedule(t *testing.T) {
 		require.True(t, test.due.Equal(out.Due), "%s: %v", test.name, out.Due)
 		require.Equal(t, out.Found && test.due.Equal(test.at), out.Moved, test.name)
 	}
-	_, err := q.Reschedule(ctx, "j", time.Unix(1, 0))
+	for _, set := range []func(context.Context, string, time.Time) (luatomic.Rescheduled, error){q.RescheduleEarlier, q.RescheduleLater} {
+		same, err := set(ctx, "j", at)
+		require.NoError(t, err)
+		require.Equal(t, luatomic.Rescheduled{Found: true, Due: same.Due}, same, "the same time is neither earlier nor later")
+	}
+	params := gen.QueueRescheduleParams{Scheduled: key(q, "s"), Wake: key(q, "w"), ID: "j", Due: -60_000}
+	inAMinute, err := gen.QueueReschedule(ctx, c, params)
+	require.NoError(t, err)
+	require.InDelta(t, c.Time(ctx).Val().Add(time.Minute).UnixMilli(), inAMinute.Due.Or(time.Time{}).UnixMilli(), 30_000)
+	now, err := q.Reschedule(ctx, "j", time.Time{})
+	require.NoError(t, err)
+	require.InDelta(t, c.Time(ctx).Val().UnixMilli(), now.Due.UnixMilli(), 30_000, "the zero time is now")
+	_, err = q.Reschedule(ctx, "j", time.Unix(1, 0))
 	require.NoError(t, err)
 	taken, err := q.Take(ctx, 10)
 	require.NoError(t, err)

@@ -183,14 +183,14 @@ func TestALaterJobWakesNobody(t *testing.T) {
 	require.NoError(t, subscribe(ctx, t, c, q.Name()))
 	told := func(jobs ...luatomic.Job) [2]bool {
 		var out [2]bool
-		for i, push := range []func() error{
+		for i, add := range []func() error{
 			func() error { _, err := q.Push(ctx, jobs...); return err },
 			func() error { _, err := luatomic.PushAll(ctx, luatomic.QueueJobs{Queue: q, Jobs: jobs}); return err },
 		} {
 			require.NoError(t, c.Del(ctx, key(q, "s")).Err())
 			require.NoError(t, c.ZAdd(ctx, key(q, "s"), redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: "known"}).Err())
 			require.NoError(t, c.ZAdd(ctx, key(q, "w"), redis.Z{Score: future, Member: q.Name()}).Err())
-			require.NoError(t, push())
+			require.NoError(t, add())
 			out[i] = c.ZCard(ctx, key(q, "w")).Val() == 0
 		}
 		return out
@@ -220,6 +220,48 @@ func TestDeadWaitersArePassedOver(t *testing.T) {
 	case <-got:
 	case <-time.After(5 * time.Second):
 		t.Fatal("a ghost took the word")
+	}
+}
+
+// So in every script that tells those who wait: the word goes to a channel with a
+// receiver, here the last of three.
+func TestEveryScriptPassesDeadWaitersOver(t *testing.T) {
+	t.Parallel()
+	for name, call := range map[string]func(ctx context.Context, q *luatomic.Queue) error{
+		"push of one": func(ctx context.Context, q *luatomic.Queue) error { _, err := q.Push(ctx, luatomic.Job{}); return err },
+		"push":        func(ctx context.Context, q *luatomic.Queue) error { _, err := q.Push(ctx, bodies(2)...); return err },
+		"push later": func(ctx context.Context, q *luatomic.Queue) error {
+			_, err := q.Push(ctx, luatomic.Job{Delay: 1})
+			return err
+		},
+		"push all later": func(ctx context.Context, q *luatomic.Queue) error {
+			_, err := luatomic.PushAll(ctx, luatomic.QueueJobs{Queue: q, Jobs: []luatomic.Job{{Delay: 1}}})
+			return err
+		},
+		"requeue": func(ctx context.Context, q *luatomic.Queue) error { _, err := q.Requeue(ctx, "dead"); return err },
+		"reschedule": func(ctx context.Context, q *luatomic.Queue) error {
+			_, err := q.Reschedule(ctx, "far", time.Unix(1, 0))
+			return err
+		},
+		"resume": func(ctx context.Context, q *luatomic.Queue) error { return q.Resume(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			q, c := newQueue(t, nil)
+			switch name {
+			case "requeue":
+				push(t, q, luatomic.Job{ID: "dead"})
+				require.NoError(t, takeOne(t, q).Bury(ctx, "why"))
+			case "reschedule":
+				push(t, q, luatomic.Job{ID: "far", Delay: time.Hour})
+			}
+			require.NoError(t, subscribe(ctx, t, c, q.Name()))
+			waiting := []redis.Z{{Score: future, Member: "gone"}, {Score: future + 1, Member: "gone too"}, {Score: future + 2, Member: q.Name()}, {Score: future + 3, Member: "later"}}
+			require.NoError(t, c.ZAdd(ctx, key(q, "w"), waiting...).Err())
+			require.NoError(t, call(ctx, q))
+			require.Equal(t, []string{"later"}, c.ZRange(ctx, key(q, "w"), 0, -1).Val())
+		})
 	}
 }
 
