@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -154,6 +155,8 @@ func tally[T any](q *Quorum, came *answers[T], good func(T) bool) error {
 // over anyway. The answers are whether a server had it.
 func (k *quorumKind) giveBack(ctx context.Context, l *Lease) *answers[bool] {
 	q := k.q
+	// Each server has its own answer: none of them is the one that was sent again.
+	ctx = context.WithValue(ctx, resent.Key{}, nil)
 	ttl := padded(q.locker.opts.TTL)
 	params := gen.LockReleaseParams{Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.owner, Keep: ttl + afterlife}
 	return ask(ctx, q, ttl, func(ctx context.Context, node int) (bool, error) {
