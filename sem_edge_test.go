@@ -254,3 +254,127 @@ func TestSemaphoreKeysExpire(t *testing.T) {
 	require.NoError(t, err)
 	require.Positive(t, c.PTTL(ctx, permits).Val())
 }
+
+// semEdge is a semaphore with a limit of 5 and a queue that is heard, on which one
+// script is called; granted are those who were told that they have a permit.
+func semEdge(t *testing.T, holders map[string]float64, tokens ...string) (c *redis.Client, permits, queue string, granted func(n int) []string) {
+	c, k, permits, queue := semKeys(t)
+	sub := c.Subscribe(t.Context(), "c:"+k)
+	t.Cleanup(func() { require.NoError(t, sub.Close()) })
+	_, err := sub.Receive(t.Context())
+	require.NoError(t, err)
+	var entries []string
+	for _, token := range tokens {
+		entries = append(entries, standing(token, "c:"+k))
+	}
+	require.NoError(t, semOf(5, holders, entries...)(t.Context(), c, k))
+	return c, permits, queue, func(n int) (out []string) {
+		for len(out) < n {
+			m, err := sub.ReceiveMessage(t.Context())
+			require.NoError(t, err)
+			if rest, ok := strings.CutPrefix(m.Payload, "g "); ok {
+				token, _, _ := strings.Cut(rest, " ")
+				out = append(out, token)
+			}
+		}
+		return out
+	}
+}
+
+// One that has no room itself gives the head what a dead holder left, and keeps the
+// semaphore for as long as the lease that it grants.
+func TestSemaphoreNewcomerServesTheHead(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, permits, queue, granted := semEdge(t, map[string]float64{"p.live:4": future, "p.dead:1": past}, "p.head:1")
+	r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Owner: "p.me:2", Limit: 5, TTL: time.Minute, Entry: "g p.me:2 1000 0 nobody\n"})
+	require.NoError(t, err)
+	require.False(t, r.Acquired)
+	require.Equal(t, []string{"p.head:1"}, granted(1))
+
+	require.NoError(t, c.Del(ctx, queue).Err())
+	require.NoError(t, c.ZAdd(ctx, permits, redis.Z{Score: semBase, Member: "used"}).Err())
+	_, err = gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Owner: "p.long:1", Limit: 5, TTL: 3 * time.Hour})
+	require.NoError(t, err)
+	require.Greater(t, c.PTTL(ctx, permits).Val(), 3*time.Hour)
+}
+
+// What a release passes over: those who want more than there is, those who have given
+// up and those who hold a permit already, after an error half-way. And what dead
+// holders left is granted as well.
+func TestSemaphoreReleaseServesWhoCanBeServed(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	now := float64(time.Now().UnixMilli())
+	for name, holders := range map[string]map[string]float64{
+		"too heavy": {"p.me:1": future, "p.live:3": future},
+		"gave up":   {"p.me:1": future, "p.live:3": future, "p.gone:1": -now},
+		"holds":     {"p.me:1": future, "p.gone:4": future},
+		"dead":      {"p.me:1": future, "p.dead:4": past},
+	} {
+		head := map[string]string{"too heavy": "p.heavy:6", "gave up": "p.gone:1", "holds": "p.gone:4", "dead": "p.all:5"}[name]
+		c, permits, queue, granted := semEdge(t, holders, head, "p.next:1")
+		state, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Owner: "p.me:1"})
+		require.NoError(t, err)
+		require.Equal(t, gen.SemReleaseResultReleased, state)
+		want := []string{"p.next:1"}
+		switch name {
+		case "dead":
+			want = []string{"p.all:5"}
+		case "holds":
+			want = []string{"p.gone:4", "p.next:1"} // it is told once more
+		}
+		require.Equal(t, want, granted(len(want)), name)
+	}
+}
+
+// Both change the string of the one who holds the lock now, and of no other.
+func TestLockNoteAndFenceOnlyForTheHolder(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, k := luatomictest.Client(t), luatomictest.Namespace(t)
+	lock := "lock:{" + k + "}"
+	ours := record(7, 0, "group/me/you", int64(future)*1000, 1000)
+	for _, tc := range []struct {
+		text, owner string
+		noted       bool
+		fenced      bool
+	}{
+		{heldByMe, "me", true, true},
+		{ours, "group/you", true, false},
+		{ours, "other/you", false, false},
+		{ours, "group/he", false, false},
+		{heldByOther, "me", false, false},
+		{record(7, 0, "me", int64(past)*1000, 1000), "me", false, false},
+		{record(7, 0, "-", 0, 0), "me", false, false},
+		{"", "me", false, false},
+	} {
+		set := func() {
+			require.NoError(t, c.Del(ctx, lock).Err())
+			if tc.text != "" {
+				require.NoError(t, c.Set(ctx, lock, tc.text, time.Hour).Err())
+			}
+		}
+		set()
+		held, err := gen.LockNote(ctx, c, gen.LockNoteParams{Lock: lock, Owner: tc.owner, Note: "new"})
+		require.NoError(t, err)
+		require.Equal(t, tc.noted, held, tc)
+		want := tc.text
+		if tc.noted {
+			want = strings.TrimSuffix(want, "note") + "new"
+		}
+		require.Equal(t, want, c.Get(ctx, lock).Val())
+		set()
+		held, err = gen.LockFence(ctx, c, gen.LockFenceParams{Lock: lock, Owner: tc.owner, Least: 9})
+		require.NoError(t, err)
+		require.Equal(t, tc.fenced, held, tc)
+		want = tc.text
+		if tc.fenced {
+			want = "9" + want[1:]
+			again, err := gen.LockFence(ctx, c, gen.LockFenceParams{Lock: lock, Owner: tc.owner, Least: 8})
+			require.NoError(t, err)
+			require.True(t, again)
+		}
+		require.Equal(t, want, c.Get(ctx, lock).Val(), "never lowered, and nobody else's")
+	}
+}

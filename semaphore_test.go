@@ -353,7 +353,7 @@ func TestSemaphoreKeepRenewsAndRevokeTells(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, was)
 	<-kept.Done()
-	require.ErrorIs(t, context.Cause(kept), luatomic.ErrLost)
+	require.ErrorIs(t, context.Cause(kept), luatomic.ErrRevoked)
 	require.NoError(t, permit(t, next).Release(ctx))
 	require.ErrorIs(t, lease.Release(ctx), luatomic.ErrLost)
 	was, err = s.Revoke(ctx, "nobody.1:1")

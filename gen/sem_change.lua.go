@@ -13,7 +13,7 @@ import (
 )
 
 // SemChangeSHA is the SHA-1 of sem_change.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemChangeSHA = "acf264f0c2b60b69b678a353cb8a1bb440c4ec10"
+const SemChangeSHA = "0e40f8286691501e3e6c88710a785f8a43b85510"
 
 // SemChangeScript is scripts/sem_change.lua.
 var SemChangeScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // SemExtendSHA is the SHA-1 of sem_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemExtendSHA = "aefba8bdf11bfeaf36d99ebe6ec86a78ddde041e"
+const SemExtendSHA = "c4432eee511ef0476898946d06a3fd555456a450"
 
 // SemExtendScript is scripts/sem_extend.lua.
 var SemExtendScript = lua.Script{

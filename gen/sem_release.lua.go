@@ -11,7 +11,7 @@ import (
 )
 
 // SemReleaseSHA is the SHA-1 of sem_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemReleaseSHA = "eb029f31dcbf4a5e6f8727777e53e7d13cd403cb"
+const SemReleaseSHA = "4f4198e8492a154128c55035204ac111faec52a3"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{

@@ -10,7 +10,7 @@ import (
 )
 
 // SemResizeSHA is the SHA-1 of sem_resize.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemResizeSHA = "cd11e07b99cfb12fdb7945a4da39ed5904b27276"
+const SemResizeSHA = "30c6c5f460b358c49b463d9686288483bc0b30f7"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{

@@ -18,7 +18,6 @@ local owner, ttl, note = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
-redis.call('ZREM', permits, '') -- see sem_release.lua
 local score = redis.call('ZSCORE', permits, owner)
 if not score or tonumber(score) <= now then
   return 0
@@ -32,6 +31,7 @@ local function stay(lease)
   end
 end
 
+-- First: a write that needs no memory, see sem_release.lua.
 stay(ttl)
 if note == '' then
   redis.call('ZADD', permits, now + ttl, owner)

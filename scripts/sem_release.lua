@@ -123,8 +123,7 @@ local function grant()
     elseif had and tonumber(had) <= 0 then
       tell(channel, 'f ' .. token) -- given back
     elseif used + weight > limit and not had or granted == 64 then
-      local wait = granted == 64 and 1 or due(weight)
-      if token == owner or tell(channel, 'n ' .. token .. ' ' .. wait) then
+      if token == owner or tell(channel, 'n ' .. token .. ' ' .. (due(weight))) then
         break
       end
     else
