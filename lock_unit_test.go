@@ -390,3 +390,23 @@ func TestObserveTellsTheTurnsOfALock(t *testing.T) {
 	require.Equal(t, luatomic.LockLost, seen[1].Kind, "also when it was found by the release")
 	require.Equal(t, "unknown", luatomic.LockEventKind(99).String())
 }
+
+// The server counts in milliseconds; the holder must not believe in more.
+func TestDeadlineIsThatOfWholeMilliseconds(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: 100*time.Millisecond + 900*time.Microsecond, Claim: time.Microsecond})
+	lease, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	end := time.Now()
+	require.Equal(t, "100", lockRecord(t, c, name)[4])
+	require.LessOrEqual(t, lease.Deadline().Sub(end), 100*time.Millisecond)
+	require.NoError(t, lease.Release(ctx))
+	holder, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- l.Do(ctx, name, func(context.Context, *luatomic.Lease) error { return nil }) }()
+	waitFor(t, l, name, 1)
+	require.NoError(t, holder.Release(ctx))
+	require.NoError(t, soon(t, 10*time.Second, "with the shortest claim", done))
+}

@@ -135,9 +135,13 @@ func (o *LockerOptions) setDefaults() {
 	if o.TTL == 0 {
 		o.TTL = 10 * time.Second
 	}
+	if o.TTL > time.Millisecond {
+		o.TTL = o.TTL.Truncate(time.Millisecond) // as the server has it
+	}
 	if o.Claim <= 0 {
 		o.Claim = time.Second
 	}
+	o.Claim = max(o.Claim, time.Millisecond)
 	if o.Poll <= 0 {
 		o.Poll = 50 * time.Millisecond
 	}

@@ -1,0 +1,443 @@
+package luatomic_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+const (
+	lockEnvName = "LUATOMIC_TEST_LOCK"
+	lockEnvURL  = "LUATOMIC_TEST_LOCK_URL"
+)
+
+// TestLockProcess is what the processes of the lock tests run: one order on each line
+// of the standard input, one line for each answer.
+func TestLockProcess(t *testing.T) {
+	name := os.Getenv(lockEnvName)
+	if name == "" {
+		t.Skip("runs as a process of the lock tests")
+	}
+	opts, err := redis.ParseURL(os.Getenv(lockEnvURL))
+	require.NoError(t, err)
+	c := redis.NewClient(opts)
+	defer c.Close()
+	p := &lockProcess{c: c, name: name, leases: make(map[string]*luatomic.Lease)}
+	fmt.Println("ready")
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		fmt.Println("= " + p.obey(t, strings.Fields(in.Text())))
+	}
+	if p.locker != nil {
+		require.NoError(t, p.locker.Close())
+	}
+	for _, l := range p.nesting {
+		require.NoError(t, l.Close())
+	}
+}
+
+// lockProcess is the state of such a process.
+type lockProcess struct {
+	c       *redis.Client
+	name    string
+	locker  *luatomic.Locker
+	nesting []*luatomic.Locker
+	leases  map[string]*luatomic.Lease
+	kept    context.Context
+}
+
+// obey does what one line says; a lease has the name that the order gives it.
+func (p *lockProcess) obey(t *testing.T, words []string) string {
+	order, arg := words[0], append(words[1:], "", "", "")
+	lease := p.leases[arg[0]]
+	switch order {
+	case "locker": // ttl claim owner
+		opts := luatomic.LockerOptions{TTL: must(time.ParseDuration(arg[0])), Claim: must(time.ParseDuration(arg[1])), Owner: arg[2], Note: strconv.Itoa(os.Getpid())}
+		p.locker = luatomic.NewLocker(p.c, &opts)
+		p.nesting = append(p.nesting, p.locker)
+	case "try", "acquire", "queue":
+		return p.acquire(t, order, arg[0])
+	case "keep":
+		p.kept = lease.Keep(t.Context())
+	case "extend":
+		return fmt.Sprint(lease.Extend(t.Context()))
+	case "release":
+		return fmt.Sprint(lease.Release(t.Context()))
+	case "spin":
+		return p.spin(lease)
+	case "write":
+		q, err := luatomic.NewQueue(lua.Guard(p.c, lease), p.name, nil)
+		require.NoError(t, err)
+		_, err = q.Push(t.Context(), luatomic.Job{Body: []byte(arg[1])})
+		return fmt.Sprint(errors.Is(err, lua.ErrFenced), " ", err)
+	default:
+		return "unknown order " + order
+	}
+	return "ok"
+}
+
+func (p *lockProcess) acquire(t *testing.T, order, as string) string {
+	if order == "queue" { // in the background, for those who are to die there
+		n, err := strconv.Atoi(as)
+		require.NoError(t, err)
+		for range n {
+			go func() {
+				_ = p.locker.Do(context.Background(), p.name, func(ctx context.Context, _ *luatomic.Lease) error {
+					<-ctx.Done()
+					return nil
+				})
+			}()
+		}
+		return "ok"
+	}
+	take := p.locker.Try
+	if order == "acquire" {
+		take = p.locker.Acquire
+	}
+	lease, err := take(t.Context(), p.name)
+	if err != nil {
+		return err.Error()
+	}
+	p.leases[as] = lease
+	return "fence " + strconv.FormatInt(lease.Fence(), 10)
+}
+
+// spin looks at the kept context without a pause, until the clock has made a jump of
+// more than a lease, and says what the first look after that saw.
+func (p *lockProcess) spin(lease *luatomic.Lease) string {
+	before := time.Now() // whatever stops the process after the next line shows
+	fmt.Println("spinning")
+	for {
+		now := time.Now()
+		err := p.kept.Err()
+		if now.Sub(before) > 700*time.Millisecond {
+			return fmt.Sprint(err != nil, " ", lease.Err())
+		}
+		before = now
+	}
+}
+
+// order is a process that obeys.
+type order struct {
+	worker
+	t   testing.TB
+	in  io.Writer
+	pid int
+}
+
+func startLockProcess(t testing.TB, url, name string, env ...string) *order {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(self, "-test.run=^TestLockProcess$", "-test.timeout=10m")
+	cmd.Env = append(os.Environ(), lockEnvName+"="+name, lockEnvURL+"="+url, "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(cmd.Env, env...)
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	o := &order{worker: worker{cmd, stdin, bufio.NewScanner(stdout)}, t: t, in: stdin, pid: cmd.Process.Pid}
+	t.Cleanup(o.kill)
+	o.read("ready")
+	return o
+}
+
+// send gives an order without waiting for the answer.
+func (o *order) send(format string, args ...any) {
+	o.t.Helper()
+	_, err := fmt.Fprintf(o.in, format+"\n", args...)
+	require.NoError(o.t, err)
+}
+
+// read returns the rest of the next line that begins with the prefix.
+func (o *order) read(prefix string) string {
+	o.t.Helper()
+	for o.out.Scan() {
+		if rest, ok := strings.CutPrefix(o.out.Text(), prefix); ok {
+			return strings.TrimSpace(rest)
+		}
+	}
+	require.FailNow(o.t, "the process has ended", "waiting for %q", prefix)
+	return ""
+}
+
+// do gives an order and returns the answer.
+func (o *order) do(format string, args ...any) string {
+	o.t.Helper()
+	o.send(format, args...)
+	return o.read("= ")
+}
+
+func (o *order) fence(format string, args ...any) int64 {
+	o.t.Helper()
+	text, ok := strings.CutPrefix(o.do(format, args...), "fence ")
+	require.True(o.t, ok, text)
+	return must(strconv.ParseInt(text, 10, 64))
+}
+
+func (o *order) pause()  { require.NoError(o.t, syscall.Kill(o.pid, syscall.SIGSTOP)) }
+func (o *order) resume() { require.NoError(o.t, syscall.Kill(o.pid, syscall.SIGCONT)) }
+
+// Row 3. A process is stopped for longer than its lease, and another gets the lock:
+// the first look after it goes on sees the loss, before any timer has run (there is
+// one thread, and it spins), and the guarded write is refused.
+func TestPausedHolderSeesTheLossFirst(t *testing.T) {
+	t.Parallel()
+	l, name, c := newLocker(t, nil)
+	p := startLockProcess(t, luatomictest.URL(t), name, "GOMAXPROCS=1")
+	p.do("locker 600ms 600ms")
+	fence := p.fence("acquire a")
+	p.do("keep a")
+	require.Equal(t, "false <nil>", p.do("write a first"), "while it holds the lease it may write")
+	p.send("spin a")
+	p.read("spinning")
+	p.pause()
+	next := soon(t, 30*time.Second, "the lease of the paused one ends", acquireLater(t.Context(), l, name))
+	require.NoError(t, next.err)
+	require.Greater(t, next.lease.Fence(), fence)
+	end := time.Now().Add(time.Second)
+	luatomictest.Eventually(t, 10*time.Second, "a pause longer than the lease", func() bool { return time.Now().After(end) })
+	p.resume()
+	require.Regexp(t, "^true luatomic: lock lost", p.read("= "))
+	require.Regexp(t, "^true ", p.do("write a second"), "the write is fenced")
+	require.EqualValues(t, 1, c.LLen(t.Context(), "{"+name+"}:r").Val())
+	require.Contains(t, p.do("extend a"), "lost")
+	require.Contains(t, p.do("release a"), "lost")
+	require.NoError(t, next.lease.Release(t.Context()), "and it did not touch the successor's")
+}
+
+// Row 15. The holder is killed: the next one has the lock when the lease ends by the
+// server's clock, whatever else expires there. Its fence is that time.
+func TestHandOverAfterAKillIsNotLate(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	c := server.Client()
+	l := locker(t, c, nil)
+	for _, volatile := range []int{0, 10_000, 100_000} {
+		fill := `for i = 1, ARGV[1] do redis.call('SET', 'volatile' .. i, 'x', 'PX', 600000 + i) end return 1`
+		require.NoError(t, c.Eval(t.Context(), fill, nil, volatile).Err())
+		best := time.Hour
+		for range 3 {
+			name := luatomictest.Namespace(t)
+			p := startLockProcess(t, server.URL(), name)
+			p.do("locker 500ms 500ms")
+			fence := p.fence("acquire a")
+			p.do("keep a")
+			got := acquireLater(t.Context(), l, name)
+			waitFor(t, l, name, 1)
+			p.kill()
+			end := lockEnd(t, c, name)
+			next := soon(t, 10*time.Second, "the lock", got)
+			require.NoError(t, next.err)
+			require.Greater(t, next.lease.Fence(), fence)
+			require.GreaterOrEqual(t, next.lease.Fence(), end, "not before the lease has ended")
+			best = min(best, time.Duration(next.lease.Fence()-end)*time.Microsecond)
+			require.NoError(t, next.lease.Release(t.Context()))
+			if best < 50*time.Millisecond {
+				break
+			}
+		}
+		t.Logf("%d other keys that expire: the lock is handed over %v after the end of the lease", volatile, best)
+		require.Less(t, best, 50*time.Millisecond)
+	}
+}
+
+// Row 19. Ten processes with 1 and one with 150 waiters die in the queue: the release
+// passes over them all.
+func TestDeadWaitersAreSkipped(t *testing.T) {
+	t.Parallel()
+	l, name, _ := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute})
+	holder, err := l.Try(t.Context(), name)
+	require.NoError(t, err)
+	var dying []*order
+	queued := 0
+	for i := range 11 {
+		p := startLockProcess(t, luatomictest.URL(t), name)
+		p.do("locker 10s 10s")
+		n := 1
+		if i == 10 {
+			n = 150
+		}
+		p.do("queue %d", n)
+		queued += n
+		waitFor(t, l, name, queued)
+		dying = append(dying, p)
+	}
+	got := acquireLater(t.Context(), l, name)
+	waitFor(t, l, name, queued+1)
+	for _, p := range dying {
+		p.kill()
+	}
+	// The kernel closes their connections, and the server takes note.
+	listen := luatomictest.Client(t)
+	luatomictest.Eventually(t, 10*time.Second, "the server knows", func() bool {
+		for _, e := range listen.ZRange(t.Context(), "lockq:{"+name+"}", 0, -2).Val() {
+			channel := strings.Fields(e)[4]
+			if listen.PubSubNumSub(t.Context(), channel).Val()[channel] > 0 {
+				return false
+			}
+		}
+		return true
+	})
+	start := time.Now()
+	require.NoError(t, holder.Release(t.Context()))
+	next := soon(t, 8*time.Second, "the lock", got)
+	require.NoError(t, next.err)
+	t.Logf("handed past %d dead waiters in %v", queued, time.Since(start))
+	require.Less(t, next.lease.Fence()-holder.Fence(), time.Minute.Microseconds())
+	require.NoError(t, next.lease.Release(t.Context()))
+}
+
+// Row 19. A waiter that is stopped still has its connection: it costs its claim, and
+// no more, and finds out when it goes on.
+func TestPausedWaiterCostsOneClaim(t *testing.T) {
+	t.Parallel()
+	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute})
+	holder, err := l.Try(t.Context(), name)
+	require.NoError(t, err)
+	p := startLockProcess(t, luatomictest.URL(t), name)
+	p.do("locker 1m 300ms")
+	p.do("queue 1")
+	waitFor(t, l, name, 1)
+	got := acquireLater(t.Context(), l, name)
+	waitFor(t, l, name, 2)
+	p.pause()
+	defer p.resume()
+	require.NoError(t, holder.Release(t.Context()))
+	end := lockEnd(t, c, name)
+	next := soon(t, 20*time.Second, "the lock", got)
+	require.NoError(t, next.err)
+	late := time.Duration(next.lease.Fence()-end) * time.Microsecond
+	t.Logf("handed over %v after the end of the claim", late)
+	require.GreaterOrEqual(t, late, time.Duration(0))
+	require.Less(t, late, 2*time.Second)
+	p.resume()
+	require.NoError(t, next.lease.Extend(t.Context()))
+	require.Never(t, func() bool { return next.lease.Extend(t.Context()) != nil }, 300*time.Millisecond, 20*time.Millisecond)
+	require.NoError(t, next.lease.Release(t.Context()))
+}
+
+// nestStep is one release.
+type nestStep struct {
+	p  *order
+	as string
+}
+
+// Locks nest across processes: whoever gives the owner has the lock, and it is free
+// when each has released it once, in any order.
+func TestNestingAcrossProcesses(t *testing.T) {
+	t.Parallel()
+	l, name, c := newLocker(t, nil)
+	first, second := startLockProcess(t, luatomictest.URL(t), name), startLockProcess(t, luatomictest.URL(t), name)
+	for _, p := range []*order{first, second} {
+		p.do("locker 1m 1m job/7ü")
+	}
+	for _, reverse := range []bool{false, true} {
+		fence := first.fence("try a")
+		require.Equal(t, fence, second.fence("try b"), "the same lock")
+		require.Equal(t, fence, first.fence("acquire c"))
+		_, err := l.Try(t.Context(), name)
+		require.ErrorIs(t, err, luatomic.ErrHeld)
+		steps := []nestStep{{first, "a"}, {second, "b"}, {first, "c"}}
+		if reverse {
+			slices.Reverse(steps)
+		}
+		for i, s := range steps {
+			p, as := s.p, s.as
+			require.Equal(t, "<nil>", p.do("extend %s", as))
+			require.Equal(t, "<nil>", p.do("release %s", as))
+			require.Equal(t, "<nil>", p.do("release %s", as))
+			require.Contains(t, p.do("extend %s", as), "lost")
+			info, err := l.Info(t.Context(), name)
+			require.NoError(t, err)
+			require.Equal(t, i < 2, info.Held)
+		}
+	}
+	other, err := l.Try(t.Context(), name)
+	require.NoError(t, err)
+	require.Contains(t, second.do("try d"), "held")
+	require.NoError(t, other.Release(t.Context()))
+	require.Positive(t, c.PTTL(t.Context(), other.Key()).Val())
+}
+
+// A nested release whose reply is lost counts once: the others of the group go on.
+func TestNestedReleaseWhoseReplyIsLostCountsOnce(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, proxy := proxied(t, luatomictest.URL(t))
+	opts := &luatomic.LockerOptions{Owner: "me", TTL: time.Minute}
+	l, name := locker(t, c, opts), luatomictest.Namespace(t)
+	var leases []*luatomic.Lease
+	for range 3 {
+		lease, err := l.Try(ctx, name)
+		require.NoError(t, err)
+		leases = append(leases, lease)
+	}
+	for i, lease := range leases {
+		proxy.Drop(i+1, luatomictest.Command("EVALSHA"))
+		require.NoError(t, lease.Release(ctx))
+		for _, other := range leases[i+1:] {
+			require.NoError(t, other.Extend(ctx))
+		}
+	}
+	_, err := locker(t, luatomictest.Client(t), nil).Try(ctx, name)
+	require.NoError(t, err)
+}
+
+// Processes that take, hold and are killed or stopped, again and again: the fences of
+// those who had the lock grow, and it is never stuck for longer than a lease.
+func TestLockSurvivesItsProcesses(t *testing.T) {
+	t.Parallel()
+	l, name, _ := newLocker(t, &luatomic.LockerOptions{TTL: 500 * time.Millisecond})
+	rounds := 4
+	if os.Getenv("LUATOMIC_DRILL") != "" {
+		rounds = 60
+	}
+	var mu sync.Mutex
+	last := int64(0)
+	for round := range rounds {
+		p := startLockProcess(t, luatomictest.URL(t), name)
+		p.do("locker 500ms 500ms")
+		fence := p.fence("acquire a")
+		mu.Lock()
+		require.Greater(t, fence, last)
+		last = fence
+		mu.Unlock()
+		p.do("keep a")
+		p.do("queue 3")
+		if round%2 == 0 {
+			p.pause()
+		} else {
+			p.kill()
+		}
+		next := soon(t, 10*time.Second, "the lock", acquireLater(t.Context(), l, name))
+		require.NoError(t, next.err)
+		require.Greater(t, next.lease.Fence(), last)
+		last = next.lease.Fence()
+		_ = next.lease.Release(t.Context())
+		if round%2 == 0 {
+			p.resume()
+			p.kill()
+		}
+	}
+}
