@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -157,6 +158,9 @@ func (l *Locker) tryAll(ctx context.Context, names []string, first *Lease) (map[
 	p.Owner = owner.owner
 	start := time.Now()
 	r, err := gen.LockAcquireAll(ctx, l.client, p)
+	if err == nil && r.Blocked == 0 {
+		err = l.replicate(ctx, slices.Collect(maps.Values(leases))...)
+	}
 	switch {
 	case err != nil:
 		if !errors.Is(err, lua.ErrNotExecuted) {

@@ -224,6 +224,9 @@ func (l *Locker) Steal(ctx context.Context, name string) (*Lease, error) {
 	}
 	start := time.Now()
 	r, err := lease.force(ctx, lease.owner, 0)
+	if err == nil {
+		err = l.replicate(ctx, lease)
+	}
 	if err != nil {
 		return nil, errors.Join(err, lease.undo(ctx, ""))
 	}

@@ -51,17 +51,39 @@ func (l *Lease) acquireReplicated(ctx context.Context, p gen.LockAcquireParams) 
 		return r, err
 	}
 	if r.Remaining > 0 {
-		verdict := l.kind.extend(b, l, o.TTL)
-		_ = b.Exec(ctx)
-		if err := verdict(); err != nil {
-			return r, err
-		}
 		r.Remaining = 0
+		return r, l.locker.replicate(ctx, l)
 	}
-	if acked := b.Acked(); acked < o.Replicas {
-		return r, fmt.Errorf("%w: %d of %d replicas confirmed %q within %v", ErrNotReplicated, acked, o.Replicas, l.name, o.ReplicaTimeout)
+	return r, l.locker.replicated(b, l.name)
+}
+
+// replicated says whether enough replicas have what the batch wrote.
+func (l *Locker) replicated(b *lua.Batch, name string) error {
+	if acked := b.Acked(); acked < l.opts.Replicas {
+		return fmt.Errorf("%w: %d of %d replicas confirmed %q within %v", ErrNotReplicated, acked, l.opts.Replicas, name, l.opts.ReplicaTimeout)
 	}
-	return r, nil
+	return nil
+}
+
+// replicate extends leases that are held, and waits for the replicas if any are
+// wanted.
+func (l *Locker) replicate(ctx context.Context, leases ...*Lease) error {
+	if l.opts.Replicas == 0 {
+		return nil
+	}
+	b := lua.NewBatch(l.client)
+	b.Wait(l.opts.Replicas, l.opts.ReplicaTimeout)
+	verdicts := make([]func() error, len(leases))
+	for i, lease := range leases {
+		verdicts[i] = lease.kind.extend(b, lease, l.opts.TTL)
+	}
+	_ = b.Exec(ctx) // the verdicts have the errors
+	for _, verdict := range verdicts {
+		if err := verdict(); err != nil {
+			return err
+		}
+	}
+	return l.replicated(b, leases[0].name)
 }
 
 func (lockKind) extend(b *lua.Batch, l *Lease, ttl time.Duration) func() error {

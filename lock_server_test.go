@@ -1,0 +1,510 @@
+package luatomic_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// replicas starts two servers, the second a replica of the first.
+func replicas(t *testing.T) (first, second *luatomictest.Server) {
+	t.Helper()
+	first = luatomictest.StartServer(t, "--repl-diskless-sync-delay", "0")
+	second = luatomictest.StartServer(t)
+	host, port, err := net.SplitHostPort(first.Addr())
+	require.NoError(t, err)
+	c := second.Client()
+	require.NoError(t, c.SlaveOf(t.Context(), host, port).Err())
+	luatomictest.Eventually(t, 30*time.Second, "the replica is in step", func() bool {
+		return strings.Contains(c.Info(t.Context(), "replication").Val(), "master_link_status:up")
+	})
+	return first, second
+}
+
+// Row 9. Too few replicas confirm: the lock is given back, and the error says so.
+func TestLockThatIsNotReplicatedIsGivenBack(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	first, second := replicas(t)
+	c := first.Client()
+	plain := locker(t, c, nil)
+	l := locker(t, c, &luatomic.LockerOptions{Replicas: 1, ReplicaTimeout: 200 * time.Millisecond, TTL: time.Minute})
+	luatomictest.Eventually(t, 30*time.Second, "replicated", func() bool {
+		lease, err := l.Try(ctx, "x")
+		if err != nil {
+			require.ErrorIs(t, err, luatomic.ErrNotReplicated)
+			return false
+		}
+		require.NoError(t, lease.Release(ctx))
+		return true
+	})
+	second.Pause()
+	_, err := l.Try(ctx, "x")
+	require.ErrorIs(t, err, luatomic.ErrNotReplicated)
+	require.ErrorContains(t, err, "0 of 1 replicas")
+	free, err := plain.Try(ctx, "x")
+	require.NoError(t, err, "it was given back")
+	got := acquireLater(ctx, l, "x")
+	waitFor(t, plain, "x", 1)
+	require.NoError(t, free.Release(ctx))
+	require.ErrorIs(t, soon(t, 10*time.Second, "refused", got).err, luatomic.ErrNotReplicated, "one that is handed over needs them, too")
+	_, err = l.Steal(ctx, "x")
+	require.ErrorIs(t, err, luatomic.ErrNotReplicated)
+	_, err = l.AcquireAll(ctx, "x")
+	require.ErrorIs(t, err, luatomic.ErrNotReplicated)
+	_, err = l.With(luatomic.LockerOptions{Replicas: 1, ReplicaTimeout: 100 * time.Millisecond, Tag: "t"}).AcquireAll(ctx, "x", "y")
+	require.ErrorIs(t, err, luatomic.ErrNotReplicated)
+	for info, err := range plain.List(ctx) {
+		require.NoError(t, err)
+		require.Fail(t, "held", "%+v", info)
+	}
+	free, err = plain.Try(ctx, "x")
+	require.NoError(t, err)
+	require.NoError(t, free.Release(ctx))
+	second.Resume()
+	luatomictest.Eventually(t, 30*time.Second, "replicated again", func() bool {
+		lease, err := l.Acquire(ctx, "x")
+		return err == nil && lease.Release(ctx) == nil
+	})
+}
+
+// Row 9. The replica is promoted: the fences it gives out are greater than those of
+// the old master, also where the last grants never arrived.
+func TestFenceGrowsOverAFailover(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	first, second := replicas(t)
+	before := locker(t, first.Client(), &luatomic.LockerOptions{TTL: 2 * time.Second})
+	last := int64(0)
+	for i := range 5 {
+		if i == 3 {
+			second.Pause() // what follows never arrives
+		}
+		lease, err := before.Try(ctx, "x")
+		require.NoError(t, err)
+		last = lease.Fence()
+		if i < 4 {
+			require.NoError(t, lease.Release(ctx))
+		}
+	}
+	first.Kill()
+	second.Resume()
+	c := second.Client()
+	luatomictest.Eventually(t, 30*time.Second, "promoted", func() bool { return c.SlaveOf(ctx, "no", "one").Err() == nil })
+	after := locker(t, c, nil)
+	luatomictest.Eventually(t, 30*time.Second, "the lock", func() bool {
+		lease, err := after.Try(ctx, "x")
+		if err != nil {
+			return false
+		}
+		require.Greater(t, lease.Fence(), last)
+		return true
+	})
+}
+
+// Row 12. The clock of the server steps: back, the lease lasts longer by that; forth,
+// it ends. The fence grows in any case.
+func TestFenceGrowsOverStepsOfTheServersClock(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := miniredis.RunT(t)
+	now := time.Now()
+	server.SetTime(now)
+	c := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer c.Close()
+	l := locker(t, c, &luatomic.LockerOptions{TTL: 5 * time.Second})
+	last := int64(0)
+	for _, step := range []time.Duration{0, time.Second, -10 * time.Second, 0, 20 * time.Second, -time.Hour, 0, time.Minute} {
+		now = now.Add(step)
+		server.SetTime(now)
+		lease, err := l.Try(ctx, "x")
+		require.NoError(t, err)
+		require.Greater(t, lease.Fence(), last, "after a step of %v", step)
+		last = lease.Fence()
+		require.NoError(t, lease.Extend(ctx))
+		got := acquireLater(ctx, l, "x")
+		luatomictest.Eventually(t, 10*time.Second, "it waits", func() bool { return c.ZCard(ctx, "lockq:{x}").Val() == 1 })
+		now = now.Add(-10 * time.Second)
+		server.SetTime(now)
+		require.NoError(t, lease.Release(ctx), "a step back does not take it away")
+		next := soon(t, 10*time.Second, "handed over", got)
+		require.NoError(t, next.err)
+		require.Greater(t, next.lease.Fence(), last, "handed over after a step back")
+		last = next.lease.Fence()
+		stolen, err := l.Steal(ctx, "x")
+		require.NoError(t, err)
+		require.Greater(t, stolen.Fence(), last, "stolen after a step back")
+		last = stolen.Fence()
+		now = now.Add(10 * time.Second)
+		server.SetTime(now)
+		require.ErrorIs(t, stolen.Extend(ctx), luatomic.ErrLost, "a step forth ends it")
+		require.ErrorIs(t, stolen.Release(ctx), luatomic.ErrLost)
+	}
+}
+
+// Row 13. The script cache is flushed in every state of a lock, renewals included.
+func TestLocksSurviveScriptFlush(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := luatomictest.StartServer(t)
+	c := server.Client()
+	flush := func() { require.NoError(t, c.ScriptFlush(ctx).Err()) }
+	l := locker(t, server.Client(), &luatomic.LockerOptions{TTL: time.Minute})
+	keeping := locker(t, server.Client(), &luatomic.LockerOptions{TTL: 3 * time.Second})
+	var kept []context.Context
+	for i := range 600 {
+		lease, err := keeping.Try(ctx, fmt.Sprint("kept", i))
+		require.NoError(t, err)
+		kept = append(kept, lease.Keep(ctx))
+	}
+	stop := time.Now().Add(4 * time.Second)
+	for round := 0; time.Now().Before(stop); round++ {
+		flush()
+		lease, err := l.Try(ctx, "x")
+		require.NoError(t, err)
+		flush()
+		got := acquireLater(ctx, l, "x")
+		waitFor(t, l, "x", 1)
+		flush()
+		require.NoError(t, lease.Extend(ctx))
+		flush()
+		require.NoError(t, lease.Release(ctx))
+		next := soon(t, 10*time.Second, "handed over", got)
+		require.NoError(t, next.err)
+		flush()
+		stolen, err := l.Steal(ctx, "x")
+		require.NoError(t, err)
+		flush()
+		require.NoError(t, stolen.Release(ctx))
+		all, err := l.With(luatomic.LockerOptions{Tag: "t"}).AcquireAll(ctx, "a", "b")
+		require.NoError(t, err)
+		flush()
+		require.NoError(t, all.Release(ctx))
+	}
+	for _, k := range kept {
+		require.NoError(t, k.Err())
+	}
+}
+
+// Row 14. The lock is released exactly between the failed attempt and the
+// subscription, and between that and the place in the queue.
+func TestNoWakeUpIsMissedBeforeTheSubscription(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"SUBSCRIBE", "EVALSHA"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			c, proxy := proxied(t, luatomictest.URL(t))
+			l, name := locker(t, c, nil), luatomictest.Namespace(t)
+			direct := locker(t, luatomictest.Client(t), &luatomic.LockerOptions{TTL: time.Minute})
+			holder, err := direct.Try(ctx, name)
+			require.NoError(t, err)
+			match := luatomictest.Command("SUBSCRIBE")
+			if at == "EVALSHA" {
+				match = luatomictest.Command("EVALSHA", gen.LockAcquireScript.SHA)
+			}
+			var once sync.Once
+			var released error
+			proxy.DropRequest(1, func(args []string) bool {
+				if match(args) {
+					once.Do(func() { released = holder.Release(context.WithoutCancel(ctx)) })
+				}
+				return false
+			})
+			next := soon(t, 5*time.Second, "the lock", acquireLater(ctx, l, name))
+			require.NoError(t, next.err)
+			require.NoError(t, released)
+			require.Greater(t, next.lease.Fence(), holder.Fence())
+			require.NoError(t, next.lease.Release(ctx))
+		})
+	}
+}
+
+// Row 14. The connection that listens is cut while the lock is handed over: the
+// waiter owns it, or its place again, within one subscription.
+func TestNoWakeUpIsMissedWhenTheConnectionBreaks(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, proxy := proxied(t, luatomictest.URL(t))
+	l, name := locker(t, c, nil), luatomictest.Namespace(t)
+	direct := locker(t, luatomictest.Client(t), &luatomic.LockerOptions{TTL: time.Minute})
+	worst := time.Duration(0)
+	for round := range 20 {
+		holder, err := direct.Acquire(ctx, name)
+		require.NoError(t, err)
+		got := acquireLater(ctx, l, name)
+		waitFor(t, direct, name, 1)
+		var cut sync.WaitGroup
+		start := time.Now()
+		if round%2 == 0 {
+			proxy.CutAll()
+		} else {
+			cut.Go(proxy.CutAll)
+		}
+		require.NoError(t, holder.Release(ctx))
+		cut.Wait()
+		next := soon(t, 5*time.Second, "the lock", got)
+		require.NoError(t, next.err)
+		worst = max(worst, time.Since(start))
+		require.NoError(t, next.lease.Release(ctx))
+	}
+	t.Logf("at most %v", worst)
+}
+
+// A connection that says nothing, and is not closed, is found out.
+func TestSilentConnectionIsFoundOut(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, proxy := proxied(t, luatomictest.URL(t))
+	l, name := locker(t, c, nil), luatomictest.Namespace(t)
+	direct := locker(t, luatomictest.Client(t), &luatomic.LockerOptions{TTL: time.Minute})
+	holder, err := direct.Try(ctx, name)
+	require.NoError(t, err)
+	got := acquireLater(ctx, l, name)
+	waitFor(t, direct, name, 1)
+	proxy.Blackhole(true)
+	require.NoError(t, holder.Release(ctx))
+	proxy.Blackhole(false)
+	next := soon(t, 20*time.Second, "the lock", got)
+	require.NoError(t, next.err)
+	require.NoError(t, next.lease.Release(ctx))
+}
+
+// Row 18. A hundred arrive from ten clients within a moment: the order of their
+// places in the queue is the order in which they have the lock.
+func TestLockOrderOfGrantsIsOrderOfTickets(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute})
+	holder, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	const clients, each = 10, 10
+	got := make(chan acquired, clients*each)
+	for range clients {
+		from := locker(t, luatomictest.Client(t), &luatomic.LockerOptions{TTL: time.Minute})
+		for range each {
+			go func() {
+				lease, err := from.Acquire(ctx, name)
+				got <- acquired{lease: lease, err: err}
+			}()
+		}
+	}
+	waitFor(t, l, name, clients*each)
+	var tickets, grants []string
+	for _, e := range c.ZRange(ctx, "lockq:{"+name+"}", 0, -1).Val() {
+		tickets = append(tickets, strings.Fields(e)[1])
+	}
+	last := holder
+	for range clients * each {
+		require.NoError(t, last.Release(ctx))
+		next := soon(t, 10*time.Second, "handed over", got)
+		require.NoError(t, next.err)
+		require.Greater(t, next.lease.Fence(), last.Fence())
+		grants = append(grants, next.lease.Token())
+		last = next.lease
+	}
+	require.Equal(t, tickets, grants)
+	require.NoError(t, last.Release(ctx))
+}
+
+// Row 22. The server stands still for a moment, and the lock is free: it is acquired,
+// and not waited for.
+func TestPausedServerIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	c := server.Client()
+	l := locker(t, server.Client(), &luatomic.LockerOptions{TTL: time.Minute})
+	for range 3 {
+		require.NoError(t, c.Do(t.Context(), "CLIENT", "PAUSE", "50", "ALL").Err())
+		next := soon(t, 5*time.Second, "the lock", acquireLater(t.Context(), l, "x"))
+		require.NoError(t, next.err)
+		require.NoError(t, next.lease.Release(t.Context()))
+	}
+}
+
+// calls is how often the server has run each command.
+func calls(t testing.TB, c *redis.Client) map[string]int {
+	t.Helper()
+	out := make(map[string]int)
+	for _, m := range regexp.MustCompile(`cmdstat_([^:]+):calls=(\d+)`).FindAllStringSubmatch(c.Info(t.Context(), "commandstats").Val(), -1) {
+		out[m[1]] = must(strconv.Atoi(m[2]))
+	}
+	return out
+}
+
+// Row 23. What a hand-over costs: one call, however many wait and in however many
+// processes; one connection to listen for each process.
+func TestHandOverCosts(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := luatomictest.StartServer(t)
+	c := server.Client()
+	const processes, pool = 5, 8
+	var from []*luatomic.Locker
+	for range processes {
+		mine := server.Client(func(o *redis.Options) { o.PoolSize, o.PoolTimeout = pool, time.Minute })
+		from = append(from, locker(t, mine, &luatomic.LockerOptions{TTL: time.Minute}))
+	}
+	l := locker(t, c, &luatomic.LockerOptions{TTL: time.Minute})
+	for range 2 { // loads the scripts
+		lease, err := l.Try(ctx, "warm")
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(ctx))
+	}
+	for _, waiters := range []int{1, 10, 100, 1000} {
+		name := fmt.Sprint("w", waiters)
+		holder, err := l.Try(ctx, name)
+		require.NoError(t, err)
+		var wg sync.WaitGroup
+		for i := range waiters {
+			wg.Go(func() {
+				lease, err := from[i%processes].Acquire(ctx, name)
+				if err == nil {
+					err = lease.Release(ctx)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		waitFor(t, l, name, waiters)
+		connections := strings.Count(c.ClientList(ctx).Val(), "\n")
+		require.LessOrEqual(t, connections, processes*(pool+1)+10, "the pools and one each")
+		before := calls(t, c)
+		require.NoError(t, holder.Release(ctx))
+		wg.Wait()
+		after := calls(t, c)
+		sent := after["evalsha"] + after["eval"] - before["evalsha"] - before["eval"]
+		t.Logf("%d wait in %d processes: %.3f calls for each hand-over", waiters, processes, float64(sent)/float64(waiters+1))
+		require.LessOrEqual(t, float64(sent), 1.1*float64(waiters+1))
+	}
+}
+
+// Row 23. Waiting sends nothing but a sign of life of each process every 3 s.
+func TestIdleWaitersSendNothing(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	server := luatomictest.StartServer(t)
+	c := server.Client()
+	const processes, each = 3, 50
+	l := locker(t, c, &luatomic.LockerOptions{TTL: time.Minute})
+	_, err := l.Try(ctx, "x")
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for range processes {
+		from := locker(t, server.Client(), nil)
+		for range each {
+			wg.Go(func() { _, _ = from.Acquire(ctx, "x") })
+		}
+	}
+	waitFor(t, l, "x", processes*each)
+	window := 4 * time.Second
+	if os.Getenv("LUATOMIC_DRILL") != "" {
+		window = 30 * time.Second
+	}
+	before := calls(t, c)
+	start := time.Now()
+	for time.Since(start) < window {
+		pause := time.NewTimer(window - time.Since(start))
+		<-pause.C
+	}
+	after := calls(t, c)
+	for command, n := range after {
+		switch command {
+		case "info":
+		case "ping":
+			require.LessOrEqual(t, n-before[command], processes*int(time.Since(start)/(3*time.Second)+1), "signs of life")
+		default:
+			require.Equal(t, before[command], n, command)
+		}
+	}
+	cancel()
+	wg.Wait()
+}
+
+// Row 24. The server is over its limit: nobody acquires, and those who have it
+// extend, release and hand it over.
+func TestLockOnAFullServer(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := luatomictest.StartServer(t, "--maxmemory-policy", "noeviction")
+	c := server.Client()
+	l := locker(t, c, &luatomic.LockerOptions{TTL: time.Minute})
+	nest := l.With(luatomic.LockerOptions{TTL: time.Minute, Owner: "me"})
+	lease, err := l.Try(ctx, "x")
+	require.NoError(t, err)
+	forced, err := l.Try(ctx, "y")
+	require.NoError(t, err)
+	nested, err := nest.Try(ctx, "z")
+	require.NoError(t, err)
+	last, err := nest.Try(ctx, "z")
+	require.NoError(t, err)
+	minHold, err := l.With(luatomic.LockerOptions{TTL: time.Minute, MinHold: time.Minute}).Try(ctx, "m")
+	require.NoError(t, err)
+	first, second := acquireLater(ctx, l, "x"), acquireLater(ctx, l, "y")
+	waitFor(t, l, "x", 1)
+	waitFor(t, l, "y", 1)
+	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "1").Err())
+
+	_, err = l.Try(ctx, "free")
+	require.Error(t, err)
+	require.ErrorContains(t, err, "OOM")
+	require.ErrorIs(t, err, lua.ErrNotExecuted)
+	_, err = l.Acquire(ctx, "free")
+	require.ErrorContains(t, err, "OOM")
+	require.NoError(t, lease.Extend(ctx))
+	require.NoError(t, lease.Release(ctx))
+	next := soon(t, 10*time.Second, "handed over", first)
+	require.NoError(t, next.err)
+	require.NoError(t, next.lease.Extend(ctx))
+	require.NoError(t, next.lease.Release(ctx))
+	done, err := l.ForceRelease(ctx, "y", forced.Fence())
+	require.NoError(t, err)
+	require.True(t, done)
+	require.NoError(t, soon(t, 10*time.Second, "handed over by force", second).err)
+	require.NoError(t, nested.Extend(ctx))
+	require.NoError(t, nested.Release(ctx))
+	require.NoError(t, last.Release(ctx))
+	require.NoError(t, minHold.Release(ctx))
+	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "0").Err())
+	free, err := l.Try(ctx, "x")
+	require.NoError(t, err)
+	require.NoError(t, free.Release(ctx))
+}
+
+// Row 24. The keys were evicted: the holder notices at its next renewal, and who
+// waits has the lock within the lease.
+func TestEvictedLockIsNoticed(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: 900 * time.Millisecond})
+	lease, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	kept := lease.Keep(ctx)
+	got := acquireLater(ctx, locker(t, luatomictest.Client(t), nil), name)
+	waitFor(t, l, name, 1)
+	require.NoError(t, c.Del(ctx, "lock:{"+name+"}", "lockq:{"+name+"}").Err())
+	soon(t, 5*time.Second, "noticed", kept.Done())
+	require.ErrorIs(t, context.Cause(kept), luatomic.ErrLost)
+	next := soon(t, 10*time.Second, "the lock", got)
+	require.NoError(t, next.err)
+	require.Greater(t, next.lease.Fence(), lease.Fence())
+	require.NoError(t, next.lease.Release(ctx))
+}
