@@ -31,6 +31,7 @@ bench: redis ## the benchmarks of the primitives
 drill: redis ## the long fault runs: kills, a model, a million due; seeds are printed
 	LUATOMIC_DRILL=1 $(GO) test -v -timeout 20m -run 'Kill|Failpoint|ManyDue|WhileMoving' . -kills=1000
 	$(GO) test -v -timeout 20m -run 'Model' . -rapid.checks=5000
+	LUATOMIC_DRILL=1 $(GO) test -v -timeout 30m -run 'LockHistor|LockSurvives|IdleWaiters' . -lockops=1000000
 
 lint: ## gofmt, vet and staticcheck
 	@files=$$(gofmt -l $$(find . -name '*.go' -not -path '*/testdata/*')); \
