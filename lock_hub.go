@@ -89,7 +89,8 @@ type lockWaiter struct {
 	line   *lockLine
 	wake   chan struct{} // one look is enough, however often it is told
 	grants chan grant
-	queued bool // the server was not heard to take it out of the queue; guarded by the hub's lock
+	queued bool // it was in the queue, and was not told to come again; guarded by the hub's lock
+	told   bool // the last message was a grant
 
 	// The server's clock, as the last reply said, when that was asked, and a fence
 	// that every later grant exceeds.
@@ -193,7 +194,8 @@ func (h *lockHub) look(line *lockLine) {
 }
 
 // standing notes that the waiter is in the queue. If it has joined although it was
-// there, the queue was lost: then all of the line look.
+// there, the queue was lost, or the server took its process for dead, as PUBLISH
+// counts nobody after the slot has moved: then all of the line look.
 func (h *lockHub) standing(w *lockWaiter, joined bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -280,7 +282,6 @@ func (h *lockHub) granted(w *lockWaiter, rest string, now time.Time) {
 			return
 		}
 	}
-	w.queued = false
 	g := grant{fence: n[0], start: n[1], length: time.Duration(n[2]) * time.Millisecond, heard: now}
 	select {
 	case w.grants <- g:

@@ -395,18 +395,34 @@ func TestObserveTellsTheTurnsOfALock(t *testing.T) {
 func TestDeadlineIsThatOfWholeMilliseconds(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: 100*time.Millisecond + 900*time.Microsecond, Claim: time.Microsecond})
+	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: 100*time.Millisecond + 900*time.Microsecond})
 	lease, err := l.Try(ctx, name)
 	require.NoError(t, err)
 	end := time.Now()
 	require.Equal(t, "100", lockRecord(t, c, name)[4])
 	require.LessOrEqual(t, lease.Deadline().Sub(end), 100*time.Millisecond)
-	require.NoError(t, lease.Release(ctx))
-	holder, err := l.Try(ctx, name)
+	l = l.With(luatomic.LockerOptions{TTL: time.Minute, Claim: time.Microsecond})
+	holder, err := l.Try(ctx, name+"2")
 	require.NoError(t, err)
 	done := make(chan error, 1)
-	go func() { done <- l.Do(ctx, name, func(context.Context, *luatomic.Lease) error { return nil }) }()
-	waitFor(t, l, name, 1)
+	go func() { done <- l.Do(ctx, name+"2", func(context.Context, *luatomic.Lease) error { return nil }) }()
+	waitFor(t, l, name+"2", 1)
 	require.NoError(t, holder.Release(ctx))
 	require.NoError(t, soon(t, 10*time.Second, "with the shortest claim", done))
+}
+
+// A late release or extend, which asks for the string to stay for its own time, does
+// not shorten the life of another's: the guard is the PEXPIREAT of both scripts.
+func TestLateCallsLeaveTheStringItsTime(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: time.Hour})
+	lease, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	_, err = gen.LockRelease(ctx, c, gen.LockReleaseParams{Lock: lease.Key(), Queue: "lockq:{" + name + "}", Owner: "late", Keep: time.Minute})
+	require.NoError(t, err)
+	require.Greater(t, c.PTTL(ctx, lease.Key()).Val(), time.Hour)
+	_, err = gen.LockExtend(ctx, c, gen.LockExtendParams{Lock: lease.Key(), Owner: "late", TTL: time.Second, Keep: time.Minute})
+	require.NoError(t, err)
+	require.Greater(t, c.PTTL(ctx, lease.Key()).Val(), time.Hour)
 }

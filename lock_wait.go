@@ -54,10 +54,16 @@ func (l *Lease) stand(ctx context.Context, begun time.Time, channel, entry strin
 	// Whoever is not on one server alone, or wants replicas, asks before it enters.
 	strict := l.locker.ears.Tagged() || l.locker.opts.Replicas > 0
 	for {
+		if l.locker.ears.Tagged() {
+			_ = l.locker.ears.Follow(ctx, channel) // else it is told by way of another node, and not counted
+		}
 		w.asked = time.Now()
 		r, err := l.acquire(ctx, entry)
 		switch {
 		case err == nil && r.Acquired:
+			if w.told && r.Remaining == 0 { // it was not granted after all
+				h.standing(w, true)
+			}
 			return l.took(begun, l.ends(w.asked, r.Remaining))
 		case err == nil:
 			held = l.held(r)
@@ -89,6 +95,7 @@ func (w *lockWaiter) await(ctx context.Context, begun time.Time, strict bool) (a
 	l := w.lease
 	select {
 	case g := <-w.grants:
+		w.told = true
 		deadline := w.deadline(g)
 		// A message may come late, after a look that found the lock another's.
 		if strict || g.fence < w.fence || !time.Now().Before(deadline) {
@@ -98,6 +105,7 @@ func (w *lockWaiter) await(ctx context.Context, begun time.Time, strict bool) (a
 		lease, err := l.took(begun, deadline)
 		return false, lease, err
 	case <-w.wake:
+		w.told = false
 		return true, nil, nil
 	case <-ctx.Done():
 		return false, nil, context.Cause(ctx)

@@ -209,7 +209,7 @@ func TestBadTTL(t *testing.T) {
 
 func TestKeepRenewsAndReportsTheLoss(t *testing.T) {
 	t.Parallel()
-	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: 300 * time.Millisecond})
+	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: 900 * time.Millisecond})
 	lease, err := l.Try(t.Context(), name)
 	require.NoError(t, err)
 	first := lease.Deadline()
