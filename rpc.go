@@ -149,6 +149,7 @@ type Bus struct {
 	ups    atomic.Int64  // how often this or another node subscribed
 	serial atomic.Uint64
 	busy   atomic.Int64 // handlers that run
+	runs   atomic.Bool  // Run is running
 
 	mu       sync.Mutex
 	handlers map[string]handler

@@ -444,3 +444,31 @@ func TestRPCNames(t *testing.T) {
 		})
 	}
 }
+
+// C20: whatever is published on the channels of a bus, its node and caller go on, count
+// it, and no handler runs.
+func TestRPCPoisonDoesNotReachHandlers(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	var ran atomic.Int64
+	b := serving(t, echo, c, name, nil, func(_ context.Context, s string) (string, error) {
+		ran.Add(1)
+		return s, nil
+	})
+	channel := "rpc:{" + name + "}:n:" + b.Node()
+	for _, poison := range []string{"", "x", "Q", "R\x01", "E\x01\xff", "1 5000\n", "1 5000\nQ\x01", "0 1\nQ\x01\x00\x00\x00\x00", "-1 5\nQ", "1 99999999999999999999\nQ",
+		"L\x01", "L\x01\x05a", "X\x01", "K\x01\x01a\x01b", "U\x01\x00", "D", "N\x01\x03abc", "r\x01\x01a\x01b\x00", "C\x01\x01a\x01\x00", strings.Repeat("9", 100),
+		"R\x01\x01a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "\x00\xff", "P\x02"} {
+		require.NoError(t, c.Publish(ctx, channel, poison).Err())
+	}
+	out, err := echo.Call(ctx, b, "still there")
+	require.NoError(t, err)
+	require.Equal(t, "still there", out)
+	require.Equal(t, int64(1), ran.Load())
+	require.Greater(t, b.Stats().Refused, int64(10))
+	// A record of another program's is refused, too, and the call says so.
+	method := "rpc:{" + name + "}:m:odd"
+	require.NoError(t, c.Set(ctx, method, "x", time.Minute).Err())
+	_, err = luatomic.NewMethod[string, string]("odd").Call(ctx, b, "")
+	require.ErrorIs(t, err, lua.ErrWrongType)
+}

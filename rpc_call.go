@@ -2,6 +2,7 @@ package luatomic
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -77,12 +78,8 @@ func (b *Bus) call(ctx context.Context, c *outgoing) ([]byte, error) {
 		}()
 		expired = t.C
 	}
-	select {
-	case <-b.ready:
-	default:
-		if err := b.awaitReady(ctx, expired); err != nil {
-			return nil, err
-		}
+	if err := b.awaitReady(ctx, expired); err != nil {
+		return nil, err
 	}
 	b.counts.calls.Add(1)
 	// The waiter is there before the request is: the reply may be faster than the
@@ -115,6 +112,14 @@ func (b *Bus) taken(c *outgoing, w *waiter) ([]byte, error) {
 func (b *Bus) awaitReady(ctx context.Context, expired <-chan time.Time) error {
 	select {
 	case <-b.ready:
+		if !b.runs.Load() {
+			return b.notReady(errEnded)
+		}
+		return nil
+	default:
+	}
+	select {
+	case <-b.ready:
 		return nil
 	case <-ctx.Done():
 		return b.notReady(context.Cause(ctx))
@@ -122,6 +127,8 @@ func (b *Bus) awaitReady(ctx context.Context, expired <-chan time.Time) error {
 		return b.notReady(context.DeadlineExceeded)
 	}
 }
+
+var errEnded = errors.New("it has ended")
 
 // newID names a call after its caller and a number, or after its idempotency key.
 func (b *Bus) newID(c *outgoing) string {

@@ -112,3 +112,14 @@ func FuzzFrames(f *testing.F) {
 		}
 	})
 }
+
+// C9: what travels says how much time is left, and is the same whenever it is made: no
+// clock of one machine is compared with that of another.
+func TestRPCFramesHoldNoTimeOfDay(t *testing.T) {
+	t.Parallel()
+	q := request{id: "id", method: "m", keep: time.Minute, body: []byte("b")}
+	require.Equal(t, "Q\x01\x00\xe0\xd4\x03\x02id\x01m\x01b", string(q.encode()))
+	_, left, _, ok := cutHeader("1 250\n" + string(q.encode()))
+	require.True(t, ok)
+	require.Equal(t, int64(250), left)
+}

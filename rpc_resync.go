@@ -98,12 +98,19 @@ func (b *Bus) collectPart(ctx context.Context, ids []string) (later []string, er
 	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease)
 	defer cancel()
 	rows, err := gen.RPCCollect(ctx, b.client, gen.RPCCollectParams{Records: records})
+	var lost []response
 	for i, row := range rows {
 		switch row.State {
 		case gen.RPCCollectStateDone:
 			b.receiveStored(row.Frame)
 		case gen.RPCCollectStateLater:
 			later = append(later, ids[i])
+		case gen.RPCCollectStateLost: // as another caller with the same key found
+			b.mu.Lock()
+			if w := b.waiters[ids[i]]; w != nil {
+				lost = append(lost, response{id: w.id, err: lostCall(w.method, w.node)})
+			}
+			b.mu.Unlock()
 		case gen.RPCCollectStatePending:
 			b.mu.Lock()
 			node := ""
@@ -115,6 +122,9 @@ func (b *Bus) collectPart(ctx context.Context, ids []string) (later []string, er
 				b.hint(node, ids[i])
 			}
 		}
+	}
+	for _, r := range lost {
+		b.deliver(r)
 	}
 	return later, err
 }

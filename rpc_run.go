@@ -24,6 +24,11 @@ func (b *Bus) Run(ctx context.Context) error {
 	defer unlink()
 	handling, stop := context.WithCancel(linked)
 	defer stop()
+	b.mu.Lock()
+	b.leaving, b.closing = false, false
+	b.mu.Unlock()
+	b.runs.Store(true)
+	defer b.runs.Store(false)
 	up := make(chan struct{}, 1)
 	b.link.Up = func() { offer(up) }
 	b.link.Down = func(err error) { b.failed(ctx, fmt.Errorf("luatomic: bus %q: %w", b.name, err)) }

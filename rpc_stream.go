@@ -97,7 +97,7 @@ func (b *Bus) stream(ctx context.Context, c *outgoing, yield func(part []byte) b
 	left, _ := b.limit(ctx)
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
-	if err := b.Ready(ctx); err != nil {
+	if err := b.awaitReady(ctx, nil); err != nil {
 		return err
 	}
 	b.counts.calls.Add(1)

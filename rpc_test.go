@@ -311,4 +311,11 @@ func TestRunWithdrawsTheNode(t *testing.T) {
 	stop()
 	require.Less(t, time.Since(start), time.Second)
 	require.Empty(t, must(c.Keys(t.Context(), "rpc:{"+name+"}*").Result()), "nothing stays")
+	_, err = echo.Call(t.Context(), b, "")
+	require.ErrorContains(t, err, "it has ended")
+	runBus(t, b) // and once more
+	luatomictest.Eventually(t, 5*time.Second, "it answers again", func() bool {
+		out, err := echo.Call(t.Context(), b, "x")
+		return err == nil && out == "X"
+	})
 }
