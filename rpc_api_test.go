@@ -142,7 +142,7 @@ func TestRPCIdempotencyKeys(t *testing.T) {
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	var ran atomic.Int64
 	leave := make(chan struct{})
-	serving(t, echo, c, name, nil, func(_ context.Context, s string) (string, error) {
+	node := serving(t, echo, c, name, nil, func(_ context.Context, s string) (string, error) {
 		n := ran.Add(1)
 		<-leave
 		if s == "fail" {
@@ -179,6 +179,9 @@ func TestRPCIdempotencyKeys(t *testing.T) {
 		require.ErrorContains(t, err, "declined", "a handler's error is a result")
 	}
 	require.Equal(t, int64(3), ran.Load())
+	out, err = echo.CallWith(ctx, callers[0], "d", &luatomic.CallOptions{Key: "order 2", Node: node.Node()})
+	require.NoError(t, err)
+	require.Equal(t, "b2", out, "also where the call names a node")
 	other := luatomic.NewMethod[string, string]("other")
 	_, err = other.CallWith(ctx, callers[0], "", opts)
 	require.ErrorIs(t, err, luatomic.ErrNoResponders, "a key belongs to its method")

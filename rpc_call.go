@@ -84,7 +84,7 @@ func (b *Bus) call(ctx context.Context, c *outgoing) ([]byte, error) {
 	b.counts.calls.Add(1)
 	// The waiter is there before the request is: the reply may be faster than the
 	// answer to this call.
-	w := b.expect(b.newID(c), c.method, c.again)
+	w := b.expect(b.newID(c), c.method, c.again && !c.targeted())
 	sent, err := b.send(ctx, c, w.id, left, expired)
 	if err == nil {
 		b.asked(w, sent)

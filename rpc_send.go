@@ -169,23 +169,20 @@ func (b *Bus) send(ctx context.Context, c *outgoing, id string, left time.Durati
 		// The script may be repeated for as long as the call waits.
 		ctx = &bounded{ctx, time.Now().Add(left)}
 	}
-	if c.Node != "" || c.Connection != "" {
-		return b.sendDirect(ctx, c, id, frame, word, left)
-	}
 	params := gen.RPCCallParams{
 		Nodes: b.keys.Nodes, Method: b.keys.Method(c.method), Record: b.keys.Record(id),
 		Frame: frame, Word: word, Caller: b.node, Outbox: b.keys.Outbox,
 		Timeout: left, Keep: left + callGrace, Counted: b.counted,
 	}
 	for range 3 {
-		r, err := b.postCall(ctx, &params, expired)
+		r, err := b.ask(ctx, c, &params, expired)
 		if err != nil {
 			return "", fmt.Errorf("luatomic: call %q: %w", c.method, err)
 		}
 		switch r.Outcome {
-		case gen.RPCCallOutcomeSent:
+		case gen.RPCDirectOutcomeSent:
 			return r.Node, nil
-		case gen.RPCCallOutcomeKnown:
+		case gen.RPCDirectOutcomeKnown:
 			if c.Key == "" {
 				return r.Node, nil // sent by an attempt whose answer was lost
 			}
@@ -194,31 +191,31 @@ func (b *Bus) send(ctx context.Context, c *outgoing, id string, left time.Durati
 				return node, err
 			}
 		default:
-			return "", refusal(c.method, gen.RPCDirectOutcome(r.Outcome))
+			return "", refusal(c.method, r.Outcome)
 		}
 	}
 	return "", fmt.Errorf("luatomic: call %q: the calls with this key end one after the other: %w", c.method, ErrNodeLost)
 }
 
-func (b *Bus) sendDirect(ctx context.Context, c *outgoing, id string, frame, word []byte, left time.Duration) (string, error) {
-	params := gen.RPCDirectParams{
-		Nodes: b.keys.Nodes, Method: b.keys.Method(c.method), Record: b.keys.Record(id),
-		Frame: frame, Word: word, Caller: b.node, Outbox: b.keys.Outbox,
-		Timeout: left, Keep: left + callGrace, Counted: b.counted,
+// targeted calls have one node that may answer, whatever becomes of it.
+func (c *outgoing) targeted() bool { return c.Node != "" || c.Connection != "" }
+
+// ask runs the script that sends the call.
+func (b *Bus) ask(ctx context.Context, c *outgoing, p *gen.RPCCallParams, expired <-chan time.Time) (gen.RPCDirectResult, error) {
+	if !c.targeted() {
+		r, err := b.postCall(ctx, p, expired)
+		return gen.RPCDirectResult{Outcome: gen.RPCDirectOutcome(r.Outcome), Node: r.Node}, err
+	}
+	direct := gen.RPCDirectParams{
+		Nodes: p.Nodes, Method: p.Method, Record: p.Record, Frame: p.Frame, Word: p.Word, Caller: p.Caller, Outbox: p.Outbox,
+		Timeout: p.Timeout, Keep: p.Keep, Counted: p.Counted,
 	}
 	if c.Connection != "" {
-		params.Bindings = []string{b.keys.Connection(c.Connection)}
+		direct.Bindings = []string{b.keys.Connection(c.Connection)}
 	} else {
-		params.Target = lua.Some(c.Node)
+		direct.Target = lua.Some(c.Node)
 	}
-	r, err := gen.RPCDirect(ctx, b.client, params)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("luatomic: call %q: %w", c.method, err)
-	case r.Outcome == gen.RPCDirectOutcomeSent, r.Outcome == gen.RPCDirectOutcomeKnown:
-		return r.Node, nil
-	}
-	return "", refusal(c.method, r.Outcome)
+	return gen.RPCDirect(ctx, b.client, direct)
 }
 
 // attach joins a call that is known by its idempotency key. again says that it is
