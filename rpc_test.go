@@ -127,7 +127,7 @@ func TestCallPassesOverDeafNodes(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	b := serving(t, echo, c, name, nil, upper)
-	for i := range 5 {
+	for i := range 20 { // more than the script looks at in one go
 		node := fmt.Sprint("deaf", i)
 		require.NoError(t, c.ZAdd(ctx, "rpc:{"+name+"}:m:echo", redis.Z{Member: node, Score: -100}).Err())
 		require.NoError(t, c.ZAdd(ctx, "rpc:{"+name+"}:nodes", redis.Z{Member: node, Score: future}).Err())

@@ -12,7 +12,7 @@ import (
 )
 
 // RPCGatherSHA is the SHA-1 of rpc_gather.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCGatherSHA = "8772905215c16b892edceef3af0c0dfbe1c044cc"
+const RPCGatherSHA = "23bd3549cfd7d45fe39965ab1118473b364231b4"
 
 // RPCGatherScript is scripts/rpc_gather.lua.
 var RPCGatherScript = lua.Script{

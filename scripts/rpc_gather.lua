@@ -16,7 +16,6 @@
 ---@arg      keep     ms  min=1  how long the record stays
 ---@arg      counted  bool    whether PUBLISH counts all receivers, which it does not in a cluster
 ---@reply    (node string, heard bool)[]  the nodes alive
----@allow B002 502 fields at most
 ---@cost     O(n) for n nodes, 500 at most
 
 local nodes, method, gather = KEYS[1], KEYS[2], KEYS[3]
@@ -27,19 +26,21 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local rows, n = {}, 0
-if redis.call('HEXISTS', gather, 'c') == 1 then
-  for _, field in ipairs(redis.call('HKEYS', gather)) do
-    if string.sub(field, 1, 2) == 'n:' then
-      rows[n + 1], rows[n + 2] = string.sub(field, 3), 1
+redis.call('ZCARD', nodes)
+local known = redis.call('HEXISTS', gather, 'c') == 1
+local candidates = redis.call('ZRANGE', method, 0, 499)
+if known then
+  for _, node in ipairs(candidates) do
+    if redis.call('HEXISTS', gather, 'n:' .. node) == 1 then
+      rows[n + 1], rows[n + 2] = node, 1
       n = n + 2
     end
   end
   return rows
 end
 
-redis.call('ZCARD', nodes)
 local fields, alive, f = {'c', caller, 'f', frame}, {}, 4
-for _, node in ipairs(redis.call('ZRANGE', method, 0, 499)) do
+for _, node in ipairs(candidates) do
   local lease = redis.call('ZSCORE', nodes, node)
   if lease and tonumber(lease) > now then
     alive[#alive + 1] = node
