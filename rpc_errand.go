@@ -47,16 +47,16 @@ func (b *Bus) hint(node string, ids ...string) {
 	offer(b.errands.wake)
 }
 
-// word is what one node is told.
+// word is what is said on a channel.
 type word struct {
-	node  string
-	kind  byte
-	texts []string
+	channel string
+	kind    byte
+	texts   []string
 }
 
-func (b *Bus) word(node string, kind byte, texts ...string) {
+func (b *Bus) word(channel string, kind byte, texts ...string) {
 	b.errands.mu.Lock()
-	b.errands.words = append(b.errands.words, word{node, kind, texts})
+	b.errands.words = append(b.errands.words, word{channel, kind, texts})
 	b.errands.mu.Unlock()
 	offer(b.errands.wake)
 }
@@ -85,6 +85,12 @@ func (b *Bus) flushErrands(ctx context.Context) {
 	e.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease)
 	defer cancel()
+	for _, w := range words {
+		b.tell(ctx, w.channel, w.kind, w.texts...)
+	}
+	for node, ids := range hints {
+		b.tell(ctx, b.keys.Outbox+node, 'L', ids...)
+	}
 	for len(givenUp) > 0 {
 		batch := lua.NewBatch(b.client)
 		n := min(len(givenUp), maxPart)
@@ -95,12 +101,6 @@ func (b *Bus) flushErrands(ctx context.Context) {
 		if err := batch.Exec(ctx); err != nil {
 			b.failed(ctx, fmt.Errorf("luatomic: give up calls on bus %q: %w", b.name, err))
 		}
-	}
-	for _, w := range words {
-		b.tell(ctx, b.keys.Outbox+w.node, w.kind, w.texts...)
-	}
-	for node, ids := range hints {
-		b.tell(ctx, b.keys.Outbox+node, 'L', ids...)
 	}
 }
 

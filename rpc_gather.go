@@ -195,7 +195,7 @@ func (b *Bus) endGather(g *gathering) {
 	}
 	b.mu.Unlock()
 	for _, node := range missing {
-		b.word(node, 'X', g.id)
+		b.word(b.keys.Outbox+node, 'X', g.id)
 	}
 }
 

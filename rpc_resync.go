@@ -95,7 +95,7 @@ func (b *Bus) collectPart(ctx context.Context, ids []string) (later []string, er
 	for i, id := range ids {
 		records[i] = b.keys.Record(id)
 	}
-	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease)
+	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease/3)
 	defer cancel()
 	rows, err := gen.RPCCollect(ctx, b.client, gen.RPCCollectParams{Records: records})
 	var lost []response
@@ -131,7 +131,7 @@ func (b *Bus) collectPart(ctx context.Context, ids []string) (later []string, er
 
 // live are the nodes whose lease is good.
 func (b *Bus) live(ctx context.Context) (map[string]bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease)
+	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease/3)
 	defer cancel()
 	rows, err := gen.RPCNodes(ctx, b.client, gen.RPCNodesParams{Nodes: b.keys.Nodes, About: b.keys.About})
 	if err != nil {
@@ -166,7 +166,7 @@ func (b *Bus) rescue(ctx context.Context) {
 	}
 	b.mu.Unlock()
 	for part := range slices.Chunk(calls, maxPart) {
-		bounded, cancel := context.WithTimeout(ctx, b.opts.Lease)
+		bounded, cancel := context.WithTimeout(ctx, b.opts.Lease/3)
 		batch := lua.NewBatch(b.client)
 		futures := make([]*lua.Future[gen.RPCRescueResult], len(part))
 		for i, c := range part {
@@ -295,7 +295,7 @@ func (b *Bus) fetchCalls(ctx context.Context, ids []string, handlers *sync.WaitG
 	for i, id := range ids {
 		records[i] = b.keys.Record(id)
 	}
-	bounded, cancel := context.WithTimeout(ctx, b.opts.Lease)
+	bounded, cancel := context.WithTimeout(ctx, b.opts.Lease/3)
 	defer cancel()
 	rows, err := gen.RPCCollect(bounded, b.client, gen.RPCCollectParams{Records: records, Node: lua.Some(b.node)})
 	for i, row := range rows {

@@ -30,7 +30,7 @@ func (b *Bus) Run(ctx context.Context) error {
 	b.runs.Store(true)
 	defer b.runs.Store(false)
 	up := make(chan struct{}, 1)
-	b.link.Up = func() { offer(up) }
+	b.link.Up = func() { b.linkUp(up) }
 	b.link.Down = func(err error) { b.failed(ctx, fmt.Errorf("luatomic: bus %q: %w", b.name, err)) }
 	b.link.Message = func(payload string) { b.hear(handling, payload, &handlers) }
 	loops.Go(func() { b.link.Run(linked, b.client) })
@@ -188,11 +188,21 @@ func (b *Bus) announce(ctx context.Context, up <-chan struct{}) {
 			b.renew(ctx)
 		case <-b.beat:
 		case <-up:
-			b.ups.Add(1)
-			b.heard.Store(time.Now().UnixNano())
-			b.tell(ctx, b.keys.All, 'U', b.node)
-			offer(b.look)
 		}
+	}
+}
+
+// linkUp tells the others that the node can be reached again, and has both sides look
+// at what was said meanwhile. The first time nothing was.
+func (b *Bus) linkUp(up chan<- struct{}) {
+	offer(up)
+	select {
+	case <-b.ready:
+		b.ups.Add(1)
+		b.heard.Store(time.Now().UnixNano())
+		b.word(b.keys.All, 'U', b.node)
+		offer(b.look)
+	default:
 	}
 }
 

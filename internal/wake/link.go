@@ -27,6 +27,10 @@ type Link struct {
 	ps *redis.PubSub
 }
 
+// lastLink is how long it waits at most before it connects again: somebody waits for
+// what was missed.
+const lastLink = 100 * time.Millisecond
+
 // Run subscribes and listens until ctx ends, across broken connections.
 func (l *Link) Run(ctx context.Context, client redis.UniversalClient) {
 	wait := firstWait
@@ -75,7 +79,7 @@ func (l *Link) listen(ctx context.Context, ps *redis.PubSub, wait *time.Duration
 				l.Down(err)
 			}
 			sleep(ctx, *wait)
-			*wait = min(2**wait, lastWait/10)
+			*wait = min(2**wait, lastLink)
 			continue
 		}
 		switch m := m.(type) {
