@@ -28,8 +28,8 @@ race: redis ## the tests under the race detector
 bench: redis ## the benchmarks of the primitives
 	$(GO) test -run '^$$' -bench . -benchmem .
 
-drill: redis ## the long fault runs: kills, a model, a million due; seeds are printed
-	LUATOMIC_DRILL=1 $(GO) test -v -timeout 20m -run 'Kill|Failpoint|ManyDue|WhileMoving|RPCLoses|RPCTimeouts' . -kills=1000
+drill: redis ## the long fault runs: kills, a model, a million due, a million calls; seeds are printed
+	LUATOMIC_DRILL=1 $(GO) test -v -timeout 20m -run 'Kill|Failpoint|ManyDue|WhileMoving|RPCLoses|RPCMany' . -kills=1000
 	$(GO) test -v -timeout 20m -run 'Model' . -rapid.checks=5000
 	LUATOMIC_DRILL=1 $(GO) test -v -timeout 30m -run 'LockHistor|LockSurvives|IdleWaiters' . -lockops=1000000
 

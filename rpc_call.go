@@ -32,6 +32,7 @@ type waiter struct {
 	node  string // who was asked, once known
 	since time.Time
 	ups   int64 // Bus.ups when it began
+	quick bool  // it was sent once, for sure
 }
 
 // waiters are used again: a call that ends has an empty channel.
@@ -104,7 +105,7 @@ func (b *Bus) call(ctx context.Context, c *outgoing) ([]byte, error) {
 // taken is the reply that is being handed over.
 func (b *Bus) taken(c *outgoing, w *waiter) ([]byte, error) {
 	a := <-w.answer
-	b.done(w.id, c.Key == "")
+	b.done(w, c)
 	waiterPool.Put(w)
 	return a.body, a.err
 }
@@ -133,7 +134,7 @@ var errEnded = errors.New("it has ended")
 // newID names a call after its caller and a number, or after its idempotency key.
 func (b *Bus) newID(c *outgoing) string {
 	if c.Key != "" {
-		return "k" + strconv.Itoa(len(c.method)) + ":" + c.method + ":" + c.Key
+		return "k" + strconv.Itoa(len(c.method)) + ":" + c.method + ":" + c.Key + "K"
 	}
 	var buf [maxNode + 16]byte
 	id := append(append(buf[:0], b.node...), '.')
@@ -145,7 +146,7 @@ func (b *Bus) await(ctx context.Context, c *outgoing, w *waiter, expired <-chan 
 	var cause error
 	select {
 	case a := <-w.answer:
-		b.done(w.id, c.Key == "")
+		b.done(w, c)
 		waiterPool.Put(w)
 		return a.body, a.err
 	case <-ctx.Done():
@@ -157,7 +158,7 @@ func (b *Bus) await(ctx context.Context, c *outgoing, w *waiter, expired <-chan 
 		return b.taken(c, w) // it came at this moment
 	}
 	if c.Key == "" {
-		b.giveUp(c.method, w.id, false)
+		b.giveUp(c.method, w.id, !w.quick)
 	}
 	waiterPool.Put(w)
 	return nil, fmt.Errorf("luatomic: call %q: no answer, the handler may have run: %w", c.method, cause)
@@ -194,7 +195,7 @@ func refusal(method string, outcome gen.RPCDirectOutcome) error {
 // expect registers a waiter for the reply to id.
 func (b *Bus) expect(id, method string, again bool) *waiter {
 	w := waiterPool.Get().(*waiter)
-	w.id, w.method, w.again, w.stream, w.node, w.since = id, method, again, nil, "", time.Now()
+	w.id, w.method, w.again, w.stream, w.node, w.since, w.quick = id, method, again, nil, "", time.Now(), false
 	w.ups = b.ups.Load()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -229,7 +230,7 @@ func (b *Bus) forget(w *waiter) bool {
 // missed it.
 func (b *Bus) asked(w *waiter, node string) {
 	b.mu.Lock()
-	w.node = node
+	w.node, w.quick = node, time.Since(w.since) < quickly
 	id, stale := w.id, b.waiters[w.id] == w && w.ups != b.ups.Load()
 	b.mu.Unlock()
 	if stale && node != "" {
@@ -254,16 +255,24 @@ func (b *Bus) deliver(a response) {
 	}
 }
 
+// quickly is less than any time-out after which a request is sent again. The first one
+// may then still be on its way, and would run if it did not find its record. So the
+// records of slower ones are not taken away: they expire.
+const quickly = 200 * time.Millisecond
+
 // done notes a record that nobody needs any more. The next call takes it away.
-func (b *Bus) done(id string, own bool) {
-	if !own {
-		return
+func (b *Bus) done(w *waiter, c *outgoing) {
+	if c.Key == "" && w.quick {
+		b.discard(b.keys.Record(w.id))
 	}
+}
+
+func (b *Bus) discard(keys ...string) {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	if len(b.finished) < maxFinished {
-		b.finished = append(b.finished, b.keys.Record(id))
+		b.finished = append(b.finished, keys...)
 	}
-	b.mu.Unlock()
 }
 
 // maxFinished bounds the records to take away; those beyond it expire.

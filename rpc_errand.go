@@ -28,7 +28,8 @@ func (b *Bus) giveUp(method, id string, mark bool) {
 		Outbox: b.keys.Outbox, Word: b.seal(encodeWord('X', id)),
 	}
 	if mark {
-		p.Mark = replyKept
+		// What is sent with others is repeated for longer than its caller waits.
+		p.Mark = max(replyKept, 2*(b.opts.Timeout+b.opts.Lease))
 	}
 	b.errands.mu.Lock()
 	b.errands.givenUp = append(b.errands.givenUp, p)

@@ -66,13 +66,15 @@ type gathering struct {
 	// Guarded by Bus.mu.
 	since   time.Time
 	sent    bool            // missing is what the server fixed
+	quick   bool            // it was sent once, for sure
 	missing map[string]bool // nodes expected that have not answered
 	early   []response      // that came before it was known who is expected
 	got     []response      // not yet handed over
 }
 
-// isGather tells the ids of gathers from those of calls.
-func isGather(id string) bool { return strings.HasPrefix(id, "g:") }
+// isGather tells the ids of gathers from those of calls by their end, which no name can
+// forge: a number in small letters for a call, K for one with an idempotency key.
+func isGather(id string) bool { return strings.HasSuffix(id, "G") }
 
 func (m Method[Req, Res]) gather(ctx context.Context, b *Bus, in Req) (*gathering, error) {
 	body, err := m.body(b, in)
@@ -90,7 +92,7 @@ func (m Method[Req, Res]) gather(ctx context.Context, b *Bus, in Req) (*gatherin
 	}
 	b.counts.calls.Add(1)
 	g := &gathering{
-		bus: b, id: "g:" + b.node + "." + strconv.FormatUint(b.serial.Add(1), 36), method: m.name,
+		bus: b, id: b.node + "." + strconv.FormatUint(b.serial.Add(1), 36) + "G", method: m.name,
 		timer: timer, changed: make(chan struct{}, 1), since: time.Now(), missing: make(map[string]bool),
 	}
 	b.mu.Lock()
@@ -130,7 +132,7 @@ func (b *Bus) sendGather(ctx context.Context, g *gathering, c *outgoing, left ti
 			g.early = append(g.early, response{node: r.Node, err: lostCall(c.method, r.Node)})
 		}
 	}
-	g.sent = true
+	g.sent, g.quick = true, time.Since(g.since) < quickly
 	for _, a := range g.early {
 		g.takeLocked(a)
 	}
@@ -190,10 +192,10 @@ func (b *Bus) endGather(g *gathering) {
 	for node := range g.missing {
 		missing = append(missing, node)
 	}
-	if len(b.finished) < maxFinished {
-		b.finished = append(b.finished, b.keys.Gather(g.id))
-	}
 	b.mu.Unlock()
+	if g.quick {
+		b.discard(b.keys.Gather(g.id))
+	}
 	for _, node := range missing {
 		b.word(b.keys.Outbox+node, 'X', g.id)
 	}
@@ -316,7 +318,7 @@ func (b *Bus) fetchPart(ctx context.Context, id string, handlers *sync.WaitGroup
 	for _, r := range rows {
 		if left := r.Left - callGrace; left > 0 {
 			b.counts.fetched.Add(1)
-			if err := b.admit(ctx, 1, left, string(r.Frame), handlers); err != nil {
+			if err := b.admit(ctx, 1, left, string(r.Frame), true, handlers); err != nil {
 				b.failed(ctx, err)
 			}
 		}

@@ -304,7 +304,7 @@ func (b *Bus) fetchCalls(ctx context.Context, ids []string, handlers *sync.WaitG
 			later = append(later, ids[i])
 		case row.State == gen.RPCCollectStatePending && row.Left > callGrace:
 			b.counts.fetched.Add(1)
-			if err := b.admit(ctx, row.Attempt, row.Left-callGrace, string(row.Frame), handlers); err != nil {
+			if err := b.admit(ctx, row.Attempt, row.Left-callGrace, string(row.Frame), true, handlers); err != nil {
 				b.failed(ctx, err)
 			}
 		}

@@ -55,12 +55,13 @@ func (b *Bus) receiveRequest(ctx context.Context, payload string, handlers *sync
 	if !ok {
 		return errFrame
 	}
-	return b.admit(ctx, attempt, time.Duration(left)*time.Millisecond, frame, handlers)
+	return b.admit(ctx, attempt, time.Duration(left)*time.Millisecond, frame, false, handlers)
 }
 
 // admit runs the handler of a request in a goroutine, or answers at once where it
-// cannot. One that is known already is passed over.
-func (b *Bus) admit(ctx context.Context, attempt int64, left time.Duration, frame string, handlers *sync.WaitGroup) error {
+// cannot. One that is known already is passed over, and one that was fetched when
+// another way brought it meanwhile: it may have been answered since.
+func (b *Bus) admit(ctx context.Context, attempt int64, left time.Duration, frame string, fetched bool, handlers *sync.WaitGroup) error {
 	frame, err := b.open(frame)
 	if err != nil {
 		return err
@@ -71,7 +72,8 @@ func (b *Bus) admit(ctx context.Context, attempt int64, left time.Duration, fram
 	}
 	w.attempt = attempt
 	b.mu.Lock()
-	if known := b.works[w.id]; b.closing || known != nil && !known.fetched && attempt > 0 {
+	known := b.works[w.id]
+	if b.closing || known != nil && !known.fetched && attempt > 0 || known == nil && fetched {
 		b.mu.Unlock()
 		return nil // a caller finds that this node has left
 	}
@@ -172,7 +174,8 @@ func (b *Bus) settleWork(ctx context.Context, w *work, a *response) {
 func (b *Bus) reply(ctx context.Context, w *work, a *response) (gen.RPCReplyResult, error) {
 	p := gen.RPCReplyParams{
 		Record: b.keys.Record(w.id), Method: b.keys.Method(w.method),
-		Node: b.node, Attempt: w.attempt, Frame: b.seal(a.encode()), Outbox: b.keys.Outbox, Keep: replyKept,
+		Node: b.node, Attempt: w.attempt, Frame: b.seal(a.encode()), Outbox: b.keys.Outbox,
+		Keep: max(replyKept, time.Until(w.deadline)+callGrace), // a caller that is cut off may send the request again until then
 	}
 	if w.keep > 0 {
 		p.Keep = w.keep
@@ -211,9 +214,15 @@ func guarded(ctx context.Context, w *work) (out []byte, err error) {
 // maxMessage bounds the text of an error on the wire.
 const maxMessage = 1024
 
-func remote(err error) *RemoteError {
-	var e *RemoteError
-	if !errors.As(err, &e) {
+// remote is what goes over the wire. An error can panic when it is asked for its text,
+// a nil pointer in an error for one.
+func remote(err error) (e *RemoteError) {
+	defer func() {
+		if recover() != nil {
+			e = &RemoteError{Code: CodeInternal, Message: "the handler's error panicked"}
+		}
+	}()
+	if !errors.As(err, &e) || e == nil {
 		e = &RemoteError{Code: CodeError, Message: err.Error()}
 	}
 	if len(e.Message) > maxMessage || len(e.Code) > maxMessage {

@@ -195,13 +195,9 @@ func (b *Bus) endStream(c *outgoing, w *waiter, giveUp bool) {
 	if giveUp {
 		b.giveUp(c.method, w.id, true)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.finished) < maxFinished {
-		b.finished = append(b.finished, b.keys.Chunks(w.id))
-		if !giveUp {
-			b.finished = append(b.finished, b.keys.Record(w.id))
-		}
+	b.discard(b.keys.Chunks(w.id))
+	if !giveUp {
+		b.done(w, c)
 	}
 }
 

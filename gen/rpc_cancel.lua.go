@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCancelSHA is the SHA-1 of rpc_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCancelSHA = "47bab981260cb995c07b171c0d4a2ad498959570"
+const RPCCancelSHA = "0fef49fd31f5e97782bb4b8942e95b30719eb4da"
 
 // RPCCancelScript is scripts/rpc_cancel.lua.
 var RPCCancelScript = lua.Script{

@@ -19,10 +19,6 @@ local outbox, word, mark = ARGV[1], ARGV[2], ARGV[3]
 local head = redis.call('GETRANGE', record, 0, 255)
 redis.call('ZCARD', method)
 local kind = string.sub(head, 1, 1)
-if kind == 'd' then
-  redis.call('UNLINK', record)
-  return 2
-end
 local node
 if kind == 'p' then
   local space = string.find(head, ' ', 1, true)
@@ -30,11 +26,11 @@ if kind == 'p' then
 end
 if mark ~= '0' then
   redis.call('SET', record, 'x', 'PX', mark)
-elseif node then
+elseif kind == 'p' or kind == 'd' then
   redis.call('UNLINK', record)
 end
 if not node then
-  return 0
+  return kind == 'd' and 2 or 0
 end
 redis.call('ZADD', method, 'XX', 'INCR', -1, node)
 redis.call('PUBLISH', outbox .. node, word)

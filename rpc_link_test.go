@@ -1,0 +1,243 @@
+package luatomic_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// firstThrough is a client whose first n connections go through the proxy, and all
+// others straight to the server.
+func firstThrough(t testing.TB, n int64, proxy *luatomictest.LossyProxy, opt func(*redis.Options)) *redis.Client {
+	t.Helper()
+	opts, err := redis.ParseURL(luatomictest.URL(t))
+	require.NoError(t, err)
+	network, addr := opts.Network, opts.Addr
+	var dialed atomic.Int64
+	opts.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		if dialed.Add(1) <= n {
+			return d.DialContext(ctx, "tcp", proxy.Addr())
+		}
+		return d.DialContext(ctx, network, addr)
+	}
+	if opt != nil {
+		opt(opts)
+	}
+	c := redis.NewClient(opts)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// C8: the server's answers to requests and to replies are lost, again and again. What
+// is repeated is known: each call runs once and is answered.
+func TestRPCLostAnswersRepeatNothing(t *testing.T) {
+	t.Parallel()
+	name := luatomictest.Namespace(t)
+	nodeClient, nodeProxy := through(t)
+	callerClient, callerProxy := through(t)
+	var runs atomic.Int64
+	node := serving(t, echo, nodeClient, name, nil, func(_ context.Context, s string) (string, error) {
+		runs.Add(1)
+		return strings.ToUpper(s), nil
+	})
+	caller := openBus(t, callerClient, name, &luatomic.BusOptions{Timeout: 30 * time.Second})
+	require.NoError(t, caller.Ready(t.Context()))
+	const calls = 100
+	for i := range calls {
+		if i%2 == 0 {
+			callerProxy.Drop(1, luatomictest.Command("EVALSHA"))
+		}
+		if i%3 == 0 {
+			nodeProxy.Drop(1, luatomictest.Command("EVALSHA"))
+		}
+		out, err := echo.Call(t.Context(), caller, "x")
+		require.NoError(t, err)
+		require.Equal(t, "X", out)
+	}
+	require.Equal(t, int64(calls), runs.Load())
+	require.Positive(t, callerProxy.Stats().Lost)
+	require.Positive(t, nodeProxy.Stats().Lost)
+	luatomictest.Eventually(t, 10*time.Second, "repeats of replies are counted", func() bool {
+		return node.Stats().Repeated+node.Stats().Late > 0
+	})
+}
+
+// C8: a request is held up by the network, is sent again, answered and done with, and
+// then the first one arrives after all. It does not run.
+func TestRPCHeldUpRequestDoesNotRunAgain(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	var runs atomic.Int64
+	serving(t, echo, c, name, nil, func(_ context.Context, s string) (string, error) {
+		runs.Add(1)
+		return strings.ToUpper(s), nil
+	})
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	slow := firstThrough(t, 1, proxy, func(o *redis.Options) {
+		o.ReadTimeout, o.PoolSize, o.MaxRetries = 300*time.Millisecond, 1, -1
+	})
+	caller := openBus(t, &twoWays{Client: slow, sub: c}, name, &luatomic.BusOptions{Lease: time.Minute, Timeout: 20 * time.Second})
+	require.NoError(t, caller.Ready(t.Context())) // over the first connection
+	proxy.Blackhole(true)
+	for range 5 { // the later ones take away the records of those before
+		out, err := echo.Call(t.Context(), caller, "x")
+		require.NoError(t, err)
+		require.Equal(t, "X", out)
+	}
+	sent := proxy.Executed(luatomictest.Command("EVALSHA"))
+	proxy.Blackhole(false)
+	luatomictest.Eventually(t, 10*time.Second, "the first request arrives", func() bool {
+		return proxy.Executed(luatomictest.Command("EVALSHA")) > sent
+	})
+	out, err := echo.Call(t.Context(), caller, "x")
+	require.NoError(t, err)
+	require.Equal(t, "X", out)
+	require.Equal(t, int64(6), runs.Load())
+}
+
+// C8: the caller is cut off for most of a long call. The reply stays for as long as
+// the request may be repeated, so that a repeat finds it and does not run.
+func TestRPCReplyStaysWhileTheCallerMayRepeat(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	client, proxy := through(t)
+	serving(t, echo, c, name, nil, func(_ context.Context, s string) (string, error) {
+		proxy.Blackhole(true)
+		return strings.ToUpper(s), nil
+	})
+	caller := openBus(t, client, name, &luatomic.BusOptions{Timeout: time.Minute})
+	require.NoError(t, caller.Ready(t.Context()))
+	called := startCall(t, echo, caller, "x")
+	luatomictest.Eventually(t, 10*time.Second, "the reply is stored and stays", func() bool {
+		records := must(c.Keys(t.Context(), "rpc:{"+name+"}:r:*").Result())
+		return len(records) == 1 && strings.HasPrefix(c.Get(t.Context(), records[0]).Val(), "d") &&
+			c.PTTL(t.Context(), records[0]).Val() > 50*time.Second
+	})
+	proxy.Blackhole(false)
+	out := <-called
+	require.NoError(t, out.err)
+	require.Equal(t, "X", out.out)
+}
+
+// C13: the node's subscription is half-open: the server counts it, and nothing passes.
+// The node notices, subscribes anew, and fetches what it missed; no call is lost.
+func TestRPCHalfOpenSubscriptionIsReplaced(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	for _, who := range []string{"node", "caller"} {
+		t.Run(who, func(t *testing.T) {
+			name := name + who
+			proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+			cut := redis.UniversalClient(&twoWays{Client: c, sub: firstThrough(t, 1, proxy, nil)})
+			nodeClient, callerClient := cut, redis.UniversalClient(c)
+			if who == "caller" {
+				nodeClient, callerClient = callerClient, nodeClient
+			}
+			opts := &luatomic.BusOptions{Lease: time.Second, Timeout: time.Minute}
+			var runs atomic.Int64
+			node := serving(t, echo, nodeClient, name, opts, func(_ context.Context, s string) (string, error) {
+				runs.Add(1)
+				return strings.ToUpper(s), nil
+			})
+			caller := openBus(t, callerClient, name, opts)
+			out, err := echo.Call(t.Context(), caller, "before")
+			require.NoError(t, err)
+			require.Equal(t, "BEFORE", out)
+			proxy.Blackhole(true)
+			start := time.Now()
+			out, err = echo.Call(t.Context(), caller, "x")
+			require.NoError(t, err)
+			require.Equal(t, "X", out)
+			t.Logf("answered after %v, lease %v", time.Since(start), opts.Lease)
+			require.Less(t, time.Since(start), 10*time.Second)
+			require.Equal(t, int64(2), runs.Load())
+			if who == "node" {
+				require.Equal(t, int64(1), node.Stats().Fetched)
+			} else {
+				require.Positive(t, caller.Stats().Resyncs)
+			}
+		})
+	}
+}
+
+// C3, by the server: all subscriptions are killed every 20 ms.
+func TestRPCLosesNothingWhenSubscriptionsAreKilled(t *testing.T) {
+	server := luatomictest.StartServer(t)
+	c := server.Client()
+	var ran sync.Map
+	var doubles atomic.Int64
+	serving(t, echo, c, "bus", nil, func(_ context.Context, s string) (string, error) {
+		if _, known := ran.LoadOrStore(s, true); known {
+			doubles.Add(1)
+		}
+		return strings.ToUpper(s), nil
+	})
+	caller := openBus(t, server.Client(), "bus", &luatomic.BusOptions{Timeout: 30 * time.Second})
+	require.NoError(t, caller.Ready(t.Context()))
+	killer := server.Client()
+	var refused atomic.Int64
+	stop := every(20*time.Millisecond, func() { _ = killer.ClientKillByFilter(context.Background(), "TYPE", "pubsub").Err() })
+	callMany(t, caller, faultCalls(), &refused)
+	stop()
+	require.Zero(t, doubles.Load(), "double executions")
+	require.Positive(t, caller.Stats().Resyncs)
+}
+
+// A server without memory refuses the request whole, and nothing runs; a reply waits
+// until there is memory again.
+func TestRPCServerWithoutMemory(t *testing.T) {
+	server := luatomictest.StartServer(t)
+	ctx, c := t.Context(), server.Client()
+	entered, leave := make(chan string, 10), make(chan struct{})
+	serving(t, echo, c, "bus", nil, func(_ context.Context, s string) (string, error) {
+		entered <- s
+		<-leave
+		return strings.ToUpper(s), nil
+	})
+	caller := openBus(t, c, "bus", &luatomic.BusOptions{Timeout: 30 * time.Second})
+	called := startCall(t, echo, caller, "before")
+	require.Equal(t, "before", <-entered)
+	records := must(c.Keys(ctx, "rpc:{bus}:r:*").Result())
+	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "1").Err())
+	_, err := echo.Call(ctx, caller, "without memory")
+	require.ErrorContains(t, err, "OOM")
+	require.Equal(t, records, must(c.Keys(ctx, "rpc:{bus}:r:*").Result()), "no record is left of it")
+	close(leave)
+	select {
+	case out := <-called:
+		t.Fatalf("%+v without memory", out)
+	case <-time.After(200 * time.Millisecond):
+	}
+	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "0").Err())
+	out := <-called
+	require.NoError(t, out.err)
+	require.Equal(t, "BEFORE", out.out)
+	require.Empty(t, entered, "what was refused did not run")
+}
+
+// A server that is killed and restarted has lost its records. Calls in hand end in an
+// error, and as soon as the nodes are back calls are answered again.
+func TestRPCAfterARestartOfTheServer(t *testing.T) {
+	server := luatomictest.StartServer(t)
+	c := server.Client()
+	serving(t, echo, c, "bus", &luatomic.BusOptions{Lease: time.Second}, upper)
+	caller := openBus(t, server.Client(), "bus", &luatomic.BusOptions{Lease: time.Second, Timeout: 2 * time.Second})
+	_, err := echo.Call(t.Context(), caller, "x")
+	require.NoError(t, err)
+	server.Restart()
+	luatomictest.Eventually(t, 20*time.Second, "calls are answered again", func() bool {
+		out, err := echo.Call(t.Context(), caller, "x")
+		return err == nil && out == "X"
+	})
+}
