@@ -1,0 +1,390 @@
+package luatomic_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// wire keeps what is published on the channels of a bus.
+type wire struct {
+	mu   sync.Mutex
+	said []*redis.Message
+}
+
+func tap(t testing.TB, c *redis.Client, name string) *wire {
+	t.Helper()
+	ps := c.PSubscribe(t.Context(), "rpc:{"+name+"}:*")
+	require.IsType(t, &redis.Subscription{}, must(ps.Receive(t.Context())))
+	w, done := &wire{}, make(chan struct{})
+	go func() {
+		defer close(done)
+		for m := range ps.Channel() {
+			w.mu.Lock()
+			w.said = append(w.said, m)
+			w.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = ps.Close()
+		<-done
+	})
+	return w
+}
+
+func (w *wire) messages() []*redis.Message {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]*redis.Message(nil), w.said...)
+}
+
+// find waits for a message on the channel of that node that begins so.
+func (w *wire) find(t testing.TB, node, begin string) *redis.Message {
+	t.Helper()
+	var found *redis.Message
+	luatomictest.Eventually(t, 10*time.Second, "a message to "+node, func() bool {
+		for _, m := range w.messages() {
+			if strings.HasSuffix(m.Channel, ":n:"+node) && strings.HasPrefix(m.Payload, begin) {
+				found = m
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+// touchy panics when it is asked for its text.
+type touchy struct{ text *string }
+
+func (e touchy) Error() string { return *e.text }
+
+// C19: whatever a handler does, its caller has a typed error, the node lives, and
+// neither the stack nor what the handler panicked with is on the wire.
+func TestRPCPanicsAreTypedAndStayAtHome(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	w := tap(t, c, name)
+	seen := make(chan error, 100)
+	opts := &luatomic.BusOptions{OnError: func(err error) { seen <- err }}
+	b := serving(t, echo, c, name, opts, func(_ context.Context, s string) (string, error) {
+		switch s {
+		case "panic":
+			panic("SECRET")
+		case "panic with an error":
+			panic(touchy{})
+		case "index":
+			return strings.Split(s, ",")[len(s)], nil
+		case "nil pointer":
+			return "", (*luatomic.RemoteError)(nil)
+		case "touchy":
+			return "", touchy{}
+		case "wrapped":
+			return "", fmt.Errorf("wrapped: %w", (*luatomic.RemoteError)(nil))
+		}
+		return strings.ToUpper(s), nil
+	})
+	for _, in := range []string{"panic", "panic with an error", "index", "nil pointer", "touchy", "wrapped"} {
+		_, err := echo.Call(t.Context(), b, in)
+		var remote *luatomic.RemoteError
+		require.ErrorAs(t, err, &remote, in)
+		if in != "wrapped" {
+			require.Equal(t, luatomic.CodeInternal, remote.Code, in)
+			require.Contains(t, remote.Message, "panicked")
+		}
+		out, err := echo.Call(t.Context(), b, "alive")
+		require.NoError(t, err)
+		require.Equal(t, "ALIVE", out)
+	}
+	require.ErrorContains(t, <-seen, "SECRET", "the node's own OnError is told")
+	for _, m := range w.messages() {
+		for _, home := range []string{"SECRET", "goroutine", ".go:", "runtime error", "index out of range"} {
+			require.NotContains(t, m.Payload, home)
+		}
+	}
+}
+
+// moody fails where it is told to.
+type moody struct {
+	marshal, unmarshal error
+	panics             bool
+}
+
+func (m *moody) Marshal(v any) ([]byte, error) {
+	if m.panics {
+		panic("SECRET")
+	}
+	if m.marshal != nil {
+		return nil, m.marshal
+	}
+	return json.Marshal(v)
+}
+
+func (m *moody) Unmarshal(data []byte, v any) error {
+	if m.unmarshal != nil {
+		return m.unmarshal
+	}
+	return json.Unmarshal(data, v)
+}
+
+// A codec that fails, on either side and in either direction, is an error that says so.
+func TestRPCCodecThatFails(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	failed := errors.New("moody")
+	var runs atomic.Int64
+	count := func(context.Context, string) (string, error) {
+		runs.Add(1)
+		return "x", nil
+	}
+	methods := map[string]*moody{"sound": {}, "in": {unmarshal: failed}, "out": {marshal: failed}, "panics": {panics: true}}
+	for m, codec := range methods {
+		serving(t, luatomic.NewMethod[string, string](m), c, name, &luatomic.BusOptions{Codec: codec}, count)
+	}
+	call := func(method string, codec *moody) error {
+		b := openBus(t, c, name, &luatomic.BusOptions{Codec: codec})
+		_, err := luatomic.NewMethod[string, string](method).Call(ctx, b, "x")
+		return err
+	}
+	require.NoError(t, call("sound", &moody{}))
+	require.ErrorIs(t, call("sound", &moody{marshal: failed}), failed)
+	require.Equal(t, int64(1), runs.Load(), "a request that cannot be written is not sent")
+	err := call("sound", &moody{unmarshal: failed})
+	require.ErrorIs(t, err, failed)
+	require.ErrorContains(t, err, "the result is not a string")
+	for method, code := range map[string]string{"in": luatomic.CodeBadRequest, "out": luatomic.CodeError, "panics": luatomic.CodeInternal} {
+		var remote *luatomic.RemoteError
+		require.ErrorAs(t, call(method, &moody{}), &remote, method)
+		require.Equal(t, code, remote.Code, method)
+		require.NotContains(t, remote.Message, "SECRET")
+	}
+}
+
+// Sizes at their limits, on both sides: what fits arrives whole, and one byte more is
+// refused by name, a request before anything is sent.
+func TestRPCSizesAtTheirLimits(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	const most = luatomic.MaxBatchBytes - 2048 - 2 // two quotes of JSON
+	node := serving(t, echo, c, name, nil, func(_ context.Context, s string) (string, error) {
+		if n, err := strconv.Atoi(s); err == nil {
+			return strings.Repeat("x", n), nil
+		}
+		return strconv.Itoa(len(s)), nil
+	})
+	out, err := echo.Call(ctx, node, strconv.Itoa(most))
+	require.NoError(t, err)
+	require.Len(t, out, most)
+	var remote *luatomic.RemoteError
+	_, err = echo.Call(ctx, node, strconv.Itoa(most+1))
+	require.ErrorAs(t, err, &remote)
+	require.Equal(t, luatomic.CodeTooLarge, remote.Code)
+
+	out, err = echo.Call(ctx, node, strings.Repeat("x", most))
+	require.NoError(t, err)
+	require.Equal(t, strconv.Itoa(most), out)
+	handled := node.Stats().Handled
+	_, err = echo.Call(ctx, node, strings.Repeat("x", luatomic.MaxBatchBytes-1))
+	require.ErrorIs(t, err, lua.ErrTooLarge)
+	for _, err = range echo.Gather(ctx, node, strings.Repeat("x", luatomic.MaxBatchBytes)) {
+		require.ErrorIs(t, err, lua.ErrTooLarge)
+	}
+	require.ErrorIs(t, echo.Cast(ctx, node, strings.Repeat("x", 64<<10)), lua.ErrTooLarge)
+	require.Equal(t, handled, node.Stats().Handled)
+}
+
+// C20: anything may come over the channels, from anybody. It is counted and passed
+// over; nothing panics, nothing is stuck, and calls go on.
+func TestRPCPoisonedChannels(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	w := tap(t, c, name)
+	node := serving(t, echo, c, name, nil, upper)
+	caller := openBus(t, c, name, nil)
+	_, err := echo.Call(ctx, caller, "x")
+	require.NoError(t, err)
+	for range echo.Gather(ctx, caller, "x") {
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	poison := []string{"", "Q", "1 5000\n", "1 5000\nQ\x01", "9999999999999 1\nQ", "R\x01\x02id", "E\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+		"C\x01\x01a\x01\x01x", "K\x01\x01a\x01x", "L\x01\x00", "L\x01\x01G", "N\x01\x01G", "X\x01\x00", "U\x01\x01x", "D\x01\x01x", "\x00", "P\x02", "P\x01\x01x",
+		"L\x01" + strings.Repeat("\x01a", 5000), strings.Repeat("9", 100_000)}
+	for _, m := range w.messages() {
+		for range 100 {
+			bent := []byte(m.Payload)
+			for range 1 + rnd.IntN(3) {
+				bent[rnd.IntN(len(bent))] = byte(rnd.Uint32())
+			}
+			poison = append(poison, string(bent[:1+rnd.IntN(len(bent))]), string(bent))
+		}
+	}
+	for _, p := range poison {
+		for _, channel := range []string{"n:" + node.Node(), "n:" + caller.Node(), "all"} {
+			require.NoError(t, c.Publish(ctx, "rpc:{"+name+"}:"+channel, p).Err())
+		}
+	}
+	out, err := echo.Call(ctx, caller, "alive")
+	require.NoError(t, err)
+	require.Equal(t, "ALIVE", out)
+	require.Positive(t, node.Stats().Refused)
+	require.Positive(t, caller.Stats().Refused)
+	luatomictest.Eventually(t, 30*time.Second, "nothing of it is kept", func() bool { return node.Waiting()+caller.Waiting() == 0 })
+}
+
+// What was recorded from the channels and is said again changes nothing: a reply is
+// not taken twice, and a request that runs does not run twice. One that is over may
+// run again, but nobody takes its reply: keys prove the origin of a frame, and not that
+// it is new.
+func TestRPCReplayedFrames(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	w := tap(t, c, name)
+	opts := &luatomic.BusOptions{Keys: [][]byte{[]byte("key")}}
+	entered, leave := make(chan struct{}, 10), make(chan struct{})
+	var runs atomic.Int64
+	node := serving(t, echo, c, name, opts, func(_ context.Context, s string) (string, error) {
+		n := runs.Add(1)
+		entered <- struct{}{}
+		<-leave
+		return fmt.Sprint(s, n), nil
+	})
+	caller := openBus(t, c, name, opts)
+	called := startCall(t, echo, caller, "x")
+	<-entered
+	request := w.find(t, node.Node(), "1 ")
+	for range 5 {
+		require.NoError(t, c.Publish(ctx, request.Channel, request.Payload).Err())
+	}
+	leave <- struct{}{}
+	out := <-called
+	require.NoError(t, out.err)
+	require.Equal(t, "x1", out.out)
+	require.Equal(t, int64(1), runs.Load())
+
+	reply := w.find(t, caller.Node(), "R")
+	called = startCall(t, echo, caller, "y")
+	<-entered
+	require.NoError(t, c.Publish(ctx, reply.Channel, reply.Payload).Err())
+	require.NoError(t, c.Publish(ctx, request.Channel, request.Payload).Err())
+	close(leave)
+	out = <-called
+	require.NoError(t, out.err)
+	require.Equal(t, "y2", out.out, "its own reply, and not the one that was said again")
+	luatomictest.Eventually(t, 10*time.Second, "the reply of what ran again is refused", func() bool {
+		s := node.Stats()
+		return node.Waiting() == 0 && s.Handled-2 == s.Late+s.Repeated
+	})
+}
+
+// A key is changed while nodes run: first all accept the new one, then all sign with
+// it, then the old one goes. At every step all understand each other, and one with a
+// wrong key is never heard.
+func TestRPCKeysAreChangedWhileNodesRun(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	opts := func(keys ...string) *luatomic.BusOptions {
+		o := &luatomic.BusOptions{Timeout: 300 * time.Millisecond}
+		for _, k := range keys {
+			o.Keys = append(o.Keys, []byte(k))
+		}
+		return o
+	}
+	steps := [][]string{{"old"}, {"old", "new"}, {"new", "old"}, {"new"}}
+	for i := range len(steps) - 1 {
+		for _, side := range [][2][]string{{steps[i], steps[i+1]}, {steps[i+1], steps[i]}} {
+			name := fmt.Sprint(name, i, side)
+			o := opts(side[0]...)
+			o.Timeout = 10 * time.Second
+			node := serving(t, echo, c, name, o, upper)
+			o = opts(side[1]...)
+			o.Timeout = 10 * time.Second
+			out, err := echo.Call(t.Context(), openBus(t, c, name, o), "x")
+			require.NoError(t, err, "%v", side)
+			require.Equal(t, "X", out)
+			for _, wrong := range [][]string{{"wrong"}, nil} {
+				_, err = echo.Call(t.Context(), openBus(t, c, name, opts(wrong...)), "x")
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			}
+			require.Equal(t, int64(1), node.Stats().Handled)
+			require.GreaterOrEqual(t, node.Stats().Refused, int64(2))
+		}
+	}
+}
+
+// C21: no name of a node, a method, a key is taken for something else.
+func TestRPCNamesAreNotConfused(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	for _, odd := range []string{"g:x", "k4:echo:a", "G", "xG", "xK", "a.1", "n:x", "p1 x", "all", "d1 n", "%d", "0"} {
+		name := name + odd
+		opts := &luatomic.BusOptions{Node: odd}
+		b := serving(t, luatomic.NewMethod[string, string](odd), c, name, opts, upper)
+		m := luatomic.NewMethod[string, string](odd)
+		caller := openBus(t, c, name, opts)
+		for _, in := range []string{"x", strings.Repeat("x", 100_000)} { // pushed, and fetched
+			for _, o := range []*luatomic.CallOptions{nil, {Key: odd + strconv.Itoa(len(in))}, {Node: b.Node()}, {Key: strconv.Itoa(len(in)) + odd, Node: b.Node()}} {
+				out, err := m.CallWith(t.Context(), caller, in, o)
+				require.NoError(t, err, "%q %+v", odd, o)
+				require.Len(t, out, len(in))
+			}
+			n := 0
+			for p, err := range m.Gather(t.Context(), caller, in) {
+				require.NoError(t, err)
+				require.Equal(t, b.Node(), p.Node)
+				n++
+			}
+			require.Equal(t, 1, n)
+		}
+		require.NoError(t, b.Bind(t.Context(), odd))
+		_, err := m.CallWith(t.Context(), caller, "x", &luatomic.CallOptions{Connection: odd})
+		require.NoError(t, err)
+	}
+}
+
+// C9: no clock of a caller or a node is on the wire, only what is left of the time. A
+// request that is fetched later has less left, by the server's clock.
+func TestRPCDeadlineIsWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	w := tap(t, c, name)
+	client, proxy := through(t)
+	left := make(chan time.Duration, 10)
+	node := serving(t, echo, &twoWays{Client: c, sub: client}, name, &luatomic.BusOptions{Lease: time.Minute}, func(ctx context.Context, s string) (string, error) {
+		deadline, _ := ctx.Deadline()
+		left <- time.Until(deadline)
+		return s, nil
+	})
+	caller := openBus(t, c, name, &luatomic.BusOptions{Timeout: 20 * time.Second})
+	_, err := echo.Call(t.Context(), caller, "x")
+	require.NoError(t, err)
+	require.InDelta(t, 20*time.Second, <-left, float64(5*time.Second))
+	require.Regexp(t, `^1 (20000|19\d\d\d)\nQ`, w.find(t, node.Node(), "1 ").Payload)
+
+	proxy.Blackhole(true)
+	called := startCall(t, echo, caller, "y")
+	luatomictest.Eventually(t, 10*time.Second, "it is sent", func() bool { return caller.Stats().Calls == 2 })
+	time.Sleep(time.Second) // what must be missing
+	proxy.CutAll()
+	proxy.Blackhole(false)
+	out := <-called
+	require.NoError(t, out.err)
+	require.Less(t, <-left, 19100*time.Millisecond)
+	require.Equal(t, int64(1), node.Stats().Fetched)
+}
