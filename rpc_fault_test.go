@@ -417,7 +417,7 @@ func TestRPCCancel(t *testing.T) {
 		}
 	}
 	t.Logf("%d answered, %d given up; node %+v", ended[0], ended[1], node.Stats())
-	luatomictest.Eventually(t, 15*time.Second, "nothing is left", func() bool {
+	luatomictest.Eventually(t, 30*time.Second, "nothing is left", func() bool {
 		return node.Waiting() == 0 && caller.Waiting() == 0 && len(must(c.Keys(t.Context(), "rpc:{"+name+"}:r:*").Result())) == 0
 	})
 }
