@@ -117,6 +117,10 @@ type BusOptions struct {
 	// Concurrency is how many handlers run at once; more calls are answered with
 	// CodeOverloaded. Default 64.
 	Concurrency int
+	// Grace is how long handlers may go on when Run's context ends. The node takes no
+	// more calls then, and answers those that it has. Default 0: their contexts end at
+	// once.
+	Grace time.Duration
 	// Codec makes requests and results. Default JSON. All of a bus use the same.
 	Codec Codec
 	// Keys, if set, prove that frames come from one who has a key: HMAC-SHA256. The
@@ -153,6 +157,7 @@ type Bus struct {
 
 	mu       sync.Mutex
 	handlers map[string]handler
+	served  map[string]*handlerCounts
 	waiters  map[string]*waiter
 	gathers  map[string]*gathering
 	works    map[string]*work
@@ -172,7 +177,7 @@ func NewBus(client lua.Client, name string, opts *BusOptions) (*Bus, error) {
 	b := &Bus{
 		client: client, name: name, counted: true,
 		beat: make(chan struct{}, 1), look: make(chan struct{}, 1), large: make(chan struct{}, 1), echo: make(chan struct{}, 1), ready: make(chan struct{}),
-		handlers: make(map[string]handler), waiters: make(map[string]*waiter), gathers: make(map[string]*gathering),
+		handlers: make(map[string]handler), served: make(map[string]*handlerCounts), waiters: make(map[string]*waiter), gathers: make(map[string]*gathering),
 		works: make(map[string]*work), bound: make(map[string]time.Time),
 		errands: errands{wake: make(chan struct{}, 1)},
 	}

@@ -30,8 +30,13 @@ func (u *bounded) Err() error {
 // Deadline is the caller's.
 func (w *work) Deadline() (time.Time, bool) { return w.deadline, true }
 
-// Value is that of Run's context.
-func (w *work) Value(key any) any { return w.parent.Value(key) }
+// Value is that of Run's context, and tells CallFrom the call.
+func (w *work) Value(key any) any {
+	if key == (callKey{}) {
+		return w
+	}
+	return w.parent.Value(key)
+}
 
 // Err says whether the handler has been told to end.
 func (w *work) Err() error {

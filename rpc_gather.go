@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,7 +28,7 @@ type Part[Res any] struct {
 // The nodes expected are those alive in the step that publishes the request. The
 // sequence ends when each of them has answered or is lost, after the slowest answer
 // and not later. When the time is over or ctx ends, the last pair has an empty node
-// and the error, and ErrNoResponders when nobody serves the method. To stop early,
+// and a *MissingError, and ErrNoResponders when nobody serves the method. To stop early,
 // break: nodes that are not done are told. Cost: one round trip, and one of each node.
 func (m Method[Req, Res]) Gather(ctx context.Context, b *Bus, in Req) iter.Seq2[Part[Res], error] {
 	return func(yield func(Part[Res], error) bool) {
@@ -39,7 +41,7 @@ func (m Method[Req, Res]) Gather(ctx context.Context, b *Bus, in Req) iter.Seq2[
 		for {
 			a, ok, err := g.next(ctx)
 			if err != nil {
-				yield(Part[Res]{}, fmt.Errorf("luatomic: gather %q: not all have answered: %w", m.name, err))
+				yield(Part[Res]{}, b.missing(g, err))
 				return
 			}
 			if !ok {
@@ -54,6 +56,26 @@ func (m Method[Req, Res]) Gather(ctx context.Context, b *Bus, in Req) iter.Seq2[
 			}
 		}
 	}
+}
+
+// MissingError says which nodes have not answered a gather when it ended.
+type MissingError struct {
+	Method string
+	Nodes  []string
+	// Err is why it ended.
+	Err error
+}
+
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("luatomic: gather %q: %d nodes have not answered, their handlers may have run: %v", e.Method, len(e.Nodes), e.Err)
+}
+
+func (e *MissingError) Unwrap() error { return e.Err }
+
+func (b *Bus) missing(g *gathering, err error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return &MissingError{Method: g.method, Nodes: slices.Sorted(maps.Keys(g.missing)), Err: err}
 }
 
 // gathering is a gather that waits for answers.

@@ -20,6 +20,8 @@ type NodeInfo struct {
 	Lease time.Duration `json:"-"`
 	// Methods are those that it serves, the first hundred.
 	Methods []string `json:"methods"`
+	// Counts are those of the methods that it has run.
+	Counts map[string]MethodCounts `json:"counts,omitempty"`
 	// Running are its handlers that run, of Concurrency.
 	Running     int64 `json:"running"`
 	Concurrency int   `json:"concurrency"`
@@ -32,9 +34,11 @@ type NodeInfo struct {
 func (b *Bus) about() string {
 	b.mu.Lock()
 	methods := slices.Sorted(maps.Keys(b.handlers))
+	methods = methods[:min(len(methods), 100)]
+	counts := b.countsLocked(methods)
 	b.mu.Unlock()
 	info := NodeInfo{
-		Node: b.node, Methods: methods[:min(len(methods), 100)], Running: b.busy.Load(), Concurrency: b.opts.Concurrency,
+		Node: b.node, Methods: methods, Counts: counts, Running: b.busy.Load(), Concurrency: b.opts.Concurrency,
 		Handled: b.counts.handled.Load(), Calls: b.counts.calls.Load(),
 	}
 	text, err := json.Marshal(info)

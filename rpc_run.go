@@ -14,8 +14,9 @@ import (
 // Run connects the bus until ctx ends: it subscribes, announces the methods that
 // are served, runs handlers, and hands replies to the calls that wait. When the
 // connection breaks, or is silent, it subscribes again, and both sides make up for
-// what was said meanwhile. When ctx ends the node is withdrawn from its methods, the
-// handlers' contexts end, their answers go out, and Run returns the cause.
+// what was said meanwhile. When ctx ends the node is withdrawn from its methods, its
+// handlers have BusOptions.Grace to end, then their contexts end, their answers go
+// out, and Run returns the cause.
 func (b *Bus) Run(ctx context.Context) error {
 	var loops, handlers sync.WaitGroup
 	// The link outlives the handlers, and they outlive the moment when others learn that
@@ -43,6 +44,7 @@ func (b *Bus) Run(ctx context.Context) error {
 	if left {
 		b.drain(ctx)
 	}
+	b.awaitIdle(b.opts.Grace)
 	b.mu.Lock()
 	b.closing = true
 	b.mu.Unlock()

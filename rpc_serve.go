@@ -19,6 +19,7 @@ type work struct {
 	request
 	bus     *Bus
 	run     handler
+	counts  *handlerCounts
 	slot    bool
 	fetched bool // only its name is known so far
 
@@ -45,6 +46,9 @@ func (b *Bus) serve(method string, h handler) error {
 	}
 	b.mu.Lock()
 	b.handlers[method] = h
+	if b.served[method] == nil {
+		b.served[method] = &handlerCounts{}
+	}
 	b.mu.Unlock()
 	offer(b.beat)
 	return nil
@@ -81,7 +85,7 @@ func (b *Bus) admit(ctx context.Context, attempt int64, left time.Duration, fram
 	if attempt > 0 {
 		b.works[w.id] = w
 	}
-	w.run = b.handlers[w.method]
+	w.run, w.counts = b.handlers[w.method], b.served[w.method]
 	b.mu.Unlock()
 	switch {
 	case w.run == nil:
@@ -91,6 +95,7 @@ func (b *Bus) admit(ctx context.Context, attempt int64, left time.Duration, fram
 		w.run = failWith(CodeOverloaded, "all handlers of the node are busy")
 	default:
 		w.slot = true
+		w.counts.running.Add(1)
 	}
 	go w.answer(ctx, handlers)
 	return nil
@@ -117,10 +122,12 @@ const maxReply = MaxBatchBytes - 2048
 func (w *work) answer(ctx context.Context, handlers *sync.WaitGroup) {
 	defer handlers.Done()
 	b := w.bus
+	began := time.Now()
 	body, err := guarded(ctx, w)
 	w.end(context.Canceled)
 	if w.slot {
 		b.busy.Add(-1)
+		w.counts.count(began, err)
 		b.counts.handled.Add(1)
 	}
 	if w.attempt == 0 {

@@ -1,0 +1,208 @@
+package luatomic_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+func TestHandlersKnowTheirCall(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	calls := make(chan luatomic.CallInfo, 4)
+	serving(t, echo, c, name, nil, func(ctx context.Context, s string) (string, error) {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		info, ok := luatomic.CallFrom(ctx)
+		if ok {
+			calls <- info
+		}
+		return s, nil
+	})
+	caller := openBus(t, c, name, nil)
+	for range 2 {
+		_, err := echo.Call(ctx, caller, "")
+		require.NoError(t, err)
+	}
+	first, second := <-calls, <-calls
+	require.NotEqual(t, first.ID, second.ID)
+	require.Equal(t, luatomic.CallInfo{ID: first.ID, Method: "echo", Attempt: 1}, first)
+	_, err := echo.CallWith(ctx, caller, "", &luatomic.CallOptions{Key: "k"})
+	require.NoError(t, err)
+	require.Equal(t, luatomic.CallInfo{ID: "k4:echo:k", Method: "echo", Attempt: 1}, <-calls)
+	require.NoError(t, echo.Cast(ctx, caller, ""))
+	require.Equal(t, luatomic.CallInfo{Method: "echo"}, <-calls)
+	_, ok := luatomic.CallFrom(ctx)
+	require.False(t, ok)
+}
+
+// A node with a grace answers what it has, and a caller is never the worse for its
+// leaving: rolling restarts lose no call.
+func TestRunDrainsWithinTheGrace(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	caller := openBus(t, c, name, nil)
+	handler := func(ctx context.Context, s string) (string, error) {
+		select {
+		case <-time.After(time.Millisecond):
+			return s, nil
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	}
+	start := func() (stop func()) {
+		b, err := luatomic.NewBus(c, name, &luatomic.BusOptions{Grace: time.Minute})
+		require.NoError(t, err)
+		require.NoError(t, echo.Serve(b, handler))
+		stop = runBus(t, b)
+		require.NoError(t, b.Ready(ctx))
+		return stop
+	}
+	stop := start()
+	ended, failures := make(chan struct{}), make(chan error, 8)
+	for range 8 {
+		go func() {
+			for {
+				select {
+				case <-ended:
+					failures <- nil
+					return
+				default:
+				}
+				if _, err := echo.Call(ctx, caller, ""); err != nil {
+					failures <- err
+					return
+				}
+			}
+		}()
+	}
+	for range 30 {
+		next := start()
+		stop()
+		stop = next
+	}
+	close(ended)
+	for range 8 {
+		require.NoError(t, <-failures)
+	}
+}
+
+// When the grace is over the handlers' contexts end, and their answers go out.
+func TestGraceIsBounded(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	caller := openBus(t, c, name, nil)
+	began := make(chan struct{})
+	b, err := luatomic.NewBus(c, name, &luatomic.BusOptions{Grace: 300 * time.Millisecond})
+	require.NoError(t, err)
+	require.NoError(t, echo.Serve(b, func(ctx context.Context, _ string) (string, error) {
+		close(began)
+		<-ctx.Done()
+		return "cut short", nil
+	}))
+	stop := runBus(t, b)
+	require.NoError(t, b.Ready(ctx))
+	answer := make(chan string)
+	go func() {
+		out, err := echo.Call(ctx, caller, "")
+		if err != nil {
+			out = err.Error()
+		}
+		answer <- out
+	}()
+	<-began
+	start := time.Now()
+	stopped := make(chan struct{})
+	go func() {
+		stop()
+		close(stopped)
+	}()
+	require.Equal(t, "cut short", <-answer)
+	require.GreaterOrEqual(t, time.Since(start), 300*time.Millisecond)
+	<-stopped
+	require.Less(t, time.Since(start), 10*time.Second)
+}
+
+// A gather that ends early names the nodes that have not answered.
+func TestGatherNamesWhoIsMissing(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	caller := openBus(t, c, name, nil)
+	quick := serving(t, echo, c, name, nil, upper)
+	slow := serving(t, echo, c, name, nil, func(ctx context.Context, _ string) (string, error) {
+		<-ctx.Done()
+		return "", nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	var answered []string
+	var missing *luatomic.MissingError
+	for p, err := range echo.Gather(ctx, caller, "x") {
+		if err != nil {
+			require.ErrorAs(t, err, &missing)
+			continue
+		}
+		answered = append(answered, p.Node)
+	}
+	require.Equal(t, []string{quick.Node()}, answered)
+	require.NotNil(t, missing)
+	require.Equal(t, []string{slow.Node()}, missing.Nodes)
+	require.ErrorIs(t, missing, context.DeadlineExceeded)
+	require.Equal(t, "echo", missing.Method)
+}
+
+func TestNodesCountTheirMethods(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	fail := luatomic.NewMethod[string, string]("fail")
+	release := make(chan struct{})
+	end := sync.OnceFunc(func() { close(release) })
+	node, err := luatomic.NewBus(c, name, &luatomic.BusOptions{Lease: 300 * time.Millisecond})
+	require.NoError(t, err)
+	require.NoError(t, luatomic.NewMethod[string, string]("never").Serve(node, upper))
+	require.NoError(t, fail.Serve(node, func(context.Context, string) (string, error) { return "", context.Canceled }))
+	require.NoError(t, echo.Serve(node, func(_ context.Context, s string) (string, error) {
+		if s == "wait" {
+			<-release
+		}
+		return s, nil
+	}))
+	runBus(t, node)
+	t.Cleanup(end) // before the bus stops, which waits for handlers
+	require.NoError(t, node.Ready(ctx))
+	caller := openBus(t, c, name, nil)
+	_, err = fail.Call(ctx, caller, "")
+	require.Error(t, err)
+	for range 3 {
+		_, err := echo.Call(ctx, caller, "")
+		require.NoError(t, err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := echo.Call(ctx, caller, "wait")
+		done <- err
+	}()
+	want := map[string]luatomic.MethodCounts{"echo": {Running: 1, Handled: 3}, "fail": {Handled: 1, Failed: 1}}
+	luatomictest.Eventually(t, 10*time.Second, "the counts are there", func() bool {
+		nodes, err := caller.Nodes(ctx)
+		require.NoError(t, err)
+		for _, n := range nodes {
+			if n.Node == node.Node() {
+				for name, counts := range n.Counts {
+					counts.Took = 0
+					n.Counts[name] = counts
+				}
+				return len(n.Counts) == 2 && n.Counts["echo"] == want["echo"] && n.Counts["fail"] == want["fail"]
+			}
+		}
+		return false
+	})
+	end()
+	require.NoError(t, <-done)
+}
