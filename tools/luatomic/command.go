@@ -170,7 +170,7 @@ func joinWatch(args []string) []string {
 }
 
 func overview(w io.Writer) {
-	fmt.Fprint(w, "luatomic runs atomic queue and lock operations on Redis or Valkey.\n\nusage: luatomic [--redis URL] COMMAND [flags]\n\n")
+	fmt.Fprint(w, "luatomic runs atomic operations of queues, locks and calls on Redis or Valkey.\n\nusage: luatomic [--redis URL] COMMAND [flags]\n\n")
 	for _, c := range commands() {
 		fmt.Fprintf(w, "  %-14s %s\n", c.name, c.about)
 	}

@@ -1,4 +1,4 @@
-// Luatomic is the command line of the module: queues, locks and a demo, with JSON
+// Luatomic is the command line of the module: queues, locks, calls and a demo, with JSON
 // on stdout.
 //
 // Run it with -h for usage; docs/cli.md has the whole of it.

@@ -244,6 +244,32 @@ func TestUsage(t *testing.T) {
 		"acl argument":     {[]string{"acl", "x"}, "no arguments"},
 		"acl user":         {[]string{"acl", "--user", "a b"}, "a name without spaces"},
 		"load argument":    {[]string{"load", "x"}, "no arguments"},
+		"rpc":              {[]string{"rpc"}, "rpc what? One of serve, call, nodes, top"},
+		"rpc bogus":        {[]string{"rpc", "bogus"}, `no command "rpc bogus"; those of rpc are serve, call, nodes, top`},
+		"serve no method":  {[]string{"rpc", "serve", "--", "true"}, "the method is missing"},
+		"serve no CMD":     {[]string{"rpc", "serve", "m"}, "write it after --"},
+		"serve bare CMD":   {[]string{"rpc", "serve", "m", "cat"}, "there are 2 arguments"},
+		"serve method":     {[]string{"rpc", "serve", "a{b", "--", "true"}, "brace"},
+		"serve bus":        {[]string{"rpc", "serve", "m", "--bus", "a{b", "--", "true"}, "brace"},
+		"serve node":       {[]string{"rpc", "serve", "m", "--node", "a{b", "--", "true"}, "brace"},
+		"serve -c":         {[]string{"rpc", "serve", "m", "-c", "0", "--", "true"}, "-c 0 is out of range"},
+		"serve grace":      {[]string{"rpc", "serve", "m", "--grace", "-1s", "--", "true"}, "--grace -1s is too short"},
+		"serve connection": {[]string{"rpc", "serve", "m", "--connection", "a{b", "--", "true"}, "brace"},
+		"serve dialect":    {[]string{"rpc", "serve", "m", "--dialect", "x", "--", "true"}, "the only dialect is native"},
+		"call nothing":     {[]string{"rpc", "call"}, "the method is missing"},
+		"call no JSON":     {[]string{"rpc", "call", "m"}, "null if there is nothing to say, - to read it from stdin"},
+		"call not JSON":    {[]string{"rpc", "call", "m", "text"}, "a text needs quotes of its own: '\"text\"'"},
+		"call three":       {[]string{"rpc", "call", "m", "{", "}"}, "quote the JSON"},
+		"call method":      {[]string{"rpc", "call", "m\n", "1"}, "control character"},
+		"call timeout":     {[]string{"rpc", "call", "m", "1", "--timeout", "0"}, "--timeout 0s is too short"},
+		"call key":         {[]string{"rpc", "call", "m", "1", "--key", "a{b"}, "brace"},
+		"call to":          {[]string{"rpc", "call", "m", "1", "--to", strings.Repeat("x", 200)}, "at most"},
+		"call two ways":    {[]string{"rpc", "call", "m", "1", "--gather", "--to", "n"}, "--gather and --to do not go together"},
+		"call again":       {[]string{"rpc", "call", "m", "1", "--idempotent", "--cast"}, "--cast and --idempotent do not go together"},
+		"call all":         {[]string{"rpc", "call", "m", "1", "--all"}, "--all is for --cast"},
+		"call dialect":     {[]string{"rpc", "call", "m", "1", "--dialect", "x"}, "the only dialect is native"},
+		"nodes argument":   {[]string{"rpc", "nodes", "b"}, "the bus is named with --bus"},
+		"top interval":     {[]string{"rpc", "top", "--watch=1us"}, "--watch 1µs is too short"},
 		"demo argument":    {[]string{"demo", "jobs.ndjson"}, "--file"},
 		"URL scheme":       {[]string{"stats", "q", "--redis", "http://u:secret@h"}, "rediss://HOST:PORT"},
 		"URL port":         {[]string{"stats", "q", "--redis", "redis://u:secret@h:port"}, "rediss://HOST:PORT"},
@@ -266,7 +292,7 @@ func TestUsage(t *testing.T) {
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	e := &env{t: t}
-	for _, args := range [][]string{{}, {"help"}, {"-h"}, {"--help"}, {"locks", "-h"}, {"help", "locks"}} {
+	for _, args := range [][]string{{}, {"help"}, {"-h"}, {"--help"}, {"locks", "-h"}, {"help", "locks"}, {"rpc", "-h"}, {"help", "rpc"}} {
 		c := e.run(args...).exits(exitDone)
 		for _, cmd := range commands() {
 			require.Contains(t, c.stdout.String(), "\n  "+cmd.name+" ")
@@ -297,7 +323,8 @@ func TestNoServer(t *testing.T) {
 		"rediss://u:secret@" + address + "?skip_verify=true": address,
 	}
 	for url, shown := range tests {
-		for _, args := range [][]string{{"stats", "q"}, {"push", "q"}, {"promote", "q"}, {"demo"}, {"lock", "x", "--", "true"}, {"locks", "ls"}, {"locks", "release", "x"}, {"doctor"}, {"load"}, {"consume", "q", "--", "true"}} {
+		for _, args := range [][]string{{"stats", "q"}, {"push", "q"}, {"promote", "q"}, {"demo"}, {"lock", "x", "--", "true"}, {"locks", "ls"}, {"locks", "release", "x"}, {"doctor"}, {"load"}, {"consume", "q", "--", "true"},
+			{"rpc", "serve", "m", "--", "true"}, {"rpc", "call", "m", "1"}, {"rpc", "nodes"}, {"rpc", "top"}} {
 			start := time.Now()
 			c := (&env{t: t, url: url}).run(args...).exits(exitFailed)
 			require.Less(t, time.Since(start), 10*time.Second)
@@ -346,6 +373,9 @@ func TestCluster(t *testing.T) {
 			holds(t, e.with(`{"body":1}`).run("push", name).exits(exitDone).object(), map[string]any{"pushed": 1})
 			holds(t, e.run("consume", name, "--drain", "--", "true").exits(exitDone).object(), map[string]any{"acked": 1})
 			e.run("lock", name, "--", "true").exits(exitDone)
+			e.serve("cat", "--bus", name, "--", "cat")
+			require.Equal(t, `{"result":1}`, e.call("cat", "1", "--bus", name).exits(exitDone).line())
+			e.call("none", "1", "--bus", name).fails(exitTryLater, "no_responder", "no node serves it")
 		}
 	}
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"flag"
+	"slices"
 	"time"
 
 	"github.com/luatomic/luatomic"
@@ -21,110 +23,144 @@ func rpcNodesCommand() *command {
 	f := &busFlags{}
 	return &command{
 		name: "rpc nodes", args: "[flags]",
-		about: "List the live nodes of a bus.",
-		detail: `Only reads. Nodes report a third of their lease apart, so the numbers are up to a second old. A node without methods
-only calls.`,
-		output: `{"node","methods","running","concurrency","handled","calls","lease_ms"} for each node; running: its handlers, of
-  concurrency; handled and calls: since it started; lease_ms: how long it still counts as alive`,
+		about: "List the nodes of a bus.",
+		detail: `Only reads. A node is a process that serves, calls, or both; one that dies disappears when its lease is over. What
+it says about itself is as old as its last sign of life, a third of the lease at most.`,
+		output: `{"node","methods","running","concurrency","handled","calls","lease_ms"} for each node, by name; methods: the first
+  hundred; running: handlers, of concurrency; lease_ms: how long it still counts as alive`,
 		example: `luatomic rpc nodes --bus orders`,
 		flags:   f.add,
-		check:   func(s *session) error { return f.checkNone(s) },
+		check:   f.checkAlone,
 		run: func(s *session) error {
-			bus, closed, err := f.open(s, luatomic.BusOptions{})
-			if err != nil {
-				return err
-			}
-			defer closed()
-			nodes, err := bus.Nodes(s.signals.stop)
-			if err != nil {
-				return err
-			}
-			for _, n := range nodes {
-				methods := n.Methods
-				if methods == nil {
-					methods = []string{}
+			return f.withNodes(s, &interval{}, func(nodes []luatomic.NodeInfo) error {
+				for _, n := range nodes {
+					out := nodeResult{n.Node, n.Methods, n.Running, n.Concurrency, n.Handled, n.Calls, n.Lease.Milliseconds()}
+					if out.Methods == nil {
+						out.Methods = []string{}
+					}
+					if err := s.emit(out); err != nil {
+						return err
+					}
 				}
-				if err := s.emit(nodeResult{n.Node, methods, n.Running, n.Concurrency, n.Handled, n.Calls, n.Lease.Milliseconds()}); err != nil {
-					return err
-				}
-			}
-			return nil
+				return nil
+			})
 		},
 	}
 }
 
-func (f *busFlags) checkNone(s *session) error {
+// checkAlone is for the commands that take no arguments.
+func (f *busFlags) checkAlone(s *session) error {
 	if len(s.args) > 0 {
-		return usagef("it takes no arguments, but there are %q; name the bus with --bus", s.args)
+		return usagef("it takes no arguments, but there are %q; the bus is named with --bus", s.args)
 	}
 	return f.check()
 }
 
-type topResult struct {
-	Node        string  `json:"node"`
-	Running     int64   `json:"running"`
-	Concurrency int     `json:"concurrency"`
-	HandledPerS float64 `json:"handled_per_s"`
-	CallsPerS   float64 `json:"calls_per_s"`
-}
-
-func rpcTopCommand() *command {
-	f, watch := &busFlags{}, &interval{on: true, every: 2 * time.Second}
-	rounds := 0
-	return &command{
-		name: "rpc top", args: "[flags]",
-		about:   "Show how busy the nodes of a bus are, again and again.",
-		detail:  `Only reads. Rates are those between two looks. Goes on until Ctrl-C, or for --rounds looks.`,
-		output:  `{"node","running","concurrency","handled_per_s","calls_per_s"} for each node at each look`,
-		example: `luatomic rpc top --watch 5s`,
-		flags: func(fs *flag.FlagSet) {
-			f.add(fs)
-			fs.Var(watch, "watch", "look again every `INTERVAL`")
-			fs.IntVar(&rounds, "rounds", 0, "end after `N` looks; 0: never")
-		},
-		check: func(s *session) error {
-			if rounds < 0 {
-				return usagef("--rounds %d is out of range; at least 0", rounds)
-			}
-			if err := atLeast("watch", watch.every, 100*time.Millisecond); err != nil {
-				return err
-			}
-			return f.checkNone(s)
-		},
-		run: func(s *session) error { return f.top(s, watch.every, rounds) },
-	}
-}
-
-func (f *busFlags) top(s *session, every time.Duration, rounds int) error {
-	bus, closed, err := f.open(s, luatomic.BusOptions{})
+// withNodes hands the live nodes to show, once or every watch.
+func (f *busFlags) withNodes(s *session, watch *interval, show func([]luatomic.NodeInfo) error) error {
+	client, err := s.connect(s.signals.stop)
 	if err != nil {
 		return err
 	}
-	defer closed()
-	before, at := map[string]luatomic.NodeInfo{}, time.Now()
-	for i := 0; ; i++ {
+	defer func() { _ = client.Close() }()
+	bus, err := f.open(s, client, luatomic.BusOptions{})
+	if err != nil {
+		return err
+	}
+	return s.again(watch, func() error {
 		nodes, err := bus.Nodes(s.signals.stop)
-		if err != nil {
-			return err
-		}
-		now, seen := time.Now(), make(map[string]luatomic.NodeInfo, len(nodes))
-		for _, n := range nodes {
-			seen[n.Node] = n
-			if last, ok := before[n.Node]; ok {
-				seconds := now.Sub(at).Seconds()
-				out := topResult{n.Node, n.Running, n.Concurrency, float64(n.Handled-last.Handled) / seconds, float64(n.Calls-last.Calls) / seconds}
-				if err := s.emit(out); err != nil {
-					return err
-				}
-			}
-		}
-		if before, at = seen, now; rounds > 0 && i == rounds {
-			return nil
-		}
-		select {
-		case <-s.signals.stop.Done():
+		switch {
+		case s.signals.stop.Err() != nil:
 			return errInterrupted
-		case <-time.After(every):
+		case err != nil:
+			return err
+		case len(nodes) == 0:
+			s.note("luatomic: nobody is on bus %q; is --bus right, and --prefix?", f.name)
 		}
+		slices.SortFunc(nodes, func(a, b luatomic.NodeInfo) int { return cmp.Compare(a.Node, b.Node) })
+		return show(nodes)
+	})
+}
+
+type topResult struct {
+	Method  string   `json:"method"`
+	Node    string   `json:"node"`
+	Running int64    `json:"running"`
+	Handled int64    `json:"handled"`
+	Failed  int64    `json:"failed"`
+	Rate    *float64 `json:"per_second"`
+	MeanMS  *float64 `json:"mean_ms"`
+}
+
+// work names a method at a node.
+type work struct{ node, method string }
+
+// seen is what a node had done at a look.
+type seen struct {
+	luatomic.MethodCounts
+	at time.Time
+}
+
+func rpcTopCommand() *command {
+	f, watch := &busFlags{}, &interval{}
+	last := make(map[work]seen)
+	return &command{
+		name: "rpc top", args: "[flags]",
+		about: "Show which methods run where.",
+		detail: `Only reads. The figures are as old as the node's last sign of life, a third of its lease at most, so an interval below
+1 s shows the same again.`,
+		output: `{"method","node","running","handled","failed","per_second","mean_ms"} for each method that was called at each node,
+  the busiest first; handled and failed: since the node began; per_second: since the last look, null at the first; mean_ms:
+  how long a handler took, since the last look, null where none ended`,
+		example: `luatomic rpc top --watch`,
+		flags: func(fs *flag.FlagSet) {
+			f.add(fs)
+			fs.Var(watch, "watch", "look again every `INTERVAL`, 1s if left out, until Ctrl-C")
+		},
+		check: func(s *session) error {
+			if err := watch.check(); err != nil {
+				return err
+			}
+			return f.checkAlone(s)
+		},
+		run: func(s *session) error {
+			return f.withNodes(s, watch, func(nodes []luatomic.NodeInfo) error {
+				for _, row := range topRows(nodes, last, time.Now()) {
+					if err := s.emit(row); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		},
 	}
 }
+
+// topRows compares the nodes with the last look, and keeps this one.
+func topRows(nodes []luatomic.NodeInfo, last map[work]seen, now time.Time) []topResult {
+	var rows []topResult
+	for _, n := range nodes {
+		for method, counts := range n.Counts {
+			row := topResult{Method: method, Node: n.Node, Running: counts.Running, Handled: counts.Handled, Failed: counts.Failed}
+			before, again := last[work{n.Node, method}]
+			done := counts.Handled - before.Handled
+			if again {
+				rate := round(float64(done) / now.Sub(before.at).Seconds())
+				row.Rate = &rate
+			}
+			if done > 0 {
+				mean := round(float64((counts.Took - before.Took).Microseconds()) / 1000 / float64(done))
+				row.MeanMS = &mean
+			}
+			last[work{n.Node, method}] = seen{counts, now}
+			rows = append(rows, row)
+		}
+	}
+	slices.SortFunc(rows, func(a, b topResult) int {
+		return cmp.Or(cmp.Compare(b.Running, a.Running), cmp.Compare(b.Handled, a.Handled), cmp.Compare(a.Method, b.Method), cmp.Compare(a.Node, b.Node))
+	})
+	return rows
+}
+
+// round keeps one digit after the point.
+func round(f float64) float64 { return float64(int64(f*10+0.5)) / 10 }

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
+	"sync/atomic"
 	"time"
 
 	"github.com/luatomic/luatomic"
@@ -17,29 +15,42 @@ import (
 
 type rpcServeCmd struct {
 	busFlags
-	concurrency int
 	node        string
+	connection  string
+	concurrency int
 	grace       time.Duration
-	path        string
-	s           *session
+	text        bool
+	stream      bool
+
+	path            string
+	s               *session
+	handled, failed atomic.Int64
 }
 
 func rpcServeCommand() *command {
 	c := &rpcServeCmd{}
 	return &command{
 		name: "rpc serve", args: "METHOD [flags]", child: true,
-		about: "Answer the calls of a method with a command.",
-		detail: `CMD runs once for each call, with the request on stdin and LUATOMIC_METHOD and LUATOMIC_DEADLINE (Unix ms) in its
-environment. Its stdout is the result: JSON as it is, any other text as a JSON string, nothing as null. If it ends with
-another exit code than 0, the caller gets an error with the last line of its stderr. When the caller gives up, or its time
-is over, CMD and what it started are killed. Ctrl-C takes no more calls and lets those that run finish within --grace.`,
-		output:  `at the end {"handled"}`,
-		example: `luatomic rpc serve text.upper -- tr a-z A-Z`,
+		about: "Answer calls by running a command.",
+		detail: `CMD gets the request's JSON on stdin, and its stdout, which must be JSON, is the result; nothing is null. With --text
+a request that is a string arrives as its text, and stdout becomes a string. With --stream each line is a part of the result.
+In its environment: LUATOMIC_METHOD, LUATOMIC_CALL (an id), LUATOMIC_ATTEMPT (1 for the first), LUATOMIC_DEADLINE (Unix ms).
+Exit code 0 answers. Any other is an error for the caller: code "error", or "try_later" for exit code 75, and as message
+the first line of stderr, which also appears here. At the caller's deadline, or when it gives up, CMD and what it started
+are killed: SIGTERM, after 2 s SIGKILL. Calls beyond -c are answered with "overloaded".
+Ctrl-C takes no more calls and lets CMDs finish within the grace; then, or with a second Ctrl-C at once, they are killed.`,
+		output:  `{"handled","failed","late"} at the end; late: answers that nobody waited for any more`,
+		example: `luatomic rpc serve upper --text -- tr a-z A-Z`,
 		flags: func(fs *flag.FlagSet) {
 			c.add(fs)
-			fs.IntVar(&c.concurrency, "c", 4, "run up to `N` commands at once; more calls are answered as overloaded")
-			fs.StringVar(&c.node, "node", "", "`NAME` of this node, for people; the host's if left out")
-			fs.DurationVar(&c.grace, "grace", 10*time.Second, "`DURATION` that running commands get after Ctrl-C")
+			c.addKeys(fs)
+			fs.StringVar(&c.node, "node", "", "`NAME` of this node, for people; a unique part is added; the host's name if left out")
+			fs.StringVar(&c.connection, "connection", "", "`ID` of a connection that this node owns, for calls with --connection")
+			fs.IntVar(&c.concurrency, "c", 8, "`N` commands run at once")
+			fs.DurationVar(&c.grace, "grace", 10*time.Second, "`DURATION` for commands to finish after Ctrl-C")
+			fs.BoolVar(&c.text, "text", false, "strings of JSON arrive and are written as plain text")
+			fs.BoolVar(&c.stream, "stream", false, "each line of stdout is a part of the result")
+			dialectFlag(fs)
 		},
 		check: c.check,
 		run:   c.run,
@@ -50,104 +61,123 @@ func (c *rpcServeCmd) check(s *session) error {
 	if err := s.oneArg("method"); err != nil {
 		return err
 	}
-	if c.concurrency < 1 || c.concurrency > 1000 {
-		return usagef("-c %d is out of range; 1 to 1000", c.concurrency)
+	if c.concurrency < 1 || c.concurrency > luatomic.MaxBatch {
+		return usagef("-c %d is out of range; 1 to %d", c.concurrency, luatomic.MaxBatch)
+	}
+	if err := errors.Join(atLeast("grace", c.grace, 0), c.busFlags.check()); err != nil {
+		return err
 	}
 	if c.node == "" {
-		if host, err := os.Hostname(); err == nil && lua.CheckName("node", host) == nil {
-			c.node = host
+		host, err := os.Hostname()
+		if err != nil || lua.CheckName("node", host) != nil {
+			host = "node"
 		}
+		c.node = host
 	}
-	if err := errors.Join(c.busFlags.check(), atLeast("grace", c.grace, 0)); err != nil {
+	if err := lua.CheckName("node", c.node); err != nil {
 		return err
+	}
+	if c.connection != "" {
+		if err := lua.CheckName("connection", c.connection); err != nil {
+			return err
+		}
 	}
 	var err error
 	c.path, err = lookChild(s)
 	return err
 }
 
+type rpcServeResult struct {
+	Handled int64 `json:"handled"`
+	Failed  int64 `json:"failed"`
+	Late    int64 `json:"late"`
+}
+
 func (c *rpcServeCmd) run(s *session) error {
 	c.s = s
-	bus, closed, err := c.open(s, luatomic.BusOptions{Node: c.node, Concurrency: c.concurrency, OnError: s.warn})
+	client, err := s.connect(s.signals.stop)
 	if err != nil {
 		return err
 	}
-	defer closed()
-	method := luatomic.NewMethod[json.RawMessage, json.RawMessage](s.args[0])
-	if err := method.Serve(bus, c.answer); err != nil {
+	defer func() { _ = client.Close() }()
+	bus, err := c.open(s, client, luatomic.BusOptions{Node: c.node, Concurrency: c.concurrency, Grace: c.grace})
+	if err != nil {
 		return err
 	}
-	go func() {
-		if bus.Ready(s.signals.stop) == nil {
-			s.note("luatomic: %s serves %q on bus %q; Ctrl-C ends it", bus.Node(), s.args[0], c.name)
+	if c.stream {
+		err = luatomic.NewStreamMethod[[]byte, []byte](s.args[0]).Serve(bus, c.parts)
+	} else {
+		err = luatomic.NewMethod[[]byte, []byte](s.args[0]).Serve(bus, c.answer)
+	}
+	if err != nil {
+		return err
+	}
+	ctx, end := context.WithCancelCause(s.signals.stop)
+	defer end(nil)
+	go c.announce(ctx, end, bus)
+	defer context.AfterFunc(s.signals.stop, func() {
+		s.note("luatomic: stopping; running commands may finish within %v; Ctrl-C again kills them", c.grace)
+	})()
+	err = bus.Run(ctx)
+	st := bus.Stats()
+	if emitErr := s.emit(rpcServeResult{c.handled.Load(), c.failed.Load(), st.Late + st.Stale}); emitErr != nil {
+		return emitErr
+	}
+	if errors.Is(err, luatomic.ErrConnectionTaken) {
+		return &exitError{exitTryLater, fmt.Errorf("%w; end that one, or wait for its lease to be over", err)}
+	}
+	return err
+}
+
+// announce says on stderr that the node can be called.
+func (c *rpcServeCmd) announce(ctx context.Context, end context.CancelCauseFunc, bus *luatomic.Bus) {
+	if bus.Ready(ctx) != nil {
+		return
+	}
+	if c.connection != "" {
+		if err := bus.Bind(ctx, c.connection); err != nil && ctx.Err() == nil {
+			end(err)
+			return
 		}
-	}()
-	_ = bus.Run(s.signals.stop) // its error is the interrupt
-	if err := s.emit(map[string]int64{"handled": bus.Stats().Handled}); err != nil {
-		return err
 	}
-	return errInterrupted
+	c.s.note("luatomic: node %s serves %q on bus %q; Ctrl-C ends it", bus.Node(), c.s.args[0], c.name)
 }
 
 // answer runs the command for one call.
-func (c *rpcServeCmd) answer(ctx context.Context, body json.RawMessage) (json.RawMessage, error) {
-	cmd := exec.Command(c.path, c.s.child[1:]...)
-	cmd.Args[0] = c.s.child[0]
-	cmd.Env = append(os.Environ(), "LUATOMIC_METHOD="+c.s.args[0])
-	if deadline, ok := ctx.Deadline(); ok {
-		cmd.Env = append(cmd.Env, fmt.Sprintf("LUATOMIC_DEADLINE=%d", deadline.UnixMilli()))
-	}
-	var stdout, stderr bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(body), &stdout, &stderr
-	running, err := startChild(cmd, false)
-	if err != nil {
+func (c *rpcServeCmd) answer(ctx context.Context, in []byte) ([]byte, error) {
+	var out resultWriter
+	if err := c.count(c.runChild(ctx, in, &out)); err != nil {
 		return nil, err
 	}
-	select {
-	case <-running.done:
-	case <-ctx.Done():
-		if err := c.end(ctx, running); err != nil {
-			return nil, err
+	result, err := c.form(out.text)
+	if err != nil {
+		c.failed.Add(1)
+		c.s.warn(err)
+	}
+	return result, err
+}
+
+// parts runs the command for one call, and sends each line.
+func (c *rpcServeCmd) parts(ctx context.Context, in []byte, send func([]byte) error) error {
+	out := lineWriter{line: func(text []byte) error {
+		part, err := c.form(text)
+		if err != nil {
+			c.s.warn(err)
+			return err
 		}
+		return send(part)
+	}}
+	err := c.runChild(ctx, in, &out)
+	if lineErr := out.end(); lineErr != nil {
+		err = lineErr
 	}
-	_, _ = os.Stderr.Write(stderr.Bytes())
-	if err := running.err(); err != nil {
-		return nil, &luatomic.RemoteError{Code: luatomic.CodeError, Message: describe(err, stderr.Bytes())}
-	}
-	return asJSON(stdout.Bytes())
+	return c.count(err)
 }
 
-// end waits for the command when the node is stopping, and kills it when its call is
-// over.
-func (c *rpcServeCmd) end(ctx context.Context, running *child) error {
-	if c.s.signals.stop.Err() != nil {
-		select {
-		case <-running.done:
-			return nil
-		case <-time.After(c.grace):
-		case <-c.s.signals.hard.Done():
-		}
+func (c *rpcServeCmd) count(err error) error {
+	c.handled.Add(1)
+	if err != nil {
+		c.failed.Add(1)
 	}
-	running.terminate()
-	return fmt.Errorf("command killed: %w", ctx.Err())
-}
-
-func describe(err error, stderr []byte) string {
-	lines := bytes.Split(bytes.TrimSpace(stderr), []byte("\n"))
-	if last := bytes.TrimSpace(lines[len(lines)-1]); len(last) > 0 {
-		return fmt.Sprintf("%v: %s", err, last)
-	}
-	return err.Error()
-}
-
-// asJSON makes a result of what a command has printed.
-func asJSON(out []byte) (json.RawMessage, error) {
-	out = bytes.TrimRight(out, "\r\n")
-	switch {
-	case len(out) == 0:
-		return json.RawMessage("null"), nil
-	case json.Valid(out):
-		return out, nil
-	}
-	return json.Marshal(string(out))
+	return err
 }

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -15,99 +18,206 @@ import (
 func (e *env) serve(args ...string) *cli {
 	e.t.Helper()
 	c := e.start(append([]string{"rpc", "serve"}, args...)...)
-	c.shows("Ctrl-C ends it")
+	c.shows(" serves ")
 	return c
 }
+
+func (e *env) call(args ...string) *cli {
+	e.t.Helper()
+	return e.run(append([]string{"rpc", "call"}, args...)...)
+}
+
+// fails checks the error on stdout.
+func (c *cli) fails(exit int, code, says string) {
+	c.t.Helper()
+	o := c.exits(exit).object()
+	require.IsType(c.t, map[string]any{}, o["error"])
+	holds(c.t, o["error"].(map[string]any), map[string]any{"code": code})
+	require.Contains(c.t, o["error"].(map[string]any)["message"], says)
+}
+
+// line is stdout, which is one line.
+func (c *cli) line() string { return strings.TrimSuffix(c.stdout.String(), "\n") }
 
 func TestRPC(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	node := e.serve("upper", "--node", "here", "--", "tr", "a-z", "A-Z")
-	require.Equal(t, `{"result":{"A":"X"}}`+"\n", e.run("rpc", "call", "upper", `{"a":"x"}`).exits(0).stdout.String())
-	require.Equal(t, `{"result":"NOT JSON ANY MORE: NULL"}`+"\n", e.run("rpc", "call", "upper", `"not json any more: null"`).exits(0).stdout.String())
-	require.Equal(t, `{"result":[1]}`+"\n", e.with(`[1]`).run("rpc", "call", "upper", "-").exits(0).stdout.String())
-
-	listed := e.run("rpc", "nodes").exits(0).object()
-	require.True(t, strings.HasPrefix(listed["node"].(string), "here."))
-	holds(t, listed, map[string]any{"methods": []any{"upper"}, "concurrency": 4})
-	require.Equal(t, `{"result":"X"}`+"\n", e.run("rpc", "call", "upper", `"x"`, "--node", listed["node"].(string)).exits(0).stdout.String())
-	rates := e.run("rpc", "top", "--watch", "100ms", "--rounds", "1").exits(0).object()
-	holds(t, rates, map[string]any{"node": listed["node"], "concurrency": 4})
-
-	node.signal(os.Interrupt)
-	node.exits(130)
-	holds(t, node.object(), map[string]any{"handled": 4})
-	gone := e.run("rpc", "call", "upper").exits(1).object()["error"].(map[string]any)
-	require.Equal(t, "no_responder", gone["code"])
+	e.serve("cat", "--", "cat")
+	e.serve("upper", "--text", "--", "tr", "a-z", "A-Z")
+	e.serve("none", "--", "true")
+	body := `{"id":12345678901234567890,"list":[1.0,[]],"text":"<&> ä"}`
+	require.Equal(t, `{"result":`+body+`}`, e.call("cat", body).exits(exitDone).line())
+	require.Equal(t, `{"result":`+body+`}`, e.with(" "+body+"\n").call("cat", "-").exits(exitDone).line())
+	require.Equal(t, `{"result":"A <&> \"Ä\"\nB"}`, e.call("upper", `"a <&> \"Ä\"\nb"`).exits(exitDone).line())
+	require.Equal(t, `{"result":"{\"A\": 1}"}`, e.call("upper", `{"a": 1}`).exits(exitDone).line())
+	require.Equal(t, `{"result":null}`, e.call("none", "null").exits(exitDone).line())
 }
 
-func TestRPCGather(t *testing.T) {
+// A body near the limit goes through a command that writes as it reads, and through
+// one that reads nothing.
+func TestRPCLargeBodies(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	e.serve("who", "--", "echo", "1")
-	e.serve("who", "--", "echo", "not json")
-	e.serve("who", "--", "sh", "-c", "echo no good >&2; exit 3")
-	c := e.run("rpc", "call", "who", "--gather").exits(1)
-	got := make(map[string]bool)
-	for _, o := range c.objects() {
-		require.NotEmpty(t, o["node"])
-		if failure, ok := o["error"].(map[string]any); ok {
-			got[failure["code"].(string)+": "+failure["message"].(string)] = true
-		} else if text, ok := o["result"].(string); ok {
-			got[text] = true
-		} else {
-			require.EqualValues(t, 1, o["result"])
-			got["1"] = true
-		}
+	e.serve("cat", "--", "cat")
+	e.serve("unread", "--", "true")
+	e.serve("endless", "--", "yes")
+	body := `"` + strings.Repeat("x", 900_000) + `"`
+	require.Equal(t, `{"result":`+body+`}`, e.with(body).call("cat", "-").exits(exitDone).line())
+	require.Equal(t, `{"result":null}`, e.with(body).call("unread", "-").exits(exitDone).line())
+	e.call("endless", "1").fails(exitFailed, "too_large", "larger than 1048576 bytes")
+	e.with(`"`+strings.Repeat("x", luatomic.MaxBatchBytes)+`"`).call("cat", "-").fails(exitFailed, "too_large", "1048576")
+}
+
+func TestRPCErrorsOfTheCommand(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	c := e.serve("fail", "--", "sh", "-c", `echo >&2; echo "  no such user" >&2; echo second >&2; exit 3`)
+	e.serve("silent", "--", "sh", "-c", "exit 4")
+	e.serve("busy", "--", "sh", "-c", "echo full >&2; exit 75")
+	e.serve("signal", "--", "sh", "-c", "kill -9 $$")
+	text := e.serve("words", "--", "echo", "two words")
+	e.serve("bytes", "--text", "--", "printf", `\377`)
+	gone := filepath.Join(t.TempDir(), "gone")
+	require.NoError(t, os.WriteFile(gone, []byte("#!/bin/sh\n"), 0o700))
+	e.serve("gone", "--", gone)
+	require.NoError(t, os.Remove(gone))
+
+	e.call("fail", "1").fails(exitFailed, "error", "no such user")
+	require.Contains(t, c.stderr.String(), "\nsecond\n")
+	e.call("silent", "1").fails(exitFailed, "error", "exit code 4")
+	e.call("busy", "1").fails(exitTryLater, "try_later", "full")
+	e.call("signal", "1").fails(exitFailed, "error", "killed by signal 9")
+	e.call("words", "1").fails(exitFailed, "bad_result", "not JSON")
+	text.shows("rpc serve --text makes a string of it")
+	e.call("bytes", "1").fails(exitFailed, "bad_result", "UTF-8")
+	e.call("gone", "1").fails(exitFailed, "internal", "cannot be started")
+	c.signal(os.Interrupt)
+	holds(t, c.exits(exitInterrupted).object(), map[string]any{"handled": 1, "failed": 1, "late": 0})
+}
+
+func TestRPCEnvironment(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.serve("env", "--text", "--", "sh", "-c", `echo "$LUATOMIC_METHOD|$LUATOMIC_CALL|$LUATOMIC_ATTEMPT|$(( $LUATOMIC_DEADLINE - $(date +%s)000 ))"`)
+	var got struct{ Result string }
+	require.NoError(t, json.Unmarshal([]byte(e.call("env", "1", "--key", "k", "--timeout", "30s").exits(exitDone).line()), &got))
+	require.Regexp(t, `^env\|k3:env:k\|1\|(2[5-9]|3[01])\d\d\d$`, got.Result)
+	// The same key: the same result, although time has passed.
+	var again struct{ Result string }
+	require.NoError(t, json.Unmarshal([]byte(e.call("env", "2", "--key", "k").exits(exitDone).line()), &again))
+	require.Equal(t, got, again)
+}
+
+func TestRPCNobodyServes(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	c := e.call("x", "1", "--bus", "b")
+	c.fails(exitTryLater, "no_responder", "no node serves it")
+	require.Contains(t, c.stderr.String(), "luatomic rpc nodes --bus b")
+	e.call("x", "1", "--to", "web").fails(exitTryLater, "no_responder", "no lease")
+	e.call("x", "1", "--connection", "c").fails(exitTryLater, "no_responder", "no connection")
+	e.call("x", "1", "--gather").fails(exitTryLater, "no_responder", "no node serves it")
+	e.call("x", "1", "--stream").fails(exitTryLater, "no_responder", "no node serves it")
+	e.call("x", "1", "--cast").fails(exitTryLater, "no_responder", "no node serves it")
+	c = e.run("rpc", "nodes").exits(exitDone)
+	require.Empty(t, c.stdout.String())
+	require.Contains(t, c.stderr.String(), `nobody is on bus "default"; is --bus right, and --prefix?`)
+}
+
+// sleeper is a command with a child of its own that both run on.
+const sleeper = `sleep 1000 & echo "grandchild $!." >&2; echo "child $$." >&2; wait`
+
+// At the deadline, and when the caller is interrupted, the command ends with what it
+// started.
+func TestRPCCommandEndsWithItsCaller(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		timeout string
+		exit    int
+		code    string
+		stop    bool
+	}{"deadline": {"500ms", exitFailed, "timeout", false}, "interrupted": {"1h", exitInterrupted, "canceled", true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := shared(t)
+			node := e.serve("sleep", "--", "sh", "-c", sleeper)
+			caller := e.start("rpc", "call", "sleep", "1", "--timeout", c.timeout)
+			node.shows("\nchild ")
+			if c.stop {
+				caller.signal(os.Interrupt)
+			}
+			caller.fails(c.exit, c.code, "the handler may have run")
+			goes(t, node.stderr.String(), "grandchild ")
+			goes(t, node.stderr.String(), "\nchild ")
+		})
 	}
-	require.Equal(t, map[string]bool{"1": true, "not json": true, "error: exit code 3: no good": true}, got)
 }
 
-// A command whose caller has given up is killed, and one that runs when the node is
-// stopped may finish.
-func TestRPCServeEndsItsCommands(t *testing.T) {
+// A node that is told to end answers what it has begun, and nobody is sent to it.
+func TestRPCServeInterruptFinishes(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	node := e.serve("sleep", "--", "sh", "-c", `read n; echo "pid $$." >&2; echo "pid $$." >`+t.TempDir()+`/pid; sleep "$n"; echo '"done"'`)
-	timedOut := e.run("rpc", "call", "sleep", "60", "--timeout", "500ms").exits(1).object()["error"].(map[string]any)
-	require.Equal(t, "timeout", timedOut["code"])
-
-	call := e.start("rpc", "call", "sleep", "1", "--timeout", "20s")
-	luatomictest.Eventually(t, within, "it runs", func() bool {
-		return strings.Contains(e.run("rpc", "nodes").exits(0).stdout.String(), `"running":1`)
+	script, file := untilFile(t)
+	node := e.serve("wait", "--", "sh", "-c", script+"; echo 7")
+	caller := e.start("rpc", "call", "wait", "1", "--timeout", "1h")
+	node.shows("started")
+	node.signal(os.Interrupt)
+	node.shows("running commands may finish within 10s; Ctrl-C again kills them")
+	luatomictest.Eventually(t, within, "nobody serves it any more", func() bool {
+		return e.call("wait", "1", "--timeout", "200ms").exits(exitTryLater) != nil
 	})
-	start := time.Now()
-	node.signal(os.Interrupt)
-	require.Equal(t, `{"result":"done"}`+"\n", call.exits(0).stdout.String())
-	node.exits(130)
-	require.Less(t, time.Since(start), within)
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	require.Equal(t, `{"result":7}`, caller.exits(exitDone).line())
+	holds(t, node.exits(exitInterrupted).object(), map[string]any{"handled": 1, "failed": 0, "late": 0})
 }
 
-func TestRPCKeys(t *testing.T) {
+func TestRPCServeInterruptKills(t *testing.T) {
 	t.Parallel()
-	e := shared(t)
-	e.extra = []string{"BUS_KEY=secret", "OTHER_KEY=other"}
-	e.serve("x", "--key-env", "BUS_KEY", "--", "cat")
-	require.Equal(t, `{"result":7}`+"\n", e.run("rpc", "call", "x", "7", "--key-env", "BUS_KEY").exits(0).stdout.String())
-	c := e.run("rpc", "call", "x", "7", "--key-env", "OTHER_KEY", "--timeout", "300ms").exits(1)
-	require.Contains(t, c.stdout.String(), "timeout")
-}
-
-func TestRPCUsage(t *testing.T) {
-	t.Parallel()
-	e := shared(t)
-	for says, args := range map[string][]string{
-		"the method is missing":   {"rpc", "call"},
-		"is not JSON":             {"rpc", "call", "m", "{a}"},
-		"quote the JSON":          {"rpc", "call", "m", "{", "}"},
-		"brace":                   {"rpc", "call", "a{b"},
-		"leave out --node":        {"rpc", "call", "m", "--gather", "--node", "x"},
-		"no such variable":        {"rpc", "nodes", "--key-env", "NOT_THERE_AT_ALL"},
-		"the command to run":      {"rpc", "serve", "m"},
-		"out of range; 1 to 1000": {"rpc", "serve", "m", "-c", "0", "--", "cat"},
-		"takes no arguments":      {"rpc", "nodes", "orders"},
-		"--timeout":               {"rpc", "call", "m", "--timeout", "0"},
-	} {
-		require.Contains(t, e.run(args...).exits(2).stderr.String(), says)
+	for name, grace := range map[string]string{"grace": "50ms", "twice": "1h"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := shared(t)
+			node := e.serve("sleep", "--grace", grace, "--", "sh", "-c", sleeper)
+			caller := e.start("rpc", "call", "sleep", "1", "--timeout", "1h")
+			node.shows("\nchild ")
+			node.signal(os.Interrupt)
+			if name == "twice" {
+				node.shows("stopping")
+				node.signal(syscall.SIGTERM)
+			}
+			caller.fails(exitFailed, "error", "the command was killed: its node ")
+			holds(t, node.exits(exitInterrupted).object(), map[string]any{"handled": 1, "failed": 1})
+			goes(t, node.stderr.String(), "grandchild ")
+		})
 	}
+}
+
+// A node that is killed is known to be lost, and another one runs what may run twice.
+func TestRPCServeKilled(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	script, _ := untilFile(t)
+	node := e.serve("wait", "--", "sh", "-c", script)
+	once := e.start("rpc", "call", "wait", "1", "--timeout", "1m")
+	twice := e.start("rpc", "call", "wait", "1", "--timeout", "1m", "--idempotent")
+	luatomictest.Eventually(t, within, "both run", func() bool { return strings.Count(node.stderr.String(), "started") == 2 })
+	require.NoError(t, node.cmd.Process.Kill())
+	e.serve("wait", "--", "sh", "-c", "echo $LUATOMIC_ATTEMPT")
+	once.fails(exitFailed, "node_lost", "the handler may have run")
+	require.Equal(t, `{"result":2}`, twice.exits(exitDone).line())
+	for _, pid := range strings.Split(node.stderr.String(), "started ")[1:] {
+		kill(t, pid)
+	}
+}
+
+func TestRPCOverloaded(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	script, file := untilFile(t)
+	node := e.serve("wait", "-c", "1", "--", "sh", "-c", script)
+	first := e.start("rpc", "call", "wait", "1", "--timeout", "1h")
+	node.shows("started")
+	e.call("wait", "1").fails(exitTryLater, "overloaded", "are busy")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	first.exits(exitDone)
 }

@@ -1,0 +1,273 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lua"
+)
+
+type rpcCallCmd struct {
+	busFlags
+	timeout                           time.Duration
+	to, connection, key               string
+	gather, cast, all, stream, repeat bool
+
+	body []byte
+	s    *session
+	bus  *luatomic.Bus
+}
+
+func rpcCallCommand() *command {
+	c := &rpcCallCmd{}
+	return &command{
+		name: "rpc call", args: "METHOD JSON [flags]",
+		about: "Call a method that somebody serves.",
+		detail: `One live node, the least busy, runs it. JSON is the request, - reads it from stdin. An answer comes in any case: the
+result, the node's error, or "no_responder", "overloaded" (nobody ran it), "node_lost", "timeout" (it may have run).
+--gather asks all nodes that serve the method: an object for each answer, and a last one that names the nodes that gave
+none. --cast sends and does not wait, to all with --all. --key joins a call of the method that was made with it before.
+Exit code 1 for an error, 75 if it did not run and may be tried later: no_responder, overloaded, try_later.`,
+		output: `{"result"} or {"error":{"code","message"}}; --gather: {"node","result"} or {"node","error"} for each, then
+  {"answered","failed","missing"}; --stream: {"part"} for each, then {"parts"}; --cast: {"sent"}`,
+		example: `luatomic rpc call upper '"ann"' --timeout 2s`,
+		flags: func(fs *flag.FlagSet) {
+			c.add(fs)
+			c.addKeys(fs)
+			fs.DurationVar(&c.timeout, "timeout", 5*time.Second, "`DURATION` to wait for the answer")
+			fs.StringVar(&c.to, "to", "", "`NODE` that is to answer, as rpc nodes names it; or the part before the dot")
+			fs.StringVar(&c.connection, "connection", "", "`ID` of a connection; the node that owns it answers")
+			fs.StringVar(&c.key, "key", "", "`TEXT`; idempotency key: with the same one it runs once, and its result stays for an hour")
+			fs.BoolVar(&c.repeat, "idempotent", false, "another node may run it when the first one dies")
+			fs.BoolVar(&c.gather, "gather", false, "ask all nodes that serve the method")
+			fs.BoolVar(&c.stream, "stream", false, "the result comes in parts")
+			fs.BoolVar(&c.cast, "cast", false, "send it to one node, and want no answer")
+			fs.BoolVar(&c.all, "all", false, "with --cast: to all nodes")
+			dialectFlag(fs)
+		},
+		check: c.check,
+		run:   c.run,
+	}
+}
+
+func (c *rpcCallCmd) check(s *session) error {
+	switch len(s.args) {
+	case 0:
+		return usagef("the method is missing")
+	case 1:
+		return usagef("the request is missing; write it as JSON after the method, null if there is nothing to say, - to read it from stdin")
+	case 2:
+	default:
+		return usagef("a method and a request, but there are %d arguments; quote the JSON", len(s.args))
+	}
+	if err := lua.CheckName("method", s.args[0]); err != nil {
+		return err
+	}
+	if err := errors.Join(atLeast("timeout", c.timeout, time.Millisecond), c.busFlags.check(), c.checkModes()); err != nil {
+		return err
+	}
+	for what, name := range map[string]string{"node": c.to, "connection": c.connection, "key": c.key} {
+		if name == "" {
+			continue
+		}
+		if err := lua.CheckName(what, name); err != nil {
+			return err
+		}
+	}
+	if c.body = []byte(s.args[1]); s.args[1] == "-" {
+		return nil // read once the server is there
+	}
+	return c.checkBody()
+}
+
+func (c *rpcCallCmd) checkBody() error {
+	if !json.Valid(c.body) {
+		return usagef(`the request is not JSON; a text needs quotes of its own: '"text"'`)
+	}
+	return nil
+}
+
+// checkModes refuses flags that contradict each other.
+func (c *rpcCallCmd) checkModes() error {
+	set := func(names ...string) (on []string) {
+		flags := map[string]bool{
+			"--gather": c.gather, "--cast": c.cast, "--stream": c.stream, "--to": c.to != "", "--connection": c.connection != "",
+			"--key": c.key != "", "--idempotent": c.repeat,
+		}
+		for _, name := range names {
+			if flags[name] {
+				on = append(on, name)
+			}
+		}
+		return on
+	}
+	if on := set("--gather", "--cast", "--stream", "--to", "--connection", "--key"); len(on) > 1 {
+		return usagef("%s do not go together; leave all but one of them out", strings.Join(on, " and "))
+	}
+	if on := set("--gather", "--cast", "--stream", "--to", "--connection", "--idempotent"); c.repeat && len(on) > 1 {
+		return usagef("%s do not go together: only a call to any node can go to another one", strings.Join(on, " and "))
+	}
+	if c.all && !c.cast {
+		return usagef("--all is for --cast; --gather asks all and waits for their answers")
+	}
+	return nil
+}
+
+func (c *rpcCallCmd) run(s *session) error {
+	c.s = s
+	client, err := s.connect(s.signals.stop)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	if s.args[1] == "-" {
+		if c.body, err = io.ReadAll(io.LimitReader(os.Stdin, 2*luatomic.MaxBatchBytes)); err != nil {
+			return fmt.Errorf("stdin: %w", err)
+		}
+		if err := c.checkBody(); err != nil {
+			return err
+		}
+	}
+	if c.bus, err = c.open(s, client, luatomic.BusOptions{Timeout: c.timeout}); err != nil {
+		return err
+	}
+	defer runBus(c.bus)()
+	ctx, cancel := context.WithTimeout(s.signals.stop, c.timeout)
+	defer cancel()
+	if err := c.bus.Ready(ctx); err != nil {
+		return c.fail(&outcomeError{code: "not_sent", msg: fmt.Sprintf("the bus was not joined within %v; nothing was sent; are SUBSCRIBE and PUBLISH allowed?", c.timeout)})
+	}
+	switch {
+	case c.gather:
+		return c.runGather(ctx)
+	case c.cast:
+		return c.runCast(ctx)
+	case c.stream:
+		return c.runStream(ctx)
+	}
+	return c.runCall(ctx)
+}
+
+func (c *rpcCallCmd) runCall(ctx context.Context) error {
+	m := luatomic.NewMethod[[]byte, []byte](c.s.args[0])
+	if c.repeat {
+		m = m.Idempotent()
+	}
+	node, err := c.node(ctx)
+	if err != nil {
+		return err
+	}
+	out, err := m.CallWith(ctx, c.bus, c.body, &luatomic.CallOptions{Node: node, Connection: c.connection, Key: c.key})
+	if err == nil {
+		err = checkResult(out)
+	}
+	if err != nil {
+		return c.fail(err)
+	}
+	return c.s.emit(rpcResult{Result: out})
+}
+
+// node completes the name that --to gives.
+func (c *rpcCallCmd) node(ctx context.Context) (string, error) {
+	if c.to == "" {
+		return "", nil
+	}
+	nodes, err := c.bus.Nodes(ctx)
+	if err != nil {
+		return "", err
+	}
+	var found []string
+	for _, n := range nodes {
+		if n.Node == c.to {
+			return c.to, nil
+		}
+		if strings.HasPrefix(n.Node, c.to+".") {
+			found = append(found, n.Node)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return c.to, nil // the answer says that it is not there
+	case 1:
+		return found[0], nil
+	}
+	return "", usagef("--to %s: there are %d nodes of that name; choose one of %s", c.to, len(found), strings.Join(found, ", "))
+}
+
+func (c *rpcCallCmd) runCast(ctx context.Context) error {
+	m := luatomic.NewMethod[[]byte, []byte](c.s.args[0])
+	sent, err := 1, error(nil)
+	if c.all {
+		sent, err = m.CastAll(ctx, c.bus, c.body)
+	} else {
+		err = m.Cast(ctx, c.bus, c.body)
+	}
+	if err != nil {
+		return c.fail(err)
+	}
+	return c.s.emit(castResult{sent})
+}
+
+func (c *rpcCallCmd) runStream(ctx context.Context) error {
+	parts := 0
+	for part, err := range luatomic.NewStreamMethod[[]byte, []byte](c.s.args[0]).Call(ctx, c.bus, c.body) {
+		if err == nil {
+			err = checkResult(part)
+		}
+		if err != nil {
+			return c.fail(err)
+		}
+		parts++
+		if err := c.s.emit(rpcPart{part}); err != nil {
+			return err
+		}
+	}
+	return c.s.emit(rpcParts{parts})
+}
+
+func (c *rpcCallCmd) runGather(ctx context.Context) error {
+	last := gatherEnd{Missing: []string{}}
+	for p, err := range luatomic.NewMethod[[]byte, []byte](c.s.args[0]).Gather(ctx, c.bus, c.body) {
+		var missing *luatomic.MissingError
+		switch {
+		case errors.As(err, &missing):
+			last.Missing = append(last.Missing, missing.Nodes...)
+			continue
+		case p.Node == "":
+			return c.fail(err)
+		case errors.Is(err, luatomic.ErrNodeLost):
+			last.Missing = append(last.Missing, p.Node)
+		case err != nil:
+			last.Failed++
+		default:
+			last.Answered++
+			err = checkResult(p.Result)
+		}
+		out := gatherPart{Node: p.Node, rpcResult: rpcResult{Result: p.Result}}
+		if err != nil {
+			e := describe(err)
+			out.rpcResult = rpcResult{Error: &e.rpcError}
+		}
+		if err := c.s.emit(out); err != nil {
+			return err
+		}
+	}
+	if err := c.s.emit(last); err != nil {
+		return err
+	}
+	switch {
+	case c.s.signals.stop.Err() != nil:
+		return errInterrupted
+	case last.Failed > 0 || len(last.Missing) > 0:
+		return &exitError{code: exitFailed}
+	}
+	return nil
+}

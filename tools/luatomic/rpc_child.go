@@ -1,0 +1,215 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/luatomic/luatomic"
+)
+
+// Codes of errors that a served command can give, beyond the library's.
+const (
+	codeTryLater  = "try_later"  // it ended with exit code 75
+	codeBadResult = "bad_result" // its output is not JSON
+)
+
+// childOutput takes what a command writes to its stdout.
+type childOutput interface {
+	io.Writer
+	// failed is why it took no more, if so.
+	failed() error
+}
+
+// runChild runs the command for one call and says how it ended.
+func (c *rpcServeCmd) runChild(ctx context.Context, in []byte, out childOutput) error {
+	call, _ := luatomic.CallFrom(ctx)
+	cmd := exec.Command(c.path, c.s.child[1:]...)
+	cmd.Args[0] = c.s.child[0]
+	cmd.Env = append(os.Environ(),
+		"LUATOMIC_METHOD="+call.Method,
+		"LUATOMIC_CALL="+call.ID,
+		"LUATOMIC_ATTEMPT="+strconv.Itoa(call.Attempt),
+	)
+	if deadline, ok := ctx.Deadline(); ok {
+		cmd.Env = append(cmd.Env, "LUATOMIC_DEADLINE="+strconv.FormatInt(deadline.UnixMilli(), 10))
+	}
+	said := &firstLine{to: os.Stderr}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(c.input(in)), out, said
+	running, err := startChild(cmd, false)
+	if err != nil {
+		c.s.warn(fmt.Errorf("call %q: %w", call.ID, err))
+		return &luatomic.RemoteError{Code: luatomic.CodeInternal, Message: "the command cannot be started"}
+	}
+	select {
+	case <-running.done:
+		return c.ended(running, out, said)
+	case <-ctx.Done():
+		running.terminate()
+		return &luatomic.RemoteError{Code: luatomic.CodeError, Message: "the command was killed: " + why(ctx)}
+	case <-c.s.signals.hard.Done():
+		running.terminate()
+		return &luatomic.RemoteError{Code: luatomic.CodeError, Message: "the command was killed: its node was told to end at once"}
+	}
+}
+
+// why the context of a handler ended. Only the last is of use to the caller.
+func why(ctx context.Context) string {
+	switch err := context.Cause(ctx); {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "the caller's deadline is over"
+	case errors.Is(err, context.Canceled):
+		return "the caller gave up"
+	}
+	return "its node has left"
+}
+
+// ended makes an answer of the way the command ended.
+func (c *rpcServeCmd) ended(running *child, out childOutput, said *firstLine) error {
+	if err := out.failed(); err != nil {
+		return err
+	}
+	err := running.err()
+	if err == nil {
+		return nil
+	}
+	e := &luatomic.RemoteError{Code: luatomic.CodeError, Message: said.text()}
+	if running.code == exitTryLater {
+		e.Code = codeTryLater
+	}
+	if e.Message == "" {
+		e.Message = err.Error()
+	}
+	return e
+}
+
+// input is the request as the command reads it.
+func (c *rpcServeCmd) input(body []byte) []byte {
+	var text string
+	if c.text && json.Unmarshal(body, &text) == nil {
+		return []byte(text)
+	}
+	return body
+}
+
+// form is the command's output as the caller reads it.
+func (c *rpcServeCmd) form(output []byte) ([]byte, error) {
+	if c.text {
+		if !utf8.Valid(output) {
+			return nil, &luatomic.RemoteError{Code: codeBadResult, Message: "the command's output is not text in UTF-8"}
+		}
+		var text bytes.Buffer
+		enc := json.NewEncoder(&text)
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(strings.TrimSuffix(string(output), "\n")); err != nil {
+			return nil, err
+		}
+		return bytes.TrimSpace(text.Bytes()), nil
+	}
+	switch output = bytes.TrimSpace(output); {
+	case len(output) == 0:
+		return []byte("null"), nil
+	case !json.Valid(output):
+		return nil, &luatomic.RemoteError{Code: codeBadResult, Message: "the command's output is not JSON; rpc serve --text makes a string of it"}
+	}
+	return output, nil
+}
+
+// tooLarge is what a caller is told of an output that no reply can hold.
+func tooLarge() error {
+	return &luatomic.RemoteError{Code: luatomic.CodeTooLarge, Message: fmt.Sprintf("the command's output is larger than %d bytes", luatomic.MaxBatchBytes)}
+}
+
+// resultWriter keeps an output of bounded size. Beyond it, the command finds that
+// nobody reads.
+type resultWriter struct {
+	text []byte
+	over error
+}
+
+func (w *resultWriter) Write(p []byte) (int, error) {
+	if len(w.text)+len(p) > luatomic.MaxBatchBytes {
+		w.over = tooLarge()
+		return 0, w.over
+	}
+	w.text = append(w.text, p...)
+	return len(p), nil
+}
+
+func (w *resultWriter) failed() error { return w.over }
+
+// lineWriter hands over each line as it comes. A last one without an end is one, too.
+type lineWriter struct {
+	line func([]byte) error
+	rest []byte
+	err  error
+}
+
+func (w *lineWriter) Write(p []byte) (int, error) {
+	w.rest = append(w.rest, p...)
+	for w.err == nil {
+		line, rest, ok := bytes.Cut(w.rest, []byte{'\n'})
+		if !ok {
+			break
+		}
+		w.err = w.line(line)
+		w.rest = rest
+	}
+	if w.err == nil && len(w.rest) > luatomic.MaxBatchBytes {
+		w.err = tooLarge()
+	}
+	if w.err != nil {
+		return 0, w.err
+	}
+	return len(p), nil
+}
+
+func (w *lineWriter) failed() error { return w.err }
+
+// end hands over what is left when the command has ended.
+func (w *lineWriter) end() error {
+	if w.err == nil && len(w.rest) > 0 {
+		w.err = w.line(w.rest)
+	}
+	return w.err
+}
+
+// firstLine passes on what a command says, and keeps the first line that is not blank.
+type firstLine struct {
+	to   io.Writer
+	kept []byte
+	full bool
+}
+
+// maxSaid is how much of a line travels as the message of an error.
+const maxSaid = 1000
+
+func (f *firstLine) Write(p []byte) (int, error) {
+	if !f.full {
+		f.keep(p)
+	}
+	return f.to.Write(p)
+}
+
+func (f *firstLine) keep(p []byte) {
+	f.kept = bytes.TrimLeft(append(f.kept, p[:min(len(p), 4*maxSaid)]...), " \t\r\n")
+	if i := bytes.IndexByte(f.kept, '\n'); i >= 0 {
+		f.kept, f.full = f.kept[:i], true
+	}
+	if len(f.kept) > maxSaid {
+		f.kept, f.full = f.kept[:maxSaid], true
+	}
+}
+
+// text is the line, as valid text.
+func (f *firstLine) text() string {
+	return strings.TrimSpace(strings.ToValidUTF8(string(f.kept), ""))
+}

@@ -1,0 +1,304 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// kill ends a process that a test has left, by the id that stands before the dot.
+func kill(t *testing.T, pid string) {
+	t.Helper()
+	id, _, _ := strings.Cut(pid, ".")
+	n, err := strconv.Atoi(id)
+	require.NoError(t, err)
+	_ = syscall.Kill(-n, syscall.SIGKILL)
+}
+
+// names are the nodes of the bus by what stands before the dot.
+func (e *env) names() map[string]string {
+	e.t.Helper()
+	all := make(map[string]string)
+	for _, o := range e.run("rpc", "nodes").exits(exitDone).objects() {
+		name, _, _ := strings.Cut(o["node"].(string), ".")
+		all[name] = o["node"].(string)
+	}
+	return all
+}
+
+func TestRPCGather(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.serve("where", "--node", "a", "--", "echo", `"a"`)
+	e.serve("where", "--node", "b", "--", "sh", "-c", "echo broken >&2; exit 1")
+	names := e.names()
+	byNode := make(map[string]any)
+	all := e.call("where", "1", "--gather").exits(exitFailed).objects()
+	require.Len(t, all, 3)
+	for _, o := range all[:2] {
+		byNode[o["node"].(string)] = o
+	}
+	require.Equal(t, map[string]any{
+		names["a"]: map[string]any{"node": names["a"], "result": "a"},
+		names["b"]: map[string]any{"node": names["b"], "error": map[string]any{"code": "error", "message": "broken"}},
+	}, byNode)
+	require.Equal(t, map[string]any{"answered": 1.0, "failed": 1.0, "missing": []any{}}, all[2])
+}
+
+// The last line names those who are dead, and those who are late.
+func TestRPCGatherMissing(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	script, _ := untilFile(t)
+	e.serve("wait", "--node", "quick", "--", "echo", "1")
+	slow := e.serve("wait", "--node", "slow", "--", "sh", "-c", script)
+	dead := e.serve("wait", "--node", "dead", "--", "sh", "-c", script)
+	names := e.names()
+	c := e.start("rpc", "call", "wait", "1", "--gather", "--timeout", "6s")
+	slow.shows("started")
+	dead.shows("started")
+	require.NoError(t, dead.cmd.Process.Kill())
+	_, pid, _ := strings.Cut(dead.stderr.String(), "started ")
+	defer kill(t, pid)
+	all := c.exits(exitFailed).objects()
+	require.Len(t, all, 3)
+	require.Equal(t, map[string]any{"node": names["quick"], "result": 1.0}, all[0])
+	require.Equal(t, names["dead"], all[1]["node"])
+	require.Equal(t, "node_lost", all[1]["error"].(map[string]any)["code"])
+	require.Equal(t, map[string]any{"answered": 1.0, "failed": 0.0, "missing": []any{names["dead"], names["slow"]}}, all[2])
+}
+
+func TestRPCCast(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	said := `cat >&2; echo " from $LUATOMIC_ATTEMPT." >&2`
+	a := e.serve("note", "--node", "a", "--", "sh", "-c", said)
+	require.Equal(t, `{"sent":1}`, e.call("note", `"one"`, "--cast").exits(exitDone).line())
+	a.shows(`"one" from 0.`)
+	b := e.serve("note", "--node", "b", "--", "sh", "-c", said)
+	require.Equal(t, `{"sent":2}`, e.call("note", `"two"`, "--cast", "--all").exits(exitDone).line())
+	a.shows(`"two" from 0.`)
+	b.shows(`"two" from 0.`)
+}
+
+func TestRPCToNode(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	for _, name := range []string{"a", "b", "b"} {
+		e.serve("where", "--node", name, "--", "echo", `"`+name+`"`)
+	}
+	e.serve("other", "--node", "c", "--", "true")
+	require.Equal(t, `{"result":"a"}`, e.call("where", "1", "--to", "a").exits(exitDone).line())
+	require.Equal(t, `{"result":"b"}`, e.call("where", "1", "--to", e.names()["b"]).exits(exitDone).line())
+	c := e.call("where", "1", "--to", "b").exits(exitUsage)
+	require.Contains(t, c.stderr.String(), "there are 2 nodes of that name; choose one of b.")
+	e.call("where", "1", "--to", "c").fails(exitTryLater, "no_responder", "no node serves it")
+}
+
+func TestRPCToConnection(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	node := e.serve("where", "--node", "a", "--connection", "c7", "--", "echo", `"a"`)
+	e.serve("where", "--node", "b", "--connection", "c8", "--", "echo", `"b"`)
+	for range 3 {
+		require.Equal(t, `{"result":"a"}`, e.call("where", "1", "--connection", "c7").exits(exitDone).line())
+		require.Equal(t, `{"result":"b"}`, e.call("where", "1", "--connection", "c8").exits(exitDone).line())
+	}
+	c := e.run("rpc", "serve", "where", "--connection", "c7", "--", "true").exits(exitTryLater)
+	require.Contains(t, c.stderr.String(), "the connection belongs to another node: a.")
+	node.signal(os.Interrupt)
+	node.exits(exitInterrupted)
+	e.serve("where", "--node", "c", "--connection", "c7", "--", "echo", `"c"`)
+	require.Equal(t, `{"result":"c"}`, e.call("where", "1", "--connection", "c7").exits(exitDone).line())
+}
+
+func TestRPCStream(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	node := e.serve("count", "--stream", "--", "sh", "-c", `seq 1 "$(cat)"`)
+	e.serve("text", "--stream", "--text", "--", "printf", `one "1"\n\nthree`)
+	e.serve("broken", "--stream", "--", "sh", "-c", "echo 1; echo two; sleep 0.01; echo 3")
+	e.serve("late", "--stream", "--", "sh", "-c", "echo 1; echo gone >&2; exit 1")
+
+	all := e.call("count", "1000", "--stream").exits(exitDone).objects()
+	require.Len(t, all, 1001)
+	for i, o := range all[:1000] {
+		require.EqualValues(t, i+1, o["part"])
+	}
+	require.Equal(t, map[string]any{"parts": 1000.0}, all[1000])
+	require.Equal(t, "{\"part\":\"one \\\"1\\\"\"}\n{\"part\":\"\"}\n{\"part\":\"three\"}\n{\"parts\":3}", e.call("text", "1", "--stream").exits(exitDone).line())
+	for method, code := range map[string]string{"broken": "bad_result", "late": "error"} {
+		all := e.call(method, "1", "--stream").exits(exitFailed).objects()
+		require.Len(t, all, 2)
+		require.EqualValues(t, 1, all[0]["part"])
+		require.Equal(t, code, all[1]["error"].(map[string]any)["code"])
+	}
+	e.call("count", "1").fails(exitFailed, "bad_request", "in parts")
+	node.signal(os.Interrupt)
+	holds(t, node.exits(exitInterrupted).object(), map[string]any{"handled": 1, "failed": 0})
+}
+
+// A command whose caller reads no further does not run on.
+func TestRPCStreamEndsWithItsCaller(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	node := e.serve("forever", "--stream", "--", "sh", "-c", `echo "child $$." >&2; while echo 1; do sleep 0.01; done`)
+	caller := e.start("rpc", "call", "forever", "1", "--stream", "--timeout", "1h")
+	node.shows("\nchild ")
+	caller.signal(os.Interrupt)
+	caller.exits(exitInterrupted)
+	goes(t, node.stderr.String(), "\nchild ")
+}
+
+func TestRPCKeys(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	file := func(text string) string {
+		name := filepath.Join(t.TempDir(), "keys")
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+		return name
+	}
+	node := e.serve("cat", "--keys", file("new\nbase64:b2xk\r\n"), "--", "cat")
+	old := file("old\nnew")
+	require.Equal(t, `{"result":1}`, e.call("cat", "1", "--keys", old).exits(exitDone).line())
+	e.call("cat", "1", "--timeout", "500ms").fails(exitFailed, "timeout", "may have run")
+	node.shows("a frame without the proof of a known key")
+	e.call("cat", "1", "--timeout", "500ms", "--keys", file("wrong")).fails(exitFailed, "timeout", "may have run")
+
+	for text, says := range map[string]string{"": "there is no key in it", "base64:secret!": "not in that form"} {
+		c := e.call("cat", "1", "--keys", file(text)).exits(exitFailed)
+		require.Contains(t, c.stderr.String(), says)
+		require.NotContains(t, c.stderr.String(), "secret")
+	}
+	c := e.call("cat", "1", "--keys", filepath.Join(t.TempDir(), "none")).exits(exitFailed)
+	require.Contains(t, c.stderr.String(), "no such file")
+}
+
+func TestRPCNodes(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.serve("b", "--node", "two", "-c", "3", "--", "true")
+	e.serve("a", "--node", "one", "--", "true")
+	all := e.run("rpc", "nodes").exits(exitDone).objects()
+	require.Len(t, all, 2)
+	require.True(t, strings.HasPrefix(all[0]["node"].(string), "one."), all)
+	holds(t, all[0], map[string]any{"methods": []any{"a"}, "running": 0, "concurrency": 8, "handled": 0, "calls": 0})
+	holds(t, all[1], map[string]any{"methods": []any{"b"}, "concurrency": 3})
+	require.Greater(t, all[0]["lease_ms"], 0.0)
+	require.LessOrEqual(t, all[0]["lease_ms"], 3000.0)
+	require.Empty(t, e.run("rpc", "nodes", "--bus", "other").exits(exitDone).stdout.String())
+}
+
+func TestRPCTop(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	script, file := untilFile(t)
+	node := e.serve("wait", "--node", "a", "--", "sh", "-c", script)
+	e.serve("fail", "--node", "b", "--", "false")
+	e.call("fail", "1").exits(exitFailed)
+	caller := e.start("rpc", "call", "wait", "1", "--timeout", "1h")
+	node.shows("started")
+	top := func(want map[string]any) func() bool {
+		return func() bool {
+			for _, o := range e.run("rpc", "top").exits(exitDone).objects() {
+				if o["method"] == want["method"] && o["running"] == want["running"] && o["handled"] == want["handled"] && o["failed"] == want["failed"] {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	luatomictest.Eventually(t, within, "the call is in flight", top(map[string]any{"method": "wait", "running": 1.0, "handled": 0.0, "failed": 0.0}))
+	luatomictest.Eventually(t, within, "the failure is counted", top(map[string]any{"method": "fail", "running": 0.0, "handled": 1.0, "failed": 1.0}))
+	watch := e.start("rpc", "top", "--watch", "50ms")
+	luatomictest.Eventually(t, within, "it has looked twice", func() bool { return strings.Count(watch.stdout.String(), `"wait"`) > 1 })
+	watch.signal(os.Interrupt)
+	rows := watch.exits(exitInterrupted).objects()
+	require.Equal(t, "wait", rows[0]["method"], "the busiest first")
+	require.Nil(t, rows[0]["per_second"])
+	require.NotNil(t, rows[len(rows)-1]["per_second"])
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	caller.exits(exitDone)
+}
+
+func TestTopRows(t *testing.T) {
+	t.Parallel()
+	last, began := make(map[work]seen), time.Now()
+	look := func(after time.Duration, handled int64, took time.Duration) topResult {
+		rows := topRows([]luatomic.NodeInfo{{Node: "n", Counts: map[string]luatomic.MethodCounts{
+			"m": {Running: 2, Handled: handled, Failed: 1, Took: took},
+		}}}, last, began.Add(after))
+		require.Len(t, rows, 1)
+		return rows[0]
+	}
+	show := func(r topResult) string {
+		text := fmt.Sprintf("%s %s %d %d %d", r.Method, r.Node, r.Running, r.Handled, r.Failed)
+		for _, f := range []*float64{r.Rate, r.MeanMS} {
+			if f == nil {
+				text += " -"
+			} else {
+				text += fmt.Sprint(" ", *f)
+			}
+		}
+		return text
+	}
+	require.Equal(t, "m n 2 10 1 - 100", show(look(0, 10, time.Second)))
+	require.Equal(t, "m n 2 15 1 2.5 20.1", show(look(2*time.Second, 15, 1100*time.Millisecond+500*time.Microsecond)))
+	require.Equal(t, "m n 2 15 1 0 -", show(look(3*time.Second, 15, 1100*time.Millisecond+500*time.Microsecond)))
+}
+
+// A server that goes away and comes back does not end a node.
+func TestRPCServeServerRestarts(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	e := &env{t: t, url: server.URL()}
+	node := e.serve("cat", "--", "cat")
+	server.Kill()
+	node.shows("luatomic: bus ")
+	e.call("cat", "1").exits(exitFailed)
+	server.Restart()
+	luatomictest.Eventually(t, within, "it answers again", func() bool {
+		c := e.call("cat", "1")
+		return c.wait() == exitDone && c.line() == `{"result":1}`
+	})
+	require.Less(t, strings.Count(node.stderr.String(), "\n"), 40, node.stderr.String())
+	node.signal(os.Interrupt)
+	node.exits(exitInterrupted)
+}
+
+// A server that dies under a call is an error in time.
+func TestRPCCallServerGone(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	e := &env{t: t, url: server.URL()}
+	script, _ := untilFile(t)
+	node := e.serve("wait", "--", "sh", "-c", script)
+	caller := e.start("rpc", "call", "wait", "1", "--timeout", "3s")
+	node.shows("started")
+	server.Kill()
+	caller.fails(exitFailed, "timeout", "the handler may have run")
+	node.signal(os.Interrupt)
+	node.signal(os.Interrupt)
+	node.exits(exitInterrupted)
+}
+
+// SUBSCRIBE that is not allowed is said so, and nothing is sent.
+func TestRPCNotAllowed(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "u", "on", ">p", "~*", "+@all", "resetchannels").Err())
+	e := &env{t: t, url: strings.Replace(server.URL(), "redis://", "redis://u:p@", 1)}
+	c := e.call("x", "1", "--timeout", "500ms")
+	c.fails(exitFailed, "not_sent", "are SUBSCRIBE and PUBLISH allowed?")
+	require.Contains(t, c.stderr.String(), "NOPERM")
+}

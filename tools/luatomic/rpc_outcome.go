@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// The objects on stdout of rpc call.
+
+type rpcError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+type rpcResult struct {
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  *rpcError       `json:"error,omitempty"`
+}
+
+type gatherPart struct {
+	Node string `json:"node"`
+	rpcResult
+}
+
+type gatherEnd struct {
+	Answered int      `json:"answered"`
+	Failed   int      `json:"failed"`
+	Missing  []string `json:"missing"`
+}
+
+type rpcPart struct {
+	Part json.RawMessage `json:"part"`
+}
+
+type rpcParts struct {
+	Parts int `json:"parts"`
+}
+
+type castResult struct {
+	Sent int `json:"sent"`
+}
+
+// outcomeError is an end of a call that the command itself found.
+type outcomeError struct{ code, msg string }
+
+func (e *outcomeError) Error() string { return e.msg }
+
+// checkResult says whether a result can stand in the output.
+func checkResult(body []byte) error {
+	if !json.Valid(body) {
+		return &outcomeError{codeBadResult, fmt.Sprintf("the handler ran, and its result of %d bytes is not JSON", len(body))}
+	}
+	return nil
+}
+
+// ending is how a call ended: what stdout says, and the exit code.
+type ending struct {
+	rpcError
+	exit int
+}
+
+// describe finds the code of a call's error. Which code says what about the handler is
+// in docs/rpc.md.
+func describe(err error) ending {
+	message := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "luatomic: "), ": luatomic: ", ": ")
+	is := func(code string, exit int) ending { return ending{rpcError{code, message}, exit} }
+	var own *outcomeError
+	var remote *luatomic.RemoteError
+	switch {
+	case errors.As(err, &own):
+		return is(own.code, exitFailed)
+	case errors.As(err, &remote):
+		message = remote.Message
+		if remote.Code == luatomic.CodeOverloaded || remote.Code == codeTryLater {
+			return is(remote.Code, exitTryLater)
+		}
+		return is(remote.Code, exitFailed)
+	case errors.Is(err, luatomic.ErrNoResponders):
+		return is("no_responder", exitTryLater)
+	case errors.Is(err, luatomic.ErrNodeLost):
+		return is("node_lost", exitFailed)
+	case errors.Is(err, errInterrupted):
+		return is("canceled", exitInterrupted)
+	case errors.Is(err, lua.ErrTooLarge):
+		return is("too_large", exitFailed)
+	case errors.Is(err, lua.ErrNotExecuted):
+		return is("not_sent", exitFailed)
+	case errors.Is(err, context.DeadlineExceeded):
+		return is("timeout", exitFailed)
+	case errors.Is(err, lua.ErrOutcomeUnknown):
+		return is("unknown", exitFailed)
+	}
+	return is("failed", exitFailed)
+}
+
+// fail writes the end of a call to stdout, and to stderr where to look.
+func (c *rpcCallCmd) fail(err error) error {
+	if c.s.signals.stop.Err() != nil && !errors.Is(err, errInterrupted) {
+		err = fmt.Errorf("%w: %w", err, errInterrupted)
+	}
+	e := describe(err)
+	if err := c.s.emit(rpcResult{Error: &e.rpcError}); err != nil {
+		return err
+	}
+	if e.Code == "no_responder" {
+		c.s.note("luatomic: nobody can answer %q on bus %q; luatomic rpc nodes --bus %s shows who is there", c.s.args[0], c.busFlags.name, c.busFlags.name)
+	}
+	return &exitError{code: e.exit}
+}
