@@ -157,7 +157,7 @@ type Bus struct {
 
 	mu       sync.Mutex
 	handlers map[string]handler
-	served  map[string]*handlerCounts
+	served   map[string]*handlerCounts
 	waiters  map[string]*waiter
 	gathers  map[string]*gathering
 	works    map[string]*work

@@ -257,7 +257,6 @@ func TestUsage(t *testing.T) {
 		"serve connection": {[]string{"rpc", "serve", "m", "--connection", "a{b", "--", "true"}, "brace"},
 		"serve dialect":    {[]string{"rpc", "serve", "m", "--dialect", "x", "--", "true"}, "the only dialect is native"},
 		"call nothing":     {[]string{"rpc", "call"}, "the method is missing"},
-		"call no JSON":     {[]string{"rpc", "call", "m"}, "null if there is nothing to say, - to read it from stdin"},
 		"call not JSON":    {[]string{"rpc", "call", "m", "text"}, "a text needs quotes of its own: '\"text\"'"},
 		"call three":       {[]string{"rpc", "call", "m", "{", "}"}, "quote the JSON"},
 		"call method":      {[]string{"rpc", "call", "m\n", "1"}, "control character"},

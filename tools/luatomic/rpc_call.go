@@ -29,13 +29,13 @@ type rpcCallCmd struct {
 func rpcCallCommand() *command {
 	c := &rpcCallCmd{}
 	return &command{
-		name: "rpc call", args: "METHOD JSON [flags]",
+		name: "rpc call", args: "METHOD [JSON] [flags]",
 		about: "Call a method that somebody serves.",
-		detail: `One live node, the least busy, runs it. JSON is the request, - reads it from stdin. An answer comes in any case: the
-result, the node's error, or "no_responder", "overloaded" (nobody ran it), "node_lost", "timeout" (it may have run).
---gather asks all nodes that serve the method: an object for each answer, and a last one that names the nodes that gave
-none. --cast sends and does not wait, to all with --all. --key joins a call of the method that was made with it before.
-Exit code 1 for an error, 75 if it did not run and may be tried later: no_responder, overloaded, try_later.`,
+		detail: `One live node, the least busy, runs it. JSON is the request, null if left out; - reads it from stdin. An answer
+comes in any case: the result, the node's error, or "no_responder", "overloaded" (nobody ran it), "node_lost", "timeout" (it
+may have run). --gather asks all nodes that serve the method: an object for each answer, and a last one that names the nodes
+that gave none. --cast sends and does not wait, to all with --all. --key joins a call of the method that was made with it.
+Exit code 1 for an error, 75 where a later try may help: no_responder, overloaded, try_later.`,
 		output: `{"result"} or {"error":{"code","message"}}; --gather: {"node","result"} or {"node","error"} for each, then
   {"answered","failed","missing"}; --stream: {"part"} for each, then {"parts"}; --cast: {"sent"}`,
 		example: `luatomic rpc call upper '"ann"' --timeout 2s`,
@@ -63,7 +63,7 @@ func (c *rpcCallCmd) check(s *session) error {
 	case 0:
 		return usagef("the method is missing")
 	case 1:
-		return usagef("the request is missing; write it as JSON after the method, null if there is nothing to say, - to read it from stdin")
+		s.args = append(s.args, "null")
 	case 2:
 	default:
 		return usagef("a method and a request, but there are %d arguments; quote the JSON", len(s.args))

@@ -54,22 +54,23 @@ func (c *rpcServeCmd) runChild(ctx context.Context, in []byte, out childOutput) 
 		return c.ended(running, out, said)
 	case <-ctx.Done():
 		running.terminate()
-		return &luatomic.RemoteError{Code: luatomic.CodeError, Message: "the command was killed: " + why(ctx)}
+		return &luatomic.RemoteError{Code: luatomic.CodeError, Message: "the command was killed: " + c.why(ctx)}
 	case <-c.s.signals.hard.Done():
 		running.terminate()
 		return &luatomic.RemoteError{Code: luatomic.CodeError, Message: "the command was killed: its node was told to end at once"}
 	}
 }
 
-// why the context of a handler ended. Only the last is of use to the caller.
-func why(ctx context.Context) string {
-	switch err := context.Cause(ctx); {
-	case errors.Is(err, context.DeadlineExceeded):
+// why the context of a handler ended. Only a node that leaves has a caller that hears
+// it.
+func (c *rpcServeCmd) why(ctx context.Context) string {
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return "the caller's deadline is over"
-	case errors.Is(err, context.Canceled):
-		return "the caller gave up"
+	case c.s.signals.stop.Err() != nil:
+		return "its node has left"
 	}
-	return "its node has left"
+	return "the caller gave up"
 }
 
 // ended makes an answer of the way the command ended.

@@ -44,13 +44,13 @@ func TestRPC(t *testing.T) {
 	e := shared(t)
 	e.serve("cat", "--", "cat")
 	e.serve("upper", "--text", "--", "tr", "a-z", "A-Z")
-	e.serve("none", "--", "true")
+	e.serve("none", "--", "sh", "-c", `[ "$(cat)" = null ]`)
 	body := `{"id":12345678901234567890,"list":[1.0,[]],"text":"<&> ä"}`
 	require.Equal(t, `{"result":`+body+`}`, e.call("cat", body).exits(exitDone).line())
 	require.Equal(t, `{"result":`+body+`}`, e.with(" "+body+"\n").call("cat", "-").exits(exitDone).line())
 	require.Equal(t, `{"result":"A <&> \"Ä\"\nB"}`, e.call("upper", `"a <&> \"Ä\"\nb"`).exits(exitDone).line())
 	require.Equal(t, `{"result":"{\"A\": 1}"}`, e.call("upper", `{"a": 1}`).exits(exitDone).line())
-	require.Equal(t, `{"result":null}`, e.call("none", "null").exits(exitDone).line())
+	require.Equal(t, `{"result":null}`, e.call("none").exits(exitDone).line())
 }
 
 // A body near the limit goes through a command that writes as it reads, and through
