@@ -207,3 +207,35 @@ func TestNodesCountTheirMethods(t *testing.T) {
 	end()
 	require.NoError(t, <-done)
 }
+
+// A call whose answer was lost is known when it is sent again, although its node has
+// no room for it any more, or left its method, since it has it.
+func TestRPCCallThatIsKnownIsNotRefused(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string]func(*luatomic.Bus) *luatomic.CallOptions{
+		"any":    func(*luatomic.Bus) *luatomic.CallOptions { return nil },
+		"direct": func(b *luatomic.Bus) *luatomic.CallOptions { return &luatomic.CallOptions{Node: b.Node()} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, bus := t.Context(), luatomictest.Namespace(t)
+			release := make(chan struct{})
+			node := serving(t, echo, luatomictest.Client(t), bus, &luatomic.BusOptions{Concurrency: 1}, func(_ context.Context, s string) (string, error) {
+				<-release
+				return s, nil
+			})
+			end := sync.OnceFunc(func() { close(release) })
+			t.Cleanup(end)
+			client, proxy := through(t)
+			caller := openBus(t, client, bus, &luatomic.BusOptions{Timeout: time.Minute})
+			require.NoError(t, caller.Ready(ctx))
+			proxy.Drop(1, luatomictest.Command("EVALSHA"))
+			time.AfterFunc(300*time.Millisecond, end)
+			out, err := echo.CallWith(ctx, caller, "x", opts(node))
+			require.NoError(t, err)
+			require.Equal(t, "x", out)
+			_, err = echo.CallWith(ctx, caller, "y", opts(node))
+			require.NoError(t, err)
+		})
+	}
+}

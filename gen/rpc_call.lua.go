@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCallSHA is the SHA-1 of rpc_call.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCallSHA = "b5f1045e46892124e486a847e2039eb568921124"
+const RPCCallSHA = "6be35950ef8d43bdd398f50744100e9a6d1fc14e"
 
 // RPCCallScript is scripts/rpc_call.lua.
 var RPCCallScript = lua.Script{

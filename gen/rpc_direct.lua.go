@@ -13,7 +13,7 @@ import (
 )
 
 // RPCDirectSHA is the SHA-1 of rpc_direct.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCDirectSHA = "585fa0617fcec299c596eecaa31e3bade1b88373"
+const RPCDirectSHA = "38335dad33202c25c428acccbb4dd7b58454b563"
 
 // RPCDirectScript is scripts/rpc_direct.lua.
 var RPCDirectScript = lua.Script{

@@ -77,4 +77,11 @@ for from = 0, 56, 8 do
     break
   end
 end
+
+-- A repeat of a call that was sent is not told that nobody has it: it may have taken
+-- the last room itself.
+local head = redis.call('GETRANGE', record, 0, 255)
+if head ~= '' then
+  return {2, string.match(head, '^%a%d+ ([^\n]*)') or ''}
+end
 return {reason, ''}

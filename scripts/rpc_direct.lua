@@ -26,24 +26,29 @@ local timeout, keep, counted, target = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
-local node = target
+local node, reason = target, 1
 for i = 4, #KEYS do
-  node = redis.call('GET', KEYS[i])
-  if not node then
-    return {7, ''}
-  end
+  node = redis.call('GET', KEYS[i]) or ''
 end
 local lease = redis.call('ZSCORE', nodes, node)
-local load = redis.call('ZSCORE', method, node)
-if not lease or tonumber(lease) <= now then
-  return {4, node}
+local load = tonumber(redis.call('ZSCORE', method, node) or '')
+if node == '' then
+  reason = 7
+elseif not lease or tonumber(lease) <= now then
+  reason = 4
+elseif not load then
+  reason = 3
+elseif load >= 0 and load < 500000 then
+  reason = 6
 end
-if not load then
-  return {3, node}
-end
-load = tonumber(load)
-if load >= 0 and load < 500000 then
-  return {6, node}
+if reason > 1 then
+  -- A repeat of a call that was sent is not told that nobody has it: it may have taken
+  -- the last room itself.
+  local head = redis.call('GETRANGE', record, 0, 255)
+  if head ~= '' then
+    return {2, string.match(head, '^%a%d+ ([^\n]*)') or ''}
+  end
+  return {reason, node}
 end
 local value = 'p1 ' .. node .. '\n' .. caller .. '\n' .. frame
 if redis.call('SET', record, value, 'PX', keep, 'NX', 'GET') then
