@@ -265,6 +265,7 @@ func TestUsage(t *testing.T) {
 		"call to":          {[]string{"rpc", "call", "m", "1", "--to", strings.Repeat("x", 200)}, "at most"},
 		"call two ways":    {[]string{"rpc", "call", "m", "1", "--gather", "--to", "n"}, "--gather and --to do not go together"},
 		"call again":       {[]string{"rpc", "call", "m", "1", "--idempotent", "--cast"}, "--cast and --idempotent do not go together"},
+		"call key gather":  {[]string{"rpc", "call", "m", "1", "--gather", "--key", "k"}, "--gather and --key do not go together"},
 		"call all":         {[]string{"rpc", "call", "m", "1", "--all"}, "--all is for --cast"},
 		"call dialect":     {[]string{"rpc", "call", "m", "1", "--dialect", "x"}, "the only dialect is native"},
 		"nodes argument":   {[]string{"rpc", "nodes", "b"}, "the bus is named with --bus"},

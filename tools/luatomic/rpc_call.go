@@ -35,7 +35,7 @@ func rpcCallCommand() *command {
 comes in any case: the result, the node's error, or "no_responder", "overloaded" (nobody ran it), "node_lost", "timeout" (it
 may have run). --gather asks all nodes that serve the method: an object for each answer, and a last one that names the nodes
 that gave none. --cast sends and does not wait, to all with --all. --key joins a call of the method that was made with it.
-Exit code 1 for an error, 75 where a later try may help: no_responder, overloaded, try_later.`,
+Exit code 1 for an error, 75 where a later try may help: no_responder, overloaded, no_method, try_later.`,
 		output: `{"result"} or {"error":{"code","message"}}; --gather: {"node","result"} or {"node","error"} for each, then
   {"answered","failed","missing"}; --stream: {"part"} for each, then {"parts"}; --cast: {"sent"}`,
 		example: `luatomic rpc call upper '"ann"' --timeout 2s`,
@@ -109,8 +109,11 @@ func (c *rpcCallCmd) checkModes() error {
 		}
 		return on
 	}
-	if on := set("--gather", "--cast", "--stream", "--to", "--connection", "--key"); len(on) > 1 {
+	if on := set("--gather", "--cast", "--stream", "--to", "--connection"); len(on) > 1 {
 		return usagef("%s do not go together; leave all but one of them out", strings.Join(on, " and "))
+	}
+	if on := set("--gather", "--cast", "--stream", "--key"); c.key != "" && len(on) > 1 {
+		return usagef("%s do not go together: the key is for a call with one answer", strings.Join(on, " and "))
 	}
 	if on := set("--gather", "--cast", "--stream", "--to", "--connection", "--idempotent"); c.repeat && len(on) > 1 {
 		return usagef("%s do not go together: only a call to any node can go to another one", strings.Join(on, " and "))
@@ -167,7 +170,7 @@ func (c *rpcCallCmd) runCall(ctx context.Context) error {
 	}
 	out, err := m.CallWith(ctx, c.bus, c.body, &luatomic.CallOptions{Node: node, Connection: c.connection, Key: c.key})
 	if err == nil {
-		err = checkResult(out)
+		err = checkJSON(out)
 	}
 	if err != nil {
 		return c.fail(err)
@@ -220,7 +223,7 @@ func (c *rpcCallCmd) runStream(ctx context.Context) error {
 	parts := 0
 	for part, err := range luatomic.NewStreamMethod[[]byte, []byte](c.s.args[0]).Call(ctx, c.bus, c.body) {
 		if err == nil {
-			err = checkResult(part)
+			err = checkJSON(part)
 		}
 		if err != nil {
 			return c.fail(err)
@@ -249,7 +252,7 @@ func (c *rpcCallCmd) runGather(ctx context.Context) error {
 			last.Failed++
 		default:
 			last.Answered++
-			err = checkResult(p.Result)
+			err = checkJSON(p.Result)
 		}
 		out := gatherPart{Node: p.Node, rpcResult: rpcResult{Result: p.Result}}
 		if err != nil {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -100,6 +103,9 @@ func TestRPCToNode(t *testing.T) {
 	e.serve("other", "--node", "c", "--", "true")
 	require.Equal(t, `{"result":"a"}`, e.call("where", "1", "--to", "a").exits(exitDone).line())
 	require.Equal(t, `{"result":"b"}`, e.call("where", "1", "--to", e.names()["b"]).exits(exitDone).line())
+	for range 2 {
+		require.Equal(t, `{"result":"a"}`, e.call("where", "1", "--to", "a", "--key", "k").exits(exitDone).line())
+	}
 	c := e.call("where", "1", "--to", "b").exits(exitUsage)
 	require.Contains(t, c.stderr.String(), "there are 2 nodes of that name; choose one of b.")
 	e.call("where", "1", "--to", "c").fails(exitTryLater, "no_responder", "no node serves it")
@@ -301,4 +307,26 @@ func TestRPCNotAllowed(t *testing.T) {
 	c := e.call("x", "1", "--timeout", "500ms")
 	c.fails(exitFailed, "not_sent", "are SUBSCRIBE and PUBLISH allowed?")
 	require.Contains(t, c.stderr.String(), "NOPERM")
+}
+
+// Each end of a call has a code and an exit code of its own.
+func TestDescribe(t *testing.T) {
+	t.Parallel()
+	for text, err := range map[string]error{
+		"no_responder 75": &luatomic.NoRespondersError{Method: "m", Reason: "no node serves it"},
+		"overloaded 75":   &luatomic.RemoteError{Code: luatomic.CodeOverloaded},
+		"no_method 75":    &luatomic.RemoteError{Code: luatomic.CodeNoMethod},
+		"try_later 75":    &luatomic.RemoteError{Code: codeTryLater},
+		"mine 1":          &luatomic.RemoteError{Code: "mine"},
+		"node_lost 1":     fmt.Errorf("luatomic: %w", luatomic.ErrNodeLost),
+		"not_sent 1":      fmt.Errorf("%w: %w", lua.ErrNotExecuted, context.DeadlineExceeded),
+		"timeout 1":       fmt.Errorf("%w: %w", lua.ErrOutcomeUnknown, context.DeadlineExceeded),
+		"unknown 1":       fmt.Errorf("luatomic: %w", lua.ErrOutcomeUnknown),
+		"too_large 1":     fmt.Errorf("luatomic: %w", lua.ErrTooLarge),
+		"canceled 130":    fmt.Errorf("luatomic: %w", errInterrupted),
+		"failed 1":        errors.New("anything else"),
+	} {
+		e := describe(err)
+		require.Equal(t, text, fmt.Sprintf("%s %d", e.Code, e.exit))
+	}
 }

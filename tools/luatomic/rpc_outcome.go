@@ -51,8 +51,8 @@ type outcomeError struct{ code, msg string }
 
 func (e *outcomeError) Error() string { return e.msg }
 
-// checkResult says whether a result can stand in the output.
-func checkResult(body []byte) error {
+// checkJSON says whether a result can stand in the output.
+func checkJSON(body []byte) error {
 	if !json.Valid(body) {
 		return &outcomeError{codeBadResult, fmt.Sprintf("the handler ran, and its result of %d bytes is not JSON", len(body))}
 	}
@@ -77,7 +77,8 @@ func describe(err error) ending {
 		return is(own.code, exitFailed)
 	case errors.As(err, &remote):
 		message = remote.Message
-		if remote.Code == luatomic.CodeOverloaded || remote.Code == codeTryLater {
+		switch remote.Code {
+		case luatomic.CodeOverloaded, luatomic.CodeNoMethod, codeTryLater:
 			return is(remote.Code, exitTryLater)
 		}
 		return is(remote.Code, exitFailed)
