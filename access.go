@@ -71,7 +71,7 @@ func AccessRules(opts *AccessOptions) []string {
 	for _, kind := range channels {
 		rules = append(rules, "&"+prefix+kind+"*")
 	}
-	commands := append(scriptCommands(), "evalsha", "evalsha_ro", "ping", "subscribe", "unsubscribe")
+	commands := append(scriptCommands(), "evalsha", "evalsha_ro", "ping", "subscribe", "unlink", "unsubscribe")
 	if !o.Preloaded {
 		commands = append(commands, "script|load")
 	}

@@ -98,9 +98,7 @@ func asApp(t *testing.T, server *luatomictest.Server, less []string, flags ...st
 	t.Helper()
 	o := (&env{t: t, prefix: "my app:"}).run(append([]string{"acl"}, flags...)...).exits(exitDone).object()
 	args := []any{"ACL", "SETUSER", "app", "reset", "on", ">pw"}
-	for _, r := range o["rules"].([]any) {
-		args = append(args, r)
-	}
+	args = append(args, o["rules"].([]any)...)
 	for _, r := range less {
 		args = append(args, r)
 	}
