@@ -45,7 +45,7 @@ import (
 //	22 a slow first attempt                      TestPausedServerIsWaitedFor
 //	23 thundering herd                           TestHandOverCosts, TestIdleWaitersSendNothing
 //	24 memory limit and eviction                 TestLockOnAFullServer
-//	25 an argument that is ignored               luagen: TestArgumentsAreUsed
+//	25 an argument that is ignored               check K005 of luagen, in make verify
 //	26 some of several locks                     TestAcquireAllLeavesNothingHalfHeld
 
 // proxied returns a client that goes through a proxy of its own.
@@ -488,8 +488,7 @@ func TestAcquireAllLeavesNothingHalfHeld(t *testing.T) {
 	}
 }
 
-// The guard is the comparison in the proxy-free path: nothing was sent, nothing is
-// given back.
+// Nothing was sent, so nothing is given back.
 func TestAcquireOnAnEndedContextSendsNothing(t *testing.T) {
 	t.Parallel()
 	c, proxy := proxied(t, luatomictest.URL(t))

@@ -207,3 +207,18 @@ func TestLateGrantIsNotBelieved(t *testing.T) {
 	require.ErrorIs(t, soon(t, 10*time.Second, "the end", got).err, context.Canceled)
 	require.NoError(t, holder.Release(t.Context()))
 }
+
+// A waiter leaves while the string is gone: its entry goes all the same.
+func TestLeavingALostLockLeavesItsQueue(t *testing.T) {
+	t.Parallel()
+	l, name, c := newLocker(t, nil)
+	_, err := l.Try(t.Context(), name)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	got := acquireLater(ctx, l, name)
+	waitFor(t, l, name, 1)
+	require.NoError(t, c.Del(t.Context(), "lock:{"+name+"}").Err())
+	cancel()
+	require.ErrorIs(t, soon(t, 10*time.Second, "the end", got).err, context.Canceled)
+	require.Zero(t, c.Exists(t.Context(), "lockq:{"+name+"}").Val())
+}
