@@ -3,6 +3,7 @@ package luatomic_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -335,10 +336,10 @@ func TestSemaphoreExpiredPermitIsLost(t *testing.T) {
 	require.Greater(t, next.Fence(), lease.Fence())
 }
 
-func TestSemaphoreKeepRenewsAndRevokeTells(t *testing.T) {
+func TestSemaphoreKeepRenews(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	s, _, _, _ := newSemaphore(t, 2, &luatomic.LockerOptions{TTL: 300 * time.Millisecond, Note: "n"})
+	s, _, _, _ := newSemaphore(t, 2, &luatomic.LockerOptions{TTL: time.Second, Note: "n"})
 	lease, err := s.Try(ctx, 2)
 	require.NoError(t, err)
 	first := lease.Deadline()
@@ -347,6 +348,23 @@ func TestSemaphoreKeepRenewsAndRevokeTells(t *testing.T) {
 	_, err = s.Try(ctx, 1)
 	require.ErrorIs(t, err, luatomic.ErrHeld)
 	require.NoError(t, kept.Err())
+	require.NoError(t, lease.Release(ctx))
+}
+
+// Whoever keeps a permit is told at once that it was taken away, long before its next
+// renewal.
+func TestSemaphoreRevokeTells(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, _, _, c := newSemaphore(t, 2, &luatomic.LockerOptions{TTL: time.Hour})
+	lease, err := s.Try(ctx, 2)
+	require.NoError(t, err)
+	kept := lease.Keep(ctx)
+	process, _, _ := strings.Cut(lease.Token(), ".")
+	luatomictest.Eventually(t, 10*time.Second, "it listens", func() bool {
+		inbox := "lock:c:" + process
+		return c.PubSubNumSub(ctx, inbox).Val()[inbox] == 1
+	})
 	next := acquiring(ctx, s, 1)
 	waitForPermits(t, s, 1)
 	was, err := s.Revoke(ctx, lease.Token())
