@@ -199,6 +199,7 @@ func failpointCases() []failpointCase {
 		queueCase("queue_nack/buried", hour, buries, pushes(named...), takes(3)),
 		queueCase("queue_reclaim/returned", soon, reclaims, pushes(named...), takes(3)),
 		queueCase("queue_reclaim/buried", soon, reclaims, pushes(named...), takes(3), nacks(0), takes(2)),
+		thenTake(queueCase("queue_cancel/ready", hour, cancels("j0", "j1"), pushes(numbered(3, 0)...))),
 		queueCase("queue_cancel/places", hour, cancels("a", "b", "c", "held", "absent"), pushes(append(named, held)...), takes(2), func(ctx context.Context, q *luatomic.Queue, ds *[]*luatomic.Delivery) error {
 			return q.Bury(ctx, "reason", (*ds)[0])
 		}),
@@ -233,6 +234,20 @@ func thenPush(fc failpointCase) failpointCase {
 		}
 		for _, id := range pushed.IDs {
 			require.True(t, delivered[id], "%s was accepted and is lost: %s", id, fault)
+		}
+	}
+	return fc
+}
+
+// thenTake takes all that a fault left behind: a job comes with its body or not at all.
+func thenTake(fc failpointCase) failpointCase {
+	fc.then = func(ctx context.Context, t *testing.T, c *redis.Client, k, fault string) {
+		q, err := luatomic.NewQueue(c, k, nil)
+		require.NoError(t, err)
+		taken, err := q.Take(ctx, 10)
+		require.NoError(t, err)
+		for _, d := range taken.Deliveries {
+			require.NotEmpty(t, d.Body, "%s was delivered without its body: %s", d.ID, fault)
 		}
 	}
 	return fc

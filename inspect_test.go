@@ -301,6 +301,44 @@ func TestRequeueRevivesTheDead(t *testing.T) {
 	require.Zero(t, stats(t, q).DeadBytes)
 }
 
+// A cancelled job whose hold is over leaves the name to the job that took it since, and
+// a dead one takes its bytes along.
+func TestCancelLeavesWhatIsNotTheJobs(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	push(t, q, luatomic.Job{ID: "first", Unique: "u", UniqueTTL: time.Hour, Delay: time.Hour})
+	require.NoError(t, c.ZAdd(ctx, key(q, "ux"), redis.Z{Score: past, Member: "u"}).Err())
+	push(t, q, luatomic.Job{ID: "second", Unique: "u", Delay: time.Hour})
+	_, err := q.Cancel(ctx, "first")
+	require.NoError(t, err)
+	require.Equal(t, []luatomic.Duplicate{{ID: "second"}}, push(t, q, luatomic.Job{Unique: "u"}).Duplicates)
+
+	push(t, q, luatomic.Job{ID: "dead", Body: []byte("1234")})
+	require.NoError(t, takeOne(t, q).Bury(ctx, "why"))
+	require.Equal(t, 4, stats(t, q).DeadBytes)
+	_, err = q.Cancel(ctx, "dead")
+	require.NoError(t, err)
+	require.Zero(t, stats(t, q).DeadBytes)
+}
+
+// The two settings are apart from each other, and one that is lifted leaves nothing.
+func TestSettingsStayApart(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := newQueue(t, nil)
+	require.NoError(t, q.SetLimit(ctx, 3))
+	require.NoError(t, q.Pause(ctx))
+	require.Equal(t, 3, stats(t, q).Limit)
+	require.NoError(t, q.Resume(ctx))
+	require.Equal(t, 3, stats(t, q).Limit)
+	require.NoError(t, q.Pause(ctx))
+	require.NoError(t, q.SetLimit(ctx, 0))
+	require.True(t, stats(t, q).Paused)
+	require.NoError(t, q.Resume(ctx))
+	require.Zero(t, c.Exists(ctx, key(q, "c")).Val())
+}
+
 // A requeue of the oldest whose reply is lost moves them once, and not the next ones too.
 // The guard is that the ids are chosen before.
 func TestRequeueOfTheOldestAfterALostReply(t *testing.T) {

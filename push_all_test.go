@@ -194,6 +194,24 @@ func TestPushAllRefusesBeforeAnyIO(t *testing.T) {
 	require.ErrorContains(t, err, "leave QueueOptions.Tag empty")
 }
 
+// A key of the wrong type in the second queue is found before the first one is written:
+// a large body would change the form of its hash for good, and no undo mends that.
+func TestPushAllReadsAllKeysFirst(t *testing.T) {
+	t.Parallel()
+	ctx, c := t.Context(), luatomictest.Client(t)
+	for _, suffix := range []string{"b", "ux", "r", "s", "l", "c", "w"} {
+		tag := luatomictest.Namespace(t)
+		q := tagged(t, c, tag, 2)
+		push(t, q[0], luatomic.Job{ID: "there", Body: []byte("small")})
+		require.NoError(t, c.Set(ctx, "{"+tag+"}{b}:"+suffix, "x", 0).Err())
+		before := dump(ctx, t, c, tag)
+		_, err := luatomic.PushAll(ctx, luatomic.QueueJobs{Queue: q[0], Jobs: []luatomic.Job{{Body: make([]byte, 100)}}},
+			luatomic.QueueJobs{Queue: q[1], Jobs: []luatomic.Job{{Unique: "u"}, {Delay: time.Hour}}})
+		require.ErrorIs(t, err, lua.ErrWrongType, suffix)
+		require.Equal(t, before, dump(ctx, t, c, tag), suffix)
+	}
+}
+
 // The guard is the look at the end of a hold.
 func TestPushAllFindsAHoldOver(t *testing.T) {
 	t.Parallel()
