@@ -129,7 +129,7 @@ func rpcCalls() []scriptCall {
 			v, err := gen.RPCGather(ctx, c, gen.RPCGatherParams{Nodes: nodes(k), Method: method(k), Gather: "{" + k + "}:g:1",
 				Frame: []byte("f"), Caller: k, Outbox: k, Timeout: time.Minute, Keep: time.Hour})
 			return fmt.Sprint(len(v)), err
-		}, gathered, []string{"nodes", "method"}},
+		}, gathered, nil},
 		{&gen.RPCPartScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			return show(gen.RPCPart(ctx, c, gen.RPCPartParams{Gather: "{" + k + "}:g:1", Method: method(k), Node: "n", Frame: []byte("f"), Outbox: k}))
 		}, gathered, nil},
@@ -222,6 +222,12 @@ func TestRPCScriptsThatDecide(t *testing.T) {
 	require.Equal(t, gen.RPCRescueOutcomeLost, rescue(true).Outcome, "nobody hears it")
 	require.NoError(t, subscribe(ctx, t, c, k+"n"))
 	require.NoError(t, orphaned(ctx, c, k))
+	require.Equal(t, gen.RPCRescueOutcomeLost, rescue(false).Outcome, "it may not run twice, although another node is there")
+	known, err := gen.RPCAttach(ctx, c, gen.RPCAttachParams{Record: record, Caller: "me"})
+	require.NoError(t, err)
+	require.Equal(t, gen.RPCAttachStateLost, known.State)
+	require.Zero(t, c.Exists(ctx, record).Val(), "a call with the same key may be made anew")
+	require.NoError(t, orphaned(ctx, c, k))
 	require.NoError(t, c.ZAdd(ctx, method, redis.Z{Score: -9, Member: "dead too"}).Err())
 	require.NoError(t, subscribe(ctx, t, c, k+"dead too"))
 	moved := rescue(true)
@@ -286,5 +292,71 @@ func TestRPCScriptsThatDecide(t *testing.T) {
 		out, err := gen.RPCPart(ctx, c, gen.RPCPartParams{Gather: "{" + k + "}:g:1", Method: method, Node: []string{"n", "n", "stranger"}[i], Frame: []byte("f"), Outbox: k})
 		require.NoError(t, err)
 		require.Equal(t, want, out)
+	}
+}
+
+// The guards of the scripts that ask many, own connections, send parts and keep the
+// list of nodes.
+func TestRPCScriptsThatKeepLists(t *testing.T) {
+	t.Parallel()
+	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	method, nodes, about := "{"+k+"}:m:x", "{"+k+"}:nodes", "{"+k+"}:about"
+	require.NoError(t, announced(ctx, c, k))
+	require.NoError(t, c.ZAdd(ctx, nodes, redis.Z{Score: past, Member: "dead"}, redis.Z{Score: future, Member: "deaf"}).Err())
+	require.NoError(t, c.ZAdd(ctx, method, redis.Z{Member: "dead"}, redis.Z{Member: "deaf"}).Err())
+	for _, node := range []string{"n", "dead"} {
+		require.NoError(t, subscribe(ctx, t, c, k+node))
+	}
+	gather := gen.RPCGatherParams{Nodes: nodes, Method: method, Gather: "{" + k + "}:g:9", Frame: []byte("f"), Caller: k, Outbox: k,
+		Timeout: time.Minute, Keep: time.Hour, Counted: true}
+	rows, err := gen.RPCGather(ctx, c, gather)
+	require.NoError(t, err)
+	require.ElementsMatch(t, []gen.RPCGatherRow{{Node: "n", Heard: true}, {Node: "deaf"}}, rows, "a dead one is not asked, a deaf one not expected")
+	rows, err = gen.RPCGather(ctx, c, gather)
+	require.NoError(t, err)
+	require.Equal(t, []gen.RPCGatherRow{{Node: "n", Heard: true}}, rows, "a repeat names who is expected")
+	require.Equal(t, -4.0, c.ZScore(ctx, method, "n").Val(), "and asks nobody again")
+	cast, err := gen.RPCCast(ctx, c, gen.RPCCastParams{Nodes: nodes, Method: method, Frame: []byte("f"), Outbox: k, Timeout: time.Minute, All: true, Counted: true})
+	require.NoError(t, err)
+	require.Equal(t, int64(1), cast.Sent, "neither the dead nor the deaf")
+
+	large := "d" + strings.Repeat("x", 600_000)
+	require.NoError(t, c.HSet(ctx, gather.Gather, "n:a", large, "n:b", large, "n:c", large).Err())
+	parts, err := gen.RPCParts(ctx, c, gen.RPCPartsParams{Gather: gather.Gather, Wants: []string{"a", "b", "c", "n"}})
+	require.NoError(t, err)
+	require.Len(t, parts, 2, "a megabyte, and the rest later")
+
+	binding := "{" + k + "}:k:9"
+	bound, err := gen.RPCBind(ctx, c, gen.RPCBindParams{Binding: binding, Nodes: nodes, Node: "n", From: lua.Some("other"), Keep: time.Hour})
+	require.NoError(t, err)
+	require.False(t, bound.Bound, "taken from somebody who does not own it")
+	require.NoError(t, c.Set(ctx, binding, "n", time.Hour).Err())
+	mine, err := gen.RPCUnbind(ctx, c, gen.RPCUnbindParams{Binding: binding, Node: "other"})
+	require.NoError(t, err)
+	require.False(t, mine)
+
+	require.NoError(t, asked(ctx, c, k))
+	record := "{" + k + "}:r:1"
+	chunk := func(node string, attempt int64) gen.RPCChunkState {
+		r, err := gen.RPCChunk(ctx, c, gen.RPCChunkParams{Record: record, Chunks: "{" + k + "}:s:9", Node: node, Attempt: attempt, Seq: 1,
+			Frame: []byte("f"), Outbox: k, Keep: time.Hour})
+		require.NoError(t, err)
+		return r.State
+	}
+	require.Equal(t, gen.RPCChunkStateStale, chunk("other", 1))
+	require.Equal(t, gen.RPCChunkStateStale, chunk("n", 2))
+	require.Equal(t, gen.RPCChunkStateAccepted, chunk("n", 1))
+	require.NoError(t, c.Set(ctx, record, "x", time.Hour).Err())
+	require.Equal(t, gen.RPCChunkStateGone, chunk("n", 1), "given up")
+
+	require.NoError(t, c.ZAdd(ctx, nodes, redis.Z{Score: past, Member: "n"}).Err())
+	_, err = gen.RPCJoin(ctx, c, gen.RPCJoinParams{Nodes: nodes, About: about, Node: "n", Lease: time.Minute, Stay: time.Hour, Text: "{}", Outbox: k, Word: []byte("P")})
+	require.NoError(t, err)
+	require.Equal(t, []string{"n", "deaf"}, c.ZRange(ctx, nodes, 0, -1).Val(), "one that comes back late is there, the dead are not")
+	for _, stay := range []bool{true, false} {
+		_, err = gen.RPCLeave(ctx, c, gen.RPCLeaveParams{Nodes: nodes, About: about, Methods: []string{method}, Node: "n", Stay: stay})
+		require.NoError(t, err)
+		require.Equal(t, stay, c.ZScore(ctx, nodes, "n").Err() == nil, "it stays until its handlers are done")
+		require.ErrorIs(t, c.ZScore(ctx, method, "n").Err(), redis.Nil)
 	}
 }
