@@ -17,6 +17,7 @@ func TestFetchedRequestThatHasRunDoesNotRunAgain(t *testing.T) {
 	b, err := NewBus(nil, "b", nil)
 	require.NoError(t, err)
 	var runs atomic.Int64
+	b.served["m"] = new(handlerCounts)
 	b.handlers["m"] = func(context.Context, *work) ([]byte, error) {
 		runs.Add(1)
 		return nil, nil

@@ -69,7 +69,7 @@ func (b *Bus) runErrands(ctx context.Context) {
 		case <-b.errands.wake:
 			b.flushErrands(ctx)
 		case <-ctx.Done():
-			b.flushErrands(context.WithoutCancel(ctx))
+			b.flushErrands(ctx)
 			return
 		}
 	}
@@ -84,7 +84,8 @@ func (b *Bus) flushErrands(ctx context.Context) {
 	givenUp, hints, words := e.givenUp, e.hints, e.words
 	e.givenUp, e.hints, e.words = nil, nil, nil
 	e.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease)
+	// What was begun is said, also when the bus ends meanwhile.
+	ctx, cancel := outlasting(ctx, b.opts.Lease)
 	defer cancel()
 	for _, w := range words {
 		b.tell(ctx, w.channel, w.kind, w.texts...)

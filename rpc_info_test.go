@@ -35,7 +35,7 @@ func TestHandlersKnowTheirCall(t *testing.T) {
 	require.Equal(t, luatomic.CallInfo{ID: first.ID, Method: "echo", Attempt: 1}, first)
 	_, err := echo.CallWith(ctx, caller, "", &luatomic.CallOptions{Key: "k"})
 	require.NoError(t, err)
-	require.Equal(t, luatomic.CallInfo{ID: "k4:echo:k", Method: "echo", Attempt: 1}, <-calls)
+	require.Equal(t, luatomic.CallInfo{ID: "k4:echo:kK", Method: "echo", Attempt: 1}, <-calls)
 	require.NoError(t, echo.Cast(ctx, caller, ""))
 	require.Equal(t, luatomic.CallInfo{Method: "echo"}, <-calls)
 	_, ok := luatomic.CallFrom(ctx)

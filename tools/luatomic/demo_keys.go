@@ -52,8 +52,11 @@ func (k *keyLog) note(cmd redis.Cmder) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, arg := range args[3 : 3+n] {
-		if key, ok := arg.(string); ok {
+		switch key := arg.(type) {
+		case string:
 			k.keys[key] = true
+		case *string: // all but the first go by reference
+			k.keys[*key] = true
 		}
 	}
 }
