@@ -2,6 +2,8 @@
 
 GO          ?= go
 PKG         ?= ./...
+# Most tests wait for a server or a lease, not for a processor.
+TESTFLAGS   ?= -parallel 8
 STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.0
 NEWEST_REDIS = github.com/redis/go-redis/v9@v9.23.0
 
@@ -20,10 +22,10 @@ verify: ## fail if generated code or go.mod is not what its sources say
 	$(GO) mod verify
 
 test: redis ## run all tests; installs a Redis server when there is none
-	$(GO) test $(PKG)
+	$(GO) test $(TESTFLAGS) $(PKG)
 
 race: redis ## the tests under the race detector
-	$(GO) test -race $(PKG)
+	$(GO) test -race $(TESTFLAGS) $(PKG)
 
 bench: redis ## the benchmarks of the primitives
 	$(GO) test -run '^$$' -bench . -benchmem .
@@ -43,7 +45,7 @@ newest: redis ## the tests with the newest go-redis; go.mod stays as it is
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
 	  cp go.mod "$$dir/go.mod" && cp go.sum "$$dir/go.sum" && \
 	  $(GO) get -modfile="$$dir/go.mod" $(NEWEST_REDIS) && \
-	  $(GO) test -modfile="$$dir/go.mod" $(PKG)
+	  $(GO) test $(TESTFLAGS) -modfile="$$dir/go.mod" $(PKG)
 
 redis:
 	@sh tools/ci/ensure-redis.sh

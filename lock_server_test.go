@@ -30,7 +30,7 @@ func replicas(t *testing.T) (first, second *luatomictest.Server) {
 	host, port, err := net.SplitHostPort(first.Addr())
 	require.NoError(t, err)
 	c := second.Client()
-	require.NoError(t, c.SlaveOf(t.Context(), host, port).Err())
+	require.NoError(t, c.ReplicaOf(t.Context(), host, port).Err())
 	luatomictest.Eventually(t, 30*time.Second, "the replica is in step", func() bool {
 		return strings.Contains(c.Info(t.Context(), "replication").Val(), "master_link_status:up")
 	})
@@ -106,7 +106,7 @@ func TestFenceGrowsOverAFailover(t *testing.T) {
 	first.Kill()
 	second.Resume()
 	c := second.Client()
-	luatomictest.Eventually(t, 30*time.Second, "promoted", func() bool { return c.SlaveOf(ctx, "no", "one").Err() == nil })
+	luatomictest.Eventually(t, 30*time.Second, "promoted", func() bool { return c.ReplicaOf(ctx, "no", "one").Err() == nil })
 	after := locker(t, c, nil)
 	luatomictest.Eventually(t, 30*time.Second, "the lock", func() bool {
 		lease, err := after.Try(ctx, "x")
