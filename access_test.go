@@ -384,7 +384,10 @@ func TestAccessRulesOfReplicas(t *testing.T) {
 		client := asUser(t, server, luatomic.AccessRules(&luatomic.AccessOptions{Replicas: allowed}))
 		lease, err := luatomic.NewLocker(client, &luatomic.LockerOptions{Replicas: 1, ReplicaTimeout: 5 * time.Second}).Try(t.Context(), "x")
 		require.Equal(t, allowed, err == nil, "%v", err)
-		if allowed {
+		if !allowed {
+			require.ErrorIs(t, err, luatomic.ErrNotReplicated)
+			require.ErrorContains(t, err, "NOPERM", "it says why")
+		} else {
 			require.NoError(t, lease.Release(t.Context()))
 		}
 	}

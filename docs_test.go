@@ -28,7 +28,8 @@ func TestDocsNameRealTests(t *testing.T) {
 		found := names.FindAllStringSubmatch(string(text), -1)
 		require.NotEmpty(t, found, doc)
 		for _, m := range found {
-			require.Contains(t, source.String(), "func "+m[1]+"(t *testing.T)", "%s names it", doc)
+			is := strings.Contains(source.String(), "func "+m[1]+"(t *testing.T)")
+			require.True(t, is, "%s names %s, which is no test", doc, m[1])
 		}
 	}
 }

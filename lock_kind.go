@@ -59,10 +59,14 @@ func (l *Lease) acquireReplicated(ctx context.Context, p gen.LockAcquireParams) 
 
 // replicated says whether enough replicas have what the batch wrote.
 func (l *Locker) replicated(b *lua.Batch, name string) error {
-	if acked := b.Acked(); acked < l.opts.Replicas {
-		return fmt.Errorf("%w: %d of %d replicas confirmed %q within %v", ErrNotReplicated, acked, l.opts.Replicas, name, l.opts.ReplicaTimeout)
+	acked, err := b.Acked()
+	switch {
+	case acked >= l.opts.Replicas:
+		return nil
+	case err != nil:
+		return fmt.Errorf("%w: %q: %w", ErrNotReplicated, name, err)
 	}
-	return nil
+	return fmt.Errorf("%w: %d of %d replicas confirmed %q within %v", ErrNotReplicated, acked, l.opts.Replicas, name, l.opts.ReplicaTimeout)
 }
 
 // replicate extends leases that are held, and waits for the replicas if any are

@@ -24,6 +24,7 @@ type Batch struct {
 	replicas int
 	timeout  time.Duration
 	acked    int
+	waitErr  error
 }
 
 // NewBatch returns an empty batch on the client.
@@ -76,7 +77,7 @@ func (b *Batch) Exec(ctx context.Context) error {
 			waiting = append(waiting, c)
 		}
 	}
-	b.acked = math.MaxInt
+	b.acked, b.waitErr = math.MaxInt, nil
 	b.run(ctx, waiting)
 	failed, first := 0, error(nil)
 	for _, c := range calls {
@@ -137,7 +138,9 @@ func (b *Batch) send(ctx context.Context, calls []*Call) {
 	_, err := warm.Exec(ctx)
 	blame(calls, err)
 	for node, calls := range missing {
-		b.acked = min(b.acked, loadAndSend(ctx, b.client, node, calls, b.replicas, b.timeout))
+		acked, err := loadAndSend(ctx, b.client, node, calls, b.replicas, b.timeout)
+		b.acked = min(b.acked, acked)
+		b.waitErr = cmp.Or(b.waitErr, err)
 	}
 }
 
@@ -148,13 +151,13 @@ func (b *Batch) send(ctx context.Context, calls []*Call) {
 func (b *Batch) Wait(replicas int, timeout time.Duration) { b.replicas, b.timeout = replicas, timeout }
 
 // Acked is how many replicas have what the last Exec wrote, the fewest of any
-// node; 0 where that is not known. It means nothing without Wait, nor for calls
-// that wrote nothing.
-func (b *Batch) Acked() int {
+// node; 0 where that is not known, with the error of WAIT if it was refused. It
+// means nothing without Wait, nor for calls that wrote nothing.
+func (b *Batch) Acked() (int, error) {
 	if b.acked == math.MaxInt {
-		return 0
+		return 0, b.waitErr
 	}
-	return b.acked
+	return b.acked, b.waitErr
 }
 
 // blame gives the error of a pipeline to the commands that go-redis leaves

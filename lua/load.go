@@ -24,7 +24,7 @@ func (c *Call) loadAndRun(ctx context.Context, client Client) error {
 	if node == nil || c.noLoad {
 		return client.Process(ctx, c.prepare(ctx, true))
 	}
-	loadAndSend(ctx, client, node, []*Call{c}, 0, 0)
+	_, _ = loadAndSend(ctx, client, node, []*Call{c}, 0, 0)
 	if c.noLoad && redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
 		return client.Process(ctx, c.prepare(ctx, true))
 	}
@@ -37,7 +37,7 @@ const reload = 64
 
 // loadAndSend makes one attempt for calls that a node owns, with their scripts. With
 // replicas it waits for those, and returns how many have what was written.
-func loadAndSend(ctx context.Context, client Client, node *redis.Client, calls []*Call, replicas int, timeout time.Duration) int {
+func loadAndSend(ctx context.Context, client Client, node *redis.Client, calls []*Call, replicas int, timeout time.Duration) (acked int, err error) {
 	pipe := node.Pipeline()
 	loads := make([]*redis.StringCmd, len(calls))
 	since := make(map[Text]int)
@@ -56,7 +56,7 @@ func loadAndSend(ctx context.Context, client Client, node *redis.Client, calls [
 		waited = redis.NewIntCmd(ctx, "WAIT", replicas, timeout.Milliseconds())
 		_ = pipe.Process(ctx, waited)
 	}
-	_, err := pipe.Exec(ctx)
+	_, err = pipe.Exec(ctx)
 	blame(calls, err)
 	var elsewhere []*Script
 	for i, c := range calls {
@@ -70,10 +70,10 @@ func loadAndSend(ctx context.Context, client Client, node *redis.Client, calls [
 		// node that cannot be loaded shows in the next attempt.
 		_ = Preload(ctx, client, elsewhere...)
 	}
-	if waited == nil || waited.Err() != nil {
-		return 0
+	if waited == nil {
+		return 0, nil
 	}
-	return int(waited.Val())
+	return int(waited.Val()), waited.Err()
 }
 
 // lost makes an attempt that ends before it has begun: no node is known.
