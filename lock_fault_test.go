@@ -337,6 +337,9 @@ func TestCancelInFlightLeavesNothing(t *testing.T) {
 				got := acquireLater(ctx, l, name)
 				waitFor(t, direct, name, 1)
 				before++
+				luatomictest.Eventually(t, 10*time.Second, "it has the answer", func() bool {
+					return proxy.Executed(luatomictest.Command("EVALSHA")) == before
+				})
 				proxy.Drop(1, func(args []string) bool { return sent(args) && cancelled(cancel) })
 				proxy.CutAll() // so that it looks again
 				err = soon(t, 10*time.Second, "the end", got).err
