@@ -116,14 +116,13 @@ func newLock(kind, prefix, tag, name string) (Lock, error) {
 	if err := check("lock name", prefix, name); err != nil {
 		return Lock{}, err
 	}
-	rest := ":{" + name + "}"
-	if tag != "" {
-		if err := lua.CheckName("tag", tag); err != nil {
-			return Lock{}, err
-		}
-		rest = ":{" + tag + "}:" + name
+	if tag == "" {
+		return Lock{Record: prefix + kind + ":{" + name + "}", Queue: prefix + kind + "q:{" + name + "}"}, nil
 	}
-	return Lock{Record: prefix + kind + rest, Queue: prefix + kind + "q" + rest}, nil
+	if err := lua.CheckName("tag", tag); err != nil {
+		return Lock{}, err
+	}
+	return Lock{Record: prefix + kind + ":{" + tag + "}:" + name, Queue: prefix + kind + "q:{" + tag + "}:" + name}, nil
 }
 
 // Channel names the channel in the lock's slot on which a process is told.
