@@ -138,3 +138,31 @@ func TestCloseEndsThoseWhoWait(t *testing.T) {
 	require.NoError(t, err, "a free lock needs nobody to listen")
 	require.NoError(t, lease.Release(t.Context()))
 }
+
+// Where the user may not subscribe, a waiter looks from time to time.
+func TestAcquirePollsWhereItMayNotListen(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "deaf", "on", ">pw", "~*", "&*", "+@all", "-subscribe").Err())
+	c := server.Client(func(o *redis.Options) { o.Username, o.Password = "deaf", "pw" })
+	l := locker(t, c, &luatomic.LockerOptions{Poll: 5 * time.Millisecond})
+	lease, err := l.Try(t.Context(), "x")
+	require.NoError(t, err)
+	got := make(chan acquired, 1)
+	go func() {
+		lease, err := l.Acquire(t.Context(), "x")
+		got <- acquired{lease, err, 0}
+	}()
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = l.Acquire(short, "x")
+	require.ErrorIs(t, err, luatomic.ErrHeld)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NoError(t, lease.Release(t.Context()))
+	next := <-got
+	require.NoError(t, next.err)
+	require.NoError(t, next.lease.Release(t.Context()))
+	info, err := l.Info(t.Context(), "x")
+	require.NoError(t, err)
+	require.Zero(t, info.Waiting, "nobody stands in a queue whose turn he could not hear")
+}
