@@ -104,7 +104,10 @@ func lifeOfWorkers(ctx context.Context, client redis.UniversalClient) error {
 	go func() {
 		defer close(ended)
 		_, _ = q.Consume(ctx, &luatomic.ConsumeOptions{Idle: time.Hour}, func(context.Context, *luatomic.Delivery) error {
-			did <- true
+			select {
+			case did <- true:
+			default: // an ack that was refused brings it again
+			}
 			return nil
 		})
 	}()
