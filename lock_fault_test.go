@@ -481,7 +481,7 @@ func TestAcquireAllLeavesNothingHalfHeld(t *testing.T) {
 
 			last, err := direct.Try(t.Context(), names[0])
 			require.NoError(t, err)
-			short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			short, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			_, err = l.AcquireAll(short, names...)
 			require.True(t, errors.Is(err, luatomic.ErrHeld) && errors.Is(err, context.DeadlineExceeded), err)
