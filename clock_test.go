@@ -138,7 +138,7 @@ func stepBack(t *testing.T, c *redis.Client, step func(time.Duration)) {
 	require.Less(t, again.Deadline(), stale.Deadline())
 	requireRefused(t, stale)
 	require.NoError(t, short.Ack(ctx, again, two))
-	step(aStep + aStep/2)
+	step(aStep + aStep/2 + time.Second)
 	require.NoError(t, takeOne(t, short).Ack(ctx), "soon")
 	step(2 * aStep)
 	require.NoError(t, takeOne(t, short).Ack(ctx), "later")
