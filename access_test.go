@@ -323,12 +323,12 @@ func TestAccessRulesAreTheLeast(t *testing.T) {
 	server := luatomictest.StartServer(t)
 	rules := luatomic.AccessRules(everyAccess())
 	for i, rule := range rules {
+		if rule == "+unsubscribe" {
+			continue // without it one only hears what nobody wants any more
+		}
 		t.Run(rule, func(t *testing.T) {
 			require.NoError(t, server.Client().FlushDB(t.Context()).Err()) // a server of the test's own
 			require.NoError(t, server.Client().ScriptFlush(t.Context()).Err())
-			if rule == "+unsubscribe" {
-				t.Skip("without it one only hears what nobody wants any more")
-			}
 			err := everyScript(t.Context(), server.Client(), asUser(t, server, append(without(rules, i), anyName...)), "c")
 			if err == nil {
 				err = life(t.Context(), asUser(t, server, without(rules, i)))
