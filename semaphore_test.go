@@ -406,6 +406,7 @@ func TestSemaphoreHandOverIsOneCall(t *testing.T) {
 		})
 	}
 	waitForPermits(t, s, waiters)
+	answered(t, proxy)
 	sent := luatomictest.Command("EVALSHA")
 	before := proxy.Executed(sent)
 	require.NoError(t, whole.Release(t.Context()))
