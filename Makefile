@@ -8,16 +8,17 @@ STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.0
 NEWEST_REDIS = github.com/redis/go-redis/v9@v9.23.0
 
 .DEFAULT_GOAL := help
-.PHONY: help generate verify test race bench drill lint newest redis
+.PHONY: help generate verify test race bench drill interop lint newest redis
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-generate: ## write gen/ and the embedded script list anew from scripts/
-	$(GO) generate ./gen
+generate: ## write the generated Go anew from the scripts
+	$(GO) generate ./gen ./compat/...
 
 verify: ## fail if generated code or go.mod is not what its sources say
 	cd gen && $(GO) tool luagen -check -scripts ../scripts -out .
+	for dir in $(wildcard compat/*/internal/script); do $(GO) tool luagen -check $$dir || exit 1; done
 	$(GO) mod tidy -diff
 	$(GO) mod verify
 
@@ -35,11 +36,14 @@ drill: redis ## the long fault runs: kills, a model, a million due, a million ca
 	$(GO) test -v -timeout 20m -run 'Model' . -rapid.checks=5000
 	LUATOMIC_DRILL=1 $(GO) test -v -timeout 30m -run 'LockHistor|LockSurvives|IdleWaiters' . -lockops=1000000
 
+interop: redis ## the dialects against the real Sidekiq, Redis in Action and ActionHero
+	$(GO) test -tags interop -p 1 -timeout 20m -run TestInterop ./compat/...
+
 lint: ## gofmt, vet and staticcheck
 	@files=$$(gofmt -l $$(find . -name '*.go' -not -path '*/testdata/*')); \
 	  if [ -n "$$files" ]; then echo "gofmt wants to change:"; echo "$$files"; exit 1; fi
-	$(GO) vet ./...
-	$(GO) run $(STATICCHECK) ./...
+	$(GO) vet -tags interop ./...
+	$(GO) run $(STATICCHECK) -tags interop ./...
 
 newest: redis ## the tests with the newest go-redis; go.mod stays as it is
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
