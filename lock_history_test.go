@@ -31,7 +31,6 @@ var (
 const (
 	chaosTTL     = 400 * time.Millisecond
 	chaosClients = 16
-	chaosLocks   = 16
 )
 
 // guardedCount is a user's script that counts, bound to a lease.
@@ -56,6 +55,8 @@ type chaos struct {
 	// release ends a lease; a test gives a broken one.
 	release func(context.Context, redis.UniversalClient, *luatomic.Lease) error
 	until   func() bool
+	locks   int // how many they share
+	lapses  int // one lease in so many is held for longer than it lasts
 }
 
 // client acquires, extends, writes, releases and steals until the end.
@@ -63,7 +64,7 @@ func (r *chaos) client(ctx context.Context, id int, c *redis.Client, rnd *rand.R
 	l := luatomic.NewLocker(c, &luatomic.LockerOptions{TTL: chaosTTL})
 	defer l.Close()
 	for !r.until() {
-		name := fmt.Sprint(r.space, rnd.IntN(chaosLocks))
+		name := fmt.Sprint(r.space, rnd.IntN(r.locks))
 		lease := r.acquire(ctx, id, l, name, rnd)
 		if lease == nil {
 			continue
@@ -96,11 +97,11 @@ func (r *chaos) acquire(ctx context.Context, id int, l *luatomic.Locker, name st
 	return lease
 }
 
-// use holds the lease for a while. One in two hundred stands still for longer than it
-// lasts, and then goes on as if nothing had been.
+// use holds the lease for a while. Some stand still for longer than it lasts, and then
+// go on as if nothing had been.
 func (r *chaos) use(ctx context.Context, id int, c *redis.Client, lease *luatomic.Lease, rnd *rand.Rand) error {
 	steps := rnd.IntN(4)
-	if rnd.IntN(200) == 0 {
+	if rnd.IntN(r.lapses) == 0 {
 		pause := time.NewTimer(chaosTTL + time.Duration(rnd.IntN(200))*time.Millisecond)
 		<-pause.C
 	}
@@ -217,7 +218,7 @@ func TestLockHistoriesAreLinearizable(t *testing.T) {
 	if *lockOps > 20_000 {
 		within = time.Duration(*lockOps) * time.Millisecond
 	}
-	r := &chaos{lockHistory: newLockHistory(), release: func(ctx context.Context, _ redis.UniversalClient, l *luatomic.Lease) error {
+	r := &chaos{lockHistory: newLockHistory(), locks: 16, lapses: 200, release: func(ctx context.Context, _ redis.UniversalClient, l *luatomic.Lease) error {
 		return l.Release(ctx)
 	}}
 	r.run(t, *lockOps, within, seed)
@@ -247,12 +248,13 @@ func TestLockHistoryCatchesABrokenRelease(t *testing.T) {
 		return 1`)
 	// It takes a release of a lapsed lease while another holds the lock; not every run
 	// has one.
-	for range 8 {
-		r := &chaos{lockHistory: newLockHistory(), release: func(ctx context.Context, c redis.UniversalClient, l *luatomic.Lease) error {
+	for round := range 8 {
+		r := &chaos{lockHistory: newLockHistory(), locks: 3, lapses: 20, release: func(ctx context.Context, c redis.UniversalClient, l *luatomic.Lease) error {
 			return broken.Eval(ctx, c, []string{l.Key()}).Err()
 		}}
-		r.run(t, 4_000, 6*time.Second, rand.Uint64())
+		r.run(t, 4_000, 3*time.Second, rand.Uint64())
 		if porcupine.CheckOperationsTimeout(lockModel(chaosTTL), r.ops, time.Minute) == porcupine.Illegal {
+			t.Logf("caught in round %d", round)
 			return
 		}
 	}
