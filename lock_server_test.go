@@ -426,13 +426,15 @@ func TestIdleWaitersSendNothing(t *testing.T) {
 		<-pause.C
 	}
 	after := calls(t, c)
+	// One look of each process in half a minute keeps the queue from expiring.
+	looks := processes * int(time.Since(start)/(29*time.Second))
 	for command, n := range after {
 		switch command {
 		case "info":
 		case "ping":
 			require.LessOrEqual(t, n-before[command], processes*int(time.Since(start)/(3*time.Second)+1), "signs of life")
 		default:
-			require.Equal(t, before[command], n, command)
+			require.LessOrEqual(t, n-before[command], looks, command)
 		}
 	}
 	cancel()
