@@ -88,6 +88,9 @@ func AccessRules(opts *AccessOptions) []string {
 	}
 	slices.Sort(commands)
 	for _, c := range slices.Compact(commands) {
+		if c == "pubsub" {
+			c = "pubsub|numsub"
+		}
 		rules = append(rules, "+"+c)
 	}
 	return rules

@@ -194,8 +194,9 @@ func (h *lockHub) look(line *lockLine) {
 }
 
 // standing notes that the waiter is in the queue. If it has joined although it was
-// there, the queue was lost, or the server took its process for dead, as PUBLISH
-// counts nobody after the slot has moved: then all of the line look.
+// there, the queue was lost, or the server does not count who listens in this process,
+// as the slot has moved or the connection leads to what is a replica now. Then it
+// listens anew, and all of the line look.
 func (h *lockHub) standing(w *lockWaiter, joined bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -203,6 +204,9 @@ func (h *lockHub) standing(w *lockWaiter, joined bool) {
 	w.queued = true
 	if !lost {
 		return
+	}
+	if !h.ears.Tagged() { // else Follow did
+		go h.ears.Renew(w.line.channel) // it may have to wait for a call
 	}
 	for _, other := range w.line.first {
 		if other != w {

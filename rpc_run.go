@@ -261,8 +261,13 @@ func (b *Bus) join(ctx context.Context) error {
 			Load: b.busy.Load() - int64(b.opts.Concurrency), Text: text,
 			Outbox: b.keys.Outbox, Word: word,
 		})
-		if err == nil && r.Heard > 0 && b.heard.Load() == 0 {
+		switch {
+		case err == nil && r.Heard > 0 && b.heard.Load() == 0:
 			b.heard.Store(time.Now().UnixNano()) // from here on it must be heard
+		case err == nil && r.Heard == 0 && b.counted:
+			// The link is down, or leads to a server that is a replica now: there the node hears
+			// itself, and gets no calls.
+			b.link.Reset()
 		}
 		return err
 	})

@@ -13,7 +13,7 @@ import (
 )
 
 // LockAcquireSHA is the SHA-1 of lock_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireSHA = "662b200518e9419e7481bbee4d939fab72e2de38"
+const LockAcquireSHA = "ab7672486197d6e6d4b015000721ae93bc5a8e67"
 
 // LockAcquireScript is scripts/lock_acquire.lua.
 var LockAcquireScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // LockForceSHA is the SHA-1 of lock_force.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockForceSHA = "972d0c319d2010d8d0f677ddc39f00ca0825716d"
+const LockForceSHA = "defb5de27c9c9adc72616c35ed5f377feffd4f7b"
 
 // LockForceScript is scripts/lock_force.lua.
 var LockForceScript = lua.Script{

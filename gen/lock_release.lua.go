@@ -13,7 +13,7 @@ import (
 )
 
 // LockReleaseSHA is the SHA-1 of lock_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockReleaseSHA = "ca3f78bb11c64c7dc153ff9e8af7aa89014b15b5"
+const LockReleaseSHA = "6da21ae80de83040dc4e60e68275334bec045ae1"
 
 // LockReleaseScript is scripts/lock_release.lua.
 var LockReleaseScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCallSHA is the SHA-1 of rpc_call.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCallSHA = "6be35950ef8d43bdd398f50744100e9a6d1fc14e"
+const RPCCallSHA = "b38bbc90601e8006632462b36eb29f185fd54bca"
 
 // RPCCallScript is scripts/rpc_call.lua.
 var RPCCallScript = lua.Script{
@@ -47,7 +47,7 @@ type RPCCallParams struct {
 	Outbox  string        // ARGV[4]: prefix of the nodes' channels
 	Timeout time.Duration // ARGV[5], at least 1 ms: how long the caller waits
 	Keep    time.Duration // ARGV[6], at least 1 ms: how long the record stays
-	// ARGV[7]: whether PUBLISH counts all receivers, which it does not in a cluster.
+	// ARGV[7]: whether the server knows all who listen, which it does not in a cluster.
 	Counted bool
 }
 
@@ -91,9 +91,10 @@ type RPCCallResult struct {
 
 // RPCCall sends a request to the least busy node that serves its method, and records it.
 //
-// PUBLISH answers with the number of receivers at that instant. So the node is chosen, found alive,
-// given the request and written down in one step, and where nobody is there the caller knows after
-// one round trip.
+// The server knows who listens at that instant. So the node is chosen, found alive, given the
+// request and written down in one step, and where nobody is there the caller knows after one round
+// trip. It is asked before, and not by what PUBLISH answers: whoever listens at a replica hears
+// what is published here, is not counted, and must not run what went to another.
 //
 // What nodes read is the attempt, what is left of the time in ms, and the frame: '1 5000', a line
 // feed, the frame.

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCastSHA is the SHA-1 of rpc_cast.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCastSHA = "20b76fa4ab9b71892d2b0551223f2c398c792a36"
+const RPCCastSHA = "9282db6c7e97de739687fb484feae0ea1efef277"
 
 // RPCCastScript is scripts/rpc_cast.lua.
 var RPCCastScript = lua.Script{
@@ -34,7 +34,7 @@ type RPCCastParams struct {
 	Outbox  string        // ARGV[2]: prefix of the nodes' channels
 	Timeout time.Duration // ARGV[3], at least 1 ms: how long a handler may take
 	All     bool          // ARGV[4]: whether all of them get it
-	// ARGV[5]: whether PUBLISH counts all receivers, which it does not in a cluster.
+	// ARGV[5]: whether the server knows all who listen, which it does not in a cluster.
 	Counted bool
 }
 

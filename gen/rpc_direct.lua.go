@@ -13,7 +13,7 @@ import (
 )
 
 // RPCDirectSHA is the SHA-1 of rpc_direct.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCDirectSHA = "38335dad33202c25c428acccbb4dd7b58454b563"
+const RPCDirectSHA = "da8033cd26b524b323ad31754adcc215ce87f3b5"
 
 // RPCDirectScript is scripts/rpc_direct.lua.
 var RPCDirectScript = lua.Script{
@@ -43,7 +43,7 @@ type RPCDirectParams struct {
 	Outbox   string        // ARGV[4]: prefix of the nodes' channels
 	Timeout  time.Duration // ARGV[5], at least 1 ms: how long the caller waits
 	Keep     time.Duration // ARGV[6], at least 1 ms: how long the record stays
-	// ARGV[7]: whether PUBLISH counts all receivers, which it does not in a cluster.
+	// ARGV[7]: whether the server knows all who listen, which it does not in a cluster.
 	Counted bool
 	Target  lua.Opt[string] // ARGV[8]: the node
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // RPCGatherSHA is the SHA-1 of rpc_gather.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCGatherSHA = "23bd3549cfd7d45fe39965ab1118473b364231b4"
+const RPCGatherSHA = "0599d5f12b322ee2f4510eebb13c1691194aa9a9"
 
 // RPCGatherScript is scripts/rpc_gather.lua.
 var RPCGatherScript = lua.Script{
@@ -39,7 +39,7 @@ type RPCGatherParams struct {
 	Outbox  string        // ARGV[4]: prefix of the nodes' channels
 	Timeout time.Duration // ARGV[5], at least 1 ms: how long the caller waits
 	Keep    time.Duration // ARGV[6], at least 1 ms: how long the record stays
-	// ARGV[7]: whether PUBLISH counts all receivers, which it does not in a cluster.
+	// ARGV[7]: whether the server knows all who listen, which it does not in a cluster.
 	Counted bool
 }
 

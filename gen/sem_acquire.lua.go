@@ -13,7 +13,7 @@ import (
 )
 
 // SemAcquireSHA is the SHA-1 of sem_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemAcquireSHA = "8a76d8a45f3e70201ecb2e0b7dee55f364e124f0"
+const SemAcquireSHA = "46b6b9bd7fb040ea436d7777533b549775104d9b"
 
 // SemAcquireScript is scripts/sem_acquire.lua.
 var SemAcquireScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // SemChangeSHA is the SHA-1 of sem_change.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemChangeSHA = "0e40f8286691501e3e6c88710a785f8a43b85510"
+const SemChangeSHA = "6df0af34d1663c666c671dde3de712cddfc08330"
 
 // SemChangeScript is scripts/sem_change.lua.
 var SemChangeScript = lua.Script{

@@ -11,7 +11,7 @@ import (
 )
 
 // SemReleaseSHA is the SHA-1 of sem_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemReleaseSHA = "4f4198e8492a154128c55035204ac111faec52a3"
+const SemReleaseSHA = "bb4ce1b2739b601d51ffc19d3a458dfef696140a"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{

@@ -10,7 +10,7 @@ import (
 )
 
 // SemResizeSHA is the SHA-1 of sem_resize.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemResizeSHA = "30c6c5f460b358c49b463d9686288483bc0b30f7"
+const SemResizeSHA = "940079c0d78ad91603c89f16d1ce5fa20b142e09"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{

@@ -3,7 +3,9 @@ package luatomictest
 import (
 	"errors"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -20,7 +22,7 @@ type Server struct {
 }
 
 // StartServer starts redis-server or valkey-server from PATH for this test alone; it ends with the test. The arguments are those of the
-// server and win over the defaults (no snapshots, no append-only file):
+// server, a configuration file first if there is one, and win over the defaults (no snapshots, no append-only file):
 //
 //	server := luatomictest.StartServer(t, "--maxmemory", "5mb", "--appendonly", "yes")
 //
@@ -35,6 +37,10 @@ func StartServer(t testing.TB, args ...string) *Server {
 }
 
 func newServer(t testing.TB, args []string) (*Server, error) {
+	var config []string // a file comes before all else
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		config, args = args[:1], args[1:]
+	}
 	p, err := newProcess(args)
 	if err != nil {
 		return nil, err
@@ -47,7 +53,7 @@ func newServer(t testing.TB, args []string) (*Server, error) {
 			break
 		}
 		p.network, p.addr = "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		p.args = append([]string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1"}, defaults...)
+		p.args = slices.Concat(config, []string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1"}, defaults)
 		if err = p.start(); !errors.Is(err, errExited) {
 			break
 		}

@@ -46,6 +46,13 @@ local function tell(channel, message)
   return type(heard) == 'number' and heard > 0
 end
 
+-- listens says whether anybody would. Whoever listens at a replica hears what is
+-- published here and is not counted: it must not hear of a grant that passes it over.
+local function listens(channel)
+  local count = redis.pcall('PUBSUB', 'NUMSUB', channel)
+  return not count.err and count[2] > 0
+end
+
 local function parse(head)
   return string.match(head, '^(%a) (%S+) (%d+) (%d+) ([^\n]+)\n(.*)$')
 end
@@ -67,7 +74,7 @@ local function grant()
       alive = false
     elseif kind == 'g' then
       redis.call('SET', lock, fence .. ' ' .. waiting .. ' ' .. token .. ' ' .. now .. ' ' .. lease .. ' ' .. pause .. ' ' .. last .. ' ' .. text, 'PX', lease + 60000)
-      alive = token == owner or tell(channel, 'g ' .. token .. ' ' .. fence .. ' ' .. now .. ' ' .. lease)
+      alive = token == owner or listens(channel) and tell(channel, 'g ' .. token .. ' ' .. fence .. ' ' .. now .. ' ' .. lease)
     else
       redis.call('SET', lock, fence .. ' ' .. waiting .. ' - 0 0 0 ' .. last .. ' ', 'PX', 60000)
       alive = tell(channel, 'f ' .. token)

@@ -1,8 +1,10 @@
 --- RPCCall sends a request to the least busy node that serves its method, and records it.
 ---
---- PUBLISH answers with the number of receivers at that instant. So the node is
---- chosen, found alive, given the request and written down in one step, and where
---- nobody is there the caller knows after one round trip.
+--- The server knows who listens at that instant. So the node is chosen, found alive,
+--- given the request and written down in one step, and where nobody is there the caller
+--- knows after one round trip. It is asked before, and not by what PUBLISH answers: whoever
+--- listens at a replica hears what is published here, is not counted, and must not run
+--- what went to another.
 ---
 --- What nodes read is the attempt, what is left of the time in ms, and the frame:
 --- '1 5000', a line feed, the frame.
@@ -19,7 +21,7 @@
 ---@arg      outbox   string  prefix of the nodes' channels
 ---@arg      timeout  ms  min=1  how long the caller waits
 ---@arg      keep     ms  min=1  how long the record stays
----@arg      counted  bool    whether PUBLISH counts all receivers, which it does not in a cluster
+---@arg      counted  bool    whether the server knows all who listen, which it does not in a cluster
 ---@reply    (outcome enum(sent=1, known=2, no_method=3, no_lease=4, no_subscriber=5, overloaded=6), node string)  known: this call was sent before
 ---@cost     O(log n + k) for k nodes tried, 64 at most
 
@@ -41,6 +43,12 @@ for from = 0, 56, 8 do
       reason = math.max(reason, 4)
     elseif load >= 0 and load < 500000 then
       reason = 6
+    elseif counted == '1' and redis.call('PUBSUB', 'NUMSUB', outbox .. node)[2] == 0 then
+      if load < 500000 then
+        redis.call('STRLEN', record) -- of another type it fails before anything is marked
+        redis.call('ZADD', method, load + 1000000, node) -- asked after all others until it reports again
+      end
+      reason = 5
     else
       -- Written first, so that a server without memory refuses it whole, and a reply
       -- finds it.
@@ -49,28 +57,23 @@ for from = 0, 56, 8 do
         return {2, string.match(known, '^%a%d+ ([^\n]*)') or ''}
       end
       local added = redis.pcall('ZINCRBY', method, 1, node)
-      local heard = added
+      local told = added
       if type(added) ~= 'table' then
-        heard = redis.pcall('PUBLISH', outbox .. node, word == '' and '1 ' .. timeout .. '\n' .. frame or word)
+        told = redis.pcall('PUBLISH', outbox .. node, word == '' and '1 ' .. timeout .. '\n' .. frame or word)
       end
-      if type(heard) == 'number' and (heard > 0 or counted == '0') then
-        for j = 4, #KEYS do
-          if type(redis.pcall('UNLINK', KEYS[j])) == 'table' then
-            break -- what stays expires
-          end
+      if type(told) == 'table' then
+        redis.call('DEL', record)
+        if type(added) ~= 'table' then
+          redis.call('ZADD', method, load, node)
         end
-        return {1, node}
+        error(told)
       end
-      redis.call('DEL', record)
-      if type(added) ~= 'table' then
-        -- One that did not hear is asked after all others until it reports again.
-        local deaf = type(heard) == 'number' and load < 500000
-        redis.call('ZADD', method, deaf and load + 1000000 or load, node)
+      for j = 4, #KEYS do
+        if type(redis.pcall('UNLINK', KEYS[j])) == 'table' then
+          break -- what stays expires
+        end
       end
-      if type(heard) == 'table' then
-        error(heard)
-      end
-      reason = 5
+      return {1, node}
     end
   end
   if #candidates < 16 then

@@ -8,7 +8,7 @@
 ---@arg      outbox   string  prefix of the nodes' channels
 ---@arg      timeout  ms  min=1  how long a handler may take
 ---@arg      all      bool    whether all of them get it
----@arg      counted  bool    whether PUBLISH counts all receivers, which it does not in a cluster
+---@arg      counted  bool    whether the server knows all who listen, which it does not in a cluster
 ---@reply    (sent int, reason enum(sent=1, no_method=3, no_lease=4, no_subscriber=5))  sent: the nodes that heard it
 ---@cost     O(n) for n nodes, 500 at most
 
@@ -24,15 +24,16 @@ for _, node in ipairs(redis.call('ZRANGE', method, 0, 499)) do
   local lease = redis.call('ZSCORE', nodes, node)
   if not lease or tonumber(lease) <= now then
     reason = math.max(reason, 4)
-  elseif redis.call('PUBLISH', outbox .. node, '0 ' .. timeout .. '\n' .. frame) > 0 or counted == '0' then
+  elseif counted == '1' and redis.call('PUBSUB', 'NUMSUB', outbox .. node)[2] == 0 then
+    reason = 5 -- asked before, as in rpc_call.lua
+  else
+    redis.call('PUBLISH', outbox .. node, '0 ' .. timeout .. '\n' .. frame)
     sent = sent + 1
     if all == '0' then
       -- The next one goes to another node, and none counts as busy for it.
       redis.call('ZINCRBY', method, 0.001, node)
       return {1, 1}
     end
-  else
-    reason = 5
   end
 end
 return {sent, sent > 0 and 1 or reason}

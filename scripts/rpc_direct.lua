@@ -14,7 +14,7 @@
 ---@arg      outbox   string  prefix of the nodes' channels
 ---@arg      timeout  ms  min=1  how long the caller waits
 ---@arg      keep     ms  min=1  how long the record stays
----@arg      counted  bool    whether PUBLISH counts all receivers, which it does not in a cluster
+---@arg      counted  bool    whether the server knows all who listen, which it does not in a cluster
 ---@arg      target   string?  the node
 ---@reply    (outcome enum(sent=1, known=2, no_method=3, no_lease=4, no_subscriber=5, overloaded=6, no_connection=7), node string)
 ---@cost     O(log n)
@@ -40,6 +40,8 @@ elseif not load then
   reason = 3
 elseif load >= 0 and load < 500000 then
   reason = 6
+elseif counted == '1' and redis.call('PUBSUB', 'NUMSUB', outbox .. node)[2] == 0 then
+  reason = 5 -- asked before, as in rpc_call.lua
 end
 if reason > 1 then
   -- A repeat of a call that was sent is not told that nobody has it: it may have taken
@@ -55,18 +57,15 @@ if redis.call('SET', record, value, 'PX', keep, 'NX', 'GET') then
   return {2, node}
 end
 local added = redis.pcall('ZINCRBY', method, 1, node)
-local heard = added
+local told = added
 if type(added) ~= 'table' then
-  heard = redis.pcall('PUBLISH', outbox .. node, word == '' and '1 ' .. timeout .. '\n' .. frame or word)
+  told = redis.pcall('PUBLISH', outbox .. node, word == '' and '1 ' .. timeout .. '\n' .. frame or word)
 end
-if type(heard) == 'number' and (heard > 0 or counted == '0') then
-  return {1, node}
+if type(told) == 'table' then
+  redis.call('DEL', record)
+  if told ~= added then
+    redis.call('ZINCRBY', method, -1, node)
+  end
+  error(told)
 end
-redis.call('DEL', record)
-if heard ~= added then
-  redis.call('ZINCRBY', method, -1, node)
-end
-if type(heard) == 'table' then
-  error(heard)
-end
-return {5, node}
+return {1, node}

@@ -14,7 +14,7 @@
 ---@arg      outbox   string  prefix of the nodes' channels
 ---@arg      timeout  ms  min=1  how long the caller waits
 ---@arg      keep     ms  min=1  how long the record stays
----@arg      counted  bool    whether PUBLISH counts all receivers, which it does not in a cluster
+---@arg      counted  bool    whether the server knows all who listen, which it does not in a cluster
 ---@reply    (node string, heard bool)[]  the nodes alive
 ---@cost     O(n) for n nodes, 500 at most
 
@@ -59,9 +59,11 @@ for i = 1, f, 500 do
 end
 local message = word == '' and '1 ' .. timeout .. '\n' .. frame or word
 for _, node in ipairs(alive) do
-  local heard = redis.call('PUBLISH', outbox .. node, message) > 0 or counted == '0'
+  -- Asked before, as in rpc_call.lua.
+  local heard = counted == '0' or redis.call('PUBSUB', 'NUMSUB', outbox .. node)[2] > 0
   if heard then
     redis.call('ZINCRBY', method, 1, node)
+    redis.call('PUBLISH', outbox .. node, message)
   else
     redis.call('HDEL', gather, 'n:' .. node)
   end

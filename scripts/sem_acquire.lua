@@ -108,6 +108,13 @@ local function tell(channel, message)
   return type(heard) == 'number' and heard > 0
 end
 
+-- listens says whether anybody would. Whoever listens at a replica hears what is
+-- published here and is not counted: it must not hear of a grant that passes it over.
+local function listens(channel)
+  local count = redis.pcall('PUBSUB', 'NUMSUB', channel)
+  return not count.err and count[2] > 0
+end
+
 -- hold gives a permit, in one command.
 local function hold(token, weight, lease, note)
   fence, used = math.max(fence + 1, micros), used + weight
@@ -152,7 +159,7 @@ local function grant()
       hold(token, had and 0 or weight, length, note)
       if token == owner then
         mine, mark, granted = length, fence, granted + 1
-      elseif tell(channel, 'g ' .. token .. ' ' .. number(fence) .. ' ' .. number(micros) .. ' ' .. lease) then
+      elseif listens(channel) and tell(channel, 'g ' .. token .. ' ' .. number(fence) .. ' ' .. number(micros) .. ' ' .. lease) then
         granted = granted + 1
       else
         used = used - weight

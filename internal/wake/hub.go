@@ -174,6 +174,16 @@ func (h *Hub) Leave(channel string) {
 	unsubscribe()
 }
 
+// Renew gives up the connection on which the channel is heard for a new one, where the
+// server that says something there does not know of it. Up is called as after a break.
+func (h *Hub) Renew(channel string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s := h.seats[channel]; s != nil && s.link != nil {
+		s.link.renew()
+	}
+}
+
 // Close ends the connections and waits until nothing is called any more.
 func (h *Hub) Close() {
 	h.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -15,10 +16,12 @@ type link struct {
 	client redis.UniversalClient
 	stop   context.CancelFunc
 
-	mu     sync.Mutex
-	ps     *redis.PubSub
-	topics map[string]*topic
-	ended  bool
+	mu      sync.Mutex
+	ps      *redis.PubSub
+	opened  time.Time
+	renewed bool // ps was closed to make another one
+	topics  map[string]*topic
+	ended   bool
 }
 
 // topic is one channel. settled is closed when it is up or has failed.
@@ -108,7 +111,7 @@ func (l *link) run(ctx context.Context) {
 		stop()
 		_ = ps.Close()
 		l.down(err, false)
-		if errors.Is(err, redis.ErrClosed) {
+		if errors.Is(err, redis.ErrClosed) && !l.wasRenewed() {
 			break
 		}
 		if heard {
@@ -118,6 +121,27 @@ func (l *link) run(ctx context.Context) {
 		wait = min(2*wait, lastWait)
 	}
 	l.down(ErrClosed, true)
+}
+
+// renew gives up the connection for a new one, once a second at most.
+func (l *link) renew() {
+	l.mu.Lock()
+	ps := l.ps
+	if ps == nil || l.renewed || time.Since(l.opened) < time.Second {
+		l.mu.Unlock()
+		return
+	}
+	l.renewed = true
+	l.mu.Unlock()
+	_ = ps.Close()
+}
+
+func (l *link) wasRenewed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was := l.renewed
+	l.renewed = false
+	return was
 }
 
 // open subscribes to what was joined so far. It dials outside the lock, so that a
@@ -130,7 +154,7 @@ func (l *link) open(ctx context.Context) *redis.PubSub {
 		channels = append(channels, c)
 		t.asked = true
 	}
-	l.ps = ps
+	l.ps, l.opened = ps, time.Now()
 	l.mu.Unlock()
 	if len(channels) > 0 {
 		_ = ps.Subscribe(ctx, channels...) // an error shows in Receive too

@@ -1,0 +1,96 @@
+package luatomictest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// sentinelName is what the sentinel calls its master.
+const sentinelName = "luatomictest"
+
+// Sentinel is a master, its replica, and one sentinel that watches them, of one test's own.
+type Sentinel struct {
+	t        testing.TB
+	servers  []*Server
+	sentinel *Server
+}
+
+// StartSentinel starts the three processes from PATH and returns when the replica is in sync and the sentinel knows it. A master that
+// does not answer for half a second is replaced. It ends with the test.
+func StartSentinel(t testing.TB) *Sentinel {
+	t.Helper()
+	master := StartServer(t)
+	host, port, _ := net.SplitHostPort(master.Addr())
+	replica := StartServer(t, "--replicaof", host+" "+port, "--repl-diskless-sync-delay", "0")
+	conf := filepath.Join(t.TempDir(), "sentinel.conf")
+	text := fmt.Sprintf("sentinel monitor %[1]s %[2]s %[3]s 1\nsentinel down-after-milliseconds %[1]s 500\nsentinel failover-timeout %[1]s 5000\n", sentinelName, host, port)
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &Sentinel{t: t, servers: []*Server{master, replica}, sentinel: StartServer(t, conf, "--sentinel")}
+	Eventually(t, readyWithin, "the sentinel knows a replica that is in sync", func() bool {
+		info, err := replica.Client().Info(t.Context(), "replication").Result()
+		replicas, _ := s.ask().Replicas(t.Context(), sentinelName).Result()
+		return err == nil && strings.Contains(info, "master_link_status:up") && len(replicas) == 1 && replicas[0]["master-link-status"] == "ok"
+	})
+	return s
+}
+
+// ask returns a client of the sentinel.
+func (s *Sentinel) ask() *redis.SentinelClient {
+	c := redis.NewSentinelClient(&redis.Options{Addr: s.sentinel.Addr()})
+	s.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Client returns a client that follows the master, closed when the test ends.
+func (s *Sentinel) Client() *redis.Client {
+	s.t.Helper()
+	c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: sentinelName, SentinelAddrs: []string{s.sentinel.Addr()}})
+	s.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Master returns the server that the sentinel calls the master.
+func (s *Sentinel) Master(ctx context.Context) *Server {
+	s.t.Helper()
+	addr, err := s.ask().GetMasterAddrByName(ctx, sentinelName).Result()
+	for _, server := range s.servers {
+		if err == nil && net.JoinHostPort(addr[0], addr[1]) == server.Addr() {
+			return server
+		}
+	}
+	s.t.Fatalf("luatomictest: the sentinel names no server of its own: %v %v", addr, err)
+	return nil
+}
+
+// FailOver has the sentinel replace the master, and returns when the old one is its replica. Until then, for some seconds, the old one
+// takes writes that are lost.
+func (s *Sentinel) FailOver(ctx context.Context) {
+	s.t.Helper()
+	before := s.Master(ctx)
+	if err := s.ask().Failover(ctx, sentinelName).Err(); err != nil {
+		s.t.Fatalf("luatomictest: failover: %v", err)
+	}
+	s.Replaced(ctx, before)
+	Eventually(s.t, time.Minute, "the old master is a replica in sync", func() bool {
+		return strings.Contains(before.Client().Info(ctx, "replication").Val(), "master_link_status:up")
+	})
+}
+
+// Replaced returns when the sentinel calls another server the master.
+func (s *Sentinel) Replaced(ctx context.Context, before *Server) {
+	s.t.Helper()
+	Eventually(s.t, time.Minute, "another server is the master", func() bool {
+		master := s.Master(ctx)
+		return master != before && strings.Contains(master.Client().Info(ctx, "replication").Val(), "role:master")
+	})
+}
