@@ -1,0 +1,383 @@
+package sidekiq
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// ErrPayload is the cause of every refusal of bytes that Sidekiq could not read as a job: text that is not one JSON object, or
+// that is nested deeper than 100 levels, where Ruby's parser stops. The error around it says where and what, and never quotes
+// the bytes.
+var ErrPayload = errors.New("sidekiq: not a job in JSON")
+
+// maxDepth is max_nesting of Ruby's JSON, which its parser and its generator share.
+const maxDepth = 100
+
+// member is one "name":value of a payload's outermost object, by its places in the bytes.
+type member struct {
+	name  []byte // escapes undone
+	from  int    // the quote before the name
+	value int    // the first byte of the value
+	end   int    // the byte after the value
+}
+
+// scanner reads JSON by the grammar of RFC 8259 and decodes nothing: what it steps over keeps its bytes.
+type scanner struct {
+	text  []byte
+	at    int
+	depth int
+}
+
+// field gives the value of a top-level member, as it is written in the payload. When a name stands there more than once
+// the last one counts, as in Ruby. The whole payload is checked: an error wraps ErrPayload.
+func field(payload []byte, name string) (json.RawMessage, bool, error) {
+	var found json.RawMessage
+	err := members(payload, func(m member) {
+		if string(m.name) == name {
+			found = payload[m.value:m.end:m.end]
+		}
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	return found, found != nil, nil
+}
+
+// setField gives the payload with another value of a top-level member, or with that member added at its end. Every other byte
+// stays what it was. The value is JSON of the caller's; the payload's own bytes are not written to.
+func setField(payload []byte, name string, value []byte) ([]byte, error) {
+	from, to, err := place(payload, name)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(payload[:from], introduce(payload, name, from, to), value, payload[to:]), nil
+}
+
+// place is where the value of a top-level member stands: the range to replace, or, when there is no such member, the empty
+// range before the last brace.
+func place(payload []byte, name string) (from, to int, err error) {
+	from = -1
+	err = members(payload, func(m member) {
+		if string(m.name) == name {
+			from, to = m.value, m.end
+		}
+	})
+	if err == nil && from < 0 {
+		from = bytes.LastIndexByte(payload, '}')
+		to = from
+	}
+	return from, to, err
+}
+
+// introduce is what has to stand between the bytes before a place and the value: nothing where a value is replaced, else the name.
+func introduce(payload []byte, name string, from, to int) []byte {
+	if from != to {
+		return nil
+	}
+	intro := appendString(make([]byte, 0, len(name)+4), name)
+	intro = append(intro, ':')
+	if len(bytes.TrimSpace(payload[:from])) == len("{") {
+		return intro
+	}
+	return append([]byte{','}, intro...)
+}
+
+// dropField gives the payload without a top-level member, whatever number of times it stands there, and says whether it did.
+// Without it the result is the payload itself.
+func dropField(payload []byte, name string) ([]byte, bool, error) {
+	var all, drop []member
+	err := members(payload, func(m member) {
+		if string(m.name) == name {
+			drop = append(drop, m)
+		}
+		all = append(all, m)
+	})
+	if err != nil || drop == nil {
+		return payload, false, err
+	}
+	kept := slices.DeleteFunc(all, func(m member) bool { return string(m.name) == name })
+	open, last := bytes.IndexByte(payload, '{'), bytes.LastIndexByte(payload, '}')
+	out := append(make([]byte, 0, len(payload)), payload[:open+1]...)
+	for i, m := range kept {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, payload[m.from:m.end]...)
+	}
+	return append(out, payload[last:]...), true, nil
+}
+
+// members calls visit for each member of the outermost object, in order, and checks all of the payload. visit may have been
+// called before an error is found.
+func members(payload []byte, visit func(member)) error {
+	s := scanner{text: payload}
+	s.space()
+	if s.next() != '{' {
+		return s.fault("an object was expected")
+	}
+	if err := s.object(visit); err != nil {
+		return err
+	}
+	s.space()
+	if s.at != len(payload) {
+		return s.fault("something follows the object")
+	}
+	return nil
+}
+
+func (s *scanner) fault(what string) error {
+	return fmt.Errorf("%w: %s at byte %d", ErrPayload, what, s.at)
+}
+
+// next is the byte to read, or 0 at the end: no token starts with 0.
+func (s *scanner) next() byte {
+	if s.at < len(s.text) {
+		return s.text[s.at]
+	}
+	return 0
+}
+
+func (s *scanner) space() {
+	for s.at < len(s.text) {
+		switch s.text[s.at] {
+		case ' ', '\t', '\r', '\n':
+			s.at++
+		default:
+			return
+		}
+	}
+}
+
+func (s *scanner) value() error {
+	switch c := s.next(); {
+	case c == '"':
+		_, err := s.str()
+		return err
+	case c == '{':
+		return s.object(nil)
+	case c == '[':
+		return s.array()
+	case c == '-' || c >= '0' && c <= '9':
+		return s.number()
+	case c == 't':
+		return s.word("true")
+	case c == 'f':
+		return s.word("false")
+	case c == 'n':
+		return s.word("null")
+	}
+	return s.fault("a value was expected")
+}
+
+func (s *scanner) enter() error {
+	s.at++
+	s.depth++
+	if s.depth > maxDepth {
+		return s.fault("nested deeper than 100 levels")
+	}
+	s.space()
+	return nil
+}
+
+func (s *scanner) leave() {
+	s.at++
+	s.depth--
+}
+
+// object reads an object; visit may be nil.
+func (s *scanner) object(visit func(member)) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	if s.next() == '}' {
+		s.leave()
+		return nil
+	}
+	for {
+		m, err := s.pair(visit != nil)
+		if err != nil {
+			return err
+		}
+		if visit != nil {
+			visit(m)
+		}
+		s.space()
+		switch s.next() {
+		case ',':
+			s.at++
+			s.space()
+		case '}':
+			s.leave()
+			return nil
+		default:
+			return s.fault("a comma or the end of an object was expected")
+		}
+	}
+}
+
+func (s *scanner) pair(named bool) (m member, err error) {
+	m.from = s.at
+	escaped, err := s.str()
+	if err != nil {
+		return m, err
+	}
+	if named {
+		m.name = s.text[m.from+1 : s.at-1]
+		if escaped {
+			m.name = unescape(s.text[m.from:s.at])
+		}
+	}
+	s.space()
+	if s.next() != ':' {
+		return m, s.fault("a colon was expected")
+	}
+	s.at++
+	s.space()
+	m.value = s.at
+	err = s.value()
+	m.end = s.at
+	return m, err
+}
+
+// unescape undoes the escapes of a string that was read, quotes included.
+func unescape(quoted []byte) []byte {
+	var text string
+	// What the scanner takes for a string, encoding/json does too.
+	_ = json.Unmarshal(quoted, &text)
+	return []byte(text)
+}
+
+func (s *scanner) array() error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	if s.next() == ']' {
+		s.leave()
+		return nil
+	}
+	for {
+		if err := s.value(); err != nil {
+			return err
+		}
+		s.space()
+		switch s.next() {
+		case ',':
+			s.at++
+			s.space()
+		case ']':
+			s.leave()
+			return nil
+		default:
+			return s.fault("a comma or the end of an array was expected")
+		}
+	}
+}
+
+// str reads a string, and says whether it has escapes.
+func (s *scanner) str() (escaped bool, err error) {
+	if s.next() != '"' {
+		return false, s.fault("a string was expected")
+	}
+	for s.at++; s.at < len(s.text); s.at++ {
+		switch c := s.text[s.at]; {
+		case c == '"':
+			s.at++
+			return escaped, nil
+		case c == '\\':
+			escaped = true
+			if err := s.escape(); err != nil {
+				return true, err
+			}
+		case c < ' ':
+			return escaped, s.fault("a bare control character stands in a string")
+		}
+	}
+	return escaped, s.fault("a string has no end")
+}
+
+// escape reads from a backslash up to the last byte of its escape.
+func (s *scanner) escape() error {
+	s.at++
+	switch s.next() {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return nil
+	case 'u':
+		for range 4 {
+			s.at++
+			if bytes.IndexByte([]byte("0123456789abcdefABCDEF"), s.next()) < 0 {
+				return s.fault("four hex digits were expected")
+			}
+		}
+		return nil
+	}
+	return s.fault("an escape is unknown")
+}
+
+func (s *scanner) number() error {
+	if s.next() == '-' {
+		s.at++
+	}
+	if s.next() == '0' {
+		s.at++
+	} else if !s.digits() {
+		return s.fault("a digit was expected")
+	}
+	if s.next() == '.' {
+		s.at++
+		if !s.digits() {
+			return s.fault("a digit was expected")
+		}
+	}
+	if s.next()|0x20 == 'e' {
+		s.at++
+		if c := s.next(); c == '+' || c == '-' {
+			s.at++
+		}
+		if !s.digits() {
+			return s.fault("a digit was expected")
+		}
+	}
+	return nil
+}
+
+func (s *scanner) digits() bool {
+	from := s.at
+	for s.at < len(s.text) && s.text[s.at] >= '0' && s.text[s.at] <= '9' {
+		s.at++
+	}
+	return s.at > from
+}
+
+func (s *scanner) word(w string) error {
+	if !bytes.HasPrefix(s.text[s.at:], []byte(w)) {
+		return s.fault("a value was expected")
+	}
+	s.at += len(w)
+	return nil
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendString writes a string as Ruby's generator does: only the quote, the backslash and control characters are escaped.
+func appendString(to []byte, text string) []byte {
+	to = append(to, '"')
+	from := 0
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		to = append(to, text[from:i]...)
+		from = i + 1
+		if short := strings.IndexByte("\"\\\b\f\n\r\t", c); short >= 0 {
+			to = append(to, '\\', "\"\\bfnrt"[short])
+		} else {
+			to = append(to, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+		}
+	}
+	return append(append(to, text[from:]...), '"')
+}
