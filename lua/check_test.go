@@ -32,6 +32,17 @@ func TestKeysInDifferentSlotsAreRefusedBeforeIO(t *testing.T) {
 	}
 }
 
+// Layouts of others have no hash tags. A single server takes them, a cluster says no.
+func TestAScriptMayTakeKeysOfAnySlot(t *testing.T) {
+	t.Parallel()
+	client, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	s := newScript("move", "return #KEYS", lua.RetrySafe)
+	s.AnySlot = true
+	got, err := runInt(within(t, 10*time.Second), client, s, name+"a", name+"b", name+"c")
+	require.NoError(t, err)
+	require.EqualValues(t, 3, got)
+}
+
 func TestKeysInOneSlotAreAccepted(t *testing.T) {
 	t.Parallel()
 	client, name := luatomictest.Client(t), luatomictest.Namespace(t)

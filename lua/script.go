@@ -69,6 +69,9 @@ type Script struct {
 	Retry Retry
 	// ReadOnly scripts go out as EVALSHA_RO and may be served by a replica.
 	ReadOnly bool
+	// AnySlot allows keys in different slots, for layouts without a hash tag. A
+	// Redis Cluster refuses them.
+	AnySlot bool
 	// MaxBytes limits keys and arguments of one call. Zero means 1 MiB.
 	MaxBytes int
 	// Keys are the declared keys, in order.

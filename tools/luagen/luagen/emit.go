@@ -164,6 +164,9 @@ func (e *emitter) constants() {
 	if e.ReadOnly {
 		e.printf("\tReadOnly: true,\n")
 	}
+	if e.Slots.Word == "any" {
+		e.printf("\tAnySlot: true,\n")
+	}
 	if e.Group != nil && e.Group.Bytes > 0 {
 		e.printf("\tMaxBytes: %d,\n", e.Group.Bytes)
 	}

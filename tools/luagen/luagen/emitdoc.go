@@ -95,6 +95,9 @@ func (e *emitter) facts() {
 	if e.Guard {
 		e.bullet("Guard: on a client of lua.Guard it runs only while the lease is held; else the error is lua.ErrFenced.")
 	}
+	if e.Slots.Word == "any" {
+		e.bullet("Slots: " + withProse("any; a Redis Cluster refuses keys in different slots", e.Slots.Prose))
+	}
 	for i, k := range e.Keys {
 		e.bullet(fmt.Sprintf("KEYS[%d]: %s", i+1, sentence(keyFact(k))))
 	}

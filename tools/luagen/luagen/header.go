@@ -13,6 +13,7 @@ var tagParsers = map[string]func(*headerParser, *scanner){
 	"contract": (*headerParser).contract,
 	"readonly": (*headerParser).readonly,
 	"guard":    (*headerParser).guard,
+	"slots":    (*headerParser).slots,
 	"key":      (*headerParser).key,
 	"keys":     (*headerParser).keys,
 	"arg":      (*headerParser).arg,
@@ -24,7 +25,7 @@ var tagParsers = map[string]func(*headerParser, *scanner){
 }
 
 // tagNames is in the order in which tags are usually written.
-var tagNames = []string{"script", "contract", "retry", "readonly", "guard", "key", "keys", "arg", "args", "reply", "error", "cost", "allow"}
+var tagNames = []string{"script", "contract", "retry", "readonly", "guard", "slots", "key", "keys", "arg", "args", "reply", "error", "cost", "allow"}
 
 // headerParser fills one Script from the comment block at the top of its file.
 type headerParser struct {

@@ -112,6 +112,7 @@ type Script struct {
 	Contract   Clause
 	ReadOnly   bool
 	Guard      bool // has a guarded variant
+	Slots      Clause
 	Keys       []Key
 	Args       []Arg
 	Group      *Group

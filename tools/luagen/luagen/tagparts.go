@@ -134,6 +134,9 @@ func (h *headerParser) checkTemplates() {
 			continue
 		}
 		h.templateParams(key)
+		if h.Slots.Word == "any" {
+			continue
+		}
 		tag, ok := hashTag(key.Template)
 		switch {
 		case !ok && len(h.Keys) > 1:

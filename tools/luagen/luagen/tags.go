@@ -55,6 +55,15 @@ func (h *headerParser) readonly(s *scanner) {
 	h.ReadOnly = true
 }
 
+// slots is for layouts that others made, whose keys have no hash tag.
+func (h *headerParser) slots(s *scanner) {
+	pos := s.pos()
+	h.clause(s, "slots", []string{"any"}, &h.Slots)
+	if h.Slots.Word == "any" && h.Slots.Prose == "" {
+		h.fail(pos, len("any"), "H003", "@slots any has no reason", "say whose layout it is: ---@slots any reason")
+	}
+}
+
 func (h *headerParser) cost(s *scanner) {
 	h.once("cost", s.pos())
 	if h.Cost = s.rest(); h.Cost == "" {

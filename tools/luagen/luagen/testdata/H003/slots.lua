@@ -1,0 +1,6 @@
+--- Slots has no reason.
+---@contract all-or-nothing
+---@slots any
+---@key lock
+local lock = KEYS[1]
+redis.call('DEL', lock)
