@@ -1,0 +1,128 @@
+// Package sidekiq takes one side of a running Sidekiq system: Go enqueues for Ruby workers, moves what is due beside Ruby's own pollers, and
+// performs what Ruby enqueued, on Sidekiq's keys and in Sidekiq's bytes.
+//
+// # Keys
+//
+//	queues          SET   names of all queues
+//	queue:<name>    LIST  payloads, the newest at the head; workers take from the tail
+//	schedule        ZSET  payloads, scored by the time they are due in float seconds
+//	retry           ZSET  the same, for jobs that failed
+//	dead            ZSET  payloads scored by the time of their death
+//	processes       SET   identities of the worker processes
+//	stat:processed  stat:failed  STRING  counters
+//
+// Two more are this package's own: <set>:quarantine, a ZSET of members that no poller could have read, and luatomic:push:<token>, the
+// receipt of a push that may be repeated. All have Options.Namespace before them, when it is set, as redis-namespace does.
+//
+// # The life of a job
+//
+// A payload is one JSON object. Push puts it into a queue, with enqueued_at by the server's clock, or into schedule; one script does both,
+// for up to 1000 jobs. When it is due, MoveDue replaces enqueued_at in its bytes and moves it to its queue, in one step: there is no moment
+// in which a crash could lose it, and no two pollers, Go or Ruby, move it twice. What a Ruby process does with it keeps Ruby's own gaps;
+// docs/sidekiq.md lists them.
+//
+// The keys have no hash tag, so a Redis Cluster refuses the scripts, as it refuses Sidekiq. Use one server, or one with replicas.
+package sidekiq
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/luatomic/luatomic/lua"
+)
+
+// Version is the major version of the Sidekiq on the other side. It decides how times are written and the order of the fields.
+type Version int
+
+// The versions. To 7, times are float seconds; in 8 they are whole milliseconds. Scores are float seconds in all of them.
+const (
+	V4 Version = 4
+	V5 Version = 5
+	V6 Version = 6
+	V7 Version = 7
+	V8 Version = 8
+)
+
+// Set is one of Sidekiq's sorted sets.
+type Set string
+
+// The sets: jobs for later, jobs that failed and are tried again, and jobs that are not.
+const (
+	Schedule Set = "schedule"
+	Retry    Set = "retry"
+	Dead     Set = "dead"
+)
+
+// Errors found before anything is sent.
+var (
+	// ErrVersion says that a version is not one of V4 to V8.
+	ErrVersion = errors.New("sidekiq: unknown version")
+	// ErrNamespace says that a namespace cannot stand before a key.
+	ErrNamespace = errors.New("sidekiq: bad namespace")
+	// ErrSet says that a call does not work on a set: one of Schedule, Retry and Dead was expected, and MoveDue moves nothing from Dead.
+	ErrSet = errors.New("sidekiq: not a set for this call")
+)
+
+// Options are the settings of a Dialect. Nil means the defaults.
+type Options struct {
+	// Version of the other side. Default V7: its payloads are read rightly by all versions from 4 to 8.
+	Version Version
+	// Namespace stands before every key, with a colon, as the gem redis-namespace puts it there for Sidekiq 6 and older. Default none.
+	Namespace string
+	// ExactTimes writes times for later as they are given. Otherwise up to a millisecond is added, so that no two jobs share a score:
+	// the web interface of Sidekiq deletes all jobs of a score and puts back all but one, and when it dies between, they are lost.
+	ExactTimes bool
+}
+
+// Dialect is one Sidekiq system on one Redis. Its methods may be called from any goroutine.
+type Dialect struct {
+	client  lua.Client
+	version Version
+	prefix  string // of every key: the namespace and its colon
+	exact   bool
+}
+
+// New returns the dialect of the Sidekiq that uses the client's Redis and database; nil options mean the defaults. Nothing is sent.
+// Errors: ErrVersion, ErrNamespace.
+func New(client lua.Client, opts *Options) (*Dialect, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	if o.Version == 0 {
+		o.Version = V7
+	}
+	if o.Version < V4 || o.Version > V8 {
+		return nil, fmt.Errorf("%w: %d; use one of V4 to V8", ErrVersion, o.Version)
+	}
+	d := &Dialect{client: client, version: o.Version, exact: o.ExactTimes}
+	if o.Namespace != "" {
+		if len(o.Namespace) > 128 || !utf8.ValidString(o.Namespace) || strings.ContainsAny(o.Namespace, " \t\r\n\x00") {
+			return nil, fmt.Errorf("%w: 1 to 128 bytes of UTF-8 without spaces were expected", ErrNamespace)
+		}
+		d.prefix = o.Namespace + ":"
+	}
+	return d, nil
+}
+
+// Version is the version that the dialect speaks.
+func (d *Dialect) Version() Version { return d.version }
+
+// key is a key of the system.
+func (d *Dialect) key(name string) string { return d.prefix + name }
+
+// queueKey is the list of a queue.
+func (d *Dialect) queueKey(queue string) string { return d.prefix + "queue:" + queue }
+
+// milliseconds says whether times in payloads are integers.
+func (d *Dialect) milliseconds() bool { return d.version >= V8 }
+
+// check says whether the set is one that Sidekiq has.
+func (s Set) check() error {
+	if s != Schedule && s != Retry && s != Dead {
+		return fmt.Errorf("%w: %q", ErrSet, string(s))
+	}
+	return nil
+}
