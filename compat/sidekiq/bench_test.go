@@ -1,0 +1,73 @@
+package sidekiq_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// BenchmarkPushBulk pushes 1000 payloads of 300 bytes. Compare jobs/s with those of raw, one LPUSH of the same bytes.
+func BenchmarkPushBulk(b *testing.B) {
+	client := luatomictest.Client(b)
+	ctx := context.Background()
+	name := luatomictest.Namespace(b)
+	d, err := sidekiq.New(client, &sidekiq.Options{Namespace: name})
+	require.NoError(b, err)
+	list := name + ":queue:bench"
+	for _, kind := range []struct {
+		name string
+		jobs []sidekiq.Job
+	}{{"untouched", finished(1000)}, {"stamped", built(1000, "bench")}, {"mixed", append(built(500, "bench"), built(500, "bench2")...)}} {
+		b.Run(kind.name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := d.PushBulk(ctx, kind.jobs); err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				require.NoError(b, client.Del(ctx, list, list+"2").Err())
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "jobs/s")
+		})
+	}
+	b.Run("raw", func(b *testing.B) {
+		payloads := make([]any, 1000)
+		for i, job := range finished(1000) {
+			payloads[i] = job.Payload
+		}
+		for b.Loop() {
+			if err := client.LPush(ctx, list, payloads...).Err(); err != nil {
+				b.Fatal(err)
+			}
+			b.StopTimer()
+			require.NoError(b, client.Del(ctx, list).Err())
+			b.StartTimer()
+		}
+		b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "jobs/s")
+	})
+}
+
+func built(n int, queue string) []sidekiq.Job {
+	jobs := make([]sidekiq.Job, n)
+	for i := range jobs {
+		jobs[i] = sidekiq.Job{Class: "HardJob", Queue: queue, Args: json.RawMessage(fmt.Sprintf(`[%d,%q]`, i, bytes.Repeat([]byte("x"), 130)))}
+	}
+	return jobs
+}
+
+func finished(n int) []sidekiq.Job {
+	jobs := make([]sidekiq.Job, n)
+	for i := range jobs {
+		head := fmt.Sprintf(`{"retry":true,"queue":"bench","class":"HardJob","args":[%d,"`, i)
+		tail := fmt.Sprintf(`"],"jid":"%024x","created_at":1795230010.029114,"enqueued_at":1795230010.029114}`, i)
+		jobs[i].Payload = []byte(head + string(bytes.Repeat([]byte("x"), 300-len(head)-len(tail))) + tail)
+	}
+	return jobs
+}

@@ -1,0 +1,202 @@
+package sidekiq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// MaxBatch bounds the jobs of one step, as does 1 MiB for their payloads.
+const MaxBatch = 1000
+
+// maxStep leaves room in a call for keys and the plan.
+const maxStep = 1<<20 - 128<<10
+
+// ErrSplit says that a push under a token does not fit in one step, so that a repeat of it could not be told from the first.
+var ErrSplit = errors.New("sidekiq: too much for one step")
+
+// Pushed is the result of a push.
+type Pushed struct {
+	// JIDs are the ids, in the order of the jobs; with an error, those of the jobs that are in for certain.
+	JIDs []string
+	// Ready jobs went into their queues, Scheduled ones into the schedule.
+	Ready, Scheduled int
+	// Now is the server's time of the last step, which enqueued_at has.
+	Now time.Time
+}
+
+// Push puts one job into its queue, or into the schedule if it is for later, and returns its id. Keys: queues, schedule and the job's
+// queue:<name>. Cost: O(1), for later O(log n). enqueued_at is the server's clock.
+//
+// When the reply is lost the job may be in or not: the error is lua.ErrOutcomeUnknown, nothing is sent again, and a second Push could make
+// two of it. PushOnce has no such doubt. Errors before anything is sent: ErrClass, ErrArgs, ErrEncoding, ErrField, ErrNumber, ErrTime,
+// ErrPayload, lua.ErrTooLarge.
+func (d *Dialect) Push(ctx context.Context, job Job) (jid string, err error) {
+	pushed, err := d.PushBulk(ctx, []Job{job})
+	if err != nil {
+		return "", err
+	}
+	return pushed.JIDs[0], nil
+}
+
+// PerformAt pushes the job for a time. See Push, and Options.ExactTimes for the microseconds.
+func (d *Dialect) PerformAt(ctx context.Context, at time.Time, job Job) (jid string, err error) {
+	job.At, job.In = at, 0
+	return d.Push(ctx, job)
+}
+
+// PerformIn pushes the job for a time from now, by the server's clock. See Push, and Options.ExactTimes for the microseconds.
+func (d *Dialect) PerformIn(ctx context.Context, in time.Duration, job Job) (jid string, err error) {
+	job.At, job.In = time.Time{}, in
+	return d.Push(ctx, job)
+}
+
+// PushBulk pushes jobs of any queues, now and for later, in as few steps as MaxBatch and 1 MiB allow. A step is one script: all of its jobs
+// are pushed or none, and nobody sees some without the others. All jobs are checked before the first step. Each queue gets its jobs in
+// their order. See Push for the keys and errors; after an error the result says which jobs, from the first on, are in for certain, and
+// lua.ErrOutcomeUnknown leaves the step after those in doubt.
+func (d *Dialect) PushBulk(ctx context.Context, jobs []Job) (Pushed, error) {
+	drafts, err := d.drafts(jobs)
+	out := Pushed{JIDs: make([]string, 0, len(drafts))}
+	for err == nil && len(drafts) > 0 {
+		n := step(drafts)
+		var r script.PushResult
+		if r, err = script.Push(ctx, d.client, d.lay(drafts[:n])); err != nil {
+			break
+		}
+		for i := range drafts[:n] {
+			out.JIDs = append(out.JIDs, drafts[i].jid)
+		}
+		out.Ready += int(r.Ready)
+		out.Scheduled += int(r.Scheduled)
+		out.Now = time.UnixMicro(r.Now)
+		drafts = drafts[n:]
+	}
+	if err != nil {
+		return out, fmt.Errorf("sidekiq: push: %w", err)
+	}
+	return out, nil
+}
+
+// PushOnce is PushBulk in one step under a token of the caller's: for as long as keep, a repeat with the token adds nothing, whatever jobs
+// it has, and returns the first one's counts and time. So a lost reply is answered by sending again, and so may the caller. Give the jobs
+// their JIDs, or the JIDs of a repeat are not those that were pushed. More keys: luatomic:push:<token>, a short string that expires.
+// Errors beside those of PushBulk: ErrSplit, lua.ErrBadName.
+func (d *Dialect) PushOnce(ctx context.Context, token string, keep time.Duration, jobs []Job) (Pushed, error) {
+	out, err := d.pushOnce(ctx, token, keep, jobs)
+	if err != nil {
+		return Pushed{}, fmt.Errorf("sidekiq: push: %w", err)
+	}
+	return out, nil
+}
+
+func (d *Dialect) pushOnce(ctx context.Context, token string, keep time.Duration, jobs []Job) (out Pushed, err error) {
+	if err := lua.CheckName("token", token); err != nil {
+		return out, err
+	}
+	drafts, err := d.drafts(jobs)
+	if err != nil || len(drafts) == 0 {
+		return out, err
+	}
+	if step(drafts) != len(drafts) {
+		return out, fmt.Errorf("%w: %d jobs; use a token for each part", ErrSplit, len(drafts))
+	}
+	for i := range drafts {
+		out.JIDs = append(out.JIDs, drafts[i].jid)
+	}
+	p := d.lay(drafts)
+	r, err := script.PushOnce(ctx, d.client, script.PushOnceParams{
+		Receipt: d.key("luatomic:push:" + token), Names: p.Names, Schedule: p.Schedule, Queues: p.Queues,
+		Keep: keep, Skip: p.Skip, Clock: script.PushOnceClock(p.Clock), Plan: p.Plan, Jobs: p.Jobs,
+	})
+	out.Ready, out.Scheduled, out.Now = int(r.Ready), int(r.Scheduled), time.UnixMicro(r.Now)
+	return out, err
+}
+
+// drafts checks the jobs and writes their payloads.
+func (d *Dialect) drafts(jobs []Job) ([]draft, error) {
+	src := source{now: d.appendTime(nil, time.Now())}
+	size := 0
+	for i := range jobs {
+		if jobs[i].Payload == nil {
+			size += len(jobs[i].Class) + len(jobs[i].Queue) + len(jobs[i].Args) + 160
+		}
+	}
+	src.text = make([]byte, 0, size)
+	drafts := make([]draft, len(jobs))
+	for i := range jobs {
+		var err error
+		if drafts[i], err = d.draft(&jobs[i], &src); err != nil {
+			return nil, fmt.Errorf("job %d: %w", i, err)
+		}
+	}
+	return drafts, nil
+}
+
+// step is how many of the drafts go into one call, at least one.
+func step(drafts []draft) int {
+	size := 0
+	for i := range min(len(drafts), MaxBatch) {
+		size += len(drafts[i].text)
+		if size > maxStep && i > 0 {
+			return i
+		}
+	}
+	return min(len(drafts), MaxBatch)
+}
+
+// lay puts drafts into the form of the script: those of one queue together, in their order, and a plan of the runs of one kind.
+func (d *Dialect) lay(drafts []draft) script.PushParams {
+	p := script.PushParams{
+		Names: d.key("queues"), Schedule: d.key(string(Schedule)), Queues: make([]string, 0, 1),
+		Skip: int64(len(d.queueKey(""))), Jobs: make([][]byte, 0, len(drafts)),
+	}
+	if d.milliseconds() {
+		p.Clock = script.PushClockMilliseconds
+	}
+	places := make([]int, len(drafts)) // of each draft's queue, from 1
+	known := make(map[string]int, 1)
+	for i := range drafts {
+		if i > 0 && drafts[i].queue == drafts[i-1].queue {
+			places[i] = places[i-1]
+			continue
+		}
+		if known[drafts[i].queue] == 0 {
+			p.Queues = append(p.Queues, d.queueKey(drafts[i].queue))
+			known[drafts[i].queue] = len(p.Queues)
+		}
+		places[i] = known[drafts[i].queue]
+	}
+	order := make([]int, len(drafts))
+	for i := range order {
+		order[i] = i
+	}
+	if len(p.Queues) > 1 {
+		slices.SortStableFunc(order, func(a, b int) int { return places[a] - places[b] })
+	}
+	var plan []byte
+	run := 0
+	for at, i := range order {
+		p.Jobs = append(p.Jobs, drafts[i].text)
+		run++
+		if at+1 < len(order) && places[order[at+1]] == places[i] && drafts[order[at+1]].kind == drafts[i].kind {
+			continue
+		}
+		plan = appendRun(plan, places[i], run, drafts[i].kind)
+		run = 0
+	}
+	p.Plan = string(plan)
+	return p
+}
+
+func appendRun(plan []byte, place, count int, kind string) []byte {
+	plan = append(strconv.AppendInt(plan, int64(place), 10), ':')
+	plan = append(strconv.AppendInt(plan, int64(count), 10), ':')
+	return append(append(plan, kind...), ';')
+}

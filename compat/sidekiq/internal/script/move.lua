@@ -1,0 +1,74 @@
+--- Move moves members of a set that are due to their queues, each with enqueued_at by the
+--- server's clock. All other bytes of a payload stay what they were.
+---
+--- A member that is gone, or that was put off, is passed over: another poller had it. A
+--- queue that cannot be written to keeps its jobs in the set, and the others move.
+---
+---@contract dup-only  an error half-way can leave the jobs of one queue there and in the set, never in neither
+---@retry    safe  what has moved is not in the set any more
+---@slots    any  the keys are Sidekiq's, which have no tag
+---@key      set    zset  payloads, scored by due time in float seconds
+---@key      names  set   names of the queues
+---@keys     queue  list  max=1000  payloads, the newest at the head
+---@arg      skip   int  min=0  the bytes before the name in a queue's key
+---@arg      clock  enum(seconds=0, milliseconds=1)  how enqueued_at is written
+---@arg      plan   string  for each member place:from:till; place is of its queue, from 1; the bytes after from up to till are those of the old enqueued_at, none when it has none and the new one goes there
+---@args     member  bytes  max=1000 bytes=536870912
+---@reply    (moved int, now int, failed int, reason string)  now: in us; failed: 0, or the place of a queue that cannot be written to; reason: the server's
+---@cost     O(k log n) for k jobs
+
+local set, names = KEYS[1], KEYS[2]
+local skip, clock, plan = tonumber(ARGV[1]), ARGV[2], ARGV[3]
+
+redis.call('SCARD', names)
+local scores = redis.call('ZMSCORE', set, unpack(ARGV, 4))
+
+local time = redis.call('TIME')
+local micros = string.format('%06d', time[2])
+local now = time[1] + time[2] / 1000000
+local stamp = time[1] .. string.sub(micros, 1, 3)
+if clock == '0' then
+  -- As Ruby writes a float: no zeros at the end, but one digit after the point.
+  stamp = time[1] .. '.' .. string.gsub(string.gsub(micros, '0+$', ''), '^$', '0')
+end
+local added = ',"enqueued_at":' .. stamp
+
+local places = string.gmatch(plan, '(%d+):(%d+):(%d+);')
+local lists, gone, sizes = {}, {}, {}
+for i = 4, #ARGV do
+  local member = ARGV[i]
+  local p, from, till = places()
+  local place, score = tonumber(p), scores[i - 3]
+  if score and tonumber(score) <= now then
+    local list, n = lists[place], (sizes[place] or 0) + 1
+    if not list then
+      list = {}
+      lists[place], gone[place] = list, {}
+    end
+    local value = from == till and added or stamp
+    list[n] = string.sub(member, 1, from) .. value .. string.sub(member, till + 1)
+    gone[place][n] = member
+    sizes[place] = n
+  end
+end
+
+-- Where members may be added and not removed, every look would add them again. So the
+-- right to remove is tried first, on a member that is no job.
+redis.call('ZREM', set, '')
+local moved, failed, reason = 0, 0, ''
+for i = 3, #KEYS do
+  local queue = KEYS[i]
+  local place = i - 2
+  local n = sizes[place] or 0
+  if n > 0 then
+    redis.call('SADD', names, string.sub(queue, skip + 1))
+    local done = redis.pcall('LPUSH', queue, unpack(lists[place], 1, math.min(n, 1000)))
+    if type(done) == 'table' and done.err then
+      failed, reason = place, done.err
+    else
+      redis.call('ZREM', set, unpack(gone[place], 1, math.min(n, 1000)))
+      moved = moved + n
+    end
+  end
+end
+return {moved, time[1] * 1000000 + time[2], failed, reason}

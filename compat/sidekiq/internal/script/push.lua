@@ -1,0 +1,107 @@
+--- Push puts jobs into queues and into the schedule, all of them or none.
+---
+--- A job of a queue has enqueued_at by the server's clock, as its last field, unless it
+--- came with one. A job for later that is due by then goes into its queue.
+---
+---@contract all-or-nothing  a write refused half-way is followed by the undoing of those before it
+---@retry    never  a repeat pushes the jobs again
+---@slots    any  the keys are Sidekiq's, which have no tag
+---@key      names     set   names of the queues
+---@key      schedule  zset  payloads, scored by due time in float seconds
+---@keys     queue     list  max=1000  payloads, the newest at the head
+---@arg      skip      int  min=0  the bytes before the name in a queue's key
+---@arg      clock     enum(seconds=0, milliseconds=1)  how enqueued_at is written
+---@arg      plan      string  for each run of jobs place:count:kind; place is of the queue, from 1; kind is empty for jobs to stamp, = for jobs as they are, for later ones due in seconds, or + and the seconds from now
+---@args     job       bytes  max=1000  a payload; without its last brace unless its kind is =
+---@reply    (ready int, scheduled int, now int)  now: in us
+---@cost     O(log n) for each scheduled job, O(1) for each ready one and for each queue
+---@allow    W002 an undo goes as far as it can
+
+local names, schedule = KEYS[1], KEYS[2]
+local skip, clock, plan = tonumber(ARGV[1]), ARGV[2], ARGV[3]
+
+-- A key of the wrong type stops the script here, while nothing is written.
+redis.call('SCARD', names)
+redis.call('ZCARD', schedule)
+for i = 3, #KEYS do
+  local queue = KEYS[i]
+  redis.call('LLEN', queue)
+end
+
+local time = redis.call('TIME')
+local micros = string.format('%06d', time[2])
+local now = time[1] + time[2] / 1000000
+local stamp = time[1] .. string.sub(micros, 1, 3)
+if clock == '0' then
+  -- As Ruby writes a float: no zeros at the end, but one digit after the point.
+  stamp = time[1] .. '.' .. string.gsub(string.gsub(micros, '0+$', ''), '^$', '0')
+end
+local stamped = ',"enqueued_at":' .. stamp .. '}'
+
+local runs = string.gmatch(plan, '(%d+):(%d+):([^;]*);')
+local lists, later, l, ready = {}, {}, 0, 0
+local left, list, n, tail, due = 0, nil, 0, '', nil
+for i = 4, #ARGV do
+  local job = ARGV[i]
+  if left == 0 then
+    local place, count, kind = runs()
+    left, tail, due = tonumber(count), stamped, nil
+    list = lists[tonumber(place)] or {}
+    lists[tonumber(place)] = list
+    n = #list
+    if kind == '=' then
+      tail = ''
+    elseif kind ~= '' then
+      due = tonumber(kind)
+      if string.sub(kind, 1, 1) == '+' then
+        due = now + due
+      end
+    end
+  end
+  left = left - 1
+  if due and due > now then
+    later[l + 1], later[l + 2] = string.format('%.17g', due), job .. '}'
+    l = l + 2
+  else
+    n = n + 1
+    list[n] = job .. tail
+    ready = ready + 1
+  end
+end
+
+-- A write can be refused by an ACL that allows some of the keys. The name of a queue
+-- comes first: neither workers nor a clear find a queue without it. The schedule is last
+-- and is one command, as what was written over in it could not be brought back.
+local failure
+local listed, pushed = {}, {}
+for i = 3, #KEYS do
+  local queue = KEYS[i]
+  local n = #lists[i - 2]
+  if n > 0 and not failure then
+    local added = redis.pcall('SADD', names, string.sub(queue, skip + 1))
+    failure = type(added) == 'table' and added.err
+    if not failure then
+      listed[i] = added == 1
+      local length = redis.pcall('LPUSH', queue, unpack(lists[i - 2], 1, math.min(n, 1000)))
+      failure = type(length) == 'table' and length.err
+      pushed[i] = not failure and n
+    end
+  end
+end
+if not failure and l > 0 then
+  local added = redis.pcall('ZADD', schedule, unpack(later, 1, l))
+  failure = type(added) == 'table' and added.err
+end
+if failure then
+  for i = 3, #KEYS do
+    local queue = KEYS[i]
+    if pushed[i] then
+      redis.pcall('LTRIM', queue, pushed[i], -1)
+    end
+    if listed[i] then
+      redis.pcall('SREM', names, string.sub(queue, skip + 1))
+    end
+  end
+  error({err = failure})
+end
+return {ready, math.floor(l / 2), time[1] * 1000000 + time[2]}

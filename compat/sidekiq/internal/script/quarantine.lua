@@ -1,0 +1,26 @@
+--- Quarantine moves members that are no jobs out of a set, with their scores, so that they
+--- are not in the way and nothing is thrown away.
+---
+---@contract dup-only  an error half-way can leave a member in both sets
+---@retry    safe  what has moved is not in the set any more
+---@slots    any  the keys are Sidekiq's, which have no tag
+---@key      set         zset  payloads, scored by due time in float seconds
+---@key      quarantine  zset  what could not be read, with the scores it had
+---@args     member      bytes  max=1000 bytes=536870912
+---@reply    int         how many were moved
+---@cost     O(k log n) for k members
+
+local set, quarantine = KEYS[1], KEYS[2]
+
+redis.call('ZCARD', quarantine)
+local scores = redis.call('ZMSCORE', set, unpack(ARGV, 1))
+local moved = 0
+for i = 1, #ARGV do
+  local member = ARGV[i]
+  if scores[i] then
+    redis.call('ZADD', quarantine, scores[i], member)
+    redis.call('ZREM', set, member)
+    moved = moved + 1
+  end
+end
+return moved

@@ -1,0 +1,352 @@
+package sidekiq
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+// Errors about a job, found before anything is sent, beside ErrArgs, ErrEncoding and ErrNumber.
+var (
+	// ErrClass says that a job has no class.
+	ErrClass = errors.New("sidekiq: job without a class")
+	// ErrField says that a job's further field has a name that is the dialect's own, or is no JSON.
+	ErrField = errors.New("sidekiq: bad field")
+	// ErrTime says that a time is not written as the dialect's version reads it.
+	ErrTime = errors.New("sidekiq: bad time")
+)
+
+// Job is one job to push. Only Class is required.
+type Job struct {
+	// Class is the name of the Ruby class that performs the job.
+	Class string
+	// Queue is the name of its queue. Default "default".
+	Queue string
+	// Args are the arguments, one JSON array. They are written in Ruby's form; Args makes them of Go values. Default none.
+	Args json.RawMessage
+	// At is when the job is due. In, when it is not zero, is the same from now, by the server's clock. Without both, and when the time has
+	// passed, the job goes into its queue at once.
+	At time.Time
+	In time.Duration
+	// JID is the job's id. Default 24 random hex digits.
+	JID string
+	// CreatedAt is when the job was made. Default now, by this machine's clock.
+	CreatedAt time.Time
+	// Fields are further fields in their order, such as retry (default true), tags or backtrace.
+	Fields []Field
+	// Payload, when it is set, is the finished text of the job, and Class, Queue, Args, JID, CreatedAt and Fields are not read. It goes out
+	// byte for byte, except that enqueued_at is added when it has none, and that it is taken out, as at is, of a job for later. It needs
+	// class, args, queue and jid, and times in the form of the dialect's version.
+	Payload []byte
+}
+
+// Field is a further field of a job.
+type Field struct {
+	Name  string
+	Value json.RawMessage
+}
+
+// own are the fields that Fields cannot set.
+var own = [...]string{"class", "args", "queue", "jid", "created_at", "enqueued_at", "at"}
+
+// draft is a job in the form that the script takes.
+type draft struct {
+	queue string
+	jid   string
+	kind  string // of the plan
+	text  []byte // without the last brace, unless the kind is asIs
+}
+
+// asIs is the kind of a job whose payload has enqueued_at already.
+const asIs = "="
+
+// draft checks a job and writes its payload.
+func (d *Dialect) draft(job *Job, src *source) (draft, error) {
+	kind, err := d.kind(job.At, job.In, src)
+	if err != nil {
+		return draft{}, err
+	}
+	if job.Payload != nil {
+		return d.finished(job.Payload, kind, src)
+	}
+	out := draft{queue: cmp.Or(job.Queue, "default"), jid: job.JID, kind: kind}
+	if out.jid == "" {
+		out.jid = src.next()
+	}
+	start := len(src.text)
+	if src.text, err = d.write(src.text, job, &out, src); err != nil {
+		return out, err
+	}
+	out.text = src.text[start:len(src.text):len(src.text)]
+	return out, nil
+}
+
+// kind is what the plan says of a job for that time; empty is now.
+func (d *Dialect) kind(at time.Time, in time.Duration, src *source) (string, error) {
+	switch {
+	case in > 0:
+		in += d.jitter(src)
+		return "+" + strconv.FormatFloat(in.Seconds(), 'f', 6, 64), nil
+	case at.IsZero() || in < 0:
+		return "", nil
+	case at.Year() < 1970 || at.Year() > 9999:
+		return "", fmt.Errorf("%w: for later, a year from 1970 to 9999 was expected", ErrTime)
+	}
+	return string(appendSeconds(nil, at.Add(d.jitter(src)))), nil
+}
+
+// jitter keeps scores apart; see Options.ExactTimes.
+func (d *Dialect) jitter(src *source) time.Duration {
+	if d.exact {
+		return 0
+	}
+	return src.micros()
+}
+
+// write appends a payload, without its last brace, in the order of fields of the version.
+func (d *Dialect) write(to []byte, job *Job, out *draft, src *source) (_ []byte, err error) {
+	switch {
+	case job.Class == "":
+		return to, ErrClass
+	case !utf8.ValidString(job.Class) || !utf8.ValidString(out.queue) || !utf8.ValidString(out.jid):
+		return to, fmt.Errorf("%w: class, queue or jid", ErrEncoding)
+	}
+	to = append(to, '{')
+	if d.version >= V6 {
+		if to, err = d.appendOptions(to, job.Fields, out.queue); err != nil {
+			return to, err
+		}
+	}
+	to = append(to, `"class":`...)
+	to = append(appendString(to, job.Class), `,"args":`...)
+	if to, err = d.appendArgs(to, job.Args); err != nil {
+		return to, err
+	}
+	if d.version < V6 {
+		to, err = d.appendOptions(append(to, ','), job.Fields, out.queue)
+		if err != nil {
+			return to, err
+		}
+		to = to[:len(to)-1] // the comma
+	}
+	to = append(to, `,"jid":`...)
+	to = append(appendString(to, out.jid), `,"created_at":`...)
+	if job.CreatedAt.IsZero() {
+		return append(to, src.now...), nil
+	}
+	return d.appendTime(to, job.CreatedAt), nil
+}
+
+// appendOptions writes retry, queue and the further fields, each with a comma after it.
+func (d *Dialect) appendOptions(to []byte, fields []Field, queue string) ([]byte, error) {
+	retry := slices.IndexFunc(fields, func(f Field) bool { return f.Name == "retry" })
+	to = append(to, `"retry":`...)
+	if retry < 0 {
+		to = append(to, "true"...)
+	} else {
+		var err error
+		if to, err = appendCanonical(to, fields[retry].Value, d.version, ErrField); err != nil {
+			return to, err
+		}
+	}
+	to = append(to, `,"queue":`...)
+	to = append(appendString(to, queue), ',')
+	for i, f := range fields {
+		if i == retry {
+			continue
+		}
+		if f.Name == "" || !utf8.ValidString(f.Name) || slices.Contains(own[:], f.Name) || slices.ContainsFunc(fields[:i], func(o Field) bool { return o.Name == f.Name }) {
+			return to, fmt.Errorf("%w: field %d has no name, one that the job has otherwise, or one twice", ErrField, i)
+		}
+		var err error
+		if to, err = appendCanonical(append(appendString(to, f.Name), ':'), f.Value, d.version, ErrField); err != nil {
+			return to, err
+		}
+		to = append(to, ',')
+	}
+	return to, nil
+}
+
+func (d *Dialect) appendArgs(to []byte, args json.RawMessage) ([]byte, error) {
+	if len(args) == 0 {
+		return append(to, "[]"...), nil
+	}
+	start := len(to)
+	to, err := appendCanonical(to, args, d.version, ErrArgs)
+	if err == nil && to[start] != '[' {
+		err = ErrArgs
+	}
+	return to, err
+}
+
+// finished checks a payload of the caller's and takes it over.
+func (d *Dialect) finished(payload []byte, kind string, src *source) (draft, error) {
+	out := draft{kind: kind, text: payload}
+	p, err := d.inspect(payload, src)
+	if err != nil {
+		return out, err
+	}
+	out.queue, out.jid = p.queue, p.jid
+	if p.at != nil {
+		due, err := strconv.ParseFloat(string(p.at), 64)
+		if err != nil {
+			return out, fmt.Errorf("%w: at is not a number of seconds", ErrTime)
+		}
+		when, err := secondsTime(due)
+		if err != nil {
+			return out, err
+		}
+		if kind == "" {
+			if out.kind, err = d.kind(when, 0, src); err != nil {
+				return out, err
+			}
+		}
+		if out.text, _, err = dropField(out.text, "at"); err != nil {
+			return out, err
+		}
+	}
+	switch {
+	case p.stamped && out.kind == "":
+		out.kind = asIs
+		return out, nil
+	case p.stamped:
+		if out.text, _, err = dropField(out.text, "enqueued_at"); err != nil {
+			return out, err
+		}
+	}
+	out.text = out.text[:bytes.LastIndexByte(out.text, '}')]
+	return out, nil
+}
+
+// inspected is what a finished payload says about itself.
+type inspected struct {
+	queue, jid string
+	at         []byte
+	stamped    bool
+}
+
+func (d *Dialect) inspect(payload []byte, src *source) (p inspected, err error) {
+	if !utf8.Valid(payload) {
+		return p, ErrEncoding
+	}
+	var class, args, queue, jid []byte
+	var bad error
+	found := func(value []byte) {
+		if err := d.checkTime(value); err != nil {
+			bad = err
+		}
+	}
+	err = members(payload, func(m member) {
+		value := payload[m.value:m.end]
+		switch string(m.name) {
+		case "class":
+			class = value
+		case "args":
+			args = value
+		case "queue":
+			queue = value
+		case "jid":
+			jid = value
+		case "at":
+			p.at = value
+		case "enqueued_at":
+			p.stamped = true
+			found(value)
+		case "created_at", "failed_at", "retried_at":
+			found(value)
+		}
+	})
+	switch {
+	case err != nil:
+		return p, err
+	case bad != nil:
+		return p, bad
+	case len(class) < 3 || class[0] != '"':
+		return p, ErrClass
+	case len(args) == 0 || args[0] != '[':
+		return p, ErrArgs
+	case len(queue) < 3 || queue[0] != '"' || len(jid) < 3 || jid[0] != '"':
+		return p, fmt.Errorf("%w: queue and jid were expected, both strings that are not empty", ErrPayload)
+	}
+	p.queue, p.jid = src.name(queue), text(jid)
+	return p, nil
+}
+
+// text is what a JSON string stands for.
+func text(quoted []byte) string {
+	if bytes.IndexByte(quoted, '\\') >= 0 {
+		return string(unescape(quoted))
+	}
+	return string(quoted[1 : len(quoted)-1])
+}
+
+// checkTime says whether the version reads the field as the time that was meant. Sidekiq 8 tells seconds from milliseconds by the decimal
+// point; the others know seconds only.
+func (d *Dialect) checkTime(value []byte) error {
+	point := -1
+	for i, c := range value {
+		switch {
+		case c == '.':
+			point = i
+		case c < '0' || c > '9':
+			return fmt.Errorf("%w: a field with a time is not a number, or has a sign or an exponent", ErrTime)
+		}
+	}
+	switch {
+	case point < 0 && !d.milliseconds():
+		return fmt.Errorf("%w: a time without a decimal point; this version reads float seconds", ErrTime)
+	case point < 0 && len(value) < 12:
+		return fmt.Errorf("%w: an integer is milliseconds to this version, and this one is in 1973 or before", ErrTime)
+	case point > 11 || len(value) > 24:
+		return fmt.Errorf("%w: a float is seconds, and this one is thousands of years ahead", ErrTime)
+	}
+	return nil
+}
+
+// source has what the jobs of one call share: random bytes, drawn for some hundred at a time, and the name of the last queue.
+type source struct {
+	buf   [1536]byte
+	left  []byte
+	n     int
+	queue string
+	now   []byte // the time of the call, as created_at has it
+	text  []byte // of all payloads that are written, one after the other
+}
+
+// name is the text of a queue's name, the same string for as long as it is the same queue.
+func (s *source) name(quoted []byte) string {
+	if len(quoted) != len(s.queue)+2 || string(quoted[1:len(quoted)-1]) != s.queue || bytes.IndexByte(quoted, '\\') >= 0 {
+		s.queue = text(quoted)
+	}
+	return s.queue
+}
+
+func (s *source) take(n int) []byte {
+	if len(s.left) < n {
+		_, _ = rand.Read(s.buf[:]) // it never fails
+		s.left = s.buf[:]
+	}
+	out := s.left[:n]
+	s.left = s.left[n:]
+	return out
+}
+
+func (s *source) next() string { return hex.EncodeToString(s.take(12)) }
+
+// micros are below a millisecond, and differ within one batch of a thousand.
+func (s *source) micros() time.Duration {
+	if s.n == 0 {
+		b := s.take(2)
+		s.n = 1 + (int(b[0])<<8|int(b[1]))%1000
+	}
+	s.n++
+	return time.Duration(s.n%1000) * time.Microsecond
+}

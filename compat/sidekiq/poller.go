@@ -1,0 +1,124 @@
+package sidekiq
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/luatomic/luatomic/lua"
+)
+
+// PollerOptions are the settings of a Poller. The zero value is ready to use.
+type PollerOptions struct {
+	// Sets to move from. Default Retry and Schedule.
+	Sets []Set
+	// Cadence, when it is set, polls as Sidekiq does: each of n processes at a random time about every n times Cadence, so that the fleet
+	// polls once every Cadence. Sidekiq's own is 5 s. Default 0: the poller sleeps until the next job is due.
+	Cadence time.Duration
+	// Idle is the longest sleep without a Cadence. A client of Sidekiq tells nobody of a job that is earlier than all others, so Idle is
+	// how late such a job can be. Default 500 ms.
+	Idle time.Duration
+	// OnMove, if set, sees each result that moved something or found malformed members.
+	OnMove func(set Set, m Moved)
+	// OnError, if set, sees each failed call. The poller goes on, with back-off.
+	OnError func(set Set, err error)
+}
+
+// Poller moves jobs to their queues when they are due.
+type Poller struct {
+	dialect *Dialect
+	opts    PollerOptions
+}
+
+// NewPoller returns a poller; nil options mean the defaults.
+func (d *Dialect) NewPoller(opts *PollerOptions) *Poller {
+	p := &Poller{dialect: d}
+	if opts != nil {
+		p.opts = *opts
+	}
+	if len(p.opts.Sets) == 0 {
+		p.opts.Sets = []Set{Retry, Schedule}
+	}
+	if p.opts.Idle <= 0 {
+		p.opts.Idle = 500 * time.Millisecond
+	}
+	return p
+}
+
+// Run moves what is due until ctx ends, and returns the cause of that end. Any number of pollers may run, and Ruby's own beside them: each
+// job is moved once. A poller that finds a full batch goes on at once. Cost while nothing is due: one read for each set and Idle, or as
+// Cadence says.
+func (p *Poller) Run(ctx context.Context) error {
+	var failures int
+	for ctx.Err() == nil {
+		sleep, ok := p.round(ctx)
+		switch {
+		case !ok:
+			failures = min(failures+1, 6)
+			sleep = 50 * time.Millisecond << failures
+		case p.opts.Cadence > 0 && sleep > 0:
+			failures = 0
+			sleep = p.beat(ctx)
+		default:
+			failures = 0
+		}
+		pause(ctx, sleep)
+	}
+	return context.Cause(ctx)
+}
+
+// round moves once from each set, and says how long nothing is due; ok is false when a call failed.
+func (p *Poller) round(ctx context.Context) (sleep time.Duration, ok bool) {
+	sleep, ok = p.opts.Idle, true
+	for _, set := range p.opts.Sets {
+		m, err := p.dialect.MoveDue(ctx, set, MaxBatch)
+		if p.opts.OnMove != nil && (m.Moved > 0 || len(m.Malformed) > 0) {
+			p.opts.OnMove(set, m)
+		}
+		if err != nil {
+			ok = false
+			if p.opts.OnError != nil && !errors.Is(err, context.Canceled) {
+				p.opts.OnError(set, err)
+			}
+			continue
+		}
+		sleep = min(sleep, until(m.NextDue, m.Now, p.opts.Idle))
+	}
+	return sleep, ok
+}
+
+// until is the time from now to next, both by the server's clock; most when next is later or absent.
+func until(next lua.Opt[time.Time], now time.Time, most time.Duration) time.Duration {
+	if at, there := next.Get(); there {
+		return min(max(at.Sub(now), 0), most)
+	}
+	return most
+}
+
+// beat is how long to sleep so that all listed processes together poll once every Cadence: a random time, between half and one and a half
+// of this one's share, or of a large fleet from nothing to all of it.
+func (p *Poller) beat(ctx context.Context) time.Duration {
+	processes, err := p.dialect.client.SCard(ctx, p.dialect.key("processes")).Result()
+	if err != nil || processes < 1 {
+		processes = 1
+	}
+	share := float64(p.opts.Cadence) * float64(processes)
+	if processes < 10 {
+		return time.Duration(share * (0.5 + rand.Float64()))
+	}
+	return time.Duration(share * rand.Float64())
+}
+
+// pause sleeps, or returns as soon as ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

@@ -1,0 +1,141 @@
+package sidekiq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+)
+
+// ErrJID says that an id cannot be that of a job.
+var ErrJID = errors.New("sidekiq: bad jid")
+
+// Ref names one job of a set.
+type Ref struct {
+	Set Set
+	JID string
+	// Score, if it is known, is the job's score in seconds. Then the job is found in O(log n), else the set is scanned.
+	Score float64
+}
+
+// Found is a job of a set.
+type Found struct {
+	Payload []byte
+	// Score is when it is due, in seconds; At is the same as a time.
+	Score float64
+	At    time.Time
+}
+
+// Find reads a job of a set; ok is false when it is not there. Keys: the set. Cost: O(log n) with a score, else O(n) in steps of some
+// hundred members, which other clients get in between; a job that is there all the while is found. Errors: ErrSet, ErrJID.
+func (d *Dialect) Find(ctx context.Context, ref Ref) (found Found, ok bool, err error) {
+	if err := ref.check(); err != nil {
+		return found, false, err
+	}
+	if ref.Score != 0 {
+		found, ok, err = d.findAt(ctx, ref)
+	} else {
+		found, ok, err = d.scan(ctx, ref)
+	}
+	if err != nil {
+		return found, false, fmt.Errorf("sidekiq: find in %s: %w", ref.Set, err)
+	}
+	return found, ok, nil
+}
+
+func (r *Ref) check() error {
+	if err := r.Set.check(); err != nil {
+		return err
+	}
+	if r.JID == "" || len(r.JID) > 128 {
+		return fmt.Errorf("%w: 1 to 128 bytes were expected", ErrJID)
+	}
+	return nil
+}
+
+func (d *Dialect) findAt(ctx context.Context, ref Ref) (Found, bool, error) {
+	score := strconv.FormatFloat(ref.Score, 'g', 17, 64)
+	members, err := d.client.ZRangeByScore(ctx, d.key(string(ref.Set)), &redis.ZRangeBy{Min: score, Max: score}).Result()
+	for _, m := range members {
+		if ref.names([]byte(m)) {
+			return newFound([]byte(m), ref.Score), true, nil
+		}
+	}
+	return Found{}, false, err
+}
+
+// globs are the characters that mean something in a MATCH.
+var globs = strings.NewReplacer("*", "\\*", "?", "\\?", "[", "\\[", "]", "\\]", "\\", "\\\\")
+
+func (d *Dialect) scan(ctx context.Context, ref Ref) (Found, bool, error) {
+	match := "*" + globs.Replace(ref.JID) + "*"
+	for cursor := uint64(0); ; {
+		some, next, err := d.client.ZScan(ctx, d.key(string(ref.Set)), cursor, match, 500).Result()
+		if err != nil {
+			return Found{}, false, err
+		}
+		for i := 0; i+1 < len(some); i += 2 {
+			if score, err := strconv.ParseFloat(some[i+1], 64); err == nil && ref.names([]byte(some[i])) {
+				return newFound([]byte(some[i]), score), true, nil
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return Found{}, false, nil
+		}
+	}
+}
+
+// names says whether the payload has the id as its own, not somewhere in its arguments.
+func (r *Ref) names(payload []byte) bool {
+	jid, found, err := field(payload, "jid")
+	return err == nil && found && len(jid) > 2 && jid[0] == '"' && text(jid) == r.JID
+}
+
+func newFound(payload []byte, score float64) Found {
+	at, _ := secondsTime(score) // no time for a score that is none
+	return Found{Payload: payload, Score: score, At: at}
+}
+
+// Reschedule gives a job of a set another time, and returns its new score; ok is false when it is not there, or has left the set before
+// its score was set. Its bytes stay as they are, and only its score is written, so other jobs of the same time are not touched. See Find
+// for the cost and Options.ExactTimes for the microseconds. Errors: ErrSet, ErrJID, ErrTime.
+func (d *Dialect) Reschedule(ctx context.Context, ref Ref, at time.Time) (score float64, ok bool, err error) {
+	if at.IsZero() {
+		return 0, false, fmt.Errorf("%w: the new time is missing", ErrTime)
+	}
+	found, ok, err := d.Find(ctx, ref)
+	if err != nil || !ok {
+		return 0, false, err
+	}
+	var src source
+	due, err := d.kind(at, 0, &src)
+	if err != nil {
+		return 0, false, err
+	}
+	r, err := script.Reschedule(ctx, d.client, script.RescheduleParams{Set: d.key(string(ref.Set)), Member: found.Payload, Due: due})
+	if err != nil {
+		return 0, false, fmt.Errorf("sidekiq: reschedule in %s: %w", ref.Set, err)
+	}
+	score, _ = strconv.ParseFloat(r.Due, 64) // empty when it was not there
+	return score, r.Found, nil
+}
+
+// Delete removes a job from a set, and no other of the same time; ok is false when it is not there any more. When the reply is lost the
+// error is lua.ErrOutcomeUnknown; a repeat does no harm. See Find for the cost. Errors: ErrSet, ErrJID.
+func (d *Dialect) Delete(ctx context.Context, ref Ref) (ok bool, err error) {
+	found, ok, err := d.Find(ctx, ref)
+	if err != nil || !ok {
+		return false, err
+	}
+	n, err := script.Delete(ctx, d.client, script.DeleteParams{Set: d.key(string(ref.Set)), Member: found.Payload})
+	if err != nil {
+		return false, fmt.Errorf("sidekiq: delete from %s: %w", ref.Set, err)
+	}
+	return n == 1, nil
+}
