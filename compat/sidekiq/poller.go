@@ -63,7 +63,7 @@ func (p *Poller) Run(ctx context.Context) error {
 		default:
 			failures = 0
 		}
-		pause(ctx, sleep)
+		sleepFor(ctx, sleep)
 	}
 	return context.Cause(ctx)
 }
@@ -110,8 +110,8 @@ func (p *Poller) beat(ctx context.Context) time.Duration {
 	return time.Duration(share * rand.Float64())
 }
 
-// pause sleeps, or returns as soon as ctx ends.
-func pause(ctx context.Context, d time.Duration) {
+// sleepFor sleeps, or returns as soon as ctx ends.
+func sleepFor(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return
 	}
