@@ -1,0 +1,403 @@
+package sidekiq_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// fleet is a Sidekiq system of one test's own on the shared server, told apart by its namespace.
+type fleet struct {
+	t      *testing.T
+	ctx    context.Context
+	client *redis.Client
+	ns     string
+	d      *sidekiq.Dialect
+}
+
+func newFleet(t *testing.T, opts sidekiq.Options) *fleet {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	f := &fleet{t: t, ctx: ctx, client: luatomictest.Client(t), ns: luatomictest.Namespace(t)}
+	f.d = f.through(f.client, opts)
+	return f
+}
+
+// through is the dialect of the same system over another client.
+func (f *fleet) through(c lua.Client, opts sidekiq.Options) *sidekiq.Dialect {
+	f.t.Helper()
+	opts.Namespace = f.ns
+	d, err := sidekiq.New(c, &opts)
+	require.NoError(f.t, err)
+	return d
+}
+
+func (f *fleet) key(name string) string { return f.ns + ":" + name }
+
+// queue is what a queue holds, the next to serve first.
+func (f *fleet) queue(name string) []string {
+	f.t.Helper()
+	all, err := f.client.LRange(f.ctx, f.key("queue:"+name), 0, -1).Result()
+	require.NoError(f.t, err)
+	slices.Reverse(all)
+	return all
+}
+
+func (f *fleet) set(name string) []redis.Z {
+	f.t.Helper()
+	all, err := f.client.ZRangeWithScores(f.ctx, f.key(name), 0, -1).Result()
+	require.NoError(f.t, err)
+	return all
+}
+
+func (f *fleet) now() time.Time {
+	f.t.Helper()
+	now, err := f.client.Time(f.ctx).Result()
+	require.NoError(f.t, err)
+	return now
+}
+
+var stamps = regexp.MustCompile(`"(created_at|enqueued_at)":([0-9.]+)`)
+
+// unstamped takes the times out of a payload, which differ from run to run.
+func unstamped(payload string) string { return stamps.ReplaceAllString(payload, `"$1":T`) }
+
+func args(n int) json.RawMessage { return json.RawMessage(fmt.Sprintf("[%d]", n)) }
+
+func TestPushWritesEachVersionsForm(t *testing.T) {
+	t.Parallel()
+	options := `"retry":3,"queue":"q","tags":["a"],`
+	for version, want := range map[sidekiq.Version]string{
+		sidekiq.V4: `{"class":"W","args":[1],"retry":3,"queue":"q","tags":["a"],"jid":"j","created_at":T,"enqueued_at":T}`,
+		sidekiq.V5: `{"class":"W","args":[1],"retry":3,"queue":"q","tags":["a"],"jid":"j","created_at":T,"enqueued_at":T}`,
+		sidekiq.V6: `{` + options + `"class":"W","args":[1],"jid":"j","created_at":T,"enqueued_at":T}`,
+		sidekiq.V7: `{` + options + `"class":"W","args":[1],"jid":"j","created_at":T,"enqueued_at":T}`,
+		sidekiq.V8: `{` + options + `"class":"W","args":[1],"jid":"j","created_at":T,"enqueued_at":T}`,
+	} {
+		f := newFleet(t, sidekiq.Options{Version: version})
+		before := f.now()
+		jid, err := f.d.Push(f.ctx, sidekiq.Job{Class: "W", Queue: "q", Args: args(1), JID: "j", Fields: []sidekiq.Field{
+			{Name: "tags", Value: json.RawMessage(`[ "a" ]`)}, {Name: "retry", Value: json.RawMessage(`3`)}}})
+		require.NoError(t, err)
+		after := f.now()
+		require.Equal(t, "j", jid)
+		got := f.queue("q")
+		require.Len(t, got, 1)
+		require.Equal(t, want, unstamped(got[0]))
+		for _, m := range stamps.FindAllStringSubmatch(got[0], -1) {
+			at := stampTime(t, version, m[2])
+			require.False(t, at.Before(before.Add(-time.Second).Truncate(time.Millisecond)), m[0])
+			require.False(t, at.After(after.Add(time.Second)), m[0])
+			if m[1] == "enqueued_at" { // the server's clock, to the digit that the version has
+				require.False(t, at.Before(before.Truncate(time.Millisecond)) || at.After(after), m[0])
+			}
+		}
+		require.Equal(t, []string{"q"}, f.client.SMembers(f.ctx, f.key("queues")).Val())
+	}
+}
+
+// stampTime reads a time and wants the version's form: float seconds, or whole milliseconds.
+func stampTime(t *testing.T, version sidekiq.Version, text string) time.Time {
+	t.Helper()
+	var n float64
+	require.NoError(t, json.Unmarshal([]byte(text), &n))
+	if version == sidekiq.V8 {
+		require.Regexp(t, `^\d{13}$`, text)
+		return time.UnixMilli(int64(n))
+	}
+	require.Regexp(t, `^\d{10}\.(0|\d{0,5}[1-9])$`, text)
+	return time.UnixMicro(int64(n*1e6 + 0.5))
+}
+
+func TestDefaultsOfAJob(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	require.Equal(t, sidekiq.V7, f.d.Version())
+	jid, err := f.d.Push(f.ctx, sidekiq.Job{Class: "W"})
+	require.NoError(t, err)
+	require.Regexp(t, `^[0-9a-f]{24}$`, jid)
+	require.Equal(t, `{"retry":true,"queue":"default","class":"W","args":[],"jid":"`+jid+`","created_at":T,"enqueued_at":T}`, unstamped(f.queue("default")[0]))
+	other, err := f.d.Push(f.ctx, sidekiq.Job{Class: "W"})
+	require.NoError(t, err)
+	require.NotEqual(t, jid, other)
+}
+
+// Queues, now and later, as they come and as they are due by the server's clock: each order of the jobs gives each queue its own in order.
+func TestOneBatchOverQueuesNowAndLater(t *testing.T) {
+	t.Parallel()
+	for seed := range 6 {
+		f := newFleet(t, sidekiq.Options{Version: sidekiq.V8, ExactTimes: true})
+		later := f.now().Add(time.Hour).Truncate(time.Millisecond)
+		jobs := []sidekiq.Job{
+			{Class: "W", Queue: "a", Args: args(0)}, {Class: "W", Queue: "b", Args: args(1)}, {Class: "W", Queue: "a", Args: args(2), At: later},
+			{Class: "W", Queue: "a", Args: args(3), At: later.Add(-2 * time.Hour)}, {Class: "W", Queue: "b", Args: args(4), In: 90 * time.Minute},
+			{Class: "W", Queue: "b", Args: args(5), In: -time.Second},
+			{Payload: []byte(`{"class":"W","args":[6],"queue":"a","jid":"x","enqueued_at":1795230010442}`)},
+			{Payload: []byte(`{"class":"W","args":[7],"queue":"b","jid":"y","at":1795230010.5}`)},
+		}
+		jobs = append(jobs[seed:], jobs[:seed]...)
+		got, err := f.d.PushBulk(f.ctx, jobs)
+		require.NoError(t, err)
+		ready, scheduled := 0, 0
+		want := map[string][]string{}
+		for i, job := range jobs {
+			n := (i + seed) % 8
+			switch {
+			case n == 2 || n == 4:
+				scheduled++
+			case n == 7 && f.now().Unix() < 1795230010:
+				scheduled++
+			default:
+				ready++
+				name := job.Queue
+				if n == 6 {
+					name = "a"
+				} else if n == 7 {
+					name = "b"
+				}
+				want[name] = append(want[name], fmt.Sprintf("[%d]", n))
+			}
+		}
+		require.Equal(t, []int{ready, scheduled, 8}, []int{got.Ready, got.Scheduled, len(got.JIDs)})
+		for name, list := range want {
+			require.Equal(t, list, argsOf(t, f.queue(name)), "seed %d queue %s", seed, name)
+		}
+		for _, z := range f.set("schedule") {
+			require.NotContains(t, z.Member, "enqueued_at")
+			require.NotContains(t, z.Member, `"at"`)
+		}
+		require.EqualValues(t, scheduled, f.client.ZCard(f.ctx, f.key("schedule")).Val())
+		require.EqualValues(t, 1, f.client.ZCount(f.ctx, f.key("schedule"), fmt.Sprint(later.UnixMilli()/1000), fmt.Sprint(later.UnixMilli()/1000+1)).Val())
+	}
+}
+
+func argsOf(t *testing.T, payloads []string) (out []string) {
+	t.Helper()
+	for _, p := range payloads {
+		var job struct {
+			Args       json.RawMessage
+			EnqueuedAt *float64 `json:"enqueued_at"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(p), &job), p)
+		require.NotNil(t, job.EnqueuedAt, p)
+		require.NotContains(t, p, `"at"`)
+		out = append(out, string(job.Args))
+	}
+	return out
+}
+
+func TestTimesForLater(t *testing.T) {
+	t.Parallel()
+	exact := newFleet(t, sidekiq.Options{ExactTimes: true})
+	at := exact.now().Add(time.Hour).Truncate(time.Microsecond)
+	_, err := exact.d.PerformAt(exact.ctx, at, sidekiq.Job{Class: "W"})
+	require.NoError(t, err)
+	require.InDelta(t, float64(at.UnixMicro())/1e6, exact.set("schedule")[0].Score, 1e-7)
+
+	f := newFleet(t, sidekiq.Options{})
+	jobs := make([]sidekiq.Job, 1000)
+	for i := range jobs {
+		jobs[i] = sidekiq.Job{Class: "W", At: at}
+	}
+	_, err = f.d.PushBulk(f.ctx, jobs)
+	require.NoError(t, err)
+	scores := map[float64]bool{}
+	for _, z := range f.set("schedule") {
+		scores[z.Score] = true
+		require.InDelta(t, float64(at.UnixMicro())/1e6+0.0005, z.Score, 0.00051) // never early, a millisecond late at most
+	}
+	require.Len(t, scores, 1000, "jobs share a score")
+
+	in := newFleet(t, sidekiq.Options{ExactTimes: true})
+	before := in.now()
+	_, err = in.d.PerformIn(in.ctx, 90*time.Second, sidekiq.Job{Class: "W"})
+	require.NoError(t, err)
+	score := in.set("schedule")[0].Score
+	require.GreaterOrEqual(t, score, float64(before.UnixMicro())/1e6+90-1e-6)
+	require.LessOrEqual(t, score, float64(in.now().UnixMicro())/1e6+90+1e-6)
+}
+
+func TestAPayloadIsPassedThrough(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	finished := ` {"jid":"x" , "class":"W","args":[ {"enqueued_at":1} ],"queue":"a\u0062","enqueued_at":1795230010.5, "z":1e400}` + "\n"
+	bare := `{"jid":"y","class":"W","args":[],"queue":"ab","created_at":1.5} `
+	_, err := f.d.PushBulk(f.ctx, []sidekiq.Job{{Payload: []byte(finished)}, {Payload: []byte(bare)}})
+	require.NoError(t, err)
+	got := f.queue("ab")
+	require.Equal(t, finished, got[0])
+	require.Equal(t, `{"jid":"y","class":"W","args":[],"queue":"ab","created_at":T,"enqueued_at":T}`, unstamped(got[1]))
+
+	_, err = f.d.Push(f.ctx, sidekiq.Job{Payload: []byte(finished), In: time.Hour})
+	require.NoError(t, err)
+	require.NotContains(t, strings.ReplaceAll(f.set("schedule")[0].Member.(string), `[ {"enqueued_at":1} ]`, ""), "enqueued_at")
+}
+
+// What is wrong with a job is found before anything is sent, and names the job by its place.
+func TestBadJobsAreRefused(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	v8 := f.through(f.client, sidekiq.Options{Version: sidekiq.V8})
+	done := `{"class":"W","args":[],"queue":"q","jid":"j"%s}`
+	for i, row := range []struct {
+		job  sidekiq.Job
+		want error
+	}{
+		{sidekiq.Job{}, sidekiq.ErrClass},
+		{sidekiq.Job{Class: "W", Args: json.RawMessage(`{"a":1}`)}, sidekiq.ErrArgs},
+		{sidekiq.Job{Class: "W", Args: json.RawMessage(`"a"`)}, sidekiq.ErrArgs},
+		{sidekiq.Job{Class: "W", Args: json.RawMessage(`[1`)}, sidekiq.ErrArgs},
+		{sidekiq.Job{Class: "W", Args: json.RawMessage(` `)}, sidekiq.ErrArgs},
+		{sidekiq.Job{Class: "W", Args: json.RawMessage(`[1e999]`)}, sidekiq.ErrNumber},
+		{sidekiq.Job{Class: "W", Args: json.RawMessage("[\"\xff\"]")}, sidekiq.ErrEncoding},
+		{sidekiq.Job{Class: "W\xff"}, sidekiq.ErrEncoding},
+		{sidekiq.Job{Class: "W", Queue: "\xff"}, sidekiq.ErrEncoding},
+		{sidekiq.Job{Class: "W", JID: "\xff"}, sidekiq.ErrEncoding},
+		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "at", Value: args(1)}}}, sidekiq.ErrField},
+		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "", Value: args(1)}}}, sidekiq.ErrField},
+		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "tags", Value: args(1)}, {Name: "tags", Value: args(1)}}}, sidekiq.ErrField},
+		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "retry", Value: args(1)}, {Name: "retry", Value: args(1)}}}, sidekiq.ErrField},
+		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "tags"}}}, sidekiq.ErrField},
+		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "retry", Value: json.RawMessage(`x`)}}}, sidekiq.ErrField},
+		{sidekiq.Job{Class: "W", At: time.Date(1969, 1, 1, 0, 0, 0, 0, time.UTC)}, sidekiq.ErrTime},
+		{sidekiq.Job{Class: "W", At: time.Date(10001, 1, 1, 0, 0, 0, 0, time.UTC)}, sidekiq.ErrTime},
+		{sidekiq.Job{Payload: []byte(`null`)}, sidekiq.ErrPayload},
+		{sidekiq.Job{Payload: []byte(`{"args":[],"queue":"q","jid":"j"}`)}, sidekiq.ErrClass},
+		{sidekiq.Job{Payload: []byte(`{"class":"W","args":{},"queue":"q","jid":"j"}`)}, sidekiq.ErrArgs},
+		{sidekiq.Job{Payload: []byte(`{"class":"W","args":[],"jid":"j"}`)}, sidekiq.ErrPayload},
+		{sidekiq.Job{Payload: []byte(`{"class":"W","args":[],"queue":"q","jid":1}`)}, sidekiq.ErrPayload},
+		{sidekiq.Job{Payload: []byte("{\"class\":\"W\",\"args\":[\"\xff\"],\"queue\":\"q\",\"jid\":\"j\"}")}, sidekiq.ErrEncoding},
+		{sidekiq.Job{Payload: fmt.Appendf(nil, done, `,"at":"x"`)}, sidekiq.ErrTime},
+		{sidekiq.Job{Payload: fmt.Appendf(nil, done, `,"at":1e300`)}, sidekiq.ErrNumber},
+		{sidekiq.Job{Payload: fmt.Appendf(nil, done, `,"created_at":"x"`)}, sidekiq.ErrTime},
+		{sidekiq.Job{Payload: fmt.Appendf(nil, done, `,"failed_at":1700000000`)}, sidekiq.ErrTime}, // Sidekiq 8 would read 1970
+		{sidekiq.Job{Payload: fmt.Appendf(nil, done, `,"enqueued_at":1700000000`)}, sidekiq.ErrTime},
+		{sidekiq.Job{Payload: fmt.Appendf(nil, done, `,"enqueued_at":1700000000000.5`)}, sidekiq.ErrTime},
+	} {
+		_, err := f.d.PushBulk(f.ctx, []sidekiq.Job{{Class: "fine"}, row.job})
+		require.ErrorIs(t, err, row.want, "row %d", i)
+		require.ErrorContains(t, err, "sidekiq: push: job 1: ")
+	}
+	_, err := v8.Push(f.ctx, sidekiq.Job{Payload: fmt.Appendf(nil, done, `,"enqueued_at":1700000000`)})
+	require.ErrorIs(t, err, sidekiq.ErrTime)
+	for _, fine := range []string{`,"enqueued_at":1700000000000`, `,"enqueued_at":1700000000.0`} {
+		_, err = v8.Push(f.ctx, sidekiq.Job{Payload: fmt.Appendf(nil, done, fine)})
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 2, f.client.LLen(f.ctx, f.key("queue:q")).Val())
+	require.Zero(t, f.client.Exists(f.ctx, f.key("queue:default"), f.key("schedule")).Val())
+	_, err = f.d.Push(f.ctx, sidekiq.Job{Class: "W", Args: json.RawMessage(`["` + strings.Repeat("x", 1<<20) + `"]`)})
+	require.ErrorIs(t, err, lua.ErrTooLarge)
+}
+
+func TestArgs(t *testing.T) {
+	t.Parallel()
+	type point struct{ X int }
+	got, err := sidekiq.Args(nil, true, 1, uint64(1)<<63, 2.0, float32(0.5), "a<é", []any{1.0, nil}, map[string]any{"b": 3.0, "a": []any(nil)}, point{4}, json.RawMessage(`[5]`), []any(nil), map[string]any(nil))
+	require.NoError(t, err)
+	require.Equal(t, `[null,true,1,9223372036854775808,2.0,0.5,"a<é",[1.0,null],{"a":null,"b":3.0},{"X":4},[5],null,null]`, string(got))
+	for want, value := range map[error]any{sidekiq.ErrEncoding: "\xff", sidekiq.ErrArgs: make(chan int)} {
+		_, err = sidekiq.Args(1, value)
+		require.ErrorIs(t, err, want)
+		require.ErrorContains(t, err, "argument 1: ")
+	}
+	_, err = sidekiq.Args([]any{map[string]any{"a": nan()}})
+	require.ErrorIs(t, err, sidekiq.ErrNumber)
+	_, err = sidekiq.Args(map[string]any{"\xff": 1})
+	require.ErrorIs(t, err, sidekiq.ErrEncoding)
+}
+
+func nan() float64 {
+	zero := 0.0
+	return zero / zero
+}
+
+func TestNewChecksItsOptions(t *testing.T) {
+	t.Parallel()
+	for _, v := range []sidekiq.Version{-1, 1, 3, 9} {
+		_, err := sidekiq.New(nil, &sidekiq.Options{Version: v})
+		require.ErrorIs(t, err, sidekiq.ErrVersion)
+	}
+	for _, ns := range []string{"a b", "\xff", strings.Repeat("x", 129), "a\n"} {
+		_, err := sidekiq.New(nil, &sidekiq.Options{Namespace: ns})
+		require.ErrorIs(t, err, sidekiq.ErrNamespace)
+	}
+	d, err := sidekiq.New(nil, nil)
+	require.NoError(t, err)
+	require.Equal(t, sidekiq.V7, d.Version())
+}
+
+// More than one step: whole steps are in or not, in order, and the caps hold.
+func TestLargeBatchesAreSplit(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	jobs := make([]sidekiq.Job, 2500)
+	for i := range jobs {
+		jobs[i] = sidekiq.Job{Class: "W", Queue: "q", Args: args(i)}
+	}
+	got, err := f.d.PushBulk(f.ctx, jobs)
+	require.NoError(t, err)
+	require.Len(t, got.JIDs, 2500)
+	require.Equal(t, 2500, got.Ready)
+	list := argsOf(t, f.queue("q"))
+	for i := range jobs {
+		require.Equal(t, fmt.Sprintf("[%d]", i), list[i])
+	}
+
+	big := json.RawMessage(`["` + strings.Repeat("x", 400<<10) + `"]`)
+	got, err = f.d.PushBulk(f.ctx, []sidekiq.Job{{Class: "W", Args: big}, {Class: "W", Args: big}, {Class: "W", Args: big}})
+	require.NoError(t, err)
+	require.Equal(t, 3, got.Ready)
+
+	_, err = f.d.PushOnce(f.ctx, "t", time.Minute, jobs)
+	require.ErrorIs(t, err, sidekiq.ErrSplit)
+
+	// The third step finds a queue of another type: the first two are in.
+	require.NoError(t, f.client.Set(f.ctx, f.key("queue:bad"), "x", 0).Err())
+	jobs[2100].Queue = "bad"
+	got, err = f.d.PushBulk(f.ctx, jobs)
+	require.ErrorIs(t, err, lua.ErrWrongType)
+	require.Len(t, got.JIDs, 2000)
+	require.Equal(t, 2000, got.Ready)
+	require.EqualValues(t, 4500, f.client.LLen(f.ctx, f.key("queue:q")).Val())
+
+	got, err = f.d.PushBulk(f.ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, got.JIDs)
+}
+
+func TestPushOnceIsKnownByItsToken(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{ExactTimes: true})
+	jobs := []sidekiq.Job{{Class: "W", Queue: "q", JID: "a"}, {Class: "W", Queue: "q", JID: "b", In: time.Hour}}
+	first, err := f.d.PushOnce(f.ctx, "order-7", time.Minute, jobs)
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 1}, []int{first.Ready, first.Scheduled})
+	again, err := f.d.PushOnce(f.ctx, "order-7", time.Minute, jobs)
+	require.NoError(t, err)
+	require.Equal(t, first, again)
+	require.Len(t, f.queue("q"), 1)
+	require.Len(t, f.set("schedule"), 1)
+	ttl := f.client.PTTL(f.ctx, f.key("luatomic:push:order-7")).Val()
+	require.InDelta(t, time.Minute, ttl, float64(20*time.Second))
+	_, err = f.d.PushOnce(f.ctx, "order-8", time.Minute, jobs)
+	require.NoError(t, err)
+	require.Len(t, f.queue("q"), 2)
+	_, err = f.d.PushOnce(f.ctx, "a{b}", time.Minute, jobs)
+	require.ErrorIs(t, err, lua.ErrBadName)
+	_, err = f.d.PushOnce(f.ctx, "x", 0, jobs)
+	require.ErrorIs(t, err, lua.ErrOutOfRange)
+}
