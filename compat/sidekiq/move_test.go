@@ -1,0 +1,316 @@
+package sidekiq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+func (f *fleet) schedule(set sidekiq.Set, score float64, members ...string) {
+	f.t.Helper()
+	for i, m := range members {
+		require.NoError(f.t, f.client.ZAdd(f.ctx, f.key(string(set)), redis.Z{Score: score + float64(i), Member: m}).Err())
+	}
+}
+
+func job(queue, more string) string {
+	return `{"queue":"` + queue + `","class":"W","args":[]` + more + `}`
+}
+
+func TestMoveDueChangesOneFieldOfEachJob(t *testing.T) {
+	t.Parallel()
+	nested := `{"args":[{"enqueued_at":1.5,"queue":"in"}],"queue":"a","n":12345678901234567890123,"e":[],"u":"\u00e9é"`
+	for version, kind := range map[sidekiq.Version]string{sidekiq.V6: `\d{10}\.(0|\d{0,5}[1-9])`, sidekiq.V8: `\d{13}`} {
+		for _, set := range []sidekiq.Set{sidekiq.Schedule, sidekiq.Retry} {
+			f := newFleet(t, sidekiq.Options{Version: version})
+			f.schedule(set, 1,
+				nested+`}`, nested+`,"enqueued_at":1795230010.0290926,"z":1}`, nested+`,"enqueued_at" : "odd" } `,
+				`{"enqueued_at":1,"queue":"a","enqueued_at":2}`, job("b", `,"enqueued_at":null`), ` { "queue" : "b" } `, `{"qu\u0065ue":"\u0062"}`)
+			f.schedule(set, float64(f.now().Unix()+3600), job("b", `,"later":1`))
+			got, err := f.d.MoveDue(f.ctx, set, 0)
+			require.NoError(t, err)
+			require.Equal(t, 7, got.Moved)
+			require.Empty(t, got.Malformed)
+			next, there := got.NextDue.Get()
+			require.True(t, there)
+			require.InDelta(t, 3600, next.Sub(got.Now).Seconds(), 2)
+			a, b := f.queue("a"), f.queue("b")
+			for i, want := range []string{nested + `,"enqueued_at":%}`, nested + `,"enqueued_at":%,"z":1}`, nested + `,"enqueued_at" : % } `, `{"enqueued_at":1,"queue":"a","enqueued_at":%}`} {
+				requireStamped(t, want, kind, a[i])
+			}
+			for i, want := range []string{job("b", `,"enqueued_at":%`), ` { "queue" : "b" ,"enqueued_at":%} `, `{"qu\u0065ue":"\u0062","enqueued_at":%}`} {
+				requireStamped(t, want, kind, b[i])
+			}
+			require.Len(t, f.set(string(set)), 1)
+			require.ElementsMatch(t, []string{"a", "b"}, f.client.SMembers(f.ctx, f.key("queues")).Val())
+		}
+	}
+}
+
+// requireStamped wants the text with a time for %.
+func requireStamped(t *testing.T, want, kind, got string) {
+	t.Helper()
+	head, tail, _ := strings.Cut(want, "%")
+	require.True(t, strings.HasPrefix(got, head) && strings.HasSuffix(got, tail), got)
+	require.Regexp(t, "^"+kind+"$", got[len(head):len(got)-len(tail)])
+}
+
+// What is no job goes aside with its score, and nothing waits behind it.
+func TestMalformedMembersAreQuarantined(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	bad := []string{`not json`, `[]`, `null`, `{"class":"W"}`, `{"queue":1}`, `{"queue":""}`, `{"queue":null}`, `{"queue":"a"}}`, "\xff", `{"queue":"a","x":"` + "\n" + `"}`,
+		`{"queue":"a","queue":["b"]}`, `{"queue":"a","d":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`}
+	f.schedule(sidekiq.Retry, 1.5, bad...)
+	f.schedule(sidekiq.Retry, 100, job("a", ""))
+	got, err := f.d.MoveDue(f.ctx, sidekiq.Retry, 5) // the bad ones fill two calls
+	require.NoError(t, err)
+	require.Len(t, got.Malformed, 5)
+	got, err = f.d.MoveDue(f.ctx, sidekiq.Retry, 0)
+	require.NoError(t, err)
+	require.Equal(t, 1, got.Moved)
+	require.Len(t, got.Malformed, len(bad)-5)
+	for i, m := range got.Malformed {
+		require.ErrorIs(t, m.Err, sidekiq.ErrPayload)
+		require.Equal(t, bad[i+5], string(m.Member))
+		require.Equal(t, sidekiq.Retry, m.Set)
+	}
+	require.Empty(t, f.set("retry"))
+	kept := f.set("retry:quarantine")
+	require.Len(t, kept, len(bad))
+	for i, z := range kept {
+		require.Equal(t, redis.Z{Score: 1.5 + float64(i), Member: bad[i]}, z)
+	}
+	_, there := got.NextDue.Get()
+	require.False(t, there)
+}
+
+func TestMoveDueTakesTheTwoSetsOnly(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	for _, set := range []sidekiq.Set{sidekiq.Dead, "", "queues"} {
+		_, err := f.d.MoveDue(f.ctx, set, 0)
+		require.ErrorIs(t, err, sidekiq.ErrSet)
+	}
+	got, err := f.d.MoveDue(f.ctx, sidekiq.Schedule, 0)
+	require.NoError(t, err)
+	require.Zero(t, got.Moved)
+}
+
+// Odd scores: what Ruby's poller would take now is taken, what is never due stays.
+func TestScoresWithoutATime(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	f.schedule(sidekiq.Schedule, math.Inf(-1), job("a", `,"n":1`))
+	f.schedule(sidekiq.Schedule, math.Inf(1), job("a", `,"n":2`))
+	f.schedule(sidekiq.Schedule, -5, job("a", `,"n":3`))
+	got, err := f.d.MoveDue(f.ctx, sidekiq.Schedule, 0)
+	require.NoError(t, err)
+	require.Equal(t, 2, got.Moved)
+	_, there := got.NextDue.Get()
+	require.False(t, there)
+	require.Len(t, f.set("schedule"), 1)
+}
+
+// A queue that cannot be written to keeps its jobs, and the others move.
+func TestAQueueOfAnotherTypeHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	require.NoError(t, f.client.Set(f.ctx, f.key("queue:bad"), "x", 0).Err())
+	f.schedule(sidekiq.Schedule, 1, job("bad", ""), job("good", ""))
+	_, err := f.d.MoveDue(f.ctx, sidekiq.Schedule, 0)
+	require.ErrorContains(t, err, `sidekiq: move from schedule: "`+f.key("queue:bad")+`" cannot be written to, its jobs stay in schedule: WRONGTYPE`)
+	require.Len(t, f.queue("good"), 1)
+	require.Equal(t, job("bad", ""), f.set("schedule")[0].Member)
+	require.Equal(t, "x", f.client.Get(f.ctx, f.key("queue:bad")).Val())
+}
+
+func TestLargePayloadsAreMovedInSteps(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	for i := range 5 {
+		f.schedule(sidekiq.Schedule, float64(i), job("a", fmt.Sprintf(`,"n":%d,"x":%q`, i, strings.Repeat("x", 700<<10))))
+	}
+	f.schedule(sidekiq.Schedule, 10, job("a", fmt.Sprintf(`,"n":5,"x":%q`, strings.Repeat("x", 3<<20))), job("a", `,"n":6`))
+	got, err := f.d.MoveDue(f.ctx, sidekiq.Schedule, 0)
+	require.NoError(t, err)
+	require.Equal(t, 7, got.Moved)
+	for i, p := range f.queue("a") {
+		require.Contains(t, p[:min(80, len(p))], fmt.Sprintf(`"n":%d`, i))
+	}
+}
+
+func TestMaxBoundsACall(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	for i := range 250 {
+		f.schedule(sidekiq.Schedule, float64(i), job("a", fmt.Sprintf(`,"n":%d`, i)))
+	}
+	got, err := f.d.MoveDue(f.ctx, sidekiq.Schedule, 120)
+	require.NoError(t, err)
+	require.Equal(t, 120, got.Moved)
+	require.Len(t, f.queue("a"), 120)
+	next, _ := got.NextDue.Get()
+	require.Equal(t, time.Unix(120, 0), next)
+}
+
+// A job that another has moved, or put off, between the read and the move stays what the other made of it.
+func TestWhatChangedSinceItWasReadIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	gone, off, stays := job("a", `,"n":"gone"`), job("a", `,"n":"off"`), job("a", `,"n":"stays"`)
+	f.schedule(sidekiq.Schedule, 1, gone, off, stays)
+	meddling := &meddler{UniversalClient: f.client, before: 2, act: func(ctx context.Context) {
+		require.NoError(t, f.client.ZRem(ctx, f.key("schedule"), gone).Err())
+		require.NoError(t, f.client.ZAdd(ctx, f.key("schedule"), redis.Z{Score: 1e11, Member: off}).Err())
+	}}
+	got, err := f.through(meddling, sidekiq.Options{}).MoveDue(f.ctx, sidekiq.Schedule, 0)
+	require.NoError(t, err)
+	require.Equal(t, 1, got.Moved)
+	require.Len(t, f.queue("a"), 1)
+	require.Contains(t, f.queue("a")[0], "stays")
+	require.Equal(t, []redis.Z{{Score: 1e11, Member: off}}, f.set("schedule"))
+}
+
+// meddler acts once, before the n-th command that goes through it.
+type meddler struct {
+	redis.UniversalClient
+	n, before int
+	act       func(ctx context.Context)
+}
+
+func (m *meddler) Process(ctx context.Context, cmd redis.Cmder) error {
+	if m.n++; m.n == m.before {
+		m.act(ctx)
+	}
+	return m.UniversalClient.Process(ctx, cmd)
+}
+
+// rubyPoller is what Sidekiq's poller does, command by command: read one, remove it, push it if it was there.
+func (f *fleet) rubyPoller(ctx context.Context) (pushed int) {
+	for {
+		due, err := f.client.ZRangeByScore(ctx, f.key("schedule"), &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(time.Now().Unix(), 10), Count: 1}).Result()
+		if err != nil || len(due) == 0 {
+			return pushed
+		}
+		if f.client.ZRem(ctx, f.key("schedule"), due[0]).Val() == 1 {
+			f.client.LPush(ctx, f.key("queue:a"), due[0])
+			pushed++
+		}
+	}
+}
+
+func TestCompetingPollersMoveEachJobOnce(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	const n = 5000
+	batch := make([]redis.Z, n)
+	for i := range batch {
+		batch[i] = redis.Z{Score: float64(i), Member: job("a", fmt.Sprintf(`,"n":%d`, i))}
+	}
+	require.NoError(t, f.client.ZAdd(f.ctx, f.key("schedule"), batch...).Err())
+	var wg sync.WaitGroup
+	var ours, theirs atomic.Int64
+	for range 2 {
+		wg.Go(func() { theirs.Add(int64(f.rubyPoller(f.ctx))) })
+		wg.Go(func() {
+			for f.client.ZCard(f.ctx, f.key("schedule")).Val() > 0 {
+				got, err := f.d.MoveDue(f.ctx, sidekiq.Schedule, 50)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				ours.Add(int64(got.Moved))
+			}
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, n, ours.Load()+theirs.Load())
+	require.Positive(t, ours.Load())
+	seen := make(map[string]int)
+	for _, p := range f.queue("a") {
+		number, _, _ := strings.Cut(p[strings.Index(p, `"n":`)+4:], ",")
+		seen[strings.TrimRight(number, "}")]++
+	}
+	require.Len(t, seen, n)
+	require.EqualValues(t, n, f.client.LLen(f.ctx, f.key("queue:a")).Val())
+}
+
+func TestAPollerMovesWhatIsDueAndNotBefore(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{ExactTimes: true})
+	ctx, cancel := context.WithCancelCause(f.ctx)
+	ended := make(chan error, 1)
+	var moved atomic.Int64
+	go func() {
+		ended <- f.d.NewPoller(&sidekiq.PollerOptions{OnMove: func(set sidekiq.Set, m sidekiq.Moved) { moved.Add(int64(m.Moved)) }}).Run(ctx)
+	}()
+	due := f.now().Add(300 * time.Millisecond)
+	_, err := f.d.PerformAt(f.ctx, due, sidekiq.Job{Class: "W"})
+	require.NoError(t, err)
+	f.schedule(sidekiq.Retry, 1, job("default", ""))
+	luatomictest.Eventually(t, 20*time.Second, "both jobs are moved", func() bool { return moved.Load() == 2 })
+	require.False(t, f.now().Before(due))
+	cause := errors.New("enough")
+	cancel(cause)
+	require.ErrorIs(t, <-ended, cause)
+}
+
+func TestAPollerWithACadence(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	for i := range 3 {
+		require.NoError(t, f.client.SAdd(f.ctx, f.key("processes"), i).Err())
+	}
+	ctx, cancel := context.WithCancel(f.ctx)
+	moved, ended := make(chan time.Time, 1), make(chan error, 1)
+	p := f.d.NewPoller(&sidekiq.PollerOptions{Cadence: 100 * time.Millisecond, Sets: []sidekiq.Set{sidekiq.Schedule}, OnMove: func(sidekiq.Set, sidekiq.Moved) { moved <- time.Now() }})
+	go func() { ended <- p.Run(ctx) }()
+	last := time.Time{}
+	for i := range 4 {
+		f.schedule(sidekiq.Schedule, float64(i), job("a", fmt.Sprintf(`,"n":%d`, i)))
+		at := <-moved
+		if i > 1 { // a round that moves all sleeps at least half of three times the cadence
+			require.GreaterOrEqual(t, at.Sub(last), 149*time.Millisecond)
+		}
+		last = at
+	}
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+}
+
+func TestAPollerGoesOnAfterErrors(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	require.NoError(t, f.client.Set(f.ctx, f.key("schedule"), "x", 0).Err())
+	f.schedule(sidekiq.Retry, 1, `bad`)
+	ctx, cancel := context.WithCancel(f.ctx)
+	failed, ended := make(chan sidekiq.Set, 100), make(chan error, 1)
+	malformed := make(chan sidekiq.Moved, 10)
+	p := f.d.NewPoller(&sidekiq.PollerOptions{
+		OnError: func(set sidekiq.Set, err error) { failed <- set },
+		OnMove:  func(set sidekiq.Set, m sidekiq.Moved) { malformed <- m },
+	})
+	go func() { ended <- p.Run(ctx) }()
+	require.Equal(t, sidekiq.Schedule, <-failed)
+	require.Equal(t, sidekiq.Schedule, <-failed)
+	require.Len(t, (<-malformed).Malformed, 1)
+	require.NoError(t, f.client.Del(f.ctx, f.key("schedule")).Err())
+	f.schedule(sidekiq.Schedule, 1, job("a", ""))
+	require.Equal(t, 1, (<-malformed).Moved)
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+}

@@ -1,0 +1,137 @@
+package sidekiq_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/sidekiq"
+)
+
+func withJID(jid, more string) string { return job("a", `,"jid":"`+jid+`"`+more) }
+
+func TestFindRescheduleAndDeleteByJID(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{ExactTimes: true})
+	decoy := `{"queue":"a","class":"W","args":["j7"],"jid":"other"}`
+	for i := range 1200 { // more than one step of a scan
+		f.schedule(sidekiq.Retry, float64(i), withJID(fmt.Sprint("j", i), ""))
+	}
+	f.schedule(sidekiq.Retry, 7, decoy)
+	for _, ref := range []sidekiq.Ref{{Set: sidekiq.Retry, JID: "j7"}, {Set: sidekiq.Retry, JID: "j7", Score: 7}} {
+		found, ok, err := f.d.Find(f.ctx, ref)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, sidekiq.Found{Payload: []byte(withJID("j7", "")), Score: 7, At: time.Unix(7, 0)}, found)
+	}
+	at := time.UnixMicro(1900000000123456)
+	score, ok, err := f.d.Reschedule(f.ctx, sidekiq.Ref{Set: sidekiq.Retry, JID: "j7"}, at)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.InDelta(t, 1900000000.123456, score, 1e-7)
+	require.InDelta(t, score, f.client.ZScore(f.ctx, f.key("retry"), withJID("j7", "")).Val(), 1e-9)
+	require.EqualValues(t, 1201, f.client.ZCard(f.ctx, f.key("retry")).Val())
+	require.EqualValues(t, 7, f.client.ZScore(f.ctx, f.key("retry"), decoy).Val())
+
+	for _, ref := range []sidekiq.Ref{{Set: sidekiq.Retry, JID: "j7", Score: score}, {Set: sidekiq.Retry, JID: "j9"}} {
+		ok, err = f.d.Delete(f.ctx, ref)
+		require.NoError(t, err)
+		require.True(t, ok)
+		ok, err = f.d.Delete(f.ctx, ref)
+		require.NoError(t, err)
+		require.False(t, ok)
+	}
+	require.EqualValues(t, 1199, f.client.ZCard(f.ctx, f.key("retry")).Val())
+	_, ok, err = f.d.Reschedule(f.ctx, sidekiq.Ref{Set: sidekiq.Retry, JID: "none"}, at)
+	require.NoError(t, err)
+	require.False(t, ok)
+}
+
+// A score that two jobs share names both; only the one asked for is touched.
+func TestJobsOfOneScoreAreApart(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	for _, jid := range []string{"x", "y", "z"} {
+		f.schedule(sidekiq.Dead, 1795230010.4451306, withJID(jid, ""))
+	}
+	ok, err := f.d.Delete(f.ctx, sidekiq.Ref{Set: sidekiq.Dead, JID: "y", Score: 1795230010.4451306})
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, []redis.Z{{Score: 1795230010.4451306, Member: withJID("x", "")}, {Score: 1795230010.4451306, Member: withJID("z", "")}}, f.set("dead"))
+}
+
+// The characters of a pattern mean themselves in an id.
+func TestIDsAreNoPatterns(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	for _, jid := range []string{"a*c", "abc", "a?c", "a[b]c", "*"} {
+		f.schedule(sidekiq.Schedule, 1, withJID(jid, ""))
+	}
+	for _, jid := range []string{"a*c", "a?c", "a[b]c", "*"} {
+		found, ok, err := f.d.Find(f.ctx, sidekiq.Ref{Set: sidekiq.Schedule, JID: jid})
+		require.NoError(t, err)
+		require.True(t, ok, jid)
+		require.Equal(t, withJID(jid, ""), string(found.Payload))
+	}
+	_, ok, err := f.d.Find(f.ctx, sidekiq.Ref{Set: sidekiq.Schedule, JID: "a[bx]c"})
+	require.NoError(t, err)
+	require.False(t, ok)
+}
+
+func TestBadRefs(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	for want, ref := range map[error]sidekiq.Ref{sidekiq.ErrSet: {Set: "queues", JID: "x"}, sidekiq.ErrJID: {Set: sidekiq.Dead}} {
+		_, _, err := f.d.Find(f.ctx, ref)
+		require.ErrorIs(t, err, want)
+		_, _, err = f.d.Reschedule(f.ctx, ref, time.Now())
+		require.ErrorIs(t, err, want)
+		_, err = f.d.Delete(f.ctx, ref)
+		require.ErrorIs(t, err, want)
+	}
+	_, _, err := f.d.Find(f.ctx, sidekiq.Ref{Set: sidekiq.Dead, JID: strings.Repeat("x", 129)})
+	require.ErrorIs(t, err, sidekiq.ErrJID)
+	f.schedule(sidekiq.Dead, 1, withJID("x", ""))
+	_, _, err = f.d.Reschedule(f.ctx, sidekiq.Ref{Set: sidekiq.Dead, JID: "x"}, time.Time{})
+	require.ErrorIs(t, err, sidekiq.ErrTime)
+}
+
+func TestStats(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	empty, err := f.d.Stats(f.ctx)
+	require.NoError(t, err)
+	require.Equal(t, sidekiq.Stats{Now: empty.Now}, empty)
+
+	now := f.now()
+	f.schedule(sidekiq.Schedule, 1, "a", "b", "c")
+	f.schedule(sidekiq.Retry, 1, "a", "b")
+	f.schedule(sidekiq.Dead, 1, "a")
+	require.NoError(t, f.client.SAdd(f.ctx, f.key("processes"), "p").Err())
+	require.NoError(t, f.client.Set(f.ctx, f.key("stat:processed"), 42, 0).Err())
+	require.NoError(t, f.client.Set(f.ctx, f.key("stat:failed"), "odd", 0).Err())
+	require.NoError(t, f.client.SAdd(f.ctx, f.key("queues"), "ms", "s", "empty", "odd").Err())
+	for name, enqueued := range map[string]string{"ms": fmt.Sprint(now.Add(-time.Minute).UnixMilli()), "s": fmt.Sprintf("%.6f", float64(now.UnixMicro())/1e6-120), "odd": `"x"`} {
+		// The oldest is at the tail.
+		require.NoError(t, f.client.LPush(f.ctx, f.key("queue:"+name), job(name, `,"enqueued_at":`+enqueued), job(name, "")).Err())
+	}
+	got, err := f.d.Stats(f.ctx)
+	require.NoError(t, err)
+	require.Equal(t, []int{3, 2, 1, 1}, []int{got.Scheduled, got.Retries, got.Dead, got.Processes})
+	require.EqualValues(t, 42, got.Processed)
+	require.Zero(t, got.Failed)
+	require.Len(t, got.Queues, 4)
+	for i, want := range []struct {
+		name    string
+		size    int
+		latency time.Duration
+	}{{"empty", 0, 0}, {"ms", 2, time.Minute}, {"odd", 2, 0}, {"s", 2, 2 * time.Minute}} {
+		require.Equal(t, want.name, got.Queues[i].Name)
+		require.Equal(t, want.size, got.Queues[i].Size)
+		require.InDelta(t, want.latency, got.Queues[i].Latency, float64(10*time.Second))
+	}
+}
