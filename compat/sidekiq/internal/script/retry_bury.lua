@@ -1,0 +1,59 @@
+--- RetryBury moves a job that is given up from its process to the dead set, and trims
+--- that by age and by number as Sidekiq does.
+---
+--- The time of the failure is the server's. In the payload it stands between head and
+--- tail, in the encoding of the version.
+---
+---@contract dup-only  the job is in the dead set before it leaves the hash
+---@retry    safe  a job that left the hash is not added again
+---@slots    any  Sidekiq's keys have no tag in common
+---@key      working        hash    number of a job to what it is
+---@key      dead           zset    Sidekiq's payloads, scored by Unix seconds
+---@key      processed      string  Sidekiq's stat:processed
+---@key      processed_day  string  the same of the day
+---@key      failed         string  Sidekiq's stat:failed
+---@key      failed_day     string  the same of the day
+---@arg      id             int
+---@arg      head           bytes  the payload before the time
+---@arg      tail           bytes  the payload after it
+---@arg      stamp          enum(none=0, seconds=1, millis=2)  none: head and tail are the payload
+---@arg      keep           s    min=1  dead jobs older than this are trimmed
+---@arg      max            int  min=1  as many dead jobs are one too many: Sidekiq keeps one less
+---@reply    bool  the job was still the process's
+---@cost     O(log n + k) for k trimmed
+---@allow    W002 a job does not wait for a counter that is not one
+
+local working, dead = KEYS[1], KEYS[2]
+local processed, processed_day, failed, failed_day = KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local id, head, tail, stamp, keep, max = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+
+if redis.call('HEXISTS', working, id) == 0 then
+  return 0
+end
+
+-- Seconds as Ruby prints them: the shortest text, with a decimal point always.
+local time = redis.call('TIME')
+local micros = string.format('%06d', time[2])
+local fraction = string.gsub(micros, '0+$', '')
+if fraction == '' then
+  fraction = '0'
+end
+local now = time[1] .. '.' .. fraction
+local text = ''
+if stamp == '1' then
+  text = now
+elseif stamp == '2' then
+  text = time[1] .. string.sub(micros, 1, 3)
+end
+
+redis.call('ZADD', dead, now, head .. text .. tail)
+redis.call('HDEL', working, id)
+redis.call('ZREMRANGEBYSCORE', dead, '-inf', string.format('%.0f', time[1] - keep) .. '.' .. fraction)
+redis.call('ZREMRANGEBYRANK', dead, 0, -max)
+redis.pcall('INCR', processed)
+redis.pcall('INCR', processed_day)
+redis.pcall('EXPIRE', processed_day, 157680000) -- five years, as Sidekiq has it
+redis.pcall('INCR', failed)
+redis.pcall('INCR', failed_day)
+redis.pcall('EXPIRE', failed_day, 157680000)
+return 1

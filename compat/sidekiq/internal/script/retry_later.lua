@@ -1,0 +1,50 @@
+--- RetryLater moves a job that failed from its process to the retry set.
+---
+--- The time of the failure is the server's, and stands in the payload between head and
+--- tail, in the encoding of the version. The score is that time and the delay.
+---
+---@contract dup-only  the job is in the retry set before it leaves the hash
+---@retry    safe  a job that left the hash is not added again
+---@slots    any  Sidekiq's keys have no tag in common
+---@key      working        hash    number of a job to what it is
+---@key      retries        zset    Sidekiq's payloads, scored by Unix seconds
+---@key      processed      string  Sidekiq's stat:processed
+---@key      processed_day  string  the same of the day
+---@key      failed         string  Sidekiq's stat:failed
+---@key      failed_day     string  the same of the day
+---@arg      id             int
+---@arg      head           bytes  the payload before the time
+---@arg      tail           bytes  the payload after it
+---@arg      millis         bool   the time is whole milliseconds; else seconds with a fraction
+---@arg      delay          s  min=0
+---@reply    (moved bool, at string)  moved: the job was still the process's; at: the score
+---@cost     O(log n)
+---@allow    W002 a job does not wait for a counter that is not one
+
+local working, retries = KEYS[1], KEYS[2]
+local processed, processed_day, failed, failed_day = KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local id, head, tail, millis, delay = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+
+if redis.call('HEXISTS', working, id) == 0 then
+  return {0, ''}
+end
+
+-- Seconds as Ruby prints them: the shortest text, with a decimal point always.
+local time = redis.call('TIME')
+local micros = string.format('%06d', time[2])
+local fraction = string.gsub(micros, '0+$', '')
+if fraction == '' then
+  fraction = '0'
+end
+local stamp = millis == '1' and time[1] .. string.sub(micros, 1, 3) or time[1] .. '.' .. fraction
+local at = string.format('%.0f', time[1] + delay) .. '.' .. fraction
+
+redis.call('ZADD', retries, at, head .. stamp .. tail)
+redis.call('HDEL', working, id)
+redis.pcall('INCR', processed)
+redis.pcall('INCR', processed_day)
+redis.pcall('EXPIRE', processed_day, 157680000) -- five years, as Sidekiq has it
+redis.pcall('INCR', failed)
+redis.pcall('INCR', failed_day)
+redis.pcall('EXPIRE', failed_day, 157680000)
+return {1, at}

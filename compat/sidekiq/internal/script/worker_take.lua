@@ -1,0 +1,100 @@
+--- WorkerTake finishes jobs of a process and hands it the next ones of its queues, in
+--- the order of the keys.
+---
+--- What it hands out is kept in the process's hash until the process finishes it, or,
+--- when its lease is over, until another one puts it back.
+---
+---@contract dup-only  a job is in the hash before it leaves its queue
+---@retry    safe  the same first number gives the same jobs, and a job is finished once
+---@slots    any  Sidekiq's keys have no tag in common
+---@key      processes  zset    name of a process, scored by the end of its lease in Unix ms
+---@key      working    hash    number of a job to the length of its queue's key, a colon, that key and the payload
+---@key      processed  string  Sidekiq's stat:processed
+---@key      day        string  Sidekiq's stat:processed of the day
+---@keys     queue      list  max=1000  the payload at the tail is served first
+---@arg      process    string
+---@arg      lease      ms  min=1
+---@arg      first      int  min=1  number of the first job that is handed out
+---@arg      want       int  min=0  max=500  how many at most
+---@args     done       int  max=1000  numbers of the jobs that are finished
+---@reply    (finished int, jobs (id int, queue string, payload bytes)[])  finished: those of done that were still in the hash
+---@cost     O(k) for k jobs handed out and finished, O(1) for each queue
+---@allow    W002 a job does not wait for a counter that is not one
+
+local processes, working, processed, day = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local process, lease, first, want = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+
+local done, d = {}, 0
+for i = 5, #ARGV do
+  local id = ARGV[i]
+  d = d + 1
+  done[d] = id
+end
+
+-- Whatever is of the wrong type stops the script here, while nothing is written.
+redis.call('ZCARD', processes)
+local jobs, j, fields, f, cut = {}, 0, {}, 0, {}
+if want > 0 and redis.call('HEXISTS', working, first) == 1 then
+  -- A repeat: its jobs have left their queues.
+  local ids = {}
+  for i = 1, want do
+    ids[i] = first + i - 1
+  end
+  for i, kept in ipairs(redis.call('HMGET', working, unpack(ids, 1, math.min(want, 500)))) do
+    if kept then
+      local _, colon, size = string.find(kept, '^(%d+):')
+      jobs[j + 1], jobs[j + 2] = ids[i], string.sub(kept, colon + 1, colon + size)
+      jobs[j + 3] = string.sub(kept, colon + size + 1)
+      j = j + 3
+    end
+  end
+else
+  local id = first
+  for i = 5, #KEYS do
+    local queue = KEYS[i]
+    local room = first + want - id
+    if room == 0 then
+      break
+    end
+    local payloads = redis.call('LRANGE', queue, -room, -1)
+    if #payloads > 0 and not cut[queue] then
+      cut[queue] = -#payloads - 1
+      local label = #queue .. ':' .. queue
+      for at = #payloads, 1, -1 do
+        fields[f + 1], fields[f + 2] = id, label .. payloads[at]
+        jobs[j + 1], jobs[j + 2], jobs[j + 3] = id, queue, payloads[at]
+        id, f, j = id + 1, f + 2, j + 3
+      end
+    end
+  end
+end
+
+-- The member does not exist. A script whose first write frees memory may go on to use
+-- some: so workers can drain a server that is over its limit.
+redis.call('ZREM', processes, '')
+
+if j > 0 then
+  local time = redis.call('TIME')
+  local over = time[1] * 1000 + math.floor(time[2] / 1000) + lease
+  redis.call('ZADD', processes, string.format('%.0f', over), process)
+end
+if f > 0 then
+  redis.call('HSET', working, unpack(fields, 1, math.min(f, 1000)))
+  for i = 5, #KEYS do
+    local queue = KEYS[i]
+    if cut[queue] then
+      redis.call('LTRIM', queue, 0, cut[queue])
+    end
+  end
+end
+
+local finished = 0
+if d > 0 then
+  finished = redis.call('HDEL', working, unpack(done, 1, math.min(d, 1000)))
+  if finished > 0 then
+    redis.pcall('INCRBY', processed, finished)
+    redis.pcall('INCRBY', day, finished)
+    redis.pcall('EXPIRE', day, 157680000) -- five years, as Sidekiq has it
+  end
+end
+return {finished, jobs}
