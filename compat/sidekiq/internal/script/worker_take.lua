@@ -17,7 +17,7 @@
 ---@arg      first      int  min=1  number of the first job that is handed out
 ---@arg      want       int  min=0  max=500  how many at most
 ---@args     done       int  max=1000  numbers of the jobs that are finished
----@reply    (finished int, jobs (id int, queue string, payload bytes)[])  finished: those of done that were still in the hash
+---@reply    (known bool, jobs (id int, queue string, payload bytes)[])  known: false if the process had no lease, so its jobs of before were taken back
 ---@cost     O(k) for k jobs handed out and finished, O(1) for each queue
 ---@allow    W002 a job does not wait for a counter that is not one
 
@@ -73,10 +73,11 @@ end
 -- some: so workers can drain a server that is over its limit.
 redis.call('ZREM', processes, '')
 
+local added = 0
 if j > 0 then
   local time = redis.call('TIME')
   local over = time[1] * 1000 + math.floor(time[2] / 1000) + lease
-  redis.call('ZADD', processes, string.format('%.0f', over), process)
+  added = redis.call('ZADD', processes, string.format('%.0f', over), process)
 end
 if f > 0 then
   redis.call('HSET', working, unpack(fields, 1, math.min(f, 1000)))
@@ -88,13 +89,12 @@ if f > 0 then
   end
 end
 
-local finished = 0
 if d > 0 then
-  finished = redis.call('HDEL', working, unpack(done, 1, math.min(d, 1000)))
+  local finished = redis.call('HDEL', working, unpack(done, 1, math.min(d, 1000)))
   if finished > 0 then
     redis.pcall('INCRBY', processed, finished)
     redis.pcall('INCRBY', day, finished)
     redis.pcall('EXPIRE', day, 157680000) -- five years, as Sidekiq has it
   end
 end
-return {finished, jobs}
+return {1 - added, jobs}

@@ -15,7 +15,7 @@ import (
 var workerTakeSource string
 
 // WorkerTakeSHA is the SHA-1 of worker_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerTakeSHA = "3dfcec249aec4fdc88121fe53a5748e65be4d2b4"
+const WorkerTakeSHA = "fb1fc4072539a68b49cb1a6a536b96893bc2e863"
 
 // WorkerTakeScript is worker_take.lua.
 var WorkerTakeScript = lua.Script{
@@ -60,8 +60,8 @@ type WorkerTakeJob struct {
 
 // WorkerTakeResult is the reply of WorkerTake.
 type WorkerTakeResult struct {
-	Finished int64
-	Jobs     []WorkerTakeJob
+	Known bool
+	Jobs  []WorkerTakeJob
 }
 
 // WorkerTake finishes jobs of a process and hands it the next ones of its queues, in the order of
@@ -82,7 +82,7 @@ type WorkerTakeResult struct {
 //   - KEYS[3]: processed, string: Sidekiq's stat:processed.
 //   - KEYS[4]: day, string: Sidekiq's stat:processed of the day.
 //   - KEYS[5]: queue and on, list: the payload at the tail is served first.
-//   - Reply: finished: those of done that were still in the hash.
+//   - Reply: known: false if the process had no lease, so its jobs of before were taken back.
 //   - Cost: O(k) for k jobs handed out and finished, O(1) for each queue.
 func WorkerTake(ctx context.Context, c lua.Client, p WorkerTakeParams) (WorkerTakeResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeWorkerTake)
@@ -116,7 +116,7 @@ func (p *WorkerTakeParams) call() *lua.Call {
 func decodeWorkerTake(r *lua.Reply) WorkerTakeResult {
 	var v WorkerTakeResult
 	r.Tuple(2)
-	v.Finished = r.Int("finished")
+	v.Known = r.Bool("known")
 	if rows, n := r.Rows("jobs", 3); n > 0 {
 		v.Jobs = make([]WorkerTakeJob, n)
 		for i := range v.Jobs {

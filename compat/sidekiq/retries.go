@@ -1,0 +1,269 @@
+package sidekiq
+
+import (
+	"bytes"
+	"compress/zlib"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+)
+
+// maxMessage is how many characters of an error's message Sidekiq keeps.
+const maxMessage = 10_000
+
+type retryIn struct {
+	after time.Duration
+	err   error
+}
+
+func (r *retryIn) Error() string { return r.err.Error() }
+func (r *retryIn) Unwrap() error { return r.err }
+
+// RetryIn is what a Handler returns to choose the delay before the next attempt, in whole seconds; Sidekiq adds its jitter. It is a
+// failure with err as the reason, and is not tried again after the last retry.
+func RetryIn(after time.Duration, err error) error { return &retryIn{after, err} }
+
+type verdict struct {
+	err  error
+	bury bool
+}
+
+func (v *verdict) Error() string { return v.err.Error() }
+func (v *verdict) Unwrap() error { return v.err }
+
+// Kill is what a Handler returns when no retry can help: the job goes to the dead set at once, unless its dead is false.
+func Kill(err error) error { return &verdict{err, true} }
+
+// Discard is what a Handler returns when the job is not to be kept at all. It counts as failed.
+func Discard(err error) error { return &verdict{err, false} }
+
+// panicked is the failure of a handler that panicked.
+type panicked struct {
+	value any
+	lines []string
+}
+
+func (p *panicked) Error() string      { return fmt.Sprint("panic: ", p.value) }
+func (p *panicked) ErrorClass() string { return "panic" }
+
+// errorClass is what Ruby has the class of an exception for. An error in the chain with a method ErrorClass chooses it.
+func errorClass(err error) string {
+	var named interface{ ErrorClass() string }
+	if errors.As(err, &named) {
+		return named.ErrorClass()
+	}
+	var v *verdict
+	var r *retryIn
+	switch {
+	case errors.As(err, &v):
+		err = v.err
+	case errors.As(err, &r):
+		err = r.err
+	}
+	return fmt.Sprintf("%T", err)
+}
+
+// message is an error's, as Sidekiq stores it.
+func message(err error) string {
+	text := strings.ToValidUTF8(err.Error(), string(utf8.RuneError))
+	seen := 0
+	for at := range text {
+		if seen == maxMessage {
+			return text[:at]
+		}
+		seen++
+	}
+	return text
+}
+
+// fate is what becomes of a job that failed.
+type fate int
+
+const (
+	retried fate = iota
+	buried
+	dropped
+)
+
+// fateOf decides as Sidekiq does; count is the number of this failure, from 0.
+func (o *WorkOptions) fateOf(j *Delivery, err error, count int, now time.Time) fate {
+	last := dropped
+	if j.retry.bury {
+		last = buried
+	}
+	most := j.retry.max
+	if most < 0 {
+		most = o.MaxRetries
+	}
+	var v *verdict
+	switch {
+	case errors.As(err, &v) && v.bury:
+		return last
+	case errors.As(err, &v), !j.retry.again:
+		return dropped
+	case j.retry.within > 0:
+		first := j.FailedAt
+		if first.IsZero() {
+			first = now
+		}
+		if first.Add(j.retry.within).Before(now) {
+			return last
+		}
+		return retried
+	case count >= most:
+		return last
+	}
+	return retried
+}
+
+// delay is the time before the next attempt: Sidekiq's formula, or what the handler said.
+func (d *Dialect) delay(err error, count int) time.Duration {
+	seconds := count*count*count*count + 15
+	var r *retryIn
+	if errors.As(err, &r) && r.after >= time.Second {
+		seconds = int(r.after / time.Second)
+	}
+	if d.version <= V6 {
+		return time.Duration(seconds+rand.IntN(10)*(count+1)) * time.Second
+	}
+	return time.Duration(seconds+rand.IntN(10*(count+1))) * time.Second
+}
+
+// failed gives the payload of a job that failed, in two parts: the time of the failure stands between them. Fields that are there
+// are overwritten in place, new ones come at the end, in the order in which Sidekiq writes them.
+func (j *Delivery) failed(err error, d *Dialect) (head, tail []byte, count int, fault error) {
+	stamp := "failed_at"
+	if j.retry.failed {
+		stamp, count = "retried_at", j.Retried
+	}
+	queue := j.Queue
+	if j.retry.queue != "" {
+		queue = j.retry.queue
+	}
+	fields := []struct {
+		name  string
+		value []byte
+	}{
+		{"queue", appendString(nil, strings.ToValidUTF8(queue, string(utf8.RuneError)))},
+		{"error_message", appendString(nil, message(err))},
+		{"error_class", appendString(nil, strings.ToValidUTF8(errorClass(err), string(utf8.RuneError)))},
+		{stamp, []byte("0")},
+		{"retry_count", strconv.AppendInt(nil, int64(count), 10)},
+		{"error_backtrace", j.backtrace(err, d)},
+	}
+	p := j.Payload
+	for _, f := range fields {
+		if f.value == nil {
+			continue
+		}
+		if p, fault = setField(p, f.name, f.value); fault != nil {
+			return nil, nil, 0, fault
+		}
+	}
+	from, to, fault := place(p, stamp)
+	if fault != nil {
+		return nil, nil, 0, fault
+	}
+	return p[:from], p[to:], count, nil
+}
+
+// backtrace is that of a panic, if the job wants it: the lines as JSON, compressed, in base64.
+func (j *Delivery) backtrace(err error, d *Dialect) []byte {
+	var p *panicked
+	if j.retry.lines == 0 || !errors.As(err, &p) {
+		return nil
+	}
+	lines := p.lines
+	if j.retry.lines > 0 {
+		lines = lines[:min(len(lines), j.retry.lines)]
+	}
+	list := []byte{'['}
+	for i, line := range lines {
+		if i > 0 {
+			list = append(list, ',')
+		}
+		list = appendString(list, strings.ToValidUTF8(line, string(utf8.RuneError)))
+	}
+	var packed bytes.Buffer
+	z := zlib.NewWriter(&packed)
+	// A buffer takes all.
+	_, _ = z.Write(append(list, ']'))
+	_ = z.Close()
+	code := base64.StdEncoding.EncodeToString(packed.Bytes())
+	if d.version < V8 {
+		code = inLines(code, 60)
+	}
+	return appendString(nil, code)
+}
+
+// inLines ends a line after so many characters, and the last one, as Ruby's Base64.encode64 does.
+func inLines(code string, width int) string {
+	var b strings.Builder
+	for ; len(code) > width; code = code[width:] {
+		b.WriteString(code[:width])
+		b.WriteByte('\n')
+	}
+	b.WriteString(code)
+	b.WriteByte('\n')
+	return b.String()
+}
+
+// settle moves a job that failed to where it goes. ours is false when it was no longer this process's.
+func (w *worker) settle(ctx context.Context, id int64, j *Delivery, cause error) (f fate, ours bool, err error) {
+	head, tail, count, err := j.failed(cause, w.d)
+	if err != nil {
+		return 0, false, err
+	}
+	switch f = w.o.fateOf(j, cause, count, time.Now()); f {
+	case retried:
+		ours, err = w.later(ctx, id, head, tail, w.d.delay(cause, count))
+	case buried:
+		ours, err = w.bury(ctx, id, head, tail, w.d.stamp())
+	default:
+		ours, err = w.drop(ctx, id)
+	}
+	return f, ours, err
+}
+
+func (d *Dialect) stamp() script.RetryBuryStamp {
+	if d.milliseconds() {
+		return script.RetryBuryStampMillis
+	}
+	return script.RetryBuryStampSeconds
+}
+
+func (w *worker) later(ctx context.Context, id int64, head, tail []byte, delay time.Duration) (bool, error) {
+	p := script.RetryLaterParams{
+		Working: w.working, Retries: w.d.key(string(Retry)), ID: id, Head: head, Tail: tail,
+		Millis: w.d.milliseconds(), Delay: delay,
+	}
+	p.Processed, p.ProcessedDay = w.d.counter("processed")
+	p.Failed, p.FailedDay = w.d.counter("failed")
+	r, err := script.RetryLater(ctx, w.d.client, p)
+	return r.Moved, err
+}
+
+func (w *worker) bury(ctx context.Context, id int64, head, tail []byte, stamp script.RetryBuryStamp) (bool, error) {
+	p := script.RetryBuryParams{
+		Working: w.working, Dead: w.d.key(string(Dead)), ID: id, Head: head, Tail: tail, Stamp: stamp,
+		Keep: w.o.DeadFor, Max: int64(w.o.MaxDead),
+	}
+	p.Processed, p.ProcessedDay = w.d.counter("processed")
+	p.Failed, p.FailedDay = w.d.counter("failed")
+	return script.RetryBury(ctx, w.d.client, p)
+}
+
+func (w *worker) drop(ctx context.Context, id int64) (bool, error) {
+	p := script.RetryDropParams{Working: w.working, ID: id}
+	p.Processed, p.ProcessedDay = w.d.counter("processed")
+	p.Failed, p.FailedDay = w.d.counter("failed")
+	return script.RetryDrop(ctx, w.d.client, p)
+}

@@ -1,0 +1,128 @@
+package sidekiq
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+)
+
+// ErrStrayJob says that a process's hash has an entry that no worker of this package wrote. It stays there.
+var ErrStrayJob = errors.New("sidekiq: an entry of a working hash is no job")
+
+// beats renews the lease of the process and rescues the jobs of others, until ctx ends.
+func (w *worker) beats(ctx context.Context) {
+	tick := time.NewTicker(max(w.o.Lease/3, time.Millisecond))
+	defer tick.Stop()
+	for {
+		if err := w.beat(ctx); err != nil && ctx.Err() == nil {
+			w.report(err, nil)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (w *worker) beat(ctx context.Context) error {
+	r, err := script.WorkerBeat(ctx, w.d.client, script.WorkerBeatParams{
+		Processes: w.d.processesKey(), Process: w.process, Lease: w.o.Lease, Max: 100,
+	})
+	if err != nil {
+		return err
+	}
+	if !r.Known {
+		w.takenBack()
+	}
+	var faults []error
+	for _, process := range r.Lapsed {
+		n, err := w.giveBack(ctx, process, true)
+		w.rescued.Add(int64(n))
+		faults = append(faults, err)
+	}
+	if w.o.WebUI {
+		faults = append(faults, w.show(ctx))
+	}
+	return errors.Join(faults...)
+}
+
+// giveBack puts the jobs of a process back into their queues, the oldest to be served first. With lapsed it stops when the process turns
+// out to be alive.
+func (w *worker) giveBack(ctx context.Context, process string, lapsed bool) (n int, err error) {
+	key := w.d.workingKey(process)
+	entries, err := w.d.client.HGetAll(ctx, key).Result()
+	if err != nil {
+		return 0, fmt.Errorf("sidekiq: jobs of %s: %w", process, err)
+	}
+	groups, stray := w.byQueue(entries)
+	if len(groups) == 0 {
+		// The process is forgotten, also without a job.
+		groups = append(groups, group{queue: w.o.Queues[0].Name})
+	}
+	for _, g := range groups {
+		for first := true; first || len(g.ids) > 0; first = false {
+			size := min(len(g.ids), 1000)
+			r, err := script.WorkerReturn(ctx, w.d.client, script.WorkerReturnParams{
+				Processes: w.d.processesKey(), Working: key, Queues: w.d.key("queues"), Queue: w.d.queueKey(g.queue),
+				Process: process, Lapsed: lapsed, Name: g.queue, Jobs: g.ids[:size],
+			})
+			n += int(r.Returned)
+			if err != nil || r.State == script.WorkerReturnStateAlive {
+				return n, err
+			}
+			g.ids = g.ids[size:]
+		}
+	}
+	if stray > 0 {
+		return n, fmt.Errorf("%w: %d of %s", ErrStrayJob, stray, key)
+	}
+	return n, nil
+}
+
+// group is the jobs of one queue, the one to be served first at the end.
+type group struct {
+	queue string
+	ids   []int64
+}
+
+func (w *worker) byQueue(entries map[string]string) (groups []group, stray int) {
+	at := make(map[string]int)
+	for field, entry := range entries {
+		id, queue, ok := w.d.readEntry(field, entry)
+		if !ok {
+			stray++
+			continue
+		}
+		i, known := at[queue]
+		if !known {
+			i = len(groups)
+			at[queue] = i
+			groups = append(groups, group{queue: queue})
+		}
+		groups[i].ids = append(groups[i].ids, id)
+	}
+	for _, g := range groups {
+		slices.SortFunc(g.ids, func(a, b int64) int { return cmp.Compare(b, a) })
+	}
+	return groups, stray
+}
+
+// readEntry reads the number and the queue of an entry of a hash.
+func (d *Dialect) readEntry(field, entry string) (id int64, queue string, ok bool) {
+	id, err := strconv.ParseInt(field, 10, 64)
+	size, rest, found := strings.Cut(entry, ":")
+	n, badSize := strconv.Atoi(size)
+	if err != nil || badSize != nil || !found || n < 0 || n > len(rest) {
+		return 0, "", false
+	}
+	queue, ours := strings.CutPrefix(rest[:n], d.queueKey(""))
+	return id, queue, ours
+}

@@ -1,0 +1,149 @@
+package sidekiq
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Delivery is one job in the hand of a worker.
+type Delivery struct {
+	// JID is the job's id, 24 hex digits in Ruby.
+	JID string
+	// Class is the Ruby class; Wrapped the one that Active Job wraps in it, if it does.
+	Class, Wrapped string
+	// Queue is the one it was taken from.
+	Queue string
+	// Args is the JSON array of the arguments, as it is written in the payload.
+	Args json.RawMessage
+	// Retried is how many times the job was performed before: 0 the first time.
+	Retried int
+	// CreatedAt, EnqueuedAt and FailedAt are zero when the payload does not say, or not as a time. FailedAt is of the first failure.
+	CreatedAt, EnqueuedAt, FailedAt time.Time
+	// Payload is all of the job, byte for byte. It is not to be changed.
+	Payload []byte
+
+	retry retryRule
+}
+
+// retryRule is what the payload says about failures.
+type retryRule struct {
+	again   bool          // it is tried again
+	max     int           // at most so many times; below 0 for the worker's MaxRetries
+	within  time.Duration // if above 0, for so long after the first failure and any number of times
+	bury    bool          // after that it goes to the dead set
+	queue   string        // where retries go, if not where it came from
+	failed  bool          // it has a retry_count
+	lines   int           // of the backtrace to keep; below 0 for all
+	nothing string        // why the job cannot be performed at all, if so
+}
+
+// ErrScan is the cause of an error of Delivery.Scan.
+var ErrScan = errors.New("sidekiq: arguments do not fit")
+
+// Scan decodes the arguments one by one, as encoding/json does. It wants as many as the job has.
+func (j *Delivery) Scan(args ...any) error {
+	var raw []json.RawMessage
+	if err := json.Unmarshal(j.Args, &raw); err != nil {
+		return fmt.Errorf("%w: no array", ErrScan)
+	}
+	if len(raw) != len(args) {
+		return fmt.Errorf("%w: given %d, expected %d", ErrScan, len(raw), len(args))
+	}
+	for i := range raw {
+		if err := json.Unmarshal(raw[i], args[i]); err != nil {
+			return fmt.Errorf("%w: number %d is no %T", ErrScan, i+1, args[i])
+		}
+	}
+	return nil
+}
+
+// readJob takes a payload apart. It fails where Ruby's parser would.
+func readJob(queue string, payload []byte) (*Delivery, error) {
+	j := &Delivery{Queue: queue, Payload: payload, retry: retryRule{again: true, max: -1, bury: true}}
+	if err := members(payload, j.read); err != nil {
+		return nil, err
+	}
+	switch {
+	case j.Class == "":
+		j.retry.nothing = "the job has no class"
+	case len(j.Args) == 0 || j.Args[0] != '[':
+		j.retry.nothing = "the job's args are no array"
+	}
+	return j, nil
+}
+
+func (j *Delivery) read(m member) {
+	value := j.Payload[m.value:m.end]
+	switch string(m.name) {
+	case "jid":
+		j.JID = stringOf(value)
+	case "class":
+		j.Class = stringOf(value)
+	case "wrapped":
+		j.Wrapped = stringOf(value)
+	case "args":
+		j.Args = value
+	case "created_at":
+		j.CreatedAt, _ = timeField(value)
+	case "enqueued_at":
+		j.EnqueuedAt, _ = timeField(value)
+	case "failed_at":
+		j.FailedAt, _ = timeField(value)
+	default:
+		j.readRule(string(m.name), value)
+	}
+}
+
+func (j *Delivery) readRule(name string, value []byte) {
+	r := &j.retry
+	switch name {
+	case "retry_count":
+		r.failed = truthy(value)
+		j.Retried = 0
+		if r.failed {
+			count, _ := integer(value)
+			j.Retried = count + 1
+		}
+	case "retry":
+		r.again = truthy(value) || string(value) == "null"
+		r.max = -1
+		if n, ok := integer(value); ok {
+			r.max = max(n, 0)
+		}
+	case "retry_for":
+		n, _ := integer(value)
+		r.within = time.Duration(max(n, 0)) * time.Second
+	case "retry_queue":
+		r.queue = stringOf(value)
+	case "dead":
+		r.bury = string(value) != "false"
+	case "backtrace":
+		r.lines = 0
+		if n, ok := integer(value); ok {
+			r.lines = max(n, 0)
+		} else if string(value) == "true" {
+			r.lines = -1
+		}
+	}
+}
+
+// truthy is Ruby's word for all but false and nil.
+func truthy(value []byte) bool { return string(value) != "false" && string(value) != "null" }
+
+func integer(value []byte) (int, bool) {
+	var n int
+	if err := json.Unmarshal(value, &n); err != nil || bytes.Equal(value, []byte("null")) {
+		return 0, false
+	}
+	return n, true
+}
+
+// stringOf is a string's, or empty for any other value.
+func stringOf(value []byte) string {
+	var s string
+	_ = json.Unmarshal(value, &s)
+	return s
+}

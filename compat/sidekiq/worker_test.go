@@ -1,0 +1,449 @@
+package sidekiq_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// site is a Sidekiq system of one test's own on the shared server.
+type site struct {
+	t      *testing.T
+	client *redis.Client
+	d      *sidekiq.Dialect
+	ns     string
+}
+
+func newSite(t *testing.T, version sidekiq.Version) *site {
+	t.Helper()
+	s := &site{t: t, client: luatomictest.Client(t), ns: luatomictest.Namespace(t)}
+	s.d = s.dialect(s.client, version)
+	return s
+}
+
+func (s *site) dialect(c lua.Client, version sidekiq.Version) *sidekiq.Dialect {
+	s.t.Helper()
+	d, err := sidekiq.New(c, &sidekiq.Options{Version: version, Namespace: s.ns})
+	require.NoError(s.t, err)
+	return d
+}
+
+func (s *site) key(name string) string { return s.ns + ":" + name }
+
+func payload(queue, jid, more string) string {
+	return `{"retry":true,"queue":"` + queue + `","class":"HardJob","args":[1,"é"],"jid":"` + jid +
+		`","created_at":1795230010.0290926,"enqueued_at":1795230010.029114` + more + `}`
+}
+
+// enqueue pushes as a Ruby client does; the first is served first.
+func (s *site) enqueue(queue string, payloads ...string) {
+	s.t.Helper()
+	for _, p := range payloads {
+		require.NoError(s.t, s.client.LPush(s.t.Context(), s.key("queue:"+queue), p).Err())
+	}
+}
+
+// work runs a worker until the test calls end, which gives what it counted.
+func (s *site) work(d *sidekiq.Dialect, opts *sidekiq.WorkOptions, h sidekiq.Handler) (end func() sidekiq.Worked) {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	result := make(chan sidekiq.Worked, 1)
+	go func() {
+		worked, err := d.Work(ctx, opts, h)
+		if !errors.Is(err, context.Canceled) {
+			s.t.Errorf("Work ended with %v", err)
+		}
+		result <- worked
+	}()
+	var once sync.Once
+	var worked sidekiq.Worked
+	end = func() sidekiq.Worked {
+		once.Do(func() {
+			cancel()
+			select {
+			case worked = <-result:
+			case <-time.After(60 * time.Second):
+				s.t.Error("Work does not end")
+			}
+		})
+		return worked
+	}
+	s.t.Cleanup(func() { end() })
+	return end
+}
+
+func (s *site) eventually(what string, cond func() bool) {
+	s.t.Helper()
+	luatomictest.Eventually(s.t, 30*time.Second, what, cond)
+}
+
+func (s *site) members(set string) []redis.Z {
+	s.t.Helper()
+	z, err := s.client.ZRangeWithScores(s.t.Context(), s.key(set), 0, -1).Result()
+	require.NoError(s.t, err)
+	return z
+}
+
+func (s *site) list(queue string) []string {
+	s.t.Helper()
+	l, err := s.client.LRange(s.t.Context(), s.key("queue:"+queue), 0, -1).Result()
+	require.NoError(s.t, err)
+	return l
+}
+
+func (s *site) count(name string) int {
+	s.t.Helper()
+	n, err := s.client.Get(s.t.Context(), s.key(name)).Int()
+	if !errors.Is(err, redis.Nil) {
+		require.NoError(s.t, err)
+	}
+	return n
+}
+
+// workings are the hashes of all processes.
+func (s *site) workings() []string {
+	s.t.Helper()
+	keys, err := s.client.Keys(s.t.Context(), s.key("luatomic:sidekiq:working:*")).Result()
+	require.NoError(s.t, err)
+	return keys
+}
+
+func content(context.Context, *sidekiq.Delivery) error { return nil }
+
+func TestAWorkerPerformsInOrder(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	s.enqueue("default", payload("default", "a", ""), payload("default", "b", ""), payload("default", "c", ""))
+	var got []*sidekiq.Delivery
+	end := s.work(s.d, &sidekiq.WorkOptions{Concurrency: 1}, func(_ context.Context, j *sidekiq.Delivery) error {
+		got = append(got, j)
+		return nil
+	})
+	s.eventually("three jobs are done", func() bool { return s.count("stat:processed") == 3 })
+	require.Equal(t, sidekiq.Worked{Done: 3}, end())
+	require.Len(t, got, 3)
+	require.Equal(t, "abc", got[0].JID+got[1].JID+got[2].JID)
+	first := got[0]
+	require.Equal(t, "HardJob", first.Class)
+	require.Equal(t, "default", first.Queue)
+	require.JSONEq(t, `[1,"é"]`, string(first.Args))
+	require.Equal(t, payload("default", "a", ""), string(first.Payload))
+	require.Equal(t, time.UnixMicro(1795230010029114).UTC(), first.EnqueuedAt.UTC())
+	var n int
+	var text string
+	require.NoError(t, first.Scan(&n, &text))
+	require.Equal(t, "é", text)
+	require.ErrorIs(t, first.Scan(&n), sidekiq.ErrScan)
+	require.ErrorIs(t, first.Scan(&text, &n), sidekiq.ErrScan)
+
+	require.Empty(t, s.workings())
+	require.Equal(t, 3, s.count("stat:processed:"+time.Now().UTC().Format(time.DateOnly)))
+	ttl, err := s.client.TTL(t.Context(), s.key("stat:processed:"+time.Now().UTC().Format(time.DateOnly))).Result()
+	require.NoError(t, err)
+	require.Greater(t, ttl, 4*365*24*time.Hour)
+	known, err := s.client.ZCard(t.Context(), s.key("luatomic:sidekiq:processes")).Result()
+	require.NoError(t, err)
+	require.Zero(t, known, "the process is forgotten")
+}
+
+func TestAnIdleWorkerHearsAPushAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	done := make(chan time.Time, 1)
+	s.work(s.d, &sidekiq.WorkOptions{Queues: []sidekiq.Queue{{Name: "one"}, {Name: "two"}}}, func(context.Context, *sidekiq.Delivery) error {
+		done <- time.Now()
+		return nil
+	})
+	best := time.Hour
+	for range 5 {
+		s.eventually("the worker waits", func() bool { return s.blocked() })
+		pushed := time.Now()
+		s.enqueue("two", payload("two", "a", ""))
+		select {
+		case at := <-done:
+			best = min(best, at.Sub(pushed))
+		case <-time.After(30 * time.Second):
+			t.Fatal("the job was not performed")
+		}
+	}
+	require.Less(t, best, time.Second, "the worker polls")
+}
+
+// blocked says whether a client of the server waits for one of the site's queues.
+func (s *site) blocked() bool {
+	before, err := s.client.LLen(s.t.Context(), s.key("queue:two")).Result()
+	require.NoError(s.t, err)
+	info, err := s.client.Info(s.t.Context(), "clients").Result()
+	require.NoError(s.t, err)
+	return before == 0 && !strings.Contains(info, "blocked_clients:0\r\n")
+}
+
+func TestStrictQueuesAreServedInOrder(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	for i := range 20 {
+		s.enqueue("low", payload("low", "l"+strconv.Itoa(i), ""))
+		s.enqueue("high", payload("high", "h"+strconv.Itoa(i), ""))
+	}
+	var order []string
+	end := s.work(s.d, &sidekiq.WorkOptions{Concurrency: 3, Queues: []sidekiq.Queue{{Name: "high"}, {Name: "low"}}}, s.record(&order))
+	s.eventually("all are done", func() bool { return s.count("stat:processed") == 40 })
+	require.Equal(t, 40, end().Done)
+	high := 0
+	for _, jid := range order[:20] {
+		high += strings.Count(jid, "h")
+	}
+	require.GreaterOrEqual(t, high, 18, "up to two run beside the last of high")
+}
+
+func (s *site) record(order *[]string) sidekiq.Handler {
+	var mu sync.Mutex
+	return func(_ context.Context, j *sidekiq.Delivery) error {
+		mu.Lock()
+		defer mu.Unlock()
+		*order = append(*order, j.JID)
+		return nil
+	}
+}
+
+func TestWeightsDecideByLot(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	for i := range 200 {
+		s.enqueue("low", payload("low", "l"+strconv.Itoa(i), ""))
+		s.enqueue("high", payload("high", "h"+strconv.Itoa(i), ""))
+	}
+	var order []string
+	opts := &sidekiq.WorkOptions{Concurrency: 1, Queues: []sidekiq.Queue{{Name: "low", Weight: 1}, {Name: "high", Weight: 4}}}
+	end := s.work(s.d, opts, s.record(&order))
+	s.eventually("all are done", func() bool { return s.count("stat:processed") == 400 })
+	end()
+	high := 0
+	for _, jid := range order[:150] {
+		high += strings.Count(jid, "h")
+	}
+	// 120 expected, with a deviation of 5.
+	require.InDelta(t, 120, high, 30)
+}
+
+func TestQueuesAreChecked(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	for _, queues := range [][]sidekiq.Queue{
+		{{Name: ""}}, {{Name: "a"}, {Name: "a"}}, {{Name: "a", Weight: -1}}, make([]sidekiq.Queue, 1001),
+	} {
+		_, err := s.d.Work(t.Context(), &sidekiq.WorkOptions{Queues: queues}, content)
+		require.ErrorIs(t, err, sidekiq.ErrQueues)
+	}
+	require.NoError(t, s.client.Set(t.Context(), s.key("queue:default"), "no list", 0).Err())
+	_, err := s.d.Work(t.Context(), nil, content)
+	require.ErrorIs(t, err, lua.ErrWrongType)
+}
+
+func TestMoreQueuesThanAreBlockedOn(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	var queues []sidekiq.Queue
+	for i := range 12 {
+		queues = append(queues, sidekiq.Queue{Name: "q" + strconv.Itoa(i)})
+	}
+	done := make(chan string, 1)
+	s.work(s.d, &sidekiq.WorkOptions{Queues: queues}, func(_ context.Context, j *sidekiq.Delivery) error {
+		done <- j.Queue
+		return nil
+	})
+	s.enqueue("q11", payload("q11", "a", ""))
+	require.Equal(t, "q11", <-done)
+	s.enqueue("q10", payload("q10", "a", ""))
+	require.Equal(t, "q10", <-done)
+}
+
+func TestClassesHaveHandlers(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V8)
+	var got atomic.Int32
+	handlers := sidekiq.Handlers{
+		"HardJob": func(context.Context, *sidekiq.Delivery) error { got.Add(1); return nil },
+		"Mailer":  func(context.Context, *sidekiq.Delivery) error { got.Add(10); return nil },
+	}
+	s.enqueue("default", payload("default", "a", ""),
+		strings.Replace(payload("default", "b", `,"wrapped":"Mailer"`), "HardJob", "Wrapper", 1),
+		strings.Replace(payload("default", "c", ""), "HardJob", "Unknown", 1))
+	end := s.work(s.d, nil, handlers.Perform)
+	s.eventually("all are done", func() bool { return s.count("stat:processed") == 3 })
+	require.Equal(t, sidekiq.Worked{Done: 2, Retried: 1}, end())
+	require.EqualValues(t, 11, got.Load())
+	retry := s.members("retry")
+	require.Len(t, retry, 1)
+	require.Contains(t, retry[0].Member, `"error_message":"uninitialized constant Unknown","error_class":"NameError"`)
+}
+
+func TestTheEndGivesJobsBack(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	all := []string{payload("default", "a", ""), payload("default", "b", ""), payload("default", "c", "")}
+	s.enqueue("default", all...)
+	started := make(chan string, 3)
+	var causes sync.Map
+	end := s.work(s.d, &sidekiq.WorkOptions{Concurrency: 3, Grace: 50 * time.Millisecond}, func(ctx context.Context, j *sidekiq.Delivery) error {
+		started <- j.JID
+		if j.JID == "b" {
+			return nil
+		}
+		<-ctx.Done()
+		causes.Store(j.JID, context.Cause(ctx))
+		return ctx.Err()
+	})
+	for range 3 {
+		<-started
+	}
+	require.Equal(t, sidekiq.Worked{Done: 1, Returned: 2}, end())
+	require.Equal(t, []string{all[2], all[0]}, s.list("default"), "the one that was served first is again")
+	require.Empty(t, s.workings())
+	require.Equal(t, []string{"default"}, s.client.SMembers(t.Context(), s.key("queues")).Val())
+	cause, _ := causes.Load("a")
+	require.Equal(t, sidekiq.ErrStopped, cause)
+	require.Empty(t, s.members("retry"), "a job that is interrupted has not failed")
+}
+
+// A handler that does not heed its context keeps no job.
+func TestTheEndDoesNotWaitForTheDeaf(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	s.enqueue("default", payload("default", "a", ""))
+	started, release := make(chan bool, 1), make(chan bool)
+	t.Cleanup(func() { close(release) })
+	end := s.work(s.d, &sidekiq.WorkOptions{Grace: 50 * time.Millisecond}, func(context.Context, *sidekiq.Delivery) error {
+		started <- true
+		<-release
+		return errors.New("too late")
+	})
+	<-started
+	require.Equal(t, sidekiq.Worked{Returned: 1}, end())
+	require.Len(t, s.list("default"), 1)
+}
+
+func TestJobsOfADeadProcessAreRescued(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	ctx := t.Context()
+	a, b, c := payload("default", "a", ""), payload("other", "b", ""), payload("default", "c", "")
+	label := func(queue string) string {
+		key := s.key("queue:" + queue)
+		return fmt.Sprintf("%d:%s", len(key), key)
+	}
+	dead := s.key("luatomic:sidekiq:working:dead")
+	require.NoError(t, s.client.HSet(ctx, dead, "9", label("default")+a, "10", label("other")+b, "11", label("default")+c).Err())
+	require.NoError(t, s.client.ZAdd(ctx, s.key("luatomic:sidekiq:processes"), redis.Z{Member: "dead", Score: 1}, redis.Z{Member: "bare", Score: 2}).Err())
+	alive := s.key("luatomic:sidekiq:working:alive")
+	require.NoError(t, s.client.HSet(ctx, alive, "1", label("default")+a).Err())
+	require.NoError(t, s.client.ZAdd(ctx, s.key("luatomic:sidekiq:processes"), redis.Z{Member: "alive", Score: float64(time.Now().Add(time.Hour).UnixMilli())}).Err())
+
+	end := s.work(s.d, &sidekiq.WorkOptions{Queues: []sidekiq.Queue{{Name: "unrelated"}}}, content)
+	s.eventually("the hash is empty", func() bool { return s.client.Exists(ctx, dead).Val() == 0 })
+	s.eventually("all that are over are forgotten", func() bool { return s.client.ZCard(ctx, s.key("luatomic:sidekiq:processes")).Val() == 2 })
+	require.Equal(t, 3, end().Rescued)
+	require.Equal(t, []string{c, a}, s.list("default"))
+	require.Equal(t, []string{b}, s.list("other"))
+	require.ElementsMatch(t, []string{"default", "other"}, s.client.SMembers(ctx, s.key("queues")).Val())
+	require.EqualValues(t, 1, s.client.HLen(ctx, alive).Val(), "jobs of the living are left alone")
+}
+
+func TestAWorkerHearsThatItsJobsWereTakenBack(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	ctx := t.Context()
+	s.enqueue("default", payload("default", "a", ""))
+	cause := make(chan error, 1)
+	end := s.work(s.d, &sidekiq.WorkOptions{Lease: 300 * time.Millisecond, Concurrency: 1}, func(ctx context.Context, _ *sidekiq.Delivery) error {
+		<-ctx.Done()
+		cause <- context.Cause(ctx)
+		return nil
+	})
+	s.eventually("the job is in hand", func() bool { return len(s.workings()) == 1 })
+	// What another process does when the lease is over.
+	require.NoError(t, s.client.Del(ctx, s.workings()[0], s.key("luatomic:sidekiq:processes")).Err())
+	require.Equal(t, sidekiq.ErrTakenBack, <-cause)
+	s.eventually("the process is listed again", func() bool { return s.client.ZCard(ctx, s.key("luatomic:sidekiq:processes")).Val() == 1 })
+	require.Equal(t, sidekiq.Worked{Lost: 1}, end())
+	require.Zero(t, s.count("stat:processed"))
+}
+
+func TestAStrayEntryIsReported(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	ctx := t.Context()
+	dead := s.key("luatomic:sidekiq:working:dead")
+	for field, entry := range map[string]string{"x": "1:a", "1": "no length", "2": "99:short", "3": "1:abc", "4": "-1:abc"} {
+		require.NoError(t, s.client.HSet(ctx, dead, field, entry).Err())
+	}
+	require.NoError(t, s.client.ZAdd(ctx, s.key("luatomic:sidekiq:processes"), redis.Z{Member: "dead", Score: 1}).Err())
+	seen := make(chan error, 100)
+	s.work(s.d, &sidekiq.WorkOptions{OnError: func(err error, _ *sidekiq.Delivery) { seen <- err }}, content)
+	require.ErrorIs(t, <-seen, sidekiq.ErrStrayJob)
+	require.EqualValues(t, 5, s.client.HLen(ctx, dead).Val())
+}
+
+func TestTheWebUIShowsAWorker(t *testing.T) {
+	t.Parallel()
+	for _, version := range []sidekiq.Version{sidekiq.V6, sidekiq.V8} {
+		t.Run(strconv.Itoa(int(version)), func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, version)
+			ctx := t.Context()
+			s.enqueue("default", payload("default", "a", ""))
+			end := s.work(s.d, &sidekiq.WorkOptions{WebUI: true, Lease: 150 * time.Millisecond, Grace: time.Millisecond}, func(ctx context.Context, _ *sidekiq.Delivery) error {
+				<-ctx.Done()
+				return nil
+			})
+			var process string
+			s.eventually("the process is busy", func() bool {
+				processes := s.client.SMembers(ctx, s.key("processes")).Val()
+				if len(processes) != 1 {
+					return false
+				}
+				process = processes[0]
+				return s.client.HGet(ctx, s.key(process), "busy").Val() == "1"
+			})
+			var info map[string]any
+			require.NoError(t, json.Unmarshal([]byte(s.client.HGet(ctx, s.key(process), "info").Val()), &info))
+			require.Equal(t, process, info["identity"])
+			suffix := map[sidekiq.Version]string{sidekiq.V6: ":workers", sidekiq.V8: ":work"}[version]
+			require.Len(t, s.client.HGetAll(ctx, s.key(process+suffix)).Val(), 1)
+			end()
+			require.Zero(t, s.client.Exists(ctx, s.key("processes"), s.key(process), s.key(process+suffix)).Val())
+		})
+	}
+}
+
+func TestAWorkerOutlivesTheServersAbsence(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t, "--appendonly", "yes", "--appendfsync", "always")
+	s := &site{t: t, client: server.Client(), ns: "n"}
+	s.d = s.dialect(server.Client(), sidekiq.V7)
+	var ran atomic.Int32
+	end := s.work(s.d, nil, func(context.Context, *sidekiq.Delivery) error { ran.Add(1); return nil })
+	s.enqueue("default", payload("default", "a", ""))
+	s.eventually("the first is done", func() bool { return ran.Load() == 1 })
+	server.Restart()
+	s.eventually("a push is possible", func() bool {
+		return s.client.LPush(t.Context(), s.key("queue:default"), payload("default", "b", "")).Err() == nil
+	})
+	s.eventually("the second is done", func() bool { return ran.Load() >= 2 })
+	end()
+	require.Empty(t, s.list("default"))
+}
