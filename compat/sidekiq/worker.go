@@ -108,7 +108,7 @@ func (e nameError) ErrorClass() string { return "NameError" }
 // Retries, the dead set and the counters are written as Sidekiq writes them, by the server's clock.
 //
 // When ctx ends nothing more is taken, handlers get Grace to finish, and the jobs of those that do not are put back to be served next;
-// such a handler's outcome counts no more. An idle worker ends within 2 s.
+// such a handler's outcome counts no more. The blocking commands of an idle worker stay up to 2 s after it.
 //
 // Work goes on through failures that pass, such as a server that is away. It ends with the cause of ctx, or with a failure that no
 // repeat can cure: lua.ErrWrongType, ErrQueues.

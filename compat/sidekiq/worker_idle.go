@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -71,14 +70,15 @@ func newIdler(d *Dialect, queues []Queue) idler {
 	return i
 }
 
-// start waits for each queue that is not waited for.
-func (i *idler) start(ctx context.Context, tasks *sync.WaitGroup) {
+// start waits for each queue that is not waited for. A blocked command cannot be called off, so a wait may go on for a while when Work has
+// ended; it changes nothing, and its word has room in the channel.
+func (i *idler) start(ctx context.Context) {
 	for at, key := range i.keys {
 		if i.blocked[at] {
 			continue
 		}
 		i.blocked[at] = true
-		tasks.Go(func() { i.woken <- wake{at, i.wait(ctx, key)} })
+		go func() { i.woken <- wake{at, i.wait(ctx, key)} }()
 	}
 }
 

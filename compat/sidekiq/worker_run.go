@@ -33,7 +33,6 @@ type worker struct {
 
 	calls   context.Context    // of all that goes on when the caller's context has ended
 	abandon context.CancelFunc // ends calls
-	tasks   sync.WaitGroup     // the waits for empty queues
 }
 
 // inHand is a job that a handler works on.
@@ -60,7 +59,6 @@ func newWorker(d *Dialect, opts *WorkOptions, h Handler) (*worker, error) {
 
 func (w *worker) run(ctx context.Context) (Worked, error) {
 	w.calls, w.abandon = context.WithCancel(context.WithoutCancel(ctx))
-	defer w.tasks.Wait()
 	defer w.abandon()
 	beating, still := context.WithCancel(w.calls)
 	var heart sync.WaitGroup
@@ -98,7 +96,7 @@ func (w *worker) loop(ctx context.Context) error {
 			continue
 		}
 		if w.free() > 0 {
-			w.idle.start(w.calls, &w.tasks)
+			w.idle.start(w.calls)
 		}
 		w.hear(ctx.Done())
 	}
@@ -144,7 +142,7 @@ func (w *worker) turn(ctx context.Context, want int) error {
 		return err
 	}
 	if !r.Known {
-		w.takenBack()
+		w.takenBack(time.Now())
 	}
 	w.worked.Done += len(w.acks)
 	w.acks = w.acks[:0]
@@ -158,20 +156,22 @@ func (w *worker) turn(ctx context.Context, want int) error {
 	return nil
 }
 
-// takenBack tells the handlers that their jobs are in their queues again.
-func (w *worker) takenBack() { w.cancel(ErrTakenBack) }
+// takenBack tells the handlers of jobs that were in hand at that time that they are in their queues again.
+func (w *worker) takenBack(at time.Time) { w.cancel(ErrTakenBack, at) }
 
-func (w *worker) cancel(cause error) {
+func (w *worker) cancel(cause error, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, j := range w.running {
-		j.cancel(cause)
+		if j.since.Before(at) {
+			j.cancel(cause)
+		}
 	}
 }
 
 // drain lets the handlers end, for as long as Grace.
 func (w *worker) drain() {
-	overtime := time.AfterFunc(w.o.Grace, func() { w.cancel(ErrStopped) })
+	overtime := time.AfterFunc(w.o.Grace, func() { w.cancel(ErrStopped, time.Now()) })
 	defer overtime.Stop()
 	// Handlers that heed their context get a moment more.
 	stop := make(chan struct{})
@@ -181,7 +181,7 @@ func (w *worker) drain() {
 		w.hear(stop)
 		_ = w.turnIfDone() // leave does what fails here
 	}
-	w.cancel(ErrStopped)
+	w.cancel(ErrStopped, time.Now())
 }
 
 // leave finishes what is done, puts back what is left in the hash, and takes the process off the lists.

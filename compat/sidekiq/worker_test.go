@@ -35,6 +35,14 @@ func newSite(t *testing.T, version sidekiq.Version) *site {
 	return s
 }
 
+// another is a system of a subtest's own. Closing a client waits for its blocked commands, so one serves many.
+func (s *site) another(t *testing.T, version sidekiq.Version) *site {
+	t.Helper()
+	other := &site{t: t, client: s.client, ns: luatomictest.Namespace(t)}
+	other.d = other.dialect(s.client, version)
+	return other
+}
+
 func (s *site) dialect(c lua.Client, version sidekiq.Version) *sidekiq.Dialect {
 	s.t.Helper()
 	d, err := sidekiq.New(c, &sidekiq.Options{Version: version, Namespace: s.ns})
