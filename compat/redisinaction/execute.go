@@ -1,0 +1,99 @@
+package redisinaction
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/luatomic/luatomic/compat/redisinaction/internal/script"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// Task is a call of a function by name, at once or later.
+type Task struct {
+	Name string
+	// Args become a JSON array by encoding/json, nil an empty one; json.RawMessage is
+	// written as it is meant, in Python's form.
+	Args any
+	// Delay is the time until the task is due; 0 and less puts it into its queue at once.
+	Delay time.Duration
+}
+
+// Executed is the result of ExecuteAll.
+type Executed struct {
+	// IDs are those of the tasks, in their order.
+	IDs []string
+	// Ready and Scheduled are how many are in the queue, and in delayed:.
+	Ready, Scheduled int
+	// Now is the server's time.
+	Now time.Time
+}
+
+// ExecuteLater adds one task and returns its id. See ExecuteAll.
+func (c *Client) ExecuteLater(ctx context.Context, queue, name string, args any, delay time.Duration) (string, error) {
+	out, err := c.ExecuteAll(ctx, queue, Task{name, args, delay})
+	if err != nil {
+		return "", err
+	}
+	return out.IDs[0], nil
+}
+
+// ExecuteAll adds tasks, all of them or none: those with a delay to delayed:, scored by
+// the server's clock, the others to the end of the queue. Tasks of the same delay are
+// due in their order. A lost reply does not add them twice.
+//
+// At most MaxBatch tasks and 1 MiB, else lua.ErrTooLarge. Errors of the input, before
+// anything is sent: ErrArgs, lua.ErrBadName.
+//
+// Keys: delayed:, queue:<queue>, sent:<id of the first>. Cost: O(log n) for each delayed
+// task, O(1) for each other.
+func (c *Client) ExecuteAll(ctx context.Context, queue string, tasks ...Task) (Executed, error) {
+	if len(tasks) == 0 {
+		return Executed{}, nil
+	}
+	out := Executed{IDs: make([]string, len(tasks))}
+	p := script.ExecuteLaterParams{Delayed: c.delayed(), Queue: c.queue(queue), Keep: receiptLife, Items: make([]script.ExecuteLaterItem, len(tasks))}
+	if err := checkName("queue", queue); err != nil {
+		return Executed{}, executeError(queue, err)
+	}
+	if len(tasks) > MaxBatch {
+		return Executed{}, executeError(queue, &lua.SizeError{What: "tasks", N: len(tasks), Max: MaxBatch, Unit: "items"})
+	}
+	for i := range tasks {
+		var err error
+		if out.IDs[i], p.Items[i], err = tasks[i].encode(queue); err != nil {
+			return Executed{}, executeError(queue, fmt.Errorf("task %d: %w", i, err))
+		}
+	}
+	p.Receipt = c.receipt(out.IDs[0])
+	r, err := script.ExecuteLater(ctx, c.redis, p)
+	if err != nil {
+		return Executed{}, executeError(queue, err)
+	}
+	out.Ready, out.Scheduled, out.Now = int(r.Ready), int(r.Scheduled), time.UnixMicro(r.Now)
+	return out, nil
+}
+
+// receiptLife is longer than any call is repeated.
+const receiptLife = time.Minute
+
+func executeError(queue string, err error) error {
+	return fmt.Errorf("redisinaction: execute later on %q: %w", queue, err)
+}
+
+// encode makes the item of the task, with a new id.
+func (t *Task) encode(queue string) (id string, item script.ExecuteLaterItem, err error) {
+	if err := checkName("name", t.Name); err != nil {
+		return "", item, err
+	}
+	u, err := uuid.NewRandom()
+	if err != nil {
+		return "", item, fmt.Errorf("no randomness for an id: %w", err)
+	}
+	id = u.String()
+	item.Body, err = encodeItem(id, queue, t.Name, t.Args)
+	item.Delay = t.Delay.Microseconds()
+	return id, item, err
+}

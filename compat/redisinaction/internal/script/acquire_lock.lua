@@ -1,0 +1,34 @@
+--- AcquireLock takes a lock that nobody holds.
+---
+--- A lock without a time to live, held by another, can be given one: the holder may
+--- be gone for good.
+---
+---@contract all-or-nothing  one write
+---@retry    safe  an identifier that holds the lock is told so
+---@key      lock        string  the identifier of its holder
+---@arg      identifier  string  of this acquire alone
+---@arg      ttl         ms  min=0  how long it is held, 0 for until it is released
+---@arg      heal        ms  min=0  the time to live for one that has none, 0 to leave it so
+---@reply    (acquired bool, remaining int)  remaining: of the other's, in ms; below 0 if it has no end
+---@cost     O(1)
+
+local lock = KEYS[1]
+local identifier, ttl, heal = ARGV[1], ARGV[2], tonumber(ARGV[3])
+
+local holder = redis.call('GET', lock)
+if holder == identifier then
+  return {1, 0}
+elseif holder then
+  local remaining = redis.call('PTTL', lock)
+  if remaining < 0 and heal > 0 then
+    redis.call('PEXPIRE', lock, heal)
+    remaining = heal
+  end
+  return {0, remaining}
+end
+if ttl == '0' then
+  redis.call('SET', lock, identifier)
+else
+  redis.call('SET', lock, identifier, 'PX', ttl)
+end
+return {1, 0}

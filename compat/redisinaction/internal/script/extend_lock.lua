@@ -1,0 +1,17 @@
+--- ExtendLock gives a lock a new time to live, if the identifier holds it.
+---
+---@contract all-or-nothing  one write
+---@retry    safe  the same time is set again
+---@key      lock        string  the identifier of its holder
+---@arg      identifier  string
+---@arg      ttl         ms  min=1  from now
+---@reply    bool
+---@cost     O(1)
+
+local lock = KEYS[1]
+local identifier, ttl = ARGV[1], ARGV[2]
+
+if redis.call('GET', lock) ~= identifier then
+  return 0
+end
+return redis.call('PEXPIRE', lock, ttl)

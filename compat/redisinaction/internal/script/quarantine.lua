@@ -1,0 +1,20 @@
+--- Quarantine moves an item that no worker can run out of a worker's list.
+---
+---@contract dup-only  an error half-way can leave the item in both lists
+---@retry    safe  what has moved is not there any more
+---@slots    any  the names are those of Redis in Action
+---@key      working    list  the item that the worker is at
+---@key      malformed  list  items that nobody can run, oldest at the head
+---@arg      body       bytes
+---@reply    int  1 if it was there
+---@cost     O(1)
+
+local working, malformed = KEYS[1], KEYS[2]
+local body = ARGV[1]
+
+if not redis.call('LPOS', working, body) then
+  return 0
+end
+redis.call('LTRIM', working, 0, -1) -- nothing, but what follows may then use memory over the limit
+redis.call('RPUSH', malformed, body)
+return redis.call('LREM', working, 1, body)

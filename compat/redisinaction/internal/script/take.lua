@@ -1,0 +1,30 @@
+--- Take moves the first item of the first queue that has one to the list of a worker, and returns it.
+---
+--- While the worker's list holds an item, it is that one again: its reply was lost,
+--- or the worker ended in the middle of it.
+---
+---@contract all-or-nothing  one write
+---@retry    safe  the item stays in the worker's list and comes again
+---@slots    any  the names are those of Redis in Action
+---@key      working  list  the item that the worker is at
+---@keys     queue    list  max=100  items, oldest at the head
+---@reply    (body bytes, from int)?  from: the number of the queue, from 1; 0 if the worker had the item
+---@cost     O(q) for q queues
+
+local working = KEYS[1]
+
+local body = redis.call('LINDEX', working, 0)
+if body then
+  return {body, 0}
+end
+-- It trims nothing. But on a server over its memory limit, what follows may then use
+-- memory, so that a queue can be emptied there.
+redis.call('LTRIM', working, 0, -1)
+for i = 2, #KEYS do
+  local queue = KEYS[i]
+  body = redis.call('LMOVE', queue, working, 'LEFT', 'RIGHT')
+  if body then
+    return {body, i - 1}
+  end
+end
+return false

@@ -1,0 +1,398 @@
+package redisinaction
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// A scanner walks over JSON as Python's json module reads it: NaN, Infinity and
+// -Infinity are numbers, an object may have a key twice. With a writer, it also
+// writes what json.dumps would write of the value.
+type scanner struct {
+	in    []byte
+	at    int
+	depth int
+	out   *writer
+}
+
+// maxDepth bounds the nesting that is read.
+const maxDepth = 10_000
+
+func (s *scanner) fail(what string) error { return fmt.Errorf("%s at byte %d", what, s.at) }
+
+func (s *scanner) space() {
+	for s.at < len(s.in) {
+		switch s.in[s.at] {
+		case ' ', '\t', '\n', '\r':
+			s.at++
+		default:
+			return
+		}
+	}
+}
+
+// peek is the next byte, 0 at the end.
+func (s *scanner) peek() byte {
+	if s.at < len(s.in) {
+		return s.in[s.at]
+	}
+	return 0
+}
+
+func (s *scanner) accept(b byte) bool {
+	if s.peek() != b || s.at == len(s.in) {
+		return false
+	}
+	s.at++
+	return true
+}
+
+// value steps over one value and the space around it.
+func (s *scanner) value() error {
+	s.space()
+	var err error
+	switch b := s.peek(); {
+	case b == '[':
+		err = s.nested(']', s.value)
+	case b == '{':
+		if s.out != nil {
+			s.out.openObject()
+			defer s.out.closeObject()
+		}
+		err = s.nested('}', s.member)
+	case b == '"':
+		_, err = s.text()
+	case b == '-' && s.word("-Infinity"), s.word("NaN"), s.word("Infinity"), s.word("null"), s.word("true"), s.word("false"):
+	default:
+		err = s.number()
+	}
+	s.space()
+	return err
+}
+
+// word steps over w if it is next.
+func (s *scanner) word(w string) bool {
+	if len(s.in)-s.at < len(w) || string(s.in[s.at:s.at+len(w)]) != w {
+		return false
+	}
+	s.at += len(w)
+	s.out.raw(w)
+	return true
+}
+
+// nested steps over an array or an object.
+func (s *scanner) nested(end byte, element func() error) error {
+	if s.depth++; s.depth > s.out.depth() {
+		return s.fail("nested too deeply")
+	}
+	s.out.raw(string(s.in[s.at]))
+	s.at++
+	s.space()
+	for first := true; !s.accept(end); first = false {
+		if !first {
+			if !s.accept(',') {
+				return s.fail("no comma")
+			}
+			s.out.raw(", ")
+		}
+		if err := element(); err != nil {
+			return err
+		}
+	}
+	s.out.raw(string(end))
+	s.depth--
+	return nil
+}
+
+func (s *scanner) member() error {
+	s.space()
+	if s.peek() != '"' {
+		return s.fail("no key")
+	}
+	start := s.out.len()
+	if _, err := s.text(); err != nil {
+		return err
+	}
+	if err := s.out.key(start); err != nil {
+		return err
+	}
+	s.space()
+	if !s.accept(':') {
+		return s.fail("no colon")
+	}
+	s.out.raw(": ")
+	return s.value()
+}
+
+// errSurrogate says that a text cannot be had as UTF-8.
+var errSurrogate = errors.New("half of a surrogate pair")
+
+// text steps over a string and returns it, with loneSurrogate for half a pair.
+func (s *scanner) text() (string, error) {
+	s.at++
+	units := s.out
+	units.raw(`"`)
+	var text []byte
+	for {
+		switch b := s.peek(); {
+		case s.at == len(s.in):
+			return "", s.fail("a string without an end")
+		case b == '"':
+			s.at++
+			units.raw(`"`)
+			return string(text), nil
+		case b < 0x20:
+			return "", s.fail("a control character in a string")
+		case b == '\\':
+			r, err := s.escape()
+			if err != nil {
+				return "", err
+			}
+			if utf16.IsSurrogate(r) {
+				text = append(text, loneSurrogate...)
+				continue
+			}
+			text = utf8.AppendRune(text, r)
+		default:
+			r, size := utf8.DecodeRune(s.in[s.at:])
+			if r == utf8.RuneError && size == 1 {
+				return "", s.fail("no UTF-8")
+			}
+			s.at += size
+			units.rune(r)
+			text = utf8.AppendRune(text, r)
+		}
+	}
+}
+
+// loneSurrogate stands for half a pair: no UTF-8, so that it is found again.
+const loneSurrogate = "\xed"
+
+// plainText is text without half a surrogate pair: what can be a key or a name.
+func (s *scanner) plainText() (string, error) {
+	s.space()
+	if s.peek() != '"' {
+		return "", s.fail("no string")
+	}
+	text, err := s.text()
+	if err == nil && !utf8.ValidString(text) {
+		err = errSurrogate
+	}
+	s.space()
+	return text, err
+}
+
+var escapes = map[byte]rune{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// escape steps over one escape, or over the two of a surrogate pair.
+func (s *scanner) escape() (rune, error) {
+	if s.at+1 == len(s.in) {
+		return 0, s.fail("a string without an end")
+	}
+	if r, ok := escapes[s.in[s.at+1]]; ok {
+		s.at += 2
+		s.out.rune(r)
+		return r, nil
+	}
+	high, ok := s.hex(s.at)
+	if !ok {
+		return 0, s.fail("an escape that is none")
+	}
+	s.at += 6
+	if low, ok := s.hex(s.at); ok {
+		if r := utf16.DecodeRune(high, low); r != utf8.RuneError {
+			s.at += 6
+			s.out.rune(r)
+			return r, nil
+		}
+	}
+	s.out.rune(high)
+	return high, nil
+}
+
+// hex reads \uXXXX.
+func (s *scanner) hex(at int) (rune, bool) {
+	if len(s.in)-at < 6 || s.in[at] != '\\' || s.in[at+1] != 'u' {
+		return 0, false
+	}
+	var r rune
+	for _, b := range s.in[at+2 : at+6] {
+		switch {
+		case b >= '0' && b <= '9':
+			b -= '0'
+		case b >= 'a' && b <= 'f':
+			b -= 'a' - 10
+		case b >= 'A' && b <= 'F':
+			b -= 'A' - 10
+		default:
+			return 0, false
+		}
+		r = r<<4 | rune(b)
+	}
+	return r, true
+}
+
+// number steps over a number.
+func (s *scanner) number() error {
+	start := s.at
+	s.accept('-')
+	whole := true
+	if !s.accept('0') && s.digits() == 0 {
+		s.at = start
+		return s.fail("no value")
+	}
+	if s.peek() == '.' {
+		s.at++
+		if whole = false; s.digits() == 0 {
+			return s.fail("no digit after the point")
+		}
+	}
+	if b := s.peek(); b == 'e' || b == 'E' {
+		s.at++
+		if !s.accept('+') {
+			s.accept('-')
+		}
+		if whole = false; s.digits() == 0 {
+			return s.fail("no digit in the exponent")
+		}
+	}
+	return s.out.number(string(s.in[start:s.at]), whole)
+}
+
+func (s *scanner) digits() (n int) {
+	for s.peek() >= '0' && s.peek() <= '9' {
+		s.at++
+		n++
+	}
+	return n
+}
+
+// A writer collects what json.dumps writes. The nil writer collects nothing.
+type writer struct {
+	b    []byte
+	keys []map[string]bool // of the objects that are open
+}
+
+// Python reads no deeper than its recursion limit, 1000 less what the program uses, and
+// no longer numbers.
+const (
+	pythonDepth  = 500
+	pythonDigits = 4300
+)
+
+func (w *writer) depth() int {
+	if w == nil {
+		return maxDepth
+	}
+	return pythonDepth
+}
+
+func (w *writer) len() int {
+	if w == nil {
+		return 0
+	}
+	return len(w.b)
+}
+
+func (w *writer) raw(text string) {
+	if w != nil {
+		w.b = append(w.b, text...)
+	}
+}
+
+func (w *writer) openObject()  { w.keys = append(w.keys, make(map[string]bool)) }
+func (w *writer) closeObject() { w.keys = w.keys[:len(w.keys)-1] }
+
+// key refuses a second key of one object: Python keeps one of the two.
+func (w *writer) key(start int) error {
+	if w == nil {
+		return nil
+	}
+	seen, name := w.keys[len(w.keys)-1], string(w.b[start:])
+	if seen[name] {
+		return errors.New("an object with a key twice")
+	}
+	seen[name] = true
+	return nil
+}
+
+const hexDigits = "0123456789abcdef"
+
+// rune writes one character, or half a surrogate pair, of a string.
+func (w *writer) rune(r rune) {
+	if w == nil {
+		return
+	}
+	switch r {
+	case '"', '\\':
+		w.b = append(w.b, '\\', byte(r))
+	case '\b':
+		w.raw(`\b`)
+	case '\f':
+		w.raw(`\f`)
+	case '\n':
+		w.raw(`\n`)
+	case '\r':
+		w.raw(`\r`)
+	case '\t':
+		w.raw(`\t`)
+	default:
+		switch {
+		case r >= ' ' && r <= '~':
+			w.b = append(w.b, byte(r))
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			w.rune(high)
+			w.rune(low)
+		default:
+			w.b = append(w.b, '\\', 'u', hexDigits[r>>12], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
+		}
+	}
+}
+
+// number writes an integer with its digits, and any other number as Python's repr
+// of the float: the shortest digits that give it back, with a point or an exponent.
+func (w *writer) number(text string, whole bool) error {
+	switch {
+	case w == nil:
+		return nil
+	case whole && text == "-0":
+		w.raw("0")
+		return nil
+	case whole && len(text) > pythonDigits:
+		return fmt.Errorf("an integer of %d digits, more than Python reads; send it as a string", len(text))
+	case whole:
+		w.raw(text)
+		return nil
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return errors.New("a number that is out of range for a float")
+	}
+	w.b = appendFloat(w.b, f)
+	return nil
+}
+
+func appendFloat(b []byte, f float64) []byte {
+	short := strconv.AppendFloat(nil, f, 'e', -1, 64)
+	exponent := 0
+	for i, c := range short {
+		if c == 'e' {
+			exponent, _ = strconv.Atoi(string(short[i+1:]))
+		}
+	}
+	if exponent < -4 || exponent >= 16 {
+		return append(b, short...)
+	}
+	start := len(b)
+	b = strconv.AppendFloat(b, f, 'f', -1, 64)
+	for _, c := range b[start:] {
+		if c == '.' {
+			return b
+		}
+	}
+	return append(b, ".0"...)
+}

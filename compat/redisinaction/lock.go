@@ -1,0 +1,207 @@
+package redisinaction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/luatomic/luatomic/compat/redisinaction/internal/script"
+	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// LockOptions are the settings of one AcquireLock. The zero value tries once and takes
+// the lock until it is released, as the book's setnx does.
+type LockOptions struct {
+	// Wait is how long to try; below 0 for until ctx ends. The book's default is 10 s.
+	Wait time.Duration
+	// TTL is how long the lock is held if nobody releases it, by the server's clock;
+	// at least 1 ms. 0 is for ever: if this process dies, nobody gets the lock until
+	// somebody deletes its key.
+	TTL time.Duration
+	// Heal, above 0, gives a lock that another holds without a time to live this one.
+	// Only where nobody holds a lock for so long: a holder that lives is not asked.
+	Heal time.Duration
+}
+
+// HeldError says that a lock is another's. It matches ErrHeld.
+type HeldError struct {
+	Name string
+	// Remaining is how long it is held at most; absent if its holder set no end.
+	Remaining lua.Opt[time.Duration]
+}
+
+func (e *HeldError) Error() string {
+	if d, ok := e.Remaining.Get(); ok {
+		return fmt.Sprintf("redisinaction: lock %q is held, for %v at most", e.Name, d)
+	}
+	return fmt.Sprintf("redisinaction: lock %q is held, with no time to live; if its holder is dead, acquire with Heal, or delete the key", e.Name)
+}
+
+// Is matches ErrHeld.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// AcquireLock takes the lock and returns the identifier that holds it, a new uuid; nil
+// options mean the defaults. While another holds the lock it asks again after 1 ms, as
+// the book does, and then in longer intervals up to 16 ms: a release in Python tells
+// nobody. There is no order among those who wait.
+//
+// A *HeldError says that the lock was another's until Wait was over, or until ctx ended,
+// then joined with the cause of that. With any error the lock is not held: one that may
+// have been obtained without an answer is given back, for up to 10 s. If that fails too
+// the error is lua.ErrOutcomeUnknown.
+//
+// Keys: lock:<name>. Cost: O(1) for each try.
+func (c *Client) AcquireLock(ctx context.Context, name string, opts *LockOptions) (identifier string, err error) {
+	var o LockOptions
+	if opts != nil {
+		o = *opts
+	}
+	if err := o.check(name); err != nil {
+		return "", lockError("acquire", name, err)
+	}
+	u, err := uuid.NewRandom()
+	if err != nil {
+		return "", lockError("acquire", name, err)
+	}
+	a := &acquire{Client: c, name: name, identifier: u.String(), opts: o}
+	if err := a.wait(ctx); err != nil {
+		return "", err
+	}
+	return a.identifier, nil
+}
+
+func (o *LockOptions) check(name string) error {
+	for _, d := range []time.Duration{o.TTL, o.Heal} {
+		if d != 0 && d < time.Millisecond {
+			return fmt.Errorf("%w: a time to live of %v; 1 ms or more, or 0 for none", lua.ErrOutOfRange, d)
+		}
+	}
+	return checkName("lock", name)
+}
+
+func lockError(what, name string, err error) error {
+	return fmt.Errorf("redisinaction: %s lock %q: %w", what, name, err)
+}
+
+// acquire is one AcquireLock.
+type acquire struct {
+	*Client
+	name, identifier string
+	opts             LockOptions
+}
+
+const (
+	firstTry = time.Millisecond
+	lastTry  = 16 * time.Millisecond
+)
+
+func (a *acquire) wait(ctx context.Context) error {
+	begun, next := time.Now(), firstTry
+	var held *HeldError
+	for {
+		r, err := script.AcquireLock(ctx, a.redis, script.AcquireLockParams{Lock: a.lock(a.name), Identifier: a.identifier, TTL: a.opts.TTL, Heal: a.opts.Heal})
+		switch {
+		case err != nil:
+			return a.failed(ctx, held, err)
+		case r.Acquired:
+			return nil
+		}
+		held = &HeldError{Name: a.name}
+		sleep := next/2 + rand.N(next)
+		if r.Remaining >= 0 {
+			remaining := time.Duration(r.Remaining) * time.Millisecond
+			held.Remaining = lua.Some(remaining)
+			sleep = min(sleep, remaining+time.Millisecond)
+		}
+		if left := a.opts.Wait - time.Since(begun); a.opts.Wait >= 0 && left <= 0 {
+			return held
+		} else if a.opts.Wait >= 0 {
+			sleep = min(sleep, left)
+		}
+		next = min(2*next, lastTry)
+		pause(ctx, sleep)
+		if ctx.Err() != nil {
+			return errors.Join(held, context.Cause(ctx))
+		}
+	}
+}
+
+// failed gives back what may have been obtained.
+func (a *acquire) failed(ctx context.Context, held *HeldError, err error) error {
+	if errors.Is(err, lua.ErrOutcomeUnknown) {
+		undo, cancel := detached(ctx)
+		defer cancel()
+		if _, back := a.release(undo, a.name, a.identifier); back == nil && errors.Is(err, context.Cause(ctx)) {
+			err = context.Cause(ctx)
+		} else if back != nil {
+			err = fmt.Errorf("%w; the lock may be held by %s, and nobody to release it: %w", err, a.identifier, back)
+		}
+	}
+	err = lockError("acquire", a.name, err)
+	if held != nil && ctx.Err() != nil {
+		return errors.Join(held, err)
+	}
+	return err
+}
+
+// detached is for what must be done after ctx has ended, too.
+func detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+}
+
+// ReleaseLock gives the lock back. It works after ctx has ended too, the usual case in a
+// deferred call, and takes 10 s at most. ErrNotHeld says that the identifier did not
+// hold it: it was released before, or its time was over, and another may have had it
+// meanwhile. After a lost reply, a lock that is gone counts as released by this call.
+//
+// Keys: lock:<name>. Cost: O(1).
+func (c *Client) ReleaseLock(ctx context.Context, name, identifier string) error {
+	ctx, cancel := detached(ctx)
+	defer cancel()
+	released, err := c.release(ctx, name, identifier)
+	if err == nil && !released {
+		err = ErrNotHeld
+	}
+	if err != nil {
+		return lockError("release", name, err)
+	}
+	return nil
+}
+
+func (c *Client) release(ctx context.Context, name, identifier string) (bool, error) {
+	if err := checkName("lock", name); err != nil {
+		return false, err
+	}
+	var n noter
+	released, err := script.ReleaseLock(context.WithValue(ctx, resent.Key{}, &n), c.redis, script.ReleaseLockParams{Lock: c.lock(name), Identifier: identifier})
+	return released || n.resent, err
+}
+
+// noter hears that the answer came to a repeat.
+type noter struct{ resent bool }
+
+func (n *noter) NoteResent() { n.resent = true }
+
+// ExtendLock gives a lock that the identifier holds a new time to live, by the server's
+// clock from now on; at least 1 ms. ErrNotHeld says that the identifier does not hold it.
+//
+// Keys: lock:<name>. Cost: O(1).
+func (c *Client) ExtendLock(ctx context.Context, name, identifier string, ttl time.Duration) error {
+	err := checkName("lock", name)
+	if err == nil {
+		var held bool
+		held, err = script.ExtendLock(ctx, c.redis, script.ExtendLockParams{Lock: c.lock(name), Identifier: identifier, TTL: ttl})
+		if err == nil && !held {
+			err = ErrNotHeld
+		}
+	}
+	if err != nil {
+		return lockError("extend", name, err)
+	}
+	return nil
+}

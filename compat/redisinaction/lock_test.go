@@ -1,0 +1,184 @@
+package redisinaction_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/redisinaction"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+func TestLockIsThatOfTheBook(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, r, prefix := own(t)
+	id, err := c.AcquireLock(ctx, "l", nil)
+	require.NoError(t, err)
+	u, err := uuid.Parse(id)
+	require.NoError(t, err)
+	require.Equal(t, uuid.Version(4), u.Version())
+	require.Equal(t, id, r.Get(ctx, prefix+"lock:l").Val())
+	require.Equal(t, time.Duration(-1), r.TTL(ctx, prefix+"lock:l").Val(), "as in the book")
+
+	_, err = c.AcquireLock(ctx, "l", nil)
+	var held *redisinaction.HeldError
+	require.ErrorAs(t, err, &held)
+	require.ErrorIs(t, err, redisinaction.ErrHeld)
+	_, ends := held.Remaining.Get()
+	require.False(t, ends)
+	require.ErrorContains(t, err, "Heal")
+
+	require.ErrorIs(t, c.ReleaseLock(ctx, "l", uuid.NewString()), redisinaction.ErrNotHeld)
+	require.Equal(t, id, r.Get(ctx, prefix+"lock:l").Val())
+	require.ErrorIs(t, c.ExtendLock(ctx, "l", uuid.NewString(), time.Minute), redisinaction.ErrNotHeld)
+	require.Negative(t, r.PTTL(ctx, prefix+"lock:l").Val())
+	require.NoError(t, c.ExtendLock(ctx, "l", id, time.Minute))
+	require.Positive(t, r.PTTL(ctx, prefix+"lock:l").Val())
+	require.NoError(t, c.ReleaseLock(ctx, "l", id))
+	require.Zero(t, r.Exists(ctx, prefix+"lock:l").Val())
+	require.ErrorIs(t, c.ReleaseLock(ctx, "l", id), redisinaction.ErrNotHeld)
+	require.ErrorIs(t, c.ExtendLock(ctx, "l", id, time.Minute), redisinaction.ErrNotHeld)
+}
+
+func TestLockWithATimeToLive(t *testing.T) {
+	t.Parallel()
+	ctx := bounded(t)
+	c, r, prefix := own(t)
+	id, err := c.AcquireLock(ctx, "l", &redisinaction.LockOptions{TTL: 100 * time.Millisecond})
+	require.NoError(t, err)
+	require.Positive(t, r.PTTL(ctx, prefix+"lock:l").Val())
+	_, err = c.AcquireLock(ctx, "l", &redisinaction.LockOptions{Heal: time.Millisecond})
+	var held *redisinaction.HeldError
+	require.ErrorAs(t, err, &held)
+	remaining, ends := held.Remaining.Get()
+	require.True(t, ends)
+	require.Greater(t, remaining, time.Millisecond, "a lock with an end is not healed")
+	require.ErrorContains(t, err, "at most")
+	second, err := c.AcquireLock(ctx, "l", &redisinaction.LockOptions{Wait: -1})
+	require.NoError(t, err, "it waits until the time of the first is over")
+	require.NotEqual(t, id, second)
+	require.ErrorIs(t, c.ReleaseLock(ctx, "l", id), redisinaction.ErrNotHeld)
+	require.Equal(t, second, r.Get(ctx, prefix+"lock:l").Val())
+}
+
+func TestALeftoverLockIsHealedOnRequestAlone(t *testing.T) {
+	t.Parallel()
+	ctx := bounded(t)
+	c, r, prefix := own(t)
+	require.NoError(t, r.Set(ctx, prefix+"lock:l", "of a dead process", 0).Err())
+	_, err := c.AcquireLock(ctx, "l", &redisinaction.LockOptions{TTL: time.Minute, Wait: 20 * time.Millisecond})
+	require.ErrorIs(t, err, redisinaction.ErrHeld)
+	require.Negative(t, r.PTTL(ctx, prefix+"lock:l").Val())
+	_, err = c.AcquireLock(ctx, "l", &redisinaction.LockOptions{Heal: 50 * time.Millisecond, Wait: time.Minute})
+	require.NoError(t, err)
+	require.Negative(t, r.PTTL(ctx, prefix+"lock:l").Val(), "the new one is as it was asked for")
+}
+
+func TestLockInput(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, _, _ := own(t)
+	for _, o := range []redisinaction.LockOptions{{TTL: time.Microsecond}, {TTL: -1}, {Heal: -1}, {Heal: time.Microsecond}} {
+		_, err := c.AcquireLock(ctx, "l", &o)
+		require.ErrorIs(t, err, lua.ErrOutOfRange)
+	}
+	_, err := c.AcquireLock(ctx, "", nil)
+	require.ErrorIs(t, err, lua.ErrBadName)
+	require.ErrorIs(t, c.ReleaseLock(ctx, "", "id"), lua.ErrBadName)
+	require.ErrorIs(t, c.ExtendLock(ctx, "", "id", time.Second), lua.ErrBadName)
+	require.ErrorIs(t, c.ExtendLock(ctx, "l", "id", 0), lua.ErrOutOfRange)
+}
+
+func TestOneHoldsTheLockAtATime(t *testing.T) {
+	t.Parallel()
+	ctx := bounded(t)
+	c, _, _ := own(t)
+	inside := 0 // the race detector sees two holders, too
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 20 {
+				id, err := c.AcquireLock(ctx, "l", &redisinaction.LockOptions{Wait: -1})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				inside++
+				if err := c.ReleaseLock(ctx, "l", id); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Equal(t, 160, inside)
+}
+
+func TestAcquireEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	c, r, prefix := own(t)
+	require.NoError(t, r.Set(t.Context(), prefix+"lock:l", "other", 0).Err())
+	cause := errors.New("enough")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, cause)
+	defer cancel()
+	_, err := c.AcquireLock(ctx, "l", &redisinaction.LockOptions{Wait: -1})
+	require.ErrorIs(t, err, redisinaction.ErrHeld)
+	require.ErrorIs(t, err, cause)
+	require.NoError(t, c.ReleaseLock(ctx, "l", "other"), "a release works after the end")
+}
+
+// proxied is a client of the same keys through a proxy that loses replies.
+func proxied(t testing.TB, prefix string) (*redisinaction.Client, *redis.Client, *luatomictest.LossyProxy) {
+	t.Helper()
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	r := redis.NewClient(opts)
+	t.Cleanup(func() { _ = r.Close() })
+	return redisinaction.New(r, &redisinaction.Options{Prefix: prefix}), r, proxy
+}
+
+// A lost reply neither takes a lock that nobody knows of nor hides a release.
+func TestLockWithLostReplies(t *testing.T) {
+	t.Parallel()
+	ctx := bounded(t)
+	_, r, prefix := own(t)
+	c, _, proxy := proxied(t, prefix)
+	for lost := range 5 {
+		proxy.Drop(lost, luatomictest.Command("EVALSHA"))
+		id, err := c.AcquireLock(ctx, "l", nil)
+		require.NoError(t, err)
+		require.Equal(t, id, r.Get(ctx, prefix+"lock:l").Val())
+		proxy.Drop(lost, luatomictest.Command("EVALSHA"))
+		require.NoError(t, c.ReleaseLock(ctx, "l", id))
+		require.Zero(t, r.Exists(ctx, prefix+"lock:l").Val())
+	}
+}
+
+// An acquire that is cancelled before it has the answer leaves no lock behind.
+func TestACancelledAcquireLeavesNoLock(t *testing.T) {
+	t.Parallel()
+	_, r, prefix := own(t)
+	c, _, proxy := proxied(t, prefix)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := c.AcquireLock(ctx, "warm", nil)
+	require.NoError(t, err)
+	proxy.Drop(1, func(args []string) bool {
+		if !luatomictest.Command("EVALSHA")(args) {
+			return false
+		}
+		cancel()
+		return true
+	})
+	_, err = c.AcquireLock(ctx, "l", &redisinaction.LockOptions{Wait: -1})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Zero(t, r.Exists(t.Context(), prefix+"lock:l").Val())
+}

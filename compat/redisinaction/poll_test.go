@@ -1,0 +1,269 @@
+package redisinaction_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/redisinaction"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+func TestPollQueueMovesWhatIsDue(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, r, prefix := own(t)
+	out, err := c.PollQueue(ctx)
+	require.NoError(t, err)
+	require.Zero(t, out.Moved)
+	_, more := out.NextDue.Get()
+	require.False(t, more)
+
+	now := r.Time(ctx).Val()
+	score := func(d time.Duration) float64 { return float64(now.Add(d).UnixMicro()) / 1e6 }
+	other := `["b", "other\/queue", "x",[ {"a":NaN} ]]`
+	require.NoError(t, r.ZAdd(ctx, prefix+"delayed:",
+		redis.Z{Score: 2, Member: item("two")}, redis.Z{Score: 1, Member: item("one")}, redis.Z{Score: math.Inf(-1), Member: item("zero")},
+		redis.Z{Score: 1.5, Member: other}, redis.Z{Score: score(time.Hour), Member: item("later")}).Err())
+	out, err = c.PollQueue(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 4, out.Moved)
+	require.Empty(t, out.Malformed)
+	next, ok := out.NextDue.Get()
+	require.True(t, ok)
+	require.WithinDuration(t, now.Add(time.Hour), next, 2*time.Microsecond)
+	require.WithinDuration(t, now, out.Now, time.Minute)
+	require.Equal(t, []string{item("zero"), item("one"), item("two")}, r.LRange(ctx, prefix+"queue:q", 0, -1).Val())
+	require.Equal(t, []string{other}, r.LRange(ctx, prefix+"queue:other/queue", 0, -1).Val(), "its bytes are its own")
+	require.Equal(t, []string{item("later")}, r.ZRange(ctx, prefix+"delayed:", 0, -1).Val())
+}
+
+// Never early, by the server's clock: at the very moment of the score and after it.
+func TestPollQueueIsNeverEarly(t *testing.T) {
+	t.Parallel()
+	ctx := bounded(t)
+	c, r, prefix := own(t)
+	_, err := c.ExecuteLater(ctx, "q", "n", nil, 20*time.Millisecond)
+	require.NoError(t, err)
+	due := r.ZRangeWithScores(ctx, prefix+"delayed:", 0, 0).Val()[0].Score
+	for {
+		out, err := c.PollQueue(ctx)
+		require.NoError(t, err)
+		require.Equal(t, float64(out.Now.UnixMicro())/1e6 >= due, out.Moved == 1 || r.ZCard(ctx, prefix+"delayed:").Val() == 0)
+		if out.Moved == 1 {
+			return
+		}
+	}
+}
+
+// A poll moves MaxBatch at most, in several steps, and says that there are more.
+func TestPollQueueMovesABatch(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, r, prefix := own(t)
+	const n = redisinaction.MaxBatch + 300
+	var zs []redis.Z
+	for i := range n {
+		zs = append(zs, redis.Z{Score: float64(i), Member: fmt.Sprintf(`["%d", "q%d", "n", []]`, i, i%600)})
+	}
+	require.NoError(t, r.ZAdd(ctx, prefix+"delayed:", zs...).Err())
+	out, err := c.PollQueue(ctx)
+	require.NoError(t, err)
+	require.Equal(t, redisinaction.MaxBatch, out.Moved)
+	next, ok := out.NextDue.Get()
+	require.True(t, ok)
+	require.False(t, next.After(out.Now), "more is due")
+	out, err = c.PollQueue(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 300, out.Moved)
+	require.Equal(t, []string{zs[5].Member.(string), zs[605].Member.(string), zs[1205].Member.(string)}, r.LRange(ctx, prefix+"queue:q5", 0, -1).Val())
+}
+
+// What is large goes in steps of its own; one item may be larger than a batch.
+func TestPollQueueMovesLargeItems(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, r, prefix := own(t)
+	for i := range 5 {
+		body := fmt.Sprintf(`["%d", "q", "n", ["%s"]]`, i, strings.Repeat("x", 1<<21))
+		require.NoError(t, r.ZAdd(ctx, prefix+"delayed:", redis.Z{Score: 1, Member: body}).Err())
+	}
+	out, err := c.PollQueue(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 5, out.Moved)
+	require.EqualValues(t, 5, r.LLen(ctx, prefix+"queue:q").Val())
+}
+
+// Malformed items, the empty one too, stand at the head and block nothing.
+func TestMalformedItemsAreQuarantined(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, r, prefix := own(t)
+	want := append([]string{`["name", []]`}, malformedItems...)
+	for i, text := range want {
+		require.NoError(t, r.ZAdd(ctx, prefix+"delayed:", redis.Z{Score: float64(i), Member: text}).Err())
+	}
+	require.NoError(t, r.ZAdd(ctx, prefix+"delayed:", redis.Z{Score: 1000, Member: item("good")}).Err())
+	out, err := c.PollQueue(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 1, out.Moved)
+	require.Len(t, out.Malformed, len(want))
+	for i, m := range out.Malformed {
+		require.Equal(t, want[i], string(m.Raw))
+		require.ErrorIs(t, m.Reason, redisinaction.ErrMalformed)
+	}
+	require.Equal(t, want, r.LRange(ctx, prefix+"malformed:", 0, -1).Val())
+	require.Equal(t, []string{item("good")}, r.LRange(ctx, prefix+"queue:q", 0, -1).Val())
+	require.Zero(t, r.Exists(ctx, prefix+"delayed:").Val())
+}
+
+func TestForeignScoresAreRefused(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, r, prefix := own(t)
+	nanos := redis.Z{Score: float64(time.Now().UnixNano()), Member: `{"Identifier":"i","Queue":"q","Name":"n","Args":["a"]}`}
+	require.NoError(t, r.ZAdd(ctx, prefix+"delayed:", nanos, redis.Z{Score: math.Inf(1), Member: "never"}, redis.Z{Score: 1, Member: item("good")}).Err())
+	out, err := c.PollQueue(ctx)
+	require.ErrorIs(t, err, redisinaction.ErrForeignScore)
+	require.ErrorContains(t, err, "2 items of")
+	require.ErrorContains(t, err, "Go port of the book's code")
+	require.Equal(t, 1, out.Moved, "the others are moved all the same")
+	_, next := out.NextDue.Get()
+	require.False(t, next)
+	require.EqualValues(t, 2, r.ZCard(ctx, prefix+"delayed:").Val())
+
+	require.NoError(t, r.Del(ctx, prefix+"delayed:").Err())
+	require.NoError(t, r.ZAdd(ctx, prefix+"delayed:", redis.Z{Score: 1e11, Member: item("5138")}).Err())
+	_, err = c.PollQueue(ctx)
+	require.NoError(t, err)
+}
+
+// A queue that is no list keeps its own items waiting, however many, and no others.
+func TestAQueueThatRefusesItemsBlocksNoOther(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, r, prefix := own(t)
+	require.NoError(t, r.Set(ctx, prefix+"queue:bad", "no list", 0).Err())
+	for i := range 1200 {
+		require.NoError(t, r.ZAdd(ctx, prefix+"delayed:", redis.Z{Score: float64(i), Member: fmt.Sprintf(`["%d", "bad", "n", []]`, i)}).Err())
+	}
+	require.NoError(t, r.ZAdd(ctx, prefix+"delayed:", redis.Z{Score: 700, Member: "malformed"}, redis.Z{Score: 2000, Member: item("good")}).Err())
+	out, err := c.PollQueue(ctx)
+	require.ErrorIs(t, err, redisinaction.ErrQueueRefused)
+	require.ErrorContains(t, err, `queue:bad" is not a list`)
+	require.ErrorContains(t, err, "1200 items")
+	require.Equal(t, 1, out.Moved)
+	require.Len(t, out.Malformed, 1)
+	require.EqualValues(t, 1200, r.ZCard(ctx, prefix+"delayed:").Val())
+
+	require.NoError(t, r.Del(ctx, prefix+"queue:bad").Err())
+	require.NoError(t, r.Set(ctx, prefix+"malformed:2", "", 0).Err())
+	for moved := 0; moved < 1200; {
+		out, err = c.PollQueue(ctx)
+		require.NoError(t, err)
+		moved += out.Moved
+	}
+	require.EqualValues(t, 1200, r.LLen(ctx, prefix+"queue:bad").Val())
+}
+
+// between lets a change happen between the read of a poll and its move.
+type between struct {
+	redis.UniversalClient
+	once   sync.Once
+	change func()
+}
+
+func (b *between) Process(ctx context.Context, cmd redis.Cmder) error {
+	if cmd.Name() == "evalsha" {
+		b.once.Do(b.change)
+	}
+	return b.UniversalClient.Process(ctx, cmd)
+}
+
+// What was put off, or moved by another, between the read and the move is left alone.
+func TestPollQueueMovesOnlyWhatItRead(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	_, r, prefix := own(t)
+	delayed := prefix + "delayed:"
+	require.NoError(t, r.ZAdd(ctx, delayed, redis.Z{Score: 1, Member: item("gone")}, redis.Z{Score: 2, Member: item("put off")}, redis.Z{Score: 3, Member: item("here")}).Err())
+	b := &between{UniversalClient: r, change: func() {
+		require.NoError(t, r.ZRem(ctx, delayed, item("gone")).Err())
+		require.NoError(t, r.ZAdd(ctx, delayed, redis.Z{Score: 4e9, Member: item("put off")}).Err())
+	}}
+	out, err := redisinaction.New(b, &redisinaction.Options{Prefix: prefix}).PollQueue(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 1, out.Moved)
+	require.Equal(t, []string{item("here")}, r.LRange(ctx, prefix+"queue:q", 0, -1).Val())
+	require.Equal(t, []string{item("put off")}, r.ZRange(ctx, delayed, 0, -1).Val())
+}
+
+// Pollers that run at the same time move each item once.
+func TestPollersMoveEachItemOnce(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	c, r, prefix := own(t)
+	const n = 3000
+	var moved atomic.Int64
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			p := c.NewPoller(&redisinaction.PollerOptions{OnPoll: func(p redisinaction.Polled) { moved.Add(int64(p.Moved)) }})
+			if err := p.Run(ctx); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+	}
+	for i := range n / 100 {
+		tasks := make([]redisinaction.Task, 100)
+		for j := range tasks {
+			tasks[j] = redisinaction.Task{Name: "n", Delay: time.Duration(i*100+j) * 50 * time.Microsecond}
+		}
+		_, err := c.ExecuteAll(ctx, "q", tasks...)
+		require.NoError(t, err)
+	}
+	luatomictest.Eventually(t, 20*time.Second, "all are moved", func() bool { return r.LLen(ctx, prefix+"queue:q").Val() >= n })
+	cancel()
+	wg.Wait()
+	require.EqualValues(t, n-1, moved.Load(), "the one without a delay needs no poller")
+	seen := make(map[string]bool)
+	for _, text := range r.LRange(t.Context(), prefix+"queue:q", 0, -1).Val() {
+		require.False(t, seen[text])
+		seen[text] = true
+	}
+	require.Len(t, seen, n)
+}
+
+// Errors that stay are reported once, others each time.
+func TestPollerReportsErrors(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c, r, prefix := own(t)
+	require.NoError(t, r.ZAdd(ctx, prefix+"delayed:", redis.Z{Score: 1e18, Member: "x"}).Err())
+	errs := make(chan error, 100)
+	p := c.NewPoller(&redisinaction.PollerOptions{Idle: time.Microsecond, OnError: func(err error) { errs <- err }})
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	require.ErrorIs(t, <-errs, redisinaction.ErrForeignScore)
+	_, err := c.ExecuteLater(ctx, "q", "n", nil, time.Millisecond)
+	require.NoError(t, err)
+	luatomictest.Eventually(t, 10*time.Second, "it goes on", func() bool { return r.LLen(ctx, prefix+"queue:q").Val() == 1 })
+	require.Empty(t, errs)
+	require.NoError(t, r.Del(ctx, prefix+"delayed:").Err())
+	require.NoError(t, r.Set(ctx, prefix+"delayed:", "no zset", 0).Err())
+	for range 2 {
+		require.ErrorContains(t, <-errs, "WRONGTYPE")
+	}
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+}

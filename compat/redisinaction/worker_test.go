@@ -1,0 +1,228 @@
+package redisinaction_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/redisinaction"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+func newWorker(t testing.TB, c *redisinaction.Client, name string, onError func(redisinaction.Item, error), queues ...string) *redisinaction.Worker {
+	t.Helper()
+	w, err := c.NewWorker(name, queues, &redisinaction.WorkerOptions{OnError: onError})
+	require.NoError(t, err)
+	return w
+}
+
+func TestWorkerTakesItemsOfBothForms(t *testing.T) {
+	t.Parallel()
+	ctx := bounded(t)
+	c, r, prefix := own(t)
+	w := newWorker(t, c, "w", nil, "first", "second")
+	require.NoError(t, r.RPush(ctx, prefix+"queue:second", `["plain", [2]]`).Err())
+	require.NoError(t, r.RPush(ctx, prefix+"queue:first", `["id", "elsewhere", "full", [1]]`).Err())
+
+	got, err := w.Take(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []string{"id", "elsewhere", "full", "[1]"}, []string{got.ID, got.Queue, got.Name, string(got.Args)})
+	require.False(t, got.Again)
+	require.Equal(t, []string{string(got.Raw)}, r.LRange(ctx, prefix+"working:w", 0, -1).Val())
+	again, err := newWorker(t, c, "w", nil, "second").Take(ctx)
+	require.NoError(t, err)
+	require.True(t, again.Again, "the next worker of that name starts with it")
+	require.Equal(t, got.Raw, again.Raw)
+	require.NoError(t, w.Done(ctx, got))
+	require.NoError(t, w.Done(ctx, got))
+
+	got, err = w.Take(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []string{"", "second", "plain", "[2]"}, []string{got.ID, got.Queue, got.Name, string(got.Args)})
+	again, err = newWorker(t, c, "w", nil, "second").Take(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "second", again.Queue)
+	again, err = w.Take(ctx)
+	require.NoError(t, err)
+	require.Empty(t, again.Queue, "it may be of either")
+	require.NoError(t, w.Done(ctx, got))
+	require.Empty(t, r.Keys(ctx, prefix+"*").Val())
+}
+
+func TestWorkerInput(t *testing.T) {
+	t.Parallel()
+	c, _, _ := own(t)
+	for name, queues := range map[string][]string{"": {"q"}, "none": nil, "empty": {"q", ""}} {
+		_, err := c.NewWorker(name, queues, nil)
+		require.ErrorIs(t, err, lua.ErrBadName)
+	}
+}
+
+// A worker that waits is told at once of what comes into its first queue, and looks at
+// the others soon.
+func TestWorkerWaits(t *testing.T) {
+	t.Parallel()
+	ctx := bounded(t)
+	r := luatomictest.StartServer(t).Client()
+	w := newWorker(t, redisinaction.New(r, nil), "w", nil, "first", "second")
+	for _, q := range []string{"first", "second"} {
+		got := make(chan redisinaction.Item, 1)
+		go func() {
+			item, err := w.Take(ctx)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- item
+		}()
+		luatomictest.Eventually(t, 10*time.Second, "it waits", func() bool {
+			return strings.Contains(r.Info(ctx, "clients").Val(), "blocked_clients:1")
+		})
+		require.NoError(t, r.RPush(ctx, "queue:"+q, `["n", []]`).Err())
+		item := <-got
+		require.Equal(t, q, item.Queue)
+		require.False(t, item.Again)
+		require.NoError(t, w.Done(ctx, item))
+	}
+	short, cancel := context.WithCancel(ctx)
+	time.AfterFunc(10*time.Millisecond, cancel)
+	_, err := w.Take(short)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestWorkerRuns(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(bounded(t))
+	c, r, prefix := own(t)
+	require.NoError(t, r.RPush(ctx, prefix+"queue:q", "malformed", "", item("fails"), item("works"), item("stays"), item("left")).Err())
+	type report struct{ raw, err string }
+	var reports []report
+	w := newWorker(t, c, "w", func(i redisinaction.Item, err error) { reports = append(reports, report{string(i.Raw), err.Error()}) }, "q")
+	var ran []string
+	err := w.Run(ctx, func(_ context.Context, i redisinaction.Item) error {
+		ran = append(ran, i.ID)
+		switch i.ID {
+		case "fails":
+			return errors.New("its own")
+		case "stays":
+			cancel()
+			return errors.New("no time left")
+		}
+		return nil
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, []string{"fails", "works", "stays"}, ran)
+	require.Len(t, reports, 3)
+	require.Equal(t, "malformed", reports[0].raw)
+	require.Contains(t, reports[0].err, "malformed item")
+	require.Equal(t, report{item("fails"), "its own"}, reports[2])
+	ctx = t.Context()
+	require.Equal(t, []string{"malformed", ""}, r.LRange(ctx, prefix+"malformed:", 0, -1).Val())
+	require.Equal(t, []string{item("stays")}, r.LRange(ctx, prefix+"working:w", 0, -1).Val())
+	require.Equal(t, []string{item("left")}, r.LRange(ctx, prefix+"queue:q", 0, -1).Val())
+}
+
+// An item that fails to be taken for the server's sake is not lost, and Run goes on.
+func TestWorkerGoesOnAfterAnError(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(bounded(t))
+	c, r, prefix := own(t)
+	require.NoError(t, r.Set(ctx, prefix+"queue:q", "no list", 0).Err())
+	errs := make(chan error, 100)
+	w := newWorker(t, c, "w", func(_ redisinaction.Item, err error) { errs <- err }, "q")
+	done := make(chan error, 1)
+	go func() {
+		done <- w.Run(ctx, func(context.Context, redisinaction.Item) error { cancel(); return nil })
+	}()
+	require.ErrorIs(t, <-errs, lua.ErrWrongType)
+	require.NoError(t, r.Del(ctx, prefix+"queue:q").Err())
+	require.NoError(t, r.RPush(ctx, prefix+"queue:q", item("a")).Err())
+	require.ErrorIs(t, <-done, context.Canceled)
+	require.Zero(t, r.Exists(t.Context(), prefix+"working:w").Val())
+}
+
+// Replies are lost, of scripts and of the command that waits: no item is.
+func TestWorkerWithLostReplies(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(bounded(t))
+	direct, r, prefix := own(t)
+	c, _, proxy := proxied(t, prefix)
+	const n = 40
+	got := make(map[string]int)
+	w := newWorker(t, c, "w", func(_ redisinaction.Item, err error) { require.ErrorIs(t, err, io.EOF) }, "q")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = w.Run(ctx, func(_ context.Context, i redisinaction.Item) error {
+			got[i.Name]++
+			if len(got) == n {
+				cancel()
+			}
+			return nil
+		})
+	}()
+	for i := range n {
+		switch i % 3 {
+		case 0:
+			proxy.Drop(1, luatomictest.Command("EVALSHA"))
+		case 1:
+			proxy.Drop(1, luatomictest.Command("BLMOVE"))
+		default:
+			proxy.Drop(1, luatomictest.Command("LREM"))
+		}
+		_, err := direct.ExecuteLater(ctx, "q", fmt.Sprint(i), nil, 0)
+		require.NoError(t, err)
+	}
+	<-done
+	require.Len(t, got, n)
+	for name, times := range got {
+		require.Equal(t, 1, times, name)
+	}
+	require.Zero(t, r.LLen(t.Context(), prefix+"queue:q").Val())
+}
+
+// A server over its memory limit takes no new work, and lets what is there be done.
+func TestAFullServerIsDrained(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(bounded(t))
+	defer cancel()
+	server := luatomictest.StartServer(t, "--maxmemory-policy", "noeviction")
+	r := server.Client()
+	c := redisinaction.New(r, nil)
+	_, err := c.ExecuteAll(ctx, "q", redisinaction.Task{Name: "late", Delay: time.Microsecond}, redisinaction.Task{Name: "now"})
+	require.NoError(t, err)
+	require.NoError(t, r.RPush(ctx, "queue:q", "malformed").Err())
+	// The scripts are known before: a full server does not take new ones.
+	w := newWorker(t, c, "w", nil, "empty")
+	require.NoError(t, lua.Preload(ctx, r, redisinaction.Scripts()...))
+	require.NoError(t, r.ConfigSet(ctx, "maxmemory", "1mb").Err())
+	require.ErrorContains(t, r.Set(ctx, "x", "y", 0).Err(), "OOM")
+	_, err = c.ExecuteLater(ctx, "q", "n", nil, 0)
+	require.ErrorContains(t, err, "OOM")
+	require.ErrorIs(t, err, lua.ErrNotExecuted)
+
+	out, err := c.PollQueue(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 1, out.Moved)
+	w = newWorker(t, c, "w", nil, "q")
+	for _, want := range []string{"now", "", "late"} {
+		got, err := w.Take(ctx)
+		require.Equal(t, want == "", errors.Is(err, redisinaction.ErrMalformed), "%v", err)
+		require.Equal(t, want, got.Name)
+		if err == nil {
+			require.NoError(t, w.Done(ctx, got))
+		}
+	}
+	require.Equal(t, []string{"malformed"}, r.LRange(ctx, "malformed:", 0, -1).Val())
+	id, err := c.AcquireLock(ctx, "l", nil)
+	require.ErrorContains(t, err, "OOM")
+	require.Empty(t, id)
+	require.Equal(t, redis.Nil, r.Get(ctx, "lock:l").Err())
+}
