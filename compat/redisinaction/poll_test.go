@@ -267,3 +267,24 @@ func TestPollerReportsErrors(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, <-done, context.Canceled)
 }
+
+// Who may add but not remove is told so before anything is added; else each poll would
+// add the items once more.
+func TestPollQueueAddsNothingItMayNotRemove(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := luatomictest.StartServer(t)
+	r := server.Client()
+	require.NoError(t, r.ZAdd(ctx, "delayed:", redis.Z{Score: 1, Member: item("a")}, redis.Z{Score: 4e9, Member: ""}).Err())
+	_, err := redisinaction.New(r, nil).PollQueue(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []string{""}, r.ZRange(ctx, "delayed:", 0, -1).Val(), "what is not due stays, whatever its bytes")
+	require.NoError(t, r.Del(ctx, "delayed:", "queue:q").Err())
+
+	require.NoError(t, r.Do(ctx, "ACL", "SETUSER", "adder", "on", ">secret", "~*", "+@all", "-zrem").Err())
+	require.NoError(t, r.ZAdd(ctx, "delayed:", redis.Z{Score: 1, Member: item("a")}).Err())
+	adder := server.Client(func(o *redis.Options) { o.Username, o.Password = "adder", "secret" })
+	_, err = redisinaction.New(adder, nil).PollQueue(ctx)
+	require.ErrorContains(t, err, "move_due") // how it is said differs by version
+	require.Zero(t, r.Exists(ctx, "queue:q").Val())
+}

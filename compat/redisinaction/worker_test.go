@@ -200,7 +200,6 @@ func TestAFullServerIsDrained(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, r.RPush(ctx, "queue:q", "malformed").Err())
 	// The scripts are known before: a full server does not take new ones.
-	w := newWorker(t, c, "w", nil, "empty")
 	require.NoError(t, lua.Preload(ctx, r, redisinaction.Scripts()...))
 	require.NoError(t, r.ConfigSet(ctx, "maxmemory", "1mb").Err())
 	require.ErrorContains(t, r.Set(ctx, "x", "y", 0).Err(), "OOM")
@@ -211,7 +210,7 @@ func TestAFullServerIsDrained(t *testing.T) {
 	out, err := c.PollQueue(ctx)
 	require.NoError(t, err)
 	require.Equal(t, 1, out.Moved)
-	w = newWorker(t, c, "w", nil, "q")
+	w := newWorker(t, c, "w", nil, "q")
 	for _, want := range []string{"now", "", "late"} {
 		got, err := w.Take(ctx)
 		require.Equal(t, want == "", errors.Is(err, redisinaction.ErrMalformed), "%v", err)

@@ -1,6 +1,7 @@
 --- Due reads the delayed items that are due, earliest first, and what is known of the others.
 ---
 ---@readonly
+---@retry  safe
 ---@slots  any  the names are those of Redis in Action
 ---@key    delayed  zset  items, scored by due time in s
 ---@arg    skip   int  min=0  how many due items to pass over

@@ -14,13 +14,14 @@ import (
 var dueSource string
 
 // DueSHA is the SHA-1 of due.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DueSHA = "a0f2a8196e127eb533583be89c11102ab6656192"
+const DueSHA = "99d2f403d5087d1aa5adc8c473dd9b9e3d36118e"
 
 // DueScript is due.lua.
 var DueScript = lua.Script{
 	Name:     "due",
 	SHA:      DueSHA,
 	Source:   &dueSource,
+	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 	AnySlot:  true,
 	Keys: []lua.Key{
@@ -53,7 +54,7 @@ type DueResult struct {
 // Due reads the delayed items that are due, earliest first, and what is known of the others.
 //
 //   - Contract: reads only; may run on a replica.
-//   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
+//   - Retry: safe; sent again after a lost reply.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; the names are those of Redis in
 //     Action.
 //   - KEYS[1]: delayed, zset: items, scored by due time in s.
