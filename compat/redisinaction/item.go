@@ -1,6 +1,7 @@
 package redisinaction
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 )
@@ -30,47 +31,47 @@ type Item struct {
 func ParseItem(raw []byte) (Item, error) {
 	item := Item{Raw: raw}
 	s := scanner{in: raw}
-	starts, err := s.elements()
+	spans, err := s.elements()
 	if err != nil {
 		return item, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	fields := []*string{&item.ID, &item.Queue, &item.Name}
-	switch len(starts) {
+	switch len(spans) {
 	case 2:
 		fields = fields[2:]
 	case 4:
 	default:
-		return item, fmt.Errorf("%w: an array of %d elements, not of 2 or 4", ErrMalformed, len(starts))
+		return item, fmt.Errorf("%w: an array of another length than 2 or 4", ErrMalformed)
 	}
 	for i, into := range fields {
-		s := scanner{in: raw, at: starts[i]}
+		s := scanner{in: raw, at: spans[i].from}
 		if *into, err = s.plainText(); err != nil {
 			return item, fmt.Errorf("%w: element %d: %w", ErrMalformed, i, err)
 		}
 	}
-	args := scanner{in: raw, at: starts[len(fields)]}
-	args.space()
-	from := args.at
-	if err := args.value(); err != nil {
-		return item, fmt.Errorf("%w: %w", ErrMalformed, err)
-	}
-	item.Args = trimmed(raw[from:args.at])
+	args := spans[len(fields)]
+	item.Args = bytes.TrimSpace(raw[args.from:args.to])
 	return item, nil
 }
 
-// elements checks all of an array, and returns where its elements start: of the first
-// five, since nobody wants more.
-func (s *scanner) elements() (starts []int, err error) {
-	starts = make([]int, 0, 5)
+// span is where an element stands, with the space around it.
+type span struct{ from, to int }
+
+// elements checks all of an array, and returns where its elements are: the first five,
+// since nobody wants more.
+func (s *scanner) elements() ([]span, error) {
+	spans := make([]span, 0, 5)
 	s.space()
 	if s.peek() != '[' {
 		return nil, s.fail("no array")
 	}
-	err = s.nested(']', func() error {
-		if len(starts) < cap(starts) {
-			starts = append(starts, s.at)
+	err := s.nested(']', func() error {
+		from := s.at
+		err := s.value()
+		if len(spans) < cap(spans) {
+			spans = append(spans, span{from, s.at})
 		}
-		return s.value()
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -79,18 +80,7 @@ func (s *scanner) elements() (starts []int, err error) {
 	if s.at < len(s.in) {
 		return nil, s.fail("more after the array")
 	}
-	return starts, nil
-}
-
-func trimmed(b []byte) []byte {
-	for n := len(b); n > 0; n-- {
-		switch b[n-1] {
-		case ' ', '\t', '\n', '\r':
-		default:
-			return b[:n]
-		}
-	}
-	return nil
+	return spans, nil
 }
 
 // encodeItem writes the item of a task.

@@ -64,7 +64,7 @@ func (s *scanner) value() error {
 		}
 		err = s.nested('}', s.member)
 	case b == '"':
-		_, err = s.text()
+		_, err = s.text(false)
 	case b == '-' && s.word("-Infinity"), s.word("NaN"), s.word("Infinity"), s.word("null"), s.word("true"), s.word("false"):
 	default:
 		err = s.number()
@@ -113,7 +113,7 @@ func (s *scanner) member() error {
 		return s.fail("no key")
 	}
 	start := s.out.len()
-	if _, err := s.text(); err != nil {
+	if _, err := s.text(false); err != nil {
 		return err
 	}
 	if err := s.out.key(start); err != nil {
@@ -130,42 +130,66 @@ func (s *scanner) member() error {
 // errSurrogate says that a text cannot be had as UTF-8.
 var errSurrogate = errors.New("half of a surrogate pair")
 
-// text steps over a string and returns it, with loneSurrogate for half a pair.
-func (s *scanner) text() (string, error) {
+// text steps over a string. With keep it returns it, with loneSurrogate for half a pair.
+func (s *scanner) text(keep bool) (string, error) {
 	s.at++
-	units := s.out
-	units.raw(`"`)
+	s.out.raw(`"`)
 	var text []byte
 	for {
+		run := s.plain()
+		s.out.bytes(run)
+		if keep {
+			text = append(text, run...)
+		}
 		switch b := s.peek(); {
 		case s.at == len(s.in):
 			return "", s.fail("a string without an end")
 		case b == '"':
 			s.at++
-			units.raw(`"`)
+			s.out.raw(`"`)
 			return string(text), nil
 		case b < 0x20:
 			return "", s.fail("a control character in a string")
-		case b == '\\':
-			r, err := s.escape()
-			if err != nil {
-				return "", err
-			}
-			if utf16.IsSurrogate(r) {
-				text = append(text, loneSurrogate...)
-				continue
-			}
-			text = utf8.AppendRune(text, r)
-		default:
-			r, size := utf8.DecodeRune(s.in[s.at:])
-			if r == utf8.RuneError && size == 1 {
-				return "", s.fail("no UTF-8")
-			}
-			s.at += size
-			units.rune(r)
+		}
+		r, err := s.special()
+		if err != nil {
+			return "", err
+		}
+		s.out.rune(r)
+		if !keep {
+			continue
+		}
+		if utf16.IsSurrogate(r) {
+			text = append(text, loneSurrogate...)
+		} else {
 			text = utf8.AppendRune(text, r)
 		}
 	}
+}
+
+// plain steps over the characters that stand for themselves on both sides.
+func (s *scanner) plain() []byte {
+	start := s.at
+	for s.at < len(s.in) {
+		if b := s.in[s.at]; b < ' ' || b > '~' || b == '"' || b == '\\' {
+			break
+		}
+		s.at++
+	}
+	return s.in[start:s.at]
+}
+
+// special steps over an escape, or over a character beyond ASCII.
+func (s *scanner) special() (rune, error) {
+	if s.in[s.at] == '\\' {
+		return s.escape()
+	}
+	r, size := utf8.DecodeRune(s.in[s.at:])
+	if r == utf8.RuneError && size == 1 {
+		return 0, s.fail("no UTF-8")
+	}
+	s.at += size
+	return r, nil
 }
 
 // loneSurrogate stands for half a pair: no UTF-8, so that it is found again.
@@ -177,7 +201,7 @@ func (s *scanner) plainText() (string, error) {
 	if s.peek() != '"' {
 		return "", s.fail("no string")
 	}
-	text, err := s.text()
+	text, err := s.text(true)
 	if err == nil && !utf8.ValidString(text) {
 		err = errSurrogate
 	}
@@ -194,7 +218,6 @@ func (s *scanner) escape() (rune, error) {
 	}
 	if r, ok := escapes[s.in[s.at+1]]; ok {
 		s.at += 2
-		s.out.rune(r)
 		return r, nil
 	}
 	high, ok := s.hex(s.at)
@@ -205,11 +228,9 @@ func (s *scanner) escape() (rune, error) {
 	if low, ok := s.hex(s.at); ok {
 		if r := utf16.DecodeRune(high, low); r != utf8.RuneError {
 			s.at += 6
-			s.out.rune(r)
 			return r, nil
 		}
 	}
-	s.out.rune(high)
 	return high, nil
 }
 
@@ -298,6 +319,12 @@ func (w *writer) len() int {
 }
 
 func (w *writer) raw(text string) {
+	if w != nil {
+		w.b = append(w.b, text...)
+	}
+}
+
+func (w *writer) bytes(text []byte) {
 	if w != nil {
 		w.b = append(w.b, text...)
 	}
