@@ -1,0 +1,260 @@
+package actionhero
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/wake"
+)
+
+// call is one that waits for responses.
+type call struct {
+	changed chan struct{} // something below is new
+
+	mu      sync.Mutex
+	order   []*Response // one for each node
+	nodes   map[string]bool
+	echoed  bool // this node heard it itself
+	own     int  // and serves it: 1
+	heard   int  // connections that got it, -1 where not known
+	failure error
+}
+
+func (c *call) note() {
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+// answer adds a response, and reports whether it is the first of that node.
+func (c *call) answer(r *Response) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.nodes[r.ServerID] {
+		return false
+	}
+	c.nodes[r.ServerID] = true
+	c.order = append(c.order, r)
+	c.note()
+	return true
+}
+
+// echo notes that the call came back to its own node.
+func (c *call) echo(served bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.echoed = true
+	if served {
+		c.own = 1
+	}
+	c.note()
+}
+
+func (c *call) sent(heard int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard, c.failure = heard, err
+	c.note()
+}
+
+// look returns what came, and how many responses there can be, -1 where that is not known.
+// One of the connections that got the call is this node's own; only once the call has come
+// back over it is that certain.
+func (c *call) look() (came []*Response, can int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	can = -1
+	if c.heard == 0 {
+		can = 0
+	} else if c.heard > 0 && c.echoed {
+		can = c.heard - 1 + c.own
+	}
+	return c.order, can, c.failure
+}
+
+// DoCluster calls a method on all nodes, or on the node that has the connection, and
+// returns the first response. args become a list of JSON; in the callback era there must be
+// as many as Options.Methods says. Nothing else can be relied on to be the same on all
+// nodes: each of them runs the method, and this one does too where it serves it.
+//
+// The call is made at most once and waits for Timeout or ctx. One PUBLISH; it is sent when
+// the channel is heard and the response is waited for, so no answer comes too early. The
+// error is ErrNoResponders where nobody else hears the channel (known after one round trip,
+// where all nodes are on one server), ErrTimeout, ErrRemote with the response, ErrUndeclared
+// or ErrBadName. A node that hears the call and does not have the method, or fails in it,
+// is silent.
+func (n *Node) DoCluster(ctx context.Context, method string, args []any, connectionID string) (*Response, error) {
+	var first *Response
+	err := n.do(ctx, method, args, connectionID, n.opts.Timeout, func(came []*Response, can int) (bool, error) {
+		switch {
+		case len(came) > 0:
+			first = came[0]
+			return true, first.err()
+		case can == 0:
+			return true, fmt.Errorf("%w: %q", ErrNoResponders, method)
+		}
+		return false, nil
+	})
+	if errors.Is(err, errWindow) {
+		err = fmt.Errorf("%w: %s, within %v", ErrTimeout, method, n.opts.Timeout)
+	}
+	return first, err
+}
+
+// Gather calls a method as DoCluster does and returns what came within the window, by
+// serverId: the first response of each node. It returns earlier when all that heard the
+// call have answered. No response at all is an empty map and no error, but where nobody
+// else hears the channel, ErrNoResponders.
+//
+// A node that failed has no response, or in the callback era [{}].
+func (n *Node) Gather(ctx context.Context, method string, args []any, connectionID string, window time.Duration) (map[string]*Response, error) {
+	all := make(map[string]*Response)
+	err := n.do(ctx, method, args, connectionID, window, func(came []*Response, can int) (bool, error) {
+		if can == 0 {
+			return true, fmt.Errorf("%w: %q", ErrNoResponders, method)
+		}
+		for _, r := range came {
+			all[r.ServerID] = r
+		}
+		return can > 0 && len(came) >= can, nil
+	})
+	if errors.Is(err, errWindow) {
+		err = nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// errWindow says that the time is over.
+var errWindow = errors.New("window")
+
+// do makes a call, and asks enough each time that something is new.
+func (n *Node) do(ctx context.Context, method string, args []any, connectionID string, window time.Duration, enough func(came []*Response, can int) (bool, error)) error {
+	text, id, err := n.request(method, args, connectionID)
+	if err != nil {
+		return err
+	}
+	timer := time.NewTimer(window)
+	defer timer.Stop()
+	limited, cancel := context.WithTimeout(ctx, window)
+	defer cancel()
+	leave, err := n.join(limited)
+	if err != nil {
+		return err
+	}
+	defer leave()
+
+	c := &call{changed: make(chan struct{}, 1), nodes: make(map[string]bool), heard: -1}
+	n.wait(id, c)
+	defer n.forget(id)
+	n.send(limited, c, text)
+	for {
+		select {
+		case <-c.changed:
+		case <-timer.C:
+			_, _, failure := c.look()
+			return errors.Join(errWindow, failure)
+		case <-ctx.Done():
+			return fmt.Errorf("actionhero: %w", context.Cause(ctx))
+		}
+		came, can, failure := c.look()
+		if failure != nil && notSent(failure) {
+			return failure
+		}
+		if done, err := enough(came, can); done {
+			return err
+		}
+	}
+}
+
+// request checks the call and writes it.
+func (n *Node) request(method string, args []any, connectionID string) (text []byte, id string, err error) {
+	if err := checkMethod(method); err != nil {
+		return nil, "", err
+	}
+	if err := checkConnection(connectionID); err != nil {
+		return nil, "", err
+	}
+	if want, declared := n.opts.Methods[method]; n.opts.Era == Callback && (!declared || want != len(args)) {
+		return nil, "", fmt.Errorf("%w: %q with %d", ErrUndeclared, method, len(args))
+	}
+	m := wire{MessageType: typeDo, ServerID: n.opts.ServerID, ServerToken: n.opts.ServerToken, Method: method}
+	m.RequestID = uuid.NewString()
+	m.MessageID = m.RequestID
+	if m.Args, err = encodeArgs(args); err != nil {
+		return nil, "", fmt.Errorf("actionhero: arguments of %s: %w", method, err)
+	}
+	m.ConnectionID = []byte("null")
+	if connectionID != "" {
+		if m.ConnectionID, err = encode(connectionID); err != nil {
+			return nil, "", fmt.Errorf("actionhero: connection: %w", err)
+		}
+	}
+	text, err = encode(m)
+	return text, m.RequestID, err
+}
+
+// join returns when the channel is heard.
+func (n *Node) join(ctx context.Context) (leave func(), err error) {
+	if err := n.Ready(ctx); err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	hub := n.hub
+	n.mu.Unlock()
+	for {
+		err := hub.Join(ctx, n.opts.Channel)
+		if err == nil {
+			return func() { hub.Leave(n.opts.Channel) }, nil
+		}
+		hub.Leave(n.opts.Channel)
+		if errors.Is(err, wake.ErrClosed) || sleep(ctx, 20*time.Millisecond) != nil {
+			return nil, fmt.Errorf("%w (%w)", ErrNotRunning, err)
+		}
+	}
+}
+
+func (n *Node) send(ctx context.Context, c *call, text []byte) {
+	n.counts.calls.Add(1)
+	heard, err := n.publish(ctx, text)
+	if err != nil || !n.counted {
+		heard = -1
+	}
+	c.sent(int(heard), err)
+}
+
+// notSent says whether nobody can have got a message whose PUBLISH failed so. Otherwise the
+// response may still come.
+func notSent(err error) bool {
+	var refused redis.Error
+	var op *net.OpError
+	switch {
+	case errors.As(err, &refused):
+		return true
+	case errors.As(err, &op):
+		return op.Op == "dial"
+	}
+	return errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout)
+}
+
+func (n *Node) wait(id string, c *call) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.calls[id] = c
+}
+
+func (n *Node) forget(id string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.calls, id)
+}

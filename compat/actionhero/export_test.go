@@ -1,0 +1,35 @@
+package actionhero
+
+import "encoding/json"
+
+// Recode parses a message and writes it again.
+func Recode(text string) (string, bool) {
+	m, ok := parse(text)
+	if !ok {
+		return "", false
+	}
+	out, err := encode(m)
+	return string(out), err == nil
+}
+
+// ParseResponse reads a doResponse as a node of that era does.
+func ParseResponse(text string, era Era) (*Response, error) {
+	m, ok := parse(text)
+	if !ok {
+		return nil, ErrMalformed
+	}
+	r := m.response(era)
+	return r, r.err()
+}
+
+// Reply is what a node of that era answers to a request with these ids.
+func Reply(requestID, messageID string, era Era, value any, failed error) (json.RawMessage, bool, error) {
+	return reply(&wire{RequestID: requestID, MessageID: messageID}, era, value, failed)
+}
+
+// Addressed reads the connection and the arguments of a do.
+func Addressed(text string) (connection string, one bool, args []json.RawMessage) {
+	m, _ := parse(text)
+	connection, one = m.connection()
+	return connection, one, m.arguments()
+}

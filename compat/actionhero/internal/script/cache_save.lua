@@ -1,0 +1,39 @@
+--- CacheSave writes an item, unless another holds the lock of its key.
+---
+---@contract all-or-nothing  one write
+---@retry    safe  the same value is written again
+---@slots    any  the names of both keys are ActionHero's; a key with a {tag} has them in one slot
+---@key      lock   string  the name of its holder
+---@key      item   string  a JSON object with the value and its times
+---@arg      name   string  the holder's
+---@arg      value  bytes  JSON, kept as it is
+---@arg      ttl    ms  min=0  0: it stays
+---@arg      stamped  bool  with expireTimestamp and readAt, as ActionHero up to 28 writes it
+---@reply    (state enum(locked=0, saved=1), holder string, remaining ms)  remaining: of the lock; -1 where it never ends
+---@cost     O(n), n being the length of the value
+
+local lock, item = KEYS[1], KEYS[2]
+local name, value, ttl, stamped = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
+
+local holder = redis.call('GET', lock)
+if holder and holder ~= name then
+  return {0, holder, redis.call('PTTL', lock)}
+end
+
+local time = redis.call('TIME')
+local now = time[1] .. string.sub('00' .. math.floor(time[2] / 1000), -3)
+if not stamped then
+  local text = '{"value":' .. value .. ',"createdAt":' .. now .. '}'
+  if ttl > 0 then
+    redis.call('SET', item, text, 'PX', ttl)
+  else
+    redis.call('SET', item, text)
+  end
+elseif ttl > 0 then
+  local expire = string.format('%.0f', now + ttl)
+  redis.call('SET', item, '{"value":' .. value .. ',"expireTimestamp":' .. expire .. ',"createdAt":' .. now .. ',"readAt":null}',
+    'EX', math.ceil(ttl / 1000))
+else
+  redis.call('SET', item, '{"value":' .. value .. ',"expireTimestamp":null,"createdAt":' .. now .. ',"readAt":null}')
+end
+return {1, '', 0}

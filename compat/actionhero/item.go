@@ -1,0 +1,159 @@
+package actionhero
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/luatomic/luatomic/compat/actionhero/internal/script"
+)
+
+// An Item is what Load returns.
+type Item struct {
+	Key string
+	// Value is JSON, as it was saved. It is nil where an undefined value was saved.
+	Value json.RawMessage
+	// CreatedAt and ReadAt are by the clock of who wrote them; ReadAt is the time before
+	// this Load, zero where there is none.
+	CreatedAt, ReadAt time.Time
+	// ExpireAt is zero for an item that stays, and for every item in the Plain layout.
+	ExpireAt time.Time
+}
+
+// Decode unmarshals the value.
+func (i *Item) Decode(v any) error {
+	if err := json.Unmarshal(i.Value, v); err != nil {
+		return fmt.Errorf("actionhero: value of %q: %w", i.Key, err)
+	}
+	return nil
+}
+
+// LoadOptions are the settings of one Load.
+type LoadOptions struct {
+	// Extend makes the item stay for so long from now on. One that was saved without an
+	// end keeps none in the Stamped layout, as in ActionHero.
+	Extend time.Duration
+	// Retry is how long it waits for another's lock.
+	Retry time.Duration
+}
+
+// Load reads an item; nil options mean the defaults. The look at the lock, the read and the
+// note of the read are one script: one call, repeated while the key is locked and Retry
+// lasts. An item in the Stamped layout gets a new readAt by the server's clock, and its
+// value keeps its bytes; without Extend, its TTL stays.
+//
+// The error is ErrLocked, ErrNotFound, ErrExpired or ErrMalformed where that is the case.
+func (c *Cache) Load(ctx context.Context, key string, opts *LoadOptions) (*Item, error) {
+	var o LoadOptions
+	if opts != nil {
+		o = *opts
+	}
+	var item *Item
+	err := c.await(ctx, o.Retry, func() error {
+		r, err := script.CacheLoad(ctx, c.client, script.CacheLoadParams{
+			Lock: c.lock(key), Item: c.item(key), Name: c.opts.LockName, Extend: o.Extend,
+		})
+		if err != nil {
+			return fmt.Errorf("actionhero: %w", err)
+		}
+		switch r.State {
+		case script.CacheLoadStateLocked:
+			return &LockedError{key, r.Holder, remaining(r.Remaining)}
+		case script.CacheLoadStateMissing:
+			return fmt.Errorf("%w: %q", ErrNotFound, key)
+		case script.CacheLoadStateExpired:
+			return fmt.Errorf("%w: %q", ErrExpired, key)
+		}
+		if item, err = parseItem(key, r.Item); err != nil {
+			return err
+		}
+		if at, ok := r.Expires.Get(); ok {
+			item.ExpireAt = at
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return item, nil
+}
+
+func parseItem(key, text string) (*Item, error) {
+	var doc *struct {
+		Value     json.RawMessage `json:"value"`
+		CreatedAt *float64        `json:"createdAt"`
+		ReadAt    *float64        `json:"readAt"`
+	}
+	if err := json.Unmarshal([]byte(text), &doc); err != nil || doc == nil {
+		return nil, fmt.Errorf("%w: %q", ErrMalformed, key)
+	}
+	return &Item{Key: key, Value: doc.Value, CreatedAt: fromJS(doc.CreatedAt), ReadAt: fromJS(doc.ReadAt)}, nil
+}
+
+// fromJS is the time of a JavaScript number.
+func fromJS(ms *float64) time.Time {
+	if ms == nil {
+		return time.Time{}
+	}
+	return time.UnixMicro(int64(*ms * 1000))
+}
+
+// Save writes an item for ttl, 0 for as long as it is not replaced or destroyed. A value of
+// type json.RawMessage keeps its bytes; any other is marshalled, without the escapes that
+// encoding/json adds for HTML. The times in it are by the server's clock. In the Stamped
+// layout the TTL of the key is rounded up to whole seconds, as ActionHero does, and
+// expireTimestamp is exact.
+//
+// The look at the lock and the write are one script, one call. The error is ErrLocked where
+// another holds the lock, and lua.ErrTooLarge above 1 MiB.
+func (c *Cache) Save(ctx context.Context, key string, value any, ttl time.Duration) error {
+	text, err := encode(value)
+	if err != nil {
+		return fmt.Errorf("actionhero: value of %q: %w", key, err)
+	}
+	r, err := script.CacheSave(ctx, c.client, script.CacheSaveParams{
+		Lock: c.lock(key), Item: c.item(key), Name: c.opts.LockName, Value: text, TTL: ttl, Stamped: c.opts.Layout == Stamped,
+	})
+	if err != nil {
+		return fmt.Errorf("actionhero: %w", err)
+	}
+	if r.State == script.CacheSaveStateLocked {
+		return &LockedError{key, r.Holder, remaining(r.Remaining)}
+	}
+	return nil
+}
+
+// encode is JSON as JSON.stringify makes it, or the bytes of a RawMessage.
+func encode(value any) (json.RawMessage, error) {
+	if raw, ok := value.(json.RawMessage); ok && raw != nil {
+		if !json.Valid(raw) {
+			return nil, fmt.Errorf("not JSON")
+		}
+		return raw, nil
+	}
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(value); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
+}
+
+// Destroy deletes an item, and reports whether there was one. The look at the lock and the
+// deletion are one script, one call. The error is ErrLocked where another holds the lock;
+// after a lost reply it is lua.ErrOutcomeUnknown.
+func (c *Cache) Destroy(ctx context.Context, key string) (bool, error) {
+	r, err := script.CacheDestroy(ctx, c.client, script.CacheDestroyParams{
+		Lock: c.lock(key), Item: c.item(key), Name: c.opts.LockName,
+	})
+	if err != nil {
+		return false, fmt.Errorf("actionhero: %w", err)
+	}
+	if r.State == script.CacheDestroyStateLocked {
+		return false, &LockedError{key, r.Holder, remaining(r.Remaining)}
+	}
+	return r.State == script.CacheDestroyStateDestroyed, nil
+}

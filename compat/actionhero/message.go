@@ -1,0 +1,117 @@
+package actionhero
+
+import (
+	"bytes"
+	"crypto/subtle"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The messages that ActionHero itself knows.
+const (
+	typeDo       = "do"
+	typeResponse = "doResponse"
+	typeChat     = "chat"
+)
+
+// wire is a message of the channel, with the fields in ActionHero's order.
+//
+// Up to npm 19.0.2 the id is requestId, from 19.0.4 on messageId. A call carries both, and
+// each node answers with the one that it knows.
+type wire struct {
+	MessageType  string          `json:"messageType"`
+	ServerID     string          `json:"serverId,omitempty"`
+	ServerToken  string          `json:"serverToken"`
+	RequestID    string          `json:"requestId,omitempty"`
+	MessageID    string          `json:"messageId,omitempty"`
+	Method       string          `json:"method,omitempty"`
+	ConnectionID json.RawMessage `json:"connectionId,omitempty"`
+	Args         json.RawMessage `json:"args,omitempty"`
+	Response     json.RawMessage `json:"response,omitempty"`
+}
+
+// parse reads a message. One that is no JSON object, or has a field of another type than
+// ActionHero gives it, is none.
+func parse(text string) (*wire, bool) {
+	var m *wire
+	if err := json.Unmarshal([]byte(text), &m); err != nil || m == nil {
+		return nil, false
+	}
+	return m, true
+}
+
+// trusted compares the token without telling by time how much of it is right.
+func (m *wire) trusted(token string) bool {
+	return subtle.ConstantTimeCompare([]byte(m.ServerToken), []byte(token)) == 1
+}
+
+// connection is the connection that is asked for, and false where all nodes are: where
+// JavaScript takes the value for false.
+func (m *wire) connection() (string, bool) {
+	switch v := strings.TrimSpace(string(m.ConnectionID)); v {
+	case "", "null", `""`, "0", "-0", "0.0", "false":
+		return "", false
+	}
+	var id string
+	if json.Unmarshal(m.ConnectionID, &id) != nil {
+		id = string(m.ConnectionID) // a number is the name of a property, too
+	}
+	return id, true
+}
+
+// arguments reads args as a node does: one that is not a list is the only argument.
+func (m *wire) arguments() []json.RawMessage {
+	raw := bytes.TrimSpace(m.Args)
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil
+	}
+	var list []json.RawMessage
+	if raw[0] != '[' || json.Unmarshal(raw, &list) != nil {
+		return []json.RawMessage{raw}
+	}
+	return list
+}
+
+// encodeArgs is the list of the arguments, never null: ActionHero up to 17 ends its process
+// on that.
+func encodeArgs(args []any) (json.RawMessage, error) {
+	if args == nil {
+		return json.RawMessage("[]"), nil
+	}
+	return encode(args)
+}
+
+// inherited are the properties that every JavaScript object has: looked up in the handlers
+// or the connections of a node they are there, on each of them.
+var inherited = []string{
+	"constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf",
+	"__proto__", "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__",
+}
+
+func checkConnection(id string) error {
+	if slices.Contains(inherited, id) {
+		return fmt.Errorf("%w: connection %q is on every node", ErrBadName, id)
+	}
+	return nil
+}
+
+// checkMethod refuses names on which a node fails before it looks for the method.
+func checkMethod(method string) error {
+	path, ok := strings.CutPrefix(method, "api.")
+	if !ok || slices.Contains(strings.Split(path, "."), "") {
+		return fmt.Errorf("%w: method %q is no path below api, such as api.jobs.run", ErrBadName, method)
+	}
+	return nil
+}
+
+func checkType(messageType string) error {
+	switch {
+	case messageType == typeDo, messageType == typeResponse:
+		return fmt.Errorf("%w: messages of type %q are DoCluster's", ErrBadName, messageType)
+	case messageType == "" || slices.Contains(inherited, messageType):
+		return fmt.Errorf("%w: message type %q", ErrBadName, messageType)
+	}
+	return nil
+}

@@ -1,0 +1,335 @@
+package actionhero
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/wake"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// Options are the settings of a Node. The zero value is that of ActionHero; the first three
+// are general.channel, general.serverToken and the id of the process there.
+type Options struct {
+	// Channel is where all nodes listen. Default "actionhero".
+	Channel string
+	// ServerToken is in every message, in clear text. Messages with another are dropped.
+	// Default "change-me".
+	ServerToken string
+	// ServerID is this node's name. Default: one of its own.
+	ServerID string
+	// Era is that of the oldest node of the cluster. Default Promise.
+	Era Era
+	// Methods are those that the nodes of the callback era have, with the number of
+	// arguments before the callback. In that era no other method is called.
+	Methods map[string]int
+	// Timeout is general.rpcTimeout: how long a call waits, and a handler runs. Default 5 s.
+	Timeout time.Duration
+	// Concurrency is how many handlers run at once. What comes meanwhile is dropped and
+	// counted in Stats.Shed: its caller waits for its timeout. Default 256.
+	Concurrency int
+	// OnError, if set, sees what fails in the background. The node goes on.
+	OnError func(error)
+}
+
+// A Request is a call that a handler gets.
+type Request struct {
+	Method   string
+	ServerID string // of the caller
+	// ConnectionID is the connection that was asked for, empty where all nodes were.
+	ConnectionID string
+	Args         []json.RawMessage
+}
+
+// Bind unmarshals the arguments, one after the other. There may be more than are bound, and
+// not fewer.
+func (r *Request) Bind(into ...any) error {
+	if len(r.Args) < len(into) {
+		return fmt.Errorf("actionhero: %s: %d arguments, want %d", r.Method, len(r.Args), len(into))
+	}
+	for i, v := range into {
+		if err := json.Unmarshal(r.Args[i], v); err != nil {
+			return fmt.Errorf("actionhero: %s: argument %d: %w", r.Method, i+1, err)
+		}
+	}
+	return nil
+}
+
+// A Handler answers a call. Its result becomes JSON; see Args for the callback era. With
+// an error there is no answer in the promise eras, as where a method throws, and [{}] in
+// the callback era, as callback(error). Its context ends with Run, and after Timeout.
+type Handler func(ctx context.Context, r *Request) (any, error)
+
+// A Message is one of another type than calls and responses have, such as chat.
+type Message struct {
+	Type, ServerID string
+	Raw            json.RawMessage // the whole message
+}
+
+// Node is a member of an ActionHero cluster: it calls methods, serves some, and publishes
+// and hears messages, on one channel and over one subscriber connection. Run must be
+// running for all but Publish. Its methods are safe for concurrent use.
+type Node struct {
+	client  lua.Client
+	opts    Options
+	counted bool // PUBLISH counts all receivers
+	counts  counts
+	slots   chan struct{}
+	ready   chan struct{} // closed when the channel was heard for the first time
+	running atomic.Bool
+	work    sync.WaitGroup
+
+	mu       sync.Mutex
+	hub      *wake.Hub
+	ctx      context.Context // of Run
+	handlers map[string]Handler
+	ears     map[string]func(Message)
+	owned    map[string]bool
+	calls    map[string]*call
+}
+
+// Stats count what a node has seen since it was made.
+type Stats struct {
+	Calls     int64 // calls published
+	Served    int64 // requests whose handler ran
+	Failed    int64 // handlers that returned an error or panicked
+	Shed      int64 // requests dropped as too many handlers ran
+	Unknown   int64 // requests for methods that are not served here
+	BadToken  int64 // messages with another serverToken
+	Malformed int64 // messages that were no JSON object, or without what their type needs
+	Late      int64 // responses that nobody waited for, all but the first of each call too
+}
+
+type counts struct {
+	calls, served, failed, shed, unknown, badToken, malformed, late atomic.Int64
+}
+
+// Stats returns the counters so far.
+func (n *Node) Stats() Stats {
+	c := &n.counts
+	return Stats{
+		Calls: c.calls.Load(), Served: c.served.Load(), Failed: c.failed.Load(), Shed: c.shed.Load(),
+		Unknown: c.unknown.Load(), BadToken: c.badToken.Load(), Malformed: c.malformed.Load(), Late: c.late.Load(),
+	}
+}
+
+// NewNode returns a node; nil options mean the defaults. Nothing is sent and nothing
+// starts: register what it serves, then call Run.
+func NewNode(client lua.Client, opts *Options) *Node {
+	n := &Node{
+		client: client, ready: make(chan struct{}), handlers: make(map[string]Handler), ears: make(map[string]func(Message)),
+		owned: make(map[string]bool), calls: make(map[string]*call),
+	}
+	if opts != nil {
+		n.opts = *opts
+		n.opts.Methods = maps.Clone(opts.Methods)
+	}
+	o := &n.opts
+	if o.Channel == "" {
+		o.Channel = "actionhero"
+	}
+	if o.ServerToken == "" {
+		o.ServerToken = "change-me"
+	}
+	if o.ServerID == "" {
+		o.ServerID = freshName()
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 5 * time.Second
+	}
+	if o.Concurrency <= 0 {
+		o.Concurrency = 256
+	}
+	n.slots = make(chan struct{}, o.Concurrency)
+	_, cluster := client.(*redis.ClusterClient)
+	n.counted = !cluster
+	return n
+}
+
+// ServerID is this node's name.
+func (n *Node) ServerID() string { return n.opts.ServerID }
+
+// Handle serves a method, such as api.jobs.run, on requests for all nodes and for the
+// connections that Own names. Nothing else can be called from outside. A second Handle of
+// the same name replaces the first; nil ends it.
+//
+// Nodes up to 17 end their process when they are asked for a method that they do not have.
+// Where there are such, call this one for a connection of this node only.
+func (n *Node) Handle(method string, h Handler) error {
+	if err := checkMethod(method); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if h == nil {
+		delete(n.handlers, method)
+	} else {
+		n.handlers[method] = h
+	}
+	return nil
+}
+
+// OnMessage hears messages of a type, also this node's own. hear is called for one at a
+// time and must not block; nil ends it.
+func (n *Node) OnMessage(messageType string, hear func(Message)) error {
+	if err := checkType(messageType); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if hear == nil {
+		delete(n.ears, messageType)
+	} else {
+		n.ears[messageType] = hear
+	}
+	return nil
+}
+
+// Own makes this node answer requests for a connection, beside those for all.
+func (n *Node) Own(connectionID string) error {
+	if connectionID == "" {
+		return fmt.Errorf("%w: an empty connection means all nodes", ErrBadName)
+	}
+	if err := checkConnection(connectionID); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.owned[connectionID] = true
+	return nil
+}
+
+// Disown ends an Own.
+func (n *Node) Disown(connectionID string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.owned, connectionID)
+}
+
+// Run listens until ctx ends, across broken connections, and returns ctx's cause once the
+// handlers have returned. A node runs once. What is published while the connection is
+// broken is not heard: calls that wait then end with ErrTimeout.
+func (n *Node) Run(ctx context.Context) error {
+	if !n.running.CompareAndSwap(false, true) {
+		return errors.New("actionhero: Run was called before; make a new node")
+	}
+	hub := wake.NewHub(n.client)
+	hub.Heard = func(_, text string) { n.hear(text) }
+	hub.Up = func(string) {}
+	n.mu.Lock()
+	n.hub, n.ctx = hub, ctx
+	n.mu.Unlock()
+	n.listen(ctx, hub)
+	hub.Close()
+	n.work.Wait()
+	return context.Cause(ctx)
+}
+
+// listen stays on the channel until ctx ends.
+func (n *Node) listen(ctx context.Context, hub *wake.Hub) {
+	for ctx.Err() == nil {
+		err := hub.Join(ctx, n.opts.Channel)
+		if err == nil {
+			close(n.ready)
+			<-ctx.Done()
+			hub.Leave(n.opts.Channel)
+			return
+		}
+		hub.Leave(n.opts.Channel)
+		n.report(fmt.Errorf("actionhero: subscribe: %w", err))
+		_ = sleep(ctx, 100*time.Millisecond)
+	}
+}
+
+// Ready waits until Run is subscribed.
+func (n *Node) Ready(ctx context.Context) error {
+	select {
+	case <-n.ready:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w (%w)", ErrNotRunning, context.Cause(ctx))
+	}
+}
+
+// Connected reports whether the channel is heard now.
+func (n *Node) Connected() bool {
+	n.mu.Lock()
+	hub := n.hub
+	n.mu.Unlock()
+	return hub != nil && hub.Listening(n.opts.Channel)
+}
+
+func (n *Node) report(err error) {
+	if n.opts.OnError != nil {
+		n.opts.OnError(err)
+	}
+}
+
+// publication is a PUBLISH that go-redis does not send again: a message that was published
+// twice would run its method twice.
+type publication struct{ *redis.IntCmd }
+
+func (publication) NoRetry() bool { return true }
+
+// publish returns how many connections got the message, on this server.
+func (n *Node) publish(ctx context.Context, text []byte) (int64, error) {
+	cmd := publication{redis.NewIntCmd(ctx, "publish", n.opts.Channel, text)}
+	if err := n.client.Process(ctx, cmd); err != nil {
+		return 0, fmt.Errorf("actionhero: publish: %w", err)
+	}
+	return cmd.Val(), nil
+}
+
+// Publish sends a message of a type of the application's own, with these fields: nodes give
+// it to api.redis.subscriptionHandlers of that type. messageType, serverToken and serverId
+// are set here. One PUBLISH, at most once; Run need not be running. Use Chat for chat.
+func (n *Node) Publish(ctx context.Context, messageType string, fields map[string]any) error {
+	if err := checkType(messageType); err != nil {
+		return err
+	}
+	if messageType == typeChat {
+		return fmt.Errorf("%w: use Chat; nodes fail on chat messages of another form", ErrBadName)
+	}
+	text := []byte("{")
+	for _, f := range []struct{ name, value string }{
+		{"messageType", messageType}, {"serverToken", n.opts.ServerToken}, {"serverId", n.opts.ServerID},
+	} {
+		if _, taken := fields[f.name]; taken {
+			return fmt.Errorf("%w: field %q is set by the node", ErrBadName, f.name)
+		}
+		text, _ = appendField(text, f.name, f.value)
+	}
+	var err error
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if text, err = appendField(text, name, fields[name]); err != nil {
+			return err
+		}
+	}
+	_, err = n.publish(ctx, append(text, '}'))
+	return err
+}
+
+func appendField(text []byte, name string, value any) ([]byte, error) {
+	key, err := encode(name)
+	if err != nil {
+		return nil, fmt.Errorf("actionhero: field %q: %w", name, err)
+	}
+	raw, err := encode(value)
+	if err != nil {
+		return nil, fmt.Errorf("actionhero: field %q: %w", name, err)
+	}
+	if len(text) > 1 {
+		text = append(text, ',')
+	}
+	text = append(append(text, key...), ':')
+	return append(text, raw...), nil
+}

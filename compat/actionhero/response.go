@@ -1,0 +1,112 @@
+package actionhero
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// A Response is what one node answered.
+type Response struct {
+	// ServerID is the node's id. Nothing proves it but the token.
+	ServerID string
+	// Raw is the response as it was sent: in the promise eras the value, in the callback
+	// era the list of the callback's arguments. It is nil where the method returned
+	// nothing.
+	Raw json.RawMessage
+	// Values are the arguments of the callback, for a node of the callback era; nil else.
+	// That node sorted them as text, so which was the error is not known: ("abc") after
+	// a nil error is ["abc",null] and ("xyz") is [null,"xyz"].
+	Values []json.RawMessage
+}
+
+// Decode unmarshals the value. In the callback era that is the only argument of the
+// callback that is not null; where there are several, use Values.
+func (r *Response) Decode(v any) error {
+	raw := r.Raw
+	if r.Values != nil {
+		var err error
+		if raw, err = r.only(); err != nil {
+			return err
+		}
+	}
+	if raw == nil {
+		return errors.New("actionhero: the response has no value")
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return fmt.Errorf("actionhero: response: %w", err)
+	}
+	return nil
+}
+
+func (r *Response) only() (json.RawMessage, error) {
+	var found json.RawMessage
+	for _, value := range r.Values {
+		switch {
+		case string(value) == "null":
+		case found != nil:
+			return nil, errors.New("actionhero: the callback had several values; their order is lost, see Response.Values")
+		default:
+			found = value
+		}
+	}
+	return found, nil
+}
+
+// err is ErrRemote for [{}]: a callback with an Error and nothing else, whose text is lost.
+func (r *Response) err() error {
+	if len(r.Values) == 1 && string(bytes.Join(bytes.Fields(r.Values[0]), nil)) == "{}" {
+		return fmt.Errorf("%w, of %s", ErrRemote, r.ServerID)
+	}
+	return nil
+}
+
+// response reads a doResponse. A node that answers with messageId sends the value; one with
+// requestId alone is older, and the era says what it sends.
+func (m *wire) response(era Era) *Response {
+	r := &Response{ServerID: m.ServerID, Raw: m.Response}
+	if m.MessageID != "" || era == Promise18 {
+		return r
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(m.Response, &list) == nil && list != nil {
+		r.Values = list
+	}
+	return r
+}
+
+// Args is a handler's result that is a list of arguments for the callback of a caller in
+// the callback era, such as Args{nil, value} for one that takes an error first. For a caller
+// of the promise eras it is that list.
+type Args []any
+
+// reply makes the response to a request. A caller of the callback era ends its process on
+// everything but a list.
+func reply(request *wire, era Era, value any, failed error) (text json.RawMessage, answer bool, err error) {
+	args, list := value.(Args)
+	if bare := request.MessageID != "" || era == Promise18; bare {
+		if failed != nil {
+			return nil, false, nil // as a method that throws: the caller times out
+		}
+		if list && args == nil {
+			args = Args{}
+		}
+		if list {
+			value = []any(args)
+		}
+		text, err = encode(value)
+		return text, true, err
+	}
+	switch {
+	case failed != nil:
+		return json.RawMessage("[{}]"), true, nil // as callback(error)
+	case list && len(args) == 0, value == nil:
+		return json.RawMessage("[]"), true, nil
+	case list:
+		text, err = encode([]any(args))
+	default:
+		text, err = encode([]any{value})
+	}
+	return text, true, err
+}

@@ -1,0 +1,121 @@
+package actionhero
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+)
+
+// hear takes a message from the channel. It runs on the subscriber's goroutine.
+func (n *Node) hear(text string) {
+	m, ok := parse(text)
+	switch {
+	case !ok:
+		n.counts.malformed.Add(1)
+	case !m.trusted(n.opts.ServerToken):
+		n.counts.badToken.Add(1)
+	case m.MessageType == typeDo:
+		n.heardCall(m)
+	case m.MessageType == typeResponse:
+		n.heardResponse(m)
+	default:
+		n.mu.Lock()
+		hear := n.ears[m.MessageType]
+		n.mu.Unlock()
+		if hear != nil {
+			hear(Message{Type: m.MessageType, ServerID: m.ServerID, Raw: json.RawMessage(text)})
+		}
+	}
+}
+
+// id is that of the caller; where both are there they are the same.
+func (m *wire) id() string {
+	if m.MessageID != "" {
+		return m.MessageID
+	}
+	return m.RequestID
+}
+
+func (n *Node) heardResponse(m *wire) {
+	n.mu.Lock()
+	c := n.calls[m.id()]
+	n.mu.Unlock()
+	if c == nil || !c.answer(m.response(n.opts.Era)) {
+		n.counts.late.Add(1)
+	}
+}
+
+// heardCall starts the handler. Methods that are not registered do not exist: api.log, with
+// which nodes say that they come and go, is one of them.
+func (n *Node) heardCall(m *wire) {
+	if m.id() == "" || m.Method == "" {
+		n.counts.malformed.Add(1)
+		return
+	}
+	connection, one := m.connection()
+	n.mu.Lock()
+	ctx, handler := n.ctx, n.handlers[m.Method]
+	mine := !one || n.owned[connection]
+	c := n.calls[m.id()]
+	n.mu.Unlock()
+	serve := mine && handler != nil
+	if c != nil {
+		c.echo(serve)
+	}
+	if !serve {
+		if mine {
+			n.counts.unknown.Add(1)
+		}
+		return
+	}
+	select {
+	case n.slots <- struct{}{}:
+	default:
+		n.counts.shed.Add(1)
+		return
+	}
+	n.work.Go(func() {
+		defer func() { <-n.slots }()
+		n.serve(ctx, m, handler, &Request{Method: m.Method, ServerID: m.ServerID, ConnectionID: connection, Args: m.arguments()})
+	})
+}
+
+func (n *Node) serve(ctx context.Context, m *wire, handler Handler, r *Request) {
+	ctx, cancel := context.WithTimeout(ctx, n.opts.Timeout)
+	defer cancel()
+	n.counts.served.Add(1)
+	value, failed := protect(ctx, handler, r)
+	response, answer, err := reply(m, n.opts.Era, value, failed)
+	if err != nil {
+		failed = fmt.Errorf("result: %w", err)
+		response, answer, _ = reply(m, n.opts.Era, nil, failed)
+	}
+	if failed != nil {
+		n.counts.failed.Add(1)
+		n.report(fmt.Errorf("actionhero: %s: %w", r.Method, failed))
+	}
+	if !answer {
+		return
+	}
+	out := wire{
+		MessageType: typeResponse, ServerID: n.opts.ServerID, ServerToken: n.opts.ServerToken,
+		RequestID: m.RequestID, MessageID: m.MessageID, Response: response,
+	}
+	text, err := encode(out)
+	if err == nil {
+		_, err = n.publish(ctx, text)
+	}
+	if err != nil {
+		n.report(fmt.Errorf("actionhero: response of %s: %w", r.Method, err))
+	}
+}
+
+// protect turns a panic into an error: one bad request must not end the process.
+func protect(ctx context.Context, handler Handler, r *Request) (value any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			value, err = nil, fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return handler(ctx, r)
+}
