@@ -1,0 +1,233 @@
+//go:build interop
+
+package actionhero_test
+
+import (
+	"encoding/json"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/actionhero"
+)
+
+func (c *cluster) cache(name string) *actionhero.Cache {
+	o := &actionhero.CacheOptions{LockName: name}
+	if c.era == actionhero.Promise {
+		o.Layout = actionhero.Plain
+	} else {
+		o.Relock = actionhero.Refresh
+	}
+	return actionhero.NewCache(c.client, o)
+}
+
+// One after the other, so that no two look at the same moment: whoever holds the lock keeps
+// all others out, whatever language they are written in.
+func locks(t *testing.T, c *cluster) {
+	cache, ctx, key := c.cache("go"), t.Context(), "turns"
+	for range 50 {
+		ok, err := cache.Lock(ctx, key, 5*time.Second)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, false, c.a.ask(request{"op": "lock", "key": key, "ttl": 5000}).OK)
+		require.Equal(t, false, c.b.ask(request{"op": "unlock", "key": key}).OK)
+		check, err := cache.CheckLock(ctx, key, 0)
+		require.NoError(t, err)
+		require.Equal(t, "go", check.Holder, "unlock of another takes nothing away")
+		require.Greater(t, check.Remaining, time.Second)
+		require.LessOrEqual(t, check.Remaining, 5*time.Second)
+		ok, err = cache.Unlock(ctx, key)
+		require.NoError(t, err)
+		require.True(t, ok)
+
+		require.Equal(t, true, c.a.ask(request{"op": "lock", "key": key, "ttl": 5000}).OK)
+		ok, err = cache.Lock(ctx, key, time.Second)
+		require.NoError(t, err)
+		require.False(t, ok)
+		ok, err = cache.Unlock(ctx, key)
+		require.NoError(t, err)
+		require.False(t, ok)
+		check, err = cache.CheckLock(ctx, key, 0)
+		require.NoError(t, err)
+		require.False(t, check.OK)
+		require.Equal(t, "node-A", check.Holder)
+		require.Equal(t, true, c.a.ask(request{"op": "unlock", "key": key}).OK)
+	}
+	// Under the same name a lock is one's own.
+	same := c.cache("node-A")
+	ok, err := same.Lock(ctx, key, time.Second)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, c.era == actionhero.Callback, c.a.ask(request{"op": "lock", "key": key, "ttl": 5000}).OK, "relock: refresh up to 17, deny from 18 on")
+	require.Equal(t, true, c.a.ask(request{"op": "unlock", "key": key}).OK)
+}
+
+// lockWindow waits for a lock on both sides.
+func lockWindow(t *testing.T, c *cluster) {
+	cache, ctx, key := c.cache("go"), t.Context(), "window"
+	require.Equal(t, true, c.a.ask(request{"op": "lock", "key": key, "ttl": 1000}).OK)
+	began := time.Now()
+	check, err := cache.CheckLock(ctx, key, 20*time.Second)
+	require.NoError(t, err)
+	require.True(t, check.OK)
+	require.Less(t, time.Since(began), 15*time.Second)
+
+	ok, err := cache.Lock(ctx, key, time.Second)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, false, c.a.ask(request{"op": "check", "key": key, "retry": nil}).OK)
+	require.Equal(t, true, c.a.ask(request{"op": "check", "key": key, "retry": 20000}).OK)
+}
+
+// contention is two processes and two Go callers who want one lock at once. ActionHero from 18 on
+// looks at the result of its SETNX, and nobody meets anybody. 14 does not: between
+// its look and its SETNX somebody else may lock, and both go in.
+func contention(t *testing.T, c *cluster) {
+	const rounds = 60
+	ctx := t.Context()
+	want := request{"op": "contend", "key": "busy", "witness": "inside", "rounds": rounds, "ttl": 20000}
+	c.a.Send(want)
+	c.b.Send(want)
+	type result struct {
+		overlaps int
+		err      error
+	}
+	results := make(chan result, 2)
+	for _, name := range []string{"go-1", "go-2"} {
+		go func() {
+			var r result
+			cache := c.cache(name)
+			for n := 0; n < rounds && r.err == nil; {
+				var ok bool
+				if ok, r.err = cache.Lock(ctx, "busy", 20*time.Second); !ok {
+					time.Sleep(time.Millisecond)
+					continue
+				}
+				inside, _ := c.client.Incr(ctx, "inside").Result()
+				if inside != 1 {
+					r.overlaps++
+				}
+				time.Sleep(time.Millisecond)
+				c.client.Decr(ctx, "inside")
+				_, r.err = cache.Unlock(ctx, "busy")
+				n++
+			}
+			results <- r
+		}()
+	}
+	overlaps := 0
+	for range 2 {
+		r := <-results
+		require.NoError(t, r.err)
+		overlaps += r.overlaps
+	}
+	for _, n := range []*node{c.a, c.b} {
+		var a answer
+		require.NoError(t, json.Unmarshal(n.Line(60*time.Second), &a))
+		require.Empty(t, a.Error)
+		overlaps += a.Overlaps
+	}
+	t.Logf("%d of %d rounds met somebody", overlaps, 4*rounds)
+	if c.era != actionhero.Callback {
+		require.Zero(t, overlaps)
+	}
+}
+
+var times = regexp.MustCompile(`\d{13}`)
+
+// items are the same bytes whoever writes them, but for the times, and each side reads the
+// other's.
+func items(t *testing.T, c *cluster) {
+	cache, ctx := c.cache("go"), t.Context()
+	for _, value := range []string{
+		`"text <&> ü"`, `{"b":[],"a":{},"n":1.5}`, `[1,null,"x"]`, `0`, `null`, `{"expireTimestamp":null,"createdAt":1,"readAt":null}`,
+		`"\"expireTimestamp\":1,\"createdAt\":1,\"readAt\":1}"`,
+	} {
+		for _, ttl := range []time.Duration{0, 2500 * time.Millisecond} {
+			save := request{"op": "save", "key": "by-node", "value": json.RawMessage(value)}
+			if ttl > 0 {
+				save["ttl"] = ttl.Milliseconds()
+			}
+			require.Equal(t, true, c.a.ask(save).OK)
+			require.NoError(t, cache.Save(ctx, "by-go", json.RawMessage(value), ttl))
+			theirs, ours := c.raw(t, "by-node"), c.raw(t, "by-go")
+			require.Equal(t, times.ReplaceAllString(theirs, "T"), times.ReplaceAllString(ours, "T"))
+			c.sameEnd(t)
+
+			item, err := cache.Load(ctx, "by-node", nil)
+			require.NoError(t, err)
+			require.Equal(t, value, string(item.Value))
+			require.WithinDuration(t, time.Now(), item.CreatedAt, time.Minute)
+			var got struct {
+				Value      json.RawMessage
+				CreatedAt  int64
+				LastReadAt *int64
+			}
+			require.NoError(t, json.Unmarshal(c.a.ask(request{"op": "load", "key": "by-go"}).Item, &got))
+			if value != "null" {
+				require.Equal(t, value, string(got.Value))
+			}
+			require.InDelta(t, time.Now().UnixMilli(), got.CreatedAt, 60000)
+			// Both have been read by the other.
+			theirs, ours = c.raw(t, "by-node"), c.raw(t, "by-go")
+			require.Equal(t, times.ReplaceAllString(theirs, "T"), times.ReplaceAllString(ours, "T"))
+			require.Equal(t, true, c.a.ask(request{"op": "destroy", "key": "by-go"}).OK)
+			there, err := cache.Destroy(ctx, "by-node")
+			require.NoError(t, err)
+			require.True(t, there)
+		}
+	}
+	_, err := cache.Load(ctx, "by-node", nil)
+	require.ErrorIs(t, err, actionhero.ErrNotFound)
+}
+
+func (c *cluster) raw(t *testing.T, key string) string {
+	t.Helper()
+	text, err := c.client.Get(t.Context(), "actionhero:cache:"+key).Result()
+	require.NoError(t, err)
+	return text
+}
+
+// sameEnd compares the TTLs: whole seconds up to 28, milliseconds from 29 on.
+func (c *cluster) sameEnd(t *testing.T) {
+	t.Helper()
+	theirs, err := c.client.PTTL(t.Context(), "actionhero:cache:by-node").Result()
+	require.NoError(t, err)
+	ours, err := c.client.PTTL(t.Context(), "actionhero:cache:by-go").Result()
+	require.NoError(t, err)
+	require.Equal(t, theirs < 0, ours < 0)
+	require.InDelta(t, theirs, ours, float64(400*time.Millisecond))
+}
+
+// lockedItems are out of reach for the other side until the lock is gone.
+func lockedItems(t *testing.T, c *cluster) {
+	cache, ctx := c.cache("go"), t.Context()
+	require.NoError(t, cache.Save(ctx, "guarded", "mine", 0))
+	ok, err := cache.Lock(ctx, "guarded", 20*time.Second)
+	require.NoError(t, err)
+	require.True(t, ok)
+	for _, r := range []request{
+		{"op": "save", "key": "guarded", "value": "theirs"}, {"op": "load", "key": "guarded"}, {"op": "destroy", "key": "guarded"},
+	} {
+		require.Regexp(t, "(?i)object locked", c.a.try(r).Error)
+	}
+	item, err := cache.Load(ctx, "guarded", nil)
+	require.NoError(t, err)
+	require.Equal(t, `"mine"`, string(item.Value))
+	_, err = cache.Unlock(ctx, "guarded")
+	require.NoError(t, err)
+
+	require.Equal(t, true, c.a.ask(request{"op": "lock", "key": "guarded", "ttl": 2000}).OK)
+	var locked *actionhero.LockedError
+	require.ErrorAs(t, cache.Save(ctx, "guarded", "late", 0), &locked)
+	require.Equal(t, "node-A", locked.Holder)
+	_, err = cache.Destroy(ctx, "guarded")
+	require.ErrorIs(t, err, actionhero.ErrLocked)
+	_, err = cache.Load(ctx, "guarded", nil)
+	require.ErrorIs(t, err, actionhero.ErrLocked)
+	item, err = cache.Load(ctx, "guarded", &actionhero.LoadOptions{Retry: 20 * time.Second})
+	require.NoError(t, err)
+	require.Equal(t, `"mine"`, string(item.Value))
+}

@@ -1,0 +1,229 @@
+//go:build interop
+
+package actionhero_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/actionhero"
+	"github.com/luatomic/luatomic/internal/foreign"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+const (
+	channel = "actionhero-interop"
+	token   = "tok-interop"
+)
+
+// answer is a line of the agent in testdata/node/agent.js.
+type answer struct {
+	Up       string
+	Error    string
+	Response json.RawMessage
+	OK       any
+	Item     json.RawMessage
+	Heard    []json.RawMessage
+	Overlaps int
+	Wrong    int
+}
+
+// request is a line for it.
+type request map[string]any
+
+// node is a real ActionHero process.
+type node struct {
+	*foreign.Program
+	t testing.TB
+}
+
+// ask fails the test if the answer is an error.
+func (n *node) ask(r request) answer {
+	n.t.Helper()
+	a := n.try(r)
+	require.Empty(n.t, a.Error, "%v", r)
+	return a
+}
+
+func (n *node) try(r request) answer {
+	n.t.Helper()
+	var a answer
+	n.Ask(r, &a)
+	return a
+}
+
+// alive proves that the process still runs and works.
+func (n *node) alive(t *testing.T) {
+	t.Helper()
+	require.True(t, n.Running(), n.Stderr())
+	n.ask(request{"op": "heard"})
+}
+
+// installed returns a folder with that version in its node_modules; it is made once for
+// each content of testdata and kept among the user's caches.
+func installed(t *testing.T, version string) string {
+	t.Helper()
+	foreign.Find(t, "apt-get install nodejs", []string{"node", "--version"})
+	foreign.Find(t, "apt-get install npm", []string{"npm", "--version"})
+	hash := sha256.New()
+	files := []string{"package.json", "package-lock.json"}
+	for _, name := range files {
+		text, err := os.ReadFile(filepath.Join("testdata", "node", version, name))
+		require.NoError(t, err)
+		hash.Write(text)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	cache = filepath.Join(cache, "luatomic-interop")
+	require.NoError(t, os.MkdirAll(cache, 0o755))
+	dir := filepath.Join(cache, "actionhero-"+version+"-"+hex.EncodeToString(hash.Sum(nil)[:6]))
+	if _, err := os.Stat(dir); err == nil {
+		return dir
+	}
+	// Complete or not at all: another run may do the same at this moment.
+	fresh, err := os.MkdirTemp(cache, "fresh-")
+	require.NoError(t, err)
+	defer os.RemoveAll(fresh)
+	copyFiles(t, version, fresh, files...)
+	foreign.Find(t, "npm has to reach its registry", []string{
+		"npm", "ci", "--prefix", fresh, "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error",
+	})
+	if err := os.Rename(fresh, dir); err != nil {
+		require.DirExists(t, dir)
+	}
+	return dir
+}
+
+func copyFiles(t *testing.T, version, dir string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join("testdata", "node", version, name))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o644))
+	}
+}
+
+// startNode starts a process of that version with that id.
+func startNode(t *testing.T, server *luatomictest.Server, version, id string) *node {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.Symlink(filepath.Join(installed(t, version), "node_modules"), filepath.Join(dir, "node_modules")))
+	copyFiles(t, version, dir, "package.json", "boot.js")
+	config := filepath.Join(dir, "config")
+	text := []byte("exports.default = {}\n")
+	if version == "v29" {
+		var err error
+		config = filepath.Join(dir, "dist", "config")
+		text, err = os.ReadFile(filepath.Join("testdata", "node", version, "config.js"))
+		require.NoError(t, err)
+	}
+	require.NoError(t, os.MkdirAll(config, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(config, "interop.js"), text, 0o644))
+	agent, err := filepath.Abs(filepath.Join("testdata", "node", "agent.js"))
+	require.NoError(t, err)
+
+	options, err := redis.ParseURL(server.URL())
+	require.NoError(t, err)
+	host, port := splitAddr(t, options.Addr)
+	cmd := exec.Command("node", "boot.js")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "AGENT="+agent, "REDIS_HOST="+host, "REDIS_PORT="+port, "REDIS_DB=0", "FAKEREDIS=false", "NODE_ENV=development",
+		"ACTIONHERO_TYPESCRIPT_MODE=false", "ACTIONHERO_TITLE="+id, "TOKEN="+token, "CHANNEL="+channel, "RPC_TIMEOUT=5000")
+	n := &node{foreign.Start(t, cmd), t}
+	var up answer
+	require.NoError(t, json.Unmarshal(n.Line(60*time.Second), &up))
+	require.Equal(t, id, up.Up)
+	return n
+}
+
+// cluster is two processes of one version, and a Go node beside them.
+type cluster struct {
+	version string
+	era     actionhero.Era
+	server  *luatomictest.Server
+	client  *redis.Client
+	a, b    *node
+	methods map[string]int // that the processes have, with their arguments
+	goNode  *actionhero.Node
+}
+
+// methods of boot.js.
+var nodeMethods = map[string]int{
+	"api.t.echo": 1, "api.t.first": 1, "api.t.fail": 1, "api.t.failValue": 1, "api.t.none": 0,
+	"api.t.several": 0, "api.t.three": 0, "api.t.sum": 2, "api.t.mute": 0,
+}
+
+func startCluster(t *testing.T, version string, era actionhero.Era) *cluster {
+	t.Helper()
+	c := &cluster{version: version, era: era, server: luatomictest.StartServer(t)}
+	c.client = c.server.Client()
+	c.a = startNode(t, c.server, version, "node-A")
+	c.b = startNode(t, c.server, version, "node-B")
+	c.goNode = c.run(t, &actionhero.Options{ServerID: "node-Go"})
+	return c
+}
+
+// run starts another Go node on the cluster.
+func (c *cluster) run(t *testing.T, o *actionhero.Options) *actionhero.Node {
+	t.Helper()
+	o.Channel, o.Era, o.Methods = channel, c.era, nodeMethods
+	if o.ServerToken == "" {
+		o.ServerToken = token
+	}
+	n := actionhero.NewNode(c.client, o)
+	runNode(t, n)
+	return n
+}
+
+// call calls a method of the processes from Go.
+func (c *cluster) call(t *testing.T, method string, args ...any) *actionhero.Response {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	r, err := c.goNode.DoCluster(ctx, method, args, "")
+	require.NoError(t, err, method)
+	return r
+}
+
+// Both processes live through all of it: the last test asks them.
+func (c *cluster) test(t *testing.T) {
+	steps := []struct {
+		name string
+		run  func(*testing.T, *cluster)
+	}{
+		{"GoCallsNode", goCallsNode}, {"GoGathers", goGathers}, {"NodeCallsGo", nodeCallsGo}, {"Connections", connections},
+		{"Timeouts", timeouts}, {"Token", tokens}, {"Messages", messages}, {"ManyCalls", manyCalls},
+		{"Locks", locks}, {"LockWindow", lockWindow}, {"Contention", contention}, {"Items", items}, {"LockedItems", lockedItems},
+	}
+	for _, s := range steps {
+		if !t.Run(s.name, func(t *testing.T) {
+			s.run(t, c)
+			c.a.alive(t)
+			c.b.alive(t)
+		}) {
+			return
+		}
+	}
+}
+
+func TestInteropActionHero14(t *testing.T) {
+	t.Parallel()
+	startCluster(t, "v14", actionhero.Callback).test(t)
+}
+
+func TestInteropActionHero29(t *testing.T) {
+	t.Parallel()
+	startCluster(t, "v29", actionhero.Promise).test(t)
+}
