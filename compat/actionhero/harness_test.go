@@ -3,6 +3,9 @@ package actionhero_test
 import (
 	"context"
 	"net"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,4 +39,11 @@ func splitAddr(t testing.TB, addr string) (host, port string) {
 	host, port, err := net.SplitHostPort(addr)
 	require.NoError(t, err)
 	return host, port
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+// pattern is a regular expression for a text in which T stands for a time.
+func pattern(text string) string {
+	return strings.ReplaceAll(regexp.QuoteMeta(text), `:T\}`, `:\d{13}\}`)
 }

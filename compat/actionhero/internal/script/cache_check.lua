@@ -1,5 +1,6 @@
 --- CacheCheck says who holds a lock, and for how much longer.
 ---
+---@retry  safe
 ---@readonly
 ---@key    lock  string  the name of its holder, as ActionHero writes it
 ---@reply  (holder string?, remaining ms)  remaining: -1 where it never ends

@@ -14,13 +14,14 @@ import (
 var cacheCheckSource string
 
 // CacheCheckSHA is the SHA-1 of cache_check.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const CacheCheckSHA = "eabedb91448e63345e73aaec069a70e26df58ea5"
+const CacheCheckSHA = "5edbfe3723c48454eaf3d80cf2846355369ae6b5"
 
 // CacheCheckScript is cache_check.lua.
 var CacheCheckScript = lua.Script{
 	Name:     "cache_check",
 	SHA:      CacheCheckSHA,
 	Source:   &cacheCheckSource,
+	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
@@ -41,7 +42,7 @@ type CacheCheckResult struct {
 // CacheCheck says who holds a lock, and for how much longer.
 //
 //   - Contract: reads only; may run on a replica.
-//   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
+//   - Retry: safe; sent again after a lost reply.
 //   - KEYS[1]: lock, string: the name of its holder, as ActionHero writes it.
 //   - Reply: remaining: -1 where it never ends.
 //   - Cost: O(1).

@@ -1,0 +1,301 @@
+package actionhero_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/actionhero"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// newCache returns a cache under prefixes of the namespace; opts may be nil.
+func newCache(client lua.Client, ns, name string, opts *actionhero.CacheOptions) *actionhero.Cache {
+	var o actionhero.CacheOptions
+	if opts != nil {
+		o = *opts
+	}
+	o.LockName, o.LockPrefix, o.CachePrefix = name, ns+":lock:", ns+":cache:"
+	return actionhero.NewCache(client, &o)
+}
+
+func lockOK(t *testing.T, c *actionhero.Cache, ttl time.Duration) bool {
+	t.Helper()
+	ok, err := c.Lock(t.Context(), "k", ttl)
+	require.NoError(t, err)
+	return ok
+}
+
+func TestLockIsAStringWithTheNameAndWholeSeconds(t *testing.T) {
+	t.Parallel()
+	ctx, client, ns := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	for _, c := range []struct{ ttl, seconds time.Duration }{
+		{0, 10 * time.Second}, {time.Millisecond, time.Second}, {time.Second, time.Second}, {1001 * time.Millisecond, 2 * time.Second},
+	} {
+		require.NoError(t, client.Del(ctx, ns+":lock:k").Err())
+		require.True(t, lockOK(t, newCache(client, ns, "me", nil), c.ttl))
+		require.Equal(t, "me", client.Get(ctx, ns+":lock:k").Val())
+		left := client.PTTL(ctx, ns+":lock:k").Val()
+		require.LessOrEqual(t, left, c.seconds)
+		require.Greater(t, left, c.seconds-time.Second)
+	}
+}
+
+func TestLockOfAnother(t *testing.T) {
+	t.Parallel()
+	ctx, client, ns := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	mine, other := newCache(client, ns, "me", &actionhero.CacheOptions{Relock: actionhero.Refresh}), newCache(client, ns, "other", nil)
+	require.True(t, lockOK(t, other, 20*time.Second))
+	require.False(t, lockOK(t, mine, time.Second))
+	ok, err := mine.Unlock(ctx, "k")
+	require.NoError(t, err)
+	require.False(t, ok)
+	check, err := mine.CheckLock(ctx, "k", 0)
+	require.NoError(t, err)
+	require.False(t, check.OK)
+	require.Equal(t, "other", check.Holder)
+	require.Greater(t, check.Remaining, 10*time.Second, "the attempt did not touch it")
+
+	check, err = other.CheckLock(ctx, "k", 0)
+	require.NoError(t, err)
+	require.True(t, check.OK, "one's own lock lets pass")
+	ok, err = other.Unlock(ctx, "k")
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Zero(t, client.Exists(ctx, ns+":lock:k").Val())
+	ok, err = other.Unlock(ctx, "k")
+	require.NoError(t, err)
+	require.True(t, ok, "as in ActionHero: what is not locked is free")
+}
+
+func TestRelock(t *testing.T) {
+	t.Parallel()
+	ctx, client, ns := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	deny, refresh := newCache(client, ns, "me", nil), newCache(client, ns, "me", &actionhero.CacheOptions{Relock: actionhero.Refresh})
+	require.True(t, lockOK(t, deny, 5*time.Second))
+	require.False(t, lockOK(t, deny, 50*time.Second))
+	require.LessOrEqual(t, client.PTTL(ctx, ns+":lock:k").Val(), 5*time.Second)
+	require.True(t, lockOK(t, refresh, 50*time.Second))
+	require.Greater(t, client.PTTL(ctx, ns+":lock:k").Val(), 40*time.Second)
+}
+
+// A process that died between SETNX and EXPIRE.
+func TestLockWithoutAnEnd(t *testing.T) {
+	t.Parallel()
+	ctx, client, ns := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	require.NoError(t, client.Set(ctx, ns+":lock:k", "me", 0).Err())
+	other := newCache(client, ns, "other", nil)
+	require.False(t, lockOK(t, other, time.Second))
+	check, err := other.CheckLock(ctx, "k", 0)
+	require.NoError(t, err)
+	require.Equal(t, actionhero.Check{Holder: "me", Remaining: -1}, check)
+	require.ErrorContains(t, other.Save(ctx, "k", 1, 0), "without an end")
+	require.Equal(t, time.Duration(-1), client.PTTL(ctx, ns+":lock:k").Val(), "another's is not touched")
+
+	require.True(t, lockOK(t, newCache(client, ns, "me", nil), 5*time.Second), "one's own is taken, also with Deny")
+	require.Greater(t, client.PTTL(ctx, ns+":lock:k").Val(), time.Second)
+}
+
+func TestCheckLockWaitsNoLongerThanTheLock(t *testing.T) {
+	t.Parallel()
+	ctx, client, ns := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	through := redis.NewClient(opts)
+	defer through.Close()
+	// So long a pause that only the rest of the lock can end it in time.
+	mine := newCache(through, ns, "me", &actionhero.CacheOptions{LockRetry: time.Hour})
+	require.NoError(t, client.Set(ctx, ns+":lock:k", "other", 300*time.Millisecond).Err())
+	began := time.Now()
+	check, err := mine.CheckLock(ctx, "k", time.Minute)
+	require.NoError(t, err)
+	require.True(t, check.OK)
+	require.Empty(t, check.Holder)
+	require.Less(t, time.Since(began), 30*time.Second)
+	require.LessOrEqual(t, proxy.Executed(luatomictest.Command("EVALSHA_RO")), 4)
+}
+
+func TestCheckLockEndsWithItsWindow(t *testing.T) {
+	t.Parallel()
+	client, ns := luatomictest.Client(t), luatomictest.Namespace(t)
+	require.True(t, lockOK(t, newCache(client, ns, "other", nil), time.Minute))
+	mine := newCache(client, ns, "me", nil)
+	began := time.Now()
+	check, err := mine.CheckLock(t.Context(), "k", 250*time.Millisecond)
+	require.NoError(t, err)
+	require.False(t, check.OK)
+	require.GreaterOrEqual(t, time.Since(began), 250*time.Millisecond)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = mine.CheckLock(ctx, "k", time.Hour)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// text reads an item as it is.
+func text(t *testing.T, client *redis.Client, ns string) string {
+	t.Helper()
+	s, err := client.Get(t.Context(), ns+":cache:k").Result()
+	require.NoError(t, err)
+	return s
+}
+
+func TestItemsInBothLayouts(t *testing.T) {
+	t.Parallel()
+	ctx, client, ns := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	stamped, plain := newCache(client, ns, "me", nil), newCache(client, ns, "me", &actionhero.CacheOptions{Layout: actionhero.Plain})
+	ends := func() time.Duration { return client.PTTL(ctx, ns+":cache:k").Val() }
+
+	require.NoError(t, stamped.Save(ctx, "k", map[string]string{"a": "<b>"}, 1500*time.Millisecond))
+	require.Regexp(t, `^{"value":{"a":"<b>"},"expireTimestamp":\d{13},"createdAt":\d{13},"readAt":null}$`, text(t, client, ns))
+	require.Greater(t, ends(), 1500*time.Millisecond, "whole seconds")
+	require.LessOrEqual(t, ends(), 2*time.Second)
+	first, err := stamped.Load(ctx, "k", nil)
+	require.NoError(t, err)
+	require.Equal(t, `{"a":"<b>"}`, string(first.Value))
+	require.Zero(t, first.ReadAt)
+	require.Equal(t, 1500*time.Millisecond, first.ExpireAt.Sub(first.CreatedAt))
+	require.LessOrEqual(t, ends(), 2*time.Second, "its end stays")
+	require.Regexp(t, `"readAt":\d{13}}$`, text(t, client, ns))
+	second, err := stamped.Load(ctx, "k", &actionhero.LoadOptions{Extend: 90 * time.Second})
+	require.NoError(t, err)
+	require.False(t, second.ReadAt.IsZero())
+	require.Equal(t, first.CreatedAt, second.CreatedAt)
+	require.Greater(t, second.ExpireAt.Sub(first.ExpireAt), 80*time.Second)
+	require.Greater(t, ends(), 80*time.Second)
+
+	require.NoError(t, stamped.Save(ctx, "k", 1, 0))
+	require.Regexp(t, `^{"value":1,"expireTimestamp":null,"createdAt":\d{13},"readAt":null}$`, text(t, client, ns))
+	require.Equal(t, time.Duration(-1), ends())
+	item, err := stamped.Load(ctx, "k", &actionhero.LoadOptions{Extend: time.Minute})
+	require.NoError(t, err)
+	require.Zero(t, item.ExpireAt)
+	require.Equal(t, time.Duration(-1), ends(), "an item that stays goes on staying")
+
+	require.NoError(t, plain.Save(ctx, "k", json.RawMessage(`[1.0, 2]`), 1500*time.Millisecond))
+	require.Regexp(t, `^{"value":\[1.0, 2\],"createdAt":\d{13}}$`, text(t, client, ns))
+	require.LessOrEqual(t, ends(), 1500*time.Millisecond)
+	item, err = stamped.Load(ctx, "k", &actionhero.LoadOptions{Extend: time.Minute})
+	require.NoError(t, err)
+	require.Equal(t, `[1.0, 2]`, string(item.Value))
+	require.Greater(t, ends(), 50*time.Second)
+	require.NoError(t, plain.Save(ctx, "k", nil, 0))
+	item, err = plain.Load(ctx, "k", nil)
+	require.NoError(t, err)
+	require.Equal(t, "null", string(item.Value))
+	require.Equal(t, time.Duration(-1), ends())
+}
+
+// What stands in an item that others wrote.
+func TestItemsOfOthers(t *testing.T) {
+	t.Parallel()
+	ctx, client, ns := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	c := newCache(client, ns, "me", nil)
+	for _, v := range []struct {
+		was, now string // a T stands for a time of today
+		value    string
+		err      error
+	}{
+		{`{"value":1,"expireTimestamp":1,"createdAt":1,"readAt":null}`, `{"value":1,"expireTimestamp":1,"createdAt":1,"readAt":null}`, "", actionhero.ErrExpired},
+		{`{"value":1,"expireTimestamp":32503680000000.5,"createdAt":1,"readAt":7}`, `{"value":1,"expireTimestamp":32503680000000.5,"createdAt":1,"readAt":T}`, "1", nil},
+		// Its own times stand last; those within the value are none.
+		{`{"value":{"value":1,"expireTimestamp":1,"createdAt":1,"readAt":null},"expireTimestamp":null,"createdAt":1,"readAt":null}`,
+			`{"value":{"value":1,"expireTimestamp":1,"createdAt":1,"readAt":null},"expireTimestamp":null,"createdAt":1,"readAt":T}`,
+			`{"value":1,"expireTimestamp":1,"createdAt":1,"readAt":null}`, nil},
+		{`{"value":{"value":1,"expireTimestamp":1,"createdAt":1,"readAt":null},"createdAt":1}`, `{"value":{"value":1,"expireTimestamp":1,"createdAt":1,"readAt":null},"createdAt":1}`,
+			`{"value":1,"expireTimestamp":1,"createdAt":1,"readAt":null}`, nil},
+		{`{"expireTimestamp":null,"createdAt":1,"readAt":null}`, `{"expireTimestamp":null,"createdAt":1,"readAt":T}`, "", nil},
+		{`{"createdAt":1}`, `{"createdAt":1}`, "", nil},
+		{`null`, `null`, "", actionhero.ErrMalformed},
+		{`no JSON`, `no JSON`, "", actionhero.ErrMalformed},
+		{`[1]`, `[1]`, "", actionhero.ErrMalformed},
+		{``, ``, "", actionhero.ErrMalformed},
+	} {
+		require.NoError(t, client.Set(ctx, ns+":cache:k", v.was, time.Hour).Err())
+		item, err := c.Load(ctx, "k", nil)
+		if v.err != nil {
+			require.ErrorIs(t, err, v.err, v.was)
+		} else {
+			require.NoError(t, err, v.was)
+			require.Equal(t, v.value, string(item.Value), v.was)
+		}
+		require.Regexp(t, "^"+pattern(v.now)+"$", text(t, client, ns))
+		require.Greater(t, client.PTTL(ctx, ns+":cache:k").Val(), time.Minute)
+	}
+	require.NoError(t, client.Del(ctx, ns+":cache:k").Err())
+	_, err := c.Load(ctx, "k", nil)
+	require.ErrorIs(t, err, actionhero.ErrNotFound)
+	there, err := c.Destroy(ctx, "k")
+	require.NoError(t, err)
+	require.False(t, there)
+}
+
+// A process that died between SET and EXPIRE.
+func TestLoadGivesAnItemTheEndThatItHasInside(t *testing.T) {
+	t.Parallel()
+	ctx, client, ns := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	at := time.Now().Add(time.Hour).UnixMilli()
+	require.NoError(t, client.Set(ctx, ns+":cache:k", `{"value":1,"expireTimestamp":`+itoa(at)+`,"createdAt":1,"readAt":null}`, 0).Err())
+	_, err := newCache(client, ns, "me", nil).Load(ctx, "k", nil)
+	require.NoError(t, err)
+	require.Equal(t, at+1, client.Do(ctx, "PEXPIRETIME", ns+":cache:k").Val())
+}
+
+func TestItemsOfALockedKeyAreOutOfReach(t *testing.T) {
+	t.Parallel()
+	ctx, client, ns := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	mine, other := newCache(client, ns, "me", nil), newCache(client, ns, "other", nil)
+	require.NoError(t, other.Save(ctx, "k", "theirs", 0))
+	before := text(t, client, ns)
+	require.True(t, lockOK(t, other, time.Minute))
+	var locked *actionhero.LockedError
+	_, err := mine.Load(ctx, "k", &actionhero.LoadOptions{Retry: 150 * time.Millisecond})
+	require.ErrorAs(t, err, &locked)
+	require.Equal(t, "other", locked.Holder)
+	require.Greater(t, locked.Remaining, 30*time.Second)
+	require.ErrorIs(t, mine.Save(ctx, "k", "mine", 0), actionhero.ErrLocked)
+	_, err = mine.Destroy(ctx, "k")
+	require.ErrorIs(t, err, actionhero.ErrLocked)
+	require.Equal(t, before, text(t, client, ns))
+
+	// The holder itself goes on.
+	require.NoError(t, other.Save(ctx, "k", "again", 0))
+	there, err := other.Destroy(ctx, "k")
+	require.NoError(t, err)
+	require.True(t, there)
+}
+
+func TestSaveRefusesWhatIsNoJSON(t *testing.T) {
+	t.Parallel()
+	ctx, client, ns := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	c := newCache(client, ns, "me", nil)
+	require.ErrorContains(t, c.Save(ctx, "k", json.RawMessage(`{"a":1`), 0), "not JSON")
+	require.ErrorContains(t, c.Save(ctx, "k", json.RawMessage(``), 0), "not JSON")
+	require.Error(t, c.Save(ctx, "k", make(chan int), 0))
+	require.ErrorIs(t, c.Save(ctx, "k", make([]byte, 1<<20), 0), lua.ErrTooLarge)
+	require.Zero(t, client.Exists(ctx, ns+":cache:k").Val())
+	require.NoError(t, c.Save(ctx, "k", json.RawMessage(nil), 0))
+	require.Contains(t, text(t, client, ns), `"value":null`)
+}
+
+// Lock and item are in two slots, but for a key with a tag.
+func TestCacheOnACluster(t *testing.T) {
+	t.Parallel()
+	client := luatomictest.StartCluster(t).Client()
+	c := actionhero.NewCache(client, nil)
+	ok, err := c.Lock(t.Context(), "plain", time.Second)
+	require.NoError(t, err)
+	require.True(t, ok)
+	err = c.Save(t.Context(), "plain", 1, 0)
+	require.ErrorIs(t, err, lua.ErrNotExecuted)
+	require.ErrorContains(t, err, "CROSSSLOT")
+	require.NoError(t, c.Save(t.Context(), "{user:1}", 1, 0))
+	_, err = c.Load(t.Context(), "{user:1}", nil)
+	require.NoError(t, err)
+}
