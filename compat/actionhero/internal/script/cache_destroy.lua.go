@@ -71,8 +71,8 @@ type CacheDestroyResult struct {
 //   - Contract: all or nothing; an error leaves the data as it was; one write.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown; the first attempt
 //     can have deleted it, and another have saved anew.
-//   - Slots: the keys are in different ones, so a Redis Cluster refuses the call and changes
-//     nothing.
+//   - Slots: any; a Redis Cluster refuses keys in different slots; the names of both keys are
+//     ActionHero's; a key with a {tag} has them in one slot.
 //   - KEYS[1]: lock, string: the name of its holder.
 //   - KEYS[2]: item: see cache_save.lua; a list of ActionHero's push and pop too.
 //   - Reply: remaining: of the lock; -1 where it never ends.

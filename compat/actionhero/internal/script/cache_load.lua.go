@@ -83,8 +83,8 @@ type CacheLoadResult struct {
 //
 //   - Contract: all or nothing; an error leaves the data as it was; one write.
 //   - Retry: safe; sent again after a lost reply; it is read again.
-//   - Slots: the keys are in different ones, so a Redis Cluster refuses the call and changes
-//     nothing.
+//   - Slots: any; a Redis Cluster refuses keys in different slots; the names of both keys are
+//     ActionHero's; a key with a {tag} has them in one slot.
 //   - KEYS[1]: lock, string: the name of its holder.
 //   - KEYS[2]: item, string: see cache_save.lua.
 //   - Reply: item: as it was before; expires: where the item says so; remaining: of the lock, -1

@@ -73,8 +73,8 @@ type CacheSaveResult struct {
 //
 //   - Contract: all or nothing; an error leaves the data as it was; one write.
 //   - Retry: safe; sent again after a lost reply; the same value is written again.
-//   - Slots: the keys are in different ones, so a Redis Cluster refuses the call and changes
-//     nothing.
+//   - Slots: any; a Redis Cluster refuses keys in different slots; the names of both keys are
+//     ActionHero's; a key with a {tag} has them in one slot.
 //   - KEYS[1]: lock, string: the name of its holder.
 //   - KEYS[2]: item, string: a JSON object with the value and its times.
 //   - Reply: remaining: of the lock; -1 where it never ends.
