@@ -14,7 +14,8 @@ shift
 [ $# -gt 0 ] || set -- trixie sid
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
-mirror=${LUATOMIC_DEBIAN:-http://deb.debian.org/debian}
+# The mirror that this system uses; a relative of Debian needs LUATOMIC_DEBIAN.
+mirror=${LUATOMIC_DEBIAN:-$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | grep -v security | head -n 1)}
 arch=$(dpkg --print-architecture)
 
 for suite in "$@"; do
