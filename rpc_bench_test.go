@@ -4,7 +4,9 @@ import (
 	"context"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -60,6 +62,44 @@ func BenchmarkRPC(b *testing.B) {
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
 		})
 	}
+}
+
+// BenchmarkGather asks fifty nodes, one of which takes longer than all others, and
+// measures what comes after its handler has returned.
+func BenchmarkGather(b *testing.B) {
+	c, name := luatomictest.Client(b), luatomictest.Namespace(b)
+	const nodes = 50
+	var returned atomic.Int64
+	for i := range nodes {
+		serving(b, echo, c, name, nil, func(_ context.Context, s string) (string, error) {
+			if i == 0 {
+				<-time.After(20 * time.Millisecond)
+				returned.Store(time.Now().UnixNano())
+			}
+			return s, nil
+		})
+	}
+	caller := openBus(b, c, name, nil)
+	b.Run("ping", func(b *testing.B) {
+		for b.Loop() {
+			fatal(b, c.Ping(b.Context()).Err())
+		}
+	})
+	b.Run("nodes=50", func(b *testing.B) {
+		var after time.Duration
+		for b.Loop() {
+			answers := 0
+			for _, err := range echo.Gather(b.Context(), caller, "x") {
+				fatal(b, err)
+				answers++
+			}
+			after += time.Since(time.Unix(0, returned.Load()))
+			if answers != nodes {
+				b.Fatalf("%d answers", answers)
+			}
+		}
+		b.ReportMetric(float64(after.Microseconds())/float64(b.N), "us-after-slowest")
+	})
 }
 
 // pingPong is the least that two processes need to ask and answer by PUBLISH: nothing

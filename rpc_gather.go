@@ -151,7 +151,7 @@ func (b *Bus) sendGather(ctx context.Context, g *gathering, c *outgoing, left ti
 	for _, r := range rows {
 		g.missing[r.Node] = true
 		if !r.Heard {
-			g.early = append(g.early, response{node: r.Node, err: lostCall(c.method, r.Node)})
+			g.early = append(g.early, response{node: r.Node, err: &NoRespondersError{Method: c.method, Reason: "no subscriber: the node is not connected"}})
 		}
 	}
 	g.sent, g.quick = true, time.Since(g.since) < quickly
