@@ -145,15 +145,17 @@ type Bus struct {
 
 	errands errands
 
-	beat   chan struct{} // asks for an announcement out of turn
-	echo   chan struct{} // the node heard itself
-	large  chan struct{} // says that something is in stored
-	look   chan struct{} // asks for a look at what is pending
-	heard  atomic.Int64  // when the last word to itself came, UnixNano
-	ups    atomic.Int64  // how often this or another node subscribed
-	serial atomic.Uint64
-	busy   atomic.Int64 // handlers that run
-	runs   atomic.Bool  // Run is running
+	beat chan struct{} // asks for an announcement out of turn
+
+	announcing chan struct{} // full while the node announces itself, or leaves
+	echo       chan struct{} // the node heard itself
+	large      chan struct{} // says that something is in stored
+	look       chan struct{} // asks for a look at what is pending
+	heard      atomic.Int64  // when the last word to itself came, UnixNano
+	ups        atomic.Int64  // how often this or another node subscribed
+	serial     atomic.Uint64
+	busy       atomic.Int64 // handlers that run
+	runs       atomic.Bool  // Run is running
 
 	mu       sync.Mutex
 	handlers map[string]handler
@@ -176,7 +178,8 @@ type Bus struct {
 func NewBus(client lua.Client, name string, opts *BusOptions) (*Bus, error) {
 	b := &Bus{
 		client: client, name: name, counted: true,
-		beat: make(chan struct{}, 1), look: make(chan struct{}, 1), large: make(chan struct{}, 1), echo: make(chan struct{}, 1), ready: make(chan struct{}),
+		announcing: make(chan struct{}, 1),
+		beat:       make(chan struct{}, 1), look: make(chan struct{}, 1), large: make(chan struct{}, 1), echo: make(chan struct{}, 1), ready: make(chan struct{}),
 		handlers: make(map[string]handler), served: make(map[string]*handlerCounts), waiters: make(map[string]*waiter), gathers: make(map[string]*gathering),
 		works: make(map[string]*work), bound: make(map[string]time.Time),
 		errands: errands{wake: make(chan struct{}, 1)},

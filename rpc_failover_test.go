@@ -2,13 +2,17 @@ package luatomic_test
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -53,4 +57,84 @@ func TestANodeThatListensAtAReplicaDoesNotRunWhatWasRefused(t *testing.T) {
 	require.Positive(t, refused, "the link was left where it was")
 	luatomictest.Eventually(t, 10*time.Second, "the last cast has run", func() bool { return runs.Load() >= sent })
 	require.Equal(t, sent, runs.Load(), "what was refused did not run")
+}
+
+// holdJoin holds back the announcements of a node, once it is armed, until the node has
+// said that it leaves, or for a while.
+type holdJoin struct {
+	armed atomic.Bool
+	once  sync.Once
+	held  chan struct{}
+	left  chan struct{}
+}
+
+func (h *holdJoin) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *holdJoin) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *holdJoin) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		is := func(sha string) bool { return len(cmd.Args()) > 1 && fmt.Sprint(cmd.Args()[1]) == sha }
+		if h.armed.Load() && is(gen.RPCJoinSHA) {
+			close(h.held)
+			h.armed.Store(false)
+			select {
+			case <-h.left:
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+		err := next(ctx, cmd)
+		if is(gen.RPCLeaveSHA) {
+			h.once.Do(func() { close(h.left) })
+		}
+		return err
+	}
+}
+
+// A node announces itself at the moment at which it leaves: it gets no calls any more
+// while it waits for its handlers.
+func TestAnAnnouncementDoesNotUndoThatANodeLeaves(t *testing.T) {
+	t.Parallel()
+	ctx, name := t.Context(), luatomictest.Namespace(t)
+	h := &holdJoin{held: make(chan struct{}), left: make(chan struct{})}
+	c := luatomictest.Client(t)
+	own := redis.NewClient(c.Options())
+	defer own.Close()
+	own.AddHook(h)
+	b, err := luatomic.NewBus(own, name, &luatomic.BusOptions{Grace: 3 * time.Second})
+	require.NoError(t, err)
+	begun, finish := make(chan struct{}), make(chan struct{})
+	require.NoError(t, hold.Serve(b, func(context.Context, string) (string, error) {
+		close(begun)
+		<-finish
+		return "", nil
+	}))
+	running, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- b.Run(running) }()
+	require.NoError(t, b.Ready(ctx))
+	caller := openBus(t, c, name, nil)
+	answer := make(chan error, 1)
+	go func() {
+		_, err := hold.Call(ctx, caller, "x")
+		answer <- err
+	}()
+	<-begun
+	h.armed.Store(true)
+	require.NoError(t, echo.Serve(b, func(_ context.Context, s string) (string, error) { return s, nil })) // announces
+	<-h.held
+	stop()
+	<-h.left
+	luatomictest.Eventually(t, time.Second, "it has announced itself, or never will", func() bool { return !h.armed.Load() })
+	for range 20 {
+		_, err = hold.Call(ctx, caller, "x")
+		require.ErrorIs(t, err, luatomic.ErrNoResponders)
+		_, err = echo.Call(ctx, caller, "x")
+		require.ErrorIs(t, err, luatomic.ErrNoResponders)
+	}
+	close(finish)
+	require.NoError(t, <-answer)
+	require.ErrorIs(t, <-done, context.Canceled)
 }

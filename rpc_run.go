@@ -246,6 +246,8 @@ func eachMethods(methods []string, f func(methods []string) error) error {
 func (b *Bus) join(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease)
 	defer cancel()
+	b.announcing <- struct{}{}
+	defer func() { <-b.announcing }()
 	text := b.about()
 	word := b.seal(encodeWord('P'))
 	methods := b.methods()
@@ -285,6 +287,11 @@ func (b *Bus) leave(ctx context.Context, stay bool) bool {
 	b.mu.Lock()
 	b.leaving = true
 	b.mu.Unlock()
+	select {
+	case b.announcing <- struct{}{}: // an announcement on its way would bring the methods back
+		defer func() { <-b.announcing }()
+	case <-time.After(500 * time.Millisecond): // a server that is silent does not hold it up for long
+	}
 	err := eachMethods(b.methods(), func(methods []string) error {
 		_, err := gen.RPCLeave(ctx, b.client, gen.RPCLeaveParams{
 			Nodes: b.keys.Nodes, About: b.keys.About, Methods: methods, Node: b.node, Stay: stay,
