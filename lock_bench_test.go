@@ -17,7 +17,7 @@ import (
 )
 
 // BenchmarkHandOver is the time from the call of Release to the next holder
-// running, with so many who wait all the time, from one process and from four.
+// running, with so many who wait all the time, from one process, four and fifty.
 func BenchmarkHandOver(b *testing.B) {
 	benchPing(b)
 	for _, lockers := range []int{1, 4} {
@@ -27,6 +27,7 @@ func BenchmarkHandOver(b *testing.B) {
 			})
 		}
 	}
+	b.Run("lockers=50/waiters=1000", func(b *testing.B) { handOver(b, 50, 1000) })
 }
 
 // benchPing is the yardstick: one round trip on one connection.

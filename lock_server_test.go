@@ -355,7 +355,7 @@ func TestHandOverCosts(t *testing.T) {
 	ctx := t.Context()
 	server := luatomictest.StartServer(t)
 	c := server.Client()
-	const processes, pool = 5, 8
+	const processes, pool = 50, 8
 	var from []*luatomic.Locker
 	for range processes {
 		mine := server.Client(func(o *redis.Options) { o.PoolSize, o.PoolTimeout = pool, time.Minute })
@@ -367,8 +367,9 @@ func TestHandOverCosts(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, lease.Release(ctx))
 	}
-	for _, waiters := range []int{1, 10, 100, 1000} {
-		name := fmt.Sprint("w", waiters)
+	for _, of := range []struct{ processes, waiters int }{{5, 1}, {5, 10}, {5, 100}, {5, 1000}, {50, 1000}} {
+		processes, waiters := of.processes, of.waiters
+		name := fmt.Sprint("w", processes, "-", waiters)
 		holder, err := l.Try(ctx, name)
 		require.NoError(t, err)
 		var wg sync.WaitGroup
