@@ -45,7 +45,7 @@ import (
 //	22 a slow first attempt                      TestPausedServerIsWaitedFor
 //	23 thundering herd                           TestHandOverCosts, TestIdleWaitersSendNothing
 //	24 memory limit and eviction                 TestLockOnAFullServer
-//	25 an argument that is ignored               check K005 of luagen, in make verify
+//	25 an argument that is ignored               TestEveryWayToALockHeedsItsOptions; check K005 of luagen
 //	26 some of several locks                     TestAcquireAllLeavesNothingHalfHeld
 
 // proxied returns a client that goes through a proxy of its own.

@@ -2,12 +2,14 @@ package luatomic_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -201,4 +203,52 @@ func TestInfoShowsALockWhoseLeaseHasEndedAsFree(t *testing.T) {
 	require.False(t, r.Held)
 	require.Empty(t, r.Owner)
 	require.EqualValues(t, 7, r.Fence)
+}
+
+// Row 25. Lease, lock delay and note reach the record by whichever way the lock came.
+func TestEveryWayToALockHeedsItsOptions(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: 12_345 * time.Millisecond, LockDelay: 678 * time.Millisecond, Note: "who and why"})
+	check := func(how, name string, lease *luatomic.Lease) {
+		t.Helper()
+		r := lockRecord(t, c, name)
+		require.Equal(t, []string{"12345", "678"}, r[4:6], how)
+		require.Equal(t, "who and why", r[7], how)
+		require.NoError(t, lease.Release(ctx), how)
+	}
+	lease, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	require.NoError(t, lease.Extend(ctx))
+	check("try, extend", name, lease)
+
+	held, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	got := acquireLater(ctx, l, name)
+	waitFor(t, l, name, 1)
+	require.NoError(t, held.Release(ctx))
+	check("handed over", name, soon(t, 10*time.Second, "handed over", got).lease)
+
+	require.NoError(t, c.Del(ctx, "lock:{"+name+"}").Err())
+	lease, err = l.Acquire(ctx, name)
+	require.NoError(t, err)
+	check("acquire", name, lease)
+
+	lease, err = l.Steal(ctx, name)
+	require.NoError(t, err)
+	check("steal", name, lease)
+
+	nesting := l.With(luatomic.LockerOptions{TTL: 12_345 * time.Millisecond, LockDelay: 678 * time.Millisecond, Note: "who and why", Owner: "me"})
+	lease, err = nesting.Acquire(ctx, name)
+	require.NoError(t, err)
+	check("by an owner", name, lease)
+
+	tagged := l.With(luatomic.LockerOptions{TTL: 12_345 * time.Millisecond, LockDelay: 678 * time.Millisecond, Note: "who and why", Tag: name})
+	all, err := tagged.AcquireAll(ctx, "a", "b")
+	require.NoError(t, err)
+	for _, lease := range all {
+		r := strings.SplitN(c.Get(ctx, lease.Key()).Val(), " ", 8)
+		require.Equal(t, []string{"12345", "678", "-", "who and why"}, r[4:])
+	}
+	require.NoError(t, all.Release(ctx))
 }
