@@ -18,9 +18,16 @@ import (
 )
 
 // The functions that stand in several scripts are the same everywhere.
-func TestSemaphoreScriptsShareTheirFunctions(t *testing.T) {
+func TestScriptsOfOneKindShareTheirFunctions(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("scripts/sem_*.lua")
+	for _, kind := range []string{"sem", "lock"} {
+		functionsAgree(t, "scripts/"+kind+"_*.lua")
+	}
+}
+
+func functionsAgree(t *testing.T, pattern string) {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
 	require.NoError(t, err)
 	seen := make(map[string]string)
 	for _, f := range files {
@@ -379,4 +386,43 @@ func TestLockNoteAndFenceOnlyForTheHolder(t *testing.T) {
 		}
 		require.Equal(t, want, c.Get(ctx, lock).Val(), "never lowered, and nobody else's")
 	}
+}
+
+// A release takes back what the dead had, gives it to those who wait in the same step,
+// and counts what was given back long ago no more than once.
+func TestSemaphoreReleaseTakesBackWhatTheDeadHad(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	permits, queue, channel := "sem:{"+name+"}", "semq:{"+name+"}", name+"-channel"
+	ears := c.Subscribe(ctx, channel)
+	defer ears.Close()
+	_, err := ears.Receive(ctx)
+	require.NoError(t, err)
+	acquire := func(owner, entry string) gen.SemAcquireResult {
+		r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Owner: owner, Limit: 3, TTL: time.Minute, Entry: entry})
+		require.NoError(t, err)
+		return r
+	}
+	release := func(owner string) {
+		r, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Owner: owner})
+		require.NoError(t, err)
+		require.Equal(t, gen.SemReleaseResultReleased, r)
+	}
+	used := func() int { return int(c.ZScore(ctx, permits, "used").Val() - 1e15) }
+	ago := func(d time.Duration) float64 { return float64(c.Time(ctx).Val().Add(-d).UnixMilli()) }
+
+	require.True(t, acquire("p.old:1", "").Acquired)
+	release("p.old:1")
+	require.True(t, acquire("p.alive:1", "").Acquired)
+	require.True(t, acquire("p.dead:2", "").Acquired)
+	require.False(t, acquire("p.waits:3", "g p.waits:3 60000 0 "+channel+"\n").Acquired)
+	require.NoError(t, c.ZAdd(ctx, permits, redis.Z{Member: "p.old:1", Score: -ago(20 * time.Second)}, redis.Z{Member: "p.dead:2", Score: ago(time.Second)}).Err())
+	release("p.alive:1")
+	message, err := ears.ReceiveMessage(ctx)
+	require.NoError(t, err)
+	require.Regexp(t, `^g p\.waits:3 `, message.Payload, "it is granted, and not told to look")
+	require.Equal(t, 3, used())
+	require.Zero(t, c.ZScore(ctx, permits, "p.old:1").Val(), "forgotten")
+	release("p.waits:3")
+	require.Zero(t, used())
 }
