@@ -140,7 +140,7 @@ func TestElectionObserverLooksOnceALease(t *testing.T) {
 	c := redis.NewClient(opts)
 	defer c.Close()
 	name := luatomictest.Namespace(t)
-	const ttl = 200 * time.Millisecond
+	const ttl = 800 * time.Millisecond // a machine that is short of time renews a shorter one too late
 	l := locker(t, luatomictest.Client(t), &luatomic.LockerOptions{TTL: ttl})
 	lease, err := l.With(luatomic.LockerOptions{TTL: ttl, Note: "quiet"}).Try(t.Context(), name) // tells nobody
 	require.NoError(t, err)
@@ -148,7 +148,7 @@ func TestElectionObserverLooksOnceALease(t *testing.T) {
 	seen := observing(t, locker(t, c, &luatomic.LockerOptions{TTL: ttl}).Election(name))
 	sees(t, seen, "quiet")
 	begun, before := time.Now(), proxy.Executed(luatomictest.Command("EVALSHA_RO", gen.LockInfoSHA))
-	luatomictest.Eventually(t, 5*time.Second, "five leases are over", func() bool { return time.Since(begun) > 5*ttl })
+	luatomictest.Eventually(t, 30*time.Second, "five leases are over", func() bool { return time.Since(begun) > 5*ttl })
 	looks := proxy.Executed(luatomictest.Command("EVALSHA_RO", gen.LockInfoSHA)) - before
 	require.Positive(t, looks)
 	require.LessOrEqual(t, looks, 10, "a lease that is renewed has two thirds left at least")
