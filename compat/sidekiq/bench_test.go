@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
@@ -52,6 +53,39 @@ func BenchmarkPushBulk(b *testing.B) {
 		}
 		b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "jobs/s")
 	})
+}
+
+// BenchmarkMoveDue moves 1000 due jobs of 300 bytes in one call, two round trips.
+func BenchmarkMoveDue(b *testing.B) {
+	client := luatomictest.Client(b)
+	ctx := context.Background()
+	name := luatomictest.Namespace(b)
+	d, err := sidekiq.New(client, &sidekiq.Options{Namespace: name})
+	require.NoError(b, err)
+	for _, queues := range []int{1, 4} {
+		due := make([]redis.Z, 1000)
+		for i, job := range finished(1000) {
+			queue := fmt.Sprintf(`"queue":"b%d"`, i%queues)
+			due[i] = redis.Z{Score: float64(i), Member: bytes.Replace(job.Payload, []byte(`"queue":"bench"`), []byte(queue), 1)}
+		}
+		b.Run(fmt.Sprint("queues-", queues), func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				require.NoError(b, client.ZAdd(ctx, name+":schedule", due...).Err())
+				b.StartTimer()
+				m, err := d.MoveDue(ctx, sidekiq.Schedule, 0)
+				b.StopTimer()
+				if err != nil || m.Moved != 1000 {
+					b.Fatal(m.Moved, err)
+				}
+				for i := range queues {
+					require.NoError(b, client.Del(ctx, fmt.Sprint(name, ":queue:b", i)).Err())
+				}
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "jobs/s")
+		})
+	}
 }
 
 func built(n int, queue string) []sidekiq.Job {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -202,7 +201,7 @@ func (m *meddler) Process(ctx context.Context, cmd redis.Cmder) error {
 // rubyPoller is what Sidekiq's poller does, command by command: read one, remove it, push it if it was there.
 func (f *fleet) rubyPoller(ctx context.Context) (pushed int) {
 	for {
-		due, err := f.client.ZRangeByScore(ctx, f.key("schedule"), &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(time.Now().Unix(), 10), Count: 1}).Result()
+		due, err := f.client.Do(ctx, "ZRANGEBYSCORE", f.key("schedule"), "-inf", time.Now().Unix(), "LIMIT", 0, 1).StringSlice()
 		if err != nil || len(due) == 0 {
 			return pushed
 		}

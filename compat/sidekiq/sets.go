@@ -61,7 +61,7 @@ func (r *Ref) check() error {
 
 func (d *Dialect) findAt(ctx context.Context, ref Ref) (Found, bool, error) {
 	score := strconv.FormatFloat(ref.Score, 'g', 17, 64)
-	members, err := d.client.ZRangeByScore(ctx, d.key(string(ref.Set)), &redis.ZRangeBy{Min: score, Max: score}).Result()
+	members, err := d.client.ZRangeArgs(ctx, redis.ZRangeArgs{Key: d.key(string(ref.Set)), Start: score, Stop: score, ByScore: true}).Result()
 	for _, m := range members {
 		if ref.names([]byte(m)) {
 			return newFound([]byte(m), ref.Score), true, nil
