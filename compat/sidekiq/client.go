@@ -62,17 +62,15 @@ func (d *Dialect) PerformIn(ctx context.Context, in time.Duration, job Job) (jid
 // their order. See Push for the keys and errors; after an error the result says which jobs, from the first on, are in for certain, and
 // lua.ErrOutcomeUnknown leaves the step after those in doubt.
 func (d *Dialect) PushBulk(ctx context.Context, jobs []Job) (Pushed, error) {
-	drafts, err := d.drafts(jobs)
-	out := Pushed{JIDs: make([]string, 0, len(drafts))}
+	drafts, jids, err := d.drafts(jobs)
+	var out Pushed
 	for err == nil && len(drafts) > 0 {
 		n := step(drafts)
 		var r script.PushResult
 		if r, err = script.Push(ctx, d.client, d.lay(drafts[:n])); err != nil {
 			break
 		}
-		for i := range drafts[:n] {
-			out.JIDs = append(out.JIDs, drafts[i].jid)
-		}
+		out.JIDs = jids[:len(out.JIDs)+n]
 		out.Ready += int(r.Ready)
 		out.Scheduled += int(r.Scheduled)
 		out.Now = time.UnixMicro(r.Now)
@@ -100,16 +98,14 @@ func (d *Dialect) pushOnce(ctx context.Context, token string, keep time.Duration
 	if err := lua.CheckName("token", token); err != nil {
 		return out, err
 	}
-	drafts, err := d.drafts(jobs)
+	drafts, jids, err := d.drafts(jobs)
 	if err != nil || len(drafts) == 0 {
 		return out, err
 	}
 	if step(drafts) != len(drafts) {
 		return out, fmt.Errorf("%w: %d jobs; use a token for each part", ErrSplit, len(drafts))
 	}
-	for i := range drafts {
-		out.JIDs = append(out.JIDs, drafts[i].jid)
-	}
+	out.JIDs = jids
 	p := d.lay(drafts)
 	r, err := script.PushOnce(ctx, d.client, script.PushOnceParams{
 		Receipt: d.key("luatomic:push:" + token), Names: p.Names, Schedule: p.Schedule, Queues: p.Queues,
@@ -119,9 +115,9 @@ func (d *Dialect) pushOnce(ctx context.Context, token string, keep time.Duration
 	return out, err
 }
 
-// drafts checks the jobs and writes their payloads.
-func (d *Dialect) drafts(jobs []Job) ([]draft, error) {
-	src := source{now: d.appendTime(nil, time.Now())}
+// drafts checks the jobs and writes their payloads. The ids are parts of one string.
+func (d *Dialect) drafts(jobs []Job) (drafts []draft, jids []string, err error) {
+	src := source{now: d.appendTime(nil, time.Now()), jids: make([]byte, 0, 24*len(jobs))}
 	size := 0
 	for i := range jobs {
 		if jobs[i].Payload == nil {
@@ -129,14 +125,19 @@ func (d *Dialect) drafts(jobs []Job) ([]draft, error) {
 		}
 	}
 	src.text = make([]byte, 0, size)
-	drafts := make([]draft, len(jobs))
+	drafts = make([]draft, len(jobs))
 	for i := range jobs {
-		var err error
 		if drafts[i], err = d.draft(&jobs[i], &src); err != nil {
-			return nil, fmt.Errorf("job %d: %w", i, err)
+			return nil, nil, fmt.Errorf("job %d: %w", i, err)
 		}
 	}
-	return drafts, nil
+	jids = make([]string, len(jobs))
+	all, from := string(src.jids), 0
+	for i := range drafts {
+		jids[i] = all[from:drafts[i].jid]
+		from = drafts[i].jid
+	}
+	return drafts, jids, nil
 }
 
 // step is how many of the drafts go into one call, at least one.

@@ -52,7 +52,7 @@ func TestPayloadsAreThoseOfSidekiq(t *testing.T) {
 				}
 				require.Equal(t, classFirst(want), text+"}")
 				require.Equal(t, job.Queue, got.queue)
-				require.Equal(t, job.JID, got.jid)
+				require.Equal(t, job.JID, string(src.jids))
 			}
 		})
 	}

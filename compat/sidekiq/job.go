@@ -60,8 +60,8 @@ var own = [...]string{"class", "args", "queue", "jid", "created_at", "enqueued_a
 // draft is a job in the form that the script takes.
 type draft struct {
 	queue string
-	jid   string
 	kind  string // of the plan
+	jid   int    // where its id ends among those of the call
 	text  []byte // without the last brace, unless the kind is asIs
 }
 
@@ -77,12 +77,16 @@ func (d *Dialect) draft(job *Job, src *source) (draft, error) {
 	if job.Payload != nil {
 		return d.finished(job.Payload, kind, src)
 	}
-	out := draft{queue: cmp.Or(job.Queue, "default"), jid: job.JID, kind: kind}
-	if out.jid == "" {
-		out.jid = src.next()
+	out := draft{queue: cmp.Or(job.Queue, "default"), kind: kind}
+	from := len(src.jids)
+	if job.JID != "" {
+		src.jids = append(src.jids, job.JID...)
+	} else {
+		src.jids = hex.AppendEncode(src.jids, src.take(12))
 	}
+	out.jid = len(src.jids)
 	start := len(src.text)
-	if src.text, err = d.write(src.text, job, &out, src); err != nil {
+	if src.text, err = d.write(src.text, job, out.queue, src.jids[from:], src); err != nil {
 		return out, err
 	}
 	out.text = src.text[start:len(src.text):len(src.text)]
@@ -112,16 +116,16 @@ func (d *Dialect) jitter(src *source) time.Duration {
 }
 
 // write appends a payload, without its last brace, in the order of fields of the version.
-func (d *Dialect) write(to []byte, job *Job, out *draft, src *source) (_ []byte, err error) {
+func (d *Dialect) write(to []byte, job *Job, queue string, jid []byte, src *source) (_ []byte, err error) {
 	switch {
 	case job.Class == "":
 		return to, ErrClass
-	case !utf8.ValidString(job.Class) || !utf8.ValidString(out.queue) || !utf8.ValidString(out.jid):
+	case !utf8.ValidString(job.Class) || !utf8.ValidString(queue) || !utf8.Valid(jid):
 		return to, fmt.Errorf("%w: class, queue or jid", ErrEncoding)
 	}
 	to = append(to, '{')
 	if d.version >= V6 {
-		if to, err = d.appendOptions(to, job.Fields, out.queue); err != nil {
+		if to, err = d.appendOptions(to, job.Fields, queue); err != nil {
 			return to, err
 		}
 	}
@@ -131,14 +135,14 @@ func (d *Dialect) write(to []byte, job *Job, out *draft, src *source) (_ []byte,
 		return to, err
 	}
 	if d.version < V6 {
-		to, err = d.appendOptions(append(to, ','), job.Fields, out.queue)
+		to, err = d.appendOptions(append(to, ','), job.Fields, queue)
 		if err != nil {
 			return to, err
 		}
 		to = to[:len(to)-1] // the comma
 	}
 	to = append(to, `,"jid":`...)
-	to = append(appendString(to, out.jid), `,"created_at":`...)
+	to = append(appendString(to, string(jid)), `,"created_at":`...)
 	if job.CreatedAt.IsZero() {
 		return append(to, src.now...), nil
 	}
@@ -194,7 +198,7 @@ func (d *Dialect) finished(payload []byte, kind string, src *source) (draft, err
 	if err != nil {
 		return out, err
 	}
-	out.queue, out.jid = p.queue, p.jid
+	out.queue, out.jid = p.queue, len(src.jids)
 	if p.at != nil {
 		due, err := strconv.ParseFloat(string(p.at), 64)
 		if err != nil {
@@ -228,9 +232,9 @@ func (d *Dialect) finished(payload []byte, kind string, src *source) (draft, err
 
 // inspected is what a finished payload says about itself.
 type inspected struct {
-	queue, jid string
-	at         []byte
-	stamped    bool
+	queue   string
+	at      []byte
+	stamped bool
 }
 
 func (d *Dialect) inspect(payload []byte, src *source) (p inspected, err error) {
@@ -276,7 +280,12 @@ func (d *Dialect) inspect(payload []byte, src *source) (p inspected, err error) 
 	case len(queue) < 3 || queue[0] != '"' || len(jid) < 3 || jid[0] != '"':
 		return p, fmt.Errorf("%w: queue and jid were expected, both strings that are not empty", ErrPayload)
 	}
-	p.queue, p.jid = src.name(queue), text(jid)
+	p.queue = src.name(queue)
+	if bytes.IndexByte(jid, '\\') >= 0 {
+		src.jids = append(src.jids, unescape(jid)...)
+	} else {
+		src.jids = append(src.jids, jid[1:len(jid)-1]...)
+	}
 	return p, nil
 }
 
@@ -291,14 +300,9 @@ func text(quoted []byte) string {
 // checkTime says whether the version reads the field as the time that was meant. Sidekiq 8 tells seconds from milliseconds by the decimal
 // point; the others know seconds only.
 func (d *Dialect) checkTime(value []byte) error {
-	point := -1
-	for i, c := range value {
-		switch {
-		case c == '.':
-			point = i
-		case c < '0' || c > '9':
-			return fmt.Errorf("%w: a field with a time is not a number, or has a sign or an exponent", ErrTime)
-		}
+	point := bytes.IndexByte(value, '.')
+	if value[0] < '0' || value[0] > '9' || bytes.IndexByte(value, 'e') >= 0 || bytes.IndexByte(value, 'E') >= 0 {
+		return fmt.Errorf("%w: a field with a time is not a number, or has a sign or an exponent", ErrTime)
 	}
 	switch {
 	case point < 0 && !d.milliseconds():
@@ -319,6 +323,7 @@ type source struct {
 	queue string
 	now   []byte // the time of the call, as created_at has it
 	text  []byte // of all payloads that are written, one after the other
+	jids  []byte // of all jobs, one after the other
 }
 
 // name is the text of a queue's name, the same string for as long as it is the same queue.
@@ -338,8 +343,6 @@ func (s *source) take(n int) []byte {
 	s.left = s.left[n:]
 	return out
 }
-
-func (s *source) next() string { return hex.EncodeToString(s.take(12)) }
 
 // micros are below a millisecond, and differ within one batch of a thousand.
 func (s *source) micros() time.Duration {

@@ -145,7 +145,14 @@ func (s *scanner) next() byte {
 	return 0
 }
 
+// space goes over white space. Most payloads have none, so the look at one byte is where the compiler puts it in line.
 func (s *scanner) space() {
+	if s.next() <= ' ' {
+		s.spaces()
+	}
+}
+
+func (s *scanner) spaces() {
 	for s.at < len(s.text) {
 		switch s.text[s.at] {
 		case ' ', '\t', '\r', '\n':
@@ -201,9 +208,9 @@ func (s *scanner) object(visit func(member)) error {
 		s.leave()
 		return nil
 	}
+	var m member
 	for {
-		m, err := s.pair(visit != nil)
-		if err != nil {
+		if err := s.pair(&m, visit != nil); err != nil {
 			return err
 		}
 		if visit != nil {
@@ -223,11 +230,11 @@ func (s *scanner) object(visit func(member)) error {
 	}
 }
 
-func (s *scanner) pair(named bool) (m member, err error) {
+func (s *scanner) pair(m *member, named bool) error {
 	m.from = s.at
 	escaped, err := s.str()
 	if err != nil {
-		return m, err
+		return err
 	}
 	if named {
 		m.name = s.text[m.from+1 : s.at-1]
@@ -237,14 +244,14 @@ func (s *scanner) pair(named bool) (m member, err error) {
 	}
 	s.space()
 	if s.next() != ':' {
-		return m, s.fault("a colon was expected")
+		return s.fault("a colon was expected")
 	}
 	s.at++
 	s.space()
 	m.value = s.at
 	err = s.value()
 	m.end = s.at
-	return m, err
+	return err
 }
 
 // unescape undoes the escapes of a string that was read, quotes included.
@@ -286,7 +293,18 @@ func (s *scanner) str() (escaped bool, err error) {
 	if s.next() != '"' {
 		return false, s.fault("a string was expected")
 	}
-	for s.at++; ; s.at++ {
+	s.at++
+	s.plain()
+	if s.next() == '"' { // the rule
+		s.at++
+		return false, nil
+	}
+	return s.strange()
+}
+
+// strange reads on in a string, from a byte that is not plain.
+func (s *scanner) strange() (escaped bool, err error) {
+	for ; ; s.at++ {
 		s.plain()
 		switch c := s.next(); {
 		case c == '"':
@@ -309,20 +327,22 @@ func (s *scanner) str() (escaped bool, err error) {
 // at a time, as most of a job is in its strings.
 func (s *scanner) plain() {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
-	for s.at+8 <= len(s.text) {
-		w := binary.LittleEndian.Uint64(s.text[s.at:])
+	text, at := s.text, s.at
+	for at+8 <= len(text) {
+		w := binary.LittleEndian.Uint64(text[at:])
 		quote, slash := w^(ones*'"'), w^(ones*'\\')
 		// The lowest top bit that is left marks the first such byte; those above it can be wrong.
 		found := ((w-ones*' ')&^w | (quote-ones)&^quote | (slash-ones)&^slash) & tops
 		if found != 0 {
-			s.at += bits.TrailingZeros64(found) / 8
+			s.at = at + bits.TrailingZeros64(found)/8
 			return
 		}
-		s.at += 8
+		at += 8
 	}
-	for s.at < len(s.text) && s.text[s.at] >= ' ' && s.text[s.at] != '"' && s.text[s.at] != '\\' {
-		s.at++
+	for at < len(text) && text[at] >= ' ' && text[at] != '"' && text[at] != '\\' {
+		at++
 	}
+	s.at = at
 }
 
 // escape reads from a backslash up to the last byte of its escape.
@@ -371,11 +391,13 @@ func (s *scanner) number() error {
 }
 
 func (s *scanner) digits() bool {
-	from := s.at
-	for s.at < len(s.text) && s.text[s.at] >= '0' && s.text[s.at] <= '9' {
-		s.at++
+	text, at := s.text, s.at
+	for at < len(text) && text[at]-'0' <= 9 {
+		at++
 	}
-	return s.at > from
+	some := at > s.at
+	s.at = at
+	return some
 }
 
 func (s *scanner) word(w string) error {

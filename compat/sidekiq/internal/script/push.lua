@@ -39,8 +39,8 @@ end
 local stamped = ',"enqueued_at":' .. stamp .. '}'
 
 local runs = string.gmatch(plan, '(%d+):(%d+):([^;]*);')
-local lists, later, l, ready = {}, {}, 0, 0
-local left, list, n, tail, due = 0, nil, 0, '', nil
+local lists, later, l = {}, {}, 0
+local left, list, n, tail, due = 0, nil, 0, nil, nil
 for i = 4, #ARGV do
   local job = ARGV[i]
   if left == 0 then
@@ -50,7 +50,7 @@ for i = 4, #ARGV do
     lists[tonumber(place)] = list
     n = #list
     if kind == '=' then
-      tail = ''
+      tail = nil
     elseif kind ~= '' then
       due = tonumber(kind)
       if string.sub(kind, 1, 1) == '+' then
@@ -63,11 +63,14 @@ for i = 4, #ARGV do
     later[l + 1], later[l + 2] = string.format('%.17g', due), job .. '}'
     l = l + 2
   else
+    if tail then
+      job = job .. tail
+    end
     n = n + 1
-    list[n] = job .. tail
-    ready = ready + 1
+    list[n] = job
   end
 end
+local ready = #ARGV - 3 - l / 2
 
 -- A write can be refused by an ACL that allows some of the keys. The name of a queue
 -- comes first: neither workers nor a clear find a queue without it. The schedule is last
@@ -104,4 +107,4 @@ if failure then
   end
   error({err = failure})
 end
-return {ready, math.floor(l / 2), time[1] * 1000000 + time[2]}
+return {math.floor(ready), math.floor(l / 2), time[1] * 1000000 + time[2]}

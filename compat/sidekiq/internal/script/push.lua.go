@@ -15,7 +15,7 @@ import (
 var pushSource string
 
 // PushSHA is the SHA-1 of push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushSHA = "f36873c09f79d88b757c3400260c3a6bffd617e3"
+const PushSHA = "6916fc693eec0eb536dc65fb7c1087f0517fa54e"
 
 // PushScript is push.lua.
 var PushScript = lua.Script{

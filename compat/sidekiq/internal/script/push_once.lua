@@ -48,8 +48,8 @@ end
 local stamped = ',"enqueued_at":' .. stamp .. '}'
 
 local runs = string.gmatch(plan, '(%d+):(%d+):([^;]*);')
-local lists, later, l, ready = {}, {}, 0, 0
-local left, list, n, tail, due = 0, nil, 0, '', nil
+local lists, later, l = {}, {}, 0
+local left, list, n, tail, due = 0, nil, 0, nil, nil
 for i = 5, #ARGV do
   local job = ARGV[i]
   if left == 0 then
@@ -59,7 +59,7 @@ for i = 5, #ARGV do
     lists[tonumber(place)] = list
     n = #list
     if kind == '=' then
-      tail = ''
+      tail = nil
     elseif kind ~= '' then
       due = tonumber(kind)
       if string.sub(kind, 1, 1) == '+' then
@@ -72,16 +72,19 @@ for i = 5, #ARGV do
     later[l + 1], later[l + 2] = string.format('%.17g', due), job .. '}'
     l = l + 2
   else
+    if tail then
+      job = job .. tail
+    end
     n = n + 1
-    list[n] = job .. tail
-    ready = ready + 1
+    list[n] = job
   end
 end
+local ready = #ARGV - 4 - l / 2
 
 -- A write can be refused by an ACL that allows some of the keys. The name of a queue
 -- comes before its jobs: neither workers nor a clear find a queue without it. The schedule
 -- is last and is one command, as what was written over in it could not be brought back.
-local result = {ready, math.floor(l / 2), time[1] * 1000000 + time[2]}
+local result = {math.floor(ready), math.floor(l / 2), time[1] * 1000000 + time[2]}
 local text = result[1] .. ' ' .. result[2] .. ' ' .. time[1] .. micros
 local done = redis.pcall('SET', receipt, text, 'PX', keep)
 local failure = done.err
