@@ -113,18 +113,6 @@ func appendSeconds(to []byte, t time.Time) []byte {
 	return append(to, fraction...)
 }
 
-// timeField reads a time from the value of a field, by the type of its JSON as Sidekiq does: a float is seconds, an integer milliseconds.
-func timeField(value []byte) (time.Time, error) {
-	if ms, err := strconv.ParseInt(string(value), 10, 64); err == nil {
-		return time.UnixMilli(ms), nil
-	}
-	s, err := strconv.ParseFloat(string(value), 64)
-	if err != nil {
-		return time.Time{}, ErrNumber
-	}
-	return secondsTime(s)
-}
-
 // secondsTime is a score or a float time. Floats of this size are good to a quarter of a microsecond.
 func secondsTime(s float64) (time.Time, error) {
 	if math.IsNaN(s) || math.Abs(s) > 1e11 {

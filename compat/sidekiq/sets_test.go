@@ -135,3 +135,20 @@ func TestStats(t *testing.T) {
 		require.InDelta(t, want.latency, got.Queues[i].Latency, float64(10*time.Second))
 	}
 }
+
+func TestParseJobTakesWhatClientPushDoes(t *testing.T) {
+	t.Parallel()
+	got, err := sidekiq.ParseJob([]byte(` {"class":"W","args":[1],"queue":"q","jid":"j","at":1900000000.5,"created_at":1700000000123,"enqueued_at":1,"tags":["a"],"retry":5,"tags":["b"]}`))
+	require.NoError(t, err)
+	require.Equal(t, sidekiq.Job{
+		Class: "W", Queue: "q", JID: "j", Args: []byte(`[1]`), At: time.UnixMilli(1900000000500), CreatedAt: time.UnixMilli(1700000000123),
+		Fields: []sidekiq.Field{{Name: "tags", Value: []byte(`["b"]`)}, {Name: "retry", Value: []byte(`5`)}},
+	}, got)
+	for text, want := range map[string]error{
+		`[]`: sidekiq.ErrPayload, `{`: sidekiq.ErrPayload, `{"class":1}`: sidekiq.ErrClass, `{"queue":1}`: sidekiq.ErrPayload, `{"jid":null}`: sidekiq.ErrPayload,
+		`{"at":"x"}`: sidekiq.ErrTime, `{"at":1e300}`: sidekiq.ErrTime, `{"created_at":[]}`: sidekiq.ErrTime,
+	} {
+		_, err := sidekiq.ParseJob([]byte(text))
+		require.ErrorIs(t, err, want, text)
+	}
+}

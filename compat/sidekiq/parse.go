@@ -1,0 +1,92 @@
+package sidekiq
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// ParseJob reads a job from one JSON object with the fields that Sidekiq::Client.push takes: class and args, and maybe queue, jid,
+// created_at, and at in seconds. enqueued_at is left out, as a push sets it; all others become Fields. What is missing gets its default
+// from the push, which also checks the rest. Errors: ErrPayload, ErrClass, ErrTime.
+func ParseJob(object []byte) (Job, error) {
+	var job Job
+	var bad error
+	err := members(object, func(m member) {
+		if err := job.take(string(m.name), object[m.value:m.end:m.end]); err != nil {
+			bad = err
+		}
+	})
+	if err == nil {
+		err = bad
+	}
+	if err != nil {
+		return Job{}, err
+	}
+	return job, nil
+}
+
+// take sets one field. A name that comes twice counts as it does in Ruby: the last one.
+func (j *Job) take(name string, value json.RawMessage) (err error) {
+	switch name {
+	case "class":
+		if j.Class, err = stringField(value); err != nil {
+			return fmt.Errorf("%w: class is not a string", ErrClass)
+		}
+	case "queue":
+		j.Queue, err = stringField(value)
+	case "jid":
+		j.JID, err = stringField(value)
+	case "args":
+		j.Args = value
+	case "at":
+		var s float64
+		if s, err = strconv.ParseFloat(string(value), 64); err == nil {
+			j.At, err = secondsTime(s)
+		}
+		return timeError(err, name)
+	case "created_at":
+		j.CreatedAt, err = timeField(value)
+		return timeError(err, name)
+	case "enqueued_at":
+	default:
+		for i := range j.Fields {
+			if j.Fields[i].Name == name {
+				j.Fields[i].Value = value
+				return nil
+			}
+		}
+		j.Fields = append(j.Fields, Field{Name: name, Value: value})
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s is not a string", ErrPayload, name)
+	}
+	return nil
+}
+
+func stringField(value []byte) (string, error) {
+	if value[0] != '"' {
+		return "", ErrPayload
+	}
+	return text(value), nil
+}
+
+func timeError(err error, name string) error {
+	if err != nil {
+		return fmt.Errorf("%w: %s is not a time", ErrTime, name)
+	}
+	return nil
+}
+
+// timeField reads a time from the value of a field, by the type of its JSON as Sidekiq does: a float is seconds, an integer milliseconds.
+func timeField(value []byte) (time.Time, error) {
+	if ms, err := strconv.ParseInt(string(value), 10, 64); err == nil {
+		return time.UnixMilli(ms), nil
+	}
+	s, err := strconv.ParseFloat(string(value), 64)
+	if err != nil {
+		return time.Time{}, ErrNumber
+	}
+	return secondsTime(s)
+}

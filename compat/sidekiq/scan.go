@@ -1,0 +1,293 @@
+package sidekiq
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math/bits"
+)
+
+// scanner reads JSON by the grammar of RFC 8259 and decodes nothing: what it steps over keeps its bytes.
+type scanner struct {
+	text  []byte
+	at    int
+	depth int
+	wrong error // of all faults; nil is ErrPayload
+}
+
+func (s *scanner) fault(what string) error {
+	return fmt.Errorf("%w: %s at byte %d", cmp.Or(s.wrong, ErrPayload), what, s.at)
+}
+
+// next is the byte to read, or 0 at the end: no token starts with 0.
+func (s *scanner) next() byte {
+	if s.at < len(s.text) {
+		return s.text[s.at]
+	}
+	return 0
+}
+
+// space goes over white space. Most payloads have none, so the look at one byte is where the compiler puts it in line.
+func (s *scanner) space() {
+	if s.next() <= ' ' {
+		s.spaces()
+	}
+}
+
+func (s *scanner) spaces() {
+	for s.at < len(s.text) {
+		switch s.text[s.at] {
+		case ' ', '\t', '\r', '\n':
+			s.at++
+		default:
+			return
+		}
+	}
+}
+
+func (s *scanner) value() error {
+	switch c := s.next(); {
+	case c == '"':
+		_, err := s.str()
+		return err
+	case c == '{':
+		return s.object(nil)
+	case c == '[':
+		return s.array()
+	case c == '-' || c >= '0' && c <= '9':
+		return s.number()
+	case c == 't':
+		return s.word("true")
+	case c == 'f':
+		return s.word("false")
+	case c == 'n':
+		return s.word("null")
+	}
+	return s.fault("a value was expected")
+}
+
+func (s *scanner) enter() error {
+	s.at++
+	s.depth++
+	if s.depth > maxDepth {
+		return s.fault("nested deeper than 100 levels")
+	}
+	s.space()
+	return nil
+}
+
+func (s *scanner) leave() {
+	s.at++
+	s.depth--
+}
+
+// object reads an object; visit may be nil.
+func (s *scanner) object(visit func(member)) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	if s.next() == '}' {
+		s.leave()
+		return nil
+	}
+	var m member
+	for {
+		if err := s.pair(&m, visit != nil); err != nil {
+			return err
+		}
+		if visit != nil {
+			visit(m)
+		}
+		s.space()
+		switch s.next() {
+		case ',':
+			s.at++
+			s.space()
+		case '}':
+			s.leave()
+			return nil
+		default:
+			return s.fault("a comma or the end of an object was expected")
+		}
+	}
+}
+
+func (s *scanner) pair(m *member, named bool) error {
+	m.from = s.at
+	escaped, err := s.str()
+	if err != nil {
+		return err
+	}
+	if named {
+		m.name = s.text[m.from+1 : s.at-1]
+		if escaped {
+			m.name = unescape(s.text[m.from:s.at])
+		}
+	}
+	s.space()
+	if s.next() != ':' {
+		return s.fault("a colon was expected")
+	}
+	s.at++
+	s.space()
+	m.value = s.at
+	err = s.value()
+	m.end = s.at
+	return err
+}
+
+// unescape undoes the escapes of a string that was read, quotes included.
+func unescape(quoted []byte) []byte {
+	var text string
+	// What the scanner takes for a string, encoding/json does too.
+	_ = json.Unmarshal(quoted, &text)
+	return []byte(text)
+}
+
+func (s *scanner) array() error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	if s.next() == ']' {
+		s.leave()
+		return nil
+	}
+	for {
+		if err := s.value(); err != nil {
+			return err
+		}
+		s.space()
+		switch s.next() {
+		case ',':
+			s.at++
+			s.space()
+		case ']':
+			s.leave()
+			return nil
+		default:
+			return s.fault("a comma or the end of an array was expected")
+		}
+	}
+}
+
+// str reads a string, and says whether it has escapes.
+func (s *scanner) str() (escaped bool, err error) {
+	if s.next() != '"' {
+		return false, s.fault("a string was expected")
+	}
+	s.at++
+	s.plain()
+	if s.next() == '"' { // the rule
+		s.at++
+		return false, nil
+	}
+	return s.strange()
+}
+
+// strange reads on in a string, from a byte that is not plain.
+func (s *scanner) strange() (escaped bool, err error) {
+	for ; ; s.at++ {
+		s.plain()
+		switch c := s.next(); {
+		case c == '"':
+			s.at++
+			return escaped, nil
+		case c == '\\':
+			escaped = true
+			if err := s.escape(); err != nil {
+				return true, err
+			}
+		case s.at >= len(s.text):
+			return escaped, s.fault("a string has no end")
+		case c < ' ':
+			return escaped, s.fault("a bare control character stands in a string")
+		}
+	}
+}
+
+// plain goes on to the next byte that means something in a string: a quote, a backslash or a control character. It looks at eight bytes
+// at a time, as most of a job is in its strings.
+func (s *scanner) plain() {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	text, at := s.text, s.at
+	for at+8 <= len(text) {
+		w := binary.LittleEndian.Uint64(text[at:])
+		quote, slash := w^(ones*'"'), w^(ones*'\\')
+		// The lowest top bit that is left marks the first such byte; those above it can be wrong.
+		found := ((w-ones*' ')&^w | (quote-ones)&^quote | (slash-ones)&^slash) & tops
+		if found != 0 {
+			s.at = at + bits.TrailingZeros64(found)/8
+			return
+		}
+		at += 8
+	}
+	for at < len(text) && text[at] >= ' ' && text[at] != '"' && text[at] != '\\' {
+		at++
+	}
+	s.at = at
+}
+
+// escape reads from a backslash up to the last byte of its escape.
+func (s *scanner) escape() error {
+	s.at++
+	switch s.next() {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return nil
+	case 'u':
+		for range 4 {
+			s.at++
+			if bytes.IndexByte([]byte("0123456789abcdefABCDEF"), s.next()) < 0 {
+				return s.fault("four hex digits were expected")
+			}
+		}
+		return nil
+	}
+	return s.fault("an escape is unknown")
+}
+
+func (s *scanner) number() error {
+	if s.next() == '-' {
+		s.at++
+	}
+	if s.next() == '0' {
+		s.at++
+	} else if !s.digits() {
+		return s.fault("a digit was expected")
+	}
+	if s.next() == '.' {
+		s.at++
+		if !s.digits() {
+			return s.fault("a digit was expected")
+		}
+	}
+	if s.next()|0x20 == 'e' {
+		s.at++
+		if c := s.next(); c == '+' || c == '-' {
+			s.at++
+		}
+		if !s.digits() {
+			return s.fault("a digit was expected")
+		}
+	}
+	return nil
+}
+
+func (s *scanner) digits() bool {
+	text, at := s.text, s.at
+	for at < len(text) && text[at]-'0' <= 9 {
+		at++
+	}
+	some := at > s.at
+	s.at = at
+	return some
+}
+
+func (s *scanner) word(w string) error {
+	if !bytes.HasPrefix(s.text[s.at:], []byte(w)) {
+		return s.fault("a value was expected")
+	}
+	s.at += len(w)
+	return nil
+}
