@@ -378,3 +378,53 @@ func TestAPushThatMayNotWriteAllLeavesNothing(t *testing.T) {
 	require.Zero(t, r.Exists(ctx, "queue:b", "schedule").Val())
 	require.Equal(t, []string{"default"}, r.SMembers(ctx, "queues").Val())
 }
+
+// What a key of another type refuses was not written for a moment: no replica and no log has heard of it.
+func TestAPushIsCheckedBeforeItWrites(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	r := luatomictest.StartServer(t).Client()
+	d, err := sidekiq.New(r, nil)
+	require.NoError(t, err)
+	require.NoError(t, r.Set(ctx, "queue:z", "x", 0).Err())
+	jobs := []sidekiq.Job{{Class: "W"}, {Class: "W", Queue: "z"}}
+	changes := func() string {
+		for line := range strings.Lines(r.Info(ctx, "persistence").Val()) {
+			if strings.HasPrefix(line, "rdb_changes_since_last_save:") {
+				return line
+			}
+		}
+		return ""
+	}
+	before := changes()
+	require.NotEmpty(t, before)
+	for range 2 {
+		_, err = d.PushBulk(ctx, jobs)
+		require.ErrorIs(t, err, lua.ErrWrongType)
+		_, err = d.PushOnce(ctx, "t", time.Minute, jobs)
+		require.ErrorIs(t, err, lua.ErrWrongType)
+		require.Equal(t, before, changes())
+		// The second time the schedule is what is wrong.
+		require.NoError(t, r.Rename(ctx, "queue:z", "schedule").Err())
+		before = changes()
+		jobs[1].In = time.Hour
+	}
+}
+
+// One read is bounded in bytes, so that no reply is as large as a thousand large jobs.
+func TestDueStopsAtItsBytes(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	f.schedule(sidekiq.Schedule, 1, strings.Repeat("a", 60), strings.Repeat("b", 60), strings.Repeat("c", 60))
+	for bytes, want := range map[int64]int{1: 1, 60: 1, 61: 2, 120: 2, 1000: 3} {
+		r, err := script.Due(f.ctx, f.client, script.DueParams{Set: f.key("schedule"), Max: 10, Bytes: bytes})
+		require.NoError(t, err)
+		require.Len(t, r.Members, want)
+		next, there := r.Next.Get()
+		require.Equal(t, want < 3, there)
+		if there {
+			require.Equal(t, fmt.Sprint(want+1), next)
+		}
+	}
+}

@@ -20,7 +20,6 @@
 local set, names = KEYS[1], KEYS[2]
 local skip, clock, plan = tonumber(ARGV[1]), ARGV[2], ARGV[3]
 
-redis.call('SCARD', names)
 local scores = redis.call('ZMSCORE', set, unpack(ARGV, 4))
 
 local time = redis.call('TIME')

@@ -20,8 +20,8 @@
 local names, schedule = KEYS[1], KEYS[2]
 local skip, clock, plan = tonumber(ARGV[1]), ARGV[2], ARGV[3]
 
--- A key of the wrong type stops the script here, while nothing is written.
-redis.call('SCARD', names)
+-- A key of the wrong type stops the script here, while nothing is written; that of names
+-- does at its first write.
 redis.call('ZCARD', schedule)
 for i = 3, #KEYS do
   local queue = KEYS[i]

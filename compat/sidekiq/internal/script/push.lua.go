@@ -15,7 +15,7 @@ import (
 var pushSource string
 
 // PushSHA is the SHA-1 of push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushSHA = "6916fc693eec0eb536dc65fb7c1087f0517fa54e"
+const PushSHA = "5219ce32a2002b3ee27585faf55e6aa7464c83f0"
 
 // PushScript is push.lua.
 var PushScript = lua.Script{

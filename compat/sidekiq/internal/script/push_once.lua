@@ -29,8 +29,8 @@ if first then
   return {tonumber(was_ready), tonumber(was_scheduled), tonumber(at)}
 end
 
--- A key of the wrong type stops the script here, while nothing is written.
-redis.call('SCARD', names)
+-- A key of the wrong type stops the script here, while nothing is written; that of names
+-- does at its first write.
 redis.call('ZCARD', schedule)
 for i = 4, #KEYS do
   local queue = KEYS[i]

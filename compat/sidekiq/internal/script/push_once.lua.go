@@ -16,7 +16,7 @@ import (
 var pushOnceSource string
 
 // PushOnceSHA is the SHA-1 of push_once.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushOnceSHA = "38c4cc3fbfb508c00ba4718e5a7776b7d481a4e5"
+const PushOnceSHA = "135ab628ea5625a917a3b964994e8efbdfe9b1d6"
 
 // PushOnceScript is push_once.lua.
 var PushOnceScript = lua.Script{

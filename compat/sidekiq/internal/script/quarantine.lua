@@ -12,7 +12,6 @@
 
 local set, quarantine = KEYS[1], KEYS[2]
 
-redis.call('ZCARD', quarantine)
 local scores = redis.call('ZMSCORE', set, unpack(ARGV, 1))
 local moved = 0
 for i = 1, #ARGV do

@@ -13,7 +13,7 @@ import (
 var quarantineSource string
 
 // QuarantineSHA is the SHA-1 of quarantine.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QuarantineSHA = "c4adbd3be0fbcb93e0aade254c8f1d6f06394efe"
+const QuarantineSHA = "08360b34b3e9797ea4cadb216c521534f71d89e5"
 
 // QuarantineScript is quarantine.lua.
 var QuarantineScript = lua.Script{
