@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -427,4 +428,45 @@ func TestDueStopsAtItsBytes(t *testing.T) {
 			require.Equal(t, fmt.Sprint(want+1), next)
 		}
 	}
+}
+
+// The time that the scripts write has the form that Ruby gives the same float, whatever its last digits are.
+func TestStampsAreWrittenAsRubyDoes(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	f.schedule(sidekiq.Retry, 1, dueOther)
+	for micros, want := range map[string]string{"0": "1795230010.0", "29114": "1795230010.029114", "29000": "1795230010.029", "100000": "1795230010.1", "999999": "1795230010.999999", "7": "1795230010.000007"} {
+		milliseconds := fmt.Sprintf("1795230010%03d", atoi(t, micros)/1000)
+		clock := `local redis = (function(real) return {pcall = real.pcall, call = function(c, ...) if c == 'TIME' then return {'1795230010', '` + micros + `'} end return real.call(c, ...) end} end)(redis) `
+		for unit, stamp := range []string{want, milliseconds} {
+			for _, call := range []struct {
+				source *string
+				keys   []string
+				args   []any
+			}{
+				{script.PushScript.Source, []string{"queues", "schedule", "queue:b"}, []any{f.key("queue:"), unit, "1:1:;", strings.TrimSuffix(dueOther, "}")}},
+				{script.PushOnceScript.Source, []string{"receipt" + micros + fmt.Sprint(unit), "queues", "schedule", "queue:b"}, []any{60000, f.key("queue:"), unit, "1:1:;", strings.TrimSuffix(dueOther, "}")}},
+				{script.MoveScript.Source, []string{"retry", "queues", "queue:b"}, []any{f.key("queue:"), unit, "1:18:18;", dueOther}},
+			} {
+				for i := range call.keys {
+					call.keys[i] = f.key(call.keys[i])
+				}
+				for i, a := range call.args {
+					if a == f.key("queue:") {
+						call.args[i] = len(f.key("queue:"))
+					}
+				}
+				f.schedule(sidekiq.Retry, 1, dueOther)
+				require.NoError(t, f.client.Eval(f.ctx, clock+*call.source, call.keys, call.args...).Err())
+				require.Equal(t, strings.TrimSuffix(dueOther, "}")+`,"enqueued_at":`+stamp+"}", f.client.LPop(f.ctx, f.key("queue:b")).Val())
+			}
+		}
+	}
+}
+
+func atoi(t *testing.T, text string) int {
+	t.Helper()
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return n
 }
