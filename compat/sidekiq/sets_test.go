@@ -1,6 +1,7 @@
 package sidekiq_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -150,5 +151,29 @@ func TestParseJobTakesWhatClientPushDoes(t *testing.T) {
 	} {
 		_, err := sidekiq.ParseJob([]byte(text))
 		require.ErrorIs(t, err, want, text)
+	}
+}
+
+// A job that leaves the set while it is looked for does not come back.
+func TestWhatHasLeftTheSetIsNotRescheduledIntoIt(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	for name, call := range map[string]func(d *sidekiq.Dialect) (bool, error){
+		"reschedule": func(d *sidekiq.Dialect) (bool, error) {
+			_, ok, err := d.Reschedule(f.ctx, sidekiq.Ref{Set: sidekiq.Retry, JID: "x"}, time.Now().Add(time.Hour))
+			return ok, err
+		},
+		"delete": func(d *sidekiq.Dialect) (bool, error) {
+			return d.Delete(f.ctx, sidekiq.Ref{Set: sidekiq.Retry, JID: "x"})
+		},
+	} {
+		f.schedule(sidekiq.Retry, 1, withJID("x", ""))
+		taken := &meddler{UniversalClient: f.client, before: 1, act: func(ctx context.Context) {
+			require.NoError(t, f.client.ZRem(ctx, f.key("retry"), withJID("x", "")).Err())
+		}}
+		ok, err := call(f.through(taken, sidekiq.Options{}))
+		require.NoError(t, err, name)
+		require.False(t, ok, name)
+		require.Empty(t, f.set("retry"), name)
 	}
 }

@@ -19,5 +19,5 @@ if string.sub(due, 1, 1) == '+' then
   local time = redis.call('TIME')
   score = string.format('%.17g', time[1] + time[2] / 1000000 + due)
 end
-redis.call('ZADD', set, 'XX', score, member)
+redis.call('ZADD', set, score, member)
 return {1, score}

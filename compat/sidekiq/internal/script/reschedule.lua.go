@@ -13,7 +13,7 @@ import (
 var rescheduleSource string
 
 // RescheduleSHA is the SHA-1 of reschedule.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RescheduleSHA = "10df9803fd05a4753c0c3c803c071a8616bd4b05"
+const RescheduleSHA = "00ab0e4c28315bcc1eac2587d8257a6b9ba18aaf"
 
 // RescheduleScript is reschedule.lua.
 var RescheduleScript = lua.Script{
