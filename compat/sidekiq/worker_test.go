@@ -50,7 +50,12 @@ func (s *site) dialect(c lua.Client, version sidekiq.Version) *sidekiq.Dialect {
 	return d
 }
 
-func (s *site) key(name string) string { return s.ns + ":" + name }
+func (s *site) key(name string) string {
+	if s.ns == "" {
+		return name
+	}
+	return s.ns + ":" + name
+}
 
 func payload(queue, jid, more string) string {
 	return `{"retry":true,"queue":"` + queue + `","class":"HardJob","args":[1,"é"],"jid":"` + jid +

@@ -8,7 +8,10 @@ class InteropJob
   include Sidekiq::Job
 
   def perform(*args)
-    Sidekiq.redis { |conn| conn.call("RPUSH", "performed", jid) }
+    Sidekiq.redis do |conn|
+      conn.call("HSET", "performed:args", jid, Sidekiq.dump_json(args))
+      conn.call("RPUSH", "performed", jid)
+    end
     raise ArgumentError, args[1] if args[0] == "fail"
   end
 end
