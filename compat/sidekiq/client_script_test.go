@@ -211,7 +211,8 @@ var clientContract = regexp.MustCompile(`(?m)^---@(?:contract +(\S+)|(readonly)\
 
 // withFailure makes the n-th write of a script fail, by a prefix on its first line, and stops its clock. The key p+"reached" says that it came to that.
 func withFailure(source string, n int, p string) string {
-	return fmt.Sprintf(`local redis = (function(real) local n, writes = 0, {set=1,del=1,zadd=1,zrem=1,lpush=1,ltrim=1,sadd=1,srem=1} `+
+	return fmt.Sprintf(`local redis = (function(real) local n, writes = 0, {set=1,del=1,zadd=1,zrem=1,lpush=1,ltrim=1,sadd=1,srem=1,`+
+		`hset=1,hdel=1,rpush=1,incr=1,incrby=1,expire=1,zremrangebyscore=1,zremrangebyrank=1} `+
 		`local function faulty(f, raise) return function(c, ...) if writes[string.lower(c)] then n = n + 1 if n == %d then real.call('SET', '%sreached', 1) `+
 		`local e = {err = 'ERR failpoint ' .. c} if raise then error(e) end return e end end return f(c, ...) end end `+
 		`return {call = faulty(real.call, true), pcall = faulty(real.pcall, false)} end)(redis) `, n, p) + source

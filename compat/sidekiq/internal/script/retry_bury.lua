@@ -46,6 +46,9 @@ elseif stamp == '2' then
   text = time[1] .. string.sub(micros, 1, 3)
 end
 
+-- The field does not exist. A script whose first write frees memory may go on to use
+-- some: a job that failed leaves its worker also when the server is full.
+redis.call('HDEL', working, '')
 redis.call('ZADD', dead, now, head .. text .. tail)
 redis.call('HDEL', working, id)
 redis.call('ZREMRANGEBYSCORE', dead, '-inf', string.format('%.0f', time[1] - keep) .. '.' .. fraction)

@@ -16,7 +16,7 @@ import (
 var retryBurySource string
 
 // RetryBurySHA is the SHA-1 of retry_bury.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RetryBurySHA = "f19a807d5aec3c0d9c449a8f47337b7987660c98"
+const RetryBurySHA = "f62adc0b08c11ca41fc6fb03b36d778dbf97b340"
 
 // RetryBuryScript is retry_bury.lua.
 var RetryBuryScript = lua.Script{

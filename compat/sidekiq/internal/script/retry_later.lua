@@ -39,6 +39,9 @@ end
 local stamp = millis == '1' and time[1] .. string.sub(micros, 1, 3) or time[1] .. '.' .. fraction
 local at = string.format('%.0f', time[1] + delay) .. '.' .. fraction
 
+-- The field does not exist. A script whose first write frees memory may go on to use
+-- some: a job that failed leaves its worker also when the server is full.
+redis.call('HDEL', working, '')
 redis.call('ZADD', retries, at, head .. stamp .. tail)
 redis.call('HDEL', working, id)
 redis.pcall('INCR', processed)

@@ -15,7 +15,7 @@ import (
 var retryLaterSource string
 
 // RetryLaterSHA is the SHA-1 of retry_later.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RetryLaterSHA = "2ec9a41d1755704f830839ef861a8e8ad3cd06f5"
+const RetryLaterSHA = "af4bbf450d35c026f1dccba95b0280d8f267a291"
 
 // RetryLaterScript is retry_later.lua.
 var RetryLaterScript = lua.Script{

@@ -1,0 +1,402 @@
+package sidekiq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// workerCall is one call of a script of the worker side on prepared data; p stands before its keys.
+type workerCall struct {
+	script *lua.Script
+	run    func(ctx context.Context, c lua.Client, p string) (any, error)
+	keys   string // those that hold jobs, or names of processes
+	counts string // counters, which stop nothing
+	repeat any    // what a repeat answers, if that is another answer
+}
+
+// inHandOf is an entry of a working hash.
+func inHandOf(p, queue, payload string) string {
+	key := p + "queue:" + queue
+	return fmt.Sprintf("%d:%s%s", len(key), key, payload)
+}
+
+// handed is the data before each call: three jobs in hand, three in queue a, one in b.
+func handed(ctx context.Context, c redis.Cmdable, p string) error {
+	return errors.Join(
+		c.HSet(ctx, p+"working", "1", inHandOf(p, "a", `{"jid":"one"}`), "2", inHandOf(p, "a", `{"jid":"two"}`), "3", inHandOf(p, "b", `{"jid":"three"}`)).Err(),
+		c.LPush(ctx, p+"queue:a", `{"jid":"four"}`, `{"jid":"five"}`, `{"jid":"six"}`).Err(),
+		c.LPush(ctx, p+"queue:b", `{"jid":"seven"}`).Err(),
+		c.ZAdd(ctx, p+"processes", redis.Z{Score: 1, Member: "lapsed"}, redis.Z{Score: 9e12, Member: "alive"}).Err(),
+		c.ZAdd(ctx, p+"retry", redis.Z{Score: 1, Member: "old"}).Err(),
+		c.ZAdd(ctx, p+"dead", redis.Z{Score: 9e11, Member: "last"}, redis.Z{Score: 8e11, Member: "middle"}, redis.Z{Score: 7e11, Member: "first"}, redis.Z{Score: 1, Member: "aged"}).Err(),
+	)
+}
+
+func workerCalls() []workerCall {
+	const counters = "processed processed_day failed failed_day"
+	return []workerCall{
+		{script: &script.WorkerTakeScript, keys: "processes working queue:a queue:b", counts: "processed day", run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+			return script.WorkerTake(ctx, c, takeParams(p))
+		}, repeat: "known"},
+		{script: &script.WorkerReturnScript, keys: "processes working queues queue:a", run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+			return script.WorkerReturn(ctx, c, script.WorkerReturnParams{Processes: p + "processes", Working: p + "working", Queues: p + "queues", Queue: p + "queue:a",
+				Process: "lapsed", Lapsed: true, Name: "a", Jobs: []int64{3, 2, 1, 99}})
+		}, repeat: script.WorkerReturnResult{Left: 1}},
+		{script: &script.WorkerBeatScript, keys: "processes", run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+			return script.WorkerBeat(ctx, c, script.WorkerBeatParams{Processes: p + "processes", Process: "new", Lease: time.Hour, Max: 10})
+		}, repeat: script.WorkerBeatResult{Known: true, Lapsed: []string{"lapsed"}}},
+		{script: &script.RetryLaterScript, keys: "working retry", counts: counters, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+			r, err := script.RetryLater(ctx, c, script.RetryLaterParams{Working: p + "working", Retries: p + "retry", Processed: p + "processed", ProcessedDay: p + "processed_day",
+				Failed: p + "failed", FailedDay: p + "failed_day", ID: 1, Head: []byte(`{"jid":"one","failed_at":`), Tail: []byte(`}`), Delay: time.Minute})
+			return r.Moved, err
+		}, repeat: false},
+		{script: &script.RetryBuryScript, keys: "working dead", counts: counters, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+			return script.RetryBury(ctx, c, script.RetryBuryParams{Working: p + "working", Dead: p + "dead", Processed: p + "processed", ProcessedDay: p + "processed_day",
+				Failed: p + "failed", FailedDay: p + "failed_day", ID: 1, Head: []byte(`{"jid":"one","failed_at":`), Tail: []byte(`}`), Stamp: script.RetryBuryStampMillis, Keep: time.Hour, Max: 4})
+		}, repeat: false},
+		{script: &script.RetryDropScript, keys: "working", counts: counters, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+			return script.RetryDrop(ctx, c, script.RetryDropParams{Working: p + "working", Processed: p + "processed", ProcessedDay: p + "processed_day", Failed: p + "failed", FailedDay: p + "failed_day", ID: 1})
+		}, repeat: false},
+	}
+}
+
+func takeParams(p string) script.WorkerTakeParams {
+	return script.WorkerTakeParams{Processes: p + "processes", Working: p + "working", Processed: p + "processed", Day: p + "day",
+		Queues: []string{p + "queue:a", p + "queue:b"}, Process: "new", Lease: time.Hour, First: 4, Want: 4, Dones: []int64{1, 99}}
+}
+
+// answer leaves out what a repeat of take cannot know.
+func (call *workerCall) answer(ctx context.Context, c lua.Client, p string) (any, error) {
+	got, err := call.run(ctx, c, p)
+	if r, ok := got.(script.WorkerTakeResult); ok {
+		r.Known = false
+		for i := range r.Jobs {
+			r.Jobs[i].Queue = strings.TrimPrefix(r.Jobs[i].Queue, p)
+		}
+		got = r
+	}
+	return got, err
+}
+
+func eachWorkerCall(t *testing.T, test func(t *testing.T, ctx context.Context, call workerCall)) {
+	t.Helper()
+	for _, call := range workerCalls() {
+		t.Run(call.script.Name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			test(t, ctx, call)
+		})
+	}
+}
+
+var failedAt = regexp.MustCompile(`"failed_at":[0-9.]+`)
+
+// workState is what all keys hold, without times.
+func workState(ctx context.Context, c *redis.Client, p string) map[string][]string {
+	out := make(map[string][]string)
+	for _, key := range c.Keys(ctx, p+"*").Val() {
+		var all []string
+		switch c.Type(ctx, key).Val() {
+		case "list":
+			all = c.LRange(ctx, key, 0, -1).Val()
+		case "set":
+			all = c.SMembers(ctx, key).Val()
+		case "zset":
+			all = c.ZRange(ctx, key, 0, -1).Val()
+			slices.Sort(all)
+		case "string":
+			all = []string{c.Get(ctx, key).Val()}
+		case "hash":
+			for field, value := range c.HGetAll(ctx, key).Val() {
+				all = append(all, field+" "+strings.ReplaceAll(value[strings.Index(value, ":")+1:], p, ""))
+			}
+			slices.Sort(all)
+		}
+		for i := range all {
+			all[i] = failedAt.ReplaceAllString(all[i], `"failed_at":0`)
+		}
+		out[strings.TrimPrefix(key, p)] = all
+	}
+	return out
+}
+
+func TestWorkerScriptsWithLostReplies(t *testing.T) {
+	t.Parallel()
+	eachWorkerCall(t, func(t *testing.T, ctx context.Context, call workerCall) {
+		direct := luatomictest.Client(t)
+		proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+		opts, err := redis.ParseURL(luatomictest.URL(t))
+		require.NoError(t, err)
+		opts.Network, opts.Addr = "tcp", proxy.Addr()
+		c := redis.NewClient(opts)
+		defer func() { require.NoError(t, c.Close()) }()
+		clean := luatomictest.Namespace(t) + ":"
+		require.NoError(t, handed(ctx, direct, clean))
+		want, err := call.answer(ctx, direct, clean)
+		require.NoError(t, err)
+		for lost := range 5 {
+			p := luatomictest.Namespace(t) + ":"
+			require.NoError(t, handed(ctx, direct, p))
+			sent := luatomictest.Command("EVALSHA", call.script.SHA)
+			before := proxy.Executed(sent)
+			proxy.Drop(lost, sent)
+			got, err := call.answer(ctx, c, p)
+			require.NoError(t, err)
+			require.Equal(t, lost+1, proxy.Executed(sent)-before)
+			if lost > 0 && call.repeat != "known" {
+				want = call.repeat
+			}
+			require.Equal(t, want, got)
+			require.Equal(t, workState(ctx, direct, clean), workState(ctx, direct, p))
+		}
+	})
+}
+
+func TestWorkerScriptsWithKeysOfAnotherType(t *testing.T) {
+	t.Parallel()
+	eachWorkerCall(t, func(t *testing.T, ctx context.Context, call workerCall) {
+		c := luatomictest.Client(t)
+		for _, key := range strings.Fields(call.keys + " " + call.counts) {
+			p := luatomictest.Namespace(t) + ":"
+			require.NoError(t, handed(ctx, c, p))
+			require.NoError(t, c.Del(ctx, p+key).Err())
+			require.NoError(t, c.PFAdd(ctx, p+key, "x").Err())
+			if key != "processed" && key != "day" && !strings.Contains(call.counts, key) {
+				before := workState(ctx, c, p)
+				_, err := call.run(ctx, c, p)
+				require.ErrorIs(t, err, lua.ErrWrongType, key)
+				require.ErrorContains(t, err, p+key)
+				require.Equal(t, before, workState(ctx, c, p), key)
+				continue
+			}
+			_, err := call.run(ctx, c, p)
+			require.NoError(t, err, "a counter that is not one is passed over: %s", key)
+			require.NotContains(t, fmt.Sprint(workState(ctx, c, p)["working"]), "one")
+		}
+	})
+}
+
+func TestWorkerScriptsWithAFailureAtEachWrite(t *testing.T) {
+	t.Parallel()
+	eachWorkerCall(t, func(t *testing.T, ctx context.Context, call workerCall) {
+		c := luatomictest.Client(t)
+		contract := clientContract.FindStringSubmatch(*call.script.Source)[1]
+		var want map[string][]string
+		for n := 0; ; n++ {
+			p := luatomictest.Namespace(t) + ":"
+			require.NoError(t, handed(ctx, c, p))
+			before := workState(ctx, c, p)
+			once, end := context.WithCancel(ctx)
+			kept := &lastCall{UniversalClient: c, end: end}
+			_, err := call.run(once, kept, p)
+			require.ErrorIs(t, err, errKept)
+			err = c.Do(ctx, append([]any{"EVAL", withFailure(*call.script.Source, n, p)}, kept.args[2:]...)...).Err()
+			reached := c.Del(ctx, p+"reached").Val() == 1
+			after := workState(ctx, c, p)
+			if n == 0 {
+				require.NoError(t, err)
+				want = after
+				continue
+			}
+			if !reached {
+				t.Logf("%s: %d failpoints", contract, n-1)
+				return
+			}
+			if err != nil {
+				require.ErrorContains(t, err, "failpoint")
+				if contract == "all-or-nothing" {
+					require.Equal(t, before, after, "failpoint %d", n)
+				}
+			} // else it was a counter
+			jobsAreKept(t, want, after, n)
+			_, err = call.run(ctx, c, p)
+			require.NoError(t, err)
+			again := workState(ctx, c, p)
+			jobsAreKept(t, want, again, n)
+			if call.script != &script.WorkerBeatScript {
+				require.NotContains(t, fmt.Sprint(again["working"]), "one", "failpoint %d", n)
+			}
+		}
+	})
+}
+
+// jobsAreKept wants each job that a run without a failure leaves in some place to be in one.
+func jobsAreKept(t *testing.T, want, after map[string][]string, n int) {
+	t.Helper()
+	all := fmt.Sprint(after)
+	for _, jid := range []string{"one", "two", "three", "four", "five", "six", "seven"} {
+		if strings.Contains(fmt.Sprint(want), `"`+jid+`"`) {
+			require.Contains(t, all, `"`+jid+`"`, "failpoint %d", n)
+		}
+	}
+}
+
+func TestWorkerScriptOutcomes(t *testing.T) {
+	t.Parallel()
+	c := luatomictest.Client(t)
+	fresh := func(t *testing.T) (context.Context, string) {
+		t.Helper()
+		p := luatomictest.Namespace(t) + ":"
+		require.NoError(t, handed(t.Context(), c, p))
+		return t.Context(), p
+	}
+	t.Run("take serves the tails, in the order of the keys", func(t *testing.T) {
+		ctx, p := fresh(t)
+		r, err := script.WorkerTake(ctx, c, takeParams(p))
+		require.NoError(t, err)
+		require.False(t, r.Known)
+		var got []string
+		for _, j := range r.Jobs {
+			got = append(got, fmt.Sprint(j.ID, " ", strings.TrimPrefix(j.Queue, p), " ", string(j.Payload)))
+		}
+		require.Equal(t, []string{`4 queue:a {"jid":"four"}`, `5 queue:a {"jid":"five"}`, `6 queue:a {"jid":"six"}`, `7 queue:b {"jid":"seven"}`}, got)
+		require.Equal(t, "1", c.Get(ctx, p+"processed").Val(), "one of the two was still in hand")
+		params := takeParams(p)
+		params.First, params.Dones = 8, nil
+		r, err = script.WorkerTake(ctx, c, params)
+		require.NoError(t, err)
+		require.Equal(t, script.WorkerTakeResult{Known: true}, r)
+	})
+	t.Run("take knows a process by its lease", func(t *testing.T) {
+		ctx, p := fresh(t)
+		params := takeParams(p)
+		params.Process, params.Want = "alive", 1
+		r, err := script.WorkerTake(ctx, c, params)
+		require.NoError(t, err)
+		require.True(t, r.Known)
+		require.InDelta(t, float64(time.Now().Add(time.Hour).UnixMilli()), c.ZScore(ctx, p+"processes", "alive").Val(), 60_000)
+		require.Equal(t, []string{`{"jid":"six"}`, `{"jid":"five"}`}, c.LRange(ctx, p+"queue:a", 0, -1).Val(), "no more than wanted")
+	})
+	t.Run("take hands a job out once, also of a queue that is named twice", func(t *testing.T) {
+		ctx, p := fresh(t)
+		params := takeParams(p)
+		params.Want, params.Queues = 100, []string{p + "queue:a", p + "queue:a"}
+		r, err := script.WorkerTake(ctx, c, params)
+		require.NoError(t, err)
+		require.Len(t, r.Jobs, 3)
+	})
+	t.Run("return takes nothing from the living", func(t *testing.T) {
+		ctx, p := fresh(t)
+		before := workState(ctx, c, p)
+		params := script.WorkerReturnParams{Processes: p + "processes", Working: p + "working", Queues: p + "queues", Queue: p + "queue:a", Process: "alive", Lapsed: true, Name: "a", Jobs: []int64{1}}
+		r, err := script.WorkerReturn(ctx, c, params)
+		require.NoError(t, err)
+		require.Equal(t, script.WorkerReturnResult{State: script.WorkerReturnStateAlive, Left: 3}, r)
+		require.Equal(t, before, workState(ctx, c, p))
+		params.Lapsed = false
+		r, err = script.WorkerReturn(ctx, c, params)
+		require.NoError(t, err)
+		require.Equal(t, script.WorkerReturnResult{Returned: 1, Left: 2}, r, "but the living may")
+	})
+	t.Run("return puts each job into its own queue", func(t *testing.T) {
+		ctx, p := fresh(t)
+		params := script.WorkerReturnParams{Processes: p + "processes", Working: p + "working", Queues: p + "queues", Queue: p + "queue:a", Process: "lapsed", Lapsed: true, Name: "a", Jobs: []int64{3, 2, 1}}
+		r, err := script.WorkerReturn(ctx, c, params)
+		require.NoError(t, err)
+		require.Equal(t, script.WorkerReturnResult{Returned: 2, Left: 1}, r)
+		list := c.LRange(ctx, p+"queue:a", 0, -1).Val()
+		require.Equal(t, []string{`{"jid":"two"}`, `{"jid":"one"}`}, list[3:])
+		require.NotZero(t, c.ZScore(ctx, p+"processes", "lapsed").Val())
+		params.Queue, params.Name = p+"queue:b", "b"
+		r, err = script.WorkerReturn(ctx, c, params)
+		require.NoError(t, err)
+		require.Equal(t, script.WorkerReturnResult{Returned: 1}, r)
+		require.ErrorIs(t, c.ZScore(ctx, p+"processes", "lapsed").Err(), redis.Nil, "it is forgotten with its last job")
+	})
+	t.Run("beat", func(t *testing.T) {
+		ctx, p := fresh(t)
+		params := script.WorkerBeatParams{Processes: p + "processes", Process: "alive", Lease: time.Hour, Max: 10}
+		r, err := script.WorkerBeat(ctx, c, params)
+		require.NoError(t, err)
+		require.Equal(t, script.WorkerBeatResult{Known: true, Lapsed: []string{"lapsed"}}, r)
+	})
+	t.Run("what is not in hand is not moved", func(t *testing.T) {
+		ctx, p := fresh(t)
+		require.NoError(t, c.HDel(ctx, p+"working", "1").Err())
+		before := workState(ctx, c, p)
+		for _, call := range workerCalls()[3:] {
+			got, err := call.run(ctx, c, p)
+			require.NoError(t, err)
+			require.Equal(t, false, got, call.script.Name)
+			require.Equal(t, before, workState(ctx, c, p), call.script.Name)
+		}
+	})
+}
+
+// Workers drain a server that has no memory for more, and jobs of a dead process come back there.
+func TestWorkersDrainAFullServer(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	r := luatomictest.StartServer(t).Client()
+	require.NoError(t, handed(ctx, r, ""))
+	require.NoError(t, r.ConfigSet(ctx, "maxmemory", "1").Err())
+	require.Error(t, r.LPush(ctx, "queue:a", "refused").Err())
+	params := takeParams("")
+	params.Dones = nil
+	taken, err := script.WorkerTake(ctx, r, params)
+	require.NoError(t, err)
+	require.Len(t, taken.Jobs, 4)
+	back, err := script.WorkerReturn(ctx, r, script.WorkerReturnParams{Processes: "processes", Working: "working", Queues: "queues", Queue: "queue:a", Process: "lapsed", Lapsed: true, Name: "a", Jobs: []int64{2}})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, back.Returned)
+	for _, call := range workerCalls()[3:] {
+		moved, err := call.run(ctx, r, "")
+		require.NoError(t, err)
+		require.Equal(t, true, moved, call.script.Name)
+		require.NoError(t, r.ConfigSet(ctx, "maxmemory", "0").Err())
+		require.NoError(t, r.HSet(ctx, "working", "1", inHandOf("", "a", `{"jid":"one"}`)).Err())
+		require.NoError(t, r.ConfigSet(ctx, "maxmemory", "1").Err())
+	}
+}
+
+func TestAWorkerUnderScriptFlush(t *testing.T) {
+	t.Parallel()
+	s := &site{t: t, client: luatomictest.StartServer(t).Client()}
+	s.d = s.dialect(s.client, sidekiq.V7)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	flushed := make(chan int)
+	go func() {
+		n := 0
+		for ctx.Err() == nil {
+			if s.client.ScriptFlush(ctx).Err() == nil {
+				n++
+			}
+		}
+		flushed <- n
+	}()
+	const jobs = 300
+	for i := range jobs {
+		s.enqueue("default", payload("default", fmt.Sprint(i), ""))
+	}
+	var runs atomic.Int32
+	end := s.work(s.d, nil, func(_ context.Context, j *sidekiq.Delivery) error {
+		if runs.Add(1)%3 == 0 {
+			return errSad
+		}
+		return nil
+	})
+	s.eventually("all are done", func() bool { return s.count("stat:processed") >= jobs })
+	worked := end()
+	cancel()
+	require.Positive(t, <-flushed)
+	require.Equal(t, sidekiq.Worked{Done: jobs - jobs/3, Retried: jobs / 3}, worked)
+	require.Len(t, s.members("retry"), jobs/3)
+}
