@@ -46,6 +46,11 @@ func TestAFailureIsWrittenAsSidekiqWritesIt(t *testing.T) {
 			require.Equal(t, sidekiq.Worked{Retried: 1}, s.fail(nil, errSad, payload("default", "a", "")))
 			require.Equal(t, 1, s.count("stat:failed"))
 			require.Equal(t, 1, s.count("stat:failed:"+time.Now().UTC().Format(time.DateOnly)))
+			for _, day := range []string{"processed", "failed"} {
+				left, err := s.client.TTL(t.Context(), s.key("stat:"+day+":"+time.Now().UTC().Format(time.DateOnly))).Result()
+				require.NoError(t, err)
+				require.Greater(t, left, 4*365*24*time.Hour, "five years, as Sidekiq has it")
+			}
 			first := s.members("retry")
 			require.Len(t, first, 1)
 			want := strings.TrimSuffix(payload("default", "a", ""), "}")
@@ -133,6 +138,9 @@ func TestWhereAFailedJobGoes(t *testing.T) {
 			}
 			worked := s.fail(nil, failure, p)
 			require.Equal(t, 1, s.count("stat:failed"))
+			today := time.Now().UTC().Format(time.DateOnly)
+			require.Positive(t, s.client.TTL(t.Context(), s.key("stat:failed:"+today)).Val())
+			require.Positive(t, s.client.TTL(t.Context(), s.key("stat:processed:"+today)).Val())
 			require.Empty(t, s.workings())
 			counts := map[string]int{retry: worked.Retried, dead: worked.Dead, none: worked.Dropped}
 			require.Equal(t, 1, counts[c.where], "%+v", worked)

@@ -400,3 +400,43 @@ func TestAWorkerUnderScriptFlush(t *testing.T) {
 	require.Equal(t, sidekiq.Worked{Done: jobs - jobs/3, Retried: jobs / 3}, worked)
 	require.Len(t, s.members("retry"), jobs/3)
 }
+
+// Times are Ruby's shortest text of the float, and never look like an integer.
+func TestTimesOfAFailure(t *testing.T) {
+	t.Parallel()
+	c := luatomictest.Client(t)
+	for micros, want := range map[string]string{"0": "1795230010.0", "29": "1795230010.000029", "29000": "1795230010.029", "999999": "1795230010.999999"} {
+		clock := `local redis = (function(real) return {call = function(c, ...) if c == 'TIME' then return {'1795230010', '` + micros +
+			`'} end return real.call(c, ...) end, pcall = real.pcall} end)(redis) `
+		calls := workerCalls()[3:5]
+		calls = append(calls, workerCall{script: &script.RetryBuryScript, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+			return script.RetryBury(ctx, c, script.RetryBuryParams{Working: p + "working", Dead: p + "dead", Processed: p + "processed", ProcessedDay: p + "processed_day",
+				Failed: p + "failed", FailedDay: p + "failed_day", ID: 1, Stamp: script.RetryBuryStampSeconds, Keep: time.Hour, Max: 4})
+		}})
+		for i, call := range calls {
+			p := luatomictest.Namespace(t) + ":"
+			ctx, end := context.WithCancel(t.Context())
+			require.NoError(t, handed(ctx, c, p))
+			require.NoError(t, c.Del(ctx, p+"dead").Err())
+			kept := &lastCall{UniversalClient: c, end: end}
+			_, err := call.run(ctx, kept, p)
+			require.ErrorIs(t, err, errKept)
+			_, err = c.Do(t.Context(), append([]any{"EVAL", clock + *call.script.Source}, kept.args[2:]...)...).Result()
+			require.NoError(t, err)
+			if call.script == &script.RetryLaterScript {
+				member := `{"jid":"one","failed_at":` + want + `}`
+				score := strings.Replace(want, "1795230010", "1795230070", 1)
+				got, err := c.ZScore(t.Context(), p+"retry", member).Result()
+				require.NoError(t, err, member)
+				require.Equal(t, score, fmt.Sprintf("%.6f", got)[:len(score)])
+				continue
+			}
+			if i == 2 {
+				require.NotZero(t, c.ZScore(t.Context(), p+"dead", want).Val(), want)
+				continue
+			}
+			millis := "1795230010" + fmt.Sprintf("%06s", micros)[:3]
+			require.NotZero(t, c.ZScore(t.Context(), p+"dead", `{"jid":"one","failed_at":`+millis+`}`).Val(), millis)
+		}
+	}
+}

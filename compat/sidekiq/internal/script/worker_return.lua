@@ -39,7 +39,6 @@ end
 
 if n > 0 then
   redis.call('LLEN', queue)
-  redis.call('SCARD', queues)
   -- The member does not exist. A script whose first write frees memory may go on to
   -- use some: no job stays with a dead process because the server is full.
   redis.call('ZREM', processes, '')

@@ -14,7 +14,7 @@ import (
 var workerReturnSource string
 
 // WorkerReturnSHA is the SHA-1 of worker_return.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerReturnSHA = "d21e41f664edd0081bc6b8f69d0f35b4824d1a5d"
+const WorkerReturnSHA = "e62e6b26e716240461f02affab2c82e1726faf94"
 
 // WorkerReturnScript is worker_return.lua.
 var WorkerReturnScript = lua.Script{

@@ -31,8 +31,7 @@ for i = 5, #ARGV do
   done[d] = id
 end
 
--- Whatever is of the wrong type stops the script here, while nothing is written.
-redis.call('ZCARD', processes)
+-- A key of the wrong type stops the script while nothing is written.
 local jobs, j, fields, f, cut = {}, 0, {}, 0, {}
 if want > 0 and redis.call('HEXISTS', working, first) == 1 then
   -- A repeat: its jobs have left their queues.

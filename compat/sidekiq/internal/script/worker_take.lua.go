@@ -15,7 +15,7 @@ import (
 var workerTakeSource string
 
 // WorkerTakeSHA is the SHA-1 of worker_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerTakeSHA = "fb1fc4072539a68b49cb1a6a536b96893bc2e863"
+const WorkerTakeSHA = "a404013e17996dd994e5d7f00440bab12528eefc"
 
 // WorkerTakeScript is worker_take.lua.
 var WorkerTakeScript = lua.Script{
