@@ -3,6 +3,7 @@ package sidekiq
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -113,6 +114,8 @@ func (w *worker) hear(stop <-chan struct{}) {
 	case <-stop:
 		return
 	}
+	// Handlers that are about to end share the round trip.
+	runtime.Gosched()
 	for {
 		select {
 		case o := <-w.ends:
