@@ -139,7 +139,7 @@ func (d *Dialect) delay(err error, count int) time.Duration {
 
 // failed gives the payload of a job that failed, in two parts: the time of the failure stands between them. Fields that are there
 // are overwritten in place, new ones come at the end, in the order in which Sidekiq writes them.
-func (j *Delivery) failed(err error, d *Dialect) (head, tail []byte, count int, fault error) {
+func (j *Delivery) failed(err error, d *Dialect) (parts [][]byte, count int, fault error) {
 	stamp := "failed_at"
 	if j.retry.failed {
 		stamp, count = "retried_at", j.Retried
@@ -165,14 +165,14 @@ func (j *Delivery) failed(err error, d *Dialect) (head, tail []byte, count int, 
 			continue
 		}
 		if p, fault = setField(p, f.name, f.value); fault != nil {
-			return nil, nil, 0, fault
+			return nil, 0, fault
 		}
 	}
 	from, to, fault := place(p, stamp)
 	if fault != nil {
-		return nil, nil, 0, fault
+		return nil, 0, fault
 	}
-	return p[:from], p[to:], count, nil
+	return [][]byte{p[:from], p[to:]}, count, nil
 }
 
 // backtrace is that of a panic, if the job wants it: the lines as JSON, compressed, in base64.
@@ -218,15 +218,15 @@ func inLines(code string, width int) string {
 
 // settle moves a job that failed to where it goes. ours is false when it was no longer this process's.
 func (w *worker) settle(ctx context.Context, id int64, j *Delivery, cause error) (f fate, ours bool, err error) {
-	head, tail, count, err := j.failed(cause, w.d)
+	parts, count, err := j.failed(cause, w.d)
 	if err != nil {
 		return 0, false, err
 	}
 	switch f = w.o.fateOf(j, cause, count, time.Now()); f {
 	case retried:
-		ours, err = w.later(ctx, id, head, tail, w.d.delay(cause, count))
+		ours, err = w.later(ctx, id, parts, w.d.delay(cause, count))
 	case buried:
-		ours, err = w.bury(ctx, id, head, tail, w.d.stamp())
+		ours, err = w.bury(ctx, id, parts, w.d.stamp())
 	default:
 		ours, err = w.drop(ctx, id)
 	}
@@ -240,10 +240,10 @@ func (d *Dialect) stamp() script.RetryBuryStamp {
 	return script.RetryBuryStampSeconds
 }
 
-func (w *worker) later(ctx context.Context, id int64, head, tail []byte, delay time.Duration) (bool, error) {
+func (w *worker) later(ctx context.Context, id int64, parts [][]byte, delay time.Duration) (bool, error) {
 	p := script.RetryLaterParams{
-		Working: w.working, Retries: w.d.key(string(Retry)), ID: id, Head: head, Tail: tail,
-		Millis: w.d.milliseconds(), Delay: delay,
+		Working: w.working, Retries: w.d.key(string(Retry)), ID: id, Millis: w.d.milliseconds(), Delay: delay,
+		Parts: parts,
 	}
 	p.Processed, p.ProcessedDay = w.d.counter("processed")
 	p.Failed, p.FailedDay = w.d.counter("failed")
@@ -251,10 +251,10 @@ func (w *worker) later(ctx context.Context, id int64, head, tail []byte, delay t
 	return r.Moved, err
 }
 
-func (w *worker) bury(ctx context.Context, id int64, head, tail []byte, stamp script.RetryBuryStamp) (bool, error) {
+func (w *worker) bury(ctx context.Context, id int64, parts [][]byte, stamp script.RetryBuryStamp) (bool, error) {
 	p := script.RetryBuryParams{
-		Working: w.working, Dead: w.d.key(string(Dead)), ID: id, Head: head, Tail: tail, Stamp: stamp,
-		Keep: w.o.DeadFor, Max: int64(w.o.MaxDead),
+		Working: w.working, Dead: w.d.key(string(Dead)), ID: id, Stamp: stamp, Keep: w.o.DeadFor,
+		Max: int64(w.o.MaxDead), Parts: parts,
 	}
 	p.Processed, p.ProcessedDay = w.d.counter("processed")
 	p.Failed, p.FailedDay = w.d.counter("failed")

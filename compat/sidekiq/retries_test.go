@@ -241,3 +241,14 @@ func TestTheDeadSetIsTrimmed(t *testing.T) {
 	require.Len(t, dead, 4, "Sidekiq trims to one less than the bound")
 	require.Contains(t, dead[3].Member, `"jid":"b"`)
 }
+
+// A payload has no limit of its own, as with Sidekiq.
+func TestALargeJobFails(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	pad := strings.Repeat("x", 3<<20)
+	require.Equal(t, 1, s.fail(nil, errSad, payload("default", "a", `,"pad":"`+pad+`"`)).Retried)
+	require.Contains(t, s.members("retry")[0].Member, pad)
+	require.Equal(t, 1, s.fail(nil, sidekiq.Kill(errSad), payload("default", "b", `,"pad":"`+pad+`"`)).Dead)
+	require.Equal(t, 1, s.fail(nil, errSad, strings.Repeat("no JSON", 1<<20)).Dead)
+}

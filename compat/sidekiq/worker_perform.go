@@ -39,7 +39,7 @@ func (w *worker) start(id int64, queue string, payload []byte) {
 	go func() {
 		if err != nil {
 			w.ends <- w.settled(id, j, err, func(ctx context.Context) (fate, error) {
-				_, err := w.bury(ctx, id, payload, nil, script.RetryBuryStampNone)
+				_, err := w.bury(ctx, id, [][]byte{payload}, script.RetryBuryStampNone)
 				return buried, err
 			})
 			return

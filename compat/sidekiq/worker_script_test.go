@@ -62,12 +62,12 @@ func workerCalls() []workerCall {
 		}, repeat: script.WorkerBeatResult{Known: true, Lapsed: []string{"lapsed"}}},
 		{script: &script.RetryLaterScript, keys: "working retry", counts: counters, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
 			r, err := script.RetryLater(ctx, c, script.RetryLaterParams{Working: p + "working", Retries: p + "retry", Processed: p + "processed", ProcessedDay: p + "processed_day",
-				Failed: p + "failed", FailedDay: p + "failed_day", ID: 1, Head: []byte(`{"jid":"one","failed_at":`), Tail: []byte(`}`), Delay: time.Minute})
+				Failed: p + "failed", FailedDay: p + "failed_day", ID: 1, Parts: [][]byte{[]byte(`{"jid":"one","failed_at":`), []byte(`}`)}, Delay: time.Minute})
 			return r.Moved, err
 		}, repeat: false},
 		{script: &script.RetryBuryScript, keys: "working dead", counts: counters, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
 			return script.RetryBury(ctx, c, script.RetryBuryParams{Working: p + "working", Dead: p + "dead", Processed: p + "processed", ProcessedDay: p + "processed_day",
-				Failed: p + "failed", FailedDay: p + "failed_day", ID: 1, Head: []byte(`{"jid":"one","failed_at":`), Tail: []byte(`}`), Stamp: script.RetryBuryStampMillis, Keep: time.Hour, Max: 4})
+				Failed: p + "failed", FailedDay: p + "failed_day", ID: 1, Parts: [][]byte{[]byte(`{"jid":"one","failed_at":`), []byte(`}`)}, Stamp: script.RetryBuryStampMillis, Keep: time.Hour, Max: 4})
 		}, repeat: false},
 		{script: &script.RetryDropScript, keys: "working", counts: counters, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
 			return script.RetryDrop(ctx, c, script.RetryDropParams{Working: p + "working", Processed: p + "processed", ProcessedDay: p + "processed_day", Failed: p + "failed", FailedDay: p + "failed_day", ID: 1})
@@ -411,7 +411,7 @@ func TestTimesOfAFailure(t *testing.T) {
 		calls := workerCalls()[3:5]
 		calls = append(calls, workerCall{script: &script.RetryBuryScript, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
 			return script.RetryBury(ctx, c, script.RetryBuryParams{Working: p + "working", Dead: p + "dead", Processed: p + "processed", ProcessedDay: p + "processed_day",
-				Failed: p + "failed", FailedDay: p + "failed_day", ID: 1, Stamp: script.RetryBuryStampSeconds, Keep: time.Hour, Max: 4})
+				Failed: p + "failed", FailedDay: p + "failed_day", ID: 1, Stamp: script.RetryBuryStampSeconds, Keep: time.Hour, Max: 4, Parts: [][]byte{nil, nil}})
 		}})
 		for i, call := range calls {
 			p := luatomictest.Namespace(t) + ":"
@@ -435,7 +435,8 @@ func TestTimesOfAFailure(t *testing.T) {
 				require.NotZero(t, c.ZScore(t.Context(), p+"dead", want).Val(), want)
 				continue
 			}
-			millis := "1795230010" + fmt.Sprintf("%06s", micros)[:3]
+			millis := "1795230010" + strings.Repeat("0", 6-len(micros)) + micros
+			millis = millis[:13]
 			require.NotZero(t, c.ZScore(t.Context(), p+"dead", `{"jid":"one","failed_at":`+millis+`}`).Val(), millis)
 		}
 	}

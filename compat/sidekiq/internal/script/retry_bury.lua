@@ -1,8 +1,8 @@
 --- RetryBury moves a job that is given up from its process to the dead set, and trims
 --- that by age and by number as Sidekiq does.
 ---
---- The time of the failure is the server's. In the payload it stands between head and
---- tail, in the encoding of the version.
+--- The time of the failure is the server's. In the payload it stands between its two
+--- parts, in the encoding of the version.
 ---
 ---@contract dup-only  the job is in the dead set before it leaves the hash
 ---@retry    safe  a job that left the hash is not added again
@@ -14,18 +14,22 @@
 ---@key      failed         string  Sidekiq's stat:failed
 ---@key      failed_day     string  the same of the day
 ---@arg      id             int
----@arg      head           bytes  the payload before the time
----@arg      tail           bytes  the payload after it
----@arg      stamp          enum(none=0, seconds=1, millis=2)  none: head and tail are the payload
+---@arg      stamp          enum(none=0, seconds=1, millis=2)  none: the payload has no time, and is one part
 ---@arg      keep           s    min=1  dead jobs older than this are trimmed
 ---@arg      max            int  min=1  as many dead jobs are one too many: Sidekiq keeps one less
+---@args     part           bytes  max=2 bytes=536870912  the payload before the time, and after it
 ---@reply    bool  the job was still the process's
 ---@cost     O(log n + k) for k trimmed
 ---@allow    W002 a job does not wait for a counter that is not one
 
 local working, dead = KEYS[1], KEYS[2]
 local processed, processed_day, failed, failed_day = KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local id, head, tail, stamp, keep, max = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local id, stamp, keep, max = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local parts = {}
+for i = 5, #ARGV do
+  local part = ARGV[i]
+  parts[#parts + 1] = part
+end
 
 if redis.call('HEXISTS', working, id) == 0 then
   return 0
@@ -49,7 +53,7 @@ end
 -- The field does not exist. A script whose first write frees memory may go on to use
 -- some: a job that failed leaves its worker also when the server is full.
 redis.call('HDEL', working, '')
-redis.call('ZADD', dead, now, head .. text .. tail)
+redis.call('ZADD', dead, now, table.concat(parts, text))
 redis.call('HDEL', working, id)
 redis.call('ZREMRANGEBYSCORE', dead, '-inf', string.format('%.0f', time[1] - keep) .. '.' .. fraction)
 redis.call('ZREMRANGEBYRANK', dead, 0, -max)

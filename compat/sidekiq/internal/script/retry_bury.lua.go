@@ -16,15 +16,16 @@ import (
 var retryBurySource string
 
 // RetryBurySHA is the SHA-1 of retry_bury.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RetryBurySHA = "f62adc0b08c11ca41fc6fb03b36d778dbf97b340"
+const RetryBurySHA = "6d5883d9d87914db69845f671c672adfe945c8be"
 
 // RetryBuryScript is retry_bury.lua.
 var RetryBuryScript = lua.Script{
-	Name:    "retry_bury",
-	SHA:     RetryBurySHA,
-	Source:  &retryBurySource,
-	Retry:   lua.RetrySafe,
-	AnySlot: true,
+	Name:     "retry_bury",
+	SHA:      RetryBurySHA,
+	Source:   &retryBurySource,
+	Retry:    lua.RetrySafe,
+	AnySlot:  true,
+	MaxBytes: 536870912,
 	Keys: []lua.Key{
 		{Name: "working", Type: "hash"},
 		{Name: "dead", Type: "zset"},
@@ -44,12 +45,11 @@ type RetryBuryParams struct {
 	Failed       string         // KEYS[5], string: Sidekiq's stat:failed
 	FailedDay    string         // KEYS[6], string: the same of the day
 	ID           int64          // ARGV[1]
-	Head         []byte         // ARGV[2]: the payload before the time
-	Tail         []byte         // ARGV[3]: the payload after it
-	Stamp        RetryBuryStamp // ARGV[4]: none: head and tail are the payload
-	Keep         time.Duration  // ARGV[5], at least 1 s: dead jobs older than this are trimmed
-	// ARGV[6], at least 1: as many dead jobs are one too many: Sidekiq keeps one less.
-	Max int64
+	Stamp        RetryBuryStamp // ARGV[2]: none: the payload has no time, and is one part
+	Keep         time.Duration  // ARGV[3], at least 1 s: dead jobs older than this are trimmed
+	// ARGV[4], at least 1: as many dead jobs are one too many: Sidekiq keeps one less.
+	Max   int64
+	Parts [][]byte // ARGV[5] and on, at most 2: the payload before the time, and after it
 }
 
 // RetryBuryStamp is the stamp of RetryBury.
@@ -78,7 +78,7 @@ func (v RetryBuryStamp) String() string {
 // RetryBury moves a job that is given up from its process to the dead set, and trims that by age
 // and by number as Sidekiq does.
 //
-// The time of the failure is the server's. In the payload it stands between head and tail, in the
+// The time of the failure is the server's. In the payload it stands between its two parts, in the
 // encoding of the version.
 //
 //   - Contract: an error half-way can repeat an item, never lose one; the job is in the dead set
@@ -105,7 +105,7 @@ func RetryBuryIn(b *lua.Batch, p RetryBuryParams) *lua.Future[bool] {
 }
 
 func (p *RetryBuryParams) call() *lua.Call {
-	c := lua.NewCall(&RetryBuryScript, 6, 6)
+	c := lua.NewCall(&RetryBuryScript, 6, 4+len(p.Parts))
 	c.Key("working", p.Working)
 	c.Key("dead", p.Dead)
 	c.Key("processed", p.Processed)
@@ -114,11 +114,13 @@ func (p *RetryBuryParams) call() *lua.Call {
 	c.Key("failed_day", p.FailedDay)
 	c.EndKeys()
 	c.Int("id", p.ID, math.MinInt64, math.MaxInt64)
-	c.Bytes(&p.Head)
-	c.Bytes(&p.Tail)
 	c.Int("stamp", int64(p.Stamp), 0, 2)
 	c.Seconds("keep", p.Keep, 1, math.MaxInt64)
 	c.Int("max", p.Max, 1, math.MaxInt64)
+	c.Group("part", len(p.Parts), 2, 1)
+	for i := range p.Parts {
+		c.BytesAt(&p.Parts[i])
+	}
 	return c
 }
 

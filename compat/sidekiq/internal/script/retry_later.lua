@@ -1,7 +1,7 @@
 --- RetryLater moves a job that failed from its process to the retry set.
 ---
---- The time of the failure is the server's, and stands in the payload between head and
---- tail, in the encoding of the version. The score is that time and the delay.
+--- The time of the failure is the server's, and stands in the payload between its two
+--- parts, in the encoding of the version. The score is that time and the delay.
 ---
 ---@contract dup-only  the job is in the retry set before it leaves the hash
 ---@retry    safe  a job that left the hash is not added again
@@ -13,17 +13,21 @@
 ---@key      failed         string  Sidekiq's stat:failed
 ---@key      failed_day     string  the same of the day
 ---@arg      id             int
----@arg      head           bytes  the payload before the time
----@arg      tail           bytes  the payload after it
 ---@arg      millis         bool   the time is whole milliseconds; else seconds with a fraction
 ---@arg      delay          s  min=0
+---@args     part           bytes  max=2 bytes=536870912  the payload before the time, and after it
 ---@reply    (moved bool, at string)  moved: the job was still the process's; at: the score
 ---@cost     O(log n)
 ---@allow    W002 a job does not wait for a counter that is not one
 
 local working, retries = KEYS[1], KEYS[2]
 local processed, processed_day, failed, failed_day = KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local id, head, tail, millis, delay = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local id, millis, delay = ARGV[1], ARGV[2], ARGV[3]
+local parts = {}
+for i = 4, #ARGV do
+  local part = ARGV[i]
+  parts[#parts + 1] = part
+end
 
 if redis.call('HEXISTS', working, id) == 0 then
   return {0, ''}
@@ -42,7 +46,7 @@ local at = string.format('%.0f', time[1] + delay) .. '.' .. fraction
 -- The field does not exist. A script whose first write frees memory may go on to use
 -- some: a job that failed leaves its worker also when the server is full.
 redis.call('HDEL', working, '')
-redis.call('ZADD', retries, at, head .. stamp .. tail)
+redis.call('ZADD', retries, at, table.concat(parts, stamp))
 redis.call('HDEL', working, id)
 redis.pcall('INCR', processed)
 redis.pcall('INCR', processed_day)

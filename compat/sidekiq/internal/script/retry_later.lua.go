@@ -15,15 +15,16 @@ import (
 var retryLaterSource string
 
 // RetryLaterSHA is the SHA-1 of retry_later.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RetryLaterSHA = "af4bbf450d35c026f1dccba95b0280d8f267a291"
+const RetryLaterSHA = "3addaaa73bffda72a0afa02f5bf123f27cdbee66"
 
 // RetryLaterScript is retry_later.lua.
 var RetryLaterScript = lua.Script{
-	Name:    "retry_later",
-	SHA:     RetryLaterSHA,
-	Source:  &retryLaterSource,
-	Retry:   lua.RetrySafe,
-	AnySlot: true,
+	Name:     "retry_later",
+	SHA:      RetryLaterSHA,
+	Source:   &retryLaterSource,
+	Retry:    lua.RetrySafe,
+	AnySlot:  true,
+	MaxBytes: 536870912,
 	Keys: []lua.Key{
 		{Name: "working", Type: "hash"},
 		{Name: "retries", Type: "zset"},
@@ -43,10 +44,9 @@ type RetryLaterParams struct {
 	Failed       string        // KEYS[5], string: Sidekiq's stat:failed
 	FailedDay    string        // KEYS[6], string: the same of the day
 	ID           int64         // ARGV[1]
-	Head         []byte        // ARGV[2]: the payload before the time
-	Tail         []byte        // ARGV[3]: the payload after it
-	Millis       bool          // ARGV[4]: the time is whole milliseconds; else seconds with a fraction
-	Delay        time.Duration // ARGV[5], at least 0 s
+	Millis       bool          // ARGV[2]: the time is whole milliseconds; else seconds with a fraction
+	Delay        time.Duration // ARGV[3], at least 0 s
+	Parts        [][]byte      // ARGV[4] and on, at most 2: the payload before the time, and after it
 }
 
 // RetryLaterResult is the reply of RetryLater.
@@ -57,7 +57,7 @@ type RetryLaterResult struct {
 
 // RetryLater moves a job that failed from its process to the retry set.
 //
-// The time of the failure is the server's, and stands in the payload between head and tail, in the
+// The time of the failure is the server's, and stands in the payload between its two parts, in the
 // encoding of the version. The score is that time and the delay.
 //
 //   - Contract: an error half-way can repeat an item, never lose one; the job is in the retry set
@@ -84,7 +84,7 @@ func RetryLaterIn(b *lua.Batch, p RetryLaterParams) *lua.Future[RetryLaterResult
 }
 
 func (p *RetryLaterParams) call() *lua.Call {
-	c := lua.NewCall(&RetryLaterScript, 6, 5)
+	c := lua.NewCall(&RetryLaterScript, 6, 3+len(p.Parts))
 	c.Key("working", p.Working)
 	c.Key("retries", p.Retries)
 	c.Key("processed", p.Processed)
@@ -93,10 +93,12 @@ func (p *RetryLaterParams) call() *lua.Call {
 	c.Key("failed_day", p.FailedDay)
 	c.EndKeys()
 	c.Int("id", p.ID, math.MinInt64, math.MaxInt64)
-	c.Bytes(&p.Head)
-	c.Bytes(&p.Tail)
 	c.Bool(p.Millis)
 	c.Seconds("delay", p.Delay, 0, math.MaxInt64)
+	c.Group("part", len(p.Parts), 2, 1)
+	for i := range p.Parts {
+		c.BytesAt(&p.Parts[i])
+	}
 	return c
 }
 
