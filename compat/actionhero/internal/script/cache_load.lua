@@ -44,7 +44,8 @@ if ends and ends < tonumber(now) then
 end
 local extended = ends and extend > 0
 if extended then
-  expire = string.format('%.0f', now + extend)
+  ends = now + extend
+  expire = string.format('%.0f', ends)
 end
 local read = string.sub(text, 1, #text - #tail + at - 1) ..
   '"expireTimestamp":' .. expire .. ',"createdAt":' .. created .. ',"readAt":' .. now .. '}'
@@ -56,4 +57,4 @@ elseif ends and redis.call('PTTL', item) == -1 then
 else
   redis.call('SET', item, read, 'KEEPTTL')
 end
-return {1, '', 0, text, ends and string.format('%.0f', expire) or false}
+return {1, '', 0, text, ends and string.format('%.0f', ends) or false}

@@ -16,7 +16,7 @@ import (
 var cacheLoadSource string
 
 // CacheLoadSHA is the SHA-1 of cache_load.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const CacheLoadSHA = "d23208d0a269972591a34137f1622fb50b9f4e1b"
+const CacheLoadSHA = "740898b3c3ab89576966f58f756c9c9d4c804438"
 
 // CacheLoadScript is cache_load.lua.
 var CacheLoadScript = lua.Script{

@@ -1,0 +1,248 @@
+package actionhero_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/actionhero"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// through returns a proxy before the shared server, and a client of it.
+func through(t *testing.T) (*luatomictest.LossyProxy, *redis.Client) {
+	t.Helper()
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	client := redis.NewClient(opts)
+	t.Cleanup(func() { _ = client.Close() })
+	return proxy, client
+}
+
+// A method runs once, also where the reply of PUBLISH is lost, and the response still counts.
+func TestACallIsPublishedOnce(t *testing.T) {
+	t.Parallel()
+	ch := luatomictest.Namespace(t)
+	proxy, client := through(t)
+	n := newNode(t, client, ch, &actionhero.Options{Timeout: time.Minute})
+	p := listen(t, luatomictest.Client(t), ch, responses("p", "messageId", `"v"`))
+	publish := luatomictest.Command("PUBLISH", ch)
+	proxy.Drop(1, publish)
+	r, err := n.DoCluster(t.Context(), "api.x", nil, "")
+	require.NoError(t, err)
+	require.Equal(t, `"v"`, string(r.Raw))
+	require.NoError(t, n.Publish(t.Context(), "end", nil))
+	p.all("end", 1)
+	require.Len(t, p.all("do", 1), 1)
+
+	// And where nobody answers, the error says both.
+	quiet := newNode(t, client, ch+"-quiet", &actionhero.Options{Timeout: 300 * time.Millisecond})
+	proxy.Drop(1, luatomictest.Command("PUBLISH", ch+"-quiet"))
+	_, err = quiet.DoCluster(t.Context(), "api.x", nil, "")
+	require.ErrorIs(t, err, actionhero.ErrTimeout)
+}
+
+func TestAResponseIsPublishedOnce(t *testing.T) {
+	t.Parallel()
+	ch := luatomictest.Namespace(t)
+	proxy, client := through(t)
+	n := newNode(t, client, ch, nil)
+	require.NoError(t, n.Handle("api.echo", echo))
+	caller := newNode(t, luatomictest.Client(t), ch, nil)
+	proxy.Drop(1, luatomictest.Command("PUBLISH", ch))
+	_, err := caller.DoCluster(t.Context(), "api.echo", []any{1}, "")
+	require.NoError(t, err)
+	_, err = caller.DoCluster(t.Context(), "api.echo", []any{2}, "")
+	require.NoError(t, err)
+	require.Zero(t, caller.Stats().Late)
+}
+
+func TestAPublishThatIsRefusedFailsAtOnce(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	admin := server.Client()
+	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "mute", "on", ">p", "~*", "&*", "+@all", "-publish").Err())
+	opts, err := redis.ParseURL(server.URL())
+	require.NoError(t, err)
+	opts.Username, opts.Password = "mute", "p"
+	client := redis.NewClient(opts)
+	t.Cleanup(func() { _ = client.Close() })
+	n := newNode(t, client, "ch", &actionhero.Options{Timeout: time.Minute})
+	_, err = n.DoCluster(t.Context(), "api.x", nil, "")
+	require.ErrorContains(t, err, "NOPERM")
+	require.ErrorContains(t, n.Publish(t.Context(), "x", nil), "NOPERM")
+}
+
+func TestANodeComesBackAfterItsConnectionsAreCut(t *testing.T) {
+	t.Parallel()
+	ch := luatomictest.Namespace(t)
+	proxy, client := through(t)
+	n := newNode(t, client, ch, nil)
+	require.NoError(t, n.Handle("api.echo", echo))
+	caller := newNode(t, client, ch, &actionhero.Options{Timeout: 300 * time.Millisecond})
+	for range 10 {
+		proxy.CutAll()
+		luatomictest.Eventually(t, 20*time.Second, "a response", func() bool {
+			r, err := caller.DoCluster(t.Context(), "api.echo", []any{1}, "")
+			return err == nil && string(r.Raw) == "[1]"
+		})
+	}
+	require.True(t, n.Connected())
+}
+
+// A connection that is open and silent.
+func TestANodeLeavesASilentConnection(t *testing.T) {
+	t.Parallel()
+	ch := luatomictest.Namespace(t)
+	proxy, client := through(t)
+	n := newNode(t, client, ch, nil)
+	proxy.Blackhole(true)
+	luatomictest.Eventually(t, 60*time.Second, "it is noticed", func() bool { return !n.Connected() })
+	proxy.Blackhole(false)
+	luatomictest.Eventually(t, 60*time.Second, "it is back", n.Connected)
+}
+
+// With its own connection down, a node cannot tell itself from another by a count.
+func TestNoRespondersIsNotGuessed(t *testing.T) {
+	t.Parallel()
+	ch := luatomictest.Namespace(t)
+	proxy, client := through(t)
+	n := newNode(t, client, ch, nil)
+	listen(t, luatomictest.Client(t), ch, responses("p", "messageId", `1`)) // always there
+	stop := make(chan struct{})
+	var cutter sync.WaitGroup
+	cutter.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(15 * time.Millisecond):
+				proxy.CutAll()
+			}
+		}
+	})
+	answered := 0
+	for range 100 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		_, err := n.DoCluster(ctx, "api.x", nil, "")
+		cancel()
+		require.NotErrorIs(t, err, actionhero.ErrNoResponders)
+		if err == nil {
+			answered++
+		}
+	}
+	close(stop)
+	cutter.Wait()
+	t.Logf("%d of 100 calls were answered", answered)
+	luatomictest.Eventually(t, 20*time.Second, "a response", func() bool {
+		_, err := n.DoCluster(t.Context(), "api.x", nil, "")
+		return err == nil
+	})
+}
+
+func TestTooManyHandlersAreShed(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	n := newNode(t, client, ch, &actionhero.Options{Concurrency: 2, Timeout: time.Minute})
+	release := make(chan struct{})
+	var running atomic.Int64
+	require.NoError(t, n.Handle("api.slow", func(ctx context.Context, _ *actionhero.Request) (any, error) {
+		running.Add(1)
+		<-release
+		return nil, ctx.Err()
+	}))
+	p := listen(t, client, ch, nil)
+	for range 5 {
+		p.say(`{"messageType":"do","serverToken":"change-me","messageId":"1","method":"api.slow","args":[]}`)
+	}
+	luatomictest.Eventually(t, 20*time.Second, "shed", func() bool { return n.Stats().Shed == 3 })
+	require.EqualValues(t, 2, running.Load())
+	close(release)
+	p.all("doResponse", 2)
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	n := actionhero.NewNode(client, &actionhero.Options{Channel: ch})
+	ctx, stop := context.WithCancelCause(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	require.NoError(t, n.Ready(t.Context()))
+	require.Error(t, n.Run(t.Context()), "it runs once")
+	reason := errors.New("enough")
+	var handled atomic.Bool
+	require.NoError(t, n.Handle("api.wait", func(ctx context.Context, _ *actionhero.Request) (any, error) {
+		handled.Store(true)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}))
+	require.NoError(t, client.Publish(t.Context(), ch, `{"messageType":"do","serverToken":"change-me","messageId":"1","method":"api.wait"}`).Err())
+	luatomictest.Eventually(t, 20*time.Second, "the handler runs", handled.Load)
+	stop(reason)
+	select {
+	case err := <-done:
+		require.ErrorIs(t, err, reason)
+	case <-time.After(20 * time.Second):
+		t.Fatal("Run does not return")
+	}
+	began := time.Now()
+	_, err := n.DoCluster(t.Context(), "api.x", nil, "")
+	require.ErrorIs(t, err, actionhero.ErrNotRunning)
+	require.Less(t, time.Since(began), 4*time.Second)
+}
+
+func TestANodeThatDoesNotRun(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	p := listen(t, client, ch, nil)
+	n := actionhero.NewNode(client, &actionhero.Options{Channel: ch, Timeout: 50 * time.Millisecond})
+	_, err := n.DoCluster(t.Context(), "api.x", nil, "")
+	require.ErrorIs(t, err, actionhero.ErrNotRunning)
+	require.False(t, n.Connected())
+	require.NoError(t, n.Publish(t.Context(), "x", nil))
+	require.NoError(t, n.Chat(t.Context(), actionhero.ChatMessage{Room: "r", ConnectionID: "c", Message: "hi", SentAt: time.UnixMilli(5)}))
+	p.all("chat", 1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	require.Equal(t, `{"messageType":"chat","serverToken":"change-me","serverId":"`+n.ServerID()+`","message":"hi","sentAt":5,"connection":{"id":"c","room":"r"}}`, p.heard[1])
+	chat, err := actionhero.ParseChat(actionhero.Message{Raw: json.RawMessage(p.heard[1])})
+	require.NoError(t, err)
+	require.Equal(t, actionhero.ChatMessage{Room: "r", ConnectionID: "c", Message: json.RawMessage(`"hi"`), SentAt: time.UnixMilli(5)}, chat)
+}
+
+func TestRunKeepsTryingToSubscribe(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	var errs atomic.Int64
+	n := actionhero.NewNode(client, &actionhero.Options{Timeout: 50 * time.Millisecond, OnError: func(error) { errs.Add(1) }})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	luatomictest.Eventually(t, 20*time.Second, "reports", func() bool { return errs.Load() > 1 })
+	_, err := n.DoCluster(t.Context(), "api.x", nil, "")
+	require.ErrorIs(t, err, actionhero.ErrNotRunning)
+	stop()
+	require.ErrorIs(t, <-done, context.Canceled)
+}
+
+func TestNodesOnACluster(t *testing.T) {
+	t.Parallel()
+	client := luatomictest.StartCluster(t).Client()
+	a, b := newNode(t, client, "ch", nil), newNode(t, client, "ch", nil)
+	require.NoError(t, b.Handle("api.echo", echo))
+	for i := range 20 {
+		r, err := a.DoCluster(t.Context(), "api.echo", []any{i}, "")
+		require.NoError(t, err)
+		require.Equal(t, b.ServerID(), r.ServerID)
+	}
+}

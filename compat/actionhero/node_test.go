@@ -1,0 +1,398 @@
+package actionhero_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/actionhero"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// tap is a plain subscriber of a channel: it keeps what it hears, and answers calls if told how.
+type tap struct {
+	t       *testing.T
+	client  *redis.Client
+	channel string
+
+	mu    sync.Mutex
+	heard []string
+}
+
+// message is one of the channel, as a stranger reads it.
+type message struct {
+	MessageType, ServerID, ServerToken, RequestID, MessageID, Method string
+	ConnectionID                                                     *string
+	Args, Response                                                   json.RawMessage
+}
+
+// listen starts a tap; answer, if set, returns the messages that follow one.
+func listen(t *testing.T, client *redis.Client, channel string, answer func(m message) []string) *tap {
+	t.Helper()
+	p := &tap{t: t, client: client, channel: channel}
+	sub := client.Subscribe(t.Context(), channel)
+	_, err := sub.Receive(t.Context())
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for raw := range sub.Channel() {
+			p.mu.Lock()
+			p.heard = append(p.heard, raw.Payload)
+			p.mu.Unlock()
+			var m message
+			if answer == nil || json.Unmarshal([]byte(raw.Payload), &m) != nil {
+				continue
+			}
+			for _, text := range answer(m) {
+				_ = client.Publish(context.Background(), channel, text).Err()
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = sub.Close()
+		<-done
+	})
+	return p
+}
+
+func (p *tap) say(text string) {
+	p.t.Helper()
+	require.NoError(p.t, p.client.Publish(p.t.Context(), p.channel, text).Err())
+}
+
+// all returns what was heard, once there is so much of that type.
+func (p *tap) all(messageType string, n int) []message {
+	p.t.Helper()
+	var found []message
+	luatomictest.Eventually(p.t, 20*time.Second, "messages of type "+messageType, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		found = found[:0]
+		for _, text := range p.heard {
+			var m message
+			if json.Unmarshal([]byte(text), &m) == nil && m.MessageType == messageType {
+				found = append(found, m)
+			}
+		}
+		return len(found) >= n
+	})
+	return found
+}
+
+// responses answers every call as a node of that name would, by its id field.
+func responses(server, field, response string) func(message) []string {
+	return func(m message) []string {
+		if m.MessageType != "do" {
+			return nil
+		}
+		id := m.RequestID
+		if field == "messageId" {
+			id = m.MessageID
+		}
+		return []string{`{"messageType":"doResponse","serverId":"` + server + `","serverToken":"change-me","` + field + `":"` + id + `","response":` + response + `}`}
+	}
+}
+
+// newNode runs a node on the namespace's channel.
+func newNode(t *testing.T, client redis.UniversalClient, channel string, opts *actionhero.Options) *actionhero.Node {
+	t.Helper()
+	var o actionhero.Options
+	if opts != nil {
+		o = *opts
+	}
+	o.Channel = channel
+	n := actionhero.NewNode(client, &o)
+	runNode(t, n)
+	return n
+}
+
+func echo(_ context.Context, r *actionhero.Request) (any, error) { return r.Args, nil }
+
+func TestTwoGoNodes(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	for _, era := range []actionhero.Era{actionhero.Promise, actionhero.Promise18, actionhero.Callback} {
+		opts := &actionhero.Options{Era: era, Methods: map[string]int{"api.add": 2}}
+		a, b := newNode(t, client, ch+era.String(), opts), newNode(t, client, ch+era.String(), opts)
+		require.NoError(t, b.Handle("api.add", func(_ context.Context, r *actionhero.Request) (any, error) {
+			var x, y int
+			err := r.Bind(&x, &y)
+			return x + y, err
+		}))
+		r, err := a.DoCluster(t.Context(), "api.add", []any{2, 40}, "")
+		require.NoError(t, err, era)
+		require.Equal(t, b.ServerID(), r.ServerID)
+		var sum int
+		require.NoError(t, r.Decode(&sum))
+		require.Equal(t, 42, sum)
+	}
+}
+
+func TestACallHasBothIDsAndAList(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	p := listen(t, client, ch, responses("old", "requestId", `["v",null]`))
+	n := newNode(t, client, ch, &actionhero.Options{ServerID: "go", Era: actionhero.Callback, Methods: map[string]int{"api.x": 0}})
+	r, err := n.DoCluster(t.Context(), "api.x", nil, "")
+	require.NoError(t, err)
+	require.Equal(t, `["v",null]`, string(r.Raw))
+	var v string
+	require.NoError(t, r.Decode(&v))
+	require.Equal(t, "v", v)
+	m := p.all("do", 1)[0]
+	require.NotEmpty(t, m.RequestID)
+	require.Equal(t, m.RequestID, m.MessageID)
+	require.Equal(t, "[]", string(m.Args), "null ends the process of an old node")
+	require.Nil(t, m.ConnectionID)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	require.Equal(t, `{"messageType":"do","serverId":"go","serverToken":"change-me","requestId":"`+m.RequestID+`","messageId":"`+m.RequestID+
+		`","method":"api.x","connectionId":null,"args":[]}`, p.heard[0])
+}
+
+// In the callback era a call of a method that a node does not have ends its process.
+func TestUndeclaredMethodsAreNotCalledInTheCallbackEra(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	p := listen(t, client, ch, nil)
+	n := newNode(t, client, ch, &actionhero.Options{Era: actionhero.Callback, Methods: map[string]int{"api.x": 1}})
+	for method, args := range map[string][]any{"api.y": {1}, "api.x": nil} {
+		_, err := n.DoCluster(t.Context(), method, args, "conn")
+		require.ErrorIs(t, err, actionhero.ErrUndeclared)
+		_, err = n.Gather(t.Context(), method, args, "", time.Second)
+		require.ErrorIs(t, err, actionhero.ErrUndeclared)
+	}
+	require.NoError(t, n.Publish(t.Context(), "end", nil))
+	p.all("end", 1)
+	require.Empty(t, p.all("do", 0))
+}
+
+func TestBadNamesAreNotSent(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	p := listen(t, client, ch, nil)
+	n := newNode(t, client, ch, nil)
+	ctx := t.Context()
+	for _, method := range []string{"", "api", "api.", "x.y", "apix.y", "api..x", "api.x."} {
+		_, err := n.DoCluster(ctx, method, nil, "")
+		require.ErrorIs(t, err, actionhero.ErrBadName, method)
+		require.ErrorIs(t, n.Handle(method, echo), actionhero.ErrBadName, method)
+	}
+	for _, connection := range []string{"constructor", "__proto__", "toString"} {
+		_, err := n.DoCluster(ctx, "api.x", nil, connection)
+		require.ErrorIs(t, err, actionhero.ErrBadName)
+		require.ErrorIs(t, n.Own(connection), actionhero.ErrBadName)
+	}
+	require.ErrorIs(t, n.Own(""), actionhero.ErrBadName)
+	for _, messageType := range []string{"", "do", "doResponse", "chat", "__defineGetter__", "constructor"} {
+		require.ErrorIs(t, n.Publish(ctx, messageType, nil), actionhero.ErrBadName, messageType)
+	}
+	for _, field := range []string{"messageType", "serverToken", "serverId"} {
+		require.ErrorIs(t, n.Publish(ctx, "x", map[string]any{field: 1}), actionhero.ErrBadName)
+	}
+	require.ErrorIs(t, n.OnMessage("do", func(actionhero.Message) {}), actionhero.ErrBadName)
+	require.Error(t, n.Chat(ctx, actionhero.ChatMessage{Message: "no room"}))
+	require.Error(t, n.Chat(ctx, actionhero.ChatMessage{Room: "r", Message: ""}))
+	_, err := n.DoCluster(ctx, "api.x", []any{func() {}}, "")
+	require.ErrorContains(t, err, "arguments")
+	require.Error(t, n.Publish(ctx, "x", map[string]any{"f": func() {}}))
+	require.NoError(t, n.Publish(ctx, "end", map[string]any{"b": 2, "a": []int{1}}))
+	p.all("end", 1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	require.Equal(t, []string{`{"messageType":"end","serverToken":"change-me","serverId":"` + n.ServerID() + `","a":[1],"b":2}`}, p.heard)
+}
+
+// What comes from the channel must not end this process, nor call anything.
+func TestBadMessagesAreDropped(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	p := listen(t, client, ch, nil)
+	n := newNode(t, client, ch, nil)
+	require.NoError(t, n.Handle("api.echo", echo))
+	malformed := []string{
+		`null`, ``, `{`, `[]`, `"x"`, `7`, `{"messageType":1}`, `{"serverToken":{}}`, `{"messageType":"do","serverToken":"change-me","messageId":7,"method":"api.echo"}`,
+		`{"messageType":"do","serverToken":"change-me","method":"api.echo"}`, `{"messageType":"do","serverToken":"change-me","messageId":"1"}`,
+		`{"messageType":"do","serverToken":"change-me","messageId":"1","method":["api.echo"]}`,
+	}
+	untrusted := []string{
+		`{}`, `{"messageType":"do","messageId":"1","method":"api.echo"}`, `{"messageType":"do","serverToken":"","messageId":"1","method":"api.echo"}`,
+		`{"messageType":"do","serverToken":"change-m","messageId":"1","method":"api.echo"}`,
+	}
+	unknown := []string{
+		`{"messageType":"do","serverToken":"change-me","messageId":"1","method":"api.log","args":["x has joined"]}`,
+		`{"messageType":"do","serverToken":"change-me","messageId":"1","method":"api.constructor"}`,
+		`{"messageType":"do","serverToken":"change-me","messageId":"1","method":"process.exit()"}`,
+	}
+	for _, text := range append(append(append([]string{
+		`{"messageType":"do","serverToken":"change-me","messageId":"1","method":"api.echo","connectionId":"other"}`,
+		`{"messageType":"chat","serverToken":"change-me"}`, `{"messageType":"toString","serverToken":"change-me"}`,
+		`{"messageType":"doResponse","serverToken":"change-me","messageId":"nobody","response":1}`, `{"messageType":"doResponse","serverToken":"change-me"}`,
+	}, malformed...), untrusted...), unknown...) {
+		p.say(text)
+	}
+	p.say(`{"messageType":"do","serverToken":"change-me","messageId":"last","method":"api.echo","args":[1]}`)
+	answers := p.all("doResponse", 3)
+	last := answers[len(answers)-1]
+	require.Equal(t, "last", last.MessageID)
+	require.Equal(t, "[1]", string(last.Response))
+	require.Equal(t, actionhero.Stats{
+		Served: 1, Malformed: int64(len(malformed)), BadToken: int64(len(untrusted)), Unknown: int64(len(unknown)), Late: 3,
+	}, n.Stats())
+}
+
+// The answer to a node of the callback era is a list, whatever a handler does.
+func TestOldCallersGetLists(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	p := listen(t, client, ch, nil)
+	n := newNode(t, client, ch, &actionhero.Options{Era: actionhero.Callback})
+	handlers := map[string]actionhero.Handler{
+		"number": func(context.Context, *actionhero.Request) (any, error) { return 3, nil },
+		"text":   func(context.Context, *actionhero.Request) (any, error) { return "x", nil },
+		"fails":  func(context.Context, *actionhero.Request) (any, error) { return nil, errors.New("no") },
+		"panics": func(context.Context, *actionhero.Request) (any, error) { panic("no") },
+		"weird":  func(context.Context, *actionhero.Request) (any, error) { return func() {}, nil },
+		"raw":    func(context.Context, *actionhero.Request) (any, error) { return json.RawMessage(`{`), nil },
+	}
+	for name, h := range handlers {
+		require.NoError(t, n.Handle("api."+name, h))
+		p.say(`{"messageType":"do","serverToken":"change-me","requestId":"` + name + `","method":"api.` + name + `","connectionId":null,"args":[]}`)
+	}
+	want := map[string]string{"number": `[3]`, "text": `["x"]`, "fails": `[{}]`, "panics": `[{}]`, "weird": `[{}]`, "raw": `[{}]`}
+	for _, m := range p.all("doResponse", len(handlers)) {
+		require.Equal(t, want[m.RequestID], string(m.Response), m.RequestID)
+		require.Empty(t, m.MessageID)
+	}
+	luatomictest.Eventually(t, 10*time.Second, "counts", func() bool { return n.Stats().Failed == 4 })
+}
+
+func TestFailuresAreSilentInThePromiseEra(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	var mu sync.Mutex
+	var reported []string
+	n := newNode(t, client, ch, &actionhero.Options{Timeout: 300 * time.Millisecond, OnError: func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		reported = append(reported, err.Error())
+	}})
+	require.NoError(t, n.Handle("api.fails", func(context.Context, *actionhero.Request) (any, error) { return nil, errors.New("no") }))
+	listen(t, client, ch, nil)
+	_, err := n.DoCluster(t.Context(), "api.fails", nil, "")
+	require.ErrorIs(t, err, actionhero.ErrTimeout)
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, []string{"actionhero: api.fails: no"}, reported)
+}
+
+func TestConnectionsAreServedByTheirOwner(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	a, b, caller := newNode(t, client, ch, nil), newNode(t, client, ch, nil), newNode(t, client, ch, &actionhero.Options{Timeout: 300 * time.Millisecond})
+	for _, n := range []*actionhero.Node{a, b} {
+		require.NoError(t, n.Handle("api.who", func(_ context.Context, r *actionhero.Request) (any, error) { return r.ConnectionID, nil }))
+	}
+	require.NoError(t, b.Own("c1"))
+	all, err := caller.Gather(t.Context(), "api.who", nil, "c1", 300*time.Millisecond)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	var id string
+	require.NoError(t, all[b.ServerID()].Decode(&id))
+	require.Equal(t, "c1", id)
+	b.Disown("c1")
+	_, err = caller.DoCluster(t.Context(), "api.who", nil, "c1")
+	require.ErrorIs(t, err, actionhero.ErrTimeout)
+}
+
+func TestErrorAloneIsErrRemote(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	listen(t, client, ch, responses("old", "requestId", `[{}]`))
+	n := newNode(t, client, ch, nil)
+	r, err := n.DoCluster(t.Context(), "api.x", nil, "")
+	require.ErrorIs(t, err, actionhero.ErrRemote)
+	require.Equal(t, "old", r.ServerID)
+}
+
+func TestNoResponders(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	n := newNode(t, client, ch, &actionhero.Options{Timeout: time.Minute})
+	began := time.Now()
+	_, err := n.DoCluster(t.Context(), "api.x", nil, "")
+	require.ErrorIs(t, err, actionhero.ErrNoResponders)
+	_, err = n.Gather(t.Context(), "api.x", nil, "", time.Minute)
+	require.ErrorIs(t, err, actionhero.ErrNoResponders)
+	require.Less(t, time.Since(began), 20*time.Second)
+	// As in ActionHero, a node is one of those that it asks.
+	require.NoError(t, n.Handle("api.x", echo))
+	r, err := n.DoCluster(t.Context(), "api.x", []any{1}, "")
+	require.NoError(t, err)
+	require.Equal(t, n.ServerID(), r.ServerID)
+	_, err = n.DoCluster(t.Context(), "api.x", nil, "a-connection")
+	require.ErrorIs(t, err, actionhero.ErrNoResponders)
+}
+
+func TestGather(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	n := newNode(t, client, ch, nil)
+	require.NoError(t, n.Handle("api.x", func(context.Context, *actionhero.Request) (any, error) { return "own", nil }))
+	listen(t, client, ch, responses("new", "messageId", `"v29"`))
+	twice := responses("old", "requestId", `["v14"]`)
+	listen(t, client, ch, func(m message) []string { return append(twice(m), twice(m)...) })
+	began := time.Now()
+	all, err := n.Gather(t.Context(), "api.x", nil, "", time.Minute)
+	require.NoError(t, err)
+	require.Less(t, time.Since(began), 30*time.Second, "no more can come")
+	got := map[string]string{}
+	for id, r := range all {
+		var v string
+		require.NoError(t, r.Decode(&v))
+		got[id] = v
+	}
+	require.Equal(t, map[string]string{"new": "v29", "old": "v14", n.ServerID(): "own"}, got)
+
+	listen(t, client, ch, nil) // hears, and is silent
+	began = time.Now()
+	all, err = n.Gather(t.Context(), "api.x", nil, "", 400*time.Millisecond)
+	require.NoError(t, err)
+	require.Len(t, all, 3)
+	require.GreaterOrEqual(t, time.Since(began), 400*time.Millisecond)
+}
+
+func TestResponsesAreMatchedByID(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	listen(t, client, ch, func(m message) []string {
+		if m.MessageType != "do" {
+			return nil
+		}
+		right := responses("p", "messageId", string(m.Args))(m)[0]
+		return []string{strings.Replace(right, m.MessageID, "another", 1), strings.Replace(right, "change-me", "wrong", 1), right, right}
+	})
+	n := newNode(t, client, ch, nil)
+	var callers sync.WaitGroup
+	for i := range 50 {
+		callers.Go(func() {
+			r, err := n.DoCluster(t.Context(), "api.x", []any{i}, "")
+			if err != nil || string(r.Raw) != "["+itoa(int64(i))+"]" {
+				t.Errorf("%d: %v %v", i, r, err)
+			}
+		})
+	}
+	callers.Wait()
+	luatomictest.Eventually(t, 20*time.Second, "late responses", func() bool {
+		s := n.Stats()
+		return s.Late == 100 && s.BadToken == 50 && s.Calls == 50
+	})
+}
