@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/actionhero"
+	"github.com/luatomic/luatomic/luatomictest"
 )
 
 // Each row of the table of responses, called from Go.
@@ -178,7 +179,7 @@ func tokens(t *testing.T, c *cluster) {
 	n := c.run(t, &actionhero.Options{Timeout: 300 * time.Millisecond, ServerToken: "wrong"})
 	require.NoError(t, n.Handle("api.t.echo", func(context.Context, *actionhero.Request) (any, error) { return "mine", nil }))
 	require.Equal(t, "hi", decoded[string](t, c.call(t, "api.t.echo", "hi")))
-	require.Positive(t, n.Stats().BadToken)
+	luatomictest.Eventually(t, 20*time.Second, "messages of the others", func() bool { return n.Stats().BadToken > 0 })
 	require.Zero(t, n.Stats().Served)
 	require.NoError(t, n.Handle("api.t.echo", nil))
 	_, err := n.DoCluster(t.Context(), "api.t.echo", []any{"hi"}, "")
@@ -207,26 +208,23 @@ func messages(t *testing.T, c *cluster) {
 	require.NoError(t, c.goNode.Publish(t.Context(), "custom", map[string]any{"n": 1, "text": "<a>"}))
 	require.NoError(t, c.goNode.Chat(t.Context(), actionhero.ChatMessage{Room: "lobby", Message: "from Go"}))
 	var got []json.RawMessage
-	require.Eventually(t, func() bool {
+	luatomictest.Eventually(t, 20*time.Second, "the process hears both", func() bool {
 		got = append(got, c.a.ask(request{"op": "heard"}).Heard...)
 		return len(got) == 2
-	}, 20*time.Second, 20*time.Millisecond)
+	})
 	require.Equal(t, `{"messageType":"custom","serverToken":"tok-interop","serverId":"node-Go","n":1,"text":"<a>"}`, string(got[0]))
 	require.Contains(t, string(got[1]), `"connection":{"id":0,"room":"lobby"}`)
 
-	mu.Lock()
-	heard = nil
-	mu.Unlock()
 	c.a.ask(request{"op": "message", "payload": request{"messageType": "custom", "serverToken": token, "serverId": "node-A", "n": 2}})
 	c.a.ask(request{"op": "chat", "room": "lobby", "message": "from Node"})
-	require.Eventually(t, func() bool {
+	luatomictest.Eventually(t, 20*time.Second, "Go hears its own two and both of the process", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(heard) == 2
-	}, 20*time.Second, 10*time.Millisecond)
-	require.Equal(t, "custom", heard[0].Type)
-	require.Equal(t, "node-A", heard[0].ServerID)
-	chat, err := actionhero.ParseChat(heard[1])
+		return len(heard) == 4
+	})
+	require.Equal(t, "custom", heard[2].Type)
+	require.Equal(t, "node-A", heard[2].ServerID)
+	chat, err := actionhero.ParseChat(heard[3])
 	require.NoError(t, err)
 	require.Equal(t, "lobby", chat.Room)
 	require.JSONEq(t, `"from Node"`, string(chat.Message.(json.RawMessage)))

@@ -109,38 +109,53 @@ func installed(t *testing.T, version string) string {
 func copyFiles(t *testing.T, version, dir string, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		text, err := os.ReadFile(filepath.Join("testdata", "node", version, name))
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o644))
+		copyFile(t, filepath.Join(version, name), filepath.Join(dir, name))
 	}
 }
 
+func copyFile(t *testing.T, name, to string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "node", name))
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o755))
+	require.NoError(t, os.WriteFile(to, text, 0o644))
+}
+
+// release is one version of ActionHero.
+type release struct {
+	version string // folder below testdata/node
+	boot    string
+	config  string // and where it looks for it
+	path    string
+	era     actionhero.Era
+	layout  actionhero.Layout
+	relock  actionhero.Relock
+}
+
+var releases = map[string]release{
+	"12.5.0":  {"v12", "callback.js", "config14.js", "config", actionhero.Callback, actionhero.Stamped, actionhero.Refresh},
+	"14.0.12": {"v14", "callback.js", "config14.js", "config", actionhero.Callback, actionhero.Stamped, actionhero.Refresh},
+	"18.1.4":  {"v18", "promise18.js", "config14.js", "config", actionhero.Promise18, actionhero.Stamped, actionhero.Deny},
+	"22.1.1":  {"v22", "promise.js", "config22.js", "dist/config", actionhero.Promise, actionhero.Stamped, actionhero.Deny},
+	"29.3.5":  {"v29", "promise.js", "config29.js", "dist/config", actionhero.Promise, actionhero.Plain, actionhero.Deny},
+}
+
 // startNode starts a process of that version with that id.
-func startNode(t *testing.T, server *luatomictest.Server, version, id string) *node {
+func startNode(t *testing.T, server *luatomictest.Server, r release, id string) *node {
 	t.Helper()
 	dir := t.TempDir()
-	require.NoError(t, os.Symlink(filepath.Join(installed(t, version), "node_modules"), filepath.Join(dir, "node_modules")))
-	copyFiles(t, version, dir, "package.json", "boot.js")
-	config := filepath.Join(dir, "config")
-	text := []byte("exports.default = {}\n")
-	if version == "v29" {
-		var err error
-		config = filepath.Join(dir, "dist", "config")
-		text, err = os.ReadFile(filepath.Join("testdata", "node", version, "config.js"))
-		require.NoError(t, err)
-	}
-	require.NoError(t, os.MkdirAll(config, 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(config, "interop.js"), text, 0o644))
-	agent, err := filepath.Abs(filepath.Join("testdata", "node", "agent.js"))
+	require.NoError(t, os.Symlink(filepath.Join(installed(t, r.version), "node_modules"), filepath.Join(dir, "node_modules")))
+	copyFiles(t, r.version, dir, "package.json")
+	copyFile(t, r.boot, filepath.Join(dir, "boot.js"))
+	copyFile(t, r.config, filepath.Join(dir, r.path, "interop.js"))
+	here, err := filepath.Abs(filepath.Join("testdata", "node"))
 	require.NoError(t, err)
-
-	options, err := redis.ParseURL(server.URL())
-	require.NoError(t, err)
-	host, port := splitAddr(t, options.Addr)
+	host, port := splitAddr(t, server.Addr())
 	cmd := exec.Command("node", "boot.js")
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "AGENT="+agent, "REDIS_HOST="+host, "REDIS_PORT="+port, "REDIS_DB=0", "FAKEREDIS=false", "NODE_ENV=development",
-		"ACTIONHERO_TYPESCRIPT_MODE=false", "ACTIONHERO_TITLE="+id, "TOKEN="+token, "CHANNEL="+channel, "RPC_TIMEOUT=5000")
+	cmd.Env = append(os.Environ(), "AGENT="+here+"/agent.js", "METHODS="+here+"/methods.js", "VERSION="+r.version,
+		"REDIS_HOST="+host, "REDIS_PORT="+port, "REDIS_DB=0", "FAKEREDIS=false", "NODE_ENV=development",
+		"ACTIONHERO_TYPESCRIPT_MODE=false", "ACTIONHERO_TITLE="+id, "TOKEN="+token, "CHANNEL="+channel, "RPC_TIMEOUT=8000")
 	n := &node{foreign.Start(t, cmd), t}
 	var up answer
 	require.NoError(t, json.Unmarshal(n.Line(60*time.Second), &up))
@@ -150,13 +165,11 @@ func startNode(t *testing.T, server *luatomictest.Server, version, id string) *n
 
 // cluster is two processes of one version, and a Go node beside them.
 type cluster struct {
-	version string
-	era     actionhero.Era
-	server  *luatomictest.Server
-	client  *redis.Client
-	a, b    *node
-	methods map[string]int // that the processes have, with their arguments
-	goNode  *actionhero.Node
+	release
+	server *luatomictest.Server
+	client *redis.Client
+	a, b   *node
+	goNode *actionhero.Node
 }
 
 // methods of boot.js.
@@ -165,13 +178,13 @@ var nodeMethods = map[string]int{
 	"api.t.several": 0, "api.t.three": 0, "api.t.sum": 2, "api.t.mute": 0,
 }
 
-func startCluster(t *testing.T, version string, era actionhero.Era) *cluster {
+func startCluster(t *testing.T, r release) *cluster {
 	t.Helper()
-	c := &cluster{version: version, era: era, server: luatomictest.StartServer(t)}
+	c := &cluster{release: r, server: luatomictest.StartServer(t)}
 	c.client = c.server.Client()
-	c.a = startNode(t, c.server, version, "node-A")
-	c.b = startNode(t, c.server, version, "node-B")
-	c.goNode = c.run(t, &actionhero.Options{ServerID: "node-Go"})
+	c.a = startNode(t, c.server, r, "node-A")
+	c.b = startNode(t, c.server, r, "node-B")
+	c.goNode = c.run(t, &actionhero.Options{ServerID: "node-Go", Timeout: 30 * time.Second})
 	return c
 }
 
@@ -209,6 +222,7 @@ func (c *cluster) test(t *testing.T) {
 	}
 	for _, s := range steps {
 		if !t.Run(s.name, func(t *testing.T) {
+			c.a.t, c.b.t = t, t
 			s.run(t, c)
 			c.a.alive(t)
 			c.b.alive(t)
@@ -218,12 +232,12 @@ func (c *cluster) test(t *testing.T) {
 	}
 }
 
-func TestInteropActionHero14(t *testing.T) {
+func TestInterop(t *testing.T) {
 	t.Parallel()
-	startCluster(t, "v14", actionhero.Callback).test(t)
-}
-
-func TestInteropActionHero29(t *testing.T) {
-	t.Parallel()
-	startCluster(t, "v29", actionhero.Promise).test(t)
+	for version, r := range releases {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			startCluster(t, r).test(t)
+		})
+	}
 }

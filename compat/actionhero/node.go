@@ -34,6 +34,10 @@ type Options struct {
 	Methods map[string]int
 	// Timeout is general.rpcTimeout: how long a call waits, and a handler runs. Default 5 s.
 	Timeout time.Duration
+	// Hold is how long the answer to a caller of era Promise18 is held back, counted from
+	// its call. Such a caller notes that it waits for an answer after its PUBLISH has come
+	// back, and an answer that is there before is lost. Default 20 ms; negative: not at all.
+	Hold time.Duration
 	// Concurrency is how many handlers run at once. What comes meanwhile is dropped and
 	// counted in Stats.Shed: its caller waits for its timeout. Default 256.
 	Concurrency int
@@ -145,6 +149,9 @@ func NewNode(client lua.Client, opts *Options) *Node {
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = 5 * time.Second
+	}
+	if o.Hold == 0 {
+		o.Hold = 20 * time.Millisecond
 	}
 	if o.Concurrency <= 0 {
 		o.Concurrency = 256

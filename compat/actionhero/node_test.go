@@ -396,3 +396,19 @@ func TestResponsesAreMatchedByID(t *testing.T) {
 		return s.Late == 100 && s.BadToken == 50 && s.Calls == 50
 	})
 }
+
+// A caller of 18 notes that it waits after its PUBLISH has come back: what is there before
+// is lost.
+func TestAnswersToEighteenAreHeldBack(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	n := newNode(t, client, ch, &actionhero.Options{Era: actionhero.Promise18, Hold: 200 * time.Millisecond})
+	require.NoError(t, n.Handle("api.echo", echo))
+	p := listen(t, client, ch, nil)
+	began := time.Now()
+	p.say(`{"messageType":"do","serverToken":"change-me","requestId":"1","method":"api.echo","args":[1]}`)
+	m := p.all("doResponse", 1)[0]
+	require.GreaterOrEqual(t, time.Since(began), 200*time.Millisecond)
+	require.Equal(t, "1", m.RequestID)
+	require.Equal(t, "[1]", string(m.Response))
+}

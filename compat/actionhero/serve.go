@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 )
 
 // hear takes a message from the channel. It runs on the subscriber's goroutine.
@@ -84,6 +85,7 @@ func (n *Node) serve(ctx context.Context, m *wire, handler Handler, r *Request) 
 	ctx, cancel := context.WithTimeout(ctx, n.opts.Timeout)
 	defer cancel()
 	n.counts.served.Add(1)
+	began := time.Now()
 	value, failed := protect(ctx, handler, r)
 	response, answer, err := reply(m, n.opts.Era, value, failed)
 	if err != nil {
@@ -96,6 +98,9 @@ func (n *Node) serve(ctx context.Context, m *wire, handler Handler, r *Request) 
 	}
 	if !answer {
 		return
+	}
+	if m.MessageID == "" && n.opts.Era == Promise18 {
+		_ = sleep(ctx, n.opts.Hold-time.Since(began))
 	}
 	out := wire{
 		MessageType: typeResponse, ServerID: n.opts.ServerID, ServerToken: n.opts.ServerToken,

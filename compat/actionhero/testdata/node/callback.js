@@ -1,5 +1,5 @@
 'use strict'
-// Starts ActionHero 14: callbacks, response as a sorted list of arguments.
+// Starts ActionHero 12 or 14: callbacks, response as a sorted list of arguments.
 const ActionHero = require('actionhero').actionheroPrototype
 const agent = require(process.env.AGENT)
 
@@ -7,20 +7,23 @@ const promised = (f) => (...args) => new Promise((resolve, reject) => {
   f(...args, (error, ...values) => error ? reject(error) : resolve(values[0]))
 })
 
-new ActionHero().start({
-  configChanges: {
-    general: {
-      id: process.env.ACTIONHERO_TITLE,
-      serverToken: process.env.TOKEN,
-      channel: process.env.CHANNEL,
-      rpcTimeout: Number(process.env.RPC_TIMEOUT),
-      developmentMode: false,
-      paths: { pid: ['./pids'], log: ['./log'], plugin: [] }
-    },
-    logger: { transports: null },
-    servers: { web: { enabled: false }, websocket: { enabled: false }, socket: { enabled: false } }
-  }
-}, (error, api) => {
+const configChanges = {
+  general: {
+    id: process.env.ACTIONHERO_TITLE,
+    serverToken: process.env.TOKEN,
+    channel: process.env.CHANNEL,
+    rpcTimeout: Number(process.env.RPC_TIMEOUT),
+    developmentMode: false,
+    paths: { pid: ['./pids'], log: ['./log'], plugin: [] }
+  },
+  logger: { transports: null },
+  servers: { web: { enabled: false }, websocket: { enabled: false }, socket: { enabled: false } }
+}
+if (process.env.VERSION === 'v12') {
+  configChanges.redis = { channel: process.env.CHANNEL, rpcTimeout: Number(process.env.RPC_TIMEOUT) }
+}
+
+new ActionHero().start({ configChanges }, (error, api) => {
   if (error) { console.error(error); process.exit(1) }
   api.t = {
     echo: (v, cb) => cb(v),
@@ -38,7 +41,7 @@ new ActionHero().start({
   agent({
     id: api.id,
     api,
-    redis: api.redis.clients.client,
+    redis: api.redis.client || api.redis.clients.client,
     callbacks: true,
     doCluster: (method, args, connection) => new Promise((resolve, reject) => {
       call(method, args, connection, (...values) => values[0] instanceof Error ? reject(values[0]) : resolve(values))

@@ -1,21 +1,19 @@
 'use strict'
-// Starts ActionHero 29: promises, response as the bare value.
+// Starts ActionHero 22 or 29: promises, response as the bare value.
+if (process.env.VERSION === 'v22') {
+  process.env.configChanges = JSON.stringify({
+    general: { serverToken: process.env.TOKEN, channel: process.env.CHANNEL, rpcTimeout: Number(process.env.RPC_TIMEOUT) },
+    servers: { web: { enabled: false }, websocket: { enabled: false } },
+    logger: { loggers: [] }
+  })
+}
+
 const { Process, api, id, redis, cache, chatRoom } = require('actionhero')
 const agent = require(process.env.AGENT)
 
 async function main () {
   await new Process().start()
-  api.t = {
-    echo: async (v) => v,
-    fail: async (v) => new Error(v),
-    none: async () => {},
-    nothing: async () => null,
-    several: async () => [null, 'x'],
-    object: async () => ({ a: 1, b: [2] }),
-    three: async () => 3,
-    sum: async (a, b) => a + b,
-    mute: () => new Promise(() => {})
-  }
+  api.t = require(process.env.METHODS)
   agent({
     id,
     api,
