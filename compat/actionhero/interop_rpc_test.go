@@ -20,10 +20,11 @@ import (
 
 // Each row of the table of responses, called from Go.
 func goCallsNode(t *testing.T, c *cluster) {
-	rows := []struct {
+	type row struct {
 		method, want string
 		args         []any
-	}{
+	}
+	rows := []row{
 		{"api.t.echo", `"hi"`, []any{"hi"}},
 		{"api.t.echo", `{"a":"<ü>"}`, []any{map[string]string{"a": "<ü>"}}},
 		{"api.t.echo", `[1,[2]]`, []any{[]any{1, []int{2}}}},
@@ -36,11 +37,7 @@ func goCallsNode(t *testing.T, c *cluster) {
 		{"api.t.sum", `5`, []any{2, 3}},
 	}
 	if c.era == actionhero.Callback {
-		rows = rows[:0]
-		for _, r := range []struct {
-			method, want string
-			args         []any
-		}{
+		rows = []row{
 			{"api.t.echo", `["hi"]`, []any{"hi"}},
 			{"api.t.echo", `[{"a":"<ü>"}]`, []any{map[string]string{"a": "<ü>"}}},
 			{"api.t.first", `["abc",null]`, []any{"abc"}},
@@ -52,8 +49,6 @@ func goCallsNode(t *testing.T, c *cluster) {
 			{"api.t.none", `[]`, nil},
 			{"api.t.failValue", `[{},{"v":1}]`, []any{"q"}},
 			{"api.t.sum", `[5,null]`, []any{2, 3}},
-		} {
-			rows = append(rows, r)
 		}
 		_, err := c.goNode.DoCluster(t.Context(), "api.t.fail", []any{"q"}, "")
 		require.ErrorIs(t, err, actionhero.ErrRemote)
