@@ -184,7 +184,7 @@ func startCluster(t *testing.T, r release) *cluster {
 	c.client = c.server.Client()
 	c.a = startNode(t, c.server, r, "node-A")
 	c.b = startNode(t, c.server, r, "node-B")
-	c.goNode = c.run(t, &actionhero.Options{ServerID: "node-Go", Timeout: 30 * time.Second})
+	c.goNode = c.run(t, &actionhero.Options{ServerID: "node-Go", Timeout: 30 * time.Second, Hold: time.Second})
 	return c
 }
 

@@ -36,7 +36,8 @@ type Options struct {
 	Timeout time.Duration
 	// Hold is how long the answer to a caller of era Promise18 is held back, counted from
 	// its call. Such a caller notes that it waits for an answer after its PUBLISH has come
-	// back, and an answer that is there before is lost. Default 20 ms; negative: not at all.
+	// back, and an answer that is there before is lost; a process under load may need more.
+	// Default 20 ms; negative: not at all.
 	Hold time.Duration
 	// Concurrency is how many handlers run at once. What comes meanwhile is dropped and
 	// counted in Stats.Shed: its caller waits for its timeout. Default 256.
