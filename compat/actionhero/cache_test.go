@@ -3,6 +3,9 @@ package actionhero_test
 import (
 	"context"
 	"encoding/json"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -298,4 +301,68 @@ func TestCacheOnACluster(t *testing.T) {
 	require.NoError(t, c.Save(t.Context(), "{user:1}", 1, 0))
 	_, err = c.Load(t.Context(), "{user:1}", nil)
 	require.NoError(t, err)
+}
+
+func TestLocksKeepOut(t *testing.T) {
+	t.Parallel()
+	client, ns := luatomictest.Client(t), luatomictest.Namespace(t)
+	var inside, taken atomic.Int64
+	var callers sync.WaitGroup
+	for w := range 8 {
+		c := newCache(client, ns, "w"+itoa(int64(w)), nil)
+		callers.Go(func() {
+			for range 200 {
+				ok, err := c.Lock(t.Context(), "k", time.Minute)
+				if err != nil {
+					t.Error(err)
+				}
+				if !ok {
+					continue
+				}
+				taken.Add(1)
+				if n := inside.Add(1); n != 1 {
+					t.Errorf("%d inside", n)
+				}
+				runtime.Gosched()
+				inside.Add(-1)
+				if ok, err := c.Unlock(t.Context(), "k"); err != nil || !ok {
+					t.Errorf("unlock: %v %v", ok, err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	require.Greater(t, taken.Load(), int64(100))
+}
+
+// ActionHero up to 28 writes with each load what it has read before, and so brings back what
+// was replaced meanwhile. A script does not.
+func TestLoadBringsNothingBack(t *testing.T) {
+	t.Parallel()
+	client, ns := luatomictest.Client(t), luatomictest.Namespace(t)
+	c := newCache(client, ns, "me", nil)
+	require.NoError(t, c.Save(t.Context(), "k", 0, time.Hour))
+	var done atomic.Bool
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for last := 0; !done.Load(); {
+				var n int
+				item, err := c.Load(t.Context(), "k", nil)
+				if err != nil || item.Decode(&n) != nil || n < last {
+					t.Errorf("%d after %d: %v", n, last, err)
+					return
+				}
+				last = n
+			}
+		})
+	}
+	for i := range 500 {
+		require.NoError(t, c.Save(t.Context(), "k", i, time.Hour))
+	}
+	done.Store(true)
+	readers.Wait()
+	item, err := c.Load(t.Context(), "k", nil)
+	require.NoError(t, err)
+	require.Equal(t, "499", string(item.Value))
 }

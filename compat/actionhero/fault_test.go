@@ -246,3 +246,46 @@ func TestNodesOnACluster(t *testing.T) {
 		require.Equal(t, b.ServerID(), r.ServerID)
 	}
 }
+
+// slowPublish returns from PUBLISH when told.
+type slowPublish struct {
+	redis.Hook
+	wait func()
+}
+
+func (s slowPublish) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (s slowPublish) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (s slowPublish) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() == "publish" {
+			s.wait()
+		}
+		return err
+	}
+}
+
+// The answer can be there before PUBLISH has returned.
+func TestAnAnswerIsNeverTooEarly(t *testing.T) {
+	t.Parallel()
+	direct, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	p := listen(t, direct, ch, responses("p", "messageId", `"early"`))
+	client := luatomictest.Client(t)
+	n := newNode(t, client, ch, &actionhero.Options{Timeout: 2 * time.Second})
+	client.AddHook(slowPublish{wait: func() {
+		p.all("doResponse", 1)
+		for range 50 { // long enough for this node to have heard it as well
+			if n.Stats().Late > 0 {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}})
+	r, err := n.DoCluster(t.Context(), "api.x", nil, "")
+	require.NoError(t, err)
+	require.Equal(t, `"early"`, string(r.Raw))
+	require.Zero(t, n.Stats().Late)
+}

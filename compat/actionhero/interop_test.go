@@ -241,3 +241,36 @@ func TestInterop(t *testing.T) {
 		})
 	}
 }
+
+// A call carries both ids: each process answers with the one that it knows, in the form of
+// its own era.
+func TestInteropMixedVersions(t *testing.T) {
+	t.Parallel()
+	c := &cluster{release: releases["14.0.12"], server: luatomictest.StartServer(t)}
+	c.client = c.server.Client()
+	c.a = startNode(t, c.server, releases["14.0.12"], "old")
+	c.b = startNode(t, c.server, releases["29.3.5"], "new")
+	c.goNode = c.run(t, &actionhero.Options{ServerID: "node-Go", Timeout: 30 * time.Second})
+	all, err := c.goNode.Gather(t.Context(), "api.t.sum", []any{20, 22}, "", 30*time.Second)
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	require.Equal(t, "[42,null]", string(all["old"].Raw))
+	require.Equal(t, "42", string(all["new"].Raw))
+	for _, r := range all {
+		require.Equal(t, 42, decoded[int](t, r))
+	}
+
+	// And a call of either has its answer in the form of the caller.
+	require.NoError(t, c.goNode.Own("go-conn"))
+	require.NoError(t, c.goNode.Handle("api.go.hi", func(context.Context, *actionhero.Request) (any, error) { return "hi", nil }))
+	call := request{"op": "call", "method": "api.go.hi", "args": []any{}, "connection": "go-conn"}
+	require.Equal(t, `["hi"]`, string(c.a.ask(call).Response))
+	require.Equal(t, `"hi"`, string(c.b.ask(call).Response))
+
+	// The stamped layout is read by both.
+	require.NoError(t, c.cache("go").Save(t.Context(), "mixed", "v", time.Minute))
+	for _, n := range []*node{c.a, c.b} {
+		require.Contains(t, string(n.ask(request{"op": "load", "key": "mixed"}).Item), `"value":"v"`)
+		n.alive(t)
+	}
+}
