@@ -90,6 +90,19 @@ func BenchmarkCall(b *testing.B) {
 			}
 		})
 	}
+	b.Run("call/callers=256", func(b *testing.B) {
+		b.SetParallelism(128)
+		b.ReportAllocs()
+		b.RunParallel(func(p *testing.PB) {
+			for p.Next() {
+				if _, err := caller.DoCluster(b.Context(), "api.echo", []any{1}, ""); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
+	})
 }
 
 // BenchmarkCache measures each operation beside the commands that ActionHero sends for it.
