@@ -97,7 +97,7 @@ func (n *Node) DoCluster(ctx context.Context, method string, args []any, connect
 		switch {
 		case len(came) > 0:
 			first = came[0]
-			return true, first.err()
+			return true, first.Err()
 		case can == 0:
 			return true, fmt.Errorf("%w: %q", ErrNoResponders, method)
 		}
@@ -114,7 +114,7 @@ func (n *Node) DoCluster(ctx context.Context, method string, args []any, connect
 // call have answered. No response at all is an empty map and no error, but where nobody
 // else hears the channel, ErrNoResponders.
 //
-// A node that failed has no response, or in the callback era [{}].
+// A node that failed has no response, or in the callback era one with an Err.
 func (n *Node) Gather(ctx context.Context, method string, args []any, connectionID string, window time.Duration) (map[string]*Response, error) {
 	all := make(map[string]*Response)
 	err := n.do(ctx, method, args, connectionID, window, func(came []*Response, can int) (bool, error) {
@@ -157,7 +157,7 @@ func (n *Node) do(ctx context.Context, method string, args []any, connectionID s
 	c := &call{changed: make(chan struct{}, 1), nodes: make(map[string]bool), heard: -1}
 	n.wait(id, c)
 	defer n.forget(id)
-	n.send(limited, c, text)
+	go n.send(limited, c, text) // it does not look at ctx while it waits for its reply
 	for {
 		select {
 		case <-c.changed:

@@ -19,7 +19,7 @@ func ParseResponse(text string, era Era) (*Response, error) {
 		return nil, ErrMalformed
 	}
 	r := m.response(era)
-	return r, r.err()
+	return r, r.Err()
 }
 
 // Reply is what a node of that era answers to a request with these ids.

@@ -289,3 +289,17 @@ func TestAnAnswerIsNeverTooEarly(t *testing.T) {
 	require.Equal(t, `"early"`, string(r.Raw))
 	require.Zero(t, n.Stats().Late)
 }
+
+func TestACallEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	proxy, client := through(t)
+	n := newNode(t, client, luatomictest.Namespace(t), &actionhero.Options{Timeout: time.Minute})
+	proxy.Blackhole(true)
+	defer proxy.Blackhole(false)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, err := n.DoCluster(ctx, "api.x", nil, "")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Less(t, time.Since(began), 2*time.Second)
+}

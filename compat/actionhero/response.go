@@ -54,8 +54,9 @@ func (r *Response) only() (json.RawMessage, error) {
 	return found, nil
 }
 
-// err is ErrRemote for [{}]: a callback with an Error and nothing else, whose text is lost.
-func (r *Response) err() error {
+// Err is ErrRemote for [{}] of the callback era: a callback with an Error and nothing else,
+// whose text is lost. An empty object looks the same.
+func (r *Response) Err() error {
 	if len(r.Values) == 1 && string(bytes.Join(bytes.Fields(r.Values[0]), nil)) == "{}" {
 		return fmt.Errorf("%w, of %s", ErrRemote, r.ServerID)
 	}
