@@ -21,8 +21,8 @@ type lineError struct {
 
 // batch is a run of lines that are pushed together or, if one of them is broken,
 // not at all.
-type batch struct {
-	jobs        []luatomic.Job
+type batch[T any] struct {
+	jobs        []T
 	lines       int // with jobs or broken; empty ones do not count
 	first, last int // line numbers
 	size        int
@@ -33,26 +33,35 @@ type batch struct {
 
 // batches reads lines into batches of at most luatomic.MaxBatch lines and
 // batchRoom bytes, so memory does not grow with the input.
-type batches struct {
-	form  lineForm
+type batches[T any] struct {
+	form  form[T]
 	in    *bufio.Reader
 	long  []byte // a line that is longer than the reader's buffer
 	line  int
 	read  int64
-	held  *luatomic.Job // did not fit into the batch before
-	heldN int           // its line
+	held  *T // did not fit into the batch before
+	heldN int
 }
 
-func newBatches(in io.Reader, form lineForm) *batches {
-	return &batches{form: form, in: bufio.NewReaderSize(in, 64<<10)}
+// form is how a line becomes a job of one dialect.
+type form[T any] interface {
+	parse(line []byte) (T, error)
+	// size is what the job takes of batchRoom, or more.
+	size(job *T) int
+	// blanks says that a line of blanks is a job, too.
+	blanks() bool
+}
+
+func newBatches[T any](in io.Reader, f form[T]) *batches[T] {
+	return &batches[T]{form: f, in: bufio.NewReaderSize(in, 64<<10)}
 }
 
 // next returns the next batch. The last one comes with io.EOF, and may be empty;
 // another error ends the input likewise.
-func (b *batches) next() (*batch, error) {
-	out := &batch{}
+func (b *batches[T]) next() (*batch[T], error) {
+	out := &batch[T]{}
 	if b.held != nil {
-		out.add(b.heldN, *b.held)
+		out.add(b.heldN, *b.held, b.form.size(b.held))
 		b.held = nil
 	}
 	for out.lines < luatomic.MaxBatch {
@@ -72,30 +81,30 @@ func (b *batches) next() (*batch, error) {
 		switch {
 		case err != nil:
 			out.spoil(b.line, err)
-		case out.lines > 0 && out.size+jobSize(&job) > batchRoom:
+		case out.lines > 0 && out.size+b.form.size(&job) > batchRoom:
 			b.held, b.heldN = &job, b.line
 			out.read = b.read
 			return out, nil
 		default:
-			out.add(b.line, job)
+			out.add(b.line, job, b.form.size(&job))
 		}
 	}
 	out.read = b.read
 	return out, nil
 }
 
-func (b *batch) add(line int, job luatomic.Job) {
+func (b *batch[T]) add(line int, job T, size int) {
 	b.count(line)
-	b.size += jobSize(&job)
+	b.size += size
 	b.jobs = append(b.jobs, job)
 }
 
-func (b *batch) spoil(line int, err error) {
+func (b *batch[T]) spoil(line int, err error) {
 	b.count(line)
 	b.broken = append(b.broken, lineError{line, err})
 }
 
-func (b *batch) count(line int) {
+func (b *batch[T]) count(line int) {
 	if b.lines == 0 {
 		b.first = line
 	}
@@ -104,8 +113,8 @@ func (b *batch) count(line int) {
 }
 
 // skip reports whether a line is empty; a raw body of blanks is not.
-func (b *batches) skip(text []byte) bool {
-	if b.form.raw {
+func (b *batches[T]) skip(text []byte) bool {
+	if b.form.blanks() {
 		return len(text) == 0
 	}
 	return len(bytes.TrimSpace(text)) == 0
@@ -114,7 +123,7 @@ func (b *batches) skip(text []byte) bool {
 // readLine returns the next line without its end. It stays valid until the next
 // call. A line above maxLine is read to its end, dropped, and reported as
 // bufio.ErrTooLong. A last line without an end is a line; io.EOF comes alone.
-func (b *batches) readLine() ([]byte, error) {
+func (b *batches[T]) readLine() ([]byte, error) {
 	b.long = b.long[:0]
 	tooLong := false
 	for started := false; ; started = true {

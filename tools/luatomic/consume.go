@@ -46,7 +46,7 @@ A job may run twice, when the machine dies before it is finished: let CMD bear t
 			fs.IntVar(&c.attempts, "attempts", 25, "`N` failures make a job dead; -1: never")
 			fs.DurationVar(&c.backoff, "backoff", time.Second, "`DURATION` before the second attempt, doubled for each further one, 1h at most")
 			fs.DurationVar(&c.grace, "grace", 10*time.Second, "`DURATION` for commands to finish after Ctrl-C")
-			dialectFlag(fs)
+			dialectFlag(fs, new(string))
 		},
 		check: c.check,
 		run:   c.run,

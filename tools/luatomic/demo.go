@@ -99,7 +99,7 @@ func demoJobs(file string) ([]luatomic.Job, error) {
 		in = f
 	}
 	var jobs []luatomic.Job
-	for lines := newBatches(in, lineForm{}); ; {
+	for lines := newBatches[luatomic.Job](in, &lineForm{}); ; {
 		b, err := lines.next()
 		if len(b.broken) > 0 {
 			return nil, fmt.Errorf("%s, line %d: %w", file, b.broken[0].line, b.broken[0].err)

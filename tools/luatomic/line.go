@@ -25,6 +25,11 @@ type lineForm struct {
 // one that is made for it, its unique name, and its times.
 func jobSize(j *luatomic.Job) int { return len(j.Body) + max(len(j.ID), 36) + len(j.Unique) + 48 }
 
+func (*lineForm) size(j *luatomic.Job) int { return jobSize(j) }
+
+// A raw body of blanks is a job.
+func (f *lineForm) blanks() bool { return f.raw }
+
 // batchRoom is the part of luatomic.MaxBatchBytes that jobs may fill; keys and
 // options of the call need the rest.
 const batchRoom = luatomic.MaxBatchBytes - 4096

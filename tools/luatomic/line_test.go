@@ -91,7 +91,7 @@ func TestBatchLines(t *testing.T) {
 	for _, in := range []io.Reader{strings.NewReader(text), strings.NewReader(text + "\n"), iotest.HalfReader(strings.NewReader(text))} {
 		var got []string
 		line := 0
-		for from := newBatches(in, lineForm{raw: true}); ; {
+		for from := newBatches[luatomic.Job](in, &lineForm{raw: true}); ; {
 			b, err := from.next()
 			if b.lines > 0 {
 				require.Equal(t, line+1, b.first)
@@ -114,7 +114,7 @@ func TestBatchLines(t *testing.T) {
 func TestBatchLimits(t *testing.T) {
 	t.Parallel()
 	sizes := func(text string) (out []string) {
-		for from := newBatches(strings.NewReader(text), lineForm{raw: true}); ; {
+		for from := newBatches[luatomic.Job](strings.NewReader(text), &lineForm{raw: true}); ; {
 			b, err := from.next()
 			if b.lines > 0 {
 				out = append(out, fmt.Sprintf("%d-%d:%d", b.first, b.last, len(b.jobs)))
@@ -140,7 +140,7 @@ func TestBatchLimits(t *testing.T) {
 func TestBatchReadError(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("the disk is gone")
-	from := newBatches(io.MultiReader(strings.NewReader("a\nb\n"), iotest.ErrReader(broken)), lineForm{raw: true})
+	from := newBatches[luatomic.Job](io.MultiReader(strings.NewReader("a\nb\n"), iotest.ErrReader(broken)), &lineForm{raw: true})
 	b, err := from.next()
 	require.ErrorIs(t, err, broken)
 	require.Equal(t, 2, b.last)

@@ -20,6 +20,9 @@ type lockCmd struct {
 	path string
 	// Of the read-write lock, not the plain one.
 	read, write bool
+
+	dialect string
+	heal    time.Duration
 }
 
 func lockCommand() *command {
@@ -34,6 +37,8 @@ away, or --max-hold is over, CMD and what it started are killed: SIGTERM, after 
 Those who wait are served by priority, then in order of arrival; whoever ends before its turn leaves the queue.
 Readers (--read) keep out writers (--write), not each other. Without either it is the plain lock of the name, which has
 nothing to do with them.
+In another dialect a lock has no fence and no order, only --ttl and --wait are kept of the flags, and the token is the value
+of its key.
 SIGINT, SIGTERM and SIGHUP go to CMD. The lock is released when CMD has ended, whatever ended it.
 The exit code is CMD's, 128 plus the number if a signal ended it; 75 if the lock was not obtained, 1 if it was lost.`,
 		output:  `CMD's own`,
@@ -51,7 +56,8 @@ The exit code is CMD's, 128 plus the number if a signal ended it; 75 if the lock
 			fs.DurationVar(&o.LockDelay, "lock-delay", 0, "`DURATION` in which nobody gets the lock after a lease that ended without a release")
 			fs.StringVar(&o.Owner, "owner", "", "`TEXT`; whoever gives the same has the same lock, until each has ended")
 			fs.IntVar(&o.Replicas, "replicas", 0, "`NUMBER` of replicas that must confirm the lock within 1 s")
-			dialectFlag(fs)
+			dialectFlag(fs, &l.dialect, redisInAction)
+			fs.DurationVar(&l.heal, "heal", 0, "in the dialect redisinaction: `DURATION` after which a lock without an end is free, its holder dead or not")
 		},
 		check: l.check,
 		run:   l.run,
@@ -65,10 +71,15 @@ func (l *lockCmd) leaseFlags(fs *flag.FlagSet) {
 }
 
 func (l *lockCmd) check(s *session) error {
-	if err := l.checkLease(s); err != nil {
+	err := l.checkDialect()
+	if err == nil && l.dialect == "" {
+		err = l.checkLease(s)
+	} else if err == nil {
+		err = l.checkForeign(s)
+	}
+	if err != nil {
 		return err
 	}
-	var err error
 	l.path, err = lookChild(s)
 	return err
 }
@@ -116,7 +127,12 @@ const (
 	maxOwner = 128
 )
 
-func (l *lockCmd) run(s *session) error { return l.runWith(s, l.obtain) }
+func (l *lockCmd) run(s *session) error {
+	if l.dialect != "" {
+		return l.runForeign(s)
+	}
+	return l.runWith(s, l.obtain)
+}
 
 // runWith runs the command under the lease that obtain gets.
 func (l *lockCmd) runWith(s *session, obtain func(*session, *luatomic.Locker) (*luatomic.Lease, error)) error {
@@ -131,9 +147,14 @@ func (l *lockCmd) runWith(s *session, obtain func(*session, *luatomic.Locker) (*
 	if err != nil {
 		return err
 	}
-	work, lost := l.runChild(s, lease)
+	work, lost := l.runChild(s, lease.Keep, "LUATOMIC_FENCE="+strconv.FormatInt(lease.Fence(), 10),
+		"LUATOMIC_KEY="+lease.Key(), "LUATOMIC_TOKEN="+lease.Token())
 	// Nobody listens to signals by now, so the release is not cut short.
-	released := lease.Release(context.Background())
+	return lockOutcome(s, work, lost, lease.Release(context.Background()))
+}
+
+// lockOutcome is how the command ends.
+func lockOutcome(s *session, work, lost, released error) error {
 	switch {
 	case lost != nil:
 		return fmt.Errorf("%w; the command was killed", lost)
@@ -203,20 +224,16 @@ func notObtained(name string, wait time.Duration, err error) error {
 
 // runChild runs the command under the lease. work is how the command ended, as the
 // exit code; lost is not nil if the lease ended first and the command was killed.
-func (l *lockCmd) runChild(s *session, lease *luatomic.Lease) (work, lost error) {
+func (l *lockCmd) runChild(s *session, keep func(context.Context) context.Context, env ...string) (work, lost error) {
 	cmd := exec.Command(l.path, s.child[1:]...)
 	cmd.Args[0] = s.child[0]
-	cmd.Env = append(os.Environ(),
-		"LUATOMIC_FENCE="+strconv.FormatInt(lease.Fence(), 10),
-		"LUATOMIC_KEY="+lease.Key(),
-		"LUATOMIC_TOKEN="+lease.Token(),
-	)
+	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	running, err := startChild(cmd, true)
 	if err != nil {
 		return fmt.Errorf("cannot run %q: %w", s.child[0], err), nil
 	}
-	kept := lease.Keep(context.Background())
+	kept := keep(context.Background())
 	forward := func(sig os.Signal) {
 		if number, ok := sig.(syscall.Signal); ok {
 			signalGroup(cmd, number)

@@ -7,20 +7,33 @@ import (
 )
 
 func promoteCommand() *command {
-	watch := false
+	watch, dialect := false, ""
 	return &command{
-		name: "promote", args: "QUEUE... [flags]",
+		name: "promote", args: "[QUEUE...] [flags]",
 		about: "Move scheduled jobs that are due to ready.",
 		detail: `Moves all that is due, never early, each job once however many promoters run. A queue with consumers needs none:
-taking promotes. With --watch it sleeps until the next job is due, and on, until Ctrl-C.`,
-		output:  `{"queue","moved","next_due"} for each queue, with --watch for each move; next_due: Unix ms or null`,
+taking promotes. With --watch it sleeps until the next job is due, and on, until Ctrl-C. In another dialect than native
+all queues are promoted at once, and none is named.`,
+		output: `{"queue","moved","next_due"} for each queue, with --watch for each move; next_due: Unix ms or null; in another
+  dialect {"moved","malformed","next_due"}; malformed: how many were set aside, each with its reason on stderr`,
 		example: `luatomic promote mail reports --watch`,
 		flags: func(fs *flag.FlagSet) {
 			fs.BoolVar(&watch, "watch", false, "go on until Ctrl-C")
-			dialectFlag(fs)
+			dialectFlag(fs, &dialect, redisInAction)
 		},
-		check: (*session).queueArgs,
+		check: func(s *session) error {
+			if dialect == "" {
+				return s.queueArgs()
+			}
+			if len(s.args) > 0 {
+				return usagef("in the dialect %s all queues are promoted at once; leave %q out", dialect, s.args)
+			}
+			return nil
+		},
 		run: func(s *session) error {
+			if dialect == redisInAction {
+				return promoteTasks(s, watch)
+			}
 			queues, done, err := s.openQueues()
 			if err != nil {
 				return err

@@ -9,7 +9,10 @@ import (
 	"os"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/compat/redisinaction"
 )
 
 type pushCmd struct {
@@ -18,6 +21,8 @@ type pushCmd struct {
 	at   string
 	raw  bool
 	form lineForm
+
+	dialect string
 }
 
 func pushCommand() *command {
@@ -28,7 +33,8 @@ func pushCommand() *command {
 		detail: `A line is {"body": any JSON, "id"?, "at"? (RFC 3339 or Unix ms), "delay"? ("30s")}. The body keeps its bytes.
 Lines are pushed in batches of up to 1000 lines or 1 MiB, each all or none. A broken line is named on stderr with its
 number, and nothing of its batch is pushed; the other batches are, and the exit code is 1.
-The queue takes an id once: with ids, a push may be repeated whole. Ctrl-C ends it after the batch in flight.`,
+The queue takes an id once: with ids, a push may be repeated whole. Ctrl-C ends it after the batch in flight.
+In the dialect redisinaction a line is {"name", "args": [...], "delay"?}.`,
 		output: `{"pushed","ready","scheduled","duplicates","now"}, after broken lines also "failed_lines" (the first 1000
   of their numbers) and "skipped" (all lines that were not pushed); now: the server's time of the last batch in ms`,
 		example: `printf '{"body":{"to":"ann"}}\n{"body":{"to":"bob"},"delay":"30s"}\n' | luatomic push mail`,
@@ -37,7 +43,7 @@ The queue takes an id once: with ids, a push may be repeated whole. Ctrl-C ends 
 			fs.DurationVar(&p.in, "in", 0, "`DURATION` after which jobs are due that have no time of their own")
 			fs.StringVar(&p.at, "at", "", "`TIME`, RFC 3339 or Unix ms, when jobs are due that have none of their own")
 			fs.BoolVar(&p.raw, "raw", false, "take each line whole as the body")
-			dialectFlag(fs)
+			dialectFlag(fs, &p.dialect, redisInAction)
 		},
 		check: p.check,
 		run:   p.run,
@@ -49,6 +55,9 @@ func (p *pushCmd) check(s *session) error {
 		return err
 	}
 	p.form = lineForm{raw: p.raw, delay: p.in}
+	if err := p.checkDialect(); err != nil {
+		return err
+	}
 	switch {
 	case p.in < 0:
 		return usagef("--in %v is below zero", p.in)
@@ -89,12 +98,8 @@ func (p *pushCmd) run(s *session) error {
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	q, err := luatomic.NewQueue(client, s.args[0], &luatomic.QueueOptions{Prefix: s.prefix})
-	if err != nil {
-		return err
-	}
 	var out pushResult
-	err = p.pushAll(s, q, in, newProgress(s, "pushed", size), &out)
+	err = p.dispatch(s, client, in, newProgress(s, "pushed", size), &out)
 	if emitErr := s.emit(out); emitErr != nil {
 		return emitErr
 	}
@@ -102,6 +107,22 @@ func (p *pushCmd) run(s *session) error {
 		err = &exitError{code: exitFailed}
 	}
 	return err
+}
+
+// dispatch pushes in the dialect.
+func (p *pushCmd) dispatch(s *session, client redis.UniversalClient, in io.Reader, bar *progress, out *pushResult) error {
+	if p.dialect == redisInAction {
+		app := redisinaction.New(client, &redisinaction.Options{Prefix: s.prefix})
+		return pushAll(s, newBatches[redisinaction.Task](in, &taskForm{delay: p.in}), executeAll(app, s.args[0]), bar, out)
+	}
+	q, err := luatomic.NewQueue(client, s.args[0], &luatomic.QueueOptions{Prefix: s.prefix})
+	if err != nil {
+		return err
+	}
+	return pushAll(s, newBatches[luatomic.Job](in, &p.form), func(ctx context.Context, jobs []luatomic.Job) (pushed, error) {
+		r, err := q.Push(ctx, jobs...)
+		return pushed{r.Ready, r.Scheduled, len(r.Duplicates), r.Now}, err
+	}, bar, out)
 }
 
 // open returns the input and its size, -1 if it has none.
@@ -122,22 +143,31 @@ func (p *pushCmd) open(s *session) (io.ReadCloser, int64, error) {
 	return f, -1, nil
 }
 
-type readBatch struct {
-	*batch
+type readBatch[T any] struct {
+	*batch[T]
 	err error
+}
+
+// pusher sends the jobs of one batch.
+type pusher[T any] func(ctx context.Context, jobs []T) (pushed, error)
+
+// pushed is what became of the jobs of one batch.
+type pushed struct {
+	ready, scheduled, duplicates int
+	now                          time.Time
 }
 
 // pushAll pushes batch after batch. Reading has a goroutine of its own, because a
 // read of a terminal or pipe cannot be interrupted; it is one batch ahead.
-func (p *pushCmd) pushAll(s *session, q *luatomic.Queue, in io.Reader, bar *progress, out *pushResult) error {
+func pushAll[T any](s *session, lines *batches[T], send pusher[T], bar *progress, out *pushResult) error {
 	defer bar.clear()
-	from := make(chan readBatch)
+	from := make(chan readBatch[T])
 	stop := s.signals.stop
 	go func() {
-		for lines := newBatches(in, p.form); ; {
+		for {
 			b, err := lines.next()
 			select {
-			case from <- readBatch{b, err}:
+			case from <- readBatch[T]{b, err}:
 			case <-stop.Done():
 				return
 			}
@@ -147,7 +177,7 @@ func (p *pushCmd) pushAll(s *session, q *luatomic.Queue, in io.Reader, bar *prog
 		}
 	}()
 	for {
-		var b readBatch
+		var b readBatch[T]
 		select {
 		case <-stop.Done():
 			return errInterrupted
@@ -156,7 +186,7 @@ func (p *pushCmd) pushAll(s *session, q *luatomic.Queue, in io.Reader, bar *prog
 		if stop.Err() != nil { // select has no order
 			return errInterrupted
 		}
-		if err := out.push(s, q, b.batch); err != nil {
+		if err := pushBatch(s, send, b.batch, out); err != nil {
 			return err
 		}
 		bar.show(out.Pushed, b.read)
@@ -169,9 +199,9 @@ func (p *pushCmd) pushAll(s *session, q *luatomic.Queue, in io.Reader, bar *prog
 	}
 }
 
-// push sends one batch, unless a line of it is broken. The first interrupt does
+// pushBatch sends one batch, unless a line of it is broken. The first interrupt does
 // not cut it short.
-func (r *pushResult) push(s *session, q *luatomic.Queue, b *batch) error {
+func pushBatch[T any](s *session, send pusher[T], b *batch[T], r *pushResult) error {
 	if len(b.broken) > 0 {
 		for _, e := range b.broken {
 			s.warn(fmt.Errorf("line %d: %w", e.line, e.err))
@@ -186,7 +216,7 @@ func (r *pushResult) push(s *session, q *luatomic.Queue, b *batch) error {
 	if len(b.jobs) == 0 {
 		return nil
 	}
-	p, err := q.Push(s.signals.hard, b.jobs...)
+	p, err := send(s.signals.hard, b.jobs)
 	if err != nil {
 		if errors.Is(err, context.Canceled) {
 			s.warn(fmt.Errorf("interrupted while lines %d to %d were pushed; they may be in or not", b.first, b.last))
@@ -194,11 +224,11 @@ func (r *pushResult) push(s *session, q *luatomic.Queue, b *batch) error {
 		}
 		return fmt.Errorf("lines %d to %d: %w", b.first, b.last, err)
 	}
-	r.Ready += p.Ready
-	r.Scheduled += p.Scheduled
+	r.Ready += p.ready
+	r.Scheduled += p.scheduled
 	r.Pushed = r.Ready + r.Scheduled
-	r.Duplicates += len(p.Duplicates)
-	now := p.Now.UnixMilli()
+	r.Duplicates += p.duplicates
+	now := p.now.UnixMilli()
 	r.Now = &now
 	return nil
 }

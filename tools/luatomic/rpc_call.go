@@ -51,7 +51,7 @@ Exit code 1 for an error, 75 where a later try may help: no_responder, overloade
 			fs.BoolVar(&c.stream, "stream", false, "the result comes in parts")
 			fs.BoolVar(&c.cast, "cast", false, "send it to one node, and want no answer")
 			fs.BoolVar(&c.all, "all", false, "with --cast: to all nodes")
-			dialectFlag(fs)
+			dialectFlag(fs, new(string))
 		},
 		check: c.check,
 		run:   c.run,

@@ -50,7 +50,7 @@ Ctrl-C takes no more calls and lets CMDs finish within the grace; then, or with 
 			fs.DurationVar(&c.grace, "grace", 10*time.Second, "`DURATION` for commands to finish after Ctrl-C")
 			fs.BoolVar(&c.text, "text", false, "strings of JSON arrive and are written as plain text")
 			fs.BoolVar(&c.stream, "stream", false, "each line of stdout is a part of the result")
-			dialectFlag(fs)
+			dialectFlag(fs, new(string))
 		},
 		check: c.check,
 		run:   c.run,

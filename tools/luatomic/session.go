@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -82,16 +81,6 @@ func (s *session) queueArgs() error {
 		}
 	}
 	return nil
-}
-
-// dialectFlag accepts the dialects that there are.
-func dialectFlag(fs *flag.FlagSet) {
-	fs.Func("dialect", "form of the keys and jobs: `native`", func(v string) error {
-		if v != "native" {
-			return errors.New("the only dialect is native")
-		}
-		return nil
-	})
 }
 
 // atLeast checks a duration flag.

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The dialects: the forms of keys, jobs and messages of other systems. Each command
+// names those that it knows.
+const (
+	native        = "native"
+	redisInAction = "redisinaction"
+)
+
+// dialectFlag accepts native, which is the empty string, and the others named.
+func dialectFlag(fs *flag.FlagSet, into *string, others ...string) {
+	all := append([]string{native}, others...)
+	fs.Func("dialect", "form of the keys, jobs and messages: `NAME`, one of "+strings.Join(all, ", "), func(v string) error {
+		switch {
+		case v == native:
+			*into = ""
+			return nil
+		case slices.Contains(others, v):
+			*into = v
+			return nil
+		case len(others) == 0:
+			return fmt.Errorf("the only dialect here is native")
+		}
+		return fmt.Errorf("the dialects here are %s", strings.Join(all, ", "))
+	})
+}
+
+// foreignFlags refuses flags that a dialect has no way to keep. set tells for each by
+// its name whether it was given.
+func foreignFlags(dialect string, set map[string]bool) error {
+	var given []string
+	for name, on := range set {
+		if on {
+			given = append(given, "--"+name)
+		}
+	}
+	if len(given) == 0 {
+		return nil
+	}
+	slices.Sort(given)
+	return usagef("%s: not in the dialect %s; leave it out", strings.Join(given, ", "), dialect)
+}
