@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"slices"
@@ -30,6 +31,15 @@ func dialectFlag(fs *flag.FlagSet, into *string, others ...string) {
 		}
 		return fmt.Errorf("the dialects here are %s", strings.Join(all, ", "))
 	})
+}
+
+// afterIndex is the error of the only job of a call, without the names of the call and of
+// its place in it: whoever shows it has a line number.
+func afterIndex(err error, index string) error {
+	if _, why, ok := strings.Cut(err.Error(), index); ok {
+		return errors.New(why)
+	}
+	return err
 }
 
 // foreignFlags refuses flags that a dialect has no way to keep. set tells for each by

@@ -2,6 +2,7 @@ package main
 
 import (
 	"flag"
+	"slices"
 
 	"github.com/luatomic/luatomic"
 )
@@ -19,7 +20,7 @@ all queues are promoted at once, and none is named.`,
 		example: `luatomic promote mail reports --watch`,
 		flags: func(fs *flag.FlagSet) {
 			fs.BoolVar(&watch, "watch", false, "go on until Ctrl-C")
-			dialectFlag(fs, &dialect, redisInAction)
+			dialectFlag(fs, &dialect, append(slices.Clone(sidekiqs), redisInAction)...)
 		},
 		check: func(s *session) error {
 			if dialect == "" {
@@ -33,6 +34,8 @@ all queues are promoted at once, and none is named.`,
 		run: func(s *session) error {
 			if dialect == redisInAction {
 				return promoteTasks(s, watch)
+			} else if dialect != "" {
+				return promoteSidekiq(s, dialect, watch)
 			}
 			queues, done, err := s.openQueues()
 			if err != nil {

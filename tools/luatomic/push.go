@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/compat/redisinaction"
+	"github.com/luatomic/luatomic/compat/sidekiq"
 )
 
 type pushCmd struct {
@@ -34,7 +36,8 @@ func pushCommand() *command {
 Lines are pushed in batches of up to 1000 lines or 1 MiB, each all or none. A broken line is named on stderr with its
 number, and nothing of its batch is pushed; the other batches are, and the exit code is 1.
 The queue takes an id once: with ids, a push may be repeated whole. Ctrl-C ends it after the batch in flight.
-In the dialect redisinaction a line is {"name", "args": [...], "delay"?}.`,
+In a dialect of Sidekiq a line is {"class", "args"?, "queue"?, "jid"?, "at"? (seconds), ...}, or with --raw a finished payload,
+which keeps its bytes; QUEUE is for lines without their own. In redisinaction it is {"name", "args"?, "delay"?}.`,
 		output: `{"pushed","ready","scheduled","duplicates","now"}, after broken lines also "failed_lines" (the first 1000
   of their numbers) and "skipped" (all lines that were not pushed); now: the server's time of the last batch in ms`,
 		example: `printf '{"body":{"to":"ann"}}\n{"body":{"to":"bob"},"delay":"30s"}\n' | luatomic push mail`,
@@ -43,7 +46,7 @@ In the dialect redisinaction a line is {"name", "args": [...], "delay"?}.`,
 			fs.DurationVar(&p.in, "in", 0, "`DURATION` after which jobs are due that have no time of their own")
 			fs.StringVar(&p.at, "at", "", "`TIME`, RFC 3339 or Unix ms, when jobs are due that have none of their own")
 			fs.BoolVar(&p.raw, "raw", false, "take each line whole as the body")
-			dialectFlag(fs, &p.dialect, redisInAction)
+			dialectFlag(fs, &p.dialect, append(slices.Clone(sidekiqs), redisInAction)...)
 		},
 		check: p.check,
 		run:   p.run,
@@ -113,7 +116,14 @@ func (p *pushCmd) run(s *session) error {
 func (p *pushCmd) dispatch(s *session, client redis.UniversalClient, in io.Reader, bar *progress, out *pushResult) error {
 	if p.dialect == redisInAction {
 		app := redisinaction.New(client, &redisinaction.Options{Prefix: s.prefix})
-		return pushAll(s, newBatches[redisinaction.Task](in, &taskForm{delay: p.in}), executeAll(app, s.args[0]), bar, out)
+		return pushAll(s, newBatches[redisinaction.Task](in, &taskForm{app, p.in}), executeAll(app, s.args[0]), bar, out)
+	}
+	if p.dialect != "" {
+		d, err := s.openSidekiq(client, p.dialect)
+		if err != nil {
+			return err
+		}
+		return pushAll(s, newBatches[sidekiq.Job](in, &sidekiqForm{d, s.args[0], p.raw, p.form.at, p.in}), pushSidekiq(d), bar, out)
 	}
 	q, err := luatomic.NewQueue(client, s.args[0], &luatomic.QueueOptions{Prefix: s.prefix})
 	if err != nil {

@@ -23,6 +23,7 @@ func (p *pushCmd) checkDialect() error {
 
 // taskForm makes a task of Redis in Action of a line.
 type taskForm struct {
+	app   *redisinaction.Client
 	delay time.Duration // of the lines without one of their own
 }
 
@@ -59,6 +60,12 @@ func (f *taskForm) parse(line []byte) (redisinaction.Task, error) {
 	if n := f.size(&task); n > batchRoom {
 		return task, fmt.Errorf("the task can have %d bytes, at most %d; keep the data elsewhere and push where it is", n, batchRoom)
 	}
+	// With a context that is over all is checked, and nothing is sent.
+	over, end := context.WithCancel(context.Background())
+	end()
+	if _, err := f.app.ExecuteLater(over, "any", task.Name, task.Args, task.Delay); !errors.Is(err, context.Canceled) {
+		return task, afterIndex(err, "task 0: ")
+	}
 	return task, nil
 }
 
@@ -74,13 +81,10 @@ func badTask(err error) error {
 // a space after each comma and colon, and floats without an exponent.
 func (*taskForm) size(task *redisinaction.Task) int {
 	args, _ := task.Args.(json.RawMessage)
-	n := 256 + 6*len(task.Name) + len(args) + bytes.Count(args, []byte{','}) + bytes.Count(args, []byte{':'})
-	for i, b := range args {
-		switch {
-		case b >= 0x7f:
+	n := 256 + 6*len(task.Name) + grown(args) + bytes.Count(args, []byte{','}) + bytes.Count(args, []byte{':'})
+	for _, b := range args {
+		if b >= 0x7f {
 			n += 5
-		case (b == 'e' || b == 'E') && i > 0 && args[i-1] >= '0' && args[i-1] <= '9':
-			n += 20
 		}
 	}
 	return n
