@@ -3,6 +3,7 @@ package actionhero
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -107,6 +108,9 @@ func (n *Node) serve(ctx context.Context, m *wire, handler Handler, r *Request) 
 		RequestID: m.RequestID, MessageID: m.MessageID, Response: response,
 	}
 	text, err := encode(out)
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		ctx = context.WithoutCancel(ctx) // Run may end, but the method ran and its caller waits
+	}
 	if err == nil {
 		_, err = n.publish(ctx, text)
 	}
