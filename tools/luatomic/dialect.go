@@ -13,6 +13,7 @@ import (
 const (
 	native        = "native"
 	redisInAction = "redisinaction"
+	actionHero    = "actionhero"
 )
 
 // dialectFlag accepts native, which is the empty string, and the others named.

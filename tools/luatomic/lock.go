@@ -56,7 +56,7 @@ The exit code is CMD's, 128 plus the number if a signal ended it; 75 if the lock
 			fs.DurationVar(&o.LockDelay, "lock-delay", 0, "`DURATION` in which nobody gets the lock after a lease that ended without a release")
 			fs.StringVar(&o.Owner, "owner", "", "`TEXT`; whoever gives the same has the same lock, until each has ended")
 			fs.IntVar(&o.Replicas, "replicas", 0, "`NUMBER` of replicas that must confirm the lock within 1 s")
-			dialectFlag(fs, &l.dialect, redisInAction)
+			dialectFlag(fs, &l.dialect, redisInAction, actionHero)
 			fs.DurationVar(&l.heal, "heal", 0, "in the dialect redisinaction: `DURATION` after which a lock without an end is free, its holder dead or not")
 		},
 		check: l.check,

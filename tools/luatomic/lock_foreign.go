@@ -30,7 +30,7 @@ func (l *lockCmd) checkForeign(s *session) error {
 	if err := errors.Join(atLeast("wait", l.wait, 0), atLeast("heal", l.heal, 0)); err != nil {
 		return err
 	}
-	if l.opts.TTL != 0 { // which is for ever
+	if l.opts.TTL != 0 || l.dialect != redisInAction { // where it is for ever
 		if err := atLeast("ttl", l.opts.TTL, 100*time.Millisecond); err != nil {
 			return err
 		}
@@ -62,7 +62,11 @@ func (l *lockCmd) runForeign(s *session) error {
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	held, err := l.obtainTask(s, client)
+	obtain := l.obtainTask
+	if l.dialect == actionHero {
+		obtain = l.obtainHero
+	}
+	held, err := obtain(s, client)
 	if err != nil {
 		if s.signals.stop.Err() != nil {
 			return errInterrupted

@@ -39,8 +39,10 @@ type busFlags struct {
 }
 
 func (f *busFlags) add(fs *flag.FlagSet) {
-	fs.StringVar(&f.name, "bus", "default", "`NAME` of the bus")
+	fs.StringVar(&f.name, "bus", defaultBus, "`NAME` of the bus")
 }
+
+const defaultBus = "default"
 
 // addKeys is for the commands that send frames or read them.
 func (f *busFlags) addKeys(fs *flag.FlagSet) {

@@ -21,6 +21,9 @@ type rpcCallCmd struct {
 	to, connection, key               string
 	gather, cast, all, stream, repeat bool
 
+	hero  heroFlags
+	arity int
+
 	body []byte
 	s    *session
 	bus  *luatomic.Bus
@@ -35,6 +38,8 @@ func rpcCallCommand() *command {
 comes in any case: the result, the node's error, or "no_responder", "overloaded" (nobody ran it), "node_lost", "timeout" (it
 may have run). --gather asks all nodes that serve the method: an object for each answer, and a last one that names the nodes
 that gave none. --cast sends and does not wait, to all with --all. --key joins a call of the method that was made with it.
+In the dialect actionhero JSON is the list of arguments, and what is no list is the only one; the first answer counts, a
+node that fails says nothing, and --gather shows the answers that came within --timeout.
 Exit code 1 for an error, 75 where a later try may help: no_responder, overloaded, no_method, try_later.`,
 		output: `{"result"} or {"error":{"code","message"}}; --gather: {"node","result"} or {"node","error"} for each, then
   {"answered","failed","missing"}; --stream: {"part"} for each, then {"parts"}; --cast: {"sent"}`,
@@ -51,7 +56,8 @@ Exit code 1 for an error, 75 where a later try may help: no_responder, overloade
 			fs.BoolVar(&c.stream, "stream", false, "the result comes in parts")
 			fs.BoolVar(&c.cast, "cast", false, "send it to one node, and want no answer")
 			fs.BoolVar(&c.all, "all", false, "with --cast: to all nodes")
-			dialectFlag(fs, new(string))
+			c.hero.add(fs)
+			fs.IntVar(&c.arity, "arity", 0, "in the era callback: `N` arguments that METHOD takes before its callback; with another number its nodes end")
 		},
 		check: c.check,
 		run:   c.run,
@@ -71,7 +77,7 @@ func (c *rpcCallCmd) check(s *session) error {
 	if err := lua.CheckName("method", s.args[0]); err != nil {
 		return err
 	}
-	if err := errors.Join(atLeast("timeout", c.timeout, time.Millisecond), c.busFlags.check(), c.checkModes()); err != nil {
+	if err := errors.Join(atLeast("timeout", c.timeout, time.Millisecond), c.busFlags.check(), c.checkModes(), c.checkHero(s)); err != nil {
 		return err
 	}
 	for what, name := range map[string]string{"node": c.to, "connection": c.connection, "key": c.key} {
@@ -138,6 +144,9 @@ func (c *rpcCallCmd) run(s *session) error {
 		if err := c.checkBody(); err != nil {
 			return err
 		}
+	}
+	if c.hero.dialect != "" {
+		return c.runHero(client)
 	}
 	if c.bus, err = c.open(s, client, luatomic.BusOptions{Timeout: c.timeout}); err != nil {
 		return err

@@ -30,7 +30,7 @@ type childOutput interface {
 }
 
 // runChild runs the command for one call and says how it ended.
-func (c *rpcServeCmd) runChild(ctx context.Context, in []byte, out childOutput) error {
+func (c *rpcServeCmd) runChild(ctx context.Context, in []byte, out childOutput, env ...string) error {
 	call, _ := luatomic.CallFrom(ctx)
 	cmd := exec.Command(c.path, c.s.child[1:]...)
 	cmd.Args[0] = c.s.child[0]
@@ -42,6 +42,7 @@ func (c *rpcServeCmd) runChild(ctx context.Context, in []byte, out childOutput) 
 	if deadline, ok := ctx.Deadline(); ok {
 		cmd.Env = append(cmd.Env, "LUATOMIC_DEADLINE="+strconv.FormatInt(deadline.UnixMilli(), 10))
 	}
+	cmd.Env = append(cmd.Env, env...)
 	said := &firstLine{to: os.Stderr}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(c.input(in)), out, said
 	running, err := startChild(cmd, false)

@@ -20,18 +20,30 @@ type nodeResult struct {
 }
 
 func rpcNodesCommand() *command {
-	f := &busFlags{}
+	f, hero := &busFlags{}, &heroFlags{}
 	return &command{
 		name: "rpc nodes", args: "[flags]",
 		about: "List the nodes of a bus.",
 		detail: `Only reads. A node is a process that serves, calls, or both; one that dies disappears when its lease is over. What
-it says about itself is as old as its last sign of life, a third of the lease at most.`,
+it says about itself is as old as its last sign of life, a third of the lease at most.
+Nodes of ActionHero leave no word of themselves: in that dialect it is how many listen on the channel, at the server asked.`,
 		output: `{"node","methods","running","concurrency","handled","calls","lease_ms"} for each node, by name; methods: the first
-  hundred; running: handlers, of concurrency; lease_ms: how long it still counts as alive`,
+  hundred; running: handlers, of concurrency; lease_ms: how long it still counts as alive; of ActionHero {"channel","subscribers"}`,
 		example: `luatomic rpc nodes --bus orders`,
-		flags:   f.add,
-		check:   f.checkAlone,
+		flags: func(fs *flag.FlagSet) {
+			f.add(fs)
+			hero.add(fs)
+		},
+		check: func(s *session) error {
+			if err := hero.check(s, map[string]bool{"bus": f.name != defaultBus}); err != nil {
+				return err
+			}
+			return f.checkAlone(s)
+		},
 		run: func(s *session) error {
+			if hero.dialect != "" {
+				return hero.countNodes(s)
+			}
 			return f.withNodes(s, &interval{}, func(nodes []luatomic.NodeInfo) error {
 				for _, n := range nodes {
 					out := nodeResult{n.Node, n.Methods, n.Running, n.Concurrency, n.Handled, n.Calls, n.Lease.Milliseconds()}

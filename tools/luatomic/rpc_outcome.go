@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/compat/actionhero"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -68,7 +69,7 @@ type ending struct {
 // describe finds the code of a call's error. Which code says what about the handler is
 // in docs/rpc.md.
 func describe(err error) ending {
-	message := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "luatomic: "), ": luatomic: ", ": ")
+	message := strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "luatomic: "), "actionhero: "), ": luatomic: ", ": ")
 	is := func(code string, exit int) ending { return ending{rpcError{code, message}, exit} }
 	var own *outcomeError
 	var remote *luatomic.RemoteError
@@ -82,7 +83,7 @@ func describe(err error) ending {
 			return is(remote.Code, exitTryLater)
 		}
 		return is(remote.Code, exitFailed)
-	case errors.Is(err, luatomic.ErrNoResponders):
+	case errors.Is(err, luatomic.ErrNoResponders), errors.Is(err, actionhero.ErrNoResponders):
 		return is("no_responder", exitTryLater)
 	case errors.Is(err, luatomic.ErrNodeLost):
 		return is("node_lost", exitFailed)
@@ -92,7 +93,9 @@ func describe(err error) ending {
 		return is("too_large", exitFailed)
 	case errors.Is(err, lua.ErrNotExecuted):
 		return is("not_sent", exitFailed)
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, actionhero.ErrRemote):
+		return is(luatomic.CodeError, exitFailed)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, actionhero.ErrTimeout):
 		return is("timeout", exitFailed)
 	case errors.Is(err, lua.ErrOutcomeUnknown):
 		return is("unknown", exitFailed)
@@ -109,7 +112,7 @@ func (c *rpcCallCmd) fail(err error) error {
 	if err := c.s.emit(rpcResult{Error: &e.rpcError}); err != nil {
 		return err
 	}
-	if e.Code == "no_responder" {
+	if e.Code == "no_responder" && c.hero.dialect == "" {
 		c.s.note("luatomic: nobody can answer %q on bus %q; luatomic rpc nodes --bus %s shows who is there", c.s.args[0], c.busFlags.name, c.busFlags.name)
 	}
 	return &exitError{code: e.exit}

@@ -22,6 +22,8 @@ type rpcServeCmd struct {
 	text        bool
 	stream      bool
 
+	hero heroFlags
+
 	path            string
 	s               *session
 	handled, failed atomic.Int64
@@ -38,8 +40,11 @@ In its environment: LUATOMIC_METHOD, LUATOMIC_CALL (an id), LUATOMIC_ATTEMPT (1 
 Exit code 0 answers. Any other is an error for the caller: code "error", or "try_later" for exit code 75, and as message
 the first line of stderr, which also appears here. At the caller's deadline, or when it gives up, CMD and what it started
 are killed: SIGTERM, after 2 s SIGKILL. Calls beyond -c are answered with "overloaded".
+In the dialect actionhero CMD gets the list of arguments, with --text the only one if it is a string. Any other exit code
+is no answer, in the era callback [{}]; calls beyond -c are not heard. --connection answers requests for it, too.
 Ctrl-C takes no more calls and lets CMDs finish within the grace; then, or with a second Ctrl-C at once, they are killed.`,
-		output:  `{"handled","failed","late"} at the end; late: answers that nobody waited for any more`,
+		output: `{"handled","failed","late"} at the end; late: answers that nobody waited for any more; of actionhero
+  "dropped" in its place: calls beyond -c`,
 		example: `luatomic rpc serve upper --text -- tr a-z A-Z`,
 		flags: func(fs *flag.FlagSet) {
 			c.add(fs)
@@ -50,7 +55,7 @@ Ctrl-C takes no more calls and lets CMDs finish within the grace; then, or with 
 			fs.DurationVar(&c.grace, "grace", 10*time.Second, "`DURATION` for commands to finish after Ctrl-C")
 			fs.BoolVar(&c.text, "text", false, "strings of JSON arrive and are written as plain text")
 			fs.BoolVar(&c.stream, "stream", false, "each line of stdout is a part of the result")
-			dialectFlag(fs, new(string))
+			c.hero.add(fs)
 		},
 		check: c.check,
 		run:   c.run,
@@ -64,7 +69,7 @@ func (c *rpcServeCmd) check(s *session) error {
 	if c.concurrency < 1 || c.concurrency > luatomic.MaxBatch {
 		return usagef("-c %d is out of range; 1 to %d", c.concurrency, luatomic.MaxBatch)
 	}
-	if err := errors.Join(atLeast("grace", c.grace, 0), c.busFlags.check()); err != nil {
+	if err := errors.Join(atLeast("grace", c.grace, 0), c.busFlags.check(), c.checkHero(s)); err != nil {
 		return err
 	}
 	if c.node == "" {
@@ -100,6 +105,9 @@ func (c *rpcServeCmd) run(s *session) error {
 		return err
 	}
 	defer func() { _ = client.Close() }()
+	if c.hero.dialect != "" {
+		return c.runHero(client)
+	}
 	bus, err := c.open(s, client, luatomic.BusOptions{Node: c.node, Concurrency: c.concurrency, Grace: c.grace})
 	if err != nil {
 		return err

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/compat/actionhero"
+)
+
+// checkHero refuses what the dialect cannot keep.
+func (c *rpcCallCmd) checkHero(s *session) error {
+	if c.arity != 0 && c.hero.era != "callback" {
+		return usagef("--arity is for --dialect %s --era callback", actionHero)
+	}
+	return c.hero.check(s, map[string]bool{
+		"bus": c.name != defaultBus, "keys": c.keyFile != "", "to": c.to != "", "key": c.key != "", "idempotent": c.repeat, "cast": c.cast,
+		"all": c.all, "stream": c.stream,
+	})
+}
+
+// runHero calls a method of ActionHero's nodes.
+func (c *rpcCallCmd) runHero(client redis.UniversalClient) error {
+	if c.s.args[1] == "-" {
+		var err error
+		if c.body, err = io.ReadAll(io.LimitReader(os.Stdin, 2*luatomic.MaxBatchBytes)); err != nil {
+			return fmt.Errorf("stdin: %w", err)
+		}
+		if err := c.checkBody(); err != nil {
+			return err
+		}
+	}
+	args, o := heroArgs(c.body), c.hero.options()
+	if o.Era == actionhero.Callback {
+		if len(args) != c.arity {
+			return usagef("%d arguments for --arity %d; in the era callback a node ends when a method gets more or fewer than it takes, so --arity must say how many", len(args), c.arity)
+		}
+		o.Methods = map[string]int{c.s.args[0]: c.arity}
+	}
+	o.Timeout = c.timeout
+	node := newHeroNode(c.s, client, o)
+	defer runHeroNode(node)()
+	ctx, cancel := context.WithTimeout(c.s.signals.stop, c.timeout)
+	defer cancel()
+	if node.Ready(ctx) != nil {
+		return c.fail(&outcomeError{code: "not_sent", msg: fmt.Sprintf("channel %q was not heard within %v; nothing was sent; are SUBSCRIBE and PUBLISH allowed?", c.hero.name(), c.timeout)})
+	}
+	if c.gather {
+		return c.gatherHero(node, args)
+	}
+	r, err := node.DoCluster(c.s.signals.stop, c.s.args[0], args, c.connection)
+	if err != nil {
+		return c.fail(err)
+	}
+	return c.s.emit(rpcResult{Result: heroValue(r)})
+}
+
+// heroArgs are the arguments that the JSON stands for.
+func heroArgs(body []byte) []any {
+	var list []json.RawMessage
+	if json.Unmarshal(body, &list) != nil {
+		list = []json.RawMessage{body}
+	}
+	args := make([]any, len(list))
+	for i := range list {
+		args[i] = list[i]
+	}
+	return args
+}
+
+// heroValue is the answer; nothing is null.
+func heroValue(r *actionhero.Response) json.RawMessage {
+	if r.Raw == nil {
+		return json.RawMessage("null")
+	}
+	return r.Raw
+}
+
+type heroGathered struct {
+	Answered int `json:"answered"`
+}
+
+func (c *rpcCallCmd) gatherHero(node *actionhero.Node, args []any) error {
+	answers, err := node.Gather(c.s.signals.stop, c.s.args[0], args, c.connection, c.timeout)
+	if err != nil {
+		return c.fail(err)
+	}
+	for _, id := range slices.Sorted(maps.Keys(answers)) {
+		if err := c.s.emit(gatherPart{Node: id, rpcResult: rpcResult{Result: heroValue(answers[id])}}); err != nil {
+			return err
+		}
+	}
+	if err := c.s.emit(heroGathered{len(answers)}); err != nil {
+		return err
+	}
+	if len(answers) == 0 {
+		return &exitError{code: exitFailed}
+	}
+	return nil
+}
