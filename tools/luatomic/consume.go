@@ -22,8 +22,9 @@ type consumeCmd struct {
 	backoff     time.Duration
 	grace       time.Duration
 
-	path string
-	s    *session
+	path    string
+	s       *session
+	dialect string
 }
 
 func consumeCommand() *command {
@@ -36,7 +37,8 @@ LUATOMIC_ENQUEUED_AT and LUATOMIC_DEADLINE (Unix ms; the lease is renewed while 
 Exit code 0 finishes the job; any other delivers it again after the back-off, or makes it dead after the last attempt.
 If the lease is lost, CMD is killed: SIGTERM, after 2 s SIGKILL. Ctrl-C takes no more jobs and lets CMDs finish within
 the grace; then, or with a second Ctrl-C at once, they are killed and their jobs given back as if not taken.
-A job may run twice, when the machine dies before it is finished: let CMD bear that.`,
+A job may run twice, when the machine dies before it is finished: let CMD bear that.
+In a dialect of Sidekiq CMD gets the payload; the job's own retry says how often, and Sidekiq's back-off when.`,
 		output:  `{"acked","retried","dead"} at the end`,
 		example: `luatomic consume mail -c 4 --drain -- sh -c 'jq -r .to'`,
 		flags: func(fs *flag.FlagSet) {
@@ -46,7 +48,7 @@ A job may run twice, when the machine dies before it is finished: let CMD bear t
 			fs.IntVar(&c.attempts, "attempts", 25, "`N` failures make a job dead; -1: never")
 			fs.DurationVar(&c.backoff, "backoff", time.Second, "`DURATION` before the second attempt, doubled for each further one, 1h at most")
 			fs.DurationVar(&c.grace, "grace", 10*time.Second, "`DURATION` for commands to finish after Ctrl-C")
-			dialectFlag(fs, new(string))
+			dialectFlag(fs, &c.dialect, sidekiqs...)
 		},
 		check: c.check,
 		run:   c.run,
@@ -71,6 +73,11 @@ func (c *consumeCmd) check(s *session) error {
 	); err != nil {
 		return err
 	}
+	if c.dialect != "" {
+		if err := foreignFlags(c.dialect, map[string]bool{"drain": c.drain, "attempts": c.attempts != 25, "backoff": c.backoff != time.Second}); err != nil {
+			return err
+		}
+	}
 	var err error
 	c.path, err = lookChild(s)
 	return err
@@ -89,6 +96,9 @@ func (c *consumeCmd) run(s *session) error {
 		return err
 	}
 	defer func() { _ = client.Close() }()
+	if c.dialect != "" {
+		return c.runSidekiq(client)
+	}
 	q, err := luatomic.NewQueue(client, s.args[0], &luatomic.QueueOptions{
 		Prefix: s.prefix, Lease: c.lease, MaxFailures: c.attempts,
 	})

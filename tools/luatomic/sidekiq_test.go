@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -90,6 +91,22 @@ func TestPushBrokenSidekiq(t *testing.T) {
 	e.prefix = "no-colon"
 	c := e.with(`{"class":"A"}`).run("push", "q", "--dialect=sidekiq8").exits(exitUsage)
 	require.Contains(t, c.stderr.String(), "write --prefix no-colon:")
+}
+
+func TestConsumeSidekiq(t *testing.T) {
+	t.Parallel()
+	e, r, ctx := shared(t), luatomictest.Client(t), t.Context()
+	c := e.start("consume", "q", "--dialect=sidekiq7", "-c", "2", "--", "sh", "-c",
+		`in=$(cat); echo "$LUATOMIC_CLASS $LUATOMIC_ATTEMPT $LUATOMIC_QUEUE $LUATOMIC_ID: $in"; case $in in *Bad*) exit 3;; esac`)
+	e.with("{\"class\":\"Good\",\"args\":[1],\"jid\":\"a\"}\n{\"class\":\"Bad\"}\n{\"class\":\"Bad\",\"retry\":0}").run("push", "q", "--dialect=sidekiq7").exits(exitDone)
+	luatomictest.Eventually(t, within, "all three ran", func() bool {
+		return r.ZCard(ctx, e.prefix+"retry").Val() == 1 && r.ZCard(ctx, e.prefix+"dead").Val() == 1 && strings.Contains(c.stderr.String(), "Good 1 q a: {")
+	})
+	require.Contains(t, r.ZRange(ctx, e.prefix+"retry", 0, 0).Val()[0], `"retry_count":0`)
+	c.signal(syscall.SIGINT)
+	holds(t, c.exits(exitInterrupted).object(), map[string]any{"acked": 1, "retried": 1, "dead": 1})
+	require.Contains(t, c.stderr.String(), "exit code 3")
+	require.Zero(t, r.Exists(ctx, e.prefix+"queue:q").Val())
 }
 
 func TestPromoteSidekiq(t *testing.T) {
