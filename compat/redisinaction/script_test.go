@@ -366,3 +366,17 @@ func TestExecuteLaterIsNotRepeated(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, r.Exists(ctx, prefix+"queue:q", prefix+"delayed:").Val())
 }
+
+// A cluster refuses a script whose keys are in different slots, before it runs. A lock
+// is one key.
+func TestOnAClusterOnlyLocksWork(t *testing.T) {
+	t.Parallel()
+	ctx := bounded(t)
+	c := redisinaction.New(luatomictest.StartCluster(t).Client(), nil)
+	_, err := c.ExecuteLater(ctx, "q", "n", nil, 0)
+	require.ErrorContains(t, err, "CROSSSLOT")
+	require.ErrorIs(t, err, lua.ErrNotExecuted)
+	id, err := c.AcquireLock(ctx, "l", nil)
+	require.NoError(t, err)
+	require.NoError(t, c.ReleaseLock(ctx, "l", id))
+}
