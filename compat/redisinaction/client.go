@@ -34,7 +34,8 @@ var (
 
 // Options are the settings of a Client. The zero value is the layout of the book.
 type Options struct {
-	// Prefix comes before every key, as in "app:". The book has none.
+	// Prefix comes before every key, as in "app:". The book has none. One with a hash
+	// tag, as in "{app}:", makes all of it work on a Redis Cluster.
 	Prefix string
 }
 

@@ -29,6 +29,6 @@
 // A lock is taken and given back as in the book; AcquireLock and ReleaseLock are one
 // script each, which a lost reply does not make run twice in effect.
 //
-// The names of the keys have no hash tags, so a Redis Cluster refuses most of the
-// scripts (CROSSSLOT).
+// The names of the keys have no hash tags, so a Redis Cluster refuses the scripts of
+// several keys (CROSSSLOT), unless Options.Prefix has one.
 package redisinaction

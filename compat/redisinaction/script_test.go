@@ -368,15 +368,27 @@ func TestExecuteLaterIsNotRepeated(t *testing.T) {
 }
 
 // A cluster refuses a script whose keys are in different slots, before it runs. A lock
-// is one key.
-func TestOnAClusterOnlyLocksWork(t *testing.T) {
+// is one key; and a prefix with a hash tag puts all keys into one slot.
+func TestOnACluster(t *testing.T) {
 	t.Parallel()
-	ctx := bounded(t)
-	c := redisinaction.New(luatomictest.StartCluster(t).Client(), nil)
+	ctx, r := bounded(t), luatomictest.StartCluster(t).Client()
+	c := redisinaction.New(r, nil)
 	_, err := c.ExecuteLater(ctx, "q", "n", nil, 0)
 	require.ErrorContains(t, err, "CROSSSLOT")
 	require.ErrorIs(t, err, lua.ErrNotExecuted)
 	id, err := c.AcquireLock(ctx, "l", nil)
 	require.NoError(t, err)
 	require.NoError(t, c.ReleaseLock(ctx, "l", id))
+
+	c = redisinaction.New(r, &redisinaction.Options{Prefix: "{app}:"})
+	id, err = c.ExecuteLater(ctx, "q{other}", "n", nil, time.Microsecond)
+	require.NoError(t, err)
+	out, err := c.PollQueue(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 1, out.Moved)
+	w := newWorker(t, c, "w", nil, "empty", "q{other}")
+	item, err := w.Take(ctx)
+	require.NoError(t, err)
+	require.Equal(t, id, item.ID)
+	require.NoError(t, w.Done(ctx, item))
 }
