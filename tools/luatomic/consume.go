@@ -77,6 +77,9 @@ func (c *consumeCmd) check(s *session) error {
 		if err := foreignFlags(c.dialect, map[string]bool{"drain": c.drain, "attempts": c.attempts != 25, "backoff": c.backoff != time.Second}); err != nil {
 			return err
 		}
+		if err := s.checkNamespace(); err != nil {
+			return err
+		}
 	}
 	var err error
 	c.path, err = lookChild(s)

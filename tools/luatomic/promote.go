@@ -29,7 +29,10 @@ all queues are promoted at once, and none is named.`,
 			if len(s.args) > 0 {
 				return usagef("in the dialect %s all queues are promoted at once; leave %q out", dialect, s.args)
 			}
-			return nil
+			if dialect == redisInAction {
+				return nil
+			}
+			return s.checkNamespace()
 		},
 		run: func(s *session) error {
 			if dialect == redisInAction {

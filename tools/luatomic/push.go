@@ -58,7 +58,7 @@ func (p *pushCmd) check(s *session) error {
 		return err
 	}
 	p.form = lineForm{raw: p.raw, delay: p.in}
-	if err := p.checkDialect(); err != nil {
+	if err := p.checkDialect(s); err != nil {
 		return err
 	}
 	switch {

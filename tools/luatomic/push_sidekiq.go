@@ -26,14 +26,18 @@ var sidekiqVersions = map[string]sidekiq.Version{
 // sidekiqs are the names, oldest first.
 var sidekiqs = []string{"sidekiq4", "sidekiq5", "sidekiq6", "sidekiq7", "sidekiq8"}
 
-// openSidekiq returns the dialect of that name. The gem redis-namespace puts a colon
-// between its prefix and the key, so a prefix has one at its end.
-func (s *session) openSidekiq(client lua.Client, name string) (*sidekiq.Dialect, error) {
-	namespace, colon := strings.CutSuffix(s.prefix, ":")
-	if s.prefix != "" && !colon {
-		return nil, usagef("--prefix %s: in this dialect a prefix ends with a colon; write --prefix %s:", s.prefix, s.prefix)
+// checkNamespace refuses a prefix that Sidekiq has no way to have: the gem
+// redis-namespace puts a colon between it and the key.
+func (s *session) checkNamespace() error {
+	if s.prefix != "" && !strings.HasSuffix(s.prefix, ":") {
+		return usagef("--prefix %s: in this dialect a prefix ends with a colon; write --prefix %s:", s.prefix, s.prefix)
 	}
-	return sidekiq.New(client, &sidekiq.Options{Version: sidekiqVersions[name], Namespace: namespace})
+	return nil
+}
+
+// openSidekiq returns the dialect of that name.
+func (s *session) openSidekiq(client lua.Client, name string) (*sidekiq.Dialect, error) {
+	return sidekiq.New(client, &sidekiq.Options{Version: sidekiqVersions[name], Namespace: strings.TrimSuffix(s.prefix, ":")})
 }
 
 // sidekiqForm makes a Sidekiq job of a line.

@@ -14,11 +14,14 @@ import (
 )
 
 // checkDialect refuses what a dialect cannot keep.
-func (p *pushCmd) checkDialect() error {
-	if p.dialect == redisInAction {
+func (p *pushCmd) checkDialect(s *session) error {
+	switch p.dialect {
+	case "":
+		return nil
+	case redisInAction:
 		return foreignFlags(p.dialect, map[string]bool{"raw": p.raw, "at": p.at != ""})
 	}
-	return nil
+	return s.checkNamespace()
 }
 
 // taskForm makes a task of Redis in Action of a line.

@@ -91,6 +91,9 @@ func TestPushBrokenSidekiq(t *testing.T) {
 	e.prefix = "no-colon"
 	c := e.with(`{"class":"A"}`).run("push", "q", "--dialect=sidekiq8").exits(exitUsage)
 	require.Contains(t, c.stderr.String(), "write --prefix no-colon:")
+	require.Empty(t, c.stdout.String())
+	e.run("promote", "--dialect=sidekiq8").exits(exitUsage)
+	e.run("consume", "q", "--dialect=sidekiq8", "--", "true").exits(exitUsage)
 }
 
 func TestConsumeSidekiq(t *testing.T) {
