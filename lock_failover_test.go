@@ -48,10 +48,10 @@ func (p *pair) turn(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
 	replicated(t, p.master.Client())
-	require.NoError(t, p.replica.Client().SlaveOf(ctx, "NO", "ONE").Err())
+	require.NoError(t, p.replica.Client().ReplicaOf(ctx, "NO", "ONE").Err())
 	host, port, err := net.SplitHostPort(p.replica.Addr())
 	require.NoError(t, err)
-	require.NoError(t, p.master.Client().SlaveOf(ctx, host, port).Err())
+	require.NoError(t, p.master.Client().ReplicaOf(ctx, host, port).Err())
 	p.master, p.replica = p.replica, p.master
 	address := p.master.Addr()
 	p.address.Store(&address)
