@@ -5,7 +5,7 @@ PKG         ?= ./...
 # Most tests wait for a server or a lease, not for a processor.
 TESTFLAGS   ?= -parallel 8
 STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.0
-NEWEST_REDIS = github.com/redis/go-redis/v9@v9.23.0
+NEWEST_REDIS = github.com/redis/go-redis/v9@latest
 
 .DEFAULT_GOAL := help
 .PHONY: help generate verify test race bench drill interop lint newest redis
