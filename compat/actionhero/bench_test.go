@@ -54,8 +54,8 @@ func (p *pingPong) call(ctx context.Context, text string) error {
 // BenchmarkCall measures one caller beside PING and a bare ping-pong of messages of the same
 // size on the same kind of connections.
 func BenchmarkCall(b *testing.B) {
-	client, ch := luatomictest.Client(b), luatomictest.Namespace(b)
-	server, caller := actionhero.NewNode(client, &actionhero.Options{Channel: ch}), actionhero.NewNode(client, &actionhero.Options{Channel: ch})
+	client, ch := luatomictest.Client(b, resp2), luatomictest.Namespace(b)
+	server, caller := actionhero.NewNode(client, &actionhero.Options{Channel: ch, OnError: func(err error) { b.Error(err) }}), actionhero.NewNode(client, &actionhero.Options{Channel: ch})
 	alone := actionhero.NewNode(client, &actionhero.Options{Channel: ch + "-alone"})
 	for _, n := range []*actionhero.Node{server, caller, alone} {
 		runNode(b, n)
@@ -96,7 +96,7 @@ func BenchmarkCall(b *testing.B) {
 		b.RunParallel(func(p *testing.PB) {
 			for p.Next() {
 				if _, err := caller.DoCluster(b.Context(), "api.echo", []any{1}, ""); err != nil {
-					b.Error(err)
+					b.Error(err, caller.Stats(), server.Stats())
 					return
 				}
 			}

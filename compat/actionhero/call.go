@@ -103,8 +103,12 @@ func (n *Node) DoCluster(ctx context.Context, method string, args []any, connect
 		}
 		return false, nil
 	})
-	if errors.Is(err, errWindow) {
+	var over *windowError
+	if errors.As(err, &over) {
 		err = fmt.Errorf("%w: %s, within %v", ErrTimeout, method, n.opts.Timeout)
+		if over.publish != nil {
+			err = fmt.Errorf("%w (%w)", err, over.publish)
+		}
 	}
 	return first, err
 }
@@ -126,17 +130,17 @@ func (n *Node) Gather(ctx context.Context, method string, args []any, connection
 		}
 		return can > 0 && len(came) >= can, nil
 	})
-	if errors.Is(err, errWindow) {
-		err = nil
-	}
-	if err != nil {
+	var over *windowError
+	if err != nil && !errors.As(err, &over) {
 		return nil, err
 	}
 	return all, nil
 }
 
-// errWindow says that the time is over.
-var errWindow = errors.New("window")
+// windowError says that the time is over, and how PUBLISH failed if it did.
+type windowError struct{ publish error }
+
+func (e *windowError) Error() string { return "the time is over" }
 
 // do makes a call, and asks enough each time that something is new.
 func (n *Node) do(ctx context.Context, method string, args []any, connectionID string, window time.Duration, enough func(came []*Response, can int) (bool, error)) error {
@@ -163,7 +167,7 @@ func (n *Node) do(ctx context.Context, method string, args []any, connectionID s
 		case <-c.changed:
 		case <-timer.C:
 			_, _, failure := c.look()
-			return errors.Join(errWindow, failure)
+			return &windowError{failure}
 		case <-ctx.Done():
 			return fmt.Errorf("actionhero: %w", context.Cause(ctx))
 		}

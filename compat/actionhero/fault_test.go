@@ -303,3 +303,51 @@ func TestACallEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Less(t, time.Since(began), 2*time.Second)
 }
+
+// Also those that share a round trip are published once each.
+func TestCallsThatShareARoundTripArePublishedOnce(t *testing.T) {
+	t.Parallel()
+	direct, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	proxy, client := through(t)
+	p := listen(t, direct, ch, nil)
+	n := newNode(t, client, ch, &actionhero.Options{Timeout: 200 * time.Millisecond})
+	var sent, lost atomic.Int64
+	var callers sync.WaitGroup
+	stop := make(chan struct{})
+	callers.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				proxy.Drop(1, luatomictest.Command("PUBLISH", ch))
+				time.Sleep(2 * time.Millisecond)
+			}
+		}
+	})
+	var senders sync.WaitGroup
+	for w := range 16 {
+		senders.Go(func() {
+			for i := range 50 {
+				sent.Add(1)
+				if err := n.Publish(t.Context(), "mine", map[string]any{"n": w*1000 + i}); err != nil {
+					lost.Add(1)
+				}
+			}
+		})
+	}
+	senders.Wait()
+	close(stop)
+	callers.Wait()
+	require.NoError(t, direct.Publish(t.Context(), ch, `{"messageType":"end"}`).Err())
+	p.all("end", 1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	seen := map[string]bool{}
+	for _, text := range p.heard {
+		require.False(t, seen[text], text)
+		seen[text] = true
+	}
+	require.Positive(t, lost.Load(), "no reply was lost: the test shows nothing")
+	require.GreaterOrEqual(t, int64(len(seen)-1), sent.Load()-lost.Load())
+}

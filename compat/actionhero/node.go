@@ -40,7 +40,7 @@ type Options struct {
 	// Default 20 ms; negative: not at all.
 	Hold time.Duration
 	// Concurrency is how many handlers run at once. What comes meanwhile is dropped and
-	// counted in Stats.Shed: its caller waits for its timeout. Default 256.
+	// counted in Stats.Shed: its caller waits for its timeout. Default 1024.
 	Concurrency int
 	// OnError, if set, sees what fails in the background. The node goes on.
 	OnError func(error)
@@ -91,6 +91,7 @@ type Node struct {
 	slots   chan struct{}
 	ready   chan struct{} // closed when the channel was heard for the first time
 	running atomic.Bool
+	out     outbox
 	work    sync.WaitGroup
 
 	mu       sync.Mutex
@@ -155,7 +156,7 @@ func NewNode(client lua.Client, opts *Options) *Node {
 		o.Hold = 20 * time.Millisecond
 	}
 	if o.Concurrency <= 0 {
-		o.Concurrency = 256
+		o.Concurrency = 1024
 	}
 	n.slots = make(chan struct{}, o.Concurrency)
 	_, cluster := client.(*redis.ClusterClient)
@@ -280,21 +281,6 @@ func (n *Node) report(err error) {
 	if n.opts.OnError != nil {
 		n.opts.OnError(err)
 	}
-}
-
-// publication is a PUBLISH that go-redis does not send again: a message that was published
-// twice would run its method twice.
-type publication struct{ *redis.IntCmd }
-
-func (publication) NoRetry() bool { return true }
-
-// publish returns how many connections got the message, on this server.
-func (n *Node) publish(ctx context.Context, text []byte) (int64, error) {
-	cmd := publication{redis.NewIntCmd(ctx, "publish", n.opts.Channel, text)}
-	if err := n.client.Process(ctx, cmd); err != nil {
-		return 0, fmt.Errorf("actionhero: publish: %w", err)
-	}
-	return cmd.Val(), nil
 }
 
 // Publish sends a message of a type of the application's own, with these fields: nodes give
