@@ -3,6 +3,7 @@ package actionhero_test
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -274,7 +275,7 @@ func TestItemsOfALockedKeyAreOutOfReach(t *testing.T) {
 	require.True(t, there)
 }
 
-func TestSaveRefusesWhatIsNoJSON(t *testing.T) {
+func TestWhatCannotBeWrittenIsNotSent(t *testing.T) {
 	t.Parallel()
 	ctx, client, ns := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	c := newCache(client, ns, "me", nil)
@@ -282,6 +283,12 @@ func TestSaveRefusesWhatIsNoJSON(t *testing.T) {
 	require.ErrorContains(t, c.Save(ctx, "k", json.RawMessage(``), 0), "not JSON")
 	require.Error(t, c.Save(ctx, "k", make(chan int), 0))
 	require.ErrorIs(t, c.Save(ctx, "k", make([]byte, 1<<20), 0), lua.ErrTooLarge)
+	require.ErrorIs(t, c.Save(ctx, "k", 1, -time.Second), lua.ErrOutOfRange)
+	require.ErrorIs(t, c.Save(ctx, "k", 1, math.MaxInt64), lua.ErrOutOfRange)
+	_, err := c.Lock(ctx, "k", math.MaxInt64-time.Second)
+	require.ErrorIs(t, err, lua.ErrOutOfRange)
+	_, err = c.Load(ctx, "k", &actionhero.LoadOptions{Extend: -1})
+	require.ErrorIs(t, err, lua.ErrOutOfRange)
 	require.Zero(t, client.Exists(ctx, ns+":cache:k").Val())
 	require.NoError(t, c.Save(ctx, "k", json.RawMessage(nil), 0))
 	require.Contains(t, text(t, client, ns), `"value":null`)

@@ -207,7 +207,7 @@ func (c *cluster) sameEnd(t *testing.T, ttl time.Duration) {
 	if c.layout == actionhero.Stamped {
 		want = 61_000
 	}
-	require.InDelta(t, want, lives("by-go"), 1)
+	require.Equal(t, want, lives("by-go"))
 	require.InDelta(t, want+5000, lives("by-node"), 5001)
 }
 

@@ -10,7 +10,7 @@
 ---@key      lock    string  the name of its holder
 ---@key      item    string  see cache_save.lua
 ---@arg      name    string  the holder's
----@arg      extend  ms  min=0  how long the item stays from now on; 0: as long as before
+---@arg      extend  ms  min=0 max=3155760000000  how long the item stays from now on; 0: as long as before
 ---@reply    (state enum(locked=0, loaded=1, missing=2, expired=3), holder string, remaining ms, item string, expires time.ms?)  item: as it was before; expires: where the item says so; remaining: of the lock, -1 where it never ends
 ---@cost     O(n), n being the length of the item
 
@@ -50,7 +50,7 @@ end
 local read = string.sub(text, 1, #text - #tail + at - 1) ..
   '"expireTimestamp":' .. expire .. ',"createdAt":' .. created .. ',"readAt":' .. now .. '}'
 if extended then
-  redis.call('SET', item, read, 'EX', math.ceil(extend / 1000))
+  redis.call('SET', item, read, 'PXAT', string.format('%.0f', now + math.ceil(extend / 1000) * 1000))
 elseif ends and redis.call('PTTL', item) == -1 then
   -- Its end was to be set by a second command, and never was.
   redis.call('SET', item, read, 'PXAT', string.format('%.0f', math.ceil(ends) + 1))

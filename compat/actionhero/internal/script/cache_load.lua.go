@@ -5,7 +5,6 @@ package script
 import (
 	"context"
 	_ "embed"
-	"math"
 	"strconv"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 var cacheLoadSource string
 
 // CacheLoadSHA is the SHA-1 of cache_load.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const CacheLoadSHA = "740898b3c3ab89576966f58f756c9c9d4c804438"
+const CacheLoadSHA = "b9bcd8cc51991f76aef95a2ef18500622ff8b6a9"
 
 // CacheLoadScript is cache_load.lua.
 var CacheLoadScript = lua.Script{
@@ -36,7 +35,7 @@ type CacheLoadParams struct {
 	Lock string // KEYS[1], string: the name of its holder
 	Item string // KEYS[2], string: see cache_save.lua
 	Name string // ARGV[1]: the holder's
-	// ARGV[2], at least 0 ms: how long the item stays from now on; 0: as long as before.
+	// ARGV[2], 0 to 3155760000000 ms: how long the item stays from now on; 0: as long as before.
 	Extend time.Duration
 }
 
@@ -106,7 +105,7 @@ func (p *CacheLoadParams) call() *lua.Call {
 	c.Key("item", p.Item)
 	c.EndKeys()
 	c.String(&p.Name)
-	c.Milliseconds("extend", p.Extend, 0, math.MaxInt64)
+	c.Milliseconds("extend", p.Extend, 0, 3155760000000)
 	return c
 }
 

@@ -7,7 +7,7 @@
 ---@retry    never  a lock of this name can be that of the first attempt, or another's of the same name
 ---@key      lock     string  the name of its holder
 ---@arg      name     string  the holder's
----@arg      ttl      s  min=1
+---@arg      ttl      s  min=1 max=3155760000
 ---@arg      refresh  bool  a lock of the same name is taken again, with a new end
 ---@reply    (state enum(held=0, locked=1, refreshed=2, healed=3, own=4), holder string, remaining ms)  own: of the same name, and not taken again; remaining: -1 where it never ends
 ---@cost     O(1)

@@ -5,7 +5,6 @@ package script
 import (
 	"context"
 	_ "embed"
-	"math"
 	"strconv"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 var cacheLockSource string
 
 // CacheLockSHA is the SHA-1 of cache_lock.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const CacheLockSHA = "af11e5dbd0e1e78c05e28c44e682c9fea4df7cc0"
+const CacheLockSHA = "18dde62303c1a5ba6a8be04b0d365dc8e7b0bf39"
 
 // CacheLockScript is cache_lock.lua.
 var CacheLockScript = lua.Script{
@@ -32,7 +31,7 @@ var CacheLockScript = lua.Script{
 type CacheLockParams struct {
 	Lock    string        // KEYS[1], string: the name of its holder
 	Name    string        // ARGV[1]: the holder's
-	TTL     time.Duration // ARGV[2], at least 1 s
+	TTL     time.Duration // ARGV[2], 1 to 3155760000 s
 	Refresh bool          // ARGV[3]: a lock of the same name is taken again, with a new end
 }
 
@@ -98,7 +97,7 @@ func (p *CacheLockParams) call() *lua.Call {
 	c.Key("lock", p.Lock)
 	c.EndKeys()
 	c.String(&p.Name)
-	c.Seconds("ttl", p.TTL, 1, math.MaxInt64)
+	c.Seconds("ttl", p.TTL, 1, 3155760000)
 	c.Bool(p.Refresh)
 	return c
 }

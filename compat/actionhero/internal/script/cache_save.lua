@@ -7,7 +7,7 @@
 ---@key      item   string  a JSON object with the value and its times
 ---@arg      name   string  the holder's
 ---@arg      value  bytes  JSON, kept as it is
----@arg      ttl    ms  min=0  0: it stays
+---@arg      ttl    ms  min=0 max=3155760000000  0: it stays
 ---@arg      stamped  bool  with expireTimestamp and readAt, as ActionHero up to 28 writes it
 ---@reply    (state enum(locked=0, saved=1), holder string, remaining ms)  remaining: of the lock; -1 where it never ends
 ---@cost     O(n), n being the length of the value
@@ -22,18 +22,16 @@ end
 
 local time = redis.call('TIME')
 local now = time[1] .. string.sub('00' .. math.floor(time[2] / 1000), -3)
-if not stamped then
-  local text = '{"value":' .. value .. ',"createdAt":' .. now .. '}'
-  if ttl > 0 then
-    redis.call('SET', item, text, 'PX', ttl)
-  else
-    redis.call('SET', item, text)
-  end
-elseif ttl > 0 then
-  local expire = string.format('%.0f', now + ttl)
-  redis.call('SET', item, '{"value":' .. value .. ',"expireTimestamp":' .. expire .. ',"createdAt":' .. now .. ',"readAt":null}',
-    'EX', math.ceil(ttl / 1000))
+local times = ',"createdAt":' .. now .. '}'
+if stamped then
+  local expire = ttl > 0 and string.format('%.0f', now + ttl) or 'null'
+  times = ',"expireTimestamp":' .. expire .. ',"createdAt":' .. now .. ',"readAt":null}'
+  ttl = math.ceil(ttl / 1000) * 1000
+end
+local text = '{"value":' .. value .. times
+if ttl > 0 then
+  redis.call('SET', item, text, 'PXAT', string.format('%.0f', now + ttl))
 else
-  redis.call('SET', item, '{"value":' .. value .. ',"expireTimestamp":null,"createdAt":' .. now .. ',"readAt":null}')
+  redis.call('SET', item, text)
 end
 return {1, '', 0}

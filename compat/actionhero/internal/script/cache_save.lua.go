@@ -5,7 +5,6 @@ package script
 import (
 	"context"
 	_ "embed"
-	"math"
 	"strconv"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 var cacheSaveSource string
 
 // CacheSaveSHA is the SHA-1 of cache_save.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const CacheSaveSHA = "a46e796fdf7e827b8be1a28d060fd0ec10153b92"
+const CacheSaveSHA = "830d7353d0e8f1bb57d1802d4956f796f27bd9cd"
 
 // CacheSaveScript is cache_save.lua.
 var CacheSaveScript = lua.Script{
@@ -37,7 +36,7 @@ type CacheSaveParams struct {
 	Item  string        // KEYS[2], string: a JSON object with the value and its times
 	Name  string        // ARGV[1]: the holder's
 	Value []byte        // ARGV[2]: JSON, kept as it is
-	TTL   time.Duration // ARGV[3], at least 0 ms: 0: it stays
+	TTL   time.Duration // ARGV[3], 0 to 3155760000000 ms: 0: it stays
 	// ARGV[4]: with expireTimestamp and readAt, as ActionHero up to 28 writes it.
 	Stamped bool
 }
@@ -96,7 +95,7 @@ func (p *CacheSaveParams) call() *lua.Call {
 	c.EndKeys()
 	c.String(&p.Name)
 	c.Bytes(&p.Value)
-	c.Milliseconds("ttl", p.TTL, 0, math.MaxInt64)
+	c.Milliseconds("ttl", p.TTL, 0, 3155760000000)
 	c.Bool(p.Stamped)
 	return c
 }
