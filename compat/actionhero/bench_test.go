@@ -54,7 +54,7 @@ func (p *pingPong) call(ctx context.Context, text string) error {
 // BenchmarkCall measures one caller beside PING and a bare ping-pong of messages of the same
 // size on the same kind of connections.
 func BenchmarkCall(b *testing.B) {
-	client, ch := luatomictest.Client(b, resp2), luatomictest.Namespace(b)
+	client, ch := luatomictest.Client(b), luatomictest.Namespace(b)
 	server, caller := actionhero.NewNode(client, &actionhero.Options{Channel: ch, OnError: func(err error) { b.Error(err) }}), actionhero.NewNode(client, &actionhero.Options{Channel: ch})
 	alone := actionhero.NewNode(client, &actionhero.Options{Channel: ch + "-alone"})
 	for _, n := range []*actionhero.Node{server, caller, alone} {

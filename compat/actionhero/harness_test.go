@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/actionhero"
@@ -34,10 +33,6 @@ func runNode(t testing.TB, n *actionhero.Node) {
 	defer cancel()
 	require.NoError(t, n.Ready(ready))
 }
-
-// resp2 is for those who must hear thousands of messages: before 9.21, go-redis loses one
-// at times where a subscription speaks RESP3 and the message is cut in two on its way.
-func resp2(o *redis.Options) { o.Protocol = 2 }
 
 func splitAddr(t testing.TB, addr string) (host, port string) {
 	t.Helper()

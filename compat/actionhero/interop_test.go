@@ -181,7 +181,7 @@ var nodeMethods = map[string]int{
 func startCluster(t *testing.T, r release) *cluster {
 	t.Helper()
 	c := &cluster{release: r, server: luatomictest.StartServer(t)}
-	c.client = c.server.Client(resp2)
+	c.client = c.server.Client()
 	c.a = startNode(t, c.server, r, "node-A")
 	c.b = startNode(t, c.server, r, "node-B")
 	c.goNode = c.run(t, &actionhero.Options{ServerID: "node-Go", Timeout: 30 * time.Second, Hold: time.Second})
@@ -247,7 +247,7 @@ func TestInterop(t *testing.T) {
 func TestInteropMixedVersions(t *testing.T) {
 	t.Parallel()
 	c := &cluster{release: releases["14.0.12"], server: luatomictest.StartServer(t)}
-	c.client = c.server.Client(resp2)
+	c.client = c.server.Client()
 	c.a = startNode(t, c.server, releases["14.0.12"], "old")
 	c.b = startNode(t, c.server, releases["29.3.5"], "new")
 	c.goNode = c.run(t, &actionhero.Options{ServerID: "node-Go", Timeout: 30 * time.Second})

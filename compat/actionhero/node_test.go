@@ -136,6 +136,18 @@ func TestTwoGoNodes(t *testing.T) {
 	}
 }
 
+// In the callback era a failure is an answer, also between Go nodes, whose calls carry
+// the id of the promise era as well.
+func TestFailuresAreAnswersInTheCallbackEra(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	opts := &actionhero.Options{Era: actionhero.Callback, Methods: map[string]int{"api.fails": 0}}
+	a, b := newNode(t, client, ch, opts), newNode(t, client, ch, opts)
+	require.NoError(t, b.Handle("api.fails", func(context.Context, *actionhero.Request) (any, error) { return nil, errors.New("no") }))
+	_, err := a.DoCluster(t.Context(), "api.fails", nil, "")
+	require.ErrorIs(t, err, actionhero.ErrRemote)
+}
+
 func TestACallHasBothIDsAndAList(t *testing.T) {
 	t.Parallel()
 	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)

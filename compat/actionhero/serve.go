@@ -87,6 +87,9 @@ func (n *Node) serve(ctx context.Context, m *wire, handler Handler, r *Request) 
 	defer cancel()
 	n.counts.served.Add(1)
 	began := time.Now()
+	if n.opts.Era == Callback && m.RequestID != "" {
+		m.MessageID = "" // both are there in a call by Go: it gets what the others get, an error too
+	}
 	value, failed := protect(ctx, handler, r)
 	response, answer, err := reply(m, n.opts.Era, value, failed)
 	if err != nil {
