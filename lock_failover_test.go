@@ -2,8 +2,10 @@ package luatomic_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -59,9 +62,11 @@ func (p *pair) turn(t *testing.T) {
 }
 
 // client goes to the master of the moment with each new connection.
-func (p *pair) client(t *testing.T) *redis.Client {
+func (p *pair) client(t *testing.T) *redis.Client { return p.clientOf(t, 10) }
+
+func (p *pair) clientOf(t *testing.T, connections int) *redis.Client {
 	t.Helper()
-	c := redis.NewClient(&redis.Options{Addr: "pair", Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	c := redis.NewClient(&redis.Options{Addr: "pair", PoolSize: connections, Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", *p.address.Load())
 	}})
@@ -136,4 +141,43 @@ func waits(ctx context.Context, c *redis.Client) bool {
 		}
 	}
 	return false
+}
+
+// A pipeline that meets a server which has become a replica does not come back to it
+// for ever: neither one that loads a script nor a batch.
+func TestCallsAndBatchesLeaveAServerThatHasBecomeAReplica(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	p := startPair(t)
+	l := locker(t, p.client(t), &luatomic.LockerOptions{TTL: time.Minute})
+	leases := make([]*luatomic.Lease, 5)
+	var wg sync.WaitGroup
+	for i := range leases { // some connections at once
+		wg.Go(func() { leases[i], _ = l.Try(ctx, fmt.Sprint("x", i)) })
+	}
+	wg.Wait()
+	require.NotContains(t, leases, (*luatomic.Lease)(nil))
+	p.turn(t)
+	require.NoError(t, leases[0].Extend(ctx), "a batch of one, its script not loaded")
+	require.NoError(t, leases[1].Release(ctx), "a call, its script not loaded")
+	one := p.clientOf(t, 1)
+	for range 3 {
+		p.turn(t)
+		b, count := lua.NewBatch(one), guardedCount()
+		var counted []*lua.Future[int64]
+		for range 5 {
+			call := lua.NewCall(count, 1, 0)
+			call.Key("counter", "count")
+			call.EndKeys()
+			counted = append(counted, lua.Queue(b, call, func(r *lua.Reply) int64 { return r.Int("n") }))
+		}
+		require.NoError(t, b.Exec(ctx))
+		first, err := counted[0].Get()
+		require.NoError(t, err)
+		for i, n := range counted[1:] {
+			got, err := n.Get()
+			require.NoError(t, err)
+			require.Equal(t, first+int64(i)+1, got, "each ran once, in their order")
+		}
+	}
 }

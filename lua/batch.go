@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -117,6 +118,18 @@ func (b *Batch) run(ctx context.Context, waiting []*Call) {
 // send makes one attempt for each call: warm ones in one pipeline, those whose
 // script is missing in a pipeline for each node that owns them.
 func (b *Batch) send(ctx context.Context, calls []*Call) {
+	if i := slices.IndexFunc(calls, func(c *Call) bool { return c.stale }); i >= 0 {
+		// go-redis closes the connection to a replica after a single command, and not
+		// after a pipeline. So one call goes first; while it meets a replica the others
+		// keep the error that they have.
+		first := calls[i]
+		_ = b.client.Process(ctx, first.prepare(ctx, first.cold()))
+		b.acked = 0
+		if redis.HasErrorPrefix(first.cmd.Err(), codeReadOnly) {
+			return
+		}
+		calls = slices.Concat(calls[:i], calls[i+1:])
+	}
 	warm := b.client.Pipeline()
 	missing := make(map[*redis.Client][]*Call)
 	for _, c := range calls {

@@ -13,15 +13,15 @@ import (
 // loadAndRun sends SCRIPT LOAD and EVALSHA in one pipeline to the node that owns
 // the call's keys. Not EVAL: since 7.4 a server may evict a script that came by
 // EVAL, and 8.0 evicts it even after a later SCRIPT LOAD. EVAL is what is left
-// where the owner is not known (an AutoPipeliner, a proxy) or SCRIPT LOAD is
-// refused.
+// where the owner is not known (an AutoPipeliner, a proxy), SCRIPT LOAD is refused,
+// or a pipeline would come to the same replica again and again.
 func (c *Call) loadAndRun(ctx context.Context, client Client) error {
 	node, err := owner(ctx, client, c.firstKey())
 	if err != nil {
 		c.lost(ctx, err)
 		return c.cmd.Err()
 	}
-	if node == nil || c.noLoad {
+	if node == nil || c.noLoad || c.stale {
 		return client.Process(ctx, c.prepare(ctx, true))
 	}
 	_, _ = loadAndSend(ctx, client, node, []*Call{c}, 0, 0)

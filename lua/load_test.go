@@ -310,3 +310,38 @@ func TestPreloadReportsTheNodeThatFails(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []bool{true}, known, "the others are loaded")
 }
+
+// After a failover the pool may hold connections to the old master and to the new one,
+// and hand out one of the old for each pipeline and one of the new for each call: the
+// old knows the script and may not write, the new does not know it.
+func TestReplicaBehindEveryPipelineIsGotPast(t *testing.T) {
+	t.Parallel()
+	s := coldCount(t, lua.RetryNever)
+	for name, run := range map[string]func(ctx context.Context, c lua.Client) (int64, error){
+		"call": func(ctx context.Context, c lua.Client) (int64, error) { return runInt(ctx, c, s, "k") },
+		"batch": func(ctx context.Context, c lua.Client) (int64, error) {
+			b := lua.NewBatch(c)
+			f := lua.Queue(b, newCall(s, "k"), decodeInt)
+			_ = b.Exec(ctx)
+			return f.Get()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := startFake(t, func(verb string, nth int) string {
+				switch {
+				case verb == "SCRIPT":
+					return "+" + s.SHA
+				case verb == "EVAL":
+					return ":7"
+				case nth%2 == 1:
+					return "-NOSCRIPT No matching script."
+				}
+				return "-READONLY You can't write against a read only replica."
+			})
+			got, err := run(within(t, 2*time.Second), server.client(t))
+			require.NoError(t, err)
+			require.EqualValues(t, 7, got)
+		})
+	}
+}

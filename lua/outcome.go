@@ -63,7 +63,7 @@ func classifyReply(ran Text, e *Error, text string) {
 		inside = false
 	}
 	switch code {
-	case "READONLY", "NOREPLICAS":
+	case codeReadOnly, "NOREPLICAS":
 		e.Outcome, e.transient = ErrNotExecuted, true
 		return
 	case "OOM", "MISCONF":

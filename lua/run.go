@@ -61,12 +61,17 @@ func (c *Call) settle(err error, tries int) (again bool) {
 	}
 	e.Tries = tries
 	c.failure = e
+	c.stale = c.stale || e.Code == codeReadOnly
 	if e.Outcome == ErrOutcomeUnknown {
 		c.unknown = true
 		return c.script.Retry == RetrySafe
 	}
 	return e.Outcome == ErrNotExecuted && e.transient
 }
+
+// codeReadOnly is a replica's. A connection may lead to one after a failover, where
+// the address of the master is a name.
+const codeReadOnly = "READONLY"
 
 // cold reports whether the last attempt failed because the server does not know
 // the script.
