@@ -32,12 +32,18 @@ if clock == '0' then
 end
 local added = ',"enqueued_at":' .. stamp
 
-local places = string.gmatch(plan, '(%d+):(%d+):(%d+);')
+local places, p = {}, 0
+for place, from, till in string.gmatch(plan, '(%d+):(%d+):(%d+);') do
+  places[p + 1], places[p + 2], places[p + 3] = tonumber(place), tonumber(from), tonumber(till)
+  p = p + 3
+end
+p = 0
 local lists, gone, sizes = {}, {}, {}
 for i = 4, #ARGV do
   local member = ARGV[i]
-  local p, from, till = places()
-  local place, score = tonumber(p), scores[i - 3]
+  local place, from, till = places[p + 1], places[p + 2], places[p + 3]
+  local score = scores[i - 3]
+  p = p + 3
   if score and tonumber(score) <= now then
     local list, n = lists[place], (sizes[place] or 0) + 1
     if not list then

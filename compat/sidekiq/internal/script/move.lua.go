@@ -15,7 +15,7 @@ import (
 var moveSource string
 
 // MoveSHA is the SHA-1 of move.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const MoveSHA = "6106d0b11a0d3a342487d41dbb59de6456d67b63"
+const MoveSHA = "732ef7d325ef62f976838028121fd09f28b42013"
 
 // MoveScript is move.lua.
 var MoveScript = lua.Script{

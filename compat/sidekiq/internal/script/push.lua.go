@@ -15,7 +15,7 @@ import (
 var pushSource string
 
 // PushSHA is the SHA-1 of push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushSHA = "5219ce32a2002b3ee27585faf55e6aa7464c83f0"
+const PushSHA = "758bdf1fa23852bd07ab5fc83a7c0314b915ebf0"
 
 // PushScript is push.lua.
 var PushScript = lua.Script{

@@ -47,16 +47,22 @@ if clock == '0' then
 end
 local stamped = ',"enqueued_at":' .. stamp .. '}'
 
-local runs = string.gmatch(plan, '(%d+):(%d+):([^;]*);')
+local runs, r = {}, 0
+for place, count, kind in string.gmatch(plan, '(%d+):(%d+):([^;]*);') do
+  runs[r + 1], runs[r + 2], runs[r + 3] = tonumber(place), tonumber(count), kind
+  r = r + 3
+end
 local lists, later, l = {}, {}, 0
 local left, list, n, tail, due = 0, nil, 0, nil, nil
+r = 0
 for i = 5, #ARGV do
   local job = ARGV[i]
   if left == 0 then
-    local place, count, kind = runs()
-    left, tail, due = tonumber(count), stamped, nil
-    list = lists[tonumber(place)] or {}
-    lists[tonumber(place)] = list
+    local place, kind = runs[r + 1], runs[r + 3]
+    left, tail, due = runs[r + 2], stamped, nil
+    r = r + 3
+    list = lists[place] or {}
+    lists[place] = list
     n = #list
     if kind == '=' then
       tail = nil

@@ -16,7 +16,7 @@ import (
 var pushOnceSource string
 
 // PushOnceSHA is the SHA-1 of push_once.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushOnceSHA = "135ab628ea5625a917a3b964994e8efbdfe9b1d6"
+const PushOnceSHA = "0ffd1b1a8ab0d74da2dacb59382425d0744516ff"
 
 // PushOnceScript is push_once.lua.
 var PushOnceScript = lua.Script{
