@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -470,4 +471,47 @@ func atoi(t *testing.T, text string) int {
 	n, err := strconv.Atoi(text)
 	require.NoError(t, err)
 	return n
+}
+
+// The commands that docs/sidekiq.md lists are enough for the whole client side.
+func TestTheListedCommandsAreEnough(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	r := luatomictest.StartServer(t).Client()
+	text, err := os.ReadFile("../../docs/sidekiq.md")
+	require.NoError(t, err)
+	_, list, found := strings.Cut(string(text), "- **The user of Redis** needs ")
+	require.True(t, found)
+	list, _, _ = strings.Cut(list, ". A mover")
+	rule := []any{"ACL", "SETUSER", "limited", "on", ">pw", "~*", "-@all"}
+	for _, word := range regexp.MustCompile("[a-z|_+]+").FindAllString(strings.Join(regexp.MustCompile("`[^`]+`").FindAllString(list, -1), " "), -1) {
+		rule = append(rule, "+"+strings.TrimPrefix(word, "+"))
+	}
+	require.Greater(t, len(rule), 25)
+	require.NoError(t, r.Do(ctx, rule...).Err())
+	opts := *r.Options()
+	opts.Username, opts.Password = "limited", "pw"
+	limited := redis.NewClient(&opts)
+	defer func() { require.NoError(t, limited.Close()) }()
+	d, err := sidekiq.New(limited, nil)
+	require.NoError(t, err)
+	_, err = d.PushBulk(ctx, []sidekiq.Job{{Class: "W", In: time.Hour, JID: "x"}, {Class: "W", In: time.Microsecond}, {Class: "W"}})
+	require.NoError(t, err)
+	_, err = d.PushOnce(ctx, "t", time.Minute, []sidekiq.Job{{Class: "W", In: time.Hour, JID: "y"}})
+	require.NoError(t, err)
+	require.NoError(t, r.ZAdd(ctx, "schedule", redis.Z{Score: 1, Member: "bad"}).Err())
+	luatomictest.Eventually(t, 20*time.Second, "the job is due", func() bool {
+		m, err := d.MoveDue(ctx, sidekiq.Schedule, 0)
+		require.NoError(t, err)
+		return m.Moved == 1
+	})
+	score, ok, err := d.Reschedule(ctx, sidekiq.Ref{Set: sidekiq.Schedule, JID: "x"}, time.Now().Add(time.Hour))
+	require.NoError(t, err)
+	require.True(t, ok)
+	ok, err = d.Delete(ctx, sidekiq.Ref{Set: sidekiq.Schedule, JID: "x", Score: score})
+	require.NoError(t, err)
+	require.True(t, ok)
+	_, err = d.Stats(ctx)
+	require.NoError(t, err)
 }
