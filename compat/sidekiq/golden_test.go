@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -205,4 +206,39 @@ func FuzzCanonical(f *testing.F) {
 			require.False(t, bytes.ContainsAny(once, "\n\r\t"))
 		}
 	})
+}
+
+// A payload is taken or refused for what it is, whatever the one before it in the batch was.
+func TestTheHeadOfTheLastPayloadChangesNothing(t *testing.T) {
+	t.Parallel()
+	d, err := New(nil, &Options{Version: V6, ExactTimes: true})
+	require.NoError(t, err)
+	all := captured(t, "6.4.1")
+	for _, base := range []string{
+		`{"queue":"q","class":"W","args":[1],"jid":"j"%s}`, `{"queue":"q","class":"W","jid":"j"%s,"args":[1]}`, `{"args":[1],"queue":"q","class":"W"%s,"jid":"j"}`,
+		`{"queue":"q","class":"W","enqueued_at":1.5,"args":[1],"jid":"j"%s}`, `{"queue":"q","at":2.5,"class":"W","args":[1],"jid":"j"%s}`,
+	} {
+		for _, more := range []string{``, `,"class":1`, `,"queue":"other"`, `,"args":{}`, `,"enqueued_at":2.5`, `,"enqueued_at":2`, `,"at":3.5`, `}`, `,"x":"\xff"`, `,"x":[1`, `,"jid":"k"`} {
+			all = append(all, fmt.Sprintf(base, more))
+		}
+	}
+	shared := 0
+	for _, first := range all {
+		for _, second := range all {
+			var alone, after source
+			want, wantErr := d.draft(&Job{Payload: []byte(second)}, &alone)
+			_, _ = d.draft(&Job{Payload: []byte(first)}, &after)
+			if h := after.head.text; h != nil && strings.HasPrefix(second, string(h)) {
+				shared++
+			}
+			from := len(after.jids)
+			got, err := d.draft(&Job{Payload: []byte(second)}, &after)
+			require.Equal(t, wantErr == nil, err == nil, "%s after %s", second, first)
+			if err == nil {
+				require.Equal(t, string(want.text)+want.queue+want.kind, string(got.text)+got.queue+got.kind)
+				require.Equal(t, string(alone.jids), string(after.jids[from:]))
+			}
+		}
+	}
+	require.Greater(t, shared, 100)
 }

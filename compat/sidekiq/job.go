@@ -191,130 +191,6 @@ func (d *Dialect) appendArgs(to []byte, args json.RawMessage) ([]byte, error) {
 	return to, err
 }
 
-// finished checks a payload of the caller's and takes it over.
-func (d *Dialect) finished(payload []byte, kind string, src *source) (draft, error) {
-	out := draft{kind: kind, text: payload}
-	p, err := d.inspect(payload, src)
-	if err != nil {
-		return out, err
-	}
-	out.queue, out.jid = p.queue, len(src.jids)
-	if p.at != nil {
-		due, err := strconv.ParseFloat(string(p.at), 64)
-		if err != nil {
-			return out, fmt.Errorf("%w: at is not a number of seconds", ErrTime)
-		}
-		when, err := secondsTime(due)
-		if err != nil {
-			return out, err
-		}
-		if kind == "" {
-			if out.kind, err = d.kind(when, 0, src); err != nil {
-				return out, err
-			}
-		}
-		if out.text, _, err = dropField(out.text, "at"); err != nil {
-			return out, err
-		}
-	}
-	switch {
-	case p.stamped && out.kind == "":
-		out.kind = asIs
-		return out, nil
-	case p.stamped:
-		if out.text, _, err = dropField(out.text, "enqueued_at"); err != nil {
-			return out, err
-		}
-	}
-	out.text = out.text[:bytes.LastIndexByte(out.text, '}')]
-	return out, nil
-}
-
-// inspected is what a finished payload says about itself.
-type inspected struct {
-	queue   string
-	at      []byte
-	stamped bool
-}
-
-func (d *Dialect) inspect(payload []byte, src *source) (p inspected, err error) {
-	if !utf8.Valid(payload) {
-		return p, ErrEncoding
-	}
-	var class, args, queue, jid []byte
-	var bad error
-	found := func(value []byte) {
-		if err := d.checkTime(value); err != nil {
-			bad = err
-		}
-	}
-	err = members(payload, func(m member) {
-		value := payload[m.value:m.end]
-		switch string(m.name) {
-		case "class":
-			class = value
-		case "args":
-			args = value
-		case "queue":
-			queue = value
-		case "jid":
-			jid = value
-		case "at":
-			p.at = value
-		case "enqueued_at":
-			p.stamped = true
-			found(value)
-		case "created_at", "failed_at", "retried_at":
-			found(value)
-		}
-	})
-	switch {
-	case err != nil:
-		return p, err
-	case bad != nil:
-		return p, bad
-	case len(class) < 3 || class[0] != '"':
-		return p, ErrClass
-	case len(args) == 0 || args[0] != '[':
-		return p, ErrArgs
-	case len(queue) < 3 || queue[0] != '"' || len(jid) < 3 || jid[0] != '"':
-		return p, fmt.Errorf("%w: queue and jid were expected, both strings that are not empty", ErrPayload)
-	}
-	p.queue = src.name(queue)
-	if bytes.IndexByte(jid, '\\') >= 0 {
-		src.jids = append(src.jids, unescape(jid)...)
-	} else {
-		src.jids = append(src.jids, jid[1:len(jid)-1]...)
-	}
-	return p, nil
-}
-
-// text is what a JSON string stands for.
-func text(quoted []byte) string {
-	if bytes.IndexByte(quoted, '\\') >= 0 {
-		return string(unescape(quoted))
-	}
-	return string(quoted[1 : len(quoted)-1])
-}
-
-// checkTime says whether the version reads the field as the time that was meant. Sidekiq 8 tells seconds from milliseconds by the decimal
-// point; the others know seconds only.
-func (d *Dialect) checkTime(value []byte) error {
-	point := bytes.IndexByte(value, '.')
-	if value[0] < '0' || value[0] > '9' || bytes.IndexByte(value, 'e') >= 0 || bytes.IndexByte(value, 'E') >= 0 {
-		return fmt.Errorf("%w: a field with a time is not a number, or has a sign or an exponent", ErrTime)
-	}
-	switch {
-	case point < 0 && !d.milliseconds():
-		return fmt.Errorf("%w: a time without a decimal point; this version reads float seconds", ErrTime)
-	case point < 0 && len(value) < 12:
-		return fmt.Errorf("%w: an integer is milliseconds to this version, and this one is in 1973 or before", ErrTime)
-	case point > 11 || len(value) > 24:
-		return fmt.Errorf("%w: a float is seconds, and this one is thousands of years ahead", ErrTime)
-	}
-	return nil
-}
-
 // source has what the jobs of one call share: random bytes, drawn for some hundred at a time, and the name of the last queue.
 type source struct {
 	buf   [1536]byte
@@ -324,6 +200,7 @@ type source struct {
 	now   []byte // the time of the call, as created_at has it
 	text  []byte // of all payloads that are written, one after the other
 	jids  []byte // of all jobs, one after the other
+	head  head
 }
 
 // name is the text of a queue's name, the same string for as long as it is the same queue.

@@ -114,8 +114,26 @@ func members(payload []byte, visit func(member)) error {
 	if err := s.object(visit); err != nil {
 		return err
 	}
+	return s.end()
+}
+
+// membersFrom is members from the value of one of them on, whose name and all before is known to be sound.
+func membersFrom(payload []byte, at int, name string, visit func(member)) error {
+	s := scanner{text: payload, at: at, depth: 1}
+	m := member{name: []byte(name), from: at, value: at}
+	if err := s.value(); err != nil {
+		return err
+	}
+	m.end = s.at
+	if err := s.rest(&m, visit); err != nil {
+		return err
+	}
+	return s.end()
+}
+
+func (s *scanner) end() error {
 	s.space()
-	if s.at != len(payload) {
+	if s.at != len(s.text) {
 		return s.fault("something follows the object")
 	}
 	return nil

@@ -93,12 +93,17 @@ func (s *scanner) object(visit func(member)) error {
 		return nil
 	}
 	var m member
+	if err := s.pair(&m, visit != nil); err != nil {
+		return err
+	}
+	return s.rest(&m, visit)
+}
+
+// rest reads on in an object of which m was read.
+func (s *scanner) rest(m *member, visit func(member)) error {
 	for {
-		if err := s.pair(&m, visit != nil); err != nil {
-			return err
-		}
 		if visit != nil {
-			visit(m)
+			visit(*m)
 		}
 		s.space()
 		switch s.next() {
@@ -110,6 +115,9 @@ func (s *scanner) object(visit func(member)) error {
 			return nil
 		default:
 			return s.fault("a comma or the end of an object was expected")
+		}
+		if err := s.pair(m, visit != nil); err != nil {
+			return err
 		}
 	}
 }

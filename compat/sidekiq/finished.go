@@ -1,0 +1,185 @@
+package sidekiq
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+)
+
+// finished checks a payload of the caller's and takes it over.
+func (d *Dialect) finished(payload []byte, kind string, src *source) (draft, error) {
+	out := draft{kind: kind, text: payload}
+	p, err := d.inspect(payload, src)
+	if err != nil {
+		return out, err
+	}
+	out.queue, out.jid = p.queue, len(src.jids)
+	if p.at != nil {
+		due, err := strconv.ParseFloat(string(p.at), 64)
+		if err != nil {
+			return out, fmt.Errorf("%w: at is not a number of seconds", ErrTime)
+		}
+		when, err := secondsTime(due)
+		if err != nil {
+			return out, err
+		}
+		if kind == "" {
+			if out.kind, err = d.kind(when, 0, src); err != nil {
+				return out, err
+			}
+		}
+		if out.text, _, err = dropField(out.text, "at"); err != nil {
+			return out, err
+		}
+	}
+	switch {
+	case p.stamped && out.kind == "":
+		out.kind = asIs
+		return out, nil
+	case p.stamped:
+		if out.text, _, err = dropField(out.text, "enqueued_at"); err != nil {
+			return out, err
+		}
+	}
+	out.text = out.text[:bytes.LastIndexByte(out.text, '}')]
+	return out, nil
+}
+
+// head is how the last finished payload began, up to its arguments. The payloads of a batch mostly begin alike, and what stands there need
+// not be read again.
+type head struct {
+	text         []byte
+	class, queue span
+}
+
+// span is a range of a payload's bytes; one that ends at 0 is absent.
+type span struct{ from, end int }
+
+func (s span) of(payload []byte) []byte { return payload[s.from:s.end] }
+
+// inspected is what a finished payload says about itself.
+type inspected struct {
+	queue   string
+	at      []byte
+	stamped bool
+
+	payload                 []byte
+	class, args, jid, named span // named is the queue's name
+	early                   bool // a field other than class and queue counts and stands before args
+	bad                     error
+	dialect                 *Dialect
+}
+
+func (p *inspected) visit(m member) {
+	here := span{m.value, m.end}
+	switch string(m.name) {
+	case "class":
+		p.class = here
+		return
+	case "queue":
+		p.named = here
+		return
+	case "args":
+		p.args = here
+		return
+	case "jid":
+		p.jid = here
+	case "at":
+		p.at = here.of(p.payload)
+	case "enqueued_at":
+		p.stamped = true
+		p.time(here)
+	case "created_at", "failed_at", "retried_at":
+		p.time(here)
+	default:
+		return
+	}
+	p.early = p.early || p.args.end == 0
+}
+
+func (p *inspected) time(at span) {
+	if err := p.dialect.checkTime(at.of(p.payload)); err != nil {
+		p.bad = err
+	}
+}
+
+func (d *Dialect) inspect(payload []byte, src *source) (p inspected, err error) {
+	p.payload, p.dialect = payload, d
+	known := len(src.head.text)
+	if known > 0 && bytes.HasPrefix(payload, src.head.text) {
+		p.class, p.named = src.head.class, src.head.queue
+		err = membersFrom(payload, known, "args", p.visit)
+	} else {
+		known = 0
+		err = members(payload, p.visit)
+	}
+	if err == nil && !utf8.Valid(payload[known:]) {
+		err = ErrEncoding
+	}
+	if err == nil {
+		err = p.fault()
+	}
+	if err != nil {
+		return p, err
+	}
+	if known == 0 {
+		src.head = p.head()
+	}
+	p.queue = src.name(p.named.of(payload))
+	if jid := p.jid.of(payload); bytes.IndexByte(jid, '\\') >= 0 {
+		src.jids = append(src.jids, unescape(jid)...)
+	} else {
+		src.jids = append(src.jids, jid[1:len(jid)-1]...)
+	}
+	return p, nil
+}
+
+// head is what the next payload can share: all before the value of args, where nothing else that counts stands.
+func (p *inspected) head() head {
+	if p.early || p.class.end > p.args.from || p.named.end > p.args.from {
+		return head{}
+	}
+	return head{text: p.payload[:p.args.from], class: p.class, queue: p.named}
+}
+
+func (p *inspected) fault() error {
+	filled := func(s span) bool { return s.end-s.from > 2 && p.payload[s.from] == '"' }
+	switch {
+	case p.bad != nil:
+		return p.bad
+	case !filled(p.class):
+		return ErrClass
+	case p.args.end == 0 || p.payload[p.args.from] != '[':
+		return ErrArgs
+	case !filled(p.named) || !filled(p.jid):
+		return fmt.Errorf("%w: queue and jid were expected, both strings that are not empty", ErrPayload)
+	}
+	return nil
+}
+
+// text is what a JSON string stands for.
+func text(quoted []byte) string {
+	if bytes.IndexByte(quoted, '\\') >= 0 {
+		return string(unescape(quoted))
+	}
+	return string(quoted[1 : len(quoted)-1])
+}
+
+// checkTime says whether the version reads the field as the time that was meant. Sidekiq 8 tells seconds from milliseconds by the decimal
+// point; the others know seconds only.
+func (d *Dialect) checkTime(value []byte) error {
+	point := bytes.IndexByte(value, '.')
+	if value[0] < '0' || value[0] > '9' || bytes.IndexByte(value, 'e') >= 0 || bytes.IndexByte(value, 'E') >= 0 {
+		return fmt.Errorf("%w: a field with a time is not a number, or has a sign or an exponent", ErrTime)
+	}
+	switch {
+	case point < 0 && !d.milliseconds():
+		return fmt.Errorf("%w: a time without a decimal point; this version reads float seconds", ErrTime)
+	case point < 0 && len(value) < 12:
+		return fmt.Errorf("%w: an integer is milliseconds to this version, and this one is in 1973 or before", ErrTime)
+	case point > 11 || len(value) > 24:
+		return fmt.Errorf("%w: a float is seconds, and this one is thousands of years ahead", ErrTime)
+	}
+	return nil
+}
