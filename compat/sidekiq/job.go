@@ -117,20 +117,9 @@ func (d *Dialect) jitter(src *source) time.Duration {
 
 // write appends a payload, without its last brace, in the order of fields of the version.
 func (d *Dialect) write(to []byte, job *Job, queue string, jid []byte, src *source) (_ []byte, err error) {
-	switch {
-	case job.Class == "":
-		return to, ErrClass
-	case !utf8.ValidString(job.Class) || !utf8.ValidString(queue) || !utf8.Valid(jid):
-		return to, fmt.Errorf("%w: class, queue or jid", ErrEncoding)
+	if to, err = d.appendHead(to, job, queue, src); err != nil {
+		return to, err
 	}
-	to = append(to, '{')
-	if d.version >= V6 {
-		if to, err = d.appendOptions(to, job.Fields, queue); err != nil {
-			return to, err
-		}
-	}
-	to = append(to, `"class":`...)
-	to = append(appendString(to, job.Class), `,"args":`...)
 	if to, err = d.appendArgs(to, job.Args); err != nil {
 		return to, err
 	}
@@ -142,11 +131,43 @@ func (d *Dialect) write(to []byte, job *Job, queue string, jid []byte, src *sour
 		to = to[:len(to)-1] // the comma
 	}
 	to = append(to, `,"jid":`...)
-	to = append(appendString(to, string(jid)), `,"created_at":`...)
+	if job.JID == "" {
+		to = append(append(append(to, '"'), jid...), '"')
+	} else if to = appendString(to, job.JID); !utf8.ValidString(job.JID) {
+		return to, fmt.Errorf("%w: jid", ErrEncoding)
+	}
+	to = append(to, `,"created_at":`...)
 	if job.CreatedAt.IsZero() {
 		return append(to, src.now...), nil
 	}
 	return d.appendTime(to, job.CreatedAt), nil
+}
+
+// appendHead writes what stands before the arguments. Jobs without further fields that follow each other mostly have the same.
+func (d *Dialect) appendHead(to []byte, job *Job, queue string, src *source) (_ []byte, err error) {
+	plain := len(job.Fields) == 0
+	if plain && src.wrote != nil && src.wroteClass == job.Class && src.wroteQueue == queue {
+		return append(to, src.wrote...), nil
+	}
+	switch {
+	case job.Class == "":
+		return to, ErrClass
+	case !utf8.ValidString(job.Class) || !utf8.ValidString(queue):
+		return to, fmt.Errorf("%w: class or queue", ErrEncoding)
+	}
+	start := len(to)
+	to = append(to, '{')
+	if d.version >= V6 {
+		if to, err = d.appendOptions(to, job.Fields, queue); err != nil {
+			return to, err
+		}
+	}
+	to = append(to, `"class":`...)
+	to = append(appendString(to, job.Class), `,"args":`...)
+	if plain {
+		src.wrote, src.wroteClass, src.wroteQueue = to[start:], job.Class, queue
+	}
+	return to, nil
 }
 
 // appendOptions writes retry, queue and the further fields, each with a comma after it.
@@ -201,6 +222,10 @@ type source struct {
 	text  []byte // of all payloads that are written, one after the other
 	jids  []byte // of all jobs, one after the other
 	head  head
+
+	// What the last job without further fields has before its arguments, its class and its queue.
+	wrote                  []byte
+	wroteClass, wroteQueue string
 }
 
 // name is the text of a queue's name, the same string for as long as it is the same queue.

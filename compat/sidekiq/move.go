@@ -31,6 +31,9 @@ type Malformed struct {
 	Err error
 }
 
+// moveStep is how many jobs one script moves, so that others are served in between.
+const moveStep = 500
+
 // MoveDue moves up to max jobs whose time has come by the server's clock from Schedule or Retry to their queues, earliest first; 0 means
 // MaxBatch, and more is MaxBatch. The payload keeps its bytes, except that the value of its own enqueued_at is replaced, or the field added.
 //
@@ -41,7 +44,7 @@ type Malformed struct {
 // A queue whose key cannot be written to keeps its jobs in the set; the others are moved, and the error names it. With any error, Moved
 // counts the jobs of the steps before.
 //
-// Keys: the set, its quarantine, queues, and queue:<name> of each job. Cost: 2 round trips for each MiB or 1000 jobs, O(log n + k) for
+// Keys: the set, its quarantine, queues, and queue:<name> of each job. Cost: 2 round trips for each 500 jobs or 896 KiB, O(log n + k) for
 // k jobs to read and O(k log n) to move. Errors: ErrSet.
 func (d *Dialect) MoveDue(ctx context.Context, set Set, max int) (Moved, error) {
 	var out Moved
@@ -52,7 +55,7 @@ func (d *Dialect) MoveDue(ctx context.Context, set Set, max int) (Moved, error) 
 		max = MaxBatch
 	}
 	for left := max; left > 0; {
-		read, n, err := d.moveSome(ctx, set, left, &out)
+		read, n, err := d.moveSome(ctx, set, min(left, moveStep), &out)
 		if err != nil {
 			return out, fmt.Errorf("sidekiq: move from %s: %w", set, err)
 		}
