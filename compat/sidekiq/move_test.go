@@ -313,3 +313,26 @@ func TestAPollerGoesOnAfterErrors(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
 }
+
+// A full server refuses pushes and moves, and what it holds stays where it is.
+func TestAFullServerLosesNothing(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	r := luatomictest.StartServer(t, "--maxmemory-policy", "noeviction").Client()
+	d, err := sidekiq.New(r, nil)
+	require.NoError(t, err)
+	require.NoError(t, r.ZAdd(ctx, "schedule", redis.Z{Score: 1, Member: job("a", "")}, redis.Z{Score: 2, Member: "bad"}).Err())
+	require.NoError(t, r.ConfigSet(ctx, "maxmemory", "1").Err())
+	_, err = d.PushBulk(ctx, []sidekiq.Job{{Class: "W"}, {Class: "W", In: time.Hour}})
+	require.ErrorContains(t, err, "OOM")
+	_, err = d.MoveDue(ctx, sidekiq.Schedule, 0)
+	require.ErrorContains(t, err, "OOM")
+	require.Zero(t, r.Exists(ctx, "queues", "queue:default", "queue:a", "schedule:quarantine").Val())
+	require.EqualValues(t, 2, r.ZCard(ctx, "schedule").Val())
+	require.NoError(t, r.ConfigSet(ctx, "maxmemory", "0").Err())
+	m, err := d.MoveDue(ctx, sidekiq.Schedule, 0)
+	require.NoError(t, err)
+	require.Equal(t, 1, m.Moved)
+	require.Len(t, m.Malformed, 1)
+}
