@@ -28,6 +28,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/luatomic/luatomic/lua"
@@ -82,6 +83,7 @@ type Dialect struct {
 	version Version
 	prefix  string // of every key: the namespace and its colon
 	exact   bool
+	ahead   atomic.Int64 // of this machine's clock, how far the server's is, in us; 0 when not known
 }
 
 // New returns the dialect of the Sidekiq that uses the client's Redis and database; nil options mean the defaults. Nothing is sent.

@@ -42,7 +42,8 @@ func (d *Dialect) finished(payload []byte, kind string, src *source) (draft, err
 			return out, err
 		}
 	}
-	out.text = out.text[:bytes.LastIndexByte(out.text, '}')]
+	end := bytes.LastIndexByte(out.text, '}')
+	out.text = out.text[:end:end] // what follows is the caller's
 	return out, nil
 }
 

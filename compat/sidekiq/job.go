@@ -89,7 +89,9 @@ func (d *Dialect) draft(job *Job, src *source) (draft, error) {
 	if src.text, err = d.write(src.text, job, out.queue, src.jids[from:], src); err != nil {
 		return out, err
 	}
-	out.text = src.text[start:len(src.text):len(src.text)]
+	end := len(src.text)
+	src.text = append(src.text, make([]byte, room)...)
+	out.text = src.text[start:end:len(src.text)]
 	return out, nil
 }
 

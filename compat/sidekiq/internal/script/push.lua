@@ -1,7 +1,9 @@
 --- Push puts jobs into queues and into the schedule, all of them or none.
 ---
 --- A job of a queue has enqueued_at by the server's clock, as its last field, unless it
---- came with one. A job for later that is due by then goes into its queue.
+--- came with one. A job for later that is due by then goes into its queue. To write the
+--- field here costs as much as all else, so the caller may write its guess of the server's
+--- time: it stays where it is off by no more than slack, and is written anew where not.
 ---
 ---@contract all-or-nothing  a write refused half-way is followed by the undoing of those before it
 ---@retry    never  a repeat pushes the jobs again
@@ -11,14 +13,15 @@
 ---@keys     queue     list  max=1000  payloads, the newest at the head
 ---@arg      skip      int  min=0  the bytes before the name in a queue's key
 ---@arg      clock     enum(seconds=0, milliseconds=1)  how enqueued_at is written
----@arg      plan      string  for each run of jobs place:count:kind; place is of the queue, from 1; kind is empty for jobs to stamp, = for jobs as they are, for later ones due in seconds, or + and the seconds from now
----@args     job       bytes  max=1000  a payload; without its last brace unless its kind is =
+---@arg      slack     int  min=0  us that a guess may be off
+---@arg      plan      string  for each run of jobs place:count:kind; place is of the queue, from 1; kind is empty for jobs to stamp, = for jobs as they are, for later ones due in seconds, + and the seconds from now, or ~size,guess for jobs that end in a guess of so many bytes with the brace, in us
+---@args     job       bytes  max=1000  a payload; without its last brace unless its kind is = or a guess
 ---@reply    (ready int, scheduled int, now int)  now: in us
 ---@cost     O(log n) for each scheduled job, O(1) for each ready one and for each queue
 ---@allow    W002 an undo goes as far as it can
 
 local names, schedule = KEYS[1], KEYS[2]
-local skip, clock, plan = tonumber(ARGV[1]), ARGV[2], ARGV[3]
+local skip, clock, slack, plan = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
 -- A key of the wrong type stops the script here, while nothing is written; that of names
 -- does at its first write.
@@ -44,18 +47,21 @@ for place, count, kind in string.gmatch(plan, '(%d+):(%d+):([^;]*);') do
   r = r + 3
 end
 local lists, later, l = {}, {}, 0
-local left, list, n, tail, due = 0, nil, 0, nil, nil
+local left, list, n, tail, due, cut = 0, nil, 0, nil, nil, nil
 r = 0
-for i = 4, #ARGV do
+for i = 5, #ARGV do
   local job = ARGV[i]
   if left == 0 then
     local place, kind = runs[r + 1], runs[r + 3]
-    left, tail, due = runs[r + 2], stamped, nil
+    left, tail, due, cut = runs[r + 2], stamped, nil, nil
     r = r + 3
     list = lists[place] or {}
     lists[place] = list
     n = #list
-    if kind == '=' then
+    local size, guess = string.match(kind, '^~(%d+),(%d+)$')
+    if size and math.abs(guess - time[1] * 1000000 - time[2]) > slack then
+      cut = -size - 1
+    elseif size or kind == '=' then
       tail = nil
     elseif kind ~= '' then
       due = tonumber(kind)
@@ -69,6 +75,9 @@ for i = 4, #ARGV do
     later[l + 1], later[l + 2] = string.format('%.17g', due), job .. '}'
     l = l + 2
   else
+    if cut then
+      job = string.sub(job, 1, cut)
+    end
     if tail then
       job = job .. tail
     end
@@ -76,7 +85,7 @@ for i = 4, #ARGV do
     list[n] = job
   end
 end
-local ready = #ARGV - 3 - l / 2
+local ready = #ARGV - 4 - l / 2
 
 -- A write can be refused by an ACL that allows some of the keys. The name of a queue
 -- comes first: neither workers nor a clear find a queue without it. The schedule is last

@@ -15,7 +15,7 @@ import (
 var pushSource string
 
 // PushSHA is the SHA-1 of push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushSHA = "758bdf1fa23852bd07ab5fc83a7c0314b915ebf0"
+const PushSHA = "b4d8831f3f18bcecd9b612ce47942b73239890a0"
 
 // PushScript is push.lua.
 var PushScript = lua.Script{
@@ -37,11 +37,12 @@ type PushParams struct {
 	Queues   []string  // KEYS[3] and on, at most 1000, list: payloads, the newest at the head
 	Skip     int64     // ARGV[1], at least 0: the bytes before the name in a queue's key
 	Clock    PushClock // ARGV[2]: how enqueued_at is written
-	// ARGV[3]: for each run of jobs place:count:kind; place is of the queue, from 1; kind is empty for
-	// jobs to stamp, = for jobs as they are, for later ones due in seconds, or + and the seconds from
-	// now.
+	Slack    int64     // ARGV[3], at least 0: us that a guess may be off
+	// ARGV[4]: for each run of jobs place:count:kind; place is of the queue, from 1; kind is empty for
+	// jobs to stamp, = for jobs as they are, for later ones due in seconds, + and the seconds from now,
+	// or ~size,guess for jobs that end in a guess of so many bytes with the brace, in us.
 	Plan string
-	// ARGV[4] and on, at most 1000: a payload; without its last brace unless its kind is =.
+	// ARGV[5] and on, at most 1000: a payload; without its last brace unless its kind is = or a guess.
 	Jobs [][]byte
 }
 
@@ -75,7 +76,9 @@ type PushResult struct {
 // Push puts jobs into queues and into the schedule, all of them or none.
 //
 // A job of a queue has enqueued_at by the server's clock, as its last field, unless it came with
-// one. A job for later that is due by then goes into its queue.
+// one. A job for later that is due by then goes into its queue. To write the field here costs as
+// much as all else, so the caller may write its guess of the server's time: it stays where it is
+// off by no more than slack, and is written anew where not.
 //
 //   - Contract: all or nothing; an error leaves the data as it was; a write refused half-way is
 //     followed by the undoing of those before it.
@@ -99,13 +102,14 @@ func PushIn(b *lua.Batch, p PushParams) *lua.Future[PushResult] {
 }
 
 func (p *PushParams) call() *lua.Call {
-	c := lua.NewCall(&PushScript, 2+len(p.Queues), 3+len(p.Jobs))
+	c := lua.NewCall(&PushScript, 2+len(p.Queues), 4+len(p.Jobs))
 	c.Key("names", p.Names)
 	c.Key("schedule", p.Schedule)
 	c.Keys("queue", p.Queues, 1000)
 	c.EndKeys()
 	c.Int("skip", p.Skip, 0, math.MaxInt64)
 	c.Int("clock", int64(p.Clock), 0, 1)
+	c.Int("slack", p.Slack, 0, math.MaxInt64)
 	c.String(&p.Plan)
 	c.Group("job", len(p.Jobs), 1000, 1)
 	for i := range p.Jobs {
