@@ -72,7 +72,7 @@ type Options struct {
 	Version Version
 	// Namespace stands before every key, with a colon, as the gem redis-namespace puts it there for Sidekiq 6 and older. Default none.
 	Namespace string
-	// ExactTimes writes times for later as they are given. Otherwise up to a millisecond is added, so that no two jobs share a score:
+	// ExactTimes writes times for later as they are given. Otherwise up to a millisecond is added, so that no two jobs of one step share a score:
 	// the web interface of Sidekiq deletes all jobs of a score and puts back all but one, and when it dies between, they are lost.
 	ExactTimes bool
 }

@@ -3,6 +3,7 @@ package sidekiq
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -10,6 +11,10 @@ import (
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
 	"github.com/luatomic/luatomic/lua"
 )
+
+// ErrQueueRefused says that jobs are due and stay in their set, as the key of their queue cannot be written to: it has another type, or the
+// user may not.
+var ErrQueueRefused = errors.New("sidekiq: queue cannot be written to")
 
 // Moved is the result of MoveDue.
 type Moved struct {
@@ -31,8 +36,10 @@ type Malformed struct {
 	Err error
 }
 
-// moveStep is how many jobs one script moves, so that others are served in between.
-const moveStep = 500
+const (
+	moveStep  = 500   // jobs that one script moves, so that others are served in between
+	stepsOver = 10000 // jobs of queues that cannot be written to, that one call passes over
+)
 
 // MoveDue moves up to max jobs whose time has come by the server's clock from Schedule or Retry to their queues, earliest first; 0 means
 // MaxBatch, and more is MaxBatch. The payload keeps its bytes, except that the value of its own enqueued_at is replaced, or the field added.
@@ -41,11 +48,11 @@ const moveStep = 500
 // alone. A job is in its queue before it leaves the set, in one step, so a crash loses nothing. Members that are no jobs go to
 // <set>:quarantine, a sorted set with their scores that stays until somebody looks, and into the result.
 //
-// A queue whose key cannot be written to keeps its jobs in the set; the others are moved, and the error names it. With any error, Moved
-// counts the jobs of the steps before.
+// A queue whose key cannot be written to keeps its jobs in the set; the others are moved, those behind the first 10 000 such jobs
+// excepted, and the error is ErrQueueRefused and names it. With any error, Moved counts what is moved.
 //
 // Keys: the set, its quarantine, queues, and queue:<name> of each job. Cost: 2 round trips for each 500 jobs or 896 KiB, O(log n + k) for
-// k jobs to read and O(k log n) to move. Errors: ErrSet.
+// k jobs to read and O(k log n) to move. Errors: ErrSet, ErrQueueRefused.
 func (d *Dialect) MoveDue(ctx context.Context, set Set, max int) (Moved, error) {
 	var out Moved
 	if set != Schedule && set != Retry {
@@ -54,50 +61,65 @@ func (d *Dialect) MoveDue(ctx context.Context, set Set, max int) (Moved, error) 
 	if max <= 0 || max > MaxBatch {
 		max = MaxBatch
 	}
-	for left := max; left > 0; {
-		read, n, err := d.moveSome(ctx, set, min(left, moveStep), &out)
+	var refused error
+	for left, skip := max, 0; left > 0; {
+		s, err := d.moveSome(ctx, set, skip, min(left, moveStep), &out)
 		if err != nil {
 			return out, fmt.Errorf("sidekiq: move from %s: %w", set, err)
 		}
-		left -= read
-		// Nothing moved means that others were faster, or that all is quarantined: what is left comes with the next call.
-		if read == 0 || n == 0 {
+		left -= s.gone
+		skip += s.stuck
+		if s.refused != nil {
+			refused = fmt.Errorf("sidekiq: move from %s: %w", set, s.refused)
+		}
+		// When nothing was moved and nothing is in the way, others were faster: what is left comes with the next call.
+		if s.read == 0 || s.gone == 0 && s.stuck == 0 || skip > stepsOver {
 			break
 		}
 	}
-	return out, nil
+	return out, refused
 }
 
-// moveSome moves what one call reads, and says how many members that were and how many of them left the set.
-func (d *Dialect) moveSome(ctx context.Context, set Set, max int, out *Moved) (read, gone int, err error) {
-	due, err := script.Due(ctx, d.client, script.DueParams{Set: d.key(string(set)), Max: int64(max), Bytes: maxStep})
+// moveResult is what became of one step: what was read, how much of it has left the set, how much stays because of its queue.
+type moveResult struct {
+	read, gone, stuck int
+	refused           error
+}
+
+// moveSome moves what one call reads.
+func (d *Dialect) moveSome(ctx context.Context, set Set, skip, max int, out *Moved) (s moveResult, err error) {
+	due, err := script.Due(ctx, d.client, script.DueParams{Set: d.key(string(set)), Skip: int64(skip), Max: int64(max), Bytes: maxStep})
 	if err != nil {
-		return 0, 0, err
+		return s, err
 	}
 	out.Now, out.NextDue = time.UnixMicro(due.Now), nextDue(due.Next)
-	if len(due.Members) == 0 {
-		return 0, 0, nil
+	s.read = len(due.Members)
+	if s.read == 0 {
+		return s, nil
 	}
 	batch, bad := d.batch(set, due.Members)
 	if len(bad) > 0 {
 		if err := d.quarantine(ctx, set, bad); err != nil {
-			return 0, 0, err
+			return s, err
 		}
 		out.Malformed = append(out.Malformed, bad...)
+		s.gone = len(bad)
 	}
 	if len(batch.Members) == 0 {
-		return len(due.Members), len(bad), nil
+		return s, nil
 	}
 	r, err := script.Move(ctx, d.client, batch)
 	if err != nil {
-		return 0, 0, err
+		return s, err
 	}
 	out.Moved += int(r.Moved)
 	out.Now = time.UnixMicro(r.Now)
+	s.gone += int(r.Moved)
+	s.stuck = int(r.Stuck)
 	if r.Failed > 0 && int(r.Failed) <= len(batch.Queues) {
-		return 0, 0, fmt.Errorf("%q cannot be written to, its jobs stay in %s: %s", batch.Queues[r.Failed-1], set, r.Reason)
+		s.refused = fmt.Errorf("%w: %q; its jobs stay in the set: %s", ErrQueueRefused, batch.Queues[r.Failed-1], r.Reason)
 	}
-	return len(due.Members), int(r.Moved) + len(bad), nil
+	return s, nil
 }
 
 // nextDue is a score as a time; scores that are none, such as inf, never come.

@@ -131,10 +131,38 @@ func TestAQueueOfAnotherTypeHoldsNobodyUp(t *testing.T) {
 	require.NoError(t, f.client.Set(f.ctx, f.key("queue:bad"), "x", 0).Err())
 	f.schedule(sidekiq.Schedule, 1, job("bad", ""), job("good", ""))
 	_, err := f.d.MoveDue(f.ctx, sidekiq.Schedule, 0)
-	require.ErrorContains(t, err, `sidekiq: move from schedule: "`+f.key("queue:bad")+`" cannot be written to, its jobs stay in schedule: WRONGTYPE`)
+	require.ErrorIs(t, err, sidekiq.ErrQueueRefused)
+	require.ErrorContains(t, err, `sidekiq: move from schedule: sidekiq: queue cannot be written to: "`+f.key("queue:bad")+`"; its jobs stay in the set: WRONGTYPE`)
 	require.Len(t, f.queue("good"), 1)
 	require.Equal(t, job("bad", ""), f.set("schedule")[0].Member)
 	require.Equal(t, "x", f.client.Get(f.ctx, f.key("queue:bad")).Val())
+}
+
+// So many jobs of such a queue that they fill whole steps are passed over.
+func TestJobsBehindAQueueOfAnotherTypeAreMoved(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	require.NoError(t, f.client.Set(f.ctx, f.key("queue:bad"), "x", 0).Err())
+	stuck := make([]redis.Z, 1300)
+	for i := range stuck {
+		stuck[i] = redis.Z{Score: float64(i), Member: job("bad", fmt.Sprintf(`,"n":%d`, i))}
+	}
+	require.NoError(t, f.client.ZAdd(f.ctx, f.key("schedule"), stuck...).Err())
+	f.schedule(sidekiq.Schedule, 5000, job("good", `,"n":1`), job("good", `,"n":2`))
+	f.schedule(sidekiq.Schedule, 6000, "not a job")
+	got, err := f.d.MoveDue(f.ctx, sidekiq.Schedule, 0)
+	require.ErrorContains(t, err, "queue:bad")
+	require.Equal(t, 2, got.Moved)
+	require.Len(t, got.Malformed, 1)
+	require.Len(t, f.queue("good"), 2)
+	require.Len(t, f.set("schedule"), 1300)
+	require.NoError(t, f.client.Del(f.ctx, f.key("queue:bad")).Err())
+	for moved := 0; moved < 1300; {
+		got, err = f.d.MoveDue(f.ctx, sidekiq.Schedule, 0)
+		require.NoError(t, err)
+		require.Positive(t, got.Moved)
+		moved += got.Moved
+	}
 }
 
 func TestLargePayloadsAreMovedInSteps(t *testing.T) {
@@ -335,4 +363,31 @@ func TestAFullServerLosesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, m.Moved)
 	require.Len(t, m.Malformed, 1)
+}
+
+// A queue that refuses its jobs slows nobody down: the poller looks for the others as it would without.
+func TestAPollerGoesOnBesideAQueueThatRefuses(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	require.NoError(t, f.client.Set(f.ctx, f.key("queue:bad"), "x", 0).Err())
+	f.schedule(sidekiq.Schedule, 1, job("bad", ""))
+	ctx, cancel := context.WithCancel(f.ctx)
+	refused, ended, moved := make(chan struct{}, 1000), make(chan error, 1), make(chan int, 100)
+	p := f.d.NewPoller(&sidekiq.PollerOptions{Idle: 20 * time.Millisecond,
+		OnError: func(_ sidekiq.Set, err error) {
+			if errors.Is(err, sidekiq.ErrQueueRefused) {
+				refused <- struct{}{}
+			}
+		},
+		OnMove: func(_ sidekiq.Set, m sidekiq.Moved) { moved <- m.Moved }})
+	go func() { ended <- p.Run(ctx) }()
+	start := time.Now()
+	for range 50 { // with back-off these would take minutes
+		<-refused
+	}
+	require.Less(t, time.Since(start), 30*time.Second)
+	f.schedule(sidekiq.Schedule, 2, job("good", ""))
+	require.Equal(t, 1, <-moved)
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
 }

@@ -77,13 +77,20 @@ func (p *Poller) round(ctx context.Context) (sleep time.Duration, ok bool) {
 			p.opts.OnMove(set, m)
 		}
 		if err != nil {
-			ok = false
+			// One queue that refuses its jobs makes those of the others no later.
+			ok = ok && errors.Is(err, ErrQueueRefused)
 			if p.opts.OnError != nil && !errors.Is(err, context.Canceled) {
 				p.opts.OnError(set, err)
 			}
-			continue
+			if !errors.Is(err, ErrQueueRefused) {
+				continue
+			}
 		}
-		sleep = min(sleep, until(m.NextDue, m.Now, p.opts.Idle))
+		next := until(m.NextDue, m.Now, p.opts.Idle)
+		if err != nil {
+			next = max(next, min(p.opts.Idle, 20*time.Millisecond)) // those that are refused stay due
+		}
+		sleep = min(sleep, next)
 	}
 	return sleep, ok
 }

@@ -14,7 +14,7 @@ import (
 var dueSource string
 
 // DueSHA is the SHA-1 of due.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DueSHA = "78fa54d12daada663075a66a8ddc8cfb60106f1f"
+const DueSHA = "8888542ce47d69240da3b7e4a8aca6dc1583dda2"
 
 // DueScript is due.lua.
 var DueScript = lua.Script{
@@ -30,9 +30,10 @@ var DueScript = lua.Script{
 
 // DueParams are the keys and arguments of Due.
 type DueParams struct {
-	Set string // KEYS[1], zset: payloads, scored by due time in float seconds
-	Max int64  // ARGV[1], 1 to 1000: the most members
-	// ARGV[2], at least 1: no more members are read once there are so many bytes.
+	Set  string // KEYS[1], zset: payloads, scored by due time in float seconds
+	Skip int64  // ARGV[1], at least 0: members to pass over
+	Max  int64  // ARGV[2], 1 to 1000: the most members
+	// ARGV[3], at least 1: no more members are read once there are so many bytes.
 	Bytes int64
 }
 
@@ -49,7 +50,7 @@ type DueResult struct {
 //   - Retry: safe; sent again after a lost reply; it only reads.
 //   - KEYS[1]: set, zset: payloads, scored by due time in float seconds.
 //   - Reply: now: in us; next: the score of the member after these, due or not.
-//   - Cost: O(log n + k) for k members.
+//   - Cost: O(log n + s + k) for k members after s.
 func Due(ctx context.Context, c lua.Client, p DueParams) (DueResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeDue)
 }
@@ -61,9 +62,10 @@ func DueIn(b *lua.Batch, p DueParams) *lua.Future[DueResult] {
 }
 
 func (p *DueParams) call() *lua.Call {
-	c := lua.NewCall(&DueScript, 1, 2)
+	c := lua.NewCall(&DueScript, 1, 3)
 	c.Key("set", p.Set)
 	c.EndKeys()
+	c.Int("skip", p.Skip, 0, math.MaxInt64)
 	c.Int("max", p.Max, 1, 1000)
 	c.Int("bytes", p.Bytes, 1, math.MaxInt64)
 	return c

@@ -14,7 +14,7 @@
 ---@arg      clock  enum(seconds=0, milliseconds=1)  how enqueued_at is written
 ---@arg      plan   string  for each member place:from:till; place is of its queue, from 1; the bytes after from up to till are those of the old enqueued_at, none when it has none and the new one goes there
 ---@args     member  bytes  max=1000 bytes=536870912
----@reply    (moved int, now int, failed int, reason string)  now: in us; failed: 0, or the place of a queue that cannot be written to; reason: the server's
+---@reply    (moved int, now int, stuck int, failed int, reason string)  now: in us; stuck: how many jobs stay as their queue cannot be written to; failed: 0, or the place of such a queue; reason: the server's
 ---@cost     O(k log n) for k jobs
 
 local set, names = KEYS[1], KEYS[2]
@@ -60,7 +60,7 @@ end
 -- Where members may be added and not removed, every look would add them again. So the
 -- right to remove is tried first, on a member that is no job.
 redis.call('ZREM', set, '')
-local moved, failed, reason = 0, 0, ''
+local moved, stuck, failed, reason = 0, 0, 0, ''
 for i = 3, #KEYS do
   local queue = KEYS[i]
   local place = i - 2
@@ -69,11 +69,11 @@ for i = 3, #KEYS do
     redis.call('SADD', names, string.sub(queue, skip + 1))
     local done = redis.pcall('LPUSH', queue, unpack(lists[place], 1, math.min(n, 1000)))
     if type(done) == 'table' and done.err then
-      failed, reason = place, done.err
+      stuck, failed, reason = stuck + n, place, done.err
     else
       redis.call('ZREM', set, unpack(gone[place], 1, math.min(n, 1000)))
       moved = moved + n
     end
   end
 end
-return {moved, time[1] * 1000000 + time[2], failed, reason}
+return {moved, time[1] * 1000000 + time[2], stuck, failed, reason}

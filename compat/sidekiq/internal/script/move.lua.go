@@ -15,7 +15,7 @@ import (
 var moveSource string
 
 // MoveSHA is the SHA-1 of move.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const MoveSHA = "732ef7d325ef62f976838028121fd09f28b42013"
+const MoveSHA = "aa95b9fe0526e030abc0cfeae3ad18143528f46f"
 
 // MoveScript is move.lua.
 var MoveScript = lua.Script{
@@ -69,6 +69,7 @@ func (v MoveClock) String() string {
 type MoveResult struct {
 	Moved  int64
 	Now    int64
+	Stuck  int64
 	Failed int64
 	Reason string
 }
@@ -87,8 +88,8 @@ type MoveResult struct {
 //   - KEYS[1]: set, zset: payloads, scored by due time in float seconds.
 //   - KEYS[2]: names, set: names of the queues.
 //   - KEYS[3]: queue and on, list: payloads, the newest at the head.
-//   - Reply: now: in us; failed: 0, or the place of a queue that cannot be written to; reason: the
-//     server's.
+//   - Reply: now: in us; stuck: how many jobs stay as their queue cannot be written to; failed: 0,
+//     or the place of such a queue; reason: the server's.
 //   - Cost: O(k log n) for k jobs.
 func Move(ctx context.Context, c lua.Client, p MoveParams) (MoveResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeMove)
@@ -118,9 +119,10 @@ func (p *MoveParams) call() *lua.Call {
 
 func decodeMove(r *lua.Reply) MoveResult {
 	var v MoveResult
-	r.Tuple(4)
+	r.Tuple(5)
 	v.Moved = r.Int("moved")
 	v.Now = r.Int("now")
+	v.Stuck = r.Int("stuck")
 	v.Failed = r.Int("failed")
 	v.Reason = r.String("reason")
 	return v
