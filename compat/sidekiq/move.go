@@ -18,7 +18,7 @@ var ErrQueueRefused = errors.New("sidekiq: queue cannot be written to")
 
 // Moved is the result of MoveDue.
 type Moved struct {
-	// Moved jobs are in their queues now.
+	// Moved jobs are in their queues now. Those of a step whose reply was lost are there as well, and not counted.
 	Moved int
 	// Malformed members are in quarantine now.
 	Malformed []Malformed
