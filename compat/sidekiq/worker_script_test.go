@@ -441,3 +441,42 @@ func TestTimesOfAFailure(t *testing.T) {
 		}
 	}
 }
+
+// Replies are lost all the time, before and after the script ran; each job is performed once and counted once.
+func TestAWorkerOverALossyConnection(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	proxy := luatomictest.NewLossyProxy(t, server.URL())
+	s := &site{t: t, client: server.Client()}
+	const jobs = 400
+	for i := range jobs {
+		s.enqueue("default", payload("default", fmt.Sprint(i), ""))
+	}
+	lossy := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+	t.Cleanup(func() { _ = lossy.Close() })
+	var n atomic.Int32
+	every := func(args []string) bool {
+		return strings.EqualFold(args[0], "EVALSHA") && n.Add(1)%5 == 0
+	}
+	proxy.Drop(40, every)
+	proxy.DropRequest(20, every)
+	var order []string
+	record := s.record(&order)
+	end := s.work(s.dialect(lossy, sidekiq.V7), &sidekiq.WorkOptions{Concurrency: 4}, func(ctx context.Context, j *sidekiq.Delivery) error {
+		_ = record(ctx, j)
+		if strings.HasSuffix(j.JID, "7") {
+			return errSad
+		}
+		return nil
+	})
+	s.eventually("all are done", func() bool { return s.count("stat:processed") >= jobs })
+	require.Equal(t, sidekiq.Worked{Done: jobs - jobs/10, Retried: jobs / 10}, end())
+	require.Equal(t, jobs, s.count("stat:processed"))
+	require.Equal(t, jobs/10, s.count("stat:failed"))
+	require.Len(t, s.members("retry"), jobs/10)
+	require.Len(t, order, jobs, "each once")
+	slices.Sort(order)
+	require.Len(t, slices.Compact(order), jobs)
+	require.Positive(t, proxy.Stats().Lost)
+	require.Positive(t, proxy.Stats().Refused)
+}
