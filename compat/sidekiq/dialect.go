@@ -12,7 +12,7 @@
 //	stat:processed  stat:failed  STRING  counters
 //
 // Two more are this package's own: <set>:quarantine, a ZSET of members that no poller could have read, and luatomic:push:<token>, the
-// receipt of a push that may be repeated. All have Options.Namespace before them, when it is set, as redis-namespace does.
+// receipt of a push that may be repeated. Work has two for jobs in hand; see there. All have Options.Namespace before them, when it is set, as redis-namespace does.
 //
 // # The life of a job
 //

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/lua"
 )
 
 var errSad = errors.New("sad")
@@ -251,4 +252,24 @@ func TestALargeJobFails(t *testing.T) {
 	require.Contains(t, s.members("retry")[0].Member, pad)
 	require.Equal(t, 1, s.fail(nil, sidekiq.Kill(errSad), payload("default", "b", `,"pad":"`+pad+`"`)).Dead)
 	require.Equal(t, 1, s.fail(nil, errSad, strings.Repeat("no JSON", 1<<20)).Dead)
+}
+
+// A job that cannot be moved stays in hand, and is moved when it can be.
+func TestAFailedJobWaitsForItsSet(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	require.NoError(t, s.client.Set(t.Context(), s.key("retry"), "no set", 0).Err())
+	s.enqueue("default", payload("default", "a", ""))
+	seen := make(chan error, 1000)
+	end := s.work(s.d, &sidekiq.WorkOptions{OnError: func(err error, j *sidekiq.Delivery) {
+		if j != nil {
+			seen <- err
+		}
+	}}, func(context.Context, *sidekiq.Delivery) error { return errSad })
+	require.ErrorIs(t, <-seen, errSad)
+	require.ErrorIs(t, <-seen, lua.ErrWrongType)
+	require.Len(t, s.workings(), 1)
+	require.NoError(t, s.client.Del(t.Context(), s.key("retry")).Err())
+	s.eventually("it is moved", func() bool { return len(s.members("retry")) == 1 })
+	require.Equal(t, sidekiq.Worked{Retried: 1}, end())
 }

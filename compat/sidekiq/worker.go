@@ -12,15 +12,6 @@ import (
 	"time"
 )
 
-// The worker side adds two keys to those of Sidekiq:
-//
-//	luatomic:sidekiq:processes          ZSET  Go processes, scored by the end of their leases in Unix ms
-//	luatomic:sidekiq:working:<process>  HASH  number of a job in hand to the key of its queue and its payload
-//
-// A job goes from the tail of its queue into the hash of the process in one script, and stays there until it is done, or is in retry or in
-// dead, or is back in its queue. When the lease of a process is over, any other process puts back what its hash holds. Sidekiq's own
-// workers take a job off its queue and have it in memory alone; what they lose stays lost.
-
 // Work's errors.
 var (
 	// ErrQueues says that the queues of a worker are none, or not ones it can have.
@@ -102,13 +93,20 @@ func (e nameError) ErrorClass() string { return "NameError" }
 // Work takes jobs of the queues and runs the handler on each, until ctx ends. It is a worker process beside those of Ruby, without their
 // poller: run a Poller too, somewhere, or leave that to Ruby.
 //
-// What it takes is in the hash of this process from that moment on (see the keys above), so a job is performed at least once, also when
-// the process is killed. One script finishes jobs and takes the next ones, in one round trip for all that are ready. On empty queues it
-// waits in one blocking command a queue, up to eight, which see a push at once; the queues after the eighth are looked at every 2 s.
-// Retries, the dead set and the counters are written as Sidekiq writes them, by the server's clock.
+// What it takes is in a hash of this process from that moment on, until it is done, or is in retry or in dead, or is back in its queue: each
+// step is one script that adds first and removes then. When the lease of a process is over, any other puts back what its hash holds. So a
+// job is performed at least once, also when the process is killed. Sidekiq's own workers have what they took in memory alone.
+//
+// One script finishes jobs and takes the next ones, in one round trip for all that are ready. On empty queues Work waits in one blocking
+// command a queue, up to eight, which see a push at once; the queues after the eighth are looked at every 2 s. Retries, the dead set and
+// the counters are written as Sidekiq writes them, by the server's clock.
 //
 // When ctx ends nothing more is taken, handlers get Grace to finish, and the jobs of those that do not are put back to be served next;
 // such a handler's outcome counts no more. The blocking commands of an idle worker stay up to 2 s after it.
+//
+// Keys of its own: luatomic:sidekiq:working:<process>, a HASH of the number of a job to the length of its queue's key, a colon, that key and
+// the payload; and luatomic:sidekiq:processes, a ZSET of processes scored by the ends of their leases in Unix ms. Cost: O(1) a job, and a
+// beat of O(log n) at a third of the lease.
 //
 // Work goes on through failures that pass, such as a server that is away. It ends with the cause of ctx, or with a failure that no
 // repeat can cure: lua.ErrWrongType, ErrQueues.
