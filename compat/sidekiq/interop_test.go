@@ -176,7 +176,16 @@ func TestInteropRubysButtonsOnGosJobs(t *testing.T) {
 
 		s.ask("add_to_queue", map[string]any{"set": "schedule", "jid": jid}, nil)
 		require.Empty(t, s.members("schedule"))
-		require.Len(t, s.list("default"), 1)
+		second, err := s.d.Push(ctx, sidekiq.Job{Class: "InteropJob"})
+		require.NoError(t, err)
+		var queue struct {
+			Size    int
+			Latency float64
+			JIDs    []string
+		}
+		s.ask("queue", map[string]any{"queue": "default"}, &queue)
+		require.Equal(t, []string{second, jid}, queue.JIDs)
+		require.InDelta(t, 30, queue.Latency, 30, "seconds since enqueued_at of the oldest")
 
 		others, err := s.d.PushBulk(ctx, []sidekiq.Job{{Class: "InteropJob", In: time.Hour}, {Class: "InteropJob", In: time.Hour}})
 		require.NoError(t, err)

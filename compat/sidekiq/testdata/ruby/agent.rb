@@ -34,13 +34,7 @@ class Agent
     {jids: q["args"].map { |args| InteropJob.set("queue" => q["queue"] || "default").perform_async(*args) }}
   end
 
-  # The poller's own step: all that is due in both sets, once.
-  def poll(_)
-    poller.enqueue_jobs
-    {}
-  end
-
-  # Polls until the set is empty.
+  # The poller's own step, all that is due in both sets, until the set is empty.
   def drain(q)
     set = SETS.fetch(q["set"]).new
     rounds = 0
@@ -75,10 +69,6 @@ class Agent
   def kill(q)
     entry(q).kill
     {}
-  end
-
-  def members(q)
-    {members: SETS.fetch(q["set"]).new.map { |e| {jid: e.jid, score: e.score, item: e.item} }}
   end
 
   # What the Web UI shows of one job in a set.
