@@ -311,14 +311,14 @@ func TestTheEndGivesJobsBack(t *testing.T) {
 	all := []string{payload("default", "a", ""), payload("default", "b", ""), payload("default", "c", "")}
 	s.enqueue("default", all...)
 	started := make(chan string, 3)
-	var causes sync.Map
+	causes := make(chan error, 2)
 	end := s.work(s.d, &sidekiq.WorkOptions{Concurrency: 3, Grace: 50 * time.Millisecond}, func(ctx context.Context, j *sidekiq.Delivery) error {
 		started <- j.JID
 		if j.JID == "b" {
 			return nil
 		}
 		<-ctx.Done()
-		causes.Store(j.JID, context.Cause(ctx))
+		causes <- context.Cause(ctx)
 		return ctx.Err()
 	})
 	for range 3 {
@@ -328,8 +328,8 @@ func TestTheEndGivesJobsBack(t *testing.T) {
 	require.Equal(t, []string{all[2], all[0]}, s.list("default"), "the one that was served first is again")
 	require.Empty(t, s.workings())
 	require.Equal(t, []string{"default"}, s.client.SMembers(t.Context(), s.key("queues")).Val())
-	cause, _ := causes.Load("a")
-	require.Equal(t, sidekiq.ErrStopped, cause)
+	require.Equal(t, sidekiq.ErrStopped, <-causes)
+	require.Equal(t, sidekiq.ErrStopped, <-causes)
 	require.Empty(t, s.members("retry"), "a job that is interrupted has not failed")
 }
 
