@@ -33,7 +33,6 @@ func (w *worker) beats(ctx context.Context) {
 }
 
 func (w *worker) beat(ctx context.Context) error {
-	sent := time.Now() // a job that is taken after the beat has run is not lost
 	r, err := script.WorkerBeat(ctx, w.d.client, script.WorkerBeatParams{
 		Processes: w.d.processesKey(), Process: w.process, Lease: w.o.Lease, Max: 100,
 	})
@@ -41,7 +40,7 @@ func (w *worker) beat(ctx context.Context) error {
 		return err
 	}
 	if !r.Known {
-		w.takenBack(sent)
+		w.takenBack(r.Now)
 	}
 	var faults []error
 	for _, process := range r.Lapsed {

@@ -26,15 +26,18 @@ const (
 )
 
 // start runs the handler on a job. Text that is no job goes to the dead set as it is, as with Sidekiq.
-func (w *worker) start(id int64, queue string, payload []byte) {
+func (w *worker) start(id, taken int64, queue string, payload []byte) {
 	job, err := readJob(queue, payload)
 	if err != nil {
 		job = &Delivery{Queue: queue, Payload: payload}
 	}
 	ctx, cancel := context.WithCancelCause(w.calls)
-	j := &inHand{job: job, since: time.Now(), ctx: ctx, cancel: cancel}
+	j := &inHand{job: job, taken: taken, since: time.Now(), ctx: ctx, cancel: cancel}
 	w.mu.Lock()
 	w.running[id] = j
+	if taken < w.lost {
+		cancel(ErrTakenBack)
+	}
 	w.mu.Unlock()
 	go func() {
 		if err != nil {
@@ -105,11 +108,14 @@ func (w *worker) collect(o outcome) {
 	w.mu.Unlock()
 	lost := errors.Is(context.Cause(j.ctx), ErrTakenBack)
 	j.cancel(nil)
+	if o.end == done {
+		w.acks = append(w.acks, o.id) // one that is lost is not there, and in no other process's hash
+	}
 	switch {
 	case lost:
 		w.worked.Lost++
 	case o.end == done:
-		w.acks = append(w.acks, o.id)
+		w.worked.Done++
 	case o.end == failed:
 		w.count(o.fate)
 	}

@@ -30,6 +30,7 @@ type worker struct {
 	idle    idler
 	mu      sync.Mutex
 	running map[int64]*inHand // shared, under mu
+	lost    int64             // shared, under mu: jobs taken before this time are not this process's
 	rescued atomic.Int64      // shared
 
 	calls   context.Context    // of all that goes on when the caller's context has ended
@@ -39,6 +40,7 @@ type worker struct {
 // inHand is a job that a handler works on.
 type inHand struct {
 	job    *Delivery
+	taken  int64 // by the server's clock in us, as all that tells which of two calls came first
 	since  time.Time
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -145,36 +147,44 @@ func (w *worker) turn(ctx context.Context, want int) error {
 		return err
 	}
 	if !r.Known {
-		w.takenBack(time.Now())
+		w.takenBack(r.Now)
 	}
-	w.worked.Done += len(w.acks)
 	w.acks = w.acks[:0]
 	w.next += int64(len(r.Jobs))
 	if want > 0 {
 		w.empty = len(r.Jobs) < want
 	}
 	for _, j := range r.Jobs {
-		w.start(j.ID, w.d.queueName(j.Queue), j.Payload)
+		w.start(j.ID, r.Now, w.d.queueName(j.Queue), j.Payload)
 	}
 	return nil
 }
 
-// takenBack tells the handlers of jobs that were in hand at that time that they are in their queues again.
-func (w *worker) takenBack(at time.Time) { w.cancel(ErrTakenBack, at) }
+// takenBack tells the handlers of jobs that were taken before that time that those are in their queues again. The reply of the call that
+// took one can still be on its way.
+func (w *worker) takenBack(before int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lost = max(w.lost, before)
+	for _, j := range w.running {
+		if j.taken < w.lost {
+			j.cancel(ErrTakenBack)
+		}
+	}
+}
 
-func (w *worker) cancel(cause error, at time.Time) {
+// stop tells all handlers that their jobs go back.
+func (w *worker) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, j := range w.running {
-		if j.since.Before(at) {
-			j.cancel(cause)
-		}
+		j.cancel(ErrStopped)
 	}
 }
 
 // drain lets the handlers end, for as long as Grace.
 func (w *worker) drain() {
-	overtime := time.AfterFunc(w.o.Grace, func() { w.cancel(ErrStopped, time.Now()) })
+	overtime := time.AfterFunc(w.o.Grace, w.stop)
 	defer overtime.Stop()
 	// Handlers that heed their context get a moment more.
 	stop := make(chan struct{})
@@ -184,7 +194,7 @@ func (w *worker) drain() {
 		w.hear(stop)
 		_ = w.turnIfDone() // leave does what fails here
 	}
-	w.cancel(ErrStopped, time.Now())
+	w.stop()
 }
 
 // leave finishes what is done, puts back what is left in the hash, and takes the process off the lists.

@@ -83,8 +83,12 @@ func takeParams(p string) script.WorkerTakeParams {
 // answer leaves out what a repeat of take cannot know.
 func (call *workerCall) answer(ctx context.Context, c lua.Client, p string) (any, error) {
 	got, err := call.run(ctx, c, p)
+	if r, ok := got.(script.WorkerBeatResult); ok {
+		r.Now = 0
+		got = r
+	}
 	if r, ok := got.(script.WorkerTakeResult); ok {
-		r.Known = false
+		r.Known, r.Now = false, 0
 		for i := range r.Jobs {
 			r.Jobs[i].Queue = strings.TrimPrefix(r.Jobs[i].Queue, p)
 		}
@@ -271,7 +275,8 @@ func TestWorkerScriptOutcomes(t *testing.T) {
 		params.First, params.Dones = 8, nil
 		r, err = script.WorkerTake(ctx, c, params)
 		require.NoError(t, err)
-		require.Equal(t, script.WorkerTakeResult{Known: true}, r)
+		require.InDelta(t, time.Now().UnixMicro(), r.Now, 60e6)
+		require.Equal(t, script.WorkerTakeResult{Now: r.Now, Known: true}, r)
 	})
 	t.Run("take knows a process by its lease", func(t *testing.T) {
 		ctx, p := fresh(t)
@@ -324,7 +329,8 @@ func TestWorkerScriptOutcomes(t *testing.T) {
 		params := script.WorkerBeatParams{Processes: p + "processes", Process: "alive", Lease: time.Hour, Max: 10}
 		r, err := script.WorkerBeat(ctx, c, params)
 		require.NoError(t, err)
-		require.Equal(t, script.WorkerBeatResult{Known: true, Lapsed: []string{"lapsed"}}, r)
+		require.InDelta(t, time.Now().UnixMicro(), r.Now, 60e6)
+		require.Equal(t, script.WorkerBeatResult{Now: r.Now, Known: true, Lapsed: []string{"lapsed"}}, r)
 	})
 	t.Run("what is not in hand is not moved", func(t *testing.T) {
 		ctx, p := fresh(t)

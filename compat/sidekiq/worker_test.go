@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -390,10 +391,68 @@ func TestAWorkerHearsThatItsJobsWereTakenBack(t *testing.T) {
 	s.eventually("the job is in hand", func() bool { return len(s.workings()) == 1 })
 	// What another process does when the lease is over.
 	require.NoError(t, s.client.Del(ctx, s.workings()[0], s.key("luatomic:sidekiq:processes")).Err())
-	require.Equal(t, sidekiq.ErrTakenBack, <-cause)
+	select {
+	case err := <-cause:
+		require.Equal(t, sidekiq.ErrTakenBack, err)
+	case <-time.After(30 * time.Second):
+		t.Fatal("the handler was not told")
+	}
 	s.eventually("the process is listed again", func() bool { return s.client.ZCard(ctx, s.key("luatomic:sidekiq:processes")).Val() == 1 })
 	require.Equal(t, sidekiq.Worked{Lost: 1}, end())
 	require.Zero(t, s.count("stat:processed"))
+}
+
+// heldBack runs a function between the server's answer to the first take of a job and the worker.
+type heldBack struct {
+	once sync.Once
+	do   func()
+}
+
+func (h *heldBack) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h *heldBack) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *heldBack) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if args := cmd.Args(); err == nil && len(args) > 1 && fmt.Sprint(args[1]) == script.WorkerTakeSHA {
+			h.once.Do(h.do)
+		}
+		return err
+	}
+}
+
+func TestJobsAreTakenBackWhileTheyAreOnTheirWay(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	ctx := t.Context()
+	processes := s.key("luatomic:sidekiq:processes")
+	s.enqueue("default", payload("default", "a", ""))
+	require.NoError(t, s.client.ScriptLoad(ctx, *script.WorkerTakeScript.Source).Err(), "so that it is called by its digest")
+	slow := redis.NewClient(s.client.Options())
+	t.Cleanup(func() { _ = slow.Close() })
+	slow.AddHook(&heldBack{do: func() {
+		s.client.Del(ctx, s.workings()[0], processes)
+		s.eventually("a beat brings the process back", func() bool { return s.client.ZCard(ctx, processes).Val() == 1 })
+		first := s.client.ZRangeWithScores(ctx, processes, 0, 0).Val()[0].Score
+		s.eventually("another beat follows, so the reply of that one was read", func() bool {
+			return s.client.ZRangeWithScores(ctx, processes, 0, 0).Val()[0].Score > first
+		})
+	}})
+	cause := make(chan error, 1)
+	end := s.work(s.dialect(slow, sidekiq.V7), &sidekiq.WorkOptions{Lease: 300 * time.Millisecond}, func(ctx context.Context, _ *sidekiq.Delivery) error {
+		<-ctx.Done()
+		cause <- context.Cause(ctx)
+		return nil
+	})
+	select {
+	case err := <-cause:
+		require.Equal(t, sidekiq.ErrTakenBack, err)
+	case <-time.After(30 * time.Second):
+		t.Fatal("the handler was not told")
+	}
+	require.Equal(t, sidekiq.Worked{Lost: 1}, end())
 }
 
 func TestAStrayEntryIsReported(t *testing.T) {

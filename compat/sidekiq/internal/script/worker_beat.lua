@@ -7,7 +7,7 @@
 ---@arg      process    string
 ---@arg      lease      ms  min=1
 ---@arg      max        int  min=1  max=1000  how many names at most
----@reply    (known bool, lapsed string[])  known: it was there, so nobody has taken all its jobs back
+---@reply    (now int, known bool, lapsed string[])  now: in us; known: it was there, so nobody has taken all its jobs back
 ---@cost     O(log n + max)
 
 local processes = KEYS[1]
@@ -18,4 +18,4 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local known = redis.call('ZSCORE', processes, process)
 redis.call('ZADD', processes, string.format('%.0f', now + lease), process)
 local lapsed = redis.call('ZRANGE', processes, '-inf', string.format('%.0f', now), 'BYSCORE', 'LIMIT', 0, max)
-return {known and 1 or 0, lapsed}
+return {time[1] * 1000000 + time[2], known and 1 or 0, lapsed}

@@ -15,7 +15,7 @@ import (
 var workerBeatSource string
 
 // WorkerBeatSHA is the SHA-1 of worker_beat.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerBeatSHA = "6756672e7537e4c613fccdb9ff5b4135e45a86f2"
+const WorkerBeatSHA = "876bff73c4952fa829dbb1858961af8569beab37"
 
 // WorkerBeatScript is worker_beat.lua.
 var WorkerBeatScript = lua.Script{
@@ -40,6 +40,7 @@ type WorkerBeatParams struct {
 
 // WorkerBeatResult is the reply of WorkerBeat.
 type WorkerBeatResult struct {
+	Now    int64
 	Known  bool
 	Lapsed []string
 }
@@ -51,7 +52,7 @@ type WorkerBeatResult struct {
 //   - Slots: any; a Redis Cluster refuses keys in different slots; Sidekiq's keys have no tag in
 //     common.
 //   - KEYS[1]: processes, zset: name of a process, scored by the end of its lease in Unix ms.
-//   - Reply: known: it was there, so nobody has taken all its jobs back.
+//   - Reply: now: in us; known: it was there, so nobody has taken all its jobs back.
 //   - Cost: O(log n + max).
 func WorkerBeat(ctx context.Context, c lua.Client, p WorkerBeatParams) (WorkerBeatResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeWorkerBeat)
@@ -75,7 +76,8 @@ func (p *WorkerBeatParams) call() *lua.Call {
 
 func decodeWorkerBeat(r *lua.Reply) WorkerBeatResult {
 	var v WorkerBeatResult
-	r.Tuple(2)
+	r.Tuple(3)
+	v.Now = r.Int("now")
 	v.Known = r.Bool("known")
 	if rows, n := r.Rows("lapsed", 1); n > 0 {
 		v.Lapsed = make([]string, n)

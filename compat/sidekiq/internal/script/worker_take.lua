@@ -17,7 +17,7 @@
 ---@arg      first      int  min=1  number of the first job that is handed out
 ---@arg      want       int  min=0  max=500  how many at most
 ---@args     done       int  max=1000  numbers of the jobs that are finished
----@reply    (known bool, jobs (id int, queue string, payload bytes)[])  known: false if the process had no lease, so its jobs of before were taken back
+---@reply    (now int, known bool, jobs (id int, queue string, payload bytes)[])  now: in us; known: false if the process had no lease, so its jobs of before were taken back
 ---@cost     O(k) for k jobs handed out and finished, O(1) for each queue
 ---@allow    W002 a job does not wait for a counter that is not one
 
@@ -72,9 +72,9 @@ end
 -- some: so workers can drain a server that is over its limit.
 redis.call('ZREM', processes, '')
 
+local time = redis.call('TIME')
 local added = 0
 if j > 0 then
-  local time = redis.call('TIME')
   local over = time[1] * 1000 + math.floor(time[2] / 1000) + lease
   added = redis.call('ZADD', processes, string.format('%.0f', over), process)
 end
@@ -96,4 +96,4 @@ if d > 0 then
     redis.pcall('EXPIRE', day, 157680000) -- five years, as Sidekiq has it
   end
 end
-return {1 - added, jobs}
+return {time[1] * 1000000 + time[2], 1 - added, jobs}

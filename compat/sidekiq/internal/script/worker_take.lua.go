@@ -15,7 +15,7 @@ import (
 var workerTakeSource string
 
 // WorkerTakeSHA is the SHA-1 of worker_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerTakeSHA = "a404013e17996dd994e5d7f00440bab12528eefc"
+const WorkerTakeSHA = "2953e1a63909b6a704f9215d61a7f44b3ac1a7a7"
 
 // WorkerTakeScript is worker_take.lua.
 var WorkerTakeScript = lua.Script{
@@ -60,6 +60,7 @@ type WorkerTakeJob struct {
 
 // WorkerTakeResult is the reply of WorkerTake.
 type WorkerTakeResult struct {
+	Now   int64
 	Known bool
 	Jobs  []WorkerTakeJob
 }
@@ -82,7 +83,8 @@ type WorkerTakeResult struct {
 //   - KEYS[3]: processed, string: Sidekiq's stat:processed.
 //   - KEYS[4]: day, string: Sidekiq's stat:processed of the day.
 //   - KEYS[5]: queue and on, list: the payload at the tail is served first.
-//   - Reply: known: false if the process had no lease, so its jobs of before were taken back.
+//   - Reply: now: in us; known: false if the process had no lease, so its jobs of before were taken
+//     back.
 //   - Cost: O(k) for k jobs handed out and finished, O(1) for each queue.
 func WorkerTake(ctx context.Context, c lua.Client, p WorkerTakeParams) (WorkerTakeResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeWorkerTake)
@@ -115,7 +117,8 @@ func (p *WorkerTakeParams) call() *lua.Call {
 
 func decodeWorkerTake(r *lua.Reply) WorkerTakeResult {
 	var v WorkerTakeResult
-	r.Tuple(2)
+	r.Tuple(3)
+	v.Now = r.Int("now")
 	v.Known = r.Bool("known")
 	if rows, n := r.Rows("jobs", 3); n > 0 {
 		v.Jobs = make([]WorkerTakeJob, n)
