@@ -37,7 +37,7 @@ drill: redis ## the long fault runs: kills, a model, a million due, a million ca
 	LUATOMIC_DRILL=1 $(GO) test -v -timeout 30m -run 'LockHistor|LockSurvives|IdleWaiters' . -lockops=1000000
 
 interop: redis ## the dialects against the real Sidekiq, Redis in Action and ActionHero
-	$(GO) test -tags interop -p 1 -timeout 20m -run TestInterop ./compat/...
+	$(GO) test $(TESTFLAGS) -tags interop -p 1 -timeout 20m -run TestInterop ./compat/...
 
 lint: ## gofmt, vet and staticcheck
 	@files=$$(gofmt -l $$(find . -name '*.go' -not -path '*/testdata/*')); \
