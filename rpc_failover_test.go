@@ -2,6 +2,7 @@ package luatomic_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -32,19 +33,25 @@ func TestANodeThatListensAtAReplicaDoesNotRunWhatWasRefused(t *testing.T) {
 	require.NoError(t, err)
 	p.turn(t)
 	late := openBus(t, p.client(t), "bus", nil)
-	refused, sent := 0, int64(1)
+	refused, sent, maybe := 0, int64(1), int64(0)
 	count := func(err error) {
-		if err == nil {
+		switch {
+		case err == nil:
 			sent++
-			return
+		case errors.Is(err, context.DeadlineExceeded): // the node still writes to the old master
+			maybe++
+		default:
+			refused++
+			require.ErrorIs(t, err, luatomic.ErrNoResponders)
 		}
-		refused++
-		require.ErrorIs(t, err, luatomic.ErrNoResponders)
 	}
 	luatomictest.Eventually(t, 30*time.Second, "the node takes calls again", func() bool {
 		for _, err := range echo.Gather(ctx, late, "x") {
-			if err == nil {
-				sent++
+			var missing *luatomic.MissingError
+			if errors.As(err, &missing) {
+				maybe++
+			} else {
+				count(err)
 			}
 		}
 		count(echo.Cast(ctx, late, "x"))
@@ -56,7 +63,7 @@ func TestANodeThatListensAtAReplicaDoesNotRunWhatWasRefused(t *testing.T) {
 	})
 	require.Positive(t, refused, "the link was left where it was")
 	luatomictest.Eventually(t, 10*time.Second, "the last cast has run", func() bool { return runs.Load() >= sent })
-	require.Equal(t, sent, runs.Load(), "what was refused did not run")
+	require.LessOrEqual(t, runs.Load(), sent+maybe, "what was refused did not run")
 }
 
 // holdJoin holds back the announcements of a node, once it is armed, until the node has

@@ -275,7 +275,9 @@ func TestAnAnswerIsNeverTooEarly(t *testing.T) {
 	p := listen(t, direct, ch, responses("p", "messageId", `"early"`))
 	client := luatomictest.Client(t)
 	n := newNode(t, client, ch, &actionhero.Options{Timeout: 2 * time.Second})
+	returned := make(chan struct{}) // the call may end before PUBLISH has
 	client.AddHook(slowPublish{wait: func() {
+		defer close(returned)
 		p.all("doResponse", 1)
 		for range 50 { // long enough for this node to have heard it as well
 			if n.Stats().Late > 0 {
@@ -285,6 +287,7 @@ func TestAnAnswerIsNeverTooEarly(t *testing.T) {
 		}
 	}})
 	r, err := n.DoCluster(t.Context(), "api.x", nil, "")
+	<-returned
 	require.NoError(t, err)
 	require.Equal(t, `"early"`, string(r.Raw))
 	require.Zero(t, n.Stats().Late)
