@@ -2,7 +2,9 @@ package wake
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,6 +18,9 @@ import (
 // not block.
 type Link struct {
 	Channels []string
+	// Shard listens with SSUBSCRIBE. The client is a *redis.ClusterClient then, and all
+	// channels are in one slot: the link leads to its owner.
+	Shard bool
 	// Up is called when all channels are confirmed.
 	Up func()
 	// Down is called when the connection broke or could not be made.
@@ -25,6 +30,10 @@ type Link struct {
 
 	mu sync.Mutex
 	ps *redis.PubSub
+
+	to, at string       // the server of this subscription, and of the last confirmed one
+	since  atomic.Int64 // when it was confirmed, UnixNano; 0: it is not
+	moved  atomic.Int64 // when it was first confirmed at another server than before
 }
 
 // lastLink is how long it waits at most before it connects again: somebody waits for
@@ -35,15 +44,38 @@ const lastLink = 100 * time.Millisecond
 func (l *Link) Run(ctx context.Context, client redis.UniversalClient) {
 	wait := firstWait
 	for ctx.Err() == nil {
-		ps := client.Subscribe(ctx, l.Channels...)
+		ps, err := l.subscribe(ctx, client)
+		if err != nil {
+			l.broken(ctx, err, &wait)
+			continue
+		}
 		l.mu.Lock()
 		l.ps = ps
 		l.mu.Unlock()
 		stop := context.AfterFunc(ctx, func() { _ = ps.Close() }) // ends a Receive at once
 		l.listen(ctx, ps, &wait)
 		stop()
+		l.since.Store(0)
 		_ = ps.Close()
 	}
+}
+
+// subscribe asks the owner of the slot itself, and not the ClusterClient: that one
+// chooses a replica if it may read there, where one hears and is not counted.
+func (l *Link) subscribe(ctx context.Context, client redis.UniversalClient) (*redis.PubSub, error) {
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok || !l.Shard {
+		return client.Subscribe(ctx, l.Channels...), nil
+	}
+	if l.to != "" {
+		cluster.ReloadState(ctx) // whatever ended the last subscription, the slot may be elsewhere
+	}
+	owner, err := cluster.MasterForKey(ctx, l.Channels[0])
+	if err != nil {
+		return nil, err
+	}
+	l.to = owner.Options().Addr
+	return owner.SSubscribe(ctx, l.Channels...), nil
 }
 
 // Reset gives up the connection and makes a new one: for one that is silent, or that
@@ -57,6 +89,22 @@ func (l *Link) Reset() {
 	}
 }
 
+// Confirmed says how long all channels have been confirmed; 0: they are not.
+func (l *Link) Confirmed() time.Duration { return age(&l.since) }
+
+// Moved reports whether the link leads to another server than a while ago, or nowhere.
+func (l *Link) Moved(within time.Duration) bool {
+	return l.since.Load() == 0 || l.moved.Load() != 0 && age(&l.moved) < within
+}
+
+func age(t *atomic.Int64) time.Duration {
+	at := t.Load()
+	if at == 0 {
+		return 0
+	}
+	return time.Since(time.Unix(0, at))
+}
+
 // replaced reports whether Reset gave up this subscription.
 func (l *Link) replaced(ps *redis.PubSub) bool {
 	l.mu.Lock()
@@ -64,29 +112,55 @@ func (l *Link) replaced(ps *redis.PubSub) bool {
 	return l.ps != ps
 }
 
+func (l *Link) broken(ctx context.Context, err error, wait *time.Duration) {
+	if ctx.Err() == nil && l.Down != nil {
+		l.Down(err)
+	}
+	sleep(ctx, *wait)
+	*wait = min(2**wait, lastLink)
+}
+
+func (l *Link) confirm() {
+	now := time.Now().UnixNano()
+	if l.at != "" && l.at != l.to {
+		l.moved.Store(now)
+	}
+	l.at = l.to
+	l.since.Store(now)
+	l.Up()
+}
+
+// errMoved says that the server does not serve the slot of the channels any more. It
+// ends their subscriptions by itself.
+var errMoved = errors.New("the slot of the channels has moved to another server")
+
 // listen uses Receive and not Channel, which drops messages when it is full. go-redis
-// connects and subscribes again by itself after an error.
+// connects and subscribes again by itself after an error, to the same server: in a
+// cluster it ends, so that the owner of the slot is looked up anew.
 func (l *Link) listen(ctx context.Context, ps *redis.PubSub, wait *time.Duration) {
 	confirmed := 0
 	for ctx.Err() == nil {
 		m, err := ps.Receive(ctx)
+		if s, ok := m.(*redis.Subscription); ok && s.Kind == "sunsubscribe" {
+			err = errMoved
+		}
 		if err != nil {
 			confirmed = 0
+			l.since.Store(0)
 			if l.replaced(ps) {
 				return
 			}
-			if ctx.Err() == nil && l.Down != nil {
-				l.Down(err)
+			l.broken(ctx, err, wait)
+			if l.Shard {
+				return
 			}
-			sleep(ctx, *wait)
-			*wait = min(2**wait, lastLink)
 			continue
 		}
 		switch m := m.(type) {
 		case *redis.Subscription:
 			if confirmed++; confirmed == len(l.Channels) {
 				*wait = firstWait
-				l.Up()
+				l.confirm()
 			}
 		case *redis.Message:
 			l.Message(m.Payload)
