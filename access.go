@@ -78,7 +78,7 @@ func AccessRules(opts *AccessOptions) []string {
 	if o.Cluster {
 		// ASKING while a slot migrates. Without COMMAND go-redis works, and asks again
 		// before each call.
-		commands = append(commands, "asking", "cluster|slots", "command")
+		commands = append(commands, "asking", "cluster|slots", "command", "pubsub|shardnumsub", "spublish", "ssubscribe")
 	}
 	if o.Audit {
 		commands = append(commands, "hscan", "scan", "zscan")
@@ -108,7 +108,9 @@ func scriptCommands() []string {
 				continue
 			}
 			for _, m := range call.FindAllStringSubmatch(*text, -1) {
-				all = append(all, strings.ToLower(m[1]))
+				if m[1] != "SPUBLISH" { // in a cluster only
+					all = append(all, strings.ToLower(m[1]))
+				}
 			}
 		}
 	}

@@ -349,7 +349,7 @@ func TestAccessRulesOnACluster(t *testing.T) {
 	opts.Cluster = true
 	rules := luatomic.AccessRules(opts)
 	// What only a cluster needs: without it something fails.
-	needed := []string{"", "+cluster|slots", "&" + `my\*?app:lock:{*`, "&" + `my\*?app:rw:{*`, "&" + `my\*?app:sem:{*`}
+	needed := []string{"", "+cluster|slots", "+pubsub|shardnumsub", "+spublish", "+ssubscribe", "&" + `my\*?app:lock:{*`, "&" + `my\*?app:rw:{*`, "&" + `my\*?app:sem:{*`}
 	for _, missing := range needed {
 		for _, node := range cluster.Nodes() {
 			asUser(t, node, slices.DeleteFunc(slices.Clone(rules), func(r string) bool { return r == missing }))

@@ -291,6 +291,15 @@ func otherCases() []failpointCase {
 		more("rpc_call/received", func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
 			return subscribe(ctx, t, c, k+"n")
 		}),
+		more("rpc_direct/received", func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
+			return subscribe(ctx, t, c, k+"n")
+		}),
+		more("rpc_gather/received", func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
+			return errors.Join(c.Del(ctx, "{"+k+"}:g:1").Err(), subscribe(ctx, t, c, k+"n"))
+		}),
+		more("rpc_cast/received", func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
+			return subscribe(ctx, t, c, k+"n")
+		}),
 		more("rpc_call/dead nodes", func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
 			return c.ZAdd(ctx, "{"+k+"}:m:x", redis.Z{Score: -2, Member: "gone"}, redis.Z{Score: -1, Member: "gone too"}).Err()
 		}),

@@ -133,19 +133,20 @@ type BusOptions struct {
 // Bus connects callers and nodes of one name over one subscriber connection. Run
 // must be running for both. Its methods are safe for concurrent use.
 type Bus struct {
-	client  lua.Client
-	name    string
-	keys    keys.Bus
-	opts    BusOptions
-	node    string // this incarnation: a restarted process inherits nothing
-	counted bool   // PUBLISH counts all receivers
-	link    wake.Link
-	out     sender
-	counts  busCounts
+	client lua.Client
+	name   string
+	keys   keys.Bus
+	opts   BusOptions
+	node   string // this incarnation: a restarted process inherits nothing
+	shard  bool   // sharded pub/sub, in a cluster
+	link   wake.Link
+	out    sender
+	counts busCounts
 
 	errands errands
 
 	beat chan struct{} // asks for an announcement out of turn
+	deaf atomic.Int64  // for how many ns the next link at which the node is not heard is left alone
 
 	announcing chan struct{} // full while the node announces itself, or leaves
 	echo       chan struct{} // the node heard itself
@@ -177,16 +178,14 @@ type Bus struct {
 // sent and nothing starts: call Run.
 func NewBus(client lua.Client, name string, opts *BusOptions) (*Bus, error) {
 	b := &Bus{
-		client: client, name: name, counted: true,
+		client: client, name: name,
 		announcing: make(chan struct{}, 1),
 		beat:       make(chan struct{}, 1), look: make(chan struct{}, 1), large: make(chan struct{}, 1), echo: make(chan struct{}, 1), ready: make(chan struct{}),
 		handlers: make(map[string]handler), served: make(map[string]*handlerCounts), waiters: make(map[string]*waiter), gathers: make(map[string]*gathering),
 		works: make(map[string]*work), bound: make(map[string]time.Time),
 		errands: errands{wake: make(chan struct{}, 1)},
 	}
-	if _, cluster := client.(*redis.ClusterClient); cluster {
-		b.counted = false
-	}
+	_, b.shard = client.(*redis.ClusterClient)
 	if opts != nil {
 		b.opts = *opts
 	}
@@ -202,6 +201,7 @@ func NewBus(client lua.Client, name string, opts *BusOptions) (*Bus, error) {
 		}
 		b.node = b.opts.Node + "." + b.node
 	}
+	b.link.Shard = b.shard
 	b.link.Channels = []string{b.keys.Outbox + b.node, b.keys.All}
 	return b, nil
 }

@@ -40,7 +40,7 @@ func (m Method[Req, Res]) cast(ctx context.Context, b *Bus, in Req, all bool) (i
 	left, _ := b.limit(ctx)
 	r, err := gen.RPCCast(ctx, b.client, gen.RPCCastParams{
 		Nodes: b.keys.Nodes, Method: b.keys.Method(m.name), Frame: frame,
-		Outbox: b.keys.Outbox, Timeout: left, All: all, Counted: b.counted,
+		Outbox: b.keys.Outbox, Timeout: left, All: all, Shard: b.shard,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("luatomic: cast %q: %w", m.name, err)

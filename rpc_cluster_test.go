@@ -1,65 +1,420 @@
 package luatomic_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// The keys of a bus move to another server of the cluster while it is used. Each call
-// has its result, before, meanwhile and after, although the subscriptions stay where
-// they were.
+// home is the node that owns the slot of a bus.
+func home(t *testing.T, cluster *luatomictest.Cluster, bus string) (slot, owner int) {
+	t.Helper()
+	slot, err := cluster.Slot(t.Context(), "rpc:{"+bus+"}:nodes")
+	require.NoError(t, err)
+	owner, err = cluster.Owner(t.Context(), slot)
+	require.NoError(t, err)
+	return slot, owner
+}
+
+// moveSlot moves the slot of a bus to the next node, 100 keys at a time.
+func moveSlot(t *testing.T, cluster *luatomictest.Cluster, bus string) {
+	t.Helper()
+	slot, from := home(t, cluster, bus)
+	m, err := cluster.MigrateSlot(t.Context(), slot, from, (from+1)%3)
+	require.NoError(t, err)
+	for {
+		n, err := m.Move(t.Context(), 100)
+		require.NoError(t, err)
+		if n == 0 {
+			break
+		}
+	}
+	require.NoError(t, m.Finish(t.Context()))
+}
+
+// door lets connections be made, or not, and cuts those that are there.
+type door struct {
+	mu     sync.Mutex
+	closed bool
+	conns  []net.Conn
+}
+
+func (d *door) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, errors.New("the door is closed")
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err == nil {
+		d.conns = append(d.conns, conn)
+	}
+	return conn, err
+}
+
+// cut closes the door, with what is inside.
+func (d *door) cut() {
+	d.set(true)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, conn := range d.conns {
+		_ = conn.Close()
+	}
+}
+
+func (d *door) set(closed bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = closed
+}
+
+func (d *door) client(cluster *luatomictest.Cluster) *redis.ClusterClient {
+	return cluster.Client(func(o *redis.ClusterOptions) { o.Dialer = d.dial })
+}
+
+// evals counts how often a client runs rpc_call.
+type evals struct{ n atomic.Int64 }
+
+func (e *evals) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (e *evals) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (e *evals) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); len(args) > 1 && fmt.Sprint(args[1]) == gen.RPCCallSHA {
+			e.n.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// All kinds of calls in a cluster. What is said stays with the server that owns the
+// slot: the others hear nothing of it.
+func TestRPCOnACluster(t *testing.T) {
+	t.Parallel()
+	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
+	opts := &luatomic.BusOptions{Lease: time.Minute, Timeout: 15 * time.Second} // what a message misses is looked for too late
+	entered, told := make(chan struct{}), make(chan struct{})
+	var casts atomic.Int64
+	for i := range 2 {
+		b := serving(t, echo, cluster.Client(), "bus", opts, upper)
+		require.NoError(t, luatomic.NewMethod[string, string]("cast").Serve(b, func(_ context.Context, s string) (string, error) {
+			casts.Add(1)
+			return "", nil
+		}))
+		require.NoError(t, hold.Serve(b, func(ctx context.Context, _ string) (string, error) {
+			close(entered)
+			<-ctx.Done()
+			close(told)
+			return "", nil
+		}))
+		require.NoError(t, count.Serve(b, func(_ context.Context, n int, send func(string) error) error {
+			for i := range n {
+				if err := send(fmt.Sprint(i)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		if i == 0 {
+			err := b.Bind(ctx, "socket")
+			require.NoError(t, err)
+		}
+	}
+	caller := openBus(t, cluster.Client(), "bus", opts)
+	require.NoError(t, caller.Ready(ctx))
+	luatomictest.Eventually(t, 10*time.Second, "both serve all", func() bool {
+		return cluster.Client().ZCard(ctx, "rpc:{bus}:m:count").Val() == 2
+	})
+
+	large := strings.Repeat("x", 200_000)
+	for _, body := range []string{"x", large} {
+		out, err := echo.Call(ctx, caller, body)
+		require.NoError(t, err)
+		require.Equal(t, strings.ToUpper(body), out)
+		out, err = echo.CallWith(ctx, caller, body, &luatomic.CallOptions{Connection: "socket"})
+		require.NoError(t, err)
+		require.Equal(t, strings.ToUpper(body), out)
+		n := 0
+		for p, err := range echo.Gather(ctx, caller, body) {
+			require.NoError(t, err)
+			require.Equal(t, strings.ToUpper(body), p.Result)
+			n++
+		}
+		require.Equal(t, 2, n)
+	}
+	n, err := luatomic.NewMethod[string, string]("cast").CastAll(ctx, caller, "x")
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.NoError(t, luatomic.NewMethod[string, string]("cast").Cast(ctx, caller, "x"))
+	luatomictest.Eventually(t, 10*time.Second, "the casts have run", func() bool { return casts.Load() == 3 })
+
+	bounded, cancel := context.WithCancel(ctx)
+	go func() {
+		<-entered
+		cancel()
+	}()
+	_, err = hold.Call(bounded, caller, "x")
+	require.ErrorIs(t, err, context.Canceled)
+	select {
+	case <-told:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the handler is not told")
+	}
+	parts := 0
+	for part, err := range count.Call(ctx, caller, 1000) {
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprint(parts), part)
+		parts++
+	}
+	require.Equal(t, 1000, parts)
+
+	_, owner := home(t, cluster, "bus")
+	for i, node := range cluster.Nodes() {
+		calls := commandCalls(t, node.Client())
+		require.Zero(t, calls["publish"])
+		require.Zero(t, calls["subscribe"])
+		info := must(node.Client().ClusterInfo(ctx).Result())
+		require.NotContains(t, info, "messages_publish_sent", "to all nodes")
+		require.NotContains(t, info, "messages_publish_received")
+		channels := must(node.Client().PubSubShardChannels(ctx, "*").Result())
+		if i == owner {
+			require.Len(t, channels, 4, "of three processes, and all")
+			require.Positive(t, calls["spublish"])
+		} else {
+			require.Empty(t, channels)
+			require.Zero(t, calls["spublish"])
+		}
+	}
+}
+
+// A process that is killed is not asked, while its lease still runs: others get its calls,
+// and when there are none that is an answer after one round trip.
+func TestRPCDeadNodeOnACluster(t *testing.T) {
+	t.Parallel()
+	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
+	opts := &luatomic.BusOptions{Lease: time.Minute, Timeout: 20 * time.Second}
+	var doors [2]door
+	for i := range doors {
+		serving(t, echo, doors[i].client(cluster), "bus", opts, upper)
+	}
+	var e evals
+	c := cluster.Client()
+	c.AddHook(&e)
+	caller := openBus(t, c, "bus", opts)
+	require.NoError(t, caller.Ready(ctx))
+	_, owner := home(t, cluster, "bus")
+	listening := func(n int) func() bool {
+		return func() bool {
+			return len(must(cluster.Nodes()[owner].Client().PubSubShardChannels(ctx, "rpc:{bus}:n:*").Result())) == n
+		}
+	}
+	require.True(t, listening(3)())
+	doors[0].cut()
+	luatomictest.Eventually(t, 5*time.Second, "the server knows that one is gone", listening(2))
+	start := time.Now()
+	for range 50 {
+		out, err := echo.Call(ctx, caller, "x")
+		require.NoError(t, err)
+		require.Equal(t, "X", out)
+	}
+	answers, silent := 0, 0
+	for _, err := range echo.Gather(ctx, caller, "x") {
+		if err == nil {
+			answers++
+			continue
+		}
+		require.ErrorIs(t, err, luatomic.ErrNoResponders)
+		silent++
+	}
+	require.Equal(t, []int{1, 1}, []int{answers, silent})
+	heard, err := echo.CastAll(ctx, caller, "x")
+	require.NoError(t, err)
+	require.Equal(t, 1, heard)
+
+	doors[1].cut()
+	luatomictest.Eventually(t, 5*time.Second, "the server knows that both are gone", listening(1))
+	nodes, err := caller.Nodes(ctx)
+	require.NoError(t, err)
+	e.n.Store(0)
+	_, err = echo.Call(ctx, caller, "x")
+	require.ErrorIs(t, err, luatomic.ErrNoResponders)
+	require.ErrorContains(t, err, "no subscriber")
+	require.Equal(t, int64(1), e.n.Load(), "one round trip")
+	_, err = echo.CallWith(ctx, caller, "x", &luatomic.CallOptions{Node: nodes[0].Node})
+	require.ErrorIs(t, err, luatomic.ErrNoResponders)
+	require.ErrorContains(t, err, "no subscriber")
+	require.ErrorIs(t, echo.Cast(ctx, caller, "x"), luatomic.ErrNoResponders)
+	require.Less(t, time.Since(start), 15*time.Second, "no lease was waited for")
+}
+
+// The keys of a bus move to another server of the cluster while it is used, and on to a
+// third one and back. No call is lost, refused or run twice, and all follow the slot
+// because the server says so: the lease is so long that nothing else would tell them.
 func TestRPCWhileItsSlotMigrates(t *testing.T) {
 	t.Parallel()
 	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
-	c := cluster.Client()
-	opts := &luatomic.BusOptions{Timeout: 30 * time.Second}
-	serving(t, echo, c, "moving", opts, upper)
-	caller := openBus(t, c, "moving", opts)
-	require.NoError(t, caller.Ready(ctx))
-	for p, err := range echo.Gather(ctx, caller, "x") {
-		require.NoError(t, err)
-		require.Equal(t, "X", p.Result)
+	opts := &luatomic.BusOptions{Lease: time.Minute, Timeout: 30 * time.Second}
+	var mu sync.Mutex
+	runs := make(map[string]int)
+	for range 3 {
+		serving(t, echo, cluster.Client(), "moving", opts, func(_ context.Context, s string) (string, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			runs[s]++
+			return s, nil
+		})
 	}
+	caller := openBus(t, cluster.Client(), "moving", opts)
+	require.NoError(t, caller.Ready(ctx))
 
 	stop := make(chan struct{})
 	var calls sync.WaitGroup
-	var done atomic.Int64
-	for range 4 {
+	var done, gathers atomic.Int64
+	again := func(f func(text string) error) {
 		calls.Go(func() {
-			for {
+			for !t.Failed() {
 				select {
 				case <-stop:
 					return
 				default:
 				}
-				out, err := echo.Call(ctx, caller, "x")
-				if errors.Is(err, luatomic.ErrNoResponders) {
-					t.Errorf("call %d: %v", done.Load(), err)
-					return
+				text := fmt.Sprint(done.Add(1))
+				if err := f(text); err != nil {
+					t.Errorf("call %s: %v", text, err)
 				}
-				require.NoError(t, err)
-				require.Equal(t, "X", out)
-				done.Add(1)
 			}
 		})
 	}
-	slot, err := cluster.Slot(ctx, "rpc:{moving}:nodes")
-	require.NoError(t, err)
-	from, err := cluster.Owner(ctx, slot)
-	require.NoError(t, err)
-	more := func(n int64) {
-		until := done.Load() + n
-		luatomictest.Eventually(t, 20*time.Second, "calls go on", func() bool { return done.Load() > until || t.Failed() })
+	for range 4 {
+		again(func(text string) error {
+			out, err := echo.Call(ctx, caller, text)
+			if err == nil && out != text {
+				return errors.New("the answer is " + out)
+			}
+			return err
+		})
 	}
-	more(100)
+	again(func(text string) error {
+		n := 0
+		for _, err := range echo.Gather(ctx, caller, "all "+text) {
+			if err != nil {
+				return err
+			}
+			n++
+		}
+		gathers.Add(1)
+		if n != 3 {
+			return fmt.Errorf("%d answers", n)
+		}
+		return nil
+	})
+	more := func(n int64) {
+		calls, all := done.Load()+n, gathers.Load()+10
+		luatomictest.Eventually(t, 20*time.Second, "calls go on", func() bool { return done.Load() > calls && gathers.Load() > all || t.Failed() })
+	}
+	for range 4 {
+		more(200)
+		moveSlot(t, cluster, "moving")
+	}
+	more(200)
+	close(stop)
+	calls.Wait()
+	for text, n := range runs {
+		want := 1
+		if strings.HasPrefix(text, "all") {
+			want = 3
+		}
+		require.Equal(t, want, n, "%q", text)
+	}
+}
+
+// A node follows its slot later than the caller. What is sent meanwhile is kept for it
+// and not refused: it has said nothing for a moment, and is not dead.
+func TestRPCNodeThatFollowsItsSlotLate(t *testing.T) {
+	t.Parallel()
+	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
+	opts := &luatomic.BusOptions{Lease: time.Minute, Timeout: 20 * time.Second}
+	var d door
+	node := serving(t, echo, d.client(cluster), "late", opts, upper)
+	caller := openBus(t, cluster.Client(), "late", opts)
+	_, err := echo.Call(ctx, caller, "before")
+	require.NoError(t, err)
+
+	d.set(true)
+	_, from := home(t, cluster, "late")
+	moveSlot(t, cluster, "late")
+	luatomictest.Eventually(t, 5*time.Second, "the caller has followed", func() bool {
+		return len(must(cluster.Nodes()[(from+1)%3].Client().PubSubShardChannels(ctx, "*").Result())) == 2
+	})
+	results := make(chan error, 3)
+	call := func(f func() (string, error)) {
+		go func() {
+			out, err := f()
+			if err == nil && out != "X" {
+				err = errors.New(out)
+			}
+			results <- err
+		}()
+	}
+	call(func() (string, error) { return echo.Call(ctx, caller, "x") })
+	call(func() (string, error) {
+		return echo.CallWith(ctx, caller, "x", &luatomic.CallOptions{Node: node.Node()})
+	})
+	call(func() (out string, err error) {
+		for p, e := range echo.Gather(ctx, caller, "x") {
+			out, err = p.Result, e
+		}
+		return out, err
+	})
+	select {
+	case err := <-results:
+		t.Fatalf("it has an answer already: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	d.set(false)
+	for range 3 {
+		require.NoError(t, <-results)
+	}
+}
+
+// A migration that stands still: the keys are there, and who listens is here. What was
+// sent before has its answer, and the nodes do not subscribe anew all the time.
+func TestRPCWhileAMigrationStandsStill(t *testing.T) {
+	t.Parallel()
+	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
+	opts := &luatomic.BusOptions{Lease: 600 * time.Millisecond, Timeout: 30 * time.Second}
+	entered, leave := make(chan struct{}), make(chan struct{})
+	node := serving(t, hold, cluster.Client(), "still", opts, func(context.Context, string) (string, error) {
+		close(entered)
+		<-leave
+		return "done", nil
+	})
+	require.NoError(t, echo.Serve(node, upper))
+	caller := openBus(t, cluster.Client(), "still", opts)
+	require.NoError(t, caller.Ready(ctx))
+	answer := make(chan error, 1)
+	go func() {
+		_, err := hold.Call(ctx, caller, "x")
+		answer <- err
+	}()
+	<-entered
+	slot, from := home(t, cluster, "still")
 	m, err := cluster.MigrateSlot(ctx, slot, from, (from+1)%3)
 	require.NoError(t, err)
 	for {
@@ -69,8 +424,84 @@ func TestRPCWhileItsSlotMigrates(t *testing.T) {
 			break
 		}
 	}
+	close(leave)
+	require.NoError(t, <-answer)
+
+	source := cluster.Nodes()[from].Client()
+	before := commandCalls(t, source)["ssubscribe"]
+	luatomictest.Eventually(t, 10*time.Second, "they find that nobody hears them", func() bool {
+		return commandCalls(t, source)["ssubscribe"] >= before+4
+	})
+	<-time.After(2 * time.Second)
+	require.Less(t, commandCalls(t, source)["ssubscribe"], before+60, "each twice as late, then once for each sign of life")
+	require.ErrorIs(t, echo.Cast(ctx, caller, "x"), luatomic.ErrNoResponders, "a cast is not kept")
+	require.GreaterOrEqual(t, node.Deaf(), 100*time.Millisecond)
 	require.NoError(t, m.Finish(ctx))
-	more(100)
-	close(stop)
-	calls.Wait()
+	out, err := echo.Call(ctx, caller, "x")
+	require.NoError(t, err)
+	require.Equal(t, "X", out)
+	luatomictest.Eventually(t, 10*time.Second, "the next time it is quick again", func() bool { return node.Deaf() == 0 })
+}
+
+// follower starts a replica of a node.
+func follower(t *testing.T, cluster *luatomictest.Cluster, node int) *luatomictest.Server {
+	t.Helper()
+	ctx, replica := t.Context(), luatomictest.StartServer(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "5000")
+	host, port, err := net.SplitHostPort(cluster.Nodes()[node].Addr())
+	require.NoError(t, err)
+	require.NoError(t, replica.Client().ClusterMeet(ctx, host, port).Err())
+	master := must(cluster.Nodes()[node].Client().ClusterMyID(ctx).Result())
+	luatomictest.Eventually(t, 20*time.Second, "the nodes know each other", func() bool {
+		return replica.Client().ClusterReplicate(ctx, master).Err() == nil
+	})
+	luatomictest.Eventually(t, 20*time.Second, "the replica follows, and all know of it", func() bool {
+		for _, n := range cluster.Nodes() {
+			if !strings.Contains(must(n.Client().ClusterNodes(ctx).Result()), "slave") {
+				return false
+			}
+		}
+		return strings.Contains(must(replica.Client().Info(ctx, "replication").Result()), "master_link_status:up") &&
+			strings.Contains(must(replica.Client().ClusterInfo(ctx).Result()), "cluster_state:ok")
+	})
+	return replica
+}
+
+// The server that owns the slot hands over to its replica. The processes may read from
+// replicas; their links lead to the master all the same, and follow it.
+func TestRPCWhileAClusterFailsOver(t *testing.T) {
+	t.Parallel()
+	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
+	_, owner := home(t, cluster, "bus")
+	replica := follower(t, cluster, owner)
+	reading := func() *redis.ClusterClient {
+		return cluster.Client(func(o *redis.ClusterOptions) { o.ReadOnly = true })
+	}
+	opts := &luatomic.BusOptions{Lease: time.Minute, Timeout: 30 * time.Second}
+	for range 2 {
+		serving(t, echo, reading(), "bus", opts, upper)
+	}
+	caller := openBus(t, reading(), "bus", opts)
+	call := func() {
+		t.Helper()
+		for range 20 {
+			out, err := echo.Call(ctx, caller, "x")
+			require.NoError(t, err)
+			require.Equal(t, "X", out)
+		}
+		n := 0
+		for _, err := range echo.Gather(ctx, caller, "x") {
+			require.NoError(t, err)
+			n++
+		}
+		require.Equal(t, 2, n)
+	}
+	call()
+	require.NoError(t, replica.Client().Do(ctx, "CLUSTER", "FAILOVER").Err())
+	luatomictest.Eventually(t, 20*time.Second, "the replica takes over", func() bool {
+		return strings.Contains(must(replica.Client().Info(ctx, "replication").Result()), "role:master")
+	})
+	call()
+	luatomictest.Eventually(t, 20*time.Second, "all listen there", func() bool {
+		return len(must(replica.Client().PubSubShardChannels(ctx, "*").Result())) == 4
+	})
 }

@@ -25,7 +25,7 @@ type errands struct {
 func (b *Bus) giveUp(method, id string, mark bool) {
 	p := gen.RPCCancelParams{
 		Record: b.keys.Record(id), Method: b.keys.Method(method),
-		Outbox: b.keys.Outbox, Word: b.seal(encodeWord('X', id)),
+		Outbox: b.keys.Outbox, Word: b.seal(encodeWord('X', id)), Shard: b.shard,
 	}
 	if mark {
 		// What is sent with others is repeated for longer than its caller waits.
@@ -114,8 +114,11 @@ const maxKeys = 500
 func (b *Bus) tell(ctx context.Context, channel string, kind byte, texts ...string) {
 	for {
 		n := min(len(texts), maxKeys)
-		err := b.client.Publish(ctx, channel, b.seal(encodeWord(kind, texts[:n]...))).Err()
-		if err != nil {
+		publish := b.client.Publish
+		if b.shard {
+			publish = b.client.SPublish
+		}
+		if err := publish(ctx, channel, b.seal(encodeWord(kind, texts[:n]...))).Err(); err != nil {
 			b.failed(ctx, fmt.Errorf("luatomic: bus %q: %w", b.name, err))
 			return
 		}

@@ -1,5 +1,7 @@
 package luatomic
 
+import "time"
+
 // Waiting counts what a bus keeps for calls that are not over.
 func (b *Bus) Waiting() int {
 	b.mu.Lock()
@@ -9,3 +11,9 @@ func (b *Bus) Waiting() int {
 
 // Hears reports whether the node has heard its own word.
 func (b *Bus) Hears() bool { return b.heard.Load() != 0 }
+
+// Ups counts the confirmed subscriptions of this and other nodes after the first.
+func (b *Bus) Ups() int64 { return b.ups.Load() }
+
+// Deaf is how long the next link at which the node is not heard is left alone.
+func (b *Bus) Deaf() time.Duration { return time.Duration(b.deaf.Load()) }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -144,4 +145,73 @@ func TestAnAnnouncementDoesNotUndoThatANodeLeaves(t *testing.T) {
 	close(finish)
 	require.NoError(t, <-answer)
 	require.ErrorIs(t, <-done, context.Canceled)
+}
+
+// relink cuts the caller's link once its gather is sent, and waits until it is back before
+// the caller has the answer.
+type relink struct {
+	holdJoin
+	then func()
+}
+
+func (h *relink) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if len(cmd.Args()) > 1 && fmt.Sprint(cmd.Args()[1]) == gen.RPCGatherSHA && err == nil {
+			h.once.Do(h.then)
+		}
+		return err
+	}
+}
+
+// A gather tells its caller that a node was not asked. So it is not, although the caller's
+// link broke meanwhile and it names the request to those that were.
+func TestRPCGatherDoesNotAskLater(t *testing.T) {
+	t.Parallel()
+	ctx, server := t.Context(), luatomictest.StartServer(t)
+	c := server.Client()
+	asked := make(chan struct{}, 10)
+	serving(t, echo, c, "bus", nil, func(_ context.Context, s string) (string, error) {
+		asked <- struct{}{}
+		return s, nil
+	})
+	require.NoError(t, c.ZAdd(ctx, "rpc:{bus}:nodes", redis.Z{Score: future, Member: "deaf"}).Err())
+	require.NoError(t, c.ZAdd(ctx, "rpc:{bus}:m:echo", redis.Z{Score: -5, Member: "deaf"}).Err())
+	require.NoError(t, lua.Preload(ctx, c, luatomic.Scripts()...))
+	var caller *luatomic.Bus
+	var deaf *redis.PubSub
+	own := server.Client()
+	own.AddHook(&relink{then: func() {
+		deaf = c.Subscribe(ctx, "rpc:{bus}:n:deaf")
+		_, err := deaf.Receive(ctx)
+		require.NoError(t, err)
+		before := caller.Ups()
+		killed, err := c.Do(ctx, "CLIENT", "KILL", "TYPE", "pubsub").Int()
+		require.NoError(t, err)
+		require.Equal(t, 3, killed, "the node's, the caller's, and deaf, which comes back too")
+		luatomictest.Eventually(t, 5*time.Second, "the links are back", func() bool { return caller.Ups() >= before+2 })
+		_, err = deaf.Receive(ctx)
+		require.Error(t, err)
+		_, err = deaf.Receive(ctx)
+		require.NoError(t, err, "it listens again")
+	}})
+	caller = must(luatomic.NewBus(own, "bus", nil))
+	stop := runBus(t, caller)
+	require.NoError(t, caller.Ready(ctx))
+	var refused, answers int
+	for _, err := range echo.Gather(ctx, caller, "x") {
+		if err != nil {
+			require.ErrorIs(t, err, luatomic.ErrNoResponders)
+			refused++
+		} else {
+			answers++
+		}
+	}
+	require.Equal(t, []int{1, 1}, []int{refused, answers})
+	defer deaf.Close()
+	stop() // what it has to say is said
+	require.NoError(t, c.Publish(ctx, "rpc:{bus}:n:deaf", "last").Err())
+	m, err := deaf.ReceiveMessage(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "last", m.Payload, "nobody told it before")
 }

@@ -132,7 +132,7 @@ func (b *Bus) sendGather(ctx context.Context, g *gathering, c *outgoing, left ti
 	p := gen.RPCGatherParams{
 		Nodes: b.keys.Nodes, Method: b.keys.Method(c.method), Gather: b.keys.Gather(g.id),
 		Frame: b.seal(q.encode()), Caller: b.node, Outbox: b.keys.Outbox,
-		Timeout: left, Keep: left + callGrace, Counted: b.counted,
+		Timeout: left, Keep: left + callGrace, Shard: b.shard,
 	}
 	if len(p.Frame) > inlineMax {
 		p.Word = b.seal(encodeWord('L', g.id))
@@ -147,10 +147,11 @@ func (b *Bus) sendGather(ctx context.Context, g *gathering, c *outgoing, left ti
 	if len(rows) == 0 {
 		return &NoRespondersError{Method: c.method, Reason: "no node serves it"}
 	}
+	moving := b.moving()
 	b.mu.Lock()
 	for _, r := range rows {
 		g.missing[r.Node] = true
-		if !r.Heard {
+		if !r.Heard && !moving {
 			g.early = append(g.early, response{node: r.Node, err: &NoRespondersError{Method: c.method, Reason: "no subscriber: the node is not connected"}})
 		}
 	}
@@ -160,8 +161,9 @@ func (b *Bus) sendGather(ctx context.Context, g *gathering, c *outgoing, left ti
 	}
 	g.early = nil
 	b.mu.Unlock()
-	if b.ups.Load() != ups {
-		for _, r := range rows {
+	again := b.ups.Load() != ups
+	for _, r := range rows {
+		if again && r.Heard || moving && !r.Heard {
 			b.hint(r.Node, g.id)
 		}
 	}
@@ -319,7 +321,7 @@ func (b *Bus) replyPart(ctx context.Context, w *work, a *response) (gen.RPCReply
 	a.node = b.node
 	p := gen.RPCPartParams{
 		Gather: b.keys.Gather(w.id), Method: b.keys.Method(w.method),
-		Node: b.node, Frame: b.seal(a.encode()), Outbox: b.keys.Outbox,
+		Node: b.node, Frame: b.seal(a.encode()), Outbox: b.keys.Outbox, Shard: b.shard,
 	}
 	if len(p.Frame) > inlineMax {
 		p.Word = b.seal(encodeWord('N', w.id))

@@ -26,7 +26,7 @@ func TestRPCGivenUpRequestIsNotSentAgain(t *testing.T) {
 	}
 	call := func() gen.RPCCallOutcome {
 		return must(gen.RPCCall(ctx, c, gen.RPCCallParams{Nodes: p + "nodes", Method: p + "m:x", Record: p + "r:1", Frame: []byte("f"),
-			Caller: name, Outbox: name, Timeout: time.Minute, Keep: time.Hour, Counted: true})).Outcome
+			Caller: name, Outbox: name, Timeout: time.Minute, Keep: time.Hour})).Outcome
 	}
 	for record, want := range map[string]gen.RPCCancelResult{
 		"":                               gen.RPCCancelResultGone,

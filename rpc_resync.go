@@ -172,8 +172,8 @@ func (b *Bus) rescue(ctx context.Context) {
 		for i, c := range part {
 			futures[i] = gen.RPCRescueIn(batch, gen.RPCRescueParams{
 				Nodes: b.keys.Nodes, Method: b.keys.Method(c.method), Record: b.keys.Record(c.id),
-				Again: c.again, Outbox: b.keys.Outbox, Grace: callGrace, Keep: replyKept, Counted: b.counted,
-				Word: b.seal(encodeWord('L', c.id)),
+				Again: c.again, Outbox: b.keys.Outbox, Grace: callGrace, Keep: replyKept,
+				Word: b.seal(encodeWord('L', c.id)), Caller: b.node, Shard: b.shard, Trust: b.moving(),
 			})
 		}
 		err := batch.Exec(bounded)

@@ -261,15 +261,16 @@ func (b *Bus) join(ctx context.Context) error {
 			Nodes: b.keys.Nodes, About: b.keys.About, Methods: methods,
 			Node: b.node, Lease: b.opts.Lease, Stay: 2 * b.opts.Lease,
 			Load: b.busy.Load() - int64(b.opts.Concurrency), Text: text,
-			Outbox: b.keys.Outbox, Word: word,
+			Outbox: b.keys.Outbox, Word: word, Shard: b.shard,
 		})
 		switch {
 		case err == nil && r.Heard > 0 && b.heard.Load() == 0:
 			b.heard.Store(time.Now().UnixNano()) // from here on it must be heard
-		case err == nil && r.Heard == 0 && b.counted:
-			// The link is down, or leads to a server that is a replica now: there the node hears
-			// itself, and gets no calls.
-			b.link.Reset()
+		case err == nil && r.Heard == 0:
+			b.unheard()
+		}
+		if r.Heard > 0 {
+			b.deaf.Store(0)
 		}
 		return err
 	})
@@ -277,6 +278,21 @@ func (b *Bus) join(ctx context.Context) error {
 		return fmt.Errorf("luatomic: announce on bus %q: %w", b.name, err)
 	}
 	return nil
+}
+
+// unheard gives up a link that leads to a server which is a replica now, where the node
+// hears itself and gets no calls, or which its keys are leaving. A new link that does so
+// too is left alone for twice as long each time.
+func (b *Bus) unheard() {
+	confirmed, deaf := b.link.Confirmed(), time.Duration(b.deaf.Load())
+	switch {
+	case confirmed == 0: // it is down; the node announces itself when it is up
+	case confirmed < deaf:
+		time.AfterFunc(deaf-confirmed, func() { offer(b.beat) })
+	default:
+		b.deaf.Store(int64(min(max(2*deaf, 5*time.Millisecond), b.opts.Lease/3)))
+		b.link.Reset()
+	}
 }
 
 // leave withdraws the node, although ctx has ended. If it fails the lease ends by

@@ -92,12 +92,12 @@ func rpcCalls() []scriptCall {
 		}, announced, nil},
 		{&gen.RPCCallScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			v, err := gen.RPCCall(ctx, c, gen.RPCCallParams{Nodes: nodes(k), Method: method(k), Record: record(k), Discards: []string{"{" + k + "}:r:0"},
-				Frame: []byte("f"), Caller: k, Outbox: k, Timeout: time.Minute, Keep: time.Hour, Counted: true})
+				Frame: []byte("f"), Caller: k, Outbox: k, Timeout: time.Minute, Keep: time.Hour})
 			return v.Outcome.String(), err
 		}, announced, []string{"discard"}},
 		{&gen.RPCDirectScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			v, err := gen.RPCDirect(ctx, c, gen.RPCDirectParams{Nodes: nodes(k), Method: method(k), Record: record(k), Bindings: []string{"{" + k + "}:k:1"},
-				Frame: []byte("f"), Caller: k, Outbox: k, Timeout: time.Minute, Keep: time.Hour, Counted: true})
+				Frame: []byte("f"), Caller: k, Outbox: k, Timeout: time.Minute, Keep: time.Hour})
 			return v.Outcome.String(), err
 		}, owned, nil},
 		{&gen.RPCReplyScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
@@ -115,7 +115,7 @@ func rpcCalls() []scriptCall {
 		}, asked, nil},
 		{&gen.RPCRescueScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			return show(gen.RPCRescue(ctx, c, gen.RPCRescueParams{Nodes: nodes(k), Method: method(k), Record: record(k), Again: true,
-				Outbox: k, Word: []byte("L"), Grace: time.Second, Keep: time.Minute}))
+				Outbox: k, Word: []byte("L"), Grace: time.Second, Keep: time.Minute, Caller: k, Trust: true}))
 		}, orphaned, nil},
 		{&gen.RPCCancelScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			return show(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: record(k), Method: method(k), Outbox: k, Word: []byte("X")}))
@@ -163,7 +163,7 @@ func TestRPCScriptsThatSend(t *testing.T) {
 	require.NoError(t, announced(ctx, c, k))
 	require.NoError(t, subscribe(ctx, t, c, k+"n"))
 	p := gen.RPCCallParams{Nodes: "{" + k + "}:nodes", Method: "{" + k + "}:m:x", Record: "{" + k + "}:r:1",
-		Frame: []byte("f"), Caller: k, Outbox: k, Timeout: time.Minute, Keep: time.Hour, Counted: true}
+		Frame: []byte("f"), Caller: k, Outbox: k, Timeout: time.Minute, Keep: time.Hour}
 	for score, want := range map[float64]gen.RPCCallOutcome{
 		-1: gen.RPCCallOutcomeSent, 0: gen.RPCCallOutcomeOverloaded, 7: gen.RPCCallOutcomeOverloaded, 999_999: gen.RPCCallOutcomeSent,
 	} {
@@ -176,19 +176,19 @@ func TestRPCScriptsThatSend(t *testing.T) {
 		require.NoError(t, c.ZAdd(ctx, p.Method, redis.Z{Score: score, Member: "n"}).Err())
 		require.NoError(t, c.Del(ctx, p.Record).Err())
 		d, err := gen.RPCDirect(ctx, c, gen.RPCDirectParams{Nodes: p.Nodes, Method: p.Method, Record: p.Record, Target: lua.Some("n"),
-			Frame: p.Frame, Caller: k, Outbox: k, Timeout: time.Minute, Keep: time.Hour, Counted: true})
+			Frame: p.Frame, Caller: k, Outbox: k, Timeout: time.Minute, Keep: time.Hour})
 		require.NoError(t, err)
 		require.Equal(t, want.String(), d.Outcome.String(), score)
 	}
-	// In a cluster nobody may be counted, and it is sent all the same, once.
+	// One that does not listen is given it where its lease suffices, and passed over else.
 	require.NoError(t, c.Del(ctx, p.Record).Err())
 	require.NoError(t, c.ZAdd(ctx, p.Method, redis.Z{Score: -2, Member: "far"}, redis.Z{Score: -1, Member: "n"}).Err())
 	require.NoError(t, c.ZAdd(ctx, p.Nodes, redis.Z{Score: future, Member: "far"}).Err())
-	p.Counted = false
+	p.Trust = true
 	r, err := gen.RPCCall(ctx, c, p)
 	require.NoError(t, err)
 	require.Equal(t, "far", r.Node)
-	p.Counted, p.Record = true, p.Record+"2"
+	p.Trust, p.Record = false, p.Record+"2"
 	r, err = gen.RPCCall(ctx, c, p)
 	require.NoError(t, err)
 	require.Equal(t, "n", r.Node)
@@ -202,7 +202,7 @@ func TestRPCScriptsThatDecide(t *testing.T) {
 	record, method, nodes := "{"+k+"}:r:1", "{"+k+"}:m:x", "{"+k+"}:nodes"
 	rescue := func(again bool) gen.RPCRescueResult {
 		r, err := gen.RPCRescue(ctx, c, gen.RPCRescueParams{Nodes: nodes, Method: method, Record: record, Again: again,
-			Outbox: k, Word: []byte("L"), Grace: time.Second, Keep: time.Minute, Counted: true})
+			Outbox: k, Word: []byte("L"), Grace: time.Second, Keep: time.Minute})
 		require.NoError(t, err)
 		return r
 	}
@@ -249,7 +249,7 @@ func TestRPCScriptsThatDecide(t *testing.T) {
 	require.Zero(t, c.Exists(ctx, record).Val(), "a reply that nobody reads")
 	require.Equal(t, gen.RPCCancelResultGone, cancel(time.Minute))
 	sent, err := gen.RPCCall(ctx, c, gen.RPCCallParams{Nodes: nodes, Method: method, Record: record,
-		Frame: []byte("f"), Caller: k, Outbox: k, Timeout: time.Minute, Keep: time.Hour, Counted: true})
+		Frame: []byte("f"), Caller: k, Outbox: k, Timeout: time.Minute, Keep: time.Hour})
 	require.NoError(t, err)
 	require.Equal(t, gen.RPCCallOutcomeKnown, sent.Outcome, "it comes after it was given up")
 	require.Equal(t, gen.RPCReplyResultGone, reply("n", 1))
@@ -308,15 +308,15 @@ func TestRPCScriptsThatKeepLists(t *testing.T) {
 		require.NoError(t, subscribe(ctx, t, c, k+node))
 	}
 	gather := gen.RPCGatherParams{Nodes: nodes, Method: method, Gather: "{" + k + "}:g:9", Frame: []byte("f"), Caller: k, Outbox: k,
-		Timeout: time.Minute, Keep: time.Hour, Counted: true}
+		Timeout: time.Minute, Keep: time.Hour}
 	rows, err := gen.RPCGather(ctx, c, gather)
 	require.NoError(t, err)
 	require.ElementsMatch(t, []gen.RPCGatherRow{{Node: "n", Heard: true}, {Node: "deaf"}}, rows, "a dead one is not asked, a deaf one not expected")
-	rows, err = gen.RPCGather(ctx, c, gather)
+	repeated, err := gen.RPCGather(ctx, c, gather)
 	require.NoError(t, err)
-	require.Equal(t, []gen.RPCGatherRow{{Node: "n", Heard: true}}, rows, "a repeat names who is expected")
+	require.ElementsMatch(t, rows, repeated, "a repeat says who heard")
 	require.Equal(t, -4.0, c.ZScore(ctx, method, "n").Val(), "and asks nobody again")
-	cast, err := gen.RPCCast(ctx, c, gen.RPCCastParams{Nodes: nodes, Method: method, Frame: []byte("f"), Outbox: k, Timeout: time.Minute, All: true, Counted: true})
+	cast, err := gen.RPCCast(ctx, c, gen.RPCCastParams{Nodes: nodes, Method: method, Frame: []byte("f"), Outbox: k, Timeout: time.Minute, All: true})
 	require.NoError(t, err)
 	require.Equal(t, int64(1), cast.Sent, "neither the dead nor the deaf")
 
@@ -358,5 +358,49 @@ func TestRPCScriptsThatKeepLists(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, stay, c.ZScore(ctx, nodes, "n").Err() == nil, "it stays until its handlers are done")
 		require.ErrorIs(t, c.ZScore(ctx, method, "n").Err(), redis.Nil)
+	}
+}
+
+// In a cluster: who listens is asked of the shard's own channels. Where the caller does not
+// listen either, the slot is on its way, and the lease suffices, but for a cast.
+func TestRPCScriptsOfACluster(t *testing.T) {
+	t.Parallel()
+	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	method, nodes, record, gather := "{"+k+"}:m:x", "{"+k+"}:nodes", "{"+k+"}:r:1", "{"+k+"}:g:1"
+	send := func() (out []string) {
+		require.NoError(t, c.Del(ctx, record, gather).Err())
+		require.NoError(t, announced(ctx, c, k))
+		call := must(gen.RPCCall(ctx, c, gen.RPCCallParams{Nodes: nodes, Method: method, Record: record, Frame: []byte("f"), Caller: "me", Outbox: k,
+			Timeout: time.Minute, Keep: time.Hour, Shard: true}))
+		require.NoError(t, c.Del(ctx, record).Err())
+		require.NoError(t, announced(ctx, c, k))
+		direct := must(gen.RPCDirect(ctx, c, gen.RPCDirectParams{Nodes: nodes, Method: method, Record: record, Frame: []byte("f"), Caller: "me", Outbox: k,
+			Timeout: time.Minute, Keep: time.Hour, Shard: true, Target: lua.Some("n")}))
+		rows := must(gen.RPCGather(ctx, c, gen.RPCGatherParams{Nodes: nodes, Method: method, Gather: gather, Frame: []byte("f"), Caller: "me", Outbox: k,
+			Timeout: time.Minute, Keep: time.Hour, Shard: true}))
+		cast := must(gen.RPCCast(ctx, c, gen.RPCCastParams{Nodes: nodes, Method: method, Frame: []byte("f"), Outbox: k, Timeout: time.Minute, Shard: true}))
+		require.NoError(t, orphaned(ctx, c, k))
+		rescue := must(gen.RPCRescue(ctx, c, gen.RPCRescueParams{Nodes: nodes, Method: method, Record: record, Again: true, Outbox: k, Word: []byte("L"),
+			Keep: time.Minute, Caller: "me", Shard: true}))
+		return []string{call.Outcome.String(), direct.Outcome.String(), fmt.Sprint(rows[0].Heard), cast.Reason.String(), rescue.Outcome.String()}
+	}
+	listen := func(channel string) *redis.PubSub {
+		ps := c.SSubscribe(ctx, channel)
+		require.IsType(t, &redis.Subscription{}, must(ps.Receive(ctx)))
+		return ps
+	}
+	for _, classic := range []string{"n", "me"} {
+		require.NoError(t, subscribe(ctx, t, c, k+classic), "of other channels")
+	}
+	require.Equal(t, []string{"sent", "sent", "true", "no_subscriber", "moved"}, send(), "nobody is here")
+	me := listen(k + "me")
+	defer me.Close()
+	require.Equal(t, []string{"no_subscriber", "no_subscriber", "false", "no_subscriber", "lost"}, send(), "the node is not")
+	require.Equal(t, "u", c.HGet(ctx, gather, "n:n").Val())
+	node := listen(k + "n")
+	defer node.Close()
+	require.Equal(t, []string{"sent", "sent", "true", "sent", "moved"}, send())
+	for range 5 {
+		require.IsType(t, &redis.Message{}, must(node.ReceiveTimeout(ctx, 5*time.Second)), "one of each")
 	}
 }

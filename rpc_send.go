@@ -172,9 +172,9 @@ func (b *Bus) send(ctx context.Context, c *outgoing, id string, left time.Durati
 	params := gen.RPCCallParams{
 		Nodes: b.keys.Nodes, Method: b.keys.Method(c.method), Record: b.keys.Record(id),
 		Frame: frame, Word: word, Caller: b.node, Outbox: b.keys.Outbox,
-		Timeout: left, Keep: left + callGrace, Counted: b.counted,
+		Timeout: left, Keep: left + callGrace, Shard: b.shard,
 	}
-	for range 3 {
+	for range 4 {
 		r, err := b.ask(ctx, c, &params, expired)
 		if err != nil {
 			return "", fmt.Errorf("luatomic: call %q: %w", c.method, err)
@@ -190,12 +190,23 @@ func (b *Bus) send(ctx context.Context, c *outgoing, id string, left time.Durati
 			if !again {
 				return node, err
 			}
+		case gen.RPCDirectOutcomeNoSubscriber:
+			if params.Trust || !b.moving() {
+				return "", refusal(c.method, r.Outcome)
+			}
+			params.Trust = true
 		default:
 			return "", refusal(c.method, r.Outcome)
 		}
 	}
 	return "", fmt.Errorf("luatomic: call %q: the calls with this key end one after the other: %w", c.method, ErrNodeLost)
 }
+
+// moving reports whether the slot of the bus may have moved so short a time ago that
+// nodes which are well have not followed: within a third of its lease each has announced
+// itself and found out, once its client knows the new state of the cluster. That a node
+// does not listen says nothing then.
+func (b *Bus) moving() bool { return b.shard && b.link.Moved(max(b.opts.Lease/2, time.Second)) }
 
 // targeted calls have one node that may answer, whatever becomes of it.
 func (c *outgoing) targeted() bool { return c.Node != "" || c.Connection != "" }
@@ -208,7 +219,7 @@ func (b *Bus) ask(ctx context.Context, c *outgoing, p *gen.RPCCallParams, expire
 	}
 	direct := gen.RPCDirectParams{
 		Nodes: p.Nodes, Method: p.Method, Record: p.Record, Frame: p.Frame, Word: p.Word, Caller: p.Caller, Outbox: p.Outbox,
-		Timeout: p.Timeout, Keep: p.Keep, Counted: p.Counted,
+		Timeout: p.Timeout, Keep: p.Keep, Shard: p.Shard, Trust: p.Trust,
 	}
 	if c.Connection != "" {
 		direct.Bindings = []string{b.keys.Connection(c.Connection)}

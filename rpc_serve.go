@@ -181,7 +181,7 @@ func (b *Bus) settleWork(ctx context.Context, w *work, a *response) {
 func (b *Bus) reply(ctx context.Context, w *work, a *response) (gen.RPCReplyResult, error) {
 	p := gen.RPCReplyParams{
 		Record: b.keys.Record(w.id), Method: b.keys.Method(w.method),
-		Node: b.node, Attempt: w.attempt, Frame: b.seal(a.encode()), Outbox: b.keys.Outbox,
+		Node: b.node, Attempt: w.attempt, Frame: b.seal(a.encode()), Outbox: b.keys.Outbox, Shard: b.shard,
 		Keep: max(replyKept, time.Until(w.deadline)+callGrace), // a caller that is cut off may send the request again until then
 	}
 	if w.keep > 0 {

@@ -183,7 +183,7 @@ func (b *Bus) nextPart(ctx context.Context, w *waiter, s *stream) ([]byte, bool)
 func (b *Bus) freeChunks(ctx context.Context, id, node string, read, n uint64) {
 	_, err := gen.RPCRead(ctx, b.client, gen.RPCReadParams{
 		Chunks: b.keys.Chunks(id), Read: int64(read), Count: int64(n),
-		Word: b.seal(encodeWord('K', id, strconv.FormatUint(read, 10))), Channel: b.keys.Outbox + node,
+		Word: b.seal(encodeWord('K', id, strconv.FormatUint(read, 10))), Channel: b.keys.Outbox + node, Shard: b.shard,
 	})
 	if err != nil {
 		b.failed(ctx, fmt.Errorf("luatomic: stream on bus %q: %w", b.name, err))
@@ -264,7 +264,7 @@ func (b *Bus) sendChunk(ctx context.Context, w *work, seq uint64, body []byte) e
 	}
 	p := gen.RPCChunkParams{
 		Record: b.keys.Record(w.id), Chunks: b.keys.Chunks(w.id), Node: b.node, Attempt: w.attempt, Seq: int64(seq),
-		Frame: b.seal(c.encode()), Outbox: b.keys.Outbox, Keep: left,
+		Frame: b.seal(c.encode()), Outbox: b.keys.Outbox, Keep: left, Shard: b.shard,
 	}
 	if len(p.Frame) > inlineMax {
 		p.Word = b.seal(encodeWord('N', w.id))

@@ -229,7 +229,7 @@ func TestReplyIsAcceptedOnceAndOnlyFromTheNodeAsked(t *testing.T) {
 	require.IsType(t, &redis.Subscription{}, must(ps.Receive(ctx)))
 
 	call := gen.RPCCallParams{Nodes: p + "nodes", Method: p + "m:x", Record: p + "r:1", Frame: []byte("q"), Caller: name, Outbox: name,
-		Timeout: time.Minute, Keep: time.Hour, Counted: true}
+		Timeout: time.Minute, Keep: time.Hour}
 	sent, err := gen.RPCCall(ctx, c, call)
 	require.NoError(t, err)
 	require.Equal(t, gen.RPCCallOutcomeSent, sent.Outcome)

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCallSHA is the SHA-1 of rpc_call.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCallSHA = "b38bbc90601e8006632462b36eb29f185fd54bca"
+const RPCCallSHA = "a01379b465cb1399a345bddbb9f6a88210c663dd"
 
 // RPCCallScript is scripts/rpc_call.lua.
 var RPCCallScript = lua.Script{
@@ -47,8 +47,10 @@ type RPCCallParams struct {
 	Outbox  string        // ARGV[4]: prefix of the nodes' channels
 	Timeout time.Duration // ARGV[5], at least 1 ms: how long the caller waits
 	Keep    time.Duration // ARGV[6], at least 1 ms: how long the record stays
-	// ARGV[7]: whether the server knows all who listen, which it does not in a cluster.
-	Counted bool
+	Shard   bool          // ARGV[7]: sharded pub/sub, in a cluster
+	// ARGV[8]: whether a good lease suffices: the slot has just moved, and not all who listen have
+	// followed.
+	Trust bool
 }
 
 // RPCCallOutcome is the outcome of RPCCall.
@@ -96,6 +98,10 @@ type RPCCallResult struct {
 // trip. It is asked before, and not by what PUBLISH answers: whoever listens at a replica hears
 // what is published here, is not counted, and must not run what went to another.
 //
+// In a cluster the channels are of the slot, and its owner knows all who listen. While the slot
+// moves they are elsewhere. There the caller does not listen either, so its lease is all that is
+// asked of a node: it finds the request when it has followed.
+//
 // What nodes read is the attempt, what is left of the time in ms, and the frame: '1 5000', a line
 // feed, the frame.
 //
@@ -121,7 +127,7 @@ func RPCCallIn(b *lua.Batch, p RPCCallParams) *lua.Future[RPCCallResult] {
 }
 
 func (p *RPCCallParams) call() *lua.Call {
-	c := lua.NewCall(&RPCCallScript, 3+len(p.Discards), 7)
+	c := lua.NewCall(&RPCCallScript, 3+len(p.Discards), 8)
 	c.Key("nodes", p.Nodes)
 	c.Key("method", p.Method)
 	c.Key("record", p.Record)
@@ -133,7 +139,8 @@ func (p *RPCCallParams) call() *lua.Call {
 	c.String(&p.Outbox)
 	c.Milliseconds("timeout", p.Timeout, 1, math.MaxInt64)
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
-	c.Bool(p.Counted)
+	c.Bool(p.Shard)
+	c.Bool(p.Trust)
 	return c
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCancelSHA is the SHA-1 of rpc_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCancelSHA = "0fef49fd31f5e97782bb4b8942e95b30719eb4da"
+const RPCCancelSHA = "50d9d2e76b57ffad342130f7eea9e5a93c1b0211"
 
 // RPCCancelScript is scripts/rpc_cancel.lua.
 var RPCCancelScript = lua.Script{
@@ -34,7 +34,8 @@ type RPCCancelParams struct {
 	Outbox string // ARGV[1]: prefix of the nodes' channels
 	Word   []byte // ARGV[2]: what the node is told
 	// ARGV[3], ms: how long a request that arrives later is refused; 0: there is none.
-	Mark time.Duration
+	Mark  time.Duration
+	Shard bool // ARGV[4]: sharded pub/sub, in a cluster
 }
 
 // RPCCancelResult is the reply of RPCCancel.
@@ -82,13 +83,14 @@ func RPCCancelIn(b *lua.Batch, p RPCCancelParams) *lua.Future[RPCCancelResult] {
 }
 
 func (p *RPCCancelParams) call() *lua.Call {
-	c := lua.NewCall(&RPCCancelScript, 2, 3)
+	c := lua.NewCall(&RPCCancelScript, 2, 4)
 	c.Key("record", p.Record)
 	c.Key("method", p.Method)
 	c.EndKeys()
 	c.String(&p.Outbox)
 	c.Bytes(&p.Word)
 	c.Milliseconds("mark", p.Mark, math.MinInt64, math.MaxInt64)
+	c.Bool(p.Shard)
 	return c
 }
 

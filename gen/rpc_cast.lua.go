@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCastSHA is the SHA-1 of rpc_cast.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCastSHA = "9282db6c7e97de739687fb484feae0ea1efef277"
+const RPCCastSHA = "a6c5621d19e9d3a9d041048597989a1ba76f7b7e"
 
 // RPCCastScript is scripts/rpc_cast.lua.
 var RPCCastScript = lua.Script{
@@ -34,8 +34,7 @@ type RPCCastParams struct {
 	Outbox  string        // ARGV[2]: prefix of the nodes' channels
 	Timeout time.Duration // ARGV[3], at least 1 ms: how long a handler may take
 	All     bool          // ARGV[4]: whether all of them get it
-	// ARGV[5]: whether the server knows all who listen, which it does not in a cluster.
-	Counted bool
+	Shard   bool          // ARGV[5]: sharded pub/sub, in a cluster
 }
 
 // RPCCastReason is the reason of RPCCast.
@@ -99,7 +98,7 @@ func (p *RPCCastParams) call() *lua.Call {
 	c.String(&p.Outbox)
 	c.Milliseconds("timeout", p.Timeout, 1, math.MaxInt64)
 	c.Bool(p.All)
-	c.Bool(p.Counted)
+	c.Bool(p.Shard)
 	return c
 }
 

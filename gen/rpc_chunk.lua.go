@@ -13,7 +13,7 @@ import (
 )
 
 // RPCChunkSHA is the SHA-1 of rpc_chunk.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCChunkSHA = "9686d73e684b080729b6d9f0304e173f5dcd4204"
+const RPCChunkSHA = "70d4e11e2e1300d733f04143cf3bd00bb2a1ccc0"
 
 // RPCChunkScript is scripts/rpc_chunk.lua.
 var RPCChunkScript = lua.Script{
@@ -38,6 +38,7 @@ type RPCChunkParams struct {
 	Word    []byte        // ARGV[5]: what is published in its place, if anything
 	Outbox  string        // ARGV[6]: prefix of the callers' channels
 	Keep    time.Duration // ARGV[7], at least 1 ms: how long the parts stay
+	Shard   bool          // ARGV[8]: sharded pub/sub, in a cluster
 }
 
 // RPCChunkState is the state of RPCChunk.
@@ -89,7 +90,7 @@ func RPCChunkIn(b *lua.Batch, p RPCChunkParams) *lua.Future[RPCChunkResult] {
 }
 
 func (p *RPCChunkParams) call() *lua.Call {
-	c := lua.NewCall(&RPCChunkScript, 2, 7)
+	c := lua.NewCall(&RPCChunkScript, 2, 8)
 	c.Key("record", p.Record)
 	c.Key("chunks", p.Chunks)
 	c.EndKeys()
@@ -100,6 +101,7 @@ func (p *RPCChunkParams) call() *lua.Call {
 	c.Bytes(&p.Word)
 	c.String(&p.Outbox)
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
+	c.Bool(p.Shard)
 	return c
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCDirectSHA is the SHA-1 of rpc_direct.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCDirectSHA = "da8033cd26b524b323ad31754adcc215ce87f3b5"
+const RPCDirectSHA = "081e49e6cc154463c2874c1cb6d5789e0d0163d0"
 
 // RPCDirectScript is scripts/rpc_direct.lua.
 var RPCDirectScript = lua.Script{
@@ -43,9 +43,11 @@ type RPCDirectParams struct {
 	Outbox   string        // ARGV[4]: prefix of the nodes' channels
 	Timeout  time.Duration // ARGV[5], at least 1 ms: how long the caller waits
 	Keep     time.Duration // ARGV[6], at least 1 ms: how long the record stays
-	// ARGV[7]: whether the server knows all who listen, which it does not in a cluster.
-	Counted bool
-	Target  lua.Opt[string] // ARGV[8]: the node
+	Shard    bool          // ARGV[7]: sharded pub/sub, in a cluster
+	// ARGV[8]: whether a good lease suffices: the slot has just moved, and not all who listen have
+	// followed.
+	Trust  bool
+	Target lua.Opt[string] // ARGV[9]: the node
 }
 
 // RPCDirectOutcome is the outcome of RPCDirect.
@@ -113,7 +115,7 @@ func RPCDirectIn(b *lua.Batch, p RPCDirectParams) *lua.Future[RPCDirectResult] {
 }
 
 func (p *RPCDirectParams) call() *lua.Call {
-	c := lua.NewCall(&RPCDirectScript, 3+len(p.Bindings), 8)
+	c := lua.NewCall(&RPCDirectScript, 3+len(p.Bindings), 9)
 	c.Key("nodes", p.Nodes)
 	c.Key("method", p.Method)
 	c.Key("record", p.Record)
@@ -125,7 +127,8 @@ func (p *RPCDirectParams) call() *lua.Call {
 	c.String(&p.Outbox)
 	c.Milliseconds("timeout", p.Timeout, 1, math.MaxInt64)
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
-	c.Bool(p.Counted)
+	c.Bool(p.Shard)
+	c.Bool(p.Trust)
 	c.String(p.Target.Ptr())
 	return c
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // RPCGatherSHA is the SHA-1 of rpc_gather.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCGatherSHA = "0599d5f12b322ee2f4510eebb13c1691194aa9a9"
+const RPCGatherSHA = "afd9f7a186b52de293fc5fa2c1d85336c4661aa6"
 
 // RPCGatherScript is scripts/rpc_gather.lua.
 var RPCGatherScript = lua.Script{
@@ -31,7 +31,8 @@ var RPCGatherScript = lua.Script{
 type RPCGatherParams struct {
 	Nodes  string // KEYS[1], zset: node, scored by the end of its lease in ms
 	Method string // KEYS[2], zset: node, scored as in rpc_call.lua
-	// KEYS[3], hash: c caller, f request, n:node p while it is expected, d and the reply then.
+	// KEYS[3], hash: c caller, f request, n:node p while it is expected, u if it did not hear, d and
+	// the reply then.
 	Gather  string
 	Frame   []byte        // ARGV[1]: the request as nodes read it
 	Word    []byte        // ARGV[2]: what is published in its place, if anything
@@ -39,8 +40,7 @@ type RPCGatherParams struct {
 	Outbox  string        // ARGV[4]: prefix of the nodes' channels
 	Timeout time.Duration // ARGV[5], at least 1 ms: how long the caller waits
 	Keep    time.Duration // ARGV[6], at least 1 ms: how long the record stays
-	// ARGV[7]: whether the server knows all who listen, which it does not in a cluster.
-	Counted bool
+	Shard   bool          // ARGV[7]: sharded pub/sub, in a cluster
 }
 
 // RPCGatherRow is one row of the reply of RPCGather.
@@ -53,7 +53,8 @@ type RPCGatherRow struct {
 // expected.
 //
 // The expected nodes are those alive in the step that publishes. One that did not hear the request
-// is named as such and not expected.
+// is named as such. It runs the request only if the caller names it to the node, which it does
+// while the slot of a cluster moves.
 //
 //   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves a
 //     request that some nodes run and nobody waits for; it expires.
@@ -61,8 +62,8 @@ type RPCGatherRow struct {
 //     same nodes are named.
 //   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.
 //   - KEYS[2]: method, zset: node, scored as in rpc_call.lua.
-//   - KEYS[3]: gather, hash: c caller, f request, n:node p while it is expected, d and the reply
-//     then.
+//   - KEYS[3]: gather, hash: c caller, f request, n:node p while it is expected, u if it did not
+//     hear, d and the reply then.
 //   - Reply: the nodes alive.
 //   - Cost: O(n) for n nodes, 500 at most.
 func RPCGather(ctx context.Context, c lua.Client, p RPCGatherParams) ([]RPCGatherRow, error) {
@@ -87,7 +88,7 @@ func (p *RPCGatherParams) call() *lua.Call {
 	c.String(&p.Outbox)
 	c.Milliseconds("timeout", p.Timeout, 1, math.MaxInt64)
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
-	c.Bool(p.Counted)
+	c.Bool(p.Shard)
 	return c
 }
 

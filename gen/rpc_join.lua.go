@@ -12,7 +12,7 @@ import (
 )
 
 // RPCJoinSHA is the SHA-1 of rpc_join.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCJoinSHA = "7967b8974e1de172152acda13a7798e566e9c22d"
+const RPCJoinSHA = "6f29ce7f5e75d31be8a2ff0dd2ae6bd278327f71"
 
 // RPCJoinScript is scripts/rpc_join.lua.
 var RPCJoinScript = lua.Script{
@@ -41,6 +41,7 @@ type RPCJoinParams struct {
 	Text   string // ARGV[5]: what it says about itself
 	Outbox string // ARGV[6]: prefix of the nodes' channels
 	Word   []byte // ARGV[7]: what it tells itself
+	Shard  bool   // ARGV[8]: sharded pub/sub, in a cluster
 }
 
 // RPCJoinResult is the reply of RPCJoin.
@@ -76,7 +77,7 @@ func RPCJoinIn(b *lua.Batch, p RPCJoinParams) *lua.Future[RPCJoinResult] {
 }
 
 func (p *RPCJoinParams) call() *lua.Call {
-	c := lua.NewCall(&RPCJoinScript, 2+len(p.Methods), 7)
+	c := lua.NewCall(&RPCJoinScript, 2+len(p.Methods), 8)
 	c.Key("nodes", p.Nodes)
 	c.Key("about", p.About)
 	c.Keys("methods", p.Methods, 500)
@@ -88,6 +89,7 @@ func (p *RPCJoinParams) call() *lua.Call {
 	c.String(&p.Text)
 	c.String(&p.Outbox)
 	c.Bytes(&p.Word)
+	c.Bool(p.Shard)
 	return c
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // RPCPartSHA is the SHA-1 of rpc_part.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCPartSHA = "3b5061d8082165778bb94e2dfb7fecf73415f3a1"
+const RPCPartSHA = "e073f78ef2a0c963a189b8dfc698a0086e04d377"
 
 // RPCPartScript is scripts/rpc_part.lua.
 var RPCPartScript = lua.Script{
@@ -33,6 +33,7 @@ type RPCPartParams struct {
 	Frame  []byte // ARGV[2]: the answer as callers read it
 	Word   []byte // ARGV[3]: what is published in its place, if anything
 	Outbox string // ARGV[4]: prefix of the callers' channels
+	Shard  bool   // ARGV[5]: sharded pub/sub, in a cluster
 }
 
 // RPCPartResult is the reply of RPCPart.
@@ -81,7 +82,7 @@ func RPCPartIn(b *lua.Batch, p RPCPartParams) *lua.Future[RPCPartResult] {
 }
 
 func (p *RPCPartParams) call() *lua.Call {
-	c := lua.NewCall(&RPCPartScript, 2, 4)
+	c := lua.NewCall(&RPCPartScript, 2, 5)
 	c.Key("gather", p.Gather)
 	c.Key("method", p.Method)
 	c.EndKeys()
@@ -89,6 +90,7 @@ func (p *RPCPartParams) call() *lua.Call {
 	c.Bytes(&p.Frame)
 	c.Bytes(&p.Word)
 	c.String(&p.Outbox)
+	c.Bool(p.Shard)
 	return c
 }
 

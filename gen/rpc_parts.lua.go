@@ -11,7 +11,7 @@ import (
 )
 
 // RPCPartsSHA is the SHA-1 of rpc_parts.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCPartsSHA = "a18c1c50e3950f840673e43b9814f53be23f9478"
+const RPCPartsSHA = "d44a6a709dcc054835595523d486fd6f08cc63e6"
 
 // RPCPartsScript is scripts/rpc_parts.lua.
 var RPCPartsScript = lua.Script{

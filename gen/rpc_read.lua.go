@@ -11,7 +11,7 @@ import (
 )
 
 // RPCReadSHA is the SHA-1 of rpc_read.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCReadSHA = "9368a4adfca21652508c583a044c3fcb27f01f26"
+const RPCReadSHA = "2d4ca536a5d3c6e7ea34caab8e2fcacb4a841d7b"
 
 // RPCReadScript is scripts/rpc_read.lua.
 var RPCReadScript = lua.Script{
@@ -32,6 +32,7 @@ type RPCReadParams struct {
 	Count   int64  // ARGV[3], 0 to 500: how many are done with; how many are wanted at most
 	Word    []byte // ARGV[4]: what the node is told, if anything
 	Channel string // ARGV[5]: channel of the node
+	Shard   bool   // ARGV[6]: sharded pub/sub, in a cluster
 }
 
 // RPCRead gets parts of a streaming reply, and removes those that the caller has read.
@@ -53,7 +54,7 @@ func RPCReadIn(b *lua.Batch, p RPCReadParams) *lua.Future[[][]byte] {
 }
 
 func (p *RPCReadParams) call() *lua.Call {
-	c := lua.NewCall(&RPCReadScript, 1, 5)
+	c := lua.NewCall(&RPCReadScript, 1, 6)
 	c.Key("chunks", p.Chunks)
 	c.EndKeys()
 	c.Int("from", p.From, 0, math.MaxInt64)
@@ -61,6 +62,7 @@ func (p *RPCReadParams) call() *lua.Call {
 	c.Int("count", p.Count, 0, 500)
 	c.Bytes(&p.Word)
 	c.String(&p.Channel)
+	c.Bool(p.Shard)
 	return c
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCReplySHA is the SHA-1 of rpc_reply.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCReplySHA = "7a760f36580adf532736a0264892ee12f65ee9a0"
+const RPCReplySHA = "ab2d46a7287f4482299b40be93513f74d8ba0db9"
 
 // RPCReplyScript is scripts/rpc_reply.lua.
 var RPCReplyScript = lua.Script{
@@ -38,6 +38,7 @@ type RPCReplyParams struct {
 	Word   []byte
 	Outbox string        // ARGV[5]: prefix of the callers' channels
 	Keep   time.Duration // ARGV[6], at least 1 ms: how long callers can collect it
+	Shard  bool          // ARGV[7]: sharded pub/sub, in a cluster
 }
 
 // RPCReplyResult is the reply of RPCReply.
@@ -91,7 +92,7 @@ func RPCReplyIn(b *lua.Batch, p RPCReplyParams) *lua.Future[RPCReplyResult] {
 }
 
 func (p *RPCReplyParams) call() *lua.Call {
-	c := lua.NewCall(&RPCReplyScript, 2, 6)
+	c := lua.NewCall(&RPCReplyScript, 2, 7)
 	c.Key("record", p.Record)
 	c.Key("method", p.Method)
 	c.EndKeys()
@@ -101,6 +102,7 @@ func (p *RPCReplyParams) call() *lua.Call {
 	c.Bytes(&p.Word)
 	c.String(&p.Outbox)
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
+	c.Bool(p.Shard)
 	return c
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCRescueSHA is the SHA-1 of rpc_rescue.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCRescueSHA = "9a8f8dd8392c1f59ac2e805b0451a277c6f68cc4"
+const RPCRescueSHA = "2099ba8ee217cafbb2825404b9b34fcd342fd382"
 
 // RPCRescueScript is scripts/rpc_rescue.lua.
 var RPCRescueScript = lua.Script{
@@ -38,8 +38,11 @@ type RPCRescueParams struct {
 	Word   []byte        // ARGV[3]: what the other node is told, so that it fetches the request
 	Grace  time.Duration // ARGV[4], ms: how much longer than the request its record lives
 	Keep   time.Duration // ARGV[5], at least 1 ms: how long the word that it is lost stays
-	// ARGV[6]: whether PUBLISH counts all receivers, which it does not in a cluster.
-	Counted bool
+	Caller string        // ARGV[6]: name of the caller
+	Shard  bool          // ARGV[7]: sharded pub/sub, in a cluster
+	// ARGV[8]: whether a good lease suffices: the slot has just moved, and not all who listen have
+	// followed.
+	Trust bool
 }
 
 // RPCRescueOutcome is the outcome of RPCRescue.
@@ -103,7 +106,7 @@ func RPCRescueIn(b *lua.Batch, p RPCRescueParams) *lua.Future[RPCRescueResult] {
 }
 
 func (p *RPCRescueParams) call() *lua.Call {
-	c := lua.NewCall(&RPCRescueScript, 3, 6)
+	c := lua.NewCall(&RPCRescueScript, 3, 8)
 	c.Key("nodes", p.Nodes)
 	c.Key("method", p.Method)
 	c.Key("record", p.Record)
@@ -113,7 +116,9 @@ func (p *RPCRescueParams) call() *lua.Call {
 	c.Bytes(&p.Word)
 	c.Milliseconds("grace", p.Grace, math.MinInt64, math.MaxInt64)
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
-	c.Bool(p.Counted)
+	c.String(&p.Caller)
+	c.Bool(p.Shard)
+	c.Bool(p.Trust)
 	return c
 }
 

@@ -6,6 +6,10 @@
 --- listens at a replica hears what is published here, is not counted, and must not run
 --- what went to another.
 ---
+--- In a cluster the channels are of the slot, and its owner knows all who listen. While
+--- the slot moves they are elsewhere. There the caller does not listen either, so its
+--- lease is all that is asked of a node: it finds the request when it has followed.
+---
 --- What nodes read is the attempt, what is left of the time in ms, and the frame:
 --- '1 5000', a line feed, the frame.
 ---
@@ -21,17 +25,19 @@
 ---@arg      outbox   string  prefix of the nodes' channels
 ---@arg      timeout  ms  min=1  how long the caller waits
 ---@arg      keep     ms  min=1  how long the record stays
----@arg      counted  bool    whether the server knows all who listen, which it does not in a cluster
+---@arg      shard    bool    sharded pub/sub, in a cluster
+---@arg      trust    bool    whether a good lease suffices: the slot has just moved, and not all who listen have followed
 ---@reply    (outcome enum(sent=1, known=2, no_method=3, no_lease=4, no_subscriber=5, overloaded=6), node string)  known: this call was sent before
 ---@cost     O(log n + k) for k nodes tried, 64 at most
 
 local nodes, method, record = KEYS[1], KEYS[2], KEYS[3]
 local frame, word, caller, outbox = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local timeout, keep, counted = ARGV[5], ARGV[6], ARGV[7]
+local timeout, keep, shard, trust = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
+local numsub = shard == '1' and 'SHARDNUMSUB' or 'NUMSUB'
 local reason = 3
 for from = 0, 56, 8 do
   local candidates = redis.call('ZRANGE', method, from, from + 7, 'WITHSCORES')
@@ -43,7 +49,8 @@ for from = 0, 56, 8 do
       reason = math.max(reason, 4)
     elseif load >= 0 and load < 500000 then
       reason = 6
-    elseif counted == '1' and redis.call('PUBSUB', 'NUMSUB', outbox .. node)[2] == 0 then
+    elseif trust == '0' and redis.call('PUBSUB', numsub, outbox .. node)[2] == 0
+      and (shard == '0' or redis.call('PUBSUB', 'SHARDNUMSUB', outbox .. caller)[2] > 0) then
       if load < 500000 then
         redis.call('STRLEN', record) -- of another type it fails before anything is marked
         redis.call('ZADD', method, load + 1000000, node) -- asked after all others until it reports again
@@ -59,7 +66,12 @@ for from = 0, 56, 8 do
       local added = redis.pcall('ZINCRBY', method, 1, node)
       local told = added
       if type(added) ~= 'table' then
-        told = redis.pcall('PUBLISH', outbox .. node, word == '' and '1 ' .. timeout .. '\n' .. frame or word)
+        local text = word == '' and '1 ' .. timeout .. '\n' .. frame or word
+        if shard == '1' then
+          told = redis.pcall('SPUBLISH', outbox .. node, text)
+        else
+          told = redis.pcall('PUBLISH', outbox .. node, text)
+        end
       end
       if type(told) == 'table' then
         redis.call('DEL', record)

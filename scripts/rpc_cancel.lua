@@ -10,11 +10,12 @@
 ---@arg      outbox  string  prefix of the nodes' channels
 ---@arg      word    bytes   what the node is told
 ---@arg      mark    ms      how long a request that arrives later is refused; 0: there is none
+---@arg      shard   bool    sharded pub/sub, in a cluster
 ---@reply    enum(gone=0, given_up=1, done=2)  done: the reply that nobody read is taken away
 ---@cost     O(log n), n being the number of nodes
 
 local record, method = KEYS[1], KEYS[2]
-local outbox, word, mark = ARGV[1], ARGV[2], ARGV[3]
+local outbox, word, mark, shard = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local head = redis.call('GETRANGE', record, 0, 255)
 redis.call('ZCARD', method)
@@ -33,5 +34,9 @@ if not node then
   return kind == 'd' and 2 or 0
 end
 redis.call('ZADD', method, 'XX', 'INCR', -1, node)
-redis.call('PUBLISH', outbox .. node, word)
+if shard == '1' then
+  redis.call('SPUBLISH', outbox .. node, word)
+else
+  redis.call('PUBLISH', outbox .. node, word)
+end
 return 1

@@ -8,26 +8,35 @@
 ---@arg      outbox   string  prefix of the nodes' channels
 ---@arg      timeout  ms  min=1  how long a handler may take
 ---@arg      all      bool    whether all of them get it
----@arg      counted  bool    whether the server knows all who listen, which it does not in a cluster
+---@arg      shard    bool    sharded pub/sub, in a cluster
 ---@reply    (sent int, reason enum(sent=1, no_method=3, no_lease=4, no_subscriber=5))  sent: the nodes that heard it
 ---@cost     O(n) for n nodes, 500 at most
 
 local nodes, method = KEYS[1], KEYS[2]
-local frame, outbox, timeout, all, counted = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local frame, outbox, timeout, all, shard = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
+local function publish(channel, text)
+  if shard == '1' then
+    redis.call('SPUBLISH', channel, text)
+  else
+    redis.call('PUBLISH', channel, text)
+  end
+end
+
+local numsub = shard == '1' and 'SHARDNUMSUB' or 'NUMSUB'
 redis.call('ZCARD', nodes)
 local sent, reason = 0, 3
 for _, node in ipairs(redis.call('ZRANGE', method, 0, 499)) do
   local lease = redis.call('ZSCORE', nodes, node)
   if not lease or tonumber(lease) <= now then
     reason = math.max(reason, 4)
-  elseif counted == '1' and redis.call('PUBSUB', 'NUMSUB', outbox .. node)[2] == 0 then
-    reason = 5 -- asked before, as in rpc_call.lua
+  elseif redis.call('PUBSUB', numsub, outbox .. node)[2] == 0 then
+    reason = 5 -- asked before, as in rpc_call.lua; nothing is kept for one that follows its slot
   else
-    redis.call('PUBLISH', outbox .. node, '0 ' .. timeout .. '\n' .. frame)
+    publish(outbox .. node, '0 ' .. timeout .. '\n' .. frame)
     sent = sent + 1
     if all == '0' then
       -- The next one goes to another node, and none counts as busy for it.

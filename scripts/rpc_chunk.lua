@@ -11,12 +11,13 @@
 ---@arg      word     bytes   what is published in its place, if anything
 ---@arg      outbox   string  prefix of the callers' channels
 ---@arg      keep     ms  min=1  how long the parts stay
+---@arg      shard    bool    sharded pub/sub, in a cluster
 ---@reply    (state enum(gone=0, accepted=1, stale=3), stored int)  stored: the parts that the caller has not read
 ---@cost     O(1)
 
 local record, chunks = KEYS[1], KEYS[2]
 local node, attempt, seq, frame = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local word, outbox, keep = ARGV[5], ARGV[6], ARGV[7]
+local word, outbox, keep, shard = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 
 local head = redis.call('GETRANGE', record, 0, 4095)
 redis.call('HLEN', chunks)
@@ -31,6 +32,10 @@ local callers = string.sub(head, #claim + 1, string.find(head, '\n', #claim + 1,
 redis.call('HSET', chunks, seq, frame)
 redis.call('PEXPIRE', chunks, keep)
 for caller in string.gmatch(callers, '[^\t]+') do
-  redis.call('PUBLISH', outbox .. caller, word == '' and frame or word)
+  if shard == '1' then
+    redis.call('SPUBLISH', outbox .. caller, word == '' and frame or word)
+  else
+    redis.call('PUBLISH', outbox .. caller, word == '' and frame or word)
+  end
 end
 return {1, redis.call('HLEN', chunks)}

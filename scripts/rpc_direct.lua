@@ -14,17 +14,28 @@
 ---@arg      outbox   string  prefix of the nodes' channels
 ---@arg      timeout  ms  min=1  how long the caller waits
 ---@arg      keep     ms  min=1  how long the record stays
----@arg      counted  bool    whether the server knows all who listen, which it does not in a cluster
+---@arg      shard    bool    sharded pub/sub, in a cluster
+---@arg      trust    bool    whether a good lease suffices: the slot has just moved, and not all who listen have followed
 ---@arg      target   string?  the node
 ---@reply    (outcome enum(sent=1, known=2, no_method=3, no_lease=4, no_subscriber=5, overloaded=6, no_connection=7), node string)
 ---@cost     O(log n)
 
 local nodes, method, record = KEYS[1], KEYS[2], KEYS[3]
 local frame, word, caller, outbox = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local timeout, keep, counted, target = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local timeout, keep, shard, trust, target = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+-- As in rpc_call.lua.
+local function listens(node)
+  if trust == '1' then
+    return true
+  elseif shard == '0' then
+    return redis.call('PUBSUB', 'NUMSUB', outbox .. node)[2] > 0
+  end
+  return redis.call('PUBSUB', 'SHARDNUMSUB', outbox .. node)[2] > 0 or redis.call('PUBSUB', 'SHARDNUMSUB', outbox .. caller)[2] == 0
+end
 
 local node, reason = target, 1
 for i = 4, #KEYS do
@@ -40,8 +51,8 @@ elseif not load then
   reason = 3
 elseif load >= 0 and load < 500000 then
   reason = 6
-elseif counted == '1' and redis.call('PUBSUB', 'NUMSUB', outbox .. node)[2] == 0 then
-  reason = 5 -- asked before, as in rpc_call.lua
+elseif not listens(node) then
+  reason = 5
 end
 if reason > 1 then
   -- A repeat of a call that was sent is not told that nobody has it: it may have taken
@@ -59,7 +70,12 @@ end
 local added = redis.pcall('ZINCRBY', method, 1, node)
 local told = added
 if type(added) ~= 'table' then
-  told = redis.pcall('PUBLISH', outbox .. node, word == '' and '1 ' .. timeout .. '\n' .. frame or word)
+  local text = word == '' and '1 ' .. timeout .. '\n' .. frame or word
+  if shard == '1' then
+    told = redis.pcall('SPUBLISH', outbox .. node, text)
+  else
+    told = redis.pcall('PUBLISH', outbox .. node, text)
+  end
 end
 if type(told) == 'table' then
   redis.call('DEL', record)

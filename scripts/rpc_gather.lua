@@ -1,29 +1,46 @@
 --- RPCGather sends a request to all nodes that serve its method, and fixes whose answers are expected.
 ---
 --- The expected nodes are those alive in the step that publishes. One that did not
---- hear the request is named as such and not expected.
+--- hear the request is named as such. It runs the request only if the caller names it to
+--- the node, which it does while the slot of a cluster moves.
 ---
 ---@contract dup-only  an error half-way leaves a request that some nodes run and nobody waits for; it expires
 ---@retry    safe  one that is recorded is not sent again, and the same nodes are named
 ---@key      nodes    zset    node, scored by the end of its lease in ms
 ---@key      method   zset    node, scored as in rpc_call.lua
----@key      gather   hash    c caller, f request, n:node p while it is expected, d and the reply then
+---@key      gather   hash    c caller, f request, n:node p while it is expected, u if it did not hear, d and the reply then
 ---@arg      frame    bytes   the request as nodes read it
 ---@arg      word     bytes   what is published in its place, if anything
 ---@arg      caller   string  name of the caller
 ---@arg      outbox   string  prefix of the nodes' channels
 ---@arg      timeout  ms  min=1  how long the caller waits
 ---@arg      keep     ms  min=1  how long the record stays
----@arg      counted  bool    whether the server knows all who listen, which it does not in a cluster
+---@arg      shard    bool    sharded pub/sub, in a cluster
 ---@reply    (node string, heard bool)[]  the nodes alive
 ---@cost     O(n) for n nodes, 500 at most
 
 local nodes, method, gather = KEYS[1], KEYS[2], KEYS[3]
 local frame, word, caller, outbox = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local timeout, keep, counted = ARGV[5], ARGV[6], ARGV[7]
+local timeout, keep, shard = ARGV[5], ARGV[6], ARGV[7]
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+-- As in rpc_call.lua.
+local function listens(node)
+  if shard == '0' then
+    return redis.call('PUBSUB', 'NUMSUB', outbox .. node)[2] > 0
+  end
+  return redis.call('PUBSUB', 'SHARDNUMSUB', outbox .. node)[2] > 0 or redis.call('PUBSUB', 'SHARDNUMSUB', outbox .. caller)[2] == 0
+end
+
+local function publish(channel, text)
+  if shard == '1' then
+    redis.call('SPUBLISH', channel, text)
+  else
+    redis.call('PUBLISH', channel, text)
+  end
+end
 
 local rows, n = {}, 0
 redis.call('ZCARD', nodes)
@@ -31,24 +48,30 @@ local known = redis.call('HEXISTS', gather, 'c') == 1
 local candidates = redis.call('ZRANGE', method, 0, 499)
 if known then
   for _, node in ipairs(candidates) do
-    if redis.call('HEXISTS', gather, 'n:' .. node) == 1 then
-      rows[n + 1], rows[n + 2] = node, 1
+    local state = redis.call('HGET', gather, 'n:' .. node)
+    if state then
+      rows[n + 1], rows[n + 2] = node, state == 'u' and 0 or 1
       n = n + 2
     end
   end
   return rows
 end
 
-local fields, alive, f = {'c', caller, 'f', frame}, {}, 4
+local fields, hearing, f = {'c', caller, 'f', frame}, {}, 4
 for _, node in ipairs(candidates) do
   local lease = redis.call('ZSCORE', nodes, node)
   if lease and tonumber(lease) > now then
-    alive[#alive + 1] = node
-    fields[f + 1], fields[f + 2] = 'n:' .. node, 'p'
+    local heard = listens(node)
+    if heard then
+      hearing[#hearing + 1] = node
+    end
+    fields[f + 1], fields[f + 2] = 'n:' .. node, heard and 'p' or 'u'
     f = f + 2
+    rows[n + 1], rows[n + 2] = node, heard and 1 or 0
+    n = n + 2
   end
 end
-if #alive == 0 then
+if n == 0 then
   return rows
 end
 for i = 1, f, 500 do
@@ -58,16 +81,8 @@ for i = 1, f, 500 do
   end
 end
 local message = word == '' and '1 ' .. timeout .. '\n' .. frame or word
-for _, node in ipairs(alive) do
-  -- Asked before, as in rpc_call.lua.
-  local heard = counted == '0' or redis.call('PUBSUB', 'NUMSUB', outbox .. node)[2] > 0
-  if heard then
-    redis.call('ZINCRBY', method, 1, node)
-    redis.call('PUBLISH', outbox .. node, message)
-  else
-    redis.call('HDEL', gather, 'n:' .. node)
-  end
-  rows[n + 1], rows[n + 2] = node, heard and 1 or 0
-  n = n + 2
+for _, node in ipairs(hearing) do
+  redis.call('ZINCRBY', method, 1, node)
+  publish(outbox .. node, message)
 end
 return rows

@@ -17,12 +17,13 @@
 ---@arg      text     string  what it says about itself
 ---@arg      outbox   string  prefix of the nodes' channels
 ---@arg      word     bytes  what it tells itself
+---@arg      shard    bool   sharded pub/sub, in a cluster
 ---@reply    (now time.ms, deadline time.ms, heard int)  heard: the receivers of the word
 ---@cost     O(log n) for each method, n being the number of nodes
 
 local nodes, about = KEYS[1], KEYS[2]
 local node, lease, stay, load = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
-local text, outbox, word = ARGV[5], ARGV[6], ARGV[7]
+local text, outbox, word, shard = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -49,5 +50,8 @@ for _, dead in ipairs(over) do
     redis.call('ZREM', nodes, dead)
     redis.call('HDEL', about, dead)
   end
+end
+if shard == '1' then
+  return {now, deadline, redis.call('SPUBLISH', outbox .. node, word)}
 end
 return {now, deadline, redis.call('PUBLISH', outbox .. node, word)}

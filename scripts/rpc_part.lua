@@ -8,11 +8,12 @@
 ---@arg      frame   bytes   the answer as callers read it
 ---@arg      word    bytes   what is published in its place, if anything
 ---@arg      outbox  string  prefix of the callers' channels
+---@arg      shard   bool    sharded pub/sub, in a cluster
 ---@reply    enum(gone=0, accepted=1, duplicate=2, stale=3)  gone: the caller has given up; stale: it is not expected
 ---@cost     O(log n), n being the number of nodes
 
 local gather, method = KEYS[1], KEYS[2]
-local node, frame, word, outbox = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local node, frame, word, outbox, shard = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 local found = redis.call('HMGET', gather, 'c', 'n:' .. node)
 if not found[1] then
@@ -21,10 +22,14 @@ end
 if not found[2] then
   return 3
 end
-if found[2] ~= 'p' then
+if found[2] ~= 'p' and found[2] ~= 'u' then
   return 2
 end
 redis.call('ZADD', method, 'XX', 'INCR', -1, node)
 redis.call('HSET', gather, 'n:' .. node, 'd' .. frame)
-redis.call('PUBLISH', outbox .. found[1], word == '' and frame or word)
+if shard == '1' then
+  redis.call('SPUBLISH', outbox .. found[1], word == '' and frame or word)
+else
+  redis.call('PUBLISH', outbox .. found[1], word == '' and frame or word)
+end
 return 1

@@ -14,7 +14,7 @@ local asking = ARGV[1]
 local rows, n, size = {}, 0, 0
 if asking ~= '' then
   local found = redis.call('HMGET', gather, 'n:' .. asking, 'f')
-  if found[1] == 'p' then
+  if found[1] == 'p' or found[1] == 'u' then
     return {asking, redis.call('PTTL', gather), found[2]}
   end
   return rows

@@ -8,12 +8,13 @@
 ---@arg      count   int  min=0  max=500  how many are done with; how many are wanted at most
 ---@arg      word    bytes  what the node is told, if anything
 ---@arg      channel string  channel of the node
+---@arg      shard   bool    sharded pub/sub, in a cluster
 ---@reply    bytes[]  the parts wanted, in order, up to the first that is missing
 ---@cost     O(n) for n parts
 
 local chunks = KEYS[1]
 local from, read, count = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local word, channel = ARGV[4], ARGV[5]
+local word, channel, shard = ARGV[4], ARGV[5], ARGV[6]
 
 local out, size = {}, 0
 redis.call('HLEN', chunks)
@@ -31,7 +32,9 @@ end
 for seq = read - count + 1, read do
   redis.call('HDEL', chunks, string.format('%.0f', seq))
 end
-if word ~= '' then
+if word ~= '' and shard == '1' then
+  redis.call('SPUBLISH', channel, word)
+elseif word ~= '' then
   redis.call('PUBLISH', channel, word)
 end
 return out

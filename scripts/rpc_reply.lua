@@ -15,12 +15,13 @@
 ---@arg      word     bytes   what is published in its place, if anything: large replies are fetched
 ---@arg      outbox   string  prefix of the callers' channels
 ---@arg      keep     ms  min=1  how long callers can collect it
+---@arg      shard    bool    sharded pub/sub, in a cluster
 ---@reply    enum(gone=0, accepted=1, duplicate=2, stale=3)  gone: the caller has given up; stale: another node or attempt is asked
 ---@cost     O(log n), n being the number of nodes
 
 local record, method = KEYS[1], KEYS[2]
 local node, attempt, frame, word = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local outbox, keep = ARGV[5], ARGV[6]
+local outbox, keep, shard = ARGV[5], ARGV[6], ARGV[7]
 
 -- Enough for the longest names of a node and its 16 callers, and not the request.
 local head = redis.call('GETRANGE', record, 0, 4095)
@@ -42,6 +43,10 @@ local callers = string.sub(head, from, string.find(head, '\n', from, true) - 1)
 redis.call('ZADD', method, 'XX', 'INCR', -1, node)
 redis.call('SET', record, 'd' .. claim .. frame, 'PX', keep)
 for caller in string.gmatch(callers, '[^\t]+') do
-  redis.call('PUBLISH', outbox .. caller, word == '' and frame or word)
+  if shard == '1' then
+    redis.call('SPUBLISH', outbox .. caller, word == '' and frame or word)
+  else
+    redis.call('PUBLISH', outbox .. caller, word == '' and frame or word)
+  end
 end
 return 1

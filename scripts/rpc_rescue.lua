@@ -14,12 +14,15 @@
 ---@arg      word     bytes   what the other node is told, so that it fetches the request
 ---@arg      grace    ms      how much longer than the request its record lives
 ---@arg      keep     ms  min=1  how long the word that it is lost stays
----@arg      counted  bool    whether PUBLISH counts all receivers, which it does not in a cluster
+---@arg      caller   string  name of the caller
+---@arg      shard    bool    sharded pub/sub, in a cluster
+---@arg      trust    bool    whether a good lease suffices: the slot has just moved, and not all who listen have followed
 ---@reply    (outcome enum(gone=0, alive=1, done=2, lost=3, moved=4), node string, frame bytes)  done: the frame is the reply
 ---@cost     O(log n + k) for k nodes tried, 64 at most
 
 local nodes, method, record = KEYS[1], KEYS[2], KEYS[3]
-local again, outbox, word, grace, keep, counted = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
+local again, outbox, word, grace, keep = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local caller, shard, trust = ARGV[6], ARGV[7], ARGV[8]
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -27,6 +30,24 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function lives(node)
   local lease = redis.call('ZSCORE', nodes, node)
   return lease and tonumber(lease) > now
+end
+
+-- As in rpc_call.lua.
+local function listens(node)
+  if trust == '1' then
+    return true
+  elseif shard == '0' then
+    return redis.call('PUBSUB', 'NUMSUB', outbox .. node)[2] > 0
+  end
+  return redis.call('PUBSUB', 'SHARDNUMSUB', outbox .. node)[2] > 0 or redis.call('PUBSUB', 'SHARDNUMSUB', outbox .. caller)[2] == 0
+end
+
+local function publish(channel, text)
+  if shard == '1' then
+    redis.call('SPUBLISH', channel, text)
+  else
+    redis.call('PUBLISH', channel, text)
+  end
 end
 
 redis.call('ZCARD', nodes)
@@ -52,14 +73,12 @@ local left = redis.call('PTTL', record) - grace
 if again == '1' and left > 0 then
   attempt = attempt + 1
   for _, other in ipairs(candidates) do
-    if other ~= node and lives(other) then
+    if other ~= node and lives(other) and listens(other) then
       redis.call('SET', record, 'p' .. attempt .. ' ' .. other .. string.sub(value, stop), 'KEEPTTL')
       redis.call('ZINCRBY', method, 1, other)
-      if redis.call('PUBLISH', outbox .. other, word) > 0 or counted == '0' then
-        redis.call('ZREM', method, node)
-        return {4, other, ''}
-      end
-      redis.call('ZINCRBY', method, -1, other)
+      publish(outbox .. other, word)
+      redis.call('ZREM', method, node)
+      return {4, other, ''}
     end
   end
 end

@@ -42,8 +42,8 @@
 //	                            it can run at once; expires
 //	rpc:{bus}:r:*       string  one request: state, attempt and node; pending: its
 //	                            callers and the request; done: the reply; expires
-//	rpc:{bus}:g:*       hash    one gather: c its caller, f the request, n:node p or
-//	                            d and the reply; expires
+//	rpc:{bus}:g:*       hash    one gather: c its caller, f the request, n:node p
+//	                            or u while it is asked, d and the reply; expires
 //	rpc:{bus}:s:*       hash    parts of a streaming reply by number; expires
 //	rpc:{bus}:k:*       string  the node that owns a connection; expires
 //
