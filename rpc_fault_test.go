@@ -378,7 +378,8 @@ func TestRPCCancel(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	entered, told := make(chan struct{}, 1), make(chan time.Time, 1)
-	node := serving(t, echo, c, name, nil, func(ctx context.Context, s string) (string, error) {
+	// What was given up counts as in flight until the node has heard of it.
+	node := serving(t, echo, c, name, &luatomic.BusOptions{Concurrency: 1000}, func(ctx context.Context, s string) (string, error) {
 		if s == "now" {
 			return s, nil
 		}
