@@ -96,7 +96,7 @@ func (p *LossyProxy) Drop(n int, match func(args []string) bool) { p.addRule(n, 
 func (p *LossyProxy) DropRequest(n int, match func(args []string) bool) { p.addRule(n, true, match) }
 
 // Executed returns how many matching requests the server has answered, lost replies included. A nil match counts all. The log behind
-// it keeps the last 65536 requests, of each the first 16 arguments, of each argument the first 128 bytes.
+// it keeps the last 65536 requests and more, of each the first 16 arguments, of each argument the first 128 bytes.
 func (p *LossyProxy) Executed(match func(args []string) bool) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,8 +177,8 @@ func (p *LossyProxy) executed(request pending) {
 	if request.lose {
 		p.stats.Lost++
 	}
-	if len(p.log) >= logRequests {
-		p.log = slices.Clone(p.log[len(p.log)-logRequests+1:])
+	if len(p.log) >= 2*logRequests { // seldom, as it copies
+		p.log = slices.Clone(p.log[logRequests:])
 	}
 	p.log = append(p.log, request.args)
 }
