@@ -143,7 +143,10 @@ func (a *acquire) failed(ctx context.Context, held *HeldError, err error) error 
 		}
 	}
 	err = lockError("acquire", a.name, err)
-	if held != nil && ctx.Err() != nil {
+	if cause := context.Cause(ctx); held != nil && cause != nil {
+		if !errors.Is(err, cause) { // it ended in the middle of a look
+			err = errors.Join(err, cause)
+		}
 		return errors.Join(held, err)
 	}
 	return err
