@@ -29,7 +29,7 @@ race: redis ## the tests under the race detector
 	$(GO) test -race $(TESTFLAGS) $(PKG)
 
 bench: redis ## the benchmarks of the primitives
-	$(GO) test -run '^$$' -bench . -benchmem .
+	$(GO) test -run '^$$' -bench . -benchmem -p 1 . ./compat/...
 
 drill: redis ## the long fault runs: kills, a model, a million due, a million calls; seeds are printed
 	LUATOMIC_DRILL=1 $(GO) test -v -timeout 20m -run 'Kill|Failpoint|ManyDue|WhileMoving|RPCLoses|RPCMany' . -kills=1000

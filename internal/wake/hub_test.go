@@ -79,3 +79,26 @@ func TestJoinAfterCloseFails(t *testing.T) {
 	h.Leave("c")
 	h.Leave("never joined")
 }
+
+// A connection that is given up is replaced, and Up says that it was deaf for a moment.
+func TestRenewListensOnANewConnection(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	admin, ctx := server.Client(), t.Context()
+	up := make(chan string, 10)
+	h := wake.NewHub(server.Client())
+	h.Heard, h.Up = func(_, _ string) {}, func(channel string) { up <- channel }
+	defer h.Close()
+	require.NoError(t, h.Join(ctx, "c"))
+	luatomictest.Eventually(t, 20*time.Second, "the connection is old enough, and is renewed", func() bool {
+		h.Renew("c")
+		select {
+		case channel := <-up:
+			return channel == "c"
+		default:
+			return false
+		}
+	})
+	require.True(t, h.Listening("c"))
+	require.EqualValues(t, 1, admin.Publish(ctx, "c", "").Val())
+}
