@@ -41,48 +41,52 @@ if clock == '0' then
 end
 local stamped = ',"enqueued_at":' .. stamp .. '}'
 
-local runs, r = {}, 0
+-- The jobs of each queue: a list of them, or, for those of one run that nothing is to be
+-- written into, the first and the last in the arguments, where they are pushed from.
+local lists, firsts, lasts, later, l = {}, {}, {}, {}, 0
+local last = 4
 for place, count, kind in string.gmatch(plan, '(%d+):(%d+):([^;]*);') do
-  runs[r + 1], runs[r + 2], runs[r + 3] = tonumber(place), tonumber(count), kind
-  r = r + 3
-end
-local lists, later, l = {}, {}, 0
-local left, list, n, tail, due, cut = 0, nil, 0, nil, nil, nil
-r = 0
-for i = 5, #ARGV do
-  local job = ARGV[i]
-  if left == 0 then
-    local place, kind = runs[r + 1], runs[r + 3]
-    left, tail, due, cut = runs[r + 2], stamped, nil, nil
-    r = r + 3
-    list = lists[place] or {}
-    lists[place] = list
-    n = #list
-    local size, guess = string.match(kind, '^~(%d+),(%d+)$')
-    if size and math.abs(guess - time[1] * 1000000 - time[2]) > slack then
-      cut = -size - 1
-    elseif size or kind == '=' then
-      tail = nil
-    elseif kind ~= '' then
-      due = tonumber(kind)
-      if string.sub(kind, 1, 1) == '+' then
-        due = now + due
-      end
+  local first = last + 1
+  last = last + tonumber(count)
+  local tail, due, cut = stamped, nil, nil
+  local size, guess = string.match(kind, '^~(%d+),(%d+)$')
+  if size and math.abs(guess - time[1] * 1000000 - time[2]) > slack then
+    cut = -size - 1
+  elseif size or kind == '=' then
+    tail = nil
+  elseif kind ~= '' then
+    due = tonumber(kind)
+    if string.sub(kind, 1, 1) == '+' then
+      due = now + due
     end
   end
-  left = left - 1
-  if due and due > now then
-    later[l + 1], later[l + 2] = string.format('%.17g', due), job .. '}'
-    l = l + 2
+  local list = lists[place]
+  if not tail and not list then
+    lists[place], firsts[place], lasts[place] = {}, first, last
   else
-    if cut then
-      job = string.sub(job, 1, cut)
+    if not list then
+      list = {}
+    elseif firsts[place] then
+      list = {unpack(ARGV, firsts[place], lasts[place])}
     end
-    if tail then
-      job = job .. tail
+    lists[place], firsts[place] = list, nil
+    local n = #list
+    for i = first, last do
+      local job = ARGV[i]
+      if due and due > now then
+        later[l + 1], later[l + 2] = string.format('%.17g', due), job .. '}'
+        l = l + 2
+      else
+        if cut then
+          job = string.sub(job, 1, cut)
+        end
+        if tail then
+          job = job .. tail
+        end
+        n = n + 1
+        list[n] = job
+      end
     end
-    n = n + 1
-    list[n] = job
   end
 end
 local ready = #ARGV - 4 - l / 2
@@ -94,13 +98,20 @@ local failure
 local listed, pushed = {}, {}
 for i = 3, #KEYS do
   local queue = KEYS[i]
-  local n = #lists[i - 2]
+  local place = tostring(i - 2)
+  local list, first, last = lists[place], firsts[place], lasts[place]
+  local n = first and last - first + 1 or #list
   if n > 0 and not failure then
     local added = redis.pcall('SADD', names, string.sub(queue, skip + 1))
     failure = type(added) == 'table' and added.err
     if not failure then
       listed[i] = added == 1
-      local length = redis.pcall('LPUSH', queue, unpack(lists[i - 2], 1, math.min(n, 1000)))
+      local length
+      if first then
+        length = redis.pcall('LPUSH', queue, unpack(ARGV, first, last))
+      else
+        length = redis.pcall('LPUSH', queue, unpack(list, 1, math.min(n, 1000)))
+      end
       failure = type(length) == 'table' and length.err
       pushed[i] = not failure and n
     end

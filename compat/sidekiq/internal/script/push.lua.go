@@ -15,7 +15,7 @@ import (
 var pushSource string
 
 // PushSHA is the SHA-1 of push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushSHA = "b4d8831f3f18bcecd9b612ce47942b73239890a0"
+const PushSHA = "37348ba4b720e6c7e434b7a96f345dcac6543b5f"
 
 // PushScript is push.lua.
 var PushScript = lua.Script{
