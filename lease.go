@@ -314,6 +314,9 @@ func (l *Lease) failed(ctx context.Context, err error, entry string) error {
 	if !errors.Is(err, lua.ErrNotExecuted) || entry != "" {
 		err = errors.Join(err, l.undo(ctx, entry))
 	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		err = errors.Join(err, cause) // go-redis knows ctx.Err() alone
+	}
 	if errors.Is(err, ErrNotReplicated) {
 		return err
 	}

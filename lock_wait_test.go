@@ -2,6 +2,7 @@ package luatomic_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -176,4 +177,26 @@ func TestAcquirePollsWhereItMayNotListen(t *testing.T) {
 	info, err := l.Info(t.Context(), "x")
 	require.NoError(t, err)
 	require.Zero(t, info.Waiting, "nobody stands in a queue whose turn he could not hear")
+}
+
+// go-redis knows that a context is over, and not why: the cause is added, at the first
+// look and at one after the lock was found held.
+func TestAnAcquireThatEndsInALookSaysWhy(t *testing.T) {
+	t.Parallel()
+	other, name, _ := newLocker(t, &luatomic.LockerOptions{TTL: 2 * time.Second})
+	tooLate := errors.New("too late")
+	for _, look := range []string{"evalsha1", "evalsha3"} { // enters the queue between them, and looks when the lease is over
+		c := luatomictest.Client(t)
+		l := locker(t, c, &luatomic.LockerOptions{TTL: time.Minute})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		hook := &step{n: make(map[string]int), at: map[string]func(){look: func() { cancel(tooLate) }}}
+		c.AddHook(hook)
+		lease, err := other.Try(t.Context(), name)
+		require.NoError(t, err)
+		_, err = l.Acquire(ctx, name)
+		require.ErrorIs(t, err, context.Canceled, look)
+		require.ErrorIs(t, err, tooLate, look)
+		waitFor(t, other, name, 0)
+		_ = lease.Release(t.Context())
+	}
 }
