@@ -34,6 +34,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/luatomic/luatomic/compat/actionhero/internal/script"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // Errors of a Cache.
@@ -111,3 +114,11 @@ func (e Era) String() string {
 }
 
 func freshName() string { return "luatomic-" + uuid.NewString() }
+
+// Scripts are all scripts of this package, for lua.Preload.
+func Scripts() []*lua.Script {
+	return []*lua.Script{
+		&script.CacheCheckScript, &script.CacheDestroyScript, &script.CacheLoadScript, &script.CacheLockScript,
+		&script.CacheSaveScript, &script.CacheUnlockScript,
+	}
+}

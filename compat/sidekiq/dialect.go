@@ -31,6 +31,7 @@ import (
 	"sync/atomic"
 	"unicode/utf8"
 
+	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -127,4 +128,14 @@ func (s Set) check() error {
 		return fmt.Errorf("%w: %q", ErrSet, string(s))
 	}
 	return nil
+}
+
+// Scripts are all scripts of this package, for lua.Preload.
+func Scripts() []*lua.Script {
+	return []*lua.Script{
+		&script.DeleteScript, &script.DueScript, &script.MoveScript, &script.PushScript, &script.PushOnceScript,
+		&script.QuarantineScript, &script.RescheduleScript, &script.RetryBuryScript, &script.RetryDropScript,
+		&script.RetryLaterScript, &script.StatsScript, &script.WorkerBeatScript, &script.WorkerReturnScript,
+		&script.WorkerTakeScript,
+	}
 }

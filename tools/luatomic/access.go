@@ -3,10 +3,14 @@ package main
 import (
 	"flag"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/compat/actionhero"
+	"github.com/luatomic/luatomic/compat/redisinaction"
+	"github.com/luatomic/luatomic/compat/sidekiq"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -64,23 +68,27 @@ type loadResult struct {
 }
 
 func loadCommand() *command {
+	dialect := ""
 	return &command{
 		name: "load", args: "[flags]",
 		about: "Load all scripts, for programs that may not.",
 		detail: `Programs load what they run by themselves, unless their user may run neither SCRIPT LOAD nor EVAL (luatomic acl
 --preloaded). Then run this as a user that may, after each start, restart or failover of a server. Loads on all masters and
-replicas of a cluster; what is there already stays as it is.`,
+replicas of a cluster; what is there already stays as it is. With --dialect it loads those of that package of compat.`,
 		output:  `{"loaded"}; how many scripts, guarded variants included`,
 		example: `luatomic load --redis redis://deploy:PASSWORD@db.example:6379`,
-		flags:   func(*flag.FlagSet) {},
-		check:   (*session).noArgs,
+		flags: func(fs *flag.FlagSet) {
+			dialectFlag(fs, &dialect, append(slices.Clone(sidekiqs), redisInAction, actionHero)...)
+		},
+		check: (*session).noArgs,
 		run: func(s *session) error {
 			client, err := s.connect(s.signals.stop)
 			if err != nil {
 				return err
 			}
 			defer func() { _ = client.Close() }()
-			switch err := lua.Preload(s.signals.stop, client, luatomic.Scripts()...); {
+			scripts := scriptsOf(dialect)
+			switch err := lua.Preload(s.signals.stop, client, scripts...); {
 			case s.signals.stop.Err() != nil:
 				return errInterrupted
 			case err != nil && strings.Contains(err.Error(), "NOPERM"):
@@ -89,7 +97,31 @@ replicas of a cluster; what is there already stays as it is.`,
 			case err != nil:
 				return err
 			}
-			return s.emit(loadResult{countScripts()})
+			return s.emit(loadResult{countScripts(scripts)})
 		},
 	}
+}
+
+func scriptsOf(dialect string) []*lua.Script {
+	switch {
+	case dialect == redisInAction:
+		return redisinaction.Scripts()
+	case dialect == actionHero:
+		return actionhero.Scripts()
+	case slices.Contains(sidekiqs, dialect):
+		return sidekiq.Scripts()
+	}
+	return luatomic.Scripts()
+}
+
+// countScripts counts the guarded variants, too.
+func countScripts(scripts []*lua.Script) int {
+	n := 0
+	for _, s := range scripts {
+		n++
+		if s.Guarded.Source != nil {
+			n++
+		}
+	}
+	return n
 }

@@ -139,7 +139,7 @@ type probeUse struct {
 func (p *probeUse) scripts(ctx context.Context) (string, error) {
 	err := lua.Preload(ctx, p.client, luatomic.Scripts()...)
 	if err == nil {
-		return fmt.Sprintf("loaded: %d", countScripts()), nil
+		return fmt.Sprintf("loaded: %d", countScripts(luatomic.Scripts())), nil
 	}
 	if !strings.Contains(err.Error(), "NOPERM") {
 		return "", err
@@ -148,18 +148,6 @@ func (p *probeUse) scripts(ctx context.Context) (string, error) {
 		return "", errors.Join(errors.New("SCRIPT LOAD is refused, and they are not there"), runs)
 	}
 	return "SCRIPT LOAD is refused; they are there already, or come by EVAL", nil
-}
-
-// countScripts counts the guarded variants, too.
-func countScripts() int {
-	n := 0
-	for _, s := range luatomic.Scripts() {
-		n++
-		if s.Guarded.Source != nil {
-			n++
-		}
-	}
-	return n
 }
 
 // channels listens as one who waits for a lock, and publishes as one who frees it.

@@ -10,6 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/compat/actionhero"
+	"github.com/luatomic/luatomic/compat/redisinaction"
+	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -169,11 +173,27 @@ func TestLoad(t *testing.T) {
 	require.Contains(t, app.run("doctor").exits(exitFailed).failed()["scripts"], "SCRIPT LOAD is refused, and they are not there")
 
 	admin := &env{t: t, url: server.URL()}
-	holds(t, admin.run("load").exits(exitDone).object(), map[string]any{"loaded": countScripts()})
-	require.Greater(t, countScripts(), 30)
+	holds(t, admin.run("load").exits(exitDone).object(), map[string]any{"loaded": countScripts(luatomic.Scripts())})
+	require.Greater(t, countScripts(luatomic.Scripts()), 30)
 	app.run("lock", "x", "--", "true").exits(exitDone)
+	for dialect, scripts := range map[string][]*lua.Script{
+		"actionhero": actionhero.Scripts(), "redisinaction": redisinaction.Scripts(), "sidekiq8": sidekiq.Scripts(),
+	} {
+		require.NotContains(t, server.Client().ScriptExists(t.Context(), hashes(scripts)...).Val(), true, "not among the others")
+		holds(t, admin.run("load", "--dialect", dialect).exits(exitDone).object(), map[string]any{"loaded": len(scripts)})
+		there := server.Client().ScriptExists(t.Context(), hashes(scripts)...).Val()
+		require.Len(t, there, len(scripts))
+		require.NotContains(t, there, false, dialect)
+	}
 	scripts := app.run("doctor").checks()["scripts"]
 	holds(t, scripts, map[string]any{"ok": true, "detail": "SCRIPT LOAD is refused; they are there already, or come by EVAL"})
+}
+
+func hashes(scripts []*lua.Script) (all []string) {
+	for _, s := range scripts {
+		all = append(all, s.SHA)
+	}
+	return all
 }
 
 // A server that stops in the middle does not hold doctor up, and Ctrl-C ends it.

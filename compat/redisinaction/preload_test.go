@@ -1,0 +1,83 @@
+package redisinaction_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/redisinaction"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// Whoever preloads them misses none.
+func TestScriptsAreThoseOfThePackage(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("internal/script/*.lua")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	var want, got []string
+	for _, f := range files {
+		want = append(want, strings.TrimSuffix(filepath.Base(f), ".lua"))
+	}
+	for _, s := range redisinaction.Scripts() {
+		got = append(got, s.Name)
+	}
+	require.ElementsMatch(t, want, got)
+}
+
+// The commands that docs/redisinaction.md lists are enough, and each script is run with them.
+func TestTheListedCommandsAreEnough(t *testing.T) {
+	t.Parallel()
+	ctx := bounded(t)
+	r := luatomictest.StartServer(t).Client()
+	text, err := os.ReadFile("../../docs/redisinaction.md")
+	require.NoError(t, err)
+	_, list, found := strings.Cut(string(text), "- **The user of Redis** needs ")
+	require.True(t, found)
+	list, _, _ = strings.Cut(list, "\n- ")
+	rule := []any{"ACL", "SETUSER", "limited", "on", ">pw", "~*", "-@all"}
+	for _, word := range regexp.MustCompile("`[^`]+`").FindAllString(list, -1) {
+		for _, command := range strings.Fields(strings.Trim(word, "`")) {
+			rule = append(rule, "+"+strings.TrimPrefix(command, "+"))
+		}
+	}
+	require.NoError(t, r.Do(ctx, rule...).Err())
+	opts := *r.Options()
+	opts.Username, opts.Password = "limited", "pw"
+	limited := redis.NewClient(&opts)
+	defer func() { require.NoError(t, limited.Close()) }()
+
+	c := redisinaction.New(limited, nil)
+	_, err = c.ExecuteAll(ctx, "q", redisinaction.Task{Name: "late", Delay: time.Microsecond}, redisinaction.Task{Name: "now"})
+	require.NoError(t, err)
+	require.NoError(t, r.ZAdd(ctx, "delayed:", redis.Z{Score: 1, Member: "malformed"}).Err())
+	luatomictest.Eventually(t, 20*time.Second, "what is late is due", func() bool {
+		_, err := c.PollQueue(ctx)
+		require.NoError(t, err)
+		return r.LLen(ctx, "queue:q").Val() == 2
+	})
+	w := newWorker(t, c, "w", nil, "q")
+	for range 2 {
+		item, err := w.Take(ctx)
+		require.NoError(t, err)
+		require.NoError(t, w.Done(ctx, item))
+	}
+	require.NoError(t, r.RPush(ctx, "queue:q", "malformed").Err())
+	_, err = w.Take(ctx)
+	require.ErrorIs(t, err, redisinaction.ErrMalformed)
+	require.Equal(t, int64(2), r.LLen(ctx, "malformed:").Val())
+	id, err := c.AcquireLock(ctx, "l", nil)
+	require.NoError(t, err)
+	require.NoError(t, c.ExtendLock(ctx, "l", id, time.Minute))
+	_, err = c.AcquireLock(ctx, "l", &redisinaction.LockOptions{Heal: time.Minute})
+	require.ErrorIs(t, err, redisinaction.ErrHeld)
+	require.NoError(t, c.ReleaseLock(ctx, "l", id))
+	stats := r.Info(ctx, "commandstats").Val()
+	require.NotContains(t, stats, "cmdstat_eval:", "more than is listed")
+}
