@@ -41,7 +41,7 @@ type AccessOptions struct {
 	// after each start and failover. The user can then run these scripts and no
 	// others.
 	Preloaded bool
-	// Audit adds what Locker.List and Queue.Audit send. SCAN, which is among that,
+	// Audit adds what the lists of a Locker and Queue.Audit send. SCAN, which is among that,
 	// shows the names of all keys on the server.
 	Audit bool
 	// Replicas adds WAIT, for LockerOptions.Replicas.

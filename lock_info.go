@@ -4,16 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"strings"
-	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/keys"
-	"github.com/luatomic/luatomic/lua"
 )
 
 // LockEvent is a turn in the life of a lock, for metrics and logs.
@@ -98,106 +93,6 @@ func lockInfo(name, key string, r gen.LockInfoResult) LockInfo {
 		info.Waiters = append(info.Waiters, note)
 	}
 	return info
-}
-
-// List yields the locks that are held or waited for, in no order, and ends with the
-// first error. It scans the keys of the server, or of every master of a cluster, 500
-// at a time: cheap for the server, slow on one that holds much else. A lock that
-// changes hands meanwhile may come twice or not at all.
-func (l *Locker) List(ctx context.Context) iter.Seq2[LockInfo, error] {
-	return func(yield func(LockInfo, error) bool) {
-		start := l.opts.Prefix + "lock:{"
-		if l.opts.Tag != "" {
-			start += l.opts.Tag + "}:"
-		}
-		nodes, err := masters(ctx, l.client)
-		for _, node := range nodes {
-			if err == nil {
-				err = l.listNode(ctx, node, start, yield)
-			}
-		}
-		if err != nil && !errors.Is(err, errStop) {
-			yield(LockInfo{}, fmt.Errorf("luatomic: list locks: %w", err))
-		}
-	}
-}
-
-// masters are the servers that hold the keys.
-func masters(ctx context.Context, client lua.Client) ([]*redis.Client, error) {
-	var mu sync.Mutex
-	var nodes []*redis.Client
-	add := func(_ context.Context, node *redis.Client) error {
-		mu.Lock()
-		defer mu.Unlock()
-		nodes = append(nodes, node)
-		return nil
-	}
-	switch c := client.(type) {
-	case *redis.Client:
-		return []*redis.Client{c}, nil
-	case *redis.ClusterClient:
-		err := c.ForEachMaster(ctx, add)
-		return nodes, err
-	case *redis.Ring:
-		err := c.ForEachShard(ctx, add)
-		return nodes, err
-	}
-	return nil, fmt.Errorf("%T has no servers to scan; use a Client, ClusterClient or Ring", client)
-}
-
-// errStop ends a list that nobody wants to read on.
-var errStop = errors.New("stop")
-
-func (l *Locker) listNode(ctx context.Context, node *redis.Client, start string, yield func(LockInfo, error) bool) error {
-	var cursor uint64
-	for {
-		found, next, err := node.ScanType(ctx, cursor, globEscape(start)+"*", 500, "string").Result()
-		if err != nil {
-			return err
-		}
-		b := lua.NewBatch(l.client)
-		var names, records []string
-		var futures []*lua.Future[gen.LockInfoResult]
-		for _, key := range found {
-			name, ok := l.nameOf(strings.TrimPrefix(key, start))
-			if !ok {
-				continue
-			}
-			k, err := keys.NewLock(l.opts.Prefix, l.opts.Tag, name)
-			if err != nil {
-				continue // not one of ours
-			}
-			names, records = append(names, name), append(records, key)
-			futures = append(futures, gen.LockInfoIn(b, gen.LockInfoParams{Lock: k.Record, Queue: k.Queue, Max: shownWaiters}))
-		}
-		_ = b.Exec(ctx) // each future has its own error
-		for i, f := range futures {
-			r, err := f.Get()
-			if err != nil {
-				return err
-			}
-			if (r.Held || r.Waiting > 0) && !yield(lockInfo(names[i], records[i], r), nil) {
-				return errStop
-			}
-		}
-		if cursor = next; cursor == 0 {
-			return nil
-		}
-	}
-}
-
-// nameOf takes the name out of the rest of a key.
-func (l *Locker) nameOf(rest string) (string, bool) {
-	if l.opts.Tag != "" {
-		return rest, true
-	}
-	name, after, ok := strings.Cut(rest, "}")
-	return name, ok && after == ""
-}
-
-// globEscape makes a pattern that matches only s.
-func globEscape(s string) string {
-	return strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `\`, `\\`, `^`, `\^`).Replace(s)
 }
 
 // ForceRelease takes the lock away from whoever holds it and hands it to the next

@@ -161,13 +161,17 @@ type RWInfo struct {
 // Keys: rw:{name}, rwq:{name}. Cost: O(n) of the readers.
 func (rw *RWLock) Info(ctx context.Context) (RWInfo, error) {
 	s, err := rw.info(ctx)
+	return rwInfo(s), err
+}
+
+func rwInfo(s SemaphoreInfo) RWInfo {
 	info := RWInfo{
 		Name: s.Name, Key: s.Key, Writing: s.Used >= writerWeight, Fence: s.Fence, Holders: s.Holders, Waiting: s.Waiting, Waiters: s.Waiters,
 	}
 	if !info.Writing {
 		info.Readers = s.Used
 	}
-	return info, err
+	return info
 }
 
 // Revoke takes the lock from one holder, as Semaphore.Revoke does.

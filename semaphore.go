@@ -214,8 +214,12 @@ func (p *permits) info(ctx context.Context) (SemaphoreInfo, error) {
 	if err != nil {
 		return SemaphoreInfo{}, fmt.Errorf("luatomic: info of %q: %w", p.name, err)
 	}
+	return permitInfo(p.name, p.keys.Record, r), nil
+}
+
+func permitInfo(name, key string, r gen.SemInfoResult) SemaphoreInfo {
 	info := SemaphoreInfo{
-		Name: p.name, Key: p.keys.Record, Limit: int(r.Limit), Used: int(r.Used), Fence: r.Fence, Waiting: int(r.Waiting),
+		Name: name, Key: key, Limit: int(r.Limit), Used: int(r.Used), Fence: r.Fence, Waiting: int(r.Waiting),
 	}
 	notes := make(map[string]string)
 	for _, member := range r.Members {
@@ -235,7 +239,7 @@ func (p *permits) info(ctx context.Context) (SemaphoreInfo, error) {
 		_, note, _ := strings.Cut(entry, "\n")
 		info.Waiters = append(info.Waiters, note)
 	}
-	return info, nil
+	return info
 }
 
 const shownHolders = 500

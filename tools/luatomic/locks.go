@@ -24,7 +24,7 @@ type lockResult struct {
 
 const lockOutput = `{"name","held","fence","note","remaining_ms","waiting","waiters","key"}`
 
-func emitLock(s *session, info luatomic.LockInfo) error {
+func (s *session) emitLock(info luatomic.LockInfo) error {
 	out := lockResult{
 		Name: info.Name, Held: info.Held, Note: info.Note, RemainingMS: info.Remaining.Milliseconds(),
 		Waiting: info.Waiting, Waiters: info.Waiters, Key: info.Key,
@@ -55,15 +55,16 @@ func (s *session) withLocker(f func(ctx context.Context, locker *luatomic.Locker
 }
 
 func locksLsCommand() *command {
+	var kin lockKin
 	return &command{
 		name: "locks ls", args: "[PATTERN] [flags]",
 		about: "List the locks that are held or waited for.",
 		detail: `Scans the keys of the server, of each master of a cluster: it takes long where there is much else, and sees what is
 under --prefix only. PATTERN is for names: * stands for any text, ? for one character; quote it. A lock that changes hands
-meanwhile may come twice or not at all.`,
-		output:  lockOutput + " for each lock, in no order; waiters: the notes of the first ten",
+meanwhile may come twice or not at all. With --kind it is for read-write locks or semaphores.`,
+		output:  lockOutput + " for each lock, in no order; waiters: the notes of the first ten; with --kind " + kinOutput,
 		example: `luatomic locks ls 'nightly-*'`,
-		flags:   func(*flag.FlagSet) {},
+		flags:   kin.flag,
 		check: func(s *session) error {
 			if len(s.args) > 1 {
 				return usagef("one pattern, but there are %d arguments: %q; quote it, or the shell makes names of files of it", len(s.args), s.args)
@@ -77,15 +78,13 @@ meanwhile may come twice or not at all.`,
 			}
 			matches := globPattern(pattern)
 			return s.withLocker(func(ctx context.Context, locker *luatomic.Locker) error {
-				for info, err := range locker.List(ctx) {
-					if err == nil && matches.MatchString(info.Name) {
-						err = emitLock(s, info)
-					}
-					if err != nil {
-						return err
-					}
+				switch kin {
+				case readWrite:
+					return emitAll(locker.ListRW(ctx), func(i luatomic.RWInfo) string { return i.Name }, matches, s.emitRW)
+				case semaphores:
+					return emitAll(locker.ListSemaphores(ctx), func(i luatomic.SemaphoreInfo) string { return i.Name }, matches, s.emitSemaphore)
 				}
-				return nil
+				return emitAll(locker.List(ctx), func(i luatomic.LockInfo) string { return i.Name }, matches, s.emitLock)
 			})
 		},
 	}
@@ -99,15 +98,17 @@ func globPattern(pattern string) *regexp.Regexp {
 
 func locksShowCommand() *command {
 	watch := &interval{}
+	var kin lockKin
 	return &command{
 		name: "locks show", args: "NAME [flags]",
 		about: "Show who holds a lock and who waits for it.",
 		detail: `Only reads. The fence of a lock that is free is that of its last holder, null a minute after the last one. A free lock
-with remaining_ms rests for its lock delay.`,
-		output:  lockOutput + "; waiters: the notes of the first ten",
+with remaining_ms rests for its lock delay. With --kind it is a read-write lock or a semaphore.`,
+		output:  lockOutput + "; waiters: the notes of the first ten; with --kind " + kinOutput,
 		example: `luatomic locks show nightly --watch 2s`,
 		flags: func(fs *flag.FlagSet) {
 			fs.Var(watch, "watch", "look again every `INTERVAL`, 1s if left out, until Ctrl-C")
+			kin.flag(fs)
 		},
 		check: func(s *session) error {
 			if err := watch.check(); err != nil {
@@ -117,13 +118,7 @@ with remaining_ms rests for its lock delay.`,
 		},
 		run: func(s *session) error {
 			return s.withLocker(func(ctx context.Context, locker *luatomic.Locker) error {
-				return s.again(watch, func() error {
-					info, err := locker.Info(ctx, s.args[0])
-					if err != nil {
-						return err
-					}
-					return emitLock(s, info)
-				})
+				return s.again(watch, func() error { return kin.show(ctx, s, locker) })
 			})
 		},
 	}
@@ -140,25 +135,36 @@ type releaseResult struct {
 
 func locksReleaseCommand() *command {
 	var fence int64
+	var kin lockKin
+	var token string
 	return &command{
 		name: "locks release", args: "NAME [flags]",
 		about: "Take a lock away from its holder, for the next one who waits.",
 		detail: `The holder is told at once; luatomic lock kills its command. Look with locks show, and give the fence that it shows:
 then a holder that came meanwhile is spared. Without --fence it is whoever holds the lock, and stderr says who it was. Exit
-code 1 if the lock is free or its fence is another.`,
-		output:  `{"name","released","fence","note","waiting"}; fence and note of the one who had it, waiting: how many wait`,
+code 1 if the lock is free or its fence is another. A read-write lock and a semaphore (--kind) have several holders: --token
+says whose is taken away.`,
+		output:  `{"name","released","fence","note","waiting"}; fence and note of the one who had it, waiting: how many wait; with --kind {"name","released","token"}`,
 		example: `luatomic locks release nightly --fence 1795254588167521`,
 		flags: func(fs *flag.FlagSet) {
 			fs.Int64Var(&fence, "fence", 0, "`NUMBER`; only the holder with this fence")
+			fs.StringVar(&token, "token", "", "`TOKEN` of the holder, with --kind, as locks show has it")
+			kin.flag(fs)
 		},
 		check: func(s *session) error {
 			if fence < 0 {
 				return usagef("--fence %d; the number that luatomic locks show gives", fence)
 			}
+			if err := kin.checkRelease(fence, token); err != nil {
+				return err
+			}
 			return s.oneArg("lock")
 		},
 		run: func(s *session) error {
 			return s.withLocker(func(ctx context.Context, locker *luatomic.Locker) error {
+				if kin != plainLock {
+					return kin.revoke(ctx, s, locker, token)
+				}
 				return release(ctx, s, locker, fence)
 			})
 		},
