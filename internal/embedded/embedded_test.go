@@ -3,6 +3,8 @@ package embedded_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"os"
 	"testing"
 	"time"
 
@@ -15,7 +17,20 @@ import (
 // clockStep is the coarsest step of the server's clock.
 const clockStep = 25 * time.Millisecond
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for tries := 5; code == 0; tries-- { // on a busy machine what was closed takes a while to end
+		err := goleak.Find()
+		if err == nil {
+			break
+		}
+		if tries == 0 {
+			fmt.Fprintf(os.Stderr, "goroutines left over: %v\n", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
 
 func start(t *testing.T) *redis.Client {
 	t.Helper()
@@ -33,29 +48,36 @@ func start(t *testing.T) *redis.Client {
 func TestKeysExpireByRealTime(t *testing.T) {
 	t.Parallel()
 	client, ctx := start(t), t.Context()
-	const life = 120 * time.Millisecond
-	began := time.Now()
+	const life = 2 * time.Second
+	began, err := client.Time(ctx).Result()
+	require.NoError(t, err)
 	require.NoError(t, client.Set(ctx, "set", "v", life).Err())
 	require.NoError(t, client.HSet(ctx, "hash", "f", "v").Err())
 	require.NoError(t, client.Eval(ctx, `return redis.call('PEXPIRE', KEYS[1], ARGV[1])`, []string{"hash"}, life.Milliseconds()).Err())
 	require.NoError(t, client.Set(ctx, "forever", "v", 0).Err())
 	require.LessOrEqual(t, client.PTTL(ctx, "set").Val(), life)
-	require.Eventually(t, func() bool { return client.Exists(ctx, "set", "hash").Val() == 0 }, 5*time.Second, time.Millisecond)
-	require.GreaterOrEqual(t, time.Since(began), life-clockStep, "not early either")
+	require.EqualValues(t, 2, client.Exists(ctx, "set", "hash").Val())
+	require.Eventually(t, func() bool { return client.Exists(ctx, "set", "hash").Val() == 0 }, 20*time.Second, time.Millisecond)
+	ended, err := client.Time(ctx).Result()
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, ended.Sub(began), life, "not early either, by the clock that TestTimeIsTheWallClock is about")
 	require.EqualValues(t, 1, client.Exists(ctx, "forever").Val())
 }
 
 func TestTimeIsTheWallClock(t *testing.T) {
 	t.Parallel()
 	client := start(t)
-	before := time.Now().Add(-clockStep)
-	reply, err := client.Eval(t.Context(), `return redis.call('TIME')`, nil).StringSlice()
-	require.NoError(t, err)
-	var sec, usec int64
-	_, err = fmt.Sscan(reply[0]+" "+reply[1], &sec, &usec)
-	require.NoError(t, err)
-	require.False(t, time.Unix(sec, usec*1000).Before(before))
-	require.False(t, time.Unix(sec, usec*1000).After(time.Now()))
+	// On a busy machine a step can come late, but not each time.
+	require.Eventually(t, func() bool {
+		before := time.Now().Add(-clockStep)
+		reply, err := client.Eval(t.Context(), `return redis.call('TIME')`, nil).StringSlice()
+		require.NoError(t, err)
+		var sec, usec int64
+		_, err = fmt.Sscan(reply[0]+" "+reply[1], &sec, &usec)
+		require.NoError(t, err)
+		require.False(t, time.Unix(sec, usec*1000).After(time.Now()))
+		return !time.Unix(sec, usec*1000).Before(before)
+	}, 20*time.Second, 10*time.Millisecond)
 }
 
 func TestStepMovesTimeAndExpiry(t *testing.T) {
@@ -82,20 +104,31 @@ func TestStepMovesTimeAndExpiry(t *testing.T) {
 
 func TestManyExpiringKeysDoNotSlowScriptsDown(t *testing.T) {
 	t.Parallel()
-	client, ctx := start(t), t.Context()
-	pipe := client.Pipeline()
-	for i := range 5000 {
-		pipe.Set(ctx, fmt.Sprint("k", i), "v", time.Hour)
+	client, empty, ctx := start(t), start(t), t.Context()
+	for range 10 {
+		pipe := client.Pipeline()
+		for range 500 {
+			pipe.Set(ctx, fmt.Sprint("k", pipe.Len(), rand.Int()), "v", time.Hour)
+		}
+		_, err := pipe.Exec(ctx)
+		require.NoError(t, err)
 	}
-	pipe.Set(ctx, "short", "v", 20*time.Millisecond)
-	_, err := pipe.Exec(ctx)
-	require.NoError(t, err)
-	began := time.Now()
-	for range 500 {
-		require.NoError(t, client.Eval(ctx, `return redis.call('SET', KEYS[1], '1')`, []string{"k"}).Err())
+	require.NoError(t, client.Set(ctx, "short", "v", 20*time.Millisecond).Err())
+	// A busy machine stands still at times, but not in each of the short runs.
+	run := func(client *redis.Client) time.Duration {
+		began := time.Now()
+		for range 50 {
+			require.NoError(t, client.Eval(ctx, `return redis.call('SET', KEYS[1], '1')`, []string{"k"}).Err())
+		}
+		return time.Since(began)
 	}
-	require.Less(t, time.Since(began), 5*time.Second)
-	require.Eventually(t, func() bool { return client.Exists(ctx, "short").Val() == 0 }, 5*time.Second, time.Millisecond)
+	many, none := time.Hour, time.Hour
+	for range 10 {
+		many, none = min(many, run(client)), min(none, run(empty))
+	}
+	t.Logf("50 scripts take %v, and %v without the keys", many, none)
+	require.Less(t, many, 4*none, "it visits them once a step, and not at each access")
+	require.Eventually(t, func() bool { return client.Exists(ctx, "short").Val() == 0 }, 20*time.Second, time.Millisecond)
 }
 
 // TestScriptVocabulary runs what the library's scripts are written with.
@@ -204,7 +237,7 @@ func TestPublishInsideAScriptReachesSubscribers(t *testing.T) {
 	client, ctx := start(t), t.Context()
 	sub := client.Subscribe(ctx, "news")
 	t.Cleanup(func() { _ = sub.Close() })
-	_, err := sub.ReceiveTimeout(ctx, 5*time.Second)
+	_, err := sub.ReceiveTimeout(ctx, 20*time.Second)
 	require.NoError(t, err)
 	heard, err := client.Eval(ctx, `return redis.call('PUBLISH', ARGV[1], ARGV[2])`, nil, "news", "body\x00").Int()
 	require.NoError(t, err)
