@@ -108,7 +108,7 @@ func TestClusterNodeThatIsKilledComesBack(t *testing.T) {
 	t.Parallel()
 	cluster := luatomictest.StartCluster(t)
 	client := cluster.Client()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	slot, err := cluster.Slot(ctx, "k")
 	require.NoError(t, err)
@@ -117,5 +117,5 @@ func TestClusterNodeThatIsKilledComesBack(t *testing.T) {
 	cluster.Nodes()[owner].Kill()
 	require.Error(t, client.Set(ctx, "k", "v", 0).Err())
 	cluster.Nodes()[owner].Restart()
-	luatomictest.Eventually(t, 30*time.Second, "the slot is served again", func() bool { return client.Set(ctx, "k", "v", 0).Err() == nil })
+	luatomictest.Eventually(t, time.Minute, "the slot is served again", func() bool { return client.Set(ctx, "k", "v", 0).Err() == nil })
 }

@@ -40,7 +40,7 @@ func answers(t *testing.T, addr string, requests []string) string {
 	conn, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
 	_, err = io.WriteString(conn, strings.Join(requests, "\r\n")+"\r\n")
 	require.NoError(t, err)
 	var got strings.Builder
@@ -91,7 +91,7 @@ func TestServerDiesWithTheTestProcess(t *testing.T) {
 
 	require.NoError(t, child.Process.Kill())
 	_ = child.Wait()
-	luatomictest.Eventually(t, 10*time.Second, "the server is gone", func() bool {
+	luatomictest.Eventually(t, 30*time.Second, "the server is gone", func() bool {
 		conn, err := net.Dial("tcp", addr)
 		if err == nil {
 			_ = conn.Close()

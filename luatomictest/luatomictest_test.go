@@ -71,7 +71,7 @@ func TestNamespaceDeletesOnlyItsOwnKeys(t *testing.T) {
 func TestEventually(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
-	luatomictest.Eventually(t, 5*time.Second, "the third question", func() bool { return asked.Add(1) == 3 })
+	luatomictest.Eventually(t, 20*time.Second, "the third question", func() bool { return asked.Add(1) == 3 })
 	require.EqualValues(t, 3, asked.Load())
 
 	failed := outcome(t, func(t testing.TB) {
@@ -84,9 +84,9 @@ func TestEmbeddedExpiresByRealTime(t *testing.T) {
 	t.Parallel()
 	client := luatomictest.Embedded(t)
 	ctx := t.Context()
-	require.NoError(t, client.Set(ctx, "k", "v", 40*time.Millisecond).Err())
+	require.NoError(t, client.Set(ctx, "k", "v", 2*time.Second).Err())
 	require.EqualValues(t, 1, client.Exists(ctx, "k").Val())
-	luatomictest.Eventually(t, 2*time.Second, "the key expires", func() bool { return client.Exists(ctx, "k").Val() == 0 })
+	luatomictest.Eventually(t, 20*time.Second, "the key expires", func() bool { return client.Exists(ctx, "k").Val() == 0 })
 }
 
 // outcome runs f with a test of its own and returns what it failed with, "" when it did not.

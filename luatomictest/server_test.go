@@ -17,7 +17,7 @@ func TestServerTakesArguments(t *testing.T) {
 	client, ctx := server.Client(), t.Context()
 	require.Equal(t, "3145728", client.ConfigGet(ctx, "maxmemory").Val()["maxmemory"])
 	var err error
-	luatomictest.Eventually(t, 10*time.Second, "the server is full", func() bool {
+	luatomictest.Eventually(t, 30*time.Second, "the server is full", func() bool {
 		err = client.RPush(ctx, "k", strings.Repeat("x", 100_000)).Err()
 		return err != nil
 	})
@@ -37,7 +37,7 @@ func TestServerKillLosesMemory(t *testing.T) {
 
 	server.Restart()
 	require.Equal(t, addr, server.Addr())
-	luatomictest.Eventually(t, 5*time.Second, "the client is connected again", func() bool { return client.Ping(ctx).Err() == nil })
+	luatomictest.Eventually(t, 20*time.Second, "the client is connected again", func() bool { return client.Ping(ctx).Err() == nil })
 	require.ErrorIs(t, client.Get(ctx, "k").Err(), redis.Nil)
 }
 
@@ -56,14 +56,14 @@ func TestServerRestartKeepsAnAppendOnlyFile(t *testing.T) {
 func TestServerPauseAndResume(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
-	client, ctx := server.Client(noRetry, func(o *redis.Options) { o.ReadTimeout = 100 * time.Millisecond }), t.Context()
+	client, ctx := server.Client(noRetry, func(o *redis.Options) { o.ReadTimeout = time.Second }), t.Context()
 	require.NoError(t, client.Ping(ctx).Err())
 	server.Pause()
 	var timeout net.Error
 	require.ErrorAs(t, client.Ping(ctx).Err(), &timeout)
 	require.True(t, timeout.Timeout())
 	server.Resume()
-	luatomictest.Eventually(t, 5*time.Second, "the server answers again", func() bool { return client.Ping(ctx).Err() == nil })
+	luatomictest.Eventually(t, 20*time.Second, "the server answers again", func() bool { return client.Ping(ctx).Err() == nil })
 }
 
 func TestServerEndsWithItsTest(t *testing.T) {
