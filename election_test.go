@@ -44,7 +44,7 @@ func sees(t *testing.T, seen <-chan luatomic.Leader, value string) luatomic.Lead
 	case leader := <-seen:
 		require.Equal(t, value, leader.Value)
 		return leader
-	case <-time.After(5 * time.Second): // less than a lease
+	case <-time.After(30 * time.Second): // less than a lease
 		require.Fail(t, "no change came", value)
 		return luatomic.Leader{}
 	}
@@ -66,7 +66,7 @@ func TestElectionCampaignObserveResign(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "one", leader.Value)
 	require.Equal(t, one.Fence(), leader.Fence)
-	require.InDelta(t, time.Minute.Seconds(), leader.Remaining.Seconds(), 5)
+	require.InDelta(t, time.Minute.Seconds(), leader.Remaining.Seconds(), 20)
 
 	elected := make(chan *luatomic.Leadership, 1)
 	go func() {
@@ -121,7 +121,7 @@ func TestElectionLeadRunsAndResigns(t *testing.T) {
 // A leader that dies says nothing: those who observe look when its lease is over.
 func TestElectionObserverSeesACrash(t *testing.T) {
 	t.Parallel()
-	l, name, _ := newLocker(t, &luatomic.LockerOptions{TTL: 300 * time.Millisecond})
+	l, name, _ := newLocker(t, &luatomic.LockerOptions{TTL: 2 * time.Second}) // long enough to be seen
 	seen := observing(t, l.Election(name))
 	require.Zero(t, sees(t, seen, ""))
 	_, err := l.Election(name).Campaign(t.Context(), "dies")
@@ -140,7 +140,7 @@ func TestElectionObserverLooksOnceALease(t *testing.T) {
 	c := redis.NewClient(opts)
 	defer c.Close()
 	name := luatomictest.Namespace(t)
-	const ttl = 800 * time.Millisecond // a machine that is short of time renews a shorter one too late
+	const ttl = 3 * time.Second // a machine that is short of time renews a shorter one too late
 	l := locker(t, luatomictest.Client(t), &luatomic.LockerOptions{TTL: ttl})
 	lease, err := l.With(luatomic.LockerOptions{TTL: ttl, Note: "quiet"}).Try(t.Context(), name) // tells nobody
 	require.NoError(t, err)
@@ -148,10 +148,11 @@ func TestElectionObserverLooksOnceALease(t *testing.T) {
 	seen := observing(t, locker(t, c, &luatomic.LockerOptions{TTL: ttl}).Election(name))
 	sees(t, seen, "quiet")
 	begun, before := time.Now(), proxy.Executed(luatomictest.Command("EVALSHA_RO", gen.LockInfoSHA))
-	luatomictest.Eventually(t, 30*time.Second, "five leases are over", func() bool { return time.Since(begun) > 5*ttl })
+	luatomictest.Eventually(t, 30*time.Second, "three leases are over", func() bool { return time.Since(begun) > 3*ttl })
 	looks := proxy.Executed(luatomictest.Command("EVALSHA_RO", gen.LockInfoSHA)) - before
 	require.Positive(t, looks)
-	require.LessOrEqual(t, looks, 10, "a lease that is renewed has two thirds left at least")
+	most := int(time.Since(begun)/(ttl*2/3)) + 2
+	require.LessOrEqual(t, looks, most, "a lease that is renewed has two thirds left at least")
 	require.Empty(t, seen)
 	require.NoError(t, lease.Release(t.Context()))
 	require.Zero(t, sees(t, seen, ""))

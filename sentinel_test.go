@@ -45,7 +45,7 @@ func TestSentinelFailover(t *testing.T) {
 
 		replace()
 		// What was replicated is there. The answers to what is on its way may be lost.
-		luatomictest.Eventually(t, 30*time.Second, "the job is with the new master", func() bool {
+		luatomictest.Eventually(t, time.Minute, "the job is with the new master", func() bool {
 			taken, err := q.Take(ctx, 1)
 			if err != nil || len(taken.Deliveries) == 0 {
 				return false
@@ -59,7 +59,7 @@ func TestSentinelFailover(t *testing.T) {
 		require.NoError(t, next.err)
 		require.Greater(t, next.lease.Fence(), lease.Fence())
 		require.NoError(t, next.lease.Release(ctx))
-		luatomictest.Eventually(t, 30*time.Second, "calls are answered", func() bool {
+		luatomictest.Eventually(t, time.Minute, "calls are answered", func() bool {
 			out, err := echo.Call(ctx, bus, name)
 			return err == nil && out == name
 		})
