@@ -16,7 +16,7 @@ import (
 const (
 	clusterSlots = 16384
 	clusterNodes = 3
-	clusterReady = 30 * time.Second
+	clusterReady = 60 * time.Second
 )
 
 // Cluster is three masters of one test's own, without replicas, that share the 16384 slots in equal ranges.
