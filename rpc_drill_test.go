@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
@@ -76,7 +77,7 @@ func TestRPCManyCallsWithTimeoutsAndCuts(t *testing.T) {
 
 	start := time.Now()
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	stopCuts := every(between, func() {
+	stopCuts := cutting(between, d.results.Load, func() {
 		switch rnd.IntN(4) {
 		case 0:
 			nodeProxy.CutAll()
@@ -177,7 +178,7 @@ func (d *drill) nothingIsLeft(t *testing.T, stopNode, stopCaller func(), before 
 	})
 	stopCaller()
 	stopNode()
-	require.Zero(t, countKeys(t, d.name), "keys")
+	nothingStays(t, c, d.name)
 	d.nodeProxy.CutAll()
 	d.callerProxy.CutAll()
 	luatomictest.Eventually(t, 20*time.Second, "the goroutines end", func() bool {
@@ -198,6 +199,35 @@ func countKeys(t *testing.T, part string) (n int) {
 	return n
 }
 
+// guest is a node that joins, stays for a moment, and leaves; an early one leaves after
+// that moment although it may not have joined.
+func guest(ctx context.Context, t *testing.T, c *redis.Client, name string, early bool, stay time.Duration) {
+	b, err := luatomic.NewBus(c, name, nil)
+	if err == nil {
+		err = echo.Serve(b, upper)
+	}
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	run, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = b.Run(run)
+	}()
+	if !early {
+		_ = b.Ready(run)
+	}
+	select {
+	case <-run.Done():
+	case <-time.After(stay):
+	}
+	stop()
+	<-done
+}
+
 // A gather among nodes that come and go: its answers are those of nodes that were
 // there, each once, and it ends by itself.
 func TestRPCGatherWhileNodesComeAndGo(t *testing.T) {
@@ -211,20 +241,17 @@ func TestRPCGatherWhileNodesComeAndGo(t *testing.T) {
 	require.NoError(t, caller.Ready(t.Context()))
 	ctx, cancel := context.WithCancel(t.Context())
 	var nodes sync.WaitGroup
-	for range 2 {
+	defer nodes.Wait()
+	defer cancel()
+	for i := range 2 {
 		nodes.Go(func() {
-			for ctx.Err() == nil {
-				b, err := luatomic.NewBus(c, name, nil)
-				require.NoError(t, err)
-				require.NoError(t, echo.Serve(b, upper))
-				run, stop := context.WithTimeout(ctx, 10*time.Millisecond)
-				_ = b.Run(run)
-				stop()
+			for early := i == 0; ctx.Err() == nil; early = !early {
+				guest(ctx, t, c, name, early, 10*time.Millisecond)
 			}
 		})
 	}
 	guests, gathers := 0, 0
-	for start := time.Now(); time.Since(start) < time.Second; gathers++ {
+	gather := func() {
 		seen := make(map[string]bool)
 		for p, err := range echo.Gather(t.Context(), caller, "x") {
 			require.NotEmpty(t, p.Node, "%v", err)
@@ -240,9 +267,12 @@ func TestRPCGatherWhileNodesComeAndGo(t *testing.T) {
 		for node := range steady {
 			require.True(t, seen[node], "%s was there all the time", node)
 		}
+		gathers++
 	}
-	cancel()
-	nodes.Wait()
+	// A slow machine has few guests in a second: it goes on until it has seen some.
+	for start := time.Now(); time.Since(start) < time.Second || guests < 10 && time.Since(start) < 30*time.Second; {
+		gather()
+	}
 	t.Logf("%d gathers, %d answers of guests", gathers, guests)
 	require.Positive(t, guests)
 }
@@ -297,7 +327,7 @@ func TestRPCConsumersThatStandStillHoldNobodyUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
-	b, err := luatomic.NewBus(c, name, &luatomic.BusOptions{Timeout: time.Minute})
+	b, err := luatomic.NewBus(c, name, &luatomic.BusOptions{Timeout: 10 * time.Minute})
 	require.NoError(t, err)
 	require.NoError(t, echo.Serve(b, upper))
 	flood := luatomic.NewStreamMethod[int, string]("flood")
@@ -337,7 +367,7 @@ func TestRPCConsumersThatStandStillHoldNobodyUp(t *testing.T) {
 		longest = max(longest, time.Since(start))
 	}
 	t.Logf("the longest of 500 calls took %v", longest)
-	require.Less(t, longest, 3*time.Second)
+	require.Less(t, longest, 30*time.Second, "far less than the time that those who stand still have")
 	close(stuck)
 	consumers.Wait()
 	luatomictest.Eventually(t, 20*time.Second, "the handler of the stream is told", func() bool { return b.Waiting() == 0 })

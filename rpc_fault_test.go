@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"sync"
@@ -51,6 +52,27 @@ func every(d time.Duration, f func()) (stop func()) {
 	}
 }
 
+// cutting calls cut again and again, at least d apart. A pause in which nothing got
+// through is too short for the machine to connect in, so the next one is twice as long,
+// and shorter again when something did.
+func cutting(d time.Duration, through func() int64, cut func()) (stop func()) {
+	const longest = 100
+	pause, passed, last := 1, 0, int64(-1)
+	return every(d, func() {
+		if passed++; passed < pause {
+			return
+		}
+		now := through()
+		if now == last {
+			pause = min(2*pause, longest)
+		} else {
+			pause = max(pause/2, 1)
+		}
+		passed, last = 0, now
+		cut()
+	})
+}
+
 // faultCalls is how many calls are made under faults.
 func faultCalls() int {
 	if os.Getenv("LUATOMIC_DRILL") != "" {
@@ -86,6 +108,18 @@ func callMany(t *testing.T, caller *luatomic.Bus, calls int, refused *atomic.Int
 	require.Zero(t, lost.Load(), "calls without their result")
 }
 
+// nothingStays wants all keys of a bus gone at once. Only records may stay: one of a call
+// in doubt, or a mark that it was given up, until it expires.
+func nothingStays(t *testing.T, c *redis.Client, name string) {
+	t.Helper()
+	keys := func() []string { return must(c.Keys(t.Context(), "rpc:{"+name+"}*").Result()) }
+	for _, key := range keys() {
+		require.Contains(t, key, "}:r:")
+		require.NotEqual(t, time.Duration(-1), c.PTTL(t.Context(), key).Val(), "no TTL")
+	}
+	luatomictest.Eventually(t, time.Minute, "the records expire", func() bool { return len(keys()) == 0 })
+}
+
 // C3 and C4: all connections of the caller, of the node, of both are cut every 20 ms.
 // Every call has its result, and each ran once.
 func TestRPCLosesNothingWhenConnectionsAreCut(t *testing.T) {
@@ -104,7 +138,7 @@ func TestRPCLosesNothingWhenConnectionsAreCut(t *testing.T) {
 			})
 			caller := openBus(t, callerClient, name, &luatomic.BusOptions{Timeout: 2 * time.Minute})
 			require.NoError(t, caller.Ready(t.Context()))
-			stop := every(20*time.Millisecond, func() {
+			stop := cutting(20*time.Millisecond, func() int64 { return node.Stats().Handled }, func() {
 				if who != "node" {
 					callerProxy.CutAll()
 				}
@@ -193,19 +227,23 @@ func TestRPCReplyBeforeTheCallIsAnswered(t *testing.T) {
 	wg.Wait()
 }
 
+// nodeLease is short, so that a dead node is found soon, and longer than a busy machine
+// takes for a sign of life.
+const nodeLease = 2 * time.Second
+
 // C5 and C13: the node goes silent with the call in hand. The answer is that it is
 // lost, by the end of its lease and not of the call.
 func TestRPCDeadNodeIsLost(t *testing.T) {
 	t.Parallel()
 	name := luatomictest.Namespace(t)
 	entered := make(chan struct{}, 1)
-	opts := &luatomic.BusOptions{Lease: 600 * time.Millisecond}
+	opts := &luatomic.BusOptions{Lease: nodeLease}
 	node := servingThrough(t, echo, name, opts, func(ctx context.Context, _ string) (string, error) {
 		entered <- struct{}{}
 		<-ctx.Done()
 		return "", ctx.Err()
 	})
-	caller := openBus(t, luatomictest.Client(t), name, &luatomic.BusOptions{Lease: 600 * time.Millisecond, Timeout: 30 * time.Second})
+	caller := openBus(t, luatomictest.Client(t), name, &luatomic.BusOptions{Lease: nodeLease, Timeout: time.Minute})
 	go func() {
 		<-entered
 		node.proxy.Blackhole(true)
@@ -214,7 +252,7 @@ func TestRPCDeadNodeIsLost(t *testing.T) {
 	_, err := echo.Call(t.Context(), caller, "x")
 	require.ErrorIs(t, err, luatomic.ErrNodeLost)
 	require.ErrorContains(t, err, node.Node())
-	require.Less(t, time.Since(start), 600*time.Millisecond+2*time.Second)
+	require.Less(t, time.Since(start), 30*time.Second)
 
 	// The server still counts its subscription, so a call is sent while its lease is
 	// good, and nobody is there after that.
@@ -230,32 +268,29 @@ func TestRPCLateReplyOfADeadNodeIsStale(t *testing.T) {
 	name := luatomictest.Namespace(t)
 	again := luatomic.NewMethod[string, string]("again").Idempotent()
 	entered, leave := make(chan struct{}, 1), make(chan struct{})
-	opts := &luatomic.BusOptions{Lease: 600 * time.Millisecond}
+	opts := &luatomic.BusOptions{Lease: nodeLease, Timeout: time.Minute}
 	frozen := servingThrough(t, again, name, opts, func(context.Context, string) (string, error) {
 		entered <- struct{}{}
 		<-leave
 		return "frozen", nil
 	})
-	caller := openBus(t, luatomictest.Client(t), name, &luatomic.BusOptions{Lease: 600 * time.Millisecond, Timeout: 30 * time.Second})
+	caller := openBus(t, luatomictest.Client(t), name, opts)
 	var ran atomic.Int64
-	go func() {
-		<-entered
-		frozen.proxy.Blackhole(true)
-		b, err := luatomic.NewBus(luatomictest.Client(t), name, opts)
-		require.NoError(t, err)
-		require.NoError(t, again.Serve(b, func(context.Context, string) (string, error) {
-			ran.Add(1)
-			return "second", nil
-		}))
-		runBus(t, b)
-	}()
-	out, err := again.Call(t.Context(), caller, "x")
-	require.NoError(t, err)
-	require.Equal(t, "second", out)
+	called := startCall(t, again, caller, "x")
+	<-entered
+	// It is there before the first one's lease is over: else the call were lost.
+	serving(t, again, luatomictest.Client(t), name, opts, func(context.Context, string) (string, error) {
+		ran.Add(1)
+		return "second", nil
+	})
+	frozen.proxy.Blackhole(true)
+	got := <-called
+	require.NoError(t, got.err)
+	require.Equal(t, "second", got.out)
 	require.Equal(t, int64(1), ran.Load())
 	frozen.proxy.Blackhole(false)
 	close(leave)
-	luatomictest.Eventually(t, 10*time.Second, "the old reply is refused", func() bool {
+	luatomictest.Eventually(t, 30*time.Second, "the old reply is refused", func() bool {
 		s := frozen.Stats()
 		return s.Stale+s.Late == 1 // late when the record was taken away already
 	})
@@ -285,7 +320,7 @@ func TestRPCTimeoutsLeaveNothing(t *testing.T) {
 	for i := range 100 {
 		wg.Go(func() {
 			for j := range calls / 100 {
-				in, d := "", 10*time.Second
+				in, d := "", 15*time.Second
 				if (i+j)%10 == 0 {
 					in, d = "slow", 20*time.Millisecond
 				}
@@ -303,17 +338,19 @@ func TestRPCTimeoutsLeaveNothing(t *testing.T) {
 	}
 	wg.Wait()
 	require.Equal(t, int64(calls/10), timeouts.Load())
-	luatomictest.Eventually(t, 15*time.Second, "no call is kept in the processes", func() bool {
+	luatomictest.Eventually(t, 30*time.Second, "no call is kept in the processes", func() bool {
 		return node.Waiting() == 0 && caller.Waiting() == 0
 	})
-	luatomictest.Eventually(t, 20*time.Second, "no record is left", func() bool {
+	luatomictest.Eventually(t, time.Minute, "no record is left", func() bool {
 		return len(must(c.Keys(ctx, "rpc:{"+name+"}:r:*").Result())) == 0
 	})
-	load := must(c.ZScore(ctx, "rpc:{"+name+"}:m:echo", node.Node()).Result())
-	require.InDelta(t, -1024, load, 5, "calls in flight")
+	// An announcement may say what was in flight a moment ago; the next one sets it right.
+	luatomictest.Eventually(t, 20*time.Second, "no calls are in flight", func() bool {
+		return math.Abs(c.ZScore(ctx, "rpc:{"+name+"}:m:echo", node.Node()).Val()+1024) <= 5
+	})
 	stopCaller()
 	stop()
-	require.Empty(t, must(c.Keys(ctx, "rpc:{"+name+"}*").Result()))
+	nothingStays(t, c, name)
 }
 
 // C8: the answers to the call are lost: it runs once.
@@ -326,7 +363,7 @@ func TestRPCLostAnswersDoNotRunItTwice(t *testing.T) {
 		return "", nil
 	})
 	client, proxy := through(t)
-	caller := openBus(t, client, name, nil)
+	caller := openBus(t, client, name, &luatomic.BusOptions{Timeout: 30 * time.Second})
 	require.NoError(t, caller.Ready(t.Context()))
 	for i := range 20 {
 		proxy.Drop(1+i%3, luatomictest.Command("EVALSHA"))
@@ -344,15 +381,15 @@ func TestRPCDeafNodeSubscribesAnew(t *testing.T) {
 	// Only the node's subscription goes through the proxy.
 	sub, proxy := through(t)
 	client := &twoWays{Client: c, sub: sub}
-	b, err := luatomic.NewBus(client, name, &luatomic.BusOptions{Lease: 600 * time.Millisecond})
+	b, err := luatomic.NewBus(client, name, &luatomic.BusOptions{Lease: nodeLease})
 	require.NoError(t, err)
 	require.NoError(t, echo.Serve(b, upper))
 	runBus(t, b)
 	require.NoError(t, b.Ready(ctx))
-	caller := openBus(t, c, name, &luatomic.BusOptions{Timeout: 20 * time.Second, Lease: 600 * time.Millisecond})
+	caller := openBus(t, c, name, &luatomic.BusOptions{Timeout: time.Minute, Lease: nodeLease})
 	_, err = echo.Call(ctx, caller, "")
 	require.NoError(t, err)
-	luatomictest.Eventually(t, 5*time.Second, "it hears itself", b.Hears)
+	luatomictest.Eventually(t, 20*time.Second, "it hears itself", b.Hears)
 
 	proxy.Blackhole(true) // the server's side of the connection stays
 	client.sub = c        // a new one does not lead there
@@ -390,7 +427,9 @@ func TestRPCCancel(t *testing.T) {
 	})
 	caller := openBus(t, c, name, nil)
 	for range 20 {
-		ctx, cancel := context.WithCancelCause(t.Context())
+		// Its deadline is long after all that a busy machine needs.
+		bounded, end := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithCancelCause(bounded)
 		stopped := make(chan time.Time, 1)
 		go func() {
 			<-entered
@@ -399,7 +438,8 @@ func TestRPCCancel(t *testing.T) {
 		}()
 		_, err := echo.Call(ctx, caller, "wait")
 		require.ErrorIs(t, err, errStopped)
-		require.Less(t, (<-told).Sub(<-stopped), time.Second)
+		require.Less(t, (<-told).Sub(<-stopped), 20*time.Second)
+		end()
 	}
 	// In any order with start and reply.
 	ended := [2]int{}
@@ -418,7 +458,7 @@ func TestRPCCancel(t *testing.T) {
 		}
 	}
 	t.Logf("%d answered, %d given up; node %+v", ended[0], ended[1], node.Stats())
-	luatomictest.Eventually(t, 30*time.Second, "nothing is left", func() bool {
+	luatomictest.Eventually(t, 2*time.Minute, "nothing is left", func() bool {
 		return node.Waiting() == 0 && caller.Waiting() == 0 && len(must(c.Keys(t.Context(), "rpc:{"+name+"}:r:*").Result())) == 0
 	})
 }
@@ -432,7 +472,7 @@ func TestRPCLargeRepliesUnderAnOutputLimit(t *testing.T) {
 	c := luatomictest.StartServer(t).Client()
 	require.NoError(t, c.ConfigSet(t.Context(), "client-output-buffer-limit", "pubsub 1mb 256kb 1").Err())
 	serving(t, echo, c, "b", &luatomic.BusOptions{Concurrency: 500}, func(context.Context, string) (string, error) { return strings.Repeat("x", 100_000), nil })
-	caller := openBus(t, c, "b", &luatomic.BusOptions{Timeout: 30 * time.Second})
+	caller := openBus(t, c, "b", &luatomic.BusOptions{Timeout: 2 * time.Minute})
 	var wg sync.WaitGroup
 	for range 200 {
 		wg.Go(func() {
@@ -455,7 +495,7 @@ func TestRPCSlowOnesHoldNobodyUp(t *testing.T) {
 		}
 		return s, nil
 	})
-	caller := openBus(t, c, name, &luatomic.BusOptions{Timeout: 30 * time.Second})
+	caller := openBus(t, c, name, &luatomic.BusOptions{Timeout: 10 * time.Minute})
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
@@ -467,7 +507,7 @@ func TestRPCSlowOnesHoldNobodyUp(t *testing.T) {
 		start := time.Now()
 		_, err := echo.Call(t.Context(), caller, "fast")
 		require.NoError(t, err)
-		require.Less(t, time.Since(start), 5*time.Second)
+		require.Less(t, time.Since(start), 30*time.Second)
 	}
 	close(leave)
 	wg.Wait()
@@ -482,7 +522,7 @@ func TestRPCWhileScriptsAreFlushed(t *testing.T) {
 		ran.Add(1)
 		return "", nil
 	})
-	caller := openBus(t, c, "b", nil)
+	caller := openBus(t, c, "b", &luatomic.BusOptions{Timeout: time.Minute})
 	require.NoError(t, caller.Ready(t.Context()))
 	stop := every(time.Millisecond, func() { c.ScriptFlush(t.Context()) })
 	defer stop()
@@ -536,9 +576,10 @@ func TestRPCStreamsSurviveCutConnections(t *testing.T) {
 	serveCount(t, b, 10)
 	runBus(t, b)
 	require.NoError(t, b.Ready(t.Context()))
-	caller := openBus(t, callerClient, name, &luatomic.BusOptions{Timeout: 30 * time.Second})
+	caller := openBus(t, callerClient, name, &luatomic.BusOptions{Timeout: 2 * time.Minute})
 	require.NoError(t, caller.Ready(t.Context()))
-	defer every(50*time.Millisecond, func() {
+	var parts atomic.Int64
+	defer cutting(50*time.Millisecond, parts.Load, func() {
 		nodeProxy.CutAll()
 		callerProxy.CutAll()
 	})()
@@ -549,6 +590,7 @@ func TestRPCStreamsSurviveCutConnections(t *testing.T) {
 			if failed = err; err == nil {
 				require.True(t, strings.HasPrefix(part, fmt.Sprint(i, " ")), "part %d: %q", i, part)
 				i++
+				parts.Add(1)
 			}
 		}
 		if errors.Is(failed, luatomic.ErrNoResponders) {
@@ -564,45 +606,60 @@ func TestRPCStreamsSurviveCutConnections(t *testing.T) {
 func TestRPCGatherUnderFaults(t *testing.T) {
 	t.Parallel()
 	name := luatomictest.Namespace(t)
-	lease := &luatomic.BusOptions{Lease: 600 * time.Millisecond, Timeout: 30 * time.Second}
-	entered := make(chan struct{}, 100)
-	dead := servingThrough(t, echo, name, lease, func(ctx context.Context, _ string) (string, error) {
+	opts := &luatomic.BusOptions{Timeout: time.Minute}
+	entered, answer := make(chan struct{}, 10), make(chan struct{})
+	dead := servingThrough(t, echo, name, opts, func(ctx context.Context, _ string) (string, error) {
 		entered <- struct{}{}
 		<-ctx.Done()
 		return "", nil
 	})
-	go func() {
-		<-entered
-		dead.proxy.Blackhole(true)
-	}()
 	var nodes []gone
 	for range 3 {
-		nodes = append(nodes, servingThrough(t, echo, name, lease, func(_ context.Context, s string) (string, error) {
-			time.Sleep(20 * time.Millisecond)
+		nodes = append(nodes, servingThrough(t, echo, name, opts, func(_ context.Context, s string) (string, error) {
+			entered <- struct{}{}
+			<-answer
 			return s, nil
 		}))
 	}
 	client, proxy := through(t)
-	caller := openBus(t, client, name, lease)
+	caller := openBus(t, client, name, opts)
 	require.NoError(t, caller.Ready(t.Context()))
-	defer every(20*time.Millisecond, func() {
-		proxy.CutAll()
-		for _, n := range nodes {
-			n.proxy.CutAll()
+	// Once all have the request the connections are cut, for less than a lease, and the
+	// answers come in the midst of it.
+	var faults sync.WaitGroup
+	faults.Go(func() {
+		for range 4 {
+			select {
+			case <-entered:
+			case <-t.Context().Done():
+				return
+			}
 		}
-	})()
+		dead.proxy.Blackhole(true)
+		for i := range 25 {
+			if i == 2 {
+				close(answer)
+			}
+			proxy.CutAll()
+			for _, n := range nodes {
+				n.proxy.CutAll()
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+	t.Cleanup(faults.Wait)
 	start, answers, lost := time.Now(), 0, 0
 	for p, err := range echo.Gather(t.Context(), caller, "x") {
 		switch {
 		case err == nil:
 			answers++
 		case errors.Is(err, luatomic.ErrNodeLost):
-			lost++ // the dead one, and any that was not subscribed at that moment
+			lost++
+			require.Equal(t, dead.Node(), p.Node)
 		default:
 			t.Errorf("%s: %v", p.Node, err)
 		}
 	}
-	require.Equal(t, 4, answers+lost)
-	require.GreaterOrEqual(t, lost, 1)
-	require.Less(t, time.Since(start), 10*time.Second)
+	require.Equal(t, []int{3, 1}, []int{answers, lost})
+	require.Less(t, time.Since(start), 30*time.Second, "by the end of its lease, and not of the gather")
 }
