@@ -150,15 +150,21 @@ func TestRPCIdempotencyKeys(t *testing.T) {
 		}
 		return fmt.Sprint(s, n), nil
 	})
-	callers := []*luatomic.Bus{openBus(t, c, name, nil), openBus(t, c, name, nil)}
+	long := &luatomic.BusOptions{Timeout: time.Minute}
+	callers := []*luatomic.Bus{openBus(t, c, name, long), openBus(t, c, name, long)}
 	opts := &luatomic.CallOptions{Key: "order 1"}
-	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	short, cancel := context.WithCancel(ctx)
+	go func() {
+		for ran.Load() == 0 && short.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
 	_, err := echo.CallWith(short, callers[0], "a", opts)
 	cancel()
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, int64(1), ran.Load(), "it goes on")
 
-	// The first caller's deadline is the call's: this one has another key.
 	opts = &luatomic.CallOptions{Key: "order 2"}
 	var wg sync.WaitGroup
 	for i := range 40 {
@@ -168,7 +174,7 @@ func TestRPCIdempotencyKeys(t *testing.T) {
 			require.Equal(t, "b2", out)
 		})
 	}
-	luatomictest.Eventually(t, 5*time.Second, "it runs", func() bool { return ran.Load() == 2 })
+	luatomictest.Eventually(t, 20*time.Second, "it runs", func() bool { return ran.Load() == 2 })
 	close(leave)
 	wg.Wait()
 	out, err := echo.CallWith(ctx, callers[1], "c", opts)
@@ -192,7 +198,7 @@ func TestRPCIdempotencyKeys(t *testing.T) {
 func TestRPCGather(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	caller := openBus(t, c, name, nil)
+	caller := openBus(t, c, name, &luatomic.BusOptions{Timeout: time.Minute})
 	for _, err := range echo.Gather(ctx, caller, "") {
 		require.ErrorIs(t, err, luatomic.ErrNoResponders)
 	}
@@ -234,7 +240,7 @@ func TestRPCGather(t *testing.T) {
 	}
 	require.Empty(t, want)
 	require.Equal(t, 1, failed)
-	require.Less(t, time.Since(start), 4*time.Second)
+	require.Less(t, time.Since(start), 30*time.Second, "half of its time")
 
 	for range echo.Gather(ctx, caller, "r") {
 		break // the rest is told
@@ -245,15 +251,19 @@ func TestRPCGather(t *testing.T) {
 func TestRPCGatherEndsWithItsTime(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
-	told := make(chan struct{})
+	entered, told := make(chan struct{}), make(chan struct{})
 	serving(t, echo, c, name, nil, func(ctx context.Context, _ string) (string, error) {
+		close(entered)
 		<-ctx.Done()
 		close(told)
 		return "", ctx.Err()
 	})
-	caller := openBus(t, c, name, nil)
+	caller := openBus(t, c, name, &luatomic.BusOptions{Timeout: time.Minute})
 	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(100*time.Millisecond, cancel)
+	go func() {
+		<-entered
+		cancel()
+	}()
 	n := 0
 	for p, err := range echo.Gather(ctx, caller, "") {
 		require.Empty(t, p.Node)
@@ -261,7 +271,7 @@ func TestRPCGatherEndsWithItsTime(t *testing.T) {
 		n++
 	}
 	require.Equal(t, 1, n)
-	<-told // long before its deadline
+	soon(t, 30*time.Second, "the handler is told, long before its deadline", told)
 }
 
 func TestRPCCast(t *testing.T) {
@@ -285,14 +295,14 @@ func TestRPCCast(t *testing.T) {
 	for range 30 {
 		require.NoError(t, echo.Cast(ctx, caller, ""))
 	}
-	luatomictest.Eventually(t, 5*time.Second, "each cast is heard once", func() bool { return total() == 30 })
+	luatomictest.Eventually(t, 20*time.Second, "each cast is heard once", func() bool { return total() == 30 })
 	for i := range heard {
 		require.Positive(t, heard[i].Load(), "casts spread")
 	}
 	n, err := echo.CastAll(ctx, caller, "")
 	require.NoError(t, err)
 	require.Equal(t, 3, n)
-	luatomictest.Eventually(t, 5*time.Second, "all hear it", func() bool { return total() == 33 })
+	luatomictest.Eventually(t, 20*time.Second, "all hear it", func() bool { return total() == 33 })
 	require.ErrorIs(t, echo.Cast(ctx, caller, strings.Repeat("x", 70_000)), lua.ErrTooLarge)
 }
 
@@ -324,7 +334,7 @@ func TestRPCStreams(t *testing.T) {
 	ended := serveCount(t, b, 10)
 	runBus(t, b)
 	require.NoError(t, b.Ready(ctx))
-	caller := openBus(t, c, name, nil)
+	caller := openBus(t, c, name, &luatomic.BusOptions{Timeout: time.Minute})
 	for _, n := range []int{0, 1, 2000} { // the last one is several windows long
 		i := 0
 		for part, err := range count.Call(ctx, caller, n) {
@@ -391,10 +401,7 @@ func TestRPCCodecAndKeys(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, part, 100_002)
 	}
-	stranger := openBus(t, c, name, &luatomic.BusOptions{Codec: gobCodec{}, Timeout: 200 * time.Millisecond})
-	_, err = echo.Call(ctx, stranger, "x")
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	luatomictest.Eventually(t, 5*time.Second, "its frame is refused", func() bool { return node.Stats().Refused > 0 })
+	callRefused(t, c, name, node, openBus(t, c, name, &luatomic.BusOptions{Codec: gobCodec{}, Timeout: time.Minute}))
 }
 
 // Bodies of every size: those above 64 KiB are fetched and not pushed.
@@ -402,7 +409,7 @@ func TestRPCLargeBodies(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	node := serving(t, echo, c, name, nil, upper)
-	caller := openBus(t, c, name, nil)
+	caller := openBus(t, c, name, &luatomic.BusOptions{Timeout: time.Minute})
 	for _, n := range []int{0, 1, 60_000, 65_400, 65_500, 70_000, 500_000, 1_000_000} {
 		out, err := echo.Call(t.Context(), caller, strings.Repeat("x", n))
 		require.NoError(t, err, n)
@@ -441,7 +448,7 @@ func TestRPCNames(t *testing.T) {
 	for _, odd := range []string{"constructor", "a/b", "a b", "ünïcode", "%s", "__proto__", "1 2", "a:b"} {
 		m := luatomic.NewMethod[string, string](odd)
 		require.NoError(t, m.Serve(b, upper))
-		luatomictest.Eventually(t, 5*time.Second, "it is announced", func() bool {
+		luatomictest.Eventually(t, 20*time.Second, "it is announced", func() bool {
 			out, err := m.CallWith(ctx, b, "x", &luatomic.CallOptions{Key: odd})
 			return err == nil && out == "X"
 		})

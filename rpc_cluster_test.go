@@ -108,7 +108,7 @@ func (e *evals) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestRPCOnACluster(t *testing.T) {
 	t.Parallel()
 	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
-	opts := &luatomic.BusOptions{Lease: time.Minute, Timeout: 15 * time.Second} // what a message misses is looked for too late
+	opts := &luatomic.BusOptions{Lease: 5 * time.Minute, Timeout: time.Minute} // what a message misses is looked for too late
 	entered, told := make(chan struct{}), make(chan struct{})
 	var casts atomic.Int64
 	for i := range 2 {
@@ -138,7 +138,7 @@ func TestRPCOnACluster(t *testing.T) {
 	}
 	caller := openBus(t, cluster.Client(), "bus", opts)
 	require.NoError(t, caller.Ready(ctx))
-	luatomictest.Eventually(t, 10*time.Second, "both serve all", func() bool {
+	luatomictest.Eventually(t, 20*time.Second, "both serve all", func() bool {
 		return cluster.Client().ZCard(ctx, "rpc:{bus}:m:count").Val() == 2
 	})
 
@@ -162,7 +162,7 @@ func TestRPCOnACluster(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
 	require.NoError(t, luatomic.NewMethod[string, string]("cast").Cast(ctx, caller, "x"))
-	luatomictest.Eventually(t, 10*time.Second, "the casts have run", func() bool { return casts.Load() == 3 })
+	luatomictest.Eventually(t, 20*time.Second, "the casts have run", func() bool { return casts.Load() == 3 })
 
 	bounded, cancel := context.WithCancel(ctx)
 	go func() {
@@ -173,7 +173,7 @@ func TestRPCOnACluster(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	select {
 	case <-told:
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second): // half of the call's time
 		t.Fatal("the handler is not told")
 	}
 	parts := 0
@@ -208,7 +208,7 @@ func TestRPCOnACluster(t *testing.T) {
 func TestRPCDeadNodeOnACluster(t *testing.T) {
 	t.Parallel()
 	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
-	opts := &luatomic.BusOptions{Lease: time.Minute, Timeout: 20 * time.Second}
+	opts := &luatomic.BusOptions{Lease: 5 * time.Minute, Timeout: 2 * time.Minute}
 	var doors [2]door
 	for i := range doors {
 		serving(t, echo, doors[i].client(cluster), "bus", opts, upper)
@@ -224,9 +224,9 @@ func TestRPCDeadNodeOnACluster(t *testing.T) {
 			return len(must(cluster.Nodes()[owner].Client().PubSubShardChannels(ctx, "rpc:{bus}:n:*").Result())) == n
 		}
 	}
-	require.True(t, listening(3)())
+	luatomictest.Eventually(t, 20*time.Second, "all three listen", listening(3))
 	doors[0].cut()
-	luatomictest.Eventually(t, 5*time.Second, "the server knows that one is gone", listening(2))
+	luatomictest.Eventually(t, 20*time.Second, "the server knows that one is gone", listening(2))
 	start := time.Now()
 	for range 50 {
 		out, err := echo.Call(ctx, caller, "x")
@@ -248,7 +248,7 @@ func TestRPCDeadNodeOnACluster(t *testing.T) {
 	require.Equal(t, 1, heard)
 
 	doors[1].cut()
-	luatomictest.Eventually(t, 5*time.Second, "the server knows that both are gone", listening(1))
+	luatomictest.Eventually(t, 20*time.Second, "the server knows that both are gone", listening(1))
 	nodes, err := caller.Nodes(ctx)
 	require.NoError(t, err)
 	e.n.Store(0)
@@ -260,7 +260,7 @@ func TestRPCDeadNodeOnACluster(t *testing.T) {
 	require.ErrorIs(t, err, luatomic.ErrNoResponders)
 	require.ErrorContains(t, err, "no subscriber")
 	require.ErrorIs(t, echo.Cast(ctx, caller, "x"), luatomic.ErrNoResponders)
-	require.Less(t, time.Since(start), 15*time.Second, "no lease was waited for")
+	require.Less(t, time.Since(start), time.Minute, "no lease was waited for")
 }
 
 // The keys of a bus move to another server of the cluster while it is used, and on to a
@@ -269,7 +269,7 @@ func TestRPCDeadNodeOnACluster(t *testing.T) {
 func TestRPCWhileItsSlotMigrates(t *testing.T) {
 	t.Parallel()
 	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
-	opts := &luatomic.BusOptions{Lease: time.Minute, Timeout: 30 * time.Second}
+	opts := &luatomic.BusOptions{Lease: 5 * time.Minute, Timeout: time.Minute}
 	var mu sync.Mutex
 	runs := make(map[string]int)
 	for range 3 {
@@ -326,7 +326,7 @@ func TestRPCWhileItsSlotMigrates(t *testing.T) {
 	})
 	more := func(n int64) {
 		calls, all := done.Load()+n, gathers.Load()+10
-		luatomictest.Eventually(t, 20*time.Second, "calls go on", func() bool { return done.Load() > calls && gathers.Load() > all || t.Failed() })
+		luatomictest.Eventually(t, time.Minute, "calls go on", func() bool { return done.Load() > calls && gathers.Load() > all || t.Failed() })
 	}
 	for range 4 {
 		more(200)
@@ -349,7 +349,7 @@ func TestRPCWhileItsSlotMigrates(t *testing.T) {
 func TestRPCNodeThatFollowsItsSlotLate(t *testing.T) {
 	t.Parallel()
 	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
-	opts := &luatomic.BusOptions{Lease: time.Minute, Timeout: 20 * time.Second}
+	opts := &luatomic.BusOptions{Lease: 2 * time.Minute, Timeout: 29 * time.Second} // no look comes in time
 	var d door
 	node := serving(t, echo, d.client(cluster), "late", opts, upper)
 	caller := openBus(t, cluster.Client(), "late", opts)
@@ -359,7 +359,7 @@ func TestRPCNodeThatFollowsItsSlotLate(t *testing.T) {
 	d.set(true)
 	_, from := home(t, cluster, "late")
 	moveSlot(t, cluster, "late")
-	luatomictest.Eventually(t, 5*time.Second, "the caller has followed", func() bool {
+	luatomictest.Eventually(t, 20*time.Second, "the caller has followed", func() bool {
 		return len(must(cluster.Nodes()[(from+1)%3].Client().PubSubShardChannels(ctx, "*").Result())) == 2
 	})
 	results := make(chan error, 3)
@@ -398,7 +398,7 @@ func TestRPCNodeThatFollowsItsSlotLate(t *testing.T) {
 func TestRPCWhileAMigrationStandsStill(t *testing.T) {
 	t.Parallel()
 	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
-	opts := &luatomic.BusOptions{Lease: 600 * time.Millisecond, Timeout: 30 * time.Second}
+	opts := &luatomic.BusOptions{Lease: 6 * time.Second, Timeout: time.Minute}
 	entered, leave := make(chan struct{}), make(chan struct{})
 	node := serving(t, hold, cluster.Client(), "still", opts, func(context.Context, string) (string, error) {
 		close(entered)
@@ -429,18 +429,18 @@ func TestRPCWhileAMigrationStandsStill(t *testing.T) {
 
 	source := cluster.Nodes()[from].Client()
 	before := commandCalls(t, source)["ssubscribe"]
-	luatomictest.Eventually(t, 10*time.Second, "they find that nobody hears them", func() bool {
+	luatomictest.Eventually(t, 30*time.Second, "they find that nobody hears them", func() bool {
 		return commandCalls(t, source)["ssubscribe"] >= before+4
 	})
 	<-time.After(2 * time.Second)
 	require.Less(t, commandCalls(t, source)["ssubscribe"], before+60, "each twice as late, then once for each sign of life")
 	require.ErrorIs(t, echo.Cast(ctx, caller, "x"), luatomic.ErrNoResponders, "a cast is not kept")
-	require.GreaterOrEqual(t, node.Deaf(), 100*time.Millisecond)
+	luatomictest.Eventually(t, 20*time.Second, "it leaves its link alone", func() bool { return node.Deaf() >= 100*time.Millisecond })
 	require.NoError(t, m.Finish(ctx))
 	out, err := echo.Call(ctx, caller, "x")
 	require.NoError(t, err)
 	require.Equal(t, "X", out)
-	luatomictest.Eventually(t, 10*time.Second, "the next time it is quick again", func() bool { return node.Deaf() == 0 })
+	luatomictest.Eventually(t, 30*time.Second, "the next time it is quick again", func() bool { return node.Deaf() == 0 })
 }
 
 // follower starts a replica of a node.
@@ -476,7 +476,7 @@ func TestRPCWhileAClusterFailsOver(t *testing.T) {
 	reading := func() *redis.ClusterClient {
 		return cluster.Client(func(o *redis.ClusterOptions) { o.ReadOnly = true })
 	}
-	opts := &luatomic.BusOptions{Lease: time.Minute, Timeout: 30 * time.Second}
+	opts := &luatomic.BusOptions{Lease: 5 * time.Minute, Timeout: time.Minute}
 	for range 2 {
 		serving(t, echo, reading(), "bus", opts, upper)
 	}
@@ -496,9 +496,16 @@ func TestRPCWhileAClusterFailsOver(t *testing.T) {
 		require.Equal(t, 2, n)
 	}
 	call()
-	require.NoError(t, replica.Client().Do(ctx, "CLUSTER", "FAILOVER").Err())
-	luatomictest.Eventually(t, 20*time.Second, "the replica takes over", func() bool {
-		return strings.Contains(must(replica.Client().Info(ctx, "replication").Result()), "role:master")
+	var asked time.Time
+	luatomictest.Eventually(t, time.Minute, "the replica takes over", func() bool {
+		if strings.Contains(must(replica.Client().Info(ctx, "replication").Result()), "role:master") {
+			return true
+		}
+		if time.Since(asked) > 10*time.Second { // a busy server lets an attempt time out
+			asked = time.Now()
+			_ = replica.Client().Do(ctx, "CLUSTER", "FAILOVER").Err()
+		}
+		return false
 	})
 	call()
 	luatomictest.Eventually(t, 20*time.Second, "all listen there", func() bool {

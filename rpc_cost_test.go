@@ -5,10 +5,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -17,8 +19,9 @@ import (
 func TestRPCCost(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), luatomictest.StartServer(t).Client()
-	serving(t, echo, c, "orders", nil, upper)
-	caller := openBus(t, c, "orders", nil)
+	opts := &luatomic.BusOptions{Lease: 5 * time.Minute} // no announcement, and no look, while it counts
+	serving(t, echo, c, "orders", opts, upper)
+	caller := openBus(t, c, "orders", opts)
 	const calls = 1000
 	run := func() {
 		for range calls {

@@ -57,7 +57,7 @@ func (w *wire) messages() []*redis.Message {
 func (w *wire) find(t testing.TB, node, begin string) *redis.Message {
 	t.Helper()
 	var found *redis.Message
-	luatomictest.Eventually(t, 10*time.Second, "a message to "+node, func() bool {
+	luatomictest.Eventually(t, 20*time.Second, "a message to "+node, func() bool {
 		for _, m := range w.messages() {
 			if strings.HasSuffix(m.Channel, ":n:"+node) && strings.HasPrefix(m.Payload, begin) {
 				found = m
@@ -111,7 +111,14 @@ func TestRPCPanicsAreTypedAndStayAtHome(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "ALIVE", out)
 	}
-	require.ErrorContains(t, <-seen, "SECRET", "the node's own OnError is told")
+	luatomictest.Eventually(t, 20*time.Second, "the node's own OnError is told", func() bool {
+		select {
+		case err := <-seen:
+			return strings.Contains(err.Error(), "SECRET")
+		default:
+			return false
+		}
+	})
 	for _, m := range w.messages() {
 		for _, home := range []string{"SECRET", "goroutine", ".go:", "runtime error", "index out of range"} {
 			require.NotContains(t, m.Payload, home)
@@ -256,7 +263,7 @@ func TestRPCReplayedFrames(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	w := tap(t, c, name)
-	opts := &luatomic.BusOptions{Keys: [][]byte{[]byte("key")}}
+	opts := &luatomic.BusOptions{Keys: [][]byte{[]byte("key")}, Timeout: time.Minute}
 	entered, leave := make(chan struct{}, 10), make(chan struct{})
 	var runs atomic.Int64
 	node := serving(t, echo, c, name, opts, func(_ context.Context, s string) (string, error) {
@@ -274,7 +281,7 @@ func TestRPCReplayedFrames(t *testing.T) {
 	}
 	// A frame that it refuses comes after the repeats, on the same connection.
 	require.NoError(t, c.Publish(ctx, request.Channel, "no frame").Err())
-	luatomictest.Eventually(t, 10*time.Second, "it has heard the repeats", func() bool { return node.Stats().Refused == 1 })
+	luatomictest.Eventually(t, 20*time.Second, "it has heard the repeats", func() bool { return node.Stats().Refused == 1 })
 	leave <- struct{}{}
 	out := <-called
 	require.NoError(t, out.err)
@@ -290,10 +297,35 @@ func TestRPCReplayedFrames(t *testing.T) {
 	out = <-called
 	require.NoError(t, out.err)
 	require.Regexp(t, "^y", out.out, "its own reply, and not the one that was said again")
-	luatomictest.Eventually(t, 10*time.Second, "the reply of what ran again is refused", func() bool {
+	luatomictest.Eventually(t, 30*time.Second, "the reply of what ran again is refused", func() bool {
 		s := node.Stats()
 		return node.Waiting() == 0 && s.Handled-2 == s.Late+s.Repeated
 	})
+}
+
+// callRefused makes a call whose frame the node refuses: nobody answers it, until its
+// caller gives up.
+func callRefused(t *testing.T, c *redis.Client, name string, node, caller *luatomic.Bus) {
+	t.Helper()
+	before := node.Stats().Refused
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := echo.Call(ctx, caller, "x")
+		ended <- err
+	}()
+	luatomictest.Eventually(t, 20*time.Second, "it is sent, and refused", func() bool {
+		sent := c.Exists(t.Context(), "rpc:{"+name+"}:r:"+caller.Node()+".1").Val() == 1
+		return sent && node.Stats().Refused > before
+	})
+	select {
+	case err := <-ended:
+		t.Fatalf("it has an answer: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
 }
 
 // A key is changed while nodes run: first all accept the new one, then all sign with
@@ -303,7 +335,7 @@ func TestRPCKeysAreChangedWhileNodesRun(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	opts := func(keys ...string) *luatomic.BusOptions {
-		o := &luatomic.BusOptions{Timeout: 300 * time.Millisecond}
+		o := &luatomic.BusOptions{Timeout: time.Minute}
 		for _, k := range keys {
 			o.Keys = append(o.Keys, []byte(k))
 		}
@@ -313,20 +345,14 @@ func TestRPCKeysAreChangedWhileNodesRun(t *testing.T) {
 	for i := range len(steps) - 1 {
 		for _, side := range [][2][]string{{steps[i], steps[i+1]}, {steps[i+1], steps[i]}} {
 			name := fmt.Sprint(name, i, side)
-			o := opts(side[0]...)
-			o.Timeout = 10 * time.Second
-			node := serving(t, echo, c, name, o, upper)
-			o = opts(side[1]...)
-			o.Timeout = 10 * time.Second
-			out, err := echo.Call(t.Context(), openBus(t, c, name, o), "x")
+			node := serving(t, echo, c, name, opts(side[0]...), upper)
+			out, err := echo.Call(t.Context(), openBus(t, c, name, opts(side[1]...)), "x")
 			require.NoError(t, err, "%v", side)
 			require.Equal(t, "X", out)
 			for _, wrong := range [][]string{{"wrong"}, nil} {
-				_, err = echo.Call(t.Context(), openBus(t, c, name, opts(wrong...)), "x")
-				require.ErrorIs(t, err, context.DeadlineExceeded)
+				callRefused(t, c, name, node, openBus(t, c, name, opts(wrong...)))
 			}
 			require.Equal(t, int64(1), node.Stats().Handled)
-			require.GreaterOrEqual(t, node.Stats().Refused, int64(2))
 		}
 	}
 }
@@ -382,7 +408,14 @@ func TestRPCDeadlineIsWhatIsLeft(t *testing.T) {
 
 	proxy.Blackhole(true)
 	called := startCall(t, echo, caller, "y")
-	luatomictest.Eventually(t, 10*time.Second, "it is sent", func() bool { return caller.Stats().Calls == 2 })
+	luatomictest.Eventually(t, 20*time.Second, "it is sent", func() bool {
+		for _, record := range must(c.Keys(t.Context(), "rpc:{"+name+"}:r:*").Result()) {
+			if strings.HasPrefix(c.Get(t.Context(), record).Val(), "p") {
+				return true
+			}
+		}
+		return false
+	})
 	time.Sleep(time.Second) // what must be missing
 	proxy.CutAll()
 	proxy.Blackhole(false)
