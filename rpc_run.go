@@ -41,10 +41,11 @@ func (b *Bus) Run(ctx context.Context) error {
 
 	<-ctx.Done()
 	left := b.leave(ctx, true)
+	over := time.Now().Add(b.opts.Grace)
 	if left {
 		b.drain(ctx)
 	}
-	b.awaitIdle(b.opts.Grace)
+	b.awaitIdle(time.Until(over))
 	b.mu.Lock()
 	b.closing = true
 	b.mu.Unlock()
@@ -59,18 +60,26 @@ func (b *Bus) Run(ctx context.Context) error {
 }
 
 // drain waits for a word that the node tells itself: what was sent to it before has
-// come when it hears that.
+// come when it hears that. A server that is slow has the whole grace for it: what comes
+// when the node takes nothing any more is lost.
 func (b *Bus) drain(ctx context.Context) {
-	ctx, cancel := outlasting(ctx, 200*time.Millisecond)
+	ctx, cancel := outlasting(ctx, max(b.opts.Grace, 200*time.Millisecond))
 	defer cancel()
 	select {
 	case <-b.echo:
 	default:
 	}
-	b.tell(ctx, b.keys.Outbox+b.node, 'P')
-	select {
-	case <-b.echo:
-	case <-ctx.Done():
+	again := time.NewTicker(200 * time.Millisecond) // the link may break and come back
+	defer again.Stop()
+	for {
+		b.tell(ctx, b.keys.Outbox+b.node, 'P')
+		select {
+		case <-b.echo:
+			return
+		case <-again.C:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
