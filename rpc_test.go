@@ -101,13 +101,13 @@ func TestCallReachesOneNode(t *testing.T) {
 func TestNoResponderIsAnAnswerAndNotATimeout(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	caller := openBus(t, c, name, nil)
+	caller := openBus(t, c, name, &luatomic.BusOptions{Timeout: time.Minute})
 	_, err := echo.Call(ctx, caller, "") // connects
 	require.ErrorIs(t, err, luatomic.ErrNoResponders)
 	start := time.Now()
 	_, err = echo.Call(ctx, caller, "")
 	require.ErrorContains(t, err, "no node serves it")
-	require.Less(t, time.Since(start), time.Second)
+	require.Less(t, time.Since(start), 30*time.Second, "half of the time-out")
 
 	// The three reasons, with the records that lead to them.
 	method, nodes := "rpc:{"+name+"}:m:echo", "rpc:{"+name+"}:nodes"
@@ -197,11 +197,12 @@ func TestDeadlineReachesTheHandler(t *testing.T) {
 		<-ctx.Done()
 		return "", ctx.Err()
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
+	const wait = 2 * time.Second // a busy machine has asked the handler by then
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
 	defer cancel()
 	_, err := echo.Call(ctx, b, "")
 	require.Error(t, err)
-	require.LessOrEqual(t, <-left, 150*time.Millisecond)
+	require.LessOrEqual(t, soon(t, 20*time.Second, "the handler runs", left), wait)
 	luatomictest.Eventually(t, 20*time.Second, "the record of a call that timed out expires", func() bool {
 		return len(must(c.Keys(t.Context(), "rpc:{"+name+"}:r:*").Result())) == 0
 	})
@@ -257,28 +258,11 @@ func TestReplyIsAcceptedOnceAndOnlyFromTheNodeAsked(t *testing.T) {
 func TestRepliesSurviveCutSubscriptions(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
-	serving(t, echo, c, name, nil, upper)
-	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
-	opts, err := redis.ParseURL(proxy.URL())
-	require.NoError(t, err)
-	cut := redis.NewClient(opts)
-	defer cut.Close()
-	caller := openBus(t, cut, name, &luatomic.BusOptions{Timeout: 20 * time.Second})
+	node := serving(t, echo, c, name, nil, upper)
+	cut, proxy := through(t)
+	caller := openBus(t, cut, name, &luatomic.BusOptions{Timeout: time.Minute})
 	require.NoError(t, caller.Ready(t.Context()))
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-				proxy.CutAll()
-			}
-		}
-	}()
+	stop := cutting(20*time.Millisecond, func() int64 { return node.Stats().Handled }, proxy.CutAll)
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -292,14 +276,13 @@ func TestRepliesSurviveCutSubscriptions(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	close(stop)
-	<-stopped
+	stop()
 }
 
 func TestRunWithdrawsTheNode(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
-	b, err := luatomic.NewBus(c, name, &luatomic.BusOptions{Node: "web-1"})
+	b, err := luatomic.NewBus(c, name, &luatomic.BusOptions{Node: "web-1", Lease: time.Minute})
 	require.NoError(t, err)
 	require.NoError(t, echo.Serve(b, upper))
 	stop := runBus(t, b)
@@ -309,12 +292,12 @@ func TestRunWithdrawsTheNode(t *testing.T) {
 	require.True(t, strings.HasPrefix(nodes[0], "web-1."))
 	start := time.Now()
 	stop()
-	require.Less(t, time.Since(start), time.Second)
+	require.Less(t, time.Since(start), 20*time.Second, "less than a lease")
 	require.Empty(t, must(c.Keys(t.Context(), "rpc:{"+name+"}*").Result()), "nothing stays")
 	_, err = echo.Call(t.Context(), b, "")
 	require.ErrorContains(t, err, "it has ended")
 	runBus(t, b) // and once more
-	luatomictest.Eventually(t, 5*time.Second, "it answers again", func() bool {
+	luatomictest.Eventually(t, 20*time.Second, "it answers again", func() bool {
 		out, err := echo.Call(t.Context(), b, "x")
 		return err == nil && out == "X"
 	})
