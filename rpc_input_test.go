@@ -316,6 +316,7 @@ func callRefused(t *testing.T, c *redis.Client, name string, node, caller *luato
 		ended <- err
 	}()
 	luatomictest.Eventually(t, 20*time.Second, "it is sent, and refused", func() bool {
+		require.Empty(t, ended, "it has an answer")
 		sent := c.Exists(t.Context(), "rpc:{"+name+"}:r:"+caller.Node()+".1").Val() == 1
 		return sent && node.Stats().Refused > before
 	})
