@@ -80,7 +80,9 @@ type lockLine struct {
 	channel string
 	first   []*lockWaiter // in order of arrival
 	guard   *time.Timer
-	armed   bool // the guard will fire; else one of the line has yet to look
+	armed   bool      // the guard will fire; else one of the line has yet to look
+	due     time.Time // when it will
+	told    time.Time // when a message set it
 }
 
 // lockWaiter is one who waits.
@@ -160,10 +162,21 @@ func (h *lockHub) leaveLine(w *lockWaiter) {
 	}
 }
 
-// watch lets the first in line look when d is over. The newest word counts.
-func (h *lockHub) watch(line *lockLine, d time.Duration) {
+// watch lets the first in line look when d is over, as the answer to a call says that
+// was sent at asked. The newest word counts: a message that came after that may be
+// newer than the answer, which then puts no look off.
+func (h *lockHub) watch(line *lockLine, asked time.Time, d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if line.told.After(asked) && (!line.armed || line.due.Before(time.Now().Add(d))) {
+		return
+	}
+	h.watchLocked(line, d)
+}
+
+// toldLocked lets the first in line look when d is over, as a message says.
+func (h *lockHub) toldLocked(line *lockLine, d time.Duration) {
+	line.told = time.Now()
 	h.watchLocked(line, d)
 }
 
@@ -181,7 +194,7 @@ func (h *lockHub) watchLocked(line *lockLine, d time.Duration) {
 	} else {
 		line.guard.Reset(d)
 	}
-	line.armed = true
+	line.armed, line.due = true, time.Now().Add(d)
 }
 
 func (h *lockHub) look(line *lockLine) {
@@ -271,7 +284,7 @@ func (h *lockHub) heard(channel, message string) {
 		w.rouse()
 	case "n":
 		if ms, err := strconv.ParseInt(rest, 10, 64); err == nil {
-			h.watchLocked(w.line, time.Duration(ms)*time.Millisecond)
+			h.toldLocked(w.line, time.Duration(ms)*time.Millisecond)
 		}
 	}
 }
@@ -292,7 +305,7 @@ func (h *lockHub) granted(w *lockWaiter, rest string, now time.Time) {
 	default: // told twice
 	}
 	if len(w.line.first) > 1 {
-		h.watchLocked(w.line, g.length) // the others of this process look after it
+		h.toldLocked(w.line, g.length) // the others of this process look after it
 	}
 }
 

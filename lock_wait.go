@@ -73,7 +73,7 @@ func (l *Lease) stand(ctx context.Context, begun time.Time, channel, entry strin
 			return nil, err
 		}
 		w.server, w.fence = r.Now, r.Fence
-		h.watch(w.line, held.Remaining+time.Millisecond)
+		h.watch(w.line, w.asked, held.Remaining+time.Millisecond)
 		joined := r.Place == gen.LockAcquirePlaceJoined
 		h.standing(w, joined)
 		if joined {
