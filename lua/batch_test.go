@@ -170,7 +170,7 @@ func TestBatchEndsWithTheContext(t *testing.T) {
 	b := lua.NewBatch(fake.client(t))
 	s := newScript("count", countSource, lua.RetrySafe)
 	first, second := lua.Queue(b, newCall(s, "k"), decodeInt), lua.Queue(b, newCall(s, "k"), decodeInt)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // both are answered by then
 	defer cancel()
 	require.ErrorIs(t, b.Exec(ctx), context.DeadlineExceeded)
 	_, err := first.Get()

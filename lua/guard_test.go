@@ -149,7 +149,7 @@ func guardCases() []guardCase {
 
 func TestGuard(t *testing.T) {
 	t.Parallel()
-	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
+	client, ctx := luatomictest.Client(t), within(t, time.Minute)
 	for _, c := range guardCases() {
 		t.Run(c.name, func(t *testing.T) {
 			tag := "{" + luatomictest.Namespace(t) + "}"
@@ -198,14 +198,12 @@ func requireFenced(t testing.TB, err, outcome error) *lua.Error {
 // Each check of the prologue is there for one of the cases: without it, or with another in its place, some case has another outcome.
 func TestEveryCheckOfTheGuardIsNeeded(t *testing.T) {
 	t.Parallel()
-	client, ctx := luatomictest.Client(t), within(t, 60*time.Second)
+	client, ctx := luatomictest.Client(t), within(t, 3*time.Minute)
 	tag := "{" + luatomictest.Namespace(t) + "}"
-	for i, c := range guardCases() {
-		c.record(t, client, fmt.Sprintf("%s%d", tag, i), serverTime(t, client))
-	}
 	outcome := func(text string) []string {
 		var got []string
 		for i, c := range guardCases() {
+			c.record(t, client, fmt.Sprintf("%s%d", tag, i), serverTime(t, client)) // anew: one is almost over
 			_, err := client.Eval(ctx, text+"\nreturn #KEYS + #ARGV", []string{tag, fmt.Sprintf("%s%d", tag, i)}, "arg", c.token).Result()
 			if err != nil {
 				got = append(got, err.Error())

@@ -339,7 +339,7 @@ func TestReplicaBehindEveryPipelineIsGotPast(t *testing.T) {
 				}
 				return "-READONLY You can't write against a read only replica."
 			})
-			got, err := run(within(t, 2*time.Second), server.client(t))
+			got, err := run(within(t, 10*time.Second), server.client(t))
 			require.NoError(t, err)
 			require.EqualValues(t, 7, got)
 		})
