@@ -273,7 +273,7 @@ func TestHundredScriptsAreFast(t *testing.T) {
 		require.Empty(t, res.Found)
 		require.Len(t, res.Changes, 101)
 	}
-	limit := 250 * time.Millisecond
+	limit := time.Second // twenty times what it takes; each script against all others would take longer
 	if raceEnabled {
 		limit *= 10
 	}
