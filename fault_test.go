@@ -68,7 +68,7 @@ func TestCancelAndRescheduleWhileMoving(t *testing.T) {
 		require.NoError(t, err)
 		put[j.ID] = out.Moved
 	}
-	luatomictest.Eventually(t, 10*time.Second, "the rest is ready", func() bool {
+	luatomictest.Eventually(t, 30*time.Second, "the rest is ready", func() bool {
 		s := stats(t, q)
 		next, ok := s.NextDue.Get()
 		return !ok || next.After(s.Now.Add(time.Minute))
@@ -117,6 +117,7 @@ func TestManyDueAtOnceDoNotBlockTheServer(t *testing.T) {
 	require.NoError(t, c.ConfigSet(ctx, "slowlog-log-slower-than", "2000").Err())
 	require.NoError(t, c.Do(ctx, "SLOWLOG", "RESET").Err())
 
+	before := calls(t, c)["evalsha"]
 	stop, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -124,8 +125,8 @@ func TestManyDueAtOnceDoNotBlockTheServer(t *testing.T) {
 		_ = luatomic.NewPoller(nil, q).Run(stop)
 	}()
 	var pings []time.Duration
-	for start := time.Now(); c.ZCard(ctx, "{q}:s").Val() > 0; {
-		require.Less(t, time.Since(start), time.Minute)
+	for start := time.Now(); len(pings) == 0 || c.ZCard(ctx, "{q}:s").Val() > 0; {
+		require.Less(t, time.Since(start), 5*time.Minute)
 		begin := time.Now()
 		require.NoError(t, c.Ping(ctx).Err())
 		pings = append(pings, time.Since(begin))
@@ -133,18 +134,19 @@ func TestManyDueAtOnceDoNotBlockTheServer(t *testing.T) {
 	cancel()
 	<-done
 	require.Equal(t, int64(n), c.LLen(ctx, "{q}:r").Val())
+	require.GreaterOrEqual(t, calls(t, c)["evalsha"]-before, n/luatomic.MaxBatch, "no step moves more than that")
 	slices.Sort(pings)
 	t.Logf("%d due: %d pings meanwhile, p50 %v, p99.9 %v, the longest %v", n, len(pings),
 		pings[len(pings)/2], pings[len(pings)*999/1000], pings[len(pings)-1])
 	slow := 0
 	for _, entry := range must(c.SlowLogGet(ctx, 128).Result()) {
-		if entry.Args[0] == "evalsha" && entry.Duration > 5*time.Millisecond {
+		if entry.Args[0] == "evalsha" && entry.Duration > 50*time.Millisecond {
 			slow++
 		}
 	}
 	// A step takes under a millisecond. On a busy machine the odd one is interrupted.
-	require.LessOrEqual(t, slow, n/luatomic.MaxBatch/10, "scripts over 5 ms")
-	require.Less(t, pings[len(pings)/2], 20*time.Millisecond, "half of the pings")
+	require.LessOrEqual(t, slow, n/luatomic.MaxBatch/10, "scripts over 50 ms")
+	require.Less(t, pings[len(pings)/2], 200*time.Millisecond, "half of the pings")
 }
 
 // F6: what is not ours at the head of the list, however it came there, does not keep

@@ -101,7 +101,7 @@ func listener(t *testing.T, c *redis.Client, q *luatomic.Queue, name string) (he
 	require.NoError(t, c.ZAdd(t.Context(), key(q, "w"), redis.Z{Score: future, Member: channel}).Err())
 	return func() {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		_, err := sub.ReceiveMessage(ctx)
 		require.NoError(t, err, "nobody told %s", name)
@@ -239,7 +239,7 @@ func TestANameTakenOverStaysWithItsNewHolder(t *testing.T) {
 			q, c := newQueue(t, &luatomic.QueueOptions{MaxFailures: 1})
 			push(t, q, luatomic.Job{ID: "first", Unique: "x", UniqueTTL: time.Millisecond})
 			d := takeOne(t, q)
-			luatomictest.Eventually(t, 5*time.Second, "the hold is over", func() bool {
+			luatomictest.Eventually(t, 20*time.Second, "the hold is over", func() bool {
 				return len(push(t, q, luatomic.Job{ID: "second", Unique: "x", Delay: time.Hour}).Duplicates) == 0
 			})
 			require.NoError(t, call(ctx, q, d))

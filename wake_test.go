@@ -15,19 +15,25 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
+// Whoever waits looks by itself after the one, and is told well before that.
+const (
+	asleep    = time.Minute
+	soonAwake = asleep / 2
+)
+
 // idleConsumers runs n consumers until the test ends and returns once all wait.
 func idleConsumers(t *testing.T, client *redis.Client, q *luatomic.Queue, n int, h luatomic.Handler) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	for range n {
-		running.Go(func() { _, _ = q.Consume(ctx, &luatomic.ConsumeOptions{Concurrency: 1}, h) })
+		running.Go(func() { _, _ = q.Consume(ctx, &luatomic.ConsumeOptions{Concurrency: 1, Idle: asleep}, h) })
 	}
 	t.Cleanup(func() {
 		cancel()
 		running.Wait()
 	})
-	luatomictest.Eventually(t, 10*time.Second, "all consumers wait", func() bool {
+	luatomictest.Eventually(t, 30*time.Second, "all consumers wait", func() bool {
 		return client.ZCard(t.Context(), key(q, "w")).Val() >= int64(n) // a poller may wait, too
 	})
 }
@@ -47,10 +53,10 @@ func TestPushWakesASleepingConsumer(t *testing.T) {
 		select {
 		case g := <-got:
 			require.Equal(t, id, g)
-		case <-time.After(5 * time.Second): // half of the idle time
+		case <-time.After(soonAwake):
 			t.Fatalf("job %s did not wake the consumer", id)
 		}
-		luatomictest.Eventually(t, 5*time.Second, "it waits again", func() bool { return c.ZCard(ctx, key(q, "w")).Val() == 1 })
+		luatomictest.Eventually(t, soonAwake, "it waits again", func() bool { return c.ZCard(ctx, key(q, "w")).Val() == 1 })
 	}
 	require.Positive(t, c.PTTL(ctx, key(q, "w")).Val(), "a waiter that dies is forgotten")
 	push(t, q, luatomic.Job{ID: "pushed"})
@@ -66,7 +72,7 @@ func TestPushWakesASleepingConsumer(t *testing.T) {
 
 	require.NoError(t, q.Pause(ctx))
 	push(t, q, luatomic.Job{ID: "paused"})
-	luatomictest.Eventually(t, 5*time.Second, "it waits again", func() bool { return c.ZCard(ctx, key(q, "w")).Val() == 1 })
+	luatomictest.Eventually(t, soonAwake, "it waits again", func() bool { return c.ZCard(ctx, key(q, "w")).Val() == 1 })
 	require.Empty(t, got)
 	require.NoError(t, q.Resume(ctx))
 	within("paused")
@@ -90,10 +96,10 @@ func TestReturnedJobsWakeASleepingConsumer(t *testing.T) {
 		select {
 		case g := <-got:
 			require.Equal(t, id, g)
-		case <-time.After(5 * time.Second): // half of the idle time
+		case <-time.After(soonAwake):
 			t.Fatalf("job %s did not wake the consumer", id)
 		}
-		luatomictest.Eventually(t, 5*time.Second, "it waits again", func() bool { return c.ZCard(ctx, key(q, "w")).Val() == 1 })
+		luatomictest.Eventually(t, soonAwake, "it waits again", func() bool { return c.ZCard(ctx, key(q, "w")).Val() == 1 })
 	}
 	require.NoError(t, taken.Deliveries[0].Nack(ctx, 0, "again"))
 	wakes("nacked")
@@ -132,12 +138,12 @@ func TestOneJobWakesOneConsumer(t *testing.T) {
 	}
 	before := calls()
 	push(t, q, luatomic.Job{})
-	luatomictest.Eventually(t, 5*time.Second, "the job is taken", func() bool { return done.Load() == 1 })
+	luatomictest.Eventually(t, soonAwake, "the job is taken", func() bool { return done.Load() == 1 })
 	require.LessOrEqual(t, calls()-before, int64(4), "the push, one take, and little more")
 	require.Equal(t, int64(n-1), c.ZCard(ctx, "{q}:w").Val())
 
 	push(t, q, bodies(n-1)...)
-	luatomictest.Eventually(t, 5*time.Second, "every consumer has a job", func() bool { return done.Load() == n })
+	luatomictest.Eventually(t, soonAwake, "every consumer has a job", func() bool { return done.Load() == n })
 	open()
 }
 
@@ -149,10 +155,10 @@ func TestAnEarlierJobWakesThePoller(t *testing.T) {
 	q, c := newQueue(t, nil)
 	push(t, q, luatomic.Job{Delay: time.Hour})
 	done := make(chan error, 1)
-	go func() { done <- luatomic.NewPoller(nil, q).Run(ctx) }()
-	luatomictest.Eventually(t, 5*time.Second, "the poller waits", func() bool { return c.ZCard(ctx, key(q, "w")).Val() == 1 })
+	go func() { done <- luatomic.NewPoller(&luatomic.PollerOptions{Idle: asleep}, q).Run(ctx) }()
+	luatomictest.Eventually(t, soonAwake, "the poller waits", func() bool { return c.ZCard(ctx, key(q, "w")).Val() == 1 })
 	push(t, q, luatomic.Job{ID: "earlier", Delay: 20 * time.Millisecond})
-	luatomictest.Eventually(t, 5*time.Second, "the earlier job is ready", func() bool { return c.LLen(ctx, key(q, "r")).Val() == 1 })
+	luatomictest.Eventually(t, soonAwake, "the earlier job is ready", func() bool { return c.LLen(ctx, key(q, "r")).Val() == 1 })
 	require.Equal(t, "earlier", takeOne(t, q).ID)
 
 	got := make(chan string, 1)
@@ -160,14 +166,14 @@ func TestAnEarlierJobWakesThePoller(t *testing.T) {
 		got <- d.ID
 		return nil
 	})
-	luatomictest.Eventually(t, 5*time.Second, "both wait", func() bool { return c.ZCard(ctx, key(q, "w")).Val() == 2 })
+	luatomictest.Eventually(t, soonAwake, "both wait", func() bool { return c.ZCard(ctx, key(q, "w")).Val() == 2 })
 	// The poller has waited longest, so it is told first.
 	require.NoError(t, c.ZAddArgs(ctx, key(q, "w"), redis.ZAddArgs{XX: true, Members: []redis.Z{{Score: 1, Member: c.ZRange(ctx, key(q, "w"), 0, 0).Val()[0]}}}).Err())
 	push(t, q, luatomic.Job{ID: "ready"})
 	select {
 	case id := <-got:
 		require.Equal(t, "ready", id)
-	case <-time.After(5 * time.Second):
+	case <-time.After(soonAwake):
 		t.Fatal("the word was not passed on")
 	}
 	cancel()
@@ -218,7 +224,7 @@ func TestDeadWaitersArePassedOver(t *testing.T) {
 	push(t, q, luatomic.Job{})
 	select {
 	case <-got:
-	case <-time.After(5 * time.Second):
+	case <-time.After(soonAwake):
 		t.Fatal("a ghost took the word")
 	}
 }
@@ -287,7 +293,7 @@ func TestConsumerLooksAgainAfterACutSubscription(t *testing.T) {
 		push(t, q, luatomic.Job{})
 		select {
 		case <-got:
-		case <-time.After(5 * time.Second):
+		case <-time.After(soonAwake):
 			t.Fatal("a job was not noticed")
 		}
 	}
