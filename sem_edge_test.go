@@ -77,6 +77,7 @@ func TestKinOfTheLockOnACluster(t *testing.T) {
 		require.Zero(t, sees(t, seen, ""))
 		leads, err := mine.With(brief).Election(name).Campaign(ctx, "me")
 		require.NoError(t, err)
+		leads.Keep(ctx) // until it was seen
 		sees(t, seen, "me")
 		require.NoError(t, leads.Resign(ctx))
 		require.Zero(t, sees(t, seen, ""))

@@ -374,7 +374,7 @@ func (m *modelledSem) gives(t *rapid.T, fence int64, token string) {
 // hears wants the next grant to be this one's.
 func (m *modelledSem) hears(t *rapid.T, token string) {
 	for {
-		said, err := m.sub.ReceiveTimeout(m.ctx, 5*time.Second)
+		said, err := m.sub.ReceiveTimeout(m.ctx, 20*time.Second)
 		require.NoError(t, err, "%s was not told", token)
 		message, ok := said.(*redis.Message)
 		require.True(t, ok)
