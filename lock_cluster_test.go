@@ -25,7 +25,7 @@ func TestPhilosophersEat(t *testing.T) {
 		t.Run(fmt.Sprint("tagged ", tagged), func(t *testing.T) {
 			t.Parallel()
 			space := luatomictest.Namespace(t)
-			opts := &luatomic.LockerOptions{TTL: 20 * time.Second}
+			opts := &luatomic.LockerOptions{TTL: time.Minute}
 			if tagged {
 				opts.Tag = space
 			}
@@ -63,7 +63,7 @@ func TestPhilosophersEat(t *testing.T) {
 				wg.Wait()
 				close(eaten)
 			}()
-			soon(t, 60*time.Second, "all have eaten", eaten)
+			soon(t, 5*time.Minute, "all have eaten", eaten)
 		})
 	}
 }
@@ -74,8 +74,8 @@ func TestTenThousandLeasesAreKeptByOneGoroutine(t *testing.T) {
 	ctx := t.Context()
 	server := luatomictest.StartServer(t)
 	c := server.Client()
-	const leases = 10_000
-	l := luatomic.NewLocker(c, &luatomic.LockerOptions{TTL: 6 * time.Second, Tag: "t"})
+	const leases, ttl = 10_000, 15 * time.Second
+	l := luatomic.NewLocker(c, &luatomic.LockerOptions{TTL: ttl, Tag: "t"})
 	var kept []context.Context
 	var all luatomic.Leases
 	for from := 0; from < leases; from += 100 {
@@ -94,19 +94,20 @@ func TestTenThousandLeasesAreKeptByOneGoroutine(t *testing.T) {
 	stack = stack[:runtime.Stack(stack, true)]
 	mine := strings.Count(string(stack), "lockHub).renew(")
 	require.Positive(t, mine)
-	end := time.Now().Add(7 * time.Second)
+	start := time.Now()
 	before := calls(t, c)["evalsha"]
-	luatomictest.Eventually(t, 30*time.Second, "a lease and a bit", func() bool { return time.Now().After(end) })
+	luatomictest.Eventually(t, time.Minute, "a lease and a bit", func() bool { return time.Since(start) > ttl+time.Second })
 	renewed := calls(t, c)["evalsha"] - before
+	turns := int(time.Since(start)/(ttl/3)) + 2 // as planned, and the first and the last of which we saw a part
 	lost := 0
 	for _, k := range kept {
 		if k.Err() != nil {
 			lost++
 		}
 	}
-	t.Logf("%d renewals in 7 s for %d leases of 6 s; %d lost; %d goroutines renew in this process", renewed, leases, lost, mine)
+	t.Logf("%d renewals in %v for %d leases of %v; %d lost; %d goroutines renew in this process", renewed, time.Since(start), leases, ttl, lost, mine)
 	require.Zero(t, lost)
-	require.LessOrEqual(t, renewed, leases*6, "not more often than planned")
+	require.LessOrEqual(t, renewed, leases*turns, "not more often than planned")
 	require.NoError(t, l.Close())
 	later := calls(t, c)["evalsha"]
 	for _, lease := range all[:10] {
@@ -127,8 +128,8 @@ func TestLocksOnACluster(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	cluster := luatomictest.StartCluster(t)
-	l := locker(t, cluster.Client(), &luatomic.LockerOptions{TTL: 5 * time.Second, Note: "me"})
-	other := locker(t, cluster.Client(), &luatomic.LockerOptions{TTL: 5 * time.Second, Note: "other"})
+	l := locker(t, cluster.Client(), &luatomic.LockerOptions{TTL: 8 * time.Second, Note: "me"})
+	other := locker(t, cluster.Client(), &luatomic.LockerOptions{TTL: 8 * time.Second, Note: "other"})
 	var want []string
 	for i := range 20 {
 		name := fmt.Sprint("name", i)
@@ -154,7 +155,7 @@ func TestLocksOnACluster(t *testing.T) {
 	done, err := l.ForceRelease(ctx, "name3", 0)
 	require.NoError(t, err)
 	require.True(t, done)
-	next := soon(t, 10*time.Second, "handed over", got)
+	next := soon(t, 20*time.Second, "handed over", got)
 	require.NoError(t, next.err)
 	require.NoError(t, next.lease.Release(ctx))
 
@@ -184,7 +185,7 @@ func TestLocksOnACluster(t *testing.T) {
 		require.NoError(t, holder.Release(ctx))
 		start := time.Now()
 		for range waiters {
-			next := soon(t, 30*time.Second, "the lock, after its slot has moved", end)
+			next := soon(t, 90*time.Second, "the lock, after its slot has moved", end)
 			require.NoError(t, next.err)
 		}
 		t.Logf("round %d: %d served in %v after the move", round, waiters, time.Since(start))
@@ -207,7 +208,7 @@ func TestLocksOnARing(t *testing.T) {
 		got := acquireLater(ctx, l, name)
 		waitFor(t, l, name, 1)
 		require.NoError(t, holder.Release(ctx))
-		next := soon(t, 10*time.Second, "handed over", got)
+		next := soon(t, 20*time.Second, "handed over", got)
 		require.NoError(t, next.err)
 		require.NoError(t, next.lease.Release(ctx))
 	}

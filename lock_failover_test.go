@@ -94,7 +94,7 @@ func TestWhoListensAtAReplicaIsNotGrantedTheLock(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
 			p := startPair(t)
-			opts := &luatomic.LockerOptions{TTL: 2 * time.Second}
+			opts := &luatomic.LockerOptions{TTL: 8 * time.Second} // the two change places meanwhile
 			holder := locker(t, p.client(t), opts)
 			try, _ := acquire(holder)
 			held, err := try(ctx)
@@ -106,7 +106,7 @@ func TestWhoListensAtAReplicaIsNotGrantedTheLock(t *testing.T) {
 				lease, err := wait(ctx)
 				got <- acquired{lease, err, 0}
 			}()
-			luatomictest.Eventually(t, 10*time.Second, "one waits", func() bool {
+			luatomictest.Eventually(t, 20*time.Second, "one waits", func() bool {
 				n, err := p.master.Client().PubSubNumPat(ctx).Result()
 				subscribed := p.master.Client().PubSubChannels(ctx, "*").Val()
 				return err == nil && n == 0 && len(subscribed) > 0 && waits(ctx, p.master.Client())
@@ -126,7 +126,7 @@ func TestWhoListensAtAReplicaIsNotGrantedTheLock(t *testing.T) {
 			} else {
 				require.ErrorIs(t, err, luatomic.ErrHeld)
 			}
-			w := soon(t, 20*time.Second, "it comes to the waiter in the end", got)
+			w := soon(t, 60*time.Second, "it comes to the waiter in the end", got)
 			require.NoError(t, w.err)
 			require.NoError(t, w.lease.Release(ctx))
 		})

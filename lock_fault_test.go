@@ -122,7 +122,7 @@ func TestNoKeyOfALockIsWithoutAnExpiry(t *testing.T) {
 	waitFor(t, l, name, 1)
 	check("waiting")
 	require.NoError(t, first.Release(ctx))
-	second := soon(t, 10*time.Second, "handed over", got)
+	second := soon(t, 20*time.Second, "handed over", got)
 	require.NoError(t, second.err)
 	check("hand-over")
 	stolen, err := l.Steal(ctx, name)
@@ -198,7 +198,7 @@ func TestAcquireWhoseReplyIsLostIsOurs(t *testing.T) {
 					warm := acquireLater(ctx, l, "x") // subscribes and loads the scripts
 					waitFor(t, direct, "x", 1)
 					require.NoError(t, other.Release(ctx))
-					require.NoError(t, soon(t, 10*time.Second, "warm", warm).lease.Release(ctx))
+					require.NoError(t, soon(t, 20*time.Second, "warm", warm).lease.Release(ctx))
 				}
 				proxy.Drop(lost, luatomictest.Command("EVALSHA"))
 				var lease *luatomic.Lease
@@ -236,7 +236,7 @@ func TestWaiterWhoseReplyIsLostStandsOnce(t *testing.T) {
 	ctx := t.Context()
 	c, proxy := proxied(t, luatomictest.URL(t))
 	l, name := locker(t, c, nil), luatomictest.Namespace(t)
-	direct := locker(t, luatomictest.Client(t), nil)
+	direct := locker(t, luatomictest.Client(t), &luatomic.LockerOptions{TTL: time.Minute})
 	holder, err := direct.Try(ctx, name)
 	require.NoError(t, err)
 	proxy.Drop(4, luatomictest.Command("EVALSHA"))
@@ -244,7 +244,7 @@ func TestWaiterWhoseReplyIsLostStandsOnce(t *testing.T) {
 	luatomictest.Eventually(t, 20*time.Second, "four replies are lost", func() bool { return proxy.Stats().Lost == 4 })
 	waitFor(t, direct, name, 1)
 	require.NoError(t, holder.Release(ctx))
-	next := soon(t, 10*time.Second, "handed over", got)
+	next := soon(t, 20*time.Second, "handed over", got)
 	require.NoError(t, next.err)
 	require.NoError(t, next.lease.Release(ctx))
 }
@@ -260,8 +260,9 @@ func TestReleaseWhoseReplyIsLostIsOurs(t *testing.T) {
 				t.Parallel()
 				ctx := t.Context()
 				c, proxy := proxied(t, url)
-				l, name := locker(t, c, nil), luatomictest.Namespace(t)
-				direct := locker(t, luatomictest.Client(t), nil)
+				opts := &luatomic.LockerOptions{TTL: time.Minute}
+				l, name := locker(t, c, opts), luatomictest.Namespace(t)
+				direct := locker(t, luatomictest.Client(t), opts)
 				lease, err := l.Try(ctx, name)
 				require.NoError(t, err)
 				proxy.Drop(lost, luatomictest.Command("EVALSHA"))
@@ -274,7 +275,7 @@ func TestReleaseWhoseReplyIsLostIsOurs(t *testing.T) {
 				proxy.Drop(lost, luatomictest.Command("EVALSHA"))
 				require.NoError(t, lease.Release(ctx))
 				for i, g := range got {
-					next := soon(t, 10*time.Second, "handed over", g)
+					next := soon(t, 20*time.Second, "handed over", g)
 					require.NoError(t, next.err)
 					waitFor(t, direct, name, waiters-i-1)
 					require.NoError(t, next.lease.Extend(ctx), "the repeat left it alone")
@@ -289,7 +290,7 @@ func TestReleaseWhoseReplyIsLostIsOurs(t *testing.T) {
 func TestRepeatedReleaseIsKnownToTheServer(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	l, name, c := newLocker(t, nil)
+	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute})
 	lease, err := l.Try(ctx, name)
 	require.NoError(t, err)
 	release := func() gen.LockReleaseResult {
@@ -300,7 +301,7 @@ func TestRepeatedReleaseIsKnownToTheServer(t *testing.T) {
 	got := acquireLater(ctx, l, name)
 	waitFor(t, l, name, 1)
 	require.Equal(t, gen.LockReleaseResultReleased, release())
-	next := soon(t, 10*time.Second, "handed over", got)
+	next := soon(t, 20*time.Second, "handed over", got)
 	require.NoError(t, next.err)
 	require.Equal(t, gen.LockReleaseResultReleased, release(), "released by you, and another has it")
 	require.NoError(t, next.lease.Release(ctx))
@@ -318,13 +319,13 @@ func TestCancelInFlightLeavesNothing(t *testing.T) {
 			t.Parallel()
 			c, proxy := proxied(t, luatomictest.URL(t))
 			l, name := locker(t, c, nil), luatomictest.Namespace(t)
-			direct := locker(t, luatomictest.Client(t), nil)
+			direct := locker(t, luatomictest.Client(t), &luatomic.LockerOptions{TTL: time.Minute})
 			holder, err := direct.Try(t.Context(), name)
 			require.NoError(t, err)
 			warm := acquireLater(t.Context(), l, name)
 			waitFor(t, direct, name, 1)
 			require.NoError(t, holder.Release(t.Context()))
-			require.NoError(t, soon(t, 10*time.Second, "warm", warm).lease.Release(t.Context()))
+			require.NoError(t, soon(t, 20*time.Second, "warm", warm).lease.Release(t.Context()))
 			if how != "free" {
 				_, err = direct.Try(t.Context(), name)
 				require.NoError(t, err)
@@ -337,12 +338,12 @@ func TestCancelInFlightLeavesNothing(t *testing.T) {
 				got := acquireLater(ctx, l, name)
 				waitFor(t, direct, name, 1)
 				before++
-				luatomictest.Eventually(t, 10*time.Second, "it has the answer", func() bool {
+				luatomictest.Eventually(t, 20*time.Second, "it has the answer", func() bool {
 					return proxy.Executed(luatomictest.Command("EVALSHA")) == before
 				})
 				proxy.Drop(1, func(args []string) bool { return sent(args) && cancelled(cancel) })
 				proxy.CutAll() // so that it looks again
-				err = soon(t, 10*time.Second, "the end", got).err
+				err = soon(t, 20*time.Second, "the end", got).err
 			} else {
 				proxy.Drop(1, func(args []string) bool { return sent(args) && cancelled(cancel) })
 				_, err = l.Acquire(ctx, name)
@@ -368,14 +369,14 @@ func TestNoTimeOfTheClientIsSent(t *testing.T) {
 	ctx := t.Context()
 	c, proxy := proxied(t, luatomictest.URL(t))
 	name := luatomictest.Namespace(t)
-	l := locker(t, c, &luatomic.LockerOptions{TTL: 10 * time.Second, LockDelay: time.Second, MinHold: time.Millisecond})
+	l := locker(t, c, &luatomic.LockerOptions{TTL: time.Minute, LockDelay: time.Second, MinHold: time.Millisecond})
 	first, err := l.Try(ctx, name)
 	require.NoError(t, err)
 	got := acquireLater(ctx, l, name)
 	waitFor(t, l, name, 1)
 	require.NoError(t, first.Extend(ctx))
 	require.NoError(t, first.Release(ctx))
-	require.NoError(t, soon(t, 10*time.Second, "handed over", got).lease.Release(ctx))
+	require.NoError(t, soon(t, 20*time.Second, "handed over", got).lease.Release(ctx))
 	_, err = l.Steal(ctx, name)
 	require.NoError(t, err)
 	_, err = l.ForceRelease(ctx, name, 0)
@@ -412,16 +413,22 @@ func TestNoTimeOfTheClientIsSent(t *testing.T) {
 func TestLockerOptionsAreReused(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
-	opts := luatomic.LockerOptions{TTL: time.Minute, Poll: time.Millisecond}
+	queued := make(chan struct{}, 3)
+	opts := luatomic.LockerOptions{TTL: time.Minute, Poll: time.Millisecond, Observe: func(e luatomic.LockEvent) {
+		if e.Kind == luatomic.LockQueued {
+			queued <- struct{}{}
+		}
+	}}
 	first, second := locker(t, c, &opts), locker(t, c, &opts)
 	opts.TTL = -1
 	lease, err := first.Try(t.Context(), name)
 	require.NoError(t, err)
 	for range 3 {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		_, err = second.Acquire(ctx, name)
+		ctx, cancel := context.WithCancel(t.Context())
+		got := acquireLater(ctx, second, name)
+		soon(t, 20*time.Second, "it waits", queued)
 		cancel()
-		require.ErrorIs(t, err, luatomic.ErrHeld)
+		require.ErrorIs(t, soon(t, 20*time.Second, "the end", got).err, luatomic.ErrHeld)
 	}
 	require.NoError(t, lease.Release(t.Context()))
 	lease, err = second.Acquire(t.Context(), name)
@@ -481,7 +488,7 @@ func TestAcquireAllLeavesNothingHalfHeld(t *testing.T) {
 
 			last, err := direct.Try(t.Context(), names[0])
 			require.NoError(t, err)
-			short, cancel := context.WithTimeout(t.Context(), time.Second)
+			short, cancel := context.WithTimeout(t.Context(), 3*time.Second) // it has an answer by then
 			defer cancel()
 			_, err = l.AcquireAll(short, names...)
 			require.True(t, errors.Is(err, luatomic.ErrHeld) && errors.Is(err, context.DeadlineExceeded), err)

@@ -227,7 +227,7 @@ func TestEveryWayToALockHeedsItsOptions(t *testing.T) {
 	got := acquireLater(ctx, l, name)
 	waitFor(t, l, name, 1)
 	require.NoError(t, held.Release(ctx))
-	check("handed over", name, soon(t, 10*time.Second, "handed over", got).lease)
+	check("handed over", name, soon(t, 20*time.Second, "handed over", got).lease)
 
 	require.NoError(t, c.Del(ctx, "lock:{"+name+"}").Err())
 	lease, err = l.Acquire(ctx, name)

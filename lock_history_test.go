@@ -169,10 +169,12 @@ func (r *chaos) pausing(id int, p *order, name string) {
 // cache that is flushed, a process that is stopped while it holds.
 func (r *chaos) run(t *testing.T, ops int, within time.Duration, seed uint64) {
 	server := luatomictest.StartServer(t)
-	ctx, cancel := context.WithTimeout(t.Context(), within+30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), within+time.Minute)
 	defer cancel()
 	end := time.Now().Add(within)
-	r.until = func() bool { return r.len() >= ops || time.Now().After(end) || ctx.Err() != nil }
+	r.until = func() bool {
+		return r.len() >= ops || time.Now().After(end) && r.has(didAcquire, didExtend, didRelease, didWrite) || ctx.Err() != nil
+	}
 	r.space, r.count = "x", guardedCount()
 	var wg sync.WaitGroup
 	errs := make(chan error, chaosClients)
@@ -248,7 +250,7 @@ func TestLockHistoryCatchesABrokenRelease(t *testing.T) {
 		return 1`)
 	// It takes a release of a lapsed lease while another holds the lock; not every run
 	// has one.
-	for round := range 8 {
+	for round, start := 0, time.Now(); round < 8 || time.Since(start) < time.Minute; round++ {
 		r := &chaos{lockHistory: newLockHistory(), locks: 3, lapses: 20, release: func(ctx context.Context, c redis.UniversalClient, l *luatomic.Lease) error {
 			return broken.Eval(ctx, c, []string{l.Key()}).Err()
 		}}

@@ -120,6 +120,10 @@ func (p *lockProcess) acquire(t *testing.T, order, as string) string {
 	return "fence " + strconv.FormatInt(lease.Fence(), 10)
 }
 
+// pausedTTL is the lease of a process that spins. The process is to renew it however
+// slow the machine is.
+const pausedTTL = 3 * time.Second
+
 // spin looks at the kept context without a pause, until the clock has made a jump of
 // more than a lease, and says what the first look after that saw.
 func (p *lockProcess) spin(lease *luatomic.Lease) string {
@@ -128,7 +132,7 @@ func (p *lockProcess) spin(lease *luatomic.Lease) string {
 	for {
 		now := time.Now()
 		err := p.kept.Err()
-		if now.Sub(before) > 700*time.Millisecond {
+		if now.Sub(before) > pausedTTL {
 			return fmt.Sprint(err != nil, " ", lease.Err())
 		}
 		before = now
@@ -203,20 +207,20 @@ func (o *order) resume() { require.NoError(o.t, syscall.Kill(o.pid, syscall.SIGC
 // one thread, and it spins), and the guarded write is refused.
 func TestPausedHolderSeesTheLossFirst(t *testing.T) {
 	t.Parallel()
-	l, name, c := newLocker(t, nil)
+	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute})
 	p := startLockProcess(t, luatomictest.URL(t), name, "GOMAXPROCS=1")
-	p.do("locker 600ms 600ms")
+	p.do("locker %v %v", pausedTTL, pausedTTL)
 	fence := p.fence("acquire a")
 	p.do("keep a")
 	require.Equal(t, "false <nil>", p.do("write a first"), "while it holds the lease it may write")
 	p.send("spin a")
 	p.read("spinning")
 	p.pause()
+	paused := time.Now()
 	next := soon(t, 30*time.Second, "the lease of the paused one ends", acquireLater(t.Context(), l, name))
 	require.NoError(t, next.err)
 	require.Greater(t, next.lease.Fence(), fence)
-	end := time.Now().Add(time.Second)
-	luatomictest.Eventually(t, 10*time.Second, "a pause longer than the lease", func() bool { return time.Now().After(end) })
+	luatomictest.Eventually(t, 30*time.Second, "a pause longer than the lease", func() bool { return time.Since(paused) > pausedTTL+time.Second })
 	p.resume()
 	require.Regexp(t, "^true luatomic: lock lost", p.read("= "))
 	require.Regexp(t, "^true ", p.do("write a second"), "the write is fenced")
@@ -237,17 +241,17 @@ func TestHandOverAfterAKillIsNotLate(t *testing.T) {
 		fill := `for i = 1, ARGV[1] do redis.call('SET', 'volatile' .. i, 'x', 'PX', 600000 + i) end return 1`
 		require.NoError(t, c.Eval(t.Context(), fill, nil, volatile).Err())
 		best := time.Hour
-		for range 3 {
+		for range 5 {
 			name := luatomictest.Namespace(t)
 			p := startLockProcess(t, server.URL(), name)
-			p.do("locker 500ms 500ms")
+			p.do("locker 2s 2s")
 			fence := p.fence("acquire a")
 			p.do("keep a")
 			got := acquireLater(t.Context(), l, name)
 			waitFor(t, l, name, 1)
 			p.kill()
-			end := lockEnd(t, c, name)
-			next := soon(t, 10*time.Second, "the lock", got)
+			end := lockEnd(t, c, name) // which is a second away or more: it was renewed just now
+			next := soon(t, 20*time.Second, "the lock", got)
 			require.NoError(t, next.err)
 			require.Greater(t, next.lease.Fence(), fence)
 			require.GreaterOrEqual(t, next.lease.Fence(), end, "not before the lease has ended")
@@ -258,7 +262,8 @@ func TestHandOverAfterAKillIsNotLate(t *testing.T) {
 			}
 		}
 		t.Logf("%d other keys that expire: the lock is handed over %v after the end of the lease", volatile, best)
-		require.Less(t, best, 50*time.Millisecond)
+		// By the server's own search for what expires it would be more than ten seconds.
+		require.Less(t, best, time.Second)
 	}
 }
 
@@ -266,14 +271,15 @@ func TestHandOverAfterAKillIsNotLate(t *testing.T) {
 // passes over them all.
 func TestDeadWaitersAreSkipped(t *testing.T) {
 	t.Parallel()
-	l, name, _ := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute})
+	const long = 10 * time.Minute // so many processes take their time to start
+	l, name, _ := newLocker(t, &luatomic.LockerOptions{TTL: long})
 	holder, err := l.Try(t.Context(), name)
 	require.NoError(t, err)
 	var dying []*order
 	queued := 0
 	for i := range 11 {
 		p := startLockProcess(t, luatomictest.URL(t), name)
-		p.do("locker 10s 10s")
+		p.do("locker 1m 1m")
 		n := 1
 		if i == 10 {
 			n = 150
@@ -290,7 +296,7 @@ func TestDeadWaitersAreSkipped(t *testing.T) {
 	}
 	// The kernel closes their connections, and the server takes note.
 	listen := luatomictest.Client(t)
-	luatomictest.Eventually(t, 10*time.Second, "the server knows", func() bool {
+	luatomictest.Eventually(t, 30*time.Second, "the server knows", func() bool {
 		for _, e := range listen.ZRange(t.Context(), "lockq:{"+name+"}", 0, -2).Val() {
 			channel := strings.Fields(e)[4]
 			if listen.PubSubNumSub(t.Context(), channel).Val()[channel] > 0 {
@@ -301,10 +307,10 @@ func TestDeadWaitersAreSkipped(t *testing.T) {
 	})
 	start := time.Now()
 	require.NoError(t, holder.Release(t.Context()))
-	next := soon(t, 8*time.Second, "the lock", got)
+	next := soon(t, 20*time.Second, "the lock", got) // less than the claim of one of the dead
 	require.NoError(t, next.err)
 	t.Logf("handed past %d dead waiters in %v", queued, time.Since(start))
-	require.Less(t, next.lease.Fence()-holder.Fence(), time.Minute.Microseconds())
+	require.Less(t, next.lease.Fence()-holder.Fence(), long.Microseconds())
 	require.NoError(t, next.lease.Release(t.Context()))
 }
 
@@ -316,7 +322,7 @@ func TestPausedWaiterCostsOneClaim(t *testing.T) {
 	holder, err := l.Try(t.Context(), name)
 	require.NoError(t, err)
 	p := startLockProcess(t, luatomictest.URL(t), name)
-	p.do("locker 1m 300ms")
+	p.do("locker 1m 3s")
 	p.do("queue 1")
 	waitFor(t, l, name, 1)
 	got := acquireLater(t.Context(), l, name)
@@ -330,10 +336,12 @@ func TestPausedWaiterCostsOneClaim(t *testing.T) {
 	late := time.Duration(next.lease.Fence()-end) * time.Microsecond
 	t.Logf("handed over %v after the end of the claim", late)
 	require.GreaterOrEqual(t, late, time.Duration(0))
-	require.Less(t, late, 2*time.Second)
+	require.Less(t, late, 10*time.Second)
 	p.resume()
-	require.NoError(t, next.lease.Extend(t.Context()))
-	require.Never(t, func() bool { return next.lease.Extend(t.Context()) != nil }, 300*time.Millisecond, 20*time.Millisecond)
+	for range 15 {
+		require.NoError(t, next.lease.Extend(t.Context()))
+		pauseFor(20 * time.Millisecond)
+	}
 	require.NoError(t, next.lease.Release(t.Context()))
 }
 
@@ -347,7 +355,7 @@ type nestStep struct {
 // when each has released it once, in any order.
 func TestNestingAcrossProcesses(t *testing.T) {
 	t.Parallel()
-	l, name, c := newLocker(t, nil)
+	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute})
 	first, second := startLockProcess(t, luatomictest.URL(t), name), startLockProcess(t, luatomictest.URL(t), name)
 	for _, p := range []*order{first, second} {
 		p.do("locker 1m 1m job/7ü")
@@ -430,7 +438,7 @@ func TestLockSurvivesItsProcesses(t *testing.T) {
 		} else {
 			p.kill()
 		}
-		next := soon(t, 10*time.Second, "the lock", acquireLater(t.Context(), l, name))
+		next := soon(t, 30*time.Second, "the lock", acquireLater(t.Context(), l, name))
 		require.NoError(t, next.err)
 		require.Greater(t, next.lease.Fence(), last)
 		last = next.lease.Fence()

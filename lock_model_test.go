@@ -1,6 +1,7 @@
 package luatomic_test
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -116,12 +117,24 @@ func (h *lockHistory) len() int {
 	return len(h.ops)
 }
 
+// has reports whether there is at least one of each kind.
+func (h *lockHistory) has(kinds ...int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, kind := range kinds {
+		if !slices.ContainsFunc(h.ops, func(op porcupine.Operation) bool { return op.Input.(lockOp).what == kind }) {
+			return false
+		}
+	}
+	return true
+}
+
 // add records an operation that was called at the time and has just returned.
 func (h *lockHistory) add(client int, called time.Time, op lockOp) {
 	op.called = called.UnixMicro()
 	end := time.Since(h.start)
 	if op.what >= unsureRelease {
-		end += time.Second // a server that gets no time may run what it was sent later
+		end += 3 * time.Second // a server that gets no time may run what it was sent later
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

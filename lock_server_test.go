@@ -43,7 +43,7 @@ func TestLockThatIsNotReplicatedIsGivenBack(t *testing.T) {
 	ctx := t.Context()
 	first, second := replicas(t)
 	c := first.Client()
-	plain := locker(t, c, nil)
+	plain := locker(t, c, &luatomic.LockerOptions{TTL: time.Minute})
 	l := locker(t, c, &luatomic.LockerOptions{Replicas: 1, ReplicaTimeout: 200 * time.Millisecond, TTL: time.Minute})
 	luatomictest.Eventually(t, 30*time.Second, "replicated", func() bool {
 		lease, err := l.Try(ctx, "x")
@@ -63,7 +63,7 @@ func TestLockThatIsNotReplicatedIsGivenBack(t *testing.T) {
 	got := acquireLater(ctx, l, "x")
 	waitFor(t, plain, "x", 1)
 	require.NoError(t, free.Release(ctx))
-	require.ErrorIs(t, soon(t, 10*time.Second, "refused", got).err, luatomic.ErrNotReplicated, "one that is handed over needs them, too")
+	require.ErrorIs(t, soon(t, 20*time.Second, "refused", got).err, luatomic.ErrNotReplicated, "one that is handed over needs them, too")
 	_, err = l.Steal(ctx, "x")
 	require.ErrorIs(t, err, luatomic.ErrNotReplicated)
 	_, err = l.AcquireAll(ctx, "x")
@@ -90,7 +90,7 @@ func TestFenceGrowsOverAFailover(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	first, second := replicas(t)
-	before := locker(t, first.Client(), &luatomic.LockerOptions{TTL: 2 * time.Second})
+	before := locker(t, first.Client(), &luatomic.LockerOptions{TTL: 5 * time.Second})
 	last := int64(0)
 	for i := range 5 {
 		if i == 3 {
@@ -128,7 +128,7 @@ func TestFenceGrowsOverStepsOfTheServersClock(t *testing.T) {
 	server.SetTime(now)
 	c := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer c.Close()
-	l := locker(t, c, &luatomic.LockerOptions{TTL: 5 * time.Second})
+	l := locker(t, c, &luatomic.LockerOptions{TTL: 8 * time.Second})
 	last := int64(0)
 	for _, step := range []time.Duration{0, time.Second, -10 * time.Second, 0, 20 * time.Second, -time.Hour, 0, time.Minute} {
 		now = now.Add(step)
@@ -139,11 +139,11 @@ func TestFenceGrowsOverStepsOfTheServersClock(t *testing.T) {
 		last = lease.Fence()
 		require.NoError(t, lease.Extend(ctx))
 		got := acquireLater(ctx, l, "x")
-		luatomictest.Eventually(t, 10*time.Second, "it waits", func() bool { return c.ZCard(ctx, "lockq:{x}").Val() == 1 })
+		luatomictest.Eventually(t, 20*time.Second, "it waits", func() bool { return c.ZCard(ctx, "lockq:{x}").Val() == 1 })
 		now = now.Add(-10 * time.Second)
 		server.SetTime(now)
 		require.NoError(t, lease.Release(ctx), "a step back does not take it away")
-		next := soon(t, 10*time.Second, "handed over", got)
+		next := soon(t, 20*time.Second, "handed over", got)
 		require.NoError(t, next.err)
 		require.Greater(t, next.lease.Fence(), last, "handed over after a step back")
 		last = next.lease.Fence()
@@ -166,14 +166,14 @@ func TestLocksSurviveScriptFlush(t *testing.T) {
 	c := server.Client()
 	flush := func() { require.NoError(t, c.ScriptFlush(ctx).Err()) }
 	l := locker(t, server.Client(), &luatomic.LockerOptions{TTL: time.Minute})
-	keeping := locker(t, server.Client(), &luatomic.LockerOptions{TTL: 3 * time.Second})
+	keeping := locker(t, server.Client(), &luatomic.LockerOptions{TTL: 6 * time.Second})
 	var kept []context.Context
 	for i := range 600 {
 		lease, err := keeping.Try(ctx, fmt.Sprint("kept", i))
 		require.NoError(t, err)
 		kept = append(kept, lease.Keep(ctx))
 	}
-	stop := time.Now().Add(4 * time.Second)
+	stop := time.Now().Add(7 * time.Second) // none of them lives so long unless it is renewed
 	for round := 0; time.Now().Before(stop); round++ {
 		flush()
 		lease, err := l.Try(ctx, "x")
@@ -185,7 +185,7 @@ func TestLocksSurviveScriptFlush(t *testing.T) {
 		require.NoError(t, lease.Extend(ctx))
 		flush()
 		require.NoError(t, lease.Release(ctx))
-		next := soon(t, 10*time.Second, "handed over", got)
+		next := soon(t, 20*time.Second, "handed over", got)
 		require.NoError(t, next.err)
 		flush()
 		stolen, err := l.Steal(ctx, "x")
@@ -227,7 +227,7 @@ func TestNoWakeUpIsMissedBeforeTheSubscription(t *testing.T) {
 				}
 				return false
 			})
-			next := soon(t, 5*time.Second, "the lock", acquireLater(ctx, l, name))
+			next := soon(t, 15*time.Second, "the lock", acquireLater(ctx, l, name)) // half of the time between two looks
 			require.NoError(t, next.err)
 			require.NoError(t, released)
 			require.Greater(t, next.lease.Fence(), holder.Fence())
@@ -259,7 +259,7 @@ func TestNoWakeUpIsMissedWhenTheConnectionBreaks(t *testing.T) {
 		}
 		require.NoError(t, holder.Release(ctx))
 		cut.Wait()
-		next := soon(t, 5*time.Second, "the lock", got)
+		next := soon(t, 15*time.Second, "the lock", got)
 		require.NoError(t, next.err)
 		worst = max(worst, time.Since(start))
 		require.NoError(t, next.lease.Release(ctx))
@@ -313,7 +313,7 @@ func TestLockOrderOfGrantsIsOrderOfTickets(t *testing.T) {
 	last := holder
 	for range clients * each {
 		require.NoError(t, last.Release(ctx))
-		next := soon(t, 10*time.Second, "handed over", got)
+		next := soon(t, 20*time.Second, "handed over", got)
 		require.NoError(t, next.err)
 		require.Greater(t, next.lease.Fence(), last.Fence())
 		grants = append(grants, next.lease.Token())
@@ -332,7 +332,7 @@ func TestPausedServerIsWaitedFor(t *testing.T) {
 	l := locker(t, server.Client(), &luatomic.LockerOptions{TTL: time.Minute})
 	for range 3 {
 		require.NoError(t, c.Do(t.Context(), "CLIENT", "PAUSE", "50", "ALL").Err())
-		next := soon(t, 5*time.Second, "the lock", acquireLater(t.Context(), l, "x"))
+		next := soon(t, 20*time.Second, "the lock", acquireLater(t.Context(), l, "x"))
 		require.NoError(t, next.err)
 		require.NoError(t, next.lease.Release(t.Context()))
 	}
@@ -474,14 +474,14 @@ func TestLockOnAFullServer(t *testing.T) {
 	require.ErrorContains(t, err, "OOM")
 	require.NoError(t, lease.Extend(ctx))
 	require.NoError(t, lease.Release(ctx))
-	next := soon(t, 10*time.Second, "handed over", first)
+	next := soon(t, 20*time.Second, "handed over", first)
 	require.NoError(t, next.err)
 	require.NoError(t, next.lease.Extend(ctx))
 	require.NoError(t, next.lease.Release(ctx))
 	done, err := l.ForceRelease(ctx, "y", forced.Fence())
 	require.NoError(t, err)
 	require.True(t, done)
-	require.NoError(t, soon(t, 10*time.Second, "handed over by force", second).err)
+	require.NoError(t, soon(t, 20*time.Second, "handed over by force", second).err)
 	require.NoError(t, nested.Extend(ctx))
 	require.NoError(t, nested.Release(ctx))
 	require.NoError(t, last.Release(ctx))
@@ -497,16 +497,16 @@ func TestLockOnAFullServer(t *testing.T) {
 func TestEvictedLockIsNoticed(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: 900 * time.Millisecond})
+	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: 3 * time.Second})
 	lease, err := l.Try(ctx, name)
 	require.NoError(t, err)
 	kept := lease.Keep(ctx)
 	got := acquireLater(ctx, locker(t, luatomictest.Client(t), nil), name)
 	waitFor(t, l, name, 1)
 	require.NoError(t, c.Del(ctx, "lock:{"+name+"}", "lockq:{"+name+"}").Err())
-	soon(t, 5*time.Second, "noticed", kept.Done())
+	soon(t, 20*time.Second, "noticed", kept.Done())
 	require.ErrorIs(t, context.Cause(kept), luatomic.ErrLost)
-	next := soon(t, 10*time.Second, "the lock", got)
+	next := soon(t, 20*time.Second, "the lock", got)
 	require.NoError(t, next.err)
 	require.Greater(t, next.lease.Fence(), lease.Fence())
 	require.NoError(t, next.lease.Release(ctx))

@@ -35,7 +35,7 @@ type acquired struct {
 func TestLockIsHandedOverInOrderOfArrival(t *testing.T) {
 	t.Parallel()
 	l, name, _ := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute})
-	other := locker(t, luatomictest.Client(t), nil)
+	other := locker(t, luatomictest.Client(t), &luatomic.LockerOptions{TTL: time.Minute})
 	lease, err := l.Try(t.Context(), name)
 	require.NoError(t, err)
 	const waiters = 20
@@ -80,7 +80,7 @@ func TestHandOverIsOneCall(t *testing.T) {
 	opts.PoolSize = 50
 	c := redis.NewClient(opts)
 	defer c.Close()
-	l, name := locker(t, c, nil), luatomictest.Namespace(t)
+	l, name := locker(t, c, &luatomic.LockerOptions{TTL: time.Minute}), luatomictest.Namespace(t)
 	lease, err := l.Try(t.Context(), name)
 	require.NoError(t, err)
 	const waiters = 50
@@ -108,7 +108,7 @@ func TestHandOverIsOneCall(t *testing.T) {
 
 func TestBlockedAcquireEndsWithItsContextAndLeavesTheQueue(t *testing.T) {
 	t.Parallel()
-	l, name, _ := newLocker(t, nil)
+	l, name, _ := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute})
 	lease, err := l.Try(t.Context(), name)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -130,7 +130,7 @@ func TestBlockedAcquireEndsWithItsContextAndLeavesTheQueue(t *testing.T) {
 func TestCloseEndsThoseWhoWait(t *testing.T) {
 	t.Parallel()
 	l, name, _ := newLocker(t, nil)
-	other := locker(t, luatomictest.Client(t), nil)
+	other := locker(t, luatomictest.Client(t), &luatomic.LockerOptions{TTL: time.Minute})
 	lease, err := other.Try(t.Context(), name)
 	require.NoError(t, err)
 	got := make(chan error, 1)
@@ -157,7 +157,7 @@ func TestAcquirePollsWhereItMayNotListen(t *testing.T) {
 	server := luatomictest.StartServer(t)
 	require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "deaf", "on", ">pw", "~*", "&*", "+@all", "-subscribe").Err())
 	c := server.Client(func(o *redis.Options) { o.Username, o.Password = "deaf", "pw" })
-	l := locker(t, c, &luatomic.LockerOptions{Poll: 5 * time.Millisecond})
+	l := locker(t, c, &luatomic.LockerOptions{TTL: time.Minute, Poll: 5 * time.Millisecond})
 	lease, err := l.Try(t.Context(), "x")
 	require.NoError(t, err)
 	got := make(chan acquired, 1)
@@ -165,7 +165,7 @@ func TestAcquirePollsWhereItMayNotListen(t *testing.T) {
 		lease, err := l.Acquire(t.Context(), "x")
 		got <- acquired{lease, err, 0}
 	}()
-	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	short, cancel := context.WithTimeout(t.Context(), 2*time.Second) // for some looks, however slow the machine
 	defer cancel()
 	_, err = l.Acquire(short, "x")
 	require.ErrorIs(t, err, luatomic.ErrHeld)
