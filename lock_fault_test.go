@@ -358,6 +358,25 @@ func TestCancelInFlightLeavesNothing(t *testing.T) {
 	}
 }
 
+// The context ends while the first look is on its way: the error says what an attempt
+// before it found.
+func TestEndDuringTheFirstLookSaysWhatWasWaitedFor(t *testing.T) {
+	t.Parallel()
+	c, proxy := proxied(t, luatomictest.URL(t))
+	l, name := locker(t, c, nil), luatomictest.Namespace(t)
+	direct := locker(t, luatomictest.Client(t), &luatomic.LockerOptions{TTL: time.Minute})
+	holder, err := direct.Try(t.Context(), name)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	look := luatomictest.Command("EVALSHA", gen.LockAcquireScript.SHA)
+	proxy.DropRequest(1, func(args []string) bool { return look(args) && cancelled(cancel) })
+	_, err = l.Acquire(ctx, name)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, luatomic.ErrHeld)
+	require.NoError(t, holder.Release(t.Context()))
+}
+
 func cancelled(cancel func()) bool {
 	cancel()
 	return true

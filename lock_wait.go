@@ -14,6 +14,7 @@ import (
 func (l *Lease) wait(ctx context.Context, granted time.Duration) (*Lease, error) {
 	begun := time.Now()
 	channel := l.channel()
+	var held *HeldError
 	if !l.locker.ears.Listening(channel) {
 		// Most locks are free: no connection is opened for those.
 		r, err := l.try(ctx)
@@ -23,18 +24,16 @@ func (l *Lease) wait(ctx context.Context, granted time.Duration) (*Lease, error)
 		if r.Acquired {
 			return l.taken(begun, r.Remaining)
 		}
-		if err := l.locker.ears.Join(ctx, channel); err != nil {
-			l.locker.ears.Leave(channel)
-			return l.poll(ctx, begun, l.held(r))
-		}
-	} else if err := l.locker.ears.Join(ctx, channel); err != nil {
+		held = l.held(r)
+	}
+	if err := l.locker.ears.Join(ctx, channel); err != nil {
 		l.locker.ears.Leave(channel)
-		return l.poll(ctx, begun, nil)
+		return l.poll(ctx, begun, held)
 	}
 	if l.locker.ears.Tagged() {
 		defer l.locker.ears.Leave(channel)
 	} // else it is the channel of the process, which stays
-	return l.stand(ctx, begun, channel, l.kind.entry(l, granted, channel))
+	return l.stand(ctx, begun, channel, l.kind.entry(l, granted, channel), held)
 }
 
 // channel is where this process is told of the lock.
@@ -45,12 +44,11 @@ func (l *Lease) channel() string {
 	return l.locker.inbox
 }
 
-// stand waits in the queue.
-func (l *Lease) stand(ctx context.Context, begun time.Time, channel, entry string) (*Lease, error) {
+// stand waits in the queue; held is what a first attempt found, nil for none.
+func (l *Lease) stand(ctx context.Context, begun time.Time, channel, entry string, held *HeldError) (*Lease, error) {
 	h := l.locker.lockHub
 	w := h.queueUp(l, channel)
 	defer h.leaveLine(w)
-	var held *HeldError
 	// Whoever is not on one server alone, or wants replicas, asks before it enters.
 	strict := l.locker.ears.Tagged() || l.locker.opts.Replicas > 0
 	for {
