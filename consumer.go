@@ -108,9 +108,11 @@ type consumer struct {
 	jobs     chan *Delivery // taken, and not yet handled
 	inHand   atomic.Int64   // taken, and not yet handled to the end
 	freed    chan struct{}  // there is room again
-	pace     atomic.Int64   // time of a handler, ns
-	ahead    atomic.Int64   // time of work to take before a handler is free, ns
-	finished chan finished  // handled, and not yet settled
+	began    time.Time
+	moved    atomic.Int64  // when a job was last taken or handled, ns after began
+	pace     atomic.Int64  // time of a handler, ns
+	ahead    atomic.Int64  // time of work to take before a handler is free, ns
+	finished chan finished // handled, and not yet settled
 
 	mu   sync.Mutex // guards held
 	held map[*Delivery]life
@@ -138,7 +140,7 @@ func (q *Queue) newListener() (*wake.Listener, error) {
 }
 
 func newConsumer(q *Queue, opts *ConsumeOptions, h Handler) (*consumer, error) {
-	c := &consumer{queue: q, h: h, held: make(map[*Delivery]life)}
+	c := &consumer{queue: q, h: h, began: time.Now(), held: make(map[*Delivery]life)}
 	var err error
 	if c.wake, err = q.newListener(); err != nil {
 		return nil, err
@@ -199,7 +201,7 @@ func (c *consumer) loop(ctx, work context.Context) error {
 			return nil
 		default:
 			retry.reset()
-			c.wake.Wait(ctx, wait)
+			c.rest(ctx, wait)
 		}
 	}
 }

@@ -63,6 +63,36 @@ func (c *consumer) room(ctx context.Context) int {
 	return 0
 }
 
+// rest sleeps until there may be work. What was taken ahead does not stay meanwhile
+// behind handlers that have become slow.
+func (c *consumer) rest(ctx context.Context, wait time.Duration) {
+	end := time.Now().Add(wait)
+	for len(c.jobs) > 0 && time.Now().Before(end) {
+		left := stuckAfter - (time.Since(c.began) - time.Duration(c.moved.Load()))
+		if left <= 0 {
+			c.handBack()
+			break
+		}
+		if !c.quiet(ctx, min(time.Until(end), left)) {
+			return
+		}
+	}
+	c.wake.Wait(ctx, time.Until(end))
+}
+
+// quiet waits for d, and reports false when a word is heard or ctx ends before.
+func (c *consumer) quiet(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+	case <-c.wake.Heard():
+	}
+	return false
+}
+
 // handBack gives back what waits behind handlers that take much longer than those
 // before them, so that others can have it, and takes none ahead until some are done.
 func (c *consumer) handBack() {
@@ -87,6 +117,7 @@ func (c *consumer) handBack() {
 // accept hands deliveries to the handlers.
 func (c *consumer) accept(work context.Context, ds []*Delivery) {
 	c.inHand.Add(int64(len(ds)))
+	c.move()
 	c.mu.Lock()
 	for _, d := range ds {
 		c.held[d] = newLife(work)
@@ -96,6 +127,9 @@ func (c *consumer) accept(work context.Context, ds []*Delivery) {
 		c.jobs <- d // has room: capacity is bounded by its size
 	}
 }
+
+// move notes that a job has gone a step on.
+func (c *consumer) move() { c.moved.Store(int64(time.Since(c.began))) }
 
 // life is the context of one delivery.
 type life struct {
@@ -125,6 +159,7 @@ func (c *consumer) work(ctx, work context.Context) {
 		l.end(nil)
 		c.finished <- f
 		c.inHand.Add(-1)
+		c.move()
 		select {
 		case c.freed <- struct{}{}:
 		default:
