@@ -46,9 +46,21 @@ func asUser(t *testing.T, server *luatomictest.Server, rules []string) *redis.Cl
 	return server.Client(func(o *redis.Options) { o.Username, o.Password, o.MaxRetries = "app", "pw", -1 })
 }
 
+// How long each part of a life may wait for others: long where it is to succeed. Where it
+// is to fail, that is how long it takes.
+const (
+	patient   = 20 * time.Second
+	impatient = 2 * time.Second
+)
+
+type patienceKey struct{}
+
+// patience is that of the life that the context belongs to.
+func patience(ctx context.Context) time.Duration { return ctx.Value(patienceKey{}).(time.Duration) }
+
 // life uses the package as programs do: jobs, locks that are waited for, calls.
-func life(ctx context.Context, client redis.UniversalClient) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+func life(ctx context.Context, client redis.UniversalClient, wait time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, patienceKey{}, wait), 10*wait)
 	defer cancel()
 	var all []error
 	for _, part := range []func(context.Context, redis.UniversalClient) error{
@@ -59,9 +71,9 @@ func life(ctx context.Context, client redis.UniversalClient) error {
 	return errors.Join(append(all, client.Ping(ctx).Err())...)
 }
 
-// soon polls until done or 2 s have passed.
+// becomes polls until done or the patience is over.
 func becomes(ctx context.Context, done func() bool) bool {
-	for start := time.Now(); time.Since(start) < 2*time.Second && ctx.Err() == nil; time.Sleep(time.Millisecond) {
+	for start := time.Now(); time.Since(start) < patience(ctx) && ctx.Err() == nil; time.Sleep(time.Millisecond) {
 		if done() {
 			return true
 		}
@@ -152,7 +164,7 @@ func lifeOfLocks(ctx context.Context, client redis.UniversalClient) error {
 	waited := make(chan error, 1)
 	go func() {
 		// Where it cannot listen it looks once an hour.
-		short, cancel := context.WithTimeout(ctx, 2*time.Second)
+		short, cancel := context.WithTimeout(ctx, patience(ctx))
 		defer cancel()
 		lease, err := second.Acquire(short, "x")
 		if err == nil {
@@ -199,7 +211,7 @@ func lifeOfReaders(ctx context.Context, client redis.UniversalClient) error {
 	if err != nil {
 		return errors.Join(err, permit.Release(ctx))
 	}
-	short, cancel := context.WithTimeout(ctx, 2*time.Second)
+	short, cancel := context.WithTimeout(ctx, patience(ctx))
 	defer cancel()
 	waited := make(chan error, 2)
 	wait := func(lease *luatomic.Lease, err error) {
@@ -222,7 +234,7 @@ func lifeOfReaders(ctx context.Context, client redis.UniversalClient) error {
 func lifeOfElections(ctx context.Context, client redis.UniversalClient) error {
 	locker := accessLocker(client)
 	defer locker.Close()
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
 	defer cancel()
 	leads, err := locker.Election("e").Campaign(ctx, "me")
 	if err != nil {
@@ -258,7 +270,7 @@ func lifeOfCalls(ctx context.Context, client redis.UniversalClient) error {
 	if err := accessPing.Serve(bus, func(_ context.Context, in string) (string, error) { return in, nil }); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
 	defer cancel()
 	ran := make(chan error, 1)
 	running, stop := context.WithCancel(ctx)
@@ -304,7 +316,7 @@ func TestAccessRulesSuffice(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	client := asUser(t, server, luatomic.AccessRules(everyAccess()))
-	require.NoError(t, life(t.Context(), client))
+	require.NoError(t, life(t.Context(), client, patient))
 	for _, foreign := range []string{"other", "myx app:{q}:r", "{q}:r", "lock:{x}", accessPrefix + "other"} {
 		require.ErrorContains(t, client.Do(t.Context(), "GET", foreign).Err(), "NOPERM", foreign)
 	}
@@ -331,7 +343,7 @@ func TestAccessRulesAreTheLeast(t *testing.T) {
 			require.NoError(t, server.Client().ScriptFlush(t.Context()).Err())
 			err := everyScript(t.Context(), server.Client(), asUser(t, server, append(without(rules, i), anyName...)), "c")
 			if err == nil {
-				err = life(t.Context(), asUser(t, server, without(rules, i)))
+				err = life(t.Context(), asUser(t, server, without(rules, i)), impatient)
 			}
 			require.Error(t, err)
 		})
@@ -355,7 +367,11 @@ func TestAccessRulesOnACluster(t *testing.T) {
 			asUser(t, node, slices.DeleteFunc(slices.Clone(rules), func(r string) bool { return r == missing }))
 		}
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "app", Password: "pw"})
-		err := life(t.Context(), client)
+		wait := impatient
+		if missing == "" {
+			wait = patient
+		}
+		err := life(t.Context(), client, wait)
 		require.NoError(t, client.Close())
 		require.Equal(t, missing == "", err == nil, "%q: %v", missing, err)
 	}
@@ -367,9 +383,9 @@ func TestAccessRulesOfPreloadedScripts(t *testing.T) {
 	opts := everyAccess()
 	opts.Preloaded = true
 	client := asUser(t, server, luatomic.AccessRules(opts))
-	require.ErrorContains(t, life(t.Context(), client), "Preload")
+	require.ErrorContains(t, life(t.Context(), client, impatient), "Preload")
 	require.NoError(t, lua.Preload(t.Context(), server.Client(), luatomic.Scripts()...))
-	require.NoError(t, life(t.Context(), client))
+	require.NoError(t, life(t.Context(), client, patient))
 	require.ErrorContains(t, client.Eval(t.Context(), "return 1", nil).Err(), "NOPERM")
 }
 

@@ -512,9 +512,11 @@ func TestMemoryLimitRefusesProducersAndLetsConsumersDrain(t *testing.T) {
 	require.ErrorContains(t, err, "OOM")
 	require.Equal(t, before, dump(ctx, t, c, "q"))
 
-	p, err := q.Promote(ctx)
-	require.NoError(t, err)
-	require.Equal(t, 1, p.Moved)
+	luatomictest.Eventually(t, 20*time.Second, "the job is due", func() bool {
+		p, err := q.Promote(ctx)
+		require.NoError(t, err)
+		return p.Moved == 1
+	})
 	taken, err := q.Take(ctx, 3)
 	require.NoError(t, err)
 	require.Len(t, taken.Deliveries, 3)
@@ -539,7 +541,7 @@ func TestNoServer(t *testing.T) {
 	defer c.Close()
 	q, err := luatomic.NewQueue(c, "q", nil)
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_, err = q.Push(ctx, bodies(1)...)
 	require.ErrorIs(t, err, lua.ErrNotExecuted)

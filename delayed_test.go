@@ -22,7 +22,7 @@ func TestPromoteMovesWhatIsDueEarliestFirst(t *testing.T) {
 	none, err := q.Promote(ctx)
 	require.NoError(t, err)
 	require.Zero(t, none.Moved, "never early")
-	require.InDelta(t, time.Hour.Seconds(), none.NextDue.Or(time.Time{}).Sub(none.Now).Seconds(), 5)
+	require.InDelta(t, time.Hour.Seconds(), none.NextDue.Or(time.Time{}).Sub(none.Now).Seconds(), 60)
 
 	require.NoError(t, c.ZAdd(ctx, key(q, "s"), redis.Z{Score: 1, Member: "a"}, redis.Z{Score: 2, Member: "b"}).Err())
 	p, err := q.Promote(ctx)
@@ -113,12 +113,15 @@ func TestPollersMoveEachJobOnceAndNeverEarly(t *testing.T) {
 	for range 4 {
 		pollers.Go(func() { require.ErrorIs(t, luatomic.NewPoller(opts, q).Run(ctx), context.Canceled) })
 	}
-	luatomictest.Eventually(t, 10*time.Second, "all jobs are ready", func() bool {
-		return c.LLen(ctx, key(q, "r")).Val() == n
+	luatomictest.Eventually(t, 30*time.Second, "all moves are reported", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return moved >= n
 	})
 	cancel()
 	pollers.Wait()
 	require.Equal(t, n, moved)
+	require.EqualValues(t, n, c.LLen(t.Context(), key(q, "r")).Val())
 	taken, err := q.Take(t.Context(), n)
 	require.NoError(t, err)
 	at := make(map[string]time.Time)
@@ -148,5 +151,5 @@ func TestPollerReturnsAtOnceAndReportsErrors(t *testing.T) {
 	start := time.Now()
 	cancel(context.Canceled)
 	require.ErrorIs(t, <-done, context.Canceled)
-	require.Less(t, time.Since(start), 500*time.Millisecond)
+	require.Less(t, time.Since(start), 10*time.Second, "it slept for an hour")
 }

@@ -52,7 +52,7 @@ func Example() {
 			return nil // acks; an error would give the job back
 		})
 	fmt.Println("acked:", out.Acked, err)
-	// Output:
+	// Unordered output:
 	// ready: 1 scheduled: 1
 	// {"to":"ann"}
 	// {"to":"bob"}

@@ -32,14 +32,15 @@ var (
 )
 
 const (
-	killLease       = 300 * time.Millisecond
+	// killLease is long enough for a machine that stands still for a second.
+	killLease       = 1500 * time.Millisecond
 	killWorkers     = 4
 	killConcurrency = 4
 	// killBacklog keeps jobs waiting, so that workers die while there is work.
 	killBacklog = 100
 	// killPatience is how long after the end of a dead worker's lease its jobs may
-	// wait for another worker.
-	killPatience = time.Second
+	// wait for another worker: half of the time that an idle worker sleeps by default.
+	killPatience = 5 * time.Second
 )
 
 // The environment of a worker process.
@@ -184,7 +185,7 @@ func massacre(t *testing.T, q *luatomic.Queue, d diary, seed uint64) int {
 	pushed, open := 0, killWorkers+1
 	feed := time.NewTicker(5 * time.Millisecond)
 	defer feed.Stop()
-	deadline := time.Now().Add(time.Duration(*killCount)*500*time.Millisecond + 30*time.Second)
+	deadline := time.Now().Add(time.Duration(*killCount)*time.Second + time.Minute)
 	for stopped := false; open > 0; {
 		select {
 		case err := <-errs:
@@ -234,7 +235,7 @@ func slaughter(t *testing.T, queue string, d diary, slot int, rnd *rand.Rand, le
 		if left.Add(-1) < 0 {
 			return w.stopAt(t.Context(), finish)
 		}
-		lifetime := time.NewTimer(min(time.Duration(rnd.ExpFloat64()*80*float64(time.Millisecond)), 2*killLease))
+		lifetime := time.NewTimer(drawLifetime(rnd))
 		select {
 		case <-lifetime.C:
 		case <-t.Context().Done():
@@ -246,6 +247,15 @@ func slaughter(t *testing.T, queue string, d diary, slot int, rnd *rand.Rand, le
 			return err
 		}
 	}
+}
+
+// drawLifetime is 80 ms in the mean, and one time in thirty more than a lease.
+func drawLifetime(rnd *rand.Rand) time.Duration {
+	life := time.Duration(rnd.ExpFloat64() * 80 * float64(time.Millisecond))
+	if rnd.IntN(30) == 0 {
+		life += killLease
+	}
+	return min(life, 2*killLease)
 }
 
 // worker is a process of its own.

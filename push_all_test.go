@@ -288,7 +288,7 @@ func TestPushAllWakesAConsumerOfEachQueue(t *testing.T) {
 	ended := make(chan error, len(q))
 	for _, one := range q {
 		go func() {
-			_, err := one.Consume(ctx, &luatomic.ConsumeOptions{Concurrency: 1}, func(_ context.Context, d *luatomic.Delivery) error {
+			_, err := one.Consume(ctx, &luatomic.ConsumeOptions{Concurrency: 1, Idle: time.Hour}, func(_ context.Context, d *luatomic.Delivery) error {
 				got <- one.Name() + d.ID
 				return nil
 			})
@@ -329,14 +329,14 @@ func TestPushAllWakesAConsumerOfEachQueue(t *testing.T) {
 		"later": parts("later", 20*time.Millisecond, 0, 20*time.Millisecond),
 		"first": first,
 	} {
-		luatomictest.Eventually(t, 10*time.Second, "all consumers wait", waiting)
+		luatomictest.Eventually(t, 30*time.Second, "all consumers wait", waiting)
 		pushAll(t, batch...)
 		seen := make(map[string]bool)
 		for range 3 {
 			select {
 			case g := <-got:
 				seen[g] = true
-			case <-time.After(5 * time.Second): // half of the idle time
+			case <-time.After(30 * time.Second): // they sleep for an hour
 				t.Fatalf("%s: woken were only %v", name, seen)
 			}
 		}

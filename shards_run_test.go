@@ -28,7 +28,7 @@ func TestShardsConsumeTakesTurns(t *testing.T) {
 	}
 	const places = 20
 	inHand := func(n int) {
-		luatomictest.Eventually(t, 10*time.Second, fmt.Sprint(n, " jobs in hand"), func() bool {
+		luatomictest.Eventually(t, 30*time.Second, fmt.Sprint(n, " jobs in hand"), func() bool {
 			total, err := s.Stats(t.Context())
 			return err == nil && total.Leased == n
 		})
@@ -36,7 +36,7 @@ func TestShardsConsumeTakesTurns(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var running, runs, alone atomic.Int64
-	start := make(chan struct{})
+	start, aloneRan := make(chan struct{}), make(chan struct{})
 	_, err := s.Consume(ctx, &luatomic.ConsumeOptions{Concurrency: places}, func(_ context.Context, d *luatomic.Delivery) error {
 		require.LessOrEqual(t, running.Add(1), int64(places))
 		defer running.Add(-1)
@@ -51,9 +51,16 @@ func TestShardsConsumeTakesTurns(t *testing.T) {
 			<-start
 		case d.ID == "alone":
 			alone.Store(n)
+			close(aloneRan)
 			stop()
+		default:
+			// The consumer may hear later than this test that it has the single job: few others
+			// may pass it until then.
+			select {
+			case <-aloneRan:
+			case <-time.After(time.Second):
+			}
 		}
-		time.Sleep(5 * time.Millisecond) // work, nothing waits for it
 		return nil
 	})
 	require.ErrorIs(t, err, context.Canceled)
@@ -94,7 +101,7 @@ func TestShardsConsumeStops(t *testing.T) {
 	defer stop(nil)
 	out, err := s.Consume(ctx, &luatomic.ConsumeOptions{Concurrency: 2, OnError: func(err error) { t.Errorf("told of %v", err) }},
 		func(_ context.Context, _ *luatomic.Delivery) error {
-			luatomictest.Eventually(t, 10*time.Second, "all shards have jobs in hand", func() bool {
+			luatomictest.Eventually(t, 30*time.Second, "all shards have jobs in hand", func() bool {
 				total, err := s.Stats(t.Context())
 				return ctx.Err() != nil || err == nil && total.Leased == 6
 			})
@@ -166,11 +173,11 @@ func TestShardsWhileASlotMigrates(t *testing.T) {
 		}
 		failed <- nil
 	}()
-	luatomictest.Eventually(t, 10*time.Second, "some work is done", func() bool { return pushed.Load() > 200 })
+	luatomictest.Eventually(t, 30*time.Second, "some work is done", func() bool { return pushed.Load() > 200 })
 	migrate(t, cluster, s.Queues()[3], &pushed)
 	require.NoError(t, <-failed)
 	require.Equal(t, int64(total), pushed.Load())
-	luatomictest.Eventually(t, 10*time.Second, "all is done", func() bool {
+	luatomictest.Eventually(t, 60*time.Second, "all is done", func() bool {
 		left, err := s.Stats(ctx)
 		return err == nil && left.Ready+left.Scheduled+left.Leased == 0
 	})
