@@ -44,7 +44,7 @@ func TestACallIsPublishedOnce(t *testing.T) {
 	require.Len(t, p.all("do", 1), 1)
 
 	// And where nobody answers, the error says both.
-	quiet := newNode(t, client, ch+"-quiet", &actionhero.Options{Timeout: 300 * time.Millisecond})
+	quiet := newNode(t, client, ch+"-quiet", &actionhero.Options{Timeout: 2 * time.Second})
 	proxy.Drop(1, luatomictest.Command("PUBLISH", ch+"-quiet"))
 	_, err = quiet.DoCluster(t.Context(), "api.x", nil, "")
 	require.ErrorIs(t, err, actionhero.ErrTimeout)
@@ -87,10 +87,10 @@ func TestANodeComesBackAfterItsConnectionsAreCut(t *testing.T) {
 	proxy, client := through(t)
 	n := newNode(t, client, ch, nil)
 	require.NoError(t, n.Handle("api.echo", echo))
-	caller := newNode(t, client, ch, &actionhero.Options{Timeout: 300 * time.Millisecond})
+	caller := newNode(t, client, ch, &actionhero.Options{Timeout: time.Second})
 	for range 10 {
 		proxy.CutAll()
-		luatomictest.Eventually(t, 20*time.Second, "a response", func() bool {
+		luatomictest.Eventually(t, 60*time.Second, "a response", func() bool {
 			r, err := caller.DoCluster(t.Context(), "api.echo", []any{1}, "")
 			return err == nil && string(r.Raw) == "[1]"
 		})
@@ -142,7 +142,7 @@ func TestNoRespondersIsNotGuessed(t *testing.T) {
 	close(stop)
 	cutter.Wait()
 	t.Logf("%d of 100 calls were answered", answered)
-	luatomictest.Eventually(t, 20*time.Second, "a response", func() bool {
+	luatomictest.Eventually(t, 60*time.Second, "a response", func() bool {
 		_, err := n.DoCluster(t.Context(), "api.x", nil, "")
 		return err == nil
 	})
@@ -273,7 +273,7 @@ func TestAnAnswerIsNeverTooEarly(t *testing.T) {
 	direct, ch := luatomictest.Client(t), luatomictest.Namespace(t)
 	p := listen(t, direct, ch, responses("p", "messageId", `"early"`))
 	client := luatomictest.Client(t)
-	n := newNode(t, client, ch, &actionhero.Options{Timeout: 2 * time.Second})
+	n := newNode(t, client, ch, &actionhero.Options{Timeout: time.Minute})
 	returned := make(chan struct{}) // the call may end before PUBLISH has
 	client.AddHook(slowPublish{wait: func() {
 		defer close(returned)
@@ -303,7 +303,7 @@ func TestACallEndsWithItsContext(t *testing.T) {
 	began := time.Now()
 	_, err := n.DoCluster(ctx, "api.x", nil, "")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Less(t, time.Since(began), 2*time.Second)
+	require.Less(t, time.Since(began), 20*time.Second, "it would wait for a minute")
 }
 
 // Also those that share a round trip are published once each.
@@ -316,6 +316,7 @@ func TestCallsThatShareARoundTripArePublishedOnce(t *testing.T) {
 	var sent, lost atomic.Int64
 	var callers sync.WaitGroup
 	stop := make(chan struct{})
+	proxy.Drop(1, luatomictest.Command("PUBLISH", ch)) // one at least, however soon the senders are done
 	callers.Go(func() {
 		for {
 			select {

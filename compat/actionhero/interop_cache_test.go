@@ -51,7 +51,7 @@ func locks(t *testing.T, c *cluster) {
 	}
 	// Under the same name a lock is one's own.
 	same := c.cache("node-A")
-	ok, err := same.Lock(ctx, key, time.Second)
+	ok, err := same.Lock(ctx, key, time.Minute)
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, c.relock == actionhero.Refresh, c.a.ask(request{"op": "lock", "key": key, "ttl": 60000}).OK, "relock: refresh up to 17, deny from 18 on")
@@ -68,7 +68,7 @@ func lockWindow(t *testing.T, c *cluster) {
 	require.True(t, check.OK)
 	require.Less(t, time.Since(began), 15*time.Second)
 
-	ok, err := cache.Lock(ctx, key, time.Second)
+	ok, err := cache.Lock(ctx, key, 3*time.Second)
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, false, c.a.ask(request{"op": "check", "key": key, "retry": nil}).OK)
@@ -119,7 +119,7 @@ func contention(t *testing.T, c *cluster) {
 	}
 	for _, n := range []*node{c.a, c.b} {
 		var a answer
-		require.NoError(t, json.Unmarshal(n.Line(60*time.Second), &a))
+		require.NoError(t, json.Unmarshal(n.Line(2*time.Minute), &a))
 		require.Empty(t, a.Error)
 		overlaps += a.Overlaps
 	}
@@ -229,7 +229,7 @@ func lockedItems(t *testing.T, c *cluster) {
 	_, err = cache.Unlock(ctx, "guarded")
 	require.NoError(t, err)
 
-	require.Equal(t, true, c.a.ask(request{"op": "lock", "key": "guarded", "ttl": 2000}).OK)
+	require.Equal(t, true, c.a.ask(request{"op": "lock", "key": "guarded", "ttl": 5000}).OK)
 	var locked *actionhero.LockedError
 	require.ErrorAs(t, cache.Save(ctx, "guarded", "late", 0), &locked)
 	require.Equal(t, "node-A", locked.Holder)

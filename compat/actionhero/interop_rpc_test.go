@@ -148,7 +148,7 @@ func connections(t *testing.T, c *cluster) {
 		require.NoError(t, err)
 		require.Equal(t, "node-B", r.ServerID)
 	}
-	all, err := c.goNode.Gather(t.Context(), "api.t.echo", []any{"x"}, "conn-B", 300*time.Millisecond)
+	all, err := c.goNode.Gather(t.Context(), "api.t.echo", []any{"x"}, "conn-B", 3*time.Second)
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	for _, id := range []string{"constructor", "__proto__"} {
@@ -158,7 +158,7 @@ func connections(t *testing.T, c *cluster) {
 }
 
 func timeouts(t *testing.T, c *cluster) {
-	n := c.run(t, &actionhero.Options{Timeout: 300 * time.Millisecond})
+	n := c.run(t, &actionhero.Options{Timeout: time.Second})
 	_, err := n.DoCluster(t.Context(), "api.t.mute", nil, "")
 	require.ErrorIs(t, err, actionhero.ErrTimeout)
 	require.ErrorContains(t, err, "RPC Timeout")
@@ -171,7 +171,7 @@ func timeouts(t *testing.T, c *cluster) {
 }
 
 func tokens(t *testing.T, c *cluster) {
-	n := c.run(t, &actionhero.Options{Timeout: 300 * time.Millisecond, ServerToken: "wrong"})
+	n := c.run(t, &actionhero.Options{Timeout: time.Second, ServerToken: "wrong"})
 	require.NoError(t, n.Handle("api.t.echo", func(context.Context, *actionhero.Request) (any, error) { return "mine", nil }))
 	require.Equal(t, "hi", decoded[string](t, c.call(t, "api.t.echo", "hi")))
 	luatomictest.Eventually(t, 20*time.Second, "messages of the others", func() bool { return n.Stats().BadToken > 0 })

@@ -158,7 +158,7 @@ func startNode(t *testing.T, server *luatomictest.Server, r release, id string) 
 		"ACTIONHERO_TYPESCRIPT_MODE=false", "ACTIONHERO_TITLE="+id, "TOKEN="+token, "CHANNEL="+channel, "RPC_TIMEOUT=8000")
 	n := &node{foreign.Start(t, cmd), t}
 	var up answer
-	require.NoError(t, json.Unmarshal(n.Line(60*time.Second), &up))
+	require.NoError(t, json.Unmarshal(n.Line(2*time.Minute), &up))
 	require.Equal(t, id, up.Up)
 	return n
 }

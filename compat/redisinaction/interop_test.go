@@ -256,7 +256,7 @@ func TestInteropADeadPollersLockStopsNothing(t *testing.T) {
 	var held string
 	p.Ask([]any{"acquire", ids[0], 1}, &held) // as poll_queue does, before it dies
 	p.Kill()
-	luatomictest.Eventually(t, 10*time.Second, "it is moved", func() bool {
+	luatomictest.Eventually(t, 30*time.Second, "it is moved", func() bool {
 		out, err := c.PollQueue(ctx)
 		require.NoError(t, err)
 		return out.Moved == 1

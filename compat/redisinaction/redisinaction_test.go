@@ -214,7 +214,7 @@ func FuzzParseItem(f *testing.F) {
 
 // bounded is the test's context with an end.
 func bounded(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -82,7 +82,7 @@ func TestWorkerWaits(t *testing.T) {
 			}
 			got <- item
 		}()
-		luatomictest.Eventually(t, 10*time.Second, "it waits", func() bool {
+		luatomictest.Eventually(t, 30*time.Second, "it waits", func() bool {
 			return strings.Contains(r.Info(ctx, "clients").Val(), "blocked_clients:1")
 		})
 		require.NoError(t, r.RPush(ctx, "queue:"+q, `["n", []]`).Err())

@@ -104,7 +104,7 @@ func eachClientCall(t *testing.T, test func(t *testing.T, ctx context.Context, c
 	for _, call := range clientCalls() {
 		t.Run(call.script.Name, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
 			test(t, ctx, call)
 		})
@@ -303,7 +303,7 @@ func nothingIsLost(t *testing.T, before, after map[string][]string, n int) {
 // A server that forgets its scripts all the time gets them again, and each push happens once.
 func TestPushAndMoveUnderScriptFlush(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	r := luatomictest.StartServer(t).Client()
 	d, err := sidekiq.New(r, nil)
@@ -342,7 +342,7 @@ func TestPushAndMoveUnderScriptFlush(t *testing.T) {
 // A user who may not remove from the set moves nothing: else each look would push the same jobs again.
 func TestAMoverWithoutTheRightToRemoveAddsNothing(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	server := luatomictest.StartServer(t)
 	r := server.Client()
@@ -364,7 +364,7 @@ func TestAMoverWithoutTheRightToRemoveAddsNothing(t *testing.T) {
 // A user who may not use one of the commands gets nothing in: what was written before is taken back.
 func TestAPushThatMayNotWriteAllLeavesNothing(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	r := luatomictest.StartServer(t).Client()
 	require.NoError(t, r.Do(ctx, "ACL", "SETUSER", "limited", "on", ">pw", "~*", "+@all", "-zadd").Err())
@@ -386,7 +386,7 @@ func TestAPushThatMayNotWriteAllLeavesNothing(t *testing.T) {
 // What a key of another type refuses was not written for a moment: no replica and no log has heard of it.
 func TestAPushIsCheckedBeforeItWrites(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	r := luatomictest.StartServer(t).Client()
 	d, err := sidekiq.New(r, nil)
@@ -506,6 +506,7 @@ func TestLargeStepsGuessTheServersTime(t *testing.T) {
 	t.Parallel()
 	for _, version := range []sidekiq.Version{sidekiq.V7, sidekiq.V8} {
 		f := newFleet(t, sidekiq.Options{Version: version})
+		require.NoError(t, f.client.ScriptLoad(f.ctx, *script.PushScript.Source).Err(), "so that each step is one command")
 		plans := &sentPlans{UniversalClient: f.client}
 		d := f.through(plans, sidekiq.Options{Version: version})
 		behind := strings.Repeat(" behind", 20)
@@ -544,7 +545,7 @@ func atoi(t *testing.T, text string) int {
 // The commands that docs/sidekiq.md lists are enough for the whole client side.
 func TestTheListedCommandsAreEnough(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	r := luatomictest.StartServer(t).Client()
 	text, err := os.ReadFile("../../docs/sidekiq.md")

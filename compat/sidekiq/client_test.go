@@ -29,7 +29,7 @@ type fleet struct {
 
 func newFleet(t *testing.T, opts sidekiq.Options) *fleet {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	f := &fleet{t: t, ctx: ctx, client: luatomictest.Client(t), ns: luatomictest.Namespace(t)}
 	f.d = f.through(f.client, opts)

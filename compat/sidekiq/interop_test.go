@@ -97,7 +97,7 @@ func TestInteropTwoPollersMoveEachJobOnce(t *testing.T) {
 	withEach(t, func(t *testing.T, s *shop) {
 		const jobs = 10_000
 		ctx := t.Context()
-		due := time.Now().Add(4 * time.Second)
+		due := time.Now().Add(10 * time.Second) // all are in by then
 		bulk := make([]sidekiq.Job, jobs)
 		for i := range bulk {
 			bulk[i] = sidekiq.Job{Class: "InteropJob", Queue: "q" + strconv.Itoa(i%7), At: due, Args: json.RawMessage(fmt.Sprintf("[%d]", i))}

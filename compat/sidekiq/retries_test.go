@@ -46,9 +46,9 @@ func TestAFailureIsWrittenAsSidekiqWritesIt(t *testing.T) {
 			s := newSite(t, version)
 			require.Equal(t, sidekiq.Worked{Retried: 1}, s.fail(nil, errSad, payload("default", "a", "")))
 			require.Equal(t, 1, s.count("stat:failed"))
-			require.Equal(t, 1, s.count("stat:failed:"+time.Now().UTC().Format(time.DateOnly)))
-			for _, day := range []string{"processed", "failed"} {
-				left, err := s.client.TTL(t.Context(), s.key("stat:"+day+":"+time.Now().UTC().Format(time.DateOnly))).Result()
+			require.Equal(t, 1, s.count(s.daily("stat:failed")))
+			for _, name := range []string{"processed", "failed"} {
+				left, err := s.client.TTL(t.Context(), s.key(s.daily("stat:"+name))).Result()
 				require.NoError(t, err)
 				require.Greater(t, left, 4*365*24*time.Hour, "five years, as Sidekiq has it")
 			}
@@ -139,9 +139,8 @@ func TestWhereAFailedJobGoes(t *testing.T) {
 			}
 			worked := s.fail(nil, failure, p)
 			require.Equal(t, 1, s.count("stat:failed"))
-			today := time.Now().UTC().Format(time.DateOnly)
-			require.Positive(t, s.client.TTL(t.Context(), s.key("stat:failed:"+today)).Val())
-			require.Positive(t, s.client.TTL(t.Context(), s.key("stat:processed:"+today)).Val())
+			require.Positive(t, s.client.TTL(t.Context(), s.key(s.daily("stat:failed"))).Val())
+			require.Positive(t, s.client.TTL(t.Context(), s.key(s.daily("stat:processed"))).Val())
 			require.Empty(t, s.workings())
 			counts := map[string]int{retry: worked.Retried, dead: worked.Dead, none: worked.Dropped}
 			require.Equal(t, 1, counts[c.where], "%+v", worked)

@@ -102,7 +102,7 @@ func eachWorkerCall(t *testing.T, test func(t *testing.T, ctx context.Context, c
 	for _, call := range workerCalls() {
 		t.Run(call.script.Name, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
 			test(t, ctx, call)
 		})
@@ -348,7 +348,7 @@ func TestWorkerScriptOutcomes(t *testing.T) {
 // Workers drain a server that has no memory for more, and jobs of a dead process come back there.
 func TestWorkersDrainAFullServer(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	r := luatomictest.StartServer(t).Client()
 	require.NoError(t, handed(ctx, r, ""))

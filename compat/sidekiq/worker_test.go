@@ -128,6 +128,17 @@ func (s *site) count(name string) int {
 	return n
 }
 
+// daily is the counter of the day, which may be over since it was written.
+func (s *site) daily(name string) string {
+	s.t.Helper()
+	now := time.Now().UTC()
+	today, yesterday := name+":"+now.Format(time.DateOnly), name+":"+now.AddDate(0, 0, -1).Format(time.DateOnly)
+	if s.client.Exists(s.t.Context(), s.key(yesterday)).Val() == 1 {
+		return yesterday
+	}
+	return today
+}
+
 // workings are the hashes of all processes.
 func (s *site) workings() []string {
 	s.t.Helper()
@@ -165,8 +176,9 @@ func TestAWorkerPerformsInOrder(t *testing.T) {
 	require.ErrorIs(t, first.Scan(&text, &n), sidekiq.ErrScan)
 
 	require.Empty(t, s.workings())
-	require.Equal(t, 3, s.count("stat:processed:"+time.Now().UTC().Format(time.DateOnly)))
-	ttl, err := s.client.TTL(t.Context(), s.key("stat:processed:"+time.Now().UTC().Format(time.DateOnly))).Result()
+	today := s.daily("stat:processed")
+	require.Equal(t, 3, s.count(today))
+	ttl, err := s.client.TTL(t.Context(), s.key(today)).Result()
 	require.NoError(t, err)
 	require.Greater(t, ttl, 4*365*24*time.Hour)
 	known, err := s.client.ZCard(t.Context(), s.key("luatomic:sidekiq:processes")).Result()
@@ -325,6 +337,7 @@ func TestTheEndGivesJobsBack(t *testing.T) {
 	for range 3 {
 		<-started
 	}
+	s.eventually("b is done", func() bool { return s.count("stat:processed") == 1 })
 	require.Equal(t, sidekiq.Worked{Done: 1, Returned: 2}, end())
 	require.Equal(t, []string{all[2], all[0]}, s.list("default"), "the one that was served first is again")
 	require.Empty(t, s.workings())
