@@ -81,6 +81,10 @@ func TestDoctorOfAReplica(t *testing.T) {
 	host, port, err := net.SplitHostPort(luatomictest.StartServer(t).Addr())
 	require.NoError(t, err)
 	replica := luatomictest.StartServer(t, "--appendonly", "yes", "--replicaof", host+" "+port)
+	luatomictest.Eventually(t, within, "the replica has loaded its data", func() bool {
+		info, err := replica.Client().Info(t.Context(), "replication").Result()
+		return err == nil && strings.Contains(info, "master_link_status:up")
+	})
 	c := (&env{t: t, url: replica.URL()}).run("doctor").exits(exitFailed)
 	require.Contains(t, c.failed(), "rpc")
 	for _, name := range []string{"replication", "lock", "queue"} {

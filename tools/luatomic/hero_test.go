@@ -19,7 +19,7 @@ func hero(t *testing.T) (e *env, flags []string, o *actionhero.Options) {
 	e = shared(t)
 	channel := strings.TrimSuffix(e.prefix, ":")
 	e.prefix = ""
-	return e, []string{"--dialect=actionhero", "--channel", channel, "--token", "secret"}, &actionhero.Options{Channel: channel, ServerToken: "secret", Timeout: 10 * time.Second}
+	return e, []string{"--dialect=actionhero", "--channel", channel, "--token", "secret"}, &actionhero.Options{Channel: channel, ServerToken: "secret", Timeout: 30 * time.Second}
 }
 
 // heroNode runs a node until the test ends.
@@ -51,7 +51,7 @@ func TestHeroServe(t *testing.T) {
 				require.NoError(t, r.Decode(&got))
 				require.Equal(t, map[string]any{"in": []any{1.0, "é"}, "by": "api.echo.back caller " + connection}, got)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
 			_, err := n.DoCluster(ctx, "api.echo.back", []any{"fail", 1}, "")
 			require.Error(t, err)
@@ -93,7 +93,7 @@ func TestHeroCall(t *testing.T) {
 			e, flags, o := hero(t)
 			o.Era = era
 			call := func(args ...string) *cli {
-				more := append(flags, "--era", name, "--timeout", "5s")
+				more := append(flags, "--era", name, "--timeout", "30s")
 				if name == "callback" {
 					var list []any
 					if json.Unmarshal([]byte(args[1]), &list) != nil {
@@ -136,7 +136,7 @@ func TestHeroCallTimeout(t *testing.T) {
 	t.Parallel()
 	e, flags, o := hero(t)
 	heroNode(t, o)
-	c := e.run(append([]string{"rpc", "call", "api.nobody", "--timeout", "200ms"}, flags...)...).exits(exitFailed)
+	c := e.run(append([]string{"rpc", "call", "api.nobody", "--timeout", "2s"}, flags...)...).exits(exitFailed)
 	holds(t, c.object()["error"].(map[string]any), map[string]any{"code": "timeout"})
 	c = e.run(append([]string{"rpc", "call", "nopath"}, flags...)...).exits(exitFailed)
 	require.Contains(t, c.stdout.String(), "api.jobs.run")
@@ -161,12 +161,12 @@ func TestHeroLock(t *testing.T) {
 		require.Empty(t, c.stdout.String())
 		require.Contains(t, c.stderr.String(), "by node-7, for ")
 	}
-	waiting := e.start("lock", "x", inHero, "--wait", "1m", "--ttl", "1s", "--", "sh", "-c", "echo ran; exec sleep 60")
+	waiting := e.start("lock", "x", inHero, "--wait", "1m", "--ttl", "4s", "--", "sh", "-c", "echo ran; exec sleep 60")
 	_, err = other.Unlock(ctx, "x")
 	require.NoError(t, err)
 	luatomictest.Eventually(t, within, "it runs", func() bool { return waiting.stdout.String() == "ran\n" })
 	name := r.Get(ctx, key).Val()
-	for end := time.Now().Add(2500 * time.Millisecond); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(5500 * time.Millisecond); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		require.Equal(t, name, r.Get(ctx, key).Val(), "it is kept beyond its time")
 	}
 	require.NoError(t, r.Set(ctx, key, "another", 0).Err())

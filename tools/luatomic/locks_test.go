@@ -132,7 +132,7 @@ func TestLocksReleaseOfAFreeLock(t *testing.T) {
 		require.Equal(t, "luatomic: lock \"x\" is free: there is nothing to release\n", r.stderr.String())
 		require.Empty(t, r.stdout.String())
 	}
-	e.run("lock", "x", "--ttl", "100ms", "--min-hold", "1h", "--", "true").exits(exitDone)
+	e.run("lock", "x", "--ttl", "5s", "--min-hold", "1h", "--", "true").exits(exitDone)
 	r := e.run("locks", "release", "x").exits(exitFailed)
 	require.Contains(t, r.stderr.String(), `lock "x" is free and rests for 59m`)
 }
@@ -229,7 +229,7 @@ func TestLockPriority(t *testing.T) {
 func TestLockBarge(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	lease, err := luatomic.NewLocker(luatomictest.Client(t), &luatomic.LockerOptions{Prefix: e.prefix, TTL: 2 * time.Second}).Try(t.Context(), "x")
+	lease, err := luatomic.NewLocker(luatomictest.Client(t), &luatomic.LockerOptions{Prefix: e.prefix, TTL: 8 * time.Second}).Try(t.Context(), "x") // the waiter comes in that time
 	require.NoError(t, err)
 	waiter := e.start("lock", "x", "--wait", "1h", "--", "echo", "ran")
 	e.waits("x", 1)
@@ -285,7 +285,7 @@ func TestLockReadWrite(t *testing.T) {
 func TestLockReadLost(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	c := e.start("lock", "x", "--read", "--ttl", "300ms", "--", "sh", "-c", `echo "child $$." >&2; sleep 1000`)
+	c := e.start("lock", "x", "--read", "--ttl", "3s", "--", "sh", "-c", `echo "child $$." >&2; sleep 1000`)
 	c.shows("child ")
 	require.NoError(t, luatomictest.Client(t).Del(t.Context(), e.prefix+"rw:{x}").Err())
 	c.exits(exitFailed)
@@ -305,7 +305,7 @@ func TestLockMinHold(t *testing.T) {
 func TestLockMaxHold(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	c := e.run("lock", "x", "--max-hold", "300ms", "--", "sh", "-c", `echo "child $$." >&2; sleep 1000`).exits(exitFailed)
+	c := e.run("lock", "x", "--max-hold", "3s", "--", "sh", "-c", `echo "child $$." >&2; sleep 1000`).exits(exitFailed)
 	require.Contains(t, c.stderr.String(), "held for the longest time that is allowed")
 	require.Contains(t, c.stderr.String(), "the command was killed")
 	goes(t, c.stderr.String(), "child ")
@@ -316,7 +316,7 @@ func TestLockDelay(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
 	script, file := untilFile(t)
-	c := e.start("lock", "x", "--ttl", "300ms", "--lock-delay", "1h", "--", "sh", "-c", script)
+	c := e.start("lock", "x", "--ttl", "3s", "--lock-delay", "1h", "--", "sh", "-c", script)
 	c.shows("started")
 	c.signal(syscall.SIGKILL)
 	require.NoError(t, os.WriteFile(file, nil, 0o600)) // its child outlived it
@@ -353,7 +353,11 @@ func TestLockReplicas(t *testing.T) {
 		info, err := server.Client().Info(t.Context(), "replication").Result()
 		return err == nil && strings.Contains(info, "state=online")
 	})
-	require.Equal(t, "ran\n", e.run("lock", "x", "--replicas", "1", "--", "echo", "ran").exits(exitDone).stdout.String())
+	luatomictest.Eventually(t, within, "the replica confirms within a second", func() bool {
+		c = e.run("lock", "x", "--replicas", "1", "--", "echo", "ran")
+		return c.cmd.ProcessState.ExitCode() != exitTryLater
+	})
+	require.Equal(t, "ran\n", c.exits(exitDone).stdout.String())
 }
 
 // A server that goes away while the command waits.
@@ -364,7 +368,7 @@ func TestLockServerGoneWaiting(t *testing.T) {
 	locker := luatomic.NewLocker(server.Client(), &luatomic.LockerOptions{TTL: time.Minute})
 	_, err := locker.Try(t.Context(), "x")
 	require.NoError(t, err)
-	c := e.start("lock", "x", "--wait", "2s", "--", "echo", "ran")
+	c := e.start("lock", "x", "--wait", "5s", "--", "echo", "ran")
 	luatomictest.Eventually(t, within, "it waits", func() bool {
 		info, err := locker.Info(t.Context(), "x")
 		require.NoError(t, err)

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 }
 
 // within bounds what must happen soon, on a slow machine too.
-const within = 20 * time.Second
+const within = 60 * time.Second
 
 // output is what a process has written so far.
 type output struct {
@@ -348,7 +348,7 @@ func TestNoServer(t *testing.T) {
 			{"rpc", "serve", "m", "--", "true"}, {"rpc", "call", "m", "1"}, {"rpc", "nodes"}, {"rpc", "top"}} {
 			start := time.Now()
 			c := (&env{t: t, url: url}).run(args...).exits(exitFailed)
-			require.Less(t, time.Since(start), 10*time.Second)
+			require.Less(t, time.Since(start), within/2)
 			require.Contains(t, c.stderr.String(), shown)
 			require.Contains(t, c.stderr.String(), "start a server there, or name another with --redis URL or REDIS_URL")
 			require.Equal(t, 1, strings.Count(c.stderr.String(), "\n"), c.stderr.String())
@@ -365,7 +365,7 @@ func TestServerThatDoesNotAnswer(t *testing.T) {
 	defer server.Resume()
 	start := time.Now()
 	c := (&env{t: t, url: server.URL()}).run("stats", "q").exits(exitFailed)
-	require.Less(t, time.Since(start), 10*time.Second)
+	require.Less(t, time.Since(start), within/2)
 	require.Contains(t, c.stderr.String(), "cannot use "+server.URL()+": no answer within 2s")
 }
 

@@ -225,7 +225,7 @@ func TestConsumeLeaseLost(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
 	e.push("q", luatomic.Job{ID: "one"})
-	c := e.start("consume", "q", "--lease", "300ms", "--", "sh", "-c", `trap '' TERM; sleep 1000 & echo "grandchild $!." >&2; wait; wait`)
+	c := e.start("consume", "q", "--lease", "3s", "--", "sh", "-c", `trap '' TERM; sleep 1000 & echo "grandchild $!." >&2; wait; wait`)
 	c.shows("grandchild")
 	require.NoError(t, luatomictest.Client(t).Del(t.Context(), e.prefix+"{q}:l").Err())
 	c.shows(`job "one": command killed: lease lost`)
@@ -240,7 +240,7 @@ func TestConsumeKilled(t *testing.T) {
 	e := shared(t)
 	script, file := untilFile(t)
 	e.push("q", luatomic.Job{ID: "one"})
-	c := e.start("consume", "q", "--lease", "300ms", "--", "sh", "-c", script)
+	c := e.start("consume", "q", "--lease", "3s", "--", "sh", "-c", script)
 	c.shows("started")
 	require.NoError(t, c.cmd.Process.Kill())
 	c.wait()
@@ -259,7 +259,7 @@ func TestConsumeServerRestarts(t *testing.T) {
 	require.NoError(t, err)
 	for _, body := range []string{"before.", "after."} {
 		luatomictest.Eventually(t, within, "a push goes through", func() bool {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			_, err := q.Push(ctx, luatomic.Job{ID: body, Body: []byte(body)})
 			return err == nil

@@ -148,10 +148,10 @@ func TestLockOfTasksIsKept(t *testing.T) {
 	e := shared(t)
 	r, ctx := luatomictest.Client(t), t.Context()
 	key := e.prefix + "lock:x"
-	c := e.start("lock", "x", inRIA, "--ttl", "500ms", "--", "sh", "-c", "echo ran; exec sleep 60")
+	c := e.start("lock", "x", inRIA, "--ttl", "3s", "--", "sh", "-c", "echo ran; exec sleep 60")
 	luatomictest.Eventually(t, within, "it runs", func() bool { return c.stdout.String() == "ran\n" })
 	id := r.Get(ctx, key).Val()
-	for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(4500 * time.Millisecond); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		require.Equal(t, id, r.Get(ctx, key).Val())
 	}
 	require.NoError(t, r.Set(ctx, key, "another", 0).Err())
@@ -166,7 +166,7 @@ func TestLockOfTasksIsLostInTime(t *testing.T) {
 	e := shared(t)
 	proxy := luatomictest.NewLossyProxy(t, e.url)
 	e.url = proxy.URL()
-	c := e.start("lock", "x", inRIA, "--ttl", "1s", "--", "sh", "-c", `trap 'echo killed; exit' TERM; echo ran; while :; do sleep 0.01; done`)
+	c := e.start("lock", "x", inRIA, "--ttl", "3s", "--", "sh", "-c", `trap 'echo killed; exit' TERM; echo ran; while :; do sleep 0.01; done`)
 	luatomictest.Eventually(t, within, "it runs", func() bool { return c.stdout.String() == "ran\n" })
 	proxy.Blackhole(true)
 	ctx, cancel := context.WithTimeout(t.Context(), within)

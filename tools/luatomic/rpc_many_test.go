@@ -67,7 +67,7 @@ func TestRPCGatherMissing(t *testing.T) {
 	slow := e.serve("wait", "--node", "slow", "--", "sh", "-c", script)
 	dead := e.serve("wait", "--node", "dead", "--", "sh", "-c", script)
 	names := e.names()
-	c := e.start("rpc", "call", "wait", "1", "--gather", "--timeout", "6s")
+	c := e.start("rpc", "call", "wait", "1", "--gather", "--timeout", "12s")
 	slow.shows("started")
 	dead.shows("started")
 	require.NoError(t, dead.cmd.Process.Kill())
@@ -177,9 +177,9 @@ func TestRPCKeys(t *testing.T) {
 	node := e.serve("cat", "--keys", file("new\nbase64:b2xk\r\n"), "--", "cat")
 	old := file("old\nnew")
 	require.Equal(t, `{"result":1}`, e.call("cat", "1", "--keys", old).exits(exitDone).line())
-	e.call("cat", "1", "--timeout", "500ms").fails(exitFailed, "timeout", "may have run")
+	e.call("cat", "1", "--timeout", "2s").fails(exitFailed, "timeout", "may have run")
 	node.shows("a frame without the proof of a known key")
-	e.call("cat", "1", "--timeout", "500ms", "--keys", file("wrong")).fails(exitFailed, "timeout", "may have run")
+	e.call("cat", "1", "--timeout", "2s", "--keys", file("wrong")).fails(exitFailed, "timeout", "may have run")
 
 	for text, says := range map[string]string{"": "there is no key in it", "base64:secret!": "not in that form"} {
 		c := e.call("cat", "1", "--keys", file(text)).exits(exitFailed)
@@ -289,7 +289,7 @@ func TestRPCCallServerGone(t *testing.T) {
 	e := &env{t: t, url: server.URL()}
 	script, _ := untilFile(t)
 	node := e.serve("wait", "--", "sh", "-c", script)
-	caller := e.start("rpc", "call", "wait", "1", "--timeout", "3s")
+	caller := e.start("rpc", "call", "wait", "1", "--timeout", "6s")
 	node.shows("started")
 	server.Kill()
 	caller.fails(exitFailed, "timeout", "the handler may have run")
@@ -304,7 +304,7 @@ func TestRPCNotAllowed(t *testing.T) {
 	server := luatomictest.StartServer(t)
 	require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "u", "on", ">p", "~*", "+@all", "resetchannels").Err())
 	e := &env{t: t, url: strings.Replace(server.URL(), "redis://", "redis://u:p@", 1)}
-	c := e.call("x", "1", "--timeout", "500ms")
+	c := e.call("x", "1", "--timeout", "3s")
 	c.fails(exitFailed, "not_sent", "are SUBSCRIBE and PUBLISH allowed?")
 	require.Contains(t, c.stderr.String(), "NOPERM")
 }
