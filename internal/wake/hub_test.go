@@ -103,3 +103,29 @@ func TestRenewListensOnANewConnection(t *testing.T) {
 		return h.Listening("c") && admin.Publish(ctx, "c", "").Val() == 1
 	})
 }
+
+// Whoever may not subscribe learns it at once, however often it was refused before: it
+// looks by itself then, and does not wait for the connection's next attempt.
+func TestJoinThatIsRefusedDoesNotWait(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	admin := server.Client()
+	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "deaf", "on", ">pw", "~*", "&*", "+@all", "-subscribe").Err())
+	h := wake.NewHub(server.Client(func(o *redis.Options) { o.Username, o.Password = "deaf", "pw" }))
+	h.Heard, h.Up = func(string, string) {}, func(string) {}
+	defer h.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for range 16 { // its attempts are 5 s apart in the end: 40 s in all
+		require.ErrorContains(t, h.Join(ctx, "c"), "NOPERM")
+		h.Leave("c")
+	}
+	require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "deaf", "+subscribe").Err())
+	luatomictest.Eventually(t, 20*time.Second, "it may listen now, and does", func() bool {
+		err := h.Join(t.Context(), "c")
+		if err != nil {
+			h.Leave("c")
+		}
+		return err == nil
+	})
+}

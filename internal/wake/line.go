@@ -21,6 +21,7 @@ type link struct {
 	opened  time.Time
 	renewed bool // ps was closed to make another one
 	topics  map[string]*topic
+	failed  error // why nothing was heard on the last connection
 	ended   bool
 }
 
@@ -52,7 +53,9 @@ func (l *link) expect(channel string, again bool) {
 	}
 }
 
-// join subscribes, if that was not done, and returns when the channel is heard.
+// join subscribes, if that was not done, and returns when the channel is heard. It does
+// not wait for the next attempt where the last one came to nothing: one who may not
+// subscribe would do so each time, and has other ways.
 func (l *link) join(ctx context.Context, channel string) error {
 	l.mu.Lock()
 	t := l.topics[channel]
@@ -63,6 +66,10 @@ func (l *link) join(ctx context.Context, channel string) error {
 	case t.up:
 		l.mu.Unlock()
 		return nil
+	case l.ps == nil && l.failed != nil:
+		err := l.failed
+		l.mu.Unlock()
+		return err
 	case t.err != nil:
 		t.err, t.settled = nil, make(chan struct{})
 	}
@@ -110,8 +117,8 @@ func (l *link) run(ctx context.Context) {
 		heard, err := l.listen(ctx, ps)
 		stop()
 		_ = ps.Close()
-		l.down(err, false)
-		if errors.Is(err, redis.ErrClosed) && !l.wasRenewed() {
+		l.down(err, heard, false)
+		if renewed := l.wasRenewed(); !renewed && errors.Is(err, redis.ErrClosed) {
 			break
 		}
 		if heard {
@@ -120,7 +127,7 @@ func (l *link) run(ctx context.Context) {
 		sleep(ctx, wait)
 		wait = min(2*wait, lastWait)
 	}
-	l.down(ErrClosed, true)
+	l.down(ErrClosed, false, true)
 }
 
 // renew gives up the connection for a new one, once a second at most.
@@ -225,10 +232,13 @@ func (l *link) undone(ctx context.Context, ps *redis.PubSub, channel string) {
 }
 
 // down settles who waits, with the reason.
-func (l *link) down(err error, ended bool) {
+func (l *link) down(err error, heard, ended bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ps, l.ended = nil, ended
+	l.ps, l.failed, l.ended = nil, err, ended
+	if heard {
+		l.failed = nil // it worked, and is back in a moment
+	}
 	for _, t := range l.topics {
 		t.asked = false
 		if !t.up && t.err == nil {
