@@ -17,9 +17,9 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// patient is the NodeTimeout of the tests: a server of a busy machine may stand still
+// nodePatience is the NodeTimeout of the tests: a server of a busy machine may stand still
 // for a while, and counts all the same.
-const patient = 2 * time.Second
+const nodePatience = 2 * time.Second
 
 // independent starts n servers that do not know of each other.
 func independent(t *testing.T, n int) ([]*luatomictest.Server, []redis.UniversalClient) {
@@ -68,7 +68,7 @@ func TestQuorumAcquireExtendRelease(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	_, clients := independent(t, 3)
-	q := quorum(t, clients, &luatomic.QuorumOptions{TTL: time.Minute, NodeTimeout: patient, Note: "n"})
+	q := quorum(t, clients, &luatomic.QuorumOptions{TTL: time.Minute, NodeTimeout: nodePatience, Note: "n"})
 	lease, err := q.Try(ctx, "x")
 	require.NoError(t, err)
 	require.NoError(t, lease.Err())
@@ -110,7 +110,7 @@ func TestQuorumFenceGrowsOverChangingMajorities(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	servers, clients := independent(t, 3)
-	q := quorum(t, clients, &luatomic.QuorumOptions{TTL: time.Minute, NodeTimeout: patient})
+	q := quorum(t, clients, &luatomic.QuorumOptions{TTL: time.Minute, NodeTimeout: nodePatience})
 	// The first server is an hour ahead.
 	ahead := time.Now().Add(time.Hour).UnixMicro()
 	require.NoError(t, clients[0].Set(ctx, "lock:{x}", record(ahead, 0, "-", 0, 0), 0).Err())
@@ -132,7 +132,7 @@ func TestQuorumSurvivesAMinority(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	servers, clients := independent(t, 5)
-	q := quorum(t, clients, &luatomic.QuorumOptions{TTL: 6 * time.Second, NodeTimeout: patient})
+	q := quorum(t, clients, &luatomic.QuorumOptions{TTL: 6 * time.Second, NodeTimeout: nodePatience})
 	servers[1].Kill()
 	servers[3].Pause()
 	begun := time.Now()
@@ -166,7 +166,7 @@ func TestQuorumLeaseEndsWithItsMajority(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	servers, clients := independent(t, 3)
-	q := quorum(t, clients, &luatomic.QuorumOptions{TTL: 4 * time.Second, NodeTimeout: patient})
+	q := quorum(t, clients, &luatomic.QuorumOptions{TTL: 4 * time.Second, NodeTimeout: nodePatience})
 	lease, err := q.Try(ctx, "x")
 	require.NoError(t, err)
 	kept := lease.Keep(ctx)
@@ -199,7 +199,7 @@ func TestQuorumExcludesContenders(t *testing.T) {
 	var inside, last atomic.Int64
 	var wg sync.WaitGroup
 	for range 4 {
-		q := quorum(t, clients, &luatomic.QuorumOptions{TTL: 10 * time.Second, NodeTimeout: patient, Poll: 5 * time.Millisecond})
+		q := quorum(t, clients, &luatomic.QuorumOptions{TTL: 10 * time.Second, NodeTimeout: nodePatience, Poll: 5 * time.Millisecond})
 		wg.Go(func() {
 			for range 10 {
 				err := q.Do(t.Context(), "x", func(_ context.Context, lease *luatomic.Lease) error {
@@ -229,12 +229,12 @@ func TestQuorumServerThatComesBackEmpty(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	servers, clients := independent(t, 3)
-	q := quorum(t, clients, &luatomic.QuorumOptions{TTL: time.Minute, NodeTimeout: patient})
+	q := quorum(t, clients, &luatomic.QuorumOptions{TTL: time.Minute, NodeTimeout: nodePatience})
 	servers[2].Kill()
 	one, err := q.Try(ctx, "x")
 	require.NoError(t, err)
 	begun := time.Now()
-	luatomictest.Eventually(t, 20*time.Second, "nobody asks the third any more", func() bool { return time.Since(begun) > patient+500*time.Millisecond })
+	luatomictest.Eventually(t, 20*time.Second, "nobody asks the third any more", func() bool { return time.Since(begun) > nodePatience+500*time.Millisecond })
 	servers[2].Restart()
 	servers[1].Restart()
 	two, err := q.Acquire(ctx, "x")
