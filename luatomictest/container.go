@@ -20,7 +20,8 @@ const (
 	readyLine      = "Ready to accept connections"
 	containerStart = time.Minute
 	imagePull      = 5 * time.Minute
-	engineProbe    = time.Second
+	engineProbe    = time.Second      // where a local server will do
+	engineWait     = 30 * time.Second // where it will not; without an engine it is over at once all the same
 )
 
 var errNoEngine = errors.New("no Docker engine answers")
@@ -58,9 +59,13 @@ func startContainer(log logf) (url, source string, stop func(), err error) {
 	return "redis://" + addr, "container of " + image, stop, nil
 }
 
-// probeEngine answers within a second, engine or no engine.
+// probeEngine looks whether an engine answers.
 func probeEngine() (*testcontainers.DockerProvider, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), engineProbe)
+	patience := engineProbe
+	if os.Getenv("LUATOMIC_REQUIRE") == "docker" {
+		patience = engineWait
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	provider, err := testcontainers.NewDockerProvider(testcontainers.WithLogger(new(silence)))
 	if err != nil {
