@@ -275,7 +275,7 @@ func TestDoRunsUnderTheLockAndReleases(t *testing.T) {
 // steps stays exact, and fences only grow.
 func TestLockExcludesAndFencesGrow(t *testing.T) {
 	t.Parallel()
-	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute, Poll: 2 * time.Millisecond})
+	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute, Claim: time.Minute, Poll: 2 * time.Millisecond})
 	const workers, rounds = 8, 25
 	var wg sync.WaitGroup
 	var mu sync.Mutex

@@ -132,7 +132,7 @@ func TestRWLockServesInOrder(t *testing.T) {
 // all the time.
 func TestRWLockCrashedReaderIsNotKeptUpByLiveOnes(t *testing.T) {
 	t.Parallel()
-	rw, l, name, _ := newRW(t, &luatomic.LockerOptions{TTL: time.Minute})
+	rw, l, name, _ := newRW(t, &luatomic.LockerOptions{TTL: time.Minute, Claim: time.Minute})
 	ctx, cancel := context.WithCancel(t.Context())
 	dead, err := l.With(luatomic.LockerOptions{TTL: 200 * time.Millisecond}).RW(name).RTry(ctx)
 	require.NoError(t, err)

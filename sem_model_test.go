@@ -49,6 +49,7 @@ type modelledSem struct {
 	holders map[string]bool // token to whether its lease is the long one
 	over    map[string]bool // their leases have ended
 	marks   map[string]bool // given back: true, given back before it came: false
+	marked  map[string]time.Time
 	line    []semWaiter
 	told    []string // those who live and were granted a permit by the last call
 	fence   int64
@@ -63,7 +64,7 @@ type semWaiter struct {
 func newModelledSem(ctx context.Context, t *rapid.T, c *redis.Client, k string) *modelledSem {
 	m := &modelledSem{
 		ctx: ctx, c: c, permits: "sem:{" + k + "}", queue: "semq:{" + k + "}", live: "live:" + k, dead: "dead:" + k,
-		given: make(map[int64]string), holders: make(map[string]bool), over: make(map[string]bool), marks: make(map[string]bool),
+		given: make(map[int64]string), holders: make(map[string]bool), over: make(map[string]bool), marks: make(map[string]bool), marked: make(map[string]time.Time),
 	}
 	m.sub = c.Subscribe(ctx, m.live)
 	_, err := m.sub.Receive(ctx)
@@ -76,6 +77,18 @@ func (m *modelledSem) used() (sum int) {
 		sum += int(semWeight(token))
 	}
 	return sum
+}
+
+// mark notes that a token was given back. The time is that of the first, as on the
+// server.
+func (m *modelledSem) mark(token string, had bool) {
+	if _, again := m.marks[token]; !again {
+		m.marked[token] = time.Now()
+	}
+	m.marks[token] = had
+	if !slices.Contains(m.tokens, token) {
+		m.tokens = append(m.tokens, token)
+	}
 }
 
 func (m *modelledSem) fits(token string) bool { return m.used()+int(semWeight(token)) <= m.limit }
@@ -134,7 +147,12 @@ func (m *modelledSem) known(t *rapid.T) string {
 		some = append(some, w.token)
 	}
 	if len(some) == 0 || rapid.IntRange(0, 4).Draw(t, "any") == 0 {
-		some = append(m.tokens, "p.never:1")
+		some = []string{fmt.Sprintf("p.never%d:1", len(m.marks))}
+		for _, token := range m.tokens {
+			if at, marked := m.marked[token]; !marked || time.Since(at) < 5*time.Second {
+				some = append(some, token) // the server forgets a mark after 10 s
+			}
+		}
 	}
 	return rapid.SampledFrom(some).Draw(t, "token")
 }
@@ -265,12 +283,12 @@ func (m *modelledSem) release(t *rapid.T) {
 	case held, m.marks[token]:
 		want = gen.SemReleaseResultReleased
 		delete(m.holders, token)
-		m.marks[token] = true
+		m.mark(token, true)
 	case m.over[token] && got == gen.SemReleaseResultReleased: // nobody has taken its place
 		want = got
-		m.marks[token] = true
+		m.mark(token, true)
 	default:
-		m.marks[token] = false
+		m.mark(token, false)
 	}
 	require.Equal(t, want, got)
 	if m.limit > 0 {
@@ -305,7 +323,7 @@ func (m *modelledSem) change(t *rapid.T) {
 		require.Equal(t, gen.SemChangeStateChanged, got.State)
 		m.gives(t, got.Fence, owner)
 		delete(m.holders, former)
-		m.marks[former] = true
+		m.mark(former, true)
 		m.hold(owner, true)
 		m.grant("")
 	}
