@@ -383,7 +383,7 @@ func (gobCodec) Unmarshal(data []byte, v any) error {
 func TestRPCCodecAndKeys(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	opts := &luatomic.BusOptions{Codec: gobCodec{}, Keys: [][]byte{[]byte("new"), []byte("old")}}
+	opts := &luatomic.BusOptions{Codec: gobCodec{}, Lease: time.Minute, Keys: [][]byte{[]byte("new"), []byte("old")}}
 	node := serving(t, echo, c, name, opts, upper)
 	serveCount(t, node, 100_000)
 	caller := openBus(t, c, name, &luatomic.BusOptions{Codec: gobCodec{}, Keys: [][]byte{[]byte("old"), []byte("new")}})

@@ -336,7 +336,7 @@ func TestRPCKeysAreChangedWhileNodesRun(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	opts := func(keys ...string) *luatomic.BusOptions {
-		o := &luatomic.BusOptions{Timeout: time.Minute}
+		o := &luatomic.BusOptions{Timeout: time.Minute, Lease: time.Minute}
 		for _, k := range keys {
 			o.Keys = append(o.Keys, []byte(k))
 		}
