@@ -416,7 +416,7 @@ func TestRPCCancel(t *testing.T) {
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	entered, told := make(chan struct{}, 1), make(chan time.Time, 1)
 	// What was given up counts as in flight until the node has heard of it.
-	node := serving(t, echo, c, name, &luatomic.BusOptions{Concurrency: 1000}, func(ctx context.Context, s string) (string, error) {
+	node := serving(t, echo, c, name, &luatomic.BusOptions{Concurrency: 1000, Lease: time.Minute}, func(ctx context.Context, s string) (string, error) {
 		if s == "now" {
 			return s, nil
 		}
@@ -489,7 +489,7 @@ func TestRPCSlowOnesHoldNobodyUp(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	leave := make(chan struct{})
-	serving(t, echo, c, name, nil, func(_ context.Context, s string) (string, error) {
+	serving(t, echo, c, name, &luatomic.BusOptions{Lease: time.Minute}, func(_ context.Context, s string) (string, error) {
 		if s == "slow" {
 			<-leave
 		}
