@@ -217,11 +217,12 @@ func (b *Bus) linkUp(up chan<- struct{}) {
 	}
 }
 
-// checkLink gives up a link on which the node has not heard itself for a whole lease:
-// nobody can reach it there.
+// checkLink gives up a link on which the node has not heard itself for a lease: nobody
+// can reach it there. It speaks and looks each third of a lease, and the last word may
+// be on its way still.
 func (b *Bus) checkLink() {
 	heard := b.heard.Load()
-	if heard != 0 && time.Since(time.Unix(0, heard)) > b.opts.Lease*2/3 {
+	if heard != 0 && time.Since(time.Unix(0, heard)) > b.opts.Lease*5/6 {
 		b.heard.Store(time.Now().UnixNano())
 		b.link.Reset()
 	}
