@@ -2,7 +2,6 @@ package luatomic_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -237,49 +236,6 @@ func TestPushRefusesAnIDWhoseMarkIsLeft(t *testing.T) {
 	require.Equal(t, 1, push(t, q, failed).Ready, "a count alone is no mark")
 }
 
-// A user who may call only some of the commands meets the undo, in the second queue
-// after the first has been written. Holds that were over stand as they stood.
-func TestPushAllUndoesAWriteRefusedHalfWay(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	admin := luatomictest.StartServer(t).Client()
-	full := tagged(t, admin, "t", 2)
-	push(t, full[0], luatomic.Job{ID: "there"})
-	for _, q := range full {
-		push(t, q, luatomic.Job{ID: "over", Unique: "free", UniqueTTL: time.Millisecond})
-	}
-	luatomictest.Eventually(t, 5*time.Second, "the holds are over", func() bool {
-		out, err := full[0].Push(ctx, luatomic.Job{ID: "over", Unique: "free"})
-		require.NoError(t, err)
-		now := admin.Time(ctx).Val()
-		return len(out.Duplicates) == 1 && float64(now.UnixMilli()) > admin.ZScore(ctx, "{t}{b}:ux", "free").Val()
-	})
-	for _, forbidden := range []string{"zadd", "rpush", "set"} {
-		c := limited(t, admin, forbidden)
-		q := tagged(t, c, "t", 2)
-		before := dump(ctx, t, admin, "t")
-		_, err := luatomic.PushAll(ctx, luatomic.QueueJobs{Queue: q[0], Jobs: []luatomic.Job{{ID: "a"}, {ID: "b", Unique: "other"}}},
-			luatomic.QueueJobs{Queue: q[1], Jobs: []luatomic.Job{{ID: "a", Unique: "free"}, {ID: "b", Delay: time.Hour}}})
-		require.ErrorIs(t, err, lua.ErrExecutedInPart, forbidden)
-		require.Equal(t, before, dump(ctx, t, admin, "t"), forbidden)
-	}
-}
-
-// limited is a client of a user who may call all but some commands.
-func limited(t *testing.T, admin *redis.Client, forbidden ...string) *redis.Client {
-	t.Helper()
-	rules := []any{"ACL", "SETUSER", "app", "reset", "on", "nopass", "~*", "&*", "+@all"}
-	for _, command := range forbidden {
-		rules = append(rules, "-"+command)
-	}
-	require.NoError(t, admin.Do(t.Context(), rules...).Err())
-	opts := *admin.Options()
-	opts.Username, opts.Password = "app", "any"
-	c := redis.NewClient(&opts)
-	t.Cleanup(func() { require.NoError(t, c.Close()) })
-	return c
-}
-
 func TestPushAllWakesAConsumerOfEachQueue(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -344,21 +300,6 @@ func TestPushAllWakesAConsumerOfEachQueue(t *testing.T) {
 	}
 }
 
-// A server over its memory limit takes no part of a batch.
-func TestPushAllIsRefusedWholeWithoutMemory(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	c := luatomictest.StartServer(t).Client()
-	q := tagged(t, c, "t", 2)
-	push(t, q[0], luatomic.Job{})
-	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "1mb").Err())
-	before := dump(ctx, t, c, "t")
-	_, err := luatomic.PushAll(ctx, luatomic.QueueJobs{Queue: q[0], Jobs: bodies(1)}, luatomic.QueueJobs{Queue: q[1], Jobs: bodies(1)})
-	require.ErrorIs(t, err, lua.ErrNotExecuted)
-	require.ErrorContains(t, err, "OOM")
-	require.Equal(t, before, dump(ctx, t, c, "t"))
-}
-
 // Queues of a tag work as any other, on whichever node the tag is; and the server agrees
 // that a batch over them stays in one slot.
 func TestPushAllOnACluster(t *testing.T) {
@@ -381,34 +322,6 @@ func TestPushAllOnACluster(t *testing.T) {
 			require.True(t, report.OK(), "%+v", report)
 		}
 	}
-}
-
-// Readers of two queues see a batch in both or in neither.
-func TestPushAllIsAllOrNothingToReaders(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	c, tag := luatomictest.Client(t), luatomictest.Namespace(t)
-	q := tagged(t, c, tag, 2)
-	watched := make(chan error, 1)
-	go func() {
-		for ctx.Err() == nil {
-			var a, b *redis.IntCmd
-			_, err := c.TxPipelined(ctx, func(p redis.Pipeliner) error {
-				a, b = p.LLen(ctx, "{"+tag+"}{a}:r"), p.LLen(ctx, "{"+tag+"}{b}:r")
-				return nil
-			})
-			if err == nil && a.Val() != b.Val() {
-				watched <- errors.New(strings.Join([]string{"saw", a.String(), "and", b.String()}, " "))
-				return
-			}
-		}
-		watched <- nil
-	}()
-	for range 100 {
-		pushAll(t, luatomic.QueueJobs{Queue: q[0], Jobs: bodies(20)}, luatomic.QueueJobs{Queue: q[1], Jobs: bodies(20)})
-	}
-	cancel()
-	require.NoError(t, <-watched)
 }
 
 // Under a lease on the tag, a batch goes in while the lease is held and not after.

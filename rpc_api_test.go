@@ -1,10 +1,7 @@
 package luatomic_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/gob"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -193,87 +190,6 @@ func TestRPCIdempotencyKeys(t *testing.T) {
 	require.ErrorIs(t, err, luatomic.ErrNoResponders, "a key belongs to its method")
 }
 
-// C10 and C11: who is asked is fixed when the request goes out; the sequence ends with
-// the last of them.
-func TestRPCGather(t *testing.T) {
-	t.Parallel()
-	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	caller := openBus(t, c, name, &luatomic.BusOptions{Timeout: time.Minute})
-	for _, err := range echo.Gather(ctx, caller, "") {
-		require.ErrorIs(t, err, luatomic.ErrNoResponders)
-	}
-	entered, leave := make(chan struct{}, 100), make(chan struct{})
-	want := make(map[string]bool)
-	for i := range 5 {
-		b := serving(t, echo, c, name, nil, func(_ context.Context, s string) (string, error) {
-			entered <- struct{}{}
-			<-leave
-			if i == 0 {
-				return "", errors.New("not me")
-			}
-			return fmt.Sprint(s, i), nil
-		})
-		want[b.Node()] = true
-	}
-	go func() {
-		for range 5 {
-			<-entered
-		}
-		// A node that comes now is not asked, and one that is deaf is not waited for.
-		late, err := luatomic.NewBus(c, name, nil)
-		require.NoError(t, err)
-		require.NoError(t, echo.Serve(late, sayer("late")))
-		runBus(t, late)
-		require.NoError(t, late.Ready(ctx))
-		close(leave)
-	}()
-	start, failed := time.Now(), 0
-	for p, err := range echo.Gather(ctx, caller, "r") {
-		require.True(t, want[p.Node], "%q answers twice, or was not asked: %v", p.Node, err)
-		delete(want, p.Node)
-		if err != nil {
-			require.ErrorContains(t, err, "not me")
-			failed++
-		} else {
-			require.True(t, strings.HasPrefix(p.Result, "r"))
-		}
-	}
-	require.Empty(t, want)
-	require.Equal(t, 1, failed)
-	require.Less(t, time.Since(start), 30*time.Second, "half of its time")
-
-	for range echo.Gather(ctx, caller, "r") {
-		break // the rest is told
-	}
-	require.Zero(t, caller.Waiting())
-}
-
-func TestRPCGatherEndsWithItsTime(t *testing.T) {
-	t.Parallel()
-	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
-	entered, told := make(chan struct{}), make(chan struct{})
-	serving(t, echo, c, name, nil, func(ctx context.Context, _ string) (string, error) {
-		close(entered)
-		<-ctx.Done()
-		close(told)
-		return "", ctx.Err()
-	})
-	caller := openBus(t, c, name, &luatomic.BusOptions{Timeout: time.Minute})
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		<-entered
-		cancel()
-	}()
-	n := 0
-	for p, err := range echo.Gather(ctx, caller, "") {
-		require.Empty(t, p.Node)
-		require.ErrorIs(t, err, context.Canceled)
-		n++
-	}
-	require.Equal(t, 1, n)
-	soon(t, 30*time.Second, "the handler is told, long before its deadline", told)
-}
-
 func TestRPCCast(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
@@ -304,118 +220,6 @@ func TestRPCCast(t *testing.T) {
 	require.Equal(t, 3, n)
 	luatomictest.Eventually(t, 20*time.Second, "all hear it", func() bool { return total() == 33 })
 	require.ErrorIs(t, echo.Cast(ctx, caller, strings.Repeat("x", 70_000)), lua.ErrTooLarge)
-}
-
-var count = luatomic.NewStreamMethod[int, string]("count")
-
-func serveCount(t *testing.T, b *luatomic.Bus, size int) (ended chan error) {
-	ended = make(chan error, 10)
-	require.NoError(t, count.Serve(b, func(ctx context.Context, n int, send func(string) error) error {
-		for i := range n {
-			if err := send(fmt.Sprint(i, " ", strings.Repeat("x", size))); err != nil {
-				ended <- err
-				return err
-			}
-		}
-		if n == 7 {
-			return errors.New("after seven")
-		}
-		ended <- nil
-		return nil
-	}))
-	return ended
-}
-
-func TestRPCStreams(t *testing.T) {
-	t.Parallel()
-	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	b, err := luatomic.NewBus(c, name, nil)
-	require.NoError(t, err)
-	ended := serveCount(t, b, 10)
-	runBus(t, b)
-	require.NoError(t, b.Ready(ctx))
-	caller := openBus(t, c, name, &luatomic.BusOptions{Timeout: time.Minute})
-	for _, n := range []int{0, 1, 2000} { // the last one is several windows long
-		i := 0
-		for part, err := range count.Call(ctx, caller, n) {
-			require.NoError(t, err)
-			require.True(t, strings.HasPrefix(part, fmt.Sprint(i, " ")), "part %d: %q", i, part)
-			i++
-		}
-		require.Equal(t, n, i)
-		require.NoError(t, <-ended)
-	}
-	i := 0
-	for _, err := range count.Call(ctx, caller, 7) {
-		if i++; i == 8 {
-			require.ErrorContains(t, err, "after seven")
-		} else {
-			require.NoError(t, err)
-		}
-	}
-	require.Equal(t, 8, i)
-
-	// Who stops reading stops the handler.
-	for range count.Call(ctx, caller, 1_000_000) {
-		break
-	}
-	require.ErrorIs(t, <-ended, context.Canceled)
-	for _, err := range luatomic.NewStreamMethod[int, string]("nobody").Call(ctx, caller, 1) {
-		require.ErrorIs(t, err, luatomic.ErrNoResponders)
-	}
-	_, err = luatomic.NewMethod[int, string]("count").Call(ctx, caller, 1)
-	require.ErrorContains(t, err, "StreamMethod")
-	require.Zero(t, caller.Waiting())
-}
-
-type gobCodec struct{}
-
-func (gobCodec) Marshal(v any) ([]byte, error) {
-	var buf bytes.Buffer
-	err := gob.NewEncoder(&buf).Encode(v)
-	return buf.Bytes(), err
-}
-func (gobCodec) Unmarshal(data []byte, v any) error {
-	return gob.NewDecoder(bytes.NewReader(data)).Decode(v)
-}
-
-// Another codec, and keys: a bus without the key gets nothing done.
-func TestRPCCodecAndKeys(t *testing.T) {
-	t.Parallel()
-	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	opts := &luatomic.BusOptions{Codec: gobCodec{}, Lease: time.Minute, Keys: [][]byte{[]byte("new"), []byte("old")}}
-	node := serving(t, echo, c, name, opts, upper)
-	serveCount(t, node, 100_000)
-	caller := openBus(t, c, name, &luatomic.BusOptions{Codec: gobCodec{}, Keys: [][]byte{[]byte("old"), []byte("new")}})
-	out, err := echo.Call(ctx, caller, "x")
-	require.NoError(t, err)
-	require.Equal(t, "X", out)
-	n := 0
-	for p, err := range echo.Gather(ctx, caller, strings.Repeat("x", 100_000)) {
-		require.NoError(t, err)
-		require.Len(t, p.Result, 100_000)
-		n++
-	}
-	require.Equal(t, 1, n)
-	for part, err := range count.Call(ctx, caller, 5) {
-		require.NoError(t, err)
-		require.Len(t, part, 100_002)
-	}
-	callRefused(t, c, name, node, openBus(t, c, name, &luatomic.BusOptions{Codec: gobCodec{}, Timeout: time.Minute}))
-}
-
-// Bodies of every size: those above 64 KiB are fetched and not pushed.
-func TestRPCLargeBodies(t *testing.T) {
-	t.Parallel()
-	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
-	node := serving(t, echo, c, name, nil, upper)
-	caller := openBus(t, c, name, &luatomic.BusOptions{Timeout: time.Minute})
-	for _, n := range []int{0, 1, 60_000, 65_400, 65_500, 70_000, 500_000, 1_000_000} {
-		out, err := echo.Call(t.Context(), caller, strings.Repeat("x", n))
-		require.NoError(t, err, n)
-		require.Equal(t, strings.Repeat("X", n), out)
-	}
-	require.GreaterOrEqual(t, node.Stats().Fetched, int64(3))
 }
 
 // C21: names that cannot be part of a key are refused with the rule.

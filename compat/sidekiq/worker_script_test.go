@@ -7,14 +7,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/compat/sidekiq"
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -343,146 +341,4 @@ func TestWorkerScriptOutcomes(t *testing.T) {
 			require.Equal(t, before, workState(ctx, c, p), call.script.Name)
 		}
 	})
-}
-
-// Workers drain a server that has no memory for more, and jobs of a dead process come back there.
-func TestWorkersDrainAFullServer(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	r := luatomictest.StartServer(t).Client()
-	require.NoError(t, handed(ctx, r, ""))
-	require.NoError(t, r.ConfigSet(ctx, "maxmemory", "1").Err())
-	require.Error(t, r.LPush(ctx, "queue:a", "refused").Err())
-	params := takeParams("")
-	params.Dones = nil
-	taken, err := script.WorkerTake(ctx, r, params)
-	require.NoError(t, err)
-	require.Len(t, taken.Jobs, 4)
-	back, err := script.WorkerReturn(ctx, r, script.WorkerReturnParams{Processes: "processes", Working: "working", Queues: "queues", Queue: "queue:a", Process: "lapsed", Lapsed: true, Name: "a", Jobs: []int64{2}})
-	require.NoError(t, err)
-	require.EqualValues(t, 1, back.Returned)
-	for _, call := range workerCalls()[3:] {
-		moved, err := call.run(ctx, r, "")
-		require.NoError(t, err)
-		require.Equal(t, true, moved, call.script.Name)
-		require.NoError(t, r.ConfigSet(ctx, "maxmemory", "0").Err())
-		require.NoError(t, r.HSet(ctx, "working", "1", inHandOf("", "a", `{"jid":"one"}`)).Err())
-		require.NoError(t, r.ConfigSet(ctx, "maxmemory", "1").Err())
-	}
-}
-
-func TestAWorkerUnderScriptFlush(t *testing.T) {
-	t.Parallel()
-	s := &site{t: t, client: luatomictest.StartServer(t).Client()}
-	s.d = s.dialect(s.client, sidekiq.V7)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	flushed := make(chan int)
-	go func() {
-		n := 0
-		for ctx.Err() == nil {
-			if s.client.ScriptFlush(ctx).Err() == nil {
-				n++
-			}
-		}
-		flushed <- n
-	}()
-	const jobs = 300
-	for i := range jobs {
-		s.enqueue("default", payload("default", fmt.Sprint(i), ""))
-	}
-	var runs atomic.Int32
-	end := s.work(s.d, nil, func(_ context.Context, j *sidekiq.Delivery) error {
-		if runs.Add(1)%3 == 0 {
-			return errSad
-		}
-		return nil
-	})
-	s.eventually("all are done", func() bool { return s.count("stat:processed") >= jobs })
-	worked := end()
-	cancel()
-	require.Positive(t, <-flushed)
-	require.Equal(t, sidekiq.Worked{Done: jobs - jobs/3, Retried: jobs / 3}, worked)
-	require.Len(t, s.members("retry"), jobs/3)
-}
-
-// Times are Ruby's shortest text of the float, and never look like an integer.
-func TestTimesOfAFailure(t *testing.T) {
-	t.Parallel()
-	c := luatomictest.Client(t)
-	for micros, want := range map[string]string{"0": "1795230010.0", "29": "1795230010.000029", "29000": "1795230010.029", "999999": "1795230010.999999"} {
-		clock := `local redis = (function(real) return {call = function(c, ...) if c == 'TIME' then return {'1795230010', '` + micros +
-			`'} end return real.call(c, ...) end, pcall = real.pcall} end)(redis) `
-		calls := workerCalls()[3:5]
-		calls = append(calls, workerCall{script: &script.RetryBuryScript, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-			return script.RetryBury(ctx, c, script.RetryBuryParams{Working: p + "working", Dead: p + "dead", Processed: p + "processed", ProcessedDay: p + "processed_day",
-				Failed: p + "failed", FailedDay: p + "failed_day", ID: 1, Stamp: script.RetryBuryStampSeconds, Keep: time.Hour, Max: 4, Parts: [][]byte{nil, nil}})
-		}})
-		for i, call := range calls {
-			p := luatomictest.Namespace(t) + ":"
-			ctx, end := context.WithCancel(t.Context())
-			require.NoError(t, handed(ctx, c, p))
-			require.NoError(t, c.Del(ctx, p+"dead").Err())
-			kept := &lastCall{UniversalClient: c, end: end}
-			_, err := call.run(ctx, kept, p)
-			require.ErrorIs(t, err, errKept)
-			_, err = c.Do(t.Context(), append([]any{"EVAL", clock + *call.script.Source}, kept.args[2:]...)...).Result()
-			require.NoError(t, err)
-			if call.script == &script.RetryLaterScript {
-				member := `{"jid":"one","failed_at":` + want + `}`
-				score := strings.Replace(want, "1795230010", "1795230070", 1)
-				got, err := c.ZScore(t.Context(), p+"retry", member).Result()
-				require.NoError(t, err, member)
-				require.Equal(t, score, fmt.Sprintf("%.6f", got)[:len(score)])
-				continue
-			}
-			if i == 2 {
-				require.NotZero(t, c.ZScore(t.Context(), p+"dead", want).Val(), want)
-				continue
-			}
-			millis := "1795230010" + strings.Repeat("0", 6-len(micros)) + micros
-			millis = millis[:13]
-			require.NotZero(t, c.ZScore(t.Context(), p+"dead", `{"jid":"one","failed_at":`+millis+`}`).Val(), millis)
-		}
-	}
-}
-
-// Replies are lost all the time, before and after the script ran; each job is performed once and counted once.
-func TestAWorkerOverALossyConnection(t *testing.T) {
-	t.Parallel()
-	server := luatomictest.StartServer(t)
-	proxy := luatomictest.NewLossyProxy(t, server.URL())
-	s := &site{t: t, client: server.Client()}
-	const jobs = 400
-	for i := range jobs {
-		s.enqueue("default", payload("default", fmt.Sprint(i), ""))
-	}
-	lossy := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
-	t.Cleanup(func() { _ = lossy.Close() })
-	var n atomic.Int32
-	every := func(args []string) bool {
-		return strings.EqualFold(args[0], "EVALSHA") && n.Add(1)%5 == 0
-	}
-	proxy.Drop(40, every)
-	proxy.DropRequest(20, every)
-	var order []string
-	record := s.record(&order)
-	end := s.work(s.dialect(lossy, sidekiq.V7), &sidekiq.WorkOptions{Concurrency: 4}, func(ctx context.Context, j *sidekiq.Delivery) error {
-		_ = record(ctx, j)
-		if strings.HasSuffix(j.JID, "7") {
-			return errSad
-		}
-		return nil
-	})
-	s.eventually("all are done", func() bool { return s.count("stat:processed") >= jobs })
-	require.Equal(t, sidekiq.Worked{Done: jobs - jobs/10, Retried: jobs / 10}, end())
-	require.Equal(t, jobs, s.count("stat:processed"))
-	require.Equal(t, jobs/10, s.count("stat:failed"))
-	require.Len(t, s.members("retry"), jobs/10)
-	require.Len(t, order, jobs, "each once")
-	slices.Sort(order)
-	require.Len(t, slices.Compact(order), jobs)
-	require.Positive(t, proxy.Stats().Lost)
-	require.Positive(t, proxy.Stats().Refused)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
-	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -316,156 +314,6 @@ func TestClassesHaveHandlers(t *testing.T) {
 	retry := s.members("retry")
 	require.Len(t, retry, 1)
 	require.Contains(t, retry[0].Member, `"error_message":"uninitialized constant Unknown","error_class":"NameError"`)
-}
-
-func TestTheEndGivesJobsBack(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, sidekiq.V7)
-	all := []string{payload("default", "a", ""), payload("default", "b", ""), payload("default", "c", "")}
-	s.enqueue("default", all...)
-	started := make(chan string, 3)
-	causes := make(chan error, 2)
-	end := s.work(s.d, &sidekiq.WorkOptions{Concurrency: 3, Grace: 50 * time.Millisecond}, func(ctx context.Context, j *sidekiq.Delivery) error {
-		started <- j.JID
-		if j.JID == "b" {
-			return nil
-		}
-		<-ctx.Done()
-		causes <- context.Cause(ctx)
-		return ctx.Err()
-	})
-	for range 3 {
-		<-started
-	}
-	s.eventually("b is done", func() bool { return s.count("stat:processed") == 1 })
-	require.Equal(t, sidekiq.Worked{Done: 1, Returned: 2}, end())
-	require.Equal(t, []string{all[2], all[0]}, s.list("default"), "the one that was served first is again")
-	require.Empty(t, s.workings())
-	require.Equal(t, []string{"default"}, s.client.SMembers(t.Context(), s.key("queues")).Val())
-	require.Equal(t, sidekiq.ErrStopped, <-causes)
-	require.Equal(t, sidekiq.ErrStopped, <-causes)
-	require.Empty(t, s.members("retry"), "a job that is interrupted has not failed")
-}
-
-// A handler that does not heed its context keeps no job.
-func TestTheEndDoesNotWaitForTheDeaf(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, sidekiq.V7)
-	s.enqueue("default", payload("default", "a", ""))
-	started, release := make(chan bool, 1), make(chan bool)
-	t.Cleanup(func() { close(release) })
-	end := s.work(s.d, &sidekiq.WorkOptions{Grace: 50 * time.Millisecond}, func(context.Context, *sidekiq.Delivery) error {
-		started <- true
-		<-release
-		return errors.New("too late")
-	})
-	<-started
-	require.Equal(t, sidekiq.Worked{Returned: 1}, end())
-	require.Len(t, s.list("default"), 1)
-}
-
-func TestJobsOfADeadProcessAreRescued(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, sidekiq.V7)
-	ctx := t.Context()
-	a, b, c := payload("default", "a", ""), payload("other", "b", ""), payload("default", "c", "")
-	label := func(queue string) string {
-		key := s.key("queue:" + queue)
-		return fmt.Sprintf("%d:%s", len(key), key)
-	}
-	dead := s.key("luatomic:sidekiq:working:dead")
-	require.NoError(t, s.client.HSet(ctx, dead, "9", label("default")+a, "10", label("other")+b, "11", label("default")+c).Err())
-	require.NoError(t, s.client.ZAdd(ctx, s.key("luatomic:sidekiq:processes"), redis.Z{Member: "dead", Score: 1}, redis.Z{Member: "bare", Score: 2}).Err())
-	alive := s.key("luatomic:sidekiq:working:alive")
-	require.NoError(t, s.client.HSet(ctx, alive, "1", label("default")+a).Err())
-	require.NoError(t, s.client.ZAdd(ctx, s.key("luatomic:sidekiq:processes"), redis.Z{Member: "alive", Score: float64(time.Now().Add(time.Hour).UnixMilli())}).Err())
-
-	end := s.work(s.d, &sidekiq.WorkOptions{Queues: []sidekiq.Queue{{Name: "unrelated"}}}, content)
-	s.eventually("the hash is empty", func() bool { return s.client.Exists(ctx, dead).Val() == 0 })
-	s.eventually("all that are over are forgotten", func() bool { return s.client.ZCard(ctx, s.key("luatomic:sidekiq:processes")).Val() == 2 })
-	require.Equal(t, 3, end().Rescued)
-	require.Equal(t, []string{c, a}, s.list("default"))
-	require.Equal(t, []string{b}, s.list("other"))
-	require.ElementsMatch(t, []string{"default", "other"}, s.client.SMembers(ctx, s.key("queues")).Val())
-	require.EqualValues(t, 1, s.client.HLen(ctx, alive).Val(), "jobs of the living are left alone")
-}
-
-func TestAWorkerHearsThatItsJobsWereTakenBack(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, sidekiq.V7)
-	ctx := t.Context()
-	s.enqueue("default", payload("default", "a", ""))
-	cause := make(chan error, 1)
-	end := s.work(s.d, &sidekiq.WorkOptions{Lease: 300 * time.Millisecond, Concurrency: 1}, func(ctx context.Context, _ *sidekiq.Delivery) error {
-		<-ctx.Done()
-		cause <- context.Cause(ctx)
-		return nil
-	})
-	s.eventually("the job is in hand", func() bool { return len(s.workings()) == 1 })
-	// What another process does when the lease is over.
-	require.NoError(t, s.client.Del(ctx, s.workings()[0], s.key("luatomic:sidekiq:processes")).Err())
-	select {
-	case err := <-cause:
-		require.Equal(t, sidekiq.ErrTakenBack, err)
-	case <-time.After(30 * time.Second):
-		t.Fatal("the handler was not told")
-	}
-	s.eventually("the process is listed again", func() bool { return s.client.ZCard(ctx, s.key("luatomic:sidekiq:processes")).Val() == 1 })
-	require.Equal(t, sidekiq.Worked{Lost: 1}, end())
-	require.Zero(t, s.count("stat:processed"))
-}
-
-// heldBack runs a function between the server's answer to the first take of a job and the worker.
-type heldBack struct {
-	once sync.Once
-	do   func()
-}
-
-func (h *heldBack) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (h *heldBack) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h *heldBack) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if args := cmd.Args(); err == nil && len(args) > 1 && fmt.Sprint(args[1]) == script.WorkerTakeSHA {
-			h.once.Do(h.do)
-		}
-		return err
-	}
-}
-
-func TestJobsAreTakenBackWhileTheyAreOnTheirWay(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, sidekiq.V7)
-	ctx := t.Context()
-	processes := s.key("luatomic:sidekiq:processes")
-	s.enqueue("default", payload("default", "a", ""))
-	require.NoError(t, s.client.ScriptLoad(ctx, *script.WorkerTakeScript.Source).Err(), "so that it is called by its digest")
-	slow := redis.NewClient(s.client.Options())
-	t.Cleanup(func() { _ = slow.Close() })
-	slow.AddHook(&heldBack{do: func() {
-		s.client.Del(ctx, s.workings()[0], processes)
-		s.eventually("a beat brings the process back", func() bool { return s.client.ZCard(ctx, processes).Val() == 1 })
-		first := s.client.ZRangeWithScores(ctx, processes, 0, 0).Val()[0].Score
-		s.eventually("another beat follows, so the reply of that one was read", func() bool {
-			return s.client.ZRangeWithScores(ctx, processes, 0, 0).Val()[0].Score > first
-		})
-	}})
-	cause := make(chan error, 1)
-	end := s.work(s.dialect(slow, sidekiq.V7), &sidekiq.WorkOptions{Lease: 300 * time.Millisecond}, func(ctx context.Context, _ *sidekiq.Delivery) error {
-		<-ctx.Done()
-		cause <- context.Cause(ctx)
-		return nil
-	})
-	select {
-	case err := <-cause:
-		require.Equal(t, sidekiq.ErrTakenBack, err)
-	case <-time.After(30 * time.Second):
-		t.Fatal("the handler was not told")
-	}
-	require.Equal(t, sidekiq.Worked{Lost: 1}, end())
 }
 
 func TestAStrayEntryIsReported(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -327,76 +326,6 @@ func TestHelp(t *testing.T) {
 			require.Contains(t, c.stdout.String(), "usage: "+cmd.usageLine())
 			require.Contains(t, c.stdout.String(), "--redis URL")
 			require.Contains(t, c.stdout.String(), "\nexample:\n  ")
-		}
-	}
-}
-
-func TestNoServer(t *testing.T) {
-	t.Parallel()
-	socket := filepath.Join(t.TempDir(), "none.sock")
-	closed := luatomictest.StartServer(t)
-	address := closed.Addr()
-	closed.Kill()
-	tests := map[string]string{
-		"unix://" + socket:                                   socket,
-		"redis://u:secret@" + address:                        "redis://u:xxxxx@" + address,
-		"redis://" + address + "?addr=" + address:            address,
-		"rediss://u:secret@" + address + "?skip_verify=true": address,
-	}
-	for url, shown := range tests {
-		for _, args := range [][]string{{"stats", "q"}, {"push", "q"}, {"promote", "q"}, {"demo"}, {"lock", "x", "--", "true"}, {"locks", "ls"}, {"locks", "release", "x"}, {"doctor"}, {"load"}, {"consume", "q", "--", "true"},
-			{"rpc", "serve", "m", "--", "true"}, {"rpc", "call", "m", "1"}, {"rpc", "nodes"}, {"rpc", "top"}} {
-			start := time.Now()
-			c := (&env{t: t, url: url}).run(args...).exits(exitFailed)
-			require.Less(t, time.Since(start), within/2)
-			require.Contains(t, c.stderr.String(), shown)
-			require.Contains(t, c.stderr.String(), "start a server there, or name another with --redis URL or REDIS_URL")
-			require.Equal(t, 1, strings.Count(c.stderr.String(), "\n"), c.stderr.String())
-			require.NotContains(t, c.stderr.String(), "secret")
-			require.Empty(t, c.stdout.String())
-		}
-	}
-}
-
-func TestServerThatDoesNotAnswer(t *testing.T) {
-	t.Parallel()
-	server := luatomictest.StartServer(t)
-	server.Pause()
-	defer server.Resume()
-	start := time.Now()
-	c := (&env{t: t, url: server.URL()}).run("stats", "q").exits(exitFailed)
-	require.Less(t, time.Since(start), within/2)
-	require.Contains(t, c.stderr.String(), "cannot use "+server.URL()+": no answer within 2s")
-}
-
-func TestPassword(t *testing.T) {
-	t.Parallel()
-	server := luatomictest.StartServer(t, "--requirepass", "secret")
-	c := (&env{t: t, url: server.URL()}).run("stats", "q").exits(exitFailed)
-	require.Contains(t, c.stderr.String(), "put the user and password into the URL")
-	right := strings.Replace(server.URL(), "redis://", "redis://:secret@", 1)
-	(&env{t: t, url: right}).run("stats", "q").exits(exitDone)
-	// The flag wins over the environment, before and after the command.
-	(&env{t: t, url: server.URL()}).run("--redis", right, "stats", "q").exits(exitDone)
-	(&env{t: t, url: server.URL()}).run("stats", "q", "--redis", right).exits(exitDone)
-}
-
-func TestCluster(t *testing.T) {
-	t.Parallel()
-	nodes := luatomictest.StartCluster(t).Addrs()
-	for i, url := range []string{
-		"redis://" + nodes[0] + "?addr=" + nodes[1] + "&addr=" + nodes[2],
-		"redis://" + nodes[0],
-	} {
-		e := &env{t: t, url: url}
-		for _, q := range []string{"a", "b", "c", "d"} { // in several slots
-			name := fmt.Sprint(q, i)
-			holds(t, e.with(`{"body":1}`).run("push", name).exits(exitDone).object(), map[string]any{"pushed": 1})
-			holds(t, e.run("consume", name, "--drain", "--", "true").exits(exitDone).object(), map[string]any{"acked": 1})
-			e.run("lock", name, "--", "true").exits(exitDone)
-			e.serve("cat", "--bus", name, "--", "cat")
-			require.Equal(t, `{"result":1}`, e.call("cat", "1", "--bus", name).exits(exitDone).line())
-			e.call("none", "1", "--bus", name).fails(exitTryLater, "no_responder", "no node serves it")
 		}
 	}
 }

@@ -1,0 +1,247 @@
+package luatomic_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lua"
+)
+
+type patienceKey struct{}
+
+// patience is that of the life that the context belongs to.
+func patience(ctx context.Context) time.Duration { return ctx.Value(patienceKey{}).(time.Duration) }
+
+// life uses the package as programs do: jobs, locks that are waited for, calls.
+func life(ctx context.Context, client redis.UniversalClient, wait time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, patienceKey{}, wait), 10*wait)
+	defer cancel()
+	var all []error
+	for _, part := range []func(context.Context, redis.UniversalClient) error{
+		lifeOfJobs, lifeOfWorkers, lifeOfDeadWorkers, lifeOfLocks, lifeOfStolenLocks, lifeOfReaders, lifeOfElections, lifeOfCalls,
+	} {
+		all = append(all, part(ctx, client))
+	}
+	return errors.Join(append(all, client.Ping(ctx).Err())...)
+}
+
+// becomes polls until done or the patience is over.
+func becomes(ctx context.Context, done func() bool) bool {
+	for start := time.Now(); time.Since(start) < patience(ctx) && ctx.Err() == nil; time.Sleep(time.Millisecond) {
+		if done() {
+			return true
+		}
+	}
+	return false
+}
+
+func accessQueue(client redis.UniversalClient, name string, lease time.Duration) *luatomic.Queue {
+	q, err := luatomic.NewQueue(client, name, &luatomic.QueueOptions{Prefix: accessPrefix, Lease: lease})
+	if err != nil {
+		panic(err) // the name is right
+	}
+	return q
+}
+
+func lifeOfJobs(ctx context.Context, client redis.UniversalClient) error {
+	q := accessQueue(client, "q", 0)
+	_, pushed := q.Push(ctx, luatomic.Job{Body: []byte("now")}, luatomic.Job{Body: []byte("later"), Delay: time.Hour})
+	taken, err := q.Take(ctx, 1)
+	if err == nil && len(taken.Deliveries) == 1 {
+		err = taken.Deliveries[0].Ack(ctx)
+	}
+	_, audited := q.Audit(ctx, false)
+	locker := luatomic.NewLocker(client, &luatomic.LockerOptions{Prefix: accessPrefix, Tag: "q"})
+	lease, locked := locker.Try(ctx, "guard")
+	if locked != nil {
+		return errors.Join(pushed, err, audited, locked)
+	}
+	_, guarded := accessQueue(lua.Guard(client, lease), "q", 0).Push(ctx, luatomic.Job{Body: []byte("guarded")})
+	return errors.Join(pushed, err, audited, guarded, lease.Release(ctx))
+}
+
+// A worker leaves its channel in the queue when it may listen there.
+func lifeOfWorkers(ctx context.Context, client redis.UniversalClient) error {
+	q := accessQueue(client, "w", 0)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	did := make(chan bool, 1)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = q.Consume(ctx, &luatomic.ConsumeOptions{Idle: time.Hour}, func(context.Context, *luatomic.Delivery) error {
+			select {
+			case did <- true:
+			default: // an ack that was refused brings it again
+			}
+			return nil
+		})
+	}()
+	var err error
+	if !becomes(ctx, func() bool { return client.ZCard(ctx, accessPrefix+"{w}:w").Val() == 1 }) {
+		err = errors.New("the worker does not listen")
+	}
+	_, pushed := q.Push(ctx, luatomic.Job{Body: []byte("now")})
+	if pushed == nil && err == nil && !becomes(ctx, func() bool { return len(did) == 1 }) {
+		err = errors.New("the job is not done")
+	}
+	cancel()
+	<-ended
+	return errors.Join(pushed, err)
+}
+
+func lifeOfDeadWorkers(ctx context.Context, client redis.UniversalClient) error {
+	q := accessQueue(client, "d", time.Millisecond)
+	_, pushed := q.Push(ctx, luatomic.Job{Body: []byte("now")})
+	_, taken := q.Take(ctx, 1)
+	var reclaimed error
+	becomes(ctx, func() bool {
+		var r luatomic.Reclaimed
+		r, reclaimed = q.Reclaim(ctx)
+		return reclaimed != nil || r.Returned > 0
+	})
+	return errors.Join(pushed, taken, reclaimed)
+}
+
+func accessLocker(client redis.UniversalClient) *luatomic.Locker {
+	return luatomic.NewLocker(client, &luatomic.LockerOptions{Prefix: accessPrefix, Poll: time.Hour})
+}
+
+func lifeOfLocks(ctx context.Context, client redis.UniversalClient) error {
+	first, second := accessLocker(client), accessLocker(client)
+	defer first.Close()
+	defer second.Close()
+	lease, err := first.Try(ctx, "x")
+	if err != nil {
+		return err
+	}
+	waited := make(chan error, 1)
+	go func() {
+		// Where it cannot listen it looks once an hour.
+		short, cancel := context.WithTimeout(ctx, patience(ctx))
+		defer cancel()
+		lease, err := second.Acquire(short, "x")
+		if err == nil {
+			err = lease.Release(ctx)
+		}
+		waited <- err
+	}()
+	becomes(ctx, func() bool {
+		info, err := first.Info(ctx, "x")
+		return err != nil || info.Waiting == 1 || len(waited) > 0
+	})
+	released := lease.Release(ctx)
+	err = <-waited
+	for _, listed := range first.List(ctx) {
+		err = errors.Join(err, listed)
+	}
+	return errors.Join(released, err)
+}
+
+func lifeOfStolenLocks(ctx context.Context, client redis.UniversalClient) error {
+	lease, err := accessLocker(client).Try(ctx, "s")
+	if err != nil {
+		return err
+	}
+	stolen, err := accessLocker(client).Steal(ctx, "s")
+	if err != nil {
+		return err
+	}
+	if err := lease.Extend(ctx); !errors.Is(err, luatomic.ErrLost) {
+		return fmt.Errorf("extend: %w", err)
+	}
+	return stolen.Release(ctx)
+}
+
+func lifeOfReaders(ctx context.Context, client redis.UniversalClient) error {
+	first, second := accessLocker(client), accessLocker(client)
+	defer first.Close()
+	defer second.Close()
+	permit, err := first.Semaphore("p", 3).Try(ctx, 2)
+	if err != nil {
+		return err
+	}
+	reader, err := first.RW("r").RTry(ctx)
+	if err != nil {
+		return errors.Join(err, permit.Release(ctx))
+	}
+	short, cancel := context.WithTimeout(ctx, patience(ctx))
+	defer cancel()
+	waited := make(chan error, 2)
+	wait := func(lease *luatomic.Lease, err error) {
+		if err == nil {
+			err = lease.Release(ctx)
+		}
+		waited <- err
+	}
+	go func() { wait(second.RW("r").Acquire(short)) }()
+	go func() { wait(second.Semaphore("p", 3).Acquire(short, 2)) }()
+	becomes(ctx, func() bool {
+		r, err := first.RW("r").Info(ctx)
+		p, _ := first.Semaphore("p", 3).Info(ctx)
+		return err != nil || r.Waiting+p.Waiting == 2 || len(waited) > 0
+	})
+	return errors.Join(reader.Release(ctx), permit.Release(ctx), <-waited, <-waited)
+}
+
+// Who observes is told before the lease is over.
+func lifeOfElections(ctx context.Context, client redis.UniversalClient) error {
+	locker := accessLocker(client)
+	defer locker.Close()
+	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
+	defer cancel()
+	leads, err := locker.Election("e").Campaign(ctx, "me")
+	if err != nil {
+		return err
+	}
+	for leader, err := range locker.Election("e").Observe(ctx) {
+		switch {
+		case err != nil:
+			return errors.Join(err, leads.Resign(ctx))
+		case leader.Fence == 0:
+			return nil
+		}
+		if err := leads.Resign(ctx); err != nil {
+			return err
+		}
+	}
+	return errors.New("nobody told of the end of the leader")
+}
+
+var accessPing = luatomic.NewMethod[string, string]("ping")
+
+func lifeOfCalls(ctx context.Context, client redis.UniversalClient) error {
+	unseen := make(chan error, 100) // what fails in the background
+	bus, err := luatomic.NewBus(client, "b", &luatomic.BusOptions{Prefix: accessPrefix, Node: "n", OnError: func(err error) {
+		select {
+		case unseen <- err:
+		default:
+		}
+	}})
+	if err != nil {
+		return err
+	}
+	if err := accessPing.Serve(bus, func(_ context.Context, in string) (string, error) { return in, nil }); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
+	defer cancel()
+	ran := make(chan error, 1)
+	running, stop := context.WithCancel(ctx)
+	go func() { ran <- bus.Run(running) }()
+	_, err = accessPing.Call(ctx, bus, "hi")
+	stop()
+	<-ran
+	for len(unseen) > 0 {
+		if e := <-unseen; strings.Contains(e.Error(), "NOPERM") {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}

@@ -1,0 +1,133 @@
+package actionhero_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/actionhero"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// In the callback era a failure is an answer, also between Go nodes, whose calls carry
+// the id of the promise era as well.
+func TestFailuresAreAnswersInTheCallbackEra(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	opts := &actionhero.Options{Era: actionhero.Callback, Methods: map[string]int{"api.fails": 0}}
+	a, b := newNode(t, client, ch, opts), newNode(t, client, ch, opts)
+	require.NoError(t, b.Handle("api.fails", func(context.Context, *actionhero.Request) (any, error) { return nil, errors.New("no") }))
+	_, err := a.DoCluster(t.Context(), "api.fails", nil, "")
+	require.ErrorIs(t, err, actionhero.ErrRemote)
+}
+
+func TestACallHasBothIDsAndAList(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	p := listen(t, client, ch, responses("old", "requestId", `["v",null]`))
+	n := newNode(t, client, ch, &actionhero.Options{ServerID: "go", Era: actionhero.Callback, Methods: map[string]int{"api.x": 0}})
+	r, err := n.DoCluster(t.Context(), "api.x", nil, "")
+	require.NoError(t, err)
+	require.Equal(t, `["v",null]`, string(r.Raw))
+	var v string
+	require.NoError(t, r.Decode(&v))
+	require.Equal(t, "v", v)
+	m := p.all("do", 1)[0]
+	require.NotEmpty(t, m.RequestID)
+	require.Equal(t, m.RequestID, m.MessageID)
+	require.Equal(t, "[]", string(m.Args), "null ends the process of an old node")
+	require.Nil(t, m.ConnectionID)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	require.Equal(t, `{"messageType":"do","serverId":"go","serverToken":"change-me","requestId":"`+m.RequestID+`","messageId":"`+m.RequestID+
+		`","method":"api.x","connectionId":null,"args":[]}`, p.heard[0])
+}
+
+// In the callback era a call of a method that a node does not have ends its process.
+func TestUndeclaredMethodsAreNotCalledInTheCallbackEra(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	p := listen(t, client, ch, nil)
+	n := newNode(t, client, ch, &actionhero.Options{Era: actionhero.Callback, Methods: map[string]int{"api.x": 1}})
+	for method, args := range map[string][]any{"api.y": {1}, "api.x": nil} {
+		_, err := n.DoCluster(t.Context(), method, args, "conn")
+		require.ErrorIs(t, err, actionhero.ErrUndeclared)
+		_, err = n.Gather(t.Context(), method, args, "", time.Second)
+		require.ErrorIs(t, err, actionhero.ErrUndeclared)
+	}
+	require.NoError(t, n.Publish(t.Context(), "end", nil))
+	p.all("end", 1)
+	require.Empty(t, p.all("do", 0))
+}
+
+// The answer to a node of the callback era is a list, whatever a handler does.
+func TestOldCallersGetLists(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	p := listen(t, client, ch, nil)
+	n := newNode(t, client, ch, &actionhero.Options{Era: actionhero.Callback})
+	handlers := map[string]actionhero.Handler{
+		"number": func(context.Context, *actionhero.Request) (any, error) { return 3, nil },
+		"text":   func(context.Context, *actionhero.Request) (any, error) { return "x", nil },
+		"fails":  func(context.Context, *actionhero.Request) (any, error) { return nil, errors.New("no") },
+		"panics": func(context.Context, *actionhero.Request) (any, error) { panic("no") },
+		"weird":  func(context.Context, *actionhero.Request) (any, error) { return func() {}, nil },
+		"raw":    func(context.Context, *actionhero.Request) (any, error) { return json.RawMessage(`{`), nil },
+	}
+	for name, h := range handlers {
+		require.NoError(t, n.Handle("api."+name, h))
+		p.say(`{"messageType":"do","serverToken":"change-me","requestId":"` + name + `","method":"api.` + name + `","connectionId":null,"args":[]}`)
+	}
+	want := map[string]string{"number": `[3]`, "text": `["x"]`, "fails": `[{}]`, "panics": `[{}]`, "weird": `[{}]`, "raw": `[{}]`}
+	for _, m := range p.all("doResponse", len(handlers)) {
+		require.Equal(t, want[m.RequestID], string(m.Response), m.RequestID)
+		require.Empty(t, m.MessageID)
+	}
+	luatomictest.Eventually(t, 10*time.Second, "counts", func() bool { return n.Stats().Failed == 4 })
+}
+
+func TestFailuresAreSilentInThePromiseEra(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	var mu sync.Mutex
+	var reported []string
+	n := newNode(t, client, ch, &actionhero.Options{Timeout: time.Second, OnError: func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		reported = append(reported, err.Error())
+	}})
+	require.NoError(t, n.Handle("api.fails", func(context.Context, *actionhero.Request) (any, error) { return nil, errors.New("no") }))
+	listen(t, client, ch, nil)
+	_, err := n.DoCluster(t.Context(), "api.fails", nil, "")
+	require.ErrorIs(t, err, actionhero.ErrTimeout)
+	reports := func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(reported)
+	}
+	// The call ends whether the handler has run or not.
+	luatomictest.Eventually(t, 20*time.Second, "the failure is reported", func() bool { return len(reports()) > 0 })
+	require.Equal(t, []string{"actionhero: api.fails: no"}, reports())
+}
+
+// A caller of 18 notes that it waits after its PUBLISH has come back: what is there before
+// is lost.
+func TestAnswersToEighteenAreHeldBack(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	n := newNode(t, client, ch, &actionhero.Options{Era: actionhero.Promise18, Hold: 200 * time.Millisecond})
+	require.NoError(t, n.Handle("api.echo", echo))
+	p := listen(t, client, ch, nil)
+	began := time.Now()
+	p.say(`{"messageType":"do","serverToken":"change-me","requestId":"1","method":"api.echo","args":[1]}`)
+	m := p.all("doResponse", 1)[0]
+	require.GreaterOrEqual(t, time.Since(began), 200*time.Millisecond)
+	require.Equal(t, "1", m.RequestID)
+	require.Equal(t, "[1]", string(m.Response))
+}

@@ -1,0 +1,131 @@
+package sidekiq_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// A server that forgets its scripts all the time gets them again, and each push happens once.
+func TestPushAndMoveUnderScriptFlush(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	r := luatomictest.StartServer(t).Client()
+	d, err := sidekiq.New(r, nil)
+	require.NoError(t, err)
+	stop, flushed := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		for {
+			select {
+			case <-stop:
+				flushed <- n
+				return
+			default:
+				if r.ScriptFlush(ctx).Err() == nil {
+					n++
+				}
+			}
+		}
+	}()
+	const n = 100
+	for i := range n {
+		_, err := d.PushBulk(ctx, []sidekiq.Job{{Class: "W", Args: args(i)}, {Class: "W", Args: args(i), In: time.Microsecond}})
+		require.NoError(t, err)
+	}
+	moved := 0
+	for moved < n {
+		got, err := d.MoveDue(ctx, sidekiq.Schedule, 0)
+		require.NoError(t, err)
+		moved += got.Moved
+	}
+	close(stop)
+	require.Positive(t, <-flushed)
+	require.EqualValues(t, 2*n, r.LLen(ctx, "queue:default").Val())
+}
+
+// A user who may not remove from the set moves nothing: else each look would push the same jobs again.
+func TestAMoverWithoutTheRightToRemoveAddsNothing(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	server := luatomictest.StartServer(t)
+	r := server.Client()
+	require.NoError(t, r.Do(ctx, "ACL", "SETUSER", "limited", "on", ">pw", "~*", "+@all", "-zrem").Err())
+	require.NoError(t, dueMembers(ctx, r, ""))
+	opts := *r.Options()
+	opts.Username, opts.Password = "limited", "pw"
+	limited := redis.NewClient(&opts)
+	defer func() { require.NoError(t, limited.Close()) }()
+	d, err := sidekiq.New(limited, nil)
+	require.NoError(t, err)
+	_, err = d.MoveDue(ctx, sidekiq.Retry, 0)
+	require.ErrorIs(t, err, lua.ErrExecutedInPart)
+	require.EqualValues(t, 2, r.LLen(ctx, "queue:a").Val())
+	require.Zero(t, r.Exists(ctx, "queue:b").Val())
+	require.EqualValues(t, 4, r.ZCard(ctx, "retry").Val())
+}
+
+// A user who may not use one of the commands gets nothing in: what was written before is taken back.
+func TestAPushThatMayNotWriteAllLeavesNothing(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	r := luatomictest.StartServer(t).Client()
+	require.NoError(t, r.Do(ctx, "ACL", "SETUSER", "limited", "on", ">pw", "~*", "+@all", "-zadd").Err())
+	opts := *r.Options()
+	opts.Username, opts.Password = "limited", "pw"
+	limited := redis.NewClient(&opts)
+	defer func() { require.NoError(t, limited.Close()) }()
+	d, err := sidekiq.New(limited, nil)
+	require.NoError(t, err)
+	_, err = d.Push(ctx, sidekiq.Job{Class: "W"})
+	require.NoError(t, err)
+	_, err = d.PushBulk(ctx, []sidekiq.Job{{Class: "W"}, {Class: "W", Queue: "b"}, {Class: "W", In: time.Hour}})
+	require.ErrorIs(t, err, lua.ErrExecutedInPart)
+	require.EqualValues(t, 1, r.LLen(ctx, "queue:default").Val())
+	require.Zero(t, r.Exists(ctx, "queue:b", "schedule").Val())
+	require.Equal(t, []string{"default"}, r.SMembers(ctx, "queues").Val())
+}
+
+// What a key of another type refuses was not written for a moment: no replica and no log has heard of it.
+func TestAPushIsCheckedBeforeItWrites(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	r := luatomictest.StartServer(t).Client()
+	d, err := sidekiq.New(r, nil)
+	require.NoError(t, err)
+	require.NoError(t, r.Set(ctx, "queue:z", "x", 0).Err())
+	jobs := []sidekiq.Job{{Class: "W"}, {Class: "W", Queue: "z"}}
+	changes := func() string {
+		for line := range strings.Lines(r.Info(ctx, "persistence").Val()) {
+			if strings.HasPrefix(line, "rdb_changes_since_last_save:") {
+				return line
+			}
+		}
+		return ""
+	}
+	refused := func() {
+		before := changes()
+		require.NotEmpty(t, before)
+		_, err = d.PushBulk(ctx, jobs)
+		require.ErrorIs(t, err, lua.ErrWrongType)
+		_, err = d.PushOnce(ctx, "t", time.Minute, jobs)
+		require.ErrorIs(t, err, lua.ErrWrongType)
+		require.Equal(t, before, changes())
+	}
+	refused()
+	require.NoError(t, r.Rename(ctx, "queue:z", "schedule").Err())
+	jobs[1].In = time.Hour
+	refused()
+}

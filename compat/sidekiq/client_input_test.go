@@ -1,0 +1,108 @@
+package sidekiq_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// What is wrong with a job is found before anything is sent, and names the job by its place.
+func TestBadJobsAreRefused(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	v8 := f.through(f.client, sidekiq.Options{Version: sidekiq.V8})
+	done := `{"class":"W","args":[],"queue":"q","jid":"j"%s}`
+	for i, row := range []struct {
+		job  sidekiq.Job
+		want error
+	}{
+		{sidekiq.Job{}, sidekiq.ErrClass},
+		{sidekiq.Job{Class: "W", Args: json.RawMessage(`{"a":1}`)}, sidekiq.ErrArgs},
+		{sidekiq.Job{Class: "W", Args: json.RawMessage(`"a"`)}, sidekiq.ErrArgs},
+		{sidekiq.Job{Class: "W", Args: json.RawMessage(`[1`)}, sidekiq.ErrArgs},
+		{sidekiq.Job{Class: "W", Args: json.RawMessage(` `)}, sidekiq.ErrArgs},
+		{sidekiq.Job{Class: "W", Args: json.RawMessage(`[1e999]`)}, sidekiq.ErrNumber},
+		{sidekiq.Job{Class: "W", Args: json.RawMessage("[\"\xff\"]")}, sidekiq.ErrEncoding},
+		{sidekiq.Job{Class: "W\xff"}, sidekiq.ErrEncoding},
+		{sidekiq.Job{Class: "W", Queue: "\xff"}, sidekiq.ErrEncoding},
+		{sidekiq.Job{Class: "W", JID: "\xff"}, sidekiq.ErrEncoding},
+		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "at", Value: args(1)}}}, sidekiq.ErrField},
+		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "", Value: args(1)}}}, sidekiq.ErrField},
+		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "tags", Value: args(1)}, {Name: "tags", Value: args(1)}}}, sidekiq.ErrField},
+		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "retry", Value: args(1)}, {Name: "retry", Value: args(1)}}}, sidekiq.ErrField},
+		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "tags"}}}, sidekiq.ErrField},
+		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "retry", Value: json.RawMessage(`x`)}}}, sidekiq.ErrField},
+		{sidekiq.Job{Class: "W", At: time.Date(1969, 1, 1, 0, 0, 0, 0, time.UTC)}, sidekiq.ErrTime},
+		{sidekiq.Job{Class: "W", At: time.Date(10001, 1, 1, 0, 0, 0, 0, time.UTC)}, sidekiq.ErrTime},
+		{sidekiq.Job{Payload: []byte(`null`)}, sidekiq.ErrPayload},
+		{sidekiq.Job{Payload: []byte(`{"args":[],"queue":"q","jid":"j"}`)}, sidekiq.ErrClass},
+		{sidekiq.Job{Payload: []byte(`{"class":"W","args":{},"queue":"q","jid":"j"}`)}, sidekiq.ErrArgs},
+		{sidekiq.Job{Payload: []byte(`{"class":"W","args":[],"jid":"j"}`)}, sidekiq.ErrPayload},
+		{sidekiq.Job{Payload: []byte(`{"class":"W","args":[],"queue":"q","jid":1}`)}, sidekiq.ErrPayload},
+		{sidekiq.Job{Payload: []byte("{\"class\":\"W\",\"args\":[\"\xff\"],\"queue\":\"q\",\"jid\":\"j\"}")}, sidekiq.ErrEncoding},
+		{sidekiq.Job{Payload: fmt.Appendf(nil, done, `,"at":"x"`)}, sidekiq.ErrTime},
+		{sidekiq.Job{Payload: fmt.Appendf(nil, done, `,"at":1e300`)}, sidekiq.ErrNumber},
+		{sidekiq.Job{Payload: fmt.Appendf(nil, done, `,"created_at":"x"`)}, sidekiq.ErrTime},
+		{sidekiq.Job{Payload: fmt.Appendf(nil, done, `,"failed_at":1700000000`)}, sidekiq.ErrTime}, // Sidekiq 8 would read 1970
+		{sidekiq.Job{Payload: fmt.Appendf(nil, done, `,"enqueued_at":1700000000`)}, sidekiq.ErrTime},
+		{sidekiq.Job{Payload: fmt.Appendf(nil, done, `,"enqueued_at":1700000000000.5`)}, sidekiq.ErrTime},
+	} {
+		_, err := f.d.PushBulk(f.ctx, []sidekiq.Job{{Class: "fine"}, row.job})
+		require.ErrorIs(t, err, row.want, "row %d", i)
+		require.ErrorContains(t, err, "sidekiq: push: job 1: ")
+	}
+	_, err := v8.Push(f.ctx, sidekiq.Job{Payload: fmt.Appendf(nil, done, `,"enqueued_at":1700000000`)})
+	require.ErrorIs(t, err, sidekiq.ErrTime)
+	for _, fine := range []string{`,"enqueued_at":1700000000000`, `,"enqueued_at":1700000000.0`} {
+		_, err = v8.Push(f.ctx, sidekiq.Job{Payload: fmt.Appendf(nil, done, fine)})
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 2, f.client.LLen(f.ctx, f.key("queue:q")).Val())
+	require.Zero(t, f.client.Exists(f.ctx, f.key("queue:default"), f.key("schedule")).Val())
+	_, err = f.d.Push(f.ctx, sidekiq.Job{Class: "W", Args: json.RawMessage(`["` + strings.Repeat("x", 1<<20) + `"]`)})
+	require.ErrorIs(t, err, lua.ErrTooLarge)
+}
+
+func TestArgs(t *testing.T) {
+	t.Parallel()
+	type point struct{ X int }
+	got, err := sidekiq.Args(nil, true, 1, uint64(1)<<63, 2.0, float32(0.5), "a<é", []any{1.0, nil}, map[string]any{"b": 3.0, "a": []any(nil)}, point{4}, json.RawMessage(`[5]`), []any(nil), map[string]any(nil))
+	require.NoError(t, err)
+	require.Equal(t, `[null,true,1,9223372036854775808,2.0,0.5,"a<é",[1.0,null],{"a":null,"b":3.0},{"X":4},[5],null,null]`, string(got))
+	for want, value := range map[error]any{sidekiq.ErrEncoding: "\xff", sidekiq.ErrArgs: make(chan int)} {
+		_, err = sidekiq.Args(1, value)
+		require.ErrorIs(t, err, want)
+		require.ErrorContains(t, err, "argument 1: ")
+	}
+	_, err = sidekiq.Args([]any{map[string]any{"a": nan()}})
+	require.ErrorIs(t, err, sidekiq.ErrNumber)
+	_, err = sidekiq.Args(map[string]any{"\xff": 1})
+	require.ErrorIs(t, err, sidekiq.ErrEncoding)
+}
+
+func nan() float64 {
+	zero := 0.0
+	return zero / zero
+}
+
+func TestNewChecksItsOptions(t *testing.T) {
+	t.Parallel()
+	for _, v := range []sidekiq.Version{-1, 1, 3, 9} {
+		_, err := sidekiq.New(nil, &sidekiq.Options{Version: v})
+		require.ErrorIs(t, err, sidekiq.ErrVersion)
+	}
+	for _, ns := range []string{"a b", "\xff", strings.Repeat("x", 129), "a\n"} {
+		_, err := sidekiq.New(nil, &sidekiq.Options{Namespace: ns})
+		require.ErrorIs(t, err, sidekiq.ErrNamespace)
+	}
+	d, err := sidekiq.New(nil, nil)
+	require.NoError(t, err)
+	require.Equal(t, sidekiq.V7, d.Version())
+}

@@ -1,0 +1,126 @@
+package sidekiq_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+)
+
+// The time that the scripts write has the form that Ruby gives the same float, whatever its last digits are.
+func TestStampsAreWrittenAsRubyDoes(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	f.schedule(sidekiq.Retry, 1, dueOther)
+	for micros, want := range map[string]string{"0": "1795230010.0", "29114": "1795230010.029114", "29000": "1795230010.029", "100000": "1795230010.1", "999999": "1795230010.999999", "7": "1795230010.000007"} {
+		milliseconds := fmt.Sprintf("1795230010%03d", atoi(t, micros)/1000)
+		clock := `local redis = (function(real) return {pcall = real.pcall, call = function(c, ...) if c == 'TIME' then return {'1795230010', '` + micros + `'} end return real.call(c, ...) end} end)(redis) `
+		for unit, stamp := range []string{want, milliseconds} {
+			for _, call := range []struct {
+				source *string
+				keys   []string
+				args   []any
+			}{
+				{script.PushScript.Source, []string{"queues", "schedule", "queue:b"}, []any{f.key("queue:"), unit, 5000, "1:1:;", strings.TrimSuffix(dueOther, "}")}},
+				{script.PushOnceScript.Source, []string{"receipt" + micros + fmt.Sprint(unit), "queues", "schedule", "queue:b"}, []any{60000, f.key("queue:"), unit, "1:1:;", strings.TrimSuffix(dueOther, "}")}},
+				{script.MoveScript.Source, []string{"retry", "queues", "queue:b"}, []any{f.key("queue:"), unit, "1:18:18;", dueOther}},
+			} {
+				for i := range call.keys {
+					call.keys[i] = f.key(call.keys[i])
+				}
+				for i, a := range call.args {
+					if a == f.key("queue:") {
+						call.args[i] = len(f.key("queue:"))
+					}
+				}
+				f.schedule(sidekiq.Retry, 1, dueOther)
+				require.NoError(t, f.client.Eval(f.ctx, clock+*call.source, call.keys, call.args...).Err())
+				require.Equal(t, strings.TrimSuffix(dueOther, "}")+`,"enqueued_at":`+stamp+"}", f.client.LPop(f.ctx, f.key("queue:b")).Val())
+			}
+		}
+	}
+}
+
+// A guess of the server's time stays where it is right to the slack, and is written anew where it is not.
+func TestAGuessIsKeptOrWrittenAnew(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	clock := `local redis = (function(real) return {pcall = real.pcall, call = function(c, ...) if c == 'TIME' then return {'1795230010', '29114'} end return real.call(c, ...) end} end)(redis) `
+	head, guess := `{"n":1`, `,"enqueued_at":1795230010.5}`
+	for off, kept := range map[int]bool{0: true, 5000: true, -5000: true, 5001: false, -5001: false, 1e9: false, -1e9: false} {
+		plan := fmt.Sprintf("1:1:~%d,%d;1:1:;1:1:~%d,1795230010029114;", len(guess), 1795230010029114+off, len(guess))
+		require.NoError(t, f.client.Eval(f.ctx, clock+*script.PushScript.Source, []string{f.key("queues"), f.key("schedule"), f.key("queue:b")},
+			len(f.key("queue:")), 0, 5000, plan, head+guess, `{"n":2`, head+guess).Err())
+		want := head + `,"enqueued_at":1795230010.029114}`
+		if kept {
+			want = head + guess
+		}
+		require.Equal(t, []string{want, `{"n":2,"enqueued_at":1795230010.029114}`, head + guess}, f.queue("b"), off)
+		require.NoError(t, f.client.Del(f.ctx, f.key("queue:b")).Err())
+	}
+}
+
+// sentPlans keeps the plans of the pushes that go through it.
+type sentPlans struct {
+	redis.UniversalClient
+	all []string
+}
+
+func (s *sentPlans) Process(ctx context.Context, cmd redis.Cmder) error {
+	for _, arg := range cmd.Args() {
+		if text, ok := arg.(*string); ok && strings.HasSuffix(*text, ";") {
+			s.all = append(s.all, *text)
+		}
+	}
+	return s.UniversalClient.Process(ctx, cmd)
+}
+
+// Large steps go out with a guess once the server's clock is known.
+func TestLargeStepsGuessTheServersTime(t *testing.T) {
+	t.Parallel()
+	for _, version := range []sidekiq.Version{sidekiq.V7, sidekiq.V8} {
+		f := newFleet(t, sidekiq.Options{Version: version})
+		require.NoError(t, f.client.ScriptLoad(f.ctx, *script.PushScript.Source).Err(), "so that each step is one command")
+		plans := &sentPlans{UniversalClient: f.client}
+		d := f.through(plans, sidekiq.Options{Version: version})
+		behind := strings.Repeat(" behind", 20)
+		payload := `{"class":"W","args":[],"queue":"q","jid":"j"}`
+		finished := []byte(payload + behind)
+		jobs := []sidekiq.Job{{Payload: finished[:len(payload)]}, {Class: "W", Queue: "q", In: time.Hour}}
+		for range 100 {
+			jobs = append(jobs, sidekiq.Job{Class: "W", Queue: "q"})
+		}
+		for i := range 3 {
+			before := f.now()
+			_, err := d.PushBulk(f.ctx, jobs)
+			require.NoError(t, err)
+			after := f.now()
+			require.Equal(t, i > 0, strings.Contains(plans.all[i], ":100:~"), plans.all[i])
+			got := f.queue("q")
+			require.Len(t, got, 101)
+			for _, p := range got {
+				at := stampTime(t, version, stamps.FindAllStringSubmatch(p[strings.Index(p, `"enqueued_at"`):], -1)[0][2])
+				require.False(t, at.Before(before.Add(-6*time.Millisecond)) || at.After(after.Add(6*time.Millisecond)), p)
+				require.True(t, json.Valid([]byte(p)), p)
+			}
+			require.NoError(t, f.client.Del(f.ctx, f.key("queue:q")).Err())
+		}
+		require.Equal(t, payload+behind, string(finished), "bytes of the caller were written to")
+	}
+}
+
+func atoi(t *testing.T, text string) int {
+	t.Helper()
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return n
+}

@@ -1,0 +1,215 @@
+package lua_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+func TestGuardedBatch(t *testing.T) {
+	t.Parallel()
+	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
+	tag := "{" + luatomictest.Namespace(t) + "}"
+	lease := takeLock(t, client, tag+"lease")
+	s, plain := withGuard(t, coldCount(t, lua.RetryNever)), coldCount(t, lua.RetryNever)
+	b := lua.NewBatch(lua.Guard(client, lease))
+	for _, state := range []string{"cold", "warm"} {
+		var futures []*lua.Future[int64]
+		for range 100 {
+			futures = append(futures, lua.Queue(b, newCall(s, tag+"n"), decodeInt))
+		}
+		without := lua.Queue(b, newCall(plain, tag+"plain"), decodeInt)
+		require.ErrorIs(t, b.Exec(ctx), lua.ErrNoGuard)
+		for _, f := range futures {
+			_, err := f.Get()
+			require.NoError(t, err, state)
+		}
+		_, err := without.Get()
+		require.EqualError(t, err, "count: no guarded variant: add ---@guard to the header of count.lua and run go generate")
+	}
+	require.Equal(t, 200, counted(t, client, tag+"n"))
+	require.Zero(t, counted(t, client, tag+"plain"))
+
+	require.NoError(t, client.Del(ctx, lease.key).Err())
+	f := lua.Queue(b, newCall(s, tag+"n"), decodeInt)
+	require.ErrorIs(t, b.Exec(ctx), lua.ErrFenced)
+	_, err := f.Get()
+	requireFenced(t, err, lua.ErrRefused)
+	require.Equal(t, 200, counted(t, client, tag+"n"))
+}
+
+// What the script says is told apart from what the guard says, and its place is one in the file that ran.
+func TestErrorsBehindTheGuard(t *testing.T) {
+	t.Parallel()
+	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
+	tag := "{" + luatomictest.Namespace(t) + "}"
+	guard := lua.Guard(client, takeLock(t, client, tag+"lease"))
+
+	s := withGuard(t, newScript("refuse", "return redis.error_reply('FULL of it')", lua.RetrySafe))
+	_, err := runInt(ctx, guard, s, tag+"n")
+	require.ErrorIs(t, err, lua.ErrRefused)
+	require.ErrorIs(t, err, &lua.Code{Script: "refuse", Name: "FULL"})
+	require.NotErrorIs(t, err, lua.ErrFenced)
+
+	s = withGuard(t, newScript("raise", "\nerror({err = 'FENCED by hand'})", lua.RetrySafe))
+	_, err = runInt(ctx, guard, s, tag+"n")
+	require.ErrorIs(t, err, lua.ErrExecutedInPart)
+	require.NotErrorIs(t, err, lua.ErrFenced)
+
+	s = withGuard(t, newScript("fail", "\nreturn nil + 1", lua.RetrySafe))
+	_, err = runInt(ctx, guard, s, tag+"n")
+	require.ErrorIs(t, err, lua.ErrExecutedInPart)
+	require.ErrorContains(t, err, fmt.Sprintf("guarded/fail:%d: executed in part", strings.Count(prologue(t), "\n")+2))
+
+	s = newScript("plain", "return redis.error_reply('FENCED by the script')", lua.RetrySafe)
+	_, err = runInt(ctx, client, s, tag+"n")
+	require.ErrorIs(t, err, lua.ErrRefused)
+	require.NotErrorIs(t, err, lua.ErrFenced, "only a guard gives ErrFenced")
+
+	s = withGuard(t, newScript("push", "return redis.call('RPUSH', KEYS[1], 'x')", lua.RetrySafe))
+	s.Keys = []lua.Key{{Name: "list", Type: "list", Variadic: true}}
+	_, err = runInt(ctx, guard, s, tag+"lease")
+	require.ErrorIs(t, err, lua.ErrWrongType)
+	require.ErrorContains(t, err, fmt.Sprintf("key %q (list) holds a string", tag+"lease"))
+	require.NoError(t, client.HSet(ctx, tag+"hash", "a", "b").Err())
+	_, err = runInt(ctx, guard, withGuard(t, newScript("get", "return redis.call('GET', '"+tag+"hash')", lua.RetrySafe)), tag+"n")
+	require.ErrorIs(t, err, lua.ErrWrongType)
+	require.NotContains(t, err.Error(), "lease", "the lease is no list, and need not be")
+}
+
+func TestGuardedReadOnlyScript(t *testing.T) {
+	t.Parallel()
+	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
+	tag := "{" + luatomictest.Namespace(t) + "}"
+	s := withGuard(t, newScript("read", "-- "+tag+"\nreturn redis.call('EXISTS', KEYS[1])", lua.RetrySafe))
+	s.ReadOnly = true
+	lease := takeLock(t, client, tag+"lease")
+	got, err := runInt(ctx, lua.Guard(client, lease), s, tag+"n")
+	require.NoError(t, err)
+	require.Zero(t, got)
+	_, err = runInt(ctx, lua.Guard(client, held{lease.key, "other"}), s, tag+"n")
+	requireFenced(t, err, lua.ErrRefused)
+}
+
+// Not parallel: AllocsPerRun counts those of the whole process.
+func TestAllocationsOfAGuardedCall(t *testing.T) {
+	client := luatomictest.Client(t)
+	tag := "{" + luatomictest.Namespace(t) + "}"
+	s := withGuard(t, newScript("keep", "return redis.call('SETNX', KEYS[1], 'x')", lua.RetrySafe))
+	guard := lua.Guard(client, takeLock(t, client, tag+"lease"))
+	call := func() {
+		if _, err := runInt(t.Context(), guard, s, tag+"n"); err != nil {
+			t.Error(err)
+		}
+	}
+	call()
+	n := testing.AllocsPerRun(200, call)
+	t.Logf("%v allocations", n)
+	require.LessOrEqual(t, n, 8.0)
+}
+
+// A queue named like the lock is in its slot: made with the guarded client, it takes work from the holder only.
+func TestGuardedQueue(t *testing.T) {
+	t.Parallel()
+	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
+	name := luatomictest.Namespace(t)
+	lease := takeLock(t, client, "lock:{"+name+"}")
+	plain, err := luatomic.NewQueue(client, name, nil)
+	require.NoError(t, err)
+	ours, err := luatomic.NewQueue(lua.Guard(client, lease), name, nil)
+	require.NoError(t, err)
+
+	_, err = ours.Push(ctx, luatomic.Job{ID: "one", Body: []byte("x")}, luatomic.Job{ID: "two", Delay: time.Hour})
+	require.NoError(t, err)
+	stats, err := plain.Stats(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, stats.Ready)
+	require.EqualValues(t, 1, stats.Scheduled)
+	_, err = ours.Stats(ctx)
+	require.ErrorIs(t, err, lua.ErrNoGuard)
+
+	// The holder pauses; the lease ends, and another takes it.
+	require.NoError(t, client.Set(ctx, lease.key, lockRecord("other", serverTime(t, client), time.Minute), 0).Err())
+	_, err = ours.Push(ctx, luatomic.Job{ID: "late"})
+	requireFenced(t, err, lua.ErrRefused)
+	_, err = ours.Cancel(ctx, "two")
+	requireFenced(t, err, lua.ErrRefused)
+	_, err = plain.Cancel(ctx, "two")
+	require.NoError(t, err, "who is not bound to a lease needs none")
+	elsewhere, err := luatomic.NewQueue(lua.Guard(client, lease), name+"-2", nil)
+	require.NoError(t, err)
+	_, err = elsewhere.Push(ctx, luatomic.Job{ID: "one"})
+	require.ErrorIs(t, err, lua.ErrCrossSlot)
+}
+
+// Every script that is marked has a variant that passes while the lease is held, and loads under its digest.
+func TestMarkedScriptsAreLoaded(t *testing.T) {
+	t.Parallel()
+	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
+	marked := []*lua.Script{
+		&gen.QueuePushScript, &gen.QueueCancelScript, &gen.QueueRescheduleScript, &gen.QueueControlScript, &gen.QueueRequeueScript,
+		&gen.QueueTrimScript, &gen.QueueAckScript, &gen.QueueNackScript, &gen.DelayedPromoteScript,
+	}
+	preload(t, lua.Guard(client, held{"k", "t"}), marked...)
+	for _, s := range marked {
+		require.Equal(t, prologue(t)[strings.Index(prologue(t), "\ndo\n"):]+*s.Source, (*s.Guarded.Source)[strings.Index(*s.Guarded.Source, "\ndo\n"):])
+		known, err := client.ScriptExists(ctx, s.SHA, s.Guarded.SHA).Result()
+		require.NoError(t, err)
+		require.Equal(t, []bool{true, true}, known, s.Name)
+	}
+}
+
+// What the lock's own scripts record is what the guard reads: held, extended, nested, handed back, stolen.
+func TestGuardReadsTheLocksOfTheRoot(t *testing.T) {
+	t.Parallel()
+	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
+	for name, opts := range map[string]luatomic.LockerOptions{"plain": {}, "nested": {Owner: "a/b c"}} {
+		t.Run(name, func(t *testing.T) {
+			ns := luatomictest.Namespace(t)
+			opts.Note = "a note / with 1 2 3"
+			locks := luatomic.NewLocker(client, &opts)
+			t.Cleanup(func() { require.NoError(t, locks.Close()) })
+			limit := int64(0)
+			set := func(l *luatomic.Lease) error {
+				limit++
+				p := gen.QueueControlParams{Control: "{" + ns + "}c", Wake: "{" + ns + "}w", Limit: limit}
+				_, err := gen.QueueControl(ctx, lua.Guard(client, l), p)
+				return err
+			}
+			lease, err := locks.Try(ctx, ns)
+			require.NoError(t, err)
+			require.NoError(t, set(lease))
+			require.NoError(t, lease.Extend(ctx))
+			require.NoError(t, set(lease))
+			if name == "nested" {
+				inner, err := locks.Try(ctx, ns)
+				require.NoError(t, err)
+				require.NoError(t, set(lease))
+				require.NoError(t, set(inner))
+				require.NoError(t, inner.Release(ctx))
+				requireFenced(t, set(inner), lua.ErrRefused)
+				require.NoError(t, set(lease))
+			}
+			require.NoError(t, lease.Release(ctx))
+			requireFenced(t, set(lease), lua.ErrRefused)
+
+			lease, err = locks.Try(ctx, ns)
+			require.NoError(t, err)
+			require.NoError(t, set(lease))
+			other := luatomic.NewLocker(client, &luatomic.LockerOptions{Owner: "other"})
+			t.Cleanup(func() { require.NoError(t, other.Close()) })
+			stolen, err := other.Steal(ctx, ns)
+			require.NoError(t, err)
+			requireFenced(t, set(lease), lua.ErrRefused)
+			require.NoError(t, set(stolen))
+		})
+	}
+}
