@@ -112,7 +112,7 @@ func TestAnAnnouncementDoesNotUndoThatANodeLeaves(t *testing.T) {
 	own := redis.NewClient(c.Options())
 	defer own.Close()
 	own.AddHook(h)
-	b, err := luatomic.NewBus(own, name, &luatomic.BusOptions{Grace: 3 * time.Second})
+	b, err := luatomic.NewBus(own, name, &luatomic.BusOptions{Grace: 30 * time.Second})
 	require.NoError(t, err)
 	begun, finish := make(chan struct{}), make(chan struct{})
 	require.NoError(t, hold.Serve(b, func(context.Context, string) (string, error) {
