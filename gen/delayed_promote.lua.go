@@ -12,10 +12,10 @@ import (
 )
 
 // DelayedPromoteSHA is the SHA-1 of delayed_promote.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DelayedPromoteSHA = "f6a17050b3b5ed0580270d4ccf9d42e9968b6f01"
+const DelayedPromoteSHA = "f6f24d133e79eec44f654ce7a3db06e07495cb2c"
 
 // DelayedPromoteGuardedSHA is the SHA-1 of guarded/delayed_promote.lua, which runs under lua.Guard.
-const DelayedPromoteGuardedSHA = "bc28f0c3974795b36d7f9022d8a34ef97ae74a29"
+const DelayedPromoteGuardedSHA = "bfc288cdb6a1cb771a50ab9fd4b44bd136d8c085"
 
 // DelayedPromoteScript is scripts/delayed_promote.lua.
 var DelayedPromoteScript = lua.Script{

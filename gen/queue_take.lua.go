@@ -12,7 +12,7 @@ import (
 )
 
 // QueueTakeSHA is the SHA-1 of queue_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTakeSHA = "ab711831fed35d05d2bc8ed2f867b5af67ff31a4"
+const QueueTakeSHA = "8cbdc4f159113d24ccf11d08b95dec46f06ea239"
 
 // QueueTakeScript is scripts/queue_take.lua.
 var QueueTakeScript = lua.Script{

@@ -97,7 +97,11 @@ if waiting then
 end
 if waiter ~= '' then
   redis.call('ZADD', wake, string.format('%.0f', now + wait), waiter)
-  redis.call('PEXPIRE', wake, string.format('%.0f', wait + 1000))
+  -- Those who wait for longer keep the key for as long as they need it.
+  local stay = string.format('%.0f', wait + 1000)
+  if redis.call('PEXPIRE', wake, stay, 'GT') == 0 then
+    redis.call('PEXPIRE', wake, stay, 'NX')
+  end
 end
 
 local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
