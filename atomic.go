@@ -289,7 +289,11 @@ func due(at time.Time, delay time.Duration) (int64, error) {
 
 // ceilMilli rounds up, so that nothing fires early and nothing becomes zero.
 func ceilMilli(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
+	ms := int64(d / time.Millisecond)
+	if d%time.Millisecond > 0 {
+		ms++ // not d+1ms-1ns: the longest of durations would become a negative one
+	}
+	return ms
 }
 
 // PushSeq pushes jobs from a sequence in batches that keep the limits, holding one
@@ -298,16 +302,16 @@ func ceilMilli(d time.Duration) int64 {
 func (q *Queue) PushSeq(ctx context.Context, jobs iter.Seq[Job]) iter.Seq2[Pushed, error] {
 	return func(yield func(Pushed, error) bool) {
 		var batch []Job
-		size := 0
+		size, most := 0, MaxBatchBytes-11*len(q.keys.Control)-128 // less the keys, of which there are ten, and the token
 		flush := func() bool {
 			out, err := q.Push(ctx, batch...)
 			batch, size = batch[:0], 0
 			return yield(out, err) && err == nil
 		}
 		for j := range jobs {
-			// Room for the keys, a generated id and the numbers of each job.
+			// Room for a generated id and the numbers of each job.
 			n := len(j.Body) + max(len(j.ID), 36) + len(j.Unique) + 32
-			if len(batch) == MaxBatch || len(batch) > 0 && size+n > MaxBatchBytes-1024 {
+			if len(batch) == MaxBatch || len(batch) > 0 && size+n > most {
 				if !flush() {
 					return
 				}
