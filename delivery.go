@@ -154,7 +154,7 @@ func (q *Queue) Nack(ctx context.Context, delay time.Duration, reason string, ds
 	if delay < 0 {
 		return fmt.Errorf("luatomic: nack on %q: %w", q.name, &lua.RangeError{Field: "delay", Value: delay.String(), Min: "0s"})
 	}
-	return q.nack(ctx, gen.QueueNackJob{Delay: ceilMilli(delay), Counted: true, Reason: reason}, ds)
+	return q.nack(ctx, alike(gen.QueueNackJob{Delay: ceilMilli(delay), Counted: true, Reason: reason}), ds)
 }
 
 // Return gives the deliveries back without counting a failure: work that was
@@ -163,14 +163,14 @@ func (q *Queue) Return(ctx context.Context, delay time.Duration, ds ...*Delivery
 	if delay < 0 {
 		return fmt.Errorf("luatomic: return to %q: %w", q.name, &lua.RangeError{Field: "delay", Value: delay.String(), Min: "0s"})
 	}
-	return q.nack(ctx, gen.QueueNackJob{Delay: ceilMilli(delay)}, ds)
+	return q.nack(ctx, alike(gen.QueueNackJob{Delay: ceilMilli(delay)}), ds)
 }
 
 // Bury moves the deliveries to the dead set, where they stay with their bodies and
 // the reason until Requeue, Cancel or Trim. It counts one failure for each and
 // releases their unique names. A lost lease is named in a LeaseLostError.
 func (q *Queue) Bury(ctx context.Context, reason string, ds ...*Delivery) error {
-	return q.nack(ctx, gen.QueueNackJob{Delay: -1, Counted: true, Reason: reason}, ds)
+	return q.nack(ctx, alike(gen.QueueNackJob{Delay: -1, Counted: true, Reason: reason}), ds)
 }
 
 // maxNack keeps the script under 2 ms: it works job by job.
@@ -179,8 +179,11 @@ const (
 	maxReason = 1024
 )
 
-func (q *Queue) nack(ctx context.Context, how gen.QueueNackJob, ds []*Delivery) error {
-	how.Reason = how.Reason[:min(len(how.Reason), maxReason)]
+func alike(how gen.QueueNackJob) func(*Delivery) gen.QueueNackJob {
+	return func(*Delivery) gen.QueueNackJob { return how }
+}
+
+func (q *Queue) nack(ctx context.Context, how func(*Delivery) gen.QueueNackJob, ds []*Delivery) error {
 	return q.chunks(ds, maxNack, func(ds []*Delivery) error {
 		p := gen.QueueNackParams{
 			Leases: q.keys.Leases, Ready: q.keys.Ready, Scheduled: q.keys.Scheduled, Bodies: q.keys.Bodies,
@@ -188,8 +191,9 @@ func (q *Queue) nack(ctx context.Context, how gen.QueueNackJob, ds []*Delivery) 
 			Jobs: make([]gen.QueueNackJob, len(ds)),
 		}
 		for i, d := range ds {
-			p.Jobs[i] = how
-			p.Jobs[i].ID, p.Jobs[i].Fence = d.ID, d.fence.Load()
+			j := how(d)
+			j.ID, j.Fence, j.Reason = d.ID, d.fence.Load(), j.Reason[:min(len(j.Reason), maxReason)]
+			p.Jobs[i] = j
 		}
 		verdicts, err := gen.QueueNack(ctx, q.client, p)
 		if err != nil {

@@ -3,8 +3,11 @@ package luatomic
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/luatomic/luatomic/gen"
 )
 
 // finished is a delivery whose handler has returned.
@@ -65,45 +68,99 @@ func (c *consumer) nextFinished(patience <-chan time.Time) (f finished, ok bool)
 	return f, ok
 }
 
+// settleBatch acks first: what is done must not be done again because much else failed.
 func (c *consumer) settleBatch(work context.Context, batch []finished) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), settleTimeout)
-	defer cancel()
-	c.fences.Lock()
-	defer c.fences.Unlock()
-	acks := make([]*Delivery, 0, len(batch))
+	acks, back := make([]*Delivery, 0, len(batch)), make([]*Delivery, 0, len(batch))
+	ends := make(map[*Delivery]ending)
 	for _, f := range batch {
 		if f.err == nil {
 			acks = append(acks, f.delivery)
 			continue
 		}
-		count, err := c.giveBack(ctx, f)
-		if !f.stopped {
+		back = append(back, f.delivery)
+		ends[f.delivery] = c.ending(f)
+	}
+	err := c.conclude(work, acks, func(ctx context.Context) error { return c.queue.Ack(ctx, acks...) })
+	c.settled(work, &c.acked, len(acks), err)
+	if len(back) == 0 {
+		return
+	}
+	err = c.conclude(work, back, func(ctx context.Context) error {
+		return c.queue.nack(ctx, func(d *Delivery) gen.QueueNackJob { return ends[d].how }, back)
+	})
+	for _, f := range batch {
+		if f.err != nil && !f.stopped {
 			c.failed(work, f.err)
 		}
-		c.settled(work, count, 1, err)
 	}
-	c.settled(work, &c.acked, len(acks), c.queue.Ack(ctx, acks...))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, f := range batch {
-		delete(c.held, f.delivery)
-	}
+	c.givenBack(work, ends, err)
 }
 
-// giveBack decides what becomes of a job that was not done.
-func (c *consumer) giveBack(ctx context.Context, f finished) (*atomic.Int64, error) {
+// conclude makes the call that ends deliveries, while nothing moves their fences.
+func (c *consumer) conclude(work context.Context, ds []*Delivery, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), settleTimeout)
+	defer cancel()
+	c.fences.Lock()
+	defer c.fences.Unlock()
+	err := call(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range ds {
+		delete(c.held, d)
+	}
+	return err
+}
+
+// ending is what becomes of a job that was not done, and where it counts.
+type ending struct {
+	count *atomic.Int64
+	how   gen.QueueNackJob
+}
+
+func (c *consumer) ending(f finished) ending {
 	d, limit := f.delivery, c.queue.opts.MaxFailures
 	var off *snooze
 	var no *discard
 	switch {
 	case f.stopped:
-		return &c.retried, d.Return(ctx, 0)
+		return ending{&c.retried, gen.QueueNackJob{}}
 	case errors.As(f.err, &off):
-		return &c.retried, d.Return(ctx, off.d)
-	case errors.As(f.err, &no), limit > 0 && d.Attempt >= limit:
-		return &c.dead, errors.Join(d.Bury(ctx, f.err.Error()), c.trim(ctx))
+		return ending{&c.retried, gen.QueueNackJob{Delay: ceilMilli(off.d)}}
 	}
-	return &c.retried, d.Nack(ctx, c.opts.Backoff(d.Attempt), f.err.Error())
+	how := gen.QueueNackJob{Counted: true, Reason: f.err.Error()}
+	if errors.As(f.err, &no) || limit > 0 && d.Attempt >= limit {
+		how.Delay = -1
+		return ending{&c.dead, how}
+	}
+	how.Delay = ceilMilli(max(c.opts.Backoff(d.Attempt), 0)) // below zero is for the dead
+	return ending{&c.retried, how}
+}
+
+// givenBack counts those that were this consumer's until then, and keeps the dead set
+// within its bounds.
+func (c *consumer) givenBack(work context.Context, ends map[*Delivery]ending, err error) {
+	if err != nil {
+		c.failed(work, err)
+	}
+	var gone *LeaseLostError
+	if err != nil && !errors.As(err, &gone) {
+		return
+	}
+	buried := false
+	for d, end := range ends {
+		if gone == nil || !slices.Contains(gone.IDs, d.ID) {
+			end.count.Add(1)
+			buried = buried || end.count == &c.dead
+		}
+	}
+	if !buried {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), settleTimeout)
+	defer cancel()
+	if err := c.trim(ctx); err != nil {
+		c.failed(work, err)
+	}
 }
 
 // trim keeps the dead set within its bounds.
