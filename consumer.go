@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/wake"
 	"github.com/luatomic/luatomic/lua"
@@ -36,7 +37,14 @@ func (d *discard) Unwrap() error { return d.err }
 
 // Discard is what a Handler returns when no repeat can help: the job goes to the
 // dead set at once, with err as the reason.
-func Discard(err error) error { return &discard{err} }
+func Discard(err error) error {
+	if err == nil {
+		err = errNoReason
+	}
+	return &discard{err}
+}
+
+var errNoReason = errors.New("luatomic: no reason given")
 
 // ConsumeOptions are the settings of Consume. The zero value is ready to use.
 type ConsumeOptions struct {
@@ -84,7 +92,9 @@ func (q *Queue) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (C
 	defer stop(nil)
 	var background sync.WaitGroup
 	background.Go(func() { c.renew(work) })
-	background.Go(func() { c.wake.Run(work, q.client) })
+	listening, deaf := context.WithCancel(work)
+	defer deaf()
+	background.Go(func() { c.wake.Run(listening, q.client) })
 	background.Go(func() { c.settle(work) })
 	var handlers sync.WaitGroup
 	for range c.opts.Concurrency {
@@ -92,6 +102,8 @@ func (q *Queue) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (C
 	}
 	err = c.loop(ctx, work)
 	close(c.jobs)
+	deaf()
+	background.Go(func() { c.leave(work) })
 	c.await(&handlers, stop)
 	close(c.finished)
 	stop(nil)
@@ -105,6 +117,7 @@ type consumer struct {
 	h     Handler
 
 	wake     *wake.Listener
+	channel  string         // left behind by the last look
 	jobs     chan *Delivery // taken, and not yet handled
 	inHand   atomic.Int64   // taken, and not yet handled to the end
 	freed    chan struct{}  // there is room again
@@ -157,6 +170,7 @@ func newConsumer(q *Queue, opts *ConsumeOptions, h Handler) (*consumer, error) {
 	if c.opts.Idle <= 0 {
 		c.opts.Idle = longIdle
 	}
+	c.opts.Idle = max(c.opts.Idle, time.Millisecond) // the server's clock has no shorter wait
 	if c.opts.Grace <= 0 {
 		c.opts.Grace = 10 * time.Second
 	}
@@ -187,7 +201,8 @@ func (c *consumer) loop(ctx, work context.Context) error {
 		if n == 0 {
 			return context.Cause(ctx)
 		}
-		t, err := c.queue.take(ctx, n, c.wake.Channel(), c.idle())
+		c.channel = c.wake.Channel()
+		t, err := c.queue.take(ctx, n, c.channel, c.idle())
 		c.accept(work, t.Deliveries)
 		c.backlog(len(t.Deliveries) == n)
 		wait, drained, err := c.next(ctx, t, err)
@@ -240,6 +255,20 @@ func (c *consumer) next(ctx context.Context, t Taken, err error) (wait time.Dura
 	return max(wait, shortWait), false, nil
 }
 
+// leave gets out of the line of those who wait. If somebody has told this consumer of
+// work by then, it tells the next one. It is a hint, so what fails is not repeated.
+func (c *consumer) leave(work context.Context) {
+	if c.channel == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), time.Second)
+	defer cancel()
+	left, err := c.queue.client.ZRem(ctx, c.queue.keys.Wake, c.channel).Result()
+	if err == nil && left == 0 {
+		_, _ = c.queue.promote(ctx, 1, "", 0)
+	}
+}
+
 // shortWait is for a look that found nothing although it is time: it is not repeated at
 // once.
 const shortWait = 100 * time.Microsecond
@@ -250,7 +279,14 @@ const drainIdle = 50 * time.Millisecond
 
 // hopeless reports whether a repeat would fail in the same way.
 func hopeless(err error) bool {
-	return errors.Is(err, lua.ErrExecutedInPart) || errors.Is(err, lua.ErrBadReply)
+	for _, final := range []error{
+		lua.ErrExecutedInPart, lua.ErrBadReply, lua.ErrOutOfRange, lua.ErrNoGuard, redis.ErrClosed,
+	} {
+		if errors.Is(err, final) {
+			return true
+		}
+	}
+	return false
 }
 
 // errStopped ends the handlers that outlast the grace.

@@ -89,6 +89,7 @@ func NewPoller(opts *PollerOptions, queues ...*Queue) *Poller {
 	if p.opts.Idle <= 0 {
 		p.opts.Idle = longIdle
 	}
+	p.opts.Idle = max(p.opts.Idle, time.Millisecond) // the server's clock has no shorter wait
 	return p
 }
 
