@@ -29,7 +29,7 @@ func (r *retryIn) Unwrap() error { return r.err }
 
 // RetryIn is what a Handler returns to choose the delay before the next attempt, in whole seconds; Sidekiq adds its jitter. It is a
 // failure with err as the reason, and is not tried again after the last retry.
-func RetryIn(after time.Duration, err error) error { return &retryIn{after, err} }
+func RetryIn(after time.Duration, err error) error { return &retryIn{after, reason(err)} }
 
 type verdict struct {
 	err  error
@@ -40,10 +40,20 @@ func (v *verdict) Error() string { return v.err.Error() }
 func (v *verdict) Unwrap() error { return v.err }
 
 // Kill is what a Handler returns when no retry can help: the job goes to the dead set at once, unless its dead is false.
-func Kill(err error) error { return &verdict{err, true} }
+func Kill(err error) error { return &verdict{reason(err), true} }
 
 // Discard is what a Handler returns when the job is not to be kept at all. It counts as failed.
-func Discard(err error) error { return &verdict{err, false} }
+func Discard(err error) error { return &verdict{reason(err), false} }
+
+// reason is the error, and one that says so where there is none.
+func reason(err error) error {
+	if err == nil {
+		return errNoReason
+	}
+	return err
+}
+
+var errNoReason = errors.New("no reason given")
 
 // panicked is the failure of a handler that panicked.
 type panicked struct {
@@ -126,16 +136,22 @@ func (o *WorkOptions) fateOf(j *Delivery, err error, count int, now time.Time) f
 
 // delay is the time before the next attempt: Sidekiq's formula, or what the handler said.
 func (d *Dialect) delay(err error, count int) time.Duration {
-	seconds := count*count*count*count + 15
+	few := min(count, 1000) // whose fourth power is longer than the longest
+	seconds := few*few*few*few + 15
 	var r *retryIn
 	if errors.As(err, &r) && r.after >= time.Second {
 		seconds = int(r.after / time.Second)
 	}
 	if d.version <= V6 {
-		return time.Duration(seconds+rand.IntN(10)*(count+1)) * time.Second
+		seconds += rand.IntN(10) * (count + 1)
+	} else {
+		seconds += rand.IntN(10 * (count + 1))
 	}
-	return time.Duration(seconds+rand.IntN(10*(count+1))) * time.Second
+	return time.Duration(min(seconds, int(longestDelay/time.Second))) * time.Second
 }
+
+// longestDelay is as good as for ever, and a time that Ruby and Go can print.
+const longestDelay = 100 * 365 * 24 * time.Hour
 
 // failed gives the payload of a job that failed, in two parts: the time of the failure stands between them. Fields that are there
 // are overwritten in place, new ones come at the end, in the order in which Sidekiq writes them.

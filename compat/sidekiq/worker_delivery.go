@@ -97,6 +97,9 @@ func (j *Delivery) read(m member) {
 	}
 }
 
+// maxCount bounds what a payload says, so that no sum with it runs over.
+const maxCount = 1<<31 - 2
+
 func (j *Delivery) readRule(name string, value []byte) {
 	r := &j.retry
 	switch name {
@@ -105,7 +108,7 @@ func (j *Delivery) readRule(name string, value []byte) {
 		j.Retried = 0
 		if r.failed {
 			count, _ := integer(value)
-			j.Retried = count + 1
+			j.Retried = min(max(count, -1), maxCount) + 1
 		}
 	case "retry":
 		r.again = truthy(value) || string(value) == "null"
@@ -115,7 +118,7 @@ func (j *Delivery) readRule(name string, value []byte) {
 		}
 	case "retry_for":
 		n, _ := integer(value)
-		r.within = time.Duration(max(n, 0)) * time.Second
+		r.within = min(time.Duration(min(max(n, 0), maxCount))*time.Second, longestDelay)
 	case "retry_queue":
 		r.queue = stringOf(value)
 	case "dead":
