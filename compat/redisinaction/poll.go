@@ -37,7 +37,8 @@ type MalformedItem struct {
 // a dead poller left behind stops nothing.
 //
 // An item that cannot be parsed goes to malformed: with its bytes. Two errors come with
-// a result, after everything else was moved: ErrForeignScore, and ErrQueueRefused.
+// a result, after everything else was moved, but for what is due behind the first
+// 10 000 items that their queues refuse: ErrForeignScore, and ErrQueueRefused.
 // After a lost reply, Moved can be too low.
 //
 // Keys: delayed:, malformed:, queue:<q> of the items. Cost: O(log n) for each item.
@@ -51,6 +52,10 @@ func (c *Client) PollQueue(ctx context.Context) (Polled, error) {
 		if !more {
 			break
 		}
+		if p.skip > stepsOver { // those are due, but not to come back for at once
+			p.out.NextDue = lua.Opt[time.Time]{}
+			break
+		}
 	}
 	return p.out, p.complaint()
 }
@@ -59,6 +64,7 @@ func (c *Client) PollQueue(ctx context.Context) (Polled, error) {
 const (
 	stepItems = 500
 	stepBytes = 1 << 19
+	stepsOver = 10000 // items of queues that take none, that one poll passes over
 )
 
 // poll is one PollQueue.

@@ -60,7 +60,7 @@ func (c *Client) NewWorker(name string, queues []string, opts *WorkerOptions) (*
 // Take waits for an item until ctx ends, and is told of it at once where it is in the
 // first queue, within 50 ms in another. While an item is not Done, it comes again, with
 // Item.Again. ErrMalformed comes with the item that cannot be parsed; it is in malformed:
-// by then.
+// by then. If it cannot be put there, the error is that of the call, and it comes again.
 //
 // Keys: working:<name>, queue:<q>, malformed:. Cost: O(q) for q queues; two calls every
 // 50 ms while nothing is there.
@@ -96,7 +96,10 @@ func (w *Worker) item(ctx context.Context, body []byte, from int) (Item, error) 
 	item, err := ParseItem(body)
 	if err != nil {
 		_, moved := script.Quarantine(ctx, w.client.redis, script.QuarantineParams{Working: w.working(), Malformed: w.client.malformed(), Body: body})
-		return Item{Raw: body}, w.wrap("take", errors.Join(err, moved))
+		if moved != nil {
+			return Item{Raw: body}, w.wrap("take", fmt.Errorf("put a malformed item aside: %w", moved))
+		}
+		return Item{Raw: body}, w.wrap("take", err)
 	}
 	item.Again = from == 0
 	if item.ID == "" {

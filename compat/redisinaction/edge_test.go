@@ -1,0 +1,77 @@
+package redisinaction_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/redisinaction"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// An item that cannot be put aside is not tried again without end: it waits like what
+// fails otherwise, and the error says what is in the way.
+func TestWorkerThatCannotPutAsideWaits(t *testing.T) {
+	t.Parallel()
+	c, r, prefix := own(t)
+	ctx, cancel := context.WithCancel(bounded(t))
+	require.NoError(t, r.Set(ctx, prefix+"malformed:", "no list", 0).Err())
+	require.NoError(t, r.RPush(ctx, prefix+"queue:q", "no item").Err())
+	var reports []time.Time
+	w := newWorker(t, c, "w", func(item redisinaction.Item, err error) {
+		require.ErrorIs(t, err, lua.ErrWrongType)
+		require.NotErrorIs(t, err, redisinaction.ErrMalformed)
+		require.Equal(t, "no item", string(item.Raw))
+		if reports = append(reports, time.Now()); len(reports) == 4 {
+			cancel()
+		}
+	}, "q")
+	require.ErrorIs(t, w.Run(ctx, func(context.Context, redisinaction.Item) error { return nil }), context.Canceled)
+	require.GreaterOrEqual(t, reports[3].Sub(reports[0]), 300*time.Millisecond, "50 + 100 + 200, less what timers lack")
+	require.Equal(t, []string{"no item"}, r.LRange(context.Background(), prefix+"working:w", 0, -1).Val())
+}
+
+// calls counts the round trips of a client.
+type calls struct{ n atomic.Int32 }
+
+func (c *calls) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *calls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.n.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+// A queue that takes no items costs a poll no more, however many are due for it.
+func TestPollBehindAQueueThatTakesNone(t *testing.T) {
+	t.Parallel()
+	c, r, prefix := own(t)
+	ctx := bounded(t)
+	require.NoError(t, r.Set(ctx, prefix+"queue:bad", "no list", 0).Err())
+	for range 30 {
+		members := make([]redis.Z, 1000)
+		for i := range members {
+			members[i] = redis.Z{Score: 1, Member: fmt.Sprintf(`["%d %d", "bad", "name", []]`, time.Now().UnixNano(), i)}
+		}
+		require.NoError(t, r.ZAdd(ctx, prefix+"delayed:", members...).Err())
+	}
+	require.NoError(t, r.ZAdd(ctx, prefix+"delayed:", redis.Z{Score: 0.5, Member: item("good")}).Err())
+	counted := &calls{}
+	r.AddHook(counted)
+	out, err := c.PollQueue(ctx)
+	require.ErrorIs(t, err, redisinaction.ErrQueueRefused)
+	require.Equal(t, 1, out.Moved)
+	require.Less(t, counted.n.Load(), int32(60), "two for each 500 items, up to 10 000")
+	next, ok := out.NextDue.Get()
+	require.True(t, !ok || next.After(out.Now), "what is refused is nothing to come back for at once")
+}
