@@ -150,11 +150,11 @@ func (w *worker) turn(ctx context.Context, want int) error {
 		w.takenBack(r.Now)
 	}
 	w.acks = w.acks[:0]
-	w.next += int64(len(r.Jobs))
 	if want > 0 {
 		w.empty = len(r.Jobs) < want
 	}
 	for _, j := range r.Jobs {
+		w.next = max(w.next, j.ID+1) // a repeat can have gaps
 		w.start(j.ID, r.Now, w.d.queueName(j.Queue), j.Payload)
 	}
 	return nil

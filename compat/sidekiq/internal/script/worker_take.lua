@@ -5,7 +5,7 @@
 --- when its lease is over, until another one puts it back.
 ---
 ---@contract dup-only  a job is in the hash before it leaves its queue
----@retry    safe  the same first number gives the same jobs, and a job is finished once
+---@retry    safe  the same first number gives the same jobs, those of them that are still in the hash, and a job is finished once
 ---@slots    any  Sidekiq's keys have no tag in common
 ---@key      processes  zset    name of a process, scored by the end of its lease in Unix ms
 ---@key      working    hash    number of a job to the length of its queue's key, a colon, that key and the payload
@@ -33,20 +33,27 @@ end
 
 -- A key of the wrong type stops the script while nothing is written.
 local jobs, j, fields, f, cut = {}, 0, {}, 0, {}
-if want > 0 and redis.call('HEXISTS', working, first) == 1 then
-  -- A repeat: its jobs have left their queues.
-  local ids = {}
-  for i = 1, want do
+
+-- held reads those of the next count numbers that the hash has.
+local function held(count)
+  local ids, rows, n = {}, {}, 0
+  for i = 1, count do
     ids[i] = first + i - 1
   end
-  for i, kept in ipairs(redis.call('HMGET', working, unpack(ids, 1, math.min(want, 500)))) do
+  for i, kept in ipairs(redis.call('HMGET', working, unpack(ids, 1, math.min(count, 500)))) do
     if kept then
       local _, colon, size = string.find(kept, '^(%d+):')
-      jobs[j + 1], jobs[j + 2] = ids[i], string.sub(kept, colon + 1, colon + size)
-      jobs[j + 3] = string.sub(kept, colon + size + 1)
-      j = j + 3
+      rows[n + 1], rows[n + 2] = ids[i], string.sub(kept, colon + 1, colon + size)
+      rows[n + 3] = string.sub(kept, colon + size + 1)
+      n = n + 3
     end
   end
+  return rows, n
+end
+
+if want > 0 and redis.call('HEXISTS', working, first) == 1 then
+  -- A repeat: its jobs have left their queues.
+  jobs, j = held(want)
 else
   local id = first
   for i = 5, #KEYS do
@@ -64,6 +71,14 @@ else
         jobs[j + 1], jobs[j + 2], jobs[j + 3] = id, queue, payloads[at]
         id, f, j = id + 1, f + 2, j + 3
       end
+    end
+  end
+  -- A repeat, too, if the first of its jobs was put back by another process meanwhile.
+  -- What is left of them is not written over.
+  if j > 0 then
+    local rest, n = held(j / 3)
+    if n > 0 then
+      jobs, j, f = rest, n, 0
     end
   end
 end

@@ -15,7 +15,7 @@ import (
 var workerTakeSource string
 
 // WorkerTakeSHA is the SHA-1 of worker_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerTakeSHA = "2953e1a63909b6a704f9215d61a7f44b3ac1a7a7"
+const WorkerTakeSHA = "cf571421fd59794202fe5632a7bf5e78d2d37d09"
 
 // WorkerTakeScript is worker_take.lua.
 var WorkerTakeScript = lua.Script{
@@ -73,8 +73,8 @@ type WorkerTakeResult struct {
 //
 //   - Contract: an error half-way can repeat an item, never lose one; a job is in the hash before
 //     it leaves its queue.
-//   - Retry: safe; sent again after a lost reply; the same first number gives the same jobs, and a
-//     job is finished once.
+//   - Retry: safe; sent again after a lost reply; the same first number gives the same jobs, those
+//     of them that are still in the hash, and a job is finished once.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; Sidekiq's keys have no tag in
 //     common.
 //   - KEYS[1]: processes, zset: name of a process, scored by the end of its lease in Unix ms.

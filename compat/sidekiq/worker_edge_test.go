@@ -1,0 +1,33 @@
+package sidekiq_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// A take whose reply was lost is repeated after some of its jobs were put back by another
+// process: those that are left in the hash come again, and nothing is written over them.
+func TestATakeWritesOverNoJobInHand(t *testing.T) {
+	t.Parallel()
+	c, ctx := luatomictest.Client(t), t.Context()
+	p := luatomictest.Namespace(t) + ":"
+	require.NoError(t, handed(ctx, c, p))
+	left := inHandOf(p, "b", `{"jid":"left"}`)
+	require.NoError(t, c.HSet(ctx, p+"working", "11", left).Err())
+	params := takeParams(p)
+	params.First, params.Want = 10, 3
+	r, err := script.WorkerTake(ctx, c, params)
+	require.NoError(t, err)
+	require.Equal(t, left, c.HGet(ctx, p+"working", "11").Val())
+	require.Equal(t, []script.WorkerTakeJob{{ID: 11, Queue: p + "queue:b", Payload: []byte(`{"jid":"left"}`)}}, r.Jobs)
+	require.EqualValues(t, 3, c.LLen(ctx, p+"queue:a").Val(), "the others are for the next take")
+
+	params.First = 12
+	r, err = script.WorkerTake(ctx, c, params)
+	require.NoError(t, err)
+	require.Len(t, r.Jobs, 3)
+}
