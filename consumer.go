@@ -210,6 +210,9 @@ func (c *consumer) loop(ctx, work context.Context) error {
 		case err != nil && hopeless(err):
 			return err
 		case err != nil:
+			if ctx.Err() == nil {
+				c.channel = "" // a server that is away holds no stop up
+			}
 			c.failed(ctx, err)
 			pause(ctx, retry.next())
 		case drained:
