@@ -281,11 +281,17 @@ func due(at time.Time, delay time.Duration) (int64, error) {
 		return 0, errors.New("both At and Delay are set; leave one of them zero")
 	case delay > 0:
 		return -ceilMilli(delay), nil
+	case at.After(latest):
+		return latest.UnixMilli(), nil
 	case !at.IsZero():
 		return max(1, at.Add(time.Millisecond-1).UnixMilli()), nil
 	}
 	return 0, nil
 }
+
+// latest is the last time in milliseconds that a score holds exactly. Later ones, which
+// stand for never, would run over and be early.
+var latest = time.UnixMilli(1<<53 - 1)
 
 // ceilMilli rounds up, so that nothing fires early and nothing becomes zero.
 func ceilMilli(d time.Duration) int64 {

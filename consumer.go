@@ -82,7 +82,8 @@ type Consumed struct {
 // not are given back and can be taken again at once. A handler that panics counts
 // as failed. Consume goes on through failures that pass, such as a server that is
 // away. The error is nil after a drain; the cause of ctx's end; or a failure that
-// no repeat can cure, such as a key of the wrong type.
+// no repeat can cure, such as a key of the wrong type, a client that is closed, or a
+// lease below a millisecond.
 func (q *Queue) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (Consumed, error) {
 	c, err := newConsumer(q, opts, h)
 	if err != nil {

@@ -309,3 +309,26 @@ func TestStoppedConsumersDoNotStandInLine(t *testing.T) {
 	require.ErrorIs(t, <-ended, context.Canceled)
 	require.Zero(t, c.ZCard(t.Context(), key(q, "w")).Val())
 }
+
+// A time that no clock reaches is not one that has passed.
+func TestTimesThatNoClockReaches(t *testing.T) {
+	t.Parallel()
+	q, _ := newQueue(t, nil)
+	ctx := t.Context()
+	never := []time.Time{time.Unix(1<<62, 0), time.Unix(1<<63-62135596801, 999999999), time.UnixMilli(math.MaxInt64)}
+	for _, at := range never {
+		out, err := q.Push(ctx, luatomic.Job{At: at})
+		require.NoError(t, err)
+		require.Equal(t, 1, out.Scheduled, at)
+		_, err = q.Push(ctx, luatomic.Job{ID: "moved", Delay: time.Minute})
+		require.NoError(t, err)
+		moved, err := q.Reschedule(ctx, "moved", at)
+		require.NoError(t, err)
+		require.True(t, moved.Due.Year() > 9999, moved.Due)
+	}
+	taken, err := q.Take(ctx, 10)
+	require.NoError(t, err)
+	require.Empty(t, taken.Deliveries)
+	due, ok := taken.NextDue.Get()
+	require.True(t, ok && due.Year() > 9999, due)
+}
