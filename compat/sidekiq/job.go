@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -99,7 +100,7 @@ func (d *Dialect) draft(job *Job, src *source) (draft, error) {
 func (d *Dialect) kind(at time.Time, in time.Duration, src *source) (string, error) {
 	switch {
 	case in > 0:
-		in += d.jitter(src)
+		in = min(in, math.MaxInt64-time.Second) + d.jitter(src) // the longest would run over
 		return "+" + strconv.FormatFloat(in.Seconds(), 'f', 6, 64), nil
 	case at.IsZero() || in < 0:
 		return "", nil

@@ -1,0 +1,26 @@
+package sidekiq_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/sidekiq"
+)
+
+// The longest of delays is one.
+func TestLongestDelay(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	for range 10 { // some of them with much jitter
+		_, err := s.d.PerformIn(t.Context(), math.MaxInt64, sidekiq.Job{Class: "HardJob"})
+		require.NoError(t, err)
+	}
+	all := s.members("schedule")
+	require.Len(t, all, 10)
+	for _, m := range all {
+		require.Greater(t, m.Score, float64(time.Now().AddDate(290, 0, 0).Unix()))
+	}
+}
