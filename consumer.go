@@ -79,11 +79,11 @@ type Consumed struct {
 // 20 ms of it behind a backlog, when finished jobs are acked up to 10 ms later.
 //
 // When ctx ends, handlers that run get Grace to finish; the jobs of those that do
-// not are given back and can be taken again at once. A handler that panics counts
-// as failed. Consume goes on through failures that pass, such as a server that is
-// away. The error is nil after a drain; the cause of ctx's end; or a failure that
-// no repeat can cure, such as a key of the wrong type, a client that is closed, or a
-// lease below a millisecond.
+// not are given back and can be taken again at once. A handler that panics, or ends
+// its goroutine, counts as failed. Consume goes on through failures that pass, such as
+// a server that is away. The error is nil after a drain; the cause of ctx's end; or a
+// failure that no repeat can cure, such as a key of the wrong type, a client that is
+// closed, or a lease below a millisecond.
 func (q *Queue) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (Consumed, error) {
 	c, err := newConsumer(q, opts, h)
 	if err != nil {
@@ -99,7 +99,7 @@ func (q *Queue) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (C
 	background.Go(func() { c.settle(work) })
 	var handlers sync.WaitGroup
 	for range c.opts.Concurrency {
-		handlers.Go(func() { c.work(ctx, work) })
+		c.start(&handlers, ctx, work)
 	}
 	err = c.loop(ctx, work)
 	close(c.jobs)

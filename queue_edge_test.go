@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -331,4 +332,22 @@ func TestTimesThatNoClockReaches(t *testing.T) {
 	require.Empty(t, taken.Deliveries)
 	due, ok := taken.NextDue.Get()
 	require.True(t, ok && due.Year() > 9999, due)
+}
+
+// A handler that ends its goroutine, as require does in a test, has failed; its place is
+// not lost.
+func TestHandlersThatEndTheirGoroutine(t *testing.T) {
+	t.Parallel()
+	q, _ := newQueue(t, &luatomic.QueueOptions{Lease: time.Hour})
+	push(t, q, bodies(2)...)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	out, err := q.Consume(ctx, &luatomic.ConsumeOptions{Drain: true, Concurrency: 1, Backoff: noWait}, func(_ context.Context, d *luatomic.Delivery) error {
+		if d.Attempt == 1 {
+			runtime.Goexit()
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, luatomic.Consumed{Acked: 2, Retried: 2}, out)
 }

@@ -2,6 +2,7 @@ package luatomic
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -142,20 +143,33 @@ func newLife(work context.Context) life {
 	return life{ctx, cancel}
 }
 
-// work handles jobs until the channel is closed. Those that are left when ctx ends
-// go back untouched.
-func (c *consumer) work(ctx, work context.Context) {
-	for d := range c.jobs {
-		c.mu.Lock()
-		l := c.held[d]
-		c.mu.Unlock()
-		f := finished{delivery: d, err: errStopped, stopped: true}
-		if ctx.Err() == nil {
-			start := time.Now()
-			f.err = c.handle(l, d)
-			f.stopped = f.err != nil && context.Cause(work) == errStopped
-			c.measure(time.Since(start))
+// start runs work, and once more when a handler has ended its goroutine.
+func (c *consumer) start(handlers *sync.WaitGroup, ctx, work context.Context) {
+	handlers.Go(func() {
+		over := false
+		defer func() {
+			if !over {
+				c.start(handlers, ctx, work)
+			}
+		}()
+		for d := range c.jobs {
+			c.work(ctx, work, d)
 		}
+		over = true
+	})
+}
+
+// errExited is the error of a handler that did not return.
+var errExited = errors.New("luatomic: the handler ended its goroutine")
+
+// work handles a job. Those that are left when ctx ends go back untouched.
+func (c *consumer) work(ctx, work context.Context, d *Delivery) {
+	c.mu.Lock()
+	l := c.held[d]
+	c.mu.Unlock()
+	f := finished{delivery: d, err: errExited}
+	defer func() {
+		f.stopped = f.err != nil && (f.err == errStopped || context.Cause(work) == errStopped)
 		l.end(nil)
 		c.finished <- f
 		c.inHand.Add(-1)
@@ -164,7 +178,14 @@ func (c *consumer) work(ctx, work context.Context) {
 		case c.freed <- struct{}{}:
 		default:
 		}
+	}()
+	if ctx.Err() != nil {
+		f.err = errStopped
+		return
 	}
+	start := time.Now()
+	f.err = c.handle(l, d)
+	c.measure(time.Since(start))
 }
 
 // measure keeps what a handler takes: a moving mean that goes up at once and down
