@@ -1,10 +1,14 @@
 package sidekiq_test
 
 import (
+	"context"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/compat/sidekiq"
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -30,4 +34,21 @@ func TestATakeWritesOverNoJobInHand(t *testing.T) {
 	r, err = script.WorkerTake(ctx, c, params)
 	require.NoError(t, err)
 	require.Len(t, r.Jobs, 3)
+}
+
+// A handler that ends its goroutine, as require does in a test, has failed; its place is
+// not lost.
+func TestHandlersThatEndTheirGoroutine(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	s.enqueue("default", payload("default", "a", ""), payload("default", "b", ""))
+	end := s.work(s.d, &sidekiq.WorkOptions{Concurrency: 1, Grace: 50 * time.Millisecond}, func(_ context.Context, j *sidekiq.Delivery) error {
+		if j.JID == "a" {
+			runtime.Goexit()
+		}
+		return nil
+	})
+	s.eventually("both are settled", func() bool { return s.count("stat:processed") == 2 })
+	require.Equal(t, sidekiq.Worked{Done: 1, Retried: 1}, end())
+	require.Contains(t, s.members("retry")[0].Member, `"jid":"a"`)
 }

@@ -47,12 +47,24 @@ func (w *worker) start(id, taken int64, queue string, payload []byte) {
 			})
 			return
 		}
-		w.ends <- w.perform(id, j)
+		o, returned := outcome{id: id, end: stranded}, false
+		defer func() {
+			if !returned {
+				o = w.after(id, j, errExited)
+			}
+			w.ends <- o
+		}()
+		err := w.call(j)
+		returned = true
+		o = w.after(id, j, err)
 	}()
 }
 
-func (w *worker) perform(id int64, j *inHand) outcome {
-	err := w.call(j)
+// errExited is the error of a handler that did not return.
+var errExited = errors.New("the handler ended its goroutine")
+
+// after is what becomes of a job whose handler has ended.
+func (w *worker) after(id int64, j *inHand, err error) outcome {
 	if err == nil {
 		return outcome{id: id, end: done}
 	}
