@@ -169,8 +169,7 @@ func (l *Lease) Extend(ctx context.Context) error {
 // extended takes in what a renewal that was sent at start came to.
 func (l *Lease) extended(start time.Time, ttl time.Duration, err error) error {
 	if err == nil {
-		l.setDeadline(start.Add(ttl - drift(ttl)))
-		return nil
+		return l.setDeadline(start.Add(ttl - drift(ttl)))
 	}
 	if errors.Is(err, ErrLost) {
 		l.mu.Lock()
@@ -183,15 +182,21 @@ func (l *Lease) extended(start time.Time, ttl time.Duration, err error) error {
 	return err
 }
 
-func (l *Lease) setDeadline(t time.Time) {
+// setDeadline moves the end of the lease, unless it was noticed that it is lost: over
+// stays over, although the server had it longer.
+func (l *Lease) setDeadline(t time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if errors.Is(l.over, ErrLost) {
+		return l.over
+	}
 	if t.After(l.deadline) {
 		l.deadline = t
 	}
 	if l.kept != nil && l.over == nil {
 		l.kept.timer.Reset(time.Until(l.nextLook()))
 	}
+	return nil
 }
 
 // nextLook is when the lease may be over.
@@ -211,6 +216,10 @@ func (l *Lease) end(why error) {
 		l.over = why
 	}
 	kept, held := l.kept, time.Since(l.acquired)
+	var die context.CancelCauseFunc
+	if kept != nil {
+		die = kept.die
+	}
 	l.mu.Unlock()
 	if !first {
 		return
@@ -218,6 +227,9 @@ func (l *Lease) end(why error) {
 	if kept != nil {
 		kept.timer.Stop()
 		kept.cancel(why)
+		if die != nil {
+			die(why)
+		}
 		l.locker.forget(l)
 	}
 	if errors.Is(why, ErrLost) {

@@ -17,6 +17,8 @@ type keptContext struct {
 	cancel          context.CancelCauseFunc
 	lease           *Lease
 	timer           *time.Timer
+	life            context.Context // the lease's, for later contexts; nil while there are none
+	die             context.CancelCauseFunc
 	next            time.Time // when to renew; guarded by the hub's lock
 	index           int       // in the keeper's heap, -1 while it is being renewed
 }
@@ -64,10 +66,21 @@ func (l *Lease) Keep(ctx context.Context) context.Context {
 	return k
 }
 
-// follow ends k with the lease's first context.
+// follow ends k with the lease. The first context may have ended before that.
 func (l *Lease) follow(k *keptContext) {
-	first := l.kept
-	context.AfterFunc(first.Context, func() { k.cancel(context.Cause(first.Context)) })
+	l.mu.Lock()
+	first, over := l.kept, l.over
+	if first.die == nil {
+		first.life, first.die = context.WithCancelCause(context.Background())
+	}
+	life := first.life
+	l.mu.Unlock()
+	if over != nil {
+		k.cancel(over)
+		return
+	}
+	stop := context.AfterFunc(life, func() { k.cancel(context.Cause(life)) })
+	context.AfterFunc(k.Context, func() { stop() })
 }
 
 // expire ends the lease at its deadline, unless that has moved.

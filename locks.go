@@ -253,7 +253,7 @@ func (l *Locker) Acquire(ctx context.Context, name string) (*Lease, error) {
 // Do acquires the lock, runs f, and releases the lock, also when f panics. It
 // renews the lease while f runs; f's context ends when the lease is lost, with the
 // cause ErrLost, ErrRevoked or ErrMaxHold. The error joins f's own, the loss and
-// the release's.
+// the release's. An f that has released the lock itself is no loss.
 func (l *Locker) Do(ctx context.Context, name string, f func(context.Context, *Lease) error) error {
 	lease, err := l.newLease(name)
 	if err != nil {
@@ -275,7 +275,10 @@ func (l *Lease) run(ctx context.Context, f func(context.Context, *Lease) error) 
 	defer func() {
 		lost := l.Err()
 		released := l.Release(ctx)
-		if lost != nil {
+		switch {
+		case errors.Is(lost, ErrReleased):
+			lost = nil // f did so
+		case lost != nil:
 			released = nil // it would say the same again
 		}
 		err = errors.Join(err, lost, released)

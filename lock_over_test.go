@@ -1,0 +1,243 @@
+package luatomic_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// around runs something instead of a script, or behind it.
+type around struct {
+	sha string
+	do  func(run func() error) error
+}
+
+func ofScript(cmd redis.Cmder, sha string) bool {
+	return len(cmd.Args()) > 1 && fmt.Sprint(cmd.Args()[1]) == sha
+}
+
+func (a *around) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (a *around) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if ofScript(cmds[0], a.sha) {
+			return a.do(func() error { return next(ctx, cmds) })
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (a *around) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if ofScript(cmd, a.sha) {
+			err := a.do(func() error { return next(ctx, cmd) })
+			cmd.SetErr(err)
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// A later Keep ends with its own parent and with the lease, and not with the first
+// one's parent.
+func TestKeepOutlivesTheFirstOne(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, _ := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute})
+	lease, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	parent, cancel := context.WithCancel(ctx)
+	before, first := lease.Keep(parent), lease.Keep(ctx)
+	cancel()
+	<-before.Done()
+	after := lease.Keep(ctx)
+	for range 10 {
+		require.NoError(t, lease.Extend(ctx))
+	}
+	for _, kept := range []context.Context{first, after} {
+		require.NoError(t, kept.Err())
+	}
+	require.NoError(t, lease.Release(ctx))
+	for _, kept := range []context.Context{first, after} {
+		<-kept.Done()
+		require.ErrorIs(t, context.Cause(kept), luatomic.ErrReleased)
+	}
+	require.ErrorIs(t, context.Cause(before), context.Canceled)
+}
+
+// A lease that was noticed to be over stays so, although a renewal was on its way and
+// the server had it longer.
+func TestExtendOfALeaseThatEndsMeanwhileSaysSo(t *testing.T) {
+	t.Parallel()
+	ctx, c := t.Context(), luatomictest.Client(t)
+	l := locker(t, c, &luatomic.LockerOptions{TTL: 300 * time.Millisecond})
+	lease, err := l.Try(ctx, luatomictest.Namespace(t))
+	require.NoError(t, err)
+	kept := lease.Keep(ctx)
+	c.AddHook(&around{gen.LockExtendScript.SHA, func(run func() error) error {
+		err := run()
+		<-kept.Done()
+		return err
+	}})
+	require.ErrorIs(t, lease.Extend(ctx), luatomic.ErrLost)
+	require.ErrorIs(t, lease.Err(), luatomic.ErrLost)
+}
+
+// Who releases the lock inside Do, or resigns inside Lead, has lost nothing.
+func TestReleaseInsideDoIsNoLoss(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, _ := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute})
+	require.NoError(t, l.Do(ctx, name, func(ctx context.Context, lease *luatomic.Lease) error {
+		require.NoError(t, lease.Release(ctx))
+		<-ctx.Done()
+		return nil
+	}))
+	require.NoError(t, l.Election(name).Lead(ctx, "v", func(ctx context.Context, lead *luatomic.Leadership) error {
+		return lead.Resign(ctx)
+	}))
+	err := l.Do(ctx, name, func(ctx context.Context, lease *luatomic.Lease) error {
+		_, err := l.ForceRelease(ctx, name, lease.Fence())
+		return err
+	})
+	require.ErrorIs(t, err, luatomic.ErrLost)
+}
+
+// Several locks at once nest as one does: the owner has them while it holds some of
+// them already, in one step and in several, and others do until all are released.
+func TestAcquireAllNests(t *testing.T) {
+	t.Parallel()
+	for what, tagged := range map[string]bool{"one step": true, "one after the other": false} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			space := luatomictest.Namespace(t)
+			a, b := space+"a", space+"b"
+			opts := luatomic.LockerOptions{TTL: 10 * time.Minute, Owner: "me", Note: "long"}
+			if tagged {
+				opts.Tag = space
+			}
+			l := locker(t, luatomictest.Client(t), &opts)
+			opts.TTL, opts.Note = time.Minute, "short"
+			same := l.With(opts)
+			opts.Owner = "other"
+			other := l.With(opts)
+			outer, err := l.Try(ctx, a)
+			require.NoError(t, err)
+			all, err := same.AcquireAll(ctx, a, b)
+			require.NoError(t, err)
+			require.Equal(t, outer.Fence(), all[0].Fence(), "it is the same lock")
+			info, err := l.Info(ctx, a)
+			require.NoError(t, err)
+			require.Greater(t, info.Remaining, 5*time.Minute, "the other one's lease is not cut short")
+			require.Equal(t, "long", info.Note)
+			again, err := same.AcquireAll(ctx, b, a)
+			require.NoError(t, err)
+			for _, leases := range []luatomic.Leases{{outer}, again, all} {
+				_, err = other.Try(ctx, a)
+				require.ErrorIs(t, err, luatomic.ErrHeld)
+				for _, lease := range leases {
+					require.NoError(t, lease.Extend(ctx))
+				}
+				require.NoError(t, leases.Release(ctx))
+			}
+			got, err := other.AcquireAll(ctx, a, b)
+			require.NoError(t, err)
+			require.NoError(t, got.Release(ctx))
+		})
+	}
+}
+
+// A permit that was taken away is not released: its holder learns of it, and a second
+// Revoke, or one of a permit that was given back, takes nothing.
+func TestReleaseOfARevokedPermitSaysSo(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, _, _, _ := newSemaphore(t, 1, &luatomic.LockerOptions{TTL: time.Minute})
+	lease, err := s.Try(ctx, 1)
+	require.NoError(t, err)
+	was, err := s.Revoke(ctx, lease.Token())
+	require.NoError(t, err)
+	require.True(t, was)
+	other, err := s.Try(ctx, 1)
+	require.NoError(t, err)
+	require.ErrorIs(t, lease.Release(ctx), luatomic.ErrLost, "another has it")
+	require.NoError(t, other.Release(ctx))
+	was, err = s.Revoke(ctx, other.Token())
+	require.NoError(t, err)
+	require.False(t, was, "it was given back")
+	info, err := s.Info(ctx)
+	require.NoError(t, err)
+	require.Zero(t, info.Used)
+}
+
+// However many permits were given back lately, a dead holder's is free at once.
+func TestDeadPermitIsFreeBehindManyThatWereGivenBack(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, _, name, c := newSemaphore(t, 1, &luatomic.LockerOptions{TTL: time.Minute})
+	dead, err := s.Try(ctx, 1)
+	require.NoError(t, err)
+	key, now := "sem:{"+name+"}", float64(c.Time(ctx).Val().UnixMilli())
+	gone := []redis.Z{{Score: now - 1, Member: dead.Token()}}
+	for i := range 1000 {
+		gone = append(gone, redis.Z{Score: 20_000 - now, Member: "p." + string(rune('A'+i)) + ":1"})
+	}
+	require.NoError(t, c.ZAdd(ctx, key, gone...).Err())
+	lease, err := s.Try(ctx, 1)
+	require.NoError(t, err)
+	require.NoError(t, lease.Release(ctx))
+}
+
+// A change whose answer was lost may have happened. The old lease is over then before
+// another can have the lock, and goes on where it did not happen.
+func TestChangeWithoutAnAnswerIsLookedAfter(t *testing.T) {
+	t.Parallel()
+	c, space := luatomictest.Client(t), luatomictest.Namespace(t)
+	l := locker(t, c, &luatomic.LockerOptions{TTL: time.Minute})
+	rw := l.RW(space)
+	w, err := rw.Try(t.Context())
+	require.NoError(t, err)
+	w, err = rw.Downgrade(t.Context(), w)
+	require.NoError(t, err, "the script is loaded")
+	w, err = rw.TryUpgrade(t.Context(), w)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	happens := false
+	c.AddHook(&around{gen.SemChangeScript.SHA, func(run func() error) error {
+		if happens {
+			_ = run()
+		}
+		cancel()
+		return context.Canceled
+	}})
+	kept := w.Keep(t.Context())
+	_, err = rw.Downgrade(ctx, w)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoError(t, w.Err(), "it did not happen")
+	require.NoError(t, w.Extend(t.Context()))
+	require.NoError(t, kept.Err())
+	_, err = rw.RTry(t.Context())
+	require.ErrorIs(t, err, luatomic.ErrHeld)
+
+	happens = true
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	_, err = rw.Downgrade(ctx, w)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, w.Err(), luatomic.ErrLost)
+	<-kept.Done()
+	next, err := rw.Try(t.Context())
+	require.NoError(t, err, "what it got was given back")
+	require.NoError(t, next.Release(t.Context()))
+}
