@@ -8,6 +8,7 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // RWLock is held by many readers or by one writer. Those who wait are served in
@@ -88,14 +89,17 @@ func (rw *RWLock) do(ctx context.Context, weight int, f func(context.Context, *L
 // Downgrade exchanges a writer's lease for a reader's, without a moment in between,
 // and lets in the readers at the head of the queue. The writer's lease is then over
 // with ErrReleased; the new one is not kept until Keep is called. ErrLost says that
-// the writer's lease was over before. Keys: rw:{name}, rwq:{name}.
+// the writer's lease was over before. After any other error the writer's lease goes on
+// if the server still knows it, and is lost else; see its Err.
+// Keys: rw:{name}, rwq:{name}.
 func (rw *RWLock) Downgrade(ctx context.Context, writer *Lease) (*Lease, error) {
 	return rw.change(ctx, writer, readerWeight)
 }
 
 // TryUpgrade exchanges a reader's lease for a writer's if there is no other reader,
 // past those who wait, else returns a *HeldError and leaves the reader's lease as it
-// is. It never waits: two readers that wait for each other would do so for ever.
+// is. It never waits: two readers that wait for each other would do so for ever. Other
+// errors are as for Downgrade.
 // Keys: rw:{name}, rwq:{name}.
 func (rw *RWLock) TryUpgrade(ctx context.Context, reader *Lease) (*Lease, error) {
 	return rw.change(ctx, reader, writerWeight)
@@ -121,8 +125,7 @@ func (rw *RWLock) change(ctx context.Context, from *Lease, weight int) (*Lease, 
 	})
 	switch {
 	case err != nil:
-		from.setReleased(false)
-		return nil, to.failed(ctx, err, "")
+		return nil, rw.unchanged(ctx, from, to, err)
 	case r.State == gen.SemChangeStateHeld:
 		from.setReleased(false)
 		return nil, &HeldError{Name: rw.name, Remaining: r.Remaining}
@@ -134,6 +137,25 @@ func (rw *RWLock) change(ctx context.Context, from *Lease, weight int) (*Lease, 
 	from.end(ErrReleased)
 	to.fence = r.Fence
 	return to.taken(start, r.Remaining)
+}
+
+// unchanged gives back what a change without an answer may have got. The old lease goes
+// on only where the server says so, and again when no change can come any more: it may
+// be another's lock by now.
+func (rw *RWLock) unchanged(ctx context.Context, from, to *Lease, err error) error {
+	from.setReleased(false)
+	if errors.Is(err, lua.ErrNotExecuted) {
+		return to.failed(ctx, err, "")
+	}
+	held := from.Extend(detached(ctx))
+	if held != nil {
+		from.end(fmt.Errorf("%w: %q may have been exchanged", ErrLost, rw.name))
+	}
+	err = to.failed(ctx, err, "")
+	if held == nil && from.Extend(detached(ctx)) != nil {
+		from.end(fmt.Errorf("%w: %q may have been exchanged", ErrLost, rw.name))
+	}
+	return err
 }
 
 func (l *Lease) setReleased(is bool) {
