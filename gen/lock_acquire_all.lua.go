@@ -12,7 +12,7 @@ import (
 )
 
 // LockAcquireAllSHA is the SHA-1 of lock_acquire_all.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireAllSHA = "752081865e12b455dcfd324c298b961f5c0dd4e2"
+const LockAcquireAllSHA = "838cda4135d434942a96e4b79c313495bfc0cd9a"
 
 // LockAcquireAllScript is scripts/lock_acquire_all.lua.
 var LockAcquireAllScript = lua.Script{
@@ -28,7 +28,7 @@ var LockAcquireAllScript = lua.Script{
 // LockAcquireAllParams are the keys and arguments of LockAcquireAll.
 type LockAcquireAllParams struct {
 	Locks []string      // KEYS[1] and on, string: see lock_acquire.lua
-	Owner string        // ARGV[1]: a token of this acquire alone
+	Owner string        // ARGV[1]: a token of this acquire alone, or group/token
 	TTL   time.Duration // ARGV[2], at least 1 ms: the lease
 	// ARGV[3], at least 0 ms: how long a lock rests after a lease that was not released.
 	Delay time.Duration
