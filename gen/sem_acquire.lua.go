@@ -13,7 +13,7 @@ import (
 )
 
 // SemAcquireSHA is the SHA-1 of sem_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemAcquireSHA = "46b6b9bd7fb040ea436d7777533b549775104d9b"
+const SemAcquireSHA = "1e94e7ab71df7fa067058a1ac56f1f5e0c978786"
 
 // SemAcquireScript is scripts/sem_acquire.lua.
 var SemAcquireScript = lua.Script{

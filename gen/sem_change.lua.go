@@ -13,7 +13,7 @@ import (
 )
 
 // SemChangeSHA is the SHA-1 of sem_change.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemChangeSHA = "6df0af34d1663c666c671dde3de712cddfc08330"
+const SemChangeSHA = "f6dc2a42209b58ac086e69f09112728af73ba076"
 
 // SemChangeScript is scripts/sem_change.lua.
 var SemChangeScript = lua.Script{

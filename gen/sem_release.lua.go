@@ -11,7 +11,7 @@ import (
 )
 
 // SemReleaseSHA is the SHA-1 of sem_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemReleaseSHA = "bb4ce1b2739b601d51ffc19d3a458dfef696140a"
+const SemReleaseSHA = "e7c2eb35a6eaf79d2c628752e995fb647da73f6c"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{

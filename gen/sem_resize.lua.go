@@ -10,7 +10,7 @@ import (
 )
 
 // SemResizeSHA is the SHA-1 of sem_resize.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemResizeSHA = "940079c0d78ad91603c89f16d1ce5fa20b142e09"
+const SemResizeSHA = "d94ee90cc1665ec368dfb251d1db4dbaf4d265c2"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{

@@ -71,9 +71,10 @@ local function stay(lease)
   end
 end
 
--- bury takes back what dead holders had, and forgets what was given back 10 s ago.
+-- bury takes back what dead holders had, and forgets what was given back 10 s ago: in
+-- that order, so that many of those do not hide a dead one.
 local function bury()
-  local found = redis.call('ZRANGE', permits, 10000 - now, now, 'BYSCORE', 'LIMIT', 0, 100, 'WITHSCORES')
+  local found = redis.call('ZRANGE', permits, now, 10000 - now, 'BYSCORE', 'REV', 'LIMIT', 0, 100, 'WITHSCORES')
   for i = 1, #found, 2 do
     local weight = weigh(found[i])
     if weight and tonumber(found[i + 1]) > 0 then

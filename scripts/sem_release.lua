@@ -49,9 +49,10 @@ local function stay(lease)
   end
 end
 
--- bury takes back what dead holders had, and forgets what was given back 10 s ago.
+-- bury takes back what dead holders had, and forgets what was given back 10 s ago: in
+-- that order, so that many of those do not hide a dead one.
 local function bury()
-  local found = redis.call('ZRANGE', permits, 10000 - now, now, 'BYSCORE', 'LIMIT', 0, 100, 'WITHSCORES')
+  local found = redis.call('ZRANGE', permits, now, 10000 - now, 'BYSCORE', 'REV', 'LIMIT', 0, 100, 'WITHSCORES')
   for i = 1, #found, 2 do
     local weight = weigh(found[i])
     if weight and tonumber(found[i + 1]) > 0 then
@@ -150,11 +151,13 @@ local function grant()
   return mine, mark
 end
 
+-- The fraction of a negative score: none where it was given back, .25 where it was taken
+-- away, .5 where it was never had.
 local had = tonumber(state[1] or 0)
-local released = had > 0 or had < 0 and had % 1 == 0
+local released = had > 0 or had < 0 and had % 1 == (inbox == '' and 0 or 0.75)
 if had > 0 then
   used = used - weigh(owner)
-  redis.call('ZADD', permits, number(-now), owner, number(1e15 + used), 'used')
+  redis.call('ZADD', permits, string.format('%.2f', inbox == '' and -now or -now - 0.25), owner, number(1e15 + used), 'used')
   if note ~= '' then
     redis.call('ZREM', permits, owner .. '\n' .. note)
   end
