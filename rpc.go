@@ -110,9 +110,9 @@ type BusOptions struct {
 	// Node is a name for this process, for people. A unique part is added to it.
 	Node string
 	// Lease is how long the node counts as alive after its last sign of life.
-	// Default 3 s.
+	// Default 3 s, a day at most.
 	Lease time.Duration
-	// Timeout bounds a call whose context has no deadline. Default 5 s.
+	// Timeout bounds a call whose context has no deadline. Default 5 s, a day at most.
 	Timeout time.Duration
 	// Concurrency is how many handlers run at once; more calls are answered with
 	// CodeOverloaded. Default 64.
@@ -213,6 +213,8 @@ func (o *BusOptions) setDefaults() {
 	if o.Timeout <= 0 {
 		o.Timeout = 5 * time.Second
 	}
+	o.Lease = min(max(o.Lease, time.Millisecond), maxTimeout)
+	o.Timeout = min(max(o.Timeout, time.Millisecond), maxTimeout) // what a request can ask for
 	if o.Concurrency <= 0 {
 		o.Concurrency = 64
 	}

@@ -243,7 +243,9 @@ func (b *Bus) asked(w *waiter, node string) {
 func (b *Bus) deliver(a response) {
 	b.mu.Lock()
 	w := b.waiters[a.id]
-	delete(b.waiters, a.id)
+	if w == nil || w.stream == nil { // a stream's parts are to come yet
+		delete(b.waiters, a.id)
+	}
 	b.mu.Unlock()
 	for w != nil {
 		next := w.next

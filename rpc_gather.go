@@ -253,17 +253,17 @@ func (b *Bus) collectParts(ctx context.Context, longer time.Duration) {
 	if len(waiting) == 0 {
 		return
 	}
-	live, err := b.live(ctx)
+	nodes, err := b.nodes(ctx)
 	if err != nil {
 		return
 	}
 	for _, g := range waiting {
-		b.collectGather(ctx, g, live)
+		b.collectGather(ctx, g, nodes)
 	}
 }
 
-// collectGather reads the answers; with live, it also looks after what is missing.
-func (b *Bus) collectGather(ctx context.Context, g *gathering, live map[string]bool) {
+// collectGather reads the answers; with the nodes, it also looks after what is missing.
+func (b *Bus) collectGather(ctx context.Context, g *gathering, nodes *nodes) {
 	for {
 		n, err := b.collectAnswers(ctx, g)
 		if err != nil {
@@ -274,16 +274,16 @@ func (b *Bus) collectGather(ctx context.Context, g *gathering, live map[string]b
 			break
 		}
 	}
-	if live == nil {
+	if nodes == nil {
 		return
 	}
 	b.mu.Lock()
 	var missed []string
 	for node := range g.missing {
-		if live[node] {
-			missed = append(missed, node)
-		} else {
+		if nodes.dead(node) {
 			g.takeLocked(response{id: g.id, node: node, err: lostCall(g.method, node)})
+		} else {
+			missed = append(missed, node)
 		}
 	}
 	b.mu.Unlock()

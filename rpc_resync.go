@@ -129,8 +129,21 @@ func (b *Bus) collectPart(ctx context.Context, ids []string) (later []string, er
 	return later, err
 }
 
-// live are the nodes whose lease is good.
-func (b *Bus) live(ctx context.Context) (map[string]bool, error) {
+// nodes are those of a bus by whether their lease is good.
+type nodes struct {
+	lives map[string]bool
+	all   bool // those that are not listed are gone
+}
+
+func (n *nodes) dead(node string) bool {
+	lives, listed := n.lives[node]
+	return !lives && (listed || n.all)
+}
+
+// shownNodes is how many nodes the server lists, those whose lease ends first.
+const shownNodes = 1000
+
+func (b *Bus) nodes(ctx context.Context) (*nodes, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease/3)
 	defer cancel()
 	rows, err := gen.RPCNodes(ctx, b.client, gen.RPCNodesParams{Nodes: b.keys.Nodes, About: b.keys.About})
@@ -138,18 +151,16 @@ func (b *Bus) live(ctx context.Context) (map[string]bool, error) {
 		b.failed(ctx, fmt.Errorf("luatomic: nodes of bus %q: %w", b.name, err))
 		return nil, err
 	}
-	out := make(map[string]bool, len(rows))
+	out := &nodes{lives: make(map[string]bool, len(rows)), all: len(rows) < shownNodes}
 	for _, r := range rows {
-		if r.Left > 0 {
-			out[r.Node] = true
-		}
+		out.lives[r.Node] = r.Left > 0
 	}
 	return out, nil
 }
 
 // rescue has the server decide about the calls of dead nodes.
 func (b *Bus) rescue(ctx context.Context) {
-	live, err := b.live(ctx)
+	nodes, err := b.nodes(ctx)
 	if err != nil {
 		return
 	}
@@ -160,7 +171,7 @@ func (b *Bus) rescue(ctx context.Context) {
 	var calls []call
 	b.mu.Lock()
 	for id, w := range b.waiters {
-		if w.node != "" && !live[w.node] {
+		if w.node != "" && !nodes.lives[w.node] {
 			calls = append(calls, call{id, w.method, w.again})
 		}
 	}

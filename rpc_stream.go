@@ -138,7 +138,7 @@ func (b *Bus) readStream(ctx context.Context, w *waiter, s *stream, yield func([
 		select {
 		case a := <-w.answer:
 			if a.err != nil {
-				return true, a.err
+				return true, b.drainStream(ctx, w, s, a.err, yield)
 			}
 			n, size := binary.Uvarint(a.body)
 			if size <= 0 {
@@ -147,16 +147,37 @@ func (b *Bus) readStream(ctx context.Context, w *waiter, s *stream, yield func([
 			last, ended = n, true
 			b.mu.Lock()
 			missing := s.read+uint64(len(s.parts)) < last
-			b.waiters[w.id] = w // for the parts that are to come
 			b.mu.Unlock()
 			if missing {
 				b.collectChunks(ctx, w.id)
 			}
 		case <-s.changed:
+			if ended { // what did not fit before does now
+				b.collectChunks(ctx, w.id)
+			}
 		case <-ctx.Done():
 			return false, fmt.Errorf("luatomic: call %q: not all has come: %w", w.method, context.Cause(ctx))
 		}
 	}
+}
+
+// drainStream hands over what was sent before the failure. Nothing counts these parts:
+// those that are stored and were not announced yet are fetched.
+func (b *Bus) drainStream(ctx context.Context, w *waiter, s *stream, failure error, yield func([]byte) bool) error {
+	for handed := true; handed; {
+		b.collectChunks(ctx, w.id)
+		handed = false
+		for {
+			part, ok := b.nextPart(ctx, w, s)
+			if !ok {
+				break
+			}
+			if handed = true; !yield(part) {
+				return nil
+			}
+		}
+	}
+	return failure
 }
 
 // nextPart takes the next part, and tells the node now and then how far it is.
@@ -191,7 +212,7 @@ func (b *Bus) freeChunks(ctx context.Context, id, node string, read, n uint64) {
 }
 
 func (b *Bus) endStream(c *outgoing, w *waiter, giveUp bool) {
-	b.forget(w) // it may be in no map any more, and is not used again
+	b.forget(w) // it is not used again
 	if giveUp {
 		b.giveUp(c.method, w.id, true)
 	}
@@ -233,7 +254,11 @@ func (b *Bus) collectChunks(ctx context.Context, id string) {
 		for w.stream.parts[from] != nil {
 			from++
 		}
+		full := from > w.stream.read+2*window // it takes none until some are read
 		b.mu.Unlock()
+		if full {
+			return
+		}
 		frames, err := gen.RPCRead(ctx, b.client, gen.RPCReadParams{Chunks: b.keys.Chunks(id), From: int64(from), Count: maxKeys})
 		if err != nil {
 			b.failed(ctx, fmt.Errorf("luatomic: stream on bus %q: %w", b.name, err))

@@ -1,0 +1,119 @@
+package luatomic_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// What a handler has sent comes before the error that it ends with, also where the parts
+// are so large that they are fetched.
+func TestStreamPartsComeBeforeTheError(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	m := luatomic.NewStreamMethod[int, string]("broken")
+	b, err := luatomic.NewBus(luatomictest.Client(t), luatomictest.Namespace(t), &luatomic.BusOptions{Timeout: time.Minute})
+	require.NoError(t, err)
+	require.NoError(t, m.Serve(b, func(_ context.Context, size int, send func(string) error) error {
+		for i := range 3 {
+			if err := send(fmt.Sprint(i, strings.Repeat("x", size))); err != nil {
+				return err
+			}
+		}
+		return errors.New("the rest is broken")
+	}))
+	runBus(t, b)
+	require.NoError(t, b.Ready(ctx))
+	for _, size := range []int{10, 100_000} {
+		for range 50 {
+			n, ended := 0, false
+			for part, err := range m.Call(ctx, b, size) {
+				require.False(t, ended)
+				if err != nil {
+					require.ErrorContains(t, err, "the rest is broken")
+					ended = true
+					continue
+				}
+				require.True(t, strings.HasPrefix(part, fmt.Sprint(n, "x")))
+				n++
+			}
+			require.True(t, ended)
+			require.Equal(t, 3, n, "parts of %d bytes", size)
+		}
+	}
+	require.Zero(t, b.Waiting())
+}
+
+// A time-out above what a request can ask for is cut to that: a node would refuse the
+// frame, and the caller wait.
+func TestLongestTimeout(t *testing.T) {
+	t.Parallel()
+	b := serving(t, echo, luatomictest.Client(t), luatomictest.Namespace(t), &luatomic.BusOptions{Timeout: 1 << 62, Lease: 1 << 62}, upper)
+	got := make(chan string, 1)
+	go func() {
+		out, err := echo.Call(context.Background(), b, "x")
+		got <- fmt.Sprint(out, err)
+	}()
+	select {
+	case out := <-got:
+		require.Equal(t, "X<nil>", out)
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "no answer", "%+v", b.Stats())
+	}
+}
+
+// counting counts the runs of a script.
+type counting struct {
+	around
+	n atomic.Int64
+}
+
+// The server lists a thousand nodes. On a bus with more of them one that is not listed
+// is not taken for dead.
+func TestGatherOnACrowdedBus(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	hook := &counting{}
+	hook.around = around{gen.RPCNodesScript.SHA, func(run func() error) error {
+		hook.n.Add(1)
+		return run()
+	}}
+	asking := luatomictest.Client(t)
+	asking.AddHook(hook)
+	serving(t, echo, c, name, nil, func(ctx context.Context, s string) (string, error) {
+		for start := hook.n.Load(); hook.n.Load() < start+2; {
+			select {
+			case <-ctx.Done():
+				return "", ctx.Err()
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+		return upper(ctx, s)
+	})
+	caller := openBus(t, asking, name, &luatomic.BusOptions{Timeout: time.Minute})
+	require.NoError(t, caller.Ready(ctx))
+	crowd := make([]redis.Z, 5000) // the announcements forget a hundred at a time
+	for i := range crowd {
+		crowd[i] = redis.Z{Score: 1, Member: fmt.Sprint("n", i)}
+	}
+	require.NoError(t, c.ZAdd(ctx, "rpc:{"+name+"}:nodes", crowd...).Err())
+	n := 0
+	for part, err := range echo.Gather(ctx, caller, "x") {
+		require.NoError(t, err)
+		require.Equal(t, "X", part.Result)
+		n++
+	}
+	require.Equal(t, 1, n)
+}
