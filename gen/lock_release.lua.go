@@ -13,7 +13,7 @@ import (
 )
 
 // LockReleaseSHA is the SHA-1 of lock_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockReleaseSHA = "6da21ae80de83040dc4e60e68275334bec045ae1"
+const LockReleaseSHA = "43ff2e6a865f43754130a8fe74a21375df0abd9b"
 
 // LockReleaseScript is scripts/lock_release.lua.
 var LockReleaseScript = lua.Script{

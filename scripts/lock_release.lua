@@ -50,10 +50,16 @@ if holder ~= owner then
     redis.call('SET', lock, f .. ' ' .. waiting .. ' ' .. holder .. ' ' .. start .. ' ' .. length .. ' ' .. delay .. ' ' .. owner .. ' ' .. note, 'KEEPTTL')
     return 1
   end
-  return last == owner and 1 or 2
+  if entry == '' or holder ~= '-' or start ~= '0' or waiting == '0' then
+    return last == owner and 1 or 2
+  end
+  -- It was told that the lock is free and gives up: the next one has its turn.
 end
 
-last = owner
+local held = holder == owner
+if held then
+  last = owner
+end
 local time = redis.call('TIME')
 local now = time[1] .. string.sub('00000' .. time[2], -6)
 local fence = f < now and now or string.format('%.0f', f + 1)
@@ -113,7 +119,7 @@ end
 
 -- The fence was the time at which the lock was taken, or it is ahead of the clock.
 local rest = hold - math.max(math.floor((now - f) / 1000), 0)
-if rest > 0 then
+if rest > 0 and held then
   redis.call('SET', lock, f .. ' ' .. waiting .. ' - ' .. now .. ' ' .. rest .. ' 0 ' .. last .. ' ', 'PX', rest + 60000)
   local head = redis.call('ZRANGE', queue, 0, 0)[1]
   if head then
@@ -123,4 +129,4 @@ if rest > 0 then
 elseif waiting == '0' or not grant() then
   redis.call('SET', lock, f .. ' ' .. waiting .. ' - 0 0 0 ' .. last .. ' ', 'KEEPTTL')
 end
-return 1
+return held and 1 or 3
