@@ -3,6 +3,7 @@ package luatomic_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -275,4 +276,38 @@ func TestBargerThatGivesUpAtItsTurnPassesItOn(t *testing.T) {
 		require.Greater(t, last.lease.Fence(), lease.Fence())
 		require.NoError(t, last.lease.Release(ctx))
 	}
+}
+
+// Several leases are given back at the same time: with a server that does not answer that
+// takes as long as one does.
+func TestLeasesAreReleasedAtOnce(t *testing.T) {
+	t.Parallel()
+	ctx, space := t.Context(), luatomictest.Namespace(t)
+	c := luatomictest.Client(t)
+	l := locker(t, c, &luatomic.LockerOptions{TTL: time.Minute})
+	all, err := l.AcquireAll(ctx, space+"a", space+"b", space+"c")
+	require.NoError(t, err)
+	var came sync.WaitGroup
+	came.Add(len(all))
+	together := make(chan struct{})
+	go func() {
+		came.Wait()
+		close(together)
+	}()
+	c.AddHook(&around{gen.LockReleaseScript.SHA, func(run func() error) error {
+		select {
+		case <-together:
+			return run() // sent again, with the script
+		default:
+		}
+		came.Done()
+		select {
+		case <-together:
+			return run()
+		case <-time.After(20 * time.Second):
+			came.Add(1)
+			return context.DeadlineExceeded
+		}
+	}})
+	require.NoError(t, all.Release(ctx))
 }
