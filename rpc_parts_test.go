@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -116,4 +117,52 @@ func TestGatherOnACrowdedBus(t *testing.T) {
 		n++
 	}
 	require.Equal(t, 1, n)
+}
+
+// A handler that ends its goroutine is one that failed: its caller is told, and its place
+// is free again.
+func TestHandlerThatEndsItsGoroutine(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	b := serving(t, echo, luatomictest.Client(t), luatomictest.Namespace(t), &luatomic.BusOptions{Timeout: time.Minute, Concurrency: 1},
+		func(ctx context.Context, s string) (string, error) {
+			if s == "exit" {
+				runtime.Goexit()
+			}
+			return upper(ctx, s)
+		})
+	for range 3 {
+		began := time.Now()
+		_, err := echo.Call(ctx, b, "exit")
+		var remote *luatomic.RemoteError
+		require.ErrorAs(t, err, &remote)
+		require.Equal(t, luatomic.CodeInternal, remote.Code)
+		require.Less(t, time.Since(began), 30*time.Second)
+	}
+	luatomictest.Eventually(t, 20*time.Second, "it takes calls", func() bool {
+		out, err := echo.Call(ctx, b, "x")
+		return err == nil && out == "X"
+	})
+}
+
+// Two loops would hear each message twice, and a cast would run twice.
+func TestBusRunsOnceAtATime(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	b, err := luatomic.NewBus(luatomictest.Client(t), luatomictest.Namespace(t), nil)
+	require.NoError(t, err)
+	require.NoError(t, echo.Serve(b, upper))
+	stop := runBus(t, b)
+	require.NoError(t, b.Ready(ctx))
+	require.ErrorContains(t, b.Run(ctx), "runs already")
+	_, err = echo.Call(ctx, b, "x")
+	require.NoError(t, err)
+	stop()
+	_, err = echo.Call(ctx, b, "x")
+	require.ErrorContains(t, err, "it has ended")
+	runBus(t, b)
+	luatomictest.Eventually(t, 20*time.Second, "it runs again", func() bool {
+		out, err := echo.Call(ctx, b, "x")
+		return err == nil && out == "X"
+	})
 }

@@ -16,8 +16,13 @@ import (
 // connection breaks, or is silent, it subscribes again, and both sides make up for
 // what was said meanwhile. When ctx ends the node is withdrawn from its methods, its
 // handlers have BusOptions.Grace to end, then their contexts end, their answers go
-// out, and Run returns the cause.
+// out, and Run returns the cause. It may be called again then; a second one meanwhile
+// fails at once.
 func (b *Bus) Run(ctx context.Context) error {
+	if !b.runs.CompareAndSwap(false, true) {
+		return fmt.Errorf("luatomic: bus %q runs already; call Run once at a time", b.name)
+	}
+	defer b.runs.Store(false)
 	var loops, handlers sync.WaitGroup
 	// The link outlives the handlers, and they outlive the moment when others learn that
 	// no more calls are taken.
@@ -28,8 +33,6 @@ func (b *Bus) Run(ctx context.Context) error {
 	b.mu.Lock()
 	b.leaving, b.closing = false, false
 	b.mu.Unlock()
-	b.runs.Store(true)
-	defer b.runs.Store(false)
 	up := make(chan struct{}, 1)
 	b.link.Up = func() { b.linkUp(up) }
 	b.link.Down = func(err error) { b.failed(ctx, fmt.Errorf("luatomic: bus %q: %w", b.name, err)) }

@@ -121,9 +121,16 @@ const maxReply = MaxBatchBytes - 2048
 
 func (w *work) answer(ctx context.Context, handlers *sync.WaitGroup) {
 	defer handlers.Done()
-	b := w.bus
 	began := time.Now()
-	body, err := guarded(ctx, w)
+	var body []byte
+	err := error(&RemoteError{Code: CodeInternal, Message: "the handler ended its goroutine"})
+	defer func() { w.answered(ctx, began, body, err) }() // also when it did so
+	body, err = guarded(ctx, w)
+}
+
+// answered settles what the handler came to.
+func (w *work) answered(ctx context.Context, began time.Time, body []byte, err error) {
+	b := w.bus
 	w.end(context.Canceled)
 	if w.slot {
 		b.busy.Add(-1)
