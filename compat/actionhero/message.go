@@ -32,14 +32,25 @@ type wire struct {
 	Response     json.RawMessage `json:"response,omitempty"`
 }
 
-// parse reads a message. One that is no JSON object, or has a field of another type than
-// ActionHero gives it, is none.
+// parse reads a message. One that is no JSON object is none, nor is a call or a response
+// with a field of another type than ActionHero gives it. In messages of the application's
+// own types all but the first three fields are the application's.
 func parse(text string) (*wire, bool) {
 	var m *wire
-	if err := json.Unmarshal([]byte(text), &m); err != nil || m == nil {
+	err := json.Unmarshal([]byte(text), &m)
+	if err == nil {
+		return m, m != nil
+	}
+	var own *struct {
+		MessageType string `json:"messageType"`
+		ServerID    any    `json:"serverId"`
+		ServerToken string `json:"serverToken"`
+	}
+	if json.Unmarshal([]byte(text), &own) != nil || own == nil || own.MessageType == typeDo || own.MessageType == typeResponse {
 		return nil, false
 	}
-	return m, true
+	id, _ := own.ServerID.(string)
+	return &wire{MessageType: own.MessageType, ServerID: id, ServerToken: own.ServerToken}, true
 }
 
 // trusted compares the token without telling by time how much of it is right.

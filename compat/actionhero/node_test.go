@@ -314,3 +314,23 @@ func TestResponsesAreMatchedByID(t *testing.T) {
 		return s.Late == 100 && s.BadToken == 50 && s.Calls == 50
 	})
 }
+
+// In a message of a type of its own an application may use the names of the fields of
+// calls for what it likes.
+func TestFieldsOfOwnMessagesAreTheApplications(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	n := actionhero.NewNode(luatomictest.Client(t), &actionhero.Options{Channel: luatomictest.Namespace(t)})
+	heard := make(chan actionhero.Message, 1)
+	require.NoError(t, n.OnMessage("order", func(m actionhero.Message) { heard <- m }))
+	runNode(t, n)
+	require.NoError(t, n.Publish(ctx, "order", map[string]any{"method": 5, "requestId": []int{7}, "messageId": 1.5}))
+	select {
+	case m := <-heard:
+		require.Equal(t, n.ServerID(), m.ServerID)
+		require.Contains(t, string(m.Raw), `"method":5`)
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "not heard", "%+v", n.Stats())
+	}
+	require.Zero(t, n.Stats().Malformed)
+}
