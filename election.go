@@ -138,6 +138,9 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		k, err := keys.NewLock(e.locker.opts.Prefix, e.locker.opts.Tag, e.name)
+		if err == nil {
+			err = e.locker.bad // it looks once in a TTL
+		}
 		if err != nil {
 			yield(Leader{}, fmt.Errorf("luatomic: lock: %w", err))
 			return

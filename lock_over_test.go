@@ -12,6 +12,7 @@ import (
 
 	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -310,4 +311,18 @@ func TestLeasesAreReleasedAtOnce(t *testing.T) {
 		}
 	}})
 	require.NoError(t, all.Release(ctx))
+}
+
+// Who observes with options that cannot be is told so, and does not look without a pause.
+func TestObserveWithBadOptions(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	l, name, _ := newLocker(t, &luatomic.LockerOptions{TTL: -1})
+	var got []error
+	for _, err := range l.Election(name).Observe(ctx) {
+		got = append(got, err)
+	}
+	require.Len(t, got, 1)
+	require.ErrorIs(t, got[0], lua.ErrOutOfRange)
 }
