@@ -1,6 +1,9 @@
 package luatomic
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Waiting counts what a bus keeps for calls that are not over.
 func (b *Bus) Waiting() int {
@@ -17,3 +20,13 @@ func (b *Bus) Ups() int64 { return b.ups.Load() }
 
 // Deaf is how long the next link at which the node is not heard is left alone.
 func (b *Bus) Deaf() time.Duration { return time.Duration(b.deaf.Load()) }
+
+// RenewBindings lets all connections be as old as that they are bound anew.
+func (b *Bus) RenewBindings(ctx context.Context) {
+	b.mu.Lock()
+	for connection := range b.bound {
+		b.bound[connection] = time.Now().Add(-boundFor)
+	}
+	b.mu.Unlock()
+	b.renew(ctx)
+}

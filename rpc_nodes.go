@@ -134,8 +134,38 @@ func (b *Bus) renew(ctx context.Context) {
 	}
 	b.mu.Unlock()
 	for _, connection := range old {
-		if err := b.bind(ctx, connection, lua.Opt[string]{}); err != nil {
+		if err := b.renewOne(ctx, connection); err != nil {
 			b.failed(ctx, err)
 		}
 	}
+}
+
+// renewOne binds a connection that is this node's anew, and one that Redis has lost. One
+// that another took since is that one's, also when that is dead; one that is unbound at
+// this moment stays so.
+func (b *Bus) renewOne(ctx context.Context, connection string) error {
+	r, err := gen.RPCBind(ctx, b.client, gen.RPCBindParams{
+		Binding: b.keys.Connection(connection), Nodes: b.keys.Nodes, Node: b.node, From: lua.Some(b.node), Keep: boundFor,
+	})
+	if err != nil {
+		return fmt.Errorf("luatomic: bind %q: %w", connection, err)
+	}
+	b.mu.Lock()
+	_, mine := b.bound[connection]
+	taken := !r.Bound && r.Owner != ""
+	if taken {
+		delete(b.bound, connection)
+	} else if mine {
+		b.bound[connection] = time.Now()
+	}
+	b.mu.Unlock()
+	switch {
+	case !mine:
+		return nil
+	case taken:
+		return fmt.Errorf("%w: %s", ErrConnectionTaken, r.Owner)
+	case !r.Bound:
+		return b.bind(ctx, connection, lua.Opt[string]{})
+	}
+	return nil
 }

@@ -166,3 +166,40 @@ func TestBusRunsOnceAtATime(t *testing.T) {
 		return err == nil && out == "X"
 	})
 }
+
+// A node renews the connections that are its own, and those that Redis lost. It takes none
+// back that another one took from it, and none that is unbound meanwhile.
+func TestBindingsThatAreRenewed(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	name, c := luatomictest.Namespace(t), luatomictest.Client(t)
+	one := openBus(t, c, name, nil)
+	two, err := luatomic.NewBus(luatomictest.Client(t), name, nil)
+	require.NoError(t, err)
+	stop := runBus(t, two)
+	require.NoError(t, two.Ready(ctx))
+	for _, connection := range []string{"own", "lost", "taken", "unbound"} {
+		require.NoError(t, one.Bind(ctx, connection))
+	}
+	owner := func(connection string) string { return c.Get(ctx, "rpc:{"+name+"}:k:"+connection).Val() }
+	require.NoError(t, two.Rebind(ctx, "taken", one.Node()))
+	stop() // it is as good as dead
+	require.NoError(t, c.Del(ctx, "rpc:{"+name+"}:k:lost").Err())
+	require.NoError(t, c.PExpire(ctx, "rpc:{"+name+"}:k:own", time.Minute).Err())
+	once := false
+	c.AddHook(&around{gen.RPCBindScript.SHA, func(run func() error) error {
+		if !once {
+			once = true
+			if _, err := one.Unbind(ctx, "unbound"); err != nil {
+				return err
+			}
+		}
+		return run()
+	}})
+	one.RenewBindings(ctx)
+	require.Equal(t, one.Node(), owner("own"))
+	require.Greater(t, c.PTTL(ctx, "rpc:{"+name+"}:k:own").Val(), 30*time.Minute)
+	require.Equal(t, one.Node(), owner("lost"))
+	require.Equal(t, two.Node(), owner("taken"))
+	require.Empty(t, owner("unbound"))
+}
