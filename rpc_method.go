@@ -58,7 +58,7 @@ type CallOptions struct {
 	Connection string
 	// Key, if set, is an idempotency key: the second call of the method with it joins
 	// the first one or gets its result. The first one goes on when its caller gives
-	// up. A lost or overloaded node is no result.
+	// up. A lost node is no result, and an overloaded one is none a second later.
 	Key string
 	// Keep is how long the result of a call with a key stays. Default an hour.
 	Keep time.Duration

@@ -25,8 +25,9 @@ func NewStreamMethod[Req, Res any](name string) StreamMethod[Req, Res] {
 func (m StreamMethod[Req, Res]) Name() string { return m.name }
 
 // Serve lets this node answer the method with h from now on. Each call of send gives
-// the caller one part; it waits while 256 parts have not been read, and fails when the
-// caller has given up. All else is as in Method.Serve.
+// the caller one part; while 256 parts have not been read it waits, a third of
+// BusOptions.Lease at most, as the word that they were read can be lost. It fails when
+// the caller has given up. All else is as in Method.Serve.
 func (m StreamMethod[Req, Res]) Serve(b *Bus, h func(ctx context.Context, in Req, send func(Res) error) error) error {
 	return b.serve(m.name, func(ctx context.Context, w *work) ([]byte, error) {
 		var in Req
