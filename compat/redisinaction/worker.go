@@ -131,8 +131,8 @@ func (w *Worker) Done(ctx context.Context, item Item) error {
 }
 
 // Run takes items and runs them until ctx ends, and returns the cause of that end. An
-// item is removed when its handler has returned, with an error too, which OnError sees:
-// whoever wants it to run again executes it later. Only when ctx has ended, an item
+// item is removed when its handler has returned, with an error too, or panicked, which
+// OnError sees: whoever wants it to run again executes it later. Only when ctx has ended, an item
 // whose handler returned an error stays for the next worker of that name.
 func (w *Worker) Run(ctx context.Context, h Handler) error {
 	var retry backoff
@@ -155,7 +155,7 @@ func (w *Worker) Run(ctx context.Context, h Handler) error {
 
 // runOne returns an error when ctx has ended; others are reported.
 func (w *Worker) runOne(ctx context.Context, item Item, h Handler) error {
-	if err := h(ctx, item); err != nil {
+	if err := handle(ctx, item, h); err != nil {
 		if ctx.Err() != nil {
 			return err
 		}
@@ -171,6 +171,17 @@ func (w *Worker) runOne(ctx context.Context, item Item, h Handler) error {
 		w.report(item, err)
 		pause(ctx, retry.next())
 	}
+}
+
+// handle makes an error of a panic: an item that ended the process would come again to
+// the next one, and end that.
+func handle(ctx context.Context, item Item, h Handler) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("redisinaction: handler of item %q panicked: %v", item.ID, p)
+		}
+	}()
+	return h(ctx, item)
 }
 
 func (w *Worker) report(item Item, err error) {

@@ -101,7 +101,7 @@ func TestWorkerRuns(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(bounded(t))
 	c, r, prefix := own(t)
-	require.NoError(t, r.RPush(ctx, prefix+"queue:q", "malformed", "", item("fails"), item("works"), item("stays"), item("left")).Err())
+	require.NoError(t, r.RPush(ctx, prefix+"queue:q", "malformed", "", item("fails"), item("panics"), item("works"), item("stays"), item("left")).Err())
 	type report struct{ raw, err string }
 	var reports []report
 	w := newWorker(t, c, "w", func(i redisinaction.Item, err error) { reports = append(reports, report{string(i.Raw), err.Error()}) }, "q")
@@ -111,6 +111,8 @@ func TestWorkerRuns(t *testing.T) {
 		switch i.ID {
 		case "fails":
 			return errors.New("its own")
+		case "panics":
+			panic("in the handler")
 		case "stays":
 			cancel()
 			return errors.New("no time left")
@@ -118,11 +120,12 @@ func TestWorkerRuns(t *testing.T) {
 		return nil
 	})
 	require.ErrorIs(t, err, context.Canceled)
-	require.Equal(t, []string{"fails", "works", "stays"}, ran)
-	require.Len(t, reports, 3)
+	require.Equal(t, []string{"fails", "panics", "works", "stays"}, ran)
+	require.Len(t, reports, 4)
 	require.Equal(t, "malformed", reports[0].raw)
 	require.Contains(t, reports[0].err, "malformed item")
 	require.Equal(t, report{item("fails"), "its own"}, reports[2])
+	require.Equal(t, report{item("panics"), `redisinaction: handler of item "panics" panicked: in the handler`}, reports[3])
 	ctx = t.Context()
 	require.Equal(t, []string{"malformed", ""}, r.LRange(ctx, prefix+"malformed:", 0, -1).Val())
 	require.Equal(t, []string{item("stays")}, r.LRange(ctx, prefix+"working:w", 0, -1).Val())
