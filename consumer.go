@@ -134,6 +134,7 @@ type consumer struct {
 	// fences keeps extending apart from settling: the one moves the fences that the
 	// other names.
 	fences sync.Mutex
+	doubt  bool // a renewal had no answer; guarded by fences
 
 	acked, retried, dead atomic.Int64
 }

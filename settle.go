@@ -102,6 +102,7 @@ func (c *consumer) conclude(work context.Context, ds []*Delivery, call func(cont
 	defer cancel()
 	c.fences.Lock()
 	defer c.fences.Unlock()
+	_ = c.assure(ctx, ds) // else the call may find the leases lost
 	err := call(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,48 +186,4 @@ func (c *consumer) settled(work context.Context, count *atomic.Int64, n int, err
 		c.failed(work, err)
 	}
 	count.Add(int64(n))
-}
-
-// renew extends the leases of what is in hand three times in their length, all in
-// one call.
-func (c *consumer) renew(ctx context.Context) {
-	for {
-		pause(ctx, c.queue.opts.Lease/3)
-		if ctx.Err() != nil {
-			return
-		}
-		if err := c.extend(ctx); err != nil {
-			c.failed(ctx, err)
-		}
-	}
-}
-
-func (c *consumer) extend(ctx context.Context) error {
-	c.fences.Lock()
-	defer c.fences.Unlock()
-	c.mu.Lock()
-	held := make([]*Delivery, 0, len(c.held))
-	for d := range c.held {
-		held = append(held, d)
-	}
-	c.mu.Unlock()
-	err := c.queue.Extend(ctx, c.queue.opts.Lease, held...)
-	var gone *LeaseLostError
-	if errors.As(err, &gone) {
-		c.revoke(gone)
-	}
-	return err
-}
-
-// revoke ends the handlers whose lease is lost.
-func (c *consumer) revoke(gone *LeaseLostError) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, id := range gone.IDs {
-		for d, l := range c.held {
-			if d.ID == id {
-				l.end(ErrLeaseLost)
-			}
-		}
-	}
 }

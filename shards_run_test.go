@@ -58,7 +58,7 @@ func TestShardsConsumeTakesTurns(t *testing.T) {
 			// may pass it until then.
 			select {
 			case <-aloneRan:
-			case <-time.After(time.Second):
+			case <-time.After(5 * time.Second):
 			}
 		}
 		return nil
