@@ -67,52 +67,57 @@ func (b *body) checkRaise(n *luaast.Call) {
 	if inner, ok := errField(arg); ok {
 		arg = inner
 	}
-	code, ok := b.codeText(arg)
-	if !ok {
-		return
-	}
-	if word, _, _ := strings.Cut(code, " "); isCode(word) {
-		b.at(n, "E003", word+" is raised, not returned", fmt.Sprintf("write return redis.error_reply('%s ...'): callers cannot match a raised error", word))
+	codes, _ := b.codeTexts(arg)
+	for _, code := range codes {
+		if word, _, _ := strings.Cut(code, " "); isCode(word) {
+			b.at(n, "E003", word+" is raised, not returned", fmt.Sprintf("write return redis.error_reply('%s ...'): callers cannot match a raised error", word))
+		}
 	}
 }
 
 func (b *body) checkCode(at luaast.Node, arg luaast.Expr, returned map[string]bool) {
-	code, ok := b.codeText(arg)
-	word, rest, _ := strings.Cut(code, " ")
+	codes, ok := b.codeTexts(arg)
 	switch {
 	case !ok && b.isPcallError(arg):
 		b.at(at, "E003", "the error of redis.pcall is passed on as a returned error", "raise it, error({err = ...}), so that callers see it as a failure inside the script")
-	case !ok || !isCode(word) || rest == "":
-		b.at(at, "E001", "an error without CODE and text", "write redis.error_reply('CODE what happened') and declare ---@error CODE")
-	case slices.Contains(reservedCodes, word):
-		b.at(at, "E002", word+" is a code of Redis itself", "clients act on it, some by sending the script again; choose another word")
-	case !slices.ContainsFunc(b.Errors, func(c Code) bool { return c.Name == word }):
-		b.at(at, "E003", word+" is not declared", "add ---@error "+word+"  what it means")
+		return
+	case !ok:
+		codes = []string{""}
 	}
-	returned[word] = true
+	for _, code := range codes {
+		word, rest, _ := strings.Cut(code, " ")
+		switch {
+		case !isCode(word) || rest == "":
+			b.at(at, "E001", "an error without CODE and text", "write redis.error_reply('CODE what happened') and declare ---@error CODE")
+		case slices.Contains(reservedCodes, word):
+			b.at(at, "E002", word+" is a code of Redis itself", "clients act on it, some by sending the script again; choose another word")
+		case !slices.ContainsFunc(b.Errors, func(c Code) bool { return c.Name == word }):
+			b.at(at, "E003", word+" is not declared", "add ---@error "+word+"  what it means")
+		}
+		returned[word] = true
+	}
 }
 
-// codeText returns the literal beginning of an error's text.
-func (b *body) codeText(e luaast.Expr) (string, bool) {
+// codeTexts returns the literal beginnings that an error's text can have.
+func (b *body) codeTexts(e luaast.Expr) ([]string, bool) {
 	switch e := e.(type) {
 	case *luaast.Binary:
 		if e.Op == ".." {
-			left, ok := b.codeText(e.L)
-			if ok && strings.HasSuffix(left, " ") {
-				left += "..." // what follows is the text
+			left, ok := b.codeTexts(e.L)
+			for i, text := range left {
+				if strings.HasSuffix(text, " ") {
+					left[i] += "..." // what follows is the text
+				}
 			}
 			return left, ok
 		}
 	case *luaast.Call:
 		if builtin(e) == "string.format" && len(e.Args) > 0 {
-			return b.codeText(e.Args[0])
+			return b.codeTexts(e.Args[0])
 		}
 	}
 	words, ok := b.words(e)
-	if !ok || len(words) == 0 {
-		return "", false
-	}
-	return words[0], true
+	return words, ok && len(words) > 0
 }
 
 func (b *body) isPcallError(e luaast.Expr) bool {

@@ -36,17 +36,35 @@ func (f flow) stmt(s luaast.Stmt, written bool) bool {
 	case *luaast.If:
 		return f.branches(s, written)
 	case *luaast.While:
-		return f.list(s.Body, written || f.contains(s.Cond))
+		return f.loop(s.Body, written || f.contains(s.Cond))
 	case *luaast.Repeat:
-		return f.list(s.Body, written) || f.contains(s.Cond)
+		return f.loop(s.Body, written) || f.contains(s.Cond)
 	case *luaast.NumFor:
-		return f.list(s.Body, written)
+		return f.loop(s.Body, written)
 	case *luaast.GenFor:
-		return f.list(s.Body, written || f.contains(s.Exprs...))
+		return f.loop(s.Body, written || f.contains(s.Exprs...))
 	case *luaast.LocalFunc, *luaast.FuncStmt:
 		return written
 	}
 	return written || f.stmtWrites(s)
+}
+
+// loop looks a second time when a turn can write: the next turn comes after that write.
+func (f flow) loop(body []luaast.Stmt, written bool) bool {
+	after := f.list(body, written)
+	if after && !written && !f.endsLoop(body) {
+		f.list(body, true)
+	}
+	return after
+}
+
+// endsLoop reports whether the list leaves the loop around it at its end.
+func (f flow) endsLoop(list []luaast.Stmt) bool {
+	if len(list) == 0 {
+		return false
+	}
+	_, isBreak := list[len(list)-1].(*luaast.Break)
+	return isBreak || f.alwaysReturns(list)
 }
 
 func (f flow) branches(s *luaast.If, written bool) bool {
