@@ -39,6 +39,9 @@ var keywords = map[string]bool{
 	"return": true, "then": true, "true": true, "until": true, "while": true,
 }
 
+// IsKeyword reports whether Lua keeps the word to itself.
+func IsKeyword(word string) bool { return keywords[word] }
+
 // lexer reads tokens. Errors travel as panics of *Error and are caught by Parse.
 type lexer struct {
 	src string

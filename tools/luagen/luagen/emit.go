@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"go/format"
+	"go/types"
 	"strings"
 )
 
@@ -115,7 +116,10 @@ func (e *emitter) alias() string {
 
 func (e *emitter) scriptsName() string {
 	switch e.scriptsPkg {
-	case "lua", "context", "time", "math":
+	case "lua", "context", "time", "math", "strconv":
+		return e.scriptsPkg + "scripts"
+	}
+	if types.Universe.Lookup(e.scriptsPkg) != nil {
 		return e.scriptsPkg + "scripts"
 	}
 	return e.scriptsPkg

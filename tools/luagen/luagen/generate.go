@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -48,7 +49,7 @@ func Generate(cfg Config) (Result, error) {
 	if err != nil {
 		return res, err
 	}
-	res.Changes, err = changes(files, cfg)
+	res.Changes, err = changes(files, cfg, t)
 	return res, err
 }
 
@@ -72,7 +73,7 @@ func emitAll(scripts []*Script, cfg Config, t target) ([]File, error) {
 }
 
 // changes keeps the files whose bytes differ, and adds stale ones.
-func changes(files []File, cfg Config) ([]File, error) {
+func changes(files []File, cfg Config, t target) ([]File, error) {
 	var out []File
 	keep := map[string]bool{}
 	for _, f := range files {
@@ -90,39 +91,42 @@ func changes(files []File, cfg Config) ([]File, error) {
 			out = append(out, f)
 		}
 	}
-	stale, err := staleFiles(cfg, keep)
-	return append(out, stale...), err
+	return append(out, staleFiles(cfg, t, keep)...), nil
 }
 
-// staleFiles are generated files whose script, or its @guard, is gone. Only a file that starts with luagen's own header
-// counts.
-func staleFiles(cfg Config, keep map[string]bool) ([]File, error) {
-	var paths []string
-	for _, pattern := range []string{filepath.Join(cfg.Scripts, guardDir, "*.lua"), filepath.Join(cfg.Out, "*.lua.go")} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			return nil, fmt.Errorf("luagen: %w", err)
-		}
-		paths = append(paths, found...)
-	}
-	if path := filepath.Join(cfg.Scripts, scriptsFile); !keep[path] {
-		paths = append(paths, path)
-	}
+// staleFiles are generated files whose script, or its @guard, is gone. Only a file that starts with luagen's own header counts, and of the
+// Go files one that was made from this folder of scripts: another may share the folder of the Go.
+func staleFiles(cfg Config, t target, keep map[string]bool) []File {
 	var out []File
-	for _, path := range paths {
-		if keep[path] {
-			continue
-		}
+	look := func(path string, ours func(text string) bool) {
 		text, err := os.ReadFile(path)
-		if err == nil && isGenerated(string(text)) {
+		if !keep[path] && err == nil && isGenerated(string(text)) && ours(string(text)) {
 			out = append(out, File{Path: path})
 		}
 	}
-	return out, nil
+	all := func(string) bool { return true }
+	for _, path := range filesIn(filepath.Join(cfg.Scripts, guardDir), ".lua") {
+		look(path, all)
+	}
+	for _, path := range filesIn(cfg.Out, ".lua.go") {
+		look(path, t.made)
+	}
+	look(filepath.Join(cfg.Scripts, scriptsFile), all)
+	return out
+}
+
+// made reports whether a generated Go file takes its script from this target's folder.
+func (t target) made(text string) bool {
+	if !t.beside {
+		return strings.Contains(text, strconv.Quote(t.scriptsPath))
+	}
+	line, _, _ := strings.Cut(text, "\n")
+	return !strings.Contains(strings.TrimPrefix(line, generated), "/")
 }
 
 func isGenerated(text string) bool {
 	line, _, _ := strings.Cut(text, "\n")
+	line = strings.TrimSuffix(line, "\r") // git may have changed the line ends
 	return (strings.HasPrefix(line, generated) || strings.HasPrefix(line, luaGenerated)) && strings.HasSuffix(line, doNotEdit)
 }
 
@@ -147,11 +151,12 @@ func replace(f File) error {
 		return err
 	}
 	temp := f.Path + ".tmp"
-	if err := os.WriteFile(temp, f.Text, 0o644); err != nil {
-		return err
+	err := os.WriteFile(temp, f.Text, 0o644)
+	if err == nil {
+		err = os.Rename(temp, f.Path)
 	}
-	if err := os.Rename(temp, f.Path); err != nil {
-		return errors.Join(err, os.Remove(temp))
+	if err != nil {
+		_ = os.Remove(temp)
 	}
-	return nil
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // tagParsers maps each tag to the method that reads it.
@@ -75,6 +76,9 @@ func (h *headerParser) split() []headerTag {
 		line++
 		text = strings.TrimRight(text, " \t\r")
 		body, ok := strings.CutPrefix(text, "---")
+		if ok {
+			h.checkText(text, line)
+		}
 		switch {
 		case !ok || strings.HasPrefix(body, "[["):
 			h.checkLoose(line)
@@ -98,6 +102,18 @@ func (h *headerParser) split() []headerTag {
 		}
 	}
 	return tags
+}
+
+// checkText reports what a comment in Go cannot hold, and a line break that only Lua sees.
+func (h *headerParser) checkText(text string, line int) {
+	for i, r := range text {
+		_, size := utf8.DecodeRuneInString(text[i:])
+		if r == utf8.RuneError && size == 1 || r == 0 || r == '\uFEFF' || r == '\r' {
+			h.fail(Pos{line, i + 1}, size, "H001", fmt.Sprintf("%+q in the header, which is text in UTF-8", text[i:i+size]),
+				"save the file as UTF-8, its lines ended by LF or CRLF")
+			return
+		}
+	}
 }
 
 func (h *headerParser) prose(body string, line int) {

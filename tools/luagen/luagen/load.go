@@ -2,6 +2,7 @@ package luagen
 
 import (
 	"fmt"
+	"go/build"
 	"go/parser"
 	"go/token"
 	"os"
@@ -29,7 +30,8 @@ func Load(dir string) ([]Source, error) {
 	}
 	var sources []Source
 	for _, e := range entries {
-		if e.IsDir() || !strings.HasSuffix(e.Name(), ".lua") {
+		// Names with a dot in front are those of editors; go:embed does not see them either.
+		if e.IsDir() || !strings.HasSuffix(e.Name(), ".lua") || strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
@@ -76,34 +78,56 @@ func (c Config) resolve() (target, error) {
 	if !token.IsIdentifier(t.scriptsPkg) {
 		return target{}, fmt.Errorf("luagen: %q is not a package name: rename the folder of the scripts", t.scriptsPkg)
 	}
+	if t.scriptsPkg == "main" {
+		return target{}, fmt.Errorf("luagen: %s is a program, and none can be imported: give the scripts a folder of their own", c.Scripts)
+	}
 	t.scriptsPath, err = importPath(scripts)
 	return t, err
 }
 
-// packageName asks the Go files of dir; hand-written ones are heard first. A folder without Go gives its own name.
+// packageName asks the Go files of dir; hand-written ones are heard first, those that are built elsewhere last. A folder without Go gives
+// its own name.
 func packageName(dir string) string {
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil {
-		files = nil
-	}
-	slices.SortStableFunc(files, func(a, b string) int { return ownRank(a) - ownRank(b) })
+	files := filesIn(dir, ".go")
+	slices.SortStableFunc(files, func(a, b string) int { return rank(a) - rank(b) })
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.PackageClauseOnly)
-		if err == nil {
+		if err == nil && (rank(file) < elsewhere || f.Name.Name != "main") {
 			return f.Name.Name
 		}
 	}
 	return strings.NewReplacer("-", "", ".", "").Replace(strings.ToLower(filepath.Base(dir)))
 }
 
-func ownRank(file string) int {
+// elsewhere is the rank of files for another system, and of programs that are run by their file's name (//go:build ignore).
+const elsewhere = 2
+
+func rank(file string) int {
 	if strings.HasSuffix(file, ".lua.go") || filepath.Base(file) == scriptsFile {
 		return 1
 	}
+	if ok, err := build.Default.MatchFile(filepath.Split(file)); err == nil && !ok {
+		return elsewhere
+	}
 	return 0
+}
+
+// filesIn lists the files of dir whose names end so; none if there is no dir. A glob would take the folder's own name for a pattern.
+func filesIn(dir, suffix string) []string {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var files []string
+	for _, e := range entries {
+		if !e.IsDir() && strings.HasSuffix(e.Name(), suffix) {
+			files = append(files, filepath.Join(dir, e.Name()))
+		}
+	}
+	return files
 }
 
 // importPath finds the go.mod above dir and joins its module path with the rest.

@@ -2,6 +2,8 @@ package luagen
 
 import (
 	"errors"
+	"go/build"
+	"io"
 	"strings"
 
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
@@ -17,10 +19,31 @@ func Parse(file, source string) (*Script, Diagnostics) {
 			"rename it, for example to lock_release.lua"})
 		return s, diags
 	}
+	if constrained(file + ".go") {
+		diags = append(diags, Diagnostic{file, Pos{1, 1}, 1, "H001", "the file's name ends like those of Go files for one system alone",
+			"rename it: Go would leave out " + file + ".go on every other system"})
+		return s, diags
+	}
+	if strings.HasPrefix(source, byteOrderMark) {
+		diags = append(diags, Diagnostic{file, Pos{1, 1}, len(byteOrderMark), "S001", "the file starts with a byte order mark", "save it as UTF-8 without one: Lua does not skip it"})
+		return s, diags
+	}
 	h := headerParser{Script: s, diags: &diags, seen: map[string]bool{}, names: map[string]Pos{}}
 	h.parseHeader()
 	h.parseBody()
 	return s, diags.sorted()
+}
+
+const byteOrderMark = "\uFEFF"
+
+// constrained reports whether the go command reads the end of a file's name as a system, as in rate_windows.lua.go. It asks for a system
+// that does not exist.
+func constrained(file string) bool {
+	nowhere := build.Context{GOOS: "nowhere", GOARCH: "nothing", Compiler: "gc", OpenFile: func(string) (io.ReadCloser, error) {
+		return io.NopCloser(strings.NewReader("package p\n")), nil
+	}}
+	ok, err := nowhere.MatchFile("", file)
+	return err == nil && !ok
 }
 
 func (h *headerParser) parseBody() {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/luatomic/luatomic/tools/luagen/luaast"
 )
 
 // name reads the name of a key, argument or field.
@@ -13,6 +15,9 @@ func (h *headerParser) name(s *scanner, tag, use string) (string, bool) {
 	if !isName(word) {
 		h.fail(pos, len(word), "H003", fmt.Sprintf("@%s wants a name in lower case, got %q", tag, word), use)
 		return "", false
+	}
+	if (tag == "key" || tag == "arg") && luaast.IsKeyword(word) {
+		h.fail(pos, len(word), "H003", word+" is a word of Lua, and no local can be named so", "choose another name")
 	}
 	s.skip(len(word))
 	return word, true

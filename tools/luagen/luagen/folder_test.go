@@ -1,0 +1,139 @@
+package luagen_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/luatomic/luatomic/tools/luagen/luagen"
+	"github.com/stretchr/testify/require"
+)
+
+// findings generates from one script and returns what is found.
+func findings(t *testing.T, name, text string) luagen.Diagnostics {
+	t.Helper()
+	res, err := luagen.Generate(project(t, map[string]string{"scripts/" + name: text}))
+	require.NoError(t, err)
+	return res.Found
+}
+
+func TestNameThatGoTakesForASystem(t *testing.T) {
+	t.Parallel()
+	for stem, goName := range map[string]string{"rate_windows": "RateWindows", "push_js": "PushJs", "a_linux_arm64": "ALinuxArm64"} {
+		found := findings(t, stem+".lua", fmt.Sprintf(script, goName))
+		require.Len(t, found, 1, stem)
+		require.Contains(t, found[0].Error(), stem+".lua:1:1: H001 the file's name ends like those of Go files for one system")
+	}
+	for stem, goName := range map[string]string{"windows": "Windows", "rate_window": "RateWindow", "rate_test": "RateTest", "jobs_unix": "JobsUnix"} {
+		require.Empty(t, findings(t, stem+".lua", fmt.Sprintf(script, goName)), stem)
+	}
+}
+
+func TestHeaderThatIsNoText(t *testing.T) {
+	t.Parallel()
+	good := fmt.Sprintf(script, "ALock")
+	for odd, want := range map[string]string{
+		strings.Replace(good, "reads", "caf\xe9", 1):      `a_lock.lua:1:14: H001 "\xe9" in the header`,
+		strings.Replace(good, "hash", "hash  a\x00b", 1):  `a_lock.lua:3:22: H001 "\x00" in the header`,
+		strings.Replace(good, "a key", "a\rkey", 1):       `a_lock.lua:1:18: H001 "\r" in the header`,
+		strings.Replace(good, "a key", "a \uFEFF key", 1): `a_lock.lua:1:19: H001 "\ufeff" in the header`,
+		"\uFEFF" + good: "a_lock.lua:1:1: S001 the file starts with a byte order mark",
+		strings.Replace(good, "lock  hash", "end  hash", 1): "a_lock.lua:3:9: H003 end is a word of Lua",
+	} {
+		found := findings(t, "a_lock.lua", odd)
+		require.NotEmpty(t, found, want)
+		require.Contains(t, found.Error(), want)
+	}
+	require.Empty(t, findings(t, "a_lock.lua", strings.ReplaceAll(strings.Replace(good, "reads", "café", 1), "\n", "\r\n")))
+}
+
+func TestTwoFoldersOfScriptsForOneFolderOfGo(t *testing.T) {
+	t.Parallel()
+	one := project(t, map[string]string{
+		"scripts/a_lock.lua": fmt.Sprintf(script, "ALock"), "scripts/b_lock.lua": fmt.Sprintf(script, "BLock"),
+		"more/scripts/c_lock.lua": fmt.Sprintf(script, "CLock"),
+	})
+	two := luagen.Config{Scripts: filepath.Join(filepath.Dir(one.Scripts), "more", "scripts"), Out: one.Out}
+	run(t, one)
+	require.Equal(t, []string{"scripts.go", "c_lock.lua.go"}, run(t, two), "nothing of the other folder")
+	require.Empty(t, run(t, one))
+	require.NoError(t, os.Remove(filepath.Join(one.Scripts, "b_lock.lua")))
+	require.Equal(t, []string{"scripts.go", "b_lock.lua.go"}, run(t, one))
+	require.NoFileExists(t, filepath.Join(one.Out, "b_lock.lua.go"))
+	require.FileExists(t, filepath.Join(one.Out, "c_lock.lua.go"))
+}
+
+func TestFolderWhoseNameIsAPattern(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "app[1]", "locks")
+	write(t, filepath.Join(dir, "lock.go"), "package locking\n")
+	write(t, filepath.Join(dir, "a_lock.lua"), fmt.Sprintf(script, "ALock"))
+	cfg := luagen.Config{Scripts: dir, Out: dir}
+	run(t, cfg)
+	text, err := os.ReadFile(filepath.Join(dir, "a_lock.lua.go"))
+	require.NoError(t, err)
+	require.Contains(t, string(text), "\npackage locking\n")
+	require.NoError(t, os.Rename(filepath.Join(dir, "a_lock.lua"), filepath.Join(dir, "b_lock.lua")))
+	write(t, filepath.Join(dir, "b_lock.lua"), fmt.Sprintf(script, "BLock"))
+	require.Equal(t, []string{"b_lock.lua.go", "a_lock.lua.go"}, run(t, cfg))
+	require.NoFileExists(t, filepath.Join(dir, "a_lock.lua.go"))
+}
+
+func TestPackageNameOfWhatIsBuiltHere(t *testing.T) {
+	t.Parallel()
+	program := "//go:build ignore\n\npackage main\n\nfunc main() {}\n"
+	for want, files := range map[string]map[string]string{
+		"locking":   {"gen/a.go": program, "gen/lock.go": "package locking\n"},
+		"gen":       {"gen/a.go": program},
+		"elsewhere": {"gen/a.go": program, "gen/b.go": "//go:build nowhere\n\npackage elsewhere\n"},
+	} {
+		files["scripts/a_lock.lua"] = fmt.Sprintf(script, "ALock")
+		cfg := project(t, files)
+		run(t, cfg)
+		text, err := os.ReadFile(filepath.Join(cfg.Out, "a_lock.lua.go"))
+		require.NoError(t, err)
+		require.Contains(t, string(text), "\npackage "+want+"\n")
+	}
+}
+
+func TestFolderOfScriptsThatGoCannotNameSo(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"strconv", "string", "any", "len"} {
+		cfg := project(t, map[string]string{name + "/a_lock.lua": fmt.Sprintf(script, "ALock")})
+		cfg.Scripts = filepath.Join(filepath.Dir(cfg.Out), name)
+		run(t, cfg)
+		text, err := os.ReadFile(filepath.Join(cfg.Out, "a_lock.lua.go"))
+		require.NoError(t, err)
+		require.Contains(t, string(text), "\t"+name+"scripts \"example.com/app/"+name+"\"\n")
+		require.Contains(t, string(text), "&"+name+"scripts.ALock")
+	}
+	cfg := project(t, map[string]string{"scripts/a_lock.lua": fmt.Sprintf(script, "ALock"), "scripts/main.go": "package main\n"})
+	_, err := luagen.Generate(cfg)
+	require.ErrorContains(t, err, "give the scripts a folder of their own")
+}
+
+func TestFilesOfEditorsAreNoScripts(t *testing.T) {
+	t.Parallel()
+	cfg := project(t, map[string]string{"scripts/a_lock.lua": fmt.Sprintf(script, "ALock"), "scripts/._a_lock.lua": "\x00\x05"})
+	require.NoError(t, os.Symlink("nowhere", filepath.Join(cfg.Scripts, ".#a_lock.lua")))
+	require.Equal(t, []string{"scripts.go", "a_lock.lua.go"}, run(t, cfg))
+}
+
+// Git may check out what was generated with other line ends.
+func TestGeneratedFilesWithOtherLineEnds(t *testing.T) {
+	t.Parallel()
+	cfg := project(t, map[string]string{"scripts/a_lock.lua": fmt.Sprintf(script, "ALock")})
+	run(t, cfg)
+	path := filepath.Join(cfg.Out, "a_lock.lua.go")
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	write(t, path, strings.ReplaceAll(string(text), "\n", "\r\n"))
+	require.Equal(t, []string{"a_lock.lua.go"}, run(t, cfg))
+	require.NoError(t, os.Remove(filepath.Join(cfg.Scripts, "a_lock.lua")))
+	write(t, filepath.Join(cfg.Scripts, "b_lock.lua"), fmt.Sprintf(script, "BLock"))
+	write(t, path, strings.ReplaceAll(string(text), "\n", "\r\n"))
+	require.Contains(t, run(t, cfg), "a_lock.lua.go")
+	require.NoFileExists(t, path)
+}
