@@ -101,15 +101,15 @@ func (b *Batch) run(ctx context.Context, waiting []*Call) {
 	var p pause
 	for tries := 1; len(waiting) > 0; tries++ {
 		b.send(ctx, waiting)
-		again, cold := waiting[:0], true
+		again, hasty := waiting[:0], true
 		for _, c := range waiting {
 			if c.settle(c.cmd.Err(), tries) {
 				again = append(again, c)
-				cold = cold && c.cold()
+				hasty = hasty && c.hasty()
 			}
 		}
 		waiting = again
-		if len(waiting) > 0 && !p.pass(ctx, cold) {
+		if len(waiting) > 0 && !p.pass(ctx, hasty) {
 			return
 		}
 	}
@@ -141,7 +141,7 @@ func (b *Batch) send(ctx context.Context, calls []*Call) {
 		switch {
 		case err != nil:
 			c.lost(ctx, err)
-		case node == nil || c.noLoad:
+		case node == nil || c.byText():
 			_ = warm.Process(ctx, c.prepare(ctx, true))
 			b.acked = 0
 		default:

@@ -29,6 +29,7 @@ type Call struct {
 	done    bool   // a reply came
 	unknown bool   // an attempt was sent whose outcome is unknown
 	noLoad  bool   // the server refuses SCRIPT LOAD
+	vain    uint8  // how often SCRIPT LOAD was answered, and the server behind it still lacked the script
 	stale   bool   // an attempt met a replica: go-redis closes its connection after a single command, and not after a pipeline
 	guarded bool   // the guarded variant is to run
 	failure *Error // of the last attempt

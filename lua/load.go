@@ -13,15 +13,16 @@ import (
 // loadAndRun sends SCRIPT LOAD and EVALSHA in one pipeline to the node that owns
 // the call's keys. Not EVAL: since 7.4 a server may evict a script that came by
 // EVAL, and 8.0 evicts it even after a later SCRIPT LOAD. EVAL is what is left
-// where the owner is not known (an AutoPipeliner, a proxy), SCRIPT LOAD is refused,
-// or a pipeline would come to the same replica again and again.
+// where the owner is not known (an AutoPipeliner), SCRIPT LOAD is refused or goes to
+// another server than the call (a proxy), or a pipeline would come to the same replica
+// again and again.
 func (c *Call) loadAndRun(ctx context.Context, client Client) error {
 	node, err := owner(ctx, client, c.firstKey())
 	if err != nil {
 		c.lost(ctx, err)
 		return c.cmd.Err()
 	}
-	if node == nil || c.noLoad || c.stale {
+	if node == nil || c.byText() || c.stale {
 		return client.Process(ctx, c.prepare(ctx, true))
 	}
 	_, _ = loadAndSend(ctx, client, node, []*Call{c}, 0, 0)
@@ -95,8 +96,16 @@ func (c *Call) learn(load *redis.StringCmd, failed error) {
 		var e Error
 		classifyReply(c.file(), &e, reply.Error())
 		c.noLoad = !e.transient
+	case err == nil && c.vain < enough && redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT"):
+		c.vain++
 	}
 }
+
+// enough loads in vain are no chance any more, such as a SCRIPT FLUSH at the very moment.
+const enough = 3
+
+// byText reports whether EVAL is what is left.
+func (c *Call) byText() bool { return c.noLoad || c.vain >= enough }
 
 func (c *Call) redirected() bool {
 	_, moved := redis.IsMovedError(c.cmd.Err())

@@ -345,3 +345,44 @@ func TestReplicaBehindEveryPipelineIsGotPast(t *testing.T) {
 		})
 	}
 }
+
+// Behind a proxy, SCRIPT LOAD and the call may go to different servers, each with a good answer.
+func TestEvalWhereLoadingIsInVain(t *testing.T) {
+	t.Parallel()
+	s := coldCount(t, lua.RetryNever)
+	for name, run := range map[string]func(ctx context.Context, c lua.Client) (int64, error){
+		"call": func(ctx context.Context, c lua.Client) (int64, error) { return runInt(ctx, c, s, "k") },
+		"batch": func(ctx context.Context, c lua.Client) (int64, error) {
+			b := lua.NewBatch(c)
+			f := lua.Queue(b, newCall(s, "k"), decodeInt)
+			_ = b.Exec(ctx)
+			return f.Get()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, evaluates := range []bool{true, false} {
+				proxy := startFake(t, func(verb string, _ int) string {
+					switch {
+					case verb == "SCRIPT LOAD":
+						return "+" + s.SHA
+					case verb == "EVAL" && evaluates:
+						return ":7"
+					}
+					return "-NOSCRIPT No matching script."
+				})
+				if evaluates {
+					got, err := run(within(t, 20*time.Second), proxy.client(t))
+					require.NoError(t, err)
+					require.EqualValues(t, 7, got)
+					require.Equal(t, 1, proxy.count("EVAL"))
+				} else {
+					_, err := run(within(t, time.Second), proxy.client(t))
+					require.Error(t, err)
+					require.Less(t, proxy.count("EVAL"), 30, "with waits between")
+				}
+				require.LessOrEqual(t, proxy.count("SCRIPT LOAD"), 3)
+			}
+		})
+	}
+}

@@ -77,9 +77,12 @@ const codeReadOnly = "READONLY"
 // the script.
 func (c *Call) cold() bool { return c.failure != nil && c.failure.Code == "NOSCRIPT" }
 
+// hasty reports whether the next attempt needs no wait: it loads what was missing.
+func (c *Call) hasty() bool { return c.cold() && c.vain < enough }
+
 func (c *Call) repeat(ctx context.Context, client Client) {
 	var p pause
-	for tries := 2; p.pass(ctx, c.cold()); tries++ {
+	for tries := 2; p.pass(ctx, c.hasty()); tries++ {
 		var err error
 		if c.cold() {
 			err = c.loadAndRun(ctx, client)
@@ -136,9 +139,9 @@ const (
 )
 
 // pass waits before the next attempt, with jitter and twice as long each time.
-// It reports false when ctx ends first or the patience is used up. A missing
-// script needs no wait, only a limit.
-func (p *pause) pass(ctx context.Context, cold bool) bool {
+// It reports false when ctx ends first or the patience is used up. In haste it
+// does not wait.
+func (p *pause) pass(ctx context.Context, hasty bool) bool {
 	if ctx.Err() != nil {
 		return false
 	}
@@ -146,7 +149,7 @@ func (p *pause) pass(ctx context.Context, cold bool) bool {
 		p.start, p.wait = time.Now(), firstWait
 	}
 	wait := p.wait/2 + rand.N(p.wait)
-	if cold {
+	if hasty {
 		wait = 0
 	} else {
 		p.wait = min(2*p.wait, lastWait)
