@@ -45,10 +45,11 @@ func Start() (*Server, error) {
 	}
 	// Read-only scripts may read the clock on a server; the imitation refuses TIME in them. So it runs them as scripts of any kind.
 	redis.Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
-		if !strings.EqualFold(cmd, "EVALSHA_RO") {
+		verb, readOnly := strings.CutSuffix(strings.ToUpper(cmd), "_RO")
+		if !readOnly || verb != "EVALSHA" && verb != "EVAL" {
 			return false
 		}
-		redis.Server().Dispatch(c, append([]string{"EVALSHA"}, args...))
+		redis.Server().Dispatch(c, append([]string{verb}, args...))
 		return true
 	})
 	s := &Server{redis: redis, closing: make(chan struct{})}

@@ -254,3 +254,19 @@ func TestCloseTwice(t *testing.T) {
 	server.Close()
 	server.Close()
 }
+
+// The runtime sends the text where it cannot load a script.
+func TestReadOnlyScriptsReadTheClockByTextToo(t *testing.T) {
+	t.Parallel()
+	client, ctx := start(t), t.Context()
+	const script = `return redis.call('TIME')`
+	sha, err := client.ScriptLoad(ctx, script).Result()
+	require.NoError(t, err)
+	for name, cmd := range map[string]*redis.Cmd{
+		"EVAL_RO": client.EvalRO(ctx, script, []string{"k"}), "EVALSHA_RO": client.EvalShaRO(ctx, sha, []string{"k"}),
+	} {
+		got, err := cmd.Slice()
+		require.NoError(t, err, name)
+		require.Len(t, got, 2, name)
+	}
+}
