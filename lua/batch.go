@@ -80,10 +80,10 @@ func (b *Batch) Exec(ctx context.Context) error {
 	}
 	b.acked, b.waitErr = math.MaxInt, nil
 	b.run(ctx, waiting)
-	failed, first := 0, error(nil)
+	failed, first, until := 0, error(nil), time.Now().Add(lookFor)
 	for _, c := range calls {
 		if c.err == nil {
-			c.err = c.result(ctx, b.client)
+			c.err = c.result(ctx, b.client, until)
 		}
 		if c.err != nil {
 			failed++

@@ -203,3 +203,28 @@ func TestBatchOnADeadServer(t *testing.T) {
 	_, err := f.Get()
 	requireOutcome(t, err, lua.ErrNotExecuted)
 }
+
+// The details of one error cost a round trip or more, and a batch can have a thousand errors.
+func TestDetailsOfManyErrorsAreBounded(t *testing.T) {
+	t.Parallel()
+	fake := startFake(t, func(verb string, _ int) string {
+		if verb == "TYPE" {
+			time.Sleep(300 * time.Millisecond)
+			return "+list"
+		}
+		return "-WRONGTYPE Operation against a key holding the wrong kind of value"
+	})
+	s := newScript("count", countSource, lua.RetryNever)
+	s.Keys = []lua.Key{{Name: "counter", Type: "string"}}
+	b := lua.NewBatch(fake.client(t))
+	var futures []*lua.Future[int64]
+	for range 30 {
+		futures = append(futures, lua.Queue(b, newCall(s, "k"), decodeInt))
+	}
+	require.ErrorIs(t, b.Exec(within(t, time.Minute)), lua.ErrWrongType)
+	for _, f := range futures {
+		_, err := f.Get()
+		require.ErrorIs(t, err, lua.ErrWrongType)
+	}
+	require.Less(t, fake.count("TYPE"), 15)
+}

@@ -303,10 +303,10 @@ func (c *Call) duration(name string, v, unit time.Duration, min, max int64) {
 		switch {
 		case n == 0 && v > 0 && min <= 0:
 			e.Min = unit.String()
-		case min != math.MinInt64:
+		case min >= math.MinInt64/int64(unit):
 			e.Min = (time.Duration(min) * unit).String()
 		}
-		if max != math.MaxInt64 {
+		if max <= math.MaxInt64/int64(unit) { // no duration is longer
 			e.Max = (time.Duration(max) * unit).String()
 		}
 		c.fail(e)

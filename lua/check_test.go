@@ -241,3 +241,13 @@ func decodeTexts(r *lua.Reply) []string {
 	}
 	return texts
 }
+
+// A bound in the header may be longer than any duration.
+func TestMessageWithoutABoundThatNoDurationReaches(t *testing.T) {
+	t.Parallel()
+	c := lua.NewCall(newScript("take", "", lua.RetryNever), 0, 1)
+	c.EndKeys()
+	c.Seconds("ttl", -time.Hour, 1, 1<<62)
+	_, err := lua.Run(t.Context(), untouched(t), c, decodeTexts)
+	require.EqualError(t, err, "take: ttl: -1h0m0s is out of range, at least 1s")
+}

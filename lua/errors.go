@@ -12,7 +12,8 @@ var (
 	// ErrNotExecuted says that the script did not run: nothing changed.
 	ErrNotExecuted = errors.New("not executed")
 	// ErrOutcomeUnknown says that the script was sent and no reply came: it ran
-	// once or not at all.
+	// once or not at all; one declared "@retry safe" perhaps several times, with
+	// the effect of once.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 	// ErrExecutedInPart says that the script stopped at an error in the middle.
 	// What it had written by then stays: Redis does not roll back. The contract
@@ -39,7 +40,8 @@ var (
 	// the generated code and the script on the server do not belong together.
 	ErrBadReply = errors.New("bad reply")
 	// ErrWrongType says that a key holds another Redis type than the script
-	// works on. It comes with the key and both types.
+	// works on. It comes with the key and both types where these are found: in a
+	// second after the call or its batch.
 	ErrWrongType = errors.New("wrong type")
 	// ErrNoGuard says that a script was called under Guard and has no guarded
 	// variant.

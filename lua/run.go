@@ -43,8 +43,12 @@ func (c *Call) run(ctx context.Context, client Client) error {
 	if c.settle(client.Process(ctx, c.prepare(ctx, false)), 1) {
 		c.repeat(ctx, client)
 	}
-	return c.result(ctx, client)
+	return c.result(ctx, client, time.Now().Add(lookFor))
 }
+
+// lookFor bounds what a call, or all calls of a batch, spend on the details of
+// their errors.
+const lookFor = time.Second
 
 // settle records how an attempt ended and reports whether another may follow.
 func (c *Call) settle(err error, tries int) (again bool) {
@@ -97,8 +101,9 @@ func (c *Call) repeat(ctx context.Context, client Client) {
 
 // result makes the error that the caller sees, nil after a reply. An attempt
 // whose outcome is unknown stays unknown, whatever the attempts after it met: it
-// may have written before the lease ended that a later one found over.
-func (c *Call) result(ctx context.Context, client Client) error {
+// may have written before the lease ended that a later one found over. The
+// search for details of an error ends at until.
+func (c *Call) result(ctx context.Context, client Client, until time.Time) error {
 	if c.done {
 		if c.unknown {
 			if n, ok := ctx.Value(resent.Key{}).(resent.Noter); ok {
@@ -113,7 +118,7 @@ func (c *Call) result(ctx context.Context, client Client) error {
 	}
 	switch {
 	case e.Code == "WRONGTYPE":
-		e.Detail = c.findWrongType(ctx, client)
+		e.Detail = c.findWrongType(ctx, client, until)
 	case e.Outcome == ErrNotExecuted && isContext(e.Err):
 		if node, ok := client.(*redis.Client); ok {
 			e.Detail = "no connection to " + node.Options().Addr
@@ -176,8 +181,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // findWrongType names the key that holds another type than the header declares.
 // It reads after the fact, so it can find nothing; then it says nothing.
-func (c *Call) findWrongType(ctx context.Context, client Client) string {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+func (c *Call) findWrongType(ctx context.Context, client Client, until time.Time) string {
+	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	declared := c.keys
 	if c.guarded {
@@ -187,6 +192,9 @@ func (c *Call) findWrongType(ctx context.Context, client Client) string {
 		want, key := c.script.key(i), keyText(c.argv[3+i])
 		if want.Type == "" {
 			continue
+		}
+		if ctx.Err() != nil {
+			break
 		}
 		got, err := client.Type(ctx, key).Result()
 		if err == nil && got != "none" && got != want.Type {
