@@ -210,19 +210,20 @@ func (p *parser) repeat(start Pos) Stmt {
 	return &Repeat{p.from(start), body, cond}
 }
 
-func (p *parser) forStmt(start Pos) Stmt {
+func (p *parser) forStmt(start Pos) (s Stmt) {
 	mark := p.mark()
-	defer p.release(mark)
 	name, at := p.name()
 	v := &Var{Span: at, Name: name}
 	switch {
 	case p.accept("="):
-		return p.numFor(start, v)
+		s = p.numFor(start, v)
 	case p.is(",") || p.is("in"):
-		return p.genFor(start, v)
+		s = p.genFor(start, v)
+	default:
+		p.unexpected("'=' or 'in'")
 	}
-	p.unexpected("'=' or 'in'")
-	return nil
+	p.release(mark) // not deferred: where an error ends the parse, the scope is that of another function
+	return s
 }
 
 func (p *parser) numFor(start Pos, v *Var) Stmt {

@@ -218,3 +218,13 @@ func FuzzLua(f *testing.F) {
 		}
 	})
 }
+
+// The error of a function inside a loop is found while fewer locals are visible than outside.
+func TestErrorInAFunctionInsideALoop(t *testing.T) {
+	t.Parallel()
+	const locals = "local a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p\n"
+	for _, loop := range []string{"for x = 1, 2 do", "for x in y do", "while y do", "repeat", "do"} {
+		_, err := luaast.Parse(locals + loop + "\n  local function z(")
+		require.EqualError(t, err, "3:20: expected a name, found the end of the file", loop)
+	}
+}
