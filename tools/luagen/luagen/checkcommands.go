@@ -19,6 +19,46 @@ func (b *body) checkCommands() {
 		}
 		b.checkUnpacks(c)
 	}
+	b.checkHanded()
+}
+
+// checkHanded reports redis.call where it is a value: what is run through it is seen by no check.
+func (b *body) checkHanded() {
+	luaast.Inspect(b.Body.Body, func(n, parent luaast.Node) bool {
+		e, ok := n.(luaast.Expr)
+		if !ok {
+			return true
+		}
+		index, indexed := parent.(*luaast.Index)
+		switch {
+		case isGlobal(e, "redis") && (!indexed || index.Obj != e):
+			b.at(e, "C003", "redis is handed on, and what is called through it cannot be checked", "write redis.call where it is called")
+		case b.isRunner(e) && !b.runs(e, parent):
+			b.at(e, "C003", "redis.call is handed on, and what it runs cannot be checked", "call it by its name, or hand on a function that does")
+		}
+		return true
+	})
+}
+
+// isRunner reports whether e is redis.call, redis.pcall or a local that stands for one.
+func (b *body) isRunner(e luaast.Expr) bool {
+	name := b.redisName(e)
+	return name == "call" || name == "pcall"
+}
+
+// runs reports whether the parent calls e, or names it in a local that stands for it.
+func (b *body) runs(e luaast.Expr, parent luaast.Node) bool {
+	switch p := parent.(type) {
+	case *luaast.Call:
+		return p.Fn == e || isGlobal(p.Fn, "pcall") && p.Args[0] == e && b.redisName(e) == "call"
+	case *luaast.Local:
+		for i, init := range p.Exprs {
+			if init == e && localVar(e) == nil && i < len(p.Vars) {
+				return p.Vars[i].Writes == 0
+			}
+		}
+	}
+	return false
 }
 
 // callEnvs lists the calls of the function around, when the command is one of its parameters: command and key then belong

@@ -177,8 +177,12 @@ func (b *body) isTested(v *luaast.Var) bool {
 			tested = tested || isText && key.Value == "err"
 		case *luaast.Call:
 			tested = tested || builtin(p) == "type" || b.localFunc(p) != nil
-		case *luaast.If, *luaast.Unary, *luaast.Return:
+		case *luaast.If, *luaast.While, *luaast.Repeat, *luaast.Unary, *luaast.Return:
 			tested = true
+		case *luaast.Binary:
+			_, left := p.L.(*luaast.Const)
+			_, right := p.R.(*luaast.Const)
+			tested = tested || p.Op == "and" || p.Op == "or" || left || right
 		}
 		return true
 	})

@@ -59,7 +59,10 @@ func (e *emitter) structs() []structType {
 		if f.Type.Kind != Array || f.Type.Elem.Kind != Tuple {
 			continue
 		}
-		if n := len(out) - 1; n >= 0 && e.Group != nil && out[n].what == "@args "+e.Group.Name && out[n].goType == e.rowType(f.Name) && sameFields(out[n].fields, f.Type.Elem.Fields) {
+		n := slices.IndexFunc(out, func(st structType) bool {
+			return e.Group != nil && st.what == "@args "+e.Group.Name && st.goType == e.rowType(f.Name) && sameFields(st.fields, f.Type.Elem.Fields)
+		})
+		if n >= 0 {
 			out[n].doc = fmt.Sprintf("is one element of %sParams.%s and one row of %sResult.%s.", e.GoName, plural(e.Group.Name), e.GoName, camel(f.Name))
 			continue
 		}

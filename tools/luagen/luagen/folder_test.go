@@ -137,3 +137,30 @@ func TestGeneratedFilesWithOtherLineEnds(t *testing.T) {
 	require.Contains(t, run(t, cfg), "a_lock.lua.go")
 	require.NoFileExists(t, path)
 }
+
+// The element of a group and a row of the same name are one type, wherever the row stands in the reply.
+func TestRowsOfTheNameOfAGroupBehindOthers(t *testing.T) {
+	t.Parallel()
+	for _, reply := range []string{"(jobs (id string)[], gone (id string)[])", "(gone (id string)[], jobs (id string)[])"} {
+		require.Empty(t, findings(t, "swap.lua", `--- Swap gives back what it gets.
+---@readonly
+---@key   queue  list
+---@args  job    (id string)  max=10
+---@reply `+reply+`
+
+local queue = KEYS[1]
+local jobs = {}
+for i = 1, #ARGV do
+  jobs[i] = ARGV[i]
+end
+return {jobs, redis.call('LRANGE', queue, 0, 9)}
+`), reply)
+	}
+}
+
+func TestProtectedCallsThatAreTested(t *testing.T) {
+	t.Parallel()
+	for _, test := range []string{"if ok and lock then return end", "if ok == false then return end", "while ok do break end", "repeat until ok", "local n = ok and 1 or 0 redis.call('SET', lock, n)"} {
+		require.Empty(t, findings(t, "tried.lua", "--- Tried tests.\n---@contract dup-only\n---@key lock\n\nlocal lock = KEYS[1]\nlocal ok = pcall(redis.call, 'DEL', lock)\n"+test+"\n"), test)
+	}
+}
