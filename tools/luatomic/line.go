@@ -7,7 +7,9 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/lua"
@@ -78,27 +80,31 @@ func parseField(name string, value json.RawMessage, job *luatomic.Job) (err erro
 	case "body":
 		job.Body = value
 	case "id":
-		if err := json.Unmarshal(value, &job.ID); err != nil {
-			return errors.New(`"id" is not a string`)
-		}
-		if err := lua.CheckName("id", job.ID); err != nil {
-			return err
-		}
+		return parseName(name, value, &job.ID)
 	case "at":
 		job.At, err = parseAtField(value)
 	case "delay":
 		job.Delay, err = parseDuration(name, value)
 	case "unique":
-		if err := json.Unmarshal(value, &job.Unique); err != nil {
-			return errors.New(`"unique" is not a string`)
-		}
-		return lua.CheckName("unique", job.Unique)
+		return parseName(name, value, &job.Unique)
 	case "unique_ttl":
 		job.UniqueTTL, err = parseDuration(name, value)
 	default:
 		return fmt.Errorf("unknown field %q; the fields are body, id, at, delay, unique, unique_ttl", name)
 	}
 	return err
+}
+
+// parseName reads a field that tells jobs apart. Package json makes the same character
+// of all that is no text, and so one name of two.
+func parseName(field string, value json.RawMessage, into *string) error {
+	if err := json.Unmarshal(value, into); err != nil {
+		return fmt.Errorf("%q is not a string", field)
+	}
+	if strings.ContainsRune(*into, utf8.RuneError) {
+		return fmt.Errorf("%q is not valid UTF-8", field)
+	}
+	return lua.CheckName(field, *into)
 }
 
 // mergeTime lets a line's own time replace the default, whichever form each has.
