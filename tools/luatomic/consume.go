@@ -116,10 +116,10 @@ func (c *consumeCmd) run(s *session) error {
 		Backoff:     c.delay,
 		Grace:       max(c.grace, 1), // 0 would mean the default
 		Drain:       c.drain,
-		OnError:     s.warn,
+		OnError:     s.warnRarely(),
 	}, c.work)
 	if emitErr := s.emit(consumeResult{Acked: out.Acked, Retried: out.Retried, Dead: out.Dead}); emitErr != nil {
-		return emitErr
+		return errors.Join(err, emitErr)
 	}
 	return err
 }

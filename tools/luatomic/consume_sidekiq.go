@@ -31,7 +31,7 @@ func (c *consumeCmd) runSidekiq(client lua.Client) error {
 		OnError:     func(err error, _ *sidekiq.Delivery) { c.s.warn(err) },
 	}, c.perform)
 	if emitErr := c.s.emit(consumeResult{Acked: out.Done, Retried: out.Retried, Dead: out.Dead}); emitErr != nil {
-		return emitErr
+		return errors.Join(err, emitErr)
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/redis/go-redis/v9"
 
@@ -23,6 +24,7 @@ const (
 	exitUsage       = 2
 	exitTryLater    = 75 // EX_TEMPFAIL of sysexits.h
 	exitInterrupted = 130
+	exitBrokenPipe  = 141 // as if SIGPIPE had ended it
 )
 
 // errInterrupted ends a command that a signal stopped. What it had to say is said.
@@ -61,7 +63,19 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	s.signals = watchSignals()
 	defer s.signals.close()
-	return conclude(stderr, cmd, cmd.run(s))
+	err = cmd.run(s)
+	s.mu.Lock()
+	lost := s.lost
+	s.mu.Unlock()
+	var chosen *exitError
+	switch {
+	case lost == nil || errors.As(err, &chosen):
+	case errors.Is(lost, syscall.EPIPE):
+		return exitBrokenPipe // who reads no further wants no word of it
+	case err == nil || errors.Is(err, errInterrupted):
+		err = lost
+	}
+	return conclude(stderr, cmd, err)
 }
 
 // conclude reports how the command ended and turns it into the exit code.
@@ -86,6 +100,9 @@ func conclude(stderr io.Writer, cmd *command, err error) int {
 			fmt.Fprint(stderr, "usage: luatomic [--redis URL] COMMAND [flags]\nmore:  luatomic help\n")
 		}
 		return exitUsage
+	}
+	if strings.Contains(err.Error(), "NOPERM") && !strings.Contains(err.Error(), "luatomic acl") {
+		err = fmt.Errorf("%w; is --prefix right? luatomic acl prints what a user needs, luatomic doctor tells what this one lacks", err)
 	}
 	complain(stderr, err)
 	return exitFailed

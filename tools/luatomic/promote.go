@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"slices"
 
@@ -19,7 +20,12 @@ all queues are promoted at once, and none is named.`,
   dialect {"moved","malformed","next_due"}; malformed: how many were set aside, each with its reason on stderr`,
 		example: `luatomic promote mail reports --watch`,
 		flags: func(fs *flag.FlagSet) {
-			fs.BoolVar(&watch, "watch", false, "go on until Ctrl-C")
+			fs.BoolFunc("watch", "go on until Ctrl-C", func(v string) error {
+				if watch = v == "true"; !watch && v != "false" {
+					return errors.New("no interval here: it sleeps until the next job is due")
+				}
+				return nil
+			})
 			dialectFlag(fs, &dialect, append(slices.Clone(sidekiqs), redisInAction)...)
 		},
 		check: func(s *session) error {
@@ -90,6 +96,9 @@ func promoteDue(s *session, q *luatomic.Queue) error {
 			break
 		}
 		p, err := q.Promote(s.signals.hard)
+		if err != nil && out.Moved > 0 {
+			return errors.Join(err, s.emit(out))
+		}
 		if err != nil {
 			return err
 		}
@@ -109,13 +118,12 @@ func promoteDue(s *session, q *luatomic.Queue) error {
 }
 
 func watchDue(s *session, queues []*luatomic.Queue) error {
+	warn := s.warnRarely()
 	poller := luatomic.NewPoller(&luatomic.PollerOptions{
 		OnPromote: func(q *luatomic.Queue, p luatomic.Promoted) {
-			if err := s.emit(promoteResult{Queue: q.Name(), Moved: p.Moved, NextDue: milli(p.NextDue)}); err != nil {
-				s.warn(err)
-			}
+			_ = s.emit(promoteResult{Queue: q.Name(), Moved: p.Moved, NextDue: milli(p.NextDue)}) // which ends the command if it fails
 		},
-		OnError: func(_ *luatomic.Queue, err error) { s.warn(err) },
+		OnError: func(_ *luatomic.Queue, err error) { warn(err) },
 	}, queues...)
 	return poller.Run(s.signals.stop)
 }

@@ -20,13 +20,12 @@ func promoteSidekiq(s *session, name string, watch bool) error {
 		return err
 	}
 	if watch {
+		warn := s.warnRarely()
 		return d.NewPoller(&sidekiq.PollerOptions{
 			OnMove: func(_ sidekiq.Set, m sidekiq.Moved) {
-				if err := s.emit(s.movedDue(&foreignPromoteResult{}, m)); err != nil {
-					s.warn(err)
-				}
+				_ = s.emit(s.movedDue(&foreignPromoteResult{}, m)) // which ends the command if it fails
 			},
-			OnError: func(_ sidekiq.Set, err error) { s.warn(err) },
+			OnError: func(_ sidekiq.Set, err error) { warn(err) },
 		}).Run(s.signals.stop)
 	}
 	var out foreignPromoteResult
@@ -40,7 +39,7 @@ func promoteSidekiq(s *session, name string, watch bool) error {
 		err = errInterrupted
 	}
 	if emitErr := s.emit(out); emitErr != nil {
-		return emitErr
+		return errors.Join(err, emitErr)
 	}
 	return err
 }

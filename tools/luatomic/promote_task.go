@@ -25,11 +25,9 @@ func promoteTasks(s *session, watch bool) error {
 	if watch {
 		return app.NewPoller(&redisinaction.PollerOptions{
 			OnPoll: func(p redisinaction.Polled) {
-				if err := s.emit(s.polled(&foreignPromoteResult{}, p)); err != nil {
-					s.warn(err)
-				}
+				_ = s.emit(s.polled(&foreignPromoteResult{}, p)) // which ends the command if it fails
 			},
-			OnError: s.warn,
+			OnError: s.warnRarely(),
 		}).Run(s.signals.stop)
 	}
 	var out foreignPromoteResult
@@ -47,7 +45,7 @@ func promoteTasks(s *session, watch bool) error {
 		err = errInterrupted
 	}
 	if emitErr := s.emit(out); emitErr != nil {
-		return emitErr
+		return errors.Join(err, emitErr)
 	}
 	return err
 }

@@ -104,7 +104,7 @@ func (p *pushCmd) run(s *session) error {
 	var out pushResult
 	err = p.dispatch(s, client, in, newProgress(s, "pushed", size), &out)
 	if emitErr := s.emit(out); emitErr != nil {
-		return emitErr
+		return errors.Join(err, emitErr)
 	}
 	if err == nil && out.Skipped > 0 {
 		err = &exitError{code: exitFailed}

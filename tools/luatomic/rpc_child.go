@@ -43,7 +43,7 @@ func (c *rpcServeCmd) runChild(ctx context.Context, in []byte, out childOutput, 
 		cmd.Env = append(cmd.Env, "LUATOMIC_DEADLINE="+strconv.FormatInt(deadline.UnixMilli(), 10))
 	}
 	cmd.Env = append(cmd.Env, env...)
-	said := &firstLine{to: os.Stderr}
+	said := &firstLine{to: c.s}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(c.input(in)), out, said
 	running, err := startChild(cmd, false)
 	if err != nil {

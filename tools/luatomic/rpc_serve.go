@@ -129,7 +129,7 @@ func (c *rpcServeCmd) run(s *session) error {
 	err = bus.Run(ctx)
 	st := bus.Stats()
 	if emitErr := s.emit(rpcServeResult{c.handled.Load(), c.failed.Load(), st.Late + st.Stale}); emitErr != nil {
-		return emitErr
+		return errors.Join(err, emitErr)
 	}
 	if errors.Is(err, luatomic.ErrConnectionTaken) {
 		return &exitError{exitTryLater, fmt.Errorf("%w; end that one, or wait for its lease to be over", err)}

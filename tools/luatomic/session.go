@@ -2,10 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
@@ -22,6 +24,7 @@ type session struct {
 	mu     sync.Mutex // guards both outputs: watchers and workers write at once
 	stdout *json.Encoder
 	stderr io.Writer
+	lost   error // the first write that failed for good
 }
 
 func newSession(stdout, stderr io.Writer) *session {
@@ -40,23 +43,41 @@ func (s *session) emit(v any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.stdout.Encode(v); err != nil {
-		return fmt.Errorf("stdout: %w", err)
+		err = fmt.Errorf("stdout: %w", err)
+		s.lose(err)
+		return err
 	}
 	return nil
 }
 
-// note writes a message to stderr.
-func (s *session) note(format string, args ...any) {
+// lose notes that an output is gone, and ends the command as an interrupt does: what
+// it would do from here on nobody would hear of.
+func (s *session) lose(err error) {
+	if s.lost == nil {
+		s.lost = err
+	}
+	s.signals.interrupt()
+}
+
+// Write is stderr, for the commands that pass on what a child says.
+func (s *session) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fmt.Fprintf(s.stderr, format+"\n", args...)
+	n, err := s.stderr.Write(p)
+	if errors.Is(err, syscall.EPIPE) {
+		s.lose(err)
+	}
+	return n, err
+}
+
+// note writes a message to stderr.
+func (s *session) note(format string, args ...any) {
+	fmt.Fprintf(s, format+"\n", args...)
 }
 
 // warn writes an error to stderr; the command goes on.
 func (s *session) warn(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	complain(s.stderr, err)
+	complain(s, err)
 }
 
 // oneArg checks that there is exactly one argument and that it can name a key.

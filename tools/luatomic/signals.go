@@ -15,14 +15,17 @@ type signals struct {
 	stop, hard context.Context
 
 	got  chan os.Signal
+	pipe chan os.Signal // nobody reads it
 	done chan struct{}
+
+	endStop context.CancelCauseFunc
 
 	mu      sync.Mutex
 	forward func(os.Signal) // takes the signals instead, when set
 }
 
 func watchSignals() *signals {
-	s := &signals{got: make(chan os.Signal, 8), done: make(chan struct{})}
+	s := &signals{got: make(chan os.Signal, 8), pipe: make(chan os.Signal, 1), done: make(chan struct{})}
 	list := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	// nohup's wish stands. Otherwise a closed terminal must not leave children
 	// behind, which are in process groups of their own.
@@ -31,8 +34,11 @@ func watchSignals() *signals {
 	}
 	stop, endStop := context.WithCancelCause(context.Background())
 	hard, endHard := context.WithCancelCause(context.Background())
-	s.stop, s.hard = stop, hard
+	s.stop, s.hard, s.endStop = stop, hard, endStop
 	signal.Notify(s.got, list...)
+	// An output that nobody reads is an error of the write, which ends the command in
+	// order: the signal would leave children, leases and a server behind.
+	signal.Notify(s.pipe, syscall.SIGPIPE)
 	go func() {
 		for {
 			select {
@@ -73,7 +79,11 @@ func (s *signals) forwardTo(f func(os.Signal)) (interrupted bool) {
 	return s.stop.Err() != nil
 }
 
+// interrupt is the first interrupt, without a signal.
+func (s *signals) interrupt() { s.endStop(errInterrupted) }
+
 func (s *signals) close() {
 	signal.Stop(s.got)
+	signal.Stop(s.pipe)
 	close(s.done)
 }
