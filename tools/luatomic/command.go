@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -132,13 +133,13 @@ func (s *session) parseArgs(fs *flag.FlagSet, cmd *command, args []string) error
 	if i := slices.Index(args, "--"); i >= 0 {
 		args, after = args[:i], args[i+1:]
 	}
-	args = joinWatch(args)
+	args = joinWatch(fs, args)
 	for len(args) > 0 {
 		if err := fs.Parse(args); err != nil {
 			if errors.Is(err, flag.ErrHelp) {
 				return err
 			}
-			return usagef("%s: %v", cmd.name, err)
+			return usagef("%s: %v%s", cmd.name, err, flagCure(err))
 		}
 		if args = fs.Args(); len(args) > 0 {
 			s.args, args = append(s.args, args[0]), args[1:]
@@ -155,15 +156,32 @@ func (s *session) parseArgs(fs *flag.FlagSet, cmd *command, args []string) error
 	return nil
 }
 
+// flagCure tells what to do about a value that was taken for a flag.
+func flagCure(err error) string {
+	_, name, ok := strings.Cut(err.Error(), "not defined: -")
+	if ok && name != "" && strings.Trim(name[:1], "0123456789.") == "" {
+		return "; what begins with - and is no flag stands last, after --"
+	}
+	return ""
+}
+
 // joinWatch lets an interval follow --watch without a "=", which package flag does
 // not offer for a value that may be left out.
-func joinWatch(args []string) []string {
+func joinWatch(fs *flag.FlagSet, args []string) []string {
 	i := slices.IndexFunc(args, func(a string) bool { return a == "--watch" || a == "-watch" })
 	if i < 0 || i+1 == len(args) {
 		return args
 	}
-	if d, err := time.ParseDuration(args[i+1]); err != nil || d <= 0 {
-		return args
+	if d, err := time.ParseDuration(args[i+1]); err != nil || d < 0 {
+		// A number alone is meant as an interval, too; Set says what it lacks.
+		_, notNumber := strconv.ParseFloat(args[i+1], 64)
+		f := fs.Lookup("watch")
+		if f == nil || notNumber != nil {
+			return args
+		}
+		if _, takes := f.Value.(*interval); !takes {
+			return args
+		}
 	}
 	joined := append(slices.Clone(args[:i]), "--watch="+args[i+1])
 	return append(joined, args[i+2:]...)

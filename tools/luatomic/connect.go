@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -37,7 +38,21 @@ func (s *session) connect(ctx context.Context) (redis.UniversalClient, error) {
 	if address == "" {
 		address = defaultURL
 	}
-	return dial(ctx, address)
+	client, err := dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	client.AddHook(&outage{s: s, server: redacted(address)})
+	return client, nil
+}
+
+// redacted is the URL without its password.
+func redacted(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "the server"
+	}
+	return u.Redacted()
 }
 
 func dial(ctx context.Context, address string) (redis.UniversalClient, error) {
@@ -103,9 +118,18 @@ func badURL(err error) error {
 	if errors.As(err, &parse) {
 		err = parse.Err
 	}
-	return usagef("server URL: %s; write redis://HOST:PORT, rediss://HOST:PORT or unix:///PATH, as --redis or REDIS_URL",
-		strings.TrimPrefix(err.Error(), "redis: "))
+	text := strings.TrimPrefix(err.Error(), "redis: ")
+	cure := "write redis://HOST:PORT, rediss://HOST:PORT or unix:///PATH, as --redis or REDIS_URL"
+	if bare := quotation.ReplaceAllString(text, ""); bare != text {
+		text = strings.TrimRight(bare, ": ")
+		cure += "; in a password / ? # @ % are written %2F %3F %23 %40 %25"
+	}
+	return usagef("server URL: %s; %s", text, cure)
 }
+
+// quotation is what an error quotes of a URL: a part of the password, where a character
+// of it ends the part before the host.
+var quotation = regexp.MustCompile(`\s*"(?:[^"\\]|\\.)*"`)
 
 // probe asks once, without the repeats of the client that is used later, and
 // learns whether the server is a node of a cluster.
@@ -128,18 +152,38 @@ func unreachable(address string, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return errInterrupted
 	}
-	shown := "the server"
-	if u, parseErr := url.Parse(address); parseErr == nil {
-		shown = u.Redacted()
-	}
 	text := err.Error()
-	cure := "start a server there, or name another with --redis URL or REDIS_URL"
-	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 		text = fmt.Sprintf("no answer within %v", reachWithin)
-		cure = "is it a Redis server, and is TLS (rediss://) as it expects? Or name another with --redis URL or REDIS_URL"
-	case strings.HasPrefix(text, "NOAUTH"), strings.HasPrefix(text, "WRONGPASS"):
-		cure = "put the user and password into the URL: redis://USER:PASSWORD@HOST:PORT"
 	}
-	return fmt.Errorf("cannot use %s: %s; %s", shown, text, cure)
+	return fmt.Errorf("cannot use %s: %s; %s", redacted(address), text, reachCure(text))
 }
+
+// reachCure tells what to do about a server that cannot be used.
+func reachCure(text string) string {
+	for begin, cure := range map[string]string{
+		"no answer":                     notRedis,
+		"redis: ":                       notRedis, // what it says cannot be read
+		"NOAUTH":                        withPassword,
+		"WRONGPASS":                     withPassword,
+		"ERR DB index":                  "name a database that it has, as the path of the URL; 0 without one",
+		"ERR SELECT is not":             "leave the path out of the URL: a cluster has one database",
+		"ERR This instance has cluster": "leave addr out of the URL: it is a single server",
+		"NOPERM":                        "let this user do what luatomic acl prints",
+		"LOADING":                       "try again when it has read its data",
+		"CLUSTERDOWN":                   "try again when all slots are served; CLUSTER INFO tells",
+		"ERR max number of clients":     "end some of its clients, or raise maxclients",
+		"MASTERDOWN":                    "name the master",
+		"DENIED":                        "its own words say how",
+	} {
+		if strings.HasPrefix(text, begin) {
+			return cure
+		}
+	}
+	return "start a server there, or name another with --redis URL or REDIS_URL"
+}
+
+const (
+	notRedis     = "is it a Redis server, and is TLS (rediss://) as it expects? Or name another with --redis URL or REDIS_URL"
+	withPassword = "put the user and password into the URL: redis://USER:PASSWORD@HOST:PORT"
+)

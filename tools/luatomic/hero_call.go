@@ -4,14 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/compat/actionhero"
 )
 
@@ -28,15 +25,6 @@ func (c *rpcCallCmd) checkHero(s *session) error {
 
 // runHero calls a method of ActionHero's nodes.
 func (c *rpcCallCmd) runHero(client redis.UniversalClient) error {
-	if c.s.args[1] == "-" {
-		var err error
-		if c.body, err = io.ReadAll(io.LimitReader(os.Stdin, 2*luatomic.MaxBatchBytes)); err != nil {
-			return fmt.Errorf("stdin: %w", err)
-		}
-		if err := c.checkBody(); err != nil {
-			return err
-		}
-	}
 	args, o := heroArgs(c.body), c.hero.options()
 	if o.Era == actionhero.Callback {
 		if len(args) != c.arity {

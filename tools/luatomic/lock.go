@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lua"
 )
 
 type lockCmd struct {
@@ -159,6 +160,9 @@ func lockOutcome(s *session, work, lost, released error) error {
 	case lost != nil:
 		return fmt.Errorf("%w; the command was killed", lost)
 	case released != nil:
+		if errors.Is(released, lua.ErrNotExecuted) || errors.Is(released, lua.ErrOutcomeUnknown) {
+			released = fmt.Errorf("%w; if the lock is still held, it is free when its --ttl is over", released)
+		}
 		s.warn(released)
 		if work == nil {
 			return &exitError{code: exitFailed}

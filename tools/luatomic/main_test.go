@@ -294,6 +294,14 @@ func TestUsage(t *testing.T) {
 		"URL scheme":       {[]string{"stats", "q", "--redis", "http://u:secret@h"}, "rediss://HOST:PORT"},
 		"URL port":         {[]string{"stats", "q", "--redis", "redis://u:secret@h:port"}, "rediss://HOST:PORT"},
 		"URL option":       {[]string{"stats", "q", "--redis", "redis://u:secret@h?bogus=1"}, "bogus"},
+		"URL password":     {[]string{"stats", "q", "--redis", "redis://:secret/x@h"}, "in a password / ? # @ % are written %2F %3F %23 %40 %25"},
+		"URL escape":       {[]string{"stats", "q", "--redis", "redis://:a%secret@h"}, "in a password / ? # @ % are written %2F"},
+		"URL database":     {[]string{"stats", "q", "--redis", "redis://:1/secret@h"}, "invalid database number; write"},
+		"stats number":     {[]string{"stats", "q", "--watch", "5"}, "an interval with its unit"},
+		"stats no time":    {[]string{"stats", "q", "--watch", "0"}, "--watch 0s is too short"},
+		"stats one":        {[]string{"stats", "q", "--watch=1"}, "an interval with its unit"},
+		"promote interval": {[]string{"promote", "q", "--watch", "2s"}, "no interval here"},
+		"call number":      {[]string{"rpc", "call", "m", "-5"}, "stands last, after --"},
 		"URL of a cluster": {[]string{"stats", "q", "--redis", "http://u:secret@h?addr=a:1"}, "rediss://HOST:PORT"},
 	}
 	for name, test := range tests {

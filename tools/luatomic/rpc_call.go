@@ -101,6 +101,29 @@ func (c *rpcCallCmd) checkBody() error {
 	return nil
 }
 
+// readBody takes the request from stdin, in a goroutine: a read of a terminal or pipe
+// cannot be interrupted.
+func (c *rpcCallCmd) readBody() error {
+	read := make(chan error, 1)
+	go func() {
+		var err error
+		c.body, err = io.ReadAll(io.LimitReader(os.Stdin, 2*luatomic.MaxBatchBytes))
+		read <- err
+	}()
+	select {
+	case <-c.s.signals.stop.Done():
+		return errInterrupted
+	case err := <-read:
+		switch {
+		case err != nil:
+			return fmt.Errorf("stdin: %w", err)
+		case len(c.body) == 2*luatomic.MaxBatchBytes: // and there may be more
+			return c.fail(&outcomeError{"too_large", fmt.Sprintf("the request is larger than %d bytes; nothing was sent", luatomic.MaxBatchBytes)})
+		}
+	}
+	return c.checkBody()
+}
+
 // checkModes refuses flags that contradict each other.
 func (c *rpcCallCmd) checkModes() error {
 	set := func(names ...string) (on []string) {
@@ -138,10 +161,7 @@ func (c *rpcCallCmd) run(s *session) error {
 	}
 	defer func() { _ = client.Close() }()
 	if s.args[1] == "-" {
-		if c.body, err = io.ReadAll(io.LimitReader(os.Stdin, 2*luatomic.MaxBatchBytes)); err != nil {
-			return fmt.Errorf("stdin: %w", err)
-		}
-		if err := c.checkBody(); err != nil {
+		if err := c.readBody(); err != nil {
 			return err
 		}
 	}

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"errors"
 	"flag"
-	"strconv"
 	"time"
 
 	"github.com/luatomic/luatomic"
@@ -24,13 +24,13 @@ func (i *interval) String() string {
 }
 
 func (i *interval) Set(v string) error {
-	if on, err := strconv.ParseBool(v); err == nil {
-		i.on, i.every = on, time.Second
+	if v == "true" || v == "false" { // package flag's word for one that stands alone
+		i.on, i.every = v == "true", time.Second
 		return nil
 	}
 	d, err := time.ParseDuration(v)
 	if err != nil {
-		return err
+		return errors.New("write an interval with its unit, such as 2s")
 	}
 	i.on, i.every = true, d
 	return nil

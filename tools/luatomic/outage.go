@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// outage tells on stderr that the server has stopped answering. The package asks it
+// again until it does, however long that takes, so a command would stand still without
+// a word.
+type outage struct {
+	s      *session
+	server string
+
+	mu    sync.Mutex
+	since time.Time // of the first call of a row that failed
+	said  time.Time // when it was said last; zero in a row of which nothing is said
+}
+
+// awayAfter is how long calls fail before it is worth a word: a connection that was
+// cut is there again at once.
+const awayAfter = time.Second
+
+func (o *outage) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (o *outage) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		start := time.Now()
+		err := next(ctx, cmd)
+		o.ended(ctx, start, err)
+		return err
+	}
+}
+
+func (o *outage) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		start := time.Now()
+		err := next(ctx, cmds)
+		o.ended(ctx, start, err)
+		return err
+	}
+}
+
+func (o *outage) ended(ctx context.Context, start time.Time, err error) {
+	away := isAway(err)
+	if away && ctx.Err() != nil {
+		return // nobody waits for the answer
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch now := time.Now(); {
+	case !away:
+		if !o.said.IsZero() {
+			o.s.note("luatomic: %s answers again", o.server)
+		}
+		o.since, o.said = time.Time{}, time.Time{}
+	case o.since.IsZero():
+		o.since = start
+		fallthrough
+	case now.Sub(o.since) >= awayAfter && now.Sub(o.said) >= repeatAfter:
+		if now.Sub(o.since) >= awayAfter {
+			o.said = now
+			o.s.note("luatomic: %s does not answer: %s; it is asked again until it does", o.server, oneLine(err))
+		}
+	}
+}
+
+// isAway tells a server that cannot serve now from one that refuses: of the latter the
+// command itself hears.
+func isAway(err error) bool {
+	var reply redis.Error
+	if err == nil || errors.Is(err, redis.ErrClosed) || errors.Is(err, context.Canceled) {
+		return false
+	}
+	if !errors.As(err, &reply) {
+		return true
+	}
+	code, _, _ := strings.Cut(reply.Error(), " ")
+	switch code {
+	case "LOADING", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "READONLY":
+		return true
+	}
+	return false
+}
