@@ -30,7 +30,7 @@ func aclCommand() *command {
 those that only scripts call. Put a password in the place of PASSWORD. A database other than 0 needs +select besides;
 luatomic doctor, run as that user, tells whether all is there.`,
 		output:  `{"rules","command"}; command: the whole of ACL SETUSER`,
-		example: `luatomic acl --prefix app: | jq -r .command | redis-cli`,
+		example: `luatomic acl --prefix app: | jq -r .command | sed "s/PASSWORD/$PASSWORD/" | redis-cli`,
 		flags: func(fs *flag.FlagSet) {
 			fs.StringVar(&user, "user", user, "`NAME` of the user")
 			fs.BoolVar(&o.Cluster, "cluster", false, "for the nodes of a cluster")

@@ -197,7 +197,8 @@ Start with: luatomic demo        (needs nothing installed)
 Then:       luatomic CMD -h      (flags, output and an example of each)
 
 Results are JSON on stdout, one object a line; messages go to stderr.
-Exit codes: 0 done, 1 failed, 2 wrong usage, 75 not obtained, try later, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 75 not obtained, try later, 130 interrupted,
+141 nobody reads the output any more.
 `)
 }
 

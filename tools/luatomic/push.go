@@ -32,7 +32,8 @@ func pushCommand() *command {
 	return &command{
 		name: "push", args: "QUEUE [flags]",
 		about: "Push jobs from NDJSON, ready or for later.",
-		detail: `A line is {"body": any JSON, "id"?, "at"? (RFC 3339 or Unix ms), "delay"? ("30s")}. The body keeps its bytes.
+		detail: `A line is {"body": any JSON, "id"?, "at"? (RFC 3339 or Unix ms), "delay"? ("30s"), "unique"?, "unique_ttl"? ("1h")}. The body
+keeps its bytes. Of jobs of one unique name only the first goes in, until it is done or for unique_ttl.
 Lines are pushed in batches of up to 1000 lines or 1 MiB, each all or none. A broken line is named on stderr with its
 number, and nothing of its batch is pushed; the other batches are, and the exit code is 1.
 The queue takes an id once: with ids, a push may be repeated whole. Ctrl-C ends it after the batch in flight.

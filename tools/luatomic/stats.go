@@ -65,8 +65,9 @@ func statsCommand() *command {
 		about: "Count the jobs of queues.",
 		detail: `Only reads. A queue that does not exist is an empty one. A lease that has ended counts as leased until a consumer
 takes the job back.`,
-		output: `{"queue","ready","scheduled","leased","dead","oldest_ms","next_due","now"} for each queue; oldest_ms: age of the
-  oldest ready job or null; next_due: Unix ms or null; now: the server's time in Unix ms`,
+		output: `{"queue","ready","scheduled","leased","dead","oldest_ms","next_due","now","paused","limit","dead_bytes"} for
+  each queue; oldest_ms: age of the oldest ready job or null; next_due: Unix ms or null; now: the server's time in Unix ms;
+  limit: null without one; dead_bytes: the bodies of dead jobs`,
 		example: `luatomic stats mail reports --watch 2s`,
 		flags: func(fs *flag.FlagSet) {
 			fs.Var(watch, "watch", "count again every `INTERVAL`, 1s if left out, until Ctrl-C")
