@@ -163,7 +163,8 @@ func unreachable(address string, err error) error {
 func reachCure(text string) string {
 	for begin, cure := range map[string]string{
 		"no answer":                     notRedis,
-		"redis: ":                       notRedis, // what it says cannot be read
+		"redis: invalid":                notRedis, // what it says cannot be read
+		"redis: can't parse":            notRedis,
 		"NOAUTH":                        withPassword,
 		"WRONGPASS":                     withPassword,
 		"ERR DB index":                  "name a database that it has, as the path of the URL; 0 without one",
@@ -171,7 +172,8 @@ func reachCure(text string) string {
 		"ERR This instance has cluster": "leave addr out of the URL: it is a single server",
 		"NOPERM":                        "let this user do what luatomic acl prints",
 		"LOADING":                       "try again when it has read its data",
-		"CLUSTERDOWN":                   "try again when all slots are served; CLUSTER INFO tells",
+		"CLUSTERDOWN":                   noSlots,
+		"redis: cluster has no nodes":   noSlots,
 		"ERR max number of clients":     "end some of its clients, or raise maxclients",
 		"MASTERDOWN":                    "name the master",
 		"DENIED":                        "its own words say how",
@@ -185,5 +187,6 @@ func reachCure(text string) string {
 
 const (
 	notRedis     = "is it a Redis server, and is TLS (rediss://) as it expects? Or name another with --redis URL or REDIS_URL"
+	noSlots      = "try again when all slots are served; CLUSTER INFO tells"
 	withPassword = "put the user and password into the URL: redis://USER:PASSWORD@HOST:PORT"
 )
