@@ -32,7 +32,7 @@ func (o *outage) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		start := time.Now()
 		err := next(ctx, cmd)
-		o.ended(ctx, start, err)
+		o.ended(ctx, cmd, start, err)
 		return err
 	}
 }
@@ -41,15 +41,18 @@ func (o *outage) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		start := time.Now()
 		err := next(ctx, cmds)
-		o.ended(ctx, start, err)
+		o.ended(ctx, cmds[len(cmds)-1], start, err)
 		return err
 	}
 }
 
-func (o *outage) ended(ctx context.Context, start time.Time, err error) {
+func (o *outage) ended(ctx context.Context, last redis.Cmder, start time.Time, err error) {
 	away := isAway(err)
-	if away && ctx.Err() != nil {
+	switch {
+	case away && ctx.Err() != nil:
 		return // nobody waits for the answer
+	case !away && isGreeting(last.Name()):
+		return // of a new connection: a replica and a server that loads welcome it
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -65,22 +68,45 @@ func (o *outage) ended(ctx context.Context, start time.Time, err error) {
 	case now.Sub(o.since) >= awayAfter && now.Sub(o.said) >= repeatAfter:
 		if now.Sub(o.since) >= awayAfter {
 			o.said = now
-			o.s.note("luatomic: %s does not answer: %s; it is asked again until it does", o.server, oneLine(err))
+			o.s.note("luatomic: %s %s: %s; it is asked again until it does", o.server, outageOf(err), oneLine(err))
 		}
 	}
+}
+
+// outageOf says what the server does not do.
+func outageOf(err error) string {
+	switch text := err.Error(); {
+	case strings.HasPrefix(text, "READONLY"):
+		return "is a replica and does not serve writes; name the master"
+	case isReply(err):
+		return "does not serve"
+	}
+	return "does not answer"
+}
+
+func isReply(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
+}
+
+func isGreeting(name string) bool {
+	switch name {
+	case "hello", "auth", "select", "client", "readonly":
+		return true
+	}
+	return false
 }
 
 // isAway tells a server that cannot serve now from one that refuses: of the latter the
 // command itself hears.
 func isAway(err error) bool {
-	var reply redis.Error
 	if err == nil || errors.Is(err, redis.ErrClosed) || errors.Is(err, context.Canceled) {
 		return false
 	}
-	if !errors.As(err, &reply) {
+	if !isReply(err) {
 		return true
 	}
-	code, _, _ := strings.Cut(reply.Error(), " ")
+	code, _, _ := strings.Cut(err.Error(), " ")
 	switch code {
 	case "LOADING", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "READONLY":
 		return true

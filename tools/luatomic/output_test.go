@@ -124,6 +124,14 @@ func TestOutageIsSaid(t *testing.T) {
 	}
 }
 
+// A replica welcomes each new connection, and refuses each write.
+func TestReplicaIsSaid(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t, "--replicaof", "127.0.0.1", "1")
+	c := (&env{t: t, url: server.URL()}).with("job").start("push", "q", "--raw")
+	c.shows(server.URL() + " is a replica and does not serve writes; name the master: READONLY")
+}
+
 func TestReachCure(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
