@@ -53,7 +53,7 @@ func TestStreamPartsComeBeforeTheError(t *testing.T) {
 			require.Equal(t, 3, n, "parts of %d bytes", size)
 		}
 	}
-	require.Zero(t, b.Waiting())
+	luatomictest.Eventually(t, 20*time.Second, "nothing is kept, of the node's side neither", func() bool { return b.Waiting() == 0 })
 }
 
 // A time-out above what a request can ask for is cut to that: a node would refuse the

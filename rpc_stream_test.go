@@ -98,6 +98,9 @@ func TestRPCCodecAndKeys(t *testing.T) {
 	opts := &luatomic.BusOptions{Codec: gobCodec{}, Lease: time.Minute, Keys: [][]byte{[]byte("new"), []byte("old")}}
 	node := serving(t, echo, c, name, opts, upper)
 	serveCount(t, node, 100_000)
+	luatomictest.Eventually(t, 20*time.Second, "the second method is announced", func() bool {
+		return c.Exists(ctx, "rpc:{"+name+"}:m:count").Val() == 1
+	})
 	caller := openBus(t, c, name, &luatomic.BusOptions{Codec: gobCodec{}, Keys: [][]byte{[]byte("old"), []byte("new")}})
 	out, err := echo.Call(ctx, caller, "x")
 	require.NoError(t, err)
