@@ -3,7 +3,6 @@ package actionhero_test
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,22 +14,6 @@ import (
 	"github.com/luatomic/luatomic/compat/actionhero"
 	"github.com/luatomic/luatomic/luatomictest"
 )
-
-// Whoever preloads them misses none.
-func TestScriptsAreThoseOfThePackage(t *testing.T) {
-	t.Parallel()
-	files, err := filepath.Glob("internal/script/*.lua")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	var want, got []string
-	for _, f := range files {
-		want = append(want, strings.TrimSuffix(filepath.Base(f), ".lua"))
-	}
-	for _, s := range actionhero.Scripts() {
-		got = append(got, s.Name)
-	}
-	require.ElementsMatch(t, want, got)
-}
 
 // The commands that docs/actionhero.md lists are enough for the cache and for the cluster.
 func TestTheListedCommandsAreEnough(t *testing.T) {

@@ -2,7 +2,6 @@ package redisinaction_test
 
 import (
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -14,22 +13,6 @@ import (
 	"github.com/luatomic/luatomic/compat/redisinaction"
 	"github.com/luatomic/luatomic/luatomictest"
 )
-
-// Whoever preloads them misses none.
-func TestScriptsAreThoseOfThePackage(t *testing.T) {
-	t.Parallel()
-	files, err := filepath.Glob("internal/script/*.lua")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	var want, got []string
-	for _, f := range files {
-		want = append(want, strings.TrimSuffix(filepath.Base(f), ".lua"))
-	}
-	for _, s := range redisinaction.Scripts() {
-		got = append(got, s.Name)
-	}
-	require.ElementsMatch(t, want, got)
-}
 
 // The commands that docs/redisinaction.md lists are enough, and each script is run with them.
 func TestTheListedCommandsAreEnough(t *testing.T) {

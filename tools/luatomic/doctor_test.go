@@ -3,6 +3,7 @@ package main
 import (
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -191,6 +192,26 @@ func TestLoad(t *testing.T) {
 	}
 	scripts := app.run("doctor").checks()["scripts"]
 	holds(t, scripts, map[string]any{"ok": true, "detail": "SCRIPT LOAD is refused; they are there already, or come by EVAL"})
+}
+
+// Whoever preloads the scripts of a dialect misses none.
+func TestScriptsOfTheDialectsAreAll(t *testing.T) {
+	t.Parallel()
+	for dialect, scripts := range map[string][]*lua.Script{
+		"actionhero": actionhero.Scripts(), "redisinaction": redisinaction.Scripts(), "sidekiq": sidekiq.Scripts(),
+	} {
+		files, err := filepath.Glob("../../compat/" + dialect + "/internal/script/*.lua")
+		require.NoError(t, err)
+		var want, got []string
+		for _, f := range files {
+			want = append(want, strings.TrimSuffix(filepath.Base(f), ".lua"))
+		}
+		for _, s := range scripts {
+			got = append(got, s.Name)
+		}
+		require.NotEmpty(t, want)
+		require.ElementsMatch(t, want, got)
+	}
 }
 
 func hashes(scripts []*lua.Script) (all []string) {
