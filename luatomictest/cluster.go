@@ -159,6 +159,11 @@ func (c *Cluster) ready(ctx context.Context) bool {
 				return false
 			}
 		}
+		// What is published goes from node to node by these links, and is lost without.
+		nodes, err := admin.ClusterNodes(ctx).Result()
+		if err != nil || strings.Count(nodes, " connected") != clusterNodes {
+			return false
+		}
 	}
 	return true
 }
