@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -59,7 +60,7 @@ func AccessRules(opts *AccessOptions) []string {
 		o = *opts
 	}
 	// A rule cannot hold a space, and no pattern can escape one.
-	prefix := strings.ReplaceAll(globEscape(o.Prefix), " ", "?")
+	prefix := strings.ReplaceAll(nodes.Glob(o.Prefix), " ", "?")
 	var rules []string
 	for _, kind := range []string{"", "lock:", "lockq:", "rpc:", "rw:", "rwq:", "sem:", "semq:"} {
 		rules = append(rules, "~"+prefix+kind+"{*")

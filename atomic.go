@@ -38,6 +38,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -264,7 +265,7 @@ func lay(to *gen.QueuePushJob, j *Job) error {
 		if j.UniqueTTL < 0 {
 			return &lua.RangeError{Field: "unique TTL", Value: j.UniqueTTL.String(), Min: "0s"}
 		}
-		to.Hold = strconv.FormatInt(ceilMilli(j.UniqueTTL), 10) + ":" + j.Unique
+		to.Hold = strconv.FormatInt(clock.CeilMilli(j.UniqueTTL), 10) + ":" + j.Unique
 	}
 	var err error
 	to.Due, err = due(j.At, j.Delay)
@@ -280,7 +281,7 @@ func due(at time.Time, delay time.Duration) (int64, error) {
 	case delay > 0 && !at.IsZero():
 		return 0, errors.New("both At and Delay are set; leave one of them zero")
 	case delay > 0:
-		return -ceilMilli(delay), nil
+		return -clock.CeilMilli(delay), nil
 	case at.After(latest):
 		return latest.UnixMilli(), nil
 	case !at.IsZero():
@@ -292,15 +293,6 @@ func due(at time.Time, delay time.Duration) (int64, error) {
 // latest is the last time in milliseconds that a score holds exactly. Later ones, which
 // stand for never, would run over and be early.
 var latest = time.UnixMilli(1<<53 - 1)
-
-// ceilMilli rounds up, so that nothing fires early and nothing becomes zero.
-func ceilMilli(d time.Duration) int64 {
-	ms := int64(d / time.Millisecond)
-	if d%time.Millisecond > 0 {
-		ms++ // not d+1ms-1ns: the longest of durations would become a negative one
-	}
-	return ms
-}
 
 // PushSeq pushes jobs from a sequence in batches that keep the limits, holding one
 // batch in memory at a time. It yields the result of each batch. Each is all or

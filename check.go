@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -77,13 +78,13 @@ func CheckServer(ctx context.Context, client lua.Client) ([]Warning, error) {
 // InspectServer is CheckServer with all that was looked at: also what passed, and
 // what could not be known, as on services that refuse INFO.
 func InspectServer(ctx context.Context, client lua.Client) ([]ServerCheck, error) {
-	nodes, err := masters(ctx, client)
+	servers, err := nodes.Masters(ctx, client)
 	if err != nil {
 		return nil, fmt.Errorf("luatomic: check the server: %w", err)
 	}
 	_, clustered := client.(*redis.ClusterClient)
 	var all []ServerCheck
-	for _, node := range nodes {
+	for _, node := range servers {
 		n := inspection{node: node.Options().Addr, clustered: clustered}
 		if err := n.read(ctx, node); err != nil {
 			return all, fmt.Errorf("luatomic: check the server at %s: %w", n.node, err)

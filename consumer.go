@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/wake"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -197,7 +198,7 @@ func doubling(failures int) time.Duration {
 // loop takes jobs as there is room for them. It returns nil when the queue is
 // drained.
 func (c *consumer) loop(ctx, work context.Context) error {
-	retry := backoff{first: 10 * time.Millisecond, last: shortIdle}
+	retry := clock.Backoff{First: 10 * time.Millisecond, Last: shortIdle}
 	for {
 		n := c.room(ctx)
 		if n == 0 {
@@ -216,11 +217,11 @@ func (c *consumer) loop(ctx, work context.Context) error {
 				c.channel = "" // a server that is away holds no stop up
 			}
 			c.failed(ctx, err)
-			pause(ctx, retry.next())
+			clock.Sleep(ctx, retry.Next())
 		case drained:
 			return nil
 		default:
-			retry.reset()
+			retry.Reset()
 			c.rest(ctx, wait)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/wake"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -121,7 +122,7 @@ const (
 )
 
 func (p *Poller) poll(ctx context.Context, q *Queue, word *wake.Listener) {
-	retry := backoff{first: 50 * time.Millisecond, last: 5 * time.Second}
+	retry := clock.Backoff{First: 50 * time.Millisecond, Last: 5 * time.Second}
 	chunk := maxChunk
 	for ctx.Err() == nil {
 		idle := p.opts.Idle
@@ -134,10 +135,10 @@ func (p *Poller) poll(ctx context.Context, q *Queue, word *wake.Listener) {
 			if p.opts.OnError != nil && !errors.Is(err, context.Canceled) {
 				p.opts.OnError(q, err)
 			}
-			pause(ctx, retry.next())
+			clock.Sleep(ctx, retry.Next())
 			continue
 		}
-		retry.reset()
+		retry.Reset()
 		if out.Moved > 0 && p.opts.OnPromote != nil {
 			p.opts.OnPromote(q, out)
 		}
@@ -166,28 +167,3 @@ func until(at lua.Opt[time.Time], now time.Time, most time.Duration) time.Durati
 	}
 	return most
 }
-
-// pause sleeps, or returns as soon as ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
-}
-
-// backoff doubles from first to last.
-type backoff struct {
-	first, last, now time.Duration
-}
-
-func (b *backoff) next() time.Duration {
-	b.now = min(max(2*b.now, b.first), b.last)
-	return b.now
-}
-
-func (b *backoff) reset() { b.now = 0 }

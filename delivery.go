@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -154,7 +155,7 @@ func (q *Queue) Nack(ctx context.Context, delay time.Duration, reason string, ds
 	if delay < 0 {
 		return fmt.Errorf("luatomic: nack on %q: %w", q.name, &lua.RangeError{Field: "delay", Value: delay.String(), Min: "0s"})
 	}
-	return q.nack(ctx, alike(gen.QueueNackJob{Delay: ceilMilli(delay), Counted: true, Reason: reason}), ds)
+	return q.nack(ctx, alike(gen.QueueNackJob{Delay: clock.CeilMilli(delay), Counted: true, Reason: reason}), ds)
 }
 
 // Return gives the deliveries back without counting a failure: work that was
@@ -163,7 +164,7 @@ func (q *Queue) Return(ctx context.Context, delay time.Duration, ds ...*Delivery
 	if delay < 0 {
 		return fmt.Errorf("luatomic: return to %q: %w", q.name, &lua.RangeError{Field: "delay", Value: delay.String(), Min: "0s"})
 	}
-	return q.nack(ctx, alike(gen.QueueNackJob{Delay: ceilMilli(delay)}), ds)
+	return q.nack(ctx, alike(gen.QueueNackJob{Delay: clock.CeilMilli(delay)}), ds)
 }
 
 // Bury moves the deliveries to the dead set, where they stay with their bodies and

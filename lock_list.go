@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"iter"
 	"strings"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -70,8 +70,8 @@ func listLocks[R, T any](ctx context.Context, l *Locker, of lockListing[R, T]) i
 		if l.opts.Tag != "" {
 			start += l.opts.Tag + "}:"
 		}
-		nodes, err := masters(ctx, l.client)
-		for _, node := range nodes {
+		servers, err := nodes.Masters(ctx, l.client)
+		for _, node := range servers {
 			if err == nil {
 				err = listNode(ctx, l, node, start, of, yield)
 			}
@@ -83,36 +83,13 @@ func listLocks[R, T any](ctx context.Context, l *Locker, of lockListing[R, T]) i
 	}
 }
 
-// masters are the servers that hold the keys.
-func masters(ctx context.Context, client lua.Client) ([]*redis.Client, error) {
-	var mu sync.Mutex
-	var nodes []*redis.Client
-	add := func(_ context.Context, node *redis.Client) error {
-		mu.Lock()
-		defer mu.Unlock()
-		nodes = append(nodes, node)
-		return nil
-	}
-	switch c := client.(type) {
-	case *redis.Client:
-		return []*redis.Client{c}, nil
-	case *redis.ClusterClient:
-		err := c.ForEachMaster(ctx, add)
-		return nodes, err
-	case *redis.Ring:
-		err := c.ForEachShard(ctx, add)
-		return nodes, err
-	}
-	return nil, fmt.Errorf("%T has no servers to scan; use a Client, ClusterClient or Ring", client)
-}
-
 // errStop ends a list that nobody wants to read on.
 var errStop = errors.New("stop")
 
 func listNode[R, T any](ctx context.Context, l *Locker, node *redis.Client, start string, of lockListing[R, T], yield func(T, error) bool) error {
 	var cursor uint64
 	for {
-		found, next, err := node.ScanType(ctx, cursor, globEscape(start)+"*", 500, of.redisType).Result()
+		found, next, err := node.ScanType(ctx, cursor, nodes.Glob(start)+"*", 500, of.redisType).Result()
 		if err != nil {
 			return err
 		}
@@ -154,9 +131,4 @@ func (l *Locker) nameOf(rest string) (string, bool) {
 	}
 	name, after, ok := strings.Cut(rest, "}")
 	return name, ok && after == ""
-}
-
-// globEscape makes a pattern that matches only s.
-func globEscape(s string) string {
-	return strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `\`, `\\`, `^`, `\^`).Replace(s)
 }

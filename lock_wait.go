@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/clock"
 )
 
 // wait returns the lease when it has the lock; granted is how long a lease it is
@@ -124,7 +125,7 @@ func (l *Lease) poll(ctx context.Context, begun time.Time, held *HeldError) (*Le
 		if held != nil {
 			// Jitter, so that waiters do not look in step.
 			wait := min(held.Remaining, o.Poll/2+rand.N(o.Poll/2+1))
-			pause(ctx, max(wait, time.Millisecond))
+			clock.Sleep(ctx, max(wait, time.Millisecond))
 			if ctx.Err() != nil {
 				return nil, errors.Join(held, context.Cause(ctx))
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -146,7 +147,7 @@ func (q *Quorum) Acquire(ctx context.Context, name string) (*Lease, error) {
 			if held := (*HeldError)(nil); errors.As(err, &held) {
 				wait = min(wait, held.Remaining)
 			}
-			pause(ctx, max(wait, time.Millisecond))
+			clock.Sleep(ctx, max(wait, time.Millisecond))
 		}
 		if ctx.Err() != nil {
 			return nil, errors.Join(err, context.Cause(ctx))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -12,7 +13,7 @@ import (
 // one call.
 func (c *consumer) renew(ctx context.Context) {
 	for {
-		pause(ctx, c.queue.opts.Lease/3)
+		clock.Sleep(ctx, c.queue.opts.Lease/3)
 		if ctx.Err() != nil {
 			return
 		}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"strings"
 	"time"
+
+	"github.com/luatomic/luatomic/internal/clock"
 )
 
 // A frame is what travels on the channels, opaque to the scripts. Numbers are
@@ -63,7 +65,7 @@ func (q *request) encode() []byte {
 	f := make([]byte, 0, 32+len(q.id)+len(q.method)+len(q.body)+macSize)
 	f = append(f, 'Q', frameVersion)
 	f = binary.AppendUvarint(f, q.flags)
-	f = binary.AppendUvarint(f, uint64(ceilMilli(q.keep)))
+	f = binary.AppendUvarint(f, uint64(clock.CeilMilli(q.keep)))
 	return appendText(appendText(appendText(f, q.id), q.method), q.body)
 }
 

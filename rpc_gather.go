@@ -263,7 +263,7 @@ func (b *Bus) collectParts(ctx context.Context, longer time.Duration) {
 }
 
 // collectGather reads the answers; with the nodes, it also looks after what is missing.
-func (b *Bus) collectGather(ctx context.Context, g *gathering, nodes *nodes) {
+func (b *Bus) collectGather(ctx context.Context, g *gathering, nodes *liveness) {
 	for {
 		n, err := b.collectAnswers(ctx, g)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -129,13 +130,13 @@ func (b *Bus) collectPart(ctx context.Context, ids []string) (later []string, er
 	return later, err
 }
 
-// nodes are those of a bus by whether their lease is good.
-type nodes struct {
+// liveness is what is known of the nodes of a bus: whether the lease of each is good.
+type liveness struct {
 	lives map[string]bool
 	all   bool // those that are not listed are gone
 }
 
-func (n *nodes) dead(node string) bool {
+func (n *liveness) dead(node string) bool {
 	lives, listed := n.lives[node]
 	return !lives && (listed || n.all)
 }
@@ -143,7 +144,7 @@ func (n *nodes) dead(node string) bool {
 // shownNodes is how many nodes the server lists, those whose lease ends first.
 const shownNodes = 1000
 
-func (b *Bus) nodes(ctx context.Context) (*nodes, error) {
+func (b *Bus) nodes(ctx context.Context) (*liveness, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease/3)
 	defer cancel()
 	rows, err := gen.RPCNodes(ctx, b.client, gen.RPCNodesParams{Nodes: b.keys.Nodes, About: b.keys.About})
@@ -151,7 +152,7 @@ func (b *Bus) nodes(ctx context.Context) (*nodes, error) {
 		b.failed(ctx, fmt.Errorf("luatomic: nodes of bus %q: %w", b.name, err))
 		return nil, err
 	}
-	out := &nodes{lives: make(map[string]bool, len(rows)), all: len(rows) < shownNodes}
+	out := &liveness{lives: make(map[string]bool, len(rows)), all: len(rows) < shownNodes}
 	for _, r := range rows {
 		out.lives[r.Node] = r.Left > 0
 	}
@@ -232,9 +233,9 @@ func (b *Bus) fetch(ctx context.Context, ids []string, handlers *sync.WaitGroup)
 		return
 	}
 	b.spawn(handlers, func() {
-		retry := backoff{first: 10 * time.Millisecond, last: time.Second}
+		retry := clock.Backoff{First: 10 * time.Millisecond, Last: time.Second}
 		for ctx.Err() == nil && !b.fetchOnce(ctx, unknown, handlers) {
-			pause(ctx, retry.next())
+			clock.Sleep(ctx, retry.Next())
 		}
 		b.release(unknown)
 	})

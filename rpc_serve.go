@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -164,7 +165,7 @@ func (b *Bus) settleWork(ctx context.Context, w *work, a *response) {
 		bound = min(bound, b.opts.Lease)
 	}
 	send := &bounded{context.WithoutCancel(ctx), time.Now().Add(bound)}
-	retry := backoff{first: 20 * time.Millisecond, last: time.Second}
+	retry := clock.Backoff{First: 20 * time.Millisecond, Last: time.Second}
 	for {
 		var outcome gen.RPCReplyResult
 		var err error
@@ -181,7 +182,7 @@ func (b *Bus) settleWork(ctx context.Context, w *work, a *response) {
 		if errors.Is(err, lua.ErrTooLarge) || send.Err() != nil {
 			return
 		}
-		pause(send, retry.next())
+		clock.Sleep(send, retry.Next())
 	}
 }
 

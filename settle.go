@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/clock"
 )
 
 // finished is a delivery whose handler has returned.
@@ -126,14 +127,14 @@ func (c *consumer) ending(f finished) ending {
 	case f.stopped:
 		return ending{&c.retried, gen.QueueNackJob{}}
 	case errors.As(f.err, &off):
-		return ending{&c.retried, gen.QueueNackJob{Delay: ceilMilli(off.d)}}
+		return ending{&c.retried, gen.QueueNackJob{Delay: clock.CeilMilli(off.d)}}
 	}
 	how := gen.QueueNackJob{Counted: true, Reason: f.err.Error()}
 	if errors.As(f.err, &no) || limit > 0 && d.Attempt >= limit {
 		how.Delay = -1
 		return ending{&c.dead, how}
 	}
-	how.Delay = ceilMilli(max(c.opts.Backoff(d.Attempt), 0)) // below zero is for the dead
+	how.Delay = clock.CeilMilli(max(c.opts.Backoff(d.Attempt), 0)) // below zero is for the dead
 	return ending{&c.retried, how}
 }
 

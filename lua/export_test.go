@@ -17,9 +17,6 @@ func PassAfter(ctx context.Context, tried time.Duration) bool {
 	return p.pass(ctx, false)
 }
 
-// Sleep is the pause between two attempts; it reports false when ctx ended it.
-func Sleep(ctx context.Context, d time.Duration) bool { return sleep(ctx, d) }
-
 // Decode runs a decoder over a reply that came from no server.
 func Decode[T any](script string, reply any, decode func(*Reply) T) (T, error) {
 	c := &Call{script: &Script{Name: script}}

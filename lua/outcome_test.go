@@ -242,16 +242,6 @@ func TestRepeatsEndWithTheContext(t *testing.T) {
 	}
 }
 
-// A pause ends with the context, not when it is over.
-func TestPauseBetweenRepeatsEndsWithTheContext(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(20*time.Millisecond, cancel)
-	start := time.Now()
-	require.False(t, lua.Sleep(ctx, time.Minute))
-	require.Less(t, time.Since(start), 30*time.Second)
-}
-
 func TestRepeatsEndWithTheDeadline(t *testing.T) {
 	t.Parallel()
 	fake := startFake(t, func(string, int) string { return "-BUSY Redis is busy running a script." })

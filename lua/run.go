@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/resent"
 )
 
@@ -162,21 +163,7 @@ func (p *pause) pass(ctx context.Context, hasty bool) bool {
 	if _, bounded := ctx.Deadline(); !bounded && time.Since(p.start)+wait > patience {
 		return false
 	}
-	return sleep(ctx, wait)
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d == 0 {
-		return true
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+	return clock.Sleep(ctx, wait)
 }
 
 // findWrongType names the key that holds another type than the header declares.

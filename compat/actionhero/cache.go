@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/compat/actionhero/internal/script"
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -117,8 +118,8 @@ func (c *Cache) CheckLock(ctx context.Context, key string, retry time.Duration) 
 		if check.OK || left <= 0 {
 			return check, nil
 		}
-		if err := sleep(ctx, min(left, c.pause(check.Remaining))); err != nil {
-			return check, err
+		if !clock.Sleep(ctx, min(left, c.pause(check.Remaining))) {
+			return check, fmt.Errorf("actionhero: %w", context.Cause(ctx))
 		}
 	}
 }
@@ -138,17 +139,6 @@ func remaining(d time.Duration) time.Duration {
 		return -1
 	}
 	return d
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("actionhero: %w", context.Cause(ctx))
-	}
 }
 
 // Lock takes the lock of the key for ttl, 0 for LockDuration; ttl is rounded up to whole
@@ -202,8 +192,8 @@ func (c *Cache) await(ctx context.Context, retry time.Duration, call func() erro
 		if !errors.As(err, &locked) || left <= 0 {
 			return err
 		}
-		if err := sleep(ctx, min(left, c.pause(locked.Remaining))); err != nil {
-			return err
+		if !clock.Sleep(ctx, min(left, c.pause(locked.Remaining))) {
+			return fmt.Errorf("actionhero: %w", context.Cause(ctx))
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/wake"
 )
 
@@ -222,7 +223,7 @@ func (n *Node) join(ctx context.Context) (leave func(), err error) {
 			return func() { hub.Leave(n.opts.Channel) }, nil
 		}
 		hub.Leave(n.opts.Channel)
-		if errors.Is(err, wake.ErrClosed) || sleep(ctx, 20*time.Millisecond) != nil {
+		if errors.Is(err, wake.ErrClosed) || !clock.Sleep(ctx, 20*time.Millisecond) {
 			return nil, fmt.Errorf("%w (%w)", ErrNotRunning, err)
 		}
 	}

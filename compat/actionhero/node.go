@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/wake"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -255,7 +256,7 @@ func (n *Node) listen(ctx context.Context, hub *wake.Hub) {
 		}
 		hub.Leave(n.opts.Channel)
 		n.report(fmt.Errorf("actionhero: subscribe: %w", err))
-		_ = sleep(ctx, 100*time.Millisecond)
+		clock.Sleep(ctx, 100*time.Millisecond)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/luatomic/luatomic/internal/clock"
 )
 
 // hear takes a message from the channel. It runs on the subscriber's goroutine.
@@ -104,7 +106,7 @@ func (n *Node) serve(ctx context.Context, m *wire, handler Handler, r *Request) 
 		return
 	}
 	if m.MessageID == "" && n.opts.Era == Promise18 {
-		_ = sleep(ctx, n.opts.Hold-time.Since(began))
+		clock.Sleep(ctx, n.opts.Hold-time.Since(began))
 	}
 	out := wire{
 		MessageType: typeResponse, ServerID: n.opts.ServerID, ServerToken: n.opts.ServerToken,

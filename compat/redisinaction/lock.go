@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/luatomic/luatomic/compat/redisinaction/internal/script"
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -124,7 +125,7 @@ func (a *acquire) wait(ctx context.Context) error {
 			sleep = min(sleep, left)
 		}
 		next = min(2*next, lastTry)
-		pause(ctx, sleep)
+		clock.Sleep(ctx, sleep)
 		if ctx.Err() != nil {
 			return errors.Join(held, context.Cause(ctx))
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/luatomic/luatomic/internal/clock"
 )
 
 // PollerOptions are the settings of a Poller. The zero value is ready to use.
@@ -48,7 +50,7 @@ func (c *Client) NewPoller(opts *PollerOptions) *Poller {
 // Idle, while nothing is due. After an error it waits 50 ms to 5 s.
 func (p *Poller) Run(ctx context.Context) error {
 	sleep := firstSleep
-	var retry backoff
+	retry := newBackoff()
 	var reported time.Time
 	for ctx.Err() == nil {
 		out, err := p.client.PollQueue(ctx)
@@ -63,25 +65,17 @@ func (p *Poller) Run(ctx context.Context) error {
 			}
 		}
 		if err != nil && !stays {
-			pause(ctx, retry.next())
+			clock.Sleep(ctx, retry.Next())
 			continue
 		}
-		retry = 0
+		retry.Reset()
 		if sleep *= 2; out.Moved > 0 {
 			sleep = firstSleep
 		}
 		sleep = min(sleep, p.opts.Idle)
-		pause(ctx, out.until(sleep))
+		clock.Sleep(ctx, out.until(sleep))
 	}
 	return context.Cause(ctx)
-}
-
-// backoff is the last wait after an error; 0 after a success.
-type backoff time.Duration
-
-func (b *backoff) next() time.Duration {
-	*b = min(max(2**b, backoff(50*time.Millisecond)), backoff(5*time.Second))
-	return time.Duration(*b)
 }
 
 // until is the time to the next item, most at most.
@@ -92,12 +86,7 @@ func (p *Polled) until(most time.Duration) time.Duration {
 	return most
 }
 
-// pause sleeps, or returns as soon as ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
+// newBackoff paces the attempts after an error.
+func newBackoff() clock.Backoff {
+	return clock.Backoff{First: 50 * time.Millisecond, Last: 5 * time.Second}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/compat/redisinaction/internal/script"
+	"github.com/luatomic/luatomic/internal/clock"
 )
 
 // Handler runs one item.
@@ -81,7 +82,7 @@ func (w *Worker) Take(ctx context.Context) (Item, error) {
 		case ctx.Err() != nil:
 			return Item{}, context.Cause(ctx)
 		case err != redis.Nil: // if it stays, the look says so better
-			pause(ctx, takeSlice)
+			clock.Sleep(ctx, takeSlice)
 		}
 	}
 }
@@ -135,7 +136,7 @@ func (w *Worker) Done(ctx context.Context, item Item) error {
 // OnError sees: whoever wants it to run again executes it later. Only when ctx has ended, an item
 // whose handler returned an error stays for the next worker of that name.
 func (w *Worker) Run(ctx context.Context, h Handler) error {
-	var retry backoff
+	retry := newBackoff()
 	for ctx.Err() == nil {
 		item, err := w.Take(ctx)
 		if err == nil {
@@ -145,9 +146,9 @@ func (w *Worker) Run(ctx context.Context, h Handler) error {
 			w.report(item, err)
 		}
 		if err == nil || errors.Is(err, ErrMalformed) {
-			retry = 0
+			retry.Reset()
 		} else {
-			pause(ctx, retry.next())
+			clock.Sleep(ctx, retry.Next())
 		}
 	}
 	return context.Cause(ctx)
@@ -162,14 +163,14 @@ func (w *Worker) runOne(ctx context.Context, item Item, h Handler) error {
 		w.report(item, err)
 	}
 	// Until it is removed it would come again, though it has run.
-	var retry backoff
+	retry := newBackoff()
 	for {
 		err := w.Done(ctx, item)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
 		w.report(item, err)
-		pause(ctx, retry.next())
+		clock.Sleep(ctx, retry.Next())
 	}
 }
 

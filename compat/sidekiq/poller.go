@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -63,7 +64,7 @@ func (p *Poller) Run(ctx context.Context) error {
 		default:
 			failures = 0
 		}
-		sleepFor(ctx, sleep)
+		clock.Sleep(ctx, sleep)
 	}
 	return context.Cause(ctx)
 }
@@ -115,17 +116,4 @@ func (p *Poller) beat(ctx context.Context) time.Duration {
 		return time.Duration(share * (0.5 + rand.Float64()))
 	}
 	return time.Duration(share * rand.Float64())
-}
-
-// sleepFor sleeps, or returns as soon as ctx ends.
-func sleepFor(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -98,7 +99,6 @@ func (i *idler) wait(ctx context.Context, key string) bool {
 	case errors.Is(err, redis.Nil):
 		return i.more
 	}
-	p := pause(blockFor / 2)
-	p.sleep(ctx)
+	clock.Sleep(ctx, blockFor)
 	return true
 }

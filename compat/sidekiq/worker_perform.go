@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+	"github.com/luatomic/luatomic/internal/clock"
 )
 
 // outcome is the end of a job.
@@ -98,7 +99,7 @@ func (e unfit) ErrorClass() string { return "ArgumentError" }
 // settled repeats the move of a job that failed until it is done, or the job is no longer to be moved.
 func (w *worker) settled(id int64, j *inHand, cause error, move func(context.Context) (fate, error)) outcome {
 	w.report(cause, j.job)
-	var wait pause
+	wait := newBackoff()
 	for {
 		f, err := move(j.ctx)
 		if err == nil {
@@ -108,7 +109,7 @@ func (w *worker) settled(id int64, j *inHand, cause error, move func(context.Con
 			return outcome{id: id, end: stranded}
 		}
 		w.report(err, j.job)
-		wait.sleep(j.ctx)
+		clock.Sleep(j.ctx, wait.Next())
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -81,7 +82,7 @@ func (w *worker) run(ctx context.Context) (Worked, error) {
 
 // loop takes and finishes jobs until ctx ends or nothing can be taken any more.
 func (w *worker) loop(ctx context.Context) error {
-	var wait pause
+	wait := newBackoff()
 	for ctx.Err() == nil {
 		if len(w.acks) > 0 || w.free() > 0 && !w.empty {
 			err := w.turn(ctx, w.free())
@@ -89,12 +90,12 @@ func (w *worker) loop(ctx context.Context) error {
 				return err
 			}
 			if err == nil {
-				wait = 0
+				wait.Reset()
 				continue
 			}
 			if ctx.Err() == nil {
 				w.report(err, nil)
-				wait.sleep(ctx)
+				clock.Sleep(ctx, wait.Next())
 			}
 			continue
 		}
@@ -201,10 +202,10 @@ func (w *worker) drain() {
 func (w *worker) leave() {
 	ctx, cancel := context.WithTimeout(w.calls, 5*time.Second)
 	defer cancel()
-	var wait pause
+	wait := newBackoff()
 	err := w.turnIfDone()
 	for ; err != nil && ctx.Err() == nil; err = w.turnIfDone() {
-		wait.sleep(ctx)
+		clock.Sleep(ctx, wait.Next())
 	}
 	if err == nil {
 		w.worked.Returned, err = w.giveBack(ctx, w.process, false)
@@ -251,15 +252,7 @@ func hopeless(err error) bool {
 	return false
 }
 
-// pause is the wait before the next attempt, twice as long each time.
-type pause time.Duration
-
-func (p *pause) sleep(ctx context.Context) {
-	*p = min(max(2**p, pause(50*time.Millisecond)), pause(5*time.Second))
-	t := time.NewTimer(time.Duration(*p))
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
+// newBackoff paces the attempts after an error.
+func newBackoff() clock.Backoff {
+	return clock.Backoff{First: 50 * time.Millisecond, Last: 5 * time.Second}
 }

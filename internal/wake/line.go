@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/clock"
 )
 
 // link is one connection.
@@ -124,7 +126,7 @@ func (l *link) run(ctx context.Context) {
 		if heard {
 			wait = firstWait
 		}
-		sleep(ctx, wait)
+		clock.Sleep(ctx, wait)
 		wait = min(2*wait, lastWait)
 	}
 	l.down(ErrClosed, false, true)

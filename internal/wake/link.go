@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/clock"
 )
 
 // Link is a lasting subscription to a fixed set of channels over one connection.
@@ -116,7 +118,7 @@ func (l *Link) broken(ctx context.Context, err error, wait *time.Duration) {
 	if ctx.Err() == nil && l.Down != nil {
 		l.Down(err)
 	}
-	sleep(ctx, *wait)
+	clock.Sleep(ctx, *wait)
 	*wait = min(2**wait, lastLink)
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/clock"
 )
 
 // Listener is one subscription. It costs one connection and no commands.
@@ -59,7 +61,7 @@ func (l *Listener) Run(ctx context.Context, client redis.UniversalClient) {
 		m, err := ps.Receive(ctx)
 		if err != nil {
 			l.up.Store(false)
-			sleep(ctx, wait)
+			clock.Sleep(ctx, wait)
 			wait = min(2*wait, lastWait)
 			continue
 		}
@@ -71,15 +73,6 @@ func (l *Listener) Run(ctx context.Context, client redis.UniversalClient) {
 		case *redis.Message:
 			l.tell()
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
 	}
 }
 

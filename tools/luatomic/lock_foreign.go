@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/compat/redisinaction"
+	"github.com/luatomic/luatomic/internal/clock"
 )
 
 // checkDialect refuses what the dialect cannot keep, and what only another has.
@@ -129,7 +130,7 @@ func (f *foreignLock) keep(ctx context.Context) context.Context {
 		defer lose(nil)
 		defer end.Stop()
 		next := f.ttl / 3
-		for sleep(kept, next) {
+		for clock.Sleep(kept, next) {
 			sent := time.Now()
 			switch err := f.extend(kept); {
 			case err == nil:
@@ -146,15 +147,3 @@ func (f *foreignLock) keep(ctx context.Context) context.Context {
 }
 
 var errNotExtended = errors.New("the lock was not extended in time")
-
-// sleep reports false if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}

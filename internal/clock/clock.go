@@ -1,0 +1,48 @@
+// Package clock holds the waits that every package of this module makes: a sleep that ends with its context, a
+// back-off, and the rounding of durations to the milliseconds of the scripts.
+package clock
+
+import (
+	"context"
+	"time"
+)
+
+// Sleep returns after d, or as soon as ctx ends. It reports whether all of d has passed. A d of zero or less passes at
+// once, also under a context that has ended.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// Backoff doubles from First to Last. The zero value of the unexported rest is a Backoff that begins.
+type Backoff struct {
+	First, Last time.Duration
+	now         time.Duration
+}
+
+// Next is how long to wait before the next attempt.
+func (b *Backoff) Next() time.Duration {
+	b.now = min(max(2*b.now, b.First), b.Last)
+	return b.now
+}
+
+// Reset begins again at First, after a success.
+func (b *Backoff) Reset() { b.now = 0 }
+
+// CeilMilli is d in milliseconds, rounded up: nothing fires early, and a short duration does not become none.
+func CeilMilli(d time.Duration) int64 {
+	ms := int64(d / time.Millisecond)
+	if d%time.Millisecond > 0 {
+		ms++ // adding 1ms-1ns first would overflow the longest durations
+	}
+	return ms
+}

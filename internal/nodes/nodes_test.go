@@ -1,0 +1,46 @@
+package nodes_test
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+func TestMain(m *testing.M) { luatomictest.Main(m) }
+
+func TestMastersOfASingleServerAndARing(t *testing.T) {
+	c := luatomictest.Client(t)
+	found, err := nodes.Masters(t.Context(), c)
+	require.NoError(t, err)
+	require.Equal(t, []*redis.Client{c}, found)
+
+	one, two := luatomictest.StartServer(t), luatomictest.StartServer(t)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one.Addr(), "two": two.Addr()}})
+	defer ring.Close()
+	found, err = nodes.Masters(t.Context(), ring)
+	require.NoError(t, err)
+	var addrs []string
+	for _, n := range found {
+		addrs = append(addrs, n.Options().Addr)
+	}
+	require.ElementsMatch(t, []string{one.Addr(), two.Addr()}, addrs)
+
+	_, err = nodes.Masters(t.Context(), nil)
+	require.ErrorContains(t, err, "use a Client, ClusterClient or Ring")
+}
+
+// Glob matches the text itself and nothing else, by the server's own matcher.
+func TestGlobMatchesOnlyTheText(t *testing.T) {
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	for _, odd := range []string{"*", "?", "[ab]", `\`, "^", "a]b"} {
+		plain, other := name+odd+"1", name+"ab1"
+		require.NoError(t, c.MSet(t.Context(), plain, "x", other, "x", name+"a1", "x").Err())
+		found, _, err := c.Scan(t.Context(), 0, nodes.Glob(plain), 1_000_000).Result()
+		require.NoError(t, err)
+		require.Equal(t, []string{plain}, found, odd)
+	}
+}
