@@ -147,7 +147,7 @@ func TestPushAllRefusesBeforeAnyIO(t *testing.T) {
 	c, other := dead(), dead()
 	defer c.Close()
 	defer other.Close()
-	queue := func(c lua.Client, name, prefix, tag string) luatomic.QueueJobs {
+	onTag := func(c lua.Client, name, prefix, tag string) luatomic.QueueJobs {
 		q, err := luatomic.NewQueue(c, name, &luatomic.QueueOptions{Prefix: prefix, Tag: tag})
 		require.NoError(t, err)
 		return luatomic.QueueJobs{Queue: q, Jobs: bodies(1)}
@@ -156,17 +156,17 @@ func TestPushAllRefusesBeforeAnyIO(t *testing.T) {
 		p.Jobs = jobs
 		return p
 	}
-	a, b := queue(c, "a", "", "t"), queue(c, "b", "", "t")
+	a, b := onTag(c, "a", "", "t"), onTag(c, "b", "", "t")
 	many := make([]luatomic.QueueJobs, luatomic.MaxBatchQueues+1)
 	for name, tc := range map[string]struct {
 		batch []luatomic.QueueJobs
 		want  error
 		text  string
 	}{
-		"tags":       {[]luatomic.QueueJobs{a, queue(c, "b", "", "")}, lua.ErrCrossSlot, `have the tags "t" and "b"; give them one QueueOptions.Tag`},
-		"prefixes":   {[]luatomic.QueueJobs{a, queue(c, "b", "p:", "t")}, nil, `have the prefixes "" and "p:"; give them one`},
-		"clients":    {[]luatomic.QueueJobs{a, queue(other, "b", "", "t")}, nil, "have different clients; make them with one"},
-		"twice":      {[]luatomic.QueueJobs{a, b, queue(c, "a", "", "t")}, nil, `queue "a" is there twice; put its jobs into one part`},
+		"tags":       {[]luatomic.QueueJobs{a, onTag(c, "b", "", "")}, lua.ErrCrossSlot, `have the tags "t" and "b"; give them one QueueOptions.Tag`},
+		"prefixes":   {[]luatomic.QueueJobs{a, onTag(c, "b", "p:", "t")}, nil, `have the prefixes "" and "p:"; give them one`},
+		"clients":    {[]luatomic.QueueJobs{a, onTag(other, "b", "", "t")}, nil, "have different clients; make them with one"},
+		"twice":      {[]luatomic.QueueJobs{a, b, onTag(c, "a", "", "t")}, nil, `queue "a" is there twice; put its jobs into one part`},
 		"no queue":   {[]luatomic.QueueJobs{a, {}}, nil, "part 1 has no queue"},
 		"queues":     {many, lua.ErrTooLarge, "65 items, at most 64"},
 		"jobs":       {[]luatomic.QueueJobs{with(a, bodies(600)...), with(b, bodies(401)...)}, lua.ErrTooLarge, "1001 items, at most 1000"},
