@@ -13,7 +13,7 @@ import (
 
 // Election chooses one of many. It is the plain lock of its name, with the leader's
 // value as its note: Info, List, ForceRelease and Steal work on it, and so do the
-// options MinHold, MaxHold, LockDelay and Priority. It is safe for concurrent use.
+// options MaxHold, LockDelay and Priority. It is safe for concurrent use.
 type Election struct {
 	locker *Locker
 	name   string

@@ -34,7 +34,7 @@ func lockOf(text string, entries ...string) func(context.Context, *redis.Client,
 }
 
 // entryOf makes an entry that nobody listens for.
-func entryOf(kind, owner string) string { return kind + " " + owner + " 5000 0 nobody\n" + owner }
+func entryOf(owner string) string { return owner + " 5000 0 nobody\n" + owner }
 
 var (
 	heldByMe    = record(7, 0, "me", int64(future)*1000, 1000)
@@ -75,9 +75,9 @@ func lockCalls() []scriptCall {
 		{&gen.LockTryScript, try, lockOf(record(7, 0, "-", 0, 0)), nil},
 		{&gen.LockTryScript, try, lockOf(heldByOther), nil},
 		{&gen.LockAcquireScript, acquire(""), none, nil},
-		{&gen.LockAcquireScript, acquire(""), lockOf(lapsedOther, entryOf("g", "x"), entryOf("b", "y")), nil},
-		{&gen.LockAcquireScript, acquire(entryOf("g", "me")), lockOf(heldByOther), nil},
-		{&gen.LockAcquireScript, acquire(entryOf("g", "me")), lockOf(lapsedOther, entryOf("g", "x"), entryOf("g", "y")), nil},
+		{&gen.LockAcquireScript, acquire(""), lockOf(lapsedOther, entryOf("x"), entryOf("y")), nil},
+		{&gen.LockAcquireScript, acquire(entryOf("me")), lockOf(heldByOther), nil},
+		{&gen.LockAcquireScript, acquire(entryOf("me")), lockOf(lapsedOther, entryOf("x"), entryOf("y")), nil},
 		{&gen.LockExtendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			return show(gen.LockExtend(ctx, c, gen.LockExtendParams{Lock: "lock:{" + k + "}", Owner: "me", TTL: time.Minute, Keep: time.Hour}))
 		}, lockOf(heldByMe), nil},
@@ -88,13 +88,13 @@ func lockCalls() []scriptCall {
 			return show(gen.LockFence(ctx, c, gen.LockFenceParams{Lock: "lock:{" + k + "}", Owner: "me", Least: 8}))
 		}, lockOf(heldByMe), nil},
 		{&gen.LockReleaseScript, release, lockOf(heldByMe), unread},
-		{&gen.LockReleaseScript, release, lockOf(wantedMe, entryOf("g", "x"), entryOf("b", "y")), nil},
-		{&gen.LockForceScript, force("-"), lockOf(wantedMe, entryOf("g", "x")), nil},
-		{&gen.LockForceScript, force("me"), lockOf(record(7, 1, "other", int64(future)*1000, 1000), entryOf("g", "x")), nil},
+		{&gen.LockReleaseScript, release, lockOf(wantedMe, entryOf("x"), entryOf("y")), nil},
+		{&gen.LockForceScript, force("-"), lockOf(wantedMe, entryOf("x")), nil},
+		{&gen.LockForceScript, force("me"), lockOf(record(7, 1, "other", int64(future)*1000, 1000), entryOf("x")), nil},
 		{&gen.LockInfoScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			v, err := gen.LockInfo(ctx, c, gen.LockInfoParams{Lock: "lock:{" + k + "}", Queue: "lockq:{" + k + "}", Max: 10})
 			return fmt.Sprint(v.Held, v.Fence, v.Owner, v.Note, v.Waiting, v.Entries), err
-		}, lockOf(wantedMe, entryOf("g", "x")), nil},
+		}, lockOf(wantedMe, entryOf("x")), nil},
 		{&gen.LockAcquireAllScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			v, err := gen.LockAcquireAll(ctx, c, gen.LockAcquireAllParams{Locks: []string{"lock:{" + k + "}", "lock:{" + k + "}:2"}, Owner: "me", TTL: time.Minute})
 			return fmt.Sprint(v.Blocked), err

@@ -40,7 +40,7 @@ func TestLockOrderOfGrantsIsOrderOfTickets(t *testing.T) {
 	waitFor(t, l, name, clients*each)
 	var tickets, grants []string
 	for _, e := range c.ZRange(ctx, "lockq:{"+name+"}", 0, -1).Val() {
-		tickets = append(tickets, strings.Fields(e)[1])
+		tickets = append(tickets, strings.Fields(e)[0])
 	}
 	last := holder
 	for range clients * each {

@@ -89,13 +89,13 @@ func TestNewcomerToALostStringDoesNotPassTheQueue(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	channel := luatomictest.Namespace(t)
-	k := newLockKeys(t, "x", "g first.1 5000 0 "+channel+"\nfirst")
+	k := newLockKeys(t, "x", "first.1 5000 0 "+channel+"\nfirst")
 	require.NoError(t, k.c.Del(ctx, k.lock).Err())
 	ears := k.c.Subscribe(ctx, channel)
 	defer ears.Close()
 	_, err := ears.Receive(ctx)
 	require.NoError(t, err)
-	r := k.acquire(gen.LockAcquireParams{Owner: "second.1", TTL: time.Minute, Entry: "g second.1 60000 0 " + channel + "\nsecond"})
+	r := k.acquire(gen.LockAcquireParams{Owner: "second.1", TTL: time.Minute, Entry: "second.1 60000 0 " + channel + "\nsecond"})
 	require.False(t, r.Acquired)
 	message, err := ears.ReceiveMessage(ctx)
 	require.NoError(t, err)
@@ -136,7 +136,7 @@ func TestNestedLeaseThatHasEndedIsNotExtended(t *testing.T) {
 // Who does not wait takes a free lock whose queue is of the dead.
 func TestTryTakesALockThatOnlyTheDeadWaitFor(t *testing.T) {
 	t.Parallel()
-	k := newLockKeys(t, record(7, 1, "-", 0, 0), entryOf("g", "dead.1"), entryOf("g", "dead.2"))
+	k := newLockKeys(t, record(7, 1, "-", 0, 0), entryOf("dead.1"), entryOf("dead.2"))
 	tried, err := gen.LockTry(t.Context(), k.c, gen.LockTryParams{Lock: k.lock, Owner: "me", TTL: time.Minute, Keep: time.Hour})
 	require.NoError(t, err)
 	require.Equal(t, gen.LockTryStateWanted, tried.State, "it does not look into the queue")
@@ -153,11 +153,11 @@ func TestRepeatedStealKeepsItsFence(t *testing.T) {
 	require.Equal(t, before, k.text())
 }
 
-// A lock that rests, for its minimal hold, is nobody's: there is nothing to release,
-// and those who wait go on waiting.
+// A lock that rests, for its lock delay, is nobody's: there is nothing to release, and
+// those who wait go on waiting.
 func TestForceReleaseLeavesALockThatRests(t *testing.T) {
 	t.Parallel()
-	k := newLockKeys(t, since(7, 1, "-", 0), entryOf("g", "waiter.1"))
+	k := newLockKeys(t, fmt.Sprintf("7 1 gone %d 1000 60000 - ", time.Now().Add(-2*time.Second).UnixMicro()), entryOf("waiter.1"))
 	before := k.text()
 	require.False(t, k.force(gen.LockForceParams{Owner: "-"}).Done)
 	require.Equal(t, before, k.text())
@@ -186,7 +186,7 @@ func TestAcquireAllWaitsForTheLockDelay(t *testing.T) {
 // AcquireAll keeps the sign that somebody waits, and who released last.
 func TestAcquireAllKeepsTheSignOfTheQueue(t *testing.T) {
 	t.Parallel()
-	k := newLockKeys(t, "7 1 - 0 0 0 before ", entryOf("g", "waiter.1"))
+	k := newLockKeys(t, "7 1 - 0 0 0 before ", entryOf("waiter.1"))
 	_, err := gen.LockAcquireAll(t.Context(), k.c, gen.LockAcquireAllParams{Locks: []string{k.lock}, Owner: "me", TTL: time.Minute})
 	require.NoError(t, err)
 	require.Regexp(t, `^\d+ 1 me \d+ 60000 0 before $`, k.text())

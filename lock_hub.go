@@ -17,7 +17,7 @@ import (
 // connection on which both are told. Messages are one line each:
 //
 //	g owner fence start length   the lock is yours, from start (µs) for length (ms)
-//	f owner                      the lock is free; for those who barge
+//	f owner                      check again: the limit is another, or it was given back
 //	n owner length               you are next; look when length (ms) has passed
 //	r token key                  your lock was taken away; a permit's has no key
 //	e                            another leads; for those who observe, on a channel of

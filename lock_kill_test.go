@@ -121,7 +121,7 @@ func TestDeadWaitersAreSkipped(t *testing.T) {
 	listen := luatomictest.Client(t)
 	luatomictest.Eventually(t, 30*time.Second, "the server knows", func() bool {
 		for _, e := range listen.ZRange(t.Context(), "lockq:{"+name+"}", 0, -2).Val() {
-			channel := strings.Fields(e)[4]
+			channel := strings.Fields(e)[3]
 			if listen.PubSubNumSub(t.Context(), channel).Val()[channel] > 0 {
 				return false
 			}

@@ -16,7 +16,7 @@ type lockKind struct{}
 
 func (lockKind) acquire(ctx context.Context, l *Lease, entry string) (gen.LockAcquireResult, error) {
 	o := &l.locker.opts
-	if entry == "" && !o.Barge && o.Owner == "" && o.Replicas == 0 {
+	if entry == "" && o.Owner == "" && o.Replicas == 0 {
 		r, err := gen.LockTry(ctx, l.locker.client, gen.LockTryParams{
 			Lock: l.keys.Record, Owner: l.owner, TTL: o.TTL, Keep: o.TTL + afterlife, Delay: o.LockDelay, Note: o.Note,
 		})
@@ -26,7 +26,7 @@ func (lockKind) acquire(ctx context.Context, l *Lease, entry string) (gen.LockAc
 	}
 	p := gen.LockAcquireParams{
 		Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.owner, TTL: o.TTL, Keep: o.TTL + afterlife,
-		Delay: o.LockDelay, Barge: o.Barge, Band: band(o.Priority), Entry: entry, Note: o.Note,
+		Delay: o.LockDelay, Band: band(o.Priority), Entry: entry, Note: o.Note,
 	}
 	if o.Replicas > 0 {
 		return l.acquireReplicated(ctx, p)
@@ -105,9 +105,8 @@ func (lockKind) extend(b *lua.Batch, l *Lease, ttl time.Duration) func() error {
 }
 
 func (lockKind) release(ctx context.Context, l *Lease, entry string) error {
-	o := &l.locker.opts
 	state, err := gen.LockRelease(ctx, l.locker.client, gen.LockReleaseParams{
-		Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.owner, Keep: o.TTL + afterlife, Hold: o.MinHold, Entry: entry,
+		Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.owner, Keep: l.locker.opts.TTL + afterlife, Entry: entry,
 	})
 	switch {
 	case err != nil:
@@ -129,18 +128,14 @@ func lossOf(taken bool) string {
 }
 
 func (lockKind) entry(l *Lease, granted time.Duration, channel string) string {
-	kind := "g"
-	if l.locker.opts.Barge {
-		kind = "b"
-	}
-	return queueEntry(kind, l, granted, l.locker.opts.LockDelay, channel)
+	return queueEntry(l, granted, l.locker.opts.LockDelay, channel)
 }
 
 // queueEntry makes an entry of the queue; see lock_acquire.lua.
-func queueEntry(kind string, l *Lease, granted, delay time.Duration, channel string) string {
+func queueEntry(l *Lease, granted, delay time.Duration, channel string) string {
 	var b strings.Builder
 	for _, s := range []string{
-		kind, l.owner, strconv.FormatInt(int64(granted/time.Millisecond), 10), strconv.FormatInt(int64(delay/time.Millisecond), 10),
+		l.owner, strconv.FormatInt(int64(granted/time.Millisecond), 10), strconv.FormatInt(int64(delay/time.Millisecond), 10),
 	} {
 		b.WriteString(s)
 		b.WriteByte(' ')

@@ -20,7 +20,7 @@ func dead(t testing.TB, c *redis.Client, name string, n int) {
 	t.Helper()
 	entries := make([]redis.Z, n)
 	for i := range entries {
-		entries[i] = redis.Z{Score: float64(i + 1), Member: fmt.Sprintf("g gone.%d 60000 0 lock:c:gone-%s\n", i, name)}
+		entries[i] = redis.Z{Score: float64(i + 1), Member: fmt.Sprintf("gone.%d 60000 0 lock:c:gone-%s\n", i, name)}
 	}
 	require.NoError(t, c.ZAdd(t.Context(), "lockq:{"+name+"}", entries...).Err())
 	require.NoError(t, c.Expire(t.Context(), "lockq:{"+name+"}", time.Minute).Err())
@@ -190,7 +190,7 @@ func TestLateGrantIsNotBelieved(t *testing.T) {
 	got := acquireLater(ctx, l, name)
 	waitFor(t, l, name, 1)
 	head := strings.Fields(c.ZRange(ctx, "lockq:{"+name+"}", 0, 0).Val()[0])
-	owner, channel := head[1], head[4]
+	owner, channel := head[0], head[3]
 	now := c.Time(ctx).Val().UnixMicro()
 	heard, err := c.Publish(ctx, channel, fmt.Sprintf("g %s %d %d 60000", owner, holder.Fence(), now)).Result()
 	require.NoError(t, err)

@@ -244,41 +244,6 @@ func TestChangeWithoutAnAnswerIsLookedAfter(t *testing.T) {
 	require.NoError(t, next.Release(t.Context()))
 }
 
-// One who barges and gives up when it is told that the lock is free does not keep it from
-// those behind: they are told in its place.
-func TestBargerThatGivesUpAtItsTurnPassesItOn(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // they would look after 30 s
-	defer cancel()
-	for _, barge := range []bool{true, false} {
-		holder, name, _ := newLocker(t, &luatomic.LockerOptions{TTL: 10 * time.Minute})
-		c := luatomictest.Client(t)
-		giving, giveUp := context.WithCancel(ctx)
-		looks := 0
-		c.AddHook(&around{gen.LockAcquireScript.SHA, func(run func() error) error {
-			if looks++; looks <= 2 { // the first one is before it listens
-				return run()
-			}
-			giveUp()
-			return context.Canceled
-		}})
-		first := locker(t, c, &luatomic.LockerOptions{TTL: 10 * time.Minute, Barge: true})
-		next := locker(t, luatomictest.Client(t), &luatomic.LockerOptions{TTL: 10 * time.Minute, Barge: barge})
-		lease, err := holder.Try(ctx, name)
-		require.NoError(t, err)
-		gone := acquireLater(giving, first, name)
-		waitFor(t, holder, name, 1)
-		got := acquireLater(ctx, next, name)
-		waitFor(t, holder, name, 2)
-		require.NoError(t, lease.Release(ctx))
-		require.ErrorIs(t, (<-gone).err, context.Canceled)
-		last := <-got
-		require.NoError(t, last.err)
-		require.Greater(t, last.lease.Fence(), lease.Fence())
-		require.NoError(t, last.lease.Release(ctx))
-	}
-}
-
 // Several leases are given back at the same time: with a server that does not answer that
 // takes as long as one does.
 func TestLeasesAreReleasedAtOnce(t *testing.T) {

@@ -3,42 +3,16 @@ package luatomic_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
-	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/luatomictest"
 )
-
-// A lock that is free goes to one who barges although others wait; one that waits so
-// is told when it is free.
-func TestBargingTakesAFreeLockPastTheQueue(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute})
-	barger := l.With(luatomic.LockerOptions{TTL: time.Minute, Barge: true})
-	require.NoError(t, c.ZAdd(ctx, "lockq:{"+name+"}", redis.Z{Score: 1, Member: "g somebody.1 5000 0 nobody\nnote"}).Err())
-	require.NoError(t, c.Set(ctx, "lock:{"+name+"}", "1700000000000000 1 - 0 0 0 - ", time.Minute).Err())
-	lease, err := barger.Try(ctx, name)
-	require.NoError(t, err)
-	require.EqualValues(t, 1, c.ZCard(ctx, "lockq:{"+name+"}").Val(), "the other still waits")
-	require.NoError(t, c.Del(ctx, "lockq:{"+name+"}").Err())
-
-	got := acquireLater(ctx, barger, name)
-	waitFor(t, l, name, 1)
-	require.NoError(t, lease.Release(ctx))
-	next := soon(t, 15*time.Second, "told that it is free", got)
-	require.NoError(t, next.err)
-	waitFor(t, l, name, 0)
-	require.NoError(t, next.lease.Release(ctx))
-}
 
 func TestPriorityGoesFirst(t *testing.T) {
 	t.Parallel()
@@ -72,52 +46,6 @@ func TestPriorityGoesFirst(t *testing.T) {
 		_, err := l.With(luatomic.LockerOptions{Priority: p}).Try(ctx, name)
 		require.ErrorContains(t, err, "Priority")
 	}
-}
-
-func TestMinHoldKeepsOthersOut(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	const hold = 300 * time.Millisecond
-	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute, MinHold: hold})
-	plain := locker(t, luatomictest.Client(t), &luatomic.LockerOptions{TTL: time.Minute})
-	lease, err := l.Try(ctx, name)
-	require.NoError(t, err)
-	got := acquireLater(ctx, plain, name)
-	waitFor(t, plain, name, 1)
-	require.NoError(t, lease.Release(ctx))
-	require.NoError(t, lease.Release(ctx), "and it is released, all the same")
-	next := soon(t, 20*time.Second, "the lock", got)
-	require.NoError(t, next.err)
-	require.GreaterOrEqual(t, next.lease.Fence()-lease.Fence(), hold.Microseconds())
-	require.NoError(t, next.lease.Release(ctx))
-
-	late, err := l.Try(ctx, name)
-	require.NoError(t, err)
-	end := time.UnixMicro(late.Fence()).Add(hold)
-	luatomictest.Eventually(t, 20*time.Second, "held for long enough", func() bool { return c.Time(ctx).Val().After(end) })
-	require.NoError(t, late.Release(ctx))
-	_, err = plain.Try(ctx, name)
-	require.NoError(t, err, "it was held for long enough")
-}
-
-// A fence that is ahead of the clock, as after a step back, is not held longer.
-func TestMinHoldIsNeverLongerThanItself(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	l, name, c := newLocker(t, nil)
-	now := c.Time(ctx).Val()
-	ahead := now.Add(time.Hour).UnixMicro()
-	require.NoError(t, c.Set(ctx, "lock:{"+name+"}", fmt.Sprintf("%d 0 me %d 60000 0 - ", ahead, now.UnixMicro()), time.Minute).Err())
-	state, err := gen.LockRelease(ctx, c, gen.LockReleaseParams{
-		Lock: "lock:{" + name + "}", Queue: "lockq:{" + name + "}", Owner: "me", Keep: time.Minute, Hold: 30 * time.Second,
-	})
-	require.NoError(t, err)
-	require.Equal(t, gen.LockReleaseResultReleased, state)
-	info, err := l.Info(ctx, name)
-	require.NoError(t, err)
-	require.False(t, info.Held)
-	require.Positive(t, info.Remaining)
-	require.LessOrEqual(t, info.Remaining, 30*time.Second)
 }
 
 // The lock rests after a lease that ran out, and not after a release.

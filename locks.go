@@ -106,12 +106,6 @@ type LockerOptions struct {
 	// Priority orders those who wait, from -1000 to 1000, the highest first. Those
 	// of one priority are served in order of arrival.
 	Priority int
-	// Barge takes a lock that is free although others wait, and waits without a
-	// right to it: more hand-overs a second, no fairness.
-	Barge bool
-	// MinHold keeps others out for that long after the lock was acquired, even if
-	// it is released before.
-	MinHold time.Duration
 	// MaxHold ends a lease that long after the lock was acquired, even if it is
 	// renewed. Zero is no limit.
 	MaxHold time.Duration
@@ -155,7 +149,7 @@ func (o *LockerOptions) check() error {
 	for _, d := range []struct {
 		field string
 		value time.Duration
-	}{{"MinHold", o.MinHold}, {"MaxHold", o.MaxHold}, {"LockDelay", o.LockDelay}} {
+	}{{"MaxHold", o.MaxHold}, {"LockDelay", o.LockDelay}} {
 		if d.value < 0 {
 			return &lua.RangeError{Field: d.field, Value: d.value.String(), Min: "0s"}
 		}
@@ -235,11 +229,10 @@ func (l *Locker) Try(ctx context.Context, name string) (*Lease, error) {
 	return lease.taken(start, r.Remaining)
 }
 
-// Acquire waits until it has the lock or ctx ends. Those who wait are served in
-// order of arrival; see LockerOptions for Priority and Barge. Waiting sends
-// nothing: the release of the lock hands it over. When ctx ends, Acquire leaves the
-// queue and returns the last *HeldError joined with the cause; no lock stays
-// behind.
+// Acquire waits until it has the lock or ctx ends. Those who wait are served by
+// LockerOptions.Priority, then in order of arrival. Waiting sends nothing: the
+// release of the lock hands it over. When ctx ends, Acquire leaves the queue and
+// returns the last *HeldError joined with the cause; no lock stays behind.
 //
 // Keys: lock:{name}, lockq:{name}. Cost: O(log n) of those who wait.
 func (l *Locker) Acquire(ctx context.Context, name string) (*Lease, error) {

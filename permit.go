@@ -36,7 +36,7 @@ func (p *permitKind) acquire(ctx context.Context, l *Lease, entry string) (gen.L
 }
 
 func (p *permitKind) entry(l *Lease, granted time.Duration, channel string) string {
-	return queueEntry("g", l, granted, 0, channel)
+	return queueEntry(l, granted, 0, channel)
 }
 
 func (p *permitKind) extend(b *lua.Batch, l *Lease, ttl time.Duration) func() error {

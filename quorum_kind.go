@@ -45,7 +45,7 @@ func (k *quorumKind) acquire(ctx context.Context, l *Lease, _ string) (gen.LockA
 	owner, lock := l.owner, l.keys
 	first := ask(ctx, q, q.opts.NodeTimeout, func(ctx context.Context, node int) (gen.LockAcquireResult, error) {
 		r, err := gen.LockAcquire(ctx, q.nodes[node], gen.LockAcquireParams{
-			Lock: lock.Record, Queue: lock.Queue, Owner: owner, TTL: padded(ttl), Keep: padded(ttl) + afterlife, Barge: true, Note: q.opts.Note,
+			Lock: lock.Record, Queue: lock.Queue, Owner: owner, TTL: padded(ttl), Keep: padded(ttl) + afterlife, Note: q.opts.Note,
 		})
 		k.nodes[node].may = r.Acquired || err != nil && !errors.Is(err, lua.ErrNotExecuted)
 		close(k.nodes[node].asked)

@@ -56,7 +56,7 @@ func semWeight(member string) float64 {
 
 // standing makes an entry that is heard on a channel.
 func standing(token, channel string) string {
-	return "g " + token + " 5000 0 " + channel + "\nnote of " + token
+	return token + " 5000 0 " + channel + "\nnote of " + token
 }
 
 // semCalls are the calls of scriptCalls that concern semaphores.

@@ -111,7 +111,7 @@ func TestSemaphoreLateAcquireTakesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, gen.SemReleaseResultExpired, state)
 	require.Positive(t, c.PTTL(ctx, k).Val())
-	r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: k, Queue: q, Owner: token, Limit: 1, TTL: time.Minute, Entry: "g me.1:1 1000 0 c\n"})
+	r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: k, Queue: q, Owner: token, Limit: 1, TTL: time.Minute, Entry: "me.1:1 1000 0 c\n"})
 	require.NoError(t, err)
 	require.False(t, r.Acquired)
 	require.Zero(t, c.Exists(ctx, q).Val())

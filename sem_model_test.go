@@ -242,7 +242,7 @@ func (m *modelledSem) wait(t *rapid.T) {
 	if w.alive {
 		channel = m.live
 	}
-	w.entry = fmt.Sprintf("g %s %d 0 %s\n", w.token, ttl.Milliseconds(), channel)
+	w.entry = fmt.Sprintf("%s %d 0 %s\n", w.token, ttl.Milliseconds(), channel)
 	m.acquire(t, w, limit, ttl)
 }
 

@@ -73,7 +73,7 @@ func (l *Locker) plainOnly() error {
 	for _, set := range []struct {
 		field string
 		is    bool
-	}{{"MinHold", o.MinHold > 0}, {"LockDelay", o.LockDelay > 0}, {"Barge", o.Barge}, {"Owner", o.Owner != ""}, {"Replicas", o.Replicas > 0}} {
+	}{{"LockDelay", o.LockDelay > 0}, {"Owner", o.Owner != ""}, {"Replicas", o.Replicas > 0}} {
 		if set.is {
 			return fmt.Errorf("%w: %s is for plain locks only; use Locker.With without it", lua.ErrOutOfRange, set.field)
 		}

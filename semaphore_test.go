@@ -117,7 +117,7 @@ func TestSemaphoreRefusesBadNumbersBeforeAnyIO(t *testing.T) {
 	require.ErrorIs(t, l.Semaphore("x", 1).Resize(t.Context(), 0), lua.ErrOutOfRange)
 	_, err := l.Semaphore("x", 1).Revoke(t.Context(), "nonsense")
 	require.ErrorIs(t, err, lua.ErrOutOfRange)
-	for _, opts := range []luatomic.LockerOptions{{MinHold: 1}, {LockDelay: 1}, {Barge: true}, {Owner: "me"}, {Replicas: 1}, {TTL: 500 * time.Microsecond}} {
+	for _, opts := range []luatomic.LockerOptions{{LockDelay: 1}, {Owner: "me"}, {Replicas: 1}, {TTL: 500 * time.Microsecond}} {
 		_, err := l.With(opts).Semaphore("x", 1).Try(t.Context(), 1)
 		require.ErrorIs(t, err, lua.ErrOutOfRange, opts)
 		_, err = l.With(opts).RW("x").RTry(t.Context())
@@ -251,7 +251,7 @@ func TestSemaphoreDeadWaitersArePassedOver(t *testing.T) {
 	bury := func(n, weight int) {
 		for i := range n {
 			require.NoError(t, c.ZAdd(ctx, "semq:{"+name+"}", redis.Z{
-				Score: float64(-1000 + i), Member: fmt.Sprintf("g dead.%d:%d 60000 0 nobody%s\n", i, weight, name),
+				Score: float64(-1000 + i), Member: fmt.Sprintf("dead.%d:%d 60000 0 nobody%s\n", i, weight, name),
 			}).Err())
 		}
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // LockAcquireSHA is the SHA-1 of lock_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireSHA = "ab7672486197d6e6d4b015000721ae93bc5a8e67"
+const LockAcquireSHA = "9edaab6249eaca35c87457846e566d0704bfea9c"
 
 // LockAcquireScript is scripts/lock_acquire.lua.
 var LockAcquireScript = lua.Script{
@@ -37,10 +37,9 @@ type LockAcquireParams struct {
 	Keep  time.Duration // ARGV[3], at least 1 ms: how long the string stays
 	// ARGV[4], at least 0 ms: how long the lock rests after a lease that was not released.
 	Delay time.Duration
-	Barge bool   // ARGV[5]: take a free lock although others wait
-	Band  int64  // ARGV[6]: first score of this priority; each has 2^40
-	Entry string // ARGV[7]: waits where the lock is held; empty to wait for nothing
-	Note  string // ARGV[8]: what others are told of the holder
+	Band  int64  // ARGV[5]: first score of this priority; each has 2^40
+	Entry string // ARGV[6]: waits where the lock is held; empty to wait for nothing
+	Note  string // ARGV[7]: what others are told of the holder
 }
 
 // LockAcquirePlace is the place of LockAcquire.
@@ -91,9 +90,8 @@ type LockAcquireResult struct {
 // The owner of a lock that nests is group/token. The same group takes it again with another token,
 // and each token releases once.
 //
-// An entry of the queue is the kind, owner, length of the lease that is granted in ms, lock delay
-// in ms, channel, line feed and note. Kind g is granted the lock; kind b is told that it is free.
-// Those without a listener are passed over.
+// An entry of the queue is the owner, length of the lease that is granted in ms, lock delay in ms,
+// channel, line feed and note. Those without a listener are passed over.
 //
 //   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves the
 //     lock with this owner, whose repeat finds it its own.
@@ -117,7 +115,7 @@ func LockAcquireIn(b *lua.Batch, p LockAcquireParams) *lua.Future[LockAcquireRes
 }
 
 func (p *LockAcquireParams) call() *lua.Call {
-	c := lua.NewCall(&LockAcquireScript, 2, 8)
+	c := lua.NewCall(&LockAcquireScript, 2, 7)
 	c.Key("lock", p.Lock)
 	c.Key("queue", p.Queue)
 	c.EndKeys()
@@ -125,7 +123,6 @@ func (p *LockAcquireParams) call() *lua.Call {
 	c.Milliseconds("ttl", p.TTL, 1, math.MaxInt64)
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
 	c.Milliseconds("delay", p.Delay, 0, math.MaxInt64)
-	c.Bool(p.Barge)
 	c.Int("band", p.Band, math.MinInt64, math.MaxInt64)
 	c.String(&p.Entry)
 	c.String(&p.Note)

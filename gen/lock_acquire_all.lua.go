@@ -12,7 +12,7 @@ import (
 )
 
 // LockAcquireAllSHA is the SHA-1 of lock_acquire_all.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireAllSHA = "838cda4135d434942a96e4b79c313495bfc0cd9a"
+const LockAcquireAllSHA = "43408a588a90cd0a1212e8f1071b4a0d1295b042"
 
 // LockAcquireAllScript is scripts/lock_acquire_all.lua.
 var LockAcquireAllScript = lua.Script{

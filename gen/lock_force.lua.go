@@ -12,7 +12,7 @@ import (
 )
 
 // LockForceSHA is the SHA-1 of lock_force.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockForceSHA = "defb5de27c9c9adc72616c35ed5f377feffd4f7b"
+const LockForceSHA = "e0c51d33778c20468dbbb82a600bbe04b344433a"
 
 // LockForceScript is scripts/lock_force.lua.
 var LockForceScript = lua.Script{

@@ -11,7 +11,7 @@ import (
 )
 
 // LockInfoSHA is the SHA-1 of lock_info.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockInfoSHA = "63671aaa4518520d2646323abca38be23a074ec7"
+const LockInfoSHA = "b8ef340a128156cf9effa2c7a0c6e31ff494e564"
 
 // LockInfoScript is scripts/lock_info.lua.
 var LockInfoScript = lua.Script{

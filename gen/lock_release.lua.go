@@ -13,7 +13,7 @@ import (
 )
 
 // LockReleaseSHA is the SHA-1 of lock_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockReleaseSHA = "43ff2e6a865f43754130a8fe74a21375df0abd9b"
+const LockReleaseSHA = "2ccf57a50d8ca368670bbec156eec18acec5852b"
 
 // LockReleaseScript is scripts/lock_release.lua.
 var LockReleaseScript = lua.Script{
@@ -33,9 +33,7 @@ type LockReleaseParams struct {
 	Queue string        // KEYS[2], zset: see lock_acquire.lua
 	Owner string        // ARGV[1]: the token that acquired
 	Keep  time.Duration // ARGV[2], at least 1 ms: how long the string stays
-	// ARGV[3], at least 0 ms: how long the lock is held at least, from its fence on.
-	Hold  time.Duration
-	Entry string // ARGV[4]: leaves the queue, where it waits; empty for none
+	Entry string        // ARGV[3]: leaves the queue, where it waits; empty for none
 }
 
 // LockReleaseResult is the reply of LockRelease.
@@ -89,13 +87,12 @@ func LockReleaseIn(b *lua.Batch, p LockReleaseParams) *lua.Future[LockReleaseRes
 }
 
 func (p *LockReleaseParams) call() *lua.Call {
-	c := lua.NewCall(&LockReleaseScript, 2, 4)
+	c := lua.NewCall(&LockReleaseScript, 2, 3)
 	c.Key("lock", p.Lock)
 	c.Key("queue", p.Queue)
 	c.EndKeys()
 	c.String(&p.Owner)
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
-	c.Milliseconds("hold", p.Hold, 0, math.MaxInt64)
 	c.String(&p.Entry)
 	return c
 }

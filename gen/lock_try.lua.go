@@ -13,7 +13,7 @@ import (
 )
 
 // LockTrySHA is the SHA-1 of lock_try.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockTrySHA = "5118bd71c03a80ee38026ed06af09daf77acb358"
+const LockTrySHA = "2acb28ab75d105cc31a7b28e9d7a2156c80a8746"
 
 // LockTryScript is scripts/lock_try.lua.
 var LockTryScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // SemAcquireSHA is the SHA-1 of sem_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemAcquireSHA = "1e94e7ab71df7fa067058a1ac56f1f5e0c978786"
+const SemAcquireSHA = "e1f8675e64b0ba12c305c2838ef5f3cfa46a5e98"
 
 // SemAcquireScript is scripts/sem_acquire.lua.
 var SemAcquireScript = lua.Script{
@@ -91,8 +91,8 @@ type SemAcquireResult struct {
 // microseconds, or one more than the last one where that is greater. used is the sum of the weights
 // whose score is positive.
 //
-// An entry of the queue is as in lock_acquire.lua, of the kind g. Nobody overtakes the head, even
-// if it needs more than is free. Those without a listener are passed over.
+// An entry of the queue is as in lock_acquire.lua. Nobody overtakes the head, even if it needs more
+// than is free. Those without a listener are passed over.
 //
 // A read-write lock is a semaphore whose writer takes all of it.
 //

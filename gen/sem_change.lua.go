@@ -13,7 +13,7 @@ import (
 )
 
 // SemChangeSHA is the SHA-1 of sem_change.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemChangeSHA = "f6dc2a42209b58ac086e69f09112728af73ba076"
+const SemChangeSHA = "ee440320e19c30a123d822f42140a1b7ba12bd0a"
 
 // SemChangeScript is scripts/sem_change.lua.
 var SemChangeScript = lua.Script{

@@ -11,7 +11,7 @@ import (
 )
 
 // SemReleaseSHA is the SHA-1 of sem_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemReleaseSHA = "e7c2eb35a6eaf79d2c628752e995fb647da73f6c"
+const SemReleaseSHA = "9f15e5df30488ccfb24918f5e8e0b05cd2b7dbcd"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{

@@ -10,7 +10,7 @@ import (
 )
 
 // SemResizeSHA is the SHA-1 of sem_resize.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemResizeSHA = "d94ee90cc1665ec368dfb251d1db4dbaf4d265c2"
+const SemResizeSHA = "b1fcfbde78d309c9689608391a2e738a533fa8bd"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{

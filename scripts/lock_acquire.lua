@@ -13,9 +13,9 @@
 --- The owner of a lock that nests is group/token. The same group takes it again
 --- with another token, and each token releases once.
 ---
---- An entry of the queue is the kind, owner, length of the lease that is granted in
---- ms, lock delay in ms, channel, line feed and note. Kind g is granted the lock; kind b is
---- told that it is free. Those without a listener are passed over.
+--- An entry of the queue is the owner, length of the lease that is granted in ms,
+--- lock delay in ms, channel, line feed and note. Those without a listener are
+--- passed over.
 ---
 ---@contract dup-only  an error half-way leaves the lock with this owner, whose repeat finds it its own
 ---@retry    safe  an owner that holds the lock or waits for it is told so
@@ -25,7 +25,6 @@
 ---@arg      ttl    ms  min=1  the lease
 ---@arg      keep   ms  min=1  how long the string stays
 ---@arg      delay  ms  min=0  how long the lock rests after a lease that was not released
----@arg      barge  bool  take a free lock although others wait
 ---@arg      band   int  first score of this priority; each has 2^40
 ---@arg      entry  string  waits where the lock is held; empty to wait for nothing
 ---@arg      note   string  what others are told of the holder
@@ -34,7 +33,7 @@
 
 local lock, queue = KEYS[1], KEYS[2]
 local owner, ttl, keep, delay = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local barge, band, entry, note = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local band, entry, note = ARGV[5], ARGV[6], ARGV[7]
 
 -- As text: turning numbers into text is what costs most here.
 local time = redis.call('TIME')
@@ -46,7 +45,7 @@ if record then
   local f, w, holder, start, length, rest, released, text =
     string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
   local left = start / 1000 + length - now / 1000
-  if left > 0 and holder ~= '-' then
+  if left > 0 then
     local group = string.match(owner, '^.*/')
     if holder == owner then
       return {1, 0, f, math.max(math.floor(left), 1), 0, '', 0}
@@ -60,7 +59,7 @@ if record then
     end
   end
   waiting, last, held = w, released, text
-  remaining = holder == '-' and left or left + rest
+  remaining = left + rest
   if f >= now then
     fence = string.format('%.0f', f + 1)
   end
@@ -76,10 +75,7 @@ end
 if remaining <= 0 and waiting == '0' and entry ~= '' and redis.call('ZSCORE', queue, entry) then
   waiting = '1' -- the string was lost, and with it the sign
 end
-if remaining <= 0 and (waiting == '0' or barge == '1') then
-  if waiting == '1' then
-    redis.call('ZREM', queue, entry)
-  end
+if remaining <= 0 and waiting == '0' then
   return take()
 end
 
@@ -97,7 +93,7 @@ local function listens(channel)
 end
 
 local function parse(head)
-  return string.match(head, '^(%a) (%S+) (%d+) (%d+) ([^\n]+)\n(.*)$')
+  return string.match(head, '^(%S+) (%d+) (%d+) ([^\n]+)\n(.*)$')
 end
 
 -- grant hands the free lock to the first in the queue that lives, and warns the
@@ -111,26 +107,21 @@ local function grant()
     if not heads[1] then
       return
     end
-    local kind, token, lease, pause, channel, text = parse(heads[1])
-    local alive
-    if deaf[channel] and token ~= owner then
-      alive = false
-    elseif kind == 'g' then
+    local token, lease, pause, channel, text = parse(heads[1])
+    local alive = false
+    if token == owner or not deaf[channel] then
       redis.call('SET', lock, fence .. ' ' .. waiting .. ' ' .. token .. ' ' .. now .. ' ' .. lease .. ' ' .. pause .. ' ' .. last .. ' ' .. text, 'PX', lease + 60000)
       alive = token == owner or listens(channel) and tell(channel, 'g ' .. token .. ' ' .. fence .. ' ' .. now .. ' ' .. lease)
-    else
-      redis.call('SET', lock, fence .. ' ' .. waiting .. ' - 0 0 0 ' .. last .. ' ', 'PX', 60000)
-      alive = tell(channel, 'f ' .. token)
     end
     redis.call('ZREM', queue, heads[1])
     if alive then
       if heads[2] then
-        local _, second, _, _, other = parse(heads[2])
+        local second, _, _, other = parse(heads[2])
         if other ~= channel then
           tell(other, 'n ' .. second .. ' ' .. lease)
         end
       end
-      return kind == 'g' and token or '-', tonumber(lease), text
+      return token, tonumber(lease), text
     end
     deaf[channel] = true
   end

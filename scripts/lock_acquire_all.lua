@@ -38,9 +38,7 @@ for i, lock in ipairs(KEYS) do
       -- Another of the group may need it for longer.
       fences[i], rests[i] = f, {holder, math.max(math.ceil(left), tonumber(ttl)), held}
     else
-      if holder ~= '-' then
-        left = left + rest
-      end
+      left = left + rest
       if left > 0 then
         return {i, math.ceil(left), held, {}}
       end

@@ -34,7 +34,7 @@ end
 if holder == owner and owner ~= '-' then
   return {0, f, ''}
 end
-local done = holder ~= '-' and start / 1000 + length > now / 1000
+local done = start / 1000 + length > now / 1000
 if fence ~= '0' and f ~= fence or owner == '-' and not done then
   return {0, '0', held}
 end
@@ -54,7 +54,7 @@ local function listens(channel)
 end
 
 local function parse(head)
-  return string.match(head, '^(%a) (%S+) (%d+) (%d+) ([^\n]+)\n(.*)$')
+  return string.match(head, '^(%S+) (%d+) (%d+) ([^\n]+)\n(.*)$')
 end
 
 -- grant hands the free lock to the first in the queue that lives, and warns the
@@ -68,26 +68,21 @@ local function grant()
     if not heads[1] then
       return
     end
-    local kind, token, lease, pause, channel, text = parse(heads[1])
-    local alive
-    if deaf[channel] and token ~= owner then
-      alive = false
-    elseif kind == 'g' then
+    local token, lease, pause, channel, text = parse(heads[1])
+    local alive = false
+    if token == owner or not deaf[channel] then
       redis.call('SET', lock, fence .. ' ' .. waiting .. ' ' .. token .. ' ' .. now .. ' ' .. lease .. ' ' .. pause .. ' ' .. last .. ' ' .. text, 'PX', lease + 60000)
       alive = token == owner or listens(channel) and tell(channel, 'g ' .. token .. ' ' .. fence .. ' ' .. now .. ' ' .. lease)
-    else
-      redis.call('SET', lock, fence .. ' ' .. waiting .. ' - 0 0 0 ' .. last .. ' ', 'PX', 60000)
-      alive = tell(channel, 'f ' .. token)
     end
     redis.call('ZREM', queue, heads[1])
     if alive then
       if heads[2] then
-        local _, second, _, _, other = parse(heads[2])
+        local second, _, _, other = parse(heads[2])
         if other ~= channel then
           tell(other, 'n ' .. second .. ' ' .. lease)
         end
       end
-      return kind == 'g' and token or '-', tonumber(lease), text
+      return token, tonumber(lease), text
     end
     deaf[channel] = true
   end

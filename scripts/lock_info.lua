@@ -20,7 +20,7 @@ if record then
     string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
   fence, holder, held = f, owner, note
   remaining = start / 1000 + length - now / 1000
-  if holder == '-' or remaining <= 0 then
+  if remaining <= 0 then
     holder, held, remaining = '', '', remaining + rest
   end
 end

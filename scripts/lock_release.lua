@@ -10,13 +10,12 @@
 ---@key      queue  zset  see lock_acquire.lua
 ---@arg      owner  string  the token that acquired
 ---@arg      keep   ms  min=1  how long the string stays
----@arg      hold   ms  min=0  how long the lock is held at least, from its fence on
 ---@arg      entry  string  leaves the queue, where it waits; empty for none
 ---@reply    enum(expired=0, released=1, taken=2, left=3)  expired: the string is gone; taken: another owner holds it or has held it since; left: it only waited
 ---@cost     O(log n), n being the number of those who wait
 
 local lock, queue = KEYS[1], KEYS[2]
-local owner, keep, hold, entry = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local owner, keep, entry = ARGV[1], ARGV[2], ARGV[3]
 
 -- A read that counts as a write: after it, the script may use memory on a server
 -- that is over its limit, so that a lock is released there too.
@@ -27,7 +26,7 @@ if not record then
 end
 
 -- The usual case, without taking the rest apart: it is the owner's, and nobody waits.
-if hold == '0' and string.sub(record, 17, 20 + #owner) == ' 0 ' .. owner .. ' ' then
+if string.sub(record, 17, 20 + #owner) == ' 0 ' .. owner .. ' ' then
   redis.call('SET', lock, string.sub(record, 1, 16) .. ' 0 - 0 0 0 ' .. owner .. ' ', 'KEEPTTL')
   return 1
 end
@@ -50,16 +49,10 @@ if holder ~= owner then
     redis.call('SET', lock, f .. ' ' .. waiting .. ' ' .. holder .. ' ' .. start .. ' ' .. length .. ' ' .. delay .. ' ' .. owner .. ' ' .. note, 'KEEPTTL')
     return 1
   end
-  if entry == '' or holder ~= '-' or start ~= '0' or waiting == '0' then
-    return last == owner and 1 or 2
-  end
-  -- It was told that the lock is free and gives up: the next one has its turn.
+  return last == owner and 1 or 2
 end
 
-local held = holder == owner
-if held then
-  last = owner
-end
+last = owner
 local time = redis.call('TIME')
 local now = time[1] .. string.sub('00000' .. time[2], -6)
 local fence = f < now and now or string.format('%.0f', f + 1)
@@ -78,7 +71,7 @@ local function listens(channel)
 end
 
 local function parse(head)
-  return string.match(head, '^(%a) (%S+) (%d+) (%d+) ([^\n]+)\n(.*)$')
+  return string.match(head, '^(%S+) (%d+) (%d+) ([^\n]+)\n(.*)$')
 end
 
 -- grant hands the free lock to the first in the queue that lives, and warns the
@@ -92,41 +85,27 @@ local function grant()
     if not heads[1] then
       return
     end
-    local kind, token, lease, pause, channel, text = parse(heads[1])
-    local alive
-    if deaf[channel] and token ~= owner then
-      alive = false
-    elseif kind == 'g' then
+    local token, lease, pause, channel, text = parse(heads[1])
+    local alive = false
+    if token == owner or not deaf[channel] then
       redis.call('SET', lock, fence .. ' ' .. waiting .. ' ' .. token .. ' ' .. now .. ' ' .. lease .. ' ' .. pause .. ' ' .. last .. ' ' .. text, 'PX', lease + 60000)
       alive = token == owner or listens(channel) and tell(channel, 'g ' .. token .. ' ' .. fence .. ' ' .. now .. ' ' .. lease)
-    else
-      redis.call('SET', lock, fence .. ' ' .. waiting .. ' - 0 0 0 ' .. last .. ' ', 'PX', 60000)
-      alive = tell(channel, 'f ' .. token)
     end
     redis.call('ZREM', queue, heads[1])
     if alive then
       if heads[2] then
-        local _, second, _, _, other = parse(heads[2])
+        local second, _, _, other = parse(heads[2])
         if other ~= channel then
           tell(other, 'n ' .. second .. ' ' .. lease)
         end
       end
-      return kind == 'g' and token or '-', tonumber(lease), text
+      return token, tonumber(lease), text
     end
     deaf[channel] = true
   end
 end
 
--- The fence was the time at which the lock was taken, or it is ahead of the clock.
-local rest = hold - math.max(math.floor((now - f) / 1000), 0)
-if rest > 0 and held then
-  redis.call('SET', lock, f .. ' ' .. waiting .. ' - ' .. now .. ' ' .. rest .. ' 0 ' .. last .. ' ', 'PX', rest + 60000)
-  local head = redis.call('ZRANGE', queue, 0, 0)[1]
-  if head then
-    local _, token, _, _, channel = parse(head)
-    tell(channel, 'n ' .. token .. ' ' .. rest)
-  end
-elseif waiting == '0' or not grant() then
+if waiting == '0' or not grant() then
   redis.call('SET', lock, f .. ' ' .. waiting .. ' - 0 0 0 ' .. last .. ' ', 'KEEPTTL')
 end
-return held and 1 or 3
+return 1

@@ -39,9 +39,7 @@ if record then
     if holder == owner and left > 0 then
       return {1, f, math.max(math.floor(left), 1), ''}
     end
-    if holder ~= '-' then
-      left = left + rest
-    end
+    left = left + rest
     if left > 0 then
       return {0, f, math.ceil(left), held}
     elseif waiting == '1' then

@@ -11,9 +11,8 @@
 --- server's time in microseconds, or one more than the last one where that is
 --- greater. used is the sum of the weights whose score is positive.
 ---
---- An entry of the queue is as in lock_acquire.lua, of the kind g. Nobody overtakes
---- the head, even if it needs more than is free. Those without a listener are passed
---- over.
+--- An entry of the queue is as in lock_acquire.lua. Nobody overtakes the head, even
+--- if it needs more than is free. Those without a listener are passed over.
 ---
 --- A read-write lock is a semaphore whose writer takes all of it.
 ---
@@ -145,7 +144,7 @@ local function grant()
     if not head then
       break
     end
-    local token, lease, channel, note = string.match(head, '^%a (%S+) (%d+) %d+ ([^\n]+)\n(.*)$')
+    local token, lease, channel, note = string.match(head, '^(%S+) (%d+) %d+ ([^\n]+)\n(.*)$')
     local weight, length = weigh(token), tonumber(lease)
     local had = redis.call('ZSCORE', permits, token)
     if weight > limit then
@@ -201,7 +200,7 @@ end
 
 -- A head for which there is no room is asked for a sign of life by those whom it
 -- holds up, not by those who would have to wait anyway.
-if head and (place == 1 or used + weight <= limit or used + weigh(string.match(head, '^%a (%S+) ')) <= limit) then
+if head and (place == 1 or used + weight <= limit or used + weigh(string.match(head, '^(%S+) ')) <= limit) then
   local lease, mark = grant()
   if not lease and entry == '' and used + weight <= limit and redis.call('EXISTS', queue) == 0 then
     hold(owner, weight, ttl, note) -- the queue was of the dead
@@ -212,6 +211,6 @@ if head and (place == 1 or used + weight <= limit or used + weigh(string.match(h
   end
 end
 local first = redis.call('ZRANGE', queue, 0, 0)[1]
-local remaining, holder = due(first and weigh(string.match(first, '^%a (%S+) ')) or weight)
+local remaining, holder = due(first and weigh(string.match(first, '^(%S+) ')) or weight)
 local length = entry ~= '' and redis.call('ZCARD', queue) or 0
 return {0, place, number(fence), remaining, length, holder, number(micros), limit}

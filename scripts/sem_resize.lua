@@ -118,7 +118,7 @@ local function grant()
     if not head then
       break
     end
-    local token, lease, channel, note = string.match(head, '^%a (%S+) (%d+) %d+ ([^\n]+)\n(.*)$')
+    local token, lease, channel, note = string.match(head, '^(%S+) (%d+) %d+ ([^\n]+)\n(.*)$')
     local weight, length = weigh(token), tonumber(lease)
     local had = redis.call('ZSCORE', permits, token)
     if weight > limit then

@@ -51,8 +51,6 @@ The exit code is CMD's, 128 plus the number if a signal ended it; 75 if the lock
 			fs.BoolVar(&l.read, "read", false, "the read-write lock of that name, together with other readers")
 			fs.BoolVar(&l.write, "write", false, "the read-write lock of that name, alone")
 			fs.IntVar(&o.Priority, "priority", 0, "`NUMBER` from -1000 to 1000; of those who wait the highest is first")
-			fs.BoolVar(&o.Barge, "barge", false, "take a lock that is free although others wait for it")
-			fs.DurationVar(&o.MinHold, "min-hold", 0, "`DURATION` from the start in which nobody else gets the lock, even if CMD ends before")
 			fs.DurationVar(&o.MaxHold, "max-hold", 0, "`DURATION` after which CMD is killed and the lock given back; without it no limit")
 			fs.DurationVar(&o.LockDelay, "lock-delay", 0, "`DURATION` in which nobody gets the lock after a lease that ended without a release")
 			fs.StringVar(&o.Owner, "owner", "", "`TEXT`; whoever gives the same has the same lock, until each has ended")
@@ -93,7 +91,7 @@ func (l *lockCmd) checkLease(s *session) error {
 	o := &l.opts
 	o.Prefix = s.prefix
 	if err := errors.Join(
-		atLeast("ttl", o.TTL, 100*time.Millisecond), atLeast("wait", l.wait, 0), atLeast("min-hold", o.MinHold, 0),
+		atLeast("ttl", o.TTL, 100*time.Millisecond), atLeast("wait", l.wait, 0),
 		atLeast("max-hold", o.MaxHold, 0), atLeast("lock-delay", o.LockDelay, 0),
 	); err != nil {
 		return err
@@ -105,8 +103,8 @@ func (l *lockCmd) checkLease(s *session) error {
 		return usagef("--replicas %d; 0 or more", o.Replicas)
 	case l.read && l.write:
 		return usagef("both --read and --write; choose one")
-	case (l.read || l.write) && (o.Barge || o.Owner != "" || o.MinHold > 0 || o.LockDelay > 0 || o.Replicas > 0):
-		return usagef("--barge, --owner, --min-hold, --lock-delay and --replicas are for plain locks: leave them out, or --read and --write")
+	case (l.read || l.write) && (o.Owner != "" || o.LockDelay > 0 || o.Replicas > 0):
+		return usagef("--owner, --lock-delay and --replicas are for plain locks: leave them out, or --read and --write")
 	case len(o.Note) > maxNote:
 		return usagef("--note has %d bytes; at most %d", len(o.Note), maxNote)
 	case len(o.Owner) > maxOwner:

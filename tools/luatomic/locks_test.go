@@ -132,7 +132,14 @@ func TestLocksReleaseOfAFreeLock(t *testing.T) {
 		require.Equal(t, "luatomic: lock \"x\" is free: there is nothing to release\n", r.stderr.String())
 		require.Empty(t, r.stdout.String())
 	}
-	e.run("lock", "x", "--ttl", "5s", "--min-hold", "1h", "--", "true").exits(exitDone)
+	died := e.locker().With(luatomic.LockerOptions{TTL: time.Millisecond, LockDelay: time.Hour})
+	_, err := died.Try(t.Context(), "x")
+	require.NoError(t, err)
+	luatomictest.Eventually(t, within, "the lease is over", func() bool {
+		info, err := died.Info(t.Context(), "x")
+		require.NoError(t, err)
+		return !info.Held
+	})
 	r := e.run("locks", "release", "x").exits(exitFailed)
 	require.Contains(t, r.stderr.String(), `lock "x" is free and rests for 59m`)
 }
@@ -224,27 +231,6 @@ func TestLockPriority(t *testing.T) {
 	require.Less(t, fence(usual), fence(low))
 }
 
-// A lock that rests for its lock delay is free for those who barge no more than for
-// others; one that nobody holds and others wait for is.
-func TestLockBarge(t *testing.T) {
-	t.Parallel()
-	e := shared(t)
-	lease, err := luatomic.NewLocker(luatomictest.Client(t), &luatomic.LockerOptions{Prefix: e.prefix, TTL: 8 * time.Second}).Try(t.Context(), "x") // the waiter comes in that time
-	require.NoError(t, err)
-	waiter := e.start("lock", "x", "--wait", "1h", "--", "echo", "ran")
-	e.waits("x", 1)
-	waiter.signal(syscall.SIGSTOP) // it cannot claim what it is handed
-	luatomictest.Eventually(t, within, "the lease is over", func() bool {
-		info, err := e.locker().Info(t.Context(), "x")
-		require.NoError(t, err)
-		return !info.Held
-	})
-	e.run("lock", "x", "--barge", "--", "true").exits(exitDone)
-	require.Error(t, lease.Err())
-	waiter.signal(syscall.SIGCONT)
-	require.Equal(t, "ran\n", waiter.exits(exitDone).stdout.String())
-}
-
 func TestLockReadWrite(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
@@ -291,15 +277,6 @@ func TestLockReadLost(t *testing.T) {
 	c.exits(exitFailed)
 	require.Contains(t, c.stderr.String(), "lock lost")
 	goes(t, c.stderr.String(), "child ")
-}
-
-func TestLockMinHold(t *testing.T) {
-	t.Parallel()
-	e := shared(t)
-	e.run("lock", "x", "--min-hold", "1h", "--", "true").exits(exitDone)
-	c := e.run("lock", "x", "--", "true").exits(exitTryLater)
-	require.Contains(t, c.stderr.String(), `lock is held: "x"`)
-	require.Contains(t, c.stderr.String(), "for 59m")
 }
 
 func TestLockMaxHold(t *testing.T) {
