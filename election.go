@@ -94,7 +94,7 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	if len(value) > maxNote {
 		return fmt.Errorf("luatomic: proclaim %q: %w", l.name, &lua.SizeError{What: "value", N: len(value), Max: maxNote, Unit: "bytes"})
 	}
-	held, err := gen.LockNote(ctx, l.locker.client, gen.LockNoteParams{Lock: l.key, Owner: l.owner, Note: value})
+	held, err := gen.LockNote(ctx, l.locker.client, gen.LockNoteParams{Lock: l.key, Owner: l.token, Note: value})
 	switch {
 	case err != nil:
 		return fmt.Errorf("luatomic: proclaim %q: %w", l.name, err)

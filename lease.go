@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"sync"
 	"time"
 
@@ -23,8 +22,7 @@ type Lease struct {
 	name   string
 	key    string
 	keys   keys.Lock
-	owner  string // as the script knows it: token, or group/token
-	token  string
+	token  string // the owner in the scripts
 	fence  int64
 
 	mu       sync.Mutex // guards all below
@@ -58,12 +56,7 @@ func (l *Locker) newLease(name string) (*Lease, error) {
 	if err != nil {
 		return nil, fmt.Errorf("luatomic: lock: %w", err)
 	}
-	lease := &Lease{locker: l, kind: lockKind{}, name: name, key: k.Record, keys: k, token: l.newToken()}
-	lease.owner = lease.token
-	if l.opts.Owner != "" {
-		lease.owner = url.QueryEscape(l.opts.Owner) + "/" + lease.token
-	}
-	return lease, nil
+	return &Lease{locker: l, kind: lockKind{}, name: name, key: k.Record, keys: k, token: l.newToken()}, nil
 }
 
 // Name is the name of the lock.

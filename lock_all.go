@@ -160,11 +160,11 @@ func (l *Locker) tryAll(ctx context.Context, names []string, first *Lease) (map[
 		if owner == nil {
 			owner = lease
 		}
-		lease.token, lease.owner = owner.token, owner.owner
+		lease.token = owner.token
 		leases[name] = lease
 		p.Locks = append(p.Locks, lease.key)
 	}
-	p.Owner = owner.owner
+	p.Owner = owner.token
 	start := time.Now()
 	r, err := gen.LockAcquireAll(ctx, l.client, p)
 	if err == nil && r.Blocked == 0 {

@@ -132,7 +132,7 @@ func (h *lockHub) queueUp(l *Lease, channel string) *lockWaiter {
 	}
 	w := &lockWaiter{lease: l, line: line, wake: make(chan struct{}, 1), grants: make(chan grant, 1)}
 	line.first = append(line.first, w)
-	h.waiters[l.owner] = w
+	h.waiters[l.token] = w
 	return w
 }
 
@@ -140,7 +140,7 @@ func (h *lockHub) queueUp(l *Lease, channel string) *lockWaiter {
 func (h *lockHub) leaveLine(w *lockWaiter) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.waiters, w.lease.owner)
+	delete(h.waiters, w.lease.token)
 	line := w.line
 	for i := range line.first {
 		if line.first[i] == w {

@@ -118,7 +118,7 @@ func (l *Locker) Steal(ctx context.Context, name string) (*Lease, error) {
 		return nil, err
 	}
 	start := time.Now()
-	r, err := lease.force(ctx, lease.owner, 0)
+	r, err := lease.force(ctx, lease.token, 0)
 	if err == nil {
 		err = l.replicate(ctx, lease)
 	}

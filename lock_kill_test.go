@@ -2,7 +2,6 @@ package luatomic_test
 
 import (
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -166,73 +165,6 @@ func TestPausedWaiterCostsOneClaim(t *testing.T) {
 		pauseFor(20 * time.Millisecond)
 	}
 	require.NoError(t, next.lease.Release(t.Context()))
-}
-
-// nestStep is one release.
-type nestStep struct {
-	p  *order
-	as string
-}
-
-// Locks nest across processes: whoever gives the owner has the lock, and it is free
-// when each has released it once, in any order.
-func TestNestingAcrossProcesses(t *testing.T) {
-	t.Parallel()
-	l, name, c := newLocker(t, &luatomic.LockerOptions{TTL: time.Minute})
-	first, second := startLockProcess(t, luatomictest.URL(t), name), startLockProcess(t, luatomictest.URL(t), name)
-	for _, p := range []*order{first, second} {
-		p.do("locker 1m 1m job/7ü")
-	}
-	for _, reverse := range []bool{false, true} {
-		fence := first.fence("try a")
-		require.Equal(t, fence, second.fence("try b"), "the same lock")
-		require.Equal(t, fence, first.fence("acquire c"))
-		_, err := l.Try(t.Context(), name)
-		require.ErrorIs(t, err, luatomic.ErrHeld)
-		steps := []nestStep{{first, "a"}, {second, "b"}, {first, "c"}}
-		if reverse {
-			slices.Reverse(steps)
-		}
-		for i, s := range steps {
-			p, as := s.p, s.as
-			require.Equal(t, "<nil>", p.do("extend %s", as))
-			require.Equal(t, "<nil>", p.do("release %s", as))
-			require.Equal(t, "<nil>", p.do("release %s", as))
-			require.Contains(t, p.do("extend %s", as), "lost")
-			info, err := l.Info(t.Context(), name)
-			require.NoError(t, err)
-			require.Equal(t, i < 2, info.Held)
-		}
-	}
-	other, err := l.Try(t.Context(), name)
-	require.NoError(t, err)
-	require.Contains(t, second.do("try d"), "held")
-	require.NoError(t, other.Release(t.Context()))
-	require.Positive(t, c.PTTL(t.Context(), other.Key()).Val())
-}
-
-// A nested release whose reply is lost counts once: the others of the group go on.
-func TestNestedReleaseWhoseReplyIsLostCountsOnce(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	c, proxy := proxied(t, luatomictest.URL(t))
-	opts := &luatomic.LockerOptions{Owner: "me", TTL: time.Minute}
-	l, name := locker(t, c, opts), luatomictest.Namespace(t)
-	var leases []*luatomic.Lease
-	for range 3 {
-		lease, err := l.Try(ctx, name)
-		require.NoError(t, err)
-		leases = append(leases, lease)
-	}
-	for i, lease := range leases {
-		proxy.Drop(i+1, luatomictest.Command("EVALSHA"))
-		require.NoError(t, lease.Release(ctx))
-		for _, other := range leases[i+1:] {
-			require.NoError(t, other.Extend(ctx))
-		}
-	}
-	_, err := locker(t, luatomictest.Client(t), nil).Try(ctx, name)
-	require.NoError(t, err)
 }
 
 // Processes that take, hold and are killed or stopped, again and again: the fences of

@@ -16,16 +16,16 @@ type lockKind struct{}
 
 func (lockKind) acquire(ctx context.Context, l *Lease, entry string) (gen.LockAcquireResult, error) {
 	o := &l.locker.opts
-	if entry == "" && o.Owner == "" && o.Replicas == 0 {
+	if entry == "" && o.Replicas == 0 {
 		r, err := gen.LockTry(ctx, l.locker.client, gen.LockTryParams{
-			Lock: l.keys.Record, Owner: l.owner, TTL: o.TTL, Keep: o.TTL + afterlife, Delay: o.LockDelay, Note: o.Note,
+			Lock: l.keys.Record, Owner: l.token, TTL: o.TTL, Keep: o.TTL + afterlife, Delay: o.LockDelay, Note: o.Note,
 		})
 		if err != nil || r.State != gen.LockTryStateWanted {
 			return gen.LockAcquireResult{Acquired: r.State == gen.LockTryStateAcquired, Fence: r.Fence, Remaining: r.Remaining, Holder: r.Holder}, err
 		} // else it is handed to those who wait, if they live
 	}
 	p := gen.LockAcquireParams{
-		Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.owner, TTL: o.TTL, Keep: o.TTL + afterlife,
+		Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.token, TTL: o.TTL, Keep: o.TTL + afterlife,
 		Delay: o.LockDelay, Band: band(o.Priority), Entry: entry, Note: o.Note,
 	}
 	if o.Replicas > 0 {
@@ -91,7 +91,7 @@ func (l *Locker) replicate(ctx context.Context, leases ...*Lease) error {
 }
 
 func (lockKind) extend(b *lua.Batch, l *Lease, ttl time.Duration) func() error {
-	f := gen.LockExtendIn(b, gen.LockExtendParams{Lock: l.key, Owner: l.owner, TTL: ttl, Keep: ttl + afterlife})
+	f := gen.LockExtendIn(b, gen.LockExtendParams{Lock: l.key, Owner: l.token, TTL: ttl, Keep: ttl + afterlife})
 	return func() error {
 		state, err := f.Get()
 		if err != nil {
@@ -106,7 +106,7 @@ func (lockKind) extend(b *lua.Batch, l *Lease, ttl time.Duration) func() error {
 
 func (lockKind) release(ctx context.Context, l *Lease, entry string) error {
 	state, err := gen.LockRelease(ctx, l.locker.client, gen.LockReleaseParams{
-		Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.owner, Keep: l.locker.opts.TTL + afterlife, Entry: entry,
+		Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.token, Keep: l.locker.opts.TTL + afterlife, Entry: entry,
 	})
 	switch {
 	case err != nil:
@@ -135,7 +135,7 @@ func (lockKind) entry(l *Lease, granted time.Duration, channel string) string {
 func queueEntry(l *Lease, granted, delay time.Duration, channel string) string {
 	var b strings.Builder
 	for _, s := range []string{
-		l.owner, strconv.FormatInt(int64(granted/time.Millisecond), 10), strconv.FormatInt(int64(delay/time.Millisecond), 10),
+		l.token, strconv.FormatInt(int64(granted/time.Millisecond), 10), strconv.FormatInt(int64(delay/time.Millisecond), 10),
 	} {
 		b.WriteString(s)
 		b.WriteByte(' ')

@@ -113,52 +113,6 @@ func TestReleaseInsideDoIsNoLoss(t *testing.T) {
 	require.ErrorIs(t, err, luatomic.ErrLost)
 }
 
-// Several locks at once nest as one does: the owner has them while it holds some of
-// them already, in one step and in several, and others do until all are released.
-func TestAcquireAllNests(t *testing.T) {
-	t.Parallel()
-	for what, tagged := range map[string]bool{"one step": true, "one after the other": false} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			space := luatomictest.Namespace(t)
-			a, b := space+"a", space+"b"
-			opts := luatomic.LockerOptions{TTL: 10 * time.Minute, Owner: "me", Note: "long"}
-			if tagged {
-				opts.Tag = space
-			}
-			l := locker(t, luatomictest.Client(t), &opts)
-			opts.TTL, opts.Note = time.Minute, "short"
-			same := l.With(opts)
-			opts.Owner = "other"
-			other := l.With(opts)
-			outer, err := l.Try(ctx, a)
-			require.NoError(t, err)
-			all, err := same.AcquireAll(ctx, a, b)
-			require.NoError(t, err)
-			require.Equal(t, outer.Fence(), all[0].Fence(), "it is the same lock")
-			info, err := l.Info(ctx, a)
-			require.NoError(t, err)
-			require.Greater(t, info.Remaining, 5*time.Minute, "the other one's lease is not cut short")
-			require.Equal(t, "long", info.Note)
-			again, err := same.AcquireAll(ctx, b, a)
-			require.NoError(t, err)
-			for _, leases := range []luatomic.Leases{{outer}, again, all} {
-				_, err = other.Try(ctx, a)
-				require.ErrorIs(t, err, luatomic.ErrHeld)
-				for _, lease := range leases {
-					require.NoError(t, lease.Extend(ctx))
-				}
-				require.NoError(t, leases.Release(ctx))
-			}
-			got, err := other.AcquireAll(ctx, a, b)
-			require.NoError(t, err)
-			require.NoError(t, got.Release(ctx))
-		})
-	}
-}
-
 // A permit that was taken away is not released: its holder learns of it, and a second
 // Revoke, or one of a permit that was given back, takes nothing.
 func TestReleaseOfARevokedPermitSaysSo(t *testing.T) {

@@ -41,19 +41,15 @@ func TestLockProcess(t *testing.T) {
 	if p.locker != nil {
 		require.NoError(t, p.locker.Close())
 	}
-	for _, l := range p.nesting {
-		require.NoError(t, l.Close())
-	}
 }
 
 // lockProcess is the state of such a process.
 type lockProcess struct {
-	c       *redis.Client
-	name    string
-	locker  *luatomic.Locker
-	nesting []*luatomic.Locker
-	leases  map[string]*luatomic.Lease
-	kept    context.Context
+	c      *redis.Client
+	name   string
+	locker *luatomic.Locker
+	leases map[string]*luatomic.Lease
+	kept   context.Context
 }
 
 // obey does what one line says; a lease has the name that the order gives it.
@@ -61,10 +57,9 @@ func (p *lockProcess) obey(t *testing.T, words []string) string {
 	order, arg := words[0], append(words[1:], "", "", "")
 	lease := p.leases[arg[0]]
 	switch order {
-	case "locker": // ttl claim owner
-		opts := luatomic.LockerOptions{TTL: must(time.ParseDuration(arg[0])), Claim: must(time.ParseDuration(arg[1])), Owner: arg[2], Note: strconv.Itoa(os.Getpid())}
+	case "locker": // ttl claim
+		opts := luatomic.LockerOptions{TTL: must(time.ParseDuration(arg[0])), Claim: must(time.ParseDuration(arg[1])), Note: strconv.Itoa(os.Getpid())}
 		p.locker = luatomic.NewLocker(p.c, &opts)
-		p.nesting = append(p.nesting, p.locker)
 	case "try", "acquire", "queue":
 		return p.acquire(t, order, arg[0])
 	case "keep":

@@ -20,8 +20,7 @@ import (
 //	fence     microseconds of the server's clock when the owner came, or one more
 //	          than the fence before where the clock was behind
 //	waiting   1 when somebody is in the queue
-//	owner     token made for each acquire, <process>.<number>; "-" when free;
-//	          group/token/token for a lock that nests
+//	owner     token made for each acquire, <process>.<number>; "-" when free
 //	start     of the lease, microseconds; length in ms
 //	delay     how long the lock rests after a lease that was not released, ms
 //	released  owner that released last, so that a repeated release gets its answer
@@ -100,9 +99,6 @@ type LockerOptions struct {
 	Claim time.Duration
 	// Note tells others who the holder is, such as a host name.
 	Note string
-	// Owner lets locks nest: whoever gives the same owner has the same lock, in
-	// this process or another, until each has released it once.
-	Owner string
 	// Priority orders those who wait, from -1000 to 1000, the highest first. Those
 	// of one priority are served in order of arrival.
 	Priority int
@@ -162,9 +158,6 @@ func (o *LockerOptions) check() error {
 	}
 	if len(o.Note) > maxNote {
 		return &lua.SizeError{What: "Note", N: len(o.Note), Max: maxNote, Unit: "bytes"}
-	}
-	if len(o.Owner) > 128 {
-		return &lua.SizeError{What: "Owner", N: len(o.Owner), Max: 128, Unit: "bytes"}
 	}
 	return nil
 }

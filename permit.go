@@ -18,7 +18,7 @@ type permitKind struct {
 func (p *permitKind) acquire(ctx context.Context, l *Lease, entry string) (gen.LockAcquireResult, error) {
 	o := &p.locker.opts
 	r, err := gen.SemAcquire(ctx, p.locker.client, gen.SemAcquireParams{
-		Permits: p.keys.Record, Queue: p.keys.Queue, Owner: l.owner, Limit: p.limit, TTL: o.TTL, Band: band(o.Priority), Entry: entry, Note: o.Note,
+		Permits: p.keys.Record, Queue: p.keys.Queue, Owner: l.token, Limit: p.limit, TTL: o.TTL, Band: band(o.Priority), Entry: entry, Note: o.Note,
 	})
 	out := gen.LockAcquireResult{
 		Acquired: r.Acquired, Fence: r.Fence, Remaining: r.Remaining, Waiting: r.Waiting, Holder: r.Holder, Now: r.Now,
@@ -40,7 +40,7 @@ func (p *permitKind) entry(l *Lease, granted time.Duration, channel string) stri
 }
 
 func (p *permitKind) extend(b *lua.Batch, l *Lease, ttl time.Duration) func() error {
-	f := gen.SemExtendIn(b, gen.SemExtendParams{Permits: p.keys.Record, Owner: l.owner, TTL: ttl, Note: p.locker.opts.Note})
+	f := gen.SemExtendIn(b, gen.SemExtendParams{Permits: p.keys.Record, Owner: l.token, TTL: ttl, Note: p.locker.opts.Note})
 	return func() error {
 		state, err := f.Get()
 		if err != nil {
@@ -55,7 +55,7 @@ func (p *permitKind) extend(b *lua.Batch, l *Lease, ttl time.Duration) func() er
 
 func (p *permitKind) release(ctx context.Context, l *Lease, entry string) error {
 	state, err := gen.SemRelease(ctx, p.locker.client, gen.SemReleaseParams{
-		Permits: p.keys.Record, Queue: p.keys.Queue, Owner: l.owner, Entry: entry, Note: p.locker.opts.Note,
+		Permits: p.keys.Record, Queue: p.keys.Queue, Owner: l.token, Entry: entry, Note: p.locker.opts.Note,
 	})
 	if err == nil && state == gen.SemReleaseResultExpired {
 		err = fmt.Errorf("%w: %q has %s", ErrLost, l.name, lossOf(false))

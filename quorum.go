@@ -169,7 +169,6 @@ func (q *Quorum) Do(ctx context.Context, name string, f func(context.Context, *L
 func (q *Quorum) attempt(ctx context.Context, l *Lease, begun time.Time) error {
 	l.kind = newQuorumKind(q)
 	l.token = l.locker.newToken()
-	l.owner = l.token
 	start := time.Now()
 	r, err := l.kind.acquire(ctx, l, "")
 	if err != nil {

@@ -42,7 +42,7 @@ func (*quorumKind) entry(*Lease, time.Duration, string) string { return "" }
 func (k *quorumKind) acquire(ctx context.Context, l *Lease, _ string) (gen.LockAcquireResult, error) {
 	q := k.q
 	start, ttl := time.Now(), q.locker.opts.TTL
-	owner, lock := l.owner, l.keys
+	owner, lock := l.token, l.keys
 	first := ask(ctx, q, q.opts.NodeTimeout, func(ctx context.Context, node int) (gen.LockAcquireResult, error) {
 		r, err := gen.LockAcquire(ctx, q.nodes[node], gen.LockAcquireParams{
 			Lock: lock.Record, Queue: lock.Queue, Owner: owner, TTL: padded(ttl), Keep: padded(ttl) + afterlife, Note: q.opts.Note,
@@ -107,7 +107,7 @@ var errNotTaken = errors.New("did not give the lock in time")
 // agree raises the fences of the nodes that gave the lock to the greatest, until a
 // majority has it.
 func (q *Quorum) agree(ctx context.Context, l *Lease, fences []int64, fence int64) error {
-	lock, owner := l.keys.Record, l.owner
+	lock, owner := l.keys.Record, l.token
 	second := ask(ctx, q, q.opts.NodeTimeout, func(ctx context.Context, node int) (bool, error) {
 		switch fences[node] {
 		case 0:
@@ -158,7 +158,7 @@ func (k *quorumKind) giveBack(ctx context.Context, l *Lease) *answers[bool] {
 	// Each server has its own answer: none of them is the one that was sent again.
 	ctx = context.WithValue(ctx, resent.Key{}, nil)
 	ttl := padded(q.locker.opts.TTL)
-	params := gen.LockReleaseParams{Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.owner, Keep: ttl + afterlife}
+	params := gen.LockReleaseParams{Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.token, Keep: ttl + afterlife}
 	return ask(ctx, q, ttl, func(ctx context.Context, node int) (bool, error) {
 		<-k.nodes[node].asked
 		if !k.nodes[node].may {
@@ -170,7 +170,7 @@ func (k *quorumKind) giveBack(ctx context.Context, l *Lease) *answers[bool] {
 }
 
 func (k *quorumKind) extend(_ *lua.Batch, l *Lease, ttl time.Duration) func() error {
-	q, lock, owner := k.q, l.key, l.owner
+	q, lock, owner := k.q, l.key, l.token
 	came := ask(context.Background(), q, q.opts.NodeTimeout, func(ctx context.Context, node int) (gen.LockExtendResult, error) {
 		return gen.LockExtend(ctx, q.nodes[node], gen.LockExtendParams{Lock: lock, Owner: owner, TTL: padded(ttl), Keep: padded(ttl) + afterlife})
 	})

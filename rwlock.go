@@ -121,7 +121,7 @@ func (rw *RWLock) change(ctx context.Context, from *Lease, weight int) (*Lease, 
 	from.setReleased(true) // a renewal that comes between does not find it lost
 	start := time.Now()
 	r, err := gen.SemChange(ctx, rw.locker.client, gen.SemChangeParams{
-		Permits: rw.keys.Record, Queue: rw.keys.Queue, Former: from.owner, Owner: to.owner, TTL: o.TTL, Note: o.Note,
+		Permits: rw.keys.Record, Queue: rw.keys.Queue, Former: from.token, Owner: to.token, TTL: o.TTL, Note: o.Note,
 	})
 	switch {
 	case err != nil:

@@ -73,7 +73,7 @@ func (l *Locker) plainOnly() error {
 	for _, set := range []struct {
 		field string
 		is    bool
-	}{{"LockDelay", o.LockDelay > 0}, {"Owner", o.Owner != ""}, {"Replicas", o.Replicas > 0}} {
+	}{{"LockDelay", o.LockDelay > 0}, {"Replicas", o.Replicas > 0}} {
 		if set.is {
 			return fmt.Errorf("%w: %s is for plain locks only; use Locker.With without it", lua.ErrOutOfRange, set.field)
 		}
@@ -203,7 +203,7 @@ func (p *permits) permit(weight int, limit int64) (*Lease, error) {
 		return nil, fmt.Errorf("luatomic: %w", p.bad)
 	}
 	token := p.locker.newToken() + ":" + strconv.Itoa(weight)
-	return &Lease{locker: p.locker, kind: &permitKind{p, limit}, name: p.name, key: p.keys.Record, keys: p.keys, token: token, owner: token}, nil
+	return &Lease{locker: p.locker, kind: &permitKind{p, limit}, name: p.name, key: p.keys.Record, keys: p.keys, token: token}, nil
 }
 
 func (p *permits) info(ctx context.Context) (SemaphoreInfo, error) {

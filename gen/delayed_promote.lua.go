@@ -15,7 +15,7 @@ import (
 const DelayedPromoteSHA = "f6f24d133e79eec44f654ce7a3db06e07495cb2c"
 
 // DelayedPromoteGuardedSHA is the SHA-1 of guarded/delayed_promote.lua, which runs under lua.Guard.
-const DelayedPromoteGuardedSHA = "bfc288cdb6a1cb771a50ab9fd4b44bd136d8c085"
+const DelayedPromoteGuardedSHA = "8eb454b369280cd3177a625d90e5f8af175843d6"
 
 // DelayedPromoteScript is scripts/delayed_promote.lua.
 var DelayedPromoteScript = lua.Script{

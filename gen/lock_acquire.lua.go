@@ -13,7 +13,7 @@ import (
 )
 
 // LockAcquireSHA is the SHA-1 of lock_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireSHA = "9edaab6249eaca35c87457846e566d0704bfea9c"
+const LockAcquireSHA = "a9ff1878cc1357606fae6d41665cf8f060d84e58"
 
 // LockAcquireScript is scripts/lock_acquire.lua.
 var LockAcquireScript = lua.Script{
@@ -32,7 +32,7 @@ type LockAcquireParams struct {
 	Lock string // KEYS[1], string: as above
 	// KEYS[2], zset: entries of those who wait, scored by priority and arrival; expires.
 	Queue string
-	Owner string        // ARGV[1]: a token of this acquire alone, or group/token
+	Owner string        // ARGV[1]: a token of this acquire alone
 	TTL   time.Duration // ARGV[2], at least 1 ms: the lease
 	Keep  time.Duration // ARGV[3], at least 1 ms: how long the string stays
 	// ARGV[4], at least 0 ms: how long the lock rests after a lease that was not released.
@@ -86,9 +86,6 @@ type LockAcquireResult struct {
 //
 // The fence is the server's time in microseconds, or one more than the last one where that is
 // greater. So it grows with every new holder although no counter stays behind.
-//
-// The owner of a lock that nests is group/token. The same group takes it again with another token,
-// and each token releases once.
 //
 // An entry of the queue is the owner, length of the lease that is granted in ms, lock delay in ms,
 // channel, line feed and note. Those without a listener are passed over.

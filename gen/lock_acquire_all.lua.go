@@ -12,7 +12,7 @@ import (
 )
 
 // LockAcquireAllSHA is the SHA-1 of lock_acquire_all.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireAllSHA = "43408a588a90cd0a1212e8f1071b4a0d1295b042"
+const LockAcquireAllSHA = "8e9483e7b5e21aeabc251f4ab6cd55cc26b489cb"
 
 // LockAcquireAllScript is scripts/lock_acquire_all.lua.
 var LockAcquireAllScript = lua.Script{
@@ -28,7 +28,7 @@ var LockAcquireAllScript = lua.Script{
 // LockAcquireAllParams are the keys and arguments of LockAcquireAll.
 type LockAcquireAllParams struct {
 	Locks []string      // KEYS[1] and on, string: see lock_acquire.lua
-	Owner string        // ARGV[1]: a token of this acquire alone, or group/token
+	Owner string        // ARGV[1]: a token of this acquire alone
 	TTL   time.Duration // ARGV[2], at least 1 ms: the lease
 	// ARGV[3], at least 0 ms: how long a lock rests after a lease that was not released.
 	Delay time.Duration

@@ -13,7 +13,7 @@ import (
 )
 
 // LockExtendSHA is the SHA-1 of lock_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockExtendSHA = "34c5fc1540baf2662005394fd9be2a3ec6f6148a"
+const LockExtendSHA = "a6ad4f48e5f00ac33ff442a7cabe67d5acdc47d9"
 
 // LockExtendScript is scripts/lock_extend.lua.
 var LockExtendScript = lua.Script{

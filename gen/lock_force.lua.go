@@ -12,7 +12,7 @@ import (
 )
 
 // LockForceSHA is the SHA-1 of lock_force.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockForceSHA = "e0c51d33778c20468dbbb82a600bbe04b344433a"
+const LockForceSHA = "ec0d6a9d26b309893eb3e9394acf2e1ae361a609"
 
 // LockForceScript is scripts/lock_force.lua.
 var LockForceScript = lua.Script{

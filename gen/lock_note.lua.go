@@ -10,7 +10,7 @@ import (
 )
 
 // LockNoteSHA is the SHA-1 of lock_note.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockNoteSHA = "f065eab752a35ab4f1a9abfe99d45f81275ffdb6"
+const LockNoteSHA = "cef0b690c83b95e1a12c32b66e0aeefdd5845cae"
 
 // LockNoteScript is scripts/lock_note.lua.
 var LockNoteScript = lua.Script{

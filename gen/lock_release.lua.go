@@ -13,7 +13,7 @@ import (
 )
 
 // LockReleaseSHA is the SHA-1 of lock_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockReleaseSHA = "2ccf57a50d8ca368670bbec156eec18acec5852b"
+const LockReleaseSHA = "29598c5f884959d072a0048a5c4a4a4e0656b413"
 
 // LockReleaseScript is scripts/lock_release.lua.
 var LockReleaseScript = lua.Script{

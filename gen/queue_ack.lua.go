@@ -13,7 +13,7 @@ import (
 const QueueAckSHA = "f31411af40bf14c9cdf0d4332b155e91405b8bb7"
 
 // QueueAckGuardedSHA is the SHA-1 of guarded/queue_ack.lua, which runs under lua.Guard.
-const QueueAckGuardedSHA = "93628715d394fe5ed49e263736f0d6b5ef3ff447"
+const QueueAckGuardedSHA = "dc7b41fc97bf75ce79b628ed6f4fd2334b4dba79"
 
 // QueueAckScript is scripts/queue_ack.lua.
 var QueueAckScript = lua.Script{

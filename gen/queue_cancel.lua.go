@@ -13,7 +13,7 @@ import (
 const QueueCancelSHA = "d16a6db1eae02c27c781fbfa1ecd765bd885b9f7"
 
 // QueueCancelGuardedSHA is the SHA-1 of guarded/queue_cancel.lua, which runs under lua.Guard.
-const QueueCancelGuardedSHA = "2ff1696805adfa7dd7185ee6e9b621be3a099872"
+const QueueCancelGuardedSHA = "e863c38cae4014cd2bc7f9215f7c13cc3b826c23"
 
 // QueueCancelScript is scripts/queue_cancel.lua.
 var QueueCancelScript = lua.Script{

@@ -15,7 +15,7 @@ import (
 const QueueControlSHA = "8fe946f916b0cee6b87b56bcab0452e1c8507521"
 
 // QueueControlGuardedSHA is the SHA-1 of guarded/queue_control.lua, which runs under lua.Guard.
-const QueueControlGuardedSHA = "a76d07e056c9bec4d8bcff2d8d9688596cb79c67"
+const QueueControlGuardedSHA = "15ff2d399817be36bcf6eb8bb21330ce22033fce"
 
 // QueueControlScript is scripts/queue_control.lua.
 var QueueControlScript = lua.Script{

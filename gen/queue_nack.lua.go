@@ -13,7 +13,7 @@ import (
 const QueueNackSHA = "813f51d3579fd361897f9fa7693beb0986ad7f3b"
 
 // QueueNackGuardedSHA is the SHA-1 of guarded/queue_nack.lua, which runs under lua.Guard.
-const QueueNackGuardedSHA = "bf9ea68ced97cb546fd1579f7d08d6a82149e47a"
+const QueueNackGuardedSHA = "ed8acfa66a60bfacfc19a831004446583009ecfb"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{

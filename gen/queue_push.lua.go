@@ -15,7 +15,7 @@ import (
 const QueuePushSHA = "7adf2a30663f2998c167018b1bf2ededd9fb13fb"
 
 // QueuePushGuardedSHA is the SHA-1 of guarded/queue_push.lua, which runs under lua.Guard.
-const QueuePushGuardedSHA = "58047fcfc898383e0e788a12b83567882f89786f"
+const QueuePushGuardedSHA = "1a7c9c4b41cabd0707066ac50ca3be99d6460aff"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{

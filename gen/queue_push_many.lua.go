@@ -15,7 +15,7 @@ import (
 const QueuePushManySHA = "0f313b13b3ce105cf271e0986f75a46c7151062c"
 
 // QueuePushManyGuardedSHA is the SHA-1 of guarded/queue_push_many.lua, which runs under lua.Guard.
-const QueuePushManyGuardedSHA = "5618368fd6a916d378c6c43a70597fca575ca52c"
+const QueuePushManyGuardedSHA = "f897f4522ad7644c4f5d38fcb890aaaa0e32e955"
 
 // QueuePushManyScript is scripts/queue_push_many.lua.
 var QueuePushManyScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 const QueueRequeueSHA = "83790332fad09a928b6f43590d78bcff49fee66f"
 
 // QueueRequeueGuardedSHA is the SHA-1 of guarded/queue_requeue.lua, which runs under lua.Guard.
-const QueueRequeueGuardedSHA = "b979f46733a410d2e9aba8791c87138e9507f567"
+const QueueRequeueGuardedSHA = "321542c54a019b73bfc5fabb710fe3614bdef1b8"
 
 // QueueRequeueScript is scripts/queue_requeue.lua.
 var QueueRequeueScript = lua.Script{

@@ -16,7 +16,7 @@ import (
 const QueueRescheduleSHA = "523f03988268d752008f410adaaffc612dd8d844"
 
 // QueueRescheduleGuardedSHA is the SHA-1 of guarded/queue_reschedule.lua, which runs under lua.Guard.
-const QueueRescheduleGuardedSHA = "22d03e5f6c78f0c27c25d37165cab19c0a9b4280"
+const QueueRescheduleGuardedSHA = "5a5413a44f1c65abc60c0d3f5f970636a53dc890"
 
 // QueueRescheduleScript is scripts/queue_reschedule.lua.
 var QueueRescheduleScript = lua.Script{

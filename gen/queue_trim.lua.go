@@ -14,7 +14,7 @@ import (
 const QueueTrimSHA = "0fa57770b1b5ec0f1388601506847557607c252d"
 
 // QueueTrimGuardedSHA is the SHA-1 of guarded/queue_trim.lua, which runs under lua.Guard.
-const QueueTrimGuardedSHA = "0e1431e1df26ff4ad844022728dc2e600864fa07"
+const QueueTrimGuardedSHA = "9a00fd8f27b915ed715411fe3e306ce3b5f5322d"
 
 // QueueTrimScript is scripts/queue_trim.lua.
 var QueueTrimScript = lua.Script{

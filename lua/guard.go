@@ -11,9 +11,8 @@ import (
 //
 // The record is a string "fence waiting owner start length delay note", one
 // space between the fields, start in Unix microseconds and length in
-// milliseconds; where owner is group/token or group/token/token..., a lease is
-// one of the tokens. Or it is a sorted set of tokens, scored by the end of each
-// lease in Unix milliseconds.
+// milliseconds. Or it is a sorted set of tokens, scored by the end of each lease
+// in Unix milliseconds.
 type Lease interface {
 	// GuardKey is the key that records the lease.
 	GuardKey() string

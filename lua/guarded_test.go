@@ -167,49 +167,35 @@ func TestMarkedScriptsAreLoaded(t *testing.T) {
 	}
 }
 
-// What the lock's own scripts record is what the guard reads: held, extended, nested, handed back, stolen.
+// What the lock's own scripts record is what the guard reads: held, extended, handed back, stolen.
 func TestGuardReadsTheLocksOfTheRoot(t *testing.T) {
 	t.Parallel()
 	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
-	for name, opts := range map[string]luatomic.LockerOptions{"plain": {}, "nested": {Owner: "a/b c"}} {
-		t.Run(name, func(t *testing.T) {
-			ns := luatomictest.Namespace(t)
-			opts.Note = "a note / with 1 2 3"
-			locks := luatomic.NewLocker(client, &opts)
-			t.Cleanup(func() { require.NoError(t, locks.Close()) })
-			limit := int64(0)
-			set := func(l *luatomic.Lease) error {
-				limit++
-				p := gen.QueueControlParams{Control: "{" + ns + "}c", Wake: "{" + ns + "}w", Limit: limit}
-				_, err := gen.QueueControl(ctx, lua.Guard(client, l), p)
-				return err
-			}
-			lease, err := locks.Try(ctx, ns)
-			require.NoError(t, err)
-			require.NoError(t, set(lease))
-			require.NoError(t, lease.Extend(ctx))
-			require.NoError(t, set(lease))
-			if name == "nested" {
-				inner, err := locks.Try(ctx, ns)
-				require.NoError(t, err)
-				require.NoError(t, set(lease))
-				require.NoError(t, set(inner))
-				require.NoError(t, inner.Release(ctx))
-				requireFenced(t, set(inner), lua.ErrRefused)
-				require.NoError(t, set(lease))
-			}
-			require.NoError(t, lease.Release(ctx))
-			requireFenced(t, set(lease), lua.ErrRefused)
-
-			lease, err = locks.Try(ctx, ns)
-			require.NoError(t, err)
-			require.NoError(t, set(lease))
-			other := luatomic.NewLocker(client, &luatomic.LockerOptions{Owner: "other"})
-			t.Cleanup(func() { require.NoError(t, other.Close()) })
-			stolen, err := other.Steal(ctx, ns)
-			require.NoError(t, err)
-			requireFenced(t, set(lease), lua.ErrRefused)
-			require.NoError(t, set(stolen))
-		})
+	ns := luatomictest.Namespace(t)
+	locks := luatomic.NewLocker(client, &luatomic.LockerOptions{Note: "a note / with 1 2 3"})
+	t.Cleanup(func() { require.NoError(t, locks.Close()) })
+	limit := int64(0)
+	set := func(l *luatomic.Lease) error {
+		limit++
+		p := gen.QueueControlParams{Control: "{" + ns + "}c", Wake: "{" + ns + "}w", Limit: limit}
+		_, err := gen.QueueControl(ctx, lua.Guard(client, l), p)
+		return err
 	}
+	lease, err := locks.Try(ctx, ns)
+	require.NoError(t, err)
+	require.NoError(t, set(lease))
+	require.NoError(t, lease.Extend(ctx))
+	require.NoError(t, set(lease))
+	require.NoError(t, lease.Release(ctx))
+	requireFenced(t, set(lease), lua.ErrRefused)
+
+	lease, err = locks.Try(ctx, ns)
+	require.NoError(t, err)
+	require.NoError(t, set(lease))
+	other := luatomic.NewLocker(client, nil)
+	t.Cleanup(func() { require.NoError(t, other.Close()) })
+	stolen, err := other.Steal(ctx, ns)
+	require.NoError(t, err)
+	requireFenced(t, set(lease), lua.ErrRefused)
+	require.NoError(t, set(stolen))
 }

@@ -10,9 +10,6 @@
 --- where that is greater. So it grows with every new holder although no counter
 --- stays behind.
 ---
---- The owner of a lock that nests is group/token. The same group takes it again
---- with another token, and each token releases once.
----
 --- An entry of the queue is the owner, length of the lease that is granted in ms,
 --- lock delay in ms, channel, line feed and note. Those without a listener are
 --- passed over.
@@ -21,7 +18,7 @@
 ---@retry    safe  an owner that holds the lock or waits for it is told so
 ---@key      lock   string  as above
 ---@key      queue  zset  entries of those who wait, scored by priority and arrival; expires
----@arg      owner  string  a token of this acquire alone, or group/token
+---@arg      owner  string  a token of this acquire alone
 ---@arg      ttl    ms  min=1  the lease
 ---@arg      keep   ms  min=1  how long the string stays
 ---@arg      delay  ms  min=0  how long the lock rests after a lease that was not released
@@ -45,18 +42,8 @@ if record then
   local f, w, holder, start, length, rest, released, text =
     string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
   local left = start / 1000 + length - now / 1000
-  if left > 0 then
-    local group = string.match(owner, '^.*/')
-    if holder == owner then
-      return {1, 0, f, math.max(math.floor(left), 1), 0, '', 0}
-    elseif group and string.sub(holder, 1, #group) == group then
-      if not string.find(holder .. '/', string.sub(owner, #group) .. '/', 1, true) then
-        holder = holder .. string.sub(owner, #group)
-      end
-      ttl = math.max(math.ceil(left), tonumber(ttl))
-      redis.call('SET', lock, f .. ' ' .. w .. ' ' .. holder .. ' ' .. now .. ' ' .. ttl .. ' ' .. delay .. ' ' .. released .. ' ' .. text, 'PX', ttl + 60000)
-      return {1, 0, f, ttl, 0, '', 0}
-    end
+  if left > 0 and holder == owner then
+    return {1, 0, f, math.max(math.floor(left), 1), 0, '', 0}
   end
   waiting, last, held = w, released, text
   remaining = left + rest

@@ -26,18 +26,11 @@ local fence, waiting, holder, start, length, delay, last, note =
   string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
 local left = start / 1000 + length - now / 1000
 
-local group, token = string.match(owner, '^(.*)(/.*)$')
-local nested = group and string.sub(holder, 1, #group + 1) == group .. '/' and string.find(holder .. '/', token .. '/', 1, true)
 if holder == owner and left > 0 then
   redis.call('SET', lock, fence .. ' ' .. waiting .. ' ' .. holder .. ' ' .. now .. ' ' .. ttl .. ' ' .. delay .. ' ' .. last .. ' ' .. note, 'KEEPTTL')
-  return 1
-elseif nested and left > 0 then
-  -- Another of the group may need it for longer.
-  ttl = math.max(math.ceil(left), tonumber(ttl))
-  redis.call('SET', lock, fence .. ' ' .. waiting .. ' ' .. holder .. ' ' .. now .. ' ' .. ttl .. ' ' .. delay .. ' ' .. last .. ' ' .. note, 'PX', ttl + 60000)
   return 1
 end
 if start ~= '0' then -- it is another's string, and stays as long as that one needs it
   redis.call('PEXPIREAT', lock, math.floor(start / 1000) + length + delay + 60000)
 end
-return (holder == owner or nested) and 0 or 2
+return holder == owner and 0 or 2

@@ -94,12 +94,8 @@ if owner ~= '-' then
 elseif waiting == '0' or not grant() then
   redis.call('SET', lock, f .. ' ' .. waiting .. ' - 0 0 0 ' .. last .. ' ', 'PX', 60000)
 end
-if done then
-  for token in string.gmatch(holder, '([^/]+)') do
-    local home = string.match(token, '^(.+)%.')
-    if home then
-      tell(inbox .. home, 'r ' .. token .. ' ' .. lock)
-    end
-  end
+local home = string.match(holder, '^(.+)%.')
+if done and home then
+  tell(inbox .. home, 'r ' .. holder .. ' ' .. lock)
 end
 return {done and 1 or 0, fence, held}

@@ -20,12 +20,7 @@ if not record then
 end
 local fence, waiting, holder, start, length, delay, last =
   string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) ')
-if start / 1000 + length <= now / 1000 then
-  return 0
-end
-local group, token = string.match(owner, '^(.*)(/.*)$')
-local nested = group and string.sub(holder, 1, #group + 1) == group .. '/' and string.find(holder .. '/', token .. '/', 1, true)
-if holder ~= owner and not nested then
+if holder ~= owner or start / 1000 + length <= now / 1000 then
   return 0
 end
 redis.call('SET', lock, fence .. ' ' .. waiting .. ' ' .. holder .. ' ' .. start .. ' ' .. length .. ' ' .. delay .. ' ' .. last .. ' ' .. note, 'KEEPTTL')

@@ -31,8 +31,8 @@ if string.sub(record, 17, 20 + #owner) == ' 0 ' .. owner .. ' ' then
   return 1
 end
 
-local f, waiting, holder, start, length, delay, last, note =
-  string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+local f, waiting, holder, start, length, delay, last =
+  string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) ')
 if holder ~= owner then
   -- It is another's string, and stays as long as that one needs it.
   if start ~= '0' then
@@ -40,14 +40,6 @@ if holder ~= owner then
   end
   if redis.call('ZREM', queue, entry) == 1 then
     return 3
-  end
-  local group, token = string.match(owner, '^(.*)(/.*)$')
-  local from, to = string.find(holder .. '/', (token or owner) .. '/', 1, true)
-  if group and from and string.sub(holder, 1, #group + 1) == group .. '/' then
-    -- One of several of the same group; the others go on.
-    holder = string.sub(holder, 1, from - 1) .. string.sub(holder, to)
-    redis.call('SET', lock, f .. ' ' .. waiting .. ' ' .. holder .. ' ' .. start .. ' ' .. length .. ' ' .. delay .. ' ' .. owner .. ' ' .. note, 'KEEPTTL')
-    return 1
   end
   return last == owner and 1 or 2
 end

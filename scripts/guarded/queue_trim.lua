@@ -9,17 +9,9 @@ do
   local now = time[1] * 1000000 + time[2]
   local kind, held, over = redis.call('TYPE', lease).ok, false, false
   if kind == 'string' then
-    -- fence waiting owner start_us ttl_ms delay note. A free lease has the owner -,
-    -- one that nests has group/token/token...
+    -- fence waiting owner start_us ttl_ms delay note. A free lease has the owner -.
     local owner, start, ttl = string.match(redis.call('GET', lease) or '', '^[^ ]* [^ ]* ([^ ]+) (%d+) (%d+)')
-    local tokens = owner and string.match(owner, '/(.*)$')
-    if tokens then
-      for one in string.gmatch(tokens, '[^/]+') do
-        held = held or one == token
-      end
-    else
-      held = owner == token and owner ~= '-'
-    end
+    held = owner == token and owner ~= '-'
     over = held and now >= start + ttl * 1000
   elseif kind == 'zset' then
     -- Tokens, scored by the end of each lease in ms.

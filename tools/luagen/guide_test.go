@@ -29,6 +29,6 @@ func TestGuardedScriptOfTheGuide(t *testing.T) {
 	require.Len(t, out.Changes, 2)
 	require.Equal(t, filepath.Join(dir, "guarded", "restock.lua"), out.Changes[0].Path)
 	lines := strings.Split(string(out.Changes[0].Text), "\n")
-	require.Contains(t, lines[45-1], "redis.call('SET'")
+	require.Contains(t, lines[37-1], "redis.call('SET'")
 	require.Contains(t, string(out.Changes[1].Text), "const RestockGuardedSHA = ")
 }

@@ -53,7 +53,6 @@ The exit code is CMD's, 128 plus the number if a signal ended it; 75 if the lock
 			fs.IntVar(&o.Priority, "priority", 0, "`NUMBER` from -1000 to 1000; of those who wait the highest is first")
 			fs.DurationVar(&o.MaxHold, "max-hold", 0, "`DURATION` after which CMD is killed and the lock given back; without it no limit")
 			fs.DurationVar(&o.LockDelay, "lock-delay", 0, "`DURATION` in which nobody gets the lock after a lease that ended without a release")
-			fs.StringVar(&o.Owner, "owner", "", "`TEXT`; whoever gives the same has the same lock, until each has ended")
 			fs.IntVar(&o.Replicas, "replicas", 0, "`NUMBER` of replicas that must confirm the lock within 1 s")
 			dialectFlag(fs, &l.dialect, redisInAction, actionHero)
 			fs.DurationVar(&l.heal, "heal", 0, "in the dialect redisinaction: `DURATION` after which a lock without an end is free, its holder dead or not")
@@ -103,12 +102,10 @@ func (l *lockCmd) checkLease(s *session) error {
 		return usagef("--replicas %d; 0 or more", o.Replicas)
 	case l.read && l.write:
 		return usagef("both --read and --write; choose one")
-	case (l.read || l.write) && (o.Owner != "" || o.LockDelay > 0 || o.Replicas > 0):
-		return usagef("--owner, --lock-delay and --replicas are for plain locks: leave them out, or --read and --write")
+	case (l.read || l.write) && (o.LockDelay > 0 || o.Replicas > 0):
+		return usagef("--lock-delay and --replicas are for plain locks: leave them out, or --read and --write")
 	case len(o.Note) > maxNote:
 		return usagef("--note has %d bytes; at most %d", len(o.Note), maxNote)
-	case len(o.Owner) > maxOwner:
-		return usagef("--owner has %d bytes; at most %d", len(o.Owner), maxOwner)
 	}
 	if o.Note == "" {
 		host, err := os.Hostname()
@@ -120,11 +117,8 @@ func (l *lockCmd) checkLease(s *session) error {
 	return nil
 }
 
-// What the library accepts.
-const (
-	maxNote  = 1024
-	maxOwner = 128
-)
+// maxNote is what the library accepts.
+const maxNote = 1024
 
 func (l *lockCmd) run(s *session) error {
 	if l.dialect != "" {

@@ -23,7 +23,7 @@ func (l *lockCmd) checkDialect() error {
 	o := &l.opts
 	return foreignFlags(l.dialect, map[string]bool{
 		"read": l.read, "write": l.write, "priority": o.Priority != 0, "max-hold": o.MaxHold != 0,
-		"lock-delay": o.LockDelay != 0, "owner": o.Owner != "", "replicas": o.Replicas != 0, "note": o.Note != "",
+		"lock-delay": o.LockDelay != 0, "replicas": o.Replicas != 0, "note": o.Note != "",
 	})
 }
 

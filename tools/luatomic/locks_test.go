@@ -305,18 +305,6 @@ func TestLockDelay(t *testing.T) {
 	e.run("lock", "x", "--", "true").exits(exitTryLater)
 }
 
-func TestLockOwner(t *testing.T) {
-	t.Parallel()
-	e := shared(t)
-	inner := `exec "$0" --prefix "$1" lock x --owner me -- echo inner`
-	c := e.run("lock", "x", "--owner", "me", "--", "sh", "-c", inner, os.Args[0], e.prefix).exits(exitDone)
-	require.Equal(t, "inner\n", c.stdout.String())
-	inner = strings.Replace(inner, "--owner me", "--owner you", 1)
-	c = e.run("lock", "x", "--owner", "me", "--", "sh", "-c", inner, os.Args[0], e.prefix).exits(exitTryLater)
-	require.Contains(t, c.stderr.String(), "lock is held")
-	e.free("x")
-}
-
 func TestLockReplicas(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)

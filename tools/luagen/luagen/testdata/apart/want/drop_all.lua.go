@@ -13,7 +13,7 @@ import (
 const DropAllSHA = "673c9709821cd22cbc24e1bd2d7a087e22e918d0"
 
 // DropAllGuardedSHA is the SHA-1 of guarded/drop_all.lua, which runs under lua.Guard.
-const DropAllGuardedSHA = "7fe52b36fa353bb6cd3bd2e554a84d734deb235f"
+const DropAllGuardedSHA = "8a9e5071362d37057928e9b4d3f82f46bb586527"
 
 // DropAllScript is scripts/drop_all.lua.
 var DropAllScript = lua.Script{

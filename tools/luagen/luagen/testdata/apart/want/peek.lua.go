@@ -13,7 +13,7 @@ import (
 const PeekSHA = "9896a3acac7cbc1cc65bc5d4a0b273b1a277af85"
 
 // PeekGuardedSHA is the SHA-1 of guarded/peek.lua, which runs under lua.Guard.
-const PeekGuardedSHA = "6dfcc5c6f117ce36f85ea8a364ae49c14ec9e3b9"
+const PeekGuardedSHA = "46a420f46c36ce7705060aa1e472e68b314b9f86"
 
 // PeekScript is scripts/peek.lua.
 var PeekScript = lua.Script{

@@ -20,7 +20,7 @@ var stockTakeGuardedSource string
 const StockTakeSHA = "ea6adc958eeb0e50c426d6b42bf392aa4d45ea1c"
 
 // StockTakeGuardedSHA is the SHA-1 of guarded/stock_take.lua, which runs under lua.Guard.
-const StockTakeGuardedSHA = "b1138181159efb231fae5548b89ad7007e13c551"
+const StockTakeGuardedSHA = "18bcb77e6b36f9b2615edaca156afd8a604563b3"
 
 // StockTakeScript is stock_take.lua.
 var StockTakeScript = lua.Script{
