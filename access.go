@@ -18,7 +18,7 @@ func Scripts() []*lua.Script {
 		&gen.LockAcquireScript, &gen.LockAcquireAllScript, &gen.LockExtendScript, &gen.LockFenceScript,
 		&gen.LockForceScript, &gen.LockInfoScript, &gen.LockNoteScript, &gen.LockReleaseScript,
 		&gen.LockTryScript,
-		&gen.SemAcquireScript, &gen.SemChangeScript, &gen.SemExtendScript, &gen.SemInfoScript,
+		&gen.SemAcquireScript, &gen.SemExtendScript, &gen.SemInfoScript,
 		&gen.SemReleaseScript, &gen.SemResizeScript,
 		&gen.QueueAckScript, &gen.QueueCancelScript, &gen.QueueControlScript, &gen.QueueExtendScript,
 		&gen.QueueMendScript, &gen.QueueNackScript, &gen.QueuePeekScript, &gen.QueuePushScript,

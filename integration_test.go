@@ -72,7 +72,7 @@ var allScripts = slices.Concat(rpcScripts, []*lua.Script{
 	&gen.QueueAckScript, &gen.QueueCancelScript, &gen.QueueControlScript, &gen.QueueExtendScript, &gen.QueueMendScript, &gen.QueueNackScript,
 	&gen.QueuePeekScript, &gen.QueuePushScript, &gen.QueuePushManyScript, &gen.QueueReclaimScript, &gen.QueueRequeueScript, &gen.QueueRescheduleScript,
 	&gen.QueueStatsScript, &gen.QueueTakeScript, &gen.QueueTrimScript,
-	&gen.SemAcquireScript, &gen.SemChangeScript, &gen.SemExtendScript, &gen.SemInfoScript, &gen.SemReleaseScript, &gen.SemResizeScript,
+	&gen.SemAcquireScript, &gen.SemExtendScript, &gen.SemInfoScript, &gen.SemReleaseScript, &gen.SemResizeScript,
 })
 
 const (

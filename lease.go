@@ -166,7 +166,7 @@ func (l *Lease) extended(start time.Time, ttl time.Duration, err error) error {
 	}
 	if errors.Is(err, ErrLost) {
 		l.mu.Lock()
-		given := l.released // it was exchanged or given back meanwhile
+		given := l.released // it was given back meanwhile
 		l.mu.Unlock()
 		if !given {
 			l.end(err)

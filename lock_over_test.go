@@ -154,50 +154,6 @@ func TestDeadPermitIsFreeBehindManyThatWereGivenBack(t *testing.T) {
 	require.NoError(t, lease.Release(ctx))
 }
 
-// A change whose answer was lost may have happened. The old lease is over then before
-// another can have the lock, and goes on where it did not happen.
-func TestChangeWithoutAnAnswerIsLookedAfter(t *testing.T) {
-	t.Parallel()
-	c, space := luatomictest.Client(t), luatomictest.Namespace(t)
-	l := locker(t, c, &luatomic.LockerOptions{TTL: time.Minute})
-	rw := l.RW(space)
-	w, err := rw.Try(t.Context())
-	require.NoError(t, err)
-	w, err = rw.Downgrade(t.Context(), w)
-	require.NoError(t, err, "the script is loaded")
-	w, err = rw.TryUpgrade(t.Context(), w)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	happens := false
-	c.AddHook(&around{gen.SemChangeScript.SHA, func(run func() error) error {
-		if happens {
-			_ = run()
-		}
-		cancel()
-		return context.Canceled
-	}})
-	kept := w.Keep(t.Context())
-	_, err = rw.Downgrade(ctx, w)
-	require.ErrorIs(t, err, context.Canceled)
-	require.NoError(t, w.Err(), "it did not happen")
-	require.NoError(t, w.Extend(t.Context()))
-	require.NoError(t, kept.Err())
-	_, err = rw.RTry(t.Context())
-	require.ErrorIs(t, err, luatomic.ErrHeld)
-
-	happens = true
-	ctx, cancel = context.WithCancel(t.Context())
-	defer cancel()
-	_, err = rw.Downgrade(ctx, w)
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, w.Err(), luatomic.ErrLost)
-	<-kept.Done()
-	next, err := rw.Try(t.Context())
-	require.NoError(t, err, "what it got was given back")
-	require.NoError(t, next.Release(t.Context()))
-}
-
 // Several leases are given back at the same time: with a server that does not answer that
 // takes as long as one does.
 func TestLeasesAreReleasedAtOnce(t *testing.T) {

@@ -3,12 +3,8 @@ package luatomic
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
-	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/keys"
-	"github.com/luatomic/luatomic/lua"
 )
 
 // RWLock is held by many readers or by one writer. Those who wait are served in
@@ -84,84 +80,6 @@ func (rw *RWLock) do(ctx context.Context, weight int, f func(context.Context, *L
 		return err
 	}
 	return lease.do(ctx, f)
-}
-
-// Downgrade exchanges a writer's lease for a reader's, without a moment in between,
-// and lets in the readers at the head of the queue. The writer's lease is then over
-// with ErrReleased; the new one is not kept until Keep is called. ErrLost says that
-// the writer's lease was over before. After any other error the writer's lease goes on
-// if the server still knows it, and is lost else; see its Err.
-// Keys: rw:{name}, rwq:{name}.
-func (rw *RWLock) Downgrade(ctx context.Context, writer *Lease) (*Lease, error) {
-	return rw.change(ctx, writer, readerWeight)
-}
-
-// TryUpgrade exchanges a reader's lease for a writer's if there is no other reader,
-// past those who wait, else returns a *HeldError and leaves the reader's lease as it
-// is. It never waits: two readers that wait for each other would do so for ever. Other
-// errors are as for Downgrade.
-// Keys: rw:{name}, rwq:{name}.
-func (rw *RWLock) TryUpgrade(ctx context.Context, reader *Lease) (*Lease, error) {
-	return rw.change(ctx, reader, writerWeight)
-}
-
-// change exchanges a lease for one of another weight.
-func (rw *RWLock) change(ctx context.Context, from *Lease, weight int) (*Lease, error) {
-	if from.key != rw.keys.Record {
-		return nil, fmt.Errorf("luatomic: change %q: the lease is of %q", rw.name, from.name)
-	}
-	to, err := rw.newLease(weight)
-	if err != nil {
-		return nil, err
-	}
-	if err := from.Err(); err != nil {
-		return nil, err
-	}
-	o := &rw.locker.opts
-	from.setReleased(true) // a renewal that comes between does not find it lost
-	start := time.Now()
-	r, err := gen.SemChange(ctx, rw.locker.client, gen.SemChangeParams{
-		Permits: rw.keys.Record, Queue: rw.keys.Queue, Former: from.token, Owner: to.token, TTL: o.TTL, Note: o.Note,
-	})
-	switch {
-	case err != nil:
-		return nil, rw.unchanged(ctx, from, to, err)
-	case r.State == gen.SemChangeStateHeld:
-		from.setReleased(false)
-		return nil, &HeldError{Name: rw.name, Remaining: r.Remaining}
-	case r.State == gen.SemChangeStateExpired:
-		lost := fmt.Errorf("%w: %q has %s", ErrLost, rw.name, lossOf(false))
-		from.end(lost)
-		return nil, lost
-	}
-	from.end(ErrReleased)
-	to.fence = r.Fence
-	return to.taken(start, r.Remaining)
-}
-
-// unchanged gives back what a change without an answer may have got. The old lease goes
-// on only where the server says so, and again when no change can come any more: it may
-// be another's lock by now.
-func (rw *RWLock) unchanged(ctx context.Context, from, to *Lease, err error) error {
-	from.setReleased(false)
-	if errors.Is(err, lua.ErrNotExecuted) {
-		return to.failed(ctx, err, "")
-	}
-	held := from.Extend(detached(ctx))
-	if held != nil {
-		from.end(fmt.Errorf("%w: %q may have been exchanged", ErrLost, rw.name))
-	}
-	err = to.failed(ctx, err, "")
-	if held == nil && from.Extend(detached(ctx)) != nil {
-		from.end(fmt.Errorf("%w: %q may have been exchanged", ErrLost, rw.name))
-	}
-	return err
-}
-
-func (l *Lease) setReleased(is bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.released = is
 }
 
 // RWInfo is what is known of a read-write lock.

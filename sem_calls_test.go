@@ -76,11 +76,6 @@ func semCalls() []scriptCall {
 		v, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Owner: "p.me:2", Note: "mine", Inbox: "inbox:"})
 		return fmt.Sprint(v), err
 	}
-	change := func(ctx context.Context, c lua.Client, k string) (string, error) {
-		permits, queue := name(k)
-		v, err := gen.SemChange(ctx, c, gen.SemChangeParams{Permits: permits, Queue: queue, Former: "p.me:2", Owner: "p.new:1", TTL: time.Minute, Note: "mine"})
-		return fmt.Sprint(v.State), err
-	}
 	resize := func(ctx context.Context, c lua.Client, k string) (string, error) {
 		permits, queue := name(k)
 		_, err := gen.SemResize(ctx, c, gen.SemResizeParams{Permits: permits, Queue: queue, Size: 5})
@@ -103,7 +98,6 @@ func semCalls() []scriptCall {
 		{&gen.SemReleaseScript, release, semOf(5, mine), nil},
 		{&gen.SemReleaseScript, release, semOf(5, mine, dead...), nil},
 		{&gen.SemReleaseScript, release, none, nil},
-		{&gen.SemChangeScript, change, semOf(5, mine, dead...), nil},
 		{&gen.SemResizeScript, resize, semOf(4, full, dead...), nil},
 		{&gen.SemInfoScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			permits, queue := name(k)
@@ -139,7 +133,6 @@ func semCases() []failpointCase {
 	heard(calls["sem_acquire"], "again", with(5, mine, standing("p.me:2", "nobody")))
 	heard(calls["sem_release"], "heard", with(5, mine))
 	heard(calls["sem_release"], "twice", with(5, mine, standing("p.old:3", "nobody"), standing("p.gone:1", "nobody")))
-	heard(calls["sem_change"], "heard", with(5, mine))
 	heard(calls["sem_resize"], "heard", with(2, mine))
 	return cases
 }

@@ -29,7 +29,7 @@ func TestSemaphoreAgainstAModel(t *testing.T) {
 		defer m.sub.Close()
 		rt.Repeat(map[string]func(*rapid.T){
 			"": m.check, "try": m.try, "wait": m.wait, "wait 2": m.wait, "look": m.look, "look 2": m.look,
-			"release": m.release, "release 2": m.release, "extend": m.extend, "change": m.change, "resize": m.resize,
+			"release": m.release, "release 2": m.release, "extend": m.extend, "resize": m.resize,
 		})
 	})
 }
@@ -303,27 +303,6 @@ func (m *modelledSem) extend(t *rapid.T) {
 	require.Equal(t, held, got == gen.SemExtendResultExtended)
 	if held {
 		m.holders[token] = true
-	}
-}
-
-func (m *modelledSem) change(t *rapid.T) {
-	former, owner := m.known(t), m.fresh(t)
-	m.told = nil
-	got, err := gen.SemChange(m.ctx, m.c, gen.SemChangeParams{Permits: m.permits, Queue: m.queue, Former: former, Owner: owner, TTL: time.Hour})
-	require.NoError(t, err)
-	_, held := m.holders[former]
-	switch {
-	case !held:
-		require.Equal(t, gen.SemChangeStateExpired, got.State)
-	case m.used()-int(semWeight(former))+int(semWeight(owner)) > m.limit:
-		require.Equal(t, gen.SemChangeStateHeld, got.State)
-	default:
-		require.Equal(t, gen.SemChangeStateChanged, got.State)
-		m.gives(t, got.Fence, owner)
-		delete(m.holders, former)
-		m.mark(former, true)
-		m.hold(owner, true)
-		m.grant("")
 	}
 }
 

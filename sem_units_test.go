@@ -65,10 +65,8 @@ func TestKinOfTheLockOnACluster(t *testing.T) {
 		require.NoError(t, err)
 		reading := inBackground(ctx, other.RW(name).RAcquire)
 		waitForRW(t, mine.RW(name), 1)
-		reader, err := mine.RW(name).Downgrade(ctx, writer)
-		require.NoError(t, err)
+		require.NoError(t, writer.Release(ctx))
 		require.NoError(t, permit(t, reading).Release(ctx))
-		require.NoError(t, reader.Release(ctx))
 
 		// A word can get lost while the nodes of a new cluster link up; the lease covers it.
 		brief := luatomic.LockerOptions{TTL: 3 * time.Second}
@@ -126,9 +124,7 @@ func TestSemaphoreOverTheMemoryLimit(t *testing.T) {
 	require.NoError(t, one.Release(ctx))
 	require.NoError(t, permit(t, next).Release(ctx))
 	require.NoError(t, s.Resize(ctx, 1))
-	reader, err := rw.Downgrade(ctx, writer)
-	require.NoError(t, err)
-	require.NoError(t, reader.Release(ctx))
+	require.NoError(t, writer.Release(ctx))
 	require.NoError(t, leads.Resign(ctx))
 }
 

@@ -275,11 +275,6 @@ var RPCUnbind string
 //go:embed sem_acquire.lua
 var SemAcquire string
 
-// SemChange is the text of sem_change.lua.
-//
-//go:embed sem_change.lua
-var SemChange string
-
 // SemExtend is the text of sem_extend.lua.
 //
 //go:embed sem_extend.lua
