@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -28,7 +27,8 @@ const (
 // agree with each other; both are late by up to a step. Step puts the clock forward or back.
 type Server struct {
 	redis     *miniredis.Miniredis
-	ahead     atomic.Int64 // of the wall clock, ns
+	mu        sync.Mutex    // over reading the wall clock and setting the server's
+	ahead     time.Duration // of the wall clock
 	closing   chan struct{}
 	ticking   sync.WaitGroup
 	closeOnce sync.Once
@@ -74,13 +74,16 @@ func (s *Server) Close() {
 
 // Step puts the clock forward by d, or back. What follows sees the new time.
 func (s *Server) Step(d time.Duration) {
-	s.ahead.Add(int64(d))
-	s.set(time.Now())
+	s.set(d)
 }
 
-// set gives the clock the time that belongs to the wall clock's.
-func (s *Server) set(wall time.Time) {
-	s.redis.SetTime(wall.Add(time.Duration(s.ahead.Load())))
+// set puts the clock at the wall clock's time and all steps, d among them. The lock spans the reading and the setting: a tick that read
+// the clock before a step would otherwise set the time without it after the step.
+func (s *Server) set(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ahead += d
+	s.redis.SetTime(time.Now().Add(s.ahead))
 	// Any access makes the expiry catch up with the clock.
 	s.redis.Exists("")
 }
@@ -96,7 +99,7 @@ func (s *Server) tick() {
 		case <-timer.C:
 		}
 		began := time.Now()
-		s.set(began)
+		s.set(0)
 		timer.Reset(min(max(minStep, stepShare*time.Since(began)), maxStep))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -100,6 +101,37 @@ func TestStepMovesTimeAndExpiry(t *testing.T) {
 	server.Step(2 * time.Hour)
 	require.WithinDuration(t, before.Add(time.Hour), at(), time.Minute)
 	require.Zero(t, client.Exists(ctx, "k").Val())
+}
+
+// The clock ticks while it is stepped: no tick may set the time as it was before a step.
+func TestATickDoesNotUndoAStep(t *testing.T) {
+	t.Parallel()
+	server, err := embedded.Start()
+	require.NoError(t, err)
+	t.Cleanup(server.Close)
+	client, ctx := redis.NewClient(&redis.Options{Addr: server.Addr()}), t.Context()
+	t.Cleanup(func() { _ = client.Close() })
+	// Scripts hold the server while a tick waits to set its time.
+	var busy sync.WaitGroup
+	stop, cancel := context.WithCancel(ctx)
+	defer busy.Wait()
+	defer cancel()
+	for range 4 {
+		busy.Go(func() {
+			for stop.Err() == nil {
+				_ = client.Eval(stop, `for i = 1, 20000 do end`, nil).Err()
+			}
+		})
+	}
+	require.NoError(t, client.Set(ctx, "k", "v", time.Hour).Err())
+	began := time.Now()
+	for i := range 300 {
+		server.Step(-2 * time.Hour)
+		now, err := client.Time(ctx).Result()
+		require.NoError(t, err)
+		require.WithinDuration(t, began.Add(time.Duration(i+1)*-2*time.Hour), now, time.Hour, "step %d", i)
+	}
+	require.EqualValues(t, 1, client.Exists(ctx, "k").Val(), "no tick went forward by a step that was undone")
 }
 
 func TestManyExpiringKeysDoNotSlowScriptsDown(t *testing.T) {
