@@ -29,12 +29,14 @@ race: redis ## the tests under the race detector
 	$(GO) test -race $(TESTFLAGS) $(PKG)
 
 bench: redis ## the benchmarks of the primitives
-	$(GO) test -run '^$$' -bench . -benchmem -p 1 . ./compat/...
+	$(GO) test -run '^$$' -bench . -benchmem -p 1 . ./queue ./lock ./rpc ./compat/...
 
 drill: redis ## the long fault runs: kills, a model, a million due, a million calls; seeds are printed
-	LUATOMIC_DRILL=1 $(GO) test -v -timeout 20m -run 'Kill|Failpoint|ManyDue|WhileMoving|RPCLoses|RPCMany' . -kills=1000
-	$(GO) test -v -timeout 20m -run 'Model' . -rapid.checks=5000
-	LUATOMIC_DRILL=1 $(GO) test -v -timeout 30m -run 'LockHistor|LockSurvives|IdleWaiters' . -lockops=1000000
+	LUATOMIC_DRILL=1 $(GO) test -v -timeout 20m -run 'Failpoint' .
+	LUATOMIC_DRILL=1 $(GO) test -v -timeout 20m -run 'Kill|ManyDue|WhileMoving' ./queue -kills=1000
+	LUATOMIC_DRILL=1 $(GO) test -v -timeout 20m -run 'Kill|RPCLoses|RPCMany' ./rpc
+	$(GO) test -v -timeout 20m -run 'Model' ./queue ./lock -rapid.checks=5000
+	LUATOMIC_DRILL=1 $(GO) test -v -timeout 30m -run 'LockHistor|LockSurvives|IdleWaiters' ./lock -lockops=1000000
 
 interop: redis ## the dialects against the real Sidekiq, Redis in Action and ActionHero
 	$(GO) test $(TESTFLAGS) -tags interop -p 1 -timeout 20m -run TestInterop ./compat/...

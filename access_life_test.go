@@ -9,8 +9,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/queue"
+	"github.com/luatomic/luatomic/rpc"
 )
 
 type patienceKey struct{}
@@ -41,8 +43,8 @@ func becomes(ctx context.Context, done func() bool) bool {
 	return false
 }
 
-func accessQueue(client redis.UniversalClient, name string, lease time.Duration) *luatomic.Queue {
-	q, err := luatomic.NewQueue(client, name, &luatomic.QueueOptions{Prefix: accessPrefix, Lease: lease})
+func accessQueue(client redis.UniversalClient, name string, lease time.Duration) *queue.Queue {
+	q, err := queue.New(client, name, &queue.Options{Prefix: accessPrefix, Lease: lease})
 	if err != nil {
 		panic(err) // the name is right
 	}
@@ -51,18 +53,18 @@ func accessQueue(client redis.UniversalClient, name string, lease time.Duration)
 
 func lifeOfJobs(ctx context.Context, client redis.UniversalClient) error {
 	q := accessQueue(client, "q", 0)
-	_, pushed := q.Push(ctx, luatomic.Job{Body: []byte("now")}, luatomic.Job{Body: []byte("later"), Delay: time.Hour})
+	_, pushed := q.Push(ctx, queue.Job{Body: []byte("now")}, queue.Job{Body: []byte("later"), Delay: time.Hour})
 	taken, err := q.Take(ctx, 1)
 	if err == nil && len(taken.Deliveries) == 1 {
 		err = taken.Deliveries[0].Ack(ctx)
 	}
 	_, audited := q.Audit(ctx, false)
-	locker := luatomic.NewLocker(client, &luatomic.LockerOptions{Prefix: accessPrefix, Tag: "q"})
+	locker := lock.New(client, &lock.Options{Prefix: accessPrefix, Tag: "q"})
 	lease, locked := locker.Try(ctx, "guard")
 	if locked != nil {
 		return errors.Join(pushed, err, audited, locked)
 	}
-	_, guarded := accessQueue(lua.Guard(client, lease), "q", 0).Push(ctx, luatomic.Job{Body: []byte("guarded")})
+	_, guarded := accessQueue(lua.Guard(client, lease), "q", 0).Push(ctx, queue.Job{Body: []byte("guarded")})
 	return errors.Join(pushed, err, audited, guarded, lease.Release(ctx))
 }
 
@@ -75,7 +77,7 @@ func lifeOfWorkers(ctx context.Context, client redis.UniversalClient) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = q.Consume(ctx, &luatomic.ConsumeOptions{Idle: time.Hour}, func(context.Context, *luatomic.Delivery) error {
+		_, _ = q.Consume(ctx, &queue.ConsumeOptions{Idle: time.Hour}, func(context.Context, *queue.Delivery) error {
 			select {
 			case did <- true:
 			default: // an ack that was refused brings it again
@@ -87,7 +89,7 @@ func lifeOfWorkers(ctx context.Context, client redis.UniversalClient) error {
 	if !becomes(ctx, func() bool { return client.ZCard(ctx, accessPrefix+"{w}:w").Val() == 1 }) {
 		err = errors.New("the worker does not listen")
 	}
-	_, pushed := q.Push(ctx, luatomic.Job{Body: []byte("now")})
+	_, pushed := q.Push(ctx, queue.Job{Body: []byte("now")})
 	if pushed == nil && err == nil && !becomes(ctx, func() bool { return len(did) == 1 }) {
 		err = errors.New("the job is not done")
 	}
@@ -98,19 +100,19 @@ func lifeOfWorkers(ctx context.Context, client redis.UniversalClient) error {
 
 func lifeOfDeadWorkers(ctx context.Context, client redis.UniversalClient) error {
 	q := accessQueue(client, "d", time.Millisecond)
-	_, pushed := q.Push(ctx, luatomic.Job{Body: []byte("now")})
+	_, pushed := q.Push(ctx, queue.Job{Body: []byte("now")})
 	_, taken := q.Take(ctx, 1)
 	var reclaimed error
 	becomes(ctx, func() bool {
-		var r luatomic.Reclaimed
+		var r queue.Reclaimed
 		r, reclaimed = q.Reclaim(ctx)
 		return reclaimed != nil || r.Returned > 0
 	})
 	return errors.Join(pushed, taken, reclaimed)
 }
 
-func accessLocker(client redis.UniversalClient) *luatomic.Locker {
-	return luatomic.NewLocker(client, &luatomic.LockerOptions{Prefix: accessPrefix, Poll: time.Hour})
+func accessLocker(client redis.UniversalClient) *lock.Locker {
+	return lock.New(client, &lock.Options{Prefix: accessPrefix, Poll: time.Hour})
 }
 
 func lifeOfLocks(ctx context.Context, client redis.UniversalClient) error {
@@ -153,7 +155,7 @@ func lifeOfStolenLocks(ctx context.Context, client redis.UniversalClient) error 
 	if err != nil {
 		return err
 	}
-	if err := lease.Extend(ctx); !errors.Is(err, luatomic.ErrLost) {
+	if err := lease.Extend(ctx); !errors.Is(err, lock.ErrLost) {
 		return fmt.Errorf("extend: %w", err)
 	}
 	return stolen.Release(ctx)
@@ -174,7 +176,7 @@ func lifeOfReaders(ctx context.Context, client redis.UniversalClient) error {
 	short, cancel := context.WithTimeout(ctx, patience(ctx))
 	defer cancel()
 	waited := make(chan error, 2)
-	wait := func(lease *luatomic.Lease, err error) {
+	wait := func(lease *lock.Lease, err error) {
 		if err == nil {
 			err = lease.Release(ctx)
 		}
@@ -214,11 +216,11 @@ func lifeOfElections(ctx context.Context, client redis.UniversalClient) error {
 	return errors.New("nobody told of the end of the leader")
 }
 
-var accessPing = luatomic.NewMethod[string, string]("ping")
+var accessPing = rpc.NewMethod[string, string]("ping")
 
 func lifeOfCalls(ctx context.Context, client redis.UniversalClient) error {
 	unseen := make(chan error, 100) // what fails in the background
-	bus, err := luatomic.NewBus(client, "b", &luatomic.BusOptions{Prefix: accessPrefix, Node: "n", OnError: func(err error) {
+	bus, err := rpc.NewBus(client, "b", &rpc.Options{Prefix: accessPrefix, Node: "n", OnError: func(err error) {
 		select {
 		case unseen <- err:
 		default:

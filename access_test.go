@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -59,17 +61,17 @@ var anyName = []string{"allkeys", "allchannels"}
 // everyScript calls each script as the fault tests do.
 func everyScript(ctx context.Context, admin, client *redis.Client, tag string) error {
 	var all []error
-	for i, call := range scriptCalls() {
+	for i, call := range scriptcase.ScriptCalls() {
 		k := fmt.Sprint(tag, ".", i)
-		if err := call.prepare(ctx, admin, k); err != nil {
+		if err := call.Prepare(ctx, admin, k); err != nil {
 			return err
 		}
-		if _, err := call.run(ctx, client, k); err != nil {
-			all = append(all, fmt.Errorf("%s: %w", call.script.Name, err))
+		if _, err := call.Run(ctx, client, k); err != nil {
+			all = append(all, fmt.Errorf("%s: %w", call.Script.Name, err))
 		}
 		// A repeat goes another way through the script.
-		if _, err := call.run(ctx, client, k); errors.Is(err, lua.ErrExecutedInPart) {
-			all = append(all, fmt.Errorf("%s again: %w", call.script.Name, err))
+		if _, err := call.Run(ctx, client, k); errors.Is(err, lua.ErrExecutedInPart) {
+			all = append(all, fmt.Errorf("%s again: %w", call.Script.Name, err))
 		}
 	}
 	return errors.Join(all...)
@@ -168,10 +170,10 @@ func TestAccessRulesOfReplicas(t *testing.T) {
 	})
 	for _, allowed := range []bool{true, false} {
 		client := asUser(t, server, luatomic.AccessRules(&luatomic.AccessOptions{Replicas: allowed}))
-		lease, err := luatomic.NewLocker(client, &luatomic.LockerOptions{Replicas: 1, ReplicaTimeout: 5 * time.Second}).Try(t.Context(), "x")
+		lease, err := lock.New(client, &lock.Options{Replicas: 1, ReplicaTimeout: 5 * time.Second}).Try(t.Context(), "x")
 		require.Equal(t, allowed, err == nil, "%v", err)
 		if !allowed {
-			require.ErrorIs(t, err, luatomic.ErrNotReplicated)
+			require.ErrorIs(t, err, lock.ErrNotReplicated)
 			require.ErrorContains(t, err, "NOPERM", "it says why")
 		} else {
 			require.NoError(t, lease.Release(t.Context()))

@@ -12,9 +12,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
 )
 
 // Each benchmark has a raw twin in the same run: the same data through the plain
@@ -23,8 +24,8 @@ import (
 
 const payload = 300
 
-func benchJobs(n int) []luatomic.Job {
-	jobs := make([]luatomic.Job, n)
+func benchJobs(n int) []queue.Job {
+	jobs := make([]queue.Job, n)
 	for i := range jobs {
 		jobs[i].Body = make([]byte, payload)
 	}
@@ -35,25 +36,17 @@ func perJob(b *testing.B, n int) {
 	b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "jobs/s")
 }
 
-// fatal ends the benchmark on an error.
-func fatal(b *testing.B, err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
-}
-
 // untimed runs f outside the measured time.
 func untimed(b *testing.B, f func() error) {
 	b.StopTimer()
-	fatal(b, f())
+	lab.Fatal(b, f())
 	b.StartTimer()
 }
 
 func BenchmarkPing(b *testing.B) {
 	c := luatomictest.Client(b)
 	for b.Loop() {
-		fatal(b, c.Ping(b.Context()).Err())
+		lab.Fatal(b, c.Ping(b.Context()).Err())
 	}
 }
 
@@ -66,12 +59,12 @@ func BenchmarkPush(b *testing.B) {
 }
 
 func benchPush(b *testing.B, n int) {
-	q, c := newQueue(b, nil)
+	q, c := lab.NewQueue(b, nil)
 	jobs := benchJobs(n)
 	b.ReportAllocs()
 	for b.Loop() {
 		_, err := q.Push(b.Context(), jobs...)
-		fatal(b, err)
+		lab.Fatal(b, err)
 		untimed(b, func() error { return clear(b.Context(), c, q) })
 	}
 	perJob(b, n)
@@ -83,8 +76,8 @@ func BenchmarkPushShards(b *testing.B) {
 		for _, ids := range []bool{false, true} {
 			b.Run(fmt.Sprintf("n=%d/ids=%t", n, ids), func(b *testing.B) {
 				c := luatomictest.Client(b)
-				s, err := luatomic.NewShards(c, luatomictest.Namespace(b), 4, nil)
-				fatal(b, err)
+				s, err := queue.NewShards(c, luatomictest.Namespace(b), 4, nil)
+				lab.Fatal(b, err)
 				jobs := benchJobs(n)
 				b.ReportAllocs()
 				for b.Loop() {
@@ -102,7 +95,7 @@ func BenchmarkPushShards(b *testing.B) {
 						return nil
 					})
 					_, err := s.Push(b.Context(), jobs...)
-					fatal(b, err)
+					lab.Fatal(b, err)
 				}
 				perJob(b, n)
 			})
@@ -112,56 +105,56 @@ func BenchmarkPushShards(b *testing.B) {
 
 // BenchmarkPushAll pushes one batch over that many queues of a tag.
 func BenchmarkPushAll(b *testing.B) {
-	for _, queues := range []int{1, 2, 10, luatomic.MaxBatchQueues} {
+	for _, queues := range []int{1, 2, 10, queue.MaxBatchQueues} {
 		b.Run(fmt.Sprintf("queues=%d", queues), func(b *testing.B) {
 			c, tag := luatomictest.Client(b), luatomictest.Namespace(b)
-			batch, names := make([]luatomic.QueueJobs, queues), make([]string, 0, 2*queues)
-			for i, q := range tagged(b, c, tag, queues) {
-				batch[i] = luatomic.QueueJobs{Queue: q, Jobs: benchJobs(luatomic.MaxBatch / queues)}
+			batch, names := make([]queue.Batch, queues), make([]string, 0, 2*queues)
+			for i, q := range lab.Tagged(b, c, tag, queues) {
+				batch[i] = queue.Batch{Queue: q, Jobs: benchJobs(queue.MaxBatch / queues)}
 				names = append(names, "{"+tag+"}{"+q.Name()+"}:r", "{"+tag+"}{"+q.Name()+"}:b")
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				_, err := luatomic.PushAll(b.Context(), batch...)
-				fatal(b, err)
+				_, err := queue.PushAll(b.Context(), batch...)
+				lab.Fatal(b, err)
 				untimed(b, func() error { return c.Del(b.Context(), names...).Err() })
 			}
-			perJob(b, luatomic.MaxBatch/queues*queues)
+			perJob(b, queue.MaxBatch/queues*queues)
 		})
 	}
 }
 
-func clear(ctx context.Context, c *redis.Client, q *luatomic.Queue) error {
-	return c.Del(ctx, key(q, "r"), key(q, "s"), key(q, "b"), key(q, "l"), key(q, "n")).Err()
+func clear(ctx context.Context, c *redis.Client, q *queue.Queue) error {
+	return c.Del(ctx, lab.Key(q, "r"), lab.Key(q, "s"), lab.Key(q, "b"), lab.Key(q, "l"), lab.Key(q, "n")).Err()
 }
 
 // benchRawPush sends what a queue with bodies needs, as two variadic commands in
 // one pipeline: ids as long, made as they are made there.
 func benchRawPush(b *testing.B, n int) {
-	q, c := newQueue(b, nil)
+	q, c := lab.NewQueue(b, nil)
 	jobs := benchJobs(n)
 	b.ReportAllocs()
 	for b.Loop() {
 		fields, entries := make([]any, 0, 2*n), make([]any, 0, n)
 		for i := range jobs {
 			id, err := uuid.NewV7()
-			fatal(b, err)
+			lab.Fatal(b, err)
 			fields = append(fields, id.String(), jobs[i].Body)
 			entries = append(entries, "1700000000000:"+id.String())
 		}
 		_, err := c.Pipelined(b.Context(), func(p redis.Pipeliner) error {
-			p.HSet(b.Context(), key(q, "b"), fields...)
-			p.RPush(b.Context(), key(q, "r"), entries...)
+			p.HSet(b.Context(), lab.Key(q, "b"), fields...)
+			p.RPush(b.Context(), lab.Key(q, "r"), entries...)
 			return nil
 		})
-		fatal(b, err)
+		lab.Fatal(b, err)
 		untimed(b, func() error { return clear(b.Context(), c, q) })
 	}
 	perJob(b, n)
 }
 
 func benchRawLPush(b *testing.B, n int) {
-	q, c := newQueue(b, nil)
+	q, c := lab.NewQueue(b, nil)
 	jobs := benchJobs(n)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -169,7 +162,7 @@ func benchRawLPush(b *testing.B, n int) {
 		for i := range jobs {
 			entries[i] = jobs[i].Body
 		}
-		fatal(b, c.LPush(b.Context(), key(q, "r"), entries...).Err())
+		lab.Fatal(b, c.LPush(b.Context(), lab.Key(q, "r"), entries...).Err())
 		untimed(b, func() error { return clear(b.Context(), c, q) })
 	}
 	perJob(b, n)
@@ -179,37 +172,37 @@ func benchRawLPush(b *testing.B, n int) {
 func BenchmarkPromote(b *testing.B) {
 	for _, rest := range []int{0, 200_000} {
 		b.Run(fmt.Sprintf("scheduled=%d", rest), func(b *testing.B) {
-			q, c := newQueue(b, nil)
+			q, c := lab.NewQueue(b, nil)
 			schedule := func(n int, score float64) error {
 				for n > 0 {
 					batch := make([]redis.Z, min(n, 1000))
 					for i := range batch {
 						batch[i] = redis.Z{Score: score, Member: uuid.NewString()}
 					}
-					if err := c.ZAdd(b.Context(), key(q, "s"), batch...).Err(); err != nil {
+					if err := c.ZAdd(b.Context(), lab.Key(q, "s"), batch...).Err(); err != nil {
 						return err
 					}
 					n -= len(batch)
 				}
 				return nil
 			}
-			fatal(b, schedule(rest, future))
+			lab.Fatal(b, schedule(rest, lab.Future))
 			moved := 0
 			for b.Loop() {
 				untimed(b, func() error {
-					if err := c.Del(b.Context(), key(q, "r")).Err(); err != nil {
+					if err := c.Del(b.Context(), lab.Key(q, "r")).Err(); err != nil {
 						return err
 					}
-					return schedule(luatomic.MaxBatch, past)
+					return schedule(queue.MaxBatch, lab.Past)
 				})
 				p, err := q.Promote(b.Context())
-				fatal(b, err)
+				lab.Fatal(b, err)
 				moved += p.Moved
 			}
-			if moved != b.N*luatomic.MaxBatch {
-				b.Fatalf("moved %d of %d", moved, b.N*luatomic.MaxBatch)
+			if moved != b.N*queue.MaxBatch {
+				b.Fatalf("moved %d of %d", moved, b.N*queue.MaxBatch)
 			}
-			perJob(b, luatomic.MaxBatch)
+			perJob(b, queue.MaxBatch)
 		})
 	}
 }
@@ -217,7 +210,7 @@ func BenchmarkPromote(b *testing.B) {
 func BenchmarkTakeAck(b *testing.B) {
 	for _, n := range []int{1, 100} {
 		b.Run(fmt.Sprintf("n=%d", n), func(b *testing.B) {
-			q, _ := newQueue(b, nil)
+			q, _ := lab.NewQueue(b, nil)
 			jobs := benchJobs(n)
 			b.ReportAllocs()
 			for b.Loop() {
@@ -226,8 +219,8 @@ func BenchmarkTakeAck(b *testing.B) {
 					return err
 				})
 				taken, err := q.Take(b.Context(), n)
-				fatal(b, err)
-				fatal(b, q.Ack(b.Context(), taken.Deliveries...))
+				lab.Fatal(b, err)
+				lab.Fatal(b, q.Ack(b.Context(), taken.Deliveries...))
 			}
 			perJob(b, n)
 		})
@@ -239,23 +232,23 @@ func BenchmarkTakeAck(b *testing.B) {
 func BenchmarkConsume(b *testing.B) {
 	for _, inFlight := range []int{0, 100_000} {
 		b.Run(fmt.Sprintf("in-flight=%d", inFlight), func(b *testing.B) {
-			q, c := newQueue(b, nil)
+			q, c := lab.NewQueue(b, nil)
 			for n := 0; n < inFlight; n += 1000 {
 				batch := make([]redis.Z, 1000)
 				for i := range batch {
-					batch[i] = redis.Z{Score: longLease, Member: uuid.NewString()}
+					batch[i] = redis.Z{Score: lab.LongLease, Member: uuid.NewString()}
 				}
-				fatal(b, c.ZAdd(b.Context(), key(q, "l"), batch...).Err())
+				lab.Fatal(b, c.ZAdd(b.Context(), lab.Key(q, "l"), batch...).Err())
 			}
-			for pushed := 0; pushed < b.N; pushed += luatomic.MaxBatch {
-				_, err := q.Push(b.Context(), benchJobs(min(luatomic.MaxBatch, b.N-pushed))...)
-				fatal(b, err)
+			for pushed := 0; pushed < b.N; pushed += queue.MaxBatch {
+				_, err := q.Push(b.Context(), benchJobs(min(queue.MaxBatch, b.N-pushed))...)
+				lab.Fatal(b, err)
 			}
 			ctx, cancel := context.WithCancel(b.Context())
 			var done atomic.Int64
 			b.ReportAllocs()
 			b.ResetTimer()
-			out, _ := q.Consume(ctx, nil, func(context.Context, *luatomic.Delivery) error {
+			out, _ := q.Consume(ctx, nil, func(context.Context, *queue.Delivery) error {
 				if done.Add(1) == int64(b.N) {
 					cancel()
 				}
@@ -274,12 +267,12 @@ func BenchmarkConsume(b *testing.B) {
 // BenchmarkLateness is the time from when a job is due until its handler runs, by
 // this machine's clock, on a queue that is otherwise idle.
 func BenchmarkLateness(b *testing.B) {
-	q, _ := newQueue(b, nil)
+	q, _ := lab.NewQueue(b, nil)
 	late := make(chan time.Duration, 1)
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
 	go func() {
-		_, _ = q.Consume(ctx, nil, func(_ context.Context, d *luatomic.Delivery) error {
+		_, _ = q.Consume(ctx, nil, func(_ context.Context, d *queue.Delivery) error {
 			due, err := strconv.ParseInt(string(d.Body), 10, 64)
 			if err != nil {
 				return err
@@ -291,8 +284,8 @@ func BenchmarkLateness(b *testing.B) {
 	var all []time.Duration
 	for b.Loop() {
 		at := time.Now().Add(20 * time.Millisecond).Truncate(time.Millisecond)
-		_, err := q.Push(b.Context(), luatomic.Job{Body: strconv.AppendInt(nil, at.UnixMilli(), 10), At: at})
-		fatal(b, err)
+		_, err := q.Push(b.Context(), queue.Job{Body: strconv.AppendInt(nil, at.UnixMilli(), 10), At: at})
+		lab.Fatal(b, err)
 		all = append(all, <-late)
 	}
 	slices.Sort(all)
@@ -305,20 +298,20 @@ func BenchmarkLateness(b *testing.B) {
 
 func BenchmarkLockPair(b *testing.B) {
 	b.Run("luatomic", func(b *testing.B) {
-		l, name, _ := newLocker(b, nil)
+		l, name, _ := lab.NewLocker(b, nil)
 		b.ReportAllocs()
 		for b.Loop() {
 			lease, err := l.Try(b.Context(), name)
-			fatal(b, err)
-			fatal(b, lease.Release(b.Context()))
+			lab.Fatal(b, err)
+			lab.Fatal(b, lease.Release(b.Context()))
 		}
 	})
 	b.Run("raw-setnx-del", func(b *testing.B) {
-		_, name, c := newLocker(b, nil)
+		_, name, c := lab.NewLocker(b, nil)
 		b.ReportAllocs()
 		for b.Loop() {
-			fatal(b, c.SetArgs(b.Context(), name, uuid.NewString(), redis.SetArgs{Mode: "NX", TTL: 10 * time.Second}).Err())
-			fatal(b, c.Del(b.Context(), name).Err())
+			lab.Fatal(b, c.SetArgs(b.Context(), name, uuid.NewString(), redis.SetArgs{Mode: "NX", TTL: 10 * time.Second}).Err())
+			lab.Fatal(b, c.Del(b.Context(), name).Err())
 		}
 	})
 }
@@ -333,21 +326,21 @@ func BenchmarkGeneratedCall(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			_, err := gen.LockRelease(b.Context(), c, gen.LockReleaseParams{Lock: k, Owner: owner})
-			fatal(b, err)
+			lab.Fatal(b, err)
 		}
 	})
 	b.Run("raw-evalsha", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			_, err := c.EvalSha(b.Context(), gen.LockReleaseSHA, []string{k}, owner).Int64()
-			fatal(b, err)
+			lab.Fatal(b, err)
 		}
 	})
 	b.Run("go-redis-script-run", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			_, err := run.Run(b.Context(), c, []string{k}, owner).Int64()
-			fatal(b, err)
+			lab.Fatal(b, err)
 		}
 	})
 }

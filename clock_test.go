@@ -11,9 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/internal/embedded"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
 )
 
 // Taken, given back and taken again as fast as that goes, with leases of one length:
@@ -21,16 +23,16 @@ import (
 func TestARetakenJobHasAnotherFence(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	q, c := newQueue(t, nil)
-	push(t, q, luatomic.Job{ID: "j"})
-	first := takeOne(t, q)
+	q, c := lab.NewQueue(t, nil)
+	lab.Push(t, q, queue.Job{ID: "j"})
+	first := lab.TakeOne(t, q)
 	for range 50 {
 		require.NoError(t, first.Return(ctx, 0))
-		second := takeOne(t, q)
+		second := lab.TakeOne(t, q)
 		require.Greater(t, second.Deadline(), first.Deadline(), "a later lease has a later fence")
-		before := dump(ctx, t, c, q.Name())
+		before := lab.Dump(ctx, t, c, q.Name())
 		requireRefused(t, first)
-		require.Equal(t, before, dump(ctx, t, c, q.Name()), "the second lease is as it was")
+		require.Equal(t, before, lab.Dump(ctx, t, c, q.Name()), "the second lease is as it was")
 		first = second
 	}
 }
@@ -42,7 +44,7 @@ func TestClockSteps(t *testing.T) {
 	servers := map[string]func(*testing.T) (*redis.Client, func(time.Duration)){
 		"scripts of a real server": func(t *testing.T) (*redis.Client, func(time.Duration)) {
 			c, clock := luatomictest.Client(t), &shiftedTime{sources: make(map[string]string)}
-			for _, s := range allScripts {
+			for _, s := range scriptcase.AllScripts {
 				clock.sources[s.SHA] = *s.Source
 			}
 			c.AddHook(clock)
@@ -77,16 +79,16 @@ const aStep = 10 * time.Second
 
 // steppedQueue holds a job under a lease shorter than a step, one under a longer one,
 // a job that is due within a step, and one that is due later.
-func steppedQueue(t *testing.T, c *redis.Client) (short, long *luatomic.Queue, one, two *luatomic.Delivery) {
+func steppedQueue(t *testing.T, c *redis.Client) (short, long *queue.Queue, one, two *queue.Delivery) {
 	t.Helper()
 	var err error
 	name := luatomictest.Namespace(t)
-	short, err = luatomic.NewQueue(c, name, &luatomic.QueueOptions{Lease: aStep / 2})
+	short, err = queue.New(c, name, &queue.Options{Lease: aStep / 2})
 	require.NoError(t, err)
-	long, err = luatomic.NewQueue(c, name, &luatomic.QueueOptions{Lease: 2 * aStep})
+	long, err = queue.New(c, name, &queue.Options{Lease: 2 * aStep})
 	require.NoError(t, err)
-	push(t, short, luatomic.Job{ID: "one"}, luatomic.Job{ID: "two"}, luatomic.Job{ID: "soon", Delay: aStep / 2}, luatomic.Job{ID: "later", Delay: 2 * aStep})
-	return short, long, takeOne(t, short), takeOne(t, long)
+	lab.Push(t, short, queue.Job{ID: "one"}, queue.Job{ID: "two"}, queue.Job{ID: "soon", Delay: aStep / 2}, queue.Job{ID: "later", Delay: 2 * aStep})
+	return short, long, lab.TakeOne(t, short), lab.TakeOne(t, long)
 }
 
 // Ahead: leases that the clock jumped over have ended, jobs that it jumped over are
@@ -114,7 +116,7 @@ func stepAhead(t *testing.T, c *redis.Client, step func(time.Duration)) {
 	requireRefused(t, stale)
 	require.NoError(t, short.Ack(ctx, two, again, soon))
 	step(3 * aStep)
-	require.NoError(t, takeOne(t, short).Ack(ctx))
+	require.NoError(t, lab.TakeOne(t, short).Ack(ctx))
 	requireEmpty(t, short)
 }
 
@@ -134,34 +136,34 @@ func stepBack(t *testing.T, c *redis.Client, step func(time.Duration)) {
 	require.Greater(t, promoted.NextDue.Or(time.Time{}).Sub(promoted.Now), aStep)
 
 	require.NoError(t, stale.Return(ctx, 0), "its lease lasts")
-	again := takeOne(t, short)
+	again := lab.TakeOne(t, short)
 	require.Less(t, again.Deadline(), stale.Deadline())
 	requireRefused(t, stale)
 	require.NoError(t, short.Ack(ctx, again, two))
 	step(aStep + aStep/2 + time.Second)
-	require.NoError(t, takeOne(t, short).Ack(ctx), "soon")
+	require.NoError(t, lab.TakeOne(t, short).Ack(ctx), "soon")
 	step(2 * aStep)
-	require.NoError(t, takeOne(t, short).Ack(ctx), "later")
+	require.NoError(t, lab.TakeOne(t, short).Ack(ctx), "later")
 	requireEmpty(t, short)
 }
 
 // To and fro, ten times a second, below consumers at work: nothing is lost.
 func stepToAndFro(t *testing.T, c *redis.Client, step func(time.Duration)) {
 	ctx := t.Context()
-	q, err := luatomic.NewQueue(c, luatomictest.Namespace(t), &luatomic.QueueOptions{Lease: aStep / 2, MaxFailures: -1})
+	q, err := queue.New(c, luatomictest.Namespace(t), &queue.Options{Lease: aStep / 2, MaxFailures: -1})
 	require.NoError(t, err)
-	jobs := numbered(300, 0)
+	jobs := lab.Numbered(300, 0)
 	for i := range jobs {
 		jobs[i].Delay = time.Duration(i%3) * 100 * time.Millisecond
 	}
-	push(t, q, jobs...)
+	lab.Push(t, q, jobs...)
 	var mu sync.Mutex
 	seen := make(map[string]bool)
 	var consumers sync.WaitGroup
-	opts := &luatomic.ConsumeOptions{Concurrency: 3, Drain: true, Idle: 50 * time.Millisecond}
+	opts := &queue.ConsumeOptions{Concurrency: 3, Drain: true, Idle: 50 * time.Millisecond}
 	for range 3 {
 		consumers.Go(func() {
-			_, err := q.Consume(ctx, opts, func(_ context.Context, d *luatomic.Delivery) error {
+			_, err := q.Consume(ctx, opts, func(_ context.Context, d *queue.Delivery) error {
 				time.Sleep(10 * time.Millisecond)
 				mu.Lock()
 				defer mu.Unlock()
@@ -194,17 +196,17 @@ func stepToAndFro(t *testing.T, c *redis.Client, step func(time.Duration)) {
 }
 
 // requireRefused wants every call of a stale worker to change nothing.
-func requireRefused(t *testing.T, stale *luatomic.Delivery) {
+func requireRefused(t *testing.T, stale *queue.Delivery) {
 	t.Helper()
 	ctx := t.Context()
-	require.ErrorIs(t, stale.Ack(ctx), luatomic.ErrLeaseLost)
-	require.ErrorIs(t, stale.Return(ctx, 0), luatomic.ErrLeaseLost)
-	require.ErrorIs(t, stale.Nack(ctx, 0, "late"), luatomic.ErrLeaseLost)
-	require.ErrorIs(t, stale.Bury(ctx, "late"), luatomic.ErrLeaseLost)
-	require.ErrorIs(t, stale.Extend(ctx, time.Hour), luatomic.ErrLeaseLost)
+	require.ErrorIs(t, stale.Ack(ctx), queue.ErrLeaseLost)
+	require.ErrorIs(t, stale.Return(ctx, 0), queue.ErrLeaseLost)
+	require.ErrorIs(t, stale.Nack(ctx, 0, "late"), queue.ErrLeaseLost)
+	require.ErrorIs(t, stale.Bury(ctx, "late"), queue.ErrLeaseLost)
+	require.ErrorIs(t, stale.Extend(ctx, time.Hour), queue.ErrLeaseLost)
 }
 
-func requireEmpty(t *testing.T, q *luatomic.Queue) {
+func requireEmpty(t *testing.T, q *queue.Queue) {
 	t.Helper()
 	s, err := q.Stats(t.Context())
 	require.NoError(t, err)

@@ -8,8 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
 )
 
 // Every primitive on a Redis Cluster, over names that fall on all three nodes, and
@@ -20,21 +22,21 @@ func TestOnACluster(t *testing.T) {
 	c := cluster.Client()
 	for i := range 12 {
 		name := fmt.Sprint("name", i)
-		q, err := luatomic.NewQueue(c, name, nil)
+		q, err := queue.New(c, name, nil)
 		require.NoError(t, err)
-		_, err = q.Push(ctx, luatomic.Job{}, luatomic.Job{Delay: time.Millisecond})
+		_, err = q.Push(ctx, queue.Job{}, queue.Job{Delay: time.Millisecond})
 		require.NoError(t, err)
-		out, err := q.Consume(ctx, &luatomic.ConsumeOptions{Drain: true}, func(context.Context, *luatomic.Delivery) error { return nil })
+		out, err := q.Consume(ctx, &queue.ConsumeOptions{Drain: true}, func(context.Context, *queue.Delivery) error { return nil })
 		require.NoError(t, err)
 		require.Equal(t, 2, out.Acked)
 
-		lease, err := luatomic.NewLocker(c, nil).Try(ctx, name)
+		lease, err := lock.New(c, nil).Try(ctx, name)
 		require.NoError(t, err)
 		require.NoError(t, lease.Extend(ctx))
 		require.NoError(t, lease.Release(ctx))
 
-		b := serving(t, echo, c, name, nil, upper)
-		answer, err := echo.Call(ctx, b, "on a cluster")
+		b := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
+		answer, err := lab.Echo.Call(ctx, b, "on a cluster")
 		require.NoError(t, err)
 		require.Equal(t, "ON A CLUSTER", answer)
 	}
@@ -44,9 +46,9 @@ func TestQueueWhileItsSlotMigrates(t *testing.T) {
 	t.Parallel()
 	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
 	c := cluster.Client()
-	q, err := luatomic.NewQueue(c, "moving", nil)
+	q, err := queue.New(c, "moving", nil)
 	require.NoError(t, err)
-	_, err = q.Push(ctx, bodies(50)...)
+	_, err = q.Push(ctx, lab.Bodies(50)...)
 	require.NoError(t, err)
 	slot, err := cluster.Slot(ctx, "{moving}:r")
 	require.NoError(t, err)
@@ -60,7 +62,7 @@ func TestQueueWhileItsSlotMigrates(t *testing.T) {
 	// line (TRYAGAIN) until the slot is whole again. The runtime waits for that.
 	pushed := make(chan error, 1)
 	go func() {
-		_, err := q.Push(ctx, luatomic.Job{ID: "during"})
+		_, err := q.Push(ctx, queue.Job{ID: "during"})
 		pushed <- err
 	}()
 	select {

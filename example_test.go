@@ -73,8 +73,8 @@ func ExamplePushAll() {
 		panic(err)
 	}
 	pushed, err := luatomic.PushAll(context.Background(),
-		luatomic.QueueJobs{Queue: bill, Jobs: []luatomic.Job{{ID: "order 7", Body: []byte("12.50")}}},
-		luatomic.QueueJobs{Queue: mail, Jobs: []luatomic.Job{{ID: "order 7", Delay: time.Hour}, {ID: "order 7"}}},
+		luatomic.QueueBatch{Queue: bill, Jobs: []luatomic.Job{{ID: "order 7", Body: []byte("12.50")}}},
+		luatomic.QueueBatch{Queue: mail, Jobs: []luatomic.Job{{ID: "order 7", Delay: time.Hour}, {ID: "order 7"}}},
 	)
 	if err != nil {
 		panic(err)

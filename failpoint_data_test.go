@@ -12,19 +12,18 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/queue"
 )
-
-// queueStep is one call on a queue. ds are the deliveries of the last takes.
-type queueStep func(ctx context.Context, q *luatomic.Queue, ds *[]*luatomic.Delivery) error
 
 // queueCase is a call after some others. Leases of the preparation are over when they
 // were for a millisecond: the sweep stops the clock a second later.
-func queueCase(name string, opts luatomic.QueueOptions, run queueStep, before ...queueStep) failpointCase {
-	var ds []*luatomic.Delivery
-	call := func(ctx context.Context, c lua.Client, k string, steps ...queueStep) error {
-		q, err := luatomic.NewQueue(c, k, &opts)
+func queueCase(name string, opts queue.Options, run scriptcase.QueueStep, before ...scriptcase.QueueStep) failpointCase {
+	var ds []*queue.Delivery
+	call := func(ctx context.Context, c lua.Client, k string, steps ...scriptcase.QueueStep) error {
+		q, err := queue.New(c, k, &opts)
 		for i := 0; i < len(steps) && err == nil; i++ {
 			err = steps[i](ctx, q, &ds)
 		}
@@ -39,17 +38,17 @@ func queueCase(name string, opts luatomic.QueueOptions, run queueStep, before ..
 
 // manyCase is a push to queues of one tag, each of which has been pushed to before. The
 // first is the queue without a tag.
-func manyCase(name string, batch []luatomic.QueueJobs, before []luatomic.Job) failpointCase {
-	queues := func(c lua.Client, k string) ([]luatomic.QueueJobs, error) {
+func manyCase(name string, batch []queue.Batch, before []queue.Job) failpointCase {
+	queues := func(c lua.Client, k string) ([]queue.Batch, error) {
 		out := slices.Clone(batch)
 		var err error
 		for i := 0; i < len(out) && err == nil; i++ {
-			var opts luatomic.QueueOptions
+			var opts queue.Options
 			name := k
 			if i > 0 {
 				name, opts.Tag = fmt.Sprint("part", i), k
 			}
-			out[i].Queue, err = luatomic.NewQueue(c, name, &opts)
+			out[i].Queue, err = queue.New(c, name, &opts)
 		}
 		return out, err
 	}
@@ -62,22 +61,15 @@ func manyCase(name string, batch []luatomic.QueueJobs, before []luatomic.Job) fa
 	}, func(ctx context.Context, c lua.Client, k string) (string, error) {
 		parts, err := queues(c, k)
 		if err == nil {
-			_, err = luatomic.PushAllOnce(ctx, "first", parts...)
+			_, err = queue.PushAllOnce(ctx, "first", parts...)
 		}
 		return "", err
 	}, nil}
 }
 
-func pushes(jobs ...luatomic.Job) queueStep {
-	return func(ctx context.Context, q *luatomic.Queue, _ *[]*luatomic.Delivery) error {
-		_, err := q.PushOnce(ctx, "first", jobs...)
-		return err
-	}
-}
-
 // takes takes n jobs, in as many calls as that needs, or all there are.
-func takes(n int) queueStep {
-	return func(ctx context.Context, q *luatomic.Queue, ds *[]*luatomic.Delivery) error {
+func takes(n int) scriptcase.QueueStep {
+	return func(ctx context.Context, q *queue.Queue, ds *[]*queue.Delivery) error {
 		for *ds = nil; len(*ds) < n; {
 			taken, err := q.Take(ctx, n-len(*ds))
 			if err != nil || len(taken.Deliveries) == 0 {
@@ -89,77 +81,44 @@ func takes(n int) queueStep {
 	}
 }
 
-func nacks(delay time.Duration) queueStep {
-	return func(ctx context.Context, q *luatomic.Queue, ds *[]*luatomic.Delivery) error {
+func nacks(delay time.Duration) scriptcase.QueueStep {
+	return func(ctx context.Context, q *queue.Queue, ds *[]*queue.Delivery) error {
 		return q.Nack(ctx, delay, "reason", *ds...)
 	}
 }
 
-func returns(ctx context.Context, q *luatomic.Queue, ds *[]*luatomic.Delivery) error {
+func returns(ctx context.Context, q *queue.Queue, ds *[]*queue.Delivery) error {
 	return q.Return(ctx, 0, *ds...)
 }
 
-func buries(ctx context.Context, q *luatomic.Queue, ds *[]*luatomic.Delivery) error {
+func buries(ctx context.Context, q *queue.Queue, ds *[]*queue.Delivery) error {
 	return q.Bury(ctx, "reason", *ds...)
 }
 
-func acks(ctx context.Context, q *luatomic.Queue, ds *[]*luatomic.Delivery) error {
+func acks(ctx context.Context, q *queue.Queue, ds *[]*queue.Delivery) error {
 	return q.Ack(ctx, *ds...)
 }
 
-func extends(ctx context.Context, q *luatomic.Queue, ds *[]*luatomic.Delivery) error {
+func extends(ctx context.Context, q *queue.Queue, ds *[]*queue.Delivery) error {
 	return q.Extend(ctx, 2*time.Hour, *ds...)
 }
 
-func reclaims(ctx context.Context, q *luatomic.Queue, _ *[]*luatomic.Delivery) error {
-	_, err := q.Reclaim(ctx)
-	return err
-}
-
-func promotes(ctx context.Context, q *luatomic.Queue, _ *[]*luatomic.Delivery) error {
-	_, err := q.Promote(ctx)
-	return err
-}
-
-func cancels(ids ...string) queueStep {
-	return func(ctx context.Context, q *luatomic.Queue, _ *[]*luatomic.Delivery) error {
-		_, err := q.Cancel(ctx, ids...)
-		return err
-	}
-}
-
-func requeues(ids ...string) queueStep {
-	return func(ctx context.Context, q *luatomic.Queue, _ *[]*luatomic.Delivery) error {
-		_, err := q.Requeue(ctx, ids...)
-		return err
-	}
-}
-
-func trims(limits luatomic.DeadLimits) queueStep {
-	return func(ctx context.Context, q *luatomic.Queue, _ *[]*luatomic.Delivery) error {
+func trims(limits queue.DeadLimits) scriptcase.QueueStep {
+	return func(ctx context.Context, q *queue.Queue, _ *[]*queue.Delivery) error {
 		_, err := q.Trim(ctx, limits)
 		return err
 	}
 }
 
-// numbered are n jobs with ids of their own.
-func numbered(n int, delay time.Duration) []luatomic.Job {
-	out := bodies(n)
-	for i := range out {
-		out[i].ID, out[i].Delay = fmt.Sprint("j", i), delay
-	}
-	return out
-}
-
 // failpointCases are calls with more to do than those of scriptCalls: lists written in
 // chunks, several jobs, unique names, and every branch that writes.
 func failpointCases() []failpointCase {
-	hour, soon := luatomic.QueueOptions{Lease: time.Hour}, luatomic.QueueOptions{Lease: time.Millisecond, MaxFailures: 2}
-	named := []luatomic.Job{{ID: "a", Body: []byte("A"), Unique: "x"}, {ID: "b", Body: []byte("B"), Unique: "y", UniqueTTL: time.Minute}, {ID: "c", Body: []byte("C")}}
-	held := luatomic.Job{ID: "held", Unique: "name", Delay: time.Hour}
-	over := luatomic.Job{ID: "over", Unique: "free", UniqueTTL: time.Millisecond}
-	due := numbered(20, time.Millisecond)
-	mixed := numbered(1000, 0)
+	hour, soon := queue.Options{Lease: time.Hour}, queue.Options{Lease: time.Millisecond, MaxFailures: 2}
+	named := []queue.Job{{ID: "a", Body: []byte("A"), Unique: "x"}, {ID: "b", Body: []byte("B"), Unique: "y", UniqueTTL: time.Minute}, {ID: "c", Body: []byte("C")}}
+	held := queue.Job{ID: "held", Unique: "name", Delay: time.Hour}
+	over := queue.Job{ID: "over", Unique: "free", UniqueTTL: time.Millisecond}
+	due := lab.Numbered(20, time.Millisecond)
+	mixed := lab.Numbered(1000, 0)
 	for i := range mixed {
 		if i%3 == 0 {
 			mixed[i].Delay = time.Minute
@@ -170,41 +129,41 @@ func failpointCases() []failpointCase {
 	}
 	mixed[11].ID, mixed[20].Unique = "a", "name"
 	return slices.Concat([]failpointCase{
-		queueCase("queue_push/one known", hour, pushes(luatomic.Job{ID: "j0"}), func(ctx context.Context, q *luatomic.Queue, _ *[]*luatomic.Delivery) error {
-			_, err := q.Push(ctx, numbered(1, 0)...)
+		queueCase("queue_push/one known", hour, scriptcase.Pushes(queue.Job{ID: "j0"}), func(ctx context.Context, q *queue.Queue, _ *[]*queue.Delivery) error {
+			_, err := q.Push(ctx, lab.Numbered(1, 0)...)
 			return err
 		}),
-		queueCase("queue_push/chunks", hour, pushes(mixed...), func(ctx context.Context, q *luatomic.Queue, _ *[]*luatomic.Delivery) error {
+		queueCase("queue_push/chunks", hour, scriptcase.Pushes(mixed...), func(ctx context.Context, q *queue.Queue, _ *[]*queue.Delivery) error {
 			_, err := q.Push(ctx, append(named, held)...)
 			return err
 		}),
-		queueCase("queue_push/after a holder", hour, func(ctx context.Context, q *luatomic.Queue, _ *[]*luatomic.Delivery) error {
-			_, err := q.Push(ctx, luatomic.Job{ID: "new", Unique: "free"})
+		queueCase("queue_push/after a holder", hour, func(ctx context.Context, q *queue.Queue, _ *[]*queue.Delivery) error {
+			_, err := q.Push(ctx, queue.Job{ID: "new", Unique: "free"})
 			return err
-		}, pushes(over)),
-		manyCase("queue_push_many/chunks", []luatomic.QueueJobs{{Jobs: mixed[:600]}, {Jobs: mixed[600:]}}, append(named, held)),
-		manyCase("queue_push_many/after a holder", []luatomic.QueueJobs{{Jobs: []luatomic.Job{{ID: "new", Unique: "free"}}}, {Jobs: []luatomic.Job{{ID: "new", Unique: "free"}, {ID: "over", Delay: time.Hour}}}}, []luatomic.Job{over}),
-		queueCase("queue_take/chunks", hour, takes(1000), pushes(numbered(1000, 0)...)),
-		queueCase("queue_take/due", hour, takes(30), pushes(append(due, named...)...)),
-		queueCase("queue_take/some due", hour, takes(10), pushes(append(due, named...)...)),
-		thenPush(queueCase("queue_take/cancelled", hour, takes(2), pushes(numbered(6, 0)...), cancels("j0", "j1", "j3"))),
-		queueCase("queue_take/failed", hour, takes(2), pushes(numbered(3, 0)...), takes(3), nacks(0)),
-		queueCase("queue_ack/chunks", hour, acks, pushes(numbered(600, 0)...), takes(600), nacks(0), takes(600)),
-		queueCase("queue_ack/names", hour, acks, pushes(named...), takes(3)),
-		queueCase("queue_extend/many", hour, extends, pushes(numbered(500, 0)...), takes(500)),
-		queueCase("queue_nack/now", hour, nacks(0), pushes(named...), takes(3)),
-		queueCase("queue_nack/later", hour, nacks(time.Hour), pushes(named...), takes(3)),
-		queueCase("queue_nack/returned", hour, returns, pushes(named...), takes(3)),
-		queueCase("queue_nack/buried", hour, buries, pushes(named...), takes(3)),
-		queueCase("queue_reclaim/returned", soon, reclaims, pushes(named...), takes(3)),
-		queueCase("queue_reclaim/buried", soon, reclaims, pushes(named...), takes(3), nacks(0), takes(2)),
-		thenTake(queueCase("queue_cancel/ready", hour, cancels("j0", "j1"), pushes(numbered(3, 0)...))),
-		queueCase("queue_cancel/places", hour, cancels("a", "b", "c", "held", "absent"), pushes(append(named, held)...), takes(2), func(ctx context.Context, q *luatomic.Queue, ds *[]*luatomic.Delivery) error {
+		}, scriptcase.Pushes(over)),
+		manyCase("queue_push_many/chunks", []queue.Batch{{Jobs: mixed[:600]}, {Jobs: mixed[600:]}}, append(named, held)),
+		manyCase("queue_push_many/after a holder", []queue.Batch{{Jobs: []queue.Job{{ID: "new", Unique: "free"}}}, {Jobs: []queue.Job{{ID: "new", Unique: "free"}, {ID: "over", Delay: time.Hour}}}}, []queue.Job{over}),
+		queueCase("queue_take/chunks", hour, takes(1000), scriptcase.Pushes(lab.Numbered(1000, 0)...)),
+		queueCase("queue_take/due", hour, takes(30), scriptcase.Pushes(append(due, named...)...)),
+		queueCase("queue_take/some due", hour, takes(10), scriptcase.Pushes(append(due, named...)...)),
+		thenPush(queueCase("queue_take/cancelled", hour, takes(2), scriptcase.Pushes(lab.Numbered(6, 0)...), scriptcase.Cancels("j0", "j1", "j3"))),
+		queueCase("queue_take/failed", hour, takes(2), scriptcase.Pushes(lab.Numbered(3, 0)...), takes(3), nacks(0)),
+		queueCase("queue_ack/chunks", hour, acks, scriptcase.Pushes(lab.Numbered(600, 0)...), takes(600), nacks(0), takes(600)),
+		queueCase("queue_ack/names", hour, acks, scriptcase.Pushes(named...), takes(3)),
+		queueCase("queue_extend/many", hour, extends, scriptcase.Pushes(lab.Numbered(500, 0)...), takes(500)),
+		queueCase("queue_nack/now", hour, nacks(0), scriptcase.Pushes(named...), takes(3)),
+		queueCase("queue_nack/later", hour, nacks(time.Hour), scriptcase.Pushes(named...), takes(3)),
+		queueCase("queue_nack/returned", hour, returns, scriptcase.Pushes(named...), takes(3)),
+		queueCase("queue_nack/buried", hour, buries, scriptcase.Pushes(named...), takes(3)),
+		queueCase("queue_reclaim/returned", soon, scriptcase.Reclaims, scriptcase.Pushes(named...), takes(3)),
+		queueCase("queue_reclaim/buried", soon, scriptcase.Reclaims, scriptcase.Pushes(named...), takes(3), nacks(0), takes(2)),
+		thenTake(queueCase("queue_cancel/ready", hour, scriptcase.Cancels("j0", "j1"), scriptcase.Pushes(lab.Numbered(3, 0)...))),
+		queueCase("queue_cancel/places", hour, scriptcase.Cancels("a", "b", "c", "held", "absent"), scriptcase.Pushes(append(named, held)...), takes(2), func(ctx context.Context, q *queue.Queue, ds *[]*queue.Delivery) error {
 			return q.Bury(ctx, "reason", (*ds)[0])
 		}),
-		queueCase("queue_requeue/ids", hour, requeues("a", "c", "absent"), pushes(named...), takes(3), buries),
-		queueCase("queue_trim/some", hour, trims(luatomic.DeadLimits{Jobs: 1}), pushes(named...), takes(3), buries),
-		queueCase("delayed_promote/many", hour, promotes, pushes(numbered(1000, time.Millisecond)...)),
+		queueCase("queue_requeue/ids", hour, scriptcase.Requeues("a", "c", "absent"), scriptcase.Pushes(named...), takes(3), buries),
+		queueCase("queue_trim/some", hour, trims(queue.DeadLimits{Jobs: 1}), scriptcase.Pushes(named...), takes(3), buries),
+		queueCase("delayed_promote/many", hour, scriptcase.Promotes, scriptcase.Pushes(lab.Numbered(1000, time.Millisecond)...)),
 	}, otherCases(), semCases())
 }
 
@@ -212,9 +171,9 @@ func failpointCases() []failpointCase {
 // are accepted must be delivered.
 func thenPush(fc failpointCase) failpointCase {
 	fc.then = func(ctx context.Context, t *testing.T, c *redis.Client, k, fault string) {
-		q, err := luatomic.NewQueue(c, k, nil)
+		q, err := queue.New(c, k, nil)
 		require.NoError(t, err)
-		pushed, err := q.Push(ctx, luatomic.Job{ID: "j0", Body: []byte("new")}, luatomic.Job{ID: "j1", Body: []byte("new")}, luatomic.Job{ID: "j3", Body: []byte("new")})
+		pushed, err := q.Push(ctx, queue.Job{ID: "j0", Body: []byte("new")}, queue.Job{ID: "j1", Body: []byte("new")}, queue.Job{ID: "j3", Body: []byte("new")})
 		require.NoError(t, err)
 		require.Equal(t, 3, pushed.Ready+len(pushed.Duplicates))
 		delivered := make(map[string]bool)
@@ -241,7 +200,7 @@ func thenPush(fc failpointCase) failpointCase {
 // thenTake takes all that a fault left behind: a job comes with its body or not at all.
 func thenTake(fc failpointCase) failpointCase {
 	fc.then = func(ctx context.Context, t *testing.T, c *redis.Client, k, fault string) {
-		q, err := luatomic.NewQueue(c, k, nil)
+		q, err := queue.New(c, k, nil)
 		require.NoError(t, err)
 		taken, err := q.Take(ctx, 10)
 		require.NoError(t, err)
@@ -254,25 +213,25 @@ func thenTake(fc failpointCase) failpointCase {
 
 // otherCases are the branches of locks and calls that scriptCalls does not take.
 func otherCases() []failpointCase {
-	base := make(map[string]scriptCall)
-	for _, call := range scriptCalls() {
-		base[call.script.Name] = call
+	base := make(map[string]scriptcase.ScriptCall)
+	for _, call := range scriptcase.ScriptCalls() {
+		base[call.Script.Name] = call
 	}
 	more := func(name string, add func(ctx context.Context, t *testing.T, c *redis.Client, k string) error) failpointCase {
 		script, _, _ := strings.Cut(name, "/")
 		call := base[script]
-		return failpointCase{name: name, run: call.run, prepare: func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
-			if err := call.prepare(ctx, c, k); err != nil {
+		return failpointCase{name: name, run: call.Run, prepare: func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
+			if err := call.Prepare(ctx, c, k); err != nil {
 				return err
 			}
 			return add(ctx, t, c, k)
 		}}
 	}
 	awaited := func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
-		err := c.ZAdd(ctx, "{"+k+"}:w", redis.Z{Score: future - 1, Member: k + "gone"}, redis.Z{Score: future, Member: k + "n"}).Err()
-		return errors.Join(err, subscribe(ctx, t, c, k+"n"))
+		err := c.ZAdd(ctx, "{"+k+"}:w", redis.Z{Score: lab.Future - 1, Member: k + "gone"}, redis.Z{Score: lab.Future, Member: k + "n"}).Err()
+		return errors.Join(err, lab.Subscribe(ctx, t, c, k+"n"))
 	}
-	one := queueCase("queue_push/one awaited", luatomic.QueueOptions{}, pushes(luatomic.Job{ID: "one"}))
+	one := queueCase("queue_push/one awaited", queue.Options{}, scriptcase.Pushes(queue.Job{ID: "one"}))
 	one.prepare = awaited
 	return []failpointCase{
 		one,
@@ -285,19 +244,19 @@ func otherCases() []failpointCase {
 		more("queue_reschedule/awaited", awaited),
 		more("delayed_promote/awaited", awaited),
 		more("lock_acquire/lapsed", func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
-			return c.Set(ctx, "lock:{"+k+"}", "7 0 other "+fmt.Sprint(past)+"000 1000 0 - note", 0).Err()
+			return c.Set(ctx, "lock:{"+k+"}", "7 0 other "+fmt.Sprint(lab.Past)+"000 1000 0 - note", 0).Err()
 		}),
 		more("rpc_call/received", func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
-			return subscribe(ctx, t, c, k+"n")
+			return lab.Subscribe(ctx, t, c, k+"n")
 		}),
 		more("rpc_direct/received", func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
-			return subscribe(ctx, t, c, k+"n")
+			return lab.Subscribe(ctx, t, c, k+"n")
 		}),
 		more("rpc_gather/received", func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
-			return errors.Join(c.Del(ctx, "{"+k+"}:g:1").Err(), subscribe(ctx, t, c, k+"n"))
+			return errors.Join(c.Del(ctx, "{"+k+"}:g:1").Err(), lab.Subscribe(ctx, t, c, k+"n"))
 		}),
 		more("rpc_cast/received", func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
-			return subscribe(ctx, t, c, k+"n")
+			return lab.Subscribe(ctx, t, c, k+"n")
 		}),
 		more("rpc_call/dead nodes", func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
 			return c.ZAdd(ctx, "{"+k+"}:m:x", redis.Z{Score: -2, Member: "gone"}, redis.Z{Score: -1, Member: "gone too"}).Err()
@@ -306,18 +265,10 @@ func otherCases() []failpointCase {
 			return c.ZAdd(ctx, "{"+k+"}:m:x", redis.Z{Score: 2, Member: "n"}).Err()
 		}),
 		more("rpc_leave/known", func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
-			if err := c.ZAdd(ctx, "{"+k+"}:nodes", redis.Z{Score: future, Member: "n"}).Err(); err != nil {
+			if err := c.ZAdd(ctx, "{"+k+"}:nodes", redis.Z{Score: lab.Future, Member: "n"}).Err(); err != nil {
 				return err
 			}
 			return c.ZAdd(ctx, "{"+k+"}:m:x", redis.Z{Member: "n"}).Err()
 		}),
 	}
-}
-
-// subscribe gives a channel a receiver for as long as the test runs.
-func subscribe(ctx context.Context, t *testing.T, c *redis.Client, channel string) error {
-	sub := c.Subscribe(ctx, channel)
-	t.Cleanup(func() { require.NoError(t, sub.Close()) })
-	_, err := sub.Receive(ctx)
-	return err
 }

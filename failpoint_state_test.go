@@ -11,6 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -23,7 +25,7 @@ type contents struct {
 
 func (s *sweep) read() contents {
 	out := contents{"{" + s.k + "}:", make(map[string]any), make(map[string]bool)}
-	for key := range dump(s.ctx, s.t, s.c, s.k) {
+	for key := range lab.Dump(s.ctx, s.t, s.c, s.k) {
 		switch s.c.Type(s.ctx, key).Val() {
 		case "list":
 			out.values[key] = s.c.LRange(s.ctx, key, 0, -1).Val()
@@ -91,9 +93,9 @@ func recordCall(ctx context.Context, t *testing.T, run func(context.Context, lua
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotEmpty(t, rec.args)
 	sha := fmt.Sprint(rec.args[1])
-	i := slices.IndexFunc(allScripts, func(s *lua.Script) bool { return s.SHA == sha })
+	i := slices.IndexFunc(scriptcase.AllScripts, func(s *lua.Script) bool { return s.SHA == sha })
 	require.GreaterOrEqual(t, i, 0, "no script %s", sha)
-	return allScripts[i], rec.args[2:]
+	return scriptcase.AllScripts[i], rec.args[2:]
 }
 
 // argRecorder takes the arguments of the first command.

@@ -12,6 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -26,9 +28,9 @@ import (
 func TestFailpointsOfEveryScript(t *testing.T) {
 	t.Parallel()
 	cases := failpointCases()
-	for _, call := range scriptCalls() {
-		cases = append(cases, failpointCase{name: call.script.Name, run: call.run, prepare: func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
-			return call.prepare(ctx, c, k)
+	for _, call := range scriptcase.ScriptCalls() {
+		cases = append(cases, failpointCase{name: call.Script.Name, run: call.Run, prepare: func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
+			return call.Prepare(ctx, c, k)
 		}})
 	}
 	swept := make(map[string]bool)
@@ -40,7 +42,7 @@ func TestFailpointsOfEveryScript(t *testing.T) {
 		name, _, _ := strings.Cut(fc.name, "/")
 		swept[name] = true
 	}
-	for _, s := range allScripts {
+	for _, s := range scriptcase.AllScripts {
 		require.True(t, swept[s.Name], "%s has no case", s.Name)
 	}
 }
@@ -175,13 +177,13 @@ func (s *sweep) run() {
 
 // save keeps the data that the preparation made, restore puts it back.
 func (s *sweep) save() {
-	for key, value := range dump(s.ctx, s.t, s.c, s.k) {
+	for key, value := range lab.Dump(s.ctx, s.t, s.c, s.k) {
 		s.dumps = append(s.dumps, dumped{key, value, max(0, s.c.PTTL(s.ctx, key).Val())})
 	}
 }
 
 func (s *sweep) restore() {
-	for key := range dump(s.ctx, s.t, s.c, s.k) {
+	for key := range lab.Dump(s.ctx, s.t, s.c, s.k) {
 		require.NoError(s.t, s.c.Del(s.ctx, key).Err())
 	}
 	for _, d := range s.dumps {

@@ -6,11 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
 )
 
 // Under Sentinel, with go-redis' failover client, all goes on with the server that takes
@@ -20,12 +21,12 @@ func TestSentinelFailover(t *testing.T) {
 	ctx := t.Context()
 	s := luatomictest.StartSentinel(t)
 	c := s.Client()
-	q, err := luatomic.NewQueue(c, "q", nil)
+	q, err := queue.New(c, "q", nil)
 	require.NoError(t, err)
-	holder := locker(t, c, &luatomic.LockerOptions{TTL: time.Minute})
-	other := locker(t, s.Client(), &luatomic.LockerOptions{TTL: time.Minute})
-	serving(t, echo, s.Client(), "bus", nil, func(_ context.Context, text string) (string, error) { return text, nil })
-	bus := openBus(t, c, "bus", nil)
+	holder := lab.Locker(t, c, &lock.Options{TTL: time.Minute})
+	other := lab.Locker(t, s.Client(), &lock.Options{TTL: time.Minute})
+	lab.Serving(t, lab.Echo, s.Client(), "bus", nil, func(_ context.Context, text string) (string, error) { return text, nil })
+	bus := lab.OpenBus(t, c, "bus", nil)
 	for round, replace := range []func(){
 		func() { s.FailOver(ctx) },
 		func() {
@@ -37,11 +38,11 @@ func TestSentinelFailover(t *testing.T) {
 		name := fmt.Sprint("x", round)
 		lease, err := holder.Try(ctx, name)
 		require.NoError(t, err)
-		waiting := acquireLater(ctx, other, name)
-		waitFor(t, other, name, 1)
-		_, err = q.Push(ctx, luatomic.Job{ID: name, Body: []byte("b")})
+		waiting := lab.AcquireLater(ctx, other, name)
+		lab.WaitFor(t, other, name, 1)
+		_, err = q.Push(ctx, queue.Job{ID: name, Body: []byte("b")})
 		require.NoError(t, err)
-		replicated(t, s.Master(ctx).Client())
+		lab.Replicated(t, s.Master(ctx).Client())
 
 		replace()
 		// What was replicated is there. The answers to what is on its way may be lost.
@@ -55,25 +56,13 @@ func TestSentinelFailover(t *testing.T) {
 			return taken.Deliveries[0].ID == name
 		})
 		require.NoError(t, lease.Release(ctx))
-		next := soon(t, 90*time.Second, "the lock is handed over by the new master", waiting)
-		require.NoError(t, next.err)
-		require.Greater(t, next.lease.Fence(), lease.Fence())
-		require.NoError(t, next.lease.Release(ctx))
+		next := lab.Soon(t, 90*time.Second, "the lock is handed over by the new master", waiting)
+		require.NoError(t, next.Err)
+		require.Greater(t, next.Lease.Fence(), lease.Fence())
+		require.NoError(t, next.Lease.Release(ctx))
 		luatomictest.Eventually(t, time.Minute, "calls are answered", func() bool {
-			out, err := echo.Call(ctx, bus, name)
+			out, err := lab.Echo.Call(ctx, bus, name)
 			return err == nil && out == name
 		})
 	}
-}
-
-// replicated returns when a replica has what was written so far.
-func replicated(t *testing.T, master *redis.Client) {
-	t.Helper()
-	c := master.Conn() // WAIT is for what its own connection wrote
-	defer c.Close()
-	require.NoError(t, c.Set(t.Context(), "written", 1, 0).Err())
-	luatomictest.Eventually(t, 30*time.Second, "a replica has it", func() bool {
-		n, err := c.Wait(t.Context(), 1, time.Second).Result()
-		return err == nil && n == 1
-	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -69,8 +70,8 @@ func benchJobs(n int, delay time.Duration) []luatomic.Job {
 // fill pushes n jobs in full batches.
 func fill(b *testing.B, q *luatomic.Queue, n int, delay time.Duration) {
 	b.Helper()
-	for ; n > 0; n -= luatomic.MaxBatch {
-		_, err := q.Push(b.Context(), benchJobs(min(n, luatomic.MaxBatch), delay)...)
+	for ; n > 0; n -= queue.MaxBatch {
+		_, err := q.Push(b.Context(), benchJobs(min(n, queue.MaxBatch), delay)...)
 		require.NoError(b, err)
 	}
 }

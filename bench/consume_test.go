@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -106,8 +107,8 @@ func consumeAsynq(b *testing.B, n int, busy time.Duration) {
 // worker dies.
 func consumeRaw(b *testing.B, n int) {
 	consuming(b, n, func(c *redis.Client, name string) {
-		for range n / luatomic.MaxBatch {
-			entries := make([]any, luatomic.MaxBatch)
+		for range n / queue.MaxBatch {
+			entries := make([]any, queue.MaxBatch)
 			for i := range entries {
 				entries[i] = make([]byte, payload)
 			}

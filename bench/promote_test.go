@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -66,7 +67,7 @@ func promoteAll(b *testing.B, due int, open func(*testing.B, *redis.Client, *lua
 			move = open(b, c, dueQueue(b, c, due))
 			before = spent(b, c)
 		})
-		promotes(b, move, due/luatomic.MaxBatch)
+		promotes(b, move, due/queue.MaxBatch)
 		untimed(b, func() { reportCPU(b, spent(b, c).since(before), due, "job") })
 	}
 	per(b, b.N*due, "jobs/s")
@@ -125,13 +126,13 @@ func stall(b *testing.B, open func(*testing.B, *redis.Client, *luatomic.Queue) m
 		c := server(b)
 		var small []time.Duration
 		for range first {
-			small = append(small, promotes(b, open(b, c, dueQueue(b, c, luatomic.MaxBatch)), 1)...)
+			small = append(small, promotes(b, open(b, c, dueQueue(b, c, queue.MaxBatch)), 1)...)
 		}
 		q := dueQueue(b, c, many)
 		move := open(b, c, q)
 		measureScripts(b, c)
 		large := promotes(b, move, first)
-		pings(b, c, func() { promotes(b, move, many/luatomic.MaxBatch-first) })
+		pings(b, c, func() { promotes(b, move, many/queue.MaxBatch-first) })
 		require.Zero(b, c.ZCard(b.Context(), key(q, "s")).Val(), "all have moved")
 		b.ReportMetric(scripts(b, c, "p100"), "script-max-us")
 		b.ReportMetric(scripts(b, c, "p99.9"), "script-p99.9-us")
@@ -154,7 +155,7 @@ func promotes(b *testing.B, move mover, calls int) []time.Duration {
 		moved, err := move()
 		took[i] = time.Since(start)
 		require.NoError(b, err)
-		require.Equal(b, luatomic.MaxBatch, moved)
+		require.Equal(b, queue.MaxBatch, moved)
 	}
 	return took
 }

@@ -8,10 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
 )
 
 func TestGuardedBatch(t *testing.T) {
@@ -122,12 +123,12 @@ func TestGuardedQueue(t *testing.T) {
 	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
 	name := luatomictest.Namespace(t)
 	lease := takeLock(t, client, "lock:{"+name+"}")
-	plain, err := luatomic.NewQueue(client, name, nil)
+	plain, err := queue.New(client, name, nil)
 	require.NoError(t, err)
-	ours, err := luatomic.NewQueue(lua.Guard(client, lease), name, nil)
+	ours, err := queue.New(lua.Guard(client, lease), name, nil)
 	require.NoError(t, err)
 
-	_, err = ours.Push(ctx, luatomic.Job{ID: "one", Body: []byte("x")}, luatomic.Job{ID: "two", Delay: time.Hour})
+	_, err = ours.Push(ctx, queue.Job{ID: "one", Body: []byte("x")}, queue.Job{ID: "two", Delay: time.Hour})
 	require.NoError(t, err)
 	stats, err := plain.Stats(ctx)
 	require.NoError(t, err)
@@ -138,15 +139,15 @@ func TestGuardedQueue(t *testing.T) {
 
 	// The holder pauses; the lease ends, and another takes it.
 	require.NoError(t, client.Set(ctx, lease.key, lockRecord("other", serverTime(t, client), time.Minute), 0).Err())
-	_, err = ours.Push(ctx, luatomic.Job{ID: "late"})
+	_, err = ours.Push(ctx, queue.Job{ID: "late"})
 	requireFenced(t, err, lua.ErrRefused)
 	_, err = ours.Cancel(ctx, "two")
 	requireFenced(t, err, lua.ErrRefused)
 	_, err = plain.Cancel(ctx, "two")
 	require.NoError(t, err, "who is not bound to a lease needs none")
-	elsewhere, err := luatomic.NewQueue(lua.Guard(client, lease), name+"-2", nil)
+	elsewhere, err := queue.New(lua.Guard(client, lease), name+"-2", nil)
 	require.NoError(t, err)
-	_, err = elsewhere.Push(ctx, luatomic.Job{ID: "one"})
+	_, err = elsewhere.Push(ctx, queue.Job{ID: "one"})
 	require.ErrorIs(t, err, lua.ErrCrossSlot)
 }
 
@@ -172,10 +173,10 @@ func TestGuardReadsTheLocksOfTheRoot(t *testing.T) {
 	t.Parallel()
 	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
 	ns := luatomictest.Namespace(t)
-	locks := luatomic.NewLocker(client, &luatomic.LockerOptions{Note: "a note / with 1 2 3"})
+	locks := lock.New(client, &lock.Options{Note: "a note / with 1 2 3"})
 	t.Cleanup(func() { require.NoError(t, locks.Close()) })
 	limit := int64(0)
-	set := func(l *luatomic.Lease) error {
+	set := func(l *lock.Lease) error {
 		limit++
 		p := gen.QueueControlParams{Control: "{" + ns + "}c", Wake: "{" + ns + "}w", Limit: limit}
 		_, err := gen.QueueControl(ctx, lua.Guard(client, l), p)
@@ -192,7 +193,7 @@ func TestGuardReadsTheLocksOfTheRoot(t *testing.T) {
 	lease, err = locks.Try(ctx, ns)
 	require.NoError(t, err)
 	require.NoError(t, set(lease))
-	other := luatomic.NewLocker(client, nil)
+	other := lock.New(client, nil)
 	t.Cleanup(func() { require.NoError(t, other.Close()) })
 	stolen, err := other.Steal(ctx, ns)
 	require.NoError(t, err)

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/queue"
 )
 
 // maxLine is the longest line of input.
@@ -64,7 +64,7 @@ func (b *batches[T]) next() (*batch[T], error) {
 		out.add(b.heldN, *b.held, b.form.size(b.held))
 		b.held = nil
 	}
-	for out.lines < luatomic.MaxBatch {
+	for out.lines < queue.MaxBatch {
 		text, err := b.readLine()
 		if err != nil && !errors.Is(err, bufio.ErrTooLong) {
 			out.read = b.read

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/queue"
 )
 
 type consumeCmd struct {
@@ -60,8 +60,8 @@ func (c *consumeCmd) check(s *session) error {
 		return err
 	}
 	switch {
-	case c.concurrency < 1 || c.concurrency > luatomic.MaxBatch:
-		return usagef("-c %d is out of range; 1 to %d", c.concurrency, luatomic.MaxBatch)
+	case c.concurrency < 1 || c.concurrency > queue.MaxBatch:
+		return usagef("-c %d is out of range; 1 to %d", c.concurrency, queue.MaxBatch)
 	case c.attempts == 0 || c.attempts < -1:
 		return usagef("--attempts %d is out of range; at least 1, or -1 for no end", c.attempts)
 	}
@@ -102,7 +102,7 @@ func (c *consumeCmd) run(s *session) error {
 	if c.dialect != "" {
 		return c.runSidekiq(client)
 	}
-	q, err := luatomic.NewQueue(client, s.args[0], &luatomic.QueueOptions{
+	q, err := queue.New(client, s.args[0], &queue.Options{
 		Prefix: s.prefix, Lease: c.lease, MaxFailures: c.attempts,
 	})
 	if err != nil {
@@ -111,7 +111,7 @@ func (c *consumeCmd) run(s *session) error {
 	defer context.AfterFunc(s.signals.stop, func() {
 		s.note("luatomic: stopping; running commands may finish within %v; Ctrl-C again kills them", c.grace)
 	})()
-	out, err := q.Consume(s.signals.stop, &luatomic.ConsumeOptions{
+	out, err := q.Consume(s.signals.stop, &queue.ConsumeOptions{
 		Concurrency: c.concurrency,
 		Backoff:     c.delay,
 		Grace:       max(c.grace, 1), // 0 would mean the default
@@ -134,7 +134,7 @@ func (c *consumeCmd) delay(failures int) time.Duration {
 }
 
 // work runs the command for one job.
-func (c *consumeCmd) work(ctx context.Context, d *luatomic.Delivery) error {
+func (c *consumeCmd) work(ctx context.Context, d *queue.Delivery) error {
 	cmd := exec.Command(c.path, c.s.child[1:]...)
 	cmd.Args[0] = c.s.child[0]
 	cmd.Env = append(os.Environ(),
@@ -162,6 +162,6 @@ func (c *consumeCmd) work(ctx context.Context, d *luatomic.Delivery) error {
 		return fmt.Errorf("job %q: command killed: %w", d.ID, context.Cause(ctx))
 	case <-c.s.signals.hard.Done():
 		running.terminate()
-		return luatomic.Snooze(0) // it has not failed by itself
+		return queue.Snooze(0) // it has not failed by itself
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/testdata"
 )
 
@@ -50,9 +50,9 @@ type demo struct {
 	keys   *keyLog
 	where  string
 	prefix string
-	queue  *luatomic.Queue
+	queue  *queue.Queue
 
-	jobs     []luatomic.Job       // as pushed, ids included
+	jobs     []queue.Job          // as pushed, ids included
 	body     map[string]string    // by id
 	due      map[string]time.Time // by id, for the scheduled ones
 	finished map[string]int       // by id: how often it was finished
@@ -88,7 +88,7 @@ func runDemo(s *session, file string) error {
 }
 
 // demoJobs reads the whole input: the demo keeps it to compare at the end.
-func demoJobs(file string) ([]luatomic.Job, error) {
+func demoJobs(file string) ([]queue.Job, error) {
 	var in io.Reader = strings.NewReader(testdata.Jobs)
 	if file != "" {
 		f, err := os.Open(file)
@@ -98,8 +98,8 @@ func demoJobs(file string) ([]luatomic.Job, error) {
 		defer func() { _ = f.Close() }()
 		in = f
 	}
-	var jobs []luatomic.Job
-	for lines := newBatches[luatomic.Job](in, &lineForm{}); ; {
+	var jobs []queue.Job
+	for lines := newBatches[queue.Job](in, &lineForm{}); ; {
 		b, err := lines.next()
 		if len(b.broken) > 0 {
 			return nil, fmt.Errorf("%s, line %d: %w", file, b.broken[0].line, b.broken[0].err)
@@ -152,8 +152,8 @@ func (d *demo) open() (done func(), err error) {
 	}, nil
 }
 
-func (d *demo) newQueue(lease time.Duration) (*luatomic.Queue, error) {
-	return luatomic.NewQueue(d.client, "jobs", &luatomic.QueueOptions{Prefix: d.prefix, Lease: lease, Receipt: time.Minute})
+func (d *demo) newQueue(lease time.Duration) (*queue.Queue, error) {
+	return queue.New(d.client, "jobs", &queue.Options{Prefix: d.prefix, Lease: lease, Receipt: time.Minute})
 }
 
 // head writes the title of a step.

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/rpc"
 )
 
 type callStep struct {
@@ -32,14 +32,14 @@ func (d *demo) stepCall() error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stop()
-	join := func(node string) (*luatomic.Bus, error) {
-		bus, err := luatomic.NewBus(d.client, "demo", &luatomic.BusOptions{Prefix: d.prefix, Node: node})
+	join := func(node string) (*rpc.Bus, error) {
+		bus, err := rpc.NewBus(d.client, "demo", &rpc.Options{Prefix: d.prefix, Node: node})
 		if err == nil {
 			running.Go(func() { _ = bus.Run(ctx) }) // its error is the end of ctx
 		}
 		return bus, err
 	}
-	count := luatomic.NewMethod[countRequest, countResult]("jobs.count")
+	count := rpc.NewMethod[countRequest, countResult]("jobs.count")
 	node, err := join("node")
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func (d *demo) countFinished(context.Context, countRequest) (countResult, error)
 	return countResult{Finished: len(d.finished)}, nil
 }
 
-func (d *demo) call(ctx context.Context, count luatomic.Method[countRequest, countResult], node, caller *luatomic.Bus) error {
+func (d *demo) call(ctx context.Context, count rpc.Method[countRequest, countResult], node, caller *rpc.Bus) error {
 	if err := errors.Join(node.Ready(ctx), caller.Ready(ctx)); err != nil {
 		return err
 	}
@@ -78,10 +78,10 @@ func (d *demo) call(ctx context.Context, count luatomic.Method[countRequest, cou
 	d.say("A node serves %q; another bus calls it and gets %d after %.3f ms. The script that sends the", count.Name(), out.Result, out.CallMS)
 	d.say("request chooses a live node and writes the request down, so no reply can get lost or count twice.")
 	start = time.Now()
-	nobody := luatomic.NewMethod[countRequest, countResult]("jobs.nobody")
+	nobody := rpc.NewMethod[countRequest, countResult]("jobs.nobody")
 	_, err = nobody.Call(ctx, caller, countRequest{})
 	out.NoResponderMS = millis(time.Since(start))
-	if out.NoResponder = errors.Is(err, luatomic.ErrNoResponders); !out.NoResponder {
+	if out.NoResponder = errors.Is(err, rpc.ErrNoResponders); !out.NoResponder {
 		return errors.Join(broken("a call that nobody serves was not answered so"), err)
 	}
 	d.say("Nobody serves %q: that is the answer after %.3f ms, not a time-out.", nobody.Name(), out.NoResponderMS)

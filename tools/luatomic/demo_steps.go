@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/queue"
 )
 
 type serverStep struct {
@@ -114,12 +114,12 @@ func (d *demo) stepPush() error {
 }
 
 // parts are the batches that keep the limits of a call.
-func (d *demo) parts() func(yield func([]luatomic.Job) bool) {
-	return func(yield func([]luatomic.Job) bool) {
+func (d *demo) parts() func(yield func([]queue.Job) bool) {
+	return func(yield func([]queue.Job) bool) {
 		first, size := 0, 0
 		for i := range d.jobs {
 			n := jobSize(&d.jobs[i])
-			if i-first == luatomic.MaxBatch || i > first && size+n > batchRoom {
+			if i-first == queue.MaxBatch || i > first && size+n > batchRoom {
 				if !yield(d.jobs[first:i]) {
 					return
 				}
@@ -133,7 +133,7 @@ func (d *demo) parts() func(yield func([]luatomic.Job) bool) {
 
 // pushPart pushes and notes what must come out again: the jobs get the ids that
 // were made for them, so that the repeat is the same push.
-func (d *demo) pushPart(token string, jobs []luatomic.Job) (luatomic.Pushed, error) {
+func (d *demo) pushPart(token string, jobs []queue.Job) (queue.Pushed, error) {
 	p, err := d.queue.PushOnce(d.ctx, token, jobs...)
 	if err != nil {
 		return p, err
@@ -141,7 +141,7 @@ func (d *demo) pushPart(token string, jobs []luatomic.Job) (luatomic.Pushed, err
 	for i := range jobs {
 		job := &jobs[i]
 		job.ID = p.IDs[i]
-		if slices.ContainsFunc(p.Duplicates, func(d luatomic.Duplicate) bool { return d.Position == i }) {
+		if slices.ContainsFunc(p.Duplicates, func(d queue.Duplicate) bool { return d.Position == i }) {
 			continue
 		}
 		d.body[job.ID] = string(job.Body)
@@ -210,8 +210,8 @@ func (d *demo) poll(dues []time.Time) (late []time.Duration, err error) {
 	all := errors.New("all moved")
 	ctx, cancel := context.WithCancelCause(d.ctx)
 	defer cancel(nil)
-	poller := luatomic.NewPoller(&luatomic.PollerOptions{
-		OnPromote: func(_ *luatomic.Queue, p luatomic.Promoted) {
+	poller := queue.NewPoller(&queue.PollerOptions{
+		OnPromote: func(_ *queue.Queue, p queue.Promoted) {
 			for range p.Moved {
 				if len(late) < len(dues) {
 					late = append(late, p.Now.Sub(dues[len(late)]))
@@ -221,7 +221,7 @@ func (d *demo) poll(dues []time.Time) (late []time.Duration, err error) {
 				cancel(all)
 			}
 		},
-		OnError: func(_ *luatomic.Queue, err error) { cancel(err) },
+		OnError: func(_ *queue.Queue, err error) { cancel(err) },
 	}, d.queue)
 	if err := poller.Run(ctx); err != all {
 		return nil, err

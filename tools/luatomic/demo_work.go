@@ -6,7 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/queue"
 )
 
 type workStep struct {
@@ -81,15 +82,15 @@ func (d *demo) crash() (int, error) {
 	return len(t.Deliveries), nil
 }
 
-func (d *demo) locker(note string) *luatomic.Locker {
-	return luatomic.NewLocker(d.client, &luatomic.LockerOptions{Prefix: d.prefix, TTL: lockTTL, Note: note, Poll: 4 * time.Millisecond})
+func (d *demo) locker(note string) *lock.Locker {
+	return lock.New(d.client, &lock.Options{Prefix: d.prefix, TTL: lockTTL, Note: note, Poll: 4 * time.Millisecond})
 }
 
 // refusal shows what a second taker of the lock is told.
 func (d *demo) refusal() (refused bool, err error) {
-	err = d.locker("consumer A").Do(d.ctx, "demo", func(ctx context.Context, lease *luatomic.Lease) error {
+	err = d.locker("consumer A").Do(d.ctx, "demo", func(ctx context.Context, lease *lock.Lease) error {
 		second, err := d.locker("consumer B").Try(ctx, "demo")
-		var held *luatomic.HeldError
+		var held *lock.HeldError
 		if errors.As(err, &held) {
 			refused = true
 			d.say("Consumer A holds the lock, fence %d. B tries too and is told at once: held by %s,", lease.Fence(), held.Holder)
@@ -156,7 +157,7 @@ func (c *demoConsumer) run(ctx context.Context) error {
 	for {
 		var next time.Duration
 		var left int
-		err := locker.Do(ctx, "demo", func(ctx context.Context, lease *luatomic.Lease) (err error) {
+		err := locker.Do(ctx, "demo", func(ctx context.Context, lease *lock.Lease) (err error) {
 			if err := c.d.fences.add(lease.Fence()); err != nil {
 				return err
 			}
@@ -202,7 +203,7 @@ func (c *demoConsumer) turn(ctx context.Context) (next time.Duration, left int, 
 	return next, st.Ready + st.Scheduled + st.Leased, err
 }
 
-func (c *demoConsumer) count(ds []*luatomic.Delivery) {
+func (c *demoConsumer) count(ds []*queue.Delivery) {
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
 	for _, got := range ds {
@@ -215,7 +216,7 @@ func (c *demoConsumer) count(ds []*luatomic.Delivery) {
 }
 
 // inspect compares a delivery with what was pushed.
-func (d *demo) inspect(got *luatomic.Delivery) error {
+func (d *demo) inspect(got *queue.Delivery) error {
 	body, known := d.body[got.ID]
 	switch {
 	case !known:

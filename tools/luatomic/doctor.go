@@ -12,7 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/queue"
+	"github.com/luatomic/luatomic/rpc"
 )
 
 // checkResult is one line of doctor. OK is null where the server does not tell.
@@ -172,7 +175,7 @@ func (p *probeUse) channels(ctx context.Context) (string, error) {
 }
 
 func (p *probeUse) lock(ctx context.Context) (string, error) {
-	locker := luatomic.NewLocker(p.client, &luatomic.LockerOptions{Prefix: p.prefix, Note: "luatomic doctor"})
+	locker := lock.New(p.client, &lock.Options{Prefix: p.prefix, Note: "luatomic doctor"})
 	defer func() { _ = locker.Close() }()
 	start := time.Now()
 	lease, err := locker.Try(ctx, p.name)
@@ -186,12 +189,12 @@ func (p *probeUse) lock(ctx context.Context) (string, error) {
 }
 
 func (p *probeUse) queue(ctx context.Context) (string, error) {
-	q, err := luatomic.NewQueue(p.client, p.name, &luatomic.QueueOptions{Prefix: p.prefix})
+	q, err := queue.New(p.client, p.name, &queue.Options{Prefix: p.prefix})
 	if err != nil {
 		return "", err
 	}
 	start := time.Now()
-	if _, err := q.Push(ctx, luatomic.Job{Body: []byte("doctor")}); err != nil {
+	if _, err := q.Push(ctx, queue.Job{Body: []byte("doctor")}); err != nil {
 		return "", err
 	}
 	taken, err := q.Take(ctx, 1)
@@ -207,10 +210,10 @@ func (p *probeUse) queue(ctx context.Context) (string, error) {
 	return "pushed, taken and finished in " + took(start), nil
 }
 
-var doctorEcho = luatomic.NewMethod[string, string]("echo")
+var doctorEcho = rpc.NewMethod[string, string]("echo")
 
 func (p *probeUse) rpc(ctx context.Context) (string, error) {
-	bus, err := luatomic.NewBus(p.client, p.name, &luatomic.BusOptions{Prefix: p.prefix, Node: p.name})
+	bus, err := rpc.NewBus(p.client, p.name, &rpc.Options{Prefix: p.prefix, Node: p.name})
 	if err != nil {
 		return "", err
 	}

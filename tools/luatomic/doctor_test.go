@@ -14,6 +14,7 @@ import (
 	"github.com/luatomic/luatomic/compat/actionhero"
 	"github.com/luatomic/luatomic/compat/redisinaction"
 	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -121,7 +122,7 @@ func TestACL(t *testing.T) {
 	e := asApp(t, server, nil)
 	holds(t, e.with(`{"body":1}`).run("push", "q").exits(exitDone).object(), map[string]any{"pushed": 1})
 	holds(t, e.run("consume", "q", "--drain", "--", "true").exits(exitDone).object(), map[string]any{"acked": 1})
-	lease, err := luatomic.NewLocker(server.Client(), &luatomic.LockerOptions{Prefix: e.prefix, TTL: time.Minute}).Try(t.Context(), "x")
+	lease, err := lock.New(server.Client(), &lock.Options{Prefix: e.prefix, TTL: time.Minute}).Try(t.Context(), "x")
 	require.NoError(t, err)
 	c := e.start("lock", "x", "--wait", "1h", "--", "echo", "ran")
 	luatomictest.Eventually(t, within, "it waits", func() bool {

@@ -11,8 +11,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/queue"
 )
 
 // lineForm says how a line of input becomes a job.
@@ -25,34 +25,34 @@ type lineForm struct {
 
 // jobSize is what a job takes of luatomic.MaxBatchBytes: its body, its id or the
 // one that is made for it, its unique name, and its times.
-func jobSize(j *luatomic.Job) int { return len(j.Body) + max(len(j.ID), 36) + len(j.Unique) + 48 }
+func jobSize(j *queue.Job) int { return len(j.Body) + max(len(j.ID), 36) + len(j.Unique) + 48 }
 
-func (*lineForm) size(j *luatomic.Job) int { return jobSize(j) }
+func (*lineForm) size(j *queue.Job) int { return jobSize(j) }
 
 // A raw body of blanks is a job.
 func (f *lineForm) blanks() bool { return f.raw }
 
 // batchRoom is the part of luatomic.MaxBatchBytes that jobs may fill; keys and
 // options of the call need the rest.
-const batchRoom = luatomic.MaxBatchBytes - 4096
+const batchRoom = queue.MaxBatchBytes - 4096
 
 // parse makes a job of a line. The body keeps its bytes as they stand in the line;
 // the job does not refer to the line's memory. An error names the field and never
 // quotes the input.
-func (f *lineForm) parse(line []byte) (luatomic.Job, error) {
-	job := luatomic.Job{Delay: f.delay, At: f.at}
+func (f *lineForm) parse(line []byte) (queue.Job, error) {
+	job := queue.Job{Delay: f.delay, At: f.at}
 	if f.raw {
 		job.Body = slices.Clone(line)
 	} else if err := f.parseObject(line, &job); err != nil {
-		return luatomic.Job{}, err
+		return queue.Job{}, err
 	}
 	if n := jobSize(&job); n > batchRoom {
-		return luatomic.Job{}, fmt.Errorf("the job has %d bytes, at most %d; keep the data elsewhere and push where it is", n, batchRoom)
+		return queue.Job{}, fmt.Errorf("the job has %d bytes, at most %d; keep the data elsewhere and push where it is", n, batchRoom)
 	}
 	return job, nil
 }
 
-func (f *lineForm) parseObject(line []byte, job *luatomic.Job) error {
+func (f *lineForm) parseObject(line []byte, job *queue.Job) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(line, &fields); err != nil {
 		return badJSON(err)
@@ -75,7 +75,7 @@ func (f *lineForm) parseObject(line []byte, job *luatomic.Job) error {
 }
 
 // parseField reads one field. The times of the defaults are still in the job.
-func parseField(name string, value json.RawMessage, job *luatomic.Job) (err error) {
+func parseField(name string, value json.RawMessage, job *queue.Job) (err error) {
 	switch name {
 	case "body":
 		job.Body = value
@@ -108,7 +108,7 @@ func parseName(field string, value json.RawMessage, into *string) error {
 }
 
 // mergeTime lets a line's own time replace the default, whichever form each has.
-func mergeTime(fields map[string]json.RawMessage, f *lineForm, job *luatomic.Job) error {
+func mergeTime(fields map[string]json.RawMessage, f *lineForm, job *queue.Job) error {
 	_, at := fields["at"]
 	_, delay := fields["delay"]
 	switch {

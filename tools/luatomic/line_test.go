@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/queue"
 )
 
 func TestLineErrors(t *testing.T) {
@@ -91,7 +91,7 @@ func TestBatchLines(t *testing.T) {
 	for _, in := range []io.Reader{strings.NewReader(text), strings.NewReader(text + "\n"), iotest.HalfReader(strings.NewReader(text))} {
 		var got []string
 		line := 0
-		for from := newBatches[luatomic.Job](in, &lineForm{raw: true}); ; {
+		for from := newBatches[queue.Job](in, &lineForm{raw: true}); ; {
 			b, err := from.next()
 			if b.lines > 0 {
 				require.Equal(t, line+1, b.first)
@@ -114,7 +114,7 @@ func TestBatchLines(t *testing.T) {
 func TestBatchLimits(t *testing.T) {
 	t.Parallel()
 	sizes := func(text string) (out []string) {
-		for from := newBatches[luatomic.Job](strings.NewReader(text), &lineForm{raw: true}); ; {
+		for from := newBatches[queue.Job](strings.NewReader(text), &lineForm{raw: true}); ; {
 			b, err := from.next()
 			if b.lines > 0 {
 				out = append(out, fmt.Sprintf("%d-%d:%d", b.first, b.last, len(b.jobs)))
@@ -125,10 +125,10 @@ func TestBatchLimits(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, []string{"1-1000:1000"}, sizes(strings.Repeat("x\n", luatomic.MaxBatch)))
-	require.Equal(t, []string{"1-1000:1000", "1001-1001:1"}, sizes(strings.Repeat("x\n", luatomic.MaxBatch+1)))
+	require.Equal(t, []string{"1-1000:1000"}, sizes(strings.Repeat("x\n", queue.MaxBatch)))
+	require.Equal(t, []string{"1-1000:1000", "1001-1001:1"}, sizes(strings.Repeat("x\n", queue.MaxBatch+1)))
 	// Empty lines have numbers and do not count.
-	require.Equal(t, []string{"2-2000:1000", "2002-2002:1"}, sizes(strings.Repeat("\nx\n", luatomic.MaxBatch+1)))
+	require.Equal(t, []string{"2-2000:1000", "2002-2002:1"}, sizes(strings.Repeat("\nx\n", queue.MaxBatch+1)))
 	third := strings.Repeat("x", batchRoom/3)
 	require.Equal(t, []string{"1-2:2", "3-4:2", "5-5:1"}, sizes(strings.Repeat(third+"\n", 5)))
 	// Of a line that is too long the rest is not taken for a line.
@@ -140,7 +140,7 @@ func TestBatchLimits(t *testing.T) {
 func TestBatchReadError(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("the disk is gone")
-	from := newBatches[luatomic.Job](io.MultiReader(strings.NewReader("a\nb\n"), iotest.ErrReader(broken)), &lineForm{raw: true})
+	from := newBatches[queue.Job](io.MultiReader(strings.NewReader("a\nb\n"), iotest.ErrReader(broken)), &lineForm{raw: true})
 	b, err := from.next()
 	require.ErrorIs(t, err, broken)
 	require.Equal(t, 2, b.last)

@@ -11,13 +11,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 )
 
 type lockCmd struct {
 	wait time.Duration
-	opts luatomic.LockerOptions
+	opts lock.Options
 	path string
 	// Of the read-write lock, not the plain one.
 	read, write bool
@@ -128,13 +128,13 @@ func (l *lockCmd) run(s *session) error {
 }
 
 // runWith runs the command under the lease that obtain gets.
-func (l *lockCmd) runWith(s *session, obtain func(*session, *luatomic.Locker) (*luatomic.Lease, error)) error {
+func (l *lockCmd) runWith(s *session, obtain func(*session, *lock.Locker) (*lock.Lease, error)) error {
 	client, err := s.connect(s.signals.stop)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	locker := luatomic.NewLocker(client, &l.opts)
+	locker := lock.New(client, &l.opts)
 	defer func() { _ = locker.Close() }()
 	lease, err := obtain(s, locker)
 	if err != nil {
@@ -166,10 +166,10 @@ func lockOutcome(s *session, work, lost, released error) error {
 // errWaited ends a wait for the lock.
 var errWaited = errors.New("waited")
 
-func (l *lockCmd) obtain(s *session, locker *luatomic.Locker) (*luatomic.Lease, error) {
+func (l *lockCmd) obtain(s *session, locker *lock.Locker) (*lock.Lease, error) {
 	name := s.args[0]
 	try, acquire := l.ways(locker, name)
-	var lease *luatomic.Lease
+	var lease *lock.Lease
 	var err error
 	if l.wait == 0 {
 		lease, err = try(s.signals.stop)
@@ -181,7 +181,7 @@ func (l *lockCmd) obtain(s *session, locker *luatomic.Locker) (*luatomic.Lease, 
 			err = notObtained(name, l.wait, err)
 		}
 	}
-	var held *luatomic.HeldError
+	var held *lock.HeldError
 	switch {
 	case err == nil:
 		return lease, nil
@@ -189,14 +189,14 @@ func (l *lockCmd) obtain(s *session, locker *luatomic.Locker) (*luatomic.Lease, 
 		return nil, errInterrupted
 	case errors.As(err, &held):
 		return nil, &exitError{exitTryLater, fmt.Errorf("%w; try later, or wait longer with --wait", held)}
-	case errors.Is(err, luatomic.ErrNotReplicated):
+	case errors.Is(err, lock.ErrNotReplicated):
 		return nil, &exitError{exitTryLater, fmt.Errorf("%w; try later, or ask for fewer --replicas", err)}
 	}
 	return nil, err
 }
 
 // ways are how the lock is obtained, at once or by waiting.
-func (l *lockCmd) ways(locker *luatomic.Locker, name string) (try, acquire func(context.Context) (*luatomic.Lease, error)) {
+func (l *lockCmd) ways(locker *lock.Locker, name string) (try, acquire func(context.Context) (*lock.Lease, error)) {
 	rw := locker.RW(name)
 	switch {
 	case l.read:
@@ -204,14 +204,14 @@ func (l *lockCmd) ways(locker *luatomic.Locker, name string) (try, acquire func(
 	case l.write:
 		return rw.Try, rw.Acquire
 	}
-	return func(ctx context.Context) (*luatomic.Lease, error) { return locker.Try(ctx, name) },
-		func(ctx context.Context) (*luatomic.Lease, error) { return locker.Acquire(ctx, name) }
+	return func(ctx context.Context) (*lock.Lease, error) { return locker.Try(ctx, name) },
+		func(ctx context.Context) (*lock.Lease, error) { return locker.Acquire(ctx, name) }
 }
 
 // notObtained is the end of a wait. Where the last look was cut short it cannot say
 // who holds the lock.
 func notObtained(name string, wait time.Duration, err error) error {
-	var held *luatomic.HeldError
+	var held *lock.HeldError
 	if errors.As(err, &held) {
 		return held
 	}

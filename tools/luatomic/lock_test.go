@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -40,8 +40,8 @@ func runs(pid int) bool {
 }
 
 // locker is what others see of the lock.
-func (e *env) locker() *luatomic.Locker {
-	return luatomic.NewLocker(luatomictest.Client(e.t), &luatomic.LockerOptions{Prefix: e.prefix, Note: "the test", TTL: time.Minute})
+func (e *env) locker() *lock.Locker {
+	return lock.New(luatomictest.Client(e.t), &lock.Options{Prefix: e.prefix, Note: "the test", TTL: time.Minute})
 }
 
 // free checks that the lock can be had at once.
@@ -97,7 +97,7 @@ func TestLockNote(t *testing.T) {
 		c := e.start(append(append([]string{"lock", "x"}, args...), "--", "sh", "-c", script)...)
 		c.shows("started")
 		_, err := e.locker().Try(t.Context(), "x")
-		var held *luatomic.HeldError
+		var held *lock.HeldError
 		require.ErrorAs(t, err, &held)
 		require.Contains(t, held.Holder, note)
 		require.NoError(t, os.WriteFile(file, nil, 0o600))
@@ -116,7 +116,7 @@ func TestLockRenews(t *testing.T) {
 	locker, began := e.locker(), time.Now()
 	luatomictest.Eventually(t, within, "more than the lease passes", func() bool {
 		_, err := locker.Try(t.Context(), "x")
-		require.ErrorIs(t, err, luatomic.ErrHeld)
+		require.ErrorIs(t, err, lock.ErrHeld)
 		return time.Since(began) > 4*time.Second
 	})
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
@@ -191,7 +191,7 @@ func TestLockInterruptedWaiting(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	client := server.Client()
-	locker := luatomic.NewLocker(client, &luatomic.LockerOptions{TTL: time.Minute})
+	locker := lock.New(client, &lock.Options{TTL: time.Minute})
 	lease, err := locker.Try(t.Context(), "x")
 	require.NoError(t, err)
 	c := (&env{t: t, url: server.URL()}).start("lock", "x", "--wait", "1h", "--", "echo", "ran")

@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lock"
 )
 
 // lockResult is what is known of a lock, as the output shows it.
@@ -24,7 +24,7 @@ type lockResult struct {
 
 const lockOutput = `{"name","held","fence","note","remaining_ms","waiting","waiters","key"}`
 
-func (s *session) emitLock(info luatomic.LockInfo) error {
+func (s *session) emitLock(info lock.Info) error {
 	out := lockResult{
 		Name: info.Name, Held: info.Held, Note: info.Note, RemainingMS: info.Remaining.Milliseconds(),
 		Waiting: info.Waiting, Waiters: info.Waiters, Key: info.Key,
@@ -39,13 +39,13 @@ func (s *session) emitLock(info luatomic.LockInfo) error {
 }
 
 // withLocker runs f with a Locker on the user's server.
-func (s *session) withLocker(f func(ctx context.Context, locker *luatomic.Locker) error) error {
+func (s *session) withLocker(f func(ctx context.Context, locker *lock.Locker) error) error {
 	client, err := s.connect(s.signals.stop)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	locker := luatomic.NewLocker(client, &luatomic.LockerOptions{Prefix: s.prefix})
+	locker := lock.New(client, &lock.Options{Prefix: s.prefix})
 	defer func() { _ = locker.Close() }()
 	err = f(s.signals.stop, locker)
 	if err != nil && s.signals.stop.Err() != nil {
@@ -77,14 +77,14 @@ meanwhile may come twice or not at all. With --kind it is for read-write locks o
 				pattern = s.args[0]
 			}
 			matches := globPattern(pattern)
-			return s.withLocker(func(ctx context.Context, locker *luatomic.Locker) error {
+			return s.withLocker(func(ctx context.Context, locker *lock.Locker) error {
 				switch kin {
 				case readWrite:
-					return emitAll(locker.ListRW(ctx), func(i luatomic.RWInfo) string { return i.Name }, matches, s.emitRW)
+					return emitAll(locker.ListRW(ctx), func(i lock.RWInfo) string { return i.Name }, matches, s.emitRW)
 				case semaphores:
-					return emitAll(locker.ListSemaphores(ctx), func(i luatomic.SemaphoreInfo) string { return i.Name }, matches, s.emitSemaphore)
+					return emitAll(locker.ListSemaphores(ctx), func(i lock.SemaphoreInfo) string { return i.Name }, matches, s.emitSemaphore)
 				}
-				return emitAll(locker.List(ctx), func(i luatomic.LockInfo) string { return i.Name }, matches, s.emitLock)
+				return emitAll(locker.List(ctx), func(i lock.Info) string { return i.Name }, matches, s.emitLock)
 			})
 		},
 	}
@@ -117,7 +117,7 @@ with remaining_ms rests for its lock delay. With --kind it is a read-write lock 
 			return s.oneArg("lock")
 		},
 		run: func(s *session) error {
-			return s.withLocker(func(ctx context.Context, locker *luatomic.Locker) error {
+			return s.withLocker(func(ctx context.Context, locker *lock.Locker) error {
 				return s.again(watch, func() error { return kin.show(ctx, s, locker) })
 			})
 		},
@@ -161,7 +161,7 @@ says whose is taken away.`,
 			return s.oneArg("lock")
 		},
 		run: func(s *session) error {
-			return s.withLocker(func(ctx context.Context, locker *luatomic.Locker) error {
+			return s.withLocker(func(ctx context.Context, locker *lock.Locker) error {
 				if kin != plainLock {
 					return kin.revoke(ctx, s, locker, token)
 				}
@@ -176,7 +176,7 @@ const changedHands = 10
 
 // release takes the lock away from the one it has seen, and from no other: it can
 // say for sure whom it hit.
-func release(ctx context.Context, s *session, locker *luatomic.Locker, fence int64) error {
+func release(ctx context.Context, s *session, locker *lock.Locker, fence int64) error {
 	name := s.args[0]
 	for range changedHands {
 		info, err := locker.Info(ctx, name)
@@ -204,7 +204,7 @@ func release(ctx context.Context, s *session, locker *luatomic.Locker, fence int
 }
 
 // notHeld says why there is nothing to release.
-func notHeld(info luatomic.LockInfo) error {
+func notHeld(info lock.Info) error {
 	if info.Remaining > 0 {
 		return fmt.Errorf("lock %q is free and rests for %v more: there is nothing to release", info.Name, info.Remaining)
 	}
@@ -243,14 +243,14 @@ the lock is held for --ttl and then free, unless locks release ends it before. A
 			if len(s.child) > 0 {
 				return l.runWith(s, l.steal)
 			}
-			return s.withLocker(func(ctx context.Context, locker *luatomic.Locker) error {
+			return s.withLocker(func(ctx context.Context, locker *lock.Locker) error {
 				return l.stealAlone(ctx, s, locker)
 			})
 		},
 	}
 }
 
-func (l *lockCmd) steal(s *session, locker *luatomic.Locker) (*luatomic.Lease, error) {
+func (l *lockCmd) steal(s *session, locker *lock.Locker) (*lock.Lease, error) {
 	lease, err := locker.Steal(s.signals.stop, s.args[0])
 	if err != nil && s.signals.stop.Err() != nil {
 		return nil, errInterrupted
@@ -259,7 +259,7 @@ func (l *lockCmd) steal(s *session, locker *luatomic.Locker) (*luatomic.Lease, e
 }
 
 // stealAlone leaves the lock held, for nobody's command.
-func (l *lockCmd) stealAlone(ctx context.Context, s *session, locker *luatomic.Locker) error {
+func (l *lockCmd) stealAlone(ctx context.Context, s *session, locker *lock.Locker) error {
 	locker = locker.With(l.opts)
 	info, err := locker.Info(ctx, s.args[0])
 	if err != nil {

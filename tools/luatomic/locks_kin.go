@@ -7,7 +7,7 @@ import (
 	"iter"
 	"regexp"
 
-	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lock"
 )
 
 // lockKin is which kind of lock a command is about.
@@ -57,19 +57,19 @@ type holderResult struct {
 
 const kinOutput = `{"name","kind","writing","readers" or "limit","used","fence","holders":[{"token","weight","note","remaining_ms"}],"waiting","waiters","key"}`
 
-func (s *session) emitRW(info luatomic.RWInfo) error {
+func (s *session) emitRW(info lock.RWInfo) error {
 	return s.emitKin(kinResult{
 		Name: info.Name, Kind: readWrite, Writing: &info.Writing, Readers: &info.Readers, Waiting: info.Waiting, Waiters: info.Waiters, Key: info.Key,
 	}, info.Fence, info.Holders)
 }
 
-func (s *session) emitSemaphore(info luatomic.SemaphoreInfo) error {
+func (s *session) emitSemaphore(info lock.SemaphoreInfo) error {
 	return s.emitKin(kinResult{
 		Name: info.Name, Kind: semaphores, Limit: &info.Limit, Used: &info.Used, Waiting: info.Waiting, Waiters: info.Waiters, Key: info.Key,
 	}, info.Fence, info.Holders)
 }
 
-func (s *session) emitKin(out kinResult, fence int64, holders []luatomic.Permit) error {
+func (s *session) emitKin(out kinResult, fence int64, holders []lock.Permit) error {
 	if fence != 0 {
 		out.Fence = &fence
 	}
@@ -96,7 +96,7 @@ func emitAll[T any](list iter.Seq2[T, error], name func(T) string, matches *rege
 	return nil
 }
 
-func (k lockKin) show(ctx context.Context, s *session, locker *luatomic.Locker) error {
+func (k lockKin) show(ctx context.Context, s *session, locker *lock.Locker) error {
 	switch k {
 	case readWrite:
 		info, err := locker.RW(s.args[0]).Info(ctx)
@@ -137,7 +137,7 @@ type revokeResult struct {
 	Token    string `json:"token"`
 }
 
-func (k lockKin) revoke(ctx context.Context, s *session, locker *luatomic.Locker, token string) error {
+func (k lockKin) revoke(ctx context.Context, s *session, locker *lock.Locker, token string) error {
 	revoke := locker.Semaphore(s.args[0], 1).Revoke
 	if k == readWrite {
 		revoke = locker.RW(s.args[0]).Revoke

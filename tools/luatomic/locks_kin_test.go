@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -69,5 +69,5 @@ func TestLocksOfSemaphores(t *testing.T) {
 	require.Empty(t, e.run("locks", "ls", "y*", "--kind", "semaphore").exits(exitDone).stdout.String())
 	e.run("locks", "release", "x", "--kind", "semaphore", "--token", lease.Token()).exits(exitDone)
 	require.NoError(t, <-waits, "it has the permit that was taken away")
-	require.ErrorIs(t, lease.Extend(t.Context()), luatomic.ErrLost)
+	require.ErrorIs(t, lease.Extend(t.Context()), lock.ErrLost)
 }

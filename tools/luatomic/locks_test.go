@@ -11,12 +11,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
 // hold takes the lock for the test.
-func (e *env) hold(name string) *luatomic.Lease {
+func (e *env) hold(name string) *lock.Lease {
 	e.t.Helper()
 	lease, err := e.locker().Try(e.t.Context(), name)
 	require.NoError(e.t, err)
@@ -120,7 +120,7 @@ func TestLocksReleaseByFence(t *testing.T) {
 	r = e.run("locks", "release", "x", "--fence", strconv.FormatInt(lease.Fence(), 10)).exits(exitDone)
 	require.EqualValues(t, lease.Fence(), r.object()["fence"])
 	require.Empty(t, r.stderr.String())
-	require.ErrorIs(t, lease.Extend(t.Context()), luatomic.ErrLost)
+	require.ErrorIs(t, lease.Extend(t.Context()), lock.ErrLost)
 	e.free("x")
 }
 
@@ -132,7 +132,7 @@ func TestLocksReleaseOfAFreeLock(t *testing.T) {
 		require.Equal(t, "luatomic: lock \"x\" is free: there is nothing to release\n", r.stderr.String())
 		require.Empty(t, r.stdout.String())
 	}
-	died := e.locker().With(luatomic.LockerOptions{TTL: time.Millisecond, LockDelay: time.Hour})
+	died := e.locker().With(lock.Options{TTL: time.Millisecond, LockDelay: time.Hour})
 	_, err := died.Try(t.Context(), "x")
 	require.NoError(t, err)
 	luatomictest.Eventually(t, within, "the lease is over", func() bool {
@@ -182,7 +182,7 @@ func TestLocksStealWithoutCommand(t *testing.T) {
 	require.EqualValues(t, 3_600_000, o["ttl_ms"])
 	require.Greater(t, o["fence"], float64(lease.Fence()))
 	require.NotEmpty(t, o["token"])
-	require.ErrorIs(t, lease.Extend(t.Context()), luatomic.ErrLost)
+	require.ErrorIs(t, lease.Extend(t.Context()), lock.ErrLost)
 	c := e.run("lock", "x", "--", "true").exits(exitTryLater)
 	require.Contains(t, c.stderr.String(), `held: "x" by maintenance, for 59m`)
 	e.run("locks", "release", "x").exits(exitDone)
@@ -330,7 +330,7 @@ func TestLockServerGoneWaiting(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	e := &env{t: t, url: server.URL()}
-	locker := luatomic.NewLocker(server.Client(), &luatomic.LockerOptions{TTL: time.Minute})
+	locker := lock.New(server.Client(), &lock.Options{TTL: time.Minute})
 	_, err := locker.Try(t.Context(), "x")
 	require.NoError(t, err)
 	c := e.start("lock", "x", "--wait", "5s", "--", "echo", "ran")

@@ -16,8 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
 )
 
 // asCLI turns the test binary into the program: the tests run it as a process of
@@ -161,13 +161,13 @@ func holds(t *testing.T, o map[string]any, want map[string]any) {
 }
 
 // queue is the queue as the library sees it.
-func (e *env) queue(name string) *luatomic.Queue {
-	q, err := luatomic.NewQueue(luatomictest.Client(e.t), name, &luatomic.QueueOptions{Prefix: e.prefix})
+func (e *env) queue(name string) *queue.Queue {
+	q, err := queue.New(luatomictest.Client(e.t), name, &queue.Options{Prefix: e.prefix})
 	require.NoError(e.t, err)
 	return q
 }
 
-func (e *env) stats(name string) luatomic.Stats {
+func (e *env) stats(name string) queue.Stats {
 	st, err := e.queue(name).Stats(e.t.Context())
 	require.NoError(e.t, err)
 	return st
@@ -175,7 +175,7 @@ func (e *env) stats(name string) luatomic.Stats {
 
 // bodies takes all ready jobs.
 func (e *env) bodies(name string) []string {
-	taken, err := e.queue(name).Take(e.t.Context(), luatomic.MaxBatch)
+	taken, err := e.queue(name).Take(e.t.Context(), queue.MaxBatch)
 	require.NoError(e.t, err)
 	var all []string
 	for _, d := range taken.Deliveries {

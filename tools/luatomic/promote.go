@@ -5,7 +5,7 @@ import (
 	"flag"
 	"slices"
 
-	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/queue"
 )
 
 func promoteCommand() *command {
@@ -71,14 +71,14 @@ type promoteResult struct {
 }
 
 // openQueues connects and returns the queues that the arguments name.
-func (s *session) openQueues() (queues []*luatomic.Queue, done func(), err error) {
+func (s *session) openQueues() (queues []*queue.Queue, done func(), err error) {
 	client, err := s.connect(s.signals.stop)
 	if err != nil {
 		return nil, nil, err
 	}
 	done = func() { _ = client.Close() }
 	for _, name := range s.args {
-		q, err := luatomic.NewQueue(client, name, &luatomic.QueueOptions{Prefix: s.prefix})
+		q, err := queue.New(client, name, &queue.Options{Prefix: s.prefix})
 		if err != nil {
 			done()
 			return nil, nil, err
@@ -89,7 +89,7 @@ func (s *session) openQueues() (queues []*luatomic.Queue, done func(), err error
 }
 
 // promoteDue moves in steps of luatomic.MaxBatch until nothing is due.
-func promoteDue(s *session, q *luatomic.Queue) error {
+func promoteDue(s *session, q *queue.Queue) error {
 	out := promoteResult{Queue: q.Name()}
 	for {
 		if s.signals.stop.Err() != nil {
@@ -117,13 +117,13 @@ func promoteDue(s *session, q *luatomic.Queue) error {
 	return nil
 }
 
-func watchDue(s *session, queues []*luatomic.Queue) error {
+func watchDue(s *session, queues []*queue.Queue) error {
 	warn := s.warnRarely()
-	poller := luatomic.NewPoller(&luatomic.PollerOptions{
-		OnPromote: func(q *luatomic.Queue, p luatomic.Promoted) {
+	poller := queue.NewPoller(&queue.PollerOptions{
+		OnPromote: func(q *queue.Queue, p queue.Promoted) {
 			_ = s.emit(promoteResult{Queue: q.Name(), Moved: p.Moved, NextDue: milli(p.NextDue)}) // which ends the command if it fails
 		},
-		OnError: func(_ *luatomic.Queue, err error) { warn(err) },
+		OnError: func(_ *queue.Queue, err error) { warn(err) },
 	}, queues...)
 	return poller.Run(s.signals.stop)
 }

@@ -12,9 +12,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/compat/redisinaction"
 	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/queue"
 )
 
 type pushCmd struct {
@@ -126,11 +126,11 @@ func (p *pushCmd) dispatch(s *session, client redis.UniversalClient, in io.Reade
 		}
 		return pushAll(s, newBatches[sidekiq.Job](in, &sidekiqForm{d, s.args[0], p.raw, p.form.at, p.in}), pushSidekiq(d), bar, out)
 	}
-	q, err := luatomic.NewQueue(client, s.args[0], &luatomic.QueueOptions{Prefix: s.prefix})
+	q, err := queue.New(client, s.args[0], &queue.Options{Prefix: s.prefix})
 	if err != nil {
 		return err
 	}
-	return pushAll(s, newBatches[luatomic.Job](in, &p.form), func(ctx context.Context, jobs []luatomic.Job) (pushed, error) {
+	return pushAll(s, newBatches[queue.Job](in, &p.form), func(ctx context.Context, jobs []queue.Job) (pushed, error) {
 		r, err := q.Push(ctx, jobs...)
 		return pushed{r.Ready, r.Scheduled, len(r.Duplicates), r.Now}, err
 	}, bar, out)

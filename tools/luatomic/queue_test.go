@@ -11,14 +11,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
 )
 
 // push adds jobs with the library.
-func (e *env) push(name string, jobs ...luatomic.Job) {
+func (e *env) push(name string, jobs ...queue.Job) {
 	e.t.Helper()
-	for range e.queue(name).PushSeq(e.t.Context(), func(yield func(luatomic.Job) bool) {
+	for range e.queue(name).PushSeq(e.t.Context(), func(yield func(queue.Job) bool) {
 		for _, j := range jobs {
 			if !yield(j) {
 				return
@@ -31,12 +31,12 @@ func (e *env) push(name string, jobs ...luatomic.Job) {
 func TestPromote(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	jobs := make([]luatomic.Job, 2500)
+	jobs := make([]queue.Job, 2500)
 	for i := range jobs {
 		jobs[i].Delay = time.Millisecond
 	}
 	e.push("a", jobs...)
-	e.push("b", luatomic.Job{Delay: time.Hour}, luatomic.Job{})
+	e.push("b", queue.Job{Delay: time.Hour}, queue.Job{})
 	luatomictest.Eventually(t, within, "the jobs are due", func() bool {
 		st := e.stats("a")
 		due, ok := st.NextDue.Get()
@@ -56,7 +56,7 @@ func TestPromote(t *testing.T) {
 func TestPromoteWatch(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	e.push("a", luatomic.Job{Delay: 20 * time.Millisecond}, luatomic.Job{Delay: 150 * time.Millisecond}, luatomic.Job{Delay: time.Hour})
+	e.push("a", queue.Job{Delay: 20 * time.Millisecond}, queue.Job{Delay: 150 * time.Millisecond}, queue.Job{Delay: time.Hour})
 	c := e.start("promote", "--watch", "a", "b")
 	luatomictest.Eventually(t, within, "two jobs are moved", func() bool { return e.stats("a").Ready == 2 })
 	luatomictest.Eventually(t, within, "the moves are on stdout", func() bool {
@@ -76,7 +76,7 @@ func TestPromoteWatch(t *testing.T) {
 func TestStats(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	e.push("a", luatomic.Job{Body: []byte("1")}, luatomic.Job{}, luatomic.Job{}, luatomic.Job{Delay: time.Hour})
+	e.push("a", queue.Job{Body: []byte("1")}, queue.Job{}, queue.Job{}, queue.Job{Delay: time.Hour})
 	taken, err := e.queue("a").Take(t.Context(), 2)
 	require.NoError(t, err)
 	require.NoError(t, taken.Deliveries[0].Bury(t.Context(), "no"))
@@ -110,7 +110,7 @@ func TestStatsWatch(t *testing.T) {
 func TestConsume(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	e.push("q", luatomic.Job{ID: "one", Body: []byte("body of one\n")})
+	e.push("q", queue.Job{ID: "one", Body: []byte("body of one\n")})
 	c := e.run("consume", "q", "--drain", "--", "sh", "-c",
 		`cat; echo $LUATOMIC_QUEUE $LUATOMIC_ID $LUATOMIC_ATTEMPT; echo $((LUATOMIC_DEADLINE - LUATOMIC_ENQUEUED_AT >= 30000)) "$@"`, "sh", "an argument")
 	c.exits(exitDone)
@@ -122,9 +122,9 @@ func TestConsume(t *testing.T) {
 func TestConsumeEach(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	jobs := make([]luatomic.Job, 60)
+	jobs := make([]queue.Job, 60)
 	for i := range jobs {
-		jobs[i] = luatomic.Job{Body: fmt.Appendf(nil, "job-%d.", i)}
+		jobs[i] = queue.Job{Body: fmt.Appendf(nil, "job-%d.", i)}
 	}
 	jobs[0].Delay = 100 * time.Millisecond // --drain waits for it
 	e.push("q", jobs...)
@@ -139,14 +139,14 @@ func TestConsumeEach(t *testing.T) {
 func TestConsumeUnreadBody(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	e.push("q", luatomic.Job{Body: make([]byte, 500<<10)}, luatomic.Job{Body: nil})
+	e.push("q", queue.Job{Body: make([]byte, 500<<10)}, queue.Job{Body: nil})
 	holds(t, e.run("consume", "q", "--drain", "--", "true").exits(exitDone).object(), map[string]any{"acked": 2})
 }
 
 func TestConsumeRetry(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	e.push("q", luatomic.Job{ID: "one"})
+	e.push("q", queue.Job{ID: "one"})
 	c := e.run("consume", "q", "--drain", "--backoff", "10ms", "--", "sh", "-c", `test $LUATOMIC_ATTEMPT = 3`)
 	holds(t, c.exits(exitDone).object(), map[string]any{"acked": 1, "retried": 2, "dead": 0})
 	require.Contains(t, c.stderr.String(), `luatomic: job "one", attempt 2: exit code 1`)
@@ -155,7 +155,7 @@ func TestConsumeRetry(t *testing.T) {
 func TestConsumeDead(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	e.push("q", luatomic.Job{ID: "one"})
+	e.push("q", queue.Job{ID: "one"})
 	c := e.run("consume", "q", "--drain", "--backoff", "0", "--attempts", "2", "--", "sh", "-c", "kill -9 $$")
 	holds(t, c.exits(exitDone).object(), map[string]any{"acked": 0, "retried": 1, "dead": 1})
 	require.Contains(t, c.stderr.String(), `attempt 2: killed by signal 9 (killed)`)
@@ -165,7 +165,7 @@ func TestConsumeDead(t *testing.T) {
 func TestConsumeNoSuchCommand(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	e.push("q", luatomic.Job{})
+	e.push("q", queue.Job{})
 	c := e.run("consume", "q", "--drain", "--", "no-such-command").exits(exitFailed)
 	require.Contains(t, c.stderr.String(), `luatomic: cannot run "no-such-command": executable file not found`)
 	require.Equal(t, 1, e.stats("q").Ready)
@@ -181,7 +181,7 @@ func TestConsumeInterruptFinishes(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
 	script, file := untilFile(t)
-	e.push("q", luatomic.Job{}, luatomic.Job{})
+	e.push("q", queue.Job{}, queue.Job{})
 	c := e.start("consume", "q", "--", "sh", "-c", script)
 	c.shows("started")
 	c.signal(os.Interrupt)
@@ -196,7 +196,7 @@ func TestConsumeInterruptGrace(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
 	script, _ := untilFile(t)
-	e.push("q", luatomic.Job{ID: "one"})
+	e.push("q", queue.Job{ID: "one"})
 	c := e.start("consume", "q", "--grace", "50ms", "--", "sh", "-c", script)
 	c.shows("started")
 	c.signal(os.Interrupt)
@@ -209,7 +209,7 @@ func TestConsumeInterruptTwice(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
 	script, _ := untilFile(t)
-	e.push("q", luatomic.Job{ID: "one"}, luatomic.Job{ID: "two"}, luatomic.Job{ID: "three"})
+	e.push("q", queue.Job{ID: "one"}, queue.Job{ID: "two"}, queue.Job{ID: "three"})
 	c := e.start("consume", "q", "-c", "2", "--grace", "1h", "--backoff", "1h", "--", "sh", "-c", script)
 	luatomictest.Eventually(t, within, "two commands run", func() bool { return strings.Count(c.stderr.String(), "started") == 2 })
 	c.signal(os.Interrupt)
@@ -224,7 +224,7 @@ func TestConsumeInterruptTwice(t *testing.T) {
 func TestConsumeLeaseLost(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	e.push("q", luatomic.Job{ID: "one"})
+	e.push("q", queue.Job{ID: "one"})
 	c := e.start("consume", "q", "--lease", "3s", "--", "sh", "-c", `trap '' TERM; sleep 1000 & echo "grandchild $!." >&2; wait; wait`)
 	c.shows("grandchild")
 	require.NoError(t, luatomictest.Client(t).Del(t.Context(), e.prefix+"{q}:l").Err())
@@ -239,7 +239,7 @@ func TestConsumeKilled(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
 	script, file := untilFile(t)
-	e.push("q", luatomic.Job{ID: "one"})
+	e.push("q", queue.Job{ID: "one"})
 	c := e.start("consume", "q", "--lease", "3s", "--", "sh", "-c", script)
 	c.shows("started")
 	require.NoError(t, c.cmd.Process.Kill())
@@ -255,13 +255,13 @@ func TestConsumeServerRestarts(t *testing.T) {
 	e := &env{t: t, url: server.URL()}
 	c := e.start("consume", "q", "--", "cat")
 	client := server.Client()
-	q, err := luatomic.NewQueue(client, "q", nil)
+	q, err := queue.New(client, "q", nil)
 	require.NoError(t, err)
 	for _, body := range []string{"before.", "after."} {
 		luatomictest.Eventually(t, within, "a push goes through", func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
-			_, err := q.Push(ctx, luatomic.Job{ID: body, Body: []byte(body)})
+			_, err := q.Push(ctx, queue.Job{ID: body, Body: []byte(body)})
 			return err == nil
 		})
 		c.shows(body)

@@ -13,8 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/rpc"
 )
 
 // rpcCommands are those that begin with rpc.
@@ -89,10 +89,10 @@ func readKey(line []byte) ([]byte, error) {
 }
 
 // open makes the bus, which is not connected yet.
-func (f *busFlags) open(s *session, client redis.UniversalClient, opts luatomic.BusOptions) (*luatomic.Bus, error) {
+func (f *busFlags) open(s *session, client redis.UniversalClient, opts rpc.Options) (*rpc.Bus, error) {
 	opts.Prefix, opts.Keys, opts.Codec = s.prefix, f.keys, opaque{}
 	opts.OnError = s.warnRarely()
-	return luatomic.NewBus(client, f.name, &opts)
+	return rpc.NewBus(client, f.name, &opts)
 }
 
 // repeatAfter is how long a message is not repeated: while the server is away, each of
@@ -118,7 +118,7 @@ func (s *session) warnRarely() func(error) {
 }
 
 // runBus connects the bus until stop is called, which returns when it has left.
-func runBus(b *luatomic.Bus) (stop func()) {
+func runBus(b *rpc.Bus) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -11,8 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/queue"
+	"github.com/luatomic/luatomic/rpc"
 )
 
 type rpcCallCmd struct {
@@ -26,7 +27,7 @@ type rpcCallCmd struct {
 
 	body []byte
 	s    *session
-	bus  *luatomic.Bus
+	bus  *rpc.Bus
 }
 
 func rpcCallCommand() *command {
@@ -107,7 +108,7 @@ func (c *rpcCallCmd) readBody() error {
 	read := make(chan error, 1)
 	go func() {
 		var err error
-		c.body, err = io.ReadAll(io.LimitReader(os.Stdin, 2*luatomic.MaxBatchBytes))
+		c.body, err = io.ReadAll(io.LimitReader(os.Stdin, 2*queue.MaxBatchBytes))
 		read <- err
 	}()
 	select {
@@ -117,8 +118,8 @@ func (c *rpcCallCmd) readBody() error {
 		switch {
 		case err != nil:
 			return fmt.Errorf("stdin: %w", err)
-		case len(c.body) == 2*luatomic.MaxBatchBytes: // and there may be more
-			return c.fail(&outcomeError{"too_large", fmt.Sprintf("the request is larger than %d bytes; nothing was sent", luatomic.MaxBatchBytes)})
+		case len(c.body) == 2*queue.MaxBatchBytes: // and there may be more
+			return c.fail(&outcomeError{"too_large", fmt.Sprintf("the request is larger than %d bytes; nothing was sent", queue.MaxBatchBytes)})
 		}
 	}
 	return c.checkBody()
@@ -168,7 +169,7 @@ func (c *rpcCallCmd) run(s *session) error {
 	if c.hero.dialect != "" {
 		return c.runHero(client)
 	}
-	if c.bus, err = c.open(s, client, luatomic.BusOptions{Timeout: c.timeout}); err != nil {
+	if c.bus, err = c.open(s, client, rpc.Options{Timeout: c.timeout}); err != nil {
 		return err
 	}
 	defer runBus(c.bus)()
@@ -189,7 +190,7 @@ func (c *rpcCallCmd) run(s *session) error {
 }
 
 func (c *rpcCallCmd) runCall(ctx context.Context) error {
-	m := luatomic.NewMethod[[]byte, []byte](c.s.args[0])
+	m := rpc.NewMethod[[]byte, []byte](c.s.args[0])
 	if c.repeat {
 		m = m.Idempotent()
 	}
@@ -197,7 +198,7 @@ func (c *rpcCallCmd) runCall(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	out, err := m.CallWith(ctx, c.bus, c.body, &luatomic.CallOptions{Node: node, Connection: c.connection, Key: c.key})
+	out, err := m.CallWith(ctx, c.bus, c.body, &rpc.CallOptions{Node: node, Connection: c.connection, Key: c.key})
 	if err == nil {
 		err = checkJSON(out)
 	}
@@ -235,7 +236,7 @@ func (c *rpcCallCmd) node(ctx context.Context) (string, error) {
 }
 
 func (c *rpcCallCmd) runCast(ctx context.Context) error {
-	m := luatomic.NewMethod[[]byte, []byte](c.s.args[0])
+	m := rpc.NewMethod[[]byte, []byte](c.s.args[0])
 	sent, err := 1, error(nil)
 	if c.all {
 		sent, err = m.CastAll(ctx, c.bus, c.body)
@@ -250,7 +251,7 @@ func (c *rpcCallCmd) runCast(ctx context.Context) error {
 
 func (c *rpcCallCmd) runStream(ctx context.Context) error {
 	parts := 0
-	for part, err := range luatomic.NewStreamMethod[[]byte, []byte](c.s.args[0]).Call(ctx, c.bus, c.body) {
+	for part, err := range rpc.NewStreamMethod[[]byte, []byte](c.s.args[0]).Call(ctx, c.bus, c.body) {
 		if err == nil {
 			err = checkJSON(part)
 		}
@@ -267,15 +268,15 @@ func (c *rpcCallCmd) runStream(ctx context.Context) error {
 
 func (c *rpcCallCmd) runGather(ctx context.Context) error {
 	last := gatherEnd{Missing: []string{}}
-	for p, err := range luatomic.NewMethod[[]byte, []byte](c.s.args[0]).Gather(ctx, c.bus, c.body) {
-		var missing *luatomic.MissingError
+	for p, err := range rpc.NewMethod[[]byte, []byte](c.s.args[0]).Gather(ctx, c.bus, c.body) {
+		var missing *rpc.MissingError
 		switch {
 		case errors.As(err, &missing):
 			last.Missing = append(last.Missing, missing.Nodes...)
 			continue
 		case p.Node == "":
 			return c.fail(err)
-		case errors.Is(err, luatomic.ErrNodeLost):
+		case errors.Is(err, rpc.ErrNodeLost):
 			last.Missing = append(last.Missing, p.Node)
 		case err != nil:
 			last.Failed++

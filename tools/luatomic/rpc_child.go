@@ -13,7 +13,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/queue"
+	"github.com/luatomic/luatomic/rpc"
 )
 
 // Codes of errors that a served command can give, beyond the library's.
@@ -31,7 +32,7 @@ type childOutput interface {
 
 // runChild runs the command for one call and says how it ended.
 func (c *rpcServeCmd) runChild(ctx context.Context, in []byte, out childOutput, env ...string) error {
-	call, _ := luatomic.CallFrom(ctx)
+	call, _ := rpc.CallFrom(ctx)
 	cmd := exec.Command(c.path, c.s.child[1:]...)
 	cmd.Args[0] = c.s.child[0]
 	cmd.Env = append(os.Environ(),
@@ -48,17 +49,17 @@ func (c *rpcServeCmd) runChild(ctx context.Context, in []byte, out childOutput, 
 	running, err := startChild(cmd, false)
 	if err != nil {
 		c.s.warn(fmt.Errorf("call %q: %w", call.ID, err))
-		return &luatomic.RemoteError{Code: luatomic.CodeInternal, Message: "the command cannot be started"}
+		return &rpc.RemoteError{Code: rpc.CodeInternal, Message: "the command cannot be started"}
 	}
 	select {
 	case <-running.done:
 		return c.ended(running, out, said)
 	case <-ctx.Done():
 		running.terminate()
-		return &luatomic.RemoteError{Code: luatomic.CodeError, Message: "the command was killed: " + c.why(ctx)}
+		return &rpc.RemoteError{Code: rpc.CodeError, Message: "the command was killed: " + c.why(ctx)}
 	case <-c.s.signals.hard.Done():
 		running.terminate()
-		return &luatomic.RemoteError{Code: luatomic.CodeError, Message: "the command was killed: its node was told to end at once"}
+		return &rpc.RemoteError{Code: rpc.CodeError, Message: "the command was killed: its node was told to end at once"}
 	}
 }
 
@@ -83,7 +84,7 @@ func (c *rpcServeCmd) ended(running *child, out childOutput, said *firstLine) er
 	if err == nil {
 		return nil
 	}
-	e := &luatomic.RemoteError{Code: luatomic.CodeError, Message: said.text()}
+	e := &rpc.RemoteError{Code: rpc.CodeError, Message: said.text()}
 	if running.code == exitTryLater {
 		e.Code = codeTryLater
 	}
@@ -106,7 +107,7 @@ func (c *rpcServeCmd) input(body []byte) []byte {
 func (c *rpcServeCmd) form(output []byte) ([]byte, error) {
 	if c.text {
 		if !utf8.Valid(output) {
-			return nil, &luatomic.RemoteError{Code: codeBadResult, Message: "the command's output is not text in UTF-8"}
+			return nil, &rpc.RemoteError{Code: codeBadResult, Message: "the command's output is not text in UTF-8"}
 		}
 		var text bytes.Buffer
 		enc := json.NewEncoder(&text)
@@ -120,14 +121,14 @@ func (c *rpcServeCmd) form(output []byte) ([]byte, error) {
 	case len(output) == 0:
 		return []byte("null"), nil
 	case !json.Valid(output):
-		return nil, &luatomic.RemoteError{Code: codeBadResult, Message: "the command's output is not JSON; rpc serve --text makes a string of it"}
+		return nil, &rpc.RemoteError{Code: codeBadResult, Message: "the command's output is not JSON; rpc serve --text makes a string of it"}
 	}
 	return output, nil
 }
 
 // tooLarge is what a caller is told of an output that no reply can hold.
 func tooLarge() error {
-	return &luatomic.RemoteError{Code: luatomic.CodeTooLarge, Message: fmt.Sprintf("the command's output is larger than %d bytes", luatomic.MaxBatchBytes)}
+	return &rpc.RemoteError{Code: rpc.CodeTooLarge, Message: fmt.Sprintf("the command's output is larger than %d bytes", queue.MaxBatchBytes)}
 }
 
 // resultWriter keeps an output of bounded size. Beyond it, the command finds that
@@ -138,7 +139,7 @@ type resultWriter struct {
 }
 
 func (w *resultWriter) Write(p []byte) (int, error) {
-	if len(w.text)+len(p) > luatomic.MaxBatchBytes {
+	if len(w.text)+len(p) > queue.MaxBatchBytes {
 		w.over = tooLarge()
 		return 0, w.over
 	}
@@ -165,7 +166,7 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 		w.err = w.line(line)
 		w.rest = rest
 	}
-	if w.err == nil && len(w.rest) > luatomic.MaxBatchBytes {
+	if w.err == nil && len(w.rest) > queue.MaxBatchBytes {
 		w.err = tooLarge()
 	}
 	if w.err != nil {

@@ -14,9 +14,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/rpc"
 )
 
 // kill ends a process that a test has left, by the id that stands before the dot.
@@ -241,7 +241,7 @@ func TestTopRows(t *testing.T) {
 	t.Parallel()
 	last, began := make(map[work]seen), time.Now()
 	look := func(after time.Duration, handled int64, took time.Duration) topResult {
-		rows := topRows([]luatomic.NodeInfo{{Node: "n", Counts: map[string]luatomic.MethodCounts{
+		rows := topRows([]rpc.Node{{Node: "n", Counts: map[string]rpc.MethodCounts{
 			"m": {Running: 2, Handled: handled, Failed: 1, Took: took},
 		}}}, last, began.Add(after))
 		require.Len(t, rows, 1)
@@ -313,12 +313,12 @@ func TestRPCNotAllowed(t *testing.T) {
 func TestDescribe(t *testing.T) {
 	t.Parallel()
 	for text, err := range map[string]error{
-		"no_responder 75": &luatomic.NoRespondersError{Method: "m", Reason: "no node serves it"},
-		"overloaded 75":   &luatomic.RemoteError{Code: luatomic.CodeOverloaded},
-		"no_method 75":    &luatomic.RemoteError{Code: luatomic.CodeNoMethod},
-		"try_later 75":    &luatomic.RemoteError{Code: codeTryLater},
-		"mine 1":          &luatomic.RemoteError{Code: "mine"},
-		"node_lost 1":     fmt.Errorf("luatomic: %w", luatomic.ErrNodeLost),
+		"no_responder 75": &rpc.NoRespondersError{Method: "m", Reason: "no node serves it"},
+		"overloaded 75":   &rpc.RemoteError{Code: rpc.CodeOverloaded},
+		"no_method 75":    &rpc.RemoteError{Code: rpc.CodeNoMethod},
+		"try_later 75":    &rpc.RemoteError{Code: codeTryLater},
+		"mine 1":          &rpc.RemoteError{Code: "mine"},
+		"node_lost 1":     fmt.Errorf("luatomic: %w", rpc.ErrNodeLost),
 		"not_sent 1":      fmt.Errorf("%w: %w", lua.ErrNotExecuted, context.DeadlineExceeded),
 		"timeout 1":       fmt.Errorf("%w: %w", lua.ErrOutcomeUnknown, context.DeadlineExceeded),
 		"unknown 1":       fmt.Errorf("luatomic: %w", lua.ErrOutcomeUnknown),

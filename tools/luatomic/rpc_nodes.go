@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/rpc"
 )
 
 type nodeResult struct {
@@ -44,7 +44,7 @@ Nodes of ActionHero leave no word of themselves: in that dialect it is how many 
 			if hero.dialect != "" {
 				return hero.countNodes(s)
 			}
-			return f.withNodes(s, &interval{}, func(nodes []luatomic.NodeInfo) error {
+			return f.withNodes(s, &interval{}, func(nodes []rpc.Node) error {
 				for _, n := range nodes {
 					out := nodeResult{n.Node, n.Methods, n.Running, n.Concurrency, n.Handled, n.Calls, n.Lease.Milliseconds()}
 					if out.Methods == nil {
@@ -69,13 +69,13 @@ func (f *busFlags) checkAlone(s *session) error {
 }
 
 // withNodes hands the live nodes to show, once or every watch.
-func (f *busFlags) withNodes(s *session, watch *interval, show func([]luatomic.NodeInfo) error) error {
+func (f *busFlags) withNodes(s *session, watch *interval, show func([]rpc.Node) error) error {
 	client, err := s.connect(s.signals.stop)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	bus, err := f.open(s, client, luatomic.BusOptions{})
+	bus, err := f.open(s, client, rpc.Options{})
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (f *busFlags) withNodes(s *session, watch *interval, show func([]luatomic.N
 		case len(nodes) == 0:
 			s.note("luatomic: nobody is on bus %q; is --bus right, and --prefix?", f.name)
 		}
-		slices.SortFunc(nodes, func(a, b luatomic.NodeInfo) int { return cmp.Compare(a.Node, b.Node) })
+		slices.SortFunc(nodes, func(a, b rpc.Node) int { return cmp.Compare(a.Node, b.Node) })
 		return show(nodes)
 	})
 }
@@ -109,7 +109,7 @@ type work struct{ node, method string }
 
 // seen is what a node had done at a look.
 type seen struct {
-	luatomic.MethodCounts
+	rpc.MethodCounts
 	at time.Time
 }
 
@@ -136,7 +136,7 @@ func rpcTopCommand() *command {
 			return f.checkAlone(s)
 		},
 		run: func(s *session) error {
-			return f.withNodes(s, watch, func(nodes []luatomic.NodeInfo) error {
+			return f.withNodes(s, watch, func(nodes []rpc.Node) error {
 				for _, row := range topRows(nodes, last, time.Now()) {
 					if err := s.emit(row); err != nil {
 						return err
@@ -149,7 +149,7 @@ func rpcTopCommand() *command {
 }
 
 // topRows compares the nodes with the last look, and keeps this one.
-func topRows(nodes []luatomic.NodeInfo, last map[work]seen, now time.Time) []topResult {
+func topRows(nodes []rpc.Node, last map[work]seen, now time.Time) []topResult {
 	var rows []topResult
 	for _, n := range nodes {
 		for method, counts := range n.Counts {

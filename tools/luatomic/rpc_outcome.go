@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/compat/actionhero"
 	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/rpc"
 )
 
 // The objects on stdout of rpc call.
@@ -72,20 +72,20 @@ func describe(err error) ending {
 	message := strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "luatomic: "), "actionhero: "), ": luatomic: ", ": ")
 	is := func(code string, exit int) ending { return ending{rpcError{code, message}, exit} }
 	var own *outcomeError
-	var remote *luatomic.RemoteError
+	var remote *rpc.RemoteError
 	switch {
 	case errors.As(err, &own):
 		return is(own.code, exitFailed)
 	case errors.As(err, &remote):
 		message = remote.Message
 		switch remote.Code {
-		case luatomic.CodeOverloaded, luatomic.CodeNoMethod, codeTryLater:
+		case rpc.CodeOverloaded, rpc.CodeNoMethod, codeTryLater:
 			return is(remote.Code, exitTryLater)
 		}
 		return is(remote.Code, exitFailed)
-	case errors.Is(err, luatomic.ErrNoResponders), errors.Is(err, actionhero.ErrNoResponders):
+	case errors.Is(err, rpc.ErrNoResponders), errors.Is(err, actionhero.ErrNoResponders):
 		return is("no_responder", exitTryLater)
-	case errors.Is(err, luatomic.ErrNodeLost):
+	case errors.Is(err, rpc.ErrNodeLost):
 		return is("node_lost", exitFailed)
 	case errors.Is(err, errInterrupted):
 		return is("canceled", exitInterrupted)
@@ -94,7 +94,7 @@ func describe(err error) ending {
 	case errors.Is(err, lua.ErrNotExecuted):
 		return is("not_sent", exitFailed)
 	case errors.Is(err, actionhero.ErrRemote):
-		return is(luatomic.CodeError, exitFailed)
+		return is(rpc.CodeError, exitFailed)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, actionhero.ErrTimeout):
 		return is("timeout", exitFailed)
 	case errors.Is(err, lua.ErrOutcomeUnknown):

@@ -9,8 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/queue"
+	"github.com/luatomic/luatomic/rpc"
 )
 
 type rpcServeCmd struct {
@@ -66,8 +67,8 @@ func (c *rpcServeCmd) check(s *session) error {
 	if err := s.oneArg("method"); err != nil {
 		return err
 	}
-	if c.concurrency < 1 || c.concurrency > luatomic.MaxBatch {
-		return usagef("-c %d is out of range; 1 to %d", c.concurrency, luatomic.MaxBatch)
+	if c.concurrency < 1 || c.concurrency > queue.MaxBatch {
+		return usagef("-c %d is out of range; 1 to %d", c.concurrency, queue.MaxBatch)
 	}
 	if err := errors.Join(atLeast("grace", c.grace, 0), c.busFlags.check(), c.checkHero(s)); err != nil {
 		return err
@@ -108,14 +109,14 @@ func (c *rpcServeCmd) run(s *session) error {
 	if c.hero.dialect != "" {
 		return c.runHero(client)
 	}
-	bus, err := c.open(s, client, luatomic.BusOptions{Node: c.node, Concurrency: c.concurrency, Grace: c.grace})
+	bus, err := c.open(s, client, rpc.Options{Node: c.node, Concurrency: c.concurrency, Grace: c.grace})
 	if err != nil {
 		return err
 	}
 	if c.stream {
-		err = luatomic.NewStreamMethod[[]byte, []byte](s.args[0]).Serve(bus, c.parts)
+		err = rpc.NewStreamMethod[[]byte, []byte](s.args[0]).Serve(bus, c.parts)
 	} else {
-		err = luatomic.NewMethod[[]byte, []byte](s.args[0]).Serve(bus, c.answer)
+		err = rpc.NewMethod[[]byte, []byte](s.args[0]).Serve(bus, c.answer)
 	}
 	if err != nil {
 		return err
@@ -131,14 +132,14 @@ func (c *rpcServeCmd) run(s *session) error {
 	if emitErr := s.emit(rpcServeResult{c.handled.Load(), c.failed.Load(), st.Late + st.Stale}); emitErr != nil {
 		return errors.Join(err, emitErr)
 	}
-	if errors.Is(err, luatomic.ErrConnectionTaken) {
+	if errors.Is(err, rpc.ErrConnectionTaken) {
 		return &exitError{exitTryLater, fmt.Errorf("%w; end that one, or wait for its lease to be over", err)}
 	}
 	return err
 }
 
 // announce says on stderr that the node can be called.
-func (c *rpcServeCmd) announce(ctx context.Context, end context.CancelCauseFunc, bus *luatomic.Bus) {
+func (c *rpcServeCmd) announce(ctx context.Context, end context.CancelCauseFunc, bus *rpc.Bus) {
 	if bus.Ready(ctx) != nil {
 		return
 	}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
 )
 
 // serve starts a node and waits until it can be called.
@@ -65,7 +65,7 @@ func TestRPCLargeBodies(t *testing.T) {
 	require.Equal(t, `{"result":`+body+`}`, e.with(body).call("cat", "-").exits(exitDone).line())
 	require.Equal(t, `{"result":null}`, e.with(body).call("unread", "-").exits(exitDone).line())
 	e.call("endless", "1").fails(exitFailed, "too_large", "larger than 1048576 bytes")
-	e.with(`"`+strings.Repeat("x", luatomic.MaxBatchBytes)+`"`).call("cat", "-").fails(exitFailed, "too_large", "1048576")
+	e.with(`"`+strings.Repeat("x", queue.MaxBatchBytes)+`"`).call("cat", "-").fails(exitFailed, "too_large", "1048576")
 }
 
 func TestRPCErrorsOfTheCommand(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"flag"
 	"time"
 
-	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/queue"
 )
 
 // interval is a flag that may stand alone, as --watch, or with a value.
@@ -110,7 +110,7 @@ type statsResult struct {
 	DeadBytes int    `json:"dead_bytes"`
 }
 
-func countQueue(s *session, q *luatomic.Queue) error {
+func countQueue(s *session, q *queue.Queue) error {
 	st, err := q.Stats(s.signals.stop)
 	if s.signals.stop.Err() != nil {
 		return errInterrupted

@@ -1,0 +1,191 @@
+// Package lab holds what the tests of several packages share: fixtures, waits, counts of commands, processes.
+package lab
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// step runs a function before the n-th command of a name.
+type Step struct {
+	At map[string]func()
+	N  map[string]int
+}
+
+func (s *Step) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (s *Step) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (s *Step) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		s.N[cmd.Name()]++
+		if f := s.At[fmt.Sprint(cmd.Name(), s.N[cmd.Name()])]; f != nil {
+			f()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// fatal ends the benchmark on an error.
+func Fatal(b *testing.B, err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// subscribe gives a channel a receiver for as long as the test runs.
+func Subscribe(ctx context.Context, t *testing.T, c *redis.Client, channel string) error {
+	sub := c.Subscribe(ctx, channel)
+	t.Cleanup(func() { require.NoError(t, sub.Close()) })
+	_, err := sub.Receive(ctx)
+	return err
+}
+
+const (
+	Past, Future = 1, 4102444800000 // ms: 1970, 2100
+	LongLease    = Future * 1000    // us: the end of a lease
+)
+
+// dump holds the serialized value of every key of a tag.
+func Dump(ctx context.Context, t *testing.T, c *redis.Client, k string) map[string]string {
+	t.Helper()
+	out := make(map[string]string)
+	for it := c.Scan(ctx, 0, "*{"+k+"}*", 1000).Iterator(); it.Next(ctx); {
+		v, err := c.Dump(ctx, it.Val()).Result()
+		require.NoError(t, err)
+		out[it.Val()] = v
+	}
+	return out
+}
+
+// calls is how often the server has run each command.
+func Calls(t testing.TB, c *redis.Client) map[string]int {
+	t.Helper()
+	out := make(map[string]int)
+	for _, m := range regexp.MustCompile(`cmdstat_([^:]+):calls=(\d+)`).FindAllStringSubmatch(c.Info(t.Context(), "commandstats").Val(), -1) {
+		out[m[1]] = Must(strconv.Atoi(m[2]))
+	}
+	return out
+}
+
+// soon receives within the time, or fails the test.
+func Soon[T any](t testing.TB, within time.Duration, what string, c <-chan T) T {
+	t.Helper()
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case v := <-c:
+		return v
+	case <-timer.C:
+		require.FailNow(t, "not in time", "%s within %v", what, within)
+	}
+	panic("unreachable")
+}
+
+// around runs something instead of a script, or behind it.
+type Around struct {
+	Sha string
+	Do  func(run func() error) error
+}
+
+func OfScript(cmd redis.Cmder, sha string) bool {
+	return len(cmd.Args()) > 1 && fmt.Sprint(cmd.Args()[1]) == sha
+}
+
+func (a *Around) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (a *Around) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if OfScript(cmds[0], a.Sha) {
+			return a.Do(func() error { return next(ctx, cmds) })
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (a *Around) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if OfScript(cmd, a.Sha) {
+			err := a.Do(func() error { return next(ctx, cmd) })
+			cmd.SetErr(err)
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// waitFor returns when n wait for the lock.
+func WaitFor(t testing.TB, l *lock.Locker, name string, n int) {
+	t.Helper()
+	luatomictest.Eventually(t, 20*time.Second, fmt.Sprint(n, " wait"), func() bool {
+		info, err := l.Info(t.Context(), name)
+		require.NoError(t, err)
+		return info.Waiting == n
+	})
+}
+
+func Must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func CommandCalls(t *testing.T, c *redis.Client) map[string]int {
+	out := make(map[string]int)
+	for _, line := range strings.Split(Must(c.Info(t.Context(), "commandstats").Result()), "\r\n") {
+		name, rest, ok := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
+		if !ok {
+			continue
+		}
+		number, _, _ := strings.Cut(rest, ",")
+		n, err := strconv.Atoi(number)
+		require.NoError(t, err)
+		out[name] = n
+	}
+	return out
+}
+
+// every calls f again and again until stop.
+func Every(d time.Duration, f func()) (stop func()) {
+	ended, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(d)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+				f()
+			}
+		}
+	}()
+	return func() {
+		close(ended)
+		<-done
+	}
+}
+
+// statCalls reads the calls out of a line of INFO commandstats.
+func StatCalls(t *testing.T, line string) int64 {
+	t.Helper()
+	var calls int64
+	_, err := fmt.Sscanf(line, "calls=%d", &calls)
+	require.NoError(t, err, line)
+	return calls
+}

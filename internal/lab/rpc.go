@@ -1,0 +1,51 @@
+package lab
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/rpc"
+)
+
+var Echo = rpc.NewMethod[string, string]("echo")
+
+// openBus runs a bus until the test ends.
+func OpenBus(t testing.TB, client redis.UniversalClient, name string, opts *rpc.Options) *rpc.Bus {
+	t.Helper()
+	b, err := rpc.NewBus(client, name, opts)
+	require.NoError(t, err)
+	RunBus(t, b)
+	return b
+}
+
+func RunBus(t testing.TB, b *rpc.Bus) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = b.Run(ctx)
+	}()
+	stop = func() {
+		cancel()
+		<-done
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// serving returns a bus that serves the method and is announced.
+func Serving[Req, Res any](t testing.TB, m rpc.Method[Req, Res], client redis.UniversalClient, name string, opts *rpc.Options, h func(context.Context, Req) (Res, error)) *rpc.Bus {
+	t.Helper()
+	b, err := rpc.NewBus(client, name, opts)
+	require.NoError(t, err)
+	require.NoError(t, m.Serve(b, h))
+	RunBus(t, b)
+	require.NoError(t, b.Ready(t.Context()))
+	return b
+}
+
+func Upper(_ context.Context, s string) (string, error) { return strings.ToUpper(s), nil }

@@ -1,0 +1,107 @@
+package scriptcase
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// What is no time in a semaphore is scored by this and its value.
+const SemBase = 1e15
+
+// semOf prepares a semaphore of that limit with holders, a map of tokens to the ends
+// of their leases, and entries in its queue.
+func SemOf(limit int, holders map[string]float64, entries ...string) func(context.Context, *redis.Client, string) error {
+	return func(ctx context.Context, c *redis.Client, k string) error {
+		used := 0.0
+		members := []redis.Z{{Score: SemBase + float64(limit), Member: "limit"}, {Score: 7, Member: "fence"}}
+		for token, end := range holders {
+			members = append(members, redis.Z{Score: end, Member: token})
+			if end > 0 {
+				used += SemWeight(token)
+			}
+		}
+		members = append(members, redis.Z{Score: SemBase + used, Member: "used"})
+		members[1].Score = SemBase * 2 // a fence from a clock that was ahead
+		err := c.ZAdd(ctx, "sem:{"+k+"}", members...).Err()
+		for i, e := range entries {
+			err = errors.Join(err, c.ZAdd(ctx, "semq:{"+k+"}", redis.Z{Score: float64(i + 1), Member: e}).Err())
+		}
+		if len(entries) > 0 {
+			err = errors.Join(err, c.Expire(ctx, "semq:{"+k+"}", time.Hour).Err())
+		}
+		return errors.Join(err, c.Expire(ctx, "sem:{"+k+"}", time.Hour).Err())
+	}
+}
+
+// semWeight is the weight of a permit; 0 for any other member.
+func SemWeight(member string) float64 {
+	_, text, ok := strings.Cut(member, ":")
+	if !ok || strings.Contains(member, "\n") {
+		return 0
+	}
+	n, _ := strconv.ParseFloat(text, 64)
+	return n
+}
+
+// standing makes an entry that is heard on a channel.
+func Standing(token, channel string) string {
+	return token + " 5000 0 " + channel + "\nnote of " + token
+}
+
+// semCalls are the calls of scriptCalls that concern semaphores.
+func SemCalls() []ScriptCall {
+	name := func(k string) (string, string) { return "sem:{" + k + "}", "semq:{" + k + "}" }
+	acquire := func(entry string) func(context.Context, lua.Client, string) (string, error) {
+		return func(ctx context.Context, c lua.Client, k string) (string, error) {
+			permits, queue := name(k)
+			v, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
+				Permits: permits, Queue: queue, Owner: "p.me:2", Limit: 5, TTL: time.Minute, Entry: entry, Note: "mine",
+			})
+			return fmt.Sprint(v.Acquired, v.Limit), err
+		}
+	}
+	release := func(ctx context.Context, c lua.Client, k string) (string, error) {
+		permits, queue := name(k)
+		v, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Owner: "p.me:2", Note: "mine", Inbox: "inbox:"})
+		return fmt.Sprint(v), err
+	}
+	resize := func(ctx context.Context, c lua.Client, k string) (string, error) {
+		permits, queue := name(k)
+		_, err := gen.SemResize(ctx, c, gen.SemResizeParams{Permits: permits, Queue: queue, Size: 5})
+		return "", err
+	}
+	mine := map[string]float64{"p.me:2": lab.Future, "p.me:2\nmine": lab.Future, "p.old:1": lab.Past, "p.gone:1": -lab.Past}
+	full := map[string]float64{"p.a:3": lab.Future, "p.b:2": lab.Future}
+	lapsed := map[string]float64{"p.a:3": lab.Past, "p.a:3\nn": lab.Past, "p.b:2": lab.Future}
+	dead := []string{Standing("p.x:1", "nobody"), Standing("p.y:4", "nobody")}
+	return []ScriptCall{
+		{&gen.SemAcquireScript, acquire(""), None, nil},
+		{&gen.SemAcquireScript, acquire(""), SemOf(5, lapsed, dead...), nil},
+		{&gen.SemAcquireScript, acquire(Standing("p.me:2", "nobody")), SemOf(5, full), nil},
+		{&gen.SemAcquireScript, acquire(Standing("p.me:2", "nobody")), SemOf(5, lapsed, dead...), nil},
+		{&gen.SemExtendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			permits, _ := name(k)
+			v, err := gen.SemExtend(ctx, c, gen.SemExtendParams{Permits: permits, Owner: "p.me:2", TTL: time.Minute, Note: "mine"})
+			return fmt.Sprint(v), err
+		}, SemOf(5, mine), nil},
+		{&gen.SemReleaseScript, release, SemOf(5, mine), nil},
+		{&gen.SemReleaseScript, release, SemOf(5, mine, dead...), nil},
+		{&gen.SemReleaseScript, release, None, nil},
+		{&gen.SemResizeScript, resize, SemOf(4, full, dead...), nil},
+		{&gen.SemInfoScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			permits, queue := name(k)
+			v, err := gen.SemInfo(ctx, c, gen.SemInfoParams{Permits: permits, Queue: queue, Max: 10, Waiters: 10})
+			return fmt.Sprint(v.Limit, v.Used, v.Fence, v.Waiting, v.Members, v.Entries), err
+		}, SemOf(5, mine, dead...), nil},
+	}
+}

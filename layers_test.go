@@ -1,0 +1,29 @@
+package luatomic_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/luatomic/luatomic/"
+
+// The queue, the locks and the calls do not know each other. Only packages above them know two of them.
+func TestDomainsDoNotKnowEachOther(t *testing.T) {
+	t.Parallel()
+	domains := []string{"queue", "lock", "rpc"}
+	for _, domain := range domains {
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./"+domain+"/...").Output()
+		require.NoError(t, err)
+		deps := strings.Fields(string(out))
+		require.Contains(t, deps, module+domain)
+		for _, other := range domains {
+			for _, dep := range deps {
+				known := dep == module+other || strings.HasPrefix(dep, module+other+"/")
+				require.False(t, known && other != domain, "%s depends on %s", domain, dep)
+			}
+		}
+	}
+}

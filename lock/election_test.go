@@ -1,0 +1,178 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// observing collects the leaders until the test ends.
+func observing(t *testing.T, e *lock.Election) <-chan lock.Leader {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	seen := make(chan lock.Leader, 100)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for leader, err := range e.Observe(ctx) {
+			if err == nil {
+				seen <- leader
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return seen
+}
+
+// sees waits for the next change.
+func sees(t *testing.T, seen <-chan lock.Leader, value string) lock.Leader {
+	t.Helper()
+	select {
+	case leader := <-seen:
+		require.Equal(t, value, leader.Value)
+		return leader
+	case <-time.After(30 * time.Second): // less than a lease
+		require.Fail(t, "no change came", value)
+		return lock.Leader{}
+	}
+}
+
+func TestElectionCampaignObserveResign(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
+	e := l.Election(name)
+	other := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: time.Minute}).Election(name)
+	seen := observing(t, other)
+	require.Zero(t, sees(t, seen, ""))
+
+	one, err := e.Campaign(ctx, "one")
+	require.NoError(t, err)
+	require.Equal(t, one.Fence(), sees(t, seen, "one").Fence)
+	leader, err := other.Leader(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "one", leader.Value)
+	require.Equal(t, one.Fence(), leader.Fence)
+	require.InDelta(t, time.Minute.Seconds(), leader.Remaining.Seconds(), 20)
+
+	elected := make(chan *lock.Leadership, 1)
+	go func() {
+		two, err := other.Campaign(ctx, "two")
+		if err != nil {
+			t.Error(err)
+		}
+		elected <- two
+	}()
+	lab.WaitFor(t, l, name, 1)
+	require.NoError(t, one.Extend(ctx))
+	require.NoError(t, one.Proclaim(ctx, "still one"))
+	require.Equal(t, one.Fence(), sees(t, seen, "still one").Fence)
+	require.ErrorIs(t, one.Proclaim(ctx, strings.Repeat("x", 1025)), lua.ErrTooLarge)
+	require.NoError(t, one.Resign(ctx))
+	two := <-elected
+	require.Greater(t, two.Fence(), one.Fence())
+	require.Equal(t, two.Fence(), sees(t, seen, "two").Fence)
+	require.ErrorIs(t, one.Proclaim(ctx, "again"), lock.ErrReleased)
+
+	_, err = l.ForceRelease(ctx, name, two.Fence())
+	require.NoError(t, err)
+	require.ErrorIs(t, two.Proclaim(ctx, "two still"), lock.ErrLost)
+	require.ErrorIs(t, two.Err(), lock.ErrLost)
+	require.ErrorIs(t, two.Release(ctx), lock.ErrLost)
+	require.Zero(t, sees(t, seen, ""))
+	leader, err = e.Leader(ctx)
+	require.NoError(t, err)
+	require.Zero(t, leader)
+	require.Empty(t, seen, "each change once")
+
+	_, err = e.Campaign(ctx, strings.Repeat("x", 1025))
+	require.ErrorIs(t, err, lua.ErrTooLarge)
+}
+
+func TestElectionLeadRunsAndResigns(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
+	e := l.Election(name)
+	seen := observing(t, e)
+	require.Zero(t, sees(t, seen, ""))
+	boom := errors.New("boom")
+	require.ErrorIs(t, e.Lead(ctx, "me", func(ctx context.Context, lead *lock.Leadership) error {
+		require.NoError(t, ctx.Err())
+		sees(t, seen, "me")
+		return boom
+	}), boom)
+	require.Zero(t, sees(t, seen, ""))
+}
+
+// A leader that dies says nothing: those who observe look when its lease is over.
+func TestElectionObserverSeesACrash(t *testing.T) {
+	t.Parallel()
+	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: 2 * time.Second}) // long enough to be seen
+	seen := observing(t, l.Election(name))
+	require.Zero(t, sees(t, seen, ""))
+	_, err := l.Election(name).Campaign(t.Context(), "dies")
+	require.NoError(t, err)
+	sees(t, seen, "dies")
+	require.Zero(t, sees(t, seen, ""))
+}
+
+// Where messages get lost, or nobody may listen, the lease that is known of decides
+// when to look; and never more often than that.
+func TestElectionObserverLooksOnceALease(t *testing.T) {
+	t.Parallel()
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	c := redis.NewClient(opts)
+	defer c.Close()
+	name := luatomictest.Namespace(t)
+	const ttl = 3 * time.Second // a machine that is short of time renews a shorter one too late
+	l := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: ttl})
+	lease, err := l.With(lock.Options{TTL: ttl, Note: "quiet"}).Try(t.Context(), name) // tells nobody
+	require.NoError(t, err)
+	lease.Keep(t.Context())
+	seen := observing(t, lab.Locker(t, c, &lock.Options{TTL: ttl}).Election(name))
+	sees(t, seen, "quiet")
+	begun, before := time.Now(), proxy.Executed(luatomictest.Command("EVALSHA_RO", gen.LockInfoSHA))
+	luatomictest.Eventually(t, 30*time.Second, "three leases are over", func() bool { return time.Since(begun) > 3*ttl })
+	looks := proxy.Executed(luatomictest.Command("EVALSHA_RO", gen.LockInfoSHA)) - before
+	require.Positive(t, looks)
+	most := int(time.Since(begun)/(ttl*2/3)) + 2
+	require.LessOrEqual(t, looks, most, "a lease that is renewed has two thirds left at least")
+	require.Empty(t, seen)
+	require.NoError(t, lease.Release(t.Context()))
+	require.Zero(t, sees(t, seen, ""))
+}
+
+// A subscription that is cut: the observer looks when it is back.
+func TestElectionObserverLooksAgainAfterACutSubscription(t *testing.T) {
+	t.Parallel()
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	c := redis.NewClient(opts)
+	defer c.Close()
+	name := luatomictest.Namespace(t)
+	seen := observing(t, lab.Locker(t, c, &lock.Options{TTL: time.Hour}).Election(name))
+	require.Zero(t, sees(t, seen, ""))
+	lease, err := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: time.Hour, Note: "quiet"}).Try(t.Context(), name)
+	require.NoError(t, err)
+	proxy.CutAll()
+	sees(t, seen, "quiet")
+	require.NoError(t, lease.Release(t.Context()))
+}

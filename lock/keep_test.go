@@ -1,0 +1,129 @@
+package lock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+func TestMaxHoldEndsAKeptLease(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: 3 * time.Second, MaxHold: 4500 * time.Millisecond})
+	start := time.Now()
+	err := l.Do(ctx, name, func(ctx context.Context, lease *lock.Lease) error {
+		<-ctx.Done()
+		require.ErrorIs(t, context.Cause(ctx), lock.ErrMaxHold)
+		require.ErrorIs(t, lease.Extend(ctx), lock.ErrMaxHold)
+		return nil
+	})
+	require.ErrorIs(t, err, lock.ErrMaxHold)
+	require.ErrorIs(t, err, lock.ErrLost)
+	require.GreaterOrEqual(t, time.Since(start), 4490*time.Millisecond)
+	next, err := lab.Locker(t, luatomictest.Client(t), nil).Acquire(ctx, name)
+	require.NoError(t, err, "the server does not hold it for longer either")
+	require.NoError(t, next.Release(ctx))
+}
+
+// The leases of AcquireAll in one slot have one token: each is renewed, and one that
+// is stolen ends alone.
+func TestLeasesOfOneTokenAreKeptOneByOne(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, space := luatomictest.Client(t), luatomictest.Namespace(t)
+	opts := &lock.Options{TTL: 3 * time.Second, Tag: space}
+	l, other := lab.Locker(t, c, opts), lab.Locker(t, luatomictest.Client(t), opts)
+	all, err := l.AcquireAll(ctx, "a", "b", "c")
+	require.NoError(t, err)
+	var kept []context.Context
+	for _, lease := range all {
+		kept = append(kept, lease.Keep(ctx))
+	}
+	first := time.Now()
+	luatomictest.Eventually(t, 30*time.Second, "a lease and a half", func() bool { return time.Since(first) > 4500*time.Millisecond })
+	require.NoError(t, all.Err())
+	_, err = other.Steal(ctx, "b")
+	require.NoError(t, err)
+	<-kept[1].Done()
+	require.ErrorIs(t, all[1].Err(), lock.ErrLost)
+	require.NoError(t, all[0].Err())
+	require.NoError(t, all[2].Err())
+	require.NoError(t, all[0].Extend(ctx))
+	require.ErrorIs(t, all.Release(ctx), lock.ErrLost)
+}
+
+// The context of a second Keep is no later than that of the first, nor are children.
+func TestEveryKeepSeesTheEnd(t *testing.T) {
+	t.Parallel()
+	c, proxy := proxied(t, luatomictest.URL(t))
+	l := lab.Locker(t, c, &lock.Options{TTL: 3 * time.Second})
+	lease, err := l.Try(t.Context(), luatomictest.Namespace(t))
+	require.NoError(t, err)
+	proxy.Blackhole(true)
+	defer proxy.Blackhole(false)
+	parent, cancel := context.WithCancel(t.Context())
+	first, second, third := lease.Keep(t.Context()), lease.Keep(t.Context()), lease.Keep(parent)
+	child, stop := context.WithCancel(first)
+	defer stop()
+	cancel()
+	require.ErrorIs(t, third.Err(), context.Canceled)
+	require.NoError(t, first.Err())
+	require.NoError(t, second.Err(), "each ends with its own parent")
+	pauseFor(time.Until(lease.Deadline()) - 5*time.Millisecond)
+	for lease.Err() == nil {
+		continue
+	}
+	require.Error(t, second.Err())
+	require.Error(t, first.Err())
+	<-child.Done()
+	for _, ctx := range []context.Context{first, second, child} {
+		require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+	}
+	require.Error(t, lease.Keep(t.Context()).Err(), "a lease that is over is not kept")
+}
+
+// The server counts in milliseconds; the holder must not believe in more.
+func TestDeadlineIsThatOfWholeMilliseconds(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, c := lab.NewLocker(t, &lock.Options{TTL: 100*time.Millisecond + 900*time.Microsecond})
+	lease, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	end := time.Now()
+	require.Equal(t, "100", scriptcase.LockRecord(t, c, name)[4])
+	require.LessOrEqual(t, lease.Deadline().Sub(end), 100*time.Millisecond)
+	l = l.With(lock.Options{TTL: time.Minute, Claim: time.Microsecond})
+	holder, err := l.Try(ctx, name+"2")
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- l.Do(ctx, name+"2", func(context.Context, *lock.Lease) error { return nil }) }()
+	lab.WaitFor(t, l, name+"2", 1)
+	require.NoError(t, holder.Release(ctx))
+	if err := lab.Soon(t, 30*time.Second, "with the shortest claim", done); err != nil {
+		require.ErrorIs(t, err, lock.ErrLost, "a millisecond may be over before the first renewal")
+	}
+}
+
+// A late release or extend, which asks for the string to stay for its own time, does
+// not shorten the life of another's: the guard is the PEXPIREAT of both scripts.
+func TestLateCallsLeaveTheStringItsTime(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Hour})
+	lease, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	_, err = gen.LockRelease(ctx, c, gen.LockReleaseParams{Lock: lease.Key(), Queue: "lockq:{" + name + "}", Owner: "late", Keep: time.Minute})
+	require.NoError(t, err)
+	require.Greater(t, c.PTTL(ctx, lease.Key()).Val(), time.Hour)
+	_, err = gen.LockExtend(ctx, c, gen.LockExtendParams{Lock: lease.Key(), Owner: "late", TTL: time.Second, Keep: time.Minute})
+	require.NoError(t, err)
+	require.Greater(t, c.PTTL(ctx, lease.Key()).Val(), time.Hour)
+}

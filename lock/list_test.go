@@ -1,0 +1,104 @@
+package lock_test
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// named reads a list into a map by name; what comes twice is a fault where nothing changes hands.
+func named[T any](t testing.TB, list iter.Seq2[T, error], name func(T) string) map[string]T {
+	t.Helper()
+	all := make(map[string]T)
+	for info, err := range list {
+		require.NoError(t, err)
+		require.NotContains(t, all, name(info))
+		all[name(info)] = info
+	}
+	return all
+}
+
+func TestListOfEachKindShowsWhatIsInUse(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	for _, tag := range []string{"", "t"} {
+		prefix := luatomictest.Namespace(t) + "*:" // a star in a prefix is no pattern
+		opts := &lock.Options{Prefix: prefix, Tag: tag, TTL: time.Minute, Note: "me"}
+		l := lab.Locker(t, luatomictest.Client(t), opts)
+		other := lab.Locker(t, luatomictest.Client(t), &lock.Options{Prefix: prefix + "2", Tag: tag, TTL: time.Minute})
+		_, err := l.Try(ctx, "lock")
+		require.NoError(t, err)
+		_, err = l.Semaphore("sem", 5).Try(ctx, 2)
+		require.NoError(t, err)
+		_, err = l.RW("write").Try(ctx)
+		require.NoError(t, err)
+		for range 2 {
+			_, err = l.RW("read").RTry(ctx)
+			require.NoError(t, err)
+		}
+		lease, err := l.Semaphore("free", 1).Try(ctx, 1)
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(ctx))
+		_, err = other.Semaphore("others", 1).Try(ctx, 1)
+		require.NoError(t, err)
+
+		locks := named(t, l.List(ctx), func(i lock.Info) string { return i.Name })
+		require.Len(t, locks, 1, tag)
+		require.Equal(t, "me", locks["lock"].Note)
+		sems := named(t, l.ListSemaphores(ctx), func(i lock.SemaphoreInfo) string { return i.Name })
+		require.Len(t, sems, 1, tag)
+		info, err := l.Semaphore("sem", 5).Info(ctx)
+		require.NoError(t, err)
+		require.Equal(t, info.Key, sems["sem"].Key)
+		require.Equal(t, 2, sems["sem"].Used)
+		require.Equal(t, 5, sems["sem"].Limit)
+		require.Equal(t, info.Holders[0].Token, sems["sem"].Holders[0].Token)
+		rws := named(t, l.ListRW(ctx), func(i lock.RWInfo) string { return i.Name })
+		require.Len(t, rws, 2, tag)
+		require.True(t, rws["write"].Writing)
+		require.Zero(t, rws["write"].Readers)
+		require.False(t, rws["read"].Writing)
+		require.Equal(t, 2, rws["read"].Readers)
+		require.Equal(t, "me", rws["read"].Holders[0].Note)
+	}
+}
+
+func TestListsOnAClusterReadEachMaster(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l := lab.Locker(t, luatomictest.StartCluster(t).Client(), &lock.Options{TTL: time.Minute})
+	var want []string
+	for i := range 12 {
+		name := fmt.Sprint("s", i)
+		want = append(want, name)
+		_, err := l.Semaphore(name, 1).Try(ctx, 1)
+		require.NoError(t, err)
+		_, err = l.RW(name).RTry(ctx)
+		require.NoError(t, err)
+	}
+	var sems, rws []string
+	for info, err := range l.ListSemaphores(ctx) {
+		require.NoError(t, err)
+		sems = append(sems, info.Name)
+	}
+	for info, err := range l.ListRW(ctx) {
+		require.NoError(t, err)
+		rws = append(rws, info.Name)
+	}
+	slices.Sort(want)
+	for _, got := range [][]string{sems, rws} {
+		slices.Sort(got)
+		require.Equal(t, want, got)
+	}
+	for range l.ListRW(ctx) {
+		break // a list that nobody reads on ends
+	}
+}

@@ -1,0 +1,125 @@
+package lock_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// The subscribers of a replica hear what is published on its master, where they do not
+// count. So whoever listens there is passed over, and must not take the message of a
+// grant for one: the next in line has the lock.
+func TestWhoListensAtAReplicaIsNotGrantedTheLock(t *testing.T) {
+	t.Parallel()
+	for name, acquire := range map[string]func(l *lock.Locker) (try, wait func(context.Context) (*lock.Lease, error)){
+		"lock": func(l *lock.Locker) (try, wait func(context.Context) (*lock.Lease, error)) {
+			return func(ctx context.Context) (*lock.Lease, error) { return l.Try(ctx, "x") },
+				func(ctx context.Context) (*lock.Lease, error) { return l.Acquire(ctx, "x") }
+		},
+		"semaphore": func(l *lock.Locker) (try, wait func(context.Context) (*lock.Lease, error)) {
+			s := l.Semaphore("x", 1)
+			return func(ctx context.Context) (*lock.Lease, error) { return s.Try(ctx, 1) },
+				func(ctx context.Context) (*lock.Lease, error) { return s.Acquire(ctx, 1) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			p := lab.StartPair(t)
+			opts := &lock.Options{TTL: 8 * time.Second} // the two change places meanwhile
+			holder := lab.Locker(t, p.Client(t), opts)
+			try, _ := acquire(holder)
+			held, err := try(ctx)
+			require.NoError(t, err)
+			waiter := lab.Locker(t, p.Client(t), opts)
+			_, wait := acquire(waiter)
+			got := make(chan lab.Acquired, 1)
+			go func() {
+				lease, err := wait(ctx)
+				got <- lab.Acquired{Lease: lease, Err: err, Id: 0}
+			}()
+			luatomictest.Eventually(t, 20*time.Second, "one waits", func() bool {
+				n, err := p.Master.Client().PubSubNumPat(ctx).Result()
+				subscribed := p.Master.Client().PubSubChannels(ctx, "*").Val()
+				return err == nil && n == 0 && len(subscribed) > 0 && waits(ctx, p.Master.Client())
+			})
+			p.Turn(t)
+
+			other, _ := acquire(lab.Locker(t, p.Client(t), opts))
+			require.NoError(t, held.Release(ctx))
+			lease, err := other(ctx)
+			if err == nil {
+				select {
+				case w := <-got:
+					t.Fatalf("two hold it: fences %d and %v", lease.Fence(), w)
+				case <-time.After(500 * time.Millisecond): // the message would be here long since
+				}
+				require.NoError(t, lease.Release(ctx))
+			} else {
+				require.ErrorIs(t, err, lock.ErrHeld)
+			}
+			w := lab.Soon(t, 60*time.Second, "it comes to the waiter in the end", got)
+			require.NoError(t, w.Err)
+			require.NoError(t, w.Lease.Release(ctx))
+		})
+	}
+}
+
+// waits reports whether a queue has somebody.
+func waits(ctx context.Context, c *redis.Client) bool {
+	for _, key := range []string{"lockq:{x}", "semq:{x}"} {
+		if c.ZCard(ctx, key).Val() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// A pipeline that meets a server which has become a replica does not come back to it
+// for ever: neither one that loads a script nor a batch.
+func TestCallsAndBatchesLeaveAServerThatHasBecomeAReplica(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	p := lab.StartPair(t)
+	l := lab.Locker(t, p.Client(t), &lock.Options{TTL: time.Minute})
+	leases := make([]*lock.Lease, 5)
+	var wg sync.WaitGroup
+	for i := range leases { // some connections at once
+		wg.Go(func() { leases[i], _ = l.Try(ctx, fmt.Sprint("x", i)) })
+	}
+	wg.Wait()
+	require.NotContains(t, leases, (*lock.Lease)(nil))
+	p.Turn(t)
+	require.NoError(t, leases[0].Extend(ctx), "a batch of one, its script not loaded")
+	require.NoError(t, leases[1].Release(ctx), "a call, its script not loaded")
+	one := p.ClientOf(t, 1)
+	for range 3 {
+		p.Turn(t)
+		b, count := lua.NewBatch(one), guardedCount()
+		var counted []*lua.Future[int64]
+		for range 5 {
+			call := lua.NewCall(count, 1, 0)
+			call.Key("counter", "count")
+			call.EndKeys()
+			counted = append(counted, lua.Queue(b, call, func(r *lua.Reply) int64 { return r.Int("n") }))
+		}
+		require.NoError(t, b.Exec(ctx))
+		first, err := counted[0].Get()
+		require.NoError(t, err)
+		for i, n := range counted[1:] {
+			got, err := n.Get()
+			require.NoError(t, err)
+			require.Equal(t, first+int64(i)+1, got, "each ran once, in their order")
+		}
+	}
+}

@@ -1,0 +1,359 @@
+package lock_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// replicas starts two servers, the second a replica of the first.
+func replicas(t *testing.T) (first, second *luatomictest.Server) {
+	t.Helper()
+	first = luatomictest.StartServer(t, "--repl-diskless-sync-delay", "0")
+	second = luatomictest.StartServer(t)
+	host, port, err := net.SplitHostPort(first.Addr())
+	require.NoError(t, err)
+	c := second.Client()
+	require.NoError(t, c.ReplicaOf(t.Context(), host, port).Err())
+	luatomictest.Eventually(t, 30*time.Second, "the replica is in step", func() bool {
+		return strings.Contains(c.Info(t.Context(), "replication").Val(), "master_link_status:up")
+	})
+	return first, second
+}
+
+// Row 9. Too few replicas confirm: the lock is given back, and the error says so.
+func TestLockThatIsNotReplicatedIsGivenBack(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	first, second := replicas(t)
+	c := first.Client()
+	plain := lab.Locker(t, c, &lock.Options{TTL: time.Minute})
+	l := lab.Locker(t, c, &lock.Options{Replicas: 1, ReplicaTimeout: 200 * time.Millisecond, TTL: time.Minute})
+	luatomictest.Eventually(t, 30*time.Second, "replicated", func() bool {
+		lease, err := l.Try(ctx, "x")
+		if err != nil {
+			require.ErrorIs(t, err, lock.ErrNotReplicated)
+			return false
+		}
+		require.NoError(t, lease.Release(ctx))
+		return true
+	})
+	second.Pause()
+	_, err := l.Try(ctx, "x")
+	require.ErrorIs(t, err, lock.ErrNotReplicated)
+	require.ErrorContains(t, err, "0 of 1 replicas")
+	free, err := plain.Try(ctx, "x")
+	require.NoError(t, err, "it was given back")
+	got := lab.AcquireLater(ctx, l, "x")
+	lab.WaitFor(t, plain, "x", 1)
+	require.NoError(t, free.Release(ctx))
+	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "refused", got).Err, lock.ErrNotReplicated, "one that is handed over needs them, too")
+	_, err = l.Steal(ctx, "x")
+	require.ErrorIs(t, err, lock.ErrNotReplicated)
+	_, err = l.AcquireAll(ctx, "x")
+	require.ErrorIs(t, err, lock.ErrNotReplicated)
+	_, err = l.With(lock.Options{Replicas: 1, ReplicaTimeout: 100 * time.Millisecond, Tag: "t"}).AcquireAll(ctx, "x", "y")
+	require.ErrorIs(t, err, lock.ErrNotReplicated)
+	for info, err := range plain.List(ctx) {
+		require.NoError(t, err)
+		require.Fail(t, "held", "%+v", info)
+	}
+	free, err = plain.Try(ctx, "x")
+	require.NoError(t, err)
+	require.NoError(t, free.Release(ctx))
+	second.Resume()
+	luatomictest.Eventually(t, 30*time.Second, "replicated again", func() bool {
+		lease, err := l.Acquire(ctx, "x")
+		return err == nil && lease.Release(ctx) == nil
+	})
+}
+
+// Row 9. The replica is promoted: the fences it gives out are greater than those of
+// the old master, also where the last grants never arrived.
+func TestFenceGrowsOverAFailover(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	first, second := replicas(t)
+	before := lab.Locker(t, first.Client(), &lock.Options{TTL: 5 * time.Second})
+	last := int64(0)
+	for i := range 5 {
+		if i == 3 {
+			second.Pause() // what follows never arrives
+		}
+		lease, err := before.Try(ctx, "x")
+		require.NoError(t, err)
+		last = lease.Fence()
+		if i < 4 {
+			require.NoError(t, lease.Release(ctx))
+		}
+	}
+	first.Kill()
+	second.Resume()
+	c := second.Client()
+	luatomictest.Eventually(t, 30*time.Second, "promoted", func() bool { return c.ReplicaOf(ctx, "no", "one").Err() == nil })
+	after := lab.Locker(t, c, nil)
+	luatomictest.Eventually(t, 30*time.Second, "the lock", func() bool {
+		lease, err := after.Try(ctx, "x")
+		if err != nil {
+			return false
+		}
+		require.Greater(t, lease.Fence(), last)
+		return true
+	})
+}
+
+// Row 12. The clock of the server steps: back, the lease lasts longer by that; forth,
+// it ends. The fence grows in any case.
+func TestFenceGrowsOverStepsOfTheServersClock(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := miniredis.RunT(t)
+	now := time.Now()
+	server.SetTime(now)
+	c := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer c.Close()
+	l := lab.Locker(t, c, &lock.Options{TTL: 8 * time.Second})
+	last := int64(0)
+	for _, step := range []time.Duration{0, time.Second, -10 * time.Second, 0, 20 * time.Second, -time.Hour, 0, time.Minute} {
+		now = now.Add(step)
+		server.SetTime(now)
+		lease, err := l.Try(ctx, "x")
+		require.NoError(t, err)
+		require.Greater(t, lease.Fence(), last, "after a step of %v", step)
+		last = lease.Fence()
+		require.NoError(t, lease.Extend(ctx))
+		got := lab.AcquireLater(ctx, l, "x")
+		luatomictest.Eventually(t, 20*time.Second, "it waits", func() bool { return c.ZCard(ctx, "lockq:{x}").Val() == 1 })
+		now = now.Add(-10 * time.Second)
+		server.SetTime(now)
+		require.NoError(t, lease.Release(ctx), "a step back does not take it away")
+		next := lab.Soon(t, 20*time.Second, "handed over", got)
+		require.NoError(t, next.Err)
+		require.Greater(t, next.Lease.Fence(), last, "handed over after a step back")
+		last = next.Lease.Fence()
+		stolen, err := l.Steal(ctx, "x")
+		require.NoError(t, err)
+		require.Greater(t, stolen.Fence(), last, "stolen after a step back")
+		last = stolen.Fence()
+		now = now.Add(10 * time.Second)
+		server.SetTime(now)
+		require.ErrorIs(t, stolen.Extend(ctx), lock.ErrLost, "a step forth ends it")
+		require.ErrorIs(t, stolen.Release(ctx), lock.ErrLost)
+	}
+}
+
+// Row 13. The script cache is flushed in every state of a lock, renewals included.
+func TestLocksSurviveScriptFlush(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := luatomictest.StartServer(t)
+	c := server.Client()
+	flush := func() { require.NoError(t, c.ScriptFlush(ctx).Err()) }
+	l := lab.Locker(t, server.Client(), &lock.Options{TTL: time.Minute})
+	keeping := lab.Locker(t, server.Client(), &lock.Options{TTL: 6 * time.Second})
+	var kept []context.Context
+	for i := range 600 {
+		lease, err := keeping.Try(ctx, fmt.Sprint("kept", i))
+		require.NoError(t, err)
+		kept = append(kept, lease.Keep(ctx))
+	}
+	stop := time.Now().Add(7 * time.Second) // none of them lives so long unless it is renewed
+	for round := 0; time.Now().Before(stop); round++ {
+		flush()
+		lease, err := l.Try(ctx, "x")
+		require.NoError(t, err)
+		flush()
+		got := lab.AcquireLater(ctx, l, "x")
+		lab.WaitFor(t, l, "x", 1)
+		flush()
+		require.NoError(t, lease.Extend(ctx))
+		flush()
+		require.NoError(t, lease.Release(ctx))
+		next := lab.Soon(t, 20*time.Second, "handed over", got)
+		require.NoError(t, next.Err)
+		flush()
+		stolen, err := l.Steal(ctx, "x")
+		require.NoError(t, err)
+		flush()
+		require.NoError(t, stolen.Release(ctx))
+		all, err := l.With(lock.Options{Tag: "t"}).AcquireAll(ctx, "a", "b")
+		require.NoError(t, err)
+		flush()
+		require.NoError(t, all.Release(ctx))
+	}
+	for _, k := range kept {
+		require.NoError(t, k.Err())
+	}
+}
+
+// Row 14. The lock is released exactly between the failed attempt and the
+// subscription, and between that and the place in the queue.
+func TestNoWakeUpIsMissedBeforeTheSubscription(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"SUBSCRIBE", "EVALSHA"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			c, proxy := proxied(t, luatomictest.URL(t))
+			l, name := lab.Locker(t, c, nil), luatomictest.Namespace(t)
+			direct := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: time.Minute})
+			holder, err := direct.Try(ctx, name)
+			require.NoError(t, err)
+			match := luatomictest.Command("SUBSCRIBE")
+			if at == "EVALSHA" {
+				match = luatomictest.Command("EVALSHA", gen.LockAcquireScript.SHA)
+			}
+			var once sync.Once
+			var released error
+			proxy.DropRequest(1, func(args []string) bool {
+				if match(args) {
+					once.Do(func() { released = holder.Release(context.WithoutCancel(ctx)) })
+				}
+				return false
+			})
+			next := lab.Soon(t, 15*time.Second, "the lock", lab.AcquireLater(ctx, l, name)) // half of the time between two looks
+			require.NoError(t, next.Err)
+			require.NoError(t, released)
+			require.Greater(t, next.Lease.Fence(), holder.Fence())
+			require.NoError(t, next.Lease.Release(ctx))
+		})
+	}
+}
+
+// Row 14. The connection that listens is cut while the lock is handed over: the
+// waiter owns it, or its place again, within one subscription.
+func TestNoWakeUpIsMissedWhenTheConnectionBreaks(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, proxy := proxied(t, luatomictest.URL(t))
+	l, name := lab.Locker(t, c, nil), luatomictest.Namespace(t)
+	direct := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: time.Minute})
+	worst := time.Duration(0)
+	for round := range 20 {
+		holder, err := direct.Acquire(ctx, name)
+		require.NoError(t, err)
+		got := lab.AcquireLater(ctx, l, name)
+		lab.WaitFor(t, direct, name, 1)
+		var cut sync.WaitGroup
+		start := time.Now()
+		if round%2 == 0 {
+			proxy.CutAll()
+		} else {
+			cut.Go(proxy.CutAll)
+		}
+		require.NoError(t, holder.Release(ctx))
+		cut.Wait()
+		next := lab.Soon(t, 15*time.Second, "the lock", got)
+		require.NoError(t, next.Err)
+		worst = max(worst, time.Since(start))
+		require.NoError(t, next.Lease.Release(ctx))
+	}
+	t.Logf("at most %v", worst)
+}
+
+// A connection that says nothing, and is not closed, is found out.
+func TestSilentConnectionIsFoundOut(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, proxy := proxied(t, luatomictest.URL(t))
+	l, name := lab.Locker(t, c, nil), luatomictest.Namespace(t)
+	direct := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: time.Minute})
+	holder, err := direct.Try(ctx, name)
+	require.NoError(t, err)
+	got := lab.AcquireLater(ctx, l, name)
+	lab.WaitFor(t, direct, name, 1)
+	proxy.Blackhole(true)
+	require.NoError(t, holder.Release(ctx))
+	proxy.Blackhole(false)
+	next := lab.Soon(t, 20*time.Second, "the lock", got)
+	require.NoError(t, next.Err)
+	require.NoError(t, next.Lease.Release(ctx))
+}
+
+// Row 22. The server stands still for a moment, and the lock is free: it is acquired,
+// and not waited for.
+func TestPausedServerIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	c := server.Client()
+	l := lab.Locker(t, server.Client(), &lock.Options{TTL: time.Minute})
+	for range 3 {
+		require.NoError(t, c.Do(t.Context(), "CLIENT", "PAUSE", "50", "ALL").Err())
+		next := lab.Soon(t, 20*time.Second, "the lock", lab.AcquireLater(t.Context(), l, "x"))
+		require.NoError(t, next.Err)
+		require.NoError(t, next.Lease.Release(t.Context()))
+	}
+}
+
+// Row 24. The server is over its limit: nobody acquires, and those who have it
+// extend, release and hand it over.
+func TestLockOnAFullServer(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := luatomictest.StartServer(t, "--maxmemory-policy", "noeviction")
+	c := server.Client()
+	l := lab.Locker(t, c, &lock.Options{TTL: time.Minute})
+	lease, err := l.Try(ctx, "x")
+	require.NoError(t, err)
+	forced, err := l.Try(ctx, "y")
+	require.NoError(t, err)
+	first, second := lab.AcquireLater(ctx, l, "x"), lab.AcquireLater(ctx, l, "y")
+	lab.WaitFor(t, l, "x", 1)
+	lab.WaitFor(t, l, "y", 1)
+	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "1").Err())
+
+	_, err = l.Try(ctx, "free")
+	require.Error(t, err)
+	require.ErrorContains(t, err, "OOM")
+	require.ErrorIs(t, err, lua.ErrNotExecuted)
+	_, err = l.Acquire(ctx, "free")
+	require.ErrorContains(t, err, "OOM")
+	require.NoError(t, lease.Extend(ctx))
+	require.NoError(t, lease.Release(ctx))
+	next := lab.Soon(t, 20*time.Second, "handed over", first)
+	require.NoError(t, next.Err)
+	require.NoError(t, next.Lease.Extend(ctx))
+	require.NoError(t, next.Lease.Release(ctx))
+	done, err := l.ForceRelease(ctx, "y", forced.Fence())
+	require.NoError(t, err)
+	require.True(t, done)
+	require.NoError(t, lab.Soon(t, 20*time.Second, "handed over by force", second).Err)
+	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "0").Err())
+	free, err := l.Try(ctx, "x")
+	require.NoError(t, err)
+	require.NoError(t, free.Release(ctx))
+}
+
+// Row 24. The keys were evicted: the holder notices at its next renewal, and who
+// waits has the lock within the lease.
+func TestEvictedLockIsNoticed(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, c := lab.NewLocker(t, &lock.Options{TTL: 3 * time.Second})
+	lease, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	kept := lease.Keep(ctx)
+	got := lab.AcquireLater(ctx, lab.Locker(t, luatomictest.Client(t), nil), name)
+	lab.WaitFor(t, l, name, 1)
+	require.NoError(t, c.Del(ctx, "lock:{"+name+"}", "lockq:{"+name+"}").Err())
+	lab.Soon(t, 20*time.Second, "noticed", kept.Done())
+	require.ErrorIs(t, context.Cause(kept), lock.ErrLost)
+	next := lab.Soon(t, 20*time.Second, "the lock", got)
+	require.NoError(t, next.Err)
+	require.Greater(t, next.Lease.Fence(), lease.Fence())
+	require.NoError(t, next.Lease.Release(ctx))
+}

@@ -1,0 +1,230 @@
+package lock_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// lockKeys are the two keys of a lock whose state a test writes itself: states that the
+// root API reaches by an accident of time or by several processes only.
+type lockKeys struct {
+	t           *testing.T
+	c           *redis.Client
+	lock, queue string
+}
+
+func newLockKeys(t *testing.T, text string, entries ...string) lockKeys {
+	t.Helper()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	require.NoError(t, scriptcase.LockOf(text, entries...)(t.Context(), c, name))
+	return lockKeys{t, c, "lock:{" + name + "}", "lockq:{" + name + "}"}
+}
+
+func (k lockKeys) text() string { return k.c.Get(k.t.Context(), k.lock).Val() }
+
+func (k lockKeys) acquire(p gen.LockAcquireParams) gen.LockAcquireResult {
+	k.t.Helper()
+	p.Lock, p.Queue, p.Keep = k.lock, k.queue, time.Hour
+	r, err := gen.LockAcquire(k.t.Context(), k.c, p)
+	require.NoError(k.t, err)
+	return r
+}
+
+func (k lockKeys) force(p gen.LockForceParams) gen.LockForceResult {
+	k.t.Helper()
+	p.Lock, p.Queue, p.TTL = k.lock, k.queue, time.Minute
+	r, err := gen.LockForce(k.t.Context(), k.c, p)
+	require.NoError(k.t, err)
+	return r
+}
+
+// since is a lease of a minute that began so long ago.
+func since(fence int64, waiting int, owner string, ago time.Duration) string {
+	return scriptcase.Record(fence, waiting, owner, time.Now().Add(-ago).UnixMicro(), 60_000)
+}
+
+const aheadOfTheClock = 9_000_000_000_000_000
+
+func TestReleaseByAnotherLeavesTheLock(t *testing.T) {
+	t.Parallel()
+	k := newLockKeys(t, since(7, 0, "other", 0))
+	before := k.text()
+	r, err := gen.LockRelease(t.Context(), k.c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "me", Keep: time.Hour})
+	require.NoError(t, err)
+	require.Equal(t, gen.LockReleaseResultTaken, r)
+	require.Equal(t, before, k.text())
+}
+
+func TestAcquireAfterOnesOwnLeaseHasEndedIsANewOne(t *testing.T) {
+	t.Parallel()
+	k := newLockKeys(t, since(7, 0, "me", time.Hour))
+	r := k.acquire(gen.LockAcquireParams{Owner: "me", TTL: time.Minute})
+	require.True(t, r.Acquired)
+	require.Greater(t, r.Fence, int64(7))
+}
+
+// In all scripts that give a fence, one that is ahead of the clock is followed by the
+// next number.
+func TestFenceAheadOfTheClockIsFollowedByTheNext(t *testing.T) {
+	t.Parallel()
+	free := scriptcase.Record(aheadOfTheClock, 0, "-", 0, 0)
+	require.EqualValues(t, aheadOfTheClock+1, newLockKeys(t, free).acquire(gen.LockAcquireParams{Owner: "me", TTL: time.Minute}).Fence)
+	k := newLockKeys(t, free)
+	r, err := gen.LockAcquireAll(t.Context(), k.c, gen.LockAcquireAllParams{Locks: []string{k.lock}, Owner: "me", TTL: time.Minute})
+	require.NoError(t, err)
+	require.Equal(t, []int64{aheadOfTheClock + 1}, r.Fences)
+}
+
+// The string is gone, evicted for one, and its queue is not: whoever waits goes first.
+func TestNewcomerToALostStringDoesNotPassTheQueue(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	channel := luatomictest.Namespace(t)
+	k := newLockKeys(t, "x", "first.1 5000 0 "+channel+"\nfirst")
+	require.NoError(t, k.c.Del(ctx, k.lock).Err())
+	ears := k.c.Subscribe(ctx, channel)
+	defer ears.Close()
+	_, err := ears.Receive(ctx)
+	require.NoError(t, err)
+	r := k.acquire(gen.LockAcquireParams{Owner: "second.1", TTL: time.Minute, Entry: "second.1 60000 0 " + channel + "\nsecond"})
+	require.False(t, r.Acquired)
+	message, err := ears.ReceiveMessage(ctx)
+	require.NoError(t, err)
+	require.Regexp(t, `^g first\.1 `, message.Payload)
+}
+
+func TestLeaseThatHasEndedIsNotExtended(t *testing.T) {
+	t.Parallel()
+	k := newLockKeys(t, since(7, 0, "me", 61*time.Second))
+	before := k.text()
+	r, err := gen.LockExtend(t.Context(), k.c, gen.LockExtendParams{Lock: k.lock, Owner: "me", TTL: time.Second, Keep: time.Hour})
+	require.NoError(t, err)
+	require.Equal(t, gen.LockExtendResultExpired, r)
+	require.Equal(t, before, k.text())
+}
+
+// Who does not wait takes a free lock whose queue is of the dead.
+func TestTryTakesALockThatOnlyTheDeadWaitFor(t *testing.T) {
+	t.Parallel()
+	k := newLockKeys(t, scriptcase.Record(7, 1, "-", 0, 0), scriptcase.EntryOf("dead.1"), scriptcase.EntryOf("dead.2"))
+	tried, err := gen.LockTry(t.Context(), k.c, gen.LockTryParams{Lock: k.lock, Owner: "me", TTL: time.Minute, Keep: time.Hour})
+	require.NoError(t, err)
+	require.Equal(t, gen.LockTryStateWanted, tried.State, "it does not look into the queue")
+	require.True(t, k.acquire(gen.LockAcquireParams{Owner: "me", TTL: time.Minute}).Acquired)
+	require.Contains(t, k.text(), " 0 me ")
+}
+
+// A steal whose reply was lost is repeated, and is the same one.
+func TestRepeatedStealKeepsItsFence(t *testing.T) {
+	t.Parallel()
+	k := newLockKeys(t, since(7, 0, "thief", 0))
+	before := k.text()
+	require.EqualValues(t, 7, k.force(gen.LockForceParams{Owner: "thief"}).Fence)
+	require.Equal(t, before, k.text())
+}
+
+// A lock that rests, for its lock delay, is nobody's: there is nothing to release, and
+// those who wait go on waiting.
+func TestForceReleaseLeavesALockThatRests(t *testing.T) {
+	t.Parallel()
+	k := newLockKeys(t, fmt.Sprintf("7 1 gone %d 1000 60000 - ", time.Now().Add(-2*time.Second).UnixMicro()), scriptcase.EntryOf("waiter.1"))
+	before := k.text()
+	require.False(t, k.force(gen.LockForceParams{Owner: "-"}).Done)
+	require.Equal(t, before, k.text())
+	require.EqualValues(t, 1, k.c.ZCard(t.Context(), k.queue).Val())
+}
+
+// Who released last is kept for repeats, and a forced end is no release by anybody.
+func TestForcedEndForgetsWhoReleasedLast(t *testing.T) {
+	t.Parallel()
+	k := newLockKeys(t, fmt.Sprintf("7 0 holder %d 60000 0 before ", time.Now().UnixMicro()))
+	require.True(t, k.force(gen.LockForceParams{Owner: "-"}).Done)
+	r, err := gen.LockRelease(t.Context(), k.c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "before", Keep: time.Hour})
+	require.NoError(t, err)
+	require.Equal(t, gen.LockReleaseResultTaken, r)
+}
+
+func TestAcquireAllWaitsForTheLockDelay(t *testing.T) {
+	t.Parallel()
+	k := newLockKeys(t, fmt.Sprintf("7 0 gone %d 1000 60000 - ", time.Now().Add(-2*time.Second).UnixMicro()))
+	r, err := gen.LockAcquireAll(t.Context(), k.c, gen.LockAcquireAllParams{Locks: []string{k.lock}, Owner: "me", TTL: time.Minute})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, r.Blocked)
+	require.Greater(t, r.Remaining, 50*time.Second)
+}
+
+// AcquireAll keeps the sign that somebody waits, and who released last.
+func TestAcquireAllKeepsTheSignOfTheQueue(t *testing.T) {
+	t.Parallel()
+	k := newLockKeys(t, "7 1 - 0 0 0 before ", scriptcase.EntryOf("waiter.1"))
+	_, err := gen.LockAcquireAll(t.Context(), k.c, gen.LockAcquireAllParams{Locks: []string{k.lock}, Owner: "me", TTL: time.Minute})
+	require.NoError(t, err)
+	require.Regexp(t, `^\d+ 1 me \d+ 60000 0 before $`, k.text())
+	r, err := gen.LockRelease(t.Context(), k.c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "before", Keep: time.Hour})
+	require.NoError(t, err)
+	require.Equal(t, gen.LockReleaseResultReleased, r, "its reply was lost, and it asks again")
+}
+
+func TestInfoShowsALockWhoseLeaseHasEndedAsFree(t *testing.T) {
+	t.Parallel()
+	k := newLockKeys(t, since(7, 0, "gone", 61*time.Second))
+	r, err := gen.LockInfo(t.Context(), k.c, gen.LockInfoParams{Lock: k.lock, Queue: k.queue})
+	require.NoError(t, err)
+	require.False(t, r.Held)
+	require.Empty(t, r.Owner)
+	require.EqualValues(t, 7, r.Fence)
+}
+
+// Row 25. Lease, lock delay and note reach the record by whichever way the lock came.
+func TestEveryWayToALockHeedsItsOptions(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, c := lab.NewLocker(t, &lock.Options{TTL: 12_345 * time.Millisecond, LockDelay: 678 * time.Millisecond, Note: "who and why"})
+	check := func(how, name string, lease *lock.Lease) {
+		t.Helper()
+		r := scriptcase.LockRecord(t, c, name)
+		require.Equal(t, []string{"12345", "678"}, r[4:6], how)
+		require.Equal(t, "who and why", r[7], how)
+		require.NoError(t, lease.Release(ctx), how)
+	}
+	lease, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	require.NoError(t, lease.Extend(ctx))
+	check("try, extend", name, lease)
+
+	held, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	got := lab.AcquireLater(ctx, l, name)
+	lab.WaitFor(t, l, name, 1)
+	require.NoError(t, held.Release(ctx))
+	check("handed over", name, lab.Soon(t, 20*time.Second, "handed over", got).Lease)
+
+	require.NoError(t, c.Del(ctx, "lock:{"+name+"}").Err())
+	lease, err = l.Acquire(ctx, name)
+	require.NoError(t, err)
+	check("acquire", name, lease)
+
+	lease, err = l.Steal(ctx, name)
+	require.NoError(t, err)
+	check("steal", name, lease)
+
+	tagged := l.With(lock.Options{TTL: 12_345 * time.Millisecond, LockDelay: 678 * time.Millisecond, Note: "who and why", Tag: name})
+	all, err := tagged.AcquireAll(ctx, "a", "b")
+	require.NoError(t, err)
+	for _, lease := range all {
+		r := strings.SplitN(c.Get(ctx, lease.Key()).Val(), " ", 8)
+		require.Equal(t, []string{"12345", "678", "-", "who and why"}, r[4:])
+	}
+	require.NoError(t, all.Release(ctx))
+}

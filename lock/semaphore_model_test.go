@@ -1,0 +1,320 @@
+package lock_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// Random calls of the semaphore's scripts and of a model of them: answers, holders,
+// the queue and who is told must be the same after every step. A lease lasts for an
+// hour, or for a millisecond that is over before the next step. Waiters live, or
+// listen on a channel that nobody hears.
+func TestSemaphoreAgainstAModel(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	var runs atomic.Int64
+	rapid.Check(t, func(rt *rapid.T) {
+		m := newModelledSem(t.Context(), rt, c, fmt.Sprintf("%s-%d", name, runs.Add(1)))
+		defer m.sub.Close()
+		rt.Repeat(map[string]func(*rapid.T){
+			"": m.check, "try": m.try, "wait": m.wait, "wait 2": m.wait, "look": m.look, "look 2": m.look,
+			"release": m.release, "release 2": m.release, "extend": m.extend, "resize": m.resize,
+		})
+	})
+}
+
+// modelledSem is a semaphore with its model.
+type modelledSem struct {
+	ctx            context.Context
+	c              *redis.Client
+	sub            *redis.PubSub
+	permits, queue string
+	live, dead     string // channels
+	tokens         []string
+
+	limit   int             // 0 while nothing is known
+	holders map[string]bool // token to whether its lease is the long one
+	over    map[string]bool // their leases have ended
+	marks   map[string]bool // given back: true, given back before it came: false
+	marked  map[string]time.Time
+	line    []semWaiter
+	told    []string // those who live and were granted a permit by the last call
+	fence   int64
+	given   map[int64]string
+}
+
+type semWaiter struct {
+	token, entry string
+	alive, long  bool
+}
+
+func newModelledSem(ctx context.Context, t *rapid.T, c *redis.Client, k string) *modelledSem {
+	m := &modelledSem{
+		ctx: ctx, c: c, permits: "sem:{" + k + "}", queue: "semq:{" + k + "}", live: "live:" + k, dead: "dead:" + k,
+		given: make(map[int64]string), holders: make(map[string]bool), over: make(map[string]bool), marks: make(map[string]bool), marked: make(map[string]time.Time),
+	}
+	m.sub = c.Subscribe(ctx, m.live)
+	_, err := m.sub.Receive(ctx)
+	require.NoError(t, err)
+	return m
+}
+
+func (m *modelledSem) used() (sum int) {
+	for token := range m.holders {
+		sum += int(scriptcase.SemWeight(token))
+	}
+	return sum
+}
+
+// mark notes that a token was given back. The time is that of the first, as on the
+// server.
+func (m *modelledSem) mark(token string, had bool) {
+	if _, again := m.marks[token]; !again {
+		m.marked[token] = time.Now()
+	}
+	m.marks[token] = had
+	if !slices.Contains(m.tokens, token) {
+		m.tokens = append(m.tokens, token)
+	}
+}
+
+func (m *modelledSem) fits(token string) bool {
+	return m.used()+int(scriptcase.SemWeight(token)) <= m.limit
+}
+
+func (m *modelledSem) hold(token string, long bool) { m.holders[token] = long }
+
+// leave takes a token out of the queue.
+func (m *modelledSem) leave(token string) bool {
+	i := slices.IndexFunc(m.line, func(w semWaiter) bool { return w.token == token })
+	if i >= 0 {
+		m.line = slices.Delete(m.line, i, i+1)
+	}
+	return i >= 0
+}
+
+// grant serves the head of the queue, and says whether owner was among those.
+func (m *modelledSem) grant(owner string) (mine bool) {
+	for len(m.line) > 0 {
+		head := m.line[0]
+		_, held := m.holders[head.token]
+		_, marked := m.marks[head.token]
+		switch {
+		case int(scriptcase.SemWeight(head.token)) > m.limit, marked:
+		case !m.fits(head.token) && !held:
+			if head.alive || head.token == owner {
+				return mine
+			}
+		case head.token == owner:
+			m.hold(head.token, head.long)
+			mine = true
+		case head.alive:
+			m.hold(head.token, head.long)
+			m.told = append(m.told, head.token)
+		}
+		m.line = slices.Delete(m.line, 0, 1)
+	}
+	return mine
+}
+
+// fresh makes a token of some weight.
+func (m *modelledSem) fresh(t *rapid.T) string {
+	token := fmt.Sprintf("p.%d:%d", len(m.tokens), rapid.IntRange(1, 3).Draw(t, "weight"))
+	m.tokens = append(m.tokens, token)
+	return token
+}
+
+// known draws a token, mostly one that holds or waits.
+func (m *modelledSem) known(t *rapid.T) string {
+	var some []string
+	for _, token := range m.tokens {
+		if _, held := m.holders[token]; held {
+			some = append(some, token)
+		}
+	}
+	for _, w := range m.line {
+		some = append(some, w.token)
+	}
+	if len(some) == 0 || rapid.IntRange(0, 4).Draw(t, "any") == 0 {
+		some = []string{fmt.Sprintf("p.never%d:1", len(m.marks))}
+		for _, token := range m.tokens {
+			if at, marked := m.marked[token]; !marked || time.Since(at) < 5*time.Second {
+				some = append(some, token) // the server forgets a mark after 10 s
+			}
+		}
+	}
+	return rapid.SampledFrom(some).Draw(t, "token")
+}
+
+func (m *modelledSem) draw(t *rapid.T) (limit int, ttl time.Duration, long bool) {
+	limit = max(m.limit, 3)
+	if m.limit == 0 || rapid.IntRange(0, 9).Draw(t, "other limit") == 0 {
+		limit = rapid.IntRange(3, 6).Draw(t, "limit")
+	}
+	if rapid.IntRange(0, 3).Draw(t, "short") == 0 {
+		return limit, time.Millisecond, false
+	}
+	return limit, time.Hour, true
+}
+
+// acquire is a call of the script and of the model.
+func (m *modelledSem) acquire(t *rapid.T, w semWaiter, limit int, ttl time.Duration) {
+	m.told = nil
+	r, err := gen.SemAcquire(m.ctx, m.c, gen.SemAcquireParams{
+		Permits: m.permits, Queue: m.queue, Owner: w.token, Limit: int64(limit), TTL: ttl, Entry: w.entry,
+	})
+	require.NoError(t, err)
+	place, mine := gen.SemAcquirePlaceNone, false
+	_, held := m.holders[w.token]
+	_, marked := m.marks[w.token]
+	queued := w.entry != "" && slices.ContainsFunc(m.line, func(o semWaiter) bool { return o.entry == w.entry })
+	switch {
+	case held:
+		m.leave(w.token)
+		mine = true
+	case marked:
+	case m.limit != 0 && m.limit != limit && (!queued || int(scriptcase.SemWeight(w.token)) > m.limit):
+		place = gen.SemAcquirePlaceRefused
+		if queued {
+			m.leave(w.token)
+		}
+	default:
+		if m.limit == 0 {
+			m.limit = limit
+		}
+		place, mine = m.enter(w, queued)
+	}
+	require.Equal(t, mine, r.Acquired)
+	if mine {
+		m.gives(t, r.Fence, w.token)
+	} else {
+		require.Equal(t, place, r.Place)
+		require.Equal(t, place == gen.SemAcquirePlaceRefused, r.Remaining == 0)
+	}
+}
+
+// enter takes a permit or a place in the queue.
+func (m *modelledSem) enter(w semWaiter, queued bool) (place gen.SemAcquirePlace, mine bool) {
+	if len(m.line) == 0 && m.fits(w.token) {
+		m.hold(w.token, w.long)
+		return place, true
+	}
+	front := slices.Clone(m.line[:min(len(m.line), 1)])
+	if w.entry != "" {
+		place = gen.SemAcquirePlaceWaiting
+		if !queued {
+			place = gen.SemAcquirePlaceJoined
+			m.line = append(m.line, w)
+		}
+	}
+	if len(front) == 0 || place != gen.SemAcquirePlaceWaiting && !m.fits(w.token) && !m.fits(front[0].token) {
+		return place, false
+	}
+	if mine = m.grant(w.token); !mine && w.entry == "" && len(m.line) == 0 && m.fits(w.token) {
+		m.hold(w.token, w.long)
+		mine = true
+	}
+	return place, mine
+}
+
+func (m *modelledSem) try(t *rapid.T) {
+	limit, ttl, long := m.draw(t)
+	token := m.fresh(t)
+	if rapid.IntRange(0, 4).Draw(t, "repeat") == 0 {
+		token = m.known(t)
+	}
+	m.acquire(t, semWaiter{token: token, long: long}, limit, ttl)
+}
+
+func (m *modelledSem) wait(t *rapid.T) {
+	limit, ttl, long := m.draw(t)
+	w := semWaiter{token: m.fresh(t), alive: rapid.Bool().Draw(t, "alive"), long: long}
+	channel := m.dead
+	if w.alive {
+		channel = m.live
+	}
+	w.entry = fmt.Sprintf("%s %d 0 %s\n", w.token, ttl.Milliseconds(), channel)
+	m.acquire(t, w, limit, ttl)
+}
+
+// look is what a waiter does from time to time.
+func (m *modelledSem) look(t *rapid.T) {
+	if len(m.line) == 0 {
+		t.Skip("nobody waits")
+	}
+	limit, _, _ := m.draw(t)
+	w := m.line[0]
+	if rapid.Bool().Draw(t, "not the head") {
+		w = rapid.SampledFrom(m.line).Draw(t, "who")
+	}
+	ttl := time.Millisecond
+	if w.long {
+		ttl = time.Hour
+	}
+	m.acquire(t, w, limit, ttl)
+}
+
+func (m *modelledSem) release(t *rapid.T) {
+	token := m.known(t)
+	m.told = nil
+	entry := ""
+	if i := slices.IndexFunc(m.line, func(w semWaiter) bool { return w.token == token }); i >= 0 {
+		entry = m.line[i].entry
+	}
+	got, err := gen.SemRelease(m.ctx, m.c, gen.SemReleaseParams{Permits: m.permits, Queue: m.queue, Owner: token, Entry: entry})
+	require.NoError(t, err)
+	want := gen.SemReleaseResultExpired
+	if m.leave(token) {
+		want = gen.SemReleaseResultLeft
+	}
+	_, held := m.holders[token]
+	switch {
+	case held, m.marks[token]:
+		want = gen.SemReleaseResultReleased
+		delete(m.holders, token)
+		m.mark(token, true)
+	case m.over[token] && got == gen.SemReleaseResultReleased: // nobody has taken its place
+		want = got
+		m.mark(token, true)
+	default:
+		m.mark(token, false)
+	}
+	require.Equal(t, want, got)
+	if m.limit > 0 {
+		m.grant("")
+	}
+}
+
+func (m *modelledSem) extend(t *rapid.T) {
+	token := m.known(t)
+	m.told = nil
+	got, err := gen.SemExtend(m.ctx, m.c, gen.SemExtendParams{Permits: m.permits, Owner: token, TTL: time.Hour})
+	require.NoError(t, err)
+	_, held := m.holders[token]
+	require.Equal(t, held, got == gen.SemExtendResultExtended)
+	if held {
+		m.holders[token] = true
+	}
+}
+
+func (m *modelledSem) resize(t *rapid.T) {
+	limit := rapid.IntRange(2, 7).Draw(t, "limit")
+	m.told = nil
+	before, err := gen.SemResize(m.ctx, m.c, gen.SemResizeParams{Permits: m.permits, Queue: m.queue, Size: int64(limit)})
+	require.NoError(t, err)
+	require.Equal(t, int64(m.limit), before)
+	m.limit = limit
+	m.grant("")
+}

@@ -1,0 +1,228 @@
+package lock_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// semKeys names a semaphore of the test's own.
+func semKeys(t *testing.T) (c *redis.Client, k, permits, queue string) {
+	k = luatomictest.Namespace(t)
+	return luatomictest.Client(t), k, "sem:{" + k + "}", "semq:{" + k + "}"
+}
+
+// One that holds a permit and stands in the queue, after an error half-way, leaves the
+// queue with its next look, or the next grant would give it a second one.
+func TestSemaphoreHolderLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, k, permits, queue := semKeys(t)
+	entry := scriptcase.Standing("p.me:2", "nobody")
+	require.NoError(t, scriptcase.SemOf(5, map[string]float64{"p.me:2": lab.Future}, entry)(ctx, c, k))
+	r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Owner: "p.me:2", Limit: 5, TTL: time.Minute, Entry: entry})
+	require.NoError(t, err)
+	require.True(t, r.Acquired)
+	require.Zero(t, c.Exists(ctx, queue).Val())
+}
+
+// One that waits for more than there is any more is refused with its next look, and
+// goes; one that waits for less goes on waiting.
+func TestSemaphoreLookAfterAShrink(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, k, permits, queue := semKeys(t)
+	heavy, light := scriptcase.Standing("p.heavy:5", "c:"+k), scriptcase.Standing("p.light:1", "c:"+k)
+	require.NoError(t, lab.Subscribe(ctx, t, c, "c:"+k))
+	require.NoError(t, scriptcase.SemOf(2, map[string]float64{"p.a:2": lab.Future}, scriptcase.Standing("p.first:1", "c:"+k), heavy, light)(ctx, c, k))
+	look := func(token, entry string) gen.SemAcquireResult {
+		r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Owner: token, Limit: 5, TTL: time.Minute, Entry: entry})
+		require.NoError(t, err)
+		return r
+	}
+	require.Equal(t, gen.SemAcquirePlaceRefused, look("p.heavy:5", heavy).Place)
+	require.Equal(t, gen.SemAcquirePlaceWaiting, look("p.light:1", light).Place)
+	require.Equal(t, int64(2), c.ZCard(ctx, queue).Val())
+}
+
+// What was given back is forgotten after 10 s, and a note goes with its permit.
+func TestSemaphoreForgetsWhatWasGivenBack(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, k, permits, queue := semKeys(t)
+	now := float64(c.Time(ctx).Val().UnixMilli())
+	require.NoError(t, scriptcase.SemOf(5, map[string]float64{
+		"p.old:1": -now + 20_000, "p.recent:1": -now + 1000, "p.dead:2": now - 1, "p.dead:2\nnote": now - 1, "p.live:1": lab.Future,
+	})(ctx, c, k))
+	_, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Owner: "p.me:3", Limit: 5, TTL: time.Minute, Note: "mine"})
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"p.recent:1", "p.live:1", "p.me:3", "p.me:3\nmine", "limit", "used", "fence"}, c.ZRange(ctx, permits, 0, -1).Val())
+	state, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Owner: "p.me:3", Note: "mine"})
+	require.NoError(t, err)
+	require.Equal(t, gen.SemReleaseResultReleased, state)
+	require.ElementsMatch(t, []string{"p.recent:1", "p.live:1", "p.me:3", "limit", "used", "fence"}, c.ZRange(ctx, permits, 0, -1).Val())
+	require.Equal(t, scriptcase.SemBase+1, c.ZScore(ctx, permits, "used").Val())
+}
+
+// The fence of a look that is granted is its own, not that of those who were granted
+// after it.
+func TestSemaphoreFenceIsOnesOwn(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, k, permits, queue := semKeys(t)
+	sub := c.Subscribe(ctx, "c:"+k)
+	defer sub.Close()
+	_, err := sub.Receive(ctx)
+	require.NoError(t, err)
+	mine := scriptcase.Standing("p.me:1", "c:"+k)
+	require.NoError(t, scriptcase.SemOf(5, nil, mine, scriptcase.Standing("p.x:1", "c:"+k))(ctx, c, k))
+	a, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Owner: "p.me:1", Limit: 5, TTL: time.Minute, Entry: mine})
+	require.NoError(t, err)
+	require.True(t, a.Acquired)
+	next, err := sub.ReceiveMessage(ctx)
+	require.NoError(t, err)
+	require.Contains(t, next.Payload, fmt.Sprint("g p.x:1 ", a.Fence+1, " "))
+}
+
+// Keys stay as long as they are needed and no longer, whatever an error left.
+func TestSemaphoreKeysExpire(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, k, permits, queue := semKeys(t)
+	require.NoError(t, scriptcase.SemOf(5, map[string]float64{"p.a:5": lab.Future})(ctx, c, k))
+	require.NoError(t, c.Persist(ctx, permits).Err())
+	_, err := gen.SemExtend(ctx, c, gen.SemExtendParams{Permits: permits, Owner: "p.a:5", TTL: time.Hour})
+	require.NoError(t, err)
+	require.InDelta(t, (time.Hour + time.Minute).Seconds(), c.PTTL(ctx, permits).Val().Seconds(), 5, "it had no end")
+	_, err = gen.SemExtend(ctx, c, gen.SemExtendParams{Permits: permits, Owner: "p.a:5", TTL: 3 * time.Hour})
+	require.NoError(t, err)
+	require.Greater(t, c.PTTL(ctx, permits).Val(), 3*time.Hour)
+	_, err = gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Owner: "p.b:1", Limit: 5, TTL: time.Hour, Entry: scriptcase.Standing("p.b:1", "nobody")})
+	require.NoError(t, err)
+	require.Positive(t, c.PTTL(ctx, queue).Val())
+	require.NoError(t, c.Del(ctx, permits, queue).Err())
+	_, err = gen.SemResize(ctx, c, gen.SemResizeParams{Permits: permits, Queue: queue, Size: 5})
+	require.NoError(t, err)
+	require.Positive(t, c.PTTL(ctx, permits).Val())
+}
+
+// semEdge is a semaphore with a limit of 5 and a queue that is heard, on which one
+// script is called; granted are those who were told that they have a permit.
+func semEdge(t *testing.T, holders map[string]float64, tokens ...string) (c *redis.Client, permits, queue string, granted func(n int) []string) {
+	c, k, permits, queue := semKeys(t)
+	sub := c.Subscribe(t.Context(), "c:"+k)
+	t.Cleanup(func() { require.NoError(t, sub.Close()) })
+	_, err := sub.Receive(t.Context())
+	require.NoError(t, err)
+	var entries []string
+	for _, token := range tokens {
+		entries = append(entries, scriptcase.Standing(token, "c:"+k))
+	}
+	require.NoError(t, scriptcase.SemOf(5, holders, entries...)(t.Context(), c, k))
+	return c, permits, queue, func(n int) (out []string) {
+		for len(out) < n {
+			m, err := sub.ReceiveMessage(t.Context())
+			require.NoError(t, err)
+			if rest, ok := strings.CutPrefix(m.Payload, "g "); ok {
+				token, _, _ := strings.Cut(rest, " ")
+				out = append(out, token)
+			}
+		}
+		return out
+	}
+}
+
+// One that has no room itself gives the head what a dead holder left, and keeps the
+// semaphore for as long as the lease that it grants.
+func TestSemaphoreNewcomerServesTheHead(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, permits, queue, granted := semEdge(t, map[string]float64{"p.live:4": lab.Future, "p.dead:1": lab.Past}, "p.head:1")
+	r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Owner: "p.me:2", Limit: 5, TTL: time.Minute, Entry: "p.me:2 1000 0 nobody\n"})
+	require.NoError(t, err)
+	require.False(t, r.Acquired)
+	require.Equal(t, []string{"p.head:1"}, granted(1))
+
+	require.NoError(t, c.Del(ctx, queue).Err())
+	require.NoError(t, c.ZAdd(ctx, permits, redis.Z{Score: scriptcase.SemBase, Member: "used"}).Err())
+	_, err = gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Owner: "p.long:1", Limit: 5, TTL: 3 * time.Hour})
+	require.NoError(t, err)
+	require.Greater(t, c.PTTL(ctx, permits).Val(), 3*time.Hour)
+}
+
+// What a release passes over: those who want more than there is, those who have given
+// up and those who hold a permit already, after an error half-way. And what dead
+// holders left is granted as well.
+func TestSemaphoreReleaseServesWhoCanBeServed(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	now := float64(time.Now().UnixMilli())
+	for name, holders := range map[string]map[string]float64{
+		"too heavy": {"p.me:1": lab.Future, "p.live:3": lab.Future},
+		"gave up":   {"p.me:1": lab.Future, "p.live:3": lab.Future, "p.gone:1": -now},
+		"holds":     {"p.me:1": lab.Future, "p.gone:4": lab.Future},
+		"dead":      {"p.me:1": lab.Future, "p.dead:4": lab.Past},
+	} {
+		head := map[string]string{"too heavy": "p.heavy:6", "gave up": "p.gone:1", "holds": "p.gone:4", "dead": "p.all:5"}[name]
+		c, permits, queue, granted := semEdge(t, holders, head, "p.next:1")
+		state, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Owner: "p.me:1"})
+		require.NoError(t, err)
+		require.Equal(t, gen.SemReleaseResultReleased, state)
+		want := []string{"p.next:1"}
+		switch name {
+		case "dead":
+			want = []string{"p.all:5"}
+		case "holds":
+			want = []string{"p.gone:4", "p.next:1"} // it is told once more
+		}
+		require.Equal(t, want, granted(len(want)), name)
+	}
+}
+
+// A release takes back what the dead had, gives it to those who wait in the same step,
+// and counts what was given back long ago no more than once.
+func TestSemaphoreReleaseTakesBackWhatTheDeadHad(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	permits, queue, channel := "sem:{"+name+"}", "semq:{"+name+"}", name+"-channel"
+	ears := c.Subscribe(ctx, channel)
+	defer ears.Close()
+	_, err := ears.Receive(ctx)
+	require.NoError(t, err)
+	acquire := func(owner, entry string) gen.SemAcquireResult {
+		r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Owner: owner, Limit: 3, TTL: time.Minute, Entry: entry})
+		require.NoError(t, err)
+		return r
+	}
+	release := func(owner string) {
+		r, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Owner: owner})
+		require.NoError(t, err)
+		require.Equal(t, gen.SemReleaseResultReleased, r)
+	}
+	used := func() int { return int(c.ZScore(ctx, permits, "used").Val() - 1e15) }
+	ago := func(d time.Duration) float64 { return float64(c.Time(ctx).Val().Add(-d).UnixMilli()) }
+
+	require.True(t, acquire("p.old:1", "").Acquired)
+	release("p.old:1")
+	require.True(t, acquire("p.alive:1", "").Acquired)
+	require.True(t, acquire("p.dead:2", "").Acquired)
+	require.False(t, acquire("p.waits:3", "p.waits:3 60000 0 "+channel+"\n").Acquired)
+	require.NoError(t, c.ZAdd(ctx, permits, redis.Z{Member: "p.old:1", Score: -ago(20 * time.Second)}, redis.Z{Member: "p.dead:2", Score: ago(time.Second)}).Err())
+	release("p.alive:1")
+	message, err := ears.ReceiveMessage(ctx)
+	require.NoError(t, err)
+	require.Regexp(t, `^g p\.waits:3 `, message.Payload, "it is granted, and not told to look")
+	require.Equal(t, 3, used())
+	require.Zero(t, c.ZScore(ctx, permits, "p.old:1").Val(), "forgotten")
+	release("p.waits:3")
+	require.Zero(t, used())
+}

@@ -1,0 +1,185 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+func TestLockIsHandedOverInOrderOfArrival(t *testing.T) {
+	t.Parallel()
+	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
+	other := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: time.Minute})
+	lease, err := l.Try(t.Context(), name)
+	require.NoError(t, err)
+	const waiters = 20
+	got := make(chan lab.Acquired, waiters)
+	for i := range waiters {
+		from := []*lock.Locker{l, other}[i%2]
+		go func() {
+			lease, err := from.Acquire(t.Context(), name)
+			got <- lab.Acquired{Lease: lease, Err: err, Id: i}
+		}()
+		lab.WaitFor(t, l, name, i+1)
+	}
+	for i := range waiters {
+		require.NoError(t, lease.Release(t.Context()))
+		next := <-got
+		require.NoError(t, next.Err)
+		require.Equal(t, i, next.Id, "the order of grants is the order of arrival")
+		require.Greater(t, next.Lease.Fence(), lease.Fence())
+		require.NoError(t, next.Lease.Err())
+		lease = next.Lease
+	}
+	require.NoError(t, lease.Release(t.Context()))
+}
+
+// answered returns when the replies to all that was sent have passed the proxy: until
+// then a call that was executed is not counted.
+func answered(t testing.TB, proxy *luatomictest.LossyProxy) {
+	t.Helper()
+	luatomictest.Eventually(t, 20*time.Second, "all is answered", func() bool {
+		stats := proxy.Stats()
+		return stats.Executed == stats.Requests
+	})
+}
+
+// What a hand-over costs: one call for each, whatever the number of waiters, and
+// waiting sends nothing.
+func TestHandOverIsOneCall(t *testing.T) {
+	t.Parallel()
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	opts.PoolSize = 50
+	c := redis.NewClient(opts)
+	defer c.Close()
+	l, name := lab.Locker(t, c, &lock.Options{TTL: time.Minute}), luatomictest.Namespace(t)
+	lease, err := l.Try(t.Context(), name)
+	require.NoError(t, err)
+	const waiters = 50
+	var wg sync.WaitGroup
+	for range waiters {
+		wg.Go(func() {
+			lease, err := l.Acquire(t.Context(), name)
+			if err == nil {
+				err = lease.Release(t.Context())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	lab.WaitFor(t, l, name, waiters)
+	answered(t, proxy)
+	sent := luatomictest.Command("EVALSHA")
+	before := proxy.Executed(sent)
+	require.NoError(t, lease.Release(t.Context()))
+	wg.Wait()
+	calls := proxy.Executed(sent) - before
+	require.LessOrEqual(t, calls, waiters+1+waiters/10, "one call for each hand-over")
+}
+
+func TestBlockedAcquireEndsWithItsContextAndLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
+	lease, err := l.Try(t.Context(), name)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	got := make(chan error, 1)
+	go func() {
+		_, err := l.Acquire(ctx, name)
+		got <- err
+	}()
+	lab.WaitFor(t, l, name, 1)
+	cancel()
+	require.ErrorIs(t, <-got, context.Canceled)
+	lab.WaitFor(t, l, name, 0)
+	require.NoError(t, lease.Release(t.Context()))
+	next, err := l.Try(t.Context(), name)
+	require.NoError(t, err, "nobody was granted it")
+	require.NoError(t, next.Release(t.Context()))
+}
+
+func TestCloseEndsThoseWhoWait(t *testing.T) {
+	t.Parallel()
+	l, name, _ := lab.NewLocker(t, nil)
+	other := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: time.Minute})
+	lease, err := other.Try(t.Context(), name)
+	require.NoError(t, err)
+	got := make(chan error, 1)
+	go func() {
+		_, err := l.Acquire(t.Context(), name)
+		got <- err
+	}()
+	lab.WaitFor(t, other, name, 1)
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, <-got, lock.ErrClosed)
+	lab.WaitFor(t, other, name, 0)
+	_, err = l.Acquire(t.Context(), name)
+	require.ErrorIs(t, err, lock.ErrClosed)
+	require.ErrorIs(t, err, lock.ErrHeld)
+	require.NoError(t, lease.Release(t.Context()))
+	lease, err = l.Acquire(t.Context(), name)
+	require.NoError(t, err, "a free lock needs nobody to listen")
+	require.NoError(t, lease.Release(t.Context()))
+}
+
+// Where the user may not subscribe, a waiter looks from time to time.
+func TestAcquirePollsWhereItMayNotListen(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "deaf", "on", ">pw", "~*", "&*", "+@all", "-subscribe").Err())
+	c := server.Client(func(o *redis.Options) { o.Username, o.Password = "deaf", "pw" })
+	l := lab.Locker(t, c, &lock.Options{TTL: time.Minute, Poll: 5 * time.Millisecond})
+	lease, err := l.Try(t.Context(), "x")
+	require.NoError(t, err)
+	got := make(chan lab.Acquired, 1)
+	go func() {
+		lease, err := l.Acquire(t.Context(), "x")
+		got <- lab.Acquired{Lease: lease, Err: err, Id: 0}
+	}()
+	short, cancel := context.WithTimeout(t.Context(), 2*time.Second) // for some looks, however slow the machine
+	defer cancel()
+	_, err = l.Acquire(short, "x")
+	require.ErrorIs(t, err, lock.ErrHeld)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NoError(t, lease.Release(t.Context()))
+	next := <-got
+	require.NoError(t, next.Err)
+	require.NoError(t, next.Lease.Release(t.Context()))
+	info, err := l.Info(t.Context(), "x")
+	require.NoError(t, err)
+	require.Zero(t, info.Waiting, "nobody stands in a queue whose turn he could not hear")
+}
+
+// go-redis knows that a context is over, and not why: the cause is added, at the first
+// look and at one after the lock was found held.
+func TestAnAcquireThatEndsInALookSaysWhy(t *testing.T) {
+	t.Parallel()
+	other, name, _ := lab.NewLocker(t, &lock.Options{TTL: 2 * time.Second})
+	tooLate := errors.New("too late")
+	for _, look := range []string{"evalsha1", "evalsha3"} { // enters the queue between them, and looks when the lease is over
+		c := luatomictest.Client(t)
+		l := lab.Locker(t, c, &lock.Options{TTL: time.Minute})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		hook := &lab.Step{N: make(map[string]int), At: map[string]func(){look: func() { cancel(tooLate) }}}
+		c.AddHook(hook)
+		lease, err := other.Try(t.Context(), name)
+		require.NoError(t, err)
+		_, err = l.Acquire(ctx, name)
+		require.ErrorIs(t, err, context.Canceled, look)
+		require.ErrorIs(t, err, tooLate, look)
+		lab.WaitFor(t, other, name, 0)
+		_ = lease.Release(t.Context())
+	}
+}

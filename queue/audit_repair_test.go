@@ -1,0 +1,117 @@
+package queue_test
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// What an audit suspects is judged again, by all that there is in one step.
+func TestMendJudgesEachSuspectAgain(t *testing.T) {
+	t.Parallel()
+	const lost, ghost, count, name = gen.QueueMendKindLost, gen.QueueMendKindGhost, gen.QueueMendKindCount, gen.QueueMendKindName
+	cases := map[string]struct {
+		kind     gen.QueueMendKind
+		id, name string
+		verdict  int64
+		told     bool
+	}{
+		"lost":                       {lost, "lost", "", 1, true},
+		"lost and cancelled":         {lost, "cancelled", "", 2, true},
+		"lost, but ready":            {lost, "r", "", 0, false},
+		"lost, but scheduled":        {lost, "s", "", 0, false},
+		"lost, but leased":           {lost, "l", "", 0, false},
+		"lost, but dead":             {lost, "d", "", 0, false},
+		"lost, with the body":        {lost, "nowhere", "", 0, false},
+		"ghost, scheduled":           {ghost, "ghost s", "", 1, false},
+		"ghost, leased":              {ghost, "ghost l", "", 1, false},
+		"ghost, dead":                {ghost, "ghost d", "", 1, false},
+		"ghost, but with a body":     {ghost, "s", "", 0, false},
+		"ghost, but nowhere":         {ghost, "nowhere", "", 0, false},
+		"count":                      {count, "count", "", 1, false},
+		"count, only the reason":     {count, "reason", "", 1, false},
+		"count, but with a body":     {count, "r", "", 0, false},
+		"count, but a ghost's":       {count, "ghost l", "", 0, false},
+		"count, but none":            {count, "nowhere", "", 0, false},
+		"name":                       {name, "gone", "whole", 1, false},
+		"name, but another has it":   {name, "gone", "taken over", 1, false},
+		"name, but it has another":   {name, "also gone", "half", 1, false},
+		"name, but of a job":         {name, "r", "held", 0, false},
+		"name, but neither is there": {name, "nowhere", "held", 0, false},
+	}
+	for what, tc := range cases {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			q, c := lab.NewQueue(t, nil)
+			damaged(t, c, q)
+			p := gen.QueueMendParams{
+				Ready: lab.Key(q, "r"), Scheduled: lab.Key(q, "s"), Bodies: lab.Key(q, "b"), Leases: lab.Key(q, "l"), Failures: lab.Key(q, "n"), Dead: lab.Key(q, "d"),
+				Unique: lab.Key(q, "u"), Expiry: lab.Key(q, "ux"), Control: lab.Key(q, "c"), Wake: lab.Key(q, "w"), From: 7, To: 7,
+				Suspects: []gen.QueueMendSuspect{{Kind: tc.kind, ID: tc.id, Name: tc.name}, {Kind: tc.kind, ID: tc.id, Name: tc.name}},
+			}
+			heard := listener(t, c, q, "x")
+			before := lab.Dump(ctx, t, c, q.Name())
+			mend := func(verdict int64) (second int64) {
+				r, err := gen.QueueMend(ctx, c, p)
+				require.NoError(t, err)
+				require.Equal(t, verdict, r.Verdicts[0])
+				require.False(t, r.Corrected, "it is as it must be")
+				return r.Verdicts[1]
+			}
+			mend(tc.verdict)
+			require.Equal(t, before, lab.Dump(ctx, t, c, q.Name()), "a look changes nothing")
+
+			p.Mend = true
+			second := mend(tc.verdict)
+			ready := c.LLen(ctx, lab.Key(q, "r")).Val()
+			if tc.told {
+				heard()
+				require.Zero(t, second, "once is enough")
+				require.EqualValues(t, 2, ready)
+			} else {
+				require.Len(t, waiting(t, c, q), 1, "told of nothing")
+				require.EqualValues(t, 1, ready)
+			}
+			if tc.verdict == 0 {
+				require.Equal(t, before, lab.Dump(ctx, t, c, q.Name()), "nothing changed")
+			}
+			holds := c.HGetAll(ctx, lab.Key(q, "u")).Val()
+			require.Equal(t, "r", holds["k:held"])
+			require.Equal(t, "r", holds["k:taken over"], "the new holder's")
+			require.Equal(t, "another", holds["j:also gone"], "the other name's")
+			require.NotZero(t, c.ZScore(ctx, lab.Key(q, "ux"), "taken over").Val())
+			require.Zero(t, mend(0), "all is mended")
+		})
+	}
+}
+
+// damaged has a job in each state, and one of each kind of damage.
+func damaged(t *testing.T, c *redis.Client, q *queue.Queue) {
+	t.Helper()
+	ctx := t.Context()
+	_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, id := range []string{"r", "s", "l", "d", "lost"} {
+			p.HSet(ctx, lab.Key(q, "b"), id, "body")
+		}
+		p.HSet(ctx, lab.Key(q, "b"), "cancelled", "")
+		p.RPush(ctx, lab.Key(q, "r"), "1:r")
+		p.ZAdd(ctx, lab.Key(q, "s"), redis.Z{Score: lab.Future, Member: "s"}, redis.Z{Score: lab.Future, Member: "ghost s"})
+		p.ZAdd(ctx, lab.Key(q, "l"), redis.Z{Score: lab.LongLease, Member: "l"}, redis.Z{Score: lab.LongLease, Member: "ghost l"})
+		p.ZAdd(ctx, lab.Key(q, "d"), redis.Z{Score: lab.Past, Member: "d"}, redis.Z{Score: lab.Past, Member: "ghost d"})
+		p.HSet(ctx, lab.Key(q, "n"), "cancelled", "x", "r", "1", "ghost l", "1", "count", "1", "count\n", "why", "reason\n", "why")
+		p.HSet(ctx, lab.Key(q, "u"), "k:held", "r", "j:r", "held", "k:whole", "gone", "j:gone", "taken over", "k:taken over", "r",
+			"k:half", "also gone", "j:also gone", "another")
+		for _, name := range []string{"held", "whole", "taken over", "half"} {
+			p.ZAdd(ctx, lab.Key(q, "ux"), redis.Z{Score: lab.Future, Member: name})
+		}
+		p.HSet(ctx, lab.Key(q, "c"), "dead_bytes", 7)
+		return nil
+	})
+	require.NoError(t, err)
+}

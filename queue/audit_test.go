@@ -1,0 +1,306 @@
+package queue_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
+)
+
+func audit(t *testing.T, q *queue.Queue, mend bool) queue.Audited {
+	t.Helper()
+	out, err := q.Audit(t.Context(), mend)
+	require.NoError(t, err)
+	return out
+}
+
+// everywhere fills a queue with jobs in every state, named after it; each but the
+// dead one holds a unique name. The cancelled job stands in ready.
+func everywhere(t *testing.T, q *queue.Queue) {
+	t.Helper()
+	ctx := t.Context()
+	job := func(id string, delay time.Duration) queue.Job {
+		return queue.Job{ID: id, Body: []byte("body"), Unique: "of " + id, Delay: delay}
+	}
+	lab.Push(t, q, job("leased", 0), job("dead", 0))
+	taken, err := q.Take(ctx, 2)
+	require.NoError(t, err)
+	require.NoError(t, taken.Deliveries[1].Bury(ctx, "why"))
+	lab.Push(t, q, job("failed", 0))
+	require.NoError(t, lab.TakeOne(t, q).Nack(ctx, 0, "why"))
+	lab.Push(t, q, job("ready", 0), job("cancelled", 0), job("scheduled", time.Hour))
+	_, err = q.Cancel(ctx, "cancelled")
+	require.NoError(t, err)
+}
+
+func TestAuditOfAHealthyQueueChangesNothing(t *testing.T) {
+	t.Parallel()
+	q, c := lab.NewQueue(t, nil)
+	require.Equal(t, queue.Audited{}, audit(t, q, true), "no queue at all")
+	everywhere(t, q)
+	before := lab.Dump(t.Context(), t, c, q.Name())
+	for _, mend := range []bool{false, true} {
+		out := audit(t, q, mend)
+		require.Equal(t, queue.Audited{Checked: 6}, out)
+		require.True(t, out.OK())
+	}
+	require.Equal(t, before, lab.Dump(t.Context(), t, c, q.Name()))
+}
+
+// Each kind of damage is reported and left alone, then mended; then nothing is left to
+// find, and every job whose body is there is delivered.
+func TestAuditFindsAndMends(t *testing.T) {
+	t.Parallel()
+	none := []string(nil)
+	del := func(suffix string) func(context.Context, *redis.Client, *queue.Queue) {
+		return func(ctx context.Context, c *redis.Client, q *queue.Queue) { c.Del(ctx, lab.Key(q, suffix)) }
+	}
+	for name, test := range map[string]struct {
+		damage func(context.Context, *redis.Client, *queue.Queue)
+		want   queue.Audited
+		jobs   []string // that come out in the end
+	}{
+		"ready is gone": {del("r"), queue.Audited{Checked: 6, Lost: []string{"failed", "ready"}, StaleCounts: 1, Mended: 3},
+			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
+		"scheduled is gone": {del("s"), queue.Audited{Checked: 6, Lost: []string{"scheduled"}, Mended: 1},
+			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
+		"leases are gone": {del("l"), queue.Audited{Checked: 6, Lost: []string{"leased"}, Mended: 1},
+			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
+		"dead is gone": {del("d"), queue.Audited{Checked: 6, Lost: []string{"dead"}, DeadBytes: -4, Mended: 2},
+			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
+		"bodies are gone": {del("b"), queue.Audited{Ghosts: []string{"dead", "leased", "scheduled"}, StaleNames: 4, StaleCounts: 2, DeadBytes: -4, Mended: 10},
+			none},
+		"one body is gone": {func(ctx context.Context, c *redis.Client, q *queue.Queue) { c.HDel(ctx, lab.Key(q, "b"), "scheduled") },
+			queue.Audited{Checked: 5, Ghosts: []string{"scheduled"}, StaleNames: 1, Mended: 2},
+			[]string{"dead", "failed", "leased", "ready"}},
+		"settings are gone": {del("c"), queue.Audited{Checked: 6, DeadBytes: 4, Mended: 1},
+			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
+		"dead_bytes is below zero": {func(ctx context.Context, c *redis.Client, q *queue.Queue) {
+			c.HSet(ctx, lab.Key(q, "c"), "dead_bytes", -6)
+		},
+			queue.Audited{Checked: 6, DeadBytes: 10, Mended: 1},
+			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
+		"halves of a hold": {func(ctx context.Context, c *redis.Client, q *queue.Queue) {
+			c.HSet(ctx, lab.Key(q, "u"), "k:x", "gone", "k:y", "gone", "j:also gone", "z")
+			c.ZAdd(ctx, lab.Key(q, "ux"), redis.Z{Score: lab.Future, Member: "x"})
+		}, queue.Audited{Checked: 6, StaleNames: 3, Mended: 3},
+			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			q, c := lab.NewQueue(t, nil)
+			everywhere(t, q)
+			test.damage(ctx, c, q)
+			test.want.LostTotal, test.want.GhostTotal = len(test.want.Lost), len(test.want.Ghosts)
+
+			before := lab.Dump(ctx, t, c, q.Name())
+			found, want := audit(t, q, false), test.want
+			want.Mended = 0
+			require.Equal(t, before, lab.Dump(ctx, t, c, q.Name()), "a look changes nothing")
+			require.Equal(t, want, found)
+			require.False(t, found.OK())
+			require.Equal(t, test.want, audit(t, q, true))
+			require.Equal(t, queue.Audited{Checked: audit(t, q, true).Checked}, audit(t, q, true), "all is mended")
+			require.ElementsMatch(t, test.jobs, empty(t, q))
+			require.Zero(t, c.Exists(ctx, lab.Key(q, "b"), lab.Key(q, "n"), lab.Key(q, "u"), lab.Key(q, "ux"), lab.Key(q, "r"), lab.Key(q, "s"), lab.Key(q, "l"), lab.Key(q, "d")).Val())
+		})
+	}
+}
+
+// empty brings every job of the queue to its end, in whatever state, and returns their
+// ids.
+func empty(t *testing.T, q *queue.Queue) []string {
+	t.Helper()
+	ctx := t.Context()
+	c := luatomictest.Client(t)
+	_, err := q.Requeue(ctx)
+	require.NoError(t, err)
+	for _, set := range []string{"s", "l"} { // all is due, every lease is over
+		for _, id := range c.ZRange(ctx, lab.Key(q, set), 0, -1).Val() {
+			c.ZAdd(ctx, lab.Key(q, set), redis.Z{Score: lab.Past, Member: id})
+		}
+	}
+	var mu sync.Mutex
+	var ids []string
+	_, err = q.Consume(ctx, &queue.ConsumeOptions{Drain: true}, func(_ context.Context, d *queue.Delivery) error {
+		mu.Lock()
+		defer mu.Unlock()
+		ids = append(ids, d.ID)
+		return nil
+	})
+	require.NoError(t, err)
+	return ids
+}
+
+// More than one page of everything; a hundred are named.
+func TestAuditInPages(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	for range 3 {
+		lab.Push(t, q, lab.Bodies(1000)...)
+	}
+	require.NoError(t, c.LTrim(ctx, lab.Key(q, "r"), 0, 1499).Err())
+	for i := range 1200 {
+		require.NoError(t, c.ZAdd(ctx, lab.Key(q, "d"), redis.Z{Score: lab.Future, Member: fmt.Sprint("ghost", i)}).Err())
+	}
+	require.NoError(t, c.ZAdd(ctx, lab.Key(q, "s"), redis.Z{Score: lab.Future, Member: "ghost0"}).Err())
+	out := audit(t, q, true)
+	require.Equal(t, 1500, out.LostTotal)
+	require.Equal(t, 1200, out.GhostTotal, "one that stands twice is one")
+	require.Len(t, out.Lost, 100)
+	require.Len(t, out.Ghosts, 100)
+	require.Equal(t, 2700, out.Mended)
+	require.Len(t, empty(t, q), 3000)
+}
+
+func TestAuditOfLargeBodies(t *testing.T) {
+	t.Parallel()
+	q, c := lab.NewQueue(t, nil)
+	for range 40 {
+		lab.Push(t, q, queue.Job{Body: make([]byte, 300_000)}, queue.Job{})
+	}
+	taken, err := q.Take(t.Context(), 10)
+	require.NoError(t, err)
+	require.NoError(t, q.Bury(t.Context(), "why", taken.Deliveries...))
+	require.NoError(t, c.Del(t.Context(), lab.Key(q, "r"), lab.Key(q, "c")).Err())
+	size := 0
+	for _, d := range taken.Deliveries {
+		size += len(d.Body)
+	}
+	out := audit(t, q, true)
+	require.Equal(t, 80, out.Checked)
+	require.Equal(t, 80-len(taken.Deliveries), out.LostTotal)
+	require.Equal(t, size, out.DeadBytes)
+	require.Equal(t, size, stats(t, q).DeadBytes)
+}
+
+// A job that is never where the audit looks: leased while ready is read, ready while
+// leases are read, both times.
+func TestAuditIsNotFooledByAJobThatMoves(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := lab.NewQueue(t, nil)
+	lab.Push(t, q, queue.Job{ID: "moves"})
+	d := lab.TakeOne(t, q)
+	back := func() { require.NoError(t, d.Return(ctx, 0)) }
+	moves := 0
+	hook := &lab.Step{N: make(map[string]int), At: map[string]func(){
+		"hscan1":   func() { moves++; back() },
+		"lrange2":  func() { moves++; d = lab.TakeOne(t, q) },
+		"evalsha1": func() { moves++; back() },
+	}}
+	watched := luatomictest.Client(t)
+	watched.AddHook(hook)
+	same, err := queue.New(watched, q.Name(), nil)
+	require.NoError(t, err)
+	require.Equal(t, queue.Audited{Checked: 1}, audit(t, same, true))
+	require.Equal(t, 3, moves, "the test ran as meant")
+	require.Equal(t, []string{"moves"}, empty(t, q))
+}
+
+// On a queue at work nothing is taken for lost, so that mending repeats nothing.
+func TestAuditOfABusyQueue(t *testing.T) {
+	t.Parallel()
+	q, _ := lab.NewQueue(t, nil)
+	const producers, batches, size, enough = 2, 30, 50, 6
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var runs, acked, pushed, audits atomic.Int64
+	var work, produced sync.WaitGroup
+	for range 2 {
+		work.Go(func() {
+			out, _ := q.Consume(ctx, nil, func(_ context.Context, d *queue.Delivery) error {
+				switch n := runs.Add(1); {
+				case n%5 == 0:
+					return queue.Snooze(0)
+				case n%7 == 0:
+					return queue.Snooze(time.Millisecond)
+				}
+				return nil
+			})
+			acked.Add(int64(out.Acked))
+		})
+	}
+	for range producers {
+		produced.Go(func() {
+			for i := 0; i < batches || audits.Load() < enough; i++ {
+				_, err := q.Push(ctx, lab.Bodies(size)...)
+				if !assert.NoError(t, err) {
+					return
+				}
+				pushed.Add(size)
+				time.Sleep(10 * time.Millisecond) // a pace, nothing waits for it
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); produced.Wait() }()
+	for busy := true; busy; audits.Add(1) {
+		select {
+		case <-done:
+			busy = false
+		default:
+		}
+		out := audit(t, q, true)
+		require.True(t, out.OK(), "%+v", out)
+	}
+	luatomictest.Eventually(t, 60*time.Second, "all is done", func() bool {
+		s := stats(t, q)
+		return s.Ready+s.Scheduled+s.Leased == 0
+	})
+	stop()
+	work.Wait()
+	require.Equal(t, pushed.Load(), acked.Load())
+}
+
+// What the server evicted can be mended although it is over its limit.
+func TestAuditMendsOverTheMemoryLimit(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := luatomictest.StartServer(t).Client()
+	q, err := queue.New(c, "full", nil)
+	require.NoError(t, err)
+	lab.Push(t, q, lab.Bodies(10)...)
+	require.NoError(t, c.Del(ctx, lab.Key(q, "r")).Err())
+	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "1").Err())
+	require.Equal(t, 10, audit(t, q, true).LostTotal)
+	require.Equal(t, 10, stats(t, q).Ready)
+}
+
+func TestAuditErrors(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	for _, suffix := range strings.Fields("r s b l n d u c") {
+		q, c := lab.NewQueue(t, nil)
+		lab.Push(t, q, queue.Job{ID: "j"})
+		require.NoError(t, c.Del(ctx, lab.Key(q, "r"), lab.Key(q, suffix)).Err())
+		require.NoError(t, c.Set(ctx, lab.Key(q, suffix), "x", 0).Err())
+		_, err := q.Audit(ctx, false)
+		require.ErrorContains(t, err, "WRONGTYPE", suffix)
+		require.ErrorContains(t, err, fmt.Sprintf("luatomic: audit of %q: ", q.Name()))
+	}
+	q, c := lab.NewQueue(t, nil)
+	lab.Push(t, q, queue.Job{ID: "j"})
+	require.NoError(t, c.Del(ctx, lab.Key(q, "r")).Err())
+	require.NoError(t, c.Set(ctx, lab.Key(q, "w"), "x", 0).Err())
+	_, err := q.Audit(ctx, true)
+	require.ErrorIs(t, err, lua.ErrWrongType)
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = q.Audit(ended, true)
+	require.ErrorIs(t, err, context.Canceled)
+}

@@ -1,0 +1,263 @@
+package queue_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// Jobs now and later in one call, in any order, each in its own place.
+func TestPushMixesNowAndLater(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	at := time.Now().Add(time.Hour)
+	pushed, err := q.Push(ctx,
+		queue.Job{ID: "later", At: at}, queue.Job{ID: "now"},
+		queue.Job{ID: "delayed", Delay: time.Minute}, queue.Job{ID: "past", At: time.Unix(1, 0)},
+		queue.Job{ID: "tiny", Delay: time.Nanosecond})
+	require.NoError(t, err)
+	require.Equal(t, 2, pushed.Ready)
+	require.Equal(t, 3, pushed.Scheduled)
+	due, err := c.ZRangeWithScores(ctx, lab.Key(q, "s"), 0, -1).Result()
+	require.NoError(t, err)
+	require.Equal(t, []redis.Z{
+		{Member: "tiny", Score: float64(pushed.Now.UnixMilli() + 1)},
+		{Member: "delayed", Score: float64(pushed.Now.UnixMilli() + 60_000)},
+		{Member: "later", Score: float64(at.Add(time.Millisecond - 1).UnixMilli())},
+	}, due, "delays count from the server's clock; times round up, so nothing is early")
+	entries, err := c.LRange(ctx, lab.Key(q, "r"), 0, -1).Result()
+	require.NoError(t, err)
+	stamp := fmt.Sprint(pushed.Now.UnixMilli())
+	require.Equal(t, []string{stamp + ":now", stamp + ":past"}, entries)
+}
+
+// The guard is the lookup of ids that the caller chose.
+func TestPushReportsKnownIDsAsDuplicates(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := lab.NewQueue(t, nil)
+	_, err := q.Push(ctx, queue.Job{ID: "ready", Body: []byte("1")}, queue.Job{ID: "scheduled", Delay: time.Hour})
+	require.NoError(t, err)
+	pushed, err := q.Push(ctx,
+		queue.Job{ID: "ready", Body: []byte("2")}, queue.Job{ID: "new"},
+		queue.Job{ID: "scheduled"}, queue.Job{ID: "new"})
+	require.NoError(t, err)
+	require.Equal(t, []queue.Duplicate{{Position: 0, ID: "ready"}, {Position: 2, ID: "scheduled"}, {Position: 3, ID: "new"}}, pushed.Duplicates)
+	require.Equal(t, 1, pushed.Ready)
+	taken, err := q.Take(ctx, 10)
+	require.NoError(t, err)
+	require.Len(t, taken.Deliveries, 2)
+	require.Equal(t, []byte("1"), taken.Deliveries[0].Body, "a duplicate leaves the first body")
+
+	leased, err := q.Push(ctx, queue.Job{ID: "ready"})
+	require.NoError(t, err)
+	require.Equal(t, []queue.Duplicate{{ID: "ready"}}, leased.Duplicates, "a leased job is known")
+	require.NoError(t, q.Bury(ctx, "no", taken.Deliveries[0]))
+	dead, err := q.Push(ctx, queue.Job{ID: "ready"})
+	require.NoError(t, err)
+	require.Equal(t, []queue.Duplicate{{ID: "ready"}}, dead.Duplicates, "a dead job is known")
+	require.NoError(t, q.Ack(ctx, taken.Deliveries[1]))
+	again, err := q.Push(ctx, queue.Job{ID: "new"})
+	require.NoError(t, err)
+	require.Equal(t, 1, again.Ready, "a finished job is not known")
+}
+
+// The guard is the receipt: without it the second call adds jobs with new ids.
+func TestPushOnceAddsNothingTheSecondTime(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := lab.NewQueue(t, nil)
+	jobs := []queue.Job{{ID: "x"}, {ID: "x"}, {Delay: time.Hour}}
+	first, err := q.PushOnce(ctx, "import-7", jobs...)
+	require.NoError(t, err)
+	taken, err := q.Take(ctx, 10)
+	require.NoError(t, err)
+	require.NoError(t, q.Ack(ctx, taken.Deliveries...))
+
+	second, err := q.PushOnce(ctx, "import-7", jobs...)
+	require.NoError(t, err)
+	first.IDs, second.IDs = nil, nil // ids made for the call differ
+	require.Equal(t, first, second, "the same answer, although the job is finished")
+	require.Equal(t, []queue.Duplicate{{Position: 1, ID: "x"}}, second.Duplicates)
+	stats, err := q.Stats(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 0, stats.Ready)
+	require.Equal(t, 1, stats.Scheduled)
+	require.Equal(t, queue.Job{ID: "x"}, jobs[0], "the caller's jobs are not changed")
+}
+
+func TestReceiptExpires(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, &queue.Options{Receipt: time.Minute})
+	_, err := q.PushOnce(ctx, "tok", lab.Bodies(1)...)
+	require.NoError(t, err)
+	ttl := c.PTTL(ctx, lab.Key(q, "i:tok")).Val()
+	require.Greater(t, ttl, 50*time.Second)
+	require.LessOrEqual(t, ttl, time.Minute)
+}
+
+func TestPushRefusesBeforeAnyIO(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
+	defer c.Close()
+	q, err := queue.New(c, "q", nil)
+	require.NoError(t, err)
+
+	pushed, err := q.Push(ctx)
+	require.NoError(t, err, "no jobs, no I/O")
+	require.Zero(t, pushed)
+	require.NoError(t, q.Ack(ctx))
+
+	for name, tc := range map[string]struct {
+		jobs []queue.Job
+		want error
+		text string
+	}{
+		"too many":       {lab.Bodies(queue.MaxBatch + 1), lua.ErrTooLarge, "1001 items, at most 1000"},
+		"too many bytes": {[]queue.Job{{Body: make([]byte, queue.MaxBatchBytes)}}, lua.ErrTooLarge, "at most 1048576 in one call"},
+		"negative delay": {[]queue.Job{{Delay: -1}}, lua.ErrOutOfRange, "delay"},
+		"long id":        {[]queue.Job{{ID: strings.Repeat("x", 129)}}, lua.ErrBadName, "129 bytes, at most 128"},
+		"two times":      {[]queue.Job{{Delay: 1, At: time.Now()}}, nil, "both At and Delay"},
+	} {
+		_, err := q.Push(ctx, tc.jobs...)
+		require.ErrorContains(t, err, tc.text, name)
+		if tc.want != nil {
+			require.ErrorIs(t, err, tc.want, name)
+		}
+	}
+}
+
+// A push is visible whole or not at all, whoever looks in between.
+func TestPushIsAllOrNothingToReaders(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	q, c := lab.NewQueue(t, nil)
+	watched := make(chan error, 1)
+	go func() {
+		for ctx.Err() == nil {
+			if n, err := c.LLen(ctx, lab.Key(q, "r")).Result(); err == nil && n%50 != 0 {
+				watched <- fmt.Errorf("saw %d jobs of batches of 50", n)
+				return
+			}
+		}
+		watched <- nil
+	}()
+	for range 100 {
+		_, err := q.Push(t.Context(), lab.Bodies(50)...)
+		require.NoError(t, err)
+	}
+	cancel()
+	require.NoError(t, <-watched)
+}
+
+// A user who may call only some of the commands of the push script meets its
+// undo: the guard is the list of writes taken back. A hold that was over stands as it
+// stood.
+func TestPushUndoesAWriteRefusedHalfWay(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	admin := luatomictest.StartServer(t).Client()
+	full, err := queue.New(admin, "q", nil)
+	require.NoError(t, err)
+	lab.Push(t, full, lab.Bodies(3)...)
+	out := lab.Push(t, full, queue.Job{ID: "over", Unique: "free", UniqueTTL: time.Millisecond})
+	luatomictest.Eventually(t, 5*time.Second, "the hold is over", func() bool { return admin.Time(ctx).Val().Sub(out.Now) > 2*time.Millisecond })
+	for _, forbidden := range []string{"hset", "zadd", "rpush", "set"} {
+		q, err := queue.New(limited(t, admin, forbidden), "q", nil)
+		require.NoError(t, err)
+		before := lab.Dump(ctx, t, admin, "q")
+		for _, jobs := range [][]queue.Job{{{ID: "a"}, {ID: "b", Delay: time.Hour}}, {{ID: "a", Unique: "free"}, {ID: "b", Delay: time.Hour}}, {{ID: "a"}}, {{}}} {
+			if forbidden == "zadd" && len(jobs) == 1 {
+				continue // it needs none
+			}
+			_, err = q.Push(ctx, jobs...)
+			require.ErrorIs(t, err, lua.ErrExecutedInPart, forbidden)
+			require.Equal(t, before, lab.Dump(ctx, t, admin, "q"), forbidden)
+		}
+	}
+}
+
+// The short way of one job writes its receipt first. Where that may not be deleted, it
+// still does not tell a repeat that the job is in.
+func TestPushOfOneRefusedHalfWayLeavesNoReceipt(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	admin := luatomictest.StartServer(t).Client()
+	q, err := queue.New(limited(t, admin, "rpush", "del"), "q", nil)
+	require.NoError(t, err)
+	_, err = q.PushOnce(ctx, "token", queue.Job{ID: "a"})
+	require.ErrorIs(t, err, lua.ErrExecutedInPart)
+	full, err := queue.New(admin, "q", nil)
+	require.NoError(t, err)
+	out, err := full.PushOnce(ctx, "token", queue.Job{ID: "a"})
+	require.NoError(t, err)
+	require.Equal(t, 1, out.Ready)
+	require.Empty(t, out.Duplicates)
+	require.Equal(t, "a", lab.TakeOne(t, full).ID)
+}
+
+// One plain job goes a shorter way through the script. It comes to the same.
+func TestPushOfOneJob(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	first, err := q.PushOnce(ctx, "token", queue.Job{ID: "a", Body: []byte("A")})
+	require.NoError(t, err)
+	require.Equal(t, queue.Pushed{IDs: []string{"a"}, Ready: 1, Now: first.Now}, first)
+	require.Equal(t, []queue.Duplicate{{ID: "a"}}, lab.Push(t, q, queue.Job{ID: "a", Body: []byte("B")}).Duplicates)
+	d := lab.TakeOne(t, q)
+	require.Equal(t, []byte("A"), d.Body)
+	require.Equal(t, first.Now, d.EnqueuedAt)
+	require.NoError(t, d.Ack(ctx))
+	again, err := q.PushOnce(ctx, "token", queue.Job{ID: "a"})
+	require.NoError(t, err)
+	require.Equal(t, first, again, "the receipt outlives the job")
+	ttl := c.PTTL(ctx, lab.Key(q, "i:token")).Val()
+	require.Greater(t, ttl, 9*time.Minute)
+	require.NoError(t, q.SetLimit(ctx, 1))
+	lab.Push(t, q, queue.Job{})
+	_, err = q.Push(ctx, queue.Job{})
+	require.ErrorIs(t, err, queue.ErrFull)
+	require.Equal(t, int64(1), c.LLen(ctx, lab.Key(q, "r")).Val())
+}
+
+func TestPushSeqSplitsByCountAndBytes(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := lab.NewQueue(t, nil)
+	total, calls := 0, 0
+	for out, err := range q.PushSeq(ctx, slices.Values(lab.Bodies(2500))) {
+		require.NoError(t, err)
+		total, calls = total+out.Ready, calls+1
+	}
+	require.Equal(t, 2500, total)
+	require.Equal(t, 3, calls)
+
+	calls = 0
+	big := queue.Job{Body: make([]byte, 400_000)}
+	for _, err := range q.PushSeq(ctx, slices.Values([]queue.Job{big, big, big, big, big})) {
+		require.NoError(t, err)
+		calls++
+	}
+	require.Equal(t, 3, calls)
+
+	var last error
+	for _, err := range q.PushSeq(ctx, slices.Values([]queue.Job{{Delay: -1}})) {
+		last = err
+	}
+	require.ErrorIs(t, last, lua.ErrOutOfRange)
+}

@@ -1,0 +1,208 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// Handlers of all shards keep within one number, and shards with many jobs do not keep
+// the single job of another waiting: it comes after those that run and one of each
+// shard, not after all that were taken before it.
+func TestShardsConsumeTakesTurns(t *testing.T) {
+	t.Parallel()
+	s, _ := newShards(t, 4)
+	q := s.Queues()
+	for _, busy := range q[:3] {
+		lab.Push(t, busy, lab.Bodies(100)...)
+	}
+	const places = 20
+	inHand := func(n int) {
+		luatomictest.Eventually(t, 30*time.Second, fmt.Sprint(n, " jobs in hand"), func() bool {
+			total, err := s.Stats(t.Context())
+			return err == nil && total.Leased == n
+		})
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var running, runs, alone atomic.Int64
+	start, aloneRan := make(chan struct{}), make(chan struct{})
+	_, err := s.Consume(ctx, &queue.ConsumeOptions{Concurrency: places}, func(_ context.Context, d *queue.Delivery) error {
+		require.LessOrEqual(t, running.Add(1), int64(places))
+		defer running.Add(-1)
+		n := runs.Add(1)
+		switch {
+		case n == 1:
+			defer close(start)
+			inHand(3 * places)
+			lab.Push(t, q[3], queue.Job{ID: "alone"})
+			inHand(3*places + 1)
+		case n <= places:
+			<-start
+		case d.ID == "alone":
+			alone.Store(n)
+			close(aloneRan)
+			stop()
+		default:
+			// The consumer may hear later than this test that it has the single job: few others
+			// may pass it until then.
+			select {
+			case <-aloneRan:
+			case <-time.After(5 * time.Second):
+			}
+		}
+		return nil
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Greater(t, alone.Load(), int64(places))
+	require.Less(t, alone.Load(), int64(3*places-10))
+}
+
+// A drain ends when all shards are empty, also of what handlers pushed to a shard that
+// was empty before.
+func TestShardsDrainGoesOnUntilAllAreEmpty(t *testing.T) {
+	t.Parallel()
+	s, _ := newShards(t, 4)
+	q := s.Queues()
+	lab.Push(t, q[0], queue.Job{ID: "0"})
+	out, err := s.Consume(t.Context(), &queue.ConsumeOptions{Drain: true}, func(ctx context.Context, d *queue.Delivery) error {
+		time.Sleep(100 * time.Millisecond) // the other shards are drained by now; if not, the test asks less
+		for i := range 3 {
+			if d.ID == fmt.Sprint(i) {
+				lab.Push(t, q[i+1], queue.Job{ID: fmt.Sprint(i + 1)})
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, queue.Consumed{Acked: 4}, out)
+}
+
+// Those that wait for their turn when the consumer stops are given back as if not
+// taken, and nobody is told of an error.
+func TestShardsConsumeStops(t *testing.T) {
+	t.Parallel()
+	s, _ := newShards(t, 3)
+	for _, q := range s.Queues() {
+		lab.Push(t, q, lab.Bodies(5)...)
+	}
+	why := errors.New("enough")
+	ctx, stop := context.WithCancelCause(t.Context())
+	defer stop(nil)
+	out, err := s.Consume(ctx, &queue.ConsumeOptions{Concurrency: 2, OnError: func(err error) { t.Errorf("told of %v", err) }},
+		func(_ context.Context, _ *queue.Delivery) error {
+			luatomictest.Eventually(t, 30*time.Second, "all shards have jobs in hand", func() bool {
+				total, err := s.Stats(t.Context())
+				return ctx.Err() != nil || err == nil && total.Leased == 6
+			})
+			stop(why)
+			return nil
+		})
+	require.ErrorIs(t, err, why)
+	require.LessOrEqual(t, out.Acked, 2)
+	require.Equal(t, 6, out.Acked+out.Retried)
+	for _, q := range s.Queues() {
+		taken, err := q.Take(t.Context(), 10)
+		require.NoError(t, err)
+		for _, d := range taken.Deliveries {
+			require.Equal(t, 1, d.Attempt)
+		}
+	}
+}
+
+func TestShardsConsumeEndsWhenAShardCannotGoOn(t *testing.T) {
+	t.Parallel()
+	s, c := newShards(t, 3)
+	require.NoError(t, c.Set(t.Context(), lab.Key(s.Queues()[1], "r"), "x", 0).Err())
+	_, err := s.Consume(t.Context(), nil, func(context.Context, *queue.Delivery) error { return nil })
+	require.ErrorIs(t, err, lua.ErrWrongType)
+	require.ErrorContains(t, err, s.Queues()[1].Name())
+}
+
+// Shards stand on all nodes of a cluster. While the slot of one is half-way to another
+// node its jobs wait, and in the end each job was finished once.
+func TestShardsWhileASlotMigrates(t *testing.T) {
+	t.Parallel()
+	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
+	c := cluster.Client()
+	s, err := queue.NewShards(c, "spread", 8, nil)
+	require.NoError(t, err)
+	nodes := make(map[int]int)
+	for _, q := range s.Queues() {
+		slot, err := cluster.Slot(ctx, lab.Key(q, "r"))
+		require.NoError(t, err)
+		node, err := cluster.Owner(ctx, slot)
+		require.NoError(t, err)
+		nodes[node]++
+	}
+	require.Len(t, nodes, 3)
+
+	const total, batch = 2000, 50
+	work, stop := context.WithCancel(ctx)
+	defer stop()
+	consumed, ended := queue.Consumed{}, make(chan struct{})
+	var mu sync.Mutex
+	runs := make(map[string]int)
+	go func() {
+		defer close(ended)
+		consumed, _ = s.Consume(work, nil, func(_ context.Context, d *queue.Delivery) error {
+			mu.Lock()
+			defer mu.Unlock()
+			runs[d.ID]++
+			return nil
+		})
+	}()
+	pushed, failed := atomic.Int64{}, make(chan error, 1)
+	go func() {
+		for range total / batch {
+			out, err := s.Push(ctx, lab.Bodies(batch)...)
+			if pushed.Add(int64(out.Ready)); err != nil {
+				failed <- err
+				return
+			}
+		}
+		failed <- nil
+	}()
+	luatomictest.Eventually(t, 30*time.Second, "some work is done", func() bool { return pushed.Load() > 200 })
+	migrate(t, cluster, s.Queues()[3], &pushed)
+	require.NoError(t, <-failed)
+	require.Equal(t, int64(total), pushed.Load())
+	luatomictest.Eventually(t, 60*time.Second, "all is done", func() bool {
+		left, err := s.Stats(ctx)
+		return err == nil && left.Ready+left.Scheduled+left.Leased == 0
+	})
+	stop()
+	<-ended
+	require.Equal(t, queue.Consumed{Acked: total}, consumed)
+	require.Len(t, runs, total)
+	for id, n := range runs {
+		require.Equal(t, 1, n, id)
+	}
+}
+
+// migrate moves the slot of a queue to another node and stays half-way for a while.
+func migrate(t *testing.T, cluster *luatomictest.Cluster, q *queue.Queue, pushed *atomic.Int64) {
+	ctx := t.Context()
+	slot, err := cluster.Slot(ctx, lab.Key(q, "r"))
+	require.NoError(t, err)
+	from, err := cluster.Owner(ctx, slot)
+	require.NoError(t, err)
+	m, err := cluster.MigrateSlot(ctx, slot, from, (from+1)%3)
+	require.NoError(t, err)
+	require.NoError(t, m.MoveKeys(ctx, lab.Key(q, "r"), lab.Key(q, "b")))
+	before := pushed.Load()
+	time.Sleep(300 * time.Millisecond) // half-way; the calls on this shard are refused and repeated
+	require.Less(t, pushed.Load(), before+200, "pushes wait for the shard")
+	require.NoError(t, m.Finish(ctx))
+}

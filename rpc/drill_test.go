@@ -1,0 +1,375 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+var callSeed = flag.Uint64("callseed", 0, "the seed of TestRPCManyCallsWithTimeoutsAndCuts; 0 for a new one")
+
+// drill is one run of very many calls.
+type drill struct {
+	name         string
+	calls        int
+	node, caller *rpc.Bus
+	nodeProxy    *luatomictest.LossyProxy
+	callerProxy  *luatomictest.LossyProxy
+
+	ran                                 []atomic.Int32 // how often each call ran
+	results, timeouts, refused, foreign atomic.Int64
+}
+
+// drillWait is longer than anything that a cut costs.
+const drillWait = 20 * time.Second
+
+var plusOne = rpc.NewMethod[int, int]("plus-one")
+
+// Very many calls, one in ten with a handler that is slower than the caller waits,
+// while the connections of both sides are cut at random: each call ends in one definite
+// outcome, none runs twice, and afterwards no key and no goroutine is left.
+//
+// A million calls in the drill.
+func TestRPCManyCallsWithTimeoutsAndCuts(t *testing.T) {
+	d := &drill{name: luatomictest.Namespace(t), calls: 10_000}
+	between := 100 * time.Millisecond
+	if os.Getenv("LUATOMIC_DRILL") != "" {
+		d.calls, between = 1_000_000, time.Second
+	}
+	seed := *callSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("-callseed=%d, %d calls", seed, d.calls)
+	d.ran = make([]atomic.Int32, d.calls)
+	nodeClient, nodeProxy := through(t)
+	callerClient, callerProxy := through(t)
+	d.nodeProxy, d.callerProxy = nodeProxy, callerProxy
+	c := luatomictest.Client(t)
+	require.NoError(t, c.Ping(t.Context()).Err())
+	before := runtime.NumGoroutine()
+
+	var err error
+	d.node, err = rpc.NewBus(nodeClient, d.name, &rpc.Options{Concurrency: 4096})
+	require.NoError(t, err)
+	require.NoError(t, plusOne.Serve(d.node, d.handle))
+	stopNode := lab.RunBus(t, d.node)
+	require.NoError(t, d.node.Ready(t.Context()))
+	d.caller, err = rpc.NewBus(callerClient, d.name, nil)
+	require.NoError(t, err)
+	stopCaller := lab.RunBus(t, d.caller)
+	require.NoError(t, d.caller.Ready(t.Context()))
+
+	start := time.Now()
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	stopCuts := cutting(between, d.results.Load, func() {
+		switch rnd.IntN(4) {
+		case 0:
+			nodeProxy.CutAll()
+		case 1:
+			callerProxy.CutAll()
+		}
+	})
+	d.run(t, seed)
+	stopCuts()
+	t.Logf("%v: %d results, %d timeouts, %d times no responder; caller %+v, node %+v", time.Since(start),
+		d.results.Load(), d.timeouts.Load(), d.refused.Load(), d.caller.Stats(), d.node.Stats())
+	require.Zero(t, d.foreign.Load(), "outcomes that no call may have")
+	require.Equal(t, int64(d.calls), d.results.Load()+d.timeouts.Load())
+	for i := range d.ran {
+		require.LessOrEqual(t, d.ran[i].Load(), int32(1), "call %d", i)
+	}
+	d.nothingIsLeft(t, stopNode, stopCaller, before)
+}
+
+// handle is slow for one call in ten.
+func (d *drill) handle(ctx context.Context, n int) (int, error) {
+	d.ran[n].Add(1)
+	if n%10 == 0 {
+		<-ctx.Done()
+	}
+	return n + 1, ctx.Err()
+}
+
+func (d *drill) run(t *testing.T, seed uint64) {
+	const callers = 128
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for i := range callers {
+		rnd := rand.New(rand.NewPCG(seed, uint64(i+1)))
+		wg.Go(func() {
+			for {
+				n := int(next.Add(1)) - 1
+				if n >= d.calls {
+					return
+				}
+				d.one(t, n, time.Duration(5+rnd.IntN(40))*time.Millisecond)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// one makes call n until it was sent, and counts its outcome.
+func (d *drill) one(t *testing.T, n int, short time.Duration) {
+	wait := drillWait
+	if n%10 == 0 {
+		wait = short
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	for {
+		out, err := plusOne.Call(ctx, d.caller, n)
+		var remote *rpc.RemoteError
+		switch {
+		case err == nil && out == n+1 && n%10 != 0:
+			d.results.Add(1)
+		case errors.Is(err, rpc.ErrNoResponders) && ctx.Err() == nil:
+			d.refused.Add(1)
+			time.Sleep(time.Millisecond)
+			continue
+		case n%10 == 0 && (errors.Is(err, context.DeadlineExceeded) || errors.As(err, &remote) || ctx.Err() != nil):
+			d.timeouts.Add(1)
+		default:
+			if d.foreign.Add(1) < 10 {
+				t.Logf("call %d: %d, %v", n, out, err)
+			}
+		}
+		return
+	}
+}
+
+func (d *drill) nothingIsLeft(t *testing.T, stopNode, stopCaller func(), before int) {
+	c := luatomictest.Client(t)
+	luatomictest.Eventually(t, 30*time.Second, "no call is kept in the processes", func() bool {
+		return d.node.Waiting() == 0 && d.caller.Waiting() == 0
+	})
+	// A record whose request was sent again, or whose end nobody could tell the server,
+	// stays until the call's time is over, and not longer.
+	left := lab.Must(c.Keys(t.Context(), "rpc:{"+d.name+"}:r:*").Result())
+	t.Logf("%d records are left to expire", len(left))
+	for _, record := range left {
+		ttl := lab.Must(c.PTTL(t.Context(), record).Result())
+		require.NotEqual(t, time.Duration(-1), ttl, "no TTL")
+		require.LessOrEqual(t, ttl, drillWait+time.Second)
+	}
+	if os.Getenv("LUATOMIC_DRILL") != "" {
+		luatomictest.Eventually(t, time.Minute, "no record is left", func() bool { return countKeys(t, d.name+"}:r:") == 0 })
+	} else if len(left) > 0 {
+		require.NoError(t, c.Del(t.Context(), left...).Err())
+	}
+	luatomictest.Eventually(t, 20*time.Second, "the next announcement sets the calls in flight right", func() bool {
+		return c.ZScore(t.Context(), "rpc:{"+d.name+"}:m:plus-one", d.node.Node()).Val() == -4096
+	})
+	stopCaller()
+	stopNode()
+	nothingStays(t, c, d.name)
+	d.nodeProxy.CutAll()
+	d.callerProxy.CutAll()
+	luatomictest.Eventually(t, 20*time.Second, "the goroutines end", func() bool {
+		// Those of the clients' pools and of the proxies stay.
+		return runtime.NumGoroutine() <= before+20
+	})
+}
+
+// countKeys counts the keys whose names hold that, without blocking the server.
+func countKeys(t *testing.T, part string) (n int) {
+	t.Helper()
+	c := luatomictest.Client(t)
+	iter := c.Scan(t.Context(), 0, "*"+part+"*", 10_000).Iterator()
+	for iter.Next(t.Context()) {
+		n++
+	}
+	require.NoError(t, iter.Err())
+	return n
+}
+
+// guest is a node that joins, stays for a moment, and leaves; an early one leaves after
+// that moment although it may not have joined.
+func guest(ctx context.Context, t *testing.T, c *redis.Client, name string, early bool, stay time.Duration) {
+	b, err := rpc.NewBus(c, name, nil)
+	if err == nil {
+		err = lab.Echo.Serve(b, lab.Upper)
+	}
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	run, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = b.Run(run)
+	}()
+	if !early {
+		_ = b.Ready(run)
+	}
+	select {
+	case <-run.Done():
+	case <-time.After(stay):
+	}
+	stop()
+	<-done
+}
+
+// A gather among nodes that come and go: its answers are those of nodes that were
+// there, each once, and it ends by itself.
+func TestRPCGatherWhileNodesComeAndGo(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	steady := make(map[string]bool)
+	for range 2 {
+		steady[lab.Serving(t, lab.Echo, c, name, nil, lab.Upper).Node()] = true
+	}
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
+	require.NoError(t, caller.Ready(t.Context()))
+	ctx, cancel := context.WithCancel(t.Context())
+	var nodes sync.WaitGroup
+	defer nodes.Wait()
+	defer cancel()
+	for i := range 2 {
+		nodes.Go(func() {
+			for early := i == 0; ctx.Err() == nil; early = !early {
+				guest(ctx, t, c, name, early, 10*time.Millisecond)
+			}
+		})
+	}
+	guests, gathers := 0, 0
+	gather := func() {
+		seen := make(map[string]bool)
+		for p, err := range lab.Echo.Gather(t.Context(), caller, "x") {
+			require.NotEmpty(t, p.Node, "%v", err)
+			require.False(t, seen[p.Node], "twice: %s", p.Node)
+			seen[p.Node] = true
+			if steady[p.Node] {
+				require.NoError(t, err)
+				require.Equal(t, "X", p.Result)
+			} else {
+				guests++
+			}
+		}
+		for node := range steady {
+			require.True(t, seen[node], "%s was there all the time", node)
+		}
+		gathers++
+	}
+	// A slow machine has few guests in a second: it goes on until it has seen some.
+	for start := time.Now(); time.Since(start) < time.Second || guests < 10 && time.Since(start) < 30*time.Second; {
+		gather()
+	}
+	t.Logf("%d gathers, %d answers of guests", gathers, guests)
+	require.Positive(t, guests)
+}
+
+// C15: a connection moves to and fro while calls go to it: each runs on one of the two
+// nodes, once, and none finds nobody.
+func TestRPCConnectionMovesWhileCallsGoToIt(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	const calls = 1000
+	var ran [calls]atomic.Int32
+	count := func(_ context.Context, n int) (int, error) {
+		ran[n].Add(1)
+		return n, nil
+	}
+	a, b := lab.Serving(t, plusOne, c, name, nil, count), lab.Serving(t, plusOne, c, name, nil, count)
+	caller := lab.OpenBus(t, c, name, nil)
+	require.NoError(t, a.Bind(t.Context(), "user"))
+	owner, other, moves := a, b, 0
+	stop := lab.Every(time.Millisecond, func() {
+		if err := other.Rebind(context.Background(), "user", owner.Node()); err != nil {
+			t.Errorf("rebind: %v", err)
+		}
+		owner, other, moves = other, owner, moves+1
+	})
+	var wg sync.WaitGroup
+	for i := range 10 {
+		wg.Go(func() {
+			for j := range calls / 10 {
+				n := i*calls/10 + j
+				out, err := plusOne.CallWith(t.Context(), caller, n, &rpc.CallOptions{Connection: "user"})
+				if err != nil || out != n {
+					t.Errorf("call %d: %d, %v", n, out, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	stop()
+	for i := range ran {
+		require.Equal(t, int32(1), ran[i].Load(), "call %d", i)
+	}
+	require.Positive(t, moves)
+	require.Positive(t, a.Stats().Handled)
+	require.Positive(t, b.Stats().Handled)
+}
+
+// C17: a gather and a stream whose callers never read on, and a handler that never
+// returns, hold up nobody else.
+func TestRPCConsumersThatStandStillHoldNobodyUp(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	b, err := rpc.NewBus(c, name, &rpc.Options{Timeout: 10 * time.Minute})
+	require.NoError(t, err)
+	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+	flood := rpc.NewStreamMethod[int, string]("flood")
+	require.NoError(t, flood.Serve(b, func(ctx context.Context, n int, send func(string) error) error {
+		for i := range n {
+			if err := send(strconv.Itoa(i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	lab.RunBus(t, b)
+	require.NoError(t, b.Ready(ctx))
+	still, stuck := make(chan string, 2), make(chan struct{})
+	var consumers sync.WaitGroup
+	consumers.Go(func() {
+		for p := range flood.Call(ctx, b, 100_000) {
+			still <- p
+			<-stuck
+			break
+		}
+	})
+	consumers.Go(func() {
+		for p := range lab.Echo.Gather(ctx, b, "x") {
+			still <- p.Result
+			<-stuck
+			break
+		}
+	})
+	require.ElementsMatch(t, []string{"0", "X"}, []string{<-still, <-still})
+	var longest time.Duration
+	for i := range 500 {
+		start := time.Now()
+		out, err := lab.Echo.Call(ctx, b, fmt.Sprint(i))
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprint(i), out)
+		longest = max(longest, time.Since(start))
+	}
+	t.Logf("the longest of 500 calls took %v", longest)
+	require.Less(t, longest, 30*time.Second, "far less than the time that those who stand still have")
+	close(stuck)
+	consumers.Wait()
+	luatomictest.Eventually(t, 20*time.Second, "the handler of the stream is told", func() bool { return b.Waiting() == 0 })
+}
