@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
-	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
 )
 
 // BenchmarkPromote moves 200 000 jobs that are all due, from one goroutine.
