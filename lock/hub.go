@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/wake"
+	"github.com/luatomic/luatomic/internal/notify"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -27,7 +27,7 @@ type lockHub struct {
 	process string
 	inbox   string // channel of this process
 	tokens  atomic.Int64
-	ears    *wake.Hub
+	ears    *notify.Hub
 	keeping sync.WaitGroup
 	closed  chan struct{}
 	close   sync.Once
@@ -49,7 +49,7 @@ func (l *Lease) heldKey() heldKey { return heldKey{l.token, l.key} }
 
 func newLockHub(client lua.Client) *lockHub {
 	h := &lockHub{
-		client: client, process: newProcess(), ears: wake.NewHub(client), closed: make(chan struct{}),
+		client: client, process: newProcess(), ears: notify.NewHub(client), closed: make(chan struct{}),
 		waiters: make(map[string]*lockWaiter), lines: make(map[string]*lockLine), held: make(map[heldKey]*Lease),
 	}
 	h.ears.Heard, h.ears.Up = h.heard, h.up

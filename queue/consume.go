@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/wake"
+	"github.com/luatomic/luatomic/internal/notify"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -118,7 +118,7 @@ type consumer struct {
 	opts  ConsumeOptions
 	h     Handler
 
-	wake     *wake.Listener
+	wake     *notify.Listener
 	channel  string         // left behind by the last look
 	jobs     chan *Delivery // taken, and not yet handled
 	inHand   atomic.Int64   // taken, and not yet handled to the end
@@ -147,12 +147,12 @@ const (
 )
 
 // newListener makes a listener on a channel of its own.
-func (q *Queue) newListener() (*wake.Listener, error) {
+func (q *Queue) newListener() (*notify.Listener, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, fmt.Errorf("luatomic: %w", err)
 	}
-	return wake.New(q.keys.Channel(id.String())), nil
+	return notify.New(q.keys.Channel(id.String())), nil
 }
 
 func newConsumer(q *Queue, opts *ConsumeOptions, h Handler) (*consumer, error) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/wake"
+	"github.com/luatomic/luatomic/internal/notify"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -113,7 +113,7 @@ const (
 	budget   = time.Millisecond
 )
 
-func (p *Poller) poll(ctx context.Context, q *Queue, word *wake.Listener) {
+func (p *Poller) poll(ctx context.Context, q *Queue, word *notify.Listener) {
 	retry := clock.Backoff{First: 50 * time.Millisecond, Last: 5 * time.Second}
 	chunk := maxChunk
 	for ctx.Err() == nil {

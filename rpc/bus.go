@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/keys"
-	"github.com/luatomic/luatomic/internal/wake"
+	"github.com/luatomic/luatomic/internal/notify"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -120,7 +120,7 @@ type Bus struct {
 	opts   Options
 	node   string // this incarnation: a restarted process inherits nothing
 	shard  bool   // sharded pub/sub, in a cluster
-	link   wake.Link
+	link   notify.Link
 	out    sender
 	counts busCounts
 

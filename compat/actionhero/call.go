@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/wake"
+	"github.com/luatomic/luatomic/internal/notify"
 )
 
 // call is one that waits for responses.
@@ -223,7 +223,7 @@ func (n *Node) join(ctx context.Context) (leave func(), err error) {
 			return func() { hub.Leave(n.opts.Channel) }, nil
 		}
 		hub.Leave(n.opts.Channel)
-		if errors.Is(err, wake.ErrClosed) || !clock.Sleep(ctx, 20*time.Millisecond) {
+		if errors.Is(err, notify.ErrClosed) || !clock.Sleep(ctx, 20*time.Millisecond) {
 			return nil, fmt.Errorf("%w (%w)", ErrNotRunning, err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/wake"
+	"github.com/luatomic/luatomic/internal/notify"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -96,7 +96,7 @@ type Node struct {
 	work    sync.WaitGroup
 
 	mu       sync.Mutex
-	hub      *wake.Hub
+	hub      *notify.Hub
 	ctx      context.Context // of Run
 	handlers map[string]Handler
 	ears     map[string]func(Message)
@@ -232,7 +232,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if !n.running.CompareAndSwap(false, true) {
 		return errors.New("actionhero: Run was called before; make a new node")
 	}
-	hub := wake.NewHub(n.client)
+	hub := notify.NewHub(n.client)
 	hub.Heard = func(_, text string) { n.hear(text) }
 	hub.Up = func(string) {}
 	n.mu.Lock()
@@ -245,7 +245,7 @@ func (n *Node) Run(ctx context.Context) error {
 }
 
 // listen stays on the channel until ctx ends.
-func (n *Node) listen(ctx context.Context, hub *wake.Hub) {
+func (n *Node) listen(ctx context.Context, hub *notify.Hub) {
 	for ctx.Err() == nil {
 		err := hub.Join(ctx, n.opts.Channel)
 		if err == nil {

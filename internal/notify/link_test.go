@@ -1,4 +1,4 @@
-package wake_test
+package notify_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/internal/wake"
+	"github.com/luatomic/luatomic/internal/notify"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -20,7 +20,7 @@ func TestLinkFollowsItsSlot(t *testing.T) {
 	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
 	c := cluster.Client()
 	ups, downs, words := make(chan bool, 100), make(chan error, 1000), make(chan string, 100)
-	l := &wake.Link{
+	l := &notify.Link{
 		Channels: []string{"{link}:a", "{link}:b"}, Shard: true,
 		Up: func() { ups <- true }, Down: func(err error) { downs <- err }, Message: func(m string) { words <- m },
 	}
@@ -96,7 +96,7 @@ func TestLinkFollowsItsSlot(t *testing.T) {
 	stop()
 	<-ended
 	require.True(t, l.Moved(0))
-	bad := &wake.Link{Channels: l.Channels, Shard: true, Up: func() {}, Message: l.Message, Down: func(err error) {
+	bad := &notify.Link{Channels: l.Channels, Shard: true, Up: func() {}, Message: l.Message, Down: func(err error) {
 		select {
 		case downs <- err:
 		default:

@@ -1,14 +1,14 @@
-package wake
+package notify
 
 import (
 	"syscall"
 	"time"
 )
 
-// nap sleeps for less than about a millisecond, exactly. A timer of the runtime ends on
+// sleepExactly sleeps for less than about a millisecond, exactly. A timer of the runtime ends on
 // a whole millisecond of epoll's, half a millisecond late on average. The thread that
 // sleeps here is missing to nobody: the runtime hands its work to another one.
-func nap(d time.Duration) {
+func sleepExactly(d time.Duration) {
 	for end := time.Now().Add(d); d > 0; d = time.Until(end) {
 		ts := syscall.NsecToTimespec(int64(d))
 		_ = syscall.Nanosleep(&ts, nil) // a signal ends it early: the loop goes on

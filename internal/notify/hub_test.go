@@ -1,4 +1,4 @@
-package wake_test
+package notify_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/internal/wake"
+	"github.com/luatomic/luatomic/internal/notify"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -24,7 +24,7 @@ func TestJoinWhileOthersLeave(t *testing.T) {
 	for name, client := range map[string]redis.UniversalClient{"one connection": server.Client(), "one for each channel": ring} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := wake.NewHub(client)
+			h := notify.NewHub(client)
 			var mu sync.Mutex
 			told := make(map[string]chan struct{})
 			tell := func(channel string) {
@@ -68,13 +68,13 @@ func TestJoinWhileOthersLeave(t *testing.T) {
 
 func TestJoinAfterCloseFails(t *testing.T) {
 	t.Parallel()
-	h := wake.NewHub(luatomictest.StartServer(t).Client())
+	h := notify.NewHub(luatomictest.StartServer(t).Client())
 	h.Heard, h.Up = func(string, string) {}, func(string) {}
 	require.NoError(t, h.Join(t.Context(), "c"))
 	require.True(t, h.Listening("c"))
 	h.Close()
 	require.False(t, h.Listening("c"))
-	require.ErrorIs(t, h.Join(t.Context(), "c"), wake.ErrClosed)
+	require.ErrorIs(t, h.Join(t.Context(), "c"), notify.ErrClosed)
 	h.Leave("c")
 	h.Leave("c")
 	h.Leave("never joined")
@@ -86,7 +86,7 @@ func TestRenewListensOnANewConnection(t *testing.T) {
 	server := luatomictest.StartServer(t)
 	admin, ctx := server.Client(), t.Context()
 	up := make(chan string, 10)
-	h := wake.NewHub(server.Client())
+	h := notify.NewHub(server.Client())
 	h.Heard, h.Up = func(_, _ string) {}, func(channel string) { up <- channel }
 	defer h.Close()
 	require.NoError(t, h.Join(ctx, "c"))
@@ -111,7 +111,7 @@ func TestJoinThatIsRefusedDoesNotWait(t *testing.T) {
 	server := luatomictest.StartServer(t)
 	admin := server.Client()
 	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "deaf", "on", ">pw", "~*", "&*", "+@all", "-subscribe").Err())
-	h := wake.NewHub(server.Client(func(o *redis.Options) { o.Username, o.Password = "deaf", "pw" }))
+	h := notify.NewHub(server.Client(func(o *redis.Options) { o.Username, o.Password = "deaf", "pw" }))
 	h.Heard, h.Up = func(string, string) {}, func(string) {}
 	defer h.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

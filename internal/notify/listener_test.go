@@ -1,4 +1,4 @@
-package wake_test
+package notify_test
 
 import (
 	"context"
@@ -7,12 +7,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/internal/wake"
+	"github.com/luatomic/luatomic/internal/notify"
 )
 
 func TestWaitIsNeverEarly(t *testing.T) {
 	t.Parallel()
-	l := wake.New("c")
+	l := notify.New("c")
 	for _, d := range []time.Duration{50 * time.Microsecond, 700 * time.Microsecond, time.Millisecond, 1300 * time.Microsecond, 5 * time.Millisecond} {
 		for range 20 {
 			start := time.Now()
@@ -24,7 +24,7 @@ func TestWaitIsNeverEarly(t *testing.T) {
 
 func TestWaitEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	l := wake.New("c")
+	l := notify.New("c")
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
 	start := time.Now()

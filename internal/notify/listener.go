@@ -1,6 +1,6 @@
 // Package wake listens on a channel for the word that there may be work. The word is
 // only a hint: whoever hears it looks, and whoever hears nothing looks too, later.
-package wake
+package notify
 
 import (
 	"context"
@@ -91,6 +91,6 @@ func (l *Listener) Wait(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-l.heard:
 	case <-t.C:
-		nap(time.Until(end))
+		sleepExactly(time.Until(end))
 	}
 }
