@@ -134,6 +134,24 @@ func TestRepeatedStealKeepsItsFence(t *testing.T) {
 	require.Equal(t, before, k.text())
 }
 
+// The holder of a lease that has ended lost it before the steal, and is not told that it
+// was taken away.
+func TestStealAfterTheLeaseTellsNobody(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	k := newLockKeys(t, since(7, 0, "late.1", 61*time.Second))
+	channel := k.lock + ":inbox:late"
+	inbox := k.c.Subscribe(ctx, channel)
+	defer inbox.Close()
+	_, err := inbox.Receive(ctx)
+	require.NoError(t, err)
+	require.False(t, k.force(gen.LockForceParams{Owner: "thief", Inbox: k.lock + ":inbox:"}).Done)
+	require.NoError(t, k.c.Publish(ctx, channel, "the end").Err())
+	message, err := inbox.ReceiveMessage(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "the end", message.Payload)
+}
+
 // A lock that rests, for its lock delay, is nobody's: there is nothing to release, and
 // those who wait go on waiting.
 func TestForceReleaseLeavesALockThatRests(t *testing.T) {
