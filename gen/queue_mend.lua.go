@@ -12,7 +12,7 @@ import (
 )
 
 // QueueMendSHA is the SHA-1 of queue_mend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueMendSHA = "153c39935da68cd2905108385f9e844040be7d5a"
+const QueueMendSHA = "323055f289c1740f8295d2cb5deef9cf0042ebaf"
 
 // QueueMendScript is scripts/queue_mend.lua.
 var QueueMendScript = lua.Script{

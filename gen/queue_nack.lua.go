@@ -10,10 +10,10 @@ import (
 )
 
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "813f51d3579fd361897f9fa7693beb0986ad7f3b"
+const QueueNackSHA = "c19acfcecc9b8207cf12f109d336f31f9afcd7c3"
 
 // QueueNackGuardedSHA is the SHA-1 of guarded/queue_nack.lua, which runs under lua.Guard.
-const QueueNackGuardedSHA = "ed8acfa66a60bfacfc19a831004446583009ecfb"
+const QueueNackGuardedSHA = "dcf32bd9dc3f81b43d8ecf2a04bd6fe23d4eff3e"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{

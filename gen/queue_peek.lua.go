@@ -13,7 +13,7 @@ import (
 )
 
 // QueuePeekSHA is the SHA-1 of queue_peek.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePeekSHA = "281febf16da954e302921c5f82ea4c0af7717fbf"
+const QueuePeekSHA = "f5d12b40c57d81a11082992d4a05199f4cc3cc85"
 
 // QueuePeekScript is scripts/queue_peek.lua.
 var QueuePeekScript = lua.Script{

@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "7adf2a30663f2998c167018b1bf2ededd9fb13fb"
+const QueuePushSHA = "ef9d484f1bc2ac499419ab1173811c8d52fff5e6"
 
 // QueuePushGuardedSHA is the SHA-1 of guarded/queue_push.lua, which runs under lua.Guard.
-const QueuePushGuardedSHA = "1a7c9c4b41cabd0707066ac50ca3be99d6460aff"
+const QueuePushGuardedSHA = "d0244e4b09363f877bd79d862459e9a2be47e884"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{

@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushManySHA is the SHA-1 of queue_push_many.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushManySHA = "0f313b13b3ce105cf271e0986f75a46c7151062c"
+const QueuePushManySHA = "11511ffb708c2a944d4e27248a1030162f59cd23"
 
 // QueuePushManyGuardedSHA is the SHA-1 of guarded/queue_push_many.lua, which runs under lua.Guard.
-const QueuePushManyGuardedSHA = "f897f4522ad7644c4f5d38fcb890aaaa0e32e955"
+const QueuePushManyGuardedSHA = "1cee2fd6f4355169b60167684c20f82abe34592e"
 
 // QueuePushManyScript is scripts/queue_push_many.lua.
 var QueuePushManyScript = lua.Script{

@@ -11,7 +11,7 @@ import (
 )
 
 // QueueStatsSHA is the SHA-1 of queue_stats.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueStatsSHA = "7c45c1db45dba54c522bb4001e7f60a3cd0a87e0"
+const QueueStatsSHA = "2cf80619a99b5f1cbf3ba133c3d2a988f9a84f6b"
 
 // QueueStatsScript is scripts/queue_stats.lua.
 var QueueStatsScript = lua.Script{

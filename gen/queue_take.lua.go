@@ -12,7 +12,7 @@ import (
 )
 
 // QueueTakeSHA is the SHA-1 of queue_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTakeSHA = "8cbdc4f159113d24ccf11d08b95dec46f06ea239"
+const QueueTakeSHA = "b6fccdf3384ce4308121ec081265d80e15ecf75b"
 
 // QueueTakeScript is scripts/queue_take.lua.
 var QueueTakeScript = lua.Script{

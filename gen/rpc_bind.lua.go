@@ -12,7 +12,7 @@ import (
 )
 
 // RPCBindSHA is the SHA-1 of rpc_bind.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCBindSHA = "76e138193a7edf98bac65b0ad3b5d184d02c4094"
+const RPCBindSHA = "498aad9625c806bfa03cb8263396d2d4d1249b0b"
 
 // RPCBindScript is scripts/rpc_bind.lua.
 var RPCBindScript = lua.Script{

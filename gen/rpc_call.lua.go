@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCallSHA is the SHA-1 of rpc_call.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCallSHA = "a01379b465cb1399a345bddbb9f6a88210c663dd"
+const RPCCallSHA = "e0edcfc1af2c3d82d7202f55ad263bcad403a630"
 
 // RPCCallScript is scripts/rpc_call.lua.
 var RPCCallScript = lua.Script{

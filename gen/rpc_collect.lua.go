@@ -12,7 +12,7 @@ import (
 )
 
 // RPCCollectSHA is the SHA-1 of rpc_collect.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCollectSHA = "da3edef9cf9fac152f003f89cb85a8e9b2aca24b"
+const RPCCollectSHA = "73e06044b3b13f44d46a5fef80b8ef31b27a236d"
 
 // RPCCollectScript is scripts/rpc_collect.lua.
 var RPCCollectScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCDirectSHA is the SHA-1 of rpc_direct.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCDirectSHA = "081e49e6cc154463c2874c1cb6d5789e0d0163d0"
+const RPCDirectSHA = "94fca8d549d71a3ed48bab3f79a9d9c7dbdd3f57"
 
 // RPCDirectScript is scripts/rpc_direct.lua.
 var RPCDirectScript = lua.Script{

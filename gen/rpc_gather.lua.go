@@ -12,7 +12,7 @@ import (
 )
 
 // RPCGatherSHA is the SHA-1 of rpc_gather.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCGatherSHA = "afd9f7a186b52de293fc5fa2c1d85336c4661aa6"
+const RPCGatherSHA = "bc3d8418863e2192f5e9c2a4fc97283a6a9f82af"
 
 // RPCGatherScript is scripts/rpc_gather.lua.
 var RPCGatherScript = lua.Script{

@@ -11,7 +11,7 @@ import (
 )
 
 // RPCPartsSHA is the SHA-1 of rpc_parts.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCPartsSHA = "d44a6a709dcc054835595523d486fd6f08cc63e6"
+const RPCPartsSHA = "f272437ff2b3e311e428379a67efbfaee0358706"
 
 // RPCPartsScript is scripts/rpc_parts.lua.
 var RPCPartsScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCReplySHA is the SHA-1 of rpc_reply.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCReplySHA = "ab2d46a7287f4482299b40be93513f74d8ba0db9"
+const RPCReplySHA = "5637477022f397ca68ccd2f4e14fe37137cf5e4d"
 
 // RPCReplyScript is scripts/rpc_reply.lua.
 var RPCReplyScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCRescueSHA is the SHA-1 of rpc_rescue.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCRescueSHA = "2099ba8ee217cafbb2825404b9b34fcd342fd382"
+const RPCRescueSHA = "e6319a4b4e0c09206cdad4212c2128f3fe58072c"
 
 // RPCRescueScript is scripts/rpc_rescue.lua.
 var RPCRescueScript = lua.Script{

@@ -14,7 +14,8 @@
 ---@key      scheduled  zset  id, scored by due time in ms
 ---@key      bodies     hash  id to body
 ---@key      leases     zset  id, scored by the end of its lease in us
----@key      failures   hash  id to the number of its failed deliveries, x for a cancelled job; id and a line feed to the last reason
+---@key      failures   hash  id to the number of its failed deliveries, x for a cancelled job; id
+---          and a line feed to the last reason
 ---@key      dead       zset  id, scored by the time of its death in ms
 ---@key      unique     hash  k:name to the id that holds it, j:id to the name it holds
 ---@key      expiry     zset  name of a unique key, scored by its end in ms
@@ -23,8 +24,10 @@
 ---@arg      mend  bool  else nothing is written
 ---@arg      from  int  dead_bytes as the audit read it
 ---@arg      to    int  min=-1  dead_bytes as it must be, -1 for as it is
----@args     suspect  (kind enum(lost=0,ghost=1,count=2,name=3), id string, name string)  max=100  name: the unique name that id holds, for that kind
----@reply    (corrected bool, verdicts int[])  corrected: dead_bytes was wrong; verdicts: 0 in order, 1 out of step, 2 lost and cancelled
+---@args     suspect  (kind enum(lost=0,ghost=1,count=2,name=3), id string, name string)  max=100
+---          name: the unique name that id holds, for that kind
+---@reply    (corrected bool, verdicts int[])  corrected: dead_bytes was wrong; verdicts: 0 in
+---          order, 1 out of step, 2 lost and cancelled
 ---@cost     O(log n) for each suspect, and 1000 entries of ready when a job may be lost
 
 local ready, scheduled, bodies, leases, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]

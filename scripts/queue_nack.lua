@@ -17,7 +17,8 @@
 ---@key      expiry     zset  name of a unique key, scored by its end in ms
 ---@key      control    hash  paused, limit, dead_bytes
 ---@key      wake       zset  channels of those who wait, scored by the end of their wait in ms
----@args     job  (id string, fence int, delay int, counted bool, reason string)  max=200  delay: ms until it is ready again, below 0 for the dead set
+---@args     job  (id string, fence int, delay int, counted bool, reason string)  max=200  delay: ms
+---          until it is ready again, below 0 for the dead set
 ---@reply    int[]  0 lost, 1 given back
 ---@cost     O(log n) for each job
 

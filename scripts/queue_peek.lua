@@ -11,7 +11,8 @@
 ---@arg    state   enum(ready=0,scheduled=1,leased=2,dead=3)
 ---@arg    offset  int  min=0
 ---@arg    max     int  min=1 max=200
----@reply  (id string, at time.ms, body bytes, failures int, reason string)[]  at: enqueued, due, end of the lease, or death
+---@reply  (id string, at time.ms, body bytes, failures int, reason string)[]  at: enqueued, due,
+---        end of the lease, or death
 ---@cost   O(log n + offset) and O(1) for each job; O(offset) for ready ones
 
 local ready, scheduled, leases, dead, bodies, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]

@@ -8,12 +8,17 @@
 ---@retry    safe  the same receipt gives the first result again, for as long as it is kept
 ---@guard
 ---@key      receipt  string  the result, kept for a repeat of this call
----@keys     queue  (ready list, scheduled zset, bodies hash, leases zset, failures hash, unique hash, expiry zset, control hash, wake zset)  max=64
----  the keys of each queue, as in queue_push.lua
+---@keys     queue  (ready list, scheduled zset, bodies hash, leases zset, failures hash,
+---          unique hash, expiry zset, control hash, wake zset)  max=64  the keys of each queue, as
+---          in queue_push.lua
 ---@arg      keep   ms  min=1  how long the receipt is kept
 ---@arg      fresh  bool  every id was made for this call, so none is looked up
----@args     job    (queue int, id string, due int, body bytes, hold string)  max=1000  queue: its place among the queues, from 0; due: 0 at once, above 0 Unix ms, below 0 so many ms from now; hold: empty, or ms:name of a unique key, 0 ms for as long as the job is there
----@reply    (now time.ms, full int, counts (ready int, scheduled int)[], duplicates (position int, id string)[])  full: 0, or the place from 1 of the queue that has no room; counts: for each queue; position: of the job among all
+---@args     job    (queue int, id string, due int, body bytes, hold string)  max=1000  queue: its
+---          place among the queues, from 0; due: 0 at once, above 0 Unix ms, below 0 so many ms
+---          from now; hold: empty, or ms:name of a unique key, 0 ms for as long as the job is there
+---@reply    (now time.ms, full int, counts (ready int, scheduled int)[], duplicates (position int,
+---          id string)[])  full: 0, or the place from 1 of the queue that has no room; counts: for
+---          each queue; position: of the job among all
 ---@cost     O(log n) for each scheduled job, O(1) for each ready one and for each queue
 ---@allow    W002 an undo goes as far as it can
 

@@ -7,7 +7,8 @@
 ---@key    leases     zset  id, scored by the end of its lease in us
 ---@key    dead       zset  id, scored by the time of its death in ms
 ---@key    control    hash  paused, limit, dead_bytes
----@reply  (ready int, scheduled int, leased int, dead int, now time.ms, oldest time.ms?, next_due time.ms?, paused bool, limit int, dead_bytes int)
+---@reply  (ready int, scheduled int, leased int, dead int, now time.ms, oldest time.ms?,
+---        next_due time.ms?, paused bool, limit int, dead_bytes int)
 ---@cost   O(log n)
 
 local ready, scheduled, leases, dead, control = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]

@@ -19,7 +19,9 @@
 ---@arg      bytes  int  min=1  stop before the bodies exceed this; one job is always taken
 ---@arg      waiter  string  channel to be told on when there may be work, if there is none now; empty for none
 ---@arg      wait    ms  min=0  how long it listens
----@reply    (now int, fence int, paused bool, jobs (id string, body bytes, enqueued_at time.ms, failures int)[], dropped int, next_due time.ms?, next_lapse int?)  now, fence, next_lapse: in us; fence: the end of the leases
+---@reply    (now int, fence int, paused bool, jobs (id string, body bytes, enqueued_at time.ms,
+---          failures int)[], dropped int, next_due time.ms?, next_lapse int?)  now, fence,
+---          next_lapse: in us; fence: the end of the leases
 ---@cost     O(log n) for each job taken or promoted
 
 local ready, scheduled, bodies, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

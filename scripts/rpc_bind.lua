@@ -5,7 +5,8 @@
 ---@key      binding  string  the node that owns the connection
 ---@key      nodes    zset    node, scored by the end of its lease in ms
 ---@arg      node     string
----@arg      from     string?  the owner from which it is taken; none: only a free connection, or one whose owner is dead, is bound
+---@arg      from     string?  the owner from which it is taken; none: only a free connection, or
+---          one whose owner is dead, is bound
 ---@arg      keep     ms  min=1  how long it is bound
 ---@reply    (bound bool, owner string)  owner: who owns it now
 ---@cost     O(1)

@@ -16,8 +16,10 @@
 ---@contract dup-only  a request that cannot be published leaves no record; nodes found dead or deaf stay marked so
 ---@retry    safe  a call that is recorded is not sent again
 ---@key      nodes    zset    node, scored by the end of its lease in ms
----@key      method   zset    node, scored by its calls in flight less what it can run at once; 1000000 more when it did not hear
----@key      record   string  state (p pending, d done, l lost, x given up), attempt, space, node, line feed; pending: callers, line feed, request; done: reply
+---@key      method   zset    node, scored by its calls in flight less what it can run at once;
+---          1000000 more when it did not hear
+---@key      record   string  state (p pending, d done, l lost, x given up), attempt, space, node,
+---          line feed; pending: callers, line feed, request; done: reply
 ---@keys     discard  string  max=200  records that the caller is done with
 ---@arg      frame    bytes   the request as nodes read it
 ---@arg      word     bytes   what is published in its place, if anything: large requests are fetched
@@ -26,8 +28,10 @@
 ---@arg      timeout  ms  min=1  how long the caller waits
 ---@arg      keep     ms  min=1  how long the record stays
 ---@arg      shard    bool    sharded pub/sub, in a cluster
----@arg      trust    bool    whether a good lease suffices: the slot has just moved, and not all who listen have followed
----@reply    (outcome enum(sent=1, known=2, no_method=3, no_lease=4, no_subscriber=5, overloaded=6), node string)  known: this call was sent before
+---@arg      trust    bool    whether a good lease suffices: the slot has just moved, and not all
+---          who listen have followed
+---@reply    (outcome enum(sent=1, known=2, no_method=3, no_lease=4, no_subscriber=5, overloaded=6),
+---          node string)  known: this call was sent before
 ---@cost     O(log n + k) for k nodes tried, 64 at most
 
 local nodes, method, record = KEYS[1], KEYS[2], KEYS[3]

@@ -8,7 +8,9 @@
 ---@retry  safe  it only reads
 ---@keys   records  string  max=500  see rpc_call.lua
 ---@arg    node     string?  the node that asks; none for a caller
----@reply  (state enum(gone=0, pending=1, done=2, lost=3, later=4), attempt int, left ms, frame bytes)[]  one row for each record, in order; left: of the record's life; later: there is one, and the reply is large enough already
+---@reply  (state enum(gone=0, pending=1, done=2, lost=3, later=4), attempt int, left ms,
+---        frame bytes)[]  one row for each record, in order; left: of the record's life; later:
+---        there is one, and the reply is large enough already
 ---@cost   O(1) for each record
 
 local node = ARGV[1]

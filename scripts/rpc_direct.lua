@@ -15,9 +15,11 @@
 ---@arg      timeout  ms  min=1  how long the caller waits
 ---@arg      keep     ms  min=1  how long the record stays
 ---@arg      shard    bool    sharded pub/sub, in a cluster
----@arg      trust    bool    whether a good lease suffices: the slot has just moved, and not all who listen have followed
+---@arg      trust    bool    whether a good lease suffices: the slot has just moved, and not all
+---          who listen have followed
 ---@arg      target   string?  the node
----@reply    (outcome enum(sent=1, known=2, no_method=3, no_lease=4, no_subscriber=5, overloaded=6, no_connection=7), node string)
+---@reply    (outcome enum(sent=1, known=2, no_method=3, no_lease=4, no_subscriber=5, overloaded=6,
+---          no_connection=7), node string)
 ---@cost     O(log n)
 
 local nodes, method, record = KEYS[1], KEYS[2], KEYS[3]

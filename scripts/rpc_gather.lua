@@ -8,7 +8,8 @@
 ---@retry    safe  one that is recorded is not sent again, and the same nodes are named
 ---@key      nodes    zset    node, scored by the end of its lease in ms
 ---@key      method   zset    node, scored as in rpc_call.lua
----@key      gather   hash    c caller, f request, n:node p while it is expected, u if it did not hear, d and the reply then
+---@key      gather   hash    c caller, f request, n:node p while it is expected, u if it did not
+---          hear, d and the reply then
 ---@arg      frame    bytes   the request as nodes read it
 ---@arg      word     bytes   what is published in its place, if anything
 ---@arg      caller   string  name of the caller

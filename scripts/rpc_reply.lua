@@ -16,7 +16,8 @@
 ---@arg      outbox   string  prefix of the callers' channels
 ---@arg      keep     ms  min=1  how long callers can collect it
 ---@arg      shard    bool    sharded pub/sub, in a cluster
----@reply    enum(gone=0, accepted=1, duplicate=2, stale=3)  gone: the caller has given up; stale: another node or attempt is asked
+---@reply    enum(gone=0, accepted=1, duplicate=2, stale=3)  gone: the caller has given up; stale:
+---          another node or attempt is asked
 ---@cost     O(log n), n being the number of nodes
 
 local record, method = KEYS[1], KEYS[2]

@@ -16,8 +16,10 @@
 ---@arg      keep     ms  min=1  how long the word that it is lost stays
 ---@arg      caller   string  name of the caller
 ---@arg      shard    bool    sharded pub/sub, in a cluster
----@arg      trust    bool    whether a good lease suffices: the slot has just moved, and not all who listen have followed
----@reply    (outcome enum(gone=0, alive=1, done=2, lost=3, moved=4), node string, frame bytes)  done: the frame is the reply
+---@arg      trust    bool    whether a good lease suffices: the slot has just moved, and not all
+---          who listen have followed
+---@reply    (outcome enum(gone=0, alive=1, done=2, lost=3, moved=4), node string, frame bytes)
+---          done: the frame is the reply
 ---@cost     O(log n + k) for k nodes tried, 64 at most
 
 local nodes, method, record = KEYS[1], KEYS[2], KEYS[3]

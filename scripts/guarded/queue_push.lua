@@ -30,9 +30,9 @@ end
 ---
 --- A job is a duplicate when the queue knows its id (ready, scheduled, leased or
 --- dead, or cancelled and not yet passed over), or another job holds its unique key.
---- It is left out and reported with the id of the job that is there. Every ready job carries one stamp from the server's
---- clock, its enqueued_at. When the new jobs would pass the limit in control, none
---- goes in.
+--- It is left out and reported with the id of the job that is there. Every ready job
+--- carries one stamp from the server's clock, its enqueued_at. When the new jobs would
+--- pass the limit in control, none goes in.
 ---
 ---@contract all-or-nothing  a write refused half-way is followed by the undoing of those before it
 ---@retry    safe  the same receipt gives the first result again, for as long as it is kept
@@ -49,7 +49,9 @@ end
 ---@key      receipt    string  the result, kept for a repeat of this call
 ---@arg      keep       ms  min=1  how long the receipt is kept
 ---@arg      fresh      bool  every id was made for this call, so none is looked up
----@args     job        (id string, due int, body bytes, hold string)  max=1000  due: 0 at once, above 0 Unix ms, below 0 so many ms from now; hold: empty, or ms:name of a unique key, 0 ms for as long as the job is there
+---@args     job        (id string, due int, body bytes, hold string)  max=1000  due: 0 at once,
+---          above 0 Unix ms, below 0 so many ms from now; hold: empty, or ms:name of a unique key,
+---          0 ms for as long as the job is there
 ---@reply    (ready int, scheduled int, now time.ms, full bool, duplicates (position int, id string)[])
 ---@cost     O(log n) for each scheduled job, O(1) for each ready one
 ---@allow    W002 an undo goes as far as it can

@@ -71,7 +71,7 @@ func (h *headerParser) parseHeader() {
 // split separates prose from tags. The header ends at the first line that does not start with three dashes.
 func (h *headerParser) split() []headerTag {
 	var tags []headerTag
-	line := 0
+	line, open := 0, false // open: the line before belongs to a tag
 	for text := range strings.SplitSeq(h.Source, "\n") {
 		line++
 		text = strings.TrimRight(text, " \t\r")
@@ -95,13 +95,38 @@ func (h *headerParser) split() []headerTag {
 			h.prose(body, line)
 		case body == "":
 		case strings.HasPrefix(body, "  "):
-			tags[len(tags)-1].text.add(body, Pos{line, 4})
+			if h.checkContinuation(body, line, open) {
+				tags[len(tags)-1].text.add(body, Pos{line, 4})
+			}
 		default:
 			h.fail(Pos{line, 4}, len(body), "H001", "prose after a tag",
 				"move it above the first tag, or indent it by two spaces to continue the tag before it")
 		}
+		open = body != ""
 	}
 	return tags
+}
+
+// checkContinuation reports an indented line that continues no tag, and one that looks like a tag of its own.
+func (h *headerParser) checkContinuation(body string, line int, open bool) bool {
+	text := strings.TrimLeft(body, " \t")
+	at := Pos{line, 4 + len(body) - len(text)}
+	name, tagged := strings.CutPrefix(text, "@")
+	if i := strings.IndexAny(name, " \t"); i >= 0 {
+		name = name[:i]
+	}
+	_, known := tagParsers[name]
+	switch {
+	case !open:
+		h.fail(at, len(text), "H001", "a continued line that does not follow its tag",
+			"remove the empty line between them, or move the text above the first tag")
+	case tagged && known:
+		h.fail(at, len(name)+1, "H001", "@"+name+" on a line that continues the tag before it",
+			"write ---@"+name+" to begin a tag; to mean the word, do not begin the line with it")
+	default:
+		return true
+	}
+	return false
 }
 
 // checkText reports what a comment in Go cannot hold, and a line break that only Lua sees.

@@ -6,7 +6,8 @@
 ---@key      lock   string  the name of its holder
 ---@key      item   see cache_save.lua; a list of ActionHero's push and pop too
 ---@arg      name   string  the holder's
----@reply    (state enum(locked=0, destroyed=1, missing=2), holder string, remaining ms)  remaining: of the lock; -1 where it never ends
+---@reply    (state enum(locked=0, destroyed=1, missing=2), holder string, remaining ms)  remaining:
+---          of the lock; -1 where it never ends
 ---@cost     O(1); O(n) for a list of n
 
 local lock, item = KEYS[1], KEYS[2]

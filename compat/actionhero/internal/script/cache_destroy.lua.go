@@ -15,7 +15,7 @@ import (
 var cacheDestroySource string
 
 // CacheDestroySHA is the SHA-1 of cache_destroy.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const CacheDestroySHA = "fae1ecca1570f62e341a4a0592ce828d426ca383"
+const CacheDestroySHA = "f27034b1218b56678149a1074c0125e593414a5b"
 
 // CacheDestroyScript is cache_destroy.lua.
 var CacheDestroyScript = lua.Script{

@@ -11,7 +11,9 @@
 ---@key      item    string  see cache_save.lua
 ---@arg      name    string  the holder's
 ---@arg      extend  ms  min=0 max=3155760000000  how long the item stays from now on; 0: as long as before
----@reply    (state enum(locked=0, loaded=1, missing=2, expired=3), holder string, remaining ms, item string, expires time.ms?)  item: as it was before; expires: where the item says so; remaining: of the lock, -1 where it never ends
+---@reply    (state enum(locked=0, loaded=1, missing=2, expired=3), holder string, remaining ms,
+---          item string, expires time.ms?)  item: as it was before; expires: where the item says
+---          so; remaining: of the lock, -1 where it never ends
 ---@cost     O(n), n being the length of the item
 
 local lock, item = KEYS[1], KEYS[2]

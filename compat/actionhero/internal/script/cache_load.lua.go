@@ -15,7 +15,7 @@ import (
 var cacheLoadSource string
 
 // CacheLoadSHA is the SHA-1 of cache_load.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const CacheLoadSHA = "b9bcd8cc51991f76aef95a2ef18500622ff8b6a9"
+const CacheLoadSHA = "3cb00064701b331bb93a42d10cac0febbb2b8450"
 
 // CacheLoadScript is cache_load.lua.
 var CacheLoadScript = lua.Script{

@@ -9,7 +9,9 @@
 ---@arg      name     string  the holder's
 ---@arg      ttl      s  min=1 max=3155760000
 ---@arg      refresh  bool  a lock of the same name is taken again, with a new end
----@reply    (state enum(held=0, locked=1, refreshed=2, healed=3, own=4), holder string, remaining ms)  own: of the same name, and not taken again; remaining: -1 where it never ends
+---@reply    (state enum(held=0, locked=1, refreshed=2, healed=3, own=4), holder string,
+---          remaining ms)  own: of the same name, and not taken again; remaining: -1 where it never
+---          ends
 ---@cost     O(1)
 
 local lock = KEYS[1]

@@ -15,7 +15,7 @@ import (
 var cacheLockSource string
 
 // CacheLockSHA is the SHA-1 of cache_lock.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const CacheLockSHA = "18dde62303c1a5ba6a8be04b0d365dc8e7b0bf39"
+const CacheLockSHA = "8c72c51756e0747917496bcfb8ab1140e8ed5d2e"
 
 // CacheLockScript is cache_lock.lua.
 var CacheLockScript = lua.Script{

@@ -9,7 +9,8 @@
 ---@arg      value  bytes  JSON, kept as it is
 ---@arg      ttl    ms  min=0 max=3155760000000  0: it stays
 ---@arg      stamped  bool  with expireTimestamp and readAt, as ActionHero up to 28 writes it
----@reply    (state enum(locked=0, saved=1), holder string, remaining ms)  remaining: of the lock; -1 where it never ends
+---@reply    (state enum(locked=0, saved=1), holder string, remaining ms)  remaining: of the lock;
+---          -1 where it never ends
 ---@cost     O(n), n being the length of the value
 
 local lock, item = KEYS[1], KEYS[2]

@@ -15,7 +15,7 @@ import (
 var cacheSaveSource string
 
 // CacheSaveSHA is the SHA-1 of cache_save.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const CacheSaveSHA = "830d7353d0e8f1bb57d1802d4956f796f27bd9cd"
+const CacheSaveSHA = "7576f76ca0692f27a53adb7623000ad1d191ff3e"
 
 // CacheSaveScript is cache_save.lua.
 var CacheSaveScript = lua.Script{

@@ -7,7 +7,8 @@
 ---@arg    skip   int  min=0  how many due items to pass over
 ---@arg    max    int  min=1 max=1000  the most items to read
 ---@arg    bytes  int  min=1  no more items once they have so many bytes
----@reply  (now int, next float?, foreign int, items (body bytes, score string)[])  now in us; next: when the first one is due that is not; foreign: items with a score that is no time in s
+---@reply  (now int, next float?, foreign int, items (body bytes, score string)[])  now in us; next:
+---        when the first one is due that is not; foreign: items with a score that is no time in s
 ---@cost   O(log n + skip + k) for k items read
 
 local delayed = KEYS[1]

@@ -14,7 +14,7 @@ import (
 var dueSource string
 
 // DueSHA is the SHA-1 of due.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DueSHA = "99d2f403d5087d1aa5adc8c473dd9b9e3d36118e"
+const DueSHA = "0d10d5c84e4201cf19d561252828cde333ea06e1"
 
 // DueScript is due.lua.
 var DueScript = lua.Script{

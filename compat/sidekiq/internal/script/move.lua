@@ -12,9 +12,13 @@
 ---@keys     queue  list  max=1000  payloads, the newest at the head
 ---@arg      skip   int  min=0  the bytes before the name in a queue's key
 ---@arg      clock  enum(seconds=0, milliseconds=1)  how enqueued_at is written
----@arg      plan   string  for each member place:from:till; place is of its queue, from 1; the bytes after from up to till are those of the old enqueued_at, none when it has none and the new one goes there
+---@arg      plan   string  for each member place:from:till; place is of its queue, from 1; the
+---          bytes after from up to till are those of the old enqueued_at, none when it has none and
+---          the new one goes there
 ---@args     member  bytes  max=1000 bytes=536870912
----@reply    (moved int, now int, stuck int, failed int, reason string)  now: in us; stuck: how many jobs stay as their queue cannot be written to; failed: 0, or the place of such a queue; reason: the server's
+---@reply    (moved int, now int, stuck int, failed int, reason string)  now: in us; stuck: how many
+---          jobs stay as their queue cannot be written to; failed: 0, or the place of such a queue;
+---          reason: the server's
 ---@cost     O(k log n) for k jobs
 
 local set, names = KEYS[1], KEYS[2]

@@ -15,7 +15,7 @@ import (
 var moveSource string
 
 // MoveSHA is the SHA-1 of move.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const MoveSHA = "aa95b9fe0526e030abc0cfeae3ad18143528f46f"
+const MoveSHA = "b2918d4da813762c55f543c45e9d5699ad6e3c7a"
 
 // MoveScript is move.lua.
 var MoveScript = lua.Script{

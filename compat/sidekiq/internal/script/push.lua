@@ -14,7 +14,10 @@
 ---@arg      skip      int  min=0  the bytes before the name in a queue's key
 ---@arg      clock     enum(seconds=0, milliseconds=1)  how enqueued_at is written
 ---@arg      slack     int  min=0  us that a guess may be off
----@arg      plan      string  for each run of jobs place:count:kind; place is of the queue, from 1; kind is empty for jobs to stamp, = for jobs as they are, for later ones due in seconds, + and the seconds from now, or ~size,guess for jobs that end in a guess of so many bytes with the brace, in us
+---@arg      plan      string  for each run of jobs place:count:kind; place is of the queue, from 1;
+---          kind is empty for jobs to stamp, = for jobs as they are, for later ones due in seconds,
+---          + and the seconds from now, or ~size,guess for jobs that end in a guess of so many
+---          bytes with the brace, in us
 ---@args     job       bytes  max=1000  a payload; without its last brace unless its kind is = or a guess
 ---@reply    (ready int, scheduled int, now int)  now: in us
 ---@cost     O(log n) for each scheduled job, O(1) for each ready one and for each queue

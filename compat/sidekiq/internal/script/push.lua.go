@@ -15,7 +15,7 @@ import (
 var pushSource string
 
 // PushSHA is the SHA-1 of push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushSHA = "37348ba4b720e6c7e434b7a96f345dcac6543b5f"
+const PushSHA = "dc32c2b62dfff10d4ccb955b322d20bf85d3a3e0"
 
 // PushScript is push.lua.
 var PushScript = lua.Script{

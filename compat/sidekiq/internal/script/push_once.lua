@@ -13,7 +13,9 @@
 ---@arg      keep      ms  min=1  how long the receipt is kept
 ---@arg      skip      int  min=0  the bytes before the name in a queue's key
 ---@arg      clock     enum(seconds=0, milliseconds=1)  how enqueued_at is written
----@arg      plan      string  for each run of jobs place:count:kind; place is of the queue, from 1; kind is empty for jobs to stamp, = for jobs as they are, for later ones due in seconds, or + and the seconds from now
+---@arg      plan      string  for each run of jobs place:count:kind; place is of the queue, from 1;
+---          kind is empty for jobs to stamp, = for jobs as they are, for later ones due in seconds,
+---          or + and the seconds from now
 ---@args     job       bytes  max=1000  a payload; without its last brace unless its kind is =
 ---@reply    (ready int, scheduled int, now int)  now: in us
 ---@cost     O(log n) for each scheduled job, O(1) for each ready one and for each queue

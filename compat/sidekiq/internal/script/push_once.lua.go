@@ -16,7 +16,7 @@ import (
 var pushOnceSource string
 
 // PushOnceSHA is the SHA-1 of push_once.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushOnceSHA = "0ffd1b1a8ab0d74da2dacb59382425d0744516ff"
+const PushOnceSHA = "efb82baa29a00e074f5d129bc1d0dbe1cab6725b"
 
 // PushOnceScript is push_once.lua.
 var PushOnceScript = lua.Script{

@@ -10,7 +10,9 @@
 ---@key    processed  string  how many jobs were done
 ---@key    failed     string  how many of them failed
 ---@keys   queue      list  max=1000  payloads, the newest at the head
----@reply  (now int, scheduled int, retries int, dead int, processes int, processed string, failed string, queues (size int, oldest bytes)[])  now: in us; oldest: the payload that is next, empty when there is none
+---@reply  (now int, scheduled int, retries int, dead int, processes int, processed string,
+---        failed string, queues (size int, oldest bytes)[])  now: in us; oldest: the payload that
+---        is next, empty when there is none
 ---@cost   O(1) for each queue
 
 local schedule, retry, dead = KEYS[1], KEYS[2], KEYS[3]

@@ -13,7 +13,7 @@ import (
 var statsSource string
 
 // StatsSHA is the SHA-1 of stats.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const StatsSHA = "281454ee91961428e46c7fec1b893ec8a7f39c63"
+const StatsSHA = "6459f050e7001f2cf698692897082ecc3ac9b8b0"
 
 // StatsScript is stats.lua.
 var StatsScript = lua.Script{

@@ -7,7 +7,8 @@
 ---@arg      process    string
 ---@arg      lease      ms  min=1
 ---@arg      max        int  min=1  max=1000  how many names at most
----@reply    (now int, known bool, lapsed string[])  now: in us; known: it was there, so nobody has taken all its jobs back
+---@reply    (now int, known bool, lapsed string[])  now: in us; known: it was there, so nobody has
+---          taken all its jobs back
 ---@cost     O(log n + max)
 
 local processes = KEYS[1]

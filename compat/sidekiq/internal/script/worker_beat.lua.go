@@ -15,7 +15,7 @@ import (
 var workerBeatSource string
 
 // WorkerBeatSHA is the SHA-1 of worker_beat.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerBeatSHA = "876bff73c4952fa829dbb1858961af8569beab37"
+const WorkerBeatSHA = "5521ce4c44ba08cca5c4f2a98b570d44eaac9456"
 
 // WorkerBeatScript is worker_beat.lua.
 var WorkerBeatScript = lua.Script{

@@ -5,7 +5,8 @@
 --- when its lease is over, until another one puts it back.
 ---
 ---@contract dup-only  a job is in the hash before it leaves its queue
----@retry    safe  the same first number gives the same jobs, those of them that are still in the hash, and a job is finished once
+---@retry    safe  the same first number gives the same jobs, those of them that are still in the
+---          hash, and a job is finished once
 ---@slots    any  Sidekiq's keys have no tag in common
 ---@key      processes  zset    name of a process, scored by the end of its lease in Unix ms
 ---@key      working    hash    number of a job to the length of its queue's key, a colon, that key and the payload
@@ -17,7 +18,8 @@
 ---@arg      first      int  min=1  number of the first job that is handed out
 ---@arg      want       int  min=0  max=500  how many at most
 ---@args     done       int  max=1000  numbers of the jobs that are finished
----@reply    (now int, known bool, jobs (id int, queue string, payload bytes)[])  now: in us; known: false if the process had no lease, so its jobs of before were taken back
+---@reply    (now int, known bool, jobs (id int, queue string, payload bytes)[])  now: in us; known:
+---          false if the process had no lease, so its jobs of before were taken back
 ---@cost     O(k) for k jobs handed out and finished, O(1) for each queue
 ---@allow    W002 a job does not wait for a counter that is not one
 

@@ -15,7 +15,7 @@ import (
 var workerTakeSource string
 
 // WorkerTakeSHA is the SHA-1 of worker_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerTakeSHA = "cf571421fd59794202fe5632a7bf5e78d2d37d09"
+const WorkerTakeSHA = "969ba6ee146ce05b1aab0937be2d3db66e81ed82"
 
 // WorkerTakeScript is worker_take.lua.
 var WorkerTakeScript = lua.Script{
