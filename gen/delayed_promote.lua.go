@@ -55,8 +55,7 @@ type DelayedPromoteResult struct {
 // A job is due when the server's clock has reached its time, never before. Several pollers may run:
 // each move happens once.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way can deliver
-//     a job twice, never lose one.
+//   - Contract, dup-only: an error half-way can deliver a job twice, never lose one.
 //   - Retry: safe; sent again after a lost reply; what has moved is not scheduled any more.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.

@@ -90,8 +90,8 @@ type LockAcquireResult struct {
 // An entry of the queue is the owner, length of the lease that is granted in ms, lock delay in ms,
 // channel, line feed and note. Those without a listener are passed over.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves the
-//     lock with this owner, whose repeat finds it its own.
+//   - Contract, dup-only: an error half-way leaves the lock with this owner, whose repeat finds it
+//     its own.
 //   - Retry: safe; sent again after a lost reply; an owner that holds the lock or waits for it is
 //     told so.
 //   - KEYS[1]: lock, string: as above.

@@ -48,8 +48,8 @@ type LockAcquireAllResult struct {
 // It takes a free lock although others wait for it: those who take several at once hold nothing
 // while they wait. See lock_acquire.lua for what a string holds.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves some
-//     locks with this owner, whose repeat finds them its own.
+//   - Contract, dup-only: an error half-way leaves some locks with this owner, whose repeat finds
+//     them its own.
 //   - Retry: safe; sent again after a lost reply; an owner keeps what it holds.
 //   - KEYS[1]: lock and on, string: see lock_acquire.lua.
 //   - Reply: blocked: the first lock that another holds, counted from 1, or 0; remaining, holder:

@@ -62,8 +62,7 @@ func (v LockExtendResult) String() string {
 // It never creates a lock: a lease that has ended stays ended, even when nobody took the lock
 // since. It works on a server that is over its memory limit.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves the
-//     lease as it was or extended.
+//   - Contract, dup-only: an error half-way leaves the lease as it was or extended.
 //   - Retry: safe; sent again after a lost reply; the owner is compared.
 //   - KEYS[1]: lock, string: see lock_acquire.lua.
 //   - Reply: taken: another owner holds it or has held it since.

@@ -33,7 +33,7 @@ type LockFenceParams struct {
 
 // LockFence raises the fence of a lock that is held, so that several servers agree on one.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; one write.
+//   - Contract, all-or-nothing: one write.
 //   - Retry: safe; sent again after a lost reply; a fence is never lowered.
 //   - KEYS[1]: lock, string: see lock_acquire.lua.
 //   - Reply: whether the owner holds the lock.

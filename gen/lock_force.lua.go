@@ -53,8 +53,8 @@ type LockForceResult struct {
 // grows, so what the old holder still writes can be told apart. A new owner gets a lock that is
 // free or rests as well.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves the
-//     lock with its old holder or with the new one.
+//   - Contract, dup-only: an error half-way leaves the lock with its old holder or with the new
+//     one.
 //   - Retry: safe; sent again after a lost reply; an owner that holds the lock already is told so;
 //     without a new owner a repeat may hit the next holder, unless the fence is given.
 //   - KEYS[1]: lock, string: see lock_acquire.lua.

@@ -32,7 +32,7 @@ type LockNoteParams struct {
 
 // LockNote changes the note of a lock that is held.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; one write.
+//   - Contract, all-or-nothing: one write.
 //   - Retry: safe; sent again after a lost reply; it sets the same note again.
 //   - KEYS[1]: lock, string: see lock_acquire.lua.
 //   - Reply: whether the owner holds the lock.

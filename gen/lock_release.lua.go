@@ -68,8 +68,8 @@ func (v LockReleaseResult) String() string {
 // that has ended by the clock can still be released while nobody took the lock since: then nobody
 // was in between.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves the
-//     lock with its owner or with the next, who is told when its lease has ended.
+//   - Contract, dup-only: an error half-way leaves the lock with its owner or with the next, who is
+//     told when its lease has ended.
 //   - Retry: safe; sent again after a lost reply; the owner that released last is told so.
 //   - KEYS[1]: lock, string: see lock_acquire.lua.
 //   - KEYS[2]: queue, zset: see lock_acquire.lua.

@@ -73,7 +73,7 @@ type LockTryResult struct {
 // This is the short way for the usual case; see lock_acquire.lua for what the string holds, and for
 // a lock that others wait for.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; one write.
+//   - Contract, all-or-nothing: one write.
 //   - Retry: safe; sent again after a lost reply; an owner that holds the lock is told so.
 //   - KEYS[1]: lock, string: see lock_acquire.lua.
 //   - Reply: wanted: it is free and others wait; remaining: of the other's lease with its lock

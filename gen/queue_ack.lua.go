@@ -55,8 +55,7 @@ type QueueAckJob struct {
 // somebody else or back to the queue; gone, when the queue does not know the job any more, because
 // it was finished before.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way can leave a
-//     job to be delivered again, never lose one.
+//   - Contract, dup-only: an error half-way can leave a job to be delivered again, never lose one.
 //   - Retry: safe; sent again after a lost reply; a job already acked is gone.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.

@@ -54,8 +54,7 @@ type QueueCancelParams struct {
 // A scheduled or dead job is removed. A ready job loses its body now and its entry when a worker
 // comes to it: no list is searched. A leased job is left alone. For each id one verdict, in order.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves a
-//     job cancelled, or where it was.
+//   - Contract, dup-only: an error half-way leaves a job cancelled, or where it was.
 //   - Retry: safe; sent again after a lost reply; a job already cancelled is absent.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.

@@ -72,8 +72,7 @@ type QueueControlResult struct {
 
 // QueueControl pauses or resumes a queue and sets its limit, and says how both are.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves one
-//     of the two settings changed.
+//   - Contract, dup-only: an error half-way leaves one of the two settings changed.
 //   - Retry: safe; sent again after a lost reply; the same values are set again.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.

@@ -49,7 +49,7 @@ type QueueExtendResult struct {
 // The new end is their new fence. A repeat cannot tell its own new fence from another worker's, so
 // a call without a reply is not sent again: the lease then ends at the old time or the new one.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; the one write comes last.
+//   - Contract, all-or-nothing: the one write comes last.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown; the fence changes.
 //   - KEYS[1]: leases, zset: id, scored by the end of its lease in us.
 //   - Reply: fence: the end of the leases in us; verdicts: 0 lost, 1 extended.

@@ -105,8 +105,8 @@ type QueueMendResult struct {
 // leased or dead without a body, is removed. So are counts and unique names of ids without a body.
 // dead_bytes becomes to, if it is from. For each suspect one verdict, in order.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way can deliver
-//     a job twice, never lose one, or leaves some suspects as they are.
+//   - Contract, dup-only: an error half-way can deliver a job twice, never lose one, or leaves some
+//     suspects as they are.
 //   - Retry: safe; sent again after a lost reply; what was mended is in order.
 //   - KEYS[1]: ready, list: entries enqueued_at_ms:id, oldest at the head.
 //   - KEYS[2]: scheduled, zset: id, scored by due time in ms.

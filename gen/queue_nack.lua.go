@@ -70,8 +70,7 @@ type QueueNackJob struct {
 // was only interrupted or put off. Death releases the unique key. For each job one verdict, in
 // order: whether it was still leased under this fence.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way can deliver
-//     a job twice, never lose one.
+//   - Contract, dup-only: an error half-way can deliver a job twice, never lose one.
 //   - Retry: safe; sent again after a lost reply; a job already given back is not leased under this
 //     fence.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is

@@ -90,8 +90,8 @@ type QueuePushResult struct {
 // the id of the job that is there. Every ready job carries one stamp from the server's clock, its
 // enqueued_at. When the new jobs would pass the limit in control, none goes in.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; a write refused half-way is
-//     followed by the undoing of those before it.
+//   - Contract, all-or-nothing: a write refused half-way is followed by the undoing of those before
+//     it.
 //   - Retry: safe; sent again after a lost reply; the same receipt gives the first result again,
 //     for as long as it is kept.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is

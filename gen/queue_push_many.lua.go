@@ -99,8 +99,8 @@ type QueuePushManyResult struct {
 // queue, and each queue keeps its own limit. When the new jobs of one queue would pass its limit,
 // no queue gets any. There is one receipt for the whole batch.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; a write refused half-way is
-//     followed by the undoing of those before it.
+//   - Contract, all-or-nothing: a write refused half-way is followed by the undoing of those before
+//     it.
 //   - Retry: safe; sent again after a lost reply; the same receipt gives the first result again,
 //     for as long as it is kept.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is

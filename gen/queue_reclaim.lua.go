@@ -63,8 +63,7 @@ type QueueReclaimResult struct {
 // Each counts one more failed delivery. It goes to the head of ready, since it has waited longest,
 // or to the dead set once it has failed max_failures times.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way can deliver
-//     a job twice, never lose one.
+//   - Contract, dup-only: an error half-way can deliver a job twice, never lose one.
 //   - Retry: safe; sent again after a lost reply; what was taken back has no lease any more.
 //   - KEYS[1]: leases, zset: id, scored by the end of its lease in us.
 //   - KEYS[2]: ready, list: entries enqueued_at_ms:id, oldest at the head.

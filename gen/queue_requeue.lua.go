@@ -49,8 +49,7 @@ type QueueRequeueParams struct {
 //
 // It names them: a call for the oldest would, when it is repeated, move the next ones.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way can deliver
-//     a job twice, never lose one.
+//   - Contract, dup-only: an error half-way can deliver a job twice, never lose one.
 //   - Retry: safe; sent again after a lost reply; what was made ready is not dead any more.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.

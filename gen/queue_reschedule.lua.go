@@ -76,7 +76,7 @@ type QueueRescheduleResult struct {
 // It changes nothing when the job is not scheduled any more, or when the new time is not on the
 // side that mode asks for. A time that has passed makes the job due.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; one write to the queue's data.
+//   - Contract, all-or-nothing: one write to the queue's data.
 //   - Retry: safe; sent again after a lost reply; the same time is set again.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.

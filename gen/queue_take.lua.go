@@ -77,8 +77,7 @@ type QueueTakeResult struct {
 // lease has replaced is refused. An entry without a body, left by a cancelled job, is dropped and
 // counted.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way can deliver
-//     a job twice, never lose one.
+//   - Contract, dup-only: an error half-way can deliver a job twice, never lose one.
 //   - Retry: safe; sent again after a lost reply; jobs of a lost reply come back when their lease
 //     ends.
 //   - KEYS[1]: ready, list: entries enqueued_at_ms:id, oldest at the head.

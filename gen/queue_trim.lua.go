@@ -54,8 +54,7 @@ type QueueTrimResult struct {
 
 // QueueTrim removes the oldest dead jobs, as many as pass a limit.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves some
-//     of them.
+//   - Contract, dup-only: an error half-way leaves some of them.
 //   - Retry: safe; sent again after a lost reply; it goes on where it stopped.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.

@@ -71,7 +71,7 @@ type RPCAttachResult struct {
 // The caller is told of the reply as the first one is. Past 16 callers it has to look for itself. A
 // call that was lost is forgotten, so that it can be made anew.
 //
-//   - Contract: all or nothing; an error leaves the data as it was.
+//   - Contract, all-or-nothing: an error leaves the data as it was.
 //   - Retry: safe; sent again after a lost reply; a caller that is there is not added again.
 //   - KEYS[1]: record, string: see rpc_call.lua.
 //   - Cost: O(1).

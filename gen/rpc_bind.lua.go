@@ -45,7 +45,7 @@ type RPCBindResult struct {
 
 // RPCBind makes a node the owner of a connection, if the owner is the one that is expected.
 //
-//   - Contract: all or nothing; an error leaves the data as it was.
+//   - Contract, all-or-nothing: an error leaves the data as it was.
 //   - Retry: safe; sent again after a lost reply; the owner binds again.
 //   - KEYS[1]: binding, string: the node that owns the connection.
 //   - KEYS[2]: nodes, zset: node, scored by the end of its lease in ms.

@@ -105,8 +105,8 @@ type RPCCallResult struct {
 // What nodes read is the attempt, what is left of the time in ms, and the frame: '1 5000', a line
 // feed, the frame.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; a request that cannot be
-//     published leaves no record; nodes found dead or deaf stay marked so.
+//   - Contract, dup-only: a request that cannot be published leaves no record; nodes found dead or
+//     deaf stay marked so.
 //   - Retry: safe; sent again after a lost reply; a call that is recorded is not sent again.
 //   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.
 //   - KEYS[2]: method, zset: node, scored by its calls in flight less what it can run at once;

@@ -65,8 +65,8 @@ func (v RPCCancelResult) String() string {
 //
 // A request that may still be on its way leaves a mark, so that it does not run when it arrives.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves the
-//     request given up and its handler without the word.
+//   - Contract, dup-only: an error half-way leaves the request given up and its handler without the
+//     word.
 //   - Retry: safe; sent again after a lost reply; what is given up stays so.
 //   - KEYS[1]: record, string: see rpc_call.lua.
 //   - KEYS[2]: method, zset: node, scored as in rpc_call.lua.

@@ -71,8 +71,7 @@ type RPCCastResult struct {
 
 // RPCCast sends a request that nobody answers to one node or to all that serve its method.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves some
-//     nodes without it.
+//   - Contract, dup-only: an error half-way leaves some nodes without it.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown; whoever had it
 //     would run it again.
 //   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.

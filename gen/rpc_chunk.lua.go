@@ -72,8 +72,8 @@ type RPCChunkResult struct {
 
 // RPCChunk stores one part of a streaming reply under its number and tells the caller.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves the
-//     part stored and not announced; the caller finds it missing.
+//   - Contract, dup-only: an error half-way leaves the part stored and not announced; the caller
+//     finds it missing.
 //   - Retry: safe; sent again after a lost reply; the same part is stored again.
 //   - KEYS[1]: record, string: see rpc_call.lua.
 //   - KEYS[2]: chunks, hash: parts by their number.

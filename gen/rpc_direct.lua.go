@@ -95,8 +95,7 @@ type RPCDirectResult struct {
 //
 // It does what rpc_call.lua does, without a choice.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; a request that cannot be
-//     published leaves no record.
+//   - Contract, dup-only: a request that cannot be published leaves no record.
 //   - Retry: safe; sent again after a lost reply; a call that is recorded is not sent again.
 //   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.
 //   - KEYS[2]: method, zset: node, scored as in rpc_call.lua.

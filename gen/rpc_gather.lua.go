@@ -56,8 +56,8 @@ type RPCGatherRow struct {
 // is named as such. It runs the request only if the caller names it to the node, which it does
 // while the slot of a cluster moves.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves a
-//     request that some nodes run and nobody waits for; it expires.
+//   - Contract, dup-only: an error half-way leaves a request that some nodes run and nobody waits
+//     for; it expires.
 //   - Retry: safe; sent again after a lost reply; one that is recorded is not sent again, and the
 //     same nodes are named.
 //   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.

@@ -58,8 +58,7 @@ type RPCJoinResult struct {
 // node tells itself a word on its own channel: one that does not hear it has lost its subscription
 // without knowing.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves the
-//     node announced for some of its methods.
+//   - Contract, dup-only: an error half-way leaves the node announced for some of its methods.
 //   - Retry: safe; sent again after a lost reply; the same values are set again.
 //   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.
 //   - KEYS[2]: about, hash: node, and what it says about itself.

@@ -36,8 +36,7 @@ type RPCLeaveParams struct {
 
 // RPCLeave withdraws a node from its methods, so that no call is sent to it, and then itself.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves the
-//     node announced until its lease ends.
+//   - Contract, dup-only: an error half-way leaves the node announced until its lease ends.
 //   - Retry: safe; sent again after a lost reply; removing twice is removing once.
 //   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.
 //   - KEYS[2]: about, hash: node, and what it says about itself.

@@ -64,8 +64,7 @@ func (v RPCPartResult) String() string {
 
 // RPCPart accepts one node's answer to a gathered request, once, and tells the caller.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves the
-//     answer stored, or expected.
+//   - Contract, dup-only: an error half-way leaves the answer stored, or expected.
 //   - Retry: safe; sent again after a lost reply; an answer that was accepted is a duplicate.
 //   - KEYS[1]: gather, hash: see rpc_gather.lua.
 //   - KEYS[2]: method, zset: node, scored as in rpc_call.lua.

@@ -37,8 +37,7 @@ type RPCReadParams struct {
 
 // RPCRead gets parts of a streaming reply, and removes those that the caller has read.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves
-//     parts that expire.
+//   - Contract, dup-only: an error half-way leaves parts that expire.
 //   - Retry: safe; sent again after a lost reply; what was read is not asked for again.
 //   - KEYS[1]: chunks, hash: parts by their number.
 //   - Reply: the parts wanted, in order, up to the first that is missing.

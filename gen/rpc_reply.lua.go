@@ -74,8 +74,7 @@ func (v RPCReplyResult) String() string {
 // step: a caller that was cut off collects it. Whom to tell stands in the record, never in a
 // message.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves the
-//     reply stored, or the request pending.
+//   - Contract, dup-only: an error half-way leaves the reply stored, or the request pending.
 //   - Retry: safe; sent again after a lost reply; a reply that was accepted is a duplicate.
 //   - KEYS[1]: record, string: see rpc_call.lua.
 //   - KEYS[2]: method, zset: node, scored as in rpc_call.lua.

@@ -87,8 +87,8 @@ type RPCRescueResult struct {
 // still lives keeps its request, and a late reply of a dead one is refused. Only a request that may
 // run twice goes to another node.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves the
-//     request with one node or lost; a repeat goes on from there.
+//   - Contract, dup-only: an error half-way leaves the request with one node or lost; a repeat goes
+//     on from there.
 //   - Retry: safe; sent again after a lost reply; what is decided is found so.
 //   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.
 //   - KEYS[2]: method, zset: node, scored as in rpc_call.lua.

@@ -31,7 +31,7 @@ type RPCUnbindParams struct {
 
 // RPCUnbind gives up a connection, if the node owns it.
 //
-//   - Contract: all or nothing; an error leaves the data as it was.
+//   - Contract, all-or-nothing: an error leaves the data as it was.
 //   - Retry: safe; sent again after a lost reply; one that was given up stays so.
 //   - KEYS[1]: binding, string: the node that owns the connection.
 //   - Reply: whether the node owned it.

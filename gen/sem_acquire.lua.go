@@ -96,8 +96,8 @@ type SemAcquireResult struct {
 //
 // A read-write lock is a semaphore whose writer takes all of it.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves the
-//     permit with this owner, whose repeat finds it its own.
+//   - Contract, dup-only: an error half-way leaves the permit with this owner, whose repeat finds
+//     it its own.
 //   - Retry: safe; sent again after a lost reply; an owner that holds a permit or waits for one is
 //     told so.
 //   - KEYS[1]: permits, zset: as above.

@@ -59,8 +59,7 @@ func (v SemExtendResult) String() string {
 // It never creates a permit: a lease that has ended stays ended, even when nobody took its place
 // since. It works on a server that is over its memory limit.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves the
-//     lease as it was.
+//   - Contract, dup-only: an error half-way leaves the lease as it was.
 //   - Retry: safe; sent again after a lost reply; the owner is compared.
 //   - KEYS[1]: permits, zset: see sem_acquire.lua.
 //   - Cost: O(log n), n being the number of holders.

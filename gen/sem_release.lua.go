@@ -66,9 +66,8 @@ func (v SemReleaseResult) String() string {
 // They are told in the same step; see sem_acquire.lua for what the keys hold. A lease that has
 // ended by the clock can still be released while nobody has taken its place.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves the
-//     permit with its owner or given back; who was granted one meanwhile is told when its lease has
-//     ended.
+//   - Contract, dup-only: an error half-way leaves the permit with its owner or given back; who was
+//     granted one meanwhile is told when its lease has ended.
 //   - Retry: safe; sent again after a lost reply; the owner that has released is told so for 10 s.
 //   - KEYS[1]: permits, zset: see sem_acquire.lua.
 //   - KEYS[2]: queue, zset: see sem_acquire.lua.

@@ -37,9 +37,8 @@ type SemResizeParams struct {
 // A smaller limit takes nothing away: there is room again when enough was given back. See
 // sem_acquire.lua for what the keys hold.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way leaves the
-//     old limit or the new one; who was granted a permit meanwhile is told when its lease has
-//     ended.
+//   - Contract, dup-only: an error half-way leaves the old limit or the new one; who was granted a
+//     permit meanwhile is told when its lease has ended.
 //   - Retry: safe; sent again after a lost reply; it sets the same limit again.
 //   - KEYS[1]: permits, zset: see sem_acquire.lua.
 //   - KEYS[2]: queue, zset: see sem_acquire.lua.

@@ -1,6 +1,7 @@
 package luagen
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -74,8 +75,9 @@ func (e *emitter) prose() {
 	flush()
 }
 
+// contractText says what each contract means, where the header does not say it for its script.
 var contractText = map[string]string{
-	"all-or-nothing": "all or nothing; an error leaves the data as it was",
+	"all-or-nothing": "an error leaves the data as it was",
 	"dup-only":       "an error half-way can repeat an item, never lose one",
 }
 
@@ -85,7 +87,7 @@ func (e *emitter) facts() {
 	if e.ReadOnly {
 		e.bullet("Contract: reads only; may run on a replica.")
 	} else {
-		e.bullet("Contract: " + withProse(contractText[e.Contract.Word], e.Contract.Prose))
+		e.bullet("Contract, " + e.Contract.Word + ": " + sentence(cmp.Or(e.Contract.Prose, contractText[e.Contract.Word])))
 	}
 	if e.Retry.Word == "safe" {
 		e.bullet("Retry: " + withProse("safe; sent again after a lost reply", e.Retry.Prose))

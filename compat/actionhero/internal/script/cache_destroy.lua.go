@@ -68,7 +68,7 @@ type CacheDestroyResult struct {
 
 // CacheDestroy deletes an item, unless another holds the lock of its key.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; one write.
+//   - Contract, all-or-nothing: one write.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown; the first attempt
 //     can have deleted it, and another have saved anew.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; the names of both keys are

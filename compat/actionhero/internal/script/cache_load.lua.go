@@ -80,7 +80,7 @@ type CacheLoadResult struct {
 // value keeps its bytes. ActionHero itself writes the whole item again, from what it read some
 // round trips before.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; one write.
+//   - Contract, all-or-nothing: one write.
 //   - Retry: safe; sent again after a lost reply; it is read again.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; the names of both keys are
 //     ActionHero's; a key with a {tag} has them in one slot.

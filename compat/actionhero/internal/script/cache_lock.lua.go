@@ -76,7 +76,7 @@ type CacheLockResult struct {
 // ActionHero sets the end with a second command. A process that dies in between leaves a lock that
 // never ends; where it has this name, the lock is taken.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; one write.
+//   - Contract, all-or-nothing: one write.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown; a lock of this name
 //     can be that of the first attempt, or another's of the same name.
 //   - KEYS[1]: lock, string: the name of its holder.

@@ -70,7 +70,7 @@ type CacheSaveResult struct {
 
 // CacheSave writes an item, unless another holds the lock of its key.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; one write.
+//   - Contract, all-or-nothing: one write.
 //   - Retry: safe; sent again after a lost reply; the same value is written again.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; the names of both keys are
 //     ActionHero's; a key with a {tag} has them in one slot.

@@ -67,7 +67,7 @@ type CacheUnlockResult struct {
 //
 // ActionHero looks first and deletes then, and may delete the lock of the next holder.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; one write.
+//   - Contract, all-or-nothing: one write.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown; the first attempt
 //     can have ended it, and another of the same name have taken it.
 //   - KEYS[1]: lock, string: the name of its holder.

@@ -49,7 +49,7 @@ type AcquireLockResult struct {
 // A lock without a time to live, held by another, can be given one: the holder may be gone for
 // good.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; one write.
+//   - Contract, all-or-nothing: one write.
 //   - Retry: safe; sent again after a lost reply; an identifier that holds the lock is told so.
 //   - KEYS[1]: lock, string: the identifier of its holder.
 //   - Reply: remaining: of the other's, in ms; below 0 if it has no end.

@@ -59,7 +59,7 @@ type ExecuteLaterResult struct {
 // The score of a delayed task is the time at which it is due. Tasks with the same delay come a
 // microsecond apart, in their order: equal scores would be ordered by the random ids.
 //
-//   - Contract: all or nothing; an error leaves the data as it was.
+//   - Contract, all-or-nothing: an error leaves the data as it was.
 //   - Retry: safe; sent again after a lost reply; the receipt holds the first answer.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; the names are those of Redis in
 //     Action.

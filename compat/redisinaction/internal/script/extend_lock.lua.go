@@ -37,7 +37,7 @@ type ExtendLockParams struct {
 
 // ExtendLock gives a lock a new time to live, if the identifier holds it.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; one write.
+//   - Contract, all-or-nothing: one write.
 //   - Retry: safe; sent again after a lost reply; the same time is set again.
 //   - KEYS[1]: lock, string: the identifier of its holder.
 //   - Cost: O(1).

@@ -49,8 +49,7 @@ type MoveDueItem struct {
 // An item that has another score was put off meanwhile, one without a score was moved by another
 // poller: both are passed over. A list that cannot take items keeps its own waiting and no others.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way can move an
-//     item twice, never lose one.
+//   - Contract, dup-only: an error half-way can move an item twice, never lose one.
 //   - Retry: safe; sent again after a lost reply; what has moved is not there any more.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; the names are those of Redis in
 //     Action.

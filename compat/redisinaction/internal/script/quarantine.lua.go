@@ -37,8 +37,7 @@ type QuarantineParams struct {
 
 // Quarantine moves an item that no worker can run out of a worker's list.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way can leave
-//     the item in both lists.
+//   - Contract, dup-only: an error half-way can leave the item in both lists.
 //   - Retry: safe; sent again after a lost reply; what has moved is not there any more.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; the names are those of Redis in
 //     Action.

@@ -34,7 +34,7 @@ type ReleaseLockParams struct {
 
 // ReleaseLock deletes a lock, if the identifier holds it.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; one write.
+//   - Contract, all-or-nothing: one write.
 //   - Retry: safe; sent again after a lost reply; a lock that is gone, or another's, stays as it
 //     is.
 //   - KEYS[1]: lock, string: the identifier of its holder.

@@ -46,7 +46,7 @@ type TakeResult struct {
 // While the worker's list holds an item, it is that one again: its reply was lost, or the worker
 // ended in the middle of it.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; one write.
+//   - Contract, all-or-nothing: one write.
 //   - Retry: safe; sent again after a lost reply; the item stays in the worker's list and comes
 //     again.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; the names are those of Redis in

@@ -33,7 +33,7 @@ type DeleteParams struct {
 
 // Delete removes one member from a set, and none that shares its score.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; it writes once.
+//   - Contract, all-or-nothing: it writes once.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown; a repeat would say
 //     that nothing was there.
 //   - KEYS[1]: set, zset: payloads, scored by due time in float seconds.

@@ -80,8 +80,8 @@ type MoveResult struct {
 // A member that is gone, or that was put off, is passed over: another poller had it. A queue that
 // cannot be written to keeps its jobs in the set, and the others move.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way can leave
-//     the jobs of one queue there and in the set, never in neither.
+//   - Contract, dup-only: an error half-way can leave the jobs of one queue there and in the set,
+//     never in neither.
 //   - Retry: safe; sent again after a lost reply; what has moved is not in the set any more.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; the keys are Sidekiq's, which
 //     have no tag.

@@ -80,8 +80,8 @@ type PushResult struct {
 // much as all else, so the caller may write its guess of the server's time: it stays where it is
 // off by no more than slack, and is written anew where not.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; a write refused half-way is
-//     followed by the undoing of those before it.
+//   - Contract, all-or-nothing: a write refused half-way is followed by the undoing of those before
+//     it.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown; a repeat pushes the
 //     jobs again.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; the keys are Sidekiq's, which

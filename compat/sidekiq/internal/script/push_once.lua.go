@@ -82,8 +82,8 @@ type PushOnceResult struct {
 // A job of a queue has enqueued_at by the server's clock, as its last field, unless it came with
 // one. A job for later that is due by then goes into its queue.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; a write refused half-way is
-//     followed by the undoing of those before it.
+//   - Contract, all-or-nothing: a write refused half-way is followed by the undoing of those before
+//     it.
 //   - Retry: safe; sent again after a lost reply; the receipt says that the jobs are in.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; the keys are Sidekiq's, which
 //     have no tag.

@@ -39,8 +39,7 @@ type QuarantineParams struct {
 // Quarantine moves members that are no jobs out of a set, with their scores, so that they are not
 // in the way and nothing is thrown away.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way can leave a
-//     member in both sets.
+//   - Contract, dup-only: an error half-way can leave a member in both sets.
 //   - Retry: safe; sent again after a lost reply; what has moved is not in the set any more.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; the keys are Sidekiq's, which
 //     have no tag.

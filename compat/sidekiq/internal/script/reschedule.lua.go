@@ -41,7 +41,7 @@ type RescheduleResult struct {
 
 // Reschedule gives a member of a set another time, if it is still there.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; it writes once.
+//   - Contract, all-or-nothing: it writes once.
 //   - Retry: safe; sent again after a lost reply; the same time is set again.
 //   - KEYS[1]: set, zset: payloads, scored by due time in float seconds.
 //   - Reply: due: the score that was set.

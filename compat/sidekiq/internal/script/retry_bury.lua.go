@@ -81,8 +81,7 @@ func (v RetryBuryStamp) String() string {
 // The time of the failure is the server's. In the payload it stands between its two parts, in the
 // encoding of the version.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; the job is in the dead set
-//     before it leaves the hash.
+//   - Contract, dup-only: the job is in the dead set before it leaves the hash.
 //   - Retry: safe; sent again after a lost reply; a job that left the hash is not added again.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; Sidekiq's keys have no tag in
 //     common.

@@ -44,7 +44,7 @@ type RetryDropParams struct {
 
 // RetryDrop finishes a job that failed and is not tried again.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; one write, and counters.
+//   - Contract, all-or-nothing: one write, and counters.
 //   - Retry: safe; sent again after a lost reply; it is counted once.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; Sidekiq's keys have no tag in
 //     common.

@@ -60,8 +60,7 @@ type RetryLaterResult struct {
 // The time of the failure is the server's, and stands in the payload between its two parts, in the
 // encoding of the version. The score is that time and the delay.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; the job is in the retry set
-//     before it leaves the hash.
+//   - Contract, dup-only: the job is in the retry set before it leaves the hash.
 //   - Retry: safe; sent again after a lost reply; a job that left the hash is not added again.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; Sidekiq's keys have no tag in
 //     common.

@@ -47,7 +47,7 @@ type WorkerBeatResult struct {
 
 // WorkerBeat renews the lease of a process and names those whose leases are over.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; one write.
+//   - Contract, all-or-nothing: one write.
 //   - Retry: safe; sent again after a lost reply; the lease is renewed again.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; Sidekiq's keys have no tag in
 //     common.

@@ -80,8 +80,7 @@ type WorkerReturnResult struct {
 // A process that ends does so for its own jobs, and any for those of one whose lease is over. The
 // process is forgotten with its last job.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; a job is in its queue before
-//     it leaves the hash.
+//   - Contract, dup-only: a job is in its queue before it leaves the hash.
 //   - Retry: safe; sent again after a lost reply; a job that left the hash is not put back again.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; Sidekiq's keys have no tag in
 //     common.

@@ -71,8 +71,7 @@ type WorkerTakeResult struct {
 // What it hands out is kept in the process's hash until the process finishes it, or, when its lease
 // is over, until another one puts it back.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; a job is in the hash before
-//     it leaves its queue.
+//   - Contract, dup-only: a job is in the hash before it leaves its queue.
 //   - Retry: safe; sent again after a lost reply; the same first number gives the same jobs, those
 //     of them that are still in the hash, and a job is finished once.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; Sidekiq's keys have no tag in

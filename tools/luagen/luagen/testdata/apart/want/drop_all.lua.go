@@ -36,7 +36,7 @@ type DropAllParams struct {
 
 // DropAll deletes keys.
 //
-//   - Contract: all or nothing; an error leaves the data as it was.
+//   - Contract, all-or-nothing: an error leaves the data as it was.
 //   - Retry: safe; sent again after a lost reply.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.

@@ -41,8 +41,7 @@ type QueuePushJob struct {
 
 // QueuePush adds jobs to a queue.
 //
-//   - Contract: an error half-way can repeat an item, never lose one; an error half-way repeats
-//     jobs.
+//   - Contract, dup-only: an error half-way repeats jobs.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
 //   - KEYS[1]: ready, list, "q:{$queue}:r".
 //   - KEYS[2]: token, string, "q:{$queue}:t:$receipt".

@@ -44,7 +44,7 @@ type StockTakeParams struct {
 
 // StockTake takes n pieces from the stock, if there are as many.
 //
-//   - Contract: all or nothing; an error leaves the data as it was.
+//   - Contract, all-or-nothing: an error leaves the data as it was.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.

@@ -73,8 +73,7 @@ type LockReleaseResult struct {
 //
 //	  LockRelease(ctx, client, params)
 //
-//	- Contract: all or nothing; an error leaves the data as it was; only the owner's lock is
-//	  removed.
+//	- Contract, all-or-nothing: only the owner's lock is removed.
 //	- Retry: safe; sent again after a lost reply; a second release finds nothing.
 //	- KEYS[1]: lock, hash, "lock:{$name}": o owner, f fence.
 //	- KEYS[2]: fence, string, "lock:{$name}:fence".

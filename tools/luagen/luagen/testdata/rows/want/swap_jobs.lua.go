@@ -75,7 +75,7 @@ type SwapJobsResult struct {
 
 // SwapJobs stores jobs and gives back those that were there.
 //
-//   - Contract: all or nothing; an error leaves the data as it was.
+//   - Contract, all-or-nothing: an error leaves the data as it was.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
 //   - KEYS[1]: jobs, hash.
 func SwapJobs(ctx context.Context, c lua.Client, p SwapJobsParams) (SwapJobsResult, error) {

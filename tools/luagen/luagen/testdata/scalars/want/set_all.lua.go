@@ -34,7 +34,7 @@ type SetAllParams struct {
 
 // SetAll writes and says nothing.
 //
-//   - Contract: all or nothing; an error leaves the data as it was.
+//   - Contract, all-or-nothing: an error leaves the data as it was.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
 //   - KEYS[1]: a.
 //   - KEYS[2]: b.

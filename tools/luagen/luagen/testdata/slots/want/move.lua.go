@@ -35,7 +35,7 @@ type MoveParams struct {
 
 // Move moves the head of a list of another system.
 //
-//   - Contract: all or nothing; an error leaves the data as it was; one write.
+//   - Contract, all-or-nothing: one write.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; the names are those of the other
 //     system.

@@ -138,7 +138,7 @@ type EveryTypeResult struct {
 
 // EveryType takes and gives back one value of each type.
 //
-//   - Contract: all or nothing; an error leaves the data as it was.
+//   - Contract, all-or-nothing: an error leaves the data as it was.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
 //   - KEYS[1]: store, hash.
 func EveryType(ctx context.Context, c lua.Client, p EveryTypeParams) (EveryTypeResult, error) {

@@ -54,7 +54,7 @@ func (v DropAllMode) String() string {
 
 // DropAll deletes keys.
 //
-//   - Contract: all or nothing; an error leaves the data as it was.
+//   - Contract, all-or-nothing: an error leaves the data as it was.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
 //   - KEYS[1]: items and on.
 func DropAll(ctx context.Context, c lua.Client, p DropAllParams) error {

@@ -38,7 +38,7 @@ type TouchAllParams struct {
 
 // TouchAll renews keys and gives each id a mark.
 //
-//   - Contract: all or nothing; an error leaves the data as it was.
+//   - Contract, all-or-nothing: an error leaves the data as it was.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
 //   - KEYS[1]: index, zset.
 //   - KEYS[2]: item and on, hash: what to renew.
