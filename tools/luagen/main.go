@@ -20,6 +20,7 @@ usage: luagen [-check] [-pkg name] [dir]
 
 With dir (default "."), each x.lua gets its x.lua.go beside it.
 With -scripts, the Go goes to -out (default ".") and scripts.go, which embeds the texts, to the scripts' folder.
+Between the lines "--< part/y.lua" and "-->" of a script luagen writes the text of part/y.lua beside it.
 
   -check        write nothing; print a diff and exit 1 if a generated file is not up to date
   -out dir      folder of the generated Go
@@ -59,6 +60,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	if check {
+		for _, d := range res.Drift {
+			fmt.Fprintln(stderr, d.Format(res.Sources[d.File]))
+		}
 		return report(res.Changes, stdout)
 	}
 	if err := luagen.Apply(res.Changes); err != nil {

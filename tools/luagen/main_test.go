@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/luatomic/luatomic/luatomictest"
@@ -55,6 +56,31 @@ func TestExitCodes(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "lock_peek.lua:8:1: S001 expected the end of the file, found 'local'")
 	require.Contains(t, stderr, "luagen: findings: 1; nothing written")
+}
+
+func TestCheckOfFragments(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "locks")
+	script, part := filepath.Join(dir, "lock_peek.lua"), filepath.Join(dir, "part", "exists.lua")
+	writeFile(t, script, strings.Replace(goodScript, "return", "--< part/exists.lua\n-->\nreturn", 1))
+	writeFile(t, part, "local n = 1\n")
+	code, _, stderr := command(dir)
+	require.Equal(t, 0, code, stderr)
+	code, stdout, stderr := command("-check", dir)
+	require.Equal(t, 0, code)
+	require.Empty(t, stdout+stderr)
+
+	writeFile(t, part, "local n = 2\n")
+	before, err := os.ReadFile(script)
+	require.NoError(t, err)
+	code, stdout, stderr = command("-check", dir)
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "lock_peek.lua:8:1: F003 this is not the text of part/exists.lua\n   8 | local n = 1\n")
+	require.Contains(t, stderr, "= run luagen, which writes it anew")
+	require.Contains(t, stdout, "-local n = 1\n+local n = 2\n")
+	after, err := os.ReadFile(script)
+	require.NoError(t, err)
+	require.Equal(t, string(before), string(after), "nothing is written")
 }
 
 func TestUsage(t *testing.T) {

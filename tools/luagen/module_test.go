@@ -194,6 +194,9 @@ func TestGoldenFilesRun(t *testing.T) {
 		files, err := filepath.Glob(filepath.Join(from, "*.lua"))
 		require.NoError(t, err)
 		for _, file := range files {
+			if _, err := os.Stat(filepath.Join(to, filepath.Base(file))); err == nil {
+				continue // written anew, with its fragments
+			}
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)
 			writeFile(t, filepath.Join(to, filepath.Base(file)), string(text))

@@ -19,11 +19,12 @@ type File struct {
 // Result is the outcome of a run: files that differ from the disk, or findings. Never both.
 type Result struct {
 	Changes []File
+	Drift   Diagnostics // where a script is not its fragment's text; its file is among the changes
 	Found   Diagnostics
-	Sources map[string]string // file name to text, for Diagnostic.Format
+	Sources map[string]string // file name to text, for Diagnostic.Format; fragments as part/name.lua
 }
 
-// Generate loads, parses, checks and prints, and compares with the disk. It writes nothing.
+// Generate loads, puts in fragments, parses, checks and prints, and compares with the disk. It writes nothing.
 func Generate(cfg Config) (Result, error) {
 	res := Result{Sources: map[string]string{}}
 	sources, err := Load(cfg.Scripts)
@@ -34,23 +35,60 @@ func Generate(cfg Config) (Result, error) {
 	if err != nil {
 		return res, err
 	}
-	scripts := make([]*Script, len(sources))
-	for i, src := range sources {
-		res.Sources[src.File] = src.Text
-		script, diags := Parse(src.File, src.Text)
-		scripts[i] = script
-		res.Found = append(res.Found, diags...)
+	parts, err := loadFragments(cfg.Scripts)
+	if err != nil {
+		return res, err
 	}
-	res.Found = append(res.Found, Check(scripts)...).sorted()
+	texts := res.expandAll(sources, parts)
 	if len(res.Found) > 0 {
 		return res, nil
+	}
+	scripts := res.parseAll(texts)
+	if len(res.Found) > 0 {
+		return res, nil
+	}
+	res.Changes, err = rewritten(texts, cfg.Scripts)
+	if err != nil {
+		return res, err
 	}
 	files, err := emitAll(scripts, cfg, t)
 	if err != nil {
 		return res, err
 	}
-	res.Changes, err = changes(files, cfg, t)
+	changed, err := changes(files, cfg, t)
+	res.Changes = append(res.Changes, changed...)
 	return res, err
+}
+
+// expandAll puts the fragments into the scripts. What it finds is about markers alone.
+func (res *Result) expandAll(sources []Source, parts *fragments) []expanded {
+	texts := make([]expanded, len(sources))
+	for i, src := range sources {
+		res.Sources[src.File] = src.Text
+		texts[i] = parts.expand(src)
+		res.Drift = append(res.Drift, texts[i].drift...)
+	}
+	for file, lines := range parts.lines {
+		res.Sources[file] = strings.Join(lines, "\n")
+	}
+	if len(parts.found) == 0 {
+		parts.unused() // with a marker in doubt, it would only mislead
+	}
+	res.Found = parts.found.sorted()
+	return texts
+}
+
+// parseAll reads and checks the scripts.
+func (res *Result) parseAll(texts []expanded) []*Script {
+	scripts := make([]*Script, len(texts))
+	byFile := map[string]expanded{}
+	for i, x := range texts {
+		script, diags := Parse(x.File, x.text)
+		scripts[i], byFile[x.File] = script, x
+		res.Found = append(res.Found, diags...)
+	}
+	res.Found = locate(append(res.Found, Check(scripts)...).sorted(), byFile)
+	return scripts
 }
 
 func emitAll(scripts []*Script, cfg Config, t target) ([]File, error) {
@@ -130,7 +168,8 @@ func isGenerated(text string) bool {
 	return (strings.HasPrefix(line, generated) || strings.HasPrefix(line, luaGenerated)) && strings.HasSuffix(line, doNotEdit)
 }
 
-// Apply writes the changed files and removes the stale ones. A file is replaced as a whole, by rename.
+// Apply writes the changed files and removes the stale ones. A file is replaced as a whole, by rename. Nothing is written through a
+// symbolic link: where one stands, the file takes its place.
 func Apply(files []File) error {
 	for _, f := range files {
 		if f.Text == nil {
@@ -147,16 +186,30 @@ func Apply(files []File) error {
 }
 
 func replace(f File) error {
-	if err := os.MkdirAll(filepath.Dir(f.Path), 0o755); err != nil {
+	dir := filepath.Dir(f.Path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	temp := f.Path + ".tmp"
-	err := os.WriteFile(temp, f.Text, 0o644)
+	// A new name each time, made by this process: a file that waits under a known one may be a link to elsewhere.
+	temp, err := os.CreateTemp(dir, ".luagen-*")
+	if err != nil {
+		return err
+	}
+	_, err = temp.Write(f.Text)
+	err = errors.Join(err, temp.Chmod(mode(f.Path)), temp.Close())
 	if err == nil {
-		err = os.Rename(temp, f.Path)
+		err = os.Rename(temp.Name(), f.Path)
 	}
 	if err != nil {
-		_ = os.Remove(temp)
+		_ = os.Remove(temp.Name())
 	}
 	return err
+}
+
+// mode is that of the file which is replaced; a new one can be read by all.
+func mode(path string) os.FileMode {
+	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
+		return info.Mode().Perm()
+	}
+	return 0o644
 }

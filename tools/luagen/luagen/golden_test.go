@@ -50,16 +50,17 @@ func generateCase(t *testing.T, dir string) map[string]string {
 	require.NoError(t, err)
 	if len(res.Found) > 0 {
 		require.Empty(t, res.Changes)
-		var text strings.Builder
-		for _, d := range res.Found {
-			text.WriteString(d.Format(res.Sources[d.File]) + "\n")
-		}
-		return map[string]string{"want.err": text.String()}
+		return map[string]string{"want.err": report(res, res.Found)}
 	}
 	got := map[string]string{}
+	if len(res.Drift) > 0 {
+		got["want.err"] = report(res, res.Drift)
+	}
 	for _, f := range res.Changes {
 		if strings.HasSuffix(f.Path, ".lua") {
-			got["want/guarded/"+filepath.Base(f.Path)] = string(f.Text)
+			rel, err := filepath.Rel(cfg.Scripts, f.Path)
+			require.NoError(t, err)
+			got["want/"+filepath.ToSlash(rel)] = string(f.Text)
 			continue
 		}
 		_, err := parser.ParseFile(token.NewFileSet(), f.Path, f.Text, parser.ParseComments)
@@ -67,6 +68,14 @@ func generateCase(t *testing.T, dir string) map[string]string {
 		got["want/"+filepath.Base(f.Path)] = string(f.Text)
 	}
 	return got
+}
+
+func report(res luagen.Result, found luagen.Diagnostics) string {
+	var text strings.Builder
+	for _, d := range found {
+		text.WriteString(d.Format(res.Sources[d.File]) + "\n")
+	}
+	return text.String()
 }
 
 func copyCase(t *testing.T, dir string) luagen.Config {
@@ -86,9 +95,11 @@ func readGolden(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "want", "*.go"))
 	require.NoError(t, err)
-	guarded, err := filepath.Glob(filepath.Join(dir, "want", "guarded", "*.lua"))
-	require.NoError(t, err)
-	paths = append(paths, guarded...)
+	for _, pattern := range []string{"*.lua", "guarded/*.lua"} {
+		scripts, err := filepath.Glob(filepath.Join(dir, "want", filepath.FromSlash(pattern)))
+		require.NoError(t, err)
+		paths = append(paths, scripts...)
+	}
 	if _, err := os.Stat(filepath.Join(dir, "want.err")); err == nil {
 		paths = append(paths, filepath.Join(dir, "want.err"))
 	}

@@ -22,11 +22,23 @@ type Config struct {
 // Source is one .lua file as loaded.
 type Source struct{ File, Text string }
 
-// Load reads the .lua files of a folder, sorted by name. A folder without any is an error.
+// Load reads the .lua files of a folder, sorted by name, as they are on the disk. A folder without any is an error.
 func Load(dir string) ([]Source, error) {
-	entries, err := os.ReadDir(dir)
+	sources, err := readScripts(dir)
 	if err != nil {
 		return nil, fmt.Errorf("luagen: %w", err)
+	}
+	if len(sources) == 0 {
+		return nil, fmt.Errorf("luagen: no .lua files in %s: write one there, or name another folder with -scripts", dir)
+	}
+	return sources, nil
+}
+
+// readScripts reads the .lua files of one folder.
+func readScripts(dir string) ([]Source, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
 	}
 	var sources []Source
 	for _, e := range entries {
@@ -36,12 +48,9 @@ func Load(dir string) ([]Source, error) {
 		}
 		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
 		if err != nil {
-			return nil, fmt.Errorf("luagen: %w", err)
+			return nil, err
 		}
 		sources = append(sources, Source{e.Name(), string(text)})
-	}
-	if len(sources) == 0 {
-		return nil, fmt.Errorf("luagen: no .lua files in %s: write one there, or name another folder with -scripts", dir)
 	}
 	return sources, nil
 }

@@ -1,0 +1,1 @@
+local other = 1

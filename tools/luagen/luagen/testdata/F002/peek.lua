@@ -1,0 +1,10 @@
+--- Peek looks.
+---@readonly
+---@key lock
+---@reply (there bool, at int)
+
+local lock = KEYS[1]
+--< part/now.lua
+local time = redis.call('TIME')
+-->
+return {redis.call('EXISTS', lock), tonumber(time[1])}

@@ -1,0 +1,11 @@
+--- One swaps.
+---@readonly
+---@key   lock
+---@reply int
+
+local lock = KEYS[1]
+  --< part/swap.lua
+  -- not expanded yet
+  -->
+local x, y = swap(1, 2)
+return redis.call('EXIST', lock)

@@ -1,0 +1,4 @@
+local function swap(a, b)
+  last = a
+  return b, a
+end
