@@ -104,14 +104,9 @@ func scriptCommands() []string {
 	call := regexp.MustCompile(`\w\('([A-Z]+)'`)
 	var all []string
 	for _, s := range Scripts() {
-		for _, text := range []*string{s.Source, s.Guarded.Source} {
-			if text == nil {
-				continue
-			}
-			for _, m := range call.FindAllStringSubmatch(*text, -1) {
-				if m[1] != "SPUBLISH" { // in a cluster only
-					all = append(all, strings.ToLower(m[1]))
-				}
+		for _, m := range call.FindAllStringSubmatch(*s.Source+s.Guarded.String(), -1) {
+			if m[1] != "SPUBLISH" { // in a cluster only
+				all = append(all, strings.ToLower(m[1]))
 			}
 		}
 	}

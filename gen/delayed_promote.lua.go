@@ -12,10 +12,10 @@ import (
 )
 
 // DelayedPromoteSHA is the SHA-1 of delayed_promote.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DelayedPromoteSHA = "f6f24d133e79eec44f654ce7a3db06e07495cb2c"
+const DelayedPromoteSHA = "4c572d4e4475a56c05de32d034bee211bee6d7f3"
 
-// DelayedPromoteGuardedSHA is the SHA-1 of guarded/delayed_promote.lua, which runs under lua.Guard.
-const DelayedPromoteGuardedSHA = "8eb454b369280cd3177a625d90e5f8af175843d6"
+// DelayedPromoteGuardedSHA is the SHA-1 of guard.lua and delayed_promote.lua joined, which runs under lua.Guard.
+const DelayedPromoteGuardedSHA = "c9de2ded636be29272c43f1ccb50c35be6d4514d"
 
 // DelayedPromoteScript is scripts/delayed_promote.lua.
 var DelayedPromoteScript = lua.Script{
@@ -28,7 +28,7 @@ var DelayedPromoteScript = lua.Script{
 		{Name: "ready", Type: "list"},
 		{Name: "wake", Type: "zset"},
 	},
-	Guarded: lua.Text{SHA: DelayedPromoteGuardedSHA, Source: &scripts.DelayedPromoteGuarded},
+	Guarded: lua.Text{SHA: DelayedPromoteGuardedSHA, Guard: &scripts.Guard, Source: &scripts.DelayedPromote},
 }
 
 // DelayedPromoteParams are the keys and arguments of DelayedPromote.

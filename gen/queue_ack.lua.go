@@ -10,10 +10,10 @@ import (
 )
 
 // QueueAckSHA is the SHA-1 of queue_ack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueAckSHA = "f31411af40bf14c9cdf0d4332b155e91405b8bb7"
+const QueueAckSHA = "0d91cb82183887a78c74ae05fe21c123fd7411ba"
 
-// QueueAckGuardedSHA is the SHA-1 of guarded/queue_ack.lua, which runs under lua.Guard.
-const QueueAckGuardedSHA = "dc7b41fc97bf75ce79b628ed6f4fd2334b4dba79"
+// QueueAckGuardedSHA is the SHA-1 of guard.lua and queue_ack.lua joined, which runs under lua.Guard.
+const QueueAckGuardedSHA = "939f67cf15dd2998006d993c8dc4dc667a4651f0"
 
 // QueueAckScript is scripts/queue_ack.lua.
 var QueueAckScript = lua.Script{
@@ -28,7 +28,7 @@ var QueueAckScript = lua.Script{
 		{Name: "unique", Type: "hash"},
 		{Name: "expiry", Type: "zset"},
 	},
-	Guarded: lua.Text{SHA: QueueAckGuardedSHA, Source: &scripts.QueueAckGuarded},
+	Guarded: lua.Text{SHA: QueueAckGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueAck},
 }
 
 // QueueAckParams are the keys and arguments of QueueAck.

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueCancelSHA is the SHA-1 of queue_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueCancelSHA = "d16a6db1eae02c27c781fbfa1ecd765bd885b9f7"
+const QueueCancelSHA = "9e3ef71b3f8f2115eb3dc1c398545d85ec6e1b52"
 
-// QueueCancelGuardedSHA is the SHA-1 of guarded/queue_cancel.lua, which runs under lua.Guard.
-const QueueCancelGuardedSHA = "e863c38cae4014cd2bc7f9215f7c13cc3b826c23"
+// QueueCancelGuardedSHA is the SHA-1 of guard.lua and queue_cancel.lua joined, which runs under lua.Guard.
+const QueueCancelGuardedSHA = "d2bd6ff912f2344798dfc36616d716624c895622"
 
 // QueueCancelScript is scripts/queue_cancel.lua.
 var QueueCancelScript = lua.Script{
@@ -31,7 +31,7 @@ var QueueCancelScript = lua.Script{
 		{Name: "expiry", Type: "zset"},
 		{Name: "control", Type: "hash"},
 	},
-	Guarded: lua.Text{SHA: QueueCancelGuardedSHA, Source: &scripts.QueueCancelGuarded},
+	Guarded: lua.Text{SHA: QueueCancelGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueCancel},
 }
 
 // QueueCancelParams are the keys and arguments of QueueCancel.

@@ -12,10 +12,10 @@ import (
 )
 
 // QueueControlSHA is the SHA-1 of queue_control.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueControlSHA = "8fe946f916b0cee6b87b56bcab0452e1c8507521"
+const QueueControlSHA = "e19df7b0ac9336fd10eef2eba92c7817be075c07"
 
-// QueueControlGuardedSHA is the SHA-1 of guarded/queue_control.lua, which runs under lua.Guard.
-const QueueControlGuardedSHA = "15ff2d399817be36bcf6eb8bb21330ce22033fce"
+// QueueControlGuardedSHA is the SHA-1 of guard.lua and queue_control.lua joined, which runs under lua.Guard.
+const QueueControlGuardedSHA = "9e359efd1dd53e48d024cbcb4106580e8c5f9b5a"
 
 // QueueControlScript is scripts/queue_control.lua.
 var QueueControlScript = lua.Script{
@@ -27,7 +27,7 @@ var QueueControlScript = lua.Script{
 		{Name: "control", Type: "hash"},
 		{Name: "wake", Type: "zset"},
 	},
-	Guarded: lua.Text{SHA: QueueControlGuardedSHA, Source: &scripts.QueueControlGuarded},
+	Guarded: lua.Text{SHA: QueueControlGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueControl},
 }
 
 // QueueControlParams are the keys and arguments of QueueControl.

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "c19acfcecc9b8207cf12f109d336f31f9afcd7c3"
+const QueueNackSHA = "c4b5e1ee9fe8447871af2581c80f86239684d4a2"
 
-// QueueNackGuardedSHA is the SHA-1 of guarded/queue_nack.lua, which runs under lua.Guard.
-const QueueNackGuardedSHA = "dcf32bd9dc3f81b43d8ecf2a04bd6fe23d4eff3e"
+// QueueNackGuardedSHA is the SHA-1 of guard.lua and queue_nack.lua joined, which runs under lua.Guard.
+const QueueNackGuardedSHA = "c066563e1df6be92e4053cc270a3235f75453786"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{
@@ -33,7 +33,7 @@ var QueueNackScript = lua.Script{
 		{Name: "control", Type: "hash"},
 		{Name: "wake", Type: "zset"},
 	},
-	Guarded: lua.Text{SHA: QueueNackGuardedSHA, Source: &scripts.QueueNackGuarded},
+	Guarded: lua.Text{SHA: QueueNackGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueNack},
 }
 
 // QueueNackParams are the keys and arguments of QueueNack.

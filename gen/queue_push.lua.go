@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "ef9d484f1bc2ac499419ab1173811c8d52fff5e6"
+const QueuePushSHA = "a9d6213358902c8cc24cda61591076fa91a2e878"
 
-// QueuePushGuardedSHA is the SHA-1 of guarded/queue_push.lua, which runs under lua.Guard.
-const QueuePushGuardedSHA = "d0244e4b09363f877bd79d862459e9a2be47e884"
+// QueuePushGuardedSHA is the SHA-1 of guard.lua and queue_push.lua joined, which runs under lua.Guard.
+const QueuePushGuardedSHA = "a8afa38958e42a07f112640b8bd559ee64b0329a"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{
@@ -35,7 +35,7 @@ var QueuePushScript = lua.Script{
 		{Name: "wake", Type: "zset"},
 		{Name: "receipt", Type: "string"},
 	},
-	Guarded: lua.Text{SHA: QueuePushGuardedSHA, Source: &scripts.QueuePushGuarded},
+	Guarded: lua.Text{SHA: QueuePushGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueuePush},
 }
 
 // QueuePushParams are the keys and arguments of QueuePush.

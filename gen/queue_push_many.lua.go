@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushManySHA is the SHA-1 of queue_push_many.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushManySHA = "11511ffb708c2a944d4e27248a1030162f59cd23"
+const QueuePushManySHA = "06df96a79649ce683018b5c4a3e370feba0f43e6"
 
-// QueuePushManyGuardedSHA is the SHA-1 of guarded/queue_push_many.lua, which runs under lua.Guard.
-const QueuePushManyGuardedSHA = "1cee2fd6f4355169b60167684c20f82abe34592e"
+// QueuePushManyGuardedSHA is the SHA-1 of guard.lua and queue_push_many.lua joined, which runs under lua.Guard.
+const QueuePushManyGuardedSHA = "49a0cdb1f60d2417ac869c9439114486eb89381e"
 
 // QueuePushManyScript is scripts/queue_push_many.lua.
 var QueuePushManyScript = lua.Script{
@@ -35,7 +35,7 @@ var QueuePushManyScript = lua.Script{
 		{Name: "control", Type: "hash", Variadic: true},
 		{Name: "wake", Type: "zset", Variadic: true},
 	},
-	Guarded: lua.Text{SHA: QueuePushManyGuardedSHA, Source: &scripts.QueuePushManyGuarded},
+	Guarded: lua.Text{SHA: QueuePushManyGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueuePushMany},
 }
 
 // QueuePushManyParams are the keys and arguments of QueuePushMany.

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueRequeueSHA is the SHA-1 of queue_requeue.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRequeueSHA = "83790332fad09a928b6f43590d78bcff49fee66f"
+const QueueRequeueSHA = "95b548d2ecc5d0eb7cc869a148f870053fa72498"
 
-// QueueRequeueGuardedSHA is the SHA-1 of guarded/queue_requeue.lua, which runs under lua.Guard.
-const QueueRequeueGuardedSHA = "321542c54a019b73bfc5fabb710fe3614bdef1b8"
+// QueueRequeueGuardedSHA is the SHA-1 of guard.lua and queue_requeue.lua joined, which runs under lua.Guard.
+const QueueRequeueGuardedSHA = "d8316338bb0a234db0e553431aff33f8b5149e08"
 
 // QueueRequeueScript is scripts/queue_requeue.lua.
 var QueueRequeueScript = lua.Script{
@@ -29,7 +29,7 @@ var QueueRequeueScript = lua.Script{
 		{Name: "control", Type: "hash"},
 		{Name: "wake", Type: "zset"},
 	},
-	Guarded: lua.Text{SHA: QueueRequeueGuardedSHA, Source: &scripts.QueueRequeueGuarded},
+	Guarded: lua.Text{SHA: QueueRequeueGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueRequeue},
 }
 
 // QueueRequeueParams are the keys and arguments of QueueRequeue.

@@ -13,10 +13,10 @@ import (
 )
 
 // QueueRescheduleSHA is the SHA-1 of queue_reschedule.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRescheduleSHA = "523f03988268d752008f410adaaffc612dd8d844"
+const QueueRescheduleSHA = "fc4700747d86870b7e64214891a65cbb12fbf1d4"
 
-// QueueRescheduleGuardedSHA is the SHA-1 of guarded/queue_reschedule.lua, which runs under lua.Guard.
-const QueueRescheduleGuardedSHA = "5a5413a44f1c65abc60c0d3f5f970636a53dc890"
+// QueueRescheduleGuardedSHA is the SHA-1 of guard.lua and queue_reschedule.lua joined, which runs under lua.Guard.
+const QueueRescheduleGuardedSHA = "007caa47fbb57315ccb9cff47c2195c8566033ec"
 
 // QueueRescheduleScript is scripts/queue_reschedule.lua.
 var QueueRescheduleScript = lua.Script{
@@ -28,7 +28,7 @@ var QueueRescheduleScript = lua.Script{
 		{Name: "scheduled", Type: "zset"},
 		{Name: "wake", Type: "zset"},
 	},
-	Guarded: lua.Text{SHA: QueueRescheduleGuardedSHA, Source: &scripts.QueueRescheduleGuarded},
+	Guarded: lua.Text{SHA: QueueRescheduleGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueReschedule},
 }
 
 // QueueRescheduleParams are the keys and arguments of QueueReschedule.

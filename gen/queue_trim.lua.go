@@ -11,10 +11,10 @@ import (
 )
 
 // QueueTrimSHA is the SHA-1 of queue_trim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTrimSHA = "0fa57770b1b5ec0f1388601506847557607c252d"
+const QueueTrimSHA = "b116323c281a8d346dd87002fdc7969bd4da4fa9"
 
-// QueueTrimGuardedSHA is the SHA-1 of guarded/queue_trim.lua, which runs under lua.Guard.
-const QueueTrimGuardedSHA = "9a00fd8f27b915ed715411fe3e306ce3b5f5322d"
+// QueueTrimGuardedSHA is the SHA-1 of guard.lua and queue_trim.lua joined, which runs under lua.Guard.
+const QueueTrimGuardedSHA = "a89fbdccaaaa90da9b825841a82095c1385b8603"
 
 // QueueTrimScript is scripts/queue_trim.lua.
 var QueueTrimScript = lua.Script{
@@ -28,7 +28,7 @@ var QueueTrimScript = lua.Script{
 		{Name: "failures", Type: "hash"},
 		{Name: "control", Type: "hash"},
 	},
-	Guarded: lua.Text{SHA: QueueTrimGuardedSHA, Source: &scripts.QueueTrimGuarded},
+	Guarded: lua.Text{SHA: QueueTrimGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueTrim},
 }
 
 // QueueTrimParams are the keys and arguments of QueueTrim.

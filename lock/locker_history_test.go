@@ -36,14 +36,13 @@ const (
 // guardedCount is a user's script that counts, bound to a lease.
 func guardedCount() *lua.Script {
 	source := "return redis.call('INCR', KEYS[1])"
-	guarded := strings.TrimSuffix(scripts.QueueControlGuarded, scripts.QueueControl) + source
 	sum := func(s string) string {
 		d := sha1.Sum([]byte(s))
 		return hex.EncodeToString(d[:])
 	}
 	return &lua.Script{
 		Name: "count", SHA: sum(source), Source: &source, Keys: []lua.Key{{Name: "counter", Type: "string"}},
-		Guarded: lua.Text{SHA: sum(guarded), Source: &guarded},
+		Guarded: lua.Text{SHA: sum(scripts.Guard + source), Guard: &scripts.Guard, Source: &source},
 	}
 }
 

@@ -31,7 +31,7 @@ type Call struct {
 	noLoad  bool   // the server refuses SCRIPT LOAD
 	vain    uint8  // how often SCRIPT LOAD was answered, and the server behind it still lacked the script
 	stale   bool   // an attempt met a replica: go-redis closes its connection after a single command, and not after a pipeline
-	guarded bool   // the guarded variant is to run
+	guarded bool   // the script is to run behind its guard
 	failure *Error // of the last attempt
 
 	inline [16]any
@@ -78,7 +78,7 @@ type program struct {
 func (p *program) MarshalBinary() ([]byte, error) {
 	p.sent, p.waiting = true, true
 	if p.eval {
-		return []byte(*p.file().Source), nil
+		return []byte(p.file().String()), nil
 	}
 	return append(p.digest[:0], p.file().SHA...), nil
 }

@@ -43,9 +43,8 @@ var (
 	// works on. It comes with the key and both types where these are found: in a
 	// second after the call or its batch.
 	ErrWrongType = errors.New("wrong type")
-	// ErrNoGuard says that a script was called under Guard and has no guarded
-	// variant.
-	ErrNoGuard = errors.New("no guarded variant")
+	// ErrNoGuard says that a script was called under Guard and has no guard.
+	ErrNoGuard = errors.New("no guard")
 	// ErrFenced says that the lease that guards the call is not held: it is over,
 	// was released, or is another's. It comes as an *Error. The attempt that met it
 	// changed nothing. With ErrRefused, which is the rule, nor did the call; with
@@ -60,8 +59,7 @@ var (
 type Error struct {
 	// Script is the script's name.
 	Script string
-	// Guarded says that the variant ran that Guard asks for; Line is a line of
-	// that file.
+	// Guarded says that the script ran behind its guard.
 	Guarded bool
 	// Outcome is one of ErrNotExecuted, ErrOutcomeUnknown, ErrExecutedInPart
 	// and ErrRefused.
@@ -69,7 +67,8 @@ type Error struct {
 	// Code is the first word of the server's error, such as WRONGTYPE; empty
 	// when the server said nothing.
 	Code string
-	// Line is the script's line that failed; 0 when unknown.
+	// Line is the line of the script's file that failed; 0 when unknown, and in
+	// the guard.
 	Line int
 	// Tries is how often the call was sent.
 	Tries int

@@ -6,28 +6,26 @@ import (
 	"slices"
 )
 
-// Lease is what [Guard] has to know of a lease: the root package's leases are
-// such, and so can be one of a user's own that is recorded in either form.
-//
-// The record is a string "fence waiting owner start length delay note", one
-// space between the fields, start in Unix microseconds and length in
-// milliseconds. Or it is a sorted set of tokens, scored by the end of each lease
-// in Unix milliseconds.
+// Lease is what [Guard] has to know of a lease: the leases of locks, semaphores
+// and the like are such, and so can be one of a user's own. What the record
+// under the key looks like, only the guard knows: the file that the script's
+// @guard names.
 type Lease interface {
 	// GuardKey is the key that records the lease.
 	GuardKey() string
-	// GuardToken is the token that holds it there.
+	// GuardToken is the token that names the lease there.
 	GuardToken() string
 }
 
-// Guard returns a client on which every generated function runs its guarded
-// variant: the script looks whether the lease is held now, by the server's
-// clock, and does its work in the same step. Where the lease is not held, the
-// call fails with [ErrFenced]. So a holder that was paused beyond the end of its
-// lease changes nothing, without a fence kept in the data.
+// Guard returns a client on which every generated function runs its script
+// behind a guard: the guard checks whether the lease is held now, by the
+// server's clock, and the script does its work in the same step. Where the lease
+// is not held, the call fails with [ErrFenced]. So a holder that was paused
+// beyond the end of its lease changes nothing, without a fence kept in the data.
 //
-// The variant is generated for a script with ---@guard in its header. The call
-// of another script fails with [ErrNoGuard], and nothing is sent. The key of the
+// The guard is a Lua file that ---@guard in the script's header names; its text
+// and the script's are sent as one. The call of a script without one fails with
+// [ErrNoGuard], and nothing is sent. The key of the
 // lease has to live in the slot of the call's keys, else the error is
 // [ErrCrossSlot]. Key and token are read anew for each call, for one in a batch
 // when it is queued.
@@ -59,8 +57,8 @@ var (
 	errNilLease  = errors.New("the client is bound to no lease: Guard was given nil")
 )
 
-// guard turns the call to the guarded variant: the lease's key behind the keys,
-// its token behind the arguments.
+// guard puts the script behind its guard: the lease's key behind the keys, its
+// token behind the arguments. The guard takes both away.
 func (c *Call) guard(g *guarded) {
 	_, twice := g.Client.(*guarded)
 	switch {
@@ -73,7 +71,7 @@ func (c *Call) guard(g *guarded) {
 		c.fail(errNilLease)
 		return
 	case c.script.Guarded.Source == nil:
-		c.fail(fmt.Errorf("%w: add ---@guard to the header of %s.lua and run go generate", ErrNoGuard, c.script.Name))
+		c.fail(fmt.Errorf("%w: add ---@guard guard.lua to the header of %s.lua and run go generate", ErrNoGuard, c.script.Name))
 		return
 	}
 	key, token := g.lease.GuardKey(), g.lease.GuardToken()

@@ -22,7 +22,7 @@ func testGuardedLostReplies(t *testing.T, over func(testing.TB) *topology) {
 		for lost := range 5 {
 			t.Run(fmt.Sprintf("%s %d lost", name, lost), func(t *testing.T) {
 				t.Parallel()
-				n, tag, s := over(t), "{"+luatomictest.Namespace(t)+"}", withGuard(t, coldCount(t, retry))
+				n, tag, s := over(t), "{"+luatomictest.Namespace(t)+"}", withGuard(coldCount(t, retry))
 				preload(t, n.direct, s)
 				guard := lua.Guard(n.client, takeLock(t, n.direct, tag+"lease"))
 				n.drop(lost, guardedEvalsha(s))
@@ -58,7 +58,7 @@ func TestLeaseLostBetweenTwoAttempts(t *testing.T) {
 	t.Parallel()
 	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
 	tag := "{" + luatomictest.Namespace(t) + "}"
-	s := withGuard(t, newScript("once", "-- "+tag+"\nredis.call('DEL', '"+tag+"lease')\nreturn redis.call('INCR', KEYS[1])", lua.RetrySafe))
+	s := withGuard(newScript("once", "-- "+tag+"\nredis.call('DEL', '"+tag+"lease')\nreturn redis.call('INCR', KEYS[1])", lua.RetrySafe))
 	preload(t, client, s)
 	for _, form := range []string{"run", "batch"} {
 		n, lease := overSingle(t), takeLock(t, client, tag+"lease")
@@ -85,7 +85,7 @@ func TestFencedIsFinal(t *testing.T) {
 	for name, retry := range retries {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := withGuard(t, newScript("count", countSource, retry))
+			s := withGuard(newScript("count", countSource, retry))
 			fake := startFake(t, func(_ string, nth int) string {
 				return []string{"-TRYAGAIN keys are moving", "-FENCED the lease is over", ":1"}[min(nth, 3)-1]
 			})
@@ -101,7 +101,7 @@ func TestGuardedScriptIsLoadedNotEvaluated(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	client, ctx := server.Client(), within(t, 10*time.Second)
-	s := withGuard(t, newScript("count", countSource, lua.RetryNever))
+	s := withGuard(newScript("count", countSource, lua.RetryNever))
 	guard := lua.Guard(client, takeLock(t, client, "{n}lease"))
 	for i := range 3 {
 		got, err := runInt(ctx, guard, s, "{n}")
@@ -126,7 +126,7 @@ func TestGuardedScriptIsLoadedNotEvaluated(t *testing.T) {
 func TestGuardedEvalWhereScriptLoadIsRefused(t *testing.T) {
 	t.Parallel()
 	_, client := restricted(t, "-script")
-	ctx, s := within(t, 10*time.Second), withGuard(t, newScript("count", countSource, lua.RetryNever))
+	ctx, s := within(t, 10*time.Second), withGuard(newScript("count", countSource, lua.RetryNever))
 	lease := takeLock(t, client, "{n}lease")
 	got, err := runInt(ctx, lua.Guard(client, lease), s, "{n}")
 	require.NoError(t, err)
@@ -138,8 +138,8 @@ func TestGuardedEvalWhereScriptLoadIsRefused(t *testing.T) {
 
 func testGuardCluster(t *testing.T, cluster *luatomictest.Cluster) {
 	client, ctx := clusterClient(t, cluster, nil), within(t, 20*time.Second)
-	s := withGuard(t, coldCount(t, lua.RetryNever))
-	keyless := withGuard(t, newScript("keyless", "-- "+luatomictest.Namespace(t)+"\nreturn #KEYS", lua.RetryNever))
+	s := withGuard(coldCount(t, lua.RetryNever))
+	keyless := withGuard(newScript("keyless", "-- "+luatomictest.Namespace(t)+"\nreturn #KEYS", lua.RetryNever))
 	for node := range 3 {
 		tag, _ := keyIn(t, cluster, node)
 		other, _ := keyIn(t, cluster, (node+1)%3)

@@ -1,8 +1,6 @@
 package lua_test
 
 import (
-	"crypto/sha1"
-	"encoding/hex"
 	"fmt"
 	"math"
 	"strings"
@@ -24,22 +22,13 @@ type held struct{ key, token string }
 func (h held) GuardKey() string   { return h.key }
 func (h held) GuardToken() string { return h.token }
 
-// prologue is what the generator puts before a script with @guard.
-func prologue(t testing.TB) string {
-	text, ok := strings.CutSuffix(scripts.QueueControlGuarded, scripts.QueueControl)
-	require.True(t, ok, "the guarded file ends with the plain one, byte for byte")
-	return text
-}
-
-// withGuard gives a script its guarded variant.
-func withGuard(t testing.TB, s *lua.Script) *lua.Script {
-	text := prologue(t) + *s.Source
-	sum := sha1.Sum([]byte(text))
-	s.Guarded = lua.Text{SHA: hex.EncodeToString(sum[:]), Source: &text}
+// withGuard gives a script the guard of the locks and semaphores.
+func withGuard(s *lua.Script) *lua.Script {
+	s.Guarded = lua.Text{SHA: sha(scripts.Guard + *s.Source), Guard: &scripts.Guard, Source: s.Source}
 	return s
 }
 
-// guardedEvalsha matches for a proxy the requests that run a script's guarded variant by digest.
+// guardedEvalsha matches for a proxy the requests that run a script behind its guard, by digest.
 func guardedEvalsha(s *lua.Script) func(args []string) bool {
 	return luatomictest.Command("EVALSHA", s.Guarded.SHA)
 }
@@ -161,7 +150,7 @@ func TestGuard(t *testing.T) {
 			}
 			require.ErrorIs(t, err, lua.ErrFenced)
 			e := requireFenced(t, err, lua.ErrRefused)
-			require.EqualError(t, err, "guarded/queue_control: refused: "+c.want)
+			require.EqualError(t, err, "guarded queue_control: refused: "+c.want)
 			require.Equal(t, 1, e.Tries)
 			require.Zero(t, client.Exists(ctx, p.Control).Val(), "nothing is written")
 		})
@@ -208,7 +197,7 @@ func TestEveryCheckOfTheGuardIsNeeded(t *testing.T) {
 	for _, c := range guardCases() {
 		want = append(want, c.want)
 	}
-	text := prologue(t)
+	text := scripts.Guard
 	require.Equal(t, want, outcome(text))
 	for _, change := range [][2]string{
 		{"kind == 'string'", "false"},
@@ -242,7 +231,7 @@ func TestGuardTakesItsKeyAndArgumentOff(t *testing.T) {
 	t.Parallel()
 	client := luatomictest.Client(t)
 	tag := "{" + luatomictest.Namespace(t) + "}"
-	s := withGuard(t, newScript("echo", "return table.concat(KEYS, ' ') .. '|' .. table.concat(ARGV, ' ')", lua.RetryNever))
+	s := withGuard(newScript("echo", "return table.concat(KEYS, ' ') .. '|' .. table.concat(ARGV, ' ')", lua.RetryNever))
 	guard := lua.Guard(client, takeLock(t, client, tag+"lease"))
 	for _, n := range []int{0, 1, 2, 5, 8, 9, 20} { // below, at and above the room inside a Call
 		var keys, args []string
@@ -264,7 +253,7 @@ func TestGuardTakesItsKeyAndArgumentOff(t *testing.T) {
 func TestGuardMistakesAreRefusedBeforeIO(t *testing.T) {
 	t.Parallel()
 	client := untouched(t)
-	with, without := withGuard(t, newScript("count", countSource, lua.RetrySafe)), newScript("count", countSource, lua.RetrySafe)
+	with, without := withGuard(newScript("count", countSource, lua.RetrySafe)), newScript("count", countSource, lua.RetrySafe)
 	good := held{"{a}lease", "tok"}
 	for name, c := range map[string]struct {
 		client lua.Client
@@ -272,7 +261,7 @@ func TestGuardMistakesAreRefusedBeforeIO(t *testing.T) {
 		is     error
 		text   string
 	}{
-		"no variant":    {lua.Guard(client, good), without, lua.ErrNoGuard, "count: no guarded variant: add ---@guard to the header of count.lua and run go generate"},
+		"no variant":    {lua.Guard(client, good), without, lua.ErrNoGuard, "count: no guard: add ---@guard guard.lua to the header of count.lua and run go generate"},
 		"another slot":  {lua.Guard(client, held{"{b}lease", "tok"}), with, lua.ErrCrossSlot, `count: keys in different cluster slots: "{b}lease", which records the lease, and "{a}n"; give the lease a key with the data's {tag}`},
 		"no key":        {lua.Guard(client, held{"", "tok"}), with, lua.ErrBadName, "count: bad name: the lease's key is empty"},
 		"no token":      {lua.Guard(client, held{"{a}lease", ""}), with, lua.ErrBadName, "count: bad name: the lease's token is empty"},

@@ -2,7 +2,6 @@ package lua_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
+	"github.com/luatomic/luatomic/scripts"
 )
 
 func TestGuardedBatch(t *testing.T) {
@@ -20,7 +20,7 @@ func TestGuardedBatch(t *testing.T) {
 	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
 	tag := "{" + luatomictest.Namespace(t) + "}"
 	lease := takeLock(t, client, tag+"lease")
-	s, plain := withGuard(t, coldCount(t, lua.RetryNever)), coldCount(t, lua.RetryNever)
+	s, plain := withGuard(coldCount(t, lua.RetryNever)), coldCount(t, lua.RetryNever)
 	b := lua.NewBatch(lua.Guard(client, lease))
 	for _, state := range []string{"cold", "warm"} {
 		var futures []*lua.Future[int64]
@@ -34,7 +34,7 @@ func TestGuardedBatch(t *testing.T) {
 			require.NoError(t, err, state)
 		}
 		_, err := without.Get()
-		require.EqualError(t, err, "count: no guarded variant: add ---@guard to the header of count.lua and run go generate")
+		require.EqualError(t, err, "count: no guard: add ---@guard guard.lua to the header of count.lua and run go generate")
 	}
 	require.Equal(t, 200, counted(t, client, tag+"n"))
 	require.Zero(t, counted(t, client, tag+"plain"))
@@ -54,34 +54,41 @@ func TestErrorsBehindTheGuard(t *testing.T) {
 	tag := "{" + luatomictest.Namespace(t) + "}"
 	guard := lua.Guard(client, takeLock(t, client, tag+"lease"))
 
-	s := withGuard(t, newScript("refuse", "return redis.error_reply('FULL of it')", lua.RetrySafe))
+	s := withGuard(newScript("refuse", "return redis.error_reply('FULL of it')", lua.RetrySafe))
 	_, err := runInt(ctx, guard, s, tag+"n")
 	require.ErrorIs(t, err, lua.ErrRefused)
 	require.ErrorIs(t, err, &lua.Code{Script: "refuse", Name: "FULL"})
 	require.NotErrorIs(t, err, lua.ErrFenced)
 
-	s = withGuard(t, newScript("raise", "\nerror({err = 'FENCED by hand'})", lua.RetrySafe))
+	s = withGuard(newScript("raise", "\nerror({err = 'FENCED by hand'})", lua.RetrySafe))
 	_, err = runInt(ctx, guard, s, tag+"n")
 	require.ErrorIs(t, err, lua.ErrExecutedInPart)
 	require.NotErrorIs(t, err, lua.ErrFenced)
 
-	s = withGuard(t, newScript("fail", "\nreturn nil + 1", lua.RetrySafe))
+	s = withGuard(newScript("fail", "\nreturn nil + 1", lua.RetrySafe))
 	_, err = runInt(ctx, guard, s, tag+"n")
 	require.ErrorIs(t, err, lua.ErrExecutedInPart)
-	require.ErrorContains(t, err, fmt.Sprintf("guarded/fail:%d: executed in part", strings.Count(prologue(t), "\n")+2))
+	require.ErrorContains(t, err, "guarded fail:2: executed in part", "the line of the script's own file")
+
+	broken := "local lease, token = table.remove(KEYS), table.remove(ARGV)\nlocal x = nil + 1\n"
+	s.Guarded = lua.Text{SHA: sha(broken + *s.Source), Guard: &broken, Source: s.Source}
+	_, err = runInt(ctx, guard, s, tag+"n")
+	require.ErrorIs(t, err, lua.ErrExecutedInPart)
+	require.ErrorContains(t, err, "guarded fail: executed in part", "a line of the guard is none of the script")
+	require.ErrorContains(t, err, "user_script:2")
 
 	s = newScript("plain", "return redis.error_reply('FENCED by the script')", lua.RetrySafe)
 	_, err = runInt(ctx, client, s, tag+"n")
 	require.ErrorIs(t, err, lua.ErrRefused)
 	require.NotErrorIs(t, err, lua.ErrFenced, "only a guard gives ErrFenced")
 
-	s = withGuard(t, newScript("push", "return redis.call('RPUSH', KEYS[1], 'x')", lua.RetrySafe))
+	s = withGuard(newScript("push", "return redis.call('RPUSH', KEYS[1], 'x')", lua.RetrySafe))
 	s.Keys = []lua.Key{{Name: "list", Type: "list", Variadic: true}}
 	_, err = runInt(ctx, guard, s, tag+"lease")
 	require.ErrorIs(t, err, lua.ErrWrongType)
 	require.ErrorContains(t, err, fmt.Sprintf("key %q (list) holds a string", tag+"lease"))
 	require.NoError(t, client.HSet(ctx, tag+"hash", "a", "b").Err())
-	_, err = runInt(ctx, guard, withGuard(t, newScript("get", "return redis.call('GET', '"+tag+"hash')", lua.RetrySafe)), tag+"n")
+	_, err = runInt(ctx, guard, withGuard(newScript("get", "return redis.call('GET', '"+tag+"hash')", lua.RetrySafe)), tag+"n")
 	require.ErrorIs(t, err, lua.ErrWrongType)
 	require.NotContains(t, err.Error(), "lease", "the lease is no list, and need not be")
 }
@@ -90,7 +97,7 @@ func TestGuardedReadOnlyScript(t *testing.T) {
 	t.Parallel()
 	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
 	tag := "{" + luatomictest.Namespace(t) + "}"
-	s := withGuard(t, newScript("read", "-- "+tag+"\nreturn redis.call('EXISTS', KEYS[1])", lua.RetrySafe))
+	s := withGuard(newScript("read", "-- "+tag+"\nreturn redis.call('EXISTS', KEYS[1])", lua.RetrySafe))
 	s.ReadOnly = true
 	lease := takeLock(t, client, tag+"lease")
 	got, err := runInt(ctx, lua.Guard(client, lease), s, tag+"n")
@@ -104,7 +111,7 @@ func TestGuardedReadOnlyScript(t *testing.T) {
 func TestAllocationsOfAGuardedCall(t *testing.T) {
 	client := luatomictest.Client(t)
 	tag := "{" + luatomictest.Namespace(t) + "}"
-	s := withGuard(t, newScript("keep", "return redis.call('SETNX', KEYS[1], 'x')", lua.RetrySafe))
+	s := withGuard(newScript("keep", "return redis.call('SETNX', KEYS[1], 'x')", lua.RetrySafe))
 	guard := lua.Guard(client, takeLock(t, client, tag+"lease"))
 	call := func() {
 		if _, err := runInt(t.Context(), guard, s, tag+"n"); err != nil {
@@ -161,7 +168,8 @@ func TestMarkedScriptsAreLoaded(t *testing.T) {
 	}
 	preload(t, lua.Guard(client, held{"k", "t"}), marked...)
 	for _, s := range marked {
-		require.Equal(t, prologue(t)[strings.Index(prologue(t), "\ndo\n"):]+*s.Source, (*s.Guarded.Source)[strings.Index(*s.Guarded.Source, "\ndo\n"):])
+		require.Same(t, s.Source, s.Guarded.Source)
+		require.Equal(t, scripts.Guard+*s.Source, s.Guarded.String())
 		known, err := client.ScriptExists(ctx, s.SHA, s.Guarded.SHA).Result()
 		require.NoError(t, err)
 		require.Equal(t, []bool{true, true}, known, s.Name)

@@ -46,7 +46,7 @@ func loadAndSend(ctx context.Context, client Client, node *redis.Client, calls [
 	for i, c := range calls {
 		text := c.file()
 		if since[text]%reload == 0 {
-			load = pipe.ScriptLoad(ctx, *text.Source)
+			load = pipe.ScriptLoad(ctx, text.String())
 		}
 		since[text]++
 		loads[i] = load
@@ -132,7 +132,7 @@ func owner(ctx context.Context, client Client, key string) (*redis.Client, error
 
 // Preload loads the scripts on every node that the client reaches: all masters
 // and replicas of a cluster, all shards of a ring but those that its heartbeat
-// has found down. Guarded variants are loaded with their scripts. Programs whose
+// has found down. A script with a guard is loaded twice, alone and behind it. Programs whose
 // user may run neither EVAL nor SCRIPT LOAD need it once, from a user that may,
 // after each start or failover of a server. It goes on when a node fails and
 // returns all failures joined.
@@ -163,7 +163,7 @@ func preload(ctx context.Context, node *redis.Client, scripts []*Script) error {
 	for _, s := range scripts {
 		for _, guarded := range []bool{false, true} {
 			if text := s.file(guarded); text.Source != nil {
-				all = append(all, loading{title(s.Name, guarded), text, pipe.ScriptLoad(ctx, *text.Source)})
+				all = append(all, loading{title(s.Name, guarded), text, pipe.ScriptLoad(ctx, text.String())})
 			}
 		}
 	}

@@ -26,8 +26,12 @@ return redis.call('INCR', counter)
 
 // newScript declares a script as generated code would, which has the digest as a constant.
 func newScript(name, source string, retry lua.Retry) *lua.Script {
-	sum := sha1.Sum([]byte(source))
-	return &lua.Script{Name: name, SHA: hex.EncodeToString(sum[:]), Source: &source, Retry: retry}
+	return &lua.Script{Name: name, SHA: sha(source), Source: &source, Retry: retry}
+}
+
+func sha(text string) string {
+	sum := sha1.Sum([]byte(text))
+	return hex.EncodeToString(sum[:])
 }
 
 // coldCount is a counting script that no server has seen yet.

@@ -57,7 +57,7 @@ func isReply(err error) bool {
 
 func classifyReply(ran Text, e *Error, text string) {
 	code, _, _ := strings.Cut(text, " ")
-	e.Code, e.Line = code, line(text)
+	e.Code, e.Line = code, ran.scriptLine(line(text))
 	inside := strings.Contains(text, "user_script") || strings.Contains(text, ran.SHA)
 	if notStarted(text) {
 		inside = false

@@ -27,7 +27,11 @@
 // that only a cluster would refuse shows at the desk.
 package lua
 
-import "github.com/redis/go-redis/v9"
+import (
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
 
 // Client is any go-redis client: Client, ClusterClient, Ring, the Sentinel
 // failover client, or an AutoPipeliner on one of them. A redis.Pipeliner is
@@ -76,28 +80,54 @@ type Script struct {
 	MaxBytes int
 	// Keys are the declared keys, in order.
 	Keys []Key
-	// Guarded is the variant that Guard runs; zero where the header has no
-	// @guard. It takes one more key and one more argument, the last ones.
+	// Guarded is the script behind its guard, which Guard runs; zero where the
+	// header has no @guard. It takes one more key and one more argument, the last
+	// ones.
 	Guarded Text
 }
 
-// Text is what a server runs.
+// Text is what a server runs: the file of a script, or two files joined.
 type Text struct {
-	SHA    string
+	// SHA is the SHA-1 of the whole, 40 hex digits.
+	SHA string
+	// Guard points to the text of the guard, which comes first; nil without one.
+	// It ends with a line feed.
+	Guard *string
+	// Source points to the text of the script.
 	Source *string
+}
+
+// String is the whole text, as SCRIPT LOAD sends it; empty for the zero Text.
+func (t Text) String() string {
+	switch {
+	case t.Source == nil:
+		return ""
+	case t.Guard == nil:
+		return *t.Source
+	}
+	return *t.Guard + *t.Source
+}
+
+// scriptLine turns a line of the whole into the line of the script's own file; 0
+// for a line of the guard.
+func (t Text) scriptLine(line int) int {
+	if t.Guard != nil {
+		line -= strings.Count(*t.Guard, "\n")
+	}
+	return max(line, 0)
 }
 
 func (s *Script) file(guarded bool) Text {
 	if guarded {
 		return s.Guarded
 	}
-	return Text{s.SHA, s.Source}
+	return Text{SHA: s.SHA, Source: s.Source}
 }
 
-// title is the script's file without the suffix, as messages and traces show it.
+// title names the script in messages and traces.
 func title(name string, guarded bool) string {
 	if guarded {
-		return "guarded/" + name
+		return "guarded " + name
 	}
 	return name
 }

@@ -5,7 +5,7 @@
 ---
 ---@contract dup-only  an error half-way can deliver a job twice, never lose one
 ---@retry    safe  what has moved is not scheduled any more
----@guard
+---@guard    guard.lua
 ---@key      scheduled  zset  id, scored by due time in ms
 ---@key      ready      list  entries enqueued_at_ms:id, oldest at the head
 ---@key      wake       zset  channels of those who wait, scored by the end of their wait in ms

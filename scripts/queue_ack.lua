@@ -6,7 +6,7 @@
 ---
 ---@contract dup-only  an error half-way can leave a job to be delivered again, never lose one
 ---@retry    safe  a job already acked is gone
----@guard
+---@guard    guard.lua
 ---@key      leases    zset  id, scored by the end of its lease in us
 ---@key      bodies    hash  id to body
 ---@key      failures  hash  id to the number of its failed deliveries

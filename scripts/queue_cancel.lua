@@ -6,7 +6,7 @@
 ---
 ---@contract dup-only  an error half-way leaves a job cancelled, or where it was
 ---@retry    safe  a job already cancelled is absent
----@guard
+---@guard    guard.lua
 ---@key      scheduled  zset  id, scored by due time in ms
 ---@key      bodies     hash  id to body
 ---@key      leases     zset  id, scored by the end of its lease in us

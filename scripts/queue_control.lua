@@ -2,7 +2,7 @@
 ---
 ---@contract dup-only  an error half-way leaves one of the two settings changed
 ---@retry    safe  the same values are set again
----@guard
+---@guard    guard.lua
 ---@key      control  hash  paused, limit, dead_bytes
 ---@key      wake     zset  channels of those who wait, scored by the end of their wait in ms
 ---@arg      pause    enum(keep=0,on=1,off=2)

@@ -6,7 +6,7 @@
 ---
 ---@contract dup-only  an error half-way can deliver a job twice, never lose one
 ---@retry    safe  a job already given back is not leased under this fence
----@guard
+---@guard    guard.lua
 ---@key      leases     zset  id, scored by the end of its lease in us
 ---@key      ready      list  entries enqueued_at_ms:id, oldest at the head
 ---@key      scheduled  zset  id, scored by due time in ms

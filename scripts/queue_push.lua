@@ -8,7 +8,7 @@
 ---
 ---@contract all-or-nothing  a write refused half-way is followed by the undoing of those before it
 ---@retry    safe  the same receipt gives the first result again, for as long as it is kept
----@guard
+---@guard    guard.lua
 ---@key      ready      list    entries enqueued_at_ms:id, oldest at the head
 ---@key      scheduled  zset    id, scored by due time in ms
 ---@key      bodies     hash    id to body

@@ -6,7 +6,7 @@
 ---
 ---@contract all-or-nothing  a write refused half-way is followed by the undoing of those before it
 ---@retry    safe  the same receipt gives the first result again, for as long as it is kept
----@guard
+---@guard    guard.lua
 ---@key      receipt  string  the result, kept for a repeat of this call
 ---@keys     queue  (ready list, scheduled zset, bodies hash, leases zset, failures hash,
 ---          unique hash, expiry zset, control hash, wake zset)  max=64  the keys of each queue, as

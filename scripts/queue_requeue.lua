@@ -4,7 +4,7 @@
 ---
 ---@contract dup-only  an error half-way can deliver a job twice, never lose one
 ---@retry    safe  what was made ready is not dead any more
----@guard
+---@guard    guard.lua
 ---@key      dead      zset  id, scored by the time of its death in ms
 ---@key      ready     list  entries enqueued_at_ms:id, oldest at the head
 ---@key      bodies    hash  id to body

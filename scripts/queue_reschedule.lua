@@ -5,7 +5,7 @@
 ---
 ---@contract all-or-nothing  one write to the queue's data
 ---@retry    safe  the same time is set again
----@guard
+---@guard    guard.lua
 ---@key      scheduled  zset  id, scored by due time in ms
 ---@key      wake       zset  channels of those who wait, scored by the end of their wait in ms
 ---@arg      id    string

@@ -2,7 +2,7 @@
 ---
 ---@contract dup-only  an error half-way leaves some of them
 ---@retry    safe  it goes on where it stopped
----@guard
+---@guard    guard.lua
 ---@key      dead      zset  id, scored by the time of its death in ms
 ---@key      bodies    hash  id to body
 ---@key      failures  hash  id to the number of its failed deliveries, id and a line feed to the last reason

@@ -10,11 +10,6 @@ import _ "embed"
 //go:embed delayed_promote.lua
 var DelayedPromote string
 
-// DelayedPromoteGuarded is the text of guarded/delayed_promote.lua.
-//
-//go:embed guarded/delayed_promote.lua
-var DelayedPromoteGuarded string
-
 // LockAcquire is the text of lock_acquire.lua.
 //
 //go:embed lock_acquire.lua
@@ -65,30 +60,15 @@ var LockTry string
 //go:embed queue_ack.lua
 var QueueAck string
 
-// QueueAckGuarded is the text of guarded/queue_ack.lua.
-//
-//go:embed guarded/queue_ack.lua
-var QueueAckGuarded string
-
 // QueueCancel is the text of queue_cancel.lua.
 //
 //go:embed queue_cancel.lua
 var QueueCancel string
 
-// QueueCancelGuarded is the text of guarded/queue_cancel.lua.
-//
-//go:embed guarded/queue_cancel.lua
-var QueueCancelGuarded string
-
 // QueueControl is the text of queue_control.lua.
 //
 //go:embed queue_control.lua
 var QueueControl string
-
-// QueueControlGuarded is the text of guarded/queue_control.lua.
-//
-//go:embed guarded/queue_control.lua
-var QueueControlGuarded string
 
 // QueueExtend is the text of queue_extend.lua.
 //
@@ -105,11 +85,6 @@ var QueueMend string
 //go:embed queue_nack.lua
 var QueueNack string
 
-// QueueNackGuarded is the text of guarded/queue_nack.lua.
-//
-//go:embed guarded/queue_nack.lua
-var QueueNackGuarded string
-
 // QueuePeek is the text of queue_peek.lua.
 //
 //go:embed queue_peek.lua
@@ -120,20 +95,10 @@ var QueuePeek string
 //go:embed queue_push.lua
 var QueuePush string
 
-// QueuePushGuarded is the text of guarded/queue_push.lua.
-//
-//go:embed guarded/queue_push.lua
-var QueuePushGuarded string
-
 // QueuePushMany is the text of queue_push_many.lua.
 //
 //go:embed queue_push_many.lua
 var QueuePushMany string
-
-// QueuePushManyGuarded is the text of guarded/queue_push_many.lua.
-//
-//go:embed guarded/queue_push_many.lua
-var QueuePushManyGuarded string
 
 // QueueReclaim is the text of queue_reclaim.lua.
 //
@@ -145,20 +110,10 @@ var QueueReclaim string
 //go:embed queue_requeue.lua
 var QueueRequeue string
 
-// QueueRequeueGuarded is the text of guarded/queue_requeue.lua.
-//
-//go:embed guarded/queue_requeue.lua
-var QueueRequeueGuarded string
-
 // QueueReschedule is the text of queue_reschedule.lua.
 //
 //go:embed queue_reschedule.lua
 var QueueReschedule string
-
-// QueueRescheduleGuarded is the text of guarded/queue_reschedule.lua.
-//
-//go:embed guarded/queue_reschedule.lua
-var QueueRescheduleGuarded string
 
 // QueueStats is the text of queue_stats.lua.
 //
@@ -174,11 +129,6 @@ var QueueTake string
 //
 //go:embed queue_trim.lua
 var QueueTrim string
-
-// QueueTrimGuarded is the text of guarded/queue_trim.lua.
-//
-//go:embed guarded/queue_trim.lua
-var QueueTrimGuarded string
 
 // RPCAttach is the text of rpc_attach.lua.
 //
@@ -294,3 +244,8 @@ var SemRelease string
 //
 //go:embed sem_resize.lua
 var SemResize string
+
+// Guard is the text of guard.lua.
+//
+//go:embed guard.lua
+var Guard string

@@ -75,7 +75,7 @@ func loadCommand() *command {
 		detail: `Programs load what they run by themselves, unless their user may run neither SCRIPT LOAD nor EVAL (luatomic acl
 --preloaded). Then run this as a user that may, after each start, restart or failover of a server. Loads on all masters and
 replicas of a cluster; what is there already stays as it is. With --dialect it loads those of that package of compat.`,
-		output:  `{"loaded"}; how many scripts, guarded variants included`,
+		output:  `{"loaded"}; how many texts: a script with a guard counts twice`,
 		example: `luatomic load --redis redis://deploy:PASSWORD@db.example:6379`,
 		flags: func(fs *flag.FlagSet) {
 			dialectFlag(fs, &dialect, append(slices.Clone(sidekiqs), redisInAction, actionHero)...)
@@ -114,7 +114,7 @@ func scriptsOf(dialect string) []*lua.Script {
 	return luatomic.Scripts()
 }
 
-// countScripts counts the guarded variants, too.
+// countScripts counts a script with a guard twice: it is loaded alone and behind it.
 func countScripts(scripts []*lua.Script) int {
 	n := 0
 	for _, s := range scripts {

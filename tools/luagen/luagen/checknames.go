@@ -5,7 +5,7 @@ import "fmt"
 // checkNames reports Go identifiers that two declarations would both make.
 func checkNames(scripts []*Script) Diagnostics {
 	var diags Diagnostics
-	owners := map[string]string{}
+	owners, guards := map[string]string{}, map[*Script]bool{}
 	for _, s := range scripts {
 		e := emitter{Script: s, target: target{beside: true}}
 		claim := func(name string, pos Pos, what string) {
@@ -20,6 +20,11 @@ func checkNames(scripts []*Script) Diagnostics {
 			e.claim(claim)
 			e.claimFields(claim)
 		}
+		if g := s.guardFile; g != nil && !guards[g] {
+			guards[g] = true
+			claim(g.GoName, s.GuardPos, "the guard "+g.File)
+			claim(lowerFirst(g.GoName)+"Source", s.GuardPos, "the guard "+g.File)
+		}
 	}
 	return diags
 }
@@ -32,10 +37,8 @@ func (e *emitter) claim(claim claimFunc) {
 	for _, id := range []string{name, name + "In", name + "SHA", name + "Script", name + "Params", "decode" + name, lowerFirst(name) + "Source"} {
 		claim(id, top, "the script")
 	}
-	if e.Guard {
-		for _, id := range []string{name + "Guarded", name + "GuardedSHA", lowerFirst(name) + "GuardedSource"} {
-			claim(id, top, "@guard")
-		}
+	if e.Guard != "" {
+		claim(name+"GuardedSHA", e.GuardPos, "@guard")
 	}
 	for _, c := range e.Errors {
 		claim(e.errorVar(c), c.Pos, "@error "+c.Name)

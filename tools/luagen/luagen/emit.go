@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"go/format"
 	"go/types"
+	"slices"
 	"strings"
 )
 
@@ -133,14 +134,6 @@ func (e *emitter) sourceVar() string {
 	return e.scriptsName() + "." + e.GoName
 }
 
-// guardedVar is sourceVar of the guarded variant.
-func (e *emitter) guardedVar() string {
-	if e.beside {
-		return lowerFirst(e.GoName) + "GuardedSource"
-	}
-	return e.scriptsName() + "." + e.GoName + "Guarded"
-}
-
 func digest(source string) string {
 	sum := sha1.Sum([]byte(source))
 	return hex.EncodeToString(sum[:])
@@ -150,14 +143,11 @@ func (e *emitter) constants() {
 	name := e.GoName
 	if e.beside {
 		e.printf("//go:embed %s\nvar %s string\n\n", e.File, e.sourceVar())
-		if e.Guard {
-			e.printf("//go:embed %s/%s\nvar %s string\n\n", guardDir, e.File, e.guardedVar())
-		}
 	}
 	e.printf("// %sSHA is the SHA-1 of %s, the digest that EVALSHA sends and SLOWLOG shows.\n", name, e.File)
 	e.printf("const %sSHA = %q\n\n", name, digest(e.Source))
-	if e.Guard {
-		e.printf("// %sGuardedSHA is the SHA-1 of %s/%s, which runs under lua.Guard.\n", name, guardDir, e.File)
+	if e.guardFile != nil {
+		e.printf("// %sGuardedSHA is the SHA-1 of %s and %s joined, which runs under lua.Guard.\n", name, e.Guard, e.File)
 		e.printf("const %sGuardedSHA = %q\n\n", name, digest(e.guardedText()))
 	}
 	e.printf("// %sScript is %s.\n", name, e.origin())
@@ -175,8 +165,8 @@ func (e *emitter) constants() {
 		e.printf("\tMaxBytes: %d,\n", e.Group.Bytes)
 	}
 	e.keyList()
-	if e.Guard {
-		e.printf("\tGuarded: lua.Text{SHA: %sGuardedSHA, Source: &%s},\n", name, e.guardedVar())
+	if e.guardFile != nil {
+		e.printf("\tGuarded: lua.Text{SHA: %sGuardedSHA, Guard: &%s, Source: &%s},\n", name, e.guardVar(), e.sourceVar())
 	}
 	e.printf("}\n\n")
 }
@@ -211,15 +201,12 @@ func (e *emitter) errorVars() {
 }
 
 // emitScripts returns the text of scripts.go, which embeds the scripts that stand apart from the Go.
-func emitScripts(scripts []*Script, t target) ([]byte, error) {
+func emitScripts(scripts, guards []*Script, t target) ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s*.lua%s\n\n", generated, doNotEdit)
 	fmt.Fprintf(&b, "// Package %s embeds the Lua scripts of this folder, one string each, byte for byte.\npackage %s\n\nimport _ \"embed\"\n\n", t.scriptsPkg, t.scriptsPkg)
-	for _, s := range scripts {
+	for _, s := range slices.Concat(scripts, guards) {
 		fmt.Fprintf(&b, "// %s is the text of %s.\n//\n//go:embed %s\nvar %s string\n\n", s.GoName, s.File, s.File, s.GoName)
-		if s.Guard {
-			fmt.Fprintf(&b, "// %sGuarded is the text of %s/%s.\n//\n//go:embed %s/%s\nvar %sGuarded string\n\n", s.GoName, guardDir, s.File, guardDir, s.File, s.GoName)
-		}
 	}
 	text, err := format.Source(b.Bytes())
 	if err != nil {

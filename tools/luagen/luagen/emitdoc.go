@@ -94,7 +94,7 @@ func (e *emitter) facts() {
 	} else {
 		e.bullet("Retry: " + withProse("never after a lost reply; then the error is lua.ErrOutcomeUnknown", e.Retry.Prose))
 	}
-	if e.Guard {
+	if e.Guard != "" {
 		e.bullet("Guard: on a client of lua.Guard it runs only while the lease is held; else the error is lua.ErrFenced.")
 	}
 	if e.Slots.Word == "any" {

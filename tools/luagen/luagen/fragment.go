@@ -197,13 +197,15 @@ func (x *expanded) compare(want, have []string, m marker, from int) {
 }
 
 // unused reports the fragments that no script has.
-func (p *fragments) unused() {
+func (p *fragments) unused() Diagnostics {
+	var found Diagnostics
 	for _, file := range p.files {
 		if !p.used[file] {
-			p.found = append(p.found, Diagnostic{file, Pos{1, 1}, 1, "F002", "no script has this fragment",
+			found = append(found, Diagnostic{file, Pos{1, 1}, 1, "F002", "no script has this fragment",
 				"remove it, or put it into a script: " + fragmentUse})
 		}
 	}
+	return found
 }
 
 // locate gives findings their place on the disk: those inside a fragment that of the fragment, once for all scripts that have it.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -40,10 +41,12 @@ func Generate(cfg Config) (Result, error) {
 		return res, err
 	}
 	texts := res.expandAll(sources, parts)
-	if len(res.Found) > 0 {
-		return res, nil
+	if len(parts.found) > 0 {
+		res.Found = parts.found.sorted()
+		return res, nil // what the scripts are is in doubt
 	}
-	scripts := res.parseAll(texts)
+	scripts, guards := res.parseAll(texts)
+	res.Found = append(res.Found, parts.unused()...).sorted()
 	if len(res.Found) > 0 {
 		return res, nil
 	}
@@ -51,7 +54,7 @@ func Generate(cfg Config) (Result, error) {
 	if err != nil {
 		return res, err
 	}
-	files, err := emitAll(scripts, cfg, t)
+	files, err := emitAll(scripts, guards, cfg, t)
 	if err != nil {
 		return res, err
 	}
@@ -60,7 +63,7 @@ func Generate(cfg Config) (Result, error) {
 	return res, err
 }
 
-// expandAll puts the fragments into the scripts. What it finds is about markers alone.
+// expandAll puts the fragments into the scripts.
 func (res *Result) expandAll(sources []Source, parts *fragments) []expanded {
 	texts := make([]expanded, len(sources))
 	for i, src := range sources {
@@ -71,30 +74,37 @@ func (res *Result) expandAll(sources []Source, parts *fragments) []expanded {
 	for file, lines := range parts.lines {
 		res.Sources[file] = strings.Join(lines, "\n")
 	}
-	if len(parts.found) == 0 {
-		parts.unused() // with a marker in doubt, it would only mislead
-	}
-	res.Found = parts.found.sorted()
 	return texts
 }
 
-// parseAll reads and checks the scripts.
-func (res *Result) parseAll(texts []expanded) []*Script {
-	scripts := make([]*Script, len(texts))
-	byFile := map[string]expanded{}
+// parseAll reads and checks the scripts and their guards.
+func (res *Result) parseAll(texts []expanded) (scripts, guards []*Script) {
+	all := make([]*Script, len(texts))
+	byFile, read := map[string]expanded{}, map[*Script]Diagnostics{}
 	for i, x := range texts {
-		script, diags := Parse(x.File, x.text)
-		scripts[i], byFile[x.File] = script, x
-		res.Found = append(res.Found, diags...)
+		s, diags := Parse(x.File, x.text)
+		all[i], byFile[x.File], read[s] = s, x, diags
 	}
-	res.Found = locate(append(res.Found, Check(scripts)...).sorted(), byFile)
-	return scripts
+	scripts, guards, found := splitGuards(all)
+	for _, s := range scripts {
+		found = append(found, read[s]...)
+	}
+	for _, g := range guards {
+		// What Parse says of a header goes: a guard has none.
+		found = append(found, slices.DeleteFunc(read[g], func(d Diagnostic) bool { return d.Rule != "H001" && d.Rule != "S001" })...)
+		found = append(found, checkGuard(g)...)
+	}
+	res.Found = locate(append(found, Check(scripts)...).sorted(), byFile)
+	return scripts, guards
 }
 
-func emitAll(scripts []*Script, cfg Config, t target) ([]File, error) {
-	files := guardedFiles(scripts, cfg)
+func emitAll(scripts, guards []*Script, cfg Config, t target) ([]File, error) {
+	files, err := guardFiles(guards, cfg, t)
+	if err != nil {
+		return nil, err
+	}
 	if !t.beside {
-		text, err := emitScripts(scripts, t)
+		text, err := emitScripts(scripts, guards, t)
 		if err != nil {
 			return nil, err
 		}
@@ -132,7 +142,7 @@ func changes(files []File, cfg Config, t target) ([]File, error) {
 	return append(out, staleFiles(cfg, t, keep)...), nil
 }
 
-// staleFiles are generated files whose script, or its @guard, is gone. Only a file that starts with luagen's own header counts, and of the
+// staleFiles are generated files whose script is gone. Only a file that starts with luagen's own header counts, and of the
 // Go files one that was made from this folder of scripts: another may share the folder of the Go.
 func staleFiles(cfg Config, t target, keep map[string]bool) []File {
 	var out []File
@@ -142,14 +152,10 @@ func staleFiles(cfg Config, t target, keep map[string]bool) []File {
 			out = append(out, File{Path: path})
 		}
 	}
-	all := func(string) bool { return true }
-	for _, path := range filesIn(filepath.Join(cfg.Scripts, guardDir), ".lua") {
-		look(path, all)
-	}
 	for _, path := range filesIn(cfg.Out, ".lua.go") {
 		look(path, t.made)
 	}
-	look(filepath.Join(cfg.Scripts, scriptsFile), all)
+	look(filepath.Join(cfg.Scripts, scriptsFile), func(string) bool { return true })
 	return out
 }
 
@@ -165,7 +171,7 @@ func (t target) made(text string) bool {
 func isGenerated(text string) bool {
 	line, _, _ := strings.Cut(text, "\n")
 	line = strings.TrimSuffix(line, "\r") // git may have changed the line ends
-	return (strings.HasPrefix(line, generated) || strings.HasPrefix(line, luaGenerated)) && strings.HasSuffix(line, doNotEdit)
+	return strings.HasPrefix(line, generated) && strings.HasSuffix(line, doNotEdit)
 }
 
 // Apply writes the changed files and removes the stale ones. A file is replaced as a whole, by rename. Nothing is written through a

@@ -111,7 +111,8 @@ type Script struct {
 	Retry      Clause
 	Contract   Clause
 	ReadOnly   bool
-	Guard      bool // has a guarded variant
+	Guard      string // the file that runs before it under lua.Guard; "" for none
+	GuardPos   Pos
 	Slots      Clause
 	Keys       []Key
 	Args       []Arg
@@ -124,7 +125,8 @@ type Script struct {
 	Allows     []Allow
 	Body       *luaast.Chunk
 
-	partial bool // a line of the header could not be read
+	partial   bool    // a line of the header could not be read
+	guardFile *Script // the file of Guard; nil without one
 }
 
 // FixedKeys counts the keys before a variadic one.

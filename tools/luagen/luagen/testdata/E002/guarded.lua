@@ -1,7 +1,7 @@
 --- Guarded does what the test wants.
 ---@contract all-or-nothing
 ---@error FENCED  the guard says this itself
----@guard
+---@guard guard.lua
 ---@key lock
 
 local lock = KEYS[1]

@@ -2,8 +2,8 @@
 ---@contract all-or-nothing
 ---@retry safe
 ---@retry never
----@guard
----@guard
+---@guard guard.lua
+---@guard guard.lua
 ---@key lock
 ---@arg lock string
 ---@arg n int min=1 min=2

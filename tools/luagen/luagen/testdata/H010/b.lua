@@ -1,6 +1,6 @@
 --- B does what the test wants.
 ---@contract all-or-nothing
----@guard
+---@guard guard.lua
 ---@key lock
 
 local lock = KEYS[1]

@@ -1,4 +1,5 @@
---- BGuarded does what the test wants.
+--- BGuardedSHA does what the test wants.
+---@script BGuardedSHA
 ---@contract all-or-nothing
 ---@key lock
 

@@ -1,7 +1,7 @@
 --- StockTake takes n pieces from the stock, if there are as many.
 ---
 ---@contract all-or-nothing
----@guard
+---@guard guard.lua
 ---@key      stock  string = "stock:{$item}"  pieces left
 ---@arg      n      int  min=1
 ---@reply    int    pieces left

@@ -2,7 +2,7 @@
 ---
 ---@contract all-or-nothing
 ---@retry    safe
----@guard
+---@guard guard.lua
 ---@keys     keys
 ---@args     why  string  max=10  bytes=100
 

@@ -1,7 +1,7 @@
 --- Peek tells whether a key is there.
 ---
 ---@readonly
----@guard
+---@guard guard.lua
 ---@key    stock  string
 ---@reply  bool
 

@@ -10,10 +10,10 @@ import (
 )
 
 // DropAllSHA is the SHA-1 of drop_all.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DropAllSHA = "673c9709821cd22cbc24e1bd2d7a087e22e918d0"
+const DropAllSHA = "48dbe4770cad0f52bd225e1d3d130f6197d65188"
 
-// DropAllGuardedSHA is the SHA-1 of guarded/drop_all.lua, which runs under lua.Guard.
-const DropAllGuardedSHA = "8a9e5071362d37057928e9b4d3f82f46bb586527"
+// DropAllGuardedSHA is the SHA-1 of guard.lua and drop_all.lua joined, which runs under lua.Guard.
+const DropAllGuardedSHA = "54ae2d4f4f47f3a28d28df33045b2774fad43657"
 
 // DropAllScript is scripts/drop_all.lua.
 var DropAllScript = lua.Script{
@@ -25,7 +25,7 @@ var DropAllScript = lua.Script{
 	Keys: []lua.Key{
 		{Name: "keys", Variadic: true},
 	},
-	Guarded: lua.Text{SHA: DropAllGuardedSHA, Source: &scripts.DropAllGuarded},
+	Guarded: lua.Text{SHA: DropAllGuardedSHA, Guard: &scripts.Guard, Source: &scripts.DropAll},
 }
 
 // DropAllParams are the keys and arguments of DropAll.

@@ -10,10 +10,10 @@ import (
 )
 
 // PeekSHA is the SHA-1 of peek.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PeekSHA = "9896a3acac7cbc1cc65bc5d4a0b273b1a277af85"
+const PeekSHA = "e1b3e0105ef8bc34d2e39c2e8de8c25d8d3ec98b"
 
-// PeekGuardedSHA is the SHA-1 of guarded/peek.lua, which runs under lua.Guard.
-const PeekGuardedSHA = "46a420f46c36ce7705060aa1e472e68b314b9f86"
+// PeekGuardedSHA is the SHA-1 of guard.lua and peek.lua joined, which runs under lua.Guard.
+const PeekGuardedSHA = "aa502d9aebe05203d74eb3a8d24e5a3dd1f63fa5"
 
 // PeekScript is scripts/peek.lua.
 var PeekScript = lua.Script{
@@ -24,7 +24,7 @@ var PeekScript = lua.Script{
 	Keys: []lua.Key{
 		{Name: "stock", Type: "string"},
 	},
-	Guarded: lua.Text{SHA: PeekGuardedSHA, Source: &scripts.PeekGuarded},
+	Guarded: lua.Text{SHA: PeekGuardedSHA, Guard: &scripts.Guard, Source: &scripts.Peek},
 }
 
 // PeekParams are the keys and arguments of Peek.

@@ -10,20 +10,10 @@ import _ "embed"
 //go:embed drop_all.lua
 var DropAll string
 
-// DropAllGuarded is the text of guarded/drop_all.lua.
-//
-//go:embed guarded/drop_all.lua
-var DropAllGuarded string
-
 // Peek is the text of peek.lua.
 //
 //go:embed peek.lua
 var Peek string
-
-// PeekGuarded is the text of guarded/peek.lua.
-//
-//go:embed guarded/peek.lua
-var PeekGuarded string
 
 // QueuePush is the text of queue_push.lua.
 //
@@ -34,3 +24,8 @@ var QueuePush string
 //
 //go:embed rpc_id.lua
 var RPCID string
+
+// Guard is the text of guard.lua.
+//
+//go:embed guard.lua
+var Guard string

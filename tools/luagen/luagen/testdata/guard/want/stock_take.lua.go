@@ -13,14 +13,11 @@ import (
 //go:embed stock_take.lua
 var stockTakeSource string
 
-//go:embed guarded/stock_take.lua
-var stockTakeGuardedSource string
-
 // StockTakeSHA is the SHA-1 of stock_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const StockTakeSHA = "ea6adc958eeb0e50c426d6b42bf392aa4d45ea1c"
+const StockTakeSHA = "2227abc3b3e49165fa927a2a3a8f9d7525c82799"
 
-// StockTakeGuardedSHA is the SHA-1 of guarded/stock_take.lua, which runs under lua.Guard.
-const StockTakeGuardedSHA = "18bcb77e6b36f9b2615edaca156afd8a604563b3"
+// StockTakeGuardedSHA is the SHA-1 of guard.lua and stock_take.lua joined, which runs under lua.Guard.
+const StockTakeGuardedSHA = "fd2018be0278f367b0a09cd6cf38cb8687a0b243"
 
 // StockTakeScript is stock_take.lua.
 var StockTakeScript = lua.Script{
@@ -30,7 +27,7 @@ var StockTakeScript = lua.Script{
 	Keys: []lua.Key{
 		{Name: "stock", Type: "string"},
 	},
-	Guarded: lua.Text{SHA: StockTakeGuardedSHA, Source: &stockTakeGuardedSource},
+	Guarded: lua.Text{SHA: StockTakeGuardedSHA, Guard: &guardSource, Source: &stockTakeSource},
 }
 
 // ErrStockTakeSoldOut is the error SOLD_OUT of stock_take.lua: fewer pieces are left.

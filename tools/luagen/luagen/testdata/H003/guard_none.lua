@@ -1,0 +1,7 @@
+--- GuardNone names nothing.
+---@contract all-or-nothing
+---@guard
+---@key lock
+
+local lock = KEYS[1]
+redis.call('DEL', lock)

@@ -1,0 +1,3 @@
+do
+  local lease = 
+end
