@@ -20,9 +20,10 @@ import (
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/luatomictest/container"
 )
 
-func TestMain(m *testing.M) { luatomictest.Main(m) }
+func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
 
 // What EVALSHA sends is the digest of the file as it lies in scripts/, and the
 // server agrees. Behind its guard it is that of two files:

@@ -15,6 +15,7 @@ import (
 
 	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/luatomictest/container"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -24,7 +25,7 @@ import (
 
 const payload = 300 // bytes of a job
 
-func TestMain(m *testing.M) { luatomictest.Main(m) }
+func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
 
 // server returns a client of LUATOMIC_REDIS_URL, or else of a server on loopback of
 // this benchmark's own, so that no group pays for the leavings of another.

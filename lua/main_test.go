@@ -15,9 +15,10 @@ import (
 
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/luatomictest/container"
 )
 
-func TestMain(m *testing.M) { luatomictest.Main(m) }
+func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
 
 // countSource counts its executions in its key: a second run shows.
 const countSource = `local counter = KEYS[1]

@@ -39,7 +39,14 @@ func TestServerChoiceFailsLoudly(t *testing.T) {
 	}{
 		"nobody at the URL": {[]string{"LUATOMIC_REDIS_URL=redis://127.0.0.1:1"}, "LUATOMIC_REDIS_URL does not answer"},
 		"not a URL":         {[]string{"LUATOMIC_REDIS_URL=nonsense"}, "invalid URL scheme"},
-		"nothing installed": {[]string{"LUATOMIC_REDIS_URL=", "LUATOMIC_REQUIRE=local", "PATH=" + t.TempDir()}, "apt-get install redis-server"},
+		"nothing installed": {
+			[]string{"LUATOMIC_REDIS_URL=", "LUATOMIC_REQUIRE=local", "PATH=" + t.TempDir()},
+			"apt-get install redis-server",
+		},
+		"no container source, but one is required": {
+			[]string{"LUATOMIC_REDIS_URL=", "LUATOMIC_REQUIRE=docker", withoutSources + "=1"},
+			"call luatomictest.Main(m, container.Start)",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -49,6 +56,15 @@ func TestServerChoiceFailsLoudly(t *testing.T) {
 			require.NotContains(t, output, "--- SKIP")
 		})
 	}
+}
+
+// Without a source a local server is taken, and no engine is asked.
+func TestServerChoiceWithoutSources(t *testing.T) {
+	t.Parallel()
+	output, ok := rerun(t, urlTest, "LUATOMIC_REDIS_URL=", "LUATOMIC_REQUIRE=", withoutSources+"=1")
+	require.True(t, ok, output)
+	require.Regexp(t, `luatomictest: \w+ [0-9.]+, \S+/(redis|valkey)-server`, output)
+	require.NotContains(t, output, "no container")
 }
 
 func TestMainStopsTheServerItStarted(t *testing.T) {

@@ -3,15 +3,17 @@
 // The shared server is found or started at its first use, once for each test process:
 //
 //  1. LUATOMIC_REDIS_URL (redis://, rediss:// or unix://), when it is set;
-//  2. a container, when a Docker engine answers; the image is LUATOMIC_REDIS_IMAGE, or redis:8 when that is not set;
+//  2. a container, when TestMain passes Start of package container to [Main] and a Docker engine answers; the image is
+//     LUATOMIC_REDIS_IMAGE, or redis:8 when that is not set;
 //  3. redis-server or valkey-server from PATH, on a private unix socket, without persistence.
 //
-// With none of them the test fails and says what to install; nothing is skipped in silence. An engine that cannot provide the image is
-// passed over, unless LUATOMIC_REQUIRE is docker. LUATOMIC_REQUIRE=local passes over the engine.
+// With none of them the test fails and says what to install; nothing is skipped in silence. LUATOMIC_REQUIRE=docker fails a
+// test that gets no container, and LUATOMIC_REQUIRE=local starts none. A module that does not import package container
+// requires nothing of testcontainers.
 //
 // Tests share the server, so each one keeps to its own [Namespace] and never flushes:
 //
-//	func TestMain(m *testing.M) { luatomictest.Main(m) }
+//	func TestMain(m *testing.M) { luatomictest.Main(m) } // or luatomictest.Main(m, container.Start)
 //
 //	func TestStock(t *testing.T) {
 //		t.Parallel()
@@ -32,6 +34,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/internal/embedded"
+	"github.com/luatomic/luatomic/luatomictest/internal/ready"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 )
@@ -39,9 +42,11 @@ import (
 // setupTimeout bounds a single exchange with a server while a test is being set up or cleaned up.
 const setupTimeout = 10 * time.Second
 
-// Main runs the tests of a package, stops the shared server if this process started it, fails when goroutines are left over, and exits.
-// Call it from TestMain.
-func Main(m *testing.M) {
+// Main runs the tests of a package, stops the shared server if this process started it, fails when goroutines are left
+// over, and exits. Call it from TestMain. The sources are asked for a server in their order, after LUATOMIC_REDIS_URL and
+// before a program on PATH; package container has one.
+func Main(m *testing.M, sources ...Source) {
+	shared.sources = sources
 	code := m.Run()
 	shared.close()
 	if code == 0 {
@@ -91,23 +96,9 @@ func Embedded(t testing.TB) *redis.Client {
 // Eventually polls cond until it is true and fails the test with what when it is not within the given time.
 func Eventually(t testing.TB, within time.Duration, what string, cond func() bool) {
 	t.Helper()
-	if !poll(within, cond) {
+	if !ready.Within(within, cond) {
 		t.Fatalf("not within %v: %s", within, what)
 	}
-}
-
-// poll asks cond at once, then at growing intervals of 1 to 20 ms, and a last time at the deadline.
-func poll(within time.Duration, cond func() bool) bool {
-	deadline, pause := time.Now().Add(within), time.Millisecond
-	for !cond() {
-		left := time.Until(deadline)
-		if left <= 0 {
-			return false
-		}
-		time.Sleep(min(pause, left))
-		pause = min(2*pause, 20*time.Millisecond)
-	}
-	return true
 }
 
 func newClient(t testing.TB, url string, opts []func(*redis.Options)) *redis.Client {
@@ -138,9 +129,9 @@ func leftOver() error {
 // knownGoroutines lists what outlives a test process by design of others.
 func knownGoroutines() []goleak.Option {
 	return []goleak.Option{
-		// Idle keep-alive connections to the Docker engine.
-		// go-redis looks once a second whether a server that did not answer is back, and sees only then that its pool was closed.
+		// go-redis dials a server that did not answer once a second, and only then sees that its pool was closed.
 		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"),
+		// Idle keep-alive connections to the Docker engine.
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
 		// The connection that tells the container reaper that this process is alive.

@@ -3,15 +3,16 @@ package luatomictest
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/luatomic/luatomic/luatomictest/internal/ready"
+	"github.com/luatomic/luatomic/luatomictest/internal/watchdog"
 )
 
 // readyWithin bounds the start of a server, the load of its append-only file included.
@@ -29,7 +30,7 @@ type process struct {
 
 	cmd      *exec.Cmd
 	exited   chan struct{}
-	watchdog *watchdog
+	watchdog *watchdog.Watchdog
 }
 
 // newProcess finds a binary and makes the directory. The extra arguments come last: the server lets the last one win.
@@ -69,17 +70,17 @@ func (p *process) start() error {
 		_ = cmd.Wait()
 		close(exited)
 	}(p.cmd, p.exited)
-	p.watchdog = watch(`kill -9 "$1"; rm -rf "$2"`, strconv.Itoa(p.cmd.Process.Pid), p.dir)
+	p.watchdog = watchdog.Start(`kill -9 "$1"; rm -rf "$2"`, strconv.Itoa(p.cmd.Process.Pid), p.dir)
 	var ended bool
-	ready := poll(readyWithin, func() bool {
+	answered := ready.Within(readyWithin, func() bool {
 		ended = !p.running()
-		return ended || answersPing(p.network, p.addr)
+		return ended || ready.Answers(p.network, p.addr)
 	})
 	switch {
 	case ended:
-		p.watchdog.dismiss()
+		p.watchdog.Dismiss()
 		return fmt.Errorf("%w: %s: %s", errExited, filepath.Base(p.binary), p.lastLog())
-	case !ready:
+	case !answered:
 		p.kill()
 		return fmt.Errorf("%s does not answer at %s within %v: %s", filepath.Base(p.binary), p.addr, readyWithin, p.lastLog())
 	}
@@ -105,7 +106,7 @@ func (p *process) kill() {
 	}
 	_ = p.cmd.Process.Kill()
 	<-p.exited
-	p.watchdog.dismiss()
+	p.watchdog.Dismiss()
 }
 
 func (p *process) remove() {
@@ -120,23 +121,6 @@ func (p *process) lastLog() string {
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	return strings.Join(lines[max(0, len(lines)-3):], " | ")
-}
-
-// answersPing speaks the protocol by hand: a client library would retry, pool and wait in its own way.
-func answersPing(network, addr string) bool {
-	conn, err := net.DialTimeout(network, addr, time.Second)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(time.Second))
-	if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
-		return false
-	}
-	reply := make([]byte, 64)
-	n, _ := conn.Read(reply)
-	// A server that asks for a password is up.
-	return slices.ContainsFunc([]string{"+PONG", "-NOAUTH"}, func(s string) bool { return strings.HasPrefix(string(reply[:n]), s) })
 }
 
 // freePort finds a loopback port that is free together with the one 10000 above it, where a cluster node opens its bus. It stays below
@@ -160,37 +144,4 @@ func canListen(port int) bool {
 	}
 	_ = l.Close()
 	return true
-}
-
-// watchdog is a shell that waits for this process to end, however it ends, and then cleans up. Without it a test binary that panics,
-// times out or is killed would leave servers running. It ignores the signals that a terminal sends to the whole group.
-type watchdog struct {
-	cmd  *exec.Cmd
-	pipe io.Closer
-}
-
-// watch starts a watchdog that runs script with $1, $2 ... when this process is gone. Where there is no shell it does nothing.
-func watch(script string, args ...string) *watchdog {
-	read, write, err := os.Pipe()
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = read.Close() }()
-	cmd := exec.Command("sh", append([]string{"-c", "trap '' INT TERM HUP; read _; " + script, "watchdog"}, args...)...)
-	cmd.Stdin = read
-	if err := cmd.Start(); err != nil {
-		_ = write.Close()
-		return nil
-	}
-	return &watchdog{cmd: cmd, pipe: write}
-}
-
-// dismiss ends the watchdog before it acts.
-func (w *watchdog) dismiss() {
-	if w == nil {
-		return
-	}
-	_ = w.cmd.Process.Kill()
-	_ = w.cmd.Wait()
-	_ = w.pipe.Close()
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/luatomic/luatomic/luatomictest/internal/ready"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -79,7 +80,7 @@ func (s *Sentinel) FailOver(ctx context.Context) {
 	before := s.Master(ctx)
 	var err error
 	// On a busy machine it finds its replica in no state to take over for a while.
-	if !poll(readyWithin, func() bool { err = s.ask().Failover(ctx, sentinelName).Err(); return err == nil }) {
+	if !ready.Within(readyWithin, func() bool { err = s.ask().Failover(ctx, sentinelName).Err(); return err == nil }) {
 		s.t.Fatalf("luatomictest: failover: %v", err)
 	}
 	s.Replaced(ctx, before)

@@ -13,45 +13,58 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// installHint is what a user reads when there is no server at all.
-const installHint = "install a server (Debian, Ubuntu: apt-get install redis-server; Fedora: dnf install valkey; macOS: brew install redis), " +
-	"start a Docker engine, or set LUATOMIC_REDIS_URL"
+// errNoSource says why a package gets no container.
+var errNoSource = errors.New("the tests of this package start none: " +
+	"import luatomictest/container and call luatomictest.Main(m, container.Start) in TestMain")
+
+// installHint is the cure when no server is found.
+const installHint = "install a server (Debian, Ubuntu: apt-get install redis-server; Fedora: dnf install valkey; " +
+	"macOS: brew install redis), set LUATOMIC_REDIS_URL, or start a Docker engine for tests that take containers"
 
 // shared is the one server of this test process. It is package state by nature: Go runs all tests of a package in one process, and
 // nothing but the process outlives them.
 var shared = new(sharedServer)
 
-// sharedServer starts at its first use and remembers how that went.
-type sharedServer struct {
-	mu   sync.Mutex
-	done bool
-	url  string
-	err  error
-	stop func()
+// Source starts a shared server, once for a test process, when the first test asks for one. It logs what takes long, such
+// as a download. An error says why it has none; the next source is asked then. Package container has a Source.
+type Source func(log func(format string, args ...any)) (Shared, error)
+
+// Shared is a server that a [Source] has started.
+type Shared struct {
+	URL  string // redis://, rediss:// or unix://
+	From string // what was started, for the log: "container of redis:8"
+	Stop func() // called once when the tests are over; nil: there is nothing to stop
 }
 
-type logf func(format string, args ...any)
+// sharedServer starts at its first use and remembers the result.
+type sharedServer struct {
+	sources []Source // set before the tests run
+
+	mu   sync.Mutex
+	done bool
+	got  Shared
+	err  error
+}
 
 // open returns the server's URL, starting the server if no call has tried yet.
-func (s *sharedServer) open(log logf) (string, error) {
+func (s *sharedServer) open(log func(format string, args ...any)) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.done {
-		return s.url, s.err
+		return s.got.URL, s.err
 	}
 	s.done = true
-	var source string
-	s.url, source, s.stop, s.err = chooseServer(log)
+	s.got, s.err = chooseServer(s.sources, log)
 	if s.err != nil {
 		return "", s.err
 	}
-	version, err := serverVersion(s.url)
+	version, err := serverVersion(s.got.URL)
 	if err != nil {
-		s.err = fmt.Errorf("%s does not answer: %w", source, err)
+		s.err = fmt.Errorf("%s does not answer: %w", s.got.From, err)
 		return "", s.err
 	}
-	log("luatomictest: %s, %s", version, source)
-	return s.url, nil
+	log("luatomictest: %s, %s", version, s.got.From)
+	return s.got.URL, nil
 }
 
 // opened returns the URL if the server is in use, else "".
@@ -61,53 +74,56 @@ func (s *sharedServer) opened() string {
 	if s.err != nil {
 		return ""
 	}
-	return s.url
+	return s.got.URL
 }
 
 func (s *sharedServer) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stop != nil {
-		s.stop()
-		s.stop = nil
+	if s.got.Stop != nil {
+		s.got.Stop()
 	}
-	s.done, s.url, s.err = true, "", errors.New("the shared server has been stopped: the tests are over")
+	s.done, s.got, s.err = true, Shared{}, errors.New("the shared server has been stopped: the tests are over")
 }
 
 // chooseServer applies the order in the package comment.
-func chooseServer(log logf) (url, source string, stop func(), err error) {
+func chooseServer(sources []Source, log func(format string, args ...any)) (Shared, error) {
 	if url := os.Getenv("LUATOMIC_REDIS_URL"); url != "" {
-		return url, "LUATOMIC_REDIS_URL", nil, nil
+		return Shared{URL: url, From: "LUATOMIC_REDIS_URL"}, nil
 	}
-	require := os.Getenv("LUATOMIC_REQUIRE")
-	if require != "local" {
-		url, source, stop, err = startContainer(log)
-		if err == nil {
-			return url, source, stop, nil
+	required := os.Getenv("LUATOMIC_REQUIRE")
+	if required == "local" {
+		return startShared()
+	}
+	failed := errNoSource
+	for _, start := range sources {
+		var got Shared
+		if got, failed = start(log); failed == nil {
+			return got, nil
 		}
-		if require == "docker" {
-			return "", "", nil, fmt.Errorf("LUATOMIC_REQUIRE is docker, but no container: %w", err)
-		}
-		if !errors.Is(err, errNoEngine) {
-			log("luatomictest: no container, trying a local server: %v", err)
-		}
+	}
+	if required == "docker" {
+		return Shared{}, fmt.Errorf("LUATOMIC_REQUIRE is docker, but no container: %w", failed)
+	}
+	if len(sources) > 0 {
+		log("luatomictest: no container, a local server is tried: %v", failed)
 	}
 	return startShared()
 }
 
-// startShared starts a local server on a unix socket: no port to collide with, and nobody else can reach it.
-func startShared() (url, source string, stop func(), err error) {
+// startShared starts a local server on a unix socket: no port to collide with, and no other program connects to it.
+func startShared() (Shared, error) {
 	p, err := newProcess(nil)
 	if err != nil {
-		return "", "", nil, err
+		return Shared{}, err
 	}
 	p.args = append([]string{"--port", "0", "--unixsocket", p.socket()}, p.args...)
 	p.network, p.addr = "unix", p.socket()
 	if err := p.start(); err != nil {
 		p.remove()
-		return "", "", nil, err
+		return Shared{}, err
 	}
-	return "unix://" + p.addr, p.binary, p.remove, nil
+	return Shared{URL: "unix://" + p.addr, From: p.binary, Stop: p.remove}, nil
 }
 
 // serverVersion returns the server's own name and version.

@@ -15,9 +15,10 @@ import (
 	"github.com/luatomic/luatomic/compat/redisinaction"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/luatomictest/container"
 )
 
-func TestMain(m *testing.M) { luatomictest.Main(m) }
+func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
 
 // own returns a client whose keys begin with the test's own prefix.
 func own(t testing.TB) (c *redisinaction.Client, r *redis.Client, prefix string) {

@@ -8,9 +8,10 @@ import (
 
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/luatomictest/container"
 )
 
-func TestMain(m *testing.M) { luatomictest.Main(m) }
+func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
 
 func TestMastersOfASingleServerAndARing(t *testing.T) {
 	c := luatomictest.Client(t)

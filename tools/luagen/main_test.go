@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/luatomictest/container"
 	"github.com/stretchr/testify/require"
 )
 
-func TestMain(m *testing.M) { luatomictest.Main(m) }
+func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
 
 const goodScript = `--- LockPeek tells whether a lock is there.
 ---@readonly

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/luatomictest/container"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asCLI) != "" {
 		main()
 	}
-	luatomictest.Main(m)
+	luatomictest.Main(m, container.Start)
 }
 
 // within bounds what must happen soon, on a slow machine too.

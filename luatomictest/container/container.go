@@ -1,4 +1,8 @@
-package luatomictest
+// Package container starts the shared server of luatomictest in a container. It is a package of its own so that only
+// the modules that import it require testcontainers and what that brings.
+//
+//	func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
+package container
 
 import (
 	"context"
@@ -10,6 +14,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/luatomictest/internal/ready"
+	"github.com/luatomic/luatomic/luatomictest/internal/watchdog"
 	"github.com/testcontainers/testcontainers-go"
 	"github.com/testcontainers/testcontainers-go/wait"
 )
@@ -21,24 +28,29 @@ const (
 	containerStart = time.Minute
 	imagePull      = 5 * time.Minute
 	engineProbe    = time.Second      // where a local server will do
-	engineWait     = 30 * time.Second // where it will not; without an engine it is over at once all the same
+	engineWait     = 30 * time.Second // where it will not; without an engine the probe fails within milliseconds
 )
 
 var errNoEngine = errors.New("no Docker engine answers")
 
-// startContainer starts the shared server in a container.
-func startContainer(log logf) (url, source string, stop func(), err error) {
+// Start runs the image LUATOMIC_REDIS_IMAGE, or redis:8 when that is not set, and returns when the server answers. An
+// image that is not on the engine is pulled, for at most 5 minutes. It is a [luatomictest.Source].
+//
+// The probe for a Docker engine takes at most 1 second, and 30 seconds where LUATOMIC_REQUIRE is docker. The container
+// is removed by Stop, or by testcontainers' reaper when the process is killed. With TESTCONTAINERS_RYUK_DISABLED=true a
+// shell and the docker command do it.
+func Start(log func(format string, args ...any)) (luatomictest.Shared, error) {
 	image := os.Getenv("LUATOMIC_REDIS_IMAGE")
 	if image == "" {
 		image = defaultImage
 	}
 	provider, err := probeEngine()
 	if err != nil {
-		return "", "", nil, err
+		return luatomictest.Shared{}, err
 	}
 	defer func() { _ = provider.Close() }()
 	if err := obtainImages(provider, image, log); err != nil {
-		return "", "", nil, err
+		return luatomictest.Shared{}, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), containerStart)
 	defer cancel()
@@ -48,24 +60,24 @@ func startContainer(log logf) (url, source string, stop func(), err error) {
 		testcontainers.WithLogger(new(silence)))
 	if err != nil {
 		_ = testcontainers.TerminateContainer(c)
-		return "", "", nil, fmt.Errorf("container of %s: %w", image, err)
+		return luatomictest.Shared{}, fmt.Errorf("container of %s: %w", image, err)
 	}
-	stop = containerStop(c)
+	stop := containerStop(c)
 	addr, err := reachableAddr(ctx, c)
 	if err != nil {
 		stop()
-		return "", "", nil, err
+		return luatomictest.Shared{}, err
 	}
-	return "redis://" + addr, "container of " + image, stop, nil
+	return luatomictest.Shared{URL: "redis://" + addr, From: "container of " + image, Stop: stop}, nil
 }
 
-// probeEngine looks whether an engine answers.
+// probeEngine returns a connection to the engine, if one answers.
 func probeEngine() (*testcontainers.DockerProvider, error) {
-	patience := engineProbe
+	limit := engineProbe
 	if os.Getenv("LUATOMIC_REQUIRE") == "docker" {
-		patience = engineWait
+		limit = engineWait
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	provider, err := testcontainers.NewDockerProvider(testcontainers.WithLogger(new(silence)))
 	if err != nil {
@@ -78,9 +90,9 @@ func probeEngine() (*testcontainers.DockerProvider, error) {
 	return provider, nil
 }
 
-// obtainImages makes sure that the images are there before a container is made: the reaper's image is asked for only after the
-// container exists, which would be left behind.
-func obtainImages(provider *testcontainers.DockerProvider, image string, log logf) error {
+// obtainImages pulls the images before a container is made: testcontainers asks for the reaper's image only when the
+// container exists, and leaves the container behind if it cannot be pulled.
+func obtainImages(provider *testcontainers.DockerProvider, image string, log func(string, ...any)) error {
 	needed := []string{image}
 	if !provider.Config().Config.RyukDisabled {
 		needed = append(needed, reaperImage())
@@ -93,20 +105,20 @@ func obtainImages(provider *testcontainers.DockerProvider, image string, log log
 	return nil
 }
 
-// reaperImage names what testcontainers would pull unasked.
+// reaperImage names the image that testcontainers pulls for itself.
 func reaperImage() string {
 	//lint:ignore SA1019 no other exported name tells which image it is
 	return testcontainers.ReaperDefaultImage
 }
 
-func obtainImage(provider *testcontainers.DockerProvider, name string, log logf) error {
+func obtainImage(provider *testcontainers.DockerProvider, name string, log func(string, ...any)) error {
 	if _, err := provider.Client().ImageInspect(context.Background(), name); err == nil {
 		return nil
 	}
 	log("luatomictest: pulling %s", name)
 	ctx, cancel := context.WithTimeout(context.Background(), imagePull)
 	defer cancel()
-	// A refused pull is tried again for many minutes by default. Two refusals are enough to turn to the next source.
+	// A refused pull is repeated for many minutes by default. After two refusals the next source has its turn.
 	refusals := &pullRefusals{left: 2, giveUp: cancel}
 	puller, err := testcontainers.NewDockerProvider(testcontainers.WithLogger(refusals))
 	if err != nil {
@@ -117,30 +129,31 @@ func obtainImage(provider *testcontainers.DockerProvider, name string, log logf)
 		if refusals.last != nil {
 			err = refusals.last
 		}
-		cure := "set LUATOMIC_REDIS_IMAGE to an image that is there"
+		cure := "set LUATOMIC_REDIS_IMAGE to an image that the engine has"
 		if name == reaperImage() {
 			cure = "set TESTCONTAINERS_RYUK_DISABLED=true to do without it"
 		}
-		return fmt.Errorf("image %s cannot be had (%s): %w", name, cure, err)
+		return fmt.Errorf("image %s cannot be pulled (%s): %w", name, cure, err)
 	}
 	return nil
 }
 
-// containerStop returns what removes the container. Without a reaper a watchdog removes it too, should this process not come to it.
+// containerStop returns the function that removes the container. Without a reaper a watchdog removes it when this
+// process is killed.
 func containerStop(c *testcontainers.DockerContainer) func() {
-	var guard *watchdog
+	var guard *watchdog.Watchdog
 	if docker, err := exec.LookPath("docker"); err == nil && testcontainers.ReadConfig().Config.RyukDisabled {
-		guard = watch(`exec "$1" rm -f -v "$2" >/dev/null 2>&1`, docker, c.GetContainerID())
+		guard = watchdog.Start(`exec "$1" rm -f -v "$2" >/dev/null 2>&1`, docker, c.GetContainerID())
 	}
 	return func() {
 		if err := testcontainers.TerminateContainer(c); err == nil {
-			guard.dismiss()
+			guard.Dismiss()
 		}
 	}
 }
 
-// reachableAddr finds the address at which the container answers. Which one it is depends on where the test itself runs: on the
-// engine's host, in a container beside it, or in something that only looks like a container.
+// reachableAddr finds the address at which the container answers. Which one it is depends on where the test itself
+// runs: on the engine's host, in a container beside it, or in something that only looks like a container.
 func reachableAddr(ctx context.Context, c *testcontainers.DockerContainer) (string, error) {
 	port, err := c.MappedPort(ctx, serverPort)
 	if err != nil {
@@ -155,9 +168,9 @@ func reachableAddr(ctx context.Context, c *testcontainers.DockerContainer) (stri
 		candidates = append(candidates, net.JoinHostPort(ip, "6379"))
 	}
 	var found string
-	poll(10*time.Second, func() bool {
+	ready.Within(10*time.Second, func() bool {
 		for _, addr := range candidates {
-			if answersPing("tcp", addr) {
+			if ready.Answers("tcp", addr) {
 				found = addr
 				return true
 			}
@@ -165,7 +178,8 @@ func reachableAddr(ctx context.Context, c *testcontainers.DockerContainer) (stri
 		return false
 	})
 	if found == "" {
-		return "", fmt.Errorf("container answers at none of %s: set TESTCONTAINERS_HOST_OVERRIDE to the engine's host", strings.Join(candidates, ", "))
+		return "", fmt.Errorf("container answers at none of %s: set TESTCONTAINERS_HOST_OVERRIDE to the engine's host",
+			strings.Join(candidates, ", "))
 	}
 	return found, nil
 }
@@ -175,7 +189,7 @@ type silence struct{}
 
 func (*silence) Printf(string, ...any) {}
 
-// pullRefusals hears from testcontainers' log that a pull was refused, as nothing else tells before the time is up.
+// pullRefusals reads from testcontainers' log that a pull was refused: nothing else reports it before the time is up.
 type pullRefusals struct {
 	left   int
 	last   error

@@ -1,0 +1,49 @@
+package luatomictest_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// deps lists the packages that a package of this module is built of.
+func deps(t *testing.T, pattern string) string {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-deps", pattern)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	return string(out)
+}
+
+// A module that tests with luatomictest requires nothing of testcontainers, unless it imports package container.
+func TestOnlyContainerNeedsTestcontainers(t *testing.T) {
+	t.Parallel()
+	for _, tree := range []string{"github.com/testcontainers/", "github.com/moby/", "go.opentelemetry.io/"} {
+		require.NotContains(t, deps(t, "."), tree)
+		require.Contains(t, deps(t, "./container"), tree, "it still names a package that would be found")
+	}
+}
+
+// A package of this module that passes no source to Main fails where LUATOMIC_REQUIRE is docker. This test finds it
+// without an engine.
+func TestThisModulesTestsTakeContainers(t *testing.T) {
+	t.Parallel()
+	own, passing := filepath.Join("..", "luatomictest"), []string(nil)
+	require.NoError(t, filepath.WalkDir("..", func(path string, _ os.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") || filepath.Dir(path) == own {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if strings.Contains(string(text), "luatomictest.Main(m, container.Start)") {
+			passing = append(passing, path)
+		}
+		require.False(t, strings.Contains(string(text), "luatomictest.Main(m)"), "%s passes no source", path)
+		return err
+	}))
+	require.Greater(t, len(passing), 5, "the packages with tests against a server were searched: %v", passing)
+}
