@@ -158,7 +158,8 @@ func (p *fragments) regionEnd(file string, lines []string, at int) int {
 		}
 	}
 	if !nested {
-		p.fail(file, at+1, markerIn(lines[at]), "a fragment without its end", "write --> on the line below the text, or right below this line")
+		p.fail(file, at+1, markerIn(lines[at]), "a fragment without its end",
+			"write --> on the line below the text, or right below this line")
 	}
 	return -1
 }
@@ -183,7 +184,7 @@ func (p *fragments) find(file string, line int, m marker) ([]string, bool) {
 	return part, true
 }
 
-// compare notes the first line of a region that is not its fragment's; from is the number of the first line on the disk.
+// compare notes the first line of a region that is not its fragment's; from is the number of the first one on the disk.
 func (x *expanded) compare(want, have []string, m marker, from int) {
 	if slices.Equal(want, have) {
 		return
@@ -208,7 +209,7 @@ func (p *fragments) unused() Diagnostics {
 	return found
 }
 
-// locate gives findings their place on the disk: those inside a fragment that of the fragment, once for all scripts that have it.
+// locate gives findings their place on the disk: those inside a fragment that of the fragment, once for all scripts.
 func locate(found Diagnostics, scripts map[string]expanded) Diagnostics {
 	seen := map[Diagnostic]bool{}
 	out := found[:0]
@@ -241,7 +242,8 @@ func rewritten(scripts []expanded, dir string) ([]File, error) {
 		}
 		file := filepath.Join(dir, x.File)
 		if info, err := os.Lstat(file); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-			return nil, fmt.Errorf("luagen: %s is a symbolic link and holds fragments that are to be written: put the file itself there", file)
+			return nil, fmt.Errorf("luagen: %s is a symbolic link and holds fragments that are to be written: "+
+				"put the file itself there", file)
 		}
 		files = append(files, File{file, []byte(x.text)})
 	}

@@ -91,12 +91,15 @@ func (res *Result) parseAll(texts []expanded) (scripts, guards []*Script) {
 	}
 	for _, g := range guards {
 		// What Parse says of a header goes: a guard has none.
-		found = append(found, slices.DeleteFunc(read[g], func(d Diagnostic) bool { return d.Rule != "H001" && d.Rule != "S001" })...)
+		found = append(found, slices.DeleteFunc(read[g], ofHeader)...)
 		found = append(found, checkGuard(g)...)
 	}
 	res.Found = locate(append(found, Check(scripts)...).sorted(), byFile)
 	return scripts, guards
 }
+
+// ofHeader reports a finding about a header that says nothing, or something wrong.
+func ofHeader(d Diagnostic) bool { return d.Rule != "H001" && d.Rule != "S001" }
 
 func emitAll(scripts, guards []*Script, cfg Config, t target) ([]File, error) {
 	files, err := guardFiles(guards, cfg, t)
@@ -174,8 +177,8 @@ func isGenerated(text string) bool {
 	return strings.HasPrefix(line, generated) && strings.HasSuffix(line, doNotEdit)
 }
 
-// Apply writes the changed files and removes the stale ones. A file is replaced as a whole, by rename. Nothing is written through a
-// symbolic link: where one stands, the file takes its place.
+// Apply writes the changed files and removes the stale ones. A file is replaced as a whole, by rename. Nothing is written
+// through a symbolic link: where one stands, the file takes its place.
 func Apply(files []File) error {
 	for _, f := range files {
 		if f.Text == nil {
