@@ -82,14 +82,17 @@ func checkGuard(g *Script) Diagnostics {
 		e := stmt.Extent()
 		switch stmt.(type) {
 		case *luaast.Local, *luaast.LocalFunc:
-			fail(e.Start, e.Width(), "the script behind the guard would see this local", "put all of the guard between do and end")
+			fail(e.Start, e.Width(), "the script behind the guard would see this local",
+				"put all of the guard between do and end")
 		case *luaast.Return:
-			fail(e.Start, e.Width(), "no script would run behind this return", "return where the lease is not held: if not held then return ... end")
+			fail(e.Start, e.Width(), "no script would run behind this return",
+				"return where the lease is not held: if not held then return ... end")
 		}
 	}
 	if !strings.HasSuffix(g.Source, "\n") {
 		end := s.Body.End
-		fail(end, 1, "the guard does not end with a line feed", "end its last line: the script's first one comes right behind it")
+		fail(end, 1, "the guard does not end with a line feed",
+			"end its last line: the script's first one comes right behind it")
 	}
 	return found
 }
