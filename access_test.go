@@ -29,8 +29,11 @@ func TestScriptsAreAll(t *testing.T) {
 	for _, s := range luatomic.Scripts() {
 		names[s.Name+".lua"] = true
 	}
-	require.Len(t, luatomic.Scripts(), len(files))
+	require.Len(t, luatomic.Scripts(), len(files)-1)
 	for _, f := range files {
+		if filepath.Base(f) == "guard.lua" {
+			continue // no script, but what stands before some
+		}
 		require.Contains(t, names, filepath.Base(f), "add it to Scripts")
 	}
 }

@@ -12,10 +12,10 @@ import (
 )
 
 // DelayedPromoteSHA is the SHA-1 of delayed_promote.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DelayedPromoteSHA = "4c572d4e4475a56c05de32d034bee211bee6d7f3"
+const DelayedPromoteSHA = "9f6bb18f9941f19ddadb8c2353737df847b0fbf1"
 
 // DelayedPromoteGuardedSHA is the SHA-1 of guard.lua and delayed_promote.lua joined, which runs under lua.Guard.
-const DelayedPromoteGuardedSHA = "c9de2ded636be29272c43f1ccb50c35be6d4514d"
+const DelayedPromoteGuardedSHA = "598e46fc9e6342149d0b6df4378648158ccdef04"
 
 // DelayedPromoteScript is scripts/delayed_promote.lua.
 var DelayedPromoteScript = lua.Script{

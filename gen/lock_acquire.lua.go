@@ -13,7 +13,7 @@ import (
 )
 
 // LockAcquireSHA is the SHA-1 of lock_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireSHA = "a9ff1878cc1357606fae6d41665cf8f060d84e58"
+const LockAcquireSHA = "61c7775818ccfe44a9fdef77ac1397113d7e66dc"
 
 // LockAcquireScript is scripts/lock_acquire.lua.
 var LockAcquireScript = lua.Script{
@@ -89,6 +89,8 @@ type LockAcquireResult struct {
 //
 // An entry of the queue is the owner, length of the lease that is granted in ms, lock delay in ms,
 // channel, line feed and note. Those without a listener are passed over.
+//
+// Long because one call takes, waits or hands over: a round trip less for each.
 //
 //   - Contract, dup-only: an error half-way leaves the lock with this owner, whose repeat finds it
 //     its own.

@@ -12,7 +12,7 @@ import (
 )
 
 // LockAcquireAllSHA is the SHA-1 of lock_acquire_all.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireAllSHA = "8e9483e7b5e21aeabc251f4ab6cd55cc26b489cb"
+const LockAcquireAllSHA = "c76d77c89fcc512da2b88f3c5ba6dda387634768"
 
 // LockAcquireAllScript is scripts/lock_acquire_all.lua.
 var LockAcquireAllScript = lua.Script{

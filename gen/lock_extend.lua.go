@@ -13,7 +13,7 @@ import (
 )
 
 // LockExtendSHA is the SHA-1 of lock_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockExtendSHA = "a6ad4f48e5f00ac33ff442a7cabe67d5acdc47d9"
+const LockExtendSHA = "9c36960dda3ffc82494a22a1f1f9697c9c91890d"
 
 // LockExtendScript is scripts/lock_extend.lua.
 var LockExtendScript = lua.Script{

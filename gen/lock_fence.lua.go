@@ -11,7 +11,7 @@ import (
 )
 
 // LockFenceSHA is the SHA-1 of lock_fence.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockFenceSHA = "98b1a7723f1cca959cbb452e4d12ef1620d5c4b8"
+const LockFenceSHA = "b5d63ef291bd734defa7d7fddd0c079b240b9a91"
 
 // LockFenceScript is scripts/lock_fence.lua.
 var LockFenceScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // LockForceSHA is the SHA-1 of lock_force.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockForceSHA = "ec0d6a9d26b309893eb3e9394acf2e1ae361a609"
+const LockForceSHA = "3bbea40aa5c5d936bb9ea9dfbe7bc3e29a7c14f3"
 
 // LockForceScript is scripts/lock_force.lua.
 var LockForceScript = lua.Script{

@@ -11,7 +11,7 @@ import (
 )
 
 // LockInfoSHA is the SHA-1 of lock_info.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockInfoSHA = "b8ef340a128156cf9effa2c7a0c6e31ff494e564"
+const LockInfoSHA = "eab1bc9cbcbecc3cf16b7a8bc0a6a978020f8675"
 
 // LockInfoScript is scripts/lock_info.lua.
 var LockInfoScript = lua.Script{

@@ -10,7 +10,7 @@ import (
 )
 
 // LockNoteSHA is the SHA-1 of lock_note.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockNoteSHA = "cef0b690c83b95e1a12c32b66e0aeefdd5845cae"
+const LockNoteSHA = "2315fa3c798ae3f40691d49d74d21f119ff0697d"
 
 // LockNoteScript is scripts/lock_note.lua.
 var LockNoteScript = lua.Script{

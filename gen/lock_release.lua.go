@@ -13,7 +13,7 @@ import (
 )
 
 // LockReleaseSHA is the SHA-1 of lock_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockReleaseSHA = "29598c5f884959d072a0048a5c4a4a4e0656b413"
+const LockReleaseSHA = "150bbb3a8f910ab592994fcc6ce96a393c43cf37"
 
 // LockReleaseScript is scripts/lock_release.lua.
 var LockReleaseScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // LockTrySHA is the SHA-1 of lock_try.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockTrySHA = "2acb28ab75d105cc31a7b28e9d7a2156c80a8746"
+const LockTrySHA = "11d8b5b99f9f1b299b3031531330c737f45057eb"
 
 // LockTryScript is scripts/lock_try.lua.
 var LockTryScript = lua.Script{

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueAckSHA is the SHA-1 of queue_ack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueAckSHA = "0d91cb82183887a78c74ae05fe21c123fd7411ba"
+const QueueAckSHA = "57eeafd8613a1d52cbab48b342b4dfbdb19fc286"
 
 // QueueAckGuardedSHA is the SHA-1 of guard.lua and queue_ack.lua joined, which runs under lua.Guard.
-const QueueAckGuardedSHA = "939f67cf15dd2998006d993c8dc4dc667a4651f0"
+const QueueAckGuardedSHA = "53a664a1809bd90a9091ff060dde54302c786109"
 
 // QueueAckScript is scripts/queue_ack.lua.
 var QueueAckScript = lua.Script{

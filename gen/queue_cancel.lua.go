@@ -10,10 +10,10 @@ import (
 )
 
 // QueueCancelSHA is the SHA-1 of queue_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueCancelSHA = "9e3ef71b3f8f2115eb3dc1c398545d85ec6e1b52"
+const QueueCancelSHA = "aac83a276c32ecdf6b60371c4e088cd2c042544f"
 
 // QueueCancelGuardedSHA is the SHA-1 of guard.lua and queue_cancel.lua joined, which runs under lua.Guard.
-const QueueCancelGuardedSHA = "d2bd6ff912f2344798dfc36616d716624c895622"
+const QueueCancelGuardedSHA = "1aa94d65caa27f4ca6332bee99faa5a11082f3ec"
 
 // QueueCancelScript is scripts/queue_cancel.lua.
 var QueueCancelScript = lua.Script{

@@ -12,10 +12,10 @@ import (
 )
 
 // QueueControlSHA is the SHA-1 of queue_control.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueControlSHA = "e19df7b0ac9336fd10eef2eba92c7817be075c07"
+const QueueControlSHA = "aa449c0c6214f3ee83bddf75f7147482ec48de49"
 
 // QueueControlGuardedSHA is the SHA-1 of guard.lua and queue_control.lua joined, which runs under lua.Guard.
-const QueueControlGuardedSHA = "9e359efd1dd53e48d024cbcb4106580e8c5f9b5a"
+const QueueControlGuardedSHA = "47f9a85562dd1c241ce4dc330bf031a17ec5c086"
 
 // QueueControlScript is scripts/queue_control.lua.
 var QueueControlScript = lua.Script{

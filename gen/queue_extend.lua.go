@@ -12,7 +12,7 @@ import (
 )
 
 // QueueExtendSHA is the SHA-1 of queue_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueExtendSHA = "f514b3b030ee8308a3359a9061fe6da24b8b9e8e"
+const QueueExtendSHA = "e3b1768e65e980c0dc163935633f2af6346a8a1b"
 
 // QueueExtendScript is scripts/queue_extend.lua.
 var QueueExtendScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueMendSHA is the SHA-1 of queue_mend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueMendSHA = "323055f289c1740f8295d2cb5deef9cf0042ebaf"
+const QueueMendSHA = "c0d2d1befcea3674435a7cd92ce9efe98b493a4f"
 
 // QueueMendScript is scripts/queue_mend.lua.
 var QueueMendScript = lua.Script{
@@ -104,6 +104,8 @@ type QueueMendResult struct {
 // if it stood in the middle of a long list after all, it is delivered twice. A ghost, scheduled,
 // leased or dead without a body, is removed. So are counts and unique names of ids without a body.
 // dead_bytes becomes to, if it is from. For each suspect one verdict, in order.
+//
+// Long because four kinds of suspects are judged, and all of them before the first write.
 //
 //   - Contract, dup-only: an error half-way can deliver a job twice, never lose one, or leaves some
 //     suspects as they are.

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "c4b5e1ee9fe8447871af2581c80f86239684d4a2"
+const QueueNackSHA = "e4445708d2468347d1f3268ea73ba848ac73ba49"
 
 // QueueNackGuardedSHA is the SHA-1 of guard.lua and queue_nack.lua joined, which runs under lua.Guard.
-const QueueNackGuardedSHA = "c066563e1df6be92e4053cc270a3235f75453786"
+const QueueNackGuardedSHA = "bd5521c081afe15b00ffeb4c2bb1aa0ed1e152ca"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{

@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "a9d6213358902c8cc24cda61591076fa91a2e878"
+const QueuePushSHA = "0484ca2d7816ac4250992d28ec2fe6df234a6535"
 
 // QueuePushGuardedSHA is the SHA-1 of guard.lua and queue_push.lua joined, which runs under lua.Guard.
-const QueuePushGuardedSHA = "a8afa38958e42a07f112640b8bd559ee64b0329a"
+const QueuePushGuardedSHA = "ce25663f2279e40d229e64f07df5637384cbae92"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{
@@ -89,6 +89,8 @@ type QueuePushResult struct {
 // and not yet passed over), or another job holds its unique key. It is left out and reported with
 // the id of the job that is there. Every ready job carries one stamp from the server's clock, its
 // enqueued_at. When the new jobs would pass the limit in control, none goes in.
+//
+// Long because the usual push of one job has a way of its own.
 //
 //   - Contract, all-or-nothing: a write refused half-way is followed by the undoing of those before
 //     it.

@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushManySHA is the SHA-1 of queue_push_many.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushManySHA = "06df96a79649ce683018b5c4a3e370feba0f43e6"
+const QueuePushManySHA = "04f3acb0e1da379d23d7da4ae8b3dd8bdcc16644"
 
 // QueuePushManyGuardedSHA is the SHA-1 of guard.lua and queue_push_many.lua joined, which runs under lua.Guard.
-const QueuePushManyGuardedSHA = "49a0cdb1f60d2417ac869c9439114486eb89381e"
+const QueuePushManyGuardedSHA = "70936ef9cd3f7d2cb33c73b9c000e18e0fe29e83"
 
 // QueuePushManyScript is scripts/queue_push_many.lua.
 var QueuePushManyScript = lua.Script{
@@ -98,6 +98,8 @@ type QueuePushManyResult struct {
 // For each queue it does what queue_push.lua does: ids and unique names are known to their own
 // queue, and each queue keeps its own limit. When the new jobs of one queue would pass its limit,
 // no queue gets any. There is one receipt for the whole batch.
+//
+// Long because all queues are checked before the first write, and undone after a failed one.
 //
 //   - Contract, all-or-nothing: a write refused half-way is followed by the undoing of those before
 //     it.

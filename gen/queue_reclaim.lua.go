@@ -11,7 +11,7 @@ import (
 )
 
 // QueueReclaimSHA is the SHA-1 of queue_reclaim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReclaimSHA = "8d86ca43e3eff6794230298cc377159c1f0d7ddb"
+const QueueReclaimSHA = "39d761c47bde417a9b1c1d87a7e39df520f0f0fa"
 
 // QueueReclaimScript is scripts/queue_reclaim.lua.
 var QueueReclaimScript = lua.Script{

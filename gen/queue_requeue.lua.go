@@ -10,10 +10,10 @@ import (
 )
 
 // QueueRequeueSHA is the SHA-1 of queue_requeue.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRequeueSHA = "95b548d2ecc5d0eb7cc869a148f870053fa72498"
+const QueueRequeueSHA = "1a43c0fb4ed43587001b4c0f5a2e7e69ebb7efe5"
 
 // QueueRequeueGuardedSHA is the SHA-1 of guard.lua and queue_requeue.lua joined, which runs under lua.Guard.
-const QueueRequeueGuardedSHA = "d8316338bb0a234db0e553431aff33f8b5149e08"
+const QueueRequeueGuardedSHA = "04f438d78ea098272e1f3ad74243ff448795da12"
 
 // QueueRequeueScript is scripts/queue_requeue.lua.
 var QueueRequeueScript = lua.Script{

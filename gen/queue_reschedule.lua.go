@@ -13,10 +13,10 @@ import (
 )
 
 // QueueRescheduleSHA is the SHA-1 of queue_reschedule.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRescheduleSHA = "fc4700747d86870b7e64214891a65cbb12fbf1d4"
+const QueueRescheduleSHA = "04fba1e5b291a30a92373987537621c3f6071e3d"
 
 // QueueRescheduleGuardedSHA is the SHA-1 of guard.lua and queue_reschedule.lua joined, which runs under lua.Guard.
-const QueueRescheduleGuardedSHA = "007caa47fbb57315ccb9cff47c2195c8566033ec"
+const QueueRescheduleGuardedSHA = "165ace685b3ec2049e79c4ca0ceabbc8dd42321d"
 
 // QueueRescheduleScript is scripts/queue_reschedule.lua.
 var QueueRescheduleScript = lua.Script{

@@ -11,7 +11,7 @@ import (
 )
 
 // QueueStatsSHA is the SHA-1 of queue_stats.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueStatsSHA = "2cf80619a99b5f1cbf3ba133c3d2a988f9a84f6b"
+const QueueStatsSHA = "8e656e27fc35229024e5e37ba3d5bcd4fbbdc9c4"
 
 // QueueStatsScript is scripts/queue_stats.lua.
 var QueueStatsScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueTakeSHA is the SHA-1 of queue_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTakeSHA = "b6fccdf3384ce4308121ec081265d80e15ecf75b"
+const QueueTakeSHA = "8e5bd28ac8a9279075f962c9bd18c8dbb91ba3ca"
 
 // QueueTakeScript is scripts/queue_take.lua.
 var QueueTakeScript = lua.Script{
@@ -76,6 +76,8 @@ type QueueTakeResult struct {
 // leased until the time that is also its fence: ack, nack and extend name it, and one that another
 // lease has replaced is refused. An entry without a body, left by a cancelled job, is dropped and
 // counted.
+//
+// Long because jobs that are due, cancelled or foreign are met in one pass over ready.
 //
 //   - Contract, dup-only: an error half-way can deliver a job twice, never lose one.
 //   - Retry: safe; sent again after a lost reply; jobs of a lost reply come back when their lease

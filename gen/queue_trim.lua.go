@@ -11,10 +11,10 @@ import (
 )
 
 // QueueTrimSHA is the SHA-1 of queue_trim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTrimSHA = "b116323c281a8d346dd87002fdc7969bd4da4fa9"
+const QueueTrimSHA = "17dfd1dfaaeb0ac0e9415906814a3c9e0473861c"
 
 // QueueTrimGuardedSHA is the SHA-1 of guard.lua and queue_trim.lua joined, which runs under lua.Guard.
-const QueueTrimGuardedSHA = "a89fbdccaaaa90da9b825841a82095c1385b8603"
+const QueueTrimGuardedSHA = "24ce23abfb6a61b68fdc1998c70c59e98aea7193"
 
 // QueueTrimScript is scripts/queue_trim.lua.
 var QueueTrimScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // RPCBindSHA is the SHA-1 of rpc_bind.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCBindSHA = "498aad9625c806bfa03cb8263396d2d4d1249b0b"
+const RPCBindSHA = "82ae6533ea6a1c30ee4241048f9616a222273eda"
 
 // RPCBindScript is scripts/rpc_bind.lua.
 var RPCBindScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCallSHA is the SHA-1 of rpc_call.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCallSHA = "e0edcfc1af2c3d82d7202f55ad263bcad403a630"
+const RPCCallSHA = "896cd49844bdb5c9b4a4b0f1d1b0f30eed312ac8"
 
 // RPCCallScript is scripts/rpc_call.lua.
 var RPCCallScript = lua.Script{

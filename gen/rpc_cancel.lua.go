@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCancelSHA is the SHA-1 of rpc_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCancelSHA = "50d9d2e76b57ffad342130f7eea9e5a93c1b0211"
+const RPCCancelSHA = "50ec72b50fdb4199617032a8bd85e0848ecba56b"
 
 // RPCCancelScript is scripts/rpc_cancel.lua.
 var RPCCancelScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCastSHA is the SHA-1 of rpc_cast.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCastSHA = "a6c5621d19e9d3a9d041048597989a1ba76f7b7e"
+const RPCCastSHA = "6fb1512e4f5f79c7dc5faa7eea3274eacb9b487c"
 
 // RPCCastScript is scripts/rpc_cast.lua.
 var RPCCastScript = lua.Script{

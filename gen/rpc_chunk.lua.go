@@ -13,7 +13,7 @@ import (
 )
 
 // RPCChunkSHA is the SHA-1 of rpc_chunk.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCChunkSHA = "70d4e11e2e1300d733f04143cf3bd00bb2a1ccc0"
+const RPCChunkSHA = "aaee849f149936decc59c1088cffcce2d98b79ea"
 
 // RPCChunkScript is scripts/rpc_chunk.lua.
 var RPCChunkScript = lua.Script{

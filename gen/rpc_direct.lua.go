@@ -13,7 +13,7 @@ import (
 )
 
 // RPCDirectSHA is the SHA-1 of rpc_direct.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCDirectSHA = "94fca8d549d71a3ed48bab3f79a9d9c7dbdd3f57"
+const RPCDirectSHA = "aa1d1422c28421c6500f1fb20015007e5f672ad4"
 
 // RPCDirectScript is scripts/rpc_direct.lua.
 var RPCDirectScript = lua.Script{

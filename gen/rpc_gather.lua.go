@@ -12,7 +12,7 @@ import (
 )
 
 // RPCGatherSHA is the SHA-1 of rpc_gather.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCGatherSHA = "bc3d8418863e2192f5e9c2a4fc97283a6a9f82af"
+const RPCGatherSHA = "f0258f1c8df47b1495ff8fac9ef044091a971eca"
 
 // RPCGatherScript is scripts/rpc_gather.lua.
 var RPCGatherScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // RPCJoinSHA is the SHA-1 of rpc_join.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCJoinSHA = "6f29ce7f5e75d31be8a2ff0dd2ae6bd278327f71"
+const RPCJoinSHA = "745b705f485b106db02aca1f2eb66c40e311f390"
 
 // RPCJoinScript is scripts/rpc_join.lua.
 var RPCJoinScript = lua.Script{

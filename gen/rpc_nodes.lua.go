@@ -11,7 +11,7 @@ import (
 )
 
 // RPCNodesSHA is the SHA-1 of rpc_nodes.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCNodesSHA = "3c7e62567a717de8732eca0e9e20e020c7ce7343"
+const RPCNodesSHA = "2a1355b39ab22dcc1a2d85e23bfd6b523af0b22c"
 
 // RPCNodesScript is scripts/rpc_nodes.lua.
 var RPCNodesScript = lua.Script{

@@ -11,7 +11,7 @@ import (
 )
 
 // RPCPartSHA is the SHA-1 of rpc_part.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCPartSHA = "e073f78ef2a0c963a189b8dfc698a0086e04d377"
+const RPCPartSHA = "0de2c969e73f77303d6d8741b986c214d0fd8e0e"
 
 // RPCPartScript is scripts/rpc_part.lua.
 var RPCPartScript = lua.Script{

@@ -11,7 +11,7 @@ import (
 )
 
 // RPCReadSHA is the SHA-1 of rpc_read.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCReadSHA = "2d4ca536a5d3c6e7ea34caab8e2fcacb4a841d7b"
+const RPCReadSHA = "a4f3bd75799f26628c83017a73218d7b8278cc7a"
 
 // RPCReadScript is scripts/rpc_read.lua.
 var RPCReadScript = lua.Script{

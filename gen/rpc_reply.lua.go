@@ -13,7 +13,7 @@ import (
 )
 
 // RPCReplySHA is the SHA-1 of rpc_reply.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCReplySHA = "5637477022f397ca68ccd2f4e14fe37137cf5e4d"
+const RPCReplySHA = "a7093f4a63fababd596f652352f3bafeeac49fd6"
 
 // RPCReplyScript is scripts/rpc_reply.lua.
 var RPCReplyScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCRescueSHA is the SHA-1 of rpc_rescue.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCRescueSHA = "e6319a4b4e0c09206cdad4212c2128f3fe58072c"
+const RPCRescueSHA = "2bd3f0bce2ee66a731805ca9234bec0d33314ca6"
 
 // RPCRescueScript is scripts/rpc_rescue.lua.
 var RPCRescueScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // SemExtendSHA is the SHA-1 of sem_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemExtendSHA = "c4432eee511ef0476898946d06a3fd555456a450"
+const SemExtendSHA = "6dea067269621a91a958fb5edb4e8938f54f43c4"
 
 // SemExtendScript is scripts/sem_extend.lua.
 var SemExtendScript = lua.Script{

@@ -10,7 +10,7 @@ import (
 )
 
 // SemInfoSHA is the SHA-1 of sem_info.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemInfoSHA = "bad5db4e1d272a90f83e4a6d0bd5bc04f48808f2"
+const SemInfoSHA = "5da1a59c876f42e0dbc44f65392505c4770690a8"
 
 // SemInfoScript is scripts/sem_info.lua.
 var SemInfoScript = lua.Script{

@@ -11,7 +11,7 @@ import (
 )
 
 // SemReleaseSHA is the SHA-1 of sem_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemReleaseSHA = "9f15e5df30488ccfb24918f5e8e0b05cd2b7dbcd"
+const SemReleaseSHA = "b019ef0a2305f83ba27c9ee9aa70159da21b85e4"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{

@@ -10,7 +10,7 @@ import (
 )
 
 // SemResizeSHA is the SHA-1 of sem_resize.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemResizeSHA = "b1fcfbde78d309c9689608391a2e738a533fa8bd"
+const SemResizeSHA = "0363d02233bcc38857548ae2ec0d38cf5f1999f6"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{

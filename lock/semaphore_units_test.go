@@ -2,8 +2,6 @@ package lock_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,35 +16,6 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
 )
-
-// The functions that stand in several scripts are the same everywhere.
-func TestScriptsOfOneKindShareTheirFunctions(t *testing.T) {
-	t.Parallel()
-	for _, kind := range []string{"sem", "lock"} {
-		functionsAgree(t, "../scripts/"+kind+"_*.lua")
-	}
-}
-
-func functionsAgree(t *testing.T, pattern string) {
-	t.Helper()
-	files, err := filepath.Glob(pattern)
-	require.NoError(t, err)
-	seen := make(map[string]string)
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		require.NoError(t, err)
-		for _, part := range strings.Split(string(text), "\nlocal function ")[1:] {
-			name, _, _ := strings.Cut(part, "(")
-			body, _, ok := strings.Cut(part, "\nend\n")
-			require.True(t, ok)
-			if before, there := seen[name]; there {
-				require.Equal(t, before, body, "%s in %s", name, f)
-			}
-			seen[name] = body
-		}
-	}
-	require.Contains(t, seen, "grant")
-}
 
 // The kin of the lock on a cluster, where each is told in its own slot.
 func TestKinOfTheLockOnACluster(t *testing.T) {

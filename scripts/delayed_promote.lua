@@ -18,56 +18,64 @@
 local scheduled, ready, wake = KEYS[1], KEYS[2], KEYS[3]
 local max, waiter, wait = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
+--< part/now_us.lua
+-- The server's clock in Unix us, as text; see now_ms.lua.
 local time = redis.call('TIME')
-local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
-local now_us = time[1] .. string.format('%06d', time[2])
-
--- rouse tells the one that has waited longest. A channel without a receiver
--- belonged to a process that is gone. Only a hint: that it may not be allowed
--- changes nothing.
-local function rouse()
-  for _ = 1, 8 do
-    local waiter = redis.pcall('ZPOPMIN', wake)
-    if waiter.err or not waiter[1] then
-      return
-    end
-    local heard = redis.pcall('PUBLISH', waiter[1], '')
-    if type(heard) == 'table' and heard.err or heard ~= 0 then
-      return
-    end
-  end
+local fraction = time[2]
+if #fraction < 6 then
+  fraction = string.sub('00000' .. fraction, -6)
 end
+local now_us = time[1] .. fraction
+-->
+local now_ms = string.sub(now_us, 1, -4)
 
 local waiting = redis.call('ZCARD', wake) > 0
-local ids = redis.call('ZRANGE', scheduled, '-inf', now, 'BYSCORE', 'LIMIT', 0, max)
+local due = redis.call('ZRANGE', scheduled, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, max)
 
 -- The member does not exist; see queue_take.lua.
 redis.call('ZREM', scheduled, '')
-if #ids > 0 then
-  local stamp = now .. ':'
-  for i, id in ipairs(ids) do
-    ids[i] = stamp .. id
+if #due > 0 then
+  --< part/queue_promote.lua
+  -- What is due goes to the end of ready, earliest first.
+  local entries, stamp = {}, now_ms .. ':'
+  for i, id in ipairs(due) do
+    entries[i] = stamp .. id
   end
-  redis.call('RPUSH', ready, unpack(ids, 1, #ids))
-  redis.call('ZREMRANGEBYRANK', scheduled, 0, #ids - 1)
+  redis.call('RPUSH', ready, unpack(entries, 1, #entries))
+  redis.call('ZREMRANGEBYRANK', scheduled, 0, #due - 1)
+  -->
 end
 
 -- A poller that was told of ready jobs passes the word on.
 if waiting then
   redis.call('ZREM', wake, waiter)
   if redis.call('LLEN', ready) > 0 then
-    rouse()
+    --< part/queue_wake_next.lua
+    -- Notify the consumer that has waited longest. A channel without a subscriber was that of
+    -- a dead process: the next one has its turn. This is only a hint: where the user may not
+    -- run one of the commands, all else is as before.
+    for _ = 1, 8 do
+      local first = redis.pcall('ZPOPMIN', wake)
+      if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
+        break
+      end
+    end
+    -->
   end
 end
 if waiter ~= '' then
-  redis.call('ZADD', wake, string.format('%.0f', now + wait), waiter)
-  -- Those who wait for longer keep the key for as long as they need it.
+  --< part/queue_wait_for_work.lua
+  -- The waiter leaves its channel in the same step as the check that found nothing: no work
+  -- comes in between unnoticed.
+  redis.call('ZADD', wake, string.format('%.0f', now_ms + wait), waiter)
+  -- Waiters that wait for longer keep the key for as long as they need it.
   local stay = string.format('%.0f', wait + 1000)
   if redis.call('PEXPIRE', wake, stay, 'GT') == 0 then
     redis.call('PEXPIRE', wake, stay, 'NX')
   end
+  -->
 end
 
 local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
 local next_due = head[2] and tonumber(head[2]) or false
-return {#ids, tonumber(now_us), next_due}
+return {#due, tonumber(now_us), next_due}

@@ -14,6 +14,8 @@
 --- lock delay in ms, channel, line feed and note. Those without a listener are
 --- passed over.
 ---
+--- Long because one call takes, waits or hands over: a round trip less for each.
+---
 ---@contract dup-only  an error half-way leaves the lock with this owner, whose repeat finds it its own
 ---@retry    safe  an owner that holds the lock or waits for it is told so
 ---@key      lock   string  as above
@@ -25,106 +27,129 @@
 ---@arg      band   int  first score of this priority; each has 2^40
 ---@arg      entry  string  waits where the lock is held; empty to wait for nothing
 ---@arg      note   string  what others are told of the holder
----@reply    (acquired bool, place enum(none=0, waiting=1, joined=2), fence int, remaining ms, waiting int, holder string, now int)  remaining: the other's lease with its lock delay, or this owner's when it had the lock before or is handed it, 0 for all of ttl; place: in the queue, joined by this call; waiting: how many, 0 when not asked; holder: its note; now: the clock in microseconds, 0 when acquired
+---@reply    (acquired bool, place enum(none=0, waiting=1, joined=2), fence int, remaining ms,
+---          waiting int, holder string, now int)  remaining: the other's lease with its lock delay,
+---          or this owner's when it had the lock before or is handed it, 0 for all of ttl; place:
+---          in the queue, joined by this call; waiting: how many, 0 when not asked; holder: its
+---          note; now: the clock in microseconds, 0 when acquired
 ---@cost     O(1); O(log n) to wait, n being the number of those who wait
 
 local lock, queue = KEYS[1], KEYS[2]
 local owner, ttl, keep, delay = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local band, entry, note = ARGV[5], ARGV[6], ARGV[7]
 
--- As text: turning numbers into text is what costs most here.
+--< part/now_us.lua
+-- The server's clock in Unix us, as text; see now_ms.lua.
 local time = redis.call('TIME')
-local now = time[1] .. string.sub('00000' .. time[2], -6)
+local fraction = time[2]
+if #fraction < 6 then
+  fraction = string.sub('00000' .. fraction, -6)
+end
+local now_us = time[1] .. fraction
+-->
+--< part/lock_free.lua
+-- What stands in the record of a free lock that nobody waits for, between the fence, which
+-- has 16 digits, and who released last.
+local free = ' 0 - 0 0 0 '
+-->
 
-local record = redis.call('GET', lock)
-local fence, waiting, last, remaining, held = now, '0', '-', 0, ''
-if record then
-  local f, w, holder, start, length, rest, released, text =
-    string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
-  local left = start / 1000 + length - now / 1000
-  if left > 0 and holder == owner then
-    return {1, 0, f, math.max(math.floor(left), 1), 0, '', 0}
-  end
-  waiting, last, held = w, released, text
-  remaining = left + rest
-  if f >= now then
-    fence = string.format('%.0f', f + 1)
-  end
-elseif redis.call('EXISTS', queue) == 1 then
+local found = redis.call('GET', lock)
+local record = found or '0' .. free .. '- '
+--< part/lock_read.lua
+-- The record of a lock, see lock_acquire.lua: this is its one parser.
+local fence_was, waiting, holder, start, length, rest, last, held =
+  string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+-->
+local remaining = start / 1000 + length - now_us / 1000
+if remaining > 0 and holder == owner then
+  return {1, 0, fence_was, math.max(math.floor(remaining), 1), 0, '', 0}
+end
+remaining = remaining + rest
+local fence = fence_was < now_us and now_us or string.format('%.0f', fence_was + 1)
+
+-- The record may have been lost, and with it the sign that somebody waits.
+if not found and redis.call('EXISTS', queue) == 1
+  or remaining <= 0 and waiting == '0' and entry ~= '' and redis.call('ZSCORE', queue, entry) then
   waiting = '1'
 end
 
-local function take()
-  redis.call('SET', lock, fence .. ' ' .. waiting .. ' ' .. owner .. ' ' .. now .. ' ' .. ttl .. ' ' .. delay .. ' ' .. last .. ' ' .. note, 'PX', keep)
+--< part/lock_record.lua
+-- lock_record is the record of a lock, see lock_acquire.lua: its one writer.
+local function lock_record(mark, sign, token, from, lease, pause, releaser, text)
+  return mark .. ' ' .. sign .. ' ' .. token .. ' ' .. from .. ' ' .. lease .. ' ' .. pause
+    .. ' ' .. releaser .. ' ' .. text
+end
+-->
+if remaining <= 0 and waiting == '0' then
+  redis.call('SET', lock, lock_record(fence, waiting, owner, now_us, ttl, delay, last, note), 'PX', keep)
   return {1, 0, fence, 0, 0, '', 0}
 end
 
-if remaining <= 0 and waiting == '0' and entry ~= '' and redis.call('ZSCORE', queue, entry) then
-  waiting = '1' -- the string was lost, and with it the sign
-end
-if remaining <= 0 and waiting == '0' then
-  return take()
-end
-
--- tell says whether anybody listened.
-local function tell(channel, message)
-  local heard = redis.pcall('PUBLISH', channel, message)
-  return type(heard) == 'number' and heard > 0
+--< part/notify.lua
+-- notify reports whether the message was received.
+local function notify(channel, message)
+  local receivers = redis.pcall('PUBLISH', channel, message)
+  return type(receivers) == 'number' and receivers > 0
 end
 
--- listens says whether anybody would. Whoever listens at a replica hears what is
--- published here and is not counted: it must not hear of a grant that passes it over.
-local function listens(channel)
+-- subscribed reports whether it would be. A subscriber of a replica receives what is
+-- published here and is not counted: it must not receive a grant that passes it over.
+local function subscribed(channel)
   local count = redis.pcall('PUBSUB', 'NUMSUB', channel)
   return not count.err and count[2] > 0
 end
-
-local function parse(head)
+-->
+--< part/lock_hand_over.lua
+-- entry_parts takes an entry of the queue apart, see lock_acquire.lua.
+local function entry_parts(head)
   return string.match(head, '^(%S+) (%d+) (%d+) ([^\n]+)\n(.*)$')
 end
 
--- grant hands the free lock to the first in the queue that lives, and warns the
--- next one to look after it. It returns the new holder, the length of its lease
--- and its note. This function stands in each script that frees a lock.
-local function grant()
-  local deaf = {}
+-- hand_over gives the free lock to the first in the queue that is alive, and notifies the next
+-- one when to check. It returns the new holder, the length of its lease and its note.
+local function hand_over()
+  local unreachable = {}
   for _ = 1, 10000 do
     local heads = redis.call('ZRANGE', queue, 0, 1)
     waiting = heads[2] and '1' or '0'
     if not heads[1] then
       return
     end
-    local token, lease, pause, channel, text = parse(heads[1])
+    local token, lease, pause, channel, text = entry_parts(heads[1])
     local alive = false
-    if token == owner or not deaf[channel] then
-      redis.call('SET', lock, fence .. ' ' .. waiting .. ' ' .. token .. ' ' .. now .. ' ' .. lease .. ' ' .. pause .. ' ' .. last .. ' ' .. text, 'PX', lease + 60000)
-      alive = token == owner or listens(channel) and tell(channel, 'g ' .. token .. ' ' .. fence .. ' ' .. now .. ' ' .. lease)
+    if token == owner or not unreachable[channel] then
+      local record = lock_record(fence, waiting, token, now_us, lease, pause, last, text)
+      redis.call('SET', lock, record, 'PX', lease + 60000)
+      alive = token == owner or subscribed(channel)
+        and notify(channel, 'g ' .. token .. ' ' .. fence .. ' ' .. now_us .. ' ' .. lease)
     end
     redis.call('ZREM', queue, heads[1])
     if alive then
       if heads[2] then
-        local second, _, _, other = parse(heads[2])
+        local second, _, _, other = entry_parts(heads[2])
         if other ~= channel then
-          tell(other, 'n ' .. second .. ' ' .. lease)
+          notify(other, 'n ' .. second .. ' ' .. lease)
         end
       end
       return token, tonumber(lease), text
     end
-    deaf[channel] = true
+    unreachable[channel] = true
   end
 end
+-->
 
 local place, score = 0, false
 if entry ~= '' then
   place = 1
   if not redis.call('ZSCORE', queue, entry) then
-    local back = redis.call('ZRANGE', queue, string.format('%.0f', band + 2 ^ 40 - 1), band, 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')
+    local top = string.format('%.0f', band + 2 ^ 40 - 1)
+    local back = redis.call('ZRANGE', queue, top, band, 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')
     place, score = 2, string.format('%.0f', (back[2] or band) + 1)
   end
   if waiting == '0' then
     -- First: a sign without an entry is harmless, an entry without it is not seen.
     waiting = '1'
-    redis.call('SET', lock, string.gsub(record, ' 0', ' 1', 1), 'KEEPTTL')
+    redis.call('SET', lock, lock_record(fence_was, waiting, holder, start, length, rest, last, held), 'KEEPTTL')
   end
   if score then
     redis.call('ZADD', queue, score, entry)
@@ -133,17 +158,19 @@ if entry ~= '' then
 end
 
 if remaining <= 0 then
-  local holder, lease, text = grant()
-  if holder == owner then
+  local token, lease, text = hand_over()
+  if token == owner then
     return {1, 0, fence, lease, 0, '', 0}
-  elseif holder then
+  elseif token then
     remaining, held = lease, text
   elseif entry == '' then
-    return take() -- the queue was of the dead
+    -- All in the queue were dead.
+    redis.call('SET', lock, lock_record(fence, waiting, owner, now_us, ttl, delay, last, note), 'PX', keep)
+    return {1, 0, fence, 0, 0, '', 0}
   else
-    redis.call('SET', lock, fence .. ' ' .. waiting .. ' - 0 0 0 ' .. last .. ' ', 'PX', keep)
-    remaining, held = 1, '' -- so many dead that the rest is for the next look
+    redis.call('SET', lock, lock_record(fence, waiting, '-', 0, 0, 0, last, ''), 'PX', keep)
+    remaining, held = 1, '' -- so many dead that the next check goes on
   end
 end
-local length = entry ~= '' and redis.call('ZCARD', queue) or 0
-return {0, place, fence, math.ceil(remaining), length, held, now}
+local places = entry ~= '' and redis.call('ZCARD', queue) or 0
+return {0, place, fence, math.ceil(remaining), places, held, now_us}

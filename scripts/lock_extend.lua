@@ -15,22 +15,40 @@
 local lock = KEYS[1]
 local owner, ttl, keep = ARGV[1], ARGV[2], ARGV[3]
 
+--< part/now_us.lua
+-- The server's clock in Unix us, as text; see now_ms.lua.
 local time = redis.call('TIME')
-local now = time[1] .. string.sub('00000' .. time[2], -6)
+local fraction = time[2]
+if #fraction < 6 then
+  fraction = string.sub('00000' .. fraction, -6)
+end
+local now_us = time[1] .. fraction
+-->
 
 local record = redis.call('GETEX', lock, 'PX', keep) -- see lock_release.lua
 if not record then
   return 0
 end
-local fence, waiting, holder, start, length, delay, last, note =
+--< part/lock_read.lua
+-- The record of a lock, see lock_acquire.lua: this is its one parser.
+local fence_was, waiting, holder, start, length, rest, last, held =
   string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
-local left = start / 1000 + length - now / 1000
-
-if holder == owner and left > 0 then
-  redis.call('SET', lock, fence .. ' ' .. waiting .. ' ' .. holder .. ' ' .. now .. ' ' .. ttl .. ' ' .. delay .. ' ' .. last .. ' ' .. note, 'KEEPTTL')
+-->
+if holder == owner and start / 1000 + length > now_us / 1000 then
+  --< part/lock_record.lua
+  -- lock_record is the record of a lock, see lock_acquire.lua: its one writer.
+  local function lock_record(mark, sign, token, from, lease, pause, releaser, text)
+    return mark .. ' ' .. sign .. ' ' .. token .. ' ' .. from .. ' ' .. lease .. ' ' .. pause
+      .. ' ' .. releaser .. ' ' .. text
+  end
+  -->
+  redis.call('SET', lock, lock_record(fence_was, waiting, holder, now_us, ttl, rest, last, held), 'KEEPTTL')
   return 1
 end
-if start ~= '0' then -- it is another's string, and stays as long as that one needs it
-  redis.call('PEXPIREAT', lock, math.floor(start / 1000) + length + delay + 60000)
+--< part/lock_keep.lua
+-- It is another's record, and stays as long as that one needs it.
+if start ~= '0' then
+  redis.call('PEXPIREAT', lock, math.floor(start / 1000) + length + rest + 60000)
 end
+-->
 return holder == owner and 0 or 2

@@ -11,19 +11,36 @@
 local lock = KEYS[1]
 local owner, least = ARGV[1], ARGV[2]
 
+--< part/now_us.lua
+-- The server's clock in Unix us, as text; see now_ms.lua.
 local time = redis.call('TIME')
-local now = time[1] .. string.sub('00000' .. time[2], -6)
+local fraction = time[2]
+if #fraction < 6 then
+  fraction = string.sub('00000' .. fraction, -6)
+end
+local now_us = time[1] .. fraction
+-->
 
 local record = redis.call('GET', lock)
 if not record then
   return 0
 end
-local fence, rest, holder, start, length =
-  string.match(record, '^(%d+)( %d (%S+) (%d+) (%d+) .*)$')
-if holder ~= owner or start / 1000 + length <= now / 1000 then
+--< part/lock_read.lua
+-- The record of a lock, see lock_acquire.lua: this is its one parser.
+local fence_was, waiting, holder, start, length, rest, last, held =
+  string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+-->
+if holder ~= owner or start / 1000 + length <= now_us / 1000 then
   return 0
 end
-if tonumber(fence) < tonumber(least) then
-  redis.call('SET', lock, least .. rest, 'KEEPTTL')
+if tonumber(fence_was) < tonumber(least) then
+  --< part/lock_record.lua
+  -- lock_record is the record of a lock, see lock_acquire.lua: its one writer.
+  local function lock_record(mark, sign, token, from, lease, pause, releaser, text)
+    return mark .. ' ' .. sign .. ' ' .. token .. ' ' .. from .. ' ' .. lease .. ' ' .. pause
+      .. ' ' .. releaser .. ' ' .. text
+  end
+  -->
+  redis.call('SET', lock, lock_record(least, waiting, holder, start, length, rest, last, held), 'KEEPTTL')
 end
 return 1

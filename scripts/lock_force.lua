@@ -5,7 +5,8 @@
 --- A new owner gets a lock that is free or rests as well.
 ---
 ---@contract dup-only  an error half-way leaves the lock with its old holder or with the new one
----@retry    safe  an owner that holds the lock already is told so; without a new owner a repeat may hit the next holder, unless the fence is given
+---@retry    safe  an owner that holds the lock already is told so; without a new owner a repeat may
+---          hit the next holder, unless the fence is given
 ---@key      lock   string  see lock_acquire.lua
 ---@key      queue  zset  see lock_acquire.lua
 ---@arg      fence  int  min=0  only the holder with this fence; 0 for whoever holds it
@@ -14,88 +15,113 @@
 ---@arg      delay  ms  min=0  its lock delay
 ---@arg      inbox  string  what the channel of a holder is made of, with the first part of its token
 ---@arg      note   string  the note of the new owner
----@reply    (done bool, fence int, holder string)  done: it was taken from somebody; fence: the new one, 0 when nothing was changed; holder: the note of the old one
+---@reply    (done bool, fence int, holder string)  done: it was taken from somebody; fence: the new
+---          one, 0 when nothing was changed; holder: the note of the old one
 ---@cost     O(log n), n being the number of those who wait
 
 local lock, queue = KEYS[1], KEYS[2]
 local fence, owner, ttl, delay, inbox, note = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
+--< part/now_us.lua
+-- The server's clock in Unix us, as text; see now_ms.lua.
 local time = redis.call('TIME')
-local now = time[1] .. string.sub('00000' .. time[2], -6)
+local fraction = time[2]
+if #fraction < 6 then
+  fraction = string.sub('00000' .. fraction, -6)
+end
+local now_us = time[1] .. fraction
+-->
+--< part/lock_free.lua
+-- What stands in the record of a free lock that nobody waits for, between the fence, which
+-- has 16 digits, and who released last.
+local free = ' 0 - 0 0 0 '
+-->
 
 -- The member does not exist: a write that needs no memory, see lock_release.lua.
 redis.call('ZREM', queue, '')
-local record = redis.call('GET', lock)
-local f, waiting, holder, start, length, _, last, held = '0', '0', '-', '0', '0', '0', '-', ''
-if record then
-  f, waiting, holder, start, length, _, last, held =
-    string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
-end
+local record = redis.call('GET', lock) or '0' .. free .. '- '
+--< part/lock_read.lua
+-- The record of a lock, see lock_acquire.lua: this is its one parser.
+local fence_was, waiting, holder, start, length, rest, last, held =
+  string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+-->
 if holder == owner and owner ~= '-' then
-  return {0, f, ''}
+  return {0, fence_was, ''}
 end
-local done = start / 1000 + length > now / 1000
-if fence ~= '0' and f ~= fence or owner == '-' and not done then
+local done = start / 1000 + length > now_us / 1000
+if fence ~= '0' and fence_was ~= fence or owner == '-' and not done then
   return {0, '0', held}
 end
-fence = f < now and now or string.format('%.0f', f + 1)
+fence = fence_was < now_us and now_us or string.format('%.0f', fence_was + 1)
 
--- tell says whether anybody listened.
-local function tell(channel, message)
-  local heard = redis.pcall('PUBLISH', channel, message)
-  return type(heard) == 'number' and heard > 0
+--< part/lock_record.lua
+-- lock_record is the record of a lock, see lock_acquire.lua: its one writer.
+local function lock_record(mark, sign, token, from, lease, pause, releaser, text)
+  return mark .. ' ' .. sign .. ' ' .. token .. ' ' .. from .. ' ' .. lease .. ' ' .. pause
+    .. ' ' .. releaser .. ' ' .. text
+end
+-->
+--< part/notify.lua
+-- notify reports whether the message was received.
+local function notify(channel, message)
+  local receivers = redis.pcall('PUBLISH', channel, message)
+  return type(receivers) == 'number' and receivers > 0
 end
 
--- listens says whether anybody would. Whoever listens at a replica hears what is
--- published here and is not counted: it must not hear of a grant that passes it over.
-local function listens(channel)
+-- subscribed reports whether it would be. A subscriber of a replica receives what is
+-- published here and is not counted: it must not receive a grant that passes it over.
+local function subscribed(channel)
   local count = redis.pcall('PUBSUB', 'NUMSUB', channel)
   return not count.err and count[2] > 0
 end
-
-local function parse(head)
+-->
+--< part/lock_hand_over.lua
+-- entry_parts takes an entry of the queue apart, see lock_acquire.lua.
+local function entry_parts(head)
   return string.match(head, '^(%S+) (%d+) (%d+) ([^\n]+)\n(.*)$')
 end
 
--- grant hands the free lock to the first in the queue that lives, and warns the
--- next one to look after it. It returns the new holder, the length of its lease
--- and its note. This function stands in each script that frees a lock.
-local function grant()
-  local deaf = {}
+-- hand_over gives the free lock to the first in the queue that is alive, and notifies the next
+-- one when to check. It returns the new holder, the length of its lease and its note.
+local function hand_over()
+  local unreachable = {}
   for _ = 1, 10000 do
     local heads = redis.call('ZRANGE', queue, 0, 1)
     waiting = heads[2] and '1' or '0'
     if not heads[1] then
       return
     end
-    local token, lease, pause, channel, text = parse(heads[1])
+    local token, lease, pause, channel, text = entry_parts(heads[1])
     local alive = false
-    if token == owner or not deaf[channel] then
-      redis.call('SET', lock, fence .. ' ' .. waiting .. ' ' .. token .. ' ' .. now .. ' ' .. lease .. ' ' .. pause .. ' ' .. last .. ' ' .. text, 'PX', lease + 60000)
-      alive = token == owner or listens(channel) and tell(channel, 'g ' .. token .. ' ' .. fence .. ' ' .. now .. ' ' .. lease)
+    if token == owner or not unreachable[channel] then
+      local record = lock_record(fence, waiting, token, now_us, lease, pause, last, text)
+      redis.call('SET', lock, record, 'PX', lease + 60000)
+      alive = token == owner or subscribed(channel)
+        and notify(channel, 'g ' .. token .. ' ' .. fence .. ' ' .. now_us .. ' ' .. lease)
     end
     redis.call('ZREM', queue, heads[1])
     if alive then
       if heads[2] then
-        local second, _, _, other = parse(heads[2])
+        local second, _, _, other = entry_parts(heads[2])
         if other ~= channel then
-          tell(other, 'n ' .. second .. ' ' .. lease)
+          notify(other, 'n ' .. second .. ' ' .. lease)
         end
       end
       return token, tonumber(lease), text
     end
-    deaf[channel] = true
+    unreachable[channel] = true
   end
 end
+-->
 
 last = '-' -- a forced end is no release
 if owner ~= '-' then
-  redis.call('SET', lock, fence .. ' ' .. waiting .. ' ' .. owner .. ' ' .. now .. ' ' .. ttl .. ' ' .. delay .. ' ' .. last .. ' ' .. note, 'PX', ttl + 60000)
-elseif waiting == '0' or not grant() then
-  redis.call('SET', lock, f .. ' ' .. waiting .. ' - 0 0 0 ' .. last .. ' ', 'PX', 60000)
+  redis.call('SET', lock, lock_record(fence, waiting, owner, now_us, ttl, delay, last, note), 'PX', ttl + 60000)
+elseif waiting == '0' or not hand_over() then
+  redis.call('SET', lock, lock_record(fence_was, waiting, '-', 0, 0, 0, last, ''), 'PX', 60000)
 end
 local home = string.match(holder, '^(.+)%.')
 if done and home then
-  tell(inbox .. home, 'r ' .. holder .. ' ' .. lock)
+  notify(inbox .. home, 'r ' .. holder .. ' ' .. lock)
 end
 return {done and 1 or 0, fence, held}

@@ -4,25 +4,38 @@
 ---@key      lock   string  see lock_acquire.lua
 ---@key      queue  zset  see lock_acquire.lua
 ---@arg      max    int  min=0 max=1000  the most entries of the queue to return
----@reply    (held bool, fence int, owner string, remaining ms, note string, waiting int, entries string[])  remaining: of the lease, or of the rest after one
+---@reply    (held bool, fence int, owner string, remaining ms, note string, waiting int,
+---          entries string[])  remaining: of the lease, or of the rest after one
 ---@cost     O(max)
 
 local lock, queue = KEYS[1], KEYS[2]
 local max = tonumber(ARGV[1])
 
+--< part/now_us.lua
+-- The server's clock in Unix us, as text; see now_ms.lua.
 local time = redis.call('TIME')
-local now = time[1] .. string.sub('00000' .. time[2], -6)
+local fraction = time[2]
+if #fraction < 6 then
+  fraction = string.sub('00000' .. fraction, -6)
+end
+local now_us = time[1] .. fraction
+-->
+--< part/lock_free.lua
+-- What stands in the record of a free lock that nobody waits for, between the fence, which
+-- has 16 digits, and who released last.
+local free = ' 0 - 0 0 0 '
+-->
 
-local record = redis.call('GET', lock)
-local fence, holder, remaining, held = '0', '', 0, ''
-if record then
-  local f, _, owner, start, length, rest, _, note =
-    string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
-  fence, holder, held = f, owner, note
-  remaining = start / 1000 + length - now / 1000
-  if remaining <= 0 then
-    holder, held, remaining = '', '', remaining + rest
-  end
+local record = redis.call('GET', lock) or '0' .. free .. '- '
+--< part/lock_read.lua
+-- The record of a lock, see lock_acquire.lua: this is its one parser.
+local fence_was, waiting, holder, start, length, rest, last, held =
+  string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+-->
+local remaining = start / 1000 + length - now_us / 1000
+if remaining <= 0 then
+  holder, held, remaining = '', '', math.max(remaining + rest, 0)
 end
 local entries = max > 0 and redis.call('ZRANGE', queue, 0, max - 1) or {}
-return {holder ~= '' and 1 or 0, fence, holder, math.max(math.ceil(remaining), 0), held, redis.call('ZCARD', queue), entries}
+local places = redis.call('ZCARD', queue)
+return {holder ~= '' and 1 or 0, fence_was, holder, math.ceil(remaining), held, places, entries}

@@ -4,14 +4,16 @@
 --- strings hold. A lease that has ended by the clock can still be released while
 --- nobody took the lock since: then nobody was in between.
 ---
----@contract dup-only  an error half-way leaves the lock with its owner or with the next, who is told when its lease has ended
+---@contract dup-only  an error half-way leaves the lock with its owner or with the next, who is
+---          told when its lease has ended
 ---@retry    safe  the owner that released last is told so
 ---@key      lock   string  see lock_acquire.lua
 ---@key      queue  zset  see lock_acquire.lua
 ---@arg      owner  string  the token that acquired
 ---@arg      keep   ms  min=1  how long the string stays
 ---@arg      entry  string  leaves the queue, where it waits; empty for none
----@reply    enum(expired=0, released=1, taken=2, left=3)  expired: the string is gone; taken: another owner holds it or has held it since; left: it only waited
+---@reply    enum(expired=0, released=1, taken=2, left=3)  expired: the string is gone; taken:
+---          another owner holds it or has held it since; left: it only waited
 ---@cost     O(log n), n being the number of those who wait
 
 local lock, queue = KEYS[1], KEYS[2]
@@ -25,19 +27,29 @@ if not record then
   return 0
 end
 
+--< part/lock_free.lua
+-- What stands in the record of a free lock that nobody waits for, between the fence, which
+-- has 16 digits, and who released last.
+local free = ' 0 - 0 0 0 '
+-->
 -- The usual case, without taking the rest apart: it is the owner's, and nobody waits.
 if string.sub(record, 17, 20 + #owner) == ' 0 ' .. owner .. ' ' then
-  redis.call('SET', lock, string.sub(record, 1, 16) .. ' 0 - 0 0 0 ' .. owner .. ' ', 'KEEPTTL')
+  redis.call('SET', lock, string.sub(record, 1, 16) .. free .. owner .. ' ', 'KEEPTTL')
   return 1
 end
 
-local f, waiting, holder, start, length, delay, last =
-  string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) ')
+--< part/lock_read.lua
+-- The record of a lock, see lock_acquire.lua: this is its one parser.
+local fence_was, waiting, holder, start, length, rest, last, held =
+  string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+-->
 if holder ~= owner then
-  -- It is another's string, and stays as long as that one needs it.
+  --< part/lock_keep.lua
+  -- It is another's record, and stays as long as that one needs it.
   if start ~= '0' then
-    redis.call('PEXPIREAT', lock, math.floor(start / 1000) + length + delay + 60000)
+    redis.call('PEXPIREAT', lock, math.floor(start / 1000) + length + rest + 60000)
   end
+  -->
   if redis.call('ZREM', queue, entry) == 1 then
     return 3
   end
@@ -45,59 +57,78 @@ if holder ~= owner then
 end
 
 last = owner
+--< part/now_us.lua
+-- The server's clock in Unix us, as text; see now_ms.lua.
 local time = redis.call('TIME')
-local now = time[1] .. string.sub('00000' .. time[2], -6)
-local fence = f < now and now or string.format('%.0f', f + 1)
+local fraction = time[2]
+if #fraction < 6 then
+  fraction = string.sub('00000' .. fraction, -6)
+end
+local now_us = time[1] .. fraction
+-->
+local fence = fence_was < now_us and now_us or string.format('%.0f', fence_was + 1)
 
--- tell says whether anybody listened.
-local function tell(channel, message)
-  local heard = redis.pcall('PUBLISH', channel, message)
-  return type(heard) == 'number' and heard > 0
+--< part/lock_record.lua
+-- lock_record is the record of a lock, see lock_acquire.lua: its one writer.
+local function lock_record(mark, sign, token, from, lease, pause, releaser, text)
+  return mark .. ' ' .. sign .. ' ' .. token .. ' ' .. from .. ' ' .. lease .. ' ' .. pause
+    .. ' ' .. releaser .. ' ' .. text
+end
+-->
+--< part/notify.lua
+-- notify reports whether the message was received.
+local function notify(channel, message)
+  local receivers = redis.pcall('PUBLISH', channel, message)
+  return type(receivers) == 'number' and receivers > 0
 end
 
--- listens says whether anybody would. Whoever listens at a replica hears what is
--- published here and is not counted: it must not hear of a grant that passes it over.
-local function listens(channel)
+-- subscribed reports whether it would be. A subscriber of a replica receives what is
+-- published here and is not counted: it must not receive a grant that passes it over.
+local function subscribed(channel)
   local count = redis.pcall('PUBSUB', 'NUMSUB', channel)
   return not count.err and count[2] > 0
 end
-
-local function parse(head)
+-->
+--< part/lock_hand_over.lua
+-- entry_parts takes an entry of the queue apart, see lock_acquire.lua.
+local function entry_parts(head)
   return string.match(head, '^(%S+) (%d+) (%d+) ([^\n]+)\n(.*)$')
 end
 
--- grant hands the free lock to the first in the queue that lives, and warns the
--- next one to look after it. It returns the new holder, the length of its lease
--- and its note. This function stands in each script that frees a lock.
-local function grant()
-  local deaf = {}
+-- hand_over gives the free lock to the first in the queue that is alive, and notifies the next
+-- one when to check. It returns the new holder, the length of its lease and its note.
+local function hand_over()
+  local unreachable = {}
   for _ = 1, 10000 do
     local heads = redis.call('ZRANGE', queue, 0, 1)
     waiting = heads[2] and '1' or '0'
     if not heads[1] then
       return
     end
-    local token, lease, pause, channel, text = parse(heads[1])
+    local token, lease, pause, channel, text = entry_parts(heads[1])
     local alive = false
-    if token == owner or not deaf[channel] then
-      redis.call('SET', lock, fence .. ' ' .. waiting .. ' ' .. token .. ' ' .. now .. ' ' .. lease .. ' ' .. pause .. ' ' .. last .. ' ' .. text, 'PX', lease + 60000)
-      alive = token == owner or listens(channel) and tell(channel, 'g ' .. token .. ' ' .. fence .. ' ' .. now .. ' ' .. lease)
+    if token == owner or not unreachable[channel] then
+      local record = lock_record(fence, waiting, token, now_us, lease, pause, last, text)
+      redis.call('SET', lock, record, 'PX', lease + 60000)
+      alive = token == owner or subscribed(channel)
+        and notify(channel, 'g ' .. token .. ' ' .. fence .. ' ' .. now_us .. ' ' .. lease)
     end
     redis.call('ZREM', queue, heads[1])
     if alive then
       if heads[2] then
-        local second, _, _, other = parse(heads[2])
+        local second, _, _, other = entry_parts(heads[2])
         if other ~= channel then
-          tell(other, 'n ' .. second .. ' ' .. lease)
+          notify(other, 'n ' .. second .. ' ' .. lease)
         end
       end
       return token, tonumber(lease), text
     end
-    deaf[channel] = true
+    unreachable[channel] = true
   end
 end
+-->
 
-if waiting == '0' or not grant() then
-  redis.call('SET', lock, f .. ' ' .. waiting .. ' - 0 0 0 ' .. last .. ' ', 'KEEPTTL')
+if waiting == '0' or not hand_over() then
+  redis.call('SET', lock, lock_record(fence_was, waiting, '-', 0, 0, 0, last, ''), 'KEEPTTL')
 end
 return 1

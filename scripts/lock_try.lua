@@ -11,45 +11,64 @@
 ---@arg      keep   ms  min=1  how long the string stays
 ---@arg      delay  ms  min=0  how long the lock rests after a lease that was not released
 ---@arg      note   string  what others are told of the holder
----@reply    (state enum(held=0, acquired=1, wanted=2), fence int, remaining ms, holder string)  wanted: it is free and others wait; remaining: of the other's lease with its lock delay, or of this owner's where it had the lock before; holder: its note
+---@reply    (state enum(held=0, acquired=1, wanted=2), fence int, remaining ms, holder string)
+---          wanted: it is free and others wait; remaining: of the other's lease with its lock
+---          delay, or of this owner's where it had the lock before; holder: its note
 ---@cost     O(1)
 
 local lock = KEYS[1]
 local owner, ttl, keep, delay, note = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
--- As text: turning numbers into text is what costs most here.
+--< part/now_us.lua
+-- The server's clock in Unix us, as text; see now_ms.lua.
 local time = redis.call('TIME')
-local micros = time[2]
-if #micros < 6 then
-  micros = string.sub('00000' .. micros, -6)
+local fraction = time[2]
+if #fraction < 6 then
+  fraction = string.sub('00000' .. fraction, -6)
 end
-local now = time[1] .. micros
+local now_us = time[1] .. fraction
+-->
+--< part/lock_free.lua
+-- What stands in the record of a free lock that nobody waits for, between the fence, which
+-- has 16 digits, and who released last.
+local free = ' 0 - 0 0 0 '
+-->
 
 local record = redis.call('GET', lock)
-local fence, last = now, '-'
+local fence, releaser = now_us, '-'
 if record then
-  local f = string.sub(record, 1, 16)
-  if string.sub(record, 17, 27) == ' 0 - 0 0 0 ' then
-    last = string.sub(record, 28, -2) -- free, and nobody waits: no need to take the rest apart
+  local mark = string.sub(record, 1, 16)
+  if string.sub(record, 17, 27) == free then
+    releaser = string.sub(record, 28, -2) -- no need to take the rest apart
   else
-    local waiting, holder, start, length, rest, held
-    f, waiting, holder, start, length, rest, last, held =
+    --< part/lock_read.lua
+    -- The record of a lock, see lock_acquire.lua: this is its one parser.
+    local fence_was, waiting, holder, start, length, rest, last, held =
       string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
-    local left = start / 1000 + length - now / 1000
+    -->
+    local left = start / 1000 + length - now_us / 1000
     if holder == owner and left > 0 then
-      return {1, f, math.max(math.floor(left), 1), ''}
+      return {1, fence_was, math.max(math.floor(left), 1), ''}
     end
     left = left + rest
     if left > 0 then
-      return {0, f, math.ceil(left), held}
+      return {0, fence_was, math.ceil(left), held}
     elseif waiting == '1' then
-      return {2, f, 0, ''}
+      return {2, fence_was, 0, ''}
     end
+    mark, releaser = fence_was, last
   end
-  if f >= now then
-    fence = string.format('%.0f', f + 1)
+  if mark >= now_us then
+    fence = string.format('%.0f', mark + 1)
   end
 end
 
-redis.call('SET', lock, fence .. ' 0 ' .. owner .. ' ' .. now .. ' ' .. ttl .. ' ' .. delay .. ' ' .. last .. ' ' .. note, 'PX', keep)
+--< part/lock_record.lua
+-- lock_record is the record of a lock, see lock_acquire.lua: its one writer.
+local function lock_record(mark, sign, token, from, lease, pause, releaser, text)
+  return mark .. ' ' .. sign .. ' ' .. token .. ' ' .. from .. ' ' .. lease .. ' ' .. pause
+    .. ' ' .. releaser .. ' ' .. text
+end
+-->
+redis.call('SET', lock, lock_record(fence, '0', owner, now_us, ttl, delay, releaser, note), 'PX', keep)
 return {1, fence, 0, ''}

@@ -45,17 +45,19 @@ for i = 1, n do
   end
 end
 
--- Unique keys that the jobs hold, and that no later job has taken over.
 if holding then
   for _, id in ipairs(done) do
+    --< part/queue_release_name.lua
+    -- The job gives up its unique name, unless a later job has taken the name over.
     local name = redis.call('HGET', unique, 'j:' .. id)
-    if name and redis.call('HGET', unique, 'k:' .. name) == id then
-      redis.call('ZREM', expiry, name)
-      redis.call('HDEL', unique, 'k:' .. name)
-    end
     if name then
+      if redis.call('HGET', unique, 'k:' .. name) == id then
+        redis.call('ZREM', expiry, name)
+        redis.call('HDEL', unique, 'k:' .. name)
+      end
       redis.call('HDEL', unique, 'j:' .. id)
     end
+    -->
   end
 end
 

@@ -22,24 +22,31 @@
 local scheduled, bodies, leases, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local dead, unique, expiry, control = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 
+--< part/queue_types.lua
 -- A key of the wrong type stops the script here, while nothing is written.
-redis.call('ZCARD', scheduled)
 redis.call('HLEN', bodies)
-redis.call('ZCARD', leases)
 redis.call('HLEN', failures)
 redis.call('ZCARD', dead)
 redis.call('HLEN', unique)
 redis.call('ZCARD', expiry)
 redis.call('HLEN', control)
+-->
+redis.call('ZCARD', scheduled)
+redis.call('ZCARD', leases)
 
 local function forget(id)
   redis.call('HDEL', failures, id, id .. '\n')
+  --< part/queue_release_name.lua
+  -- The job gives up its unique name, unless a later job has taken the name over.
   local name = redis.call('HGET', unique, 'j:' .. id)
-  if name and redis.call('HGET', unique, 'k:' .. name) == id then
-    redis.call('ZREM', expiry, name)
-    redis.call('HDEL', unique, 'k:' .. name)
+  if name then
+    if redis.call('HGET', unique, 'k:' .. name) == id then
+      redis.call('ZREM', expiry, name)
+      redis.call('HDEL', unique, 'k:' .. name)
+    end
+    redis.call('HDEL', unique, 'j:' .. id)
   end
-  redis.call('HDEL', unique, 'j:' .. id)
+  -->
 end
 
 local verdicts, n = {}, 0

@@ -15,9 +15,16 @@
 local leases = KEYS[1]
 local lease = tonumber(ARGV[1])
 
+--< part/now_us.lua
+-- The server's clock in Unix us, as text; see now_ms.lua.
 local time = redis.call('TIME')
-local now = time[1] .. string.format('%06d', time[2])
-local new_fence = string.format('%.0f', now + lease * 1000)
+local fraction = time[2]
+if #fraction < 6 then
+  fraction = string.sub('00000' .. fraction, -6)
+end
+local now_us = time[1] .. fraction
+-->
+local new_fence = string.format('%.0f', now_us + lease * 1000)
 
 local verdicts, grants, n = {}, {}, 0
 for i = 2, #ARGV, 2 do

@@ -8,6 +8,8 @@
 --- without a body, is removed. So are counts and unique names of ids without a body.
 --- dead_bytes becomes to, if it is from. For each suspect one verdict, in order.
 ---
+--- Long because four kinds of suspects are judged, and all of them before the first write.
+---
 ---@contract dup-only  an error half-way can deliver a job twice, never lose one, or leaves some suspects as they are
 ---@retry    safe  what was mended is in order
 ---@key      ready      list  entries enqueued_at_ms:id, oldest at the head
@@ -34,44 +36,38 @@ local ready, scheduled, bodies, leases, failures = KEYS[1], KEYS[2], KEYS[3], KE
 local dead, unique, expiry, control, wake = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local mend, from, to = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
+--< part/now_ms.lua
+-- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+-- last digits, and to turn a number into text costs more than to join two.
 local time = redis.call('TIME')
-local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+-->
 
+--< part/queue_types.lua
 -- A key of the wrong type stops the script here, while nothing is written.
-redis.call('LLEN', ready)
-redis.call('ZCARD', scheduled)
 redis.call('HLEN', bodies)
-redis.call('ZCARD', leases)
 redis.call('HLEN', failures)
 redis.call('ZCARD', dead)
 redis.call('HLEN', unique)
 redis.call('ZCARD', expiry)
+redis.call('HLEN', control)
+-->
+redis.call('LLEN', ready)
+redis.call('ZCARD', scheduled)
+redis.call('ZCARD', leases)
 redis.call('ZCARD', wake)
 local corrected = to >= 0 and from ~= to and tonumber(redis.call('HGET', control, 'dead_bytes') or 0) == from
 
--- rouse tells the one that has waited longest. A channel without a receiver
--- belonged to a process that is gone. Only a hint: that it may not be allowed
--- changes nothing.
-local function rouse()
-  for _ = 1, 8 do
-    local waiter = redis.call('ZPOPMIN', wake)
-    local heard = waiter[1] and redis.pcall('PUBLISH', waiter[1], '') or 1
-    if type(heard) == 'table' and heard.err or heard ~= 0 then
-      return
-    end
-  end
-end
-
+--< part/queue_where.lua
 -- A job that moved to ready behind the audit's back stands near an end.
 local seen
 local function near(id)
   if not seen then
     seen = {}
-    for _, entry in ipairs(redis.call('LRANGE', ready, 0, 499)) do
-      seen[string.match(entry, ':(.*)$') or ''] = true
-    end
-    for _, entry in ipairs(redis.call('LRANGE', ready, -500, -1)) do
-      seen[string.match(entry, ':(.*)$') or ''] = true
+    for _, entries in ipairs({redis.call('LRANGE', ready, 0, 499), redis.call('LRANGE', ready, -500, -1)}) do
+      for _, entry in ipairs(entries) do
+        seen[string.match(entry, ':(.*)$') or ''] = true
+      end
     end
   end
   return seen[id]
@@ -80,9 +76,9 @@ end
 local function placed(id)
   return redis.call('ZSCORE', scheduled, id) or redis.call('ZSCORE', leases, id) or redis.call('ZSCORE', dead, id)
 end
+-->
 
-local entries, ghosts, counts, names = {}, {}, {}, {}
-local verdicts, n = {}, 0
+local entries, ghosts, counts, names, verdicts, n = {}, {}, {}, {}, {}, 0
 for i = 4, #ARGV, 3 do
   local kind, id, name = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local there = redis.call('HEXISTS', bodies, id) == 1
@@ -92,21 +88,21 @@ for i = 4, #ARGV, 3 do
       -- A cancelled job goes to ready too: the next worker clears it away.
       verdict = redis.call('HGET', failures, id) == 'x' and 2 or 1
       seen[id] = true
-      entries[#entries + 1] = now .. ':' .. id
+      entries[#entries + 1] = now_ms .. ':' .. id
     end
-  elseif there then
-    verdict = 0
-  elseif kind == '1' then
+  elseif kind == '1' and not there then
     if placed(id) then
       verdict = 1
-      ghosts[#ghosts + 1] = id
+      ghosts[#ghosts + 1], counts[#counts + 1] = id, id
     end
-  elseif kind == '2' then
-    if not placed(id) and (redis.call('HEXISTS', failures, id) == 1 or redis.call('HEXISTS', failures, id .. '\n') == 1) then
+  elseif kind == '2' and not there then
+    local count = redis.call('HMGET', failures, id, id .. '\n')
+    if not placed(id) and (count[1] or count[2]) then
       verdict = 1
       counts[#counts + 1] = id
     end
-  elseif redis.call('HGET', unique, 'k:' .. name) == id or redis.call('HGET', unique, 'j:' .. id) == name then
+  elseif kind == '3' and not there and (redis.call('HGET', unique, 'k:' .. name) == id
+    or redis.call('HGET', unique, 'j:' .. id) == name) then
     verdict = 1
     names[#names + 1] = {id, name}
   end
@@ -127,7 +123,6 @@ for _, id in ipairs(ghosts) do
   redis.call('ZREM', scheduled, id)
   redis.call('ZREM', leases, id)
   redis.call('ZREM', dead, id)
-  redis.call('HDEL', failures, id, id .. '\n')
 end
 for _, id in ipairs(counts) do
   redis.call('HDEL', failures, id, id .. '\n')
@@ -145,6 +140,16 @@ if corrected then
   redis.call('HSET', control, 'dead_bytes', string.format('%.0f', to))
 end
 if #entries > 0 then
-  rouse()
+  --< part/queue_wake_next.lua
+  -- Notify the consumer that has waited longest. A channel without a subscriber was that of
+  -- a dead process: the next one has its turn. This is only a hint: where the user may not
+  -- run one of the commands, all else is as before.
+  for _ = 1, 8 do
+    local first = redis.pcall('ZPOPMIN', wake)
+    if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
+      break
+    end
+  end
+  -->
 end
 return {corrected and 1 or 0, verdicts}

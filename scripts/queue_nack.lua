@@ -25,53 +25,33 @@
 local leases, ready, scheduled, bodies, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local dead, unique, expiry, control, wake = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 
+--< part/now_ms.lua
+-- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+-- last digits, and to turn a number into text costs more than to join two.
 local time = redis.call('TIME')
-local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+-->
 
+--< part/queue_types.lua
 -- A key of the wrong type stops the script here, while nothing is written.
-redis.call('LLEN', ready)
-redis.call('ZCARD', scheduled)
 redis.call('HLEN', bodies)
 redis.call('HLEN', failures)
 redis.call('ZCARD', dead)
 redis.call('HLEN', unique)
 redis.call('ZCARD', expiry)
 redis.call('HLEN', control)
+-->
+redis.call('LLEN', ready)
+redis.call('ZCARD', scheduled)
 redis.call('ZCARD', wake)
 
 -- The member does not exist; see queue_take.lua.
 redis.call('ZREM', leases, '')
 
--- rouse tells the one that has waited longest. A channel without a receiver
--- belonged to a process that is gone. Only a hint: that it may not be allowed
--- changes nothing.
-local function rouse()
-  for _ = 1, 8 do
-    local waiter = redis.pcall('ZPOPMIN', wake)
-    if waiter.err or not waiter[1] then
-      return
-    end
-    local heard = redis.pcall('PUBLISH', waiter[1], '')
-    if type(heard) == 'table' and heard.err or heard ~= 0 then
-      return
-    end
-  end
-end
-
-local function bury(id)
-  redis.call('ZADD', dead, now, id)
-  redis.call('HINCRBY', control, 'dead_bytes', redis.call('HSTRLEN', bodies, id))
-  local name = redis.call('HGET', unique, 'j:' .. id)
-  if name and redis.call('HGET', unique, 'k:' .. name) == id then
-    redis.call('ZREM', expiry, name)
-    redis.call('HDEL', unique, 'k:' .. name)
-  end
-  redis.call('HDEL', unique, 'j:' .. id)
-end
-
 local verdicts, n, work = {}, 0, false
 for i = 1, #ARGV, 5 do
-  local id, fence, delay, counted, reason = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4]
+  local id, fence, delay = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+  local counted, reason = ARGV[i + 3], ARGV[i + 4]
   local score = redis.call('ZSCORE', leases, id)
   n = n + 1
   verdicts[n] = 0
@@ -83,16 +63,41 @@ for i = 1, #ARGV, 5 do
       redis.call('HSET', failures, id .. '\n', reason)
     end
     if delay < 0 then
-      bury(id)
+      --< part/queue_bury.lua
+      -- The job is dead. What it weighs is counted, so that a trim need not read the bodies.
+      redis.call('ZADD', dead, now_ms, id)
+      redis.call('HINCRBY', control, 'dead_bytes', redis.call('HSTRLEN', bodies, id))
+      -->
+      --< part/queue_release_name.lua
+      -- The job gives up its unique name, unless a later job has taken the name over.
+      local name = redis.call('HGET', unique, 'j:' .. id)
+      if name then
+        if redis.call('HGET', unique, 'k:' .. name) == id then
+          redis.call('ZREM', expiry, name)
+          redis.call('HDEL', unique, 'k:' .. name)
+        end
+        redis.call('HDEL', unique, 'j:' .. id)
+      end
+      -->
     elseif delay > 0 then
-      redis.call('ZADD', scheduled, string.format('%.0f', now + delay), id)
+      redis.call('ZADD', scheduled, string.format('%.0f', now_ms + delay), id)
     else
-      redis.call('RPUSH', ready, now .. ':' .. id)
+      redis.call('RPUSH', ready, now_ms .. ':' .. id)
     end
     redis.call('ZREM', leases, id)
   end
 end
 if work then
-  rouse()
+  --< part/queue_wake_next.lua
+  -- Notify the consumer that has waited longest. A channel without a subscriber was that of
+  -- a dead process: the next one has its turn. This is only a hint: where the user may not
+  -- run one of the commands, all else is as before.
+  for _ = 1, 8 do
+    local first = redis.pcall('ZPOPMIN', wake)
+    if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
+      break
+    end
+  end
+  -->
 end
 return verdicts

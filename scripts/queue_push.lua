@@ -6,6 +6,8 @@
 --- carries one stamp from the server's clock, its enqueued_at. When the new jobs would
 --- pass the limit in control, none goes in.
 ---
+--- Long because the usual push of one job has a way of its own.
+---
 ---@contract all-or-nothing  a write refused half-way is followed by the undoing of those before it
 ---@retry    safe  the same receipt gives the first result again, for as long as it is kept
 ---@guard    guard.lua
@@ -32,55 +34,40 @@ local ready, scheduled, bodies, leases, failures = KEYS[1], KEYS[2], KEYS[3], KE
 local unique, expiry, control, wake, receipt = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local keep, fresh = ARGV[1], ARGV[2]
 
--- rouse tells the one that has waited longest. A channel without a receiver
--- belonged to a process that is gone. Only a hint: that it may not be allowed
--- changes nothing.
-local function rouse()
-  for _ = 1, 8 do
-    local waiter = redis.pcall('ZPOPMIN', wake)
-    if waiter.err or not waiter[1] then
-      return
-    end
-    local heard = redis.pcall('PUBLISH', waiter[1], '')
-    if type(heard) == 'table' and heard.err or heard ~= 0 then
-      return
-    end
-  end
-end
-
--- here says whether the queue has the id. One that is cancelled has its mark for as
--- long as its old entry may be there, which would deliver a new job of that id.
-local function here(id)
-  return redis.call('HEXISTS', bodies, id) == 1 or redis.call('HGET', failures, id) == 'x'
-end
-
+--< part/now_ms.lua
+-- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+-- last digits, and to turn a number into text costs more than to join two.
 local time = redis.call('TIME')
-local now = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+-->
 local limit = redis.call('HGET', control, 'limit')
 local waiting = redis.call('ZCARD', wake) > 0
 
--- The short way of one ready job without a unique name, in a queue without a limit:
--- half the commands of the long one below. The receipt, which is looked for and written
--- in one command, comes first. When it is there, or the id is known, the long way has
--- the answer.
+-- The short way of one ready job without a unique name, in a queue without a limit: half
+-- the commands of the long way below, and no table.
 if #ARGV == 6 and not limit then
   local id, due, body, hold = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-  if due == '0' and hold == '' and (fresh == '1' or not here(id)) then
-    local kept = redis.pcall('SET', receipt, '1 0 ' .. now .. ' ', 'NX', 'PX', keep)
+  local pushed
+  if due == '0' and hold == '' then
+    --< part/queue_push_one.lua
+    -- The receipt, which is read and written in one command, comes first. Where there is one,
+    -- or the id is known, the long way has the answer. See queue_push_sort.lua for the mark x.
+    local known = fresh ~= '1' and (redis.call('HEXISTS', bodies, id) == 1 or redis.call('HGET', failures, id) == 'x')
+    local kept = not known and redis.pcall('SET', receipt, '1 0 ' .. now_ms .. ' ', 'NX', 'PX', keep)
     if kept then
       local failure = kept.err
       if not failure then
         local added = redis.pcall('HSET', bodies, id, body)
-        local queued = type(added) == 'number' and redis.pcall('RPUSH', ready, now .. ':' .. id)
+        local queued = type(added) == 'number' and redis.pcall('RPUSH', ready, now_ms .. ':' .. id)
         if type(queued) == 'table' then
           redis.pcall('HDEL', bodies, id)
         end
         if type(queued) ~= 'number' then
           failure = (queued or added).err
-          -- A receipt that stayed would tell a repeat that the job is in. Whoever may
+          -- A receipt that stayed would tell a repeat that the job is in. A user that may
           -- not delete it may write it: an empty one is none.
-          local gone = redis.pcall('DEL', receipt)
-          if type(gone) == 'table' then
+          local deleted = redis.pcall('DEL', receipt)
+          if type(deleted) == 'table' then
             redis.pcall('SET', receipt, '', 'PX', 1)
           end
         end
@@ -88,11 +75,25 @@ if #ARGV == 6 and not limit then
       if failure then
         error({err = failure})
       end
-      if waiting then
-        rouse()
-      end
-      return {1, 0, now, 0, false}
+      pushed = true
     end
+    -->
+  end
+  if pushed then
+    if waiting then
+      --< part/queue_wake_next.lua
+      -- Notify the consumer that has waited longest. A channel without a subscriber was that of
+      -- a dead process: the next one has its turn. This is only a hint: where the user may not
+      -- run one of the commands, all else is as before.
+      for _ = 1, 8 do
+        local first = redis.pcall('ZPOPMIN', wake)
+        if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
+          break
+        end
+      end
+      -->
+    end
+    return {1, 0, now_ms, 0, false}
   end
 end
 
@@ -100,43 +101,46 @@ end
 local first = redis.call('GET', receipt)
 if first and first ~= '' then
   local r, s, at, list = string.match(first, '^(%d+) (%d+) (%d+) (.*)$')
+  --< part/queue_receipt_read.lua
+  -- The duplicates of the first call: position and id of each, from list.
   local rows, n, from = {}, 0, 1
   while from <= #list do
     local _, last, position, size = string.find(list, '^(%d+):(%d+):', from)
     rows[n + 1], rows[n + 2] = tonumber(position), string.sub(list, last + 1, last + size)
     n, from = n + 2, last + size + 1
   end
+  -->
   return {tonumber(r), tonumber(s), tonumber(at), 0, rows}
 end
 
-local now_ms = tonumber(now)
-local length = redis.call('LLEN', ready)
+local now, length = tonumber(now_ms), redis.call('LLEN', ready)
 limit = tonumber(limit or 0)
-
--- holder is the id of the job that holds a unique key, unless its time is over.
-local lapsed = {}
-local function holder(name)
-  local id = redis.call('HGET', unique, 'k:' .. name)
-  local over = id and redis.call('ZSCORE', expiry, name)
-  if over and tonumber(over) > now_ms then
-    return id
-  end
-  lapsed[name] = over and {id, over}
-end
-
-local seen, held, duplicates, dup = {}, {}, {}, 0
+local seen, held, lapsed, duplicates, dup = {}, {}, {}, {}, 0
 local fields, entries, dues, names, ends = {}, {}, {}, {}, {}
-local f, e, d, u, x, later, soonest = 0, 0, 0, 0, 0, 0, nil
+local f, e, d, u, x, soonest = 0, 0, 0, 0, 0, nil
 for i = 3, #ARGV, 4 do
   local id, due, body, hold = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  local known = fresh ~= '1' and (seen[id] or here(id)) and id
+  local position = (i - 3) / 4
+  --< part/queue_push_sort.lua
+  -- A job that the queue knows, or whose unique name another job holds, is a duplicate. A
+  -- cancelled job keeps its id, under the mark x, for as long as its old entry may be in
+  -- ready: that entry would deliver a new job of that id.
+  local known = fresh ~= '1' and (seen[id] or redis.call('HEXISTS', bodies, id) == 1
+    or redis.call('HGET', failures, id) == 'x') and id
   local ttl, name
   if hold ~= '' and not known then
     ttl, name = string.match(hold, '^(%d+):(.*)$')
-    known = held[name] or holder(name)
+    known = held[name]
+    local holder = not known and redis.call('HGET', unique, 'k:' .. name)
+    local over = holder and redis.call('ZSCORE', expiry, name)
+    if over and tonumber(over) > now then
+      known = holder
+    elseif over then
+      lapsed[name] = {holder, over} -- for an undo
+    end
   end
   if known then
-    duplicates[dup + 1], duplicates[dup + 2] = (i - 3) / 4, known
+    duplicates[dup + 1], duplicates[dup + 2] = position, known
     dup = dup + 2
   else
     seen[id] = true
@@ -146,71 +150,84 @@ for i = 3, #ARGV, 4 do
       held[name] = id
       names[u + 1], names[u + 2], names[u + 3], names[u + 4] = 'k:' .. name, id, 'j:' .. id, name
       u = u + 4
-      -- A key without an end has one that no clock reaches.
-      ends[x + 1], ends[x + 2] = ttl == '0' and '9007199254740991' or string.format('%.0f', now_ms + ttl), name
+      -- A name without an end has one that no clock reaches.
+      ends[x + 1], ends[x + 2] = ttl == '0' and '9007199254740991' or string.format('%.0f', now + ttl), name
       x = x + 2
     end
     local at = due == '0' and 0 or tonumber(due)
     if at < 0 then
-      at = now_ms - at
+      at = now - at
     end
-    if at > now_ms then
+    if at > now then
       dues[d + 1], dues[d + 2] = string.format('%.0f', at), id
-      d, later = d + 2, later + 1
+      d = d + 2
       soonest = math.min(soonest or at, at)
     else
       e = e + 1
-      entries[e] = now .. ':' .. id
+      entries[e] = now_ms .. ':' .. id
     end
   end
+  -->
 end
+local later = math.floor(d / 2)
 
 if limit > 0 then
   local there = length + redis.call('ZCARD', scheduled) + redis.call('ZCARD', leases)
   if there + e + later > limit then
-    return {0, 0, now_ms, 1, {}}
+    return {0, 0, now, 1, {}}
   end
 end
 
--- Somebody must look when there is work, or when the next job is due earlier than
--- those who wait believe.
+--< part/queue_push_soonest.lua
+-- A waiter has to check again when there is work, or when the next job is due earlier than
+-- the waiters know.
 if soonest and waiting and e == 0 then
   local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
   waiting = not head[1] or soonest < tonumber(head[2])
 end
+-->
 
--- Bodies first: what no list names cannot be taken. A write can be refused for
--- the type of its key, or by an ACL that allows some of the commands.
+--< part/queue_push_write.lua
+-- write adds a list to a key, in commands that unpack can bear. A write can be refused for
+-- the type of its key, or by an ACL that allows some of the commands or keys; after that
+-- nothing more is written.
 local failure
-local function write(command, key, list, n)
-  for i = 1, n, 1000 do
+local function write(command, key, list)
+  for i = 1, #list, 1000 do
     if not failure then
-      local done = redis.pcall(command, key, unpack(list, i, math.min(i + 999, n)))
+      local done = redis.pcall(command, key, unpack(list, i, math.min(i + 999, #list)))
       failure = type(done) == 'table' and done.err
     end
   end
 end
-write('HSET', bodies, fields, f)
-write('HSET', unique, names, u)
-write('ZADD', expiry, ends, x)
-write('ZADD', scheduled, dues, d)
-write('RPUSH', ready, entries, e)
+-->
+--< part/queue_push_lists.lua
+-- Bodies first: what no list names cannot be taken.
+write('HSET', bodies, fields)
+write('HSET', unique, names)
+write('ZADD', expiry, ends)
+write('ZADD', scheduled, dues)
+write('RPUSH', ready, entries)
+-->
+local receipted = {e, ' ', later, ' ', now_ms, ' '}
+--< part/queue_receipt_write.lua
+-- The receipt is last: it says that all is in. See queue_receipt_read.lua for the duplicates.
 if not failure then
-  local text = {e, ' ', later, ' ', now, ' '}
   for i = 1, dup, 2 do
-    text[#text + 1] = duplicates[i] .. ':' .. #duplicates[i + 1] .. ':' .. duplicates[i + 1]
+    receipted[#receipted + 1] = duplicates[i] .. ':' .. #duplicates[i + 1] .. ':' .. duplicates[i + 1]
   end
-  local done = redis.pcall('SET', receipt, table.concat(text), 'PX', keep)
+  local done = redis.pcall('SET', receipt, table.concat(receipted), 'PX', keep)
   failure = done.err
 end
-
--- What was written is taken back. A hold that was over is written over, not taken away
--- and put back: the second may not be allowed.
+-->
 if failure then
-  for i = 1, f, 2 do
+  --< part/queue_push_undo.lua
+  -- What was written is taken back. A name whose time was over is written over, not removed
+  -- and added: the second may not be allowed.
+  for i = 1, #fields, 2 do
     redis.pcall('HDEL', bodies, fields[i])
   end
-  for i = 1, u, 4 do
+  for i = 1, #names, 4 do
     local was = lapsed[names[i + 3]]
     redis.pcall('HDEL', unique, names[i + 2])
     if was then
@@ -219,7 +236,7 @@ if failure then
       redis.pcall('HDEL', unique, names[i])
     end
   end
-  for i = 2, x, 2 do
+  for i = 2, #ends, 2 do
     local was = lapsed[ends[i]]
     if was then
       redis.pcall('ZADD', expiry, was[2], ends[i])
@@ -227,7 +244,7 @@ if failure then
       redis.pcall('ZREM', expiry, ends[i])
     end
   end
-  for i = 2, d, 2 do
+  for i = 2, #dues, 2 do
     redis.pcall('ZREM', scheduled, dues[i])
   end
   if length == 0 then
@@ -235,10 +252,21 @@ if failure then
   else
     redis.pcall('LTRIM', ready, 0, length - 1)
   end
+  -->
   error({err = failure})
 end
 
 if waiting then
-  rouse()
+  --< part/queue_wake_next.lua
+  -- Notify the consumer that has waited longest. A channel without a subscriber was that of
+  -- a dead process: the next one has its turn. This is only a hint: where the user may not
+  -- run one of the commands, all else is as before.
+  for _ = 1, 8 do
+    local first = redis.pcall('ZPOPMIN', wake)
+    if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
+      break
+    end
+  end
+  -->
 end
-return {e, later, now_ms, 0, duplicates}
+return {e, later, now, 0, duplicates}

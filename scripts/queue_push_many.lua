@@ -4,6 +4,8 @@
 --- their own queue, and each queue keeps its own limit. When the new jobs of one queue
 --- would pass its limit, no queue gets any. There is one receipt for the whole batch.
 ---
+--- Long because all queues are checked before the first write, and undone after a failed one.
+---
 ---@contract all-or-nothing  a write refused half-way is followed by the undoing of those before it
 ---@retry    safe  the same receipt gives the first result again, for as long as it is kept
 ---@guard    guard.lua
@@ -29,206 +31,204 @@ local keep, fresh = ARGV[1], ARGV[2]
 local first = redis.call('GET', receipt)
 if first then
   local at, counted, list = string.match(first, '^(%d+) (%S*) (.*)$')
-  local counts, n = {}, 0
-  for r, s in string.gmatch(counted, '(%d+),(%d+);') do
-    counts[n + 1], counts[n + 2] = tonumber(r), tonumber(s)
-    n = n + 2
+  local counts = {}
+  for n in string.gmatch(counted, '%d+') do
+    counts[#counts + 1] = tonumber(n)
   end
-  local rows, m, from = {}, 0, 1
+  --< part/queue_receipt_read.lua
+  -- The duplicates of the first call: position and id of each, from list.
+  local rows, n, from = {}, 0, 1
   while from <= #list do
     local _, last, position, size = string.find(list, '^(%d+):(%d+):', from)
-    rows[m + 1], rows[m + 2] = tonumber(position), string.sub(list, last + 1, last + size)
-    m, from = m + 2, last + size + 1
+    rows[n + 1], rows[n + 2] = tonumber(position), string.sub(list, last + 1, last + size)
+    n, from = n + 2, last + size + 1
   end
+  -->
   return {tonumber(at), 0, counts, rows}
 end
 
+--< part/now_ms.lua
+-- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+-- last digits, and to turn a number into text costs more than to join two.
 local time = redis.call('TIME')
-local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
-local now_ms = tonumber(now)
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+-->
+local now = tonumber(now_ms)
+
+--< part/queue_push_places.lua
+-- The places of each queue's jobs. A queue that is not among the keys stops the script.
+local jobs = {}
+for i = 2, #KEYS, 9 do
+  jobs[tostring((i - 2) / 9)] = {}
+end
+for i = 3, #ARGV, 5 do
+  local queue = ARGV[i]
+  local places = jobs[queue]
+  places[#places + 1] = i
+end
+-->
 
 -- A key of the wrong type stops the script here, or where names are looked up, while
--- nothing is written. at is the place of a queue's first key.
-local queues, n = {}, 0
+-- nothing is written.
+local queues, duplicates, dup = {}, {}, 0
 for i = 2, #KEYS, 9 do
   local ready, scheduled, bodies, leases = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
-  local expiry, control, wake = KEYS[i + 6], KEYS[i + 7], KEYS[i + 8]
+  local failures, unique, expiry, control, wake = KEYS[i + 4], KEYS[i + 5], KEYS[i + 6], KEYS[i + 7], KEYS[i + 8]
   redis.call('HLEN', bodies)
   redis.call('ZCARD', expiry)
-  redis.call('ZCARD', wake)
-  local length = redis.call('LLEN', ready)
-  n = n + 1
-  queues[n] = {
-    at = i,
-    length = length,
-    there = length + redis.call('ZCARD', scheduled) + redis.call('ZCARD', leases),
-    limit = tonumber(redis.call('HGET', control, 'limit') or 0),
-    seen = {}, held = {}, lapsed = {},
-    fields = {}, entries = {}, dues = {}, names = {}, ends = {},
-    f = 0, e = 0, d = 0, u = 0, x = 0,
+  local waiting, length = redis.call('ZCARD', wake) > 0, redis.call('LLEN', ready)
+  local there = length + redis.call('ZCARD', scheduled) + redis.call('ZCARD', leases)
+  local limit = tonumber(redis.call('HGET', control, 'limit') or 0)
+  local seen, held, lapsed = {}, {}, {}
+  local fields, entries, dues, names, ends = {}, {}, {}, {}, {}
+  local f, e, d, u, x, soonest = 0, 0, 0, 0, 0, nil
+  local number = (i - 2) / 9
+  for _, place in ipairs(jobs[tostring(number)]) do
+    local id, due, body, hold = ARGV[place + 1], ARGV[place + 2], ARGV[place + 3], ARGV[place + 4]
+    local position = (place - 3) / 5
+    --< part/queue_push_sort.lua
+    -- A job that the queue knows, or whose unique name another job holds, is a duplicate. A
+    -- cancelled job keeps its id, under the mark x, for as long as its old entry may be in
+    -- ready: that entry would deliver a new job of that id.
+    local known = fresh ~= '1' and (seen[id] or redis.call('HEXISTS', bodies, id) == 1
+      or redis.call('HGET', failures, id) == 'x') and id
+    local ttl, name
+    if hold ~= '' and not known then
+      ttl, name = string.match(hold, '^(%d+):(.*)$')
+      known = held[name]
+      local holder = not known and redis.call('HGET', unique, 'k:' .. name)
+      local over = holder and redis.call('ZSCORE', expiry, name)
+      if over and tonumber(over) > now then
+        known = holder
+      elseif over then
+        lapsed[name] = {holder, over} -- for an undo
+      end
+    end
+    if known then
+      duplicates[dup + 1], duplicates[dup + 2] = position, known
+      dup = dup + 2
+    else
+      seen[id] = true
+      fields[f + 1], fields[f + 2] = id, body
+      f = f + 2
+      if name then
+        held[name] = id
+        names[u + 1], names[u + 2], names[u + 3], names[u + 4] = 'k:' .. name, id, 'j:' .. id, name
+        u = u + 4
+        -- A name without an end has one that no clock reaches.
+        ends[x + 1], ends[x + 2] = ttl == '0' and '9007199254740991' or string.format('%.0f', now + ttl), name
+        x = x + 2
+      end
+      local at = due == '0' and 0 or tonumber(due)
+      if at < 0 then
+        at = now - at
+      end
+      if at > now then
+        dues[d + 1], dues[d + 2] = string.format('%.0f', at), id
+        d = d + 2
+        soonest = math.min(soonest or at, at)
+      else
+        e = e + 1
+        entries[e] = now_ms .. ':' .. id
+      end
+    end
+    -->
+  end
+  if limit > 0 and there + e + d / 2 > limit then
+    return {now, number + 1, {}, {}}
+  end
+  --< part/queue_push_soonest.lua
+  -- A waiter has to check again when there is work, or when the next job is due earlier than
+  -- the waiters know.
+  if soonest and waiting and e == 0 then
+    local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
+    waiting = not head[1] or soonest < tonumber(head[2])
+  end
+  -->
+  queues[number + 1] = {
+    at = i, length = length, lapsed = lapsed, waiting = waiting and e + d > 0,
+    fields = fields, entries = entries, dues = dues, names = names, ends = ends, e = e, d = d,
   }
 end
 
--- rouse tells the one that has waited longest. A channel without a receiver
--- belonged to a process that is gone. Only a hint: that it may not be allowed
--- changes nothing.
-local function rouse(wake)
-  for _ = 1, 8 do
-    local waiter = redis.pcall('ZPOPMIN', wake)
-    if waiter.err or not waiter[1] then
-      return
-    end
-    local heard = redis.pcall('PUBLISH', waiter[1], '')
-    if type(heard) == 'table' and heard.err or heard ~= 0 then
-      return
-    end
-  end
-end
-
--- here says whether the queue has the id. One that is cancelled has its mark for as
--- long as its old entry may be there, which would deliver a new job of that id.
-local function here(bodies, failures, id)
-  return redis.call('HEXISTS', bodies, id) == 1 or redis.call('HGET', failures, id) == 'x'
-end
-
--- holder is the id of the job that holds a unique key, unless its time is over.
-local function holder(unique, expiry, lapsed, name)
-  local id = redis.call('HGET', unique, 'k:' .. name)
-  local over = id and redis.call('ZSCORE', expiry, name)
-  if over and tonumber(over) > now_ms then
-    return id
-  end
-  lapsed[name] = over and {id, over}
-end
-
-local duplicates, dup = {}, 0
-for i = 3, #ARGV, 5 do
-  local queue, id, due, body, hold = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4]
-  local q = queues[queue + 1]
-  local known = false
-  if fresh ~= '1' then
-    local bodies, failures = KEYS[q.at + 2], KEYS[q.at + 4]
-    known = (q.seen[id] or here(bodies, failures, id)) and id
-  end
-  local ttl, name
-  if hold ~= '' and not known then
-    local unique, expiry = KEYS[q.at + 5], KEYS[q.at + 6]
-    ttl, name = string.match(hold, '^(%d+):(.*)$')
-    known = q.held[name] or holder(unique, expiry, q.lapsed, name)
-  end
-  if known then
-    duplicates[dup + 1], duplicates[dup + 2] = (i - 3) / 5, known
-    dup = dup + 2
-  else
-    q.seen[id] = true
-    q.fields[q.f + 1], q.fields[q.f + 2] = id, body
-    q.f = q.f + 2
-    if name then
-      q.held[name] = id
-      local names, u = q.names, q.u
-      names[u + 1], names[u + 2], names[u + 3], names[u + 4] = 'k:' .. name, id, 'j:' .. id, name
-      q.u = u + 4
-      -- A key without an end has one that no clock reaches.
-      q.ends[q.x + 1] = ttl == '0' and '9007199254740991' or string.format('%.0f', now_ms + ttl)
-      q.ends[q.x + 2] = name
-      q.x = q.x + 2
-    end
-    if due < 0 then
-      due = now_ms - due
-    end
-    if due > now_ms then
-      q.dues[q.d + 1], q.dues[q.d + 2] = string.format('%.0f', due), id
-      q.d = q.d + 2
-      q.soonest = math.min(q.soonest or due, due)
-    else
-      q.e = q.e + 1
-      q.entries[q.e] = now .. ':' .. id
-    end
-  end
-end
-
--- Somebody must look when there is work, or when the next job is due earlier than
--- those who wait believe.
-for number, q in ipairs(queues) do
-  if q.limit > 0 and q.there + q.e + q.d / 2 > q.limit then
-    return {now_ms, number, {}, {}}
-  end
-  local scheduled = KEYS[q.at + 1]
-  q.rouses = q.e > 0
-  if q.soonest and not q.rouses then
-    local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
-    q.rouses = not head[1] or q.soonest < tonumber(head[2])
-  end
-end
-
--- Bodies first: what no list names cannot be taken. A write can be refused by an ACL
--- that allows some of the commands or some of the keys.
+--< part/queue_push_write.lua
+-- write adds a list to a key, in commands that unpack can bear. A write can be refused for
+-- the type of its key, or by an ACL that allows some of the commands or keys; after that
+-- nothing more is written.
 local failure
-local function write(command, key, list, length)
-  for i = 1, length, 1000 do
+local function write(command, key, list)
+  for i = 1, #list, 1000 do
     if not failure then
-      local done = redis.pcall(command, key, unpack(list, i, math.min(i + 999, length)))
+      local done = redis.pcall(command, key, unpack(list, i, math.min(i + 999, #list)))
       failure = type(done) == 'table' and done.err
     end
   end
 end
+-->
 local counted = {}
 for number, q in ipairs(queues) do
   local ready, scheduled, bodies = KEYS[q.at], KEYS[q.at + 1], KEYS[q.at + 2]
   local unique, expiry = KEYS[q.at + 5], KEYS[q.at + 6]
-  write('HSET', bodies, q.fields, q.f)
-  write('HSET', unique, q.names, q.u)
-  write('ZADD', expiry, q.ends, q.x)
-  write('ZADD', scheduled, q.dues, q.d)
-  write('RPUSH', ready, q.entries, q.e)
+  local fields, names, ends, dues, entries = q.fields, q.names, q.ends, q.dues, q.entries
+  --< part/queue_push_lists.lua
+  -- Bodies first: what no list names cannot be taken.
+  write('HSET', bodies, fields)
+  write('HSET', unique, names)
+  write('ZADD', expiry, ends)
+  write('ZADD', scheduled, dues)
+  write('RPUSH', ready, entries)
+  -->
   counted[number] = q.e .. ',' .. q.d / 2 .. ';'
 end
+local receipted = {now_ms, ' ', table.concat(counted), ' '}
+--< part/queue_receipt_write.lua
+-- The receipt is last: it says that all is in. See queue_receipt_read.lua for the duplicates.
 if not failure then
-  local text = {now, ' ', table.concat(counted), ' '}
   for i = 1, dup, 2 do
-    text[#text + 1] = duplicates[i] .. ':' .. #duplicates[i + 1] .. ':' .. duplicates[i + 1]
+    receipted[#receipted + 1] = duplicates[i] .. ':' .. #duplicates[i + 1] .. ':' .. duplicates[i + 1]
   end
-  local done = redis.pcall('SET', receipt, table.concat(text), 'PX', keep)
+  local done = redis.pcall('SET', receipt, table.concat(receipted), 'PX', keep)
   failure = done.err
 end
-
--- undo takes back what was written. A hold that was over is written over, not taken
--- away and put back: the second may not be allowed.
-local function undo(q)
-  local ready, scheduled, bodies = KEYS[q.at], KEYS[q.at + 1], KEYS[q.at + 2]
-  local unique, expiry = KEYS[q.at + 5], KEYS[q.at + 6]
-  for i = 1, q.f, 2 do
-    redis.pcall('HDEL', bodies, q.fields[i])
-  end
-  for i = 1, q.u, 4 do
-    local was = q.lapsed[q.names[i + 3]]
-    redis.pcall('HDEL', unique, q.names[i + 2])
-    if was then
-      redis.pcall('HSET', unique, q.names[i], was[1])
-    else
-      redis.pcall('HDEL', unique, q.names[i])
-    end
-  end
-  for i = 2, q.x, 2 do
-    local was = q.lapsed[q.ends[i]]
-    if was then
-      redis.pcall('ZADD', expiry, was[2], q.ends[i])
-    else
-      redis.pcall('ZREM', expiry, q.ends[i])
-    end
-  end
-  for i = 2, q.d, 2 do
-    redis.pcall('ZREM', scheduled, q.dues[i])
-  end
-  if q.length == 0 then
-    redis.pcall('DEL', ready)
-  else
-    redis.pcall('LTRIM', ready, 0, q.length - 1)
-  end
-end
+-->
 if failure then
   for _, q in ipairs(queues) do
-    undo(q)
+    local ready, scheduled, bodies = KEYS[q.at], KEYS[q.at + 1], KEYS[q.at + 2]
+    local unique, expiry = KEYS[q.at + 5], KEYS[q.at + 6]
+    local fields, names, ends, dues = q.fields, q.names, q.ends, q.dues
+    local lapsed, length = q.lapsed, q.length
+    --< part/queue_push_undo.lua
+    -- What was written is taken back. A name whose time was over is written over, not removed
+    -- and added: the second may not be allowed.
+    for i = 1, #fields, 2 do
+      redis.pcall('HDEL', bodies, fields[i])
+    end
+    for i = 1, #names, 4 do
+      local was = lapsed[names[i + 3]]
+      redis.pcall('HDEL', unique, names[i + 2])
+      if was then
+        redis.pcall('HSET', unique, names[i], was[1])
+      else
+        redis.pcall('HDEL', unique, names[i])
+      end
+    end
+    for i = 2, #ends, 2 do
+      local was = lapsed[ends[i]]
+      if was then
+        redis.pcall('ZADD', expiry, was[2], ends[i])
+      else
+        redis.pcall('ZREM', expiry, ends[i])
+      end
+    end
+    for i = 2, #dues, 2 do
+      redis.pcall('ZREM', scheduled, dues[i])
+    end
+    if length == 0 then
+      redis.pcall('DEL', ready)
+    else
+      redis.pcall('LTRIM', ready, 0, length - 1)
+    end
+    -->
   end
   error({err = failure})
 end
@@ -236,9 +236,19 @@ end
 local counts = {}
 for number, q in ipairs(queues) do
   local wake = KEYS[q.at + 8]
-  if q.rouses then
-    rouse(wake)
+  if q.waiting then
+    --< part/queue_wake_next.lua
+    -- Notify the consumer that has waited longest. A channel without a subscriber was that of
+    -- a dead process: the next one has its turn. This is only a hint: where the user may not
+    -- run one of the commands, all else is as before.
+    for _ = 1, 8 do
+      local first = redis.pcall('ZPOPMIN', wake)
+      if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
+        break
+      end
+    end
+    -->
   end
   counts[2 * number - 1], counts[2 * number] = q.e, q.d / 2
 end
-return {now_ms, 0, counts, duplicates}
+return {now, 0, counts, duplicates}

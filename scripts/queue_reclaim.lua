@@ -23,39 +23,32 @@ local leases, ready, bodies, failures, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local unique, expiry, control, wake = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local max, max_failures = tonumber(ARGV[1]), tonumber(ARGV[2])
 
+--< part/now_us.lua
+-- The server's clock in Unix us, as text; see now_ms.lua.
 local time = redis.call('TIME')
-local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
-local now_us = time[1] .. string.format('%06d', time[2])
+local fraction = time[2]
+if #fraction < 6 then
+  fraction = string.sub('00000' .. fraction, -6)
+end
+local now_us = time[1] .. fraction
+-->
+local now_ms = string.sub(now_us, 1, -4)
 
+--< part/queue_types.lua
 -- A key of the wrong type stops the script here, while nothing is written.
-redis.call('LLEN', ready)
 redis.call('HLEN', bodies)
 redis.call('HLEN', failures)
 redis.call('ZCARD', dead)
 redis.call('HLEN', unique)
 redis.call('ZCARD', expiry)
 redis.call('HLEN', control)
+-->
+redis.call('LLEN', ready)
 redis.call('ZCARD', wake)
 local ids = redis.call('ZRANGE', leases, '-inf', now_us, 'BYSCORE', 'LIMIT', 0, max)
 
 -- The member does not exist; see queue_take.lua.
 redis.call('ZREM', leases, '')
-
--- rouse tells the one that has waited longest. A channel without a receiver
--- belonged to a process that is gone. Only a hint: that it may not be allowed
--- changes nothing.
-local function rouse()
-  for _ = 1, 8 do
-    local waiter = redis.pcall('ZPOPMIN', wake)
-    if waiter.err or not waiter[1] then
-      return
-    end
-    local heard = redis.pcall('PUBLISH', waiter[1], '')
-    if type(heard) == 'table' and heard.err or heard ~= 0 then
-      return
-    end
-  end
-end
 
 local entries, graves, counts = {}, {}, {}
 for _, id in ipairs(ids) do
@@ -66,19 +59,27 @@ for _, id in ipairs(ids) do
     if max_failures > 0 and count >= max_failures then
       graves[#graves + 1] = id
     else
-      entries[#entries + 1] = now .. ':' .. id
+      entries[#entries + 1] = now_ms .. ':' .. id
     end
   end
 end
 for _, id in ipairs(graves) do
-  redis.call('ZADD', dead, now, id)
+  --< part/queue_bury.lua
+  -- The job is dead. What it weighs is counted, so that a trim need not read the bodies.
+  redis.call('ZADD', dead, now_ms, id)
   redis.call('HINCRBY', control, 'dead_bytes', redis.call('HSTRLEN', bodies, id))
+  -->
+  --< part/queue_release_name.lua
+  -- The job gives up its unique name, unless a later job has taken the name over.
   local name = redis.call('HGET', unique, 'j:' .. id)
-  if name and redis.call('HGET', unique, 'k:' .. name) == id then
-    redis.call('ZREM', expiry, name)
-    redis.call('HDEL', unique, 'k:' .. name)
+  if name then
+    if redis.call('HGET', unique, 'k:' .. name) == id then
+      redis.call('ZREM', expiry, name)
+      redis.call('HDEL', unique, 'k:' .. name)
+    end
+    redis.call('HDEL', unique, 'j:' .. id)
   end
-  redis.call('HDEL', unique, 'j:' .. id)
+  -->
 end
 if #entries > 0 then
   redis.call('LPUSH', ready, unpack(entries, 1, #entries))
@@ -92,7 +93,17 @@ if #ids > 0 then
 end
 
 if #entries > 0 then
-  rouse()
+  --< part/queue_wake_next.lua
+  -- Notify the consumer that has waited longest. A channel without a subscriber was that of
+  -- a dead process: the next one has its turn. This is only a hint: where the user may not
+  -- run one of the commands, all else is as before.
+  for _ = 1, 8 do
+    local first = redis.pcall('ZPOPMIN', wake)
+    if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
+      break
+    end
+  end
+  -->
 end
 local head = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')
 local next_lapse = head[2] and tonumber(head[2]) or false

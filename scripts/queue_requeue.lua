@@ -17,8 +17,12 @@
 
 local dead, ready, bodies, failures, control, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 
+--< part/now_ms.lua
+-- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+-- last digits, and to turn a number into text costs more than to join two.
 local time = redis.call('TIME')
-local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+-->
 
 -- A key of the wrong type stops the script here, while nothing is written.
 redis.call('LLEN', ready)
@@ -27,27 +31,11 @@ redis.call('HLEN', failures)
 redis.call('HLEN', control)
 redis.call('ZCARD', wake)
 
--- rouse tells the one that has waited longest. A channel without a receiver
--- belonged to a process that is gone. Only a hint: that it may not be allowed
--- changes nothing.
-local function rouse()
-  for _ = 1, 8 do
-    local waiter = redis.pcall('ZPOPMIN', wake)
-    if waiter.err or not waiter[1] then
-      return
-    end
-    local heard = redis.pcall('PUBLISH', waiter[1], '')
-    if type(heard) == 'table' and heard.err or heard ~= 0 then
-      return
-    end
-  end
-end
-
 local moved = 0
 for i = 1, #ARGV do
   local id = ARGV[i]
   if redis.call('ZSCORE', dead, id) then
-    redis.call('RPUSH', ready, now .. ':' .. id)
+    redis.call('RPUSH', ready, now_ms .. ':' .. id)
     redis.call('HINCRBY', control, 'dead_bytes', 0 - redis.call('HSTRLEN', bodies, id))
     redis.call('HDEL', failures, id, id .. '\n')
     redis.call('ZREM', dead, id)
@@ -55,6 +43,16 @@ for i = 1, #ARGV do
   end
 end
 if moved > 0 then
-  rouse()
+  --< part/queue_wake_next.lua
+  -- Notify the consumer that has waited longest. A channel without a subscriber was that of
+  -- a dead process: the next one has its turn. This is only a hint: where the user may not
+  -- run one of the commands, all else is as before.
+  for _ = 1, 8 do
+    local first = redis.pcall('ZPOPMIN', wake)
+    if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
+      break
+    end
+  end
+  -->
 end
 return moved

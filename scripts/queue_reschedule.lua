@@ -17,26 +17,15 @@
 local scheduled, wake = KEYS[1], KEYS[2]
 local id, due, mode = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
+--< part/now_ms.lua
+-- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+-- last digits, and to turn a number into text costs more than to join two.
 local time = redis.call('TIME')
-local now = tonumber(time[1] .. string.format('%03d', math.floor(time[2] / 1000)))
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+-->
+local now = tonumber(now_ms)
 if due <= 0 then
   due = now - due
-end
-
--- rouse tells the one that has waited longest. A channel without a receiver
--- belonged to a process that is gone. Only a hint: that it may not be allowed
--- changes nothing.
-local function rouse()
-  for _ = 1, 8 do
-    local waiter = redis.pcall('ZPOPMIN', wake)
-    if waiter.err or not waiter[1] then
-      return
-    end
-    local heard = redis.pcall('PUBLISH', waiter[1], '')
-    if type(heard) == 'table' and heard.err or heard ~= 0 then
-      return
-    end
-  end
 end
 
 redis.call('ZCARD', wake)
@@ -50,6 +39,16 @@ if mode == '1' and due >= old or mode == '2' and due <= old then
 end
 redis.call('ZADD', scheduled, string.format('%.0f', due), id)
 if due < old then
-  rouse()
+  --< part/queue_wake_next.lua
+  -- Notify the consumer that has waited longest. A channel without a subscriber was that of
+  -- a dead process: the next one has its turn. This is only a hint: where the user may not
+  -- run one of the commands, all else is as before.
+  for _ = 1, 8 do
+    local first = redis.pcall('ZPOPMIN', wake)
+    if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
+      break
+    end
+  end
+  -->
 end
 return {1, 1, due}

@@ -5,6 +5,8 @@
 --- name it, and one that another lease has replaced is refused. An entry without a
 --- body, left by a cancelled job, is dropped and counted.
 ---
+--- Long because jobs that are due, cancelled or foreign are met in one pass over ready.
+---
 ---@contract dup-only  an error half-way can deliver a job twice, never lose one
 ---@retry    safe  jobs of a lost reply come back when their lease ends
 ---@key      ready      list  entries enqueued_at_ms:id, oldest at the head
@@ -29,75 +31,46 @@ local failures, control, wake = KEYS[5], KEYS[6], KEYS[7]
 local lease, max, bytes = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local waiter, wait = ARGV[4], tonumber(ARGV[5])
 
+--< part/now_us.lua
+-- The server's clock in Unix us, as text; see now_ms.lua.
 local time = redis.call('TIME')
-local now = time[1] .. string.format('%03d', math.floor(time[2] / 1000))
-local now_us = time[1] .. string.format('%06d', time[2])
+local fraction = time[2]
+if #fraction < 6 then
+  fraction = string.sub('00000' .. fraction, -6)
+end
+local now_us = time[1] .. fraction
+-->
+local now_ms = string.sub(now_us, 1, -4)
 local fence = string.format('%.0f', now_us + lease * 1000)
 
 -- A key of the wrong type stops the script here, while nothing is written.
 local waiting = redis.call('ZCARD', wake) > 0
 redis.call('HLEN', bodies)
 local failed = redis.call('HLEN', failures) > 0
-local due = redis.call('ZRANGE', scheduled, '-inf', now, 'BYSCORE', 'LIMIT', 0, max)
+local due = redis.call('ZRANGE', scheduled, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, max)
 local lapse = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')
-
 local next_lapse = lapse[2] and tonumber(lapse[2]) or false
-
-local function next_due()
-  local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
-  return head[2] and tonumber(head[2]) or false
-end
-
--- listen is in the same step as the look that found nothing: no work can come in
--- between unnoticed.
-local function listen()
-  if waiter ~= '' then
-    redis.call('ZADD', wake, string.format('%.0f', now + wait), waiter)
-    -- Those who wait for longer keep the key for as long as they need it.
-    local stay = string.format('%.0f', wait + 1000)
-    if redis.call('PEXPIRE', wake, stay, 'GT') == 0 then
-      redis.call('PEXPIRE', wake, stay, 'NX')
-    end
-  end
-end
-
--- rouse tells the one that has waited longest. A channel without a receiver
--- belonged to a process that is gone. Only a hint: that it may not be allowed
--- changes nothing.
-local function rouse()
-  for _ = 1, 8 do
-    local waiter = redis.pcall('ZPOPMIN', wake)
-    if waiter.err or not waiter[1] then
-      return
-    end
-    local heard = redis.pcall('PUBLISH', waiter[1], '')
-    if type(heard) == 'table' and heard.err or heard ~= 0 then
-      return
-    end
-  end
-end
 
 -- The member does not exist. A script whose first write frees memory may go on
 -- to use some: so consumers can drain a server that is over its limit.
 redis.call('ZREM', leases, '')
 
-if redis.call('HGET', control, 'paused') then
-  listen()
-  return {tonumber(now_us), tonumber(fence), 1, {}, 0, next_due(), next_lapse}
-end
-
-if #due > 0 then
-  local entries = {}
+local paused = redis.call('HGET', control, 'paused')
+if #due > 0 and not paused then
+  --< part/queue_promote.lua
+  -- What is due goes to the end of ready, earliest first.
+  local entries, stamp = {}, now_ms .. ':'
   for i, id in ipairs(due) do
-    entries[i] = now .. ':' .. id
+    entries[i] = stamp .. id
   end
   redis.call('RPUSH', ready, unpack(entries, 1, #entries))
   redis.call('ZREMRANGEBYRANK', scheduled, 0, #due - 1)
+  -->
 end
 
 local jobs, grants = {}, {}
 local j, g, read, size, dropped = 0, 0, 0, 0, 0
-for _ = 1, 8 do -- rounds, when all entries of one were dropped
+for _ = 1, paused and 0 or 8 do -- rounds, when all entries of one were dropped
   local entries = redis.call('LRANGE', ready, read, read + max - 1)
   if #entries == 0 then
     break
@@ -111,6 +84,7 @@ for _ = 1, 8 do -- rounds, when all entries of one were dropped
   local found = redis.call('HMGET', bodies, unpack(ids, 1, #ids))
   local counts = failed and redis.call('HMGET', failures, unpack(ids, 1, #ids)) or {}
   for i = 1, #ids do
+    --< part/queue_take_job.lua
     local id, body, count = ids[i], found[i], counts[i]
     if count == 'x' then
       -- A cancelled job kept its id until here, so that no other could take the
@@ -131,6 +105,7 @@ for _ = 1, 8 do -- rounds, when all entries of one were dropped
     else
       dropped = dropped + 1
     end
+    -->
     read = read + 1
   end
   if j > 0 then
@@ -146,12 +121,36 @@ if read > 0 then
 end
 
 if j == 0 and dropped == 0 then
-  listen()
+  if waiter ~= '' then
+    --< part/queue_wait_for_work.lua
+    -- The waiter leaves its channel in the same step as the check that found nothing: no work
+    -- comes in between unnoticed.
+    redis.call('ZADD', wake, string.format('%.0f', now_ms + wait), waiter)
+    -- Waiters that wait for longer keep the key for as long as they need it.
+    local stay = string.format('%.0f', wait + 1000)
+    if redis.call('PEXPIRE', wake, stay, 'GT') == 0 then
+      redis.call('PEXPIRE', wake, stay, 'NX')
+    end
+    -->
+  end
 elseif waiting then
   redis.call('ZREM', wake, waiter)
+  -- Who takes and leaves work behind wakes the next one, and so on.
   if redis.call('LLEN', ready) > 0 then
-    rouse() -- and so on, one after the other, while there is work
+    --< part/queue_wake_next.lua
+    -- Notify the consumer that has waited longest. A channel without a subscriber was that of
+    -- a dead process: the next one has its turn. This is only a hint: where the user may not
+    -- run one of the commands, all else is as before.
+    for _ = 1, 8 do
+      local first = redis.pcall('ZPOPMIN', wake)
+      if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
+        break
+      end
+    end
+    -->
   end
 end
 
-return {tonumber(now_us), tonumber(fence), 0, jobs, dropped, next_due(), next_lapse}
+local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
+local next_due = head[2] and tonumber(head[2]) or false
+return {tonumber(now_us), tonumber(fence), paused and 1 or 0, jobs, dropped, next_due, next_lapse}

@@ -38,8 +38,13 @@ local nodes, method, record = KEYS[1], KEYS[2], KEYS[3]
 local frame, word, caller, outbox = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local timeout, keep, shard, trust = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 
+--< part/now_ms.lua
+-- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+-- last digits, and to turn a number into text costs more than to join two.
 local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+-->
+local now = tonumber(now_ms)
 
 local numsub = shard == '1' and 'SHARDNUMSUB' or 'NUMSUB'
 local reason = 3
@@ -67,23 +72,27 @@ for from = 0, 56, 8 do
       if known then
         return {2, string.match(known, '^%a%d+ ([^\n]*)') or ''}
       end
+      --< part/rpc_send.lua
+      -- The node has the request in its load before it is published. A request that cannot be
+      -- published leaves no record.
       local added = redis.pcall('ZINCRBY', method, 1, node)
-      local told = added
+      local sent = added
       if type(added) ~= 'table' then
-        local text = word == '' and '1 ' .. timeout .. '\n' .. frame or word
+        local message = word == '' and '1 ' .. timeout .. '\n' .. frame or word
         if shard == '1' then
-          told = redis.pcall('SPUBLISH', outbox .. node, text)
+          sent = redis.pcall('SPUBLISH', outbox .. node, message)
         else
-          told = redis.pcall('PUBLISH', outbox .. node, text)
+          sent = redis.pcall('PUBLISH', outbox .. node, message)
         end
       end
-      if type(told) == 'table' then
+      if type(sent) == 'table' then
         redis.call('DEL', record)
         if type(added) ~= 'table' then
-          redis.call('ZADD', method, load, node)
+          redis.call('ZINCRBY', method, -1, node)
         end
-        error(told)
+        error(sent)
       end
+      -->
       for j = 4, #KEYS do
         if type(redis.pcall('UNLINK', KEYS[j])) == 'table' then
           break -- what stays expires
@@ -97,10 +106,12 @@ for from = 0, 56, 8 do
   end
 end
 
--- A repeat of a call that was sent is not told that nobody has it: it may have taken
--- the last room itself.
+--< part/rpc_known.lua
+-- A repeat of a call that was sent does not hear that nobody has it: it may have taken the
+-- last room itself.
 local head = redis.call('GETRANGE', record, 0, 255)
 if head ~= '' then
   return {2, string.match(head, '^%a%d+ ([^\n]*)') or ''}
 end
+-->
 return {reason, ''}

@@ -34,9 +34,13 @@ if not node then
   return kind == 'd' and 2 or 0
 end
 redis.call('ZADD', method, 'XX', 'INCR', -1, node)
+local channel, message = outbox .. node, word
+--< part/rpc_publish.lua
+-- In a cluster, channels are of a slot.
 if shard == '1' then
-  redis.call('SPUBLISH', outbox .. node, word)
+  redis.call('SPUBLISH', channel, message)
 else
-  redis.call('PUBLISH', outbox .. node, word)
+  redis.call('PUBLISH', channel, message)
 end
+-->
 return 1

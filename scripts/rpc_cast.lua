@@ -15,16 +15,13 @@
 local nodes, method = KEYS[1], KEYS[2]
 local frame, outbox, timeout, all, shard = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
+--< part/now_ms.lua
+-- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+-- last digits, and to turn a number into text costs more than to join two.
 local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-
-local function publish(channel, text)
-  if shard == '1' then
-    redis.call('SPUBLISH', channel, text)
-  else
-    redis.call('PUBLISH', channel, text)
-  end
-end
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+-->
+local now = tonumber(now_ms)
 
 local numsub = shard == '1' and 'SHARDNUMSUB' or 'NUMSUB'
 redis.call('ZCARD', nodes)
@@ -36,7 +33,15 @@ for _, node in ipairs(redis.call('ZRANGE', method, 0, 499)) do
   elseif redis.call('PUBSUB', numsub, outbox .. node)[2] == 0 then
     reason = 5 -- asked before, as in rpc_call.lua; nothing is kept for one that follows its slot
   else
-    publish(outbox .. node, '0 ' .. timeout .. '\n' .. frame)
+    local channel, message = outbox .. node, '0 ' .. timeout .. '\n' .. frame
+    --< part/rpc_publish.lua
+    -- In a cluster, channels are of a slot.
+    if shard == '1' then
+      redis.call('SPUBLISH', channel, message)
+    else
+      redis.call('PUBLISH', channel, message)
+    end
+    -->
     sent = sent + 1
     if all == '0' then
       -- The next one goes to another node, and none counts as busy for it.

@@ -32,10 +32,14 @@ local callers = string.sub(head, #claim + 1, string.find(head, '\n', #claim + 1,
 redis.call('HSET', chunks, seq, frame)
 redis.call('PEXPIRE', chunks, keep)
 for caller in string.gmatch(callers, '[^\t]+') do
+  local channel, message = outbox .. caller, word == '' and frame or word
+  --< part/rpc_publish.lua
+  -- In a cluster, channels are of a slot.
   if shard == '1' then
-    redis.call('SPUBLISH', outbox .. caller, word == '' and frame or word)
+    redis.call('SPUBLISH', channel, message)
   else
-    redis.call('PUBLISH', outbox .. caller, word == '' and frame or word)
+    redis.call('PUBLISH', channel, message)
   end
+  -->
 end
 return {1, redis.call('HLEN', chunks)}

@@ -26,18 +26,27 @@ local nodes, method, record = KEYS[1], KEYS[2], KEYS[3]
 local frame, word, caller, outbox = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local timeout, keep, shard, trust, target = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
+--< part/now_ms.lua
+-- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+-- last digits, and to turn a number into text costs more than to join two.
 local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+-->
+local now = tonumber(now_ms)
 
--- As in rpc_call.lua.
-local function listens(node)
+--< part/rpc_reachable.lua
+-- reachable reports whether a node can be sent a request; see rpc_call.lua. While the
+-- slot moves the caller has no subscription there either, and the node's lease suffices.
+local function reachable(node)
   if trust == '1' then
     return true
   elseif shard == '0' then
     return redis.call('PUBSUB', 'NUMSUB', outbox .. node)[2] > 0
   end
-  return redis.call('PUBSUB', 'SHARDNUMSUB', outbox .. node)[2] > 0 or redis.call('PUBSUB', 'SHARDNUMSUB', outbox .. caller)[2] == 0
+  return redis.call('PUBSUB', 'SHARDNUMSUB', outbox .. node)[2] > 0
+    or redis.call('PUBSUB', 'SHARDNUMSUB', outbox .. caller)[2] == 0
 end
+-->
 
 local node, reason = target, 1
 for i = 4, #KEYS do
@@ -53,37 +62,43 @@ elseif not load then
   reason = 3
 elseif load >= 0 and load < 500000 then
   reason = 6
-elseif not listens(node) then
+elseif not reachable(node) then
   reason = 5
 end
 if reason > 1 then
-  -- A repeat of a call that was sent is not told that nobody has it: it may have taken
-  -- the last room itself.
+  --< part/rpc_known.lua
+  -- A repeat of a call that was sent does not hear that nobody has it: it may have taken the
+  -- last room itself.
   local head = redis.call('GETRANGE', record, 0, 255)
   if head ~= '' then
     return {2, string.match(head, '^%a%d+ ([^\n]*)') or ''}
   end
+  -->
   return {reason, node}
 end
 local value = 'p1 ' .. node .. '\n' .. caller .. '\n' .. frame
 if redis.call('SET', record, value, 'PX', keep, 'NX', 'GET') then
   return {2, node}
 end
+--< part/rpc_send.lua
+-- The node has the request in its load before it is published. A request that cannot be
+-- published leaves no record.
 local added = redis.pcall('ZINCRBY', method, 1, node)
-local told = added
+local sent = added
 if type(added) ~= 'table' then
-  local text = word == '' and '1 ' .. timeout .. '\n' .. frame or word
+  local message = word == '' and '1 ' .. timeout .. '\n' .. frame or word
   if shard == '1' then
-    told = redis.pcall('SPUBLISH', outbox .. node, text)
+    sent = redis.pcall('SPUBLISH', outbox .. node, message)
   else
-    told = redis.pcall('PUBLISH', outbox .. node, text)
+    sent = redis.pcall('PUBLISH', outbox .. node, message)
   end
 end
-if type(told) == 'table' then
+if type(sent) == 'table' then
   redis.call('DEL', record)
-  if told ~= added then
+  if type(added) ~= 'table' then
     redis.call('ZINCRBY', method, -1, node)
   end
-  error(told)
+  error(sent)
 end
+-->
 return {1, node}

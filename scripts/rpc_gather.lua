@@ -24,24 +24,28 @@ local nodes, method, gather = KEYS[1], KEYS[2], KEYS[3]
 local frame, word, caller, outbox = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local timeout, keep, shard = ARGV[5], ARGV[6], ARGV[7]
 
+--< part/now_ms.lua
+-- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+-- last digits, and to turn a number into text costs more than to join two.
 local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+-->
+local now = tonumber(now_ms)
 
--- As in rpc_call.lua.
-local function listens(node)
-  if shard == '0' then
+local trust = '0' -- each node is asked
+--< part/rpc_reachable.lua
+-- reachable reports whether a node can be sent a request; see rpc_call.lua. While the
+-- slot moves the caller has no subscription there either, and the node's lease suffices.
+local function reachable(node)
+  if trust == '1' then
+    return true
+  elseif shard == '0' then
     return redis.call('PUBSUB', 'NUMSUB', outbox .. node)[2] > 0
   end
-  return redis.call('PUBSUB', 'SHARDNUMSUB', outbox .. node)[2] > 0 or redis.call('PUBSUB', 'SHARDNUMSUB', outbox .. caller)[2] == 0
+  return redis.call('PUBSUB', 'SHARDNUMSUB', outbox .. node)[2] > 0
+    or redis.call('PUBSUB', 'SHARDNUMSUB', outbox .. caller)[2] == 0
 end
-
-local function publish(channel, text)
-  if shard == '1' then
-    redis.call('SPUBLISH', channel, text)
-  else
-    redis.call('PUBLISH', channel, text)
-  end
-end
+-->
 
 local rows, n = {}, 0
 redis.call('ZCARD', nodes)
@@ -62,7 +66,7 @@ local fields, hearing, f = {'c', caller, 'f', frame}, {}, 4
 for _, node in ipairs(candidates) do
   local lease = redis.call('ZSCORE', nodes, node)
   if lease and tonumber(lease) > now then
-    local heard = listens(node)
+    local heard = reachable(node)
     if heard then
       hearing[#hearing + 1] = node
     end
@@ -84,6 +88,14 @@ end
 local message = word == '' and '1 ' .. timeout .. '\n' .. frame or word
 for _, node in ipairs(hearing) do
   redis.call('ZINCRBY', method, 1, node)
-  publish(outbox .. node, message)
+  local channel = outbox .. node
+  --< part/rpc_publish.lua
+  -- In a cluster, channels are of a slot.
+  if shard == '1' then
+    redis.call('SPUBLISH', channel, message)
+  else
+    redis.call('PUBLISH', channel, message)
+  end
+  -->
 end
 return rows

@@ -25,8 +25,13 @@ local nodes, about = KEYS[1], KEYS[2]
 local node, lease, stay, load = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local text, outbox, word, shard = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 
+--< part/now_ms.lua
+-- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+-- last digits, and to turn a number into text costs more than to join two.
 local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+-->
+local now = tonumber(now_ms)
 local deadline = now + lease
 
 -- A key of the wrong type stops the script here, while nothing is written.

@@ -11,8 +11,13 @@
 local nodes, about = KEYS[1], KEYS[2]
 local texts = ARGV[1]
 
+--< part/now_ms.lua
+-- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+-- last digits, and to turn a number into text costs more than to join two.
 local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+-->
+local now = tonumber(now_ms)
 
 redis.call('HLEN', about)
 local found = redis.call('ZRANGE', nodes, 0, 999, 'WITHSCORES')

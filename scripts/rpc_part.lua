@@ -27,9 +27,13 @@ if found[2] ~= 'p' and found[2] ~= 'u' then
 end
 redis.call('ZADD', method, 'XX', 'INCR', -1, node)
 redis.call('HSET', gather, 'n:' .. node, 'd' .. frame)
+local channel, message = outbox .. found[1], word == '' and frame or word
+--< part/rpc_publish.lua
+-- In a cluster, channels are of a slot.
 if shard == '1' then
-  redis.call('SPUBLISH', outbox .. found[1], word == '' and frame or word)
+  redis.call('SPUBLISH', channel, message)
 else
-  redis.call('PUBLISH', outbox .. found[1], word == '' and frame or word)
+  redis.call('PUBLISH', channel, message)
 end
+-->
 return 1

@@ -32,9 +32,15 @@ end
 for seq = read - count + 1, read do
   redis.call('HDEL', chunks, string.format('%.0f', seq))
 end
-if word ~= '' and shard == '1' then
-  redis.call('SPUBLISH', channel, word)
-elseif word ~= '' then
-  redis.call('PUBLISH', channel, word)
+if word ~= '' then
+  local message = word
+  --< part/rpc_publish.lua
+  -- In a cluster, channels are of a slot.
+  if shard == '1' then
+    redis.call('SPUBLISH', channel, message)
+  else
+    redis.call('PUBLISH', channel, message)
+  end
+  -->
 end
 return out

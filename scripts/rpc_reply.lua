@@ -44,10 +44,14 @@ local callers = string.sub(head, from, string.find(head, '\n', from, true) - 1)
 redis.call('ZADD', method, 'XX', 'INCR', -1, node)
 redis.call('SET', record, 'd' .. claim .. frame, 'PX', keep)
 for caller in string.gmatch(callers, '[^\t]+') do
+  local channel, message = outbox .. caller, word == '' and frame or word
+  --< part/rpc_publish.lua
+  -- In a cluster, channels are of a slot.
   if shard == '1' then
-    redis.call('SPUBLISH', outbox .. caller, word == '' and frame or word)
+    redis.call('SPUBLISH', channel, message)
   else
-    redis.call('PUBLISH', outbox .. caller, word == '' and frame or word)
+    redis.call('PUBLISH', channel, message)
   end
+  -->
 end
 return 1

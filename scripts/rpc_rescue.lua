@@ -26,31 +26,32 @@ local nodes, method, record = KEYS[1], KEYS[2], KEYS[3]
 local again, outbox, word, grace, keep = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local caller, shard, trust = ARGV[6], ARGV[7], ARGV[8]
 
+--< part/now_ms.lua
+-- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+-- last digits, and to turn a number into text costs more than to join two.
 local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+-->
+local now = tonumber(now_ms)
 
 local function lives(node)
   local lease = redis.call('ZSCORE', nodes, node)
   return lease and tonumber(lease) > now
 end
 
--- As in rpc_call.lua.
-local function listens(node)
+--< part/rpc_reachable.lua
+-- reachable reports whether a node can be sent a request; see rpc_call.lua. While the
+-- slot moves the caller has no subscription there either, and the node's lease suffices.
+local function reachable(node)
   if trust == '1' then
     return true
   elseif shard == '0' then
     return redis.call('PUBSUB', 'NUMSUB', outbox .. node)[2] > 0
   end
-  return redis.call('PUBSUB', 'SHARDNUMSUB', outbox .. node)[2] > 0 or redis.call('PUBSUB', 'SHARDNUMSUB', outbox .. caller)[2] == 0
+  return redis.call('PUBSUB', 'SHARDNUMSUB', outbox .. node)[2] > 0
+    or redis.call('PUBSUB', 'SHARDNUMSUB', outbox .. caller)[2] == 0
 end
-
-local function publish(channel, text)
-  if shard == '1' then
-    redis.call('SPUBLISH', channel, text)
-  else
-    redis.call('PUBLISH', channel, text)
-  end
-end
+-->
 
 redis.call('ZCARD', nodes)
 local candidates = redis.call('ZRANGE', method, 0, 63)
@@ -60,7 +61,8 @@ if not value or string.sub(value, 1, 1) == 'x' then
 end
 local space = string.find(value, ' ', 1, true)
 local stop = string.find(value, '\n', space, true)
-local kind, attempt, node = string.sub(value, 1, 1), tonumber(string.sub(value, 2, space - 1)), string.sub(value, space + 1, stop - 1)
+local kind, attempt = string.sub(value, 1, 1), tonumber(string.sub(value, 2, space - 1))
+local node = string.sub(value, space + 1, stop - 1)
 if kind == 'd' then
   return {2, node, string.sub(value, stop + 1)}
 end
@@ -75,10 +77,18 @@ local left = redis.call('PTTL', record) - grace
 if again == '1' and left > 0 then
   attempt = attempt + 1
   for _, other in ipairs(candidates) do
-    if other ~= node and lives(other) and listens(other) then
+    if other ~= node and lives(other) and reachable(other) then
       redis.call('SET', record, 'p' .. attempt .. ' ' .. other .. string.sub(value, stop), 'KEEPTTL')
       redis.call('ZINCRBY', method, 1, other)
-      publish(outbox .. other, word)
+      local channel, message = outbox .. other, word
+      --< part/rpc_publish.lua
+      -- In a cluster, channels are of a slot.
+      if shard == '1' then
+        redis.call('SPUBLISH', channel, message)
+      else
+        redis.call('PUBLISH', channel, message)
+      end
+      -->
       redis.call('ZREM', method, node)
       return {4, other, ''}
     end

@@ -15,27 +15,32 @@
 local permits = KEYS[1]
 local owner, ttl, note = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
+--< part/now_ms.lua
+-- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+-- last digits, and to turn a number into text costs more than to join two.
 local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+-->
 
 local score = redis.call('ZSCORE', permits, owner)
-if not score or tonumber(score) <= now then
+if not score or tonumber(score) <= tonumber(now_ms) then
   return 0
 end
 
--- stay keeps the permits for a minute longer than a lease, and never less than
--- before.
+--< part/sem_stay.lua
+-- stay keeps the permits for a minute longer than a lease, and never less than before.
 local function stay(lease)
   if redis.call('PEXPIRE', permits, lease + 60000, 'GT') == 0 then
     redis.call('PEXPIRE', permits, lease + 60000, 'NX')
   end
 end
-
+-->
 -- First: a write that needs no memory, see sem_release.lua.
 stay(ttl)
+local over = string.format('%.0f', now_ms + ttl)
 if note == '' then
-  redis.call('ZADD', permits, now + ttl, owner)
+  redis.call('ZADD', permits, over, owner)
 else
-  redis.call('ZADD', permits, now + ttl, owner, now + ttl, owner .. '\n' .. note)
+  redis.call('ZADD', permits, over, owner, over, owner .. '\n' .. note)
 end
 return 1

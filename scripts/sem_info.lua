@@ -5,14 +5,21 @@
 ---@key      queue  zset  see sem_acquire.lua
 ---@arg      max    int  min=0 max=1000  the most holders to return
 ---@arg      waiters  int  min=0 max=1000  the most entries of the queue to return
----@reply    (limit int, used int, fence int, waiting int, members string[], remaining int[], entries string[])  limit: 0 where nothing is known; members: permits and their notes, see sem_acquire.lua, those that end first; remaining: of each, in ms
+---@reply    (limit int, used int, fence int, waiting int, members string[], remaining int[],
+---          entries string[])  limit: 0 where nothing is known; members: permits and their notes,
+---          see sem_acquire.lua, those that end first; remaining: of each, in ms
 ---@cost     O(max)
 
 local permits, queue = KEYS[1], KEYS[2]
 local max, waiters = tonumber(ARGV[1]), tonumber(ARGV[2])
 
+--< part/now_ms.lua
+-- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+-- last digits, and to turn a number into text costs more than to join two.
 local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+-->
+local now = tonumber(now_ms)
 
 local state = redis.call('ZMSCORE', permits, 'limit', 'used', 'fence')
 local used = (state[2] or 1e15) - 1e15

@@ -3,7 +3,8 @@
 --- A smaller limit takes nothing away: there is room again when enough was given
 --- back. See sem_acquire.lua for what the keys hold.
 ---
----@contract dup-only  an error half-way leaves the old limit or the new one; who was granted a permit meanwhile is told when its lease has ended
+---@contract dup-only  an error half-way leaves the old limit or the new one; who was granted a
+---          permit meanwhile is told when its lease has ended
 ---@retry    safe  it sets the same limit again
 ---@key      permits  zset  see sem_acquire.lua
 ---@key      queue  zset  see sem_acquire.lua
@@ -15,33 +16,46 @@ local permits, queue = KEYS[1], KEYS[2]
 local size = tonumber(ARGV[1])
 local owner = '' -- nobody is to be granted here
 
+--< part/now_us.lua
+-- The server's clock in Unix us, as text; see now_ms.lua.
 local time = redis.call('TIME')
-local micros = time[1] * 1e6 + time[2]
-local now = math.floor(micros / 1000)
-
+local fraction = time[2]
+if #fraction < 6 then
+  fraction = string.sub('00000' .. fraction, -6)
+end
+local now_us = time[1] .. fraction
+-->
+--< part/sem_state.lua
+-- What the zset of permits holds, see sem_acquire.lua; had is the score of the owner's
+-- permit, 0 without one.
+local micros, now = tonumber(now_us), math.floor(now_us / 1000)
 local state = redis.call('ZMSCORE', permits, owner, 'limit', 'used', 'fence')
-local known = state[2] or state[3]
-local limit = (state[2] or 1e15) - 1e15
-local used = (state[3] or 1e15) - 1e15
-local fence = tonumber(state[4] or 0)
+local had, known = tonumber(state[1] or 0), state[2] or state[3]
+local used, fence = (state[3] or 1e15) - 1e15, tonumber(state[4] or 0)
+-->
+local before = (state[2] or 1e15) - 1e15
+local limit = size
 
 redis.call('ZREM', queue, '') -- see sem_release.lua
 
+--< part/number.lua
+-- number is n as text, with all its digits.
 local function number(n)
   return string.format('%.0f', n)
 end
-
--- weigh is the weight of a permit, nil for any other member.
-local function weigh(member)
-  return tonumber((string.match(member, '^[^\n]*:(%d+)$')))
-end
-
--- stay keeps the permits for a minute longer than a lease, and never less than
--- before.
+-->
+--< part/sem_stay.lua
+-- stay keeps the permits for a minute longer than a lease, and never less than before.
 local function stay(lease)
   if redis.call('PEXPIRE', permits, lease + 60000, 'GT') == 0 then
     redis.call('PEXPIRE', permits, lease + 60000, 'NX')
   end
+end
+-->
+--< part/sem_hold.lua
+-- weigh is the weight of a permit, nil for any other member.
+local function weigh(member)
+  return tonumber((string.match(member, '^[^\n]*:(%d+)$')))
 end
 
 -- bury takes back what dead holders had, and forgets what was given back 10 s ago: in
@@ -58,6 +72,40 @@ local function bury()
   end
 end
 
+-- hold gives a permit, in one command.
+local function hold(token, weight, lease, note)
+  fence, used = math.max(fence + 1, micros), used + weight
+  local over, sum, bound = number(now + lease), number(1e15 + used), number(1e15 + limit)
+  if known then
+    stay(lease)
+  end
+  if note == '' then
+    redis.call('ZADD', permits, over, token, sum, 'used', bound, 'limit', number(fence), 'fence')
+  else
+    redis.call('ZADD', permits, over, token, sum, 'used', bound, 'limit', number(fence), 'fence',
+      over, token .. '\n' .. note)
+  end
+  if not known then
+    stay(lease)
+  end
+  known = true
+end
+-->
+--< part/notify.lua
+-- notify reports whether the message was received.
+local function notify(channel, message)
+  local receivers = redis.pcall('PUBLISH', channel, message)
+  return type(receivers) == 'number' and receivers > 0
+end
+
+-- subscribed reports whether it would be. A subscriber of a replica receives what is
+-- published here and is not counted: it must not receive a grant that passes it over.
+local function subscribed(channel)
+  local count = redis.pcall('PUBSUB', 'NUMSUB', channel)
+  return not count.err and count[2] > 0
+end
+-->
+--< part/sem_grant.lua
 -- due is in how many ms enough leases are over for that weight to fit, as far as 64
 -- holders tell, and the note of the first.
 local function due(weight)
@@ -76,40 +124,9 @@ local function due(weight)
   return math.max(last - now, 1), note
 end
 
--- tell says whether anybody listened.
-local function tell(channel, message)
-  local heard = redis.pcall('PUBLISH', channel, message)
-  return type(heard) == 'number' and heard > 0
-end
-
--- listens says whether anybody would. Whoever listens at a replica hears what is
--- published here and is not counted: it must not hear of a grant that passes it over.
-local function listens(channel)
-  local count = redis.pcall('PUBSUB', 'NUMSUB', channel)
-  return not count.err and count[2] > 0
-end
-
--- hold gives a permit, in one command.
-local function hold(token, weight, lease, note)
-  fence, used = math.max(fence + 1, micros), used + weight
-  if known then
-    stay(lease)
-  end
-  if note == '' then
-    redis.call('ZADD', permits, number(now + lease), token, number(1e15 + used), 'used', number(1e15 + limit), 'limit', number(fence), 'fence')
-  else
-    redis.call('ZADD', permits, number(now + lease), token, number(1e15 + used), 'used', number(1e15 + limit), 'limit', number(fence), 'fence', number(now + lease), token .. '\n' .. note)
-  end
-  if not known then
-    stay(lease)
-  end
-  known = true
-end
-
--- grant gives permits to those at the head of the queue, as many as fit and live.
--- The first who does not fit is told when to look. It returns the lease and the
--- fence of the owner where that is among them. These functions stand in each script
--- that frees permits.
+-- grant gives permits to the waiters at the head of the queue, as many as fit and are
+-- alive. The first that does not fit is notified when to check. It returns the lease and
+-- the fence of the owner where that is among them.
 local function grant()
   local mine, mark
   local granted = 0
@@ -120,20 +137,21 @@ local function grant()
     end
     local token, lease, channel, note = string.match(head, '^(%S+) (%d+) %d+ ([^\n]+)\n(.*)$')
     local weight, length = weigh(token), tonumber(lease)
-    local had = redis.call('ZSCORE', permits, token)
+    local score = redis.call('ZSCORE', permits, token)
     if weight > limit then
-      tell(channel, 'f ' .. token) -- it learns that the limit is another
-    elseif had and tonumber(had) <= 0 then
-      tell(channel, 'f ' .. token) -- given back
-    elseif used + weight > limit and not had or granted == 64 then
-      if token == owner or tell(channel, 'n ' .. token .. ' ' .. (due(weight))) then
+      notify(channel, 'f ' .. token) -- it learns that the limit is another
+    elseif score and tonumber(score) <= 0 then
+      notify(channel, 'f ' .. token) -- given back
+    elseif used + weight > limit and not score or granted == 64 then
+      if token == owner or notify(channel, 'n ' .. token .. ' ' .. (due(weight))) then
         break
       end
     else
-      hold(token, had and 0 or weight, length, note)
+      hold(token, score and 0 or weight, length, note)
       if token == owner then
         mine, mark, granted = length, fence, granted + 1
-      elseif listens(channel) and tell(channel, 'g ' .. token .. ' ' .. number(fence) .. ' ' .. number(micros) .. ' ' .. lease) then
+      elseif subscribed(channel)
+        and notify(channel, 'g ' .. token .. ' ' .. number(fence) .. ' ' .. number(micros) .. ' ' .. lease) then
         granted = granted + 1
       else
         used = used - weight
@@ -145,9 +163,8 @@ local function grant()
   end
   return mine, mark
 end
+-->
 
-local before = limit
-limit = size
 redis.call('ZADD', permits, number(1e15 + limit), 'limit')
 redis.call('PEXPIRE', permits, 60000, 'NX')
 known = true

@@ -30,7 +30,8 @@ end
 
 -- The last of its kind in the text is the item's own: nothing but the brace follows.
 local tail = string.sub(text, -200)
-local at, expire, created = string.match(tail, '()"expireTimestamp":([%w.+-]+),"createdAt":([%w.+-]+),"readAt":[%w.+-]+}$')
+local times = '()"expireTimestamp":([%w.+-]+),"createdAt":([%w.+-]+),"readAt":[%w.+-]+}$'
+local at, expire, created = string.match(tail, times)
 if not at then
   if extend > 0 then
     redis.call('PEXPIRE', item, extend)
@@ -38,21 +39,25 @@ if not at then
   return {1, '', 0, text, false}
 end
 
+--< part/now_ms.lua
+-- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+-- last digits, and to turn a number into text costs more than to join two.
 local time = redis.call('TIME')
-local now = time[1] .. string.sub('00' .. math.floor(time[2] / 1000), -3)
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+-->
 local ends = tonumber(expire)
-if ends and ends < tonumber(now) then
+if ends and ends < tonumber(now_ms) then
   return {3, '', 0, '', false}
 end
 local extended = ends and extend > 0
 if extended then
-  ends = now + extend
+  ends = now_ms + extend
   expire = string.format('%.0f', ends)
 end
 local read = string.sub(text, 1, #text - #tail + at - 1) ..
-  '"expireTimestamp":' .. expire .. ',"createdAt":' .. created .. ',"readAt":' .. now .. '}'
+  '"expireTimestamp":' .. expire .. ',"createdAt":' .. created .. ',"readAt":' .. now_ms .. '}'
 if extended then
-  redis.call('SET', item, read, 'PXAT', string.format('%.0f', now + math.ceil(extend / 1000) * 1000))
+  redis.call('SET', item, read, 'PXAT', string.format('%.0f', now_ms + math.ceil(extend / 1000) * 1000))
 elseif ends and redis.call('PTTL', item) == -1 then
   -- Its end was to be set by a second command, and never was.
   redis.call('SET', item, read, 'PXAT', string.format('%.0f', math.ceil(ends) + 1))

@@ -15,7 +15,7 @@ import (
 var cacheLoadSource string
 
 // CacheLoadSHA is the SHA-1 of cache_load.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const CacheLoadSHA = "3cb00064701b331bb93a42d10cac0febbb2b8450"
+const CacheLoadSHA = "b6f79c917b8f00402ca7d0a513df2a6809e4d953"
 
 // CacheLoadScript is cache_load.lua.
 var CacheLoadScript = lua.Script{

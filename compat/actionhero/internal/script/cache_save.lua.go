@@ -15,7 +15,7 @@ import (
 var cacheSaveSource string
 
 // CacheSaveSHA is the SHA-1 of cache_save.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const CacheSaveSHA = "7576f76ca0692f27a53adb7623000ad1d191ff3e"
+const CacheSaveSHA = "2d61006da875d78a83833e518fe81dc381fc810e"
 
 // CacheSaveScript is cache_save.lua.
 var CacheSaveScript = lua.Script{

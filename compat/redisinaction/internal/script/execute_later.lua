@@ -30,8 +30,7 @@ local now = time[1] .. string.sub('00000' .. time[2], -6)
 local length = redis.call('LLEN', queue)
 redis.call('ZCARD', delayed)
 
-local ready, scores, added = {}, {}, {}
-local r, s = 0, 0
+local ready, scores, added, r, s = {}, {}, {}, 0, 0
 for i = 2, #ARGV, 2 do
   local delay, body = tonumber(ARGV[i]), ARGV[i + 1]
   if delay > 0 then
@@ -70,8 +69,7 @@ if failure then
   else
     redis.pcall('LTRIM', queue, 0, length - 1)
   end
-  local gone = redis.pcall('DEL', receipt)
-  if type(gone) == 'table' then
+  if type(redis.pcall('DEL', receipt)) == 'table' then
     redis.pcall('SET', receipt, '', 'PX', 1)
   end
   error({err = failure})

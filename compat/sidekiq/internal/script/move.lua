@@ -26,6 +26,8 @@ local skip, clock, plan = tonumber(ARGV[1]), ARGV[2], ARGV[3]
 
 local scores = redis.call('ZMSCORE', set, unpack(ARGV, 4))
 
+--< part/enqueued_at.lua
+-- The server's clock, as a number and as the version writes it into enqueued_at.
 local time = redis.call('TIME')
 local micros = string.format('%06d', time[2])
 local now = time[1] + time[2] / 1000000
@@ -34,6 +36,7 @@ if clock == '0' then
   -- As Ruby writes a float: no zeros at the end, but one digit after the point.
   stamp = time[1] .. '.' .. string.gsub(string.gsub(micros, '0+$', ''), '^$', '0')
 end
+-->
 local added = ',"enqueued_at":' .. stamp
 
 local places, p = {}, 0

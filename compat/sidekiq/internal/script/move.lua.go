@@ -15,7 +15,7 @@ import (
 var moveSource string
 
 // MoveSHA is the SHA-1 of move.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const MoveSHA = "b2918d4da813762c55f543c45e9d5699ad6e3c7a"
+const MoveSHA = "9a1f50108c32c55459bbea5c183f7fbc096514da"
 
 // MoveScript is move.lua.
 var MoveScript = lua.Script{

@@ -34,6 +34,8 @@ for i = 3, #KEYS do
   redis.call('LLEN', queue)
 end
 
+--< part/enqueued_at.lua
+-- The server's clock, as a number and as the version writes it into enqueued_at.
 local time = redis.call('TIME')
 local micros = string.format('%06d', time[2])
 local now = time[1] + time[2] / 1000000
@@ -42,8 +44,10 @@ if clock == '0' then
   -- As Ruby writes a float: no zeros at the end, but one digit after the point.
   stamp = time[1] .. '.' .. string.gsub(string.gsub(micros, '0+$', ''), '^$', '0')
 end
+-->
 local stamped = ',"enqueued_at":' .. stamp .. '}'
 
+--< part/push_sort.lua
 -- The jobs of each queue: a list of them, or, for those of one run that nothing is to be
 -- written into, the first and the last in the arguments, where they are pushed from.
 local lists, firsts, lasts, later, l = {}, {}, {}, {}, 0
@@ -92,6 +96,7 @@ for place, count, kind in string.gmatch(plan, '(%d+):(%d+):([^;]*);') do
     end
   end
 end
+-->
 local ready = #ARGV - 4 - l / 2
 
 -- A write can be refused by an ACL that allows some of the keys. The name of a queue
@@ -120,19 +125,24 @@ for i = 3, #KEYS do
     end
   end
 end
+--< part/push_later.lua
 if not failure and l > 0 then
   local added = redis.pcall('ZADD', schedule, unpack(later, 1, l))
   failure = type(added) == 'table' and added.err
 end
+-->
 if failure then
   for i = 3, #KEYS do
     local queue = KEYS[i]
+    --< part/push_undo.lua
+    -- What was written to the queue is taken back.
     if pushed[i] then
       redis.pcall('LTRIM', queue, pushed[i], -1)
     end
     if listed[i] then
       redis.pcall('SREM', names, string.sub(queue, skip + 1))
     end
+    -->
   end
   error({err = failure})
 end

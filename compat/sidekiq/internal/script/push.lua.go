@@ -15,7 +15,7 @@ import (
 var pushSource string
 
 // PushSHA is the SHA-1 of push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushSHA = "dc32c2b62dfff10d4ccb955b322d20bf85d3a3e0"
+const PushSHA = "c3c41adc563e2dec0b14759df600de7f4e35f47d"
 
 // PushScript is push.lua.
 var PushScript = lua.Script{

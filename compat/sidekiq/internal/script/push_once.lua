@@ -39,6 +39,8 @@ for i = 4, #KEYS do
   redis.call('LLEN', queue)
 end
 
+--< part/enqueued_at.lua
+-- The server's clock, as a number and as the version writes it into enqueued_at.
 local time = redis.call('TIME')
 local micros = string.format('%06d', time[2])
 local now = time[1] + time[2] / 1000000
@@ -47,8 +49,10 @@ if clock == '0' then
   -- As Ruby writes a float: no zeros at the end, but one digit after the point.
   stamp = time[1] .. '.' .. string.gsub(string.gsub(micros, '0+$', ''), '^$', '0')
 end
+-->
 local stamped = ',"enqueued_at":' .. stamp .. '}'
 
+--< part/push_once_sort.lua
 local runs, r = {}, 0
 for place, count, kind in string.gmatch(plan, '(%d+):(%d+):([^;]*);') do
   runs[r + 1], runs[r + 2], runs[r + 3] = tonumber(place), tonumber(count), kind
@@ -87,14 +91,14 @@ for i = 5, #ARGV do
     list[n] = job
   end
 end
+-->
 local ready = #ARGV - 4 - l / 2
 
 -- A write can be refused by an ACL that allows some of the keys. The name of a queue
 -- comes before its jobs: neither workers nor a clear find a queue without it. The schedule
 -- is last and is one command, as what was written over in it could not be brought back.
 local result = {math.floor(ready), math.floor(l / 2), time[1] * 1000000 + time[2]}
-local text = result[1] .. ' ' .. result[2] .. ' ' .. time[1] .. micros
-local done = redis.pcall('SET', receipt, text, 'PX', keep)
+local done = redis.pcall('SET', receipt, result[1] .. ' ' .. result[2] .. ' ' .. time[1] .. micros, 'PX', keep)
 local failure = done.err
 local listed, pushed = {}, {}
 for i = 4, #KEYS do
@@ -111,19 +115,24 @@ for i = 4, #KEYS do
     end
   end
 end
+--< part/push_later.lua
 if not failure and l > 0 then
   local added = redis.pcall('ZADD', schedule, unpack(later, 1, l))
   failure = type(added) == 'table' and added.err
 end
+-->
 if failure then
   for i = 4, #KEYS do
     local queue = KEYS[i]
+    --< part/push_undo.lua
+    -- What was written to the queue is taken back.
     if pushed[i] then
       redis.pcall('LTRIM', queue, pushed[i], -1)
     end
     if listed[i] then
       redis.pcall('SREM', names, string.sub(queue, skip + 1))
     end
+    -->
   end
   redis.pcall('DEL', receipt)
   error({err = failure})

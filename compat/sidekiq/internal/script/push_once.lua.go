@@ -16,7 +16,7 @@ import (
 var pushOnceSource string
 
 // PushOnceSHA is the SHA-1 of push_once.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushOnceSHA = "efb82baa29a00e074f5d129bc1d0dbe1cab6725b"
+const PushOnceSHA = "289344011805924556731c888ed0d947fa1eeae3"
 
 // PushOnceScript is push_once.lua.
 var PushOnceScript = lua.Script{

@@ -35,6 +35,7 @@ if redis.call('HEXISTS', working, id) == 0 then
   return 0
 end
 
+--< part/failed_at.lua
 -- Seconds as Ruby prints them: the shortest text, with a decimal point always.
 local time = redis.call('TIME')
 local micros = string.format('%06d', time[2])
@@ -42,6 +43,7 @@ local fraction = string.gsub(micros, '0+$', '')
 if fraction == '' then
   fraction = '0'
 end
+-->
 local now = time[1] .. '.' .. fraction
 local text = ''
 if stamp == '1' then
@@ -57,10 +59,12 @@ redis.call('ZADD', dead, now, table.concat(parts, text))
 redis.call('HDEL', working, id)
 redis.call('ZREMRANGEBYSCORE', dead, '-inf', string.format('%.0f', time[1] - keep) .. '.' .. fraction)
 redis.call('ZREMRANGEBYRANK', dead, 0, -max)
+--< part/count_failure.lua
 redis.pcall('INCR', processed)
 redis.pcall('INCR', processed_day)
 redis.pcall('EXPIRE', processed_day, 157680000) -- five years, as Sidekiq has it
 redis.pcall('INCR', failed)
 redis.pcall('INCR', failed_day)
 redis.pcall('EXPIRE', failed_day, 157680000)
+-->
 return 1

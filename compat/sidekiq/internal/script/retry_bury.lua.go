@@ -16,7 +16,7 @@ import (
 var retryBurySource string
 
 // RetryBurySHA is the SHA-1 of retry_bury.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RetryBurySHA = "6d5883d9d87914db69845f671c672adfe945c8be"
+const RetryBurySHA = "f892aa9e31bb88057c22227e23457b194093367c"
 
 // RetryBuryScript is retry_bury.lua.
 var RetryBuryScript = lua.Script{

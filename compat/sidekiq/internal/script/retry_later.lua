@@ -33,6 +33,7 @@ if redis.call('HEXISTS', working, id) == 0 then
   return {0, ''}
 end
 
+--< part/failed_at.lua
 -- Seconds as Ruby prints them: the shortest text, with a decimal point always.
 local time = redis.call('TIME')
 local micros = string.format('%06d', time[2])
@@ -40,6 +41,7 @@ local fraction = string.gsub(micros, '0+$', '')
 if fraction == '' then
   fraction = '0'
 end
+-->
 local stamp = millis == '1' and time[1] .. string.sub(micros, 1, 3) or time[1] .. '.' .. fraction
 local at = string.format('%.0f', time[1] + delay) .. '.' .. fraction
 
@@ -48,10 +50,12 @@ local at = string.format('%.0f', time[1] + delay) .. '.' .. fraction
 redis.call('HDEL', working, '')
 redis.call('ZADD', retries, at, table.concat(parts, stamp))
 redis.call('HDEL', working, id)
+--< part/count_failure.lua
 redis.pcall('INCR', processed)
 redis.pcall('INCR', processed_day)
 redis.pcall('EXPIRE', processed_day, 157680000) -- five years, as Sidekiq has it
 redis.pcall('INCR', failed)
 redis.pcall('INCR', failed_day)
 redis.pcall('EXPIRE', failed_day, 157680000)
+-->
 return {1, at}

@@ -15,7 +15,7 @@ import (
 var retryLaterSource string
 
 // RetryLaterSHA is the SHA-1 of retry_later.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RetryLaterSHA = "3addaaa73bffda72a0afa02f5bf123f27cdbee66"
+const RetryLaterSHA = "d2aae29454aafe74dcb3706a9f5c0ee046b685c3"
 
 // RetryLaterScript is retry_later.lua.
 var RetryLaterScript = lua.Script{

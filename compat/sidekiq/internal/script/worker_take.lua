@@ -4,6 +4,8 @@
 --- What it hands out is kept in the process's hash until the process finishes it, or,
 --- when its lease is over, until another one puts it back.
 ---
+--- Long because one call finishes jobs and takes the next, and knows its own repeat.
+---
 ---@contract dup-only  a job is in the hash before it leaves its queue
 ---@retry    safe  the same first number gives the same jobs, those of them that are still in the
 ---          hash, and a job is finished once

@@ -15,7 +15,7 @@ import (
 var workerTakeSource string
 
 // WorkerTakeSHA is the SHA-1 of worker_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerTakeSHA = "969ba6ee146ce05b1aab0937be2d3db66e81ed82"
+const WorkerTakeSHA = "3007d8800b3538af4fa88435ec22546604e9bcdc"
 
 // WorkerTakeScript is worker_take.lua.
 var WorkerTakeScript = lua.Script{
@@ -70,6 +70,8 @@ type WorkerTakeResult struct {
 //
 // What it hands out is kept in the process's hash until the process finishes it, or, when its lease
 // is over, until another one puts it back.
+//
+// Long because one call finishes jobs and takes the next, and knows its own repeat.
 //
 //   - Contract, dup-only: a job is in the hash before it leaves its queue.
 //   - Retry: safe; sent again after a lost reply; the same first number gives the same jobs, those

@@ -1,0 +1,38 @@
+local runs, r = {}, 0
+for place, count, kind in string.gmatch(plan, '(%d+):(%d+):([^;]*);') do
+  runs[r + 1], runs[r + 2], runs[r + 3] = tonumber(place), tonumber(count), kind
+  r = r + 3
+end
+local lists, later, l = {}, {}, 0
+local left, list, n, tail, due = 0, nil, 0, nil, nil
+r = 0
+for i = 5, #ARGV do
+  local job = ARGV[i]
+  if left == 0 then
+    local place, kind = runs[r + 1], runs[r + 3]
+    left, tail, due = runs[r + 2], stamped, nil
+    r = r + 3
+    list = lists[place] or {}
+    lists[place] = list
+    n = #list
+    if kind == '=' then
+      tail = nil
+    elseif kind ~= '' then
+      due = tonumber(kind)
+      if string.sub(kind, 1, 1) == '+' then
+        due = now + due
+      end
+    end
+  end
+  left = left - 1
+  if due and due > now then
+    later[l + 1], later[l + 2] = string.format('%.17g', due), job .. '}'
+    l = l + 2
+  else
+    if tail then
+      job = job .. tail
+    end
+    n = n + 1
+    list[n] = job
+  end
+end

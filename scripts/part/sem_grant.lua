@@ -1,0 +1,57 @@
+-- due is in how many ms enough leases are over for that weight to fit, as far as 64
+-- holders tell, and the note of the first.
+local function due(weight)
+  local rest, last, note = used + weight - limit, now, ''
+  local ends = redis.call('ZRANGE', permits, '(' .. now, 1e14, 'BYSCORE', 'LIMIT', 0, 64, 'WITHSCORES')
+  for i = 1, #ends, 2 do
+    local part = weigh(ends[i])
+    if not part then
+      note = note ~= '' and note or string.match(ends[i], '\n(.*)$') or ''
+    elseif rest <= 0 then
+      break
+    else
+      rest, last = rest - part, ends[i + 1]
+    end
+  end
+  return math.max(last - now, 1), note
+end
+
+-- grant gives permits to the waiters at the head of the queue, as many as fit and are
+-- alive. The first that does not fit is notified when to check. It returns the lease and
+-- the fence of the owner where that is among them.
+local function grant()
+  local mine, mark
+  local granted = 0
+  for _ = 1, 100 do
+    local head = redis.call('ZRANGE', queue, 0, 0)[1]
+    if not head then
+      break
+    end
+    local token, lease, channel, note = string.match(head, '^(%S+) (%d+) %d+ ([^\n]+)\n(.*)$')
+    local weight, length = weigh(token), tonumber(lease)
+    local score = redis.call('ZSCORE', permits, token)
+    if weight > limit then
+      notify(channel, 'f ' .. token) -- it learns that the limit is another
+    elseif score and tonumber(score) <= 0 then
+      notify(channel, 'f ' .. token) -- given back
+    elseif used + weight > limit and not score or granted == 64 then
+      if token == owner or notify(channel, 'n ' .. token .. ' ' .. (due(weight))) then
+        break
+      end
+    else
+      hold(token, score and 0 or weight, length, note)
+      if token == owner then
+        mine, mark, granted = length, fence, granted + 1
+      elseif subscribed(channel)
+        and notify(channel, 'g ' .. token .. ' ' .. number(fence) .. ' ' .. number(micros) .. ' ' .. lease) then
+        granted = granted + 1
+      else
+        used = used - weight
+        redis.call('ZADD', permits, number(1e15 + used), 'used', 0, token)
+        redis.call('ZREM', permits, token, token .. '\n' .. note)
+      end
+    end
+    redis.call('ZREM', queue, head)
+  end
+  return mine, mark
+end

@@ -1,0 +1,37 @@
+-- weigh is the weight of a permit, nil for any other member.
+local function weigh(member)
+  return tonumber((string.match(member, '^[^\n]*:(%d+)$')))
+end
+
+-- bury takes back what dead holders had, and forgets what was given back 10 s ago: in
+-- that order, so that many of those do not hide a dead one.
+local function bury()
+  local found = redis.call('ZRANGE', permits, now, 10000 - now, 'BYSCORE', 'REV', 'LIMIT', 0, 100, 'WITHSCORES')
+  for i = 1, #found, 2 do
+    local weight = weigh(found[i])
+    if weight and tonumber(found[i + 1]) > 0 then
+      used = used - weight
+      redis.call('ZADD', permits, number(1e15 + used), 'used', 0, found[i])
+    end
+    redis.call('ZREM', permits, found[i])
+  end
+end
+
+-- hold gives a permit, in one command.
+local function hold(token, weight, lease, note)
+  fence, used = math.max(fence + 1, micros), used + weight
+  local over, sum, bound = number(now + lease), number(1e15 + used), number(1e15 + limit)
+  if known then
+    stay(lease)
+  end
+  if note == '' then
+    redis.call('ZADD', permits, over, token, sum, 'used', bound, 'limit', number(fence), 'fence')
+  else
+    redis.call('ZADD', permits, over, token, sum, 'used', bound, 'limit', number(fence), 'fence',
+      over, token .. '\n' .. note)
+  end
+  if not known then
+    stay(lease)
+  end
+  known = true
+end

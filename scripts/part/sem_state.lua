@@ -1,0 +1,6 @@
+-- What the zset of permits holds, see sem_acquire.lua; had is the score of the owner's
+-- permit, 0 without one.
+local micros, now = tonumber(now_us), math.floor(now_us / 1000)
+local state = redis.call('ZMSCORE', permits, owner, 'limit', 'used', 'fence')
+local had, known = tonumber(state[1] or 0), state[2] or state[3]
+local used, fence = (state[3] or 1e15) - 1e15, tonumber(state[4] or 0)

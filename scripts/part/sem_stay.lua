@@ -1,0 +1,6 @@
+-- stay keeps the permits for a minute longer than a lease, and never less than before.
+local function stay(lease)
+  if redis.call('PEXPIRE', permits, lease + 60000, 'GT') == 0 then
+    redis.call('PEXPIRE', permits, lease + 60000, 'NX')
+  end
+end
