@@ -72,30 +72,30 @@ func TestAuditFindsAndMends(t *testing.T) {
 		want   queue.Audited
 		jobs   []string // that come out in the end
 	}{
-		"ready is gone": {del("r"), queue.Audited{Checked: 6, Lost: []string{"failed", "ready"}, StaleCounts: 1, Mended: 3},
+		"ready is gone": {del("r"), queue.Audited{Checked: 6, Lost: []string{"failed", "ready"}, StaleCounts: 1, Repaired: 3},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
-		"scheduled is gone": {del("s"), queue.Audited{Checked: 6, Lost: []string{"scheduled"}, Mended: 1},
+		"scheduled is gone": {del("s"), queue.Audited{Checked: 6, Lost: []string{"scheduled"}, Repaired: 1},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
-		"leases are gone": {del("l"), queue.Audited{Checked: 6, Lost: []string{"leased"}, Mended: 1},
+		"leases are gone": {del("l"), queue.Audited{Checked: 6, Lost: []string{"leased"}, Repaired: 1},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
-		"dead is gone": {del("d"), queue.Audited{Checked: 6, Lost: []string{"dead"}, DeadBytes: -4, Mended: 2},
+		"dead is gone": {del("d"), queue.Audited{Checked: 6, Lost: []string{"dead"}, DeadBytes: -4, Repaired: 2},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
-		"bodies are gone": {del("b"), queue.Audited{Ghosts: []string{"dead", "leased", "scheduled"}, StaleNames: 4, StaleCounts: 2, DeadBytes: -4, Mended: 10},
+		"bodies are gone": {del("b"), queue.Audited{Ghosts: []string{"dead", "leased", "scheduled"}, StaleNames: 4, StaleCounts: 2, DeadBytes: -4, Repaired: 10},
 			none},
 		"one body is gone": {func(ctx context.Context, c *redis.Client, q *queue.Queue) { c.HDel(ctx, lab.Key(q, "b"), "scheduled") },
-			queue.Audited{Checked: 5, Ghosts: []string{"scheduled"}, StaleNames: 1, Mended: 2},
+			queue.Audited{Checked: 5, Ghosts: []string{"scheduled"}, StaleNames: 1, Repaired: 2},
 			[]string{"dead", "failed", "leased", "ready"}},
-		"settings are gone": {del("c"), queue.Audited{Checked: 6, DeadBytes: 4, Mended: 1},
+		"settings are gone": {del("c"), queue.Audited{Checked: 6, DeadBytes: 4, Repaired: 1},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
 		"dead_bytes is below zero": {func(ctx context.Context, c *redis.Client, q *queue.Queue) {
 			c.HSet(ctx, lab.Key(q, "c"), "dead_bytes", -6)
 		},
-			queue.Audited{Checked: 6, DeadBytes: 10, Mended: 1},
+			queue.Audited{Checked: 6, DeadBytes: 10, Repaired: 1},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
 		"halves of a hold": {func(ctx context.Context, c *redis.Client, q *queue.Queue) {
 			c.HSet(ctx, lab.Key(q, "u"), "k:x", "gone", "k:y", "gone", "j:also gone", "z")
 			c.ZAdd(ctx, lab.Key(q, "ux"), redis.Z{Score: lab.Future, Member: "x"})
-		}, queue.Audited{Checked: 6, StaleNames: 3, Mended: 3},
+		}, queue.Audited{Checked: 6, StaleNames: 3, Repaired: 3},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestAuditFindsAndMends(t *testing.T) {
 
 			before := lab.Dump(ctx, t, c, q.Name())
 			found, want := audit(t, q, false), test.want
-			want.Mended = 0
+			want.Repaired = 0
 			require.Equal(t, before, lab.Dump(ctx, t, c, q.Name()), "a look changes nothing")
 			require.Equal(t, want, found)
 			require.False(t, found.OK())
@@ -163,7 +163,7 @@ func TestAuditInPages(t *testing.T) {
 	require.Equal(t, 1200, out.GhostTotal, "one that stands twice is one")
 	require.Len(t, out.Lost, 100)
 	require.Len(t, out.Ghosts, 100)
-	require.Equal(t, 2700, out.Mended)
+	require.Equal(t, 2700, out.Repaired)
 	require.Len(t, empty(t, q), 3000)
 }
 

@@ -3,32 +3,25 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
-
-	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/notify"
-	"github.com/luatomic/luatomic/lua"
 )
 
-// Handler works on one delivery. A nil error acks the job. Snooze puts it off,
-// Discard sends it to the dead set. Any other error gives it back, to be delivered
-// again after the consumer's back-off, or to the dead set once it has failed
-// QueueOptions.MaxFailures times. The context ends when the lease is lost; what the
-// handler does after that may be done by another worker too.
+// Handler works on one delivery. A nil error acks the job. Snooze delivers it again later, Discard moves it to the
+// dead set. Any other error returns it, to be delivered again after ConsumeOptions.Backoff, or moves it to the dead
+// set once it has failed Options.MaxFailures times. The context ends when the lease is lost, with the cause
+// ErrLeaseLost; from then on another worker may do the same work.
 type Handler func(ctx context.Context, d *Delivery) error
 
 type snooze struct{ d time.Duration }
 
-func (s *snooze) Error() string { return "luatomic: put off for " + s.d.String() }
+func (s *snooze) Error() string { return "luatomic: snoozed for " + s.d.String() }
 
-// Snooze is what a Handler returns to have the job delivered again after d. It
-// counts as no failure.
+// Snooze is the error of a handler whose job is to be delivered again after d, by the server's clock, without a
+// failure counted.
 func Snooze(d time.Duration) error { return &snooze{max(d, 0)} }
 
 type discard struct{ err error }
@@ -36,8 +29,8 @@ type discard struct{ err error }
 func (d *discard) Error() string { return "luatomic: discarded: " + d.err.Error() }
 func (d *discard) Unwrap() error { return d.err }
 
-// Discard is what a Handler returns when no repeat can help: the job goes to the
-// dead set at once, with err as the reason.
+// Discard is the error of a handler whose job must not be tried again: the job moves to the dead set, with err as
+// the reason.
 func Discard(err error) error {
 	if err == nil {
 		err = errNoReason
@@ -45,46 +38,48 @@ func Discard(err error) error {
 	return &discard{err}
 }
 
-var errNoReason = errors.New("luatomic: no reason given")
+var errNoReason = errors.New("luatomic: no reason given; pass an error to Discard")
 
 // ConsumeOptions are the settings of Consume. The zero value is ready to use.
 type ConsumeOptions struct {
-	// Concurrency is how many handlers run at once. Default 10.
+	// Concurrency is how many handlers run at the same time. Default 10.
 	Concurrency int
-	// Backoff is the delay before a job is delivered again that has failed that
-	// many times. Default: 1 s, doubled each time, 1 h at most.
+	// Backoff is the delay before a job that has failed that many times is delivered again, by the server's clock.
+	// Default: 1 s, doubled each time, at most 1 h.
 	Backoff func(failures int) time.Duration
-	// Idle is the longest sleep on an empty queue. A push ends the sleep at once;
-	// this is for words that get lost. Default 10 s, and 1 s while the subscription
-	// that hears them is down.
+	// Idle is the longest sleep on an empty queue, by the clock of the process. A push ends the sleep immediately;
+	// Idle only bounds the delay after a lost notification. Default 10 s, and at most 1 s while the subscription is
+	// down.
 	Idle time.Duration
-	// Grace is how long handlers may go on when ctx ends. Then their context is
-	// cancelled and their jobs are given back, as if not taken. Default 10 s.
+	// Grace is how long handlers may continue after ctx has ended. Then their context is cancelled and their jobs
+	// are returned without a failure counted. Default 10 s.
 	Grace time.Duration
 	// Drain ends Consume when the queue holds no ready, scheduled or leased job.
 	Drain bool
-	// OnError, if set, sees failed calls and handler errors. Consume goes on.
+	// OnError, if set, receives the errors of failed calls and of handlers. Consume continues.
 	OnError func(err error)
 }
 
-// Consumed counts what a consumer did. Retried are all jobs given back: failed,
-// put off, or interrupted.
+// Consumed counts what a consumer did. Retried are the jobs that it returned: failed, snoozed or interrupted.
 type Consumed struct {
 	Acked, Retried, Dead int
 }
 
-// Consume takes jobs and runs the handler on each until ctx ends, or until the
-// queue is empty with Drain. It renews leases while handlers run, takes back the
-// jobs of dead workers, and promotes what is due by taking it. Where handlers are
-// quick it takes some jobs ahead, so that a round trip serves many: 2 ms of work, up to
-// 20 ms of it behind a backlog, when finished jobs are acked up to 10 ms later.
+// Consume takes jobs and runs the handler on each until ctx ends or, with Drain, until the queue is empty. It
+// extends leases while handlers run, reclaims the jobs of dead workers, and promotes due jobs by taking them. Where
+// handlers are fast it prefetches, so that one round trip serves many jobs: 2 ms of work, and up to 20 ms behind a
+// backlog. Finished jobs are acked together, at most 10 ms late.
 //
-// When ctx ends, handlers that run get Grace to finish; the jobs of those that do
-// not are given back and can be taken again at once. A handler that panics, or ends
-// its goroutine, counts as failed. Consume goes on through failures that pass, such as
-// a server that is away. The error is nil after a drain; the cause of ctx's end; or a
-// failure that no repeat can cure, such as a key of the wrong type, a client that is
-// closed, or a lease below a millisecond.
+// When ctx ends, running handlers have Grace to finish. Jobs that are not finished by then are returned and ready
+// immediately. A handler that panics or ends its goroutine counts as failed. Consume retries failures that can
+// pass, such as an unreachable server.
+//
+// The error is nil after a drain; otherwise it is the cause of ctx's end, or a failure that no retry can cure: a
+// key of the wrong type (lua.ErrWrongType), a closed client (redis.ErrClosed), a lease below a millisecond
+// (lua.ErrOutOfRange).
+//
+// Cost: one Take for each batch, one Ack for each batch, one Extend each third of a lease, and a connection for the
+// subscription. An idle consumer sends one Take each Idle.
 func (q *Queue) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (Consumed, error) {
 	c, err := newConsumer(q, opts, h)
 	if err != nil {
@@ -92,73 +87,59 @@ func (q *Queue) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (C
 	}
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
-	var background sync.WaitGroup
+	subscribed, unsubscribe := context.WithCancel(work)
+	defer unsubscribe()
+	var background, handlers sync.WaitGroup
 	background.Go(func() { c.renew(work) })
-	listening, deaf := context.WithCancel(work)
-	defer deaf()
-	background.Go(func() { c.wake.Run(listening, q.client) })
+	background.Go(func() { c.notifications.Run(subscribed, q.client) })
 	background.Go(func() { c.settle(work) })
-	var handlers sync.WaitGroup
 	for range c.opts.Concurrency {
-		c.start(&handlers, ctx, work)
+		c.startHandler(&handlers, ctx, work)
 	}
-	err = c.loop(ctx, work)
-	close(c.jobs)
-	deaf()
-	background.Go(func() { c.leave(work) })
-	c.await(&handlers, stop)
-	close(c.finished)
+	err = c.fetch(ctx, work)
+	close(c.prefetched)
+	unsubscribe()
+	background.Go(func() { c.stopWaiting(work) })
+	c.awaitHandlers(&handlers, stop)
+	close(c.outcomes)
 	stop(nil)
 	background.Wait()
 	return Consumed{Acked: int(c.acked.Load()), Retried: int(c.retried.Load()), Dead: int(c.dead.Load())}, err
 }
 
+// consumer is one Consume: fetch takes jobs, handlers work on them, settle acks or returns them, renew extends
+// leases.
 type consumer struct {
 	queue *Queue
 	opts  ConsumeOptions
 	h     Handler
 
-	wake     *notify.Listener
-	channel  string         // left behind by the last look
-	jobs     chan *Delivery // taken, and not yet handled
-	inHand   atomic.Int64   // taken, and not yet handled to the end
-	freed    chan struct{}  // there is room again
-	began    time.Time
-	moved    atomic.Int64  // when a job was last taken or handled, ns after began
-	pace     atomic.Int64  // time of a handler, ns
-	ahead    atomic.Int64  // time of work to take before a handler is free, ns
-	finished chan finished // handled, and not yet settled
+	notifications *notify.Listener
+	channel       string         // among the waiters since the last take, or empty
+	prefetched    chan *Delivery // taken, no handler has it yet
+	outcomes      chan outcome   // of handlers that have returned
+	inFlight      atomic.Int64   // jobs taken whose handler has not returned
+	freed         chan struct{}  // a handler has returned
+
+	started      time.Time
+	progressed   atomic.Int64 // when a job was last taken or handled, ns after started
+	handlerTime  atomic.Int64 // moving mean, ns
+	prefetchTime atomic.Int64 // handler time to prefetch, ns
 
 	mu   sync.Mutex // guards held
-	held map[*Delivery]life
+	held map[*Delivery]leaseContext
 
-	// fences keeps extending apart from settling: the one moves the fences that the
-	// other names.
-	fences sync.Mutex
-	doubt  bool // a renewal had no answer; guarded by fences
+	// fences separates extending from settling: an extend moves the fences that acks and returns name.
+	fences    sync.Mutex
+	uncertain bool // the last extend had no reply, so fences may be old; guarded by fences
 
 	acked, retried, dead atomic.Int64
 }
 
-// How long those sleep who can be told of work, and those who cannot.
-const (
-	longIdle  = 10 * time.Second
-	shortIdle = time.Second
-)
-
-// newListener makes a listener on a channel of its own.
-func (q *Queue) newListener() (*notify.Listener, error) {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return nil, fmt.Errorf("luatomic: %w", err)
-	}
-	return notify.New(q.keys.Channel(id.String())), nil
-}
-
 func newConsumer(q *Queue, opts *ConsumeOptions, h Handler) (*consumer, error) {
-	c := &consumer{queue: q, h: h, began: time.Now(), held: make(map[*Delivery]life)}
+	c := &consumer{queue: q, h: h, started: time.Now(), held: make(map[*Delivery]leaseContext)}
 	var err error
-	if c.wake, err = q.newListener(); err != nil {
+	if c.notifications, err = q.newListener(); err != nil {
 		return nil, err
 	}
 	if opts != nil {
@@ -170,136 +151,23 @@ func newConsumer(q *Queue, opts *ConsumeOptions, h Handler) (*consumer, error) {
 	if c.opts.Backoff == nil {
 		c.opts.Backoff = doubling
 	}
-	if c.opts.Idle <= 0 {
-		c.opts.Idle = longIdle
-	}
-	c.opts.Idle = max(c.opts.Idle, time.Millisecond) // the server's clock has no shorter wait
+	c.opts.Idle = idleOrDefault(c.opts.Idle)
 	if c.opts.Grace <= 0 {
 		c.opts.Grace = 10 * time.Second
 	}
-	c.jobs = make(chan *Delivery, MaxBatch+c.opts.Concurrency)
+	c.prefetched = make(chan *Delivery, MaxBatch+c.opts.Concurrency)
 	c.freed = make(chan struct{}, 1)
-	c.finished = make(chan finished, MaxBatch)
+	c.outcomes = make(chan outcome, MaxBatch)
 	return c, nil
 }
 
-// idle is the longest sleep as things are.
-func (c *consumer) idle() time.Duration {
-	if c.wake.Channel() == "" {
-		return min(c.opts.Idle, shortIdle)
-	}
-	return c.opts.Idle
-}
-
+// doubling is the default back-off.
 func doubling(failures int) time.Duration {
 	return min(time.Second<<min(failures-1, 20), time.Hour)
 }
 
-// loop takes jobs as there is room for them. It returns nil when the queue is
-// drained.
-func (c *consumer) loop(ctx, work context.Context) error {
-	retry := clock.Backoff{First: 10 * time.Millisecond, Last: shortIdle}
-	for {
-		n := c.room(ctx)
-		if n == 0 {
-			return context.Cause(ctx)
-		}
-		c.channel = c.wake.Channel()
-		t, err := c.queue.take(ctx, n, c.channel, c.idle())
-		c.accept(work, t.Deliveries)
-		c.backlog(len(t.Deliveries) == n)
-		wait, drained, err := c.next(ctx, t, err)
-		switch {
-		case err != nil && hopeless(err):
-			return err
-		case err != nil:
-			if ctx.Err() == nil {
-				c.channel = "" // a server that is away holds no stop up
-			}
-			c.failed(ctx, err)
-			clock.Sleep(ctx, retry.Next())
-		case drained:
-			return nil
-		default:
-			retry.Reset()
-			c.rest(ctx, wait)
-		}
-	}
-}
-
-// next says how long to sleep after a take, or that there is nothing left to wait
-// for. What other workers lost is taken back first.
-func (c *consumer) next(ctx context.Context, t Taken, err error) (wait time.Duration, drained bool, _ error) {
-	if err != nil {
-		return 0, false, err
-	}
-	if lapse, ok := t.NextLapse.Get(); ok && !lapse.After(t.Now) {
-		r, err := c.queue.Reclaim(ctx)
-		c.dead.Add(int64(r.Buried))
-		if r.Buried > 0 {
-			err = errors.Join(err, c.trim(ctx))
-		}
-		if err != nil || r.Returned+r.Buried > 0 {
-			return 0, false, err
-		}
-	}
-	if len(t.Deliveries) > 0 || t.Dropped > 0 {
-		return 0, false, nil
-	}
-	idle := c.idle()
-	if t.Paused {
-		return idle, false, nil
-	}
-	if c.opts.Drain {
-		s, err := c.queue.Stats(ctx)
-		if err != nil || s.Ready+s.Scheduled+s.Leased == 0 {
-			return 0, err == nil, err
-		}
-		idle = min(idle, drainIdle)
-	}
-	wait = min(until(t.NextDue, t.Now, idle), until(t.NextLapse, t.Now, idle))
-	return max(wait, shortWait), false, nil
-}
-
-// leave gets out of the line of those who wait. If somebody has told this consumer of
-// work by then, it tells the next one. It is a hint, so what fails is not repeated.
-func (c *consumer) leave(work context.Context) {
-	if c.channel == "" {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), time.Second)
-	defer cancel()
-	left, err := c.queue.client.ZRem(ctx, c.queue.keys.Wake, c.channel).Result()
-	if err == nil && left == 0 {
-		_, _ = c.queue.promote(ctx, 1, "", 0)
-	}
-}
-
-// shortWait is for a look that found nothing although it is time: it is not repeated at
-// once.
-const shortWait = 100 * time.Microsecond
-
-// drainIdle is how often a draining consumer looks whether other workers have
-// finished what they hold: nobody tells of that.
-const drainIdle = 50 * time.Millisecond
-
-// hopeless reports whether a repeat would fail in the same way.
-func hopeless(err error) bool {
-	for _, final := range []error{
-		lua.ErrExecutedInPart, lua.ErrBadReply, lua.ErrOutOfRange, lua.ErrNoGuard, redis.ErrClosed,
-	} {
-		if errors.Is(err, final) {
-			return true
-		}
-	}
-	return false
-}
-
-// errStopped ends the handlers that outlast the grace.
-var errStopped = errors.New("luatomic: consumer stopped")
-
-// failed reports an error, unless it is only the end of ctx.
-func (c *consumer) failed(ctx context.Context, err error) {
+// report passes an error to OnError, unless it is only the end of ctx.
+func (c *consumer) report(ctx context.Context, err error) {
 	if c.opts.OnError != nil && (ctx.Err() == nil || !errors.Is(err, ctx.Err())) {
 		c.opts.OnError(err)
 	}

@@ -2,29 +2,55 @@
 //
 // # The life of a job
 //
-// q is the queue's name; with a tag the keys begin with {tag}{q}:
+// q is the name of the queue. With a tag the keys begin with {tag}{q}:
 //
 //	Push ──due later──▶ {q}:s  zset id → due ms ──Promote or Take, when due──┐
 //	  └────────────────▶ {q}:r  list of enqueued_at_ms:id ◀──────────────────┘
 //	                       │ Take                  ▲            ▲
-//	                       ▼                       │ Nack       │ Reclaim, lease over
+//	                       ▼                       │ Nack       │ Reclaim, when the lease has ended
 //	                     {q}:l  zset id → lease end ─────────────┘
-//	                       │ Ack          │ Bury, or failed too often
+//	                       │ Ack          │ Bury, or too many failures
 //	                       ▼              ▼
 //	                    (deleted)       {q}:d  zset id → time of death
 //
-// The body is in {q}:b, a hash, from the push to the ack; {q}:n counts failed deliveries. A job is in exactly one of r, s,
-// l and d at any moment, because each arrow is one script.
+// Each arrow is one script, so a job is in exactly one of r, s, l and d at any moment.
+//
+// # Keys
+//
+// The methods name the keys that they touch by their suffix:
+//
+//	r   list    ready jobs            b   hash    bodies, from the push to the ack
+//	s   zset    scheduled jobs        n   hash    failures and the last reason
+//	l   zset    leases                u   hash    unique names and their holders
+//	d   zset    dead jobs             ux  zset    ends of the unique names
+//	c   hash    settings              w   zset    channels of consumers that wait; expires
+//	                                  i:* string  receipts of pushes; expire
+//
+// n in a cost is the number of jobs in the queue.
+//
+// # Clocks
+//
+// Every time is the server's: when a job is due, was enqueued, died (milliseconds), and when a lease ends
+// (microseconds). The clock of the process measures only its own sleeps.
 //
 // # Delays
 //
-// A scheduled job waits in {q}:s, scored by its due time in ms, until the server's clock has reached that time. Then one
-// script moves it to {q}:r, with what else is due: Promote, which a Poller runs, or Take, whichever comes first. So a queue
-// that is consumed needs no poller. A Poller serves queues whose consumers are busy for long, or run elsewhere.
+// A scheduled job is in {q}:s, scored by its due time, until the server's clock has reached that time. Then one
+// script moves it to {q}:r: Promote, which a Poller calls, or Take, whichever comes first. So a queue that is
+// consumed needs no Poller. A Poller serves queues whose consumers are busy for a long time or do not run all the
+// time.
 //
 // # Promise
 //
-// A batch is pushed whole or not at all. A job is delivered at least once, never to two workers under one lease, and
-// never before its time. A delivery is fenced: a worker whose lease is over cannot ack, extend or give back the job of the
-// next one. Payloads are opaque bytes. docs/guarantees.md names the test of each promise.
+// A batch is pushed whole or not at all. A job is delivered at least once, never to two workers under one lease,
+// and never before its time. A delivery is fenced: a worker whose lease has ended cannot ack, extend or return the
+// job of the next worker. Payloads are opaque bytes. docs/guarantees.md names the test of each promise.
+//
+// # Errors
+//
+// Arguments are checked before anything is sent: lua.ErrBadName, lua.ErrOutOfRange, lua.ErrTooLarge. A call that
+// failed on the way reports what is known: lua.ErrNotExecuted (nothing changed), lua.ErrOutcomeUnknown (the script
+// ran once, or not at all) or lua.ErrExecutedInPart (the contract of the script says what is left).
+// lua.ErrWrongType names a key that holds another type; nothing has changed then. The methods name only the errors
+// that they add to these.
 package queue

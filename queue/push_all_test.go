@@ -152,11 +152,11 @@ func TestPushAllRefusesBeforeAnyIO(t *testing.T) {
 		want  error
 		text  string
 	}{
-		"tags":       {[]queue.Batch{a, onTag(c, "b", "", "")}, lua.ErrCrossSlot, `have the tags "t" and "b"; give them one QueueOptions.Tag`},
-		"prefixes":   {[]queue.Batch{a, onTag(c, "b", "p:", "t")}, nil, `have the prefixes "" and "p:"; give them one`},
-		"clients":    {[]queue.Batch{a, onTag(other, "b", "", "t")}, nil, "have different clients; make them with one"},
-		"twice":      {[]queue.Batch{a, b, onTag(c, "a", "", "t")}, nil, `queue "a" is there twice; put its jobs into one part`},
-		"no queue":   {[]queue.Batch{a, {}}, nil, "part 1 has no queue"},
+		"tags":       {[]queue.Batch{a, onTag(c, "b", "", "")}, lua.ErrCrossSlot, `have the tags "t" and "b"; give both one queue.Options.Tag`},
+		"prefixes":   {[]queue.Batch{a, onTag(c, "b", "p:", "t")}, nil, `have the prefixes "" and "p:"; give both one queue.Options.Prefix`},
+		"clients":    {[]queue.Batch{a, onTag(other, "b", "", "t")}, nil, "have different clients; make both with one client"},
+		"twice":      {[]queue.Batch{a, b, onTag(c, "a", "", "t")}, nil, `queue "a" is in the batch twice; put its jobs into one part`},
+		"no queue":   {[]queue.Batch{a, {}}, nil, "part 1 has no queue; set Batch.Queue"},
 		"queues":     {many, lua.ErrTooLarge, "65 items, at most 64"},
 		"jobs":       {[]queue.Batch{with(a, lab.Bodies(600)...), with(b, lab.Bodies(401)...)}, lua.ErrTooLarge, "1001 items, at most 1000"},
 		"bytes":      {[]queue.Batch{with(a, queue.Job{Body: make([]byte, 600_000)}), with(b, queue.Job{Body: make([]byte, 600_000)})}, lua.ErrTooLarge, "at most 1048576 in one call"},
@@ -179,7 +179,7 @@ func TestPushAllRefusesBeforeAnyIO(t *testing.T) {
 	_, err = queue.New(c, "a", &queue.Options{Tag: "{"})
 	require.ErrorIs(t, err, lua.ErrBadName)
 	_, err = queue.NewShards(c, "a", 2, &queue.Options{Tag: "t"})
-	require.ErrorContains(t, err, "leave QueueOptions.Tag empty")
+	require.ErrorContains(t, err, "leave queue.Options.Tag empty")
 }
 
 // A key of the wrong type in the second queue is found before the first one is written:

@@ -3,27 +3,26 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/lua"
 )
 
-// renew extends the leases of what is in hand three times in their length, all in
-// one call.
+// renew extends the leases of all jobs in flight each third of a lease, in one call.
 func (c *consumer) renew(ctx context.Context) {
 	for {
 		clock.Sleep(ctx, c.queue.opts.Lease/3)
 		if ctx.Err() != nil {
 			return
 		}
-		if err := c.extend(ctx); err != nil {
-			c.failed(ctx, err)
+		if err := c.renewHeld(ctx); err != nil {
+			c.report(ctx, err)
 		}
 	}
 }
 
-func (c *consumer) extend(ctx context.Context) error {
+// renewHeld extends the leases and ends the handlers whose lease is lost.
+func (c *consumer) renewHeld(ctx context.Context) error {
 	c.fences.Lock()
 	defer c.fences.Unlock()
 	c.mu.Lock()
@@ -32,34 +31,34 @@ func (c *consumer) extend(ctx context.Context) error {
 		held = append(held, d)
 	}
 	c.mu.Unlock()
-	err := c.renewal(ctx, held)
-	var gone *LeaseLostError
-	if errors.As(err, &gone) {
-		c.revoke(gone)
+	err := c.extendWithRetry(ctx, held)
+	var lost *LeaseLostError
+	if errors.As(err, &lost) {
+		c.cancelHandlers(lost)
 	}
 	return err
 }
 
-// renewal is one extend; when the reply of the first is lost, the second names the
-// fences that came of it.
-func (c *consumer) renewal(ctx context.Context, held []*Delivery) (err error) {
+// extendWithRetry extends twice when the first reply is lost: the second call names the fences that the first may
+// have written.
+func (c *consumer) extendWithRetry(ctx context.Context, held []*Delivery) (err error) {
 	for range 2 {
-		if err = c.assure(ctx, held); err != nil {
+		if err = c.readFences(ctx, held); err != nil {
 			return err
 		}
 		err = c.queue.Extend(ctx, c.queue.opts.Lease, held...)
-		if c.doubt = errors.Is(err, lua.ErrOutcomeUnknown); !c.doubt {
+		if c.uncertain = errors.Is(err, lua.ErrOutcomeUnknown); !c.uncertain {
 			return err
 		}
 	}
 	return err
 }
 
-// assure reads the fences from the server where a renewal had no answer: the leases
-// end at the old time or the new one. Until the old one, nobody else was given a job
-// that this consumer has not given back, so what stands there is its own.
-func (c *consumer) assure(ctx context.Context, ds []*Delivery) error {
-	if !c.doubt || len(ds) == 0 {
+// readFences reads the fences from the server after an extend without a reply: the leases end at the old time or at
+// the new one. Before the old time nobody else can lease a job that this consumer has not returned, so until then
+// the score in Redis is its own.
+func (c *consumer) readFences(ctx context.Context, ds []*Delivery) error {
+	if !c.uncertain || len(ds) == 0 {
 		return nil
 	}
 	ids := make([]string, len(ds))
@@ -68,11 +67,11 @@ func (c *consumer) assure(ctx context.Context, ds []*Delivery) error {
 	}
 	ends, err := c.queue.client.ZMScore(ctx, c.queue.keys.Leases, ids...).Result()
 	if err != nil {
-		return fmt.Errorf("luatomic: leases of %q: %w", c.queue.name, err)
+		return c.queue.wrap("read leases of", err)
 	}
-	now, err := c.queue.client.Time(ctx).Result() // after them
+	now, err := c.queue.client.Time(ctx).Result() // after the scores, so that it is not too early
 	if err != nil {
-		return fmt.Errorf("luatomic: leases of %q: %w", c.queue.name, err)
+		return c.queue.wrap("read leases of", err)
 	}
 	for i, d := range ds {
 		if end := int64(ends[i]); end > 0 && now.UnixMicro() < d.fence.Load() {
@@ -82,14 +81,14 @@ func (c *consumer) assure(ctx context.Context, ds []*Delivery) error {
 	return nil
 }
 
-// revoke ends the handlers whose lease is lost.
-func (c *consumer) revoke(gone *LeaseLostError) {
+// cancelHandlers ends the contexts of the handlers whose lease is lost.
+func (c *consumer) cancelHandlers(lost *LeaseLostError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, id := range gone.IDs {
-		for d, l := range c.held {
+	for _, id := range lost.IDs {
+		for d, lease := range c.held {
 			if d.ID == id {
-				l.end(ErrLeaseLost)
+				lease.end(ErrLeaseLost)
 			}
 		}
 	}

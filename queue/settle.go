@@ -11,99 +11,97 @@ import (
 	"github.com/luatomic/luatomic/internal/clock"
 )
 
-// finished is a delivery whose handler has returned.
-type finished struct {
+// outcome is a delivery whose handler has returned, or was not started.
+type outcome struct {
 	delivery *Delivery
 	err      error
-	stopped  bool // the handler was interrupted by the end of the consumer
+	stopped  bool // the end of the consumer interrupted the handler
 }
 
-// settleTimeout bounds a call that must reach the server although the program is
-// stopping.
+// settleTimeout bounds a call that must reach the server although the program stops.
 const settleTimeout = 5 * time.Second
 
-// settle acks what is finished, all that has gathered in one call, and gives back
-// what failed, until the channel is closed.
+// settle acks finished jobs in batches and returns failed ones, until the channel of outcomes is closed.
 func (c *consumer) settle(work context.Context) {
-	for first := range c.finished {
-		c.settleBatch(work, c.gather(first))
+	for first := range c.outcomes {
+		c.settleBatch(work, c.collectOutcomes(first))
 	}
 }
 
-// mostGather bounds how long a finished job waits for others to be acked with.
-const mostGather = 10 * time.Millisecond
+// maxAckDelay bounds how long a finished job waits for others to be acked with.
+const maxAckDelay = 10 * time.Millisecond
 
-// gather adds to a finished delivery those that are there already, and, while jobs are
-// taken ahead, waits for as many as are worth a call. What failed does not wait.
-func (c *consumer) gather(first finished) []finished {
-	batch, hurry := []finished{first}, first.err != nil
-	late := time.NewTimer(mostGather)
+// collectOutcomes adds to the first outcome those that have arrived. While jobs are prefetched, it waits for as
+// many as are worth a call. A failure does not wait.
+func (c *consumer) collectOutcomes(first outcome) []outcome {
+	batch, failed := []outcome{first}, first.err != nil
+	late := time.NewTimer(maxAckDelay)
 	defer late.Stop()
 	for len(batch) < MaxBatch {
-		var patience <-chan time.Time
-		if !hurry && len(c.jobs) > 0 && len(batch) < c.batch() {
-			patience = late.C
+		var deadline <-chan time.Time
+		if !failed && len(c.prefetched) > 0 && len(batch) < c.worthACall() {
+			deadline = late.C
 		}
-		f, ok := c.nextFinished(patience)
+		o, ok := c.nextOutcome(deadline)
 		if !ok {
 			break
 		}
-		batch, hurry = append(batch, f), hurry || f.err != nil
+		batch, failed = append(batch, o), failed || o.err != nil
 	}
 	return batch
 }
 
-// nextFinished waits for the next one while patience lasts, nil for no patience.
-func (c *consumer) nextFinished(patience <-chan time.Time) (f finished, ok bool) {
-	if patience == nil {
+// nextOutcome waits for an outcome until the deadline; a nil deadline means no wait.
+func (c *consumer) nextOutcome(deadline <-chan time.Time) (o outcome, ok bool) {
+	if deadline == nil {
 		select {
-		case f, ok = <-c.finished:
+		case o, ok = <-c.outcomes:
 		default:
 		}
-		return f, ok
+		return o, ok
 	}
 	select {
-	case f, ok = <-c.finished:
-	case <-patience:
+	case o, ok = <-c.outcomes:
+	case <-deadline:
 	}
-	return f, ok
+	return o, ok
 }
 
-// settleBatch acks first: what is done must not be done again because much else failed.
-func (c *consumer) settleBatch(work context.Context, batch []finished) {
-	acks, back := make([]*Delivery, 0, len(batch)), make([]*Delivery, 0, len(batch))
-	ends := make(map[*Delivery]ending)
-	for _, f := range batch {
-		if f.err == nil {
-			acks = append(acks, f.delivery)
+// settleBatch acks first: a finished job must not run again because many others failed.
+func (c *consumer) settleBatch(work context.Context, batch []outcome) {
+	acks, returns := make([]*Delivery, 0, len(batch)), make([]*Delivery, 0, len(batch))
+	verdicts := make(map[*Delivery]verdict)
+	for _, o := range batch {
+		if o.err == nil {
+			acks = append(acks, o.delivery)
 			continue
 		}
-		back = append(back, f.delivery)
-		ends[f.delivery] = c.ending(f)
+		returns = append(returns, o.delivery)
+		verdicts[o.delivery] = c.verdict(o)
 	}
-	err := c.conclude(work, acks, func(ctx context.Context) error { return c.queue.Ack(ctx, acks...) })
-	c.settled(work, &c.acked, len(acks), err)
-	if len(back) == 0 {
+	err := c.endLeases(work, acks, func(ctx context.Context) error { return c.queue.Ack(ctx, acks...) })
+	c.countAcked(work, len(acks), err)
+	if len(returns) == 0 {
 		return
 	}
-	err = c.conclude(work, back, func(ctx context.Context) error {
-		return c.queue.nack(ctx, func(d *Delivery) gen.QueueNackJob { return ends[d].how }, back)
+	err = c.endLeases(work, returns, func(ctx context.Context) error {
+		return c.queue.giveBack(ctx, func(d *Delivery) gen.QueueNackJob { return verdicts[d].nack }, returns)
 	})
-	for _, f := range batch {
-		if f.err != nil && !f.stopped {
-			c.failed(work, f.err)
+	for _, o := range batch {
+		if o.err != nil && !o.stopped {
+			c.report(work, o.err)
 		}
 	}
-	c.givenBack(work, ends, err)
+	c.countReturned(work, verdicts, err)
 }
 
-// conclude makes the call that ends deliveries, while nothing moves their fences.
-func (c *consumer) conclude(work context.Context, ds []*Delivery, call func(context.Context) error) error {
+// endLeases calls what ends the leases of these deliveries. Meanwhile no extend moves their fences.
+func (c *consumer) endLeases(work context.Context, ds []*Delivery, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), settleTimeout)
 	defer cancel()
 	c.fences.Lock()
 	defer c.fences.Unlock()
-	_ = c.assure(ctx, ds) // else the call may find the leases lost
+	_ = c.readFences(ctx, ds) // after an error the call may report the leases as lost
 	err := call(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,46 +111,60 @@ func (c *consumer) conclude(work context.Context, ds []*Delivery, call func(cont
 	return err
 }
 
-// ending is what becomes of a job that was not done, and where it counts.
-type ending struct {
+// verdict is what happens to a job that is not finished, and the counter that it adds to.
+type verdict struct {
 	count *atomic.Int64
-	how   gen.QueueNackJob
+	nack  gen.QueueNackJob
 }
 
-func (c *consumer) ending(f finished) ending {
-	d, limit := f.delivery, c.queue.opts.MaxFailures
-	var off *snooze
-	var no *discard
+func (c *consumer) verdict(o outcome) verdict {
+	var snoozed *snooze
+	var discarded *discard
 	switch {
-	case f.stopped:
-		return ending{&c.retried, gen.QueueNackJob{}}
-	case errors.As(f.err, &off):
-		return ending{&c.retried, gen.QueueNackJob{Delay: clock.CeilMilli(off.d)}}
+	case o.stopped:
+		return verdict{&c.retried, gen.QueueNackJob{}}
+	case errors.As(o.err, &snoozed):
+		return verdict{&c.retried, gen.QueueNackJob{Delay: clock.CeilMilli(snoozed.d)}}
 	}
-	how := gen.QueueNackJob{Counted: true, Reason: f.err.Error()}
-	if errors.As(f.err, &no) || limit > 0 && d.Attempt >= limit {
-		how.Delay = -1
-		return ending{&c.dead, how}
+	d, limit := o.delivery, c.queue.opts.MaxFailures
+	nack := gen.QueueNackJob{Counted: true, Reason: o.err.Error()}
+	if errors.As(o.err, &discarded) || limit > 0 && d.Attempt >= limit {
+		nack.Delay = -1 // dead
+		return verdict{&c.dead, nack}
 	}
-	how.Delay = clock.CeilMilli(max(c.opts.Backoff(d.Attempt), 0)) // below zero is for the dead
-	return ending{&c.retried, how}
+	nack.Delay = clock.CeilMilli(max(c.opts.Backoff(d.Attempt), 0))
+	return verdict{&c.retried, nack}
 }
 
-// givenBack counts those that were this consumer's until then, and keeps the dead set
-// within its bounds.
-func (c *consumer) givenBack(work context.Context, ends map[*Delivery]ending, err error) {
-	if err != nil {
-		c.failed(work, err)
+// countAcked adds n to the acked jobs, less the deliveries whose lease was lost.
+func (c *consumer) countAcked(work context.Context, n int, err error) {
+	var lost *LeaseLostError
+	switch {
+	case errors.As(err, &lost):
+		n -= len(lost.IDs)
+	case err != nil:
+		n = 0
 	}
-	var gone *LeaseLostError
-	if err != nil && !errors.As(err, &gone) {
+	if err != nil {
+		c.report(work, err)
+	}
+	c.acked.Add(int64(n))
+}
+
+// countReturned counts the jobs whose lease was not lost, and trims the dead set if one of them died.
+func (c *consumer) countReturned(work context.Context, verdicts map[*Delivery]verdict, err error) {
+	if err != nil {
+		c.report(work, err)
+	}
+	var lost *LeaseLostError
+	if err != nil && !errors.As(err, &lost) {
 		return
 	}
 	buried := false
-	for d, end := range ends {
-		if gone == nil || !slices.Contains(gone.IDs, d.ID) {
-			end.count.Add(1)
-			buried = buried || end.count == &c.dead
+	for d, v := range verdicts {
+		if lost == nil || !slices.Contains(lost.IDs, d.ID) {
+			v.count.Add(1)
+			buried = buried || v.count == &c.dead
 		}
 	}
 	if !buried {
@@ -160,31 +172,16 @@ func (c *consumer) givenBack(work context.Context, ends map[*Delivery]ending, er
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), settleTimeout)
 	defer cancel()
-	if err := c.trim(ctx); err != nil {
-		c.failed(work, err)
+	if err := c.trimDead(ctx); err != nil {
+		c.report(work, err)
 	}
 }
 
-// trim keeps the dead set within its bounds.
-func (c *consumer) trim(ctx context.Context) error {
+// trimDead keeps the dead set within Options.Dead.
+func (c *consumer) trimDead(ctx context.Context) error {
 	if c.queue.opts.Dead == (DeadLimits{}) {
 		return nil
 	}
 	_, err := c.queue.Trim(ctx, c.queue.opts.Dead)
 	return err
-}
-
-// settled counts n deliveries, but for those that were not this consumer's any more.
-func (c *consumer) settled(work context.Context, count *atomic.Int64, n int, err error) {
-	var gone *LeaseLostError
-	switch {
-	case errors.As(err, &gone):
-		n -= len(gone.IDs)
-	case err != nil:
-		n = 0
-	}
-	if err != nil {
-		c.failed(work, err)
-	}
-	count.Add(int64(n))
 }

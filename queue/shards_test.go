@@ -263,7 +263,7 @@ func TestShardsTakeInPart(t *testing.T) {
 	require.Len(t, lost.IDs, 2)
 	other, _ := lab.NewQueue(t, nil)
 	lab.Push(t, other, queue.Job{ID: "foreign"})
-	require.ErrorContains(t, s.Ack(ctx, lab.TakeOne(t, other)), `job "foreign" was not taken from them`)
+	require.ErrorContains(t, s.Ack(ctx, lab.TakeOne(t, other)), `job "foreign" was not taken from these Shards`)
 	require.NoError(t, s.Ack(ctx))
 }
 

@@ -1,0 +1,57 @@
+package queue
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/luatomic/luatomic/gen"
+)
+
+const (
+	maxSuspects = 100 // in one script
+	maxNamed    = 100 // ids in Audited
+)
+
+// judge lets the script check the suspects again, each in one step with its repair, and calls f for the confirmed
+// ones.
+func (a *audit) judge(ctx context.Context, suspects []gen.QueueMendSuspect, f func(id string, verdict int64)) error {
+	// A scan can return an item twice.
+	slices.SortFunc(suspects, func(x, y gen.QueueMendSuspect) int {
+		return strings.Compare(x.ID+"\n"+x.Name, y.ID+"\n"+y.Name)
+	})
+	for chunk := range slices.Chunk(slices.Compact(suspects), maxSuspects) {
+		r, err := gen.QueueMend(ctx, a.queue.client, a.params(0, -1, chunk))
+		if err != nil {
+			return err
+		}
+		for i, verdict := range r.Verdicts {
+			if verdict != 0 && i < len(chunk) {
+				f(chunk[i].ID, verdict)
+				a.countRepaired()
+			}
+		}
+	}
+	return nil
+}
+
+func (a *audit) countRepaired() {
+	if a.repair {
+		a.out.Repaired++
+	}
+}
+
+// appendNamed adds an id to those that the result names.
+func appendNamed(ids []string, id string) []string {
+	if len(ids) < maxNamed {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// params are those of one repair: the suspects, and the size of the dead set as it was read and as it should be.
+func (a *audit) params(from, to int64, suspects []gen.QueueMendSuspect) gen.QueueMendParams {
+	p := a.queue.repairParams()
+	p.Mend, p.From, p.To, p.Suspects = a.repair, from, to, suspects
+	return p
+}

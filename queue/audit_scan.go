@@ -1,0 +1,180 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	firstPage = 10
+	maxPage   = 1000
+	maxScan   = 500     // fields in one scan, which is slower than a range
+	pageBytes = 1 << 18 // of bodies in one reply
+)
+
+// readyIDs reads the ready list from its tail to its head. Workers take from the head, so no entry that stays is
+// skipped.
+func (a *audit) readyIDs(ctx context.Context) (map[string]bool, error) {
+	ids := make(map[string]bool)
+	for last := int64(-1); ; last -= maxPage {
+		page, err := a.queue.client.LRange(ctx, a.queue.keys.Ready, last-maxPage+1, last).Result()
+		if err != nil {
+			return nil, err
+		}
+		for _, entry := range page {
+			_, id, _ := strings.Cut(entry, ":")
+			ids[id] = true
+		}
+		if len(page) < maxPage {
+			return ids, nil
+		}
+	}
+}
+
+// withoutState returns the ids that are neither scheduled, leased nor dead.
+func (a *audit) withoutState(ctx context.Context, ids []string) ([]string, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	k := &a.queue.keys
+	var scores []*redis.FloatSliceCmd
+	_, err := a.queue.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, key := range []string{k.Scheduled, k.Leases, k.Dead} {
+			scores = append(scores, p.ZMScore(ctx, key, ids...))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for i, id := range ids {
+		if !slices.ContainsFunc(scores, func(c *redis.FloatSliceCmd) bool { return c.Val()[i] != 0 }) {
+			out = append(out, id)
+		}
+	}
+	return out, nil
+}
+
+// withoutBody calls f for the index of each id that has no body.
+func (a *audit) withoutBody(ctx context.Context, ids []string, f func(i int)) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	found := make([]*redis.BoolCmd, len(ids))
+	_, err := a.queue.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, id := range ids {
+			found[i] = p.HExists(ctx, a.queue.keys.Bodies, id)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i, c := range found {
+		if !c.Val() {
+			f(i)
+		}
+	}
+	return nil
+}
+
+// scanSet calls f for the members of a sorted set, page by page.
+func (a *audit) scanSet(ctx context.Context, key string, f func(members []string) error) error {
+	for cursor := uint64(0); ; {
+		page, next, err := a.queue.client.ZScan(ctx, key, cursor, "", maxScan).Result()
+		if err != nil {
+			return err
+		}
+		var members []string
+		for i := 0; i < len(page); i += 2 { // each with its score
+			members = append(members, page[i])
+		}
+		if err := f(members); err != nil {
+			return err
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}
+
+// scanHash calls f for the fields of a hash, page by page. With values each field is followed by its value.
+func (a *audit) scanHash(ctx context.Context, key string, values bool, f func(page []string) error) error {
+	for cursor := uint64(0); ; {
+		page, next, err := a.hashPage(ctx, key, cursor, values)
+		if err != nil {
+			return err
+		}
+		if len(page) > 0 {
+			if err := f(page); err != nil {
+				return err
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}
+
+// hashPage reads one page. Where the server has no HSCAN NOVALUES it reads the values too, in pages of bounded
+// bytes.
+func (a *audit) hashPage(ctx context.Context, key string, cursor uint64, values bool) ([]string, uint64, error) {
+	c := a.queue.client
+	if values {
+		return c.HScan(ctx, key, cursor, "", maxScan).Result()
+	}
+	if !a.byValues {
+		page, next, err := c.HScanNoValues(ctx, key, cursor, "", maxScan).Result()
+		var refused redis.Error
+		if !errors.As(err, &refused) || !strings.HasPrefix(refused.Error(), "ERR ") {
+			return page, next, err
+		}
+		a.byValues = true
+	}
+	page, next, err := c.HScan(ctx, key, cursor, "", a.pageSize).Result()
+	size := 0
+	names := page[:0]
+	for i := 0; i+1 < len(page); i += 2 {
+		names, size = append(names, page[i]), size+len(page[i+1])
+	}
+	if len(names) > 0 {
+		a.pageSize = min(max(int64(pageBytes*len(names)/(size+1)), 1), maxScan)
+	}
+	return names, next, err
+}
+
+// deadBytes is the counter of the dead set's size.
+func (a *audit) deadBytes(ctx context.Context) (int64, error) {
+	n, err := a.queue.client.HGet(ctx, a.queue.keys.Control, "dead_bytes").Int64()
+	if err == redis.Nil {
+		return 0, nil
+	}
+	return n, err
+}
+
+// sumDead adds up the bodies of the dead set.
+func (a *audit) sumDead(ctx context.Context) (sum int64, _ error) {
+	for start := int64(0); ; start += maxPage {
+		ids, err := a.queue.client.ZRange(ctx, a.queue.keys.Dead, start, start+maxPage-1).Result()
+		if err != nil || len(ids) == 0 {
+			return sum, err
+		}
+		sizes := make([]*redis.IntCmd, len(ids))
+		if _, err := a.queue.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, id := range ids {
+				sizes[i] = p.HStrLen(ctx, a.queue.keys.Bodies, id)
+			}
+			return nil
+		}); err != nil {
+			return 0, err
+		}
+		for _, n := range sizes {
+			sum += n.Val()
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// cancelStates translates the verdicts of queue_cancel.
+var cancelStates = [...]State{Absent, Scheduled, Ready, Leased, Dead}
+
+// Cancel removes jobs from the queue and returns the state in which it found each. Scheduled, ready and dead jobs
+// are deleted and release their unique names. A Leased job stays with its worker; an Absent job was not in the
+// queue.
+//
+// A ready job needs no search of the list: its body is deleted now, its entry when a Take comes to it. Until then
+// the queue knows its id. After a lost reply Cancel repeats itself, and reports the jobs of the first attempt as
+// Absent.
+//
+// One script for up to 200 ids, atomic to other clients. A write refused half-way leaves a job cancelled or where
+// it was. Keys: s, b, l, n, d, u, ux, c. Cost: O(log n) for each.
+func (q *Queue) Cancel(ctx context.Context, ids ...string) ([]State, error) {
+	out := make([]State, 0, len(ids))
+	p := q.cancelParams()
+	for chunk := range slices.Chunk(ids, maxRows) {
+		p.IDs = chunk
+		verdicts, err := gen.QueueCancel(ctx, q.client, p)
+		if err != nil {
+			return out, q.wrap("cancel in", err)
+		}
+		for _, v := range verdicts {
+			if v < 0 || int(v) >= len(cancelStates) {
+				return out, q.wrap("cancel in", fmt.Errorf("%w: verdict %d", lua.ErrBadReply, v))
+			}
+			out = append(out, cancelStates[v])
+		}
+	}
+	return out, nil
+}
+
+// Rescheduled is the result of a reschedule.
+type Rescheduled struct {
+	// Found reports that the job is scheduled, Moved that its due time was changed.
+	Found, Moved bool
+	// Due is when it is due now.
+	Due time.Time
+}
+
+// Reschedule changes when a scheduled job is due, by the server's clock, rounded up to a millisecond. A time that
+// has passed makes it due immediately. A job that is no longer scheduled is not Found, and nothing changes: a job
+// cannot be both moved and ready. One write. Keys: s, w. Cost: O(log n).
+func (q *Queue) Reschedule(ctx context.Context, id string, at time.Time) (Rescheduled, error) {
+	return q.moveDue(ctx, id, at, gen.QueueRescheduleModeAny)
+}
+
+// RescheduleEarlier is Reschedule, but never to a later time than the job's.
+func (q *Queue) RescheduleEarlier(ctx context.Context, id string, at time.Time) (Rescheduled, error) {
+	return q.moveDue(ctx, id, at, gen.QueueRescheduleModeEarlier)
+}
+
+// RescheduleLater is Reschedule, but never to an earlier time than the job's.
+func (q *Queue) RescheduleLater(ctx context.Context, id string, at time.Time) (Rescheduled, error) {
+	return q.moveDue(ctx, id, at, gen.QueueRescheduleModeLater)
+}
+
+func (q *Queue) moveDue(
+	ctx context.Context, id string, at time.Time, mode gen.QueueRescheduleMode,
+) (Rescheduled, error) {
+	due, err := encodeDue(at, 0)
+	if err == nil {
+		err = lua.CheckName("id", id)
+	}
+	if err != nil {
+		return Rescheduled{}, q.wrap("reschedule in", err)
+	}
+	r, err := gen.QueueReschedule(ctx, q.client, gen.QueueRescheduleParams{
+		Scheduled: q.keys.Scheduled, Wake: q.keys.Wake, ID: id, Due: due, Mode: mode,
+	})
+	if err != nil {
+		return Rescheduled{}, q.wrap("reschedule in", err)
+	}
+	return Rescheduled{Found: r.Found, Moved: r.Moved, Due: r.Due.Or(time.Time{})}, nil
+}

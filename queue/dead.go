@@ -1,0 +1,87 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// Requeue makes dead jobs ready again, with no failures counted, and returns how many. Ids that are not dead are
+// skipped. After a lost reply Requeue repeats itself; jobs that the first attempt moved are not counted then.
+//
+// Without ids it reads the ids of up to 200 jobs that died first and requeues them in a second round trip, so that
+// a repeat moves the same jobs and no others. Then it returns how many it read; 0 means that no job is dead.
+//
+// One script for up to 200 ids, atomic to other clients. A write refused half-way can deliver a job twice, never
+// lose one. Keys: d, r, b, n, c, w. Cost: O(log n) for each.
+func (q *Queue) Requeue(ctx context.Context, ids ...string) (int, error) {
+	if len(ids) > 0 {
+		return q.revive(ctx, ids)
+	}
+	oldest, err := q.client.ZRange(ctx, q.keys.Dead, 0, maxRows-1).Result()
+	if err != nil {
+		return 0, q.wrap("requeue in", fmt.Errorf("%w: %w", lua.ErrNotExecuted, err))
+	}
+	if _, err := q.revive(ctx, oldest); err != nil {
+		return 0, err
+	}
+	return len(oldest), nil
+}
+
+func (q *Queue) revive(ctx context.Context, ids []string) (int, error) {
+	p := q.requeueParams()
+	total := 0
+	for chunk := range slices.Chunk(ids, maxRows) {
+		p.IDs = chunk
+		n, err := gen.QueueRequeue(ctx, q.client, p)
+		if err != nil {
+			return total, q.wrap("requeue in", err)
+		}
+		total += int(n)
+	}
+	return total, nil
+}
+
+// DeadLimits bound the dead set: by number of jobs, by bytes of their bodies, and by time since death, by the
+// server's clock. A zero field sets no bound.
+type DeadLimits struct {
+	Jobs  int
+	Bytes int
+	Age   time.Duration
+}
+
+// Trim deletes the oldest dead jobs until the dead set is within the limits, and returns how many. With an error it
+// returns those deleted before.
+//
+// Each script deletes up to 200 jobs, atomic to other clients. A write refused half-way leaves some of them. Keys:
+// d, b, n, c. Cost: O(log n) for each.
+func (q *Queue) Trim(ctx context.Context, limits DeadLimits) (int, error) {
+	p := gen.QueueTrimParams{
+		Dead: q.keys.Dead, Bodies: q.keys.Bodies, Failures: q.keys.Failures, Control: q.keys.Control,
+		Keep: orUnbounded(int64(limits.Jobs)), Bytes: orUnbounded(int64(limits.Bytes)),
+		Age: orUnbounded(limits.Age.Milliseconds()), Max: maxRows,
+	}
+	total := 0
+	for {
+		r, err := gen.QueueTrim(ctx, q.client, p)
+		if err != nil {
+			return total, q.wrap("trim", err)
+		}
+		total += int(r.Removed)
+		if r.Removed < maxRows {
+			return total, nil
+		}
+	}
+}
+
+// orUnbounded is a limit in the form of the script, which takes -1 for none.
+func orUnbounded(n int64) int64 {
+	if n <= 0 {
+		return -1
+	}
+	return n
+}

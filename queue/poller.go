@@ -1,0 +1,107 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/notify"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// PollerOptions are the settings of a Poller. The zero value is ready to use.
+type PollerOptions struct {
+	// Idle is the longest sleep, by the clock of the process. A job that is due before all others ends the sleep
+	// immediately; Idle only bounds the delay after a lost notification. Default 10 s, and at most 1 s while the
+	// subscription is down.
+	Idle time.Duration
+	// OnPromote, if set, receives each result that moved a job.
+	OnPromote func(q *Queue, p Promoted)
+	// OnError, if set, receives the error of each failed call. The poller continues after a back-off of 50 ms to 5
+	// s.
+	OnError func(q *Queue, err error)
+}
+
+// Poller promotes the jobs of some queues when they are due.
+type Poller struct {
+	queues []*Queue
+	opts   PollerOptions
+}
+
+// NewPoller returns a poller of the queues; nil options mean the defaults. Nothing is sent before Run.
+func NewPoller(opts *PollerOptions, queues ...*Queue) *Poller {
+	p := &Poller{queues: queues}
+	if opts != nil {
+		p.opts = *opts
+	}
+	p.opts.Idle = idleOrDefault(p.opts.Idle)
+	return p
+}
+
+// Run promotes until ctx ends, and returns the cause of that end. It sleeps until the next job is due; a push or a
+// reschedule of an earlier job ends the sleep. Pollers need no leader: any number may run on one queue. Each queue
+// costs a connection for its subscription.
+func (p *Poller) Run(ctx context.Context) error {
+	var loops sync.WaitGroup
+	defer loops.Wait()
+	for _, q := range p.queues {
+		notifications, err := q.newListener()
+		if err != nil {
+			return err
+		}
+		loops.Go(func() { notifications.Run(ctx, q.client) })
+		loops.Go(func() { p.poll(ctx, q, notifications) })
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func (p *Poller) poll(ctx context.Context, q *Queue, notifications *notify.Listener) {
+	retry := clock.Backoff{First: 50 * time.Millisecond, Last: 5 * time.Second}
+	step := maxStep
+	for ctx.Err() == nil {
+		channel := notifications.Channel()
+		idle := longestSleep(p.opts.Idle, channel)
+		start := time.Now()
+		out, err := q.promoteStep(ctx, step, channel, idle)
+		if err != nil {
+			if p.opts.OnError != nil && !errors.Is(err, context.Canceled) {
+				p.opts.OnError(q, err)
+			}
+			clock.Sleep(ctx, retry.Next())
+			continue
+		}
+		retry.Reset()
+		if out.Moved > 0 && p.opts.OnPromote != nil {
+			p.opts.OnPromote(q, out)
+		}
+		step = nextStep(step, out.Moved, time.Since(start))
+		notifications.Wait(ctx, until(out.NextDue, out.Now, idle))
+	}
+}
+
+// stepBudget is the longest time that a step should take.
+const stepBudget = time.Millisecond
+
+// nextStep halves the step when a full one exceeded the budget, so that the server answers others soon, and grows
+// it slowly otherwise.
+func nextStep(step, moved int, took time.Duration) int {
+	switch {
+	case moved < step:
+		return step
+	case took > stepBudget:
+		return max(step/2, minStep)
+	}
+	return min(step+minStep, maxStep)
+}
+
+// until is the time from now to at: 0 when at has passed, most when at is later than that or absent. Both times are
+// the server's, so the clock of the process need not agree.
+func until(at lua.Opt[time.Time], now time.Time, most time.Duration) time.Duration {
+	if t, ok := at.Get(); ok {
+		return min(max(t.Sub(now), 0), most)
+	}
+	return most
+}

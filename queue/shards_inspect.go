@@ -1,0 +1,122 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// ShardsStats are the counts of all shards, added up, and of each.
+type ShardsStats struct {
+	// Stats are sums. Oldest and NextDue are the earliest, Now is the latest. Paused reports that all shards are
+	// paused. Limit is 0 when one shard has none.
+	Stats
+	Shards []Stats
+}
+
+// Stats counts the jobs of every shard, concurrently but not at one instant; see Queue.Stats. With an error the
+// result is empty.
+func (s *Shards) Stats(ctx context.Context) (ShardsStats, error) {
+	out := ShardsStats{Shards: make([]Stats, len(s.queues))}
+	if err := s.each(func(i int, q *Queue) (err error) {
+		out.Shards[i], err = q.Stats(ctx)
+		return err
+	}); err != nil {
+		return ShardsStats{}, err
+	}
+	unlimited := false
+	out.Paused = true
+	for _, t := range out.Shards {
+		out.Stats.plus(t)
+		unlimited = unlimited || t.Limit == 0
+	}
+	if unlimited {
+		out.Limit = 0
+	}
+	return out, nil
+}
+
+func (s *Stats) plus(t Stats) {
+	s.Ready, s.Scheduled, s.Leased = s.Ready+t.Ready, s.Scheduled+t.Scheduled, s.Leased+t.Leased
+	s.Dead, s.DeadBytes, s.Limit = s.Dead+t.Dead, s.DeadBytes+t.DeadBytes, s.Limit+t.Limit
+	s.Now, s.Paused = later(s.Now, t.Now), s.Paused && t.Paused
+	s.Oldest, s.NextDue = earlier(s.Oldest, t.Oldest), earlier(s.NextDue, t.NextDue)
+}
+
+// Cancel removes jobs from whichever shard has them; see Queue.Cancel. A job with a unique name may be in another
+// shard than that of its id, so ids that are Absent there are looked up in all other shards. With an error, a job
+// reported as Absent may exist. Cost: at most two concurrent rounds of calls.
+func (s *Shards) Cancel(ctx context.Context, ids ...string) ([]State, error) {
+	out := make([]State, len(ids))
+	parts := make([][]int, len(s.queues)) // places of the ids to look up
+	for i, id := range ids {
+		out[i] = Absent
+		parts[s.route(id)] = append(parts[s.route(id)], i)
+	}
+	err := s.cancelParts(ctx, ids, parts, out)
+	parts = make([][]int, len(s.queues))
+	for i, id := range ids {
+		for shard := range parts {
+			if out[i] == Absent && shard != s.route(id) {
+				parts[shard] = append(parts[shard], i)
+			}
+		}
+	}
+	return out, errors.Join(err, s.cancelParts(ctx, ids, parts, out))
+}
+
+// cancelParts cancels in each shard its part of the ids and writes the states of those it finds into out.
+func (s *Shards) cancelParts(ctx context.Context, ids []string, parts [][]int, out []State) error {
+	var mu sync.Mutex
+	return s.each(func(i int, q *Queue) error {
+		part := make([]string, len(parts[i]))
+		for k, place := range parts[i] {
+			part[k] = ids[place]
+		}
+		states, err := q.Cancel(ctx, part...)
+		mu.Lock()
+		defer mu.Unlock()
+		for k, state := range states {
+			if state != Absent {
+				out[parts[i][k]] = state
+			}
+		}
+		return err
+	})
+}
+
+// Reschedule changes when a scheduled job is due, in whichever shard has it; see Queue.Reschedule. It asks the
+// shard of the id first, then all others concurrently.
+func (s *Shards) Reschedule(ctx context.Context, id string, at time.Time) (Rescheduled, error) {
+	home := s.route(id)
+	out, err := s.queues[home].Reschedule(ctx, id, at)
+	if err != nil || out.Found {
+		return out, err
+	}
+	var mu sync.Mutex
+	err = s.each(func(i int, q *Queue) error {
+		if i == home {
+			return nil
+		}
+		r, err := q.Reschedule(ctx, id, at)
+		mu.Lock()
+		defer mu.Unlock()
+		if r.Found {
+			out = r
+		}
+		return err
+	})
+	return out, err
+}
+
+// Pause stops all shards from giving out jobs; see Queue.Pause. The error names the shards that failed; the others
+// are paused.
+func (s *Shards) Pause(ctx context.Context) error {
+	return s.each(func(_ int, q *Queue) error { return q.Pause(ctx) })
+}
+
+// Resume ends a pause of all shards. The error names the shards that failed; the others are resumed.
+func (s *Shards) Resume(ctx context.Context) error {
+	return s.each(func(_ int, q *Queue) error { return q.Resume(ctx) })
+}

@@ -1,0 +1,143 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// ShardsPushed is the result of a push to shards.
+type ShardsPushed struct {
+	// Pushed is the sum of the parts that were added. IDs are those of all jobs given, in order; Now is the latest
+	// of the shards' times.
+	Pushed
+	// Token repeats the call with PushOnce.
+	Token string
+	// Parts are the shards that got jobs or should have, in the order of shards.
+	Parts []ShardPushed
+}
+
+// ShardPushed is the result for one shard: all of its jobs were added, or none.
+type ShardPushed struct {
+	Shard int
+	// Pushed has the ids of this part. The positions of its duplicates are places in the call.
+	Pushed
+	// Err is nil when the part was added.
+	Err error
+
+	jobs   []Job
+	places []int
+	named  bool // the caller chose the id of a job
+}
+
+// Push adds the jobs, each to its shard, to all shards concurrently: one round trip. Each shard gets all of its
+// jobs or none; the call as a whole is not atomic. When the error is not nil, Parts says which shards failed and
+// why, and the others have their jobs. The error names the queues. To add what is missing, and nothing twice, call
+// PushOnce with the Token of the result and the same jobs.
+//
+// Bad names (lua.ErrBadName) and more than MaxBatch jobs or about MaxBatchBytes in all (lua.ErrTooLarge) are
+// refused before anything is sent to any shard. Keys and cost: as Queue.Push, for each shard.
+func (s *Shards) Push(ctx context.Context, jobs ...Job) (ShardsPushed, error) {
+	token, err := uuid.NewV7()
+	if err != nil {
+		return ShardsPushed{}, s.wrap("push to", err)
+	}
+	return s.add(ctx, token.String(), jobs, true)
+}
+
+// PushOnce is Push under a token of the caller. A repeat with the same token and the same jobs within
+// Options.Receipt goes to the same shards: those that added their part return the first result and add nothing, the
+// others try again. Jobs may have no id: their ids are derived from the token and their place in the call.
+func (s *Shards) PushOnce(ctx context.Context, token string, jobs ...Job) (ShardsPushed, error) {
+	return s.add(ctx, token, jobs, false)
+}
+
+// add pushes under a token. newToken says that the token was not used before. Then ids derived from it are new and
+// need no look-up. With an old token they need one: its receipt may have expired while the jobs are still in the
+// queue.
+func (s *Shards) add(ctx context.Context, token string, jobs []Job, newToken bool) (ShardsPushed, error) {
+	out, err := s.split(token, jobs)
+	if err != nil {
+		return ShardsPushed{}, s.wrap("push to", err)
+	}
+	var calls sync.WaitGroup
+	for i := range out.Parts {
+		p := &out.Parts[i]
+		calls.Go(func() { p.add(ctx, s.queues[p.Shard], token, newToken && !p.named) })
+	}
+	calls.Wait()
+	errs := make([]error, len(out.Parts))
+	for i, p := range out.Parts {
+		errs[i] = p.Err
+		out.Ready, out.Scheduled = out.Ready+p.Ready, out.Scheduled+p.Scheduled
+		out.Duplicates = append(out.Duplicates, p.Duplicates...)
+		out.Now = later(out.Now, p.Now)
+	}
+	return out, errors.Join(errs...)
+}
+
+// split checks the jobs, derives the missing ids, and divides the jobs by shard.
+func (s *Shards) split(token string, jobs []Job) (ShardsPushed, error) {
+	out := ShardsPushed{Token: token, Pushed: Pushed{IDs: make([]string, len(jobs))}}
+	if err := lua.CheckName("token", token); err != nil {
+		return out, err
+	}
+	if len(jobs) > MaxBatch {
+		return out, &lua.SizeError{What: "jobs", N: len(jobs), Max: MaxBatch, Unit: "items"}
+	}
+	base := uuid.NewHash(sha256.New(), uuid.NameSpaceOID, []byte(token), 8)
+	parts, size := make([]ShardPushed, len(s.queues)), 4096 // bytes for the keys
+	for i, j := range jobs {
+		named := j.ID != ""
+		if !named {
+			binary.BigEndian.PutUint16(base[14:], uint16(i))
+			j.ID = base.String()
+		}
+		if err := encodeJob(&gen.QueuePushJob{}, &j); err != nil { // only to check it
+			return out, fmt.Errorf("job %d: %w", i, err)
+		}
+		size += len(j.ID) + len(j.Body) + len(j.Unique) + 32
+		p := &parts[s.route(cmp.Or(j.Unique, j.ID))]
+		p.named = p.named || named
+		p.jobs, p.places, p.IDs = append(p.jobs, j), append(p.places, i), append(p.IDs, j.ID)
+		out.IDs[i] = j.ID
+	}
+	if size > MaxBatchBytes {
+		return out, &lua.SizeError{What: "jobs", N: size, Max: MaxBatchBytes, Unit: "bytes"}
+	}
+	for i := range parts {
+		if parts[i].Shard = i; len(parts[i].jobs) > 0 {
+			out.Parts = append(out.Parts, parts[i])
+		}
+	}
+	return out, nil
+}
+
+func (p *ShardPushed) add(ctx context.Context, q *Queue, token string, newIDs bool) {
+	ids := p.IDs
+	p.Pushed, p.Err = q.add(ctx, token, p.jobs, newIDs)
+	p.IDs = ids
+	for i, d := range p.Duplicates {
+		if d.Position < len(p.places) { // a repeat with other jobs can have a place beyond
+			p.Duplicates[i].Position = p.places[d.Position]
+		}
+	}
+	p.jobs, p.places = nil, nil // the result need not keep the bodies
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

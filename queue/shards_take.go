@@ -1,0 +1,86 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/luatomic/luatomic/lua"
+)
+
+// Take leases up to max jobs, at most MaxTake of each shard, shard by shard until it has them. Each call begins
+// with the next shard, so every shard comes first once in n calls. A max below 1 is lua.ErrOutOfRange.
+//
+// With an error the deliveries of the other shards are valid: handle them. Now is the latest time of the shards
+// asked, NextDue and NextLapse are the earliest; Paused reports that all of them are paused. Keys and atomicity: as
+// Queue.Take, for each shard. Cost: one round trip and up to 1 MiB of bodies for each shard asked.
+func (s *Shards) Take(ctx context.Context, max int) (Taken, error) {
+	if max < 1 {
+		return Taken{}, s.wrap("take from", &lua.RangeError{Field: "max", Value: fmt.Sprint(max), Min: "1"})
+	}
+	out, n := Taken{Paused: true}, len(s.queues)
+	begin := int((s.turn.Add(1) - 1) % uint32(n))
+	var errs []error
+	for i := range n {
+		t, err := s.queues[(begin+i)%n].Take(ctx, max-len(out.Deliveries))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		out.plus(t)
+		if len(out.Deliveries) == max {
+			break
+		}
+	}
+	out.Paused = out.Paused && len(errs) < n
+	return out, errors.Join(errs...)
+}
+
+func (t *Taken) plus(u Taken) {
+	t.Deliveries = append(t.Deliveries, u.Deliveries...)
+	t.Now, t.Dropped, t.Paused = later(t.Now, u.Now), t.Dropped+u.Dropped, t.Paused && u.Paused
+	t.NextDue, t.NextLapse = earlier(t.NextDue, u.NextDue), earlier(t.NextLapse, u.NextLapse)
+}
+
+func earlier(a, b lua.Opt[time.Time]) lua.Opt[time.Time] {
+	at, hasA := a.Get()
+	bt, hasB := b.Get()
+	if !hasA || hasB && bt.Before(at) {
+		return b
+	}
+	return a
+}
+
+// Ack finishes deliveries of any of the shards, with concurrent calls, one for each shard; see Queue.Ack. The
+// deliveries must come from these Shards.
+func (s *Shards) Ack(ctx context.Context, ds ...*Delivery) error {
+	parts := make([][]*Delivery, len(s.queues))
+	for _, d := range ds {
+		i := slices.Index(s.queues, d.queue)
+		if i < 0 {
+			err := fmt.Errorf("job %q was not taken from these Shards; ack it with its own queue", d.ID)
+			return s.wrap("ack on", err)
+		}
+		parts[i] = append(parts[i], d)
+	}
+	var mu sync.Mutex
+	var lost LeaseLostError
+	err := s.each(func(i int, q *Queue) error {
+		err := q.Ack(ctx, parts[i]...)
+		var e *LeaseLostError
+		if !errors.As(err, &e) {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		lost.IDs = append(lost.IDs, e.IDs...)
+		return nil
+	})
+	if len(lost.IDs) > 0 {
+		err = errors.Join(err, &lost)
+	}
+	return err
+}
