@@ -2,8 +2,6 @@ package queue_test
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/lab"
-	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
 )
@@ -145,73 +142,6 @@ func empty(t *testing.T, q *queue.Queue) []string {
 	return ids
 }
 
-// More than one page of everything; a hundred are named.
-func TestAuditInPages(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	q, c := lab.NewQueue(t, nil)
-	for range 3 {
-		lab.Push(t, q, lab.Bodies(1000)...)
-	}
-	require.NoError(t, c.LTrim(ctx, lab.Key(q, "r"), 0, 1499).Err())
-	for i := range 1200 {
-		require.NoError(t, c.ZAdd(ctx, lab.Key(q, "d"), redis.Z{Score: lab.Future, Member: fmt.Sprint("ghost", i)}).Err())
-	}
-	require.NoError(t, c.ZAdd(ctx, lab.Key(q, "s"), redis.Z{Score: lab.Future, Member: "ghost0"}).Err())
-	out := audit(t, q, true)
-	require.Equal(t, 1500, out.LostTotal)
-	require.Equal(t, 1200, out.GhostTotal, "one that stands twice is one")
-	require.Len(t, out.Lost, 100)
-	require.Len(t, out.Ghosts, 100)
-	require.Equal(t, 2700, out.Repaired)
-	require.Len(t, empty(t, q), 3000)
-}
-
-func TestAuditOfLargeBodies(t *testing.T) {
-	t.Parallel()
-	q, c := lab.NewQueue(t, nil)
-	for range 40 {
-		lab.Push(t, q, queue.Job{Body: make([]byte, 300_000)}, queue.Job{})
-	}
-	taken, err := q.Take(t.Context(), 10)
-	require.NoError(t, err)
-	require.NoError(t, q.Bury(t.Context(), "why", taken.Deliveries...))
-	require.NoError(t, c.Del(t.Context(), lab.Key(q, "r"), lab.Key(q, "c")).Err())
-	size := 0
-	for _, d := range taken.Deliveries {
-		size += len(d.Body)
-	}
-	out := audit(t, q, true)
-	require.Equal(t, 80, out.Checked)
-	require.Equal(t, 80-len(taken.Deliveries), out.LostTotal)
-	require.Equal(t, size, out.DeadBytes)
-	require.Equal(t, size, stats(t, q).DeadBytes)
-}
-
-// A job that is never where the audit looks: leased while ready is read, ready while
-// leases are read, both times.
-func TestAuditIsNotFooledByAJobThatMoves(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	q, _ := lab.NewQueue(t, nil)
-	lab.Push(t, q, queue.Job{ID: "moves"})
-	d := lab.TakeOne(t, q)
-	back := func() { require.NoError(t, d.Return(ctx, 0)) }
-	moves := 0
-	hook := &lab.Step{N: make(map[string]int), At: map[string]func(){
-		"hscan1":   func() { moves++; back() },
-		"lrange2":  func() { moves++; d = lab.TakeOne(t, q) },
-		"evalsha1": func() { moves++; back() },
-	}}
-	watched := luatomictest.Client(t)
-	watched.AddHook(hook)
-	same, err := queue.New(watched, q.Name(), nil)
-	require.NoError(t, err)
-	require.Equal(t, queue.Audited{Checked: 1}, audit(t, same, true))
-	require.Equal(t, 3, moves, "the test ran as meant")
-	require.Equal(t, []string{"moves"}, empty(t, q))
-}
-
 // On a queue at work nothing is taken for lost, so that mending repeats nothing.
 func TestAuditOfABusyQueue(t *testing.T) {
 	t.Parallel()
@@ -265,42 +195,4 @@ func TestAuditOfABusyQueue(t *testing.T) {
 	stop()
 	work.Wait()
 	require.Equal(t, pushed.Load(), acked.Load())
-}
-
-// What the server evicted can be mended although it is over its limit.
-func TestAuditMendsOverTheMemoryLimit(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	c := luatomictest.StartServer(t).Client()
-	q, err := queue.New(c, "full", nil)
-	require.NoError(t, err)
-	lab.Push(t, q, lab.Bodies(10)...)
-	require.NoError(t, c.Del(ctx, lab.Key(q, "r")).Err())
-	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "1").Err())
-	require.Equal(t, 10, audit(t, q, true).LostTotal)
-	require.Equal(t, 10, stats(t, q).Ready)
-}
-
-func TestAuditErrors(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	for _, suffix := range strings.Fields("r s b l n d u c") {
-		q, c := lab.NewQueue(t, nil)
-		lab.Push(t, q, queue.Job{ID: "j"})
-		require.NoError(t, c.Del(ctx, lab.Key(q, "r"), lab.Key(q, suffix)).Err())
-		require.NoError(t, c.Set(ctx, lab.Key(q, suffix), "x", 0).Err())
-		_, err := q.Audit(ctx, false)
-		require.ErrorContains(t, err, "WRONGTYPE", suffix)
-		require.ErrorContains(t, err, fmt.Sprintf("luatomic: audit of %q: ", q.Name()))
-	}
-	q, c := lab.NewQueue(t, nil)
-	lab.Push(t, q, queue.Job{ID: "j"})
-	require.NoError(t, c.Del(ctx, lab.Key(q, "r")).Err())
-	require.NoError(t, c.Set(ctx, lab.Key(q, "w"), "x", 0).Err())
-	_, err := q.Audit(ctx, true)
-	require.ErrorIs(t, err, lua.ErrWrongType)
-	ended, cancel := context.WithCancel(ctx)
-	cancel()
-	_, err = q.Audit(ended, true)
-	require.ErrorIs(t, err, context.Canceled)
 }

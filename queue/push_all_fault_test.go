@@ -1,13 +1,9 @@
 package queue_test
 
 import (
-	"context"
-	"errors"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/lab"
@@ -44,21 +40,6 @@ func TestPushAllUndoesAWriteRefusedHalfWay(t *testing.T) {
 	}
 }
 
-// limited is a client of a user who may call all but some commands.
-func limited(t *testing.T, admin *redis.Client, forbidden ...string) *redis.Client {
-	t.Helper()
-	rules := []any{"ACL", "SETUSER", "app", "reset", "on", "nopass", "~*", "&*", "+@all"}
-	for _, command := range forbidden {
-		rules = append(rules, "-"+command)
-	}
-	require.NoError(t, admin.Do(t.Context(), rules...).Err())
-	opts := *admin.Options()
-	opts.Username, opts.Password = "app", "any"
-	c := redis.NewClient(&opts)
-	t.Cleanup(func() { require.NoError(t, c.Close()) })
-	return c
-}
-
 // A server over its memory limit takes no part of a batch.
 func TestPushAllIsRefusedWholeWithoutMemory(t *testing.T) {
 	t.Parallel()
@@ -74,30 +55,20 @@ func TestPushAllIsRefusedWholeWithoutMemory(t *testing.T) {
 	require.Equal(t, before, lab.Dump(ctx, t, c, "t"))
 }
 
-// Readers of two queues see a batch in both or in neither.
-func TestPushAllIsAllOrNothingToReaders(t *testing.T) {
+// A key of the wrong type in the second queue is found before the first one is written:
+// a large body would change the form of its hash for good, and no undo mends that.
+func TestPushAllReadsAllKeysFirst(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	c, tag := luatomictest.Client(t), luatomictest.Namespace(t)
-	q := lab.Tagged(t, c, tag, 2)
-	watched := make(chan error, 1)
-	go func() {
-		for ctx.Err() == nil {
-			var a, b *redis.IntCmd
-			_, err := c.TxPipelined(ctx, func(p redis.Pipeliner) error {
-				a, b = p.LLen(ctx, "{"+tag+"}{a}:r"), p.LLen(ctx, "{"+tag+"}{b}:r")
-				return nil
-			})
-			if err == nil && a.Val() != b.Val() {
-				watched <- errors.New(strings.Join([]string{"saw", a.String(), "and", b.String()}, " "))
-				return
-			}
-		}
-		watched <- nil
-	}()
-	for range 100 {
-		pushAll(t, queue.Batch{Queue: q[0], Jobs: lab.Bodies(20)}, queue.Batch{Queue: q[1], Jobs: lab.Bodies(20)})
+	ctx, c := t.Context(), luatomictest.Client(t)
+	for _, suffix := range []string{"b", "ux", "r", "s", "l", "c", "w"} {
+		tag := luatomictest.Namespace(t)
+		q := lab.Tagged(t, c, tag, 2)
+		lab.Push(t, q[0], queue.Job{ID: "there", Body: []byte("small")})
+		require.NoError(t, c.Set(ctx, "{"+tag+"}{b}:"+suffix, "x", 0).Err())
+		before := lab.Dump(ctx, t, c, tag)
+		_, err := queue.PushAll(ctx, queue.Batch{Queue: q[0], Jobs: []queue.Job{{Body: make([]byte, 100)}}},
+			queue.Batch{Queue: q[1], Jobs: []queue.Job{{Unique: "u"}, {Delay: time.Hour}}})
+		require.ErrorIs(t, err, lua.ErrWrongType, suffix)
+		require.Equal(t, before, lab.Dump(ctx, t, c, tag), suffix)
 	}
-	cancel()
-	require.NoError(t, <-watched)
 }

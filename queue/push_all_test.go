@@ -2,7 +2,8 @@ package queue_test
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -182,24 +183,6 @@ func TestPushAllRefusesBeforeAnyIO(t *testing.T) {
 	require.ErrorContains(t, err, "leave queue.Options.Tag empty")
 }
 
-// A key of the wrong type in the second queue is found before the first one is written:
-// a large body would change the form of its hash for good, and no undo mends that.
-func TestPushAllReadsAllKeysFirst(t *testing.T) {
-	t.Parallel()
-	ctx, c := t.Context(), luatomictest.Client(t)
-	for _, suffix := range []string{"b", "ux", "r", "s", "l", "c", "w"} {
-		tag := luatomictest.Namespace(t)
-		q := lab.Tagged(t, c, tag, 2)
-		lab.Push(t, q[0], queue.Job{ID: "there", Body: []byte("small")})
-		require.NoError(t, c.Set(ctx, "{"+tag+"}{b}:"+suffix, "x", 0).Err())
-		before := lab.Dump(ctx, t, c, tag)
-		_, err := queue.PushAll(ctx, queue.Batch{Queue: q[0], Jobs: []queue.Job{{Body: make([]byte, 100)}}},
-			queue.Batch{Queue: q[1], Jobs: []queue.Job{{Unique: "u"}, {Delay: time.Hour}}})
-		require.ErrorIs(t, err, lua.ErrWrongType, suffix)
-		require.Equal(t, before, lab.Dump(ctx, t, c, tag), suffix)
-	}
-}
-
 // The guard is the look at the end of a hold.
 func TestPushAllFindsAHoldOver(t *testing.T) {
 	t.Parallel()
@@ -209,20 +192,6 @@ func TestPushAllFindsAHoldOver(t *testing.T) {
 	luatomictest.Eventually(t, 5*time.Second, "the hold ends", func() bool { return pushAll(t, second)[0].Ready == 1 })
 	second.Jobs[0].ID = "third"
 	require.Equal(t, []queue.Duplicate{{ID: "second"}}, pushAll(t, second)[0].Duplicates)
-}
-
-// What is left of a cancelled job when an error came half-way is its mark. A new job of
-// that id is refused while it is there: the old entry would take it along.
-func TestPushRefusesAnIDWhoseMarkIsLeft(t *testing.T) {
-	t.Parallel()
-	q, c := lab.NewQueue(t, nil)
-	require.NoError(t, c.HSet(t.Context(), lab.Key(q, "n"), "marked", "x", "failed", "3").Err())
-	marked, failed := queue.Job{ID: "marked"}, queue.Job{ID: "failed"}
-	known := []queue.Duplicate{{ID: "marked"}}
-	require.Equal(t, known, lab.Push(t, q, marked).Duplicates)
-	require.Equal(t, known, lab.Push(t, q, marked, queue.Job{ID: "other"}).Duplicates)
-	require.Equal(t, known, pushAll(t, queue.Batch{Queue: q, Jobs: []queue.Job{marked}})[0].Duplicates)
-	require.Equal(t, 1, lab.Push(t, q, failed).Ready, "a count alone is no mark")
 }
 
 func TestPushAllWakesAConsumerOfEachQueue(t *testing.T) {
@@ -289,30 +258,6 @@ func TestPushAllWakesAConsumerOfEachQueue(t *testing.T) {
 	}
 }
 
-// Queues of a tag work as any other, on whichever node the tag is; and the server agrees
-// that a batch over them stays in one slot.
-func TestPushAllOnACluster(t *testing.T) {
-	t.Parallel()
-	ctx, c := t.Context(), luatomictest.StartCluster(t).Client()
-	for i := range 6 {
-		q := lab.Tagged(t, c, fmt.Sprint("tag", i), queue.MaxBatchQueues)
-		batch := make([]queue.Batch, len(q))
-		for n := range q {
-			batch[n] = queue.Batch{Queue: q[n], Jobs: []queue.Job{{ID: "now", Unique: "u"}, {Delay: time.Millisecond}}}
-		}
-		for n, out := range pushAll(t, batch...) {
-			require.Equal(t, 1, out.Ready)
-			require.Equal(t, 1, out.Scheduled)
-			worked, err := q[n].Consume(ctx, &queue.ConsumeOptions{Drain: true}, func(context.Context, *queue.Delivery) error { return nil })
-			require.NoError(t, err)
-			require.Equal(t, 2, worked.Acked)
-			report, err := q[n].Audit(ctx, false)
-			require.NoError(t, err)
-			require.True(t, report.OK(), "%+v", report)
-		}
-	}
-}
-
 // Under a lease on the tag, a batch goes in while the lease is held and not after.
 func TestPushAllUnderALease(t *testing.T) {
 	t.Parallel()
@@ -328,4 +273,32 @@ func TestPushAllUnderALease(t *testing.T) {
 	_, err = queue.PushAll(ctx, batch...)
 	require.ErrorIs(t, err, lua.ErrFenced)
 	require.Equal(t, int64(1), c.LLen(ctx, "{"+tag+"}{a}:r").Val())
+}
+
+// Readers of two queues see a batch in both or in neither.
+func TestPushAllIsAllOrNothingToReaders(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	c, tag := luatomictest.Client(t), luatomictest.Namespace(t)
+	q := lab.Tagged(t, c, tag, 2)
+	watched := make(chan error, 1)
+	go func() {
+		for ctx.Err() == nil {
+			var a, b *redis.IntCmd
+			_, err := c.TxPipelined(ctx, func(p redis.Pipeliner) error {
+				a, b = p.LLen(ctx, "{"+tag+"}{a}:r"), p.LLen(ctx, "{"+tag+"}{b}:r")
+				return nil
+			})
+			if err == nil && a.Val() != b.Val() {
+				watched <- errors.New(strings.Join([]string{"saw", a.String(), "and", b.String()}, " "))
+				return
+			}
+		}
+		watched <- nil
+	}()
+	for range 100 {
+		pushAll(t, queue.Batch{Queue: q[0], Jobs: lab.Bodies(20)}, queue.Batch{Queue: q[1], Jobs: lab.Bodies(20)})
+	}
+	cancel()
+	require.NoError(t, <-watched)
 }

@@ -1,11 +1,13 @@
 package queue_test
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -95,92 +97,6 @@ func (m *modelled) queue(t *rapid.T) (*queue.Queue, time.Duration) {
 	return m.short, time.Millisecond
 }
 
-func (m *modelled) drawJob(t *rapid.T) queue.Job {
-	j := queue.Job{
-		ID:     rapid.SampledFrom([]string{"", "a", "b", "c", "d", "e"}).Draw(t, "id"),
-		Unique: rapid.SampledFrom([]string{"", "", "x", "y"}).Draw(t, "unique"),
-		Body:   []byte(rapid.StringN(0, 5, -1).Draw(t, "body")),
-		Delay:  drawDelay.Draw(t, "delay"),
-	}
-	if j.Unique != "" {
-		j.UniqueTTL = drawDelay.Draw(t, "hold")
-	}
-	if j.Delay == 0 && rapid.Bool().Draw(t, "at") {
-		j.At = time.UnixMilli(rapid.SampledFrom([]int64{1, time.Now().Add(time.Hour).UnixMilli()}).Draw(t, "due"))
-	}
-	return j
-}
-
-func (m *modelled) push(t *rapid.T) {
-	jobs := make([]queue.Job, rapid.IntRange(1, 4).Draw(t, "jobs"))
-	fresh := true
-	for i := range jobs {
-		jobs[i] = m.drawJob(t)
-		fresh = fresh && jobs[i].ID == ""
-	}
-	token := rapid.SampledFrom([]string{"", "", "t1", "t2"}).Draw(t, "token")
-	before := m.now(t)
-	var got queue.Pushed
-	var err error
-	if token == "" {
-		got, err = m.long.Push(m.ctx, jobs...)
-	} else {
-		got, err = m.long.PushOnce(m.ctx, token, jobs...)
-	}
-	if first, again := m.model.receipts[token]; again && err == nil {
-		got.IDs = first.IDs // ids made for the call differ
-		require.Equal(t, first, got)
-		return
-	}
-	if errors.Is(err, queue.ErrFull) {
-		for i := range jobs {
-			if jobs[i].ID == "" {
-				jobs[i].ID = fmt.Sprint("new ", i)
-			}
-		}
-		_, full := m.model.push(jobs, fresh, before)
-		require.True(t, full, "refused although there is room")
-		return
-	}
-	require.NoError(t, err)
-	for i := range jobs {
-		jobs[i].ID = got.IDs[i]
-	}
-	want, full := m.model.push(jobs, fresh, got.Now.UnixMilli())
-	require.False(t, full, "past the limit")
-	want.IDs, want.Now = got.IDs, got.Now
-	require.Equal(t, want, got)
-	if token != "" {
-		m.model.receipts[token] = got
-	}
-}
-
-func (m *modelled) take(t *rapid.T) {
-	q, lease := m.queue(t)
-	most := rapid.IntRange(1, 5).Draw(t, "max")
-	lapse, leased := first(m.model.leased)
-	got, err := q.Take(m.ctx, most)
-	require.NoError(t, err)
-	fence := got.Now.Add(lease).UnixMicro()
-	want, dropped := m.model.take(most, fence, got.Now.UnixMilli())
-	require.Equal(t, m.model.paused, got.Paused)
-	require.Equal(t, dropped, got.Dropped)
-	require.Len(t, got.Deliveries, len(want))
-	for i, d := range got.Deliveries {
-		require.Equal(t, want[i].id, d.ID)
-		require.Equal(t, m.model.bodies[d.ID], string(d.Body))
-		failures, _ := strconv.Atoi(m.model.failures[d.ID])
-		require.Equal(t, failures+1, d.Attempt)
-		require.Equal(t, want[i].at, exactly(d.EnqueuedAt.UnixMilli()))
-		require.Equal(t, fence, d.Deadline().UnixMicro())
-	}
-	due, scheduled := first(m.model.scheduled)
-	requireTime(t, due, scheduled, time.Time.UnixMilli, got.NextDue.Get)
-	requireTime(t, lapse, leased, time.Time.UnixMicro, got.NextLapse.Get)
-	m.taken = append(m.taken, got.Deliveries...)
-	m.taken = slices.Clone(m.taken[max(len(m.taken)-12, 0):])
-}
-
 // requireTime wants an optional time to be at, in that unit, if it is to be there.
 func requireTime(t *rapid.T, at int64, there bool, in func(time.Time) int64, get func() (time.Time, bool)) {
 	got, ok := get()
@@ -190,136 +106,92 @@ func requireTime(t *rapid.T, at int64, there bool, in func(time.Time) int64, get
 	}
 }
 
-// draw chooses some deliveries, which may be over or come twice.
-func (m *modelled) draw(t *rapid.T) (ds []*queue.Delivery, before fences) {
-	if len(m.taken) == 0 {
-		t.Skip("none taken")
-	}
-	from := m.taken
-	if rapid.IntRange(0, 3).Draw(t, "stale") > 0 {
-		from = slices.DeleteFunc(slices.Clone(m.taken), func(d *queue.Delivery) bool { return !m.model.holdsLease(d.ID, d.Deadline().UnixMicro()) })
-	}
-	if len(from) == 0 {
-		from = m.taken
-	}
-	ds = rapid.SliceOfN(rapid.SampledFrom(from), 1, 3).Draw(t, "deliveries")
-	for _, d := range ds {
-		before = append(before, struct {
-			id    string
-			fence int64
-		}{d.ID, d.Deadline().UnixMicro()})
-	}
-	return ds, before
+// check compares every key and the stats, and waits until what is to end soon is over.
+func (m *modelled) check(t *rapid.T) {
+	tag := "{" + m.long.Name() + "}:"
+	var list *redis.StringSliceCmd
+	hashes, zsets := make(map[string]*redis.MapStringStringCmd), make(map[string]*redis.ZSliceCmd)
+	_, err := m.c.Pipelined(m.ctx, func(p redis.Pipeliner) error {
+		list = p.LRange(m.ctx, tag+"r", 0, -1)
+		for _, suffix := range []string{"b", "n", "u", "c"} {
+			hashes[suffix] = p.HGetAll(m.ctx, tag+suffix)
+		}
+		for _, suffix := range []string{"s", "l", "d", "ux"} {
+			zsets[suffix] = p.ZRangeWithScores(m.ctx, tag+suffix, 0, -1)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, m.model.bodies, hashes["b"].Val())
+	require.Equal(t, m.model.failures, hashes["n"].Val())
+	require.Equal(t, m.model.holds, hashes["u"].Val())
+	require.Equal(t, m.model.control(), hashes["c"].Val())
+	require.NoError(t, adopt(m.model.scheduled, scores(zsets["s"])), "scheduled")
+	require.NoError(t, adopt(m.model.leased, scores(zsets["l"])), "leased")
+	require.NoError(t, adopt(m.model.dead, scores(zsets["d"])), "dead")
+	require.Equal(t, m.model.ends, scores(zsets["ux"]))
+	m.checkReady(t, list.Val())
+	m.checkStats(t)
+	m.wait(t)
 }
 
-// requireLost wants the error that names these ids, or none.
-func requireLost(t *rapid.T, ids []string, err error) {
-	if len(ids) == 0 {
+func scores(cmd *redis.ZSliceCmd) map[string]int64 {
+	out := make(map[string]int64)
+	for _, z := range cmd.Val() {
+		out[z.Member.(string)] = int64(z.Score)
+	}
+	return out
+}
+
+func (m *modelled) checkReady(t *rapid.T, entries []string) {
+	require.Len(t, entries, len(m.model.ready))
+	for i, entry := range entries {
+		stamp, id, _ := strings.Cut(entry, ":")
+		ms, err := strconv.ParseInt(stamp, 10, 64)
 		require.NoError(t, err)
-		return
+		want := &m.model.ready[i]
+		require.Equal(t, want.id, id)
+		require.True(t, want.at.from <= ms && ms <= want.at.to, "%q at %d, not at %v", id, ms, want.at)
+		want.at = exactly(ms)
 	}
-	var lost *queue.LeaseLostError
-	require.ErrorAs(t, err, &lost)
-	require.ErrorIs(t, err, queue.ErrLeaseLost)
-	require.Equal(t, ids, lost.IDs)
 }
 
-func (m *modelled) ack(t *rapid.T) {
-	ds, before := m.draw(t)
-	err := m.long.Ack(m.ctx, ds...)
-	requireLost(t, m.model.ack(before), err)
-}
-
-func (m *modelled) settle(t *rapid.T, delay time.Duration, reason string, call func([]*queue.Delivery) error) {
-	ds, before := m.draw(t)
-	from := m.now(t)
-	err := call(ds)
-	ms := delay.Milliseconds()
-	if delay < 0 {
-		ms = -1
-	}
-	requireLost(t, m.model.nack(before, ms, reason, span{from, m.now(t)}), err)
-}
-
-func (m *modelled) nack(t *rapid.T) {
-	delay, reason := drawDelay.Draw(t, "delay"), rapid.SampledFrom([]string{"first", "second"}).Draw(t, "reason")
-	m.settle(t, delay, reason, func(ds []*queue.Delivery) error { return m.long.Nack(m.ctx, delay, reason, ds...) })
-}
-
-func (m *modelled) giveBack(t *rapid.T) {
-	delay := drawDelay.Draw(t, "delay")
-	m.settle(t, delay, "", func(ds []*queue.Delivery) error { return m.long.Return(m.ctx, delay, ds...) })
-}
-
-func (m *modelled) bury(t *rapid.T) {
-	m.settle(t, -1, "dead", func(ds []*queue.Delivery) error { return m.long.Bury(m.ctx, "dead", ds...) })
-}
-
-func (m *modelled) extend(t *rapid.T) {
-	ds, before := m.draw(t)
-	lease := rapid.SampledFrom([]time.Duration{time.Millisecond, time.Hour}).Draw(t, "lease")
-	from := m.time(t).UnixMicro()
-	err := m.long.Extend(m.ctx, lease, ds...)
-	requireLost(t, m.model.extend(before, span{from, m.time(t).UnixMicro()}.plus(lease.Microseconds())), err)
-}
-
-func (m *modelled) reclaim(t *rapid.T) {
-	got, err := m.long.Reclaim(m.ctx)
+func (m *modelled) checkStats(t *rapid.T) {
+	got, err := m.long.Stats(m.ctx)
 	require.NoError(t, err)
-	returned, buried := m.model.reclaim(modelFailures, got.Now)
-	require.Equal(t, returned, got.Returned)
-	require.Equal(t, buried, got.Buried)
-	lapse, leased := first(m.model.leased)
-	requireTime(t, lapse, leased, time.Time.UnixMicro, got.NextLapse.Get)
-}
-
-func (m *modelled) promote(t *rapid.T) {
-	got, err := m.long.Promote(m.ctx)
-	require.NoError(t, err)
-	require.Equal(t, m.model.promote(queue.MaxBatch, got.Now.UnixMilli()), got.Moved)
 	due, scheduled := first(m.model.scheduled)
 	requireTime(t, due, scheduled, time.Time.UnixMilli, got.NextDue.Get)
-}
-
-func (m *modelled) cancel(t *rapid.T) {
-	ids := rapid.SliceOfN(drawID, 1, 3).Draw(t, "ids")
-	got, err := m.long.Cancel(m.ctx, ids...)
-	require.NoError(t, err)
-	want := make([]queue.State, len(ids))
-	for i, id := range ids {
-		want[i] = m.model.cancel(id)
+	want := queue.Stats{
+		Ready: len(m.model.ready), Scheduled: len(m.model.scheduled), Leased: len(m.model.leased), Dead: len(m.model.dead),
+		Now: got.Now, NextDue: got.NextDue, Oldest: got.Oldest, Paused: m.model.paused, Limit: m.model.limit, DeadBytes: m.model.deadBytes,
 	}
 	require.Equal(t, want, got)
-}
-
-func (m *modelled) reschedule(t *rapid.T) {
-	id, mode := drawID.Draw(t, "id"), rapid.SampledFrom([]string{"any", "earlier", "later"}).Draw(t, "mode")
-	at := rapid.SampledFrom([]int64{1, m.now(t) + 1, m.now(t) + time.Hour.Milliseconds()}).Draw(t, "at")
-	call := map[string]func(context.Context, string, time.Time) (queue.Rescheduled, error){
-		"any": m.long.Reschedule, "earlier": m.long.RescheduleEarlier, "later": m.long.RescheduleLater}[mode]
-	got, err := call(m.ctx, id, time.UnixMilli(at))
-	require.NoError(t, err)
-	found, moved := m.model.reschedule(id, at, mode == "earlier", mode == "later")
-	require.Equal(t, found, got.Found)
-	require.Equal(t, moved, got.Moved)
-	if found {
-		require.Equal(t, m.model.scheduled[id], exactly(got.Due.UnixMilli()))
+	if len(m.model.ready) > 0 {
+		requireTime(t, m.model.ready[0].at.from, true, time.Time.UnixMilli, got.Oldest.Get)
 	}
 }
 
-func (m *modelled) requeue(t *rapid.T) {
-	ids := rapid.SliceOfN(drawID, 0, 2).Draw(t, "ids")
-	from := m.now(t)
-	got, err := m.long.Requeue(m.ctx, ids...)
-	require.NoError(t, err)
-	require.Equal(t, m.model.requeue(ids, span{from, m.now(t)}), got)
-}
-
-func (m *modelled) trim(t *rapid.T) {
-	keep := rapid.IntRange(1, 3).Draw(t, "keep")
-	got, err := m.long.Trim(m.ctx, queue.DeadLimits{Jobs: keep})
-	require.NoError(t, err)
-	require.Equal(t, m.model.trim(keep), got)
+// wait lets the server's clock pass what is over in less than a minute.
+func (m *modelled) wait(t *rapid.T) {
+	soon := m.now(t) + 60_000
+	var last int64
+	pass := func(at int64) {
+		if at < soon {
+			last = max(last, at)
+		}
+	}
+	for _, at := range m.model.scheduled {
+		pass(at.from)
+	}
+	for _, at := range m.model.leased {
+		pass(at.from/1000 + 1)
+	}
+	for _, at := range m.model.ends {
+		pass(at)
+	}
+	for m.now(t) < last {
+		require.NoError(t, m.ctx.Err())
+	}
 }
 
 func (m *modelled) settings(t *rapid.T) {
@@ -331,4 +203,95 @@ func (m *modelled) settings(t *rapid.T) {
 	require.NoError(t, call(m.ctx))
 	m.model.limit = rapid.SampledFrom([]int{0, 0, 3, 5}).Draw(t, "limit")
 	require.NoError(t, m.long.SetLimit(m.ctx, m.model.limit))
+}
+
+// queueModel is what the keys of a queue should hold. Its methods are the operations,
+// at a time that the server told.
+type queueModel struct {
+	ready                   []slot
+	scheduled, leased, dead map[string]span
+	bodies                  map[string]string
+	failures                map[string]string // id to count, or x; id and a line feed to the reason
+	holds                   map[string]string // k:name to id, j:id to name
+	ends                    map[string]int64  // name to the end of its hold
+	paused                  bool
+	limit, deadBytes        int
+	counted                 bool // deadBytes has been written
+
+	receipts map[string]queue.Pushed
+}
+
+// slot is an entry of the ready list.
+type slot struct {
+	id string
+	at span
+}
+
+// span is a time in ms, in us for a lease, that lies between two others: the server
+// does not always tell when an operation ran.
+type span struct{ from, to int64 }
+
+func exactly(at int64) span { return span{at, at} }
+
+func (s span) plus(d int64) span { return span{s.from + d, s.to + d} }
+
+func newQueueModel() *queueModel {
+	return &queueModel{
+		scheduled: make(map[string]span), leased: make(map[string]span), dead: make(map[string]span),
+		bodies: make(map[string]string), failures: make(map[string]string),
+		holds: make(map[string]string), ends: make(map[string]int64),
+		receipts: make(map[string]queue.Pushed),
+	}
+}
+
+// inOrder are the ids of a zset by time, then by name, up to a time.
+func inOrder(zset map[string]span, until int64) []string {
+	var ids []string
+	for id, at := range zset {
+		if at.from <= until {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b string) int {
+		return cmp.Or(cmp.Compare(zset[a].from, zset[b].from), cmp.Compare(a, b))
+	})
+	return ids
+}
+
+// first is the earliest time of a zset.
+func first(zset map[string]span) (at int64, ok bool) {
+	if ids := inOrder(zset, noEnd); len(ids) > 0 {
+		return zset[ids[0]].from, true
+	}
+	return 0, false
+}
+
+// control is the hash of the settings.
+func (m *queueModel) control() map[string]string {
+	out := make(map[string]string)
+	if m.paused {
+		out["paused"] = "1"
+	}
+	if m.limit > 0 {
+		out["limit"] = strconv.Itoa(m.limit)
+	}
+	if m.counted {
+		out["dead_bytes"] = strconv.Itoa(m.deadBytes)
+	}
+	return out
+}
+
+// adopt compares the times of a zset and keeps those that the server has.
+func adopt(want map[string]span, got map[string]int64) error {
+	if len(want) != len(got) {
+		return fmt.Errorf("%v, not %v", got, slices.Sorted(maps.Keys(want)))
+	}
+	for id, at := range want {
+		ms, ok := got[id]
+		if !ok || ms < at.from || ms > at.to {
+			return fmt.Errorf("%q at %d, not at %v", id, ms, at)
+		}
+		want[id] = exactly(ms)
+	}
+	return nil
 }

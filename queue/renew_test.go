@@ -2,126 +2,65 @@ package queue_test
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
-	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
 )
 
-// renewed consumes ten jobs by a proxy that loses replies as lose says, until done says
-// so of the proxy and of the error that was last reported.
-func renewed(t *testing.T, lose func(p *luatomictest.LossyProxy), done func(p *luatomictest.LossyProxy, last error) bool) {
-	t.Helper()
-	q, _ := lab.NewQueue(t, &queue.Options{Lease: 4 * time.Second})
-	p := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
-	opts, err := redis.ParseURL(p.URL())
+// A handler may run for longer than the lease: the consumer renews it.
+func TestConsumeRenewsLeases(t *testing.T) {
+	t.Parallel()
+	const lease = 3 * time.Second // a renewal may come two seconds late
+	q, c := lab.NewQueue(t, &queue.Options{Lease: lease})
+	_, err := q.Push(t.Context(), lab.Bodies(1)...)
 	require.NoError(t, err)
-	c := redis.NewClient(opts)
-	defer c.Close()
-	lossy, err := queue.New(c, q.Name(), &queue.Options{Lease: 4 * time.Second})
-	require.NoError(t, err)
-	lab.Push(t, q, lab.Bodies(10)...)
-	lose(p)
-	var runs, lost atomic.Int32
-	var last atomic.Pointer[error]
-	out, err := lossy.Consume(t.Context(), &queue.ConsumeOptions{
-		Concurrency: 10, Drain: true, OnError: func(err error) { last.Store(&err) },
-	}, func(ctx context.Context, d *queue.Delivery) error {
+	var runs atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	other := make(chan error, 1)
+	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true, Concurrency: 1}, func(work context.Context, d *queue.Delivery) error {
 		runs.Add(1)
-		for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(10 * time.Millisecond) {
-			var err error
-			if e := last.Load(); e != nil {
-				err = *e
-			}
-			if done(p, err) {
+		first := d.Deadline()
+		go func() { // would reclaim a lease that lapsed
+			_, err := q.Consume(ctx, &queue.ConsumeOptions{Idle: 10 * time.Millisecond}, func(context.Context, *queue.Delivery) error {
+				runs.Add(1)
 				return nil
-			}
-			if ctx.Err() != nil {
-				lost.Add(1)
-				return context.Cause(ctx)
-			}
-		}
-		return errors.New("it takes for ever")
-	})
-	require.NoError(t, err)
-	require.Zero(t, lost.Load(), "leases that were thought lost")
-	require.EqualValues(t, 10, runs.Load(), "a job ran twice")
-	require.Equal(t, queue.Consumed{Acked: 10}, out)
-	require.Zero(t, stats(t, q).Leased)
-}
-
-// A connection that breaks while the leases are renewed costs none of them.
-func TestARenewalWithoutAnAnswerLosesNoJob(t *testing.T) {
-	t.Parallel()
-	extend := luatomictest.Command("EVALSHA", gen.QueueExtendSHA)
-	renewed(t, func(p *luatomictest.LossyProxy) { p.Drop(1, extend) },
-		func(p *luatomictest.LossyProxy, _ error) bool { return p.Executed(extend) >= 3 })
-}
-
-// The same, when the server cannot be asked at once what came of it: the acks ask again.
-func TestAcksAfterARenewalWithoutAnAnswer(t *testing.T) {
-	t.Parallel()
-	extend := luatomictest.Command("EVALSHA", gen.QueueExtendSHA)
-	renewed(t, func(p *luatomictest.LossyProxy) {
-		p.Drop(1, extend)
-		p.Drop(4, luatomictest.Command("ZMSCORE")) // as often as go-redis asks
-	}, func(p *luatomictest.LossyProxy, last error) bool {
-		return last != nil && !errors.Is(last, lua.ErrOutcomeUnknown) && p.Executed(extend) == 1
-	})
-}
-
-// What stands there when the old lease is over may be another's: it is not taken for
-// one's own.
-func TestALateAnswerToARenewalLeavesTheNextHolderAlone(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	direct, name := luatomictest.Client(t), luatomictest.Namespace(t)
-	long, err := queue.New(direct, name, &queue.Options{Lease: time.Hour})
-	require.NoError(t, err)
-	p := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
-	opts, err := redis.ParseURL(p.URL())
-	require.NoError(t, err)
-	opts.ReadTimeout = time.Second
-	c := redis.NewClient(opts)
-	defer c.Close()
-	short, err := queue.New(c, name, &queue.Options{Lease: 2 * time.Second})
-	require.NoError(t, err)
-	lab.Push(t, long, queue.Job{ID: "x"})
-	extend := luatomictest.Command("EVALSHA", gen.QueueExtendSHA)
-	p.Drop(1, extend)
-	ended := make(chan error, 1)
-	consuming, stop := context.WithCancel(ctx)
-	done := make(chan error, 1)
-	go func() {
-		_, err := short.Consume(consuming, nil, func(ctx context.Context, d *queue.Delivery) error {
-			<-ctx.Done()
-			ended <- context.Cause(ctx)
-			return nil
+			})
+			other <- err
+		}()
+		luatomictest.Eventually(t, 30*time.Second, "more than the lease passes", func() bool {
+			return c.Time(t.Context()).Val().After(first.Add(500 * time.Millisecond))
 		})
-		done <- err
-	}()
-	luatomictest.Eventually(t, 20*time.Second, "a renewal", func() bool { return p.Executed(extend) > 0 })
-	p.Blackhole(true)
-	var next queue.Taken
-	luatomictest.Eventually(t, 20*time.Second, "the job comes back", func() bool {
-		_, err := long.Reclaim(ctx)
-		require.NoError(t, err)
-		next, err = long.Take(ctx, 1)
-		require.NoError(t, err)
-		return len(next.Deliveries) == 1
+		return work.Err()
 	})
-	p.Blackhole(false)
-	require.ErrorIs(t, lab.Soon(t, 30*time.Second, "the loss", ended), queue.ErrLeaseLost)
-	require.NoError(t, next.Deliveries[0].Ack(ctx), "its lease was not touched")
-	stop()
-	require.ErrorIs(t, lab.Soon(t, 30*time.Second, "the end", done), context.Canceled)
+	cancel()
+	require.ErrorIs(t, <-other, context.Canceled)
+	require.NoError(t, err)
+	require.Equal(t, int64(1), runs.Load())
+	require.Equal(t, 1, out.Acked)
+}
+
+// A handler whose lease is lost learns it through its context.
+func TestConsumeCancelsTheHandlerOfALostLease(t *testing.T) {
+	t.Parallel()
+	q, c := lab.NewQueue(t, &queue.Options{Lease: 3 * time.Second}) // it is renewed, and found lost, after one
+	_, err := q.Push(t.Context(), lab.Bodies(1)...)
+	require.NoError(t, err)
+	var cause error
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err = q.Consume(ctx, nil, func(work context.Context, d *queue.Delivery) error {
+		defer cancel()
+		require.NoError(t, c.ZIncrBy(t.Context(), lab.Key(q, "l"), 3_600_000, d.ID).Err())
+		<-work.Done()
+		cause = context.Cause(work)
+		return nil
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, cause, queue.ErrLeaseLost)
 }

@@ -3,109 +3,68 @@ package queue_test
 import (
 	"context"
 	"errors"
-	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
-	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
 )
 
-func TestRequeueRevivesTheDead(t *testing.T) {
+func TestConsumeRetriesAndBuries(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
-	q, c := lab.NewQueue(t, nil)
-	lab.Push(t, q, queue.Job{ID: "a", Body: []byte("aa")}, queue.Job{ID: "b"}, queue.Job{ID: "c"})
-	for range 3 {
-		require.NoError(t, lab.TakeOne(t, q).Bury(ctx, "why"))
-	}
-	require.Equal(t, 2, stats(t, q).DeadBytes)
-	n, err := q.Requeue(ctx, "b", "none")
+	q, _ := lab.NewQueue(t, &queue.Options{MaxFailures: 3})
+	_, err := q.Push(t.Context(), queue.Job{ID: "bad"}, queue.Job{ID: "panics"}, queue.Job{ID: "good"})
 	require.NoError(t, err)
-	require.Equal(t, 1, n)
-	d := lab.TakeOne(t, q)
-	require.Equal(t, "b", d.ID)
-	require.Equal(t, 1, d.Attempt, "as if it had never failed")
-	n, err = q.Requeue(ctx)
+	var mu sync.Mutex
+	attempts := make(map[string][]int)
+	var failures atomic.Int64
+	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true, Backoff: noWait, OnError: func(error) { failures.Add(1) }},
+		func(_ context.Context, d *queue.Delivery) error {
+			mu.Lock()
+			attempts[d.ID] = append(attempts[d.ID], d.Attempt)
+			mu.Unlock()
+			switch d.ID {
+			case "bad":
+				return errors.New("no")
+			case "panics":
+				panic("oh")
+			}
+			return nil
+		})
 	require.NoError(t, err)
-	require.Equal(t, 2, n)
-	require.Zero(t, c.Exists(ctx, lab.Key(q, "n"), lab.Key(q, "d")).Val())
-	require.Zero(t, stats(t, q).DeadBytes)
+	require.Equal(t, queue.Consumed{Acked: 1, Retried: 4, Dead: 2}, out)
+	require.Equal(t, []int{1, 2, 3}, attempts["bad"])
+	require.Equal(t, []int{1, 2, 3}, attempts["panics"])
+	require.Equal(t, int64(6), failures.Load())
+	stats, err := q.Stats(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 2, stats.Dead)
 }
 
-// A requeue of the oldest whose reply is lost moves them once, and not the next ones too.
-// The guard is that the ids are chosen before.
-func TestRequeueOfTheOldestAfterALostReply(t *testing.T) {
+// A handler's answer that makes no sense costs the job a round, and not the process.
+func TestAnswersOfHandlersThatMakeNoSense(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
-	q, direct := lab.NewQueue(t, nil)
-	lab.Push(t, q, lab.Numbered(300, 0)...)
-	taken, err := q.Take(ctx, 300)
+	q, _ := lab.NewQueue(t, &queue.Options{Lease: time.Hour})
+	lab.Push(t, q, queue.Job{ID: "discarded"}, queue.Job{ID: "negative"})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var tries atomic.Int32
+	out, err := q.Consume(ctx, &queue.ConsumeOptions{Drain: true, Backoff: func(int) time.Duration { return -time.Second }},
+		func(_ context.Context, d *queue.Delivery) error {
+			switch {
+			case d.ID == "discarded":
+				return queue.Discard(nil)
+			case tries.Add(1) == 1:
+				return errors.New("again")
+			}
+			return nil
+		})
 	require.NoError(t, err)
-	for i, d := range taken.Deliveries { // each at a time of its own
-		require.NoError(t, direct.ZAdd(ctx, lab.Key(q, "d"), redis.Z{Score: float64(i + 1), Member: d.ID}).Err())
-	}
-	require.NoError(t, direct.Del(ctx, lab.Key(q, "l")).Err())
-	_, err = q.Requeue(ctx, "none") // the server has the script now
-	require.NoError(t, err)
-
-	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
-	opts, err := redis.ParseURL(proxy.URL())
-	require.NoError(t, err)
-	c := redis.NewClient(opts)
-	defer c.Close()
-	lossy, err := queue.New(c, q.Name(), nil)
-	require.NoError(t, err)
-	sent := luatomictest.Command("EVALSHA", gen.QueueRequeueSHA)
-	proxy.Drop(2, sent)
-	n, err := lossy.Requeue(ctx)
-	require.NoError(t, err)
-	require.Equal(t, 200, n)
-	require.Equal(t, 3, proxy.Executed(sent))
-	after := stats(t, q)
-	require.Equal(t, 200, after.Ready, "each once")
-	require.Equal(t, 100, after.Dead)
-	left, err := q.Peek(ctx, queue.Dead, 0, 1)
-	require.NoError(t, err)
-	require.Equal(t, "j200", left[0].ID, "those that died first went")
-
-	n, err = lossy.Requeue(ctx)
-	require.NoError(t, err)
-	require.Equal(t, 100, n)
-	n, err = lossy.Requeue(ctx)
-	require.NoError(t, err)
-	require.Zero(t, n)
-}
-
-func TestTrimKeepsTheDeadWithinLimits(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	q, c := lab.NewQueue(t, nil)
-	for i := range 6 {
-		lab.Push(t, q, queue.Job{ID: fmt.Sprint(i), Body: make([]byte, 10)})
-		require.NoError(t, lab.TakeOne(t, q).Bury(ctx, "why"))
-		require.NoError(t, c.ZAdd(ctx, lab.Key(q, "d"), redis.Z{Score: float64(time.Now().UnixMilli() - 1000 + int64(i)), Member: fmt.Sprint(i)}).Err())
-	}
-	trim := func(l queue.DeadLimits) int {
-		n, err := q.Trim(ctx, l)
-		require.NoError(t, err)
-		return n
-	}
-	require.Zero(t, trim(queue.DeadLimits{}), "no limits")
-	require.Zero(t, trim(queue.DeadLimits{Jobs: 6, Bytes: 60, Age: time.Hour}))
-	require.Equal(t, 1, trim(queue.DeadLimits{Jobs: 5}))
-	require.Equal(t, 2, trim(queue.DeadLimits{Bytes: 35}))
-	left, err := q.Peek(ctx, queue.Dead, 0, 10)
-	require.NoError(t, err)
-	require.Equal(t, "3", left[0].ID, "the oldest went")
-	require.Equal(t, 30, stats(t, q).DeadBytes)
-	require.Equal(t, 3, trim(queue.DeadLimits{Age: 500 * time.Millisecond}))
-	require.Zero(t, c.Exists(ctx, lab.Key(q, "d"), lab.Key(q, "b"), lab.Key(q, "n")).Val())
+	require.Equal(t, queue.Consumed{Acked: 1, Retried: 1, Dead: 1}, out)
 }
 
 func TestSnoozeAndDiscard(t *testing.T) {

@@ -15,7 +15,38 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// Small promises of single scripts, each by the line that keeps it.
+func TestTakeStopsBeforeTooManyBytes(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := lab.NewQueue(t, nil)
+	big := make([]byte, 600_000)
+	for range 3 {
+		_, err := q.Push(ctx, queue.Job{Body: big})
+		require.NoError(t, err)
+	}
+	for range 3 {
+		taken, err := q.Take(ctx, 10)
+		require.NoError(t, err)
+		require.Len(t, taken.Deliveries, 1)
+	}
+}
+
+// A cancelled job leaves its entry behind. It is dropped and the next job comes
+// in the same call.
+func TestTakeDropsEntriesWithoutABody(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	pushed, err := q.Push(ctx, lab.Bodies(5)...)
+	require.NoError(t, err)
+	require.NoError(t, c.HDel(ctx, lab.Key(q, "b"), pushed.IDs[0], pushed.IDs[1]).Err())
+	taken, err := q.Take(ctx, 2)
+	require.NoError(t, err)
+	require.Equal(t, 2, taken.Dropped)
+	require.Len(t, taken.Deliveries, 2)
+	require.Equal(t, pushed.IDs[2], taken.Deliveries[0].ID)
+	require.Equal(t, int64(2), c.ZCard(ctx, lab.Key(q, "l")).Val(), "no lease for what is gone")
+}
 
 // takeParams are those of a take on the queue by one who waits on the channel.
 func takeParams(q *queue.Queue, channel string) gen.QueueTakeParams {
@@ -124,6 +155,42 @@ func TestTheFirstJobIsTakenHoweverLarge(t *testing.T) {
 	require.Equal(t, "large", r.Jobs[0].ID)
 }
 
+// F6: what is not ours at the head of the list, however it came there, does not keep
+// jobs from their workers.
+func TestForeignEntriesDoNotBlockTheHead(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	require.NoError(t, c.RPush(ctx, lab.Key(q, "r"), "no colon", "", ":", "x:y", "17:").Err())
+	lab.Push(t, q, queue.Job{ID: "j"})
+	_, err := q.Peek(ctx, queue.Ready, 0, 10)
+	require.NoError(t, err)
+	taken, err := q.Take(ctx, 10)
+	require.NoError(t, err)
+	require.Equal(t, 5, taken.Dropped)
+	require.Equal(t, "j", taken.Deliveries[0].ID)
+}
+
+// Take promotes by itself, so delays work with no poller.
+func TestTakePromotesWhatIsDue(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := lab.NewQueue(t, nil)
+	pushed, err := q.Push(ctx, queue.Job{ID: "d", Body: []byte("x"), Delay: 30 * time.Millisecond})
+	require.NoError(t, err)
+	var got *queue.Delivery
+	luatomictest.Eventually(t, 5*time.Second, "the job is due", func() bool {
+		taken, err := q.Take(ctx, 1)
+		require.NoError(t, err)
+		if len(taken.Deliveries) == 1 {
+			got = taken.Deliveries[0]
+			require.False(t, taken.Now.Before(pushed.Now.Add(30*time.Millisecond)), "never early by the server's clock")
+		}
+		return got != nil
+	})
+	require.Equal(t, []byte("x"), got.Body)
+}
+
 // Each call that makes work tells one who waits, and one that makes none tells nobody.
 func TestWhoIsTold(t *testing.T) {
 	t.Parallel()
@@ -191,94 +258,44 @@ func TestWhoIsTold(t *testing.T) {
 	}
 }
 
-// A poller that is told waits again under its own channel, once, and tells a consumer
-// only of ready jobs.
-func TestThePollerWaitsAgain(t *testing.T) {
+// So in every script that tells those who wait: the word goes to a channel with a
+// receiver, here the last of three.
+func TestEveryScriptPassesDeadWaitersOver(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
-	q, c := lab.NewQueue(t, nil)
-	promote := func(channel string) {
-		_, err := gen.DelayedPromote(ctx, c, gen.DelayedPromoteParams{Scheduled: lab.Key(q, "s"), Ready: lab.Key(q, "r"), Wake: lab.Key(q, "w"), Max: 10, Waiter: channel, Wait: time.Minute})
-		require.NoError(t, err)
-	}
-	poller := lab.Key(q, "w:poller")
-	require.NoError(t, lab.Subscribe(ctx, t, c, poller), "it would hear its own word")
-	promote(poller)
-	require.Equal(t, []string{poller}, waiting(t, c, q))
-	require.Positive(t, c.PTTL(ctx, lab.Key(q, "w")).Val(), "one that dies is forgotten")
-	heard := listener(t, c, q, "consumer")
-	promote(poller)
-	require.Len(t, waiting(t, c, q), 2, "nothing is ready, so nobody is told")
-	promote("")
-	require.Len(t, waiting(t, c, q), 2, "one without a channel does not wait")
-	scheduleDue(t, c, q, "j")
-	promote(poller)
-	require.Equal(t, []string{poller}, waiting(t, c, q), "itself it does not tell")
-	require.NoError(t, c.Del(ctx, lab.Key(q, "w")).Err())
-	heard()
-}
-
-// A unique name whose time was over belongs to the job that took it over, whatever
-// becomes of the job that had it first.
-func TestANameTakenOverStaysWithItsNewHolder(t *testing.T) {
-	t.Parallel()
-	cases := map[string]func(ctx context.Context, q *queue.Queue, d *queue.Delivery) error{
-		"ack":  func(ctx context.Context, _ *queue.Queue, d *queue.Delivery) error { return d.Ack(ctx) },
-		"bury": func(ctx context.Context, _ *queue.Queue, d *queue.Delivery) error { return d.Bury(ctx, "no") },
-		"reclaim": func(ctx context.Context, q *queue.Queue, d *queue.Delivery) error {
-			if err := d.Extend(ctx, time.Millisecond); err != nil {
-				return err
-			}
-			for {
-				if r, err := q.Reclaim(ctx); err != nil || r.Buried > 0 {
-					return err
-				}
-			}
+	for name, call := range map[string]func(ctx context.Context, q *queue.Queue) error{
+		"push of one": func(ctx context.Context, q *queue.Queue) error { _, err := q.Push(ctx, queue.Job{}); return err },
+		"push":        func(ctx context.Context, q *queue.Queue) error { _, err := q.Push(ctx, lab.Bodies(2)...); return err },
+		"push later": func(ctx context.Context, q *queue.Queue) error {
+			_, err := q.Push(ctx, queue.Job{Delay: 1})
+			return err
 		},
-		"cancel": func(ctx context.Context, q *queue.Queue, d *queue.Delivery) error {
-			if err := d.Return(ctx, 0); err != nil {
-				return err
-			}
-			return scriptcase.Cancels("first")(ctx, q, nil)
+		"push all later": func(ctx context.Context, q *queue.Queue) error {
+			_, err := queue.PushAll(ctx, queue.Batch{Queue: q, Jobs: []queue.Job{{Delay: 1}}})
+			return err
 		},
-	}
-	for name, call := range cases {
+		"requeue": func(ctx context.Context, q *queue.Queue) error { _, err := q.Requeue(ctx, "dead"); return err },
+		"reschedule": func(ctx context.Context, q *queue.Queue) error {
+			_, err := q.Reschedule(ctx, "far", time.Unix(1, 0))
+			return err
+		},
+		"resume": func(ctx context.Context, q *queue.Queue) error { return q.Resume(ctx) },
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
-			q, c := lab.NewQueue(t, &queue.Options{MaxFailures: 1})
-			lab.Push(t, q, queue.Job{ID: "first", Unique: "x", UniqueTTL: time.Millisecond})
-			d := lab.TakeOne(t, q)
-			luatomictest.Eventually(t, 20*time.Second, "the hold is over", func() bool {
-				return len(lab.Push(t, q, queue.Job{ID: "second", Unique: "x", Delay: time.Hour}).Duplicates) == 0
-			})
-			require.NoError(t, call(ctx, q, d))
-			require.Equal(t, map[string]string{"k:x": "second", "j:second": "x"}, c.HGetAll(ctx, lab.Key(q, "u")).Val())
-			require.EqualValues(t, 1, c.ZCard(ctx, lab.Key(q, "ux")).Val())
+			q, c := lab.NewQueue(t, nil)
+			switch name {
+			case "requeue":
+				lab.Push(t, q, queue.Job{ID: "dead"})
+				require.NoError(t, lab.TakeOne(t, q).Bury(ctx, "why"))
+			case "reschedule":
+				lab.Push(t, q, queue.Job{ID: "far", Delay: time.Hour})
+			}
+			require.NoError(t, lab.Subscribe(ctx, t, c, q.Name()))
+			waiting := []redis.Z{{Score: lab.Future, Member: "gone"}, {Score: lab.Future + 1, Member: "gone too"}, {Score: lab.Future + 2, Member: q.Name()}, {Score: lab.Future + 3, Member: "later"}}
+			require.NoError(t, c.ZAdd(ctx, lab.Key(q, "w"), waiting...).Err())
+			require.NoError(t, call(ctx, q))
+			require.Equal(t, []string{"later"}, c.ZRange(ctx, lab.Key(q, "w"), 0, -1).Val())
 		})
 	}
-}
-
-// A reclaim takes back a bounded number, so that the script stays short, and says that
-// there is more.
-func TestReclaimIsBounded(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	q, c := lab.NewQueue(t, nil)
-	const over = 250
-	_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, j := range lab.Numbered(over, 0) {
-			p.HSet(ctx, lab.Key(q, "b"), j.ID, "body")
-			p.ZAdd(ctx, lab.Key(q, "l"), redis.Z{Score: lab.Past, Member: j.ID})
-		}
-		return nil
-	})
-	require.NoError(t, err)
-	first, err := q.Reclaim(ctx)
-	require.NoError(t, err)
-	require.Equal(t, 200, first.Returned)
-	require.Less(t, first.NextLapse.Or(first.Now), first.Now, "more are over")
-	second, err := q.Reclaim(ctx)
-	require.NoError(t, err)
-	require.Equal(t, over-200, second.Returned)
 }

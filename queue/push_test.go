@@ -43,37 +43,6 @@ func TestPushMixesNowAndLater(t *testing.T) {
 	require.Equal(t, []string{stamp + ":now", stamp + ":past"}, entries)
 }
 
-// The guard is the lookup of ids that the caller chose.
-func TestPushReportsKnownIDsAsDuplicates(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	q, _ := lab.NewQueue(t, nil)
-	_, err := q.Push(ctx, queue.Job{ID: "ready", Body: []byte("1")}, queue.Job{ID: "scheduled", Delay: time.Hour})
-	require.NoError(t, err)
-	pushed, err := q.Push(ctx,
-		queue.Job{ID: "ready", Body: []byte("2")}, queue.Job{ID: "new"},
-		queue.Job{ID: "scheduled"}, queue.Job{ID: "new"})
-	require.NoError(t, err)
-	require.Equal(t, []queue.Duplicate{{Position: 0, ID: "ready"}, {Position: 2, ID: "scheduled"}, {Position: 3, ID: "new"}}, pushed.Duplicates)
-	require.Equal(t, 1, pushed.Ready)
-	taken, err := q.Take(ctx, 10)
-	require.NoError(t, err)
-	require.Len(t, taken.Deliveries, 2)
-	require.Equal(t, []byte("1"), taken.Deliveries[0].Body, "a duplicate leaves the first body")
-
-	leased, err := q.Push(ctx, queue.Job{ID: "ready"})
-	require.NoError(t, err)
-	require.Equal(t, []queue.Duplicate{{ID: "ready"}}, leased.Duplicates, "a leased job is known")
-	require.NoError(t, q.Bury(ctx, "no", taken.Deliveries[0]))
-	dead, err := q.Push(ctx, queue.Job{ID: "ready"})
-	require.NoError(t, err)
-	require.Equal(t, []queue.Duplicate{{ID: "ready"}}, dead.Duplicates, "a dead job is known")
-	require.NoError(t, q.Ack(ctx, taken.Deliveries[1]))
-	again, err := q.Push(ctx, queue.Job{ID: "new"})
-	require.NoError(t, err)
-	require.Equal(t, 1, again.Ready, "a finished job is not known")
-}
-
 // The guard is the receipt: without it the second call adds jobs with new ids.
 func TestPushOnceAddsNothingTheSecondTime(t *testing.T) {
 	t.Parallel()
@@ -164,52 +133,6 @@ func TestPushIsAllOrNothingToReaders(t *testing.T) {
 	require.NoError(t, <-watched)
 }
 
-// A user who may call only some of the commands of the push script meets its
-// undo: the guard is the list of writes taken back. A hold that was over stands as it
-// stood.
-func TestPushUndoesAWriteRefusedHalfWay(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	admin := luatomictest.StartServer(t).Client()
-	full, err := queue.New(admin, "q", nil)
-	require.NoError(t, err)
-	lab.Push(t, full, lab.Bodies(3)...)
-	out := lab.Push(t, full, queue.Job{ID: "over", Unique: "free", UniqueTTL: time.Millisecond})
-	luatomictest.Eventually(t, 5*time.Second, "the hold is over", func() bool { return admin.Time(ctx).Val().Sub(out.Now) > 2*time.Millisecond })
-	for _, forbidden := range []string{"hset", "zadd", "rpush", "set"} {
-		q, err := queue.New(limited(t, admin, forbidden), "q", nil)
-		require.NoError(t, err)
-		before := lab.Dump(ctx, t, admin, "q")
-		for _, jobs := range [][]queue.Job{{{ID: "a"}, {ID: "b", Delay: time.Hour}}, {{ID: "a", Unique: "free"}, {ID: "b", Delay: time.Hour}}, {{ID: "a"}}, {{}}} {
-			if forbidden == "zadd" && len(jobs) == 1 {
-				continue // it needs none
-			}
-			_, err = q.Push(ctx, jobs...)
-			require.ErrorIs(t, err, lua.ErrExecutedInPart, forbidden)
-			require.Equal(t, before, lab.Dump(ctx, t, admin, "q"), forbidden)
-		}
-	}
-}
-
-// The short way of one job writes its receipt first. Where that may not be deleted, it
-// still does not tell a repeat that the job is in.
-func TestPushOfOneRefusedHalfWayLeavesNoReceipt(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	admin := luatomictest.StartServer(t).Client()
-	q, err := queue.New(limited(t, admin, "rpush", "del"), "q", nil)
-	require.NoError(t, err)
-	_, err = q.PushOnce(ctx, "token", queue.Job{ID: "a"})
-	require.ErrorIs(t, err, lua.ErrExecutedInPart)
-	full, err := queue.New(admin, "q", nil)
-	require.NoError(t, err)
-	out, err := full.PushOnce(ctx, "token", queue.Job{ID: "a"})
-	require.NoError(t, err)
-	require.Equal(t, 1, out.Ready)
-	require.Empty(t, out.Duplicates)
-	require.Equal(t, "a", lab.TakeOne(t, full).ID)
-}
-
 // One plain job goes a shorter way through the script. It comes to the same.
 func TestPushOfOneJob(t *testing.T) {
 	t.Parallel()
@@ -260,4 +183,55 @@ func TestPushSeqSplitsByCountAndBytes(t *testing.T) {
 		last = err
 	}
 	require.ErrorIs(t, last, lua.ErrOutOfRange)
+}
+
+// PushSeq splits by size, however long the names of the keys are.
+func TestPushSeqLeavesRoomForLongNames(t *testing.T) {
+	t.Parallel()
+	c := luatomictest.Client(t)
+	name := luatomictest.Namespace(t)
+	pad := func(s string) string { return s + strings.Repeat("x", 128-len(s)) }
+	q, err := queue.New(c, pad(name), &queue.Options{Prefix: pad("p"), Tag: pad("t")})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := q.Cancel(context.Background(), "a", "b")
+		require.NoError(t, err)
+		_, err = q.Take(context.Background(), 2)
+		require.NoError(t, err)
+	})
+	half := make([]byte, queue.MaxBatchBytes/2-700)
+	n := 0
+	for out, err := range q.PushSeq(t.Context(), func(yield func(queue.Job) bool) {
+		_ = yield(queue.Job{ID: "a", Body: half}) && yield(queue.Job{ID: "b", Body: half})
+	}) {
+		require.NoError(t, err)
+		n += out.Ready
+	}
+	require.Equal(t, 2, n)
+}
+
+// What is left of a cancelled job when an error came half-way is its mark. A new job of
+// that id is refused while it is there: the old entry would take it along.
+func TestPushRefusesAnIDWhoseMarkIsLeft(t *testing.T) {
+	t.Parallel()
+	q, c := lab.NewQueue(t, nil)
+	require.NoError(t, c.HSet(t.Context(), lab.Key(q, "n"), "marked", "x", "failed", "3").Err())
+	marked, failed := queue.Job{ID: "marked"}, queue.Job{ID: "failed"}
+	known := []queue.Duplicate{{ID: "marked"}}
+	require.Equal(t, known, lab.Push(t, q, marked).Duplicates)
+	require.Equal(t, known, lab.Push(t, q, marked, queue.Job{ID: "other"}).Duplicates)
+	require.Equal(t, known, pushAll(t, queue.Batch{Queue: q, Jobs: []queue.Job{marked}})[0].Duplicates)
+	require.Equal(t, 1, lab.Push(t, q, failed).Ready, "a count alone is no mark")
+}
+
+func TestPushOnceRepeatsDuplicatesOfUniqueNames(t *testing.T) {
+	t.Parallel()
+	q, _ := lab.NewQueue(t, nil)
+	jobs := []queue.Job{{ID: "a 1:2", Unique: "u"}, {ID: "b", Unique: "u"}, {ID: "a 1:2"}}
+	first, err := q.PushOnce(t.Context(), "t", jobs...)
+	require.NoError(t, err)
+	second, err := q.PushOnce(t.Context(), "t", jobs...)
+	require.NoError(t, err)
+	require.Equal(t, first, second)
+	require.Equal(t, []queue.Duplicate{{Position: 1, ID: "a 1:2"}, {Position: 2, ID: "a 1:2"}}, first.Duplicates)
 }

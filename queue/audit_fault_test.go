@@ -1,0 +1,53 @@
+package queue_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// What the server evicted can be mended although it is over its limit.
+func TestAuditMendsOverTheMemoryLimit(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := luatomictest.StartServer(t).Client()
+	q, err := queue.New(c, "full", nil)
+	require.NoError(t, err)
+	lab.Push(t, q, lab.Bodies(10)...)
+	require.NoError(t, c.Del(ctx, lab.Key(q, "r")).Err())
+	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "1").Err())
+	require.Equal(t, 10, audit(t, q, true).LostTotal)
+	require.Equal(t, 10, stats(t, q).Ready)
+}
+
+func TestAuditErrors(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	for _, suffix := range strings.Fields("r s b l n d u c") {
+		q, c := lab.NewQueue(t, nil)
+		lab.Push(t, q, queue.Job{ID: "j"})
+		require.NoError(t, c.Del(ctx, lab.Key(q, "r"), lab.Key(q, suffix)).Err())
+		require.NoError(t, c.Set(ctx, lab.Key(q, suffix), "x", 0).Err())
+		_, err := q.Audit(ctx, false)
+		require.ErrorContains(t, err, "WRONGTYPE", suffix)
+		require.ErrorContains(t, err, fmt.Sprintf("luatomic: audit of %q: ", q.Name()))
+	}
+	q, c := lab.NewQueue(t, nil)
+	lab.Push(t, q, queue.Job{ID: "j"})
+	require.NoError(t, c.Del(ctx, lab.Key(q, "r")).Err())
+	require.NoError(t, c.Set(ctx, lab.Key(q, "w"), "x", 0).Err())
+	_, err := q.Audit(ctx, true)
+	require.ErrorIs(t, err, lua.ErrWrongType)
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = q.Audit(ended, true)
+	require.ErrorIs(t, err, context.Canceled)
+}

@@ -1,0 +1,69 @@
+package queue_test
+
+import (
+	"context"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/luatomic/luatomic/queue"
+)
+
+func (m *modelled) cancel(t *rapid.T) {
+	ids := rapid.SliceOfN(drawID, 1, 3).Draw(t, "ids")
+	got, err := m.long.Cancel(m.ctx, ids...)
+	require.NoError(t, err)
+	want := make([]queue.State, len(ids))
+	for i, id := range ids {
+		want[i] = m.model.cancel(id)
+	}
+	require.Equal(t, want, got)
+}
+
+func (m *modelled) reschedule(t *rapid.T) {
+	id, mode := drawID.Draw(t, "id"), rapid.SampledFrom([]string{"any", "earlier", "later"}).Draw(t, "mode")
+	at := rapid.SampledFrom([]int64{1, m.now(t) + 1, m.now(t) + time.Hour.Milliseconds()}).Draw(t, "at")
+	call := map[string]func(context.Context, string, time.Time) (queue.Rescheduled, error){
+		"any": m.long.Reschedule, "earlier": m.long.RescheduleEarlier, "later": m.long.RescheduleLater}[mode]
+	got, err := call(m.ctx, id, time.UnixMilli(at))
+	require.NoError(t, err)
+	found, moved := m.model.reschedule(id, at, mode == "earlier", mode == "later")
+	require.Equal(t, found, got.Found)
+	require.Equal(t, moved, got.Moved)
+	if found {
+		require.Equal(t, m.model.scheduled[id], exactly(got.Due.UnixMilli()))
+	}
+}
+
+func (m *queueModel) cancel(id string) queue.State {
+	if _, there := m.bodies[id]; !there || m.failures[id] == "x" {
+		return queue.Absent
+	}
+	if _, ok := m.leased[id]; ok {
+		return queue.Leased
+	}
+	defer m.release(id)
+	if _, ok := m.scheduled[id]; ok {
+		delete(m.scheduled, id)
+		delete(m.bodies, id)
+		m.forget(id)
+		return queue.Scheduled
+	}
+	if _, ok := m.dead[id]; ok {
+		m.dig(id)
+		delete(m.bodies, id)
+		return queue.Dead
+	}
+	m.forget(id)
+	m.failures[id], m.bodies[id] = "x", ""
+	return queue.Ready
+}
+
+func (m *queueModel) reschedule(id string, at int64, earlier, later bool) (found, moved bool) {
+	old, found := m.scheduled[id]
+	if moved = found && !(earlier && at >= old.from) && !(later && at <= old.from); moved {
+		m.scheduled[id] = exactly(at)
+	}
+	return found, moved
+}

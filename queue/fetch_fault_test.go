@@ -1,0 +1,63 @@
+package queue_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// The subscription is cut while a job comes: the consumer looks when it is back.
+func TestConsumerLooksAgainAfterACutSubscription(t *testing.T) {
+	t.Parallel()
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	cut := redis.NewClient(opts)
+	defer cut.Close()
+	q, c := lab.NewQueue(t, nil)
+	// A take whose reply is cut leaves its job leased; it comes back soon.
+	through, err := queue.New(cut, q.Name(), &queue.Options{Lease: 300 * time.Millisecond})
+	require.NoError(t, err)
+	got := make(chan struct{}, 100)
+	idleConsumers(t, c, through, 1, func(context.Context, *queue.Delivery) error {
+		got <- struct{}{}
+		return nil
+	})
+	for range 20 {
+		proxy.CutAll()
+		lab.Push(t, q, queue.Job{})
+		select {
+		case <-got:
+		case <-time.After(soonAwake):
+			t.Fatal("a job was not noticed")
+		}
+	}
+}
+
+// A waiter whose process is gone is passed over in the same call.
+func TestDeadWaitersArePassedOver(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	got := make(chan struct{}, 1)
+	idleConsumers(t, c, q, 1, func(context.Context, *queue.Delivery) error {
+		got <- struct{}{}
+		return nil
+	})
+	for _, ghost := range []string{"a", "b", "c", "d", "e"} {
+		require.NoError(t, c.ZAdd(ctx, lab.Key(q, "w"), redis.Z{Score: 1, Member: lab.Key(q, "w:ghost-"+ghost)}).Err())
+	}
+	lab.Push(t, q, queue.Job{})
+	select {
+	case <-got:
+	case <-time.After(soonAwake):
+		t.Fatal("a ghost took the word")
+	}
+}

@@ -1,0 +1,222 @@
+package queue_test
+
+import (
+	"context"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// Several pollers and a taker at once: each job moves once, and none before its
+// time.
+func TestPollersMoveEachJobOnceAndNeverEarly(t *testing.T) {
+	t.Parallel()
+	q, c := lab.NewQueue(t, nil)
+	const n = queue.MaxTake
+	jobs := lab.Bodies(n)
+	for i := range jobs {
+		jobs[i].Delay = time.Duration(i%100+1) * time.Millisecond
+	}
+	pushed, err := q.Push(t.Context(), jobs...)
+	require.NoError(t, err)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var mu sync.Mutex
+	moved := 0
+	opts := &queue.PollerOptions{OnPromote: func(_ *queue.Queue, p queue.Promoted) {
+		mu.Lock()
+		defer mu.Unlock()
+		moved += p.Moved
+	}}
+	var pollers sync.WaitGroup
+	for range 4 {
+		pollers.Go(func() { require.ErrorIs(t, queue.NewPoller(opts, q).Run(ctx), context.Canceled) })
+	}
+	luatomictest.Eventually(t, 30*time.Second, "all moves are reported", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return moved >= n
+	})
+	cancel()
+	pollers.Wait()
+	require.Equal(t, n, moved)
+	require.EqualValues(t, n, c.LLen(t.Context(), lab.Key(q, "r")).Val())
+	taken, err := q.Take(t.Context(), n)
+	require.NoError(t, err)
+	at := make(map[string]time.Time)
+	for i, id := range pushed.IDs {
+		at[id] = pushed.Now.Add(jobs[i].Delay)
+	}
+	for _, d := range taken.Deliveries {
+		require.False(t, d.EnqueuedAt.Before(at[d.ID]), "job %s became ready early", d.ID)
+		delete(at, d.ID)
+	}
+	require.Empty(t, at)
+}
+
+func TestPollerReturnsAtOnceAndReportsErrors(t *testing.T) {
+	t.Parallel()
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
+	defer c.Close()
+	down, err := queue.New(c, "down", nil)
+	require.NoError(t, err)
+	idle, _ := lab.NewQueue(t, nil)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- queue.NewPoller(&queue.PollerOptions{Idle: time.Hour}, idle, down).Run(ctx) }()
+	luatomictest.Eventually(t, 5*time.Second, "the poller is asleep", func() bool {
+		return c.PoolStats().Misses > 0
+	})
+	start := time.Now()
+	cancel(context.Canceled)
+	require.ErrorIs(t, <-done, context.Canceled)
+	require.Less(t, time.Since(start), 10*time.Second, "it slept for an hour")
+}
+
+// Very many jobs are due at once: each script is short, and others are served
+// meanwhile. A million in the drill, a tenth of that else.
+func TestManyDueAtOnceDoNotBlockTheServer(t *testing.T) {
+	n := 100_000
+	if os.Getenv("LUATOMIC_DRILL") != "" {
+		n = 1_000_000
+	}
+	ctx := t.Context()
+	c := luatomictest.StartServer(t).Client()
+	q, err := queue.New(c, "q", nil)
+	require.NoError(t, err)
+	load := redis.NewScript(`for i = ARGV[1], ARGV[2] do redis.call('ZADD', KEYS[1], 1, 'job-' .. i) end return 1`)
+	for i := 0; i < n; i += 10_000 {
+		require.NoError(t, load.Run(ctx, c, []string{"{q}:s"}, i, i+9_999).Err())
+	}
+	require.NoError(t, c.ConfigSet(ctx, "slowlog-log-slower-than", "2000").Err())
+	require.NoError(t, c.Do(ctx, "SLOWLOG", "RESET").Err())
+
+	before := lab.Calls(t, c)["evalsha"]
+	stop, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = queue.NewPoller(nil, q).Run(stop)
+	}()
+	var pings []time.Duration
+	for start := time.Now(); len(pings) == 0 || c.ZCard(ctx, "{q}:s").Val() > 0; {
+		require.Less(t, time.Since(start), 5*time.Minute)
+		begin := time.Now()
+		require.NoError(t, c.Ping(ctx).Err())
+		pings = append(pings, time.Since(begin))
+	}
+	cancel()
+	<-done
+	require.Equal(t, int64(n), c.LLen(ctx, "{q}:r").Val())
+	require.GreaterOrEqual(t, lab.Calls(t, c)["evalsha"]-before, n/queue.MaxBatch, "no step moves more than that")
+	slices.Sort(pings)
+	t.Logf("%d due: %d pings meanwhile, p50 %v, p99.9 %v, the longest %v", n, len(pings),
+		pings[len(pings)/2], pings[len(pings)*999/1000], pings[len(pings)-1])
+	slow := 0
+	for _, entry := range lab.Must(c.SlowLogGet(ctx, 128).Result()) {
+		if entry.Args[0] == "evalsha" && entry.Duration > 50*time.Millisecond {
+			slow++
+		}
+	}
+	// A step takes under a millisecond. On a busy machine the odd one is interrupted.
+	require.LessOrEqual(t, slow, n/queue.MaxBatch/10, "scripts over 50 ms")
+	require.Less(t, pings[len(pings)/2], 200*time.Millisecond, "half of the pings")
+}
+
+// A poller that is told waits again under its own channel, once, and tells a consumer
+// only of ready jobs.
+func TestThePollerWaitsAgain(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	promote := func(channel string) {
+		_, err := gen.DelayedPromote(ctx, c, gen.DelayedPromoteParams{Scheduled: lab.Key(q, "s"), Ready: lab.Key(q, "r"), Wake: lab.Key(q, "w"), Max: 10, Waiter: channel, Wait: time.Minute})
+		require.NoError(t, err)
+	}
+	poller := lab.Key(q, "w:poller")
+	require.NoError(t, lab.Subscribe(ctx, t, c, poller), "it would hear its own word")
+	promote(poller)
+	require.Equal(t, []string{poller}, waiting(t, c, q))
+	require.Positive(t, c.PTTL(ctx, lab.Key(q, "w")).Val(), "one that dies is forgotten")
+	heard := listener(t, c, q, "consumer")
+	promote(poller)
+	require.Len(t, waiting(t, c, q), 2, "nothing is ready, so nobody is told")
+	promote("")
+	require.Len(t, waiting(t, c, q), 2, "one without a channel does not wait")
+	scheduleDue(t, c, q, "j")
+	promote(poller)
+	require.Equal(t, []string{poller}, waiting(t, c, q), "itself it does not tell")
+	require.NoError(t, c.Del(ctx, lab.Key(q, "w")).Err())
+	heard()
+}
+
+// An earlier job wakes a poller that sleeps until a later one, and a poller that is
+// woken by ready jobs passes the word on to a consumer.
+func TestAnEarlierJobWakesThePoller(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	q, c := lab.NewQueue(t, nil)
+	lab.Push(t, q, queue.Job{Delay: time.Hour})
+	done := make(chan error, 1)
+	go func() { done <- queue.NewPoller(&queue.PollerOptions{Idle: asleep}, q).Run(ctx) }()
+	luatomictest.Eventually(t, soonAwake, "the poller waits", func() bool { return c.ZCard(ctx, lab.Key(q, "w")).Val() == 1 })
+	lab.Push(t, q, queue.Job{ID: "earlier", Delay: 20 * time.Millisecond})
+	luatomictest.Eventually(t, soonAwake, "the earlier job is ready", func() bool { return c.LLen(ctx, lab.Key(q, "r")).Val() == 1 })
+	require.Equal(t, "earlier", lab.TakeOne(t, q).ID)
+
+	got := make(chan string, 1)
+	idleConsumers(t, c, q, 1, func(_ context.Context, d *queue.Delivery) error {
+		got <- d.ID
+		return nil
+	})
+	luatomictest.Eventually(t, soonAwake, "both wait", func() bool { return c.ZCard(ctx, lab.Key(q, "w")).Val() == 2 })
+	// The poller has waited longest, so it is told first.
+	require.NoError(t, c.ZAddArgs(ctx, lab.Key(q, "w"), redis.ZAddArgs{XX: true, Members: []redis.Z{{Score: 1, Member: c.ZRange(ctx, lab.Key(q, "w"), 0, 0).Val()[0]}}}).Err())
+	lab.Push(t, q, queue.Job{ID: "ready"})
+	select {
+	case id := <-got:
+		require.Equal(t, "ready", id)
+	case <-time.After(soonAwake):
+		t.Fatal("the word was not passed on")
+	}
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+}
+
+// Who waits is not told of a later job than the one it waits for. The waiter here is a
+// channel with a receiver, and stays in the key of those who wait until it is told.
+func TestALaterJobWakesNobody(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	require.NoError(t, lab.Subscribe(ctx, t, c, q.Name()))
+	told := func(jobs ...queue.Job) [2]bool {
+		var out [2]bool
+		for i, add := range []func() error{
+			func() error { _, err := q.Push(ctx, jobs...); return err },
+			func() error { _, err := queue.PushAll(ctx, queue.Batch{Queue: q, Jobs: jobs}); return err },
+		} {
+			require.NoError(t, c.Del(ctx, lab.Key(q, "s")).Err())
+			require.NoError(t, c.ZAdd(ctx, lab.Key(q, "s"), redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: "known"}).Err())
+			require.NoError(t, c.ZAdd(ctx, lab.Key(q, "w"), redis.Z{Score: lab.Future, Member: q.Name()}).Err())
+			require.NoError(t, add())
+			out[i] = c.ZCard(ctx, lab.Key(q, "w")).Val() == 0
+		}
+		return out
+	}
+	later, earlier := queue.Job{Delay: 2 * time.Hour}, queue.Job{Delay: time.Minute}
+	require.Equal(t, [2]bool{false, false}, told(later))
+	require.Equal(t, [2]bool{true, true}, told(earlier, later))
+	require.Equal(t, [2]bool{true, true}, told(queue.Job{}))
+	require.Equal(t, [2]bool{true, true}, told(queue.Job{}, later))
+}

@@ -1,0 +1,76 @@
+package queue_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// Quick jobs make the consumer take ahead; then come slow ones. What waits behind them
+// goes back to be had by others, and is not taken again.
+func TestJobsTakenAheadGoBackFromBehindSlowHandlers(t *testing.T) {
+	t.Parallel()
+	const handlers = 2
+	for name, slow := range map[string]int{"of a backlog": 300, "of a queue that is empty by then": 12} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q, _ := lab.NewQueue(t, nil)
+			deadline := time.Now().Add(60 * time.Second)
+			// Where the machine was slow for a moment nothing was taken ahead.
+			for wentBack := false; !wentBack; wentBack = slowBehindQuick(t, q, handlers, slow) {
+				require.True(t, time.Now().Before(deadline), "none were taken ahead")
+			}
+		})
+	}
+}
+
+// slowBehindQuick has a consumer at slow jobs behind quick ones, and reports whether any
+// had to go back.
+func slowBehindQuick(t *testing.T, q *queue.Queue, handlers, slow int) bool {
+	t.Helper()
+	const quick = 500
+	ctx, cancel := context.WithCancel(t.Context())
+	gate, quickDone := make(chan struct{}), make(chan struct{})
+	var ran atomic.Int64
+	done := make(chan queue.Consumed)
+	lab.Push(t, q, lab.Numbered(quick, 0)...)
+	go func() {
+		out, _ := q.Consume(ctx, &queue.ConsumeOptions{Concurrency: handlers, Idle: time.Hour}, func(_ context.Context, d *queue.Delivery) error {
+			if string(d.Body) == "slow" {
+				<-gate
+			} else if ran.Add(1) == quick-100 {
+				close(quickDone) // the slow ones come behind the last of these
+			}
+			return nil
+		})
+		done <- out
+	}()
+	<-quickDone
+	rest := lab.Bodies(slow)
+	for i := range rest {
+		rest[i].Body = []byte("slow")
+	}
+	lab.Push(t, q, rest...)
+	luatomictest.Eventually(t, 30*time.Second, "the others go back", func() bool {
+		s := stats(t, q)
+		return s.Leased == handlers && s.Ready == slow-handlers
+	})
+	taken, err := q.Take(t.Context(), slow)
+	require.NoError(t, err)
+	for _, d := range taken.Deliveries {
+		require.Equal(t, 1, d.Attempt, "it counts as no failure")
+	}
+	require.NoError(t, q.Ack(t.Context(), taken.Deliveries...))
+	cancel()
+	close(gate)
+	out := <-done
+	require.Equal(t, quick+handlers, out.Acked)
+	return out.Retried > 0
+}

@@ -1,0 +1,75 @@
+package queue_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// A user who may call only some of the commands of the push script meets its
+// undo: the guard is the list of writes taken back. A hold that was over stands as it
+// stood.
+func TestPushUndoesAWriteRefusedHalfWay(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	admin := luatomictest.StartServer(t).Client()
+	full, err := queue.New(admin, "q", nil)
+	require.NoError(t, err)
+	lab.Push(t, full, lab.Bodies(3)...)
+	out := lab.Push(t, full, queue.Job{ID: "over", Unique: "free", UniqueTTL: time.Millisecond})
+	luatomictest.Eventually(t, 5*time.Second, "the hold is over", func() bool { return admin.Time(ctx).Val().Sub(out.Now) > 2*time.Millisecond })
+	for _, forbidden := range []string{"hset", "zadd", "rpush", "set"} {
+		q, err := queue.New(limited(t, admin, forbidden), "q", nil)
+		require.NoError(t, err)
+		before := lab.Dump(ctx, t, admin, "q")
+		for _, jobs := range [][]queue.Job{{{ID: "a"}, {ID: "b", Delay: time.Hour}}, {{ID: "a", Unique: "free"}, {ID: "b", Delay: time.Hour}}, {{ID: "a"}}, {{}}} {
+			if forbidden == "zadd" && len(jobs) == 1 {
+				continue // it needs none
+			}
+			_, err = q.Push(ctx, jobs...)
+			require.ErrorIs(t, err, lua.ErrExecutedInPart, forbidden)
+			require.Equal(t, before, lab.Dump(ctx, t, admin, "q"), forbidden)
+		}
+	}
+}
+
+// The short way of one job writes its receipt first. Where that may not be deleted, it
+// still does not tell a repeat that the job is in.
+func TestPushOfOneRefusedHalfWayLeavesNoReceipt(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	admin := luatomictest.StartServer(t).Client()
+	q, err := queue.New(limited(t, admin, "rpush", "del"), "q", nil)
+	require.NoError(t, err)
+	_, err = q.PushOnce(ctx, "token", queue.Job{ID: "a"})
+	require.ErrorIs(t, err, lua.ErrExecutedInPart)
+	full, err := queue.New(admin, "q", nil)
+	require.NoError(t, err)
+	out, err := full.PushOnce(ctx, "token", queue.Job{ID: "a"})
+	require.NoError(t, err)
+	require.Equal(t, 1, out.Ready)
+	require.Empty(t, out.Duplicates)
+	require.Equal(t, "a", lab.TakeOne(t, full).ID)
+}
+
+// limited is a client of a user who may call all but some commands.
+func limited(t *testing.T, admin *redis.Client, forbidden ...string) *redis.Client {
+	t.Helper()
+	rules := []any{"ACL", "SETUSER", "app", "reset", "on", "nopass", "~*", "&*", "+@all"}
+	for _, command := range forbidden {
+		rules = append(rules, "-"+command)
+	}
+	require.NoError(t, admin.Do(t.Context(), rules...).Err())
+	opts := *admin.Options()
+	opts.Username, opts.Password = "app", "any"
+	c := redis.NewClient(&opts)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
+}

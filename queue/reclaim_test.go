@@ -1,0 +1,72 @@
+package queue_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
+)
+
+func TestReclaimBuriesWhatFailedTooOften(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := lab.NewQueue(t, &queue.Options{Lease: time.Millisecond, MaxFailures: 2})
+	_, err := q.Push(ctx, queue.Job{ID: "poison"})
+	require.NoError(t, err)
+	reclaim := func() (r queue.Reclaimed) {
+		lab.TakeOne(t, q)
+		luatomictest.Eventually(t, 5*time.Second, "the lease ends", func() bool {
+			var err error
+			r, err = q.Reclaim(ctx)
+			require.NoError(t, err)
+			return r.Returned+r.Buried > 0
+		})
+		return r
+	}
+	require.Equal(t, 1, reclaim().Returned)
+	require.Equal(t, 1, reclaim().Buried)
+	stats, err := q.Stats(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 1, stats.Dead)
+}
+
+// A lease whose job is gone is dropped, not made a job without a body.
+func TestReclaimDropsLeasesWithoutAJob(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	require.NoError(t, c.ZAdd(ctx, lab.Key(q, "l"), redis.Z{Score: lab.Past, Member: "ghost"}).Err())
+	r, err := q.Reclaim(ctx)
+	require.NoError(t, err)
+	require.Zero(t, r.Returned+r.Buried)
+	require.Empty(t, lab.Dump(ctx, t, c, q.Name()))
+}
+
+// A reclaim takes back a bounded number, so that the script stays short, and says that
+// there is more.
+func TestReclaimIsBounded(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	const over = 250
+	_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, j := range lab.Numbered(over, 0) {
+			p.HSet(ctx, lab.Key(q, "b"), j.ID, "body")
+			p.ZAdd(ctx, lab.Key(q, "l"), redis.Z{Score: lab.Past, Member: j.ID})
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	first, err := q.Reclaim(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 200, first.Returned)
+	require.Less(t, first.NextLapse.Or(first.Now), first.Now, "more are over")
+	second, err := q.Reclaim(ctx)
+	require.NoError(t, err)
+	require.Equal(t, over-200, second.Returned)
+}

@@ -1,0 +1,76 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// slowNacks is a network on which each give-back takes its time.
+type slowNacks struct {
+	redis.Hook
+	calls atomic.Int32
+}
+
+func (s *slowNacks) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *slowNacks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (s *slowNacks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasSuffix(cmd.FullName(), "queue_nack") {
+			s.calls.Add(1)
+			time.Sleep(100 * time.Millisecond)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// Many jobs that fail at once, as when what all of them need is away, cost neither the
+// job that was done among them nor each other their settling.
+func TestManyFailuresAtOnceAreSettled(t *testing.T) {
+	t.Parallel()
+	q, c := lab.NewQueue(t, &queue.Options{Lease: time.Hour})
+	const n = 100
+	lab.Push(t, q, lab.Bodies(n)...)
+	slow := &slowNacks{}
+	c.AddHook(slow)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var failures atomic.Int32
+	var begun sync.WaitGroup
+	begun.Add(n)
+	go func() {
+		defer cancel()
+		luatomictest.Eventually(t, 50*time.Second, "all are settled", func() bool {
+			s, err := q.Stats(ctx)
+			return err == nil && s.Leased == 0 && s.Ready == 0
+		})
+	}()
+	out, err := q.Consume(ctx, &queue.ConsumeOptions{
+		Concurrency: n, Backoff: func(int) time.Duration { return time.Hour }, OnError: func(error) { failures.Add(1) },
+	}, func(_ context.Context, d *queue.Delivery) error {
+		begun.Done()
+		begun.Wait()
+		if string(d.Body) == string(lab.Bodies(n)[n/2].Body) {
+			return nil
+		}
+		return errors.New("away")
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, queue.Consumed{Acked: 1, Retried: n - 1}, out)
+	require.EqualValues(t, n-1, failures.Load())
+}

@@ -1,0 +1,73 @@
+package queue_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/queue"
+)
+
+func TestShardsFromOutside(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, _ := newShards(t, 5)
+	due := time.Now().Add(time.Hour).Truncate(time.Millisecond)
+	for i := range 10 {
+		pushShards(t, s, queue.Job{ID: fmt.Sprint("ready", i)}, queue.Job{ID: fmt.Sprint("held", i), Unique: fmt.Sprint("u", i), At: due})
+	}
+	total, err := s.Stats(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 10, total.Ready)
+	require.Equal(t, 10, total.Scheduled)
+	require.Len(t, total.Shards, 5)
+	sum := 0
+	for _, one := range total.Shards {
+		sum += one.Ready + one.Scheduled
+		require.False(t, one.Oldest.Or(total.Now).Before(total.Oldest.Or(time.Time{})))
+	}
+	require.Equal(t, 20, sum)
+	require.Equal(t, due, total.NextDue.Or(time.Time{}))
+
+	for i := range 10 { // wherever the unique name put them
+		moved, err := s.Reschedule(ctx, fmt.Sprint("held", i), due.Add(time.Hour))
+		require.NoError(t, err)
+		require.True(t, moved.Found && moved.Moved)
+		require.Equal(t, due.Add(time.Hour), moved.Due)
+	}
+	moved, err := s.Reschedule(ctx, "none", due)
+	require.NoError(t, err)
+	require.False(t, moved.Found)
+
+	ids := []string{"none", "ready0", "held3", "held4", "ready9"}
+	states, err := s.Cancel(ctx, ids...)
+	require.NoError(t, err)
+	require.Equal(t, []queue.State{queue.Absent, queue.Ready, queue.Scheduled, queue.Scheduled, queue.Ready}, states)
+	require.Empty(t, pushShards(t, s, queue.Job{ID: "new", Unique: "u3", Delay: time.Hour}).Duplicates)
+
+	require.NoError(t, s.Pause(ctx))
+	taken, err := s.Take(ctx, 100)
+	require.NoError(t, err)
+	require.True(t, taken.Paused)
+	require.Empty(t, taken.Deliveries)
+	total, err = s.Stats(ctx)
+	require.NoError(t, err)
+	require.True(t, total.Paused)
+	require.NoError(t, s.Resume(ctx))
+	taken, err = s.Take(ctx, 100)
+	require.NoError(t, err)
+	require.Len(t, taken.Deliveries, 8)
+
+	require.NoError(t, s.Queues()[0].SetLimit(ctx, 3))
+	total, err = s.Stats(ctx)
+	require.NoError(t, err)
+	require.Zero(t, total.Limit, "one without a limit, all without")
+	for _, q := range s.Queues() {
+		require.NoError(t, q.SetLimit(ctx, 3))
+	}
+	total, err = s.Stats(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 15, total.Limit)
+}
