@@ -14,8 +14,8 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// What the server evicted can be mended although it is over its limit.
-func TestAuditMendsOverTheMemoryLimit(t *testing.T) {
+// A server over its memory limit still allows the repair of what it evicted.
+func TestAuditRepairsOverTheMemoryLimit(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := luatomictest.StartServer(t).Client()

@@ -11,38 +11,38 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// What an audit suspects is judged again, by all that there is in one step.
-func TestMendJudgesEachSuspectAgain(t *testing.T) {
+// The script judges each suspect again, with all keys, in the step that repairs it.
+func TestRepairJudgesEachSuspectAgain(t *testing.T) {
 	t.Parallel()
 	const lost, ghost, count, name = gen.QueueMendKindLost, gen.QueueMendKindGhost, gen.QueueMendKindCount, gen.QueueMendKindName
 	cases := map[string]struct {
 		kind     gen.QueueMendKind
 		id, name string
 		verdict  int64
-		told     bool
+		notifies bool
 	}{
-		"lost":                       {lost, "lost", "", 1, true},
-		"lost and cancelled":         {lost, "cancelled", "", 2, true},
-		"lost, but ready":            {lost, "r", "", 0, false},
-		"lost, but scheduled":        {lost, "s", "", 0, false},
-		"lost, but leased":           {lost, "l", "", 0, false},
-		"lost, but dead":             {lost, "d", "", 0, false},
-		"lost, with the body":        {lost, "nowhere", "", 0, false},
-		"ghost, scheduled":           {ghost, "ghost s", "", 1, false},
-		"ghost, leased":              {ghost, "ghost l", "", 1, false},
-		"ghost, dead":                {ghost, "ghost d", "", 1, false},
-		"ghost, but with a body":     {ghost, "s", "", 0, false},
-		"ghost, but nowhere":         {ghost, "nowhere", "", 0, false},
-		"count":                      {count, "count", "", 1, false},
-		"count, only the reason":     {count, "reason", "", 1, false},
-		"count, but with a body":     {count, "r", "", 0, false},
-		"count, but a ghost's":       {count, "ghost l", "", 0, false},
-		"count, but none":            {count, "nowhere", "", 0, false},
-		"name":                       {name, "gone", "whole", 1, false},
-		"name, but another has it":   {name, "gone", "taken over", 1, false},
-		"name, but it has another":   {name, "also gone", "half", 1, false},
-		"name, but of a job":         {name, "r", "held", 0, false},
-		"name, but neither is there": {name, "nowhere", "held", 0, false},
+		"lost":                     {lost, "lost", "", 1, true},
+		"lost and cancelled":       {lost, "cancelled", "", 2, true},
+		"lost, but ready":          {lost, "r", "", 0, false},
+		"lost, but scheduled":      {lost, "s", "", 0, false},
+		"lost, but leased":         {lost, "l", "", 0, false},
+		"lost, but dead":           {lost, "d", "", 0, false},
+		"lost, with the body":      {lost, "nowhere", "", 0, false},
+		"ghost, scheduled":         {ghost, "ghost s", "", 1, false},
+		"ghost, leased":            {ghost, "ghost l", "", 1, false},
+		"ghost, dead":              {ghost, "ghost d", "", 1, false},
+		"ghost, but with a body":   {ghost, "s", "", 0, false},
+		"ghost, but nowhere":       {ghost, "nowhere", "", 0, false},
+		"count":                    {count, "count", "", 1, false},
+		"count, only the reason":   {count, "reason", "", 1, false},
+		"count, but with a body":   {count, "r", "", 0, false},
+		"count, but a ghost's":     {count, "ghost l", "", 0, false},
+		"count, but none":          {count, "nowhere", "", 0, false},
+		"name":                     {name, "deleted", "whole", 1, false},
+		"name, but another has it": {name, "deleted", "new holder", 1, false},
+		"name, but it has another": {name, "deleted 2", "half", 1, false},
+		"name, but of a job":       {name, "r", "held", 0, false},
+		"name, but neither exists": {name, "nowhere", "held", 0, false},
 	}
 	for what, tc := range cases {
 		t.Run(what, func(t *testing.T) {
@@ -55,27 +55,27 @@ func TestMendJudgesEachSuspectAgain(t *testing.T) {
 				Unique: lab.Key(q, "u"), Expiry: lab.Key(q, "ux"), Control: lab.Key(q, "c"), Wake: lab.Key(q, "w"), From: 7, To: 7,
 				Suspects: []gen.QueueMendSuspect{{Kind: tc.kind, ID: tc.id, Name: tc.name}, {Kind: tc.kind, ID: tc.id, Name: tc.name}},
 			}
-			heard := listener(t, c, q, "x")
+			notified := listener(t, c, q, "x")
 			before := lab.Dump(ctx, t, c, q.Name())
-			mend := func(verdict int64) (second int64) {
+			repairs := func(verdict int64) (second int64) {
 				r, err := gen.QueueMend(ctx, c, p)
 				require.NoError(t, err)
 				require.Equal(t, verdict, r.Verdicts[0])
-				require.False(t, r.Corrected, "it is as it must be")
+				require.False(t, r.Corrected, "dead_bytes is right")
 				return r.Verdicts[1]
 			}
-			mend(tc.verdict)
-			require.Equal(t, before, lab.Dump(ctx, t, c, q.Name()), "a look changes nothing")
+			repairs(tc.verdict)
+			require.Equal(t, before, lab.Dump(ctx, t, c, q.Name()), "an audit without repair changes nothing")
 
 			p.Mend = true
-			second := mend(tc.verdict)
+			second := repairs(tc.verdict)
 			ready := c.LLen(ctx, lab.Key(q, "r")).Val()
-			if tc.told {
-				heard()
-				require.Zero(t, second, "once is enough")
+			if tc.notifies {
+				notified()
+				require.Zero(t, second, "the second suspect is the same")
 				require.EqualValues(t, 2, ready)
 			} else {
-				require.Len(t, waiting(t, c, q), 1, "told of nothing")
+				require.Len(t, waiting(t, c, q), 1, "nobody is notified")
 				require.EqualValues(t, 1, ready)
 			}
 			if tc.verdict == 0 {
@@ -83,15 +83,15 @@ func TestMendJudgesEachSuspectAgain(t *testing.T) {
 			}
 			holds := c.HGetAll(ctx, lab.Key(q, "u")).Val()
 			require.Equal(t, "r", holds["k:held"])
-			require.Equal(t, "r", holds["k:taken over"], "the new holder's")
-			require.Equal(t, "another", holds["j:also gone"], "the other name's")
-			require.NotZero(t, c.ZScore(ctx, lab.Key(q, "ux"), "taken over").Val())
-			require.Zero(t, mend(0), "all is mended")
+			require.Equal(t, "r", holds["k:new holder"], "the new holder's")
+			require.Equal(t, "another", holds["j:deleted 2"], "the other name's")
+			require.NotZero(t, c.ZScore(ctx, lab.Key(q, "ux"), "new holder").Val())
+			require.Zero(t, repairs(0), "all is repaired")
 		})
 	}
 }
 
-// damaged has a job in each state, and one of each kind of damage.
+// damaged writes a job in each state, and one of each kind of damage.
 func damaged(t *testing.T, c *redis.Client, q *queue.Queue) {
 	t.Helper()
 	ctx := t.Context()
@@ -105,9 +105,9 @@ func damaged(t *testing.T, c *redis.Client, q *queue.Queue) {
 		p.ZAdd(ctx, lab.Key(q, "l"), redis.Z{Score: lab.LongLease, Member: "l"}, redis.Z{Score: lab.LongLease, Member: "ghost l"})
 		p.ZAdd(ctx, lab.Key(q, "d"), redis.Z{Score: lab.Past, Member: "d"}, redis.Z{Score: lab.Past, Member: "ghost d"})
 		p.HSet(ctx, lab.Key(q, "n"), "cancelled", "x", "r", "1", "ghost l", "1", "count", "1", "count\n", "why", "reason\n", "why")
-		p.HSet(ctx, lab.Key(q, "u"), "k:held", "r", "j:r", "held", "k:whole", "gone", "j:gone", "taken over", "k:taken over", "r",
-			"k:half", "also gone", "j:also gone", "another")
-		for _, name := range []string{"held", "whole", "taken over", "half"} {
+		p.HSet(ctx, lab.Key(q, "u"), "k:held", "r", "j:r", "held", "k:whole", "deleted", "j:deleted", "new holder", "k:new holder", "r",
+			"k:half", "deleted 2", "j:deleted 2", "another")
+		for _, name := range []string{"held", "whole", "new holder", "half"} {
 			p.ZAdd(ctx, lab.Key(q, "ux"), redis.Z{Score: lab.Future, Member: name})
 		}
 		p.HSet(ctx, lab.Key(q, "c"), "dead_bytes", 7)

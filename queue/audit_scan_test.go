@@ -12,7 +12,7 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// More than one page of everything; a hundred are named.
+// Every key has more than one page. The result names a hundred ids.
 func TestAuditInPages(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -27,7 +27,7 @@ func TestAuditInPages(t *testing.T) {
 	require.NoError(t, c.ZAdd(ctx, lab.Key(q, "s"), redis.Z{Score: lab.Future, Member: "ghost0"}).Err())
 	out := audit(t, q, true)
 	require.Equal(t, 1500, out.LostTotal)
-	require.Equal(t, 1200, out.GhostTotal, "one that stands twice is one")
+	require.Equal(t, 1200, out.GhostTotal, "one with two states is one")
 	require.Len(t, out.Lost, 100)
 	require.Len(t, out.Ghosts, 100)
 	require.Equal(t, 2700, out.Repaired)
@@ -55,8 +55,8 @@ func TestAuditOfLargeBodies(t *testing.T) {
 	require.Equal(t, size, stats(t, q).DeadBytes)
 }
 
-// A job that is never where the audit looks: leased while ready is read, ready while
-// leases are read, both times.
+// A job is never in the state that the audit reads: leased while it reads ready, ready while it reads the leases,
+// both times.
 func TestAuditIsNotFooledByAJobThatMoves(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -75,6 +75,6 @@ func TestAuditIsNotFooledByAJobThatMoves(t *testing.T) {
 	same, err := queue.New(watched, q.Name(), nil)
 	require.NoError(t, err)
 	require.Equal(t, queue.Audited{Checked: 1}, audit(t, same, true))
-	require.Equal(t, 3, moves, "the test ran as meant")
+	require.Equal(t, 3, moves, "the job moved at each step")
 	require.Equal(t, []string{"moves"}, empty(t, q))
 }

@@ -16,15 +16,15 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-func audit(t *testing.T, q *queue.Queue, mend bool) queue.Audited {
+func audit(t *testing.T, q *queue.Queue, repair bool) queue.Audited {
 	t.Helper()
-	out, err := q.Audit(t.Context(), mend)
+	out, err := q.Audit(t.Context(), repair)
 	require.NoError(t, err)
 	return out
 }
 
-// everywhere fills a queue with jobs in every state, named after it; each but the
-// dead one holds a unique name. The cancelled job stands in ready.
+// everywhere fills a queue with jobs in every state, named after it. Each but the dead one holds a unique name. The
+// cancelled job is in ready.
 func everywhere(t *testing.T, q *queue.Queue) {
 	t.Helper()
 	ctx := t.Context()
@@ -48,17 +48,17 @@ func TestAuditOfAHealthyQueueChangesNothing(t *testing.T) {
 	require.Equal(t, queue.Audited{}, audit(t, q, true), "no queue at all")
 	everywhere(t, q)
 	before := lab.Dump(t.Context(), t, c, q.Name())
-	for _, mend := range []bool{false, true} {
-		out := audit(t, q, mend)
+	for _, repair := range []bool{false, true} {
+		out := audit(t, q, repair)
 		require.Equal(t, queue.Audited{Checked: 6}, out)
 		require.True(t, out.OK())
 	}
 	require.Equal(t, before, lab.Dump(t.Context(), t, c, q.Name()))
 }
 
-// Each kind of damage is reported and left alone, then mended; then nothing is left to
-// find, and every job whose body is there is delivered.
-func TestAuditFindsAndMends(t *testing.T) {
+// An audit reports each kind of damage and changes nothing, then repairs it. Then nothing is left to find, and
+// every job with a body is delivered.
+func TestAuditFindsAndRepairs(t *testing.T) {
 	t.Parallel()
 	none := []string(nil)
 	del := func(suffix string) func(context.Context, *redis.Client, *queue.Queue) {
@@ -67,22 +67,22 @@ func TestAuditFindsAndMends(t *testing.T) {
 	for name, test := range map[string]struct {
 		damage func(context.Context, *redis.Client, *queue.Queue)
 		want   queue.Audited
-		jobs   []string // that come out in the end
+		jobs   []string // that are delivered in the end
 	}{
-		"ready is gone": {del("r"), queue.Audited{Checked: 6, Lost: []string{"failed", "ready"}, StaleCounts: 1, Repaired: 3},
+		"ready deleted": {del("r"), queue.Audited{Checked: 6, Lost: []string{"failed", "ready"}, StaleCounts: 1, Repaired: 3},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
-		"scheduled is gone": {del("s"), queue.Audited{Checked: 6, Lost: []string{"scheduled"}, Repaired: 1},
+		"scheduled deleted": {del("s"), queue.Audited{Checked: 6, Lost: []string{"scheduled"}, Repaired: 1},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
-		"leases are gone": {del("l"), queue.Audited{Checked: 6, Lost: []string{"leased"}, Repaired: 1},
+		"leases deleted": {del("l"), queue.Audited{Checked: 6, Lost: []string{"leased"}, Repaired: 1},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
-		"dead is gone": {del("d"), queue.Audited{Checked: 6, Lost: []string{"dead"}, DeadBytes: -4, Repaired: 2},
+		"dead deleted": {del("d"), queue.Audited{Checked: 6, Lost: []string{"dead"}, DeadBytes: -4, Repaired: 2},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
-		"bodies are gone": {del("b"), queue.Audited{Ghosts: []string{"dead", "leased", "scheduled"}, StaleNames: 4, StaleCounts: 2, DeadBytes: -4, Repaired: 10},
+		"bodies deleted": {del("b"), queue.Audited{Ghosts: []string{"dead", "leased", "scheduled"}, StaleNames: 4, StaleCounts: 2, DeadBytes: -4, Repaired: 10},
 			none},
-		"one body is gone": {func(ctx context.Context, c *redis.Client, q *queue.Queue) { c.HDel(ctx, lab.Key(q, "b"), "scheduled") },
+		"one body deleted": {func(ctx context.Context, c *redis.Client, q *queue.Queue) { c.HDel(ctx, lab.Key(q, "b"), "scheduled") },
 			queue.Audited{Checked: 5, Ghosts: []string{"scheduled"}, StaleNames: 1, Repaired: 2},
 			[]string{"dead", "failed", "leased", "ready"}},
-		"settings are gone": {del("c"), queue.Audited{Checked: 6, DeadBytes: 4, Repaired: 1},
+		"settings deleted": {del("c"), queue.Audited{Checked: 6, DeadBytes: 4, Repaired: 1},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
 		"dead_bytes is below zero": {func(ctx context.Context, c *redis.Client, q *queue.Queue) {
 			c.HSet(ctx, lab.Key(q, "c"), "dead_bytes", -6)
@@ -90,7 +90,7 @@ func TestAuditFindsAndMends(t *testing.T) {
 			queue.Audited{Checked: 6, DeadBytes: 10, Repaired: 1},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
 		"halves of a hold": {func(ctx context.Context, c *redis.Client, q *queue.Queue) {
-			c.HSet(ctx, lab.Key(q, "u"), "k:x", "gone", "k:y", "gone", "j:also gone", "z")
+			c.HSet(ctx, lab.Key(q, "u"), "k:x", "deleted", "k:y", "deleted", "j:deleted 2", "z")
 			c.ZAdd(ctx, lab.Key(q, "ux"), redis.Z{Score: lab.Future, Member: "x"})
 		}, queue.Audited{Checked: 6, StaleNames: 3, Repaired: 3},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
@@ -106,26 +106,25 @@ func TestAuditFindsAndMends(t *testing.T) {
 			before := lab.Dump(ctx, t, c, q.Name())
 			found, want := audit(t, q, false), test.want
 			want.Repaired = 0
-			require.Equal(t, before, lab.Dump(ctx, t, c, q.Name()), "a look changes nothing")
+			require.Equal(t, before, lab.Dump(ctx, t, c, q.Name()), "an audit without repair changes nothing")
 			require.Equal(t, want, found)
 			require.False(t, found.OK())
 			require.Equal(t, test.want, audit(t, q, true))
-			require.Equal(t, queue.Audited{Checked: audit(t, q, true).Checked}, audit(t, q, true), "all is mended")
+			require.Equal(t, queue.Audited{Checked: audit(t, q, true).Checked}, audit(t, q, true), "all is repaired")
 			require.ElementsMatch(t, test.jobs, empty(t, q))
 			require.Zero(t, c.Exists(ctx, lab.Key(q, "b"), lab.Key(q, "n"), lab.Key(q, "u"), lab.Key(q, "ux"), lab.Key(q, "r"), lab.Key(q, "s"), lab.Key(q, "l"), lab.Key(q, "d")).Val())
 		})
 	}
 }
 
-// empty brings every job of the queue to its end, in whatever state, and returns their
-// ids.
+// empty finishes every job of the queue, in whatever state, and returns their ids.
 func empty(t *testing.T, q *queue.Queue) []string {
 	t.Helper()
 	ctx := t.Context()
 	c := luatomictest.Client(t)
 	_, err := q.Requeue(ctx)
 	require.NoError(t, err)
-	for _, set := range []string{"s", "l"} { // all is due, every lease is over
+	for _, set := range []string{"s", "l"} { // all jobs are due, every lease has ended
 		for _, id := range c.ZRange(ctx, lab.Key(q, set), 0, -1).Val() {
 			c.ZAdd(ctx, lab.Key(q, set), redis.Z{Score: lab.Past, Member: id})
 		}
@@ -142,7 +141,7 @@ func empty(t *testing.T, q *queue.Queue) []string {
 	return ids
 }
 
-// On a queue at work nothing is taken for lost, so that mending repeats nothing.
+// On a busy queue an audit takes no job for lost, so a repair delivers none twice.
 func TestAuditOfABusyQueue(t *testing.T) {
 	t.Parallel()
 	q, _ := lab.NewQueue(t, nil)
@@ -173,7 +172,7 @@ func TestAuditOfABusyQueue(t *testing.T) {
 					return
 				}
 				pushed.Add(size)
-				time.Sleep(10 * time.Millisecond) // a pace, nothing waits for it
+				time.Sleep(10 * time.Millisecond) // spreads the pushes; nothing depends on it
 			}
 		})
 	}

@@ -33,10 +33,10 @@ func TestCancelInEveryState(t *testing.T) {
 	require.Equal(t, []queue.State{queue.Absent, queue.Absent, queue.Absent}, again)
 	require.Zero(t, stats(t, q).DeadBytes)
 
-	require.Equal(t, "next", lab.TakeOne(t, q).ID, "the worker passes over the cancelled job")
-	require.NoError(t, leased.Ack(ctx), "the worker of a leased job goes on")
+	require.Equal(t, "next", lab.TakeOne(t, q).ID, "the take drops the cancelled job")
+	require.NoError(t, leased.Ack(ctx), "the worker of a leased job continues")
 	require.NoError(t, takeNone(t, q))
-	require.Equal(t, int64(1), c.HLen(ctx, lab.Key(q, "b")).Val(), "only the job in hand has a body")
+	require.Equal(t, int64(1), c.HLen(ctx, lab.Key(q, "b")).Val(), "only the leased job has a body")
 }
 
 func takeNone(t *testing.T, q *queue.Queue) error {
@@ -48,9 +48,9 @@ func takeNone(t *testing.T, q *queue.Queue) error {
 	return err
 }
 
-// A cancelled ready job keeps its id until its entry is passed over: else a new job
-// with that id would be delivered by the old entry, before its time, or twice.
-func TestCancelledReadyJobKeepsItsIDUntilPassedOver(t *testing.T) {
+// A cancelled ready job keeps its id until a take drops its entry. Otherwise the old entry would deliver a new job
+// with that id, early or twice.
+func TestCancelledReadyJobKeepsItsIDUntilDropped(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	q, _ := lab.NewQueue(t, nil)
@@ -113,8 +113,8 @@ func TestReschedule(t *testing.T) {
 	require.False(t, out.Found, "it cannot be both moved and ready")
 }
 
-// A cancelled job whose hold is over leaves the name to the job that took it since, and
-// a dead one takes its bytes along.
+// A cancelled job whose hold has ended leaves the name to the job that holds it now. A dead job subtracts its
+// bytes.
 func TestCancelLeavesWhatIsNotTheJobs(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -134,8 +134,7 @@ func TestCancelLeavesWhatIsNotTheJobs(t *testing.T) {
 	require.Zero(t, stats(t, q).DeadBytes)
 }
 
-// A job is cancelled, or rescheduled, while pollers move it: it is never both moved
-// and changed, and never lost.
+// A job is cancelled or rescheduled while pollers move it: it is never both moved and changed, and never lost.
 func TestCancelAndRescheduleWhileMoving(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -165,7 +164,7 @@ func TestCancelAndRescheduleWhileMoving(t *testing.T) {
 		require.NoError(t, err)
 		put[j.ID] = out.Moved
 	}
-	luatomictest.Eventually(t, 30*time.Second, "the rest is ready", func() bool {
+	luatomictest.Eventually(t, 30*time.Second, "all due jobs are ready", func() bool {
 		s := stats(t, q)
 		next, ok := s.NextDue.Get()
 		return !ok || next.After(s.Now.Add(time.Minute))

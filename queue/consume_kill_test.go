@@ -29,19 +29,19 @@ import (
 
 var (
 	killCount = flag.Int("kills", 200, "how many workers TestKilledWorkersLoseNothing kills")
-	killSeed  = flag.Uint64("killseed", 0, "its seed; 0 for a new one")
+	killSeed  = flag.Uint64("killseed", 0, "seed of TestKilledWorkersLoseNothing; 0 for a new one")
 )
 
 const (
-	// killLease is long enough for a machine that stands still for a second.
+	// killLease outlasts a machine that stalls for a second.
 	killLease       = 1500 * time.Millisecond
 	killWorkers     = 4
 	killConcurrency = 4
-	// killBacklog keeps jobs waiting, so that workers die while there is work.
+	// killBacklog keeps jobs ready, so that workers die while they work.
 	killBacklog = 100
-	// killPatience is how long after the end of a dead worker's lease its jobs may
-	// wait for another worker: half of the time that an idle worker sleeps by default.
-	killPatience = 5 * time.Second
+	// killDelay is how long after the end of a dead worker's lease its jobs may wait for another worker: half of the
+	// default idle time.
+	killDelay = 5 * time.Second
 )
 
 // The environment of a worker process.
@@ -51,18 +51,17 @@ const (
 	killEnvSeed  = "LUATOMIC_TEST_SEED"
 )
 
-// diary is a stream in which all processes write down what happens to the jobs. The
-// server gives each entry its time.
+// diary is a stream in which all processes record what happens to the jobs. The server stamps each entry.
 type diary struct {
 	c   *redis.Client
 	key string
 }
 
-// Words of the diary.
+// Events of the diary.
 const (
 	wroteStart  = "start"  // a handler begins: job, attempt, deadline
 	wroteDone   = "done"   // a handler has done its work: job, attempt
-	wroteLost   = "lost"   // a live worker finds its lease over: job
+	wroteLost   = "lost"   // a live worker learns that its lease is lost: job
 	wroteDoomed = "doomed" // the worker is about to be killed
 	wroteKilled = "killed" // it is dead
 )
@@ -71,7 +70,7 @@ func (d diary) write(ctx context.Context, word, worker, job string, attempt int,
 	return d.c.XAdd(ctx, &redis.XAddArgs{Stream: d.key, Values: []any{"word", word, "worker", worker, "job", job, "attempt", attempt, "deadline", deadline}}).Err()
 }
 
-// entry is one line of the diary; at and deadline are ms of the server's clock.
+// entry is one record of the diary; at and deadline are ms of the server's clock.
 type entry struct {
 	word, worker, job string
 	attempt           int
@@ -95,8 +94,8 @@ func (d diary) read(ctx context.Context, t *testing.T) []entry {
 	return out
 }
 
-// TestWorkerProcess is what the processes of TestKilledWorkersLoseNothing run: a
-// consumer, until its standard input ends or it is killed.
+// TestWorkerProcess is what the processes of TestKilledWorkersLoseNothing run: a consumer, until its standard input
+// ends or it is killed.
 func TestWorkerProcess(t *testing.T) {
 	name := os.Getenv(killEnvName)
 	if name == "" {
@@ -126,7 +125,7 @@ func TestWorkerProcess(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// workerHandler takes up to 20 ms, and one time in twenty longer than a lease.
+// workerHandler runs up to 20 ms, and one time in twenty longer than a lease.
 func workerHandler(d diary, name string, rnd *rand.Rand) queue.Handler {
 	var mu sync.Mutex
 	draw := func() time.Duration {
@@ -152,9 +151,8 @@ func workerHandler(d diary, name string, rnd *rand.Rand) queue.Handler {
 	}
 }
 
-// Workers die by SIGKILL in every phase of their work, and others take over. No job
-// is lost, none is delivered again without a cause, and none waits long after the
-// lease of its dead worker is over.
+// Workers die by SIGKILL in every phase of their work, and others take over. No job is lost, none is delivered
+// again without a cause, and none waits long after the lease of its dead worker has ended.
 func TestKilledWorkersLoseNothing(t *testing.T) {
 	t.Parallel()
 	seed := *killSeed
@@ -169,15 +167,15 @@ func TestKilledWorkersLoseNothing(t *testing.T) {
 	checkDiary(t, d.read(t.Context(), t), pushed)
 }
 
-// massacre keeps the queue full and kills workers until there were enough, then lets
-// the last ones finish. It returns how many jobs there were, named 0, 1, 2 ...
+// massacre keeps the queue full and kills workers until the kills are used up, then lets the last ones finish. It
+// returns how many jobs it pushed, named 0, 1, 2 ...
 func massacre(t *testing.T, q *queue.Queue, d diary, seed uint64) int {
 	var left atomic.Int64
 	left.Store(int64(*killCount))
 	finish := make(chan struct{})
 	errs := make(chan error, killWorkers+1)
 	var slots sync.WaitGroup
-	t.Cleanup(slots.Wait) // after a failure, too, no process stays
+	t.Cleanup(slots.Wait) // no process stays, also after a failure
 	slots.Go(func() { errs <- survive(t, q.Name(), rand.New(rand.NewPCG(seed, killWorkers)), finish) })
 	for slot := range killWorkers {
 		rnd := rand.New(rand.NewPCG(seed, uint64(slot)))
@@ -195,7 +193,7 @@ func massacre(t *testing.T, q *queue.Queue, d diary, seed uint64) int {
 			continue
 		case <-feed.C:
 		}
-		require.True(t, time.Now().Before(deadline), "not over in time; %d kills left", left.Load())
+		require.True(t, time.Now().Before(deadline), "not finished in time; %d kills left", left.Load())
 		s, err := q.Stats(t.Context())
 		require.NoError(t, err)
 		switch waiting := s.Ready + s.Scheduled; {
@@ -215,7 +213,7 @@ func massacre(t *testing.T, q *queue.Queue, d diary, seed uint64) int {
 	return pushed
 }
 
-// survive runs a worker that lives on, so that there is always one to take over.
+// survive runs a worker that is not killed, so that one can always take over.
 func survive(t *testing.T, queue string, rnd *rand.Rand, finish <-chan struct{}) error {
 	w, err := startWorker(t, "survivor", queue, rnd.Uint64())
 	if err != nil {
@@ -224,8 +222,8 @@ func survive(t *testing.T, queue string, rnd *rand.Rand, finish <-chan struct{})
 	return w.StopAt(t.Context(), finish)
 }
 
-// slaughter runs one worker after the other and kills each, some at once and some
-// after more than a lease, until the kills are used up. The last one ends by itself.
+// slaughter runs one worker after the other and kills each, some immediately and some after more than a lease,
+// until the kills are used up. The last one ends by itself.
 func slaughter(t *testing.T, queue string, d diary, slot int, rnd *rand.Rand, left *atomic.Int64, finish <-chan struct{}) error {
 	for n := 0; ; n++ {
 		name := fmt.Sprintf("%d.%d", slot, n)
@@ -289,21 +287,21 @@ func startWorker(t *testing.T, name, queue string, seed uint64) (*lab.Worker, er
 	return nil, fmt.Errorf("worker %s did not come up", name)
 }
 
-// checkDrained wants nothing of the jobs to be left.
+// checkDrained wants no key of a job to be left.
 func checkDrained(t *testing.T, q *queue.Queue, pushed int) {
 	require.Positive(t, pushed)
 	c := luatomictest.Client(t)
 	for _, suffix := range []string{"r", "s", "l", "d", "b", "n", "u", "ux"} {
-		require.Zero(t, c.Exists(t.Context(), lab.Key(q, suffix)).Val(), "something is left in %s", lab.Key(q, suffix))
+		require.Zero(t, c.Exists(t.Context(), lab.Key(q, suffix)).Val(), "%s is not empty", lab.Key(q, suffix))
 	}
 }
 
-// checkDiary wants every job done, and every repeated delivery to have a dead worker,
-// or one that was too slow to keep its lease and said so.
+// checkDiary wants every job finished, and for every repeated delivery a dead worker, or a slow one that reported
+// the loss of its lease.
 func checkDiary(t *testing.T, lines []entry, pushed int) {
 	doomed, killed := make(map[string]int64), make(map[string]int64)
-	// A live worker that a busy machine kept from renewing says so, or finishes a job
-	// that another has finished by then, which its ack takes for its own.
+	// A live worker that a busy machine kept from extending reports the loss, or finishes a job that another has
+	// finished before, which its ack cannot tell apart.
 	gaveUp, done := make(map[string]bool), make(map[string]int)
 	starts := make(map[string][]entry)
 	for _, l := range lines {
@@ -333,16 +331,16 @@ func checkDiary(t *testing.T, lines []entry, pushed int) {
 		for n, again := range tries[1:] {
 			last := tries[n]
 			require.Less(t, last.attempt, again.attempt, "job %s was delivered twice in one attempt: %+v", job, tries)
-			require.GreaterOrEqual(t, again.at, last.deadline, "job %s was taken back before its time: %+v", job, tries)
+			require.GreaterOrEqual(t, again.at, last.deadline, "job %s was reclaimed before its lease ended: %+v", job, tries)
 			unseen += again.attempt - last.attempt - 1
 			at, dead := doomed[last.worker]
 			switch {
-			case again.attempt > last.attempt+1: // the next to have it died before it could write that down
+			case again.attempt > last.attempt+1: // the next worker died before its record
 			case dead && at <= again.at:
 				waits = append(waits, time.Duration(max(again.at-killed[last.worker], 0))*time.Millisecond)
 			default:
 				slow++
-				// Or it was killed before it could say so.
+				// Or it was killed before its record.
 				require.True(t, dead || gaveUp[last.worker+" "+job], "job %s was delivered again without a cause: %+v", job, tries)
 			}
 		}
@@ -351,8 +349,8 @@ func checkDiary(t *testing.T, lines []entry, pushed int) {
 	require.NotEmpty(t, waits, "no kill hit a job")
 	longest := slices.Max(waits)
 	t.Logf("%d jobs, %d kills; delivered again: %d after %v at most, %d that died unseen, %d of slow workers", pushed, len(killed), len(waits), longest, unseen, slow)
-	// A machine that stands still for a moment may cost the jobs in hand then.
+	// A machine that stalls for a moment may cost the jobs in flight then.
 	require.LessOrEqual(t, slow, pushed/200, "live workers lose their leases")
-	require.LessOrEqual(t, unseen, *killCount*killConcurrency, "more jobs came back than the dead can have held")
-	require.LessOrEqual(t, longest, killLease+killPatience, "a job of a dead worker waited")
+	require.LessOrEqual(t, unseen, *killCount*killConcurrency, "more jobs were reclaimed than the dead workers can have held")
+	require.LessOrEqual(t, longest, killLease+killDelay, "a job of a dead worker waited too long")
 }

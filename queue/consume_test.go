@@ -42,7 +42,7 @@ func TestConsumeDrainsTheQueue(t *testing.T) {
 	}
 }
 
-// Two consumers share one queue without a job done twice.
+// Two consumers share one queue, and no job runs twice.
 func TestConsumersShareAQueue(t *testing.T) {
 	t.Parallel()
 	q, _ := lab.NewQueue(t, nil)
@@ -63,8 +63,8 @@ func TestConsumersShareAQueue(t *testing.T) {
 	require.Equal(t, int64(200), done.Load())
 }
 
-// When ctx ends, running handlers get the grace; what they do not finish goes back
-// and can be taken at once.
+// When ctx ends, running handlers have the grace period. Jobs that they do not finish are returned and ready
+// immediately.
 func TestConsumeStopsGracefully(t *testing.T) {
 	t.Parallel()
 	q, _ := lab.NewQueue(t, nil)
@@ -91,8 +91,8 @@ func TestConsumeStopsGracefully(t *testing.T) {
 	require.Equal(t, "slow", lab.TakeOne(t, q).ID)
 }
 
-// A failure that no repeat can cure ends the consumer instead of spinning.
-func TestConsumeReturnsWhatNoRepeatCures(t *testing.T) {
+// A failure that no retry can cure ends the consumer, which does not retry for ever.
+func TestConsumeReturnsWhatNoRetryCures(t *testing.T) {
 	t.Parallel()
 	q, c := lab.NewQueue(t, nil)
 	require.NoError(t, c.Set(t.Context(), lab.Key(q, "r"), "not a list", 0).Err())
@@ -101,7 +101,7 @@ func TestConsumeReturnsWhatNoRepeatCures(t *testing.T) {
 	require.ErrorContains(t, err, "holds a string, not a list")
 }
 
-// What no repeat can cure ends the consumer, and does not spin.
+// A lease below a millisecond or a closed client ends the consumer, which does not retry for ever.
 func TestConsumeEndsOnSettingsThatCannotWork(t *testing.T) {
 	t.Parallel()
 	handler := func(context.Context, *queue.Delivery) error { return nil }

@@ -10,7 +10,7 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// The limit is the queue's, so it binds every producer; none of a batch goes in.
+// The limit belongs to the queue, so it binds every producer. No job of a refused batch is added.
 func TestLimitRefusesTheWholeBatch(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -46,7 +46,7 @@ func TestPauseAndResume(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, taken.Paused)
 	require.Empty(t, taken.Deliveries)
-	require.NoError(t, d.Ack(ctx), "work in hand goes on")
+	require.NoError(t, d.Ack(ctx), "work on leased jobs continues")
 	lab.Push(t, q, queue.Job{})
 	require.NoError(t, q.Resume(ctx))
 	taken, err = q.Take(ctx, 10)
@@ -54,7 +54,7 @@ func TestPauseAndResume(t *testing.T) {
 	require.Len(t, taken.Deliveries, 2)
 }
 
-// The two settings are apart from each other, and one that is lifted leaves nothing.
+// The two settings do not affect each other, and removing one leaves no field behind.
 func TestSettingsStayApart(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -12,8 +12,8 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// A requeue of the oldest whose reply is lost moves them once, and not the next ones too.
-// The guard is that the ids are chosen before.
+// A requeue of the oldest whose reply is lost moves them once, and not the next ones too. The guard: the ids are
+// read before.
 func TestRequeueOfTheOldestAfterALostReply(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -21,7 +21,7 @@ func TestRequeueOfTheOldestAfterALostReply(t *testing.T) {
 	lab.Push(t, q, lab.Numbered(300, 0)...)
 	taken, err := q.Take(ctx, 300)
 	require.NoError(t, err)
-	for i, d := range taken.Deliveries { // each at a time of its own
+	for i, d := range taken.Deliveries { // each died at another time
 		require.NoError(t, direct.ZAdd(ctx, lab.Key(q, "d"), redis.Z{Score: float64(i + 1), Member: d.ID}).Err())
 	}
 	require.NoError(t, direct.Del(ctx, lab.Key(q, "l")).Err())
@@ -46,7 +46,7 @@ func TestRequeueOfTheOldestAfterALostReply(t *testing.T) {
 	require.Equal(t, 100, after.Dead)
 	left, err := q.Peek(ctx, queue.Dead, 0, 1)
 	require.NoError(t, err)
-	require.Equal(t, "j200", left[0].ID, "those that died first went")
+	require.Equal(t, "j200", left[0].ID, "the jobs that died first are requeued")
 
 	n, err = lossy.Requeue(ctx)
 	require.NoError(t, err)

@@ -48,7 +48,7 @@ func (m *queueModel) trim(keep int) (n int) {
 	return n
 }
 
-// dig takes a job out of the dead set.
+// dig removes a job from the dead set.
 func (m *queueModel) dig(id string) {
 	delete(m.dead, id)
 	m.deadBytes -= len(m.bodies[id])

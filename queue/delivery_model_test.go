@@ -11,7 +11,7 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// draw chooses some deliveries, which may be over or come twice.
+// draw chooses some deliveries. Their leases may have ended, and one may come twice.
 func (m *modelled) draw(t *rapid.T) (ds []*queue.Delivery, before fences) {
 	if len(m.taken) == 0 {
 		t.Skip("none taken")
@@ -33,7 +33,7 @@ func (m *modelled) draw(t *rapid.T) (ds []*queue.Delivery, before fences) {
 	return ds, before
 }
 
-// requireLost wants the error that names these ids, or none.
+// requireLost wants the error that names these ids, or no error.
 func requireLost(t *rapid.T, ids []string, err error) {
 	if len(ids) == 0 {
 		require.NoError(t, err)
@@ -89,7 +89,7 @@ func (m *queueModel) holdsLease(id string, fence int64) bool {
 	return ok && at == exactly(fence)
 }
 
-// release frees the unique name of a job, unless another job has it by now.
+// release releases the unique name of a job, unless another job holds it now.
 func (m *queueModel) release(id string) {
 	name := m.holds["j:"+id]
 	if name != "" && m.holds["k:"+name] == id {
@@ -105,7 +105,7 @@ type fences []struct {
 	fence int64
 }
 
-// ack answers the ids whose lease is lost.
+// ack returns the ids whose lease is lost.
 func (m *queueModel) ack(ds fences) (lost []string) {
 	var done []string
 	for _, d := range ds {
@@ -129,8 +129,8 @@ func (m *queueModel) forget(id string) {
 	delete(m.failures, id+"\n")
 }
 
-// nack answers the ids whose lease is lost. A delay below 0 means the dead set; no
-// reason means that it is not counted.
+// nack returns the ids whose lease is lost. A delay below 0 means the dead set. An empty reason means that no
+// failure is counted.
 func (m *queueModel) nack(ds fences, delay int64, reason string, now span) (lost []string) {
 	for _, d := range ds {
 		if !m.holdsLease(d.id, d.fence) {
@@ -166,7 +166,7 @@ func (m *queueModel) bury(id string, now span) {
 	m.release(id)
 }
 
-// extend answers the ids whose lease is lost, and gives the others their new end.
+// extend returns the ids whose lease is lost, and sets the new end of the others.
 func (m *queueModel) extend(ds fences, end span) (lost []string) {
 	var kept []string
 	for _, d := range ds {

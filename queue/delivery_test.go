@@ -12,7 +12,7 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// F8 and F9: the guard is the fence in ack, nack and extend.
+// The guard is the fence in ack, nack and extend.
 func TestAStaleWorkerCannotTouchTheJob(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -26,7 +26,7 @@ func TestAStaleWorkerCannotTouchTheJob(t *testing.T) {
 		return r.Returned == 1
 	})
 
-	// Ready again, not leased.
+	// The job is ready again, not leased.
 	require.ErrorIs(t, stale.Ack(ctx), queue.ErrLeaseLost)
 	long, err := queue.New(c, q.Name(), nil)
 	require.NoError(t, err)
@@ -41,12 +41,12 @@ func TestAStaleWorkerCannotTouchTheJob(t *testing.T) {
 	require.Equal(t, before, lab.Dump(ctx, t, c, q.Name()), "nothing changed")
 
 	require.NoError(t, fresh.Ack(ctx))
-	require.NoError(t, stale.Ack(ctx), "a job that is gone counts as finished")
+	require.NoError(t, stale.Ack(ctx), "a deleted job counts as finished")
 	require.ErrorIs(t, stale.Nack(ctx, 0, ""), queue.ErrLeaseLost)
 	require.ErrorIs(t, stale.Extend(ctx, time.Hour), queue.ErrLeaseLost)
 	stats, err := q.Stats(ctx)
 	require.NoError(t, err)
-	require.Zero(t, stats.Ready+stats.Scheduled+stats.Leased+stats.Dead, "a finished job does not come back")
+	require.Zero(t, stats.Ready+stats.Scheduled+stats.Leased+stats.Dead, "a finished job stays finished")
 }
 
 func TestAckNamesTheLostDeliveries(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// The subscription is cut while a job comes: the consumer looks when it is back.
-func TestConsumerLooksAgainAfterACutSubscription(t *testing.T) {
+// The subscription is cut when a job is pushed. The consumer takes again once it is subscribed.
+func TestConsumerTakesAgainAfterACutSubscription(t *testing.T) {
 	t.Parallel()
 	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
 	opts, err := redis.ParseURL(proxy.URL())
@@ -22,7 +22,7 @@ func TestConsumerLooksAgainAfterACutSubscription(t *testing.T) {
 	cut := redis.NewClient(opts)
 	defer cut.Close()
 	q, c := lab.NewQueue(t, nil)
-	// A take whose reply is cut leaves its job leased; it comes back soon.
+	// A take whose reply is cut leaves its job leased; a short lease returns it soon.
 	through, err := queue.New(cut, q.Name(), &queue.Options{Lease: 300 * time.Millisecond})
 	require.NoError(t, err)
 	got := make(chan struct{}, 100)
@@ -36,13 +36,13 @@ func TestConsumerLooksAgainAfterACutSubscription(t *testing.T) {
 		select {
 		case <-got:
 		case <-time.After(soonAwake):
-			t.Fatal("a job was not noticed")
+			t.Fatal("the consumer did not take a job")
 		}
 	}
 }
 
-// A waiter whose process is gone is passed over in the same call.
-func TestDeadWaitersArePassedOver(t *testing.T) {
+// A push skips a waiter whose process is dead and notifies the next one, in the same script.
+func TestDeadConsumersAreSkipped(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	q, c := lab.NewQueue(t, nil)
@@ -58,6 +58,6 @@ func TestDeadWaitersArePassedOver(t *testing.T) {
 	select {
 	case <-got:
 	case <-time.After(soonAwake):
-		t.Fatal("a ghost took the word")
+		t.Fatal("no live consumer was notified")
 	}
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// Whoever waits looks by itself after the one, and is told well before that.
+// A waiter takes by itself after asleep, and is notified well before.
 const (
 	asleep    = time.Minute
 	soonAwake = asleep / 2
 )
 
-// idleConsumers runs n consumers until the test ends and returns once all wait.
+// idleConsumers runs n consumers until the test ends. It returns once all of them wait.
 func idleConsumers(t *testing.T, client *redis.Client, q *queue.Queue, n int, h queue.Handler) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -34,11 +34,11 @@ func idleConsumers(t *testing.T, client *redis.Client, q *queue.Queue, n int, h 
 		running.Wait()
 	})
 	luatomictest.Eventually(t, 30*time.Second, "all consumers wait", func() bool {
-		return client.ZCard(t.Context(), lab.Key(q, "w")).Val() >= int64(n) // a poller may wait, too
+		return client.ZCard(t.Context(), lab.Key(q, "w")).Val() >= int64(n) // a poller may wait as well
 	})
 }
 
-// A push wakes a sleeping consumer: nobody polls. The guard is rouse.
+// A push wakes a sleeping consumer: nobody polls.
 func TestPushWakesASleepingConsumer(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -58,7 +58,7 @@ func TestPushWakesASleepingConsumer(t *testing.T) {
 		}
 		luatomictest.Eventually(t, soonAwake, "it waits again", func() bool { return c.ZCard(ctx, lab.Key(q, "w")).Val() == 1 })
 	}
-	require.Positive(t, c.PTTL(ctx, lab.Key(q, "w")).Val(), "a waiter that dies is forgotten")
+	require.Positive(t, c.PTTL(ctx, lab.Key(q, "w")).Val(), "the key of the waiters expires")
 	lab.Push(t, q, queue.Job{ID: "pushed"})
 	within("pushed")
 	lab.Push(t, q, queue.Job{ID: "delayed", Delay: 20 * time.Millisecond})
@@ -78,7 +78,7 @@ func TestPushWakesASleepingConsumer(t *testing.T) {
 	within("paused")
 }
 
-// What a nack, a requeue or a reclaim makes ready wakes a consumer, each by itself.
+// A nack, a requeue and a reclaim each wake a consumer for the job that they make ready.
 func TestReturnedJobsWakeASleepingConsumer(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -113,8 +113,7 @@ func TestReturnedJobsWakeASleepingConsumer(t *testing.T) {
 	wakes("abandoned")
 }
 
-// One job wakes one of many: no herd. And many jobs wake one after the other, until
-// there is no work or nobody who waits.
+// One job wakes one of many consumers. Many jobs wake one after the other, until no job or no waiter is left.
 func TestOneJobWakesOneConsumer(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -130,7 +129,7 @@ func TestOneJobWakesOneConsumer(t *testing.T) {
 		return nil
 	})
 	open := sync.OnceFunc(func() { close(gate) })
-	t.Cleanup(open) // before the consumers are waited for
+	t.Cleanup(open) // runs before the wait for the consumers
 	calls := func() int64 {
 		info, err := c.InfoMap(ctx, "commandstats").Result()
 		require.NoError(t, err)
@@ -147,7 +146,7 @@ func TestOneJobWakesOneConsumer(t *testing.T) {
 	open()
 }
 
-// A consumer takes back the jobs of workers that died.
+// A consumer reclaims the jobs of workers that died.
 func TestConsumeReclaimsAbandonedJobs(t *testing.T) {
 	t.Parallel()
 	q, c := lab.NewQueue(t, nil)
@@ -155,7 +154,7 @@ func TestConsumeReclaimsAbandonedJobs(t *testing.T) {
 	require.NoError(t, err)
 	dead, err := queue.New(c, q.Name(), &queue.Options{Lease: 300 * time.Millisecond})
 	require.NoError(t, err)
-	_, err = dead.Take(t.Context(), 5) // and never again heard of
+	_, err = dead.Take(t.Context(), 5) // and then dies
 	require.NoError(t, err)
 	var attempts atomic.Int64
 	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true}, func(_ context.Context, d *queue.Delivery) error {
@@ -167,7 +166,7 @@ func TestConsumeReclaimsAbandonedJobs(t *testing.T) {
 	require.Equal(t, int64(10), attempts.Load(), "each on its second attempt")
 }
 
-// One who listens for a short time does not end the wait of those who listen longer.
+// A waiter with a short idle time does not shorten the life of the key for a waiter with a long one.
 func TestShortWaitsLeaveLongOnesAlone(t *testing.T) {
 	t.Parallel()
 	q, c := lab.NewQueue(t, nil)
@@ -204,7 +203,7 @@ func TestShortWaitsLeaveLongOnesAlone(t *testing.T) {
 	}
 }
 
-// A sleep that is too short for the server's clock is the shortest one.
+// An idle time below a millisecond counts as one millisecond, the shortest that the scripts accept.
 func TestIdleBelowAMillisecond(t *testing.T) {
 	t.Parallel()
 	q, _ := lab.NewQueue(t, nil)
@@ -224,9 +223,9 @@ func TestIdleBelowAMillisecond(t *testing.T) {
 	require.ErrorIs(t, <-ended, context.Canceled)
 }
 
-// A consumer that stops, and waits for its last handlers, is told of no work any more,
-// and passes on what it was told of.
-func TestStoppingConsumerPassesTheWordOn(t *testing.T) {
+// A consumer that stops, and waits for its last handlers, gets no more notifications. It passes on the one that it
+// got before.
+func TestStoppingConsumerPassesTheNotificationOn(t *testing.T) {
 	t.Parallel()
 	q, c := lab.NewQueue(t, nil)
 	ctx := t.Context()
@@ -247,7 +246,7 @@ func TestStoppingConsumerPassesTheWordOn(t *testing.T) {
 		require.ErrorIs(t, <-ended, context.Canceled)
 	}()
 	waiting := func(n int64) {
-		luatomictest.Eventually(t, 20*time.Second, "they wait", func() bool { return c.ZCard(ctx, lab.Key(q, "w")).Val() == n })
+		luatomictest.Eventually(t, 20*time.Second, "all consumers wait", func() bool { return c.ZCard(ctx, lab.Key(q, "w")).Val() == n })
 	}
 	waiting(1)
 	lab.Push(t, q, queue.Job{ID: "long"})
@@ -271,29 +270,29 @@ func TestStoppingConsumerPassesTheWordOn(t *testing.T) {
 	}()
 	waiting(2)
 
-	// The old one was told of a job, and ends before it looks.
-	require.NoError(t, c.HSet(ctx, lab.Key(q, "b"), "told", "").Err())
-	require.NoError(t, c.RPush(ctx, lab.Key(q, "r"), "1:told").Err())
+	// The old consumer is notified of a job, and stops before it takes.
+	require.NoError(t, c.HSet(ctx, lab.Key(q, "b"), "notified", "").Err())
+	require.NoError(t, c.RPush(ctx, lab.Key(q, "r"), "1:notified").Err())
 	require.NoError(t, c.ZRem(ctx, lab.Key(q, "w"), old).Err())
 	cancel()
-	hears := func(id string) {
+	takes := func(id string) {
 		t.Helper()
 		select {
 		case g := <-got:
 			require.Equal(t, id, g)
 		case <-time.After(20 * time.Second):
-			t.Fatalf("nobody came for the job %s", id)
+			t.Fatalf("no consumer took the job %s", id)
 		}
 	}
-	hears("told")
+	takes("notified")
 	waiting(1)
 	require.NotEqual(t, []string{old}, c.ZRange(ctx, lab.Key(q, "w"), 0, 0).Val())
 	lab.Push(t, q, queue.Job{ID: "new"})
-	hears("new")
+	takes("new")
 }
 
-// So does one that stops while it waits in line.
-func TestStoppedConsumersDoNotStandInLine(t *testing.T) {
+// A consumer that stops while it waits removes itself from the waiters.
+func TestStoppedConsumerIsNoWaiter(t *testing.T) {
 	t.Parallel()
 	q, c := lab.NewQueue(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())

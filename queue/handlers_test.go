@@ -12,8 +12,8 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// A handler that ends its goroutine, as require does in a test, has failed; its place is
-// not lost.
+// A handler that ends its goroutine, as require does in a test, counts as failed, and a new goroutine takes its
+// place.
 func TestHandlersThatEndTheirGoroutine(t *testing.T) {
 	t.Parallel()
 	q, _ := lab.NewQueue(t, &queue.Options{Lease: time.Hour})

@@ -40,7 +40,7 @@ func TestBodiesKeepTheirBytes(t *testing.T) {
 	}
 }
 
-// The longest of delays is a delay, and no wish to see the job dead.
+// The longest duration is a delay. It does not overflow into the delay that means the dead set.
 func TestLongestDurations(t *testing.T) {
 	t.Parallel()
 	q, _ := lab.NewQueue(t, &queue.Options{Lease: time.Hour})
@@ -65,7 +65,7 @@ func TestLongestDurations(t *testing.T) {
 	require.Equal(t, []queue.Duplicate{{Position: 0, ID: "held"}}, out.Duplicates)
 }
 
-// A time that no clock reaches is not one that has passed.
+// A time that no clock reaches does not overflow into one that has passed.
 func TestTimesThatNoClockReaches(t *testing.T) {
 	t.Parallel()
 	q, _ := lab.NewQueue(t, nil)
@@ -88,7 +88,7 @@ func TestTimesThatNoClockReaches(t *testing.T) {
 	require.True(t, ok && due.Year() > 9999, due)
 }
 
-// The guard is the lookup of ids that the caller chose.
+// The guard is the look-up of ids that the caller chose.
 func TestPushReportsKnownIDsAsDuplicates(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -119,7 +119,7 @@ func TestPushReportsKnownIDsAsDuplicates(t *testing.T) {
 	require.Equal(t, 1, again.Ready, "a finished job is not known")
 }
 
-// A unique name is held from the push until the job is done, cancelled or dead.
+// A job holds its unique name from the push until it is acked, cancelled or dead.
 func TestUniqueNames(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -149,8 +149,7 @@ func TestUniqueNames(t *testing.T) {
 	require.Zero(t, c.Exists(ctx, lab.Key(q, "u"), lab.Key(q, "ux")).Val(), "nothing is left of it")
 }
 
-// A hold that ended by itself is taken over, and the old holder's ack does not
-// touch the new hold.
+// Another job gets a name whose hold has ended, and the former holder's ack does not touch the new hold.
 func TestUniqueHoldEndsByItself(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -165,8 +164,7 @@ func TestUniqueHoldEndsByItself(t *testing.T) {
 	require.Zero(t, c.Exists(ctx, lab.Key(q, "u"), lab.Key(q, "ux")).Val())
 }
 
-// A unique name whose time was over belongs to the job that took it over, whatever
-// becomes of the job that had it first.
+// A unique name whose hold has ended belongs to its new holder, whatever becomes of the former one.
 func TestANameTakenOverStaysWithItsNewHolder(t *testing.T) {
 	t.Parallel()
 	cases := map[string]func(ctx context.Context, q *queue.Queue, d *queue.Delivery) error{
@@ -196,7 +194,7 @@ func TestANameTakenOverStaysWithItsNewHolder(t *testing.T) {
 			q, c := lab.NewQueue(t, &queue.Options{MaxFailures: 1})
 			lab.Push(t, q, queue.Job{ID: "first", Unique: "x", UniqueTTL: time.Millisecond})
 			d := lab.TakeOne(t, q)
-			luatomictest.Eventually(t, 20*time.Second, "the hold is over", func() bool {
+			luatomictest.Eventually(t, 20*time.Second, "the hold has ended", func() bool {
 				return len(lab.Push(t, q, queue.Job{ID: "second", Unique: "x", Delay: time.Hour}).Duplicates) == 0
 			})
 			require.NoError(t, call(ctx, q, d))
@@ -206,7 +204,7 @@ func TestANameTakenOverStaysWithItsNewHolder(t *testing.T) {
 	}
 }
 
-// A job that is left out takes no unique name with it.
+// A job that is left out as a duplicate does not get its unique name.
 func TestDuplicateLeavesNoUniqueHold(t *testing.T) {
 	t.Parallel()
 	q, c := lab.NewQueue(t, nil)
@@ -216,7 +214,7 @@ func TestDuplicateLeavesNoUniqueHold(t *testing.T) {
 	require.Empty(t, lab.Push(t, q, queue.Job{ID: "b", Unique: "u"}).Duplicates)
 }
 
-// Equal bodies are different jobs.
+// Jobs with equal bodies are different jobs.
 func TestIdenticalJobsStayApart(t *testing.T) {
 	t.Parallel()
 	q, _ := lab.NewQueue(t, nil)
@@ -227,7 +225,7 @@ func TestIdenticalJobsStayApart(t *testing.T) {
 	require.Equal(t, 3, out.Acked)
 }
 
-// takeID takes until it has that job; the others are given back.
+// takeID takes until it has that job, and returns the others to the queue.
 func takeID(t *testing.T, q *queue.Queue, id string) *queue.Delivery {
 	t.Helper()
 	taken, err := q.Take(t.Context(), 100)

@@ -17,8 +17,7 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// Several pollers and a taker at once: each job moves once, and none before its
-// time.
+// Several pollers and a worker run concurrently: each job moves once, and none before its time.
 func TestPollersMoveEachJobOnceAndNeverEarly(t *testing.T) {
 	t.Parallel()
 	q, c := lab.NewQueue(t, nil)
@@ -83,8 +82,8 @@ func TestPollerReturnsAtOnceAndReportsErrors(t *testing.T) {
 	require.Less(t, time.Since(start), 10*time.Second, "it slept for an hour")
 }
 
-// Very many jobs are due at once: each script is short, and others are served
-// meanwhile. A million in the drill, a tenth of that else.
+// Very many jobs are due: each script is short, and the server answers others in between. The drill uses a million
+// jobs, a normal run a tenth of that.
 func TestManyDueAtOnceDoNotBlockTheServer(t *testing.T) {
 	n := 100_000
 	if os.Getenv("LUATOMIC_DRILL") != "" {
@@ -128,13 +127,12 @@ func TestManyDueAtOnceDoNotBlockTheServer(t *testing.T) {
 			slow++
 		}
 	}
-	// A step takes under a millisecond. On a busy machine the odd one is interrupted.
+	// A step takes under a millisecond. A busy machine interrupts some.
 	require.LessOrEqual(t, slow, n/queue.MaxBatch/10, "scripts over 50 ms")
 	require.Less(t, pings[len(pings)/2], 200*time.Millisecond, "half of the pings")
 }
 
-// A poller that is told waits again under its own channel, once, and tells a consumer
-// only of ready jobs.
+// A poller that was notified waits again under its own channel, once. It notifies a consumer of ready jobs only.
 func TestThePollerWaitsAgain(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -144,24 +142,24 @@ func TestThePollerWaitsAgain(t *testing.T) {
 		require.NoError(t, err)
 	}
 	poller := lab.Key(q, "w:poller")
-	require.NoError(t, lab.Subscribe(ctx, t, c, poller), "it would hear its own word")
+	require.NoError(t, lab.Subscribe(ctx, t, c, poller), "it would receive its own notification")
 	promote(poller)
 	require.Equal(t, []string{poller}, waiting(t, c, q))
-	require.Positive(t, c.PTTL(ctx, lab.Key(q, "w")).Val(), "one that dies is forgotten")
-	heard := listener(t, c, q, "consumer")
+	require.Positive(t, c.PTTL(ctx, lab.Key(q, "w")).Val(), "the key expires")
+	notified := listener(t, c, q, "consumer")
 	promote(poller)
-	require.Len(t, waiting(t, c, q), 2, "nothing is ready, so nobody is told")
+	require.Len(t, waiting(t, c, q), 2, "nothing is ready, so nobody is notified")
 	promote("")
 	require.Len(t, waiting(t, c, q), 2, "one without a channel does not wait")
 	scheduleDue(t, c, q, "j")
 	promote(poller)
-	require.Equal(t, []string{poller}, waiting(t, c, q), "itself it does not tell")
+	require.Equal(t, []string{poller}, waiting(t, c, q), "it does not notify itself")
 	require.NoError(t, c.Del(ctx, lab.Key(q, "w")).Err())
-	heard()
+	notified()
 }
 
-// An earlier job wakes a poller that sleeps until a later one, and a poller that is
-// woken by ready jobs passes the word on to a consumer.
+// An earlier job wakes a poller that sleeps until a later one. A poller that ready jobs wake passes the
+// notification on to a consumer.
 func TestAnEarlierJobWakesThePoller(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -180,21 +178,21 @@ func TestAnEarlierJobWakesThePoller(t *testing.T) {
 		return nil
 	})
 	luatomictest.Eventually(t, soonAwake, "both wait", func() bool { return c.ZCard(ctx, lab.Key(q, "w")).Val() == 2 })
-	// The poller has waited longest, so it is told first.
+	// The poller has waited longest, so it is notified first.
 	require.NoError(t, c.ZAddArgs(ctx, lab.Key(q, "w"), redis.ZAddArgs{XX: true, Members: []redis.Z{{Score: 1, Member: c.ZRange(ctx, lab.Key(q, "w"), 0, 0).Val()[0]}}}).Err())
 	lab.Push(t, q, queue.Job{ID: "ready"})
 	select {
 	case id := <-got:
 		require.Equal(t, "ready", id)
 	case <-time.After(soonAwake):
-		t.Fatal("the word was not passed on")
+		t.Fatal("the poller did not notify the consumer")
 	}
 	cancel()
 	require.ErrorIs(t, <-done, context.Canceled)
 }
 
-// Who waits is not told of a later job than the one it waits for. The waiter here is a
-// channel with a receiver, and stays in the key of those who wait until it is told.
+// A push notifies no waiter of a job later than the one it waits for. The waiter here is a channel with a
+// subscriber; it stays among the waiters until it is notified.
 func TestALaterJobWakesNobody(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

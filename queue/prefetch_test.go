@@ -13,26 +13,25 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// Quick jobs make the consumer take ahead; then come slow ones. What waits behind them
-// goes back to be had by others, and is not taken again.
-func TestJobsTakenAheadGoBackFromBehindSlowHandlers(t *testing.T) {
+// Fast jobs make the consumer prefetch; then slow ones come. The jobs that wait behind them are returned for other
+// consumers, and this one does not take them again.
+func TestPrefetchedJobsAreReturnedFromBehindSlowHandlers(t *testing.T) {
 	t.Parallel()
 	const handlers = 2
-	for name, slow := range map[string]int{"of a backlog": 300, "of a queue that is empty by then": 12} {
+	for name, slow := range map[string]int{"of a backlog": 300, "of an empty queue": 12} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			q, _ := lab.NewQueue(t, nil)
 			deadline := time.Now().Add(60 * time.Second)
-			// Where the machine was slow for a moment nothing was taken ahead.
+			// While the machine is slow the consumer prefetches nothing.
 			for wentBack := false; !wentBack; wentBack = slowBehindQuick(t, q, handlers, slow) {
-				require.True(t, time.Now().Before(deadline), "none were taken ahead")
+				require.True(t, time.Now().Before(deadline), "none were prefetched")
 			}
 		})
 	}
 }
 
-// slowBehindQuick has a consumer at slow jobs behind quick ones, and reports whether any
-// had to go back.
+// slowBehindQuick lets a consumer work on slow jobs behind fast ones, and reports whether it returned any.
 func slowBehindQuick(t *testing.T, q *queue.Queue, handlers, slow int) bool {
 	t.Helper()
 	const quick = 500
@@ -46,7 +45,7 @@ func slowBehindQuick(t *testing.T, q *queue.Queue, handlers, slow int) bool {
 			if string(d.Body) == "slow" {
 				<-gate
 			} else if ran.Add(1) == quick-100 {
-				close(quickDone) // the slow ones come behind the last of these
+				close(quickDone) // the slow ones follow the last of these
 			}
 			return nil
 		})
@@ -58,7 +57,7 @@ func slowBehindQuick(t *testing.T, q *queue.Queue, handlers, slow int) bool {
 		rest[i].Body = []byte("slow")
 	}
 	lab.Push(t, q, rest...)
-	luatomictest.Eventually(t, 30*time.Second, "the others go back", func() bool {
+	luatomictest.Eventually(t, 30*time.Second, "the others are returned", func() bool {
 		s := stats(t, q)
 		return s.Leased == handlers && s.Ready == slow-handlers
 	})

@@ -13,8 +13,8 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// Queues of a tag work as any other, on whichever node the tag is; and the server agrees
-// that a batch over them stays in one slot.
+// Queues of a tag work as any other, on whichever node the tag is, and the server agrees that a batch over them
+// stays in one slot.
 func TestPushAllOnACluster(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), luatomictest.StartCluster(t).Client()

@@ -12,8 +12,8 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// A user who may call only some of the commands meets the undo, in the second queue
-// after the first has been written. Holds that were over stand as they stood.
+// A user who may call only some of the commands meets the undo, in the second queue after the first has been
+// written. Holds that had ended are as before.
 func TestPushAllUndoesAWriteRefusedHalfWay(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -23,7 +23,7 @@ func TestPushAllUndoesAWriteRefusedHalfWay(t *testing.T) {
 	for _, q := range full {
 		lab.Push(t, q, queue.Job{ID: "over", Unique: "free", UniqueTTL: time.Millisecond})
 	}
-	luatomictest.Eventually(t, 5*time.Second, "the holds are over", func() bool {
+	luatomictest.Eventually(t, 5*time.Second, "the holds have ended", func() bool {
 		out, err := full[0].Push(ctx, queue.Job{ID: "over", Unique: "free"})
 		require.NoError(t, err)
 		now := admin.Time(ctx).Val()
@@ -40,7 +40,7 @@ func TestPushAllUndoesAWriteRefusedHalfWay(t *testing.T) {
 	}
 }
 
-// A server over its memory limit takes no part of a batch.
+// A server over its memory limit refuses the whole batch.
 func TestPushAllIsRefusedWholeWithoutMemory(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -55,8 +55,8 @@ func TestPushAllIsRefusedWholeWithoutMemory(t *testing.T) {
 	require.Equal(t, before, lab.Dump(ctx, t, c, "t"))
 }
 
-// A key of the wrong type in the second queue is found before the first one is written:
-// a large body would change the form of its hash for good, and no undo mends that.
+// The script finds a key of the wrong type in the second queue before it writes the first one: a large body would
+// change the encoding of its hash for good, which no undo reverts.
 func TestPushAllReadsAllKeysFirst(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), luatomictest.Client(t)

@@ -59,13 +59,13 @@ func TestPushAll(t *testing.T) {
 	require.Equal(t, []redis.Z{{Member: out[1].IDs[3], Score: float64(out[0].Now.UnixMilli() + 60_000)}}, due)
 	held, err := queue.PushAll(ctx, queue.Batch{Queue: q[0], Jobs: []queue.Job{{Unique: "name"}}}, queue.Batch{Queue: q[1]})
 	require.NoError(t, err)
-	require.Equal(t, []queue.Duplicate{{ID: "x"}}, held[0].Duplicates, "the push has put the name on hold")
+	require.Equal(t, []queue.Duplicate{{ID: "x"}}, held[0].Duplicates, "the job of the push holds the name")
 	paused, err := q[2].Stats(ctx)
 	require.NoError(t, err)
 	require.Equal(t, 1, paused.Ready, "a paused queue accepts")
 }
 
-// The queue whose name is the tag, and queues of that tag: one slot, and no key in common.
+// The queue whose name is the tag, and queues of that tag, share a slot and no key.
 func TestPushAllWithTheQueueOfTheTagsName(t *testing.T) {
 	t.Parallel()
 	q, c := lab.NewQueue(t, nil)
@@ -78,7 +78,7 @@ func TestPushAllWithTheQueueOfTheTagsName(t *testing.T) {
 	}
 }
 
-// The guard is the limit of every queue before the first write to any.
+// The guard is the check of every limit before the first write to any queue.
 func TestPushAllLeavesAllAloneWhenOneIsFull(t *testing.T) {
 	t.Parallel()
 	ctx, c, tag := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
@@ -94,7 +94,7 @@ func TestPushAllLeavesAllAloneWhenOneIsFull(t *testing.T) {
 	require.ErrorContains(t, err, `queue "b"`)
 	require.Equal(t, before, lab.Dump(ctx, t, c, tag))
 	_, err = queue.PushAllOnce(ctx, "token", queue.Batch{Queue: q[0], Jobs: lab.Bodies(3)}, queue.Batch{Queue: q[1], Jobs: lab.Bodies(1)})
-	require.NoError(t, err, "a refused batch leaves no receipt, and there is room for one")
+	require.NoError(t, err, "a refused batch leaves no receipt, and one job is below the limit")
 }
 
 func TestPushAllOnceAddsNothingTheSecondTime(t *testing.T) {
@@ -117,7 +117,7 @@ func TestPushAllOnceAddsNothingTheSecondTime(t *testing.T) {
 	require.NoError(t, err)
 	for i := range first {
 		require.Equal(t, len(first[i].IDs), len(second[i].IDs))
-		first[i].IDs, second[i].IDs = nil, nil // ids made for the call differ
+		first[i].IDs, second[i].IDs = nil, nil // generated ids differ
 	}
 	require.Equal(t, first, second, "the same answer, although a job is finished")
 	require.Equal(t, []queue.Duplicate{{Position: 1, ID: "x"}}, second[0].Duplicates)
@@ -153,16 +153,16 @@ func TestPushAllRefusesBeforeAnyIO(t *testing.T) {
 		want  error
 		text  string
 	}{
-		"tags":       {[]queue.Batch{a, onTag(c, "b", "", "")}, lua.ErrCrossSlot, `have the tags "t" and "b"; give both one queue.Options.Tag`},
-		"prefixes":   {[]queue.Batch{a, onTag(c, "b", "p:", "t")}, nil, `have the prefixes "" and "p:"; give both one queue.Options.Prefix`},
-		"clients":    {[]queue.Batch{a, onTag(other, "b", "", "t")}, nil, "have different clients; make both with one client"},
-		"twice":      {[]queue.Batch{a, b, onTag(c, "a", "", "t")}, nil, `queue "a" is in the batch twice; put its jobs into one part`},
-		"no queue":   {[]queue.Batch{a, {}}, nil, "part 1 has no queue; set Batch.Queue"},
-		"queues":     {many, lua.ErrTooLarge, "65 items, at most 64"},
-		"jobs":       {[]queue.Batch{with(a, lab.Bodies(600)...), with(b, lab.Bodies(401)...)}, lua.ErrTooLarge, "1001 items, at most 1000"},
-		"bytes":      {[]queue.Batch{with(a, queue.Job{Body: make([]byte, 600_000)}), with(b, queue.Job{Body: make([]byte, 600_000)})}, lua.ErrTooLarge, "at most 1048576 in one call"},
-		"a bad job":  {[]queue.Batch{a, with(b, queue.Job{}, queue.Job{Delay: -1})}, lua.ErrOutOfRange, `queue "b": job 1: `},
-		"cured ones": {[]queue.Batch{with(a), with(b)}, nil, ""},
+		"tags":      {[]queue.Batch{a, onTag(c, "b", "", "")}, lua.ErrCrossSlot, `have the tags "t" and "b"; give both one queue.Options.Tag`},
+		"prefixes":  {[]queue.Batch{a, onTag(c, "b", "p:", "t")}, nil, `have the prefixes "" and "p:"; give both one queue.Options.Prefix`},
+		"clients":   {[]queue.Batch{a, onTag(other, "b", "", "t")}, nil, "have different clients; make both with one client"},
+		"twice":     {[]queue.Batch{a, b, onTag(c, "a", "", "t")}, nil, `queue "a" is in the batch twice; put its jobs into one part`},
+		"no queue":  {[]queue.Batch{a, {}}, nil, "part 1 has no queue; set Batch.Queue"},
+		"queues":    {many, lua.ErrTooLarge, "65 items, at most 64"},
+		"jobs":      {[]queue.Batch{with(a, lab.Bodies(600)...), with(b, lab.Bodies(401)...)}, lua.ErrTooLarge, "1001 items, at most 1000"},
+		"bytes":     {[]queue.Batch{with(a, queue.Job{Body: make([]byte, 600_000)}), with(b, queue.Job{Body: make([]byte, 600_000)})}, lua.ErrTooLarge, "at most 1048576 in one call"},
+		"a bad job": {[]queue.Batch{a, with(b, queue.Job{}, queue.Job{Delay: -1})}, lua.ErrOutOfRange, `queue "b": job 1: `},
+		"no jobs":   {[]queue.Batch{with(a), with(b)}, nil, ""},
 	} {
 		out, err := queue.PushAll(t.Context(), tc.batch...)
 		if tc.text == "" {
@@ -183,7 +183,7 @@ func TestPushAllRefusesBeforeAnyIO(t *testing.T) {
 	require.ErrorContains(t, err, "leave queue.Options.Tag empty")
 }
 
-// The guard is the look at the end of a hold.
+// The guard is the check whether a hold has ended.
 func TestPushAllFindsAHoldOver(t *testing.T) {
 	t.Parallel()
 	q, _ := lab.NewQueue(t, nil)
@@ -230,7 +230,7 @@ func TestPushAllWakesAConsumerOfEachQueue(t *testing.T) {
 		}
 		return out
 	}
-	// Behind an earliest time that all know of, it is the earliest of the new ones that counts.
+	// All queues have a scheduled job. The earliest of the new ones decides.
 	for _, one := range q {
 		lab.Push(t, one, queue.Job{Delay: time.Hour})
 	}
@@ -251,14 +251,14 @@ func TestPushAllWakesAConsumerOfEachQueue(t *testing.T) {
 			case g := <-got:
 				seen[g] = true
 			case <-time.After(30 * time.Second): // they sleep for an hour
-				t.Fatalf("%s: woken were only %v", name, seen)
+				t.Fatalf("%s: only %v were woken", name, seen)
 			}
 		}
 		require.Equal(t, map[string]bool{"a" + name: true, "b" + name: true, "c" + name: true}, seen)
 	}
 }
 
-// Under a lease on the tag, a batch goes in while the lease is held and not after.
+// Under a lease on the tag, a batch is added while the lease is held and not after.
 func TestPushAllUnderALease(t *testing.T) {
 	t.Parallel()
 	ctx, c, tag := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)

@@ -13,9 +13,8 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// A user who may call only some of the commands of the push script meets its
-// undo: the guard is the list of writes taken back. A hold that was over stands as it
-// stood.
+// A user who may call only some of the commands of the push script meets its undo. The guard is the list of writes
+// to revert. A hold that had ended is as before.
 func TestPushUndoesAWriteRefusedHalfWay(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -24,14 +23,14 @@ func TestPushUndoesAWriteRefusedHalfWay(t *testing.T) {
 	require.NoError(t, err)
 	lab.Push(t, full, lab.Bodies(3)...)
 	out := lab.Push(t, full, queue.Job{ID: "over", Unique: "free", UniqueTTL: time.Millisecond})
-	luatomictest.Eventually(t, 5*time.Second, "the hold is over", func() bool { return admin.Time(ctx).Val().Sub(out.Now) > 2*time.Millisecond })
+	luatomictest.Eventually(t, 5*time.Second, "the hold has ended", func() bool { return admin.Time(ctx).Val().Sub(out.Now) > 2*time.Millisecond })
 	for _, forbidden := range []string{"hset", "zadd", "rpush", "set"} {
 		q, err := queue.New(limited(t, admin, forbidden), "q", nil)
 		require.NoError(t, err)
 		before := lab.Dump(ctx, t, admin, "q")
 		for _, jobs := range [][]queue.Job{{{ID: "a"}, {ID: "b", Delay: time.Hour}}, {{ID: "a", Unique: "free"}, {ID: "b", Delay: time.Hour}}, {{ID: "a"}}, {{}}} {
 			if forbidden == "zadd" && len(jobs) == 1 {
-				continue // it needs none
+				continue // one job needs no ZADD
 			}
 			_, err = q.Push(ctx, jobs...)
 			require.ErrorIs(t, err, lua.ErrExecutedInPart, forbidden)
@@ -40,8 +39,8 @@ func TestPushUndoesAWriteRefusedHalfWay(t *testing.T) {
 	}
 }
 
-// The short way of one job writes its receipt first. Where that may not be deleted, it
-// still does not tell a repeat that the job is in.
+// The fast path for one job writes its receipt first. Where the user may not delete it, a repeat still learns that
+// the job was not added.
 func TestPushOfOneRefusedHalfWayLeavesNoReceipt(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -59,7 +58,7 @@ func TestPushOfOneRefusedHalfWayLeavesNoReceipt(t *testing.T) {
 	require.Equal(t, "a", lab.TakeOne(t, full).ID)
 }
 
-// limited is a client of a user who may call all but some commands.
+// limited is a client of a user who may call all commands but some.
 func limited(t *testing.T, admin *redis.Client, forbidden ...string) *redis.Client {
 	t.Helper()
 	rules := []any{"ACL", "SETUSER", "app", "reset", "on", "nopass", "~*", "&*", "+@all"}

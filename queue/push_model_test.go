@@ -45,7 +45,7 @@ func (m *modelled) push(t *rapid.T) {
 		got, err = m.long.PushOnce(m.ctx, token, jobs...)
 	}
 	if first, again := m.model.receipts[token]; again && err == nil {
-		got.IDs = first.IDs // ids made for the call differ
+		got.IDs = first.IDs // generated ids differ
 		require.Equal(t, first, got)
 		return
 	}
@@ -56,7 +56,7 @@ func (m *modelled) push(t *rapid.T) {
 			}
 		}
 		_, full := m.model.push(jobs, fresh, before)
-		require.True(t, full, "refused although there is room")
+		require.True(t, full, "refused below the limit")
 		return
 	}
 	require.NoError(t, err)
@@ -64,7 +64,7 @@ func (m *modelled) push(t *rapid.T) {
 		jobs[i].ID = got.IDs[i]
 	}
 	want, full := m.model.push(jobs, fresh, got.Now.UnixMilli())
-	require.False(t, full, "past the limit")
+	require.False(t, full, "accepted above the limit")
 	want.IDs, want.Now = got.IDs, got.Now
 	require.Equal(t, want, got)
 	if token != "" {
@@ -81,8 +81,7 @@ func (m *queueModel) holder(name string, now int64) string {
 	return ""
 }
 
-// push answers what a push of the jobs should; their ids are set. fresh says that all
-// ids are new.
+// push returns what a push of the jobs should return; their ids are set. fresh says that all ids are new.
 func (m *queueModel) push(jobs []queue.Job, fresh bool, now int64) (out queue.Pushed, full bool) {
 	seen, held := make(map[string]bool), make(map[string]string)
 	var in []queue.Job

@@ -17,7 +17,7 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// Jobs now and later in one call, in any order, each in its own place.
+// Jobs now and later in one call, in any order, each in its own key.
 func TestPushMixesNowAndLater(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -57,7 +57,7 @@ func TestPushOnceAddsNothingTheSecondTime(t *testing.T) {
 
 	second, err := q.PushOnce(ctx, "import-7", jobs...)
 	require.NoError(t, err)
-	first.IDs, second.IDs = nil, nil // ids made for the call differ
+	first.IDs, second.IDs = nil, nil // generated ids differ
 	require.Equal(t, first, second, "the same answer, although the job is finished")
 	require.Equal(t, []queue.Duplicate{{Position: 1, ID: "x"}}, second.Duplicates)
 	stats, err := q.Stats(ctx)
@@ -110,7 +110,7 @@ func TestPushRefusesBeforeAnyIO(t *testing.T) {
 	}
 }
 
-// A push is visible whole or not at all, whoever looks in between.
+// A reader sees all jobs of a push or none.
 func TestPushIsAllOrNothingToReaders(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -133,7 +133,7 @@ func TestPushIsAllOrNothingToReaders(t *testing.T) {
 	require.NoError(t, <-watched)
 }
 
-// One plain job goes a shorter way through the script. It comes to the same.
+// One plain job takes the fast path of the script, with the same result.
 func TestPushOfOneJob(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -210,8 +210,8 @@ func TestPushSeqLeavesRoomForLongNames(t *testing.T) {
 	require.Equal(t, 2, n)
 }
 
-// What is left of a cancelled job when an error came half-way is its mark. A new job of
-// that id is refused while it is there: the old entry would take it along.
+// A cancel that failed half-way leaves the mark of the job. A new job of that id is refused while the mark exists:
+// the old entry would deliver it.
 func TestPushRefusesAnIDWhoseMarkIsLeft(t *testing.T) {
 	t.Parallel()
 	q, c := lab.NewQueue(t, nil)

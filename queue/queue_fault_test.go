@@ -16,7 +16,7 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// No server: the error names the address and what kind of failure it is.
+// No server: the error names the address and the class of the failure.
 func TestNoServer(t *testing.T) {
 	t.Parallel()
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
@@ -31,8 +31,8 @@ func TestNoServer(t *testing.T) {
 	require.True(t, errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "refused"))
 }
 
-// A server over its memory limit refuses producers whole and lets consumers drain:
-// the guard is the first write of take, nack and reclaim.
+// A server over its memory limit refuses producers whole and lets consumers drain. The guard is the first write of
+// take, nack and reclaim.
 func TestMemoryLimitRefusesProducersAndLetsConsumersDrain(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -20,9 +20,8 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// Random operations on a queue and on a model of it: every answer and, after every
-// step, every key must be the same. Times are either an hour, which nobody lives to
-// see, or a millisecond, which is over before the next step.
+// Random operations on a queue and on a model of it: every result and, after every step, every key must be the
+// same. Times are either an hour, which no run reaches, or a millisecond, which has passed before the next step.
 func TestQueueAgainstAModel(t *testing.T) {
 	t.Parallel()
 	for part := range 2 {
@@ -40,8 +39,7 @@ func TestQueueAgainstAModel(t *testing.T) {
 	}
 }
 
-// actions are the operations by name; the names that differ in a digit only make one
-// more frequent.
+// actions are the operations by name. Names that differ in a digit only make one more frequent.
 func (m *modelled) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"": m.check, "settings": m.settings,
@@ -54,14 +52,13 @@ func (m *modelled) actions() map[string]func(*rapid.T) {
 	}
 }
 
-// modelled is a queue with its model. The two clients of the queue differ in their
-// lease.
+// modelled is a queue with its model. The two clients of the queue differ in their lease.
 type modelled struct {
 	ctx         context.Context
 	c           *redis.Client
 	short, long *queue.Queue
 	model       *queueModel
-	taken       []*queue.Delivery // the last ones, stale ones among them
+	taken       []*queue.Delivery // the last ones, lost leases among them
 }
 
 const modelFailures = 2
@@ -76,7 +73,7 @@ func newModelled(ctx context.Context, t *rapid.T, c *redis.Client, name string) 
 	return m
 }
 
-// time is the server's, and now the same in ms.
+// time is the server's; now is the same in ms.
 func (m *modelled) time(t *rapid.T) time.Time {
 	at, err := m.c.Time(m.ctx).Result()
 	require.NoError(t, err)
@@ -97,7 +94,7 @@ func (m *modelled) queue(t *rapid.T) (*queue.Queue, time.Duration) {
 	return m.short, time.Millisecond
 }
 
-// requireTime wants an optional time to be at, in that unit, if it is to be there.
+// requireTime wants an optional time to be present or not and, if present, to be at in that unit.
 func requireTime(t *rapid.T, at int64, there bool, in func(time.Time) int64, get func() (time.Time, bool)) {
 	got, ok := get()
 	require.Equal(t, there, ok)
@@ -106,7 +103,7 @@ func requireTime(t *rapid.T, at int64, there bool, in func(time.Time) int64, get
 	}
 }
 
-// check compares every key and the stats, and waits until what is to end soon is over.
+// check compares every key and the stats, then waits until what ends soon has ended.
 func (m *modelled) check(t *rapid.T) {
 	tag := "{" + m.long.Name() + "}:"
 	var list *redis.StringSliceCmd
@@ -171,7 +168,7 @@ func (m *modelled) checkStats(t *rapid.T) {
 	}
 }
 
-// wait lets the server's clock pass what is over in less than a minute.
+// wait returns when the server's clock has passed all times of the next minute.
 func (m *modelled) wait(t *rapid.T) {
 	soon := m.now(t) + 60_000
 	var last int64
@@ -205,8 +202,8 @@ func (m *modelled) settings(t *rapid.T) {
 	require.NoError(t, m.long.SetLimit(m.ctx, m.model.limit))
 }
 
-// queueModel is what the keys of a queue should hold. Its methods are the operations,
-// at a time that the server told.
+// queueModel is what the keys of a queue should hold. Its methods are the operations, at a time by the server's
+// clock.
 type queueModel struct {
 	ready                   []slot
 	scheduled, leased, dead map[string]span
@@ -227,8 +224,8 @@ type slot struct {
 	at span
 }
 
-// span is a time in ms, in us for a lease, that lies between two others: the server
-// does not always tell when an operation ran.
+// span is a time in ms, in us for a lease, between two others: the server does not always report when an operation
+// ran.
 type span struct{ from, to int64 }
 
 func exactly(at int64) span { return span{at, at} }
@@ -244,7 +241,7 @@ func newQueueModel() *queueModel {
 	}
 }
 
-// inOrder are the ids of a zset by time, then by name, up to a time.
+// inOrder returns the ids of a zset by time, then by name, up to a time.
 func inOrder(zset map[string]span, until int64) []string {
 	var ids []string
 	for id, at := range zset {
@@ -281,7 +278,7 @@ func (m *queueModel) control() map[string]string {
 	return out
 }
 
-// adopt compares the times of a zset and keeps those that the server has.
+// adopt compares the times of a zset with the server's and keeps the server's.
 func adopt(want map[string]span, got map[string]int64) error {
 	if len(want) != len(got) {
 		return fmt.Errorf("%v, not %v", got, slices.Sorted(maps.Keys(want)))

@@ -35,7 +35,7 @@ func TestReclaimBuriesWhatFailedTooOften(t *testing.T) {
 	require.Equal(t, 1, stats.Dead)
 }
 
-// A lease whose job is gone is dropped, not made a job without a body.
+// A reclaim drops a lease whose job was deleted, and does not make it a job without a body.
 func TestReclaimDropsLeasesWithoutAJob(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -47,8 +47,7 @@ func TestReclaimDropsLeasesWithoutAJob(t *testing.T) {
 	require.Empty(t, lab.Dump(ctx, t, c, q.Name()))
 }
 
-// A reclaim takes back a bounded number, so that the script stays short, and says that
-// there is more.
+// A reclaim returns a bounded number of jobs, so that the script stays short, and reports that there are more.
 func TestReclaimIsBounded(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -65,7 +64,7 @@ func TestReclaimIsBounded(t *testing.T) {
 	first, err := q.Reclaim(ctx)
 	require.NoError(t, err)
 	require.Equal(t, 200, first.Returned)
-	require.Less(t, first.NextLapse.Or(first.Now), first.Now, "more are over")
+	require.Less(t, first.NextLapse.Or(first.Now), first.Now, "more leases have ended")
 	second, err := q.Reclaim(ctx)
 	require.NoError(t, err)
 	require.Equal(t, over-200, second.Returned)

@@ -17,8 +17,8 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// renewed consumes ten jobs by a proxy that loses replies as lose says, until done says
-// so of the proxy and of the error that was last reported.
+// renewed consumes ten jobs through a proxy that loses replies as lose says, until done returns true for the proxy
+// and the last reported error.
 func renewed(t *testing.T, lose func(p *luatomictest.LossyProxy), done func(p *luatomictest.LossyProxy, last error) bool) {
 	t.Helper()
 	q, _ := lab.NewQueue(t, &queue.Options{Lease: 4 * time.Second})
@@ -50,38 +50,37 @@ func renewed(t *testing.T, lose func(p *luatomictest.LossyProxy), done func(p *l
 				return context.Cause(ctx)
 			}
 		}
-		return errors.New("it takes for ever")
+		return errors.New("the test did not end in time")
 	})
 	require.NoError(t, err)
-	require.Zero(t, lost.Load(), "leases that were thought lost")
+	require.Zero(t, lost.Load(), "leases taken for lost")
 	require.EqualValues(t, 10, runs.Load(), "a job ran twice")
 	require.Equal(t, queue.Consumed{Acked: 10}, out)
 	require.Zero(t, stats(t, q).Leased)
 }
 
-// A connection that breaks while the leases are renewed costs none of them.
-func TestARenewalWithoutAnAnswerLosesNoJob(t *testing.T) {
+// A connection that breaks during an extend costs no lease.
+func TestRenewalWithoutAReplyLosesNoJob(t *testing.T) {
 	t.Parallel()
 	extend := luatomictest.Command("EVALSHA", gen.QueueExtendSHA)
 	renewed(t, func(p *luatomictest.LossyProxy) { p.Drop(1, extend) },
 		func(p *luatomictest.LossyProxy, _ error) bool { return p.Executed(extend) >= 3 })
 }
 
-// The same, when the server cannot be asked at once what came of it: the acks ask again.
-func TestAcksAfterARenewalWithoutAnAnswer(t *testing.T) {
+// The same, when the consumer cannot read the fences immediately: the acks read them again.
+func TestAcksAfterARenewalWithoutAReply(t *testing.T) {
 	t.Parallel()
 	extend := luatomictest.Command("EVALSHA", gen.QueueExtendSHA)
 	renewed(t, func(p *luatomictest.LossyProxy) {
 		p.Drop(1, extend)
-		p.Drop(4, luatomictest.Command("ZMSCORE")) // as often as go-redis asks
+		p.Drop(4, luatomictest.Command("ZMSCORE")) // as often as go-redis tries
 	}, func(p *luatomictest.LossyProxy, last error) bool {
 		return last != nil && !errors.Is(last, lua.ErrOutcomeUnknown) && p.Executed(extend) == 1
 	})
 }
 
-// What stands there when the old lease is over may be another's: it is not taken for
-// one's own.
-func TestALateAnswerToARenewalLeavesTheNextHolderAlone(t *testing.T) {
+// A fence that is read after the old lease has ended may be another worker's: the consumer does not adopt it.
+func TestLateReplyToARenewalLeavesTheNextHolderAlone(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	direct, name := luatomictest.Client(t), luatomictest.Namespace(t)
@@ -112,7 +111,7 @@ func TestALateAnswerToARenewalLeavesTheNextHolderAlone(t *testing.T) {
 	luatomictest.Eventually(t, 20*time.Second, "a renewal", func() bool { return p.Executed(extend) > 0 })
 	p.Blackhole(true)
 	var next queue.Taken
-	luatomictest.Eventually(t, 20*time.Second, "the job comes back", func() bool {
+	luatomictest.Eventually(t, 20*time.Second, "the job is reclaimed", func() bool {
 		_, err := long.Reclaim(ctx)
 		require.NoError(t, err)
 		next, err = long.Take(ctx, 1)

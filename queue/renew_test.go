@@ -13,10 +13,10 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// A handler may run for longer than the lease: the consumer renews it.
+// A handler may run for longer than the lease: the consumer extends it.
 func TestConsumeRenewsLeases(t *testing.T) {
 	t.Parallel()
-	const lease = 3 * time.Second // a renewal may come two seconds late
+	const lease = 3 * time.Second // an extend may come two seconds late
 	q, c := lab.NewQueue(t, &queue.Options{Lease: lease})
 	_, err := q.Push(t.Context(), lab.Bodies(1)...)
 	require.NoError(t, err)
@@ -27,7 +27,7 @@ func TestConsumeRenewsLeases(t *testing.T) {
 	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true, Concurrency: 1}, func(work context.Context, d *queue.Delivery) error {
 		runs.Add(1)
 		first := d.Deadline()
-		go func() { // would reclaim a lease that lapsed
+		go func() { // would reclaim a lease that ended
 			_, err := q.Consume(ctx, &queue.ConsumeOptions{Idle: 10 * time.Millisecond}, func(context.Context, *queue.Delivery) error {
 				runs.Add(1)
 				return nil
@@ -46,10 +46,10 @@ func TestConsumeRenewsLeases(t *testing.T) {
 	require.Equal(t, 1, out.Acked)
 }
 
-// A handler whose lease is lost learns it through its context.
+// The context of a handler ends when its lease is lost.
 func TestConsumeCancelsTheHandlerOfALostLease(t *testing.T) {
 	t.Parallel()
-	q, c := lab.NewQueue(t, &queue.Options{Lease: 3 * time.Second}) // it is renewed, and found lost, after one
+	q, c := lab.NewQueue(t, &queue.Options{Lease: 3 * time.Second}) // extended, and found lost, after one second
 	_, err := q.Push(t.Context(), lab.Bodies(1)...)
 	require.NoError(t, err)
 	var cause error

@@ -17,7 +17,7 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// slowNacks is a network on which each give-back takes its time.
+// slowNacks is a network on which each nack takes 100 ms.
 type slowNacks struct {
 	redis.Hook
 	calls atomic.Int32
@@ -39,9 +39,9 @@ func (s *slowNacks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// Many jobs that fail at once, as when what all of them need is away, cost neither the
-// job that was done among them nor each other their settling.
-func TestManyFailuresAtOnceAreSettled(t *testing.T) {
+// Many jobs fail together, as when all need the same unreachable service. All are returned, and the one finished
+// job among them is acked.
+func TestManyFailuresInOneBatch(t *testing.T) {
 	t.Parallel()
 	q, c := lab.NewQueue(t, &queue.Options{Lease: time.Hour})
 	const n = 100
@@ -55,7 +55,7 @@ func TestManyFailuresAtOnceAreSettled(t *testing.T) {
 	begun.Add(n)
 	go func() {
 		defer cancel()
-		luatomictest.Eventually(t, 50*time.Second, "all are settled", func() bool {
+		luatomictest.Eventually(t, 50*time.Second, "all outcomes are stored", func() bool {
 			s, err := q.Stats(ctx)
 			return err == nil && s.Leased == 0 && s.Ready == 0
 		})
@@ -68,7 +68,7 @@ func TestManyFailuresAtOnceAreSettled(t *testing.T) {
 		if string(d.Body) == string(lab.Bodies(n)[n/2].Body) {
 			return nil
 		}
-		return errors.New("away")
+		return errors.New("unreachable")
 	})
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, queue.Consumed{Acked: 1, Retried: n - 1}, out)

@@ -45,8 +45,8 @@ func TestConsumeRetriesAndBuries(t *testing.T) {
 	require.Equal(t, 2, stats.Dead)
 }
 
-// A handler's answer that makes no sense costs the job a round, and not the process.
-func TestAnswersOfHandlersThatMakeNoSense(t *testing.T) {
+// A nil error in Discard or a negative back-off affects the job alone, not the process.
+func TestInvalidResultsOfHandlers(t *testing.T) {
 	t.Parallel()
 	q, _ := lab.NewQueue(t, &queue.Options{Lease: time.Hour})
 	lab.Push(t, q, queue.Job{ID: "discarded"}, queue.Job{ID: "negative"})

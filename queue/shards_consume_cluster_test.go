@@ -14,8 +14,8 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// Shards stand on all nodes of a cluster. While the slot of one is half-way to another
-// node its jobs wait, and in the end each job was finished once.
+// Shards are on all nodes of a cluster. While the slot of one is half-way to another node its jobs wait. In the end
+// each job has finished once.
 func TestShardsWhileASlotMigrates(t *testing.T) {
 	t.Parallel()
 	ctx, cluster := t.Context(), luatomictest.StartCluster(t)

@@ -16,9 +16,8 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// Handlers of all shards keep within one number, and shards with many jobs do not keep
-// the single job of another waiting: it comes after those that run and one of each
-// shard, not after all that were taken before it.
+// The handlers of all shards together stay within the concurrency. Shards with many jobs do not delay the single
+// job of another: it runs after those that run and one of each shard, not after all that were taken before it.
 func TestShardsConsumeTakesTurns(t *testing.T) {
 	t.Parallel()
 	s, _ := newShards(t, 4)
@@ -27,8 +26,8 @@ func TestShardsConsumeTakesTurns(t *testing.T) {
 		lab.Push(t, busy, lab.Bodies(100)...)
 	}
 	const places = 20
-	inHand := func(n int) {
-		luatomictest.Eventually(t, 30*time.Second, fmt.Sprint(n, " jobs in hand"), func() bool {
+	inFlight := func(n int) {
+		luatomictest.Eventually(t, 30*time.Second, fmt.Sprint(n, " jobs in flight"), func() bool {
 			total, err := s.Stats(t.Context())
 			return err == nil && total.Leased == n
 		})
@@ -44,9 +43,9 @@ func TestShardsConsumeTakesTurns(t *testing.T) {
 		switch {
 		case n == 1:
 			defer close(start)
-			inHand(3 * places)
+			inFlight(3 * places)
 			lab.Push(t, q[3], queue.Job{ID: "alone"})
-			inHand(3*places + 1)
+			inFlight(3*places + 1)
 		case n <= places:
 			<-start
 		case d.ID == "alone":
@@ -54,8 +53,8 @@ func TestShardsConsumeTakesTurns(t *testing.T) {
 			close(aloneRan)
 			stop()
 		default:
-			// The consumer may hear later than this test that it has the single job: few others
-			// may pass it until then.
+			// The consumer may get the reply with the single job later than this test sees its lease: only few
+			// others may run before it.
 			select {
 			case <-aloneRan:
 			case <-time.After(5 * time.Second):
@@ -68,15 +67,14 @@ func TestShardsConsumeTakesTurns(t *testing.T) {
 	require.Less(t, alone.Load(), int64(3*places-10))
 }
 
-// A drain ends when all shards are empty, also of what handlers pushed to a shard that
-// was empty before.
+// A drain ends when all shards are empty, also of jobs that handlers pushed to a shard that was empty before.
 func TestShardsDrainGoesOnUntilAllAreEmpty(t *testing.T) {
 	t.Parallel()
 	s, _ := newShards(t, 4)
 	q := s.Queues()
 	lab.Push(t, q[0], queue.Job{ID: "0"})
 	out, err := s.Consume(t.Context(), &queue.ConsumeOptions{Drain: true}, func(ctx context.Context, d *queue.Delivery) error {
-		time.Sleep(100 * time.Millisecond) // the other shards are drained by now; if not, the test asks less
+		time.Sleep(100 * time.Millisecond) // the other shards are drained by now; if not, the test is weaker
 		for i := range 3 {
 			if d.ID == fmt.Sprint(i) {
 				lab.Push(t, q[i+1], queue.Job{ID: fmt.Sprint(i + 1)})
@@ -88,20 +86,19 @@ func TestShardsDrainGoesOnUntilAllAreEmpty(t *testing.T) {
 	require.Equal(t, queue.Consumed{Acked: 4}, out)
 }
 
-// Those that wait for their turn when the consumer stops are given back as if not
-// taken, and nobody is told of an error.
+// Jobs that wait for their turn when the consumer stops are returned without a failure, and OnError gets no error.
 func TestShardsConsumeStops(t *testing.T) {
 	t.Parallel()
 	s, _ := newShards(t, 3)
 	for _, q := range s.Queues() {
 		lab.Push(t, q, lab.Bodies(5)...)
 	}
-	why := errors.New("enough")
+	why := errors.New("stopped by the test")
 	ctx, stop := context.WithCancelCause(t.Context())
 	defer stop(nil)
-	out, err := s.Consume(ctx, &queue.ConsumeOptions{Concurrency: 2, OnError: func(err error) { t.Errorf("told of %v", err) }},
+	out, err := s.Consume(ctx, &queue.ConsumeOptions{Concurrency: 2, OnError: func(err error) { t.Errorf("OnError got %v", err) }},
 		func(_ context.Context, _ *queue.Delivery) error {
-			luatomictest.Eventually(t, 30*time.Second, "all shards have jobs in hand", func() bool {
+			luatomictest.Eventually(t, 30*time.Second, "all shards have jobs in flight", func() bool {
 				total, err := s.Stats(t.Context())
 				return ctx.Err() != nil || err == nil && total.Leased == 6
 			})

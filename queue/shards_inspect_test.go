@@ -10,7 +10,7 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-func TestShardsFromOutside(t *testing.T) {
+func TestShardsStatsCancelReschedulePause(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s, _ := newShards(t, 5)
@@ -31,7 +31,7 @@ func TestShardsFromOutside(t *testing.T) {
 	require.Equal(t, 20, sum)
 	require.Equal(t, due, total.NextDue.Or(time.Time{}))
 
-	for i := range 10 { // wherever the unique name put them
+	for i := range 10 { // in the shards of their unique names
 		moved, err := s.Reschedule(ctx, fmt.Sprint("held", i), due.Add(time.Hour))
 		require.NoError(t, err)
 		require.True(t, moved.Found && moved.Moved)

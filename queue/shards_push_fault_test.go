@@ -10,8 +10,8 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// One shard fails: the others have their jobs, the error names it, and the repeat adds
-// what is missing and nothing else.
+// One shard fails: the others have their jobs, the error names it, and a repeat adds what is missing and nothing
+// else.
 func TestShardsPushInPart(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -32,7 +32,7 @@ func TestShardsPushInPart(t *testing.T) {
 	require.NoError(t, c.Del(ctx, broken).Err())
 	again, err := s.PushOnce(ctx, out.Token, jobs...)
 	require.NoError(t, err)
-	require.Equal(t, 100, again.Ready, "those that were in answer as before")
+	require.Equal(t, 100, again.Ready, "the other shards return their first result")
 	require.Equal(t, out.IDs, again.IDs)
 	for i := range out.Parts {
 		if i != 2 {

@@ -34,9 +34,9 @@ func TestShardsPush(t *testing.T) {
 	require.Equal(t, 1, out.Scheduled)
 	require.ElementsMatch(t, []queue.Duplicate{{Position: 3, ID: "a"}, {Position: 4, ID: out.IDs[1]}}, out.Duplicates)
 	require.False(t, out.Now.IsZero())
-	require.Empty(t, jobs[1].ID, "the jobs are the caller's")
+	require.Empty(t, jobs[1].ID, "the caller's jobs are unchanged")
 
-	// A unique name holds from push to push, whatever the ids.
+	// A unique name is held across pushes, whatever the ids.
 	for i := range 20 {
 		again := pushShards(t, s, queue.Job{ID: fmt.Sprint("other", i), Unique: "u"})
 		require.Equal(t, []queue.Duplicate{{ID: out.IDs[1]}}, again.Duplicates)
@@ -53,9 +53,9 @@ func TestShardsPush(t *testing.T) {
 	require.Equal(t, int64(0), c.Exists(ctx, lab.Key(s.Queues()[0], "w")).Val())
 }
 
-// Ids that are made for the call are new and not looked up; those of an old token are,
-// since the jobs may be there when the receipts are gone. The guard is first in push.
-func TestShardsLookUpOnlyWhatCanBeThere(t *testing.T) {
+// Ids generated for the call are new and need no look-up. Ids of an old token need one, since the jobs may exist
+// after the receipts have expired. The guard is newToken in Shards.add.
+func TestShardsLookUpOnlyIDsThatMayExist(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := luatomictest.StartServer(t).Client()

@@ -11,7 +11,7 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// A shard that fails keeps nobody from the jobs of the others.
+// A shard that fails does not keep the jobs of the others from the worker.
 func TestShardsTakeInPart(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -30,7 +30,7 @@ func TestShardsTakeInPart(t *testing.T) {
 	require.True(t, ok)
 	require.WithinDuration(t, taken.Now.Add(time.Hour), due, time.Minute)
 
-	// Ack: what is not the worker's any more is named, of whichever shard.
+	// Ack names the lost leases of all shards.
 	for _, d := range taken.Deliveries {
 		require.NoError(t, d.Return(ctx, time.Hour))
 	}

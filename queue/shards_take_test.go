@@ -32,7 +32,7 @@ func TestShardsTakeIsFair(t *testing.T) {
 	require.Equal(t, 1, found, "within one round")
 	taken, err := s.Take(ctx, 1000)
 	require.NoError(t, err)
-	require.Len(t, taken.Deliveries, 271, "all there is")
+	require.Len(t, taken.Deliveries, 271, "all jobs")
 	require.False(t, taken.Now.IsZero())
 	_, err = s.Take(ctx, 0)
 	require.ErrorIs(t, err, lua.ErrOutOfRange)

@@ -21,7 +21,7 @@ func newShards(t *testing.T, n int) (*queue.Shards, *redis.Client) {
 	return s, c
 }
 
-// homes says for each id which shard it went to.
+// homes is the shard of each id.
 func homes(out queue.ShardsPushed) map[string]int {
 	at := make(map[string]int)
 	for _, p := range out.Parts {
@@ -47,8 +47,8 @@ func TestNewShards(t *testing.T) {
 	require.Equal(t, "n.1", s.Queues()[1].Name())
 }
 
-// Where a job goes is part of the data: these must never change.
-func TestShardsRouteAsEver(t *testing.T) {
+// The shard of a job is part of the data: these must never change.
+func TestShardsRouteNeverChanges(t *testing.T) {
 	t.Parallel()
 	s, _ := newShards(t, 7)
 	out := pushShards(t, s, queue.Job{ID: "a"}, queue.Job{ID: "b"}, queue.Job{ID: "user:1"}, queue.Job{ID: "user:2"},

@@ -55,8 +55,7 @@ func (m *modelled) reclaim(t *rapid.T) {
 	requireTime(t, lapse, leased, time.Time.UnixMicro, got.NextLapse.Get)
 }
 
-// take answers the jobs that a take should lease until the fence, and how many
-// entries it drops.
+// take returns the jobs that a take should lease until the fence, and how many entries it drops.
 func (m *queueModel) take(max int, fence, now int64) (out []slot, dropped int) {
 	if m.paused {
 		return nil, 0

@@ -31,8 +31,7 @@ func TestTakeStopsBeforeTooManyBytes(t *testing.T) {
 	}
 }
 
-// A cancelled job leaves its entry behind. It is dropped and the next job comes
-// in the same call.
+// A cancelled job leaves its entry behind. A take drops it and leases the next job in the same call.
 func TestTakeDropsEntriesWithoutABody(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -45,10 +44,10 @@ func TestTakeDropsEntriesWithoutABody(t *testing.T) {
 	require.Equal(t, 2, taken.Dropped)
 	require.Len(t, taken.Deliveries, 2)
 	require.Equal(t, pushed.IDs[2], taken.Deliveries[0].ID)
-	require.Equal(t, int64(2), c.ZCard(ctx, lab.Key(q, "l")).Val(), "no lease for what is gone")
+	require.Equal(t, int64(2), c.ZCard(ctx, lab.Key(q, "l")).Val(), "a deleted job gets no lease")
 }
 
-// takeParams are those of a take on the queue by one who waits on the channel.
+// takeParams are those of a take by a consumer that waits on the channel.
 func takeParams(q *queue.Queue, channel string) gen.QueueTakeParams {
 	return gen.QueueTakeParams{
 		Ready: lab.Key(q, "r"), Scheduled: lab.Key(q, "s"), Bodies: lab.Key(q, "b"), Leases: lab.Key(q, "l"), Failures: lab.Key(q, "n"), Control: lab.Key(q, "c"), Wake: lab.Key(q, "w"),
@@ -56,7 +55,7 @@ func takeParams(q *queue.Queue, channel string) gen.QueueTakeParams {
 	}
 }
 
-// waiting are the channels of those who wait, the first to be told first.
+// waiting returns the channels of the waiters; the first is notified first.
 func waiting(t *testing.T, c *redis.Client, q *queue.Queue) []string {
 	t.Helper()
 	found, err := c.ZRange(t.Context(), lab.Key(q, "w"), 0, -1).Result()
@@ -64,8 +63,8 @@ func waiting(t *testing.T, c *redis.Client, q *queue.Queue) []string {
 	return found
 }
 
-// Whoever has work does not wait any more, and nobody waits who looks again at once.
-func TestOnlyThoseWithoutWorkWait(t *testing.T) {
+// A consumer that gets a job is no waiter, nor is one that takes again immediately.
+func TestOnlyATakeThatFindsNothingWaits(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	q, c := lab.NewQueue(t, nil)
@@ -77,35 +76,35 @@ func TestOnlyThoseWithoutWorkWait(t *testing.T) {
 	take("a")
 	take("b")
 	require.Equal(t, []string{"a", "b"}, waiting(t, c, q))
-	require.Positive(t, c.PTTL(ctx, lab.Key(q, "w")).Val(), "those who die are forgotten")
+	require.Positive(t, c.PTTL(ctx, lab.Key(q, "w")).Val(), "the key expires")
 	require.LessOrEqual(t, c.PTTL(ctx, lab.Key(q, "w")).Val(), time.Minute+time.Second)
 
 	scheduleDue(t, c, q, "j")
 	require.Len(t, take("b").Jobs, 1)
-	require.Equal(t, []string{"a"}, waiting(t, c, q), "b has work, and has left none for a")
+	require.Equal(t, []string{"a"}, waiting(t, c, q), "b has a job, and left none for a")
 
-	require.NoError(t, c.RPush(ctx, lab.Key(q, "r"), "1:gone").Err())
+	require.NoError(t, c.RPush(ctx, lab.Key(q, "r"), "1:deleted").Err())
 	require.EqualValues(t, 1, take("c").Dropped)
-	require.Equal(t, []string{"a"}, waiting(t, c, q), "c looks again at once")
+	require.Equal(t, []string{"a"}, waiting(t, c, q), "c takes again immediately")
 
 	require.NoError(t, q.Pause(ctx))
 	take("d")
 	require.Equal(t, []string{"a", "d"}, waiting(t, c, q))
 }
 
-// scheduleDue puts a job into the schedule that is due, without a word to anybody.
+// scheduleDue schedules a job that is due, and notifies nobody.
 func scheduleDue(t *testing.T, c *redis.Client, q *queue.Queue, id string) {
 	t.Helper()
 	require.NoError(t, c.HSet(t.Context(), lab.Key(q, "b"), id, "body").Err())
 	require.NoError(t, c.ZAdd(t.Context(), lab.Key(q, "s"), redis.Z{Score: lab.Past, Member: id}).Err())
 }
 
-// Work that was left behind is told to the next one, and so on.
-func TestWhoTakesTellsTheNextOfWhatIsLeft(t *testing.T) {
+// A take that leaves jobs behind notifies the next waiter.
+func TestTakeNotifiesTheNextWaiterOfWhatItLeaves(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	q, c := lab.NewQueue(t, nil)
-	heard := listener(t, c, q, "next")
+	notified := listener(t, c, q, "next")
 	scheduleDue(t, c, q, "one")
 	scheduleDue(t, c, q, "two")
 	p := takeParams(q, "me")
@@ -113,18 +112,18 @@ func TestWhoTakesTellsTheNextOfWhatIsLeft(t *testing.T) {
 	r, err := gen.QueueTake(ctx, c, p)
 	require.NoError(t, err)
 	require.Len(t, r.Jobs, 2)
-	require.Len(t, waiting(t, c, q), 1, "nothing is left, so nobody is told")
+	require.Len(t, waiting(t, c, q), 1, "nothing is left, so nobody is notified")
 
 	scheduleDue(t, c, q, "three")
 	require.NoError(t, c.RPush(ctx, lab.Key(q, "r"), "1:three", "1:three").Err())
 	p.Max = 1
 	_, err = gen.QueueTake(ctx, c, p)
 	require.NoError(t, err)
-	heard()
+	notified()
 }
 
-// listener puts a channel with a receiver among those who wait; heard wants the word.
-func listener(t *testing.T, c *redis.Client, q *queue.Queue, name string) (heard func()) {
+// listener adds a channel with a subscriber to the waiters. The function that it returns wants a notification.
+func listener(t *testing.T, c *redis.Client, q *queue.Queue, name string) (notified func()) {
 	t.Helper()
 	channel := lab.Key(q, "w:"+name)
 	sub := c.Subscribe(t.Context(), channel)
@@ -137,12 +136,12 @@ func listener(t *testing.T, c *redis.Client, q *queue.Queue, name string) (heard
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		_, err := sub.ReceiveMessage(ctx)
-		require.NoError(t, err, "nobody told %s", name)
+		require.NoError(t, err, "nobody notified %s", name)
 		require.Empty(t, waiting(t, c, q))
 	}
 }
 
-// A job alone is taken however large it is: else it would block the head for ever.
+// A take leases one job however large it is: otherwise it would block the head of the list for ever.
 func TestTheFirstJobIsTakenHoweverLarge(t *testing.T) {
 	t.Parallel()
 	q, c := lab.NewQueue(t, nil)
@@ -155,8 +154,7 @@ func TestTheFirstJobIsTakenHoweverLarge(t *testing.T) {
 	require.Equal(t, "large", r.Jobs[0].ID)
 }
 
-// F6: what is not ours at the head of the list, however it came there, does not keep
-// jobs from their workers.
+// Invalid entries at the head of the list, however they came there, do not keep jobs from their workers.
 func TestForeignEntriesDoNotBlockTheHead(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -171,7 +169,7 @@ func TestForeignEntriesDoNotBlockTheHead(t *testing.T) {
 	require.Equal(t, "j", taken.Deliveries[0].ID)
 }
 
-// Take promotes by itself, so delays work with no poller.
+// Take promotes, so delays need no poller.
 func TestTakePromotesWhatIsDue(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -191,12 +189,12 @@ func TestTakePromotesWhatIsDue(t *testing.T) {
 	require.Equal(t, []byte("x"), got.Body)
 }
 
-// Each call that makes work tells one who waits, and one that makes none tells nobody.
-func TestWhoIsTold(t *testing.T) {
+// Each call that makes a job ready notifies one waiter. A call that makes none ready notifies nobody.
+func TestEachCallThatMakesJobsReadyNotifiesOneWaiter(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
-		told bool
-		call func(ctx context.Context, q *queue.Queue, d *queue.Delivery) error
+		notifies bool
+		call     func(ctx context.Context, q *queue.Queue, d *queue.Delivery) error
 	}{
 		"return": {true, func(ctx context.Context, _ *queue.Queue, d *queue.Delivery) error { return d.Return(ctx, 0) }},
 		"return, later": {true, func(ctx context.Context, _ *queue.Queue, d *queue.Delivery) error {
@@ -247,20 +245,19 @@ func TestWhoIsTold(t *testing.T) {
 			if name == "reclaim, ready" || name == "reclaim, dead" {
 				require.NoError(t, c.ZAdd(ctx, lab.Key(q, "l"), redis.Z{Score: lab.Past, Member: "leased"}).Err())
 			}
-			heard := listener(t, c, q, "x")
+			notified := listener(t, c, q, "x")
 			require.NoError(t, tc.call(ctx, q, d))
-			if tc.told {
-				heard()
+			if tc.notifies {
+				notified()
 				return
 			}
-			require.Len(t, waiting(t, c, q), 1, "told of nothing")
+			require.Len(t, waiting(t, c, q), 1, "nobody is notified")
 		})
 	}
 }
 
-// So in every script that tells those who wait: the word goes to a channel with a
-// receiver, here the last of three.
-func TestEveryScriptPassesDeadWaitersOver(t *testing.T) {
+// Every script that notifies skips channels without a subscriber: here the notification reaches the last of three.
+func TestEveryScriptSkipsDeadWaiters(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(ctx context.Context, q *queue.Queue) error{
 		"push of one": func(ctx context.Context, q *queue.Queue) error { _, err := q.Push(ctx, queue.Job{}); return err },
