@@ -14,7 +14,10 @@ import (
 // The script judges each suspect again, with all keys, in the step that repairs it.
 func TestRepairJudgesEachSuspectAgain(t *testing.T) {
 	t.Parallel()
-	const lost, ghost, count, name = gen.QueueMendKindLost, gen.QueueMendKindGhost, gen.QueueMendKindCount, gen.QueueMendKindName
+	const (
+		lost, ghost = gen.QueueMendKindLost, gen.QueueMendKindGhost
+		count, name = gen.QueueMendKindCount, gen.QueueMendKindName
+	)
 	cases := map[string]struct {
 		kind     gen.QueueMendKind
 		id, name string
@@ -50,11 +53,9 @@ func TestRepairJudgesEachSuspectAgain(t *testing.T) {
 			ctx := t.Context()
 			q, c := lab.NewQueue(t, nil)
 			damaged(t, c, q)
-			p := gen.QueueMendParams{
-				Ready: lab.Key(q, "r"), Scheduled: lab.Key(q, "s"), Bodies: lab.Key(q, "b"), Leases: lab.Key(q, "l"), Failures: lab.Key(q, "n"), Dead: lab.Key(q, "d"),
-				Unique: lab.Key(q, "u"), Expiry: lab.Key(q, "ux"), Control: lab.Key(q, "c"), Wake: lab.Key(q, "w"), From: 7, To: 7,
-				Suspects: []gen.QueueMendSuspect{{Kind: tc.kind, ID: tc.id, Name: tc.name}, {Kind: tc.kind, ID: tc.id, Name: tc.name}},
-			}
+			p := repairParams(q)
+			suspect := gen.QueueMendSuspect{Kind: tc.kind, ID: tc.id, Name: tc.name}
+			p.From, p.To, p.Suspects = 7, 7, []gen.QueueMendSuspect{suspect, suspect}
 			notified := listener(t, c, q, "x")
 			before := lab.Dump(ctx, t, c, q.Name())
 			repairs := func(verdict int64) (second int64) {
@@ -91,6 +92,15 @@ func TestRepairJudgesEachSuspectAgain(t *testing.T) {
 	}
 }
 
+// repairParams are the keys of a repair.
+func repairParams(q *queue.Queue) gen.QueueMendParams {
+	return gen.QueueMendParams{
+		Ready: lab.Key(q, "r"), Scheduled: lab.Key(q, "s"), Bodies: lab.Key(q, "b"), Leases: lab.Key(q, "l"),
+		Failures: lab.Key(q, "n"), Dead: lab.Key(q, "d"), Unique: lab.Key(q, "u"), Expiry: lab.Key(q, "ux"),
+		Control: lab.Key(q, "c"), Wake: lab.Key(q, "w"),
+	}
+}
+
 // damaged writes a job in each state, and one of each kind of damage.
 func damaged(t *testing.T, c *redis.Client, q *queue.Queue) {
 	t.Helper()
@@ -101,12 +111,15 @@ func damaged(t *testing.T, c *redis.Client, q *queue.Queue) {
 		}
 		p.HSet(ctx, lab.Key(q, "b"), "cancelled", "")
 		p.RPush(ctx, lab.Key(q, "r"), "1:r")
-		p.ZAdd(ctx, lab.Key(q, "s"), redis.Z{Score: lab.Future, Member: "s"}, redis.Z{Score: lab.Future, Member: "ghost s"})
-		p.ZAdd(ctx, lab.Key(q, "l"), redis.Z{Score: lab.LongLease, Member: "l"}, redis.Z{Score: lab.LongLease, Member: "ghost l"})
+		p.ZAdd(ctx, lab.Key(q, "s"), redis.Z{Score: lab.Future, Member: "s"},
+			redis.Z{Score: lab.Future, Member: "ghost s"})
+		p.ZAdd(ctx, lab.Key(q, "l"), redis.Z{Score: lab.LongLease, Member: "l"},
+			redis.Z{Score: lab.LongLease, Member: "ghost l"})
 		p.ZAdd(ctx, lab.Key(q, "d"), redis.Z{Score: lab.Past, Member: "d"}, redis.Z{Score: lab.Past, Member: "ghost d"})
-		p.HSet(ctx, lab.Key(q, "n"), "cancelled", "x", "r", "1", "ghost l", "1", "count", "1", "count\n", "why", "reason\n", "why")
-		p.HSet(ctx, lab.Key(q, "u"), "k:held", "r", "j:r", "held", "k:whole", "deleted", "j:deleted", "new holder", "k:new holder", "r",
-			"k:half", "deleted 2", "j:deleted 2", "another")
+		p.HSet(ctx, lab.Key(q, "n"), "cancelled", "x", "r", "1", "ghost l", "1", "count", "1", "count\n", "why",
+			"reason\n", "why")
+		p.HSet(ctx, lab.Key(q, "u"), "k:held", "r", "j:r", "held", "k:whole", "deleted", "j:deleted", "new holder",
+			"k:new holder", "r", "k:half", "deleted 2", "j:deleted 2", "another")
 		for _, name := range []string{"held", "whole", "new holder", "half"} {
 			p.ZAdd(ctx, lab.Key(q, "ux"), redis.Z{Score: lab.Future, Member: name})
 		}

@@ -22,7 +22,8 @@ func TestAuditInPages(t *testing.T) {
 	}
 	require.NoError(t, c.LTrim(ctx, lab.Key(q, "r"), 0, 1499).Err())
 	for i := range 1200 {
-		require.NoError(t, c.ZAdd(ctx, lab.Key(q, "d"), redis.Z{Score: lab.Future, Member: fmt.Sprint("ghost", i)}).Err())
+		require.NoError(t, c.ZAdd(ctx, lab.Key(q, "d"), redis.Z{Score: lab.Future,
+			Member: fmt.Sprint("ghost", i)}).Err())
 	}
 	require.NoError(t, c.ZAdd(ctx, lab.Key(q, "s"), redis.Z{Score: lab.Future, Member: "ghost0"}).Err())
 	out := audit(t, q, true)

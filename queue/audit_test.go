@@ -69,7 +69,8 @@ func TestAuditFindsAndRepairs(t *testing.T) {
 		want   queue.Audited
 		jobs   []string // that are delivered in the end
 	}{
-		"ready deleted": {del("r"), queue.Audited{Checked: 6, Lost: []string{"failed", "ready"}, StaleCounts: 1, Repaired: 3},
+		"ready deleted": {del("r"), queue.Audited{Checked: 6, Lost: []string{"failed", "ready"}, StaleCounts: 1,
+			Repaired: 3},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
 		"scheduled deleted": {del("s"), queue.Audited{Checked: 6, Lost: []string{"scheduled"}, Repaired: 1},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
@@ -77,9 +78,12 @@ func TestAuditFindsAndRepairs(t *testing.T) {
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
 		"dead deleted": {del("d"), queue.Audited{Checked: 6, Lost: []string{"dead"}, DeadBytes: -4, Repaired: 2},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
-		"bodies deleted": {del("b"), queue.Audited{Ghosts: []string{"dead", "leased", "scheduled"}, StaleNames: 4, StaleCounts: 2, DeadBytes: -4, Repaired: 10},
+		"bodies deleted": {del("b"), queue.Audited{Ghosts: []string{"dead", "leased", "scheduled"}, StaleNames: 4,
+			StaleCounts: 2, DeadBytes: -4, Repaired: 10},
 			none},
-		"one body deleted": {func(ctx context.Context, c *redis.Client, q *queue.Queue) { c.HDel(ctx, lab.Key(q, "b"), "scheduled") },
+		"one body deleted": {func(ctx context.Context, c *redis.Client, q *queue.Queue) {
+			c.HDel(ctx, lab.Key(q, "b"), "scheduled")
+		},
 			queue.Audited{Checked: 5, Ghosts: []string{"scheduled"}, StaleNames: 1, Repaired: 2},
 			[]string{"dead", "failed", "leased", "ready"}},
 		"settings deleted": {del("c"), queue.Audited{Checked: 6, DeadBytes: 4, Repaired: 1},
@@ -112,7 +116,8 @@ func TestAuditFindsAndRepairs(t *testing.T) {
 			require.Equal(t, test.want, audit(t, q, true))
 			require.Equal(t, queue.Audited{Checked: audit(t, q, true).Checked}, audit(t, q, true), "all is repaired")
 			require.ElementsMatch(t, test.jobs, empty(t, q))
-			require.Zero(t, c.Exists(ctx, lab.Key(q, "b"), lab.Key(q, "n"), lab.Key(q, "u"), lab.Key(q, "ux"), lab.Key(q, "r"), lab.Key(q, "s"), lab.Key(q, "l"), lab.Key(q, "d")).Val())
+			require.Zero(t, c.Exists(ctx, lab.Key(q, "b"), lab.Key(q, "n"), lab.Key(q, "u"), lab.Key(q, "ux"),
+				lab.Key(q, "r"), lab.Key(q, "s"), lab.Key(q, "l"), lab.Key(q, "d")).Val())
 		})
 	}
 }

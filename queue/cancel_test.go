@@ -91,15 +91,19 @@ func TestReschedule(t *testing.T) {
 		require.True(t, test.due.Equal(out.Due), "%s: %v", test.name, out.Due)
 		require.Equal(t, out.Found && test.due.Equal(test.at), out.Moved, test.name)
 	}
-	for _, set := range []func(context.Context, string, time.Time) (queue.Rescheduled, error){q.RescheduleEarlier, q.RescheduleLater} {
+	for _, set := range []func(context.Context, string, time.Time) (queue.Rescheduled, error){
+		q.RescheduleEarlier, q.RescheduleLater,
+	} {
 		same, err := set(ctx, "j", at)
 		require.NoError(t, err)
-		require.Equal(t, queue.Rescheduled{Found: true, Due: same.Due}, same, "the same time is neither earlier nor later")
+		require.Equal(t, queue.Rescheduled{Found: true, Due: same.Due}, same,
+			"the same time is neither earlier nor later")
 	}
 	params := gen.QueueRescheduleParams{Scheduled: lab.Key(q, "s"), Wake: lab.Key(q, "w"), ID: "j", Due: -60_000}
 	inAMinute, err := gen.QueueReschedule(ctx, c, params)
 	require.NoError(t, err)
-	require.InDelta(t, c.Time(ctx).Val().Add(time.Minute).UnixMilli(), inAMinute.Due.Or(time.Time{}).UnixMilli(), 30_000)
+	require.InDelta(t, c.Time(ctx).Val().Add(time.Minute).UnixMilli(), inAMinute.Due.Or(time.Time{}).UnixMilli(),
+		30_000)
 	now, err := q.Reschedule(ctx, "j", time.Time{})
 	require.NoError(t, err)
 	require.InDelta(t, c.Time(ctx).Val().UnixMilli(), now.Due.UnixMilli(), 30_000, "the zero time is now")

@@ -66,15 +66,16 @@ const (
 	wroteKilled = "killed" // it is dead
 )
 
-func (d diary) write(ctx context.Context, word, worker, job string, attempt int, deadline int64) error {
-	return d.c.XAdd(ctx, &redis.XAddArgs{Stream: d.key, Values: []any{"word", word, "worker", worker, "job", job, "attempt", attempt, "deadline", deadline}}).Err()
+func (d diary) write(ctx context.Context, event, worker, job string, attempt int, deadline int64) error {
+	return d.c.XAdd(ctx, &redis.XAddArgs{Stream: d.key, Values: []any{"event", event, "worker", worker, "job", job,
+		"attempt", attempt, "deadline", deadline}}).Err()
 }
 
 // entry is one record of the diary; at and deadline are ms of the server's clock.
 type entry struct {
-	word, worker, job string
-	attempt           int
-	deadline, at      int64
+	event, worker, job string
+	attempt            int
+	deadline, at       int64
 }
 
 func (d diary) read(ctx context.Context, t *testing.T) []entry {
@@ -89,7 +90,8 @@ func (d diary) read(ctx context.Context, t *testing.T) []entry {
 		}
 		text := func(field string) string { return l.Values[field].(string) }
 		ms, _, _ := strings.Cut(l.ID, "-")
-		out[i] = entry{text("word"), text("worker"), text("job"), int(number(text("attempt"))), number(text("deadline")), number(ms)}
+		out[i] = entry{text("event"), text("worker"), text("job"), int(number(text("attempt"))),
+			number(text("deadline")), number(ms)}
 	}
 	return out
 }
@@ -114,14 +116,15 @@ func TestWorkerProcess(t *testing.T) {
 	}()
 	fmt.Println("ready")
 	d := diary{c, q.Name() + "-diary"}
-	_, err = q.Consume(ctx, &queue.ConsumeOptions{Concurrency: killConcurrency, Idle: 200 * time.Millisecond, Backoff: noWait, OnError: func(err error) {
-		var gone *queue.LeaseLostError
-		if errors.As(err, &gone) {
-			for _, id := range gone.IDs {
-				_ = d.write(context.WithoutCancel(ctx), wroteLost, name, id, 0, 0)
+	_, err = q.Consume(ctx, &queue.ConsumeOptions{Concurrency: killConcurrency, Idle: 200 * time.Millisecond,
+		Backoff: noWait, OnError: func(err error) {
+			var lost *queue.LeaseLostError
+			if errors.As(err, &lost) {
+				for _, id := range lost.IDs {
+					_ = d.write(context.WithoutCancel(ctx), wroteLost, name, id, 0, 0)
+				}
 			}
-		}
-	}}, workerHandler(d, name, rand.New(rand.NewPCG(seed, 0))))
+		}}, workerHandler(d, name, rand.New(rand.NewPCG(seed, 0))))
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -224,7 +227,8 @@ func survive(t *testing.T, queue string, rnd *rand.Rand, finish <-chan struct{})
 
 // slaughter runs one worker after the other and kills each, some immediately and some after more than a lease,
 // until the kills are used up. The last one ends by itself.
-func slaughter(t *testing.T, queue string, d diary, slot int, rnd *rand.Rand, left *atomic.Int64, finish <-chan struct{}) error {
+func slaughter(t *testing.T, queue string, d diary, slot int, rnd *rand.Rand, left *atomic.Int64,
+	finish <-chan struct{}) error {
 	for n := 0; ; n++ {
 		name := fmt.Sprintf("%d.%d", slot, n)
 		w, err := startWorker(t, name, queue, rnd.Uint64())
@@ -263,7 +267,8 @@ func startWorker(t *testing.T, name, queue string, seed uint64) (*lab.Worker, er
 		return nil, err
 	}
 	cmd := exec.Command(self, "-test.run=^TestWorkerProcess$", "-test.timeout=10m")
-	cmd.Env = append(os.Environ(), killEnvName+"="+name, killEnvQueue+"="+queue, fmt.Sprintf("%s=%d", killEnvSeed, seed),
+	cmd.Env = append(os.Environ(), killEnvName+"="+name, killEnvQueue+"="+queue,
+		fmt.Sprintf("%s=%d", killEnvSeed, seed),
 		"LUATOMIC_REDIS_URL="+luatomictest.URL(t), "GORACE=atexit_sleep_ms=0")
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -305,7 +310,7 @@ func checkDiary(t *testing.T, lines []entry, pushed int) {
 	gaveUp, done := make(map[string]bool), make(map[string]int)
 	starts := make(map[string][]entry)
 	for _, l := range lines {
-		switch l.word {
+		switch l.event {
 		case wroteDoomed:
 			doomed[l.worker] = l.at
 		case wroteKilled:
@@ -331,7 +336,8 @@ func checkDiary(t *testing.T, lines []entry, pushed int) {
 		for n, again := range tries[1:] {
 			last := tries[n]
 			require.Less(t, last.attempt, again.attempt, "job %s was delivered twice in one attempt: %+v", job, tries)
-			require.GreaterOrEqual(t, again.at, last.deadline, "job %s was reclaimed before its lease ended: %+v", job, tries)
+			require.GreaterOrEqual(t, again.at, last.deadline, "job %s was reclaimed before its lease ended: %+v", job,
+				tries)
 			unseen += again.attempt - last.attempt - 1
 			at, dead := doomed[last.worker]
 			switch {
@@ -341,16 +347,19 @@ func checkDiary(t *testing.T, lines []entry, pushed int) {
 			default:
 				slow++
 				// Or it was killed before its record.
-				require.True(t, dead || gaveUp[last.worker+" "+job], "job %s was delivered again without a cause: %+v", job, tries)
+				require.True(t, dead || gaveUp[last.worker+" "+job], "job %s was delivered again without a cause: %+v",
+					job, tries)
 			}
 		}
 	}
 	require.Len(t, starts, pushed)
 	require.NotEmpty(t, waits, "no kill hit a job")
 	longest := slices.Max(waits)
-	t.Logf("%d jobs, %d kills; delivered again: %d after %v at most, %d that died unseen, %d of slow workers", pushed, len(killed), len(waits), longest, unseen, slow)
+	t.Logf("%d jobs, %d kills; delivered again: %d after %v at most, %d that died unseen, %d of slow workers", pushed,
+		len(killed), len(waits), longest, unseen, slow)
 	// A machine that stalls for a moment may cost the jobs in flight then.
 	require.LessOrEqual(t, slow, pushed/200, "live workers lose their leases")
-	require.LessOrEqual(t, unseen, *killCount*killConcurrency, "more jobs were reclaimed than the dead workers can have held")
+	require.LessOrEqual(t, unseen, *killCount*killConcurrency,
+		"more jobs were reclaimed than the dead workers can have held")
 	require.LessOrEqual(t, longest, killLease+killDelay, "a job of a dead worker waited too long")
 }

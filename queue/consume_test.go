@@ -28,12 +28,13 @@ func TestConsumeDrainsTheQueue(t *testing.T) {
 	require.NoError(t, err)
 	var mu sync.Mutex
 	seen := make(map[string]int)
-	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true}, func(_ context.Context, d *queue.Delivery) error {
-		mu.Lock()
-		defer mu.Unlock()
-		seen[string(d.Body)]++
-		return nil
-	})
+	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true},
+		func(_ context.Context, d *queue.Delivery) error {
+			mu.Lock()
+			defer mu.Unlock()
+			seen[string(d.Body)]++
+			return nil
+		})
 	require.NoError(t, err)
 	require.Equal(t, queue.Consumed{Acked: 300}, out)
 	require.Len(t, seen, 300)
@@ -52,10 +53,11 @@ func TestConsumersShareAQueue(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() {
-			_, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true}, func(context.Context, *queue.Delivery) error {
-				done.Add(1)
-				return nil
-			})
+			_, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true},
+				func(context.Context, *queue.Delivery) error {
+					done.Add(1)
+					return nil
+				})
 			require.NoError(t, err)
 		})
 	}
@@ -68,7 +70,7 @@ func TestConsumersShareAQueue(t *testing.T) {
 func TestConsumeStopsGracefully(t *testing.T) {
 	t.Parallel()
 	q, _ := lab.NewQueue(t, nil)
-	_, err := q.Push(t.Context(), queue.Job{ID: "quick"}, queue.Job{ID: "slow"})
+	_, err := q.Push(t.Context(), queue.Job{ID: "fast"}, queue.Job{ID: "slow"})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var started sync.WaitGroup
@@ -77,15 +79,16 @@ func TestConsumeStopsGracefully(t *testing.T) {
 		started.Wait()
 		cancel()
 	}()
-	out, err := q.Consume(ctx, &queue.ConsumeOptions{Grace: 50 * time.Millisecond}, func(work context.Context, d *queue.Delivery) error {
-		started.Done()
-		<-ctx.Done()
-		if d.ID == "slow" {
-			<-work.Done()
-			return work.Err()
-		}
-		return nil
-	})
+	out, err := q.Consume(ctx, &queue.ConsumeOptions{Grace: 50 * time.Millisecond},
+		func(work context.Context, d *queue.Delivery) error {
+			started.Done()
+			<-ctx.Done()
+			if d.ID == "slow" {
+				<-work.Done()
+				return work.Err()
+			}
+			return nil
+		})
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, queue.Consumed{Acked: 1, Retried: 1}, out)
 	require.Equal(t, "slow", lab.TakeOne(t, q).ID)

@@ -41,7 +41,8 @@ func TestTrimKeepsTheDeadWithinLimits(t *testing.T) {
 	for i := range 6 {
 		lab.Push(t, q, queue.Job{ID: fmt.Sprint(i), Body: make([]byte, 10)})
 		require.NoError(t, lab.TakeOne(t, q).Bury(ctx, "why"))
-		require.NoError(t, c.ZAdd(ctx, lab.Key(q, "d"), redis.Z{Score: float64(time.Now().UnixMilli() - 1000 + int64(i)), Member: fmt.Sprint(i)}).Err())
+		require.NoError(t, c.ZAdd(ctx, lab.Key(q, "d"),
+			redis.Z{Score: float64(time.Now().UnixMilli() - 1000 + int64(i)), Member: fmt.Sprint(i)}).Err())
 	}
 	trim := func(l queue.DeadLimits) int {
 		n, err := q.Trim(ctx, l)

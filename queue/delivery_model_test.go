@@ -18,7 +18,9 @@ func (m *modelled) draw(t *rapid.T) (ds []*queue.Delivery, before fences) {
 	}
 	from := m.taken
 	if rapid.IntRange(0, 3).Draw(t, "stale") > 0 {
-		from = slices.DeleteFunc(slices.Clone(m.taken), func(d *queue.Delivery) bool { return !m.model.holdsLease(d.ID, d.Deadline().UnixMicro()) })
+		from = slices.DeleteFunc(slices.Clone(m.taken), func(d *queue.Delivery) bool {
+			return !m.model.holdsLease(d.ID, d.Deadline().UnixMicro())
+		})
 	}
 	if len(from) == 0 {
 		from = m.taken

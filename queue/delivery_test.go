@@ -60,9 +60,9 @@ func TestAckNamesTheLostDeliveries(t *testing.T) {
 	ds := taken.Deliveries
 	require.NoError(t, c.ZIncrBy(ctx, lab.Key(q, "l"), 1, ds[1].ID).Err())
 	err = q.Ack(ctx, ds...)
-	var gone *queue.LeaseLostError
-	require.ErrorAs(t, err, &gone)
-	require.Equal(t, []string{ds[1].ID}, gone.IDs)
+	var lost *queue.LeaseLostError
+	require.ErrorAs(t, err, &lost)
+	require.Equal(t, []string{ds[1].ID}, lost.IDs)
 	stats, err := q.Stats(ctx)
 	require.NoError(t, err)
 	require.Equal(t, 1, stats.Leased, "the others are finished")

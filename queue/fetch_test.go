@@ -56,7 +56,7 @@ func TestPushWakesASleepingConsumer(t *testing.T) {
 		case <-time.After(soonAwake):
 			t.Fatalf("job %s did not wake the consumer", id)
 		}
-		luatomictest.Eventually(t, soonAwake, "it waits again", func() bool { return c.ZCard(ctx, lab.Key(q, "w")).Val() == 1 })
+		luatomictest.Eventually(t, soonAwake, "it waits again", waitersAre(t, c, q, 1))
 	}
 	require.Positive(t, c.PTTL(ctx, lab.Key(q, "w")).Val(), "the key of the waiters expires")
 	lab.Push(t, q, queue.Job{ID: "pushed"})
@@ -72,7 +72,7 @@ func TestPushWakesASleepingConsumer(t *testing.T) {
 
 	require.NoError(t, q.Pause(ctx))
 	lab.Push(t, q, queue.Job{ID: "paused"})
-	luatomictest.Eventually(t, soonAwake, "it waits again", func() bool { return c.ZCard(ctx, lab.Key(q, "w")).Val() == 1 })
+	luatomictest.Eventually(t, soonAwake, "it waits again", waitersAre(t, c, q, 1))
 	require.Empty(t, got)
 	require.NoError(t, q.Resume(ctx))
 	within("paused")
@@ -99,7 +99,7 @@ func TestReturnedJobsWakeASleepingConsumer(t *testing.T) {
 		case <-time.After(soonAwake):
 			t.Fatalf("job %s did not wake the consumer", id)
 		}
-		luatomictest.Eventually(t, soonAwake, "it waits again", func() bool { return c.ZCard(ctx, lab.Key(q, "w")).Val() == 1 })
+		luatomictest.Eventually(t, soonAwake, "it waits again", waitersAre(t, c, q, 1))
 	}
 	require.NoError(t, taken.Deliveries[0].Nack(ctx, 0, "again"))
 	wakes("nacked")
@@ -157,10 +157,11 @@ func TestConsumeReclaimsAbandonedJobs(t *testing.T) {
 	_, err = dead.Take(t.Context(), 5) // and then dies
 	require.NoError(t, err)
 	var attempts atomic.Int64
-	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true}, func(_ context.Context, d *queue.Delivery) error {
-		attempts.Add(int64(d.Attempt))
-		return nil
-	})
+	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true},
+		func(_ context.Context, d *queue.Delivery) error {
+			attempts.Add(int64(d.Attempt))
+			return nil
+		})
 	require.NoError(t, err)
 	require.Equal(t, 5, out.Acked)
 	require.Equal(t, int64(10), attempts.Load(), "each on its second attempt")
@@ -213,7 +214,8 @@ func TestIdleBelowAMillisecond(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- queue.NewPoller(&queue.PollerOptions{Idle: time.Microsecond, OnError: func(_ *queue.Queue, err error) { failed(err) }}, q).Run(ctx)
+		ended <- queue.NewPoller(&queue.PollerOptions{Idle: time.Microsecond,
+			OnError: func(_ *queue.Queue, err error) { failed(err) }}, q).Run(ctx)
 	}()
 	out, err := q.Consume(ctx, &queue.ConsumeOptions{Idle: time.Microsecond, Drain: true, OnError: failed},
 		func(context.Context, *queue.Delivery) error { return nil })
@@ -233,11 +235,12 @@ func TestStoppingConsumerPassesTheNotificationOn(t *testing.T) {
 	stopping, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() {
-		_, err := q.Consume(stopping, &queue.ConsumeOptions{Idle: time.Hour, Grace: time.Minute}, func(_ context.Context, d *queue.Delivery) error {
-			begun <- d.ID
-			<-gate
-			return nil
-		})
+		_, err := q.Consume(stopping, &queue.ConsumeOptions{Idle: time.Hour, Grace: time.Minute},
+			func(_ context.Context, d *queue.Delivery) error {
+				begun <- d.ID
+				<-gate
+				return nil
+			})
 		ended <- err
 	}()
 	defer func() {
@@ -246,7 +249,7 @@ func TestStoppingConsumerPassesTheNotificationOn(t *testing.T) {
 		require.ErrorIs(t, <-ended, context.Canceled)
 	}()
 	waiting := func(n int64) {
-		luatomictest.Eventually(t, 20*time.Second, "all consumers wait", func() bool { return c.ZCard(ctx, lab.Key(q, "w")).Val() == n })
+		luatomictest.Eventually(t, 20*time.Second, "all consumers wait", waitersAre(t, c, q, n))
 	}
 	waiting(1)
 	lab.Push(t, q, queue.Job{ID: "long"})
@@ -256,17 +259,18 @@ func TestStoppingConsumerPassesTheNotificationOn(t *testing.T) {
 
 	got := make(chan string, 3)
 	other, end := context.WithCancel(ctx)
-	over := make(chan error, 1)
+	otherEnded := make(chan error, 1)
 	go func() {
-		_, err := q.Consume(other, &queue.ConsumeOptions{Idle: time.Hour}, func(_ context.Context, d *queue.Delivery) error {
-			got <- d.ID
-			return nil
-		})
-		over <- err
+		_, err := q.Consume(other, &queue.ConsumeOptions{Idle: time.Hour},
+			func(_ context.Context, d *queue.Delivery) error {
+				got <- d.ID
+				return nil
+			})
+		otherEnded <- err
 	}()
 	defer func() {
 		end()
-		require.ErrorIs(t, <-over, context.Canceled)
+		require.ErrorIs(t, <-otherEnded, context.Canceled)
 	}()
 	waiting(2)
 
@@ -301,7 +305,7 @@ func TestStoppedConsumerIsNoWaiter(t *testing.T) {
 		_, err := q.Consume(ctx, nil, func(context.Context, *queue.Delivery) error { return nil })
 		ended <- err
 	}()
-	luatomictest.Eventually(t, 20*time.Second, "it waits", func() bool { return c.ZCard(t.Context(), lab.Key(q, "w")).Val() == 1 })
+	luatomictest.Eventually(t, 20*time.Second, "it waits", waitersAre(t, c, q, 1))
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
 	require.Zero(t, c.ZCard(t.Context(), lab.Key(q, "w")).Val())

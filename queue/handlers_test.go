@@ -20,12 +20,13 @@ func TestHandlersThatEndTheirGoroutine(t *testing.T) {
 	lab.Push(t, q, lab.Bodies(2)...)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	out, err := q.Consume(ctx, &queue.ConsumeOptions{Drain: true, Concurrency: 1, Backoff: noWait}, func(_ context.Context, d *queue.Delivery) error {
-		if d.Attempt == 1 {
-			runtime.Goexit()
-		}
-		return nil
-	})
+	out, err := q.Consume(ctx, &queue.ConsumeOptions{Drain: true, Concurrency: 1, Backoff: noWait},
+		func(_ context.Context, d *queue.Delivery) error {
+			if d.Attempt == 1 {
+				runtime.Goexit()
+			}
+			return nil
+		})
 	require.NoError(t, err)
 	require.Equal(t, queue.Consumed{Acked: 2, Retried: 2}, out)
 }

@@ -25,7 +25,8 @@ func TestPeekSeesEveryStateAndTouchesNothing(t *testing.T) {
 	lab.Push(t, q, queue.Job{ID: "leased", Body: []byte("L")}, queue.Job{ID: "dead", Body: []byte("D")})
 	leased := lab.TakeOne(t, q)
 	require.NoError(t, lab.TakeOne(t, q).Bury(ctx, strings.Repeat("x", 2000)))
-	pushed := lab.Push(t, q, queue.Job{ID: "r1", Body: []byte("1")}, queue.Job{ID: "r2"}, queue.Job{ID: "s", Delay: time.Hour})
+	pushed := lab.Push(t, q, queue.Job{ID: "r1", Body: []byte("1")}, queue.Job{ID: "r2"},
+		queue.Job{ID: "s", Delay: time.Hour})
 	before := lab.Dump(ctx, t, c, q.Name())
 
 	peek := func(state queue.State) queue.Peeked {

@@ -46,7 +46,8 @@ func TestLongestDurations(t *testing.T) {
 	q, _ := lab.NewQueue(t, &queue.Options{Lease: time.Hour})
 	ctx := t.Context()
 	const ever = time.Duration(math.MaxInt64)
-	lab.Push(t, q, queue.Job{ID: "nacked"}, queue.Job{ID: "returned"}, queue.Job{ID: "held", Unique: "u", UniqueTTL: ever})
+	lab.Push(t, q, queue.Job{ID: "nacked"}, queue.Job{ID: "returned"},
+		queue.Job{ID: "held", Unique: "u", UniqueTTL: ever})
 	taken, err := q.Take(ctx, 2)
 	require.NoError(t, err)
 	require.NoError(t, taken.Deliveries[0].Nack(ctx, ever, "later"))
@@ -99,7 +100,8 @@ func TestPushReportsKnownIDsAsDuplicates(t *testing.T) {
 		queue.Job{ID: "ready", Body: []byte("2")}, queue.Job{ID: "new"},
 		queue.Job{ID: "scheduled"}, queue.Job{ID: "new"})
 	require.NoError(t, err)
-	require.Equal(t, []queue.Duplicate{{Position: 0, ID: "ready"}, {Position: 2, ID: "scheduled"}, {Position: 3, ID: "new"}}, pushed.Duplicates)
+	require.Equal(t, []queue.Duplicate{{Position: 0, ID: "ready"}, {Position: 2, ID: "scheduled"},
+		{Position: 3, ID: "new"}}, pushed.Duplicates)
 	require.Equal(t, 1, pushed.Ready)
 	taken, err := q.Take(ctx, 10)
 	require.NoError(t, err)
@@ -220,7 +222,8 @@ func TestIdenticalJobsStayApart(t *testing.T) {
 	q, _ := lab.NewQueue(t, nil)
 	same := queue.Job{Body: []byte("same"), Delay: time.Millisecond}
 	require.Equal(t, 3, lab.Push(t, q, same, same, same).Scheduled)
-	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true}, func(context.Context, *queue.Delivery) error { return nil })
+	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true},
+		func(context.Context, *queue.Delivery) error { return nil })
 	require.NoError(t, err)
 	require.Equal(t, 3, out.Acked)
 }

@@ -138,7 +138,8 @@ func TestThePollerWaitsAgain(t *testing.T) {
 	ctx := t.Context()
 	q, c := lab.NewQueue(t, nil)
 	promote := func(channel string) {
-		_, err := gen.DelayedPromote(ctx, c, gen.DelayedPromoteParams{Scheduled: lab.Key(q, "s"), Ready: lab.Key(q, "r"), Wake: lab.Key(q, "w"), Max: 10, Waiter: channel, Wait: time.Minute})
+		_, err := gen.DelayedPromote(ctx, c, gen.DelayedPromoteParams{Scheduled: lab.Key(q, "s"),
+			Ready: lab.Key(q, "r"), Wake: lab.Key(q, "w"), Max: 10, Waiter: channel, Wait: time.Minute})
 		require.NoError(t, err)
 	}
 	poller := lab.Key(q, "w:poller")
@@ -167,9 +168,10 @@ func TestAnEarlierJobWakesThePoller(t *testing.T) {
 	lab.Push(t, q, queue.Job{Delay: time.Hour})
 	done := make(chan error, 1)
 	go func() { done <- queue.NewPoller(&queue.PollerOptions{Idle: asleep}, q).Run(ctx) }()
-	luatomictest.Eventually(t, soonAwake, "the poller waits", func() bool { return c.ZCard(ctx, lab.Key(q, "w")).Val() == 1 })
+	luatomictest.Eventually(t, soonAwake, "the poller waits", waitersAre(t, c, q, 1))
 	lab.Push(t, q, queue.Job{ID: "earlier", Delay: 20 * time.Millisecond})
-	luatomictest.Eventually(t, soonAwake, "the earlier job is ready", func() bool { return c.LLen(ctx, lab.Key(q, "r")).Val() == 1 })
+	luatomictest.Eventually(t, soonAwake, "the earlier job is ready",
+		func() bool { return c.LLen(ctx, lab.Key(q, "r")).Val() == 1 })
 	require.Equal(t, "earlier", lab.TakeOne(t, q).ID)
 
 	got := make(chan string, 1)
@@ -177,9 +179,10 @@ func TestAnEarlierJobWakesThePoller(t *testing.T) {
 		got <- d.ID
 		return nil
 	})
-	luatomictest.Eventually(t, soonAwake, "both wait", func() bool { return c.ZCard(ctx, lab.Key(q, "w")).Val() == 2 })
+	luatomictest.Eventually(t, soonAwake, "both wait", waitersAre(t, c, q, 2))
 	// The poller has waited longest, so it is notified first.
-	require.NoError(t, c.ZAddArgs(ctx, lab.Key(q, "w"), redis.ZAddArgs{XX: true, Members: []redis.Z{{Score: 1, Member: c.ZRange(ctx, lab.Key(q, "w"), 0, 0).Val()[0]}}}).Err())
+	require.NoError(t, c.ZAddArgs(ctx, lab.Key(q, "w"), redis.ZAddArgs{XX: true,
+		Members: []redis.Z{{Score: 1, Member: c.ZRange(ctx, lab.Key(q, "w"), 0, 0).Val()[0]}}}).Err())
 	lab.Push(t, q, queue.Job{ID: "ready"})
 	select {
 	case id := <-got:
@@ -198,14 +201,15 @@ func TestALaterJobWakesNobody(t *testing.T) {
 	ctx := t.Context()
 	q, c := lab.NewQueue(t, nil)
 	require.NoError(t, lab.Subscribe(ctx, t, c, q.Name()))
-	told := func(jobs ...queue.Job) [2]bool {
+	notified := func(jobs ...queue.Job) [2]bool {
 		var out [2]bool
 		for i, add := range []func() error{
 			func() error { _, err := q.Push(ctx, jobs...); return err },
 			func() error { _, err := queue.PushAll(ctx, queue.Batch{Queue: q, Jobs: jobs}); return err },
 		} {
 			require.NoError(t, c.Del(ctx, lab.Key(q, "s")).Err())
-			require.NoError(t, c.ZAdd(ctx, lab.Key(q, "s"), redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: "known"}).Err())
+			require.NoError(t, c.ZAdd(ctx, lab.Key(q, "s"),
+				redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: "known"}).Err())
 			require.NoError(t, c.ZAdd(ctx, lab.Key(q, "w"), redis.Z{Score: lab.Future, Member: q.Name()}).Err())
 			require.NoError(t, add())
 			out[i] = c.ZCard(ctx, lab.Key(q, "w")).Val() == 0
@@ -213,8 +217,8 @@ func TestALaterJobWakesNobody(t *testing.T) {
 		return out
 	}
 	later, earlier := queue.Job{Delay: 2 * time.Hour}, queue.Job{Delay: time.Minute}
-	require.Equal(t, [2]bool{false, false}, told(later))
-	require.Equal(t, [2]bool{true, true}, told(earlier, later))
-	require.Equal(t, [2]bool{true, true}, told(queue.Job{}))
-	require.Equal(t, [2]bool{true, true}, told(queue.Job{}, later))
+	require.Equal(t, [2]bool{false, false}, notified(later))
+	require.Equal(t, [2]bool{true, true}, notified(earlier, later))
+	require.Equal(t, [2]bool{true, true}, notified(queue.Job{}))
+	require.Equal(t, [2]bool{true, true}, notified(queue.Job{}, later))
 }

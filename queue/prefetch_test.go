@@ -24,39 +24,40 @@ func TestPrefetchedJobsAreReturnedFromBehindSlowHandlers(t *testing.T) {
 			q, _ := lab.NewQueue(t, nil)
 			deadline := time.Now().Add(60 * time.Second)
 			// While the machine is slow the consumer prefetches nothing.
-			for wentBack := false; !wentBack; wentBack = slowBehindQuick(t, q, handlers, slow) {
+			for returned := false; !returned; returned = slowBehindFast(t, q, handlers, slow) {
 				require.True(t, time.Now().Before(deadline), "none were prefetched")
 			}
 		})
 	}
 }
 
-// slowBehindQuick lets a consumer work on slow jobs behind fast ones, and reports whether it returned any.
-func slowBehindQuick(t *testing.T, q *queue.Queue, handlers, slow int) bool {
+// slowBehindFast lets a consumer work on slow jobs behind fast ones, and reports whether it returned any.
+func slowBehindFast(t *testing.T, q *queue.Queue, handlers, slow int) bool {
 	t.Helper()
-	const quick = 500
+	const fast = 500
 	ctx, cancel := context.WithCancel(t.Context())
-	gate, quickDone := make(chan struct{}), make(chan struct{})
+	gate, fastDone := make(chan struct{}), make(chan struct{})
 	var ran atomic.Int64
 	done := make(chan queue.Consumed)
-	lab.Push(t, q, lab.Numbered(quick, 0)...)
+	lab.Push(t, q, lab.Numbered(fast, 0)...)
 	go func() {
-		out, _ := q.Consume(ctx, &queue.ConsumeOptions{Concurrency: handlers, Idle: time.Hour}, func(_ context.Context, d *queue.Delivery) error {
-			if string(d.Body) == "slow" {
-				<-gate
-			} else if ran.Add(1) == quick-100 {
-				close(quickDone) // the slow ones follow the last of these
-			}
-			return nil
-		})
+		out, _ := q.Consume(ctx, &queue.ConsumeOptions{Concurrency: handlers, Idle: time.Hour},
+			func(_ context.Context, d *queue.Delivery) error {
+				if string(d.Body) == "slow" {
+					<-gate
+				} else if ran.Add(1) == fast-100 {
+					close(fastDone) // the slow ones follow the last of these
+				}
+				return nil
+			})
 		done <- out
 	}()
-	<-quickDone
-	rest := lab.Bodies(slow)
-	for i := range rest {
-		rest[i].Body = []byte("slow")
+	<-fastDone
+	behind := lab.Bodies(slow)
+	for i := range behind {
+		behind[i].Body = []byte("slow")
 	}
-	lab.Push(t, q, rest...)
+	lab.Push(t, q, behind...)
 	luatomictest.Eventually(t, 30*time.Second, "the others are returned", func() bool {
 		s := stats(t, q)
 		return s.Leased == handlers && s.Ready == slow-handlers
@@ -70,6 +71,6 @@ func slowBehindQuick(t *testing.T, q *queue.Queue, handlers, slow int) bool {
 	cancel()
 	close(gate)
 	out := <-done
-	require.Equal(t, quick+handlers, out.Acked)
+	require.Equal(t, fast+handlers, out.Acked)
 	return out.Retried > 0
 }

@@ -15,14 +15,16 @@ func TestPromoteMovesWhatIsDueEarliestFirst(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	q, c := lab.NewQueue(t, nil)
-	_, err := q.Push(ctx, queue.Job{ID: "b", Delay: 2 * time.Hour}, queue.Job{ID: "a", Delay: time.Hour}, queue.Job{ID: "later", Delay: 3 * time.Hour})
+	_, err := q.Push(ctx, queue.Job{ID: "b", Delay: 2 * time.Hour}, queue.Job{ID: "a", Delay: time.Hour},
+		queue.Job{ID: "later", Delay: 3 * time.Hour})
 	require.NoError(t, err)
 	none, err := q.Promote(ctx)
 	require.NoError(t, err)
 	require.Zero(t, none.Moved, "never early")
 	require.InDelta(t, time.Hour.Seconds(), none.NextDue.Or(time.Time{}).Sub(none.Now).Seconds(), 60)
 
-	require.NoError(t, c.ZAdd(ctx, lab.Key(q, "s"), redis.Z{Score: 1, Member: "a"}, redis.Z{Score: 2, Member: "b"}).Err())
+	require.NoError(t, c.ZAdd(ctx, lab.Key(q, "s"), redis.Z{Score: 1, Member: "a"},
+		redis.Z{Score: 2, Member: "b"}).Err())
 	p, err := q.Promote(ctx)
 	require.NoError(t, err)
 	require.Equal(t, 2, p.Moved)

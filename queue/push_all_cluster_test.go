@@ -27,7 +27,8 @@ func TestPushAllOnACluster(t *testing.T) {
 		for n, out := range pushAll(t, batch...) {
 			require.Equal(t, 1, out.Ready)
 			require.Equal(t, 1, out.Scheduled)
-			worked, err := q[n].Consume(ctx, &queue.ConsumeOptions{Drain: true}, func(context.Context, *queue.Delivery) error { return nil })
+			worked, err := q[n].Consume(ctx, &queue.ConsumeOptions{Drain: true},
+				func(context.Context, *queue.Delivery) error { return nil })
 			require.NoError(t, err)
 			require.Equal(t, 2, worked.Acked)
 			report, err := q[n].Audit(ctx, false)

@@ -49,7 +49,8 @@ func TestPushAllIsRefusedWholeWithoutMemory(t *testing.T) {
 	lab.Push(t, q[0], queue.Job{})
 	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "1mb").Err())
 	before := lab.Dump(ctx, t, c, "t")
-	_, err := queue.PushAll(ctx, queue.Batch{Queue: q[0], Jobs: lab.Bodies(1)}, queue.Batch{Queue: q[1], Jobs: lab.Bodies(1)})
+	_, err := queue.PushAll(ctx, queue.Batch{Queue: q[0], Jobs: lab.Bodies(1)},
+		queue.Batch{Queue: q[1], Jobs: lab.Bodies(1)})
 	require.ErrorIs(t, err, lua.ErrNotExecuted)
 	require.ErrorContains(t, err, "OOM")
 	require.Equal(t, before, lab.Dump(ctx, t, c, "t"))

@@ -34,15 +34,19 @@ func TestPushAll(t *testing.T) {
 	require.NoError(t, q[1].SetLimit(ctx, 4))
 
 	out := pushAll(t,
-		queue.Batch{Queue: q[0], Jobs: []queue.Job{{ID: "known", Body: []byte("A")}, {ID: "x", Delay: time.Hour, Unique: "name"}, {ID: "known"}}},
-		queue.Batch{Queue: q[1], Jobs: []queue.Job{{ID: "known", Unique: "free"}, {ID: "new", Unique: "name"}, {ID: "y", Unique: "free"}, {Delay: time.Minute}}},
+		queue.Batch{Queue: q[0], Jobs: []queue.Job{{ID: "known", Body: []byte("A")},
+			{ID: "x", Delay: time.Hour, Unique: "name"}, {ID: "known"}}},
+		queue.Batch{Queue: q[1], Jobs: []queue.Job{{ID: "known", Unique: "free"}, {ID: "new", Unique: "name"},
+			{ID: "y", Unique: "free"}, {Delay: time.Minute}}},
 		queue.Batch{Queue: q[2], Jobs: []queue.Job{{ID: "known", Unique: "name"}, {ID: "z", Unique: "name"}}},
 	)
 	require.Len(t, out, 3)
 	require.Equal(t, out[0].Now, out[2].Now, "one stamp for the batch")
 	for i, want := range []queue.Pushed{
-		{Ready: 1, Scheduled: 1, IDs: []string{"known", "x", "known"}, Duplicates: []queue.Duplicate{{Position: 2, ID: "known"}}},
-		{Ready: 1, Scheduled: 1, IDs: []string{"known", "new", "y", out[1].IDs[3]}, Duplicates: []queue.Duplicate{{Position: 0, ID: "known"}, {Position: 1, ID: "holder"}}},
+		{Ready: 1, Scheduled: 1, IDs: []string{"known", "x", "known"},
+			Duplicates: []queue.Duplicate{{Position: 2, ID: "known"}}},
+		{Ready: 1, Scheduled: 1, IDs: []string{"known", "new", "y", out[1].IDs[3]},
+			Duplicates: []queue.Duplicate{{Position: 0, ID: "known"}, {Position: 1, ID: "holder"}}},
 		{Ready: 1, IDs: []string{"known", "z"}, Duplicates: []queue.Duplicate{{Position: 1, ID: "known"}}},
 	} {
 		want.Now = out[0].Now
@@ -57,7 +61,8 @@ func TestPushAll(t *testing.T) {
 	due, err := c.ZRangeWithScores(ctx, "{"+tag+"}{b}:s", 0, -1).Result()
 	require.NoError(t, err)
 	require.Equal(t, []redis.Z{{Member: out[1].IDs[3], Score: float64(out[0].Now.UnixMilli() + 60_000)}}, due)
-	held, err := queue.PushAll(ctx, queue.Batch{Queue: q[0], Jobs: []queue.Job{{Unique: "name"}}}, queue.Batch{Queue: q[1]})
+	held, err := queue.PushAll(ctx, queue.Batch{Queue: q[0], Jobs: []queue.Job{{Unique: "name"}}},
+		queue.Batch{Queue: q[1]})
 	require.NoError(t, err)
 	require.Equal(t, []queue.Duplicate{{ID: "x"}}, held[0].Duplicates, "the job of the push holds the name")
 	paused, err := q[2].Stats(ctx)
@@ -89,11 +94,13 @@ func TestPushAllLeavesAllAloneWhenOneIsFull(t *testing.T) {
 	lab.Push(t, q[1], queue.Job{})
 	before := lab.Dump(ctx, t, c, tag)
 	_, err := queue.PushAllOnce(ctx, "token", queue.Batch{Queue: q[0], Jobs: lab.Bodies(3)},
-		queue.Batch{Queue: q[1], Jobs: []queue.Job{{}, {Delay: time.Hour}}}, queue.Batch{Queue: q[2], Jobs: lab.Bodies(1)})
+		queue.Batch{Queue: q[1], Jobs: []queue.Job{{}, {Delay: time.Hour}}},
+		queue.Batch{Queue: q[2], Jobs: lab.Bodies(1)})
 	require.ErrorIs(t, err, queue.ErrFull)
 	require.ErrorContains(t, err, `queue "b"`)
 	require.Equal(t, before, lab.Dump(ctx, t, c, tag))
-	_, err = queue.PushAllOnce(ctx, "token", queue.Batch{Queue: q[0], Jobs: lab.Bodies(3)}, queue.Batch{Queue: q[1], Jobs: lab.Bodies(1)})
+	_, err = queue.PushAllOnce(ctx, "token", queue.Batch{Queue: q[0], Jobs: lab.Bodies(3)},
+		queue.Batch{Queue: q[1], Jobs: lab.Bodies(1)})
 	require.NoError(t, err, "a refused batch leaves no receipt, and one job is below the limit")
 }
 
@@ -153,16 +160,23 @@ func TestPushAllRefusesBeforeAnyIO(t *testing.T) {
 		want  error
 		text  string
 	}{
-		"tags":      {[]queue.Batch{a, onTag(c, "b", "", "")}, lua.ErrCrossSlot, `have the tags "t" and "b"; give both one queue.Options.Tag`},
-		"prefixes":  {[]queue.Batch{a, onTag(c, "b", "p:", "t")}, nil, `have the prefixes "" and "p:"; give both one queue.Options.Prefix`},
-		"clients":   {[]queue.Batch{a, onTag(other, "b", "", "t")}, nil, "have different clients; make both with one client"},
-		"twice":     {[]queue.Batch{a, b, onTag(c, "a", "", "t")}, nil, `queue "a" is in the batch twice; put its jobs into one part`},
-		"no queue":  {[]queue.Batch{a, {}}, nil, "part 1 has no queue; set Batch.Queue"},
-		"queues":    {many, lua.ErrTooLarge, "65 items, at most 64"},
-		"jobs":      {[]queue.Batch{with(a, lab.Bodies(600)...), with(b, lab.Bodies(401)...)}, lua.ErrTooLarge, "1001 items, at most 1000"},
-		"bytes":     {[]queue.Batch{with(a, queue.Job{Body: make([]byte, 600_000)}), with(b, queue.Job{Body: make([]byte, 600_000)})}, lua.ErrTooLarge, "at most 1048576 in one call"},
-		"a bad job": {[]queue.Batch{a, with(b, queue.Job{}, queue.Job{Delay: -1})}, lua.ErrOutOfRange, `queue "b": job 1: `},
-		"no jobs":   {[]queue.Batch{with(a), with(b)}, nil, ""},
+		"tags": {[]queue.Batch{a, onTag(c, "b", "", "")}, lua.ErrCrossSlot,
+			`have the tags "t" and "b"; give both one queue.Options.Tag`},
+		"prefixes": {[]queue.Batch{a, onTag(c, "b", "p:", "t")}, nil,
+			`have the prefixes "" and "p:"; give both one queue.Options.Prefix`},
+		"clients": {[]queue.Batch{a, onTag(other, "b", "", "t")}, nil,
+			"have different clients; make both with one client"},
+		"twice": {[]queue.Batch{a, b, onTag(c, "a", "", "t")}, nil,
+			`queue "a" is in the batch twice; put its jobs into one part`},
+		"no queue": {[]queue.Batch{a, {}}, nil, "part 1 has no queue; set Batch.Queue"},
+		"queues":   {many, lua.ErrTooLarge, "65 items, at most 64"},
+		"jobs": {[]queue.Batch{with(a, lab.Bodies(600)...), with(b, lab.Bodies(401)...)}, lua.ErrTooLarge,
+			"1001 items, at most 1000"},
+		"bytes": {[]queue.Batch{with(a, queue.Job{Body: make([]byte, 600_000)}),
+			with(b, queue.Job{Body: make([]byte, 600_000)})}, lua.ErrTooLarge, "at most 1048576 in one call"},
+		"a bad job": {[]queue.Batch{a, with(b, queue.Job{}, queue.Job{Delay: -1})}, lua.ErrOutOfRange,
+			`queue "b": job 1: `},
+		"no jobs": {[]queue.Batch{with(a), with(b)}, nil, ""},
 	} {
 		out, err := queue.PushAll(t.Context(), tc.batch...)
 		if tc.text == "" {
@@ -202,10 +216,11 @@ func TestPushAllWakesAConsumerOfEachQueue(t *testing.T) {
 	ended := make(chan error, len(q))
 	for _, one := range q {
 		go func() {
-			_, err := one.Consume(ctx, &queue.ConsumeOptions{Concurrency: 1, Idle: time.Hour}, func(_ context.Context, d *queue.Delivery) error {
-				got <- one.Name() + d.ID
-				return nil
-			})
+			_, err := one.Consume(ctx, &queue.ConsumeOptions{Concurrency: 1, Idle: time.Hour},
+				func(_ context.Context, d *queue.Delivery) error {
+					got <- one.Name() + d.ID
+					return nil
+				})
 			ended <- err
 		}()
 	}

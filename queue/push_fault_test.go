@@ -23,12 +23,14 @@ func TestPushUndoesAWriteRefusedHalfWay(t *testing.T) {
 	require.NoError(t, err)
 	lab.Push(t, full, lab.Bodies(3)...)
 	out := lab.Push(t, full, queue.Job{ID: "over", Unique: "free", UniqueTTL: time.Millisecond})
-	luatomictest.Eventually(t, 5*time.Second, "the hold has ended", func() bool { return admin.Time(ctx).Val().Sub(out.Now) > 2*time.Millisecond })
+	luatomictest.Eventually(t, 5*time.Second, "the hold has ended",
+		func() bool { return admin.Time(ctx).Val().Sub(out.Now) > 2*time.Millisecond })
 	for _, forbidden := range []string{"hset", "zadd", "rpush", "set"} {
 		q, err := queue.New(limited(t, admin, forbidden), "q", nil)
 		require.NoError(t, err)
 		before := lab.Dump(ctx, t, admin, "q")
-		for _, jobs := range [][]queue.Job{{{ID: "a"}, {ID: "b", Delay: time.Hour}}, {{ID: "a", Unique: "free"}, {ID: "b", Delay: time.Hour}}, {{ID: "a"}}, {{}}} {
+		for _, jobs := range [][]queue.Job{{{ID: "a"}, {ID: "b", Delay: time.Hour}},
+			{{ID: "a", Unique: "free"}, {ID: "b", Delay: time.Hour}}, {{ID: "a"}}, {{}}} {
 			if forbidden == "zadd" && len(jobs) == 1 {
 				continue // one job needs no ZADD
 			}

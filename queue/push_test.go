@@ -96,8 +96,9 @@ func TestPushRefusesBeforeAnyIO(t *testing.T) {
 		want error
 		text string
 	}{
-		"too many":       {lab.Bodies(queue.MaxBatch + 1), lua.ErrTooLarge, "1001 items, at most 1000"},
-		"too many bytes": {[]queue.Job{{Body: make([]byte, queue.MaxBatchBytes)}}, lua.ErrTooLarge, "at most 1048576 in one call"},
+		"too many": {lab.Bodies(queue.MaxBatch + 1), lua.ErrTooLarge, "1001 items, at most 1000"},
+		"too many bytes": {[]queue.Job{{Body: make([]byte, queue.MaxBatchBytes)}}, lua.ErrTooLarge,
+			"at most 1048576 in one call"},
 		"negative delay": {[]queue.Job{{Delay: -1}}, lua.ErrOutOfRange, "delay"},
 		"long id":        {[]queue.Job{{ID: strings.Repeat("x", 129)}}, lua.ErrBadName, "129 bytes, at most 128"},
 		"two times":      {[]queue.Job{{Delay: 1, At: time.Now()}}, nil, "both At and Delay"},

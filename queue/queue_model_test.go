@@ -159,8 +159,9 @@ func (m *modelled) checkStats(t *rapid.T) {
 	due, scheduled := first(m.model.scheduled)
 	requireTime(t, due, scheduled, time.Time.UnixMilli, got.NextDue.Get)
 	want := queue.Stats{
-		Ready: len(m.model.ready), Scheduled: len(m.model.scheduled), Leased: len(m.model.leased), Dead: len(m.model.dead),
-		Now: got.Now, NextDue: got.NextDue, Oldest: got.Oldest, Paused: m.model.paused, Limit: m.model.limit, DeadBytes: m.model.deadBytes,
+		Ready: len(m.model.ready), Scheduled: len(m.model.scheduled),
+		Leased: len(m.model.leased), Dead: len(m.model.dead), DeadBytes: m.model.deadBytes,
+		Now: got.Now, NextDue: got.NextDue, Oldest: got.Oldest, Paused: m.model.paused, Limit: m.model.limit,
 	}
 	require.Equal(t, want, got)
 	if len(m.model.ready) > 0 {

@@ -19,7 +19,8 @@ import (
 
 // renewed consumes ten jobs through a proxy that loses replies as lose says, until done returns true for the proxy
 // and the last reported error.
-func renewed(t *testing.T, lose func(p *luatomictest.LossyProxy), done func(p *luatomictest.LossyProxy, last error) bool) {
+func renewed(t *testing.T, lose func(p *luatomictest.LossyProxy),
+	done func(p *luatomictest.LossyProxy, last error) bool) {
 	t.Helper()
 	q, _ := lab.NewQueue(t, &queue.Options{Lease: 4 * time.Second})
 	p := luatomictest.NewLossyProxy(t, luatomictest.URL(t))

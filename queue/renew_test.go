@@ -24,21 +24,23 @@ func TestConsumeRenewsLeases(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	other := make(chan error, 1)
-	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true, Concurrency: 1}, func(work context.Context, d *queue.Delivery) error {
-		runs.Add(1)
-		first := d.Deadline()
-		go func() { // would reclaim a lease that ended
-			_, err := q.Consume(ctx, &queue.ConsumeOptions{Idle: 10 * time.Millisecond}, func(context.Context, *queue.Delivery) error {
-				runs.Add(1)
-				return nil
+	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true, Concurrency: 1},
+		func(work context.Context, d *queue.Delivery) error {
+			runs.Add(1)
+			first := d.Deadline()
+			go func() { // would reclaim a lease that ended
+				_, err := q.Consume(ctx, &queue.ConsumeOptions{Idle: 10 * time.Millisecond},
+					func(context.Context, *queue.Delivery) error {
+						runs.Add(1)
+						return nil
+					})
+				other <- err
+			}()
+			luatomictest.Eventually(t, 30*time.Second, "more than the lease passes", func() bool {
+				return c.Time(t.Context()).Val().After(first.Add(500 * time.Millisecond))
 			})
-			other <- err
-		}()
-		luatomictest.Eventually(t, 30*time.Second, "more than the lease passes", func() bool {
-			return c.Time(t.Context()).Val().After(first.Add(500 * time.Millisecond))
+			return work.Err()
 		})
-		return work.Err()
-	})
 	cancel()
 	require.ErrorIs(t, <-other, context.Canceled)
 	require.NoError(t, err)

@@ -22,7 +22,8 @@ func TestConsumeRetriesAndBuries(t *testing.T) {
 	var mu sync.Mutex
 	attempts := make(map[string][]int)
 	var failures atomic.Int64
-	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true, Backoff: noWait, OnError: func(error) { failures.Add(1) }},
+	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true, Backoff: noWait,
+		OnError: func(error) { failures.Add(1) }},
 		func(_ context.Context, d *queue.Delivery) error {
 			mu.Lock()
 			attempts[d.ID] = append(attempts[d.ID], d.Attempt)
@@ -53,7 +54,8 @@ func TestInvalidResultsOfHandlers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	var tries atomic.Int32
-	out, err := q.Consume(ctx, &queue.ConsumeOptions{Drain: true, Backoff: func(int) time.Duration { return -time.Second }},
+	out, err := q.Consume(ctx, &queue.ConsumeOptions{Drain: true,
+		Backoff: func(int) time.Duration { return -time.Second }},
 		func(_ context.Context, d *queue.Delivery) error {
 			switch {
 			case d.ID == "discarded":
@@ -70,18 +72,19 @@ func TestInvalidResultsOfHandlers(t *testing.T) {
 func TestSnoozeAndDiscard(t *testing.T) {
 	t.Parallel()
 	q, _ := lab.NewQueue(t, nil)
-	lab.Push(t, q, queue.Job{ID: "snoozes"}, queue.Job{ID: "hopeless"})
+	lab.Push(t, q, queue.Job{ID: "snoozes"}, queue.Job{ID: "discarded"})
 	runs := 0
-	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true, Concurrency: 1}, func(_ context.Context, d *queue.Delivery) error {
-		if d.ID == "hopeless" {
-			return queue.Discard(errors.New("bad address"))
-		}
-		require.Equal(t, 1, d.Attempt, "a snooze counts as no failure")
-		if runs++; runs < 3 {
-			return queue.Snooze(time.Millisecond)
-		}
-		return nil
-	})
+	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true, Concurrency: 1},
+		func(_ context.Context, d *queue.Delivery) error {
+			if d.ID == "discarded" {
+				return queue.Discard(errors.New("bad address"))
+			}
+			require.Equal(t, 1, d.Attempt, "a snooze counts as no failure")
+			if runs++; runs < 3 {
+				return queue.Snooze(time.Millisecond)
+			}
+			return nil
+		})
 	require.NoError(t, err)
 	require.Equal(t, queue.Consumed{Acked: 1, Retried: 2, Dead: 1}, out)
 	dead, err := q.Peek(t.Context(), queue.Dead, 0, 1)
@@ -93,9 +96,10 @@ func TestConsumeTrimsTheDead(t *testing.T) {
 	t.Parallel()
 	q, _ := lab.NewQueue(t, &queue.Options{Dead: queue.DeadLimits{Jobs: 2}})
 	lab.Push(t, q, lab.Bodies(5)...)
-	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true}, func(context.Context, *queue.Delivery) error {
-		return queue.Discard(errors.New("no"))
-	})
+	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true},
+		func(context.Context, *queue.Delivery) error {
+			return queue.Discard(errors.New("no"))
+		})
 	require.NoError(t, err)
 	require.Equal(t, 5, out.Dead)
 	require.Equal(t, 2, stats(t, q).Dead)

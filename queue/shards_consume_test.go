@@ -36,32 +36,33 @@ func TestShardsConsumeTakesTurns(t *testing.T) {
 	defer stop()
 	var running, runs, alone atomic.Int64
 	start, aloneRan := make(chan struct{}), make(chan struct{})
-	_, err := s.Consume(ctx, &queue.ConsumeOptions{Concurrency: places}, func(_ context.Context, d *queue.Delivery) error {
-		require.LessOrEqual(t, running.Add(1), int64(places))
-		defer running.Add(-1)
-		n := runs.Add(1)
-		switch {
-		case n == 1:
-			defer close(start)
-			inFlight(3 * places)
-			lab.Push(t, q[3], queue.Job{ID: "alone"})
-			inFlight(3*places + 1)
-		case n <= places:
-			<-start
-		case d.ID == "alone":
-			alone.Store(n)
-			close(aloneRan)
-			stop()
-		default:
-			// The consumer may get the reply with the single job later than this test sees its lease: only few
-			// others may run before it.
-			select {
-			case <-aloneRan:
-			case <-time.After(5 * time.Second):
+	_, err := s.Consume(ctx, &queue.ConsumeOptions{Concurrency: places},
+		func(_ context.Context, d *queue.Delivery) error {
+			require.LessOrEqual(t, running.Add(1), int64(places))
+			defer running.Add(-1)
+			n := runs.Add(1)
+			switch {
+			case n == 1:
+				defer close(start)
+				inFlight(3 * places)
+				lab.Push(t, q[3], queue.Job{ID: "alone"})
+				inFlight(3*places + 1)
+			case n <= places:
+				<-start
+			case d.ID == "alone":
+				alone.Store(n)
+				close(aloneRan)
+				stop()
+			default:
+				// The consumer may get the reply with the single job later than this test sees its lease: only few
+				// others may run before it.
+				select {
+				case <-aloneRan:
+				case <-time.After(5 * time.Second):
+				}
 			}
-		}
-		return nil
-	})
+			return nil
+		})
 	require.ErrorIs(t, err, context.Canceled)
 	require.Greater(t, alone.Load(), int64(places))
 	require.Less(t, alone.Load(), int64(3*places-10))
@@ -73,15 +74,16 @@ func TestShardsDrainGoesOnUntilAllAreEmpty(t *testing.T) {
 	s, _ := newShards(t, 4)
 	q := s.Queues()
 	lab.Push(t, q[0], queue.Job{ID: "0"})
-	out, err := s.Consume(t.Context(), &queue.ConsumeOptions{Drain: true}, func(ctx context.Context, d *queue.Delivery) error {
-		time.Sleep(100 * time.Millisecond) // the other shards are drained by now; if not, the test is weaker
-		for i := range 3 {
-			if d.ID == fmt.Sprint(i) {
-				lab.Push(t, q[i+1], queue.Job{ID: fmt.Sprint(i + 1)})
+	out, err := s.Consume(t.Context(), &queue.ConsumeOptions{Drain: true},
+		func(ctx context.Context, d *queue.Delivery) error {
+			time.Sleep(100 * time.Millisecond) // the other shards are drained by now; if not, the test is weaker
+			for i := range 3 {
+				if d.ID == fmt.Sprint(i) {
+					lab.Push(t, q[i+1], queue.Job{ID: fmt.Sprint(i + 1)})
+				}
 			}
-		}
-		return nil
-	})
+			return nil
+		})
 	require.NoError(t, err)
 	require.Equal(t, queue.Consumed{Acked: 4}, out)
 }
@@ -96,7 +98,8 @@ func TestShardsConsumeStops(t *testing.T) {
 	why := errors.New("stopped by the test")
 	ctx, stop := context.WithCancelCause(t.Context())
 	defer stop(nil)
-	out, err := s.Consume(ctx, &queue.ConsumeOptions{Concurrency: 2, OnError: func(err error) { t.Errorf("OnError got %v", err) }},
+	out, err := s.Consume(ctx, &queue.ConsumeOptions{Concurrency: 2,
+		OnError: func(err error) { t.Errorf("OnError got %v", err) }},
 		func(_ context.Context, _ *queue.Delivery) error {
 			luatomictest.Eventually(t, 30*time.Second, "all shards have jobs in flight", func() bool {
 				total, err := s.Stats(t.Context())

@@ -16,7 +16,8 @@ func TestShardsStatsCancelReschedulePause(t *testing.T) {
 	s, _ := newShards(t, 5)
 	due := time.Now().Add(time.Hour).Truncate(time.Millisecond)
 	for i := range 10 {
-		pushShards(t, s, queue.Job{ID: fmt.Sprint("ready", i)}, queue.Job{ID: fmt.Sprint("held", i), Unique: fmt.Sprint("u", i), At: due})
+		pushShards(t, s, queue.Job{ID: fmt.Sprint("ready", i)},
+			queue.Job{ID: fmt.Sprint("held", i), Unique: fmt.Sprint("u", i), At: due})
 	}
 	total, err := s.Stats(ctx)
 	require.NoError(t, err)

@@ -26,7 +26,8 @@ func TestShardsPush(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s, c := newShards(t, 4)
-	jobs := []queue.Job{{ID: "a", Body: []byte("A")}, {Unique: "u"}, {ID: "later", Delay: time.Hour}, {ID: "a"}, {ID: "x", Unique: "u"}, {}}
+	jobs := []queue.Job{{ID: "a", Body: []byte("A")}, {Unique: "u"}, {ID: "later", Delay: time.Hour}, {ID: "a"},
+		{ID: "x", Unique: "u"}, {}}
 	out := pushShards(t, s, jobs...)
 	require.Equal(t, []string{"a", out.IDs[1], "later", "a", "x", out.IDs[5]}, out.IDs)
 	require.Len(t, out.IDs[1], 36, "a new id is a UUID")

@@ -50,9 +50,15 @@ func TestTakeDropsEntriesWithoutABody(t *testing.T) {
 // takeParams are those of a take by a consumer that waits on the channel.
 func takeParams(q *queue.Queue, channel string) gen.QueueTakeParams {
 	return gen.QueueTakeParams{
-		Ready: lab.Key(q, "r"), Scheduled: lab.Key(q, "s"), Bodies: lab.Key(q, "b"), Leases: lab.Key(q, "l"), Failures: lab.Key(q, "n"), Control: lab.Key(q, "c"), Wake: lab.Key(q, "w"),
+		Ready: lab.Key(q, "r"), Scheduled: lab.Key(q, "s"), Bodies: lab.Key(q, "b"), Leases: lab.Key(q, "l"),
+		Failures: lab.Key(q, "n"), Control: lab.Key(q, "c"), Wake: lab.Key(q, "w"),
 		Lease: time.Minute, Max: 10, Bytes: 1000, Waiter: channel, Wait: time.Minute,
 	}
+}
+
+// waitersAre reports whether n channels wait.
+func waitersAre(t *testing.T, c *redis.Client, q *queue.Queue, n int64) func() bool {
+	return func() bool { return c.ZCard(t.Context(), lab.Key(q, "w")).Val() == n }
 }
 
 // waiting returns the channels of the waiters; the first is notified first.
@@ -196,11 +202,17 @@ func TestEachCallThatMakesJobsReadyNotifiesOneWaiter(t *testing.T) {
 		notifies bool
 		call     func(ctx context.Context, q *queue.Queue, d *queue.Delivery) error
 	}{
-		"return": {true, func(ctx context.Context, _ *queue.Queue, d *queue.Delivery) error { return d.Return(ctx, 0) }},
+		"return": {true, func(ctx context.Context, _ *queue.Queue,
+			d *queue.Delivery) error {
+			return d.Return(ctx, 0)
+		}},
 		"return, later": {true, func(ctx context.Context, _ *queue.Queue, d *queue.Delivery) error {
 			return d.Return(ctx, time.Hour)
 		}},
-		"bury": {false, func(ctx context.Context, _ *queue.Queue, d *queue.Delivery) error { return d.Bury(ctx, "no") }},
+		"bury": {false, func(ctx context.Context, _ *queue.Queue,
+			d *queue.Delivery) error {
+			return d.Bury(ctx, "no")
+		}},
 		"reclaim, ready": {true, func(ctx context.Context, q *queue.Queue, _ *queue.Delivery) error {
 			return scriptcase.Reclaims(ctx, q, nil)
 		}},
@@ -260,8 +272,16 @@ func TestEachCallThatMakesJobsReadyNotifiesOneWaiter(t *testing.T) {
 func TestEveryScriptSkipsDeadWaiters(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(ctx context.Context, q *queue.Queue) error{
-		"push of one": func(ctx context.Context, q *queue.Queue) error { _, err := q.Push(ctx, queue.Job{}); return err },
-		"push":        func(ctx context.Context, q *queue.Queue) error { _, err := q.Push(ctx, lab.Bodies(2)...); return err },
+		"push of one": func(ctx context.Context, q *queue.Queue) error {
+			_,
+				err := q.Push(ctx, queue.Job{})
+			return err
+		},
+		"push": func(ctx context.Context, q *queue.Queue) error {
+			_,
+				err := q.Push(ctx, lab.Bodies(2)...)
+			return err
+		},
 		"push later": func(ctx context.Context, q *queue.Queue) error {
 			_, err := q.Push(ctx, queue.Job{Delay: 1})
 			return err
@@ -289,7 +309,8 @@ func TestEveryScriptSkipsDeadWaiters(t *testing.T) {
 				lab.Push(t, q, queue.Job{ID: "far", Delay: time.Hour})
 			}
 			require.NoError(t, lab.Subscribe(ctx, t, c, q.Name()))
-			waiting := []redis.Z{{Score: lab.Future, Member: "gone"}, {Score: lab.Future + 1, Member: "gone too"}, {Score: lab.Future + 2, Member: q.Name()}, {Score: lab.Future + 3, Member: "later"}}
+			waiting := []redis.Z{{Score: lab.Future, Member: "dead 1"}, {Score: lab.Future + 1, Member: "dead 2"},
+				{Score: lab.Future + 2, Member: q.Name()}, {Score: lab.Future + 3, Member: "later"}}
 			require.NoError(t, c.ZAdd(ctx, lab.Key(q, "w"), waiting...).Err())
 			require.NoError(t, call(ctx, q))
 			require.Equal(t, []string{"later"}, c.ZRange(ctx, lab.Key(q, "w"), 0, -1).Val())
