@@ -13,7 +13,7 @@ import (
 // cancelStates translates the verdicts of queue_cancel.
 var cancelStates = [...]State{Absent, Scheduled, Ready, Leased, Dead}
 
-// Cancel removes jobs from the queue and returns the state in which it found each. Scheduled, ready and dead jobs
+// Cancel removes jobs from the queue and returns the state of each before. Scheduled, ready and dead jobs
 // are deleted and release their unique names. A Leased job stays with its worker; an Absent job was not in the
 // queue.
 //

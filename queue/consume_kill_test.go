@@ -165,24 +165,24 @@ func TestKilledWorkersLoseNothing(t *testing.T) {
 	t.Logf("-killseed=%d -kills=%d", seed, *killCount)
 	q, c := lab.NewQueue(t, &queue.Options{Lease: killLease, MaxFailures: -1})
 	d := diary{c, q.Name() + "-diary"}
-	pushed := massacre(t, q, d, seed)
+	pushed := runAndKill(t, q, d, seed)
 	checkDrained(t, q, pushed)
 	checkDiary(t, d.read(t.Context(), t), pushed)
 }
 
-// massacre keeps the queue full and kills workers until the kills are used up, then lets the last ones finish. It
+// runAndKill keeps the queue full and kills workers until the kills are used up, then lets the last ones finish. It
 // returns how many jobs it pushed, named 0, 1, 2 ...
-func massacre(t *testing.T, q *queue.Queue, d diary, seed uint64) int {
+func runAndKill(t *testing.T, q *queue.Queue, d diary, seed uint64) int {
 	var left atomic.Int64
 	left.Store(int64(*killCount))
 	finish := make(chan struct{})
 	errs := make(chan error, killWorkers+1)
 	var slots sync.WaitGroup
 	t.Cleanup(slots.Wait) // no process stays, also after a failure
-	slots.Go(func() { errs <- survive(t, q.Name(), rand.New(rand.NewPCG(seed, killWorkers)), finish) })
+	slots.Go(func() { errs <- runSurvivor(t, q.Name(), rand.New(rand.NewPCG(seed, killWorkers)), finish) })
 	for slot := range killWorkers {
 		rnd := rand.New(rand.NewPCG(seed, uint64(slot)))
-		slots.Go(func() { errs <- slaughter(t, q.Name(), d, slot, rnd, &left, finish) })
+		slots.Go(func() { errs <- killOneByOne(t, q.Name(), d, slot, rnd, &left, finish) })
 	}
 	pushed, open := 0, killWorkers+1
 	feed := time.NewTicker(5 * time.Millisecond)
@@ -216,8 +216,8 @@ func massacre(t *testing.T, q *queue.Queue, d diary, seed uint64) int {
 	return pushed
 }
 
-// survive runs a worker that is not killed, so that one can always take over.
-func survive(t *testing.T, queue string, rnd *rand.Rand, finish <-chan struct{}) error {
+// runSurvivor runs a worker that is not killed, so that one can always take over.
+func runSurvivor(t *testing.T, queue string, rnd *rand.Rand, finish <-chan struct{}) error {
 	w, err := startWorker(t, "survivor", queue, rnd.Uint64())
 	if err != nil {
 		return err
@@ -225,9 +225,9 @@ func survive(t *testing.T, queue string, rnd *rand.Rand, finish <-chan struct{})
 	return w.StopAt(t.Context(), finish)
 }
 
-// slaughter runs one worker after the other and kills each, some immediately and some after more than a lease,
+// killOneByOne runs one worker after the other and kills each, some immediately and some after more than a lease,
 // until the kills are used up. The last one ends by itself.
-func slaughter(t *testing.T, queue string, d diary, slot int, rnd *rand.Rand, left *atomic.Int64,
+func killOneByOne(t *testing.T, queue string, d diary, slot int, rnd *rand.Rand, left *atomic.Int64,
 	finish <-chan struct{}) error {
 	for n := 0; ; n++ {
 		name := fmt.Sprintf("%d.%d", slot, n)

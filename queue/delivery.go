@@ -105,10 +105,10 @@ func (q *Queue) Ack(ctx context.Context, ds ...*Delivery) error {
 	})
 }
 
-// Nack returns the deliveries to the queue after a failure. Without a delay the jobs are ready immediately; with
-// one they are scheduled, by the server's clock. Each job counts one failure and keeps the first KiB of the reason.
-// A lost lease is named in a LeaseLostError, also when the first attempt of this call returned the job and its
-// reply was lost. A negative delay is lua.ErrOutOfRange.
+// Nack returns the deliveries to the queue after a failure. Without a delay the jobs are ready immediately, behind
+// the others; with one they are scheduled, by the server's clock. Each job counts one failure and keeps the first
+// KiB of the reason. A lost lease is named in a LeaseLostError, also when the first attempt of this call returned
+// the job and its reply was lost. A negative delay is lua.ErrOutOfRange.
 //
 // One script for up to 200 deliveries, atomic to other clients. A write refused half-way can deliver a job twice,
 // never lose one. Keys: l, r, s, b, n, d, u, ux, c, w. Cost: O(log n) for each.
@@ -180,7 +180,7 @@ const maxExtend = 500
 // Extend does not repeat itself after a lost reply. lua.ErrOutcomeUnknown then means that the leases end at the old
 // time or at the new one; at the new one, an Ack reports them as lost.
 //
-// One script for up to 500 deliveries: all of their leases move, or none. Keys: l. Cost: O(log n) for each.
+// One script for up to 500 deliveries: all leases that are held move, or none. Keys: l. Cost: O(log n) for each.
 func (q *Queue) Extend(ctx context.Context, lease time.Duration, ds ...*Delivery) error {
 	return q.inChunks(ds, maxExtend, func(ds []*Delivery) error {
 		p := gen.QueueExtendParams{Leases: q.keys.Leases, Lease: lease, Jobs: make([]gen.QueueExtendJob, len(ds))}

@@ -49,8 +49,8 @@
 // # Errors
 //
 // Arguments are checked before anything is sent: lua.ErrBadName, lua.ErrOutOfRange, lua.ErrTooLarge. A call that
-// failed on the way reports what is known: lua.ErrNotExecuted (nothing changed), lua.ErrOutcomeUnknown (the script
-// ran once, or not at all) or lua.ErrExecutedInPart (the contract of the script says what is left).
-// lua.ErrWrongType names a key that holds another type; nothing has changed then. The methods name only the errors
-// that they add to these.
+// failed on the way reports what is known: lua.ErrNotExecuted (nothing changed), lua.ErrOutcomeUnknown (no reply
+// came: the script took effect once or not at all) or lua.ErrExecutedInPart (the contract of the script says what
+// is left). lua.ErrWrongType names a key that holds another type; nothing has changed then. The methods name only
+// the errors that they add to these.
 package queue

@@ -17,10 +17,10 @@ const (
 )
 
 // ErrFull reports that a push would pass the limit of the queue; see Queue.SetLimit.
-var ErrFull = errors.New("luatomic: queue is full")
+var ErrFull = errors.New("luatomic: queue is full: its limit is reached; consume jobs or raise it with SetLimit")
 
-// ErrLeaseLost reports that a delivery is no longer the worker's: its lease ended, and the job is ready again or
-// leased to another worker.
+// ErrLeaseLost reports that a delivery is no longer the worker's: its lease ended and the job was reclaimed, or the
+// worker returned it before.
 var ErrLeaseLost = errors.New("luatomic: lease lost")
 
 // Options are the settings of a Queue. The zero value is ready to use.

@@ -20,8 +20,9 @@ type Reclaimed struct {
 // maxReclaim keeps the script under 2 ms: it handles the jobs one by one.
 const maxReclaim = 200
 
-// Reclaim returns up to 200 jobs whose lease has ended, because their worker died or stalled. Each counts one
-// failure. Consume reclaims by itself; a program that only takes calls Reclaim when Taken.NextLapse has passed.
+// Reclaim moves up to 200 jobs whose lease has ended, because their worker died or stalled, to the head of the
+// ready list. Each counts one failure. Consume reclaims by itself; a program that only takes calls Reclaim when
+// Taken.NextLapse has passed.
 //
 // One script, atomic to other clients. A write refused half-way can deliver a job twice, never lose one. Keys: l,
 // r, b, n, d, u, ux, c, w. Cost: O(log n) for each job.

@@ -37,7 +37,8 @@ const takeBytes = MaxBatchBytes
 // After a lost reply Take repeats itself and leases the next jobs. The jobs of the lost reply are ready again when
 // their lease has ended and Reclaim has run.
 //
-// Keys: r, s, b, l, n, c, w. Cost: O(log n) for each job.
+// One script, atomic to other clients. A write refused half-way can deliver a job twice, never lose one. Keys: r,
+// s, b, l, n, c, w. Cost: O(log n) for each job.
 func (q *Queue) Take(ctx context.Context, max int) (Taken, error) {
 	return q.takeOrWait(ctx, max, "", 0)
 }
