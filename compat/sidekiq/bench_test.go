@@ -16,8 +16,8 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// BenchmarkPushBulk pushes 1000 payloads of 300 bytes, in turn with one LPUSH of such payloads, and reports the medians: jobs/s, the
-// same of the raw command, and how many times as many that are.
+// BenchmarkPushBulk pushes 1000 payloads of 300 bytes, in turn with one LPUSH of such payloads, and reports the
+// medians: jobs/s, the same of the raw command, and how many times as many that are.
 func BenchmarkPushBulk(b *testing.B) {
 	client := luatomictest.Client(b)
 	ctx := context.Background()

@@ -11,17 +11,17 @@ import (
 	"unicode/utf8"
 )
 
-// Errors about what a job is made of, found before anything is sent. None of them quotes the job.
+// Errors about the parts of a job, found before anything is sent. None of them quotes the job.
 var (
-	// ErrArgs says that the arguments are not one JSON array that Ruby would read and write again as the same.
+	// ErrArgs reports that the arguments are not one JSON array that Ruby reads and writes back unchanged.
 	ErrArgs = errors.New("sidekiq: arguments are not a JSON array")
-	// ErrEncoding says that a text is not UTF-8, or has half of a surrogate pair: Ruby's generator raises on it.
+	// ErrEncoding reports that a text is not UTF-8, or has half of a surrogate pair: Ruby's generator raises on it.
 	ErrEncoding = errors.New("sidekiq: text is not UTF-8")
 )
 
-// Args gives the values as the arguments of a job. A float stays a Float in Ruby, with a decimal point, also inside []any and
-// map[string]any; within other types encoding/json decides, which writes a float without fraction as an Integer. Errors: ErrArgs,
-// ErrEncoding, ErrNumber.
+// Args encodes the values as the arguments of a job. A float stays a Float in Ruby, with a decimal point, also inside
+// []any and map[string]any; inside other types encoding/json writes the value, and a float without fraction becomes
+// an Integer. Errors: ErrArgs, ErrEncoding, ErrNumber.
 func Args(values ...any) (json.RawMessage, error) {
 	out := []byte{'['}
 	var err error
@@ -105,16 +105,16 @@ func appendMap(to []byte, m map[string]any) (_ []byte, err error) {
 	return append(to, '}'), nil
 }
 
-// canonical writes a JSON value as Ruby would after it has read it: without spaces, with the escapes and the numbers of its generator. So a
-// payload that a Ruby process parses and writes again keeps its bytes, which Sidekiq's own reschedule relies on.
+// canonical writes a JSON value as Ruby's generator does: no spaces, its escapes, its numbers. A payload that a Ruby
+// process parses and writes again then keeps its bytes. Sidekiq's own reschedule relies on that.
 type canonical struct {
 	scanner
 	out     []byte
 	version Version
 }
 
-// appendCanonical appends the canonical form of a text that holds one JSON value, to be a member of a payload. What is no JSON is the
-// given error.
+// appendCanonical appends the canonical form of a text that holds one JSON value, as a member of a payload. Text that
+// is not JSON returns the given error.
 func appendCanonical(to, text []byte, v Version, wrong error) ([]byte, error) {
 	c := canonical{scanner: scanner{text: text, depth: 1, wrong: wrong}, out: to, version: v}
 	c.space()
@@ -148,7 +148,7 @@ func (c *canonical) copyValue() error {
 	return nil
 }
 
-// copyString gives what the string stands for, as it is written in the output.
+// copyString copies a string and returns its decoded value.
 func (c *canonical) copyString() ([]byte, error) {
 	from, start := c.at, len(c.out)
 	escaped, err := c.str()
@@ -167,7 +167,7 @@ func (c *canonical) copyString() ([]byte, error) {
 	return c.out[start:], nil
 }
 
-// loneSurrogate says whether a string has an escape that is half of a surrogate pair without the other half.
+// loneSurrogate reports whether a string has an escape that is half of a surrogate pair without the other half.
 func loneSurrogate(quoted []byte) bool {
 	high := false
 	for i := 0; i < len(quoted); i++ {
@@ -228,7 +228,7 @@ func (c *canonical) copyObject() error {
 	})
 }
 
-// copyItems copies what stands between brackets, the brackets with it.
+// copyItems copies a list with its brackets.
 func (c *canonical) copyItems(open, end byte, item func() error) error {
 	if err := c.enter(); err != nil {
 		return err
@@ -249,7 +249,7 @@ func (c *canonical) copyItems(open, end byte, item func() error) error {
 		c.space()
 		c.out = append(c.out, ',')
 		if c.next() == end {
-			return c.fault("a comma stands before the end of a list")
+			return c.fault("a comma precedes the end of a list")
 		}
 	}
 	c.leave()

@@ -12,18 +12,19 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// MaxBatch bounds the jobs of one step, as does 1 MiB for their payloads.
+// MaxBatch is the limit of jobs in one step; their payloads have a limit of 1 MiB.
 const MaxBatch = 1000
 
-// maxStep leaves room in a call for keys and the plan.
+// maxStep leaves space in a call for keys and the plan.
 const maxStep = 1<<20 - 128<<10
 
-// ErrSplit says that a push under a token does not fit in one step, so that a repeat of it could not be told from the first.
-var ErrSplit = errors.New("sidekiq: too much for one step")
+// ErrSplit reports that a push under a token does not fit in one step. Split over several, a retry could not be
+// recognized.
+var ErrSplit = errors.New("sidekiq: more than one step can push")
 
 // Pushed is the result of a push.
 type Pushed struct {
-	// JIDs are the ids, in the order of the jobs; with an error, those of the jobs that are in for certain.
+	// JIDs are the ids, in the order of the jobs; with an error, those of the jobs that are certainly pushed.
 	JIDs []string
 	// Ready jobs went into their queues, Scheduled ones into the schedule.
 	Ready, Scheduled int
@@ -31,12 +32,13 @@ type Pushed struct {
 	Now time.Time
 }
 
-// Push puts one job into its queue, or into the schedule if it is for later, and returns its id. Keys: queues, schedule and the job's
-// queue:<name>. Cost: O(1), for later O(log n). enqueued_at is the server's clock, read in the script.
+// Push puts one job into its queue, or into the schedule if it is for later, and returns its id. Keys: queues,
+// schedule and the job's queue:<name>. Cost: O(1), for later O(log n). enqueued_at is the server's clock, read in the
+// script.
 //
-// When the reply is lost the job may be in or not: the error is lua.ErrOutcomeUnknown, nothing is sent again, and a second Push could make
-// two of it. PushOnce has no such doubt. Errors before anything is sent: ErrClass, ErrArgs, ErrEncoding, ErrField, ErrNumber, ErrTime,
-// ErrPayload, lua.ErrTooLarge.
+// When the reply is lost the job may be pushed or not. The error is lua.ErrOutcomeUnknown and nothing is sent again:
+// a second Push could add the job twice. PushOnce can be retried. Errors before anything is sent: ErrClass, ErrArgs,
+// ErrEncoding, ErrField, ErrNumber, ErrTime, ErrPayload, lua.ErrTooLarge.
 func (d *Dialect) Push(ctx context.Context, job Job) (jid string, err error) {
 	pushed, err := d.PushBulk(ctx, []Job{job})
 	if err != nil {
@@ -51,16 +53,18 @@ func (d *Dialect) PerformAt(ctx context.Context, at time.Time, job Job) (jid str
 	return d.Push(ctx, job)
 }
 
-// PerformIn pushes the job for a time from now, by the server's clock. See Push, and Options.ExactTimes for the microseconds.
+// PerformIn pushes the job for a time from now, by the server's clock. See Push, and Options.ExactTimes for the
+// microseconds.
 func (d *Dialect) PerformIn(ctx context.Context, in time.Duration, job Job) (jid string, err error) {
 	job.At, job.In = time.Time{}, in
 	return d.Push(ctx, job)
 }
 
-// PushBulk pushes jobs of any queues, now and for later, in as few steps as MaxBatch and 1 MiB allow. A step is one script: all of its jobs
-// are pushed or none, and nobody sees some without the others. All jobs are checked before the first step. Each queue gets its jobs in
-// their order. In a step of 100 jobs and more, enqueued_at is the server's clock to 5 ms. See Push for the keys and errors; after an error the result says which jobs, from the first on, are in for certain, and
-// lua.ErrOutcomeUnknown leaves the step after those in doubt.
+// PushBulk pushes jobs of any queues, now and for later, in as few steps as MaxBatch and 1 MiB allow. A step is one
+// script: all of its jobs are pushed or none. All jobs are checked before the first step. Each queue gets its jobs in
+// their order. In a step of at least 100 jobs, enqueued_at is the server's clock to 5 ms. See Push for the keys and
+// errors. After an error the result has the jobs, from the first on, that are certainly pushed; after
+// lua.ErrOutcomeUnknown the outcome of the next step is unknown.
 func (d *Dialect) PushBulk(ctx context.Context, jobs []Job) (Pushed, error) {
 	drafts, jids, err := d.drafts(jobs)
 	var out Pushed
@@ -69,10 +73,10 @@ func (d *Dialect) PushBulk(ctx context.Context, jobs []Job) (Pushed, error) {
 		var r script.PushResult
 		sent := time.Now()
 		d.guess(drafts[:n], sent)
-		if r, err = script.Push(ctx, d.client, d.lay(drafts[:n])); err != nil {
+		if r, err = script.Push(ctx, d.client, d.encode(drafts[:n])); err != nil {
 			break
 		}
-		d.ahead.Store(r.Now - sent.UnixMicro())
+		d.clockOffset.Store(r.Now - sent.UnixMicro())
 		out.JIDs = jids[:len(out.JIDs)+n]
 		out.Ready += int(r.Ready)
 		out.Scheduled += int(r.Scheduled)
@@ -85,10 +89,11 @@ func (d *Dialect) PushBulk(ctx context.Context, jobs []Job) (Pushed, error) {
 	return out, nil
 }
 
-// PushOnce is PushBulk in one step under a token of the caller's: for as long as keep, a repeat with the token adds nothing, whatever jobs
-// it has, and returns the first one's counts and time. So a lost reply is answered by sending again, and so may the caller. Give the jobs
-// their JIDs, or the JIDs of a repeat are not those that were pushed. More keys: luatomic:push:<token>, a short string that expires.
-// Errors beside those of PushBulk: ErrSplit, lua.ErrBadName.
+// PushOnce is PushBulk in one step under a token of the caller's. During keep, a retry with the token adds nothing,
+// whatever jobs it has, and returns the counts and time of the first push. After a lost reply the push is sent again,
+// and the caller may retry too. Set the JIDs of the jobs, or those that a retry returns are not those that were
+// pushed. More keys: luatomic:push:<token>, a short string that expires. Errors beside those of PushBulk: ErrSplit,
+// lua.ErrBadName.
 func (d *Dialect) PushOnce(ctx context.Context, token string, keep time.Duration, jobs []Job) (Pushed, error) {
 	out, err := d.pushOnce(ctx, token, keep, jobs)
 	if err != nil {
@@ -109,7 +114,7 @@ func (d *Dialect) pushOnce(ctx context.Context, token string, keep time.Duration
 		return out, fmt.Errorf("%w: %d jobs; use a token for each part", ErrSplit, len(drafts))
 	}
 	out.JIDs = jids
-	p := d.lay(drafts)
+	p := d.encode(drafts)
 	r, err := script.PushOnce(ctx, d.client, script.PushOnceParams{
 		Receipt: d.key("luatomic:push:" + token), Names: p.Names, Schedule: p.Schedule, Queues: p.Queues,
 		Keep: keep, Skip: p.Skip, Clock: script.PushOnceClock(p.Clock), Plan: p.Plan, Jobs: p.Jobs,
@@ -118,7 +123,7 @@ func (d *Dialect) pushOnce(ctx context.Context, token string, keep time.Duration
 	return out, err
 }
 
-// drafts checks the jobs and writes their payloads. The ids are parts of one string.
+// drafts checks the jobs and writes their payloads. The ids share one string.
 func (d *Dialect) drafts(jobs []Job) (drafts []draft, jids []string, err error) {
 	src := source{now: d.appendTime(nil, time.Now()), jids: make([]byte, 0, 24*len(jobs))}
 	size := 0
@@ -143,21 +148,22 @@ func (d *Dialect) drafts(jobs []Job) (drafts []draft, jids []string, err error) 
 	return drafts, jids, nil
 }
 
-// A step of so many jobs is sent with a guess of the server's time in it, which the script keeps when it is right to slack: for the script to
-// write it into every payload takes as long as all else that it does. room is for that.
+// A step of at least guessFrom jobs carries an estimate of the server's time, which the script keeps when it is off
+// by at most slack. Writing the time into every payload would double the script's run time. room is reserved for the
+// estimate.
 const (
 	guessFrom = 100
 	slack     = 5 * time.Millisecond
 	room      = len(`,"enqueued_at":1234567890123456.123456}`)
 )
 
-// guess writes enqueued_at into the drafts that have room for it, by what the server's clock said in the push before.
+// guess writes enqueued_at into the drafts that have room for it, from the server's clock in the previous push.
 func (d *Dialect) guess(drafts []draft, now time.Time) {
-	ahead := d.ahead.Load()
-	if ahead == 0 || len(drafts) < guessFrom {
+	clockOffset := d.clockOffset.Load()
+	if clockOffset == 0 || len(drafts) < guessFrom {
 		return
 	}
-	at := time.UnixMicro(now.UnixMicro() + ahead)
+	at := time.UnixMicro(now.UnixMicro() + clockOffset)
 	stamped := append(d.appendTime([]byte(`,"enqueued_at":`), at), '}')
 	kind := fmt.Sprintf("~%d,%d", len(stamped), at.UnixMicro())
 	for i := range drafts {
@@ -167,7 +173,7 @@ func (d *Dialect) guess(drafts []draft, now time.Time) {
 	}
 }
 
-// step is how many of the drafts go into one call, at least one.
+// step returns how many of the drafts go into one call, at least one.
 func step(drafts []draft) int {
 	size := 0
 	for i := range min(len(drafts), MaxBatch) {
@@ -179,8 +185,9 @@ func step(drafts []draft) int {
 	return min(len(drafts), MaxBatch)
 }
 
-// lay puts drafts into the form of the script: those of one queue together, in their order, and a plan of the runs of one kind.
-func (d *Dialect) lay(drafts []draft) script.PushParams {
+// encode returns the script's parameters: the drafts grouped by queue, in their order, and a plan of the runs of one
+// kind.
+func (d *Dialect) encode(drafts []draft) script.PushParams {
 	p := script.PushParams{
 		Names: d.key("queues"), Schedule: d.key(string(Schedule)), Queues: make([]string, 0, 1),
 		Skip: int64(len(d.queueKey(""))), Slack: slack.Microseconds(), Jobs: make([][]byte, 0, len(drafts)),

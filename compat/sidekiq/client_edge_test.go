@@ -10,11 +10,11 @@ import (
 	"github.com/luatomic/luatomic/compat/sidekiq"
 )
 
-// The longest of delays is one.
+// The longest possible delay is accepted.
 func TestLongestDelay(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sidekiq.V7)
-	for range 10 { // some of them with much jitter
+	for range 10 { // the jitter is large in some runs
 		_, err := s.d.PerformIn(t.Context(), math.MaxInt64, sidekiq.Job{Class: "HardJob"})
 		require.NoError(t, err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// A server that forgets its scripts all the time gets them again, and each push happens once.
+// A server whose script cache is flushed all the time gets the scripts again, and each push happens once.
 func TestPushAndMoveUnderScriptFlush(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -53,7 +53,7 @@ func TestPushAndMoveUnderScriptFlush(t *testing.T) {
 	require.EqualValues(t, 2*n, r.LLen(ctx, "queue:default").Val())
 }
 
-// A user who may not remove from the set moves nothing: else each look would push the same jobs again.
+// A user without ZREM moves nothing: otherwise each poll would push the same jobs again.
 func TestAMoverWithoutTheRightToRemoveAddsNothing(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -75,7 +75,7 @@ func TestAMoverWithoutTheRightToRemoveAddsNothing(t *testing.T) {
 	require.EqualValues(t, 4, r.ZCard(ctx, "retry").Val())
 }
 
-// A user who may not use one of the commands gets nothing in: what was written before is taken back.
+// A user without one of the commands pushes nothing: earlier writes of the script are undone.
 func TestAPushThatMayNotWriteAllLeavesNothing(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -97,7 +97,7 @@ func TestAPushThatMayNotWriteAllLeavesNothing(t *testing.T) {
 	require.Equal(t, []string{"default"}, r.SMembers(ctx, "queues").Val())
 }
 
-// What a key of another type refuses was not written for a moment: no replica and no log has heard of it.
+// When a key has another type, nothing is written: neither replicas nor the append-only file get a command.
 func TestAPushIsCheckedBeforeItWrites(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

@@ -13,7 +13,7 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// What is wrong with a job is found before anything is sent, and names the job by its place.
+// Faults of a job are found before anything is sent, and the error names the job by its index.
 func TestBadJobsAreRefused(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, sidekiq.Options{})

@@ -19,14 +19,14 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// clientCall is one call of a script of the client side on prepared data; p stands before its keys.
+// clientCall is one call of a script of the client side on prepared data; p is the prefix of its keys.
 type clientCall struct {
 	script  *lua.Script
 	prepare func(ctx context.Context, c redis.Cmdable, p string) error
 	run     func(ctx context.Context, c lua.Client, p string) (any, error)
 	keys    string // names of the keys of the call
-	repeat  any    // what a repeat answers, if that is another answer
-	skips   string // keys whose type stops a part of the call only
+	repeat  any    // the reply to a retry, if it differs
+	skips   string // keys whose type stops only a part of the call
 }
 
 const (
@@ -74,12 +74,12 @@ func clientCalls() []clientCall {
 		}},
 		{script: &script.MoveScript, keys: "retry queues queue:a queue:b", skips: "queue:a queue:b", prepare: dueMembers, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
 			r, err := script.Move(ctx, c, script.MoveParams{Set: p + "retry", Names: p + "queues", Queues: []string{p + "queue:a", p + "queue:b"}, Skip: int64(len(p + "queue:")),
-				Plan: "1:27:30;2:18:18;1:18:18;1:20:20;2:1:1;", Members: [][]byte{[]byte(dueRetry), []byte(dueOther), []byte(dueSecond), []byte(`{"queue":"a","off":1}`), []byte("gone")}})
+				Plan: "1:27:30;2:18:18;1:18:18;1:20:20;2:1:1;", Members: [][]byte{[]byte(dueRetry), []byte(dueOther), []byte(dueSecond), []byte(`{"queue":"a","off":1}`), []byte("absent")}})
 			r.Now = 0
 			return r, err
 		}, repeat: script.MoveResult{}},
 		{script: &script.QuarantineScript, keys: "retry retry:quarantine", prepare: dueMembers, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-			return script.Quarantine(ctx, c, script.QuarantineParams{Set: p + "retry", Quarantine: p + "retry:quarantine", Members: [][]byte{[]byte(dueRetry), []byte("gone"), []byte(dueOther)}})
+			return script.Quarantine(ctx, c, script.QuarantineParams{Set: p + "retry", Quarantine: p + "retry:quarantine", Members: [][]byte{[]byte(dueRetry), []byte("absent"), []byte(dueOther)}})
 		}, repeat: int64(0)},
 		{script: &script.RescheduleScript, keys: "retry", prepare: dueMembers, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
 			return script.Reschedule(ctx, c, script.RescheduleParams{Set: p + "retry", Member: []byte(dueRetry), Due: "77.5"})
@@ -108,7 +108,7 @@ func eachClientCall(t *testing.T, test func(t *testing.T, ctx context.Context, c
 	}
 }
 
-// state is what the keys of the call hold, without times.
+// state returns the data of the call's keys, without times.
 func (call *clientCall) state(ctx context.Context, c *redis.Client, p string) map[string][]string {
 	out := make(map[string][]string)
 	for _, name := range strings.Fields(call.keys) {
@@ -144,7 +144,8 @@ func (call *clientCall) verb() string {
 	return "EVALSHA"
 }
 
-// A script that may be repeated gives the same state, whatever number of replies is lost; one that may not runs once and says so.
+// After lost replies, a script that may be retried leaves the same state; one that may not runs once and returns
+// ErrOutcomeUnknown.
 func TestClientScriptsWithLostReplies(t *testing.T) {
 	t.Parallel()
 	eachClientCall(t, func(t *testing.T, ctx context.Context, call clientCall) {
@@ -184,7 +185,7 @@ func TestClientScriptsWithLostReplies(t *testing.T) {
 	})
 }
 
-// A key of another type is named, and nothing changes.
+// The error names a key of another type, and nothing changes.
 func TestClientScriptsWithKeysOfAnotherType(t *testing.T) {
 	t.Parallel()
 	eachClientCall(t, func(t *testing.T, ctx context.Context, call clientCall) {
@@ -208,7 +209,8 @@ func TestClientScriptsWithKeysOfAnotherType(t *testing.T) {
 
 var clientContract = regexp.MustCompile(`(?m)^---@(?:contract +(\S+)|(readonly)\b)`)
 
-// withFailure makes the n-th write of a script fail, by a prefix on its first line, and stops its clock. The key p+"reached" says that it came to that.
+// withFailure makes the n-th write of a script fail, by a prefix on its first line, and stops its clock. The key
+// p+"reached" shows that the write was reached.
 func withFailure(source string, n int, p string) string {
 	return fmt.Sprintf(`local redis = (function(real) local n, writes = 0, {set=1,del=1,zadd=1,zrem=1,lpush=1,ltrim=1,sadd=1,srem=1,`+
 		`hset=1,hdel=1,rpush=1,incr=1,incrby=1,expire=1,zremrangebyscore=1,zremrangebyrank=1} `+
@@ -217,7 +219,7 @@ func withFailure(source string, n int, p string) string {
 		`return {call = faulty(real.call, true), pcall = faulty(real.pcall, false)} end)(redis) `, n, p) + source
 }
 
-// lastCall keeps the arguments of what is sent through it, and ends the call.
+// lastCall keeps the arguments of a command and stops it.
 type lastCall struct {
 	redis.UniversalClient
 	end  func()
@@ -233,7 +235,7 @@ func (l *lastCall) Process(_ context.Context, cmd redis.Cmder) error {
 	return errKept
 }
 
-// An error at any write leaves behind what the contract says, and a repeat brings the state of a run without one.
+// An error at any write leaves what the contract allows, and a retry leads to the state of a run without an error.
 func TestClientScriptsWithAFailureAtEachWrite(t *testing.T) {
 	t.Parallel()
 	eachClientCall(t, func(t *testing.T, ctx context.Context, call clientCall) {
@@ -262,7 +264,7 @@ func TestClientScriptsWithAFailureAtEachWrite(t *testing.T) {
 				t.Logf("%s: %d failpoints", found[0], n-1)
 				return
 			case err == nil:
-				require.Equal(t, "move", call.script.Name, "failpoint %d is hidden", n) // it tells of a queue that cannot be written to
+				require.Equal(t, "move", call.script.Name, "failpoint %d is hidden", n) // it returns the queue that cannot be written to
 			default:
 				require.ErrorContains(t, err, "failpoint")
 			}
@@ -282,7 +284,7 @@ func TestClientScriptsWithAFailureAtEachWrite(t *testing.T) {
 	})
 }
 
-// nothingIsLost wants every job in some place; in its queue it may have its new time.
+// nothingIsLost requires every job in one of the keys; in its queue it may have its new time.
 func nothingIsLost(t *testing.T, before, after map[string][]string, n int) {
 	t.Helper()
 	all := fmt.Sprint(after)

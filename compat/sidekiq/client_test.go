@@ -18,7 +18,7 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// fleet is a Sidekiq system of one test's own on the shared server, told apart by its namespace.
+// fleet is a Sidekiq system of one test's own on the shared server, separated by its namespace.
 type fleet struct {
 	t      *testing.T
 	ctx    context.Context
@@ -36,7 +36,7 @@ func newFleet(t *testing.T, opts sidekiq.Options) *fleet {
 	return f
 }
 
-// through is the dialect of the same system over another client.
+// through returns a dialect of the same system over another client.
 func (f *fleet) through(c lua.Client, opts sidekiq.Options) *sidekiq.Dialect {
 	f.t.Helper()
 	opts.Namespace = f.ns
@@ -47,7 +47,7 @@ func (f *fleet) through(c lua.Client, opts sidekiq.Options) *sidekiq.Dialect {
 
 func (f *fleet) key(name string) string { return f.ns + ":" + name }
 
-// queue is what a queue holds, the next to serve first.
+// queue returns the payloads of a queue, the next to serve first.
 func (f *fleet) queue(name string) []string {
 	f.t.Helper()
 	all, err := f.client.LRange(f.ctx, f.key("queue:"+name), 0, -1).Result()
@@ -72,7 +72,7 @@ func (f *fleet) now() time.Time {
 
 var stamps = regexp.MustCompile(`"(created_at|enqueued_at)":([0-9.]+)`)
 
-// unstamped takes the times out of a payload, which differ from run to run.
+// unstamped removes the times, which differ from run to run, from a payload.
 func unstamped(payload string) string { return stamps.ReplaceAllString(payload, `"$1":T`) }
 
 func args(n int) json.RawMessage { return json.RawMessage(fmt.Sprintf("[%d]", n)) }
@@ -101,7 +101,7 @@ func TestPushWritesEachVersionsForm(t *testing.T) {
 			at := stampTime(t, version, m[2])
 			require.False(t, at.Before(before.Add(-time.Second).Truncate(time.Millisecond)), m[0])
 			require.False(t, at.After(after.Add(time.Second)), m[0])
-			if m[1] == "enqueued_at" { // the server's clock, to the digit that the version has
+			if m[1] == "enqueued_at" { // the server's clock, to the version's precision
 				require.False(t, at.Before(before.Truncate(time.Millisecond)) || at.After(after), m[0])
 			}
 		}
@@ -109,7 +109,7 @@ func TestPushWritesEachVersionsForm(t *testing.T) {
 	}
 }
 
-// stampTime reads a time and wants the version's form: float seconds, or whole milliseconds.
+// stampTime reads a time and requires the version's form: float seconds, or whole milliseconds.
 func stampTime(t *testing.T, version sidekiq.Version, text string) time.Time {
 	t.Helper()
 	var n float64
@@ -135,7 +135,8 @@ func TestDefaultsOfAJob(t *testing.T) {
 	require.NotEqual(t, jid, other)
 }
 
-// Queues, now and later, as they come and as they are due by the server's clock: each order of the jobs gives each queue its own in order.
+// Jobs of several queues, now and later, in every order: each queue gets its jobs in order, when they are due by the
+// server's clock.
 func TestOneBatchOverQueuesNowAndLater(t *testing.T) {
 	t.Parallel()
 	for seed := range 6 {
@@ -217,7 +218,7 @@ func TestTimesForLater(t *testing.T) {
 	scores := map[float64]bool{}
 	for _, z := range f.set("schedule") {
 		scores[z.Score] = true
-		require.InDelta(t, float64(at.UnixMicro())/1e6+0.0005, z.Score, 0.00051) // never early, a millisecond late at most
+		require.InDelta(t, float64(at.UnixMicro())/1e6+0.0005, z.Score, 0.00051) // never early, at most a millisecond late
 	}
 	require.Len(t, scores, 1000, "jobs share a score")
 
@@ -246,7 +247,7 @@ func TestAPayloadIsPassedThrough(t *testing.T) {
 	require.NotContains(t, strings.ReplaceAll(f.set("schedule")[0].Member.(string), `[ {"enqueued_at":1} ]`, ""), "enqueued_at")
 }
 
-// More than one step: whole steps are in or not, in order, and the caps hold.
+// With more than one step, each is pushed whole or not at all, in order, within its limits.
 func TestLargeBatchesAreSplit(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, sidekiq.Options{})
@@ -271,7 +272,7 @@ func TestLargeBatchesAreSplit(t *testing.T) {
 	_, err = f.d.PushOnce(f.ctx, "t", time.Minute, jobs)
 	require.ErrorIs(t, err, sidekiq.ErrSplit)
 
-	// The third step finds a queue of another type: the first two are in.
+	// The third step has a queue of another type: the first two are pushed.
 	require.NoError(t, f.client.Set(f.ctx, f.key("queue:bad"), "x", 0).Err())
 	jobs[2100].Queue = "bad"
 	got, err = f.d.PushBulk(f.ctx, jobs)

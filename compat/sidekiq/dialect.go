@@ -1,5 +1,5 @@
-// Package sidekiq takes one side of a running Sidekiq system: Go enqueues for Ruby workers, moves what is due beside Ruby's own pollers, and
-// performs what Ruby enqueued, on Sidekiq's keys and in Sidekiq's bytes.
+// Package sidekiq takes one side of a running Sidekiq system: Go enqueues for Ruby workers, moves due jobs beside
+// Ruby's own pollers, and performs jobs that Ruby enqueued, on Sidekiq's keys and in Sidekiq's bytes.
 //
 // # Keys
 //
@@ -11,17 +11,19 @@
 //	processes       SET   identities of the worker processes
 //	stat:processed  stat:failed  STRING  counters
 //
-// Two more are this package's own: <set>:quarantine, a ZSET of members that no poller could have read, and luatomic:push:<token>, the
-// receipt of a push that may be repeated. Work has two for jobs in hand; see there. All have Options.Namespace before them, when it is set, as redis-namespace does.
+// Two more are this package's own: <set>:quarantine, a ZSET of members that no poller can parse, and
+// luatomic:push:<token>, the receipt of a push that may be retried. Work has two for jobs in flight; see there. When
+// Options.Namespace is set, it precedes every key, as with redis-namespace.
 //
 // # The life of a job
 //
-// A payload is one JSON object. Push puts it into a queue, with enqueued_at by the server's clock, or into schedule; one script does both,
-// for up to 1000 jobs. When it is due, MoveDue replaces enqueued_at in its bytes and moves it to its queue, in one step: there is no moment
-// in which a crash could lose it, and no two pollers, Go or Ruby, move it twice. What a Ruby process does with it keeps Ruby's own gaps;
-// docs/sidekiq.md lists them.
+// A payload is one JSON object. Push puts it into a queue, with enqueued_at by the server's clock, or into schedule;
+// one script does both, for up to 1000 jobs. When it is due, MoveDue replaces enqueued_at in its bytes and moves it
+// to its queue, in one script: a crash cannot lose it, and no two pollers, Go or Ruby, move it twice. A Ruby process
+// keeps its own gaps; docs/sidekiq.md lists them.
 //
-// The keys have no hash tag, so a Redis Cluster refuses the scripts, as it refuses Sidekiq. Use one server, or one with replicas.
+// The keys have no hash tag, so a Redis Cluster refuses the scripts, as it refuses Sidekiq. Use one server, or one
+// with replicas.
 package sidekiq
 
 import (
@@ -35,10 +37,12 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Version is the major version of the Sidekiq on the other side. It decides how times are written and the order of the fields.
+// Version is the major version of the Sidekiq on the other side. It decides how times are written and the order of
+// the fields.
 type Version int
 
-// The versions. To 7, times are float seconds; in 8 they are whole milliseconds. Scores are float seconds in all of them.
+// The versions. To 7, times are float seconds; in 8 they are whole milliseconds. Scores are float seconds in all of
+// them.
 const (
 	V4 Version = 4
 	V5 Version = 5
@@ -50,7 +54,7 @@ const (
 // Set is one of Sidekiq's sorted sets.
 type Set string
 
-// The sets: jobs for later, jobs that failed and are tried again, and jobs that are not.
+// The sets: jobs for later, failed jobs that are retried, and failed jobs that are not.
 const (
 	Schedule Set = "schedule"
 	Retry    Set = "retry"
@@ -59,36 +63,38 @@ const (
 
 // Errors found before anything is sent.
 var (
-	// ErrVersion says that a version is not one of V4 to V8.
+	// ErrVersion reports that a version is not one of V4 to V8.
 	ErrVersion = errors.New("sidekiq: unknown version")
-	// ErrNamespace says that a namespace cannot stand before a key.
+	// ErrNamespace reports that a namespace cannot be the prefix of a key.
 	ErrNamespace = errors.New("sidekiq: bad namespace")
-	// ErrSet says that a call does not work on a set: one of Schedule, Retry and Dead was expected, and MoveDue moves nothing from Dead.
+	// ErrSet reports that a call does not work on a set. The sets are Schedule, Retry and Dead; MoveDue moves nothing
+	// from Dead.
 	ErrSet = errors.New("sidekiq: not a set for this call")
 )
 
 // Options are the settings of a Dialect. Nil means the defaults.
 type Options struct {
-	// Version of the other side. Default V7: its payloads are read rightly by all versions from 4 to 8.
+	// Version of the other side. Default V7: all versions from 4 to 8 read its payloads correctly.
 	Version Version
-	// Namespace stands before every key, with a colon, as the gem redis-namespace puts it there for Sidekiq 6 and older. Default none.
+	// Namespace and a colon precede every key, as with the gem redis-namespace for Sidekiq 6 and older. Default none.
 	Namespace string
-	// ExactTimes writes times for later as they are given. Otherwise up to a millisecond is added, so that no two jobs of one step share a score:
-	// the web interface of Sidekiq deletes all jobs of a score and puts back all but one, and when it dies between, they are lost.
+	// ExactTimes writes times for later as they are given. By default up to a millisecond is added, so that no two
+	// jobs of one step share a score: the web interface of Sidekiq deletes all jobs of a score and adds all but one
+	// again, and a crash in between loses them.
 	ExactTimes bool
 }
 
 // Dialect is one Sidekiq system on one Redis. Its methods may be called from any goroutine.
 type Dialect struct {
-	client  lua.Client
-	version Version
-	prefix  string // of every key: the namespace and its colon
-	exact   bool
-	ahead   atomic.Int64 // of this machine's clock, how far the server's is, in us; 0 when not known
+	client      lua.Client
+	version     Version
+	prefix      string // of every key: the namespace and its colon
+	exact       bool
+	clockOffset atomic.Int64 // server's clock minus this machine's, in us; 0 when not known
 }
 
-// New returns the dialect of the Sidekiq that uses the client's Redis and database; nil options mean the defaults. Nothing is sent.
-// Errors: ErrVersion, ErrNamespace.
+// New returns the dialect of the Sidekiq that uses the client's Redis and database; nil options mean the defaults.
+// Nothing is sent. Errors: ErrVersion, ErrNamespace.
 func New(client lua.Client, opts *Options) (*Dialect, error) {
 	var o Options
 	if opts != nil {
@@ -110,19 +116,19 @@ func New(client lua.Client, opts *Options) (*Dialect, error) {
 	return d, nil
 }
 
-// Version is the version that the dialect speaks.
+// Version returns the dialect's version.
 func (d *Dialect) Version() Version { return d.version }
 
-// key is a key of the system.
+// key returns a key with its prefix.
 func (d *Dialect) key(name string) string { return d.prefix + name }
 
-// queueKey is the list of a queue.
+// queueKey returns the key of a queue's list.
 func (d *Dialect) queueKey(queue string) string { return d.prefix + "queue:" + queue }
 
-// milliseconds says whether times in payloads are integers.
+// milliseconds reports whether times in payloads are integers.
 func (d *Dialect) milliseconds() bool { return d.version >= V8 }
 
-// check says whether the set is one that Sidekiq has.
+// check reports whether the set is one that Sidekiq has.
 func (s Set) check() error {
 	if s != Schedule && s != Retry && s != Dead {
 		return fmt.Errorf("%w: %q", ErrSet, string(s))

@@ -12,7 +12,7 @@ import (
 	"github.com/luatomic/luatomic/internal/embedded"
 )
 
-// Go enqueues for Ruby: one job for now and one for later, in one step, and moves what is due beside Ruby's pollers.
+// Go enqueues for Ruby: one job for now and one for later, in one step, and moves due jobs beside Ruby's pollers.
 func Example() {
 	server, err := embedded.Start()
 	if err != nil {
@@ -39,7 +39,7 @@ func Example() {
 	fmt.Println(pushed.Ready, pushed.Scheduled, err)
 	err = sk.NewPoller(&sidekiq.PollerOptions{OnMove: func(set sidekiq.Set, m sidekiq.Moved) {
 		fmt.Println("moved", m.Moved, "from", set)
-		cancel() // one is enough here
+		cancel() // the example moves one job
 	}}).Run(ctx)
 	fmt.Println(err)
 	// Output:
@@ -48,7 +48,7 @@ func Example() {
 	// context canceled
 }
 
-// A token answers a lost reply: the second call with it adds nothing.
+// A push under a token can be retried: the second call with it adds nothing.
 func ExampleDialect_PushOnce() {
 	server, err := embedded.Start()
 	if err != nil {

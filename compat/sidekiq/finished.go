@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// finished checks a payload of the caller's and takes it over.
+// finished checks a payload of the caller's and makes it a draft.
 func (d *Dialect) finished(payload []byte, kind string, src *source) (draft, error) {
 	out := draft{kind: kind, text: payload}
 	p, err := d.inspect(payload, src)
@@ -43,12 +43,12 @@ func (d *Dialect) finished(payload []byte, kind string, src *source) (draft, err
 		}
 	}
 	end := bytes.LastIndexByte(out.text, '}')
-	out.text = out.text[:end:end] // what follows is the caller's
+	out.text = out.text[:end:end] // the bytes after it are the caller's
 	return out, nil
 }
 
-// head is how the last finished payload began, up to its arguments. The payloads of a batch mostly begin alike, and what stands there need
-// not be read again.
+// head is the start of the last finished payload, up to its arguments. Most payloads of a batch begin with the same
+// bytes, which are then parsed once.
 type head struct {
 	text         []byte
 	class, queue span
@@ -59,7 +59,7 @@ type span struct{ from, end int }
 
 func (s span) of(payload []byte) []byte { return payload[s.from:s.end] }
 
-// inspected is what a finished payload says about itself.
+// inspected is what a finished payload has outside its arguments.
 type inspected struct {
 	queue   string
 	at      []byte
@@ -67,7 +67,7 @@ type inspected struct {
 
 	payload                 []byte
 	class, args, jid, named span // named is the queue's name
-	early                   bool // a field other than class and queue counts and stands before args
+	early                   bool // a relevant field other than class and queue precedes args
 	bad                     error
 	dialect                 *Dialect
 }
@@ -136,7 +136,7 @@ func (d *Dialect) inspect(payload []byte, src *source) (p inspected, err error) 
 	return p, nil
 }
 
-// head is what the next payload can share: all before the value of args, where nothing else that counts stands.
+// head returns what the next payload can share: all before the value of args, if no other relevant field precedes it.
 func (p *inspected) head() head {
 	if p.early || p.class.end > p.args.from || p.named.end > p.args.from {
 		return head{}
@@ -159,7 +159,7 @@ func (p *inspected) fault() error {
 	return nil
 }
 
-// text is what a JSON string stands for.
+// text decodes a JSON string.
 func text(quoted []byte) string {
 	if bytes.IndexByte(quoted, '\\') >= 0 {
 		return string(unescape(quoted))
@@ -167,8 +167,8 @@ func text(quoted []byte) string {
 	return string(quoted[1 : len(quoted)-1])
 }
 
-// checkTime says whether the version reads the field as the time that was meant. Sidekiq 8 tells seconds from milliseconds by the decimal
-// point; the others know seconds only.
+// checkTime returns an error when the version would misread the field. Sidekiq 8 distinguishes seconds from
+// milliseconds by the decimal point; the others have seconds only.
 func (d *Dialect) checkTime(value []byte) error {
 	point := bytes.IndexByte(value, '.')
 	if value[0] < '0' || value[0] > '9' || bytes.IndexByte(value, 'e') >= 0 || bytes.IndexByte(value, 'E') >= 0 {
@@ -180,7 +180,7 @@ func (d *Dialect) checkTime(value []byte) error {
 	case point < 0 && len(value) < 12:
 		return fmt.Errorf("%w: an integer is milliseconds to this version, and this one is in 1973 or before", ErrTime)
 	case point > 11 || len(value) > 24:
-		return fmt.Errorf("%w: a float is seconds, and this one is thousands of years ahead", ErrTime)
+		return fmt.Errorf("%w: a float is seconds, and this one is after the year 9999", ErrTime)
 	}
 	return nil
 }

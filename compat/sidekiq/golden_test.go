@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// captured are the members that real Sidekiqs have written.
+// captured returns members that real Sidekiqs have written.
 func captured(t *testing.T, version string) (members []string) {
 	t.Helper()
 	f, err := os.Open("testdata/captured/" + version + ".ndjson")
@@ -31,8 +31,8 @@ func captured(t *testing.T, version string) (members []string) {
 	return members
 }
 
-// Of a captured payload's class, queue, arguments, id and further fields, Push makes the same bytes: the order of the fields, the escapes
-// and the numbers.
+// From a captured payload's class, queue, arguments, id and further fields, Push makes the same bytes: the order of
+// the fields, the escapes and the numbers.
 func TestPayloadsAreThoseOfSidekiq(t *testing.T) {
 	t.Parallel()
 	for name, version := range map[string]Version{"6.4.1": V6, "8.1.7": V8} {
@@ -59,7 +59,7 @@ func TestPayloadsAreThoseOfSidekiq(t *testing.T) {
 	}
 }
 
-// rebuilt is the job of a payload.
+// rebuilt returns the job of a payload.
 func rebuilt(t *testing.T, payload string) (job Job, created []byte) {
 	t.Helper()
 	require.NoError(t, members([]byte(payload), func(m member) {
@@ -83,7 +83,8 @@ func rebuilt(t *testing.T, payload string) (job Job, created []byte) {
 	return job, created
 }
 
-// classFirst puts class before args: perform_async builds its hash the other way round from Client.push, whose order Push has.
+// classFirst puts class before args: perform_async and Client.push order them differently, and Push follows
+// Client.push.
 func classFirst(payload string) string {
 	return strings.Replace(payload, swapped(payload, "args")+`,"class":"HardJob"`, `"class":"HardJob",`+swapped(payload, "args"), 1)
 }
@@ -93,7 +94,7 @@ func swapped(payload, name string) string {
 	return `"` + name + `":` + string(value)
 }
 
-// What the dialect takes for finished goes out as it is: captured payloads of its version, byte for byte.
+// Finished payloads are pushed byte for byte: the captured ones of the dialect's version.
 func TestCapturedPayloadsPassUntouched(t *testing.T) {
 	t.Parallel()
 	for name, version := range map[string]Version{"6.4.1": V6, "8.1.7": V8} {
@@ -111,7 +112,7 @@ func TestCapturedPayloadsPassUntouched(t *testing.T) {
 	}
 }
 
-// The mover's place of enqueued_at is the top-level one: with the old value put back the captured bytes come out again.
+// The mover's place of enqueued_at is the top-level one: putting the old value back restores the captured bytes.
 func TestOnlyTheOutermostEnqueuedAtIsReplaced(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"6.4.1", "8.1.7"} {
@@ -185,7 +186,7 @@ func TestNumbersAreWrittenAsRubyDoes(t *testing.T) {
 	}
 }
 
-// FuzzCanonical holds the canonical form against encoding/json: the same value, and a fixed point.
+// FuzzCanonical compares the canonical form with encoding/json: the same value, and a fixed point.
 func FuzzCanonical(f *testing.F) {
 	for _, seed := range []string{`[1,-0.0,1e5,"a\u00e9"]`, ` {"a" : [ ] , "b":{"c":null}} `, `["\ud83c\udf89"]`, `[1.0e+300,0.00000015]`, `[[[true],false]]`} {
 		f.Add([]byte(seed))
@@ -208,7 +209,7 @@ func FuzzCanonical(f *testing.F) {
 	})
 }
 
-// A payload is taken or refused for what it is, whatever the one before it in the batch was.
+// Whether a payload is accepted does not depend on the previous one of the batch.
 func TestTheHeadOfTheLastPayloadChangesNothing(t *testing.T) {
 	t.Parallel()
 	d, err := New(nil, &Options{Version: V6, ExactTimes: true})

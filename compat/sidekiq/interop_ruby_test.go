@@ -24,7 +24,7 @@ import (
 const installRuby = "apt-get install ruby-sidekiq brings it; more versions: sh compat/sidekiq/testdata/ruby/fetch-gems.sh DIR, " +
 	"and LUATOMIC_SIDEKIQ_GEMS=DIR"
 
-// rubies are the programs with a Sidekiq: the system's, and those under LUATOMIC_SIDEKIQ_GEMS.
+// rubies returns the Ruby programs with a Sidekiq: the system's, and those under LUATOMIC_SIDEKIQ_GEMS.
 func rubies(t *testing.T) []string {
 	t.Helper()
 	all := []string{foreign.Find(t, installRuby, []string{"ruby", "-e", `require "sidekiq"`})}
@@ -86,7 +86,7 @@ func (s *shop) command(script string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// ask puts a question to the agent; what it cannot do fails the test.
+// ask sends a request to the agent; its error fails the test.
 func (s *shop) ask(op string, question map[string]any, reply any) {
 	s.t.Helper()
 	q := map[string]any{"op": op}
@@ -106,7 +106,7 @@ func (s *shop) ask(op string, question map[string]any, reply any) {
 	}
 }
 
-// worker starts a Sidekiq process, and ends it in its own way when the test calls end.
+// worker starts a Sidekiq process; end shuts it down as Sidekiq does.
 func (s *shop) worker(queues ...string) (end func()) {
 	s.t.Helper()
 	args := []string{"-c", "4"}
@@ -120,7 +120,7 @@ func (s *shop) worker(queues ...string) (end func()) {
 	}
 }
 
-// performed are the jobs that Ruby has performed, in order.
+// performed returns the jobs that Ruby has performed, in order.
 func (s *shop) performed() []string {
 	s.t.Helper()
 	jids, err := s.client.LRange(s.t.Context(), "performed", 0, -1).Result()

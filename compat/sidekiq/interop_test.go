@@ -97,7 +97,7 @@ func TestInteropTwoPollersMoveEachJobOnce(t *testing.T) {
 	withEach(t, func(t *testing.T, s *shop) {
 		const jobs = 10_000
 		ctx := t.Context()
-		due := time.Now().Add(10 * time.Second) // all are in by then
+		due := time.Now().Add(10 * time.Second) // all are pushed by then
 		bulk := make([]sidekiq.Job, jobs)
 		for i := range bulk {
 			bulk[i] = sidekiq.Job{Class: "InteropJob", Queue: "q" + strconv.Itoa(i%7), At: due, Args: json.RawMessage(fmt.Sprintf("[%d]", i))}
@@ -223,7 +223,7 @@ func TestInteropRubyRetriesWhatFailedInGo(t *testing.T) {
 		s.ask("stats", nil, &stats)
 		require.Equal(t, []int{2, 2, 1}, []int{stats.Processed, stats.Failed, stats.Retries})
 
-		// And once more in Go, with the last retry: it dies, and Ruby brings it back.
+		// And once more in Go, with the last retry: it moves to dead, and Ruby enqueues it again.
 		s.ask("reschedule", map[string]any{"set": "retry", "jid": jid, "at": time.Now().Unix() - 1}, nil)
 		moved, err := s.d.MoveDue(ctx, sidekiq.Retry, 0)
 		require.NoError(t, err)
@@ -237,7 +237,7 @@ func TestInteropRubyRetriesWhatFailedInGo(t *testing.T) {
 	})
 }
 
-// performFailing performs one job in Go, which fails and goes to the set.
+// performFailing performs one job in Go, which fails and moves to the set.
 func (s *shop) performFailing(failure error, set string) {
 	s.t.Helper()
 	end := s.work(s.d, nil, func(context.Context, *sidekiq.Delivery) error { return failure })
@@ -273,13 +273,13 @@ func TestInteropGoRetriesWhatFailedInRuby(t *testing.T) {
 		require.Equal(t, []any{"in Go", 1}, []any{after.ErrorMessage, *after.RetryCount})
 		require.InDelta(t, before.FailedAt, after.FailedAt, 0.0011)
 		s.canonical(s.members("retry")[0].Member)
-		// Ruby finds its own bytes in it.
+		// Ruby writes the same bytes.
 		s.ask("reschedule", map[string]any{"set": "retry", "jid": jid, "at": time.Now().Unix() + 60}, nil)
 		require.Len(t, s.members("retry"), 1)
 	})
 }
 
-// canonical wants texts that Ruby reads and writes as the same bytes.
+// canonical requires texts that Ruby reads and writes as the same bytes.
 func (s *shop) canonical(texts ...any) {
 	s.t.Helper()
 	var reply struct{ Texts []string }
@@ -313,7 +313,7 @@ func TestInteropRubyWritesOurBytes(t *testing.T) {
 	})
 }
 
-// captured are the payloads that a Sidekiq has written.
+// captured returns the payloads that a Sidekiq has written.
 func captured(t *testing.T, release string) (payloads []any) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/captured/" + release + ".ndjson")

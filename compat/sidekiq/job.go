@@ -17,11 +17,11 @@ import (
 
 // Errors about a job, found before anything is sent, beside ErrArgs, ErrEncoding and ErrNumber.
 var (
-	// ErrClass says that a job has no class.
+	// ErrClass reports that a job has no class.
 	ErrClass = errors.New("sidekiq: job without a class")
-	// ErrField says that a job's further field has a name that is the dialect's own, or is no JSON.
+	// ErrField reports that a further field of a job has a reserved name or a value that is not JSON.
 	ErrField = errors.New("sidekiq: bad field")
-	// ErrTime says that a time is not written as the dialect's version reads it.
+	// ErrTime reports that a time is not written as the dialect's version reads it.
 	ErrTime = errors.New("sidekiq: bad time")
 )
 
@@ -31,10 +31,11 @@ type Job struct {
 	Class string
 	// Queue is the name of its queue. Default "default".
 	Queue string
-	// Args are the arguments, one JSON array. They are written in Ruby's form; Args makes them of Go values. Default none.
+	// Args are the arguments, one JSON array. They are written in Ruby's form; Args makes them of Go values. Default
+	// none.
 	Args json.RawMessage
-	// At is when the job is due. In, when it is not zero, is the same from now, by the server's clock. Without both, and when the time has
-	// passed, the job goes into its queue at once.
+	// At is when the job is due. In, when it is not zero, is the same from now, by the server's clock. Without both,
+	// and when the time has passed, the job goes into its queue immediately.
 	At time.Time
 	In time.Duration
 	// JID is the job's id. Default 24 random hex digits.
@@ -43,9 +44,10 @@ type Job struct {
 	CreatedAt time.Time
 	// Fields are further fields in their order, such as retry (default true), tags or backtrace.
 	Fields []Field
-	// Payload, when it is set, is the finished text of the job, and Class, Queue, Args, JID, CreatedAt and Fields are not read. It goes out
-	// byte for byte, except that enqueued_at is added when it has none, and that it is taken out, as at is, of a job for later. It needs
-	// class, args, queue and jid, and times in the form of the dialect's version.
+	// Payload, when it is set, is the finished text of the job, and Class, Queue, Args, JID, CreatedAt and Fields are
+	// not read. It goes out byte for byte, except that enqueued_at is added when it has none, and that it is taken
+	// out, as at is, of a job for later. It needs class, args, queue and jid, and times in the form of the dialect's
+	// version.
 	Payload []byte
 }
 
@@ -96,16 +98,16 @@ func (d *Dialect) draft(job *Job, src *source) (draft, error) {
 	return out, nil
 }
 
-// kind is what the plan says of a job for that time; empty is now.
+// kind returns the plan's entry for a job of that time; empty is now.
 func (d *Dialect) kind(at time.Time, in time.Duration, src *source) (string, error) {
 	switch {
 	case in > 0:
-		in = min(in, math.MaxInt64-time.Second) + d.jitter(src) // the longest would run over
+		in = min(in, math.MaxInt64-time.Second) + d.jitter(src) // the longest would overflow
 		return "+" + strconv.FormatFloat(in.Seconds(), 'f', 6, 64), nil
 	case at.IsZero() || in < 0:
 		return "", nil
 	case at.Year() < 1970 || at.Year() > 9999:
-		return "", fmt.Errorf("%w: for later, a year from 1970 to 9999 was expected", ErrTime)
+		return "", fmt.Errorf("%w: a year from 1970 to 9999 was expected", ErrTime)
 	}
 	return string(appendSeconds(nil, at.Add(d.jitter(src)))), nil
 }
@@ -146,7 +148,7 @@ func (d *Dialect) write(to []byte, job *Job, queue string, jid []byte, src *sour
 	return d.appendTime(to, job.CreatedAt), nil
 }
 
-// appendHead writes what stands before the arguments. Jobs without further fields that follow each other mostly have the same.
+// appendHead writes all fields before the arguments. Consecutive jobs without further fields mostly share them.
 func (d *Dialect) appendHead(to []byte, job *Job, queue string, src *source) (_ []byte, err error) {
 	plain := len(job.Fields) == 0
 	if plain && src.wrote != nil && src.wroteClass == job.Class && src.wroteQueue == queue {
@@ -192,7 +194,7 @@ func (d *Dialect) appendOptions(to []byte, fields []Field, queue string) ([]byte
 			continue
 		}
 		if f.Name == "" || !utf8.ValidString(f.Name) || slices.Contains(own[:], f.Name) || slices.ContainsFunc(fields[:i], func(o Field) bool { return o.Name == f.Name }) {
-			return to, fmt.Errorf("%w: field %d has no name, one that the job has otherwise, or one twice", ErrField, i)
+			return to, fmt.Errorf("%w: field %d has no name, a reserved name, or the name of another field", ErrField, i)
 		}
 		var err error
 		if to, err = appendCanonical(append(appendString(to, f.Name), ':'), f.Value, d.version, ErrField); err != nil {
@@ -215,7 +217,8 @@ func (d *Dialect) appendArgs(to []byte, args json.RawMessage) ([]byte, error) {
 	return to, err
 }
 
-// source has what the jobs of one call share: random bytes, drawn for some hundred at a time, and the name of the last queue.
+// source has what the jobs of one call share: random bytes, read for some hundred jobs at a time, and the name of the
+// last queue.
 type source struct {
 	buf   [1536]byte
 	left  []byte
@@ -226,12 +229,12 @@ type source struct {
 	jids  []byte // of all jobs, one after the other
 	head  head
 
-	// What the last job without further fields has before its arguments, its class and its queue.
+	// The last job without further fields: its bytes before the arguments, its class, its queue.
 	wrote                  []byte
 	wroteClass, wroteQueue string
 }
 
-// name is the text of a queue's name, the same string for as long as it is the same queue.
+// name returns a queue's name; consecutive calls for one queue share the string.
 func (s *source) name(quoted []byte) string {
 	if len(quoted) != len(s.queue)+2 || string(quoted[1:len(quoted)-1]) != s.queue || bytes.IndexByte(quoted, '\\') >= 0 {
 		s.queue = text(quoted)
@@ -249,7 +252,7 @@ func (s *source) take(n int) []byte {
 	return out
 }
 
-// micros are below a millisecond, and differ within one batch of a thousand.
+// micros is below a millisecond, and differs within a batch of a thousand.
 func (s *source) micros() time.Duration {
 	if s.n == 0 {
 		b := s.take(2)

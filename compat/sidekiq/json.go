@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// ErrPayload is the cause of every refusal of bytes that Sidekiq could not read as a job: text that is not one JSON object, or
-// that is nested deeper than 100 levels, where Ruby's parser stops. The error around it says where and what, and never quotes
-// the bytes.
+// ErrPayload is the cause of every refusal of bytes that Sidekiq could not read as a job: text that is not one JSON
+// object, or that is nested deeper than 100 levels, the limit of Ruby's parser. The error around it has the fault and
+// its place, and never quotes the bytes.
 var ErrPayload = errors.New("sidekiq: not a job in JSON")
 
 // maxDepth is max_nesting of Ruby's JSON, which its parser and its generator share.
 const maxDepth = 100
 
-// member is one "name":value of a payload's outermost object, by its places in the bytes.
+// member is one "name":value of a payload's outermost object, by its offsets.
 type member struct {
 	name  []byte // escapes undone
 	from  int    // the quote before the name
@@ -24,8 +24,8 @@ type member struct {
 	end   int    // the byte after the value
 }
 
-// field gives the value of a top-level member, as it is written in the payload. When a name stands there more than once
-// the last one counts, as in Ruby. The whole payload is checked: an error wraps ErrPayload.
+// field returns the value of a top-level member, as it is written in the payload. Of members with one name the last
+// one counts, as in Ruby. The whole payload is checked: an error wraps ErrPayload.
 func field(payload []byte, name string) (json.RawMessage, bool, error) {
 	var found json.RawMessage
 	err := members(payload, func(m member) {
@@ -39,8 +39,8 @@ func field(payload []byte, name string) (json.RawMessage, bool, error) {
 	return found, found != nil, nil
 }
 
-// setField gives the payload with another value of a top-level member, or with that member added at its end. Every other byte
-// stays what it was. The value is JSON of the caller's; the payload's own bytes are not written to.
+// setField returns the payload with another value of a top-level member, or with that member added at its end. Every
+// other byte is kept. The caller guarantees that the value is JSON; the given slice is not modified.
 func setField(payload []byte, name string, value []byte) ([]byte, error) {
 	from, to, err := place(payload, name)
 	if err != nil {
@@ -49,8 +49,8 @@ func setField(payload []byte, name string, value []byte) ([]byte, error) {
 	return slices.Concat(payload[:from], introduce(payload, name, from, to), value, payload[to:]), nil
 }
 
-// place is where the value of a top-level member stands: the range to replace, or, when there is no such member, the empty
-// range before the last brace.
+// place returns the range of a top-level member's value, or, when there is no such member, the empty range before the
+// last brace.
 func place(payload []byte, name string) (from, to int, err error) {
 	from = -1
 	err = members(payload, func(m member) {
@@ -65,7 +65,7 @@ func place(payload []byte, name string) (from, to int, err error) {
 	return from, to, err
 }
 
-// introduce is what has to stand between the bytes before a place and the value: nothing where a value is replaced, else the name.
+// introduce returns the bytes to insert before the value: none where a value is replaced, else the name.
 func introduce(payload []byte, name string, from, to int) []byte {
 	if from != to {
 		return nil
@@ -78,8 +78,8 @@ func introduce(payload []byte, name string, from, to int) []byte {
 	return append([]byte{','}, intro...)
 }
 
-// dropField gives the payload without a top-level member, whatever number of times it stands there, and says whether it did.
-// Without it the result is the payload itself.
+// dropField returns the payload without a top-level member, however often it occurs, and whether it occurred. If it
+// does not, the result is the payload itself.
 func dropField(payload []byte, name string) ([]byte, bool, error) {
 	var all, drop []member
 	err := members(payload, func(m member) {
@@ -103,8 +103,8 @@ func dropField(payload []byte, name string) ([]byte, bool, error) {
 	return append(out, payload[last:]...), true, nil
 }
 
-// members calls visit for each member of the outermost object, in order, and checks all of the payload. visit may have been
-// called before an error is found.
+// members calls visit for each member of the outermost object, in order, and checks all of the payload. visit may
+// have been called before an error is found.
 func members(payload []byte, visit func(member)) error {
 	s := scanner{text: payload}
 	s.space()
@@ -117,7 +117,7 @@ func members(payload []byte, visit func(member)) error {
 	return s.end()
 }
 
-// membersFrom is members from the value of one of them on, whose name and all before is known to be sound.
+// membersFrom is members from the value of one of them on; its name and all before it are already checked.
 func membersFrom(payload []byte, at int, name string, visit func(member)) error {
 	s := scanner{text: payload, at: at, depth: 1}
 	m := member{name: []byte(name), from: at, value: at}
@@ -141,7 +141,8 @@ func (s *scanner) end() error {
 
 const hexDigits = "0123456789abcdef"
 
-// appendString writes a string as Ruby's generator does: only the quote, the backslash and control characters are escaped.
+// appendString writes a string as Ruby's generator does: only the quote, the backslash and control characters are
+// escaped.
 func appendString(to []byte, text string) []byte {
 	to = append(to, '"')
 	from := 0

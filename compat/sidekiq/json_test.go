@@ -117,8 +117,8 @@ func TestStringsAreEscapedAsRubyDoes(t *testing.T) {
 	}
 }
 
-// FuzzFields holds the scanner against encoding/json: the same texts are objects, and after a change of one member a decoder
-// sees that member changed and no other.
+// FuzzFields compares the scanner with encoding/json: both accept the same texts, and after a change of one member a
+// decoder returns that member changed and no other.
 func FuzzFields(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"queue":"a","enqueued_at":1700000000.5,"args":[{"enqueued_at":1}]}`, `{"a":"\u0022}\\","queue":{"a":[1,-0.0e+5]}}`,
@@ -162,7 +162,7 @@ func checkField(t *testing.T, payload []byte, name string, value json.RawMessage
 	require.Equal(t, want, got)
 }
 
-// depth is how deep a text's brackets go, those in strings left out.
+// depth returns how deep a text's brackets nest, without those in strings.
 func depth(text []byte) int {
 	deepest, now, quoted := 0, 0, false
 	for i := 0; i < len(text); i++ {

@@ -12,47 +12,51 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// ErrQueueRefused says that jobs are due and stay in their set, as the key of their queue cannot be written to: it has another type, or the
-// user may not.
+// ErrQueueRefused reports that due jobs stay in their set because the key of their queue cannot be written to: it has
+// another type, or the Redis user lacks the permission.
 var ErrQueueRefused = errors.New("sidekiq: queue cannot be written to")
 
 // Moved is the result of MoveDue.
 type Moved struct {
-	// Moved jobs are in their queues now. Those of a step whose reply was lost are there as well, and not counted.
+	// Moved jobs are in their queues now. Jobs of a step whose reply was lost are there too, and not counted.
 	Moved int
 	// Malformed members are in quarantine now.
 	Malformed []Malformed
 	// Now is the server's time.
 	Now time.Time
-	// NextDue is when the next job is due; it has passed when more were due than the call moves. Absent when the set is empty.
+	// NextDue is when the next job is due; it is in the past when more were due than the call moves. Absent when the
+	// set is empty.
 	NextDue lua.Opt[time.Time]
 }
 
-// Malformed is a member of a set that no poller could make a job of: it is not a JSON object, or has no queue.
+// Malformed is a member of a set that is not a job: it is not a JSON object, or has no queue.
 type Malformed struct {
 	Set    Set
 	Member []byte
-	// Err says what is wrong with it: ErrPayload.
+	// Err is the fault; it wraps ErrPayload.
 	Err error
 }
 
 const (
-	moveStep  = 500   // jobs that one script moves, so that others are served in between
-	stepsOver = 10000 // jobs of queues that cannot be written to, that one call passes over
+	moveStep  = 500   // jobs that one script moves, so that other clients are served in between
+	stepsOver = 10000 // jobs of refused queues that one call skips
 )
 
-// MoveDue moves up to max jobs whose time has come by the server's clock from Schedule or Retry to their queues, earliest first; 0 means
-// MaxBatch, and more is MaxBatch. The payload keeps its bytes, except that the value of its own enqueued_at is replaced, or the field added.
+// MoveDue moves up to max jobs that are due by the server's clock from Schedule or Retry to their queues, earliest
+// first. 0 means MaxBatch, which is also the limit. The payload keeps its bytes, but for its own enqueued_at, whose
+// value is replaced or which is added.
 //
-// Any number of pollers may do that, Ruby's own among them: a job that another has moved, put off or deleted since it was read is left
-// alone. A job is in its queue before it leaves the set, in one step, so a crash loses nothing. Members that are no jobs go to
-// <set>:quarantine, a sorted set with their scores that stays until somebody looks, and into the result.
+// Any number of pollers may run, Ruby's own among them: a job that another process has moved, rescheduled or deleted
+// since it was read is left alone. The script adds a job to its queue before it removes it from the set, so a crash
+// loses nothing. Members that are not jobs go to <set>:quarantine, a sorted set with their scores that does not
+// expire, and into the result.
 //
-// A queue whose key cannot be written to keeps its jobs in the set; the others are moved, those behind the first 10 000 such jobs
-// excepted, and the error is ErrQueueRefused and names it. With any error, Moved counts what is moved.
+// A queue whose key cannot be written to keeps its jobs in the set; jobs of other queues are moved, except those
+// behind the first 10 000 such jobs. The error is ErrQueueRefused and names the queue. With any error, Moved counts
+// the jobs moved.
 //
-// Keys: the set, its quarantine, queues, and queue:<name> of each job. Cost: 2 round trips for each 500 jobs or 896 KiB, O(log n + k) for
-// k jobs to read and O(k log n) to move. Errors: ErrSet, ErrQueueRefused.
+// Keys: the set, its quarantine, queues, and queue:<name> of each job. Cost: 2 round trips for each 500 jobs or 896
+// KiB, O(log n + k) for k jobs to read and O(k log n) to move. Errors: ErrSet, ErrQueueRefused.
 func (d *Dialect) MoveDue(ctx context.Context, set Set, max int) (Moved, error) {
 	var out Moved
 	if set != Schedule && set != Retry {
@@ -72,7 +76,7 @@ func (d *Dialect) MoveDue(ctx context.Context, set Set, max int) (Moved, error) 
 		if s.refused != nil {
 			refused = fmt.Errorf("sidekiq: move from %s: %w", set, s.refused)
 		}
-		// When nothing was moved and nothing is in the way, others were faster: what is left comes with the next call.
+		// Nothing moved and nothing refused: other pollers moved these jobs. The next call moves the rest.
 		if s.read == 0 || s.gone == 0 && s.stuck == 0 || skip > stepsOver {
 			break
 		}
@@ -80,13 +84,14 @@ func (d *Dialect) MoveDue(ctx context.Context, set Set, max int) (Moved, error) 
 	return out, refused
 }
 
-// moveResult is what became of one step: what was read, how much of it has left the set, how much stays because of its queue.
+// moveResult is the result of one step: how much was read, how much has left the set, how much stays because of its
+// queue.
 type moveResult struct {
 	read, gone, stuck int
 	refused           error
 }
 
-// moveSome moves what one call reads.
+// moveSome moves one step's jobs.
 func (d *Dialect) moveSome(ctx context.Context, set Set, skip, max int, out *Moved) (s moveResult, err error) {
 	due, err := script.Due(ctx, d.client, script.DueParams{Set: d.key(string(set)), Skip: int64(skip), Max: int64(max), Bytes: maxStep})
 	if err != nil {
@@ -122,7 +127,7 @@ func (d *Dialect) moveSome(ctx context.Context, set Set, skip, max int, out *Mov
 	return s, nil
 }
 
-// nextDue is a score as a time; scores that are none, such as inf, never come.
+// nextDue converts a score to a time; a score that is no time, such as inf, is absent.
 func nextDue(score lua.Opt[string]) (next lua.Opt[time.Time]) {
 	text, there := score.Get()
 	if !there {
@@ -138,7 +143,7 @@ func nextDue(score lua.Opt[string]) (next lua.Opt[time.Time]) {
 	return next
 }
 
-// batch finds the queue and the place of enqueued_at of each member; those without are no jobs.
+// batch finds the queue of each member and the place of its enqueued_at. Members without a queue are malformed.
 func (d *Dialect) batch(set Set, due [][]byte) (p script.MoveParams, bad []Malformed) {
 	p = script.MoveParams{
 		Set: d.key(string(set)), Names: d.key("queues"), Skip: int64(len(d.queueKey(""))), Members: make([][]byte, 0, len(due)),
@@ -170,7 +175,7 @@ func (d *Dialect) batch(set Set, due [][]byte) (p script.MoveParams, bad []Malfo
 	return p, bad
 }
 
-// destination is where a payload goes and where its enqueued_at stands, or is to stand.
+// destination returns the queue of a payload and the range of its enqueued_at, empty where it is to be added.
 func destination(payload []byte, src *source) (queue string, from, till int, err error) {
 	var name []byte
 	from = -1
@@ -186,7 +191,7 @@ func destination(payload []byte, src *source) (queue string, from, till int, err
 	case err != nil:
 		return "", 0, 0, err
 	case len(name) < 3 || name[0] != '"':
-		return "", 0, 0, fmt.Errorf("%w: its queue is not the name of one", ErrPayload)
+		return "", 0, 0, fmt.Errorf("%w: its queue is not the name of a queue", ErrPayload)
 	}
 	if from < 0 {
 		from = bytes.LastIndexByte(payload, '}')

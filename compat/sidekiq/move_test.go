@@ -59,7 +59,7 @@ func TestMoveDueChangesOneFieldOfEachJob(t *testing.T) {
 	}
 }
 
-// requireStamped wants the text with a time for %.
+// requireStamped requires the text with a time in place of %.
 func requireStamped(t *testing.T, want, kind, got string) {
 	t.Helper()
 	head, tail, _ := strings.Cut(want, "%")
@@ -67,7 +67,7 @@ func requireStamped(t *testing.T, want, kind, got string) {
 	require.Regexp(t, "^"+kind+"$", got[len(head):len(got)-len(tail)])
 }
 
-// What is no job goes aside with its score, and nothing waits behind it.
+// A member that is not a job moves to quarantine with its score and delays no other.
 func TestMalformedMembersAreQuarantined(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, sidekiq.Options{})
@@ -109,7 +109,7 @@ func TestMoveDueTakesTheTwoSetsOnly(t *testing.T) {
 	require.Zero(t, got.Moved)
 }
 
-// Odd scores: what Ruby's poller would take now is taken, what is never due stays.
+// Odd scores: a member that Ruby's poller would move now is moved, one that is never due stays.
 func TestScoresWithoutATime(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, sidekiq.Options{})
@@ -138,7 +138,7 @@ func TestAQueueOfAnotherTypeHoldsNobodyUp(t *testing.T) {
 	require.Equal(t, "x", f.client.Get(f.ctx, f.key("queue:bad")).Val())
 }
 
-// So many jobs of such a queue that they fill whole steps are passed over.
+// Jobs of such a queue are skipped even when they fill whole steps.
 func TestJobsBehindAQueueOfAnotherTypeAreMoved(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, sidekiq.Options{})
@@ -194,14 +194,14 @@ func TestMaxBoundsACall(t *testing.T) {
 	require.Equal(t, time.Unix(120, 0), next)
 }
 
-// A job that another has moved, or put off, between the read and the move stays what the other made of it.
+// A job that another process moves or reschedules between the read and the move is left alone.
 func TestWhatChangedSinceItWasReadIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, sidekiq.Options{})
-	gone, off, stays := job("a", `,"n":"gone"`), job("a", `,"n":"off"`), job("a", `,"n":"stays"`)
-	f.schedule(sidekiq.Schedule, 1, gone, off, stays)
+	moved, off, stays := job("a", `,"n":"moved"`), job("a", `,"n":"off"`), job("a", `,"n":"stays"`)
+	f.schedule(sidekiq.Schedule, 1, moved, off, stays)
 	meddling := &meddler{UniversalClient: f.client, before: 2, act: func(ctx context.Context) {
-		require.NoError(t, f.client.ZRem(ctx, f.key("schedule"), gone).Err())
+		require.NoError(t, f.client.ZRem(ctx, f.key("schedule"), moved).Err())
 		require.NoError(t, f.client.ZAdd(ctx, f.key("schedule"), redis.Z{Score: 1e11, Member: off}).Err())
 	}}
 	got, err := f.through(meddling, sidekiq.Options{}).MoveDue(f.ctx, sidekiq.Schedule, 0)
@@ -212,7 +212,7 @@ func TestWhatChangedSinceItWasReadIsLeftAlone(t *testing.T) {
 	require.Equal(t, []redis.Z{{Score: 1e11, Member: off}}, f.set("schedule"))
 }
 
-// meddler acts once, before the n-th command that goes through it.
+// meddler runs a function once, before the n-th command that passes it.
 type meddler struct {
 	redis.UniversalClient
 	n, before int
@@ -226,7 +226,8 @@ func (m *meddler) Process(ctx context.Context, cmd redis.Cmder) error {
 	return m.UniversalClient.Process(ctx, cmd)
 }
 
-// rubyPoller is what Sidekiq's poller does, command by command: read one, remove it, push it if it was there.
+// rubyPoller does what Sidekiq's poller does, command by command: read one, remove it, push it if the removal found
+// it.
 func (f *fleet) rubyPoller(ctx context.Context) (pushed int) {
 	for {
 		due, err := f.client.Do(ctx, "ZRANGEBYSCORE", f.key("schedule"), "-inf", time.Now().Unix(), "LIMIT", 0, 1).StringSlice()
@@ -285,13 +286,13 @@ func TestAPollerMovesWhatIsDueAndNotBefore(t *testing.T) {
 	go func() {
 		ended <- f.d.NewPoller(&sidekiq.PollerOptions{OnMove: func(set sidekiq.Set, m sidekiq.Moved) { moved.Add(int64(m.Moved)) }}).Run(ctx)
 	}()
-	due := f.now().Add(300 * time.Millisecond) // or a moment later
+	due := f.now().Add(300 * time.Millisecond) // or a little later
 	_, err := f.d.PerformIn(f.ctx, 300*time.Millisecond, sidekiq.Job{Class: "W"})
 	require.NoError(t, err)
 	f.schedule(sidekiq.Retry, 1, job("default", ""))
 	luatomictest.Eventually(t, 20*time.Second, "both jobs are moved", func() bool { return moved.Load() == 2 })
 	require.False(t, f.now().Before(due))
-	cause := errors.New("enough")
+	cause := errors.New("done")
 	cancel(cause)
 	require.ErrorIs(t, <-ended, cause)
 }
@@ -310,7 +311,7 @@ func TestAPollerWithACadence(t *testing.T) {
 	for i := range 4 {
 		f.schedule(sidekiq.Schedule, float64(i), job("a", fmt.Sprintf(`,"n":%d`, i)))
 		at := <-moved
-		if i > 1 { // a round that moves all sleeps at least half of three times the cadence
+		if i > 1 { // after a round that moves all, the sleep is at least half of three cadences
 			require.GreaterOrEqual(t, at.Sub(last), 149*time.Millisecond)
 		}
 		last = at
@@ -342,7 +343,7 @@ func TestAPollerGoesOnAfterErrors(t *testing.T) {
 	require.ErrorIs(t, <-ended, context.Canceled)
 }
 
-// A full server refuses pushes and moves, and what it holds stays where it is.
+// A server at maxmemory refuses pushes and moves, and its data stays.
 func TestAFullServerLosesNothing(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -365,7 +366,7 @@ func TestAFullServerLosesNothing(t *testing.T) {
 	require.Len(t, m.Malformed, 1)
 }
 
-// A queue that refuses its jobs slows nobody down: the poller looks for the others as it would without.
+// A queue that cannot be written to delays no other: the poller polls for the others as often as without it.
 func TestAPollerGoesOnBesideAQueueThatRefuses(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, sidekiq.Options{})

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// ErrNumber says that a number has no text in JSON, NaN and the infinities, or would be infinite in Ruby.
+// ErrNumber reports that JSON cannot hold a number (NaN, the infinities) or that Ruby would read it as infinite.
 var ErrNumber = errors.New("sidekiq: not a number that JSON can hold")
 
-// appendFloat writes a number as Ruby's generator does, so that it is read as a Float again: a decimal point or an exponent is always there.
-// Ruby's own form, which all generators had, changes to an exponent below 0.0001 and from 1e15 on; the one that came with Sidekiq 8 does so
-// later, and differently. Between, they agree.
+// appendFloat writes a number as Ruby's generator does, so that it is read as a Float again: it always has a decimal
+// point or an exponent. Ruby's own form changes to an exponent below 0.0001 and from 1e15 on. The generator of
+// Sidekiq 8 changes later and writes the exponent differently. In between they agree.
 func appendFloat(to []byte, x float64, v Version) ([]byte, error) {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return to, ErrNumber
@@ -50,7 +50,7 @@ func appendFloat(to []byte, x float64, v Version) ([]byte, error) {
 	return appendExponent(to, digits, exp, "0"), nil
 }
 
-// appendPlain writes digits, the first of which counts 10^exp, without an exponent.
+// appendPlain writes digits without an exponent; the first has the value 10^exp.
 func appendPlain(to, digits []byte, exp int) []byte {
 	if exp < 0 {
 		to = append(to, "0."...)
@@ -68,7 +68,7 @@ func appendPlain(to, digits []byte, exp int) []byte {
 	return append(to, digits[whole:]...)
 }
 
-// appendExponent writes d.ddde+xx; Ruby's own form has a digit after the point in any case, and two in the exponent.
+// appendExponent writes d.ddde+xx; Ruby's own form always has a digit after the point, and two in the exponent.
 func appendExponent(to, digits []byte, exp int, pad string) []byte {
 	to = append(to, digits[0])
 	if len(digits) > 1 {
@@ -88,8 +88,8 @@ func appendExponent(to, digits []byte, exp int, pad string) []byte {
 	return strconv.AppendInt(to, int64(exp), 10)
 }
 
-// appendTime writes a time as fields like created_at and failed_at hold it: whole milliseconds in Sidekiq 8, else float seconds, with a
-// decimal point in any case, as without it Sidekiq 8 would take seconds for milliseconds.
+// appendTime writes a time as fields like created_at and failed_at hold it: whole milliseconds in Sidekiq 8, else
+// float seconds, always with a decimal point: without it Sidekiq 8 would read seconds as milliseconds.
 func (d *Dialect) appendTime(to []byte, t time.Time) []byte {
 	if d.milliseconds() {
 		return strconv.AppendInt(to, t.UnixMilli(), 10)
@@ -97,8 +97,8 @@ func (d *Dialect) appendTime(to []byte, t time.Time) []byte {
 	return appendSeconds(to, t)
 }
 
-// appendSeconds writes a time as float seconds to the microsecond. At today's size these are the shortest digits of the nearest float, so
-// Ruby writes the same.
+// appendSeconds writes a time as float seconds to the microsecond. For present times these are the shortest digits of
+// the nearest float, which Ruby writes too.
 func appendSeconds(to []byte, t time.Time) []byte {
 	us := t.UnixMicro()
 	if us < 0 {
@@ -113,7 +113,7 @@ func appendSeconds(to []byte, t time.Time) []byte {
 	return append(to, fraction...)
 }
 
-// secondsTime is a score or a float time. Floats of this size are good to a quarter of a microsecond.
+// secondsTime converts a score or a float time. Floats of this size are exact to a quarter of a microsecond.
 func secondsTime(s float64) (time.Time, error) {
 	if math.IsNaN(s) || math.Abs(s) > 1e11 {
 		return time.Time{}, fmt.Errorf("%w: a time in seconds was expected", ErrNumber)

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// ParseJob reads a job from one JSON object with the fields that Sidekiq::Client.push takes: class and args, and maybe queue, jid,
-// created_at, and at in seconds. enqueued_at is left out, as a push sets it; all others become Fields. What is missing gets its default
-// from the push, which also checks the rest. Errors: ErrPayload, ErrClass, ErrTime.
+// ParseJob reads a job from one JSON object with the fields that Sidekiq::Client.push takes: class and args, and
+// optionally queue, jid, created_at, and at in seconds. enqueued_at is dropped, as a push sets it; all others become
+// Fields. The push fills in defaults and checks the values. Errors: ErrPayload, ErrClass, ErrTime.
 func ParseJob(object []byte) (Job, error) {
 	var job Job
 	var bad error
@@ -27,7 +27,7 @@ func ParseJob(object []byte) (Job, error) {
 	return job, nil
 }
 
-// take sets one field. A name that comes twice counts as it does in Ruby: the last one.
+// take sets one field. Of two fields with one name the last counts, as in Ruby.
 func (j *Job) take(name string, value json.RawMessage) (err error) {
 	switch name {
 	case "class":
@@ -79,7 +79,8 @@ func timeError(err error, name string) error {
 	return nil
 }
 
-// timeField reads a time from the value of a field, by the type of its JSON as Sidekiq does: a float is seconds, an integer milliseconds.
+// timeField reads a time from the value of a field, by the type of its JSON as Sidekiq does: a float is seconds, an
+// integer milliseconds.
 func timeField(value []byte) (time.Time, error) {
 	if ms, err := strconv.ParseInt(string(value), 10, 64); err == nil {
 		return time.UnixMilli(ms), nil

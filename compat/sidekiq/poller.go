@@ -14,11 +14,12 @@ import (
 type PollerOptions struct {
 	// Sets to move from. Default Retry and Schedule.
 	Sets []Set
-	// Cadence, when it is set, polls as Sidekiq does: each of n processes at a random time about every n times Cadence, so that the fleet
-	// polls once every Cadence. Sidekiq's own is 5 s. Default 0: the poller sleeps until the next job is due.
+	// Cadence, when it is set, polls as Sidekiq does: each of n processes at a random time about every n times
+	// Cadence, so that the fleet polls once every Cadence. Sidekiq's own is 5 s. Default 0: the poller sleeps until
+	// the next job is due.
 	Cadence time.Duration
-	// Idle is the longest sleep without a Cadence. A client of Sidekiq tells nobody of a job that is earlier than all others, so Idle is
-	// how late such a job can be. Default 500 ms.
+	// Idle is the longest sleep without a Cadence. A Sidekiq client sends no notification when it adds a job that is
+	// earlier than all others, so such a job can be late by Idle. Default 500 ms.
 	Idle time.Duration
 	// OnMove, if set, sees each result that moved something or found malformed members.
 	OnMove func(set Set, m Moved)
@@ -47,9 +48,9 @@ func (d *Dialect) NewPoller(opts *PollerOptions) *Poller {
 	return p
 }
 
-// Run moves what is due until ctx ends, and returns the cause of that end. Any number of pollers may run, and Ruby's own beside them: each
-// job is moved once. A poller that finds a full batch goes on at once. Cost while nothing is due: one read for each set and Idle, or as
-// Cadence says.
+// Run moves due jobs until ctx ends, and returns the cause of that end. Any number of pollers may run, and Ruby's own
+// beside them: each job is moved once. After a full batch the poller moves again without delay. Cost while nothing is
+// due: one read for each set every Idle, or at the Cadence.
 func (p *Poller) Run(ctx context.Context) error {
 	var failures int
 	for ctx.Err() == nil {
@@ -60,7 +61,7 @@ func (p *Poller) Run(ctx context.Context) error {
 			sleep = 50 * time.Millisecond << failures
 		case p.opts.Cadence > 0 && sleep > 0:
 			failures = 0
-			sleep = p.beat(ctx)
+			sleep = p.randomDelay(ctx)
 		default:
 			failures = 0
 		}
@@ -69,7 +70,7 @@ func (p *Poller) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// round moves once from each set, and says how long nothing is due; ok is false when a call failed.
+// round moves once from each set and returns how long nothing is due; ok is false when a call failed.
 func (p *Poller) round(ctx context.Context) (sleep time.Duration, ok bool) {
 	sleep, ok = p.opts.Idle, true
 	for _, set := range p.opts.Sets {
@@ -78,7 +79,7 @@ func (p *Poller) round(ctx context.Context) (sleep time.Duration, ok bool) {
 			p.opts.OnMove(set, m)
 		}
 		if err != nil {
-			// One queue that refuses its jobs makes those of the others no later.
+			// A refused queue does not delay the jobs of the others.
 			ok = ok && errors.Is(err, ErrQueueRefused)
 			if p.opts.OnError != nil && !errors.Is(err, context.Canceled) {
 				p.opts.OnError(set, err)
@@ -89,14 +90,14 @@ func (p *Poller) round(ctx context.Context) (sleep time.Duration, ok bool) {
 		}
 		next := until(m.NextDue, m.Now, p.opts.Idle)
 		if err != nil {
-			next = max(next, min(p.opts.Idle, 20*time.Millisecond)) // those that are refused stay due
+			next = max(next, min(p.opts.Idle, 20*time.Millisecond)) // refused jobs stay due
 		}
 		sleep = min(sleep, next)
 	}
 	return sleep, ok
 }
 
-// until is the time from now to next, both by the server's clock; most when next is later or absent.
+// until returns the time from now to next, both by the server's clock, and at most most.
 func until(next lua.Opt[time.Time], now time.Time, most time.Duration) time.Duration {
 	if at, there := next.Get(); there {
 		return min(max(at.Sub(now), 0), most)
@@ -104,9 +105,9 @@ func until(next lua.Opt[time.Time], now time.Time, most time.Duration) time.Dura
 	return most
 }
 
-// beat is how long to sleep so that all listed processes together poll once every Cadence: a random time, between half and one and a half
-// of this one's share, or of a large fleet from nothing to all of it.
-func (p *Poller) beat(ctx context.Context) time.Duration {
+// randomDelay returns a sleep by which all listed processes together poll once every Cadence: a random time from half
+// to one and a half of this process' share, in a large fleet from zero to twice the share.
+func (p *Poller) randomDelay(ctx context.Context) time.Duration {
 	processes, err := p.dialect.client.SCard(ctx, p.dialect.key("processes")).Result()
 	if err != nil || processes < 1 {
 		processes = 1

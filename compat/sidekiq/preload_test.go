@@ -15,7 +15,7 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// The commands that docs/sidekiq.md lists are enough for the whole client side.
+// The commands that docs/sidekiq.md lists suffice for the whole client side.
 func TestTheListedCommandsAreEnough(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

@@ -27,8 +27,8 @@ type retryIn struct {
 func (r *retryIn) Error() string { return r.err.Error() }
 func (r *retryIn) Unwrap() error { return r.err }
 
-// RetryIn is what a Handler returns to choose the delay before the next attempt, in whole seconds; Sidekiq adds its jitter. It is a
-// failure with err as the reason, and is not tried again after the last retry.
+// RetryIn is what a Handler returns to choose the delay before the next attempt, in whole seconds; Sidekiq adds its
+// jitter. It is a failure with err as the reason, and is not tried again after the last retry.
 func RetryIn(after time.Duration, err error) error { return &retryIn{after, reason(err)} }
 
 type verdict struct {
@@ -39,13 +39,14 @@ type verdict struct {
 func (v *verdict) Error() string { return v.err.Error() }
 func (v *verdict) Unwrap() error { return v.err }
 
-// Kill is what a Handler returns when no retry can help: the job goes to the dead set at once, unless its dead is false.
+// Kill is what a Handler returns when no retry can help: the job goes to the dead set without a retry, unless its
+// dead is false.
 func Kill(err error) error { return &verdict{reason(err), true} }
 
 // Discard is what a Handler returns when the job is not to be kept at all. It counts as failed.
 func Discard(err error) error { return &verdict{reason(err), false} }
 
-// reason is the error, and one that says so where there is none.
+// reason returns err, or errNoReason for nil.
 func reason(err error) error {
 	if err == nil {
 		return errNoReason
@@ -64,7 +65,8 @@ type panicked struct {
 func (p *panicked) Error() string      { return fmt.Sprint("panic: ", p.value) }
 func (p *panicked) ErrorClass() string { return "panic" }
 
-// errorClass is what Ruby has the class of an exception for. An error in the chain with a method ErrorClass chooses it.
+// errorClass returns the text for error_class, which is an exception's class in Ruby. An error in the chain with a
+// method ErrorClass chooses it.
 func errorClass(err error) string {
 	var named interface{ ErrorClass() string }
 	if errors.As(err, &named) {
@@ -81,7 +83,7 @@ func errorClass(err error) string {
 	return fmt.Sprintf("%T", err)
 }
 
-// message is an error's, as Sidekiq stores it.
+// message returns the text of an error as Sidekiq stores it.
 func message(err error) string {
 	text := strings.ToValidUTF8(err.Error(), string(utf8.RuneError))
 	seen := 0
@@ -94,7 +96,7 @@ func message(err error) string {
 	return text
 }
 
-// fate is what becomes of a job that failed.
+// fate is where a failed job goes.
 type fate int
 
 const (
@@ -134,9 +136,9 @@ func (o *WorkOptions) fateOf(j *Delivery, err error, count int, now time.Time) f
 	return retried
 }
 
-// delay is the time before the next attempt: Sidekiq's formula, or what the handler said.
+// delay is the time before the next attempt: the handler's, else Sidekiq's formula.
 func (d *Dialect) delay(err error, count int) time.Duration {
-	few := min(count, 1000) // whose fourth power is longer than the longest
+	few := min(count, 1000) // its fourth power exceeds longestDelay
 	seconds := few*few*few*few + 15
 	var r *retryIn
 	if errors.As(err, &r) && r.after >= time.Second {
@@ -150,11 +152,11 @@ func (d *Dialect) delay(err error, count int) time.Duration {
 	return time.Duration(min(seconds, int(longestDelay/time.Second))) * time.Second
 }
 
-// longestDelay is as good as for ever, and a time that Ruby and Go can print.
+// longestDelay is in effect for ever, and still a time that Ruby and Go can print.
 const longestDelay = 100 * 365 * 24 * time.Hour
 
-// failed gives the payload of a job that failed, in two parts: the time of the failure stands between them. Fields that are there
-// are overwritten in place, new ones come at the end, in the order in which Sidekiq writes them.
+// failed returns the payload of a failed job in two parts; the script writes the time of the failure between them.
+// Existing fields are overwritten in place, new ones are added at the end, in the order in which Sidekiq writes them.
 func (j *Delivery) failed(err error, d *Dialect) (parts [][]byte, count int, fault error) {
 	stamp := "failed_at"
 	if j.retry.failed {
@@ -191,7 +193,7 @@ func (j *Delivery) failed(err error, d *Dialect) (parts [][]byte, count int, fau
 	return [][]byte{p[:from], p[to:]}, count, nil
 }
 
-// backtrace is that of a panic, if the job wants it: the lines as JSON, compressed, in base64.
+// backtrace returns the backtrace of a panic, if the job asks for it: the lines as JSON, compressed, in base64.
 func (j *Delivery) backtrace(err error, d *Dialect) []byte {
 	var p *panicked
 	if j.retry.lines == 0 || !errors.As(err, &p) {
@@ -210,7 +212,7 @@ func (j *Delivery) backtrace(err error, d *Dialect) []byte {
 	}
 	var packed bytes.Buffer
 	z := zlib.NewWriter(&packed)
-	// A buffer takes all.
+	// Writing to a buffer cannot fail.
 	_, _ = z.Write(append(list, ']'))
 	_ = z.Close()
 	code := base64.StdEncoding.EncodeToString(packed.Bytes())
@@ -220,7 +222,7 @@ func (j *Delivery) backtrace(err error, d *Dialect) []byte {
 	return appendString(nil, code)
 }
 
-// inLines ends a line after so many characters, and the last one, as Ruby's Base64.encode64 does.
+// inLines breaks code into lines of width characters, each with a line end, as Ruby's Base64.encode64 does.
 func inLines(code string, width int) string {
 	var b strings.Builder
 	for ; len(code) > width; code = code[width:] {
@@ -232,8 +234,8 @@ func inLines(code string, width int) string {
 	return b.String()
 }
 
-// settle moves a job that failed to where it goes. ours is false when it was no longer this process's.
-func (w *worker) settle(ctx context.Context, id int64, j *Delivery, cause error) (f fate, ours bool, err error) {
+// moveFailed moves a failed job to retry or dead, or drops it. ours is false when another process had reclaimed it.
+func (w *worker) moveFailed(ctx context.Context, id int64, j *Delivery, cause error) (f fate, ours bool, err error) {
 	parts, count, err := j.failed(cause, w.d)
 	if err != nil {
 		return 0, false, err

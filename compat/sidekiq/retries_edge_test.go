@@ -13,8 +13,8 @@ import (
 	"github.com/luatomic/luatomic/compat/sidekiq"
 )
 
-// Counts that nobody can have reached, and delays that nobody can wait for, are settled
-// like others: neither does the process end, nor does a place stay taken.
+// Jobs with absurd counts and delays are moved like others: the process does not end, and no handler slot stays
+// taken.
 func TestRetriesOfOddCounts(t *testing.T) {
 	t.Parallel()
 	for _, version := range []sidekiq.Version{sidekiq.V6, sidekiq.V7} {
@@ -34,7 +34,7 @@ func TestRetriesOfOddCounts(t *testing.T) {
 				}
 				return err
 			})
-			s.eventually("all are settled", func() bool {
+			s.eventually("all have failed", func() bool {
 				return len(s.members("retry"))+len(s.members("dead")) == len(counts)+2
 			})
 			worked := end()
@@ -47,7 +47,7 @@ func TestRetriesOfOddCounts(t *testing.T) {
 	}
 }
 
-// A handler that gives no reason has its way all the same.
+// RetryIn, Kill and Discard work with a nil error too.
 func TestVerdictsWithoutAReason(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sidekiq.V7)
@@ -63,6 +63,6 @@ func TestVerdictsWithoutAReason(t *testing.T) {
 		}
 		return sidekiq.RetryIn(time.Minute, nil)
 	})
-	s.eventually("all are settled", func() bool { return s.count("stat:failed") == 3 })
+	s.eventually("all have failed", func() bool { return s.count("stat:failed") == 3 })
 	require.Equal(t, sidekiq.Worked{Retried: 1, Dead: 1, Dropped: 1}, end())
 }

@@ -24,7 +24,7 @@ import (
 
 var errSad = errors.New("sad")
 
-// fail performs the payloads with a handler that fails so, and ends when all were performed.
+// fail performs the payloads with a handler that returns the error, until all are performed.
 func (s *site) fail(opts *sidekiq.WorkOptions, failure error, payloads ...string) sidekiq.Worked {
 	s.t.Helper()
 	before := s.count("stat:processed")
@@ -235,14 +235,14 @@ func TestTheDeadSetIsTrimmed(t *testing.T) {
 	}
 	require.NoError(t, s.client.ZAdd(ctx, s.key("dead"), redis.Z{Score: now - 100, Member: "old"}).Err())
 	s.fail(&sidekiq.WorkOptions{DeadFor: 60 * time.Second}, sidekiq.Kill(errSad), payload("default", "a", ""))
-	require.Len(t, s.members("dead"), 7, "only the old one is gone")
+	require.Len(t, s.members("dead"), 7, "only the old one is deleted")
 	s.fail(&sidekiq.WorkOptions{MaxDead: 5}, sidekiq.Kill(errSad), payload("default", "b", ""))
 	dead := s.members("dead")
 	require.Len(t, dead, 4, "Sidekiq trims to one less than the bound")
 	require.Contains(t, dead[3].Member, `"jid":"b"`)
 }
 
-// A payload has no limit of its own, as with Sidekiq.
+// A payload has no size limit, as in Sidekiq.
 func TestALargeJobFails(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sidekiq.V7)
@@ -253,7 +253,7 @@ func TestALargeJobFails(t *testing.T) {
 	require.Equal(t, 1, s.fail(nil, errSad, strings.Repeat("no JSON", 1<<20)).Dead)
 }
 
-// A job that cannot be moved stays in hand, and is moved when it can be.
+// A job that cannot be moved stays in flight, and is moved once it can be.
 func TestAFailedJobWaitsForItsSet(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sidekiq.V7)

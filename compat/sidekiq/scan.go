@@ -9,7 +9,7 @@ import (
 	"math/bits"
 )
 
-// scanner reads JSON by the grammar of RFC 8259 and decodes nothing: what it steps over keeps its bytes.
+// scanner reads JSON by the grammar of RFC 8259 and decodes nothing: the bytes it skips are kept.
 type scanner struct {
 	text  []byte
 	at    int
@@ -21,7 +21,7 @@ func (s *scanner) fault(what string) error {
 	return fmt.Errorf("%w: %s at byte %d", cmp.Or(s.wrong, ErrPayload), what, s.at)
 }
 
-// next is the byte to read, or 0 at the end: no token starts with 0.
+// next returns the byte to read, or 0 at the end: no token starts with 0.
 func (s *scanner) next() byte {
 	if s.at < len(s.text) {
 		return s.text[s.at]
@@ -29,7 +29,7 @@ func (s *scanner) next() byte {
 	return 0
 }
 
-// space goes over white space. Most payloads have none, so the look at one byte is where the compiler puts it in line.
+// space skips white space. Most payloads have none, so the check of one byte is small enough to be inlined.
 func (s *scanner) space() {
 	if s.next() <= ' ' {
 		s.spaces()
@@ -59,11 +59,11 @@ func (s *scanner) value() error {
 	case c == '-' || c >= '0' && c <= '9':
 		return s.number()
 	case c == 't':
-		return s.word("true")
+		return s.literal("true")
 	case c == 'f':
-		return s.word("false")
+		return s.literal("false")
 	case c == 'n':
-		return s.word("null")
+		return s.literal("null")
 	}
 	return s.fault("a value was expected")
 }
@@ -99,7 +99,7 @@ func (s *scanner) object(visit func(member)) error {
 	return s.rest(&m, visit)
 }
 
-// rest reads on in an object of which m was read.
+// rest reads the members of an object after m.
 func (s *scanner) rest(m *member, visit func(member)) error {
 	for {
 		if visit != nil {
@@ -146,10 +146,10 @@ func (s *scanner) pair(m *member, named bool) error {
 	return err
 }
 
-// unescape undoes the escapes of a string that was read, quotes included.
+// unescape decodes a string that was read, quotes included.
 func unescape(quoted []byte) []byte {
 	var text string
-	// What the scanner takes for a string, encoding/json does too.
+	// encoding/json accepts every string that the scanner accepts.
 	_ = json.Unmarshal(quoted, &text)
 	return []byte(text)
 }
@@ -180,22 +180,22 @@ func (s *scanner) array() error {
 	}
 }
 
-// str reads a string, and says whether it has escapes.
+// str reads a string and reports whether it has escapes.
 func (s *scanner) str() (escaped bool, err error) {
 	if s.next() != '"' {
 		return false, s.fault("a string was expected")
 	}
 	s.at++
 	s.plain()
-	if s.next() == '"' { // the rule
+	if s.next() == '"' { // the common case
 		s.at++
 		return false, nil
 	}
-	return s.strange()
+	return s.special()
 }
 
-// strange reads on in a string, from a byte that is not plain.
-func (s *scanner) strange() (escaped bool, err error) {
+// special reads the remainder of a string, from a byte that is not plain.
+func (s *scanner) special() (escaped bool, err error) {
 	for ; ; s.at++ {
 		s.plain()
 		switch c := s.next(); {
@@ -210,20 +210,20 @@ func (s *scanner) strange() (escaped bool, err error) {
 		case s.at >= len(s.text):
 			return escaped, s.fault("a string has no end")
 		case c < ' ':
-			return escaped, s.fault("a bare control character stands in a string")
+			return escaped, s.fault("a string has an unescaped control character")
 		}
 	}
 }
 
-// plain goes on to the next byte that means something in a string: a quote, a backslash or a control character. It looks at eight bytes
-// at a time, as most of a job is in its strings.
+// plain moves to the next special byte of a string: a quote, a backslash or a control character. It checks eight
+// bytes at a time, as most of a job is in its strings.
 func (s *scanner) plain() {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	text, at := s.text, s.at
 	for at+8 <= len(text) {
 		w := binary.LittleEndian.Uint64(text[at:])
 		quote, slash := w^(ones*'"'), w^(ones*'\\')
-		// The lowest top bit that is left marks the first such byte; those above it can be wrong.
+		// The lowest top bit that is set marks the first such byte; higher ones can be wrong.
 		found := ((w-ones*' ')&^w | (quote-ones)&^quote | (slash-ones)&^slash) & tops
 		if found != 0 {
 			s.at = at + bits.TrailingZeros64(found)/8
@@ -292,7 +292,7 @@ func (s *scanner) digits() bool {
 	return some
 }
 
-func (s *scanner) word(w string) error {
+func (s *scanner) literal(w string) error {
 	if !bytes.HasPrefix(s.text[s.at:], []byte(w)) {
 		return s.fault("a value was expected")
 	}

@@ -13,14 +13,15 @@ import (
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
 )
 
-// ErrJID says that an id cannot be that of a job.
+// ErrJID reports that an id cannot be that of a job.
 var ErrJID = errors.New("sidekiq: bad jid")
 
 // Ref names one job of a set.
 type Ref struct {
 	Set Set
 	JID string
-	// Score, if it is known, is the job's score in seconds. Then the job is found in O(log n), else the set is scanned.
+	// Score, if it is set, is the job's score in seconds, and the job is found in O(log n). Without it the set is
+	// scanned.
 	Score float64
 }
 
@@ -32,8 +33,9 @@ type Found struct {
 	At    time.Time
 }
 
-// Find reads a job of a set; ok is false when it is not there. Keys: the set. Cost: O(log n) with a score, else O(n) in steps of some
-// hundred members, which other clients get in between; a job that is there all the while is found. Errors: ErrSet, ErrJID.
+// Find reads a job of a set; ok is false when the set does not have it. Keys: the set. Cost: O(log n) with a score,
+// else O(n) in steps of some hundred members, with other clients served in between. A job that is in the set during
+// the whole scan is found. Errors: ErrSet, ErrJID.
 func (d *Dialect) Find(ctx context.Context, ref Ref) (found Found, ok bool, err error) {
 	if err := ref.check(); err != nil {
 		return found, false, err
@@ -70,7 +72,7 @@ func (d *Dialect) findAt(ctx context.Context, ref Ref) (Found, bool, error) {
 	return Found{}, false, err
 }
 
-// globs are the characters that mean something in a MATCH.
+// globs escapes the special characters of a MATCH pattern.
 var globs = strings.NewReplacer("*", "\\*", "?", "\\?", "[", "\\[", "]", "\\]", "\\", "\\\\")
 
 func (d *Dialect) scan(ctx context.Context, ref Ref) (Found, bool, error) {
@@ -91,20 +93,20 @@ func (d *Dialect) scan(ctx context.Context, ref Ref) (Found, bool, error) {
 	}
 }
 
-// names says whether the payload has the id as its own, not somewhere in its arguments.
+// names reports whether the payload's own jid is the id, and not one inside its arguments.
 func (r *Ref) names(payload []byte) bool {
 	jid, found, err := field(payload, "jid")
 	return err == nil && found && len(jid) > 2 && jid[0] == '"' && text(jid) == r.JID
 }
 
 func newFound(payload []byte, score float64) Found {
-	at, _ := secondsTime(score) // no time for a score that is none
+	at, _ := secondsTime(score) // zero for a score that is no time
 	return Found{Payload: payload, Score: score, At: at}
 }
 
-// Reschedule gives a job of a set another time, and returns its new score; ok is false when it is not there, or has left the set before
-// its score was set. Its bytes stay as they are, and only its score is written, so other jobs of the same time are not touched. See Find
-// for the cost and Options.ExactTimes for the microseconds. Errors: ErrSet, ErrJID, ErrTime.
+// Reschedule gives a job of a set another time, and returns its new score; ok is false when the set does not have it,
+// or no longer when the score is set. Only its score is written, so its bytes and other jobs of the same time are not
+// touched. See Find for the cost and Options.ExactTimes for the microseconds. Errors: ErrSet, ErrJID, ErrTime.
 func (d *Dialect) Reschedule(ctx context.Context, ref Ref, at time.Time) (score float64, ok bool, err error) {
 	if at.IsZero() {
 		return 0, false, fmt.Errorf("%w: the new time is missing", ErrTime)
@@ -122,12 +124,12 @@ func (d *Dialect) Reschedule(ctx context.Context, ref Ref, at time.Time) (score 
 	if err != nil {
 		return 0, false, fmt.Errorf("sidekiq: reschedule in %s: %w", ref.Set, err)
 	}
-	score, _ = strconv.ParseFloat(r.Due, 64) // empty when it was not there
+	score, _ = strconv.ParseFloat(r.Due, 64) // empty when the set does not have it
 	return score, r.Found, nil
 }
 
-// Delete removes a job from a set, and no other of the same time; ok is false when it is not there any more. When the reply is lost the
-// error is lua.ErrOutcomeUnknown; a repeat does no harm. See Find for the cost. Errors: ErrSet, ErrJID.
+// Delete removes a job from a set, and no other of the same time; ok is false when the set does not have it. When the
+// reply is lost the error is lua.ErrOutcomeUnknown; a retry is safe. See Find for the cost. Errors: ErrSet, ErrJID.
 func (d *Dialect) Delete(ctx context.Context, ref Ref) (ok bool, err error) {
 	found, ok, err := d.Find(ctx, ref)
 	if err != nil || !ok {

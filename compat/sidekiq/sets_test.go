@@ -52,7 +52,7 @@ func TestFindRescheduleAndDeleteByJID(t *testing.T) {
 	require.False(t, ok)
 }
 
-// A score that two jobs share names both; only the one asked for is touched.
+// Two jobs share a score; only the one with the id is touched.
 func TestJobsOfOneScoreAreApart(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, sidekiq.Options{})
@@ -65,7 +65,7 @@ func TestJobsOfOneScoreAreApart(t *testing.T) {
 	require.Equal(t, []redis.Z{{Score: 1795230010.4451306, Member: withJID("x", "")}, {Score: 1795230010.4451306, Member: withJID("z", "")}}, f.set("dead"))
 }
 
-// The characters of a pattern mean themselves in an id.
+// Special characters of a pattern are literal in an id.
 func TestIDsAreNoPatterns(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, sidekiq.Options{})
@@ -154,7 +154,7 @@ func TestParseJobTakesWhatClientPushDoes(t *testing.T) {
 	}
 }
 
-// A job that leaves the set while it is looked for does not come back.
+// A job that leaves the set during the scan is not added again.
 func TestWhatHasLeftTheSetIsNotRescheduledIntoIt(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, sidekiq.Options{})

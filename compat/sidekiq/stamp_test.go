@@ -16,7 +16,7 @@ import (
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
 )
 
-// The time that the scripts write has the form that Ruby gives the same float, whatever its last digits are.
+// The time that the scripts write has the form in which Ruby writes the same float, for all last digits.
 func TestStampsAreWrittenAsRubyDoes(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, sidekiq.Options{})
@@ -50,7 +50,7 @@ func TestStampsAreWrittenAsRubyDoes(t *testing.T) {
 	}
 }
 
-// A guess of the server's time stays where it is right to the slack, and is written anew where it is not.
+// An estimate of the server's time within the slack is kept, any other is replaced.
 func TestAGuessIsKeptOrWrittenAnew(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, sidekiq.Options{})
@@ -69,7 +69,7 @@ func TestAGuessIsKeptOrWrittenAnew(t *testing.T) {
 	}
 }
 
-// sentPlans keeps the plans of the pushes that go through it.
+// sentPlans records the plans of the pushes that pass it.
 type sentPlans struct {
 	redis.UniversalClient
 	all []string
@@ -84,7 +84,7 @@ func (s *sentPlans) Process(ctx context.Context, cmd redis.Cmder) error {
 	return s.UniversalClient.Process(ctx, cmd)
 }
 
-// Large steps go out with a guess once the server's clock is known.
+// Large steps carry an estimate once the server's clock is known.
 func TestLargeStepsGuessTheServersTime(t *testing.T) {
 	t.Parallel()
 	for _, version := range []sidekiq.Version{sidekiq.V7, sidekiq.V8} {

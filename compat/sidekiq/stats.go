@@ -13,7 +13,7 @@ import (
 // Stats are the counts of a Sidekiq system.
 type Stats struct {
 	Scheduled, Retries, Dead int
-	// Processes are the worker processes that are listed.
+	// Processes is the number of listed worker processes.
 	Processes int
 	// Processed and Failed count since the counters were reset.
 	Processed, Failed int64
@@ -27,12 +27,13 @@ type Stats struct {
 type QueueStats struct {
 	Name string
 	Size int
-	// Latency is how long the job that is next waits; 0 for an empty queue, and when its enqueued_at is not a time.
+	// Latency is how long the next job has waited; 0 for an empty queue, and when its enqueued_at is not a time.
 	Latency time.Duration
 }
 
-// Stats counts the jobs of all sets and queues at one moment, the first 1000 queues by name. Keys: schedule, retry, dead, processes,
-// stat:processed, stat:failed, queues and each queue:<name>. Cost: 2 round trips, O(1) for each queue.
+// Stats counts the jobs of all sets and queues in one script, the first 1000 queues by name. Keys: schedule, retry,
+// dead, processes, stat:processed, stat:failed, queues and each queue:<name>. Cost: 2 round trips, O(1) for each
+// queue.
 func (d *Dialect) Stats(ctx context.Context) (Stats, error) {
 	names, err := d.client.SMembers(ctx, d.key("queues")).Result()
 	if err != nil {
@@ -61,7 +62,7 @@ func (d *Dialect) Stats(ctx context.Context) (Stats, error) {
 	return out, nil
 }
 
-// counter is a counter's text; what is no number counts nothing.
+// counter parses a counter; text that is no number is 0.
 func counter(text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {

@@ -14,18 +14,21 @@ import (
 
 // Work's errors.
 var (
-	// ErrQueues says that the queues of a worker are none, or not ones it can have.
+	// ErrQueues reports that a worker has no queues, or invalid ones.
 	ErrQueues = errors.New("sidekiq: bad queues")
-	// ErrTakenBack is why the context of a handler ended: the lease of this process was over, and its jobs are in their queues again.
-	ErrTakenBack = errors.New("sidekiq: the jobs of this process were taken back")
-	// ErrStopped is why the context of a handler ended: Work was told to end, and the job goes back to its queue.
+	// ErrTakenBack is the cause of a handler's context when the lease of this process expired: its jobs are in their
+	// queues again.
+	ErrTakenBack = errors.New("sidekiq: the lease of this process expired and its jobs were put back")
+	// ErrStopped is the cause of a handler's context when Work ends and Grace is over: the job goes back to its
+	// queue.
 	ErrStopped = errors.New("sidekiq: the worker stops")
 )
 
 // Queue is one queue of a worker.
 type Queue struct {
 	Name string
-	// Weight is how often the queue comes first, against the others. When no queue has one, they are served strictly in order.
+	// Weight is how often the queue comes first, in proportion to the others. When no queue has one, they are served
+	// strictly in order.
 	Weight int
 }
 
@@ -33,48 +36,52 @@ type Queue struct {
 type WorkOptions struct {
 	// Queues in order. Default: one, "default".
 	Queues []Queue
-	// Concurrency is how many handlers run at once, 500 at most. Default 10.
+	// Concurrency is how many handlers run concurrently, at most 500. Default 10.
 	Concurrency int
-	// Lease is how long the jobs of a process that died stay in its hand. It is renewed at a third of that. Default 30 s.
+	// Lease is how long the jobs of a dead process stay assigned to it. It is renewed every third of that. Default 30
+	// s.
 	Lease time.Duration
-	// Grace is how long handlers may go on when ctx ends; Sidekiq calls it timeout. Then their jobs go back. Default 25 s.
+	// Grace is how long handlers may run after ctx ends; Sidekiq calls it timeout. Then their jobs go back. Default
+	// 25 s.
 	Grace time.Duration
-	// MaxRetries is for jobs whose retry is true or not there. Default 25.
+	// MaxRetries is for jobs whose retry is true or missing. Default 25.
 	MaxRetries int
-	// MaxDead and DeadFor bound the dead set; keep them as the Ruby processes have them. Default 10 000 jobs and 180 days.
+	// MaxDead and DeadFor bound the dead set; use the values of the Ruby processes. Default 10 000 jobs and 180 days.
 	MaxDead int
 	DeadFor time.Duration
-	// WebUI shows this process and its jobs on Sidekiq's Busy page: it keeps its part of the processes set, in two commands a beat.
+	// WebUI shows this process and its jobs on Sidekiq's Busy page: it writes its entry of the processes set, in two
+	// commands a heartbeat.
 	WebUI bool
-	// OnError, if set, sees failed calls, and the error of each job that failed with that job. It may be called from any goroutine.
+	// OnError, if set, gets failed calls, and the error of each failed job with that job. It may be called from any
+	// goroutine.
 	OnError func(err error, job *Delivery)
 }
 
-// Worked counts what a worker did.
+// Worked counts the jobs of a worker by outcome.
 type Worked struct {
 	// Done are the jobs whose handlers returned no error.
 	Done int
-	// Retried, Dead and Dropped are the jobs that failed, by where they went: to the retry set, to the dead set, or nowhere because
-	// their retry or their dead is false or the handler said Discard.
+	// Retried, Dead and Dropped are the failed jobs: moved to the retry set, moved to the dead set, or deleted
+	// because their retry or their dead is false or the handler returned Discard.
 	Retried, Dead, Dropped int
-	// Returned are those that did not finish in time when Work ended: they are in their queues again.
+	// Returned are the jobs whose handlers did not finish within Grace: they are in their queues again.
 	Returned int
-	// Lost are those that were not this process's any more when they ended. They ran, and will run again.
+	// Lost are the jobs that another process had put back when their handlers ended. They ran, and will run again.
 	Lost int
-	// Rescued are jobs of other processes, dead ones, put back into their queues.
+	// Rescued are the jobs of dead processes that this one put back into their queues.
 	Rescued int
 }
 
-// Handler performs one job. A nil error finishes it. Any other moves it to the retry set, or to the dead set after the last retry, as
-// Sidekiq does; RetryIn, Kill and Discard say otherwise. A panic counts as an error. When ctx ends (ErrStopped, ErrTakenBack) the job
-// runs again, here or elsewhere.
+// Handler performs one job. A nil error finishes it. Any other moves it to the retry set, or to the dead set after
+// the last retry, as Sidekiq does; RetryIn, Kill and Discard change that. A panic counts as an error. When ctx ends
+// (ErrStopped, ErrTakenBack) the job runs again, here or elsewhere.
 type Handler func(ctx context.Context, job *Delivery) error
 
 // Handlers has a handler for each class of jobs.
 type Handlers map[string]Handler
 
-// Perform is the Handler that leaves each job to the one of its class, or of its wrapped class for a job of Active Job. A class without
-// a handler is an error, called NameError as in Ruby.
+// Perform calls the handler of the job's class, or of its wrapped class for a job of Active Job. A class without a
+// handler is an error of class NameError, as in Ruby.
 func (h Handlers) Perform(ctx context.Context, job *Delivery) error {
 	if perform := h[job.Class]; perform != nil {
 		return perform(ctx, job)
@@ -90,26 +97,28 @@ type nameError string
 func (e nameError) Error() string      { return "uninitialized constant " + string(e) }
 func (e nameError) ErrorClass() string { return "NameError" }
 
-// Work takes jobs of the queues and runs the handler on each, until ctx ends. It is a worker process beside those of Ruby, without their
-// poller: run a Poller too, somewhere, or leave that to Ruby.
+// Work takes jobs of the queues and runs the handler on each, until ctx ends. It is a worker process beside those of
+// Ruby, without their poller: run a Poller too, or leave that to Ruby.
 //
-// What it takes is in a hash of this process from that moment on, until it is done, or is in retry or in dead, or is back in its queue: each
-// step is one script that adds first and removes then. When the lease of a process is over, any other puts back what its hash holds. So a
-// job is performed at least once, also when the process is killed. Sidekiq's own workers have what they took in memory alone.
+// A job that is taken is stored in a hash of this process until it is done, in retry, in dead, or back in its queue.
+// Each step is one script that adds before it removes. When the lease of a process expires, any other process puts
+// its jobs back. So a job is performed at least once, also when the process is killed. Sidekiq's own workers keep
+// their jobs in memory alone.
 //
-// One script finishes jobs and takes the next ones, in one round trip for all that are ready. On empty queues Work waits in one blocking
-// command a queue, up to eight, which see a push at once; the queues after the eighth are looked at every 2 s. Retries, the dead set and
-// the counters are written as Sidekiq writes them, by the server's clock.
+// One script finishes jobs and takes the next ones, in one round trip for all that have ended. On empty queues Work
+// waits in one blocking command a queue, up to eight, which a push ends immediately; the queues after the eighth are
+// polled every 2 s. Retries, the dead set and the counters are written as Sidekiq writes them, by the server's clock.
 //
-// When ctx ends nothing more is taken, handlers get Grace to finish, and the jobs of those that do not are put back to be served next;
-// such a handler's outcome counts no more. The blocking commands of an idle worker stay up to 2 s after it.
+// When ctx ends nothing more is taken and handlers get Grace to finish. The job of a handler that does not is put
+// back to be served next, and the handler's outcome is ignored. The blocking commands of an idle worker can last up
+// to 2 s longer.
 //
-// Keys of its own: luatomic:sidekiq:working:<process>, a HASH of the number of a job to the length of its queue's key, a colon, that key and
-// the payload; and luatomic:sidekiq:processes, a ZSET of processes scored by the ends of their leases in Unix ms. Cost: O(1) a job, and a
-// beat of O(log n) at a third of the lease.
+// Keys of its own: luatomic:sidekiq:working:<process>, a HASH of the number of a job to the length of its queue's
+// key, a colon, that key and the payload; and luatomic:sidekiq:processes, a ZSET of processes scored by the end of
+// their lease in Unix ms. Cost: O(1) a job, and a heartbeat of O(log n) every third of the lease.
 //
-// Work goes on through failures that pass, such as a server that is away. It ends with the cause of ctx, or with a failure that no
-// repeat can cure: lua.ErrWrongType, ErrQueues.
+// Work retries after temporary failures, such as an unreachable server. It ends with the cause of ctx, or with a
+// failure that a retry cannot cure: lua.ErrWrongType, ErrQueues.
 func (d *Dialect) Work(ctx context.Context, opts *WorkOptions, h Handler) (Worked, error) {
 	w, err := newWorker(d, opts, h)
 	if err != nil {
@@ -119,8 +128,8 @@ func (d *Dialect) Work(ctx context.Context, opts *WorkOptions, h Handler) (Worke
 }
 
 const (
-	maxConcurrency = 500 // want of worker_take
-	maxBlocked     = 8   // queues that are waited for by a blocking command of their own
+	maxConcurrency = 500 // the limit of want in worker_take
+	maxBlocked     = 8   // queues with a blocking command of their own
 	blockFor       = 2 * time.Second
 )
 
@@ -148,7 +157,7 @@ func orDefault[T int | time.Duration](v *T, otherwise T) {
 	}
 }
 
-// checkQueues wants each queue once: a script would hand out its jobs as often as its key is named.
+// checkQueues requires each queue once: the script would return a job for each time its key is named.
 func checkQueues(queues []Queue) (weighted bool, err error) {
 	seen := make(map[string]bool, len(queues))
 	for _, q := range queues {
@@ -156,7 +165,7 @@ func checkQueues(queues []Queue) (weighted bool, err error) {
 		case q.Name == "":
 			return false, fmt.Errorf("%w: one has no name", ErrQueues)
 		case seen[q.Name]:
-			return false, fmt.Errorf("%w: %q stands there twice; give it a Weight", ErrQueues, q.Name)
+			return false, fmt.Errorf("%w: %q is listed twice; give it a Weight", ErrQueues, q.Name)
 		case q.Weight < 0:
 			return false, fmt.Errorf("%w: the Weight of %q is below 0", ErrQueues, q.Name)
 		}
@@ -169,7 +178,7 @@ func checkQueues(queues []Queue) (weighted bool, err error) {
 	return weighted, nil
 }
 
-// identity names a process as Sidekiq does: its host, its number, and 12 hex digits.
+// identity names a process as Sidekiq does: host, process id, and 12 hex digits.
 func identity() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -186,10 +195,10 @@ func (d *Dialect) workingKey(process string) string {
 
 func (d *Dialect) processesKey() string { return d.key("luatomic:sidekiq:processes") }
 
-// queueName is the name in the key of a queue.
+// queueName returns the name in the key of a queue.
 func (d *Dialect) queueName(key string) string { return strings.TrimPrefix(key, d.queueKey("")) }
 
-// A counter of Sidekiq, stat:processed or stat:failed, and the one of the day in UTC.
+// counter returns the keys of stat:processed or stat:failed, and of its count for the day in UTC.
 func (d *Dialect) counter(name string) (total, day string) {
 	total = d.key("stat:" + name)
 	return total, total + ":" + time.Now().UTC().Format(time.DateOnly)

@@ -15,7 +15,8 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// BenchmarkWork performs jobs of 300 bytes that do nothing, beside the raw command that would lose them: ten goroutines, each with RPOP.
+// BenchmarkWork performs empty jobs of 300 bytes, and compares with the raw command, which loses them in a crash: ten
+// goroutines, each with RPOP.
 func BenchmarkWork(b *testing.B) {
 	c := luatomictest.Client(b)
 	ns := luatomictest.Namespace(b)

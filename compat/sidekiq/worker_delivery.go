@@ -8,59 +8,59 @@ import (
 	"time"
 )
 
-// Delivery is one job in the hand of a worker.
+// Delivery is one job that a worker has taken.
 type Delivery struct {
 	// JID is the job's id, 24 hex digits in Ruby.
 	JID string
-	// Class is the Ruby class; Wrapped the one that Active Job wraps in it, if it does.
+	// Class is the Ruby class; Wrapped is the class inside an Active Job wrapper.
 	Class, Wrapped string
-	// Queue is the one it was taken from.
+	// Queue is the queue it was taken from.
 	Queue string
 	// Args is the JSON array of the arguments, as it is written in the payload.
 	Args json.RawMessage
-	// Retried is how many times the job was performed before: 0 the first time.
+	// Retried is how often the job was performed before: 0 the first time.
 	Retried int
-	// CreatedAt, EnqueuedAt and FailedAt are zero when the payload does not say, or not as a time. FailedAt is of the first failure.
+	// CreatedAt, EnqueuedAt and FailedAt are zero when the payload has no such time. FailedAt is the first failure.
 	CreatedAt, EnqueuedAt, FailedAt time.Time
-	// Payload is all of the job, byte for byte. It is not to be changed.
+	// Payload is all of the job, byte for byte. Do not modify it.
 	Payload []byte
 
 	retry retryRule
 }
 
-// retryRule is what the payload says about failures.
+// retryRule is the payload's rule for failures.
 type retryRule struct {
-	again   bool          // it is tried again
-	max     int           // at most so many times; below 0 for the worker's MaxRetries
-	within  time.Duration // if above 0, for so long after the first failure and any number of times
+	again   bool          // it is retried
+	max     int           // number of retries; below 0 for the worker's MaxRetries
+	within  time.Duration // if above 0, retried for so long after the first failure, however often
 	bury    bool          // after that it goes to the dead set
-	queue   string        // where retries go, if not where it came from
+	queue   string        // of the retries, if another one
 	failed  bool          // it has a retry_count
 	lines   int           // of the backtrace to keep; below 0 for all
-	nothing string        // why the job cannot be performed at all, if so
+	nothing string        // why the job cannot be performed, if it cannot
 }
 
 // ErrScan is the cause of an error of Delivery.Scan.
 var ErrScan = errors.New("sidekiq: arguments do not fit")
 
-// Scan decodes the arguments one by one, as encoding/json does. It wants as many as the job has.
+// Scan decodes the arguments one by one, as encoding/json does. The number must match.
 func (j *Delivery) Scan(args ...any) error {
 	var raw []json.RawMessage
 	if err := json.Unmarshal(j.Args, &raw); err != nil {
-		return fmt.Errorf("%w: no array", ErrScan)
+		return fmt.Errorf("%w: the job's args are not an array", ErrScan)
 	}
 	if len(raw) != len(args) {
 		return fmt.Errorf("%w: given %d, expected %d", ErrScan, len(raw), len(args))
 	}
 	for i := range raw {
 		if err := json.Unmarshal(raw[i], args[i]); err != nil {
-			return fmt.Errorf("%w: number %d is no %T", ErrScan, i+1, args[i])
+			return fmt.Errorf("%w: argument %d does not decode into %T", ErrScan, i+1, args[i])
 		}
 	}
 	return nil
 }
 
-// readJob takes a payload apart. It fails where Ruby's parser would.
+// readJob parses a payload. It fails where Ruby's parser does.
 func readJob(queue string, payload []byte) (*Delivery, error) {
 	j := &Delivery{Queue: queue, Payload: payload, retry: retryRule{again: true, max: -1, bury: true}}
 	if err := members(payload, j.read); err != nil {
@@ -97,7 +97,7 @@ func (j *Delivery) read(m member) {
 	}
 }
 
-// maxCount bounds what a payload says, so that no sum with it runs over.
+// maxCount bounds a payload's counts, so that no sum with one overflows.
 const maxCount = 1<<31 - 2
 
 func (j *Delivery) readRule(name string, value []byte) {
@@ -133,7 +133,7 @@ func (j *Delivery) readRule(name string, value []byte) {
 	}
 }
 
-// truthy is Ruby's word for all but false and nil.
+// truthy reports whether Ruby takes the value for true: all but false and nil.
 func truthy(value []byte) bool { return string(value) != "false" && string(value) != "null" }
 
 func integer(value []byte) (int, bool) {
@@ -144,7 +144,7 @@ func integer(value []byte) (int, bool) {
 	return n, true
 }
 
-// stringOf is a string's, or empty for any other value.
+// stringOf decodes a string; any other value is empty.
 func stringOf(value []byte) string {
 	var s string
 	_ = json.Unmarshal(value, &s)

@@ -13,14 +13,14 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// A take whose reply was lost is repeated after some of its jobs were put back by another
-// process: those that are left in the hash come again, and nothing is written over them.
+// A take whose reply was lost is retried after another process has put back some of its jobs: the retry returns the
+// jobs that are left in the hash, and overwrites none.
 func TestATakeWritesOverNoJobInHand(t *testing.T) {
 	t.Parallel()
 	c, ctx := luatomictest.Client(t), t.Context()
 	p := luatomictest.Namespace(t) + ":"
 	require.NoError(t, handed(ctx, c, p))
-	left := inHandOf(p, "b", `{"jid":"left"}`)
+	left := inFlightOf(p, "b", `{"jid":"left"}`)
 	require.NoError(t, c.HSet(ctx, p+"working", "11", left).Err())
 	params := takeParams(p)
 	params.First, params.Want = 10, 3
@@ -36,8 +36,7 @@ func TestATakeWritesOverNoJobInHand(t *testing.T) {
 	require.Len(t, r.Jobs, 3)
 }
 
-// A handler that ends its goroutine, as require does in a test, has failed; its place is
-// not lost.
+// A handler that ends its goroutine, as require does in a test, has failed; its slot is free again.
 func TestHandlersThatEndTheirGoroutine(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sidekiq.V7)
@@ -48,7 +47,7 @@ func TestHandlersThatEndTheirGoroutine(t *testing.T) {
 		}
 		return nil
 	})
-	s.eventually("both are settled", func() bool { return s.count("stat:processed") == 2 })
+	s.eventually("both are done", func() bool { return s.count("stat:processed") == 2 })
 	require.Equal(t, sidekiq.Worked{Done: 1, Retried: 1}, end())
 	require.Contains(t, s.members("retry")[0].Member, `"jid":"a"`)
 }

@@ -36,7 +36,7 @@ func TestTheEndGivesJobsBack(t *testing.T) {
 	}
 	s.eventually("b is done", func() bool { return s.count("stat:processed") == 1 })
 	require.Equal(t, sidekiq.Worked{Done: 1, Returned: 2}, end())
-	require.Equal(t, []string{all[2], all[0]}, s.list("default"), "the one that was served first is again")
+	require.Equal(t, []string{all[2], all[0]}, s.list("default"), "the job that was served first is so again")
 	require.Empty(t, s.workings())
 	require.Equal(t, []string{"default"}, s.client.SMembers(t.Context(), s.key("queues")).Val())
 	require.Equal(t, sidekiq.ErrStopped, <-causes)
@@ -44,7 +44,7 @@ func TestTheEndGivesJobsBack(t *testing.T) {
 	require.Empty(t, s.members("retry"), "a job that is interrupted has not failed")
 }
 
-// A handler that does not heed its context keeps no job.
+// A handler that ignores its context keeps no job.
 func TestTheEndDoesNotWaitForTheDeaf(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sidekiq.V7)
@@ -98,21 +98,21 @@ func TestAWorkerHearsThatItsJobsWereTakenBack(t *testing.T) {
 		cause <- context.Cause(ctx)
 		return nil
 	})
-	s.eventually("the job is in hand", func() bool { return len(s.workings()) == 1 })
-	// What another process does when the lease is over.
+	s.eventually("the job is in flight", func() bool { return len(s.workings()) == 1 })
+	// What another process does when the lease has expired.
 	require.NoError(t, s.client.Del(ctx, s.workings()[0], s.key("luatomic:sidekiq:processes")).Err())
 	select {
 	case err := <-cause:
 		require.Equal(t, sidekiq.ErrTakenBack, err)
 	case <-time.After(30 * time.Second):
-		t.Fatal("the handler was not told")
+		t.Fatal("the handler's context did not end")
 	}
 	s.eventually("the process is listed again", func() bool { return s.client.ZCard(ctx, s.key("luatomic:sidekiq:processes")).Val() == 1 })
 	require.Equal(t, sidekiq.Worked{Lost: 1}, end())
 	require.Zero(t, s.count("stat:processed"))
 }
 
-// heldBack runs a function between the server's answer to the first take of a job and the worker.
+// heldBack runs a function after the server's first reply with a job, before the worker receives it.
 type heldBack struct {
 	once sync.Once
 	do   func()
@@ -145,9 +145,9 @@ func TestJobsAreTakenBackWhileTheyAreOnTheirWay(t *testing.T) {
 	t.Cleanup(func() { _ = slow.Close() })
 	slow.AddHook(&heldBack{do: func() {
 		s.client.Del(ctx, s.workings()[0], processes)
-		s.eventually("a beat brings the process back", func() bool { return s.client.ZCard(ctx, processes).Val() == 1 })
+		s.eventually("a heartbeat lists the process again", func() bool { return s.client.ZCard(ctx, processes).Val() == 1 })
 		first := s.client.ZRangeWithScores(ctx, processes, 0, 0).Val()[0].Score
-		s.eventually("another beat follows, so the reply of that one was read", func() bool {
+		s.eventually("another heartbeat follows, so the reply of that one was read", func() bool {
 			return s.client.ZRangeWithScores(ctx, processes, 0, 0).Val()[0].Score > first
 		})
 	}})
@@ -161,7 +161,7 @@ func TestJobsAreTakenBackWhileTheyAreOnTheirWay(t *testing.T) {
 	case err := <-cause:
 		require.Equal(t, sidekiq.ErrTakenBack, err)
 	case <-time.After(30 * time.Second):
-		t.Fatal("the handler was not told")
+		t.Fatal("the handler's context did not end")
 	}
 	require.Equal(t, sidekiq.Worked{Lost: 1}, end())
 }

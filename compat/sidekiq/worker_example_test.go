@@ -26,7 +26,7 @@ func ExampleDialect_Work() {
 		panic(err)
 	}
 	greet := func(_ context.Context, job *sidekiq.Delivery) error {
-		defer cancel() // one is enough here
+		defer cancel() // the example performs one job
 		var name string
 		var times int
 		if err := job.Scan(&name, &times); err != nil {

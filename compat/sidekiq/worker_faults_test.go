@@ -18,7 +18,7 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// Workers drain a server that has no memory for more, and jobs of a dead process come back there.
+// On a server at maxmemory workers drain the queues, and jobs of a dead process are put back.
 func TestWorkersDrainAFullServer(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -40,7 +40,7 @@ func TestWorkersDrainAFullServer(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, true, moved, call.script.Name)
 		require.NoError(t, r.ConfigSet(ctx, "maxmemory", "0").Err())
-		require.NoError(t, r.HSet(ctx, "working", "1", inHandOf("", "a", `{"jid":"one"}`)).Err())
+		require.NoError(t, r.HSet(ctx, "working", "1", inFlightOf("", "a", `{"jid":"one"}`)).Err())
 		require.NoError(t, r.ConfigSet(ctx, "maxmemory", "1").Err())
 	}
 }
@@ -80,7 +80,7 @@ func TestAWorkerUnderScriptFlush(t *testing.T) {
 	require.Len(t, s.members("retry"), jobs/3)
 }
 
-// Times are Ruby's shortest text of the float, and never look like an integer.
+// Times are Ruby's shortest text of the float, and never an integer.
 func TestTimesOfAFailure(t *testing.T) {
 	t.Parallel()
 	c := luatomictest.Client(t)
@@ -121,7 +121,7 @@ func TestTimesOfAFailure(t *testing.T) {
 	}
 }
 
-// Replies are lost all the time, before and after the script ran; each job is performed once and counted once.
+// Connections break before and after the script runs; each job is performed once and counted once.
 func TestAWorkerOverALossyConnection(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)

@@ -12,7 +12,8 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// order is the keys of the queues in the order in which one look serves them: as given, or with weights by lot, as in Sidekiq.
+// order returns the keys of the queues in the order in which one take serves them: as given, or with weights at
+// random, as in Sidekiq.
 func (w *worker) order() []string {
 	keys := make([]string, 0, len(w.o.Queues))
 	if !w.weighted {
@@ -30,7 +31,7 @@ func (w *worker) order() []string {
 	return keys
 }
 
-// draw gives the place of one of the queues, by their weights; none counts as 1.
+// draw returns the index of a random queue, by weight; none counts as 1.
 func draw(queues []Queue) int {
 	total := 0
 	for _, q := range queues {
@@ -45,20 +46,20 @@ func draw(queues []Queue) int {
 	return 0
 }
 
-// idler waits for empty queues to get a job. BLMOVE from the tail of a list to its own tail changes nothing and blocks while the list is
-// empty, so it is a look that waits: whoever takes the job then does so by the script, which cannot lose it.
+// idler waits until an empty queue gets a job. BLMOVE from the tail of a list to its own tail changes nothing and
+// blocks while the list is empty. The job itself is taken by the script, which cannot lose it.
 type idler struct {
 	client  lua.Client
 	keys    []string
 	blocked []bool
-	woken   chan wake
-	more    bool // there are queues that nobody waits for
+	woken   chan waitResult
+	more    bool // some queues have no blocking command
 }
 
-// wake is the end of one wait.
-type wake struct {
+// waitResult is the end of one wait.
+type waitResult struct {
 	at   int
-	look bool
+	poll bool
 }
 
 func newIdler(d *Dialect, queues []Queue) idler {
@@ -67,30 +68,30 @@ func newIdler(d *Dialect, queues []Queue) idler {
 		i.keys = append(i.keys, d.queueKey(q.Name))
 	}
 	i.blocked = make([]bool, len(i.keys))
-	i.woken = make(chan wake, len(i.keys))
+	i.woken = make(chan waitResult, len(i.keys))
 	return i
 }
 
-// start waits for each queue that is not waited for. A blocked command cannot be called off, so a wait may go on for a while when Work has
-// ended; it changes nothing, and its word has room in the channel.
+// start begins a wait for each queue that has none. A blocked command cannot be cancelled, so a wait may outlast Work
+// for up to blockFor. It changes nothing, and the channel has a slot for its result.
 func (i *idler) start(ctx context.Context) {
 	for at, key := range i.keys {
 		if i.blocked[at] {
 			continue
 		}
 		i.blocked[at] = true
-		go func() { i.woken <- wake{at, i.wait(ctx, key)} }()
+		go func() { i.woken <- waitResult{at, i.wait(ctx, key)} }()
 	}
 }
 
-// ended takes note of the end of a wait, and says whether to look into the queues.
-func (i *idler) ended(w wake) bool {
+// ended records the end of a wait and reports whether to poll the queues.
+func (i *idler) ended(w waitResult) bool {
 	i.blocked[w.at] = false
-	return w.look
+	return w.poll
 }
 
-// wait says whether the queue has a job, or whether it is time to look all the same. What is wrong with the server or with the key shows
-// when the worker looks.
+// wait reports whether to poll: the queue has a job, or some queues have no blocking command. After an error it
+// sleeps and reports true: the poll returns the error.
 func (i *idler) wait(ctx context.Context, key string) bool {
 	err := i.client.BLMove(ctx, key, key, "RIGHT", "RIGHT", blockFor).Err()
 	switch {

@@ -35,7 +35,8 @@ func killOptions() *sidekiq.WorkOptions {
 	return opts
 }
 
-// TestKillableWorker is what the processes of TestKilledWorkersLoseNothing run: a worker, until its standard input ends or it is killed.
+// TestKillableWorker is the program of TestKilledWorkersLoseNothing's processes: a worker, until its standard input
+// ends or it is killed.
 func TestKillableWorker(t *testing.T) {
 	url := os.Getenv(killEnvURL)
 	if url == "" {
@@ -64,8 +65,8 @@ func TestKillableWorker(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// Processes with jobs in hand are killed one after the other; each job is performed all the same, and counted once. One in ten fails, and
-// is in the retry set once.
+// Processes with jobs in flight are killed one after the other; each job is still performed, and counted once. One in
+// ten fails, and is in the retry set once.
 func TestKilledWorkersLoseNothing(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
@@ -93,11 +94,11 @@ func TestKilledWorkersLoseNothing(t *testing.T) {
 			left := killJobs - s.count("stat:processed")
 			return left < killJobs-before || left == 0
 		})
-		s.eventually("jobs are in hand", func() bool { return len(s.workings()) > 0 || s.count("stat:processed") == killJobs })
+		s.eventually("jobs are in flight", func() bool { return len(s.workings()) > 0 || s.count("stat:processed") == killJobs })
 		p.Kill()
 		killed += len(s.workings())
 	}
-	require.Positive(t, killed, "no process had jobs in hand")
+	require.Positive(t, killed, "no process had jobs in flight")
 	last := start()
 	s.eventually("all were performed", func() bool { return s.count("stat:processed") >= killJobs })
 	require.NoError(t, last.End())

@@ -21,19 +21,19 @@ type outcome struct {
 type ending int
 
 const (
-	done     ending = iota // its handler is content; it is still in the hash
-	failed                 // it is in its set, or nowhere, as fate says
-	stranded               // it stays in the hash, or is in another's
+	done     ending = iota // its handler returned nil; the job is still in the hash
+	failed                 // moved or dropped, as fate says
+	stranded               // still in the hash, or reclaimed by another process
 )
 
-// start runs the handler on a job. Text that is no job goes to the dead set as it is, as with Sidekiq.
+// start runs the handler on a job. A payload that is not a job goes to the dead set unchanged, as in Sidekiq.
 func (w *worker) start(id, taken int64, queue string, payload []byte) {
 	job, err := readJob(queue, payload)
 	if err != nil {
 		job = &Delivery{Queue: queue, Payload: payload}
 	}
 	ctx, cancel := context.WithCancelCause(w.calls)
-	j := &inHand{job: job, taken: taken, since: time.Now(), ctx: ctx, cancel: cancel}
+	j := &inFlight{job: job, taken: taken, since: time.Now(), ctx: ctx, cancel: cancel}
 	w.mu.Lock()
 	w.running[id] = j
 	if taken < w.lost {
@@ -42,7 +42,7 @@ func (w *worker) start(id, taken int64, queue string, payload []byte) {
 	w.mu.Unlock()
 	go func() {
 		if err != nil {
-			w.ends <- w.settled(id, j, err, func(ctx context.Context) (fate, error) {
+			w.ends <- w.moveWithRetry(id, j, err, func(ctx context.Context) (fate, error) {
 				_, err := w.bury(ctx, id, [][]byte{payload}, script.RetryBuryStampNone)
 				return buried, err
 			})
@@ -64,24 +64,24 @@ func (w *worker) start(id, taken int64, queue string, payload []byte) {
 // errExited is the error of a handler that did not return.
 var errExited = errors.New("the handler ended its goroutine")
 
-// after is what becomes of a job whose handler has ended.
-func (w *worker) after(id int64, j *inHand, err error) outcome {
+// after moves a failed job and returns the outcome of the handler.
+func (w *worker) after(id int64, j *inFlight, err error) outcome {
 	if err == nil {
 		return outcome{id: id, end: done}
 	}
 	if cause := context.Cause(j.ctx); errors.Is(cause, ErrStopped) || errors.Is(cause, ErrTakenBack) {
 		return outcome{id: id, end: stranded}
 	}
-	return w.settled(id, j, err, func(ctx context.Context) (fate, error) {
-		f, _, err := w.settle(ctx, id, j.job, err)
+	return w.moveWithRetry(id, j, err, func(ctx context.Context) (fate, error) {
+		f, _, err := w.moveFailed(ctx, id, j.job, err)
 		return f, err
 	})
 }
 
 // call runs the handler; a panic is an error.
-func (w *worker) call(j *inHand) (err error) {
+func (w *worker) call(j *inFlight) (err error) {
 	if j.job.retry.nothing != "" {
-		return unfit(j.job.retry.nothing)
+		return argumentError(j.job.retry.nothing)
 	}
 	defer func() {
 		if v := recover(); v != nil {
@@ -91,13 +91,13 @@ func (w *worker) call(j *inHand) (err error) {
 	return w.h(j.ctx, j.job)
 }
 
-type unfit string
+type argumentError string
 
-func (e unfit) Error() string      { return string(e) }
-func (e unfit) ErrorClass() string { return "ArgumentError" }
+func (e argumentError) Error() string      { return string(e) }
+func (e argumentError) ErrorClass() string { return "ArgumentError" }
 
-// settled repeats the move of a job that failed until it is done, or the job is no longer to be moved.
-func (w *worker) settled(id int64, j *inHand, cause error, move func(context.Context) (fate, error)) outcome {
+// moveWithRetry retries the move of a failed job until it succeeds or the job's context ends.
+func (w *worker) moveWithRetry(id int64, j *inFlight, cause error, move func(context.Context) (fate, error)) outcome {
 	w.report(cause, j.job)
 	wait := newBackoff()
 	for {
@@ -113,7 +113,7 @@ func (w *worker) settled(id int64, j *inHand, cause error, move func(context.Con
 	}
 }
 
-// collect is the loop's part of a job's end.
+// collect records the end of a job; only the loop calls it.
 func (w *worker) collect(o outcome) {
 	w.mu.Lock()
 	j := w.running[o.id]
@@ -122,7 +122,7 @@ func (w *worker) collect(o outcome) {
 	lost := errors.Is(context.Cause(j.ctx), ErrTakenBack)
 	j.cancel(nil)
 	if o.end == done {
-		w.acks = append(w.acks, o.id) // one that is lost is not there, and in no other process's hash
+		w.acks = append(w.acks, o.id) // the id of a lost job is in no hash; acking it is a no-op
 	}
 	switch {
 	case lost:

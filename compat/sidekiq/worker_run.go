@@ -13,7 +13,7 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// worker is one Work. Its loop alone touches what is not said to be shared.
+// worker is one call of Work. Fields not marked as shared belong to its loop.
 type worker struct {
 	d        *Dialect
 	o        WorkOptions
@@ -25,23 +25,23 @@ type worker struct {
 
 	next    int64 // the number of the next job
 	acks    []int64
-	empty   bool // the last look left slots free
+	empty   bool // the last take left slots free
 	worked  Worked
 	ends    chan outcome
 	idle    idler
 	mu      sync.Mutex
-	running map[int64]*inHand // shared, under mu
-	lost    int64             // shared, under mu: jobs taken before this time are not this process's
-	rescued atomic.Int64      // shared
+	running map[int64]*inFlight // shared, under mu
+	lost    int64               // shared, under mu: jobs taken before this time were put back
+	rescued atomic.Int64        // shared
 
-	calls   context.Context    // of all that goes on when the caller's context has ended
+	calls   context.Context    // for calls after the caller's context has ended
 	abandon context.CancelFunc // ends calls
 }
 
-// inHand is a job that a handler works on.
-type inHand struct {
+// inFlight is a job that a handler works on.
+type inFlight struct {
 	job    *Delivery
-	taken  int64 // by the server's clock in us, as all that tells which of two calls came first
+	taken  int64 // by the server's clock in us, which orders calls
 	since  time.Time
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -54,8 +54,8 @@ func newWorker(d *Dialect, opts *WorkOptions, h Handler) (*worker, error) {
 		return nil, err
 	}
 	w.working = d.workingKey(w.process)
-	w.running = make(map[int64]*inHand, w.o.Concurrency)
-	// A handler that outlives Work finds room for its outcome.
+	w.running = make(map[int64]*inFlight, w.o.Concurrency)
+	// The buffer holds the outcome of a handler that outlives Work.
 	w.ends = make(chan outcome, w.o.Concurrency)
 	w.idle = newIdler(d, w.o.Queues)
 	return w, nil
@@ -66,10 +66,10 @@ func (w *worker) run(ctx context.Context) (Worked, error) {
 	defer w.abandon()
 	beating, still := context.WithCancel(w.calls)
 	var heart sync.WaitGroup
-	heart.Go(func() { w.beats(beating) })
+	heart.Go(func() { w.heartbeats(beating) })
 	err := w.loop(ctx)
 	w.drain()
-	// A beat after the last call would bring the process back.
+	// A heartbeat after the last call would list the process again.
 	still()
 	heart.Wait()
 	w.leave()
@@ -80,13 +80,13 @@ func (w *worker) run(ctx context.Context) (Worked, error) {
 	return w.worked, err
 }
 
-// loop takes and finishes jobs until ctx ends or nothing can be taken any more.
+// loop takes and finishes jobs until ctx ends or a permanent error.
 func (w *worker) loop(ctx context.Context) error {
 	wait := newBackoff()
 	for ctx.Err() == nil {
 		if len(w.acks) > 0 || w.free() > 0 && !w.empty {
 			err := w.turn(ctx, w.free())
-			if hopeless(err) {
+			if permanent(err) {
 				return err
 			}
 			if err == nil {
@@ -102,13 +102,13 @@ func (w *worker) loop(ctx context.Context) error {
 		if w.free() > 0 {
 			w.idle.start(w.calls)
 		}
-		w.hear(ctx.Done())
+		w.waitEvent(ctx.Done())
 	}
 	return nil
 }
 
-// hear waits for the end of a job, for a word that a queue is not empty, or for stop.
-func (w *worker) hear(stop <-chan struct{}) {
+// waitEvent waits until a job ends, a queue gets a job, or stop is closed.
+func (w *worker) waitEvent(stop <-chan struct{}) {
 	select {
 	case o := <-w.ends:
 		w.collect(o)
@@ -117,7 +117,7 @@ func (w *worker) hear(stop <-chan struct{}) {
 	case <-stop:
 		return
 	}
-	// Handlers that are about to end share the round trip.
+	// Jobs that end at the same time share a round trip.
 	runtime.Gosched()
 	for {
 		select {
@@ -135,8 +135,8 @@ func (w *worker) free() int {
 	return w.o.Concurrency - len(w.running)
 }
 
-// turn is one round trip: it finishes the jobs that are done, and starts up to want new ones. A call that failed is repeated with the
-// same first number, so what it had taken comes again.
+// turn is one round trip: it finishes the jobs that are done, and starts up to want new ones. A failed call is
+// retried with the same first number, and the script returns the jobs that it had taken.
 func (w *worker) turn(ctx context.Context, want int) error {
 	p := script.WorkerTakeParams{
 		Processes: w.d.processesKey(), Working: w.working, Queues: w.order(), Process: w.process, Lease: w.o.Lease,
@@ -155,14 +155,14 @@ func (w *worker) turn(ctx context.Context, want int) error {
 		w.empty = len(r.Jobs) < want
 	}
 	for _, j := range r.Jobs {
-		w.next = max(w.next, j.ID+1) // a repeat can have gaps
+		w.next = max(w.next, j.ID+1) // a retry can have gaps
 		w.start(j.ID, r.Now, w.d.queueName(j.Queue), j.Payload)
 	}
 	return nil
 }
 
-// takenBack tells the handlers of jobs that were taken before that time that those are in their queues again. The reply of the call that
-// took one can still be on its way.
+// takenBack ends the contexts of jobs that were taken before that time: they are in their queues again. It also marks
+// jobs whose take is still without a reply.
 func (w *worker) takenBack(before int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -174,7 +174,7 @@ func (w *worker) takenBack(before int64) {
 	}
 }
 
-// stop tells all handlers that their jobs go back.
+// stop ends all handlers' contexts: their jobs go back.
 func (w *worker) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -183,22 +183,22 @@ func (w *worker) stop() {
 	}
 }
 
-// drain lets the handlers end, for as long as Grace.
+// drain waits up to Grace for the handlers to end.
 func (w *worker) drain() {
 	overtime := time.AfterFunc(w.o.Grace, w.stop)
 	defer overtime.Stop()
-	// Handlers that heed their context get a moment more.
+	// Handlers that honour their context get a little more time.
 	stop := make(chan struct{})
 	end := time.AfterFunc(w.o.Grace+min(w.o.Grace, time.Second), func() { close(stop) })
 	defer end.Stop()
 	for w.free() < w.o.Concurrency && !closed(stop) {
-		w.hear(stop)
-		_ = w.turnIfDone() // leave does what fails here
+		w.waitEvent(stop)
+		_ = w.turnIfDone() // leave retries what fails here
 	}
 	w.stop()
 }
 
-// leave finishes what is done, puts back what is left in the hash, and takes the process off the lists.
+// leave finishes what is done, puts back the jobs that are left in the hash, and removes the process from the lists.
 func (w *worker) leave() {
 	ctx, cancel := context.WithTimeout(w.calls, 5*time.Second)
 	defer cancel()
@@ -208,7 +208,7 @@ func (w *worker) leave() {
 		clock.Sleep(ctx, wait.Next())
 	}
 	if err == nil {
-		w.worked.Returned, err = w.giveBack(ctx, w.process, false)
+		w.worked.Returned, err = w.requeue(ctx, w.process, false)
 	}
 	if err == nil && w.o.WebUI {
 		err = w.hide(ctx)
@@ -242,8 +242,8 @@ func (w *worker) report(err error, j *Delivery) {
 	}
 }
 
-// hopeless says that no repeat can help.
-func hopeless(err error) bool {
+// permanent reports whether a retry cannot help.
+func permanent(err error) bool {
 	for _, final := range []error{lua.ErrWrongType, lua.ErrOutOfRange, lua.ErrBadName, lua.ErrTooLarge, lua.ErrCrossSlot} {
 		if errors.Is(err, final) {
 			return true
@@ -252,7 +252,7 @@ func hopeless(err error) bool {
 	return false
 }
 
-// newBackoff paces the attempts after an error.
+// newBackoff returns the delays between attempts after an error.
 func newBackoff() clock.Backoff {
 	return clock.Backoff{First: 50 * time.Millisecond, Last: 5 * time.Second}
 }

@@ -18,25 +18,25 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// workerCall is one call of a script of the worker side on prepared data; p stands before its keys.
+// workerCall is one call of a script of the worker side on prepared data; p is the prefix of its keys.
 type workerCall struct {
 	script *lua.Script
 	run    func(ctx context.Context, c lua.Client, p string) (any, error)
-	keys   string // those that hold jobs, or names of processes
-	counts string // counters, which stop nothing
-	repeat any    // what a repeat answers, if that is another answer
+	keys   string // keys with jobs, or with names of processes
+	counts string // counters, whose type stops nothing
+	repeat any    // the reply to a retry, if it differs
 }
 
-// inHandOf is an entry of a working hash.
-func inHandOf(p, queue, payload string) string {
+// inFlightOf is an entry of a working hash.
+func inFlightOf(p, queue, payload string) string {
 	key := p + "queue:" + queue
 	return fmt.Sprintf("%d:%s%s", len(key), key, payload)
 }
 
-// handed is the data before each call: three jobs in hand, three in queue a, one in b.
+// handed is the data before each call: three jobs in flight, three in queue a, one in b.
 func handed(ctx context.Context, c redis.Cmdable, p string) error {
 	return errors.Join(
-		c.HSet(ctx, p+"working", "1", inHandOf(p, "a", `{"jid":"one"}`), "2", inHandOf(p, "a", `{"jid":"two"}`), "3", inHandOf(p, "b", `{"jid":"three"}`)).Err(),
+		c.HSet(ctx, p+"working", "1", inFlightOf(p, "a", `{"jid":"one"}`), "2", inFlightOf(p, "a", `{"jid":"two"}`), "3", inFlightOf(p, "b", `{"jid":"three"}`)).Err(),
 		c.LPush(ctx, p+"queue:a", `{"jid":"four"}`, `{"jid":"five"}`, `{"jid":"six"}`).Err(),
 		c.LPush(ctx, p+"queue:b", `{"jid":"seven"}`).Err(),
 		c.ZAdd(ctx, p+"processes", redis.Z{Score: 1, Member: "lapsed"}, redis.Z{Score: 9e12, Member: "alive"}).Err(),
@@ -78,7 +78,7 @@ func takeParams(p string) script.WorkerTakeParams {
 		Queues: []string{p + "queue:a", p + "queue:b"}, Process: "new", Lease: time.Hour, First: 4, Want: 4, Dones: []int64{1, 99}}
 }
 
-// answer leaves out what a repeat of take cannot know.
+// answer omits what a retry of take cannot return.
 func (call *workerCall) answer(ctx context.Context, c lua.Client, p string) (any, error) {
 	got, err := call.run(ctx, c, p)
 	if r, ok := got.(script.WorkerBeatResult); ok {
@@ -109,7 +109,7 @@ func eachWorkerCall(t *testing.T, test func(t *testing.T, ctx context.Context, c
 
 var failedAt = regexp.MustCompile(`"failed_at":[0-9.]+`)
 
-// workState is what all keys hold, without times.
+// workState returns the data of all keys, without times.
 func workState(ctx context.Context, c *redis.Client, p string) map[string][]string {
 	out := make(map[string][]string)
 	for _, key := range c.Keys(ctx, p+"*").Val() {
@@ -225,7 +225,7 @@ func TestWorkerScriptsWithAFailureAtEachWrite(t *testing.T) {
 				if contract == "all-or-nothing" {
 					require.Equal(t, before, after, "failpoint %d", n)
 				}
-			} // else it was a counter
+			} // otherwise it is a counter
 			jobsAreKept(t, want, after, n)
 			_, err = call.run(ctx, c, p)
 			require.NoError(t, err)
@@ -238,7 +238,7 @@ func TestWorkerScriptsWithAFailureAtEachWrite(t *testing.T) {
 	})
 }
 
-// jobsAreKept wants each job that a run without a failure leaves in some place to be in one.
+// jobsAreKept requires each job that a run without a failure keeps to be in some key.
 func jobsAreKept(t *testing.T, want, after map[string][]string, n int) {
 	t.Helper()
 	all := fmt.Sprint(after)
@@ -268,7 +268,7 @@ func TestWorkerScriptOutcomes(t *testing.T) {
 			got = append(got, fmt.Sprint(j.ID, " ", strings.TrimPrefix(j.Queue, p), " ", string(j.Payload)))
 		}
 		require.Equal(t, []string{`4 queue:a {"jid":"four"}`, `5 queue:a {"jid":"five"}`, `6 queue:a {"jid":"six"}`, `7 queue:b {"jid":"seven"}`}, got)
-		require.Equal(t, "1", c.Get(ctx, p+"processed").Val(), "one of the two was still in hand")
+		require.Equal(t, "1", c.Get(ctx, p+"processed").Val(), "one of the two was still in flight")
 		params := takeParams(p)
 		params.First, params.Dones = 8, nil
 		r, err = script.WorkerTake(ctx, c, params)
@@ -276,7 +276,7 @@ func TestWorkerScriptOutcomes(t *testing.T) {
 		require.InDelta(t, time.Now().UnixMicro(), r.Now, 60e6)
 		require.Equal(t, script.WorkerTakeResult{Now: r.Now, Known: true}, r)
 	})
-	t.Run("take knows a process by its lease", func(t *testing.T) {
+	t.Run("take recognizes a process by its lease", func(t *testing.T) {
 		ctx, p := fresh(t)
 		params := takeParams(p)
 		params.Process, params.Want = "alive", 1
@@ -322,7 +322,7 @@ func TestWorkerScriptOutcomes(t *testing.T) {
 		require.Equal(t, script.WorkerReturnResult{Returned: 1}, r)
 		require.ErrorIs(t, c.ZScore(ctx, p+"processes", "lapsed").Err(), redis.Nil, "it is forgotten with its last job")
 	})
-	t.Run("beat", func(t *testing.T) {
+	t.Run("heartbeat", func(t *testing.T) {
 		ctx, p := fresh(t)
 		params := script.WorkerBeatParams{Processes: p + "processes", Process: "alive", Lease: time.Hour, Max: 10}
 		r, err := script.WorkerBeat(ctx, c, params)
@@ -330,7 +330,7 @@ func TestWorkerScriptOutcomes(t *testing.T) {
 		require.InDelta(t, time.Now().UnixMicro(), r.Now, 60e6)
 		require.Equal(t, script.WorkerBeatResult{Now: r.Now, Known: true, Lapsed: []string{"lapsed"}}, r)
 	})
-	t.Run("what is not in hand is not moved", func(t *testing.T) {
+	t.Run("a job that is not in flight is not moved", func(t *testing.T) {
 		ctx, p := fresh(t)
 		require.NoError(t, c.HDel(ctx, p+"working", "1").Err())
 		before := workState(ctx, c, p)

@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// showFor is how long the Busy page shows a process that beats no more.
+// showFor is how long the Busy page shows a process after its last heartbeat.
 const showFor = time.Minute
 
-// show writes what Sidekiq's Busy page reads of a process: its entry in processes, a hash of that name, and the jobs it works on.
+// show writes what Sidekiq's Busy page reads of a process: its entry in processes, a hash of that name, and its
+// running jobs.
 func (w *worker) show(ctx context.Context) error {
 	jobs := w.jobsAsShown()
 	work := w.process + w.workSuffix()
@@ -29,7 +30,7 @@ func (w *worker) show(ctx context.Context) error {
 	return err
 }
 
-// hide takes the process off the page.
+// hide removes the process from the page.
 func (w *worker) hide(ctx context.Context) error {
 	p := w.d.client.TxPipeline()
 	p.SRem(ctx, w.d.key("processes"), w.process)
@@ -38,7 +39,7 @@ func (w *worker) hide(ctx context.Context) error {
 	return err
 }
 
-// workSuffix is how the key of the jobs ends; it has another name since Sidekiq 7.
+// workSuffix is the suffix of the key of running jobs, renamed in Sidekiq 7.
 func (w *worker) workSuffix() string {
 	if w.d.version < V7 {
 		return ":workers"
@@ -61,7 +62,7 @@ func (w *worker) jobsAsShown() []any {
 	return out
 }
 
-// info is the part that stays. An embedded process is one that the page cannot stop.
+// info is the constant part of the entry. An embedded process is one that the page cannot stop.
 func (w *worker) info() []byte {
 	host, _ := os.Hostname()
 	names, weights := []string{}, map[string]int{}
@@ -76,7 +77,7 @@ func (w *worker) info() []byte {
 		"identity": w.process, "version": "luatomic", "embedded": true, "capsules": map[string]any{"default": capsule},
 	})
 	if err != nil {
-		return nil // there is nothing in it that has no JSON
+		return nil // every value in it has a JSON form
 	}
 	return text
 }

@@ -34,7 +34,7 @@ func newSite(t *testing.T, version sidekiq.Version) *site {
 	return s
 }
 
-// another is a system of a subtest's own. Closing a client waits for its blocked commands, so one serves many.
+// another returns a system for a subtest. Closing a client waits for its blocked commands, so subtests share one.
 func (s *site) another(t *testing.T, version sidekiq.Version) *site {
 	t.Helper()
 	other := &site{t: t, client: s.client, ns: luatomictest.Namespace(t)}
@@ -61,7 +61,7 @@ func payload(queue, jid, more string) string {
 		`","created_at":1795230010.0290926,"enqueued_at":1795230010.029114` + more + `}`
 }
 
-// enqueue pushes as a Ruby client does; the first is served first.
+// enqueue pushes as a Ruby client does; the first payload is served first.
 func (s *site) enqueue(queue string, payloads ...string) {
 	s.t.Helper()
 	for _, p := range payloads {
@@ -69,7 +69,7 @@ func (s *site) enqueue(queue string, payloads ...string) {
 	}
 }
 
-// work runs a worker until the test calls end, which gives what it counted.
+// work runs a worker until the test calls end, which returns its counts.
 func (s *site) work(d *sidekiq.Dialect, opts *sidekiq.WorkOptions, h sidekiq.Handler) (end func() sidekiq.Worked) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -126,7 +126,7 @@ func (s *site) count(name string) int {
 	return n
 }
 
-// daily is the counter of the day, which may be over since it was written.
+// daily returns the counter of the day, or of the day before if midnight has passed.
 func (s *site) daily(name string) string {
 	s.t.Helper()
 	now := time.Now().UTC()
@@ -137,7 +137,7 @@ func (s *site) daily(name string) string {
 	return today
 }
 
-// workings are the hashes of all processes.
+// workings returns the hashes of all processes.
 func (s *site) workings() []string {
 	s.t.Helper()
 	keys, err := s.client.Keys(s.t.Context(), s.key("luatomic:sidekiq:working:*")).Result()
@@ -207,7 +207,7 @@ func TestAnIdleWorkerHearsAPushAtOnce(t *testing.T) {
 	require.Less(t, best, time.Second, "the worker polls")
 }
 
-// blocked says whether a client of the server waits for one of the site's queues.
+// blocked reports whether a client of the server blocks on one of the site's queues.
 func (s *site) blocked() bool {
 	before, err := s.client.LLen(s.t.Context(), s.key("queue:two")).Result()
 	require.NoError(s.t, err)

@@ -13,15 +13,15 @@ import (
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
 )
 
-// ErrStrayJob says that a process's hash has an entry that no worker of this package wrote. It stays there.
+// ErrStrayJob reports that a process's hash has an entry that no worker of this package wrote. The entry is kept.
 var ErrStrayJob = errors.New("sidekiq: an entry of a working hash is no job")
 
-// beats renews the lease of the process and rescues the jobs of others, until ctx ends.
-func (w *worker) beats(ctx context.Context) {
+// heartbeats renews the lease of the process and rescues the jobs of dead ones, until ctx ends.
+func (w *worker) heartbeats(ctx context.Context) {
 	tick := time.NewTicker(max(w.o.Lease/3, time.Millisecond))
 	defer tick.Stop()
 	for {
-		if err := w.beat(ctx); err != nil && ctx.Err() == nil {
+		if err := w.heartbeat(ctx); err != nil && ctx.Err() == nil {
 			w.report(err, nil)
 		}
 		select {
@@ -32,7 +32,7 @@ func (w *worker) beats(ctx context.Context) {
 	}
 }
 
-func (w *worker) beat(ctx context.Context) error {
+func (w *worker) heartbeat(ctx context.Context) error {
 	r, err := script.WorkerBeat(ctx, w.d.client, script.WorkerBeatParams{
 		Processes: w.d.processesKey(), Process: w.process, Lease: w.o.Lease, Max: 100,
 	})
@@ -44,7 +44,7 @@ func (w *worker) beat(ctx context.Context) error {
 	}
 	var faults []error
 	for _, process := range r.Lapsed {
-		n, err := w.giveBack(ctx, process, true)
+		n, err := w.requeue(ctx, process, true)
 		w.rescued.Add(int64(n))
 		faults = append(faults, err)
 	}
@@ -54,9 +54,9 @@ func (w *worker) beat(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-// giveBack puts the jobs of a process back into their queues, the oldest to be served first. With lapsed it stops when the process turns
-// out to be alive.
-func (w *worker) giveBack(ctx context.Context, process string, lapsed bool) (n int, err error) {
+// requeue puts the jobs of a process back into their queues, the oldest to be served first. With lapsed it stops when
+// the process is alive after all.
+func (w *worker) requeue(ctx context.Context, process string, lapsed bool) (n int, err error) {
 	key := w.d.workingKey(process)
 	entries, err := w.d.client.HGetAll(ctx, key).Result()
 	if err != nil {
@@ -64,7 +64,7 @@ func (w *worker) giveBack(ctx context.Context, process string, lapsed bool) (n i
 	}
 	groups, stray := w.byQueue(entries)
 	if len(groups) == 0 {
-		// The process is forgotten, also without a job.
+		// This also removes a process without jobs from the list.
 		groups = append(groups, group{queue: w.o.Queues[0].Name})
 	}
 	for _, g := range groups {
@@ -87,7 +87,7 @@ func (w *worker) giveBack(ctx context.Context, process string, lapsed bool) (n i
 	return n, nil
 }
 
-// group is the jobs of one queue, the one to be served first at the end.
+// group is the jobs of one queue; the last is served first.
 type group struct {
 	queue string
 	ids   []int64
@@ -115,7 +115,7 @@ func (w *worker) byQueue(entries map[string]string) (groups []group, stray int) 
 	return groups, stray
 }
 
-// readEntry reads the number and the queue of an entry of a hash.
+// readEntry parses the number and the queue of a hash entry.
 func (d *Dialect) readEntry(field, entry string) (id int64, queue string, ok bool) {
 	id, err := strconv.ParseInt(field, 10, 64)
 	size, rest, found := strings.Cut(entry, ":")
