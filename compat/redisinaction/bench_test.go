@@ -14,7 +14,7 @@ import (
 	"github.com/luatomic/luatomic/compat/redisinaction"
 )
 
-// Each benchmark has the raw commands beside it in the same run, with no promise at all.
+// Each benchmark runs the raw commands beside the scripts in the same run. The raw commands promise nothing.
 
 func perTask(b *testing.B, n int) {
 	b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "tasks/s")

@@ -10,43 +10,41 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// MaxBatch is the most tasks of one ExecuteAll, and the most that one PollQueue moves.
+// MaxBatch is the limit of tasks in one ExecuteAll, and of items that one PollQueue moves.
 const MaxBatch = 1000
 
-// Errors that callers may want to tell apart, beside those of package lua.
+// Errors beside those of package lua.
 var (
-	// ErrArgs says that the arguments of a task cannot be what a worker in Python
-	// calls a function with.
+	// ErrArgs reports that a worker in Python cannot call a function with the arguments of a task.
 	ErrArgs = errors.New("arguments are not a JSON array")
-	// ErrForeignScore says that there are items in delayed: whose score is no time in
-	// seconds. No poller will ever move them.
+	// ErrForeignScore reports that items in delayed: have a score that is not a time in seconds. No poller ever moves
+	// them.
 	ErrForeignScore = errors.New("scores that are not seconds")
-	// ErrQueueRefused says that items are due whose queue takes none: its key is not a
-	// list, or this user may not write it.
+	// ErrQueueRefused reports that due items stay in delayed: because the key of their queue is not a list, or this
+	// user may not write it.
 	ErrQueueRefused = errors.New("queue takes no items")
-	// ErrMalformed says that an item is not one.
+	// ErrMalformed reports that an item does not parse.
 	ErrMalformed = errors.New("malformed item")
-	// ErrHeld says that a lock is another's. It comes as a *HeldError.
+	// ErrHeld reports that another process holds the lock. It comes as a *HeldError.
 	ErrHeld = errors.New("lock is held")
-	// ErrNotHeld says that the identifier does not hold the lock.
+	// ErrNotHeld reports that the identifier does not hold the lock.
 	ErrNotHeld = errors.New("lock is not held")
 )
 
 // Options are the settings of a Client. The zero value is the layout of the book.
 type Options struct {
-	// Prefix comes before every key, as in "app:". The book has none. One with a hash
-	// tag, as in "{app}:", makes all of it work on a Redis Cluster.
+	// Prefix precedes every key, as in "app:". The book has none. With a hash tag, as in "{app}:", everything works
+	// on a Redis Cluster.
 	Prefix string
 }
 
-// Client is the whole of one system. Its methods may be called from any goroutine.
+// Client is the client of one system. Its methods may be called from any goroutine.
 type Client struct {
 	redis  lua.Client
 	prefix string
 }
 
-// New returns a client of the system that is kept on the server; nil options mean the
-// defaults. Nothing is sent.
+// New returns a client of the system on the server; nil options mean the defaults. Nothing is sent.
 func New(client lua.Client, opts *Options) *Client {
 	c := &Client{redis: client}
 	if opts != nil {
@@ -62,13 +60,13 @@ func (c *Client) lock(name string) string      { return c.prefix + "lock:" + nam
 func (c *Client) working(worker string) string { return c.prefix + "working:" + worker }
 func (c *Client) receipt(id string) string     { return c.prefix + "sent:" + id }
 
-// checkName judges what becomes part of a key or of an item.
+// checkName checks a name that becomes part of a key or of an item.
 func checkName(what, name string) error {
 	switch {
 	case name == "":
 		return fmt.Errorf("%w: %s is empty", lua.ErrBadName, what)
 	case !utf8.ValidString(name):
-		return fmt.Errorf("%w: %s is not UTF-8, which Python would not read", lua.ErrBadName, what)
+		return fmt.Errorf("%w: %s is not UTF-8, which Python cannot read", lua.ErrBadName, what)
 	case len(name) > maxName:
 		return fmt.Errorf("%w: %s has %d bytes, at most %d", lua.ErrBadName, what, len(name), maxName)
 	}
@@ -77,7 +75,7 @@ func checkName(what, name string) error {
 
 const maxName = 512
 
-// seconds is a score as a time; none for what is not a time.
+// seconds converts a score to a time; a score that is not a time is absent.
 func seconds(score float64) lua.Opt[time.Time] {
 	if score != score || score < 0 || score > foreignScore {
 		return lua.Opt[time.Time]{}
@@ -85,8 +83,7 @@ func seconds(score float64) lua.Opt[time.Time] {
 	return lua.Some(time.UnixMicro(int64(score * 1e6)))
 }
 
-// foreignScore is the year 5138 in seconds; all of today's times in milliseconds or
-// less are greater.
+// foreignScore is the year 5138 in seconds; present times in milliseconds or a smaller unit are greater.
 const foreignScore = 1e11
 
 // Scripts are all scripts of this package, for lua.Preload.

@@ -14,8 +14,7 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// An item that cannot be put aside is not tried again without end: it waits like what
-// fails otherwise, and the error says what is in the way.
+// An item that cannot be moved to malformed: is retried with back-off, and the error names the cause.
 func TestWorkerThatCannotPutAsideWaits(t *testing.T) {
 	t.Parallel()
 	c, r, prefix := own(t)
@@ -52,7 +51,7 @@ func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A queue that takes no items costs a poll no more, however many are due for it.
+// The cost of a poll is bounded however many items are due for a queue that refuses them.
 func TestPollBehindAQueueThatTakesNone(t *testing.T) {
 	t.Parallel()
 	c, r, prefix := own(t)
@@ -73,5 +72,5 @@ func TestPollBehindAQueueThatTakesNone(t *testing.T) {
 	require.Equal(t, 1, out.Moved)
 	require.Less(t, counted.n.Load(), int32(60), "two for each 500 items, up to 10 000")
 	next, ok := out.NextDue.Get()
-	require.True(t, !ok || next.After(out.Now), "what is refused is nothing to come back for at once")
+	require.True(t, !ok || next.After(out.Now), "refused items do not make the next poll immediate")
 }

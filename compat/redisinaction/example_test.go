@@ -31,7 +31,7 @@ func Example() {
 		return
 	}
 	_ = worker.Run(ctx, func(_ context.Context, item redisinaction.Item) error {
-		defer cancel() // one is enough here
+		defer cancel() // the example runs one item
 		var to, text string
 		err := json.Unmarshal(item.Args, &[]any{&to, &text})
 		fmt.Println(item.Name, to, text, string(item.Args))
@@ -52,9 +52,9 @@ func ExampleClient_AcquireLock() {
 		return
 	}
 	defer func() { fmt.Println(app.ReleaseLock(ctx, "market", id)) }()
-	fmt.Println("nobody else is here, in Python or in Go")
+	fmt.Println("no other process holds the lock, in Python or in Go")
 	// Output:
-	// nobody else is here, in Python or in Go
+	// no other process holds the lock, in Python or in Go
 	// <nil>
 }
 

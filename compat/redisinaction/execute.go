@@ -11,21 +11,21 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Task is a call of a function by name, at once or later.
+// Task is a call of a function by name, now or later.
 type Task struct {
 	Name string
-	// Args become a JSON array by encoding/json, nil an empty one; json.RawMessage is
-	// written as it is meant, in Python's form.
+	// Args become a JSON array by encoding/json, nil an empty one; json.RawMessage is parsed and written in Python's
+	// form.
 	Args any
-	// Delay is the time until the task is due; 0 and less puts it into its queue at once.
+	// Delay is the time until the task is due; 0 and less adds it to its queue immediately.
 	Delay time.Duration
 }
 
 // Executed is the result of ExecuteAll.
 type Executed struct {
-	// IDs are those of the tasks, in their order.
+	// IDs are the ids of the tasks, in their order.
 	IDs []string
-	// Ready and Scheduled are how many are in the queue, and in delayed:.
+	// Ready and Scheduled count the tasks added to the queue and to delayed:.
 	Ready, Scheduled int
 	// Now is the server's time.
 	Now time.Time
@@ -40,12 +40,12 @@ func (c *Client) ExecuteLater(ctx context.Context, queue, name string, args any,
 	return out.IDs[0], nil
 }
 
-// ExecuteAll adds tasks, all of them or none: those with a delay to delayed:, scored by
-// the server's clock, the others to the end of the queue. Tasks of the same delay are
-// due in their order. A lost reply does not add them twice.
+// ExecuteAll adds tasks, all of them or none: those with a delay to delayed:, scored by the server's clock, the
+// others to the end of the queue. Tasks of the same delay are due in their order. A retry after a lost reply does not
+// add them twice.
 //
-// At most MaxBatch tasks and 1 MiB, else lua.ErrTooLarge. Errors of the input, before
-// anything is sent: ErrArgs, lua.ErrBadName.
+// At most MaxBatch tasks and 1 MiB, else lua.ErrTooLarge. Errors of the input, before anything is sent: ErrArgs,
+// lua.ErrBadName.
 //
 // Keys: delayed:, queue:<queue>, sent:<id of the first>. Cost: O(log n) for each delayed
 // task, O(1) for each other.
@@ -76,21 +76,21 @@ func (c *Client) ExecuteAll(ctx context.Context, queue string, tasks ...Task) (E
 	return out, nil
 }
 
-// receiptLife is longer than any call is repeated.
+// receiptLife is longer than any call is retried.
 const receiptLife = time.Minute
 
 func executeError(queue string, err error) error {
 	return fmt.Errorf("redisinaction: execute later on %q: %w", queue, err)
 }
 
-// encode makes the item of the task, with a new id.
+// encode returns the item of the task, with a new id.
 func (t *Task) encode(queue string) (id string, item script.ExecuteLaterItem, err error) {
 	if err := checkName("name", t.Name); err != nil {
 		return "", item, err
 	}
 	u, err := uuid.NewRandom()
 	if err != nil {
-		return "", item, fmt.Errorf("no randomness for an id: %w", err)
+		return "", item, fmt.Errorf("no random bytes for an id: %w", err)
 	}
 	id = u.String()
 	item.Body, err = encodeItem(id, queue, t.Name, t.Args)

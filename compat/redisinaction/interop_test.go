@@ -46,7 +46,7 @@ func startPython(t *testing.T, interpreter string, server *luatomictest.Server) 
 	return foreign.Start(t, exec.Command(interpreter, "-B", filepath.Join("testdata", "python", "agent.py"), port))
 }
 
-// pollUntil runs a Go poller until the function returns, and says how many it moved.
+// pollUntil runs a Go poller until the function returns, and returns how many it moved.
 func pollUntil(t *testing.T, c *redisinaction.Client, f func()) (moved int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -72,7 +72,7 @@ var values = []any{
 	[]any{}, map[string]any{}, map[string]any{"b": []any{1, "é"}, "a": map[string]any{"c": nil}},
 }
 
-// Python executes later, Go polls and works.
+// Python schedules, Go polls and works.
 func TestInteropPythonExecutesGoPolls(t *testing.T) {
 	p, c, r := python(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -97,7 +97,7 @@ func TestInteropPythonExecutesGoPolls(t *testing.T) {
 			require.NoError(t, w.Done(ctx, item))
 		}
 	})
-	require.Zero(t, r.DBSize(ctx).Val(), "nothing stays behind")
+	require.Zero(t, r.DBSize(ctx).Val(), "no key is left")
 
 	p.Ask([]any{"execute_later", "q", []any{[]any{"infinite", []any{1}, 0}}}, &ids)
 	item, err := w.Take(ctx)
@@ -105,7 +105,7 @@ func TestInteropPythonExecutesGoPolls(t *testing.T) {
 	require.Equal(t, ids[0], item.ID)
 }
 
-// Go executes later, Python polls and works. And the bytes are those that Python writes.
+// Go schedules, Python polls and works. The bytes are those that Python writes.
 func TestInteropGoExecutesPythonPolls(t *testing.T) {
 	p, c, r := python(t)
 	ctx := t.Context()
@@ -136,7 +136,7 @@ func TestInteropGoExecutesPythonPolls(t *testing.T) {
 	}
 }
 
-// What Go writes of random JSON is what Python writes of it.
+// For random JSON, Go and Python write the same bytes.
 func TestInteropBytesAreThoseOfPython(t *testing.T) {
 	p, c, r := python(t)
 	ctx := t.Context()
@@ -189,7 +189,7 @@ func randomText(rnd *rand.Rand) string {
 	return string(text)
 }
 
-// randomNumber is one as JSON allows it, not always in the form that Python gives it.
+// randomNumber returns a valid JSON number, not always in the form that Python writes.
 func randomNumber(rnd *rand.Rand) string {
 	switch rnd.IntN(4) {
 	case 0:
@@ -202,8 +202,7 @@ func randomNumber(rnd *rand.Rand) string {
 	return fmt.Sprintf("%de%d", rnd.IntN(100), rnd.IntN(25))
 }
 
-// Pollers in Go and in Python at once over 5000 items, of which either side made half:
-// each runs once.
+// Pollers in Go and in Python run concurrently over 5000 items, half of them from each side: each item runs once.
 func TestInteropBothPollersMoveEachItemOnce(t *testing.T) {
 	p, c, r := python(t)
 	ctx := t.Context()
@@ -247,7 +246,7 @@ func TestInteropBothPollersMoveEachItemOnce(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// The head that a dead poller of the book has locked for ever is moved all the same.
+// An item that a dead poller of the book has locked for ever is still moved.
 func TestInteropADeadPollersLockStopsNothing(t *testing.T) {
 	p, c, _ := python(t)
 	ctx := t.Context()
@@ -263,7 +262,7 @@ func TestInteropADeadPollersLockStopsNothing(t *testing.T) {
 	})
 }
 
-// Go and Python contend for one lock: never are two inside, and nobody starves.
+// Go and Python contend for one lock: never two hold it, and neither side starves.
 func TestInteropLockIsOnes(t *testing.T) {
 	p, c, r := python(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -281,7 +280,7 @@ func TestInteropLockIsOnes(t *testing.T) {
 					return
 				}
 				if r.Incr(ctx, "inside").Val() != 1 {
-					t.Error("two are inside")
+					t.Error("two hold the lock")
 				}
 				r.Incr(ctx, "rounds")
 				r.Decr(ctx, "inside")
@@ -292,13 +291,13 @@ func TestInteropLockIsOnes(t *testing.T) {
 			}
 		})
 	}
-	require.Equal(t, "0", string(p.Line(2*time.Minute)), "Python was never inside with another")
+	require.Equal(t, "0", string(p.Line(2*time.Minute)), "Python never shared the lock")
 	wg.Wait()
 	require.Equal(t, strconv.Itoa(3*rounds), r.Get(ctx, "rounds").Val())
 	require.Zero(t, r.Exists(ctx, "lock:l").Val())
 }
 
-// Either side sees the other's lock, and can give it back.
+// Either side sees the other's lock, and can release it.
 func TestInteropLockIsUnderstood(t *testing.T) {
 	p, c, r := python(t)
 	ctx := t.Context()
@@ -319,7 +318,7 @@ func TestInteropLockIsUnderstood(t *testing.T) {
 	require.Zero(t, r.Exists(ctx, "lock:l").Val())
 
 	p.Ask([]any{"acquire", "l", 1}, &theirs)
-	p.Kill() // and nobody would ever have the lock again
+	p.Kill() // without Heal the lock is never free again
 	_, err = c.AcquireLock(ctx, "l", &redisinaction.LockOptions{Wait: 30 * time.Second, Heal: 50 * time.Millisecond})
 	require.NoError(t, err)
 }

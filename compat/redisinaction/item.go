@@ -6,22 +6,21 @@ import (
 	"fmt"
 )
 
-// Item is one task as it stands in delayed: or in a queue.
+// Item is one task as stored in delayed: or in a queue.
 type Item struct {
 	// ID is the uuid; empty in an item of two elements.
 	ID string
-	// Queue is the queue for which the item is, in one of two elements that from
-	// which it was taken; unknown if it comes again to a worker of several queues.
+	// Queue is the queue of the item. In an item of two elements it is the queue from which it was taken, and empty
+	// if a worker of several queues gets the item again.
 	Queue string
-	// Name says what to run.
+	// Name is the function to run.
 	Name string
-	// Args are the arguments with their own bytes: JSON as Python writes it, so NaN,
-	// Infinity and -Infinity can stand where a number does.
+	// Args are the arguments with their own bytes: JSON as Python writes it, so NaN, Infinity and -Infinity can occur
+	// as numbers.
 	Args json.RawMessage
 	// Raw is the whole item.
 	Raw []byte
-	// Again says that the item was taken before by a worker of that name, which did
-	// not finish it.
+	// Again reports that a worker of that name took the item before and did not finish it.
 	Again bool
 }
 
@@ -41,7 +40,7 @@ func ParseItem(raw []byte) (Item, error) {
 		fields = fields[2:]
 	case 4:
 	default:
-		return item, fmt.Errorf("%w: an array of another length than 2 or 4", ErrMalformed)
+		return item, fmt.Errorf("%w: the array has neither 2 nor 4 elements", ErrMalformed)
 	}
 	for i, into := range fields {
 		s := scanner{in: raw, at: spans[i].from}
@@ -54,16 +53,15 @@ func ParseItem(raw []byte) (Item, error) {
 	return item, nil
 }
 
-// span is where an element stands, with the space around it.
+// span is the range of an element, with the space around it.
 type span struct{ from, to int }
 
-// elements checks all of an array, and returns where its elements are: the first five,
-// since nobody wants more.
+// elements checks all of an array, and returns the ranges of its first five elements.
 func (s *scanner) elements() ([]span, error) {
 	spans := make([]span, 0, 5)
 	s.space()
 	if s.peek() != '[' {
-		return nil, s.fail("no array")
+		return nil, s.fail("not an array")
 	}
 	err := s.nested(']', func() error {
 		from := s.at
@@ -78,12 +76,12 @@ func (s *scanner) elements() ([]span, error) {
 	}
 	s.space()
 	if s.at < len(s.in) {
-		return nil, s.fail("more after the array")
+		return nil, s.fail("data after the array")
 	}
 	return spans, nil
 }
 
-// encodeItem writes the item of a task.
+// encodeItem returns the item of a task.
 func encodeItem(id, queue, name string, args any) ([]byte, error) {
 	if args == nil {
 		args = []any{}

@@ -7,9 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// A scanner walks over JSON as Python's json module reads it: NaN, Infinity and
-// -Infinity are numbers, an object may have a key twice. With a writer, it also
-// writes what json.dumps would write of the value.
+// A scanner reads JSON as Python's json module does: NaN, Infinity and -Infinity are numbers, an object may have a
+// key twice. With a writer, it also writes the value as json.dumps does.
 type scanner struct {
 	in    []byte
 	at    int
@@ -33,7 +32,7 @@ func (s *scanner) space() {
 	}
 }
 
-// peek is the next byte, 0 at the end.
+// peek returns the next byte, 0 at the end.
 func (s *scanner) peek() byte {
 	if s.at < len(s.in) {
 		return s.in[s.at]
@@ -49,7 +48,7 @@ func (s *scanner) accept(b byte) bool {
 	return true
 }
 
-// value steps over one value and the space around it.
+// value skips one value and the space around it.
 func (s *scanner) value() error {
 	s.space()
 	var err error
@@ -64,7 +63,7 @@ func (s *scanner) value() error {
 		err = s.nested('}', s.member)
 	case b == '"':
 		_, err = s.text(false)
-	case b == '-' && s.word("-Infinity"), s.word("NaN"), s.word("Infinity"), s.word("null"), s.word("true"), s.word("false"):
+	case b == '-' && s.literal("-Infinity"), s.literal("NaN"), s.literal("Infinity"), s.literal("null"), s.literal("true"), s.literal("false"):
 	default:
 		err = s.number()
 	}
@@ -72,8 +71,8 @@ func (s *scanner) value() error {
 	return err
 }
 
-// word steps over w if it is next.
-func (s *scanner) word(w string) bool {
+// literal skips w if it is next.
+func (s *scanner) literal(w string) bool {
 	if len(s.in)-s.at < len(w) || string(s.in[s.at:s.at+len(w)]) != w {
 		return false
 	}
@@ -82,7 +81,7 @@ func (s *scanner) word(w string) bool {
 	return true
 }
 
-// nested steps over an array or an object.
+// nested skips an array or an object.
 func (s *scanner) nested(end byte, element func() error) error {
 	if s.depth++; s.depth > s.out.depth() {
 		return s.fail("nested too deeply")
@@ -93,7 +92,7 @@ func (s *scanner) nested(end byte, element func() error) error {
 	for first := true; !s.accept(end); first = false {
 		if !first {
 			if !s.accept(',') {
-				return s.fail("no comma")
+				return s.fail("a comma was expected")
 			}
 			s.out.raw(", ")
 		}
@@ -109,7 +108,7 @@ func (s *scanner) nested(end byte, element func() error) error {
 func (s *scanner) member() error {
 	s.space()
 	if s.peek() != '"' {
-		return s.fail("no key")
+		return s.fail("a key was expected")
 	}
 	start := s.out.len()
 	if _, err := s.text(false); err != nil {
@@ -120,16 +119,16 @@ func (s *scanner) member() error {
 	}
 	s.space()
 	if !s.accept(':') {
-		return s.fail("no colon")
+		return s.fail("a colon was expected")
 	}
 	s.out.raw(": ")
 	return s.value()
 }
 
-// errSurrogate says that a text cannot be had as UTF-8.
+// errSurrogate reports that a text has no UTF-8 form.
 var errSurrogate = errors.New("half of a surrogate pair")
 
-// text steps over a string. With keep it returns it, with loneSurrogate for half a pair.
+// text skips a string. With keep it returns the string, with loneSurrogate for half a pair.
 func (s *scanner) text(keep bool) (string, error) {
 	s.at++
 	s.out.raw(`"`)
@@ -166,7 +165,7 @@ func (s *scanner) text(keep bool) (string, error) {
 	}
 }
 
-// plain steps over the characters that stand for themselves on both sides.
+// plain skips the characters that both languages write without an escape.
 func (s *scanner) plain() []byte {
 	start := s.at
 	for s.at < len(s.in) {
@@ -178,27 +177,27 @@ func (s *scanner) plain() []byte {
 	return s.in[start:s.at]
 }
 
-// special steps over an escape, or over a character beyond ASCII.
+// special skips an escape, or a character beyond ASCII.
 func (s *scanner) special() (rune, error) {
 	if s.in[s.at] == '\\' {
 		return s.escape()
 	}
 	r, size := utf8.DecodeRune(s.in[s.at:])
 	if r == utf8.RuneError && size == 1 {
-		return 0, s.fail("no UTF-8")
+		return 0, s.fail("not UTF-8")
 	}
 	s.at += size
 	return r, nil
 }
 
-// loneSurrogate stands for half a pair: no UTF-8, so that it is found again.
+// loneSurrogate represents half a pair. It is not UTF-8, so that no other text contains it.
 const loneSurrogate = "\xed"
 
-// plainText is text without half a surrogate pair: what can be a key or a name.
+// plainText reads a string without half a surrogate pair, which can be a key or a name.
 func (s *scanner) plainText() (string, error) {
 	s.space()
 	if s.peek() != '"' {
-		return "", s.fail("no string")
+		return "", s.fail("a string was expected")
 	}
 	text, err := s.text(true)
 	if err == nil && !utf8.ValidString(text) {
@@ -210,7 +209,7 @@ func (s *scanner) plainText() (string, error) {
 
 var escapes = map[byte]rune{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// escape steps over one escape, or over the two of a surrogate pair.
+// escape skips one escape, or the two of a surrogate pair.
 func (s *scanner) escape() (rune, error) {
 	if s.at+1 == len(s.in) {
 		return 0, s.fail("a string without an end")
@@ -221,7 +220,7 @@ func (s *scanner) escape() (rune, error) {
 	}
 	high, ok := s.hex(s.at)
 	if !ok {
-		return 0, s.fail("an escape that is none")
+		return 0, s.fail("an unknown escape")
 	}
 	s.at += 6
 	if low, ok := s.hex(s.at); ok {
@@ -255,14 +254,14 @@ func (s *scanner) hex(at int) (rune, bool) {
 	return r, true
 }
 
-// number steps over a number.
+// number skips a number.
 func (s *scanner) number() error {
 	start := s.at
 	s.accept('-')
 	whole := true
 	if !s.accept('0') && s.digits() == 0 {
 		s.at = start
-		return s.fail("no value")
+		return s.fail("a value was expected")
 	}
 	if s.peek() == '.' {
 		s.at++

@@ -15,30 +15,29 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// LockOptions are the settings of one AcquireLock. The zero value tries once and takes
-// the lock until it is released, as the book's setnx does.
+// LockOptions are the settings of one AcquireLock. The zero value tries once and holds the lock until it is released,
+// as the book's setnx does.
 type LockOptions struct {
-	// Wait is how long to try; below 0 for until ctx ends. The book's default is 10 s.
+	// Wait is how long to try; below 0 until ctx ends. The book's default is 10 s.
 	Wait time.Duration
-	// TTL is how long the lock is held if nobody releases it, by the server's clock;
-	// at least 1 ms. 0 is for ever: if this process dies, nobody gets the lock until
-	// somebody deletes its key.
+	// TTL is how long the lock is held if it is not released, by the server's clock; at least 1 ms. 0 is for ever: if
+	// this process dies, the lock stays held until its key is deleted.
 	TTL time.Duration
-	// Heal, above 0, gives a lock that another holds without a time to live this one.
-	// Only where nobody holds a lock for so long: a holder that lives is not asked.
+	// Heal, above 0, is set as the time to live of a lock that another process holds without one. It must be longer
+	// than any process holds the lock: a live holder loses it too.
 	Heal time.Duration
 }
 
-// HeldError says that a lock is another's. It matches ErrHeld.
+// HeldError reports that another process holds a lock. It matches ErrHeld.
 type HeldError struct {
 	Name string
-	// Remaining is how long it is held at most; absent if its holder set no end.
+	// Remaining is how long it is held at most; absent if it has no time to live.
 	Remaining lua.Opt[time.Duration]
 }
 
 func (e *HeldError) Error() string {
 	if d, ok := e.Remaining.Get(); ok {
-		return fmt.Sprintf("redisinaction: lock %q is held, for %v at most", e.Name, d)
+		return fmt.Sprintf("redisinaction: lock %q is held, for at most %v", e.Name, d)
 	}
 	return fmt.Sprintf("redisinaction: lock %q is held, with no time to live; if its holder is dead, acquire with Heal, or delete the key", e.Name)
 }
@@ -46,15 +45,13 @@ func (e *HeldError) Error() string {
 // Is matches ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// AcquireLock takes the lock and returns the identifier that holds it, a new uuid; nil
-// options mean the defaults. While another holds the lock it asks again after 1 ms, as
-// the book does, and then in longer intervals up to 16 ms: a release in Python tells
-// nobody. There is no order among those who wait.
+// AcquireLock acquires the lock and returns its identifier, a new uuid; nil options mean the defaults. While another
+// process holds the lock it tries again after 1 ms, as the book does, and then in longer intervals up to 16 ms: a
+// release in Python sends no notification. Waiters have no order.
 //
-// A *HeldError says that the lock was another's until Wait was over, or until ctx ended,
-// then joined with the cause of that. With any error the lock is not held: one that may
-// have been obtained without an answer is given back, for up to 10 s. If that fails too
-// the error is lua.ErrOutcomeUnknown.
+// A *HeldError reports that another process held the lock until Wait was over, or until ctx ended; then it is joined
+// with the cause of ctx. With any error the lock is not held: if a lost reply may have acquired it, it is released,
+// for up to 10 s. If that fails too the error is lua.ErrOutcomeUnknown.
 //
 // Keys: lock:<name>. Cost: O(1) for each try.
 func (c *Client) AcquireLock(ctx context.Context, name string, opts *LockOptions) (identifier string, err error) {
@@ -79,7 +76,7 @@ func (c *Client) AcquireLock(ctx context.Context, name string, opts *LockOptions
 func (o *LockOptions) check(name string) error {
 	for _, d := range []time.Duration{o.TTL, o.Heal} {
 		if d != 0 && d < time.Millisecond {
-			return fmt.Errorf("%w: a time to live of %v; 1 ms or more, or 0 for none", lua.ErrOutOfRange, d)
+			return fmt.Errorf("%w: a time to live of %v; use at least 1 ms, or 0 for none", lua.ErrOutOfRange, d)
 		}
 	}
 	return checkName("lock", name)
@@ -89,7 +86,7 @@ func lockError(what, name string, err error) error {
 	return fmt.Errorf("redisinaction: %s lock %q: %w", what, name, err)
 }
 
-// acquire is one AcquireLock.
+// acquire is one call of AcquireLock.
 type acquire struct {
 	*Client
 	name, identifier string
@@ -132,7 +129,7 @@ func (a *acquire) wait(ctx context.Context) error {
 	}
 }
 
-// failed gives back what may have been obtained.
+// failed releases a lock that may have been acquired.
 func (a *acquire) failed(ctx context.Context, held *HeldError, err error) error {
 	if errors.Is(err, lua.ErrOutcomeUnknown) {
 		undo, cancel := detached(ctx)
@@ -140,12 +137,12 @@ func (a *acquire) failed(ctx context.Context, held *HeldError, err error) error 
 		if _, back := a.release(undo, a.name, a.identifier); back == nil && errors.Is(err, context.Cause(ctx)) {
 			err = context.Cause(ctx)
 		} else if back != nil {
-			err = fmt.Errorf("%w; the lock may be held by %s, and nobody to release it: %w", err, a.identifier, back)
+			err = fmt.Errorf("%w; the lock may be held by %s and could not be released: %w", err, a.identifier, back)
 		}
 	}
 	err = lockError("acquire", a.name, err)
 	if cause := context.Cause(ctx); held != nil && cause != nil {
-		if !errors.Is(err, cause) { // it ended in the middle of a look
+		if !errors.Is(err, cause) { // ctx ended during a call
 			err = errors.Join(err, cause)
 		}
 		return errors.Join(held, err)
@@ -153,15 +150,15 @@ func (a *acquire) failed(ctx context.Context, held *HeldError, err error) error 
 	return err
 }
 
-// detached is for what must be done after ctx has ended, too.
+// detached returns a context for calls that must work after ctx has ended.
 func detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 }
 
-// ReleaseLock gives the lock back. It works after ctx has ended too, the usual case in a
-// deferred call, and takes 10 s at most. ErrNotHeld says that the identifier did not
-// hold it: it was released before, or its time was over, and another may have had it
-// meanwhile. After a lost reply, a lock that is gone counts as released by this call.
+// ReleaseLock releases the lock. It works after ctx has ended too, the usual case in a deferred call, and takes at
+// most 10 s. ErrNotHeld reports that the identifier did not hold it: it was released before, or it expired and
+// another process may have held it since. After a lost reply, a lock that does not exist counts as released by this
+// call.
 //
 // Keys: lock:<name>. Cost: O(1).
 func (c *Client) ReleaseLock(ctx context.Context, name, identifier string) error {
@@ -186,13 +183,13 @@ func (c *Client) release(ctx context.Context, name, identifier string) (bool, er
 	return released || n.resent, err
 }
 
-// noter hears that the answer came to a repeat.
+// noter learns that the reply answers a retry.
 type noter struct{ resent bool }
 
 func (n *noter) NoteResent() { n.resent = true }
 
-// ExtendLock gives a lock that the identifier holds a new time to live, by the server's
-// clock from now on; at least 1 ms. ErrNotHeld says that the identifier does not hold it.
+// ExtendLock sets a new time to live of a lock that the identifier holds, from now on by the server's clock; at least
+// 1 ms. ErrNotHeld reports that the identifier does not hold it.
 //
 // Keys: lock:<name>. Cost: O(1).
 func (c *Client) ExtendLock(ctx context.Context, name, identifier string, ttl time.Duration) error {

@@ -63,7 +63,7 @@ func TestLockWithATimeToLive(t *testing.T) {
 	require.Greater(t, remaining, time.Millisecond, "a lock with an end is not healed")
 	require.ErrorContains(t, err, "at most")
 	second, err := c.AcquireLock(ctx, "l", &redisinaction.LockOptions{Wait: -1})
-	require.NoError(t, err, "it waits until the time of the first is over")
+	require.NoError(t, err, "it waits until the first lock expires")
 	require.NotEqual(t, id, second)
 	require.ErrorIs(t, c.ReleaseLock(ctx, "l", id), redisinaction.ErrNotHeld)
 	require.Equal(t, second, r.Get(ctx, prefix+"lock:l").Val())
@@ -79,7 +79,7 @@ func TestALeftoverLockIsHealedOnRequestAlone(t *testing.T) {
 	require.Negative(t, r.PTTL(ctx, prefix+"lock:l").Val())
 	_, err = c.AcquireLock(ctx, "l", &redisinaction.LockOptions{Heal: 50 * time.Millisecond, Wait: time.Minute})
 	require.NoError(t, err)
-	require.Negative(t, r.PTTL(ctx, prefix+"lock:l").Val(), "the new one is as it was asked for")
+	require.Negative(t, r.PTTL(ctx, prefix+"lock:l").Val(), "the new one has no time to live, as requested")
 }
 
 func TestLockInput(t *testing.T) {
@@ -101,7 +101,7 @@ func TestOneHoldsTheLockAtATime(t *testing.T) {
 	t.Parallel()
 	ctx := bounded(t)
 	c, _, _ := own(t)
-	inside := 0 // the race detector sees two holders, too
+	inside := 0 // the race detector reports two holders too
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -135,7 +135,7 @@ func TestAcquireEndsWithItsContext(t *testing.T) {
 	require.NoError(t, c.ReleaseLock(ctx, "l", "other"), "a release works after the end")
 }
 
-// proxied is a client of the same keys through a proxy that loses replies.
+// proxied returns a client of the same keys through a proxy that loses replies.
 func proxied(t testing.TB, prefix string) (*redisinaction.Client, *redis.Client, *luatomictest.LossyProxy) {
 	t.Helper()
 	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
@@ -146,7 +146,7 @@ func proxied(t testing.TB, prefix string) (*redisinaction.Client, *redis.Client,
 	return redisinaction.New(r, &redisinaction.Options{Prefix: prefix}), r, proxy
 }
 
-// A lost reply neither takes a lock that nobody knows of nor hides a release.
+// A lost reply neither leaves a lock without a holder nor hides a release.
 func TestLockWithLostReplies(t *testing.T) {
 	t.Parallel()
 	ctx := bounded(t)
@@ -163,7 +163,7 @@ func TestLockWithLostReplies(t *testing.T) {
 	}
 }
 
-// An acquire that is cancelled before it has the answer leaves no lock behind.
+// An acquire that is cancelled before the reply leaves no lock behind.
 func TestACancelledAcquireLeavesNoLock(t *testing.T) {
 	t.Parallel()
 	_, r, prefix := own(t)

@@ -18,27 +18,23 @@ type Polled struct {
 	Malformed []MalformedItem
 	// Now is the server's time.
 	Now time.Time
-	// NextDue is when the next item is due. It has passed when more are due than one
-	// call moves.
+	// NextDue is when the next item is due. It is in the past when more are due than one call moves.
 	NextDue lua.Opt[time.Time]
 }
 
-// MalformedItem is an item that nobody can run, and why.
+// MalformedItem is an item that does not parse, and why.
 type MalformedItem struct {
 	Raw    []byte
 	Reason error
 }
 
-// PollQueue moves up to MaxBatch items that are due to their queues, earliest first,
-// never before the server's clock has reached their time. Each step reads items that
-// are due, and moves them by one script, which leaves alone what has another score by
-// then. Any number of processes may poll, the book's pollers too: each item is moved
-// once. The locks that the book's pollers take on an item are not looked at, so one that
-// a dead poller left behind stops nothing.
+// PollQueue moves up to MaxBatch due items to their queues, earliest first, never before their time by the server's
+// clock. Each step reads due items, and moves them by one script, which leaves alone items whose score has changed.
+// Any number of processes may poll, the book's pollers too: each item is moved once. The locks that the book's
+// pollers take on an item are not checked, so the lock of a dead poller blocks nothing.
 //
-// An item that cannot be parsed goes to malformed: with its bytes. Two errors come with
-// a result, after everything else was moved, but for what is due behind the first
-// 10 000 items that their queues refuse: ErrForeignScore, and ErrQueueRefused.
+// An item that cannot be parsed goes to malformed: with its bytes. Two errors come with a result, after everything
+// else was moved: ErrForeignScore and ErrQueueRefused. Items behind the first 10 000 refused ones are not moved.
 // After a lost reply, Moved can be too low.
 //
 // Keys: delayed:, malformed:, queue:<q> of the items. Cost: O(log n) for each item.
@@ -52,7 +48,7 @@ func (c *Client) PollQueue(ctx context.Context) (Polled, error) {
 		if !more {
 			break
 		}
-		if p.skip > stepsOver { // those are due, but not to come back for at once
+		if p.skip > stepsOver { // refused items are due, but no reason to poll again immediately
 			p.out.NextDue = lua.Opt[time.Time]{}
 			break
 		}
@@ -60,24 +56,24 @@ func (c *Client) PollQueue(ctx context.Context) (Polled, error) {
 	return p.out, p.complaint()
 }
 
-// What one step moves at most; an item alone may be larger.
+// Limits of one step; a single item may be larger.
 const (
 	stepItems = 500
 	stepBytes = 1 << 19
-	stepsOver = 10000 // items of queues that take none, that one poll passes over
+	stepsOver = 10000 // refused items that one poll skips
 )
 
-// poll is one PollQueue.
+// poll is one call of PollQueue.
 type poll struct {
 	*Client
 	out     Polled
-	done    int   // items that are moved, or gone when they were to be
-	skip    int64 // items at the head that stay, because their queue refuses them
+	done    int   // items that are moved, or were no longer in delayed:
+	skip    int64 // items at the head that their queue refuses
 	refused []string
 	foreign int64
 }
 
-// step moves some items. It says whether there may be more.
+// step moves some items and reports whether there may be more.
 func (p *poll) step(ctx context.Context) (more bool, err error) {
 	due, err := script.Due(ctx, p.redis, script.DueParams{Delayed: p.delayed(), Skip: p.skip, Max: stepItems, Bytes: stepBytes})
 	if err != nil {
@@ -104,7 +100,7 @@ func (p *poll) step(ctx context.Context) (more bool, err error) {
 	return true, nil
 }
 
-// move is what one script is to do.
+// move is the work of one script call.
 type move struct {
 	params    script.MoveDueParams
 	sizes     []int // items for each list
@@ -137,7 +133,7 @@ func (p *poll) plan(items []script.DueItem) move {
 	return m
 }
 
-// count takes in how many items went to each list, -1 for a list that refuses them.
+// count records how many items were added to each list; -1 is a list that refuses them.
 func (p *poll) count(m *move, counts []int64) {
 	for i, n := range counts {
 		switch list := m.params.Lists[i]; {
@@ -145,7 +141,7 @@ func (p *poll) count(m *move, counts []int64) {
 			p.refused = append(p.refused, list)
 			p.skip += int64(m.sizes[i])
 			continue
-		case list == p.malformed() && n == 0: // another poller's
+		case list == p.malformed() && n == 0: // moved by another poller
 		case list == p.malformed():
 			p.out.Malformed = append(p.out.Malformed, m.malformed...)
 		default:
@@ -155,14 +151,14 @@ func (p *poll) count(m *move, counts []int64) {
 	}
 }
 
-// complaint is what no repeat mends.
+// complaint returns the errors that a retry cannot cure.
 func (p *poll) complaint() error {
 	var errs []error
 	if len(p.refused) > 0 {
-		errs = append(errs, fmt.Errorf("redisinaction: %w: %q is not a list, or this user may not write it; %d items that are due wait for it", ErrQueueRefused, p.refused[0], p.skip))
+		errs = append(errs, fmt.Errorf("redisinaction: %w: %q is not a list, or this user may not write it; %d items are due for it", ErrQueueRefused, p.refused[0], p.skip))
 	}
 	if p.foreign > 0 {
-		errs = append(errs, fmt.Errorf("redisinaction: %w: %d items of %q will never be due; the Go port of the book's code scores by nanoseconds: "+
+		errs = append(errs, fmt.Errorf("redisinaction: %w: %d items of %q are never due; the Go port of the book's code scores in nanoseconds: "+
 			"give it another key or another server, and remove them (ZRANGE %s (100000000000 +inf BYSCORE lists them)", ErrForeignScore, p.foreign, p.delayed(), p.delayed()))
 	}
 	return errors.Join(errs...)

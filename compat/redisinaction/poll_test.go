@@ -47,7 +47,7 @@ func TestPollQueueMovesWhatIsDue(t *testing.T) {
 	require.Equal(t, []string{item("later")}, r.ZRange(ctx, prefix+"delayed:", 0, -1).Val())
 }
 
-// Never early, by the server's clock: at the very moment of the score and after it.
+// Never early by the server's clock: at the exact time of the score and after it.
 func TestPollQueueIsNeverEarly(t *testing.T) {
 	t.Parallel()
 	ctx := bounded(t)
@@ -65,7 +65,7 @@ func TestPollQueueIsNeverEarly(t *testing.T) {
 	}
 }
 
-// A poll moves MaxBatch at most, in several steps, and says that there are more.
+// A poll moves at most MaxBatch items, in several steps, and reports that more are due.
 func TestPollQueueMovesABatch(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -88,7 +88,7 @@ func TestPollQueueMovesABatch(t *testing.T) {
 	require.Equal(t, []string{zs[5].Member.(string), zs[605].Member.(string), zs[1205].Member.(string)}, r.LRange(ctx, prefix+"queue:q5", 0, -1).Val())
 }
 
-// What is large goes in steps of its own; one item may be larger than a batch.
+// Large items move in steps of their own; one item may be larger than a batch.
 func TestPollQueueMovesLargeItems(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -103,7 +103,7 @@ func TestPollQueueMovesLargeItems(t *testing.T) {
 	require.EqualValues(t, 5, r.LLen(ctx, prefix+"queue:q").Val())
 }
 
-// Malformed items, the empty one too, stand at the head and block nothing.
+// Malformed items at the head, an empty one among them, block nothing.
 func TestMalformedItemsAreQuarantined(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -136,7 +136,7 @@ func TestForeignScoresAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, redisinaction.ErrForeignScore)
 	require.ErrorContains(t, err, "2 items of")
 	require.ErrorContains(t, err, "Go port of the book's code")
-	require.Equal(t, 1, out.Moved, "the others are moved all the same")
+	require.Equal(t, 1, out.Moved, "the others are still moved")
 	_, next := out.NextDue.Get()
 	require.False(t, next)
 	require.EqualValues(t, 2, r.ZCard(ctx, prefix+"delayed:").Val())
@@ -147,7 +147,7 @@ func TestForeignScoresAreRefused(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A queue that is no list keeps its own items waiting, however many, and no others.
+// A queue whose key is not a list delays its own items, however many, and no others.
 func TestAQueueThatRefusesItemsBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -175,7 +175,7 @@ func TestAQueueThatRefusesItemsBlocksNoOther(t *testing.T) {
 	require.EqualValues(t, 1200, r.LLen(ctx, prefix+"queue:bad").Val())
 }
 
-// between lets a change happen between the read of a poll and its move.
+// between runs a change between the read of a poll and its move.
 type between struct {
 	redis.UniversalClient
 	once   sync.Once
@@ -189,15 +189,15 @@ func (b *between) Process(ctx context.Context, cmd redis.Cmder) error {
 	return b.UniversalClient.Process(ctx, cmd)
 }
 
-// What was put off, or moved by another, between the read and the move is left alone.
+// An item that is rescheduled, or moved by another poller, between the read and the move is left alone.
 func TestPollQueueMovesOnlyWhatItRead(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	_, r, prefix := own(t)
 	delayed := prefix + "delayed:"
-	require.NoError(t, r.ZAdd(ctx, delayed, redis.Z{Score: 1, Member: item("gone")}, redis.Z{Score: 2, Member: item("put off")}, redis.Z{Score: 3, Member: item("here")}).Err())
+	require.NoError(t, r.ZAdd(ctx, delayed, redis.Z{Score: 1, Member: item("moved")}, redis.Z{Score: 2, Member: item("put off")}, redis.Z{Score: 3, Member: item("here")}).Err())
 	b := &between{UniversalClient: r, change: func() {
-		require.NoError(t, r.ZRem(ctx, delayed, item("gone")).Err())
+		require.NoError(t, r.ZRem(ctx, delayed, item("moved")).Err())
 		require.NoError(t, r.ZAdd(ctx, delayed, redis.Z{Score: 4e9, Member: item("put off")}).Err())
 	}}
 	out, err := redisinaction.New(b, &redisinaction.Options{Prefix: prefix}).PollQueue(ctx)
@@ -234,7 +234,7 @@ func TestPollersMoveEachItemOnce(t *testing.T) {
 	luatomictest.Eventually(t, 60*time.Second, "all moves are reported", func() bool { return moved.Load() >= n-1 })
 	cancel()
 	wg.Wait()
-	require.EqualValues(t, n-1, moved.Load(), "the one without a delay needs no poller")
+	require.EqualValues(t, n-1, moved.Load(), "the task without a delay needs no poller")
 	seen := make(map[string]bool)
 	for _, text := range r.LRange(t.Context(), prefix+"queue:q", 0, -1).Val() {
 		require.False(t, seen[text])
@@ -243,7 +243,7 @@ func TestPollersMoveEachItemOnce(t *testing.T) {
 	require.Len(t, seen, n)
 }
 
-// Errors that stay are reported once, others each time.
+// Lasting errors are reported once, others each time.
 func TestPollerReportsErrors(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -268,8 +268,8 @@ func TestPollerReportsErrors(t *testing.T) {
 	require.ErrorIs(t, <-done, context.Canceled)
 }
 
-// Who may add but not remove is told so before anything is added; else each poll would
-// add the items once more.
+// A user that may add but not remove gets the error before anything is added: otherwise each poll would add the items
+// again.
 func TestPollQueueAddsNothingItMayNotRemove(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -278,13 +278,13 @@ func TestPollQueueAddsNothingItMayNotRemove(t *testing.T) {
 	require.NoError(t, r.ZAdd(ctx, "delayed:", redis.Z{Score: 1, Member: item("a")}, redis.Z{Score: 4e9, Member: ""}).Err())
 	_, err := redisinaction.New(r, nil).PollQueue(ctx)
 	require.NoError(t, err)
-	require.Equal(t, []string{""}, r.ZRange(ctx, "delayed:", 0, -1).Val(), "what is not due stays, whatever its bytes")
+	require.Equal(t, []string{""}, r.ZRange(ctx, "delayed:", 0, -1).Val(), "an item that is not due stays, whatever its bytes")
 	require.NoError(t, r.Del(ctx, "delayed:", "queue:q").Err())
 
 	require.NoError(t, r.Do(ctx, "ACL", "SETUSER", "adder", "on", ">secret", "~*", "+@all", "-zrem").Err())
 	require.NoError(t, r.ZAdd(ctx, "delayed:", redis.Z{Score: 1, Member: item("a")}).Err())
 	adder := server.Client(func(o *redis.Options) { o.Username, o.Password = "adder", "secret" })
 	_, err = redisinaction.New(adder, nil).PollQueue(ctx)
-	require.ErrorContains(t, err, "move_due") // how it is said differs by version
+	require.ErrorContains(t, err, "move_due") // the text differs by version
 	require.Zero(t, r.Exists(ctx, "queue:q").Val())
 }

@@ -10,24 +10,24 @@ import (
 
 // PollerOptions are the settings of a Poller. The zero value is ready to use.
 type PollerOptions struct {
-	// Idle is the longest sleep: what is added with a shorter delay can be so late,
-	// since nobody tells. Default 100 ms, at least 1 ms.
+	// Idle is the longest sleep. No notification announces a new item, so one with a shorter delay can be late by
+	// Idle. Default 100 ms, at least 1 ms.
 	Idle time.Duration
-	// OnPoll, if set, sees each result that moved something.
+	// OnPoll, if set, gets each result that moved something.
 	OnPoll func(Polled)
-	// OnError, if set, sees each failed poll. ErrForeignScore and ErrQueueRefused,
-	// which stay until somebody acts, come once a minute.
+	// OnError, if set, gets each failed poll. ErrForeignScore and ErrQueueRefused, which last until an operator acts,
+	// come once a minute.
 	OnError func(error)
 }
 
-// Poller moves what is due, as the book's poll_queue does.
+// Poller moves due items, as the book's poll_queue does.
 type Poller struct {
 	client *Client
 	opts   PollerOptions
 }
 
 const (
-	firstSleep  = 10 * time.Millisecond // that of the book's poller
+	firstSleep  = 10 * time.Millisecond // the sleep of the book's poller
 	defaultIdle = 100 * time.Millisecond
 	reportEvery = time.Minute
 )
@@ -45,9 +45,8 @@ func (c *Client) NewPoller(opts *PollerOptions) *Poller {
 	return p
 }
 
-// Run polls until ctx ends, and returns the cause of that end. After something moved it
-// looks again in 10 ms or when the next item is due, and in ever longer intervals, up to
-// Idle, while nothing is due. After an error it waits 50 ms to 5 s.
+// Run polls until ctx ends, and returns the cause of that end. After a move it polls again in 10 ms or when the next
+// item is due; while nothing is due, in growing intervals up to Idle. After an error it waits 50 ms to 5 s.
 func (p *Poller) Run(ctx context.Context) error {
 	sleep := firstSleep
 	retry := newBackoff()
@@ -78,7 +77,7 @@ func (p *Poller) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// until is the time to the next item, most at most.
+// until returns the time to the next item, at most most.
 func (p *Polled) until(most time.Duration) time.Duration {
 	if next, ok := p.NextDue.Get(); ok {
 		return min(max(next.Sub(p.Now), 0), most)
@@ -86,7 +85,7 @@ func (p *Polled) until(most time.Duration) time.Duration {
 	return most
 }
 
-// newBackoff paces the attempts after an error.
+// newBackoff returns the delays between attempts after an error.
 func newBackoff() clock.Backoff {
 	return clock.Backoff{First: 50 * time.Millisecond, Last: 5 * time.Second}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// The commands that docs/redisinaction.md lists are enough, and each script is run with them.
+// The commands that docs/redisinaction.md lists suffice, and each script runs with them.
 func TestTheListedCommandsAreEnough(t *testing.T) {
 	t.Parallel()
 	ctx := bounded(t)
@@ -40,7 +40,7 @@ func TestTheListedCommandsAreEnough(t *testing.T) {
 	_, err = c.ExecuteAll(ctx, "q", redisinaction.Task{Name: "late", Delay: time.Microsecond}, redisinaction.Task{Name: "now"})
 	require.NoError(t, err)
 	require.NoError(t, r.ZAdd(ctx, "delayed:", redis.Z{Score: 1, Member: "malformed"}).Err())
-	luatomictest.Eventually(t, 20*time.Second, "what is late is due", func() bool {
+	luatomictest.Eventually(t, 20*time.Second, "the delayed item is due", func() bool {
 		_, err := c.PollQueue(ctx)
 		require.NoError(t, err)
 		return r.LLen(ctx, "queue:q").Val() == 2
@@ -62,5 +62,5 @@ func TestTheListedCommandsAreEnough(t *testing.T) {
 	require.ErrorIs(t, err, redisinaction.ErrHeld)
 	require.NoError(t, c.ReleaseLock(ctx, "l", id))
 	stats := r.Info(ctx, "commandstats").Val()
-	require.NotContains(t, stats, "cmdstat_eval:", "more than is listed")
+	require.NotContains(t, stats, "cmdstat_eval:", "a command that is not listed")
 }

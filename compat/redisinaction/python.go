@@ -7,14 +7,13 @@ import (
 	"unicode/utf16"
 )
 
-// A writer collects what json.dumps writes. The nil writer collects nothing.
+// A writer collects the output of json.dumps. The nil writer collects nothing.
 type writer struct {
 	b    []byte
 	keys []map[string]bool // of the objects that are open
 }
 
-// Python reads no deeper than its recursion limit, 1000 less what the program uses, and
-// no longer numbers.
+// Python's limits: nesting up to its recursion limit, 1000 less the depth of the program, and the length of numbers.
 const (
 	pythonDepth  = 500
 	pythonDigits = 4300
@@ -49,14 +48,14 @@ func (w *writer) bytes(text []byte) {
 func (w *writer) openObject()  { w.keys = append(w.keys, make(map[string]bool)) }
 func (w *writer) closeObject() { w.keys = w.keys[:len(w.keys)-1] }
 
-// key refuses a second key of one object: Python keeps one of the two.
+// key refuses a repeated key of an object: Python keeps one of the two.
 func (w *writer) key(start int) error {
 	if w == nil {
 		return nil
 	}
 	seen, name := w.keys[len(w.keys)-1], string(w.b[start:])
 	if seen[name] {
-		return errors.New("an object with a key twice")
+		return errors.New("an object has a key twice")
 	}
 	seen[name] = true
 	return nil
@@ -96,8 +95,8 @@ func (w *writer) rune(r rune) {
 	}
 }
 
-// number writes an integer with its digits, and any other number as Python's repr
-// of the float: the shortest digits that give it back, with a point or an exponent.
+// number writes an integer with its digits, and any other number as Python's repr of the float: the shortest digits
+// that parse to the same float, with a point or an exponent.
 func (w *writer) number(text string, whole bool) error {
 	switch {
 	case w == nil:

@@ -27,7 +27,7 @@ func own(t testing.TB) (c *redisinaction.Client, r *redis.Client, prefix string)
 	return redisinaction.New(r, &redisinaction.Options{Prefix: prefix}), r, prefix
 }
 
-// item is one of four elements in queue q.
+// item returns an item of four elements in queue q.
 func item(id string) string { return fmt.Sprintf(`["%s", "q", "name", []]`, id) }
 
 func TestItemsAreWrittenAsPythonWritesThem(t *testing.T) {
@@ -56,7 +56,7 @@ func TestItemsAreWrittenAsPythonWritesThem(t *testing.T) {
 		{raw(`[{"a": 1, "b": {"a": 1}, "\u0061": 2}]`), ""},
 		{raw(`[{"a": 1, "b": {"a": 1}}, {"a": 2}]`), `[{"a": 1, "b": {"a": 1}}, {"a": 2}]`},
 		{raw("[\"\xff\"]"), ""},
-		{[]string{"\xff"}, `["\ufffd"]`}, // encoding/json has replaced it
+		{[]string{"\xff"}, `["\ufffd"]`}, // encoding/json replaced it
 		{raw(`{"a": 1}`), ""},
 		{"text", ""},
 		{7, ""},
@@ -153,7 +153,7 @@ func TestFullBatch(t *testing.T) {
 		_, err := c.ExecuteAll(ctx, "q", tasks...)
 		require.NoError(t, err)
 	}
-	require.EqualValues(t, 2*redisinaction.MaxBatch, r.LLen(ctx, prefix+"queue:q").Val(), "less than a microsecond is none")
+	require.EqualValues(t, 2*redisinaction.MaxBatch, r.LLen(ctx, prefix+"queue:q").Val(), "a delay below a microsecond is none")
 	require.EqualValues(t, 2*redisinaction.MaxBatch, r.ZCard(ctx, prefix+"delayed:").Val())
 }
 
@@ -213,7 +213,7 @@ func FuzzParseItem(f *testing.F) {
 	})
 }
 
-// bounded is the test's context with an end.
+// bounded returns the test's context with a deadline.
 func bounded(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)

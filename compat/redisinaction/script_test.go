@@ -24,13 +24,13 @@ import (
 type scriptCall struct {
 	script *lua.Script
 	run    func(ctx context.Context, c lua.Client, p string) (any, error)
-	// prepare makes the data that the call finds.
+	// prepare stores the data for the call.
 	prepare func(ctx context.Context, c redis.Cmdable, p string) error
-	// keys are those of the call, with their types.
+	// keys are the keys of the call, with their types.
 	keys map[string]string
-	// repeat is what a repeat answers, if it is another answer.
+	// repeat is the reply to a retry, if it differs.
 	repeat any
-	// tolerates are the keys whose type is no matter of the whole call.
+	// tolerates are the keys whose type does not fail the whole call.
 	tolerates string
 }
 
@@ -67,7 +67,7 @@ func scriptCalls() []scriptCall {
 		{script: &script.MoveDueScript, keys: map[string]string{"d": "zset", "q1": "list", "q2": "list"}, repeat: []int64{0, 0}, tolerates: "q1 q2",
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
 				return script.MoveDue(ctx, c, script.MoveDueParams{Delayed: p + "d", Lists: []string{p + "q1", p + "q2"}, Items: []script.MoveDueItem{
-					{To: 1, Score: "1", Body: []byte("a")}, {To: 2, Score: "2.5", Body: []byte("b")}, {To: 1, Score: "3", Body: []byte("c")}, {To: 1, Score: "9", Body: []byte("put off")}, {To: 2, Score: "1", Body: []byte("gone")},
+					{To: 1, Score: "1", Body: []byte("a")}, {To: 2, Score: "2.5", Body: []byte("b")}, {To: 1, Score: "3", Body: []byte("c")}, {To: 1, Score: "9", Body: []byte("put off")}, {To: 2, Score: "1", Body: []byte("absent")},
 				}})
 			},
 			prepare: func(ctx context.Context, c redis.Cmdable, p string) error {
@@ -124,7 +124,7 @@ func forEach(t *testing.T, test func(t *testing.T, call scriptCall)) {
 	}
 }
 
-// contents is what the keys of the call hold, without times to live.
+// contents returns the data of the call's keys, without times to live.
 func (call *scriptCall) contents(ctx context.Context, t testing.TB, c *redis.Client, p string) map[string]any {
 	t.Helper()
 	out := make(map[string]any)
@@ -144,8 +144,7 @@ func (call *scriptCall) contents(ctx context.Context, t testing.TB, c *redis.Cli
 	return out
 }
 
-// Each script answers as it should, and runs again when its reply is lost, up to four
-// times, without another effect.
+// Each script returns its reply, and is sent again when the reply is lost, up to four times, without another effect.
 func TestLostRepliesOfEveryScript(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, call scriptCall) {
@@ -183,7 +182,7 @@ func TestLostRepliesOfEveryScript(t *testing.T) {
 	})
 }
 
-// A key of another type is named, and nothing changes.
+// The error names a key of another type, and nothing changes.
 func TestWrongTypeOfEveryKey(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, call scriptCall) {
@@ -205,7 +204,7 @@ func TestWrongTypeOfEveryKey(t *testing.T) {
 	})
 }
 
-// Scripts that the server forgets all the time are loaded again.
+// Scripts are loaded again whenever the server's cache was flushed.
 func TestScriptFlushUnderLoad(t *testing.T) {
 	t.Parallel()
 	ctx := bounded(t)
@@ -247,8 +246,8 @@ func TestScriptFlushUnderLoad(t *testing.T) {
 
 var contractLine = regexp.MustCompile(`(?m)^---@(?:contract +(\S+)|(readonly)\b)`)
 
-// failing makes the n-th write of a script fail, by a prefix on its first line. It
-// leaves the key p+"reached" behind when it came to that.
+// failing makes the n-th write of a script fail, by a prefix on its first line. The key p+"reached" shows that the
+// write was reached.
 func failing(source string, n int, p string) string {
 	return fmt.Sprintf(`local redis = (function(real) local n, writes = 0, {set=1,del=1,zadd=1,zrem=1,rpush=1,ltrim=1,lrem=1,lmove=1,pexpire=1} `+
 		`local function faulty(f, raise) return function(c, ...) if writes[string.lower(c)] then n = n + 1 if n == %d then real.call('SET', '%sreached', 1) `+
@@ -256,7 +255,7 @@ func failing(source string, n int, p string) string {
 		`return {call = faulty(real.call, true), pcall = faulty(real.pcall, false)} end)(redis) `, n, p) + source
 }
 
-// recorder keeps the arguments of the script that is sent through it, and ends the call.
+// recorder keeps the arguments of a script and stops the call.
 type recorder struct {
 	redis.UniversalClient
 	end  func()
@@ -272,7 +271,7 @@ func (r *recorder) Process(_ context.Context, cmd redis.Cmder) error {
 	return errRecorded
 }
 
-// An error at any write leaves behind what the contract says, and a repeat mends it.
+// An error at any write leaves what the contract allows, and a retry completes it.
 func TestFailpointsOfEveryScript(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, call scriptCall) {
@@ -306,7 +305,7 @@ func TestFailpointsOfEveryScript(t *testing.T) {
 				return
 			case found[2] == "readonly":
 				t.Fatal("a script that only reads has a write")
-			case err == nil: // it went on without what refused it
+			case err == nil: // the script tolerates the failure
 				require.Equal(t, "move_due", call.script.Name)
 			case found[1] == "all-or-nothing":
 				require.ErrorContains(t, err, "failpoint")
@@ -325,7 +324,7 @@ func TestFailpointsOfEveryScript(t *testing.T) {
 	})
 }
 
-// requireNoneLost wants every item in some place.
+// requireNoneLost requires every item to be in one of the keys.
 func requireNoneLost(t *testing.T, before, after map[string]any, n int) {
 	t.Helper()
 	all := fmt.Sprint(after)
@@ -338,8 +337,7 @@ func requireNoneLost(t *testing.T, before, after map[string]any, n int) {
 	}
 }
 
-// The receipt makes a repeat of one call: it says that the tasks are in, whatever has
-// become of them since.
+// The receipt answers a retry: the tasks were added, even if they have been moved and taken since.
 func TestExecuteLaterIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	ctx := bounded(t)
@@ -353,7 +351,7 @@ func TestExecuteLaterIsNotRepeated(t *testing.T) {
 		if !luatomictest.Command("EVALSHA")(args) {
 			return false
 		}
-		if sent.Add(1) > 1 { // it ran before, and is moved and taken by now
+		if sent.Add(1) > 1 { // the first run added it; it is moved and taken by now
 			_, err := direct.PollQueue(ctx)
 			require.NoError(t, err)
 			r.Del(ctx, prefix+"queue:q")
@@ -367,8 +365,8 @@ func TestExecuteLaterIsNotRepeated(t *testing.T) {
 	require.Zero(t, r.Exists(ctx, prefix+"queue:q", prefix+"delayed:").Val())
 }
 
-// A cluster refuses a script whose keys are in different slots, before it runs. A lock
-// is one key; and a prefix with a hash tag puts all keys into one slot.
+// A cluster refuses a script whose keys are in different slots, before it runs. A lock is one key. A prefix with a
+// hash tag puts all keys into one slot.
 func TestOnACluster(t *testing.T) {
 	t.Parallel()
 	ctx, r := bounded(t), luatomictest.StartCluster(t).Client()

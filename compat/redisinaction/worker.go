@@ -17,18 +17,17 @@ type Handler func(ctx context.Context, item Item) error
 
 // WorkerOptions are the settings of a Worker. The zero value is ready to use.
 type WorkerOptions struct {
-	// OnError, if set, sees what the handler returned, with the item, and each failed
-	// call and malformed item, with a zero one but for Raw. Run goes on.
+	// OnError, if set, gets the error of a handler with its item, and that of each failed call or malformed item,
+	// with an item that has only Raw. Run continues.
 	OnError func(item Item, err error)
 }
 
-// Worker takes items from queues, one at a time, and does not lose the one that it is at.
+// Worker takes items from queues, one at a time, and does not lose the one that it runs.
 //
-// The book's workers pop an item and then run it: what a dying worker was at is gone. A
-// Worker moves it to working:<name> instead, and removes it when it has run. So a worker
-// that ends in the middle of an item gets it again when one of that name starts: give
-// each a name that it keeps, such as its host and a number, and run each name once at a
-// time. Items are run at least once.
+// The book's workers pop an item and then run it: when a worker dies, its item is lost. A Worker moves it to
+// working:<name> instead, and removes it when it has run. After a crash the next worker of that name gets the item
+// again. Give each worker a name that it keeps, such as its host and a number, and run one worker per name at a time.
+// Items are run at least once.
 type Worker struct {
 	client *Client
 	name   string
@@ -37,8 +36,8 @@ type Worker struct {
 	opts   WorkerOptions
 }
 
-// NewWorker returns a worker of up to 100 queues; those in front are served first. nil
-// options mean the defaults. Errors match lua.ErrBadName. Nothing is sent.
+// NewWorker returns a worker of up to 100 queues, served strictly in order. nil options mean the defaults. Errors
+// match lua.ErrBadName. Nothing is sent.
 func (c *Client) NewWorker(name string, queues []string, opts *WorkerOptions) (*Worker, error) {
 	w := &Worker{client: c, name: name}
 	if opts != nil {
@@ -58,13 +57,12 @@ func (c *Client) NewWorker(name string, queues []string, opts *WorkerOptions) (*
 	return w, nil
 }
 
-// Take waits for an item until ctx ends, and is told of it at once where it is in the
-// first queue, within 50 ms in another. While an item is not Done, it comes again, with
-// Item.Again. ErrMalformed comes with the item that cannot be parsed; it is in malformed:
-// by then. If it cannot be put there, the error is that of the call, and it comes again.
+// Take waits for an item until ctx ends. An item of the first queue is taken immediately, one of another queue within
+// 50 ms. Until Done, Take returns the same item, with Item.Again. ErrMalformed comes with an item that cannot be
+// parsed; it has been moved to malformed:. If that move fails, Take returns its error, and the item comes again.
 //
-// Keys: working:<name>, queue:<q>, malformed:. Cost: O(q) for q queues; two calls every
-// 50 ms while nothing is there.
+// Keys: working:<name>, queue:<q>, malformed:. Cost: O(q) for q queues; two calls every 50 ms while the queues are
+// empty.
 func (w *Worker) Take(ctx context.Context) (Item, error) {
 	for {
 		r, err := script.Take(ctx, w.client.redis, script.TakeParams{Working: w.working(), Queues: w.queues})
@@ -74,31 +72,31 @@ func (w *Worker) Take(ctx context.Context) (Item, error) {
 		if found, ok := r.Get(); ok {
 			return w.item(ctx, found.Body, int(found.From))
 		}
-		// What it moves while its reply is lost, the next look finds.
+		// If the reply is lost after a move, the next take returns the item.
 		body, err := w.client.redis.Do(ctx, "BLMOVE", w.queues[0], w.working(), "LEFT", "RIGHT", takeSlice.Seconds()).Text()
 		switch {
 		case err == nil:
 			return w.item(ctx, []byte(body), 1)
 		case ctx.Err() != nil:
 			return Item{}, context.Cause(ctx)
-		case err != redis.Nil: // if it stays, the look says so better
+		case err != redis.Nil: // if the error lasts, the next take returns it
 			clock.Sleep(ctx, takeSlice)
 		}
 	}
 }
 
-// takeSlice bounds the wait, because a command that blocks does not end with ctx.
+// takeSlice bounds the wait, because a blocking command does not end with ctx.
 const takeSlice = 50 * time.Millisecond
 
 func (w *Worker) working() string { return w.client.working(w.name) }
 
-// item parses what the worker has now, from the queue of that number, 0 for unknown.
+// item parses the worker's item, taken from the queue of that number; 0 is unknown.
 func (w *Worker) item(ctx context.Context, body []byte, from int) (Item, error) {
 	item, err := ParseItem(body)
 	if err != nil {
 		_, moved := script.Quarantine(ctx, w.client.redis, script.QuarantineParams{Working: w.working(), Malformed: w.client.malformed(), Body: body})
 		if moved != nil {
-			return Item{Raw: body}, w.wrap("take", fmt.Errorf("put a malformed item aside: %w", moved))
+			return Item{Raw: body}, w.wrap("take", fmt.Errorf("move a malformed item to malformed: %w", moved))
 		}
 		return Item{Raw: body}, w.wrap("take", err)
 	}
@@ -118,8 +116,8 @@ func (w *Worker) wrap(what string, err error) error {
 	return fmt.Errorf("redisinaction: %s as worker %q: %w", what, w.name, err)
 }
 
-// Done removes the item that Take returned. It works after ctx has ended, too, and takes
-// 10 s at most. A second Done of the same item is nil.
+// Done removes the item that Take returned. It works after ctx has ended too, and takes at most 10 s. A second Done
+// of the same item returns nil.
 //
 // Keys: working:<name>. Cost: O(1).
 func (w *Worker) Done(ctx context.Context, item Item) error {
@@ -131,10 +129,10 @@ func (w *Worker) Done(ctx context.Context, item Item) error {
 	return nil
 }
 
-// Run takes items and runs them until ctx ends, and returns the cause of that end. An
-// item is removed when its handler has returned, with an error too, or panicked, which
-// OnError sees: whoever wants it to run again executes it later. Only when ctx has ended, an item
-// whose handler returned an error stays for the next worker of that name.
+// Run takes items and runs them until ctx ends, and returns the cause of that end. An item is removed when its
+// handler has returned, even with an error, or panicked; OnError gets both. To run it again, the handler calls
+// ExecuteLater. Only when ctx has ended, an item whose handler returned an error stays for the next worker of that
+// name.
 func (w *Worker) Run(ctx context.Context, h Handler) error {
 	retry := newBackoff()
 	for ctx.Err() == nil {
@@ -162,7 +160,7 @@ func (w *Worker) runOne(ctx context.Context, item Item, h Handler) error {
 		}
 		w.report(item, err)
 	}
-	// Until it is removed it would come again, though it has run.
+	// Until it is removed, Take would return it again, though it has run.
 	retry := newBackoff()
 	for {
 		err := w.Done(ctx, item)
@@ -174,8 +172,7 @@ func (w *Worker) runOne(ctx context.Context, item Item, h Handler) error {
 	}
 }
 
-// handle makes an error of a panic: an item that ended the process would come again to
-// the next one, and end that.
+// handle turns a panic into an error: an item that crashes the process would crash the next one too.
 func handle(ctx context.Context, item Item, h Handler) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

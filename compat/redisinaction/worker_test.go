@@ -66,8 +66,7 @@ func TestWorkerInput(t *testing.T) {
 	}
 }
 
-// A worker that waits is told at once of what comes into its first queue, and looks at
-// the others soon.
+// A waiting worker takes an item of its first queue immediately, and polls the others soon.
 func TestWorkerWaits(t *testing.T) {
 	t.Parallel()
 	ctx := bounded(t)
@@ -132,7 +131,7 @@ func TestWorkerRuns(t *testing.T) {
 	require.Equal(t, []string{item("left")}, r.LRange(ctx, prefix+"queue:q", 0, -1).Val())
 }
 
-// An item that fails to be taken for the server's sake is not lost, and Run goes on.
+// When the server refuses a take, no item is lost, and Run continues.
 func TestWorkerGoesOnAfterAnError(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(bounded(t))
@@ -151,7 +150,7 @@ func TestWorkerGoesOnAfterAnError(t *testing.T) {
 	require.Zero(t, r.Exists(t.Context(), prefix+"working:w").Val())
 }
 
-// Replies are lost, of scripts and of the command that waits: no item is.
+// Replies of scripts and of the blocking command are lost: no item is.
 func TestWorkerWithLostReplies(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(bounded(t))
@@ -191,7 +190,7 @@ func TestWorkerWithLostReplies(t *testing.T) {
 	require.Zero(t, r.LLen(t.Context(), prefix+"queue:q").Val())
 }
 
-// A server over its memory limit takes no new work, and lets what is there be done.
+// A server over its memory limit accepts no new work; workers can finish existing items.
 func TestAFullServerIsDrained(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(bounded(t))
@@ -202,7 +201,7 @@ func TestAFullServerIsDrained(t *testing.T) {
 	_, err := c.ExecuteAll(ctx, "q", redisinaction.Task{Name: "late", Delay: time.Microsecond}, redisinaction.Task{Name: "now"})
 	require.NoError(t, err)
 	require.NoError(t, r.RPush(ctx, "queue:q", "malformed").Err())
-	// The scripts are known before: a full server does not take new ones.
+	// The scripts are loaded before: a server at maxmemory loads none.
 	require.NoError(t, lua.Preload(ctx, r, redisinaction.Scripts()...))
 	require.NoError(t, r.ConfigSet(ctx, "maxmemory", "1mb").Err())
 	require.ErrorContains(t, r.Set(ctx, "x", "y", 0).Err(), "OOM")
