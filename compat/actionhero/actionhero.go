@@ -2,30 +2,28 @@
 // same keys and the same channel: [Cache] takes the locks and reads and writes the
 // items of api.cache, [Node] calls and serves methods as api.redis.doCluster does.
 //
-// What a lock is, and an item:
+// A lock and an item are stored as:
 //
 //	actionhero:lock:<key>    string  the lockName of its holder, with a TTL in whole seconds
 //	actionhero:cache:<key>   string  {"value":...,"expireTimestamp":...,"createdAt":...,"readAt":...}
 //	                                 {"value":...,"createdAt":...} from ActionHero 29 on
 //
-// ActionHero looks at the lock with one command and acts with the next. Here, each of
-// Lock, Unlock, Load, Save and Destroy is one script: nothing comes between the look and
-// the write. What stays racy on the side of ActionHero is in docs/actionhero.md.
+// ActionHero checks the lock with one command and acts with the next. Here, each of Lock, Unlock, Load, Save and
+// Destroy is one script: no other command runs between the check and the write. docs/actionhero.md lists what stays
+// racy on the side of ActionHero.
 //
-// What a call is:
+// A call is:
 //
 //	caller                     channel "actionhero"                every node
 //	  │ do {id, method, args} ───────────────────────────────────▶ runs the method
 //	  │ ◀──────────────────────────────────── doResponse {id, response} ──┘
 //
-// All nodes and the caller itself hear every message; the first response wins. Nothing is
-// stored: a message that is not heard is lost, so a call is made at most once, and the
-// answer can be a timeout although the method ran. PUBLISH is one command and atomic by
-// itself: it needs no script. Where both sides are Go, luatomic.Bus loses nothing.
+// All nodes and the caller itself receive every message; the first response wins. Nothing is stored: a message
+// without a subscriber is lost. So a call is made at most once, and can time out although the method ran. PUBLISH is
+// one command and atomic by itself: it needs no script. Where both sides are Go, luatomic.Bus loses nothing.
 //
-// ActionHero up to 17 ends its process on many messages that look harmless: a method that
-// it does not have, one argument too many, a response that is not an array. A Node sends
-// none of these; see [Era].
+// ActionHero up to 17 ends its process on many messages that seem harmless: a method that it does not have, one
+// argument too many, a response that is not an array. A Node sends none of these; see [Era].
 package actionhero
 
 import (
@@ -41,46 +39,44 @@ import (
 
 // Errors of a Cache.
 var (
-	// ErrLocked says that another holds the lock of the key; nothing is changed. It
-	// comes as a *LockedError.
+	// ErrLocked reports that another owner holds the lock of the key; nothing is changed. It comes as a *LockedError.
 	ErrLocked = errors.New("actionhero: object locked")
-	// ErrNotFound says that there is no such item.
+	// ErrNotFound reports that the item does not exist.
 	ErrNotFound = errors.New("actionhero: object not found")
-	// ErrExpired says that the item is there, and its expireTimestamp is over.
+	// ErrExpired reports that the item exists and its expireTimestamp has passed.
 	ErrExpired = errors.New("actionhero: object expired")
-	// ErrMalformed says that what is there is no item of ActionHero's.
+	// ErrMalformed reports that the key's value is not an item of ActionHero's.
 	ErrMalformed = errors.New("actionhero: object is not JSON with a value")
 )
 
 // Errors of a Node.
 var (
-	// ErrNoResponders says that nobody but this node heard the call: no method has run.
+	// ErrNoResponders reports that no other node received the call: no method has run.
 	ErrNoResponders = errors.New("actionhero: no responder: no other node is subscribed to the channel")
-	// ErrTimeout says that no response came in time. The method may have run.
+	// ErrTimeout reports that no response arrived in time. The method may have run.
 	ErrTimeout = errors.New("actionhero: RPC Timeout")
-	// ErrRemote says that the method answered with an error and nothing else. What kind
-	// of error it was does not pass the wire.
+	// ErrRemote reports that the method answered with an error and nothing else. The message does not carry the error
+	// itself.
 	ErrRemote = errors.New("actionhero: unknown remote error")
-	// ErrUndeclared says that in the callback era only methods in Options.Methods are
-	// called, each with its number of arguments: all else ends the processes of the nodes.
+	// ErrUndeclared reports that the method is not in Options.Methods, or has another number of arguments. In the
+	// callback era no other call is sent: it would end the processes of the nodes.
 	ErrUndeclared = errors.New("actionhero: method is not declared in Options.Methods, or with another number of arguments")
-	// ErrBadName says that a name does not do what it says in ActionHero, or harm.
+	// ErrBadName reports that ActionHero misreads a name, or fails on it.
 	ErrBadName = errors.New("actionhero: bad name")
-	// ErrNotRunning says that the node's Run is not running or has not been connected yet.
+	// ErrNotRunning reports that the node's Run is not running or not yet connected.
 	ErrNotRunning = errors.New("actionhero: not connected; is the node's Run running?")
 )
 
-// LockedError says who holds a lock. It matches ErrLocked.
+// LockedError reports the holder of a lock. It matches ErrLocked.
 type LockedError struct {
 	Key, Holder string
-	// Remaining is the rest of the lock's time, -1 where it never ends: its holder died
-	// before it had set the end.
+	// Remaining is the remaining time of the lock, -1 where it never expires: its holder died before it set the TTL.
 	Remaining time.Duration
 }
 
 func (e *LockedError) Error() string {
 	if e.Remaining < 0 {
-		return fmt.Sprintf("%v: %q by %s, without an end; delete the lock if that process is gone", ErrLocked, e.Key, e.Holder)
+		return fmt.Sprintf("%v: %q by %s, without an end; delete the lock if that process is dead", ErrLocked, e.Key, e.Holder)
 	}
 	return fmt.Sprintf("%v: %q by %s, for %v more", ErrLocked, e.Key, e.Holder, e.Remaining)
 }
@@ -88,8 +84,7 @@ func (e *LockedError) Error() string {
 // Is matches ErrLocked.
 func (e *LockedError) Is(target error) bool { return target == ErrLocked }
 
-// An Era is how the versions of ActionHero in the cluster answer. Where they differ, it is
-// that of the oldest.
+// An Era is the form in which ActionHero's versions answer. In a mixed cluster, use the era of the oldest node.
 type Era uint8
 
 const (

@@ -12,8 +12,7 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// pingPong is the least that a call over one channel can be: PUBLISH to one that
-// listens, and PUBLISH back.
+// pingPong is the minimum of a call over one channel: PUBLISH to a subscriber, and PUBLISH back.
 type pingPong struct {
 	client  *redis.Client
 	channel string

@@ -11,13 +11,13 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Relock is what Lock does where the lock has this Cache's own name already.
+// Relock is what Lock does when this Cache's own name already holds the lock.
 type Relock uint8
 
 const (
-	// Deny does not take it again, as ActionHero from 18 on.
+	// Deny does not acquire it again, as ActionHero from 18 on.
 	Deny Relock = iota
-	// Refresh takes it again with a new end, as ActionHero up to 17.
+	// Refresh acquires it again with a new TTL, as ActionHero up to 17.
 	Refresh
 )
 
@@ -25,25 +25,24 @@ const (
 type Layout uint8
 
 const (
-	// Stamped is that of ActionHero up to 28, with expireTimestamp and readAt. All
-	// versions read it.
+	// Stamped is the layout of ActionHero up to 28, with expireTimestamp and readAt. All versions read it.
 	Stamped Layout = iota
-	// Plain is that of ActionHero 29, to the byte. Older nodes take it for expired.
+	// Plain is the layout of ActionHero 29, byte for byte. Older nodes take such items for expired.
 	Plain
 )
 
-// CacheOptions are the settings of a Cache. The zero value is that of ActionHero.
+// CacheOptions are the settings of a Cache. The zero value has ActionHero's defaults.
 type CacheOptions struct {
-	// LockName is the owner of this Cache's locks: whoever has the same name passes
-	// them. Default: a name of its own. ActionHero uses the id of the process.
+	// LockName is the owner of this Cache's locks: every caller with that name passes them. Default: a random name.
+	// ActionHero uses the id of the process.
 	LockName string
-	// LockPrefix is general.lockPrefix there. Default "actionhero:lock:".
+	// LockPrefix is ActionHero's general.lockPrefix. Default "actionhero:lock:".
 	LockPrefix string
-	// CachePrefix is general.cachePrefix there. Default "actionhero:cache:".
+	// CachePrefix is ActionHero's general.cachePrefix. Default "actionhero:cache:".
 	CachePrefix string
-	// LockDuration is general.lockDuration there. Default 10 s.
+	// LockDuration is ActionHero's general.lockDuration. Default 10 s.
 	LockDuration time.Duration
-	// LockRetry is how long CheckLock sleeps at most between two looks. Default 100 ms.
+	// LockRetry is the longest sleep of CheckLock between two checks. Default 100 ms.
 	LockRetry time.Duration
 	Relock    Relock
 	Layout    Layout
@@ -84,27 +83,26 @@ func NewCache(client lua.Client, opts *CacheOptions) *Cache {
 	return c
 }
 
-// LockName is the owner of this Cache's locks.
+// LockName returns the owner of this Cache's locks.
 func (c *Cache) LockName() string { return c.opts.LockName }
 
 func (c *Cache) lock(key string) string { return c.opts.LockPrefix + key }
 func (c *Cache) item(key string) string { return c.opts.CachePrefix + key }
 
-// A Check is what CheckLock saw.
+// A Check is the result of CheckLock.
 type Check struct {
-	// OK says that the key is not locked, or by this Cache's own name.
+	// OK is true when the key is not locked, or locked by this Cache's own name.
 	OK bool
-	// Holder is the name in the lock, empty where there is none.
+	// Holder is the name in the lock, empty without a lock.
 	Holder string
-	// Remaining is the rest of the lock's time by the server's clock, -1 where it never
-	// ends.
+	// Remaining is the remaining time of the lock by the server's clock, -1 where it never expires.
 	Remaining time.Duration
 }
 
-// CheckLock looks whether the lock of the key lets this Cache pass, and again until it does
-// or the retry window is over; 0 looks once. Between two looks it sleeps for LockRetry, or
-// for the rest of the lock's time where that is less. The last look is at the end of the
-// window. One call for each look; nothing is written. It returns ctx's cause when ctx ends.
+// CheckLock checks whether the lock of the key lets this Cache pass, until it does or the retry window is over; 0
+// checks once. Between two checks it sleeps for LockRetry, or for the remaining time of the lock where that is less.
+// The last check is at the end of the window. One call for each check; nothing is written. It returns ctx's cause
+// when ctx ends.
 func (c *Cache) CheckLock(ctx context.Context, key string, retry time.Duration) (Check, error) {
 	end := time.Now().Add(retry)
 	for {
@@ -124,8 +122,7 @@ func (c *Cache) CheckLock(ctx context.Context, key string, retry time.Duration) 
 	}
 }
 
-// pause is how long to wait for a lock that has so much time left: a millisecond more,
-// as the server's count is cut off.
+// pause returns how long to wait for a lock with that remaining time: a millisecond more, as the server rounds down.
 func (c *Cache) pause(left time.Duration) time.Duration {
 	if left < 0 {
 		return c.opts.LockRetry
@@ -133,7 +130,7 @@ func (c *Cache) pause(left time.Duration) time.Duration {
 	return min(c.opts.LockRetry, left+time.Millisecond)
 }
 
-// remaining makes one value of all that mean "no end".
+// remaining maps every value that means "no end" to -1.
 func remaining(d time.Duration) time.Duration {
 	if d < 0 {
 		return -1
@@ -141,13 +138,13 @@ func remaining(d time.Duration) time.Duration {
 	return d
 }
 
-// Lock takes the lock of the key for ttl, 0 for LockDuration; ttl is rounded up to whole
-// seconds, as ActionHero does. It does not wait. It reports whether the lock is held by
-// this call: false where another has it, and, with Deny, where this Cache's own name has
-// it. A lock of this name without an end is taken: whoever set it has died.
+// Lock acquires the lock of the key for ttl, 0 for LockDuration; ttl is rounded up to whole seconds, as ActionHero
+// does. It does not wait. It reports whether this call holds the lock: false where another owner has it, and, with
+// Deny, where this Cache's own name has it. A lock of this name without a TTL is acquired: the process that set it
+// has died.
 //
-// One call, one write, in which the lock gets its value and its end. After a lost reply the
-// error is lua.ErrOutcomeUnknown: the lock may be held until ttl is over, or until Unlock.
+// One call, one write that sets the value and the TTL. After a lost reply the error is lua.ErrOutcomeUnknown: the
+// lock may be held until ttl is over, or until Unlock.
 func (c *Cache) Lock(ctx context.Context, key string, ttl time.Duration) (bool, error) {
 	if ttl <= 0 {
 		ttl = c.opts.LockDuration
@@ -169,11 +166,11 @@ func wholeSeconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }
 
-// Unlock ends the lock of the key if it has this Cache's name, and reports whether the key
-// is free: true too where it was not locked, as in ActionHero; false where another has it.
+// Unlock deletes the lock of the key if it has this Cache's name, and reports whether the key is free: true too where
+// it was not locked, as in ActionHero; false where another owner has it.
 //
-// One call. After a lost reply the error is lua.ErrOutcomeUnknown. Repeat it then, unless
-// another caller of the same name may have locked the key since.
+// One call. After a lost reply the error is lua.ErrOutcomeUnknown. Retry, unless another caller of the same name may
+// have locked the key since.
 func (c *Cache) Unlock(ctx context.Context, key string) (bool, error) {
 	r, err := script.CacheUnlock(ctx, c.client, script.CacheUnlockParams{Lock: c.lock(key), Name: c.opts.LockName})
 	if err != nil {
@@ -182,7 +179,7 @@ func (c *Cache) Unlock(ctx context.Context, key string) (bool, error) {
 	return r.State != script.CacheUnlockStateHeld, nil
 }
 
-// await makes a call again while another holds the lock of the key, until retry is over.
+// await retries a call while another owner holds the lock of the key, until retry is over.
 func (c *Cache) await(ctx context.Context, retry time.Duration, call func() error) error {
 	end := time.Now().Add(retry)
 	for {

@@ -68,14 +68,14 @@ func TestLockOfAnother(t *testing.T) {
 
 	check, err = other.CheckLock(ctx, "k", 0)
 	require.NoError(t, err)
-	require.True(t, check.OK, "one's own lock lets pass")
+	require.True(t, check.OK, "its own lock lets it pass")
 	ok, err = other.Unlock(ctx, "k")
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Zero(t, client.Exists(ctx, ns+":lock:k").Val())
 	ok, err = other.Unlock(ctx, "k")
 	require.NoError(t, err)
-	require.True(t, ok, "as in ActionHero: what is not locked is free")
+	require.True(t, ok, "as in ActionHero: a key that is not locked is free")
 }
 
 func TestRelock(t *testing.T) {
@@ -100,9 +100,9 @@ func TestLockWithoutAnEnd(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, actionhero.Check{Holder: "me", Remaining: -1}, check)
 	require.ErrorContains(t, other.Save(ctx, "k", 1, 0), "without an end")
-	require.Equal(t, time.Duration(-1), client.PTTL(ctx, ns+":lock:k").Val(), "another's is not touched")
+	require.Equal(t, time.Duration(-1), client.PTTL(ctx, ns+":lock:k").Val(), "another owner's is not touched")
 
-	require.True(t, lockOK(t, newCache(client, ns, "me", nil), 5*time.Second), "one's own is taken, also with Deny")
+	require.True(t, lockOK(t, newCache(client, ns, "me", nil), 5*time.Second), "its own is acquired, also with Deny")
 	require.Greater(t, client.PTTL(ctx, ns+":lock:k").Val(), time.Second)
 }
 
@@ -114,7 +114,7 @@ func TestCheckLockWaitsNoLongerThanTheLock(t *testing.T) {
 	require.NoError(t, err)
 	through := redis.NewClient(opts)
 	defer through.Close()
-	// So long a pause that only the rest of the lock can end it in time.
+	// LockRetry is so long that only the remaining time of the lock ends the wait in time.
 	mine := newCache(through, ns, "me", &actionhero.CacheOptions{LockRetry: time.Hour})
 	require.NoError(t, client.Set(ctx, ns+":lock:k", "other", 300*time.Millisecond).Err())
 	began := time.Now()
@@ -143,7 +143,7 @@ func TestCheckLockEndsWithItsWindow(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-// text reads an item as it is.
+// text returns the bytes of an item.
 func text(t *testing.T, client *redis.Client, ns string) string {
 	t.Helper()
 	s, err := client.Get(t.Context(), ns+":cache:k").Result()
@@ -167,7 +167,7 @@ func TestItemsInBothLayouts(t *testing.T) {
 	require.Equal(t, `{"a":"<b>"}`, string(first.Value))
 	require.Zero(t, first.ReadAt)
 	require.Equal(t, ttl, first.ExpireAt.Sub(first.CreatedAt))
-	require.LessOrEqual(t, ends(), 16*time.Second, "its end stays")
+	require.LessOrEqual(t, ends(), 16*time.Second, "its TTL is unchanged")
 	require.Regexp(t, `"readAt":\d{13}}$`, text(t, client, ns))
 	second, err := stamped.Load(ctx, "k", &actionhero.LoadOptions{Extend: 90 * time.Second})
 	require.NoError(t, err)
@@ -182,7 +182,7 @@ func TestItemsInBothLayouts(t *testing.T) {
 	item, err := stamped.Load(ctx, "k", &actionhero.LoadOptions{Extend: time.Minute})
 	require.NoError(t, err)
 	require.Zero(t, item.ExpireAt)
-	require.Equal(t, time.Duration(-1), ends(), "an item that stays goes on staying")
+	require.Equal(t, time.Duration(-1), ends(), "an item without a TTL keeps none")
 
 	require.NoError(t, plain.Save(ctx, "k", json.RawMessage(`[1.0, 2]`), ttl))
 	require.Regexp(t, `^{"value":\[1.0, 2\],"createdAt":\d{13}}$`, text(t, client, ns))
@@ -198,19 +198,19 @@ func TestItemsInBothLayouts(t *testing.T) {
 	require.Equal(t, time.Duration(-1), ends())
 }
 
-// What stands in an item that others wrote.
+// Items that other processes wrote.
 func TestItemsOfOthers(t *testing.T) {
 	t.Parallel()
 	ctx, client, ns := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	c := newCache(client, ns, "me", nil)
 	for _, v := range []struct {
-		was, now string // a T stands for a time of today
+		was, now string // T is a present time
 		value    string
 		err      error
 	}{
 		{`{"value":1,"expireTimestamp":1,"createdAt":1,"readAt":null}`, `{"value":1,"expireTimestamp":1,"createdAt":1,"readAt":null}`, "", actionhero.ErrExpired},
 		{`{"value":1,"expireTimestamp":32503680000000.5,"createdAt":1,"readAt":7}`, `{"value":1,"expireTimestamp":32503680000000.5,"createdAt":1,"readAt":T}`, "1", nil},
-		// Its own times stand last; those within the value are none.
+		// The item's own times are last; fields of that name inside the value are not times.
 		{`{"value":{"value":1,"expireTimestamp":1,"createdAt":1,"readAt":null},"expireTimestamp":null,"createdAt":1,"readAt":null}`,
 			`{"value":{"value":1,"expireTimestamp":1,"createdAt":1,"readAt":null},"expireTimestamp":null,"createdAt":1,"readAt":T}`,
 			`{"value":1,"expireTimestamp":1,"createdAt":1,"readAt":null}`, nil},
@@ -270,7 +270,7 @@ func TestItemsOfALockedKeyAreOutOfReach(t *testing.T) {
 	require.ErrorIs(t, err, actionhero.ErrLocked)
 	require.Equal(t, before, text(t, client, ns))
 
-	// The holder itself goes on.
+	// The holder itself can proceed.
 	require.NoError(t, other.Save(ctx, "k", "again", 0))
 	there, err := other.Destroy(ctx, "k")
 	require.NoError(t, err)
@@ -296,7 +296,7 @@ func TestWhatCannotBeWrittenIsNotSent(t *testing.T) {
 	require.Contains(t, text(t, client, ns), `"value":null`)
 }
 
-// Lock and item are in two slots, but for a key with a tag.
+// Lock and item are in two slots, unless the key has a tag.
 func TestCacheOnACluster(t *testing.T) {
 	t.Parallel()
 	client := luatomictest.StartCluster(t).Client()
@@ -334,7 +334,7 @@ func TestLocksKeepOut(t *testing.T) {
 				n++
 				taken.Add(1)
 				if n := inside.Add(1); n != 1 {
-					t.Errorf("%d inside", n)
+					t.Errorf("%d holders", n)
 				}
 				runtime.Gosched()
 				inside.Add(-1)
@@ -348,8 +348,8 @@ func TestLocksKeepOut(t *testing.T) {
 	require.EqualValues(t, 8*each, taken.Load())
 }
 
-// ActionHero up to 28 writes with each load what it has read before, and so brings back what
-// was replaced meanwhile. A script does not.
+// ActionHero up to 28 writes the item back with each load, and so overwrites a value that was saved in between. A
+// script does not.
 func TestLoadBringsNothingBack(t *testing.T) {
 	t.Parallel()
 	client, ns := luatomictest.Client(t), luatomictest.Namespace(t)

@@ -15,17 +15,17 @@ import (
 	"github.com/luatomic/luatomic/internal/notify"
 )
 
-// call is one that waits for responses.
+// call is a call that waits for responses.
 type call struct {
-	changed chan struct{} // something below is new
+	changed chan struct{} // signalled when a field below changes
 
-	mu      sync.Mutex
-	order   []*Response // one for each node
-	nodes   map[string]bool
-	echoed  bool // this node heard it itself
-	own     int  // and serves it: 1
-	heard   int  // connections that got it, -1 where not known
-	failure error
+	mu        sync.Mutex
+	order     []*Response // the first of each node
+	nodes     map[string]bool
+	echoed    bool // this node received it itself
+	own       int  // 1 if this node serves it
+	receivers int  // connections that received it, -1 if unknown
+	failure   error
 }
 
 func (c *call) note() {
@@ -35,7 +35,7 @@ func (c *call) note() {
 	}
 }
 
-// answer adds a response, and reports whether it is the first of that node.
+// answer adds a response, and reports whether it is the first of its node.
 func (c *call) answer(r *Response) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,7 +48,7 @@ func (c *call) answer(r *Response) bool {
 	return true
 }
 
-// echo notes that the call came back to its own node.
+// echo records that this node received its own call.
 func (c *call) echo(served bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,39 +59,36 @@ func (c *call) echo(served bool) {
 	c.note()
 }
 
-func (c *call) sent(heard int, err error) {
+func (c *call) sent(receivers int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.heard, c.failure = heard, err
+	c.receivers, c.failure = receivers, err
 	c.note()
 }
 
-// look returns what came, and how many responses there can be, -1 where that is not known.
-// One of the connections that got the call is this node's own; only once the call has come
-// back over it is that certain.
-func (c *call) look() (came []*Response, can int, err error) {
+// snapshot returns the responses so far and how many there can be, -1 if unknown. One of the receivers is this node's
+// own connection; that is certain only after the echo.
+func (c *call) snapshot() (came []*Response, can int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	can = -1
-	if c.heard == 0 {
+	if c.receivers == 0 {
 		can = 0
-	} else if c.heard > 0 && c.echoed {
-		can = c.heard - 1 + c.own
+	} else if c.receivers > 0 && c.echoed {
+		can = c.receivers - 1 + c.own
 	}
 	return c.order, can, c.failure
 }
 
-// DoCluster calls a method on all nodes, or on the node that has the connection, and
-// returns the first response. args become a list of JSON; in the callback era there must be
-// as many as Options.Methods says. Nothing else can be relied on to be the same on all
-// nodes: each of them runs the method, and this one does too where it serves it.
+// DoCluster calls a method on all nodes, or on the node that has the connection, and returns the first response. args
+// become a list of JSON; in the callback era their number must be that of Options.Methods. Every node that serves the
+// method runs it, this one too.
 //
-// The call is made at most once and waits for Timeout or ctx. One PUBLISH; it is sent when
-// the channel is heard and the response is waited for, so no answer comes too early. The
-// error is ErrNoResponders where nobody else hears the channel (known after one round trip,
-// where all nodes are on one server), ErrTimeout, ErrRemote with the response, ErrUndeclared
-// or ErrBadName. A node that hears the call and does not have the method, or fails in it,
-// is silent.
+// The call is made at most once and waits for Timeout or ctx. One PUBLISH; it is sent once this node is subscribed
+// and the call is registered, so no response is missed. The error is ErrNoResponders where no other node is
+// subscribed (known after one round trip, where all nodes are on one server), ErrTimeout, ErrRemote with the
+// response, ErrUndeclared or ErrBadName. A node that receives the call and does not have the method, or fails in it,
+// sends nothing.
 func (n *Node) DoCluster(ctx context.Context, method string, args []any, connectionID string) (*Response, error) {
 	var first *Response
 	err := n.do(ctx, method, args, connectionID, n.opts.Timeout, func(came []*Response, can int) (bool, error) {
@@ -114,10 +111,9 @@ func (n *Node) DoCluster(ctx context.Context, method string, args []any, connect
 	return first, err
 }
 
-// Gather calls a method as DoCluster does and returns what came within the window, by
-// serverId: the first response of each node. It returns earlier when all that heard the
-// call have answered. No response at all is an empty map and no error, but where nobody
-// else hears the channel, ErrNoResponders.
+// Gather calls a method as DoCluster does and returns the responses within the window, by serverId: the first of each
+// node. It returns earlier when all receivers of the call have answered. Without a response it returns an empty map
+// and no error. Where no other node is subscribed, it returns ErrNoResponders.
 //
 // A node that failed has no response, or in the callback era one with an Err.
 func (n *Node) Gather(ctx context.Context, method string, args []any, connectionID string, window time.Duration) (map[string]*Response, error) {
@@ -138,13 +134,13 @@ func (n *Node) Gather(ctx context.Context, method string, args []any, connection
 	return all, nil
 }
 
-// windowError says that the time is over, and how PUBLISH failed if it did.
+// windowError reports that the window is over, and the error of PUBLISH if it failed.
 type windowError struct{ publish error }
 
 func (e *windowError) Error() string { return "the time is over" }
 
-// do makes a call, and asks enough each time that something is new.
-func (n *Node) do(ctx context.Context, method string, args []any, connectionID string, window time.Duration, enough func(came []*Response, can int) (bool, error)) error {
+// do makes a call, and evaluates complete after each change.
+func (n *Node) do(ctx context.Context, method string, args []any, connectionID string, window time.Duration, complete func(came []*Response, can int) (bool, error)) error {
 	text, id, err := n.request(method, args, connectionID)
 	if err != nil {
 		return err
@@ -153,36 +149,36 @@ func (n *Node) do(ctx context.Context, method string, args []any, connectionID s
 	defer timer.Stop()
 	limited, cancel := context.WithTimeout(ctx, window)
 	defer cancel()
-	leave, err := n.join(limited)
+	leave, err := n.waitReady(limited)
 	if err != nil {
 		return err
 	}
 	defer leave()
 
-	c := &call{changed: make(chan struct{}, 1), nodes: make(map[string]bool), heard: -1}
+	c := &call{changed: make(chan struct{}, 1), nodes: make(map[string]bool), receivers: -1}
 	n.wait(id, c)
 	defer n.forget(id)
-	go n.send(limited, c, text) // it does not look at ctx while it waits for its reply
+	go n.send(limited, c, text) // it ignores ctx while it waits for its reply
 	for {
 		select {
 		case <-c.changed:
 		case <-timer.C:
-			_, _, failure := c.look()
+			_, _, failure := c.snapshot()
 			return &windowError{failure}
 		case <-ctx.Done():
 			return fmt.Errorf("actionhero: %w", context.Cause(ctx))
 		}
-		came, can, failure := c.look()
+		came, can, failure := c.snapshot()
 		if failure != nil && notSent(failure) {
 			return failure
 		}
-		if done, err := enough(came, can); done {
+		if done, err := complete(came, can); done {
 			return err
 		}
 	}
 }
 
-// request checks the call and writes it.
+// request checks the call and encodes it.
 func (n *Node) request(method string, args []any, connectionID string) (text []byte, id string, err error) {
 	if err := checkMethod(method); err != nil {
 		return nil, "", err
@@ -209,8 +205,8 @@ func (n *Node) request(method string, args []any, connectionID string) (text []b
 	return text, m.RequestID, err
 }
 
-// join returns when the channel is heard.
-func (n *Node) join(ctx context.Context) (leave func(), err error) {
+// waitReady returns when the node is subscribed.
+func (n *Node) waitReady(ctx context.Context) (leave func(), err error) {
 	if err := n.Ready(ctx); err != nil {
 		return nil, err
 	}
@@ -231,15 +227,14 @@ func (n *Node) join(ctx context.Context) (leave func(), err error) {
 
 func (n *Node) send(ctx context.Context, c *call, text []byte) {
 	n.counts.calls.Add(1)
-	heard, err := n.publish(ctx, text)
+	receivers, err := n.publish(ctx, text)
 	if err != nil || !n.counted {
-		heard = -1
+		receivers = -1
 	}
-	c.sent(int(heard), err)
+	c.sent(int(receivers), err)
 }
 
-// notSent says whether nobody can have got a message whose PUBLISH failed so. Otherwise the
-// response may still come.
+// notSent reports whether PUBLISH failed before the message was sent. Otherwise the response may still arrive.
 func notSent(err error) bool {
 	var refused redis.Error
 	var op *net.OpError

@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// ChatMessage is what is said in a room.
+// ChatMessage is a message in a room.
 type ChatMessage struct {
 	Room string
-	// ConnectionID is who says it. ActionHero has 0 for the server itself; so does an
-	// empty one here.
+	// ConnectionID is the sender. Empty is sent as 0, ActionHero's id of the server itself.
 	ConnectionID string
 	Message      any
 	SentAt       time.Time // zero: now, by this process' clock
@@ -30,9 +29,8 @@ type wireChat struct {
 	} `json:"connection"`
 }
 
-// Chat says something in a room: the nodes send it to their connections that are in it.
-// One PUBLISH, at most once; the room is not checked, nor the middleware of api.chatRoom
-// asked. Run need not be running.
+// Chat sends a message to a room: the nodes pass it to their connections in the room. One PUBLISH, at most once. The
+// room is not checked, and the middleware of api.chatRoom does not run. Run need not be running.
 func (n *Node) Chat(ctx context.Context, m ChatMessage) error {
 	body, err := encode(m.Message)
 	if err != nil {
@@ -58,7 +56,7 @@ func (n *Node) Chat(ctx context.Context, m ChatMessage) error {
 	return err
 }
 
-// ParseChat reads a message that OnMessage heard for type chat.
+// ParseChat parses a message that OnMessage received for type chat.
 func ParseChat(m Message) (ChatMessage, error) {
 	var w wireChat
 	if err := json.Unmarshal(m.Raw, &w); err != nil {

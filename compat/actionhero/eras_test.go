@@ -15,8 +15,8 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// In the callback era a failure is an answer, also between Go nodes, whose calls carry
-// the id of the promise era as well.
+// In the callback era a failure is a response, also between Go nodes, whose calls carry the id of the promise era
+// too.
 func TestFailuresAreAnswersInTheCallbackEra(t *testing.T) {
 	t.Parallel()
 	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
@@ -30,7 +30,7 @@ func TestFailuresAreAnswersInTheCallbackEra(t *testing.T) {
 func TestACallHasBothIDsAndAList(t *testing.T) {
 	t.Parallel()
 	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
-	p := listen(t, client, ch, responses("old", "requestId", `["v",null]`))
+	p := newTap(t, client, ch, responses("old", "requestId", `["v",null]`))
 	n := newNode(t, client, ch, &actionhero.Options{ServerID: "go", Era: actionhero.Callback, Methods: map[string]int{"api.x": 0}})
 	r, err := n.DoCluster(t.Context(), "api.x", nil, "")
 	require.NoError(t, err)
@@ -46,14 +46,14 @@ func TestACallHasBothIDsAndAList(t *testing.T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	require.Equal(t, `{"messageType":"do","serverId":"go","serverToken":"change-me","requestId":"`+m.RequestID+`","messageId":"`+m.RequestID+
-		`","method":"api.x","connectionId":null,"args":[]}`, p.heard[0])
+		`","method":"api.x","connectionId":null,"args":[]}`, p.received[0])
 }
 
 // In the callback era a call of a method that a node does not have ends its process.
 func TestUndeclaredMethodsAreNotCalledInTheCallbackEra(t *testing.T) {
 	t.Parallel()
 	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
-	p := listen(t, client, ch, nil)
+	p := newTap(t, client, ch, nil)
 	n := newNode(t, client, ch, &actionhero.Options{Era: actionhero.Callback, Methods: map[string]int{"api.x": 1}})
 	for method, args := range map[string][]any{"api.y": {1}, "api.x": nil} {
 		_, err := n.DoCluster(t.Context(), method, args, "conn")
@@ -66,11 +66,11 @@ func TestUndeclaredMethodsAreNotCalledInTheCallbackEra(t *testing.T) {
 	require.Empty(t, p.all("do", 0))
 }
 
-// The answer to a node of the callback era is a list, whatever a handler does.
+// The response to a node of the callback era is a list, whatever a handler does.
 func TestOldCallersGetLists(t *testing.T) {
 	t.Parallel()
 	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
-	p := listen(t, client, ch, nil)
+	p := newTap(t, client, ch, nil)
 	n := newNode(t, client, ch, &actionhero.Options{Era: actionhero.Callback})
 	handlers := map[string]actionhero.Handler{
 		"number": func(context.Context, *actionhero.Request) (any, error) { return 3, nil },
@@ -103,7 +103,7 @@ func TestFailuresAreSilentInThePromiseEra(t *testing.T) {
 		reported = append(reported, err.Error())
 	}})
 	require.NoError(t, n.Handle("api.fails", func(context.Context, *actionhero.Request) (any, error) { return nil, errors.New("no") }))
-	listen(t, client, ch, nil)
+	newTap(t, client, ch, nil)
 	_, err := n.DoCluster(t.Context(), "api.fails", nil, "")
 	require.ErrorIs(t, err, actionhero.ErrTimeout)
 	reports := func() []string {
@@ -116,14 +116,13 @@ func TestFailuresAreSilentInThePromiseEra(t *testing.T) {
 	require.Equal(t, []string{"actionhero: api.fails: no"}, reports())
 }
 
-// A caller of 18 notes that it waits after its PUBLISH has come back: what is there before
-// is lost.
+// A caller of 18 registers its call after its PUBLISH has returned: an earlier response is lost.
 func TestAnswersToEighteenAreHeldBack(t *testing.T) {
 	t.Parallel()
 	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
 	n := newNode(t, client, ch, &actionhero.Options{Era: actionhero.Promise18, Hold: 200 * time.Millisecond})
 	require.NoError(t, n.Handle("api.echo", echo))
-	p := listen(t, client, ch, nil)
+	p := newTap(t, client, ch, nil)
 	began := time.Now()
 	p.say(`{"messageType":"do","serverToken":"change-me","requestId":"1","method":"api.echo","args":[1]}`)
 	m := p.all("doResponse", 1)[0]

@@ -68,7 +68,7 @@ func ExampleNode() {
 	ended := make(chan error)
 	go func() { ended <- node.Run(ctx) }()
 
-	response, err := node.DoCluster(ctx, "api.reports.rows", []any{7}, "") // all nodes; the first answer
+	response, err := node.DoCluster(ctx, "api.reports.rows", []any{7}, "") // all nodes; the first response
 	if err != nil {
 		log.Fatal(err)
 	}

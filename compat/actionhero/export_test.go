@@ -22,7 +22,7 @@ func ParseResponse(text string, era Era) (*Response, error) {
 	return r, r.Err()
 }
 
-// Reply is what a node of that era answers to a request with these ids.
+// Reply returns the response of a node of that era to a request with these ids.
 func Reply(requestID, messageID string, era Era, value any, failed error) (json.RawMessage, bool, error) {
 	return reply(&wire{RequestID: requestID, MessageID: messageID}, era, value, failed)
 }

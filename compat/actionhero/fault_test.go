@@ -27,13 +27,13 @@ func through(t *testing.T) (*luatomictest.LossyProxy, *redis.Client) {
 	return proxy, client
 }
 
-// A method runs once, also where the reply of PUBLISH is lost, and the response still counts.
+// When the reply of PUBLISH is lost, the method runs once and the response still counts.
 func TestACallIsPublishedOnce(t *testing.T) {
 	t.Parallel()
 	ch := luatomictest.Namespace(t)
 	proxy, client := through(t)
 	n := newNode(t, client, ch, &actionhero.Options{Timeout: time.Minute})
-	p := listen(t, luatomictest.Client(t), ch, responses("p", "messageId", `"v"`))
+	p := newTap(t, luatomictest.Client(t), ch, responses("p", "messageId", `"v"`))
 	publish := luatomictest.Command("PUBLISH", ch)
 	proxy.Drop(1, publish)
 	r, err := n.DoCluster(t.Context(), "api.x", nil, "")
@@ -43,7 +43,7 @@ func TestACallIsPublishedOnce(t *testing.T) {
 	p.all("end", 1)
 	require.Len(t, p.all("do", 1), 1)
 
-	// And where nobody answers, the error says both.
+	// Without a response, the error has both causes.
 	quiet := newNode(t, client, ch+"-quiet", &actionhero.Options{Timeout: 2 * time.Second})
 	proxy.Drop(1, luatomictest.Command("PUBLISH", ch+"-quiet"))
 	_, err = quiet.DoCluster(t.Context(), "api.x", nil, "")
@@ -98,25 +98,25 @@ func TestANodeComesBackAfterItsConnectionsAreCut(t *testing.T) {
 	require.True(t, n.Connected())
 }
 
-// A connection that is open and silent.
+// A connection that is open but delivers nothing.
 func TestANodeLeavesASilentConnection(t *testing.T) {
 	t.Parallel()
 	ch := luatomictest.Namespace(t)
 	proxy, client := through(t)
 	n := newNode(t, client, ch, nil)
 	proxy.Blackhole(true)
-	luatomictest.Eventually(t, 60*time.Second, "it is noticed", func() bool { return !n.Connected() })
+	luatomictest.Eventually(t, 60*time.Second, "the node notices", func() bool { return !n.Connected() })
 	proxy.Blackhole(false)
-	luatomictest.Eventually(t, 60*time.Second, "it is back", n.Connected)
+	luatomictest.Eventually(t, 60*time.Second, "the node is subscribed again", n.Connected)
 }
 
-// With its own connection down, a node cannot tell itself from another by a count.
+// With its own connection down, a node cannot distinguish itself from another by the number of receivers.
 func TestNoRespondersIsNotGuessed(t *testing.T) {
 	t.Parallel()
 	ch := luatomictest.Namespace(t)
 	proxy, client := through(t)
 	n := newNode(t, client, ch, nil)
-	listen(t, luatomictest.Client(t), ch, responses("p", "messageId", `1`)) // always there
+	newTap(t, luatomictest.Client(t), ch, responses("p", "messageId", `1`)) // always subscribed
 	stop := make(chan struct{})
 	var cutter sync.WaitGroup
 	cutter.Go(func() {
@@ -159,7 +159,7 @@ func TestTooManyHandlersAreShed(t *testing.T) {
 		<-release
 		return nil, ctx.Err()
 	}))
-	p := listen(t, client, ch, nil)
+	p := newTap(t, client, ch, nil)
 	for range 5 {
 		p.say(`{"messageType":"do","serverToken":"change-me","messageId":"1","method":"api.slow","args":[]}`)
 	}
@@ -177,7 +177,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	go func() { done <- n.Run(ctx) }()
 	require.NoError(t, n.Ready(t.Context()))
 	require.Error(t, n.Run(t.Context()), "it runs once")
-	reason := errors.New("enough")
+	reason := errors.New("done")
 	var handled atomic.Bool
 	require.NoError(t, n.Handle("api.wait", func(ctx context.Context, _ *actionhero.Request) (any, error) {
 		handled.Store(true)
@@ -202,7 +202,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 func TestANodeThatDoesNotRun(t *testing.T) {
 	t.Parallel()
 	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
-	p := listen(t, client, ch, nil)
+	p := newTap(t, client, ch, nil)
 	n := actionhero.NewNode(client, &actionhero.Options{Channel: ch, Timeout: 50 * time.Millisecond})
 	_, err := n.DoCluster(t.Context(), "api.x", nil, "")
 	require.ErrorIs(t, err, actionhero.ErrNotRunning)
@@ -212,8 +212,8 @@ func TestANodeThatDoesNotRun(t *testing.T) {
 	p.all("chat", 1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	require.Equal(t, `{"messageType":"chat","serverToken":"change-me","serverId":"`+n.ServerID()+`","message":"hi","sentAt":5,"connection":{"id":"c","room":"r"}}`, p.heard[1])
-	chat, err := actionhero.ParseChat(actionhero.Message{Raw: json.RawMessage(p.heard[1])})
+	require.Equal(t, `{"messageType":"chat","serverToken":"change-me","serverId":"`+n.ServerID()+`","message":"hi","sentAt":5,"connection":{"id":"c","room":"r"}}`, p.received[1])
+	chat, err := actionhero.ParseChat(actionhero.Message{Raw: json.RawMessage(p.received[1])})
 	require.NoError(t, err)
 	require.Equal(t, actionhero.ChatMessage{Room: "r", ConnectionID: "c", Message: json.RawMessage(`"hi"`), SentAt: time.UnixMilli(5)}, chat)
 }
@@ -246,7 +246,7 @@ func TestNodesOnACluster(t *testing.T) {
 	}
 }
 
-// slowPublish returns from PUBLISH when told.
+// slowPublish delays the return of PUBLISH.
 type slowPublish struct {
 	redis.Hook
 	wait func()
@@ -267,18 +267,18 @@ func (s slowPublish) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// The answer can be there before PUBLISH has returned.
+// The response can arrive before PUBLISH has returned.
 func TestAnAnswerIsNeverTooEarly(t *testing.T) {
 	t.Parallel()
 	direct, ch := luatomictest.Client(t), luatomictest.Namespace(t)
-	p := listen(t, direct, ch, responses("p", "messageId", `"early"`))
+	p := newTap(t, direct, ch, responses("p", "messageId", `"early"`))
 	client := luatomictest.Client(t)
 	n := newNode(t, client, ch, &actionhero.Options{Timeout: time.Minute})
 	returned := make(chan struct{}) // the call may end before PUBLISH has
 	client.AddHook(slowPublish{wait: func() {
 		defer close(returned)
 		p.all("doResponse", 1)
-		for range 50 { // long enough for this node to have heard it as well
+		for range 50 { // until this node has received it too
 			if n.Stats().Late > 0 {
 				return
 			}
@@ -306,17 +306,17 @@ func TestACallEndsWithItsContext(t *testing.T) {
 	require.Less(t, time.Since(began), 20*time.Second, "it would wait for a minute")
 }
 
-// Also those that share a round trip are published once each.
+// Messages that share a round trip are published once each.
 func TestCallsThatShareARoundTripArePublishedOnce(t *testing.T) {
 	t.Parallel()
 	direct, ch := luatomictest.Client(t), luatomictest.Namespace(t)
 	proxy, client := through(t)
-	p := listen(t, direct, ch, nil)
+	p := newTap(t, direct, ch, nil)
 	n := newNode(t, client, ch, &actionhero.Options{Timeout: 200 * time.Millisecond})
 	var sent, lost atomic.Int64
 	var callers sync.WaitGroup
 	stop := make(chan struct{})
-	proxy.Drop(1, luatomictest.Command("PUBLISH", ch)) // one at least, however soon the senders are done
+	proxy.Drop(1, luatomictest.Command("PUBLISH", ch)) // at least one, however soon the senders are done
 	callers.Go(func() {
 		for {
 			select {
@@ -347,7 +347,7 @@ func TestCallsThatShareARoundTripArePublishedOnce(t *testing.T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	seen := map[string]bool{}
-	for _, text := range p.heard {
+	for _, text := range p.received {
 		require.False(t, seen[text], text)
 		seen[text] = true
 	}

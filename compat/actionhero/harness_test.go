@@ -43,7 +43,7 @@ func splitAddr(t testing.TB, addr string) (host, port string) {
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
-// pattern is a regular expression for a text in which T stands for a time.
+// pattern returns a regular expression for a text in which T is a time.
 func pattern(text string) string {
 	return strings.ReplaceAll(regexp.QuoteMeta(text), `:T\}`, `:\d{13}\}`)
 }

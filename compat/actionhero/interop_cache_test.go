@@ -17,8 +17,7 @@ func (c *cluster) cache(name string) *actionhero.Cache {
 	return actionhero.NewCache(c.client, &actionhero.CacheOptions{LockName: name, Layout: c.layout, Relock: c.relock})
 }
 
-// One after the other, so that no two look at the same moment: whoever holds the lock keeps
-// all others out, whatever language they are written in.
+// One after the other, so that no two check at the same time: the holder keeps all others out, in both languages.
 func locks(t *testing.T, c *cluster) {
 	cache, ctx, key := c.cache("go"), t.Context(), "turns"
 	for range 50 {
@@ -29,7 +28,7 @@ func locks(t *testing.T, c *cluster) {
 		require.Equal(t, false, c.b.ask(request{"op": "unlock", "key": key}).OK)
 		check, err := cache.CheckLock(ctx, key, 0)
 		require.NoError(t, err)
-		require.Equal(t, "go", check.Holder, "unlock of another takes nothing away")
+		require.Equal(t, "go", check.Holder, "another owner's unlock deletes nothing")
 		require.Greater(t, check.Remaining, 20*time.Second)
 		require.LessOrEqual(t, check.Remaining, time.Minute)
 		ok, err = cache.Unlock(ctx, key)
@@ -49,7 +48,7 @@ func locks(t *testing.T, c *cluster) {
 		require.Equal(t, "node-A", check.Holder)
 		require.Equal(t, true, c.a.ask(request{"op": "unlock", "key": key}).OK)
 	}
-	// Under the same name a lock is one's own.
+	// Callers of the same name share the lock.
 	same := c.cache("node-A")
 	ok, err := same.Lock(ctx, key, time.Minute)
 	require.NoError(t, err)
@@ -75,9 +74,9 @@ func lockWindow(t *testing.T, c *cluster) {
 	require.Equal(t, true, c.a.ask(request{"op": "check", "key": key, "retry": 20000}).OK)
 }
 
-// contention is two processes and two Go callers who want one lock at once. ActionHero from 18 on
-// looks at the result of its SETNX, and nobody meets anybody. 14 does not: between
-// its look and its SETNX somebody else may lock, and both go in.
+// contention is two processes and two Go callers that compete for one lock. ActionHero from 18 on checks the result
+// of its SETNX, and never two hold the lock. 14 does not: another caller may lock between its GET and its SETNX, and
+// both proceed.
 func contention(t *testing.T, c *cluster) {
 	const rounds = 60
 	ctx := t.Context()
@@ -123,7 +122,7 @@ func contention(t *testing.T, c *cluster) {
 		require.Empty(t, a.Error)
 		overlaps += a.Overlaps
 	}
-	t.Logf("%d of %d rounds met somebody", overlaps, 4*rounds)
+	t.Logf("%d of %d rounds had two holders", overlaps, 4*rounds)
 	if c.era != actionhero.Callback {
 		require.Zero(t, overlaps)
 	}
@@ -131,8 +130,7 @@ func contention(t *testing.T, c *cluster) {
 
 var times = regexp.MustCompile(`\d{13}`)
 
-// items are the same bytes whoever writes them, but for the times, and each side reads the
-// other's.
+// items have the same bytes from both sides, except the times, and each side reads the other's.
 func items(t *testing.T, c *cluster) {
 	cache, ctx := c.cache("go"), t.Context()
 	for _, value := range []string{
@@ -164,7 +162,7 @@ func items(t *testing.T, c *cluster) {
 				require.Equal(t, value, string(got.Value))
 			}
 			require.InDelta(t, time.Now().UnixMilli(), got.CreatedAt, 60000)
-			// Both have been read by the other.
+			// Each has been read by the other side.
 			theirs, ours = c.raw(t, "by-node"), c.raw(t, "by-go")
 			require.Equal(t, times.ReplaceAllString(theirs, "T"), times.ReplaceAllString(ours, "T"))
 			require.Equal(t, true, c.a.ask(request{"op": "destroy", "key": "by-go"}).OK)
@@ -184,8 +182,8 @@ func (c *cluster) raw(t *testing.T, key string) string {
 	return text
 }
 
-// sameEnd looks how long both stay from their creation on: whole seconds up to 28,
-// milliseconds from 29 on. ActionHero sets the end some time after it has made the item.
+// sameEnd compares the TTLs of both from their creation on: whole seconds up to 28, milliseconds from 29 on.
+// ActionHero sets the end some time after it has made the item.
 func (c *cluster) sameEnd(t *testing.T, ttl time.Duration) {
 	t.Helper()
 	lives := func(key string) int64 {
@@ -211,7 +209,7 @@ func (c *cluster) sameEnd(t *testing.T, ttl time.Duration) {
 	require.InDelta(t, want+5000, lives("by-node"), 5001)
 }
 
-// lockedItems are out of reach for the other side until the lock is gone.
+// lockedItems checks that the other side cannot use an item until its lock is deleted.
 func lockedItems(t *testing.T, c *cluster) {
 	cache, ctx := c.cache("go"), t.Context()
 	require.NoError(t, cache.Save(ctx, "guarded", "mine", 0))

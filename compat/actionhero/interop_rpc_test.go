@@ -18,7 +18,7 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// Each row of the table of responses, called from Go.
+// Each row of the response table, called from Go.
 func goCallsNode(t *testing.T, c *cluster) {
 	type row struct {
 		method, want string
@@ -52,7 +52,7 @@ func goCallsNode(t *testing.T, c *cluster) {
 		}
 		_, err := c.goNode.DoCluster(t.Context(), "api.t.fail", []any{"q"}, "")
 		require.ErrorIs(t, err, actionhero.ErrRemote)
-		// What would end both processes is not sent.
+		// A call that would end both processes is not sent.
 		for _, bad := range [][]any{nil, {1, 2}} {
 			_, err = c.goNode.DoCluster(t.Context(), "api.t.echo", bad, "")
 			require.ErrorIs(t, err, actionhero.ErrUndeclared)
@@ -74,7 +74,7 @@ func goGathers(t *testing.T, c *cluster) {
 	began := time.Now()
 	all, err := c.goNode.Gather(t.Context(), "api.t.sum", []any{1, 2}, "", 20*time.Second)
 	require.NoError(t, err)
-	require.Less(t, time.Since(began), 15*time.Second, "it waits for no more than there can be")
+	require.Less(t, time.Since(began), 15*time.Second, "it does not wait for impossible responses")
 	require.Len(t, all, 2)
 	for _, id := range []string{"node-A", "node-B"} {
 		var sum int
@@ -83,9 +83,8 @@ func goGathers(t *testing.T, c *cluster) {
 	}
 }
 
-// nodeCallsGo calls a method that only the Go node has. A process of the callback era ends
-// when it is called without a connection for what it does not have, so there the Go node
-// owns one.
+// nodeCallsGo calls a method that only the Go node has. A process of the callback era ends when it is called without
+// a connection to run a method that it does not have, so there the Go node owns one.
 func nodeCallsGo(t *testing.T, c *cluster) {
 	serve := func(name string, h actionhero.Handler) string {
 		require.NoError(t, c.goNode.Handle("api.go."+name, h))
@@ -136,7 +135,7 @@ func nodeCallsGo(t *testing.T, c *cluster) {
 		got := c.a.ask(request{"op": "call", "method": failing, "args": []any{1}, "connection": "go-conn"})
 		require.Equal(t, `[{}]`, string(got.Response))
 	}
-	// Not registered: nothing is called, and nobody dies.
+	// Not registered: nothing is called, and no process ends.
 	got := c.a.try(request{"op": "call", "method": "api.go.unknown", "args": []any{}, "connection": "go-conn"})
 	require.Equal(t, "RPC Timeout", got.Error)
 }
@@ -174,7 +173,7 @@ func tokens(t *testing.T, c *cluster) {
 	n := c.run(t, &actionhero.Options{Timeout: time.Second, ServerToken: "wrong"})
 	require.NoError(t, n.Handle("api.t.echo", func(context.Context, *actionhero.Request) (any, error) { return "mine", nil }))
 	require.Equal(t, "hi", decoded[string](t, c.call(t, "api.t.echo", "hi")))
-	luatomictest.Eventually(t, 20*time.Second, "messages of the others", func() bool { return n.Stats().BadToken > 0 })
+	luatomictest.Eventually(t, 20*time.Second, "messages of the other processes", func() bool { return n.Stats().BadToken > 0 })
 	require.Zero(t, n.Stats().Served)
 	require.NoError(t, n.Handle("api.t.echo", nil))
 	_, err := n.DoCluster(t.Context(), "api.t.echo", []any{"hi"}, "")
@@ -190,21 +189,21 @@ func decoded[T any](t *testing.T, r *actionhero.Response) T {
 
 func messages(t *testing.T, c *cluster) {
 	var mu sync.Mutex
-	var heard []actionhero.Message
-	hear := func(m actionhero.Message) {
+	var received []actionhero.Message
+	receive := func(m actionhero.Message) {
 		mu.Lock()
 		defer mu.Unlock()
-		heard = append(heard, m)
+		received = append(received, m)
 	}
-	require.NoError(t, c.goNode.OnMessage("custom", hear))
-	require.NoError(t, c.goNode.OnMessage("chat", hear))
-	c.a.ask(request{"op": "heard"})
+	require.NoError(t, c.goNode.OnMessage("custom", receive))
+	require.NoError(t, c.goNode.OnMessage("chat", receive))
+	c.a.ask(request{"op": "received"})
 
 	require.NoError(t, c.goNode.Publish(t.Context(), "custom", map[string]any{"n": 1, "text": "<a>"}))
 	require.NoError(t, c.goNode.Chat(t.Context(), actionhero.ChatMessage{Room: "lobby", Message: "from Go"}))
 	var got []json.RawMessage
-	luatomictest.Eventually(t, 20*time.Second, "the process hears both", func() bool {
-		got = append(got, c.a.ask(request{"op": "heard"}).Heard...)
+	luatomictest.Eventually(t, 20*time.Second, "the process receives both", func() bool {
+		got = append(got, c.a.ask(request{"op": "received"}).Received...)
 		return len(got) == 2
 	})
 	require.Equal(t, `{"messageType":"custom","serverToken":"tok-interop","serverId":"node-Go","n":1,"text":"<a>"}`, string(got[0]))
@@ -212,21 +211,21 @@ func messages(t *testing.T, c *cluster) {
 
 	c.a.ask(request{"op": "message", "payload": request{"messageType": "custom", "serverToken": token, "serverId": "node-A", "n": 2}})
 	c.a.ask(request{"op": "chat", "room": "lobby", "message": "from Node"})
-	luatomictest.Eventually(t, 20*time.Second, "Go hears its own two and both of the process", func() bool {
+	luatomictest.Eventually(t, 20*time.Second, "Go receives its own two and both of the process", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(heard) == 4
+		return len(received) == 4
 	})
-	require.Equal(t, "custom", heard[2].Type)
-	require.Equal(t, "node-A", heard[2].ServerID)
-	chat, err := actionhero.ParseChat(heard[3])
+	require.Equal(t, "custom", received[2].Type)
+	require.Equal(t, "node-A", received[2].ServerID)
+	chat, err := actionhero.ParseChat(received[3])
 	require.NoError(t, err)
 	require.Equal(t, "lobby", chat.Room)
 	require.JSONEq(t, `"from Node"`, string(chat.Message.(json.RawMessage)))
 }
 
-// manyCalls has calls in both directions at once; each gets its own answer. With 18 there
-// are fewer, as each is held back for a second.
+// manyCalls makes concurrent calls in both directions; each gets its own response. With 18 there are fewer, as each
+// is delayed for a second.
 func manyCalls(t *testing.T, c *cluster) {
 	calls := 400
 	if c.era == actionhero.Promise18 {

@@ -26,19 +26,19 @@ const (
 	token   = "tok-interop"
 )
 
-// answer is a line of the agent in testdata/node/agent.js.
+// answer is a line from the agent in testdata/node/agent.js.
 type answer struct {
 	Up       string
 	Error    string
 	Response json.RawMessage
 	OK       any
 	Item     json.RawMessage
-	Heard    []json.RawMessage
+	Received []json.RawMessage
 	Overlaps int
 	Wrong    int
 }
 
-// request is a line for it.
+// request is a line for the agent.
 type request map[string]any
 
 // node is a real ActionHero process.
@@ -47,7 +47,7 @@ type node struct {
 	t testing.TB
 }
 
-// ask fails the test if the answer is an error.
+// ask sends a request; an error in the answer fails the test.
 func (n *node) ask(r request) answer {
 	n.t.Helper()
 	a := n.try(r)
@@ -62,15 +62,15 @@ func (n *node) try(r request) answer {
 	return a
 }
 
-// alive proves that the process still runs and works.
+// alive checks that the process still runs and answers.
 func (n *node) alive(t *testing.T) {
 	t.Helper()
 	require.True(t, n.Running(), n.Stderr())
-	n.ask(request{"op": "heard"})
+	n.ask(request{"op": "received"})
 }
 
-// installed returns a folder with that version in its node_modules; it is made once for
-// each content of testdata and kept among the user's caches.
+// installed returns a folder with that version in its node_modules. It is created once for each content of testdata
+// and kept in the user's cache folder.
 func installed(t *testing.T, version string) string {
 	t.Helper()
 	foreign.Find(t, "apt-get install nodejs", []string{"node", "--version"})
@@ -92,7 +92,7 @@ func installed(t *testing.T, version string) string {
 	if _, err := os.Stat(dir); err == nil {
 		return dir
 	}
-	// Complete or not at all: another run may do the same at this moment.
+	// The rename makes it complete or absent: another run may install at the same time.
 	fresh, err := os.MkdirTemp(cache, "fresh-")
 	require.NoError(t, err)
 	defer os.RemoveAll(fresh)
@@ -125,7 +125,7 @@ func copyFile(t *testing.T, name, to string) {
 type release struct {
 	version string // folder below testdata/node
 	boot    string
-	config  string // and where it looks for it
+	config  string // path from which the process reads it
 	path    string
 	era     actionhero.Era
 	layout  actionhero.Layout
@@ -210,7 +210,7 @@ func (c *cluster) call(t *testing.T, method string, args ...any) *actionhero.Res
 	return r
 }
 
-// Both processes live through all of it: the last test asks them.
+// Both processes survive all tests: the last one checks.
 func (c *cluster) test(t *testing.T) {
 	steps := []struct {
 		name string
@@ -242,8 +242,7 @@ func TestInterop(t *testing.T) {
 	}
 }
 
-// A call carries both ids: each process answers with the one that it knows, in the form of
-// its own era.
+// A call carries both ids: each process answers with the id of its own era, in the form of that era.
 func TestInteropMixedVersions(t *testing.T) {
 	t.Parallel()
 	c := &cluster{release: releases["14.0.12"], server: luatomictest.StartServer(t)}
@@ -260,14 +259,14 @@ func TestInteropMixedVersions(t *testing.T) {
 		require.Equal(t, 42, decoded[int](t, r))
 	}
 
-	// And a call of either has its answer in the form of the caller.
+	// And a call of either process gets a response in the form of its era.
 	require.NoError(t, c.goNode.Own("go-conn"))
 	require.NoError(t, c.goNode.Handle("api.go.hi", func(context.Context, *actionhero.Request) (any, error) { return "hi", nil }))
 	call := request{"op": "call", "method": "api.go.hi", "args": []any{}, "connection": "go-conn"}
 	require.Equal(t, `["hi"]`, string(c.a.ask(call).Response))
 	require.Equal(t, `"hi"`, string(c.b.ask(call).Response))
 
-	// The stamped layout is read by both.
+	// Both read the stamped layout.
 	require.NoError(t, c.cache("go").Save(t.Context(), "mixed", "v", time.Minute))
 	for _, n := range []*node{c.a, c.b} {
 		require.Contains(t, string(n.ask(request{"op": "load", "key": "mixed"}).Item), `"value":"v"`)

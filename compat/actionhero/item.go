@@ -10,15 +10,15 @@ import (
 	"github.com/luatomic/luatomic/compat/actionhero/internal/script"
 )
 
-// An Item is what Load returns.
+// An Item is the result of Load.
 type Item struct {
 	Key string
 	// Value is JSON, as it was saved. It is nil where an undefined value was saved.
 	Value json.RawMessage
-	// CreatedAt and ReadAt are by the clock of who wrote them; ReadAt is the time before
-	// this Load, zero where there is none.
+	// CreatedAt and ReadAt are by the clock of the process that wrote them. ReadAt is the last read before this Load,
+	// zero for none.
 	CreatedAt, ReadAt time.Time
-	// ExpireAt is zero for an item that stays, and for every item in the Plain layout.
+	// ExpireAt is zero for an item that does not expire, and for every item in the Plain layout.
 	ExpireAt time.Time
 }
 
@@ -32,19 +32,18 @@ func (i *Item) Decode(v any) error {
 
 // LoadOptions are the settings of one Load.
 type LoadOptions struct {
-	// Extend makes the item stay for so long from now on. One that was saved without an
-	// end keeps none in the Stamped layout, as in ActionHero.
+	// Extend sets the item's TTL, from now on. In the Stamped layout an item that was saved without a TTL keeps none,
+	// as in ActionHero.
 	Extend time.Duration
-	// Retry is how long it waits for another's lock.
+	// Retry is how long Load waits for another owner's lock.
 	Retry time.Duration
 }
 
-// Load reads an item; nil options mean the defaults. The look at the lock, the read and the
-// note of the read are one script: one call, repeated while the key is locked and Retry
-// lasts. An item in the Stamped layout gets a new readAt by the server's clock, and its
-// value keeps its bytes; without Extend, its TTL stays.
+// Load reads an item; nil options mean the defaults. The check of the lock, the read and the update of readAt are one
+// script: one call, retried while the key is locked, for Retry. An item in the Stamped layout gets a new readAt by
+// the server's clock, and its value keeps its bytes; without Extend, its TTL is unchanged.
 //
-// The error is ErrLocked, ErrNotFound, ErrExpired or ErrMalformed where that is the case.
+// Errors: ErrLocked, ErrNotFound, ErrExpired, ErrMalformed.
 func (c *Cache) Load(ctx context.Context, key string, opts *LoadOptions) (*Item, error) {
 	var o LoadOptions
 	if opts != nil {
@@ -92,7 +91,7 @@ func parseItem(key, text string) (*Item, error) {
 	return &Item{Key: key, Value: doc.Value, CreatedAt: fromJS(doc.CreatedAt), ReadAt: fromJS(doc.ReadAt)}, nil
 }
 
-// fromJS is the time of a JavaScript number.
+// fromJS converts a JavaScript number to a time.
 func fromJS(ms *float64) time.Time {
 	if ms == nil {
 		return time.Time{}
@@ -100,14 +99,13 @@ func fromJS(ms *float64) time.Time {
 	return time.UnixMicro(int64(*ms * 1000))
 }
 
-// Save writes an item for ttl, 0 for as long as it is not replaced or destroyed. A value of
-// type json.RawMessage keeps its bytes; any other is marshalled, without the escapes that
-// encoding/json adds for HTML. The times in it are by the server's clock. In the Stamped
-// layout the TTL of the key is rounded up to whole seconds, as ActionHero does, and
-// expireTimestamp is exact.
+// Save writes an item for ttl; with 0 it does not expire. A value of type json.RawMessage keeps its bytes; any other
+// is marshalled, without the escapes that encoding/json adds for HTML. The times in it are by the server's clock. In
+// the Stamped layout the TTL of the key is rounded up to whole seconds, as ActionHero does, and expireTimestamp is
+// exact.
 //
-// The look at the lock and the write are one script, one call. The error is ErrLocked where
-// another holds the lock, and lua.ErrTooLarge above 1 MiB.
+// The check of the lock and the write are one script, one call. The error is ErrLocked where another owner holds the
+// lock, and lua.ErrTooLarge above 1 MiB.
 func (c *Cache) Save(ctx context.Context, key string, value any, ttl time.Duration) error {
 	text, err := encode(value)
 	if err != nil {
@@ -125,7 +123,7 @@ func (c *Cache) Save(ctx context.Context, key string, value any, ttl time.Durati
 	return nil
 }
 
-// encode is JSON as JSON.stringify makes it, or the bytes of a RawMessage.
+// encode returns JSON as JSON.stringify writes it, or the bytes of a RawMessage.
 func encode(value any) (json.RawMessage, error) {
 	if raw, ok := value.(json.RawMessage); ok && raw != nil {
 		if !json.Valid(raw) {
@@ -142,9 +140,8 @@ func encode(value any) (json.RawMessage, error) {
 	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
 }
 
-// Destroy deletes an item, and reports whether there was one. The look at the lock and the
-// deletion are one script, one call. The error is ErrLocked where another holds the lock;
-// after a lost reply it is lua.ErrOutcomeUnknown.
+// Destroy deletes an item, and reports whether it existed. The check of the lock and the deletion are one script, one
+// call. The error is ErrLocked where another owner holds the lock; after a lost reply it is lua.ErrOutcomeUnknown.
 func (c *Cache) Destroy(ctx context.Context, key string) (bool, error) {
 	r, err := script.CacheDestroy(ctx, c.client, script.CacheDestroyParams{
 		Lock: c.lock(key), Item: c.item(key), Name: c.opts.LockName,

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// The messages that ActionHero itself knows.
+// The message types of ActionHero itself.
 const (
 	typeDo       = "do"
 	typeResponse = "doResponse"
@@ -18,8 +18,8 @@ const (
 
 // wire is a message of the channel, with the fields in ActionHero's order.
 //
-// Up to npm 19.0.2 the id is requestId, from 19.0.4 on messageId. A call carries both, and
-// each node answers with the one that it knows.
+// Up to npm 19.0.2 the id is requestId, from 19.0.4 on messageId. A call carries both, and each node answers with the
+// one of its version.
 type wire struct {
 	MessageType  string          `json:"messageType"`
 	ServerID     string          `json:"serverId,omitempty"`
@@ -32,9 +32,9 @@ type wire struct {
 	Response     json.RawMessage `json:"response,omitempty"`
 }
 
-// parse reads a message. One that is no JSON object is none, nor is a call or a response
-// with a field of another type than ActionHero gives it. In messages of the application's
-// own types all but the first three fields are the application's.
+// parse reads a message. It refuses a text that is not a JSON object, and a call or a response with a field of
+// another type than ActionHero's. In messages of the application's own types all but the first three fields are the
+// application's.
 func parse(text string) (*wire, bool) {
 	var m *wire
 	err := json.Unmarshal([]byte(text), &m)
@@ -53,13 +53,13 @@ func parse(text string) (*wire, bool) {
 	return &wire{MessageType: own.MessageType, ServerID: id, ServerToken: own.ServerToken}, true
 }
 
-// trusted compares the token without telling by time how much of it is right.
+// trusted compares the token in constant time.
 func (m *wire) trusted(token string) bool {
 	return subtle.ConstantTimeCompare([]byte(m.ServerToken), []byte(token)) == 1
 }
 
-// connection is the connection that is asked for, and false where all nodes are: where
-// JavaScript takes the value for false.
+// connection returns the connection that is addressed, and false where all nodes are: where JavaScript takes the
+// value for false.
 func (m *wire) connection() (string, bool) {
 	switch v := strings.TrimSpace(string(m.ConnectionID)); v {
 	case "", "null", `""`, "0", "-0", "0.0", "false":
@@ -67,12 +67,12 @@ func (m *wire) connection() (string, bool) {
 	}
 	var id string
 	if json.Unmarshal(m.ConnectionID, &id) != nil {
-		id = string(m.ConnectionID) // a number is the name of a property, too
+		id = string(m.ConnectionID) // a number is the name of a property too
 	}
 	return id, true
 }
 
-// arguments reads args as a node does: one that is not a list is the only argument.
+// arguments reads args as a node does: a value that is not a list is the only argument.
 func (m *wire) arguments() []json.RawMessage {
 	raw := bytes.TrimSpace(m.Args)
 	if len(raw) == 0 || string(raw) == "null" {
@@ -85,8 +85,7 @@ func (m *wire) arguments() []json.RawMessage {
 	return list
 }
 
-// encodeArgs is the list of the arguments, never null: ActionHero up to 17 ends its process
-// on that.
+// encodeArgs returns the list of the arguments, never null: ActionHero up to 17 ends its process on null.
 func encodeArgs(args []any) (json.RawMessage, error) {
 	if args == nil {
 		return json.RawMessage("[]"), nil
@@ -94,8 +93,8 @@ func encodeArgs(args []any) (json.RawMessage, error) {
 	return encode(args)
 }
 
-// inherited are the properties that every JavaScript object has: looked up in the handlers
-// or the connections of a node they are there, on each of them.
+// inherited are the properties that every JavaScript object has. A lookup in the handlers or the connections of any
+// node finds them.
 var inherited = []string{
 	"constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf",
 	"__proto__", "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__",
@@ -103,16 +102,16 @@ var inherited = []string{
 
 func checkConnection(id string) error {
 	if slices.Contains(inherited, id) {
-		return fmt.Errorf("%w: connection %q is on every node", ErrBadName, id)
+		return fmt.Errorf("%w: connection %q exists on every node", ErrBadName, id)
 	}
 	return nil
 }
 
-// checkMethod refuses names on which a node fails before it looks for the method.
+// checkMethod refuses names on which a node fails before it looks up the method.
 func checkMethod(method string) error {
 	path, ok := strings.CutPrefix(method, "api.")
 	if !ok || slices.Contains(strings.Split(path, "."), "") {
-		return fmt.Errorf("%w: method %q is no path below api, such as api.jobs.run", ErrBadName, method)
+		return fmt.Errorf("%w: method %q is not a path below api; use one such as api.jobs.run", ErrBadName, method)
 	}
 	return nil
 }
@@ -120,7 +119,7 @@ func checkMethod(method string) error {
 func checkType(messageType string) error {
 	switch {
 	case messageType == typeDo, messageType == typeResponse:
-		return fmt.Errorf("%w: messages of type %q are DoCluster's", ErrBadName, messageType)
+		return fmt.Errorf("%w: messages of type %q are reserved for DoCluster", ErrBadName, messageType)
 	case messageType == "" || slices.Contains(inherited, messageType):
 		return fmt.Errorf("%w: message type %q", ErrBadName, messageType)
 	}

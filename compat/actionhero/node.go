@@ -18,49 +18,46 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Options are the settings of a Node. The zero value is that of ActionHero; the first three
-// are general.channel, general.serverToken and the id of the process there.
+// Options are the settings of a Node. The zero value has ActionHero's defaults; the first three are its
+// general.channel, general.serverToken and the id of the process.
 type Options struct {
-	// Channel is where all nodes listen. Default "actionhero".
+	// Channel is the channel that all nodes subscribe. Default "actionhero".
 	Channel string
-	// ServerToken is in every message, in clear text. Messages with another are dropped.
-	// Default "change-me".
+	// ServerToken is in every message, in clear text. Messages with another token are dropped. Default "change-me".
 	ServerToken string
-	// ServerID is this node's name. Default: one of its own.
+	// ServerID is this node's name. Default: a random one.
 	ServerID string
-	// Era is that of the oldest node of the cluster. Default Promise.
+	// Era is the era of the oldest node of the cluster. Default Promise.
 	Era Era
-	// Methods are those that the nodes of the callback era have, with the number of
-	// arguments before the callback. In that era no other method is called.
+	// Methods are the methods of the nodes of the callback era, with the number of arguments before the callback. In
+	// that era no other method is called.
 	Methods map[string]int
-	// Timeout is general.rpcTimeout: how long a call waits, and a handler runs. Default 5 s.
+	// Timeout is general.rpcTimeout: how long a call waits and a handler may run. Default 5 s.
 	Timeout time.Duration
-	// Hold is how long the answer to a caller of era Promise18 is held back, counted from
-	// its call. Such a caller notes that it waits for an answer after its PUBLISH has come
-	// back, and an answer that is there before is lost; a process under load may need more.
-	// Default 20 ms; negative: not at all.
+	// Hold is how long the response to a caller of era Promise18 is delayed, counted from its call. Such a caller
+	// registers its call after its PUBLISH has returned, and an earlier response is lost. A process under load may
+	// need more. Default 20 ms; negative: no delay.
 	Hold time.Duration
-	// Concurrency is how many handlers run at once. What comes meanwhile is dropped and
-	// counted in Stats.Shed: its caller waits for its timeout. Default 1024.
+	// Concurrency is how many handlers run concurrently. Further requests are dropped and counted in Stats.Shed:
+	// their callers wait for their timeout. Default 1024.
 	Concurrency int
-	// OnError, if set, sees what fails in the background. The node goes on.
+	// OnError, if set, gets failures in the background. The node continues.
 	OnError func(error)
 }
 
-// A Request is a call that a handler gets.
+// A Request is a call for a handler.
 type Request struct {
 	Method   string
 	ServerID string // of the caller
-	// ConnectionID is the connection that was asked for, empty where all nodes were.
+	// ConnectionID is the connection that was addressed, empty where all nodes were.
 	ConnectionID string
 	Args         []json.RawMessage
 }
 
-// Bind unmarshals the arguments, one after the other. There may be more than are bound, and
-// not fewer.
+// Bind unmarshals the arguments, one after the other. There may be more arguments than are bound, but not fewer.
 func (r *Request) Bind(into ...any) error {
 	if len(r.Args) < len(into) {
-		return fmt.Errorf("actionhero: %s: %d arguments, want %d", r.Method, len(r.Args), len(into))
+		return fmt.Errorf("actionhero: %s: %d arguments, at least %d expected", r.Method, len(r.Args), len(into))
 	}
 	for i, v := range into {
 		if err := json.Unmarshal(r.Args[i], v); err != nil {
@@ -70,41 +67,41 @@ func (r *Request) Bind(into ...any) error {
 	return nil
 }
 
-// A Handler answers a call. Its result becomes JSON; see Args for the callback era. With
-// an error there is no answer in the promise eras, as where a method throws, and [{}] in
-// the callback era, as callback(error). Its context ends with Run, and after Timeout.
+// A Handler answers a call. Its result becomes JSON; see Args for the callback era. With an error there is no
+// response in the promise eras, as where a method throws, and [{}] in the callback era, as with callback(error). Its
+// context ends with Run, and after Timeout.
 type Handler func(ctx context.Context, r *Request) (any, error)
 
-// A Message is one of another type than calls and responses have, such as chat.
+// A Message is a message that is neither a call nor a response, such as chat.
 type Message struct {
 	Type, ServerID string
 	Raw            json.RawMessage // the whole message
 }
 
-// Node is a member of an ActionHero cluster: it calls methods, serves some, and publishes
-// and hears messages, on one channel and over one subscriber connection. Run must be
-// running for all but Publish. Its methods are safe for concurrent use.
+// Node is a member of an ActionHero cluster: it calls methods, serves some, and publishes and receives messages, on
+// one channel and over one subscriber connection. Run must be running for all but Publish. Its methods are safe for
+// concurrent use.
 type Node struct {
 	client  lua.Client
 	opts    Options
 	counted bool // PUBLISH counts all receivers
 	counts  counts
 	slots   chan struct{}
-	ready   chan struct{} // closed when the channel was heard for the first time
+	ready   chan struct{} // closed at the first subscription
 	running atomic.Bool
 	out     outbox
 	work    sync.WaitGroup
 
-	mu       sync.Mutex
-	hub      *notify.Hub
-	ctx      context.Context // of Run
-	handlers map[string]Handler
-	ears     map[string]func(Message)
-	owned    map[string]bool
-	calls    map[string]*call
+	mu            sync.Mutex
+	hub           *notify.Hub
+	ctx           context.Context // of Run
+	handlers      map[string]Handler
+	subscriptions map[string]func(Message)
+	owned         map[string]bool
+	calls         map[string]*call
 }
 
-// Stats count what a node has seen since it was made.
+// Stats are the counters of a node since NewNode.
 type Stats struct {
 	Calls     int64 // calls published
 	Served    int64 // requests whose handler ran
@@ -112,8 +109,8 @@ type Stats struct {
 	Shed      int64 // requests dropped as too many handlers ran
 	Unknown   int64 // requests for methods that are not served here
 	BadToken  int64 // messages with another serverToken
-	Malformed int64 // messages that were no JSON object, or without what their type needs
-	Late      int64 // responses that nobody waited for, all but the first of each call too
+	Malformed int64 // messages that are not a JSON object, or lack a field of their type
+	Late      int64 // responses without a waiting call, and all but the first of each call
 }
 
 type counts struct {
@@ -129,11 +126,11 @@ func (n *Node) Stats() Stats {
 	}
 }
 
-// NewNode returns a node; nil options mean the defaults. Nothing is sent and nothing
-// starts: register what it serves, then call Run.
+// NewNode returns a node; nil options mean the defaults. Nothing is sent and nothing starts: register the methods,
+// then call Run.
 func NewNode(client lua.Client, opts *Options) *Node {
 	n := &Node{
-		client: client, ready: make(chan struct{}), handlers: make(map[string]Handler), ears: make(map[string]func(Message)),
+		client: client, ready: make(chan struct{}), handlers: make(map[string]Handler), subscriptions: make(map[string]func(Message)),
 		owned: make(map[string]bool), calls: make(map[string]*call),
 	}
 	if opts != nil {
@@ -168,12 +165,11 @@ func NewNode(client lua.Client, opts *Options) *Node {
 // ServerID is this node's name.
 func (n *Node) ServerID() string { return n.opts.ServerID }
 
-// Handle serves a method, such as api.jobs.run, on requests for all nodes and for the
-// connections that Own names. Nothing else can be called from outside. A second Handle of
-// the same name replaces the first; nil ends it.
+// Handle serves a method, such as api.jobs.run, on requests for all nodes and for the connections that Own names.
+// Nothing else can be called from outside. A second Handle of the same name replaces the first; nil removes it.
 //
-// Nodes up to 17 end their process when they are asked for a method that they do not have.
-// Where there are such, call this one for a connection of this node only.
+// Nodes up to 17 end their process when they receive a call of a method that they do not have. Beside such nodes,
+// call this method only for a connection of this node.
 func (n *Node) Handle(method string, h Handler) error {
 	if err := checkMethod(method); err != nil {
 		return err
@@ -188,18 +184,18 @@ func (n *Node) Handle(method string, h Handler) error {
 	return nil
 }
 
-// OnMessage hears messages of a type, also this node's own. hear is called for one at a
-// time and must not block; nil ends it.
-func (n *Node) OnMessage(messageType string, hear func(Message)) error {
+// OnMessage receives messages of a type, also this node's own. receive is called for one message at a time and must
+// not block; nil removes it.
+func (n *Node) OnMessage(messageType string, receive func(Message)) error {
 	if err := checkType(messageType); err != nil {
 		return err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if hear == nil {
-		delete(n.ears, messageType)
+	if receive == nil {
+		delete(n.subscriptions, messageType)
 	} else {
-		n.ears[messageType] = hear
+		n.subscriptions[messageType] = receive
 	}
 	return nil
 }
@@ -218,34 +214,33 @@ func (n *Node) Own(connectionID string) error {
 	return nil
 }
 
-// Disown ends an Own.
+// Disown undoes an Own.
 func (n *Node) Disown(connectionID string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.owned, connectionID)
 }
 
-// Run listens until ctx ends, across broken connections, and returns ctx's cause once the
-// handlers have returned. A node runs once. What is published while the connection is
-// broken is not heard: calls that wait then end with ErrTimeout.
+// Run stays subscribed until ctx ends, reconnects, and returns ctx's cause once the handlers have returned. A node
+// runs once. Messages published while the connection is broken are lost: calls that wait for one end with ErrTimeout.
 func (n *Node) Run(ctx context.Context) error {
 	if !n.running.CompareAndSwap(false, true) {
 		return errors.New("actionhero: Run was called before; make a new node")
 	}
 	hub := notify.NewHub(n.client)
-	hub.Heard = func(_, text string) { n.hear(text) }
+	hub.Heard = func(_, text string) { n.receive(text) }
 	hub.Up = func(string) {}
 	n.mu.Lock()
 	n.hub, n.ctx = hub, ctx
 	n.mu.Unlock()
-	n.listen(ctx, hub)
+	n.subscribe(ctx, hub)
 	hub.Close()
 	n.work.Wait()
 	return context.Cause(ctx)
 }
 
-// listen stays on the channel until ctx ends.
-func (n *Node) listen(ctx context.Context, hub *notify.Hub) {
+// subscribe stays subscribed until ctx ends.
+func (n *Node) subscribe(ctx context.Context, hub *notify.Hub) {
 	for ctx.Err() == nil {
 		err := hub.Join(ctx, n.opts.Channel)
 		if err == nil {
@@ -270,7 +265,7 @@ func (n *Node) Ready(ctx context.Context) error {
 	}
 }
 
-// Connected reports whether the channel is heard now.
+// Connected reports whether the node is subscribed now.
 func (n *Node) Connected() bool {
 	n.mu.Lock()
 	hub := n.hub
@@ -284,9 +279,9 @@ func (n *Node) report(err error) {
 	}
 }
 
-// Publish sends a message of a type of the application's own, with these fields: nodes give
-// it to api.redis.subscriptionHandlers of that type. messageType, serverToken and serverId
-// are set here. One PUBLISH, at most once; Run need not be running. Use Chat for chat.
+// Publish sends a message of a type of the application's own, with these fields: nodes pass it to
+// api.redis.subscriptionHandlers of that type. Publish sets messageType, serverToken and serverId. One PUBLISH, at
+// most once; Run need not be running. Use Chat for chat.
 func (n *Node) Publish(ctx context.Context, messageType string, fields map[string]any) error {
 	if err := checkType(messageType); err != nil {
 		return err

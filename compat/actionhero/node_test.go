@@ -16,25 +16,25 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// tap is a plain subscriber of a channel: it keeps what it hears, and answers calls if told how.
+// tap is a plain subscriber of a channel: it records messages, and answers calls if it has a function for that.
 type tap struct {
 	t       *testing.T
 	client  *redis.Client
 	channel string
 
-	mu    sync.Mutex
-	heard []string
+	mu       sync.Mutex
+	received []string
 }
 
-// message is one of the channel, as a stranger reads it.
+// message is a message of the channel with its plain JSON fields.
 type message struct {
 	MessageType, ServerID, ServerToken, RequestID, MessageID, Method string
 	ConnectionID                                                     *string
 	Args, Response                                                   json.RawMessage
 }
 
-// listen starts a tap; answer, if set, returns the messages that follow one.
-func listen(t *testing.T, client *redis.Client, channel string, answer func(m message) []string) *tap {
+// newTap starts a tap; answer, if set, returns the messages to publish after one.
+func newTap(t *testing.T, client *redis.Client, channel string, answer func(m message) []string) *tap {
 	t.Helper()
 	p := &tap{t: t, client: client, channel: channel}
 	sub := client.Subscribe(t.Context(), channel)
@@ -45,7 +45,7 @@ func listen(t *testing.T, client *redis.Client, channel string, answer func(m me
 		defer close(done)
 		for raw := range sub.Channel() {
 			p.mu.Lock()
-			p.heard = append(p.heard, raw.Payload)
+			p.received = append(p.received, raw.Payload)
 			p.mu.Unlock()
 			var m message
 			if answer == nil || json.Unmarshal([]byte(raw.Payload), &m) != nil {
@@ -68,7 +68,7 @@ func (p *tap) say(text string) {
 	require.NoError(p.t, p.client.Publish(p.t.Context(), p.channel, text).Err())
 }
 
-// all returns what was heard, once there is so much of that type.
+// all returns the recorded messages of a type, once there are n.
 func (p *tap) all(messageType string, n int) []message {
 	p.t.Helper()
 	var found []message
@@ -76,7 +76,7 @@ func (p *tap) all(messageType string, n int) []message {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		found = found[:0]
-		for _, text := range p.heard {
+		for _, text := range p.received {
 			var m message
 			if json.Unmarshal([]byte(text), &m) == nil && m.MessageType == messageType {
 				found = append(found, m)
@@ -87,7 +87,7 @@ func (p *tap) all(messageType string, n int) []message {
 	return found
 }
 
-// responses answers every call as a node of that name would, by its id field.
+// responses answers every call as a node of that name, with its id field.
 func responses(server, field, response string) func(message) []string {
 	return func(m message) []string {
 		if m.MessageType != "do" {
@@ -139,7 +139,7 @@ func TestTwoGoNodes(t *testing.T) {
 func TestBadNamesAreNotSent(t *testing.T) {
 	t.Parallel()
 	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
-	p := listen(t, client, ch, nil)
+	p := newTap(t, client, ch, nil)
 	n := newNode(t, client, ch, nil)
 	ctx := t.Context()
 	for _, method := range []string{"", "api", "api.", "x.y", "apix.y", "api..x", "api.x."} {
@@ -169,14 +169,14 @@ func TestBadNamesAreNotSent(t *testing.T) {
 	p.all("end", 1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	require.Equal(t, []string{`{"messageType":"end","serverToken":"change-me","serverId":"` + n.ServerID() + `","a":[1],"b":2}`}, p.heard)
+	require.Equal(t, []string{`{"messageType":"end","serverToken":"change-me","serverId":"` + n.ServerID() + `","a":[1],"b":2}`}, p.received)
 }
 
-// What comes from the channel must not end this process, nor call anything.
+// A malformed message must not end this process, nor call a method.
 func TestBadMessagesAreDropped(t *testing.T) {
 	t.Parallel()
 	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
-	p := listen(t, client, ch, nil)
+	p := newTap(t, client, ch, nil)
 	n := newNode(t, client, ch, nil)
 	require.NoError(t, n.Handle("api.echo", echo))
 	malformed := []string{
@@ -208,7 +208,7 @@ func TestBadMessagesAreDropped(t *testing.T) {
 	want := actionhero.Stats{
 		Served: 1, Malformed: int64(len(malformed)), BadToken: int64(len(untrusted)), Unknown: int64(len(unknown)), Late: 3,
 	}
-	// The node hears its own answer, too, and perhaps later than this test.
+	// The node receives its own response too, maybe after this test.
 	luatomictest.Eventually(t, 10*time.Second, fmt.Sprintf("%+v", want), func() bool { return n.Stats() == want })
 }
 
@@ -220,7 +220,7 @@ func TestConnectionsAreServedByTheirOwner(t *testing.T) {
 		require.NoError(t, n.Handle("api.who", func(_ context.Context, r *actionhero.Request) (any, error) { return r.ConnectionID, nil }))
 	}
 	require.NoError(t, b.Own("c1"))
-	all, err := caller.Gather(t.Context(), "api.who", nil, "c1", 2*time.Second) // a is silent
+	all, err := caller.Gather(t.Context(), "api.who", nil, "c1", 2*time.Second) // a does not answer
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	var id string
@@ -234,7 +234,7 @@ func TestConnectionsAreServedByTheirOwner(t *testing.T) {
 func TestErrorAloneIsErrRemote(t *testing.T) {
 	t.Parallel()
 	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
-	listen(t, client, ch, responses("old", "requestId", `[{}]`))
+	newTap(t, client, ch, responses("old", "requestId", `[{}]`))
 	n := newNode(t, client, ch, nil)
 	r, err := n.DoCluster(t.Context(), "api.x", nil, "")
 	require.ErrorIs(t, err, actionhero.ErrRemote)
@@ -251,7 +251,7 @@ func TestNoResponders(t *testing.T) {
 	_, err = n.Gather(t.Context(), "api.x", nil, "", time.Minute)
 	require.ErrorIs(t, err, actionhero.ErrNoResponders)
 	require.Less(t, time.Since(began), 20*time.Second)
-	// As in ActionHero, a node is one of those that it asks.
+	// As in ActionHero, a node is among the receivers of its own call.
 	require.NoError(t, n.Handle("api.x", echo))
 	r, err := n.DoCluster(t.Context(), "api.x", []any{1}, "")
 	require.NoError(t, err)
@@ -265,13 +265,13 @@ func TestGather(t *testing.T) {
 	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
 	n := newNode(t, client, ch, nil)
 	require.NoError(t, n.Handle("api.x", func(context.Context, *actionhero.Request) (any, error) { return "own", nil }))
-	listen(t, client, ch, responses("new", "messageId", `"v29"`))
+	newTap(t, client, ch, responses("new", "messageId", `"v29"`))
 	twice := responses("old", "requestId", `["v14"]`)
-	listen(t, client, ch, func(m message) []string { return append(twice(m), twice(m)...) })
+	newTap(t, client, ch, func(m message) []string { return append(twice(m), twice(m)...) })
 	began := time.Now()
 	all, err := n.Gather(t.Context(), "api.x", nil, "", time.Minute)
 	require.NoError(t, err)
-	require.Less(t, time.Since(began), 30*time.Second, "no more can come")
+	require.Less(t, time.Since(began), 30*time.Second, "no further response is possible")
 	got := map[string]string{}
 	for id, r := range all {
 		var v string
@@ -280,7 +280,7 @@ func TestGather(t *testing.T) {
 	}
 	require.Equal(t, map[string]string{"new": "v29", "old": "v14", n.ServerID(): "own"}, got)
 
-	listen(t, client, ch, nil) // hears, and is silent
+	newTap(t, client, ch, nil) // receives, and does not answer
 	began = time.Now()
 	all, err = n.Gather(t.Context(), "api.x", nil, "", 2*time.Second)
 	require.NoError(t, err)
@@ -291,7 +291,7 @@ func TestGather(t *testing.T) {
 func TestResponsesAreMatchedByID(t *testing.T) {
 	t.Parallel()
 	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
-	listen(t, client, ch, func(m message) []string {
+	newTap(t, client, ch, func(m message) []string {
 		if m.MessageType != "do" {
 			return nil
 		}
@@ -315,22 +315,21 @@ func TestResponsesAreMatchedByID(t *testing.T) {
 	})
 }
 
-// In a message of a type of its own an application may use the names of the fields of
-// calls for what it likes.
+// In messages of its own types an application may use the field names of calls with other meanings.
 func TestFieldsOfOwnMessagesAreTheApplications(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	n := actionhero.NewNode(luatomictest.Client(t), &actionhero.Options{Channel: luatomictest.Namespace(t)})
-	heard := make(chan actionhero.Message, 1)
-	require.NoError(t, n.OnMessage("order", func(m actionhero.Message) { heard <- m }))
+	received := make(chan actionhero.Message, 1)
+	require.NoError(t, n.OnMessage("order", func(m actionhero.Message) { received <- m }))
 	runNode(t, n)
 	require.NoError(t, n.Publish(ctx, "order", map[string]any{"method": 5, "requestId": []int{7}, "messageId": 1.5}))
 	select {
-	case m := <-heard:
+	case m := <-received:
 		require.Equal(t, n.ServerID(), m.ServerID)
 		require.Contains(t, string(m.Raw), `"method":5`)
 	case <-time.After(20 * time.Second):
-		require.Fail(t, "not heard", "%+v", n.Stats())
+		require.Fail(t, "not received", "%+v", n.Stats())
 	}
 	require.Zero(t, n.Stats().Malformed)
 }

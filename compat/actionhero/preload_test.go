@@ -15,7 +15,7 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// The commands that docs/actionhero.md lists are enough for the cache and for the cluster.
+// The commands that docs/actionhero.md lists suffice for the cache and for the cluster.
 func TestTheListedCommandsAreEnough(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -8,22 +8,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// publication is a PUBLISH that go-redis does not send again: a message that was published
-// twice would run its method twice.
+// publication is a PUBLISH that go-redis does not retry: a message published twice runs its method twice.
 type publication struct{ *redis.IntCmd }
 
 func (publication) NoRetry() bool { return true }
 
-// outbox lets messages of one moment share a round trip. While few are on their way, each
-// goes out at once, by itself; what comes meanwhile waits, and goes out in one pipeline as
-// soon as one of them is back.
+// outbox lets concurrent messages share a round trip. While few round trips are in flight, each message is sent alone
+// without delay. Later messages wait, and are sent in one pipeline as soon as a round trip ends.
 type outbox struct {
 	mu     sync.Mutex
-	active int // round trips on their way
+	active int // round trips in flight
 	queue  []*post
 }
 
-// post is a message that waits.
+// post is a waiting message.
 type post struct {
 	ctx  context.Context
 	cmd  publication
@@ -35,7 +33,7 @@ const (
 	maxShared = 64 // messages of one round trip
 )
 
-// enter reports whether the message may go out alone. Otherwise it waits.
+// enter reports whether the message may be sent alone. Otherwise it waits.
 func (o *outbox) enter(p *post) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -48,7 +46,7 @@ func (o *outbox) enter(p *post) bool {
 	return false
 }
 
-// next takes what goes out now; nothing ends the round trip.
+// next returns the messages to send now; none ends the round trip.
 func (o *outbox) next() []*post {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -63,8 +61,7 @@ func (o *outbox) next() []*post {
 	return part
 }
 
-// publish returns how many connections got the message, on this server. When ctx ends
-// before the message has gone out, it does not go out.
+// publish returns the number of receivers on this server. A message is not sent once ctx has ended.
 func (n *Node) publish(ctx context.Context, text []byte) (int64, error) {
 	p := &post{ctx: ctx, cmd: publication{redis.NewIntCmd(ctx, "publish", n.opts.Channel, text)}}
 	if n.out.enter(p) {
@@ -85,7 +82,7 @@ func (n *Node) publish(ctx context.Context, text []byte) (int64, error) {
 	return p.cmd.Val(), nil
 }
 
-// share sends what waits until nothing does.
+// share sends waiting messages until there are none.
 func (n *Node) share(part []*post) {
 	for ; len(part) > 0; part = n.out.next() {
 		pipe := n.client.Pipeline()

@@ -7,22 +7,22 @@ import (
 	"fmt"
 )
 
-// A Response is what one node answered.
+// A Response is the response of one node.
 type Response struct {
-	// ServerID is the node's id. Nothing proves it but the token.
+	// ServerID is the node's id. Only the token protects it.
 	ServerID string
 	// Raw is the response as it was sent: in the promise eras the value, in the callback
 	// era the list of the callback's arguments. It is nil where the method returned
 	// nothing.
 	Raw json.RawMessage
-	// Values are the arguments of the callback, for a node of the callback era; nil else.
-	// That node sorted them as text, so which was the error is not known: ("abc") after
-	// a nil error is ["abc",null] and ("xyz") is [null,"xyz"].
+	// Values are the arguments of the callback, for a node of the callback era; otherwise nil. That node sorted them
+	// as text, so the position of the error is lost: ("abc") after a nil error is ["abc",null] and ("xyz") is
+	// [null,"xyz"].
 	Values []json.RawMessage
 }
 
-// Decode unmarshals the value. In the callback era that is the only argument of the
-// callback that is not null; where there are several, use Values.
+// Decode unmarshals the value. In the callback era the value is the only argument of the callback that is not null;
+// where there are several, use Values.
 func (r *Response) Decode(v any) error {
 	raw := r.Raw
 	if r.Values != nil {
@@ -63,8 +63,8 @@ func (r *Response) Err() error {
 	return nil
 }
 
-// response reads a doResponse. A node that answers with messageId sends the value; one with
-// requestId alone is older, and the era says what it sends.
+// response parses a doResponse. A node that answers with messageId sends the value. A node with requestId alone is
+// older, and the era decides the form.
 func (m *wire) response(era Era) *Response {
 	r := &Response{ServerID: m.ServerID, Raw: m.Response}
 	if m.MessageID != "" || era == Promise18 {
@@ -77,13 +77,11 @@ func (m *wire) response(era Era) *Response {
 	return r
 }
 
-// Args is a handler's result that is a list of arguments for the callback of a caller in
-// the callback era, such as Args{nil, value} for one that takes an error first. For a caller
-// of the promise eras it is that list.
+// Args is a handler's result with the arguments for the callback of a caller in the callback era, such as Args{nil,
+// value} for a callback that takes an error first. A caller of the promise eras gets the list.
 type Args []any
 
-// reply makes the response to a request. A caller of the callback era ends its process on
-// everything but a list.
+// reply returns the response to a request. A caller of the callback era ends its process on everything but a list.
 func reply(request *wire, era Era, value any, failed error) (text json.RawMessage, answer bool, err error) {
 	args, list := value.(Args)
 	if bare := request.MessageID != "" || era == Promise18; bare {

@@ -90,7 +90,7 @@ func scriptCases() []scriptCase {
 	}
 }
 
-// refusal turns an expected refusal into an outcome.
+// refusal turns an expected refusal into a result.
 func refusal(err error) (string, error) {
 	switch {
 	case errors.Is(err, actionhero.ErrLocked):
@@ -101,7 +101,7 @@ func refusal(err error) (string, error) {
 	return "", err
 }
 
-// names are the keys of a namespace.
+// names returns the keys of a namespace.
 func names(ns string) map[string]string {
 	return map[string]string{"lock": ns + ":lock:k", "item": ns + ":cache:k"}
 }
@@ -113,7 +113,7 @@ func (sc *scriptCase) set(t *testing.T, c *redis.Client, ns string) {
 	}
 }
 
-// contents are the keys of a namespace with their values, and whether they end.
+// contents returns the keys of a namespace with their values, and whether they expire.
 func contents(t *testing.T, c *redis.Client, ns string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -148,10 +148,10 @@ func TestWrongTypeAtEveryKeyOfEveryScript(t *testing.T) {
 	for _, sc := range scriptCases() {
 		for i, which := range sc.keys {
 			if sc.script.Keys[i].Type == "" {
-				continue // any type may be destroyed
+				continue // Destroy deletes a key of any type
 			}
 			if other, locked := sc.prepare["lock"]; which == "item" && (locked && other != "me" || sc.script.Name == "cache_save") {
-				continue // not looked at: it is locked, or replaced by SET
+				continue // not read: it is locked, or replaced by SET
 			}
 			ns := luatomictest.Namespace(t)
 			sc.set(t, client, ns)
@@ -166,7 +166,7 @@ func TestWrongTypeAtEveryKeyOfEveryScript(t *testing.T) {
 	}
 }
 
-// A script declared safe comes to its answer; one declared never runs once and says so.
+// A script declared safe returns its reply; one declared never runs once and returns ErrOutcomeUnknown.
 func TestLostRepliesOfEveryScript(t *testing.T) {
 	t.Parallel()
 	for _, sc := range scriptCases() {
@@ -207,8 +207,7 @@ const failpoint = `local redis = (function(real) local n, at = 0, %d ` +
 	`return {error_reply = real.error_reply, call = function(c, ...) if writes[string.lower(c)] then n = n + 1 ` +
 	`if n == at then error('ERR failpoint ' .. c) end end return real.call(c, ...) end} end)(redis) `
 
-// Each script declares all-or-nothing: an error at any of its writes leaves all as it was, and
-// the repeat does what was to be done.
+// Each script declares all-or-nothing: an error at any of its writes changes nothing, and the retry succeeds.
 func TestFailpointsOfEveryScript(t *testing.T) {
 	t.Parallel()
 	client := luatomictest.Client(t)

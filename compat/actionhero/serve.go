@@ -10,8 +10,8 @@ import (
 	"github.com/luatomic/luatomic/internal/clock"
 )
 
-// hear takes a message from the channel. It runs on the subscriber's goroutine.
-func (n *Node) hear(text string) {
+// receive handles a message of the channel. It runs on the subscriber's goroutine.
+func (n *Node) receive(text string) {
 	m, ok := parse(text)
 	switch {
 	case !ok:
@@ -19,20 +19,20 @@ func (n *Node) hear(text string) {
 	case !m.trusted(n.opts.ServerToken):
 		n.counts.badToken.Add(1)
 	case m.MessageType == typeDo:
-		n.heardCall(m)
+		n.receiveCall(m)
 	case m.MessageType == typeResponse:
 		n.heardResponse(m)
 	default:
 		n.mu.Lock()
-		hear := n.ears[m.MessageType]
+		receive := n.subscriptions[m.MessageType]
 		n.mu.Unlock()
-		if hear != nil {
-			hear(Message{Type: m.MessageType, ServerID: m.ServerID, Raw: json.RawMessage(text)})
+		if receive != nil {
+			receive(Message{Type: m.MessageType, ServerID: m.ServerID, Raw: json.RawMessage(text)})
 		}
 	}
 }
 
-// id is that of the caller; where both are there they are the same.
+// id returns the caller's id; where both fields are set they are equal.
 func (m *wire) id() string {
 	if m.MessageID != "" {
 		return m.MessageID
@@ -49,9 +49,9 @@ func (n *Node) heardResponse(m *wire) {
 	}
 }
 
-// heardCall starts the handler. Methods that are not registered do not exist: api.log, with
-// which nodes say that they come and go, is one of them.
-func (n *Node) heardCall(m *wire) {
+// receiveCall starts the handler. Methods that are not registered do not exist, such as api.log, with which nodes
+// announce start and stop.
+func (n *Node) receiveCall(m *wire) {
 	if m.id() == "" || m.Method == "" {
 		n.counts.malformed.Add(1)
 		return
@@ -90,7 +90,7 @@ func (n *Node) serve(ctx context.Context, m *wire, handler Handler, r *Request) 
 	n.counts.served.Add(1)
 	began := time.Now()
 	if n.opts.Era == Callback && m.RequestID != "" {
-		m.MessageID = "" // both are there in a call by Go: it gets what the others get, an error too
+		m.MessageID = "" // a call by Go has both ids; it gets the response that the others get, an error too
 	}
 	value, failed := protect(ctx, handler, r)
 	response, answer, err := reply(m, n.opts.Era, value, failed)

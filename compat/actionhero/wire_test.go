@@ -14,7 +14,7 @@ import (
 	"github.com/luatomic/luatomic/compat/actionhero"
 )
 
-// captured are the messages of a channel on which two real nodes talked.
+// captured returns the messages of a channel between two real nodes.
 func captured(t *testing.T, version string) []string {
 	t.Helper()
 	f, err := os.Open(filepath.Join("testdata", "wire", version+".ndjson"))
@@ -127,7 +127,7 @@ func TestRepliesHaveTheFormOfTheCallersEra(t *testing.T) {
 		era              actionhero.Era
 		value            any
 		failed           error
-		want             string // empty: no answer
+		want             string // empty: no response
 	}{
 		{"1", "", actionhero.Callback, "hi", nil, `["hi"]`},
 		{"1", "", actionhero.Callback, 3, nil, `[3]`},
@@ -136,7 +136,7 @@ func TestRepliesHaveTheFormOfTheCallersEra(t *testing.T) {
 		{"1", "", actionhero.Callback, actionhero.Args{nil, "x"}, nil, `[null,"x"]`},
 		{"1", "", actionhero.Callback, actionhero.Args(nil), nil, `[]`},
 		{"1", "", actionhero.Callback, nil, failed, `[{}]`},
-		{"1", "", actionhero.Promise, "hi", nil, `["hi"]`}, // not known which: what harms neither
+		{"1", "", actionhero.Promise, "hi", nil, `["hi"]`}, // era unknown: a form that harms neither
 		{"1", "", actionhero.Promise18, "hi", nil, `"hi"`},
 		{"1", "", actionhero.Promise18, "hi", failed, ``},
 		{"", "1", actionhero.Promise, "<hi>", nil, `"<hi>"`},
@@ -154,7 +154,7 @@ func TestRepliesHaveTheFormOfTheCallersEra(t *testing.T) {
 	}
 }
 
-// As JavaScript takes them.
+// As JavaScript reads them.
 func TestCallsAreReadAsANodeReadsThem(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -7,11 +7,11 @@ function sleep (ms) { return new Promise((resolve) => setTimeout(resolve, ms)) }
 
 // node: {id, api, redis, cache, callbacks, setLockName}; cache has the functions of api.cache as promises.
 module.exports = function agent (node) {
-  const heard = []
+  const received = []
   const handlers = node.api.redis.subscriptionHandlers
-  handlers.custom = (message) => { heard.push(message) }
+  handlers.custom = (message) => { received.push(message) }
   const chat = handlers.chat
-  handlers.chat = (message) => { heard.push(message); return chat(message) }
+  handlers.chat = (message) => { received.push(message); return chat(message) }
 
   // contend takes the lock and gives it back, rounds times, and counts whoever was inside with it.
   async function contend (r) {
@@ -44,7 +44,7 @@ module.exports = function agent (node) {
     async publish (r) { await node.redis.publish(r.channel, r.text); return {} },
     async message (r) { await node.publish(r.payload); return {} },
     async chat (r) { await node.chat(r.room, r.message); return {} },
-    async heard () { return { heard: heard.splice(0) } },
+    async received () { return { received: received.splice(0) } },
     async lock (r) { return { ok: await node.cache.lock(r.key, r.ttl) } },
     async unlock (r) { return { ok: await node.cache.unlock(r.key) } },
     async check (r) { return { ok: await node.cache.checkLock(r.key, r.retry) } },
