@@ -220,3 +220,35 @@ func TestKeysExpire(t *testing.T) {
 		})
 	}
 }
+
+// To wake a consumer is only a hint: a user that may not do it does the work all the same.
+func TestScriptsThatMayNotWakeDoTheirWork(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	admin, ctx := server.Client(), t.Context()
+	users := map[string]*redis.Client{"all": admin}
+	for _, command := range []string{"zpopmin", "publish"} {
+		require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", command, "reset", "on", ">pw", "~*", "&*", "+@all", "-"+command).Err())
+		users[command] = server.Client(func(o *redis.Options) { o.Username, o.Password = command, "pw" })
+	}
+	woke := make(map[string]bool)
+	for i, call := range scriptcase.ScriptCalls() {
+		if !strings.Contains(*call.Script.Source, "'ZPOPMIN', wake") {
+			continue
+		}
+		for user, client := range users {
+			k := fmt.Sprint("wake", i, user)
+			require.NoError(t, call.Prepare(ctx, admin, k))
+			wake := "{" + k + "}:w"
+			require.NoError(t, admin.ZAdd(ctx, wake, redis.Z{Score: lab.Future, Member: "nobody"}).Err())
+			_, err := call.Run(ctx, client, k)
+			require.NoError(t, err, "%s without %s", call.Script.Name, user)
+			if user == "all" && admin.ZCard(ctx, wake).Val() == 0 {
+				woke[call.Script.Name] = true
+			}
+		}
+	}
+	for _, name := range []string{"queue_push", "queue_push_many", "queue_take", "queue_nack", "queue_requeue", "queue_mend"} {
+		require.True(t, woke[name], "%s wakes nobody here", name)
+	}
+}
