@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -13,16 +13,16 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Leases are several locks that were acquired at once.
+// Leases are several locks that AcquireAll has acquired.
 type Leases []*Lease
 
-// Release gives all of them back at once, so it takes 10 s at most as that of one does,
-// and joins the errors.
+// Release releases all of them concurrently, so that it takes 10 s at most as that of one does, and joins the errors.
+// See Lease.Release.
 func (ls Leases) Release(ctx context.Context) error {
 	return ls.each(func(l *Lease) error { return l.Release(ctx) })
 }
 
-// each calls f for all of them at once.
+// each calls f for all of them concurrently and joins the errors.
 func (ls Leases) each(f func(*Lease) error) error {
 	errs := make([]error, len(ls))
 	var calls sync.WaitGroup
@@ -33,7 +33,7 @@ func (ls Leases) each(f func(*Lease) error) error {
 	return errors.Join(errs...)
 }
 
-// Err is the first loss among them, nil while all hold.
+// Err is the first loss among them, nil while all hold. It sends nothing.
 func (ls Leases) Err() error {
 	for _, l := range ls {
 		if err := l.Err(); err != nil {
@@ -57,37 +57,31 @@ func (ls Leases) Keep(ctx context.Context) context.Context {
 // maxLocks is how many locks AcquireAll takes.
 const maxLocks = 100
 
-// AcquireAll waits until it has all the locks, at most 100, or ctx ends. The leases
-// are in the order of the names.
+// AcquireAll waits until it has all the locks, at most 100, or ctx ends. The leases are in the order of the names.
 //
-// Where LockerOptions.Tag puts the locks into one slot, they are acquired in one
-// step. Else it is one after the other, in the order of their names. In both cases
-// it holds nothing while it waits: it waits for the lock that it could not have,
-// with a place in that lock's queue, and when that one is its own tries the others
-// again. So two that want the same locks cannot block each other, but one that wants
-// many may wait for long while others take them one at a time.
+// Where Options.Tag puts the locks into one slot, one script acquires all or none. Else they are acquired one after the
+// other, in the order of their names. In both cases AcquireAll holds nothing while it waits: it waits in the queue of the
+// lock that it found held, and when it has that one tries the others again. So two calls for the same locks cannot block
+// each other, but a call for many may wait for long while others acquire them one at a time.
 //
-// Keys: those of each lock.
+// Keys: those of each lock. Cost: O(n) of the names, for each attempt.
 func (l *Locker) AcquireAll(ctx context.Context, names ...string) (Leases, error) {
-	order := slices.Sorted(slices.Values(names))
-	if len(names) == 0 || len(names) > maxLocks {
-		return nil, fmt.Errorf("luatomic: acquire all: %w", &lua.RangeError{Field: "names", Value: fmt.Sprint(len(names)), Min: "1", Max: fmt.Sprint(maxLocks)})
+	order, err := lockOrder(names)
+	if err != nil {
+		return nil, err
 	}
-	if len(slices.Compact(slices.Clone(order))) < len(order) {
-		return nil, fmt.Errorf("luatomic: acquire all: a name is there twice; name each lock once")
-	}
-	try := l.tryEach
+	attempt := l.acquireEach
 	if l.opts.Tag != "" {
-		try = l.tryAll
+		attempt = l.acquireInOneScript
 	}
-	var first *Lease // the one that was waited for
+	var first *Lease // the lock that was waited for
 	for {
-		leases, blocked, err := try(ctx, order, first)
+		leases, blocked, err := attempt(ctx, order, first)
 		if err == nil {
-			return l.inOrder(leases, names), nil
+			return inOrder(leases, order, names), nil
 		}
 		if first != nil {
-			err = errors.Join(err, l.giveUp(ctx, first))
+			err = errors.Join(err, first.abandon(ctx))
 		}
 		var held *HeldError
 		if !errors.As(err, &held) {
@@ -99,82 +93,90 @@ func (l *Locker) AcquireAll(ctx context.Context, names ...string) (Leases, error
 	}
 }
 
-func (l *Locker) giveUp(ctx context.Context, lease *Lease) error {
-	if err := lease.Release(ctx); err != nil && !errors.Is(err, ErrLost) {
+// lockOrder sorts the names, so that all processes acquire them in one order.
+func lockOrder(names []string) ([]string, error) {
+	if len(names) == 0 || len(names) > maxLocks {
+		return nil, fmt.Errorf("luatomic: acquire all: %w", &lua.RangeError{
+			Field: "names", Value: strconv.Itoa(len(names)), Min: "1", Max: strconv.Itoa(maxLocks),
+		})
+	}
+	order := slices.Sorted(slices.Values(names))
+	for i := range order[1:] {
+		if order[i] == order[i+1] {
+			return nil, fmt.Errorf("luatomic: acquire all: %q is there twice; name each lock once", order[i])
+		}
+	}
+	return order, nil
+}
+
+// inOrder are the leases, which are in the order of their names, in the order of the caller's.
+func inOrder(leases Leases, order, names []string) Leases {
+	out := make(Leases, len(names))
+	for i, name := range names {
+		at, _ := slices.BinarySearch(order, name)
+		out[i] = leases[at]
+	}
+	return out
+}
+
+// abandon releases a lease that is of no use. That it was lost is no error then.
+func (l *Lease) abandon(ctx context.Context) error {
+	if err := l.Release(ctx); err != nil && !errors.Is(err, ErrLost) {
 		return err
 	}
 	return nil
 }
 
-func (l *Locker) giveUpAll(ctx context.Context, leases map[string]*Lease) error {
-	all := Leases(slices.Collect(maps.Values(leases)))
-	return all.each(func(lease *Lease) error { return l.giveUp(ctx, lease) })
-}
-
-func (l *Locker) inOrder(leases map[string]*Lease, names []string) Leases {
-	out := make(Leases, len(names))
-	for i, name := range names {
-		out[i] = leases[name]
+// acquireEach acquires one lock after the other; first is one of them that is held. When one is held by another owner it
+// releases those that it acquired, but not first, and returns the name of that one.
+func (l *Locker) acquireEach(ctx context.Context, names []string, first *Lease) (Leases, string, error) {
+	var leases, acquired Leases
+	abandon := func(err error) error {
+		return errors.Join(err, acquired.each(func(lease *Lease) error { return lease.abandon(ctx) }))
 	}
-	return out
-}
-
-// tryEach takes one lock after the other, and gives back those that it took when one
-// is held.
-func (l *Locker) tryEach(ctx context.Context, names []string, first *Lease) (map[string]*Lease, string, error) {
-	leases := make(map[string]*Lease, len(names))
 	for _, name := range names {
-		if first != nil && first.name == name {
-			leases[name] = first
+		if first != nil && first.Name() == name {
+			leases = append(leases, first)
 			continue
 		}
 		lease, err := l.Try(ctx, name)
-		if err == nil {
-			leases[name] = lease
-			continue
+		if err != nil {
+			return nil, name, abandon(err)
 		}
-		if first != nil {
-			delete(leases, first.name) // it is given up later
-		}
-		return nil, name, errors.Join(err, l.giveUpAll(ctx, leases))
+		leases, acquired = append(leases, lease), append(acquired, lease)
 	}
-	// The first may have ended while the others were taken.
+	// The lease of first may have ended while the others were acquired.
 	if first != nil {
 		if err := first.Extend(ctx); err != nil {
-			return nil, "", errors.Join(err, l.giveUpAll(ctx, leases))
+			return nil, "", abandon(err)
 		}
 	}
 	return leases, "", nil
 }
 
-// tryAll takes the locks in one step.
-func (l *Locker) tryAll(ctx context.Context, names []string, first *Lease) (map[string]*Lease, string, error) {
-	owner := first
-	p := gen.LockAcquireAllParams{TTL: l.opts.TTL, Delay: l.opts.LockDelay, Note: l.opts.Note}
-	leases := make(map[string]*Lease, len(names))
-	for _, name := range names {
-		lease, err := l.newLease(name)
-		if err != nil {
-			return nil, name, err
-		}
-		if owner == nil {
-			owner = lease
-		}
-		lease.token = owner.token
-		leases[name] = lease
-		p.Locks = append(p.Locks, lease.key)
+// acquireInOneScript acquires all locks or none, under the token of first if that is not nil. When one is held by another
+// owner it returns the name of that one.
+func (l *Locker) acquireInOneScript(ctx context.Context, names []string, first *Lease) (Leases, string, error) {
+	leases, err := l.oneToken(names, first)
+	if err != nil {
+		return nil, "", err
 	}
-	p.Owner = owner.token
-	start := time.Now()
-	r, err := gen.LockAcquireAll(ctx, l.client, p)
+	p := gen.LockAcquireAllParams{
+		Owner: leases[0].Token(), TTL: l.opts.TTL, Delay: l.opts.LockDelay, Note: l.opts.Note,
+	}
+	for _, lease := range leases {
+		p.Locks = append(p.Locks, lease.Key())
+	}
+	sent := time.Now()
+	r, err := gen.LockAcquireAll(ctx, l.hub.client, p)
 	if err == nil && r.Blocked == 0 {
-		err = l.replicate(ctx, slices.Collect(maps.Values(leases))...)
+		err = l.hub.plain.replicate(ctx, leases.requests()...)
 	}
 	switch {
 	case err != nil:
 		if !errors.Is(err, lua.ErrNotExecuted) {
-			all := Leases(slices.Collect(maps.Values(leases)))
-			err = errors.Join(err, all.each(func(lease *Lease) error { return lease.undo(ctx, "") }))
+			withdrawn := leases.each(func(lease *Lease) error { return lease.request.withdraw(ctx, "") })
+			err = errors.Join(err, withdrawn)
 		}
 		return nil, "", fmt.Errorf("luatomic: acquire all: %w", err)
 	case r.Blocked > int64(len(names)) || r.Blocked == 0 && len(r.Fences) != len(names):
@@ -183,12 +185,33 @@ func (l *Locker) tryAll(ctx context.Context, names []string, first *Lease) (map[
 		name := names[r.Blocked-1]
 		return nil, name, &HeldError{Name: name, Remaining: r.Remaining, Holder: r.Holder}
 	}
-	for i, name := range names {
-		lease := leases[name]
-		lease.fence = r.Fences[i]
-		if _, err := lease.taken(start, 0); err != nil {
-			return nil, "", err
-		}
+	for i, lease := range leases {
+		lease.begin(sent, lease.request.granted(sent, gen.LockAcquireResult{Fence: r.Fences[i]}))
 	}
 	return leases, "", nil
+}
+
+// oneToken makes requests with the token of first, or with one of their own.
+func (l *Locker) oneToken(names []string, first *Lease) (Leases, error) {
+	leases := make(Leases, 0, len(names))
+	for _, name := range names {
+		lease, err := l.newLease(name)
+		if err != nil {
+			return nil, err
+		}
+		if first == nil {
+			first = lease
+		}
+		lease.request.token = first.request.token
+		leases = append(leases, lease)
+	}
+	return leases, nil
+}
+
+func (ls Leases) requests() []*request {
+	all := make([]*request, len(ls))
+	for i, l := range ls {
+		all[i] = &l.request
+	}
+	return all
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Election chooses one of many. It is the plain lock of its name, with the leader's
-// value as its note: Info, List, ForceRelease and Steal work on it, and so do the
-// options MaxHold, LockDelay and Priority. It is safe for concurrent use.
+// Election lets one process of many lead. It is the plain lock of its name, with the leader's value as its note: Info,
+// List, ForceRelease and Steal work on it, and so do the options MaxHold, LockDelay and Priority. It is safe for
+// concurrent use.
 type Election struct {
 	locker *Locker
 	name   string
@@ -22,96 +22,130 @@ type Election struct {
 // Election returns the election of that name. Nothing is sent.
 func (l *Locker) Election(name string) *Election { return &Election{locker: l, name: name} }
 
-// Leadership is the lease of a leader. Keep renews it; the context that Keep returns
-// is the one to lead under.
+// Leadership is the lease of a leader. Keep renews it; the context that Keep returns is the one to lead under. Its methods
+// are safe for concurrent use.
 type Leadership struct {
-	*Lease
+	lease    *Lease
 	election *Election
 }
 
-// Leader is who leads. Its zero value says that nobody does.
+// Leader describes who leads. Its zero value says that nobody does.
 type Leader struct {
-	// Value is what the leader gave to Campaign or Proclaim.
+	// Value is what the leader gave to Campaign, Lead or Proclaim.
 	Value string
-	// Fence grows with every leader; 0 when there is none.
+	// Fence is greater for each leader than for the one before; 0 when there is none.
 	Fence int64
-	// Remaining is what is left of the leader's lease.
+	// Remaining is what is left of the leader's lease, by the server's clock.
 	Remaining time.Duration
 }
 
-// Campaign waits until it is elected or ctx ends, as Locker.Acquire does. Those who
-// observe are told: one round trip more. The value has 1024 bytes at most.
-// Keys: lock:{name}, lockq:{name}. Channel: lock:{name}:e.
+// Campaign waits until it is elected or ctx ends, as Locker.Acquire does, and notifies the observers: one round trip more.
+// The value has at most 1024 bytes.
+// Keys: lock:{name}, lockq:{name}. Channel: lock:{name}:e. Cost: O(log n) of the candidates.
 func (e *Election) Campaign(ctx context.Context, value string) (*Leadership, error) {
 	lease, err := e.candidate(value)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := lease.wait(ctx, lease.locker.opts.TTL); err != nil {
+	if _, err := lease.acquire(ctx, lease.request.opts.TTL); err != nil {
 		return nil, err
 	}
-	e.tell(ctx, lease.keys)
+	e.notify(ctx, lease.request.keys)
 	return &Leadership{lease, e}, nil
 }
 
-// Lead campaigns, runs f while it leads, and resigns. It renews the lease while f
-// runs; f's context ends when the leadership is lost. See Locker.Do.
+// Lead campaigns, runs f while it leads, and resigns. It renews the lease while f runs; the context of f ends when the
+// leadership is lost. See Locker.Do.
+// Keys: lock:{name}, lockq:{name}. Channel: lock:{name}:e. Cost: O(log n) of the candidates.
 func (e *Election) Lead(ctx context.Context, value string, f func(context.Context, *Leadership) error) error {
 	lease, err := e.candidate(value)
 	if err != nil {
 		return err
 	}
-	defer func() { e.tell(ctx, lease.keys) }()
+	defer func() { e.notify(ctx, lease.request.keys) }()
 	return lease.do(ctx, func(ctx context.Context, lease *Lease) error {
-		e.tell(ctx, lease.keys)
+		e.notify(ctx, lease.request.keys)
 		return f(ctx, &Leadership{lease, e})
 	})
 }
 
-// candidate makes the lease of one who wants to lead.
+// candidate makes the request of one candidate.
 func (e *Election) candidate(value string) (*Lease, error) {
 	opts := e.locker.opts
 	opts.Note = value
 	return e.locker.With(opts).newLease(e.name)
 }
 
-// tell lets those who observe look now. Where it fails they look when the lease that
-// they know of is over.
-func (e *Election) tell(ctx context.Context, k keys.Lock) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
+// notify has the observers read who leads. Where it fails they read when the lease that they know of is over.
+func (e *Election) notify(ctx context.Context, k keys.Lock) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), notifyTimeout)
 	defer cancel()
-	_ = e.locker.client.Publish(ctx, k.Observers(), "e").Err()
+	_ = e.locker.hub.client.Publish(ctx, k.Observers(), "e").Err()
 }
 
-const tellTimeout = time.Second
+const notifyTimeout = time.Second
 
-// Proclaim changes the value of the leader. ErrLost says that it does not lead any
-// more. Keys: lock:{name}. Cost: O(1), two round trips.
+// Name is the name of the election.
+func (l *Leadership) Name() string { return l.lease.Name() }
+
+// Key is the key of the lock: lock:{name}.
+func (l *Leadership) Key() string { return l.lease.Key() }
+
+// Token names this leadership among all others. Each campaign makes a new one.
+func (l *Leadership) Token() string { return l.lease.Token() }
+
+// GuardKey is the key that a guarded script reads; see [lua.Guard].
+func (l *Leadership) GuardKey() string { return l.lease.GuardKey() }
+
+// GuardToken is the token that a guarded script compares with the owner in GuardKey; see [lua.Guard].
+func (l *Leadership) GuardToken() string { return l.lease.GuardToken() }
+
+// Fence is greater for each leader than for the one before. See Lease.Fence.
+func (l *Leadership) Fence() int64 { return l.lease.Fence() }
+
+// Deadline is the latest end of the leadership by this process' clock, unless it is extended. See Lease.Deadline.
+func (l *Leadership) Deadline() time.Time { return l.lease.Deadline() }
+
+// Err is nil while the process leads, by its own clock. See Lease.Err.
+func (l *Leadership) Err() error { return l.lease.Err() }
+
+// Extend starts the TTL anew. See Lease.Extend. Keys: lock:{name}. Cost: O(1).
+func (l *Leadership) Extend(ctx context.Context) error { return l.lease.Extend(ctx) }
+
+// Keep renews the lease and returns a context that ends with ctx or with the leadership. See Lease.Keep.
+func (l *Leadership) Keep(ctx context.Context) context.Context { return l.lease.Keep(ctx) }
+
+// Proclaim changes the value of the leader, if it still leads, in one script, and notifies the observers: one round trip
+// more. An ErrLost says that it does not lead any more; the leadership is over then.
+// Keys: lock:{name}. Channel: lock:{name}:e. Cost: O(1).
 func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
 	if len(value) > maxNote {
-		return fmt.Errorf("luatomic: proclaim %q: %w", l.name, &lua.SizeError{What: "value", N: len(value), Max: maxNote, Unit: "bytes"})
+		err := &lua.SizeError{What: "value", N: len(value), Max: maxNote, Unit: "bytes"}
+		return fmt.Errorf("luatomic: proclaim %q: %w", l.Name(), err)
 	}
-	held, err := gen.LockNote(ctx, l.locker.client, gen.LockNoteParams{Lock: l.key, Owner: l.token, Note: value})
+	held, err := gen.LockNote(ctx, l.election.locker.hub.client, gen.LockNoteParams{
+		Lock: l.Key(), Owner: l.Token(), Note: value,
+	})
 	switch {
 	case err != nil:
-		return fmt.Errorf("luatomic: proclaim %q: %w", l.name, err)
+		return fmt.Errorf("luatomic: proclaim %q: %w", l.Name(), err)
 	case !held:
-		lost := fmt.Errorf("%w: %q has another leader or none", ErrLost, l.name)
-		l.end(lost)
+		lost := fmt.Errorf("%w: %q has another leader or none", ErrLost, l.Name())
+		l.lease.state.End(lost)
 		return lost
 	}
-	l.election.tell(ctx, l.keys)
+	l.election.notify(ctx, l.lease.request.keys)
 	return nil
 }
 
-// Resign gives the leadership to the next candidate who waits, as Lease.Release
-// does, and tells those who observe.
+// Resign gives the leadership to the next candidate, as Lease.Release does, and notifies the observers.
+// Keys: lock:{name}, lockq:{name}. Channel: lock:{name}:e. Cost: O(log n) of the candidates.
 func (l *Leadership) Resign(ctx context.Context) error {
-	defer l.election.tell(ctx, l.keys)
-	return l.Lease.Release(ctx)
+	defer l.election.notify(ctx, l.lease.request.keys)
+	return l.lease.Release(ctx)
 }
 
 // Release is Resign.
@@ -127,105 +161,48 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return Leader{Value: info.Note, Fence: info.Fence, Remaining: info.Remaining}, nil
 }
 
-// Observe yields who leads, at once and then each time that another leads, that
-// nobody does, or that the leader proclaims another value. A leader that came and
-// went between two looks is not seen. It ends with ctx, or when the loop is left.
+// Observe yields who leads: first the present leader, then each change, which is another leader, none, or another value.
+// A leader that came and went between two reads is not seen. It ends with ctx, or when the loop is left.
 //
-// Between changes it sends one command for each lease that it sees: it is told of
-// changes by PUBLISH, and looks again when the lease it knows of should be over,
-// which covers leaders that die and messages that are lost. Where a look fails, it
-// yields the error and goes on with the next.
+// Between changes it sends one command for each lease that it sees: changes are published, and when the lease that it
+// knows of should be over it reads again, which covers leaders that die and notifications that are lost. Where a read
+// fails, it yields the error and goes on with the next.
+// Keys: lock:{name}, lockq:{name}. Channel: lock:{name}:e.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		k, err := keys.NewLock(e.locker.opts.Prefix, e.locker.opts.Tag, e.name)
 		if err == nil {
-			err = e.locker.bad // it looks once in a TTL
+			err = e.locker.bad // it reads once in a TTL
 		}
 		if err != nil {
 			yield(Leader{}, fmt.Errorf("luatomic: lock: %w", err))
 			return
 		}
-		o := e.locker.observer(k.Observers())
-		defer o.leave()
-		var last Leader
-		for first := true; ctx.Err() == nil; {
-			o.join(ctx)
-			now, err := e.Leader(ctx)
-			changed := err == nil && (first || now.Fence != last.Fence || now.Value != last.Value)
-			switch {
-			case ctx.Err() != nil:
-				return
-			case err != nil && !yield(Leader{}, err), changed && !yield(now, nil):
-				return
-			case err == nil:
-				last, first = now, false
-			}
-			wait := e.locker.opts.TTL
-			if err == nil && now.Fence != 0 {
-				wait = now.Remaining + time.Millisecond
-			}
-			o.wait(ctx, wait)
+		o := e.locker.hub.observers.add(k.Observers())
+		defer o.remove()
+		e.observe(ctx, o, yield)
+	}
+}
+
+// observe reads who leads until ctx ends or yield returns false.
+func (e *Election) observe(ctx context.Context, o *observer, yield func(Leader, error) bool) {
+	var last Leader
+	for first := true; ctx.Err() == nil; {
+		o.subscribe(ctx)
+		now, err := e.Leader(ctx)
+		changed := err == nil && (first || now.Fence != last.Fence || now.Value != last.Value)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && !yield(Leader{}, err), changed && !yield(now, nil):
+			return
+		case err == nil:
+			last, first = now, false
 		}
-	}
-}
-
-// observer is one who looks when it is told.
-type observer struct {
-	hub     *lockHub
-	channel string
-	told    chan struct{}
-	joined  bool
-}
-
-func (h *lockHub) observer(channel string) *observer {
-	o := &observer{hub: h, channel: channel, told: make(chan struct{}, 1)}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.observers == nil {
-		h.observers = make(map[*observer]struct{})
-	}
-	h.observers[o] = struct{}{}
-	return o
-}
-
-// join listens, where that is allowed.
-func (o *observer) join(ctx context.Context) {
-	if o.joined {
-		return
-	}
-	if o.joined = o.hub.ears.Join(ctx, o.channel) == nil; !o.joined {
-		o.hub.ears.Leave(o.channel)
-	}
-}
-
-func (o *observer) leave() {
-	o.hub.mu.Lock()
-	delete(o.hub.observers, o)
-	o.hub.mu.Unlock()
-	if o.joined {
-		o.hub.ears.Leave(o.channel)
-	}
-}
-
-// wait returns when it is told, when d is over or when ctx is.
-func (o *observer) wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-o.told:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
-// tellObserversLocked lets those on the channel look.
-func (h *lockHub) tellObserversLocked(channel string) {
-	for o := range h.observers {
-		if o.channel == channel {
-			select {
-			case o.told <- struct{}{}:
-			default:
-			}
+		wait := e.locker.opts.TTL
+		if err == nil && now.Fence != 0 {
+			wait = now.Remaining + time.Millisecond
 		}
+		o.wait(ctx, wait)
 	}
 }

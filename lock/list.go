@@ -15,65 +15,65 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// List yields the locks that are held or waited for, in no order, and ends with the
-// first error. It scans the keys of the server, or of every master of a cluster, 500
-// at a time: cheap for the server, slow on one that holds much else. A lock that
-// changes hands meanwhile may come twice or not at all.
+// List yields the locks that are held or waited for, in no order, and ends with the first error. It scans the keys of the
+// server, or of every master of a cluster, 500 at a time, and reads the locks of each 500 in one round trip: cheap for the
+// server, slow on one that holds much else. It changes nothing. A lock that changes hands meanwhile may come twice or not
+// at all. Keys: lock:*, lockq:*. Cost: O(n) of the keys of the server.
 func (l *Locker) List(ctx context.Context) iter.Seq2[Info, error] {
-	return listLocks(ctx, l, lockListing[gen.LockInfoResult, Info]{
-		kind: "lock", redisType: "string", name: keys.NewLock,
-		ask: func(b *lua.Batch, k keys.Lock) *lua.Future[gen.LockInfoResult] {
+	return list(ctx, l, listing[gen.LockInfoResult, Info]{
+		prefix: "lock", redisType: "string", keysOf: keys.NewLock,
+		read: func(b *lua.Batch, k keys.Lock) *lua.Future[gen.LockInfoResult] {
 			return gen.LockInfoIn(b, gen.LockInfoParams{Lock: k.Record, Queue: k.Queue, Max: shownWaiters})
 		},
-		show: func(name, key string, r gen.LockInfoResult) (Info, bool) {
+		info: func(name, key string, r gen.LockInfoResult) (Info, bool) {
 			return lockInfo(name, key, r), r.Held || r.Waiting > 0
 		},
 	})
 }
 
-// ListSemaphores yields the semaphores that have a permit out or are waited for, as
-// List does the locks.
+// ListSemaphores yields the semaphores that have a permit out or are waited for, as List does the locks.
+// Keys: sem:*, semq:*. Cost: O(n) of the keys of the server.
 func (l *Locker) ListSemaphores(ctx context.Context) iter.Seq2[SemaphoreInfo, error] {
-	return listLocks(ctx, l, permitList("sem", keys.NewSemaphore, func(info SemaphoreInfo) SemaphoreInfo { return info }))
+	same := func(info SemaphoreInfo) SemaphoreInfo { return info }
+	return list(ctx, l, permitListing("sem", keys.NewSemaphore, same))
 }
 
-// ListRW yields the read-write locks that are held or waited for, as List does the
-// others.
+// ListRW yields the read-write locks that are held or waited for, as List does the locks.
+// Keys: rw:*, rwq:*. Cost: O(n) of the keys of the server.
 func (l *Locker) ListRW(ctx context.Context) iter.Seq2[RWInfo, error] {
-	return listLocks(ctx, l, permitList("rw", keys.NewRWLock, rwInfo))
+	return list(ctx, l, permitListing("rw", keys.NewRWLock, rwInfo))
 }
 
-func permitList[T any](kind string, name func(prefix, tag, name string) (keys.Lock, error), as func(SemaphoreInfo) T) lockListing[gen.SemInfoResult, T] {
-	return lockListing[gen.SemInfoResult, T]{
-		kind: kind, redisType: "zset", name: name,
-		ask: func(b *lua.Batch, k keys.Lock) *lua.Future[gen.SemInfoResult] {
-			return gen.SemInfoIn(b, gen.SemInfoParams{Permits: k.Record, Queue: k.Queue, Max: shownHolders, Waiters: shownWaiters})
+// listing is what a list needs to know of one sort of lock: R is the result of its script, T what the caller gets.
+type listing[R, T any] struct {
+	prefix, redisType string // of the record's key
+	keysOf            func(prefix, tag, name string) (keys.Lock, error)
+	read              func(b *lua.Batch, k keys.Lock) *lua.Future[R]
+	info              func(name, key string, r R) (_ T, inUse bool)
+}
+
+func permitListing[T any](
+	prefix string, keysOf func(prefix, tag, name string) (keys.Lock, error), as func(SemaphoreInfo) T,
+) listing[gen.SemInfoResult, T] {
+	return listing[gen.SemInfoResult, T]{
+		prefix: prefix, redisType: "zset", keysOf: keysOf,
+		read: func(b *lua.Batch, k keys.Lock) *lua.Future[gen.SemInfoResult] {
+			return gen.SemInfoIn(b, gen.SemInfoParams{
+				Permits: k.Record, Queue: k.Queue, Max: shownHolders, Waiters: shownWaiters,
+			})
 		},
-		show: func(name, key string, r gen.SemInfoResult) (T, bool) {
+		info: func(name, key string, r gen.SemInfoResult) (T, bool) {
 			return as(permitInfo(name, key, r)), r.Used > 0 || r.Waiting > 0
 		},
 	}
 }
 
-// lockListing is a kind of lock as a list reads it: R is what its script answers, T what
-// the caller gets.
-type lockListing[R, T any] struct {
-	kind, redisType string // of the record
-	name            func(prefix, tag, name string) (keys.Lock, error)
-	ask             func(b *lua.Batch, k keys.Lock) *lua.Future[R]
-	show            func(name, key string, r R) (_ T, inUse bool)
-}
-
-func listLocks[R, T any](ctx context.Context, l *Locker, of lockListing[R, T]) iter.Seq2[T, error] {
+func list[R, T any](ctx context.Context, l *Locker, of listing[R, T]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		start := l.opts.Prefix + of.kind + ":{"
-		if l.opts.Tag != "" {
-			start += l.opts.Tag + "}:"
-		}
-		servers, err := nodes.Masters(ctx, l.client)
+		servers, err := nodes.Masters(ctx, l.hub.client)
 		for _, node := range servers {
 			if err == nil {
-				err = listNode(ctx, l, node, start, of, yield)
+				err = of.scan(ctx, l, node, yield)
 			}
 		}
 		if err != nil && !errors.Is(err, errStop) {
@@ -83,40 +83,29 @@ func listLocks[R, T any](ctx context.Context, l *Locker, of lockListing[R, T]) i
 	}
 }
 
-// errStop ends a list that nobody wants to read on.
+// errStop ends a list when the caller leaves its loop.
 var errStop = errors.New("stop")
 
-func listNode[R, T any](ctx context.Context, l *Locker, node *redis.Client, start string, of lockListing[R, T], yield func(T, error) bool) error {
+// scan yields what is in use on one server.
+func (of listing[R, T]) scan(ctx context.Context, l *Locker, node *redis.Client, yield func(T, error) bool) error {
+	start := l.opts.Prefix + of.prefix + ":{"
+	if l.opts.Tag != "" {
+		start += l.opts.Tag + "}:"
+	}
 	var cursor uint64
 	for {
 		found, next, err := node.ScanType(ctx, cursor, nodes.Glob(start)+"*", 500, of.redisType).Result()
 		if err != nil {
 			return err
 		}
-		b := lua.NewBatch(l.client)
-		var names, records []string
-		var futures []*lua.Future[R]
+		names := make([]string, 0, len(found))
 		for _, key := range found {
-			name, ok := l.nameOf(strings.TrimPrefix(key, start))
-			if !ok {
-				continue
+			if name, ok := l.nameOf(strings.TrimPrefix(key, start)); ok {
+				names = append(names, name)
 			}
-			k, err := of.name(l.opts.Prefix, l.opts.Tag, name)
-			if err != nil {
-				continue // not one of ours
-			}
-			names, records = append(names, name), append(records, key)
-			futures = append(futures, of.ask(b, k))
 		}
-		_ = b.Exec(ctx) // each future has its own error
-		for i, f := range futures {
-			r, err := f.Get()
-			if err != nil {
-				return err
-			}
-			if info, inUse := of.show(names[i], records[i], r); inUse && !yield(info, nil) {
-				return errStop
-			}
+		if err := of.readAll(ctx, l, names, yield); err != nil {
+			return err
 		}
 		if cursor = next; cursor == 0 {
 			return nil
@@ -124,7 +113,35 @@ func listNode[R, T any](ctx context.Context, l *Locker, node *redis.Client, star
 	}
 }
 
-// nameOf takes the name out of the rest of a key.
+// readAll yields what is in use among the names, in one round trip.
+func (of listing[R, T]) readAll(ctx context.Context, l *Locker, names []string, yield func(T, error) bool) error {
+	b := lua.NewBatch(l.hub.client)
+	type answer struct {
+		name, key string
+		future    *lua.Future[R]
+	}
+	var answers []answer
+	for _, name := range names {
+		k, err := of.keysOf(l.opts.Prefix, l.opts.Tag, name)
+		if err != nil {
+			continue // a key of something else
+		}
+		answers = append(answers, answer{name, k.Record, of.read(b, k)})
+	}
+	_ = b.Exec(ctx) // each future has its own error
+	for _, a := range answers {
+		r, err := a.future.Get()
+		if err != nil {
+			return err
+		}
+		if info, inUse := of.info(a.name, a.key, r); inUse && !yield(info, nil) {
+			return errStop
+		}
+	}
+	return nil
+}
+
+// nameOf is the name in what follows the start of a key.
 func (l *Locker) nameOf(rest string) (string, bool) {
 	if l.opts.Tag != "" {
 		return rest, true

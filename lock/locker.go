@@ -2,31 +2,28 @@ package lock
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 )
 
-// The ways in which a lock is not held.
+// The errors of a lock that is not held.
 var (
 	// ErrHeld says that another owner holds the lock. It comes as a *HeldError.
 	ErrHeld = errors.New("luatomic: lock is held")
-	// ErrLost says that a lease is over: it ended by the clock, or the lock went to
-	// another owner since. The work done under it may have overlapped another
-	// holder's; its fence tells them apart.
+	// ErrLost says that a lease is over: it ended by the clock, or another owner has acquired the lock since. The work
+	// done under it may have overlapped with another holder's; the fences tell them apart.
 	ErrLost = errors.New("luatomic: lock lost")
-	// ErrRevoked is an ErrLost: the lock was taken away by ForceRelease or Steal.
+	// ErrRevoked is an ErrLost: ForceRelease, Steal or Revoke took the lock away.
 	ErrRevoked = fmt.Errorf("%w: it was taken away", ErrLost)
-	// ErrMaxHold is an ErrLost: the lock was held for LockerOptions.MaxHold.
-	ErrMaxHold = fmt.Errorf("%w: it was held for the longest time that is allowed", ErrLost)
+	// ErrMaxHold is an ErrLost: the lock was held for Options.MaxHold.
+	ErrMaxHold = fmt.Errorf("%w: held for MaxHold", ErrLost)
 	// ErrReleased is the cause of a lease's context after Release.
 	ErrReleased = errors.New("luatomic: lock released")
-	// ErrNotReplicated says that too few replicas confirmed the lock in time. It was
+	// ErrNotReplicated says that fewer than Options.Replicas replicas confirmed the lock within ReplicaTimeout. It was
 	// released again.
 	ErrNotReplicated = errors.New("luatomic: lock not replicated")
 )
@@ -35,12 +32,13 @@ var (
 type HeldError struct {
 	// Name is the lock's name.
 	Name string
-	// Remaining is what is left of the holder's lease.
+	// Remaining is what is left of the holder's lease, with its lock delay, by the server's clock.
 	Remaining time.Duration
-	// Holder is the note that the holder gave.
+	// Holder is the holder's Options.Note.
 	Holder string
 }
 
+// Error names the lock, the holder's note and the remaining time.
 func (e *HeldError) Error() string {
 	by := ""
 	if e.Holder != "" {
@@ -52,40 +50,36 @@ func (e *HeldError) Error() string {
 // Is matches ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// LockerOptions are the settings of a Locker. The zero value is ready to use.
+// Options are the settings of a Locker. The zero value is ready to use.
 type Options struct {
 	// Prefix comes before every key, such as "app:".
 	Prefix string
-	// Tag puts all locks of this Locker into one slot of a cluster, and is part of
-	// their keys. AcquireAll is then one step.
+	// Tag puts all locks of this Locker into one slot of a cluster, and is part of their keys. AcquireAll is then one
+	// script.
 	Tag string
 	// TTL is the length of a lease. Default 10 s; at least 1 ms.
 	TTL time.Duration
-	// Claim is the first lease of a waiter that is handed the lock by Do, which
-	// renews it at once. Should its process have stopped meanwhile, the next waiter
-	// is held up this long. Default 1 s; never more than TTL.
+	// Claim is the length of the first lease of a waiter that Do is called for; Do renews it immediately. If the waiter's
+	// process has stopped meanwhile, the next waiter is delayed by this much. Default 1 s; at most TTL.
 	Claim time.Duration
-	// Note tells others who the holder is, such as a host name.
+	// Note tells other processes who the holder is, such as a host name. At most 1024 bytes.
 	Note string
-	// Priority orders those who wait, from -1000 to 1000, the highest first. Those
-	// of one priority are served in order of arrival.
+	// Priority orders the waiters, from -1000 to 1000, the highest first. Waiters of one priority are served in order of
+	// arrival.
 	Priority int
-	// MaxHold ends a lease that long after the lock was acquired, even if it is
-	// renewed. Zero is no limit.
+	// MaxHold ends a lease that long after the lock was acquired, even if it is renewed. Zero is no limit.
 	MaxHold time.Duration
-	// LockDelay keeps others out for that long after a lease that ended without a
-	// release: time for the old holder's last writes to arrive.
+	// LockDelay keeps the lock closed for that long after a lease that ended without a release, so that the old holder's
+	// last writes can arrive.
 	LockDelay time.Duration
-	// Replicas is how many replicas must confirm an acquire within ReplicaTimeout,
-	// default 1 s; else the lock is released and the error is ErrNotReplicated. It
-	// narrows the window of a failover, and does not close it.
+	// Replicas is how many replicas must confirm an acquire within ReplicaTimeout, default 1 s; else the lock is released
+	// and the error is ErrNotReplicated. It narrows the window of a failover and does not close it.
 	Replicas       int
 	ReplicaTimeout time.Duration
-	// Poll is the longest time between two looks while Acquire waits where the
-	// server does not allow to subscribe. Default 50 ms.
+	// Poll is the longest time between two attempts while Acquire waits where the server does not allow subscribing.
+	// Default 50 ms.
 	Poll time.Duration
-	// Observe is called at the turns in a lock's life, on the goroutine that made
-	// them; it must not block.
+	// Observe is called for each Event, on the goroutine that caused it. It must not block.
 	Observe func(Event)
 }
 
@@ -94,7 +88,7 @@ func (o *Options) setDefaults() {
 		o.TTL = 10 * time.Second
 	}
 	if o.TTL > time.Millisecond {
-		o.TTL = o.TTL.Truncate(time.Millisecond) // as the server has it
+		o.TTL = o.TTL.Truncate(time.Millisecond) // the scripts count milliseconds
 	}
 	if o.Claim <= 0 {
 		o.Claim = time.Second
@@ -108,7 +102,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// check names the first setting that cannot be.
+// check returns the first setting that is out of range.
 func (o *Options) check() error {
 	for _, d := range []struct {
 		field string
@@ -132,110 +126,83 @@ func (o *Options) check() error {
 
 const maxNote = 1024
 
-// Locker acquires locks by name. It is safe for concurrent use. One for a process
-// is enough; With makes others that share its connection.
+// Locker acquires locks by name. It is safe for concurrent use. One Locker is enough for a process; With makes others that
+// share its connection.
 //
-// A lock that is free costs one round trip to acquire and one to release. The
-// first time that a lock is waited for or kept, the Locker opens one connection, to
-// listen, and keeps it until Close.
+// A lock that is free costs one round trip to acquire and one to release. The first time that a lock is waited for or
+// kept, the Locker opens one connection to subscribe, on a cluster one to each master with a lock that is waited for, and
+// keeps it until Close.
 type Locker struct {
 	opts Options
 	bad  error // what is wrong with opts
-	*lockHub
+	hub  *hub
 }
 
-// NewLocker returns a Locker; nil options mean the defaults. Nothing is sent and
-// nothing starts.
+// New returns a Locker on the client; nil options mean the defaults. Nothing is sent and nothing starts. Options that are
+// out of range are the error of each later call, a [lua.ErrOutOfRange].
 func New(client lua.Client, opts *Options) *Locker {
-	l := &Locker{lockHub: newLockHub(client)}
-	if opts != nil {
-		l.opts = *opts
+	if opts == nil {
+		opts = &Options{}
 	}
-	l.inbox = keys.LockInbox(l.opts.Prefix) + l.process
-	l.opts.setDefaults()
-	l.bad = l.opts.check()
-	return l
+	return newLocker(newHub(client, opts.Prefix), *opts)
 }
 
-// With returns a Locker with other options that shares the connection of this one
-// and its Prefix. Closing either closes both.
+func newLocker(h *hub, opts Options) *Locker {
+	opts.setDefaults()
+	return &Locker{opts: opts, bad: opts.check(), hub: h}
+}
+
+// With returns a Locker with other options that shares the connection of this one and its Prefix. Closing either closes
+// both.
 func (l *Locker) With(opts Options) *Locker {
 	opts.Prefix = l.opts.Prefix
-	opts.setDefaults()
-	return &Locker{opts: opts, bad: opts.check(), lockHub: l.lockHub}
+	return newLocker(l.hub, opts)
 }
 
-// newProcess names what holds and waits for locks: 80 random bits.
-func newProcess() string { return rand.Text()[:16] }
+// Close ends the connections on which the Locker is subscribed. An Acquire that waits returns ErrClosed, and leases are no
+// longer renewed. Close releases no lease and does not close the client. A Locker that never waited for a lock nor kept a
+// lease need not be closed. The error is nil.
+func (l *Locker) Close() error {
+	l.hub.end()
+	return nil
+}
 
-// Try acquires the lock if it is free, in one round trip, else returns a
-// *HeldError. A free lock that others wait for is handed to the first of them.
+// Try acquires the lock if it is free, in one round trip, else returns a *HeldError. A free lock that others wait for is
+// handed to the first of them, in the same script.
 //
-// A lost reply is repeated and finds the lock its own. When ctx ends before the
-// reply, the lock is released again by a call that does not depend on ctx.
+// After a lost reply the call is repeated, and finds the lock its own. When ctx ends before the reply, the lock is
+// released again by a call that does not depend on ctx.
 // Keys: lock:{name}, lockq:{name}. Cost: O(1).
 func (l *Locker) Try(ctx context.Context, name string) (*Lease, error) {
 	lease, err := l.newLease(name)
 	if err != nil {
 		return nil, err
 	}
-	start := time.Now()
-	r, err := lease.try(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if !r.Acquired {
-		return nil, lease.held(r)
-	}
-	return lease.taken(start, r.Remaining)
+	return lease.try(ctx)
 }
 
-// Acquire waits until it has the lock or ctx ends. Those who wait are served by
-// LockerOptions.Priority, then in order of arrival. Waiting sends nothing: the
-// release of the lock hands it over. When ctx ends, Acquire leaves the queue and
-// returns the last *HeldError joined with the cause; no lock stays behind.
+// Acquire waits until it has the lock or ctx ends. Waiters are served by Options.Priority, then in order of arrival.
+// Waiting sends nothing: the script that releases the lock hands it over. When ctx ends, Acquire leaves the queue and
+// returns the last *HeldError joined with the cause; it holds nothing then. When the Locker is closed, it returns
+// ErrClosed.
 //
-// Keys: lock:{name}, lockq:{name}. Cost: O(log n) of those who wait.
+// Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters.
 func (l *Locker) Acquire(ctx context.Context, name string) (*Lease, error) {
 	lease, err := l.newLease(name)
 	if err != nil {
 		return nil, err
 	}
-	return lease.wait(ctx, l.opts.TTL)
+	return lease.acquire(ctx, l.opts.TTL)
 }
 
-// Do acquires the lock, runs f, and releases the lock, also when f panics. It
-// renews the lease while f runs; f's context ends when the lease is lost, with the
-// cause ErrLost, ErrRevoked or ErrMaxHold. The error joins f's own, the loss and
-// the release's. An f that has released the lock itself is no loss.
+// Do acquires the lock as Acquire does, runs f, and releases the lock, also when f panics. It renews the lease while f
+// runs; the context of f ends when the lease is lost, with the cause ErrLost, ErrRevoked or ErrMaxHold. The error joins
+// those of f, of the loss and of the release. An f that has released the lock itself is no loss.
+// Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters.
 func (l *Locker) Do(ctx context.Context, name string, f func(context.Context, *Lease) error) error {
 	lease, err := l.newLease(name)
 	if err != nil {
 		return err
 	}
 	return lease.do(ctx, f)
-}
-
-// do waits for the lease and runs f under it.
-func (l *Lease) do(ctx context.Context, f func(context.Context, *Lease) error) (err error) {
-	if _, err = l.wait(ctx, min(l.locker.opts.Claim, l.locker.opts.TTL)); err != nil {
-		return err
-	}
-	return l.run(ctx, f)
-}
-
-// run runs f under a lease that is held, and releases it.
-func (l *Lease) run(ctx context.Context, f func(context.Context, *Lease) error) (err error) {
-	defer func() {
-		lost := l.Err()
-		released := l.Release(ctx)
-		switch {
-		case errors.Is(lost, ErrReleased):
-			lost = nil // f did so
-		case lost != nil:
-			released = nil // it would say the same again
-		}
-		err = errors.Join(err, lost, released)
-	}()
-	return f(l.Keep(ctx), l)
 }

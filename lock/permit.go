@@ -3,75 +3,154 @@ package lock
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 )
 
-// permitKind is the kind of a permit: of a Semaphore or a RWLock.
-type permitKind struct {
-	*permits
-	limit int64
-}
+// permits is the protocol of the permits of a Semaphore or an RWLock: scripts/sem_*.lua.
+type permits struct{ client lua.Client }
 
-func (p *permitKind) acquire(ctx context.Context, l *Lease, entry string) (gen.LockAcquireResult, error) {
-	o := &p.locker.opts
-	r, err := gen.SemAcquire(ctx, p.locker.client, gen.SemAcquireParams{
-		Permits: p.keys.Record, Queue: p.keys.Queue, Owner: l.token, Limit: p.limit, TTL: o.TTL, Band: band(o.Priority), Entry: entry, Note: o.Note,
+func (p *permits) acquire(ctx context.Context, r *request, entry string) (gen.LockAcquireResult, error) {
+	o := r.opts
+	result, err := gen.SemAcquire(ctx, p.client, gen.SemAcquireParams{
+		Permits: r.keys.Record, Queue: r.keys.Queue, Owner: r.token, Limit: r.limit, TTL: o.TTL,
+		Band: band(o.Priority), Entry: entry, Note: o.Note,
 	})
 	out := gen.LockAcquireResult{
-		Acquired: r.Acquired, Fence: r.Fence, Remaining: r.Remaining, Waiting: r.Waiting, Holder: r.Holder, Now: r.Now,
+		Acquired: result.Acquired, Fence: result.Fence, Remaining: result.Remaining, Waiting: result.Waiting,
+		Holder: result.Holder, Now: result.Now,
 	}
 	switch {
 	case err != nil:
-	case r.Place == gen.SemAcquirePlaceRefused:
-		err = &LimitError{Name: p.name, Asked: int(p.limit), Limit: int(r.Limit)}
-	case r.Place == gen.SemAcquirePlaceJoined:
+	case result.Place == gen.SemAcquirePlaceRefused:
+		err = &LimitError{Name: r.name, Asked: int(r.limit), Limit: int(result.Limit)}
+	case result.Place == gen.SemAcquirePlaceJoined:
 		out.Place = gen.LockAcquirePlaceJoined
-	case r.Place == gen.SemAcquirePlaceWaiting:
+	case result.Place == gen.SemAcquirePlaceWaiting:
 		out.Place = gen.LockAcquirePlaceWaiting
 	}
 	return out, err
 }
 
-func (p *permitKind) entry(l *Lease, granted time.Duration, channel string) string {
-	return queueEntry(l, granted, 0, channel)
+func (p *permits) entry(r *request, claim time.Duration, channel string) string {
+	return r.queueEntry(claim, 0, channel)
 }
 
-func (p *permitKind) extend(b *lua.Batch, l *Lease, ttl time.Duration) func() error {
-	f := gen.SemExtendIn(b, gen.SemExtendParams{Permits: p.keys.Record, Owner: l.token, TTL: ttl, Note: p.locker.opts.Note})
+func (p *permits) extend(b *lua.Batch, r *request, ttl time.Duration) func() error {
+	future := gen.SemExtendIn(b, gen.SemExtendParams{
+		Permits: r.keys.Record, Owner: r.token, TTL: ttl, Note: r.opts.Note,
+	})
 	return func() error {
-		state, err := f.Get()
-		if err != nil {
-			return fmt.Errorf("luatomic: extend %q: %w", l.name, err)
-		}
-		if state != gen.SemExtendResultExtended {
-			return fmt.Errorf("%w: %q has %s", ErrLost, l.name, lossOf(false))
+		state, err := future.Get()
+		switch {
+		case err != nil:
+			return fmt.Errorf("luatomic: extend %q: %w", r.name, err)
+		case state != gen.SemExtendResultExtended:
+			return r.lost(false)
 		}
 		return nil
 	}
 }
 
-func (p *permitKind) release(ctx context.Context, l *Lease, entry string) error {
-	state, err := gen.SemRelease(ctx, p.locker.client, gen.SemReleaseParams{
-		Permits: p.keys.Record, Queue: p.keys.Queue, Owner: l.token, Entry: entry, Note: p.locker.opts.Note,
+func (p *permits) release(ctx context.Context, r *request, entry string) error {
+	state, err := gen.SemRelease(ctx, p.client, gen.SemReleaseParams{
+		Permits: r.keys.Record, Queue: r.keys.Queue, Owner: r.token, Entry: entry, Note: r.opts.Note,
 	})
 	if err == nil && state == gen.SemReleaseResultExpired {
-		err = fmt.Errorf("%w: %q has %s", ErrLost, l.name, lossOf(false))
+		err = r.lost(false)
 	}
 	return err
 }
 
-// tryOnce makes one attempt.
-func (l *Lease) tryOnce(ctx context.Context) (*Lease, error) {
-	start := time.Now()
-	r, err := l.try(ctx)
+// permitSet is what a semaphore and a read-write lock have in common.
+type permitSet struct {
+	locker *Locker
+	name   string
+	keys   keys.Lock
+	bad    error
+}
+
+// newLease makes the request of one acquire. Nothing is sent, and nothing is held yet.
+func (s *permitSet) newLease(weight int, limit int64) (*Lease, error) {
+	if s.bad != nil {
+		return nil, fmt.Errorf("luatomic: %w", s.bad)
+	}
+	h := s.locker.hub
+	return &Lease{
+		request: request{
+			name: s.name, keys: s.keys, token: h.tokens.Next() + ":" + strconv.Itoa(weight), limit: limit,
+			opts: &s.locker.opts, scripts: &h.permits,
+		},
+		hub: h,
+	}, nil
+}
+
+func (s *permitSet) info(ctx context.Context) (SemaphoreInfo, error) {
+	r, err := gen.SemInfoResult{}, s.bad
+	if err == nil {
+		r, err = gen.SemInfo(ctx, s.locker.hub.client, gen.SemInfoParams{
+			Permits: s.keys.Record, Queue: s.keys.Queue, Max: shownHolders, Waiters: shownWaiters,
+		})
+	}
 	if err != nil {
-		return nil, err
+		return SemaphoreInfo{}, fmt.Errorf("luatomic: info of %q: %w", s.name, err)
 	}
-	if !r.Acquired {
-		return nil, l.held(r)
+	return permitInfo(s.name, s.keys.Record, r), nil
+}
+
+func permitInfo(name, key string, r gen.SemInfoResult) SemaphoreInfo {
+	info := SemaphoreInfo{
+		Name: name, Key: key, Limit: int(r.Limit), Used: int(r.Used), Fence: r.Fence, Waiting: int(r.Waiting),
 	}
-	return l.taken(start, r.Remaining)
+	notes := make(map[string]string)
+	for _, member := range r.Members {
+		if token, note, ok := strings.Cut(member, "\n"); ok {
+			notes[token] = note
+		}
+	}
+	for i, member := range r.Members[:min(len(r.Members), len(r.Remaining))] {
+		if strings.Contains(member, "\n") {
+			continue
+		}
+		info.Holders = append(info.Holders, Permit{
+			Token: member, Weight: weightOf(member), Note: notes[member],
+			Remaining: time.Duration(r.Remaining[i]) * time.Millisecond,
+		})
+	}
+	info.Waiters = waiterNotes(r.Entries)
+	return info
+}
+
+const shownHolders = 500
+
+// weightOf is the weight that a token carries; 0 for what is no token.
+func weightOf(token string) int {
+	_, text, _ := strings.Cut(token, ":")
+	n, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return 0
+	}
+	return int(n)
+}
+
+func (s *permitSet) revoke(ctx context.Context, token string) (bool, error) {
+	err := s.bad
+	if err == nil && (weightOf(token) == 0 || !strings.Contains(token, ".")) {
+		err = fmt.Errorf("%w: no such token; Info lists them", lua.ErrOutOfRange)
+	}
+	var state gen.SemReleaseResult
+	if err == nil {
+		state, err = gen.SemRelease(ctx, s.locker.hub.client, gen.SemReleaseParams{
+			Permits: s.keys.Record, Queue: s.keys.Queue, Owner: token, Inbox: keys.LockInbox(s.locker.opts.Prefix),
+		})
+	}
+	if err != nil {
+		return false, fmt.Errorf("luatomic: revoke a permit of %q: %w", s.name, err)
+	}
+	return state == gen.SemReleaseResultReleased, nil
 }

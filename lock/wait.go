@@ -10,139 +10,136 @@ import (
 	"github.com/luatomic/luatomic/internal/clock"
 )
 
-// wait returns the lease when it has the lock; granted is how long a lease it is
-// handed.
-func (l *Lease) wait(ctx context.Context, granted time.Duration) (*Lease, error) {
-	begun := time.Now()
-	channel := l.channel()
+// wait returns when the lock is granted to r or ctx ends. A lease that is handed over lasts for claim.
+func (h *hub) wait(ctx context.Context, r *request, claim time.Duration) (grant, error) {
+	channel := h.channel(r)
 	var held *HeldError
-	if !l.locker.ears.Listening(channel) {
+	if !h.subscriptions.Listening(channel) {
 		// Most locks are free: no connection is opened for those.
-		r, err := l.try(ctx)
-		if err != nil {
-			return nil, err
+		g, by, err := r.try(ctx)
+		if err != nil || by == nil {
+			return g, err
 		}
-		if r.Acquired {
-			return l.taken(begun, r.Remaining)
-		}
-		held = l.held(r)
+		held = by
 	}
-	if err := l.locker.ears.Join(ctx, channel); err != nil {
-		l.locker.ears.Leave(channel)
-		return l.poll(ctx, begun, held)
+	if err := h.subscriptions.Join(ctx, channel); err != nil {
+		h.subscriptions.Leave(channel)
+		return h.poll(ctx, r, held)
 	}
-	if l.locker.ears.Tagged() {
-		defer l.locker.ears.Leave(channel)
+	if h.subscriptions.Tagged() {
+		defer h.subscriptions.Leave(channel)
 	} // else it is the channel of the process, which stays
-	return l.stand(ctx, begun, channel, l.kind.entry(l, granted, channel), held)
+	return h.queue(ctx, r, channel, r.scripts.entry(r, claim, channel), held)
 }
 
-// channel is where this process is told of the lock.
-func (l *Lease) channel() string {
-	if l.locker.ears.Tagged() {
-		return l.keys.Channel(l.locker.process)
+// channel is where this process is notified of the lock.
+func (h *hub) channel(r *request) string {
+	if h.subscriptions.Tagged() {
+		return r.keys.Channel(h.tokens.Process())
 	}
-	return l.locker.inbox
+	return h.inbox
 }
 
-// stand waits in the queue; held is what a first attempt found, nil for none.
-func (l *Lease) stand(ctx context.Context, begun time.Time, channel, entry string, held *HeldError) (*Lease, error) {
-	h := l.locker.lockHub
-	w := h.queueUp(l, channel)
-	defer h.leaveLine(w)
-	// Whoever is not on one server alone, or wants replicas, asks before it enters.
-	strict := l.locker.ears.Tagged() || l.locker.opts.Replicas > 0
+// queue waits in the queue of the lock; held is what a first attempt found, nil for none.
+func (h *hub) queue(ctx context.Context, r *request, channel, entry string, held *HeldError) (grant, error) {
+	w := h.waiters.add(r, channel)
+	defer h.waiters.remove(w)
 	for {
-		if l.locker.ears.Tagged() {
-			_ = l.locker.ears.Follow(ctx, channel) // else it is told by way of another node, and not counted
+		if h.subscriptions.Tagged() {
+			_ = h.subscriptions.Follow(ctx, channel) // else another node forwards the message, and does not count it
 		}
 		w.asked = time.Now()
-		r, err := l.acquire(ctx, entry)
+		result, err := r.attempt(ctx, entry)
 		switch {
-		case err == nil && r.Acquired:
-			if w.told && r.Remaining == 0 { // it was not granted after all
-				h.standing(w, true)
+		case err == nil && result.Acquired:
+			if w.notified && result.Remaining == 0 { // the message was of an older grant
+				h.waiters.queued(w, true)
 			}
-			return l.took(begun, l.ends(w.asked, r.Remaining))
+			return r.granted(w.asked, result), nil
 		case err == nil:
-			held = l.held(r)
-		case held != nil && ctx.Err() != nil: // the end came in the middle of a look
-			return nil, errors.Join(held, err)
+			held = r.heldBy(result)
+		case held != nil && ctx.Err() != nil: // ctx ended during the attempt
+			return grant{}, errors.Join(held, err)
 		default:
-			return nil, err
+			return grant{}, err
 		}
-		w.server, w.fence = r.Now, r.Fence
-		h.watch(w.line, w.asked, held.Remaining+time.Millisecond)
-		joined := r.Place == gen.LockAcquirePlaceJoined
-		h.standing(w, joined)
-		if joined {
-			l.locker.observe(Event{Kind: EventQueued, Name: l.name, Waiting: int(r.Waiting)})
-		}
-		again, lease, err := w.await(ctx, begun, strict)
-		if !again {
-			if err == nil {
-				return lease, nil
-			}
-			return nil, errors.Join(held, err, l.undo(ctx, entry))
+		h.queued(w, result)
+		g, again, err := h.await(ctx, w)
+		switch {
+		case again:
+		case err == nil:
+			return g, nil
+		default:
+			return grant{}, errors.Join(held, err, r.withdraw(ctx, entry))
 		}
 	}
 }
 
-// await returns when the lease is granted, when it is time to look, or when ctx is
-// over.
-func (w *lockWaiter) await(ctx context.Context, begun time.Time, strict bool) (again bool, lease *Lease, err error) {
-	l := w.lease
+// queued notes what an attempt that found the lock held says.
+func (h *hub) queued(w *waiter, result gen.LockAcquireResult) {
+	w.server, w.fence = result.Now, result.Fence
+	h.waiters.recheckAfter(w, result.Remaining+time.Millisecond)
+	joined := result.Place == gen.LockAcquirePlaceJoined
+	h.waiters.queued(w, joined)
+	if joined {
+		w.request.opts.observe(Event{Kind: EventQueued, Name: w.request.name, Waiting: int(result.Waiting)})
+	}
+}
+
+// await returns when the lock is granted, when it is time for another attempt, or when ctx ends.
+func (h *hub) await(ctx context.Context, w *waiter) (g grant, again bool, err error) {
 	select {
-	case g := <-w.grants:
-		w.told = true
-		deadline := w.deadline(g)
-		// A message may come late, after a look that found the lock another's.
-		if strict || g.fence < w.fence || !time.Now().Before(deadline) {
-			return true, nil, nil
-		}
-		l.fence = g.fence
-		lease, err := l.took(begun, deadline)
-		return false, lease, err
+	case m := <-w.grants:
+		w.notified = true
+		g = grant{m.fence, w.deadline(m)}
+		// A message can be late: after an attempt that found another holder.
+		valid := m.fence >= w.fence && time.Now().Before(g.deadline)
+		return g, !valid || h.confirms(w.request), nil
 	case <-w.wake:
-		w.told = false
-		return true, nil, nil
+		w.notified = false
+		return grant{}, true, nil
 	case <-ctx.Done():
-		return false, nil, context.Cause(ctx)
-	case <-l.locker.closed:
-		return false, nil, ErrClosed
+		return grant{}, false, context.Cause(ctx)
+	case <-h.closed:
+		return grant{}, false, ErrClosed
 	}
 }
 
-// poll looks from time to time, where nothing can be heard.
-func (l *Lease) poll(ctx context.Context, begun time.Time, held *HeldError) (*Lease, error) {
-	o := &l.locker.opts
+// confirms reports whether a grant counts only after another attempt: on a cluster or ring, and with Replicas.
+func (h *hub) confirms(r *request) bool { return h.subscriptions.Tagged() || r.opts.Replicas > 0 }
+
+// poll makes an attempt from time to time, where the server does not allow subscribing.
+func (h *hub) poll(ctx context.Context, r *request, held *HeldError) (grant, error) {
 	for {
 		select {
-		case <-l.locker.closed:
-			return nil, errors.Join(asError(held), ErrClosed)
+		case <-h.closed:
+			return grant{}, errors.Join(asError(held), ErrClosed)
 		default:
 		}
 		if held != nil {
-			// Jitter, so that waiters do not look in step.
-			wait := min(held.Remaining, o.Poll/2+rand.N(o.Poll/2+1))
-			clock.Sleep(ctx, max(wait, time.Millisecond))
+			clock.Sleep(ctx, r.pollDelay(held))
 			if ctx.Err() != nil {
-				return nil, errors.Join(held, context.Cause(ctx))
+				return grant{}, errors.Join(held, context.Cause(ctx))
 			}
 		}
-		asked := time.Now()
-		r, err := l.try(ctx)
+		g, by, err := r.try(ctx)
 		switch {
-		case err == nil && r.Acquired:
-			return l.took(begun, l.ends(asked, r.Remaining))
+		case err == nil && by == nil:
+			return g, nil
 		case err == nil:
-			held = l.held(r)
+			held = by
 		case held != nil && ctx.Err() != nil:
-			return nil, errors.Join(held, err)
+			return grant{}, errors.Join(held, err)
 		default:
-			return nil, err
+			return grant{}, err
 		}
 	}
+}
+
+// pollDelay is of random length, so that waiters do not poll in step.
+func (r *request) pollDelay(held *HeldError) time.Duration {
+	poll := r.opts.Poll
+	return max(min(held.Remaining, poll/2+rand.N(poll/2+1)), time.Millisecond)
 }
 
 // asError keeps a nil *HeldError a nil error.
@@ -151,25 +148,4 @@ func asError(held *HeldError) error {
 		return nil
 	}
 	return held
-}
-
-// ends is the end of a lease that was acquired by a call sent at asked, and of which
-// that much remains; 0 is all of it.
-func (l *Lease) ends(asked time.Time, remaining time.Duration) time.Time {
-	if remaining == 0 {
-		remaining = l.locker.opts.TTL
-	}
-	return asked.Add(remaining - drift(remaining))
-}
-
-// taken starts a lease that was acquired by a call sent at start.
-func (l *Lease) taken(start time.Time, remaining time.Duration) (*Lease, error) {
-	return l.took(start, l.ends(start, remaining))
-}
-
-// took starts the lease.
-func (l *Lease) took(begun, deadline time.Time) (*Lease, error) {
-	l.begin(deadline)
-	l.locker.observe(Event{Kind: EventAcquired, Name: l.name, Wait: time.Since(begun)})
-	return l, nil
 }

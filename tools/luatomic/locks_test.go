@@ -283,7 +283,7 @@ func TestLockMaxHold(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
 	c := e.run("lock", "x", "--max-hold", "3s", "--", "sh", "-c", `echo "child $$." >&2; sleep 1000`).exits(exitFailed)
-	require.Contains(t, c.stderr.String(), "held for the longest time that is allowed")
+	require.Contains(t, c.stderr.String(), "held for MaxHold")
 	require.Contains(t, c.stderr.String(), "the command was killed")
 	goes(t, c.stderr.String(), "child ")
 	e.free("x")

@@ -1,4 +1,4 @@
-package lock_test
+package quorum_test
 
 import (
 	"context"
@@ -14,13 +14,13 @@ import (
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/lock/quorum"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// nodePatience is the NodeTimeout of the tests: a server of a busy machine may stand still
-// for a while, and counts all the same.
-const nodePatience = 2 * time.Second
+// nodeTimeout is that of the tests: on a busy machine a server may be slow for a while.
+const nodeTimeout = 2 * time.Second
 
 // independent starts n servers that do not know of each other.
 func independent(t *testing.T, n int) ([]*luatomictest.Server, []redis.UniversalClient) {
@@ -33,10 +33,10 @@ func independent(t *testing.T, n int) ([]*luatomictest.Server, []redis.Universal
 	return servers, clients
 }
 
-// quorum makes one that is closed with the test.
-func quorum(t *testing.T, clients []redis.UniversalClient, opts *lock.QuorumOptions) *lock.Quorum {
+// newQuorum makes a Quorum that is closed with the test.
+func newQuorum(t *testing.T, clients []redis.UniversalClient, opts *quorum.Options) *quorum.Quorum {
 	t.Helper()
-	q := lock.NewQuorum(clients, opts)
+	q := quorum.New(clients, opts)
 	t.Cleanup(func() { require.NoError(t, q.Close()) })
 	return q
 }
@@ -69,7 +69,7 @@ func TestQuorumAcquireExtendRelease(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	_, clients := independent(t, 3)
-	q := quorum(t, clients, &lock.QuorumOptions{TTL: time.Minute, NodeTimeout: nodePatience, Note: "n"})
+	q := newQuorum(t, clients, &quorum.Options{TTL: time.Minute, NodeTimeout: nodeTimeout, Note: "n"})
 	lease, err := q.Try(ctx, "x")
 	require.NoError(t, err)
 	require.NoError(t, lease.Err())
@@ -91,15 +91,15 @@ func TestQuorumAcquireExtendRelease(t *testing.T) {
 	require.ErrorIs(t, lease.Extend(ctx), lock.ErrLost)
 	freeAt(t, clients...)
 	boom := errors.New("boom")
-	require.ErrorIs(t, q.Do(ctx, "x", func(ctx context.Context, next *lock.Lease) error {
+	require.ErrorIs(t, q.Do(ctx, "x", func(ctx context.Context, next *quorum.Lease) error {
 		require.NoError(t, ctx.Err())
 		require.Greater(t, next.Fence(), lease.Fence())
 		return boom
 	}), boom)
 
-	_, err = lock.NewQuorum(nil, nil).Try(ctx, "x")
+	_, err = quorum.New(nil, nil).Try(ctx, "x")
 	require.ErrorIs(t, err, lua.ErrOutOfRange)
-	_, err = quorum(t, clients, &lock.QuorumOptions{TTL: 1}).Try(ctx, "x")
+	_, err = newQuorum(t, clients, &quorum.Options{TTL: 1}).Try(ctx, "x")
 	require.ErrorIs(t, err, lua.ErrOutOfRange)
 	_, err = q.Try(ctx, "{x}")
 	require.ErrorIs(t, err, lua.ErrBadName)
@@ -111,7 +111,7 @@ func TestQuorumFenceGrowsOverChangingMajorities(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	servers, clients := independent(t, 3)
-	q := quorum(t, clients, &lock.QuorumOptions{TTL: time.Minute, NodeTimeout: nodePatience})
+	q := newQuorum(t, clients, &quorum.Options{TTL: time.Minute, NodeTimeout: nodeTimeout})
 	// The first server is an hour ahead.
 	ahead := time.Now().Add(time.Hour).UnixMicro()
 	require.NoError(t, clients[0].Set(ctx, "lock:{x}", scriptcase.Record(ahead, 0, "-", 0, 0), 0).Err())
@@ -133,7 +133,7 @@ func TestQuorumSurvivesAMinority(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	servers, clients := independent(t, 5)
-	q := quorum(t, clients, &lock.QuorumOptions{TTL: 6 * time.Second, NodeTimeout: nodePatience})
+	q := newQuorum(t, clients, &quorum.Options{TTL: 6 * time.Second, NodeTimeout: nodeTimeout})
 	servers[1].Kill()
 	servers[3].Pause()
 	begun := time.Now()
@@ -153,7 +153,7 @@ func TestQuorumSurvivesAMinority(t *testing.T) {
 	servers[0].Kill()
 	servers[3].Kill()
 	_, err = q.Try(ctx, "x")
-	require.ErrorIs(t, err, lock.ErrNoQuorum)
+	require.ErrorIs(t, err, quorum.ErrNoQuorum)
 	require.NotErrorIs(t, err, lock.ErrHeld)
 	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
@@ -167,7 +167,7 @@ func TestQuorumLeaseEndsWithItsMajority(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	servers, clients := independent(t, 3)
-	q := quorum(t, clients, &lock.QuorumOptions{TTL: 4 * time.Second, NodeTimeout: nodePatience})
+	q := newQuorum(t, clients, &quorum.Options{TTL: 4 * time.Second, NodeTimeout: nodeTimeout})
 	lease, err := q.Try(ctx, "x")
 	require.NoError(t, err)
 	kept := lease.Keep(ctx)
@@ -200,10 +200,10 @@ func TestQuorumExcludesContenders(t *testing.T) {
 	var inside, last atomic.Int64
 	var wg sync.WaitGroup
 	for range 4 {
-		q := quorum(t, clients, &lock.QuorumOptions{TTL: 10 * time.Second, NodeTimeout: nodePatience, Poll: 5 * time.Millisecond})
+		q := newQuorum(t, clients, &quorum.Options{TTL: 10 * time.Second, NodeTimeout: nodeTimeout, Poll: 5 * time.Millisecond})
 		wg.Go(func() {
 			for range 10 {
-				err := q.Do(t.Context(), "x", func(_ context.Context, lease *lock.Lease) error {
+				err := q.Do(t.Context(), "x", func(_ context.Context, lease *quorum.Lease) error {
 					if n := inside.Add(1); n != 1 {
 						return errors.New("two are inside")
 					}
@@ -230,12 +230,12 @@ func TestQuorumServerThatComesBackEmpty(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	servers, clients := independent(t, 3)
-	q := quorum(t, clients, &lock.QuorumOptions{TTL: time.Minute, NodeTimeout: nodePatience})
+	q := newQuorum(t, clients, &quorum.Options{TTL: time.Minute, NodeTimeout: nodeTimeout})
 	servers[2].Kill()
 	one, err := q.Try(ctx, "x")
 	require.NoError(t, err)
 	begun := time.Now()
-	luatomictest.Eventually(t, 20*time.Second, "nobody asks the third any more", func() bool { return time.Since(begun) > nodePatience+500*time.Millisecond })
+	luatomictest.Eventually(t, 20*time.Second, "nobody asks the third any more", func() bool { return time.Since(begun) > nodeTimeout+500*time.Millisecond })
 	servers[2].Restart()
 	servers[1].Restart()
 	two, err := q.Acquire(ctx, "x")
@@ -249,7 +249,7 @@ func TestQuorumServerThatComesBackEmpty(t *testing.T) {
 func TestQuorumCancelledAttemptIsGivenBack(t *testing.T) {
 	t.Parallel()
 	servers, clients := independent(t, 3)
-	q := quorum(t, clients, &lock.QuorumOptions{TTL: time.Minute, NodeTimeout: 20 * time.Second})
+	q := newQuorum(t, clients, &quorum.Options{TTL: time.Minute, NodeTimeout: 20 * time.Second})
 	servers[1].Pause()
 	servers[2].Pause()
 	ctx, cancel := context.WithCancel(t.Context())

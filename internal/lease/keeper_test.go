@@ -1,0 +1,87 @@
+package lease
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// renews reports whether the goroutine of the keeper runs, and how many leases it has.
+func (k *Keeper) renews() (running bool, leases, due int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.wake != nil, len(k.kept), len(k.due)
+}
+
+func TestKeeperRunsWhileThereIsALease(t *testing.T) {
+	t.Parallel()
+	l, f, k := held(t, Terms{TTL: 3 * time.Second})
+	begun := time.Now()
+	kept := l.Keep(t.Context())
+	for f.extensions() < 2 && time.Since(begun) < time.Minute {
+		time.Sleep(10 * time.Millisecond)
+	}
+	require.NoError(t, kept.Err())
+	require.GreaterOrEqual(t, time.Since(begun), 1900*time.Millisecond, "three times in its TTL")
+	running, leases, _ := k.renews()
+	require.True(t, running)
+	require.Equal(t, 1, leases)
+	require.NoError(t, l.Release(t.Context()))
+	running, leases, due := k.renews()
+	require.False(t, running)
+	require.Zero(t, leases+due)
+}
+
+func TestRenewAllRenewsNow(t *testing.T) {
+	t.Parallel()
+	l, f, k := held(t, Terms{TTL: time.Hour})
+	kept := l.Keep(t.Context())
+	f.answer(errLost, nil)
+	k.RenewAll()
+	select {
+	case <-kept.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the loss was not noticed")
+	}
+}
+
+func TestEndWhereEndsWhatMatches(t *testing.T) {
+	t.Parallel()
+	l, f, k := held(t, Terms{TTL: time.Minute})
+	g, other := &fake{}, &Lease{}
+	other.Begin(k, g, Terms{TTL: time.Minute}, time.Now().Add(time.Minute))
+	one, two := l.Keep(t.Context()), other.Keep(t.Context())
+	k.EndWhere(errLost, func(h Holder) bool { return h == Holder(f) })
+	require.Error(t, one.Err())
+	require.NoError(t, two.Err())
+}
+
+// A lease that ends before Keep has given it to the keeper is not kept for ever, and takes no other out.
+func TestLeaseThatEndsDuringKeepIsNotKept(t *testing.T) {
+	t.Parallel()
+	l, _, k := held(t, Terms{TTL: time.Minute})
+	other := &Lease{}
+	other.Begin(k, &fake{}, Terms{TTL: time.Minute}, time.Now().Add(time.Minute))
+	other.Keep(t.Context())
+	ctx, cancel := context.WithCancelCause(t.Context())
+	c := &keptContext{Context: ctx, cancel: cancel, lease: l, timer: time.NewTimer(time.Hour), index: -1}
+	l.kept = c
+	l.End(errReleased)
+	k.add(c, 0)
+	_, leases, due := k.renews()
+	require.Equal(t, []int{1, 1}, []int{leases, due})
+}
+
+func TestCloseEndsRenewalAndNoLease(t *testing.T) {
+	t.Parallel()
+	l, f, k := held(t, Terms{TTL: 100 * time.Millisecond})
+	kept := l.Keep(t.Context())
+	k.Close()
+	before := f.extensions()
+	require.NoError(t, kept.Err())
+	<-kept.Done()
+	require.Equal(t, before, f.extensions())
+	require.ErrorIs(t, l.Err(), errLost)
+}

@@ -1,0 +1,88 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/lua"
+)
+
+func TestReleaseThatFailsCanBeTriedAgain(t *testing.T) {
+	t.Parallel()
+	l, f, _ := held(t, Terms{Name: "x", TTL: time.Minute})
+	broken := errors.New("broken")
+	f.answer(nil, broken)
+	err := l.Release(t.Context())
+	require.ErrorIs(t, err, broken)
+	require.EqualError(t, err, `luatomic: release "x": broken`)
+	require.Empty(t, f.ended, "nobody confirmed the release")
+	f.answer(nil, nil)
+	require.NoError(t, l.Release(t.Context()))
+	require.NoError(t, l.Release(t.Context()))
+	require.Equal(t, []error{errReleased}, f.ended)
+	require.ErrorIs(t, l.Err(), errReleased)
+}
+
+// resender answers a release to a repeat: the first attempt has released the lock.
+type resender struct{ fake }
+
+func (r *resender) Release(ctx context.Context) error {
+	ctx.Value(resent.Key{}).(resent.Noter).NoteResent()
+	return r.fake.Release(ctx)
+}
+
+func TestRepeatedReleaseThatFindsNothingWasItsOwn(t *testing.T) {
+	t.Parallel()
+	for _, noted := range []bool{false, true} {
+		l, f, k := held(t, Terms{TTL: time.Minute})
+		f.answer(nil, errLost)
+		if noted {
+			r := &resender{}
+			r.answer(nil, errLost)
+			l.Begin(k, r, Terms{TTL: time.Minute}, time.Now().Add(time.Minute))
+			require.NoError(t, l.Release(t.Context()))
+			continue
+		}
+		require.ErrorIs(t, l.Release(t.Context()), errLost)
+	}
+}
+
+func TestReleaseWorksUnderAContextThatHasEnded(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
+	cancel()
+	d := Detach(ctx)
+	require.NoError(t, d.Err())
+	require.Nil(t, d.Done())
+	_, bounded := d.Deadline()
+	require.False(t, bounded)
+	require.Equal(t, "value", d.Value(key{}))
+}
+
+func TestRunReleasesWhateverHappens(t *testing.T) {
+	t.Parallel()
+	failed := errors.New("failed")
+	l, f, _ := held(t, Terms{TTL: time.Minute})
+	require.ErrorIs(t, l.Run(t.Context(), func(ctx context.Context) error {
+		require.NoError(t, ctx.Err())
+		return failed
+	}), failed)
+	require.Equal(t, []error{errReleased}, f.ended)
+
+	l, f, _ = held(t, Terms{TTL: time.Minute})
+	require.Panics(t, func() { _ = l.Run(t.Context(), func(context.Context) error { panic("f") }) })
+	require.Equal(t, []error{errReleased}, f.ended)
+
+	l, f, _ = held(t, Terms{TTL: time.Minute})
+	f.answer(nil, lua.ErrOutcomeUnknown)
+	require.ErrorIs(t, l.Run(t.Context(), func(context.Context) error { return nil }), lua.ErrOutcomeUnknown)
+
+	l, _, _ = held(t, Terms{TTL: time.Minute})
+	require.NoError(t, l.Run(t.Context(), func(ctx context.Context) error { return l.Release(ctx) }))
+}

@@ -1,0 +1,104 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/luatomic/luatomic/lock"
+)
+
+// answer is the reply or the error of one server.
+type answer[T any] struct {
+	value T
+	err   error
+	node  int
+}
+
+// answers are those of all servers, in the order in which they arrive.
+type answers[T any] struct {
+	arrived <-chan answer[T]
+	left    int
+	stop    <-chan struct{} // later answers do not count
+}
+
+// askAll calls all servers concurrently. Answers count for NodeTimeout; the calls may go on for timeout.
+func askAll[T any](
+	ctx context.Context, q *Quorum, timeout time.Duration, call func(ctx context.Context, node int) (T, error),
+) *answers[T] {
+	arrived := make(chan answer[T], len(q.clients))
+	counts, decided := context.WithTimeout(ctx, q.opts.NodeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	stop := context.AfterFunc(q.life, cancel)
+	var calls sync.WaitGroup
+	for node := range q.clients {
+		calls.Go(func() {
+			v, err := call(ctx, node)
+			arrived <- answer[T]{v, err, node}
+		})
+	}
+	q.calls.Go(func() {
+		calls.Wait()
+		stop()
+		cancel()
+		decided()
+	})
+	return &answers[T]{arrived: arrived, left: len(q.clients), stop: counts.Done()}
+}
+
+// next is the next answer; ok is false when there is none in time.
+func (a *answers[T]) next() (answer[T], bool) {
+	if a.left == 0 {
+		return answer[T]{}, false
+	}
+	select {
+	case v := <-a.arrived:
+		a.left--
+		return v, true
+	case <-a.stop:
+	}
+	select { // what has arrived counts
+	case v := <-a.arrived:
+		a.left--
+		return v, true
+	default:
+		return answer[T]{}, false
+	}
+}
+
+// tally returns nil when a majority of the answers is good, a lock.ErrLost when so many are bad that this is impossible,
+// else an ErrNoQuorum joined with the errors of the servers.
+func tally[T any](q *Quorum, answers *answers[T], good func(T) bool) error {
+	errs := []error{ErrNoQuorum}
+	for yes, no := 0, 0; ; {
+		a, ok := answers.next()
+		switch {
+		case !ok && answers.left > 0:
+			return errors.Join(append(errs, q.noAnswer(context.Background()))...)
+		case !ok:
+			return errors.Join(errs...)
+		case a.err != nil:
+			errs = append(errs, a.err)
+		case good(a.value):
+			yes++
+		default:
+			no++
+		}
+		if yes >= q.majority() {
+			return nil
+		}
+		if no > len(q.clients)-q.majority() {
+			return lock.ErrLost
+		}
+	}
+}
+
+// noAnswer is why the next answer did not arrive.
+func (q *Quorum) noAnswer(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("no answer within %v", q.opts.NodeTimeout)
+}

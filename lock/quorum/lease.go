@@ -1,0 +1,124 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// Lease is a lock that a majority of the servers granted. It ends with Release or when its TTL is over, whichever comes
+// first; Extend and Keep renew it before that. Its methods are safe for concurrent use.
+//
+// It guards no scripts (see [lua.Guard]): one server alone does not know who holds the lock.
+type Lease struct {
+	q     *Quorum
+	name  string
+	keys  keys.Lock
+	token string
+	nodes []nodeState
+	fence int64
+	state lease.Lease
+}
+
+// nodeState is what one server has to do with a lease.
+type nodeState struct {
+	asked chan struct{} // closed when the acquire there has ended
+	may   bool          // the server may have granted the lock; set before asked is closed
+}
+
+// newLease makes the request of one attempt. Nothing is sent, and nothing is held yet.
+func (q *Quorum) newLease(name string) (*Lease, error) {
+	if q.bad != nil {
+		return nil, fmt.Errorf("luatomic: quorum: %w", q.bad)
+	}
+	k, err := keys.NewLock(q.opts.Prefix, "", name)
+	if err != nil {
+		return nil, fmt.Errorf("luatomic: lock: %w", err)
+	}
+	l := &Lease{q: q, name: name, keys: k, token: q.tokens.Next(), nodes: make([]nodeState, len(q.clients))}
+	for i := range l.nodes {
+		l.nodes[i].asked = make(chan struct{})
+	}
+	return l, nil
+}
+
+// attempt makes the one attempt of the lease, for a caller that has waited since begun.
+func (l *Lease) attempt(ctx context.Context, begun time.Time) error {
+	sent := time.Now()
+	held, err := l.acquire(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("luatomic: acquire %q: %w", l.name, err)
+	case held != nil:
+		return held
+	}
+	o := &l.q.opts
+	terms := lease.Terms{Name: l.name, TTL: o.TTL, MaxHold: o.MaxHold}
+	l.state.Begin(l.q.keeper, (*holder)(l), terms, lease.End(sent, o.TTL))
+	o.observe(lock.Event{Kind: lock.EventAcquired, Name: l.name, Wait: time.Since(begun)})
+	return nil
+}
+
+// Name is the name of the lock.
+func (l *Lease) Name() string { return l.name }
+
+// Key is its key on each server: lock:{name}.
+func (l *Lease) Key() string { return l.keys.Record }
+
+// Token names this lease among all others. Each attempt makes a new one.
+func (l *Lease) Token() string { return l.token }
+
+// Fence is greater for each holder of the lock than for the one before: the greatest fence of the majority. Send it along
+// with each write to what the lock protects, and let the store refuse a fence that is smaller than the greatest it has
+// seen.
+func (l *Lease) Fence() int64 { return l.fence }
+
+// Deadline is the latest end of the lease by this process' monotonic clock: counted from before the first request was
+// sent, and earlier by a thousandth of its length, because clocks run at different speeds. An extension moves it.
+func (l *Lease) Deadline() time.Time { return l.state.Deadline() }
+
+// Err is nil while the lease holds by this process' clock. After that it is a lock.ErrLost or lock.ErrMaxHold, or
+// lock.ErrReleased after Release. It reads the clock itself and sends nothing.
+func (l *Lease) Err() error { return l.state.Err() }
+
+// Extend starts the TTL of the lease anew on a majority of the servers. It returns a lock.ErrLost when the lease is over or
+// too few servers hold it, and an ErrNoQuorum when too few answer in time: the lease then ends at its old deadline unless
+// it is extended before. Keys: lock:{name} on each server. Cost: O(1).
+func (l *Lease) Extend(ctx context.Context) error { return l.state.Extend(ctx) }
+
+// Keep renews the lease three times in its TTL until Release, and returns a context that ends with ctx or with the lease.
+// context.Cause then says why: lock.ErrLost when too few servers hold it or the deadline passed without a majority of
+// answers, else lock.ErrMaxHold or lock.ErrReleased. The end of ctx does not release the lease.
+func (l *Lease) Keep(ctx context.Context) context.Context { return l.state.Keep(ctx) }
+
+// Release gives the lock back on every server that granted it or may have. It also works after ctx has ended. It returns
+// when a majority has answered; calls to slower servers go on in the background until the lease is over. A second Release
+// is nil. A lock.ErrLost says that the lease was over before; after any other error Release can be called again.
+// Keys: lock:{name}, lockq:{name} on each server. Cost: O(1).
+func (l *Lease) Release(ctx context.Context) error { return l.state.Release(ctx) }
+
+// holder is a Lease as its keeper sees it.
+type holder Lease
+
+// Extend asks the servers, each by its own client: b has no part in it.
+func (h *holder) Extend(_ *lua.Batch, ttl time.Duration) (outcome func() error) {
+	return (*Lease)(h).extend(ttl)
+}
+
+// Release gives the lock back on each server.
+func (h *holder) Release(ctx context.Context) error { return (*Lease)(h).release(ctx) }
+
+// Ended reports the end of the lease.
+func (h *holder) Ended(why error, held time.Duration) {
+	e := lock.Event{Kind: lock.EventReleased, Name: h.name, Held: held}
+	if errors.Is(why, lock.ErrLost) {
+		e.Kind, e.Err = lock.EventLost, why
+	}
+	h.q.opts.observe(e)
+}

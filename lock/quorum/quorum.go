@@ -1,0 +1,194 @@
+// Package quorum holds locks on a majority of independent Redis servers, so that a lock survives the loss of the others.
+// The servers must not replicate each other. Package lock, on one server, has more and needs less; docs/lock-kin.md says
+// what a quorum rests on.
+package quorum
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// ErrNoQuorum says that too few servers answered within NodeTimeout to grant a lock or to report who holds it.
+var ErrNoQuorum = errors.New("luatomic: no majority of the servers answered in time")
+
+// Options are the settings of a Quorum. The zero value is ready to use.
+type Options struct {
+	// Prefix comes before every key, such as "app:".
+	Prefix string
+	// TTL is the length of a lease. Default 10 s; at least 1 ms.
+	TTL time.Duration
+	// Note tells other processes who the holder is, such as a host name. At most 1024 bytes.
+	Note string
+	// MaxHold ends a lease that long after the lock was acquired, even if it is renewed. Zero is no limit.
+	MaxHold time.Duration
+	// NodeTimeout is how long one server may take. Default 250 ms; at most a third of TTL.
+	NodeTimeout time.Duration
+	// Poll is the longest time between two attempts of Acquire. Default 50 ms.
+	Poll time.Duration
+	// Observe is called for each event but lock.EventQueued, on the goroutine that caused it. It must not block.
+	Observe func(lock.Event)
+}
+
+func (o *Options) setDefaults() {
+	if o.TTL == 0 {
+		o.TTL = 10 * time.Second
+	}
+	if o.TTL > time.Millisecond {
+		o.TTL = o.TTL.Truncate(time.Millisecond) // the scripts count milliseconds
+	}
+	if o.Poll <= 0 {
+		o.Poll = 50 * time.Millisecond
+	}
+	if o.NodeTimeout <= 0 {
+		o.NodeTimeout = 250 * time.Millisecond
+	}
+	o.NodeTimeout = min(o.NodeTimeout, max(o.TTL/3, time.Millisecond))
+}
+
+const maxNote = 1024
+
+// check returns the first setting that is out of range.
+func (o *Options) check() error {
+	switch {
+	case o.TTL < time.Millisecond:
+		return &lua.RangeError{Field: "TTL", Value: o.TTL.String(), Min: "1ms"}
+	case o.MaxHold < 0:
+		return &lua.RangeError{Field: "MaxHold", Value: o.MaxHold.String(), Min: "0s"}
+	case len(o.Note) > maxNote:
+		return &lua.SizeError{What: "Note", N: len(o.Note), Max: maxNote, Unit: "bytes"}
+	}
+	return nil
+}
+
+func (o *Options) observe(e lock.Event) {
+	if o.Observe != nil {
+		o.Observe(e)
+	}
+}
+
+// Quorum acquires locks on a majority of servers. It is safe for concurrent use.
+//
+// A lease is valid while a majority of servers hold it, counted on this process' monotonic clock from before the first
+// request, less what clocks may differ by. That rests on assumptions: processes and the network are not delayed beyond
+// the lease without noticing, the clocks of the servers run at about the same speed, and a server that lost its memory
+// stays away for a TTL. Where a wrong holder would do harm, send Lease.Fence along with each write: it is the greatest
+// fence of the majority and is written back to it, so that the next majority, which shares a server with this one, has a
+// greater one.
+//
+// There are no semaphores on a quorum: majorities of two permits out of three servers can be granted to three holders.
+type Quorum struct {
+	clients []lua.Client
+	opts    Options
+	bad     error
+	tokens  *lease.Tokens
+	keeper  *lease.Keeper
+	calls   sync.WaitGroup
+	life    context.Context // ended by Close
+	end     context.CancelFunc
+}
+
+// New returns a Quorum on the servers: an odd number of them, three at least to survive the loss of one. Nil options mean
+// the defaults. Nothing is sent. Options that are out of range are the error of each later call, a [lua.ErrOutOfRange].
+// The clients should have ContextTimeoutEnabled set: else a server that hangs binds a connection until its ReadTimeout.
+func New(clients []redis.UniversalClient, opts *Options) *Quorum {
+	q := &Quorum{clients: clients, tokens: lease.NewTokens()}
+	q.life, q.end = context.WithCancel(context.Background())
+	if opts != nil {
+		q.opts = *opts
+	}
+	q.opts.setDefaults()
+	if len(clients) == 0 {
+		q.bad = &lua.RangeError{Field: "clients", Value: "0", Min: "1"}
+		return q
+	}
+	q.bad = q.opts.check()
+	q.keeper = lease.NewKeeper(clients[0], lease.Causes{
+		Lost: lock.ErrLost, MaxHold: lock.ErrMaxHold, Released: lock.ErrReleased,
+	})
+	return q
+}
+
+// Close renews leases no longer. Calls that go on after their outcome was known, such as a release on a server that is
+// slow, have NodeTimeout to finish; what such a server holds then ends with its lease. Close releases no lease and does
+// not close the clients. The error is nil.
+func (q *Quorum) Close() error {
+	defer q.end()
+	if q.keeper == nil {
+		return nil
+	}
+	q.keeper.Close()
+	timer := time.AfterFunc(q.opts.NodeTimeout, q.end)
+	defer timer.Stop()
+	q.calls.Wait()
+	return nil
+}
+
+// majority is how many servers decide.
+func (q *Quorum) majority() int { return len(q.clients)/2 + 1 }
+
+// Try acquires the lock if it is free on a majority of the servers: two round trips, to all servers concurrently, which
+// end when a majority has decided. Else it returns a *lock.HeldError, or an ErrNoQuorum joined with the errors of the
+// servers, and releases in the background what servers granted. Two concurrent calls may both fail.
+// Keys: lock:{name} on each server. Cost: O(1).
+func (q *Quorum) Try(ctx context.Context, name string) (*Lease, error) {
+	l, err := q.newLease(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.attempt(ctx, time.Now()); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Acquire tries until it has the lock or ctx ends, with pauses of random length, also while no majority answers. A
+// release notifies nobody: servers that do not know of each other cannot agree on who is next. When ctx ends it returns
+// the last error joined with the cause.
+// Keys: lock:{name} on each server. Cost: O(1), for each attempt.
+func (q *Quorum) Acquire(ctx context.Context, name string) (*Lease, error) {
+	for begun := time.Now(); ; {
+		l, err := q.newLease(name) // an earlier one may still be being released
+		if err != nil {
+			return nil, err
+		}
+		if err = l.attempt(ctx, begun); err == nil {
+			return l, nil
+		}
+		if ctx.Err() == nil {
+			clock.Sleep(ctx, q.pause(err))
+		}
+		if ctx.Err() != nil {
+			return nil, errors.Join(err, context.Cause(ctx))
+		}
+	}
+}
+
+// pause is how long to wait after an attempt with that error: at most until the holder's lease ends.
+func (q *Quorum) pause(err error) time.Duration {
+	wait := q.opts.Poll/4 + rand.N(q.opts.Poll*3/4+1)
+	if held := (*lock.HeldError)(nil); errors.As(err, &held) {
+		wait = min(wait, held.Remaining)
+	}
+	return max(wait, time.Millisecond)
+}
+
+// Do acquires the lock as Acquire does, runs f, and releases the lock, also when f panics. It renews the lease while f
+// runs; the context of f ends when the lease is lost. The error joins those of f, of the loss and of the release.
+// Keys: lock:{name} on each server. Cost: O(1), for each attempt.
+func (q *Quorum) Do(ctx context.Context, name string, f func(context.Context, *Lease) error) error {
+	l, err := q.Acquire(ctx, name)
+	if err != nil {
+		return err
+	}
+	return l.state.Run(ctx, func(ctx context.Context) error { return f(ctx, l) })
+}

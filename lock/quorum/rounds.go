@@ -1,0 +1,167 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// onServers is how long a lease of that length is on the servers: longer by what their clocks may run faster than ours.
+func onServers(ttl time.Duration) time.Duration { return ttl + ttl/100 + 2*time.Millisecond }
+
+// afterlife is how long the string stays after the lease.
+const afterlife = time.Minute
+
+// votes are the answers of the first round.
+type votes struct {
+	fences  []int64 // of the servers that granted the lock, by node; else 0
+	granted int
+	held    int
+	holder  lock.HeldError // the one whose lease ends first
+	errs    []error
+}
+
+// acquire takes two rounds: in the first a majority grants the lock, each server with a fence of its own; in the second
+// it agrees on the greatest of them. The first result is set where other owners hold the lock.
+func (l *Lease) acquire(ctx context.Context) (*lock.HeldError, error) {
+	sent := time.Now()
+	v := l.vote(ctx)
+	majority := l.q.majority()
+	var err error
+	switch {
+	case v.granted >= majority:
+		if err = l.agree(ctx, v.fences); err == nil && !time.Now().Before(lease.End(sent, l.q.opts.TTL)) {
+			err = fmt.Errorf("%w: the answers took longer than the TTL of %v", ErrNoQuorum, l.q.opts.TTL)
+		}
+		if err == nil {
+			return nil, nil
+		}
+	case v.granted+v.held < majority:
+		err = errors.Join(append([]error{ErrNoQuorum}, v.errs...)...)
+	}
+	l.giveBack(context.WithoutCancel(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return &v.holder, nil
+}
+
+// vote is the first round. It ends when a majority has decided.
+func (l *Lease) vote(ctx context.Context) votes {
+	q := l.q
+	ttl := onServers(q.opts.TTL)
+	params := gen.LockAcquireParams{
+		Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.token, TTL: ttl, Keep: ttl + afterlife, Note: q.opts.Note,
+	}
+	answers := askAll(ctx, q, q.opts.NodeTimeout, func(ctx context.Context, node int) (gen.LockAcquireResult, error) {
+		r, err := gen.LockAcquire(ctx, q.clients[node], params)
+		l.nodes[node].may = r.Acquired || err != nil && !errors.Is(err, lua.ErrNotExecuted)
+		close(l.nodes[node].asked)
+		return r, err
+	})
+	v := votes{fences: make([]int64, len(q.clients)), holder: lock.HeldError{Name: l.name}}
+	for v.granted < q.majority() && len(v.errs)+v.held <= len(q.clients)-q.majority() {
+		a, ok := answers.next()
+		if !ok {
+			v.errs = append(v.errs, q.noAnswer(ctx))
+			break
+		}
+		v.add(a)
+	}
+	return v
+}
+
+func (v *votes) add(a answer[gen.LockAcquireResult]) {
+	switch r := a.value; {
+	case a.err != nil:
+		v.errs = append(v.errs, a.err)
+	case r.Acquired:
+		v.granted++
+		v.fences[a.node] = r.Fence
+	default:
+		if v.held == 0 || r.Remaining < v.holder.Remaining {
+			v.holder.Remaining, v.holder.Holder = r.Remaining, r.Holder
+		}
+		v.held++
+	}
+}
+
+// errNotGranted is of a server that has no part in the second round.
+var errNotGranted = errors.New("did not grant the lock in time")
+
+// agree is the second round. It raises the fences of the servers that granted the lock to the greatest, until a majority
+// has it.
+func (l *Lease) agree(ctx context.Context, fences []int64) error {
+	q := l.q
+	for _, fence := range fences {
+		l.fence = max(l.fence, fence)
+	}
+	params := gen.LockFenceParams{Lock: l.keys.Record, Owner: l.token, Least: l.fence}
+	second := askAll(ctx, q, q.opts.NodeTimeout, func(ctx context.Context, node int) (bool, error) {
+		switch fences[node] {
+		case 0:
+			return false, errNotGranted
+		case params.Least:
+			return true, nil
+		}
+		return gen.LockFence(ctx, q.clients[node], params)
+	})
+	if err := tally(q, second, func(raised bool) bool { return raised }); err != nil {
+		return fmt.Errorf("%w: no common fence: %v", ErrNoQuorum, err)
+	}
+	return nil
+}
+
+// giveBack releases the lock on each server that granted it or may still: after the acquire there has ended, and until
+// the lease would be over. The answers are whether the server had granted it.
+func (l *Lease) giveBack(ctx context.Context) *answers[bool] {
+	q := l.q
+	ttl := onServers(q.opts.TTL)
+	// A repeat at one server says nothing of the answers of the others.
+	ctx = context.WithValue(ctx, resent.Key{}, nil)
+	params := gen.LockReleaseParams{Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.token, Keep: ttl + afterlife}
+	return askAll(ctx, q, ttl, func(ctx context.Context, node int) (bool, error) {
+		<-l.nodes[node].asked
+		if !l.nodes[node].may {
+			return false, nil
+		}
+		state, err := gen.LockRelease(ctx, q.clients[node], params)
+		return state == gen.LockReleaseResultReleased, err
+	})
+}
+
+func (l *Lease) extend(ttl time.Duration) (outcome func() error) {
+	q := l.q
+	length := onServers(ttl)
+	params := gen.LockExtendParams{Lock: l.keys.Record, Owner: l.token, TTL: length, Keep: length + afterlife}
+	extend := func(ctx context.Context, node int) (gen.LockExtendResult, error) {
+		return gen.LockExtend(ctx, q.clients[node], params)
+	}
+	answers := askAll(context.Background(), q, q.opts.NodeTimeout, extend)
+	return func() error {
+		err := tally(q, answers, func(r gen.LockExtendResult) bool { return r == gen.LockExtendResultExtended })
+		if err != nil && !errors.Is(err, lock.ErrLost) {
+			return fmt.Errorf("luatomic: extend %q: %w", l.name, err)
+		}
+		return l.tooFew(err)
+	}
+}
+
+func (l *Lease) release(ctx context.Context) error {
+	return l.tooFew(tally(l.q, l.giveBack(ctx), func(had bool) bool { return had }))
+}
+
+// tooFew adds to a loss what it is a loss of.
+func (l *Lease) tooFew(err error) error {
+	if errors.Is(err, lock.ErrLost) {
+		return fmt.Errorf("%w: too few servers hold %q", err, l.name)
+	}
+	return err
+}

@@ -1,0 +1,243 @@
+package lock
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/notify"
+)
+
+// waiters are the waiters of a process, in one group for each lock.
+type waiters struct {
+	subscriptions *notify.Hub
+
+	mu      sync.Mutex // guards all below, and the fields of groups
+	byToken map[string]*waiter
+	groups  map[string]*group
+}
+
+// group is the waiters of this process for one lock. One timer for all of them covers holders that die.
+type group struct {
+	key      string
+	channel  string
+	members  []*waiter // in order of arrival
+	timer    *time.Timer
+	armed    bool      // the timer will fire; else one member is about to make an attempt
+	due      time.Time // when it will fire
+	notified time.Time // when a message set it
+}
+
+// waiter is one Acquire that waits in the queue.
+type waiter struct {
+	request  *request
+	group    *group
+	wake     chan struct{} // has it make another attempt
+	grants   chan grantMessage
+	inQueue  bool // the server has its entry and has not taken it out; guarded by the lock of waiters
+	notified bool // the last message was a grant
+
+	// The server's clock as of the last reply, when that was asked for, and a fence that every later grant exceeds.
+	asked  time.Time
+	server int64 // us
+	fence  int64
+}
+
+// grantMessage is the notification of a hand-over.
+type grantMessage struct {
+	fence    int64
+	start    int64 // us of the server's clock
+	length   time.Duration
+	received time.Time
+}
+
+// deadline is the end of a granted lease by this process' clock: no later than the server's. The server's clock says how
+// old the grant is; where that was set back, it is as old as the message.
+func (w *waiter) deadline(m grantMessage) time.Time {
+	since := time.Duration(m.start-w.server) * time.Microsecond
+	byClock := lease.End(w.asked, since+m.length)
+	if byMessage := m.received.Add(m.length); byMessage.Before(byClock) {
+		return byMessage
+	}
+	return byClock
+}
+
+// signal has the waiter make another attempt; one is enough for any number of signals.
+func (w *waiter) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func newWaiters(s *notify.Hub) *waiters {
+	return &waiters{subscriptions: s, byToken: make(map[string]*waiter), groups: make(map[string]*group)}
+}
+
+// add makes a waiter for the request.
+func (ws *waiters) add(r *request, channel string) *waiter {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	g := ws.groups[r.keys.Record]
+	if g == nil {
+		g = &group{key: r.keys.Record, channel: channel}
+		ws.groups[g.key] = g
+	}
+	w := &waiter{request: r, group: g, wake: make(chan struct{}, 1), grants: make(chan grantMessage, 1)}
+	g.members = append(g.members, w)
+	ws.byToken[r.token] = w
+	return w
+}
+
+// remove forgets the waiter.
+func (ws *waiters) remove(w *waiter) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	delete(ws.byToken, w.request.token)
+	g := w.group
+	for i := range g.members {
+		if g.members[i] == w {
+			g.members = append(g.members[:i], g.members[i+1:]...)
+			break
+		}
+	}
+	if len(g.members) > 0 {
+		if !g.armed { // the attempt was w's, or w acquired the lock by one
+			g.members[0].signal()
+		}
+		return
+	}
+	if g.timer != nil {
+		g.timer.Stop()
+	}
+	if ws.groups[g.key] == g {
+		delete(ws.groups, g.key)
+	}
+}
+
+// recheckAfter has the first member of w's group make an attempt after d, counted from now: the reply to the call that
+// w.asked began says so. A message that came after that may be newer than the reply, which then postpones nothing.
+func (ws *waiters) recheckAfter(w *waiter, d time.Duration) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	g := w.group
+	if g.notified.After(w.asked) && (!g.armed || g.due.Before(time.Now().Add(d))) {
+		return
+	}
+	ws.arm(g, d)
+}
+
+// maxRecheck bounds the time between two attempts, so that the queue in Redis, which expires after two minutes, lives as
+// long as a process waits.
+const maxRecheck = 30 * time.Second
+
+// arm sets the timer of the group. The caller holds the lock.
+func (ws *waiters) arm(g *group, d time.Duration) {
+	if len(g.members) == 0 {
+		return
+	}
+	d = min(max(d, time.Millisecond), maxRecheck)
+	if g.timer == nil {
+		g.timer = time.AfterFunc(d, func() { ws.recheck(g) })
+	} else {
+		g.timer.Reset(d)
+	}
+	g.armed, g.due = true, time.Now().Add(d)
+}
+
+// armByMessage sets the timer of the group as a message says. The caller holds the lock.
+func (ws *waiters) armByMessage(g *group, d time.Duration) {
+	g.notified = time.Now()
+	ws.arm(g, d)
+}
+
+// recheck has the first member of the group make an attempt.
+func (ws *waiters) recheck(g *group) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	g.armed = false
+	if len(g.members) > 0 {
+		g.members[0].signal()
+	}
+}
+
+// queued notes that the waiter is in the queue. If it has joined although it was there, the queue was lost, or the server
+// does not count this process as subscribed: the slot has moved, or the connection leads to a replica now. Then the
+// process subscribes anew, and all of the group make an attempt.
+func (ws *waiters) queued(w *waiter, joined bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	lost := joined && w.inQueue
+	w.inQueue = true
+	if !lost {
+		return
+	}
+	if !ws.subscriptions.Tagged() { // else Follow did so
+		go ws.subscriptions.Renew(w.group.channel) // it may have to wait for a call
+	}
+	for _, other := range w.group.members {
+		if other != w {
+			other.signal()
+		}
+	}
+}
+
+// signalAll has every waiter on the channel make an attempt: a message may have been missed.
+func (ws *waiters) signalAll(channel string) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, g := range ws.groups {
+		if g.channel != channel {
+			continue
+		}
+		for _, w := range g.members {
+			w.signal()
+		}
+	}
+}
+
+// received takes a message of that type to the waiter with the token. One that no waiter is left for is dropped: a
+// waiter that leaves the queue gives back what it was granted.
+func (ws *waiters) received(messageType, token, args string) {
+	now := time.Now()
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w := ws.byToken[token]
+	if w == nil {
+		return
+	}
+	switch messageType {
+	case "g":
+		ws.granted(w, args, now)
+	case "f":
+		w.inQueue = false
+		w.signal()
+	case "n":
+		if ms, err := strconv.ParseInt(args, 10, 64); err == nil {
+			ws.armByMessage(w.group, time.Duration(ms)*time.Millisecond)
+		}
+	}
+}
+
+// granted passes the message of a grant to the waiter. The caller holds the lock.
+func (ws *waiters) granted(w *waiter, args string, now time.Time) {
+	var n [3]int64
+	for i := range n {
+		var field string
+		var err error
+		field, args, _ = strings.Cut(args, " ")
+		if n[i], err = strconv.ParseInt(field, 10, 64); err != nil {
+			return
+		}
+	}
+	m := grantMessage{fence: n[0], start: n[1], length: time.Duration(n[2]) * time.Millisecond, received: now}
+	select {
+	case w.grants <- m:
+	default: // a repeat
+	}
+	if len(w.group.members) > 1 {
+		ws.armByMessage(w.group, m.length) // the next member makes an attempt when this lease ends
+	}
+}
