@@ -59,10 +59,10 @@ const maxLocks = 100
 
 // AcquireAll waits until it has all the locks, at most 100, or ctx ends. The leases are in the order of the names.
 //
-// Where Options.Tag puts the locks into one slot, one script acquires all or none. Else they are acquired one after the
-// other, in the order of their names. In both cases AcquireAll holds nothing while it waits: it waits in the queue of the
-// lock that it found held, and when it has that one tries the others again. So two calls for the same locks cannot block
-// each other, but a call for many may wait for long while others acquire them one at a time.
+// Where Options.Tag puts the locks into one slot, one script acquires all or none. Else they are acquired one after
+// the other, in the order of their names. In both cases AcquireAll holds nothing while it waits: it waits in the
+// queue of the lock that it found held, and when it has that one tries the others again. So two calls for the same
+// locks cannot block each other, but a call for many may wait for long while others acquire them one at a time.
 //
 // Keys: those of each lock. Cost: O(n) of the names, for each attempt.
 func (l *Locker) AcquireAll(ctx context.Context, names ...string) (Leases, error) {
@@ -127,8 +127,8 @@ func (l *Lease) abandon(ctx context.Context) error {
 	return nil
 }
 
-// acquireEach acquires one lock after the other; first is one of them that is held. When one is held by another owner it
-// releases those that it acquired, but not first, and returns the name of that one.
+// acquireEach acquires one lock after the other; first is one of them that is held. When one is held by another owner
+// it releases those that it acquired, but not first, and returns the name of that one.
 func (l *Locker) acquireEach(ctx context.Context, names []string, first *Lease) (Leases, string, error) {
 	var leases, acquired Leases
 	abandon := func(err error) error {
@@ -154,8 +154,8 @@ func (l *Locker) acquireEach(ctx context.Context, names []string, first *Lease) 
 	return leases, "", nil
 }
 
-// acquireInOneScript acquires all locks or none, under the token of first if that is not nil. When one is held by another
-// owner it returns the name of that one.
+// acquireInOneScript acquires all locks or none, under the token of first if that is not nil. When one is held by
+// another owner it returns the name of that one.
 func (l *Locker) acquireInOneScript(ctx context.Context, names []string, first *Lease) (Leases, string, error) {
 	leases, err := l.oneToken(names, first)
 	if err != nil {

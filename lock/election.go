@@ -11,9 +11,9 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Election lets one process of many lead. It is the plain lock of its name, with the leader's value as its note: Info,
-// List, ForceRelease and Steal work on it, and so do the options MaxHold, LockDelay and Priority. It is safe for
-// concurrent use.
+// Election lets one process of many lead. It is the plain lock of its name, with the leader's value as its note:
+// Info, List, ForceRelease and Steal work on it, and so do the options MaxHold, LockDelay and Priority. It is safe
+// for concurrent use.
 type Election struct {
 	locker *Locker
 	name   string
@@ -22,8 +22,8 @@ type Election struct {
 // Election returns the election of that name. Nothing is sent.
 func (l *Locker) Election(name string) *Election { return &Election{locker: l, name: name} }
 
-// Leadership is the lease of a leader. Keep renews it; the context that Keep returns is the one to lead under. Its methods
-// are safe for concurrent use.
+// Leadership is the lease of a leader. Keep renews it; the context that Keep returns is the one to lead under. Its
+// methods are safe for concurrent use.
 type Leadership struct {
 	lease    *Lease
 	election *Election
@@ -39,8 +39,8 @@ type Leader struct {
 	Remaining time.Duration
 }
 
-// Campaign waits until it is elected or ctx ends, as Locker.Acquire does, and notifies the observers: one round trip more.
-// The value has at most 1024 bytes.
+// Campaign waits until it is elected or ctx ends, as Locker.Acquire does, and notifies the observers: one round trip
+// more. The value has at most 1024 bytes.
 // Keys: lock:{name}, lockq:{name}. Channel: lock:{name}:e. Cost: O(log n) of the candidates.
 func (e *Election) Campaign(ctx context.Context, value string) (*Leadership, error) {
 	lease, err := e.candidate(value)
@@ -54,8 +54,8 @@ func (e *Election) Campaign(ctx context.Context, value string) (*Leadership, err
 	return &Leadership{lease, e}, nil
 }
 
-// Lead campaigns, runs f while it leads, and resigns. It renews the lease while f runs; the context of f ends when the
-// leadership is lost. See Locker.Do.
+// Lead campaigns, runs f while it leads, and resigns. It renews the lease while f runs; the context of f ends when
+// the leadership is lost. See Locker.Do.
 // Keys: lock:{name}, lockq:{name}. Channel: lock:{name}:e. Cost: O(log n) of the candidates.
 func (e *Election) Lead(ctx context.Context, value string, f func(context.Context, *Leadership) error) error {
 	lease, err := e.candidate(value)
@@ -115,8 +115,8 @@ func (l *Leadership) Extend(ctx context.Context) error { return l.lease.Extend(c
 // Keep renews the lease and returns a context that ends with ctx or with the leadership. See Lease.Keep.
 func (l *Leadership) Keep(ctx context.Context) context.Context { return l.lease.Keep(ctx) }
 
-// Proclaim changes the value of the leader, if it still leads, in one script, and notifies the observers: one round trip
-// more. An ErrLost says that it does not lead any more; the leadership is over then.
+// Proclaim changes the value of the leader, if it still leads, in one script, and notifies the observers: one round
+// trip more. An ErrLost says that it does not lead any more; the leadership is over then.
 // Keys: lock:{name}. Channel: lock:{name}:e. Cost: O(1).
 func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	if err := l.Err(); err != nil {
@@ -161,8 +161,8 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return Leader{Value: info.Note, Fence: info.Fence, Remaining: info.Remaining}, nil
 }
 
-// Observe yields who leads: first the present leader, then each change, which is another leader, none, or another value.
-// A leader that came and went between two reads is not seen. It ends with ctx, or when the loop is left.
+// Observe yields who leads: first the present leader, then each change, which is another leader, none, or another
+// value. A leader that came and went between two reads is not seen. It ends with ctx, or when the loop is left.
 //
 // Between changes it sends one command for each lease that it sees: changes are published, and when the lease that it
 // knows of should be over it reads again, which covers leaders that die and notifications that are lost. Where a read

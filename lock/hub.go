@@ -13,8 +13,8 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// hub is what the Lockers of a process share: the waiters, the leases that are kept, and the connection on which both are
-// notified. A message is one line:
+// hub is what the Lockers of a process share: the waiters, the leases that are kept, and the connection on which both
+// are notified. A message is one line:
 //
 //	g owner fence start length   the lock is granted to the owner, from start (us) for length (ms)
 //	f owner                      the owner makes another attempt: the limit changed, or a permit was given back
@@ -68,7 +68,7 @@ func (h *hub) resubscribed(channel string) {
 	}
 }
 
-// received takes one message to those whom it concerns.
+// received takes one message to the waiter, the leases or the observers that it is for.
 func (h *hub) received(channel, message string) {
 	messageType, args, _ := strings.Cut(message, " ")
 	token, args, _ := strings.Cut(args, " ")
@@ -88,8 +88,8 @@ func (h *hub) received(channel, message string) {
 // inboxTimeout bounds the first subscription to the inbox.
 const inboxTimeout = 10 * time.Second
 
-// subscribeInbox subscribes to the channel of this process, in the background: a lease that is kept needs to know when it
-// is taken away, and does not wait for that.
+// subscribeInbox subscribes to the channel of this process, in the background: a lease that is kept needs to know
+// when it is taken away, and does not wait for that.
 func (h *hub) subscribeInbox() {
 	h.subscribed.Do(func() {
 		go func() {

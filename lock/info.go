@@ -31,8 +31,8 @@ type Info struct {
 
 const shownWaiters = 10
 
-// Info reads the holder of a lock and its queue, in one script. It changes nothing. A lock that nobody has acquired for a
-// minute is unknown: its Info is free with no fence.
+// Info reads the holder of a lock and its queue, in one script. It changes nothing. A lock that nobody has acquired
+// for a minute is unknown: its Info is free with no fence.
 // Keys: lock:{name}, lockq:{name}. Cost: O(1).
 func (l *Locker) Info(ctx context.Context, name string) (Info, error) {
 	k, err := keys.NewLock(l.opts.Prefix, l.opts.Tag, name)
@@ -63,10 +63,10 @@ func waiterNotes(entries []string) []string {
 	return notes
 }
 
-// ForceRelease takes the lock from its holder and hands it to the next waiter, in one script. The context of a lease that
-// is kept ends with ErrRevoked as soon as its process is notified; another holder learns of it at its next call.
-// ForceRelease reports whether the lock was held. A fence other than 0 names the holder that is meant, so that a repeat
-// does not end its successor's lease. Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters.
+// ForceRelease takes the lock from its holder and hands it to the next waiter, in one script. The context of a lease
+// that is kept ends with ErrRevoked as soon as its process is notified; another holder learns of it at its next call.
+// ForceRelease reports whether the lock was held. A fence other than 0 names the holder that is meant, so that a
+// repeat does not end its successor's lease. Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters.
 func (l *Locker) ForceRelease(ctx context.Context, name string, fence int64) (bool, error) {
 	lease, err := l.newLease(name)
 	if err != nil {
@@ -76,7 +76,8 @@ func (l *Locker) ForceRelease(ctx context.Context, name string, fence int64) (bo
 	return r.Done, err
 }
 
-// Steal takes the lock from its holder, before all waiters, in one script. The old holder is notified as by ForceRelease.
+// Steal takes the lock from its holder, before all waiters, in one script. The old holder is notified as by
+// ForceRelease.
 // Keys: lock:{name}, lockq:{name}. Cost: O(1).
 func (l *Locker) Steal(ctx context.Context, name string) (*Lease, error) {
 	lease, err := l.newLease(name)

@@ -94,9 +94,9 @@ func (l *Lease) GuardKey() string { return l.request.keys.Record }
 // GuardToken is the token that a guarded script compares with the owner in GuardKey; see [lua.Guard].
 func (l *Lease) GuardToken() string { return l.request.token }
 
-// Fence is greater for each holder of the lock than for the one before. Send it along with each write to what the lock
-// protects, and let the store refuse a fence that is smaller than the greatest it has seen: a holder that was paused past
-// its lease then does no harm.
+// Fence is greater for each holder of the lock than for the one before. Send it along with each write to what the
+// lock protects, and let the store refuse a fence that is smaller than the greatest it has seen: a holder that was
+// paused past its lease then does no harm.
 func (l *Lease) Fence() int64 { return l.fence }
 
 // Deadline is the latest end of the lease by this process' monotonic clock: counted from before the request was sent,
@@ -104,19 +104,19 @@ func (l *Lease) Fence() int64 { return l.fence }
 func (l *Lease) Deadline() time.Time { return l.state.Deadline() }
 
 // Err is nil while the lease holds by this process' clock. After that it is an ErrLost, ErrRevoked or ErrMaxHold, or
-// ErrReleased after Release. It reads the clock itself, so it is right at the first check after the process was paused.
-// It sends nothing.
+// ErrReleased after Release. It reads the clock itself, so it is right at the first check after the process was
+// paused. It sends nothing.
 func (l *Lease) Err() error { return l.state.Err() }
 
 // Extend starts the TTL of the lease anew, in one script. It returns an ErrLost when the lease is over, also when
-// nobody has acquired the lock since: what was unprotected for a moment was unprotected. After a lost reply the call is
-// repeated. Keys: lock:{name}. Cost: O(1); of a permit O(log n) of the holders.
+// nobody has acquired the lock since: what was unprotected for a moment was unprotected. After a lost reply the call
+// is repeated. Keys: lock:{name}. Cost: O(1); of a permit O(log n) of the holders.
 func (l *Lease) Extend(ctx context.Context) error { return l.state.Extend(ctx) }
 
 // Keep renews the lease three times in its TTL until Release, and returns a context that ends with ctx or with the
 // lease. context.Cause then says why: ErrLost when the server reported the loss or the deadline passed without an
-// answer, else ErrRevoked, ErrMaxHold or ErrReleased. The end of ctx does not release the lease. A second Keep returns a
-// context of its own.
+// answer, else ErrRevoked, ErrMaxHold or ErrReleased. The end of ctx does not release the lease. A second Keep
+// returns a context of its own.
 //
 // The leases of a Locker are renewed together, 500 in one round trip, by one goroutine that runs while there are any.
 func (l *Lease) Keep(ctx context.Context) context.Context {
@@ -126,10 +126,10 @@ func (l *Lease) Keep(ctx context.Context) context.Context {
 	return l.state.Keep(ctx)
 }
 
-// Release gives the lock back, and hands it to the next waiter in the same script. It also works after ctx has ended, the
-// usual case in a deferred call: it keeps the values of ctx but not its end, and takes 10 s at most. A second Release is
-// nil. An ErrLost says that the lease was over before, so that another holder may have overlapped; after any other error
-// Release can be called again. Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters.
+// Release gives the lock back, and hands it to the next waiter in the same script. It also works after ctx has ended,
+// the usual case in a deferred call: it keeps the values of ctx but not its end, and takes 10 s at most. A second
+// Release is nil. An ErrLost says that the lease was over before, so that another holder may have overlapped; after
+// any other error Release can be called again. Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters.
 func (l *Lease) Release(ctx context.Context) error { return l.state.Release(ctx) }
 
 // holder is a Lease as its keeper sees it.

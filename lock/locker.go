@@ -14,8 +14,8 @@ import (
 var (
 	// ErrHeld says that another owner holds the lock. It comes as a *HeldError.
 	ErrHeld = errors.New("luatomic: lock is held")
-	// ErrLost says that a lease is over: it ended by the clock, or another owner has acquired the lock since. The work
-	// done under it may have overlapped with another holder's; the fences tell them apart.
+	// ErrLost says that a lease is over: it ended by the clock, or another owner has acquired the lock since. The
+	// work done under it may have overlapped with another holder's; the fences tell them apart.
 	ErrLost = errors.New("luatomic: lock lost")
 	// ErrRevoked is an ErrLost: ForceRelease, Steal or Revoke took the lock away.
 	ErrRevoked = fmt.Errorf("%w: it was taken away", ErrLost)
@@ -23,8 +23,8 @@ var (
 	ErrMaxHold = fmt.Errorf("%w: held for MaxHold", ErrLost)
 	// ErrReleased is the cause of a lease's context after Release.
 	ErrReleased = errors.New("luatomic: lock released")
-	// ErrNotReplicated says that fewer than Options.Replicas replicas confirmed the lock within ReplicaTimeout. It was
-	// released again.
+	// ErrNotReplicated says that fewer than Options.Replicas replicas confirmed the lock within ReplicaTimeout. It
+	// was released again.
 	ErrNotReplicated = errors.New("luatomic: lock not replicated")
 )
 
@@ -59,21 +59,21 @@ type Options struct {
 	Tag string
 	// TTL is the length of a lease. Default 10 s; at least 1 ms.
 	TTL time.Duration
-	// Claim is the length of the first lease of a waiter that Do is called for; Do renews it immediately. If the waiter's
-	// process has stopped meanwhile, the next waiter is delayed by this much. Default 1 s; at most TTL.
+	// Claim is the length of the first lease of a waiter that Do is called for; Do renews it immediately. If the
+	// waiter's process has stopped meanwhile, the next waiter is delayed by this much. Default 1 s; at most TTL.
 	Claim time.Duration
 	// Note tells other processes who the holder is, such as a host name. At most 1024 bytes.
 	Note string
-	// Priority orders the waiters, from -1000 to 1000, the highest first. Waiters of one priority are served in order of
-	// arrival.
+	// Priority orders the waiters, from -1000 to 1000, the highest first. Waiters of one priority are served in order
+	// of arrival.
 	Priority int
 	// MaxHold ends a lease that long after the lock was acquired, even if it is renewed. Zero is no limit.
 	MaxHold time.Duration
-	// LockDelay keeps the lock closed for that long after a lease that ended without a release, so that the old holder's
-	// last writes can arrive.
+	// LockDelay keeps the lock closed for that long after a lease that ended without a release, so that the old
+	// holder's last writes can arrive.
 	LockDelay time.Duration
-	// Replicas is how many replicas must confirm an acquire within ReplicaTimeout, default 1 s; else the lock is released
-	// and the error is ErrNotReplicated. It narrows the window of a failover and does not close it.
+	// Replicas is how many replicas must confirm an acquire within ReplicaTimeout, default 1 s; else the lock is
+	// released and the error is ErrNotReplicated. It narrows the window of a failover and does not close it.
 	Replicas       int
 	ReplicaTimeout time.Duration
 	// Poll is the longest time between two attempts while Acquire waits where the server does not allow subscribing.
@@ -126,20 +126,20 @@ func (o *Options) check() error {
 
 const maxNote = 1024
 
-// Locker acquires locks by name. It is safe for concurrent use. One Locker is enough for a process; With makes others that
-// share its connection.
+// Locker acquires locks by name. It is safe for concurrent use. One Locker is enough for a process; With makes others
+// that share its connection.
 //
 // A lock that is free costs one round trip to acquire and one to release. The first time that a lock is waited for or
-// kept, the Locker opens one connection to subscribe, on a cluster one to each master with a lock that is waited for, and
-// keeps it until Close.
+// kept, the Locker opens one connection to subscribe, on a cluster one to each master with a lock that is waited for,
+// and keeps it until Close.
 type Locker struct {
 	opts Options
 	bad  error // what is wrong with opts
 	hub  *hub
 }
 
-// New returns a Locker on the client; nil options mean the defaults. Nothing is sent and nothing starts. Options that are
-// out of range are the error of each later call, a [lua.ErrOutOfRange].
+// New returns a Locker on the client; nil options mean the defaults. Nothing is sent and nothing starts. Options that
+// are out of range are the error of each later call, a [lua.ErrOutOfRange].
 func New(client lua.Client, opts *Options) *Locker {
 	if opts == nil {
 		opts = &Options{}
@@ -152,23 +152,23 @@ func newLocker(h *hub, opts Options) *Locker {
 	return &Locker{opts: opts, bad: opts.check(), hub: h}
 }
 
-// With returns a Locker with other options that shares the connection of this one and its Prefix. Closing either closes
-// both.
+// With returns a Locker with other options that shares the connection of this one and its Prefix. Closing either
+// closes both.
 func (l *Locker) With(opts Options) *Locker {
 	opts.Prefix = l.opts.Prefix
 	return newLocker(l.hub, opts)
 }
 
-// Close ends the connections on which the Locker is subscribed. An Acquire that waits returns ErrClosed, and leases are no
-// longer renewed. Close releases no lease and does not close the client. A Locker that never waited for a lock nor kept a
-// lease need not be closed. The error is nil.
+// Close ends the connections on which the Locker is subscribed. An Acquire that waits returns ErrClosed, and leases
+// are no longer renewed. Close releases no lease and does not close the client. A Locker that never waited for a lock
+// nor kept a lease need not be closed. The error is nil.
 func (l *Locker) Close() error {
 	l.hub.end()
 	return nil
 }
 
-// Try acquires the lock if it is free, in one round trip, else returns a *HeldError. A free lock that others wait for is
-// handed to the first of them, in the same script.
+// Try acquires the lock if it is free, in one round trip, else returns a *HeldError. A free lock that others wait for
+// is handed to the first of them, in the same script.
 //
 // After a lost reply the call is repeated, and finds the lock its own. When ctx ends before the reply, the lock is
 // released again by a call that does not depend on ctx.
@@ -195,9 +195,9 @@ func (l *Locker) Acquire(ctx context.Context, name string) (*Lease, error) {
 	return lease.acquire(ctx, l.opts.TTL)
 }
 
-// Do acquires the lock as Acquire does, runs f, and releases the lock, also when f panics. It renews the lease while f
-// runs; the context of f ends when the lease is lost, with the cause ErrLost, ErrRevoked or ErrMaxHold. The error joins
-// those of f, of the loss and of the release. An f that has released the lock itself is no loss.
+// Do acquires the lock as Acquire does, runs f, and releases the lock, also when f panics. It renews the lease while
+// f runs; the context of f ends when the lease is lost, with the cause ErrLost, ErrRevoked or ErrMaxHold. The error
+// joins those of f, of the loss and of the release. An f that has released the lock itself is no loss.
 // Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters.
 func (l *Locker) Do(ctx context.Context, name string, f func(context.Context, *Lease) error) error {
 	lease, err := l.newLease(name)

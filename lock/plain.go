@@ -22,7 +22,8 @@ func (p *plain) acquire(ctx context.Context, r *request, entry string) (gen.Lock
 		})
 		if err != nil || tried.State != gen.LockTryStateWanted {
 			return gen.LockAcquireResult{
-				Acquired: tried.State == gen.LockTryStateAcquired, Fence: tried.Fence, Remaining: tried.Remaining, Holder: tried.Holder,
+				Acquired: tried.State == gen.LockTryStateAcquired, Fence: tried.Fence,
+				Remaining: tried.Remaining, Holder: tried.Holder,
 			}, err
 		} // else it is handed to a waiter that lives
 	}

@@ -20,7 +20,8 @@ type protocol interface {
 	entry(r *request, claim time.Duration, channel string) string
 	// extend adds the extension to b; outcome is nil where the lease lasts for ttl now, an ErrLost where it is over.
 	extend(b *lua.Batch, r *request, ttl time.Duration) (outcome func() error)
-	// release gives the lock back, or leaves the queue with the entry. It returns an ErrLost where the lease was over.
+	// release gives the lock back, or leaves the queue with the entry. It returns an ErrLost where the lease was
+	// over.
 	release(ctx context.Context, r *request, entry string) error
 }
 

@@ -11,8 +11,8 @@ import (
 // after a waiting writer do not keep it out; the readers at the head of the queue are granted the lock together. Each
 // reader has a lease of its own: that of a reader that died ends, however many others read.
 //
-// It is a semaphore of which a reader takes one permit and a writer all. It is safe for concurrent use, and uses the same
-// Options of its Locker as a Semaphore.
+// It is a semaphore of which a reader takes one permit and a writer all. It is safe for concurrent use, and uses the
+// same Options of its Locker as a Semaphore.
 type RWLock struct{ set permitSet }
 
 // RW returns the read-write lock of that name. It is independent of the plain lock of the same name. Nothing is sent.

@@ -13,14 +13,14 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// A semaphore is one zset, sem:{name}, and while a process waits another one, semq:{name}. Each permit is a member, scored
-// by the end of its lease: a holder that dies gives back its permits, whatever the others do. Because all of a semaphore
-// is in the one zset, each change is one command, and an error half-way can neither add nor lose permits.
+// A semaphore is one zset, sem:{name}, and while a process waits another one, semq:{name}. Each permit is a member,
+// scored by the end of its lease: a holder that dies gives back its permits, whatever the others do. Because all of a
+// semaphore is in the one zset, each change is one command, and an error half-way can neither add nor lose permits.
 // sem_acquire.lua lists the members.
 //
-// Waiting is as for a lock: an entry in the queue, one connection, no polling. The head of the queue is served first even
-// where a waiter with less weight behind it would fit, so that a heavy one is not passed over for ever. A release grants
-// to as many waiters from the head as fit, in the same script.
+// Waiting is as for a lock: an entry in the queue, one connection, no polling. The head of the queue is served first
+// even where a waiter with less weight behind it would fit, so that a heavy one is not passed over for ever. A
+// release grants to as many waiters from the head as fit, in the same script.
 
 // ErrLimit says that the semaphore has another limit. It comes as a *LimitError.
 var ErrLimit = errors.New("luatomic: semaphore has another limit")
@@ -44,11 +44,11 @@ func (e *LimitError) Is(target error) bool { return target == ErrLimit }
 // maxPermits is the greatest limit of a semaphore.
 const maxPermits = 1 << 30
 
-// Semaphore gives out permits, up to a limit of the sum of their weights. Each permit is a Lease of its own: it can be
-// extended and kept, and ends with its holder. A Semaphore is safe for concurrent use.
+// Semaphore gives out permits, up to a limit of the sum of their weights. Each permit is a Lease of its own: it can
+// be extended and kept, and ends with its holder. A Semaphore is safe for concurrent use.
 //
-// Of the Options of its Locker it uses Prefix, Tag, TTL, Claim, Note, Priority, MaxHold, Poll and Observe; with LockDelay
-// or Replicas each call returns a [lua.ErrOutOfRange].
+// Of the Options of its Locker it uses Prefix, Tag, TTL, Claim, Note, Priority, MaxHold, Poll and Observe; with
+// LockDelay or Replicas each call returns a [lua.ErrOutOfRange].
 type Semaphore struct {
 	set   permitSet
 	limit atomic.Int64
@@ -100,8 +100,8 @@ func checkRange(field string, n, most int64) error {
 }
 
 // Try acquires a permit of that weight if it fits under the limit and nobody waits, in one round trip, else returns a
-// *HeldError whose Remaining says when it may fit. A weight below 1 or above the limit is a [lua.ErrOutOfRange], before
-// anything is sent. Lost replies and cancelled contexts are as for Locker.Try.
+// *HeldError whose Remaining says when it may fit. A weight below 1 or above the limit is a [lua.ErrOutOfRange],
+// before anything is sent. Lost replies and cancelled contexts are as for Locker.Try.
 // Keys: sem:{name}, semq:{name}. Cost: O(log n) of the holders.
 func (s *Semaphore) Try(ctx context.Context, weight int) (*Lease, error) {
 	lease, err := s.newLease(weight)
@@ -132,9 +132,9 @@ func (s *Semaphore) Do(ctx context.Context, weight int, f func(context.Context, 
 	return lease.do(ctx, f)
 }
 
-// Resize sets the limit of the semaphore, also for later calls of this Semaphore, and grants what becomes free, in the
-// same script. A smaller limit takes no permit away. A Semaphore with the old limit, in this process or another, gets an
-// ErrLimit. Keys: sem:{name}, semq:{name}. Cost: O(log n) for each permit that is granted.
+// Resize sets the limit of the semaphore, also for later calls of this Semaphore, and grants what becomes free, in
+// the same script. A smaller limit takes no permit away. A Semaphore with the old limit, in this process or another,
+// gets an ErrLimit. Keys: sem:{name}, semq:{name}. Cost: O(log n) for each permit that is granted.
 func (s *Semaphore) Resize(ctx context.Context, limit int) error {
 	err := s.set.bad
 	if err == nil {
@@ -155,7 +155,8 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) error {
 // SemaphoreInfo describes a semaphore at the time that it was read.
 type SemaphoreInfo struct {
 	Name, Key string
-	// Limit is 0 where nobody has held or waited for a permit for a minute; Used is the sum of the weights that are held.
+	// Limit is 0 where nobody has held or waited for a permit for a minute; Used is the sum of the weights that are
+	// held.
 	Limit, Used int
 	// Fence is the last one that was given.
 	Fence int64
@@ -182,9 +183,9 @@ type Permit struct {
 // Keys: sem:{name}, semq:{name}. Cost: O(n) of the holders.
 func (s *Semaphore) Info(ctx context.Context) (SemaphoreInfo, error) { return s.set.info(ctx) }
 
-// Revoke takes a permit from its holder and grants to the waiters that fit, in one script. The context of a lease that is
-// kept ends with ErrRevoked as soon as its process is notified; another holder learns of it at its next call. Revoke
-// reports whether the permit was held. Info lists the tokens.
+// Revoke takes a permit from its holder and grants to the waiters that fit, in one script. The context of a lease
+// that is kept ends with ErrRevoked as soon as its process is notified; another holder learns of it at its next call.
+// Revoke reports whether the permit was held. Info lists the tokens.
 // Keys: sem:{name}, semq:{name}. Cost: O(log n) of the holders.
 func (s *Semaphore) Revoke(ctx context.Context, token string) (bool, error) {
 	return s.set.revoke(ctx, token)

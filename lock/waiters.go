@@ -53,8 +53,8 @@ type grantMessage struct {
 	received time.Time
 }
 
-// deadline is the end of a granted lease by this process' clock: no later than the server's. The server's clock says how
-// old the grant is; where that was set back, it is as old as the message.
+// deadline is the end of a granted lease by this process' clock: no later than the server's. The server's clock says
+// how old the grant is; where that was set back, it is as old as the message.
 func (w *waiter) deadline(m grantMessage) time.Time {
 	since := time.Duration(m.start-w.server) * time.Microsecond
 	byClock := lease.End(w.asked, since+m.length)
@@ -117,8 +117,9 @@ func (ws *waiters) remove(w *waiter) {
 	}
 }
 
-// recheckAfter has the first member of w's group make an attempt after d, counted from now: the reply to the call that
-// w.asked began says so. A message that came after that may be newer than the reply, which then postpones nothing.
+// recheckAfter has the first member of w's group make an attempt after d, counted from now: the reply to the call
+// that w.asked began says so. A message that came after that may be newer than the reply, which then postpones
+// nothing.
 func (ws *waiters) recheckAfter(w *waiter, d time.Duration) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -129,8 +130,8 @@ func (ws *waiters) recheckAfter(w *waiter, d time.Duration) {
 	ws.arm(g, d)
 }
 
-// maxRecheck bounds the time between two attempts, so that the queue in Redis, which expires after two minutes, lives as
-// long as a process waits.
+// maxRecheck bounds the time between two attempts, so that the queue in Redis, which expires after two minutes, lives
+// as long as a process waits.
 const maxRecheck = 30 * time.Second
 
 // arm sets the timer of the group. The caller holds the lock.
@@ -163,9 +164,9 @@ func (ws *waiters) recheck(g *group) {
 	}
 }
 
-// queued notes that the waiter is in the queue. If it has joined although it was there, the queue was lost, or the server
-// does not count this process as subscribed: the slot has moved, or the connection leads to a replica now. Then the
-// process subscribes anew, and all of the group make an attempt.
+// queued notes that the waiter is in the queue. If it has joined although it was there, the queue was lost, or the
+// server does not count this process as subscribed: the slot has moved, or the connection leads to a replica now.
+// Then the process subscribes anew, and all of the group make an attempt.
 func (ws *waiters) queued(w *waiter, joined bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

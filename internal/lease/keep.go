@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// keptContext is a context that ends with its lease. Its Err reads the clock: a process that was paused past its lease
-// learns of it at the first check, before any timer has run.
+// keptContext is a context that ends with its lease. Its Err reads the clock: a process that was paused past its
+// lease learns of it at the first check, before any timer has run.
 type keptContext struct {
 	context.Context // ended by cancel
 	cancel          context.CancelCauseFunc
@@ -31,8 +31,9 @@ func (k *keptContext) Err() error {
 	return k.Context.Err()
 }
 
-// Keep has the keeper renew the lease three times in its TTL until it ends, and returns a context that ends with ctx or
-// with the lease, with its cause. The end of ctx does not release the lease. A second Keep returns a context of its own.
+// Keep has the keeper renew the lease three times in its TTL until it ends, and returns a context that ends with ctx
+// or with the lease, with its cause. The end of ctx does not release the lease. A second Keep returns a context of
+// its own.
 func (l *Lease) Keep(ctx context.Context) context.Context {
 	inner, cancel := context.WithCancelCause(ctx)
 	k := &keptContext{Context: inner, cancel: cancel, lease: l, index: -1}

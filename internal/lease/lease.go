@@ -67,8 +67,8 @@ func (l *Lease) Begin(k *Keeper, h Holder, t Terms, deadline time.Time) {
 	l.begun, l.deadline = time.Now(), deadline
 }
 
-// End is the local end of a lease of that length: counted from when its request was sent, and earlier by what clocks may
-// differ by.
+// End is the local end of a lease of that length: counted from when its request was sent, and earlier by what clocks
+// may differ by.
 func End(sent time.Time, length time.Duration) time.Time { return sent.Add(length - Drift(length)) }
 
 // Drift is what two clocks may differ by after d.

@@ -58,8 +58,8 @@ func (l *Lease) giveBack(ctx context.Context, lost error) error {
 	return err
 }
 
-// Run runs f under a context of Keep and releases the lease, also when f panics. The error joins f's own, the loss and
-// the release's. A lease that f has released is no loss.
+// Run runs f under a context of Keep and releases the lease, also when f panics. The error joins f's own, the loss
+// and the release's. A lease that f has released is no loss.
 func (l *Lease) Run(ctx context.Context, f func(context.Context) error) (err error) {
 	defer func() {
 		lost := l.Err()

@@ -68,8 +68,8 @@ func (a *answers[T]) next() (answer[T], bool) {
 	}
 }
 
-// tally returns nil when a majority of the answers is good, a lock.ErrLost when so many are bad that this is impossible,
-// else an ErrNoQuorum joined with the errors of the servers.
+// tally returns nil when a majority of the answers is good, a lock.ErrLost when so many are bad that this is
+// impossible, else an ErrNoQuorum joined with the errors of the servers.
 func tally[T any](q *Quorum, answers *answers[T], good func(T) bool) error {
 	errs := []error{ErrNoQuorum}
 	for yes, no := 0, 0; ; {

@@ -12,8 +12,8 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Lease is a lock that a majority of the servers granted. It ends with Release or when its TTL is over, whichever comes
-// first; Extend and Keep renew it before that. Its methods are safe for concurrent use.
+// Lease is a lock that a majority of the servers granted. It ends with Release or when its TTL is over, whichever
+// comes first; Extend and Keep renew it before that. Its methods are safe for concurrent use.
 //
 // It guards no scripts (see [lua.Guard]): one server alone does not know who holds the lock.
 type Lease struct {
@@ -74,9 +74,9 @@ func (l *Lease) Key() string { return l.keys.Record }
 // Token names this lease among all others. Each attempt makes a new one.
 func (l *Lease) Token() string { return l.token }
 
-// Fence is greater for each holder of the lock than for the one before: the greatest fence of the majority. Send it along
-// with each write to what the lock protects, and let the store refuse a fence that is smaller than the greatest it has
-// seen.
+// Fence is greater for each holder of the lock than for the one before: the greatest fence of the majority. Send it
+// along with each write to what the lock protects, and let the store refuse a fence that is smaller than the greatest
+// it has seen.
 func (l *Lease) Fence() int64 { return l.fence }
 
 // Deadline is the latest end of the lease by this process' monotonic clock: counted from before the first request was
@@ -87,19 +87,20 @@ func (l *Lease) Deadline() time.Time { return l.state.Deadline() }
 // lock.ErrReleased after Release. It reads the clock itself and sends nothing.
 func (l *Lease) Err() error { return l.state.Err() }
 
-// Extend starts the TTL of the lease anew on a majority of the servers. It returns a lock.ErrLost when the lease is over or
-// too few servers hold it, and an ErrNoQuorum when too few answer in time: the lease then ends at its old deadline unless
-// it is extended before. Keys: lock:{name} on each server. Cost: O(1).
+// Extend starts the TTL of the lease anew on a majority of the servers. It returns a lock.ErrLost when the lease is
+// over or too few servers hold it, and an ErrNoQuorum when too few answer in time: the lease then ends at its old
+// deadline unless it is extended before. Keys: lock:{name} on each server. Cost: O(1).
 func (l *Lease) Extend(ctx context.Context) error { return l.state.Extend(ctx) }
 
-// Keep renews the lease three times in its TTL until Release, and returns a context that ends with ctx or with the lease.
-// context.Cause then says why: lock.ErrLost when too few servers hold it or the deadline passed without a majority of
-// answers, else lock.ErrMaxHold or lock.ErrReleased. The end of ctx does not release the lease.
+// Keep renews the lease three times in its TTL until Release, and returns a context that ends with ctx or with the
+// lease. context.Cause then says why: lock.ErrLost when too few servers hold it or the deadline passed without a
+// majority of answers, else lock.ErrMaxHold or lock.ErrReleased. The end of ctx does not release the lease.
 func (l *Lease) Keep(ctx context.Context) context.Context { return l.state.Keep(ctx) }
 
-// Release gives the lock back on every server that granted it or may have. It also works after ctx has ended. It returns
-// when a majority has answered; calls to slower servers go on in the background until the lease is over. A second Release
-// is nil. A lock.ErrLost says that the lease was over before; after any other error Release can be called again.
+// Release gives the lock back on every server that granted it or may have. It also works after ctx has ended. It
+// returns when a majority has answered; calls to slower servers go on in the background until the lease is over. A
+// second Release is nil. A lock.ErrLost says that the lease was over before; after any other error Release can be
+// called again.
 // Keys: lock:{name}, lockq:{name} on each server. Cost: O(1).
 func (l *Lease) Release(ctx context.Context) error { return l.state.Release(ctx) }
 

@@ -1,6 +1,6 @@
-// Package quorum holds locks on a majority of independent Redis servers, so that a lock survives the loss of the others.
-// The servers must not replicate each other. Package lock, on one server, has more and needs less; docs/lock-kin.md says
-// what a quorum rests on.
+// Package quorum holds locks on a majority of independent Redis servers, so that a lock survives the loss of the
+// others. The servers must not replicate each other. Package lock, on one server, has more and needs less;
+// docs/lock-kin.md says what a quorum rests on.
 package quorum
 
 import (
@@ -78,14 +78,15 @@ func (o *Options) observe(e lock.Event) {
 
 // Quorum acquires locks on a majority of servers. It is safe for concurrent use.
 //
-// A lease is valid while a majority of servers hold it, counted on this process' monotonic clock from before the first
-// request, less what clocks may differ by. That rests on assumptions: processes and the network are not delayed beyond
-// the lease without noticing, the clocks of the servers run at about the same speed, and a server that lost its memory
-// stays away for a TTL. Where a wrong holder would do harm, send Lease.Fence along with each write: it is the greatest
-// fence of the majority and is written back to it, so that the next majority, which shares a server with this one, has a
-// greater one.
+// A lease is valid while a majority of servers hold it, counted on this process' monotonic clock from before the
+// first request, less what clocks may differ by. That rests on assumptions: processes and the network are not delayed
+// beyond the lease without noticing, the clocks of the servers run at about the same speed, and a server that lost
+// its memory stays away for a TTL. Where a wrong holder would do harm, send Lease.Fence along with each write: it is
+// the greatest fence of the majority and is written back to it, so that the next majority, which shares a server with
+// this one, has a greater one.
 //
-// There are no semaphores on a quorum: majorities of two permits out of three servers can be granted to three holders.
+// There are no semaphores on a quorum: majorities of two permits out of three servers can be granted to three
+// holders.
 type Quorum struct {
 	clients []lua.Client
 	opts    Options
@@ -97,9 +98,10 @@ type Quorum struct {
 	end     context.CancelFunc
 }
 
-// New returns a Quorum on the servers: an odd number of them, three at least to survive the loss of one. Nil options mean
-// the defaults. Nothing is sent. Options that are out of range are the error of each later call, a [lua.ErrOutOfRange].
-// The clients should have ContextTimeoutEnabled set: else a server that hangs binds a connection until its ReadTimeout.
+// New returns a Quorum on the servers: an odd number of them, three at least to survive the loss of one. Nil options
+// mean the defaults. Nothing is sent. Options that are out of range are the error of each later call, a
+// [lua.ErrOutOfRange]. The clients should have ContextTimeoutEnabled set: else a server that hangs binds a connection
+// until its ReadTimeout.
 func New(clients []redis.UniversalClient, opts *Options) *Quorum {
 	q := &Quorum{clients: clients, tokens: lease.NewTokens()}
 	q.life, q.end = context.WithCancel(context.Background())
@@ -118,9 +120,9 @@ func New(clients []redis.UniversalClient, opts *Options) *Quorum {
 	return q
 }
 
-// Close renews leases no longer. Calls that go on after their outcome was known, such as a release on a server that is
-// slow, have NodeTimeout to finish; what such a server holds then ends with its lease. Close releases no lease and does
-// not close the clients. The error is nil.
+// Close renews leases no longer. Calls that go on after their outcome was known, such as a release on a server that
+// is slow, have NodeTimeout to finish; what such a server holds then ends with its lease. Close releases no lease and
+// does not close the clients. The error is nil.
 func (q *Quorum) Close() error {
 	defer q.end()
 	if q.keeper == nil {
@@ -136,9 +138,9 @@ func (q *Quorum) Close() error {
 // majority is how many servers decide.
 func (q *Quorum) majority() int { return len(q.clients)/2 + 1 }
 
-// Try acquires the lock if it is free on a majority of the servers: two round trips, to all servers concurrently, which
-// end when a majority has decided. Else it returns a *lock.HeldError, or an ErrNoQuorum joined with the errors of the
-// servers, and releases in the background what servers granted. Two concurrent calls may both fail.
+// Try acquires the lock if it is free on a majority of the servers: two round trips, to all servers concurrently,
+// which end when a majority has decided. Else it returns a *lock.HeldError, or an ErrNoQuorum joined with the errors
+// of the servers, and releases in the background what servers granted. Two concurrent calls may both fail.
 // Keys: lock:{name} on each server. Cost: O(1).
 func (q *Quorum) Try(ctx context.Context, name string) (*Lease, error) {
 	l, err := q.newLease(name)
@@ -152,8 +154,8 @@ func (q *Quorum) Try(ctx context.Context, name string) (*Lease, error) {
 }
 
 // Acquire tries until it has the lock or ctx ends, with pauses of random length, also while no majority answers. A
-// release notifies nobody: servers that do not know of each other cannot agree on who is next. When ctx ends it returns
-// the last error joined with the cause.
+// release notifies nobody: servers that do not know of each other cannot agree on who is next. When ctx ends it
+// returns the last error joined with the cause.
 // Keys: lock:{name} on each server. Cost: O(1), for each attempt.
 func (q *Quorum) Acquire(ctx context.Context, name string) (*Lease, error) {
 	for begun := time.Now(); ; {
@@ -182,8 +184,8 @@ func (q *Quorum) pause(err error) time.Duration {
 	return max(wait, time.Millisecond)
 }
 
-// Do acquires the lock as Acquire does, runs f, and releases the lock, also when f panics. It renews the lease while f
-// runs; the context of f ends when the lease is lost. The error joins those of f, of the loss and of the release.
+// Do acquires the lock as Acquire does, runs f, and releases the lock, also when f panics. It renews the lease while
+// f runs; the context of f ends when the lease is lost. The error joins those of f, of the loss and of the release.
 // Keys: lock:{name} on each server. Cost: O(1), for each attempt.
 func (q *Quorum) Do(ctx context.Context, name string, f func(context.Context, *Lease) error) error {
 	l, err := q.Acquire(ctx, name)

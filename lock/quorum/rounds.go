@@ -13,7 +13,8 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// onServers is how long a lease of that length is on the servers: longer by what their clocks may run faster than ours.
+// onServers is how long a lease of that length is on the servers: longer by what their clocks may run faster than
+// ours.
 func onServers(ttl time.Duration) time.Duration { return ttl + ttl/100 + 2*time.Millisecond }
 
 // afterlife is how long the string stays after the lease.
@@ -28,8 +29,8 @@ type votes struct {
 	errs    []error
 }
 
-// acquire takes two rounds: in the first a majority grants the lock, each server with a fence of its own; in the second
-// it agrees on the greatest of them. The first result is set where other owners hold the lock.
+// acquire takes two rounds: in the first a majority grants the lock, each server with a fence of its own; in the
+// second it agrees on the greatest of them. The first result is set where other owners hold the lock.
 func (l *Lease) acquire(ctx context.Context) (*lock.HeldError, error) {
 	sent := time.Now()
 	v := l.vote(ctx)
@@ -96,8 +97,8 @@ func (v *votes) add(a answer[gen.LockAcquireResult]) {
 // errNotGranted is of a server that has no part in the second round.
 var errNotGranted = errors.New("did not grant the lock in time")
 
-// agree is the second round. It raises the fences of the servers that granted the lock to the greatest, until a majority
-// has it.
+// agree is the second round. It raises the fences of the servers that granted the lock to the greatest, until a
+// majority has it.
 func (l *Lease) agree(ctx context.Context, fences []int64) error {
 	q := l.q
 	for _, fence := range fences {
@@ -119,8 +120,8 @@ func (l *Lease) agree(ctx context.Context, fences []int64) error {
 	return nil
 }
 
-// giveBack releases the lock on each server that granted it or may still: after the acquire there has ended, and until
-// the lease would be over. The answers are whether the server had granted it.
+// giveBack releases the lock on each server that granted it or may still: after the acquire there has ended, and
+// until the lease would be over. The answers are whether the server had granted it.
 func (l *Lease) giveBack(ctx context.Context) *answers[bool] {
 	q := l.q
 	ttl := onServers(q.opts.TTL)
