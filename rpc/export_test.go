@@ -7,26 +7,29 @@ import (
 
 // Waiting counts what a bus keeps for calls that are not over.
 func (b *Bus) Waiting() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.waiters) + len(b.gathers) + len(b.works)
+	b.pending.mu.Lock()
+	calls := len(b.pending.calls) + len(b.pending.gathers)
+	b.pending.mu.Unlock()
+	b.serving.mu.Lock()
+	defer b.serving.mu.Unlock()
+	return calls + len(b.serving.works)
 }
 
-// Hears reports whether the node has heard its own word.
-func (b *Bus) Hears() bool { return b.heard.Load() != 0 }
+// ExpectsEcho reports whether the node has been reached once, and counts as unreachable without a further echo.
+func (b *Bus) ExpectsEcho() bool { return b.liveness.echoed.Load() != 0 }
 
-// Ups counts the confirmed subscriptions of this and other nodes after the first.
-func (b *Bus) Ups() int64 { return b.ups.Load() }
+// Resubscribed counts the confirmed subscriptions of this and other nodes after the first.
+func (b *Bus) Resubscribed() int64 { return b.liveness.resubscribed.Load() }
 
-// Deaf is how long the next link at which the node is not heard is left alone.
-func (b *Bus) Deaf() time.Duration { return time.Duration(b.deaf.Load()) }
+// ResetBackoff is how long the next link may go without a receiver before it is replaced.
+func (b *Bus) ResetBackoff() time.Duration { return time.Duration(b.liveness.resetBackoff.Load()) }
 
-// RenewBindings lets all connections be as old as that they are bound anew.
+// RenewBindings renews all connections as if they had been bound long ago.
 func (b *Bus) RenewBindings(ctx context.Context) {
-	b.mu.Lock()
-	for connection := range b.bound {
-		b.bound[connection] = time.Now().Add(-boundFor)
+	b.bindings.mu.Lock()
+	for connection := range b.bindings.bound {
+		b.bindings.bound[connection] = time.Now().Add(-boundFor)
 	}
-	b.mu.Unlock()
-	b.renew(ctx)
+	b.bindings.mu.Unlock()
+	b.renewBindings(ctx)
 }

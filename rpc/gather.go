@@ -6,13 +6,11 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
-	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/internal/wire"
 )
 
 // Part is one node's answer to a gather.
@@ -21,15 +19,14 @@ type Part[Res any] struct {
 	Result Res
 }
 
-// Gather sends the request to all nodes that serve the method and yields their
-// answers as they come, each with the node's name: a result, or the error of that
-// node: a *RemoteError, or ErrNodeLost for one that died or could not be reached.
+// Gather sends the request to all nodes that serve the method and yields their answers as they come, each with the
+// node's name: a result, or the error of that node: a *RemoteError, or ErrNodeLost for a node that died or could not be
+// reached.
 //
-// The nodes expected are those alive in the step that publishes the request. The
-// sequence ends when each of them has answered or is lost, after the slowest answer
-// and not later. When the time is over or ctx ends, the last pair has an empty node
-// and a *MissingError, and ErrNoResponders when nobody serves the method. To stop early,
-// break: nodes that are not done are told. Cost: one round trip, and one of each node.
+// The nodes expected are those alive in the script that publishes the request. The sequence ends as soon as each of
+// them has answered or is lost. When the time is over or ctx ends, the last pair has an empty node and a *MissingError;
+// it has ErrNoResponders when no node serves the method. To stop early, break: the handlers of nodes that have not
+// answered are cancelled. Cost: one round trip, and one of each node. Run must be running.
 func (m Method[Req, Res]) Gather(ctx context.Context, b *Bus, in Req) iter.Seq2[Part[Res], error] {
 	return func(yield func(Part[Res], error) bool) {
 		g, err := m.gather(ctx, b, in)
@@ -41,7 +38,7 @@ func (m Method[Req, Res]) Gather(ctx context.Context, b *Bus, in Req) iter.Seq2[
 		for {
 			a, ok, err := g.next(ctx)
 			if err != nil {
-				yield(Part[Res]{}, b.missing(g, err))
+				yield(Part[Res]{}, &MissingError{Method: g.method, Nodes: g.missingNodes(), Err: err})
 				return
 			}
 			if !ok {
@@ -49,7 +46,7 @@ func (m Method[Req, Res]) Gather(ctx context.Context, b *Bus, in Req) iter.Seq2[
 			}
 			p := Part[Res]{Node: a.node}
 			if a.err == nil {
-				a.err = m.result(b, a.body, &p.Result)
+				a.err = m.decode(b, a.body, &p.Result)
 			}
 			if !yield(p, a.err) {
 				return
@@ -58,48 +55,49 @@ func (m Method[Req, Res]) Gather(ctx context.Context, b *Bus, in Req) iter.Seq2[
 	}
 }
 
-// MissingError says which nodes have not answered a gather when it ended.
+// MissingError says which nodes had not answered a gather when it ended. Their handlers may have run.
 type MissingError struct {
 	Method string
-	Nodes  []string
+	Nodes  []string // sorted
 	// Err is why it ended.
 	Err error
 }
 
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("luatomic: gather %q: %d nodes have not answered, their handlers may have run: %v", e.Method, len(e.Nodes), e.Err)
+	return fmt.Sprintf("luatomic: gather %q: %d nodes have not answered, their handlers may have run: %v",
+		e.Method, len(e.Nodes), e.Err)
 }
 
 func (e *MissingError) Unwrap() error { return e.Err }
 
-func (b *Bus) missing(g *gathering, err error) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return &MissingError{Method: g.method, Nodes: slices.Sorted(maps.Keys(g.missing)), Err: err}
-}
-
 // gathering is a gather that waits for answers.
 type gathering struct {
-	bus        *Bus
+	pending    *pending
 	id, method string
 	timer      *time.Timer
 	changed    chan struct{}
 
-	// Guarded by Bus.mu.
+	// Guarded by pending.mu.
 	since   time.Time
 	sent    bool            // missing is what the server fixed
-	quick   bool            // it was sent once, for sure
+	quick   bool            // as in waiter
 	missing map[string]bool // nodes expected that have not answered
-	early   []response      // that came before it was known who is expected
-	got     []response      // not yet handed over
+	early   []nodeOutcome   // that came before it was known which nodes are expected
+	got     []nodeOutcome   // not yet yielded
 }
 
-// isGather tells the ids of gathers from those of calls by their end, which no name can
-// forge: a number in small letters for a call, K for one with an idempotency key.
+// nodeOutcome is the outcome of one node.
+type nodeOutcome struct {
+	node string
+	outcome
+}
+
+// isGather tells the ids of gathers from those of calls by their end, which no name can forge: a digit or a small
+// letter for a call, K for a call with an idempotency key.
 func isGather(id string) bool { return strings.HasSuffix(id, "G") }
 
 func (m Method[Req, Res]) gather(ctx context.Context, b *Bus, in Req) (*gathering, error) {
-	body, err := m.body(b, in)
+	body, err := m.encode(b, in)
 	if err != nil {
 		return nil, err
 	}
@@ -113,34 +111,36 @@ func (m Method[Req, Res]) gather(ctx context.Context, b *Bus, in Req) (*gatherin
 		return nil, err
 	}
 	b.counts.calls.Add(1)
-	g := &gathering{
-		bus: b, id: b.node + "." + strconv.FormatUint(b.serial.Add(1), 36) + "G", method: m.name,
-		timer: timer, changed: make(chan struct{}, 1), since: time.Now(), missing: make(map[string]bool),
-	}
-	b.mu.Lock()
-	b.gathers[g.id] = g
-	b.mu.Unlock()
-	if err := b.sendGather(ctx, g, &c, left); err != nil {
+	g := b.pending.expectGather(b.newID(&c)+"G", m.name, timer)
+	if err := b.dispatchGather(ctx, g, &c, left); err != nil {
 		b.endGather(g)
 		return nil, err
 	}
 	return g, nil
 }
 
-func (b *Bus) sendGather(ctx context.Context, g *gathering, c *outgoing, left time.Duration) error {
-	q := request{id: g.id, method: c.method, body: c.body}
-	p := gen.RPCGatherParams{
-		Nodes: b.keys.Nodes, Method: b.keys.Method(c.method), Gather: b.keys.Gather(g.id),
-		Frame: b.seal(q.encode()), Caller: b.node, Outbox: b.keys.Outbox,
-		Timeout: left, Keep: left + callGrace, Shard: b.shard,
+func (p *pending) expectGather(id, method string, timer *time.Timer) *gathering {
+	g := &gathering{
+		pending: p, id: id, method: method, timer: timer,
+		changed: make(chan struct{}, 1), since: time.Now(), missing: make(map[string]bool),
 	}
-	if len(p.Frame) > inlineMax {
-		p.Word = b.seal(encodeWord('L', g.id))
-	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gathers[id] = g
+	return g
+}
+
+func (b *Bus) dispatchGather(ctx context.Context, g *gathering, c *outgoing, left time.Duration) error {
+	q := wire.Request{ID: g.id, Method: c.method, Body: c.body}
+	frame := b.seal(q.Encode())
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
-	ups := b.ups.Load()
-	rows, err := gen.RPCGather(ctx, b.client, p)
+	resubscribed := b.liveness.resubscribed.Load()
+	rows, err := gen.RPCGather(ctx, b.client, gen.RPCGatherParams{
+		Nodes: b.keys.Nodes, Method: b.keys.Method(c.method), Gather: b.keys.Gather(g.id),
+		Frame: frame, Word: b.ifLarge(frame, wire.RequestStored, g.id), Caller: b.node, Outbox: b.keys.Outbox,
+		Timeout: left, Keep: left + callGrace, Shard: b.shard,
+	})
 	if err != nil {
 		return fmt.Errorf("luatomic: gather %q: %w", c.method, err)
 	}
@@ -148,11 +148,25 @@ func (b *Bus) sendGather(ctx context.Context, g *gathering, c *outgoing, left ti
 		return &NoRespondersError{Method: c.method, Reason: "no node serves it"}
 	}
 	moving := b.moving()
-	b.mu.Lock()
+	g.fix(rows, moving)
+	missed := b.liveness.resubscribed.Load() != resubscribed
+	for _, r := range rows {
+		if missed && r.Heard || moving && !r.Heard {
+			b.outbox.remind(r.Node, g.id)
+		}
+	}
+	return nil
+}
+
+// fix notes which nodes the server expects. A node without a subscriber is not connected, unless the bus moves.
+func (g *gathering) fix(rows []gen.RPCGatherRow, moving bool) {
+	g.pending.mu.Lock()
+	defer g.pending.mu.Unlock()
 	for _, r := range rows {
 		g.missing[r.Node] = true
 		if !r.Heard && !moving {
-			g.early = append(g.early, response{node: r.Node, err: &NoRespondersError{Method: c.method, Reason: "no subscriber: the node is not connected"}})
+			err := &NoRespondersError{Method: g.method, Reason: "no subscriber: the node is not connected"}
+			g.early = append(g.early, nodeOutcome{r.Node, outcome{err: err}})
 		}
 	}
 	g.sent, g.quick = true, time.Since(g.since) < quickly
@@ -160,18 +174,10 @@ func (b *Bus) sendGather(ctx context.Context, g *gathering, c *outgoing, left ti
 		g.takeLocked(a)
 	}
 	g.early = nil
-	b.mu.Unlock()
-	again := b.ups.Load() != ups
-	for _, r := range rows {
-		if again && r.Heard || moving && !r.Heard {
-			b.hint(r.Node, g.id)
-		}
-	}
-	return nil
 }
 
 // takeLocked takes the first answer of each node that is expected.
-func (g *gathering) takeLocked(a response) {
+func (g *gathering) takeLocked(a nodeOutcome) {
 	if !g.sent {
 		g.early = append(g.early, a)
 		return
@@ -184,168 +190,80 @@ func (g *gathering) takeLocked(a response) {
 }
 
 // next waits for an answer. ok is false when all have answered.
-func (g *gathering) next(ctx context.Context) (a response, ok bool, err error) {
+func (g *gathering) next(ctx context.Context) (a nodeOutcome, ok bool, err error) {
 	for {
-		g.bus.mu.Lock()
-		if len(g.got) > 0 {
-			a, g.got = g.got[0], g.got[1:]
-			g.bus.mu.Unlock()
-			return a, true, nil
-		}
-		over := len(g.missing) == 0
-		g.bus.mu.Unlock()
-		if over {
-			return response{}, false, nil
+		a, ok, over := g.poll()
+		if ok || over {
+			return a, ok, nil
 		}
 		select {
 		case <-g.changed:
 		case <-ctx.Done():
-			return response{}, false, context.Cause(ctx)
+			return nodeOutcome{}, false, context.Cause(ctx)
 		case <-g.timer.C:
-			return response{}, false, context.DeadlineExceeded
+			return nodeOutcome{}, false, context.DeadlineExceeded
 		}
 	}
 }
 
-// endGather ends the wait, and tells the nodes that have not answered.
-func (b *Bus) endGather(g *gathering) {
-	g.timer.Stop()
-	b.mu.Lock()
-	delete(b.gathers, g.id)
-	missing := make([]string, 0, len(g.missing))
+func (g *gathering) poll() (a nodeOutcome, ok, over bool) {
+	g.pending.mu.Lock()
+	defer g.pending.mu.Unlock()
+	if len(g.got) > 0 {
+		a, g.got = g.got[0], g.got[1:]
+		return a, true, false
+	}
+	return nodeOutcome{}, false, len(g.missing) == 0
+}
+
+// missingNodes returns the nodes that have not answered, sorted.
+func (g *gathering) missingNodes() []string {
+	g.pending.mu.Lock()
+	defer g.pending.mu.Unlock()
+	return slices.Sorted(maps.Keys(g.missing))
+}
+
+// giveUpDead counts the dead nodes as lost and returns the other nodes that have not answered.
+func (g *gathering) giveUpDead(nodes *roster) (alive []string) {
+	g.pending.mu.Lock()
+	defer g.pending.mu.Unlock()
 	for node := range g.missing {
-		missing = append(missing, node)
+		if nodes.dead(node) {
+			g.takeLocked(nodeOutcome{node, outcome{err: lostCall(g.method, node)}})
+		} else {
+			alive = append(alive, node)
+		}
 	}
-	b.mu.Unlock()
-	if g.quick {
-		b.discard(b.keys.Gather(g.id))
-	}
-	for _, node := range missing {
-		b.word(b.keys.Outbox+node, 'X', g.id)
-	}
+	return alive
 }
 
-func (b *Bus) receivePart(payload string) error {
-	a, err := decodeAnswer(payload)
-	if err != nil {
-		return err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if g := b.gathers[a.id]; g != nil {
-		g.takeLocked(a)
-	}
-	return nil
-}
-
-// collectParts reads the answers of gathers that wait for longer than that, names what
-// is missing to its nodes, and marks the nodes that are dead.
-func (b *Bus) collectParts(ctx context.Context, longer time.Duration) {
+func (p *pending) gathersOlderThan(d time.Duration) []*gathering {
 	now := time.Now()
-	b.mu.Lock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	var waiting []*gathering
-	for _, g := range b.gathers {
-		if g.sent && now.Sub(g.since) >= longer {
+	for _, g := range p.gathers {
+		if g.sent && now.Sub(g.since) >= d {
 			waiting = append(waiting, g)
 		}
 	}
-	b.mu.Unlock()
-	if len(waiting) == 0 {
-		return
+	return waiting
+}
+
+// endGather ends the wait, and cancels the handlers of the nodes that have not answered.
+func (b *Bus) endGather(g *gathering) {
+	g.timer.Stop()
+	b.pending.forgetGather(g)
+	if g.quick {
+		b.pending.discard(b.keys.Gather(g.id))
 	}
-	nodes, err := b.nodes(ctx)
-	if err != nil {
-		return
-	}
-	for _, g := range waiting {
-		b.collectGather(ctx, g, nodes)
+	for _, node := range g.missingNodes() {
+		b.outbox.add(b.keys.Outbox+node, wire.Cancelled, g.id)
 	}
 }
 
-// collectGather reads the answers; with the nodes, it also looks after what is missing.
-func (b *Bus) collectGather(ctx context.Context, g *gathering, nodes *liveness) {
-	for {
-		n, err := b.collectAnswers(ctx, g)
-		if err != nil {
-			b.failed(ctx, fmt.Errorf("luatomic: collect on bus %q: %w", b.name, err))
-			return
-		}
-		if n == 0 {
-			break
-		}
-	}
-	if nodes == nil {
-		return
-	}
-	b.mu.Lock()
-	var missed []string
-	for node := range g.missing {
-		if nodes.dead(node) {
-			g.takeLocked(response{id: g.id, node: node, err: lostCall(g.method, node)})
-		} else {
-			missed = append(missed, node)
-		}
-	}
-	b.mu.Unlock()
-	for _, node := range missed {
-		b.hint(node, g.id)
-	}
-}
-
-// collectAnswers reads as many of the missing answers as fit into one reply.
-func (b *Bus) collectAnswers(ctx context.Context, g *gathering) (int, error) {
-	b.mu.Lock()
-	missing := make([]string, 0, len(g.missing))
-	for node := range g.missing {
-		missing = append(missing, node)
-	}
-	b.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease)
-	defer cancel()
-	rows, err := gen.RPCParts(ctx, b.client, gen.RPCPartsParams{Gather: b.keys.Gather(g.id), Wants: missing})
-	for _, r := range rows {
-		payload, err := b.open(string(r.Frame))
-		if err == nil {
-			err = b.receivePart(payload)
-		}
-		if err != nil {
-			b.counts.refused.Add(1)
-			return 0, err
-		}
-	}
-	return len(rows), err
-}
-
-// replyPart sends this node's answer to a gather.
-func (b *Bus) replyPart(ctx context.Context, w *work, a *response) (gen.RPCReplyResult, error) {
-	a.node = b.node
-	p := gen.RPCPartParams{
-		Gather: b.keys.Gather(w.id), Method: b.keys.Method(w.method),
-		Node: b.node, Frame: b.seal(a.encode()), Outbox: b.keys.Outbox, Shard: b.shard,
-	}
-	if len(p.Frame) > inlineMax {
-		p.Word = b.seal(encodeWord('N', w.id))
-	}
-	outcome, err := gen.RPCPart(ctx, b.client, p)
-	return gen.RPCReplyResult(outcome), err
-}
-
-// fetchPart gets the request of a gather that this node missed.
-func (b *Bus) fetchPart(ctx context.Context, id string, handlers *sync.WaitGroup) bool {
-	bounded, cancel := context.WithTimeout(ctx, b.opts.Lease)
-	defer cancel()
-	rows, err := gen.RPCParts(bounded, b.client, gen.RPCPartsParams{Gather: b.keys.Gather(id), Asking: lua.Some(b.node)})
-	if err != nil {
-		b.failed(ctx, fmt.Errorf("luatomic: fetch on bus %q: %w", b.name, err))
-		return false
-	}
-	for _, r := range rows {
-		if left := r.Left - callGrace; left > 0 {
-			b.counts.fetched.Add(1)
-			if err := b.admit(ctx, 1, left, string(r.Frame), true, handlers); err != nil {
-				b.failed(ctx, err)
-			}
-		}
-	}
-	return true
+func (p *pending) forgetGather(g *gathering) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.gathers, g.id)
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,67 +16,42 @@ import (
 	"github.com/luatomic/luatomic/rpc"
 )
 
-// A gather loses no answer when connections are cut, and a node that dies is marked and
-// not waited for.
-func TestRPCGatherUnderFaults(t *testing.T) {
-	t.Parallel()
-	name := luatomictest.Namespace(t)
-	opts := &rpc.Options{Timeout: time.Minute}
-	entered, answer := make(chan struct{}, 10), make(chan struct{})
-	dead := servingThrough(t, lab.Echo, name, opts, func(ctx context.Context, _ string) (string, error) {
-		entered <- struct{}{}
-		<-ctx.Done()
-		return "", nil
-	})
-	var nodes []gone
-	for range 3 {
-		nodes = append(nodes, servingThrough(t, lab.Echo, name, opts, func(_ context.Context, s string) (string, error) {
-			entered <- struct{}{}
-			<-answer
+// BenchmarkGather asks fifty nodes, one of which takes longer than all others, and
+// measures what comes after its handler has returned.
+func BenchmarkGather(b *testing.B) {
+	c, name := luatomictest.Client(b), luatomictest.Namespace(b)
+	const nodes = 50
+	var returned atomic.Int64
+	for i := range nodes {
+		lab.Serving(b, lab.Echo, c, name, nil, func(_ context.Context, s string) (string, error) {
+			if i == 0 {
+				<-time.After(20 * time.Millisecond)
+				returned.Store(time.Now().UnixNano())
+			}
 			return s, nil
-		}))
+		})
 	}
-	client, proxy := through(t)
-	caller := lab.OpenBus(t, client, name, opts)
-	require.NoError(t, caller.Ready(t.Context()))
-	// Once all have the request the connections are cut, for less than a lease, and the
-	// answers come in the midst of it.
-	var faults sync.WaitGroup
-	faults.Go(func() {
-		for range 4 {
-			select {
-			case <-entered:
-			case <-t.Context().Done():
-				return
-			}
-		}
-		dead.proxy.Blackhole(true)
-		for i := range 25 {
-			if i == 2 {
-				close(answer)
-			}
-			proxy.CutAll()
-			for _, n := range nodes {
-				n.proxy.CutAll()
-			}
-			time.Sleep(20 * time.Millisecond)
+	caller := lab.OpenBus(b, c, name, nil)
+	b.Run("ping", func(b *testing.B) {
+		for b.Loop() {
+			lab.Fatal(b, c.Ping(b.Context()).Err())
 		}
 	})
-	t.Cleanup(faults.Wait)
-	start, answers, lost := time.Now(), 0, 0
-	for p, err := range lab.Echo.Gather(t.Context(), caller, "x") {
-		switch {
-		case err == nil:
-			answers++
-		case errors.Is(err, rpc.ErrNodeLost):
-			lost++
-			require.Equal(t, dead.Node(), p.Node)
-		default:
-			t.Errorf("%s: %v", p.Node, err)
+	b.Run("nodes=50", func(b *testing.B) {
+		var after time.Duration
+		for b.Loop() {
+			answers := 0
+			for _, err := range lab.Echo.Gather(b.Context(), caller, "x") {
+				lab.Fatal(b, err)
+				answers++
+			}
+			after += time.Since(time.Unix(0, returned.Load()))
+			if answers != nodes {
+				b.Fatalf("%d answers", answers)
+			}
 		}
-	}
-	require.Equal(t, []int{3, 1}, []int{answers, lost})
-	require.Less(t, time.Since(start), 30*time.Second, "by the end of its lease, and not of the gather")
+		b.ReportMetric(float64(after.Microseconds())/float64(b.N), "us-after-slowest")
+	})
 }
 
 // C10 and C11: who is asked is fixed when the request goes out; the sequence ends with
@@ -158,4 +133,33 @@ func TestRPCGatherEndsWithItsTime(t *testing.T) {
 	}
 	require.Equal(t, 1, n)
 	lab.Soon(t, 30*time.Second, "the handler is told, long before its deadline", told)
+}
+
+// A gather that ends early names the nodes that have not answered.
+func TestGatherNamesWhoIsMissing(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
+	quick := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
+	slow := lab.Serving(t, lab.Echo, c, name, nil, func(ctx context.Context, _ string) (string, error) {
+		<-ctx.Done()
+		return "", nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var answered []string
+	var missing *rpc.MissingError
+	for p, err := range lab.Echo.Gather(ctx, caller, "x") {
+		if err != nil {
+			require.ErrorAs(t, err, &missing)
+			continue
+		}
+		answered = append(answered, p.Node)
+		cancel()
+	}
+	require.Equal(t, []string{quick.Node()}, answered)
+	require.NotNil(t, missing)
+	require.Equal(t, []string{slow.Node()}, missing.Nodes)
+	require.ErrorIs(t, missing, context.Canceled)
+	require.Equal(t, "echo", missing.Method)
 }

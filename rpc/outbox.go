@@ -4,122 +4,121 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 )
 
-// errands are what must be said and nobody waits for. Run says it, many in one round
-// trip.
-type errands struct {
-	mu      sync.Mutex
-	wake    chan struct{}
-	givenUp []gen.RPCCancelParams
-	hints   map[string][]string // ids by the node that should have them
-	words   []word
+// outbox holds messages that no caller waits for. Run sends them in batches.
+type outbox struct {
+	filled chan struct{}
+
+	mu        sync.Mutex
+	cancelled []gen.RPCCancelParams
+	reminders map[string][]string // ids of requests by the node that should have them
+	notices   []outNotice
 }
 
-// giveUp tells the server and the node that nobody waits any more. mark is for a
-// request that may still be on its way: it is refused when it comes.
-func (b *Bus) giveUp(method, id string, mark bool) {
+// outNotice is a notice for a channel.
+type outNotice struct {
+	channel string
+	wire.Notice
+}
+
+func (o *outbox) init() { o.filled = make(chan struct{}, 1) }
+
+// remind names stored requests to the node that should have them. The node fetches those that it does not know.
+func (o *outbox) remind(node string, ids ...string) {
+	o.mu.Lock()
+	if o.reminders == nil {
+		o.reminders = make(map[string][]string)
+	}
+	o.reminders[node] = append(o.reminders[node], ids...)
+	o.mu.Unlock()
+	offer(o.filled)
+}
+
+func (o *outbox) add(channel string, kind wire.NoticeKind, texts ...string) {
+	o.mu.Lock()
+	o.notices = append(o.notices, outNotice{channel, wire.Notice{Kind: kind, Texts: texts}})
+	o.mu.Unlock()
+	offer(o.filled)
+}
+
+// cancel withdraws a call at the server and at the node. With mark, a copy of the request that is still on its way is
+// refused when it arrives.
+func (b *Bus) cancel(method, id string, mark bool) {
 	p := gen.RPCCancelParams{
 		Record: b.keys.Record(id), Method: b.keys.Method(method),
-		Outbox: b.keys.Outbox, Word: b.seal(encodeWord('X', id)), Shard: b.shard,
+		Outbox: b.keys.Outbox, Word: b.notice(wire.Cancelled, id), Shard: b.shard,
 	}
 	if mark {
-		// What is sent with others is repeated for longer than its caller waits.
+		// A request in a shared round trip is sent again for longer than its caller waits.
 		p.Mark = max(replyKept, 2*(b.opts.Timeout+b.opts.Lease))
 	}
-	b.errands.mu.Lock()
-	b.errands.givenUp = append(b.errands.givenUp, p)
-	b.errands.mu.Unlock()
-	offer(b.errands.wake)
+	b.outbox.mu.Lock()
+	b.outbox.cancelled = append(b.outbox.cancelled, p)
+	b.outbox.mu.Unlock()
+	offer(b.outbox.filled)
 }
 
-// hint names requests to the node that should have them.
-func (b *Bus) hint(node string, ids ...string) {
-	b.errands.mu.Lock()
-	if b.errands.hints == nil {
-		b.errands.hints = make(map[string][]string)
-	}
-	b.errands.hints[node] = append(b.errands.hints[node], ids...)
-	b.errands.mu.Unlock()
-	offer(b.errands.wake)
-}
-
-// word is what is said on a channel.
-type word struct {
-	channel string
-	kind    byte
-	texts   []string
-}
-
-func (b *Bus) word(channel string, kind byte, texts ...string) {
-	b.errands.mu.Lock()
-	b.errands.words = append(b.errands.words, word{channel, kind, texts})
-	b.errands.mu.Unlock()
-	offer(b.errands.wake)
-}
-
-// runErrands goes until ctx ends, and then once more.
-func (b *Bus) runErrands(ctx context.Context) {
+// runOutbox sends until ctx ends, and then once more.
+func (b *Bus) runOutbox(ctx context.Context) {
 	for {
 		select {
-		case <-b.errands.wake:
-			b.flushErrands(ctx)
+		case <-b.outbox.filled:
+			b.flushOutbox(ctx)
 		case <-ctx.Done():
-			b.flushErrands(ctx)
+			b.flushOutbox(ctx)
 			return
 		}
 	}
 }
 
-// maxPart is how many calls share a round trip.
-const maxPart = 200
-
-func (b *Bus) flushErrands(ctx context.Context) {
-	e := &b.errands
-	e.mu.Lock()
-	givenUp, hints, words := e.givenUp, e.hints, e.words
-	e.givenUp, e.hints, e.words = nil, nil, nil
-	e.mu.Unlock()
-	// What was begun is said, also when the bus ends meanwhile.
+func (b *Bus) flushOutbox(ctx context.Context) {
+	o := &b.outbox
+	o.mu.Lock()
+	cancelled, reminders, notices := o.cancelled, o.reminders, o.notices
+	o.cancelled, o.reminders, o.notices = nil, nil, nil
+	o.mu.Unlock()
+	// What was taken out is sent, also when the bus ends meanwhile.
 	ctx, cancel := outlasting(ctx, b.opts.Lease)
 	defer cancel()
-	for _, w := range words {
-		b.tell(ctx, w.channel, w.kind, w.texts...)
+	for _, n := range notices {
+		b.publish(ctx, n.channel, n.Kind, n.Texts...)
 	}
-	for node, ids := range hints {
-		b.tell(ctx, b.keys.Outbox+node, 'L', ids...)
+	for node, ids := range reminders {
+		b.publish(ctx, b.keys.Outbox+node, wire.RequestStored, ids...)
 	}
-	for len(givenUp) > 0 {
+	b.sendCancelled(ctx, cancelled)
+}
+
+func (b *Bus) sendCancelled(ctx context.Context, cancelled []gen.RPCCancelParams) {
+	for len(cancelled) > 0 {
 		batch := lua.NewBatch(b.client)
-		n := min(len(givenUp), maxPart)
-		for _, p := range givenUp[:n] {
+		n := min(len(cancelled), maxPart)
+		for _, p := range cancelled[:n] {
 			gen.RPCCancelIn(batch, p)
 		}
-		givenUp = givenUp[n:]
+		cancelled = cancelled[n:]
 		if err := batch.Exec(ctx); err != nil {
-			b.failed(ctx, fmt.Errorf("luatomic: give up calls on bus %q: %w", b.name, err))
+			b.report(ctx, fmt.Errorf("luatomic: cancel calls on bus %q: %w", b.name, err))
 		}
 	}
 }
 
-// maxKeys is how many keys one script takes, and how many names one word.
-const maxKeys = 500
-
-// tell publishes a word. It is sent again by go-redis where that is needed: words are
-// hints.
-func (b *Bus) tell(ctx context.Context, channel string, kind byte, texts ...string) {
+// publish sends a notice, in several where it has many texts. go-redis sends it again where an answer is lost; a notice
+// that comes twice does no harm.
+func (b *Bus) publish(ctx context.Context, channel string, kind wire.NoticeKind, texts ...string) {
+	send := b.client.Publish
+	if b.shard {
+		send = b.client.SPublish
+	}
 	for {
 		n := min(len(texts), maxKeys)
-		publish := b.client.Publish
-		if b.shard {
-			publish = b.client.SPublish
-		}
-		if err := publish(ctx, channel, b.seal(encodeWord(kind, texts[:n]...))).Err(); err != nil {
-			b.failed(ctx, fmt.Errorf("luatomic: bus %q: %w", b.name, err))
+		if err := send(ctx, channel, b.notice(kind, texts[:n]...)).Err(); err != nil {
+			b.report(ctx, fmt.Errorf("luatomic: publish on bus %q: %w", b.name, err))
 			return
 		}
 		if texts = texts[n:]; len(texts) == 0 {
@@ -128,34 +127,15 @@ func (b *Bus) tell(ctx context.Context, channel string, kind byte, texts ...stri
 	}
 }
 
-// tidy takes away the records that callers are done with, when there were no calls to
-// carry that.
-func (b *Bus) tidy(ctx context.Context) {
-	b.mu.Lock()
-	records := b.finished
-	b.finished = nil
-	b.mu.Unlock()
+// removeFinished removes the records that no caller needs any more, when there were no calls to carry that.
+func (b *Bus) removeFinished(ctx context.Context) {
+	records := b.pending.takeFinished(maxFinished)
 	for len(records) > 0 {
 		n := min(len(records), maxKeys)
 		if err := b.client.Unlink(ctx, records[:n]...).Err(); err != nil {
-			b.failed(ctx, fmt.Errorf("luatomic: tidy bus %q: %w", b.name, err))
+			b.report(ctx, fmt.Errorf("luatomic: remove finished records of bus %q: %w", b.name, err))
 			return
 		}
 		records = records[n:]
 	}
-}
-
-// takeFinished moves up to n records into dst.
-func (b *Bus) takeFinished(dst []string, n int) []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	from := max(0, len(b.finished)-n)
-	dst = append(dst, b.finished[from:]...)
-	b.finished = b.finished[:from]
-	return dst
-}
-
-// outlasting gives work that must end although ctx has ended a bound of its own.
-func outlasting(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), d)
 }

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"iter"
 	"strconv"
-	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/wire"
 )
 
 // StreamMethod is a call whose result comes in parts.
@@ -16,7 +16,8 @@ type StreamMethod[Req, Res any] struct {
 	name string
 }
 
-// NewStreamMethod names a method whose result comes in parts.
+// NewStreamMethod names a method whose result comes in parts. It sends nothing; a bad name is reported when the method
+// is served or called.
 func NewStreamMethod[Req, Res any](name string) StreamMethod[Req, Res] {
 	return StreamMethod[Req, Res]{name: name}
 }
@@ -24,17 +25,19 @@ func NewStreamMethod[Req, Res any](name string) StreamMethod[Req, Res] {
 // Name is the name given to NewStreamMethod.
 func (m StreamMethod[Req, Res]) Name() string { return m.name }
 
-// Serve lets this node answer the method with h from now on. Each call of send gives
-// the caller one part; while 256 parts have not been read it waits, a third of
-// BusOptions.Lease at most, as the word that they were read can be lost. It fails when
-// the caller has given up. All else is as in Method.Serve.
-func (m StreamMethod[Req, Res]) Serve(b *Bus, h func(ctx context.Context, in Req, send func(Res) error) error) error {
+// Serve lets this node answer the method with h from now on. Each call of send gives the caller one part, which is
+// stored and published in one script. While the caller has not read 256 parts, send waits, at most a third of
+// Options.Lease, because the notice that they were read can be lost. It fails when the caller has given up, and with a
+// *RemoteError with CodeTooLarge for a part above 1 MiB. All else is as in Method.Serve.
+func (m StreamMethod[Req, Res]) Serve(
+	b *Bus, h func(ctx context.Context, in Req, send func(Res) error) error,
+) error {
 	return b.serve(m.name, func(ctx context.Context, w *work) ([]byte, error) {
 		var in Req
-		if w.flags&flagStream == 0 {
-			return nil, &RemoteError{Code: CodeBadRequest, Message: "the result comes in parts; call it as a StreamMethod"}
+		if w.Flags&wire.FlagStream == 0 {
+			return nil, &RemoteError{CodeBadRequest, "the result comes in parts; call it as a StreamMethod"}
 		}
-		if err := b.opts.Codec.Unmarshal(w.body, &in); err != nil {
+		if err := b.opts.Codec.Unmarshal(w.Body, &in); err != nil {
 			return nil, &RemoteError{Code: CodeBadRequest, Message: err.Error()}
 		}
 		seq := uint64(0)
@@ -52,19 +55,20 @@ func (m StreamMethod[Req, Res]) Serve(b *Bus, h func(ctx context.Context, in Req
 	})
 }
 
-// Call sends the request to one live node and yields the parts of its result in
-// order. An error is the last pair; errors are those of Method.Call. To stop early,
-// break: the handler's context ends then. The deadline bounds the whole of it.
+// Call sends the request to one live node and yields the parts of its result in order. An error is the last pair;
+// errors are those of Method.Call. To stop early, break: the handler's context ends then. The deadline bounds the whole
+// stream. Cost: one round trip of the node for each part, and one of the caller for each 64 parts.
 func (m StreamMethod[Req, Res]) Call(ctx context.Context, b *Bus, in Req) iter.Seq2[Res, error] {
 	return func(yield func(Res, error) bool) {
 		var none Res
 		body, err := b.opts.Codec.Marshal(in)
 		if err != nil {
-			yield(none, fmt.Errorf("luatomic: call %q: %w", m.name, err))
+			yield(none, fmt.Errorf("luatomic: call %q: the request cannot be encoded: %w", m.name, err))
 			return
 		}
 		stopped := false
-		err = b.stream(ctx, &outgoing{method: m.name, body: body, flags: flagStream}, func(part []byte) bool {
+		c := outgoing{method: m.name, body: body, flags: wire.FlagStream}
+		err = b.stream(ctx, &c, func(part []byte) bool {
 			var out Res
 			if err := b.opts.Codec.Unmarshal(part, &out); err != nil {
 				stopped = true
@@ -80,15 +84,19 @@ func (m StreamMethod[Req, Res]) Call(ctx context.Context, b *Bus, in Req) iter.S
 	}
 }
 
-// window is how many parts may be stored that the caller has not read.
+// window is how many chunks may be stored that the caller has not read.
 const window = 256
 
-// stream is the caller's side of a streaming reply. Its fields are guarded by Bus.mu.
+// stream is the caller's side of a streaming reply. Its fields are guarded by pending.mu.
 type stream struct {
-	parts   map[uint64][]byte // by number, not yet handed over
-	read    uint64            // the last one handed over
-	freed   uint64            // the last one taken away in Redis
+	chunks  map[uint64][]byte // by number, not yet yielded
+	read    uint64            // the last one yielded
+	freed   uint64            // the last one removed from Redis
 	changed chan struct{}
+}
+
+func newStream() *stream {
+	return &stream{chunks: make(map[uint64][]byte), changed: make(chan struct{}, 1)}
 }
 
 func (b *Bus) stream(ctx context.Context, c *outgoing, yield func(part []byte) bool) error {
@@ -101,174 +109,167 @@ func (b *Bus) stream(ctx context.Context, c *outgoing, yield func(part []byte) b
 	if err := b.awaitReady(ctx, nil); err != nil {
 		return err
 	}
-	b.counts.calls.Add(1)
-	s := &stream{parts: make(map[uint64][]byte), changed: make(chan struct{}, 1)}
-	w := b.expect(b.newID(c), c.method, false)
-	b.mu.Lock()
-	w.stream = s
-	b.mu.Unlock()
-	node, err := b.send(ctx, c, w.id, left, nil)
-	if err != nil {
-		err, never := unsent(err)
-		b.endStream(c, w, !never)
+	w := b.newWaiter(c, newStream())
+	if err := b.dispatch(ctx, c, w, left, nil); err != nil {
+		err, certain := unwrapNotSent(err)
+		b.endStream(c, w, !certain)
 		return err
 	}
-	b.asked(w, node)
-	whole, err := b.readStream(ctx, w, s, yield)
+	whole, err := b.readStream(ctx, w, yield)
 	b.endStream(c, w, !whole)
 	return err
 }
 
-// readStream hands over the parts in order until the reply has come and all parts that
-// it counts.
-func (b *Bus) readStream(ctx context.Context, w *waiter, s *stream, yield func([]byte) bool) (whole bool, err error) {
+// readStream yields the chunks in order, until the reply has come and all chunks that it counts.
+func (b *Bus) readStream(ctx context.Context, w *waiter, yield func([]byte) bool) (whole bool, err error) {
 	last, ended := uint64(0), false
+	answered := w.answered
 	for {
-		for {
-			part, ok := b.nextPart(ctx, w, s)
-			if !ok {
-				break
-			}
-			if !yield(part) {
-				return ended, nil
-			}
+		if _, more := b.yieldChunks(ctx, w, yield); !more {
+			return ended, nil
 		}
-		if ended && s.read >= last {
+		if ended && w.stream.read >= last {
 			return true, nil
 		}
 		select {
-		case a := <-w.answer:
-			if a.err != nil {
-				return true, b.drainStream(ctx, w, s, a.err, yield)
+		case <-answered:
+			answered = nil
+			if w.out.err != nil {
+				return true, b.drainStream(ctx, w, w.out.err, yield)
 			}
-			n, size := binary.Uvarint(a.body)
+			n, size := binary.Uvarint(w.out.body)
 			if size <= 0 {
-				return true, errFrame
+				return true, wire.ErrMalformed
 			}
 			last, ended = n, true
-			b.mu.Lock()
-			missing := s.read+uint64(len(s.parts)) < last
-			b.mu.Unlock()
-			if missing {
-				b.collectChunks(ctx, w.id)
+			if b.pending.lacksChunks(w.stream, last) {
+				b.readChunks(ctx, w.id)
 			}
-		case <-s.changed:
-			if ended { // what did not fit before does now
-				b.collectChunks(ctx, w.id)
+		case <-w.stream.changed:
+			if ended { // chunks that did not fit before do now
+				b.readChunks(ctx, w.id)
 			}
 		case <-ctx.Done():
-			return false, fmt.Errorf("luatomic: call %q: not all has come: %w", w.method, context.Cause(ctx))
+			return false, fmt.Errorf("luatomic: call %q: some parts have not come: %w", w.method, context.Cause(ctx))
 		}
 	}
 }
 
-// drainStream hands over what was sent before the failure. Nothing counts these parts:
-// those that are stored and were not announced yet are fetched.
-func (b *Bus) drainStream(ctx context.Context, w *waiter, s *stream, failure error, yield func([]byte) bool) error {
-	for handed := true; handed; {
-		b.collectChunks(ctx, w.id)
-		handed = false
-		for {
-			part, ok := b.nextPart(ctx, w, s)
-			if !ok {
-				break
-			}
-			if handed = true; !yield(part) {
-				return nil
-			}
+// drainStream yields what was sent before the failure. No count of these chunks has come: those that are stored and
+// were not published yet are read.
+func (b *Bus) drainStream(ctx context.Context, w *waiter, failure error, yield func([]byte) bool) error {
+	for {
+		b.readChunks(ctx, w.id)
+		n, more := b.yieldChunks(ctx, w, yield)
+		if !more {
+			return nil
+		}
+		if n == 0 {
+			return failure
 		}
 	}
-	return failure
 }
 
-// nextPart takes the next part, and tells the node now and then how far it is.
-func (b *Bus) nextPart(ctx context.Context, w *waiter, s *stream) ([]byte, bool) {
-	b.mu.Lock()
-	part, ok := s.parts[s.read+1]
-	if !ok {
-		b.mu.Unlock()
-		return nil, false
+// yieldChunks yields the chunks that have come. It reports false when the reader stops.
+func (b *Bus) yieldChunks(ctx context.Context, w *waiter, yield func([]byte) bool) (n int, more bool) {
+	for ; ; n++ {
+		body, ok, free := b.pending.nextChunk(w)
+		if !ok {
+			return n, true
+		}
+		if free.count > 0 {
+			b.freeChunks(ctx, w.id, free)
+		}
+		if !yield(body) {
+			return n, false
+		}
 	}
-	delete(s.parts, s.read+1)
+}
+
+// readMark is what the caller of a stream has read.
+type readMark struct {
+	node  string
+	last  uint64
+	count uint64 // chunks to be removed
+}
+
+// nextChunk takes the next chunk. Each quarter of a window, chunks are to be removed from Redis.
+func (p *pending) nextChunk(w *waiter) (body []byte, ok bool, free readMark) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := w.stream
+	if body, ok = s.chunks[s.read+1]; !ok {
+		return nil, false, readMark{}
+	}
 	s.read++
-	free, node := uint64(0), w.node
+	delete(s.chunks, s.read)
 	if s.read-s.freed >= window/4 {
-		free, s.freed = s.read-s.freed, s.read
+		free = readMark{node: w.node, last: s.read, count: s.read - s.freed}
+		s.freed = s.read
 	}
-	b.mu.Unlock()
-	if free > 0 {
-		b.freeChunks(ctx, w.id, node, s.read, free)
-	}
-	return part, true
+	return body, true, free
 }
 
-func (b *Bus) freeChunks(ctx context.Context, id, node string, read, n uint64) {
-	_, err := gen.RPCRead(ctx, b.client, gen.RPCReadParams{
-		Chunks: b.keys.Chunks(id), Read: int64(read), Count: int64(n),
-		Word: b.seal(encodeWord('K', id, strconv.FormatUint(read, 10))), Channel: b.keys.Outbox + node, Shard: b.shard,
-	})
-	if err != nil {
-		b.failed(ctx, fmt.Errorf("luatomic: stream on bus %q: %w", b.name, err))
-	}
+func (p *pending) lacksChunks(s *stream, last uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return s.read+uint64(len(s.chunks)) < last
 }
 
-func (b *Bus) endStream(c *outgoing, w *waiter, giveUp bool) {
-	b.forget(w) // it is not used again
-	if giveUp {
-		b.giveUp(c.method, w.id, true)
-	}
-	b.discard(b.keys.Chunks(w.id))
-	if !giveUp {
-		b.done(w, c)
-	}
-}
-
-func (b *Bus) receiveChunk(payload string) error {
-	c, err := decodeChunk(payload)
-	if err == nil {
-		b.takeChunk(c)
-	}
-	return err
-}
-
-func (b *Bus) takeChunk(c chunk) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	w := b.waiters[c.id]
-	if w == nil || w.stream == nil || c.seq <= w.stream.read || c.seq > w.stream.read+2*window {
+// deliverChunk hands a chunk to its stream, which takes at most two windows.
+func (p *pending) deliverChunk(c *wire.Chunk) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.calls[c.ID]
+	if w == nil || w.stream == nil || c.Seq <= w.stream.read || c.Seq > w.stream.read+2*window {
 		return
 	}
-	w.stream.parts[c.seq] = c.body
+	w.stream.chunks[c.Seq] = c.Body
 	offer(w.stream.changed)
 }
 
-// collectChunks reads the parts of a streaming reply that were missed.
-func (b *Bus) collectChunks(ctx context.Context, id string) {
+// firstGap returns the number of the first chunk that has not come. ok is false where the stream has ended, or takes
+// no chunks until some are read.
+func (p *pending) firstGap(id string) (seq uint64, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.calls[id]
+	if w == nil || w.stream == nil {
+		return 0, false
+	}
+	s := w.stream
+	for seq = s.read + 1; s.chunks[seq] != nil; seq++ {
+	}
+	return seq, seq <= s.read+2*window
+}
+
+// freeChunks removes chunks that were read and notifies the node.
+func (b *Bus) freeChunks(ctx context.Context, id string, m readMark) {
+	_, err := gen.RPCRead(ctx, b.client, gen.RPCReadParams{
+		Chunks: b.keys.Chunks(id), Read: int64(m.last), Count: int64(m.count), Shard: b.shard,
+		Word: b.notice(wire.ChunksRead, id, strconv.FormatUint(m.last, 10)), Channel: b.keys.Outbox + m.node,
+	})
+	if err != nil {
+		b.report(ctx, fmt.Errorf("luatomic: remove parts of a stream on bus %q: %w", b.name, err))
+	}
+}
+
+// readChunks reads the chunks of a streaming reply that were missed.
+func (b *Bus) readChunks(ctx context.Context, id string) {
 	for {
-		b.mu.Lock()
-		w := b.waiters[id]
-		if w == nil || w.stream == nil {
-			b.mu.Unlock()
+		from, ok := b.pending.firstGap(id)
+		if !ok {
 			return
 		}
-		from := w.stream.read + 1
-		for w.stream.parts[from] != nil {
-			from++
-		}
-		full := from > w.stream.read+2*window // it takes none until some are read
-		b.mu.Unlock()
-		if full {
-			return
-		}
-		frames, err := gen.RPCRead(ctx, b.client, gen.RPCReadParams{Chunks: b.keys.Chunks(id), From: int64(from), Count: maxKeys})
+		frames, err := gen.RPCRead(ctx, b.client, gen.RPCReadParams{
+			Chunks: b.keys.Chunks(id), From: int64(from), Count: maxKeys,
+		})
 		if err != nil {
-			b.failed(ctx, fmt.Errorf("luatomic: stream on bus %q: %w", b.name, err))
+			b.report(ctx, fmt.Errorf("luatomic: read parts of a stream on bus %q: %w", b.name, err))
 			return
 		}
 		for _, f := range frames {
-			payload, err := b.open(string(f))
-			if err != nil || b.receiveChunk(payload) != nil {
-				b.counts.refused.Add(1)
+			if b.receiveStored(f) != nil {
 				return
 			}
 		}
@@ -278,70 +279,12 @@ func (b *Bus) collectChunks(ctx context.Context, id string) {
 	}
 }
 
-// sendChunk stores one part, and waits while too many have not been read.
-func (b *Bus) sendChunk(ctx context.Context, w *work, seq uint64, body []byte) error {
-	if len(body) > maxReply {
-		return &RemoteError{Code: CodeTooLarge, Message: fmt.Sprintf("a part has %d bytes, at most %d", len(body), maxReply)}
-	}
-	c := chunk{id: w.id, seq: seq, body: body}
-	left := time.Minute
-	if deadline, ok := ctx.Deadline(); ok {
-		left = max(time.Until(deadline), 0) + replyKept
-	}
-	p := gen.RPCChunkParams{
-		Record: b.keys.Record(w.id), Chunks: b.keys.Chunks(w.id), Node: b.node, Attempt: w.attempt, Seq: int64(seq),
-		Frame: b.seal(c.encode()), Outbox: b.keys.Outbox, Keep: left, Shard: b.shard,
-	}
-	if len(p.Frame) > inlineMax {
-		p.Word = b.seal(encodeWord('N', w.id))
-	}
-	r, err := gen.RPCChunk(ctx, b.client, p)
-	switch {
-	case err != nil:
-		return fmt.Errorf("luatomic: stream %q: %w", w.method, err)
-	case r.State != gen.RPCChunkStateAccepted:
-		return errGivenUp
-	case r.Stored < window:
-		return nil
-	}
-	return b.awaitCredit(ctx, w, seq)
-}
-
-// awaitCredit waits until the caller has read up to a window before seq. The word of
-// that can be lost, so it goes on after a while, and the next part counts what is
-// stored.
-func (b *Bus) awaitCredit(ctx context.Context, w *work, seq uint64) error {
-	timer := time.NewTimer(b.opts.Lease / 3)
-	defer timer.Stop()
-	for {
-		b.mu.Lock()
-		if w.credit == nil {
-			w.credit = make(chan struct{}, 1)
-		}
-		credit, read := w.credit, w.read
-		b.mu.Unlock()
-		if seq < read+window {
-			return nil
-		}
-		select {
-		case <-credit:
-		case <-timer.C:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// credit notes how far the caller has read.
-func (b *Bus) credit(id, read string) {
-	n, err := strconv.ParseUint(read, 10, 62)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if w := b.works[id]; err == nil && w != nil && n > w.read {
-		w.read = n
-		if w.credit != nil {
-			offer(w.credit)
-		}
+func (b *Bus) endStream(c *outgoing, w *waiter, cancel bool) {
+	b.pending.forget(w)
+	b.pending.discard(b.keys.Chunks(w.id))
+	if cancel {
+		b.cancel(c.method, w.id, true)
+	} else {
+		_, _ = b.finish(c, w)
 	}
 }

@@ -178,7 +178,7 @@ func TestRPCKeys(t *testing.T) {
 	old := file("old\nnew")
 	require.Equal(t, `{"result":1}`, e.call("cat", "1", "--keys", old).exits(exitDone).line())
 	e.call("cat", "1", "--timeout", "2s").fails(exitFailed, "timeout", "may have run")
-	node.shows("a frame without the proof of a known key")
+	node.shows("frame without the signature of a known key")
 	e.call("cat", "1", "--timeout", "2s", "--keys", file("wrong")).fails(exitFailed, "timeout", "may have run")
 
 	for text, says := range map[string]string{"": "there is no key in it", "base64:secret!": "not in that form"} {

@@ -1,0 +1,162 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+func TestOverloadIsAnswered(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	b := lab.Serving(t, lab.Echo, c, name, &rpc.Options{Concurrency: 1}, func(context.Context, string) (string, error) {
+		entered <- struct{}{}
+		<-leave
+		return "", nil
+	})
+	first := make(chan error, 1)
+	go func() {
+		_, err := lab.Echo.Call(t.Context(), b, "")
+		first <- err
+	}()
+	<-entered
+	_, err := lab.Echo.Call(t.Context(), b, "")
+	require.ErrorContains(t, err, rpc.CodeOverloaded)
+	close(leave)
+	require.NoError(t, <-first)
+}
+
+// The guards of rpc_reply: pending, node, attempt.
+func TestReplyIsAcceptedOnceAndOnlyFromTheNodeAsked(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	p := "{" + name + "}:"
+	require.NoError(t, c.ZAdd(ctx, p+"nodes", redis.Z{Member: "n1", Score: lab.Future}).Err())
+	require.NoError(t, c.ZAdd(ctx, p+"m:x", redis.Z{Member: "n1", Score: -5}).Err())
+	ps := c.Subscribe(ctx, name+"n1")
+	defer ps.Close()
+	require.IsType(t, &redis.Subscription{}, lab.Must(ps.Receive(ctx)))
+
+	call := gen.RPCCallParams{Nodes: p + "nodes", Method: p + "m:x", Record: p + "r:1", Frame: []byte("q"), Caller: name, Outbox: name,
+		Timeout: time.Minute, Keep: time.Hour}
+	sent, err := gen.RPCCall(ctx, c, call)
+	require.NoError(t, err)
+	require.Equal(t, gen.RPCCallOutcomeSent, sent.Outcome)
+	require.Equal(t, float64(-4), c.ZScore(ctx, p+"m:x", "n1").Val(), "in flight")
+	again, err := gen.RPCCall(ctx, c, call)
+	require.NoError(t, err)
+	require.Equal(t, gen.RPCCallOutcomeKnown, again.Outcome, "a repeat is not sent again")
+
+	reply := func(node string, attempt int64) gen.RPCReplyResult {
+		out, err := gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: p + "r:1", Method: p + "m:x", Node: node, Attempt: attempt, Frame: []byte("first"), Outbox: name, Keep: time.Minute})
+		require.NoError(t, err)
+		return out
+	}
+	require.Equal(t, gen.RPCReplyResultStale, reply("n2", 1), "another node")
+	require.Equal(t, gen.RPCReplyResultStale, reply("n1", 2), "another attempt")
+	require.Equal(t, gen.RPCReplyResultAccepted, reply("n1", 1))
+	require.Equal(t, gen.RPCReplyResultDuplicate, reply("n1", 1))
+	require.Equal(t, float64(-5), c.ZScore(ctx, p+"m:x", "n1").Val(), "not in flight any more")
+	require.NoError(t, c.Del(ctx, p+"r:1").Err())
+	require.Equal(t, gen.RPCReplyResultGone, reply("n1", 1))
+}
+
+// touchy panics when it is asked for its text.
+type touchy struct{ text *string }
+
+func (e touchy) Error() string { return *e.text }
+
+// C19: whatever a handler does, its caller has a typed error, the node lives, and
+// neither the stack nor what the handler panicked with is on the wire.
+func TestRPCPanicsAreTypedAndStayAtHome(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	w := tap(t, c, name)
+	seen := make(chan error, 100)
+	opts := &rpc.Options{OnError: func(err error) { seen <- err }}
+	b := lab.Serving(t, lab.Echo, c, name, opts, func(_ context.Context, s string) (string, error) {
+		switch s {
+		case "panic":
+			panic("SECRET")
+		case "panic with an error":
+			panic(touchy{})
+		case "index":
+			return strings.Split(s, ",")[len(s)], nil
+		case "nil pointer":
+			return "", (*rpc.RemoteError)(nil)
+		case "touchy":
+			return "", touchy{}
+		case "wrapped":
+			return "", fmt.Errorf("wrapped: %w", (*rpc.RemoteError)(nil))
+		}
+		return strings.ToUpper(s), nil
+	})
+	for _, in := range []string{"panic", "panic with an error", "index", "nil pointer", "touchy", "wrapped"} {
+		_, err := lab.Echo.Call(t.Context(), b, in)
+		var remote *rpc.RemoteError
+		require.ErrorAs(t, err, &remote, in)
+		if in != "wrapped" {
+			require.Equal(t, rpc.CodeInternal, remote.Code, in)
+			require.Contains(t, remote.Message, "panicked")
+		}
+		out, err := lab.Echo.Call(t.Context(), b, "alive")
+		require.NoError(t, err)
+		require.Equal(t, "ALIVE", out)
+	}
+	luatomictest.Eventually(t, 20*time.Second, "the node's own OnError is told", func() bool {
+		select {
+		case err := <-seen:
+			return strings.Contains(err.Error(), "SECRET")
+		default:
+			return false
+		}
+	})
+	for _, m := range w.messages() {
+		for _, home := range []string{"SECRET", "goroutine", ".go:", "runtime error", "index out of range"} {
+			require.NotContains(t, m.Payload, home)
+		}
+	}
+}
+
+// A handler that ends its goroutine is one that failed: its caller is told, and its place
+// is free again.
+func TestHandlerThatEndsItsGoroutine(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	b := lab.Serving(t, lab.Echo, luatomictest.Client(t), luatomictest.Namespace(t), &rpc.Options{Timeout: time.Minute, Concurrency: 1},
+		func(ctx context.Context, s string) (string, error) {
+			if s == "exit" {
+				runtime.Goexit()
+			}
+			return lab.Upper(ctx, s)
+		})
+	for range 3 {
+		luatomictest.Eventually(t, 20*time.Second, "it has room, and fails", func() bool {
+			_, err := lab.Echo.Call(ctx, b, "exit")
+			if errors.Is(err, rpc.ErrOverloaded) {
+				return false // by what the node said a moment ago
+			}
+			var remote *rpc.RemoteError
+			require.ErrorAs(t, err, &remote)
+			require.Equal(t, rpc.CodeInternal, remote.Code)
+			return true
+		})
+	}
+	luatomictest.Eventually(t, 20*time.Second, "it takes calls", func() bool {
+		out, err := lab.Echo.Call(ctx, b, "x")
+		return err == nil && out == "X"
+	})
+}

@@ -1,0 +1,155 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// boundFor is how long a binding outlives its last renewal. It counts only while its node lives.
+const boundFor = time.Hour
+
+// bindings are the connections that this node owns, and when each was renewed.
+type bindings struct {
+	mu    sync.Mutex
+	bound map[string]time.Time
+}
+
+func (o *bindings) init() { o.bound = make(map[string]time.Time) }
+
+func (o *bindings) add(connection string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.bound[connection] = time.Now()
+}
+
+func (o *bindings) remove(connection string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.bound, connection)
+}
+
+// old returns at most n connections that are due to be renewed.
+func (o *bindings) old(n int) []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var old []string
+	for connection, at := range o.bound {
+		if time.Since(at) > boundFor/3 && len(old) < n {
+			old = append(old, connection)
+		}
+	}
+	return old
+}
+
+// renewed notes the result of a renewal. It reports whether the connection is still bound: it may have been unbound
+// meanwhile.
+func (o *bindings) renewed(connection string, taken bool) (bound bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, bound = o.bound[connection]
+	if taken {
+		delete(o.bound, connection)
+	} else if bound {
+		o.bound[connection] = time.Now()
+	}
+	return bound
+}
+
+// Bind makes this node the owner of a connection, so that calls with CallOptions.Connection come here. It fails with
+// ErrConnectionTaken when another live node owns it. The binding lasts until Unbind, or until this node dies; the node
+// renews it. Checking the owner and binding are one script, on one key that expires after an hour without renewal.
+// Cost: one round trip. Bind waits for Ready.
+func (b *Bus) Bind(ctx context.Context, connection string) error {
+	return b.bind(ctx, connection, lua.Opt[string]{})
+}
+
+// Rebind takes a connection from the node that owns it, which from names as in Bus.Node. It fails with
+// ErrConnectionTaken when another node owns it, or none. All else is as in Bind.
+func (b *Bus) Rebind(ctx context.Context, connection, from string) error {
+	return b.bind(ctx, connection, lua.Some(from))
+}
+
+func (b *Bus) bind(ctx context.Context, connection string, from lua.Opt[string]) error {
+	if err := lua.CheckName("connection", connection); err != nil {
+		return fmt.Errorf("luatomic: %w", err)
+	}
+	if err := b.Ready(ctx); err != nil {
+		return err
+	}
+	r, err := b.runBind(ctx, connection, from)
+	if err != nil {
+		return err
+	}
+	if !r.Bound {
+		b.bindings.remove(connection)
+		return taken(connection, r.Owner)
+	}
+	b.bindings.add(connection)
+	return nil
+}
+
+func (b *Bus) runBind(ctx context.Context, connection string, from lua.Opt[string]) (gen.RPCBindResult, error) {
+	r, err := gen.RPCBind(ctx, b.client, gen.RPCBindParams{
+		Binding: b.keys.Connection(connection), Nodes: b.keys.Nodes, Node: b.node, From: from, Keep: boundFor,
+	})
+	if err != nil {
+		return r, fmt.Errorf("luatomic: bind %q: %w", connection, err)
+	}
+	return r, nil
+}
+
+func taken(connection, owner string) error {
+	if owner == "" {
+		return fmt.Errorf("%w: no node owns %q; use Bind", ErrConnectionTaken, connection)
+	}
+	return fmt.Errorf("%w: %s; Rebind takes %q from it", ErrConnectionTaken, owner, connection)
+}
+
+// Unbind gives up a connection and reports whether this node owned it. Check and removal are one script and one round
+// trip.
+func (b *Bus) Unbind(ctx context.Context, connection string) (bool, error) {
+	if err := lua.CheckName("connection", connection); err != nil {
+		return false, fmt.Errorf("luatomic: %w", err)
+	}
+	b.bindings.remove(connection)
+	owned, err := gen.RPCUnbind(ctx, b.client, gen.RPCUnbindParams{
+		Binding: b.keys.Connection(connection), Node: b.node,
+	})
+	if err != nil {
+		return false, fmt.Errorf("luatomic: unbind %q: %w", connection, err)
+	}
+	return owned, nil
+}
+
+// renewBindings binds again what was bound long ago, at most 200 connections at a time.
+func (b *Bus) renewBindings(ctx context.Context) {
+	for _, connection := range b.bindings.old(maxPart) {
+		if err := b.renewBinding(ctx, connection); err != nil {
+			b.report(ctx, err)
+		}
+	}
+}
+
+// renewBinding renews a connection that this node owns, and binds one that Redis has lost. A connection that another
+// node took is that node's, also when the node is dead; one that is unbound at this moment stays unbound.
+func (b *Bus) renewBinding(ctx context.Context, connection string) error {
+	r, err := b.runBind(ctx, connection, lua.Some(b.node))
+	if err != nil {
+		return err
+	}
+	lost := !r.Bound && r.Owner != ""
+	switch {
+	case !b.bindings.renewed(connection, lost):
+		return nil
+	case lost:
+		return taken(connection, r.Owner)
+	case !r.Bound:
+		return b.bind(ctx, connection, lua.Opt[string]{})
+	}
+	return nil
+}

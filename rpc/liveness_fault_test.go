@@ -1,0 +1,161 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+// C12: the fourth of the reasons for no answer, a node that is deaf without knowing
+// it, mends itself: it does not hear its own word.
+func TestRPCUnreachableNodeSubscribesAnew(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	// Only the node's subscription goes through the proxy.
+	sub, proxy := through(t)
+	client := &twoWays{Client: c, sub: sub}
+	b, err := rpc.NewBus(client, name, &rpc.Options{Lease: nodeLease})
+	require.NoError(t, err)
+	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+	lab.RunBus(t, b)
+	require.NoError(t, b.Ready(ctx))
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute, Lease: nodeLease})
+	_, err = lab.Echo.Call(ctx, caller, "")
+	require.NoError(t, err)
+	luatomictest.Eventually(t, 20*time.Second, "it hears itself", b.ExpectsEcho)
+
+	proxy.Blackhole(true) // the server's side of the connection stays
+	client.sub = c        // a new one does not lead there
+	out, err := lab.Echo.Call(ctx, caller, "through the wall")
+	require.NoError(t, err)
+	require.Equal(t, "THROUGH THE WALL", out)
+	require.Equal(t, int64(1), b.Stats().Fetched)
+}
+
+// A node whose link leads to a server that has become a replica hears what is published
+// on the master and is not counted there. What finds no responders has not run, and the
+// node notices and takes calls again.
+func TestANodeThatListensAtAReplicaDoesNotRunWhatWasRefused(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	p := lab.StartPair(t)
+	var runs atomic.Int64
+	// It looks after a third of its lease, when the servers have long changed places.
+	node := lab.Serving(t, lab.Echo, p.Client(t), "bus", &rpc.Options{Lease: 24 * time.Second}, func(_ context.Context, s string) (string, error) {
+		runs.Add(1)
+		return s, nil
+	})
+	_, err := lab.Echo.Call(ctx, lab.OpenBus(t, p.Client(t), "bus", nil), "before")
+	require.NoError(t, err)
+	p.Turn(t)
+	late := lab.OpenBus(t, p.Client(t), "bus", nil)
+	refused, sent, maybe := 0, int64(1), int64(0)
+	count := func(err error) {
+		switch {
+		case err == nil:
+			sent++
+		case errors.Is(err, context.DeadlineExceeded): // the node still writes to the old master
+			maybe++
+		default:
+			refused++
+			require.ErrorIs(t, err, rpc.ErrNoResponders)
+		}
+	}
+	luatomictest.Eventually(t, 90*time.Second, "the node takes calls again", func() bool {
+		for _, err := range lab.Echo.Gather(ctx, late, "x") {
+			var missing *rpc.MissingError
+			if errors.As(err, &missing) {
+				maybe++
+			} else {
+				count(err)
+			}
+		}
+		count(lab.Echo.Cast(ctx, late, "x"))
+		_, err := lab.Echo.CallWith(ctx, late, "x", &rpc.CallOptions{Node: node.Node()})
+		count(err)
+		_, err = lab.Echo.Call(ctx, late, "x")
+		count(err)
+		return err == nil
+	})
+	require.Positive(t, refused, "the link was left where it was")
+	luatomictest.Eventually(t, 30*time.Second, "the last cast has run", func() bool { return runs.Load() >= sent })
+	require.LessOrEqual(t, runs.Load(), sent+maybe, "what was refused did not run")
+}
+
+// C13: the node's subscription is half-open: the server counts it, and nothing passes.
+// The node notices, subscribes anew, and fetches what it missed; no call is lost.
+func TestRPCHalfOpenSubscriptionIsReplaced(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	for _, who := range []string{"node", "caller"} {
+		t.Run(who, func(t *testing.T) {
+			name := name + who
+			proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+			var straight atomic.Bool
+			cut := redis.UniversalClient(&twoWays{Client: c, sub: throughUntil(t, &straight, proxy, nil)})
+			nodeClient, callerClient := cut, redis.UniversalClient(c)
+			if who == "caller" {
+				nodeClient, callerClient = callerClient, nodeClient
+			}
+			opts := &rpc.Options{Lease: nodeLease, Timeout: time.Minute}
+			var runs atomic.Int64
+			node := lab.Serving(t, lab.Echo, nodeClient, name, opts, func(_ context.Context, s string) (string, error) {
+				runs.Add(1)
+				return strings.ToUpper(s), nil
+			})
+			caller := lab.OpenBus(t, callerClient, name, opts)
+			out, err := lab.Echo.Call(t.Context(), caller, "before")
+			require.NoError(t, err)
+			require.Equal(t, "BEFORE", out)
+			proxy.Blackhole(true)
+			straight.Store(true)
+			start := time.Now()
+			out, err = lab.Echo.Call(t.Context(), caller, "x")
+			require.NoError(t, err)
+			require.Equal(t, "X", out)
+			t.Logf("answered after %v, lease %v", time.Since(start), opts.Lease)
+			require.Less(t, time.Since(start), 30*time.Second)
+			require.Equal(t, int64(2), runs.Load())
+			if who == "node" {
+				luatomictest.Eventually(t, 20*time.Second, "the fetch is counted", func() bool { return node.Stats().Fetched == 1 })
+			} else {
+				luatomictest.Eventually(t, 20*time.Second, "the look is counted", func() bool { return caller.Stats().Resyncs > 0 })
+			}
+		})
+	}
+}
+
+// C3, by the server: all subscriptions are killed every 20 ms.
+func TestRPCLosesNothingWhenSubscriptionsAreKilled(t *testing.T) {
+	server := luatomictest.StartServer(t)
+	c := server.Client()
+	var ran sync.Map
+	var doubles atomic.Int64
+	node := lab.Serving(t, lab.Echo, c, "bus", nil, func(_ context.Context, s string) (string, error) {
+		if _, known := ran.LoadOrStore(s, true); known {
+			doubles.Add(1)
+		}
+		return strings.ToUpper(s), nil
+	})
+	caller := lab.OpenBus(t, server.Client(), "bus", &rpc.Options{Timeout: 2 * time.Minute})
+	require.NoError(t, caller.Ready(t.Context()))
+	killer := server.Client()
+	var refused atomic.Int64
+	handled := func() int64 { return node.Stats().Handled }
+	stop := cutting(20*time.Millisecond, handled, func() { _ = killer.ClientKillByFilter(context.Background(), "TYPE", "pubsub").Err() })
+	callMany(t, caller, faultCalls(), &refused)
+	stop()
+	require.Zero(t, doubles.Load(), "double executions")
+	require.Positive(t, caller.Stats().Resyncs)
+}

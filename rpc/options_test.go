@@ -1,0 +1,134 @@
+package rpc_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+// moody fails where it is told to.
+type moody struct {
+	marshal, unmarshal error
+	panics             bool
+}
+
+func (m *moody) Marshal(v any) ([]byte, error) {
+	if m.panics {
+		panic("SECRET")
+	}
+	if m.marshal != nil {
+		return nil, m.marshal
+	}
+	return json.Marshal(v)
+}
+
+func (m *moody) Unmarshal(data []byte, v any) error {
+	if m.unmarshal != nil {
+		return m.unmarshal
+	}
+	return json.Unmarshal(data, v)
+}
+
+// A codec that fails, on either side and in either direction, is an error that says so.
+func TestRPCCodecThatFails(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	failed := errors.New("moody")
+	var runs atomic.Int64
+	count := func(context.Context, string) (string, error) {
+		runs.Add(1)
+		return "x", nil
+	}
+	methods := map[string]*moody{"sound": {}, "in": {unmarshal: failed}, "out": {marshal: failed}, "panics": {panics: true}}
+	for m, codec := range methods {
+		lab.Serving(t, rpc.NewMethod[string, string](m), c, name, &rpc.Options{Codec: codec}, count)
+	}
+	call := func(method string, codec *moody) error {
+		b := lab.OpenBus(t, c, name, &rpc.Options{Codec: codec})
+		_, err := rpc.NewMethod[string, string](method).Call(ctx, b, "x")
+		return err
+	}
+	require.NoError(t, call("sound", &moody{}))
+	require.ErrorIs(t, call("sound", &moody{marshal: failed}), failed)
+	require.Equal(t, int64(1), runs.Load(), "a request that cannot be written is not sent")
+	err := call("sound", &moody{unmarshal: failed})
+	require.ErrorIs(t, err, failed)
+	require.ErrorContains(t, err, "the result is not a string")
+	for method, code := range map[string]string{"in": rpc.CodeBadRequest, "out": rpc.CodeError, "panics": rpc.CodeInternal} {
+		var remote *rpc.RemoteError
+		require.ErrorAs(t, call(method, &moody{}), &remote, method)
+		require.Equal(t, code, remote.Code, method)
+		require.NotContains(t, remote.Message, "SECRET")
+	}
+}
+
+// A time-out above what a request can ask for is cut to that: a node would refuse the
+// frame, and the caller wait.
+func TestLongestTimeout(t *testing.T) {
+	t.Parallel()
+	b := lab.Serving(t, lab.Echo, luatomictest.Client(t), luatomictest.Namespace(t), &rpc.Options{Timeout: 1 << 62, Lease: 1 << 62}, lab.Upper)
+	got := make(chan string, 1)
+	go func() {
+		out, err := lab.Echo.Call(context.Background(), b, "x")
+		got <- fmt.Sprint(out, err)
+	}()
+	select {
+	case out := <-got:
+		require.Equal(t, "X<nil>", out)
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "no answer", "%+v", b.Stats())
+	}
+}
+
+type gobCodec struct{}
+
+func (gobCodec) Marshal(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	err := gob.NewEncoder(&buf).Encode(v)
+	return buf.Bytes(), err
+}
+
+func (gobCodec) Unmarshal(data []byte, v any) error {
+	return gob.NewDecoder(bytes.NewReader(data)).Decode(v)
+}
+
+// Another codec, and keys: a bus without the key gets nothing done.
+func TestRPCCodecAndKeys(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	opts := &rpc.Options{Codec: gobCodec{}, Lease: time.Minute, Keys: [][]byte{[]byte("new"), []byte("old")}}
+	node := lab.Serving(t, lab.Echo, c, name, opts, lab.Upper)
+	serveCount(t, node, 100_000)
+	luatomictest.Eventually(t, 20*time.Second, "the second method is announced", func() bool {
+		return c.Exists(ctx, "rpc:{"+name+"}:m:count").Val() == 1
+	})
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Codec: gobCodec{}, Keys: [][]byte{[]byte("old"), []byte("new")}})
+	out, err := lab.Echo.Call(ctx, caller, "x")
+	require.NoError(t, err)
+	require.Equal(t, "X", out)
+	n := 0
+	for p, err := range lab.Echo.Gather(ctx, caller, strings.Repeat("x", 100_000)) {
+		require.NoError(t, err)
+		require.Len(t, p.Result, 100_000)
+		n++
+	}
+	require.Equal(t, 1, n)
+	for part, err := range count.Call(ctx, caller, 5) {
+		require.NoError(t, err)
+		require.Len(t, part, 100_002)
+	}
+	callRefused(t, c, name, node, lab.OpenBus(t, c, name, &rpc.Options{Codec: gobCodec{}, Timeout: time.Minute}))
+}

@@ -1,0 +1,211 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+// The guards of rpc_cancel: a request whose outcome the caller does not know may be sent
+// once more after it was given up, whatever has become of the first one. It finds the
+// mark and does not run.
+func TestRPCGivenUpRequestIsNotSentAgain(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	p := "{" + name + "}:"
+	ps := c.Subscribe(ctx, name+"n")
+	defer ps.Close()
+	require.IsType(t, &redis.Subscription{}, lab.Must(ps.Receive(ctx)))
+	cancel := func(mark time.Duration) gen.RPCCancelResult {
+		return lab.Must(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: p + "r:1", Method: p + "m:x", Outbox: name, Word: []byte("X"), Mark: mark}))
+	}
+	call := func() gen.RPCCallOutcome {
+		return lab.Must(gen.RPCCall(ctx, c, gen.RPCCallParams{Nodes: p + "nodes", Method: p + "m:x", Record: p + "r:1", Frame: []byte("f"),
+			Caller: name, Outbox: name, Timeout: time.Minute, Keep: time.Hour})).Outcome
+	}
+	for record, want := range map[string]gen.RPCCancelResult{
+		"":                               gen.RPCCancelResultGone,
+		"p1 n\n" + name + "\nf":          gen.RPCCancelResultGivenUp,
+		"d1 n\nreply":                    gen.RPCCancelResultDone,
+		"l1 n\n":                         gen.RPCCancelResultGone,
+		"p2 other\n" + name + "\tb\nf\n": gen.RPCCancelResultGivenUp,
+	} {
+		require.NoError(t, scriptcase.Announced(ctx, c, name))
+		set := func() {
+			require.NoError(t, c.Del(ctx, p+"r:1").Err())
+			if record != "" {
+				require.NoError(t, c.Set(ctx, p+"r:1", record, time.Hour).Err())
+			}
+		}
+		set()
+		require.Equal(t, want, cancel(time.Minute), "%q", record)
+		require.Equal(t, gen.RPCCallOutcomeKnown, call(), "%q", record)
+		require.Equal(t, "x", c.Get(ctx, p+"r:1").Val())
+		require.InDelta(t, time.Minute, c.PTTL(ctx, p+"r:1").Val(), float64(10*time.Second))
+		reply := lab.Must(gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: p + "r:1", Method: p + "m:x", Node: "n", Attempt: 1, Frame: []byte("f"), Outbox: name, Keep: time.Minute}))
+		require.Equal(t, gen.RPCReplyResultGone, reply, "nobody reads it")
+
+		set()
+		require.Equal(t, want, cancel(0), "%q", record)
+		if record != "l1 n\n" {
+			require.Zero(t, c.Exists(ctx, p+"r:1").Val(), "no mark is wanted, nothing stays of %q", record)
+		}
+	}
+}
+
+// The node that worked on it counts as less busy, and is told.
+func TestRPCCancelTellsTheNodeThatHasIt(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	require.NoError(t, scriptcase.Asked(ctx, c, name))
+	ps := c.Subscribe(ctx, name+"n")
+	defer ps.Close()
+	require.IsType(t, &redis.Subscription{}, lab.Must(ps.Receive(ctx)))
+	out := lab.Must(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: "{" + name + "}:r:1", Method: "{" + name + "}:m:x", Outbox: name, Word: []byte("X1")}))
+	require.Equal(t, gen.RPCCancelResultGivenUp, out)
+	require.Equal(t, float64(-6), c.ZScore(ctx, "{"+name+"}:m:x", "n").Val())
+	m, err := ps.ReceiveMessage(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "X1", m.Payload)
+	// A node that has left does not come back for it.
+	require.NoError(t, scriptcase.Asked(ctx, c, name))
+	require.NoError(t, c.ZRem(ctx, "{"+name+"}:m:x", "n").Err())
+	lab.Must(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: "{" + name + "}:r:1", Method: "{" + name + "}:m:x", Outbox: name, Word: []byte("X1")}))
+	require.Zero(t, c.ZCard(ctx, "{"+name+"}:m:x").Val())
+}
+
+// C7: what timed out leaves nothing behind.
+func TestRPCTimeoutsLeaveNothing(t *testing.T) {
+	t.Parallel()
+	const calls = 1000
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	node, err := rpc.NewBus(c, name, &rpc.Options{Concurrency: 1024})
+	require.NoError(t, err)
+	require.NoError(t, lab.Echo.Serve(node, func(ctx context.Context, s string) (string, error) {
+		if s == "slow" {
+			<-ctx.Done()
+		}
+		return "", ctx.Err()
+	}))
+	stop := lab.RunBus(t, node)
+	require.NoError(t, node.Ready(ctx))
+	caller, err := rpc.NewBus(c, name, nil)
+	require.NoError(t, err)
+	stopCaller := lab.RunBus(t, caller)
+	require.NoError(t, caller.Ready(ctx))
+	var wg sync.WaitGroup
+	var timeouts atomic.Int64
+	for i := range 100 {
+		wg.Go(func() {
+			for j := range calls / 100 {
+				in, d := "", 15*time.Second
+				if (i+j)%10 == 0 {
+					in, d = "slow", 20*time.Millisecond
+				}
+				ctx, cancel := context.WithTimeout(ctx, d)
+				_, err := lab.Echo.Call(ctx, caller, in)
+				cancel()
+				if in == "" {
+					require.NoError(t, err)
+					continue
+				}
+				require.Error(t, err)
+				timeouts.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	require.Equal(t, int64(calls/10), timeouts.Load())
+	luatomictest.Eventually(t, 30*time.Second, "no call is kept in the processes", func() bool {
+		return node.Waiting() == 0 && caller.Waiting() == 0
+	})
+	luatomictest.Eventually(t, time.Minute, "no record is left", func() bool {
+		return len(lab.Must(c.Keys(ctx, "rpc:{"+name+"}:r:*").Result())) == 0
+	})
+	// An announcement may say what was in flight a moment ago; the next one sets it right.
+	luatomictest.Eventually(t, 20*time.Second, "no calls are in flight", func() bool {
+		return math.Abs(c.ZScore(ctx, "rpc:{"+name+"}:m:echo", node.Node()).Val()+1024) <= 5
+	})
+	stopCaller()
+	stop()
+	nothingStays(t, c, name)
+}
+
+// twoWays subscribes on another client.
+type twoWays struct {
+	*redis.Client
+	sub *redis.Client
+}
+
+func (c *twoWays) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
+	return c.sub.Subscribe(ctx, channels...)
+}
+
+// C14: the caller gives up at any moment. The handler's context ends at once, and there
+// is one end.
+func TestRPCCancel(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	entered, told := make(chan struct{}, 1), make(chan time.Time, 1)
+	// What was given up counts as in flight until the node has heard of it.
+	node := lab.Serving(t, lab.Echo, c, name, &rpc.Options{Concurrency: 1000, Lease: time.Minute}, func(ctx context.Context, s string) (string, error) {
+		if s == "now" {
+			return s, nil
+		}
+		entered <- struct{}{}
+		<-ctx.Done()
+		told <- time.Now()
+		return "", context.Cause(ctx)
+	})
+	caller := lab.OpenBus(t, c, name, nil)
+	for range 20 {
+		// Its deadline is long after all that a busy machine needs.
+		bounded, end := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithCancelCause(bounded)
+		stopped := make(chan time.Time, 1)
+		go func() {
+			<-entered
+			stopped <- time.Now()
+			cancel(errStopped)
+		}()
+		_, err := lab.Echo.Call(ctx, caller, "wait")
+		require.ErrorIs(t, err, errStopped)
+		require.Less(t, (<-told).Sub(<-stopped), 20*time.Second)
+		end()
+	}
+	// In any order with start and reply.
+	ended := [2]int{}
+	for i := range 500 {
+		ctx, cancel := context.WithCancel(t.Context())
+		timer := time.AfterFunc(time.Duration(i)*time.Microsecond, cancel)
+		out, err := lab.Echo.Call(ctx, caller, "now")
+		timer.Stop()
+		cancel()
+		if err == nil {
+			require.Equal(t, "now", out)
+			ended[0]++
+		} else {
+			require.ErrorIs(t, err, context.Canceled)
+			ended[1]++
+		}
+	}
+	t.Logf("%d answered, %d given up; node %+v", ended[0], ended[1], node.Stats())
+	luatomictest.Eventually(t, 2*time.Minute, "nothing is left", func() bool {
+		return node.Waiting() == 0 && caller.Waiting() == 0 && len(lab.Must(c.Keys(t.Context(), "rpc:{"+name+"}:r:*").Result())) == 0
+	})
+}
+
+var errStopped = errors.New("stopped")

@@ -1,0 +1,239 @@
+package rpc_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+// C20: whatever is published on the channels of a bus, its node and caller go on, count
+// it, and no handler runs.
+func TestRPCPoisonDoesNotReachHandlers(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	var ran atomic.Int64
+	b := lab.Serving(t, lab.Echo, c, name, nil, func(_ context.Context, s string) (string, error) {
+		ran.Add(1)
+		return s, nil
+	})
+	channel := "rpc:{" + name + "}:n:" + b.Node()
+	for _, poison := range []string{"", "x", "Q", "R\x01", "E\x01\xff", "1 5000\n", "1 5000\nQ\x01", "0 1\nQ\x01\x00\x00\x00\x00", "-1 5\nQ", "1 99999999999999999999\nQ",
+		"L\x01", "L\x01\x05a", "X\x01", "K\x01\x01a\x01b", "U\x01\x00", "D", "N\x01\x03abc", "r\x01\x01a\x01b\x00", "C\x01\x01a\x01\x00", strings.Repeat("9", 100),
+		"R\x01\x01a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "\x00\xff", "P\x02"} {
+		require.NoError(t, c.Publish(ctx, channel, poison).Err())
+	}
+	out, err := lab.Echo.Call(ctx, b, "still there")
+	require.NoError(t, err)
+	require.Equal(t, "still there", out)
+	require.Equal(t, int64(1), ran.Load())
+	require.Greater(t, b.Stats().Refused, int64(10))
+	// A record of another program's is refused, too, and the call says so.
+	method := "rpc:{" + name + "}:m:odd"
+	require.NoError(t, c.Set(ctx, method, "x", time.Minute).Err())
+	_, err = rpc.NewMethod[string, string]("odd").Call(ctx, b, "")
+	require.ErrorIs(t, err, lua.ErrWrongType)
+}
+
+// wireTap keeps what is published on the channels of a bus.
+type wireTap struct {
+	mu   sync.Mutex
+	said []*redis.Message
+}
+
+func tap(t testing.TB, c *redis.Client, name string) *wireTap {
+	t.Helper()
+	ps := c.PSubscribe(t.Context(), "rpc:{"+name+"}:*")
+	require.IsType(t, &redis.Subscription{}, lab.Must(ps.Receive(t.Context())))
+	w, done := &wireTap{}, make(chan struct{})
+	go func() {
+		defer close(done)
+		for m := range ps.Channel() {
+			w.mu.Lock()
+			w.said = append(w.said, m)
+			w.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = ps.Close()
+		<-done
+	})
+	return w
+}
+
+func (w *wireTap) messages() []*redis.Message {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]*redis.Message(nil), w.said...)
+}
+
+// find waits for a message on the channel of that node that begins so.
+func (w *wireTap) find(t testing.TB, node, begin string) *redis.Message {
+	t.Helper()
+	var found *redis.Message
+	luatomictest.Eventually(t, 20*time.Second, "a message to "+node, func() bool {
+		for _, m := range w.messages() {
+			if strings.HasSuffix(m.Channel, ":n:"+node) && strings.HasPrefix(m.Payload, begin) {
+				found = m
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+// C20: anything may come over the channels, from anybody. It is counted and passed
+// over; nothing panics, nothing is stuck, and calls go on.
+func TestRPCPoisonedChannels(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	w := tap(t, c, name)
+	node := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
+	caller := lab.OpenBus(t, c, name, nil)
+	_, err := lab.Echo.Call(ctx, caller, "x")
+	require.NoError(t, err)
+	for range lab.Echo.Gather(ctx, caller, "x") {
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	poison := []string{"", "Q", "1 5000\n", "1 5000\nQ\x01", "9999999999999 1\nQ", "R\x01\x02id", "E\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+		"C\x01\x01a\x01\x01x", "K\x01\x01a\x01x", "L\x01\x00", "L\x01\x01G", "N\x01\x01G", "X\x01\x00", "U\x01\x01x", "D\x01\x01x", "\x00", "P\x02", "P\x01\x01x",
+		"L\x01" + strings.Repeat("\x01a", 5000), strings.Repeat("9", 100_000)}
+	for _, m := range w.messages() {
+		for range 100 {
+			bent := []byte(m.Payload)
+			for range 1 + rnd.IntN(3) {
+				bent[rnd.IntN(len(bent))] = byte(rnd.Uint32())
+			}
+			poison = append(poison, string(bent[:1+rnd.IntN(len(bent))]), string(bent))
+		}
+	}
+	for _, p := range poison {
+		for _, channel := range []string{"n:" + node.Node(), "n:" + caller.Node(), "all"} {
+			require.NoError(t, c.Publish(ctx, "rpc:{"+name+"}:"+channel, p).Err())
+		}
+	}
+	out, err := lab.Echo.Call(ctx, caller, "alive")
+	require.NoError(t, err)
+	require.Equal(t, "ALIVE", out)
+	require.Positive(t, node.Stats().Refused)
+	require.Positive(t, caller.Stats().Refused)
+	luatomictest.Eventually(t, 30*time.Second, "nothing of it is kept", func() bool { return node.Waiting()+caller.Waiting() == 0 })
+}
+
+// What was recorded from the channels and is said again changes nothing: a reply is
+// not taken twice, and a request that runs does not run twice. One that is over may
+// run again, but nobody takes its reply: keys prove the origin of a frame, and not that
+// it is new.
+func TestRPCReplayedFrames(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	w := tap(t, c, name)
+	opts := &rpc.Options{Keys: [][]byte{[]byte("key")}, Timeout: time.Minute}
+	entered, leave := make(chan struct{}, 10), make(chan struct{})
+	var runs atomic.Int64
+	node := lab.Serving(t, lab.Echo, c, name, opts, func(_ context.Context, s string) (string, error) {
+		n := runs.Add(1)
+		entered <- struct{}{}
+		<-leave
+		return fmt.Sprint(s, n), nil
+	})
+	caller := lab.OpenBus(t, c, name, opts)
+	called := startCall(t, lab.Echo, caller, "x")
+	<-entered
+	request := w.find(t, node.Node(), "1 ")
+	for range 5 {
+		require.NoError(t, c.Publish(ctx, request.Channel, request.Payload).Err())
+	}
+	// A frame that it refuses comes after the repeats, on the same connection.
+	require.NoError(t, c.Publish(ctx, request.Channel, "no frame").Err())
+	luatomictest.Eventually(t, 20*time.Second, "it has heard the repeats", func() bool { return node.Stats().Refused == 1 })
+	leave <- struct{}{}
+	out := <-called
+	require.NoError(t, out.err)
+	require.Equal(t, "x1", out.out)
+	require.Equal(t, int64(1), runs.Load())
+
+	reply := w.find(t, caller.Node(), "R")
+	called = startCall(t, lab.Echo, caller, "y")
+	<-entered
+	require.NoError(t, c.Publish(ctx, reply.Channel, reply.Payload).Err())
+	require.NoError(t, c.Publish(ctx, request.Channel, request.Payload).Err())
+	close(leave)
+	out = <-called
+	require.NoError(t, out.err)
+	require.Regexp(t, "^y", out.out, "its own reply, and not the one that was said again")
+	luatomictest.Eventually(t, 30*time.Second, "the reply of what ran again is refused", func() bool {
+		s := node.Stats()
+		return node.Waiting() == 0 && s.Handled-2 == s.Late+s.Repeated
+	})
+}
+
+// callRefused makes a call whose frame the node refuses: nobody answers it, until its
+// caller gives up.
+func callRefused(t *testing.T, c *redis.Client, name string, node, caller *rpc.Bus) {
+	t.Helper()
+	before := node.Stats().Refused
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := lab.Echo.Call(ctx, caller, "x")
+		ended <- err
+	}()
+	luatomictest.Eventually(t, 20*time.Second, "it is sent, and refused", func() bool {
+		require.Empty(t, ended, "it has an answer")
+		sent := c.Exists(t.Context(), "rpc:{"+name+"}:r:"+caller.Node()+".1").Val() == 1
+		return sent && node.Stats().Refused > before
+	})
+	select {
+	case err := <-ended:
+		t.Fatalf("it has an answer: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+}
+
+// A key is changed while nodes run: first all accept the new one, then all sign with
+// it, then the old one goes. At every step all understand each other, and one with a
+// wrong key is never heard.
+func TestRPCKeysAreChangedWhileNodesRun(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	opts := func(keys ...string) *rpc.Options {
+		o := &rpc.Options{Timeout: time.Minute, Lease: time.Minute}
+		for _, k := range keys {
+			o.Keys = append(o.Keys, []byte(k))
+		}
+		return o
+	}
+	steps := [][]string{{"old"}, {"old", "new"}, {"new", "old"}, {"new"}}
+	for i := range len(steps) - 1 {
+		for _, side := range [][2][]string{{steps[i], steps[i+1]}, {steps[i+1], steps[i]}} {
+			name := fmt.Sprint(name, i, side)
+			node := lab.Serving(t, lab.Echo, c, name, opts(side[0]...), lab.Upper)
+			out, err := lab.Echo.Call(t.Context(), lab.OpenBus(t, c, name, opts(side[1]...)), "x")
+			require.NoError(t, err, "%v", side)
+			require.Equal(t, "X", out)
+			for _, wrong := range [][]string{{"wrong"}, nil} {
+				callRefused(t, c, name, node, lab.OpenBus(t, c, name, opts(wrong...)))
+			}
+			require.Equal(t, int64(1), node.Stats().Handled)
+		}
+	}
+}

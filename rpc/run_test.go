@@ -1,0 +1,219 @@
+package rpc_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+func TestCallWithoutRunSaysSo(t *testing.T) {
+	t.Parallel()
+	b, err := rpc.NewBus(luatomictest.Client(t), luatomictest.Namespace(t), &rpc.Options{Timeout: 20 * time.Millisecond})
+	require.NoError(t, err)
+	_, err = lab.Echo.Call(t.Context(), b, "")
+	require.ErrorContains(t, err, "is its Run running?")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, rpc.NewMethod[int, int]("a{b").Serve(b, nil), lua.ErrBadName)
+}
+
+func TestRunWithdrawsTheNode(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	b, err := rpc.NewBus(c, name, &rpc.Options{Node: "web-1", Lease: time.Minute})
+	require.NoError(t, err)
+	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+	stop := lab.RunBus(t, b)
+	require.NoError(t, b.Ready(t.Context()))
+	nodes := lab.Must(c.ZRange(t.Context(), "rpc:{"+name+"}:nodes", 0, -1).Result())
+	require.Len(t, nodes, 1)
+	require.True(t, strings.HasPrefix(nodes[0], "web-1."))
+	start := time.Now()
+	stop()
+	require.Less(t, time.Since(start), 20*time.Second, "less than a lease")
+	require.Empty(t, lab.Must(c.Keys(t.Context(), "rpc:{"+name+"}*").Result()), "nothing stays")
+	_, err = lab.Echo.Call(t.Context(), b, "")
+	require.ErrorContains(t, err, "it has ended")
+	lab.RunBus(t, b) // and once more
+	luatomictest.Eventually(t, 20*time.Second, "it answers again", func() bool {
+		out, err := lab.Echo.Call(t.Context(), b, "x")
+		return err == nil && out == "X"
+	})
+}
+
+// A node with a grace answers what it has, and a caller is never the worse for its
+// leaving: rolling restarts lose no call.
+func TestRunDrainsWithinTheGrace(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
+	handler := func(ctx context.Context, s string) (string, error) {
+		select {
+		case <-time.After(time.Millisecond):
+			return s, nil
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	}
+	start := func() (stop func()) {
+		b, err := rpc.NewBus(c, name, &rpc.Options{Grace: time.Minute})
+		require.NoError(t, err)
+		require.NoError(t, lab.Echo.Serve(b, handler))
+		stop = lab.RunBus(t, b)
+		require.NoError(t, b.Ready(ctx))
+		return stop
+	}
+	stop := start()
+	ended, failures := make(chan struct{}), make(chan error, 8)
+	for range 8 {
+		go func() {
+			for {
+				select {
+				case <-ended:
+					failures <- nil
+					return
+				default:
+				}
+				if _, err := lab.Echo.Call(ctx, caller, ""); err != nil {
+					failures <- err
+					return
+				}
+			}
+		}()
+	}
+	for range 30 {
+		next := start()
+		stop()
+		stop = next
+	}
+	close(ended)
+	for range 8 {
+		require.NoError(t, <-failures)
+	}
+}
+
+// A node whose grace lasts takes what was sent to it before it left, however late the
+// server or the network brings it.
+func TestRunWaitsForWhatIsOnItsWay(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	sub, proxy := through(t)
+	b, err := rpc.NewBus(&twoWays{Client: c, sub: sub}, name, &rpc.Options{Grace: time.Minute, Lease: time.Minute})
+	require.NoError(t, err)
+	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+	stop := lab.RunBus(t, b)
+	require.NoError(t, b.Ready(ctx))
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
+	require.NoError(t, caller.Ready(ctx))
+	proxy.Blackhole(true)
+	called := startCall(t, lab.Echo, caller, "x")
+	luatomictest.Eventually(t, 20*time.Second, "it is sent", func() bool {
+		return c.Exists(ctx, "rpc:{"+name+"}:r:"+caller.Node()+".1").Val() == 1
+	})
+	stopped := make(chan struct{})
+	go func() {
+		stop()
+		close(stopped)
+	}()
+	luatomictest.Eventually(t, 20*time.Second, "the method is withdrawn", func() bool {
+		return c.ZCard(ctx, "rpc:{"+name+"}:m:echo").Val() == 0
+	})
+	time.Sleep(500 * time.Millisecond) // so late
+	proxy.Blackhole(false)
+	out := <-called
+	require.NoError(t, out.err)
+	require.Equal(t, "X", out.out)
+	<-stopped
+}
+
+// When the grace is over the handlers' contexts end, and their answers go out.
+func TestGraceIsBounded(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
+	began := make(chan struct{})
+	b, err := rpc.NewBus(c, name, &rpc.Options{Grace: 300 * time.Millisecond})
+	require.NoError(t, err)
+	require.NoError(t, lab.Echo.Serve(b, func(ctx context.Context, _ string) (string, error) {
+		close(began)
+		<-ctx.Done()
+		return "cut short", nil
+	}))
+	stop := lab.RunBus(t, b)
+	require.NoError(t, b.Ready(ctx))
+	answer := make(chan string)
+	go func() {
+		out, err := lab.Echo.Call(ctx, caller, "")
+		if err != nil {
+			out = err.Error()
+		}
+		answer <- out
+	}()
+	<-began
+	start := time.Now()
+	stopped := make(chan struct{})
+	go func() {
+		stop()
+		close(stopped)
+	}()
+	require.Equal(t, "cut short", <-answer)
+	require.GreaterOrEqual(t, time.Since(start), 300*time.Millisecond)
+	<-stopped
+	require.Less(t, time.Since(start), 30*time.Second)
+}
+
+// Two loops would hear each message twice, and a cast would run twice.
+func TestBusRunsOnceAtATime(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	b, err := rpc.NewBus(luatomictest.Client(t), luatomictest.Namespace(t), nil)
+	require.NoError(t, err)
+	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+	stop := lab.RunBus(t, b)
+	require.NoError(t, b.Ready(ctx))
+	require.ErrorContains(t, b.Run(ctx), "runs already")
+	_, err = lab.Echo.Call(ctx, b, "x")
+	require.NoError(t, err)
+	stop()
+	_, err = lab.Echo.Call(ctx, b, "x")
+	require.ErrorContains(t, err, "it has ended")
+	lab.RunBus(t, b)
+	luatomictest.Eventually(t, 20*time.Second, "it runs again", func() bool {
+		out, err := lab.Echo.Call(ctx, b, "x")
+		return err == nil && out == "X"
+	})
+}
+
+// A node that leaves finishes what it has begun, and its callers know of the rest at
+// once.
+func TestRPCLeavingNodeAnswersAndIsGone(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	entered := make(chan struct{}, 2)
+	b, err := rpc.NewBus(c, name, nil)
+	require.NoError(t, err)
+	require.NoError(t, lab.Echo.Serve(b, func(ctx context.Context, _ string) (string, error) {
+		entered <- struct{}{}
+		<-ctx.Done()
+		return "what I had", nil
+	}))
+	stop := lab.RunBus(t, b)
+	require.NoError(t, b.Ready(t.Context()))
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: 20 * time.Second})
+	go func() {
+		<-entered
+		stop()
+	}()
+	out, err := lab.Echo.Call(t.Context(), caller, "")
+	require.NoError(t, err)
+	require.Equal(t, "what I had", out)
+	_, err = lab.Echo.Call(t.Context(), caller, "")
+	require.ErrorIs(t, err, rpc.ErrNoResponders)
+}

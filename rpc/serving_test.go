@@ -1,0 +1,36 @@
+package rpc
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/wire"
+)
+
+// A request is published while it is fetched, too, and is answered before the fetch returns, which read it while it was
+// pending: it does not run again.
+func TestFetchedRequestThatHasRunDoesNotRunAgain(t *testing.T) {
+	t.Parallel()
+	b, err := NewBus(nil, "b", nil)
+	require.NoError(t, err)
+	var runs atomic.Int64
+	b.serving.handle("m", "key", func(context.Context, *work) ([]byte, error) {
+		runs.Add(1)
+		return nil, nil
+	})
+	s := newSession(t.Context())
+	// Attempt 0 wants no reply, so no server is needed; the node treats it like any other request that was fetched.
+	q := &wire.Request{ID: "id", Method: "m", Left: time.Minute}
+	require.Equal(t, []string{"id"}, b.serving.reserve(s, []string{"id"}))
+	b.admit(s, q, true)
+	s.handlers.Wait()
+	require.Equal(t, int64(1), runs.Load(), "its name is reserved, and so it runs")
+	b.serving.settled("id")
+	b.admit(s, q, true)
+	s.handlers.Wait()
+	require.Equal(t, int64(1), runs.Load())
+}

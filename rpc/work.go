@@ -1,0 +1,143 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	"github.com/luatomic/luatomic/internal/wire"
+)
+
+// work is a request that this node has taken, and the context of its handler. The node knows it by its id until its
+// answer is settled, so that it cannot run twice. Timer and channel of the context are made when Done is called: most
+// handlers return before that.
+type work struct {
+	*wire.Request
+	bus      *Bus
+	serving  *serving
+	method   *served // nil where the node does not serve it
+	run      handler
+	slot     bool // it is one of Options.Concurrency
+	reserved bool // only its id is known so far
+
+	parent   context.Context
+	deadline time.Time
+
+	// The context's end, guarded by serving.mu.
+	err    error
+	done   chan struct{}
+	closed bool
+	timer  *time.Timer
+	unhook func() bool
+
+	// The chunks that the caller has read, guarded by serving.mu.
+	credit chan struct{}
+	read   uint64
+}
+
+// CallInfo says which call a handler works on.
+type CallInfo struct {
+	// ID is the same at each attempt, and empty for a cast. It is unique on the bus, except that the id of a call with
+	// an idempotency key is made of the method and the key.
+	ID     string
+	Method string
+	// Attempt is 1 for the first node that has the call, and 0 for a cast.
+	Attempt int
+}
+
+type callKey struct{}
+
+// CallFrom returns the call of a handler's context, or of a context derived from it.
+func CallFrom(ctx context.Context) (info CallInfo, ok bool) {
+	w, ok := ctx.Value(callKey{}).(*work)
+	if !ok {
+		return CallInfo{}, false
+	}
+	return CallInfo{ID: w.ID, Method: w.Method, Attempt: int(w.Attempt)}, true
+}
+
+// Deadline is the caller's.
+func (w *work) Deadline() (time.Time, bool) { return w.deadline, true }
+
+// Value is that of Run's context, and the call for CallFrom.
+func (w *work) Value(key any) any {
+	if key == (callKey{}) {
+		return w
+	}
+	return w.parent.Value(key)
+}
+
+// Err is not nil once the handler should return.
+func (w *work) Err() error {
+	w.serving.mu.Lock()
+	defer w.serving.mu.Unlock()
+	return w.errLocked()
+}
+
+func (w *work) errLocked() error {
+	if w.err == nil && w.parent.Err() != nil {
+		w.err = context.Canceled
+	}
+	if w.err == nil && !time.Now().Before(w.deadline) {
+		w.err = context.DeadlineExceeded
+	}
+	return w.err
+}
+
+// Done is closed when the caller gives up, at the deadline, when Run ends, and when the handler has returned.
+func (w *work) Done() <-chan struct{} {
+	w.serving.mu.Lock()
+	defer w.serving.mu.Unlock()
+	if w.done != nil {
+		return w.done
+	}
+	w.done = make(chan struct{})
+	if w.errLocked() != nil {
+		w.closed = true
+		close(w.done)
+		return w.done
+	}
+	w.timer = time.AfterFunc(time.Until(w.deadline), func() { w.end(context.DeadlineExceeded) })
+	w.unhook = context.AfterFunc(w.parent, func() { w.end(context.Canceled) })
+	return w.done
+}
+
+// end ends the context.
+func (w *work) end(err error) {
+	w.serving.mu.Lock()
+	defer w.serving.mu.Unlock()
+	w.endLocked(err)
+}
+
+func (w *work) endLocked(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+	if w.done == nil || w.closed {
+		return
+	}
+	w.closed = true
+	close(w.done)
+	if w.timer != nil {
+		w.timer.Stop()
+		w.unhook()
+	}
+}
+
+// bounded is a context that ends at a deadline, without a timer: Err reports it, Done does not. It is for code that
+// asks for the deadline itself.
+type bounded struct {
+	context.Context
+	deadline time.Time
+}
+
+func (u *bounded) Deadline() (time.Time, bool) { return u.deadline, true }
+
+func (u *bounded) Err() error {
+	if err := u.Context.Err(); err != nil {
+		return err
+	}
+	if !time.Now().Before(u.deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
