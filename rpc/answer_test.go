@@ -50,7 +50,8 @@ func TestReplyIsAcceptedOnceAndOnlyFromTheNodeAsked(t *testing.T) {
 	defer ps.Close()
 	require.IsType(t, &redis.Subscription{}, lab.Must(ps.Receive(ctx)))
 
-	call := gen.RPCCallParams{Nodes: p + "nodes", Method: p + "m:x", Record: p + "r:1", Frame: []byte("q"), Caller: name, Outbox: name,
+	call := gen.RPCCallParams{Nodes: p + "nodes", Method: p + "m:x", Record: p + "r:1", Frame: []byte("q"),
+		Caller: name, Outbox: name,
 		Timeout: time.Minute, Keep: time.Hour}
 	sent, err := gen.RPCCall(ctx, c, call)
 	require.NoError(t, err)
@@ -61,7 +62,8 @@ func TestReplyIsAcceptedOnceAndOnlyFromTheNodeAsked(t *testing.T) {
 	require.Equal(t, gen.RPCCallOutcomeKnown, again.Outcome, "a repeat is not sent again")
 
 	reply := func(node string, attempt int64) gen.RPCReplyResult {
-		out, err := gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: p + "r:1", Method: p + "m:x", Node: node, Attempt: attempt, Frame: []byte("first"), Outbox: name, Keep: time.Minute})
+		out, err := gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: p + "r:1", Method: p + "m:x", Node: node,
+			Attempt: attempt, Frame: []byte("first"), Outbox: name, Keep: time.Minute})
 		require.NoError(t, err)
 		return out
 	}
@@ -79,7 +81,7 @@ type touchy struct{ text *string }
 
 func (e touchy) Error() string { return *e.text }
 
-// C19: whatever a handler does, its caller has a typed error, the node lives, and
+// C19: whatever a handler does, its caller has a typed error, the node stays alive, and
 // neither the stack nor what the handler panicked with is on the wire.
 func TestRPCPanicsAreTypedAndStayAtHome(t *testing.T) {
 	t.Parallel()
@@ -116,7 +118,7 @@ func TestRPCPanicsAreTypedAndStayAtHome(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "ALIVE", out)
 	}
-	luatomictest.Eventually(t, 20*time.Second, "the node's own OnError is told", func() bool {
+	luatomictest.Eventually(t, 20*time.Second, "the node's own OnError gets it", func() bool {
 		select {
 		case err := <-seen:
 			return strings.Contains(err.Error(), "SECRET")
@@ -131,12 +133,13 @@ func TestRPCPanicsAreTypedAndStayAtHome(t *testing.T) {
 	}
 }
 
-// A handler that ends its goroutine is one that failed: its caller is told, and its place
+// A handler that ends its goroutine is one that failed: its caller gets an error, and its place
 // is free again.
 func TestHandlerThatEndsItsGoroutine(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	b := lab.Serving(t, lab.Echo, luatomictest.Client(t), luatomictest.Namespace(t), &rpc.Options{Timeout: time.Minute, Concurrency: 1},
+	b := lab.Serving(t, lab.Echo, luatomictest.Client(t), luatomictest.Namespace(t), &rpc.Options{Timeout: time.Minute,
+		Concurrency: 1},
 		func(ctx context.Context, s string) (string, error) {
 			if s == "exit" {
 				runtime.Goexit()

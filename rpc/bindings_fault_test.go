@@ -15,7 +15,7 @@ import (
 )
 
 // C15: a connection moves to and fro while calls go to it: each runs on one of the two
-// nodes, once, and none finds nobody.
+// nodes, once, and none finds no owner.
 func TestRPCConnectionMovesWhileCallsGoToIt(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)

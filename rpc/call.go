@@ -140,7 +140,8 @@ func (b *Bus) await(ctx context.Context, c *outgoing, w *waiter, expired <-chan 
 	return nil, fmt.Errorf("luatomic: call %q: no answer, the handler may have run: %w", c.method, cause)
 }
 
-// finish takes the reply. Nobody needs the record of a quick call any more; that of a call with a key keeps the result.
+// finish takes the reply. The record of a quick call is not needed any more; that of a call with a key keeps the
+// result.
 func (b *Bus) finish(c *outgoing, w *waiter) ([]byte, error) {
 	if c.Key == "" && w.quick {
 		b.pending.discard(w.record)

@@ -46,7 +46,7 @@ func moveSlot(t *testing.T, cluster *luatomictest.Cluster, bus string) {
 	require.NoError(t, m.Finish(t.Context()))
 }
 
-// door lets connections be made, or not, and cuts those that are there.
+// door allows connections or refuses them, and cuts the open ones.
 type door struct {
 	mu     sync.Mutex
 	closed bool
@@ -104,8 +104,8 @@ func (e *evals) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// All kinds of calls in a cluster. What is said stays with the server that owns the
-// slot: the others hear nothing of it.
+// All kinds of calls in a cluster. Messages stay on the server that owns the
+// slot: the others receive none of it.
 func TestRPCOnACluster(t *testing.T) {
 	t.Parallel()
 	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
@@ -114,7 +114,8 @@ func TestRPCOnACluster(t *testing.T) {
 	var casts atomic.Int64
 	for i := range 2 {
 		b := lab.Serving(t, lab.Echo, cluster.Client(), "bus", opts, lab.Upper)
-		require.NoError(t, rpc.NewMethod[string, string]("cast").Serve(b, func(_ context.Context, s string) (string, error) {
+		require.NoError(t, rpc.NewMethod[string, string]("cast").Serve(b, func(_ context.Context, s string) (string,
+			error) {
 			casts.Add(1)
 			return "", nil
 		}))
@@ -175,7 +176,7 @@ func TestRPCOnACluster(t *testing.T) {
 	select {
 	case <-told:
 	case <-time.After(30 * time.Second): // half of the call's time
-		t.Fatal("the handler is not told")
+		t.Fatal("the handler's context has not ended")
 	}
 	parts := 0
 	for part, err := range count.Call(ctx, caller, 1000) {
@@ -225,9 +226,9 @@ func TestRPCDeadNodeOnACluster(t *testing.T) {
 			return len(lab.Must(cluster.Nodes()[owner].Client().PubSubShardChannels(ctx, "rpc:{bus}:n:*").Result())) == n
 		}
 	}
-	luatomictest.Eventually(t, 20*time.Second, "all three listen", listening(3))
+	luatomictest.Eventually(t, 20*time.Second, "all three are subscribed", listening(3))
 	doors[0].cut()
-	luatomictest.Eventually(t, 20*time.Second, "the server knows that one is gone", listening(2))
+	luatomictest.Eventually(t, 20*time.Second, "the server knows that one is dead", listening(2))
 	start := time.Now()
 	for range 50 {
 		out, err := lab.Echo.Call(ctx, caller, "x")
@@ -249,7 +250,7 @@ func TestRPCDeadNodeOnACluster(t *testing.T) {
 	require.Equal(t, 1, heard)
 
 	doors[1].cut()
-	luatomictest.Eventually(t, 20*time.Second, "the server knows that both are gone", listening(1))
+	luatomictest.Eventually(t, 20*time.Second, "the server knows that both are dead", listening(1))
 	nodes, err := caller.Nodes(ctx)
 	require.NoError(t, err)
 	e.n.Store(0)

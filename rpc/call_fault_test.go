@@ -18,21 +18,22 @@ import (
 	"github.com/luatomic/luatomic/rpc"
 )
 
-// gone makes a node's network fall silent, which is what a dead machine looks like.
-type gone struct {
+// silenced makes a node's network fall silent, which is what a dead machine looks like.
+type silenced struct {
 	*rpc.Bus
 	proxy *luatomictest.LossyProxy
 }
 
-func servingThrough(t *testing.T, m rpc.Method[string, string], name string, opts *rpc.Options, h func(context.Context, string) (string, error)) gone {
+func servingThrough(t *testing.T, m rpc.Method[string, string], name string, opts *rpc.Options,
+	h func(context.Context, string) (string, error)) silenced {
 	t.Helper()
 	client, proxy := through(t)
 	b := lab.Serving(t, m, client, name, opts, h)
 	t.Cleanup(func() { proxy.Blackhole(false) }) // before its Run is stopped
-	return gone{b, proxy}
+	return silenced{b, proxy}
 }
 
-// C1: a node that is not subscribed yet is not asked: the call is answered at once.
+// C1: a node that is not subscribed yet is not asked: the call is refused after one round trip.
 func TestRPCNodeThatIsNotSubscribedYet(t *testing.T) {
 	t.Parallel()
 	ctx, name := t.Context(), luatomictest.Namespace(t)
@@ -112,7 +113,8 @@ func TestRPCLostAnswersDoNotRunItTwice(t *testing.T) {
 
 // throughUntil is a client whose connections go through the proxy, and those that it makes
 // from the moment on at which straight is set straight to the server.
-func throughUntil(t testing.TB, straight *atomic.Bool, proxy *luatomictest.LossyProxy, opt func(*redis.Options)) *redis.Client {
+func throughUntil(t testing.TB, straight *atomic.Bool, proxy *luatomictest.LossyProxy,
+	opt func(*redis.Options)) *redis.Client {
 	t.Helper()
 	opts, err := redis.ParseURL(luatomictest.URL(t))
 	require.NoError(t, err)
@@ -166,7 +168,7 @@ func TestRPCLostAnswersRepeatNothing(t *testing.T) {
 	})
 }
 
-// C8: a request is held up by the network, is sent again, answered and done with, and
+// C8: a request is delayed by the network, is sent again, answered and finished, and
 // then the first one arrives after all. It does not run.
 func TestRPCHeldUpRequestDoesNotRunAgain(t *testing.T) {
 	t.Parallel()
@@ -181,7 +183,8 @@ func TestRPCHeldUpRequestDoesNotRunAgain(t *testing.T) {
 	slow := throughUntil(t, &straight, proxy, func(o *redis.Options) {
 		o.ReadTimeout, o.PoolSize, o.MaxRetries = time.Second, 1, -1
 	})
-	caller := lab.OpenBus(t, &twoWays{Client: slow, sub: c}, name, &rpc.Options{Lease: time.Minute, Timeout: time.Minute})
+	caller := lab.OpenBus(t, &twoWays{Client: slow, sub: c}, name, &rpc.Options{Lease: time.Minute,
+		Timeout: time.Minute})
 	require.NoError(t, caller.Ready(t.Context())) // over the one connection
 	proxy.Blackhole(true)
 	straight.Store(true)

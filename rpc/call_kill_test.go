@@ -30,10 +30,10 @@ const (
 )
 
 // processLease is short, so that a dead node is found soon, and longer than a busy
-// machine stands still.
+// machine pauses.
 const processLease = 3 * time.Second
 
-// hold writes down that it runs, and waits until it is let go.
+// hold records that it runs, and waits until it is released.
 var (
 	hold      = rpc.NewMethod[string, string]("hold")
 	holdAgain = rpc.NewMethod[string, string]("again").Idempotent()
@@ -161,7 +161,7 @@ func TestRPCNodeKilledInACall(t *testing.T) {
 	require.Equal(t, []string{"second again"}, ran(t, c, name, 3)[2:], "only that one runs again, and once")
 }
 
-// C6: a node stands still for longer than its lease, and then answers. Its replies
+// C6: a node is suspended for longer than its lease, and then answers. Its replies
 // come too late and are refused, and counted; the caller has had its answer.
 func TestRPCLateReplyOfAStoppedNodeIsStale(t *testing.T) {
 	t.Parallel()
@@ -188,8 +188,8 @@ func TestRPCLateReplyOfAStoppedNodeIsStale(t *testing.T) {
 	require.Contains(t, second.Ends(), "stale 0 late 0")
 }
 
-// A caller that is killed leaves nothing: its record goes when the call's time is over,
-// and what it announced goes with its lease.
+// A caller that is killed leaves nothing: its record expires at the end of the call's time,
+// and what it announced expires with its lease.
 func TestRPCKilledCallerLeavesNothing(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
@@ -219,7 +219,7 @@ func TestRPCKilledCallerLeavesNothing(t *testing.T) {
 }
 
 // A node that leaves in good order answers what it has begun, and no call is lost on
-// the way: it goes to one who stays.
+// the way: it goes to a node that stays.
 func TestRPCLeavingNodeLosesNoCall(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
@@ -254,7 +254,7 @@ func TestRPCLeavingNodeLosesNoCall(t *testing.T) {
 	<-stopped
 }
 
-// Nodes come and go in good order while calls are made: each call ends at once in one
+// Nodes come and go in good order while calls are made: each call ends soon in one
 // of the outcomes that say so, and none in a timeout.
 func TestRPCCallsEndWhileNodesComeAndGo(t *testing.T) {
 	t.Parallel()
@@ -301,7 +301,8 @@ func TestRPCCallsEndWhileNodesComeAndGo(t *testing.T) {
 	callers.Wait()
 	cancel()
 	nodes.Wait()
-	t.Logf("%d results, %d no responder, %d lost, %d remote errors", counts[0].Load(), counts[1].Load(), counts[2].Load(), counts[3].Load())
+	t.Logf("%d results, %d no responder, %d lost, %d remote errors", counts[0].Load(), counts[1].Load(),
+		counts[2].Load(), counts[3].Load())
 	require.Positive(t, counts[0].Load())
 	require.Less(t, time.Duration(longest.Load()), 30*time.Second, "half of the time-out")
 }

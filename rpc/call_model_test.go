@@ -157,7 +157,7 @@ func (d *drill) nothingIsLeft(t *testing.T, stopNode, stopCaller func(), before 
 	luatomictest.Eventually(t, 30*time.Second, "no call is kept in the processes", func() bool {
 		return d.node.Waiting() == 0 && d.caller.Waiting() == 0
 	})
-	// A record whose request was sent again, or whose end nobody could tell the server,
+	// A record whose request was sent again, or whose end could not be sent to the server,
 	// stays until the call's time is over, and not longer.
 	left := lab.Must(c.Keys(t.Context(), "rpc:{"+d.name+"}:r:*").Result())
 	t.Logf("%d records are left to expire", len(left))
@@ -167,7 +167,10 @@ func (d *drill) nothingIsLeft(t *testing.T, stopNode, stopCaller func(), before 
 		require.LessOrEqual(t, ttl, drillWait+time.Second)
 	}
 	if os.Getenv("LUATOMIC_DRILL") != "" {
-		luatomictest.Eventually(t, time.Minute, "no record is left", func() bool { return countKeys(t, d.name+"}:r:") == 0 })
+		luatomictest.Eventually(t, time.Minute, "no record is left", func() bool {
+			return countKeys(t,
+				d.name+"}:r:") == 0
+		})
 	} else if len(left) > 0 {
 		require.NoError(t, c.Del(t.Context(), left...).Err())
 	}

@@ -24,7 +24,10 @@ import (
 // the same kind of connection, each on one goroutine and on 256.
 func BenchmarkRPC(b *testing.B) {
 	c, name := luatomictest.Client(b), luatomictest.Namespace(b)
-	lab.Serving(b, lab.Echo, c, name, &rpc.Options{Concurrency: 512}, func(_ context.Context, s string) (string, error) { return s, nil })
+	lab.Serving(b, lab.Echo, c, name, &rpc.Options{Concurrency: 512}, func(_ context.Context, s string) (string,
+		error) {
+		return s, nil
+	})
 	caller := lab.OpenBus(b, c, name, nil)
 	none := rpc.NewMethod[string, string]("none")
 	raw := newPingPong(b, c, name)
@@ -182,8 +185,8 @@ func TestNoResponderIsAnAnswerAndNotATimeout(t *testing.T) {
 	_, err = lab.Echo.Call(ctx, caller, "")
 	require.ErrorContains(t, err, "no lease")
 	require.Zero(t, c.ZCard(ctx, method).Val(), "a node without a lease is forgotten")
-	require.NoError(t, c.ZAdd(ctx, method, redis.Z{Member: "deaf", Score: -1}).Err())
-	require.NoError(t, c.ZAdd(ctx, nodes, redis.Z{Member: "deaf", Score: lab.Future}).Err())
+	require.NoError(t, c.ZAdd(ctx, method, redis.Z{Member: "unreachable", Score: -1}).Err())
+	require.NoError(t, c.ZAdd(ctx, nodes, redis.Z{Member: "unreachable", Score: lab.Future}).Err())
 	_, err = lab.Echo.Call(ctx, caller, "")
 	require.ErrorContains(t, err, "no subscriber")
 	require.Empty(t, lab.Must(c.Keys(ctx, "rpc:{"+name+"}:r:*").Result()), "a call that was not sent leaves no record")
@@ -194,8 +197,8 @@ func TestCallPassesOverUnreachableNodes(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	b := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
-	for i := range 20 { // more than the script looks at in one go
-		node := fmt.Sprint("deaf", i)
+	for i := range 20 { // more than the script reads at a time
+		node := fmt.Sprint("unreachable", i)
 		require.NoError(t, c.ZAdd(ctx, "rpc:{"+name+"}:m:echo", redis.Z{Member: node, Score: -100}).Err())
 		require.NoError(t, c.ZAdd(ctx, "rpc:{"+name+"}:nodes", redis.Z{Member: node, Score: lab.Future}).Err())
 	}

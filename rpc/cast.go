@@ -11,8 +11,8 @@ import (
 
 // Cast sends the request to one live node and does not wait: it runs at most once, and there is no answer. It fails
 // with ErrNoResponders when no node is subscribed. The handler's error goes to the node's own Options.OnError. A
-// request above 64 KiB fails with lua.ErrTooLarge. An error that matches lua.ErrOutcomeUnknown leaves open whether it was sent.
-// Cost: one round trip, and no key is written. It needs no Run.
+// request above 64 KiB fails with lua.ErrTooLarge. An error that matches lua.ErrOutcomeUnknown leaves open whether it
+// was sent. Cost: one round trip, and no key is written. It needs no Run.
 func (m Method[Req, Res]) Cast(ctx context.Context, b *Bus, in Req) error {
 	_, err := m.cast(ctx, b, in, false)
 	return err

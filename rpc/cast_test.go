@@ -36,13 +36,13 @@ func TestRPCCast(t *testing.T) {
 	for range 30 {
 		require.NoError(t, lab.Echo.Cast(ctx, caller, ""))
 	}
-	luatomictest.Eventually(t, 20*time.Second, "each cast is heard once", func() bool { return total() == 30 })
+	luatomictest.Eventually(t, 20*time.Second, "each cast is received once", func() bool { return total() == 30 })
 	for i := range heard {
 		require.Positive(t, heard[i].Load(), "casts spread")
 	}
 	n, err := lab.Echo.CastAll(ctx, caller, "")
 	require.NoError(t, err)
 	require.Equal(t, 3, n)
-	luatomictest.Eventually(t, 20*time.Second, "all hear it", func() bool { return total() == 33 })
+	luatomictest.Eventually(t, 20*time.Second, "all receive it", func() bool { return total() == 33 })
 	require.ErrorIs(t, lab.Echo.Cast(ctx, caller, strings.Repeat("x", 70_000)), lua.ErrTooLarge)
 }

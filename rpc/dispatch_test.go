@@ -21,16 +21,16 @@ import (
 	"github.com/luatomic/luatomic/rpc"
 )
 
-// sayer answers with its own name.
-func sayer(name string) func(context.Context, string) (string, error) {
+// answering answers with that name.
+func answering(name string) func(context.Context, string) (string, error) {
 	return func(context.Context, string) (string, error) { return name, nil }
 }
 
 func TestRPCToANode(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	a := lab.Serving(t, lab.Echo, c, name, &rpc.Options{Node: "a"}, sayer("a"))
-	b := lab.Serving(t, lab.Echo, c, name, &rpc.Options{Node: "b"}, sayer("b"))
+	a := lab.Serving(t, lab.Echo, c, name, &rpc.Options{Node: "a"}, answering("a"))
+	b := lab.Serving(t, lab.Echo, c, name, &rpc.Options{Node: "b"}, answering("b"))
 	caller := lab.OpenBus(t, c, name, nil)
 	for range 5 {
 		for want, bus := range map[string]*rpc.Bus{"a": a, "b": b} {
@@ -55,8 +55,8 @@ func TestRPCToANode(t *testing.T) {
 	}
 }
 
-// A key makes one call of many: those who come while it runs, and after it, get its
-// result, and it goes on when its caller gives up.
+// A key makes one call of many: those made while it runs, and after it, get its
+// result, and it continues when its caller gives up.
 func TestRPCIdempotencyKeys(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
@@ -118,7 +118,7 @@ func TestRPCIdempotencyKeys(t *testing.T) {
 func TestRPCCost(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), luatomictest.StartServer(t).Client()
-	opts := &rpc.Options{Lease: 5 * time.Minute} // no announcement, and no look, while it counts
+	opts := &rpc.Options{Lease: 5 * time.Minute} // no heartbeat, and no check, while it counts
 	lab.Serving(t, lab.Echo, c, "orders", opts, lab.Upper)
 	caller := lab.OpenBus(t, c, "orders", opts)
 	const calls = 1000
@@ -147,7 +147,8 @@ func TestRPCCost(t *testing.T) {
 	_, after, _ := strings.Cut(info, "total_net_output_bytes:")
 	out, err := strconv.Atoi(strings.TrimSpace(strings.SplitN(after, "\r\n", 2)[0]))
 	require.NoError(t, err)
-	t.Logf("per call: %.2f scripts, %.2f commands inside, %d bytes out;%s", float64(scripts)/calls, float64(inner)/calls, out/calls, text.String())
+	t.Logf("per call: %.2f scripts, %.2f commands inside, %d bytes out;%s", float64(scripts)/calls,
+		float64(inner)/calls, out/calls, text.String())
 	require.InDelta(t, 2*calls, scripts, 20, "client commands")
 	require.LessOrEqual(t, inner, 13*calls)
 	require.Less(t, out, 500*calls)
@@ -168,10 +169,11 @@ func TestRPCCallThatIsKnownIsNotRefused(t *testing.T) {
 			ctx, bus := t.Context(), luatomictest.Namespace(t)
 			release := make(chan struct{})
 			// Its lease is long, so that no announcement says that it has no room when it has.
-			node := lab.Serving(t, lab.Echo, luatomictest.Client(t), bus, &rpc.Options{Concurrency: 1, Lease: time.Minute}, func(_ context.Context, s string) (string, error) {
-				<-release
-				return s, nil
-			})
+			node := lab.Serving(t, lab.Echo, luatomictest.Client(t), bus, &rpc.Options{Concurrency: 1, Lease: time.Minute},
+				func(_ context.Context, s string) (string, error) {
+					<-release
+					return s, nil
+				})
 			end := sync.OnceFunc(func() { close(release) })
 			t.Cleanup(end)
 			client, proxy := through(t)
@@ -189,7 +191,7 @@ func TestRPCCallThatIsKnownIsNotRefused(t *testing.T) {
 }
 
 // The guards of the scripts that send: a node that is full is known before anything is
-// published, one that did not hear is asked last, and one that is named is not replaced.
+// published, an unreachable node is asked last, and one that is named is not replaced.
 func TestRPCScriptsThatSend(t *testing.T) {
 	t.Parallel()
 	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
@@ -198,7 +200,8 @@ func TestRPCScriptsThatSend(t *testing.T) {
 	p := gen.RPCCallParams{Nodes: "{" + k + "}:nodes", Method: "{" + k + "}:m:x", Record: "{" + k + "}:r:1",
 		Frame: []byte("f"), Caller: k, Outbox: k, Timeout: time.Minute, Keep: time.Hour}
 	for score, want := range map[float64]gen.RPCCallOutcome{
-		-1: gen.RPCCallOutcomeSent, 0: gen.RPCCallOutcomeOverloaded, 7: gen.RPCCallOutcomeOverloaded, 999_999: gen.RPCCallOutcomeSent,
+		-1: gen.RPCCallOutcomeSent, 0: gen.RPCCallOutcomeOverloaded, 7: gen.RPCCallOutcomeOverloaded,
+		999_999: gen.RPCCallOutcomeSent,
 	} {
 		require.NoError(t, c.ZAdd(ctx, p.Method, redis.Z{Score: score, Member: "n"}).Err())
 		require.NoError(t, c.Del(ctx, p.Record).Err())
@@ -208,12 +211,13 @@ func TestRPCScriptsThatSend(t *testing.T) {
 
 		require.NoError(t, c.ZAdd(ctx, p.Method, redis.Z{Score: score, Member: "n"}).Err())
 		require.NoError(t, c.Del(ctx, p.Record).Err())
-		d, err := gen.RPCDirect(ctx, c, gen.RPCDirectParams{Nodes: p.Nodes, Method: p.Method, Record: p.Record, Target: lua.Some("n"),
-			Frame: p.Frame, Caller: k, Outbox: k, Timeout: time.Minute, Keep: time.Hour})
+		d, err := gen.RPCDirect(ctx, c, gen.RPCDirectParams{Nodes: p.Nodes, Method: p.Method, Record: p.Record,
+			Target: lua.Some("n"),
+			Frame:  p.Frame, Caller: k, Outbox: k, Timeout: time.Minute, Keep: time.Hour})
 		require.NoError(t, err)
 		require.Equal(t, want.String(), d.Outcome.String(), score)
 	}
-	// One that does not listen is given it where its lease suffices, and passed over else.
+	// A node without a subscriber gets it where its lease suffices, and is passed over otherwise.
 	require.NoError(t, c.Del(ctx, p.Record).Err())
 	require.NoError(t, c.ZAdd(ctx, p.Method, redis.Z{Score: -2, Member: "far"}, redis.Z{Score: -1, Member: "n"}).Err())
 	require.NoError(t, c.ZAdd(ctx, p.Nodes, redis.Z{Score: lab.Future, Member: "far"}).Err())

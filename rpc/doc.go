@@ -7,14 +7,14 @@
 //	  │ ◀── sent, or no responder                                        │
 //	  │ ◀──────── PUBLISH ────── accept once, store, ◀────── rpc_reply ──┘
 //
-// The call script chooses a node whose lease is good and whose channel has a subscriber at that instant, so that "no node
-// serves this" is an answer after one round trip and not a timeout. The reply script accepts a reply only from the node
-// and attempt that were asked, and only once; it stores it and announces it in one step.
+// The call script chooses a node whose lease is good and whose channel has a subscriber at that instant. So "no node
+// serves this" is an answer after one round trip and not a time-out. The reply script accepts a reply only from the
+// node and attempt that were asked, and only once. It stores the reply and publishes it in the same script.
 //
 // # Who repairs what
 //
-// The caller keeps track of its calls, so Redis holds one key for each and no index. When the caller's connection was cut,
-// it reads the records of the calls it waits for. When a node reports that its connection was cut, the caller names to it
-// the requests it should have, and the node fetches those that it does not know. When a node's lease ends, the caller has
-// the server decide, in one script, whether another node gets the call or it is lost.
+// The caller keeps track of its calls, so Redis holds one key for each and no index. When the caller's connection was
+// cut, it reads the records of the calls that are pending. When a node reports that its connection was cut, the caller
+// names to it the requests that it should have, and the node fetches those that it does not have. When a node's lease
+// ends, the caller has the server decide, in one script, whether another node gets the call or the call is lost.
 package rpc

@@ -31,7 +31,8 @@ func TestRemoteErrors(t *testing.T) {
 		return "", errors.New(strings.Repeat("long ", 1000))
 	})
 	number := rpc.NewMethod[int, string]("echo")
-	for in, want := range map[string]string{"code": "quota", "panic": rpc.CodeInternal, "big": rpc.CodeTooLarge, "": rpc.CodeError} {
+	for in, want := range map[string]string{"code": "quota", "panic": rpc.CodeInternal, "big": rpc.CodeTooLarge,
+		"": rpc.CodeError} {
 		_, err := lab.Echo.Call(t.Context(), b, in)
 		var remote *rpc.RemoteError
 		require.ErrorAs(t, err, &remote, in)

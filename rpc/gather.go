@@ -92,8 +92,8 @@ type nodeOutcome struct {
 	outcome
 }
 
-// isGather tells the ids of gathers from those of calls by their end, which no name can forge: a digit or a small
-// letter for a call, K for a call with an idempotency key.
+// isGather distinguishes the ids of gathers from those of calls by their end, which no name can forge: a digit or a
+// small letter for a call, K for a call with an idempotency key.
 func isGather(id string) bool { return strings.HasSuffix(id, "G") }
 
 func (m Method[Req, Res]) gather(ctx context.Context, b *Bus, in Req) (*gathering, error) {

@@ -114,7 +114,7 @@ func (h *relink) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A gather tells its caller that a node was not asked. So it is not, although the caller's
+// A gather reports to its caller that a node was not asked. So it is not, although the caller's
 // link broke meanwhile and it names the request to those that were.
 func TestRPCGatherDoesNotAskLater(t *testing.T) {
 	t.Parallel()
@@ -125,25 +125,26 @@ func TestRPCGatherDoesNotAskLater(t *testing.T) {
 		asked <- struct{}{}
 		return s, nil
 	})
-	require.NoError(t, c.ZAdd(ctx, "rpc:{bus}:nodes", redis.Z{Score: lab.Future, Member: "deaf"}).Err())
-	require.NoError(t, c.ZAdd(ctx, "rpc:{bus}:m:echo", redis.Z{Score: -5, Member: "deaf"}).Err())
+	require.NoError(t, c.ZAdd(ctx, "rpc:{bus}:nodes", redis.Z{Score: lab.Future, Member: "unreachable"}).Err())
+	require.NoError(t, c.ZAdd(ctx, "rpc:{bus}:m:echo", redis.Z{Score: -5, Member: "unreachable"}).Err())
 	require.NoError(t, lua.Preload(ctx, c, luatomic.Scripts()...))
 	var caller *rpc.Bus
-	var deaf *redis.PubSub
+	var unreachable *redis.PubSub
 	own := server.Client()
 	own.AddHook(&relink{then: func() {
-		deaf = c.Subscribe(ctx, "rpc:{bus}:n:deaf")
-		_, err := deaf.Receive(ctx)
+		unreachable = c.Subscribe(ctx, "rpc:{bus}:n:unreachable")
+		_, err := unreachable.Receive(ctx)
 		require.NoError(t, err)
 		before := caller.Resubscribed()
 		killed, err := c.Do(ctx, "CLIENT", "KILL", "TYPE", "pubsub").Int()
 		require.NoError(t, err)
-		require.Equal(t, 3, killed, "the node's, the caller's, and deaf, which comes back too")
-		luatomictest.Eventually(t, 20*time.Second, "the links are back", func() bool { return caller.Resubscribed() >= before+2 })
-		_, err = deaf.Receive(ctx)
+		require.Equal(t, 3, killed, "the node's, the caller's, and the unreachable one, which comes back too")
+		luatomictest.Eventually(t, 20*time.Second, "the links are back",
+			func() bool { return caller.Resubscribed() >= before+2 })
+		_, err = unreachable.Receive(ctx)
 		require.Error(t, err)
-		_, err = deaf.Receive(ctx)
-		require.NoError(t, err, "it listens again")
+		_, err = unreachable.Receive(ctx)
+		require.NoError(t, err, "it is subscribed again")
 	}})
 	caller = lab.Must(rpc.NewBus(own, "bus", &rpc.Options{Timeout: time.Minute}))
 	stop := lab.RunBus(t, caller)
@@ -158,12 +159,12 @@ func TestRPCGatherDoesNotAskLater(t *testing.T) {
 		}
 	}
 	require.Equal(t, []int{1, 1}, []int{refused, answers})
-	defer deaf.Close()
+	defer unreachable.Close()
 	stop() // what it has to say is said
-	require.NoError(t, c.Publish(ctx, "rpc:{bus}:n:deaf", "last").Err())
-	m, err := deaf.ReceiveMessage(ctx)
+	require.NoError(t, c.Publish(ctx, "rpc:{bus}:n:unreachable", "last").Err())
+	m, err := unreachable.ReceiveMessage(ctx)
 	require.NoError(t, err)
-	require.Equal(t, "last", m.Payload, "nobody told it before")
+	require.Equal(t, "last", m.Payload, "no earlier message")
 }
 
 // A gather loses no answer when connections are cut, and a node that dies is marked and
@@ -178,7 +179,7 @@ func TestRPCGatherUnderFaults(t *testing.T) {
 		<-ctx.Done()
 		return "", nil
 	})
-	var nodes []gone
+	var nodes []silenced
 	for range 3 {
 		nodes = append(nodes, servingThrough(t, lab.Echo, name, opts, func(_ context.Context, s string) (string, error) {
 			entered <- struct{}{}

@@ -54,7 +54,7 @@ func BenchmarkGather(b *testing.B) {
 	})
 }
 
-// C10 and C11: who is asked is fixed when the request goes out; the sequence ends with
+// C10 and C11: the nodes asked are fixed when the request is published; the sequence ends with
 // the last of them.
 func TestRPCGather(t *testing.T) {
 	t.Parallel()
@@ -80,10 +80,10 @@ func TestRPCGather(t *testing.T) {
 		for range 5 {
 			<-entered
 		}
-		// A node that comes now is not asked, and one that is deaf is not waited for.
+		// A node that comes now is not asked, and one without a subscriber is not waited for.
 		late, err := rpc.NewBus(c, name, nil)
 		require.NoError(t, err)
-		require.NoError(t, lab.Echo.Serve(late, sayer("late")))
+		require.NoError(t, lab.Echo.Serve(late, answering("late")))
 		lab.RunBus(t, late)
 		require.NoError(t, late.Ready(ctx))
 		close(leave)
@@ -104,7 +104,7 @@ func TestRPCGather(t *testing.T) {
 	require.Less(t, time.Since(start), 30*time.Second, "half of its time")
 
 	for range lab.Echo.Gather(ctx, caller, "r") {
-		break // the rest is told
+		break // the others are cancelled
 	}
 	require.Zero(t, caller.Waiting())
 }
@@ -132,7 +132,7 @@ func TestRPCGatherEndsWithItsTime(t *testing.T) {
 		n++
 	}
 	require.Equal(t, 1, n)
-	lab.Soon(t, 30*time.Second, "the handler is told, long before its deadline", told)
+	lab.Soon(t, 30*time.Second, "the handler's context ends, long before its deadline", told)
 }
 
 // A gather that ends early names the nodes that have not answered.

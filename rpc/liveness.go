@@ -66,7 +66,7 @@ func (b *Bus) sendHeartbeats(ctx context.Context, up <-chan struct{}) {
 	}
 }
 
-// linkUp reports that the node can be reached again, and has both sides look for what they missed. The first time
+// linkUp reports that the node can be reached again, and has both sides check what they missed. The first time
 // nothing can have been missed.
 func (b *Bus) linkUp(up chan<- struct{}) {
 	offer(up)

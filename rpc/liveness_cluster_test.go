@@ -14,11 +14,11 @@ import (
 )
 
 // A node follows its slot later than the caller. What is sent meanwhile is kept for it
-// and not refused: it has said nothing for a moment, and is not dead.
+// and not refused: it was silent for a moment, and is not dead.
 func TestRPCNodeThatFollowsItsSlotLate(t *testing.T) {
 	t.Parallel()
 	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
-	opts := &rpc.Options{Lease: 2 * time.Minute, Timeout: 29 * time.Second} // no look comes in time
+	opts := &rpc.Options{Lease: 2 * time.Minute, Timeout: 29 * time.Second} // no check comes in time
 	var d door
 	node := lab.Serving(t, lab.Echo, d.client(cluster), "late", opts, lab.Upper)
 	caller := lab.OpenBus(t, cluster.Client(), "late", opts)
@@ -62,7 +62,7 @@ func TestRPCNodeThatFollowsItsSlotLate(t *testing.T) {
 	}
 }
 
-// A migration that stands still: the keys are there, and who listens is here. What was
+// A migration that stalls: the keys are there, and the subscribers are here. What was
 // sent before has its answer, and the nodes do not subscribe anew all the time.
 func TestRPCWhileAMigrationStandsStill(t *testing.T) {
 	t.Parallel()
@@ -98,16 +98,18 @@ func TestRPCWhileAMigrationStandsStill(t *testing.T) {
 
 	source := cluster.Nodes()[from].Client()
 	before := lab.CommandCalls(t, source)["ssubscribe"]
-	luatomictest.Eventually(t, 30*time.Second, "they find that nobody hears them", func() bool {
+	luatomictest.Eventually(t, 30*time.Second, "they find that they have no subscriber", func() bool {
 		return lab.CommandCalls(t, source)["ssubscribe"] >= before+4
 	})
 	<-time.After(2 * time.Second)
-	require.Less(t, lab.CommandCalls(t, source)["ssubscribe"], before+60, "each twice as late, then once for each sign of life")
+	require.Less(t, lab.CommandCalls(t, source)["ssubscribe"], before+60, "each twice as late, then once a heartbeat")
 	require.ErrorIs(t, lab.Echo.Cast(ctx, caller, "x"), rpc.ErrNoResponders, "a cast is not kept")
-	luatomictest.Eventually(t, 20*time.Second, "it leaves its link alone", func() bool { return node.ResetBackoff() >= 100*time.Millisecond })
+	luatomictest.Eventually(t, 20*time.Second, "it leaves its link alone",
+		func() bool { return node.ResetBackoff() >= 100*time.Millisecond })
 	require.NoError(t, m.Finish(ctx))
 	out, err := lab.Echo.Call(ctx, caller, "x")
 	require.NoError(t, err)
 	require.Equal(t, "X", out)
-	luatomictest.Eventually(t, 30*time.Second, "the next time it is quick again", func() bool { return node.ResetBackoff() == 0 })
+	luatomictest.Eventually(t, 30*time.Second, "the next time it starts from the shortest wait",
+		func() bool { return node.ResetBackoff() == 0 })
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/luatomic/luatomic/rpc"
 )
 
-// C12: the fourth of the reasons for no answer, a node that is deaf without knowing
-// it, mends itself: it does not hear its own word.
+// C12: the fourth of the reasons for no answer, a node that is unreachable without knowing
+// it, subscribes anew: it does not receive its own echo.
 func TestRPCUnreachableNodeSubscribesAnew(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
@@ -33,7 +33,7 @@ func TestRPCUnreachableNodeSubscribesAnew(t *testing.T) {
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute, Lease: nodeLease})
 	_, err = lab.Echo.Call(ctx, caller, "")
 	require.NoError(t, err)
-	luatomictest.Eventually(t, 20*time.Second, "it hears itself", b.ExpectsEcho)
+	luatomictest.Eventually(t, 20*time.Second, "it receives its echo", b.ExpectsEcho)
 
 	proxy.Blackhole(true) // the server's side of the connection stays
 	client.sub = c        // a new one does not lead there
@@ -43,16 +43,17 @@ func TestRPCUnreachableNodeSubscribesAnew(t *testing.T) {
 	require.Equal(t, int64(1), b.Stats().Fetched)
 }
 
-// A node whose link leads to a server that has become a replica hears what is published
+// A node whose link leads to a server that has become a replica receives what is published
 // on the master and is not counted there. What finds no responders has not run, and the
 // node notices and takes calls again.
-func TestANodeThatListensAtAReplicaDoesNotRunWhatWasRefused(t *testing.T) {
+func TestANodeSubscribedAtAReplicaDoesNotRunWhatWasRefused(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	p := lab.StartPair(t)
 	var runs atomic.Int64
-	// It looks after a third of its lease, when the servers have long changed places.
-	node := lab.Serving(t, lab.Echo, p.Client(t), "bus", &rpc.Options{Lease: 24 * time.Second}, func(_ context.Context, s string) (string, error) {
+	// It checks after a third of its lease, when the servers have long changed places.
+	node := lab.Serving(t, lab.Echo, p.Client(t), "bus", &rpc.Options{Lease: 24 * time.Second}, func(_ context.Context,
+		s string) (string, error) {
 		runs.Add(1)
 		return s, nil
 	})
@@ -128,9 +129,11 @@ func TestRPCHalfOpenSubscriptionIsReplaced(t *testing.T) {
 			require.Less(t, time.Since(start), 30*time.Second)
 			require.Equal(t, int64(2), runs.Load())
 			if who == "node" {
-				luatomictest.Eventually(t, 20*time.Second, "the fetch is counted", func() bool { return node.Stats().Fetched == 1 })
+				luatomictest.Eventually(t, 20*time.Second, "the fetch is counted",
+					func() bool { return node.Stats().Fetched == 1 })
 			} else {
-				luatomictest.Eventually(t, 20*time.Second, "the look is counted", func() bool { return caller.Stats().Resyncs > 0 })
+				luatomictest.Eventually(t, 20*time.Second, "the check is counted",
+					func() bool { return caller.Stats().Resyncs > 0 })
 			}
 		})
 	}
@@ -153,7 +156,10 @@ func TestRPCLosesNothingWhenSubscriptionsAreKilled(t *testing.T) {
 	killer := server.Client()
 	var refused atomic.Int64
 	handled := func() int64 { return node.Stats().Handled }
-	stop := cutting(20*time.Millisecond, handled, func() { _ = killer.ClientKillByFilter(context.Background(), "TYPE", "pubsub").Err() })
+	stop := cutting(20*time.Millisecond, handled, func() {
+		_ = killer.ClientKillByFilter(context.Background(), "TYPE",
+			"pubsub").Err()
+	})
 	callMany(t, caller, faultCalls(), &refused)
 	stop()
 	require.Zero(t, doubles.Load(), "double executions")

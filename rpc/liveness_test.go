@@ -20,7 +20,7 @@ import (
 )
 
 // holdJoin holds back the announcements of a node, once it is armed, until the node has
-// said that it leaves, or for a while.
+// withdrawn, or for a while.
 type holdJoin struct {
 	armed atomic.Bool
 	once  sync.Once
@@ -83,11 +83,15 @@ func TestAnAnnouncementDoesNotUndoThatANodeLeaves(t *testing.T) {
 	}()
 	<-begun
 	h.armed.Store(true)
-	require.NoError(t, lab.Echo.Serve(b, func(_ context.Context, s string) (string, error) { return s, nil })) // announces
+	require.NoError(t, lab.Echo.Serve(b, func(_ context.Context, s string) (string, error) {
+		return s,
+			nil
+	})) // announces
 	<-h.held
 	stop()
 	<-h.left
-	luatomictest.Eventually(t, 20*time.Second, "it has announced itself, or never will", func() bool { return !h.armed.Load() })
+	luatomictest.Eventually(t, 20*time.Second, "it has announced itself, or never will",
+		func() bool { return !h.armed.Load() })
 	for range 20 {
 		_, err = hold.Call(ctx, caller, "x")
 		require.ErrorIs(t, err, rpc.ErrNoResponders)
@@ -99,8 +103,8 @@ func TestAnAnnouncementDoesNotUndoThatANodeLeaves(t *testing.T) {
 	require.ErrorIs(t, <-done, context.Canceled)
 }
 
-// In a cluster: who listens is asked of the shard's own channels. Where the caller does not
-// listen either, the slot is on its way, and the lease suffices, but for a cast.
+// In a cluster the subscribers of the shard's own channels count. Where the caller is not
+// subscribed either, the slot is moving, and the lease suffices, but for a cast.
 func TestRPCScriptsOfACluster(t *testing.T) {
 	t.Parallel()
 	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
@@ -108,19 +112,25 @@ func TestRPCScriptsOfACluster(t *testing.T) {
 	send := func() (out []string) {
 		require.NoError(t, c.Del(ctx, record, gather).Err())
 		require.NoError(t, scriptcase.Announced(ctx, c, k))
-		call := lab.Must(gen.RPCCall(ctx, c, gen.RPCCallParams{Nodes: nodes, Method: method, Record: record, Frame: []byte("f"), Caller: "me", Outbox: k,
+		call := lab.Must(gen.RPCCall(ctx, c, gen.RPCCallParams{Nodes: nodes, Method: method, Record: record,
+			Frame: []byte("f"), Caller: "me", Outbox: k,
 			Timeout: time.Minute, Keep: time.Hour, Shard: true}))
 		require.NoError(t, c.Del(ctx, record).Err())
 		require.NoError(t, scriptcase.Announced(ctx, c, k))
-		direct := lab.Must(gen.RPCDirect(ctx, c, gen.RPCDirectParams{Nodes: nodes, Method: method, Record: record, Frame: []byte("f"), Caller: "me", Outbox: k,
+		direct := lab.Must(gen.RPCDirect(ctx, c, gen.RPCDirectParams{Nodes: nodes, Method: method, Record: record,
+			Frame: []byte("f"), Caller: "me", Outbox: k,
 			Timeout: time.Minute, Keep: time.Hour, Shard: true, Target: lua.Some("n")}))
-		rows := lab.Must(gen.RPCGather(ctx, c, gen.RPCGatherParams{Nodes: nodes, Method: method, Gather: gather, Frame: []byte("f"), Caller: "me", Outbox: k,
+		rows := lab.Must(gen.RPCGather(ctx, c, gen.RPCGatherParams{Nodes: nodes, Method: method, Gather: gather,
+			Frame: []byte("f"), Caller: "me", Outbox: k,
 			Timeout: time.Minute, Keep: time.Hour, Shard: true}))
-		cast := lab.Must(gen.RPCCast(ctx, c, gen.RPCCastParams{Nodes: nodes, Method: method, Frame: []byte("f"), Outbox: k, Timeout: time.Minute, Shard: true}))
+		cast := lab.Must(gen.RPCCast(ctx, c, gen.RPCCastParams{Nodes: nodes, Method: method, Frame: []byte("f"), Outbox: k,
+			Timeout: time.Minute, Shard: true}))
 		require.NoError(t, scriptcase.Orphaned(ctx, c, k))
-		rescue := lab.Must(gen.RPCRescue(ctx, c, gen.RPCRescueParams{Nodes: nodes, Method: method, Record: record, Again: true, Outbox: k, Word: []byte("L"),
+		rescue := lab.Must(gen.RPCRescue(ctx, c, gen.RPCRescueParams{Nodes: nodes, Method: method, Record: record,
+			Again: true, Outbox: k, Word: []byte("L"),
 			Keep: time.Minute, Caller: "me", Shard: true}))
-		return []string{call.Outcome.String(), direct.Outcome.String(), fmt.Sprint(rows[0].Heard), cast.Reason.String(), rescue.Outcome.String()}
+		return []string{call.Outcome.String(), direct.Outcome.String(), fmt.Sprint(rows[0].Heard), cast.Reason.String(),
+			rescue.Outcome.String()}
 	}
 	listen := func(channel string) *redis.PubSub {
 		ps := c.SSubscribe(ctx, channel)
@@ -130,10 +140,11 @@ func TestRPCScriptsOfACluster(t *testing.T) {
 	for _, classic := range []string{"n", "me"} {
 		require.NoError(t, lab.Subscribe(ctx, t, c, k+classic), "of other channels")
 	}
-	require.Equal(t, []string{"sent", "sent", "true", "no_subscriber", "moved"}, send(), "nobody is here")
+	require.Equal(t, []string{"sent", "sent", "true", "no_subscriber", "moved"}, send(), "no subscriber")
 	me := listen(k + "me")
 	defer me.Close()
-	require.Equal(t, []string{"no_subscriber", "no_subscriber", "false", "no_subscriber", "lost"}, send(), "the node is not")
+	require.Equal(t, []string{"no_subscriber", "no_subscriber", "false", "no_subscriber", "lost"}, send(),
+		"the node is not")
 	require.Equal(t, "u", c.HGet(ctx, gather, "n:n").Val())
 	node := listen(k + "n")
 	defer node.Close()

@@ -62,7 +62,8 @@ func TestRPCNamesAreNotConfused(t *testing.T) {
 		m := rpc.NewMethod[string, string](odd)
 		caller := lab.OpenBus(t, c, name, opts)
 		for _, in := range []string{"x", strings.Repeat("x", 100_000)} { // pushed, and fetched
-			for _, o := range []*rpc.CallOptions{nil, {Key: odd + strconv.Itoa(len(in))}, {Node: b.Node()}, {Key: strconv.Itoa(len(in)) + odd, Node: b.Node()}} {
+			for _, o := range []*rpc.CallOptions{nil, {Key: odd + strconv.Itoa(len(in))}, {Node: b.Node()},
+				{Key: strconv.Itoa(len(in)) + odd, Node: b.Node()}} {
 				out, err := m.CallWith(t.Context(), caller, in, o)
 				require.NoError(t, err, "%q %+v", odd, o)
 				require.Len(t, out, len(in))

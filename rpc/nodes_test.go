@@ -75,23 +75,27 @@ func TestRPCScriptsThatKeepLists(t *testing.T) {
 	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	method, nodes, about := "{"+k+"}:m:x", "{"+k+"}:nodes", "{"+k+"}:about"
 	require.NoError(t, scriptcase.Announced(ctx, c, k))
-	require.NoError(t, c.ZAdd(ctx, nodes, redis.Z{Score: lab.Past, Member: "dead"}, redis.Z{Score: lab.Future, Member: "deaf"}).Err())
-	require.NoError(t, c.ZAdd(ctx, method, redis.Z{Member: "dead"}, redis.Z{Member: "deaf"}).Err())
+	require.NoError(t, c.ZAdd(ctx, nodes, redis.Z{Score: lab.Past, Member: "dead"}, redis.Z{Score: lab.Future,
+		Member: "unreachable"}).Err())
+	require.NoError(t, c.ZAdd(ctx, method, redis.Z{Member: "dead"}, redis.Z{Member: "unreachable"}).Err())
 	for _, node := range []string{"n", "dead"} {
 		require.NoError(t, lab.Subscribe(ctx, t, c, k+node))
 	}
-	gather := gen.RPCGatherParams{Nodes: nodes, Method: method, Gather: "{" + k + "}:g:9", Frame: []byte("f"), Caller: k, Outbox: k,
+	gather := gen.RPCGatherParams{Nodes: nodes, Method: method, Gather: "{" + k + "}:g:9", Frame: []byte("f"),
+		Caller: k, Outbox: k,
 		Timeout: time.Minute, Keep: time.Hour}
 	rows, err := gen.RPCGather(ctx, c, gather)
 	require.NoError(t, err)
-	require.ElementsMatch(t, []gen.RPCGatherRow{{Node: "n", Heard: true}, {Node: "deaf"}}, rows, "a dead one is not asked, a deaf one not expected")
+	require.ElementsMatch(t, []gen.RPCGatherRow{{Node: "n", Heard: true}, {Node: "unreachable"}}, rows,
+		"a dead node is not asked, an unreachable one not expected")
 	repeated, err := gen.RPCGather(ctx, c, gather)
 	require.NoError(t, err)
-	require.ElementsMatch(t, rows, repeated, "a repeat says who heard")
-	require.Equal(t, -4.0, c.ZScore(ctx, method, "n").Val(), "and asks nobody again")
-	cast, err := gen.RPCCast(ctx, c, gen.RPCCastParams{Nodes: nodes, Method: method, Frame: []byte("f"), Outbox: k, Timeout: time.Minute, All: true})
+	require.ElementsMatch(t, rows, repeated, "a repeat reports the same receivers")
+	require.Equal(t, -4.0, c.ZScore(ctx, method, "n").Val(), "and asks no node again")
+	cast, err := gen.RPCCast(ctx, c, gen.RPCCastParams{Nodes: nodes, Method: method, Frame: []byte("f"), Outbox: k,
+		Timeout: time.Minute, All: true})
 	require.NoError(t, err)
-	require.Equal(t, int64(1), cast.Sent, "neither the dead nor the deaf")
+	require.Equal(t, int64(1), cast.Sent, "neither the dead nor the unreachable")
 
 	large := "d" + strings.Repeat("x", 600_000)
 	require.NoError(t, c.HSet(ctx, gather.Gather, "n:a", large, "n:b", large, "n:c", large).Err())
@@ -100,9 +104,10 @@ func TestRPCScriptsThatKeepLists(t *testing.T) {
 	require.Len(t, parts, 2, "a megabyte, and the rest later")
 
 	binding := "{" + k + "}:k:9"
-	bound, err := gen.RPCBind(ctx, c, gen.RPCBindParams{Binding: binding, Nodes: nodes, Node: "n", From: lua.Some("other"), Keep: time.Hour})
+	bound, err := gen.RPCBind(ctx, c, gen.RPCBindParams{Binding: binding, Nodes: nodes, Node: "n",
+		From: lua.Some("other"), Keep: time.Hour})
 	require.NoError(t, err)
-	require.False(t, bound.Bound, "taken from somebody who does not own it")
+	require.False(t, bound.Bound, "taken from a node that does not own it")
 	require.NoError(t, c.Set(ctx, binding, "n", time.Hour).Err())
 	mine, err := gen.RPCUnbind(ctx, c, gen.RPCUnbindParams{Binding: binding, Node: "other"})
 	require.NoError(t, err)
@@ -111,7 +116,8 @@ func TestRPCScriptsThatKeepLists(t *testing.T) {
 	require.NoError(t, scriptcase.Asked(ctx, c, k))
 	record := "{" + k + "}:r:1"
 	chunk := func(node string, attempt int64) gen.RPCChunkState {
-		r, err := gen.RPCChunk(ctx, c, gen.RPCChunkParams{Record: record, Chunks: "{" + k + "}:s:9", Node: node, Attempt: attempt, Seq: 1,
+		r, err := gen.RPCChunk(ctx, c, gen.RPCChunkParams{Record: record, Chunks: "{" + k + "}:s:9", Node: node,
+			Attempt: attempt, Seq: 1,
 			Frame: []byte("f"), Outbox: k, Keep: time.Hour})
 		require.NoError(t, err)
 		return r.State
@@ -123,11 +129,14 @@ func TestRPCScriptsThatKeepLists(t *testing.T) {
 	require.Equal(t, gen.RPCChunkStateGone, chunk("n", 1), "given up")
 
 	require.NoError(t, c.ZAdd(ctx, nodes, redis.Z{Score: lab.Past, Member: "n"}).Err())
-	_, err = gen.RPCJoin(ctx, c, gen.RPCJoinParams{Nodes: nodes, About: about, Node: "n", Lease: time.Minute, Stay: time.Hour, Text: "{}", Outbox: k, Word: []byte("P")})
+	_, err = gen.RPCJoin(ctx, c, gen.RPCJoinParams{Nodes: nodes, About: about, Node: "n", Lease: time.Minute,
+		Stay: time.Hour, Text: "{}", Outbox: k, Word: []byte("P")})
 	require.NoError(t, err)
-	require.Equal(t, []string{"n", "deaf"}, c.ZRange(ctx, nodes, 0, -1).Val(), "one that comes back late is there, the dead are not")
+	require.Equal(t, []string{"n", "unreachable"}, c.ZRange(ctx, nodes, 0, -1).Val(),
+		"a node that comes back late is listed, the dead are not")
 	for _, stay := range []bool{true, false} {
-		_, err = gen.RPCLeave(ctx, c, gen.RPCLeaveParams{Nodes: nodes, About: about, Methods: []string{method}, Node: "n", Stay: stay})
+		_, err = gen.RPCLeave(ctx, c, gen.RPCLeaveParams{Nodes: nodes, About: about, Methods: []string{method}, Node: "n",
+			Stay: stay})
 		require.NoError(t, err)
 		require.Equal(t, stay, c.ZScore(ctx, nodes, "n").Err() == nil, "it stays until its handlers are done")
 		require.ErrorIs(t, c.ZScore(ctx, method, "n").Err(), redis.Nil)

@@ -19,7 +19,7 @@ import (
 	"github.com/luatomic/luatomic/rpc"
 )
 
-// moody fails where it is told to.
+// moody fails where it is set to.
 type moody struct {
 	marshal, unmarshal error
 	panics             bool
@@ -52,7 +52,8 @@ func TestRPCCodecThatFails(t *testing.T) {
 		runs.Add(1)
 		return "x", nil
 	}
-	methods := map[string]*moody{"sound": {}, "in": {unmarshal: failed}, "out": {marshal: failed}, "panics": {panics: true}}
+	methods := map[string]*moody{"sound": {}, "in": {unmarshal: failed}, "out": {marshal: failed},
+		"panics": {panics: true}}
 	for m, codec := range methods {
 		lab.Serving(t, rpc.NewMethod[string, string](m), c, name, &rpc.Options{Codec: codec}, count)
 	}
@@ -67,7 +68,8 @@ func TestRPCCodecThatFails(t *testing.T) {
 	err := call("sound", &moody{unmarshal: failed})
 	require.ErrorIs(t, err, failed)
 	require.ErrorContains(t, err, "the result is not a string")
-	for method, code := range map[string]string{"in": rpc.CodeBadRequest, "out": rpc.CodeError, "panics": rpc.CodeInternal} {
+	for method, code := range map[string]string{"in": rpc.CodeBadRequest, "out": rpc.CodeError,
+		"panics": rpc.CodeInternal} {
 		var remote *rpc.RemoteError
 		require.ErrorAs(t, call(method, &moody{}), &remote, method)
 		require.Equal(t, code, remote.Code, method)
@@ -79,7 +81,8 @@ func TestRPCCodecThatFails(t *testing.T) {
 // frame, and the caller wait.
 func TestLongestTimeout(t *testing.T) {
 	t.Parallel()
-	b := lab.Serving(t, lab.Echo, luatomictest.Client(t), luatomictest.Namespace(t), &rpc.Options{Timeout: 1 << 62, Lease: 1 << 62}, lab.Upper)
+	b := lab.Serving(t, lab.Echo, luatomictest.Client(t), luatomictest.Namespace(t), &rpc.Options{Timeout: 1 << 62,
+		Lease: 1 << 62}, lab.Upper)
 	got := make(chan string, 1)
 	go func() {
 		out, err := lab.Echo.Call(context.Background(), b, "x")

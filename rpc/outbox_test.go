@@ -30,10 +30,12 @@ func TestRPCGivenUpRequestIsNotSentAgain(t *testing.T) {
 	defer ps.Close()
 	require.IsType(t, &redis.Subscription{}, lab.Must(ps.Receive(ctx)))
 	cancel := func(mark time.Duration) gen.RPCCancelResult {
-		return lab.Must(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: p + "r:1", Method: p + "m:x", Outbox: name, Word: []byte("X"), Mark: mark}))
+		return lab.Must(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: p + "r:1", Method: p + "m:x", Outbox: name,
+			Word: []byte("X"), Mark: mark}))
 	}
 	call := func() gen.RPCCallOutcome {
-		return lab.Must(gen.RPCCall(ctx, c, gen.RPCCallParams{Nodes: p + "nodes", Method: p + "m:x", Record: p + "r:1", Frame: []byte("f"),
+		return lab.Must(gen.RPCCall(ctx, c, gen.RPCCallParams{Nodes: p + "nodes", Method: p + "m:x", Record: p + "r:1",
+			Frame:  []byte("f"),
 			Caller: name, Outbox: name, Timeout: time.Minute, Keep: time.Hour})).Outcome
 	}
 	for record, want := range map[string]gen.RPCCancelResult{
@@ -55,8 +57,9 @@ func TestRPCGivenUpRequestIsNotSentAgain(t *testing.T) {
 		require.Equal(t, gen.RPCCallOutcomeKnown, call(), "%q", record)
 		require.Equal(t, "x", c.Get(ctx, p+"r:1").Val())
 		require.InDelta(t, time.Minute, c.PTTL(ctx, p+"r:1").Val(), float64(10*time.Second))
-		reply := lab.Must(gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: p + "r:1", Method: p + "m:x", Node: "n", Attempt: 1, Frame: []byte("f"), Outbox: name, Keep: time.Minute}))
-		require.Equal(t, gen.RPCReplyResultGone, reply, "nobody reads it")
+		reply := lab.Must(gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: p + "r:1", Method: p + "m:x", Node: "n",
+			Attempt: 1, Frame: []byte("f"), Outbox: name, Keep: time.Minute}))
+		require.Equal(t, gen.RPCReplyResultGone, reply, "no caller reads it")
 
 		set()
 		require.Equal(t, want, cancel(0), "%q", record)
@@ -66,15 +69,16 @@ func TestRPCGivenUpRequestIsNotSentAgain(t *testing.T) {
 	}
 }
 
-// The node that worked on it counts as less busy, and is told.
-func TestRPCCancelTellsTheNodeThatHasIt(t *testing.T) {
+// The node that worked on it counts as less busy, and is notified.
+func TestRPCCancelNotifiesTheNodeThatHasIt(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	require.NoError(t, scriptcase.Asked(ctx, c, name))
 	ps := c.Subscribe(ctx, name+"n")
 	defer ps.Close()
 	require.IsType(t, &redis.Subscription{}, lab.Must(ps.Receive(ctx)))
-	out := lab.Must(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: "{" + name + "}:r:1", Method: "{" + name + "}:m:x", Outbox: name, Word: []byte("X1")}))
+	out := lab.Must(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: "{" + name + "}:r:1",
+		Method: "{" + name + "}:m:x", Outbox: name, Word: []byte("X1")}))
 	require.Equal(t, gen.RPCCancelResultGivenUp, out)
 	require.Equal(t, float64(-6), c.ZScore(ctx, "{"+name+"}:m:x", "n").Val())
 	m, err := ps.ReceiveMessage(ctx)
@@ -83,7 +87,8 @@ func TestRPCCancelTellsTheNodeThatHasIt(t *testing.T) {
 	// A node that has left does not come back for it.
 	require.NoError(t, scriptcase.Asked(ctx, c, name))
 	require.NoError(t, c.ZRem(ctx, "{"+name+"}:m:x", "n").Err())
-	lab.Must(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: "{" + name + "}:r:1", Method: "{" + name + "}:m:x", Outbox: name, Word: []byte("X1")}))
+	lab.Must(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: "{" + name + "}:r:1", Method: "{" + name + "}:m:x",
+		Outbox: name, Word: []byte("X1")}))
 	require.Zero(t, c.ZCard(ctx, "{"+name+"}:m:x").Val())
 }
 
@@ -135,7 +140,7 @@ func TestRPCTimeoutsLeaveNothing(t *testing.T) {
 	luatomictest.Eventually(t, time.Minute, "no record is left", func() bool {
 		return len(lab.Must(c.Keys(ctx, "rpc:{"+name+"}:r:*").Result())) == 0
 	})
-	// An announcement may say what was in flight a moment ago; the next one sets it right.
+	// A heartbeat may carry what was in flight a moment ago; the next one corrects it.
 	luatomictest.Eventually(t, 20*time.Second, "no calls are in flight", func() bool {
 		return math.Abs(c.ZScore(ctx, "rpc:{"+name+"}:m:echo", node.Node()).Val()+1024) <= 5
 	})
@@ -154,22 +159,23 @@ func (c *twoWays) Subscribe(ctx context.Context, channels ...string) *redis.PubS
 	return c.sub.Subscribe(ctx, channels...)
 }
 
-// C14: the caller gives up at any moment. The handler's context ends at once, and there
+// C14: the caller gives up at any moment. The handler's context ends soon, and there
 // is one end.
 func TestRPCCancel(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	entered, told := make(chan struct{}, 1), make(chan time.Time, 1)
-	// What was given up counts as in flight until the node has heard of it.
-	node := lab.Serving(t, lab.Echo, c, name, &rpc.Options{Concurrency: 1000, Lease: time.Minute}, func(ctx context.Context, s string) (string, error) {
-		if s == "now" {
-			return s, nil
-		}
-		entered <- struct{}{}
-		<-ctx.Done()
-		told <- time.Now()
-		return "", context.Cause(ctx)
-	})
+	// A cancelled call counts as in flight until the node has received that.
+	node := lab.Serving(t, lab.Echo, c, name, &rpc.Options{Concurrency: 1000, Lease: time.Minute},
+		func(ctx context.Context, s string) (string, error) {
+			if s == "now" {
+				return s, nil
+			}
+			entered <- struct{}{}
+			<-ctx.Done()
+			told <- time.Now()
+			return "", context.Cause(ctx)
+		})
 	caller := lab.OpenBus(t, c, name, nil)
 	for range 20 {
 		// Its deadline is long after all that a busy machine needs.
@@ -204,7 +210,8 @@ func TestRPCCancel(t *testing.T) {
 	}
 	t.Logf("%d answered, %d given up; node %+v", ended[0], ended[1], node.Stats())
 	luatomictest.Eventually(t, 2*time.Minute, "nothing is left", func() bool {
-		return node.Waiting() == 0 && caller.Waiting() == 0 && len(lab.Must(c.Keys(t.Context(), "rpc:{"+name+"}:r:*").Result())) == 0
+		return node.Waiting() == 0 && caller.Waiting() == 0 && len(lab.Must(c.Keys(t.Context(),
+			"rpc:{"+name+"}:r:*").Result())) == 0
 	})
 }
 

@@ -18,7 +18,7 @@ type pending struct {
 	mu       sync.Mutex
 	calls    map[string]*waiter
 	gathers  map[string]*gathering
-	finished []string // records that nobody needs any more
+	finished []string // records that are not needed any more
 	stored   []string // ids whose reply is to be fetched
 }
 
@@ -202,7 +202,7 @@ const quickly = 200 * time.Millisecond
 // maxFinished bounds the records that wait to be removed; those beyond it expire.
 const maxFinished = 20_000
 
-// discard notes records that nobody needs any more. The next call removes them.
+// discard notes records that are not needed any more. The next call removes them.
 func (p *pending) discard(keys ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

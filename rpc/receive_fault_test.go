@@ -16,8 +16,8 @@ import (
 )
 
 // C17: a gather and a stream whose callers never read on, and a handler that never
-// returns, hold up nobody else.
-func TestRPCConsumersThatStandStillHoldNobodyUp(t *testing.T) {
+// returns, hold up no other call.
+func TestRPCStalledConsumersHoldUpNoCall(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -62,8 +62,9 @@ func TestRPCConsumersThatStandStillHoldNobodyUp(t *testing.T) {
 		longest = max(longest, time.Since(start))
 	}
 	t.Logf("the longest of 500 calls took %v", longest)
-	require.Less(t, longest, 30*time.Second, "far less than the time that those who stand still have")
+	require.Less(t, longest, 30*time.Second, "far less than the time that the suspended ones have")
 	close(stuck)
 	consumers.Wait()
-	luatomictest.Eventually(t, 20*time.Second, "the handler of the stream is told", func() bool { return b.Waiting() == 0 })
+	luatomictest.Eventually(t, 20*time.Second, "the context of the stream's handler ends",
+		func() bool { return b.Waiting() == 0 })
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/luatomic/luatomic/rpc"
 )
 
-// C20: whatever is published on the channels of a bus, its node and caller go on, count
+// C20: whatever is published on the channels of a bus, its node and caller continue, count
 // it, and no handler runs.
 func TestRPCPoisonDoesNotReachHandlers(t *testing.T) {
 	t.Parallel()
@@ -30,8 +30,10 @@ func TestRPCPoisonDoesNotReachHandlers(t *testing.T) {
 		return s, nil
 	})
 	channel := "rpc:{" + name + "}:n:" + b.Node()
-	for _, poison := range []string{"", "x", "Q", "R\x01", "E\x01\xff", "1 5000\n", "1 5000\nQ\x01", "0 1\nQ\x01\x00\x00\x00\x00", "-1 5\nQ", "1 99999999999999999999\nQ",
-		"L\x01", "L\x01\x05a", "X\x01", "K\x01\x01a\x01b", "U\x01\x00", "D", "N\x01\x03abc", "r\x01\x01a\x01b\x00", "C\x01\x01a\x01\x00", strings.Repeat("9", 100),
+	for _, poison := range []string{"", "x", "Q", "R\x01", "E\x01\xff", "1 5000\n", "1 5000\nQ\x01",
+		"0 1\nQ\x01\x00\x00\x00\x00", "-1 5\nQ", "1 99999999999999999999\nQ",
+		"L\x01", "L\x01\x05a", "X\x01", "K\x01\x01a\x01b", "U\x01\x00", "D", "N\x01\x03abc", "r\x01\x01a\x01b\x00",
+		"C\x01\x01a\x01\x00", strings.Repeat("9", 100),
 		"R\x01\x01a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "\x00\xff", "P\x02"} {
 		require.NoError(t, c.Publish(ctx, channel, poison).Err())
 	}
@@ -110,8 +112,10 @@ func TestRPCPoisonedChannels(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	poison := []string{"", "Q", "1 5000\n", "1 5000\nQ\x01", "9999999999999 1\nQ", "R\x01\x02id", "E\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
-		"C\x01\x01a\x01\x01x", "K\x01\x01a\x01x", "L\x01\x00", "L\x01\x01G", "N\x01\x01G", "X\x01\x00", "U\x01\x01x", "D\x01\x01x", "\x00", "P\x02", "P\x01\x01x",
+	poison := []string{"", "Q", "1 5000\n", "1 5000\nQ\x01", "9999999999999 1\nQ", "R\x01\x02id",
+		"E\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+		"C\x01\x01a\x01\x01x", "K\x01\x01a\x01x", "L\x01\x00", "L\x01\x01G", "N\x01\x01G", "X\x01\x00", "U\x01\x01x",
+		"D\x01\x01x", "\x00", "P\x02", "P\x01\x01x",
 		"L\x01" + strings.Repeat("\x01a", 5000), strings.Repeat("9", 100_000)}
 	for _, m := range w.messages() {
 		for range 100 {
@@ -132,12 +136,13 @@ func TestRPCPoisonedChannels(t *testing.T) {
 	require.Equal(t, "ALIVE", out)
 	require.Positive(t, node.Stats().Refused)
 	require.Positive(t, caller.Stats().Refused)
-	luatomictest.Eventually(t, 30*time.Second, "nothing of it is kept", func() bool { return node.Waiting()+caller.Waiting() == 0 })
+	luatomictest.Eventually(t, 30*time.Second, "nothing of it is kept",
+		func() bool { return node.Waiting()+caller.Waiting() == 0 })
 }
 
-// What was recorded from the channels and is said again changes nothing: a reply is
+// What was recorded from the channels and is published again changes nothing: a reply is
 // not taken twice, and a request that runs does not run twice. One that is over may
-// run again, but nobody takes its reply: keys prove the origin of a frame, and not that
+// run again, but no call takes its reply: keys prove the origin of a frame, and not that
 // it is new.
 func TestRPCReplayedFrames(t *testing.T) {
 	t.Parallel()
@@ -161,7 +166,8 @@ func TestRPCReplayedFrames(t *testing.T) {
 	}
 	// A frame that it refuses comes after the repeats, on the same connection.
 	require.NoError(t, c.Publish(ctx, request.Channel, "no frame").Err())
-	luatomictest.Eventually(t, 20*time.Second, "it has heard the repeats", func() bool { return node.Stats().Refused == 1 })
+	luatomictest.Eventually(t, 20*time.Second, "it has received the repeats",
+		func() bool { return node.Stats().Refused == 1 })
 	leave <- struct{}{}
 	out := <-called
 	require.NoError(t, out.err)
@@ -183,7 +189,7 @@ func TestRPCReplayedFrames(t *testing.T) {
 	})
 }
 
-// callRefused makes a call whose frame the node refuses: nobody answers it, until its
+// callRefused makes a call whose frame the node refuses: no node answers it, until its
 // caller gives up.
 func callRefused(t *testing.T, c *redis.Client, name string, node, caller *rpc.Bus) {
 	t.Helper()
@@ -211,7 +217,7 @@ func callRefused(t *testing.T, c *redis.Client, name string, node, caller *rpc.B
 
 // A key is changed while nodes run: first all accept the new one, then all sign with
 // it, then the old one goes. At every step all understand each other, and one with a
-// wrong key is never heard.
+// wrong key is never accepted.
 func TestRPCKeysAreChangedWhileNodesRun(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)

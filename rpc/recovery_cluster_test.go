@@ -21,7 +21,7 @@ import (
 
 // The keys of a bus move to another server of the cluster while it is used, and on to a
 // third one and back. No call is lost, refused or run twice, and all follow the slot
-// because the server says so: the lease is so long that nothing else would tell them.
+// because the server says so: the lease is so long that nothing else would reveal it.
 func TestRPCWhileItsSlotMigrates(t *testing.T) {
 	t.Parallel()
 	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
@@ -82,7 +82,8 @@ func TestRPCWhileItsSlotMigrates(t *testing.T) {
 	})
 	more := func(n int64) {
 		calls, all := done.Load()+n, gathers.Load()+10
-		luatomictest.Eventually(t, time.Minute, "calls go on", func() bool { return done.Load() > calls && gathers.Load() > all || t.Failed() })
+		luatomictest.Eventually(t, time.Minute, "calls go on",
+			func() bool { return done.Load() > calls && gathers.Load() > all || t.Failed() })
 	}
 	for range 4 {
 		more(200)
@@ -103,7 +104,8 @@ func TestRPCWhileItsSlotMigrates(t *testing.T) {
 // follower starts a replica of a node.
 func follower(t *testing.T, cluster *luatomictest.Cluster, node int) *luatomictest.Server {
 	t.Helper()
-	ctx, replica := t.Context(), luatomictest.StartServer(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "5000")
+	ctx, replica := t.Context(), luatomictest.StartServer(t, "--cluster-enabled", "yes", "--cluster-node-timeout",
+		"5000")
 	host, port, err := net.SplitHostPort(cluster.Nodes()[node].Addr())
 	require.NoError(t, err)
 	require.NoError(t, replica.Client().ClusterMeet(ctx, host, port).Err())
@@ -165,7 +167,7 @@ func TestRPCWhileAClusterFailsOver(t *testing.T) {
 		return false
 	})
 	call()
-	luatomictest.Eventually(t, 20*time.Second, "all listen there", func() bool {
+	luatomictest.Eventually(t, 20*time.Second, "all are subscribed there", func() bool {
 		return len(lab.Must(replica.Client().PubSubShardChannels(ctx, "*").Result())) == 4
 	})
 }

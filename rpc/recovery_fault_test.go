@@ -86,7 +86,7 @@ func callMany(t *testing.T, caller *rpc.Bus, calls int, refused *atomic.Int64) {
 	require.Zero(t, lost.Load(), "calls without their result")
 }
 
-// nothingStays wants all keys of a bus gone at once. Only records may stay: one of a call
+// nothingStays wants all keys of a bus to be removed soon. Only records may stay: one of a call
 // in doubt, or a mark that it was given up, until it expires.
 func nothingStays(t *testing.T, c *redis.Client, name string) {
 	t.Helper()
@@ -127,17 +127,18 @@ func TestRPCLosesNothingWhenConnectionsAreCut(t *testing.T) {
 			start, refused := time.Now(), atomic.Int64{}
 			callMany(t, caller, faultCalls(), &refused)
 			stop()
-			t.Logf("%d calls in %v, %d times no responder, caller %+v, node %+v", faultCalls(), time.Since(start), refused.Load(), caller.Stats(), node.Stats())
+			t.Logf("%d calls in %v, %d times no responder, caller %+v, node %+v", faultCalls(), time.Since(start),
+				refused.Load(), caller.Stats(), node.Stats())
 			require.Zero(t, doubles.Load(), "double executions")
 		})
 	}
 }
 
 // nodeLease is short, so that a dead node is found soon, and longer than a busy machine
-// takes for a sign of life.
+// takes for a heartbeat.
 const nodeLease = 2 * time.Second
 
-// C5 and C13: the node goes silent with the call in hand. The answer is that it is
+// C5 and C13: the node goes silent with the call in flight. The answer is that it is
 // lost, by the end of its lease and not of the call.
 func TestRPCDeadNodeIsLost(t *testing.T) {
 	t.Parallel()
@@ -161,13 +162,13 @@ func TestRPCDeadNodeIsLost(t *testing.T) {
 	require.Less(t, time.Since(start), 30*time.Second)
 
 	// The server still counts its subscription, so a call is sent while its lease is
-	// good, and nobody is there after that.
+	// good, and no node is alive after that.
 	_, err = lab.Echo.Call(t.Context(), caller, "x")
 	require.ErrorContains(t, err, "no ")
 	require.ErrorIs(t, err, rpc.ErrNoResponders)
 }
 
-// C6: a node freezes, another one gets the call and answers; what the first one says
+// C6: a node freezes, another one gets the call and answers; what the first one replies
 // when it wakes is stale.
 func TestRPCLateReplyOfADeadNodeIsStale(t *testing.T) {
 	t.Parallel()
@@ -202,8 +203,8 @@ func TestRPCLateReplyOfADeadNodeIsStale(t *testing.T) {
 	})
 }
 
-// The caller's subscription is cut all the time: every reply still arrives, by
-// collect. The guard is collect.
+// The caller's subscription is cut all the time: every reply still arrives, read
+// from its record. The guard is readRecords.
 func TestRepliesSurviveCutSubscriptions(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
@@ -235,7 +236,8 @@ func TestRPCServerWithoutMemory(t *testing.T) {
 	ctx, c := t.Context(), server.Client()
 	entered, leave := make(chan string, 10), make(chan struct{})
 	// Without memory it cannot announce itself: its lease lasts for as long.
-	lab.Serving(t, lab.Echo, c, "bus", &rpc.Options{Lease: time.Minute}, func(_ context.Context, s string) (string, error) {
+	lab.Serving(t, lab.Echo, c, "bus", &rpc.Options{Lease: time.Minute}, func(_ context.Context, s string) (string,
+		error) {
 		entered <- s
 		<-leave
 		return strings.ToUpper(s), nil
@@ -261,7 +263,7 @@ func TestRPCServerWithoutMemory(t *testing.T) {
 	require.Empty(t, entered, "what was refused did not run")
 }
 
-// A server that is killed and restarted has lost its records. Calls in hand end in an
+// A server that is killed and restarted has lost its records. Calls in flight end in an
 // error, and as soon as the nodes are back calls are answered again.
 func TestRPCAfterARestartOfTheServer(t *testing.T) {
 	server := luatomictest.StartServer(t)

@@ -83,16 +83,18 @@ func TestRPCScriptsThatDecide(t *testing.T) {
 	require.Equal(t, gen.RPCRescueOutcomeLost, rescue(false).Outcome, "it may not run twice")
 	require.Equal(t, gen.RPCRescueOutcomeLost, rescue(true).Outcome, "what is lost stays lost")
 	reply := func(node string, attempt int64) gen.RPCReplyResult {
-		out, err := gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: record, Method: method, Node: node, Attempt: attempt, Frame: []byte("r"), Outbox: k, Keep: time.Minute})
+		out, err := gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: record, Method: method, Node: node, Attempt: attempt,
+			Frame: []byte("r"), Outbox: k, Keep: time.Minute})
 		require.NoError(t, err)
 		return out
 	}
 	require.Equal(t, gen.RPCReplyResultStale, reply("old", 1), "the reply to a lost call")
 	require.NoError(t, scriptcase.Orphaned(ctx, c, k))
-	require.Equal(t, gen.RPCRescueOutcomeLost, rescue(true).Outcome, "nobody hears it")
+	require.Equal(t, gen.RPCRescueOutcomeLost, rescue(true).Outcome, "no subscriber")
 	require.NoError(t, lab.Subscribe(ctx, t, c, k+"n"))
 	require.NoError(t, scriptcase.Orphaned(ctx, c, k))
-	require.Equal(t, gen.RPCRescueOutcomeLost, rescue(false).Outcome, "it may not run twice, although another node is there")
+	require.Equal(t, gen.RPCRescueOutcomeLost, rescue(false).Outcome,
+		"it may not run twice, although another node is there")
 	known, err := gen.RPCAttach(ctx, c, gen.RPCAttachParams{Record: record, Caller: "me"})
 	require.NoError(t, err)
 	require.Equal(t, gen.RPCAttachStateLost, known.State)
@@ -111,12 +113,13 @@ func TestRPCScriptsThatDecide(t *testing.T) {
 	require.Equal(t, "r", string(done.Frame))
 
 	cancel := func(mark time.Duration) gen.RPCCancelResult {
-		out, err := gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: record, Method: method, Outbox: k, Word: []byte("X"), Mark: mark})
+		out, err := gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: record, Method: method, Outbox: k, Word: []byte("X"),
+			Mark: mark})
 		require.NoError(t, err)
 		return out
 	}
 	require.Equal(t, gen.RPCCancelResultDone, cancel(0))
-	require.Zero(t, c.Exists(ctx, record).Val(), "a reply that nobody reads")
+	require.Zero(t, c.Exists(ctx, record).Val(), "a reply that no caller reads")
 	require.Equal(t, gen.RPCCancelResultGone, cancel(time.Minute))
 	sent, err := gen.RPCCall(ctx, c, gen.RPCCallParams{Nodes: nodes, Method: method, Record: record,
 		Frame: []byte("f"), Caller: k, Outbox: k, Timeout: time.Minute, Keep: time.Hour})
@@ -124,7 +127,7 @@ func TestRPCScriptsThatDecide(t *testing.T) {
 	require.Equal(t, gen.RPCCallOutcomeKnown, sent.Outcome, "it comes after it was given up")
 	require.Equal(t, gen.RPCReplyResultGone, reply("n", 1))
 
-	// Seventeen callers: the first is told, sixteen with it, and the last looks itself.
+	// Seventeen callers: the first is notified, sixteen with it, and the last checks by itself.
 	require.NoError(t, scriptcase.Asked(ctx, c, k))
 	states := make(map[gen.RPCAttachState]int)
 	for i := range 17 {
@@ -158,20 +161,25 @@ func TestRPCScriptsThatDecide(t *testing.T) {
 	require.Equal(t, make([]gen.RPCCollectState, 4), collect(lua.Some("other")))
 
 	require.NoError(t, scriptcase.Gathered(ctx, c, k))
-	for i, want := range []gen.RPCPartResult{gen.RPCPartResultAccepted, gen.RPCPartResultDuplicate, gen.RPCPartResultStale} {
-		out, err := gen.RPCPart(ctx, c, gen.RPCPartParams{Gather: "{" + k + "}:g:1", Method: method, Node: []string{"n", "n", "stranger"}[i], Frame: []byte("f"), Outbox: k})
+	for i, want := range []gen.RPCPartResult{gen.RPCPartResultAccepted, gen.RPCPartResultDuplicate,
+		gen.RPCPartResultStale} {
+		out, err := gen.RPCPart(ctx, c, gen.RPCPartParams{Gather: "{" + k + "}:g:1", Method: method, Node: []string{"n",
+			"n", "stranger"}[i], Frame: []byte("f"), Outbox: k})
 		require.NoError(t, err)
 		require.Equal(t, want, out)
 	}
 }
 
-// C16: a subscriber that reads slowly is cut off by the server when its output grows
-// too large. So large replies are not pushed, and all arrive.
+// C16: a subscriber that reads slowly is disconnected by the server when its output buffer grows
+// too large. So large replies are not published, and all arrive.
 func TestRPCLargeRepliesUnderAnOutputLimit(t *testing.T) {
 	t.Parallel()
 	c := luatomictest.StartServer(t).Client()
 	require.NoError(t, c.ConfigSet(t.Context(), "client-output-buffer-limit", "pubsub 1mb 256kb 1").Err())
-	lab.Serving(t, lab.Echo, c, "b", &rpc.Options{Concurrency: 500}, func(context.Context, string) (string, error) { return strings.Repeat("x", 100_000), nil })
+	lab.Serving(t, lab.Echo, c, "b", &rpc.Options{Concurrency: 500}, func(context.Context, string) (string,
+		error) {
+		return strings.Repeat("x", 100_000), nil
+	})
 	caller := lab.OpenBus(t, c, "b", &rpc.Options{Timeout: 2 * time.Minute})
 	var wg sync.WaitGroup
 	for range 200 {

@@ -169,7 +169,7 @@ func TestGraceIsBounded(t *testing.T) {
 	require.Less(t, time.Since(start), 30*time.Second)
 }
 
-// Two loops would hear each message twice, and a cast would run twice.
+// Two loops would receive each message twice, and a cast would run twice.
 func TestBusRunsOnceAtATime(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -191,8 +191,8 @@ func TestBusRunsOnceAtATime(t *testing.T) {
 	})
 }
 
-// A node that leaves finishes what it has begun, and its callers know of the rest at
-// once.
+// A node that leaves finishes what it has begun, and its callers know that the other calls are lost
+// as soon as it has left.
 func TestRPCLeavingNodeAnswersAndIsGone(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)

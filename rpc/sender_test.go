@@ -18,7 +18,8 @@ func TestRPCSlowOnesHoldNobodyUp(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	leave := make(chan struct{})
-	lab.Serving(t, lab.Echo, c, name, &rpc.Options{Lease: time.Minute}, func(_ context.Context, s string) (string, error) {
+	lab.Serving(t, lab.Echo, c, name, &rpc.Options{Lease: time.Minute}, func(_ context.Context, s string) (string,
+		error) {
 		if s == "slow" {
 			<-leave
 		}

@@ -50,7 +50,8 @@ func TestStreamPartsComeBeforeTheError(t *testing.T) {
 			require.Equal(t, 3, n, "parts of %d bytes", size)
 		}
 	}
-	luatomictest.Eventually(t, 20*time.Second, "nothing is kept, of the node's side neither", func() bool { return b.Waiting() == 0 })
+	luatomictest.Eventually(t, 20*time.Second, "nothing is kept, of the node's side neither",
+		func() bool { return b.Waiting() == 0 })
 }
 
 var count = rpc.NewStreamMethod[int, string]("count")
@@ -102,7 +103,7 @@ func TestRPCStreams(t *testing.T) {
 	}
 	require.Equal(t, 8, i)
 
-	// Who stops reading stops the handler.
+	// A caller that stops reading stops the handler.
 	for range count.Call(ctx, caller, 1_000_000) {
 		break
 	}

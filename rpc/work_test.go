@@ -42,11 +42,12 @@ func TestRPCDeadlineIsWhatIsLeft(t *testing.T) {
 	w := tap(t, c, name)
 	client, proxy := through(t)
 	left := make(chan time.Duration, 10)
-	node := lab.Serving(t, lab.Echo, &twoWays{Client: c, sub: client}, name, &rpc.Options{Lease: time.Minute}, func(ctx context.Context, s string) (string, error) {
-		deadline, _ := ctx.Deadline()
-		left <- time.Until(deadline)
-		return s, nil
-	})
+	node := lab.Serving(t, lab.Echo, &twoWays{Client: c, sub: client}, name, &rpc.Options{Lease: time.Minute},
+		func(ctx context.Context, s string) (string, error) {
+			deadline, _ := ctx.Deadline()
+			left <- time.Until(deadline)
+			return s, nil
+		})
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: 20 * time.Second})
 	_, err := lab.Echo.Call(t.Context(), caller, "x")
 	require.NoError(t, err)
