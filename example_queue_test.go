@@ -86,7 +86,7 @@ func ExamplePushAll() {
 	// mail: 1 scheduled, 1 twice
 }
 
-// A push whose answer was lost can be repeated, from another process too: under
+// A push whose reply was lost can be repeated, from another process too: under
 // the same token nothing is added twice.
 func ExampleQueue_PushOnce() {
 	client, done := connect()
@@ -107,7 +107,7 @@ func ExampleQueue_PushOnce() {
 	// in the queue: 2
 }
 
-// A worker that takes by hand acks, or gives back.
+// A worker that takes jobs by hand acks each, or gives it back.
 func ExampleQueue_Take() {
 	client, done := connect()
 	defer done()
@@ -130,7 +130,7 @@ func ExampleQueue_Take() {
 	// late ack lost: true
 }
 
-// A Poller makes scheduled jobs ready when nobody takes.
+// A Poller promotes due jobs where no consumer does.
 func ExamplePoller() {
 	client, done := connect()
 	defer done()
@@ -151,60 +151,7 @@ func ExamplePoller() {
 	// context canceled
 }
 
-// Do runs a function under a lock; its context ends if the lock is lost.
-func ExampleLocker_Do() {
-	client, done := connect()
-	defer done()
-	locks := luatomic.NewLocker(client, &luatomic.LockerOptions{TTL: 5 * time.Second, Note: "worker-1"})
-
-	err := locks.Do(context.Background(), "invoice:42", func(ctx context.Context, lease *luatomic.Lease) error {
-		_, err := locks.Try(ctx, "invoice:42")
-		var held *luatomic.HeldError
-		fmt.Println("second holder:", errors.As(err, &held), held.Holder)
-		return nil // write with lease.Fence(), so that a stale holder can be refused
-	})
-	fmt.Println(err)
-	// Output:
-	// second holder: true worker-1
-	// <nil>
-}
-
-type sumRequest struct{ Numbers []int }
-
-// A call reaches one live node, or says at once that there is none.
-func ExampleMethod_Call() {
-	client, done := connect()
-	defer done()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	sum := luatomic.NewMethod[sumRequest, int]("sum")
-
-	bus, _ := luatomic.NewBus(client, "math", nil)
-	ran := make(chan error)
-	go func() { ran <- bus.Run(ctx) }()
-	_, err := sum.Call(ctx, bus, sumRequest{})
-	fmt.Println(errors.Is(err, luatomic.ErrNoResponders))
-
-	node, _ := luatomic.NewBus(client, "math", nil)
-	_ = sum.Serve(node, func(ctx context.Context, in sumRequest) (int, error) {
-		total := 0
-		for _, n := range in.Numbers {
-			total += n
-		}
-		return total, nil
-	})
-	go func() { ran <- node.Run(ctx) }()
-	_ = node.Ready(ctx)
-	fmt.Println(sum.Call(ctx, bus, sumRequest{Numbers: []int{1, 2, 3}}))
-	cancel()
-	<-ran
-	<-ran
-	// Output:
-	// true
-	// 6 <nil>
-}
-
-// Errors say what is known about the outcome.
+// An error says whether the script ran.
 func ExampleQueue_Push_errors() {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
 	defer client.Close()

@@ -9,6 +9,24 @@ import (
 	"github.com/luatomic/luatomic"
 )
 
+// Do runs a function under a lock; its context ends if the lock is lost.
+func ExampleLocker_Do() {
+	client, done := connect()
+	defer done()
+	locks := luatomic.NewLocker(client, &luatomic.LockerOptions{TTL: 5 * time.Second, Note: "worker-1"})
+
+	err := locks.Do(context.Background(), "invoice:42", func(ctx context.Context, lease *luatomic.Lease) error {
+		_, err := locks.Try(ctx, "invoice:42")
+		var held *luatomic.HeldError
+		fmt.Println("second holder:", errors.As(err, &held), held.Holder)
+		return nil // write with lease.Fence(), so that the store can refuse a holder whose lease is over
+	})
+	fmt.Println(err)
+	// Output:
+	// second holder: true worker-1
+	// <nil>
+}
+
 // At most eight slots of a GPU are in use at once; this job takes two of them.
 func ExampleLocker_Semaphore() {
 	client, done := connect()
@@ -27,7 +45,7 @@ func ExampleLocker_Semaphore() {
 	// <nil>
 }
 
-// Readers keep out writers, not each other.
+// Many readers hold the lock together, a writer alone.
 func ExampleLocker_RW() {
 	client, done := connect()
 	defer done()
@@ -54,7 +72,7 @@ func ExampleLocker_RW() {
 	// <nil>
 }
 
-// Of all processes that do this one leads, and the next one when it ends or dies.
+// One of the processes leads; when it ends or dies, the next one does.
 func ExampleLocker_Election() {
 	client, done := connect()
 	defer done()

@@ -1,0 +1,105 @@
+// Package docs_test holds the pages and the README to what the code does.
+package docs_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+func TestMain(m *testing.M) { luatomictest.Main(m) }
+
+// pages are the files that readers are sent to.
+func pages(t *testing.T) []string {
+	t.Helper()
+	all, err := filepath.Glob("*.md")
+	require.NoError(t, err)
+	return append(all, "../README.md", "../bench/README.md")
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// Every promise names a test; each of those names must be one.
+func TestDocsNameRealTests(t *testing.T) {
+	t.Parallel()
+	var source strings.Builder
+	require.NoError(t, filepath.WalkDir("..", func(path string, _ os.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			source.WriteString(read(t, path))
+		}
+		return err
+	}))
+	names := regexp.MustCompile("`(Test[A-Za-z0-9_]+)`")
+	for _, page := range pages(t) {
+		found := names.FindAllStringSubmatch(read(t, page), -1)
+		if page == "guarantees.md" {
+			require.Greater(t, len(found), 100, page)
+		}
+		for _, m := range found {
+			is := strings.Contains(source.String(), "func "+m[1]+"(t *testing.T)")
+			require.True(t, is, "%s names %s, which is no test", page, m[1])
+		}
+	}
+}
+
+// The promises of the README are those of the page that has their tests.
+func TestReadmeLinksToThePromises(t *testing.T) {
+	t.Parallel()
+	require.Contains(t, read(t, "../README.md"), "](docs/guarantees.md)")
+	require.Contains(t, read(t, "guarantees.md"), "\n| promise | test |\n")
+}
+
+// A link inside the repository leads to a file, and its fragment to a heading of that file.
+func TestLinksLead(t *testing.T) {
+	t.Parallel()
+	links, code := regexp.MustCompile(`\]\(([^)\s]+)\)`), regexp.MustCompile("(?s)```.*?```")
+	for _, page := range pages(t) {
+		text := code.ReplaceAllString(read(t, page), "")
+		for _, m := range links.FindAllStringSubmatch(text, -1) {
+			path, fragment, _ := strings.Cut(m[1], "#")
+			if strings.Contains(path, "://") {
+				continue
+			}
+			target := page
+			if path != "" {
+				target = filepath.Join(filepath.Dir(page), path)
+			}
+			require.FileExists(t, inFolder(target), "%s links to %s", page, m[1])
+			if fragment != "" {
+				require.Contains(t, headings(read(t, target)), fragment, "%s links to %s", page, m[1])
+			}
+		}
+	}
+}
+
+// inFolder is the file itself, or what a reader of a folder sees.
+func inFolder(path string) string {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		found, _ := filepath.Glob(filepath.Join(path, "*.go"))
+		return append(found, path)[0]
+	}
+	return path
+}
+
+// headings are the fragments that the headings of a page can be linked by.
+func headings(text string) (all []string) {
+	not := regexp.MustCompile(`[^a-z0-9 -]`)
+	for line := range strings.Lines(text) {
+		if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && line[0] == '#' {
+			title = not.ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), "")
+			all = append(all, strings.ReplaceAll(title, " ", "-"))
+		}
+	}
+	return all
+}
