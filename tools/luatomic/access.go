@@ -26,21 +26,23 @@ func aclCommand() *command {
 	return &command{
 		name: "acl", args: "[flags]",
 		about: "Print the least rights that a program needs.",
-		detail: `Asks no server. The rules are those of ACL SETUSER: patterns of keys and channels under --prefix, then commands, also
-those that only scripts call. Put a password in the place of PASSWORD. A database other than 0 needs +select besides;
-luatomic doctor, run as that user, tells whether all is there.`,
+		detail: `No server is asked. The rules are those of ACL SETUSER: patterns of keys and channels
+under --prefix, then commands, also those that only scripts call. Replace PASSWORD by a password. A
+database other than 0 needs +select too. luatomic doctor, run as that user, checks that no right is
+missing.`,
 		output:  `{"rules","command"}; command: the whole of ACL SETUSER`,
 		example: `luatomic acl --prefix app: | jq -r .command | sed "s/PASSWORD/$PASSWORD/" | redis-cli`,
 		flags: func(fs *flag.FlagSet) {
 			fs.StringVar(&user, "user", user, "`NAME` of the user")
 			fs.BoolVar(&o.Cluster, "cluster", false, "for the nodes of a cluster")
-			fs.BoolVar(&o.Preloaded, "preloaded", false, "without SCRIPT LOAD: another user runs luatomic load after each start of a server")
-			fs.BoolVar(&o.Audit, "audit", false, "for luatomic locks ls and Queue.Audit too; SCAN shows the names of all keys")
-			fs.BoolVar(&o.Replicas, "replicas", false, "for luatomic lock --replicas too")
+			fs.BoolVar(&o.Preloaded, "preloaded", false,
+				"without SCRIPT LOAD; another user runs luatomic load after each start of a server")
+			fs.BoolVar(&o.Audit, "audit", false, "also for luatomic locks ls and Queue.Audit; SCAN shows the names of all keys")
+			fs.BoolVar(&o.Replicas, "replicas", false, "also for luatomic lock --replicas")
 		},
 		check: func(s *session) error {
 			if user == "" || strings.ContainsAny(user, " \t\r\n\x00\"'") {
-				return usagef("--user %q; a name without spaces and quotes", user)
+				return usagef("--user %q is no user name; write a name without spaces and quotes", user)
 			}
 			return s.noArgs()
 		},
@@ -71,10 +73,11 @@ func loadCommand() *command {
 	dialect := ""
 	return &command{
 		name: "load", args: "[flags]",
-		about: "Load all scripts, for programs that may not.",
-		detail: `Programs load what they run by themselves, unless their user may run neither SCRIPT LOAD nor EVAL (luatomic acl
---preloaded). Then run this as a user that may, after each start, restart or failover of a server. Loads on all masters and
-replicas of a cluster; what is there already stays as it is. With --dialect it loads those of that package of compat.`,
+		about: "Load all scripts, for programs whose user may not.",
+		detail: `A program loads its scripts by itself, unless its user may run neither SCRIPT LOAD nor
+EVAL (luatomic acl --preloaded). For such programs, run this as a user that may run SCRIPT LOAD,
+after each start, restart or failover of a server. It loads on all masters and replicas of a
+cluster. With --dialect it loads the scripts of that package of compat.`,
 		output:  `{"loaded"}; how many texts: a script with a guard counts twice`,
 		example: `luatomic load --redis redis://deploy:PASSWORD@db.example:6379`,
 		flags: func(fs *flag.FlagSet) {
@@ -114,7 +117,7 @@ func scriptsOf(dialect string) []*lua.Script {
 	return luatomic.Scripts()
 }
 
-// countScripts counts a script with a guard twice: it is loaded alone and behind it.
+// countScripts counts the guarded variants too.
 func countScripts(scripts []*lua.Script) int {
 	n := 0
 	for _, s := range scripts {

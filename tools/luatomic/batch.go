@@ -31,7 +31,7 @@ type batch[T any] struct {
 	read int64
 }
 
-// batches reads lines into batches of at most luatomic.MaxBatch lines and
+// batches reads lines into batches of at most queue.MaxBatch lines and
 // batchRoom bytes, so memory does not grow with the input.
 type batches[T any] struct {
 	form  form[T]
@@ -48,7 +48,7 @@ type form[T any] interface {
 	parse(line []byte) (T, error)
 	// size is what the job takes of batchRoom, or more.
 	size(job *T) int
-	// blanks says that a line of blanks is a job, too.
+	// blanks reports whether a line of blanks is a job.
 	blanks() bool
 }
 
@@ -57,7 +57,7 @@ func newBatches[T any](in io.Reader, f form[T]) *batches[T] {
 }
 
 // next returns the next batch. The last one comes with io.EOF, and may be empty;
-// another error ends the input likewise.
+// another error ends the input too.
 func (b *batches[T]) next() (*batch[T], error) {
 	out := &batch[T]{}
 	if b.held != nil {
@@ -71,7 +71,8 @@ func (b *batches[T]) next() (*batch[T], error) {
 			return out, err
 		}
 		if err != nil {
-			out.spoil(b.line, fmt.Errorf("the line is longer than %d bytes", maxLine))
+			out.spoil(b.line, fmt.Errorf("the line is longer than %d bytes; split it, "+
+				"or store the data elsewhere and push its place", maxLine))
 			continue
 		}
 		if b.skip(text) {

@@ -11,7 +11,7 @@ import (
 // killAfter is how long a child may take to end after SIGTERM.
 const killAfter = 2 * time.Second
 
-// errNoCommand says what is missing, for the commands that run another one.
+// errNoCommand is for the commands that run another one.
 var errNoCommand = &usageError{"the command to run is missing; write it after --"}
 
 // lookChild checks that there is a command line after -- and that its program
@@ -26,7 +26,7 @@ func lookChild(s *session) (path string, err error) {
 		if errors.As(err, &cause) {
 			err = cause.Err
 		}
-		return "", fmt.Errorf("cannot run %q: %w; is the name right, and is it on PATH?", s.child[0], err)
+		return "", fmt.Errorf("cannot run %q: %w; check the name, and that it is on PATH", s.child[0], err)
 	}
 	return path, nil
 }
@@ -62,7 +62,7 @@ func startChild(cmd *exec.Cmd, lend bool) (*child, error) {
 			c.code, c.signaled = c.tty.wait(cmd)
 			return
 		}
-		_ = cmd.Wait() // the state says it all
+		_ = cmd.Wait() // the state has the exit code
 		c.code, c.signaled = outcome(cmd.ProcessState.Sys())
 	}()
 	return c, nil
@@ -80,7 +80,7 @@ func (c *child) err() error {
 }
 
 // terminate ends the child's group, by force after killAfter, and returns when the
-// child is gone. It is for a child that still runs.
+// child has ended. Call it only for a child that still runs.
 func (c *child) terminate() {
 	signalGroup(c.cmd, syscall.SIGTERM)
 	deadline := time.Now().Add(killAfter)

@@ -10,9 +10,9 @@ import (
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 func signalGroup(cmd *exec.Cmd, sig syscall.Signal) {
-	_ = syscall.Kill(-cmd.Process.Pid, sig) // the group may be gone
+	_ = syscall.Kill(-cmd.Process.Pid, sig) // the group may have ended
 	if sig == syscall.SIGTERM {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGCONT) // a stopped process ends only when it goes on
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGCONT) // a stopped process ends only when it is continued
 	}
 }
 

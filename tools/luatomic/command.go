@@ -21,12 +21,12 @@ type command struct {
 	detail  string // what a user must know beyond the flags
 	output  string // fields of the JSON on stdout
 	example string
-	// child says that a command of the user's own follows after --.
+	// child is true where a command of the user's own follows after --.
 	child bool
-	// bare says that the user's own may be left out.
+	// bare is true where that command may be left out.
 	bare  bool
 	flags func(fs *flag.FlagSet)
-	// check judges the arguments before anything is connected.
+	// check validates the arguments before anything is connected.
 	check func(s *session) error
 	run   func(s *session) error
 }
@@ -49,10 +49,10 @@ func commands() []*command {
 	return append(all, statsCommand(), doctorCommand(), aclCommand(), loadCommand())
 }
 
-// errHelp says that help was asked for and given.
+// errHelp reports that help was asked for and printed.
 var errHelp = errors.New("help given")
 
-// parseCommand finds the command and parses its flags, which may stand before,
+// parseCommand finds the command and parses its flags, which may come before,
 // between and after the arguments.
 func parseCommand(args []string, stdout, stderr io.Writer) (*session, *command, error) {
 	s := newSession(stdout, stderr)
@@ -101,8 +101,8 @@ func newFlagSet(name string) *flag.FlagSet {
 	return fs
 }
 
-// findCommand takes the command's name, which may be two words, from the arguments.
-// It is nil where help is asked for of a first word that several share.
+// findCommand takes the command's name, of one part or two, from the arguments. It is nil where help is asked for
+// a first part that several commands share.
 func findCommand(args []string) (*command, []string, error) {
 	var names, seconds []string
 	for _, c := range commands() {
@@ -119,11 +119,12 @@ func findCommand(args []string) (*command, []string, error) {
 	case len(seconds) == 0:
 		return nil, nil, usagef("there is no command %q; the commands are %s", args[0], strings.Join(names, ", "))
 	case len(args) == 1:
-		return nil, nil, usagef("%s what? One of %s", args[0], strings.Join(seconds, ", "))
+		return nil, nil, usagef("%s is not a whole command; add one of %s", args[0], strings.Join(seconds, ", "))
 	case args[1] == "-h", args[1] == "-help", args[1] == "--help":
 		return nil, nil, nil
 	}
-	return nil, nil, usagef("there is no command %q; those of %s are %s", args[0]+" "+args[1], args[0], strings.Join(seconds, ", "))
+	return nil, nil, usagef("there is no command %q; those of %s are %s", args[0]+" "+args[1], args[0],
+		strings.Join(seconds, ", "))
 }
 
 // parseArgs splits flags, arguments and the child's command line, which is all
@@ -156,11 +157,11 @@ func (s *session) parseArgs(fs *flag.FlagSet, cmd *command, args []string) error
 	return nil
 }
 
-// flagCure tells what to do about a value that was taken for a flag.
+// flagCure is what to do about a value that was taken for a flag.
 func flagCure(err error) string {
 	_, name, ok := strings.Cut(err.Error(), "not defined: -")
 	if ok && name != "" && strings.Trim(name[:1], "0123456789.") == "" {
-		return "; what begins with - and is no flag stands last, after --"
+		return "; write an argument that begins with - last, after --"
 	}
 	return ""
 }
@@ -173,7 +174,7 @@ func joinWatch(fs *flag.FlagSet, args []string) []string {
 		return args
 	}
 	if d, err := time.ParseDuration(args[i+1]); err != nil || d < 0 {
-		// A number alone is meant as an interval, too; Set says what it lacks.
+		// A number alone is meant as an interval too; Set reports that its unit is missing.
 		_, notNumber := strconv.ParseFloat(args[i+1], 64)
 		f := fs.Lookup("watch")
 		if f == nil || notNumber != nil {
@@ -188,7 +189,8 @@ func joinWatch(fs *flag.FlagSet, args []string) []string {
 }
 
 func overview(w io.Writer) {
-	fmt.Fprint(w, "luatomic runs atomic operations of queues, locks and calls on Redis or Valkey.\n\nusage: luatomic [--redis URL] COMMAND [flags]\n\n")
+	fmt.Fprint(w, "luatomic runs atomic operations of queues, locks and calls on Redis or Valkey.\n\n"+
+		"usage: luatomic [--redis URL] COMMAND [flags]\n\n")
 	for _, c := range commands() {
 		fmt.Fprintf(w, "  %-14s %s\n", c.name, c.about)
 	}
@@ -198,7 +200,7 @@ Then:       luatomic CMD -h      (flags, output and an example of each)
 
 Results are JSON on stdout, one object a line; messages go to stderr.
 Exit codes: 0 done, 1 failed, 2 wrong usage, 75 not obtained, try later, 130 interrupted,
-141 nobody reads the output any more.
+141 the reader of the output has closed it.
 `)
 }
 

@@ -132,7 +132,7 @@ func badURL(err error) error {
 var quotation = regexp.MustCompile(`\s*"(?:[^"\\]|\\.)*"`)
 
 // probe asks once, without the repeats of the client that is used later, and
-// learns whether the server is a node of a cluster.
+// finds out whether the server is a node of a cluster.
 func probe(ctx context.Context, o redis.Options) (isNode bool, err error) {
 	o.MaxRetries, o.DialerRetries = -1, 1
 	client := redis.NewClient(&o)
@@ -159,24 +159,24 @@ func unreachable(address string, err error) error {
 	return fmt.Errorf("cannot use %s: %s; %s", redacted(address), text, reachCure(text))
 }
 
-// reachCure tells what to do about a server that cannot be used.
+// reachCure is what to do about a server that cannot be used.
 func reachCure(text string) string {
 	for begin, cure := range map[string]string{
 		"no answer":                     notRedis,
-		"redis: invalid":                notRedis, // what it says cannot be read
+		"redis: invalid":                notRedis, // its reply cannot be read
 		"redis: can't parse":            notRedis,
 		"NOAUTH":                        withPassword,
 		"WRONGPASS":                     withPassword,
 		"ERR DB index":                  "name a database that it has, as the path of the URL; 0 without one",
 		"ERR SELECT is not":             "leave the path out of the URL: a cluster has one database",
 		"ERR This instance has cluster": "leave addr out of the URL: it is a single server",
-		"NOPERM":                        "let this user do what luatomic acl prints",
+		"NOPERM":                        "give this user the rights that luatomic acl prints",
 		"LOADING":                       "try again when it has read its data",
 		"CLUSTERDOWN":                   noSlots,
 		"redis: cluster has no nodes":   noSlots,
 		"ERR max number of clients":     "end some of its clients, or raise maxclients",
 		"MASTERDOWN":                    "name the master",
-		"DENIED":                        "its own words say how",
+		"DENIED":                        "the message says how",
 	} {
 		if strings.HasPrefix(text, begin) {
 			return cure
@@ -186,7 +186,8 @@ func reachCure(text string) string {
 }
 
 const (
-	notRedis     = "is it a Redis server, and is TLS (rediss://) as it expects? Or name another with --redis URL or REDIS_URL"
-	noSlots      = "try again when all slots are served; CLUSTER INFO tells"
+	notRedis = "check that it is a Redis server and whether it wants TLS (rediss://), " +
+		"or name another with --redis URL or REDIS_URL"
+	noSlots      = "try again when all slots are served; CLUSTER INFO shows them"
 	withPassword = "put the user and password into the URL: redis://USER:PASSWORD@HOST:PORT"
 )

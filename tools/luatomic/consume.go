@@ -32,21 +32,24 @@ func consumeCommand() *command {
 	return &command{
 		name: "consume", args: "QUEUE [flags]", child: true,
 		about: "Run a command for each job.",
-		detail: `CMD gets the body on stdin, and in its environment LUATOMIC_QUEUE, LUATOMIC_ID, LUATOMIC_ATTEMPT (1 for the first),
-LUATOMIC_ENQUEUED_AT and LUATOMIC_DEADLINE (Unix ms; the lease is renewed while CMD runs). Its output goes to stderr.
-Exit code 0 finishes the job; any other delivers it again after the back-off, or makes it dead after the last attempt.
-If the lease is lost, CMD is killed: SIGTERM, after 2 s SIGKILL. Ctrl-C takes no more jobs and lets CMDs finish within
-the grace; then, or with a second Ctrl-C at once, they are killed and their jobs given back as if not taken.
-A job may run twice, when the machine dies before it is finished: let CMD bear that.
-In a dialect of Sidekiq CMD gets the payload; the job's own retry says how often, and Sidekiq's back-off when.`,
+		detail: `CMD gets the body on stdin, and in its environment LUATOMIC_QUEUE, LUATOMIC_ID,
+LUATOMIC_ATTEMPT (1 for the first), LUATOMIC_ENQUEUED_AT and LUATOMIC_DEADLINE (Unix ms; the lease
+is renewed while CMD runs). Its output goes to stderr. Exit code 0 acks the job; any other delivers
+it again after the back-off, or makes it dead after the last attempt. If the lease is lost, CMD is
+killed: SIGTERM, after 2 s SIGKILL. After Ctrl-C no job is taken, and CMDs may finish within the
+grace; then, or at a second Ctrl-C, they are killed and their jobs given back as if not taken.
+A job can run twice, when the machine dies before it is acked: make CMD idempotent.
+In a dialect of Sidekiq CMD gets the payload; the job's own retry decides how often, and Sidekiq's
+back-off when.`,
 		output:  `{"acked","retried","dead"} at the end`,
 		example: `luatomic consume mail -c 4 --drain -- sh -c 'jq -r .to'`,
 		flags: func(fs *flag.FlagSet) {
-			fs.IntVar(&c.concurrency, "c", 1, "`N` commands run at once")
+			fs.IntVar(&c.concurrency, "c", 1, "`N` commands run at a time")
 			fs.BoolVar(&c.drain, "drain", false, "end when no job is ready, scheduled or leased")
 			fs.DurationVar(&c.lease, "lease", 30*time.Second, "`DURATION` after which the job of a dead consumer is taken back")
 			fs.IntVar(&c.attempts, "attempts", 25, "`N` failures make a job dead; -1: never")
-			fs.DurationVar(&c.backoff, "backoff", time.Second, "`DURATION` before the second attempt, doubled for each further one, 1h at most")
+			fs.DurationVar(&c.backoff, "backoff", time.Second,
+				"`DURATION` before the second attempt, doubled for each further one, 1h at most")
 			fs.DurationVar(&c.grace, "grace", 10*time.Second, "`DURATION` for commands to finish after Ctrl-C")
 			dialectFlag(fs, &c.dialect, sidekiqs...)
 		},
@@ -61,12 +64,12 @@ func (c *consumeCmd) check(s *session) error {
 	}
 	switch {
 	case c.concurrency < 1 || c.concurrency > queue.MaxBatch:
-		return usagef("-c %d is out of range; 1 to %d", c.concurrency, queue.MaxBatch)
+		return usagef("-c %d is out of range; write 1 to %d", c.concurrency, queue.MaxBatch)
 	case c.attempts == 0 || c.attempts < -1:
-		return usagef("--attempts %d is out of range; at least 1, or -1 for no end", c.attempts)
+		return usagef("--attempts %d is out of range; write 1 or more, or -1 for no end", c.attempts)
 	}
 	if err := errors.Join(
-		// Renewals are a third of it apart and must survive a slow moment.
+		// Renewals come at a third of it and must survive a slow moment.
 		atLeast("lease", c.lease, 100*time.Millisecond),
 		atLeast("backoff", c.backoff, 0),
 		atLeast("grace", c.grace, 0),
@@ -74,7 +77,8 @@ func (c *consumeCmd) check(s *session) error {
 		return err
 	}
 	if c.dialect != "" {
-		if err := foreignFlags(c.dialect, map[string]bool{"drain": c.drain, "attempts": c.attempts != 25, "backoff": c.backoff != time.Second}); err != nil {
+		if err := foreignFlags(c.dialect, map[string]bool{"drain": c.drain, "attempts": c.attempts != 25,
+			"backoff": c.backoff != time.Second}); err != nil {
 			return err
 		}
 		if err := s.checkNamespace(); err != nil {
@@ -145,7 +149,7 @@ func (c *consumeCmd) work(ctx context.Context, d *queue.Delivery) error {
 		"LUATOMIC_DEADLINE="+strconv.FormatInt(d.Deadline().UnixMilli(), 10),
 	)
 	cmd.Stdin = bytes.NewReader(d.Body)
-	// A file, so that the output does not depend on this process' pace.
+	// A file, so that the output does not depend on how fast this process reads.
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	running, err := startChild(cmd, false)
 	if err != nil {
@@ -162,6 +166,6 @@ func (c *consumeCmd) work(ctx context.Context, d *queue.Delivery) error {
 		return fmt.Errorf("job %q: command killed: %w", d.ID, context.Cause(ctx))
 	case <-c.s.signals.hard.Done():
 		running.terminate()
-		return queue.Snooze(0) // it has not failed by itself
+		return queue.Snooze(0) // not a failure of its own
 	}
 }

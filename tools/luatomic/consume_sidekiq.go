@@ -50,7 +50,7 @@ func (c *consumeCmd) perform(ctx context.Context, job *sidekiq.Delivery) error {
 		cmd.Env = append(cmd.Env, "LUATOMIC_ENQUEUED_AT="+strconv.FormatInt(job.EnqueuedAt.UnixMilli(), 10))
 	}
 	cmd.Stdin = bytes.NewReader(job.Payload)
-	// A file, so that the output does not depend on this process' pace.
+	// A file, so that the output does not depend on how fast this process reads.
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	running, err := startChild(cmd, false)
 	if err != nil {
@@ -67,6 +67,6 @@ func (c *consumeCmd) perform(ctx context.Context, job *sidekiq.Delivery) error {
 		return fmt.Errorf("job %q: command killed: %w", job.JID, context.Cause(ctx))
 	case <-c.s.signals.hard.Done():
 		running.terminate()
-		return sidekiq.RetryIn(0, errors.New("command killed, as the worker was told to end at once"))
+		return sidekiq.RetryIn(0, errors.New("command killed: the worker was interrupted twice"))
 	}
 }

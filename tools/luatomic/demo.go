@@ -23,10 +23,11 @@ func demoCommand() *command {
 	return &command{
 		name: "demo", args: "[flags]",
 		about: "Show the main job on real input, in a few seconds.",
-		detail: `Pushes jobs, ready and delayed, moves those that come due, lets two consumers finish all of them under a lock, makes
-a call, and checks the numbers after each step. Without --redis and REDIS_URL it runs redis-server or valkey-server
-from PATH on a private socket, or else an imitation inside this process. On a server of yours it uses keys under a new
-random prefix and deletes those at the end.`,
+		detail: `Pushes jobs, ready and delayed, moves those that come due, lets two consumers finish
+all of them under a lock, makes a call, and checks the numbers after each step. Without --redis and
+REDIS_URL it runs redis-server or valkey-server from PATH on a private socket, or else an imitation
+inside this process. On a server of yours it uses keys under a new random prefix and deletes those
+at the end.`,
 		output:  `one object for each of the six steps, {"step","name", ...}; the story is on stderr`,
 		example: `luatomic demo`,
 		flags: func(fs *flag.FlagSet) {
@@ -42,7 +43,7 @@ random prefix and deletes those at the end.`,
 	}
 }
 
-// demo is the state that the steps hand on.
+// demo is the state that the steps share.
 type demo struct {
 	s      *session
 	ctx    context.Context
@@ -77,7 +78,7 @@ func runDemo(s *session, file string) error {
 	for _, step := range []func() error{d.stepServer, d.stepPush, d.stepPromote, d.stepWork, d.stepCall, d.stepTotals} {
 		err := step()
 		if s.signals.stop.Err() != nil {
-			s.note("\nInterrupted: what the demo put on the server is being removed.")
+			s.note("\nInterrupted: the keys of the demo are being deleted.")
 			return errInterrupted
 		}
 		if err != nil {
@@ -107,7 +108,7 @@ func demoJobs(file string) ([]queue.Job, error) {
 		jobs = append(jobs, b.jobs...)
 		switch {
 		case errors.Is(err, io.EOF) && len(jobs) == 0:
-			return nil, fmt.Errorf("%s holds no job", file)
+			return nil, fmt.Errorf("%s has no job in it; write one a line, as luatomic push reads them", file)
 		case errors.Is(err, io.EOF):
 			return jobs, nil
 		case err != nil:
@@ -116,7 +117,7 @@ func demoJobs(file string) ([]queue.Job, error) {
 	}
 }
 
-// open finds or starts the server. done takes away what the demo put there.
+// open finds or starts the server. done deletes the keys that the demo made.
 func (d *demo) open() (done func(), err error) {
 	id, err := uuid.NewRandom()
 	if err != nil {
@@ -145,7 +146,7 @@ func (d *demo) open() (done func(), err error) {
 	}
 	return func() {
 		if err := d.keys.remove(d.client); err != nil {
-			d.s.warn(fmt.Errorf("keys under %s are left on the server: %w", d.prefix, err))
+			d.s.warn(fmt.Errorf("cannot delete the keys under %s: %w; delete them by hand", d.prefix, err))
 		}
 		_ = d.client.Close()
 		stop()
@@ -162,9 +163,9 @@ func (d *demo) head(n int, title string) { d.s.note("\n%d. %s", n, title) }
 // say writes a line of the story.
 func (d *demo) say(format string, args ...any) { d.s.note("   "+format, args...) }
 
-// broken is the end of a demo that saw a promise broken.
+// broken is the error of a demo that found a promise broken.
 func broken(format string, args ...any) error {
-	return fmt.Errorf("the demo saw what must not be: "+format+"; please report it with this output", args...)
+	return fmt.Errorf("the demo found a broken promise: "+format+"; please report it with this output", args...)
 }
 
 // millis is a duration as the output shows it, in ms with three digits.

@@ -75,16 +75,17 @@ func (d *demo) call(ctx context.Context, count rpc.Method[countRequest, countRes
 	if out.Result != len(d.body) {
 		return broken("the call counted %d jobs, and %d were finished", out.Result, len(d.body))
 	}
-	d.say("A node serves %q; another bus calls it and gets %d after %.3f ms. The script that sends the", count.Name(), out.Result, out.CallMS)
-	d.say("request chooses a live node and writes the request down, so no reply can get lost or count twice.")
+	d.say("A node serves %q; another bus calls it and gets %d after %.3f ms. The script that sends the", count.Name(),
+		out.Result, out.CallMS)
+	d.say("request chooses a live node and stores the request, so a reply is neither lost nor accepted twice.")
 	start = time.Now()
 	nobody := rpc.NewMethod[countRequest, countResult]("jobs.nobody")
 	_, err = nobody.Call(ctx, caller, countRequest{})
 	out.NoResponderMS = millis(time.Since(start))
 	if out.NoResponder = errors.Is(err, rpc.ErrNoResponders); !out.NoResponder {
-		return errors.Join(broken("a call that nobody serves was not answered so"), err)
+		return errors.Join(broken("a call without a node was not refused"), err)
 	}
-	d.say("Nobody serves %q: that is the answer after %.3f ms, not a time-out.", nobody.Name(), out.NoResponderMS)
+	d.say("No node serves %q: the caller knows after %.3f ms, without a time-out.", nobody.Name(), out.NoResponderMS)
 	return d.s.emit(out)
 }
 
@@ -127,7 +128,8 @@ func (d *demo) stepTotals() error {
 	}
 	out.KeysLeft = expiring + lasting
 	d.say("Pushed %d, done %d, lost %d, twice %d.", out.Pushed, out.Done, out.Lost, out.Twice)
-	d.say("The scripts used %d keys. The queue's are gone with its last job; %d others, such as receipts, would", out.KeysUsed, out.KeysExpiring)
+	d.say("The scripts used %d keys. Those of the queue ended with its last job; %d others, such as receipts, would",
+		out.KeysUsed, out.KeysExpiring)
 	d.say("have expired by themselves. They are deleted now by name, so %d are left.", out.KeysLeft)
 	return d.s.emit(out)
 }

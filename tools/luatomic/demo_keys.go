@@ -13,7 +13,7 @@ import (
 
 // keyLog notes the keys of every script call. They are all there are: a script
 // touches nothing that is not in its KEYS. So the demo can say exactly what it left
-// on a server that it shares, and take it away, without a look at other keys.
+// on a server that it shares, and delete it, without a scan of other keys.
 type keyLog struct {
 	mu   sync.Mutex
 	keys map[string]bool
@@ -82,7 +82,7 @@ func (k *keyLog) remaining(ctx context.Context, client redis.UniversalClient) (e
 			return 0, 0, err
 		case ttl > 0:
 			expiring++
-		case ttl == -1: // go-redis' word for a key without expiry
+		case ttl == -1: // go-redis' value for a key without expiry
 			lasting++
 		}
 	}

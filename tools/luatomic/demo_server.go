@@ -17,7 +17,7 @@ import (
 	"github.com/luatomic/luatomic/internal/embedded"
 )
 
-// privateServer is a server of the demo's own, which nobody else can reach.
+// privateServer is a server of the demo's own, which no other process uses.
 type privateServer struct {
 	url   string
 	about string
@@ -47,7 +47,8 @@ func startPrivate(ctx context.Context, s *session) (*privateServer, error) {
 	}
 	return &privateServer{
 		url: server.URL(), close: server.Close,
-		about: "miniredis, an imitation of Redis inside this process; with redis-server or valkey-server on PATH the demo uses that",
+		about: "miniredis, an imitation of Redis inside this process; " +
+			"with redis-server or valkey-server on PATH the demo uses that",
 	}, nil
 }
 
@@ -96,7 +97,7 @@ func awaitServer(ctx context.Context, socket string, running *child) error {
 	for client.Ping(ctx).Err() != nil {
 		select {
 		case <-running.done:
-			return errors.New("it ended at once")
+			return errors.New("it ended while starting")
 		case <-ctx.Done():
 			return fmt.Errorf("no answer within %v", startWithin)
 		case <-time.After(5 * time.Millisecond):

@@ -20,7 +20,7 @@ type serverStep struct {
 }
 
 func (d *demo) stepServer() error {
-	info, _ := d.client.Info(d.ctx, "server").Result() // may be refused; the PING judges
+	info, _ := d.client.Info(d.ctx, "server").Result() // may be refused; the PING decides
 	version := serverVersion(info)
 	ping, err := d.ping()
 	if err != nil {
@@ -77,7 +77,7 @@ type pushStep struct {
 func (d *demo) stepPush() error {
 	d.head(2, "Push")
 	d.say("%d jobs go in, all of a batch or none of it. Each batch is one script call with a token,", len(d.jobs))
-	d.say("so a batch whose reply was lost on the way can be sent again.")
+	d.say("so a batch whose reply was lost can be sent again.")
 	out := pushStep{Step: 2, Name: "push"}
 	start := time.Now()
 	var again []func() error
@@ -88,7 +88,8 @@ func (d *demo) stepPush() error {
 		if err != nil {
 			return err
 		}
-		out.Ready, out.Scheduled, out.Duplicates = out.Ready+p.Ready, out.Scheduled+p.Scheduled, out.Duplicates+len(p.Duplicates)
+		out.Ready, out.Scheduled, out.Duplicates = out.Ready+p.Ready, out.Scheduled+p.Scheduled,
+			out.Duplicates+len(p.Duplicates)
 		again = append(again, func() error {
 			_, err := d.queue.PushOnce(d.ctx, token, jobs...)
 			return err
@@ -109,11 +110,12 @@ func (d *demo) stepPush() error {
 	if out.AddedAgain != 0 {
 		return broken("%d jobs in the queue after %d were pushed twice under one token", st.Ready+st.Scheduled, len(d.body))
 	}
-	d.say("The same push again, under the same tokens: the queue still holds %d. Nothing is added twice.", st.Ready+st.Scheduled)
+	d.say("The same push again, under the same tokens: the queue still holds %d. Nothing is added twice.",
+		st.Ready+st.Scheduled)
 	return d.s.emit(out)
 }
 
-// parts are the batches that keep the limits of a call.
+// parts are the batches within the limits of a call.
 func (d *demo) parts() func(yield func([]queue.Job) bool) {
 	return func(yield func([]queue.Job) bool) {
 		first, size := 0, 0
@@ -175,7 +177,7 @@ func (d *demo) stepPromote() error {
 	slices.SortFunc(dues, time.Time.Compare)
 	if len(dues) > 0 {
 		d.say("A poller sleeps until the next job is due. Then one script moves it from scheduled to ready:")
-		d.say("no moment in which it is in neither, so a crash loses nothing, and none in which it is in both.")
+		d.say("at no moment is it in neither, so a crash loses nothing, nor in both.")
 		if last := time.Until(dues[len(dues)-1]); last > 5*time.Second {
 			d.say("The last one is due in %v; Ctrl-C ends the demo.", last.Round(time.Second))
 		}
@@ -202,7 +204,7 @@ func (d *demo) stepPromote() error {
 }
 
 // poll runs a poller until nothing is scheduled. The earliest jobs move first, so
-// the sorted due times tell how late each was.
+// the sorted due times show how late each was.
 func (d *demo) poll(dues []time.Time) (late []time.Duration, err error) {
 	if len(dues) == 0 {
 		return nil, nil

@@ -68,7 +68,7 @@ func TestDemoBrokenServer(t *testing.T) {
 	c := (&env{t: t, extra: []string{"PATH=" + dir + ":/bin", "TMPDIR=" + temp}}).run("demo")
 	jobs, delayed := sample()
 	proves(t, c, jobs, delayed)
-	require.Contains(t, c.stderr.String(), "redis-server does not start (it ended at once: no license)")
+	require.Contains(t, c.stderr.String(), "redis-server does not start (it ended while starting: no license)")
 	empty(t, temp)
 }
 
@@ -90,7 +90,7 @@ func TestDemoBadFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "jobs.ndjson")
 	e := &env{t: t}
 	for text, says := range map[string]string{
-		"":                           "holds no job",
+		"":                           "has no job in it",
 		"{\"body\":1}\n\n{\"id\":1}": `line 3: "id" is not a string`,
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))

@@ -51,17 +51,19 @@ func (d *demo) stepWork() error {
 	out.Finished = out.A + out.B
 	out.MS = millis(time.Since(start))
 	out.Holders, out.FirstFence, out.LastFence = d.fences.holders, d.fences.first, d.fences.last
-	d.say("The lock went to and fro %d times, each time with a greater fence, from %d to %d.",
+	d.say("The lock changed hands %d times, each time with a greater fence, from %d to %d.",
 		out.Holders, out.FirstFence, out.LastFence)
-	d.say("A store that refuses a smaller fence than it has seen is safe from a holder that woke up too late.")
-	d.say("Consumer A finished %d jobs, consumer B %d; the %d of the crash came back at their second attempt.", out.A, out.B, out.Retaken)
+	d.say("A store that refuses a smaller fence than it has seen is safe from a holder that was paused past its lease.")
+	d.say("Consumer A finished %d jobs, consumer B %d; the %d of the crash came back at their second attempt.", out.A,
+		out.B, out.Retaken)
 	for id, n := range d.finished {
 		if n != 1 {
 			return broken("job %q was finished %d times", id, n)
 		}
 	}
 	if out.Finished != len(d.body) || out.Retaken != out.Abandoned {
-		return broken("%d of %d jobs were finished, %d of %d abandoned ones came back", out.Finished, len(d.body), out.Retaken, out.Abandoned)
+		return broken("%d of %d jobs were finished, %d of %d abandoned ones came back", out.Finished, len(d.body),
+			out.Retaken, out.Abandoned)
 	}
 	d.say("Each of the %d jobs was finished exactly once, with the bytes that were pushed.", out.Finished)
 	return d.s.emit(out)
@@ -77,8 +79,9 @@ func (d *demo) crash() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	d.say("A worker takes %d jobs under a lease of %v and dies. They are not lost: when the lease", len(t.Deliveries), crashLease)
-	d.say("is over, whoever looks next takes them back.")
+	d.say("A worker takes %d jobs under a lease of %v and dies. They are not lost: when the lease", len(t.Deliveries),
+		crashLease)
+	d.say("is over, the next consumer takes them back.")
 	return len(t.Deliveries), nil
 }
 
@@ -86,14 +89,15 @@ func (d *demo) locker(note string) *lock.Locker {
 	return lock.New(d.client, &lock.Options{Prefix: d.prefix, TTL: lockTTL, Note: note, Poll: 4 * time.Millisecond})
 }
 
-// refusal shows what a second taker of the lock is told.
+// refusal shows what a second process gets that tries the lock.
 func (d *demo) refusal() (refused bool, err error) {
 	err = d.locker("consumer A").Do(d.ctx, "demo", func(ctx context.Context, lease *lock.Lease) error {
 		second, err := d.locker("consumer B").Try(ctx, "demo")
 		var held *lock.HeldError
 		if errors.As(err, &held) {
 			refused = true
-			d.say("Consumer A holds the lock, fence %d. B tries too and is told at once: held by %s,", lease.Fence(), held.Holder)
+			d.say("Consumer A holds the lock, fence %d. B tries too, and gets the answer in one round trip: held by %s,",
+				lease.Fence(), held.Holder)
 			d.say("for %v more unless A renews it.", held.Remaining)
 			return nil
 		}
@@ -167,7 +171,7 @@ func (c *demoConsumer) run(ctx context.Context) error {
 		if err != nil || left == 0 {
 			return err
 		}
-		// Without the lock, so that the other one has its turn.
+		// Without the lock, so that the other consumer has its turn.
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)

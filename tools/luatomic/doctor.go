@@ -18,7 +18,7 @@ import (
 	"github.com/luatomic/luatomic/rpc"
 )
 
-// checkResult is one line of doctor. OK is null where the server does not tell.
+// checkResult is one line of doctor. OK is null where the server does not show it.
 type checkResult struct {
 	Check  string  `json:"check"`
 	OK     *bool   `json:"ok"`
@@ -31,10 +31,12 @@ func doctorCommand() *command {
 	return &command{
 		name: "doctor", args: "[flags]",
 		about: "Check a server: its settings, and what this user may do.",
-		detail: `Settings are checked on each master: version, eviction, persistence, replication, cluster, clock. Then it does what
-programs do, under --prefix: it loads the scripts, listens on a channel, takes a lock, finishes a job and makes a call, all
-with random names; what stays behind expires within minutes. Exit code 1 if a check fails.`,
-		output:  `{"check","ok","detail","cure"} for each check, with "node" for settings; ok: null if the server does not tell`,
+		detail: `Settings are checked on each master: version, eviction, persistence, replication,
+cluster, clock. Then it does what programs do, under --prefix: it loads the scripts, subscribes to a
+channel, takes a lock, finishes a job and makes a call, all under random names; their keys expire
+within minutes. Exit code 1 if a check fails.`,
+		output: `{"check","ok","detail","cure"} for each check, with "node" for settings; ok: null if the server does not
+  show it`,
 		example: `luatomic doctor --redis redis://app:PASSWORD@db.example:6379 --prefix app:`,
 		flags:   func(*flag.FlagSet) {},
 		check:   (*session).noArgs,
@@ -68,7 +70,7 @@ func examine(s *session) error {
 	case s.signals.stop.Err() != nil:
 		return errInterrupted
 	case err == nil && failed > 0:
-		return fmt.Errorf("checks failed: %d; each has its cure", failed)
+		return fmt.Errorf("checks failed: %d; the line of each has its cure", failed)
 	}
 	return err
 }
@@ -116,18 +118,19 @@ func examineUse(s *session, client redis.UniversalClient, report func(checkResul
 	return nil
 }
 
-// useCure tells what to do about a failure of what doctor tried.
+// useCure is what to do about a failure of what doctor tried.
 func useCure(err error) string {
 	text := err.Error()
 	switch {
-	case strings.Contains(text, "NOPERM"), strings.Contains(text, "ACL failure"), strings.Contains(text, "The user executing the script can't"):
-		return "allow this user what luatomic acl prints, with the same --prefix"
+	case strings.Contains(text, "NOPERM"), strings.Contains(text, "ACL failure"),
+		strings.Contains(text, "The user executing the script can't"):
+		return "give this user the rights that luatomic acl prints for the same --prefix"
 	case strings.Contains(text, "READONLY"):
 		return "name the master"
 	case strings.Contains(text, "OOM"):
 		return "raise maxmemory, or free some"
 	}
-	return "mend what failed before this, then see the server's log"
+	return "repair what failed before this, then read the server's log"
 }
 
 // probeUse tries the package out, under a name of its own.
@@ -137,8 +140,8 @@ type probeUse struct {
 	name   string
 }
 
-// scripts loads them. Who may not can still run them if they are there, or by EVAL:
-// a lock tells.
+// scripts loads them. A user that may not can still run them if they are loaded, or by
+// EVAL: a lock shows it.
 func (p *probeUse) scripts(ctx context.Context) (string, error) {
 	err := lua.Preload(ctx, p.client, luatomic.Scripts()...)
 	if err == nil {
@@ -148,12 +151,12 @@ func (p *probeUse) scripts(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if _, runs := p.lock(ctx); runs != nil {
-		return "", errors.Join(errors.New("SCRIPT LOAD is refused, and they are not there"), runs)
+		return "", errors.Join(errors.New("SCRIPT LOAD is refused, and the scripts are not loaded"), runs)
 	}
-	return "SCRIPT LOAD is refused; they are there already, or come by EVAL", nil
+	return "SCRIPT LOAD is refused; the scripts are loaded already, or run by EVAL", nil
 }
 
-// channels listens as one who waits for a lock, and publishes as one who frees it.
+// channels subscribes as a lock's waiter does, and publishes as its holder does.
 func (p *probeUse) channels(ctx context.Context) (string, error) {
 	channel := p.prefix + "lock:c:" + p.name
 	if _, one := p.client.(*redis.Client); !one {
@@ -169,9 +172,9 @@ func (p *probeUse) channels(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("publish: %w", err)
 	}
 	if _, err := ps.ReceiveMessage(ctx); err != nil {
-		return "", fmt.Errorf("nothing is heard: %w", err)
+		return "", fmt.Errorf("no message is received: %w", err)
 	}
-	return "heard after " + took(start), nil
+	return "received after " + took(start), nil
 }
 
 func (p *probeUse) lock(ctx context.Context) (string, error) {
@@ -236,13 +239,13 @@ func (p *probeUse) rpc(ctx context.Context) (string, error) {
 	return "called and answered in " + took(start), nil
 }
 
-// took is a duration as a person reads it.
+// took is the time since start, for people.
 func took(start time.Time) string { return time.Since(start).Round(10 * time.Microsecond).String() }
 
 // noArgs checks that nothing follows the command.
 func (s *session) noArgs() error {
 	if len(s.args) > 0 {
-		return usagef("no arguments, but there are %d: %q", len(s.args), s.args)
+		return usagef("it takes no arguments, but there are %d: %q; leave them out", len(s.args), s.args)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func TestDoctor(t *testing.T) {
 	c = e.run("doctor").exits(exitFailed)
 	require.Len(t, c.failed(), 1)
 	require.Contains(t, c.failed()["eviction"], "volatile-lru deletes locks")
-	require.Equal(t, "luatomic: checks failed: 1; each has its cure\n", c.stderr.String())
+	require.Equal(t, "luatomic: checks failed: 1; the line of each has its cure\n", c.stderr.String())
 }
 
 func TestDoctorOnACluster(t *testing.T) {
@@ -176,7 +176,7 @@ func TestLoad(t *testing.T) {
 	c = app.run("load").exits(exitFailed)
 	require.Contains(t, c.stderr.String(), "name a user that may run SCRIPT LOAD")
 	require.Equal(t, 1, strings.Count(c.stderr.String(), "\n"))
-	require.Contains(t, app.run("doctor").exits(exitFailed).failed()["scripts"], "SCRIPT LOAD is refused, and they are not there")
+	require.Contains(t, app.run("doctor").exits(exitFailed).failed()["scripts"], "SCRIPT LOAD is refused, and the scripts are not loaded")
 
 	admin := &env{t: t, url: server.URL()}
 	holds(t, admin.run("load").exits(exitDone).object(), map[string]any{"loaded": countScripts(luatomic.Scripts())})
@@ -192,10 +192,10 @@ func TestLoad(t *testing.T) {
 		require.NotContains(t, there, false, dialect)
 	}
 	scripts := app.run("doctor").checks()["scripts"]
-	holds(t, scripts, map[string]any{"ok": true, "detail": "SCRIPT LOAD is refused; they are there already, or come by EVAL"})
+	holds(t, scripts, map[string]any{"ok": true, "detail": "SCRIPT LOAD is refused; the scripts are loaded already, or run by EVAL"})
 }
 
-// Whoever preloads the scripts of a dialect misses none.
+// Preloading the scripts of a dialect misses none.
 func TestScriptsOfTheDialectsAreAll(t *testing.T) {
 	t.Parallel()
 	for dialect, scripts := range map[string][]*lua.Script{

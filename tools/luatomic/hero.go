@@ -13,7 +13,9 @@ import (
 )
 
 // heroEras are the eras of ActionHero's RPC by name.
-var heroEras = map[string]actionhero.Era{"promise": actionhero.Promise, "promise18": actionhero.Promise18, "callback": actionhero.Callback}
+var heroEras = map[string]actionhero.Era{
+	"promise": actionhero.Promise, "promise18": actionhero.Promise18, "callback": actionhero.Callback,
+}
 
 // heroFlags say which cluster of ActionHero it is.
 type heroFlags struct {
@@ -22,22 +24,24 @@ type heroFlags struct {
 
 func (h *heroFlags) add(fs *flag.FlagSet) {
 	dialectFlag(fs, &h.dialect, actionHero)
-	fs.StringVar(&h.era, "era", "", "of actionhero: promise (19.0.4 to 29, if left out), promise18 (18 to 19.0.2), callback (9 to 17); the oldest `ERA` of the cluster")
+	fs.StringVar(&h.era, "era", "", "of actionhero: promise (19.0.4 to 29, if left out), promise18 (18 to 19.0.2), "+
+		"callback (9 to 17); the oldest `ERA` of the cluster")
 	fs.StringVar(&h.channel, "channel", "", "of actionhero: general.channel there, a `NAME`; actionhero if left out")
 	fs.StringVar(&h.token, "token", "", "of actionhero: general.serverToken there, a `TEXT`; change-me if left out")
 }
 
-// check refuses what does not go together; others are the flags that only the native
+// check refuses flags that exclude each other; others are the flags that only the native
 // dialect has.
 func (h *heroFlags) check(s *session, others map[string]bool) error {
 	if h.dialect == "" {
 		if h.era != "" || h.channel != "" || h.token != "" {
-			return usagef("--era, --channel and --token are for --dialect %s", actionHero)
+			return usagef("--era, --channel and --token are for --dialect %s; add it, or leave them out", actionHero)
 		}
 		return nil
 	}
 	if _, ok := heroEras[h.era]; h.era != "" && !ok {
-		return usagef("--era %s is none of %s", h.era, strings.Join(slices.Sorted(maps.Keys(heroEras)), ", "))
+		return usagef("--era %s is none of the eras; write one of %s", h.era,
+			strings.Join(slices.Sorted(maps.Keys(heroEras)), ", "))
 	}
 	if s.prefix != "" {
 		return usagef("--prefix: channels of the dialect %s have none; name the channel with --channel", h.dialect)
@@ -76,7 +80,7 @@ type heroNodes struct {
 	Subscribers int64  `json:"subscribers"`
 }
 
-// countNodes asks how many listen.
+// countNodes asks how many processes are subscribed.
 func (h *heroFlags) countNodes(s *session) error {
 	client, err := s.connect(s.signals.stop)
 	if err != nil {

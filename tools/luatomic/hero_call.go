@@ -12,14 +12,14 @@ import (
 	"github.com/luatomic/luatomic/compat/actionhero"
 )
 
-// checkHero refuses what the dialect cannot keep.
+// checkHero refuses what the dialect cannot honour.
 func (c *rpcCallCmd) checkHero(s *session) error {
 	if c.arity != 0 && c.hero.era != "callback" {
-		return usagef("--arity is for --dialect %s --era callback", actionHero)
+		return usagef("--arity is for --dialect %s --era callback; add both, or leave it out", actionHero)
 	}
 	return c.hero.check(s, map[string]bool{
-		"bus": c.name != defaultBus, "keys": c.keyFile != "", "to": c.to != "", "key": c.key != "", "idempotent": c.repeat, "cast": c.cast,
-		"all": c.all, "stream": c.stream,
+		"bus": c.name != defaultBus, "keys": c.keyFile != "", "to": c.to != "", "key": c.key != "", "idempotent": c.repeat,
+		"cast": c.cast, "all": c.all, "stream": c.stream,
 	})
 }
 
@@ -28,7 +28,9 @@ func (c *rpcCallCmd) runHero(client redis.UniversalClient) error {
 	args, o := heroArgs(c.body), c.hero.options()
 	if o.Era == actionhero.Callback {
 		if len(args) != c.arity {
-			return usagef("%d arguments for --arity %d; in the era callback a node ends when a method gets more or fewer than it takes, so --arity must say how many", len(args), c.arity)
+			return usagef("%d arguments for --arity %d; "+
+				"in the era callback a node ends when a method gets more or fewer than it takes: make both numbers the same",
+				len(args), c.arity)
 		}
 		o.Methods = map[string]int{c.s.args[0]: c.arity}
 	}
@@ -38,7 +40,9 @@ func (c *rpcCallCmd) runHero(client redis.UniversalClient) error {
 	ctx, cancel := context.WithTimeout(c.s.signals.stop, c.timeout)
 	defer cancel()
 	if node.Ready(ctx) != nil {
-		return c.fail(&outcomeError{code: "not_sent", msg: fmt.Sprintf("channel %q was not heard within %v; nothing was sent; are SUBSCRIBE and PUBLISH allowed?", c.hero.name(), c.timeout)})
+		return c.fail(&outcomeError{code: "not_sent",
+			msg: fmt.Sprintf("channel %q could not be subscribed to within %v, so nothing was sent; "+
+				"check that SUBSCRIBE and PUBLISH are allowed", c.hero.name(), c.timeout)})
 	}
 	if c.gather {
 		return c.gatherHero(node, args)
@@ -50,7 +54,7 @@ func (c *rpcCallCmd) runHero(client redis.UniversalClient) error {
 	return c.s.emit(rpcResult{Result: heroValue(r)})
 }
 
-// heroArgs are the arguments that the JSON stands for.
+// heroArgs are the arguments that the JSON holds.
 func heroArgs(body []byte) []any {
 	var list []json.RawMessage
 	if json.Unmarshal(body, &list) != nil {

@@ -14,13 +14,14 @@ import (
 
 const heroLockPrefix = "actionhero:lock:"
 
-// errHeroLock is the end of a lock that another has now, or nobody.
+// errHeroLock ends a lock that is free now, or held by another process.
 var errHeroLock = errors.New("the lock is not held any more")
 
 // obtainHero takes a lock of ActionHero's cache.
 func (l *lockCmd) obtainHero(s *session, client redis.UniversalClient) (*foreignLock, error) {
 	// Under a name of this run alone, so that taking it again is extending it.
-	cache := actionhero.NewCache(client, &actionhero.CacheOptions{LockPrefix: s.prefix + heroLockPrefix, Relock: actionhero.Refresh})
+	cache := actionhero.NewCache(client, &actionhero.CacheOptions{LockPrefix: s.prefix + heroLockPrefix,
+		Relock: actionhero.Refresh})
 	name, ctx := s.args[0], s.signals.stop
 	unlock := func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
@@ -61,7 +62,7 @@ func (l *lockCmd) obtainHero(s *session, client redis.UniversalClient) (*foreign
 	}
 }
 
-// extendHero gives the lock a new end, unless it is not this one's any more.
+// extendHero gives the lock a new end, unless it is no longer this run's.
 func extendHero(ctx context.Context, cache *actionhero.Cache, name string, ttl time.Duration) error {
 	check, err := cache.CheckLock(ctx, name, 0)
 	if err != nil {

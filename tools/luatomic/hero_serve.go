@@ -12,7 +12,7 @@ import (
 	"github.com/luatomic/luatomic/compat/actionhero"
 )
 
-// checkHero refuses what the dialect cannot keep.
+// checkHero refuses what the dialect cannot honour.
 func (c *rpcServeCmd) checkHero(s *session) error {
 	return c.hero.check(s, map[string]bool{"bus": c.name != defaultBus, "keys": c.keyFile != "", "stream": c.stream})
 }
@@ -66,7 +66,8 @@ func (c *rpcServeCmd) answerHero(ctx context.Context, r *actionhero.Request) (an
 		in = r.Args[0] // which runChild unpacks
 	}
 	var out resultWriter
-	env := []string{"LUATOMIC_METHOD=" + r.Method, "LUATOMIC_CALLER=" + r.ServerID, "LUATOMIC_CONNECTION=" + r.ConnectionID, "LUATOMIC_ATTEMPT=1"}
+	env := []string{"LUATOMIC_METHOD=" + r.Method, "LUATOMIC_CALLER=" + r.ServerID,
+		"LUATOMIC_CONNECTION=" + r.ConnectionID, "LUATOMIC_ATTEMPT=1"}
 	err = c.runChild(ctx, in, &out, env...)
 	var result []byte
 	if err == nil {
@@ -82,7 +83,7 @@ func (c *rpcServeCmd) answerHero(ctx context.Context, r *actionhero.Request) (an
 type calls struct {
 	mu   sync.Mutex
 	n    int
-	idle chan struct{} // closed when n falls to 0 and somebody waits
+	idle chan struct{} // closed when n falls to 0 while wait runs
 }
 
 func (c *calls) begin() (end func()) {

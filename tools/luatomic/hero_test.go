@@ -63,7 +63,7 @@ func TestHeroServe(t *testing.T) {
 }
 
 // With --text an only argument that is a string arrives as its text. A command that runs
-// when the node is told to end may finish.
+// when the node is interrupted may finish.
 func TestHeroServeText(t *testing.T) {
 	t.Parallel()
 	e, flags, o := hero(t)

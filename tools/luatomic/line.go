@@ -15,7 +15,7 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// lineForm says how a line of input becomes a job.
+// lineForm makes a job of a line of input.
 type lineForm struct {
 	raw bool
 	// at and delay are for the lines without a time of their own.
@@ -23,7 +23,7 @@ type lineForm struct {
 	delay time.Duration
 }
 
-// jobSize is what a job takes of luatomic.MaxBatchBytes: its body, its id or the
+// jobSize is what a job takes of queue.MaxBatchBytes: its body, its id or the
 // one that is made for it, its unique name, and its times.
 func jobSize(j *queue.Job) int { return len(j.Body) + max(len(j.ID), 36) + len(j.Unique) + 48 }
 
@@ -32,11 +32,11 @@ func (*lineForm) size(j *queue.Job) int { return jobSize(j) }
 // A raw body of blanks is a job.
 func (f *lineForm) blanks() bool { return f.raw }
 
-// batchRoom is the part of luatomic.MaxBatchBytes that jobs may fill; keys and
-// options of the call need the rest.
+// batchRoom is the part of queue.MaxBatchBytes that jobs may fill; keys and
+// options of the call need the remaining bytes.
 const batchRoom = queue.MaxBatchBytes - 4096
 
-// parse makes a job of a line. The body keeps its bytes as they stand in the line;
+// parse makes a job of a line. The body keeps its bytes as they are in the line;
 // the job does not refer to the line's memory. An error names the field and never
 // quotes the input.
 func (f *lineForm) parse(line []byte) (queue.Job, error) {
@@ -47,7 +47,8 @@ func (f *lineForm) parse(line []byte) (queue.Job, error) {
 		return queue.Job{}, err
 	}
 	if n := jobSize(&job); n > batchRoom {
-		return queue.Job{}, fmt.Errorf("the job has %d bytes, at most %d; keep the data elsewhere and push where it is", n, batchRoom)
+		return queue.Job{}, fmt.Errorf("the job has %d bytes, at most %d are possible; "+
+			"store the data elsewhere and push its place", n, batchRoom)
 	}
 	return job, nil
 }
@@ -69,7 +70,7 @@ func (f *lineForm) parseObject(line []byte, job *queue.Job) error {
 		return errors.New(`"body" is missing; with --raw the whole line is the body`)
 	}
 	if job.UniqueTTL > 0 && job.Unique == "" {
-		return errors.New(`"unique_ttl" without "unique"`)
+		return errors.New(`"unique_ttl" without "unique"; add "unique", or leave it out`)
 	}
 	return mergeTime(fields, f, job)
 }
@@ -95,8 +96,8 @@ func parseField(name string, value json.RawMessage, job *queue.Job) (err error) 
 	return err
 }
 
-// parseName reads a field that tells jobs apart. Package json makes the same character
-// of all that is no text, and so one name of two.
+// parseName reads a field that identifies a job. Package json replaces all invalid UTF-8
+// by one character, which would make one name of two.
 func parseName(field string, value json.RawMessage, into *string) error {
 	if err := json.Unmarshal(value, into); err != nil {
 		return fmt.Errorf("%q is not a string", field)
@@ -107,7 +108,7 @@ func parseName(field string, value json.RawMessage, into *string) error {
 	return lua.CheckName(field, *into)
 }
 
-// mergeTime lets a line's own time replace the default, whichever form each has.
+// mergeTime lets a line's own time replace the default, in either form.
 func mergeTime(fields map[string]json.RawMessage, f *lineForm, job *queue.Job) error {
 	_, at := fields["at"]
 	_, delay := fields["delay"]
@@ -138,7 +139,7 @@ func parseAtField(value json.RawMessage) (time.Time, error) {
 	return at, nil
 }
 
-// The range of times in ms: what is below looks like seconds, what is above has
+// The range of times in ms: a smaller number is probably seconds, a greater one has
 // a year of five digits.
 const (
 	firstMilli = 100_000_000_000
@@ -178,7 +179,7 @@ func parseDuration(field string, value json.RawMessage) (time.Duration, error) {
 	return d, nil
 }
 
-// badJSON says where a line breaks, without quoting it.
+// badJSON reports where a line is broken, without quoting it.
 func badJSON(err error) error {
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {

@@ -19,7 +19,7 @@ type lockCmd struct {
 	wait time.Duration
 	opts lock.Options
 	path string
-	// Of the read-write lock, not the plain one.
+	// Of the read-write lock, not the plain lock.
 	read, write bool
 
 	dialect string
@@ -31,31 +31,36 @@ func lockCommand() *command {
 	return &command{
 		name: "lock", args: "NAME [flags]", child: true,
 		about: "Run a command while holding a lock.",
-		detail: `CMD has stdin, stdout and stderr of its own, and LUATOMIC_FENCE, LUATOMIC_KEY and LUATOMIC_TOKEN in its environment.
-The fence grows with each holder: send it along with writes, and let the store refuse a smaller one than it has seen.
-The token names the lease, for scripts guarded by it. The lease is renewed while CMD runs. If the lock is lost or taken
-away, or --max-hold is over, CMD and what it started are killed: SIGTERM, after 2 s SIGKILL.
-Those who wait are served by priority, then in order of arrival; whoever ends before its turn leaves the queue.
-Readers (--read) keep out writers (--write), not each other. Without either it is the plain lock of the name, which has
-nothing to do with them.
-In another dialect a lock has no fence and no order, only --ttl and --wait are kept of the flags, and the token is the value
-of its key.
-SIGINT, SIGTERM and SIGHUP go to CMD. The lock is released when CMD has ended, whatever ended it.
-The exit code is CMD's, 128 plus the number if a signal ended it; 75 if the lock was not obtained, 1 if it was lost.`,
+		detail: `CMD has this process' stdin, stdout and stderr, and LUATOMIC_FENCE, LUATOMIC_KEY and
+LUATOMIC_TOKEN in its environment. The fence grows with each holder: send it along with writes, and
+let the store refuse a smaller one than it has seen. The token names the lease, for guarded scripts.
+The lease is renewed while CMD runs. If the lock is lost or taken away, or --max-hold is over, CMD
+and what it started are killed: SIGTERM, after 2 s SIGKILL.
+Waiters are served by priority, then in order of arrival; a waiter that is interrupted leaves the
+queue. Readers (--read) exclude writers (--write), not each other. Without either flag it is the
+plain lock of the name, which is a lock of its own.
+In another dialect a lock has no fence and no order, takes no flags but --ttl and --wait, and the
+token is the value of its key.
+SIGINT, SIGTERM and SIGHUP go to CMD. The lock is released when CMD has ended, in whatever way.
+The exit code is CMD's, 128 plus the number if a signal ended it; 75 if the lock was not obtained, 1
+if it was lost.`,
 		output:  `CMD's own`,
 		example: `luatomic lock nightly --ttl 30s --wait 5m -- sh -c 'echo fence $LUATOMIC_FENCE'`,
 		flags: func(fs *flag.FlagSet) {
 			l.leaseFlags(fs)
 			o := &l.opts
 			fs.DurationVar(&l.wait, "wait", 0, "`DURATION` to wait for the lock; without it one try")
-			fs.BoolVar(&l.read, "read", false, "the read-write lock of that name, together with other readers")
+			fs.BoolVar(&l.read, "read", false, "the read-write lock of that name, shared with other readers")
 			fs.BoolVar(&l.write, "write", false, "the read-write lock of that name, alone")
-			fs.IntVar(&o.Priority, "priority", 0, "`NUMBER` from -1000 to 1000; of those who wait the highest is first")
-			fs.DurationVar(&o.MaxHold, "max-hold", 0, "`DURATION` after which CMD is killed and the lock given back; without it no limit")
-			fs.DurationVar(&o.LockDelay, "lock-delay", 0, "`DURATION` in which nobody gets the lock after a lease that ended without a release")
+			fs.IntVar(&o.Priority, "priority", 0, "`NUMBER` from -1000 to 1000; the waiter with the highest is served first")
+			fs.DurationVar(&o.MaxHold, "max-hold", 0,
+				"`DURATION` after which CMD is killed and the lock given back; without it no limit")
+			fs.DurationVar(&o.LockDelay, "lock-delay", 0,
+				"`DURATION` for which the lock stays closed after a lease that ended without a release")
 			fs.IntVar(&o.Replicas, "replicas", 0, "`NUMBER` of replicas that must confirm the lock within 1 s")
 			dialectFlag(fs, &l.dialect, redisInAction, actionHero)
-			fs.DurationVar(&l.heal, "heal", 0, "in the dialect redisinaction: `DURATION` after which a lock without an end is free, its holder dead or not")
+			fs.DurationVar(&l.heal, "heal", 0, "in the dialect redisinaction: "+
+				"`DURATION` after which a lock without an end is free, its holder dead or not")
 		},
 		check: l.check,
 		run:   l.run,
@@ -65,7 +70,7 @@ The exit code is CMD's, 128 plus the number if a signal ended it; 75 if the lock
 // leaseFlags are those of every command that takes a lock.
 func (l *lockCmd) leaseFlags(fs *flag.FlagSet) {
 	fs.DurationVar(&l.opts.TTL, "ttl", 10*time.Second, "`DURATION` after which the lock of a dead holder is free")
-	fs.StringVar(&l.opts.Note, "note", "", "`TEXT` that tells others who holds the lock; host and process id if left out")
+	fs.StringVar(&l.opts.Note, "note", "", "`TEXT` that names the holder to others; host and process id if left out")
 }
 
 func (l *lockCmd) check(s *session) error {
@@ -82,7 +87,7 @@ func (l *lockCmd) check(s *session) error {
 	return err
 }
 
-// checkLease judges the name and the flags; it fills in who this is.
+// checkLease validates the name and the flags; it fills in the note.
 func (l *lockCmd) checkLease(s *session) error {
 	if err := s.oneArg("lock"); err != nil {
 		return err
@@ -97,15 +102,15 @@ func (l *lockCmd) checkLease(s *session) error {
 	}
 	switch {
 	case o.Priority < -1000 || o.Priority > 1000:
-		return usagef("--priority %d; a number from -1000 to 1000", o.Priority)
+		return usagef("--priority %d is out of range; write a number from -1000 to 1000", o.Priority)
 	case o.Replicas < 0:
-		return usagef("--replicas %d; 0 or more", o.Replicas)
+		return usagef("--replicas %d is out of range; write 0 or more", o.Replicas)
 	case l.read && l.write:
-		return usagef("both --read and --write; choose one")
+		return usagef("both --read and --write; leave one of them out")
 	case (l.read || l.write) && (o.LockDelay > 0 || o.Replicas > 0):
-		return usagef("--lock-delay and --replicas are for plain locks: leave them out, or --read and --write")
+		return usagef("--lock-delay and --replicas are for plain locks; leave them out, or leave --read and --write out")
 	case len(o.Note) > maxNote:
-		return usagef("--note has %d bytes; at most %d", len(o.Note), maxNote)
+		return usagef("--note has %d bytes, at most %d are possible; shorten it", len(o.Note), maxNote)
 	}
 	if o.Note == "" {
 		host, err := os.Hostname()
@@ -142,7 +147,7 @@ func (l *lockCmd) runWith(s *session, obtain func(*session, *lock.Locker) (*lock
 	}
 	work, lost := l.runChild(s, lease.Keep, "LUATOMIC_FENCE="+strconv.FormatInt(lease.Fence(), 10),
 		"LUATOMIC_KEY="+lease.Key(), "LUATOMIC_TOKEN="+lease.Token())
-	// Nobody listens to signals by now, so the release is not cut short.
+	// Signals go to the child by now, so the release is not cut short.
 	return lockOutcome(s, work, lost, lease.Release(context.Background()))
 }
 
@@ -153,7 +158,7 @@ func lockOutcome(s *session, work, lost, released error) error {
 		return fmt.Errorf("%w; the command was killed", lost)
 	case released != nil:
 		if errors.Is(released, lua.ErrNotExecuted) || errors.Is(released, lua.ErrOutcomeUnknown) {
-			released = fmt.Errorf("%w; if the lock is still held, it is free when its --ttl is over", released)
+			released = fmt.Errorf("%w; if the lock is still held, it becomes free when its --ttl is over", released)
 		}
 		s.warn(released)
 		if work == nil {
@@ -195,7 +200,7 @@ func (l *lockCmd) obtain(s *session, locker *lock.Locker) (*lock.Lease, error) {
 	return nil, err
 }
 
-// ways are how the lock is obtained, at once or by waiting.
+// ways are the two ways to obtain the lock: one try, or waiting.
 func (l *lockCmd) ways(locker *lock.Locker, name string) (try, acquire func(context.Context) (*lock.Lease, error)) {
 	rw := locker.RW(name)
 	switch {
@@ -208,14 +213,15 @@ func (l *lockCmd) ways(locker *lock.Locker, name string) (try, acquire func(cont
 		func(ctx context.Context) (*lock.Lease, error) { return locker.Acquire(ctx, name) }
 }
 
-// notObtained is the end of a wait. Where the last look was cut short it cannot say
-// who holds the lock.
+// notObtained is the error of a wait that is over. Where the last attempt was cut short the
+// holder is not known.
 func notObtained(name string, wait time.Duration, err error) error {
 	var held *lock.HeldError
 	if errors.As(err, &held) {
 		return held
 	}
-	return &exitError{exitTryLater, fmt.Errorf("lock %q was not obtained within %v; try later, or wait longer with --wait", name, wait)}
+	return &exitError{exitTryLater, fmt.Errorf("lock %q was not obtained within %v; try later, "+
+		"or wait longer with --wait", name, wait)}
 }
 
 // runChild runs the command under the lease. work is how the command ended, as the

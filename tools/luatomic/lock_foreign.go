@@ -12,10 +12,10 @@ import (
 	"github.com/luatomic/luatomic/internal/clock"
 )
 
-// checkDialect refuses what the dialect cannot keep, and what only another has.
+// checkDialect refuses what the dialect cannot honour, and what only another has.
 func (l *lockCmd) checkDialect() error {
 	if l.heal != 0 && l.dialect != redisInAction {
-		return usagef("--heal is for the dialect %s", redisInAction)
+		return usagef("--heal is for the dialect %s; add --dialect %s, or leave it out", redisInAction, redisInAction)
 	}
 	if l.dialect == "" {
 		return nil
@@ -52,7 +52,7 @@ type foreignLock struct {
 	begun      time.Time     // the time to live is counted from here
 	extend     func(ctx context.Context) error
 	release    func(ctx context.Context) error
-	// over says that the error of extend means that the lock is not held any more.
+	// over reports whether the error of extend means that the lock is no longer held.
 	over func(err error) bool
 }
 
@@ -75,7 +75,8 @@ func (l *lockCmd) runForeign(s *session) error {
 		return err
 	}
 	ending, end := context.WithCancel(context.Background())
-	work, lost := l.runChild(s, func(context.Context) context.Context { return held.keep(ending) }, "LUATOMIC_KEY="+held.key, "LUATOMIC_TOKEN="+held.token)
+	work, lost := l.runChild(s, func(context.Context) context.Context { return held.keep(ending) },
+		"LUATOMIC_KEY="+held.key, "LUATOMIC_TOKEN="+held.token)
 	end()
 	return lockOutcome(s, work, lost, held.release(context.Background()))
 }
@@ -84,7 +85,8 @@ func (l *lockCmd) runForeign(s *session) error {
 func (l *lockCmd) obtainTask(s *session, client redis.UniversalClient) (*foreignLock, error) {
 	app := redisinaction.New(client, &redisinaction.Options{Prefix: s.prefix})
 	name := s.args[0]
-	id, err := app.AcquireLock(s.signals.stop, name, &redisinaction.LockOptions{Wait: l.wait, TTL: l.opts.TTL, Heal: l.heal})
+	id, err := app.AcquireLock(s.signals.stop, name, &redisinaction.LockOptions{Wait: l.wait, TTL: l.opts.TTL,
+		Heal: l.heal})
 	if errors.Is(err, redisinaction.ErrHeld) {
 		return nil, &exitError{exitTryLater, fmt.Errorf("%w; try later, or wait longer with --wait", err)}
 	}
@@ -103,8 +105,8 @@ func (l *lockCmd) obtainTask(s *session, client redis.UniversalClient) (*foreign
 	return held, nil
 }
 
-// begin extends the lock once: when its time to live began while it was waited for is
-// not known here.
+// begin extends the lock once: after a wait it is not known here when its time to live
+// began.
 func (f *foreignLock) begin(ctx context.Context) error {
 	if f.begun = time.Now(); f.ttl == 0 {
 		return nil
@@ -117,7 +119,7 @@ func (f *foreignLock) begin(ctx context.Context) error {
 }
 
 // keep extends the lock every third of its time to live, until ctx ends. The context
-// that it returns ends when the lock is lost: another has it, or its time, counted
+// that it returns ends when the lock is lost: another process has it, or its time, counted
 // from before the last extension was sent, is over.
 func (f *foreignLock) keep(ctx context.Context) context.Context {
 	if f.ttl == 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/luatomic/luatomic/lock"
 )
 
-// lockResult is what is known of a lock, as the output shows it.
+// lockResult is a lock as the output shows it.
 type lockResult struct {
 	Name        string   `json:"name"`
 	Held        bool     `json:"held"`
@@ -55,19 +55,21 @@ func (s *session) withLocker(f func(ctx context.Context, locker *lock.Locker) er
 }
 
 func locksLsCommand() *command {
-	var kin lockKin
+	var kind lockKind
 	return &command{
 		name: "locks ls", args: "[PATTERN] [flags]",
 		about: "List the locks that are held or waited for.",
-		detail: `Scans the keys of the server, of each master of a cluster: it takes long where there is much else, and sees what is
-under --prefix only. PATTERN is for names: * stands for any text, ? for one character; quote it. A lock that changes hands
-meanwhile may come twice or not at all. With --kind it is for read-write locks or semaphores.`,
-		output:  lockOutput + " for each lock, in no order; waiters: the notes of the first ten; with --kind " + kinOutput,
+		detail: `Scans the keys of the server, or of each master of a cluster, so its time grows with
+the number of all keys. It lists locks under --prefix only. PATTERN is for names: * is any text, ?
+one character; quote it. A lock that changes hands during the scan may be listed twice or not at
+all. With --kind it lists read-write locks or semaphores.`,
+		output:  lockOutput + " for each lock, in no order; waiters: the notes of the first ten; with --kind " + sharedOutput,
 		example: `luatomic locks ls 'nightly-*'`,
-		flags:   kin.flag,
+		flags:   kind.flag,
 		check: func(s *session) error {
 			if len(s.args) > 1 {
-				return usagef("one pattern, but there are %d arguments: %q; quote it, or the shell makes names of files of it", len(s.args), s.args)
+				return usagef("one pattern, but there are %d arguments: %q; quote it, "+
+					"or the shell replaces it by names of files", len(s.args), s.args)
 			}
 			return nil
 		},
@@ -78,11 +80,12 @@ meanwhile may come twice or not at all. With --kind it is for read-write locks o
 			}
 			matches := globPattern(pattern)
 			return s.withLocker(func(ctx context.Context, locker *lock.Locker) error {
-				switch kin {
+				switch kind {
 				case readWrite:
 					return emitAll(locker.ListRW(ctx), func(i lock.RWInfo) string { return i.Name }, matches, s.emitRW)
 				case semaphores:
-					return emitAll(locker.ListSemaphores(ctx), func(i lock.SemaphoreInfo) string { return i.Name }, matches, s.emitSemaphore)
+					return emitAll(locker.ListSemaphores(ctx), func(i lock.SemaphoreInfo) string { return i.Name }, matches,
+						s.emitSemaphore)
 				}
 				return emitAll(locker.List(ctx), func(i lock.Info) string { return i.Name }, matches, s.emitLock)
 			})
@@ -98,17 +101,18 @@ func globPattern(pattern string) *regexp.Regexp {
 
 func locksShowCommand() *command {
 	watch := &interval{}
-	var kin lockKin
+	var kind lockKind
 	return &command{
 		name: "locks show", args: "NAME [flags]",
-		about: "Show who holds a lock and who waits for it.",
-		detail: `Only reads. The fence of a lock that is free is that of its last holder, null a minute after the last one. A free lock
-with remaining_ms rests for its lock delay. With --kind it is a read-write lock or a semaphore.`,
-		output:  lockOutput + "; waiters: the notes of the first ten; with --kind " + kinOutput,
+		about: "Show the holder of a lock and its waiters.",
+		detail: `Only reads. The fence of a free lock is that of its last holder, null after a minute. A
+free lock with remaining_ms above 0 stays closed for its lock delay. With --kind it is a read-write
+lock or a semaphore.`,
+		output:  lockOutput + "; waiters: the notes of the first ten; with --kind " + sharedOutput,
 		example: `luatomic locks show nightly --watch 2s`,
 		flags: func(fs *flag.FlagSet) {
-			fs.Var(watch, "watch", "look again every `INTERVAL`, 1s if left out, until Ctrl-C")
-			kin.flag(fs)
+			fs.Var(watch, "watch", "show it again every `INTERVAL`, 1s if left out, until Ctrl-C")
+			kind.flag(fs)
 		},
 		check: func(s *session) error {
 			if err := watch.check(); err != nil {
@@ -118,7 +122,7 @@ with remaining_ms rests for its lock delay. With --kind it is a read-write lock 
 		},
 		run: func(s *session) error {
 			return s.withLocker(func(ctx context.Context, locker *lock.Locker) error {
-				return s.again(watch, func() error { return kin.show(ctx, s, locker) })
+				return s.again(watch, func() error { return kind.show(ctx, s, locker) })
 			})
 		},
 	}
@@ -135,35 +139,37 @@ type releaseResult struct {
 
 func locksReleaseCommand() *command {
 	var fence int64
-	var kin lockKin
+	var kind lockKind
 	var token string
 	return &command{
 		name: "locks release", args: "NAME [flags]",
-		about: "Take a lock away from its holder, for the next one who waits.",
-		detail: `The holder is told at once; luatomic lock kills its command. Look with locks show, and give the fence that it shows:
-then a holder that came meanwhile is spared. Without --fence it is whoever holds the lock, and stderr says who it was. Exit
-code 1 if the lock is free or its fence is another. A read-write lock and a semaphore (--kind) have several holders: --token
-says whose is taken away.`,
-		output:  `{"name","released","fence","note","waiting"}; fence and note of the one who had it, waiting: how many wait; with --kind {"name","released","token"}`,
+		about: "Take a lock away from its holder, for the first waiter.",
+		detail: `The holder is notified; luatomic lock kills its command. Give the fence that locks show
+prints: a holder that came later then keeps the lock. Without --fence the lock is taken from its
+holder of this moment, whom stderr names. Exit code 1 if the lock is free or has another fence. A
+read-write lock and a semaphore (--kind) have several holders: --token names the one that loses its
+permit.`,
+		output: `{"name","released","fence","note","waiting"}; fence and note: of its holder; waiting: how many wait;
+  with --kind {"name","released","token"}`,
 		example: `luatomic locks release nightly --fence 1795254588167521`,
 		flags: func(fs *flag.FlagSet) {
-			fs.Int64Var(&fence, "fence", 0, "`NUMBER`; only the holder with this fence")
+			fs.Int64Var(&fence, "fence", 0, "`NUMBER`; release it only from the holder with this fence")
 			fs.StringVar(&token, "token", "", "`TOKEN` of the holder, with --kind, as locks show has it")
-			kin.flag(fs)
+			kind.flag(fs)
 		},
 		check: func(s *session) error {
 			if fence < 0 {
-				return usagef("--fence %d; the number that luatomic locks show gives", fence)
+				return usagef("--fence %d is no fence; write the number that luatomic locks show prints", fence)
 			}
-			if err := kin.checkRelease(fence, token); err != nil {
+			if err := kind.checkRelease(fence, token); err != nil {
 				return err
 			}
 			return s.oneArg("lock")
 		},
 		run: func(s *session) error {
 			return s.withLocker(func(ctx context.Context, locker *lock.Locker) error {
-				if kin != plainLock {
-					return kin.revoke(ctx, s, locker, token)
+				if kind != plainLock {
+					return kind.revoke(ctx, s, locker, token)
 				}
 				return release(ctx, s, locker, fence)
 			})
@@ -171,11 +177,11 @@ says whose is taken away.`,
 	}
 }
 
-// changedHands bounds how often release looks anew because there is another holder.
+// changedHands bounds how often release reads the lock again because its holder changed.
 const changedHands = 10
 
-// release takes the lock away from the one it has seen, and from no other: it can
-// say for sure whom it hit.
+// release takes the lock away from the holder that it has read, and from no other, so that
+// it can name it.
 func release(ctx context.Context, s *session, locker *lock.Locker, fence int64) error {
 	name := s.args[0]
 	for range changedHands {
@@ -186,7 +192,8 @@ func release(ctx context.Context, s *session, locker *lock.Locker, fence int64) 
 		case !info.Held:
 			return notHeld(info)
 		case fence != 0 && fence != info.Fence:
-			return fmt.Errorf("lock %q is held by %s under fence %d, not %d: nothing is released", name, info.Note, info.Fence, fence)
+			return fmt.Errorf("cannot release lock %q: %s holds it under fence %d, not %d; "+
+				"luatomic locks show prints the fence", name, info.Note, info.Fence, fence)
 		}
 		done, err := locker.ForceRelease(ctx, name, info.Fence)
 		if err != nil {
@@ -200,13 +207,15 @@ func release(ctx context.Context, s *session, locker *lock.Locker, fence int64) 
 		}
 		return s.emit(releaseResult{name, true, info.Fence, info.Note, info.Waiting})
 	}
-	return fmt.Errorf("lock %q changes hands too fast to say whom a release would hit; look with locks show, and name the fence with --fence", name)
+	return fmt.Errorf("cannot release lock %q: its holder changed %d times meanwhile; "+
+		"name the fence that luatomic locks show prints with --fence", name, changedHands)
 }
 
-// notHeld says why there is nothing to release.
+// notHeld is why there is nothing to release.
 func notHeld(info lock.Info) error {
 	if info.Remaining > 0 {
-		return fmt.Errorf("lock %q is free and rests for %v more: there is nothing to release", info.Name, info.Remaining)
+		return fmt.Errorf("lock %q is free, and closed for %v more by its lock delay: there is nothing to release",
+			info.Name, info.Remaining)
 	}
 	return fmt.Errorf("lock %q is free: there is nothing to release", info.Name)
 }
@@ -225,10 +234,12 @@ func locksStealCommand() *command {
 	l := &lockCmd{}
 	return &command{
 		name: "locks steal", args: "NAME [flags]", child: true, bare: true,
-		about: "Take a lock away from its holder, past all who wait.",
-		detail: `The holder is told at once; luatomic lock kills its command. With CMD it is as luatomic lock from there on. Without,
-the lock is held for --ttl and then free, unless locks release ends it before. A lock that is free is taken, too.`,
-		output:  `{"name","fence","token","key","ttl_ms","from"}; from: the note of who held it a moment before, or null; CMD's own with CMD`,
+		about: "Take a lock away from its holder, before all waiters.",
+		detail: `The holder is notified; luatomic lock kills its command. With CMD it goes on as
+luatomic lock does. Without CMD the lock is held for --ttl and then free, unless locks release frees
+it before. A free lock is taken too.`,
+		output: `{"name","fence","token","key","ttl_ms","from"}; from: the note of its holder until then, or null; CMD's
+  own with CMD`,
 		example: `luatomic locks steal nightly --ttl 1h --note 'maintenance'`,
 		flags:   l.leaseFlags,
 		check: func(s *session) error {
@@ -258,7 +269,7 @@ func (l *lockCmd) steal(s *session, locker *lock.Locker) (*lock.Lease, error) {
 	return lease, err
 }
 
-// stealAlone leaves the lock held, for nobody's command.
+// stealAlone leaves the lock held, without a command.
 func (l *lockCmd) stealAlone(ctx context.Context, s *session, locker *lock.Locker) error {
 	locker = locker.With(l.opts)
 	info, err := locker.Info(ctx, s.args[0])
@@ -269,7 +280,8 @@ func (l *lockCmd) stealAlone(ctx context.Context, s *session, locker *lock.Locke
 	if err != nil {
 		return err
 	}
-	out := stealResult{Name: lease.Name(), Fence: lease.Fence(), Token: lease.Token(), Key: lease.Key(), TTLMS: l.opts.TTL.Milliseconds()}
+	out := stealResult{Name: lease.Name(), Fence: lease.Fence(), Token: lease.Token(), Key: lease.Key(),
+		TTLMS: l.opts.TTL.Milliseconds()}
 	if info.Held {
 		out.From = &info.Note
 	}

@@ -115,7 +115,7 @@ func TestLocksReleaseByFence(t *testing.T) {
 	lease := e.hold("x")
 	r := e.run("locks", "release", "x", "--fence", "7").exits(exitFailed)
 	require.Empty(t, r.stdout.String())
-	require.Contains(t, r.stderr.String(), fmt.Sprintf(`lock "x" is held by the test under fence %d, not 7: nothing is released`, lease.Fence()))
+	require.Contains(t, r.stderr.String(), fmt.Sprintf(`cannot release lock "x": the test holds it under fence %d, not 7`, lease.Fence()))
 	require.NoError(t, lease.Extend(t.Context()), "it was spared")
 	r = e.run("locks", "release", "x", "--fence", strconv.FormatInt(lease.Fence(), 10)).exits(exitDone)
 	require.EqualValues(t, lease.Fence(), r.object()["fence"])
@@ -141,7 +141,7 @@ func TestLocksReleaseOfAFreeLock(t *testing.T) {
 		return !info.Held
 	})
 	r := e.run("locks", "release", "x").exits(exitFailed)
-	require.Contains(t, r.stderr.String(), `lock "x" is free and rests for 59m`)
+	require.Contains(t, r.stderr.String(), `lock "x" is free, and closed for 59m`)
 }
 
 func TestLocksSteal(t *testing.T) {

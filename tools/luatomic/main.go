@@ -1,7 +1,7 @@
 // Luatomic is the command line of the module: queues, locks, calls and a demo, with JSON
 // on stdout.
 //
-// Run it with -h for usage; docs/cli.md has the whole of it.
+// Run it with -h for usage; docs/cli.md is its reference.
 package main
 
 import (
@@ -27,7 +27,7 @@ const (
 	exitBrokenPipe  = 141 // as if SIGPIPE had ended it
 )
 
-// errInterrupted ends a command that a signal stopped. What it had to say is said.
+// errInterrupted ends a command that a signal stopped. Its messages are printed by then.
 var errInterrupted = errors.New("interrupted")
 
 // usageError is a mistake in the command line itself.
@@ -39,7 +39,7 @@ func usagef(format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...)}
 }
 
-// exitError chooses the exit code. A nil err means that nothing is left to say.
+// exitError chooses the exit code. With a nil err nothing more is printed.
 type exitError struct {
 	code int
 	err  error
@@ -51,7 +51,7 @@ func (e *exitError) Unwrap() error { return e.err }
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(args []string, stdout, stderr io.Writer) int {
-	// go-redis reports each failed dial by itself; the commands say it once, with
+	// go-redis reports each failed dial by itself; the commands report it once, with
 	// the cure.
 	redis.SetLogger(silence{})
 	s, cmd, err := parseCommand(args, stdout, stderr)
@@ -71,7 +71,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	switch {
 	case lost == nil || errors.As(err, &chosen):
 	case errors.Is(lost, syscall.EPIPE):
-		return exitBrokenPipe // who reads no further wants no word of it
+		return exitBrokenPipe // the reader has closed the output: print nothing
 	case err == nil || errors.Is(err, errInterrupted):
 		err = lost
 	}
@@ -102,7 +102,8 @@ func conclude(stderr io.Writer, cmd *command, err error) int {
 		return exitUsage
 	}
 	if strings.Contains(err.Error(), "NOPERM") && !strings.Contains(err.Error(), "luatomic acl") {
-		err = fmt.Errorf("%w; is --prefix right? luatomic acl prints what a user needs, luatomic doctor tells what this one lacks", err)
+		err = fmt.Errorf("%w; check --prefix: luatomic acl prints the rights that a user needs, "+
+			"luatomic doctor those that this one lacks", err)
 	}
 	complain(stderr, err)
 	return exitFailed

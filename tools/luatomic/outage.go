@@ -10,20 +10,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// outage tells on stderr that the server has stopped answering. The package asks it
-// again until it does, however long that takes, so a command would stand still without
-// a word.
+// outage reports on stderr that the server has stopped answering. The package asks it
+// again until it does, however long that takes, so a command would wait without a message.
 type outage struct {
 	s      *session
 	server string
 
 	mu    sync.Mutex
 	since time.Time // of the first call of a row that failed
-	said  time.Time // when it was said last; zero in a row of which nothing is said
+	said  time.Time // when it was reported last; zero in a row that is not reported
 }
 
-// awayAfter is how long calls fail before it is worth a word: a connection that was
-// cut is there again at once.
+// awayAfter is how long calls fail before that is reported: a connection that was cut is
+// soon open again.
 const awayAfter = time.Second
 
 func (o *outage) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -50,9 +49,9 @@ func (o *outage) ended(ctx context.Context, last redis.Cmder, start time.Time, e
 	away := isAway(err)
 	switch {
 	case away && ctx.Err() != nil:
-		return // nobody waits for the answer
+		return // the caller no longer waits
 	case !away && isGreeting(last.Name()):
-		return // of a new connection: a replica and a server that loads welcome it
+		return // of a new connection: a replica and a server that loads answer it too
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -73,7 +72,7 @@ func (o *outage) ended(ctx context.Context, last redis.Cmder, start time.Time, e
 	}
 }
 
-// outageOf says what the server does not do.
+// outageOf is what the server does not do.
 func outageOf(err error) string {
 	switch text := err.Error(); {
 	case strings.HasPrefix(text, "READONLY"):
@@ -97,8 +96,8 @@ func isGreeting(name string) bool {
 	return false
 }
 
-// isAway tells a server that cannot serve now from one that refuses: of the latter the
-// command itself hears.
+// isAway reports whether the server cannot serve now. A refusal is not that: the command
+// reports it itself.
 func isAway(err error) bool {
 	if err == nil || errors.Is(err, redis.ErrClosed) || errors.Is(err, context.Canceled) {
 		return false

@@ -31,7 +31,8 @@ func (p *progress) show(n int, read int64) {
 	bar := ""
 	if p.size > 0 {
 		done := min(20*read/p.size, 20)
-		bar = fmt.Sprintf("[%s%s] %d%% ", strings.Repeat("#", int(done)), strings.Repeat(".", int(20-done)), min(100*read/p.size, 100))
+		bar = fmt.Sprintf("[%s%s] %d%% ", strings.Repeat("#", int(done)), strings.Repeat(".", int(20-done)),
+			min(100*read/p.size, 100))
 	}
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()

@@ -13,16 +13,17 @@ func promoteCommand() *command {
 	return &command{
 		name: "promote", args: "[QUEUE...] [flags]",
 		about: "Move scheduled jobs that are due to ready.",
-		detail: `Moves all that is due, never early, each job once however many promoters run. A queue with consumers needs none:
-taking promotes. With --watch it sleeps until the next job is due, and on, until Ctrl-C. In another dialect than native
-all queues are promoted at once, and none is named.`,
-		output: `{"queue","moved","next_due"} for each queue, with --watch for each move; next_due: Unix ms or null; in another
-  dialect {"moved","malformed","next_due"}; malformed: how many were set aside, each with its reason on stderr`,
+		detail: `Moves all jobs that are due, never early, each once however many promoters run. A queue
+with consumers needs none: taking promotes. With --watch it sleeps until the next job is due, and
+continues until Ctrl-C. In another dialect than native it takes no QUEUE and promotes all of them.`,
+		output: `{"queue","moved","next_due"} for each queue, with --watch for each move; next_due: Unix ms or null; in
+  another dialect {"moved","malformed","next_due"}; malformed: how many were set aside, each with its
+  reason on stderr`,
 		example: `luatomic promote mail reports --watch`,
 		flags: func(fs *flag.FlagSet) {
-			fs.BoolFunc("watch", "go on until Ctrl-C", func(v string) error {
+			fs.BoolFunc("watch", "continue until Ctrl-C", func(v string) error {
 				if watch = v == "true"; !watch && v != "false" {
-					return errors.New("no interval here: it sleeps until the next job is due")
+					return errors.New("no interval here; leave it out: promote sleeps until the next job is due")
 				}
 				return nil
 			})
@@ -33,7 +34,7 @@ all queues are promoted at once, and none is named.`,
 				return s.queueArgs()
 			}
 			if len(s.args) > 0 {
-				return usagef("in the dialect %s all queues are promoted at once; leave %q out", dialect, s.args)
+				return usagef("in the dialect %s all queues are promoted together; leave %q out", dialect, s.args)
 			}
 			if dialect == redisInAction {
 				return nil
@@ -88,7 +89,7 @@ func (s *session) openQueues() (queues []*queue.Queue, done func(), err error) {
 	return queues, done, nil
 }
 
-// promoteDue moves in steps of luatomic.MaxBatch until nothing is due.
+// promoteDue moves in steps of queue.MaxBatch until nothing is due.
 func promoteDue(s *session, q *queue.Queue) error {
 	out := promoteResult{Queue: q.Name()}
 	for {
@@ -121,7 +122,8 @@ func watchDue(s *session, queues []*queue.Queue) error {
 	warn := s.warnRarely()
 	poller := queue.NewPoller(&queue.PollerOptions{
 		OnPromote: func(q *queue.Queue, p queue.Promoted) {
-			_ = s.emit(promoteResult{Queue: q.Name(), Moved: p.Moved, NextDue: milli(p.NextDue)}) // which ends the command if it fails
+			out := promoteResult{Queue: q.Name(), Moved: p.Moved, NextDue: milli(p.NextDue)}
+			_ = s.emit(out) // which ends the command if it fails
 		},
 		OnError: func(_ *queue.Queue, err error) { warn(err) },
 	}, queues...)

@@ -44,8 +44,10 @@ func promoteSidekiq(s *session, name string, watch bool) error {
 	return err
 }
 
-// promoteSet moves all that is due in the set, and says when the next job is.
-func promoteSet(s *session, d *sidekiq.Dialect, set sidekiq.Set, out *foreignPromoteResult) (due lua.Opt[time.Time], err error) {
+// promoteSet moves all that is due in the set, and returns when the next job is due.
+func promoteSet(
+	s *session, d *sidekiq.Dialect, set sidekiq.Set, out *foreignPromoteResult,
+) (due lua.Opt[time.Time], err error) {
 	for s.signals.stop.Err() == nil {
 		m, err := d.MoveDue(s.signals.hard, set, 0)
 		s.movedDue(out, m)

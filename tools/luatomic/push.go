@@ -32,21 +32,25 @@ func pushCommand() *command {
 	return &command{
 		name: "push", args: "QUEUE [flags]",
 		about: "Push jobs from NDJSON, ready or for later.",
-		detail: `A line is {"body": any JSON, "id"?, "at"? (RFC 3339 or Unix ms), "delay"? ("30s"), "unique"?, "unique_ttl"? ("1h")}. The body
-keeps its bytes. Of jobs of one unique name only the first goes in, until it is done or for unique_ttl.
-Lines are pushed in batches of up to 1000 lines or 1 MiB, each all or none. A broken line is named on stderr with its
-number, and nothing of its batch is pushed; the other batches are, and the exit code is 1.
-The queue takes an id once: with ids, a push may be repeated whole. Ctrl-C ends it after the batch in flight.
-In a dialect of Sidekiq a line is {"class", "args"?, "queue"?, "jid"?, "at"? (seconds), ...}, or with --raw a finished payload,
-which keeps its bytes; QUEUE is for lines without their own. In redisinaction it is {"name", "args"?, "delay"?}.`,
-		output: `{"pushed","ready","scheduled","duplicates","now"}, after broken lines also "failed_lines" (the first 1000
-  of their numbers) and "skipped" (all lines that were not pushed); now: the server's time of the last batch in ms`,
+		detail: `A line is {"body": any JSON, "id"?, "at"? (RFC 3339 or Unix ms), "delay"? ("30s"),
+"unique"?, "unique_ttl"? ("1h")}. The body keeps its bytes. Of jobs of one unique name only the
+first goes in, until it is done or for unique_ttl.
+Lines are pushed in batches of up to 1000 lines or 1 MiB, each all or none. A broken line is
+reported on stderr with its number, and no line of its batch is pushed; the other batches are, and
+the exit code is 1.
+The queue takes an id once: with ids, a whole push can be repeated. Ctrl-C ends it after the batch
+in flight. In a dialect of Sidekiq a line is {"class", "args"?, "queue"?, "jid"?, "at"? (seconds),
+...}, or with --raw a finished payload, which keeps its bytes; QUEUE is for lines without their own.
+In redisinaction it is {"name", "args"?, "delay"?}.`,
+		output: `{"pushed","ready","scheduled","duplicates","now"}, after broken lines also "failed_lines" (the first
+  1000 of their numbers) and "skipped" (all lines that were not pushed); now: the server's time of the
+  last batch in ms`,
 		example: `printf '{"body":{"to":"ann"}}\n{"body":{"to":"bob"},"delay":"30s"}\n' | luatomic push mail`,
 		flags: func(fs *flag.FlagSet) {
 			fs.StringVar(&p.file, "file", "", "read `FILE` instead of stdin; - is stdin")
-			fs.DurationVar(&p.in, "in", 0, "`DURATION` after which jobs are due that have no time of their own")
-			fs.StringVar(&p.at, "at", "", "`TIME`, RFC 3339 or Unix ms, when jobs are due that have none of their own")
-			fs.BoolVar(&p.raw, "raw", false, "take each line whole as the body")
+			fs.DurationVar(&p.in, "in", 0, "`DURATION` until jobs without a time of their own are due")
+			fs.StringVar(&p.at, "at", "", "`TIME`, RFC 3339 or Unix ms, at which jobs without a time of their own are due")
+			fs.BoolVar(&p.raw, "raw", false, "each line is a whole body")
 			dialectFlag(fs, &p.dialect, append(slices.Clone(sidekiqs), redisInAction)...)
 		},
 		check: p.check,
@@ -64,7 +68,7 @@ func (p *pushCmd) check(s *session) error {
 	}
 	switch {
 	case p.in < 0:
-		return usagef("--in %v is below zero", p.in)
+		return usagef("--in %v is below zero; write 0 or more", p.in)
 	case p.in > 0 && p.at != "":
 		return usagef("both --in and --at; leave one of them out")
 	case p.at != "":
@@ -114,7 +118,8 @@ func (p *pushCmd) run(s *session) error {
 }
 
 // dispatch pushes in the dialect.
-func (p *pushCmd) dispatch(s *session, client redis.UniversalClient, in io.Reader, bar *progress, out *pushResult) error {
+func (p *pushCmd) dispatch(s *session, client redis.UniversalClient, in io.Reader, bar *progress,
+	out *pushResult) error {
 	if p.dialect == redisInAction {
 		app := redisinaction.New(client, &redisinaction.Options{Prefix: s.prefix})
 		return pushAll(s, newBatches[redisinaction.Task](in, &taskForm{app, p.in}), executeAll(app, s.args[0]), bar, out)
@@ -124,7 +129,8 @@ func (p *pushCmd) dispatch(s *session, client redis.UniversalClient, in io.Reade
 		if err != nil {
 			return err
 		}
-		return pushAll(s, newBatches[sidekiq.Job](in, &sidekiqForm{d, s.args[0], p.raw, p.form.at, p.in}), pushSidekiq(d), bar, out)
+		return pushAll(s, newBatches[sidekiq.Job](in, &sidekiqForm{d, s.args[0], p.raw, p.form.at, p.in}), pushSidekiq(d),
+			bar, out)
 	}
 	q, err := queue.New(client, s.args[0], &queue.Options{Prefix: s.prefix})
 	if err != nil {
@@ -162,7 +168,7 @@ type readBatch[T any] struct {
 // pusher sends the jobs of one batch.
 type pusher[T any] func(ctx context.Context, jobs []T) (pushed, error)
 
-// pushed is what became of the jobs of one batch.
+// pushed is the outcome of the jobs of one batch.
 type pushed struct {
 	ready, scheduled, duplicates int
 	now                          time.Time
@@ -194,7 +200,7 @@ func pushAll[T any](s *session, lines *batches[T], send pusher[T], bar *progress
 			return errInterrupted
 		case b = <-from:
 		}
-		if stop.Err() != nil { // select has no order
+		if stop.Err() != nil { // select chooses at random
 			return errInterrupted
 		}
 		if err := pushBatch(s, send, b.batch, out); err != nil {
@@ -221,7 +227,8 @@ func pushBatch[T any](s *session, send pusher[T], b *batch[T], r *pushResult) er
 			}
 		}
 		r.Skipped += b.lines
-		s.note("luatomic: nothing of the batch of lines %d to %d is pushed; mend it and push these lines again", b.first, b.last)
+		s.note("luatomic: none of the lines %d to %d, one batch, is pushed; repair the broken ones and push them again",
+			b.first, b.last)
 		return nil
 	}
 	if len(b.jobs) == 0 {
@@ -230,7 +237,8 @@ func pushBatch[T any](s *session, send pusher[T], b *batch[T], r *pushResult) er
 	p, err := send(s.signals.hard, b.jobs)
 	if err != nil {
 		if errors.Is(err, context.Canceled) {
-			s.warn(fmt.Errorf("interrupted while lines %d to %d were pushed; they may be in or not", b.first, b.last))
+			s.warn(fmt.Errorf("interrupted while lines %d to %d were pushed: they may be in the queue; "+
+				"luatomic stats shows its length", b.first, b.last))
 			return errInterrupted
 		}
 		return fmt.Errorf("lines %d to %d: %w", b.first, b.last, err)

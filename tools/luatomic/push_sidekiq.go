@@ -26,7 +26,7 @@ var sidekiqVersions = map[string]sidekiq.Version{
 // sidekiqs are the names, oldest first.
 var sidekiqs = []string{"sidekiq4", "sidekiq5", "sidekiq6", "sidekiq7", "sidekiq8"}
 
-// checkNamespace refuses a prefix that Sidekiq has no way to have: the gem
+// checkNamespace refuses a prefix that Sidekiq cannot have: the gem
 // redis-namespace puts a colon between it and the key.
 func (s *session) checkNamespace() error {
 	if s.prefix != "" && !strings.HasSuffix(s.prefix, ":") {
@@ -37,7 +37,8 @@ func (s *session) checkNamespace() error {
 
 // openSidekiq returns the dialect of that name.
 func (s *session) openSidekiq(client lua.Client, name string) (*sidekiq.Dialect, error) {
-	return sidekiq.New(client, &sidekiq.Options{Version: sidekiqVersions[name], Namespace: strings.TrimSuffix(s.prefix, ":")})
+	namespace := strings.TrimSuffix(s.prefix, ":")
+	return sidekiq.New(client, &sidekiq.Options{Version: sidekiqVersions[name], Namespace: namespace})
 }
 
 // sidekiqForm makes a Sidekiq job of a line.
@@ -60,7 +61,8 @@ func (f *sidekiqForm) parse(line []byte) (sidekiq.Job, error) {
 		job.At, job.In = f.at, f.delay
 	}
 	if n := f.size(&job); n > batchRoom {
-		return job, fmt.Errorf("the job has %d bytes, at most %d; keep the data elsewhere and push where it is", n, batchRoom)
+		return job, fmt.Errorf("the job has %d bytes, at most %d are possible; "+
+			"store the data elsewhere and push its place", n, batchRoom)
 	}
 	// With a context that is over all is checked, and nothing is sent.
 	over, end := context.WithCancel(context.Background())
@@ -100,7 +102,7 @@ func sidekiqField(name string, value json.RawMessage, job *sidekiq.Job) error {
 	switch {
 	case into != nil:
 		if value[0] != '"' || json.Unmarshal(value, into) != nil || *into == "" {
-			return fmt.Errorf("%q is not a string with text in it", name)
+			return fmt.Errorf("%q is not a string, or is empty", name)
 		}
 	case name == "args":
 		job.Args = value
@@ -111,7 +113,7 @@ func sidekiqField(name string, value json.RawMessage, job *sidekiq.Job) error {
 		}
 		job.At = time.UnixMicro(int64(math.Round(at * 1e6)))
 	case name == "created_at" || name == "enqueued_at":
-		return fmt.Errorf("%q is of a finished payload; with --raw each line is one", name)
+		return fmt.Errorf("%q belongs to a finished payload; leave it out, or push finished payloads with --raw", name)
 	default:
 		job.Fields = append(job.Fields, sidekiq.Field{Name: name, Value: value})
 	}
@@ -150,7 +152,7 @@ func grown(text []byte) int {
 // A line of blanks is no payload.
 func (*sidekiqForm) blanks() bool { return false }
 
-// sidekiqReceipt is how long a push can be told from its repeat.
+// sidekiqReceipt is how long a repeat of a push is recognized.
 const sidekiqReceipt = time.Minute
 
 // pushSidekiq pushes jobs once, also when a reply is lost.

@@ -13,7 +13,7 @@ import (
 	"github.com/luatomic/luatomic/compat/redisinaction"
 )
 
-// checkDialect refuses what a dialect cannot keep.
+// checkDialect refuses what a dialect cannot honour.
 func (p *pushCmd) checkDialect(s *session) error {
 	switch p.dialect {
 	case "":
@@ -41,7 +41,7 @@ func (f *taskForm) parse(line []byte) (redisinaction.Task, error) {
 		switch value := fields[name]; name {
 		case "name":
 			if json.Unmarshal(value, &task.Name) != nil || task.Name == "" {
-				return task, errors.New(`"name" is not a string with text in it`)
+				return task, errors.New(`"name" is not a string, or is empty`)
 			}
 		case "args":
 			if value[0] != '[' {
@@ -61,7 +61,8 @@ func (f *taskForm) parse(line []byte) (redisinaction.Task, error) {
 		return task, errors.New(`"name" is missing; write {"name": "...", "args": [...]}`)
 	}
 	if n := f.size(&task); n > batchRoom {
-		return task, fmt.Errorf("the task can have %d bytes, at most %d; keep the data elsewhere and push where it is", n, batchRoom)
+		return task, fmt.Errorf("the task can have %d bytes, at most %d are possible; "+
+			"store the data elsewhere and push its place", n, batchRoom)
 	}
 	// With a context that is over all is checked, and nothing is sent.
 	over, end := context.WithCancel(context.Background())

@@ -57,14 +57,14 @@ func TestPushBrokenTasks(t *testing.T) {
 		`null`:                                "not a JSON object",
 		`[]`:                                  "not a JSON object",
 		`{}`:                                  `"name" is missing`,
-		`{"name":""}`:                         `"name" is not a string with text`,
-		`{"name":1}`:                          `"name" is not a string with text`,
+		`{"name":""}`:                         `"name" is not a string, or is empty`,
+		`{"name":1}`:                          `"name" is not a string, or is empty`,
 		`{"name":"n","args":{}}`:              `"args" is not an array`,
 		`{"name":"n","delay":"-1s"}`:          `"delay" is below zero`,
 		`{"name":"n","at":1}`:                 `unknown field "at"; the fields are name, args, delay`,
 		`{"name":"n","args":[1e999]}`:         "out of range for a float",
 		`{"name":"n","args":[{"a":1,"a":2}]}`: "a key twice",
-		`{"name":"n","args":["` + strings.Repeat("é", 200_000) + `"]}`: "keep the data elsewhere",
+		`{"name":"n","args":["` + strings.Repeat("é", 200_000) + `"]}`: "store the data elsewhere",
 	} {
 		e := shared(t)
 		c := e.with("{\"name\":\"good\"}\n"+line).run("push", "q", inRIA).exits(exitFailed)

@@ -22,7 +22,7 @@ func rpcCommands() []*command {
 	return []*command{rpcServeCommand(), rpcCallCommand(), rpcNodesCommand(), rpcTopCommand()}
 }
 
-// opaque passes bodies on as they are; whoever makes them sees to their form.
+// opaque passes bodies on as they are; the commands check their form.
 type opaque struct{}
 
 func (opaque) Marshal(v any) ([]byte, error) { return v.([]byte), nil }
@@ -32,7 +32,7 @@ func (opaque) Unmarshal(data []byte, v any) error {
 	return nil
 }
 
-// busFlags say which bus it is.
+// busFlags name the bus.
 type busFlags struct {
 	name, keyFile string
 	keys          [][]byte
@@ -46,7 +46,8 @@ const defaultBus = "default"
 
 // addKeys is for the commands that send frames or read them.
 func (f *busFlags) addKeys(fs *flag.FlagSet) {
-	fs.StringVar(&f.keyFile, "keys", "", "`FILE` with the keys that prove the origin of frames, one a line, the first signs; base64:... for bytes")
+	fs.StringVar(&f.keyFile, "keys", "", "`FILE` with the keys that prove the origin of frames, one a line, "+
+		"the first signs; base64:... for bytes")
 }
 
 func (f *busFlags) check() error {
@@ -70,7 +71,7 @@ func (f *busFlags) check() error {
 		}
 	}
 	if len(f.keys) == 0 {
-		return fmt.Errorf("--keys %s: there is no key in it; write one a line", f.keyFile)
+		return fmt.Errorf("--keys %s: the file has no key; write one a line", f.keyFile)
 	}
 	return nil
 }
@@ -83,7 +84,7 @@ func readKey(line []byte) ([]byte, error) {
 	}
 	key, err := base64.StdEncoding.DecodeString(string(encoded))
 	if err != nil {
-		return nil, errors.New("what follows base64: is not in that form")
+		return nil, errors.New("the text after base64: is not base64")
 	}
 	return key, nil
 }

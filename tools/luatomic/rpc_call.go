@@ -34,31 +34,36 @@ func rpcCallCommand() *command {
 	c := &rpcCallCmd{}
 	return &command{
 		name: "rpc call", args: "METHOD [JSON] [flags]",
-		about: "Call a method that somebody serves.",
-		detail: `One live node, the least busy, runs it. JSON is the request, null if left out; - reads it from stdin. An answer
-comes in any case: the result, the node's error, or "no_responder", "overloaded" (nobody ran it), "node_lost", "timeout" (it
-may have run). --gather asks all nodes that serve the method: an object for each answer, and a last one that names the nodes
-that gave none. --cast sends and does not wait, to all with --all. --key joins a call of the method that was made with it.
-In the dialect actionhero JSON is the list of arguments, and what is no list is the only one; the first answer counts, a
-node that fails says nothing, and --gather shows the answers that came within --timeout.
-Exit code 1 for an error, 75 where a later try may help: no_responder, overloaded, no_method, try_later.`,
-		output: `{"result"} or {"error":{"code","message"}}; --gather: {"node","result"} or {"node","error"} for each, then
-  {"answered","failed","missing"}; --stream: {"part"} for each, then {"parts"}; --cast: {"sent"}`,
+		about: "Call a method that a node serves.",
+		detail: `One live node, the least busy, runs it. JSON is the request, null if left out; - reads
+it from stdin. Each call has one outcome: the result, the node's error, "no_responder" or
+"overloaded" (no handler ran), "node_lost" or "timeout" (it may have run). --gather asks all nodes
+that serve the method: an object for each answer, and a last one that names the nodes without an
+answer. --cast sends and does not wait, to all nodes with --all. --key joins a call of the method
+with the same key. In the dialect actionhero JSON is the list of arguments, and any other JSON is
+the only argument; the first answer counts, a node that fails does not answer, and --gather shows
+the answers that came within --timeout.
+Exit code 1 for an error, 75 where a later try may help: no_responder, overloaded, no_method,
+try_later.`,
+		output: `{"result"} or {"error":{"code","message"}}; --gather: {"node","result"} or {"node","error"} for each,
+  then {"answered","failed","missing"}; --stream: {"part"} for each, then {"parts"}; --cast: {"sent"}`,
 		example: `luatomic rpc call upper '"ann"' --timeout 2s`,
 		flags: func(fs *flag.FlagSet) {
 			c.add(fs)
 			c.addKeys(fs)
 			fs.DurationVar(&c.timeout, "timeout", 5*time.Second, "`DURATION` to wait for the answer")
-			fs.StringVar(&c.to, "to", "", "`NODE` that is to answer, as rpc nodes names it; or the part before the dot")
+			fs.StringVar(&c.to, "to", "", "`NODE` to call, as rpc nodes names it, or the part before the dot")
 			fs.StringVar(&c.connection, "connection", "", "`ID` of a connection; the node that owns it answers")
-			fs.StringVar(&c.key, "key", "", "`TEXT`; idempotency key: with the same one it runs once, and its result stays for an hour")
+			fs.StringVar(&c.key, "key", "", "`TEXT`; idempotency key: calls with the same key run once, "+
+				"and the result is kept for an hour")
 			fs.BoolVar(&c.repeat, "idempotent", false, "another node may run it when the first one dies")
 			fs.BoolVar(&c.gather, "gather", false, "ask all nodes that serve the method")
 			fs.BoolVar(&c.stream, "stream", false, "the result comes in parts")
-			fs.BoolVar(&c.cast, "cast", false, "send it to one node, and want no answer")
+			fs.BoolVar(&c.cast, "cast", false, "send it to one node, without an answer")
 			fs.BoolVar(&c.all, "all", false, "with --cast: to all nodes")
 			c.hero.add(fs)
-			fs.IntVar(&c.arity, "arity", 0, "in the era callback: `N` arguments that METHOD takes before its callback; with another number its nodes end")
+			fs.IntVar(&c.arity, "arity", 0, "in the era callback: "+
+				"the `N` arguments that METHOD takes before its callback; nodes end at another number")
 		},
 		check: c.check,
 		run:   c.run,
@@ -73,12 +78,13 @@ func (c *rpcCallCmd) check(s *session) error {
 		s.args = append(s.args, "null")
 	case 2:
 	default:
-		return usagef("a method and a request, but there are %d arguments; quote the JSON", len(s.args))
+		return usagef("one method and one request, but there are %d arguments; quote the JSON", len(s.args))
 	}
 	if err := lua.CheckName("method", s.args[0]); err != nil {
 		return err
 	}
-	if err := errors.Join(atLeast("timeout", c.timeout, time.Millisecond), c.busFlags.check(), c.checkModes(), c.checkHero(s)); err != nil {
+	if err := errors.Join(atLeast("timeout", c.timeout, time.Millisecond), c.busFlags.check(), c.checkModes(),
+		c.checkHero(s)); err != nil {
 		return err
 	}
 	for what, name := range map[string]string{"node": c.to, "connection": c.connection, "key": c.key} {
@@ -90,7 +96,7 @@ func (c *rpcCallCmd) check(s *session) error {
 		}
 	}
 	if c.body = []byte(s.args[1]); s.args[1] == "-" {
-		return nil // read once the server is there
+		return nil // read when the server has answered
 	}
 	return c.checkBody()
 }
@@ -119,13 +125,15 @@ func (c *rpcCallCmd) readBody() error {
 		case err != nil:
 			return fmt.Errorf("stdin: %w", err)
 		case len(c.body) == 2*queue.MaxBatchBytes: // and there may be more
-			return c.fail(&outcomeError{"too_large", fmt.Sprintf("the request is larger than %d bytes; nothing was sent", queue.MaxBatchBytes)})
+			return c.fail(&outcomeError{"too_large",
+				fmt.Sprintf("the request is larger than %d bytes, so nothing was sent; "+
+					"store the data elsewhere and send its place", queue.MaxBatchBytes)})
 		}
 	}
 	return c.checkBody()
 }
 
-// checkModes refuses flags that contradict each other.
+// checkModes refuses flags that exclude each other.
 func (c *rpcCallCmd) checkModes() error {
 	set := func(names ...string) (on []string) {
 		flags := map[string]bool{
@@ -176,7 +184,9 @@ func (c *rpcCallCmd) run(s *session) error {
 	ctx, cancel := context.WithTimeout(s.signals.stop, c.timeout)
 	defer cancel()
 	if err := c.bus.Ready(ctx); err != nil {
-		return c.fail(&outcomeError{code: "not_sent", msg: fmt.Sprintf("the bus was not joined within %v; nothing was sent; are SUBSCRIBE and PUBLISH allowed?", c.timeout)})
+		return c.fail(&outcomeError{code: "not_sent",
+			msg: fmt.Sprintf("the bus could not be joined within %v, so nothing was sent; "+
+				"check that SUBSCRIBE and PUBLISH are allowed", c.timeout)})
 	}
 	switch {
 	case c.gather:
@@ -208,7 +218,7 @@ func (c *rpcCallCmd) runCall(ctx context.Context) error {
 	return c.s.emit(rpcResult{Result: out})
 }
 
-// node completes the name that --to gives.
+// node completes the name of --to.
 func (c *rpcCallCmd) node(ctx context.Context) (string, error) {
 	if c.to == "" {
 		return "", nil
@@ -228,11 +238,12 @@ func (c *rpcCallCmd) node(ctx context.Context) (string, error) {
 	}
 	switch len(found) {
 	case 0:
-		return c.to, nil // the answer says that it is not there
+		return c.to, nil // the call reports that it is missing
 	case 1:
 		return found[0], nil
 	}
-	return "", usagef("--to %s: there are %d nodes of that name; choose one of %s", c.to, len(found), strings.Join(found, ", "))
+	return "", usagef("--to %s: there are %d nodes of that name; choose one of %s", c.to, len(found),
+		strings.Join(found, ", "))
 }
 
 func (c *rpcCallCmd) runCast(ctx context.Context) error {

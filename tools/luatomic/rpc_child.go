@@ -26,11 +26,11 @@ const (
 // childOutput takes what a command writes to its stdout.
 type childOutput interface {
 	io.Writer
-	// failed is why it took no more, if so.
+	// failed is why it stopped taking output, or nil.
 	failed() error
 }
 
-// runChild runs the command for one call and says how it ended.
+// runChild runs the command for one call and returns how it ended.
 func (c *rpcServeCmd) runChild(ctx context.Context, in []byte, out childOutput, env ...string) error {
 	call, _ := rpc.CallFrom(ctx)
 	cmd := exec.Command(c.path, c.s.child[1:]...)
@@ -59,12 +59,12 @@ func (c *rpcServeCmd) runChild(ctx context.Context, in []byte, out childOutput, 
 		return &rpc.RemoteError{Code: rpc.CodeError, Message: "the command was killed: " + c.why(ctx)}
 	case <-c.s.signals.hard.Done():
 		running.terminate()
-		return &rpc.RemoteError{Code: rpc.CodeError, Message: "the command was killed: its node was told to end at once"}
+		return &rpc.RemoteError{Code: rpc.CodeError, Message: "the command was killed: its node was interrupted twice"}
 	}
 }
 
-// why the context of a handler ended. Only a node that leaves has a caller that hears
-// it.
+// why is the reason that the context of a handler ended. Only the caller of a node that
+// leaves receives it.
 func (c *rpcServeCmd) why(ctx context.Context) string {
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -121,18 +121,19 @@ func (c *rpcServeCmd) form(output []byte) ([]byte, error) {
 	case len(output) == 0:
 		return []byte("null"), nil
 	case !json.Valid(output):
-		return nil, &rpc.RemoteError{Code: codeBadResult, Message: "the command's output is not JSON; rpc serve --text makes a string of it"}
+		return nil, &rpc.RemoteError{Code: codeBadResult,
+			Message: "the command's output is not JSON; rpc serve --text makes a string of it"}
 	}
 	return output, nil
 }
 
-// tooLarge is what a caller is told of an output that no reply can hold.
+// tooLarge is the caller's error for an output that no reply can hold.
 func tooLarge() error {
-	return &rpc.RemoteError{Code: rpc.CodeTooLarge, Message: fmt.Sprintf("the command's output is larger than %d bytes", queue.MaxBatchBytes)}
+	message := fmt.Sprintf("the command's output is larger than %d bytes", queue.MaxBatchBytes)
+	return &rpc.RemoteError{Code: rpc.CodeTooLarge, Message: message}
 }
 
-// resultWriter keeps an output of bounded size. Beyond it, the command finds that
-// nobody reads.
+// resultWriter keeps an output of bounded size. Beyond it, the command's writes fail.
 type resultWriter struct {
 	text []byte
 	over error
@@ -149,7 +150,7 @@ func (w *resultWriter) Write(p []byte) (int, error) {
 
 func (w *resultWriter) failed() error { return w.over }
 
-// lineWriter hands over each line as it comes. A last one without an end is one, too.
+// lineWriter passes each line on as it comes. A last line without an end counts too.
 type lineWriter struct {
 	line func([]byte) error
 	rest []byte
@@ -177,7 +178,7 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 
 func (w *lineWriter) failed() error { return w.err }
 
-// end hands over what is left when the command has ended.
+// end passes the remaining text on when the command has ended.
 func (w *lineWriter) end() error {
 	if w.err == nil && len(w.rest) > 0 {
 		w.err = w.line(w.rest)
@@ -185,7 +186,7 @@ func (w *lineWriter) end() error {
 	return w.err
 }
 
-// firstLine passes on what a command says, and keeps the first line that is not blank.
+// firstLine passes on what a command prints, and keeps the first line that is not blank.
 type firstLine struct {
 	to   io.Writer
 	kept []byte

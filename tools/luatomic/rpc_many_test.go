@@ -58,7 +58,7 @@ func TestRPCGather(t *testing.T) {
 	require.Equal(t, map[string]any{"answered": 1.0, "failed": 1.0, "missing": []any{}}, all[2])
 }
 
-// The last line names those who are dead, and those who are late.
+// The last line names the nodes that are dead, and those that are late.
 func TestRPCGatherMissing(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
@@ -181,7 +181,7 @@ func TestRPCKeys(t *testing.T) {
 	node.shows("frame without the signature of a known key")
 	e.call("cat", "1", "--timeout", "2s", "--keys", file("wrong")).fails(exitFailed, "timeout", "may have run")
 
-	for text, says := range map[string]string{"": "there is no key in it", "base64:secret!": "not in that form"} {
+	for text, says := range map[string]string{"": "the file has no key", "base64:secret!": "the text after base64: is not base64"} {
 		c := e.call("cat", "1", "--keys", file(text)).exits(exitFailed)
 		require.Contains(t, c.stderr.String(), says)
 		require.NotContains(t, c.stderr.String(), "secret")
@@ -305,7 +305,7 @@ func TestRPCNotAllowed(t *testing.T) {
 	require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "u", "on", ">p", "~*", "+@all", "resetchannels").Err())
 	e := &env{t: t, url: strings.Replace(server.URL(), "redis://", "redis://u:p@", 1)}
 	c := e.call("x", "1", "--timeout", "3s")
-	c.fails(exitFailed, "not_sent", "are SUBSCRIBE and PUBLISH allowed?")
+	c.fails(exitFailed, "not_sent", "check that SUBSCRIBE and PUBLISH are allowed")
 	require.Contains(t, c.stderr.String(), "NOPERM")
 }
 

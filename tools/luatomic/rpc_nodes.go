@@ -24,11 +24,13 @@ func rpcNodesCommand() *command {
 	return &command{
 		name: "rpc nodes", args: "[flags]",
 		about: "List the nodes of a bus.",
-		detail: `Only reads. A node is a process that serves, calls, or both; one that dies disappears when its lease is over. What
-it says about itself is as old as its last sign of life, a third of the lease at most.
-Nodes of ActionHero leave no word of themselves: in that dialect it is how many listen on the channel, at the server asked.`,
-		output: `{"node","methods","running","concurrency","handled","calls","lease_ms"} for each node, by name; methods: the first
-  hundred; running: handlers, of concurrency; lease_ms: how long it still counts as alive; of ActionHero {"channel","subscribers"}`,
+		detail: `Only reads. A node is a process that serves, calls, or both; one that dies disappears
+when its lease is over. Its figures are as old as its last heartbeat, a third of the lease at most.
+ActionHero's nodes keep no list: in that dialect it prints how many are subscribed to the channel,
+at the server asked.`,
+		output: `{"node","methods","running","concurrency","handled","calls","lease_ms"} for each node, by name; methods:
+  the first hundred; running: handlers, of concurrency; lease_ms: how long it still counts as alive; of
+  ActionHero {"channel","subscribers"}`,
 		example: `luatomic rpc nodes --bus orders`,
 		flags: func(fs *flag.FlagSet) {
 			f.add(fs)
@@ -63,12 +65,12 @@ Nodes of ActionHero leave no word of themselves: in that dialect it is how many 
 // checkAlone is for the commands that take no arguments.
 func (f *busFlags) checkAlone(s *session) error {
 	if len(s.args) > 0 {
-		return usagef("it takes no arguments, but there are %q; the bus is named with --bus", s.args)
+		return usagef("it takes no arguments, but there are %q; leave them out; the bus is named with --bus", s.args)
 	}
 	return f.check()
 }
 
-// withNodes hands the live nodes to show, once or every watch.
+// withNodes calls show with the live nodes, once or every watch.
 func (f *busFlags) withNodes(s *session, watch *interval, show func([]rpc.Node) error) error {
 	client, err := s.connect(s.signals.stop)
 	if err != nil {
@@ -87,7 +89,7 @@ func (f *busFlags) withNodes(s *session, watch *interval, show func([]rpc.Node) 
 		case err != nil:
 			return err
 		case len(nodes) == 0:
-			s.note("luatomic: nobody is on bus %q; is --bus right, and --prefix?", f.name)
+			s.note("luatomic: bus %q has no node; check --bus and --prefix, or start a node with luatomic rpc serve", f.name)
 		}
 		slices.SortFunc(nodes, func(a, b rpc.Node) int { return cmp.Compare(a.Node, b.Node) })
 		return show(nodes)
@@ -107,7 +109,7 @@ type topResult struct {
 // work names a method at a node.
 type work struct{ node, method string }
 
-// seen is what a node had done at a look.
+// seen is what a node had done when it was last read.
 type seen struct {
 	rpc.MethodCounts
 	at time.Time
@@ -119,15 +121,16 @@ func rpcTopCommand() *command {
 	return &command{
 		name: "rpc top", args: "[flags]",
 		about: "Show which methods run where.",
-		detail: `Only reads. The figures are as old as the node's last sign of life, a third of its lease at most, so an interval below
-1 s shows the same again.`,
-		output: `{"method","node","running","handled","failed","per_second","mean_ms"} for each method that was called at each node,
-  the busiest first; handled and failed: since the node began; per_second: since the last look, null at the first; mean_ms:
-  how long a handler took, since the last look, null where none ended`,
+		detail: `Only reads. The figures are as old as the node's last heartbeat, a third of its lease
+at most, so an interval below 1 s prints the same again.`,
+		output: `{"method","node","running","handled","failed","per_second","mean_ms"} for each method that was called at
+  each node, the busiest first; handled and failed: since the node began; per_second: since the print
+  before, null at the first; mean_ms: how long a handler took, since the print before, null where none
+  ended`,
 		example: `luatomic rpc top --watch`,
 		flags: func(fs *flag.FlagSet) {
 			f.add(fs)
-			fs.Var(watch, "watch", "look again every `INTERVAL`, 1s if left out, until Ctrl-C")
+			fs.Var(watch, "watch", "print again every `INTERVAL`, 1s if left out, until Ctrl-C")
 		},
 		check: func(s *session) error {
 			if err := watch.check(); err != nil {
@@ -148,12 +151,13 @@ func rpcTopCommand() *command {
 	}
 }
 
-// topRows compares the nodes with the last look, and keeps this one.
+// topRows compares the nodes with what was read last, and keeps what is read now.
 func topRows(nodes []rpc.Node, last map[work]seen, now time.Time) []topResult {
 	var rows []topResult
 	for _, n := range nodes {
 		for method, counts := range n.Counts {
-			row := topResult{Method: method, Node: n.Node, Running: counts.Running, Handled: counts.Handled, Failed: counts.Failed}
+			row := topResult{Method: method, Node: n.Node, Running: counts.Running, Handled: counts.Handled,
+				Failed: counts.Failed}
 			before, again := last[work{n.Node, method}]
 			done := counts.Handled - before.Handled
 			if again {
@@ -169,7 +173,8 @@ func topRows(nodes []rpc.Node, last map[work]seen, now time.Time) []topResult {
 		}
 	}
 	slices.SortFunc(rows, func(a, b topResult) int {
-		return cmp.Or(cmp.Compare(b.Running, a.Running), cmp.Compare(b.Handled, a.Handled), cmp.Compare(a.Method, b.Method), cmp.Compare(a.Node, b.Node))
+		return cmp.Or(cmp.Compare(b.Running, a.Running), cmp.Compare(b.Handled, a.Handled),
+			cmp.Compare(a.Method, b.Method), cmp.Compare(a.Node, b.Node))
 	})
 	return rows
 }

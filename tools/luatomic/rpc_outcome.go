@@ -47,12 +47,12 @@ type castResult struct {
 	Sent int `json:"sent"`
 }
 
-// outcomeError is an end of a call that the command itself found.
+// outcomeError is an outcome of a call that the command itself found.
 type outcomeError struct{ code, msg string }
 
 func (e *outcomeError) Error() string { return e.msg }
 
-// checkJSON says whether a result can stand in the output.
+// checkJSON checks that a result can be printed.
 func checkJSON(body []byte) error {
 	if !json.Valid(body) {
 		return &outcomeError{codeBadResult, fmt.Sprintf("the handler ran, and its result of %d bytes is not JSON", len(body))}
@@ -60,16 +60,16 @@ func checkJSON(body []byte) error {
 	return nil
 }
 
-// ending is how a call ended: what stdout says, and the exit code.
+// ending is how a call ended: the object on stdout, and the exit code.
 type ending struct {
 	rpcError
 	exit int
 }
 
-// describe finds the code of a call's error. Which code says what about the handler is
-// in docs/rpc.md.
+// describe finds the code of a call's error. docs/rpc.md has what each means.
 func describe(err error) ending {
-	message := strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "luatomic: "), "actionhero: "), ": luatomic: ", ": ")
+	message := strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "luatomic: "), "actionhero: "),
+		": luatomic: ", ": ")
 	is := func(code string, exit int) ending { return ending{rpcError{code, message}, exit} }
 	var own *outcomeError
 	var remote *rpc.RemoteError
@@ -103,7 +103,7 @@ func describe(err error) ending {
 	return is("failed", exitFailed)
 }
 
-// fail writes the end of a call to stdout, and to stderr where to look.
+// fail writes the outcome of a call to stdout, and to stderr what to check.
 func (c *rpcCallCmd) fail(err error) error {
 	if c.s.signals.stop.Err() != nil && !errors.Is(err, errInterrupted) {
 		err = fmt.Errorf("%w: %w", err, errInterrupted)
@@ -113,7 +113,8 @@ func (c *rpcCallCmd) fail(err error) error {
 		return err
 	}
 	if e.Code == "no_responder" && c.hero.dialect == "" {
-		c.s.note("luatomic: nobody can answer %q on bus %q; luatomic rpc nodes --bus %s shows who is there", c.s.args[0], c.busFlags.name, c.busFlags.name)
+		c.s.note("luatomic: no node can run %q on bus %q; luatomic rpc nodes --bus %s lists the nodes", c.s.args[0],
+			c.busFlags.name, c.busFlags.name)
 	}
 	return &exitError{code: e.exit}
 }

@@ -35,26 +35,30 @@ func rpcServeCommand() *command {
 	return &command{
 		name: "rpc serve", args: "METHOD [flags]", child: true,
 		about: "Answer calls by running a command.",
-		detail: `CMD gets the request's JSON on stdin, and its stdout, which must be JSON, is the result; nothing is null. With --text
-a request that is a string arrives as its text, and stdout becomes a string. With --stream each line is a part of the result.
-In its environment: LUATOMIC_METHOD, LUATOMIC_CALL (an id), LUATOMIC_ATTEMPT (1 for the first), LUATOMIC_DEADLINE (Unix ms).
-Exit code 0 answers. Any other is an error for the caller: code "error", or "try_later" for exit code 75, and as message
-the first line of stderr, which also appears here. At the caller's deadline, or when it gives up, CMD and what it started
-are killed: SIGTERM, after 2 s SIGKILL. Calls beyond -c are answered with "overloaded".
-In the dialect actionhero CMD gets the list of arguments, with --text the only one if it is a string. Any other exit code
-is no answer, in the era callback [{}]; calls beyond -c are not heard. --connection answers requests for it, too.
-Ctrl-C takes no more calls and lets CMDs finish within the grace; then, or with a second Ctrl-C at once, they are killed.`,
-		output: `{"handled","failed","late"} at the end; late: answers that nobody waited for any more; of actionhero
-  "dropped" in its place: calls beyond -c`,
+		detail: `CMD gets the request's JSON on stdin, and its stdout, which must be JSON, is the
+result; no output is null. With --text a request that is a string arrives as its text, and stdout
+becomes a string. With --stream each line is a part of the result. In its environment:
+LUATOMIC_METHOD, LUATOMIC_CALL (an id), LUATOMIC_ATTEMPT (1 for the first), LUATOMIC_DEADLINE (Unix
+ms). Exit code 0 answers. Any other is an error for the caller: code "error", or "try_later" for
+exit code 75; its message is the first line of stderr, which is printed here too. At the caller's
+deadline, or when the caller gives up, CMD and what it started are killed: SIGTERM, after 2 s
+SIGKILL. Calls beyond -c are answered with "overloaded".
+In the dialect actionhero CMD gets the list of arguments, with --text the only one if it is a
+string. With any other exit code there is no answer, in the era callback [{}]; calls beyond -c are
+dropped. --connection also answers requests for it. After Ctrl-C no call is taken, and CMDs may
+finish within the grace; then, or at a second Ctrl-C, they are killed.`,
+		output: `{"handled","failed","late"} at the end; late: answers that came after their caller had given up; in
+  actionhero "dropped" in its place: calls beyond -c`,
 		example: `luatomic rpc serve upper --text -- tr a-z A-Z`,
 		flags: func(fs *flag.FlagSet) {
 			c.add(fs)
 			c.addKeys(fs)
-			fs.StringVar(&c.node, "node", "", "`NAME` of this node, for people; a unique part is added; the host's name if left out")
-			fs.StringVar(&c.connection, "connection", "", "`ID` of a connection that this node owns, for calls with --connection")
-			fs.IntVar(&c.concurrency, "c", 8, "`N` commands run at once")
+			fs.StringVar(&c.node, "node", "", "`NAME` of this node; a unique part is added; the host's name if left out")
+			fs.StringVar(&c.connection, "connection", "",
+				"`ID` of a connection that this node owns, for calls with --connection")
+			fs.IntVar(&c.concurrency, "c", 8, "`N` commands run at a time")
 			fs.DurationVar(&c.grace, "grace", 10*time.Second, "`DURATION` for commands to finish after Ctrl-C")
-			fs.BoolVar(&c.text, "text", false, "strings of JSON arrive and are written as plain text")
+			fs.BoolVar(&c.text, "text", false, "JSON strings are read and written as plain text")
 			fs.BoolVar(&c.stream, "stream", false, "each line of stdout is a part of the result")
 			c.hero.add(fs)
 		},
@@ -68,7 +72,7 @@ func (c *rpcServeCmd) check(s *session) error {
 		return err
 	}
 	if c.concurrency < 1 || c.concurrency > queue.MaxBatch {
-		return usagef("-c %d is out of range; 1 to %d", c.concurrency, queue.MaxBatch)
+		return usagef("-c %d is out of range; write 1 to %d", c.concurrency, queue.MaxBatch)
 	}
 	if err := errors.Join(atLeast("grace", c.grace, 0), c.busFlags.check(), c.checkHero(s)); err != nil {
 		return err
@@ -133,12 +137,12 @@ func (c *rpcServeCmd) run(s *session) error {
 		return errors.Join(err, emitErr)
 	}
 	if errors.Is(err, rpc.ErrConnectionTaken) {
-		return &exitError{exitTryLater, fmt.Errorf("%w; end that one, or wait for its lease to be over", err)}
+		return &exitError{exitTryLater, fmt.Errorf("%w; end that node, or wait until its lease is over", err)}
 	}
 	return err
 }
 
-// announce says on stderr that the node can be called.
+// announce reports on stderr that the node can be called.
 func (c *rpcServeCmd) announce(ctx context.Context, end context.CancelCauseFunc, bus *rpc.Bus) {
 	if bus.Ready(ctx) != nil {
 		return

@@ -121,7 +121,7 @@ func TestRPCNobodyServes(t *testing.T) {
 	e.call("x", "1", "--cast").fails(exitTryLater, "no_responder", "no node serves it")
 	c = e.run("rpc", "nodes").exits(exitDone)
 	require.Empty(t, c.stdout.String())
-	require.Contains(t, c.stderr.String(), `nobody is on bus "default"; is --bus right, and --prefix?`)
+	require.Contains(t, c.stderr.String(), `bus "default" has no node; check --bus and --prefix`)
 }
 
 // sleeper is a command with a child of its own that both run on.
@@ -153,7 +153,7 @@ func TestRPCCommandEndsWithItsCaller(t *testing.T) {
 	}
 }
 
-// A node that is told to end answers what it has begun, and nobody is sent to it.
+// A node that is interrupted answers the calls that it has begun, and is sent no others.
 func TestRPCServeInterruptFinishes(t *testing.T) {
 	t.Parallel()
 	e := shared(t)

@@ -21,7 +21,7 @@ type session struct {
 	child   []string
 	signals *signals
 
-	mu     sync.Mutex // guards both outputs: watchers and workers write at once
+	mu     sync.Mutex // guards both outputs: watchers and workers write at the same time
 	stdout *json.Encoder
 	stderr io.Writer
 	lost   error // the first write that failed for good
@@ -34,7 +34,8 @@ func newSession(stdout, stderr io.Writer) *session {
 }
 
 func (s *session) globalFlags(fs *flag.FlagSet) {
-	fs.StringVar(&s.url, "redis", s.url, "server `URL`: redis://, rediss://, unix://; a cluster as redis://HOST:PORT?addr=HOST:PORT; else $REDIS_URL, else "+defaultURL)
+	fs.StringVar(&s.url, "redis", s.url, "server `URL`: redis://, rediss://, unix://; "+
+		"a cluster as redis://HOST:PORT?addr=HOST:PORT; else $REDIS_URL, else "+defaultURL)
 	fs.StringVar(&s.prefix, "prefix", s.prefix, "`TEXT` before every key, such as app:")
 }
 
@@ -50,8 +51,8 @@ func (s *session) emit(v any) error {
 	return nil
 }
 
-// lose notes that an output is gone, and ends the command as an interrupt does: what
-// it would do from here on nobody would hear of.
+// lose notes that an output is closed, and ends the command as an interrupt does: its
+// results from here on would be lost.
 func (s *session) lose(err error) {
 	if s.lost == nil {
 		s.lost = err
@@ -59,7 +60,7 @@ func (s *session) lose(err error) {
 	s.signals.interrupt()
 }
 
-// Write is stderr, for the commands that pass on what a child says.
+// Write is stderr, for the commands that pass on what a child prints.
 func (s *session) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +76,7 @@ func (s *session) note(format string, args ...any) {
 	fmt.Fprintf(s, format+"\n", args...)
 }
 
-// warn writes an error to stderr; the command goes on.
+// warn writes an error to stderr; the command continues.
 func (s *session) warn(err error) {
 	complain(s, err)
 }
@@ -84,17 +85,17 @@ func (s *session) warn(err error) {
 func (s *session) oneArg(what string) error {
 	switch len(s.args) {
 	case 0:
-		return usagef("the %s is missing", what)
+		return usagef("the %s is missing; name it", what)
 	case 1:
 		return lua.CheckName(what, s.args[0])
 	}
-	return usagef("one %s, but there are %d arguments: %q", what, len(s.args), s.args)
+	return usagef("one %s, but there are %d arguments: %q; leave the others out", what, len(s.args), s.args)
 }
 
 // queueArgs checks that there are queues and that they can name keys.
 func (s *session) queueArgs() error {
 	if len(s.args) == 0 {
-		return usagef("name at least one queue: the server keeps no list of them")
+		return usagef("the queue is missing; name at least one queue: the server keeps no list of them")
 	}
 	for _, name := range s.args {
 		if err := lua.CheckName("queue", name); err != nil {
@@ -107,7 +108,7 @@ func (s *session) queueArgs() error {
 // atLeast checks a duration flag.
 func atLeast(name string, d, least time.Duration) error {
 	if d < least {
-		return usagef("--%s %v is too short; at least %v", name, d, least)
+		return usagef("--%s %v is too short; write at least %v", name, d, least)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ type signals struct {
 	stop, hard context.Context
 
 	got  chan os.Signal
-	pipe chan os.Signal // nobody reads it
+	pipe chan os.Signal // never received from
 	done chan struct{}
 
 	endStop context.CancelCauseFunc
@@ -27,7 +27,7 @@ type signals struct {
 func watchSignals() *signals {
 	s := &signals{got: make(chan os.Signal, 8), pipe: make(chan os.Signal, 1), done: make(chan struct{})}
 	list := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	// nohup's wish stands. Otherwise a closed terminal must not leave children
+	// Under nohup SIGHUP stays ignored. Otherwise a closed terminal would leave children
 	// behind, which are in process groups of their own.
 	if !signal.Ignored(syscall.SIGHUP) {
 		list = append(list, syscall.SIGHUP)
@@ -36,8 +36,8 @@ func watchSignals() *signals {
 	hard, endHard := context.WithCancelCause(context.Background())
 	s.stop, s.hard, s.endStop = stop, hard, endStop
 	signal.Notify(s.got, list...)
-	// An output that nobody reads is an error of the write, which ends the command in
-	// order: the signal would leave children, leases and a server behind.
+	// A closed output is an error of the write, which ends the command in order: the signal
+	// would leave children, leases and a server behind.
 	signal.Notify(s.pipe, syscall.SIGPIPE)
 	go func() {
 		for {
@@ -70,8 +70,8 @@ func (s *signals) forwarded(sig os.Signal) bool {
 	return true
 }
 
-// forwardTo lets f have the signals from now on; nil ends that. It reports whether
-// an interrupt came before.
+// forwardTo passes the signals to f from now on; nil ends that. It reports whether an
+// interrupt came before.
 func (s *signals) forwardTo(f func(os.Signal)) (interrupted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

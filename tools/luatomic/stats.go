@@ -8,7 +8,7 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// interval is a flag that may stand alone, as --watch, or with a value.
+// interval is a flag that may come alone, as --watch, or with a value.
 type interval struct {
 	on    bool
 	every time.Duration
@@ -24,7 +24,7 @@ func (i *interval) String() string {
 }
 
 func (i *interval) Set(v string) error {
-	if v == "true" || v == "false" { // package flag's word for one that stands alone
+	if v == "true" || v == "false" { // package flag's value for a flag without one
 		i.on, i.every = v == "true", time.Second
 		return nil
 	}
@@ -36,7 +36,7 @@ func (i *interval) Set(v string) error {
 	return nil
 }
 
-// check judges the interval.
+// check validates the interval.
 func (i *interval) check() error {
 	if !i.on {
 		return nil
@@ -63,11 +63,11 @@ func statsCommand() *command {
 	return &command{
 		name: "stats", args: "QUEUE... [flags]",
 		about: "Count the jobs of queues.",
-		detail: `Only reads. A queue that does not exist is an empty one. A lease that has ended counts as leased until a consumer
-takes the job back.`,
-		output: `{"queue","ready","scheduled","leased","dead","oldest_ms","next_due","now","paused","limit","dead_bytes"} for
-  each queue; oldest_ms: age of the oldest ready job or null; next_due: Unix ms or null; now: the server's time in Unix ms;
-  limit: null without one; dead_bytes: the bodies of dead jobs`,
+		detail: `Only reads. A queue that does not exist is empty. A job whose lease has ended counts as
+leased until a consumer takes it back.`,
+		output: `{"queue","ready","scheduled","leased","dead","oldest_ms","next_due","now","paused","limit","dead_bytes"}
+  for each queue; oldest_ms: age of the oldest ready job or null; next_due: Unix ms or null; now: the
+  server's time in Unix ms; limit: null without one; dead_bytes: the bodies of dead jobs`,
 		example: `luatomic stats mail reports --watch 2s`,
 		flags: func(fs *flag.FlagSet) {
 			fs.Var(watch, "watch", "count again every `INTERVAL`, 1s if left out, until Ctrl-C")

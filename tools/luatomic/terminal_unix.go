@@ -23,8 +23,8 @@ func ioctl(fd, request uintptr, arg unsafe.Pointer) error {
 }
 
 // terminal is lent to a child: a group in the background that reads from its
-// terminal would be stopped. Whoever lends it does what a shell does for a job:
-// it takes the terminal back when the child stops or ends.
+// terminal would be stopped. This process does what a shell does for a job: it takes
+// the terminal back when the child stops or ends.
 type terminal struct {
 	fd    uintptr
 	group int32
@@ -58,7 +58,7 @@ func (t *terminal) give(group int32) {
 }
 
 // wait returns when the child has ended. When the terminal's user stops the child,
-// this process stops with it, as one job, and goes on with it.
+// this process stops with it, as one job, and continues with it.
 func (t *terminal) wait(cmd *exec.Cmd) (code int, signaled bool) {
 	// A group in the background may not give the terminal to anyone, unless it
 	// ignores this signal.

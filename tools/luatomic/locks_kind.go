@@ -10,22 +10,22 @@ import (
 	"github.com/luatomic/luatomic/lock"
 )
 
-// lockKin is which kind of lock a command is about.
-type lockKin string
+// lockKind is the kind of lock that a command is about.
+type lockKind string
 
 const (
-	plainLock  lockKin = ""
-	readWrite  lockKin = "rw"
-	semaphores lockKin = "semaphore"
+	plainLock  lockKind = ""
+	readWrite  lockKind = "rw"
+	semaphores lockKind = "semaphore"
 )
 
-func (k *lockKin) flag(fs *flag.FlagSet) {
+func (k *lockKind) flag(fs *flag.FlagSet) {
 	fs.Func("kind", "`KIND` of lock: rw (read-write locks), semaphore, or lock, the default", func(v string) error {
 		switch v {
 		case "lock":
 			*k = plainLock
 		case string(readWrite), string(semaphores):
-			*k = lockKin(v)
+			*k = lockKind(v)
 		default:
 			return fmt.Errorf("the kinds are lock, rw and semaphore")
 		}
@@ -33,10 +33,10 @@ func (k *lockKin) flag(fs *flag.FlagSet) {
 	})
 }
 
-// kinResult is what is known of a read-write lock or a semaphore, as the output shows it.
-type kinResult struct {
+// sharedResult is a read-write lock or a semaphore as the output shows it.
+type sharedResult struct {
 	Name    string         `json:"name"`
-	Kind    lockKin        `json:"kind"`
+	Kind    lockKind       `json:"kind"`
 	Writing *bool          `json:"writing,omitempty"`
 	Readers *int           `json:"readers,omitempty"`
 	Limit   *int           `json:"limit,omitempty"`
@@ -55,21 +55,24 @@ type holderResult struct {
 	RemainingMS int64  `json:"remaining_ms"`
 }
 
-const kinOutput = `{"name","kind","writing","readers" or "limit","used","fence","holders":[{"token","weight","note","remaining_ms"}],"waiting","waiters","key"}`
+const sharedOutput = `{"name","kind","writing","readers" or "limit","used","fence",
+  "holders":[{"token","weight","note","remaining_ms"}],"waiting","waiters","key"}`
 
 func (s *session) emitRW(info lock.RWInfo) error {
-	return s.emitKin(kinResult{
-		Name: info.Name, Kind: readWrite, Writing: &info.Writing, Readers: &info.Readers, Waiting: info.Waiting, Waiters: info.Waiters, Key: info.Key,
+	return s.emitShared(sharedResult{
+		Name: info.Name, Kind: readWrite, Writing: &info.Writing, Readers: &info.Readers, Waiting: info.Waiting,
+		Waiters: info.Waiters, Key: info.Key,
 	}, info.Fence, info.Holders)
 }
 
 func (s *session) emitSemaphore(info lock.SemaphoreInfo) error {
-	return s.emitKin(kinResult{
-		Name: info.Name, Kind: semaphores, Limit: &info.Limit, Used: &info.Used, Waiting: info.Waiting, Waiters: info.Waiters, Key: info.Key,
+	return s.emitShared(sharedResult{
+		Name: info.Name, Kind: semaphores, Limit: &info.Limit, Used: &info.Used, Waiting: info.Waiting,
+		Waiters: info.Waiters, Key: info.Key,
 	}, info.Fence, info.Holders)
 }
 
-func (s *session) emitKin(out kinResult, fence int64, holders []lock.Permit) error {
+func (s *session) emitShared(out sharedResult, fence int64, holders []lock.Permit) error {
 	if fence != 0 {
 		out.Fence = &fence
 	}
@@ -83,7 +86,7 @@ func (s *session) emitKin(out kinResult, fence int64, holders []lock.Permit) err
 	return s.emit(out)
 }
 
-// emitAll shows what a list yields and the pattern matches.
+// emitAll emits what a list yields and the pattern matches.
 func emitAll[T any](list iter.Seq2[T, error], name func(T) string, matches *regexp.Regexp, emit func(T) error) error {
 	for info, err := range list {
 		if err == nil && matches.MatchString(name(info)) {
@@ -96,7 +99,7 @@ func emitAll[T any](list iter.Seq2[T, error], name func(T) string, matches *rege
 	return nil
 }
 
-func (k lockKin) show(ctx context.Context, s *session, locker *lock.Locker) error {
+func (k lockKind) show(ctx context.Context, s *session, locker *lock.Locker) error {
 	switch k {
 	case readWrite:
 		info, err := locker.RW(s.args[0]).Info(ctx)
@@ -118,15 +121,15 @@ func (k lockKin) show(ctx context.Context, s *session, locker *lock.Locker) erro
 	return s.emitLock(info)
 }
 
-// checkRelease refuses what does not go together: a fence is of a plain lock's one holder.
-func (k lockKin) checkRelease(fence int64, token string) error {
+// checkRelease refuses flags that exclude each other: a fence names the one holder of a plain lock.
+func (k lockKind) checkRelease(fence int64, token string) error {
 	switch {
 	case k == plainLock && token != "":
 		return usagef("--token is for --kind rw and --kind semaphore; a plain lock has one holder, named by --fence")
 	case k != plainLock && fence != 0:
-		return usagef("--fence is for plain locks; --token says which of the holders")
+		return usagef("--fence is for plain locks; name the holder with --token")
 	case k != plainLock && token == "":
-		return usagef("--token is missing: it says which of the holders; luatomic locks show --kind %s lists them", k)
+		return usagef("--token is missing; name one of the holders that luatomic locks show --kind %s lists", k)
 	}
 	return nil
 }
@@ -137,7 +140,7 @@ type revokeResult struct {
 	Token    string `json:"token"`
 }
 
-func (k lockKin) revoke(ctx context.Context, s *session, locker *lock.Locker, token string) error {
+func (k lockKind) revoke(ctx context.Context, s *session, locker *lock.Locker, token string) error {
 	revoke := locker.Semaphore(s.args[0], 1).Revoke
 	if k == readWrite {
 		revoke = locker.RW(s.args[0]).Revoke
@@ -147,7 +150,8 @@ func (k lockKin) revoke(ctx context.Context, s *session, locker *lock.Locker, to
 		return err
 	}
 	if !done {
-		return fmt.Errorf("nobody holds %q with that token: nothing is released; luatomic locks show --kind %s lists the holders", s.args[0], k)
+		return fmt.Errorf("cannot release %q: no holder has that token; luatomic locks show --kind %s lists the holders",
+			s.args[0], k)
 	}
 	return s.emit(revokeResult{s.args[0], true, token})
 }
