@@ -4,11 +4,13 @@ GO          ?= go
 PKG         ?= ./...
 # Most tests wait for a server or a lease, not for a processor.
 TESTFLAGS   ?= -parallel 8
+# One 32-bit system, one without Unix calls, one Unix that is not Linux. Nothing here depends on arm64 or amd64 alone.
+PLATFORMS   ?= linux/386 windows/amd64 darwin/arm64
 STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.0
 NEWEST_REDIS = github.com/redis/go-redis/v9@latest
 
 .DEFAULT_GOAL := help
-.PHONY: help generate verify test race bench drill interop lint newest redis
+.PHONY: help generate verify test race bench drill interop lint platforms newest redis
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +48,12 @@ lint: ## gofmt, vet and staticcheck
 	  if [ -n "$$files" ]; then echo "gofmt wants to change:"; echo "$$files"; exit 1; fi
 	$(GO) vet -tags interop ./...
 	$(GO) run $(STATICCHECK) -tags interop ./...
+
+platforms: ## vet everything, tests too, for the systems and word sizes in PLATFORMS
+	@for platform in $(PLATFORMS); do \
+	  echo "$$platform"; \
+	  GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GO) vet -tags interop ./... || exit 1; \
+	done
 
 newest: redis ## the tests with the newest go-redis; go.mod stays as it is
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \

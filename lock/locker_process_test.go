@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/suspend"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
@@ -184,6 +184,6 @@ func (o *order) fence(format string, args ...any) int64 {
 	return lab.Must(strconv.ParseInt(text, 10, 64))
 }
 
-func (o *order) pause() { require.NoError(o.t, syscall.Kill(o.pid, syscall.SIGSTOP)) }
+func (o *order) pause() { require.NoError(o.t, suspend.Stop(o.pid)) }
 
-func (o *order) resume() { require.NoError(o.t, syscall.Kill(o.pid, syscall.SIGCONT)) }
+func (o *order) resume() { require.NoError(o.t, suspend.Continue(o.pid)) }

@@ -54,7 +54,7 @@ func since(fence int64, waiting int, owner string, ago time.Duration) string {
 	return scriptcase.Record(fence, waiting, owner, time.Now().Add(-ago).UnixMicro(), 60_000)
 }
 
-const aheadOfTheClock = 9_000_000_000_000_000
+const aheadOfTheClock int64 = 9_000_000_000_000_000
 
 func TestReleaseByAnotherLeavesTheLock(t *testing.T) {
 	t.Parallel()

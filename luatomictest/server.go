@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/luatomic/luatomic/internal/suspend"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -98,10 +99,10 @@ func (s *Server) Restart() {
 }
 
 // Pause stops the process (SIGSTOP): connections stay open, the kernel still accepts new ones, nothing answers.
-func (s *Server) Pause() { s.signal(pauseProcess) }
+func (s *Server) Pause() { s.signal(suspend.Stop) }
 
 // Resume lets a paused process run on (SIGCONT).
-func (s *Server) Resume() { s.signal(resumeProcess) }
+func (s *Server) Resume() { s.signal(suspend.Continue) }
 
 func (s *Server) signal(send func(pid int) error) {
 	s.t.Helper()

@@ -295,7 +295,7 @@ func TestInteropRubyWritesOurBytes(t *testing.T) {
 		ctx := t.Context()
 		// The JSON that comes with Sidekiq 8 writes floats without a fraction, and small ones, in another form.
 		s.canonical(captured(t, map[bool]string{false: "6.4.1", true: "8.1.7"}[s.d.Version() >= sidekiq.V8])...)
-		args, err := sidekiq.Args("é\u2028\u2029</&'>\"\\\x00\x1f\x7f\b\f\n\r\t😀", 1.0, -0.5, 1e-3, 123456.789, 1<<62, nil, true, []any{}, map[string]any{})
+		args, err := sidekiq.Args("é\u2028\u2029</&'>\"\\\x00\x1f\x7f\b\f\n\r\t😀", 1.0, -0.5, 1e-3, 123456.789, int64(1<<62), nil, true, []any{}, map[string]any{})
 		require.NoError(t, err)
 		jobs := []sidekiq.Job{{Class: "InteropJob", Args: args}, {Class: "A::B", Args: args, In: time.Hour, Fields: []sidekiq.Field{
 			{Name: "tags", Value: json.RawMessage(`[ "a" , "b" ]`)}, {Name: "retry", Value: json.RawMessage(`5`)},

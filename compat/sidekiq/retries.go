@@ -138,18 +138,19 @@ func (o *WorkOptions) fateOf(j *Delivery, err error, count int, now time.Time) f
 
 // delay is the time before the next attempt: the handler's, else Sidekiq's formula.
 func (d *Dialect) delay(err error, count int) time.Duration {
-	few := min(count, 1000) // its fourth power exceeds longestDelay
+	failures := int64(count) + 1
+	few := min(failures-1, 1000) // its fourth power exceeds longestDelay
 	seconds := few*few*few*few + 15
 	var r *retryIn
 	if errors.As(err, &r) && r.after >= time.Second {
-		seconds = int(r.after / time.Second)
+		seconds = int64(r.after / time.Second)
 	}
 	if d.version <= V6 {
-		seconds += rand.IntN(10) * (count + 1)
+		seconds += rand.Int64N(10) * failures
 	} else {
-		seconds += rand.IntN(10 * (count + 1))
+		seconds += rand.Int64N(10 * failures)
 	}
-	return time.Duration(min(seconds, int(longestDelay/time.Second))) * time.Second
+	return time.Duration(min(seconds, int64(longestDelay/time.Second))) * time.Second
 }
 
 // longestDelay is in effect for ever, and still a time that Ruby and Go can print.

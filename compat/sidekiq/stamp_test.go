@@ -56,8 +56,9 @@ func TestAGuessIsKeptOrWrittenAnew(t *testing.T) {
 	f := newFleet(t, sidekiq.Options{})
 	clock := `local redis = (function(real) return {pcall = real.pcall, call = function(c, ...) if c == 'TIME' then return {'1795230010', '29114'} end return real.call(c, ...) end} end)(redis) `
 	head, guess := `{"n":1`, `,"enqueued_at":1795230010.5}`
-	for off, kept := range map[int]bool{0: true, 5000: true, -5000: true, 5001: false, -5001: false, 1e9: false, -1e9: false} {
-		plan := fmt.Sprintf("1:1:~%d,%d;1:1:;1:1:~%d,1795230010029114;", len(guess), 1795230010029114+off, len(guess))
+	const now int64 = 1795230010029114 // us, what the clock says
+	for off, kept := range map[int64]bool{0: true, 5000: true, -5000: true, 5001: false, -5001: false, 1e9: false, -1e9: false} {
+		plan := fmt.Sprintf("1:1:~%d,%d;1:1:;1:1:~%d,%d;", len(guess), now+off, len(guess), now)
 		require.NoError(t, f.client.Eval(f.ctx, clock+*script.PushScript.Source, []string{f.key("queues"), f.key("schedule"), f.key("queue:b")},
 			len(f.key("queue:")), 0, 5000, plan, head+guess, `{"n":2`, head+guess).Err())
 		want := head + `,"enqueued_at":1795230010.029114}`

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -19,13 +20,15 @@ import (
 	"github.com/luatomic/luatomic/rpc"
 )
 
-// kill ends a process that a test has left, by the id that stands before the dot.
+// kill ends the group of a process that a test has left, by the id before the dot.
 func kill(t *testing.T, pid string) {
 	t.Helper()
 	id, _, _ := strings.Cut(pid, ".")
 	n, err := strconv.Atoi(id)
 	require.NoError(t, err)
-	_ = syscall.Kill(-n, syscall.SIGKILL)
+	leader, err := os.FindProcess(n)
+	require.NoError(t, err)
+	signalGroup(&exec.Cmd{Process: leader}, syscall.SIGKILL)
 }
 
 // names are the nodes of the bus by what stands before the dot.

@@ -1,0 +1,2 @@
+// Package suspend stops and continues processes of tests, where the system can.
+package suspend
