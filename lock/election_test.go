@@ -176,3 +176,17 @@ func TestElectionObserverLooksAgainAfterACutSubscription(t *testing.T) {
 	sees(t, seen, "quiet")
 	require.NoError(t, lease.Release(t.Context()))
 }
+
+// Who observes with options that cannot be is told so, and does not look without a pause.
+func TestObserveWithBadOptions(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: -1})
+	var got []error
+	for _, err := range l.Election(name).Observe(ctx) {
+		got = append(got, err)
+	}
+	require.Len(t, got, 1)
+	require.ErrorIs(t, got[0], lua.ErrOutOfRange)
+}

@@ -3,224 +3,147 @@ package lock_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
-	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// dead are n entries of the queue whose process is gone.
-func dead(t testing.TB, c *redis.Client, name string, n int) {
-	t.Helper()
-	entries := make([]redis.Z, n)
-	for i := range entries {
-		entries[i] = redis.Z{Score: float64(i + 1), Member: fmt.Sprintf("gone.%d 60000 0 lock:c:gone-%s\n", i, name)}
-	}
-	require.NoError(t, c.ZAdd(t.Context(), "lockq:{"+name+"}", entries...).Err())
-	require.NoError(t, c.Expire(t.Context(), "lockq:{"+name+"}", time.Minute).Err())
-}
-
-// However many died in the queue, the release reaches the first that lives.
-func TestManyDeadWaitersAreSkipped(t *testing.T) {
-	t.Parallel()
-	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
-	holder, err := l.Try(t.Context(), name)
-	require.NoError(t, err)
-	got := lab.AcquireLater(t.Context(), l, name)
-	lab.WaitFor(t, l, name, 1)
-	// Before the one that lives: its score is 1.
-	require.NoError(t, c.ZIncrBy(t.Context(), "lockq:{"+name+"}", 5000, c.ZRange(t.Context(), "lockq:{"+name+"}", 0, 0).Val()[0]).Err())
-	dead(t, c, name, 1000)
-	require.NoError(t, holder.Release(t.Context()))
-	next := lab.Soon(t, 20*time.Second, "the lock", got)
-	require.NoError(t, next.Err)
-	require.NoError(t, next.Lease.Release(t.Context()))
-}
-
-// More dead than one call passes over: whoever looks goes on, and does not wait for
-// a lease of one of them.
-func TestEndlessDeadWaitersAreSkippedBitByBit(t *testing.T) {
-	t.Parallel()
-	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
-	// So that it goes to the queue at once.
-	busy, err := l.Try(t.Context(), name+"w")
-	require.NoError(t, err)
-	warm := lab.AcquireLater(t.Context(), l, name+"w")
-	lab.WaitFor(t, l, name+"w", 1)
-	require.NoError(t, busy.Release(t.Context()))
-	require.NoError(t, lab.Soon(t, 20*time.Second, "warm", warm).Err)
-	dead(t, c, name, 25_000)
-	require.NoError(t, c.Set(t.Context(), "lock:{"+name+"}", scriptcase.Record(1, 1, "gone.0", 1, 1), time.Minute).Err())
-	next := lab.Soon(t, 20*time.Second, "the lock", lab.AcquireLater(t.Context(), l, name))
-	require.NoError(t, next.Err)
-	require.NoError(t, next.Lease.Extend(t.Context()))
-}
-
-// A queue that was left by its last waiter does not cost those who come later
-// anything: the guard is the sign in the string, which is taken back.
-func TestLockThatIsNoLongerWaitedForIsCheapAgain(t *testing.T) {
-	t.Parallel()
-	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
-	holder, err := l.Try(t.Context(), name)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	got := lab.AcquireLater(ctx, l, name)
-	lab.WaitFor(t, l, name, 1)
-	cancel()
-	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end", got).Err, context.Canceled)
-	require.Equal(t, "1", scriptcase.LockRecord(t, c, name)[1])
-	require.NoError(t, holder.Release(t.Context()))
-	require.Equal(t, "0", scriptcase.LockRecord(t, c, name)[1], "nobody waits")
-}
-
-// The string was deleted, and somebody took the lock and gave it back before a waiter
-// looked: the waiters are still served in order, and none is granted it twice.
-func TestQueueOutlivesALostString(t *testing.T) {
+// Row 18. A hundred arrive from ten clients within a moment: the order of their
+// places in the queue is the order in which they have the lock.
+func TestLockOrderOfGrantsIsOrderOfTickets(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	l, name, c := lab.NewLocker(t, &lock.Options{TTL: 4 * time.Second}) // both wait before it is over
-	other := lab.Locker(t, luatomictest.Client(t), nil)
-	_, err := l.Try(ctx, name)
+	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
+	holder, err := l.Try(ctx, name)
 	require.NoError(t, err)
-	first := lab.AcquireLater(ctx, l, name)
-	lab.WaitFor(t, l, name, 1)
-	second := lab.AcquireLater(ctx, other, name)
-	lab.WaitFor(t, l, name, 2)
-	require.NoError(t, c.Del(ctx, "lock:{"+name+"}").Err())
-	passing, err := lab.Locker(t, luatomictest.Client(t), nil).Try(ctx, name)
-	require.NoError(t, err)
-	require.NoError(t, passing.Release(ctx))
-	one := lab.Soon(t, 30*time.Second, "the first", first)
-	require.NoError(t, one.Err)
-	require.NoError(t, one.Lease.Release(ctx))
-	two := lab.Soon(t, 30*time.Second, "the second", second)
-	require.NoError(t, two.Err)
-	require.Greater(t, two.Lease.Fence(), one.Lease.Fence())
-	require.NoError(t, two.Lease.Release(ctx))
-	require.Zero(t, c.Exists(ctx, "lockq:{"+name+"}").Val(), "nobody is left in the queue")
+	const clients, each = 10, 10
+	got := make(chan lab.Acquired, clients*each)
+	for range clients {
+		from := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: time.Minute})
+		for range each {
+			go func() {
+				lease, err := from.Acquire(ctx, name)
+				got <- lab.Acquired{Lease: lease, Err: err}
+			}()
+		}
+	}
+	lab.WaitFor(t, l, name, clients*each)
+	var tickets, grants []string
+	for _, e := range c.ZRange(ctx, "lockq:{"+name+"}", 0, -1).Val() {
+		tickets = append(tickets, strings.Fields(e)[0])
+	}
+	last := holder
+	for range clients * each {
+		require.NoError(t, last.Release(ctx))
+		next := lab.Soon(t, 20*time.Second, "handed over", got)
+		require.NoError(t, next.Err)
+		require.Greater(t, next.Lease.Fence(), last.Fence())
+		grants = append(grants, next.Lease.Token())
+		last = next.Lease
+	}
+	require.Equal(t, tickets, grants)
+	require.NoError(t, last.Release(ctx))
 }
 
-// The queue itself was lost: the first that looks wakes the others of its process.
-func TestWaitersComeBackToALostQueue(t *testing.T) {
+// Row 23. What a hand-over costs: one call, however many wait and in however many
+// processes; one connection to listen for each process.
+func TestHandOverCosts(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	l, name, c := lab.NewLocker(t, nil)
-	short := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: 4 * time.Second})
-	_, err := short.Try(ctx, name)
-	require.NoError(t, err)
-	var got []<-chan lab.Acquired
-	for i := range 3 {
-		got = append(got, lab.AcquireLater(ctx, l, name))
-		lab.WaitFor(t, l, name, i+1)
+	server := luatomictest.StartServer(t)
+	c := server.Client()
+	const processes, pool = 50, 8
+	var from []*lock.Locker
+	for range processes {
+		mine := server.Client(func(o *redis.Options) { o.PoolSize, o.PoolTimeout = pool, time.Minute })
+		from = append(from, lab.Locker(t, mine, &lock.Options{TTL: time.Minute}))
 	}
-	require.NoError(t, c.Del(ctx, "lockq:{"+name+"}").Err())
-	// Their order is lost. Whoever has it first gives it to all the others.
-	all := make(chan lab.Acquired, len(got))
-	for _, g := range got {
-		go func() { all <- <-g }()
+	l := lab.Locker(t, c, &lock.Options{TTL: time.Minute})
+	for range 2 { // loads the scripts
+		lease, err := l.Try(ctx, "warm")
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(ctx))
 	}
-	for range got {
-		next := lab.Soon(t, 15*time.Second, "the lock", all) // half of the time between two looks
-		require.NoError(t, next.Err)
-		require.NoError(t, next.Lease.Release(ctx))
+	for _, of := range []struct{ processes, waiters int }{{5, 1}, {5, 10}, {5, 100}, {5, 1000}, {50, 1000}} {
+		processes, waiters := of.processes, of.waiters
+		name := fmt.Sprint("w", processes, "-", waiters)
+		holder, err := l.Try(ctx, name)
+		require.NoError(t, err)
+		var wg sync.WaitGroup
+		for i := range waiters {
+			wg.Go(func() {
+				lease, err := from[i%processes].Acquire(ctx, name)
+				if err == nil {
+					err = lease.Release(ctx)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		lab.WaitFor(t, l, name, waiters)
+		connections := strings.Count(c.ClientList(ctx).Val(), "\n")
+		require.LessOrEqual(t, connections, processes*(pool+1)+10, "the pools and one each")
+		before := lab.Calls(t, c)
+		require.NoError(t, holder.Release(ctx))
+		wg.Wait()
+		after := lab.Calls(t, c)
+		sent := after["evalsha"] + after["eval"] - before["evalsha"] - before["eval"]
+		t.Logf("%d wait in %d processes: %.3f calls for each hand-over", waiters, processes, float64(sent)/float64(waiters+1))
+		require.LessOrEqual(t, float64(sent), 1.1*float64(waiters+1))
 	}
 }
 
-// Of several that wait in one process, one looks when the lease of a dead holder is
-// over. If that one leaves just then, another does.
-func TestLookIsHandedOnWhenItsWaiterLeaves(t *testing.T) {
+// Row 23. Waiting sends nothing but a sign of life of each process every 3 s.
+func TestIdleWaitersSendNothing(t *testing.T) {
 	t.Parallel()
-	c, proxy := proxied(t, luatomictest.URL(t))
-	l, name := lab.Locker(t, c, nil), luatomictest.Namespace(t)
-	direct := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: 4 * time.Second})
-	_, err := direct.Try(t.Context(), name) // and dies
-	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	first := lab.AcquireLater(ctx, l, name)
-	lab.WaitFor(t, direct, name, 1)
-	second := lab.AcquireLater(t.Context(), l, name)
-	lab.WaitFor(t, direct, name, 2)
-	look := luatomictest.Command("EVALSHA", gen.LockAcquireScript.SHA)
-	proxy.DropRequest(1, func(args []string) bool { return look(args) && cancelled(cancel) })
-	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end", first).Err, context.Canceled)
-	next := lab.Soon(t, 15*time.Second, "the lock", second)
-	require.NoError(t, next.Err)
-	require.NoError(t, next.Lease.Release(t.Context()))
-}
-
-// A waiter that has the lock by a look of its own, and lets the lease run out: the
-// others of its process do not wait for ever.
-func TestLineLooksAfterItsOwnHolder(t *testing.T) {
-	t.Parallel()
-	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: 200 * time.Millisecond})
-	_, err := l.Try(t.Context(), name)
+	server := luatomictest.StartServer(t)
+	c := server.Client()
+	const processes, each = 3, 50
+	l := lab.Locker(t, c, &lock.Options{TTL: time.Minute})
+	_, err := l.Try(ctx, "x")
 	require.NoError(t, err)
-	const waiters = 4
-	got := make(chan lab.Acquired, waiters)
-	for i := range waiters {
-		go func() {
-			lease, err := l.Acquire(t.Context(), name) // and never gives it back
-			got <- lab.Acquired{Lease: lease, Err: err, Id: i}
-		}()
+	var wg sync.WaitGroup
+	for range processes {
+		from := lab.Locker(t, server.Client(), nil)
+		for range each {
+			wg.Go(func() { _, _ = from.Acquire(ctx, "x") })
+		}
 	}
-	fences := make(map[int64]bool)
-	for range waiters {
-		next := lab.Soon(t, 30*time.Second, "the lock", got)
-		require.NoError(t, next.Err)
-		fences[next.Lease.Fence()] = true
+	lab.WaitFor(t, l, "x", processes*each)
+	window := 4 * time.Second
+	if os.Getenv("LUATOMIC_DRILL") != "" {
+		window = 30 * time.Second
 	}
-	require.Len(t, fences, waiters, "one after the other")
-}
-
-// A message that comes after a newer answer of the server does not count.
-func TestLateGrantIsNotBelieved(t *testing.T) {
-	t.Parallel()
-	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
-	holder, err := l.Try(t.Context(), name)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	got := lab.AcquireLater(ctx, l, name)
-	lab.WaitFor(t, l, name, 1)
-	head := strings.Fields(c.ZRange(ctx, "lockq:{"+name+"}", 0, 0).Val()[0])
-	owner, channel := head[0], head[3]
-	now := c.Time(ctx).Val().UnixMicro()
-	heard, err := c.Publish(ctx, channel, fmt.Sprintf("g %s %d %d 60000", owner, holder.Fence(), now)).Result()
-	require.NoError(t, err)
-	require.EqualValues(t, 1, heard)
-	for _, nonsense := range []string{"", "g", "g " + owner, "g " + owner + " 1 x 1", "n " + owner + " x", "z " + owner, "n nobody 1", "r nobody key"} {
-		require.NoError(t, c.Publish(ctx, channel, nonsense).Err())
+	before := lab.Calls(t, c)
+	start := time.Now()
+	for time.Since(start) < window {
+		pause := time.NewTimer(window - time.Since(start))
+		<-pause.C
 	}
-	select {
-	case next := <-got:
-		require.Fail(t, "it believes a late message", "%+v", next)
-	case <-time.After(300 * time.Millisecond):
+	after := lab.Calls(t, c)
+	// One look of each process in half a minute keeps the queue from expiring.
+	looks := processes * int(time.Since(start)/(29*time.Second))
+	for command, n := range after {
+		switch command {
+		case "info":
+		case "ping":
+			require.LessOrEqual(t, n-before[command], processes*int(time.Since(start)/(3*time.Second)+1), "signs of life")
+		default:
+			require.LessOrEqual(t, n-before[command], looks, command)
+		}
 	}
 	cancel()
-	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end", got).Err, context.Canceled)
-	require.NoError(t, holder.Release(t.Context()))
-}
-
-// A waiter leaves while the string is gone: its entry goes all the same.
-func TestLeavingALostLockLeavesItsQueue(t *testing.T) {
-	t.Parallel()
-	l, name, c := lab.NewLocker(t, nil)
-	_, err := l.Try(t.Context(), name)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	got := lab.AcquireLater(ctx, l, name)
-	lab.WaitFor(t, l, name, 1)
-	require.NoError(t, c.Del(t.Context(), "lock:{"+name+"}").Err())
-	cancel()
-	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end", got).Err, context.Canceled)
-	require.Zero(t, c.Exists(t.Context(), "lockq:{"+name+"}").Val())
+	wg.Wait()
 }

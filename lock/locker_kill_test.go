@@ -1,207 +1,189 @@
 package lock_test
 
 import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
+	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/suspend"
 	"github.com/luatomic/luatomic/lock"
-	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/queue"
 )
 
-const (
-	lockEnvName = "LUATOMIC_TEST_LOCK"
-	lockEnvURL  = "LUATOMIC_TEST_LOCK_URL"
-)
-
-// pausedTTL is the lease of a process that spins. The process is to renew it however
-// slow the machine is.
-const pausedTTL = 3 * time.Second
-
-// Row 3. A process is stopped for longer than its lease, and another gets the lock:
-// the first look after it goes on sees the loss, before any timer has run (there is
-// one thread, and it spins), and the guarded write is refused.
-func TestPausedHolderSeesTheLossFirst(t *testing.T) {
-	t.Parallel()
-	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
-	p := startLockProcess(t, luatomictest.URL(t), name, "GOMAXPROCS=1")
-	p.do("locker %v %v", pausedTTL, pausedTTL)
-	fence := p.fence("acquire a")
-	p.do("keep a")
-	require.Equal(t, "false <nil>", p.do("write a first"), "while it holds the lease it may write")
-	p.send("spin a")
-	p.read("spinning")
-	p.pause()
-	paused := time.Now()
-	next := lab.Soon(t, 30*time.Second, "the lease of the paused one ends", lab.AcquireLater(t.Context(), l, name))
-	require.NoError(t, next.Err)
-	require.Greater(t, next.Lease.Fence(), fence)
-	luatomictest.Eventually(t, 30*time.Second, "a pause longer than the lease", func() bool { return time.Since(paused) > pausedTTL+time.Second })
-	p.resume()
-	require.Regexp(t, "^true luatomic: lock lost", p.read("= "))
-	require.Regexp(t, "^true ", p.do("write a second"), "the write is fenced")
-	require.EqualValues(t, 1, c.LLen(t.Context(), "{"+name+"}:r").Val())
-	require.Contains(t, p.do("extend a"), "lost")
-	require.Contains(t, p.do("release a"), "lost")
-	require.NoError(t, next.Lease.Release(t.Context()), "and it did not touch the successor's")
-}
-
-// Row 15. The holder is killed: the next one has the lock when the lease ends by the
-// server's clock, whatever else expires there. Its fence is that time.
-func TestHandOverAfterAKillIsNotLate(t *testing.T) {
-	t.Parallel()
-	server := luatomictest.StartServer(t)
-	c := server.Client()
-	l := lab.Locker(t, c, nil)
-	for _, volatile := range []int{0, 10_000, 100_000} {
-		fill := `for i = ARGV[1], ARGV[1] + 999 do redis.call('SET', 'volatile' .. i, 'x', 'PX', 600000 + i) end return 1`
-		for i := 0; i < volatile; i += 1000 { // a script that takes long stops the server for all
-			require.NoError(t, c.Eval(t.Context(), fill, nil, i).Err())
-		}
-		best := time.Hour
-		for range 5 {
-			name := luatomictest.Namespace(t)
-			p := startLockProcess(t, server.URL(), name)
-			p.do("locker 2s 2s")
-			fence := p.fence("acquire a")
-			p.do("keep a")
-			got := lab.AcquireLater(t.Context(), l, name)
-			lab.WaitFor(t, l, name, 1)
-			p.Kill()
-			end := lockEnd(t, c, name) // which is a second away or more: it was renewed just now
-			next := lab.Soon(t, 20*time.Second, "the lock", got)
-			require.NoError(t, next.Err)
-			require.Greater(t, next.Lease.Fence(), fence)
-			require.GreaterOrEqual(t, next.Lease.Fence(), end, "not before the lease has ended")
-			best = min(best, time.Duration(next.Lease.Fence()-end)*time.Microsecond)
-			require.NoError(t, next.Lease.Release(t.Context()))
-			if best < 50*time.Millisecond {
-				break
-			}
-		}
-		t.Logf("%d other keys that expire: the lock is handed over %v after the end of the lease", volatile, best)
-		// By the server's own search for what expires it would be more than ten seconds.
-		require.Less(t, best, time.Second)
+// TestLockProcess is what the processes of the lock tests run: one order on each line
+// of the standard input, one line for each answer.
+func TestLockProcess(t *testing.T) {
+	name := os.Getenv(lockEnvName)
+	if name == "" {
+		t.Skip("runs as a process of the lock tests")
 	}
-}
-
-// Row 19. Ten processes with 1 and one with 150 waiters die in the queue: the release
-// passes over them all.
-func TestDeadWaitersAreSkipped(t *testing.T) {
-	t.Parallel()
-	const long = 10 * time.Minute // so many processes take their time to start
-	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: long})
-	holder, err := l.Try(t.Context(), name)
+	opts, err := redis.ParseURL(os.Getenv(lockEnvURL))
 	require.NoError(t, err)
-	var dying []*order
-	queued := 0
-	for i := range 11 {
-		p := startLockProcess(t, luatomictest.URL(t), name)
-		p.do("locker 1m 1m")
-		n := 1
-		if i == 10 {
-			n = 150
-		}
-		p.do("queue %d", n)
-		queued += n
-		lab.WaitFor(t, l, name, queued)
-		dying = append(dying, p)
+	c := redis.NewClient(opts)
+	defer c.Close()
+	p := &lockProcess{c: c, name: name, leases: make(map[string]*lock.Lease)}
+	fmt.Println("ready")
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		fmt.Println("= " + p.obey(t, strings.Fields(in.Text())))
 	}
-	got := lab.AcquireLater(t.Context(), l, name)
-	lab.WaitFor(t, l, name, queued+1)
-	for _, p := range dying {
-		p.Kill()
+	if p.locker != nil {
+		require.NoError(t, p.locker.Close())
 	}
-	// The kernel closes their connections, and the server takes note.
-	listen := luatomictest.Client(t)
-	luatomictest.Eventually(t, 30*time.Second, "the server knows", func() bool {
-		for _, e := range listen.ZRange(t.Context(), "lockq:{"+name+"}", 0, -2).Val() {
-			channel := strings.Fields(e)[3]
-			if listen.PubSubNumSub(t.Context(), channel).Val()[channel] > 0 {
-				return false
-			}
-		}
-		return true
-	})
-	start := time.Now()
-	require.NoError(t, holder.Release(t.Context()))
-	next := lab.Soon(t, 20*time.Second, "the lock", got) // less than the claim of one of the dead
-	require.NoError(t, next.Err)
-	t.Logf("handed past %d dead waiters in %v", queued, time.Since(start))
-	require.Less(t, next.Lease.Fence()-holder.Fence(), long.Microseconds())
-	require.NoError(t, next.Lease.Release(t.Context()))
 }
 
-// Row 19. A waiter that is stopped still has its connection: it costs its claim, and
-// no more, and finds out when it goes on.
-func TestPausedWaiterCostsOneClaim(t *testing.T) {
-	t.Parallel()
-	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
-	holder, err := l.Try(t.Context(), name)
+// lockProcess is the state of such a process.
+type lockProcess struct {
+	c      *redis.Client
+	name   string
+	locker *lock.Locker
+	leases map[string]*lock.Lease
+	kept   context.Context
+}
+
+// obey does what one line says; a lease has the name that the order gives it.
+func (p *lockProcess) obey(t *testing.T, words []string) string {
+	order, arg := words[0], append(words[1:], "", "", "")
+	lease := p.leases[arg[0]]
+	switch order {
+	case "locker": // ttl claim
+		opts := lock.Options{TTL: lab.Must(time.ParseDuration(arg[0])), Claim: lab.Must(time.ParseDuration(arg[1])), Note: strconv.Itoa(os.Getpid())}
+		p.locker = lock.New(p.c, &opts)
+	case "try", "acquire", "queue":
+		return p.acquire(t, order, arg[0])
+	case "keep":
+		p.kept = lease.Keep(t.Context())
+	case "extend":
+		return fmt.Sprint(lease.Extend(t.Context()))
+	case "release":
+		return fmt.Sprint(lease.Release(t.Context()))
+	case "spin":
+		return p.spin(lease)
+	case "write":
+		q, err := queue.New(lua.Guard(p.c, lease), p.name, nil)
+		require.NoError(t, err)
+		_, err = q.Push(t.Context(), queue.Job{Body: []byte(arg[1])})
+		return fmt.Sprint(errors.Is(err, lua.ErrFenced), " ", err)
+	default:
+		return "unknown order " + order
+	}
+	return "ok"
+}
+
+func (p *lockProcess) acquire(t *testing.T, order, as string) string {
+	if order == "queue" { // in the background, for those who are to die there
+		n, err := strconv.Atoi(as)
+		require.NoError(t, err)
+		for range n {
+			go func() {
+				_ = p.locker.Do(context.Background(), p.name, func(ctx context.Context, _ *lock.Lease) error {
+					<-ctx.Done()
+					return nil
+				})
+			}()
+		}
+		return "ok"
+	}
+	take := p.locker.Try
+	if order == "acquire" {
+		take = p.locker.Acquire
+	}
+	lease, err := take(t.Context(), p.name)
+	if err != nil {
+		return err.Error()
+	}
+	p.leases[as] = lease
+	return "fence " + strconv.FormatInt(lease.Fence(), 10)
+}
+
+// spin looks at the kept context without a pause, until the clock has made a jump of
+// more than a lease, and says what the first look after that saw.
+func (p *lockProcess) spin(lease *lock.Lease) string {
+	before := time.Now() // whatever stops the process after the next line shows
+	fmt.Println("spinning")
+	for {
+		now := time.Now()
+		err := p.kept.Err()
+		if now.Sub(before) > pausedTTL {
+			return fmt.Sprint(err != nil, " ", lease.Err())
+		}
+		before = now
+	}
+}
+
+// order is a process that obeys.
+type order struct {
+	lab.Worker
+	t   testing.TB
+	in  io.Writer
+	pid int
+}
+
+func startLockProcess(t testing.TB, url, name string, env ...string) *order {
+	t.Helper()
+	self, err := os.Executable()
 	require.NoError(t, err)
-	p := startLockProcess(t, luatomictest.URL(t), name)
-	p.do("locker 1m 3s")
-	p.do("queue 1")
-	lab.WaitFor(t, l, name, 1)
-	got := lab.AcquireLater(t.Context(), l, name)
-	lab.WaitFor(t, l, name, 2)
-	p.pause()
-	defer p.resume()
-	require.NoError(t, holder.Release(t.Context()))
-	end := lockEnd(t, c, name)
-	next := lab.Soon(t, 20*time.Second, "the lock", got)
-	require.NoError(t, next.Err)
-	late := time.Duration(next.Lease.Fence()-end) * time.Microsecond
-	t.Logf("handed over %v after the end of the claim", late)
-	require.GreaterOrEqual(t, late, time.Duration(0))
-	require.Less(t, late, 10*time.Second)
-	p.resume()
-	for range 15 {
-		require.NoError(t, next.Lease.Extend(t.Context()))
-		pauseFor(20 * time.Millisecond)
-	}
-	require.NoError(t, next.Lease.Release(t.Context()))
+	cmd := exec.Command(self, "-test.run=^TestLockProcess$", "-test.timeout=10m")
+	cmd.Env = append(os.Environ(), lockEnvName+"="+name, lockEnvURL+"="+url, "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(cmd.Env, env...)
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	o := &order{Worker: lab.Worker{Cmd: cmd, Stdin: stdin, Out: bufio.NewScanner(stdout)}, t: t, in: stdin, pid: cmd.Process.Pid}
+	t.Cleanup(o.Kill)
+	o.read("ready")
+	return o
 }
 
-// Processes that take, hold and are killed or stopped, again and again: the fences of
-// those who had the lock grow, and it is never stuck for longer than a lease.
-func TestLockSurvivesItsProcesses(t *testing.T) {
-	t.Parallel()
-	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: 500 * time.Millisecond})
-	rounds := 4
-	if os.Getenv("LUATOMIC_DRILL") != "" {
-		rounds = 60
-	}
-	var mu sync.Mutex
-	last := int64(0)
-	for round := range rounds {
-		p := startLockProcess(t, luatomictest.URL(t), name)
-		p.do("locker 500ms 500ms")
-		fence := p.fence("acquire a")
-		mu.Lock()
-		require.Greater(t, fence, last)
-		last = fence
-		mu.Unlock()
-		p.do("keep a")
-		p.do("queue 3")
-		if round%2 == 0 {
-			p.pause()
-		} else {
-			p.Kill()
-		}
-		next := lab.Soon(t, 30*time.Second, "the lock", lab.AcquireLater(t.Context(), l, name))
-		require.NoError(t, next.Err)
-		require.Greater(t, next.Lease.Fence(), last)
-		last = next.Lease.Fence()
-		_ = next.Lease.Release(t.Context())
-		if round%2 == 0 {
-			p.resume()
-			p.Kill()
-		}
-	}
+// send gives an order without waiting for the answer.
+func (o *order) send(format string, args ...any) {
+	o.t.Helper()
+	_, err := fmt.Fprintf(o.in, format+"\n", args...)
+	require.NoError(o.t, err)
 }
+
+// read returns the rest of the next line that begins with the prefix.
+func (o *order) read(prefix string) string {
+	o.t.Helper()
+	for o.Out.Scan() {
+		if rest, ok := strings.CutPrefix(o.Out.Text(), prefix); ok {
+			return strings.TrimSpace(rest)
+		}
+	}
+	require.FailNow(o.t, "the process has ended", "waiting for %q", prefix)
+	return ""
+}
+
+// do gives an order and returns the answer.
+func (o *order) do(format string, args ...any) string {
+	o.t.Helper()
+	o.send(format, args...)
+	return o.read("= ")
+}
+
+func (o *order) fence(format string, args ...any) int64 {
+	o.t.Helper()
+	text, ok := strings.CutPrefix(o.do(format, args...), "fence ")
+	require.True(o.t, ok, text)
+	return lab.Must(strconv.ParseInt(text, 10, 64))
+}
+
+func (o *order) pause() { require.NoError(o.t, suspend.Stop(o.pid)) }
+
+func (o *order) resume() { require.NoError(o.t, suspend.Continue(o.pid)) }

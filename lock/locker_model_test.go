@@ -1,144 +1,263 @@
 package lock_test
 
 import (
-	"slices"
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/anishathalye/porcupine"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/scripts"
 )
 
-// What a history of locks is made of. Only what succeeded is in it, and what may
-// have: a refusal is always allowed, as a lease can end at any time.
+var (
+	lockOps  = flag.Int("lockops", 20_000, "how many operations TestLockHistoriesAreLinearizable records")
+	lockSeed = flag.Uint64("lockseed", 0, "its seed; 0 for a new one")
+)
+
 const (
-	didAcquire = iota // fence
-	didExtend         // called at
-	didRelease
-	didSteal      // fence; without an answer it is given back
-	didWrite      // the counter that the guarded script returned
-	unsureRelease // without an answer
-	unsureSteal
-	unsureWrite
+	chaosTTL     = 400 * time.Millisecond
+	chaosClients = 16
 )
 
-// lockOp is one operation; times are µs of the one clock that server and clients of
-// the test share.
-type lockOp struct {
-	what   int
-	name   string
-	fence  int64 // of the lease
-	called int64
-	n      int64 // what was read back
-}
-
-// lockState is what the model knows of one lock.
-type lockState struct {
-	fence   int64 // the greatest given out
-	free    bool
-	until   int64 // the lease lasts at least until then
-	counter int64
-}
-
-// lockModel allows what a lock may do: fences only grow, nobody acquires before the
-// last lease was released or is over by the server's clock, which is the fence, and
-// nobody but the last holder extends, or writes under the guard.
-func lockModel(ttl time.Duration) porcupine.Model {
-	lease := ttl.Microseconds()
-	const slack = 1000 // the server counts leases in ms
-	model := porcupine.NondeterministicModel{
-		Init: func() []any { return []any{lockState{free: true}} },
-		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
-			byName := make(map[string][]porcupine.Operation)
-			for _, op := range history {
-				name := op.Input.(lockOp).name
-				byName[name] = append(byName[name], op)
-			}
-			var parts [][]porcupine.Operation
-			for _, part := range byName {
-				parts = append(parts, part)
-			}
-			return parts
-		},
-		Step: func(state, input, _ any) []any {
-			s, op := state.(lockState), input.(lockOp)
-			mine := op.fence == s.fence && !s.free
-			next := s
-			switch op.what {
-			case didAcquire, didSteal:
-				over := s.free || op.fence >= s.until-slack
-				if op.fence <= s.fence || op.what == didAcquire && !over {
-					return nil
-				}
-				next.fence, next.free, next.until = op.fence, false, op.fence+lease
-			case didExtend:
-				if !mine {
-					return nil
-				}
-				next.until = max(s.until, op.called+lease)
-			case didRelease, unsureRelease:
-				// "Released by you" may come after others had it since.
-				if op.fence > s.fence {
-					return nil
-				}
-				next.free = s.free || mine
-			case unsureSteal:
-				next.free = true
-			case didWrite:
-				if !mine || op.n != s.counter+1 {
-					return nil
-				}
-				next.counter++
-			case unsureWrite:
-				if mine {
-					next.counter++
-				}
-			}
-			if op.what >= unsureRelease && next != s {
-				return []any{s, next}
-			}
-			return []any{next}
-		},
+// guardedCount is a user's script that counts, bound to a lease.
+func guardedCount() *lua.Script {
+	source := "return redis.call('INCR', KEYS[1])"
+	sum := func(s string) string {
+		d := sha1.Sum([]byte(s))
+		return hex.EncodeToString(d[:])
 	}
-	return model.ToModel()
+	return &lua.Script{
+		Name: "count", SHA: sum(source), Source: &source, Keys: []lua.Key{{Name: "counter", Type: "string"}},
+		Guarded: lua.Text{SHA: sum(scripts.Guard + source), Guard: &scripts.Guard, Source: &source},
+	}
 }
 
-// lockHistory collects operations.
-type lockHistory struct {
-	start time.Time
-	mu    sync.Mutex
-	ops   []porcupine.Operation
+// chaos is one run.
+type chaos struct {
+	*lockHistory
+	space string
+	count *lua.Script
+	// release ends a lease; a test gives a broken one.
+	release func(context.Context, redis.UniversalClient, *lock.Lease) error
+	until   func() bool
+	locks   int // how many they share
+	lapses  int // one lease in so many is held for longer than it lasts
 }
 
-func newLockHistory() *lockHistory { return &lockHistory{start: time.Now()} }
-
-func (h *lockHistory) len() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.ops)
-}
-
-// has reports whether there is at least one of each kind.
-func (h *lockHistory) has(kinds ...int) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, kind := range kinds {
-		if !slices.ContainsFunc(h.ops, func(op porcupine.Operation) bool { return op.Input.(lockOp).what == kind }) {
-			return false
+// client acquires, extends, writes, releases and steals until the end.
+func (r *chaos) client(ctx context.Context, id int, c *redis.Client, rnd *rand.Rand) error {
+	l := lock.New(c, &lock.Options{TTL: chaosTTL})
+	defer l.Close()
+	for !r.until() {
+		name := fmt.Sprint(r.space, rnd.IntN(r.locks))
+		lease := r.acquire(ctx, id, l, name, rnd)
+		if lease == nil {
+			continue
+		}
+		if err := r.use(ctx, id, c, lease, rnd); err != nil {
+			return err
 		}
 	}
-	return true
+	return nil
 }
 
-// add records an operation that was called at the time and has just returned.
-func (h *lockHistory) add(client int, called time.Time, op lockOp) {
-	op.called = called.UnixMicro()
-	end := time.Since(h.start)
-	if op.what >= unsureRelease {
-		end += 3 * time.Second // a server that gets no time may run what it was sent later
+func (r *chaos) acquire(ctx context.Context, id int, l *lock.Locker, name string, rnd *rand.Rand) *lock.Lease {
+	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	what, take := didAcquire, l.Acquire
+	switch n := rnd.IntN(200); {
+	case n < 1:
+		what, take = didSteal, l.Steal
+	case n < 60:
+		take = l.Try
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.ops = append(h.ops, porcupine.Operation{
-		ClientId: client, Input: op, Call: int64(called.Sub(h.start)), Return: int64(end),
-	})
+	called := time.Now()
+	lease, err := take(ctx, name)
+	switch {
+	case err == nil:
+		r.add(id, called, lockOp{what: what, name: name, fence: lease.Fence()})
+	case what == didSteal:
+		r.add(id, called, lockOp{what: unsureSteal, name: name})
+	}
+	return lease
+}
+
+// use holds the lease for a while. Some stand still for longer than it lasts, and then
+// go on as if nothing had been.
+func (r *chaos) use(ctx context.Context, id int, c *redis.Client, lease *lock.Lease, rnd *rand.Rand) error {
+	steps := rnd.IntN(4)
+	if rnd.IntN(r.lapses) == 0 {
+		pause := time.NewTimer(chaosTTL + time.Duration(rnd.IntN(200))*time.Millisecond)
+		<-pause.C
+	}
+	for range steps {
+		called := time.Now()
+		op := lockOp{name: lease.Name(), fence: lease.Fence()}
+		if rnd.IntN(3) == 0 {
+			if lease.Extend(ctx) == nil {
+				op.what = didExtend
+				r.add(id, called, op)
+			}
+			continue
+		}
+		call := lua.NewCall(r.count, 1, 0)
+		call.Key("counter", "{"+lease.Name()+"}:count")
+		call.EndKeys()
+		n, err := lua.Run(ctx, lua.Guard(c, lease), call, func(r *lua.Reply) int64 { return r.Int("n") })
+		switch {
+		case err == nil:
+			op.what, op.n = didWrite, n
+			r.add(id, called, op)
+		case errors.Is(err, lua.ErrOutcomeUnknown):
+			op.what = unsureWrite
+			r.add(id, called, op)
+		case !errors.Is(err, lua.ErrFenced) && !errors.Is(err, lua.ErrNotExecuted):
+			return err
+		}
+	}
+	called := time.Now()
+	op := lockOp{what: didRelease, name: lease.Name(), fence: lease.Fence()}
+	err := r.release(ctx, c, lease)
+	if err != nil {
+		// Also a loss: by this process' clock the lease ends before the server's time, and
+		// a release in between does free the lock.
+		op.what = unsureRelease
+	}
+	r.add(id, called, op)
+	return nil
+}
+
+// pausing takes locks in a process of its own and stops it for longer than a lease.
+func (r *chaos) pausing(id int, p *order, name string) {
+	p.do("locker %v %v", chaosTTL, chaosTTL)
+	for !r.until() {
+		called := time.Now()
+		text, ok := strings.CutPrefix(p.do("acquire a"), "fence ")
+		if !ok {
+			continue
+		}
+		var fence int64
+		_, _ = fmt.Sscan(text, &fence)
+		r.add(id, called, lockOp{what: didAcquire, name: name, fence: fence})
+		p.pause()
+		sleep := time.NewTimer(chaosTTL + 50*time.Millisecond)
+		<-sleep.C
+		p.resume()
+		called = time.Now()
+		if p.do("release a") == "<nil>" {
+			r.add(id, called, lockOp{what: didRelease, name: name, fence: fence})
+		}
+	}
+}
+
+// run makes a history: clients behind proxies whose connections are cut, a script
+// cache that is flushed, a process that is stopped while it holds.
+func (r *chaos) run(t *testing.T, ops int, within time.Duration, seed uint64) {
+	server := luatomictest.StartServer(t)
+	ctx, cancel := context.WithTimeout(t.Context(), within+time.Minute)
+	defer cancel()
+	end := time.Now().Add(within)
+	r.until = func() bool {
+		return r.len() >= ops || time.Now().After(end) && r.has(didAcquire, didExtend, didRelease, didWrite) || ctx.Err() != nil
+	}
+	r.space, r.count = "x", guardedCount()
+	var wg sync.WaitGroup
+	errs := make(chan error, chaosClients)
+	proxies := make([]*luatomictest.LossyProxy, chaosClients)
+	for id := range chaosClients {
+		c, proxy := proxied(t, server.URL())
+		proxies[id] = proxy
+		wg.Go(func() { errs <- r.client(ctx, id, c, rand.New(rand.NewPCG(seed, uint64(id)))) })
+	}
+	p := startLockProcess(t, server.URL(), "x0")
+	wg.Go(func() { r.pausing(chaosClients, p, "x0") })
+	rnd, c := rand.New(rand.NewPCG(seed, chaosClients)), server.Client()
+	for !r.until() {
+		pause := time.NewTimer(20 * time.Millisecond)
+		<-pause.C
+		switch proxy := proxies[rnd.IntN(chaosClients)]; rnd.IntN(4) {
+		case 0:
+			proxy.CutAll()
+		case 1:
+			proxy.Drop(1, luatomictest.Command("EVALSHA"))
+		case 2:
+			proxy.DropRequest(1, luatomictest.Command("EVALSHA"))
+		case 3:
+			_ = c.ScriptFlush(ctx).Err()
+		}
+	}
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		require.NoError(t, err)
+	}
+}
+
+// Sixteen clients and a process under faults: whatever they did is explained by one
+// lock that fences, hands over and forgets nothing.
+func TestLockHistoriesAreLinearizable(t *testing.T) {
+	t.Parallel()
+	seed := *lockSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	within := 10 * time.Second
+	if *lockOps > 20_000 {
+		within = time.Duration(*lockOps) * time.Millisecond
+	}
+	r := &chaos{lockHistory: newLockHistory(), locks: 16, lapses: 200, release: func(ctx context.Context, _ redis.UniversalClient, l *lock.Lease) error {
+		return l.Release(ctx)
+	}}
+	r.run(t, *lockOps, within, seed)
+	kinds := make(map[int]int)
+	for _, op := range r.ops {
+		kinds[op.Input.(lockOp).what]++
+	}
+	start := time.Now()
+	result := porcupine.CheckOperationsTimeout(lockModel(chaosTTL), r.ops, time.Minute)
+	t.Logf("-lockseed=%d: %d operations %v, checked in %v", seed, len(r.ops), kinds, time.Since(start))
+	require.Equal(t, porcupine.Ok, result)
+	for _, what := range []int{didAcquire, didExtend, didRelease, didWrite} {
+		require.Positive(t, kinds[what])
+	}
+}
+
+// The same clients with a release that does not compare the owner: the checker sees
+// that somebody acquired a lock that another still held.
+func TestLockHistoryCatchesABrokenRelease(t *testing.T) {
+	t.Parallel()
+	broken := redis.NewScript(`
+		local record = redis.call('GET', KEYS[1])
+		if record then
+		  local f, waiting = string.match(record, '^(%d+) (%d)')
+		  redis.call('SET', KEYS[1], f .. ' ' .. waiting .. ' - 0 0 0 - ', 'PX', 60000)
+		end
+		return 1`)
+	// It takes a release of a lapsed lease while another holds the lock; not every run
+	// has one.
+	for round, start := 0, time.Now(); round < 8 || time.Since(start) < time.Minute; round++ {
+		r := &chaos{lockHistory: newLockHistory(), locks: 3, lapses: 20, release: func(ctx context.Context, c redis.UniversalClient, l *lock.Lease) error {
+			return broken.Eval(ctx, c, []string{l.Key()}).Err()
+		}}
+		r.run(t, 4_000, 3*time.Second, rand.Uint64())
+		if porcupine.CheckOperationsTimeout(lockModel(chaosTTL), r.ops, time.Minute) == porcupine.Illegal {
+			t.Logf("caught in round %d", round)
+			return
+		}
+	}
+	require.Fail(t, "the checker let a broken release pass")
 }

@@ -1,14 +1,11 @@
 package lock_test
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -197,84 +195,115 @@ func historyStep(ctx context.Context, g *gauge, acquire func(context.Context) (*
 // pauseFor lets others run: the time is part of what is tested.
 func pauseFor(d time.Duration) { <-time.After(d) }
 
-const semEnvName = "LUATOMIC_TEST_SEMAPHORE"
-
-// TestSemaphoreProcess is what the processes of TestSemaphoreKilledProcesses run: one
-// that takes two permits, as soon as it can, and never gives them back.
-func TestSemaphoreProcess(t *testing.T) {
-	name := os.Getenv(semEnvName)
-	if name == "" {
-		t.Skip("runs as a process of TestSemaphoreKilledProcesses")
-	}
-	s := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: 5 * time.Second}).Semaphore(name, 2)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		cancel()
-	}()
-	fmt.Println("ready")
-	lease, err := s.Acquire(ctx, 2)
-	if err != nil {
-		require.ErrorIs(t, err, context.Canceled)
-		return
-	}
-	lease.Keep(ctx)
-	<-ctx.Done()
-}
-
-// Row 19, with real processes: a holder that is killed is out when its lease is over,
-// and waiters that were killed keep nobody up meanwhile.
-func TestSemaphoreKilledProcesses(t *testing.T) {
+// A holder that dies gives its permit back when its own lease is over, although the
+// others go on; whoever waits looks then.
+func TestSemaphoreDeadHolderGivesBack(t *testing.T) {
 	t.Parallel()
-	s, _, name, _ := newSemaphore(t, 2, &lock.Options{TTL: time.Minute})
-	holder := startSemaphoreProcess(t, name)
-	luatomictest.Eventually(t, 30*time.Second, "the process holds it", func() bool {
-		info, err := s.Info(t.Context())
-		require.NoError(t, err)
-		return info.Used == 2
-	})
-	var waiters []*exec.Cmd
-	for i := range 3 {
-		waiters = append(waiters, startSemaphoreProcess(t, name))
-		waitForPermits(t, s, i+1)
-	}
-	mine := acquiring(t.Context(), s, 1)
-	waitForPermits(t, s, 4)
-	for _, cmd := range append(waiters, holder) {
-		require.NoError(t, cmd.Process.Kill())
-		require.Error(t, cmd.Wait())
-	}
+	ctx := t.Context()
+	s, l, name, _ := newSemaphore(t, 2, &lock.Options{TTL: time.Minute})
+	live, err := s.Try(ctx, 1)
+	require.NoError(t, err)
+	dead, err := l.With(lock.Options{TTL: 300 * time.Millisecond}).Semaphore(name, 2).Try(ctx, 1)
+	require.NoError(t, err)
 	begun := time.Now()
-	lease := permit(t, mine)
-	t.Log("after the kill:", time.Since(begun))
-	// Its last renewal was a third of a lease ago at most: with a waiter it were eight seconds and more.
-	require.Less(t, time.Since(begun), 8*time.Second, "one lease of the dead holder, none of the dead waiters")
-	require.NoError(t, lease.Release(t.Context()))
+	next, err := s.Acquire(ctx, 1)
+	require.NoError(t, err)
+	require.Less(t, time.Since(begun), 20*time.Second, "its own lease, not the minute of the other")
+	require.ErrorIs(t, dead.Err(), lock.ErrLost)
+	require.ErrorIs(t, dead.Extend(ctx), lock.ErrLost)
+	require.ErrorIs(t, dead.Release(ctx), lock.ErrLost)
+	require.ErrorIs(t, dead.Release(ctx), lock.ErrLost, "and again")
+	info, err := s.Info(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 2, info.Used)
+	require.NoError(t, live.Release(ctx))
+	require.NoError(t, next.Release(ctx))
 }
 
-func startSemaphoreProcess(t *testing.T, name string) *exec.Cmd {
-	t.Helper()
-	self, err := os.Executable()
+// Whoever keeps a permit is told at once that it was taken away, long before its next
+// renewal.
+func TestSemaphoreRevokeTells(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, _, _, c := newSemaphore(t, 2, &lock.Options{TTL: time.Hour})
+	lease, err := s.Try(ctx, 2)
 	require.NoError(t, err)
-	cmd := exec.Command(self, "-test.run=^TestSemaphoreProcess$", "-test.timeout=2m")
-	cmd.Env = append(os.Environ(), semEnvName+"="+name, "LUATOMIC_REDIS_URL="+luatomictest.URL(t), "GORACE=atexit_sleep_ms=0")
-	_, err = cmd.StdinPipe() // ends with this process
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		if cmd.ProcessState == nil {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
+	kept := lease.Keep(ctx)
+	process, _, _ := strings.Cut(lease.Token(), ".")
+	luatomictest.Eventually(t, 20*time.Second, "it listens", func() bool {
+		inbox := "lock:c:" + process
+		return c.PubSubNumSub(ctx, inbox).Val()[inbox] == 1
 	})
-	for said := bufio.NewScanner(out); said.Scan(); {
-		if said.Text() == "ready" {
-			return cmd
-		}
+	next := acquiring(ctx, s, 1)
+	waitForPermits(t, s, 1)
+	was, err := s.Revoke(ctx, lease.Token())
+	require.NoError(t, err)
+	require.True(t, was)
+	<-kept.Done()
+	require.ErrorIs(t, context.Cause(kept), lock.ErrRevoked)
+	require.NoError(t, permit(t, next).Release(ctx))
+	require.ErrorIs(t, lease.Release(ctx), lock.ErrLost)
+	was, err = s.Revoke(ctx, "nobody.1:1")
+	require.NoError(t, err)
+	require.False(t, was)
+}
+
+// An acquire that comes after the call that gave back what it might have got takes
+// nothing: the guard is the mark that the release leaves.
+func TestSemaphoreLateAcquireTakesNothing(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, _, name, c := newSemaphore(t, 1, nil)
+	const token = "me.1:1"
+	k, q := "sem:{"+name+"}", "semq:{"+name+"}"
+	state, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: k, Queue: q, Owner: token})
+	require.NoError(t, err)
+	require.Equal(t, gen.SemReleaseResultExpired, state)
+	require.Positive(t, c.PTTL(ctx, k).Val())
+	r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: k, Queue: q, Owner: token, Limit: 1, TTL: time.Minute, Entry: "me.1:1 1000 0 c\n"})
+	require.NoError(t, err)
+	require.False(t, r.Acquired)
+	require.Zero(t, c.Exists(ctx, q).Val())
+	state, err = gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: k, Queue: q, Owner: token})
+	require.NoError(t, err)
+	require.Equal(t, gen.SemReleaseResultExpired, state, "it was not released by a release")
+	lease, err := s.Try(ctx, 1)
+	require.NoError(t, err)
+	require.NoError(t, lease.Release(ctx))
+}
+
+// A semaphore stays as long as its longest lease, whoever comes after with a short one.
+func TestSemaphoreOutlivesItsLongestLease(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, l, name, c := newSemaphore(t, 2, &lock.Options{TTL: time.Hour})
+	long, err := s.Try(ctx, 1)
+	require.NoError(t, err)
+	short, err := l.With(lock.Options{TTL: 20 * time.Second}).Semaphore(name, 2).Try(ctx, 1)
+	require.NoError(t, err)
+	require.NoError(t, short.Extend(ctx))
+	require.NoError(t, short.Release(ctx))
+	require.Greater(t, c.PTTL(ctx, long.Key()).Val(), time.Hour)
+	require.NoError(t, long.Release(ctx))
+}
+
+// Lost replies of a whole life: the caller holds what it thinks it holds.
+func TestSemaphoreSurvivesLostReplies(t *testing.T) {
+	t.Parallel()
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	c := redis.NewClient(opts)
+	defer c.Close()
+	s := lab.Locker(t, c, nil).Semaphore(luatomictest.Namespace(t), 2)
+	for range 3 {
+		proxy.Drop(1, luatomictest.Command("EVALSHA", gen.SemAcquireSHA))
+		lease, err := s.Try(t.Context(), 2)
+		require.NoError(t, err)
+		proxy.Drop(1, luatomictest.Command("EVALSHA", gen.SemReleaseSHA))
+		require.NoError(t, lease.Release(t.Context()), "released by you")
 	}
-	require.NoError(t, errors.New("the process did not come up"))
-	return nil
+	info, err := s.Info(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, info.Used)
 }

@@ -3,15 +3,20 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -182,4 +187,116 @@ func TestAnAcquireThatEndsInALookSaysWhy(t *testing.T) {
 		lab.WaitFor(t, other, name, 0)
 		_ = lease.Release(t.Context())
 	}
+}
+
+func TestPriorityGoesFirst(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
+	lease, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	priorities := []int{0, -1000, 5, 1000, 0, 5, -1, 1000}
+	got := make(chan lab.Acquired, len(priorities))
+	for i, p := range priorities {
+		from := l.With(lock.Options{TTL: time.Minute, Priority: p})
+		go func() {
+			lease, err := from.Acquire(ctx, name)
+			got <- lab.Acquired{Lease: lease, Err: err, Id: i}
+		}()
+		lab.WaitFor(t, l, name, i+1)
+	}
+	want := []int{0, 1, 2, 3, 4, 5, 6, 7}
+	slices.SortStableFunc(want, func(a, b int) int { return priorities[b] - priorities[a] })
+	var order []int
+	for range priorities {
+		require.NoError(t, lease.Release(ctx))
+		next := lab.Soon(t, 20*time.Second, "handed over", got)
+		require.NoError(t, next.Err)
+		order = append(order, next.Id)
+		lease = next.Lease
+	}
+	require.Equal(t, want, order)
+	require.NoError(t, lease.Release(ctx))
+	for _, p := range []int{-1001, 1001} {
+		_, err := l.With(lock.Options{Priority: p}).Try(ctx, name)
+		require.ErrorContains(t, err, "Priority")
+	}
+}
+
+// Nothing was sent, so nothing is given back.
+func TestAcquireOnAnEndedContextSendsNothing(t *testing.T) {
+	t.Parallel()
+	c, proxy := proxied(t, luatomictest.URL(t))
+	l, name := lab.Locker(t, c, nil), luatomictest.Namespace(t)
+	require.NoError(t, c.Ping(t.Context()).Err())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := l.Try(ctx, name)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, lua.ErrNotExecuted)
+	require.Zero(t, proxy.Executed(luatomictest.Command("EVALSHA")))
+}
+
+// laggard holds back the answer to one call of a script, as a goroutine that gets no
+// time would.
+type laggard struct {
+	sha   string
+	armed atomic.Bool
+	let   chan struct{}
+}
+
+func (*laggard) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (g *laggard) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		held := strings.Contains(cmd.String(), g.sha) && g.armed.CompareAndSwap(true, false)
+		err := next(ctx, cmd)
+		if held {
+			<-g.let
+		}
+		return err
+	}
+}
+
+func (*laggard) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// One that waits is told when to look, and an older answer to another of its process
+// comes after that: the look is not put off.
+func TestOlderAnswerDoesNotPutOffALook(t *testing.T) {
+	t.Parallel()
+	ctx, c := t.Context(), luatomictest.Client(t)
+	late := &laggard{sha: gen.SemAcquireSHA, let: make(chan struct{})}
+	c.AddHook(late)
+	queued := make(chan struct{}, 2)
+	s, l, name, _ := newSemaphore(t, 2, &lock.Options{TTL: time.Minute})
+	mine := lab.Locker(t, c, &lock.Options{TTL: time.Minute, Observe: func(e lock.Event) {
+		if e.Kind == lock.EventQueued {
+			queued <- struct{}{}
+		}
+	}})
+	held, err := s.Try(ctx, 1)
+	require.NoError(t, err)
+	_, err = l.With(lock.Options{TTL: 4 * time.Second}).Semaphore(name, 2).Try(ctx, 1) // and dies
+	require.NoError(t, err)
+	both := acquiring(ctx, mine.Semaphore(name, 2), 2)
+	lab.Soon(t, 20*time.Second, "the first waits", queued)
+	late.armed.Store(true)
+	one := acquiring(ctx, mine.Semaphore(name, 2), 1)
+	waitForPermits(t, s, 2)
+
+	other, err := mine.Try(ctx, name)
+	require.NoError(t, err)
+	kept := other.Keep(ctx)
+	require.NoError(t, held.Release(ctx)) // the first is told to look when the dead one's lease is over
+	_, err = l.Steal(ctx, name)
+	require.NoError(t, err)
+	<-kept.Done()
+	require.ErrorIs(t, context.Cause(kept), lock.ErrRevoked, "what was said before was heard, too")
+	close(late.let)
+	next := lab.Soon(t, 15*time.Second, "both permits", both) // half of the time between two looks
+	require.NoError(t, next.Err)
+	require.NoError(t, next.Lease.Release(ctx))
+	require.NoError(t, permit(t, one).Release(ctx))
 }

@@ -127,3 +127,68 @@ func TestLateCallsLeaveTheStringItsTime(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, c.PTTL(ctx, lease.Key()).Val(), time.Hour)
 }
+
+// A later Keep ends with its own parent and with the lease, and not with the first
+// one's parent.
+func TestKeepOutlivesTheFirstOne(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
+	lease, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	parent, cancel := context.WithCancel(ctx)
+	before, first := lease.Keep(parent), lease.Keep(ctx)
+	cancel()
+	<-before.Done()
+	after := lease.Keep(ctx)
+	for range 10 {
+		require.NoError(t, lease.Extend(ctx))
+	}
+	for _, kept := range []context.Context{first, after} {
+		require.NoError(t, kept.Err())
+	}
+	require.NoError(t, lease.Release(ctx))
+	for _, kept := range []context.Context{first, after} {
+		<-kept.Done()
+		require.ErrorIs(t, context.Cause(kept), lock.ErrReleased)
+	}
+	require.ErrorIs(t, context.Cause(before), context.Canceled)
+}
+
+// A lease that was noticed to be over stays so, although a renewal was on its way and
+// the server had it longer.
+func TestExtendOfALeaseThatEndsMeanwhileSaysSo(t *testing.T) {
+	t.Parallel()
+	ctx, c := t.Context(), luatomictest.Client(t)
+	l := lab.Locker(t, c, &lock.Options{TTL: 300 * time.Millisecond})
+	lease, err := l.Try(ctx, luatomictest.Namespace(t))
+	require.NoError(t, err)
+	kept := lease.Keep(ctx)
+	c.AddHook(&lab.Around{Sha: gen.LockExtendScript.SHA, Do: func(run func() error) error {
+		err := run()
+		<-kept.Done()
+		return err
+	}})
+	require.ErrorIs(t, lease.Extend(ctx), lock.ErrLost)
+	require.ErrorIs(t, lease.Err(), lock.ErrLost)
+}
+
+// Who releases the lock inside Do, or resigns inside Lead, has lost nothing.
+func TestReleaseInsideDoIsNoLoss(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
+	require.NoError(t, l.Do(ctx, name, func(ctx context.Context, lease *lock.Lease) error {
+		require.NoError(t, lease.Release(ctx))
+		<-ctx.Done()
+		return nil
+	}))
+	require.NoError(t, l.Election(name).Lead(ctx, "v", func(ctx context.Context, lead *lock.Leadership) error {
+		return lead.Resign(ctx)
+	}))
+	err := l.Do(ctx, name, func(ctx context.Context, lease *lock.Lease) error {
+		_, err := l.ForceRelease(ctx, name, lease.Fence())
+		return err
+	})
+	require.ErrorIs(t, err, lock.ErrLost)
+}

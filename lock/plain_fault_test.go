@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
@@ -197,105 +195,6 @@ func TestLocksSurviveScriptFlush(t *testing.T) {
 	}
 	for _, k := range kept {
 		require.NoError(t, k.Err())
-	}
-}
-
-// Row 14. The lock is released exactly between the failed attempt and the
-// subscription, and between that and the place in the queue.
-func TestNoWakeUpIsMissedBeforeTheSubscription(t *testing.T) {
-	t.Parallel()
-	for _, at := range []string{"SUBSCRIBE", "EVALSHA"} {
-		t.Run(at, func(t *testing.T) {
-			t.Parallel()
-			ctx := t.Context()
-			c, proxy := proxied(t, luatomictest.URL(t))
-			l, name := lab.Locker(t, c, nil), luatomictest.Namespace(t)
-			direct := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: time.Minute})
-			holder, err := direct.Try(ctx, name)
-			require.NoError(t, err)
-			match := luatomictest.Command("SUBSCRIBE")
-			if at == "EVALSHA" {
-				match = luatomictest.Command("EVALSHA", gen.LockAcquireScript.SHA)
-			}
-			var once sync.Once
-			var released error
-			proxy.DropRequest(1, func(args []string) bool {
-				if match(args) {
-					once.Do(func() { released = holder.Release(context.WithoutCancel(ctx)) })
-				}
-				return false
-			})
-			next := lab.Soon(t, 15*time.Second, "the lock", lab.AcquireLater(ctx, l, name)) // half of the time between two looks
-			require.NoError(t, next.Err)
-			require.NoError(t, released)
-			require.Greater(t, next.Lease.Fence(), holder.Fence())
-			require.NoError(t, next.Lease.Release(ctx))
-		})
-	}
-}
-
-// Row 14. The connection that listens is cut while the lock is handed over: the
-// waiter owns it, or its place again, within one subscription.
-func TestNoWakeUpIsMissedWhenTheConnectionBreaks(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	c, proxy := proxied(t, luatomictest.URL(t))
-	l, name := lab.Locker(t, c, nil), luatomictest.Namespace(t)
-	direct := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: time.Minute})
-	worst := time.Duration(0)
-	for round := range 20 {
-		holder, err := direct.Acquire(ctx, name)
-		require.NoError(t, err)
-		got := lab.AcquireLater(ctx, l, name)
-		lab.WaitFor(t, direct, name, 1)
-		var cut sync.WaitGroup
-		start := time.Now()
-		if round%2 == 0 {
-			proxy.CutAll()
-		} else {
-			cut.Go(proxy.CutAll)
-		}
-		require.NoError(t, holder.Release(ctx))
-		cut.Wait()
-		next := lab.Soon(t, 15*time.Second, "the lock", got)
-		require.NoError(t, next.Err)
-		worst = max(worst, time.Since(start))
-		require.NoError(t, next.Lease.Release(ctx))
-	}
-	t.Logf("at most %v", worst)
-}
-
-// A connection that says nothing, and is not closed, is found out.
-func TestSilentConnectionIsFoundOut(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	c, proxy := proxied(t, luatomictest.URL(t))
-	l, name := lab.Locker(t, c, nil), luatomictest.Namespace(t)
-	direct := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: time.Minute})
-	holder, err := direct.Try(ctx, name)
-	require.NoError(t, err)
-	got := lab.AcquireLater(ctx, l, name)
-	lab.WaitFor(t, direct, name, 1)
-	proxy.Blackhole(true)
-	require.NoError(t, holder.Release(ctx))
-	proxy.Blackhole(false)
-	next := lab.Soon(t, 20*time.Second, "the lock", got)
-	require.NoError(t, next.Err)
-	require.NoError(t, next.Lease.Release(ctx))
-}
-
-// Row 22. The server stands still for a moment, and the lock is free: it is acquired,
-// and not waited for.
-func TestPausedServerIsWaitedFor(t *testing.T) {
-	t.Parallel()
-	server := luatomictest.StartServer(t)
-	c := server.Client()
-	l := lab.Locker(t, server.Client(), &lock.Options{TTL: time.Minute})
-	for range 3 {
-		require.NoError(t, c.Do(t.Context(), "CLIENT", "PAUSE", "50", "ALL").Err())
-		next := lab.Soon(t, 20*time.Second, "the lock", lab.AcquireLater(t.Context(), l, "x"))
-		require.NoError(t, next.Err)
-		require.NoError(t, next.Lease.Release(t.Context()))
 	}
 }
 

@@ -2,10 +2,6 @@ package lock_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +10,6 @@ import (
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
-	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -97,80 +92,4 @@ func TestLockerOptionsAreReused(t *testing.T) {
 	lease, err = second.Acquire(t.Context(), name)
 	require.NoError(t, err)
 	require.NoError(t, lease.Release(t.Context()))
-}
-
-// Row 26. Several locks: all or none, whatever is lost or cancelled.
-func TestAcquireAllLeavesNothingHalfHeld(t *testing.T) {
-	t.Parallel()
-	url := luatomictest.URL(t)
-	for _, tagged := range []bool{true, false} {
-		t.Run(fmt.Sprint("tagged ", tagged), func(t *testing.T) {
-			t.Parallel()
-			c, proxy := proxied(t, url)
-			space := luatomictest.Namespace(t)
-			names := []string{space + "c", space + "a", space + "b"}
-			opts := lock.Options{TTL: time.Minute}
-			if tagged {
-				opts.Tag = space
-			}
-			l := lab.Locker(t, c, &opts)
-			direct := lab.Locker(t, luatomictest.Client(t), &opts)
-			holding := func() (held []string) {
-				for info, err := range direct.List(t.Context()) {
-					require.NoError(t, err)
-					if info.Held && strings.HasPrefix(info.Name, space) {
-						held = append(held, info.Name)
-					}
-				}
-				slices.Sort(held)
-				return held
-			}
-			warm, err := l.AcquireAll(t.Context(), names...)
-			require.NoError(t, err)
-			require.Len(t, holding(), 3)
-			require.NoError(t, warm.Release(t.Context()))
-			require.Empty(t, holding())
-
-			for nth := range 3 {
-				ctx, cancel := context.WithCancel(t.Context())
-				seen := 0
-				proxy.Drop(1, func(args []string) bool {
-					if !strings.EqualFold(args[0], "EVALSHA") {
-						return false
-					}
-					if seen++; seen <= nth && !tagged {
-						return false
-					}
-					return cancelled(cancel)
-				})
-				_, err = l.AcquireAll(ctx, names...)
-				cancel()
-				require.ErrorIs(t, err, context.Canceled)
-				require.Empty(t, holding(), "cancelled at the %d.", nth+1)
-			}
-
-			last, err := direct.Try(t.Context(), names[0])
-			require.NoError(t, err)
-			short, cancel := context.WithTimeout(t.Context(), 3*time.Second) // it has an answer by then
-			defer cancel()
-			_, err = l.AcquireAll(short, names...)
-			require.True(t, errors.Is(err, lock.ErrHeld) && errors.Is(err, context.DeadlineExceeded), err)
-			require.Equal(t, []string{names[0]}, holding(), "it holds nothing while it waits")
-			require.NoError(t, last.Release(t.Context()))
-		})
-	}
-}
-
-// Nothing was sent, so nothing is given back.
-func TestAcquireOnAnEndedContextSendsNothing(t *testing.T) {
-	t.Parallel()
-	c, proxy := proxied(t, luatomictest.URL(t))
-	l, name := lab.Locker(t, c, nil), luatomictest.Namespace(t)
-	require.NoError(t, c.Ping(t.Context()).Err())
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := l.Try(ctx, name)
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, err, lua.ErrNotExecuted)
-	require.Zero(t, proxy.Executed(luatomictest.Command("EVALSHA")))
 }

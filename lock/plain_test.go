@@ -16,6 +16,60 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
+// The lock rests after a lease that ran out, and not after a release.
+func TestLockDelayFollowsALossOnly(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	const delay = 400 * time.Millisecond
+	l, name, c := lab.NewLocker(t, &lock.Options{TTL: 50 * time.Millisecond, LockDelay: delay})
+	plain := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: time.Minute})
+	for _, how := range []string{"try", "queue", "all"} {
+		t.Run(how, func(t *testing.T) {
+			name := name + how
+			_, err := l.Try(ctx, name) // and dies
+			require.NoError(t, err)
+			end := lockEnd(t, c, name)
+			var fence int64
+			switch how {
+			case "try":
+				luatomictest.Eventually(t, 20*time.Second, "free", func() bool {
+					next, err := plain.Try(ctx, name)
+					if err == nil {
+						fence = next.Fence()
+						require.NoError(t, next.Release(ctx))
+					}
+					return err == nil
+				})
+			case "queue":
+				next := lab.Soon(t, 20*time.Second, "free", lab.AcquireLater(ctx, plain, name))
+				require.NoError(t, next.Err)
+				fence = next.Lease.Fence()
+				require.NoError(t, next.Lease.Release(ctx))
+			case "all":
+				next, err := plain.AcquireAll(ctx, name, name+"2")
+				require.NoError(t, err)
+				fence = next[0].Fence()
+				require.NoError(t, next.Release(ctx))
+			}
+			require.GreaterOrEqual(t, fence-end, delay.Microseconds())
+		})
+	}
+	_, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	luatomictest.Eventually(t, 20*time.Second, "it rests", func() bool {
+		info, err := plain.Info(ctx, name)
+		require.NoError(t, err)
+		return !info.Held
+	})
+	long := l.With(lock.Options{TTL: time.Minute, LockDelay: time.Minute})
+	lease, err := long.Try(ctx, name+"r")
+	require.NoError(t, err)
+	require.NoError(t, lease.Release(ctx))
+	next, err := plain.Try(ctx, name+"r")
+	require.NoError(t, err, "no delay after a release")
+	require.NoError(t, next.Release(ctx))
+}
+
 // lockKeys are the two keys of a lock whose state a test writes itself: states that the
 // root API reaches by an accident of time or by several processes only.
 type lockKeys struct {
@@ -173,27 +227,6 @@ func TestForcedEndForgetsWhoReleasedLast(t *testing.T) {
 	require.Equal(t, gen.LockReleaseResultTaken, r)
 }
 
-func TestAcquireAllWaitsForTheLockDelay(t *testing.T) {
-	t.Parallel()
-	k := newLockKeys(t, fmt.Sprintf("7 0 gone %d 1000 60000 - ", time.Now().Add(-2*time.Second).UnixMicro()))
-	r, err := gen.LockAcquireAll(t.Context(), k.c, gen.LockAcquireAllParams{Locks: []string{k.lock}, Owner: "me", TTL: time.Minute})
-	require.NoError(t, err)
-	require.EqualValues(t, 1, r.Blocked)
-	require.Greater(t, r.Remaining, 50*time.Second)
-}
-
-// AcquireAll keeps the sign that somebody waits, and who released last.
-func TestAcquireAllKeepsTheSignOfTheQueue(t *testing.T) {
-	t.Parallel()
-	k := newLockKeys(t, "7 1 - 0 0 0 before ", scriptcase.EntryOf("waiter.1"))
-	_, err := gen.LockAcquireAll(t.Context(), k.c, gen.LockAcquireAllParams{Locks: []string{k.lock}, Owner: "me", TTL: time.Minute})
-	require.NoError(t, err)
-	require.Regexp(t, `^\d+ 1 me \d+ 60000 0 before $`, k.text())
-	r, err := gen.LockRelease(t.Context(), k.c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "before", Keep: time.Hour})
-	require.NoError(t, err)
-	require.Equal(t, gen.LockReleaseResultReleased, r, "its reply was lost, and it asks again")
-}
-
 func TestInfoShowsALockWhoseLeaseHasEndedAsFree(t *testing.T) {
 	t.Parallel()
 	k := newLockKeys(t, since(7, 0, "gone", 61*time.Second))
@@ -245,4 +278,51 @@ func TestEveryWayToALockHeedsItsOptions(t *testing.T) {
 		require.Equal(t, []string{"12345", "678", "-", "who and why"}, r[4:])
 	}
 	require.NoError(t, all.Release(ctx))
+}
+
+// Both change the string of the one who holds the lock now, and of no other.
+func TestLockNoteAndFenceOnlyForTheHolder(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, k := luatomictest.Client(t), luatomictest.Namespace(t)
+	lock := "lock:{" + k + "}"
+	for _, tc := range []struct {
+		text, owner string
+		noted       bool
+		fenced      bool
+	}{
+		{scriptcase.HeldByMe, "me", true, true},
+		{scriptcase.HeldByOther, "me", false, false},
+		{scriptcase.Record(7, 0, "me", int64(lab.Past)*1000, 1000), "me", false, false},
+		{scriptcase.Record(7, 0, "-", 0, 0), "me", false, false},
+		{"", "me", false, false},
+	} {
+		set := func() {
+			require.NoError(t, c.Del(ctx, lock).Err())
+			if tc.text != "" {
+				require.NoError(t, c.Set(ctx, lock, tc.text, time.Hour).Err())
+			}
+		}
+		set()
+		held, err := gen.LockNote(ctx, c, gen.LockNoteParams{Lock: lock, Owner: tc.owner, Note: "new"})
+		require.NoError(t, err)
+		require.Equal(t, tc.noted, held, tc)
+		want := tc.text
+		if tc.noted {
+			want = strings.TrimSuffix(want, "note") + "new"
+		}
+		require.Equal(t, want, c.Get(ctx, lock).Val())
+		set()
+		held, err = gen.LockFence(ctx, c, gen.LockFenceParams{Lock: lock, Owner: tc.owner, Least: 9})
+		require.NoError(t, err)
+		require.Equal(t, tc.fenced, held, tc)
+		want = tc.text
+		if tc.fenced {
+			want = "9" + want[1:]
+			again, err := gen.LockFence(ctx, c, gen.LockFenceParams{Lock: lock, Owner: tc.owner, Least: 8})
+			require.NoError(t, err)
+			require.True(t, again)
+		}
+		require.Equal(t, want, c.Get(ctx, lock).Val(), "never lowered, and nobody else's")
+	}
 }

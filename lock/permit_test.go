@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,8 +13,126 @@ import (
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
 )
+
+// A permit that was taken away is not released: its holder learns of it, and a second
+// Revoke, or one of a permit that was given back, takes nothing.
+func TestReleaseOfARevokedPermitSaysSo(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, _, _, _ := newSemaphore(t, 1, &lock.Options{TTL: time.Minute})
+	lease, err := s.Try(ctx, 1)
+	require.NoError(t, err)
+	was, err := s.Revoke(ctx, lease.Token())
+	require.NoError(t, err)
+	require.True(t, was)
+	other, err := s.Try(ctx, 1)
+	require.NoError(t, err)
+	require.ErrorIs(t, lease.Release(ctx), lock.ErrLost, "another has it")
+	require.NoError(t, other.Release(ctx))
+	was, err = s.Revoke(ctx, other.Token())
+	require.NoError(t, err)
+	require.False(t, was, "it was given back")
+	info, err := s.Info(ctx)
+	require.NoError(t, err)
+	require.Zero(t, info.Used)
+}
+
+// However many permits were given back lately, a dead holder's is free at once.
+func TestDeadPermitIsFreeBehindManyThatWereGivenBack(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, _, name, c := newSemaphore(t, 1, &lock.Options{TTL: time.Minute})
+	dead, err := s.Try(ctx, 1)
+	require.NoError(t, err)
+	key, now := "sem:{"+name+"}", float64(c.Time(ctx).Val().UnixMilli())
+	gone := []redis.Z{{Score: now - 1, Member: dead.Token()}}
+	for i := range 1000 {
+		gone = append(gone, redis.Z{Score: 20_000 - now, Member: "p." + string(rune('A'+i)) + ":1"})
+	}
+	require.NoError(t, c.ZAdd(ctx, key, gone...).Err())
+	lease, err := s.Try(ctx, 1)
+	require.NoError(t, err)
+	require.NoError(t, lease.Release(ctx))
+}
+
+// BenchmarkPermitPair is an uncontended acquire and release, beside that of a lock.
+func BenchmarkPermitPair(b *testing.B) {
+	l, name, _ := lab.NewLocker(b, nil)
+	s, rw := l.Semaphore(name, 10), l.RW(name)
+	for kind, try := range map[string]func(context.Context) (*lock.Lease, error){
+		"lock":      func(ctx context.Context) (*lock.Lease, error) { return l.Try(ctx, name) },
+		"semaphore": func(ctx context.Context) (*lock.Lease, error) { return s.Try(ctx, 2) },
+		"read":      rw.RTry,
+		"write":     rw.Try,
+	} {
+		b.Run(kind, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				lease, err := try(b.Context())
+				lab.Fatal(b, err)
+				lab.Fatal(b, lease.Release(b.Context()))
+			}
+		})
+	}
+}
+
+// A lease that is over by the clock is not extended, although nobody came since.
+func TestSemaphoreExpiredPermitIsLost(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, _, _, c := newSemaphore(t, 1, &lock.Options{TTL: time.Millisecond})
+	lease, err := s.Try(ctx, 1)
+	require.NoError(t, err)
+	end := time.UnixMicro(lease.Fence()).Add(2 * time.Millisecond)
+	luatomictest.Eventually(t, 20*time.Second, "the lease ends", func() bool { return c.Time(ctx).Val().After(end) })
+	state, err := gen.SemExtend(ctx, c, gen.SemExtendParams{Permits: lease.Key(), Owner: lease.Token(), TTL: time.Second})
+	require.NoError(t, err)
+	require.Equal(t, gen.SemExtendResultExpired, state)
+	next, err := s.Try(ctx, 1)
+	require.NoError(t, err)
+	require.Greater(t, next.Fence(), lease.Fence())
+}
+
+func TestSemaphoreKeepRenews(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, _, _, _ := newSemaphore(t, 2, &lock.Options{TTL: 3 * time.Second, Note: "n"})
+	lease, err := s.Try(ctx, 2)
+	require.NoError(t, err)
+	first := lease.Deadline()
+	kept := lease.Keep(ctx)
+	luatomictest.Eventually(t, 30*time.Second, "the lease outlives its TTL", func() bool { return time.Now().After(first.Add(200 * time.Millisecond)) })
+	_, err = s.Try(ctx, 1)
+	require.ErrorIs(t, err, lock.ErrHeld)
+	require.NoError(t, kept.Err())
+	require.NoError(t, lease.Release(ctx))
+}
+
+// Fences grow across a lost key and a clock that was ahead.
+func TestSemaphoreFenceGrows(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, _, name, c := newSemaphore(t, 1, nil)
+	last := int64(0)
+	for range 5 {
+		lease, err := s.Try(ctx, 1)
+		require.NoError(t, err)
+		require.Greater(t, lease.Fence(), last, "the key was gone")
+		last = lease.Fence()
+		require.NoError(t, c.Del(ctx, lease.Key()).Err())
+	}
+	ahead := time.Now().Add(time.Hour).UnixMicro()
+	require.NoError(t, c.ZAdd(ctx, "sem:{"+name+"}", redis.Z{Score: float64(ahead), Member: "fence"}).Err())
+	for i := range int64(3) {
+		lease, err := s.Try(ctx, 1)
+		require.NoError(t, err)
+		require.Equal(t, ahead+i+1, lease.Fence())
+		require.NoError(t, lease.Release(ctx))
+	}
+}
 
 // semKeys names a semaphore of the test's own.
 func semKeys(t *testing.T) (c *redis.Client, k, permits, queue string) {

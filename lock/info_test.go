@@ -1,0 +1,81 @@
+package lock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// Two that steal from each other: the old holder's context ends at once, and those
+// who wait are served after.
+func TestStealTellsTheHolder(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: time.Minute, Note: "old"})
+	thief := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: time.Minute})
+	lease, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	kept := lease.Keep(ctx)
+	listening(t, name)
+	got := lab.AcquireLater(ctx, l, name)
+	lab.WaitFor(t, l, name, 1)
+	start := time.Now()
+	stolen, err := thief.Steal(ctx, name)
+	require.NoError(t, err)
+	<-kept.Done()
+	t.Logf("told after %v", time.Since(start))
+	require.ErrorIs(t, context.Cause(kept), lock.ErrRevoked)
+	require.ErrorIs(t, lease.Err(), lock.ErrLost)
+	require.ErrorIs(t, lease.Extend(ctx), lock.ErrRevoked)
+	require.ErrorIs(t, lease.Release(ctx), lock.ErrRevoked)
+	require.Greater(t, stolen.Fence(), lease.Fence())
+	require.NoError(t, stolen.Extend(ctx), "the old one's release did not touch it")
+	require.NoError(t, stolen.Release(ctx))
+	next := lab.Soon(t, 15*time.Second, "who waits is served after", got)
+	require.NoError(t, next.Err)
+
+	done, err := thief.ForceRelease(ctx, name, next.Lease.Fence()-1)
+	require.NoError(t, err)
+	require.False(t, done, "another holder was meant")
+	require.NoError(t, next.Lease.Extend(ctx))
+	last := lab.AcquireLater(ctx, l, name)
+	lab.WaitFor(t, l, name, 1)
+	done, err = thief.ForceRelease(ctx, name, next.Lease.Fence())
+	require.NoError(t, err)
+	require.True(t, done)
+	after := lab.Soon(t, 15*time.Second, "handed on by force", last)
+	require.NoError(t, after.Err)
+	require.Greater(t, after.Lease.Fence(), next.Lease.Fence())
+	require.ErrorIs(t, next.Lease.Extend(ctx), lock.ErrLost)
+	require.NoError(t, after.Lease.Release(ctx))
+	done, err = thief.ForceRelease(ctx, name, 0)
+	require.NoError(t, err)
+	require.False(t, done, "nobody held it")
+}
+
+// listening returns when some process with a lease of the lock kept is heard.
+func listening(t testing.TB, name string) {
+	t.Helper()
+	c := luatomictest.Client(t)
+	luatomictest.Eventually(t, 20*time.Second, "the holder listens", func() bool {
+		owner := scriptcase.LockRecord(t, c, name)[scriptcase.RecordOwner]
+		process, _, _ := cutLast(owner, ".")
+		return c.PubSubNumSub(t.Context(), "lock:c:"+process).Val()["lock:c:"+process] > 0
+	})
+}
+
+func cutLast(s, sep string) (before, after string, ok bool) {
+	for i := len(s) - len(sep); i >= 0; i-- {
+		if s[i:i+len(sep)] == sep {
+			return s[:i], s[i+len(sep):], true
+		}
+	}
+	return s, "", false
+}

@@ -1,0 +1,61 @@
+package lock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// A permit guards other scripts like a lock does.
+func TestSemaphorePermitGuards(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, l, name, c := newSemaphore(t, 2, nil)
+	one, err := s.Try(ctx, 1)
+	require.NoError(t, err)
+	reader, err := l.RW(name).RTry(ctx)
+	require.NoError(t, err)
+	for _, lease := range []*lock.Lease{one, reader} {
+		q, err := queue.New(lua.Guard(c, lease), name, nil)
+		require.NoError(t, err)
+		_, err = q.Push(ctx, queue.Job{})
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(ctx))
+		_, err = q.Push(ctx, queue.Job{})
+		require.ErrorIs(t, err, lua.ErrFenced)
+	}
+}
+
+// On a server that is over its memory limit nothing new is acquired, and what is held
+// is extended, given back and handed over.
+func TestSemaphoreOverTheMemoryLimit(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := luatomictest.StartServer(t).Client()
+	l := lab.Locker(t, c, &lock.Options{TTL: time.Minute, Note: "n"})
+	s, rw, e := l.Semaphore("s", 2), l.RW("s"), l.Election("s")
+	one, err := s.Try(ctx, 2)
+	require.NoError(t, err)
+	writer, err := rw.Try(ctx)
+	require.NoError(t, err)
+	leads, err := e.Campaign(ctx, "me")
+	require.NoError(t, err)
+	next := acquiring(ctx, s, 1)
+	waitForPermits(t, s, 1)
+	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "1").Err())
+	_, err = l.Semaphore("new", 1).Try(ctx, 1)
+	require.ErrorContains(t, err, "OOM")
+	require.NoError(t, one.Extend(ctx))
+	require.NoError(t, one.Release(ctx))
+	require.NoError(t, permit(t, next).Release(ctx))
+	require.NoError(t, s.Resize(ctx, 1))
+	require.NoError(t, writer.Release(ctx))
+	require.NoError(t, leads.Resign(ctx))
+}
