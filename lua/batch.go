@@ -11,10 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Batch sends many calls in one round trip for each node: a pipeline that knows
-// its scripts. Each call is atomic by itself; the batch is not. Calls run in
-// order, but those whose script was not loaded run again after the others, and
-// so do those that a failing node did not execute.
+// Batch sends many calls in one round trip for each node: a pipeline of scripts. Each call is atomic by itself; the
+// batch is not. Calls run in order, except calls whose script was not loaded and calls that a failing node did not
+// execute: they are retried after the others.
 //
 // A Batch is not safe for concurrent use. It can be filled and executed again.
 type Batch struct {
@@ -36,7 +35,7 @@ func NewBatch(c Client) *Batch {
 	return &Batch{client: c}
 }
 
-// Len is the number of calls that wait for Exec.
+// Len returns the number of calls that wait for Exec.
 func (b *Batch) Len() int { return len(b.calls) }
 
 // Future is the result of a call in a batch, once Exec has returned.
@@ -54,7 +53,7 @@ func Queue[T any](b *Batch, call *Call, decode func(*Reply) T) *Future[T] {
 	return &Future[T]{call: call, decode: decode}
 }
 
-// Get returns what Run would have returned, or ErrNotRun before Exec.
+// Get returns the result of the call as Run does, or ErrNotRun before Exec.
 func (f *Future[T]) Get() (T, error) {
 	var none T
 	switch {
@@ -80,7 +79,7 @@ func (b *Batch) Exec(ctx context.Context) error {
 	}
 	b.acked, b.waitErr = math.MaxInt, nil
 	b.run(ctx, waiting)
-	failed, first, until := 0, error(nil), time.Now().Add(lookFor)
+	failed, first, until := 0, error(nil), time.Now().Add(detailBudget)
 	for _, c := range calls {
 		if c.err == nil {
 			c.err = c.result(ctx, b.client, until)
@@ -96,20 +95,20 @@ func (b *Batch) Exec(ctx context.Context) error {
 	return nil
 }
 
-// run sends until each call has a reply or may not be sent again.
+// run sends until each call has a reply or may not be retried.
 func (b *Batch) run(ctx context.Context, waiting []*Call) {
 	var p pause
 	for tries := 1; len(waiting) > 0; tries++ {
 		b.send(ctx, waiting)
-		again, hasty := waiting[:0], true
+		again, withoutDelay := waiting[:0], true
 		for _, c := range waiting {
-			if c.settle(c.cmd.Err(), tries) {
+			if c.record(c.cmd.Err(), tries) {
 				again = append(again, c)
-				hasty = hasty && c.hasty()
+				withoutDelay = withoutDelay && c.withoutDelay()
 			}
 		}
 		waiting = again
-		if len(waiting) > 0 && !p.pass(ctx, hasty) {
+		if len(waiting) > 0 && !p.pass(ctx, withoutDelay) {
 			return
 		}
 	}
@@ -118,10 +117,9 @@ func (b *Batch) run(ctx context.Context, waiting []*Call) {
 // send makes one attempt for each call: warm ones in one pipeline, those whose
 // script is missing in a pipeline for each node that owns them.
 func (b *Batch) send(ctx context.Context, calls []*Call) {
-	if i := slices.IndexFunc(calls, func(c *Call) bool { return c.stale }); i >= 0 {
-		// go-redis closes the connection to a replica after a single command, and not
-		// after a pipeline. So one call goes first; while it meets a replica the others
-		// keep the error that they have.
+	if i := slices.IndexFunc(calls, func(c *Call) bool { return c.replica }); i >= 0 {
+		// go-redis closes the connection to a replica after a single command, and not after a pipeline. So one call
+		// is sent first; while it reaches a replica the others keep their error.
 		first := calls[i]
 		_ = b.client.Process(ctx, first.prepare(ctx, first.cold()))
 		b.acked = 0
@@ -157,15 +155,13 @@ func (b *Batch) send(ctx context.Context, calls []*Call) {
 	}
 }
 
-// Wait makes Exec wait until that many replicas of each node have what its calls
-// wrote, or until the timeout is over. It costs no round trip of its own: WAIT
-// goes along in the pipeline, on the connection that it has to be on. The timeout
+// Wait makes Exec wait until that many replicas of each node have the writes of its calls, or until the timeout is
+// over. It costs no round trip of its own: WAIT is sent in the same pipeline, on the same connection. The timeout
 // must be shorter than the client's ReadTimeout.
 func (b *Batch) Wait(replicas int, timeout time.Duration) { b.replicas, b.timeout = replicas, timeout }
 
-// Acked is how many replicas have what the last Exec wrote, the fewest of any
-// node; 0 where that is not known, with the error of WAIT if it was refused. It
-// means nothing without Wait, nor for calls that wrote nothing.
+// Acked returns how many replicas have the writes of the last Exec, the fewest of any node; 0 where that is unknown,
+// with the error of WAIT if it was refused. Without Wait, or for calls that wrote nothing, it has no meaning.
 func (b *Batch) Acked() (int, error) {
 	if b.acked == math.MaxInt {
 		return 0, b.waitErr
@@ -173,8 +169,8 @@ func (b *Batch) Acked() (int, error) {
 	return b.acked, b.waitErr
 }
 
-// blame gives the error of a pipeline to the commands that go-redis leaves
-// without one when the server refuses the connection.
+// blame sets the error of a pipeline on the commands that go-redis leaves without one when the server refuses the
+// connection.
 func blame(calls []*Call, err error) {
 	for _, c := range calls {
 		if err != nil && !c.cmd.program.sent && c.cmd.Err() == nil {

@@ -19,7 +19,7 @@ func TestBatchRunsInOrder(t *testing.T) {
 	s, b := coldCount(t, lua.RetryNever), lua.NewBatch(client)
 	for _, state := range []string{"cold", "warm"} {
 		require.NoError(t, client.Del(t.Context(), key).Err())
-		futures := make([]*lua.Future[int64], 300) // longer than a script stays loaded for sure
+		futures := make([]*lua.Future[int64], 300) // more calls than one SCRIPT LOAD covers
 		for i := range futures {
 			futures[i] = lua.Queue(b, newCall(s, key), decodeInt)
 		}
@@ -170,7 +170,7 @@ func TestBatchEndsWithTheContext(t *testing.T) {
 	b := lua.NewBatch(fake.client(t))
 	s := newScript("count", countSource, lua.RetrySafe)
 	first, second := lua.Queue(b, newCall(s, "k"), decodeInt), lua.Queue(b, newCall(s, "k"), decodeInt)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // both are answered by then
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // both have a reply by then
 	defer cancel()
 	require.ErrorIs(t, b.Exec(ctx), context.DeadlineExceeded)
 	_, err := first.Get()

@@ -15,8 +15,7 @@ import (
 // record the first mistake, and running the call reports it before any I/O. A
 // Call is used once.
 //
-// All that a small call needs lives in this one object, so that a call costs few
-// allocations.
+// The state of a small call is in this one object, so that a call costs few allocations.
 type Call struct {
 	script *Script
 	cmd    command
@@ -26,13 +25,13 @@ type Call struct {
 	keys   int
 	size   int
 
-	done    bool   // a reply came
-	unknown bool   // an attempt was sent whose outcome is unknown
-	noLoad  bool   // the server refuses SCRIPT LOAD
-	vain    uint8  // how often SCRIPT LOAD was answered, and the server behind it still lacked the script
-	stale   bool   // an attempt met a replica: go-redis closes its connection after a single command, and not after a pipeline
-	guarded bool   // the script is to run behind its guard
-	failure *Error // of the last attempt
+	done        bool   // a reply arrived
+	unknown     bool   // an attempt was sent whose outcome is unknown
+	noLoad      bool   // the server refuses SCRIPT LOAD
+	failedLoads uint8  // SCRIPT LOADs that succeeded although the next EVALSHA found no script
+	replica     bool   // an attempt reached a replica: go-redis closes its connection after a single command, not after a pipeline
+	guarded     bool   // the script is to run behind its guard
+	failure     *Error // of the last attempt
 
 	inline [16]any
 	nums   [4]int64
@@ -41,8 +40,8 @@ type Call struct {
 	texts  int
 }
 
-// command is the go-redis command of one attempt. It must not be re-sent by
-// go-redis, which cannot know whether the script bears it.
+// command is the go-redis command of one attempt. go-redis must not re-send it: it does not know whether the script
+// is safe to retry.
 type command struct {
 	redis.Cmd
 	program program
@@ -51,9 +50,8 @@ type command struct {
 // NoRetry keeps go-redis from sending the command a second time.
 func (c *command) NoRetry() bool { return true }
 
-// SetErr also notes that a reply came. A cluster client sends a command again
-// after a redirection or a failed dial, and leaves the first error in place when
-// the connection is lost then: the error alone does not tell the outcome.
+// SetErr also records that a reply arrived. A cluster client sends a command again after a redirection or a failed
+// dial, and keeps the first error when the connection is lost then: the error alone does not determine the outcome.
 func (c *command) SetErr(err error) {
 	if p := &c.program; p.waiting && (err == nil || isReply(err)) {
 		p.waiting, p.answered = false, err == nil
@@ -61,9 +59,8 @@ func (c *command) SetErr(err error) {
 	c.Cmd.SetErr(err)
 }
 
-// program is the argument that names the script: its digest, for EVAL its text.
-// go-redis asks for the bytes when it writes the command, and that tells whether
-// a command whose connection failed had been sent at all.
+// program is the argument that names the script: its digest, for EVAL its text. go-redis calls MarshalBinary when it
+// writes the command. That shows whether a command whose connection failed had been sent.
 type program struct {
 	script   *Script
 	eval     bool
@@ -74,7 +71,7 @@ type program struct {
 	digest   [40]byte
 }
 
-// MarshalBinary returns what goes on the wire.
+// MarshalBinary returns the bytes for the wire.
 func (p *program) MarshalBinary() ([]byte, error) {
 	p.sent, p.waiting = true, true
 	if p.eval {
@@ -83,18 +80,18 @@ func (p *program) MarshalBinary() ([]byte, error) {
 	return append(p.digest[:0], p.file().SHA...), nil
 }
 
-// String is what tracing shows.
+// String returns the text that tracing shows.
 func (p *program) String() string { return p.file().SHA }
 
 func (p *program) file() Text { return p.script.file(p.guarded) }
 
-// FullName is the name that tracing shows.
+// FullName returns the name that tracing shows.
 func (c *command) FullName() string {
 	return c.Name() + " " + title(c.program.script.Name, c.program.guarded)
 }
 
-// counts are numbers of keys as arguments, ready so that a call need not make
-// them. Text, because a cluster client looks at it.
+// counts are numbers of keys as prepared arguments, which saves an allocation a call. They are text, because a
+// cluster client parses them.
 var counts = [...]any{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"}
 
 func count(n int) any {
@@ -104,7 +101,7 @@ func count(n int) any {
 	return strconv.Itoa(n)
 }
 
-// NewCall starts a call with room for that many keys and arguments.
+// NewCall starts a call with capacity for that many keys and arguments.
 func NewCall(s *Script, keys, args int) *Call {
 	c := &Call{script: s}
 	if n := 3 + keys + args; n <= len(c.inline) {
@@ -134,7 +131,7 @@ func (c *Call) Key(name, key string) {
 		c.fail(fmt.Errorf("%w: key %s is empty", ErrBadName, name))
 	}
 	if c.keys == 0 {
-		c.argv = append(c.argv, key) // go-redis finds the node by it, in this form only
+		c.argv = append(c.argv, key) // go-redis routes by it, in this form only
 	} else {
 		c.argv = append(c.argv, c.hold(key))
 	}
@@ -149,7 +146,7 @@ func (c *Call) Keys(name string, keys []string, max int) {
 		return
 	}
 	if len(keys) == 0 && c.keys == 0 {
-		c.fail(fmt.Errorf("%w: %s holds no key, and a script needs at least one", ErrBadName, name))
+		c.fail(fmt.Errorf("%w: %s is empty; pass at least one key", ErrBadName, name))
 	}
 	for _, k := range keys {
 		c.Key(name, k)
@@ -162,7 +159,7 @@ func (c *Call) KeyGroup(name string, n, max int) {
 		c.fail(&SizeError{What: name, N: n, Max: max, Unit: "items"})
 	}
 	if n == 0 && c.keys == 0 {
-		c.fail(fmt.Errorf("%w: %s holds no key, and a script needs at least one", ErrBadName, name))
+		c.fail(fmt.Errorf("%w: %s is empty; pass at least one key", ErrBadName, name))
 	}
 }
 
@@ -189,8 +186,8 @@ func (c *Call) hold(v string) any {
 	return &c.text[c.texts-1]
 }
 
-// StringAt appends a text argument by reference: v points into a slice of the
-// Params, which must stay in place until the call is over.
+// StringAt appends a text argument by reference: v points into a slice of the Params, which must not change until the
+// call is over.
 func (c *Call) StringAt(v *string) {
 	if v == nil {
 		c.None()
@@ -327,7 +324,7 @@ func (c *Call) time(name string, v time.Time, wire int64) {
 	c.int(wire)
 }
 
-// None appends the empty text that stands for an absent optional argument.
+// None appends the empty text that encodes an absent optional argument.
 func (c *Call) None() { c.argv = append(c.argv, "") }
 
 // Group announces n elements of stride arguments each.
@@ -343,7 +340,7 @@ func (c *Call) Group(name string, n, max, stride int) {
 	}
 }
 
-// check reports what is wrong with the call, before anything is sent.
+// check returns the first mistake of the call, before anything is sent.
 func (c *Call) check(ctx context.Context) error {
 	if c.err != nil {
 		return c.err
@@ -360,7 +357,7 @@ func (c *Call) check(ctx context.Context) error {
 	return nil
 }
 
-// firstKey decides the node in a cluster.
+// firstKey returns the key that selects the node in a cluster.
 func (c *Call) firstKey() string {
 	if c.keys == 0 {
 		return ""
@@ -368,7 +365,7 @@ func (c *Call) firstKey() string {
 	return c.argv[3].(string)
 }
 
-// prepare makes a fresh command for the next attempt.
+// prepare returns a new command for the next attempt.
 func (c *Call) prepare(ctx context.Context, eval bool) *command {
 	c.argv[0] = c.script.verb(eval)
 	c.argv[1] = &c.cmd.program
@@ -376,5 +373,5 @@ func (c *Call) prepare(ctx context.Context, eval bool) *command {
 	return &c.cmd
 }
 
-// file is what the call sends.
+// file returns the text that the call sends.
 func (c *Call) file() Text { return c.script.file(c.guarded) }

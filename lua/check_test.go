@@ -32,7 +32,7 @@ func TestKeysInDifferentSlotsAreRefusedBeforeIO(t *testing.T) {
 	}
 }
 
-// Layouts of others have no hash tags. A single server takes them, a cluster says no.
+// Layouts of other systems have no hash tags. A single server accepts them, a cluster refuses them.
 func TestAScriptMayTakeKeysOfAnySlot(t *testing.T) {
 	t.Parallel()
 	client, name := luatomictest.Client(t), luatomictest.Namespace(t)
@@ -51,7 +51,7 @@ func TestKeysInOneSlotAreAccepted(t *testing.T) {
 	for i := 0; twin == "" || lua.Slot(twin) != lua.Slot(tag); i++ {
 		twin = "twin" + strconv.Itoa(i)
 	}
-	many := make([]string, 20) // more keys than the call has room for inside
+	many := make([]string, 20) // more keys than fit inline in a call
 	for i := range many {
 		many[i] = "{" + name + "}" + string(rune('a'+i))
 	}
@@ -65,11 +65,11 @@ func TestKeysInOneSlotAreAccepted(t *testing.T) {
 	}
 }
 
-// arguments is one mistake, or one value at the edge of what is allowed.
+// arguments is one mistake, or one value at a bound.
 type arguments struct {
 	build func(c *lua.Call)
 	match error  // nil: it is accepted
-	says  string // the rule that the message names
+	rule  string // the rule in the error
 }
 
 func TestArgumentsAreCheckedBeforeIO(t *testing.T) {
@@ -140,7 +140,7 @@ func testArguments(t *testing.T, s *lua.Script, tc arguments) {
 	}
 	_, err := lua.Run(t.Context(), untouched(t), build(), decodeInt)
 	require.ErrorIs(t, err, tc.match)
-	require.ErrorContains(t, err, tc.says)
+	require.ErrorContains(t, err, tc.rule)
 	require.True(t, strings.HasPrefix(err.Error(), "checked: "), err)
 	for _, outcome := range outcomes {
 		require.NotErrorIs(t, err, outcome)
@@ -153,12 +153,12 @@ func TestKeysAreCheckedBeforeIO(t *testing.T) {
 	for name, tc := range map[string]struct {
 		build func(c *lua.Call)
 		match error
-		says  string
+		rule  string
 	}{
 		"empty key": {func(c *lua.Call) { c.Key("lock", "") }, lua.ErrBadName, "key lock is empty"},
-		"no keys":   {func(c *lua.Call) { c.Keys("queues", nil, 3) }, lua.ErrBadName, "queues holds no key"},
+		"no keys":   {func(c *lua.Call) { c.Keys("queues", nil, 3) }, lua.ErrBadName, "queues is empty; pass at least one key"},
 		"keys":      {func(c *lua.Call) { c.Keys("queues", []string{"a", "a", "a", "a"}, 3) }, lua.ErrTooLarge, "queues: 4 keys, at most 3"},
-		"no groups": {func(c *lua.Call) { c.KeyGroup("queue", 0, 3) }, lua.ErrBadName, "queue holds no key"},
+		"no groups": {func(c *lua.Call) { c.KeyGroup("queue", 0, 3) }, lua.ErrBadName, "queue is empty; pass at least one key"},
 		"groups":    {func(c *lua.Call) { c.KeyGroup("queue", 4, 3) }, lua.ErrTooLarge, "queue: 4 items, at most 3"},
 		"one empty": {func(c *lua.Call) { c.Keys("queues", []string{"a", ""}, 0) }, lua.ErrBadName, "key queues is empty"},
 		"bytes":     {func(c *lua.Call) { c.Key("lock", strings.Repeat("x", 1<<20+1)) }, lua.ErrTooLarge, "1048577 bytes"},
@@ -169,7 +169,7 @@ func TestKeysAreCheckedBeforeIO(t *testing.T) {
 			c.EndKeys()
 			_, err := lua.Run(t.Context(), client, c, decodeInt)
 			require.ErrorIs(t, err, tc.match)
-			require.ErrorContains(t, err, tc.says)
+			require.ErrorContains(t, err, tc.rule)
 		})
 	}
 }
@@ -191,7 +191,7 @@ func TestErrorTypesCarryTheirParts(t *testing.T) {
 	require.Equal(t, lua.SizeError{What: "job", N: 5, Max: 4, Unit: "items"}, *large)
 }
 
-// TestArgumentsArriveUnchanged sends every kind of argument and reads it back as the server saw it.
+// TestArgumentsArriveUnchanged sends every kind of argument and reads it back as the server received it.
 func TestArgumentsArriveUnchanged(t *testing.T) {
 	t.Parallel()
 	s := newScript("echo", "return ARGV", lua.RetrySafe)

@@ -43,7 +43,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// overCluster puts a proxy before each node: the client dials the proxy, whatever address the cluster tells it.
+// overCluster puts a proxy before each node: the client dials the proxy, whichever address the cluster returns.
 func overCluster(t testing.TB, cluster *luatomictest.Cluster) *topology {
 	n := &topology{direct: clusterClient(t, cluster, nil)}
 	proxy := map[string]string{}
@@ -60,7 +60,7 @@ func overCluster(t testing.TB, cluster *luatomictest.Cluster) *topology {
 	return n
 }
 
-// clusterClient ends with the subtest, not with the cluster.
+// clusterClient returns a client that is closed at the end of the subtest.
 func clusterClient(t testing.TB, cluster *luatomictest.Cluster, opt func(*redis.ClusterOptions)) *redis.ClusterClient {
 	o := &redis.ClusterOptions{Addrs: cluster.Addrs()}
 	if opt != nil {
@@ -71,7 +71,7 @@ func clusterClient(t testing.TB, cluster *luatomictest.Cluster, opt func(*redis.
 	return c
 }
 
-// testCold calls a script that no node has yet on keys that lie on all of them, one by one and as a batch.
+// testCold calls a script that no node has yet on keys of all of them, one by one and as a batch.
 func testCold(t *testing.T, client lua.Client) {
 	name, ctx := luatomictest.Namespace(t), within(t, time.Minute)
 	t.Run("run", func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestColdRing(t *testing.T) {
 	testCold(t, ring)
 }
 
-// testSlots compares the slot of a key with what the server says.
+// testSlots compares the slot of a key with the server's.
 func testSlots(t *testing.T, cluster *luatomictest.Cluster) {
 	keys := []string{"", "a", "123456789", "{}", "{}x", "{}{x}", "{a}b", "a{b}", "a{b", "a}b", "}a{", "{{a}}", "{a}{b}", "x{}y{z}", "{a", "foo{{bar}}zap", "\x00\xff"}
 	random := rand.New(rand.NewPCG(1, 2))
@@ -138,7 +138,7 @@ func testSlots(t *testing.T, cluster *luatomictest.Cluster) {
 	require.Equal(t, 12739, lua.Slot("123456789"), "the check value of the specification, 0x31C3")
 }
 
-// keyIn returns keys of one tag that lies in the range of a node.
+// keyIn returns keys of one tag in the range of a node.
 func keyIn(t testing.TB, cluster *luatomictest.Cluster, node int) (tag string, slot int) {
 	name := luatomictest.Namespace(t)
 	for i := 0; ; i++ {
@@ -149,7 +149,7 @@ func keyIn(t testing.TB, cluster *luatomictest.Cluster, node int) (tag string, s
 	}
 }
 
-// migrating starts to move the slot of a fresh tag from node 0 to node 1 and takes it back at the end.
+// migrating starts to move the slot of a new tag from node 0 to node 1 and moves it back at the end.
 func migrating(t testing.TB, cluster *luatomictest.Cluster) (tag string, m *luatomictest.Migration) {
 	tag, slot := keyIn(t, cluster, 0)
 	m, err := cluster.MigrateSlot(within(t, 10*time.Second), slot, 0, 1)
@@ -158,7 +158,8 @@ func migrating(t testing.TB, cluster *luatomictest.Cluster) (tag string, m *luat
 	return tag, m
 }
 
-// While a slot moves, calls on keys that are gone from the source are redirected to a node that may not know the script yet.
+// While a slot moves, calls on keys that have left the source are redirected to a node that may not have the script
+// yet.
 func testColdTarget(t *testing.T, cluster *luatomictest.Cluster) {
 	tag, _ := migrating(t, cluster)
 	client, ctx := clusterClient(t, cluster, nil), within(t, 10*time.Second)
@@ -175,7 +176,7 @@ func testColdTarget(t *testing.T, cluster *luatomictest.Cluster) {
 	require.Zero(t, requireBatch(t, client, tag, lua.RetryNever, futures))
 }
 
-// A cluster client sends a pipeline again by itself after a failed dial. What was lost then must not pass for never sent.
+// A cluster client itself sends a pipeline again after a failed dial. A reply lost then must not count as never sent.
 func testLossAfterAFailedDial(t *testing.T, cluster *luatomictest.Cluster) {
 	tag, _ := keyIn(t, cluster, 2)
 	n := overCluster(t, cluster)
@@ -206,7 +207,7 @@ func testLossAfterAFailedDial(t *testing.T, cluster *luatomictest.Cluster) {
 	require.NotZero(t, requireBatch(t, n.direct, tag, lua.RetryNever, futures))
 }
 
-// The same after an ASK: the redirection must not pass for the outcome of the call that followed it.
+// The same after an ASK: the redirection must not count as the outcome of the call that followed it.
 func testLossAfterARedirection(t *testing.T, cluster *luatomictest.Cluster) {
 	tag, _ := migrating(t, cluster)
 	n, s := overCluster(t, cluster), coldCount(t, lua.RetryNever)
@@ -231,7 +232,7 @@ func testTryAgain(t *testing.T, cluster *luatomictest.Cluster) {
 	require.NoError(t, m.MoveKeys(ctx, tag+"a"))
 	s := newScript("both", "redis.call('INCR', KEYS[1])\nreturn redis.call('INCR', KEYS[2])", lua.RetryNever)
 
-	short, cancel := context.WithTimeout(ctx, 3*time.Second) // it is answered by then
+	short, cancel := context.WithTimeout(ctx, 3*time.Second) // it has a reply by then
 	defer cancel()
 	_, err = runInt(short, client, s, tag+"a", tag+"b")
 	requireOutcome(t, err, lua.ErrNotExecuted)

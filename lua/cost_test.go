@@ -57,7 +57,8 @@ func TestAllocationsOfAReply(t *testing.T) {
 	require.LessOrEqual(t, n, 12.0)
 }
 
-// A FIPS 140 process must not touch SHA-1: digests are constants of the generated code. The test runs this binary again in that mode.
+// A FIPS 140 process must not touch SHA-1: digests are constants of the generated code. The test runs this binary
+// again in that mode.
 func TestFIPSProcessRunsGeneratedCode(t *testing.T) {
 	if os.Getenv("LUATOMIC_FIPS_CHILD") == "" {
 		cmd := exec.CommandContext(within(t, time.Minute), os.Args[0], "-test.run=^TestFIPSProcessRunsGeneratedCode$", "-test.v")

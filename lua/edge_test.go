@@ -61,18 +61,18 @@ func TestDeadServerIsNamedAndNothingWasSent(t *testing.T) {
 	client, s := server.Client(), newScript("count", countSource, lua.RetryNever)
 	preload(t, client, s)
 	server.Kill()
-	for patience, says := range map[time.Duration]string{ // shorter and longer than one try
+	for budget, message := range map[time.Duration]string{ // shorter and longer than one try
 		100 * time.Millisecond: "no connection to " + server.Addr(), 5 * time.Second: "connection refused",
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), budget)
 		start := time.Now()
 		_, err := runInt(ctx, client, s, "k")
 		cancel()
 		requireOutcome(t, err, lua.ErrNotExecuted)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, server.Addr())
-		require.ErrorContains(t, err, says)
-		require.Less(t, time.Since(start), patience+5*time.Second)
+		require.ErrorContains(t, err, message)
+		require.Less(t, time.Since(start), budget+5*time.Second)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestRestartedServerIsWaitedFor(t *testing.T) {
 			server := luatomictest.StartServer(t)
 			client, s := server.Client(), newScript("count", countSource, retry)
 			preload(t, client, s)
-			// The pooled connection is gone with the server: that is noticed before anything is written.
+			// The pooled connection closed with the server; the client detects that before anything is written.
 			server.Kill()
 			back := make(chan struct{})
 			time.AfterFunc(200*time.Millisecond, func() { defer close(back); server.Restart() })
@@ -110,7 +110,7 @@ func TestServerKilledDuringACall(t *testing.T) {
 			preload(t, client, s)
 			require.NoError(t, client.Set(t.Context(), "k", 1, 0).Err())
 			var sent atomic.Bool
-			proxy.Drop(1, func(args []string) bool { // loses nothing, only looks
+			proxy.Drop(1, func(args []string) bool { // drops nothing, only observes
 				if evalsha(s)(args) {
 					sent.Store(true)
 				}
@@ -121,7 +121,7 @@ func TestServerKilledDuringACall(t *testing.T) {
 				_, err := runInt(within(t, 20*time.Second), client, s, "k")
 				done <- err
 			}()
-			luatomictest.Eventually(t, 15*time.Second, "the call is on its way", sent.Load)
+			luatomictest.Eventually(t, 15*time.Second, "the call is in flight", sent.Load)
 			server.Restart()
 			if err := <-done; retry == lua.RetrySafe {
 				require.NoError(t, err)
@@ -132,7 +132,7 @@ func TestServerKilledDuringACall(t *testing.T) {
 	}
 }
 
-// What one attempt left unknown stays so, whatever refused the attempts after it.
+// An unknown outcome of one attempt stays unknown, whatever refuses the attempts after it.
 func TestUnknownStaysUnknown(t *testing.T) {
 	t.Parallel()
 	fake := startFake(t, func(_ string, nth int) string {
@@ -141,7 +141,7 @@ func TestUnknownStaysUnknown(t *testing.T) {
 		}
 		return "-LOADING Redis is loading the dataset in memory"
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // there is a second attempt by then
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // the second attempt is made by then
 	defer cancel()
 	_, err := runInt(ctx, fake.client(t), newScript("count", countSource, lua.RetrySafe), "k")
 	require.Greater(t, requireOutcome(t, err, lua.ErrOutcomeUnknown).Tries, 1)
@@ -167,7 +167,7 @@ func TestTooManyClientsAreWaitedFor(t *testing.T) {
 	require.Equal(t, 1, counted(t, first, "k"))
 }
 
-// lostNodes is a client that cannot tell, for a while, which node serves a key.
+// lostNodes is a client that for a while does not find the node of a key.
 type lostNodes struct {
 	redis.UniversalClient
 	left atomic.Int32
@@ -204,7 +204,7 @@ func TestUnknownNodeIsNotExecuted(t *testing.T) {
 	}
 }
 
-// tracer keeps what a hook sees of the commands.
+// tracer records the commands that a hook sees.
 type tracer struct{ names, texts []string }
 
 func (h *tracer) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -242,7 +242,7 @@ func TestCancelledWhileDialingWasNotSent(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
 	client := redis.NewClient(&redis.Options{DialerRetries: 1, Dialer: func(context.Context, string, string) (net.Conn, error) {
-		<-ended // go-redis does not tell a dialer that its caller has gone
+		<-ended // go-redis does not cancel a dial when its caller gives up
 		return nil, net.ErrClosed
 	}})
 	t.Cleanup(func() { close(ended); _ = client.Close() })
@@ -262,7 +262,7 @@ func TestDialTimeoutWasNotSent(t *testing.T) {
 		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			var d net.Dialer
 			if dials.Add(1) <= 2 {
-				d.Deadline = time.Now().Add(-time.Second) // what a dial that takes too long returns
+				d.Deadline = time.Now().Add(-time.Second) // the dial then returns a timeout
 			}
 			return d.DialContext(ctx, network, addr)
 		}

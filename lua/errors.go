@@ -9,47 +9,40 @@ import (
 // The four ways in which a call can fail, for errors.Is. An *Error matches
 // exactly one of them.
 var (
-	// ErrNotExecuted says that the script did not run: nothing changed.
+	// ErrNotExecuted reports that the script did not run: nothing changed.
 	ErrNotExecuted = errors.New("not executed")
-	// ErrOutcomeUnknown says that the script was sent and no reply came: it ran
-	// once or not at all; one declared "@retry safe" perhaps several times, with
-	// the effect of once.
+	// ErrOutcomeUnknown reports that the script was sent and no reply arrived. It ran once or not at all; a script
+	// declared "@retry safe" may have run several times, with the effect of once.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
-	// ErrExecutedInPart says that the script stopped at an error in the middle.
-	// What it had written by then stays: Redis does not roll back. The contract
-	// in the script's header says what that can be.
+	// ErrExecutedInPart reports that the script stopped at an error in the middle. Its earlier writes stay: Redis
+	// does not roll back. The contract in the script's header states the possible effects.
 	ErrExecutedInPart = errors.New("executed in part")
-	// ErrRefused says that the script itself answered with a declared error, or its
-	// guard with ErrFenced.
+	// ErrRefused reports that the script itself answered with a declared error, or its guard with ErrFenced.
 	ErrRefused = errors.New("refused")
 )
 
 // Errors found before any I/O, or in a reply.
 var (
-	// ErrTooLarge says that a call holds more items or bytes than its script
-	// takes. It comes as a *SizeError.
+	// ErrTooLarge reports that a call has more items or bytes than its script accepts. It comes as a *SizeError.
 	ErrTooLarge = errors.New("too large")
-	// ErrOutOfRange says that an argument breaks its declared bounds. It comes
-	// as a *RangeError.
+	// ErrOutOfRange reports that an argument breaks its declared bounds. It comes as a *RangeError.
 	ErrOutOfRange = errors.New("out of range")
-	// ErrBadName says that a name cannot be part of a key.
+	// ErrBadName reports that a name cannot be part of a key.
 	ErrBadName = errors.New("bad name")
-	// ErrCrossSlot says that the keys of a call live in different slots.
+	// ErrCrossSlot reports that the keys of a call are in different slots.
 	ErrCrossSlot = errors.New("keys in different cluster slots")
-	// ErrBadReply says that a reply has another form than the header declares:
-	// the generated code and the script on the server do not belong together.
+	// ErrBadReply reports that a reply has another form than the header declares: the generated code does not match
+	// the script on the server.
 	ErrBadReply = errors.New("bad reply")
-	// ErrWrongType says that a key holds another Redis type than the script
-	// works on. It comes with the key and both types where these are found: in a
-	// second after the call or its batch.
+	// ErrWrongType reports that a key holds another Redis type than the script works on. It comes with the key and
+	// both types if a search of at most one second after the call or its batch finds them.
 	ErrWrongType = errors.New("wrong type")
-	// ErrNoGuard says that a script was called under Guard and has no guard.
+	// ErrNoGuard reports that a script was called under Guard and has no guard.
 	ErrNoGuard = errors.New("no guard")
-	// ErrFenced says that the lease that guards the call is not held: it is over,
-	// was released, or is another's. It comes as an *Error. The attempt that met it
-	// changed nothing. With ErrRefused, which is the rule, nor did the call; with
-	// ErrOutcomeUnknown, an attempt before it, whose reply was lost, may have run
-	// while the lease was held.
+	// ErrFenced reports that the lease that guards the call is not held: it expired, was released, or belongs to
+	// another holder. It comes as an *Error. The refused attempt changed nothing. With ErrRefused, the usual outcome,
+	// neither did the call. With ErrOutcomeUnknown an earlier attempt, whose reply was lost, may have run while the
+	// lease was held.
 	ErrFenced = errors.New("fenced")
 	// ErrNotRun is the result of a Future whose batch was not executed yet.
 	ErrNotRun = errors.New("batch not executed yet")
@@ -59,21 +52,18 @@ var (
 type Error struct {
 	// Script is the script's name.
 	Script string
-	// Guarded says that the script ran behind its guard.
+	// Guarded is set when the script ran behind its guard.
 	Guarded bool
 	// Outcome is one of ErrNotExecuted, ErrOutcomeUnknown, ErrExecutedInPart
 	// and ErrRefused.
 	Outcome error
-	// Code is the first word of the server's error, such as WRONGTYPE; empty
-	// when the server said nothing.
+	// Code is the first word of the server's error, such as WRONGTYPE; empty without a reply.
 	Code string
-	// Line is the line of the script's file that failed; 0 when unknown, and in
-	// the guard.
+	// Line is the failed line of the script's file; 0 when unknown, and in the guard.
 	Line int
 	// Tries is how often the call was sent.
 	Tries int
-	// Detail says more where more is known: for WRONGTYPE the key and both
-	// types.
+	// Detail has more information where it is known: for WRONGTYPE the key and both types.
 	Detail string
 	// Err is the error as go-redis returned it.
 	Err error
@@ -118,15 +108,15 @@ func (e *Error) Is(target error) bool {
 	return ok && e.Outcome == ErrRefused && code.Name == e.Code && code.Script == e.Script
 }
 
-// Code is an error that a script declares with @error. Generated code holds one
-// variable for each; a refused call matches it with errors.Is.
+// Code is an error that a script declares with @error. Generated code has one variable for each; a refused call
+// matches it with errors.Is.
 type Code struct {
 	Script, Name, Text string
 }
 
 func (c *Code) Error() string { return c.Script + ": " + c.Name + ": " + c.Text }
 
-// SizeError says which part of a call is too large. It matches ErrTooLarge.
+// SizeError has the part of a call that is too large. It matches ErrTooLarge.
 type SizeError struct {
 	What   string
 	N, Max int
@@ -140,10 +130,10 @@ func (e *SizeError) Error() string {
 // Is matches ErrTooLarge.
 func (e *SizeError) Is(target error) bool { return target == ErrTooLarge }
 
-// RangeError says which argument breaks which bound. It matches ErrOutOfRange.
+// RangeError has the argument and the bound that it breaks. It matches ErrOutOfRange.
 type RangeError struct {
 	Field, Value string
-	// Min and Max are the bounds; empty where there is none.
+	// Min and Max are the bounds; empty for none.
 	Min, Max string
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakeServer answers with the very lines that a test wants to see handled. It is no Redis.
+// fakeServer sends the exact lines of a test. It is not a Redis server.
 type fakeServer struct {
 	listener net.Listener
 	answer   func(verb string, nth int) string
@@ -27,8 +27,8 @@ type fakeServer struct {
 // cutHere at the end of an answer cuts the connection after it, in the middle of a line.
 const cutHere = "<cut>"
 
-// startFake starts a server that asks answer for the reply to the nth request of each command, counted from 1. The empty answer cuts the
-// connection. What belongs to the connection (HELLO, CLIENT) is answered by itself.
+// startFake starts a server that asks answer for the reply to the nth request of each command, counted from 1. The
+// empty answer cuts the connection. Connection commands (HELLO, CLIENT) have fixed answers.
 func startFake(t testing.TB, answer func(verb string, nth int) string) *fakeServer {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

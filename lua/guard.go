@@ -6,43 +6,37 @@ import (
 	"slices"
 )
 
-// Lease is what [Guard] has to know of a lease: the leases of locks, semaphores
-// and the like are such, and so can be one of a user's own. What the record
-// under the key looks like, only the guard knows: the file that the script's
-// @guard names.
+// Lease is what [Guard] needs of a lease. The leases of locks and semaphores implement it; a user's own type can too.
+// Only the guard, the file that the script's @guard names, reads the record under the key.
 type Lease interface {
-	// GuardKey is the key that records the lease.
+	// GuardKey returns the key that records the lease.
 	GuardKey() string
-	// GuardToken is the token that names the lease there.
+	// GuardToken returns the token that identifies the lease there.
 	GuardToken() string
 }
 
-// Guard returns a client on which every generated function runs its script
-// behind a guard: the guard checks whether the lease is held now, by the
-// server's clock, and the script does its work in the same step. Where the lease
-// is not held, the call fails with [ErrFenced]. So a holder that was paused
-// beyond the end of its lease changes nothing, without a fence kept in the data.
+// Guard returns a client on which every generated function runs its script behind a guard: the guard checks whether
+// the lease is held now, by the server's clock, and the script works in the same step. Where the lease is not held,
+// the call fails with [ErrFenced]. So a holder that was paused beyond the end of its lease changes nothing, without a
+// fence stored in the data.
 //
-// The guard is a Lua file that ---@guard in the script's header names; its text
-// and the script's are sent as one. The call of a script without one fails with
-// [ErrNoGuard], and nothing is sent. The key of the
-// lease has to live in the slot of the call's keys, else the error is
-// [ErrCrossSlot]. Key and token are read anew for each call, for one in a batch
-// when it is queued.
+// The guard is a Lua file that ---@guard in the script's header names; its text and the script's are sent as one. The
+// call of a script without one fails with [ErrNoGuard], and nothing is sent. The key of the lease must be in the slot
+// of the call's keys, else the error is [ErrCrossSlot]. Key and token are read for each call; in a batch, when the
+// call is queued.
 //
-// Only generated functions are guarded: a plain command, such as Set, goes to
-// client as it is. A client takes one guard.
+// Only generated functions are guarded: a plain command, such as Set, goes to client unchanged. A client has at most
+// one guard.
 func Guard(client Client, lease Lease) Client { return &guarded{Client: client, lease: lease} }
 
-// guarded is a client that is bound to a lease. It never does the work itself:
-// Run, NewBatch and Preload take out the client under it.
+// guarded is a client that is bound to a lease. It sends nothing itself: Run, NewBatch and Preload use the client
+// under it.
 type guarded struct {
 	Client
 	lease Lease
 }
 
-// bind gives the call to the client's guard, if it has one, and returns the
-// client that sends.
+// bind puts the call behind the client's guard, if it has one, and returns the client that sends.
 func (c *Call) bind(client Client) Client {
 	g, ok := client.(*guarded)
 	if !ok {
@@ -53,12 +47,12 @@ func (c *Call) bind(client Client) Client {
 }
 
 var (
-	errTwoGuards = errors.New("the client is bound to two leases: give Guard the client under it")
-	errNilLease  = errors.New("the client is bound to no lease: Guard was given nil")
+	errTwoGuards = errors.New("the client is bound to two leases: pass the unguarded client to Guard")
+	errNilLease  = errors.New("the client is bound to no lease: pass one to Guard, not nil")
 )
 
-// guard puts the script behind its guard: the lease's key behind the keys, its
-// token behind the arguments. The guard takes both away.
+// guard puts the script behind its guard: it appends the lease's key to the keys and its token to the arguments. The
+// guard removes both.
 func (c *Call) guard(g *guarded) {
 	_, twice := g.Client.(*guarded)
 	switch {
@@ -87,8 +81,7 @@ func (c *Call) guard(g *guarded) {
 	c.guarded = true
 }
 
-// checkSlot refuses keys in different slots, and says it if the lease's alone
-// is elsewhere.
+// checkSlot refuses keys in different slots, with its own error if only the lease's key differs.
 func (c *Call) checkSlot() error {
 	keys := c.argv[3 : 3+c.keys]
 	if c.script.AnySlot {

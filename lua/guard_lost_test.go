@@ -16,7 +16,7 @@ func TestGuardedLostReplies(t *testing.T) {
 	testGuardedLostReplies(t, overSingle)
 }
 
-// testGuardedLostReplies loses 0 to 4 replies of a guarded call: the guard changes nothing in what is repeated.
+// testGuardedLostReplies loses 0 to 4 replies of a guarded call: the guard does not change which calls are retried.
 func testGuardedLostReplies(t *testing.T, over func(testing.TB) *topology) {
 	for name, retry := range retries {
 		for lost := range 5 {
@@ -42,7 +42,7 @@ func testGuardedLostReplies(t *testing.T, over func(testing.TB) *topology) {
 	}
 }
 
-// trimGuarded lets requireOutcome judge an error whose message begins with the guarded file.
+// trimGuarded lets requireOutcome check an error whose message begins with the guarded file.
 func trimGuarded(t testing.TB, err error) error {
 	t.Helper()
 	var e *lua.Error
@@ -53,7 +53,8 @@ func trimGuarded(t testing.TB, err error) error {
 	return &plain
 }
 
-// The first attempt ran, its reply was lost, and then the lease was taken away: "fenced" alone would say that nothing is written.
+// The first attempt ran, its reply was lost, and then the lease was lost: "fenced" alone would mean that nothing is
+// written.
 func TestLeaseLostBetweenTwoAttempts(t *testing.T) {
 	t.Parallel()
 	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
@@ -79,7 +80,7 @@ func TestLeaseLostBetweenTwoAttempts(t *testing.T) {
 	}
 }
 
-// A guarded call that the server refuses before the script is repeated as any other, and FENCED ends the repeats.
+// A guarded call that the server refuses before the script is retried like any other, and FENCED ends the retries.
 func TestFencedIsFinal(t *testing.T) {
 	t.Parallel()
 	for name, retry := range retries {

@@ -16,7 +16,7 @@ import (
 	"github.com/luatomic/luatomic/scripts"
 )
 
-// held is a lease as a test states it.
+// held is a lease of a test.
 type held struct{ key, token string }
 
 func (h held) GuardKey() string   { return h.key }
@@ -33,19 +33,19 @@ func guardedEvalsha(s *lua.Script) func(args []string) bool {
 	return luatomictest.Command("EVALSHA", s.Guarded.SHA)
 }
 
-// lockRecord is the string of a lock whose lease began at start.
+// lockRecord returns the record of a lock whose lease began at start.
 func lockRecord(owner string, start time.Time, ttl time.Duration) string {
 	return fmt.Sprintf("%d 0 %s %d %d 0 tok a note of the holder", start.UnixMicro(), owner, start.UnixMicro(), ttl.Milliseconds())
 }
 
-// serverTime is the clock that decides.
+// serverTime returns the server's clock, which decides.
 func serverTime(t testing.TB, c redis.Cmdable) time.Time {
 	now, err := c.Time(within(t, 10*time.Second)).Result()
 	require.NoError(t, err)
 	return now
 }
 
-// takeLock records a lease of a minute under a key of its own.
+// takeLock records a lease of a minute under a new key.
 func takeLock(t testing.TB, c redis.Cmdable, key string) held {
 	require.NoError(t, c.Set(within(t, 10*time.Second), key, lockRecord("tok", serverTime(t, c), time.Minute), 0).Err())
 	return held{key, "tok"}
@@ -57,7 +57,7 @@ const (
 	guardNotOur = "FENCED the lease is not held with this token"
 )
 
-// guardCase is a record of a lease, and what the guard says to the token.
+// guardCase is a record of a lease, and the guard's answer to the token.
 type guardCase struct {
 	name, token, want string
 	record            func(t testing.TB, c redis.Cmdable, key string, now time.Time)
@@ -69,12 +69,12 @@ func stringRecord(text func(now time.Time) string) func(testing.TB, redis.Cmdabl
 	}
 }
 
-// ownedBy is a string record; its lease began so long ago and is a minute long.
+// ownedBy returns a string record; its lease began so long ago and is a minute long.
 func ownedBy(owner string, ago time.Duration) func(testing.TB, redis.Cmdable, string, time.Time) {
 	return stringRecord(func(now time.Time) string { return lockRecord(owner, now.Add(-ago), time.Minute) })
 }
 
-// permits is a sorted set of tokens; each lease ends so long from now.
+// permits returns a sorted set of tokens; each lease ends so long from now.
 func permits(ends map[string]time.Duration) func(testing.TB, redis.Cmdable, string, time.Time) {
 	return func(t testing.TB, c redis.Cmdable, key string, now time.Time) {
 		for token, left := range ends {
@@ -90,11 +90,11 @@ func guardCases() []guardCase {
 	return []guardCase{
 		{"held", "tok", guardPasses, ownedBy("tok", 0)},
 		{"held, the clock was set back", "tok", guardPasses, ownedBy("tok", -time.Hour)},
-		{"held, almost over", "tok", guardPasses, ownedBy("tok", 50*time.Second)},
+		{"held, almost expired", "tok", guardPasses, ownedBy("tok", 50*time.Second)},
 		{"over", "tok", guardOver, ownedBy("tok", time.Minute)},
 		{"another's", "tok", guardNotOur, ownedBy("other", 0)},
 		{"a longer token", "tok", guardNotOur, ownedBy("token", 0)},
-		{"another's, and over", "tok", guardNotOur, ownedBy("other", time.Hour)},
+		{"another's, and expired", "tok", guardNotOur, ownedBy("other", time.Hour)},
 		{"free", "-", guardNotOur, ownedBy("-", 0)},
 		{"a pattern", ".*", guardNotOur, ownedBy("tok", 0)},
 		{"absent", "tok", guardNotOur, nothing},
@@ -175,7 +175,8 @@ func requireFenced(t testing.TB, err, outcome error) *lua.Error {
 	return e
 }
 
-// Each check of the prologue is there for one of the cases: without it, or with another in its place, some case has another outcome.
+// Each check of the guard is needed by one of the cases: without it, or with another in its place, some case has
+// another outcome.
 func TestEveryCheckOfTheGuardIsNeeded(t *testing.T) {
 	t.Parallel()
 	client, ctx := luatomictest.Client(t), within(t, 3*time.Minute)
@@ -183,7 +184,7 @@ func TestEveryCheckOfTheGuardIsNeeded(t *testing.T) {
 	outcome := func(text string) []string {
 		var got []string
 		for i, c := range guardCases() {
-			c.record(t, client, fmt.Sprintf("%s%d", tag, i), serverTime(t, client)) // anew: one is almost over
+			c.record(t, client, fmt.Sprintf("%s%d", tag, i), serverTime(t, client)) // a new record, as one is almost expired
 			_, err := client.Eval(ctx, text+"\nreturn #KEYS + #ARGV", []string{tag, fmt.Sprintf("%s%d", tag, i)}, "arg", c.token).Result()
 			if err != nil {
 				got = append(got, err.Error())
@@ -226,14 +227,14 @@ func TestEveryCheckOfTheGuardIsNeeded(t *testing.T) {
 	}
 }
 
-// The body must see its own keys and arguments alone, the variadic ones too.
+// The body must see only its own keys and arguments, the variadic ones too.
 func TestGuardTakesItsKeyAndArgumentOff(t *testing.T) {
 	t.Parallel()
 	client := luatomictest.Client(t)
 	tag := "{" + luatomictest.Namespace(t) + "}"
 	s := withGuard(newScript("echo", "return table.concat(KEYS, ' ') .. '|' .. table.concat(ARGV, ' ')", lua.RetryNever))
 	guard := lua.Guard(client, takeLock(t, client, tag+"lease"))
-	for _, n := range []int{0, 1, 2, 5, 8, 9, 20} { // below, at and above the room inside a Call
+	for _, n := range []int{0, 1, 2, 5, 8, 9, 20} { // below, at and above the inline capacity of a Call
 		var keys, args []string
 		c := lua.NewCall(s, n, n)
 		for i := range n {
@@ -265,8 +266,8 @@ func TestGuardMistakesAreRefusedBeforeIO(t *testing.T) {
 		"another slot":  {lua.Guard(client, held{"{b}lease", "tok"}), with, lua.ErrCrossSlot, `count: keys in different cluster slots: "{b}lease", which records the lease, and "{a}n"; give the lease a key with the data's {tag}`},
 		"no key":        {lua.Guard(client, held{"", "tok"}), with, lua.ErrBadName, "count: bad name: the lease's key is empty"},
 		"no token":      {lua.Guard(client, held{"{a}lease", ""}), with, lua.ErrBadName, "count: bad name: the lease's token is empty"},
-		"no lease":      {lua.Guard(client, nil), with, nil, "count: the client is bound to no lease: Guard was given nil"},
-		"guarded twice": {lua.Guard(lua.Guard(client, good), good), with, nil, "count: the client is bound to two leases: give Guard the client under it"},
+		"no lease":      {lua.Guard(client, nil), with, nil, "count: the client is bound to no lease: pass one to Guard, not nil"},
+		"guarded twice": {lua.Guard(lua.Guard(client, good), good), with, nil, "count: the client is bound to two leases: pass the unguarded client to Guard"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := runInt(t.Context(), c.client, c.script, "{a}n")

@@ -47,7 +47,7 @@ func TestGuardedBatch(t *testing.T) {
 	require.Equal(t, 200, counted(t, client, tag+"n"))
 }
 
-// What the script says is told apart from what the guard says, and its place is one in the file that ran.
+// An error of the script is distinguished from one of the guard, and its line is one of the script's file.
 func TestErrorsBehindTheGuard(t *testing.T) {
 	t.Parallel()
 	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
@@ -124,7 +124,7 @@ func TestAllocationsOfAGuardedCall(t *testing.T) {
 	require.LessOrEqual(t, n, 8.0)
 }
 
-// A queue named like the lock is in its slot: made with the guarded client, it takes work from the holder only.
+// A queue named like the lock is in its slot: made with the guarded client, it accepts work from the holder only.
 func TestGuardedQueue(t *testing.T) {
 	t.Parallel()
 	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
@@ -144,7 +144,7 @@ func TestGuardedQueue(t *testing.T) {
 	_, err = ours.Stats(ctx)
 	require.ErrorIs(t, err, lua.ErrNoGuard)
 
-	// The holder pauses; the lease ends, and another takes it.
+	// The holder pauses; the lease expires, and another process acquires the lock.
 	require.NoError(t, client.Set(ctx, lease.key, lockRecord("other", serverTime(t, client), time.Minute), 0).Err())
 	_, err = ours.Push(ctx, queue.Job{ID: "late"})
 	requireFenced(t, err, lua.ErrRefused)
@@ -158,7 +158,7 @@ func TestGuardedQueue(t *testing.T) {
 	require.ErrorIs(t, err, lua.ErrCrossSlot)
 }
 
-// Every script that is marked has a variant that passes while the lease is held, and loads under its digest.
+// Every script with @guard has a variant that passes while the lease is held, and loads under its digest.
 func TestMarkedScriptsAreLoaded(t *testing.T) {
 	t.Parallel()
 	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
@@ -176,7 +176,7 @@ func TestMarkedScriptsAreLoaded(t *testing.T) {
 	}
 }
 
-// What the lock's own scripts record is what the guard reads: held, extended, handed back, stolen.
+// The guard reads the records of the lock's own scripts: held, extended, released, forced.
 func TestGuardReadsTheLocksOfTheRoot(t *testing.T) {
 	t.Parallel()
 	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)

@@ -10,19 +10,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// loadAndRun sends SCRIPT LOAD and EVALSHA in one pipeline to the node that owns
-// the call's keys. Not EVAL: since 7.4 a server may evict a script that came by
-// EVAL, and 8.0 evicts it even after a later SCRIPT LOAD. EVAL is what is left
-// where the owner is not known (an AutoPipeliner), SCRIPT LOAD is refused or goes to
-// another server than the call (a proxy), or a pipeline would come to the same replica
-// again and again.
+// loadAndRun sends SCRIPT LOAD and EVALSHA in one pipeline to the node that owns the call's keys. Not EVAL: since 7.4
+// a server may evict a script that came by EVAL, and 8.0 evicts it even after a later SCRIPT LOAD. EVAL is used only
+// where the owner is unknown (an AutoPipeliner), SCRIPT LOAD is refused or reaches another server than the call (a
+// proxy), or each pipeline would reach the same replica.
 func (c *Call) loadAndRun(ctx context.Context, client Client) error {
 	node, err := owner(ctx, client, c.firstKey())
 	if err != nil {
 		c.lost(ctx, err)
 		return c.cmd.Err()
 	}
-	if node == nil || c.byText() || c.stale {
+	if node == nil || c.byText() || c.replica {
 		return client.Process(ctx, c.prepare(ctx, true))
 	}
 	_, _ = loadAndSend(ctx, client, node, []*Call{c}, 0, 0)
@@ -32,12 +30,12 @@ func (c *Call) loadAndRun(ctx context.Context, client Client) error {
 	return c.cmd.Err()
 }
 
-// reload is the number of calls after which a script is loaded again: a SCRIPT
-// FLUSH between two commands of a long pipeline costs that many calls at most.
+// reload is the number of calls after which a script is loaded again: a SCRIPT FLUSH between two commands of a long
+// pipeline costs at most that many calls.
 const reload = 64
 
-// loadAndSend makes one attempt for calls that a node owns, with their scripts. With
-// replicas it waits for those, and returns how many have what was written.
+// loadAndSend makes one attempt for calls that a node owns, with their scripts. With replicas it waits for them, and
+// returns how many have the writes.
 func loadAndSend(ctx context.Context, client Client, node *redis.Client, calls []*Call, replicas int, timeout time.Duration) (acked int, err error) {
 	pipe := node.Pipeline()
 	loads := make([]*redis.StringCmd, len(calls))
@@ -67,8 +65,8 @@ func loadAndSend(ctx context.Context, client Client, node *redis.Client, calls [
 		}
 	}
 	if len(elsewhere) > 0 {
-		// The slot is moving, and the node that it moves to may lack the script. A
-		// node that cannot be loaded shows in the next attempt.
+		// The slot is moving, and the node that it moves to may lack the script. A failure to load shows in the next
+		// attempt.
 		_ = Preload(ctx, client, elsewhere...)
 	}
 	if waited == nil {
@@ -77,13 +75,12 @@ func loadAndSend(ctx context.Context, client Client, node *redis.Client, calls [
 	return int(waited.Val()), waited.Err()
 }
 
-// lost makes an attempt that ends before it has begun: no node is known.
+// lost records an attempt that was not sent: no node is known.
 func (c *Call) lost(ctx context.Context, err error) {
 	c.prepare(ctx, false).SetErr(fmt.Errorf("find the node: %w", err))
 }
 
-// learn takes from SCRIPT LOAD whether another one can help. A refusal that
-// passes by itself, such as LOADING, is no reason to turn to EVAL.
+// learn records whether SCRIPT LOAD can still help. A temporary refusal, such as LOADING, is no reason for EVAL.
 func (c *Call) learn(load *redis.StringCmd, failed error) {
 	err := loaded(load, c.file(), failed)
 	var reply redis.Error
@@ -96,16 +93,17 @@ func (c *Call) learn(load *redis.StringCmd, failed error) {
 		var e Error
 		classifyReply(c.file(), &e, reply.Error())
 		c.noLoad = !e.transient
-	case err == nil && c.vain < enough && redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT"):
-		c.vain++
+	case err == nil && c.failedLoads < maxFailedLoads && redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT"):
+		c.failedLoads++
 	}
 }
 
-// enough loads in vain are no chance any more, such as a SCRIPT FLUSH at the very moment.
-const enough = 3
+// After maxFailedLoads loads that did not help, the cause is no accident, such as a concurrent SCRIPT FLUSH: send
+// EVAL.
+const maxFailedLoads = 3
 
-// byText reports whether EVAL is what is left.
-func (c *Call) byText() bool { return c.noLoad || c.vain >= enough }
+// byText reports whether only EVAL can help.
+func (c *Call) byText() bool { return c.noLoad || c.failedLoads >= maxFailedLoads }
 
 func (c *Call) redirected() bool {
 	_, moved := redis.IsMovedError(c.cmd.Err())
@@ -113,7 +111,7 @@ func (c *Call) redirected() bool {
 	return moved || ask
 }
 
-// owner is the node that serves the key; nil when the client does not tell.
+// owner returns the node that serves the key; nil when the client cannot name it.
 func owner(ctx context.Context, client Client, key string) (*redis.Client, error) {
 	switch c := client.(type) {
 	case *redis.Client:
@@ -130,12 +128,10 @@ func owner(ctx context.Context, client Client, key string) (*redis.Client, error
 	return nil, nil
 }
 
-// Preload loads the scripts on every node that the client reaches: all masters
-// and replicas of a cluster, all shards of a ring but those that its heartbeat
-// has found down. A script with a guard is loaded twice, alone and behind it. Programs whose
-// user may run neither EVAL nor SCRIPT LOAD need it once, from a user that may,
-// after each start or failover of a server. It goes on when a node fails and
-// returns all failures joined.
+// Preload loads the scripts on every node that the client reaches: all masters and replicas of a cluster, all shards
+// of a ring except those that its heartbeat has found down. A script with a guard is loaded twice, alone and behind
+// it. Programs whose user may run neither EVAL nor SCRIPT LOAD need it once, from a user that may, after each start
+// or failover of a server. It continues when a node fails and returns all failures joined.
 func Preload(ctx context.Context, client Client, scripts ...*Script) error {
 	if g, ok := client.(*guarded); ok {
 		client = g.Client
@@ -149,7 +145,7 @@ func Preload(ctx context.Context, client Client, scripts ...*Script) error {
 	}:
 		return forEach(ctx, c.ForEachShard, load)
 	}
-	return fmt.Errorf("preload: a %T does not tell its nodes; pass the Client, ClusterClient or Ring under it", client)
+	return fmt.Errorf("preload: a %T does not list its nodes; pass the Client, ClusterClient or Ring under it", client)
 }
 
 func preload(ctx context.Context, node *redis.Client, scripts []*Script) error {
@@ -177,11 +173,11 @@ func preload(ctx context.Context, node *redis.Client, scripts []*Script) error {
 	return errors.Join(errs...)
 }
 
-// errDigest says that a script's text and digest do not belong together.
+// errDigest reports that a script's digest is not that of its text.
 var errDigest = errors.New("wrong digest")
 
-// loaded judges the reply to SCRIPT LOAD. go-redis leaves a command without an
-// error when its pipeline found no connection: then failed is what it met.
+// loaded checks the reply to SCRIPT LOAD. go-redis leaves a command without an error when its pipeline found no
+// connection: then failed is the error.
 func loaded(cmd *redis.StringCmd, text Text, failed error) error {
 	sha, err := cmd.Result()
 	switch {
@@ -193,7 +189,7 @@ func loaded(cmd *redis.StringCmd, text Text, failed error) error {
 	return err
 }
 
-// forEach visits every node, although the walk itself stops at an error.
+// forEach visits every node, although walk itself stops at an error.
 func forEach(
 	ctx context.Context,
 	walk func(context.Context, func(context.Context, *redis.Client) error) error,

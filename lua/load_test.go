@@ -15,7 +15,7 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// flushing empties the script cache about every millisecond until the test ends, and tells how often.
+// flushing flushes the script cache about every millisecond until the test ends, and returns how often.
 func flushing(t testing.TB, client *redis.Client) (flushes func() int64) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -35,7 +35,7 @@ func flushing(t testing.TB, client *redis.Client) (flushes func() int64) {
 	return func() int64 { return commandCalls(t, client, "script|flush") }
 }
 
-// commandCalls is how often the server ran a command.
+// commandCalls returns how often the server ran a command.
 func commandCalls(t testing.TB, client *redis.Client, name string) int64 {
 	t.Helper()
 	info, err := client.Info(within(t, 10*time.Second), "commandstats").Result()
@@ -110,10 +110,10 @@ func TestMissingScriptIsLoadedNotEvaluated(t *testing.T) {
 	require.Equal(t, []bool{true}, known)
 	require.Zero(t, commandCalls(t, client, "eval"))
 	require.EqualValues(t, 1, commandCalls(t, client, "script|load"))
-	require.EqualValues(t, 4, commandCalls(t, client, "evalsha"), "three calls, one of them in vain at first")
+	require.EqualValues(t, 4, commandCalls(t, client, "evalsha"), "three calls, one of them without the script at first")
 }
 
-// A flush in the middle of a long pipeline must not cost all that follows.
+// A flush in the middle of a long pipeline must not fail all later calls.
 func TestLongBatchesLoadTheScriptAgain(t *testing.T) {
 	t.Parallel()
 	const calls = 200
@@ -136,7 +136,7 @@ func TestLongBatchesLoadTheScriptAgain(t *testing.T) {
 	require.Equal(t, 2*calls, fake.count("EVALSHA"))
 }
 
-// restricted starts a server with a user who may do all but these.
+// restricted starts a server with a user that may run all commands but these.
 func restricted(t testing.TB, without ...any) (server *luatomictest.Server, client *redis.Client) {
 	server = luatomictest.StartServer(t)
 	rule := append([]any{"ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"}, without...)
@@ -194,7 +194,7 @@ func TestPreloadByAnotherUserWhereBothAreRefused(t *testing.T) {
 	require.EqualValues(t, 1, got)
 }
 
-// Between the refused SCRIPT LOAD and the EVAL somebody else may have loaded the script: then it has run already.
+// Between the refused SCRIPT LOAD and the EVAL another client may have loaded the script: then it has already run.
 func TestNoEvalAfterTheScriptHasRun(t *testing.T) {
 	t.Parallel()
 	for name, reply := range map[string]string{"answered": ":1", "lost": ""} {
@@ -275,7 +275,7 @@ func TestPreloadNeedsAClientThatTellsItsNodes(t *testing.T) {
 	require.ErrorContains(t, lua.Preload(t.Context(), wrapped{untouched(t)}, s), "pass the Client, ClusterClient or Ring")
 }
 
-// wrapped hides the kind of a client, as an auto-pipelining one does.
+// wrapped hides the type of a client, as an auto-pipelining one does.
 type wrapped struct{ redis.UniversalClient }
 
 func TestClientOfUnknownKindEvaluates(t *testing.T) {
@@ -297,7 +297,7 @@ func TestPreloadReportsTheNodeThatFails(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{
 		Addrs:         map[string]string{"up": up.Addr(), "down": down.Addr()},
 		DialerRetries: 1, MaxRetries: -1,
-		HeartbeatFrequency: time.Hour, // a ring passes over what its heartbeat has found down
+		HeartbeatFrequency: time.Hour, // a ring skips shards that its heartbeat has found down
 	})
 	t.Cleanup(func() { _ = ring.Close() })
 	down.Kill()
@@ -311,9 +311,8 @@ func TestPreloadReportsTheNodeThatFails(t *testing.T) {
 	require.Equal(t, []bool{true}, known, "the others are loaded")
 }
 
-// After a failover the pool may hold connections to the old master and to the new one,
-// and hand out one of the old for each pipeline and one of the new for each call: the
-// old knows the script and may not write, the new does not know it.
+// After a failover the pool may hold connections to the old master and to the new one, and return one to the old for
+// each pipeline and one to the new for each call: the old has the script and may not write, the new does not have it.
 func TestReplicaBehindEveryPipelineIsGotPast(t *testing.T) {
 	t.Parallel()
 	s := coldCount(t, lua.RetryNever)
@@ -346,7 +345,7 @@ func TestReplicaBehindEveryPipelineIsGotPast(t *testing.T) {
 	}
 }
 
-// Behind a proxy, SCRIPT LOAD and the call may go to different servers, each with a good answer.
+// Behind a proxy, SCRIPT LOAD and the call may go to different servers, each with a valid reply.
 func TestEvalWhereLoadingIsInVain(t *testing.T) {
 	t.Parallel()
 	s := coldCount(t, lua.RetryNever)

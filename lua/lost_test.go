@@ -18,13 +18,13 @@ func evalsha(s *lua.Script) func(args []string) bool {
 	return luatomictest.Command("EVALSHA", s.SHA)
 }
 
-// topology is a client whose way to the server leads through proxies, and one whose way does not.
+// topology has a client that reaches the server through proxies, and one that does not.
 type topology struct {
 	client, direct lua.Client
 	proxies        []*luatomictest.LossyProxy
 }
 
-// drop loses that many replies on the way to each node; the keys of one call lead to one of them.
+// drop loses that many replies of each node; the keys of one call are on one of them.
 func (n *topology) drop(replies int, match func([]string) bool) {
 	for _, p := range n.proxies {
 		p.Drop(replies, match)
@@ -41,7 +41,7 @@ func overSingle(t testing.TB) *topology {
 	return &topology{client: client, direct: luatomictest.Client(t), proxies: []*luatomictest.LossyProxy{proxy}}
 }
 
-// overRing reaches the shared server by two ways, which a ring takes for two shards.
+// overRing reaches the shared server through two proxies, which a ring takes for two shards.
 func overRing(t testing.TB) *topology {
 	n := &topology{direct: luatomictest.Client(t)}
 	addrs := map[string]string{}
@@ -65,7 +65,7 @@ func TestLostRepliesRing(t *testing.T) {
 	testLostReplies(t, overRing)
 }
 
-// testLostReplies loses 0 to 4 replies of one call: go-redis by itself would run a script up to four times.
+// testLostReplies loses 0 to 4 replies of one call: go-redis alone would run a script up to four times.
 func testLostReplies(t *testing.T, over func(testing.TB) *topology) {
 	for name, retry := range retries {
 		for lost := range 5 {
@@ -126,7 +126,7 @@ func testLostRepliesInABatch(t *testing.T, over func(testing.TB) *topology) {
 	}
 }
 
-// requireBatch compares what each future says with what its key on the server shows, and counts those of unknown outcome.
+// requireBatch compares each future with its key on the server, and counts those of unknown outcome.
 func requireBatch(t *testing.T, direct redis.Cmdable, name string, retry lua.Retry, futures []*lua.Future[int64]) (unknown int) {
 	t.Helper()
 	for i, f := range futures {
@@ -148,7 +148,7 @@ func requireBatch(t *testing.T, direct redis.Cmdable, name string, retry lua.Ret
 	return unknown
 }
 
-// A reply that has come stays, although go-redis gives the loss of a pipeline's connection to all of its commands.
+// A received reply counts, although go-redis sets the error of a lost connection on all commands of a pipeline.
 func TestRepliesBeforeALossAreKept(t *testing.T) {
 	t.Parallel()
 	n, name := overSingle(t), luatomictest.Namespace(t)
@@ -179,7 +179,7 @@ func TestRepliesBeforeALossAreKept(t *testing.T) {
 	}
 }
 
-// A reply that breaks off must not pass for an empty one.
+// A truncated reply must not count as an empty one.
 func TestReplyCutInTheMiddleIsLost(t *testing.T) {
 	t.Parallel()
 	for name, part := range map[string]string{"text": "$10\r\nabc", "array": "*2\r\n:1\r\n", "length": "*2\r\n$1", "integer": ":4", "nothing": ""} {

@@ -25,7 +25,7 @@ const countSource = `local counter = KEYS[1]
 return redis.call('INCR', counter)
 `
 
-// newScript declares a script as generated code would, which has the digest as a constant.
+// newScript declares a script as generated code does, where the digest is a constant.
 func newScript(name, source string, retry lua.Retry) *lua.Script {
 	return &lua.Script{Name: name, SHA: sha(source), Source: &source, Retry: retry}
 }
@@ -35,7 +35,7 @@ func sha(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// coldCount is a counting script that no server has seen yet.
+// coldCount returns a counting script that no server has loaded.
 func coldCount(t testing.TB, retry lua.Retry) *lua.Script {
 	return newScript("count", "-- "+luatomictest.Namespace(t)+"\n"+countSource, retry)
 }
@@ -57,7 +57,7 @@ func runInt(ctx context.Context, c lua.Client, s *lua.Script, keys ...string) (i
 
 func decodeText(r *lua.Reply) string { return r.String("text") }
 
-// within bounds a test's calls, so that a repeat without end fails instead of hanging.
+// within bounds a test's calls, so that an endless retry fails instead of hanging.
 func within(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)
@@ -84,7 +84,7 @@ func preload(t testing.TB, c lua.Client, scripts ...*lua.Script) {
 	require.NoError(t, lua.Preload(within(t, 10*time.Second), c, scripts...))
 }
 
-// counted reads what a counting script left in its key.
+// counted reads the count of a counting script.
 func counted(t testing.TB, c redis.Cmdable, key string) int {
 	t.Helper()
 	n, err := c.Get(within(t, 10*time.Second), key).Int()
@@ -94,7 +94,7 @@ func counted(t testing.TB, c redis.Cmdable, key string) int {
 	return n
 }
 
-// untouched is a client for calls that must fail before any I/O.
+// untouched returns a client for calls that must fail before any I/O.
 func untouched(t testing.TB) *redis.Client {
 	c := redis.NewClient(&redis.Options{Addr: "192.0.2.1:6379", Dialer: func(context.Context, string, string) (net.Conn, error) {
 		t.Error("the client connected")
@@ -104,7 +104,7 @@ func untouched(t testing.TB) *redis.Client {
 	return c
 }
 
-// as sets the user, whose password is pw.
+// as sets the user; the password is pw.
 func as(user string) func(*redis.Options) {
 	return func(o *redis.Options) { o.Username, o.Password = user, "pw" }
 }

@@ -10,10 +10,10 @@ type Opt[T any] struct {
 // Some returns an Opt that holds v.
 func Some[T any](v T) Opt[T] { return Opt[T]{value: v, present: true} }
 
-// Get returns the value and whether there is one.
+// Get returns the value and whether it is present.
 func (o Opt[T]) Get() (T, bool) { return o.value, o.present }
 
-// Or returns the value, or other when there is none.
+// Or returns the value, or other when it is absent.
 func (o Opt[T]) Or(other T) T {
 	if o.present {
 		return o.value
@@ -21,7 +21,7 @@ func (o Opt[T]) Or(other T) T {
 	return other
 }
 
-// Ptr points to the value inside o; it is nil when there is none.
+// Ptr points to the value inside o; nil when it is absent.
 func (o *Opt[T]) Ptr() *T {
 	if !o.present {
 		return nil

@@ -11,14 +11,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// classify says what is known about a failed attempt.
+// classify determines the outcome of a failed attempt.
 //
-// What was written and got no reply is unknown; without a reply and not even
-// written, it was not executed. Server errors are matched by their first word
-// only: Valkey's texts differ from Redis' own. An error raised inside a script
-// carries its digest or the words "user_script"; one that has neither came
-// before the first line. The exceptions are the four codes that a server gives
-// only before a script's first write, wherever it raises them.
+// A command that was written and got no reply is unknown; one that was not written was not executed. Server errors
+// are matched by their first word only: Valkey's texts differ from Redis' own. An error raised inside a script
+// carries its digest or the words "user_script"; an error with neither was raised before the first line. The
+// exceptions are four codes that a server raises only before a script's first write.
 func classify(cmd *command, err error) *Error {
 	e := &Error{Script: cmd.program.script.Name, Guarded: cmd.program.guarded, Err: err, Outcome: ErrOutcomeUnknown}
 	var reply redis.Error
@@ -49,7 +47,7 @@ func isContext(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// isReply reports whether err is a server's answer.
+// isReply reports whether err is a server's reply.
 func isReply(err error) bool {
 	var reply redis.Error
 	return errors.As(err, &reply)
@@ -89,7 +87,7 @@ func classifyReply(ran Text, e *Error, text string) {
 	}
 }
 
-// classifyGeneral sorts the errors without a code of their own.
+// classifyGeneral handles the errors with the general code ERR.
 func classifyGeneral(e *Error, text string) {
 	switch {
 	case strings.HasPrefix(text, "ERR max number of clients"):
@@ -97,17 +95,16 @@ func classifyGeneral(e *Error, text string) {
 	case notStarted(text):
 		e.Outcome = ErrNotExecuted
 	case strings.Contains(text, "WRONGTYPE"):
-		// An embedded server wraps what a command inside a script said.
+		// An embedded server wraps the error of a command inside a script.
 		e.Outcome, e.Code = ErrExecutedInPart, "WRONGTYPE"
 	default:
 		e.Outcome = ErrExecutedInPart
 	}
 }
 
-// notStarted recognizes the two errors that quote the digest or the text of a
-// script that did not run: an old server's, which lacks EVALSHA_RO, and a
-// script's that does not compile. An embedded server words a failure half-way as
-// the latter, but with a stack.
+// notStarted recognizes the two errors that quote the digest or the text of a script that did not run: that of an old
+// server without EVALSHA_RO, and that of a script that does not compile. An embedded server reports a failure
+// half-way with the latter text, but with a stack.
 func notStarted(text string) bool {
 	return strings.HasPrefix(text, "ERR Error compiling script") && !strings.Contains(text, "stack traceback") ||
 		strings.HasPrefix(text, "ERR unknown command") && !strings.Contains(text, "user_script")

@@ -13,7 +13,7 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// lua.RetryNever first: what was not executed is repeated even there.
+// lua.RetryNever first: a call that was not executed is retried even there.
 var retries = map[string]lua.Retry{"never": lua.RetryNever, "safe": lua.RetrySafe}
 
 func TestTransientErrorsAreRepeatedForEveryScript(t *testing.T) {
@@ -227,7 +227,7 @@ func TestRepeatsEndWithTheContext(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			fake := startFake(t, func(_ string, nth int) string {
-				if nth == 8 { // in the pause after it, of 64 ms at least
+				if nth == 8 { // in the delay after it, of at least 64 ms
 					time.AfterFunc(20*time.Millisecond, cancel)
 				}
 				return "-LOADING Redis is loading the dataset in memory"
@@ -254,9 +254,9 @@ func TestRepeatsEndWithTheDeadline(t *testing.T) {
 
 func TestWithoutDeadlinePatienceIsBounded(t *testing.T) {
 	t.Parallel()
-	require.True(t, lua.PassAfter(t.Context(), lua.Patience/2), "there is patience left")
-	require.False(t, lua.PassAfter(t.Context(), lua.Patience), "no patience is left")
-	require.True(t, lua.PassAfter(within(t, time.Minute), 2*lua.Patience), "a deadline is what counts where there is one")
+	require.True(t, lua.PassAfter(t.Context(), lua.RetryBudget/2), "retry budget is left")
+	require.False(t, lua.PassAfter(t.Context(), lua.RetryBudget), "no retry budget is left")
+	require.True(t, lua.PassAfter(within(t, time.Minute), 2*lua.RetryBudget), "a deadline is what counts where there is one")
 }
 
 func TestEndedContextSendsNothing(t *testing.T) {

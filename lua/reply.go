@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Reply walks one reply of a script. A read of another type than the value has
-// records an error and returns the zero value; the first error wins and ends in
-// the result of Run. Nothing panics.
+// Reply decodes one reply of a script. A read of a wrong type records an error and returns the zero value. Run
+// returns the first error. Nothing panics.
 type Reply struct {
 	script string
 	value  any // the whole reply, until Tuple
@@ -20,7 +19,7 @@ type Reply struct {
 	err    error
 }
 
-// Tuple says that the reply is an array of exactly n values.
+// Tuple requires the reply to be an array of exactly n values.
 func (r *Reply) Tuple(n int) {
 	items, ok := r.value.([]any)
 	if !ok {
@@ -34,7 +33,7 @@ func (r *Reply) Tuple(n int) {
 	r.items, r.tuple = items, true
 }
 
-// next is the next value of the tuple, or the whole scalar reply.
+// next returns the next value of the tuple, or the whole scalar reply.
 func (r *Reply) next() any {
 	if !r.tuple {
 		return r.value
@@ -47,7 +46,7 @@ func (r *Reply) next() any {
 	return v
 }
 
-// Absent reports whether the next value is nil, and steps over it if so.
+// Absent reports whether the next value is nil, and skips it if so.
 func (r *Reply) Absent() bool {
 	if !r.tuple {
 		return r.value == nil
@@ -59,7 +58,7 @@ func (r *Reply) Absent() bool {
 	return false
 }
 
-// Fail records that the value just read is not what the header declares.
+// Fail records that the value just read does not match the header.
 func (r *Reply) Fail(name, want string) {
 	var v any = r.value
 	if r.tuple && r.pos > 0 {
@@ -79,7 +78,7 @@ func (r *Reply) fail(name, want string, got any) {
 	}
 }
 
-// kind names a value's type, never the value: it may be a payload.
+// kind returns a value's type, never the value: it may be a payload.
 func kind(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -94,7 +93,7 @@ func kind(v any) string {
 	return fmt.Sprintf("a %T", v)
 }
 
-// Int reads an integer reply, or its decimal text, as HGET would give it.
+// Int reads an integer reply, or its decimal text, as HGET returns it.
 func (r *Reply) Int(name string) int64 {
 	v := r.next()
 	switch n := v.(type) {
@@ -126,7 +125,7 @@ func (r *Reply) Uint(name string) uint64 {
 	return 0
 }
 
-// Bool reads 1, 0 or nil, which is how Lua's false arrives.
+// Bool reads 1, 0 or nil, nil being Lua's false.
 func (r *Reply) Bool(name string) bool {
 	v := r.next()
 	switch v {

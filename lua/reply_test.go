@@ -15,7 +15,7 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// everything has a field of each type, as generated code would decode it.
+// everything has a field of each type, decoded as in generated code.
 type everything struct {
 	Int     int64
 	Uint    uint64
@@ -63,7 +63,7 @@ func decodeEverything(r *lua.Reply) everything {
 	return v
 }
 
-// good is a reply that decodes, as go-redis hands it over.
+// good returns a valid reply, as go-redis delivers it.
 func good() []any {
 	return []any{
 		int64(-1), "18446744073709551615", int64(1), "1.5", "text", "\xff\x00", int64(1500), int64(60), int64(1700000000123),
@@ -137,7 +137,7 @@ func TestGoodReplyDecodes(t *testing.T) {
 	require.False(t, present)
 }
 
-// A script's false, which arrives as nil, is an empty array within a tuple only.
+// A script's false, which arrives as nil, is an empty array only within a tuple.
 func TestFalseIsAnEmptyArray(t *testing.T) {
 	t.Parallel()
 	reply := good()
@@ -153,7 +153,7 @@ func TestFalseIsAnEmptyArray(t *testing.T) {
 // secret must never be part of an error.
 const secret = "payload-that-stays-private"
 
-// TestWrongTypeAtEachPosition puts everything that does not belong there at each position.
+// TestWrongTypeAtEachPosition puts every wrong value at each position.
 func TestWrongTypeAtEachPosition(t *testing.T) {
 	t.Parallel()
 	huge := strings.Repeat("9", 400)
@@ -248,7 +248,7 @@ func TestFailedDecodeGivesTheZeroValue(t *testing.T) {
 	require.Zero(t, got)
 }
 
-// FuzzReply feeds the decoders any tree of values that a connection can deliver.
+// FuzzReply runs the decoders over any tree of values that a connection can deliver.
 func FuzzReply(f *testing.F) {
 	for _, seed := range []string{
 		`[1,2,1,"1.5","s","b",1,1,1,1,null,[1],["a",1]]`, `[]`, `null`, `[[[[]]]]`, `"x"`, `[1,null,[null],{"a":1}]`, `9223372036854775807`, `[1e400]`,
@@ -281,7 +281,7 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// wire turns a tree of JSON into the types that go-redis delivers.
+// wire converts a tree of JSON to the types that go-redis delivers.
 func wire(v any) any {
 	switch v := v.(type) {
 	case float64:

@@ -13,11 +13,11 @@ import (
 	"github.com/luatomic/luatomic/internal/resent"
 )
 
-// patience bounds the repeats of a call whose context has no deadline.
-const patience = 10 * time.Second
+// retryBudget bounds the retries of a call whose context has no deadline.
+const retryBudget = 10 * time.Second
 
-// Run sends the call and decodes its reply. Generated functions call it; see
-// the package comment for what it repeats, and Error for what it returns.
+// Run sends the call and decodes its reply. Generated functions call it; see the package comment for what it retries,
+// and Error for what it returns.
 func Run[T any](ctx context.Context, c Client, call *Call, decode func(*Reply) T) (T, error) {
 	if err := call.run(ctx, c); err != nil {
 		var none T
@@ -41,32 +41,30 @@ func (c *Call) run(ctx context.Context, client Client) error {
 	if err := c.check(ctx); err != nil {
 		return err
 	}
-	if c.settle(client.Process(ctx, c.prepare(ctx, false)), 1) {
+	if c.record(client.Process(ctx, c.prepare(ctx, false)), 1) {
 		c.repeat(ctx, client)
 	}
-	return c.result(ctx, client, time.Now().Add(lookFor))
+	return c.result(ctx, client, time.Now().Add(detailBudget))
 }
 
-// lookFor bounds what a call, or all calls of a batch, spend on the details of
-// their errors.
-const lookFor = time.Second
+// detailBudget bounds the time that a call, or all calls of a batch, spend on the details of their errors.
+const detailBudget = time.Second
 
-// settle records how an attempt ended and reports whether another may follow.
-func (c *Call) settle(err error, tries int) (again bool) {
-	// A nil reply is a reply. What was answered stays so, whatever the error:
-	// go-redis marks every command of a pipeline that was cut. Its value alone
-	// proves nothing: a reply cut in the middle leaves an empty one.
+// record records the outcome of an attempt and reports whether another may follow.
+func (c *Call) record(err error, tries int) (again bool) {
+	// A nil reply is a reply. A received reply counts, whatever the error: go-redis marks every command of a broken
+	// pipeline. The value alone proves nothing: a truncated reply leaves an empty one.
 	if err == nil || err == redis.Nil || c.cmd.program.answered {
 		c.done = true
 		return false
 	}
 	e := classify(&c.cmd, err)
 	if c.failure != nil && isContext(err) && !c.cmd.program.sent {
-		e = c.failure // says more than that the time was over
+		e = c.failure // more specific than the context's error
 	}
 	e.Tries = tries
 	c.failure = e
-	c.stale = c.stale || e.Code == codeReadOnly
+	c.replica = c.replica || e.Code == codeReadOnly
 	if e.Outcome == ErrOutcomeUnknown {
 		c.unknown = true
 		return c.script.Retry == RetrySafe
@@ -74,36 +72,33 @@ func (c *Call) settle(err error, tries int) (again bool) {
 	return e.Outcome == ErrNotExecuted && e.transient
 }
 
-// codeReadOnly is a replica's. A connection may lead to one after a failover, where
-// the address of the master is a name.
+// codeReadOnly is the error of a replica. After a failover a connection may lead to one, where the address of the
+// master is a host name.
 const codeReadOnly = "READONLY"
 
-// cold reports whether the last attempt failed because the server does not know
-// the script.
+// cold reports whether the last attempt failed because the server does not have the script.
 func (c *Call) cold() bool { return c.failure != nil && c.failure.Code == "NOSCRIPT" }
 
-// hasty reports whether the next attempt needs no wait: it loads what was missing.
-func (c *Call) hasty() bool { return c.cold() && c.vain < enough }
+// withoutDelay reports whether the next attempt needs no delay: it loads the missing script.
+func (c *Call) withoutDelay() bool { return c.cold() && c.failedLoads < maxFailedLoads }
 
 func (c *Call) repeat(ctx context.Context, client Client) {
 	var p pause
-	for tries := 2; p.pass(ctx, c.hasty()); tries++ {
+	for tries := 2; p.pass(ctx, c.withoutDelay()); tries++ {
 		var err error
 		if c.cold() {
 			err = c.loadAndRun(ctx, client)
 		} else {
 			err = client.Process(ctx, c.prepare(ctx, false))
 		}
-		if !c.settle(err, tries) {
+		if !c.record(err, tries) {
 			return
 		}
 	}
 }
 
-// result makes the error that the caller sees, nil after a reply. An attempt
-// whose outcome is unknown stays unknown, whatever the attempts after it met: it
-// may have written before the lease ended that a later one found over. The
-// search for details of an error ends at until.
+// result returns the caller's error, nil after a reply. An unknown outcome stays unknown, whatever the later attempts
+// return: the first may have written before the lease expired. The search for details of an error ends at until.
 func (c *Call) result(ctx context.Context, client Client, until time.Time) error {
 	if c.done {
 		if c.unknown {
@@ -125,7 +120,7 @@ func (c *Call) result(ctx context.Context, client Client, until time.Time) error
 			e.Detail = "no connection to " + node.Options().Addr
 		}
 	case e.Code == "NOPERM" && c.noLoad:
-		e.Detail = "the server does not have the script and this user may not load it; Preload it as one who may"
+		e.Detail = "the server does not have the script and this user may not load it; Preload it as a user that may"
 	}
 	if err := ctx.Err(); err != nil && !errors.Is(e.Err, err) {
 		e.Err = fmt.Errorf("%w: %w", err, e.Err)
@@ -133,7 +128,7 @@ func (c *Call) result(ctx context.Context, client Client, until time.Time) error
 	return e
 }
 
-// pause spaces the attempts of one call or batch.
+// pause is the delay between the attempts of one call or batch.
 type pause struct {
 	start time.Time
 	wait  time.Duration
@@ -144,10 +139,9 @@ const (
 	lastWait  = 250 * time.Millisecond
 )
 
-// pass waits before the next attempt, with jitter and twice as long each time.
-// It reports false when ctx ends first or the patience is used up. In haste it
-// does not wait.
-func (p *pause) pass(ctx context.Context, hasty bool) bool {
+// pass waits before the next attempt, with jitter and twice as long each time. It returns false when ctx ends first
+// or the retry budget is used up. With withoutDelay it does not wait.
+func (p *pause) pass(ctx context.Context, withoutDelay bool) bool {
 	if ctx.Err() != nil {
 		return false
 	}
@@ -155,19 +149,19 @@ func (p *pause) pass(ctx context.Context, hasty bool) bool {
 		p.start, p.wait = time.Now(), firstWait
 	}
 	wait := p.wait/2 + rand.N(p.wait)
-	if hasty {
+	if withoutDelay {
 		wait = 0
 	} else {
 		p.wait = min(2*p.wait, lastWait)
 	}
-	if _, bounded := ctx.Deadline(); !bounded && time.Since(p.start)+wait > patience {
+	if _, bounded := ctx.Deadline(); !bounded && time.Since(p.start)+wait > retryBudget {
 		return false
 	}
 	return clock.Sleep(ctx, wait)
 }
 
-// findWrongType names the key that holds another type than the header declares.
-// It reads after the fact, so it can find nothing; then it says nothing.
+// findWrongType names the key that holds another type than the header declares. It reads after the call, so the key
+// may have changed; then it returns "".
 func (c *Call) findWrongType(ctx context.Context, client Client, until time.Time) string {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()

@@ -1,30 +1,27 @@
-// Package lua is the runtime under every function that luagen generates: it
-// sends a script by its digest, loads it where the server has lost it, repeats
-// it only where a repeat cannot do harm, and decodes the reply strictly.
+// Package lua is the runtime under every function that luagen generates: it sends a script by its digest, loads it
+// where the server does not have it, retries it only where a retry is safe, and decodes the reply strictly.
 //
-// # What a call does
+// # Sending a call
 //
-// A generated function builds a [Call] (keys first, then arguments), and [Run]
-// sends it as EVALSHA in one round trip. go-redis on its own re-sends a command
-// whose reply was lost, up to four executions in all; a Call forbids that
-// (NoRetry) and decides by itself, from what is known about the failure:
+// A generated function builds a [Call] (keys first, then arguments), and [Run] sends it as EVALSHA in one round trip.
+// go-redis re-sends a command whose reply was lost, up to four executions in all. A Call forbids that (NoRetry) and
+// decides by the outcome of the failure:
 //
 //   - not executed ([ErrNotExecuted]): the connection was never made, or the
 //     server refused before the first line (LOADING, TRYAGAIN, READONLY,
-//     NOSCRIPT, ...). What passes by itself is repeated for every script, with
+//     NOSCRIPT, ...). Temporary failures are retried for every script, with
 //     backoff, until ctx ends; a ctx without a deadline counts as ten seconds.
-//   - unknown ([ErrOutcomeUnknown]): sent, and no reply. Repeated only for a
+//   - unknown ([ErrOutcomeUnknown]): sent, and no reply. Retried only for a
 //     script declared "@retry safe".
 //   - executed in part ([ErrExecutedInPart]): a Lua error, a wrong type, a
-//     command that the user may not call. Never repeated.
+//     command that the user may not call. Never retried.
 //   - refused ([ErrRefused]): the script itself answered with an error it
 //     declares; match it with errors.Is against the generated variable.
 //
 // # What is checked before any I/O
 //
-// Names, bounds, the number of items and bytes in one call, and that all keys
-// hash to one Redis Cluster slot: on a single server too, so that a mistake
-// that only a cluster would refuse shows at the desk.
+// Names, bounds, the number of items and bytes in one call, and that all keys hash to one Redis Cluster slot: on a
+// single server too, so that a mistake that only a cluster refuses shows in development.
 package lua
 
 import (
@@ -38,8 +35,7 @@ import (
 // not one: its EVALSHA cannot recover from NOSCRIPT. Use [Batch].
 type Client = redis.UniversalClient
 
-// Retry says whether a script may run again when the outcome of the first run
-// is unknown.
+// Retry is whether a script may run again when the outcome of the first run is unknown.
 type Retry uint8
 
 const (
@@ -62,7 +58,7 @@ type Key struct {
 
 // Script is one Lua file. Generated code declares it; the value never changes.
 type Script struct {
-	// Name is the stem of the file: lock_release.
+	// Name is the file's name without its suffix: lock_release.
 	Name string
 	// SHA is the SHA-1 of the file, 40 hex digits. It is a constant of the
 	// generated code: nothing is hashed when a program starts.
@@ -71,7 +67,7 @@ type Script struct {
 	Source *string
 	// Retry is the declared retry class.
 	Retry Retry
-	// ReadOnly scripts go out as EVALSHA_RO and may be served by a replica.
+	// ReadOnly scripts are sent as EVALSHA_RO and may run on a replica.
 	ReadOnly bool
 	// AnySlot allows keys in different slots, for layouts without a hash tag. A
 	// Redis Cluster refuses them.
@@ -80,13 +76,12 @@ type Script struct {
 	MaxBytes int
 	// Keys are the declared keys, in order.
 	Keys []Key
-	// Guarded is the script behind its guard, which Guard runs; zero where the
-	// header has no @guard. It takes one more key and one more argument, the last
-	// ones.
+	// Guarded is the script behind its guard, which Guard runs; zero where the header has no @guard. It has one more
+	// key and one more argument, the last ones.
 	Guarded Text
 }
 
-// Text is what a server runs: the file of a script, or two files joined.
+// Text is the text that a server runs: the file of a script, or two files joined.
 type Text struct {
 	// SHA is the SHA-1 of the whole, 40 hex digits.
 	SHA string
@@ -97,7 +92,7 @@ type Text struct {
 	Source *string
 }
 
-// String is the whole text, as SCRIPT LOAD sends it; empty for the zero Text.
+// String returns the whole text, as SCRIPT LOAD sends it; empty for the zero Text.
 func (t Text) String() string {
 	switch {
 	case t.Source == nil:
@@ -108,8 +103,7 @@ func (t Text) String() string {
 	return *t.Guard + *t.Source
 }
 
-// scriptLine turns a line of the whole into the line of the script's own file; 0
-// for a line of the guard.
+// scriptLine maps a line of the whole to the line of the script's own file; 0 for a line of the guard.
 func (t Text) scriptLine(line int) int {
 	if t.Guard != nil {
 		line -= strings.Count(*t.Guard, "\n")
@@ -124,7 +118,7 @@ func (s *Script) file(guarded bool) Text {
 	return Text{SHA: s.SHA, Source: s.Source}
 }
 
-// title names the script in messages and traces.
+// title returns the script's name for messages and traces.
 func title(name string, guarded bool) string {
 	if guarded {
 		return "guarded " + name
@@ -142,8 +136,7 @@ func (s *Script) maxBytes() int {
 	return defaultMaxBytes
 }
 
-// verb is the command that runs the script by digest or, when eval is true, by
-// text.
+// verb returns the command that runs the script by digest or, when eval is true, by text.
 func (s *Script) verb(eval bool) any {
 	switch {
 	case eval && s.ReadOnly:
@@ -156,7 +149,7 @@ func (s *Script) verb(eval bool) any {
 	return "evalsha"
 }
 
-// key is the declaration of the i-th key of a call.
+// key returns the declaration of the i-th key of a call.
 func (s *Script) key(i int) Key {
 	if i < len(s.Keys) {
 		return s.Keys[i]

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// checkSlot refuses keys that a Redis Cluster would not accept in one script.
-// Keys made from one hash tag, the normal case, are compared as text only.
+// checkSlot refuses keys that a Redis Cluster does not accept in one script. Keys of one hash tag, the normal case,
+// are only compared as text.
 func checkSlot(keys []any) error {
 	if len(keys) < 2 {
 		return nil
@@ -22,7 +22,7 @@ func checkSlot(keys []any) error {
 	return nil
 }
 
-// keyText is a key as Call.Key appended it.
+// keyText returns a key that Call.Key appended.
 func keyText(key any) string {
 	if p, ok := key.(*string); ok {
 		return *p
@@ -30,8 +30,8 @@ func keyText(key any) string {
 	return key.(string)
 }
 
-// hashTag is the part of a key that Redis Cluster hashes: what stands between
-// the first { and the next }, when that is not empty, else the whole key.
+// hashTag returns the part of a key that Redis Cluster hashes: the text between the first { and the next }, if it is
+// not empty, else the whole key.
 func hashTag(key string) string {
 	if open := strings.IndexByte(key, '{'); open >= 0 {
 		if n := strings.IndexByte(key[open+1:], '}'); n > 0 {
@@ -41,9 +41,8 @@ func hashTag(key string) string {
 	return key
 }
 
-// slot is CRC16 (XMODEM: polynomial 0x1021, start 0) modulo 16384, from the
-// Redis Cluster specification. It runs only when two tags differ, so it does
-// without a table.
+// slot returns CRC16 (XMODEM: polynomial 0x1021, start 0) modulo 16384, from the Redis Cluster specification. It runs
+// only when two tags differ, so it needs no table.
 func slot(tag string) uint16 {
 	var crc uint16
 	for i := 0; i < len(tag); i++ {
