@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/actionhero"
-	"github.com/luatomic/luatomic/internal/foreign"
+	"github.com/luatomic/luatomic/internal/subprocess"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -43,7 +43,7 @@ type request map[string]any
 
 // node is a real ActionHero process.
 type node struct {
-	*foreign.Program
+	*subprocess.Program
 	t testing.TB
 }
 
@@ -73,8 +73,8 @@ func (n *node) alive(t *testing.T) {
 // and kept in the user's cache folder.
 func installed(t *testing.T, version string) string {
 	t.Helper()
-	foreign.Find(t, "apt-get install nodejs", []string{"node", "--version"})
-	foreign.Find(t, "apt-get install npm", []string{"npm", "--version"})
+	subprocess.Find(t, "apt-get install nodejs", []string{"node", "--version"})
+	subprocess.Find(t, "apt-get install npm", []string{"npm", "--version"})
 	hash := sha256.New()
 	files := []string{"package.json", "package-lock.json"}
 	for _, name := range files {
@@ -97,7 +97,7 @@ func installed(t *testing.T, version string) string {
 	require.NoError(t, err)
 	defer os.RemoveAll(fresh)
 	copyFiles(t, version, fresh, files...)
-	foreign.Find(t, "npm has to reach its registry", []string{
+	subprocess.Find(t, "npm has to reach its registry", []string{
 		"npm", "ci", "--prefix", fresh, "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error",
 	})
 	if err := os.Rename(fresh, dir); err != nil {
@@ -156,7 +156,7 @@ func startNode(t *testing.T, server *luatomictest.Server, r release, id string) 
 	cmd.Env = append(os.Environ(), "AGENT="+here+"/agent.js", "METHODS="+here+"/methods.js", "VERSION="+r.version,
 		"REDIS_HOST="+host, "REDIS_PORT="+port, "REDIS_DB=0", "FAKEREDIS=false", "NODE_ENV=development",
 		"ACTIONHERO_TYPESCRIPT_MODE=false", "ACTIONHERO_TITLE="+id, "TOKEN="+token, "CHANNEL="+channel, "RPC_TIMEOUT=8000")
-	n := &node{foreign.Start(t, cmd), t}
+	n := &node{subprocess.Start(t, cmd), t}
 	var up answer
 	require.NoError(t, json.Unmarshal(n.Line(2*time.Minute), &up))
 	require.Equal(t, id, up.Up)

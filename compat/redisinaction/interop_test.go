@@ -20,12 +20,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/redisinaction"
-	"github.com/luatomic/luatomic/internal/foreign"
+	"github.com/luatomic/luatomic/internal/subprocess"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
 // python starts the listing's code on a server of the test's own.
-func python(t *testing.T) (*foreign.Program, *redisinaction.Client, *redis.Client) {
+func python(t *testing.T) (*subprocess.Program, *redisinaction.Client, *redis.Client) {
 	t.Helper()
 	interpreter := findPython(t)
 	server := luatomictest.StartServer(t)
@@ -36,14 +36,14 @@ func python(t *testing.T) (*foreign.Program, *redisinaction.Client, *redis.Clien
 func findPython(t *testing.T) string {
 	t.Helper()
 	// Debian's module belongs to Debian's interpreter; another can be first on PATH.
-	return foreign.Find(t, "apt-get install python3-redis", []string{"/usr/bin/python3", "-c", "import redis"}, []string{"python3", "-c", "import redis"})
+	return subprocess.Find(t, "apt-get install python3-redis", []string{"/usr/bin/python3", "-c", "import redis"}, []string{"python3", "-c", "import redis"})
 }
 
-func startPython(t *testing.T, interpreter string, server *luatomictest.Server) *foreign.Program {
+func startPython(t *testing.T, interpreter string, server *luatomictest.Server) *subprocess.Program {
 	t.Helper()
 	_, port, err := net.SplitHostPort(server.Addr())
 	require.NoError(t, err)
-	return foreign.Start(t, exec.Command(interpreter, "-B", filepath.Join("testdata", "python", "agent.py"), port))
+	return subprocess.Start(t, exec.Command(interpreter, "-B", filepath.Join("testdata", "python", "agent.py"), port))
 }
 
 // pollUntil runs a Go poller until the function returns, and returns how many it moved.

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
-	"github.com/luatomic/luatomic/internal/foreign"
+	"github.com/luatomic/luatomic/internal/subprocess"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -27,7 +27,7 @@ const installRuby = "apt-get install ruby-sidekiq brings it; more versions: sh c
 // rubies returns the Ruby programs with a Sidekiq: the system's, and those under LUATOMIC_SIDEKIQ_GEMS.
 func rubies(t *testing.T) []string {
 	t.Helper()
-	all := []string{foreign.Find(t, installRuby, []string{"ruby", "-e", `require "sidekiq"`})}
+	all := []string{subprocess.Find(t, installRuby, []string{"ruby", "-e", `require "sidekiq"`})}
 	if dir := os.Getenv("LUATOMIC_SIDEKIQ_GEMS"); dir != "" {
 		dir, err := filepath.Abs(dir)
 		require.NoError(t, err)
@@ -44,7 +44,7 @@ type shop struct {
 	*site
 	server  *luatomictest.Server
 	ruby    string
-	agent   *foreign.Program
+	agent   *subprocess.Program
 	release string
 }
 
@@ -67,7 +67,7 @@ func openShop(t *testing.T, ruby string) *shop {
 	t.Helper()
 	s := &shop{server: luatomictest.StartServer(t), ruby: ruby}
 	s.site = &site{t: t, client: s.server.Client()}
-	s.agent = foreign.Start(t, s.command("agent.rb"))
+	s.agent = subprocess.Start(t, s.command("agent.rb"))
 	var is struct{ Sidekiq, Ruby, JSON string }
 	s.ask("version", nil, &is)
 	s.release = is.Sidekiq
@@ -113,7 +113,7 @@ func (s *shop) worker(queues ...string) (end func()) {
 	for _, q := range queues {
 		args = append(args, "-q", q)
 	}
-	p := foreign.Start(s.t, s.command("worker.rb", args...))
+	p := subprocess.Start(s.t, s.command("worker.rb", args...))
 	return func() {
 		p.Signal(os.Interrupt)
 		luatomictest.Eventually(s.t, 60*time.Second, "Sidekiq ends", func() bool { return !p.Running() })

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
-	"github.com/luatomic/luatomic/internal/foreign"
+	"github.com/luatomic/luatomic/internal/subprocess"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -79,10 +79,10 @@ func TestKilledWorkersLoseNothing(t *testing.T) {
 	}
 	self, err := os.Executable()
 	require.NoError(t, err)
-	start := func() *foreign.Program {
+	start := func() *subprocess.Program {
 		cmd := exec.Command(self, "-test.run=^TestKillableWorker$", "-test.timeout=5m")
 		cmd.Env = append(os.Environ(), killEnvURL+"="+server.URL(), "GORACE=atexit_sleep_ms=0")
-		p := foreign.Start(t, cmd)
+		p := subprocess.Start(t, cmd)
 		require.Equal(t, "ready", string(p.Line(60*time.Second)))
 		return p
 	}

@@ -1,5 +1,5 @@
-// Package embedded runs an imitation of Redis inside the process, for the demo and for happy-path tests. Its clock runs: keys expire by
-// real time, as on a server.
+// Package embedded runs an imitation of Redis inside the process, for the demo and for happy-path tests. Keys expire
+// by real time, as on a server.
 package embedded
 
 import (
@@ -15,20 +15,20 @@ import (
 const (
 	// minStep is the resolution of the clock while few keys expire.
 	minStep = time.Millisecond
-	// maxStep bounds how coarse it gets.
+	// maxStep is the coarsest resolution.
 	maxStep = 25 * time.Millisecond
-	// stepShare keeps the work of a step, which visits every key that expires, under a tenth of the time.
+	// stepShare keeps the work of a step, which visits every key with a TTL, under a tenth of the time.
 	stepShare = 10
 )
 
 // Server is an in-process imitation of a Redis server on a loopback port.
 //
-// Its clock advances in steps of 1 ms, up to 25 ms when many thousand keys expire. TIME and all expiry follow that one clock, so they
-// agree with each other; both are late by up to a step. Step puts the clock forward or back.
+// Its clock advances in steps of 1 ms, up to 25 ms when many thousand keys expire. TIME and all expiry use that one
+// clock, so they agree; both are late by up to a step. Step moves the clock forward or back.
 type Server struct {
 	redis     *miniredis.Miniredis
-	mu        sync.Mutex    // over reading the wall clock and setting the server's
-	ahead     time.Duration // of the wall clock
+	mu        sync.Mutex    // held while the wall clock is read and the server's clock is set
+	offset    time.Duration // from the wall clock
 	closing   chan struct{}
 	ticking   sync.WaitGroup
 	closeOnce sync.Once
@@ -37,13 +37,14 @@ type Server struct {
 // Start opens a loopback port and serves an empty database there until Close.
 func Start() (*Server, error) {
 	redis := miniredis.NewMiniRedis()
-	// Left to read the wall clock itself, it would visit every expiring key on every access; with a clock that is set, once a step.
+	// With the wall clock, miniredis visits every expiring key on every access; with a clock that is set, once a
+	// step.
 	redis.SetTime(time.Now())
 	redis.ClockTTL(true)
 	if err := redis.Start(); err != nil {
 		return nil, fmt.Errorf("embedded server: %w", err)
 	}
-	// Read-only scripts may read the clock on a server; the imitation refuses TIME in them. So it runs them as scripts of any kind.
+	// A server allows TIME in read-only scripts; the imitation refuses it. So read-only scripts run as ordinary ones.
 	redis.Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
 		verb, readOnly := strings.CutSuffix(strings.ToUpper(cmd), "_RO")
 		if !readOnly || verb != "EVALSHA" && verb != "EVAL" {
@@ -72,19 +73,19 @@ func (s *Server) Close() {
 	})
 }
 
-// Step puts the clock forward by d, or back. What follows sees the new time.
+// Step moves the clock forward by d, or back. Later commands use the new time.
 func (s *Server) Step(d time.Duration) {
 	s.set(d)
 }
 
-// set puts the clock at the wall clock's time and all steps, d among them. The lock spans the reading and the setting: a tick that read
-// the clock before a step would otherwise set the time without it after the step.
+// set sets the clock to the wall clock's time plus all steps, including d. The lock is held from the read to the set:
+// otherwise a tick that read the clock before a step would undo the step.
 func (s *Server) set(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ahead += d
-	s.redis.SetTime(time.Now().Add(s.ahead))
-	// Any access makes the expiry catch up with the clock.
+	s.offset += d
+	s.redis.SetTime(time.Now().Add(s.offset))
+	// Any access applies the expiry that is due.
 	s.redis.Exists("")
 }
 

@@ -20,7 +20,7 @@ const clockStep = 25 * time.Millisecond
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	for tries := 5; code == 0; tries-- { // on a busy machine what was closed takes a while to end
+	for tries := 5; code == 0; tries-- { // on a busy machine closed goroutines take a while to end
 		err := goleak.Find()
 		if err == nil {
 			break
@@ -103,7 +103,7 @@ func TestStepMovesTimeAndExpiry(t *testing.T) {
 	require.Zero(t, client.Exists(ctx, "k").Val())
 }
 
-// The clock ticks while it is stepped: no tick may set the time as it was before a step.
+// Ticks and steps run concurrently: no tick may set the time from before a step.
 func TestATickDoesNotUndoAStep(t *testing.T) {
 	t.Parallel()
 	server, err := embedded.Start()
@@ -111,7 +111,7 @@ func TestATickDoesNotUndoAStep(t *testing.T) {
 	t.Cleanup(server.Close)
 	client, ctx := redis.NewClient(&redis.Options{Addr: server.Addr()}), t.Context()
 	t.Cleanup(func() { _ = client.Close() })
-	// Scripts hold the server while a tick waits to set its time.
+	// Scripts block the server while a tick waits to set its time.
 	var busy sync.WaitGroup
 	stop, cancel := context.WithCancel(ctx)
 	defer busy.Wait()
@@ -146,7 +146,7 @@ func TestManyExpiringKeysDoNotSlowScriptsDown(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, client.Set(ctx, "short", "v", 20*time.Millisecond).Err())
-	// A busy machine stands still at times, but not in each of the short runs.
+	// A busy machine stalls at times, but not in each of the short runs.
 	run := func(client *redis.Client) time.Duration {
 		began := time.Now()
 		for range 50 {
@@ -163,7 +163,7 @@ func TestManyExpiringKeysDoNotSlowScriptsDown(t *testing.T) {
 	require.Eventually(t, func() bool { return client.Exists(ctx, "short").Val() == 0 }, 20*time.Second, time.Millisecond)
 }
 
-// TestScriptVocabulary runs what the library's scripts are written with.
+// TestScriptVocabulary runs the commands and Lua functions that the library's scripts use.
 func TestScriptVocabulary(t *testing.T) {
 	t.Parallel()
 	client, ctx := start(t), t.Context()
@@ -212,7 +212,7 @@ func TestScriptVocabulary(t *testing.T) {
 		{"LMOVE", `redis.call('RPUSH', KEYS[1], 'a', 'b') return redis.call('LMOVE', KEYS[1], KEYS[1], 'LEFT', 'RIGHT')`, "a"},
 		{"MGET", `redis.call('SET', KEYS[1], 'v') return redis.call('MGET', KEYS[1], KEYS[1] .. 'none')`, []any{"v", nil}},
 		{"LREM LPOS", `redis.call('RPUSH', KEYS[1], 'a', 'b', 'a') return {redis.call('LPOS', KEYS[1], 'b'), redis.call('LREM', KEYS[1], 1, 'a')}`, []any{int64(1), int64(1)}},
-		{"PUBLISH counts nobody", `return redis.call('PUBLISH', 'nobody', 'x')`, int64(0)},
+		{"PUBLISH counts no receiver", `return redis.call('PUBLISH', 'none', 'x')`, int64(0)},
 		{"format of large numbers", `return string.format('%.0f', 1795227802144100)`, "1795227802144100"},
 		{"tonumber and comparison", `return tonumber('1795227802144') > 1795227802143 and 1 or 0`, int64(1)},
 		{"unpack of 1000", `local t = {} for i = 1, 1000 do t[i] = i end redis.call('RPUSH', KEYS[1], unpack(t)) return redis.call('LLEN', KEYS[1])`, int64(1000)},

@@ -1,11 +1,9 @@
-// Package keys makes the name of every key and channel. Nothing else in the
-// module, no script included, puts a key together.
+// Package keys builds the name of every key and channel. No other code in the module, no script included, builds one.
 //
-// The library makes the only braces: what stands between them is the name that
-// the user gave, so all keys of one thing share a slot of a Redis Cluster. A
-// prefix comes before everything. Queues that are to share a slot have a tag instead,
-// and their names in braces behind it: no queue without a tag has a second brace there,
-// and no name holds one, so no two keys are the same.
+// The library writes the only braces, around the name that the user gave, so all keys of one object share a slot of a
+// Redis Cluster. A prefix precedes everything. Queues that share a slot have their tag in braces there, and their
+// names in braces behind it: a queue without a tag has no second brace there, and no name has a brace, so no two keys
+// are equal.
 //
 //	{queue}:r   list    ready jobs, entries enqueued_at_ms:id, oldest at the head
 //	{queue}:s   zset    scheduled jobs, id scored by due time in ms
@@ -17,38 +15,37 @@
 //	{queue}:u   hash    k:name to the id that holds a unique name, j:id to the name
 //	{queue}:ux  zset    unique name, scored by the end of its hold in ms
 //	{queue}:c   hash    settings: paused, limit; dead_bytes, the bodies in d
-//	{queue}:w   zset    channels of consumers and pollers that wait, scored by the
+//	{queue}:w   zset    channels of waiting consumers and pollers, scored by the
 //	                    end of their wait in ms; expires
-//	{queue}:i:* string  result of one push, kept for a repeat; expires
+//	{queue}:i:* string  result of one push, kept for a retry; expires
 //
 //	{tag}{queue}:r ...  the same keys of a queue with a tag
 //	{tag}{}:i:* string  result of one push to several queues of a tag; expires
 //
 //	lock:{name}  string  fence, holder and lease as one text; expires
-//	lockq:{name} zset    those who wait for the lock, scored by priority and
+//	lockq:{name} zset    waiters for the lock, scored by priority and
 //	                     arrival; expires
 //
-//	sem:{name}   zset    all of a semaphore, see scripts/sem_acquire.lua; expires
-//	semq:{name}  zset    those who wait for a permit of it, like lockq; expires
-//	rw:{name}, rwq:{name}  the same of a read-write lock
+//	sem:{name}   zset    the semaphore, see scripts/sem_acquire.lua; expires
+//	semq:{name}  zset    waiters for a permit, like lockq; expires
+//	rw:{name}, rwq:{name}  the same for a read-write lock
 //
-// With a tag, the locks of that tag share a slot: lock:{tag}:name. Those who wait
-// listen on lock:c:<process>, on a cluster on lock:{name}:c:<process>; those who
-// observe an election on lock:{name}:e.
+// With a tag, the locks of that tag share a slot: lock:{tag}:name. Waiters subscribe to lock:c:<process>, on a
+// cluster to lock:{name}:c:<process>; observers of an election to lock:{name}:e.
 //
 //	rpc:{bus}:nodes     zset    node scored by the end of its lease in ms; expires
-//	rpc:{bus}:about     hash    node and what it says about itself; expires
-//	rpc:{bus}:m:*       zset    per method: node scored by calls in flight less what
-//	                            it can run at once; expires
+//	rpc:{bus}:about     hash    node and its description; expires
+//	rpc:{bus}:m:*       zset    per method: node scored by calls in flight less
+//	                            its concurrency; expires
 //	rpc:{bus}:r:*       string  one request: state, attempt and node; pending: its
 //	                            callers and the request; done: the reply; expires
-//	rpc:{bus}:g:*       hash    one gather: c its caller, f the request, n:node p
-//	                            or u while it is asked, d and the reply; expires
+//	rpc:{bus}:g:*       hash    one gather: c the caller, f the request, n:node p
+//	                            or u while pending, d and the reply; expires
 //	rpc:{bus}:s:*       hash    parts of a streaming reply by number; expires
 //	rpc:{bus}:k:*       string  the node that owns a connection; expires
 //
-// The keys of a queue do not expire: they hold work that is not done. Each is
-// gone when its last job is, but for the settings in c, which somebody made.
+// The keys of a queue do not expire: they hold unfinished work. Each is deleted with its last job, except the
+// settings in c.
 package keys
 
 import "github.com/luatomic/luatomic/lua"
@@ -60,8 +57,8 @@ type Queue struct {
 	receipt, channel string
 }
 
-// NewQueue names the keys of the queue, or says why the name or the tag cannot be one.
-// Without a tag the name is the tag.
+// NewQueue names the keys of the queue, or returns why the name or the tag is invalid. Without a tag the name is the
+// tag.
 func NewQueue(prefix, tag, name string) (Queue, error) {
 	if err := check("queue name", prefix, name); err != nil {
 		return Queue{}, err
@@ -89,7 +86,7 @@ func Receipt(prefix, tag, token string) string { return prefix + "{" + tag + "}{
 // Receipt names the key that keeps the result of the push with that token.
 func (q *Queue) Receipt(token string) string { return q.receipt + token }
 
-// Channel names the channel on which one who waits is told of work.
+// Channel names the channel that notifies a waiter of work.
 func (q *Queue) Channel(waiter string) string { return q.channel + waiter }
 
 // Lock names the keys of one lock.
@@ -125,22 +122,22 @@ func newLock(kind, prefix, tag, name string) (Lock, error) {
 	return Lock{Record: prefix + kind + ":{" + tag + "}:" + name, Queue: prefix + kind + "q:{" + tag + "}:" + name}, nil
 }
 
-// Channel names the channel in the lock's slot on which a process is told.
+// Channel names the channel in the lock's slot that notifies a process.
 func (l *Lock) Channel(process string) string { return l.Record + ":c:" + process }
 
-// Observers names the channel on which those who observe an election are told.
+// Observers names the channel that notifies the observers of an election.
 func (l *Lock) Observers() string { return l.Record + ":e" }
 
-// LockInbox is what the channel of a process is made of, with the process after
-// it: the one on which it is told of any lock.
+// LockInbox returns the prefix of a process' channel, which notifies the process of any lock. The name of the process
+// follows it.
 func LockInbox(prefix string) string { return prefix + "lock:c:" }
 
 // Bus names the keys and channels of one bus.
 type Bus struct {
 	Nodes, About string
-	// Outbox is the prefix of the channels that nodes and callers listen on.
+	// Outbox is the prefix of the channels of nodes and callers.
 	Outbox string
-	// All is the channel that all of them listen on.
+	// All is the channel of all nodes and callers.
 	All string
 
 	tag string

@@ -11,8 +11,8 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Names, tags and tokens that look like parts of each other's keys, in all combinations:
-// no two queues have a key or channel in common, and all of one tag are in one slot.
+// Names, tags and tokens that resemble parts of each other's keys, in all combinations: no two queues share a key or
+// channel, and all keys of one tag are in one slot.
 func TestNoTwoQueuesShareAKey(t *testing.T) {
 	t.Parallel()
 	words := []string{"r", "s", "i", "w", "i:r", "r:i", "i:i:r", ":", ":r", "a", "a:r", "a:i", "a:i:r", "mail"}
@@ -50,7 +50,7 @@ func TestNoTwoQueuesShareAKey(t *testing.T) {
 	}
 }
 
-// The keys of a queue without a tag are what they have always been: jobs stand there.
+// The keys of a queue without a tag must not change: they store jobs.
 func TestKeysOfAQueueWithoutATag(t *testing.T) {
 	t.Parallel()
 	q, err := keys.NewQueue("app:", "", "mail")

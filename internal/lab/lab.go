@@ -1,4 +1,5 @@
-// Package lab holds what the tests of several packages share: fixtures, waits, counts of commands, processes.
+// Package lab has fixtures that the tests of several packages share: queues, locks, buses, waits, counts of commands,
+// processes.
 package lab
 
 import (
@@ -17,7 +18,7 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// step runs a function before the n-th command of a name.
+// Step runs a function before the n-th command of a name.
 type Step struct {
 	At map[string]func()
 	N  map[string]int
@@ -38,7 +39,7 @@ func (s *Step) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// fatal ends the benchmark on an error.
+// Fatal ends the benchmark on an error.
 func Fatal(b *testing.B, err error) {
 	b.Helper()
 	if err != nil {
@@ -46,7 +47,7 @@ func Fatal(b *testing.B, err error) {
 	}
 }
 
-// subscribe gives a channel a receiver for as long as the test runs.
+// Subscribe adds a receiver to a channel until the test ends.
 func Subscribe(ctx context.Context, t *testing.T, c *redis.Client, channel string) error {
 	sub := c.Subscribe(ctx, channel)
 	t.Cleanup(func() { require.NoError(t, sub.Close()) })
@@ -59,7 +60,7 @@ const (
 	LongLease    = Future * 1000    // us: the end of a lease
 )
 
-// dump holds the serialized value of every key of a tag.
+// Dump returns the serialized value of every key of a tag.
 func Dump(ctx context.Context, t *testing.T, c *redis.Client, k string) map[string]string {
 	t.Helper()
 	out := make(map[string]string)
@@ -71,7 +72,7 @@ func Dump(ctx context.Context, t *testing.T, c *redis.Client, k string) map[stri
 	return out
 }
 
-// calls is how often the server has run each command.
+// Calls returns how often the server has run each command.
 func Calls(t testing.TB, c *redis.Client) map[string]int {
 	t.Helper()
 	out := make(map[string]int)
@@ -81,7 +82,7 @@ func Calls(t testing.TB, c *redis.Client) map[string]int {
 	return out
 }
 
-// soon receives within the time, or fails the test.
+// Soon receives within the time, or fails the test.
 func Soon[T any](t testing.TB, within time.Duration, what string, c <-chan T) T {
 	t.Helper()
 	timer := time.NewTimer(within)
@@ -95,7 +96,7 @@ func Soon[T any](t testing.TB, within time.Duration, what string, c <-chan T) T 
 	panic("unreachable")
 }
 
-// around runs something instead of a script, or behind it.
+// Around wraps the call of a script in a function, which may run the script or not.
 type Around struct {
 	Sha string
 	Do  func(run func() error) error
@@ -127,7 +128,7 @@ func (a *Around) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// waitFor returns when n wait for the lock.
+// WaitFor returns when the lock has n waiters.
 func WaitFor(t testing.TB, l *lock.Locker, name string, n int) {
 	t.Helper()
 	luatomictest.Eventually(t, 20*time.Second, fmt.Sprint(n, " wait"), func() bool {
@@ -159,7 +160,7 @@ func CommandCalls(t *testing.T, c *redis.Client) map[string]int {
 	return out
 }
 
-// every calls f again and again until stop.
+// Every calls f at each interval until stop.
 func Every(d time.Duration, f func()) (stop func()) {
 	ended, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -181,7 +182,7 @@ func Every(d time.Duration, f func()) (stop func()) {
 	}
 }
 
-// statCalls reads the calls out of a line of INFO commandstats.
+// StatCalls parses the calls in a line of INFO commandstats.
 func StatCalls(t *testing.T, line string) int64 {
 	t.Helper()
 	var calls int64

@@ -11,7 +11,7 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// acquireLater starts an Acquire that reports on the channel.
+// AcquireLater starts an Acquire that reports on the channel.
 func AcquireLater(ctx context.Context, l *lock.Locker, name string) <-chan Acquired {
 	got := make(chan Acquired, 1)
 	go func() {
@@ -21,21 +21,21 @@ func AcquireLater(ctx context.Context, l *lock.Locker, name string) <-chan Acqui
 	return got
 }
 
-// acquired is a lease that came after a wait, or why it did not.
+// Acquired is the result of an Acquire: a lease or an error.
 type Acquired struct {
 	Lease *lock.Lease
 	Err   error
 	Id    int
 }
 
-// newLocker returns a locker and the name of a lock of the test's own.
+// NewLocker returns a locker and the name of a lock for the test.
 func NewLocker(t testing.TB, opts *lock.Options) (*lock.Locker, string, *redis.Client) {
 	t.Helper()
 	client := luatomictest.Client(t)
 	return Locker(t, client, opts), luatomictest.Namespace(t), client
 }
 
-// locker makes a locker that is closed with the test.
+// Locker returns a locker that is closed at the end of the test.
 func Locker(t testing.TB, c redis.UniversalClient, opts *lock.Options) *lock.Locker {
 	t.Helper()
 	l := lock.New(c, opts)

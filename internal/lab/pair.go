@@ -14,11 +14,11 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// pair is a server and its replica, which can change places while the connections
-// that there are stay where they are: behind the name of a managed service, say.
+// Pair is a server and its replica, which can swap roles while existing connections stay open, as behind the host
+// name of a managed service.
 type Pair struct {
 	Master, Replica *luatomictest.Server
-	Address         atomic.Pointer[string] // where new connections go
+	Address         atomic.Pointer[string] // the target of new connections
 }
 
 func StartPair(t *testing.T) *Pair {
@@ -42,7 +42,7 @@ func (p *Pair) InSync(t *testing.T, replica *luatomictest.Server) {
 	})
 }
 
-// turn makes the replica the master, and the master its replica.
+// Turn makes the replica the master, and the master its replica.
 func (p *Pair) Turn(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -57,7 +57,7 @@ func (p *Pair) Turn(t *testing.T) {
 	p.InSync(t, p.Replica)
 }
 
-// client goes to the master of the moment with each new connection.
+// Client opens each new connection to the current master.
 func (p *Pair) Client(t *testing.T) *redis.Client { return p.ClientOf(t, 10) }
 
 func (p *Pair) ClientOf(t *testing.T, connections int) *redis.Client {
@@ -70,13 +70,13 @@ func (p *Pair) ClientOf(t *testing.T, connections int) *redis.Client {
 	return c
 }
 
-// replicated returns when a replica has what was written so far.
+// Replicated returns when a replica has all writes so far.
 func Replicated(t *testing.T, master *redis.Client) {
 	t.Helper()
-	c := master.Conn() // WAIT is for what its own connection wrote
+	c := master.Conn() // WAIT covers the writes of its own connection
 	defer c.Close()
 	require.NoError(t, c.Set(t.Context(), "written", 1, 0).Err())
-	luatomictest.Eventually(t, 30*time.Second, "a replica has it", func() bool {
+	luatomictest.Eventually(t, 30*time.Second, "a replica has the write", func() bool {
 		n, err := c.Wait(t.Context(), 1, time.Second).Result()
 		return err == nil && n == 1
 	})

@@ -22,7 +22,7 @@ func TakeOne(t *testing.T, q *queue.Queue) *queue.Delivery {
 	return taken.Deliveries[0]
 }
 
-// numbered are n jobs with ids of their own.
+// Numbered returns n jobs with ids.
 func Numbered(n int, delay time.Duration) []queue.Job {
 	out := Bodies(n)
 	for i := range out {
@@ -38,7 +38,7 @@ func Push(t *testing.T, q *queue.Queue, jobs ...queue.Job) queue.Pushed {
 	return pushed
 }
 
-// newQueue returns a queue of the test's own.
+// NewQueue returns a queue for the test.
 func NewQueue(t testing.TB, opts *queue.Options) (*queue.Queue, *redis.Client) {
 	t.Helper()
 	client := luatomictest.Client(t)
@@ -47,10 +47,10 @@ func NewQueue(t testing.TB, opts *queue.Options) (*queue.Queue, *redis.Client) {
 	return q, client
 }
 
-// key is the full name of one of the queue's keys.
+// Key returns the full name of one of the queue's keys.
 func Key(q *queue.Queue, suffix string) string { return "{" + q.Name() + "}:" + suffix }
 
-// bodies are n small jobs without ids.
+// Bodies returns n small jobs without ids.
 func Bodies(n int) []queue.Job {
 	jobs := make([]queue.Job, n)
 	for i := range jobs {
@@ -59,7 +59,7 @@ func Bodies(n int) []queue.Job {
 	return jobs
 }
 
-// tagged returns n queues of one tag: a, b and so on.
+// Tagged returns n queues of one tag: a, b and so on.
 func Tagged(t testing.TB, c lua.Client, tag string, n int) []*queue.Queue {
 	t.Helper()
 	out := make([]*queue.Queue, n)

@@ -13,7 +13,7 @@ import (
 
 var Echo = rpc.NewMethod[string, string]("echo")
 
-// openBus runs a bus until the test ends.
+// OpenBus runs a bus until the test ends.
 func OpenBus(t testing.TB, client redis.UniversalClient, name string, opts *rpc.Options) *rpc.Bus {
 	t.Helper()
 	b, err := rpc.NewBus(client, name, opts)
@@ -37,7 +37,7 @@ func RunBus(t testing.TB, b *rpc.Bus) (stop func()) {
 	return stop
 }
 
-// serving returns a bus that serves the method and is announced.
+// Serving returns a bus that serves the method and is announced.
 func Serving[Req, Res any](t testing.TB, m rpc.Method[Req, Res], client redis.UniversalClient, name string, opts *rpc.Options, h func(context.Context, Req) (Res, error)) *rpc.Bus {
 	t.Helper()
 	b, err := rpc.NewBus(client, name, opts)

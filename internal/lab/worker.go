@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// worker is a process of its own.
+// Worker is a process of a test.
 type Worker struct {
 	Cmd   *exec.Cmd
 	Stdin io.Closer
@@ -18,10 +18,10 @@ type Worker struct {
 
 func (w *Worker) Kill() {
 	_ = w.Cmd.Process.Kill()
-	_ = w.Cmd.Wait() // says that it was killed
+	_ = w.Cmd.Wait() // the error of the kill
 }
 
-// stopAt lets the worker go on until finish, and reports whether it found a fault.
+// StopAt lets the worker run until finish, and returns the fault that it found.
 func (w *Worker) StopAt(ctx context.Context, finish <-chan struct{}) error {
 	select {
 	case <-finish:
@@ -40,7 +40,7 @@ func (w *Worker) StopAt(ctx context.Context, finish <-chan struct{}) error {
 	return nil
 }
 
-// ends closes the process' standard input and returns what it says.
+// Ends closes the process' standard input and returns its output.
 func (w *Worker) Ends() string {
 	_ = w.Stdin.Close()
 	var said []string

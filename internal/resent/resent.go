@@ -1,9 +1,9 @@
-// Package resent lets a caller know that an answer came to a call that had been
-// sent before, without an answer: what it says may be the work of the first.
+// Package resent lets a caller learn that a reply answers a retry. The earlier attempt got no reply and may have done
+// the work that this reply describes.
 package resent
 
-// Key finds a Noter in a context.
+// Key is the context key of a Noter.
 type Key struct{}
 
-// Noter is told.
+// A Noter learns that the reply it got answers a retry.
 type Noter interface{ NoteResent() }

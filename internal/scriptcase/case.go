@@ -1,5 +1,5 @@
-// Package scriptcase has a valid call of every script of this module, with what must be stored before it. The sweeps over
-// all scripts run them, and the tests of single scripts build on them.
+// Package scriptcase has a valid call of every script of this module, with what must be stored before it. The sweeps
+// over all scripts run them, and the tests of single scripts build on them.
 package scriptcase
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// queueStep is one call on a queue. ds are the deliveries of the last takes.
+// QueueStep is one call on a queue. ds are the deliveries of the last takes.
 type QueueStep func(ctx context.Context, q *queue.Queue, ds *[]*queue.Delivery) error
 
 func Pushes(jobs ...queue.Job) QueueStep {
@@ -65,7 +65,7 @@ var AllScripts = slices.Concat(RpcScripts, []*lua.Script{
 
 type Recorder struct {
 	Keys   []string
-	Cancel func() // or the runtime would try again
+	Cancel func() // stops the runtime's retries
 }
 
 func (r *Recorder) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -87,15 +87,15 @@ func (r *Recorder) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// scriptCall is one call of a script on prepared data, for the tests that put
+// ScriptCall is one call of a script on prepared data, for the tests that put
 // every script under the same fault.
 type ScriptCall struct {
 	Script *lua.Script
-	// run calls the script and says what it answered.
+	// Run calls the script and returns its reply as text.
 	Run func(ctx context.Context, c lua.Client, k string) (string, error)
-	// prepare makes the data that the call finds; k is the test's tag.
+	// Prepare stores the data for the call; k is the test's tag.
 	Prepare func(ctx context.Context, c *redis.Client, k string) error
-	// unread are keys that this call declares and has no need to look at.
+	// Unread are declared keys that this call does not read.
 	Unread []string
 }
 
@@ -121,7 +121,7 @@ func ScriptCalls() []ScriptCall {
 				Jobs: []gen.QueuePushJob{{ID: "a", Body: []byte("A")}, {ID: "b", Due: lab.Future, Body: []byte("B"), Hold: "60000:name"}, {ID: "a"}}})
 			return fmt.Sprint(v.Ready, v.Scheduled, v.Duplicates), err
 		}, func(ctx context.Context, c *redis.Client, k string) error {
-			// A holder whose time is over, and a limit that leaves room.
+			// An expired holder, and a limit that is not reached.
 			c.HSet(ctx, "{"+k+"}:u", "k:name", "gone", "j:gone", "name")
 			c.ZAdd(ctx, "{"+k+"}:ux", redis.Z{Score: lab.Past, Member: "name"})
 			return c.HSet(ctx, "{"+k+"}:c", "limit", "10").Err()
@@ -138,7 +138,7 @@ func ScriptCalls() []ScriptCall {
 				c.ZAdd(ctx, tag+":ux", redis.Z{Score: lab.Past, Member: "name"})
 				c.HSet(ctx, tag+":c", "limit", "10")
 			}
-			// A large body changes the form of this hash for good: an undo would show.
+			// A large body changes the encoding of this hash permanently: an undo would show.
 			c.HSet(ctx, "{"+k+"}:b", "there", "small")
 			return c.RPush(ctx, "{"+k+"}{second}:r", "1:there").Err()
 		}, nil},
@@ -255,7 +255,7 @@ func ScriptCalls() []ScriptCall {
 	}...)
 }
 
-// keysOf are the keys that a call passes, seen by a client that sends nothing.
+// KeysOf returns the keys that a call passes, recorded by a client that sends nothing.
 func KeysOf(ctx context.Context, t *testing.T, call ScriptCall, k string) []string {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})

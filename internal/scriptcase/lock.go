@@ -15,12 +15,12 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// record makes the text of a lock.
+// Record returns the text of a lock.
 func Record(fence int64, waiting int, owner string, start, length int64) string {
 	return fmt.Sprintf("%d %d %s %d %d 0 - note", fence, waiting, owner, start, length)
 }
 
-// lockOf prepares a lock with that text and, if there are any, entries in its queue.
+// LockOf prepares a lock with that text and, if there are any, entries in its queue.
 func LockOf(text string, entries ...string) func(context.Context, *redis.Client, string) error {
 	return func(ctx context.Context, c *redis.Client, k string) error {
 		for i, e := range entries {
@@ -37,7 +37,7 @@ func LockOf(text string, entries ...string) func(context.Context, *redis.Client,
 	}
 }
 
-// entryOf makes an entry that nobody listens for.
+// EntryOf returns an entry without a subscriber.
 func EntryOf(owner string) string { return owner + " 5000 0 nobody\n" + owner }
 
 var (
@@ -47,7 +47,7 @@ var (
 	LapsedOther = Record(7, 1, "other", int64(lab.Past)*1000, 1000)
 )
 
-// lockCalls are the calls of scriptCalls that concern locks.
+// LockCalls are the calls of lock scripts.
 func LockCalls() []ScriptCall {
 	show := func(v any, err error) (string, error) { return fmt.Sprintf("%+v", v), err }
 	acquire := func(entry string) func(context.Context, lua.Client, string) (string, error) {
@@ -106,7 +106,7 @@ func LockCalls() []ScriptCall {
 	}
 }
 
-// lockRecord is the string of a lock, taken apart.
+// LockRecord is a parsed lock record.
 func LockRecord(t testing.TB, c redis.Cmdable, name string) []string {
 	t.Helper()
 	text, err := c.Get(t.Context(), "lock:{"+name+"}").Result()

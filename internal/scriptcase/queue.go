@@ -17,14 +17,13 @@ func QueueKeys(k string) (r, s, b, l, n, d string) {
 	return p + "r", p + "s", p + "b", p + "l", p + "n", p + "d"
 }
 
-// pushKeys are the keys of the queue with that tag for a push to several.
+// PushKeys are the keys of the queue with that tag for a push to several.
 func PushKeys(tag string) gen.QueuePushManyQueue {
 	return gen.QueuePushManyQueue{Ready: tag + ":r", Scheduled: tag + ":s", Bodies: tag + ":b", Leases: tag + ":l", Failures: tag + ":n",
 		Unique: tag + ":u", Expiry: tag + ":ux", Control: tag + ":c", Wake: tag + ":w"}
 }
 
-// leased puts jobs "a" and "b" under a lease with the fence longLease; "a" holds
-// the unique name "name".
+// Leased stores jobs "a" and "b" under a lease with the fence longLease; "a" holds the unique name "name".
 func Leased(ctx context.Context, c *redis.Client, k string) error {
 	_, _, b, l, _, _ := QueueKeys(k)
 	c.HSet(ctx, b, "a", "body", "b", "body")
@@ -33,7 +32,7 @@ func Leased(ctx context.Context, c *redis.Client, k string) error {
 	return c.ZAdd(ctx, l, redis.Z{Score: lab.LongLease, Member: "a"}, redis.Z{Score: lab.LongLease, Member: "b"}).Err()
 }
 
-// buried puts jobs "a", "b" and "c" into the dead set.
+// Buried puts jobs "a", "b" and "c" into the dead set.
 func Buried(ctx context.Context, c *redis.Client, k string) error {
 	_, _, b, _, n, d := QueueKeys(k)
 	for i, id := range []string{"a", "b", "c"} {
@@ -44,7 +43,7 @@ func Buried(ctx context.Context, c *redis.Client, k string) error {
 	return c.HSet(ctx, "{"+k+"}:c", "dead_bytes", "12").Err()
 }
 
-// peekCalls look at each state; each reads only the key of that state.
+// PeekCalls peek at each state; each reads only the key of that state.
 func PeekCalls() []ScriptCall {
 	var calls []ScriptCall
 	states := []string{"ready", "scheduled", "leases", "dead"}

@@ -18,14 +18,14 @@ var RpcScripts = []*lua.Script{
 	&gen.RPCPartScript, &gen.RPCPartsScript, &gen.RPCReadScript, &gen.RPCReplyScript, &gen.RPCRescueScript, &gen.RPCUnbindScript,
 }
 
-// announced puts node "n" on the bus, serving method x with room for five calls.
+// Announced stores node "n", which serves method x with a concurrency of five.
 func Announced(ctx context.Context, c *redis.Client, k string) error {
 	c.ZAdd(ctx, "{"+k+"}:nodes", redis.Z{Score: lab.Future, Member: "n"})
 	c.HSet(ctx, "{"+k+"}:about", "n", "{}")
 	return c.ZAdd(ctx, "{"+k+"}:m:x", redis.Z{Score: -5, Member: "n"}).Err()
 }
 
-// asked puts a pending request of caller k at node "n".
+// Asked stores a pending request of caller k at node "n".
 func Asked(ctx context.Context, c *redis.Client, k string) error {
 	if err := Announced(ctx, c, k); err != nil {
 		return err
@@ -33,7 +33,7 @@ func Asked(ctx context.Context, c *redis.Client, k string) error {
 	return c.Set(ctx, "{"+k+"}:r:1", "p1 n\n"+k+"\nframe", time.Hour).Err()
 }
 
-// orphaned puts a pending request at a node whose lease is over, beside a live one.
+// Orphaned stores a pending request at a node whose lease has expired, and a live node.
 func Orphaned(ctx context.Context, c *redis.Client, k string) error {
 	if err := Announced(ctx, c, k); err != nil {
 		return err
@@ -66,7 +66,7 @@ func Owned(ctx context.Context, c *redis.Client, k string) error {
 	return c.Set(ctx, "{"+k+"}:k:1", "n", time.Hour).Err()
 }
 
-// rpcCalls are the calls of the scripts of a bus.
+// RpcCalls are the calls of the scripts of a bus.
 func RpcCalls() []ScriptCall {
 	show := func(v any, err error) (string, error) { return fmt.Sprintf("%+v", v), err }
 	nodes := func(k string) string { return "{" + k + "}:nodes" }
@@ -104,7 +104,7 @@ func RpcCalls() []ScriptCall {
 		{&gen.RPCCollectScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			v, err := gen.RPCCollect(ctx, c, gen.RPCCollectParams{Records: []string{record(k)}, Node: lua.Some("n")})
 			return fmt.Sprint(len(v)), err
-		}, func(ctx context.Context, c *redis.Client, k string) error { // no TTL: what is left of it is in the reply
+		}, func(ctx context.Context, c *redis.Client, k string) error { // no TTL: the reply has the remaining time
 			return c.Set(ctx, record(k), "p1 n\n"+k+"\nframe", 0).Err()
 		}, nil},
 		{&gen.RPCAttachScript, func(ctx context.Context, c lua.Client, k string) (string, error) {

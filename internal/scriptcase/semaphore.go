@@ -15,11 +15,11 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// What is no time in a semaphore is scored by this and its value.
+// Members that are not leases have this score plus their value.
 const SemBase = 1e15
 
-// semOf prepares a semaphore of that limit with holders, a map of tokens to the ends
-// of their leases, and entries in its queue.
+// SemOf prepares a semaphore of that limit with holders, a map of tokens to the ends of their leases, and entries in
+// its queue.
 func SemOf(limit int, holders map[string]float64, entries ...string) func(context.Context, *redis.Client, string) error {
 	return func(ctx context.Context, c *redis.Client, k string) error {
 		used := 0.0
@@ -31,7 +31,7 @@ func SemOf(limit int, holders map[string]float64, entries ...string) func(contex
 			}
 		}
 		members = append(members, redis.Z{Score: SemBase + used, Member: "used"})
-		members[1].Score = SemBase * 2 // a fence from a clock that was ahead
+		members[1].Score = SemBase * 2 // a fence from a clock that was set back since
 		err := c.ZAdd(ctx, "sem:{"+k+"}", members...).Err()
 		for i, e := range entries {
 			err = errors.Join(err, c.ZAdd(ctx, "semq:{"+k+"}", redis.Z{Score: float64(i + 1), Member: e}).Err())
@@ -43,7 +43,7 @@ func SemOf(limit int, holders map[string]float64, entries ...string) func(contex
 	}
 }
 
-// semWeight is the weight of a permit; 0 for any other member.
+// SemWeight returns the weight of a permit; 0 for any other member.
 func SemWeight(member string) float64 {
 	_, text, ok := strings.Cut(member, ":")
 	if !ok || strings.Contains(member, "\n") {
@@ -53,12 +53,12 @@ func SemWeight(member string) float64 {
 	return n
 }
 
-// standing makes an entry that is heard on a channel.
+// Standing returns an entry whose waiter subscribes to a channel.
 func Standing(token, channel string) string {
 	return token + " 5000 0 " + channel + "\nnote of " + token
 }
 
-// semCalls are the calls of scriptCalls that concern semaphores.
+// SemCalls are the calls of semaphore scripts.
 func SemCalls() []ScriptCall {
 	name := func(k string) (string, string) { return "sem:{" + k + "}", "semq:{" + k + "}" }
 	acquire := func(entry string) func(context.Context, lua.Client, string) (string, error) {

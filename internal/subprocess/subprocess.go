@@ -1,6 +1,6 @@
-// Package foreign runs programs in other languages beside a test: those that share
-// their keys with the dialects under compat.
-package foreign
+// Package subprocess runs programs beside a test, such as those in other languages that share their keys with the
+// packages under compat.
+package subprocess
 
 import (
 	"bufio"
@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// Find returns the first of the programs that its probe finds fit for use; a probe is
-// the program and the arguments with which it must exit 0. If there is none the test is
-// skipped, with the command that installs it, and fails where CI or LUATOMIC_REQUIRE is set.
+// Find returns the first program whose probe succeeds; a probe is a program and the arguments with which it must exit
+// 0. If none does, the test is skipped with the command that installs one. It fails where CI or LUATOMIC_REQUIRE is
+// set.
 func Find(t testing.TB, install string, probes ...[]string) string {
 	t.Helper()
 	var tried []error
@@ -29,7 +29,7 @@ func Find(t testing.TB, install string, probes ...[]string) string {
 		}
 		tried = append(tried, fmt.Errorf("%q: %w: %s", probe, err, bytes.TrimSpace(out)))
 	}
-	none := fmt.Sprintf("needs a program that is not here; %s\n%v", install, errors.Join(tried...))
+	none := fmt.Sprintf("a program is not installed; %s\n%v", install, errors.Join(tried...))
 	if os.Getenv("CI") != "" || os.Getenv("LUATOMIC_REQUIRE") != "" {
 		t.Fatal(none)
 	}
@@ -45,10 +45,10 @@ type Program struct {
 	lines  chan []byte
 	stderr output
 	ended  chan struct{} // closed when it has exited
-	err    error         // how; set before ended is closed
+	err    error         // its exit; set before ended is closed
 }
 
-// output is what a program wrote to stderr.
+// output collects a program's stderr.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -113,11 +113,11 @@ func (p *Program) Send(v any) {
 		p.t.Fatal(err)
 	}
 	if _, err := p.stdin.Write(append(line, '\n')); err != nil {
-		p.t.Fatalf("%s does not read: %v\n%s", p.cmd.Path, err, p.stderr.String())
+		p.t.Fatalf("%s does not read its stdin: %v\n%s", p.cmd.Path, err, p.stderr.String())
 	}
 }
 
-// Line returns the next line of stdout. The test fails if none comes in time.
+// Line returns the next line of stdout. The test fails if none arrives in time.
 func (p *Program) Line(within time.Duration) []byte {
 	p.t.Helper()
 	select {
@@ -142,7 +142,7 @@ func (p *Program) Ask(v, reply any) {
 	}
 }
 
-// End closes stdin, and returns how the program ended.
+// End closes stdin, and returns the program's exit error.
 func (p *Program) End() error {
 	_ = p.stdin.Close()
 	<-p.ended
@@ -159,15 +159,15 @@ func (p *Program) Running() bool {
 	}
 }
 
-// Kill ends the program at once, as a crash would.
+// Kill ends the program with SIGKILL, like a crash.
 func (p *Program) Kill() {
 	_ = p.cmd.Process.Kill()
-	for range p.lines { // its reader may wait to hand over a line
+	for range p.lines { // its reader may be blocked on a line
 	}
 	<-p.ended
 }
 
-// Stderr returns what the program wrote there so far.
+// Stderr returns the program's stderr so far.
 func (p *Program) Stderr() string { return p.stderr.String() }
 
 // Signal sends a signal.

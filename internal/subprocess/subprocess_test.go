@@ -1,4 +1,4 @@
-package foreign_test
+package subprocess_test
 
 import (
 	"os/exec"
@@ -7,12 +7,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/internal/foreign"
+	"github.com/luatomic/luatomic/internal/subprocess"
 )
 
 func TestAProgramAnswersLineByLine(t *testing.T) {
 	t.Parallel()
-	p := foreign.Start(t, exec.Command("cat"))
+	p := subprocess.Start(t, exec.Command("cat"))
 	var got map[string]int
 	p.Ask(map[string]int{"n": 1}, &got)
 	require.Equal(t, map[string]int{"n": 1}, got)
@@ -23,7 +23,7 @@ func TestAProgramAnswersLineByLine(t *testing.T) {
 
 func TestAProgramIsKilled(t *testing.T) {
 	t.Parallel()
-	p := foreign.Start(t, exec.Command("sh", "-c", "echo oops >&2; echo up; exec sleep 60"))
+	p := subprocess.Start(t, exec.Command("sh", "-c", "echo oops >&2; echo up; exec sleep 60"))
 	require.Equal(t, "up", string(p.Line(10*time.Second)))
 	p.Kill()
 	require.False(t, p.Running())
@@ -33,5 +33,5 @@ func TestAProgramIsKilled(t *testing.T) {
 
 func TestTheFirstFitProgramIsFound(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "true", foreign.Find(t, "", []string{"no-such-program"}, []string{"false"}, []string{"true"}))
+	require.Equal(t, "true", subprocess.Find(t, "", []string{"no-such-program"}, []string{"false"}, []string{"true"}))
 }
