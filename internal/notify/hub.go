@@ -9,11 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Hub hears for a whole process. It has one connection to each server that it
-// listens on, however many channels, and none before the first Join.
+// A Hub holds the subscriptions of a process. It has one connection to each server, for any number of channels, and
+// none before the first Join.
 //
-// What is said while a channel is not confirmed is lost. So Join returns after the
-// confirmation, and Up is called after each later one: it is time to look again.
+// A message is lost while its channel's subscription is not confirmed. So Join returns after the confirmation, and Up
+// is called after each later one: the waiter must check again.
 type Hub struct {
 	// Heard and Up are called one at a time for each connection and must not block.
 	Heard func(channel, message string)
@@ -21,58 +21,58 @@ type Hub struct {
 
 	client redis.UniversalClient
 
-	mu     sync.Mutex
-	links  map[string]*link // by address, or by channel where no address is known
-	seats  map[string]*seat // by channel
-	closed bool
-	done   sync.WaitGroup
+	mu            sync.Mutex
+	links         map[string]*link         // by address, or by channel where no address is known
+	subscriptions map[string]*subscription // by channel
+	closed        bool
+	done          sync.WaitGroup
 }
 
-// seat is who listens on a channel, and where.
-type seat struct {
-	joins int
+// subscription counts the Joins of a channel and has its connection.
+type subscription struct {
+	users int
 	link  *link
 }
 
 // NewHub returns a hub on the client. Nothing is sent before Join.
 func NewHub(client redis.UniversalClient) *Hub {
-	return &Hub{client: client, links: make(map[string]*link), seats: make(map[string]*seat)}
+	return &Hub{client: client, links: make(map[string]*link), subscriptions: make(map[string]*subscription)}
 }
 
-// ErrClosed says that the hub was closed.
+// ErrClosed reports that the hub is closed.
 var ErrClosed = errors.New("closed")
 
-// Tagged says that a channel must be in the slot of the key that it belongs to,
-// because the server that says something there is not always the same.
+// Tagged reports that a channel must be in the slot of its key, because different servers publish: the client is not
+// a single-server one.
 func (h *Hub) Tagged() bool {
 	_, one := h.client.(*redis.Client)
 	return !one
 }
 
-// Listening reports whether the channel is heard now.
+// Listening reports whether the channel is subscribed now.
 func (h *Hub) Listening(channel string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := h.seats[channel]
-	return s != nil && s.link != nil && s.link.heard(channel)
+	s := h.subscriptions[channel]
+	return s != nil && s.link != nil && s.link.subscribed(channel)
 }
 
-// Join returns when the channel is heard, or why it is not. Every Join needs a
+// Join subscribes to the channel and returns when that is confirmed, or the reason that it is not. Every Join needs a
 // Leave, also one that failed.
 func (h *Hub) Join(ctx context.Context, channel string) error {
 	h.mu.Lock()
-	s := h.seats[channel]
+	s := h.subscriptions[channel]
 	if s == nil {
-		s = &seat{}
-		h.seats[channel] = s
+		s = &subscription{}
+		h.subscriptions[channel] = s
 	}
-	s.joins++
+	s.users++
 	h.mu.Unlock()
 	return h.Follow(ctx, channel)
 }
 
-// Follow listens where the channel is now: a slot of a cluster moves. It returns at
-// once where it does already. It is for those who joined.
+// Follow moves the subscription to the server that has the channel's slot now. It returns immediately if it is there
+// already. The caller must have joined.
 func (h *Hub) Follow(ctx context.Context, channel string) error {
 	node, name, err := h.place(ctx, channel)
 	if err != nil {
@@ -85,7 +85,7 @@ func (h *Hub) Follow(ctx context.Context, channel string) error {
 	return l.join(ctx, channel)
 }
 
-// place is the server that serves the channel, and the name of a connection to it.
+// place returns the server of the channel, and the name of the connection to it.
 func (h *Hub) place(ctx context.Context, channel string) (redis.UniversalClient, string, error) {
 	switch c := h.client.(type) {
 	case *redis.Client:
@@ -106,17 +106,17 @@ func (h *Hub) place(ctx context.Context, channel string) (redis.UniversalClient,
 	return h.client, channel, nil
 }
 
-// link seats the channel at the connection of that name, which it makes if need be.
+// link assigns the channel to the connection of that name, which it opens if necessary.
 func (h *Hub) link(node redis.UniversalClient, name, channel string) (*link, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := h.seats[channel]
+	s := h.subscriptions[channel]
 	if h.closed || s == nil {
 		return nil, ErrClosed
 	}
 	moved := s.link != nil && s.link.name != name
 	if moved {
-		go s.link.forget(channel)()
+		go s.link.drop(channel)()
 	}
 	l := h.links[name]
 	if l == nil {
@@ -129,44 +129,44 @@ func (h *Hub) link(node redis.UniversalClient, name, channel string) (*link, err
 		})
 	}
 	s.link = l
-	l.expect(channel, moved)
+	l.add(channel, moved)
 	return l, nil
 }
 
-// remove forgets a link that has ended.
+// remove drops a link that has ended.
 func (h *Hub) remove(l *link) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.links[l.name] == l {
 		delete(h.links, l.name)
 	}
-	for _, s := range h.seats {
+	for _, s := range h.subscriptions {
 		if s.link == l {
 			s.link = nil
 		}
 	}
 }
 
-// Leave ends a Join. The connection stays for the next one.
+// Leave undoes a Join. The connection stays open for the next one.
 func (h *Hub) Leave(channel string) {
 	h.mu.Lock()
-	s := h.seats[channel]
+	s := h.subscriptions[channel]
 	if s == nil {
 		h.mu.Unlock()
 		return
 	}
-	if s.joins--; s.joins > 0 {
+	if s.users--; s.users > 0 {
 		h.mu.Unlock()
 		return
 	}
-	delete(h.seats, channel)
+	delete(h.subscriptions, channel)
 	l := s.link
 	if l == nil {
 		h.mu.Unlock()
 		return
 	}
-	unsubscribe := l.forget(channel)
-	if l.name == channel { // a connection of its own
+	unsubscribe := l.drop(channel)
+	if l.name == channel { // the channel's own connection
 		delete(h.links, channel)
 		l.stop()
 	}
@@ -174,17 +174,17 @@ func (h *Hub) Leave(channel string) {
 	unsubscribe()
 }
 
-// Renew gives up the connection on which the channel is heard for a new one, where the
-// server that says something there does not know of it. Up is called as after a break.
+// Renew replaces the connection of the channel. It is for a connection to a server that does not get the channel's
+// messages any more. Up is called as after a broken connection.
 func (h *Hub) Renew(channel string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s := h.seats[channel]; s != nil && s.link != nil {
+	if s := h.subscriptions[channel]; s != nil && s.link != nil {
 		s.link.renew()
 	}
 }
 
-// Close ends the connections and waits until nothing is called any more.
+// Close closes the connections and waits until no callback runs.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	h.closed = true
@@ -195,6 +195,6 @@ func (h *Hub) Close() {
 	h.done.Wait()
 }
 
-// idle is how long a connection may be silent before it is asked for a sign of
-// life, and again before it counts as broken: a half-open one says nothing.
+// idle is how long a connection may be silent before it gets a PING, and how long the PING may be unanswered before
+// it counts as broken: a half-open connection reports no error.
 const idle = 3 * time.Second

@@ -14,8 +14,8 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// Whoever has joined is heard, or told that it was deaf for a moment, although others
-// leave the channel at the same time.
+// A caller that has joined receives messages, or Up reports a gap, although others leave the channel at the same
+// time.
 func TestJoinWhileOthersLeave(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
@@ -26,40 +26,40 @@ func TestJoinWhileOthersLeave(t *testing.T) {
 			t.Parallel()
 			h := notify.NewHub(client)
 			var mu sync.Mutex
-			told := make(map[string]chan struct{})
-			tell := func(channel string) {
+			received := make(map[string]chan struct{})
+			signal := func(channel string) {
 				mu.Lock()
 				defer mu.Unlock()
 				select {
-				case told[channel] <- struct{}{}:
+				case received[channel] <- struct{}{}:
 				default:
 				}
 			}
-			h.Heard = func(channel, _ string) { tell(channel) }
-			h.Up = tell
+			h.Heard = func(channel, _ string) { signal(channel) }
+			h.Up = signal
 			defer h.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			for i := range 100 {
 				channel := fmt.Sprint("c", i%3)
 				mu.Lock()
-				word := make(chan struct{}, 1)
-				told[channel] = word
+				message := make(chan struct{}, 1)
+				received[channel] = message
 				mu.Unlock()
 				require.NoError(t, h.Join(ctx, channel))
-				gone := make(chan struct{})
+				left := make(chan struct{})
 				go func() {
 					h.Leave(channel)
-					close(gone)
+					close(left)
 				}()
 				require.NoError(t, h.Join(ctx, channel))
-				require.NoError(t, client.Publish(ctx, channel, "word").Err())
+				require.NoError(t, client.Publish(ctx, channel, "message").Err())
 				select {
-				case <-word:
+				case <-message:
 				case <-ctx.Done():
-					require.Fail(t, "deaf", "round %d", i)
+					require.Fail(t, "no message", "round %d", i)
 				}
-				<-gone
+				<-left
 				h.Leave(channel)
 			}
 		})
@@ -80,7 +80,7 @@ func TestJoinAfterCloseFails(t *testing.T) {
 	h.Leave("never joined")
 }
 
-// A connection that is given up is replaced, and Up says that it was deaf for a moment.
+// Renew replaces the connection, and Up reports the gap.
 func TestRenewListensOnANewConnection(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
@@ -99,29 +99,29 @@ func TestRenewListensOnANewConnection(t *testing.T) {
 			return false
 		}
 	})
-	luatomictest.Eventually(t, 20*time.Second, "one connection listens, and the server has noticed that the old one is gone", func() bool {
+	luatomictest.Eventually(t, 20*time.Second, "one connection is subscribed, and the server has closed the old one", func() bool {
 		return h.Listening("c") && admin.Publish(ctx, "c", "").Val() == 1
 	})
 }
 
-// Whoever may not subscribe learns it at once, however often it was refused before: it
-// looks by itself then, and does not wait for the connection's next attempt.
+// A caller without permission to subscribe gets the error immediately, however often it was refused before. It can
+// poll then, and does not wait for the connection's next attempt.
 func TestJoinThatIsRefusedDoesNotWait(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	admin := server.Client()
-	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "deaf", "on", ">pw", "~*", "&*", "+@all", "-subscribe").Err())
-	h := notify.NewHub(server.Client(func(o *redis.Options) { o.Username, o.Password = "deaf", "pw" }))
+	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "unsubscribed", "on", ">pw", "~*", "&*", "+@all", "-subscribe").Err())
+	h := notify.NewHub(server.Client(func(o *redis.Options) { o.Username, o.Password = "unsubscribed", "pw" }))
 	h.Heard, h.Up = func(string, string) {}, func(string) {}
 	defer h.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	for range 16 { // its attempts are 5 s apart in the end: 40 s in all
+	for range 16 { // the connection's attempts come to be 5 s apart: 40 s in all
 		require.ErrorContains(t, h.Join(ctx, "c"), "NOPERM")
 		h.Leave("c")
 	}
-	require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "deaf", "+subscribe").Err())
-	luatomictest.Eventually(t, 20*time.Second, "it may listen now, and does", func() bool {
+	require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "unsubscribed", "+subscribe").Err())
+	luatomictest.Eventually(t, 20*time.Second, "it may subscribe now, and does", func() bool {
 		err := h.Join(t.Context(), "c")
 		if err != nil {
 			h.Leave("c")

@@ -12,20 +12,19 @@ import (
 	"github.com/luatomic/luatomic/internal/clock"
 )
 
-// Link is a lasting subscription to a fixed set of channels over one connection.
-// It says when all of them are confirmed, the first time and after each broken
-// connection: what was published in between is lost, and it is time to look.
+// Link is a lasting subscription to a fixed set of channels over one connection. It calls Up when all of them are
+// confirmed, the first time and after each broken connection: messages in between are lost, so the caller must check
+// again.
 //
-// The functions are called one at a time, in the order of what happened. They must
-// not block.
+// The functions are called one at a time, in the order of the events. They must not block.
 type Link struct {
 	Channels []string
-	// Shard listens with SSUBSCRIBE. The client is a *redis.ClusterClient then, and all
-	// channels are in one slot: the link leads to its owner.
+	// Shard subscribes with SSUBSCRIBE. The client is a *redis.ClusterClient then, and all channels are in one slot:
+	// the link connects to its owner.
 	Shard bool
 	// Up is called when all channels are confirmed.
 	Up func()
-	// Down is called when the connection broke or could not be made.
+	// Down is called when the connection broke or could not be opened.
 	Down func(err error)
 	// Message is called for each message.
 	Message func(payload string)
@@ -38,11 +37,11 @@ type Link struct {
 	moved  atomic.Int64 // when it was first confirmed at another server than before
 }
 
-// lastLink is how long it waits at most before it connects again: somebody waits for
-// what was missed.
+// lastLink is the longest delay before a reconnect. It is short, because callers wait for the messages that were
+// missed.
 const lastLink = 100 * time.Millisecond
 
-// Run subscribes and listens until ctx ends, across broken connections.
+// Run keeps the subscription until ctx ends, across broken connections.
 func (l *Link) Run(ctx context.Context, client redis.UniversalClient) {
 	wait := firstWait
 	for ctx.Err() == nil {
@@ -54,23 +53,23 @@ func (l *Link) Run(ctx context.Context, client redis.UniversalClient) {
 		l.mu.Lock()
 		l.ps = ps
 		l.mu.Unlock()
-		stop := context.AfterFunc(ctx, func() { _ = ps.Close() }) // ends a Receive at once
-		l.listen(ctx, ps, &wait)
+		stop := context.AfterFunc(ctx, func() { _ = ps.Close() }) // ends a blocked Receive
+		l.receive(ctx, ps, &wait)
 		stop()
 		l.since.Store(0)
 		_ = ps.Close()
 	}
 }
 
-// subscribe asks the owner of the slot itself, and not the ClusterClient: that one
-// chooses a replica if it may read there, where one hears and is not counted.
+// subscribe uses the owner of the slot and not the ClusterClient: that one chooses a replica if it may read there,
+// whose subscribers PUBLISH does not count.
 func (l *Link) subscribe(ctx context.Context, client redis.UniversalClient) (*redis.PubSub, error) {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok || !l.Shard {
 		return client.Subscribe(ctx, l.Channels...), nil
 	}
 	if l.to != "" {
-		cluster.ReloadState(ctx) // whatever ended the last subscription, the slot may be elsewhere
+		cluster.ReloadState(ctx) // the slot may have moved since the last subscription
 	}
 	owner, err := cluster.MasterForKey(ctx, l.Channels[0])
 	if err != nil {
@@ -80,8 +79,7 @@ func (l *Link) subscribe(ctx context.Context, client redis.UniversalClient) (*re
 	return owner.SSubscribe(ctx, l.Channels...), nil
 }
 
-// Reset gives up the connection and makes a new one: for one that is silent, or that
-// leads to a server which the messages do not pass any more.
+// Reset replaces the connection: for one that is silent, or whose server does not get the messages any more.
 func (l *Link) Reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,10 +89,10 @@ func (l *Link) Reset() {
 	}
 }
 
-// Confirmed says how long all channels have been confirmed; 0: they are not.
+// Confirmed returns how long all channels have been confirmed; 0 if they are not.
 func (l *Link) Confirmed() time.Duration { return age(&l.since) }
 
-// Moved reports whether the link leads to another server than a while ago, or nowhere.
+// Moved reports whether the link changed to another server within the time, or is down.
 func (l *Link) Moved(within time.Duration) bool {
 	return l.since.Load() == 0 || l.moved.Load() != 0 && age(&l.moved) < within
 }
@@ -107,7 +105,7 @@ func age(t *atomic.Int64) time.Duration {
 	return time.Since(time.Unix(0, at))
 }
 
-// replaced reports whether Reset gave up this subscription.
+// replaced reports whether Reset replaced this subscription.
 func (l *Link) replaced(ps *redis.PubSub) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,14 +130,14 @@ func (l *Link) confirm() {
 	l.Up()
 }
 
-// errMoved says that the server does not serve the slot of the channels any more. It
-// ends their subscriptions by itself.
+// errMoved reports that the server does not serve the slot of the channels any more. The server itself ends their
+// subscriptions.
 var errMoved = errors.New("the slot of the channels has moved to another server")
 
-// listen uses Receive and not Channel, which drops messages when it is full. go-redis
-// connects and subscribes again by itself after an error, to the same server: in a
-// cluster it ends, so that the owner of the slot is looked up anew.
-func (l *Link) listen(ctx context.Context, ps *redis.PubSub, wait *time.Duration) {
+// receive uses Receive and not Channel, which drops messages when it is full. After an error go-redis itself connects
+// and subscribes again, to the same server. In a cluster receive returns instead, so that the owner of the slot is
+// looked up again.
+func (l *Link) receive(ctx context.Context, ps *redis.PubSub, wait *time.Duration) {
 	confirmed := 0
 	for ctx.Err() == nil {
 		m, err := ps.Receive(ctx)

@@ -13,16 +13,15 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// A link in a cluster leads to the owner of the slot, whoever that is, and says when it
-// leads to another one.
+// A link in a cluster connects to the owner of the slot, and reports when the owner changes.
 func TestLinkFollowsItsSlot(t *testing.T) {
 	t.Parallel()
 	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
 	c := cluster.Client()
-	ups, downs, words := make(chan bool, 100), make(chan error, 1000), make(chan string, 100)
+	ups, downs, messages := make(chan bool, 100), make(chan error, 1000), make(chan string, 100)
 	l := &notify.Link{
 		Channels: []string{"{link}:a", "{link}:b"}, Shard: true,
-		Up: func() { ups <- true }, Down: func(err error) { downs <- err }, Message: func(m string) { words <- m },
+		Up: func() { ups <- true }, Down: func(err error) { downs <- err }, Message: func(m string) { messages <- m },
 	}
 	require.True(t, l.Moved(0), "it leads nowhere")
 	require.Zero(t, l.Confirmed())
@@ -41,7 +40,7 @@ func TestLinkFollowsItsSlot(t *testing.T) {
 		select {
 		case <-ups:
 		case <-time.After(30 * time.Second):
-			t.Fatal("it does not listen")
+			t.Fatal("the link is not subscribed")
 		}
 		require.Positive(t, l.Confirmed())
 		slot, err := cluster.Slot(ctx, "{link}")
@@ -60,7 +59,7 @@ func TestLinkFollowsItsSlot(t *testing.T) {
 			})
 		}
 		require.NoError(t, c.SPublish(ctx, "{link}:b", "hi").Err())
-		require.Equal(t, "hi", <-words)
+		require.Equal(t, "hi", <-messages)
 	}
 	up()
 	require.False(t, l.Moved(time.Hour), "it is where it began")
@@ -76,11 +75,11 @@ func TestLinkFollowsItsSlot(t *testing.T) {
 		require.True(t, l.Moved(time.Hour))
 		require.False(t, l.Moved(0))
 		require.ErrorContains(t, <-downs, "moved to another server")
-		for len(downs) > 0 { // MOVED, until the client knows
+		for len(downs) > 0 { // MOVED, until the client reloads the slots
 			<-downs
 		}
 	}
-	// A connection that is cut, and one that is given up: it comes back to the same server.
+	// A connection that breaks, and one that is reset: the link reconnects to the same server.
 	for _, node := range cluster.Nodes() {
 		require.NoError(t, node.Client().Do(ctx, "CLIENT", "KILL", "TYPE", "pubsub").Err())
 	}

@@ -1,5 +1,5 @@
-// Package wake listens on a channel for the word that there may be work. The word is
-// only a hint: whoever hears it looks, and whoever hears nothing looks too, later.
+// Package notify subscribes to the notification that there may be work. The notification is only a hint: a consumer
+// that receives it polls, and one that receives nothing polls too, later.
 package notify
 
 import (
@@ -14,18 +14,18 @@ import (
 
 // Listener is one subscription. It costs one connection and no commands.
 type Listener struct {
-	channel string
-	heard   chan struct{}
-	up      atomic.Bool
+	channel  string
+	received chan struct{}
+	up       atomic.Bool
 }
 
-// New returns a listener on the channel. It hears nothing until Run.
+// New returns a listener on the channel. It receives nothing until Run.
 func New(channel string) *Listener {
-	return &Listener{channel: channel, heard: make(chan struct{}, 1)}
+	return &Listener{channel: channel, received: make(chan struct{}, 1)}
 }
 
-// Channel is the name to leave behind before waiting. It is empty while the
-// subscription is not confirmed: nobody could be heard, so nobody should try.
+// Channel returns the name for a waiter to register. It is empty while the subscription is not confirmed: a
+// notification would be lost.
 func (l *Listener) Channel() string {
 	if l.up.Load() {
 		return l.channel
@@ -33,14 +33,14 @@ func (l *Listener) Channel() string {
 	return ""
 }
 
-// Heard receives after each word, and after each confirmed subscription: what was
-// said while it was down is lost, so it is time to look.
-func (l *Listener) Heard() <-chan struct{} { return l.heard }
+// Heard receives after each notification, and after each confirmed subscription: notifications before it are lost, so
+// the consumer must poll.
+func (l *Listener) Heard() <-chan struct{} { return l.received }
 
-func (l *Listener) tell() {
+func (l *Listener) signal() {
 	select {
-	case l.heard <- struct{}{}:
-	default: // a word that was not taken yet says the same
+	case l.received <- struct{}{}:
+	default: // a pending notification suffices
 	}
 }
 
@@ -49,11 +49,11 @@ const (
 	lastWait  = 5 * time.Second
 )
 
-// Run subscribes and listens until ctx ends, across broken connections. Where
-// subscribing is not allowed it keeps trying, and Channel stays empty.
+// Run keeps the subscription until ctx ends, across broken connections. Where subscribing is not allowed it keeps
+// trying, and Channel stays empty.
 func (l *Listener) Run(ctx context.Context, client redis.UniversalClient) {
 	ps := client.Subscribe(ctx, l.channel)
-	stop := context.AfterFunc(ctx, func() { _ = ps.Close() }) // ends a Receive at once
+	stop := context.AfterFunc(ctx, func() { _ = ps.Close() }) // ends a blocked Receive
 	defer stop()
 	defer ps.Close()
 	wait := firstWait
@@ -69,17 +69,17 @@ func (l *Listener) Run(ctx context.Context, client redis.UniversalClient) {
 		case *redis.Subscription:
 			wait = firstWait
 			l.up.Store(true)
-			l.tell()
+			l.signal()
 		case *redis.Message:
-			l.tell()
+			l.signal()
 		}
 	}
 }
 
-// exact is the end of a wait that is slept exactly, and in which nothing is heard.
+// exact is the last part of a wait, slept exactly and without receiving notifications.
 const exact = time.Millisecond
 
-// Wait returns after d, or earlier when a word is heard or ctx ends.
+// Wait returns after d, or earlier when a notification arrives or ctx ends.
 func (l *Listener) Wait(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return
@@ -89,7 +89,7 @@ func (l *Listener) Wait(ctx context.Context, d time.Duration) {
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
-	case <-l.heard:
+	case <-l.received:
 	case <-t.C:
 		sleepExactly(time.Until(end))
 	}

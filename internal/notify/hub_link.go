@@ -23,46 +23,45 @@ type link struct {
 	opened  time.Time
 	renewed bool // ps was closed to make another one
 	topics  map[string]*topic
-	failed  error // why nothing was heard on the last connection
+	failed  error // why the last connection received nothing
 	ended   bool
 }
 
-// topic is one channel. settled is closed when it is up or has failed.
+// topic is one channel. resolved is closed when it is up or has failed.
 type topic struct {
-	up      bool
-	again   bool // it was up before, here or where the slot was
-	asked   bool // on the connection that there is
-	err     error
-	settled chan struct{}
+	up       bool
+	again    bool // it was up before, here or on the slot's former server
+	asked    bool // on the current connection
+	err      error
+	resolved chan struct{}
 }
 
-// heard reports whether the channel is heard now.
-func (l *link) heard(channel string) bool {
+// subscribed reports whether the channel is subscribed now.
+func (l *link) subscribed(channel string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.topics[channel]
 	return t != nil && t.up
 }
 
-// expect makes the topic, so that whatever comes to the channel from now on counts.
-// It is called under the hub's lock, as forget is: no topic is forgotten that
-// somebody has joined since.
-func (l *link) expect(channel string, again bool) {
+// add creates the topic, so that messages of the channel count from now on. Like drop it is called under the hub's
+// lock, so no topic is dropped that another caller has joined since.
+func (l *link) add(channel string, again bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.topics[channel] == nil {
-		l.topics[channel] = &topic{again: again, settled: make(chan struct{})}
+		l.topics[channel] = &topic{again: again, resolved: make(chan struct{})}
 	}
 }
 
-// join subscribes, if that was not done, and returns when the channel is heard. It does
-// not wait for the next attempt where the last one came to nothing: one who may not
-// subscribe would do so each time, and has other ways.
+// join subscribes, if the topic is not, and returns when that is confirmed. If the last attempt failed it returns the
+// error without waiting for the next: a user without permission to subscribe would wait each time, and can poll
+// instead.
 func (l *link) join(ctx context.Context, channel string) error {
 	l.mu.Lock()
 	t := l.topics[channel]
 	switch {
-	case t == nil || l.ended: // forgotten, as the slot moved again
+	case t == nil || l.ended: // dropped, as the slot moved again
 		l.mu.Unlock()
 		return ErrClosed
 	case t.up:
@@ -73,35 +72,35 @@ func (l *link) join(ctx context.Context, channel string) error {
 		l.mu.Unlock()
 		return err
 	case t.err != nil:
-		t.err, t.settled = nil, make(chan struct{})
+		t.err, t.resolved = nil, make(chan struct{})
 	}
-	settled, ps := t.settled, l.ps
+	resolved, ps := t.resolved, l.ps
 	ask := ps != nil && !t.asked
 	t.asked = t.asked || ask
 	l.mu.Unlock()
 	if ask {
-		// An error shows in Receive too, which settles the topic.
+		// Receive returns the error too, and resolves the topic.
 		_ = ps.Subscribe(ctx, channel)
 	}
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-settled:
+	case <-resolved:
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return t.err
 }
 
-// forget drops the topic, and returns what tells the server so: that may take time.
-func (l *link) forget(channel string) (unsubscribe func()) {
+// drop deletes the topic. It returns the function that unsubscribes at the server, which may take time.
+func (l *link) drop(channel string) (unsubscribe func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t, ps := l.topics[channel], l.ps
 	delete(l.topics, channel)
 	if t != nil && !t.up && t.err == nil {
 		t.err = ErrClosed
-		close(t.settled)
+		close(t.resolved)
 	}
 	return func() {
 		if ps != nil {
@@ -110,29 +109,29 @@ func (l *link) forget(channel string) (unsubscribe func()) {
 	}
 }
 
-// run keeps one subscription after the other until ctx ends or the client is closed.
+// run keeps a subscription open, reconnecting, until ctx ends or the client is closed.
 func (l *link) run(ctx context.Context) {
 	wait := firstWait
 	for ctx.Err() == nil {
 		ps := l.open(ctx)
-		stop := context.AfterFunc(ctx, func() { _ = ps.Close() }) // ends a Receive at once
-		heard, err := l.listen(ctx, ps)
+		stop := context.AfterFunc(ctx, func() { _ = ps.Close() }) // ends a blocked Receive
+		received, err := l.receive(ctx, ps)
 		stop()
 		_ = ps.Close()
-		l.down(err, heard, false)
+		l.disconnected(err, received, false)
 		if renewed := l.wasRenewed(); !renewed && errors.Is(err, redis.ErrClosed) {
 			break
 		}
-		if heard {
+		if received {
 			wait = firstWait
 		}
 		clock.Sleep(ctx, wait)
 		wait = min(2*wait, lastWait)
 	}
-	l.down(ErrClosed, false, true)
+	l.disconnected(ErrClosed, false, true)
 }
 
-// renew gives up the connection for a new one, once a second at most.
+// renew replaces the connection, at most once a second.
 func (l *link) renew() {
 	l.mu.Lock()
 	ps := l.ps
@@ -153,8 +152,7 @@ func (l *link) wasRenewed() bool {
 	return was
 }
 
-// open subscribes to what was joined so far. It dials outside the lock, so that a
-// Join can give up meanwhile.
+// open subscribes to all topics. It dials outside the lock, so that a Join can give up meanwhile.
 func (l *link) open(ctx context.Context) *redis.PubSub {
 	ps := l.client.Subscribe(ctx)
 	l.mu.Lock()
@@ -166,13 +164,13 @@ func (l *link) open(ctx context.Context) *redis.PubSub {
 	l.ps, l.opened = ps, time.Now()
 	l.mu.Unlock()
 	if len(channels) > 0 {
-		_ = ps.Subscribe(ctx, channels...) // an error shows in Receive too
+		_ = ps.Subscribe(ctx, channels...) // Receive returns the error too
 	}
 	return ps
 }
 
-// listen returns when the connection is broken, and whether anything was heard.
-func (l *link) listen(ctx context.Context, ps *redis.PubSub) (heard bool, err error) {
+// receive returns when the connection is broken, and whether it received anything.
+func (l *link) receive(ctx context.Context, ps *redis.PubSub) (received bool, err error) {
 	asked := false
 	for {
 		m, err := ps.ReceiveTimeout(ctx, idle)
@@ -184,15 +182,15 @@ func (l *link) listen(ctx context.Context, ps *redis.PubSub) (heard bool, err er
 			}
 		}
 		if err != nil {
-			return heard, err
+			return received, err
 		}
-		heard, asked = true, false
+		received, asked = true, false
 		switch m := m.(type) {
 		case *redis.Subscription:
 			if m.Kind == "subscribe" {
 				l.confirmed(m.Channel)
 			} else {
-				l.undone(ctx, ps, m.Channel)
+				l.resubscribe(ctx, ps, m.Channel)
 			}
 		case *redis.Message:
 			l.hub.Heard(m.Channel, m.Payload)
@@ -210,7 +208,7 @@ func (l *link) confirmed(channel string) {
 	again := t.again
 	t.up, t.again = true, true
 	if t.err == nil {
-		close(t.settled)
+		close(t.resolved)
 	}
 	t.err = nil
 	l.mu.Unlock()
@@ -219,36 +217,36 @@ func (l *link) confirmed(channel string) {
 	}
 }
 
-// undone subscribes anew to a channel that somebody joined while another left it:
-// which of the two the server was told first is not known.
-func (l *link) undone(ctx context.Context, ps *redis.PubSub, channel string) {
+// resubscribe subscribes again to a channel that one caller joined while another left it: the order at the server is
+// not known.
+func (l *link) resubscribe(ctx context.Context, ps *redis.PubSub, channel string) {
 	l.mu.Lock()
 	t := l.topics[channel]
 	if t != nil && t.up {
-		t.up, t.settled = false, make(chan struct{})
+		t.up, t.resolved = false, make(chan struct{})
 	}
 	l.mu.Unlock()
 	if t != nil {
-		_ = ps.Subscribe(ctx, channel) // an error shows in Receive too
+		_ = ps.Subscribe(ctx, channel) // Receive returns the error too
 	}
 }
 
-// down settles who waits, with the reason.
-func (l *link) down(err error, heard, ended bool) {
+// disconnected resolves all pending joins with the error.
+func (l *link) disconnected(err error, received, ended bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ps, l.failed, l.ended = nil, err, ended
-	if heard {
-		l.failed = nil // it worked, and is back in a moment
+	if received {
+		l.failed = nil // it worked, and reconnects soon
 	}
 	for _, t := range l.topics {
 		t.asked = false
 		if !t.up && t.err == nil {
 			t.err = err
-			close(t.settled)
+			close(t.resolved)
 		}
 		if t.up {
-			t.up, t.err, t.settled = false, nil, make(chan struct{})
+			t.up, t.err, t.resolved = false, nil, make(chan struct{})
 		}
 	}
 }
