@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rerun runs tests of this binary in a process of their own, which chooses its server anew.
+// rerun runs tests of this binary in a new process, which chooses its server again.
 func rerun(t *testing.T, pattern string, env ...string) (output string, ok bool) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.v", "-test.run", pattern)
@@ -58,7 +58,7 @@ func TestServerChoiceFailsLoudly(t *testing.T) {
 	}
 }
 
-// Without a source a local server is taken, and no engine is asked.
+// Without a source a local server is used, and no Docker engine is contacted.
 func TestServerChoiceWithoutSources(t *testing.T) {
 	t.Parallel()
 	output, ok := rerun(t, urlTest, "LUATOMIC_REDIS_URL=", "LUATOMIC_REQUIRE=", withoutSources+"=1")
@@ -86,14 +86,14 @@ func TestMainReportsALeftGoroutine(t *testing.T) {
 	require.Contains(t, output, "TestLeaveAGoroutine")
 }
 
-// TestPrintURL works for TestMainStopsTheServerItStarted.
+// TestPrintURL is the child of TestMainStopsTheServerItStarted.
 func TestPrintURL(t *testing.T) {
 	if os.Getenv(childVariable) != "" {
 		t.Logf("URL=%s", luatomictest.URL(t))
 	}
 }
 
-// TestLeaveAGoroutine works for TestMainReportsALeftGoroutine.
+// TestLeaveAGoroutine is the child of TestMainReportsALeftGoroutine.
 func TestLeaveAGoroutine(*testing.T) {
 	if os.Getenv(childVariable) != "" {
 		go func() { select {} }()

@@ -19,7 +19,7 @@ const (
 	clusterReady = 60 * time.Second
 )
 
-// Cluster is three masters of one test's own, without replicas, that share the 16384 slots in equal ranges.
+// Cluster is three masters for one test, without replicas, that share the 16384 slots in equal ranges.
 type Cluster struct {
 	t     testing.TB
 	nodes []*Server
@@ -27,15 +27,16 @@ type Cluster struct {
 	admin []*redis.Client
 }
 
-// StartCluster starts three server processes from PATH as a cluster and returns when every node sees all slots served and the state ok,
-// which takes about three seconds (a new master refuses writes for two). It ends with the test.
+// StartCluster starts three server processes from PATH as a cluster and returns when every node sees all slots served
+// and the state ok, which takes about three seconds (a new master refuses writes for two). It ends with the test.
 func StartCluster(t testing.TB) *Cluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), clusterReady)
 	defer cancel()
 	var c *Cluster
 	var err error
-	// Two test processes can choose one port at the same instant, and one of them then talks to the other's node. Other ports cure it.
+	// Two test processes can choose the same port at the same time, and one of them then reaches the other's node.
+	// New ports cure that.
 	for range 3 {
 		if c, err = formCluster(ctx, t); err == nil {
 			Eventually(t, clusterReady, "every node of the cluster reports cluster_state:ok", func() bool { return c.ready(ctx) })
@@ -46,7 +47,7 @@ func StartCluster(t testing.TB) *Cluster {
 	return nil
 }
 
-// formCluster starts the nodes and makes them known to each other.
+// formCluster starts the nodes and introduces them to each other.
 func formCluster(ctx context.Context, t testing.TB) (*Cluster, error) {
 	t.Helper()
 	c := &Cluster{t: t, nodes: make([]*Server, clusterNodes)}
@@ -67,7 +68,7 @@ func formCluster(ctx context.Context, t testing.TB) (*Cluster, error) {
 	return c, c.join(ctx)
 }
 
-// Nodes returns the servers. Slots lie in equal ranges in their order, until a slot is migrated.
+// Nodes returns the servers. They serve equal ranges of slots in this order, until a slot is migrated.
 func (c *Cluster) Nodes() []*Server { return c.nodes }
 
 // Addrs returns the host:port of every node.
@@ -96,13 +97,13 @@ func (c *Cluster) Client(opts ...func(*redis.ClusterOptions)) *redis.ClusterClie
 	return client
 }
 
-// Slot returns the slot of a key, by the server's own count.
+// Slot returns the slot of a key, computed by the server.
 func (c *Cluster) Slot(ctx context.Context, key string) (int, error) {
 	slot, err := c.admin[0].ClusterKeySlot(ctx, key).Result()
 	return int(slot), err
 }
 
-// Owner returns the index in Nodes of the master that serves a slot, by that node's own word.
+// Owner returns the index in Nodes of the master that serves a slot, as that node itself reports it.
 func (c *Cluster) Owner(ctx context.Context, slot int) (int, error) {
 	for i, admin := range c.admin {
 		//lint:ignore SA1019 the client's decoder of the newer CLUSTER SHARDS refuses Valkey 9.1's reply
@@ -119,8 +120,8 @@ func (c *Cluster) Owner(ctx context.Context, slot int) (int, error) {
 	return 0, fmt.Errorf("no node serves slot %d", slot)
 }
 
-// join gives each node its slots and a config epoch of its own (two equal ones would have to be resolved by an election), then
-// introduces the others to the first.
+// join gives each node its slots and its own config epoch (two equal ones need an election), then introduces the
+// others to the first.
 func (c *Cluster) join(ctx context.Context) error {
 	for i, admin := range c.admin {
 		id, err := admin.ClusterMyID(ctx).Result()
@@ -145,7 +146,7 @@ func (c *Cluster) join(ctx context.Context) error {
 	return nil
 }
 
-// ready asks every node, as each has a view of its own.
+// ready checks every node, as each has its own view.
 func (c *Cluster) ready(ctx context.Context) bool {
 	for _, admin := range c.admin {
 		info, err := admin.ClusterInfo(ctx).Result()
@@ -159,7 +160,7 @@ func (c *Cluster) ready(ctx context.Context) bool {
 				return false
 			}
 		}
-		// What is published goes from node to node by these links, and is lost without.
+		// Published messages pass between nodes over these links, and are lost without them.
 		nodes, err := admin.ClusterNodes(ctx).Result()
 		if err != nil || strings.Count(nodes, " connected") != clusterNodes {
 			return false

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// move reads two keys: with one of them gone to the target, the source can only say TRYAGAIN.
+// move reads two keys: with one of them moved to the target, the source can only return TRYAGAIN.
 const move = `return redis.call('GET', KEYS[1]) or redis.call('GET', KEYS[2])`
 
 func TestClusterServesEverySlot(t *testing.T) {

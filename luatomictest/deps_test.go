@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// deps lists the packages that a package of this module is built of.
+// deps returns the dependencies of a package of this module.
 func deps(t *testing.T, pattern string) string {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", pattern)
@@ -30,7 +30,7 @@ func TestOnlyContainerNeedsTestcontainers(t *testing.T) {
 }
 
 // A package of this module that passes no source to Main fails where LUATOMIC_REQUIRE is docker. This test finds it
-// without an engine.
+// without a Docker engine.
 func TestThisModulesTestsTakeContainers(t *testing.T) {
 	t.Parallel()
 	own, passing := filepath.Join("..", "luatomictest"), []string(nil)

@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLossyProxyChangesNoByte compares what a server sends with what arrives behind the proxy, for every type of the protocol.
+// TestLossyProxyChangesNoByte compares the bytes of a server with the bytes behind the proxy, for every type of the
+// protocol.
 func TestLossyProxyChangesNoByte(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t, "--enable-debug-command", "yes")
@@ -34,7 +35,7 @@ func TestLossyProxyChangesNoByte(t *testing.T) {
 	}
 }
 
-// answers sends inline requests in one write and returns all that comes back up to the reply of the last one, "ECHO last".
+// answers sends inline requests in one write and returns all replies up to that of the last one, "ECHO last".
 func answers(t *testing.T, addr string, requests []string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -52,7 +53,7 @@ func answers(t *testing.T, addr string, requests []string) string {
 	return withoutID(got.String())
 }
 
-// withoutID cuts out the connection id in the reply of HELLO, the only thing that differs between two connections.
+// withoutID removes the connection id from the reply of HELLO, the only difference between two connections.
 func withoutID(reply string) string {
 	before, after, ok := strings.Cut(reply, "$2\r\nid\r\n:")
 	if !ok {
@@ -64,7 +65,7 @@ func withoutID(reply string) string {
 
 const childVariable = "LUATOMICTEST_CHILD"
 
-// TestServerDiesWithTheTestProcess kills a test process that has a server, so that no cleanup of its own can run.
+// TestServerDiesWithTheTestProcess kills a test process that has a server, so that its own cleanup cannot run.
 func TestServerDiesWithTheTestProcess(t *testing.T) {
 	if os.Getenv(childVariable) != "" {
 		fmt.Printf("server at %s\n", luatomictest.StartServer(t).Addr())
@@ -91,7 +92,7 @@ func TestServerDiesWithTheTestProcess(t *testing.T) {
 
 	require.NoError(t, child.Process.Kill())
 	_ = child.Wait()
-	luatomictest.Eventually(t, 30*time.Second, "the server is gone", func() bool {
+	luatomictest.Eventually(t, 30*time.Second, "the server has ended", func() bool {
 		conn, err := net.Dial("tcp", addr)
 		if err == nil {
 			_ = conn.Close()

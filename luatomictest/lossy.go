@@ -14,15 +14,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What the log of executed requests keeps, so that a long test with large payloads stays small.
+// Limits of the log of executed requests, which bound its memory in a long test with large payloads.
 const (
 	logRequests = 1 << 16
 	logArgs     = 16
 	logArgBytes = 128
 )
 
-// LossyProxy stands between a client and a server and loses what it is told to lose, and only that. It understands the protocol
-// (RESP2 and RESP3, pipelines, pub/sub), so a test can choose the very reply that never arrives:
+// LossyProxy forwards between a client and a server, and loses exactly the requests and replies of its rules. It
+// parses the protocol (RESP2 and RESP3, pipelines, pub/sub), so a test can choose the reply that never arrives:
 //
 //	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
 //	proxy.Drop(1, luatomictest.Command("EVALSHA"))
@@ -42,13 +42,13 @@ type LossyProxy struct {
 	stats  LossyStats
 }
 
-// LossyStats counts what passed through a LossyProxy since it started.
+// LossyStats counts the traffic of a LossyProxy since it started.
 type LossyStats struct {
 	Connections int // client connections accepted
-	Requests    int // requests handed to the server
+	Requests    int // requests forwarded to the server
 	Executed    int // requests that the server answered, lost replies included
 	Lost        int // replies dropped by Drop
-	Refused     int // requests cut off by DropRequest before the server saw them
+	Refused     int // requests that DropRequest kept from the server
 }
 
 type lossRule struct {
@@ -57,8 +57,8 @@ type lossRule struct {
 	match  func(args []string) bool
 }
 
-// NewLossyProxy starts a proxy on a loopback port in front of the server at upstreamURL (redis://, rediss:// or unix://). The proxy's own
-// side speaks plain TCP. It ends with the test.
+// NewLossyProxy starts a proxy on a loopback port in front of the server at upstreamURL (redis://, rediss:// or
+// unix://). Clients connect to it over plain TCP. It is closed at the end of the test.
 func NewLossyProxy(t testing.TB, upstreamURL string) *LossyProxy {
 	t.Helper()
 	upstream, err := redis.ParseURL(upstreamURL)
@@ -87,16 +87,17 @@ func (p *LossyProxy) URL() string {
 	return u.String()
 }
 
-// Drop loses the replies of the next n matching requests: the server executes each of them, its reply is thrown away and that client's
-// connection is cut. Earlier replies of the same pipeline arrive; later requests of it that the client had sent may have been
+// Drop loses the replies of the next n matching requests: the server executes each of them, its reply is dropped and
+// that client's connection is closed. Earlier replies of the same pipeline arrive; later requests of it may have been
 // executed too. A nil match takes every request, the client's own HELLO included. Rules add up, the oldest first.
 func (p *LossyProxy) Drop(n int, match func(args []string) bool) { p.addRule(n, false, match) }
 
-// DropRequest cuts the connection when the next n matching requests arrive, before the server sees them.
+// DropRequest closes the connection when each of the next n matching requests arrives, before the server receives it.
 func (p *LossyProxy) DropRequest(n int, match func(args []string) bool) { p.addRule(n, true, match) }
 
-// Executed returns how many matching requests the server has answered, lost replies included. A nil match counts all. The log behind
-// it keeps the last 65536 requests and more, of each the first 16 arguments, of each argument the first 128 bytes.
+// Executed returns how many matching requests the server has answered, lost replies included. A nil match counts all.
+// The log keeps at least the last 65536 requests, of each the first 16 arguments, of each argument the first 128
+// bytes.
 func (p *LossyProxy) Executed(match func(args []string) bool) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,7 +117,7 @@ func (p *LossyProxy) Stats() LossyStats {
 	return p.stats
 }
 
-// CutAll closes every connection now. Requests on their way may or may not have been executed.
+// CutAll closes every connection. Requests in flight may or may not have been executed.
 func (p *LossyProxy) CutAll() {
 	p.mu.Lock()
 	conns := make([]*lossyConn, 0, len(p.conns))
@@ -129,11 +130,13 @@ func (p *LossyProxy) CutAll() {
 	}
 }
 
-// Blackhole(true) makes the network fall silent: connections stay open and new ones are accepted, but nothing passes in either direction.
-// Blackhole(false) lets what was held pass on, so a request held meanwhile may be executed after its caller gave up, as on a real network.
+// Blackhole(true) stops all traffic: connections stay open and new ones are accepted, but nothing passes in either
+// direction. Blackhole(false) forwards the held traffic, so a request may be executed after its caller gave up, as on
+// a real network.
 func (p *LossyProxy) Blackhole(on bool) { p.gate.set(on) }
 
-// Command returns a match for LossyProxy: requests whose first words are these, in any case, as in Command("CLIENT", "SETINFO").
+// Command returns a match for LossyProxy: requests whose first arguments are these, in upper or lower case, as in
+// Command("CLIENT", "SETINFO").
 func Command(words ...string) func(args []string) bool {
 	return func(args []string) bool {
 		return len(args) >= len(words) && slices.EqualFunc(args[:len(words)], words, strings.EqualFold)
@@ -149,7 +152,7 @@ func (p *LossyProxy) addRule(n int, before bool, match func(args []string) bool)
 	p.rules = append(p.rules, &lossRule{left: n, before: before, match: match})
 }
 
-// decide finds the fate of one request and uses up one turn of the rule that took it.
+// decide returns what happens to one request and uses up one turn of the rule that matched it.
 func (p *LossyProxy) decide(args []string) (lose, refuse bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,7 +180,7 @@ func (p *LossyProxy) executed(request pending) {
 	if request.lose {
 		p.stats.Lost++
 	}
-	if len(p.log) >= 2*logRequests { // seldom, as it copies
+	if len(p.log) >= 2*logRequests { // rarely, as it copies
 		p.log = slices.Clone(p.log[logRequests:])
 	}
 	p.log = append(p.log, request.args)

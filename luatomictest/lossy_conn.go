@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// drainFor is how long a connection whose client has gone waits for the answers to what that client had sent.
+// drainFor is how long a connection whose client has disconnected waits for the replies to its requests.
 const drainFor = 2 * time.Second
 
 // pending is a request that the server has not answered yet.
 type pending struct {
 	args      []string
 	lose      bool
-	subscribe int // channels still to be confirmed; such a request is answered by pub/sub frames, one for each channel
+	subscribe int // channels still to be confirmed; the replies to such a request are pub/sub frames, one for each channel
 }
 
-// lossyConn is one client connection and its own connection to the server.
+// lossyConn is one client connection with its connection to the server.
 type lossyConn struct {
 	proxy            *LossyProxy
 	client, upstream net.Conn
@@ -28,8 +28,8 @@ type lossyConn struct {
 	mu          sync.Mutex
 	queue       []pending
 	clientGone  bool
-	subscribing bool // a SUBSCRIBE has been seen: RESP2 pub/sub frames are possible
-	pushes      bool // a RESP3 push has been seen: arrays are plain replies again
+	subscribing bool // after a SUBSCRIBE: RESP2 pub/sub frames are possible
+	pushes      bool // after a RESP3 push: arrays are plain replies again
 }
 
 func newLossyConn(p *LossyProxy, client, upstream net.Conn) *lossyConn {
@@ -52,7 +52,7 @@ func (c *lossyConn) close() {
 	})
 }
 
-// requests hands requests to the server until the client goes or a rule cuts the connection.
+// requests forwards requests to the server until the client disconnects or a rule closes the connection.
 func (c *lossyConn) requests() {
 	in, out := bufio.NewReaderSize(c.client, 1<<16), bufio.NewWriterSize(c.upstream, 1<<16)
 	defer c.endOfRequests()
@@ -80,7 +80,7 @@ func (c *lossyConn) requests() {
 	}
 }
 
-// endOfRequests lets the server finish what it was sent: closing at once would make it forget requests it has not read yet.
+// endOfRequests lets the server finish its requests: an immediate close would drop the requests that it has not read.
 func (c *lossyConn) endOfRequests() {
 	c.mu.Lock()
 	c.clientGone = true
@@ -94,7 +94,7 @@ func (c *lossyConn) endOfRequests() {
 	_ = c.upstream.SetReadDeadline(time.Now().Add(drainFor))
 }
 
-// replies hands replies back, pairs each with its request, and cuts the client off at the reply that is to be lost.
+// replies forwards replies, matches each to its request, and closes the client's connection at the reply to lose.
 func (c *lossyConn) replies() {
 	in, out := bufio.NewReaderSize(c.upstream, 1<<16), bufio.NewWriterSize(c.client, 1<<16)
 	var buf []byte
@@ -113,7 +113,7 @@ func (c *lossyConn) replies() {
 			_ = out.Flush()
 			_ = c.client.Close()
 		} else {
-			// A client that has gone must not keep the rest of its pipeline from being counted.
+			// The rest of a pipeline counts even after its client has disconnected.
 			_, _ = out.Write(raw)
 		}
 		if in.Buffered() == 0 {
@@ -131,7 +131,7 @@ func (c *lossyConn) drained() bool {
 	return c.clientGone && len(c.queue) == 0
 }
 
-// expect remembers a request whose reply is to come.
+// expect records a request whose reply is pending.
 func (c *lossyConn) expect(args []string, lose bool) {
 	request := pending{args: shortened(args), lose: lose}
 	c.mu.Lock()
@@ -165,7 +165,7 @@ func (c *lossyConn) answer(kind byte, raw []byte) (request pending, paired bool)
 	return request, true
 }
 
-// confirm counts one confirmed channel for the oldest subscription still waiting.
+// confirm counts one confirmed channel for the oldest pending subscription.
 func (c *lossyConn) confirm() (pending, bool) {
 	for i := range c.queue {
 		request := &c.queue[i]
@@ -180,7 +180,7 @@ func (c *lossyConn) confirm() (pending, bool) {
 		c.queue = append(c.queue[:i], c.queue[i+1:]...)
 		return answered, true
 	}
-	// UNSUBSCRIBE without names is confirmed once for each channel: more often than can be known here.
+	// UNSUBSCRIBE without names is confirmed once for each channel, a number that is unknown here.
 	return pending{}, false
 }
 
@@ -192,7 +192,7 @@ func isSubscription(word string) bool {
 	return false
 }
 
-// shortened copies what the log keeps of a request.
+// shortened returns the part of a request that the log keeps.
 func shortened(args []string) []string {
 	kept := make([]string, min(len(args), logArgs))
 	for i := range kept {

@@ -7,11 +7,11 @@
 //     LUATOMIC_REDIS_IMAGE, or redis:8 when that is not set;
 //  3. redis-server or valkey-server from PATH, on a private unix socket, without persistence.
 //
-// With none of them the test fails and says what to install; nothing is skipped in silence. LUATOMIC_REQUIRE=docker fails a
-// test that gets no container, and LUATOMIC_REQUIRE=local starts none. A module that does not import package container
-// requires nothing of testcontainers.
+// With none of them the test fails and its error says what to install; nothing is skipped silently.
+// LUATOMIC_REQUIRE=docker fails a test that gets no container, and LUATOMIC_REQUIRE=local starts none. A module that
+// does not import package container requires nothing of testcontainers.
 //
-// Tests share the server, so each one keeps to its own [Namespace] and never flushes:
+// Tests share the server, so each uses its own [Namespace] and never flushes:
 //
 //	func TestMain(m *testing.M) { luatomictest.Main(m) } // or luatomictest.Main(m, container.Start)
 //
@@ -21,9 +21,10 @@
 //		...
 //	}
 //
-// What must not be shared has a process of its own: [StartServer] for memory limits, kills, restarts and pauses, [StartCluster] for slots
-// and their migration. [NewLossyProxy] stands before any of them and loses chosen replies. [Embedded] is an in-process imitation for
-// happy paths; it hides faults that real servers have, so it is no judge of a script.
+// For tests that cannot share, [StartServer] starts a process for memory limits, kills, restarts and pauses, and
+// [StartCluster] a cluster for slots and their migration. [NewLossyProxy] is a proxy before any of them that loses
+// chosen replies. [Embedded] is an in-process imitation for happy paths. It hides faults that real servers have, so
+// it cannot validate a script.
 package luatomictest
 
 import (
@@ -42,9 +43,9 @@ import (
 // setupTimeout bounds a single exchange with a server while a test is being set up or cleaned up.
 const setupTimeout = 10 * time.Second
 
-// Main runs the tests of a package, stops the shared server if this process started it, fails when goroutines are left
-// over, and exits. Call it from TestMain. The sources are asked for a server in their order, after LUATOMIC_REDIS_URL and
-// before a program on PATH; package container has one.
+// Main runs the tests of a package, stops the shared server if this process started it, fails when goroutines are
+// left over, and exits. Call it from TestMain. It tries LUATOMIC_REDIS_URL, then the sources in their order, then a
+// program on PATH. Package container has a source.
 func Main(m *testing.M, sources ...Source) {
 	shared.sources = sources
 	code := m.Run()
@@ -58,7 +59,7 @@ func Main(m *testing.M, sources ...Source) {
 	os.Exit(code)
 }
 
-// URL returns the URL of the shared server, which it starts if need be.
+// URL returns the URL of the shared server, and starts it if necessary.
 func URL(t testing.TB) string {
 	t.Helper()
 	url, err := shared.open(t.Logf)
@@ -94,7 +95,7 @@ func Embedded(t testing.TB) *redis.Client {
 	return newClient(t, server.URL(), nil)
 }
 
-// Eventually polls cond until it is true and fails the test with what when it is not within the given time.
+// Eventually polls cond until it is true, and fails the test with what if it is not within the given time.
 func Eventually(t testing.TB, within time.Duration, what string, cond func() bool) {
 	t.Helper()
 	if !ready.Within(within, cond) {
@@ -116,7 +117,7 @@ func newClient(t testing.TB, url string, opts []func(*redis.Options)) *redis.Cli
 	return client
 }
 
-// leftOver reports goroutines that do not end. On a busy machine what was closed can take some seconds.
+// leftOver reports goroutines that do not end. On a busy machine closed ones can take some seconds.
 func leftOver() error {
 	var err error
 	for range 5 {
@@ -127,10 +128,10 @@ func leftOver() error {
 	return err
 }
 
-// knownGoroutines lists what outlives a test process by design of others.
+// knownGoroutines lists goroutines of dependencies that outlive the tests by design.
 func knownGoroutines() []goleak.Option {
 	return []goleak.Option{
-		// go-redis dials a server that did not answer once a second, and only then sees that its pool was closed.
+		// go-redis dials an unreachable server once a second, and checks only then whether its pool is closed.
 		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"),
 		// Idle keep-alive connections to the Docker engine.
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),

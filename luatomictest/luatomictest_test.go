@@ -71,13 +71,13 @@ func TestNamespaceDeletesOnlyItsOwnKeys(t *testing.T) {
 func TestEventually(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
-	luatomictest.Eventually(t, 20*time.Second, "the third question", func() bool { return asked.Add(1) == 3 })
+	luatomictest.Eventually(t, 20*time.Second, "the third poll", func() bool { return asked.Add(1) == 3 })
 	require.EqualValues(t, 3, asked.Load())
 
 	failed := outcome(t, func(t testing.TB) {
-		luatomictest.Eventually(t, 30*time.Millisecond, "what never comes", func() bool { return false })
+		luatomictest.Eventually(t, 30*time.Millisecond, "a condition that is never true", func() bool { return false })
 	})
-	require.Contains(t, failed, "what never comes")
+	require.Contains(t, failed, "a condition that is never true")
 }
 
 func TestEmbeddedExpiresByRealTime(t *testing.T) {
@@ -89,7 +89,7 @@ func TestEmbeddedExpiresByRealTime(t *testing.T) {
 	luatomictest.Eventually(t, 20*time.Second, "the key expires", func() bool { return client.Exists(ctx, "k").Val() == 0 })
 }
 
-// outcome runs f with a test of its own and returns what it failed with, "" when it did not.
+// outcome runs f with a new test and returns the test's failure, or "" if it passed.
 func outcome(t *testing.T, f func(testing.TB)) string {
 	t.Helper()
 	r := &recorder{TB: t}

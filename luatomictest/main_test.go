@@ -8,7 +8,7 @@ import (
 	"github.com/luatomic/luatomic/luatomictest/container"
 )
 
-// withoutSources makes a process of these tests that passes no source to Main.
+// withoutSources is set in a child process of these tests that passes no source to Main.
 const withoutSources = "LUATOMICTEST_WITHOUT_SOURCES"
 
 func TestMain(m *testing.M) {

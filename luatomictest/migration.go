@@ -10,16 +10,16 @@ import (
 // moveTimeoutMillis bounds one MIGRATE on the server.
 const moveTimeoutMillis = 5000
 
-// Migration is a slot on its way from one node to another. Between MigrateSlot and Finish the source answers ASK for the keys it no
-// longer has, and TRYAGAIN when a command names some keys that are there and some that are not.
+// Migration is a slot that moves from one node to another. Between MigrateSlot and Finish the source returns ASK for
+// keys that it no longer has, and TRYAGAIN for a command with some keys that it has and some that it has not.
 type Migration struct {
 	cluster  *Cluster
 	slot     int
 	from, to int
 }
 
-// MigrateSlot begins to move a slot between two nodes, given by their index in Nodes: the target imports, the source migrates, no key
-// has moved yet. Move, MoveKeys and Finish are the further steps, so that a test can stay half-way as long as it likes.
+// MigrateSlot begins to move a slot between two nodes, given by their index in Nodes: the target imports, the source
+// migrates, no key has moved yet. Move, MoveKeys and Finish are the further steps, so that a test can stop half-way.
 func (c *Cluster) MigrateSlot(ctx context.Context, slot, from, to int) (*Migration, error) {
 	if from == to || min(from, to) < 0 || max(from, to) >= len(c.nodes) {
 		return nil, fmt.Errorf("migrate slot %d: no two nodes: %d and %d", slot, from, to)
@@ -43,7 +43,7 @@ func (m *Migration) Move(ctx context.Context, n int) (int, error) {
 	return len(keys), m.MoveKeys(ctx, keys...)
 }
 
-// MoveKeys moves these keys of the slot to the target. A key that does not exist is passed over.
+// MoveKeys moves these keys of the slot to the target. A key that does not exist is skipped.
 func (m *Migration) MoveKeys(ctx context.Context, keys ...string) error {
 	if len(keys) == 0 {
 		return nil
@@ -62,7 +62,7 @@ func (m *Migration) MoveKeys(ctx context.Context, keys ...string) error {
 	return nil
 }
 
-// Finish moves what is left, gives the slot to the target and returns when every node knows it.
+// Finish moves the remaining keys, assigns the slot to the target and returns when every node knows that.
 func (m *Migration) Finish(ctx context.Context) error {
 	for {
 		moved, err := m.Move(ctx, 100)
@@ -73,7 +73,7 @@ func (m *Migration) Finish(ctx context.Context) error {
 			break
 		}
 	}
-	// The target first: were the source first, both would redirect to each other for a moment.
+	// The target first: with the source first, both would redirect to each other for a short time.
 	others := slices.DeleteFunc([]int{0, 1, 2}, func(i int) bool { return i == m.to || i == m.from })
 	for _, i := range append([]int{m.to, m.from}, others...) {
 		if err := m.setSlot(ctx, i, "NODE", m.cluster.ids[m.to]); err != nil {
@@ -83,7 +83,7 @@ func (m *Migration) Finish(ctx context.Context) error {
 	return nil
 }
 
-// Cancel takes the slot out of migration. Keys that have moved must have been moved back, or they cannot be reached.
+// Cancel ends the migration without moving the slot. Move keys back first, or they are unreachable.
 func (m *Migration) Cancel(ctx context.Context) error {
 	for _, i := range []int{m.from, m.to} {
 		if err := m.setSlot(ctx, i, "STABLE"); err != nil {

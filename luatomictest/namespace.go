@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	namespaceWords = 40 // bytes of the test's name that are kept
+	namespaceWords = 40 // bytes of the test's name to keep
 	cleanUpFor     = 10 * time.Second
 	scanCount      = 1000
 )
 
-// Namespace returns a name that no other test, process or run uses, made of [a-z0-9-], shorter than 60 bytes, and readable: it begins with
-// the test's own name. Every key of the shared server that contains it is deleted when the test ends.
+// Namespace returns a name that no other test, process or run uses: characters of [a-z0-9-], shorter than 60 bytes,
+// beginning with the test's name. Every key of the shared server that contains it is deleted when the test ends.
 func Namespace(t testing.TB) string {
 	t.Helper()
 	random := make([]byte, 6)
@@ -47,7 +47,7 @@ func readable(name string) string {
 	return "test"
 }
 
-// deleteNamespace only logs what goes wrong: a server that a test has broken must not hide that test's own failure.
+// deleteNamespace only logs its errors: a server that a test has broken must not hide that test's own failure.
 func deleteNamespace(t testing.TB, name string) {
 	url := shared.opened()
 	if url == "" {

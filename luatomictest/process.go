@@ -15,12 +15,12 @@ import (
 	"github.com/luatomic/luatomic/luatomictest/internal/watchdog"
 )
 
-// readyWithin bounds the start of a server, the load of its append-only file included.
+// readyWithin bounds the start of a server, including the load of its append-only file.
 const readyWithin = 30 * time.Second
 
 var errExited = errors.New("the server process ended")
 
-// process is a server started from PATH, with a directory of its own.
+// process is a server started from PATH, with its own directory.
 type process struct {
 	binary  string
 	dir     string
@@ -33,7 +33,8 @@ type process struct {
 	watchdog *watchdog.Watchdog
 }
 
-// newProcess finds a binary and makes the directory. The extra arguments come last: the server lets the last one win.
+// newProcess finds a binary and creates the directory. The extra arguments come last: of two equal options the server
+// uses the last.
 func newProcess(extra []string) (*process, error) {
 	binary, err := findBinary()
 	if err != nil {
@@ -99,7 +100,7 @@ func (p *process) running() bool {
 	}
 }
 
-// kill ends the process without a word to it and waits until it is gone.
+// kill sends SIGKILL and waits until the process has ended.
 func (p *process) kill() {
 	if p.exited == nil {
 		return
@@ -123,8 +124,8 @@ func (p *process) lastLog() string {
 	return strings.Join(lines[max(0, len(lines)-3):], " | ")
 }
 
-// freePort finds a loopback port that is free together with the one 10000 above it, where a cluster node opens its bus. It stays below
-// the range that outgoing connections draw from.
+// freePort finds a free loopback port whose port + 10000, the bus of a cluster node, is free too. It is below the
+// range of ephemeral ports.
 func freePort(try int) (int, error) {
 	const low, span = 20000, 10000
 	seed := os.Getpid()*7919 + int(time.Now().UnixNano()/1000) + try*104729

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// recorder is a test that may fail without failing the test around it.
+// recorder is a testing.TB whose failure does not fail the test around it.
 type recorder struct {
 	testing.TB
 	failure string

@@ -11,8 +11,8 @@ import (
 
 var errFraming = errors.New("luatomictest: not a RESP frame")
 
-// readRequest reads one request: an array of bulk strings, or an inline line. It returns the arguments and the bytes they came in,
-// appended to buf.
+// readRequest reads one request: an array of bulk strings, or an inline line. It returns the arguments, and their
+// bytes appended to buf.
 func readRequest(r *bufio.Reader, buf []byte) (args []string, raw []byte, err error) {
 	start := len(buf)
 	buf, err = readLine(r, buf)
@@ -42,7 +42,8 @@ func readRequest(r *bufio.Reader, buf []byte) (args []string, raw []byte, err er
 	return args, buf, nil
 }
 
-// readReply appends one whole reply to buf, nested values and RESP3 attributes included, and returns the type byte of the reply itself.
+// readReply appends one whole reply to buf, nested values and RESP3 attributes included, and returns the type byte of
+// the reply itself.
 func readReply(r *bufio.Reader, buf []byte) (kind byte, raw []byte, err error) {
 	start := len(buf)
 	buf, err = readLine(r, buf)
@@ -81,7 +82,7 @@ func readElements(r *bufio.Reader, buf []byte, kind byte, n int) (byte, []byte, 
 		}
 	}
 	if kind == '|' {
-		// An attribute belongs to the value behind it: one frame.
+		// An attribute and the value behind it are one frame.
 		return readReply(r, buf)
 	}
 	return kind, buf, nil
@@ -123,7 +124,8 @@ func readBulk(r *bufio.Reader, buf, head []byte) ([]byte, error) {
 	return buf, nil
 }
 
-// leadingWord returns the first element of an array or push of bulk strings, in lower case: the word that names a pub/sub frame.
+// leadingWord returns the first element of an array or push of bulk strings, in lower case: the type of a pub/sub
+// frame.
 func leadingWord(raw []byte) string {
 	lines := strings.SplitN(string(raw[:min(len(raw), 64)]), "\r\n", 4)
 	if len(lines) < 4 || !strings.HasPrefix(lines[1], "$") {

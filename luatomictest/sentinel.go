@@ -14,18 +14,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// sentinelName is what the sentinel calls its master.
+// sentinelName is the sentinel's name of its master.
 const sentinelName = "luatomictest"
 
-// Sentinel is a master, its replica, and one sentinel that watches them, of one test's own.
+// Sentinel is a master, its replica, and one sentinel that monitors them, for one test.
 type Sentinel struct {
 	t        testing.TB
 	servers  []*Server
 	sentinel *Server
 }
 
-// StartSentinel starts the three processes from PATH and returns when the replica is in sync and the sentinel knows it. A master that
-// does not answer for two seconds is replaced. It ends with the test.
+// StartSentinel starts the three processes from PATH and returns when the replica is in sync and the sentinel knows
+// it. A master that does not answer for two seconds is replaced. The processes end with the test.
 func StartSentinel(t testing.TB) *Sentinel {
 	t.Helper()
 	master := StartServer(t)
@@ -60,7 +60,7 @@ func (s *Sentinel) Client() *redis.Client {
 	return c
 }
 
-// Master returns the server that the sentinel calls the master.
+// Master returns the server that is the master according to the sentinel.
 func (s *Sentinel) Master(ctx context.Context) *Server {
 	s.t.Helper()
 	addr, err := s.ask().GetMasterAddrByName(ctx, sentinelName).Result()
@@ -73,13 +73,13 @@ func (s *Sentinel) Master(ctx context.Context) *Server {
 	return nil
 }
 
-// FailOver has the sentinel replace the master, and returns when the old one is its replica. Until then, for some seconds, the old one
-// takes writes that are lost.
+// FailOver makes the sentinel replace the master, and returns when the old one is a replica of the new. Until then,
+// for some seconds, the old one accepts writes that are lost.
 func (s *Sentinel) FailOver(ctx context.Context) {
 	s.t.Helper()
 	before := s.Master(ctx)
 	var err error
-	// On a busy machine it finds its replica in no state to take over for a while.
+	// On a busy machine the sentinel may reject its replica for a while.
 	if !ready.Within(readyWithin, func() bool { err = s.ask().Failover(ctx, sentinelName).Err(); return err == nil }) {
 		s.t.Fatalf("luatomictest: failover: %v", err)
 	}
@@ -89,7 +89,7 @@ func (s *Sentinel) FailOver(ctx context.Context) {
 	})
 }
 
-// Replaced returns when the sentinel calls another server the master.
+// Replaced returns when another server is the master according to the sentinel.
 func (s *Sentinel) Replaced(ctx context.Context, before *Server) {
 	s.t.Helper()
 	Eventually(s.t, time.Minute, "another server is the master", func() bool {

@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Server is a server process of one test's own, on a loopback port, that the test may limit, kill, restart and pause. Its methods may be
-// called from any goroutine; what goes wrong in them marks the test as failed.
+// Server is a server process for one test, on a loopback port, that the test may limit, kill, restart and pause. Its
+// methods may be called from any goroutine; their errors mark the test as failed.
 type Server struct {
 	t testing.TB
 
@@ -22,12 +22,13 @@ type Server struct {
 	process *process
 }
 
-// StartServer starts redis-server or valkey-server from PATH for this test alone; it ends with the test. The arguments are those of the
-// server, a configuration file first if there is one, and win over the defaults (no snapshots, no append-only file):
+// StartServer starts redis-server or valkey-server from PATH for this test alone; it ends with the test. The
+// arguments are the server's, a configuration file first if there is one, and override the defaults (no snapshots, no
+// append-only file):
 //
 //	server := luatomictest.StartServer(t, "--maxmemory", "5mb", "--appendonly", "yes")
 //
-// Without a binary on PATH the test fails and says what to install.
+// Without a binary on PATH the test fails, and its error says what to install.
 func StartServer(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s, err := newServer(t, args)
@@ -38,7 +39,7 @@ func StartServer(t testing.TB, args ...string) *Server {
 }
 
 func newServer(t testing.TB, args []string) (*Server, error) {
-	var config []string // a file comes before all else
+	var config []string // a configuration file is the first argument
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		config, args = args[:1], args[1:]
 	}
@@ -47,7 +48,8 @@ func newServer(t testing.TB, args []string) (*Server, error) {
 		return nil, err
 	}
 	defaults := p.args
-	// Another process may take a port between the look and the start: then the server ends at once, and the next port is tried.
+	// Another process may take the port between the check and the start. Then the server exits immediately, and the
+	// next port is tried.
 	for try := range 5 {
 		var port int
 		if port, err = freePort(try); err != nil {
@@ -80,14 +82,15 @@ func (s *Server) Client(opts ...func(*redis.Options)) *redis.Client {
 	return newClient(s.t, s.URL(), opts)
 }
 
-// Kill ends the process with SIGKILL and returns when it is gone. What was only in its memory is lost.
+// Kill ends the process with SIGKILL and returns when it has exited. Data that was only in its memory is lost.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.process.kill()
 }
 
-// Restart kills the process if it runs, and starts it again on the same port and directory. It returns when the server answers.
+// Restart kills the process if it runs, and starts it again with the same port and directory. It returns when the
+// server answers.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.mu.Lock()

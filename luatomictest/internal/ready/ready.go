@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Within asks cond immediately, then at growing intervals of 1 to 20 ms, and a last time at the deadline. It reports
+// Within polls cond immediately, then at growing intervals of 1 to 20 ms, and a last time at the deadline. It reports
 // whether cond became true.
 func Within(within time.Duration, cond func() bool) bool {
 	deadline, pause := time.Now().Add(within), time.Millisecond
@@ -24,7 +24,7 @@ func Within(within time.Duration, cond func() bool) bool {
 	return true
 }
 
-// Answers reports whether a Redis server answers a PING at the address. It speaks the protocol by hand: a client
+// Answers reports whether a Redis server answers a PING at the address. It writes the protocol itself: a client
 // library would retry, pool and wait in its own way.
 func Answers(network, addr string) bool {
 	conn, err := net.DialTimeout(network, addr, time.Second)
@@ -38,7 +38,7 @@ func Answers(network, addr string) bool {
 	}
 	reply := make([]byte, 64)
 	n, _ := conn.Read(reply)
-	// A server that asks for a password is up.
+	// A server that requires a password is up.
 	return slices.ContainsFunc([]string{"+PONG", "-NOAUTH"}, func(prefix string) bool {
 		return strings.HasPrefix(string(reply[:n]), prefix)
 	})

@@ -1,4 +1,4 @@
-// Package watchdog cleans up behind a test process that cannot do so itself.
+// Package watchdog cleans up after a test process that cannot do so itself.
 package watchdog
 
 import (
@@ -7,9 +7,9 @@ import (
 	"os/exec"
 )
 
-// Watchdog is a shell that waits for this process to end, however it ends, and then cleans up. Without it a test binary
-// that panics, times out or is killed would leave servers running. It ignores the signals that a terminal sends to the
-// whole group.
+// Watchdog is a shell that waits for this process to end, however it ends, and then cleans up. Without it a test
+// binary that panics, times out or is killed would leave servers running. It ignores the signals that a terminal
+// sends to the whole group.
 type Watchdog struct {
 	cmd  *exec.Cmd
 	pipe io.Closer
