@@ -94,7 +94,7 @@ func TestPromoteTasks(t *testing.T) {
 	require.NoError(t, r.ZAdd(ctx, e.prefix+"delayed:", redis.Z{Score: 7, Member: "no item"}, redis.Z{Score: 4e9, Member: "later"}).Err())
 	c := e.run("promote", inRIA).exits(exitDone)
 	holds(t, c.object(), map[string]any{"moved": 2500, "malformed": 1, "next_due": 4e12})
-	require.Contains(t, c.stderr.String(), "malformed item: no array at byte 0")
+	require.Contains(t, c.stderr.String(), "malformed item: not an array at byte 0")
 	require.EqualValues(t, 1250, r.LLen(ctx, e.prefix+"queue:q1").Val())
 
 	require.NoError(t, r.Del(ctx, e.prefix+"delayed:").Err())

@@ -78,7 +78,7 @@ func TestPushBrokenSidekiq(t *testing.T) {
 		`{"class":"A","at":"2030-01-01"}`:     `"at" is not a number of seconds`,
 		`{"class":"A","at":1700000000000}`:    `"at" is not a number of seconds`,
 		`{"class":"A","created_at":1}`:        "push finished payloads with --raw",
-		`{"class":"A","tags":1,"tags":2}`:     "one twice",
+		`{"class":"A","tags":1,"tags":2}`:     "the name of another field",
 		`{"class":"A","args":["` + "\xff\"]}": "UTF-8",
 	} {
 		e := shared(t)
