@@ -13,7 +13,7 @@ import (
 )
 
 // LockTrySHA is the SHA-1 of lock_try.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockTrySHA = "11d8b5b99f9f1b299b3031531330c737f45057eb"
+const LockTrySHA = "397bd11a27b57c20893992b216a8a33f607c5edb"
 
 // LockTryScript is scripts/lock_try.lua.
 var LockTryScript = lua.Script{

@@ -37,7 +37,6 @@ local free = ' 0 - 0 0 0 '
 local record = redis.call('GET', lock)
 local fence, releaser = now_us, '-'
 if record then
-  local mark = string.sub(record, 1, 16)
   if string.sub(record, 17, 27) == free then
     releaser = string.sub(record, 28, -2) -- no need to take the rest apart
   else
@@ -56,10 +55,10 @@ if record then
     elseif waiting == '1' then
       return {2, fence_was, 0, ''}
     end
-    mark, releaser = fence_was, last
+    releaser = last
   end
-  if mark >= now_us then
-    fence = string.format('%.0f', mark + 1)
+  if record >= now_us then -- as text; both begin with 16 digits
+    fence = string.format('%.0f', string.match(record, '^%d+') + 1)
   end
 end
 
