@@ -21,7 +21,7 @@ import (
 
 // Several leases are given back at the same time: with a server that does not answer that
 // takes as long as one does.
-func TestLeasesAreReleasedAtOnce(t *testing.T) {
+func TestLeasesAreReleasedConcurrently(t *testing.T) {
 	t.Parallel()
 	ctx, space := t.Context(), luatomictest.Namespace(t)
 	c := luatomictest.Client(t)
@@ -56,20 +56,26 @@ func TestLeasesAreReleasedAtOnce(t *testing.T) {
 func TestAcquireAllWaitsForTheLockDelay(t *testing.T) {
 	t.Parallel()
 	k := newLockKeys(t, fmt.Sprintf("7 0 gone %d 1000 60000 - ", time.Now().Add(-2*time.Second).UnixMicro()))
-	r, err := gen.LockAcquireAll(t.Context(), k.c, gen.LockAcquireAllParams{Locks: []string{k.lock}, Owner: "me", TTL: time.Minute})
+	r, err := gen.LockAcquireAll(t.Context(), k.c, gen.LockAcquireAllParams{
+		Locks: []string{k.lock}, Owner: "me", TTL: time.Minute,
+	})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, r.Blocked)
 	require.Greater(t, r.Remaining, 50*time.Second)
 }
 
-// AcquireAll keeps the sign that somebody waits, and who released last.
-func TestAcquireAllKeepsTheSignOfTheQueue(t *testing.T) {
+// AcquireAll keeps the mark that the queue has an entry, and the owner that released last.
+func TestAcquireAllKeepsTheMarkOfTheQueue(t *testing.T) {
 	t.Parallel()
 	k := newLockKeys(t, "7 1 - 0 0 0 before ", scriptcase.EntryOf("waiter.1"))
-	_, err := gen.LockAcquireAll(t.Context(), k.c, gen.LockAcquireAllParams{Locks: []string{k.lock}, Owner: "me", TTL: time.Minute})
+	_, err := gen.LockAcquireAll(t.Context(), k.c, gen.LockAcquireAllParams{
+		Locks: []string{k.lock}, Owner: "me", TTL: time.Minute,
+	})
 	require.NoError(t, err)
 	require.Regexp(t, `^\d+ 1 me \d+ 60000 0 before $`, k.text())
-	r, err := gen.LockRelease(t.Context(), k.c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "before", Keep: time.Hour})
+	r, err := gen.LockRelease(t.Context(), k.c, gen.LockReleaseParams{
+		Lock: k.lock, Queue: k.queue, Owner: "before", Keep: time.Hour,
+	})
 	require.NoError(t, err)
 	require.Equal(t, gen.LockReleaseResultReleased, r, "its reply was lost, and it asks again")
 }

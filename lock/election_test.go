@@ -119,7 +119,7 @@ func TestElectionLeadRunsAndResigns(t *testing.T) {
 	require.Zero(t, sees(t, seen, ""))
 }
 
-// A leader that dies says nothing: those who observe look when its lease is over.
+// A leader that dies publishes nothing: the observers read when its lease is over.
 func TestElectionObserverSeesACrash(t *testing.T) {
 	t.Parallel()
 	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: 2 * time.Second}) // long enough to be seen
@@ -131,9 +131,9 @@ func TestElectionObserverSeesACrash(t *testing.T) {
 	require.Zero(t, sees(t, seen, ""))
 }
 
-// Where messages get lost, or nobody may listen, the lease that is known of decides
-// when to look; and never more often than that.
-func TestElectionObserverLooksOnceALease(t *testing.T) {
+// Where messages are lost, or the user may not subscribe, an observer reads when the lease
+// that it knows of is over, and never more often than that.
+func TestElectionObserverReadsOnceALease(t *testing.T) {
 	t.Parallel()
 	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
 	opts, err := redis.ParseURL(proxy.URL())
@@ -149,7 +149,9 @@ func TestElectionObserverLooksOnceALease(t *testing.T) {
 	seen := observing(t, lab.Locker(t, c, &lock.Options{TTL: ttl}).Election(name))
 	sees(t, seen, "quiet")
 	begun, before := time.Now(), proxy.Executed(luatomictest.Command("EVALSHA_RO", gen.LockInfoSHA))
-	luatomictest.Eventually(t, 30*time.Second, "three leases are over", func() bool { return time.Since(begun) > 3*ttl })
+	luatomictest.Eventually(t, 30*time.Second, "three leases are over", func() bool {
+		return time.Since(begun) > 3*ttl
+	})
 	looks := proxy.Executed(luatomictest.Command("EVALSHA_RO", gen.LockInfoSHA)) - before
 	require.Positive(t, looks)
 	most := int(time.Since(begun)/(ttl*2/3)) + 2
@@ -159,8 +161,8 @@ func TestElectionObserverLooksOnceALease(t *testing.T) {
 	require.Zero(t, sees(t, seen, ""))
 }
 
-// A subscription that is cut: the observer looks when it is back.
-func TestElectionObserverLooksAgainAfterACutSubscription(t *testing.T) {
+// A subscription that is cut: the observer reads when it is back.
+func TestElectionObserverReadsAgainAfterACutSubscription(t *testing.T) {
 	t.Parallel()
 	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
 	opts, err := redis.ParseURL(proxy.URL())
@@ -170,14 +172,16 @@ func TestElectionObserverLooksAgainAfterACutSubscription(t *testing.T) {
 	name := luatomictest.Namespace(t)
 	seen := observing(t, lab.Locker(t, c, &lock.Options{TTL: time.Hour}).Election(name))
 	require.Zero(t, sees(t, seen, ""))
-	lease, err := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: time.Hour, Note: "quiet"}).Try(t.Context(), name)
+	lease, err := lab.Locker(t, luatomictest.Client(t), &lock.Options{
+		TTL: time.Hour, Note: "quiet",
+	}).Try(t.Context(), name)
 	require.NoError(t, err)
 	proxy.CutAll()
 	sees(t, seen, "quiet")
 	require.NoError(t, lease.Release(t.Context()))
 }
 
-// Who observes with options that cannot be is told so, and does not look without a pause.
+// Observe with options out of range yields the error, and does not read without a pause.
 func TestObserveWithBadOptions(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

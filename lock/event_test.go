@@ -15,7 +15,7 @@ import (
 )
 
 // A kept lease that is lost, released or out of time says so once.
-func TestObserveTellsTheTurnsOfALock(t *testing.T) {
+func TestObserveReportsEachEvent(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	var mu sync.Mutex
@@ -67,7 +67,7 @@ func TestObserveTellsTheTurnsOfALock(t *testing.T) {
 	require.ErrorIs(t, next.Lease.Extend(ctx), lock.ErrLost)
 	<-kept.Done()
 	require.ErrorIs(t, next.Lease.Release(ctx), lock.ErrLost)
-	// It may be a renewal in the background that found it, and tells it after that.
+	// A renewal in the background may have found it, and reports it after that.
 	luatomictest.Eventually(t, 20*time.Second, "told of the loss", func() bool {
 		mu.Lock()
 		defer mu.Unlock()

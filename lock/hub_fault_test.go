@@ -17,8 +17,8 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// The subscribers of a replica hear what is published on its master, where they do not
-// count. So whoever listens there is passed over, and must not take the message of a
+// The subscribers of a replica receive what is published on its master, where they do not
+// count. So a waiter subscribed there is skipped, and must not take the message of a
 // grant for one: the next in line has the lock.
 func TestWhoListensAtAReplicaIsNotGrantedTheLock(t *testing.T) {
 	t.Parallel()
@@ -76,7 +76,7 @@ func TestWhoListensAtAReplicaIsNotGrantedTheLock(t *testing.T) {
 	}
 }
 
-// waits reports whether a queue has somebody.
+// waits reports whether a queue has an entry.
 func waits(ctx context.Context, c *redis.Client) bool {
 	for _, key := range []string{"lockq:{x}", "semq:{x}"} {
 		if c.ZCard(ctx, key).Val() > 0 {
@@ -150,7 +150,7 @@ func TestNoWakeUpIsMissedBeforeTheSubscription(t *testing.T) {
 				}
 				return false
 			})
-			next := lab.Soon(t, 15*time.Second, "the lock", lab.AcquireLater(ctx, l, name)) // half of the time between two looks
+			next := lab.Soon(t, 15*time.Second, "the lock", lab.AcquireLater(ctx, l, name)) // half of the time between two attempts
 			require.NoError(t, next.Err)
 			require.NoError(t, released)
 			require.Greater(t, next.Lease.Fence(), holder.Fence())
@@ -209,7 +209,7 @@ func TestSilentConnectionIsFoundOut(t *testing.T) {
 	require.NoError(t, next.Lease.Release(ctx))
 }
 
-// Row 22. The server stands still for a moment, and the lock is free: it is acquired,
+// Row 22. The server is paused for a moment, and the lock is free: it is acquired,
 // and not waited for.
 func TestPausedServerIsWaitedFor(t *testing.T) {
 	t.Parallel()

@@ -98,7 +98,8 @@ func TestHandOverCosts(t *testing.T) {
 		wg.Wait()
 		after := lab.Calls(t, c)
 		sent := after["evalsha"] + after["eval"] - before["evalsha"] - before["eval"]
-		t.Logf("%d wait in %d processes: %.3f calls for each hand-over", waiters, processes, float64(sent)/float64(waiters+1))
+		t.Logf("%d wait in %d processes: %.3f calls for each hand-over", waiters, processes,
+			float64(sent)/float64(waiters+1))
 		require.LessOrEqual(t, float64(sent), 1.1*float64(waiters+1))
 	}
 }
@@ -133,13 +134,14 @@ func TestIdleWaitersSendNothing(t *testing.T) {
 		<-pause.C
 	}
 	after := lab.Calls(t, c)
-	// One look of each process in half a minute keeps the queue from expiring.
+	// One attempt of each process in half a minute keeps the queue from expiring.
 	looks := processes * int(time.Since(start)/(29*time.Second))
 	for command, n := range after {
 		switch command {
 		case "info":
 		case "ping":
-			require.LessOrEqual(t, n-before[command], processes*int(time.Since(start)/(3*time.Second)+1), "signs of life")
+			require.LessOrEqual(t, n-before[command], processes*int(time.Since(start)/(3*time.Second)+1),
+				"signs of life")
 		default:
 			require.LessOrEqual(t, n-before[command], looks, command)
 		}

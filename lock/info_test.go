@@ -13,9 +13,9 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// Two that steal from each other: the old holder's context ends at once, and those
-// who wait are served after.
-func TestStealTellsTheHolder(t *testing.T) {
+// Two that steal from each other: the old holder's context ends immediately, and the
+// waiters are served after.
+func TestStealNotifiesTheHolder(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: time.Minute, Note: "old"})
@@ -60,7 +60,7 @@ func TestStealTellsTheHolder(t *testing.T) {
 	require.False(t, done, "nobody held it")
 }
 
-// listening returns when some process with a lease of the lock kept is heard.
+// listening returns when a process that keeps a lease of the lock is subscribed.
 func listening(t testing.TB, name string) {
 	t.Helper()
 	c := luatomictest.Client(t)

@@ -48,7 +48,9 @@ func TestLeasesOfOneTokenAreKeptOneByOne(t *testing.T) {
 		kept = append(kept, lease.Keep(ctx))
 	}
 	first := time.Now()
-	luatomictest.Eventually(t, 30*time.Second, "a lease and a half", func() bool { return time.Since(first) > 4500*time.Millisecond })
+	luatomictest.Eventually(t, 30*time.Second, "a lease and a half", func() bool {
+		return time.Since(first) > 4500*time.Millisecond
+	})
 	require.NoError(t, all.Err())
 	_, err = other.Steal(ctx, "b")
 	require.NoError(t, err)
@@ -120,10 +122,14 @@ func TestLateCallsLeaveTheStringItsTime(t *testing.T) {
 	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Hour})
 	lease, err := l.Try(ctx, name)
 	require.NoError(t, err)
-	_, err = gen.LockRelease(ctx, c, gen.LockReleaseParams{Lock: lease.Key(), Queue: "lockq:{" + name + "}", Owner: "late", Keep: time.Minute})
+	_, err = gen.LockRelease(ctx, c, gen.LockReleaseParams{
+		Lock: lease.Key(), Queue: "lockq:{" + name + "}", Owner: "late", Keep: time.Minute,
+	})
 	require.NoError(t, err)
 	require.Greater(t, c.PTTL(ctx, lease.Key()).Val(), time.Hour)
-	_, err = gen.LockExtend(ctx, c, gen.LockExtendParams{Lock: lease.Key(), Owner: "late", TTL: time.Second, Keep: time.Minute})
+	_, err = gen.LockExtend(ctx, c, gen.LockExtendParams{
+		Lock: lease.Key(), Owner: "late", TTL: time.Second, Keep: time.Minute,
+	})
 	require.NoError(t, err)
 	require.Greater(t, c.PTTL(ctx, lease.Key()).Val(), time.Hour)
 }
@@ -173,7 +179,7 @@ func TestExtendOfALeaseThatEndsMeanwhileSaysSo(t *testing.T) {
 	require.ErrorIs(t, lease.Err(), lock.ErrLost)
 }
 
-// Who releases the lock inside Do, or resigns inside Lead, has lost nothing.
+// A release of the lock inside Do, or of the leadership inside Lead, is no loss.
 func TestReleaseInsideDoIsNoLoss(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -33,7 +33,9 @@ func TestListOfEachKindShowsWhatIsInUse(t *testing.T) {
 		prefix := luatomictest.Namespace(t) + "*:" // a star in a prefix is no pattern
 		opts := &lock.Options{Prefix: prefix, Tag: tag, TTL: time.Minute, Note: "me"}
 		l := lab.Locker(t, luatomictest.Client(t), opts)
-		other := lab.Locker(t, luatomictest.Client(t), &lock.Options{Prefix: prefix + "2", Tag: tag, TTL: time.Minute})
+		other := lab.Locker(t, luatomictest.Client(t), &lock.Options{
+			Prefix: prefix + "2", Tag: tag, TTL: time.Minute,
+		})
 		_, err := l.Try(ctx, "lock")
 		require.NoError(t, err)
 		_, err = l.Semaphore("sem", 5).Try(ctx, 2)

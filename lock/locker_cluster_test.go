@@ -97,7 +97,9 @@ func TestTenThousandLeasesAreKeptByOneGoroutine(t *testing.T) {
 	require.Positive(t, mine, "the keeper has another name")
 	start := time.Now()
 	before := lab.Calls(t, c)["evalsha"]
-	luatomictest.Eventually(t, time.Minute, "a lease and a bit", func() bool { return time.Since(start) > ttl+time.Second })
+	luatomictest.Eventually(t, time.Minute, "a lease and a bit", func() bool {
+		return time.Since(start) > ttl+time.Second
+	})
 	renewed := lab.Calls(t, c)["evalsha"] - before
 	turns := int(time.Since(start)/(ttl/3)) + 2 // as planned, and the first and the last of which we saw a part
 	lost := 0
@@ -106,7 +108,8 @@ func TestTenThousandLeasesAreKeptByOneGoroutine(t *testing.T) {
 			lost++
 		}
 	}
-	t.Logf("%d renewals in %v for %d leases of %v; %d lost; %d goroutines renew in this process", renewed, time.Since(start), leases, ttl, lost, mine)
+	t.Logf("%d renewals in %v for %d leases of %v; %d lost; %d goroutines renew in this process", renewed,
+		time.Since(start), leases, ttl, lost, mine)
 	require.Zero(t, lost)
 	require.LessOrEqual(t, renewed, leases*turns, "not more often than planned")
 	require.NoError(t, l.Close())

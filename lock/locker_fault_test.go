@@ -117,11 +117,15 @@ func TestExtendNeverBringsALeaseBack(t *testing.T) {
 	require.NoError(t, next.Release(ctx))
 	before := scriptcase.LockRecord(t, c, name)
 	require.ErrorIs(t, old.Extend(ctx), lock.ErrLost)
-	state, err := gen.LockExtend(ctx, c, gen.LockExtendParams{Lock: old.Key(), Owner: old.Token(), TTL: time.Second, Keep: time.Minute})
+	state, err := gen.LockExtend(ctx, c, gen.LockExtendParams{
+		Lock: old.Key(), Owner: old.Token(), TTL: time.Second, Keep: time.Minute,
+	})
 	require.NoError(t, err)
 	require.Equal(t, gen.LockExtendResultTaken, state, "also when the client does not know")
 	require.NoError(t, c.Del(ctx, old.Key()).Err())
-	state, err = gen.LockExtend(ctx, c, gen.LockExtendParams{Lock: old.Key(), Owner: old.Token(), TTL: time.Second, Keep: time.Minute})
+	state, err = gen.LockExtend(ctx, c, gen.LockExtendParams{
+		Lock: old.Key(), Owner: old.Token(), TTL: time.Second, Keep: time.Minute,
+	})
 	require.NoError(t, err)
 	require.Equal(t, gen.LockExtendResultExpired, state)
 	require.Zero(t, c.Exists(ctx, old.Key()).Val(), "extend creates nothing")
@@ -181,7 +185,7 @@ func TestAcquireWhoseReplyIsLostIsOurs(t *testing.T) {
 }
 
 // Row 5. Joining the queue is repeated without a second place in it.
-func TestWaiterWhoseReplyIsLostStandsOnce(t *testing.T) {
+func TestWaiterWhoseReplyIsLostQueuesOnce(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c, proxy := proxied(t, luatomictest.URL(t))
@@ -191,7 +195,9 @@ func TestWaiterWhoseReplyIsLostStandsOnce(t *testing.T) {
 	require.NoError(t, err)
 	proxy.Drop(4, luatomictest.Command("EVALSHA"))
 	got := lab.AcquireLater(ctx, l, name)
-	luatomictest.Eventually(t, 20*time.Second, "four replies are lost", func() bool { return proxy.Stats().Lost == 4 })
+	luatomictest.Eventually(t, 20*time.Second, "four replies are lost", func() bool {
+		return proxy.Stats().Lost == 4
+	})
 	lab.WaitFor(t, direct, name, 1)
 	require.NoError(t, holder.Release(ctx))
 	next := lab.Soon(t, 20*time.Second, "handed over", got)
@@ -200,7 +206,7 @@ func TestWaiterWhoseReplyIsLostStandsOnce(t *testing.T) {
 }
 
 // Row 6. "Released by you" is an answer, also when the lock was handed on meanwhile,
-// and a repeat does not touch whoever has it now.
+// and a repeat does not touch the present holder.
 func TestReleaseWhoseReplyIsLostIsOurs(t *testing.T) {
 	t.Parallel()
 	url := luatomictest.URL(t)
@@ -244,7 +250,9 @@ func TestRepeatedReleaseIsKnownToTheServer(t *testing.T) {
 	lease, err := l.Try(ctx, name)
 	require.NoError(t, err)
 	release := func() gen.LockReleaseResult {
-		state, err := gen.LockRelease(ctx, c, gen.LockReleaseParams{Lock: lease.Key(), Queue: "lockq:{" + name + "}", Owner: lease.Token(), Keep: time.Minute})
+		state, err := gen.LockRelease(ctx, c, gen.LockReleaseParams{
+			Lock: lease.Key(), Queue: "lockq:{" + name + "}", Owner: lease.Token(), Keep: time.Minute,
+		})
 		require.NoError(t, err)
 		return state
 	}
@@ -260,9 +268,9 @@ func TestRepeatedReleaseIsKnownToTheServer(t *testing.T) {
 	require.Equal(t, gen.LockReleaseResultExpired, release())
 }
 
-// The context ends while the first look is on its way: the error says what an attempt
+// The context ends during the first attempt: the error says what an attempt
 // before it found.
-func TestEndDuringTheFirstLookSaysWhatWasWaitedFor(t *testing.T) {
+func TestEndDuringTheFirstAttemptNamesTheHolder(t *testing.T) {
 	t.Parallel()
 	c, proxy := proxied(t, luatomictest.URL(t))
 	l, name := lab.Locker(t, c, nil), luatomictest.Namespace(t)

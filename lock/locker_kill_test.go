@@ -60,7 +60,10 @@ func (p *lockProcess) obey(t *testing.T, words []string) string {
 	lease := p.leases[arg[0]]
 	switch order {
 	case "locker": // ttl claim
-		opts := lock.Options{TTL: lab.Must(time.ParseDuration(arg[0])), Claim: lab.Must(time.ParseDuration(arg[1])), Note: strconv.Itoa(os.Getpid())}
+		opts := lock.Options{
+			TTL: lab.Must(time.ParseDuration(arg[0])), Claim: lab.Must(time.ParseDuration(arg[1])),
+			Note: strconv.Itoa(os.Getpid()),
+		}
 		p.locker = lock.New(p.c, &opts)
 	case "try", "acquire", "queue":
 		return p.acquire(t, order, arg[0])
@@ -84,7 +87,7 @@ func (p *lockProcess) obey(t *testing.T, words []string) string {
 }
 
 func (p *lockProcess) acquire(t *testing.T, order, as string) string {
-	if order == "queue" { // in the background, for those who are to die there
+	if order == "queue" { // in the background, for a process that is killed there
 		n, err := strconv.Atoi(as)
 		require.NoError(t, err)
 		for range n {
@@ -109,8 +112,8 @@ func (p *lockProcess) acquire(t *testing.T, order, as string) string {
 	return "fence " + strconv.FormatInt(lease.Fence(), 10)
 }
 
-// spin looks at the kept context without a pause, until the clock has made a jump of
-// more than a lease, and says what the first look after that saw.
+// spin checks the kept context without a pause, until the clock has made a jump of
+// more than a lease, and returns what the first check after that saw.
 func (p *lockProcess) spin(lease *lock.Lease) string {
 	before := time.Now() // whatever stops the process after the next line shows
 	fmt.Println("spinning")
@@ -145,7 +148,8 @@ func startLockProcess(t testing.TB, url, name string, env ...string) *order {
 	require.NoError(t, err)
 	cmd.Stderr = os.Stderr
 	require.NoError(t, cmd.Start())
-	o := &order{Worker: lab.Worker{Cmd: cmd, Stdin: stdin, Out: bufio.NewScanner(stdout)}, t: t, in: stdin, pid: cmd.Process.Pid}
+	worker := lab.Worker{Cmd: cmd, Stdin: stdin, Out: bufio.NewScanner(stdout)}
+	o := &order{Worker: worker, t: t, in: stdin, pid: cmd.Process.Pid}
 	t.Cleanup(o.Kill)
 	o.read("ready")
 	return o
@@ -158,7 +162,7 @@ func (o *order) send(format string, args ...any) {
 	require.NoError(o.t, err)
 }
 
-// read returns the rest of the next line that begins with the prefix.
+// read returns what follows the prefix in the next line that begins with the prefix.
 func (o *order) read(prefix string) string {
 	o.t.Helper()
 	for o.Out.Scan() {

@@ -96,7 +96,7 @@ func (r *chaos) acquire(ctx context.Context, id int, l *lock.Locker, name string
 	return lease
 }
 
-// use holds the lease for a while. Some stand still for longer than it lasts, and then
+// use holds the lease for a while. Some are paused for longer than it lasts, and then
 // go on as if nothing had been.
 func (r *chaos) use(ctx context.Context, id int, c *redis.Client, lease *lock.Lease, rnd *rand.Rand) error {
 	steps := rnd.IntN(4)
@@ -172,7 +172,8 @@ func (r *chaos) run(t *testing.T, ops int, within time.Duration, seed uint64) {
 	defer cancel()
 	end := time.Now().Add(within)
 	r.until = func() bool {
-		return r.len() >= ops || time.Now().After(end) && r.has(didAcquire, didExtend, didRelease, didWrite) || ctx.Err() != nil
+		late := time.Now().After(end) && r.has(didAcquire, didExtend, didRelease, didWrite)
+		return r.len() >= ops || late || ctx.Err() != nil
 	}
 	r.space, r.count = "x", guardedCount()
 	var wg sync.WaitGroup
@@ -237,7 +238,7 @@ func TestLockHistoriesAreLinearizable(t *testing.T) {
 }
 
 // The same clients with a release that does not compare the owner: the checker sees
-// that somebody acquired a lock that another still held.
+// that one client acquired a lock that another still held.
 func TestLockHistoryCatchesABrokenRelease(t *testing.T) {
 	t.Parallel()
 	broken := redis.NewScript(`

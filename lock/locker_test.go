@@ -76,7 +76,9 @@ func TestExpiredLeaseIsLostAlthoughNobodyTookIt(t *testing.T) {
 	require.NoError(t, err)
 	end := time.UnixMicro(lease.Fence()).Add(time.Millisecond)
 	luatomictest.Eventually(t, 20*time.Second, "the lease ends", func() bool { return c.Time(ctx).Val().After(end) })
-	state, err := gen.LockExtend(ctx, c, gen.LockExtendParams{Lock: lease.Key(), Owner: lease.Token(), TTL: time.Second, Keep: time.Minute})
+	state, err := gen.LockExtend(ctx, c, gen.LockExtendParams{
+		Lock: lease.Key(), Owner: lease.Token(), TTL: time.Second, Keep: time.Minute,
+	})
 	require.NoError(t, err)
 	require.Equal(t, gen.LockExtendResultExpired, state)
 	require.ErrorIs(t, lease.Extend(ctx), lock.ErrLost)
@@ -86,7 +88,7 @@ func TestExpiredLeaseIsLostAlthoughNobodyTookIt(t *testing.T) {
 	require.Greater(t, next.Fence(), lease.Fence())
 }
 
-// The guard is max(previous + 1, clock): with the clock set back, or the hash gone.
+// The guard is max(previous + 1, clock): with the clock set back, or the string deleted.
 func TestFenceGrowsAcrossClockStepsAndLostKeys(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -168,7 +170,7 @@ func TestAcquireWaitsAndGivesUpWithTheContext(t *testing.T) {
 	err = <-got
 	require.ErrorIs(t, err, context.Canceled)
 
-	// Long enough for a first answer, however slow the machine: it is what the error tells.
+	// Long enough for a first answer, however slow the machine: the error is made of it.
 	short, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	_, err = l.Acquire(short, name)
@@ -201,7 +203,9 @@ func TestKeepRenewsAndReportsTheLoss(t *testing.T) {
 	require.NoError(t, err)
 	first := lease.Deadline()
 	kept := lease.Keep(t.Context())
-	luatomictest.Eventually(t, 30*time.Second, "the lease outlives its TTL", func() bool { return time.Now().After(first.Add(200 * time.Millisecond)) })
+	luatomictest.Eventually(t, 30*time.Second, "the lease outlives its TTL", func() bool {
+		return time.Now().After(first.Add(200 * time.Millisecond))
+	})
 	_, err = l.Try(t.Context(), name)
 	require.ErrorIs(t, err, lock.ErrHeld)
 	require.NoError(t, kept.Err())
@@ -323,7 +327,9 @@ func TestRepeatedAcquireKeepsTheFence(t *testing.T) {
 	t.Parallel()
 	c, k := luatomictest.Client(t), luatomictest.Namespace(t)
 	acquire := func() gen.LockAcquireResult {
-		out, err := gen.LockAcquire(t.Context(), c, gen.LockAcquireParams{Lock: k, Queue: k, Owner: "me", TTL: time.Minute, Keep: time.Minute})
+		out, err := gen.LockAcquire(t.Context(), c, gen.LockAcquireParams{
+			Lock: k, Queue: k, Owner: "me", TTL: time.Minute, Keep: time.Minute,
+		})
 		require.NoError(t, err)
 		require.True(t, out.Acquired)
 		return out

@@ -15,10 +15,10 @@ import (
 // check compares all that the keys hold, and what was said, and waits until the short
 // leases are over.
 func (m *modelledSem) check(t *rapid.T) {
-	for _, want := range m.told {
-		m.hears(t, want)
+	for _, want := range m.notified {
+		m.wantsGrant(t, want)
 	}
-	m.told = nil
+	m.notified = nil
 	var end time.Time
 	for token, long := range m.holders {
 		if !long {
@@ -62,11 +62,11 @@ func (m *modelledSem) gives(t *rapid.T, fence int64, token string) {
 	m.given[fence] = token
 }
 
-// hears wants the next grant to be this one's.
-func (m *modelledSem) hears(t *rapid.T, token string) {
+// wantsGrant wants the next grant to be this token's.
+func (m *modelledSem) wantsGrant(t *rapid.T, token string) {
 	for {
 		said, err := m.sub.ReceiveTimeout(m.ctx, 20*time.Second)
-		require.NoError(t, err, "%s was not told", token)
+		require.NoError(t, err, "%s was not notified", token)
 		message, ok := said.(*redis.Message)
 		require.True(t, ok)
 		if rest, granted := strings.CutPrefix(message.Payload, "g "); granted {

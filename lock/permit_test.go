@@ -79,7 +79,7 @@ func BenchmarkPermitPair(b *testing.B) {
 	}
 }
 
-// A lease that is over by the clock is not extended, although nobody came since.
+// A lease that is over by the clock is not extended, although nobody has acquired the lock since.
 func TestSemaphoreExpiredPermitIsLost(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -88,7 +88,9 @@ func TestSemaphoreExpiredPermitIsLost(t *testing.T) {
 	require.NoError(t, err)
 	end := time.UnixMicro(lease.Fence()).Add(2 * time.Millisecond)
 	luatomictest.Eventually(t, 20*time.Second, "the lease ends", func() bool { return c.Time(ctx).Val().After(end) })
-	state, err := gen.SemExtend(ctx, c, gen.SemExtendParams{Permits: lease.Key(), Owner: lease.Token(), TTL: time.Second})
+	state, err := gen.SemExtend(ctx, c, gen.SemExtendParams{
+		Permits: lease.Key(), Owner: lease.Token(), TTL: time.Second,
+	})
 	require.NoError(t, err)
 	require.Equal(t, gen.SemExtendResultExpired, state)
 	next, err := s.Try(ctx, 1)
@@ -104,7 +106,9 @@ func TestSemaphoreKeepRenews(t *testing.T) {
 	require.NoError(t, err)
 	first := lease.Deadline()
 	kept := lease.Keep(ctx)
-	luatomictest.Eventually(t, 30*time.Second, "the lease outlives its TTL", func() bool { return time.Now().After(first.Add(200 * time.Millisecond)) })
+	luatomictest.Eventually(t, 30*time.Second, "the lease outlives its TTL", func() bool {
+		return time.Now().After(first.Add(200 * time.Millisecond))
+	})
 	_, err = s.Try(ctx, 1)
 	require.ErrorIs(t, err, lock.ErrHeld)
 	require.NoError(t, kept.Err())
@@ -140,31 +144,37 @@ func semKeys(t *testing.T) (c *redis.Client, k, permits, queue string) {
 	return luatomictest.Client(t), k, "sem:{" + k + "}", "semq:{" + k + "}"
 }
 
-// One that holds a permit and stands in the queue, after an error half-way, leaves the
-// queue with its next look, or the next grant would give it a second one.
+// An owner that holds a permit and is in the queue, after an error half-way, leaves the
+// queue with its next attempt, or the next grant would give it a second permit.
 func TestSemaphoreHolderLeavesTheQueue(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c, k, permits, queue := semKeys(t)
 	entry := scriptcase.Standing("p.me:2", "nobody")
 	require.NoError(t, scriptcase.SemOf(5, map[string]float64{"p.me:2": lab.Future}, entry)(ctx, c, k))
-	r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Owner: "p.me:2", Limit: 5, TTL: time.Minute, Entry: entry})
+	r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
+		Permits: permits, Queue: queue, Owner: "p.me:2", Limit: 5, TTL: time.Minute, Entry: entry,
+	})
 	require.NoError(t, err)
 	require.True(t, r.Acquired)
 	require.Zero(t, c.Exists(ctx, queue).Val())
 }
 
-// One that waits for more than there is any more is refused with its next look, and
+// A waiter for more than the new limit is refused with its next attempt, and
 // goes; one that waits for less goes on waiting.
-func TestSemaphoreLookAfterAShrink(t *testing.T) {
+func TestSemaphoreAttemptAfterAShrink(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c, k, permits, queue := semKeys(t)
 	heavy, light := scriptcase.Standing("p.heavy:5", "c:"+k), scriptcase.Standing("p.light:1", "c:"+k)
 	require.NoError(t, lab.Subscribe(ctx, t, c, "c:"+k))
-	require.NoError(t, scriptcase.SemOf(2, map[string]float64{"p.a:2": lab.Future}, scriptcase.Standing("p.first:1", "c:"+k), heavy, light)(ctx, c, k))
+	first := scriptcase.Standing("p.first:1", "c:"+k)
+	set := scriptcase.SemOf(2, map[string]float64{"p.a:2": lab.Future}, first, heavy, light)
+	require.NoError(t, set(ctx, c, k))
 	look := func(token, entry string) gen.SemAcquireResult {
-		r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Owner: token, Limit: 5, TTL: time.Minute, Entry: entry})
+		r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
+			Permits: permits, Queue: queue, Owner: token, Limit: 5, TTL: time.Minute, Entry: entry,
+		})
 		require.NoError(t, err)
 		return r
 	}
@@ -180,19 +190,28 @@ func TestSemaphoreForgetsWhatWasGivenBack(t *testing.T) {
 	c, k, permits, queue := semKeys(t)
 	now := float64(c.Time(ctx).Val().UnixMilli())
 	require.NoError(t, scriptcase.SemOf(5, map[string]float64{
-		"p.old:1": -now + 20_000, "p.recent:1": -now + 1000, "p.dead:2": now - 1, "p.dead:2\nnote": now - 1, "p.live:1": lab.Future,
+		"p.old:1": -now + 20_000, "p.recent:1": -now + 1000, "p.dead:2": now - 1, "p.dead:2\nnote": now - 1,
+		"p.live:1": lab.Future,
 	})(ctx, c, k))
-	_, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Owner: "p.me:3", Limit: 5, TTL: time.Minute, Note: "mine"})
+	_, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
+		Permits: permits, Queue: queue, Owner: "p.me:3", Limit: 5, TTL: time.Minute, Note: "mine",
+	})
 	require.NoError(t, err)
-	require.ElementsMatch(t, []string{"p.recent:1", "p.live:1", "p.me:3", "p.me:3\nmine", "limit", "used", "fence"}, c.ZRange(ctx, permits, 0, -1).Val())
-	state, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Owner: "p.me:3", Note: "mine"})
+	require.ElementsMatch(t, []string{
+		"p.recent:1", "p.live:1", "p.me:3", "p.me:3\nmine", "limit", "used", "fence",
+	}, c.ZRange(ctx, permits, 0, -1).Val())
+	state, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{
+		Permits: permits, Queue: queue, Owner: "p.me:3", Note: "mine",
+	})
 	require.NoError(t, err)
 	require.Equal(t, gen.SemReleaseResultReleased, state)
-	require.ElementsMatch(t, []string{"p.recent:1", "p.live:1", "p.me:3", "limit", "used", "fence"}, c.ZRange(ctx, permits, 0, -1).Val())
+	require.ElementsMatch(t, []string{
+		"p.recent:1", "p.live:1", "p.me:3", "limit", "used", "fence",
+	}, c.ZRange(ctx, permits, 0, -1).Val())
 	require.Equal(t, scriptcase.SemBase+1, c.ZScore(ctx, permits, "used").Val())
 }
 
-// The fence of a look that is granted is its own, not that of those who were granted
+// The fence of an attempt that is granted is its own, not that of the waiters granted
 // after it.
 func TestSemaphoreFenceIsOnesOwn(t *testing.T) {
 	t.Parallel()
@@ -204,7 +223,9 @@ func TestSemaphoreFenceIsOnesOwn(t *testing.T) {
 	require.NoError(t, err)
 	mine := scriptcase.Standing("p.me:1", "c:"+k)
 	require.NoError(t, scriptcase.SemOf(5, nil, mine, scriptcase.Standing("p.x:1", "c:"+k))(ctx, c, k))
-	a, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Owner: "p.me:1", Limit: 5, TTL: time.Minute, Entry: mine})
+	a, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
+		Permits: permits, Queue: queue, Owner: "p.me:1", Limit: 5, TTL: time.Minute, Entry: mine,
+	})
 	require.NoError(t, err)
 	require.True(t, a.Acquired)
 	next, err := sub.ReceiveMessage(ctx)
@@ -225,7 +246,10 @@ func TestSemaphoreKeysExpire(t *testing.T) {
 	_, err = gen.SemExtend(ctx, c, gen.SemExtendParams{Permits: permits, Owner: "p.a:5", TTL: 3 * time.Hour})
 	require.NoError(t, err)
 	require.Greater(t, c.PTTL(ctx, permits).Val(), 3*time.Hour)
-	_, err = gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Owner: "p.b:1", Limit: 5, TTL: time.Hour, Entry: scriptcase.Standing("p.b:1", "nobody")})
+	_, err = gen.SemAcquire(ctx, c, gen.SemAcquireParams{
+		Permits: permits, Queue: queue, Owner: "p.b:1", Limit: 5, TTL: time.Hour,
+		Entry: scriptcase.Standing("p.b:1", "nobody"),
+	})
 	require.NoError(t, err)
 	require.Positive(t, c.PTTL(ctx, queue).Val())
 	require.NoError(t, c.Del(ctx, permits, queue).Err())
@@ -234,9 +258,11 @@ func TestSemaphoreKeysExpire(t *testing.T) {
 	require.Positive(t, c.PTTL(ctx, permits).Val())
 }
 
-// semEdge is a semaphore with a limit of 5 and a queue that is heard, on which one
-// script is called; granted are those who were told that they have a permit.
-func semEdge(t *testing.T, holders map[string]float64, tokens ...string) (c *redis.Client, permits, queue string, granted func(n int) []string) {
+// semEdge is a semaphore with a limit of 5 and a queue whose channel has a subscriber, on
+// which one script is called; granted are the owners that were notified of a permit.
+func semEdge(
+	t *testing.T, holders map[string]float64, tokens ...string,
+) (c *redis.Client, permits, queue string, granted func(n int) []string) {
 	c, k, permits, queue := semKeys(t)
 	sub := c.Subscribe(t.Context(), "c:"+k)
 	t.Cleanup(func() { require.NoError(t, sub.Close()) })
@@ -265,21 +291,27 @@ func semEdge(t *testing.T, holders map[string]float64, tokens ...string) (c *red
 func TestSemaphoreNewcomerServesTheHead(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	c, permits, queue, granted := semEdge(t, map[string]float64{"p.live:4": lab.Future, "p.dead:1": lab.Past}, "p.head:1")
-	r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Owner: "p.me:2", Limit: 5, TTL: time.Minute, Entry: "p.me:2 1000 0 nobody\n"})
+	c, permits, queue, granted := semEdge(t, map[string]float64{
+		"p.live:4": lab.Future, "p.dead:1": lab.Past,
+	}, "p.head:1")
+	r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
+		Permits: permits, Queue: queue, Owner: "p.me:2", Limit: 5, TTL: time.Minute, Entry: "p.me:2 1000 0 nobody\n",
+	})
 	require.NoError(t, err)
 	require.False(t, r.Acquired)
 	require.Equal(t, []string{"p.head:1"}, granted(1))
 
 	require.NoError(t, c.Del(ctx, queue).Err())
 	require.NoError(t, c.ZAdd(ctx, permits, redis.Z{Score: scriptcase.SemBase, Member: "used"}).Err())
-	_, err = gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Owner: "p.long:1", Limit: 5, TTL: 3 * time.Hour})
+	_, err = gen.SemAcquire(ctx, c, gen.SemAcquireParams{
+		Permits: permits, Queue: queue, Owner: "p.long:1", Limit: 5, TTL: 3 * time.Hour,
+	})
 	require.NoError(t, err)
 	require.Greater(t, c.PTTL(ctx, permits).Val(), 3*time.Hour)
 }
 
-// What a release passes over: those who want more than there is, those who have given
-// up and those who hold a permit already, after an error half-way. And what dead
+// What a release skips: entries for more than the limit, entries that were
+// given up and entries of owners that hold a permit already, after an error half-way. And what dead
 // holders left is granted as well.
 func TestSemaphoreReleaseServesWhoCanBeServed(t *testing.T) {
 	t.Parallel()
@@ -291,7 +323,9 @@ func TestSemaphoreReleaseServesWhoCanBeServed(t *testing.T) {
 		"holds":     {"p.me:1": lab.Future, "p.gone:4": lab.Future},
 		"dead":      {"p.me:1": lab.Future, "p.dead:4": lab.Past},
 	} {
-		head := map[string]string{"too heavy": "p.heavy:6", "gave up": "p.gone:1", "holds": "p.gone:4", "dead": "p.all:5"}[name]
+		head := map[string]string{
+			"too heavy": "p.heavy:6", "gave up": "p.gone:1", "holds": "p.gone:4", "dead": "p.all:5",
+		}[name]
 		c, permits, queue, granted := semEdge(t, holders, head, "p.next:1")
 		state, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Owner: "p.me:1"})
 		require.NoError(t, err)
@@ -301,13 +335,13 @@ func TestSemaphoreReleaseServesWhoCanBeServed(t *testing.T) {
 		case "dead":
 			want = []string{"p.all:5"}
 		case "holds":
-			want = []string{"p.gone:4", "p.next:1"} // it is told once more
+			want = []string{"p.gone:4", "p.next:1"} // it is notified once more
 		}
 		require.Equal(t, want, granted(len(want)), name)
 	}
 }
 
-// A release takes back what the dead had, gives it to those who wait in the same step,
+// A release takes back the permits of the dead, grants them to the waiters in the same script,
 // and counts what was given back long ago no more than once.
 func TestSemaphoreReleaseTakesBackWhatTheDeadHad(t *testing.T) {
 	t.Parallel()
@@ -318,7 +352,9 @@ func TestSemaphoreReleaseTakesBackWhatTheDeadHad(t *testing.T) {
 	_, err := ears.Receive(ctx)
 	require.NoError(t, err)
 	acquire := func(owner, entry string) gen.SemAcquireResult {
-		r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Owner: owner, Limit: 3, TTL: time.Minute, Entry: entry})
+		r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
+			Permits: permits, Queue: queue, Owner: owner, Limit: 3, TTL: time.Minute, Entry: entry,
+		})
 		require.NoError(t, err)
 		return r
 	}
@@ -335,7 +371,9 @@ func TestSemaphoreReleaseTakesBackWhatTheDeadHad(t *testing.T) {
 	require.True(t, acquire("p.alive:1", "").Acquired)
 	require.True(t, acquire("p.dead:2", "").Acquired)
 	require.False(t, acquire("p.waits:3", "p.waits:3 60000 0 "+channel+"\n").Acquired)
-	require.NoError(t, c.ZAdd(ctx, permits, redis.Z{Member: "p.old:1", Score: -ago(20 * time.Second)}, redis.Z{Member: "p.dead:2", Score: ago(time.Second)}).Err())
+	require.NoError(t, c.ZAdd(ctx, permits, redis.Z{
+		Member: "p.old:1", Score: -ago(20 * time.Second),
+	}, redis.Z{Member: "p.dead:2", Score: ago(time.Second)}).Err())
 	release("p.alive:1")
 	message, err := ears.ReceiveMessage(ctx)
 	require.NoError(t, err)

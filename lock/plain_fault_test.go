@@ -59,12 +59,15 @@ func TestLockThatIsNotReplicatedIsGivenBack(t *testing.T) {
 	got := lab.AcquireLater(ctx, l, "x")
 	lab.WaitFor(t, plain, "x", 1)
 	require.NoError(t, free.Release(ctx))
-	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "refused", got).Err, lock.ErrNotReplicated, "one that is handed over needs them, too")
+	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "refused", got).Err, lock.ErrNotReplicated,
+		"one that is handed over needs them, too")
 	_, err = l.Steal(ctx, "x")
 	require.ErrorIs(t, err, lock.ErrNotReplicated)
 	_, err = l.AcquireAll(ctx, "x")
 	require.ErrorIs(t, err, lock.ErrNotReplicated)
-	_, err = l.With(lock.Options{Replicas: 1, ReplicaTimeout: 100 * time.Millisecond, Tag: "t"}).AcquireAll(ctx, "x", "y")
+	_, err = l.With(lock.Options{
+		Replicas: 1, ReplicaTimeout: 100 * time.Millisecond, Tag: "t",
+	}).AcquireAll(ctx, "x", "y")
 	require.ErrorIs(t, err, lock.ErrNotReplicated)
 	for info, err := range plain.List(ctx) {
 		require.NoError(t, err)
@@ -102,7 +105,9 @@ func TestFenceGrowsOverAFailover(t *testing.T) {
 	first.Kill()
 	second.Resume()
 	c := second.Client()
-	luatomictest.Eventually(t, 30*time.Second, "promoted", func() bool { return c.ReplicaOf(ctx, "no", "one").Err() == nil })
+	luatomictest.Eventually(t, 30*time.Second, "promoted", func() bool {
+		return c.ReplicaOf(ctx, "no", "one").Err() == nil
+	})
 	after := lab.Locker(t, c, nil)
 	luatomictest.Eventually(t, 30*time.Second, "the lock", func() bool {
 		lease, err := after.Try(ctx, "x")
@@ -126,7 +131,9 @@ func TestFenceGrowsOverStepsOfTheServersClock(t *testing.T) {
 	defer c.Close()
 	l := lab.Locker(t, c, &lock.Options{TTL: 8 * time.Second})
 	last := int64(0)
-	for _, step := range []time.Duration{0, time.Second, -10 * time.Second, 0, 20 * time.Second, -time.Hour, 0, time.Minute} {
+	for _, step := range []time.Duration{
+		0, time.Second, -10 * time.Second, 0, 20 * time.Second, -time.Hour, 0, time.Minute,
+	} {
 		now = now.Add(step)
 		server.SetTime(now)
 		lease, err := l.Try(ctx, "x")
@@ -135,7 +142,9 @@ func TestFenceGrowsOverStepsOfTheServersClock(t *testing.T) {
 		last = lease.Fence()
 		require.NoError(t, lease.Extend(ctx))
 		got := lab.AcquireLater(ctx, l, "x")
-		luatomictest.Eventually(t, 20*time.Second, "it waits", func() bool { return c.ZCard(ctx, "lockq:{x}").Val() == 1 })
+		luatomictest.Eventually(t, 20*time.Second, "it waits", func() bool {
+			return c.ZCard(ctx, "lockq:{x}").Val() == 1
+		})
 		now = now.Add(-10 * time.Second)
 		server.SetTime(now)
 		require.NoError(t, lease.Release(ctx), "a step back does not take it away")
@@ -198,7 +207,7 @@ func TestLocksSurviveScriptFlush(t *testing.T) {
 	}
 }
 
-// Row 24. The server is over its limit: nobody acquires, and those who have it
+// Row 24. The server is over its limit: nobody acquires, and the holders
 // extend, release and hand it over.
 func TestLockOnAFullServer(t *testing.T) {
 	t.Parallel()
@@ -237,7 +246,7 @@ func TestLockOnAFullServer(t *testing.T) {
 	require.NoError(t, free.Release(ctx))
 }
 
-// Row 24. The keys were evicted: the holder notices at its next renewal, and who
+// Row 24. The keys were evicted: the holder notices at its next renewal, and the owner that
 // waits has the lock within the lease.
 func TestEvictedLockIsNoticed(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,7 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// The lock rests after a lease that ran out, and not after a release.
+// The lock is closed after a lease that ran out, and not after a release.
 func TestLockDelayFollowsALossOnly(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -114,7 +114,9 @@ func TestReleaseByAnotherLeavesTheLock(t *testing.T) {
 	t.Parallel()
 	k := newLockKeys(t, since(7, 0, "other", 0))
 	before := k.text()
-	r, err := gen.LockRelease(t.Context(), k.c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "me", Keep: time.Hour})
+	r, err := gen.LockRelease(t.Context(), k.c, gen.LockReleaseParams{
+		Lock: k.lock, Queue: k.queue, Owner: "me", Keep: time.Hour,
+	})
 	require.NoError(t, err)
 	require.Equal(t, gen.LockReleaseResultTaken, r)
 	require.Equal(t, before, k.text())
@@ -133,14 +135,18 @@ func TestAcquireAfterOnesOwnLeaseHasEndedIsANewOne(t *testing.T) {
 func TestFenceAheadOfTheClockIsFollowedByTheNext(t *testing.T) {
 	t.Parallel()
 	free := scriptcase.Record(aheadOfTheClock, 0, "-", 0, 0)
-	require.EqualValues(t, aheadOfTheClock+1, newLockKeys(t, free).acquire(gen.LockAcquireParams{Owner: "me", TTL: time.Minute}).Fence)
+	require.EqualValues(t, aheadOfTheClock+1, newLockKeys(t, free).acquire(gen.LockAcquireParams{
+		Owner: "me", TTL: time.Minute,
+	}).Fence)
 	k := newLockKeys(t, free)
-	r, err := gen.LockAcquireAll(t.Context(), k.c, gen.LockAcquireAllParams{Locks: []string{k.lock}, Owner: "me", TTL: time.Minute})
+	r, err := gen.LockAcquireAll(t.Context(), k.c, gen.LockAcquireAllParams{
+		Locks: []string{k.lock}, Owner: "me", TTL: time.Minute,
+	})
 	require.NoError(t, err)
 	require.Equal(t, []int64{aheadOfTheClock + 1}, r.Fences)
 }
 
-// The string is gone, evicted for one, and its queue is not: whoever waits goes first.
+// The string was evicted or deleted, and its queue was not: the waiters go first.
 func TestNewcomerToALostStringDoesNotPassTheQueue(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -151,7 +157,9 @@ func TestNewcomerToALostStringDoesNotPassTheQueue(t *testing.T) {
 	defer ears.Close()
 	_, err := ears.Receive(ctx)
 	require.NoError(t, err)
-	r := k.acquire(gen.LockAcquireParams{Owner: "second.1", TTL: time.Minute, Entry: "second.1 60000 0 " + channel + "\nsecond"})
+	r := k.acquire(gen.LockAcquireParams{
+		Owner: "second.1", TTL: time.Minute, Entry: "second.1 60000 0 " + channel + "\nsecond",
+	})
 	require.False(t, r.Acquired)
 	message, err := ears.ReceiveMessage(ctx)
 	require.NoError(t, err)
@@ -162,17 +170,22 @@ func TestLeaseThatHasEndedIsNotExtended(t *testing.T) {
 	t.Parallel()
 	k := newLockKeys(t, since(7, 0, "me", 61*time.Second))
 	before := k.text()
-	r, err := gen.LockExtend(t.Context(), k.c, gen.LockExtendParams{Lock: k.lock, Owner: "me", TTL: time.Second, Keep: time.Hour})
+	r, err := gen.LockExtend(t.Context(), k.c, gen.LockExtendParams{
+		Lock: k.lock, Owner: "me", TTL: time.Second, Keep: time.Hour,
+	})
 	require.NoError(t, err)
 	require.Equal(t, gen.LockExtendResultExpired, r)
 	require.Equal(t, before, k.text())
 }
 
-// Who does not wait takes a free lock whose queue is of the dead.
-func TestTryTakesALockThatOnlyTheDeadWaitFor(t *testing.T) {
+// A Try acquires a free lock whose waiters are all dead.
+func TestTryAcquiresALockThatOnlyTheDeadWaitFor(t *testing.T) {
 	t.Parallel()
-	k := newLockKeys(t, scriptcase.Record(7, 1, "-", 0, 0), scriptcase.EntryOf("dead.1"), scriptcase.EntryOf("dead.2"))
-	tried, err := gen.LockTry(t.Context(), k.c, gen.LockTryParams{Lock: k.lock, Owner: "me", TTL: time.Minute, Keep: time.Hour})
+	k := newLockKeys(t, scriptcase.Record(7, 1, "-", 0, 0), scriptcase.EntryOf("dead.1"),
+		scriptcase.EntryOf("dead.2"))
+	tried, err := gen.LockTry(t.Context(), k.c, gen.LockTryParams{
+		Lock: k.lock, Owner: "me", TTL: time.Minute, Keep: time.Hour,
+	})
 	require.NoError(t, err)
 	require.Equal(t, gen.LockTryStateWanted, tried.State, "it does not look into the queue")
 	require.True(t, k.acquire(gen.LockAcquireParams{Owner: "me", TTL: time.Minute}).Acquired)
@@ -188,9 +201,9 @@ func TestRepeatedStealKeepsItsFence(t *testing.T) {
 	require.Equal(t, before, k.text())
 }
 
-// The holder of a lease that has ended lost it before the steal, and is not told that it
+// The holder of a lease that has ended lost it before the steal, and is not notified that it
 // was taken away.
-func TestStealAfterTheLeaseTellsNobody(t *testing.T) {
+func TestStealAfterTheLeaseNotifiesNobody(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	k := newLockKeys(t, since(7, 0, "late.1", 61*time.Second))
@@ -206,23 +219,26 @@ func TestStealAfterTheLeaseTellsNobody(t *testing.T) {
 	require.Equal(t, "the end", message.Payload)
 }
 
-// A lock that rests, for its lock delay, is nobody's: there is nothing to release, and
-// those who wait go on waiting.
-func TestForceReleaseLeavesALockThatRests(t *testing.T) {
+// During its lock delay a lock has no owner: there is nothing to release, and the
+// waiters go on waiting.
+func TestForceReleaseLeavesTheLockDelay(t *testing.T) {
 	t.Parallel()
-	k := newLockKeys(t, fmt.Sprintf("7 1 gone %d 1000 60000 - ", time.Now().Add(-2*time.Second).UnixMicro()), scriptcase.EntryOf("waiter.1"))
+	k := newLockKeys(t, fmt.Sprintf("7 1 gone %d 1000 60000 - ", time.Now().Add(-2*time.Second).UnixMicro()),
+		scriptcase.EntryOf("waiter.1"))
 	before := k.text()
 	require.False(t, k.force(gen.LockForceParams{Owner: "-"}).Done)
 	require.Equal(t, before, k.text())
 	require.EqualValues(t, 1, k.c.ZCard(t.Context(), k.queue).Val())
 }
 
-// Who released last is kept for repeats, and a forced end is no release by anybody.
+// The owner that released last is kept for repeats; a forced end is no release.
 func TestForcedEndForgetsWhoReleasedLast(t *testing.T) {
 	t.Parallel()
 	k := newLockKeys(t, fmt.Sprintf("7 0 holder %d 60000 0 before ", time.Now().UnixMicro()))
 	require.True(t, k.force(gen.LockForceParams{Owner: "-"}).Done)
-	r, err := gen.LockRelease(t.Context(), k.c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "before", Keep: time.Hour})
+	r, err := gen.LockRelease(t.Context(), k.c, gen.LockReleaseParams{
+		Lock: k.lock, Queue: k.queue, Owner: "before", Keep: time.Hour,
+	})
 	require.NoError(t, err)
 	require.Equal(t, gen.LockReleaseResultTaken, r)
 }
@@ -241,7 +257,9 @@ func TestInfoShowsALockWhoseLeaseHasEndedAsFree(t *testing.T) {
 func TestEveryWayToALockHeedsItsOptions(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	l, name, c := lab.NewLocker(t, &lock.Options{TTL: 12_345 * time.Millisecond, LockDelay: 678 * time.Millisecond, Note: "who and why"})
+	l, name, c := lab.NewLocker(t, &lock.Options{
+		TTL: 12_345 * time.Millisecond, LockDelay: 678 * time.Millisecond, Note: "who and why",
+	})
 	check := func(how, name string, lease *lock.Lease) {
 		t.Helper()
 		r := scriptcase.LockRecord(t, c, name)
@@ -270,7 +288,9 @@ func TestEveryWayToALockHeedsItsOptions(t *testing.T) {
 	require.NoError(t, err)
 	check("steal", name, lease)
 
-	tagged := l.With(lock.Options{TTL: 12_345 * time.Millisecond, LockDelay: 678 * time.Millisecond, Note: "who and why", Tag: name})
+	tagged := l.With(lock.Options{
+		TTL: 12_345 * time.Millisecond, LockDelay: 678 * time.Millisecond, Note: "who and why", Tag: name,
+	})
 	all, err := tagged.AcquireAll(ctx, "a", "b")
 	require.NoError(t, err)
 	for _, lease := range all {
@@ -280,7 +300,7 @@ func TestEveryWayToALockHeedsItsOptions(t *testing.T) {
 	require.NoError(t, all.Release(ctx))
 }
 
-// Both change the string of the one who holds the lock now, and of no other.
+// Both change the string of the present holder, and of no other.
 func TestLockNoteAndFenceOnlyForTheHolder(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

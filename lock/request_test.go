@@ -45,7 +45,7 @@ func TestCancelInFlightLeavesNothing(t *testing.T) {
 					return proxy.Executed(luatomictest.Command("EVALSHA")) == before
 				})
 				proxy.Drop(1, func(args []string) bool { return sent(args) && cancelled(cancel) })
-				proxy.CutAll() // so that it looks again
+				proxy.CutAll() // so that it makes another attempt
 				err = lab.Soon(t, 20*time.Second, "the end", got).Err
 			} else {
 				proxy.Drop(1, func(args []string) bool { return sent(args) && cancelled(cancel) })

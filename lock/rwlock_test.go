@@ -129,7 +129,7 @@ func TestRWLockServesInOrder(t *testing.T) {
 	require.NoError(t, permit(t, behind).Release(ctx))
 }
 
-// Row 17: a reader that died is gone when its own lease is over, although others read
+// Row 17: the lease of a reader that died ends by itself, although others read
 // all the time.
 func TestRWLockCrashedReaderIsNotKeptUpByLiveOnes(t *testing.T) {
 	t.Parallel()

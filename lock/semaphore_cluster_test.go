@@ -12,8 +12,8 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// The kin of the lock on a cluster, where each is told in its own slot.
-func TestKinOfTheLockOnACluster(t *testing.T) {
+// The related primitives on a cluster, where each is notified in its own slot.
+func TestPermitsAndElectionsOnACluster(t *testing.T) {
 	t.Parallel()
 	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
 	mine := lab.Locker(t, cluster.Client(), &lock.Options{TTL: time.Minute})
@@ -35,7 +35,7 @@ func TestKinOfTheLockOnACluster(t *testing.T) {
 		require.NoError(t, writer.Release(ctx))
 		require.NoError(t, permit(t, reading).Release(ctx))
 
-		// A word can get lost while the nodes of a new cluster link up; the lease covers it.
+		// A message can be lost while the nodes of a new cluster link up; the lease covers it.
 		brief := lock.Options{TTL: 3 * time.Second}
 		seen := observing(t, other.With(brief).Election(name))
 		require.Zero(t, sees(t, seen, ""))

@@ -20,7 +20,7 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// gauge is what is held at a moment, by those who hold it.
+// gauge is what is held at a moment, as its holders know it.
 type gauge struct {
 	limit  int64
 	fences sync.Map
@@ -32,7 +32,7 @@ type gauge struct {
 
 // inside runs f while the lease counts, and reports a permit too many or a fence that
 // came twice. A lease counts as long as its holder takes it for good, which ends
-// before the server's own time: however late the machine runs, those are held.
+// before the server's own time: however late the machine runs, these permits are held.
 func (g *gauge) inside(lease *lock.Lease, weight int64, f func()) error {
 	now := g.enter(lease, weight)
 	defer g.leave(lease)
@@ -138,12 +138,14 @@ func TestSemaphoreHistoryUnderFaults(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		t.Logf("%s: %d held in turn, %d never gave back, at most %d of %d at once", name, done.Load(), crashed.Load(), g.most, limit)
+		t.Logf("%s: %d held in turn, %d never gave back, at most %d of %d at once", name, done.Load(),
+			crashed.Load(), g.most, limit)
 		require.Positive(t, crashed.Load())
 	}
 	run("semaphore", 4, func(l *lock.Locker, rnd *rand.Rand) (func(context.Context) (*lock.Lease, error), int64) {
 		weight := 1 + rnd.IntN(3)
-		return func(ctx context.Context) (*lock.Lease, error) { return l.Semaphore("s", 4).Acquire(ctx, weight) }, int64(weight)
+		acquire := func(ctx context.Context) (*lock.Lease, error) { return l.Semaphore("s", 4).Acquire(ctx, weight) }
+		return acquire, int64(weight)
 	})
 	const all = 1000
 	run("read-write lock", all, func(l *lock.Locker, rnd *rand.Rand) (func(context.Context) (*lock.Lease, error), int64) {
@@ -162,7 +164,10 @@ func TestSemaphoreHistoryUnderFaults(t *testing.T) {
 }
 
 // historyStep acquires, holds for a moment and gives back, but for one time in twenty.
-func historyStep(ctx context.Context, g *gauge, acquire func(context.Context) (*lock.Lease, error), weight int64, rnd *rand.Rand, crashed *atomic.Int64) error {
+func historyStep(
+	ctx context.Context, g *gauge, acquire func(context.Context) (*lock.Lease, error), weight int64,
+	rnd *rand.Rand, crashed *atomic.Int64,
+) error {
 	var lease *lock.Lease
 	for {
 		one, cancel := context.WithTimeout(ctx, time.Duration(50+rnd.IntN(2000))*time.Millisecond)
@@ -181,7 +186,8 @@ func historyStep(ctx context.Context, g *gauge, acquire func(context.Context) (*
 		if crashes {
 			crashed.Add(1)
 		}
-		for end := time.Now().Add(time.Duration(rnd.IntN(3)) * time.Millisecond); crashes && lease.Err() == nil || time.Now().Before(end) && lease.Err() == nil; {
+		end := time.Now().Add(time.Duration(rnd.IntN(3)) * time.Millisecond)
+		for lease.Err() == nil && (crashes || time.Now().Before(end)) {
 			pauseFor(time.Millisecond)
 		}
 	})
@@ -196,7 +202,7 @@ func historyStep(ctx context.Context, g *gauge, acquire func(context.Context) (*
 func pauseFor(d time.Duration) { <-time.After(d) }
 
 // A holder that dies gives its permit back when its own lease is over, although the
-// others go on; whoever waits looks then.
+// others go on; a waiter makes an attempt then.
 func TestSemaphoreDeadHolderGivesBack(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -220,9 +226,9 @@ func TestSemaphoreDeadHolderGivesBack(t *testing.T) {
 	require.NoError(t, next.Release(ctx))
 }
 
-// Whoever keeps a permit is told at once that it was taken away, long before its next
+// The holder of a kept permit is notified that it was taken away, long before its next
 // renewal.
-func TestSemaphoreRevokeTells(t *testing.T) {
+func TestSemaphoreRevokeNotifiesTheHolder(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s, _, _, c := newSemaphore(t, 2, &lock.Options{TTL: time.Hour})
@@ -260,7 +266,9 @@ func TestSemaphoreLateAcquireTakesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, gen.SemReleaseResultExpired, state)
 	require.Positive(t, c.PTTL(ctx, k).Val())
-	r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: k, Queue: q, Owner: token, Limit: 1, TTL: time.Minute, Entry: "me.1:1 1000 0 c\n"})
+	r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
+		Permits: k, Queue: q, Owner: token, Limit: 1, TTL: time.Minute, Entry: "me.1:1 1000 0 c\n",
+	})
 	require.NoError(t, err)
 	require.False(t, r.Acquired)
 	require.Zero(t, c.Exists(ctx, q).Val())
@@ -272,7 +280,7 @@ func TestSemaphoreLateAcquireTakesNothing(t *testing.T) {
 	require.NoError(t, lease.Release(ctx))
 }
 
-// A semaphore stays as long as its longest lease, whoever comes after with a short one.
+// A semaphore stays as long as its longest lease, also when a shorter one follows.
 func TestSemaphoreOutlivesItsLongestLease(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

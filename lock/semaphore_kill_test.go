@@ -45,7 +45,7 @@ func TestSemaphoreProcess(t *testing.T) {
 }
 
 // Row 19, with real processes: a holder that is killed is out when its lease is over,
-// and waiters that were killed keep nobody up meanwhile.
+// and waiters that were killed delay nobody meanwhile.
 func TestSemaphoreKilledProcesses(t *testing.T) {
 	t.Parallel()
 	s, _, name, _ := newSemaphore(t, 2, &lock.Options{TTL: time.Minute})
@@ -79,7 +79,8 @@ func startSemaphoreProcess(t *testing.T, name string) *exec.Cmd {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(self, "-test.run=^TestSemaphoreProcess$", "-test.timeout=2m")
-	cmd.Env = append(os.Environ(), semEnvName+"="+name, "LUATOMIC_REDIS_URL="+luatomictest.URL(t), "GORACE=atexit_sleep_ms=0")
+	env := []string{semEnvName + "=" + name, "LUATOMIC_REDIS_URL=" + luatomictest.URL(t), "GORACE=atexit_sleep_ms=0"}
+	cmd.Env = append(os.Environ(), env...)
 	_, err = cmd.StdinPipe() // ends with this process
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()

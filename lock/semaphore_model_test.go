@@ -18,9 +18,9 @@ import (
 )
 
 // Random calls of the semaphore's scripts and of a model of them: answers, holders,
-// the queue and who is told must be the same after every step. A lease lasts for an
+// the queue and the notifications must be the same after every step. A lease lasts for an
 // hour, or for a millisecond that is over before the next step. Waiters live, or
-// listen on a channel that nobody hears.
+// have a channel without a subscriber.
 func TestSemaphoreAgainstAModel(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
@@ -29,7 +29,7 @@ func TestSemaphoreAgainstAModel(t *testing.T) {
 		m := newModelledSem(t.Context(), rt, c, fmt.Sprintf("%s-%d", name, runs.Add(1)))
 		defer m.sub.Close()
 		rt.Repeat(map[string]func(*rapid.T){
-			"": m.check, "try": m.try, "wait": m.wait, "wait 2": m.wait, "look": m.look, "look 2": m.look,
+			"": m.check, "try": m.try, "wait": m.wait, "wait 2": m.wait, "look": m.recheck, "look 2": m.recheck,
 			"release": m.release, "release 2": m.release, "extend": m.extend, "resize": m.resize,
 		})
 	})
@@ -44,15 +44,15 @@ type modelledSem struct {
 	live, dead     string // channels
 	tokens         []string
 
-	limit   int             // 0 while nothing is known
-	holders map[string]bool // token to whether its lease is the long one
-	over    map[string]bool // their leases have ended
-	marks   map[string]bool // given back: true, given back before it came: false
-	marked  map[string]time.Time
-	line    []semWaiter
-	told    []string // those who live and were granted a permit by the last call
-	fence   int64
-	given   map[int64]string
+	limit    int             // 0 while nothing is known
+	holders  map[string]bool // token to whether its lease is the long one
+	over     map[string]bool // their leases have ended
+	marks    map[string]bool // given back: true, given back before it came: false
+	marked   map[string]time.Time
+	line     []semWaiter
+	notified []string // the live waiters that the last call granted a permit
+	fence    int64
+	given    map[int64]string
 }
 
 type semWaiter struct {
@@ -63,7 +63,8 @@ type semWaiter struct {
 func newModelledSem(ctx context.Context, t *rapid.T, c *redis.Client, k string) *modelledSem {
 	m := &modelledSem{
 		ctx: ctx, c: c, permits: "sem:{" + k + "}", queue: "semq:{" + k + "}", live: "live:" + k, dead: "dead:" + k,
-		given: make(map[int64]string), holders: make(map[string]bool), over: make(map[string]bool), marks: make(map[string]bool), marked: make(map[string]time.Time),
+		given: make(map[int64]string), holders: make(map[string]bool), over: make(map[string]bool),
+		marks: make(map[string]bool), marked: make(map[string]time.Time),
 	}
 	m.sub = c.Subscribe(ctx, m.live)
 	_, err := m.sub.Receive(ctx)
@@ -105,7 +106,7 @@ func (m *modelledSem) leave(token string) bool {
 	return i >= 0
 }
 
-// grant serves the head of the queue, and says whether owner was among those.
+// grant serves the head of the queue, and reports whether owner was granted a permit.
 func (m *modelledSem) grant(owner string) (mine bool) {
 	for len(m.line) > 0 {
 		head := m.line[0]
@@ -122,7 +123,7 @@ func (m *modelledSem) grant(owner string) (mine bool) {
 			mine = true
 		case head.alive:
 			m.hold(head.token, head.long)
-			m.told = append(m.told, head.token)
+			m.notified = append(m.notified, head.token)
 		}
 		m.line = slices.Delete(m.line, 0, 1)
 	}
@@ -171,7 +172,7 @@ func (m *modelledSem) draw(t *rapid.T) (limit int, ttl time.Duration, long bool)
 
 // acquire is a call of the script and of the model.
 func (m *modelledSem) acquire(t *rapid.T, w semWaiter, limit int, ttl time.Duration) {
-	m.told = nil
+	m.notified = nil
 	r, err := gen.SemAcquire(m.ctx, m.c, gen.SemAcquireParams{
 		Permits: m.permits, Queue: m.queue, Owner: w.token, Limit: int64(limit), TTL: ttl, Entry: w.entry,
 	})
@@ -249,8 +250,8 @@ func (m *modelledSem) wait(t *rapid.T) {
 	m.acquire(t, w, limit, ttl)
 }
 
-// look is what a waiter does from time to time.
-func (m *modelledSem) look(t *rapid.T) {
+// recheck is a further attempt of a waiter.
+func (m *modelledSem) recheck(t *rapid.T) {
 	if len(m.line) == 0 {
 		t.Skip("nobody waits")
 	}
@@ -268,12 +269,14 @@ func (m *modelledSem) look(t *rapid.T) {
 
 func (m *modelledSem) release(t *rapid.T) {
 	token := m.known(t)
-	m.told = nil
+	m.notified = nil
 	entry := ""
 	if i := slices.IndexFunc(m.line, func(w semWaiter) bool { return w.token == token }); i >= 0 {
 		entry = m.line[i].entry
 	}
-	got, err := gen.SemRelease(m.ctx, m.c, gen.SemReleaseParams{Permits: m.permits, Queue: m.queue, Owner: token, Entry: entry})
+	got, err := gen.SemRelease(m.ctx, m.c, gen.SemReleaseParams{
+		Permits: m.permits, Queue: m.queue, Owner: token, Entry: entry,
+	})
 	require.NoError(t, err)
 	want := gen.SemReleaseResultExpired
 	if m.leave(token) {
@@ -299,7 +302,7 @@ func (m *modelledSem) release(t *rapid.T) {
 
 func (m *modelledSem) extend(t *rapid.T) {
 	token := m.known(t)
-	m.told = nil
+	m.notified = nil
 	got, err := gen.SemExtend(m.ctx, m.c, gen.SemExtendParams{Permits: m.permits, Owner: token, TTL: time.Hour})
 	require.NoError(t, err)
 	_, held := m.holders[token]
@@ -311,8 +314,10 @@ func (m *modelledSem) extend(t *rapid.T) {
 
 func (m *modelledSem) resize(t *rapid.T) {
 	limit := rapid.IntRange(2, 7).Draw(t, "limit")
-	m.told = nil
-	before, err := gen.SemResize(m.ctx, m.c, gen.SemResizeParams{Permits: m.permits, Queue: m.queue, Size: int64(limit)})
+	m.notified = nil
+	before, err := gen.SemResize(m.ctx, m.c, gen.SemResizeParams{
+		Permits: m.permits, Queue: m.queue, Size: int64(limit),
+	})
 	require.NoError(t, err)
 	require.Equal(t, int64(m.limit), before)
 	m.limit = limit

@@ -68,7 +68,8 @@ func TestSemaphoreTryExtendRelease(t *testing.T) {
 	require.Greater(t, two.Fence(), one.Fence())
 	require.InDelta(t, time.Minute.Seconds(), time.Until(two.Deadline()).Seconds(), 5)
 	require.Equal(t, "sem:{"+name+"}", one.Key())
-	require.Equal(t, float64(0), c.ZScore(ctx, one.GuardKey(), one.GuardToken()).Val()-c.ZScore(ctx, one.GuardKey(), one.GuardToken()+"\nworker:7").Val())
+	score := func(member string) float64 { return c.ZScore(ctx, one.GuardKey(), member).Val() }
+	require.Equal(t, score(one.GuardToken()), score(one.GuardToken()+"\nworker:7"))
 
 	_, err = s.Try(ctx, 1)
 	var held *lock.HeldError
@@ -174,7 +175,7 @@ func TestSemaphoreResizeGrantsAndTakesNothingAway(t *testing.T) {
 	require.NoError(t, last.Release(ctx))
 }
 
-// Whoever waits for more than a smaller limit has is told, and keeps nobody up.
+// A waiter for more than a smaller limit is notified, and delays nobody.
 func TestSemaphoreShrunkUnderAWaiter(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -192,7 +193,7 @@ func TestSemaphoreShrunkUnderAWaiter(t *testing.T) {
 }
 
 // Rows 18 and "no starvation": a heavy one at the head is not overtaken by light ones
-// that would fit, neither by those who wait nor by a try.
+// that would fit, neither by the waiters nor by a try.
 func TestSemaphoreServesTheHeadFirst(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -241,7 +242,7 @@ func TestSemaphoreServesTheHeadFirst(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// Row 19: those who left or died in the queue keep nobody up, also when they are at
+// Row 19: waiters that left or died in the queue delay nobody, also when they are at
 // the head and the live ones behind them are lighter.
 func TestSemaphoreDeadWaitersArePassedOver(t *testing.T) {
 	t.Parallel()
@@ -276,7 +277,7 @@ func TestSemaphoreDeadWaitersArePassedOver(t *testing.T) {
 	require.NoError(t, again.Release(ctx))
 }
 
-// Whoever gives up at the head lets those behind it go on.
+// A waiter that gives up at the head lets the next ones go on.
 func TestSemaphoreHeadThatGivesUpMakesRoom(t *testing.T) {
 	t.Parallel()
 	s, _, _, _ := newSemaphore(t, 2, &lock.Options{TTL: time.Minute})
@@ -355,7 +356,7 @@ func TestSemaphoreAndRWPairsAreTwoRoundTrips(t *testing.T) {
 	}
 }
 
-// More are granted by one call than its cap of 64; the rest follows at once.
+// More are granted by one call than its cap of 64; the next call follows immediately.
 func TestSemaphoreGrantsBeyondTheCap(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

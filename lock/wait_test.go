@@ -115,7 +115,7 @@ func TestBlockedAcquireEndsWithItsContextAndLeavesTheQueue(t *testing.T) {
 	require.NoError(t, next.Release(t.Context()))
 }
 
-func TestCloseEndsThoseWhoWait(t *testing.T) {
+func TestCloseEndsTheWaiters(t *testing.T) {
 	t.Parallel()
 	l, name, _ := lab.NewLocker(t, nil)
 	other := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: time.Minute})
@@ -139,12 +139,13 @@ func TestCloseEndsThoseWhoWait(t *testing.T) {
 	require.NoError(t, lease.Release(t.Context()))
 }
 
-// Where the user may not subscribe, a waiter looks from time to time.
-func TestAcquirePollsWhereItMayNotListen(t *testing.T) {
+// Where the user may not subscribe, a waiter polls.
+func TestAcquirePollsWhereItMayNotSubscribe(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
-	require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "deaf", "on", ">pw", "~*", "&*", "+@all", "-subscribe").Err())
-	c := server.Client(func(o *redis.Options) { o.Username, o.Password = "deaf", "pw" })
+	rights := []any{"ACL", "SETUSER", "unsubscribed", "on", ">pw", "~*", "&*", "+@all", "-subscribe"}
+	require.NoError(t, server.Client().Do(t.Context(), rights...).Err())
+	c := server.Client(func(o *redis.Options) { o.Username, o.Password = "unsubscribed", "pw" })
 	l := lab.Locker(t, c, &lock.Options{TTL: time.Minute, Poll: 5 * time.Millisecond})
 	lease, err := l.Try(t.Context(), "x")
 	require.NoError(t, err)
@@ -153,7 +154,7 @@ func TestAcquirePollsWhereItMayNotListen(t *testing.T) {
 		lease, err := l.Acquire(t.Context(), "x")
 		got <- lab.Acquired{Lease: lease, Err: err, Id: 0}
 	}()
-	short, cancel := context.WithTimeout(t.Context(), 2*time.Second) // for some looks, however slow the machine
+	short, cancel := context.WithTimeout(t.Context(), 2*time.Second) // for some attempts, however slow the machine
 	defer cancel()
 	_, err = l.Acquire(short, "x")
 	require.ErrorIs(t, err, lock.ErrHeld)
@@ -164,26 +165,27 @@ func TestAcquirePollsWhereItMayNotListen(t *testing.T) {
 	require.NoError(t, next.Lease.Release(t.Context()))
 	info, err := l.Info(t.Context(), "x")
 	require.NoError(t, err)
-	require.Zero(t, info.Waiting, "nobody stands in a queue whose turn he could not hear")
+	require.Zero(t, info.Waiting, "a waiter that cannot be notified has no entry in the queue")
 }
 
 // go-redis knows that a context is over, and not why: the cause is added, at the first
-// look and at one after the lock was found held.
-func TestAnAcquireThatEndsInALookSaysWhy(t *testing.T) {
+// attempt and at one after the lock was found held.
+func TestAnAcquireThatEndsDuringAnAttemptSaysWhy(t *testing.T) {
 	t.Parallel()
 	other, name, _ := lab.NewLocker(t, &lock.Options{TTL: 2 * time.Second})
 	tooLate := errors.New("too late")
-	for _, look := range []string{"evalsha1", "evalsha3"} { // enters the queue between them, and looks when the lease is over
+	// Between these two it enters the queue; the last is made when the lease is over.
+	for _, attempt := range []string{"evalsha1", "evalsha3"} {
 		c := luatomictest.Client(t)
 		l := lab.Locker(t, c, &lock.Options{TTL: time.Minute})
 		ctx, cancel := context.WithCancelCause(t.Context())
-		hook := &lab.Step{N: make(map[string]int), At: map[string]func(){look: func() { cancel(tooLate) }}}
+		hook := &lab.Step{N: make(map[string]int), At: map[string]func(){attempt: func() { cancel(tooLate) }}}
 		c.AddHook(hook)
 		lease, err := other.Try(t.Context(), name)
 		require.NoError(t, err)
 		_, err = l.Acquire(ctx, name)
-		require.ErrorIs(t, err, context.Canceled, look)
-		require.ErrorIs(t, err, tooLate, look)
+		require.ErrorIs(t, err, context.Canceled, attempt)
+		require.ErrorIs(t, err, tooLate, attempt)
 		lab.WaitFor(t, other, name, 0)
 		_ = lease.Release(t.Context())
 	}
@@ -262,9 +264,9 @@ func (*laggard) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	return next
 }
 
-// One that waits is told when to look, and an older answer to another of its process
-// comes after that: the look is not put off.
-func TestOlderAnswerDoesNotPutOffALook(t *testing.T) {
+// A waiter is notified when to make an attempt, and an older reply to another one of its
+// process comes after that: the attempt is not postponed.
+func TestOlderReplyDoesNotPostponeARecheck(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), luatomictest.Client(t)
 	late := &laggard{sha: gen.SemAcquireSHA, let: make(chan struct{})}
@@ -289,13 +291,13 @@ func TestOlderAnswerDoesNotPutOffALook(t *testing.T) {
 	other, err := mine.Try(ctx, name)
 	require.NoError(t, err)
 	kept := other.Keep(ctx)
-	require.NoError(t, held.Release(ctx)) // the first is told to look when the dead one's lease is over
+	require.NoError(t, held.Release(ctx)) // the first makes an attempt when the dead one's lease is over
 	_, err = l.Steal(ctx, name)
 	require.NoError(t, err)
 	<-kept.Done()
 	require.ErrorIs(t, context.Cause(kept), lock.ErrRevoked, "what was said before was heard, too")
 	close(late.let)
-	next := lab.Soon(t, 15*time.Second, "both permits", both) // half of the time between two looks
+	next := lab.Soon(t, 15*time.Second, "both permits", both) // half of the time between two attempts
 	require.NoError(t, next.Err)
 	require.NoError(t, next.Lease.Release(ctx))
 	require.NoError(t, permit(t, one).Release(ctx))

@@ -24,7 +24,7 @@ const (
 const pausedTTL = 3 * time.Second
 
 // Row 3. A process is stopped for longer than its lease, and another gets the lock:
-// the first look after it goes on sees the loss, before any timer has run (there is
+// the first check after it goes on sees the loss, before any timer has run (there is
 // one thread, and it spins), and the guarded write is refused.
 func TestPausedHolderSeesTheLossFirst(t *testing.T) {
 	t.Parallel()
@@ -41,7 +41,9 @@ func TestPausedHolderSeesTheLossFirst(t *testing.T) {
 	next := lab.Soon(t, 30*time.Second, "the lease of the paused one ends", lab.AcquireLater(t.Context(), l, name))
 	require.NoError(t, next.Err)
 	require.Greater(t, next.Lease.Fence(), fence)
-	luatomictest.Eventually(t, 30*time.Second, "a pause longer than the lease", func() bool { return time.Since(paused) > pausedTTL+time.Second })
+	luatomictest.Eventually(t, 30*time.Second, "a pause longer than the lease", func() bool {
+		return time.Since(paused) > pausedTTL+time.Second
+	})
 	p.resume()
 	require.Regexp(t, "^true luatomic: lock lost", p.read("= "))
 	require.Regexp(t, "^true ", p.do("write a second"), "the write is fenced")
@@ -169,7 +171,7 @@ func TestPausedWaiterCostsOneClaim(t *testing.T) {
 }
 
 // Processes that take, hold and are killed or stopped, again and again: the fences of
-// those who had the lock grow, and it is never stuck for longer than a lease.
+// the holders grow, and it is never stuck for longer than a lease.
 func TestLockSurvivesItsProcesses(t *testing.T) {
 	t.Parallel()
 	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: 500 * time.Millisecond})

@@ -20,7 +20,7 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// dead are n entries of the queue whose process is gone.
+// dead adds n entries to the queue whose process is dead.
 func dead(t testing.TB, c *redis.Client, name string, n int) {
 	t.Helper()
 	entries := make([]redis.Z, n)
@@ -40,7 +40,8 @@ func TestManyDeadWaitersAreSkipped(t *testing.T) {
 	got := lab.AcquireLater(t.Context(), l, name)
 	lab.WaitFor(t, l, name, 1)
 	// Before the one that lives: its score is 1.
-	require.NoError(t, c.ZIncrBy(t.Context(), "lockq:{"+name+"}", 5000, c.ZRange(t.Context(), "lockq:{"+name+"}", 0, 0).Val()[0]).Err())
+	queue := "lockq:{" + name + "}"
+	require.NoError(t, c.ZIncrBy(t.Context(), queue, 5000, c.ZRange(t.Context(), queue, 0, 0).Val()[0]).Err())
 	dead(t, c, name, 1000)
 	require.NoError(t, holder.Release(t.Context()))
 	next := lab.Soon(t, 20*time.Second, "the lock", got)
@@ -48,7 +49,7 @@ func TestManyDeadWaitersAreSkipped(t *testing.T) {
 	require.NoError(t, next.Lease.Release(t.Context()))
 }
 
-// More dead than one call passes over: whoever looks goes on, and does not wait for
+// More dead waiters than one call skips: the next attempt goes on, and does not wait for
 // a lease of one of them.
 func TestEndlessDeadWaitersAreSkippedBitByBit(t *testing.T) {
 	t.Parallel()
@@ -67,7 +68,7 @@ func TestEndlessDeadWaitersAreSkippedBitByBit(t *testing.T) {
 	require.NoError(t, next.Lease.Extend(t.Context()))
 }
 
-// A queue that was left by its last waiter does not cost those who come later
+// A queue that its last waiter has left does not cost later acquires
 // anything: the guard is the sign in the string, which is taken back.
 func TestLockThatIsNoLongerWaitedForIsCheapAgain(t *testing.T) {
 	t.Parallel()
@@ -84,7 +85,7 @@ func TestLockThatIsNoLongerWaitedForIsCheapAgain(t *testing.T) {
 	require.Equal(t, "0", scriptcase.LockRecord(t, c, name)[1], "nobody waits")
 }
 
-// The string was deleted, and somebody took the lock and gave it back before a waiter
+// The string was deleted, and another process acquired and released the lock before a waiter
 // looked: the waiters are still served in order, and none is granted it twice.
 func TestQueueOutlivesALostString(t *testing.T) {
 	t.Parallel()
@@ -111,7 +112,7 @@ func TestQueueOutlivesALostString(t *testing.T) {
 	require.Zero(t, c.Exists(ctx, "lockq:{"+name+"}").Val(), "nobody is left in the queue")
 }
 
-// The queue itself was lost: the first that looks wakes the others of its process.
+// The queue itself was lost: the first that makes an attempt wakes the others of its process.
 func TestWaitersComeBackToALostQueue(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -125,21 +126,21 @@ func TestWaitersComeBackToALostQueue(t *testing.T) {
 		lab.WaitFor(t, l, name, i+1)
 	}
 	require.NoError(t, c.Del(ctx, "lockq:{"+name+"}").Err())
-	// Their order is lost. Whoever has it first gives it to all the others.
+	// Their order is lost. The first to acquire it hands it on to all the others.
 	all := make(chan lab.Acquired, len(got))
 	for _, g := range got {
 		go func() { all <- <-g }()
 	}
 	for range got {
-		next := lab.Soon(t, 15*time.Second, "the lock", all) // half of the time between two looks
+		next := lab.Soon(t, 15*time.Second, "the lock", all) // half of the time between two attempts
 		require.NoError(t, next.Err)
 		require.NoError(t, next.Lease.Release(ctx))
 	}
 }
 
-// Of several that wait in one process, one looks when the lease of a dead holder is
+// Of several waiters in one process, one makes an attempt when the lease of a dead holder is
 // over. If that one leaves just then, another does.
-func TestLookIsHandedOnWhenItsWaiterLeaves(t *testing.T) {
+func TestRecheckIsPassedOnWhenItsWaiterLeaves(t *testing.T) {
 	t.Parallel()
 	c, proxy := proxied(t, luatomictest.URL(t))
 	l, name := lab.Locker(t, c, nil), luatomictest.Namespace(t)
@@ -160,9 +161,9 @@ func TestLookIsHandedOnWhenItsWaiterLeaves(t *testing.T) {
 	require.NoError(t, next.Lease.Release(t.Context()))
 }
 
-// A waiter that has the lock by a look of its own, and lets the lease run out: the
+// A waiter that has the lock by an attempt of its own, and lets the lease run out: the
 // others of its process do not wait for ever.
-func TestLineLooksAfterItsOwnHolder(t *testing.T) {
+func TestGroupRechecksAfterItsOwnHolder(t *testing.T) {
 	t.Parallel()
 	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: 200 * time.Millisecond})
 	_, err := l.Try(t.Context(), name)
@@ -185,7 +186,7 @@ func TestLineLooksAfterItsOwnHolder(t *testing.T) {
 }
 
 // A message that comes after a newer answer of the server does not count.
-func TestLateGrantIsNotBelieved(t *testing.T) {
+func TestLateGrantDoesNotCount(t *testing.T) {
 	t.Parallel()
 	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
 	holder, err := l.Try(t.Context(), name)
@@ -200,7 +201,9 @@ func TestLateGrantIsNotBelieved(t *testing.T) {
 	heard, err := c.Publish(ctx, channel, fmt.Sprintf("g %s %d %d 60000", owner, holder.Fence(), now)).Result()
 	require.NoError(t, err)
 	require.EqualValues(t, 1, heard)
-	for _, nonsense := range []string{"", "g", "g " + owner, "g " + owner + " 1 x 1", "n " + owner + " x", "z " + owner, "n nobody 1", "r nobody key"} {
+	for _, nonsense := range []string{
+		"", "g", "g " + owner, "g " + owner + " 1 x 1", "n " + owner + " x", "z " + owner, "n nobody 1", "r nobody key",
+	} {
 		require.NoError(t, c.Publish(ctx, channel, nonsense).Err())
 	}
 	select {
@@ -213,7 +216,7 @@ func TestLateGrantIsNotBelieved(t *testing.T) {
 	require.NoError(t, holder.Release(t.Context()))
 }
 
-// A waiter leaves while the string is gone: its entry goes all the same.
+// A waiter leaves after the string was deleted: its entry is removed all the same.
 func TestLeavingALostLockLeavesItsQueue(t *testing.T) {
 	t.Parallel()
 	l, name, c := lab.NewLocker(t, nil)
@@ -229,7 +232,7 @@ func TestLeavingALostLockLeavesItsQueue(t *testing.T) {
 }
 
 // BenchmarkHandOver is the time from the call of Release to the next holder
-// running, with so many who wait all the time, from one process, four and fifty.
+// running, with that many waiters all the time, from one process, four and fifty.
 func BenchmarkHandOver(b *testing.B) {
 	benchPing(b)
 	for _, lockers := range []int{1, 4} {

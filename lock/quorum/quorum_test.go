@@ -141,7 +141,9 @@ func TestQuorumSurvivesAMinority(t *testing.T) {
 	require.NoError(t, err)
 	first := lease.Deadline()
 	kept := lease.Keep(ctx)
-	luatomictest.Eventually(t, 30*time.Second, "the lease outlives its TTL", func() bool { return time.Now().After(first.Add(time.Second)) })
+	luatomictest.Eventually(t, 30*time.Second, "the lease outlives its TTL", func() bool {
+		return time.Now().After(first.Add(time.Second))
+	})
 	require.NoError(t, kept.Err())
 	_, err = q.Try(ctx, "x")
 	require.ErrorIs(t, err, lock.ErrHeld)
@@ -183,7 +185,7 @@ func TestQuorumLeaseEndsWithItsMajority(t *testing.T) {
 	again, err := q.Acquire(ctx, "x")
 	require.NoError(t, err)
 	require.Greater(t, again.Fence(), lease.Fence())
-	// The acquire returns with a majority; another server may hear of it later.
+	// The acquire returns with a majority; another server may grant it later.
 	luatomictest.Eventually(t, 20*time.Second, "a majority does not hold it", func() bool {
 		for _, c := range clients[:2] {
 			require.NoError(t, c.Del(ctx, "lock:{x}").Err())
@@ -193,14 +195,16 @@ func TestQuorumLeaseEndsWithItsMajority(t *testing.T) {
 	require.ErrorIs(t, again.Err(), lock.ErrLost)
 }
 
-// One holder at a time, whoever tries, and fences only grow.
+// One holder at a time, and fences only grow.
 func TestQuorumExcludesContenders(t *testing.T) {
 	t.Parallel()
 	_, clients := independent(t, 3)
 	var inside, last atomic.Int64
 	var wg sync.WaitGroup
 	for range 4 {
-		q := newQuorum(t, clients, &quorum.Options{TTL: 10 * time.Second, NodeTimeout: nodeTimeout, Poll: 5 * time.Millisecond})
+		q := newQuorum(t, clients, &quorum.Options{
+			TTL: 10 * time.Second, NodeTimeout: nodeTimeout, Poll: 5 * time.Millisecond,
+		})
 		wg.Go(func() {
 			for range 10 {
 				err := q.Do(t.Context(), "x", func(_ context.Context, lease *quorum.Lease) error {
@@ -235,7 +239,9 @@ func TestQuorumServerThatComesBackEmpty(t *testing.T) {
 	one, err := q.Try(ctx, "x")
 	require.NoError(t, err)
 	begun := time.Now()
-	luatomictest.Eventually(t, 20*time.Second, "nobody asks the third any more", func() bool { return time.Since(begun) > nodeTimeout+500*time.Millisecond })
+	luatomictest.Eventually(t, 20*time.Second, "nobody asks the third any more", func() bool {
+		return time.Since(begun) > nodeTimeout+500*time.Millisecond
+	})
 	servers[2].Restart()
 	servers[1].Restart()
 	two, err := q.Acquire(ctx, "x")
@@ -258,7 +264,9 @@ func TestQuorumCancelledAttemptIsGivenBack(t *testing.T) {
 		_, err := q.Try(ctx, "x")
 		failed <- err
 	}()
-	luatomictest.Eventually(t, 15*time.Second, "one server gave it", func() bool { return fenceAt(t, clients[0]) > 0 })
+	luatomictest.Eventually(t, 15*time.Second, "one server gave it", func() bool {
+		return fenceAt(t, clients[0]) > 0
+	})
 	cancel()
 	require.ErrorIs(t, <-failed, context.Canceled)
 	servers[1].Resume()
