@@ -10,8 +10,8 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Scripts are all scripts of this package, for lua.Preload: a program whose user
-// may run neither EVAL nor SCRIPT LOAD finds them on the server.
+// Scripts are all scripts of this package, for lua.Preload: a program whose user may run neither EVAL nor SCRIPT LOAD
+// needs them loaded.
 func Scripts() []*lua.Script {
 	return []*lua.Script{
 		&gen.DelayedPromoteScript,
@@ -31,35 +31,34 @@ func Scripts() []*lua.Script {
 	}
 }
 
-// AccessOptions say what a user of the server must be allowed. The zero value is
-// all operations on a single server, but for those named here.
+// AccessOptions select the operations that the Redis user must be able to run. Zero: all operations on a single
+// server, without the ones below.
 type AccessOptions struct {
-	// Prefix is that of QueueOptions, LockerOptions and BusOptions.
+	// Prefix is the Prefix of QueueOptions, LockerOptions and BusOptions.
 	Prefix string
-	// Cluster adds what a client of a cluster or a Ring sends.
+	// Cluster adds the commands of a client of a cluster or a Ring.
 	Cluster bool
 	// Preloaded leaves out SCRIPT LOAD: another user runs lua.Preload with Scripts
 	// after each start and failover. The user can then run these scripts and no
 	// others.
 	Preloaded bool
-	// Audit adds what the lists of a Locker and Queue.Audit send. SCAN, which is among that,
-	// shows the names of all keys on the server.
+	// Audit adds the commands of a Locker's lists and of Queue.Audit. One is SCAN, which shows the names of all keys
+	// on the server.
 	Audit bool
 	// Replicas adds WAIT, for LockerOptions.Replicas.
 	Replicas bool
 }
 
-// AccessRules are the least rules for a user of this package, as ACL SETUSER takes
-// them after the user's name and password: patterns of keys and channels, then
-// commands. The commands inside scripts are read from the scripts: the server
-// checks each against the user's rights, and one that is missing fails half-way.
-// A client that selects another database needs +select besides.
+// AccessRules returns the minimal rules for a user of this package, as arguments of ACL SETUSER after the user's name
+// and password: patterns of keys and channels, then commands. It reads the commands inside scripts from the scripts:
+// the server checks each against the user's permissions, and a missing one fails half-way. A client that selects
+// another database also needs +select.
 func AccessRules(opts *AccessOptions) []string {
 	var o AccessOptions
 	if opts != nil {
 		o = *opts
 	}
-	// A rule cannot hold a space, and no pattern can escape one.
+	// A rule cannot contain a space, and a pattern cannot escape one.
 	prefix := strings.ReplaceAll(nodes.Glob(o.Prefix), " ", "?")
 	var rules []string
 	for _, kind := range []string{"", "lock:", "lockq:", "rpc:", "rw:", "rwq:", "sem:", "semq:"} {
@@ -77,8 +76,7 @@ func AccessRules(opts *AccessOptions) []string {
 		commands = append(commands, "script|load")
 	}
 	if o.Cluster {
-		// ASKING while a slot migrates. Without COMMAND go-redis works, and asks again
-		// before each call.
+		// ASKING is for a migrating slot. Without COMMAND go-redis works, but tries it again before each call.
 		commands = append(commands, "asking", "cluster|slots", "command", "pubsub|shardnumsub", "spublish", "ssubscribe")
 	}
 	if o.Audit {
@@ -97,9 +95,8 @@ func AccessRules(opts *AccessOptions) []string {
 	return rules
 }
 
-// scriptCommands are the commands that the scripts call. In a script a text in
-// capitals that is the first argument of a call is a command, also where a local
-// function hands it on to redis.call.
+// scriptCommands returns the commands that the scripts call. In a script a text in capitals that is the first
+// argument of a call is a command, also where a local function passes it to redis.call.
 func scriptCommands() []string {
 	call := regexp.MustCompile(`\w\('([A-Z]+)'`)
 	var all []string

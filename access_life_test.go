@@ -15,14 +15,14 @@ import (
 	"github.com/luatomic/luatomic/rpc"
 )
 
-type patienceKey struct{}
+type budgetKey struct{}
 
-// patience is that of the life that the context belongs to.
-func patience(ctx context.Context) time.Duration { return ctx.Value(patienceKey{}).(time.Duration) }
+// budget returns the time that a step of life may take, from its context.
+func budget(ctx context.Context) time.Duration { return ctx.Value(budgetKey{}).(time.Duration) }
 
-// life uses the package as programs do: jobs, locks that are waited for, calls.
+// life uses the package as programs do: jobs, contended locks, calls.
 func life(ctx context.Context, client redis.UniversalClient, wait time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.WithValue(ctx, patienceKey{}, wait), 10*wait)
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, budgetKey{}, wait), 10*wait)
 	defer cancel()
 	var all []error
 	for _, part := range []func(context.Context, redis.UniversalClient) error{
@@ -33,9 +33,9 @@ func life(ctx context.Context, client redis.UniversalClient, wait time.Duration)
 	return errors.Join(append(all, client.Ping(ctx).Err())...)
 }
 
-// becomes polls until done or the patience is over.
+// becomes polls until done or the budget is used up.
 func becomes(ctx context.Context, done func() bool) bool {
-	for start := time.Now(); time.Since(start) < patience(ctx) && ctx.Err() == nil; time.Sleep(time.Millisecond) {
+	for start := time.Now(); time.Since(start) < budget(ctx) && ctx.Err() == nil; time.Sleep(time.Millisecond) {
 		if done() {
 			return true
 		}
@@ -46,7 +46,7 @@ func becomes(ctx context.Context, done func() bool) bool {
 func accessQueue(client redis.UniversalClient, name string, lease time.Duration) *queue.Queue {
 	q, err := queue.New(client, name, &queue.Options{Prefix: accessPrefix, Lease: lease})
 	if err != nil {
-		panic(err) // the name is right
+		panic(err) // the name is valid
 	}
 	return q
 }
@@ -68,7 +68,7 @@ func lifeOfJobs(ctx context.Context, client redis.UniversalClient) error {
 	return errors.Join(pushed, err, audited, guarded, lease.Release(ctx))
 }
 
-// A worker leaves its channel in the queue when it may listen there.
+// A worker registers its channel in the queue when it may subscribe to it.
 func lifeOfWorkers(ctx context.Context, client redis.UniversalClient) error {
 	q := accessQueue(client, "w", 0)
 	ctx, cancel := context.WithCancel(ctx)
@@ -80,14 +80,14 @@ func lifeOfWorkers(ctx context.Context, client redis.UniversalClient) error {
 		_, _ = q.Consume(ctx, &queue.ConsumeOptions{Idle: time.Hour}, func(context.Context, *queue.Delivery) error {
 			select {
 			case did <- true:
-			default: // an ack that was refused brings it again
+			default: // a refused ack delivers it again
 			}
 			return nil
 		})
 	}()
 	var err error
 	if !becomes(ctx, func() bool { return client.ZCard(ctx, accessPrefix+"{w}:w").Val() == 1 }) {
-		err = errors.New("the worker does not listen")
+		err = errors.New("the worker does not subscribe")
 	}
 	_, pushed := q.Push(ctx, queue.Job{Body: []byte("now")})
 	if pushed == nil && err == nil && !becomes(ctx, func() bool { return len(did) == 1 }) {
@@ -125,8 +125,8 @@ func lifeOfLocks(ctx context.Context, client redis.UniversalClient) error {
 	}
 	waited := make(chan error, 1)
 	go func() {
-		// Where it cannot listen it looks once an hour.
-		short, cancel := context.WithTimeout(ctx, patience(ctx))
+		// Without a subscription it polls once an hour.
+		short, cancel := context.WithTimeout(ctx, budget(ctx))
 		defer cancel()
 		lease, err := second.Acquire(short, "x")
 		if err == nil {
@@ -173,7 +173,7 @@ func lifeOfReaders(ctx context.Context, client redis.UniversalClient) error {
 	if err != nil {
 		return errors.Join(err, permit.Release(ctx))
 	}
-	short, cancel := context.WithTimeout(ctx, patience(ctx))
+	short, cancel := context.WithTimeout(ctx, budget(ctx))
 	defer cancel()
 	waited := make(chan error, 2)
 	wait := func(lease *lock.Lease, err error) {
@@ -192,11 +192,11 @@ func lifeOfReaders(ctx context.Context, client redis.UniversalClient) error {
 	return errors.Join(reader.Release(ctx), permit.Release(ctx), <-waited, <-waited)
 }
 
-// Who observes is told before the lease is over.
+// An observer is notified before the lease expires.
 func lifeOfElections(ctx context.Context, client redis.UniversalClient) error {
 	locker := accessLocker(client)
 	defer locker.Close()
-	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
+	ctx, cancel := context.WithTimeout(ctx, budget(ctx))
 	defer cancel()
 	leads, err := locker.Election("e").Campaign(ctx, "me")
 	if err != nil {
@@ -213,13 +213,13 @@ func lifeOfElections(ctx context.Context, client redis.UniversalClient) error {
 			return err
 		}
 	}
-	return errors.New("nobody told of the end of the leader")
+	return errors.New("the observer was not notified of the end of the leader")
 }
 
 var accessPing = rpc.NewMethod[string, string]("ping")
 
 func lifeOfCalls(ctx context.Context, client redis.UniversalClient) error {
-	unseen := make(chan error, 100) // what fails in the background
+	unseen := make(chan error, 100) // failures in the background
 	bus, err := rpc.NewBus(client, "b", &rpc.Options{Prefix: accessPrefix, Node: "n", OnError: func(err error) {
 		select {
 		case unseen <- err:
@@ -232,7 +232,7 @@ func lifeOfCalls(ctx context.Context, client redis.UniversalClient) error {
 	if err := accessPing.Serve(bus, func(_ context.Context, in string) (string, error) { return in, nil }); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
+	ctx, cancel := context.WithTimeout(ctx, budget(ctx))
 	defer cancel()
 	ran := make(chan error, 1)
 	running, stop := context.WithCancel(ctx)

@@ -40,7 +40,7 @@ func TestScriptsAreAll(t *testing.T) {
 
 const accessPrefix = "my* app:"
 
-// asUser makes the user anew, with these rules only.
+// asUser resets the user to these rules only.
 func asUser(t *testing.T, server *luatomictest.Server, rules []string) *redis.Client {
 	t.Helper()
 	args := []any{"ACL", "SETUSER", "app", "reset", "on", ">pw"}
@@ -51,14 +51,14 @@ func asUser(t *testing.T, server *luatomictest.Server, rules []string) *redis.Cl
 	return server.Client(func(o *redis.Options) { o.Username, o.Password, o.MaxRetries = "app", "pw", -1 })
 }
 
-// How long each part of a life may wait for others: long where it is to succeed. Where it
-// is to fail, that is how long it takes.
+// The time that each step of life may wait: long where it must succeed. Where it must fail, it takes all of that
+// time.
 const (
-	patient   = 20 * time.Second
-	impatient = 2 * time.Second
+	longBudget  = 20 * time.Second
+	shortBudget = 2 * time.Second
 )
 
-// anyName lets a test use other names than the package makes.
+// anyName lets a test use names that the package does not build.
 var anyName = []string{"allkeys", "allchannels"}
 
 // everyScript calls each script as the fault tests do.
@@ -72,7 +72,7 @@ func everyScript(ctx context.Context, admin, client *redis.Client, tag string) e
 		if _, err := call.Run(ctx, client, k); err != nil {
 			all = append(all, fmt.Errorf("%s: %w", call.Script.Name, err))
 		}
-		// A repeat goes another way through the script.
+		// A retry takes another path through the script.
 		if _, err := call.Run(ctx, client, k); errors.Is(err, lua.ErrExecutedInPart) {
 			all = append(all, fmt.Errorf("%s again: %w", call.Script.Name, err))
 		}
@@ -88,12 +88,12 @@ func TestAccessRulesSuffice(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	client := asUser(t, server, luatomic.AccessRules(everyAccess()))
-	require.NoError(t, life(t.Context(), client, patient))
-	for _, foreign := range []string{"other", "myx app:{q}:r", "{q}:r", "lock:{x}", accessPrefix + "other"} {
-		require.ErrorContains(t, client.Do(t.Context(), "GET", foreign).Err(), "NOPERM", foreign)
+	require.NoError(t, life(t.Context(), client, longBudget))
+	for _, other := range []string{"other", "myx app:{q}:r", "{q}:r", "lock:{x}", accessPrefix + "other"} {
+		require.ErrorContains(t, client.Do(t.Context(), "GET", other).Err(), "NOPERM", other)
 	}
-	for _, foreign := range []string{"other", "lock:c:1", "{q}:w:1", accessPrefix + "other"} {
-		require.ErrorContains(t, client.Publish(t.Context(), foreign, "hi").Err(), "NOPERM", foreign)
+	for _, other := range []string{"other", "lock:c:1", "{q}:w:1", accessPrefix + "other"} {
+		require.ErrorContains(t, client.Publish(t.Context(), other, "hi").Err(), "NOPERM", other)
 	}
 
 	require.Equal(t, luatomic.AccessRules(nil), luatomic.AccessRules(&luatomic.AccessOptions{}))
@@ -101,21 +101,21 @@ func TestAccessRulesSuffice(t *testing.T) {
 	require.NoError(t, everyScript(t.Context(), server.Client(), client, "a"))
 }
 
-// Without any one of the commands, or of the patterns, something fails.
+// Without any one of the commands or patterns, something fails.
 func TestAccessRulesAreTheLeast(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	rules := luatomic.AccessRules(everyAccess())
 	for i, rule := range rules {
 		if rule == "+unsubscribe" {
-			continue // without it one only hears what nobody wants any more
+			continue // without it a connection only receives unwanted messages
 		}
 		t.Run(rule, func(t *testing.T) {
-			require.NoError(t, server.Client().FlushDB(t.Context()).Err()) // a server of the test's own
+			require.NoError(t, server.Client().FlushDB(t.Context()).Err()) // this test's own server
 			require.NoError(t, server.Client().ScriptFlush(t.Context()).Err())
 			err := everyScript(t.Context(), server.Client(), asUser(t, server, append(without(rules, i), anyName...)), "c")
 			if err == nil {
-				err = life(t.Context(), asUser(t, server, without(rules, i)), impatient)
+				err = life(t.Context(), asUser(t, server, without(rules, i)), shortBudget)
 			}
 			require.Error(t, err)
 		})
@@ -132,16 +132,16 @@ func TestAccessRulesOnACluster(t *testing.T) {
 	opts := everyAccess()
 	opts.Cluster = true
 	rules := luatomic.AccessRules(opts)
-	// What only a cluster needs: without it something fails.
+	// Rules that only a cluster needs: without them something fails.
 	needed := []string{"", "+cluster|slots", "+pubsub|shardnumsub", "+spublish", "+ssubscribe", "&" + `my\*?app:lock:{*`, "&" + `my\*?app:rw:{*`, "&" + `my\*?app:sem:{*`}
 	for _, missing := range needed {
 		for _, node := range cluster.Nodes() {
 			asUser(t, node, slices.DeleteFunc(slices.Clone(rules), func(r string) bool { return r == missing }))
 		}
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "app", Password: "pw"})
-		wait := impatient
+		wait := shortBudget
 		if missing == "" {
-			wait = patient
+			wait = longBudget
 		}
 		err := life(t.Context(), client, wait)
 		require.NoError(t, client.Close())
@@ -155,9 +155,9 @@ func TestAccessRulesOfPreloadedScripts(t *testing.T) {
 	opts := everyAccess()
 	opts.Preloaded = true
 	client := asUser(t, server, luatomic.AccessRules(opts))
-	require.ErrorContains(t, life(t.Context(), client, impatient), "Preload")
+	require.ErrorContains(t, life(t.Context(), client, shortBudget), "Preload")
 	require.NoError(t, lua.Preload(t.Context(), server.Client(), luatomic.Scripts()...))
-	require.NoError(t, life(t.Context(), client, patient))
+	require.NoError(t, life(t.Context(), client, longBudget))
 	require.ErrorContains(t, client.Eval(t.Context(), "return 1", nil).Err(), "NOPERM")
 }
 
@@ -167,7 +167,7 @@ func TestAccessRulesOfReplicas(t *testing.T) {
 	host, port, err := net.SplitHostPort(server.Addr())
 	require.NoError(t, err)
 	luatomictest.StartServer(t, "--replicaof", host+" "+port)
-	luatomictest.Eventually(t, 20*time.Second, "the replica follows", func() bool {
+	luatomictest.Eventually(t, 20*time.Second, "the replica is in sync", func() bool {
 		info, err := server.Client().Info(t.Context(), "replication").Result()
 		return err == nil && strings.Contains(info, "state=online")
 	})

@@ -18,9 +18,8 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// Each benchmark has a raw twin in the same run: the same data through the plain
-// commands, with no promise at all. The ratio of the two is the figure; the
-// absolute numbers are the machine's. PING is the floor of one round trip.
+// Each benchmark has a raw twin in the same run: the same data through plain commands, which promise nothing. The
+// figure is the ratio of the two; the absolute numbers depend on the machine. PING is the floor of one round trip.
 
 const payload = 300
 
@@ -70,7 +69,7 @@ func benchPush(b *testing.B, n int) {
 	perJob(b, n)
 }
 
-// BenchmarkPushShards pushes to four shards at once, jobs without ids and with.
+// BenchmarkPushShards pushes to four shards concurrently, jobs with and without ids.
 func BenchmarkPushShards(b *testing.B) {
 	for _, n := range []int{1, 1000} {
 		for _, ids := range []bool{false, true} {
@@ -128,8 +127,8 @@ func clear(ctx context.Context, c *redis.Client, q *queue.Queue) error {
 	return c.Del(ctx, lab.Key(q, "r"), lab.Key(q, "s"), lab.Key(q, "b"), lab.Key(q, "l"), lab.Key(q, "n")).Err()
 }
 
-// benchRawPush sends what a queue with bodies needs, as two variadic commands in
-// one pipeline: ids as long, made as they are made there.
+// benchRawPush sends the data of a queue with bodies as two variadic commands in one pipeline. Its ids have the same
+// length and source.
 func benchRawPush(b *testing.B, n int) {
 	q, c := lab.NewQueue(b, nil)
 	jobs := benchJobs(n)
@@ -168,7 +167,7 @@ func benchRawLPush(b *testing.B, n int) {
 	perJob(b, n)
 }
 
-// BenchmarkPromote moves 1000 due jobs out of a queue that holds that many more.
+// BenchmarkPromote moves 1000 due jobs of a queue with that many more.
 func BenchmarkPromote(b *testing.B) {
 	for _, rest := range []int{0, 200_000} {
 		b.Run(fmt.Sprintf("scheduled=%d", rest), func(b *testing.B) {
@@ -227,8 +226,7 @@ func BenchmarkTakeAck(b *testing.B) {
 	}
 }
 
-// BenchmarkConsume drains b.N jobs with a handler that does nothing, beside 0 and
-// 100 000 other jobs in flight.
+// BenchmarkConsume drains b.N jobs with an empty handler, beside 0 and 100 000 other jobs in flight.
 func BenchmarkConsume(b *testing.B) {
 	for _, inFlight := range []int{0, 100_000} {
 		b.Run(fmt.Sprintf("in-flight=%d", inFlight), func(b *testing.B) {

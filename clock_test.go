@@ -18,8 +18,8 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// Taken, given back and taken again as fast as that goes, with leases of one length:
-// the second lease has another fence, and the first worker is refused.
+// A job is taken, returned and taken again immediately, with leases of one length: the second lease has another
+// fence, and the first worker is refused.
 func TestARetakenJobHasAnotherFence(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -32,13 +32,13 @@ func TestARetakenJobHasAnotherFence(t *testing.T) {
 		require.Greater(t, second.Deadline(), first.Deadline(), "a later lease has a later fence")
 		before := lab.Dump(ctx, t, c, q.Name())
 		requireRefused(t, first)
-		require.Equal(t, before, lab.Dump(ctx, t, c, q.Name()), "the second lease is as it was")
+		require.Equal(t, before, lab.Dump(ctx, t, c, q.Name()), "the second lease is unchanged")
 		first = second
 	}
 }
 
-// A clock that steps is had twice: the scripts of a real server, which see their
-// TIME some way off the server's, and an imitation whose expiry of keys steps too.
+// A stepping clock comes in two forms: the scripts of a real server, whose TIME is shifted, and an imitation whose
+// expiry of keys steps too.
 func TestClockSteps(t *testing.T) {
 	t.Parallel()
 	servers := map[string]func(*testing.T) (*redis.Client, func(time.Duration)){
@@ -77,8 +77,8 @@ func TestClockSteps(t *testing.T) {
 
 const aStep = 10 * time.Second
 
-// steppedQueue holds a job under a lease shorter than a step, one under a longer one,
-// a job that is due within a step, and one that is due later.
+// steppedQueue returns a queue with a job under a lease shorter than a step, one under a longer one, a job that is
+// due within a step, and one that is due later.
 func steppedQueue(t *testing.T, c *redis.Client) (short, long *queue.Queue, one, two *queue.Delivery) {
 	t.Helper()
 	var err error
@@ -91,15 +91,14 @@ func steppedQueue(t *testing.T, c *redis.Client) (short, long *queue.Queue, one,
 	return short, long, lab.TakeOne(t, short), lab.TakeOne(t, long)
 }
 
-// Ahead: leases that the clock jumped over have ended, jobs that it jumped over are
-// due, and no others.
+// Forward: leases and jobs whose time is within the step have expired or are due, and no others.
 func stepAhead(t *testing.T, c *redis.Client, step func(time.Duration)) {
 	ctx := t.Context()
 	short, _, stale, two := steppedQueue(t, c)
 	step(aStep)
 	reclaimed, err := short.Reclaim(ctx)
 	require.NoError(t, err)
-	require.Equal(t, 1, reclaimed.Returned, "the short lease is over, the long one is not")
+	require.Equal(t, 1, reclaimed.Returned, "the short lease has expired, the long one has not")
 	promoted, err := short.Promote(ctx)
 	require.NoError(t, err)
 	require.Equal(t, 1, promoted.Moved, "one of the two is due")
@@ -112,7 +111,7 @@ func stepAhead(t *testing.T, c *redis.Client, step func(time.Duration)) {
 	require.Equal(t, "soon", soon.ID)
 	requireRefused(t, stale)
 
-	step(-aStep) // and back: every lease lasts longer, and nobody's is another's
+	step(-aStep) // and back: every lease lasts longer, and none is another worker's
 	requireRefused(t, stale)
 	require.NoError(t, short.Ack(ctx, two, again, soon))
 	step(3 * aStep)
@@ -120,8 +119,8 @@ func stepAhead(t *testing.T, c *redis.Client, step func(time.Duration)) {
 	requireEmpty(t, short)
 }
 
-// Back: leases last longer by the step and jobs are due later by it; what is given
-// back and taken again has another fence, although it is an earlier one.
+// Back: leases last longer by the step and jobs are due later by it. A job that is returned and taken again has
+// another fence, although an earlier one.
 func stepBack(t *testing.T, c *redis.Client, step func(time.Duration)) {
 	ctx := t.Context()
 	short, _, stale, two := steppedQueue(t, c)
@@ -147,7 +146,7 @@ func stepBack(t *testing.T, c *redis.Client, step func(time.Duration)) {
 	requireEmpty(t, short)
 }
 
-// To and fro, ten times a second, below consumers at work: nothing is lost.
+// Forward and back, ten times a second, under working consumers: nothing is lost.
 func stepToAndFro(t *testing.T, c *redis.Client, step func(time.Duration)) {
 	ctx := t.Context()
 	q, err := queue.New(c, luatomictest.Namespace(t), &queue.Options{Lease: aStep / 2, MaxFailures: -1})
@@ -195,7 +194,7 @@ func stepToAndFro(t *testing.T, c *redis.Client, step func(time.Duration)) {
 	}
 }
 
-// requireRefused wants every call of a stale worker to change nothing.
+// requireRefused requires that no call of a worker with a lost lease changes anything.
 func requireRefused(t *testing.T, stale *queue.Delivery) {
 	t.Helper()
 	ctx := t.Context()
@@ -213,8 +212,8 @@ func requireEmpty(t *testing.T, q *queue.Queue) {
 	require.Zero(t, s.Ready+s.Scheduled+s.Leased+s.Dead)
 }
 
-// shiftedTime runs the scripts of a client with another TIME than the server's: it
-// sends the text behind a prefix instead of the digest.
+// shiftedTime runs the scripts of a client with a shifted TIME: it sends the text behind a prefix instead of the
+// digest.
 type shiftedTime struct {
 	by      atomic.Int64 // us
 	sources map[string]string

@@ -14,8 +14,7 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// Every primitive on a Redis Cluster, over names that fall on all three nodes, and
-// while a slot is half-way to another node.
+// Every primitive on a Redis Cluster, with names on all three nodes, and while a slot migrates to another node.
 func TestOnACluster(t *testing.T) {
 	t.Parallel()
 	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
@@ -58,8 +57,8 @@ func TestQueueWhileItsSlotMigrates(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, m.MoveKeys(ctx, "{moving}:r"))
 
-	// Half of the keys are there, half here: a script is refused before its first
-	// line (TRYAGAIN) until the slot is whole again. The runtime waits for that.
+	// Half of the keys have moved: a script is refused before its first line (TRYAGAIN) until all have. The runtime
+	// retries until then.
 	pushed := make(chan error, 1)
 	go func() {
 		_, err := q.Push(ctx, queue.Job{ID: "during"})

@@ -27,7 +27,7 @@ func ExampleLocker_Do() {
 	// <nil>
 }
 
-// At most eight slots of a GPU are in use at once; this job takes two of them.
+// At most eight slots of a GPU are in use at a time; this job takes two of them.
 func ExampleLocker_Semaphore() {
 	client, done := connect()
 	defer done()

@@ -27,7 +27,7 @@ func connect() (*redis.Client, func()) {
 	}
 }
 
-// A batch of jobs, now and later, goes in whole; workers lease and ack.
+// A batch of jobs, now and later, is pushed whole; workers lease and ack.
 func Example() {
 	client, done := connect()
 	defer done()
@@ -59,7 +59,7 @@ func Example() {
 	// acked: 2 <nil>
 }
 
-// One order makes a job in each of two queues: both are there, or none is.
+// One order adds a job to each of two queues: both are added, or none.
 func ExamplePushAll() {
 	client, done := connect()
 	defer done()

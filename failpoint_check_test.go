@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// checkHint is for a write that may fail without the script: telling those who wait.
+// checkHint is for a write whose failure the script ignores: the notification of waiters.
 func (s *sweep) checkHint(n int, reply any) {
-	if strings.HasPrefix(s.script.Name, "sem_") { // whoever cannot be told is passed over
+	if strings.HasPrefix(s.script.Name, "sem_") { // a waiter that cannot be notified is skipped
 		s.permitsAddUp(fmt.Sprint("write ", n), s.read())
 		return
 	}
@@ -23,7 +23,7 @@ func (s *sweep) checkHint(n int, reply any) {
 	require.Equal(s.t, s.want.work(), s.read().work(), "write %d: the script hides its error", n)
 }
 
-// check compares what a fault left behind with the contract.
+// check compares the state after a fault with the contract.
 func (s *sweep) check(fault string) {
 	broken := s.read()
 	if s.contract == "all-or-nothing" {
@@ -44,10 +44,10 @@ func (s *sweep) check(fault string) {
 		s.nothingLost(fault, broken)
 	}
 	_, _, err := s.eval(0, s.clock)
-	require.NoError(s.t, err, "repeat after %s", fault)
+	require.NoError(s.t, err, "retry after %s", fault)
 	after := s.read()
 	if s.contract == "all-or-nothing" {
-		require.Equal(s.t, s.want.values, after.values, "repeat after %s", fault)
+		require.Equal(s.t, s.want.values, after.values, "retry after %s", fault)
 		return
 	}
 	if reflect.DeepEqual(s.want.work(), broken.work()) {
@@ -57,8 +57,7 @@ func (s *sweep) check(fault string) {
 	s.sameButRepeated(fault, after)
 }
 
-// nothingLost wants every job in one of its places, with its body, unless the call was
-// to finish it.
+// nothingLost requires every job in one of its keys, with its body, unless the call finishes it.
 func (s *sweep) nothingLost(fault string, broken contents) {
 	for id := range s.before.ids() {
 		if !s.want.ids()[id] {
@@ -75,16 +74,15 @@ func (s *sweep) nothingLost(fault string, broken contents) {
 	}
 }
 
-// sameButRepeated wants the state of a run without a fault, but that jobs may stand in
-// ready once more, that counters may have counted twice, and that those who wait may
-// have been told.
+// sameButRepeated requires the state of a run without a fault, except that jobs may be in ready twice, counters may
+// have counted twice, and waiters may have been notified.
 func (s *sweep) sameButRepeated(fault string, after contents) {
 	known := s.before.ids()
 	for name := range merged(s.want.values, after.values) {
 		if name == after.tag+"w" {
 			continue
 		}
-		what := fmt.Sprintf("%s after a repeat after %s", name, fault)
+		what := fmt.Sprintf("%s after a retry after %s", name, fault)
 		switch want := s.want.values[name].(type) {
 		case []string:
 			got, _ := after.values[name].([]string)
@@ -109,8 +107,7 @@ func (s *sweep) sameButRepeated(fault string, after contents) {
 	}
 }
 
-// moved is want without the jobs that are due: a repeat may make more of them ready
-// than one run does.
+// moved returns want without the due jobs: a retry may make more of them ready than one run does.
 func (s *sweep) moved(want map[string]float64, after contents, name string) map[string]float64 {
 	if name != after.tag+"s" {
 		return want
@@ -125,9 +122,8 @@ func (s *sweep) moved(want map[string]float64, after contents, name string) map[
 	return out
 }
 
-// countersAside compares hashes. A number that the call moves may be off by as much
-// as it moves it, the reason beside it may be the old one, and what was cancelled may
-// keep its body until a worker comes to it.
+// countersAside compares hashes. A counter that the call changes may be off by that change, the reason beside it may
+// be the old one, and a cancelled job may keep its body until a worker takes it.
 func (s *sweep) countersAside(name string, want, got map[string]string, what string) {
 	before, _ := s.before.values[name].(map[string]string)
 	for field := range merged(want, got) {
@@ -157,12 +153,12 @@ func (s *sweep) number(hash map[string]string, field, what string) float64 {
 	return n
 }
 
-// checkLock wants a repeat by the same owner to succeed, a moment later, under the
-// fence that the fault left behind, if it left one, and never two holders.
+// checkLock requires a later retry by the same owner to succeed, under the fence that the fault left, if any, and
+// never two holders.
 func (s *sweep) checkLock(fault string, broken contents) {
 	record, _ := broken.values["lock:{"+s.k+"}"].(string)
 	reply, _, err := s.eval(0, s.clock.Add(5*time.Millisecond))
-	require.NoError(s.t, err, "repeat after %s", fault)
+	require.NoError(s.t, err, "retry after %s", fault)
 	if s.script.Name != "lock_acquire" {
 		if s.script.Name != "lock_force" && s.script.Name != "lock_acquire_all" {
 			require.Equal(s.t, s.reply, reply, fault)
@@ -176,15 +172,15 @@ func (s *sweep) checkLock(fault string, broken contents) {
 	switch row := reply.([]any); fields[2] {
 	case "me":
 		require.Equal(s.t, fields[0], fmt.Sprint(row[2]), "the fence changed: %s", fault)
-	case "x", "y": // handed to one who does not live, until its lease is over
+	case "x", "y": // granted to a dead waiter, until its lease expires
 		require.Zero(s.t, row[0], fault)
 	default:
 		require.Equal(s.t, s.reply.([]any)[0], row[0], fault)
 	}
 }
 
-// checkRPC wants a record to expire whatever happened, and a repeat to have the same
-// outcome or to say that it is done.
+// checkRPC requires the record to expire in any case, and a retry to have the same outcome or to report that it is
+// done.
 func (s *sweep) checkRPC(fault string, broken contents) {
 	const stays = "the record never expires: "
 	record := "{" + s.k + "}:r:1"
@@ -192,28 +188,28 @@ func (s *sweep) checkRPC(fault string, broken contents) {
 		require.NotContains(s.t, broken.lasting, record, stays+fault)
 	}
 	reply, _, err := s.eval(0, s.clock)
-	require.NoError(s.t, err, "repeat after %s", fault)
+	require.NoError(s.t, err, "retry after %s", fault)
 	outcome := []any{s.reply, int64(2), int64(0)}
 	switch rows, ok := reply.([]any); {
 	case ok && (s.script.Name == "rpc_call" || s.script.Name == "rpc_direct"):
 		outcome = []any{s.reply.([]any)[0], int64(2)}
 		reply = rows[0]
-	case s.script.Name == "rpc_rescue": // alive, at the node that has it now, or lost already
+	case s.script.Name == "rpc_rescue": // alive, at its present node, or already lost
 		outcome = []any{s.reply.([]any)[0], int64(1)}
 		reply = rows[0]
 	}
-	require.Contains(s.t, outcome, reply, "repeat after %s", fault)
+	require.Contains(s.t, outcome, reply, "retry after %s", fault)
 	after := s.read()
 	if !s.before.lasting[record] {
-		require.NotContains(s.t, after.lasting, record, stays+"repeat after "+fault)
+		require.NotContains(s.t, after.lasting, record, stays+"retry after "+fault)
 	}
 	if reply == int64(2) && s.want.values[record] == nil {
 		return // an undo that failed itself: the record says pending until it expires
 	}
-	require.Equal(s.t, s.want.values[record], after.values[record], "repeat after %s", fault)
+	require.Equal(s.t, s.want.values[record], after.values[record], "retry after %s", fault)
 }
 
-// extra are the elements of got beyond want, which must stand in it in its order.
+// extra returns the elements of got beyond want; got must contain want in order.
 func extra(t *testing.T, want, got []string, what string) (out []string) {
 	t.Helper()
 	next := 0

@@ -18,8 +18,8 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// queueCase is a call after some others. Leases of the preparation are over when they
-// were for a millisecond: the sweep stops the clock a second later.
+// queueCase is a call after some others. Leases of a millisecond in the preparation have expired: the sweep stops the
+// clock a second later.
 func queueCase(name string, opts queue.Options, run scriptcase.QueueStep, before ...scriptcase.QueueStep) failpointCase {
 	var ds []*queue.Delivery
 	call := func(ctx context.Context, c lua.Client, k string, steps ...scriptcase.QueueStep) error {
@@ -36,8 +36,7 @@ func queueCase(name string, opts queue.Options, run scriptcase.QueueStep, before
 	}}
 }
 
-// manyCase is a push to queues of one tag, each of which has been pushed to before. The
-// first is the queue without a tag.
+// manyCase is a push to queues of one tag, each of which has jobs. The first is the queue without a tag.
 func manyCase(name string, batch []queue.Batch, before []queue.Job) failpointCase {
 	queues := func(c lua.Client, k string) ([]queue.Batch, error) {
 		out := slices.Clone(batch)
@@ -67,7 +66,7 @@ func manyCase(name string, batch []queue.Batch, before []queue.Job) failpointCas
 	}, nil}
 }
 
-// takes takes n jobs, in as many calls as that needs, or all there are.
+// takes takes n jobs, in as many calls as necessary, or all of them.
 func takes(n int) scriptcase.QueueStep {
 	return func(ctx context.Context, q *queue.Queue, ds *[]*queue.Delivery) error {
 		for *ds = nil; len(*ds) < n; {
@@ -110,8 +109,8 @@ func trims(limits queue.DeadLimits) scriptcase.QueueStep {
 	}
 }
 
-// failpointCases are calls with more to do than those of scriptCalls: lists written in
-// chunks, several jobs, unique names, and every branch that writes.
+// failpointCases are larger calls than those of ScriptCalls: lists written in chunks, several jobs, unique names, and
+// every branch that writes.
 func failpointCases() []failpointCase {
 	hour, soon := queue.Options{Lease: time.Hour}, queue.Options{Lease: time.Millisecond, MaxFailures: 2}
 	named := []queue.Job{{ID: "a", Body: []byte("A"), Unique: "x"}, {ID: "b", Body: []byte("B"), Unique: "y", UniqueTTL: time.Minute}, {ID: "c", Body: []byte("C")}}
@@ -167,8 +166,7 @@ func failpointCases() []failpointCase {
 	}, otherCases(), semCases())
 }
 
-// thenPush goes on from a fault with new jobs of the ids that were cancelled: those that
-// are accepted must be delivered.
+// thenPush pushes, after a fault, new jobs with the ids that were cancelled: the accepted ones must be delivered.
 func thenPush(fc failpointCase) failpointCase {
 	fc.then = func(ctx context.Context, t *testing.T, c *redis.Client, k, fault string) {
 		q, err := queue.New(c, k, nil)
@@ -197,7 +195,7 @@ func thenPush(fc failpointCase) failpointCase {
 	return fc
 }
 
-// thenTake takes all that a fault left behind: a job comes with its body or not at all.
+// thenTake takes all jobs after a fault: each is delivered with its body or not at all.
 func thenTake(fc failpointCase) failpointCase {
 	fc.then = func(ctx context.Context, t *testing.T, c *redis.Client, k, fault string) {
 		q, err := queue.New(c, k, nil)
@@ -211,7 +209,7 @@ func thenTake(fc failpointCase) failpointCase {
 	return fc
 }
 
-// otherCases are the branches of locks and calls that scriptCalls does not take.
+// otherCases are the branches of lock and call scripts that ScriptCalls does not reach.
 func otherCases() []failpointCase {
 	base := make(map[string]scriptcase.ScriptCall)
 	for _, call := range scriptcase.ScriptCalls() {
@@ -228,7 +226,7 @@ func otherCases() []failpointCase {
 		}}
 	}
 	awaited := func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
-		err := c.ZAdd(ctx, "{"+k+"}:w", redis.Z{Score: lab.Future - 1, Member: k + "gone"}, redis.Z{Score: lab.Future, Member: k + "n"}).Err()
+		err := c.ZAdd(ctx, "{"+k+"}:w", redis.Z{Score: lab.Future - 1, Member: k + "dead"}, redis.Z{Score: lab.Future, Member: k + "n"}).Err()
 		return errors.Join(err, lab.Subscribe(ctx, t, c, k+"n"))
 	}
 	one := queueCase("queue_push/one awaited", queue.Options{}, scriptcase.Pushes(queue.Job{ID: "one"}))

@@ -13,17 +13,17 @@ import (
 	"github.com/luatomic/luatomic/internal/scriptcase"
 )
 
-// semCases are those where the ones who wait live.
+// semCases are the cases with live waiters.
 func semCases() []failpointCase {
 	var cases []failpointCase
-	heard := func(call scriptcase.ScriptCall, name string, prepare func(context.Context, *redis.Client, string) error) {
+	addCase := func(call scriptcase.ScriptCall, name string, prepare func(context.Context, *redis.Client, string) error) {
 		cases = append(cases, failpointCase{call.Script.Name + "/" + name, func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
 			return errors.Join(prepare(ctx, c, k), lab.Subscribe(ctx, t, c, "c:"+k))
 		}, call.Run, nil})
 	}
 	calls := make(map[string]scriptcase.ScriptCall)
 	for _, call := range scriptcase.SemCalls() {
-		calls[call.Script.Name] = call // the last one, which waits
+		calls[call.Script.Name] = call // the last call, which waits
 	}
 	alive := func(k string) []string {
 		return []string{scriptcase.Standing("p.x:1", "c:"+k), scriptcase.Standing("p.dead:1", "nobody"), scriptcase.Standing("p.y:1", "c:"+k), scriptcase.Standing("p.heavy:5", "c:"+k)}
@@ -34,22 +34,22 @@ func semCases() []failpointCase {
 		}
 	}
 	mine := map[string]float64{"p.me:2": lab.Future, "p.me:2\nmine": lab.Future, "p.old:3": lab.Past}
-	heard(calls["sem_acquire"], "heard", with(5, map[string]float64{"p.a:3": lab.Past, "p.b:1": lab.Future}))
-	heard(calls["sem_acquire"], "first", with(5, map[string]float64{"p.a:3": lab.Past, "p.b:1": lab.Future}, scriptcase.Standing("p.me:2", "nobody")))
-	heard(calls["sem_acquire"], "again", with(5, mine, scriptcase.Standing("p.me:2", "nobody")))
-	heard(calls["sem_release"], "heard", with(5, mine))
-	heard(calls["sem_release"], "twice", with(5, mine, scriptcase.Standing("p.old:3", "nobody"), scriptcase.Standing("p.gone:1", "nobody")))
-	heard(calls["sem_resize"], "heard", with(2, mine))
+	addCase(calls["sem_acquire"], "notified", with(5, map[string]float64{"p.a:3": lab.Past, "p.b:1": lab.Future}))
+	addCase(calls["sem_acquire"], "first", with(5, map[string]float64{"p.a:3": lab.Past, "p.b:1": lab.Future}, scriptcase.Standing("p.me:2", "nobody")))
+	addCase(calls["sem_acquire"], "again", with(5, mine, scriptcase.Standing("p.me:2", "nobody")))
+	addCase(calls["sem_release"], "notified", with(5, mine))
+	addCase(calls["sem_release"], "twice", with(5, mine, scriptcase.Standing("p.old:3", "nobody"), scriptcase.Standing("p.gone:1", "nobody")))
+	addCase(calls["sem_resize"], "notified", with(2, mine))
 	return cases
 }
 
-// checkPermits wants what is used to be what is held, never more than the limit, and
-// a repeat a moment later to come to the same answer.
+// checkPermits requires that the used weight is the held weight and at most the limit, and that a later retry has the
+// same reply.
 func (s *sweep) checkPermits(fault string, broken contents) {
 	s.permitsAddUp(fault, broken)
 	want, _, err := s.eval(0, s.clock.Add(5*time.Millisecond))
-	require.NoError(s.t, err, "repeat after %s", fault)
-	s.permitsAddUp("repeat after "+fault, s.read())
+	require.NoError(s.t, err, "retry after %s", fault)
+	s.permitsAddUp("retry after "+fault, s.read())
 	reply, ok := want.([]any)
 	if !ok {
 		reply = []any{want}
@@ -59,7 +59,7 @@ func (s *sweep) checkPermits(fault string, broken contents) {
 		first = []any{s.reply}
 	}
 	if s.script.Name != "sem_resize" {
-		require.Equal(s.t, first[0], reply[0], "repeat after %s", fault)
+		require.Equal(s.t, first[0], reply[0], "retry after %s", fault)
 	}
 }
 
@@ -77,7 +77,7 @@ func (s *sweep) permitsAddUp(when string, now contents) {
 	}
 }
 
-// heldIn is the sum of the weights that count as held.
+// heldIn returns the sum of the held weights.
 func heldIn(members map[string]float64) (sum float64) {
 	for member, score := range members {
 		if score > 0 && score < scriptcase.SemBase {

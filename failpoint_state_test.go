@@ -16,7 +16,7 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// contents are the values of all keys of a tag, and the keys that never expire.
+// contents has the values of all keys of a tag, and the keys without a TTL.
 type contents struct {
 	tag     string
 	values  map[string]any // []string, map[string]string, map[string]float64 or string
@@ -52,14 +52,14 @@ func (c contents) hash(suffix string) map[string]string {
 	return h
 }
 
-// work are the values but for the key of those who wait.
+// work returns the values without the key of the waiters.
 func (c contents) work() map[string]any {
 	out := maps.Clone(c.values)
 	delete(out, c.tag+"w")
 	return out
 }
 
-// ids are the jobs that stand in one of the four places.
+// ids returns the jobs in one of the four keys.
 func (c contents) ids() map[string]bool {
 	out := make(map[string]bool)
 	list, _ := c.values[c.tag+"r"].([]string)
@@ -80,8 +80,7 @@ func jobID(entry string) string {
 	return id
 }
 
-// recordCall finds the script and the arguments of a call by a client that sends
-// nothing.
+// recordCall returns the script and the arguments of a call, recorded by a client that sends nothing.
 func recordCall(ctx context.Context, t *testing.T, run func(context.Context, lua.Client, string) (string, error), k string) (*lua.Script, []any) {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
@@ -98,7 +97,7 @@ func recordCall(ctx context.Context, t *testing.T, run func(context.Context, lua
 	return scriptcase.AllScripts[i], rec.args[2:]
 }
 
-// argRecorder takes the arguments of the first command.
+// argRecorder records the arguments of the first command.
 type argRecorder struct {
 	args   []any
 	cancel func()

@@ -18,13 +18,12 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// Redis does not roll a script back. So each script declares what an error half-way
-// can leave behind, and here the error comes: at its first write, at its second, and
-// so on until a run ends without meeting its failpoint.
+// Redis does not roll a script back. So each script declares what an error half-way can leave behind. This sweep
+// raises the error: at the first write, at the second, and so on until a run ends without reaching its failpoint.
 //
-// A run is the script's own text behind one prefix on its first line, in which redis
-// is a table that counts the writes and lets one of them fail. The prefix also stops
-// the clock, so that two runs on the same data must end in the same state.
+// A run is the script's own text behind one prefix on its first line, in which redis is a table that counts the
+// writes and fails one of them. The prefix also stops the clock, so that two runs on the same data must end in the
+// same state.
 func TestFailpointsOfEveryScript(t *testing.T) {
 	t.Parallel()
 	cases := failpointCases()
@@ -53,7 +52,7 @@ type failpointCase struct {
 	name    string
 	prepare func(ctx context.Context, t *testing.T, c *redis.Client, k string) error
 	run     func(ctx context.Context, c lua.Client, k string) (string, error)
-	// then, if set, goes on from what a fault left behind.
+	// then, if set, continues after a fault.
 	then func(ctx context.Context, t *testing.T, c *redis.Client, k, fault string)
 }
 
@@ -75,7 +74,7 @@ type sweep struct {
 	then         func(ctx context.Context, t *testing.T, c *redis.Client, k, fault string)
 }
 
-// dumped is a key as RESTORE takes it.
+// dumped is a key in the form of RESTORE.
 type dumped struct {
 	key, value string
 	ttl        time.Duration
@@ -93,7 +92,7 @@ func newSweep(t *testing.T, fc failpointCase) *sweep {
 	require.NotNil(t, found, "no contract in the header")
 	s.contract = found[1] + found[2]
 	s.writes = writeCommands(s.ctx, t, s.c)
-	// Later than all that the preparation has put off for a moment.
+	// Later than every short delay of the preparation.
 	now, err := s.c.Time(s.ctx).Result()
 	require.NoError(t, err)
 	s.clock = now.Add(time.Second)
@@ -102,7 +101,7 @@ func newSweep(t *testing.T, fc failpointCase) *sweep {
 	return s
 }
 
-// writeCommands are those that change data, by the server's own word, and PUBLISH.
+// writeCommands returns the commands that change data according to the server, and PUBLISH.
 func writeCommands(ctx context.Context, t *testing.T, c *redis.Client) string {
 	infos, err := c.Command(ctx).Result()
 	require.NoError(t, err)
@@ -117,8 +116,8 @@ func writeCommands(ctx context.Context, t *testing.T, c *redis.Client) string {
 	return "{" + strings.Join(names, ",") + "}"
 }
 
-// failpointPrefix wants the writes, the number of the one that fails, a key that tells
-// that it came to that, and the time.
+// failpointPrefix has four parameters: the write commands, the number of the failing write, a key that is set when it
+// is reached, and the time.
 const failpointPrefix = `local redis = (function(real) ` +
 	`local writes, at, reached, seconds, micros, n = %s, %d, '%s', '%d', '%d', 0 ` +
 	`local function fails(c) if not writes[string.lower(c)] then return false end n = n + 1 ` +
@@ -130,8 +129,7 @@ const failpointPrefix = `local redis = (function(real) ` +
 	`return {call = faulty(real.call, true), pcall = faulty(real.pcall, false), error_reply = real.error_reply, ` +
 	`status_reply = real.status_reply, sha1hex = real.sha1hex, log = real.log} end)(redis) `
 
-// eval runs the script with the n-th write failing, none for 0, and says whether it
-// came to that.
+// eval runs the script with the n-th write failing, none for 0, and reports whether it was reached.
 func (s *sweep) eval(n int, at time.Time) (reply any, reached bool, err error) {
 	mark := s.k + "-reached"
 	require.NoError(s.t, s.c.Del(s.ctx, mark).Err())
@@ -175,7 +173,7 @@ func (s *sweep) run() {
 	}
 }
 
-// save keeps the data that the preparation made, restore puts it back.
+// save stores the data of the preparation, restore writes it back.
 func (s *sweep) save() {
 	for key, value := range lab.Dump(s.ctx, s.t, s.c, s.k) {
 		s.dumps = append(s.dumps, dumped{key, value, max(0, s.c.PTTL(s.ctx, key).Val())})

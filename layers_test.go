@@ -10,7 +10,7 @@ import (
 
 const module = "github.com/luatomic/luatomic/"
 
-// The queue, the locks and the calls do not know each other. Only packages above them know two of them.
+// queue, lock and rpc do not import each other. Only packages above them import two of them.
 func TestDomainsDoNotKnowEachOther(t *testing.T) {
 	t.Parallel()
 	domains := []string{"queue", "lock", "rpc"}

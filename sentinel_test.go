@@ -14,8 +14,8 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// Under Sentinel, with go-redis' failover client, all goes on with the server that takes
-// over: one that is asked to, and one that finds its master killed.
+// Under Sentinel, with go-redis' failover client, everything continues on the new master, after a requested failover
+// and after the master was killed.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -45,22 +45,22 @@ func TestSentinelFailover(t *testing.T) {
 		lab.Replicated(t, s.Master(ctx).Client())
 
 		replace()
-		// What was replicated is there. The answers to what is on its way may be lost.
-		luatomictest.Eventually(t, time.Minute, "the job is with the new master", func() bool {
+		// Replicated data is on the new master. Replies to calls in flight may be lost.
+		luatomictest.Eventually(t, time.Minute, "the job is on the new master", func() bool {
 			taken, err := q.Take(ctx, 1)
 			if err != nil || len(taken.Deliveries) == 0 {
 				return false
 			}
-			// One that was acked by the old master in its last moment comes again.
+			// A job that the old master acked last is delivered again.
 			require.NoError(t, taken.Deliveries[0].Ack(ctx))
 			return taken.Deliveries[0].ID == name
 		})
 		require.NoError(t, lease.Release(ctx))
-		next := lab.Soon(t, 90*time.Second, "the lock is handed over by the new master", waiting)
+		next := lab.Soon(t, 90*time.Second, "the new master grants the lock", waiting)
 		require.NoError(t, next.Err)
 		require.Greater(t, next.Lease.Fence(), lease.Fence())
 		require.NoError(t, next.Lease.Release(ctx))
-		luatomictest.Eventually(t, time.Minute, "calls are answered", func() bool {
+		luatomictest.Eventually(t, time.Minute, "calls get replies", func() bool {
 			out, err := lab.Echo.Call(ctx, bus, name)
 			return err == nil && out == name
 		})

@@ -14,14 +14,14 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Warning says what about a server breaks a promise of this package.
+// Warning is a property of a server that breaks a promise of this package.
 type Warning struct {
 	// Check is one of "version", "eviction", "persistence", "replication", "cluster"
 	// and "clock".
 	Check string
 	// Node is the server's address.
 	Node string
-	// Detail is what was found, Cure what to do about it.
+	// Detail is the finding, Cure the remedy.
 	Detail, Cure string
 }
 
@@ -29,12 +29,12 @@ func (w Warning) String() string {
 	return w.Check + " of " + w.Node + ": " + w.Detail + "; " + w.Cure
 }
 
-// Verdict is what a look at a server came to.
+// Verdict is the result of a check.
 type Verdict uint8
 
 // The verdicts.
 const (
-	// CheckUnknown: the server does not tell, or does not tell this user.
+	// CheckUnknown: the server does not report it, or not to this user.
 	CheckUnknown Verdict = iota
 	CheckPassed
 	CheckFailed
@@ -50,20 +50,18 @@ func (v Verdict) String() string {
 	return "unknown"
 }
 
-// ServerCheck is one look at one server. Its fields are those of a Warning; a check
-// that passed has no Cure.
+// ServerCheck is one check of one server. Its fields are those of a Warning; a check that passed has no Cure.
 type ServerCheck struct {
 	Check, Node  string
 	Verdict      Verdict
 	Detail, Cure string
 }
 
-// CheckServer looks at the settings of the server, or of every master of a cluster,
-// and returns what breaks promises of this package: an old version, eviction of
-// keys, no persistence, a replica in the place of a master, a cluster with holes,
-// a clock that is far off. What a server does not tell is no warning; see
-// InspectServer. It reads INFO and TIME and writes nothing. The error says that a
-// server could not be asked. Cost: 2 round trips for each server.
+// CheckServer looks at the settings of the server, or of every master of a cluster, and returns what breaks promises
+// of this package: an old version, eviction of keys, no persistence, a replica in the place of a master, a cluster
+// with unserved slots, a clock that is far off. A setting that a server does not report is no warning; see
+// InspectServer. It reads INFO and TIME and writes nothing. The error reports an unreachable server. Cost: 2 round
+// trips for each server.
 func CheckServer(ctx context.Context, client lua.Client) ([]Warning, error) {
 	checks, err := InspectServer(ctx, client)
 	var found []Warning
@@ -75,8 +73,8 @@ func CheckServer(ctx context.Context, client lua.Client) ([]Warning, error) {
 	return found, err
 }
 
-// InspectServer is CheckServer with all that was looked at: also what passed, and
-// what could not be known, as on services that refuse INFO.
+// InspectServer is CheckServer with all checks: also those that passed, and those without an answer, as on services
+// that refuse INFO.
 func InspectServer(ctx context.Context, client lua.Client) ([]ServerCheck, error) {
 	servers, err := nodes.Masters(ctx, client)
 	if err != nil {
@@ -100,10 +98,10 @@ func InspectServer(ctx context.Context, client lua.Client) ([]ServerCheck, error
 	return all, nil
 }
 
-// inspection is what one server says of itself.
+// inspection has the settings that one server reports.
 type inspection struct {
 	node      string
-	clustered bool // the client is one of a cluster
+	clustered bool // the client is a cluster client
 	refused   string
 	info      map[string]string
 	snapshots string // setting "save"
@@ -113,7 +111,7 @@ type inspection struct {
 	checks    []ServerCheck
 }
 
-// read asks. What is refused stays empty; an error is a server that does not answer.
+// read queries the server. Refused answers stay empty; an error is an unreachable server.
 func (n *inspection) read(ctx context.Context, node *redis.Client) error {
 	pipe := node.Pipeline()
 	info, save, cluster := pipe.Info(ctx), pipe.ConfigGet(ctx, "save"), pipe.ClusterInfo(ctx)
@@ -135,12 +133,12 @@ func (n *inspection) read(ctx context.Context, node *redis.Client) error {
 	if errors.As(err, &reply) {
 		return nil
 	}
-	// The server read its clock at one time between the two of ours.
+	// The server read its clock between the two readings of ours.
 	n.timed, n.ahead = true, now.Sub(sent.Add(time.Since(sent)/2))
 	return err
 }
 
-// fields reads the lines of INFO.
+// fields parses the lines of INFO.
 func fields(text string) map[string]string {
 	all := make(map[string]string)
 	for line := range strings.Lines(text) {
@@ -158,7 +156,7 @@ func (n *inspection) add(check string, v Verdict, detail, cure string) {
 	n.checks = append(n.checks, ServerCheck{check, n.node, v, detail, cure})
 }
 
-// unknown reports a check whose answer the server does not give.
+// unknown adds a check that the server does not answer.
 func (n *inspection) unknown(check, field, cure string) {
 	why := "INFO has no " + field
 	if n.refused != "" {
@@ -187,10 +185,10 @@ func (n *inspection) version() {
 	}
 }
 
-// eviction is about every policy but noeviction: allkeys ones take jobs too,
-// volatile ones all that has a TTL, which all locks have.
+// eviction fails for every policy but noeviction: allkeys policies delete jobs too, volatile ones all keys with a
+// TTL, which all locks have.
 func (n *inspection) eviction() {
-	const cure = "CONFIG SET maxmemory-policy noeviction, or keep caches on a server of their own"
+	const cure = "CONFIG SET maxmemory-policy noeviction, or keep caches on another server"
 	policy, limit := n.info["maxmemory_policy"], n.info["maxmemory"]
 	switch {
 	case policy == "":
@@ -215,7 +213,7 @@ func (n *inspection) persistence() {
 	aof, status := n.info["aof_enabled"], n.info["aof_last_write_status"]
 	switch {
 	case aof == "":
-		n.unknown("persistence", "aof_enabled", "make sure that appendonly is on, else a restart loses jobs")
+		n.unknown("persistence", "aof_enabled", "make sure that appendonly is on: without it a restart loses jobs")
 	case aof == "1" && status != "" && status != "ok":
 		n.add("persistence", CheckFailed, "the last write to the append-only file failed", "see the server's log: is the disk full?")
 	case aof == "1":
@@ -225,9 +223,9 @@ func (n *inspection) persistence() {
 	case n.info["rdb_last_bgsave_status"] == "err":
 		n.add("persistence", CheckFailed, "the last snapshot failed", "see the server's log: is the disk full?")
 	case n.snapshots == "unknown":
-		n.add("persistence", CheckUnknown, "appendonly is off, and the server does not tell whether it makes snapshots", cure)
+		n.add("persistence", CheckUnknown, "appendonly is off, and the server does not report whether it makes snapshots", cure)
 	default:
-		n.add("persistence", CheckPassed, "snapshots only (save "+n.snapshots+"): a crash loses what came after the last one; appendonly keeps more", "")
+		n.add("persistence", CheckPassed, "snapshots only (save "+n.snapshots+"): a crash loses all writes after the last one; appendonly keeps more", "")
 	}
 }
 
@@ -237,7 +235,7 @@ func (n *inspection) replication() {
 	case role == "":
 		n.unknown("replication", "role", "make sure that this is a master")
 	case role != "master":
-		n.add("replication", CheckFailed, "this is a replica of "+n.info["master_host"]+":"+n.info["master_port"]+" and refuses writes", "name the master")
+		n.add("replication", CheckFailed, "this is a replica of "+n.info["master_host"]+":"+n.info["master_port"]+" and refuses writes", "connect to the master")
 	case replicas == "0":
 		n.add("replication", CheckPassed, "master without replicas", "")
 	default:
@@ -255,7 +253,7 @@ func (n *inspection) cluster() {
 	case !n.clustered:
 		n.add("cluster", CheckFailed, "this is a node of a cluster, and the client is for a single server", "use a redis.ClusterClient")
 	case state == "":
-		n.add("cluster", CheckUnknown, "on; CLUSTER INFO is refused", "look at CLUSTER INFO as another user")
+		n.add("cluster", CheckUnknown, "on; CLUSTER INFO is refused", "check CLUSTER INFO as another user")
 	case state != "ok" || covered != "16384":
 		n.add("cluster", CheckFailed, fmt.Sprintf("state %s, %s of 16384 slots are served", state, covered), "redis-cli --cluster fix, or start the nodes that are down")
 	default:
@@ -263,9 +261,8 @@ func (n *inspection) cluster() {
 	}
 }
 
-// farOff is how far the clocks may differ. Leases and due times are judged by the
-// server's clock alone; what comes from another one is the time of a job that is
-// due at a given time, and the next master's after a failover.
+// farOff is how far the clocks may differ. Leases and due times follow the server's clock alone. Other clocks matter
+// for a job with an absolute due time, and after a failover to the next master.
 const farOff = 2 * time.Second
 
 func (n *inspection) clock() {

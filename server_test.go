@@ -14,7 +14,7 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// inspected are the checks of a server by name.
+// inspected returns the checks of a server by name.
 func inspected(t *testing.T, client redis.UniversalClient) map[string]luatomic.ServerCheck {
 	t.Helper()
 	checks, err := luatomic.InspectServer(t.Context(), client)
@@ -85,7 +85,7 @@ func TestCheckServerWarnsOfAReplica(t *testing.T) {
 	c := inspected(t, replica.Client())["replication"]
 	require.Equal(t, luatomic.CheckFailed, c.Verdict)
 	require.Contains(t, c.Detail, "a replica of "+master.Addr())
-	luatomictest.Eventually(t, 20*time.Second, "the master sees its replica", func() bool {
+	luatomictest.Eventually(t, 20*time.Second, "the master lists its replica", func() bool {
 		return inspected(t, master.Client())["replication"].Detail == "master, replicas: 1"
 	})
 }
@@ -125,7 +125,7 @@ func TestCheckServerOnACluster(t *testing.T) {
 	require.NotZero(t, failed)
 }
 
-// A user that may not ask gets no warnings, and is told what to look at.
+// A user without INFO gets no warnings, and each check has a cure.
 func TestCheckServerThatDoesNotTell(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
@@ -143,11 +143,10 @@ func TestCheckServerThatDoesNotTell(t *testing.T) {
 	require.NoError(t, server.Client().Do(ctx, "ACL", "SETUSER", "app", "+info").Err())
 	c := inspected(t, client)["persistence"]
 	require.Equal(t, luatomic.CheckUnknown, c.Verdict)
-	require.Contains(t, c.Detail, "does not tell whether it makes snapshots")
+	require.Contains(t, c.Detail, "does not report whether it makes snapshots")
 }
 
-// answers is a client of a server that says what it is told to: other versions,
-// other clocks.
+// answers returns a client of a server with given answers: other versions, other clocks.
 func answers(t *testing.T, info string, ahead time.Duration) *redis.Client {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"})
@@ -232,7 +231,7 @@ func TestCheckServerClock(t *testing.T) {
 	}
 }
 
-// Inside a test's process there is no INFO worth the name.
+// The embedded server reports almost no INFO.
 func TestCheckServerEmbedded(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, luatomic.CheckUnknown, inspected(t, luatomictest.Embedded(t))["eviction"].Verdict)
