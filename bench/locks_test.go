@@ -67,7 +67,7 @@ func redsyncPair(c redis.UniversalClient) pair {
 	}
 }
 
-// rawPair deletes the key whoever holds it.
+// rawPair deletes the key without a check of its holder.
 func rawPair(c redis.UniversalClient) pair {
 	return func(ctx context.Context, name string) error {
 		token, err := uuid.NewRandom()

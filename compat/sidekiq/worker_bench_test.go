@@ -80,11 +80,11 @@ func BenchmarkWorkLatency(b *testing.B) {
 		b.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(b.Context())
-	heard := make(chan time.Time)
+	started := make(chan time.Time)
 	ended := make(chan error)
 	go func() {
 		_, err := d.Work(ctx, nil, func(context.Context, *sidekiq.Delivery) error {
-			heard <- time.Now()
+			started <- time.Now()
 			return nil
 		})
 		ended <- err
@@ -97,7 +97,7 @@ func BenchmarkWorkLatency(b *testing.B) {
 		if err := c.LPush(b.Context(), ns+":queue:default", payload("default", "a", "")).Err(); err != nil {
 			b.Fatal(err)
 		}
-		total += (<-heard).Sub(pushed)
+		total += (<-started).Sub(pushed)
 	}
 	b.ReportMetric(float64(total.Microseconds())/float64(b.N), "us/hand-over")
 	cancel()
