@@ -235,7 +235,7 @@ func (n *inspection) replication() {
 	case role == "":
 		n.unknown("replication", "role", "make sure that this is a master")
 	case role != "master":
-		n.add("replication", CheckFailed, "this is a replica of "+n.info["master_host"]+":"+n.info["master_port"]+" and refuses writes", "connect to the master")
+		n.add("replication", CheckFailed, "this is a replica of "+n.info["master_host"]+":"+n.info["master_port"]+" and refuses writes", "name the master")
 	case replicas == "0":
 		n.add("replication", CheckPassed, "master without replicas", "")
 	default:
