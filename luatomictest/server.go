@@ -104,7 +104,7 @@ func (s *Server) Restart() {
 // Pause stops the process (SIGSTOP): connections stay open, the kernel still accepts new ones, nothing answers.
 func (s *Server) Pause() { s.signal(suspend.Stop) }
 
-// Resume lets a paused process run on (SIGCONT).
+// Resume continues a paused process (SIGCONT).
 func (s *Server) Resume() { s.signal(suspend.Continue) }
 
 func (s *Server) signal(send func(pid int) error) {
