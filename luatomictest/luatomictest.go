@@ -81,10 +81,10 @@ func Client(t testing.TB, opts ...func(*redis.Options)) *redis.Client {
 	return client
 }
 
-// Embedded returns a client of an in-process imitation of Redis (miniredis) for this test, in which keys expire by
-// real time. It needs nothing installed. Use it for happy paths only: it keeps digits that a real server loses, has
-// other error texts, and has no cluster, no memory limit and no script kill. Built for a 32-bit system it refuses
-// PEXPIREAT, and with it the extension and release of locks.
+// Embedded returns a client of an in-process imitation of Redis (miniredis) of this test's own, in which keys expire by
+// real time. It needs nothing installed. Use it for happy paths only: it keeps digits that a real server loses, words
+// errors differently and has no cluster, no memory limit and no script kill. On a 32-bit system the test fails: the
+// imitation cuts numbers to 32 bits there, times too.
 func Embedded(t testing.TB) *redis.Client {
 	t.Helper()
 	server, err := embedded.Start()

@@ -3,7 +3,9 @@
 package embedded
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -34,8 +36,14 @@ type Server struct {
 	closeOnce sync.Once
 }
 
-// Start opens a loopback port and serves an empty database there until Close.
+var errNarrow = errors.New("embedded server: the imitation of Redis cuts numbers to 32 bits on this system, times too: " +
+	"use a real server")
+
+// Start opens a loopback port and serves an empty database there until Close. On a 32-bit system it fails.
 func Start() (*Server, error) {
+	if strconv.IntSize < 64 {
+		return nil, errNarrow // it replies with an int where a script returns a number
+	}
 	redis := miniredis.NewMiniRedis()
 	// With the wall clock, miniredis visits every expiring key on every access; with a clock that is set, once a
 	// step.
