@@ -12,10 +12,10 @@ import (
 )
 
 // DelayedPromoteSHA is the SHA-1 of delayed_promote.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DelayedPromoteSHA = "9f6bb18f9941f19ddadb8c2353737df847b0fbf1"
+const DelayedPromoteSHA = "bf8b8d14c5dcb61f4f85c06d720e95373e0ba57e"
 
 // DelayedPromoteGuardedSHA is the SHA-1 of guard.lua and delayed_promote.lua joined, which runs under lua.Guard.
-const DelayedPromoteGuardedSHA = "598e46fc9e6342149d0b6df4378648158ccdef04"
+const DelayedPromoteGuardedSHA = "54396bf596a88ba7248d639d36458a85a9aab724"
 
 // DelayedPromoteScript is scripts/delayed_promote.lua.
 var DelayedPromoteScript = lua.Script{

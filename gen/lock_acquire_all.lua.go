@@ -12,7 +12,7 @@ import (
 )
 
 // LockAcquireAllSHA is the SHA-1 of lock_acquire_all.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireAllSHA = "c76d77c89fcc512da2b88f3c5ba6dda387634768"
+const LockAcquireAllSHA = "76d0919df5cf61036ad9082b528bd25e99f19702"
 
 // LockAcquireAllScript is scripts/lock_acquire_all.lua.
 var LockAcquireAllScript = lua.Script{
@@ -27,7 +27,7 @@ var LockAcquireAllScript = lua.Script{
 
 // LockAcquireAllParams are the keys and arguments of LockAcquireAll.
 type LockAcquireAllParams struct {
-	Locks []string      // KEYS[1] and on, string: see lock_acquire.lua
+	Locks []string      // KEYS[1] and on, at most 100, string: see lock_acquire.lua
 	Owner string        // ARGV[1]: a token of this acquire alone
 	TTL   time.Duration // ARGV[2], at least 1 ms: the lease
 	// ARGV[3], at least 0 ms: how long a lock rests after a lease that was not released.
@@ -67,7 +67,7 @@ func LockAcquireAllIn(b *lua.Batch, p LockAcquireAllParams) *lua.Future[LockAcqu
 
 func (p *LockAcquireAllParams) call() *lua.Call {
 	c := lua.NewCall(&LockAcquireAllScript, len(p.Locks), 4)
-	c.Keys("lock", p.Locks, 0)
+	c.Keys("lock", p.Locks, 100)
 	c.EndKeys()
 	c.String(&p.Owner)
 	c.Milliseconds("ttl", p.TTL, 1, math.MaxInt64)

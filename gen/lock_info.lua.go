@@ -11,7 +11,7 @@ import (
 )
 
 // LockInfoSHA is the SHA-1 of lock_info.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockInfoSHA = "eab1bc9cbcbecc3cf16b7a8bc0a6a978020f8675"
+const LockInfoSHA = "6a3ecf4c400398798871f07286166db896b073ea"
 
 // LockInfoScript is scripts/lock_info.lua.
 var LockInfoScript = lua.Script{

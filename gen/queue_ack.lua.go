@@ -10,10 +10,10 @@ import (
 )
 
 // QueueAckSHA is the SHA-1 of queue_ack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueAckSHA = "57eeafd8613a1d52cbab48b342b4dfbdb19fc286"
+const QueueAckSHA = "4f6eee3203cbaa4356f9fa23acba48845aedb119"
 
 // QueueAckGuardedSHA is the SHA-1 of guard.lua and queue_ack.lua joined, which runs under lua.Guard.
-const QueueAckGuardedSHA = "53a664a1809bd90a9091ff060dde54302c786109"
+const QueueAckGuardedSHA = "648b99f72ea71734bd7ad1a4d32d58e4e0bf2b1a"
 
 // QueueAckScript is scripts/queue_ack.lua.
 var QueueAckScript = lua.Script{

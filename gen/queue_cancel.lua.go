@@ -10,10 +10,10 @@ import (
 )
 
 // QueueCancelSHA is the SHA-1 of queue_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueCancelSHA = "aac83a276c32ecdf6b60371c4e088cd2c042544f"
+const QueueCancelSHA = "c633b6e7e8d5ac2d230b80fd51486b1f4793648b"
 
 // QueueCancelGuardedSHA is the SHA-1 of guard.lua and queue_cancel.lua joined, which runs under lua.Guard.
-const QueueCancelGuardedSHA = "1aa94d65caa27f4ca6332bee99faa5a11082f3ec"
+const QueueCancelGuardedSHA = "5be29288b24401bf5b068c37650b266933517e28"
 
 // QueueCancelScript is scripts/queue_cancel.lua.
 var QueueCancelScript = lua.Script{

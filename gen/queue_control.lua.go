@@ -12,10 +12,10 @@ import (
 )
 
 // QueueControlSHA is the SHA-1 of queue_control.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueControlSHA = "aa449c0c6214f3ee83bddf75f7147482ec48de49"
+const QueueControlSHA = "868e6119520cb41ff6e03d91a2d86031d9298ea7"
 
 // QueueControlGuardedSHA is the SHA-1 of guard.lua and queue_control.lua joined, which runs under lua.Guard.
-const QueueControlGuardedSHA = "47f9a85562dd1c241ce4dc330bf031a17ec5c086"
+const QueueControlGuardedSHA = "de04ff8eaf4c556ed9ead535815828330d6f0fe3"
 
 // QueueControlScript is scripts/queue_control.lua.
 var QueueControlScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueExtendSHA is the SHA-1 of queue_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueExtendSHA = "e3b1768e65e980c0dc163935633f2af6346a8a1b"
+const QueueExtendSHA = "c1c1ab29ff1a7272631532ebde3ce3749d2afefd"
 
 // QueueExtendScript is scripts/queue_extend.lua.
 var QueueExtendScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueMendSHA is the SHA-1 of queue_mend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueMendSHA = "c0d2d1befcea3674435a7cd92ce9efe98b493a4f"
+const QueueMendSHA = "5713cc95bc98f1c8d503a8182d7849e48b2bcc0a"
 
 // QueueMendScript is scripts/queue_mend.lua.
 var QueueMendScript = lua.Script{

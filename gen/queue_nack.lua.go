@@ -10,10 +10,10 @@ import (
 )
 
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "e4445708d2468347d1f3268ea73ba848ac73ba49"
+const QueueNackSHA = "29709d3f1f155fb1b1b4c092a71d8a15fdf60a41"
 
 // QueueNackGuardedSHA is the SHA-1 of guard.lua and queue_nack.lua joined, which runs under lua.Guard.
-const QueueNackGuardedSHA = "bd5521c081afe15b00ffeb4c2bb1aa0ed1e152ca"
+const QueueNackGuardedSHA = "ca5fd3aedf912e8e707908525dfa9faf1fa261bd"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{

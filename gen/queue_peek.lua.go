@@ -13,7 +13,7 @@ import (
 )
 
 // QueuePeekSHA is the SHA-1 of queue_peek.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePeekSHA = "f5d12b40c57d81a11082992d4a05199f4cc3cc85"
+const QueuePeekSHA = "0f60e68d569530147d49b5cdf093197d62ad7924"
 
 // QueuePeekScript is scripts/queue_peek.lua.
 var QueuePeekScript = lua.Script{

@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "0484ca2d7816ac4250992d28ec2fe6df234a6535"
+const QueuePushSHA = "45b99cec15f5a51a35cef0c4fd6955994019cdb0"
 
 // QueuePushGuardedSHA is the SHA-1 of guard.lua and queue_push.lua joined, which runs under lua.Guard.
-const QueuePushGuardedSHA = "ce25663f2279e40d229e64f07df5637384cbae92"
+const QueuePushGuardedSHA = "98202776262bf323b5ab45eae9f16e71fb2c011d"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{

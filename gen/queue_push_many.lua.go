@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushManySHA is the SHA-1 of queue_push_many.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushManySHA = "04f3acb0e1da379d23d7da4ae8b3dd8bdcc16644"
+const QueuePushManySHA = "204284d8b6568c5e0b39599c339d859ea97bdfa7"
 
 // QueuePushManyGuardedSHA is the SHA-1 of guard.lua and queue_push_many.lua joined, which runs under lua.Guard.
-const QueuePushManyGuardedSHA = "70936ef9cd3f7d2cb33c73b9c000e18e0fe29e83"
+const QueuePushManyGuardedSHA = "19d4d67b3d9c218ab514a66d661d033a1741c670"
 
 // QueuePushManyScript is scripts/queue_push_many.lua.
 var QueuePushManyScript = lua.Script{

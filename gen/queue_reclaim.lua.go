@@ -11,7 +11,7 @@ import (
 )
 
 // QueueReclaimSHA is the SHA-1 of queue_reclaim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReclaimSHA = "39d761c47bde417a9b1c1d87a7e39df520f0f0fa"
+const QueueReclaimSHA = "cf1b0ab2bb0d9bc3bb3a786a3317540ec92eb334"
 
 // QueueReclaimScript is scripts/queue_reclaim.lua.
 var QueueReclaimScript = lua.Script{

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueRequeueSHA is the SHA-1 of queue_requeue.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRequeueSHA = "1a43c0fb4ed43587001b4c0f5a2e7e69ebb7efe5"
+const QueueRequeueSHA = "449fa1abe8f6a0c4383f651fb2e902423a51c71d"
 
 // QueueRequeueGuardedSHA is the SHA-1 of guard.lua and queue_requeue.lua joined, which runs under lua.Guard.
-const QueueRequeueGuardedSHA = "04f438d78ea098272e1f3ad74243ff448795da12"
+const QueueRequeueGuardedSHA = "314b0a6c3547b70d96495925e1c2a2bec37c88d8"
 
 // QueueRequeueScript is scripts/queue_requeue.lua.
 var QueueRequeueScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueTakeSHA is the SHA-1 of queue_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTakeSHA = "8e5bd28ac8a9279075f962c9bd18c8dbb91ba3ca"
+const QueueTakeSHA = "440188d3b1ba9f8d7cfbcb2a29854ed888419c24"
 
 // QueueTakeScript is scripts/queue_take.lua.
 var QueueTakeScript = lua.Script{

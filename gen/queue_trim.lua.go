@@ -11,10 +11,10 @@ import (
 )
 
 // QueueTrimSHA is the SHA-1 of queue_trim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTrimSHA = "17dfd1dfaaeb0ac0e9415906814a3c9e0473861c"
+const QueueTrimSHA = "6460542f44a804c7940cd2321daf710b2a7876b8"
 
 // QueueTrimGuardedSHA is the SHA-1 of guard.lua and queue_trim.lua joined, which runs under lua.Guard.
-const QueueTrimGuardedSHA = "24ce23abfb6a61b68fdc1998c70c59e98aea7193"
+const QueueTrimGuardedSHA = "6f8969febe9a844b7cddc97b42c4b82b15fdb347"
 
 // QueueTrimScript is scripts/queue_trim.lua.
 var QueueTrimScript = lua.Script{

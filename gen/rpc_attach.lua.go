@@ -11,7 +11,7 @@ import (
 )
 
 // RPCAttachSHA is the SHA-1 of rpc_attach.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCAttachSHA = "526e39c8084c8954eda592be0d10fdfc65aff0da"
+const RPCAttachSHA = "e8b5e1948fbaf253b93660365b00fb520ce7e9b2"
 
 // RPCAttachScript is scripts/rpc_attach.lua.
 var RPCAttachScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCallSHA is the SHA-1 of rpc_call.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCallSHA = "896cd49844bdb5c9b4a4b0f1d1b0f30eed312ac8"
+const RPCCallSHA = "1eba534fc15c9bc98d77fe63512c0af74e12790f"
 
 // RPCCallScript is scripts/rpc_call.lua.
 var RPCCallScript = lua.Script{

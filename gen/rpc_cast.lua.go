@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCastSHA is the SHA-1 of rpc_cast.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCastSHA = "6fb1512e4f5f79c7dc5faa7eea3274eacb9b487c"
+const RPCCastSHA = "78db701dc365281ca617cf5ca94feb691cc8d79c"
 
 // RPCCastScript is scripts/rpc_cast.lua.
 var RPCCastScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCChunkSHA is the SHA-1 of rpc_chunk.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCChunkSHA = "aaee849f149936decc59c1088cffcce2d98b79ea"
+const RPCChunkSHA = "411a36e9781eeae6496725500c7d7755125b4440"
 
 // RPCChunkScript is scripts/rpc_chunk.lua.
 var RPCChunkScript = lua.Script{

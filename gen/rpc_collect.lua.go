@@ -12,7 +12,7 @@ import (
 )
 
 // RPCCollectSHA is the SHA-1 of rpc_collect.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCollectSHA = "73e06044b3b13f44d46a5fef80b8ef31b27a236d"
+const RPCCollectSHA = "af10a4e54f34360758c6f7ae8aa8f18b176cd59a"
 
 // RPCCollectScript is scripts/rpc_collect.lua.
 var RPCCollectScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCDirectSHA is the SHA-1 of rpc_direct.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCDirectSHA = "aa1d1422c28421c6500f1fb20015007e5f672ad4"
+const RPCDirectSHA = "59504222eea663f753611e3415ddf10ad634bd51"
 
 // RPCDirectScript is scripts/rpc_direct.lua.
 var RPCDirectScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // RPCGatherSHA is the SHA-1 of rpc_gather.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCGatherSHA = "f0258f1c8df47b1495ff8fac9ef044091a971eca"
+const RPCGatherSHA = "5794eaaad29c929212a6cdb5efe5ed96af09cfaf"
 
 // RPCGatherScript is scripts/rpc_gather.lua.
 var RPCGatherScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // RPCJoinSHA is the SHA-1 of rpc_join.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCJoinSHA = "745b705f485b106db02aca1f2eb66c40e311f390"
+const RPCJoinSHA = "15179d6655f51439717938f2942d73e38823b6b8"
 
 // RPCJoinScript is scripts/rpc_join.lua.
 var RPCJoinScript = lua.Script{

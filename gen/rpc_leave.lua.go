@@ -10,7 +10,7 @@ import (
 )
 
 // RPCLeaveSHA is the SHA-1 of rpc_leave.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCLeaveSHA = "d98d57979c6410c581aa23dc337ed98432d03a41"
+const RPCLeaveSHA = "2cfd506e07024e60980bda83c74d6c79909c851e"
 
 // RPCLeaveScript is scripts/rpc_leave.lua.
 var RPCLeaveScript = lua.Script{

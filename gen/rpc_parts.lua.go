@@ -11,7 +11,7 @@ import (
 )
 
 // RPCPartsSHA is the SHA-1 of rpc_parts.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCPartsSHA = "f272437ff2b3e311e428379a67efbfaee0358706"
+const RPCPartsSHA = "2d1f0386df24724855f50abfa630b7fae131b46d"
 
 // RPCPartsScript is scripts/rpc_parts.lua.
 var RPCPartsScript = lua.Script{

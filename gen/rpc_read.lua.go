@@ -11,7 +11,7 @@ import (
 )
 
 // RPCReadSHA is the SHA-1 of rpc_read.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCReadSHA = "a4f3bd75799f26628c83017a73218d7b8278cc7a"
+const RPCReadSHA = "ba3b65f5c3becf44eab74d96b22d3cfcece192c6"
 
 // RPCReadScript is scripts/rpc_read.lua.
 var RPCReadScript = lua.Script{

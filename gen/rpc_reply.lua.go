@@ -13,7 +13,7 @@ import (
 )
 
 // RPCReplySHA is the SHA-1 of rpc_reply.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCReplySHA = "a7093f4a63fababd596f652352f3bafeeac49fd6"
+const RPCReplySHA = "292c96ef230b8b0e5784519c09a01c47788e8d50"
 
 // RPCReplyScript is scripts/rpc_reply.lua.
 var RPCReplyScript = lua.Script{

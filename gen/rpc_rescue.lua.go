@@ -13,7 +13,7 @@ import (
 )
 
 // RPCRescueSHA is the SHA-1 of rpc_rescue.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCRescueSHA = "2bd3f0bce2ee66a731805ca9234bec0d33314ca6"
+const RPCRescueSHA = "43b227ba7ccaef329360957b1ed4f4329c9a24e1"
 
 // RPCRescueScript is scripts/rpc_rescue.lua.
 var RPCRescueScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // SemAcquireSHA is the SHA-1 of sem_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemAcquireSHA = "ac91765f2e18b0d5cca78fbf4a6647b709058af6"
+const SemAcquireSHA = "da15c071bad9e4087d876be6b1485b62f7db572b"
 
 // SemAcquireScript is scripts/sem_acquire.lua.
 var SemAcquireScript = lua.Script{

@@ -10,7 +10,7 @@ import (
 )
 
 // SemInfoSHA is the SHA-1 of sem_info.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemInfoSHA = "5da1a59c876f42e0dbc44f65392505c4770690a8"
+const SemInfoSHA = "f7fcb4434a7ff3d67218e93ec6483a16f2c87fe4"
 
 // SemInfoScript is scripts/sem_info.lua.
 var SemInfoScript = lua.Script{

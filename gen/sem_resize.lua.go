@@ -10,7 +10,7 @@ import (
 )
 
 // SemResizeSHA is the SHA-1 of sem_resize.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemResizeSHA = "0363d02233bcc38857548ae2ec0d38cf5f1999f6"
+const SemResizeSHA = "2aaa02386e61efa713f34819648eaa2ff481edfe"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{

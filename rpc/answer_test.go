@@ -163,3 +163,30 @@ func TestHandlerThatEndsItsGoroutine(t *testing.T) {
 		return err == nil && out == "X"
 	})
 }
+
+// A record that names more callers than rpc_attach.lua admits notifies no more than those.
+func TestCraftedRecordNotifies16Callers(t *testing.T) {
+	t.Parallel()
+	ctx, c := t.Context(), luatomictest.StartServer(t).Client()
+	record := "{k}:r:1"
+	crafted := func() {
+		require.NoError(t, c.Set(ctx, record, "p1 n\n"+strings.Repeat("a\t", 1000)+"me\nframe", time.Hour).Err())
+	}
+	published := func(run func()) int {
+		crafted()
+		before := lab.Calls(t, c)["publish"]
+		run()
+		return lab.Calls(t, c)["publish"] - before
+	}
+	require.Equal(t, 16, published(func() {
+		lab.Must(gen.RPCChunk(ctx, c, gen.RPCChunkParams{Record: record, Chunks: "{k}:s:1", Node: "n", Attempt: 1, Seq: 1,
+			Frame: []byte("f"), Outbox: "o", Keep: time.Hour}))
+	}))
+	require.Equal(t, 16, published(func() {
+		lab.Must(gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: record, Method: "{k}:m:x", Node: "n", Attempt: 1,
+			Frame: []byte("f"), Outbox: "o", Keep: time.Hour}))
+	}))
+	crafted()
+	attached := lab.Must(gen.RPCAttach(ctx, c, gen.RPCAttachParams{Record: record, Caller: "me"}))
+	require.Equal(t, gen.RPCAttachStateFull, attached.State, "the first sixteen are looked at")
+}

@@ -17,6 +17,9 @@
 
 local scheduled, ready, wake = KEYS[1], KEYS[2], KEYS[3]
 local max, waiter, wait = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+if not (max and max >= 1 and max <= 1000) then
+  error('max must be 1 to 1000')
+end
 
 --< part/now_us.lua
 -- The server's clock in Unix us, as text; see now_ms.lua.

@@ -5,7 +5,7 @@
 ---
 ---@contract dup-only  an error half-way leaves some locks with this owner, whose repeat finds them its own
 ---@retry    safe  an owner keeps what it holds
----@keys     lock  string  see lock_acquire.lua
+---@keys     lock  string  max=100  see lock_acquire.lua
 ---@arg      owner  string  a token of this acquire alone
 ---@arg      ttl    ms  min=1  the lease
 ---@arg      delay  ms  min=0  how long a lock rests after a lease that was not released
@@ -15,6 +15,12 @@
 ---@cost     O(1) for each lock
 
 local owner, ttl, delay, note = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+if #KEYS > 100 then
+  error('lock: at most 100')
+end
+if #owner + #delay + #note > 2000 then
+  error('owner, delay and note: at most 2000 bytes')
+end
 
 --< part/now_us.lua
 -- The server's clock in Unix us, as text; see now_ms.lua.

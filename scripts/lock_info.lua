@@ -10,6 +10,9 @@
 
 local lock, queue = KEYS[1], KEYS[2]
 local max = tonumber(ARGV[1])
+if not (max and max >= 0 and max <= 1000) then
+  error('max must be 0 to 1000')
+end
 
 --< part/now_us.lua
 -- The server's clock in Unix us, as text; see now_ms.lua.

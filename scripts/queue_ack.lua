@@ -17,6 +17,9 @@
 ---@cost     O(log n) for each job, n being the number of leases
 
 local leases, bodies, failures, unique, expiry = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+if #ARGV > 2000 then
+  error('job: at most 1000')
+end
 
 redis.call('HLEN', bodies)
 local failed = redis.call('HLEN', failures) > 0

@@ -21,6 +21,9 @@
 
 local scheduled, bodies, leases, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local dead, unique, expiry, control = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+if #ARGV > 200 then
+  error('id: at most 200')
+end
 
 --< part/queue_types.lua
 -- A key of the wrong type stops the script here, while nothing is written.

@@ -12,6 +12,10 @@
 
 local control, wake = KEYS[1], KEYS[2]
 local pause, limit = ARGV[1], ARGV[2]
+local size = tonumber(limit)
+if not (size and size >= -1) then
+  error('limit must be -1 or more')
+end
 
 redis.call('ZCARD', wake)
 if pause == '1' then

@@ -14,6 +14,9 @@
 
 local leases = KEYS[1]
 local lease = tonumber(ARGV[1])
+if #ARGV > 1001 then
+  error('job: at most 500')
+end
 
 --< part/now_us.lua
 -- The server's clock in Unix us, as text; see now_ms.lua.

@@ -35,6 +35,12 @@
 local ready, scheduled, bodies, leases, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local dead, unique, expiry, control, wake = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local mend, from, to = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+if not (to and to >= -1 and to <= 2 ^ 53) then
+  error('to must be -1 to 2^53')
+end
+if #ARGV > 303 then
+  error('suspect: at most 100')
+end
 
 --< part/now_ms.lua
 -- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their

@@ -24,6 +24,9 @@
 
 local leases, ready, scheduled, bodies, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local dead, unique, expiry, control, wake = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+if #ARGV > 1000 then
+  error('job: at most 200')
+end
 
 --< part/now_ms.lua
 -- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their

@@ -17,6 +17,9 @@
 
 local ready, scheduled, leases, dead, bodies, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local state, offset, max = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+if not (max and max >= 1 and max <= 200) then
+  error('max must be 1 to 200')
+end
 
 local found, last = {}, offset + max - 1
 if state == '0' then

@@ -97,6 +97,10 @@ if #ARGV == 6 and not limit then
   end
 end
 
+if #ARGV > 4002 then
+  error('job: at most 1000')
+end
+
 -- A repeat: the jobs are in, whatever has become of them since.
 local first = redis.call('GET', receipt)
 if first and first ~= '' then

@@ -26,6 +26,12 @@
 
 local receipt = KEYS[1]
 local keep, fresh = ARGV[1], ARGV[2]
+if #KEYS > 577 then
+  error('queue: at most 64')
+end
+if #ARGV > 5002 then
+  error('job: at most 1000')
+end
 
 -- A repeat: the jobs are in, whatever has become of them since.
 local first = redis.call('GET', receipt)

@@ -22,6 +22,9 @@
 local leases, ready, bodies, failures, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local unique, expiry, control, wake = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local max, max_failures = tonumber(ARGV[1]), tonumber(ARGV[2])
+if not (max and max >= 1 and max <= 1000 and max_failures and max_failures >= 0) then
+  error('max must be 1 to 1000, and max_failures 0 or more')
+end
 
 --< part/now_us.lua
 -- The server's clock in Unix us, as text; see now_ms.lua.

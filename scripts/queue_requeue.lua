@@ -16,6 +16,9 @@
 ---@cost     O(log n) for each job
 
 local dead, ready, bodies, failures, control, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+if #ARGV > 200 then
+  error('id: at most 200')
+end
 
 --< part/now_ms.lua
 -- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their

@@ -30,6 +30,12 @@ local ready, scheduled, bodies, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local failures, control, wake = KEYS[5], KEYS[6], KEYS[7]
 local lease, max, bytes = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local waiter, wait = ARGV[4], tonumber(ARGV[5])
+if not (max and max >= 1 and max <= 300) then
+  error('max must be 1 to 300')
+end
+if not (bytes and bytes >= 1) then
+  error('bytes must be 1 or more')
+end
 
 --< part/now_us.lua
 -- The server's clock in Unix us, as text; see now_ms.lua.

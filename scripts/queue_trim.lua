@@ -16,6 +16,12 @@
 
 local dead, bodies, failures, control = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local keep, bytes, age, max = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+if not (max and max >= 1 and max <= 1000) then
+  error('max must be 1 to 1000')
+end
+if not (keep and bytes and age and math.min(keep, bytes, age) >= -1) then
+  error('keep, bytes and age must be -1 or more')
+end
 
 --< part/now_ms.lua
 -- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their

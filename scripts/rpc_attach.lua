@@ -34,9 +34,9 @@ for known in string.gmatch(string.sub(value, stop + 1, last - 1), '[^\t]+') do
     return {1, node, ''}
   end
   n = n + 1
-end
-if n > 16 then
-  return {4, node, ''}
+  if n > 16 then
+    return {4, node, ''}
+  end
 end
 redis.call('SET', record, string.sub(value, 1, last - 1) .. '\t' .. caller .. string.sub(value, last), 'KEEPTTL')
 return {1, node, ''}

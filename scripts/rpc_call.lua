@@ -37,6 +37,12 @@
 local nodes, method, record = KEYS[1], KEYS[2], KEYS[3]
 local frame, word, caller, outbox = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local timeout, keep, shard, trust = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+if #KEYS > 203 then
+  error('discard: at most 200')
+end
+if #outbox + #caller > 1000 then
+  error('outbox and caller: at most 1000 bytes')
+end
 
 --< part/now_ms.lua
 -- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their

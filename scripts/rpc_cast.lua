@@ -14,6 +14,9 @@
 
 local nodes, method = KEYS[1], KEYS[2]
 local frame, outbox, timeout, all, shard = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+if #outbox > 1000 then
+  error('outbox: at most 1000 bytes')
+end
 
 --< part/now_ms.lua
 -- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their

@@ -18,6 +18,10 @@
 local record, chunks = KEYS[1], KEYS[2]
 local node, attempt, seq, frame = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local word, outbox, keep, shard = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local number = tonumber(seq)
+if not (number and number >= 1) then
+  error('seq must be 1 or more')
+end
 
 local head = redis.call('GETRANGE', record, 0, 4095)
 redis.call('HLEN', chunks)
@@ -31,6 +35,7 @@ end
 local callers = string.sub(head, #claim + 1, string.find(head, '\n', #claim + 1, true) - 1)
 redis.call('HSET', chunks, seq, frame)
 redis.call('PEXPIRE', chunks, keep)
+local notified = 0
 for caller in string.gmatch(callers, '[^\t]+') do
   local channel, message = outbox .. caller, word == '' and frame or word
   --< part/rpc_publish.lua
@@ -41,5 +46,9 @@ for caller in string.gmatch(callers, '[^\t]+') do
     redis.call('PUBLISH', channel, message)
   end
   -->
+  notified = notified + 1
+  if notified == 16 then -- rpc_attach.lua adds no more
+    break
+  end
 end
 return {1, redis.call('HLEN', chunks)}

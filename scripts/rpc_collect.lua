@@ -14,6 +14,9 @@
 ---@cost   O(1) for each record
 
 local node = ARGV[1]
+if #KEYS > 500 then
+  error('records: at most 500')
+end
 
 local rows, n, size = {}, 0, 0
 for i = 1, #KEYS do

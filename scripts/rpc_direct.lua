@@ -25,6 +25,9 @@
 local nodes, method, record = KEYS[1], KEYS[2], KEYS[3]
 local frame, word, caller, outbox = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local timeout, keep, shard, trust, target = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+if #KEYS > 4 then
+  error('binding: at most 1')
+end
 
 --< part/now_ms.lua
 -- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their

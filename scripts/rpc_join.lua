@@ -24,6 +24,12 @@
 local nodes, about = KEYS[1], KEYS[2]
 local node, lease, stay, load = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local text, outbox, word, shard = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+if #KEYS > 502 then
+  error('methods: at most 500')
+end
+if #node > 1000 then
+  error('node: at most 1000 bytes')
+end
 
 --< part/now_ms.lua
 -- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their

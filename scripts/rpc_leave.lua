@@ -12,6 +12,12 @@
 
 local nodes, about = KEYS[1], KEYS[2]
 local node, stay = ARGV[1], ARGV[2]
+if #KEYS > 502 then
+  error('methods: at most 500')
+end
+if #node > 1000 then
+  error('node: at most 1000 bytes')
+end
 
 -- A key of the wrong type stops the script here, while nothing is written.
 local known = redis.call('ZSCORE', nodes, node)

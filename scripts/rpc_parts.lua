@@ -11,6 +11,9 @@
 
 local gather = KEYS[1]
 local asking = ARGV[1]
+if #ARGV > 501 then
+  error('want: at most 500')
+end
 
 local rows, n, size = {}, 0, 0
 if asking ~= '' then

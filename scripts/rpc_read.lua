@@ -15,12 +15,18 @@
 local chunks = KEYS[1]
 local from, read, count = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local word, channel, shard = ARGV[4], ARGV[5], ARGV[6]
+if not (count and count >= 0 and count <= 500) then
+  error('count must be 0 to 500')
+end
+if not (from and from >= 0) then
+  error('from must be 0 or more')
+end
 
 local out, size = {}, 0
 redis.call('HLEN', chunks)
 if from > 0 then
-  for seq = from, from + count - 1 do
-    local part = redis.call('HGET', chunks, string.format('%.0f', seq))
+  for i = 0, count - 1 do -- not up to a number: above 2^53 it and the next one are the same
+    local part = redis.call('HGET', chunks, string.format('%.0f', from + i))
     if not part or size > 1000000 then
       break
     end
@@ -29,8 +35,8 @@ if from > 0 then
   end
   return out
 end
-for seq = read - count + 1, read do
-  redis.call('HDEL', chunks, string.format('%.0f', seq))
+for i = 0, count - 1 do
+  redis.call('HDEL', chunks, string.format('%.0f', read - i))
 end
 if word ~= '' then
   local message = word

@@ -43,6 +43,7 @@ local callers = string.sub(head, from, string.find(head, '\n', from, true) - 1)
 -- The first write tells whether the key is of its type and memory is left.
 redis.call('ZADD', method, 'XX', 'INCR', -1, node)
 redis.call('SET', record, 'd' .. claim .. frame, 'PX', keep)
+local notified = 0
 for caller in string.gmatch(callers, '[^\t]+') do
   local channel, message = outbox .. caller, word == '' and frame or word
   --< part/rpc_publish.lua
@@ -53,5 +54,9 @@ for caller in string.gmatch(callers, '[^\t]+') do
     redis.call('PUBLISH', channel, message)
   end
   -->
+  notified = notified + 1
+  if notified == 16 then -- rpc_attach.lua adds no more
+    break
+  end
 end
 return 1

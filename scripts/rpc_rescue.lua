@@ -25,6 +25,9 @@
 local nodes, method, record = KEYS[1], KEYS[2], KEYS[3]
 local again, outbox, word, grace, keep = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local caller, shard, trust = ARGV[6], ARGV[7], ARGV[8]
+if #outbox + #caller > 1000 then
+  error('outbox and caller: at most 1000 bytes')
+end
 
 --< part/now_ms.lua
 -- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their

@@ -38,6 +38,9 @@
 local permits, queue = KEYS[1], KEYS[2]
 local owner, limit, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local band, entry, note = ARGV[4], ARGV[5], ARGV[6]
+if not (limit and limit >= 1 and limit <= 2 ^ 30) then
+  error('limit must be 1 to 1073741824')
+end
 
 --< part/now_us.lua
 -- The server's clock in Unix us, as text; see now_ms.lua.

@@ -12,6 +12,12 @@
 
 local permits, queue = KEYS[1], KEYS[2]
 local max, waiters = tonumber(ARGV[1]), tonumber(ARGV[2])
+if not (max and max >= 0 and max <= 1000) then
+  error('max must be 0 to 1000')
+end
+if not (waiters and waiters >= 0 and waiters <= 1000) then
+  error('waiters must be 0 to 1000')
+end
 
 --< part/now_ms.lua
 -- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their

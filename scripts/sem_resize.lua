@@ -14,6 +14,9 @@
 
 local permits, queue = KEYS[1], KEYS[2]
 local size = tonumber(ARGV[1])
+if not (size and size >= 1 and size <= 2 ^ 30) then
+  error('size must be 1 to 1073741824')
+end
 local owner = '' -- nobody is to be granted here
 
 --< part/now_us.lua

@@ -18,6 +18,9 @@
 
 local lock, item = KEYS[1], KEYS[2]
 local name, extend = ARGV[1], tonumber(ARGV[2])
+if not (extend and extend >= 0 and extend <= 3155760000000) then
+  error('extend must be 0 to 3155760000000')
+end
 
 local holder = redis.call('GET', lock)
 if holder and holder ~= name then

@@ -15,7 +15,7 @@ import (
 var cacheLoadSource string
 
 // CacheLoadSHA is the SHA-1 of cache_load.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const CacheLoadSHA = "b6f79c917b8f00402ca7d0a513df2a6809e4d953"
+const CacheLoadSHA = "c945d6db2d13aca01ed80028ccddde3072af3b4c"
 
 // CacheLoadScript is cache_load.lua.
 var CacheLoadScript = lua.Script{

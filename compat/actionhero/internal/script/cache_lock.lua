@@ -16,6 +16,10 @@
 
 local lock = KEYS[1]
 local name, ttl, refresh = ARGV[1], ARGV[2], ARGV[3] == '1'
+local seconds = tonumber(ttl)
+if not (seconds and seconds >= 1 and seconds <= 3155760000) then
+  error('ttl must be 1 to 3155760000')
+end
 
 local state = 1
 local holder = redis.call('GET', lock)

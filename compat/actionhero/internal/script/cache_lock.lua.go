@@ -15,7 +15,7 @@ import (
 var cacheLockSource string
 
 // CacheLockSHA is the SHA-1 of cache_lock.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const CacheLockSHA = "8c72c51756e0747917496bcfb8ab1140e8ed5d2e"
+const CacheLockSHA = "f6b71f77a6a54909571571a48296442308b16f83"
 
 // CacheLockScript is cache_lock.lua.
 var CacheLockScript = lua.Script{

@@ -15,6 +15,9 @@
 
 local lock, item = KEYS[1], KEYS[2]
 local name, value, ttl, stamped = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
+if not (ttl and ttl >= 0 and ttl <= 3155760000000) then
+  error('ttl must be 0 to 3155760000000')
+end
 
 local holder = redis.call('GET', lock)
 if holder and holder ~= name then

@@ -15,7 +15,7 @@ import (
 var cacheSaveSource string
 
 // CacheSaveSHA is the SHA-1 of cache_save.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const CacheSaveSHA = "2d61006da875d78a83833e518fe81dc381fc810e"
+const CacheSaveSHA = "1cf5e99f796d72e6c7ba547381f2c92d25347eda"
 
 // CacheSaveScript is cache_save.lua.
 var CacheSaveScript = lua.Script{

@@ -14,7 +14,7 @@ import (
 var dueSource string
 
 // DueSHA is the SHA-1 of due.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DueSHA = "0d10d5c84e4201cf19d561252828cde333ea06e1"
+const DueSHA = "9c00ccd3ff7134227f0e4b7865fc1c4ae8482ddd"
 
 // DueScript is due.lua.
 var DueScript = lua.Script{

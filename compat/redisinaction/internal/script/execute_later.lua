@@ -18,6 +18,9 @@
 
 local delayed, queue, receipt = KEYS[1], KEYS[2], KEYS[3]
 local keep = ARGV[1]
+if #ARGV > 2001 then
+  error('item: at most 1000')
+end
 
 local first = redis.call('GET', receipt)
 if first and first ~= '' then

@@ -15,7 +15,7 @@ import (
 var executeLaterSource string
 
 // ExecuteLaterSHA is the SHA-1 of execute_later.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const ExecuteLaterSHA = "4492be35009b64241903e18408ae27c405d4cb03"
+const ExecuteLaterSHA = "7828b381402270535f382c35469aaedf33023e1d"
 
 // ExecuteLaterScript is execute_later.lua.
 var ExecuteLaterScript = lua.Script{

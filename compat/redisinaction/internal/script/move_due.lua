@@ -14,6 +14,12 @@
 ---@cost     O(log n) for each item
 
 local delayed = KEYS[1]
+if #KEYS > 501 then
+  error('list: at most 500')
+end
+if #ARGV > 1500 then
+  error('item: at most 500')
+end
 
 local bodies, scores, places = {}, {}, {}
 for i = 1, #ARGV, 3 do

@@ -13,7 +13,7 @@ import (
 var moveDueSource string
 
 // MoveDueSHA is the SHA-1 of move_due.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const MoveDueSHA = "a0e730b70bf868f54c252fde949311153c42e298"
+const MoveDueSHA = "509e9ddf8397bc71b8a30cba6120a204d62521b9"
 
 // MoveDueScript is move_due.lua.
 var MoveDueScript = lua.Script{

@@ -12,6 +12,9 @@
 ---@cost     O(q) for q queues
 
 local working = KEYS[1]
+if #KEYS > 101 then
+  error('queue: at most 100')
+end
 
 local body = redis.call('LINDEX', working, 0)
 if body then

@@ -13,7 +13,7 @@ import (
 var takeSource string
 
 // TakeSHA is the SHA-1 of take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const TakeSHA = "da33d16d03c380ea7789bcd7c8798ca08f308a6c"
+const TakeSHA = "35b2e913f6e27d6671caf2bc35acac3272635b6a"
 
 // TakeScript is take.lua.
 var TakeScript = lua.Script{

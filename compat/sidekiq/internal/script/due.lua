@@ -11,6 +11,9 @@
 
 local set = KEYS[1]
 local skip, max, bytes = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+if not (max and max >= 1 and max <= 1000) then
+  error('max must be 1 to 1000')
+end
 
 local time = redis.call('TIME')
 local now = time[1] .. '.' .. string.format('%06d', time[2])

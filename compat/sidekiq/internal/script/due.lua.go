@@ -14,7 +14,7 @@ import (
 var dueSource string
 
 // DueSHA is the SHA-1 of due.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DueSHA = "8888542ce47d69240da3b7e4a8aca6dc1583dda2"
+const DueSHA = "b7cdd5cdfb3438562ca8adfef087b610fed0a24a"
 
 // DueScript is due.lua.
 var DueScript = lua.Script{

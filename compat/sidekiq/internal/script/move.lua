@@ -23,6 +23,15 @@
 
 local set, names = KEYS[1], KEYS[2]
 local skip, clock, plan = tonumber(ARGV[1]), ARGV[2], ARGV[3]
+if #KEYS > 1002 then
+  error('queue: at most 1000')
+end
+if not (skip and skip >= 0) then
+  error('skip must be 0 or more')
+end
+if #ARGV > 1003 then
+  error('member: at most 1000')
+end
 
 local scores = redis.call('ZMSCORE', set, unpack(ARGV, 4))
 
@@ -39,10 +48,14 @@ end
 -->
 local added = ',"enqueued_at":' .. stamp
 
-local places, p = {}, 0
-for place, from, till in string.gmatch(plan, '(%d+):(%d+):(%d+);') do
+local places, p, at = {}, 0, 1
+while at <= #plan do
+  local _, last, place, from, till = string.find(plan, '^(%d+):(%d+):(%d+);', at)
+  if not last then
+    error('plan is not place:from:till; for each member')
+  end
   places[p + 1], places[p + 2], places[p + 3] = tonumber(place), tonumber(from), tonumber(till)
-  p = p + 3
+  p, at = p + 3, last + 1
 end
 p = 0
 local lists, gone, sizes = {}, {}, {}

@@ -15,7 +15,7 @@ import (
 var moveSource string
 
 // MoveSHA is the SHA-1 of move.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const MoveSHA = "9a1f50108c32c55459bbea5c183f7fbc096514da"
+const MoveSHA = "53bb947fe99f89e42febfd8f9b0b9369c99c7dfb"
 
 // MoveScript is move.lua.
 var MoveScript = lua.Script{

@@ -25,6 +25,15 @@
 
 local names, schedule = KEYS[1], KEYS[2]
 local skip, clock, slack, plan = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4]
+if #KEYS > 1002 then
+  error('queue: at most 1000')
+end
+if not (skip and slack and skip >= 0 and slack >= 0) then
+  error('skip and slack must be 0 or more')
+end
+if #ARGV > 1004 then
+  error('job: at most 1000')
+end
 
 -- A key of the wrong type stops the script here, while nothing is written; that of names
 -- does at its first write.
@@ -51,10 +60,15 @@ local stamped = ',"enqueued_at":' .. stamp .. '}'
 -- The jobs of each queue: a list of them, or, for those of one run that nothing is to be
 -- written into, the first and the last in the arguments, where they are pushed from.
 local lists, firsts, lasts, later, l = {}, {}, {}, {}, 0
-local last = 4
-for place, count, kind in string.gmatch(plan, '(%d+):(%d+):([^;]*);') do
+local last, at = 4, 1
+while at <= #plan do
+  local _, stop, place, count, kind = string.find(plan, '^(%d+):(%d+):([^;]*);', at)
   local first = last + 1
-  last = last + tonumber(count)
+  last = stop and last + tonumber(count) or #ARGV + 1
+  if last > #ARGV then
+    error('plan is not place:count:kind; for the jobs that there are')
+  end
+  at = stop + 1
   local tail, due, cut = stamped, nil, nil
   local size, guess = string.match(kind, '^~(%d+),(%d+)$')
   if size and math.abs(guess - time[1] * 1000000 - time[2]) > slack then

@@ -15,7 +15,7 @@ import (
 var pushSource string
 
 // PushSHA is the SHA-1 of push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushSHA = "c3c41adc563e2dec0b14759df600de7f4e35f47d"
+const PushSHA = "08a83776235350cb193076b84a282f87d4c5490e"
 
 // PushScript is push.lua.
 var PushScript = lua.Script{

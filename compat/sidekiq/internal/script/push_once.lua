@@ -23,6 +23,15 @@
 
 local receipt, names, schedule = KEYS[1], KEYS[2], KEYS[3]
 local keep, skip, clock, plan = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+if #KEYS > 1003 then
+  error('queue: at most 1000')
+end
+if not (skip and skip >= 0) then
+  error('skip must be 0 or more')
+end
+if #ARGV > 1004 then
+  error('job: at most 1000')
+end
 
 -- A repeat: the jobs are in, whatever has become of them since.
 local first = redis.call('GET', receipt)
@@ -53,10 +62,14 @@ end
 local stamped = ',"enqueued_at":' .. stamp .. '}'
 
 --< part/push_once_sort.lua
-local runs, r = {}, 0
-for place, count, kind in string.gmatch(plan, '(%d+):(%d+):([^;]*);') do
+local runs, r, at = {}, 0, 1
+while at <= #plan do
+  local _, stop, place, count, kind = string.find(plan, '^(%d+):(%d+):([^;]*);', at)
+  if not stop then
+    error('plan is not place:count:kind; for each run of jobs')
+  end
   runs[r + 1], runs[r + 2], runs[r + 3] = tonumber(place), tonumber(count), kind
-  r = r + 3
+  r, at = r + 3, stop + 1
 end
 local lists, later, l = {}, {}, 0
 local left, list, n, tail, due = 0, nil, 0, nil, nil

@@ -16,7 +16,7 @@ import (
 var pushOnceSource string
 
 // PushOnceSHA is the SHA-1 of push_once.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushOnceSHA = "289344011805924556731c888ed0d947fa1eeae3"
+const PushOnceSHA = "403db9a895326338cc7523fa97c73fdb3e417531"
 
 // PushOnceScript is push_once.lua.
 var PushOnceScript = lua.Script{

@@ -11,6 +11,9 @@
 ---@cost     O(k log n) for k members
 
 local set, quarantine = KEYS[1], KEYS[2]
+if #ARGV > 1000 then
+  error('member: at most 1000')
+end
 
 local scores = redis.call('ZMSCORE', set, unpack(ARGV, 1))
 local moved = 0

@@ -13,7 +13,7 @@ import (
 var quarantineSource string
 
 // QuarantineSHA is the SHA-1 of quarantine.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QuarantineSHA = "08360b34b3e9797ea4cadb216c521534f71d89e5"
+const QuarantineSHA = "ec3c6ff6b8b8501750fb1fca4981952a3e4493ae"
 
 // QuarantineScript is quarantine.lua.
 var QuarantineScript = lua.Script{

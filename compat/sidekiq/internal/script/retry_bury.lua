@@ -25,6 +25,12 @@
 local working, dead = KEYS[1], KEYS[2]
 local processed, processed_day, failed, failed_day = KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local id, stamp, keep, max = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+if not (max and max >= 1) then
+  error('max must be 1 or more')
+end
+if #ARGV > 6 then
+  error('part: at most 2')
+end
 local parts = {}
 for i = 5, #ARGV do
   local part = ARGV[i]

@@ -16,7 +16,7 @@ import (
 var retryBurySource string
 
 // RetryBurySHA is the SHA-1 of retry_bury.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RetryBurySHA = "f892aa9e31bb88057c22227e23457b194093367c"
+const RetryBurySHA = "6a8aefcd7c906a43f499988742e1795bdafc1629"
 
 // RetryBuryScript is retry_bury.lua.
 var RetryBuryScript = lua.Script{

@@ -23,6 +23,9 @@
 local working, retries = KEYS[1], KEYS[2]
 local processed, processed_day, failed, failed_day = KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local id, millis, delay = ARGV[1], ARGV[2], ARGV[3]
+if #ARGV > 5 then
+  error('part: at most 2')
+end
 local parts = {}
 for i = 4, #ARGV do
   local part = ARGV[i]

@@ -15,7 +15,7 @@ import (
 var retryLaterSource string
 
 // RetryLaterSHA is the SHA-1 of retry_later.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RetryLaterSHA = "d2aae29454aafe74dcb3706a9f5c0ee046b685c3"
+const RetryLaterSHA = "1ee3b0f20eb5228b3642d0913a731a191b828e2a"
 
 // RetryLaterScript is retry_later.lua.
 var RetryLaterScript = lua.Script{

@@ -17,6 +17,9 @@
 
 local schedule, retry, dead = KEYS[1], KEYS[2], KEYS[3]
 local processes, processed, failed = KEYS[4], KEYS[5], KEYS[6]
+if #KEYS > 1006 then
+  error('queue: at most 1000')
+end
 
 local time = redis.call('TIME')
 local queues = {}

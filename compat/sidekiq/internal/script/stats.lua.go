@@ -13,7 +13,7 @@ import (
 var statsSource string
 
 // StatsSHA is the SHA-1 of stats.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const StatsSHA = "6459f050e7001f2cf698692897082ecc3ac9b8b0"
+const StatsSHA = "693403666e97d0432669adc4f18b9e96053cbca6"
 
 // StatsScript is stats.lua.
 var StatsScript = lua.Script{

@@ -12,7 +12,10 @@
 ---@cost     O(log n + max)
 
 local processes = KEYS[1]
-local process, lease, max = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local process, lease, max = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+if not (max and max >= 1 and max <= 1000) then
+  error('max must be 1 to 1000')
+end
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

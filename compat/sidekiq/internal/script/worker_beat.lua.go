@@ -15,7 +15,7 @@ import (
 var workerBeatSource string
 
 // WorkerBeatSHA is the SHA-1 of worker_beat.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerBeatSHA = "5521ce4c44ba08cca5c4f2a98b570d44eaac9456"
+const WorkerBeatSHA = "6f85f3533514e21b7f6b0f75ca9d2eed622b97fb"
 
 // WorkerBeatScript is worker_beat.lua.
 var WorkerBeatScript = lua.Script{

@@ -19,6 +19,9 @@
 
 local processes, working, queues, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local process, lapsed, name = ARGV[1], ARGV[2], ARGV[3]
+if #ARGV > 1003 then
+  error('job: at most 1000')
+end
 
 local time = redis.call('TIME')
 local over = redis.call('ZSCORE', processes, process)

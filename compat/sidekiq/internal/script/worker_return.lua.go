@@ -14,7 +14,7 @@ import (
 var workerReturnSource string
 
 // WorkerReturnSHA is the SHA-1 of worker_return.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerReturnSHA = "e62e6b26e716240461f02affab2c82e1726faf94"
+const WorkerReturnSHA = "8c358f85f5c5ef75cd1ec7d784187d08cad8f094"
 
 // WorkerReturnScript is worker_return.lua.
 var WorkerReturnScript = lua.Script{

@@ -27,6 +27,18 @@
 
 local processes, working, processed, day = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local process, lease, first, want = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+if #KEYS > 1004 then
+  error('queue: at most 1000')
+end
+if #ARGV > 1004 then
+  error('done: at most 1000')
+end
+if not (want and want >= 0 and want <= 500) then
+  error('want must be 0 to 500')
+end
+if not (first and first >= 1 and first <= 2 ^ 53 - 500) then
+  error('first must be 1 to 2^53 - 500')
+end
 
 local done, d = {}, 0
 for i = 5, #ARGV do
@@ -69,6 +81,9 @@ else
     local payloads = redis.call('LRANGE', queue, -room, -1)
     if #payloads > 0 and not cut[queue] then
       cut[queue] = -#payloads - 1
+      if #queue > 1000 then
+        error('queue: at most 1000 bytes')
+      end
       local label = #queue .. ':' .. queue
       for at = #payloads, 1, -1 do
         fields[f + 1], fields[f + 2] = id, label .. payloads[at]

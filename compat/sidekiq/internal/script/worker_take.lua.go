@@ -15,7 +15,7 @@ import (
 var workerTakeSource string
 
 // WorkerTakeSHA is the SHA-1 of worker_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerTakeSHA = "3007d8800b3538af4fa88435ec22546604e9bcdc"
+const WorkerTakeSHA = "e4442e65079fe2a2dc5d1973b93e23fb9fe95608"
 
 // WorkerTakeScript is worker_take.lua.
 var WorkerTakeScript = lua.Script{

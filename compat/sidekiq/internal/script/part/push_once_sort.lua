@@ -1,7 +1,11 @@
-local runs, r = {}, 0
-for place, count, kind in string.gmatch(plan, '(%d+):(%d+):([^;]*);') do
+local runs, r, at = {}, 0, 1
+while at <= #plan do
+  local _, stop, place, count, kind = string.find(plan, '^(%d+):(%d+):([^;]*);', at)
+  if not stop then
+    error('plan is not place:count:kind; for each run of jobs')
+  end
   runs[r + 1], runs[r + 2], runs[r + 3] = tonumber(place), tonumber(count), kind
-  r = r + 3
+  r, at = r + 3, stop + 1
 end
 local lists, later, l = {}, {}, 0
 local left, list, n, tail, due = 0, nil, 0, nil, nil

@@ -1,10 +1,15 @@
 -- The jobs of each queue: a list of them, or, for those of one run that nothing is to be
 -- written into, the first and the last in the arguments, where they are pushed from.
 local lists, firsts, lasts, later, l = {}, {}, {}, {}, 0
-local last = 4
-for place, count, kind in string.gmatch(plan, '(%d+):(%d+):([^;]*);') do
+local last, at = 4, 1
+while at <= #plan do
+  local _, stop, place, count, kind = string.find(plan, '^(%d+):(%d+):([^;]*);', at)
   local first = last + 1
-  last = last + tonumber(count)
+  last = stop and last + tonumber(count) or #ARGV + 1
+  if last > #ARGV then
+    error('plan is not place:count:kind; for the jobs that there are')
+  end
+  at = stop + 1
   local tail, due, cut = stamped, nil, nil
   local size, guess = string.match(kind, '^~(%d+),(%d+)$')
   if size and math.abs(guess - time[1] * 1000000 - time[2]) > slack then
