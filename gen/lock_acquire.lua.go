@@ -13,7 +13,7 @@ import (
 )
 
 // LockAcquireSHA is the SHA-1 of lock_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireSHA = "61c7775818ccfe44a9fdef77ac1397113d7e66dc"
+const LockAcquireSHA = "fb418e22e9de321cf191fa6bee8b25735216bd09"
 
 // LockAcquireScript is scripts/lock_acquire.lua.
 var LockAcquireScript = lua.Script{

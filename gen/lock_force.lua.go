@@ -12,7 +12,7 @@ import (
 )
 
 // LockForceSHA is the SHA-1 of lock_force.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockForceSHA = "3bbea40aa5c5d936bb9ea9dfbe7bc3e29a7c14f3"
+const LockForceSHA = "c438ee39c1df2a9ce23f944e40e739b3fb09b259"
 
 // LockForceScript is scripts/lock_force.lua.
 var LockForceScript = lua.Script{

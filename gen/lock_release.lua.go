@@ -13,7 +13,7 @@ import (
 )
 
 // LockReleaseSHA is the SHA-1 of lock_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockReleaseSHA = "150bbb3a8f910ab592994fcc6ce96a393c43cf37"
+const LockReleaseSHA = "750562fef9f9be25cf1d68d3346c5844ebd1b41a"
 
 // LockReleaseScript is scripts/lock_release.lua.
 var LockReleaseScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // SemAcquireSHA is the SHA-1 of sem_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemAcquireSHA = "da15c071bad9e4087d876be6b1485b62f7db572b"
+const SemAcquireSHA = "e01fdfb6683dd3bd2959cda43999c2b9efebb02d"
 
 // SemAcquireScript is scripts/sem_acquire.lua.
 var SemAcquireScript = lua.Script{

@@ -11,7 +11,7 @@ import (
 )
 
 // SemReleaseSHA is the SHA-1 of sem_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemReleaseSHA = "b019ef0a2305f83ba27c9ee9aa70159da21b85e4"
+const SemReleaseSHA = "8bd022cea8ba33f86525c4d7b162d0b3406ec708"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{

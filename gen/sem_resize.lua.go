@@ -10,7 +10,7 @@ import (
 )
 
 // SemResizeSHA is the SHA-1 of sem_resize.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemResizeSHA = "2aaa02386e61efa713f34819648eaa2ff481edfe"
+const SemResizeSHA = "754e7542212b0f3b5fc52e623ecb8c5fd7957734"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{

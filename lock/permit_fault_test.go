@@ -1,12 +1,15 @@
 package lock_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -58,4 +61,31 @@ func TestSemaphoreOverTheMemoryLimit(t *testing.T) {
 	require.NoError(t, s.Resize(ctx, 1))
 	require.NoError(t, writer.Release(ctx))
 	require.NoError(t, leads.Resign(ctx))
+}
+
+// A dead waiter costs no look at the holders: these may be many, and their notes long.
+func TestDeadWaitersCostNoLookAtTheHolders(t *testing.T) {
+	t.Parallel()
+	ctx, c := t.Context(), luatomictest.StartServer(t).Client()
+	for name, run := range map[string]func(permits, queue string){
+		"release": func(permits, queue string) {
+			lab.Must(gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Owner: "p.me:2"}))
+		},
+		"resize": func(permits, queue string) {
+			lab.Must(gen.SemResize(ctx, c, gen.SemResizeParams{Permits: permits, Queue: queue, Size: 6}))
+		},
+		"acquire": func(permits, queue string) {
+			lab.Must(gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Owner: "p.new:1", Limit: 6, TTL: time.Minute}))
+		},
+	} {
+		var dead []string
+		for i := range 90 {
+			dead = append(dead, scriptcase.Standing(fmt.Sprintf("dead%d:5", i), fmt.Sprint("dead", i)))
+		}
+		require.NoError(t, scriptcase.SemOf(6, map[string]float64{"p.a:2": lab.Future, "p.me:2": lab.Future}, dead...)(ctx, c, name))
+		before := lab.Calls(t, c)["zrange"]
+		run("sem:{"+name+"}", "semq:{"+name+"}")
+		require.Zero(t, c.Exists(ctx, "semq:{"+name+"}").Val(), name)
+		require.Less(t, lab.Calls(t, c)["zrange"]-before, 100, "%s: one for each of the waiters, and a few", name)
+	}
 }

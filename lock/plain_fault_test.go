@@ -12,7 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -264,4 +266,60 @@ func TestEvictedLockIsNoticed(t *testing.T) {
 	require.NoError(t, next.Err)
 	require.Greater(t, next.Lease.Fence(), lease.Fence())
 	require.NoError(t, next.Lease.Release(ctx))
+}
+
+// One script passes over the waiters of at most 1000 dead processes. The lock stays free
+// and wanted, so that the next call goes on.
+func TestHandOverPassesOver1000DeadProcesses(t *testing.T) {
+	t.Parallel()
+	for name, free := range map[string]func(k lockKeys){
+		"release": func(k lockKeys) {
+			lab.Must(gen.LockRelease(t.Context(), k.c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "me", Keep: time.Hour}))
+		},
+		"force": func(k lockKeys) { k.force(gen.LockForceParams{Owner: "-", Inbox: k.lock}) },
+	} {
+		k := newLockKeys(t, scriptcase.WantedMe)
+		k.dead(2500)
+		free(k)
+		require.EqualValues(t, 1500, k.c.ZCard(t.Context(), k.queue).Val(), name)
+		try := lab.Must(gen.LockTry(t.Context(), k.c, gen.LockTryParams{Lock: k.lock, Owner: "new", TTL: time.Minute, Keep: time.Hour}))
+		require.Equal(t, gen.LockTryStateWanted, try.State, name)
+		require.False(t, k.acquire(gen.LockAcquireParams{Owner: "new", TTL: time.Minute}).Acquired, "%s: others may live behind the dead", name)
+		require.EqualValues(t, 500, k.c.ZCard(t.Context(), k.queue).Val(), name)
+		require.True(t, k.acquire(gen.LockAcquireParams{Owner: "new", TTL: time.Minute}).Acquired, name)
+		require.Zero(t, k.c.Exists(t.Context(), k.queue).Val(), name)
+	}
+}
+
+// dead puts n waiters into the queue, each of a process of its own that has died.
+func (k lockKeys) dead(n int) {
+	members := make([]redis.Z, n)
+	for i := range members {
+		members[i] = redis.Z{Score: float64(i), Member: fmt.Sprintf("dead%d 5000 0 %s:%d\nnote", i, k.queue, i)}
+	}
+	require.NoError(k.t, k.c.ZAdd(k.t.Context(), k.queue, members...).Err())
+}
+
+// A dead waiter costs no write of the record: a record may be large, and the dead many.
+func TestDeadWaitersCostNoWriteOfTheLock(t *testing.T) {
+	t.Parallel()
+	c := luatomictest.StartServer(t).Client()
+	for name, tc := range map[string]struct {
+		text string
+		free func(k lockKeys)
+	}{
+		"acquire": {scriptcase.LapsedOther, func(k lockKeys) { k.acquire(gen.LockAcquireParams{Owner: "me", TTL: time.Minute}) }},
+		"release": {scriptcase.WantedMe, func(k lockKeys) {
+			lab.Must(gen.LockRelease(t.Context(), c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "me", Keep: time.Hour}))
+		}},
+		"force": {scriptcase.WantedMe, func(k lockKeys) { k.force(gen.LockForceParams{Owner: "-", Inbox: "i"}) }},
+	} {
+		require.NoError(t, scriptcase.LockOf(tc.text)(t.Context(), c, name))
+		k := lockKeys{t, c, "lock:{" + name + "}", "lockq:{" + name + "}"}
+		k.dead(50)
+		before := lab.Calls(t, c)["set"]
+		tc.free(k)
+		require.Zero(t, c.Exists(t.Context(), k.queue).Val(), name)
+		require.Equal(t, 1, lab.Calls(t, c)["set"]-before, name)
+	}
 }

@@ -98,7 +98,7 @@ end
 -- hand_over gives the free lock to the first in the queue that is alive, and notifies the next
 -- one when to check. It returns the new holder, the length of its lease and its note.
 local function hand_over()
-  local unreachable = {}
+  local unreachable, dead = {}, 0
   for _ = 1, 10000 do
     local heads = redis.call('ZRANGE', queue, 0, 1)
     waiting = heads[2] and '1' or '0'
@@ -106,12 +106,12 @@ local function hand_over()
       return
     end
     local token, lease, pause, channel, text = entry_parts(heads[1])
-    local alive = false
-    if token == owner or not unreachable[channel] then
+    local alive = token == owner or not unreachable[channel] and subscribed(channel)
+    if alive then
       local record = lock_record(fence, waiting, token, now_us, lease, pause, last, text)
       redis.call('SET', lock, record, 'PX', lease + 60000)
-      alive = token == owner or subscribed(channel)
-        and notify(channel, 'g ' .. token .. ' ' .. fence .. ' ' .. now_us .. ' ' .. lease)
+      alive = token == owner
+        or notify(channel, 'g ' .. token .. ' ' .. fence .. ' ' .. now_us .. ' ' .. lease)
     end
     redis.call('ZREM', queue, heads[1])
     if alive then
@@ -123,7 +123,12 @@ local function hand_over()
       end
       return token, tonumber(lease), text
     end
-    unreachable[channel] = true
+    if not unreachable[channel] then
+      unreachable[channel], dead = true, dead + 1
+      if dead == 1000 then -- the next call goes on
+        return
+      end
+    end
   end
 end
 -->

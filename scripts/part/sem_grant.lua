@@ -35,7 +35,8 @@ local function grant()
     elseif score and tonumber(score) <= 0 then
       notify(channel, 'f ' .. token) -- given back
     elseif used + weight > limit and not score or granted == 64 then
-      if token == owner or notify(channel, 'n ' .. token .. ' ' .. (due(weight))) then
+      if token == owner
+        or subscribed(channel) and notify(channel, 'n ' .. token .. ' ' .. (due(weight))) then
         break
       end
     else
