@@ -347,9 +347,9 @@ func TestSemaphoreReleaseTakesBackWhatTheDeadHad(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	permits, queue, channel := "sem:{"+name+"}", "semq:{"+name+"}", name+"-channel"
-	ears := c.Subscribe(ctx, channel)
-	defer ears.Close()
-	_, err := ears.Receive(ctx)
+	inbox := c.Subscribe(ctx, channel)
+	defer inbox.Close()
+	_, err := inbox.Receive(ctx)
 	require.NoError(t, err)
 	acquire := func(owner, entry string) gen.SemAcquireResult {
 		r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
@@ -375,7 +375,7 @@ func TestSemaphoreReleaseTakesBackWhatTheDeadHad(t *testing.T) {
 		Member: "p.old:1", Score: -ago(20 * time.Second),
 	}, redis.Z{Member: "p.dead:2", Score: ago(time.Second)}).Err())
 	release("p.alive:1")
-	message, err := ears.ReceiveMessage(ctx)
+	message, err := inbox.ReceiveMessage(ctx)
 	require.NoError(t, err)
 	require.Regexp(t, `^g p\.waits:3 `, message.Payload, "it is granted, and not told to look")
 	require.Equal(t, 3, used())

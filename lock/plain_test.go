@@ -153,15 +153,15 @@ func TestNewcomerToALostStringDoesNotPassTheQueue(t *testing.T) {
 	channel := luatomictest.Namespace(t)
 	k := newLockKeys(t, "x", "first.1 5000 0 "+channel+"\nfirst")
 	require.NoError(t, k.c.Del(ctx, k.lock).Err())
-	ears := k.c.Subscribe(ctx, channel)
-	defer ears.Close()
-	_, err := ears.Receive(ctx)
+	inbox := k.c.Subscribe(ctx, channel)
+	defer inbox.Close()
+	_, err := inbox.Receive(ctx)
 	require.NoError(t, err)
 	r := k.acquire(gen.LockAcquireParams{
 		Owner: "second.1", TTL: time.Minute, Entry: "second.1 60000 0 " + channel + "\nsecond",
 	})
 	require.False(t, r.Acquired)
-	message, err := ears.ReceiveMessage(ctx)
+	message, err := inbox.ReceiveMessage(ctx)
 	require.NoError(t, err)
 	require.Regexp(t, `^g first\.1 `, message.Payload)
 }
