@@ -13,7 +13,9 @@ import (
 // Handler works on one delivery. A nil error acks the job. Snooze delivers it again later, Discard moves it to the
 // dead set. Any other error returns it, to be delivered again after ConsumeOptions.Backoff, or moves it to the dead
 // set once it has failed Options.MaxFailures times. The context ends when the lease is lost, with the cause
-// ErrLeaseLost; from then on another worker may do the same work.
+// ErrLeaseLost, also while the server is out of reach: the lease is over by the clocks of the process then. From then
+// on another worker may do the same work. A job that the handler settles itself, with a method of d, is neither renewed
+// nor acked again; its result only goes to OnError.
 type Handler func(ctx context.Context, d *Delivery) error
 
 type snooze struct{ d time.Duration }
@@ -60,7 +62,8 @@ type ConsumeOptions struct {
 	OnError func(err error)
 }
 
-// Consumed counts what a consumer did. Retried are the jobs that it returned: failed, snoozed or interrupted.
+// Consumed counts what a consumer and its handlers did. Retried are the jobs that were returned: failed, snoozed or
+// interrupted.
 type Consumed struct {
 	Acked, Retried, Dead int
 }
@@ -72,7 +75,8 @@ type Consumed struct {
 //
 // When ctx ends, running handlers have Grace to finish. Jobs that are not finished by then are returned and ready
 // immediately. A handler that panics or ends its goroutine counts as failed. Consume retries failures that can
-// pass, such as an unreachable server.
+// pass, such as an unreachable server; it tries to ack finished work for as long as its lease lasts, and for at most
+// 5 s once the handlers have ended.
 //
 // The error is nil after a drain; otherwise it is the cause of ctx's end, or a failure that no retry can cure: a
 // key of the wrong type (lua.ErrWrongType), a closed client (redis.ErrClosed), a lease below a millisecond
@@ -127,17 +131,13 @@ type consumer struct {
 	prefetchTime atomic.Int64 // handler time to prefetch, ns
 
 	mu   sync.Mutex // guards held
-	held map[*Delivery]leaseContext
-
-	// fences separates extending from settling: an extend moves the fences that acks and returns name.
-	fences    sync.Mutex
-	uncertain bool // the last extend had no reply, so fences may be old; guarded by fences
+	held map[*Delivery]*heldLease
 
 	acked, retried, dead atomic.Int64
 }
 
 func newConsumer(q *Queue, opts *ConsumeOptions, h Handler) (*consumer, error) {
-	c := &consumer{queue: q, h: h, started: time.Now(), held: make(map[*Delivery]leaseContext)}
+	c := &consumer{queue: q, h: h, started: time.Now(), held: make(map[*Delivery]*heldLease)}
 	var err error
 	if c.notifications, err = q.newListener(); err != nil {
 		return nil, err

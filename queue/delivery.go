@@ -26,7 +26,21 @@ type Delivery struct {
 	queue *Queue
 	// fence is the score of the lease in Redis: its end in us.
 	fence atomic.Int64
+	// unanswered is the last extend while it has no reply: the fence is then the old one or the one that it sets.
+	unanswered atomic.Pointer[extension]
+	// settled says how the lease was ended; the zero value says that no call has ended it.
+	settled atomic.Int32
+	end     leaseEnd
 }
+
+// How a delivery was settled.
+const (
+	notSettled int32 = iota
+	settledAcked
+	settledReturned
+	settledDead
+	settledLost
+)
 
 // Deadline is when the lease ends, by the server's clock. Each Extend moves it; Consume extends leases by itself.
 func (d *Delivery) Deadline() time.Time { return time.UnixMicro(d.fence.Load()) }
@@ -58,6 +72,8 @@ func (d *Delivery) Extend(ctx context.Context, lease time.Duration) error {
 // for the other deliveries.
 type LeaseLostError struct {
 	IDs []string
+
+	deliveries []*Delivery
 }
 
 func (e *LeaseLostError) Error() string {
@@ -75,7 +91,7 @@ func lostError(ds []*Delivery, verdicts []int64) error {
 	var e LeaseLostError
 	for i, v := range verdicts {
 		if v == 0 {
-			e.IDs = append(e.IDs, ds[i].ID)
+			e.IDs, e.deliveries = append(e.IDs, ds[i].ID), append(e.deliveries, ds[i])
 		}
 	}
 	if len(e.IDs) == 0 {
@@ -92,16 +108,18 @@ func lostError(ds []*Delivery, verdicts []int64) error {
 // delivered again, never lose one. Keys: l, b, n, u, ux. Cost: O(log n) for each.
 func (q *Queue) Ack(ctx context.Context, ds ...*Delivery) error {
 	return q.inChunks(ds, MaxBatch, func(ds []*Delivery) error {
-		p := q.ackParams()
-		p.Jobs = make([]gen.QueueAckJob, len(ds))
-		for i, d := range ds {
-			p.Jobs[i] = gen.QueueAckJob{ID: d.ID, Fence: d.fence.Load()}
-		}
-		verdicts, err := gen.QueueAck(ctx, q.client, p)
-		if err != nil {
-			return q.wrap("ack on", err)
-		}
-		return lostError(ds, verdicts)
+		return q.endLeases(ctx, ds, func(ds []*Delivery, fences []int64) ([]int64, error) {
+			p := q.ackParams()
+			p.Jobs = make([]gen.QueueAckJob, len(ds))
+			for i, d := range ds {
+				p.Jobs[i] = gen.QueueAckJob{ID: d.ID, Fence: fences[i]}
+			}
+			verdicts, err := gen.QueueAck(ctx, q.client, p)
+			if err != nil {
+				return nil, q.wrap("ack on", err)
+			}
+			return verdicts, nil
+		}, func(*Delivery) int32 { return settledAcked })
 	})
 }
 
@@ -155,49 +173,59 @@ const (
 // dead.
 func (q *Queue) giveBack(ctx context.Context, how func(*Delivery) gen.QueueNackJob, ds []*Delivery) error {
 	return q.inChunks(ds, maxNack, func(ds []*Delivery) error {
-		p := q.nackParams()
-		p.Jobs = make([]gen.QueueNackJob, len(ds))
-		for i, d := range ds {
-			j := how(d)
-			j.ID, j.Fence, j.Reason = d.ID, d.fence.Load(), j.Reason[:min(len(j.Reason), maxReason)]
-			p.Jobs[i] = j
-		}
-		verdicts, err := gen.QueueNack(ctx, q.client, p)
-		if err != nil {
-			return q.wrap("give back to", err)
-		}
-		return lostError(ds, verdicts)
+		return q.endLeases(ctx, ds, func(ds []*Delivery, fences []int64) ([]int64, error) {
+			p := q.nackParams()
+			p.Jobs = make([]gen.QueueNackJob, len(ds))
+			for i, d := range ds {
+				j := how(d)
+				j.ID, j.Fence, j.Reason = d.ID, fences[i], j.Reason[:min(len(j.Reason), maxReason)]
+				p.Jobs[i] = j
+			}
+			verdicts, err := gen.QueueNack(ctx, q.client, p)
+			if err != nil {
+				return nil, q.wrap("give back to", err)
+			}
+			return verdicts, nil
+		}, func(d *Delivery) int32 {
+			if how(d).Delay < 0 {
+				return settledDead
+			}
+			return settledReturned
+		})
 	})
 }
 
-// maxExtend is the number of jobs in one extend.
-const maxExtend = 500
-
-// Extend sets the end of the leases to that long from now, by the server's clock; each Delivery's Deadline moves.
-// An Ack of the same delivery that runs at the same moment may report its lease as lost. A lost lease is named in a
-// LeaseLostError.
-//
-// Extend does not repeat itself after a lost reply. lua.ErrOutcomeUnknown then means that the leases end at the old
-// time or at the new one; at the new one, an Ack reports them as lost.
-//
-// One script for up to 500 deliveries: all leases that are held move, or none. Keys: l. Cost: O(log n) for each.
-func (q *Queue) Extend(ctx context.Context, lease time.Duration, ds ...*Delivery) error {
-	return q.inChunks(ds, maxExtend, func(ds []*Delivery) error {
-		p := gen.QueueExtendParams{Leases: q.keys.Leases, Lease: lease, Jobs: make([]gen.QueueExtendJob, len(ds))}
-		for i, d := range ds {
-			p.Jobs[i] = gen.QueueExtendJob{ID: d.ID, Fence: d.fence.Load()}
+// endLeases ends the leases with call, which gets the fences and returns the verdicts, 0 for a lost lease. An extend
+// that runs at the same moment, or whose reply was lost, moves a fence: the call is then repeated with the new one.
+func (q *Queue) endLeases(ctx context.Context, ds []*Delivery,
+	call func([]*Delivery, []int64) ([]int64, error), as func(*Delivery) int32) error {
+	if err := q.repeatExtends(ctx, ds); err != nil {
+		return err
+	}
+	fences := make([]int64, len(ds))
+	for i, d := range ds {
+		fences[i] = d.fence.Load()
+	}
+	verdicts, err := call(ds, fences)
+	if err != nil {
+		return err
+	}
+	var moved []*Delivery
+	for i, d := range ds {
+		switch {
+		case verdicts[i] != 0:
+			d.settled.Store(as(d))
+		case d.unanswered.Load() != nil || d.fence.Load() != fences[i]:
+			moved, verdicts[i] = append(moved, d), 1
+		default:
+			d.settled.CompareAndSwap(notSettled, settledLost)
 		}
-		r, err := gen.QueueExtend(ctx, q.client, p)
-		if err != nil {
-			return q.wrap("extend on", err)
-		}
-		for i, v := range r.Verdicts {
-			if v == 1 {
-				ds[i].fence.Store(r.Fence)
-			}
-		}
-		return lostError(ds, r.Verdicts)
-	})
+	}
+	err = lostError(ds, verdicts)
+	if len(moved) > 0 {
+		err = joinLost(err, q.endLeases(ctx, moved, call, as))
+	}
+	return err
 }
 
 // inChunks calls f for each run of at most n deliveries and joins the errors; lost leases of all runs become one
@@ -209,18 +237,27 @@ func (q *Queue) inChunks(ds []*Delivery, n int, f func([]*Delivery) error) error
 				d.ID, d.queue.name, q.name)
 		}
 	}
-	var lost LeaseLostError
 	var errs []error
 	for chunk := range slices.Chunk(ds, n) {
+		errs = append(errs, f(chunk))
+	}
+	return joinLost(errs...)
+}
+
+// joinLost joins errors; their lost leases become one error.
+func joinLost(errs ...error) error {
+	var lost LeaseLostError
+	var others []error
+	for _, err := range errs {
 		var e *LeaseLostError
-		if err := f(chunk); errors.As(err, &e) {
-			lost.IDs = append(lost.IDs, e.IDs...)
+		if errors.As(err, &e) {
+			lost.IDs, lost.deliveries = append(lost.IDs, e.IDs...), append(lost.deliveries, e.deliveries...)
 		} else if err != nil {
-			errs = append(errs, err)
+			others = append(others, err)
 		}
 	}
 	if len(lost.IDs) > 0 {
-		errs = append(errs, &lost)
+		others = append(others, &lost)
 	}
-	return errors.Join(errs...)
+	return errors.Join(others...)
 }

@@ -14,15 +14,56 @@ var errStopped = errors.New("luatomic: consumer stopped")
 // errExited is the error of a handler that did not return.
 var errExited = errors.New("luatomic: handler ended its goroutine; return an error instead")
 
-// leaseContext is the context of one delivery: it ends with the lease.
-type leaseContext struct {
+// heldLease is a delivery in the hands of a consumer: its context ends with the lease.
+type heldLease struct {
 	context.Context
-	end context.CancelCauseFunc
+	end      context.CancelCauseFunc
+	timer    *time.Timer // ends the lease by the clocks of the process
+	finished bool        // the handler has returned
 }
 
-func newLeaseContext(work context.Context) leaseContext {
+// hold begins to keep the lease of a delivery. The caller holds c.mu.
+func (c *consumer) hold(work context.Context, d *Delivery) {
 	ctx, cancel := context.WithCancelCause(work)
-	return leaseContext{ctx, cancel}
+	l := &heldLease{Context: ctx, end: cancel}
+	c.held[d] = l
+	l.timer = time.AfterFunc(nextLook(d), func() { c.endWhenOver(d) })
+}
+
+// nextLook is when to look at the clocks again: the wall clock may run ahead of the monotonic one.
+func nextLook(d *Delivery) time.Duration { return min(max(d.end.left(), 0), time.Second) }
+
+// endWhenOver ends the context of a delivery whose lease is over by the clocks of the process.
+func (c *consumer) endWhenOver(d *Delivery) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.held[d]
+	switch {
+	case l == nil:
+	case d.end.left() <= 0:
+		c.drop(d, ErrLeaseLost)
+	default:
+		l.timer.Reset(nextLook(d))
+	}
+}
+
+// drop keeps a lease no more and ends its context with that cause. The caller holds c.mu.
+func (c *consumer) drop(d *Delivery, cause error) {
+	if l := c.held[d]; l != nil {
+		l.end(cause)
+		l.timer.Stop()
+		delete(c.held, d)
+	}
+}
+
+// finish notes that no handler works on the delivery any more. Its lease is kept until the job is settled.
+func (c *consumer) finish(d *Delivery) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l := c.held[d]; l != nil {
+		l.finished = true
+		l.end(nil)
+	}
 }
 
 // startHandler runs a goroutine that handles jobs, and a new one when a handler has ended its goroutine.
@@ -41,7 +82,7 @@ func (c *consumer) startHandler(handlers *sync.WaitGroup, ctx, work context.Cont
 	})
 }
 
-// process runs the handler on a job. A job that has not started when ctx ends is returned untouched.
+// process runs the handler on a job. A job that has not started when ctx or its lease ends is returned untouched.
 func (c *consumer) process(ctx, work context.Context, d *Delivery) {
 	c.mu.Lock()
 	lease := c.held[d]
@@ -49,10 +90,10 @@ func (c *consumer) process(ctx, work context.Context, d *Delivery) {
 	o := outcome{delivery: d, err: errExited}
 	defer func() { // also when the handler ends this goroutine
 		o.stopped = o.err != nil && (o.err == errStopped || context.Cause(work) == errStopped)
-		lease.end(nil)
+		c.finish(d)
 		c.release(o)
 	}()
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || lease == nil || d.end.left() <= 0 {
 		o.err = errStopped
 		return
 	}

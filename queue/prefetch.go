@@ -99,9 +99,7 @@ func (c *consumer) returnPrefetched() {
 	for {
 		select {
 		case d := <-c.prefetched:
-			c.mu.Lock()
-			c.held[d].end(nil)
-			c.mu.Unlock()
+			c.finish(d)
 			c.outcomes <- outcome{delivery: d, err: errStopped, stopped: true}
 			c.inFlight.Add(-1)
 		default:
@@ -116,7 +114,7 @@ func (c *consumer) dispatch(work context.Context, ds []*Delivery) {
 	c.markProgress()
 	c.mu.Lock()
 	for _, d := range ds {
-		c.held[d] = newLeaseContext(work)
+		c.hold(work, d)
 	}
 	c.mu.Unlock()
 	for _, d := range ds {

@@ -3,8 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
@@ -15,17 +13,63 @@ import (
 type outcome struct {
 	delivery *Delivery
 	err      error
-	stopped  bool // the end of the consumer interrupted the handler
+	stopped  bool              // the end of the consumer interrupted the handler
+	nack     *gen.QueueNackJob // how a job that is not finished is returned, set before the first attempt
 }
 
-// settleTimeout bounds a call that must reach the server although the program stops.
+// settleTimeout bounds one attempt to settle jobs, and all attempts once the consumer stops.
 const settleTimeout = 5 * time.Second
 
-// settle acks finished jobs in batches and returns failed ones, until the channel of outcomes is closed.
+// settle acks finished jobs in batches and returns failed ones, until the channel of outcomes is closed. What no
+// attempt could settle is tried again for as long as its lease lasts.
 func (c *consumer) settle(work context.Context) {
-	for first := range c.outcomes {
-		c.settleBatch(work, c.collectOutcomes(first))
+	retry := clock.Backoff{First: 20 * time.Millisecond, Last: time.Second}
+	var unsettled []outcome
+	var stopped time.Time
+	for open := true; open || len(unsettled) > 0 && time.Since(stopped) < settleTimeout; {
+		batch := unsettled
+		if len(unsettled) == 0 {
+			first, ok := <-c.outcomes
+			if !ok {
+				return
+			}
+			batch = c.collectOutcomes(first)
+			retry.Reset()
+		} else {
+			var more []outcome
+			more, open = c.outcomesWithin(retry.Next(), open)
+			batch = append(batch, more...)
+		}
+		if !open && stopped.IsZero() {
+			stopped = time.Now()
+		}
+		unsettled = c.settleBatch(work, batch)
 	}
+}
+
+// outcomesWithin waits for d and returns the outcomes that arrive meanwhile. open says whether the channel is open,
+// before the call and after it.
+func (c *consumer) outcomesWithin(d time.Duration, open bool) ([]outcome, bool) {
+	var batch []outcome
+	t := time.NewTimer(d)
+	defer t.Stop()
+	outcomes := c.outcomes
+	if !open {
+		outcomes = nil
+	}
+	for len(batch) < MaxBatch {
+		select {
+		case o, ok := <-outcomes:
+			if !ok {
+				outcomes, open = nil, false
+				continue
+			}
+			batch = append(batch, o)
+		case <-t.C:
+			return batch, open
+		}
+	}
+	return batch, open
 }
 
 // maxAckDelay bounds how long a finished job waits for others to be acked with.
@@ -67,109 +111,118 @@ func (c *consumer) nextOutcome(deadline <-chan time.Time) (o outcome, ok bool) {
 	return o, ok
 }
 
-// settleBatch acks first: a finished job must not run again because many others failed.
-func (c *consumer) settleBatch(work context.Context, batch []outcome) {
-	acks, returns := make([]*Delivery, 0, len(batch)), make([]*Delivery, 0, len(batch))
-	verdicts := make(map[*Delivery]verdict)
+// settleBatch acks finished jobs, returns failed ones, and returns those that are to be tried again.
+func (c *consumer) settleBatch(work context.Context, batch []outcome) (unsettled []outcome) {
+	var acks, returns []outcome
 	for _, o := range batch {
-		if o.err == nil {
-			acks = append(acks, o.delivery)
-			continue
+		if o.nack == nil {
+			c.judge(work, &o)
 		}
-		returns = append(returns, o.delivery)
-		verdicts[o.delivery] = c.verdict(o)
+		switch {
+		case o.delivery.settled.Load() != notSettled:
+			c.conclude(o) // the handler has settled it
+		case o.err == nil:
+			acks = append(acks, o)
+		default:
+			returns = append(returns, o)
+		}
 	}
-	err := c.endLeases(work, acks, func(ctx context.Context) error { return c.queue.Ack(ctx, acks...) })
-	c.countAcked(work, len(acks), err)
-	if len(returns) == 0 {
-		return
-	}
-	err = c.endLeases(work, returns, func(ctx context.Context) error {
-		return c.queue.giveBack(ctx, func(d *Delivery) gen.QueueNackJob { return verdicts[d].nack }, returns)
+	died := c.dead.Load()
+	unsettled = c.attempt(work, acks, func(ctx context.Context, ds []*Delivery) error {
+		return c.queue.Ack(ctx, ds...)
 	})
-	for _, o := range batch {
-		if o.err != nil && !o.stopped {
-			c.report(work, o.err)
-		}
+	nacks := make(map[*Delivery]gen.QueueNackJob, len(returns))
+	for _, o := range returns {
+		nacks[o.delivery] = *o.nack
 	}
-	c.countReturned(work, verdicts, err)
+	unsettled = append(unsettled, c.attempt(work, returns, func(ctx context.Context, ds []*Delivery) error {
+		return c.queue.giveBack(ctx, func(d *Delivery) gen.QueueNackJob { return nacks[d] }, ds)
+	})...)
+	if c.dead.Load() > died {
+		c.trimAfterDeath(work)
+	}
+	return unsettled
 }
 
-// endLeases calls what ends the leases of these deliveries. Meanwhile no extend moves their fences.
-func (c *consumer) endLeases(work context.Context, ds []*Delivery, call func(context.Context) error) error {
+// attempt settles the jobs in one call, concludes those that are settled, and returns those to be tried again: no
+// reply told what became of them, and their leases last.
+func (c *consumer) attempt(work context.Context, os []outcome,
+	call func(context.Context, []*Delivery) error) (unsettled []outcome) {
+	if len(os) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), settleTimeout)
 	defer cancel()
-	c.fences.Lock()
-	defer c.fences.Unlock()
-	_ = c.readFences(ctx, ds) // after an error the call may report the leases as lost
-	err := call(ctx)
+	ds := make([]*Delivery, len(os))
+	for i, o := range os {
+		ds[i] = o.delivery
+	}
+	err := call(ctx, ds)
+	if err != nil {
+		c.report(work, err)
+	}
+	for _, o := range os {
+		if d := o.delivery; d.settled.Load() == notSettled && !isPermanent(err) && d.end.left() > 0 {
+			unsettled = append(unsettled, o)
+		} else {
+			c.conclude(o)
+		}
+	}
+	return unsettled
+}
+
+// conclude counts a job by how it was settled, and keeps its lease no more.
+func (c *consumer) conclude(o outcome) {
+	d := o.delivery
+	switch d.settled.Load() {
+	case settledAcked:
+		c.acked.Add(1)
+	case settledReturned:
+		c.retried.Add(1)
+	case settledDead:
+		c.dead.Add(1)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, d := range ds {
-		delete(c.held, d)
+	c.drop(d, nil)
+}
+
+// judge decides what becomes of a job and reports its failure.
+func (c *consumer) judge(work context.Context, o *outcome) {
+	o.nack = &gen.QueueNackJob{}
+	if o.err == nil {
+		return
 	}
-	return err
+	if o.delivery.settled.Load() == notSettled {
+		*o.nack = c.nackOf(*o)
+	}
+	if !o.stopped {
+		c.report(work, o.err)
+	}
 }
 
-// verdict is what happens to a job that is not finished, and the counter that it adds to.
-type verdict struct {
-	count *atomic.Int64
-	nack  gen.QueueNackJob
-}
-
-func (c *consumer) verdict(o outcome) verdict {
+// nackOf says how a job that is not finished is returned.
+func (c *consumer) nackOf(o outcome) gen.QueueNackJob {
 	var snoozed *snooze
 	var discarded *discard
 	switch {
 	case o.stopped:
-		return verdict{&c.retried, gen.QueueNackJob{}}
+		return gen.QueueNackJob{}
 	case errors.As(o.err, &snoozed):
-		return verdict{&c.retried, gen.QueueNackJob{Delay: clock.CeilMilli(snoozed.d)}}
+		return gen.QueueNackJob{Delay: clock.CeilMilli(snoozed.d)}
 	}
 	d, limit := o.delivery, c.queue.opts.MaxFailures
 	nack := gen.QueueNackJob{Counted: true, Reason: o.err.Error()}
 	if errors.As(o.err, &discarded) || limit > 0 && d.Attempt >= limit {
 		nack.Delay = -1 // dead
-		return verdict{&c.dead, nack}
+		return nack
 	}
 	nack.Delay = clock.CeilMilli(max(c.opts.Backoff(d.Attempt), 0))
-	return verdict{&c.retried, nack}
+	return nack
 }
 
-// countAcked adds n to the acked jobs, less the deliveries whose lease was lost.
-func (c *consumer) countAcked(work context.Context, n int, err error) {
-	var lost *LeaseLostError
-	switch {
-	case errors.As(err, &lost):
-		n -= len(lost.IDs)
-	case err != nil:
-		n = 0
-	}
-	if err != nil {
-		c.report(work, err)
-	}
-	c.acked.Add(int64(n))
-}
-
-// countReturned counts the jobs whose lease was not lost, and trims the dead set if one of them died.
-func (c *consumer) countReturned(work context.Context, verdicts map[*Delivery]verdict, err error) {
-	if err != nil {
-		c.report(work, err)
-	}
-	var lost *LeaseLostError
-	if err != nil && !errors.As(err, &lost) {
-		return
-	}
-	buried := false
-	for d, v := range verdicts {
-		if lost == nil || !slices.Contains(lost.IDs, d.ID) {
-			v.count.Add(1)
-			buried = buried || v.count == &c.dead
-		}
-	}
-	if !buried {
-		return
-	}
+// trimAfterDeath trims the dead set.
+func (c *consumer) trimAfterDeath(work context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), settleTimeout)
 	defer cancel()
 	if err := c.trimDead(ctx); err != nil {

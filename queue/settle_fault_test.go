@@ -74,3 +74,31 @@ func TestManyFailuresInOneBatch(t *testing.T) {
 	require.Equal(t, queue.Consumed{Acked: 1, Retried: n - 1}, out)
 	require.EqualValues(t, n-1, failures.Load())
 }
+
+// An outage longer than one attempt to ack, and shorter than the lease, costs no finished work.
+func TestFinishedWorkIsAckedAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	q, c := lab.NewQueue(t, &queue.Options{Lease: 20 * time.Second})
+	far, p := lossy(t, q, &queue.Options{Lease: 20 * time.Second})
+	lab.Push(t, q, queue.Job{ID: "x"})
+	consuming, stop := context.WithCancel(t.Context())
+	defer stop()
+	finished := make(chan struct{})
+	done := make(chan queue.Consumed, 1)
+	go func() {
+		out, _ := far.Consume(consuming, nil, func(context.Context, *queue.Delivery) error {
+			p.Blackhole(true)
+			close(finished) // a second delivery would panic
+			return nil
+		})
+		done <- out
+	}()
+	lab.Soon(t, 20*time.Second, "the work", finished)
+	time.Sleep(7 * time.Second) // the outage
+	p.Blackhole(false)
+	luatomictest.Eventually(t, 12*time.Second, "the job is acked", func() bool {
+		return c.ZCard(t.Context(), lab.Key(q, "l")).Val() == 0
+	})
+	stop()
+	require.Equal(t, queue.Consumed{Acked: 1}, lab.Soon(t, 20*time.Second, "the end", done))
+}

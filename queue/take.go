@@ -49,6 +49,7 @@ func (q *Queue) takeOrWait(ctx context.Context, max int, channel string, wait ti
 	p := q.takeParams()
 	p.Lease, p.Max, p.Bytes = q.opts.Lease, int64(min(max, MaxTake)), takeBytes
 	p.Waiter, p.Wait = channel, wait
+	sent := time.Now()
 	r, err := gen.QueueTake(ctx, q.client, p)
 	if err != nil {
 		return Taken{}, q.wrap("take from", err)
@@ -61,6 +62,7 @@ func (q *Queue) takeOrWait(ctx context.Context, max int, channel string, wait ti
 	for i, j := range r.Jobs {
 		d := &Delivery{ID: j.ID, Body: j.Body, EnqueuedAt: j.EnqueuedAt, Attempt: int(j.Failures) + 1, queue: q}
 		d.fence.Store(r.Fence)
+		d.end.set(sent, q.opts.Lease)
 		out.Deliveries[i] = d
 	}
 	return out, nil

@@ -1,18 +1,20 @@
 --- QueueExtend gives leased jobs more time: their leases end that long from now.
 ---
---- The new end is their new fence. A repeat cannot tell its own new fence from
---- another worker's, so a call without a reply is not sent again: the lease then
---- ends at the old time or the new one.
+--- The new end is their new fence. The receipt keeps it for as long as the lease, so
+--- that a repeat after a lost reply sets the same fence, and knows a job that already
+--- has it for its own.
 ---
----@contract all-or-nothing  the one write comes last
----@retry    never  the fence changes
----@key      leases  zset  id, scored by the end of its lease in us
----@arg      lease   ms  min=1  the time from now
+---@contract all-or-nothing  a refused extension is followed by the undoing of its receipt
+---@retry    safe  the same receipt gives the same fence again, for as long as the lease
+---@key      leases   zset    id, scored by the end of its lease in us
+---@key      receipt  string  the new fence, kept for a repeat of this call
+---@arg      lease    ms  min=1  the time from now
 ---@args     job  (id string, fence int)  max=500  fence: as take or the last extend returned it
 ---@reply    (fence int, verdicts int[])  fence: the end of the leases in us; verdicts: 0 lost, 1 extended
 ---@cost     O(log n) for each job, n being the number of leases
+---@allow    W002 an undo goes as far as it can
 
-local leases = KEYS[1]
+local leases, receipt = KEYS[1], KEYS[2]
 local lease = tonumber(ARGV[1])
 if #ARGV > 1001 then
   error('job: at most 500')
@@ -27,7 +29,8 @@ if #fraction < 6 then
 end
 local now_us = time[1] .. fraction
 -->
-local new_fence = string.format('%.0f', now_us + lease * 1000)
+local kept = redis.call('GET', receipt)
+local new_fence = kept or string.format('%.0f', now_us + lease * 1000)
 
 local verdicts, grants, n = {}, {}, 0
 for i = 2, #ARGV, 2 do
@@ -35,7 +38,7 @@ for i = 2, #ARGV, 2 do
   local score = redis.call('ZSCORE', leases, id)
   n = n + 1
   verdicts[n] = 0
-  if score and tonumber(score) == fence then
+  if score and (tonumber(score) == fence or tonumber(score) == tonumber(new_fence)) then
     verdicts[n] = 1
     grants[#grants + 1] = new_fence
     grants[#grants + 1] = id
@@ -45,6 +48,15 @@ end
 -- The member does not exist; see queue_take.lua.
 redis.call('ZREM', leases, '')
 if #grants > 0 then
-  redis.call('ZADD', leases, unpack(grants, 1, #grants))
+  if not kept then
+    redis.call('SET', receipt, new_fence, 'PX', lease)
+  end
+  local added = redis.pcall('ZADD', leases, unpack(grants, 1, #grants))
+  if type(added) == 'table' then
+    if not kept then
+      redis.pcall('DEL', receipt)
+    end
+    error({err = added.err})
+  end
 end
 return {tonumber(new_fence), verdicts}

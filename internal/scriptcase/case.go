@@ -174,7 +174,7 @@ func ScriptCalls() []ScriptCall {
 		}, Leased, nil},
 		{&gen.QueueExtendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, _, _, l, _, _ := QueueKeys(k)
-			v, err := gen.QueueExtend(ctx, c, gen.QueueExtendParams{Leases: l, Lease: time.Minute, Jobs: []gen.QueueExtendJob{{ID: "a", Fence: lab.LongLease}}})
+			v, err := gen.QueueExtend(ctx, c, gen.QueueExtendParams{Leases: l, Receipt: "{" + k + "}:i:2", Lease: time.Minute, Jobs: []gen.QueueExtendJob{{ID: "a", Fence: lab.LongLease}}})
 			return fmt.Sprint(v.Verdicts), err
 		}, Leased, nil},
 		{&gen.QueueReclaimScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
