@@ -12,10 +12,10 @@ import (
 )
 
 // DelayedPromoteSHA is the SHA-1 of delayed_promote.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DelayedPromoteSHA = "bf8b8d14c5dcb61f4f85c06d720e95373e0ba57e"
+const DelayedPromoteSHA = "58ba958e52794ef48fe23c93c2558f687b3db231"
 
 // DelayedPromoteGuardedSHA is the SHA-1 of guard.lua and delayed_promote.lua joined, which runs under lua.Guard.
-const DelayedPromoteGuardedSHA = "54396bf596a88ba7248d639d36458a85a9aab724"
+const DelayedPromoteGuardedSHA = "9d379181744a555bc0754bb209dda238dad576b4"
 
 // DelayedPromoteScript is scripts/delayed_promote.lua.
 var DelayedPromoteScript = lua.Script{

@@ -12,10 +12,10 @@ import (
 )
 
 // QueueControlSHA is the SHA-1 of queue_control.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueControlSHA = "868e6119520cb41ff6e03d91a2d86031d9298ea7"
+const QueueControlSHA = "7affed13dbad84c3c450ec014fb030d7c8aa55fe"
 
 // QueueControlGuardedSHA is the SHA-1 of guard.lua and queue_control.lua joined, which runs under lua.Guard.
-const QueueControlGuardedSHA = "de04ff8eaf4c556ed9ead535815828330d6f0fe3"
+const QueueControlGuardedSHA = "354ccb7cd8e0f47e29e11f16a2ec29bd25671302"
 
 // QueueControlScript is scripts/queue_control.lua.
 var QueueControlScript = lua.Script{

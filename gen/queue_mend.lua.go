@@ -12,7 +12,7 @@ import (
 )
 
 // QueueMendSHA is the SHA-1 of queue_mend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueMendSHA = "5713cc95bc98f1c8d503a8182d7849e48b2bcc0a"
+const QueueMendSHA = "b33a00c4c6a28c033a2067f3c701f5fd4f3b4c33"
 
 // QueueMendScript is scripts/queue_mend.lua.
 var QueueMendScript = lua.Script{

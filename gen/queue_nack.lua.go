@@ -10,10 +10,10 @@ import (
 )
 
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "29709d3f1f155fb1b1b4c092a71d8a15fdf60a41"
+const QueueNackSHA = "ab7814533ff6eb442b4294ab4da957228c660c30"
 
 // QueueNackGuardedSHA is the SHA-1 of guard.lua and queue_nack.lua joined, which runs under lua.Guard.
-const QueueNackGuardedSHA = "ca5fd3aedf912e8e707908525dfa9faf1fa261bd"
+const QueueNackGuardedSHA = "20ef14ff3f99189b4180a43667ae5cf2462b095f"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{

@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "45b99cec15f5a51a35cef0c4fd6955994019cdb0"
+const QueuePushSHA = "5af2b0473256eaed13055c146bd4ea853cbdd2a0"
 
 // QueuePushGuardedSHA is the SHA-1 of guard.lua and queue_push.lua joined, which runs under lua.Guard.
-const QueuePushGuardedSHA = "98202776262bf323b5ab45eae9f16e71fb2c011d"
+const QueuePushGuardedSHA = "25024f909bd4935ded4a07d12064a69f5deb16a4"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{

@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushManySHA is the SHA-1 of queue_push_many.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushManySHA = "204284d8b6568c5e0b39599c339d859ea97bdfa7"
+const QueuePushManySHA = "74ca27a93bdeb4c7edafe2bc959da760495313e4"
 
 // QueuePushManyGuardedSHA is the SHA-1 of guard.lua and queue_push_many.lua joined, which runs under lua.Guard.
-const QueuePushManyGuardedSHA = "19d4d67b3d9c218ab514a66d661d033a1741c670"
+const QueuePushManyGuardedSHA = "47508159785d3ed1854c2efdbdb5bd000ad9f026"
 
 // QueuePushManyScript is scripts/queue_push_many.lua.
 var QueuePushManyScript = lua.Script{

@@ -11,7 +11,7 @@ import (
 )
 
 // QueueReclaimSHA is the SHA-1 of queue_reclaim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReclaimSHA = "cf1b0ab2bb0d9bc3bb3a786a3317540ec92eb334"
+const QueueReclaimSHA = "0385a9c9ac85019ea1a62dcfa7e85ba1bcf2ddbb"
 
 // QueueReclaimScript is scripts/queue_reclaim.lua.
 var QueueReclaimScript = lua.Script{

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueRequeueSHA is the SHA-1 of queue_requeue.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRequeueSHA = "449fa1abe8f6a0c4383f651fb2e902423a51c71d"
+const QueueRequeueSHA = "f803b7d05f40b0e7d5adc9afdb3b9ed18d91e4dc"
 
 // QueueRequeueGuardedSHA is the SHA-1 of guard.lua and queue_requeue.lua joined, which runs under lua.Guard.
-const QueueRequeueGuardedSHA = "314b0a6c3547b70d96495925e1c2a2bec37c88d8"
+const QueueRequeueGuardedSHA = "93f344c72875c78d63f5bcf613b625a7a635cb15"
 
 // QueueRequeueScript is scripts/queue_requeue.lua.
 var QueueRequeueScript = lua.Script{

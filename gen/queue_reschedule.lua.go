@@ -13,10 +13,10 @@ import (
 )
 
 // QueueRescheduleSHA is the SHA-1 of queue_reschedule.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRescheduleSHA = "04fba1e5b291a30a92373987537621c3f6071e3d"
+const QueueRescheduleSHA = "42805e24e6c813ce5322a3ca1840711fe3dbaeba"
 
 // QueueRescheduleGuardedSHA is the SHA-1 of guard.lua and queue_reschedule.lua joined, which runs under lua.Guard.
-const QueueRescheduleGuardedSHA = "165ace685b3ec2049e79c4ca0ceabbc8dd42321d"
+const QueueRescheduleGuardedSHA = "aceb766b0ce3fa6bf63a790c52e1ca70b3691e41"
 
 // QueueRescheduleScript is scripts/queue_reschedule.lua.
 var QueueRescheduleScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueTakeSHA is the SHA-1 of queue_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTakeSHA = "440188d3b1ba9f8d7cfbcb2a29854ed888419c24"
+const QueueTakeSHA = "c5aa35fb8300e4f833ff21b1a43a145610877c92"
 
 // QueueTakeScript is scripts/queue_take.lua.
 var QueueTakeScript = lua.Script{

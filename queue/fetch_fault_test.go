@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
@@ -59,5 +60,31 @@ func TestDeadConsumersAreSkipped(t *testing.T) {
 	case <-got:
 	case <-time.After(soonAwake):
 		t.Fatal("no live consumer was notified")
+	}
+}
+
+// A push notifies a live consumer behind a fleet of killed ones, whether the time of their wait is over or not.
+func TestDeadFleetIsSkipped(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	got := make(chan struct{}, 1)
+	idleConsumers(t, c, q, 1, func(context.Context, *queue.Delivery) error {
+		got <- struct{}{}
+		return nil
+	})
+	for i := range 1000 {
+		score := float64(1)
+		if i < 40 {
+			score = float64(c.Time(ctx).Val().UnixMilli() + 5000)
+		}
+		ghost := redis.Z{Score: score, Member: lab.Key(q, "w:ghost-"+strconv.Itoa(i))}
+		require.NoError(t, c.ZAdd(ctx, lab.Key(q, "w"), ghost).Err())
+	}
+	lab.Push(t, q, queue.Job{})
+	select {
+	case <-got:
+	case <-time.After(soonAwake):
+		t.Fatal("the live consumer was not notified")
 	}
 }

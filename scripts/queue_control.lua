@@ -17,16 +17,23 @@ if not (size and size >= -1) then
   error('limit must be -1 or more')
 end
 
+--< part/now_ms.lua
+-- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+-- last digits, and to turn a number into text costs more than to join two.
+local time = redis.call('TIME')
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+-->
 redis.call('ZCARD', wake)
 if pause == '1' then
   redis.call('HSET', control, 'paused', '1')
 elseif pause == '2' then
   redis.call('HDEL', control, 'paused')
   --< part/queue_wake_next.lua
-  -- Notify the consumer that has waited longest. A channel without a subscriber was that of
-  -- a dead process: the next one has its turn. This is only a hint: where the user may not
-  -- run one of the commands, all else is as before.
-  for _ = 1, 8 do
+  -- Notify the consumer that has waited longest. A waiter whose wait is over has gone, and a
+  -- channel without a subscriber was that of a dead process: the next one has its turn. This
+  -- is only a hint: where the user may not run one of the commands, all else is as before.
+  local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)
+  for _ = 1, type(over) == 'number' and 64 or 0 do
     local first = redis.pcall('ZPOPMIN', wake)
     if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
       break

@@ -97,10 +97,11 @@ end
 
 if #entries > 0 then
   --< part/queue_wake_next.lua
-  -- Notify the consumer that has waited longest. A channel without a subscriber was that of
-  -- a dead process: the next one has its turn. This is only a hint: where the user may not
-  -- run one of the commands, all else is as before.
-  for _ = 1, 8 do
+  -- Notify the consumer that has waited longest. A waiter whose wait is over has gone, and a
+  -- channel without a subscriber was that of a dead process: the next one has its turn. This
+  -- is only a hint: where the user may not run one of the commands, all else is as before.
+  local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)
+  for _ = 1, type(over) == 'number' and 64 or 0 do
     local first = redis.pcall('ZPOPMIN', wake)
     if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
       break
