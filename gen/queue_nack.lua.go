@@ -10,10 +10,10 @@ import (
 )
 
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "ab7814533ff6eb442b4294ab4da957228c660c30"
+const QueueNackSHA = "0e780a10b0049d231d64baf676745c6b9a311f72"
 
 // QueueNackGuardedSHA is the SHA-1 of guard.lua and queue_nack.lua joined, which runs under lua.Guard.
-const QueueNackGuardedSHA = "20ef14ff3f99189b4180a43667ae5cf2462b095f"
+const QueueNackGuardedSHA = "67041336c5b087745ed16fd08069073099a4fcb7"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{
@@ -51,24 +51,27 @@ type QueueNackParams struct {
 	Control string // KEYS[9], hash: paused, limit, dead_bytes
 	// KEYS[10], zset: channels of those who wait, scored by the end of their wait in ms.
 	Wake string
-	// ARGV[1] and on, at most 200: delay: ms until it is ready again, below 0 for the dead set.
+	// ARGV[1] and on, at most 200: delay: ms until it is ready again, below 0 for the dead set;
+	// enqueued_at: in ms, as take returned it.
 	Jobs []QueueNackJob
 }
 
 // QueueNackJob is one element of QueueNackParams.Jobs.
 type QueueNackJob struct {
-	ID      string
-	Fence   int64
-	Delay   int64
-	Counted bool
-	Reason  string
+	ID         string
+	Fence      int64
+	Delay      int64
+	Counted    bool
+	Reason     string
+	EnqueuedAt int64
 }
 
 // QueueNack gives leased jobs back: to be delivered again, at once or later, or to the dead set.
 //
 // A job that is counted has failed once more; its reason is kept with it. One that is not counted
-// was only interrupted or put off. Death releases the unique key. For each job one verdict, in
-// order: whether it was still leased under this fence.
+// was only interrupted or put off: without a delay it is at the head of ready again, with its time.
+// Death releases the unique key. For each job one verdict, in order: whether it was still leased
+// under this fence.
 //
 //   - Contract, dup-only: an error half-way can deliver a job twice, never lose one.
 //   - Retry: safe; sent again after a lost reply; a job already given back is not leased under this
@@ -99,7 +102,7 @@ func QueueNackIn(b *lua.Batch, p QueueNackParams) *lua.Future[[]int64] {
 }
 
 func (p *QueueNackParams) call() *lua.Call {
-	c := lua.NewCall(&QueueNackScript, 10, 5*len(p.Jobs))
+	c := lua.NewCall(&QueueNackScript, 10, 6*len(p.Jobs))
 	c.Key("leases", p.Leases)
 	c.Key("ready", p.Ready)
 	c.Key("scheduled", p.Scheduled)
@@ -111,7 +114,7 @@ func (p *QueueNackParams) call() *lua.Call {
 	c.Key("control", p.Control)
 	c.Key("wake", p.Wake)
 	c.EndKeys()
-	c.Group("job", len(p.Jobs), 200, 5)
+	c.Group("job", len(p.Jobs), 200, 6)
 	for i := range p.Jobs {
 		e := &p.Jobs[i]
 		c.StringAt(&e.ID)
@@ -119,6 +122,7 @@ func (p *QueueNackParams) call() *lua.Call {
 		c.IntAt(&e.Delay)
 		c.Bool(e.Counted)
 		c.StringAt(&e.Reason)
+		c.IntAt(&e.EnqueuedAt)
 	}
 	return c
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // QueueReclaimSHA is the SHA-1 of queue_reclaim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReclaimSHA = "0385a9c9ac85019ea1a62dcfa7e85ba1bcf2ddbb"
+const QueueReclaimSHA = "1d3792029992078648c0d7cc064ca5c598e809a6"
 
 // QueueReclaimScript is scripts/queue_reclaim.lua.
 var QueueReclaimScript = lua.Script{

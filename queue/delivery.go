@@ -137,7 +137,9 @@ func (q *Queue) Nack(ctx context.Context, delay time.Duration, reason string, ds
 	return q.giveBack(ctx, same(gen.QueueNackJob{Delay: clock.CeilMilli(delay), Counted: true, Reason: reason}), ds)
 }
 
-// Return is Nack without a failure: the work was interrupted or postponed.
+// Return is Nack without a failure: the work was interrupted or postponed. Without a delay the jobs are where they
+// were, at the head of the ready list in the order given, each with its EnqueuedAt. More than 200 jobs take several
+// scripts, of which the last is at the head.
 func (q *Queue) Return(ctx context.Context, delay time.Duration, ds ...*Delivery) error {
 	if err := checkDelay(delay); err != nil {
 		return q.wrap("return to", err)
@@ -179,6 +181,7 @@ func (q *Queue) giveBack(ctx context.Context, how func(*Delivery) gen.QueueNackJ
 			for i, d := range ds {
 				j := how(d)
 				j.ID, j.Fence, j.Reason = d.ID, fences[i], j.Reason[:min(len(j.Reason), maxReason)]
+				j.EnqueuedAt = d.EnqueuedAt.UnixMilli()
 				p.Jobs[i] = j
 			}
 			verdicts, err := gen.QueueNack(ctx, q.client, p)

@@ -27,10 +27,7 @@ func (m *modelled) draw(t *rapid.T) (ds []*queue.Delivery, before fences) {
 	}
 	ds = rapid.SliceOfN(rapid.SampledFrom(from), 1, 3).Draw(t, "deliveries")
 	for _, d := range ds {
-		before = append(before, struct {
-			id    string
-			fence int64
-		}{d.ID, d.Deadline().UnixMicro()})
+		before = append(before, fenced{d.ID, d.Deadline().UnixMicro(), d.EnqueuedAt.UnixMilli()})
 	}
 	return ds, before
 }
@@ -102,9 +99,11 @@ func (m *queueModel) release(id string) {
 }
 
 // fences are those of some deliveries before the call, in its order.
-type fences []struct {
-	id    string
-	fence int64
+type fences []fenced
+
+type fenced struct {
+	id              string
+	fence, enqueued int64
 }
 
 // ack returns the ids whose lease is lost.
@@ -134,6 +133,7 @@ func (m *queueModel) forget(id string) {
 // nack returns the ids whose lease is lost. A delay below 0 means the dead set. An empty reason means that no
 // failure is counted.
 func (m *queueModel) nack(ds fences, delay int64, reason string, now span) (lost []string) {
+	var head []slot
 	for _, d := range ds {
 		if !m.holdsLease(d.id, d.fence) {
 			lost = append(lost, d.id)
@@ -148,10 +148,13 @@ func (m *queueModel) nack(ds fences, delay int64, reason string, now span) (lost
 			m.bury(d.id, now)
 		case delay > 0:
 			m.scheduled[d.id] = now.plus(delay)
+		case reason == "":
+			head = append(head, slot{d.id, exactly(d.enqueued)})
 		default:
 			m.ready = append(m.ready, slot{d.id, now})
 		}
 	}
+	m.ready = append(head, m.ready...)
 	return lost
 }
 

@@ -69,3 +69,23 @@ func TestReclaimIsBounded(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, over-200, second.Returned)
 }
+
+// Reclaimed jobs are at the head of the ready list, the one whose lease ended first before the others.
+func TestReclaimKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	lab.Push(t, q, lab.Numbered(5, 0)...)
+	taken, err := q.Take(ctx, 3)
+	require.NoError(t, err)
+	for i, d := range taken.Deliveries {
+		require.NoError(t, c.ZAdd(ctx, lab.Key(q, "l"), redis.Z{Score: float64(i + 1), Member: d.ID}).Err())
+	}
+	_, err = q.Reclaim(ctx)
+	require.NoError(t, err)
+	again, err := q.Take(ctx, 5)
+	require.NoError(t, err)
+	for i, d := range again.Deliveries {
+		require.Equal(t, lab.Numbered(5, 0)[i].ID, d.ID)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -103,4 +104,25 @@ func TestConsumeTrimsTheDead(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 5, out.Dead)
 	require.Equal(t, 2, stats(t, q).Dead)
+}
+
+// A job that is returned without a failure and without a delay is where it was, with the time it had. Several keep
+// their order.
+func TestReturnedJobsKeepTheirPlace(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := lab.NewQueue(t, &queue.Options{Lease: time.Hour})
+	pushed := lab.Push(t, q, lab.Numbered(5, 0)...)
+	luatomictest.Eventually(t, 5*time.Second, "the clock moves", func() bool { return stats(t, q).Now.After(pushed.Now) })
+	taken, err := q.Take(ctx, 3)
+	require.NoError(t, err)
+	require.NoError(t, q.Return(ctx, 0, taken.Deliveries...))
+	again, err := q.Take(ctx, 5)
+	require.NoError(t, err)
+	require.Len(t, again.Deliveries, 5)
+	for i, d := range again.Deliveries {
+		require.Equal(t, pushed.IDs[i], d.ID)
+		require.Equal(t, pushed.Now, d.EnqueuedAt)
+		require.Equal(t, 1, d.Attempt)
+	}
 }

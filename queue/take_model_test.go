@@ -90,15 +90,17 @@ func (m *queueModel) promote(max int, now int64) int {
 
 func (m *queueModel) reclaim(maxFailures int, at time.Time) (returned, buried int) {
 	now := at.UnixMilli()
+	var head []slot
 	for _, id := range inOrder(m.leased, at.UnixMicro()) {
 		delete(m.leased, id)
 		if m.fail(id, "lease over") >= maxFailures {
 			m.bury(id, exactly(now))
 			buried++
 		} else {
-			m.ready = slices.Insert(m.ready, 0, slot{id, exactly(now)})
+			head = append(head, slot{id, exactly(now)})
 			returned++
 		}
 	}
+	m.ready = append(head, m.ready...)
 	return returned, buried
 }

@@ -1,7 +1,8 @@
 --- QueueNack gives leased jobs back: to be delivered again, at once or later, or to the dead set.
 ---
 --- A job that is counted has failed once more; its reason is kept with it. One that
---- is not counted was only interrupted or put off. Death releases the unique key.
+--- is not counted was only interrupted or put off: without a delay it is at the head
+--- of ready again, with its time. Death releases the unique key.
 --- For each job one verdict, in order: whether it was still leased under this fence.
 ---
 ---@contract dup-only  an error half-way can deliver a job twice, never lose one
@@ -17,8 +18,8 @@
 ---@key      expiry     zset  name of a unique key, scored by its end in ms
 ---@key      control    hash  paused, limit, dead_bytes
 ---@key      wake       zset  channels of those who wait, scored by the end of their wait in ms
----@args     job  (id string, fence int, delay int, counted bool, reason string)  max=200  delay: ms
----          until it is ready again, below 0 for the dead set
+---@args     job  (id string, fence int, delay int, counted bool, reason string, enqueued_at int)  max=200
+---          delay: ms until it is ready again, below 0 for the dead set; enqueued_at: in ms, as take returned it
 ---@reply    int[]  0 lost, 1 given back
 ---@cost     O(log n) for each job
 
@@ -52,13 +53,14 @@ redis.call('ZCARD', wake)
 redis.call('ZREM', leases, '')
 
 local verdicts, n, work = {}, 0, false
-for i = 1, #ARGV, 5 do
+local heads, entries = {}, {}
+for i = 1, #ARGV, 6 do
   local id, fence, delay = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
   local counted, reason = ARGV[i + 3], ARGV[i + 4]
   local score = redis.call('ZSCORE', leases, id)
   n = n + 1
   verdicts[n] = 0
-  if score and tonumber(score) == fence then
+  if score and tonumber(score) == fence and not entries[id] then
     verdicts[n] = 1
     work = work or delay >= 0
     if counted == '1' then
@@ -84,11 +86,21 @@ for i = 1, #ARGV, 5 do
       -->
     elseif delay > 0 then
       redis.call('ZADD', scheduled, string.format('%.0f', now_ms + delay), id)
-    else
+    elseif counted == '1' then
       redis.call('RPUSH', ready, now_ms .. ':' .. id)
+    else
+      heads[#heads + 1] = id
+      entries[id] = ARGV[i + 5] .. ':' .. id
     end
-    redis.call('ZREM', leases, id)
+    if not entries[id] then
+      redis.call('ZREM', leases, id)
+    end
   end
+end
+-- The last goes to the head first, so that they keep their order.
+for i = #heads, 1, -1 do
+  redis.call('LPUSH', ready, entries[heads[i]])
+  redis.call('ZREM', leases, heads[i])
 end
 if work then
   --< part/queue_wake_next.lua

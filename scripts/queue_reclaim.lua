@@ -53,8 +53,10 @@ local ids = redis.call('ZRANGE', leases, '-inf', now_us, 'BYSCORE', 'LIMIT', 0, 
 -- The member does not exist; see queue_take.lua.
 redis.call('ZREM', leases, '')
 
+-- From the last to the first: the head of ready gets them in this order.
 local entries, graves, counts = {}, {}, {}
-for _, id in ipairs(ids) do
+for i = #ids, 1, -1 do
+  local id = ids[i]
   if redis.call('HEXISTS', bodies, id) == 1 then
     local count = tonumber(redis.call('HGET', failures, id) or 0) + 1
     local n = #counts
