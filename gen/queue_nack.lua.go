@@ -10,10 +10,10 @@ import (
 )
 
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "0e780a10b0049d231d64baf676745c6b9a311f72"
+const QueueNackSHA = "d0c6cde8db79adb0786f991f702f31f9fba5ce2f"
 
 // QueueNackGuardedSHA is the SHA-1 of guard.lua and queue_nack.lua joined, which runs under lua.Guard.
-const QueueNackGuardedSHA = "67041336c5b087745ed16fd08069073099a4fcb7"
+const QueueNackGuardedSHA = "8615ae6ea38214d06003a971bbf5242016cb21ec"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{
@@ -72,6 +72,8 @@ type QueueNackJob struct {
 // was only interrupted or put off: without a delay it is at the head of ready again, with its time.
 // Death releases the unique key. For each job one verdict, in order: whether it was still leased
 // under this fence.
+//
+// Long because a job has three ends: ready, scheduled, dead.
 //
 //   - Contract, dup-only: an error half-way can deliver a job twice, never lose one.
 //   - Retry: safe; sent again after a lost reply; a job already given back is not leased under this

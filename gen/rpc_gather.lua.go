@@ -12,7 +12,7 @@ import (
 )
 
 // RPCGatherSHA is the SHA-1 of rpc_gather.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCGatherSHA = "5794eaaad29c929212a6cdb5efe5ed96af09cfaf"
+const RPCGatherSHA = "bb2be22ae452aecb190525aef59eaf720ac35de4"
 
 // RPCGatherScript is scripts/rpc_gather.lua.
 var RPCGatherScript = lua.Script{
@@ -55,6 +55,8 @@ type RPCGatherRow struct {
 // The expected nodes are those alive in the step that publishes. One that did not hear the request
 // is named as such. It runs the request only if the caller names it to the node, which it does
 // while the slot of a cluster moves.
+//
+// Long because it chooses, records and publishes in one step.
 //
 //   - Contract, dup-only: an error half-way leaves a request that some nodes run and nobody waits
 //     for; it expires.

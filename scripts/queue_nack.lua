@@ -5,6 +5,8 @@
 --- of ready again, with its time. Death releases the unique key.
 --- For each job one verdict, in order: whether it was still leased under this fence.
 ---
+--- Long because a job has three ends: ready, scheduled, dead.
+---
 ---@contract dup-only  an error half-way can deliver a job twice, never lose one
 ---@retry    safe  a job already given back is not leased under this fence
 ---@guard    guard.lua
@@ -25,7 +27,7 @@
 
 local leases, ready, scheduled, bodies, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local dead, unique, expiry, control, wake = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-if #ARGV > 1000 then
+if #ARGV > 1200 then
   error('job: at most 200')
 end
 

@@ -4,6 +4,8 @@
 --- hear the request is named as such. It runs the request only if the caller names it to
 --- the node, which it does while the slot of a cluster moves.
 ---
+--- Long because it chooses, records and publishes in one step.
+---
 ---@contract dup-only  an error half-way leaves a request that some nodes run and nobody waits for; it expires
 ---@retry    safe  one that is recorded is not sent again, and the same nodes are named
 ---@key      nodes    zset    node, scored by the end of its lease in ms

@@ -31,7 +31,7 @@ func HeaderOf(script *lua.Script) (out []Bound) {
 	for _, found := range boundLine.FindAllStringSubmatch(continued.ReplaceAllString(*script.Source, "  "), -1) {
 		b := Bound{Tag: found[1], Name: found[2], At: places[found[1][:3]], Width: 1}
 		places[found[1][:3]]++
-		kind, options := found[3], found[3]
+		kind, options := found[3], ""
 		if strings.HasPrefix(kind, "(") {
 			kind, options, _ = strings.Cut(kind[1:], ")  ")
 			b.Width = len(strings.Split(enumMembers.ReplaceAllString(kind, ""), ","))
