@@ -4,6 +4,8 @@
 --- delay come a microsecond apart, in their order: equal scores would be ordered by
 --- the random ids.
 ---
+--- Long because an error half-way is undone.
+---
 ---@contract all-or-nothing
 ---@retry    safe  the receipt holds the first answer
 ---@slots    any  the names are those of Redis in Action

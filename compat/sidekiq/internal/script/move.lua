@@ -4,6 +4,8 @@
 --- A member that is gone, or that was put off, is passed over: another poller had it. A
 --- queue that cannot be written to keeps its jobs in the set, and the others move.
 ---
+--- Long because it checks each member again before it moves any.
+---
 ---@contract dup-only  an error half-way can leave the jobs of one queue there and in the set, never in neither
 ---@retry    safe  what has moved is not in the set any more
 ---@slots    any  the keys are Sidekiq's, which have no tag

@@ -15,7 +15,7 @@ import (
 var moveSource string
 
 // MoveSHA is the SHA-1 of move.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const MoveSHA = "53bb947fe99f89e42febfd8f9b0b9369c99c7dfb"
+const MoveSHA = "6fe31ee2645a37c1b96405b1328c1b89d23f0b5d"
 
 // MoveScript is move.lua.
 var MoveScript = lua.Script{
@@ -79,6 +79,8 @@ type MoveResult struct {
 //
 // A member that is gone, or that was put off, is passed over: another poller had it. A queue that
 // cannot be written to keeps its jobs in the set, and the others move.
+//
+// Long because it checks each member again before it moves any.
 //
 //   - Contract, dup-only: an error half-way can leave the jobs of one queue there and in the set,
 //     never in neither.

@@ -5,6 +5,8 @@
 --- field here costs as much as all else, so the caller may write its guess of the server's
 --- time: it stays where it is off by no more than slack, and is written anew where not.
 ---
+--- Long because the plan of a batch is read before anything is written.
+---
 ---@contract all-or-nothing  a write refused half-way is followed by the undoing of those before it
 ---@retry    never  a repeat pushes the jobs again
 ---@slots    any  the keys are Sidekiq's, which have no tag

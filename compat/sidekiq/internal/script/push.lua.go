@@ -15,7 +15,7 @@ import (
 var pushSource string
 
 // PushSHA is the SHA-1 of push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushSHA = "08a83776235350cb193076b84a282f87d4c5490e"
+const PushSHA = "302017b45b1acdea01c4bda9be287c69b7a9b33e"
 
 // PushScript is push.lua.
 var PushScript = lua.Script{
@@ -79,6 +79,8 @@ type PushResult struct {
 // one. A job for later that is due by then goes into its queue. To write the field here costs as
 // much as all else, so the caller may write its guess of the server's time: it stays where it is
 // off by no more than slack, and is written anew where not.
+//
+// Long because the plan of a batch is read before anything is written.
 //
 //   - Contract, all-or-nothing: a write refused half-way is followed by the undoing of those before
 //     it.

@@ -3,6 +3,8 @@
 --- A job of a queue has enqueued_at by the server's clock, as its last field, unless it
 --- came with one. A job for later that is due by then goes into its queue.
 ---
+--- Long because the plan of a batch is read before anything is written, and its receipt kept.
+---
 ---@contract all-or-nothing  a write refused half-way is followed by the undoing of those before it
 ---@retry    safe  the receipt says that the jobs are in
 ---@slots    any  the keys are Sidekiq's, which have no tag

@@ -16,7 +16,7 @@ import (
 var pushOnceSource string
 
 // PushOnceSHA is the SHA-1 of push_once.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushOnceSHA = "403db9a895326338cc7523fa97c73fdb3e417531"
+const PushOnceSHA = "2cc65c0cea7f631562105e50b12748abe5c46a73"
 
 // PushOnceScript is push_once.lua.
 var PushOnceScript = lua.Script{
@@ -81,6 +81,8 @@ type PushOnceResult struct {
 //
 // A job of a queue has enqueued_at by the server's clock, as its last field, unless it came with
 // one. A job for later that is due by then goes into its queue.
+//
+// Long because the plan of a batch is read before anything is written, and its receipt kept.
 //
 //   - Contract, all-or-nothing: a write refused half-way is followed by the undoing of those before
 //     it.

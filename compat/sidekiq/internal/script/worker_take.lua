@@ -40,13 +40,6 @@ if not (first and first >= 1 and first <= 2 ^ 53 - 500) then
   error('first must be 1 to 2^53 - 500')
 end
 
-local done, d = {}, 0
-for i = 5, #ARGV do
-  local id = ARGV[i]
-  d = d + 1
-  done[d] = id
-end
-
 -- A key of the wrong type stops the script while nothing is written.
 local jobs, j, fields, f, cut = {}, 0, {}, 0, {}
 
@@ -122,8 +115,8 @@ if f > 0 then
   end
 end
 
-if d > 0 then
-  local finished = redis.call('HDEL', working, unpack(done, 1, math.min(d, 1000)))
+if #ARGV > 4 then
+  local finished = redis.call('HDEL', working, unpack(ARGV, 5, math.min(#ARGV, 1004)))
   if finished > 0 then
     redis.pcall('INCRBY', processed, finished)
     redis.pcall('INCRBY', day, finished)

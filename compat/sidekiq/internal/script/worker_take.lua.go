@@ -15,7 +15,7 @@ import (
 var workerTakeSource string
 
 // WorkerTakeSHA is the SHA-1 of worker_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerTakeSHA = "e4442e65079fe2a2dc5d1973b93e23fb9fe95608"
+const WorkerTakeSHA = "6fade5c718432f8e0ed805c14469c3ce20d4af53"
 
 // WorkerTakeScript is worker_take.lua.
 var WorkerTakeScript = lua.Script{
