@@ -11,7 +11,7 @@ import (
 )
 
 // RPCAttachSHA is the SHA-1 of rpc_attach.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCAttachSHA = "e8b5e1948fbaf253b93660365b00fb520ce7e9b2"
+const RPCAttachSHA = "12c12691c977e247069b50bb15e39f62d17aa5a5"
 
 // RPCAttachScript is scripts/rpc_attach.lua.
 var RPCAttachScript = lua.Script{
@@ -35,7 +35,7 @@ type RPCAttachState int64
 
 // The values of RPCAttachState.
 const (
-	RPCAttachStateGone    RPCAttachState = 0
+	RPCAttachStateMissing RPCAttachState = 0
 	RPCAttachStatePending RPCAttachState = 1
 	RPCAttachStateDone    RPCAttachState = 2
 	RPCAttachStateLost    RPCAttachState = 3
@@ -45,8 +45,8 @@ const (
 // String returns the value's name in the script's header, or its number.
 func (v RPCAttachState) String() string {
 	switch v {
-	case RPCAttachStateGone:
-		return "gone"
+	case RPCAttachStateMissing:
+		return "missing"
 	case RPCAttachStatePending:
 		return "pending"
 	case RPCAttachStateDone:
@@ -66,14 +66,16 @@ type RPCAttachResult struct {
 	Frame []byte
 }
 
-// RPCAttach joins a call that is known already, or reads its reply.
+// RPCAttach adds a caller to a call that is recorded, or reads the reply of that call.
 //
-// The caller is told of the reply as the first one is. Past 16 callers it has to look for itself. A
-// call that was lost is forgotten, so that it can be made anew.
+// An added caller is notified of the reply like the first one. At most 16 callers are notified;
+// later ones poll. The record of a lost call is deleted, so that the call can be made again.
 //
 //   - Contract, all-or-nothing: an error leaves the data as it was.
-//   - Retry: safe; sent again after a lost reply; a caller that is there is not added again.
+//   - Retry: safe; sent again after a lost reply; a caller that is recorded is not added again.
 //   - KEYS[1]: record, string: see rpc_call.lua.
+//   - Reply: missing: no record, or cancelled; done: the frame is the reply; full: 16 callers are
+//     recorded.
 //   - Cost: O(1).
 func RPCAttach(ctx context.Context, c lua.Client, p RPCAttachParams) (RPCAttachResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCAttach)
@@ -105,9 +107,9 @@ func decodeRPCAttach(r *lua.Reply) RPCAttachResult {
 func decodeRPCAttachState(r *lua.Reply, name string) RPCAttachState {
 	v := RPCAttachState(r.Int(name))
 	switch v {
-	case RPCAttachStateGone, RPCAttachStatePending, RPCAttachStateDone, RPCAttachStateLost, RPCAttachStateFull:
+	case RPCAttachStateMissing, RPCAttachStatePending, RPCAttachStateDone, RPCAttachStateLost, RPCAttachStateFull:
 	default:
-		r.Fail(name, "one of 0 (gone), 1 (pending), 2 (done), 3 (lost), 4 (full)")
+		r.Fail(name, "one of 0 (missing), 1 (pending), 2 (done), 3 (lost), 4 (full)")
 	}
 	return v
 }

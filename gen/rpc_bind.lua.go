@@ -12,7 +12,7 @@ import (
 )
 
 // RPCBindSHA is the SHA-1 of rpc_bind.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCBindSHA = "82ae6533ea6a1c30ee4241048f9616a222273eda"
+const RPCBindSHA = "a1566ad90953640b68e5a00b588ca4514683dee6"
 
 // RPCBindScript is scripts/rpc_bind.lua.
 var RPCBindScript = lua.Script{
@@ -31,10 +31,10 @@ type RPCBindParams struct {
 	Binding string // KEYS[1], string: the node that owns the connection
 	Nodes   string // KEYS[2], zset: node, scored by the end of its lease in ms
 	Node    string // ARGV[1]
-	// ARGV[2]: the owner from which it is taken; none: only a free connection, or one whose owner is
-	// dead, is bound.
+	// ARGV[2]: the owner that loses the connection; none: the connection must be free or its owner
+	// dead.
 	From lua.Opt[string]
-	Keep time.Duration // ARGV[3], at least 1 ms: how long it is bound
+	Keep time.Duration // ARGV[3], at least 1 ms: how long the binding stays
 }
 
 // RPCBindResult is the reply of RPCBind.
@@ -43,13 +43,13 @@ type RPCBindResult struct {
 	Owner string
 }
 
-// RPCBind makes a node the owner of a connection, if the owner is the one that is expected.
+// RPCBind makes a node the owner of a connection, if the current owner is the expected one.
 //
 //   - Contract, all-or-nothing: an error leaves the data as it was.
-//   - Retry: safe; sent again after a lost reply; the owner binds again.
+//   - Retry: safe; sent again after a lost reply; the owner binds it again.
 //   - KEYS[1]: binding, string: the node that owns the connection.
 //   - KEYS[2]: nodes, zset: node, scored by the end of its lease in ms.
-//   - Reply: owner: who owns it now.
+//   - Reply: owner: of the connection now.
 //   - Cost: O(1).
 func RPCBind(ctx context.Context, c lua.Client, p RPCBindParams) (RPCBindResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCBind)

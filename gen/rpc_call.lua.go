@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCallSHA is the SHA-1 of rpc_call.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCallSHA = "1eba534fc15c9bc98d77fe63512c0af74e12790f"
+const RPCCallSHA = "2ca6f7ed37b9cb2ba5db442ef725443397e43e6b"
 
 // RPCCallScript is scripts/rpc_call.lua.
 var RPCCallScript = lua.Script{
@@ -32,24 +32,24 @@ var RPCCallScript = lua.Script{
 // RPCCallParams are the keys and arguments of RPCCall.
 type RPCCallParams struct {
 	Nodes string // KEYS[1], zset: node, scored by the end of its lease in ms
-	// KEYS[2], zset: node, scored by its calls in flight less what it can run at once; 1000000 more
-	// when it did not hear.
+	// KEYS[2], zset: node, scored by its calls in flight less its limit of concurrent calls; 1000000
+	// more when it is unreachable.
 	Method string
-	// KEYS[3], string: state (p pending, d done, l lost, x given up), attempt, space, node, line feed;
+	// KEYS[3], string: state (p pending, d done, l lost, x cancelled), attempt, space, node, line feed;
 	// pending: callers, line feed, request; done: reply.
 	Record string
-	// KEYS[4] and on, at most 200, string: records that the caller is done with.
+	// KEYS[4] and on, at most 200, string: records that the caller needs no more.
 	Discards []string
 	Frame    []byte // ARGV[1]: the request as nodes read it
-	// ARGV[2]: what is published in its place, if anything: large requests are fetched.
-	Word    []byte
+	// ARGV[2]: what is published instead of the frame, which is then fetched; empty for the frame.
+	Notice  []byte
 	Caller  string        // ARGV[3]: name of the caller
 	Outbox  string        // ARGV[4]: prefix of the nodes' channels
 	Timeout time.Duration // ARGV[5], at least 1 ms: how long the caller waits
 	Keep    time.Duration // ARGV[6], at least 1 ms: how long the record stays
 	Shard   bool          // ARGV[7]: sharded pub/sub, in a cluster
-	// ARGV[8]: whether a good lease suffices: the slot has just moved, and not all who listen have
-	// followed.
+	// ARGV[8]: whether a valid lease is enough: the slot has just moved, and not every node has
+	// subscribed at its new owner.
 	Trust bool
 }
 
@@ -93,28 +93,32 @@ type RPCCallResult struct {
 
 // RPCCall sends a request to the least busy node that serves its method, and records it.
 //
-// The server knows who listens at that instant. So the node is chosen, found alive, given the
-// request and written down in one step, and where nobody is there the caller knows after one round
-// trip. It is asked before, and not by what PUBLISH answers: whoever listens at a replica hears
-// what is published here, is not counted, and must not run what went to another.
+// 1. It walks the nodes of the method in order of load, and removes those without a lease. 2. It
+// marks a node without a subscriber, so that the node comes after all others until its next report.
+// 3. It records the request for the first node with a lease, a subscriber and free capacity. 4. It
+// adds the request to the load of that node and publishes it.
 //
-// In a cluster the channels are of the slot, and its owner knows all who listen. While the slot
-// moves they are elsewhere. There the caller does not listen either, so its lease is all that is
-// asked of a node: it finds the request when it has followed.
+// PUBSUB NUMSUB finds the subscriber, not the count that PUBLISH returns. A subscriber of a replica
+// receives what is published here and is not counted: it must not run a request that was sent to
+// another node.
 //
-// What nodes read is the attempt, what is left of the time in ms, and the frame: '1 5000', a line
-// feed, the frame.
+// In a cluster the channels belong to the slot, and its owner knows every subscriber. While the
+// slot moves, the nodes are subscribed elsewhere. Then the caller has no subscription here either,
+// and a valid lease of the node is enough: it finds the request after it has subscribed again.
+//
+// A node reads the attempt, the remaining time in ms and the frame: '1 5000', a line feed, the
+// frame.
 //
 //   - Contract, dup-only: a request that cannot be published leaves no record; nodes found dead or
-//     deaf stay marked so.
+//     unreachable stay marked.
 //   - Retry: safe; sent again after a lost reply; a call that is recorded is not sent again.
 //   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.
-//   - KEYS[2]: method, zset: node, scored by its calls in flight less what it can run at once;
-//     1000000 more when it did not hear.
-//   - KEYS[3]: record, string: state (p pending, d done, l lost, x given up), attempt, space, node,
-//     line feed; pending: callers, line feed, request; done: reply.
-//   - KEYS[4]: discard and on, string: records that the caller is done with.
-//   - Reply: known: this call was sent before.
+//   - KEYS[2]: method, zset: node, scored by its calls in flight less its limit of concurrent
+//     calls; 1000000 more when it is unreachable.
+//   - KEYS[3]: record, string: state (p pending, d done, l lost, x cancelled), attempt, space,
+//     node, line feed; pending: callers, line feed, request; done: reply.
+//   - KEYS[4]: discard and on, string: records that the caller needs no more.
+//   - Reply: known: the call is recorded already.
 //   - Cost: O(log n + k) for k nodes tried, 64 at most.
 func RPCCall(ctx context.Context, c lua.Client, p RPCCallParams) (RPCCallResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCCall)
@@ -134,7 +138,7 @@ func (p *RPCCallParams) call() *lua.Call {
 	c.Keys("discard", p.Discards, 200)
 	c.EndKeys()
 	c.Bytes(&p.Frame)
-	c.Bytes(&p.Word)
+	c.Bytes(&p.Notice)
 	c.String(&p.Caller)
 	c.String(&p.Outbox)
 	c.Milliseconds("timeout", p.Timeout, 1, math.MaxInt64)

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCancelSHA is the SHA-1 of rpc_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCancelSHA = "50ec72b50fdb4199617032a8bd85e0848ecba56b"
+const RPCCancelSHA = "62f9622977b01579c1ba82dd585e18d4ef3b51f0"
 
 // RPCCancelScript is scripts/rpc_cancel.lua.
 var RPCCancelScript = lua.Script{
@@ -32,8 +32,8 @@ type RPCCancelParams struct {
 	Record string // KEYS[1], string: see rpc_call.lua
 	Method string // KEYS[2], zset: node, scored as in rpc_call.lua
 	Outbox string // ARGV[1]: prefix of the nodes' channels
-	Word   []byte // ARGV[2]: what the node is told
-	// ARGV[3], ms: how long a request that arrives later is refused; 0: there is none.
+	Notice []byte // ARGV[2]: what is published to the node
+	// ARGV[3], ms: how long a request that arrives later is refused; 0: no request can arrive later.
 	Mark  time.Duration
 	Shard bool // ARGV[4]: sharded pub/sub, in a cluster
 }
@@ -43,34 +43,33 @@ type RPCCancelResult int64
 
 // The values of RPCCancelResult.
 const (
-	RPCCancelResultGone    RPCCancelResult = 0
-	RPCCancelResultGivenUp RPCCancelResult = 1
-	RPCCancelResultDone    RPCCancelResult = 2
+	RPCCancelResultMissing   RPCCancelResult = 0
+	RPCCancelResultCancelled RPCCancelResult = 1
+	RPCCancelResultDone      RPCCancelResult = 2
 )
 
 // String returns the value's name in the script's header, or its number.
 func (v RPCCancelResult) String() string {
 	switch v {
-	case RPCCancelResultGone:
-		return "gone"
-	case RPCCancelResultGivenUp:
-		return "given_up"
+	case RPCCancelResultMissing:
+		return "missing"
+	case RPCCancelResultCancelled:
+		return "cancelled"
 	case RPCCancelResultDone:
 		return "done"
 	}
 	return strconv.FormatInt(int64(v), 10)
 }
 
-// RPCCancel gives up a request: its handler is told, and its reply is refused.
+// RPCCancel cancels a request: its node is notified, and its reply is refused.
 //
-// A request that may still be on its way leaves a mark, so that it does not run when it arrives.
+// A request that may arrive later leaves a mark, so that it does not run then.
 //
-//   - Contract, dup-only: an error half-way leaves the request given up and its handler without the
-//     word.
-//   - Retry: safe; sent again after a lost reply; what is given up stays so.
+//   - Contract, dup-only: an error half-way leaves the request cancelled and its node not notified.
+//   - Retry: safe; sent again after a lost reply; a cancelled request stays cancelled.
 //   - KEYS[1]: record, string: see rpc_call.lua.
 //   - KEYS[2]: method, zset: node, scored as in rpc_call.lua.
-//   - Reply: done: the reply that nobody read is taken away.
+//   - Reply: missing: no record, or cancelled before; done: the unread reply is deleted.
 //   - Cost: O(log n), n being the number of nodes.
 func RPCCancel(ctx context.Context, c lua.Client, p RPCCancelParams) (RPCCancelResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCCancel)
@@ -88,7 +87,7 @@ func (p *RPCCancelParams) call() *lua.Call {
 	c.Key("method", p.Method)
 	c.EndKeys()
 	c.String(&p.Outbox)
-	c.Bytes(&p.Word)
+	c.Bytes(&p.Notice)
 	c.Milliseconds("mark", p.Mark, math.MinInt64, math.MaxInt64)
 	c.Bool(p.Shard)
 	return c
@@ -101,9 +100,9 @@ func decodeRPCCancel(r *lua.Reply) RPCCancelResult {
 func decodeRPCCancelResult(r *lua.Reply, name string) RPCCancelResult {
 	v := RPCCancelResult(r.Int(name))
 	switch v {
-	case RPCCancelResultGone, RPCCancelResultGivenUp, RPCCancelResultDone:
+	case RPCCancelResultMissing, RPCCancelResultCancelled, RPCCancelResultDone:
 	default:
-		r.Fail(name, "one of 0 (gone), 1 (given_up), 2 (done)")
+		r.Fail(name, "one of 0 (missing), 1 (cancelled), 2 (done)")
 	}
 	return v
 }

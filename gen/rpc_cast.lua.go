@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCastSHA is the SHA-1 of rpc_cast.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCastSHA = "78db701dc365281ca617cf5ca94feb691cc8d79c"
+const RPCCastSHA = "f1e63cb3e5518d66a04547407dc7ab68067c488a"
 
 // RPCCastScript is scripts/rpc_cast.lua.
 var RPCCastScript = lua.Script{
@@ -33,7 +33,7 @@ type RPCCastParams struct {
 	Frame   []byte        // ARGV[1]: the request as nodes read it
 	Outbox  string        // ARGV[2]: prefix of the nodes' channels
 	Timeout time.Duration // ARGV[3], at least 1 ms: how long a handler may take
-	All     bool          // ARGV[4]: whether all of them get it
+	All     bool          // ARGV[4]: whether all nodes get it
 	Shard   bool          // ARGV[5]: sharded pub/sub, in a cluster
 }
 
@@ -69,14 +69,14 @@ type RPCCastResult struct {
 	Reason RPCCastReason
 }
 
-// RPCCast sends a request that nobody answers to one node or to all that serve its method.
+// RPCCast sends a request without a reply to one node or to all nodes that serve its method.
 //
-//   - Contract, dup-only: an error half-way leaves some nodes without it.
-//   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown; whoever had it
-//     would run it again.
+//   - Contract, dup-only: an error half-way leaves some nodes without the request.
+//   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown; a node that
+//     received the request would run it again.
 //   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.
 //   - KEYS[2]: method, zset: node, scored as in rpc_call.lua.
-//   - Reply: sent: the nodes that heard it.
+//   - Reply: sent: the number of nodes that were subscribed.
 //   - Cost: O(n) for n nodes, 500 at most.
 func RPCCast(ctx context.Context, c lua.Client, p RPCCastParams) (RPCCastResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCCast)

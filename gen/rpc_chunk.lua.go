@@ -13,7 +13,7 @@ import (
 )
 
 // RPCChunkSHA is the SHA-1 of rpc_chunk.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCChunkSHA = "411a36e9781eeae6496725500c7d7755125b4440"
+const RPCChunkSHA = "5124d1f6e45e174d8e35646ff13ade1896ffbe02"
 
 // RPCChunkScript is scripts/rpc_chunk.lua.
 var RPCChunkScript = lua.Script{
@@ -29,16 +29,17 @@ var RPCChunkScript = lua.Script{
 
 // RPCChunkParams are the keys and arguments of RPCChunk.
 type RPCChunkParams struct {
-	Record  string        // KEYS[1], string: see rpc_call.lua
-	Chunks  string        // KEYS[2], hash: parts by their number
-	Node    string        // ARGV[1]
-	Attempt int64         // ARGV[2], at least 1
-	Seq     int64         // ARGV[3], at least 1: number of the part
-	Frame   []byte        // ARGV[4]: the part as callers read it
-	Word    []byte        // ARGV[5]: what is published in its place, if anything
-	Outbox  string        // ARGV[6]: prefix of the callers' channels
-	Keep    time.Duration // ARGV[7], at least 1 ms: how long the parts stay
-	Shard   bool          // ARGV[8]: sharded pub/sub, in a cluster
+	Record  string // KEYS[1], string: see rpc_call.lua
+	Chunks  string // KEYS[2], hash: parts by their number
+	Node    string // ARGV[1]
+	Attempt int64  // ARGV[2], at least 1
+	Seq     int64  // ARGV[3], at least 1: number of the part
+	Frame   []byte // ARGV[4]: the part as callers read it
+	// ARGV[5]: what is published instead of the frame, which is then fetched; empty for the frame.
+	Notice []byte
+	Outbox string        // ARGV[6]: prefix of the callers' channels
+	Keep   time.Duration // ARGV[7], at least 1 ms: how long the parts stay
+	Shard  bool          // ARGV[8]: sharded pub/sub, in a cluster
 }
 
 // RPCChunkState is the state of RPCChunk.
@@ -46,7 +47,7 @@ type RPCChunkState int64
 
 // The values of RPCChunkState.
 const (
-	RPCChunkStateGone     RPCChunkState = 0
+	RPCChunkStateMissing  RPCChunkState = 0
 	RPCChunkStateAccepted RPCChunkState = 1
 	RPCChunkStateStale    RPCChunkState = 3
 )
@@ -54,8 +55,8 @@ const (
 // String returns the value's name in the script's header, or its number.
 func (v RPCChunkState) String() string {
 	switch v {
-	case RPCChunkStateGone:
-		return "gone"
+	case RPCChunkStateMissing:
+		return "missing"
 	case RPCChunkStateAccepted:
 		return "accepted"
 	case RPCChunkStateStale:
@@ -70,14 +71,15 @@ type RPCChunkResult struct {
 	Stored int64
 }
 
-// RPCChunk stores one part of a streaming reply under its number and tells the caller.
+// RPCChunk stores one part of a streaming reply under its number and notifies the callers.
 //
-//   - Contract, dup-only: an error half-way leaves the part stored and not announced; the caller
-//     finds it missing.
+//   - Contract, dup-only: an error half-way leaves the part stored and the callers not notified; a
+//     caller reads it later.
 //   - Retry: safe; sent again after a lost reply; the same part is stored again.
 //   - KEYS[1]: record, string: see rpc_call.lua.
 //   - KEYS[2]: chunks, hash: parts by their number.
-//   - Reply: stored: the parts that the caller has not read.
+//   - Reply: missing: no record, or cancelled; stale: the request belongs to another node or
+//     attempt; stored: the number of unread parts.
 //   - Cost: O(1).
 func RPCChunk(ctx context.Context, c lua.Client, p RPCChunkParams) (RPCChunkResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCChunk)
@@ -98,7 +100,7 @@ func (p *RPCChunkParams) call() *lua.Call {
 	c.Int("attempt", p.Attempt, 1, math.MaxInt64)
 	c.Int("seq", p.Seq, 1, math.MaxInt64)
 	c.Bytes(&p.Frame)
-	c.Bytes(&p.Word)
+	c.Bytes(&p.Notice)
 	c.String(&p.Outbox)
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
 	c.Bool(p.Shard)
@@ -116,9 +118,9 @@ func decodeRPCChunk(r *lua.Reply) RPCChunkResult {
 func decodeRPCChunkState(r *lua.Reply, name string) RPCChunkState {
 	v := RPCChunkState(r.Int(name))
 	switch v {
-	case RPCChunkStateGone, RPCChunkStateAccepted, RPCChunkStateStale:
+	case RPCChunkStateMissing, RPCChunkStateAccepted, RPCChunkStateStale:
 	default:
-		r.Fail(name, "one of 0 (gone), 1 (accepted), 3 (stale)")
+		r.Fail(name, "one of 0 (missing), 1 (accepted), 3 (stale)")
 	}
 	return v
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // RPCCollectSHA is the SHA-1 of rpc_collect.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCollectSHA = "af10a4e54f34360758c6f7ae8aa8f18b176cd59a"
+const RPCCollectSHA = "3faf4be44ec315a1c9d48a80757e97fcfddc2846"
 
 // RPCCollectScript is scripts/rpc_collect.lua.
 var RPCCollectScript = lua.Script{
@@ -29,7 +29,7 @@ var RPCCollectScript = lua.Script{
 // RPCCollectParams are the keys and arguments of RPCCollect.
 type RPCCollectParams struct {
 	Records []string        // KEYS[1] and on, at most 500, string: see rpc_call.lua
-	Node    lua.Opt[string] // ARGV[1]: the node that asks; none for a caller
+	Node    lua.Opt[string] // ARGV[1]: the node that reads; none for a caller
 }
 
 // RPCCollectState is the state of RPCCollect.
@@ -37,7 +37,7 @@ type RPCCollectState int64
 
 // The values of RPCCollectState.
 const (
-	RPCCollectStateGone    RPCCollectState = 0
+	RPCCollectStateMissing RPCCollectState = 0
 	RPCCollectStatePending RPCCollectState = 1
 	RPCCollectStateDone    RPCCollectState = 2
 	RPCCollectStateLost    RPCCollectState = 3
@@ -47,8 +47,8 @@ const (
 // String returns the value's name in the script's header, or its number.
 func (v RPCCollectState) String() string {
 	switch v {
-	case RPCCollectStateGone:
-		return "gone"
+	case RPCCollectStateMissing:
+		return "missing"
 	case RPCCollectStatePending:
 		return "pending"
 	case RPCCollectStateDone:
@@ -71,14 +71,14 @@ type RPCCollectRow struct {
 
 // RPCCollect reads records, for callers that wait for replies and nodes that missed requests.
 //
-// Both run it after each confirmed subscription: what was announced while nobody listened is in the
-// records. A caller gets replies; a node gets the requests that wait for it.
+// Both run it after each confirmed subscription: what was published without a subscriber is in the
+// records. A caller gets replies. A node gets the requests that wait for it.
 //
 //   - Contract: reads only; may run on a replica.
 //   - Retry: safe; sent again after a lost reply; it only reads.
 //   - KEYS[1]: records and on, string: see rpc_call.lua.
-//   - Reply: one row for each record, in order; left: of the record's life; later: there is one,
-//     and the reply is large enough already.
+//   - Reply: one row for each record, in order; missing: no record, or cancelled; left: until the
+//     record expires; later: left out, as the rows hold 1 MB already.
 //   - Cost: O(1) for each record.
 func RPCCollect(ctx context.Context, c lua.Client, p RPCCollectParams) ([]RPCCollectRow, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCCollect)
@@ -116,9 +116,9 @@ func decodeRPCCollect(r *lua.Reply) []RPCCollectRow {
 func decodeRPCCollectState(r *lua.Reply, name string) RPCCollectState {
 	v := RPCCollectState(r.Int(name))
 	switch v {
-	case RPCCollectStateGone, RPCCollectStatePending, RPCCollectStateDone, RPCCollectStateLost, RPCCollectStateLater:
+	case RPCCollectStateMissing, RPCCollectStatePending, RPCCollectStateDone, RPCCollectStateLost, RPCCollectStateLater:
 	default:
-		r.Fail(name, "one of 0 (gone), 1 (pending), 2 (done), 3 (lost), 4 (later)")
+		r.Fail(name, "one of 0 (missing), 1 (pending), 2 (done), 3 (lost), 4 (later)")
 	}
 	return v
 }

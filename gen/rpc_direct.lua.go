@@ -13,7 +13,7 @@ import (
 )
 
 // RPCDirectSHA is the SHA-1 of rpc_direct.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCDirectSHA = "59504222eea663f753611e3415ddf10ad634bd51"
+const RPCDirectSHA = "0dcd7651785d686e738d5fc36ffddb7096ee3dee"
 
 // RPCDirectScript is scripts/rpc_direct.lua.
 var RPCDirectScript = lua.Script{
@@ -37,17 +37,18 @@ type RPCDirectParams struct {
 	// KEYS[4] and on, at most 1, string: the node that owns the connection; none when the node is
 	// named.
 	Bindings []string
-	Frame    []byte        // ARGV[1]: the request as nodes read it
-	Word     []byte        // ARGV[2]: what is published in its place, if anything
-	Caller   string        // ARGV[3]: name of the caller
-	Outbox   string        // ARGV[4]: prefix of the nodes' channels
-	Timeout  time.Duration // ARGV[5], at least 1 ms: how long the caller waits
-	Keep     time.Duration // ARGV[6], at least 1 ms: how long the record stays
-	Shard    bool          // ARGV[7]: sharded pub/sub, in a cluster
-	// ARGV[8]: whether a good lease suffices: the slot has just moved, and not all who listen have
-	// followed.
+	Frame    []byte // ARGV[1]: the request as nodes read it
+	// ARGV[2]: what is published instead of the frame, which is then fetched; empty for the frame.
+	Notice  []byte
+	Caller  string        // ARGV[3]: name of the caller
+	Outbox  string        // ARGV[4]: prefix of the nodes' channels
+	Timeout time.Duration // ARGV[5], at least 1 ms: how long the caller waits
+	Keep    time.Duration // ARGV[6], at least 1 ms: how long the record stays
+	Shard   bool          // ARGV[7]: sharded pub/sub, in a cluster
+	// ARGV[8]: whether a valid lease is enough: the slot has just moved, and not every node has
+	// subscribed at its new owner.
 	Trust  bool
-	Target lua.Opt[string] // ARGV[9]: the node
+	Target lua.Opt[string] // ARGV[9]: the named node; none for the owner of the connection
 }
 
 // RPCDirectOutcome is the outcome of RPCDirect.
@@ -91,9 +92,9 @@ type RPCDirectResult struct {
 	Node    string
 }
 
-// RPCDirect sends a request to one node, named or found as the owner of a connection.
+// RPCDirect sends a request to one node: a named one, or the owner of a connection.
 //
-// It does what rpc_call.lua does, without a choice.
+// It works like rpc_call.lua, without a choice of nodes.
 //
 //   - Contract, dup-only: a request that cannot be published leaves no record.
 //   - Retry: safe; sent again after a lost reply; a call that is recorded is not sent again.
@@ -121,7 +122,7 @@ func (p *RPCDirectParams) call() *lua.Call {
 	c.Keys("binding", p.Bindings, 1)
 	c.EndKeys()
 	c.Bytes(&p.Frame)
-	c.Bytes(&p.Word)
+	c.Bytes(&p.Notice)
 	c.String(&p.Caller)
 	c.String(&p.Outbox)
 	c.Milliseconds("timeout", p.Timeout, 1, math.MaxInt64)

@@ -12,7 +12,7 @@ import (
 )
 
 // RPCGatherSHA is the SHA-1 of rpc_gather.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCGatherSHA = "bb2be22ae452aecb190525aef59eaf720ac35de4"
+const RPCGatherSHA = "3a36a1bc3fd7a5fa9c8b1c518f5bb37a06234915"
 
 // RPCGatherScript is scripts/rpc_gather.lua.
 var RPCGatherScript = lua.Script{
@@ -31,11 +31,12 @@ var RPCGatherScript = lua.Script{
 type RPCGatherParams struct {
 	Nodes  string // KEYS[1], zset: node, scored by the end of its lease in ms
 	Method string // KEYS[2], zset: node, scored as in rpc_call.lua
-	// KEYS[3], hash: c caller, f request, n:node p while it is expected, u if it did not hear, d and
-	// the reply then.
-	Gather  string
-	Frame   []byte        // ARGV[1]: the request as nodes read it
-	Word    []byte        // ARGV[2]: what is published in its place, if anything
+	// KEYS[3], hash: c caller, f request, n:node p while its answer is expected, u the same without a
+	// subscriber, d and the answer afterwards.
+	Gather string
+	Frame  []byte // ARGV[1]: the request as nodes read it
+	// ARGV[2]: what is published instead of the frame, which is then fetched; empty for the frame.
+	Notice  []byte
 	Caller  string        // ARGV[3]: name of the caller
 	Outbox  string        // ARGV[4]: prefix of the nodes' channels
 	Timeout time.Duration // ARGV[5], at least 1 ms: how long the caller waits
@@ -45,28 +46,29 @@ type RPCGatherParams struct {
 
 // RPCGatherRow is one row of the reply of RPCGather.
 type RPCGatherRow struct {
-	Node  string
-	Heard bool
+	Node       string
+	Subscribed bool
 }
 
-// RPCGather sends a request to all nodes that serve its method, and fixes whose answers are
+// RPCGather sends a request to all nodes that serve its method, and records which answers are
 // expected.
 //
-// The expected nodes are those alive in the step that publishes. One that did not hear the request
-// is named as such. It runs the request only if the caller names it to the node, which it does
-// while the slot of a cluster moves.
+// The expected nodes are those with a lease in the step that publishes. A node without a subscriber
+// is returned as such. It runs the request only if the caller sends its notice to the node, as it
+// does while the slot of a cluster moves.
 //
-// Long because it chooses, records and publishes in one step.
+// Long because one call finds the nodes, records the request and publishes it, and returns the
+// nodes of a repeat.
 //
-//   - Contract, dup-only: an error half-way leaves a request that some nodes run and nobody waits
-//     for; it expires.
-//   - Retry: safe; sent again after a lost reply; one that is recorded is not sent again, and the
-//     same nodes are named.
+//   - Contract, dup-only: an error half-way leaves a request that some nodes run and no caller
+//     waits for; it expires.
+//   - Retry: safe; sent again after a lost reply; a recorded request is not sent again, and the
+//     same nodes are returned.
 //   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.
 //   - KEYS[2]: method, zset: node, scored as in rpc_call.lua.
-//   - KEYS[3]: gather, hash: c caller, f request, n:node p while it is expected, u if it did not
-//     hear, d and the reply then.
-//   - Reply: the nodes alive.
+//   - KEYS[3]: gather, hash: c caller, f request, n:node p while its answer is expected, u the same
+//     without a subscriber, d and the answer afterwards.
+//   - Reply: the nodes with a lease.
 //   - Cost: O(n) for n nodes, 500 at most.
 func RPCGather(ctx context.Context, c lua.Client, p RPCGatherParams) ([]RPCGatherRow, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCGather)
@@ -85,7 +87,7 @@ func (p *RPCGatherParams) call() *lua.Call {
 	c.Key("gather", p.Gather)
 	c.EndKeys()
 	c.Bytes(&p.Frame)
-	c.Bytes(&p.Word)
+	c.Bytes(&p.Notice)
 	c.String(&p.Caller)
 	c.String(&p.Outbox)
 	c.Milliseconds("timeout", p.Timeout, 1, math.MaxInt64)
@@ -101,7 +103,7 @@ func decodeRPCGather(r *lua.Reply) []RPCGatherRow {
 		for i := range v {
 			e := &v[i]
 			e.Node = rows.String("node")
-			e.Heard = rows.Bool("heard")
+			e.Subscribed = rows.Bool("subscribed")
 		}
 	}
 	return v

@@ -12,7 +12,7 @@ import (
 )
 
 // RPCJoinSHA is the SHA-1 of rpc_join.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCJoinSHA = "15179d6655f51439717938f2942d73e38823b6b8"
+const RPCJoinSHA = "2cfa5451e5bfe7210f4b04c6908f0b37c80c61c2"
 
 // RPCJoinScript is scripts/rpc_join.lua.
 var RPCJoinScript = lua.Script{
@@ -30,40 +30,40 @@ var RPCJoinScript = lua.Script{
 // RPCJoinParams are the keys and arguments of RPCJoin.
 type RPCJoinParams struct {
 	Nodes   string        // KEYS[1], zset: node, scored by the end of its lease in ms
-	About   string        // KEYS[2], hash: node, and what it says about itself
+	About   string        // KEYS[2], hash: node to its description
 	Methods []string      // KEYS[3] and on, at most 500, zset: node, scored as in rpc_call.lua
 	Node    string        // ARGV[1]: name of this incarnation of the node
 	Lease   time.Duration // ARGV[2], at least 1 ms: how long the node is announced
 	// ARGV[3], at least 1 ms: how long the keys stay without a node, more than the lease.
-	Stay time.Duration
-	// ARGV[4]: the calls it is working on, less those that it can run at once.
-	Load   int64
-	Text   string // ARGV[5]: what it says about itself
+	Stay   time.Duration
+	Load   int64  // ARGV[4]: its calls in flight less its limit of concurrent calls
+	Text   string // ARGV[5]: its description
 	Outbox string // ARGV[6]: prefix of the nodes' channels
-	Word   []byte // ARGV[7]: what it tells itself
+	Notice []byte // ARGV[7]: what is published on its own channel
 	Shard  bool   // ARGV[8]: sharded pub/sub, in a cluster
 }
 
 // RPCJoinResult is the reply of RPCJoin.
 type RPCJoinResult struct {
-	Now      time.Time
-	Deadline time.Time
-	Heard    int64
+	Now       time.Time
+	Deadline  time.Time
+	Receivers int64
 }
 
 // RPCJoin announces a node and its methods for the length of a lease.
 //
-// A node repeats it well within the lease. Each time it also states how many calls it is working
-// on, so that a count that went wrong is right again. Nodes whose lease is over are forgotten. The
-// node tells itself a word on its own channel: one that does not hear it has lost its subscription
-// without knowing.
+// 1. It removes nodes whose leases are over. 2. It writes the lease and the load of the node anew,
+// which corrects a wrong count of its calls. 3. It publishes a notice on the node's own channel. A
+// count of 0 receivers means that the subscription is lost.
+//
+// A node repeats it well within the lease.
 //
 //   - Contract, dup-only: an error half-way leaves the node announced for some of its methods.
 //   - Retry: safe; sent again after a lost reply; the same values are set again.
 //   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.
-//   - KEYS[2]: about, hash: node, and what it says about itself.
+//   - KEYS[2]: about, hash: node to its description.
 //   - KEYS[3]: methods and on, zset: node, scored as in rpc_call.lua.
-//   - Reply: heard: the receivers of the word.
+//   - Reply: receivers: of the notice.
 //   - Cost: O(log n) for each method, n being the number of nodes.
 func RPCJoin(ctx context.Context, c lua.Client, p RPCJoinParams) (RPCJoinResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCJoin)
@@ -87,7 +87,7 @@ func (p *RPCJoinParams) call() *lua.Call {
 	c.Int("load", p.Load, math.MinInt64, math.MaxInt64)
 	c.String(&p.Text)
 	c.String(&p.Outbox)
-	c.Bytes(&p.Word)
+	c.Bytes(&p.Notice)
 	c.Bool(p.Shard)
 	return c
 }
@@ -97,6 +97,6 @@ func decodeRPCJoin(r *lua.Reply) RPCJoinResult {
 	r.Tuple(3)
 	v.Now = r.TimeMilli("now")
 	v.Deadline = r.TimeMilli("deadline")
-	v.Heard = r.Int("heard")
+	v.Receivers = r.Int("receivers")
 	return v
 }

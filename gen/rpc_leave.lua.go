@@ -10,7 +10,7 @@ import (
 )
 
 // RPCLeaveSHA is the SHA-1 of rpc_leave.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCLeaveSHA = "2cfd506e07024e60980bda83c74d6c79909c851e"
+const RPCLeaveSHA = "fbda6ed9e794c5e35eb3ce0d969c87d0eedc2583"
 
 // RPCLeaveScript is scripts/rpc_leave.lua.
 var RPCLeaveScript = lua.Script{
@@ -28,18 +28,18 @@ var RPCLeaveScript = lua.Script{
 // RPCLeaveParams are the keys and arguments of RPCLeave.
 type RPCLeaveParams struct {
 	Nodes   string   // KEYS[1], zset: node, scored by the end of its lease in ms
-	About   string   // KEYS[2], hash: node, and what it says about itself
+	About   string   // KEYS[2], hash: node to its description
 	Methods []string // KEYS[3] and on, at most 500, zset: node, scored as in rpc_call.lua
 	Node    string   // ARGV[1]: name of this incarnation of the node
-	Stay    bool     // ARGV[2]: whether the node itself stays, to finish what it has begun
+	Stay    bool     // ARGV[2]: whether the lease stays, so that the node finishes its calls
 }
 
-// RPCLeave withdraws a node from its methods, so that no call is sent to it, and then itself.
+// RPCLeave removes a node from its methods, so that no call is sent to it, and then its lease.
 //
 //   - Contract, dup-only: an error half-way leaves the node announced until its lease ends.
-//   - Retry: safe; sent again after a lost reply; removing twice is removing once.
+//   - Retry: safe; sent again after a lost reply; a removed node stays removed.
 //   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.
-//   - KEYS[2]: about, hash: node, and what it says about itself.
+//   - KEYS[2]: about, hash: node to its description.
 //   - KEYS[3]: methods and on, zset: node, scored as in rpc_call.lua.
 //   - Reply: whether the node was announced.
 //   - Cost: O(log n) for each method, n being the number of nodes.

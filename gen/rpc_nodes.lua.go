@@ -11,7 +11,7 @@ import (
 )
 
 // RPCNodesSHA is the SHA-1 of rpc_nodes.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCNodesSHA = "2a1355b39ab22dcc1a2d85e23bfd6b523af0b22c"
+const RPCNodesSHA = "c9b5267f87ac836bb4a6ecf119fbc5ac9d2db33a"
 
 // RPCNodesScript is scripts/rpc_nodes.lua.
 var RPCNodesScript = lua.Script{
@@ -29,8 +29,8 @@ var RPCNodesScript = lua.Script{
 // RPCNodesParams are the keys and arguments of RPCNodes.
 type RPCNodesParams struct {
 	Nodes string // KEYS[1], zset: node, scored by the end of its lease in ms
-	About string // KEYS[2], hash: node, and what it says about itself
-	Texts bool   // ARGV[1]: whether to read what they say about themselves
+	About string // KEYS[2], hash: node to its description
+	Texts bool   // ARGV[1]: whether to read the descriptions
 }
 
 // RPCNodesRow is one row of the reply of RPCNodes.
@@ -40,13 +40,13 @@ type RPCNodesRow struct {
 	Text string
 }
 
-// RPCNodes lists the nodes of a bus and what is left of their leases.
+// RPCNodes lists the nodes of a bus and the remaining time of their leases.
 //
 //   - Contract: reads only; may run on a replica.
 //   - Retry: safe; sent again after a lost reply; it only reads.
 //   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.
-//   - KEYS[2]: about, hash: node, and what it says about itself.
-//   - Reply: left: 0 or less for a node that is dead.
+//   - KEYS[2]: about, hash: node to its description.
+//   - Reply: left: 0 or less for a dead node.
 //   - Cost: O(n) for n nodes, 1000 at most.
 func RPCNodes(ctx context.Context, c lua.Client, p RPCNodesParams) ([]RPCNodesRow, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCNodes)

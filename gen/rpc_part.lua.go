@@ -11,7 +11,7 @@ import (
 )
 
 // RPCPartSHA is the SHA-1 of rpc_part.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCPartSHA = "0de2c969e73f77303d6d8741b986c214d0fd8e0e"
+const RPCPartSHA = "6af5ae3b95ca96bd5699a38558258c0633755f7a"
 
 // RPCPartScript is scripts/rpc_part.lua.
 var RPCPartScript = lua.Script{
@@ -31,7 +31,8 @@ type RPCPartParams struct {
 	Method string // KEYS[2], zset: node, scored as in rpc_call.lua
 	Node   string // ARGV[1]
 	Frame  []byte // ARGV[2]: the answer as callers read it
-	Word   []byte // ARGV[3]: what is published in its place, if anything
+	// ARGV[3]: what is published instead of the frame, which is then fetched; empty for the frame.
+	Notice []byte
 	Outbox string // ARGV[4]: prefix of the callers' channels
 	Shard  bool   // ARGV[5]: sharded pub/sub, in a cluster
 }
@@ -41,7 +42,7 @@ type RPCPartResult int64
 
 // The values of RPCPartResult.
 const (
-	RPCPartResultGone      RPCPartResult = 0
+	RPCPartResultMissing   RPCPartResult = 0
 	RPCPartResultAccepted  RPCPartResult = 1
 	RPCPartResultDuplicate RPCPartResult = 2
 	RPCPartResultStale     RPCPartResult = 3
@@ -50,8 +51,8 @@ const (
 // String returns the value's name in the script's header, or its number.
 func (v RPCPartResult) String() string {
 	switch v {
-	case RPCPartResultGone:
-		return "gone"
+	case RPCPartResultMissing:
+		return "missing"
 	case RPCPartResultAccepted:
 		return "accepted"
 	case RPCPartResultDuplicate:
@@ -62,13 +63,14 @@ func (v RPCPartResult) String() string {
 	return strconv.FormatInt(int64(v), 10)
 }
 
-// RPCPart accepts one node's answer to a gathered request, once, and tells the caller.
+// RPCPart accepts one node's answer to a gathered request, once, and notifies the caller.
 //
-//   - Contract, dup-only: an error half-way leaves the answer stored, or expected.
-//   - Retry: safe; sent again after a lost reply; an answer that was accepted is a duplicate.
+//   - Contract, dup-only: an error half-way leaves the answer stored or still expected.
+//   - Retry: safe; sent again after a lost reply; an accepted answer is a duplicate.
 //   - KEYS[1]: gather, hash: see rpc_gather.lua.
 //   - KEYS[2]: method, zset: node, scored as in rpc_call.lua.
-//   - Reply: gone: the caller has given up; stale: it is not expected.
+//   - Reply: missing: the request is cancelled or expired; stale: no answer of this node is
+//     expected.
 //   - Cost: O(log n), n being the number of nodes.
 func RPCPart(ctx context.Context, c lua.Client, p RPCPartParams) (RPCPartResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCPart)
@@ -87,7 +89,7 @@ func (p *RPCPartParams) call() *lua.Call {
 	c.EndKeys()
 	c.String(&p.Node)
 	c.Bytes(&p.Frame)
-	c.Bytes(&p.Word)
+	c.Bytes(&p.Notice)
 	c.String(&p.Outbox)
 	c.Bool(p.Shard)
 	return c
@@ -100,9 +102,9 @@ func decodeRPCPart(r *lua.Reply) RPCPartResult {
 func decodeRPCPartResult(r *lua.Reply, name string) RPCPartResult {
 	v := RPCPartResult(r.Int(name))
 	switch v {
-	case RPCPartResultGone, RPCPartResultAccepted, RPCPartResultDuplicate, RPCPartResultStale:
+	case RPCPartResultMissing, RPCPartResultAccepted, RPCPartResultDuplicate, RPCPartResultStale:
 	default:
-		r.Fail(name, "one of 0 (gone), 1 (accepted), 2 (duplicate), 3 (stale)")
+		r.Fail(name, "one of 0 (missing), 1 (accepted), 2 (duplicate), 3 (stale)")
 	}
 	return v
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // RPCPartsSHA is the SHA-1 of rpc_parts.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCPartsSHA = "2d1f0386df24724855f50abfa630b7fae131b46d"
+const RPCPartsSHA = "284d20714bc9dfdd4b40384ef72dca73a0d2749e"
 
 // RPCPartsScript is scripts/rpc_parts.lua.
 var RPCPartsScript = lua.Script{
@@ -28,7 +28,7 @@ var RPCPartsScript = lua.Script{
 // RPCPartsParams are the keys and arguments of RPCParts.
 type RPCPartsParams struct {
 	Gather string          // KEYS[1], hash: see rpc_gather.lua
-	Asking lua.Opt[string] // ARGV[1]: the node that asks; none for the caller
+	Asking lua.Opt[string] // ARGV[1]: the node that reads; none for the caller
 	Wants  []string        // ARGV[2] and on, at most 500: nodes whose answers the caller wants
 }
 
@@ -45,8 +45,8 @@ type RPCPartsRow struct {
 //   - Contract: reads only; may run on a replica.
 //   - Retry: safe; sent again after a lost reply; it only reads.
 //   - KEYS[1]: gather, hash: see rpc_gather.lua.
-//   - Reply: the answers that have come, about 1 MB at most; for a node the request, if it is
-//     expected to answer.
+//   - Reply: the stored answers, about 1 MB at most; for a node the request, while its answer is
+//     expected.
 //   - Cost: O(n) for n nodes wanted.
 func RPCParts(ctx context.Context, c lua.Client, p RPCPartsParams) ([]RPCPartsRow, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCParts)

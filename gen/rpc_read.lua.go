@@ -11,7 +11,7 @@ import (
 )
 
 // RPCReadSHA is the SHA-1 of rpc_read.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCReadSHA = "ba3b65f5c3becf44eab74d96b22d3cfcece192c6"
+const RPCReadSHA = "6f9ff1bcaea9ffb25a7faefeb79590fa8d2e1a47"
 
 // RPCReadScript is scripts/rpc_read.lua.
 var RPCReadScript = lua.Script{
@@ -27,20 +27,20 @@ var RPCReadScript = lua.Script{
 // RPCReadParams are the keys and arguments of RPCRead.
 type RPCReadParams struct {
 	Chunks  string // KEYS[1], hash: parts by their number
-	From    int64  // ARGV[1], at least 0: the first part that is wanted; 0: none
-	Read    int64  // ARGV[2], at least 0: the last part of those that are done with
-	Count   int64  // ARGV[3], 0 to 500: how many are done with; how many are wanted at most
-	Word    []byte // ARGV[4]: what the node is told, if anything
+	From    int64  // ARGV[1], at least 0: the first part to read; 0: delete parts
+	Read    int64  // ARGV[2], at least 0: the last part to delete
+	Count   int64  // ARGV[3], 0 to 500: the most parts to read, or how many to delete
+	Notice  []byte // ARGV[4]: what is published to the node; empty for nothing
 	Channel string // ARGV[5]: channel of the node
 	Shard   bool   // ARGV[6]: sharded pub/sub, in a cluster
 }
 
-// RPCRead gets parts of a streaming reply, and removes those that the caller has read.
+// RPCRead reads parts of a streaming reply, or deletes the parts that the caller has read.
 //
 //   - Contract, dup-only: an error half-way leaves parts that expire.
-//   - Retry: safe; sent again after a lost reply; what was read is not asked for again.
+//   - Retry: safe; sent again after a lost reply; a caller reads no part twice.
 //   - KEYS[1]: chunks, hash: parts by their number.
-//   - Reply: the parts wanted, in order, up to the first that is missing.
+//   - Reply: the parts in order, up to the first missing one.
 //   - Cost: O(n) for n parts.
 func RPCRead(ctx context.Context, c lua.Client, p RPCReadParams) ([][]byte, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCRead)
@@ -59,7 +59,7 @@ func (p *RPCReadParams) call() *lua.Call {
 	c.Int("from", p.From, 0, math.MaxInt64)
 	c.Int("read", p.Read, 0, math.MaxInt64)
 	c.Int("count", p.Count, 0, 500)
-	c.Bytes(&p.Word)
+	c.Bytes(&p.Notice)
 	c.String(&p.Channel)
 	c.Bool(p.Shard)
 	return c

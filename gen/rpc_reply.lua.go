@@ -13,7 +13,7 @@ import (
 )
 
 // RPCReplySHA is the SHA-1 of rpc_reply.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCReplySHA = "292c96ef230b8b0e5784519c09a01c47788e8d50"
+const RPCReplySHA = "5e3efc22daab8a2d07541dab05f0143dba4989ae"
 
 // RPCReplyScript is scripts/rpc_reply.lua.
 var RPCReplyScript = lua.Script{
@@ -34,10 +34,10 @@ type RPCReplyParams struct {
 	Node    string // ARGV[1]
 	Attempt int64  // ARGV[2], at least 1
 	Frame   []byte // ARGV[3]: the reply as callers read it
-	// ARGV[4]: what is published in its place, if anything: large replies are fetched.
-	Word   []byte
+	// ARGV[4]: what is published instead of the frame, which is then fetched; empty for the frame.
+	Notice []byte
 	Outbox string        // ARGV[5]: prefix of the callers' channels
-	Keep   time.Duration // ARGV[6], at least 1 ms: how long callers can collect it
+	Keep   time.Duration // ARGV[6], at least 1 ms: how long callers can read it
 	Shard  bool          // ARGV[7]: sharded pub/sub, in a cluster
 }
 
@@ -46,7 +46,7 @@ type RPCReplyResult int64
 
 // The values of RPCReplyResult.
 const (
-	RPCReplyResultGone      RPCReplyResult = 0
+	RPCReplyResultMissing   RPCReplyResult = 0
 	RPCReplyResultAccepted  RPCReplyResult = 1
 	RPCReplyResultDuplicate RPCReplyResult = 2
 	RPCReplyResultStale     RPCReplyResult = 3
@@ -55,8 +55,8 @@ const (
 // String returns the value's name in the script's header, or its number.
 func (v RPCReplyResult) String() string {
 	switch v {
-	case RPCReplyResultGone:
-		return "gone"
+	case RPCReplyResultMissing:
+		return "missing"
 	case RPCReplyResultAccepted:
 		return "accepted"
 	case RPCReplyResultDuplicate:
@@ -67,18 +67,18 @@ func (v RPCReplyResult) String() string {
 	return strconv.FormatInt(int64(v), 10)
 }
 
-// RPCReply accepts the reply to a request, once, and tells those who wait for it.
+// RPCReply accepts the reply to a request, once, and notifies the callers that wait for it.
 //
-// It is accepted while the request is pending and comes from the node and the attempt that were
-// asked; all others are refused, and the outcome says why. The reply is stored and announced in one
-// step: a caller that was cut off collects it. Whom to tell stands in the record, never in a
-// message.
+// It accepts the reply while the request is pending with this node and this attempt. It refuses any
+// other reply, and the result says why. The reply is stored and published in one step: a caller
+// that was disconnected reads it later. The callers are those of the record; no message names them.
 //
 //   - Contract, dup-only: an error half-way leaves the reply stored, or the request pending.
-//   - Retry: safe; sent again after a lost reply; a reply that was accepted is a duplicate.
+//   - Retry: safe; sent again after a lost reply; an accepted reply is a duplicate.
 //   - KEYS[1]: record, string: see rpc_call.lua.
 //   - KEYS[2]: method, zset: node, scored as in rpc_call.lua.
-//   - Reply: gone: the caller has given up; stale: another node or attempt is asked.
+//   - Reply: missing: the request is cancelled or expired; stale: it belongs to another node or
+//     attempt, or is lost.
 //   - Cost: O(log n), n being the number of nodes.
 func RPCReply(ctx context.Context, c lua.Client, p RPCReplyParams) (RPCReplyResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCReply)
@@ -98,7 +98,7 @@ func (p *RPCReplyParams) call() *lua.Call {
 	c.String(&p.Node)
 	c.Int("attempt", p.Attempt, 1, math.MaxInt64)
 	c.Bytes(&p.Frame)
-	c.Bytes(&p.Word)
+	c.Bytes(&p.Notice)
 	c.String(&p.Outbox)
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
 	c.Bool(p.Shard)
@@ -112,9 +112,9 @@ func decodeRPCReply(r *lua.Reply) RPCReplyResult {
 func decodeRPCReplyResult(r *lua.Reply, name string) RPCReplyResult {
 	v := RPCReplyResult(r.Int(name))
 	switch v {
-	case RPCReplyResultGone, RPCReplyResultAccepted, RPCReplyResultDuplicate, RPCReplyResultStale:
+	case RPCReplyResultMissing, RPCReplyResultAccepted, RPCReplyResultDuplicate, RPCReplyResultStale:
 	default:
-		r.Fail(name, "one of 0 (gone), 1 (accepted), 2 (duplicate), 3 (stale)")
+		r.Fail(name, "one of 0 (missing), 1 (accepted), 2 (duplicate), 3 (stale)")
 	}
 	return v
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCRescueSHA is the SHA-1 of rpc_rescue.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCRescueSHA = "43b227ba7ccaef329360957b1ed4f4329c9a24e1"
+const RPCRescueSHA = "7b67ad96a6ea47f495fb1c90699533ea1b445470"
 
 // RPCRescueScript is scripts/rpc_rescue.lua.
 var RPCRescueScript = lua.Script{
@@ -30,18 +30,19 @@ var RPCRescueScript = lua.Script{
 
 // RPCRescueParams are the keys and arguments of RPCRescue.
 type RPCRescueParams struct {
-	Nodes  string        // KEYS[1], zset: node, scored by the end of its lease in ms
-	Method string        // KEYS[2], zset: node, scored as in rpc_call.lua
-	Record string        // KEYS[3], string: see rpc_call.lua
-	Again  bool          // ARGV[1]: whether another node may run it
-	Outbox string        // ARGV[2]: prefix of the nodes' channels
-	Word   []byte        // ARGV[3]: what the other node is told, so that it fetches the request
+	Nodes  string // KEYS[1], zset: node, scored by the end of its lease in ms
+	Method string // KEYS[2], zset: node, scored as in rpc_call.lua
+	Record string // KEYS[3], string: see rpc_call.lua
+	Again  bool   // ARGV[1]: whether another node may run it
+	Outbox string // ARGV[2]: prefix of the nodes' channels
+	// ARGV[3]: what is published to the other node, which then fetches the request.
+	Notice []byte
 	Grace  time.Duration // ARGV[4], ms: how much longer than the request its record lives
-	Keep   time.Duration // ARGV[5], at least 1 ms: how long the word that it is lost stays
+	Keep   time.Duration // ARGV[5], at least 1 ms: how long the record of a lost request stays
 	Caller string        // ARGV[6]: name of the caller
 	Shard  bool          // ARGV[7]: sharded pub/sub, in a cluster
-	// ARGV[8]: whether a good lease suffices: the slot has just moved, and not all who listen have
-	// followed.
+	// ARGV[8]: whether a valid lease is enough: the slot has just moved, and not every node has
+	// subscribed at its new owner.
 	Trust bool
 }
 
@@ -50,18 +51,18 @@ type RPCRescueOutcome int64
 
 // The values of RPCRescueOutcome.
 const (
-	RPCRescueOutcomeGone  RPCRescueOutcome = 0
-	RPCRescueOutcomeAlive RPCRescueOutcome = 1
-	RPCRescueOutcomeDone  RPCRescueOutcome = 2
-	RPCRescueOutcomeLost  RPCRescueOutcome = 3
-	RPCRescueOutcomeMoved RPCRescueOutcome = 4
+	RPCRescueOutcomeMissing RPCRescueOutcome = 0
+	RPCRescueOutcomeAlive   RPCRescueOutcome = 1
+	RPCRescueOutcomeDone    RPCRescueOutcome = 2
+	RPCRescueOutcomeLost    RPCRescueOutcome = 3
+	RPCRescueOutcomeMoved   RPCRescueOutcome = 4
 )
 
 // String returns the value's name in the script's header, or its number.
 func (v RPCRescueOutcome) String() string {
 	switch v {
-	case RPCRescueOutcomeGone:
-		return "gone"
+	case RPCRescueOutcomeMissing:
+		return "missing"
 	case RPCRescueOutcomeAlive:
 		return "alive"
 	case RPCRescueOutcomeDone:
@@ -81,19 +82,20 @@ type RPCRescueResult struct {
 	Frame   []byte
 }
 
-// RPCRescue decides about a request whose node is dead: another node gets it, or it is lost.
+// RPCRescue decides about a request whose node is dead: another node gets the request, or it is
+// lost.
 //
-// The node's lease is compared with the server's clock in the step that decides, so a node that
-// still lives keeps its request, and a late reply of a dead one is refused. Only a request that may
-// run twice goes to another node.
+// The script compares the node's lease with the server's clock. A node with a valid lease keeps its
+// request. A late reply of a dead node is refused. Only a request that may run twice goes to
+// another node.
 //
-//   - Contract, dup-only: an error half-way leaves the request with one node or lost; a repeat goes
-//     on from there.
-//   - Retry: safe; sent again after a lost reply; what is decided is found so.
+//   - Contract, dup-only: an error half-way leaves the request with one node or lost; a repeat
+//     continues.
+//   - Retry: safe; sent again after a lost reply; a repeat returns what was decided.
 //   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.
 //   - KEYS[2]: method, zset: node, scored as in rpc_call.lua.
 //   - KEYS[3]: record, string: see rpc_call.lua.
-//   - Reply: done: the frame is the reply.
+//   - Reply: missing: no record, or cancelled; done: the frame is the reply.
 //   - Cost: O(log n + k) for k nodes tried, 64 at most.
 func RPCRescue(ctx context.Context, c lua.Client, p RPCRescueParams) (RPCRescueResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCRescue)
@@ -113,7 +115,7 @@ func (p *RPCRescueParams) call() *lua.Call {
 	c.EndKeys()
 	c.Bool(p.Again)
 	c.String(&p.Outbox)
-	c.Bytes(&p.Word)
+	c.Bytes(&p.Notice)
 	c.Milliseconds("grace", p.Grace, math.MinInt64, math.MaxInt64)
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
 	c.String(&p.Caller)
@@ -134,9 +136,9 @@ func decodeRPCRescue(r *lua.Reply) RPCRescueResult {
 func decodeRPCRescueOutcome(r *lua.Reply, name string) RPCRescueOutcome {
 	v := RPCRescueOutcome(r.Int(name))
 	switch v {
-	case RPCRescueOutcomeGone, RPCRescueOutcomeAlive, RPCRescueOutcomeDone, RPCRescueOutcomeLost, RPCRescueOutcomeMoved:
+	case RPCRescueOutcomeMissing, RPCRescueOutcomeAlive, RPCRescueOutcomeDone, RPCRescueOutcomeLost, RPCRescueOutcomeMoved:
 	default:
-		r.Fail(name, "one of 0 (gone), 1 (alive), 2 (done), 3 (lost), 4 (moved)")
+		r.Fail(name, "one of 0 (missing), 1 (alive), 2 (done), 3 (lost), 4 (moved)")
 	}
 	return v
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // RPCUnbindSHA is the SHA-1 of rpc_unbind.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCUnbindSHA = "9960eed9e4479288637f15fe0a1a97c5e8dd5bd9"
+const RPCUnbindSHA = "723619f8109c73da7f575b9dc8a584cab0d8ce0d"
 
 // RPCUnbindScript is scripts/rpc_unbind.lua.
 var RPCUnbindScript = lua.Script{
@@ -29,10 +29,10 @@ type RPCUnbindParams struct {
 	Node    string // ARGV[1]
 }
 
-// RPCUnbind gives up a connection, if the node owns it.
+// RPCUnbind frees a connection, if the node owns it.
 //
 //   - Contract, all-or-nothing: an error leaves the data as it was.
-//   - Retry: safe; sent again after a lost reply; one that was given up stays so.
+//   - Retry: safe; sent again after a lost reply; a free connection stays free.
 //   - KEYS[1]: binding, string: the node that owns the connection.
 //   - Reply: whether the node owned it.
 //   - Cost: O(1).

@@ -113,7 +113,7 @@ func (b *Bus) reply(ctx context.Context, w *work, a wire.Answer) (gen.RPCReplyRe
 	frame := b.seal(a.Encode())
 	p := gen.RPCReplyParams{
 		Record: b.keys.Record(w.ID), Method: w.methodKey(), Node: b.node, Attempt: w.Attempt,
-		Frame: frame, Word: b.ifLarge(frame, wire.ReplyStored, w.ID), Outbox: b.keys.Outbox, Shard: b.shard,
+		Frame: frame, Notice: b.ifLarge(frame, wire.ReplyStored, w.ID), Outbox: b.keys.Outbox, Shard: b.shard,
 		Keep: w.keepReply(),
 	}
 	return b.sender.replyTo(ctx, &p)
@@ -144,7 +144,7 @@ func (b *Bus) replyPart(ctx context.Context, w *work, a wire.Answer) (gen.RPCRep
 	frame := b.seal(part.Encode())
 	result, err := gen.RPCPart(ctx, b.client, gen.RPCPartParams{
 		Gather: b.keys.Gather(w.ID), Method: w.methodKey(), Node: b.node,
-		Frame: frame, Word: b.ifLarge(frame, wire.ReplyStored, w.ID), Outbox: b.keys.Outbox, Shard: b.shard,
+		Frame: frame, Notice: b.ifLarge(frame, wire.ReplyStored, w.ID), Outbox: b.keys.Outbox, Shard: b.shard,
 	})
 	return gen.RPCReplyResult(result), err
 }

@@ -73,7 +73,7 @@ func TestReplyIsAcceptedOnceAndOnlyFromTheNodeAsked(t *testing.T) {
 	require.Equal(t, gen.RPCReplyResultDuplicate, reply("n1", 1))
 	require.Equal(t, float64(-5), c.ZScore(ctx, p+"m:x", "n1").Val(), "not in flight any more")
 	require.NoError(t, c.Del(ctx, p+"r:1").Err())
-	require.Equal(t, gen.RPCReplyResultGone, reply("n1", 1))
+	require.Equal(t, gen.RPCReplyResultMissing, reply("n1", 1))
 }
 
 // touchy panics when it is asked for its text.

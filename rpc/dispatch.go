@@ -25,7 +25,7 @@ func (b *Bus) dispatch(
 	}
 	params := gen.RPCCallParams{
 		Nodes: b.keys.Nodes, Method: b.keys.Method(c.method), Record: w.record,
-		Frame: frame, Word: b.ifLarge(frame, wire.RequestStored, w.id), Caller: b.node, Outbox: b.keys.Outbox,
+		Frame: frame, Notice: b.ifLarge(frame, wire.RequestStored, w.id), Caller: b.node, Outbox: b.keys.Outbox,
 		Timeout: left, Keep: left + callGrace, Shard: b.shard,
 	}
 	node, err := b.place(ctx, c, w.id, &params, expired)
@@ -86,7 +86,7 @@ func (b *Bus) ask(
 		return gen.RPCDirectResult{Outcome: gen.RPCDirectOutcome(r.Outcome), Node: r.Node}, err
 	}
 	direct := gen.RPCDirectParams{
-		Nodes: p.Nodes, Method: p.Method, Record: p.Record, Frame: p.Frame, Word: p.Word,
+		Nodes: p.Nodes, Method: p.Method, Record: p.Record, Frame: p.Frame, Notice: p.Notice,
 		Caller: p.Caller, Outbox: p.Outbox, Timeout: p.Timeout, Keep: p.Keep, Shard: p.Shard, Trust: p.Trust,
 	}
 	if c.Connection != "" {
@@ -104,7 +104,7 @@ func (b *Bus) waitForSameKey(ctx context.Context, c *outgoing, record string) (n
 	switch {
 	case err != nil:
 		return "", false, fmt.Errorf("luatomic: call %q: %w", c.method, err)
-	case r.State == gen.RPCAttachStateGone, r.State == gen.RPCAttachStateLost:
+	case r.State == gen.RPCAttachStateMissing, r.State == gen.RPCAttachStateLost:
 		return "", true, nil
 	case r.State == gen.RPCAttachStateDone:
 		_ = b.receiveStored(r.Frame) // a frame that is refused is counted

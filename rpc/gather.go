@@ -138,7 +138,7 @@ func (b *Bus) dispatchGather(ctx context.Context, g *gathering, c *outgoing, lef
 	resubscribed := b.liveness.resubscribed.Load()
 	rows, err := gen.RPCGather(ctx, b.client, gen.RPCGatherParams{
 		Nodes: b.keys.Nodes, Method: b.keys.Method(c.method), Gather: b.keys.Gather(g.id),
-		Frame: frame, Word: b.ifLarge(frame, wire.RequestStored, g.id), Caller: b.node, Outbox: b.keys.Outbox,
+		Frame: frame, Notice: b.ifLarge(frame, wire.RequestStored, g.id), Caller: b.node, Outbox: b.keys.Outbox,
 		Timeout: left, Keep: left + callGrace, Shard: b.shard,
 	})
 	if err != nil {
@@ -151,7 +151,7 @@ func (b *Bus) dispatchGather(ctx context.Context, g *gathering, c *outgoing, lef
 	g.fix(rows, moving)
 	missed := b.liveness.resubscribed.Load() != resubscribed
 	for _, r := range rows {
-		if missed && r.Heard || moving && !r.Heard {
+		if missed && r.Subscribed || moving && !r.Subscribed {
 			b.outbox.remind(r.Node, g.id)
 		}
 	}
@@ -164,7 +164,7 @@ func (g *gathering) fix(rows []gen.RPCGatherRow, moving bool) {
 	defer g.pending.mu.Unlock()
 	for _, r := range rows {
 		g.missing[r.Node] = true
-		if !r.Heard && !moving {
+		if !r.Subscribed && !moving {
 			err := &NoRespondersError{Method: g.method, Reason: "no subscriber: the node is not connected"}
 			g.early = append(g.early, nodeOutcome{r.Node, outcome{err: err}})
 		}

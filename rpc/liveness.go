@@ -99,13 +99,13 @@ func (b *Bus) announce(ctx context.Context) error {
 	params := gen.RPCJoinParams{
 		Nodes: b.keys.Nodes, About: b.keys.About, Node: b.node,
 		Lease: b.opts.Lease, Stay: 2 * b.opts.Lease,
-		Text: b.describe(), Outbox: b.keys.Outbox, Word: b.notice(wire.Echo), Shard: b.shard,
+		Text: b.describe(), Outbox: b.keys.Outbox, Notice: b.notice(wire.Echo), Shard: b.shard,
 	}
 	methods := b.methodKeys(b.serving.announced())
 	err := inParts(methods, func(methods []string) error {
 		params.Methods, params.Load = methods, b.serving.running.Load()-int64(b.opts.Concurrency)
 		r, err := gen.RPCJoin(ctx, b.client, params)
-		b.noteReceivers(r.Heard, err)
+		b.noteReceivers(r.Receivers, err)
 		return err
 	})
 	if err != nil {

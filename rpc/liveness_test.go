@@ -127,9 +127,9 @@ func TestRPCScriptsOfACluster(t *testing.T) {
 			Timeout: time.Minute, Shard: true}))
 		require.NoError(t, scriptcase.Orphaned(ctx, c, k))
 		rescue := lab.Must(gen.RPCRescue(ctx, c, gen.RPCRescueParams{Nodes: nodes, Method: method, Record: record,
-			Again: true, Outbox: k, Word: []byte("L"),
+			Again: true, Outbox: k, Notice: []byte("L"),
 			Keep: time.Minute, Caller: "me", Shard: true}))
-		return []string{call.Outcome.String(), direct.Outcome.String(), fmt.Sprint(rows[0].Heard), cast.Reason.String(),
+		return []string{call.Outcome.String(), direct.Outcome.String(), fmt.Sprint(rows[0].Subscribed), cast.Reason.String(),
 			rescue.Outcome.String()}
 	}
 	listen := func(channel string) *redis.PubSub {

@@ -86,7 +86,7 @@ func TestRPCScriptsThatKeepLists(t *testing.T) {
 		Timeout: time.Minute, Keep: time.Hour}
 	rows, err := gen.RPCGather(ctx, c, gather)
 	require.NoError(t, err)
-	require.ElementsMatch(t, []gen.RPCGatherRow{{Node: "n", Heard: true}, {Node: "unreachable"}}, rows,
+	require.ElementsMatch(t, []gen.RPCGatherRow{{Node: "n", Subscribed: true}, {Node: "unreachable"}}, rows,
 		"a dead node is not asked, an unreachable one not expected")
 	repeated, err := gen.RPCGather(ctx, c, gather)
 	require.NoError(t, err)
@@ -126,11 +126,11 @@ func TestRPCScriptsThatKeepLists(t *testing.T) {
 	require.Equal(t, gen.RPCChunkStateStale, chunk("n", 2))
 	require.Equal(t, gen.RPCChunkStateAccepted, chunk("n", 1))
 	require.NoError(t, c.Set(ctx, record, "x", time.Hour).Err())
-	require.Equal(t, gen.RPCChunkStateGone, chunk("n", 1), "given up")
+	require.Equal(t, gen.RPCChunkStateMissing, chunk("n", 1), "given up")
 
 	require.NoError(t, c.ZAdd(ctx, nodes, redis.Z{Score: lab.Past, Member: "n"}).Err())
 	_, err = gen.RPCJoin(ctx, c, gen.RPCJoinParams{Nodes: nodes, About: about, Node: "n", Lease: time.Minute,
-		Stay: time.Hour, Text: "{}", Outbox: k, Word: []byte("P")})
+		Stay: time.Hour, Text: "{}", Outbox: k, Notice: []byte("P")})
 	require.NoError(t, err)
 	require.Equal(t, []string{"n", "unreachable"}, c.ZRange(ctx, nodes, 0, -1).Val(),
 		"a node that comes back late is listed, the dead are not")

@@ -51,7 +51,7 @@ func (o *outbox) add(channel string, kind wire.NoticeKind, texts ...string) {
 func (b *Bus) cancel(method, id string, mark bool) {
 	p := gen.RPCCancelParams{
 		Record: b.keys.Record(id), Method: b.keys.Method(method),
-		Outbox: b.keys.Outbox, Word: b.notice(wire.Cancelled, id), Shard: b.shard,
+		Outbox: b.keys.Outbox, Notice: b.notice(wire.Cancelled, id), Shard: b.shard,
 	}
 	if mark {
 		// A request in a shared round trip is sent again for longer than its caller waits.

@@ -31,7 +31,7 @@ func TestRPCGivenUpRequestIsNotSentAgain(t *testing.T) {
 	require.IsType(t, &redis.Subscription{}, lab.Must(ps.Receive(ctx)))
 	cancel := func(mark time.Duration) gen.RPCCancelResult {
 		return lab.Must(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: p + "r:1", Method: p + "m:x", Outbox: name,
-			Word: []byte("X"), Mark: mark}))
+			Notice: []byte("X"), Mark: mark}))
 	}
 	call := func() gen.RPCCallOutcome {
 		return lab.Must(gen.RPCCall(ctx, c, gen.RPCCallParams{Nodes: p + "nodes", Method: p + "m:x", Record: p + "r:1",
@@ -39,11 +39,11 @@ func TestRPCGivenUpRequestIsNotSentAgain(t *testing.T) {
 			Caller: name, Outbox: name, Timeout: time.Minute, Keep: time.Hour})).Outcome
 	}
 	for record, want := range map[string]gen.RPCCancelResult{
-		"":                               gen.RPCCancelResultGone,
-		"p1 n\n" + name + "\nf":          gen.RPCCancelResultGivenUp,
+		"":                               gen.RPCCancelResultMissing,
+		"p1 n\n" + name + "\nf":          gen.RPCCancelResultCancelled,
 		"d1 n\nreply":                    gen.RPCCancelResultDone,
-		"l1 n\n":                         gen.RPCCancelResultGone,
-		"p2 other\n" + name + "\tb\nf\n": gen.RPCCancelResultGivenUp,
+		"l1 n\n":                         gen.RPCCancelResultMissing,
+		"p2 other\n" + name + "\tb\nf\n": gen.RPCCancelResultCancelled,
 	} {
 		require.NoError(t, scriptcase.Announced(ctx, c, name))
 		set := func() {
@@ -59,7 +59,7 @@ func TestRPCGivenUpRequestIsNotSentAgain(t *testing.T) {
 		require.InDelta(t, time.Minute, c.PTTL(ctx, p+"r:1").Val(), float64(10*time.Second))
 		reply := lab.Must(gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: p + "r:1", Method: p + "m:x", Node: "n",
 			Attempt: 1, Frame: []byte("f"), Outbox: name, Keep: time.Minute}))
-		require.Equal(t, gen.RPCReplyResultGone, reply, "no caller reads it")
+		require.Equal(t, gen.RPCReplyResultMissing, reply, "no caller reads it")
 
 		set()
 		require.Equal(t, want, cancel(0), "%q", record)
@@ -78,8 +78,8 @@ func TestRPCCancelNotifiesTheNodeThatHasIt(t *testing.T) {
 	defer ps.Close()
 	require.IsType(t, &redis.Subscription{}, lab.Must(ps.Receive(ctx)))
 	out := lab.Must(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: "{" + name + "}:r:1",
-		Method: "{" + name + "}:m:x", Outbox: name, Word: []byte("X1")}))
-	require.Equal(t, gen.RPCCancelResultGivenUp, out)
+		Method: "{" + name + "}:m:x", Outbox: name, Notice: []byte("X1")}))
+	require.Equal(t, gen.RPCCancelResultCancelled, out)
 	require.Equal(t, float64(-6), c.ZScore(ctx, "{"+name+"}:m:x", "n").Val())
 	m, err := ps.ReceiveMessage(ctx)
 	require.NoError(t, err)
@@ -88,7 +88,7 @@ func TestRPCCancelNotifiesTheNodeThatHasIt(t *testing.T) {
 	require.NoError(t, scriptcase.Asked(ctx, c, name))
 	require.NoError(t, c.ZRem(ctx, "{"+name+"}:m:x", "n").Err())
 	lab.Must(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: "{" + name + "}:r:1", Method: "{" + name + "}:m:x",
-		Outbox: name, Word: []byte("X1")}))
+		Outbox: name, Notice: []byte("X1")}))
 	require.Zero(t, c.ZCard(ctx, "{"+name+"}:m:x").Val())
 }
 

@@ -151,7 +151,7 @@ func (b *Bus) rescueSome(ctx context.Context, calls []waiter) {
 		futures[i] = gen.RPCRescueIn(batch, gen.RPCRescueParams{
 			Nodes: b.keys.Nodes, Method: b.keys.Method(w.method), Record: w.record,
 			Again: w.idempotent, Outbox: b.keys.Outbox, Grace: callGrace, Keep: replyKept,
-			Word: b.notice(wire.RequestStored, w.id), Caller: b.node, Shard: b.shard, Trust: b.moving(),
+			Notice: b.notice(wire.RequestStored, w.id), Caller: b.node, Shard: b.shard, Trust: b.moving(),
 		})
 	}
 	if err := batch.Exec(bounded); err != nil {

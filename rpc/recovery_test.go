@@ -72,11 +72,11 @@ func TestRPCScriptsThatDecide(t *testing.T) {
 	record, method, nodes := "{"+k+"}:r:1", "{"+k+"}:m:x", "{"+k+"}:nodes"
 	rescue := func(again bool) gen.RPCRescueResult {
 		r, err := gen.RPCRescue(ctx, c, gen.RPCRescueParams{Nodes: nodes, Method: method, Record: record, Again: again,
-			Outbox: k, Word: []byte("L"), Grace: time.Second, Keep: time.Minute})
+			Outbox: k, Notice: []byte("L"), Grace: time.Second, Keep: time.Minute})
 		require.NoError(t, err)
 		return r
 	}
-	require.Equal(t, gen.RPCRescueOutcomeGone, rescue(true).Outcome)
+	require.Equal(t, gen.RPCRescueOutcomeMissing, rescue(true).Outcome)
 	require.NoError(t, scriptcase.Asked(ctx, c, k))
 	require.Equal(t, gen.RPCRescueOutcomeAlive, rescue(true).Outcome, "its lease is good")
 	require.NoError(t, scriptcase.Orphaned(ctx, c, k))
@@ -113,19 +113,19 @@ func TestRPCScriptsThatDecide(t *testing.T) {
 	require.Equal(t, "r", string(done.Frame))
 
 	cancel := func(mark time.Duration) gen.RPCCancelResult {
-		out, err := gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: record, Method: method, Outbox: k, Word: []byte("X"),
+		out, err := gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: record, Method: method, Outbox: k, Notice: []byte("X"),
 			Mark: mark})
 		require.NoError(t, err)
 		return out
 	}
 	require.Equal(t, gen.RPCCancelResultDone, cancel(0))
 	require.Zero(t, c.Exists(ctx, record).Val(), "a reply that no caller reads")
-	require.Equal(t, gen.RPCCancelResultGone, cancel(time.Minute))
+	require.Equal(t, gen.RPCCancelResultMissing, cancel(time.Minute))
 	sent, err := gen.RPCCall(ctx, c, gen.RPCCallParams{Nodes: nodes, Method: method, Record: record,
 		Frame: []byte("f"), Caller: k, Outbox: k, Timeout: time.Minute, Keep: time.Hour})
 	require.NoError(t, err)
 	require.Equal(t, gen.RPCCallOutcomeKnown, sent.Outcome, "it comes after it was given up")
-	require.Equal(t, gen.RPCReplyResultGone, reply("n", 1))
+	require.Equal(t, gen.RPCReplyResultMissing, reply("n", 1))
 
 	// Seventeen callers: the first is notified, sixteen with it, and the last checks by itself.
 	require.NoError(t, scriptcase.Asked(ctx, c, k))

@@ -35,7 +35,7 @@ func (b *Bus) Stats() Stats {
 // countReply counts a reply that changed nothing.
 func (c *counters) countReply(outcome gen.RPCReplyResult) {
 	switch outcome {
-	case gen.RPCReplyResultGone:
+	case gen.RPCReplyResultMissing:
 		c.late.Add(1)
 	case gen.RPCReplyResultDuplicate:
 		c.repeated.Add(1)

@@ -247,7 +247,7 @@ func (p *pending) firstGap(id string) (seq uint64, ok bool) {
 func (b *Bus) freeChunks(ctx context.Context, id string, m readMark) {
 	_, err := gen.RPCRead(ctx, b.client, gen.RPCReadParams{
 		Chunks: b.keys.Chunks(id), Read: int64(m.last), Count: int64(m.count), Shard: b.shard,
-		Word: b.notice(wire.ChunksRead, id, strconv.FormatUint(m.last, 10)), Channel: b.keys.Outbox + m.node,
+		Notice: b.notice(wire.ChunksRead, id, strconv.FormatUint(m.last, 10)), Channel: b.keys.Outbox + m.node,
 	})
 	if err != nil {
 		b.report(ctx, fmt.Errorf("luatomic: remove parts of a stream on bus %q: %w", b.name, err))

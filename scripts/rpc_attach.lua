@@ -1,13 +1,14 @@
---- RPCAttach joins a call that is known already, or reads its reply.
+--- RPCAttach adds a caller to a call that is recorded, or reads the reply of that call.
 ---
---- The caller is told of the reply as the first one is. Past 16 callers it has to
---- look for itself. A call that was lost is forgotten, so that it can be made anew.
+--- An added caller is notified of the reply like the first one. At most 16 callers are notified; later ones poll.
+--- The record of a lost call is deleted, so that the call can be made again.
 ---
 ---@contract all-or-nothing
----@retry    safe  a caller that is there is not added again
+---@retry    safe  a caller that is recorded is not added again
 ---@key      record   string  see rpc_call.lua
 ---@arg      caller   string  name of the caller
----@reply    (state enum(gone=0, pending=1, done=2, lost=3, full=4), node string, frame bytes)
+---@reply    (state enum(missing=0, pending=1, done=2, lost=3, full=4), node string, frame bytes)
+---          missing: no record, or cancelled; done: the frame is the reply; full: 16 callers are recorded
 ---@cost     O(1)
 
 local record = KEYS[1]

@@ -1,14 +1,14 @@
---- RPCBind makes a node the owner of a connection, if the owner is the one that is expected.
+--- RPCBind makes a node the owner of a connection, if the current owner is the expected one.
 ---
 ---@contract all-or-nothing
----@retry    safe  the owner binds again
+---@retry    safe  the owner binds it again
 ---@key      binding  string  the node that owns the connection
 ---@key      nodes    zset    node, scored by the end of its lease in ms
 ---@arg      node     string
----@arg      from     string?  the owner from which it is taken; none: only a free connection, or
----          one whose owner is dead, is bound
----@arg      keep     ms  min=1  how long it is bound
----@reply    (bound bool, owner string)  owner: who owns it now
+---@arg      from     string?  the owner that loses the connection; none: the connection must be free or
+---          its owner dead
+---@arg      keep     ms  min=1  how long the binding stays
+---@reply    (bound bool, owner string)  owner: of the connection now
 ---@cost     O(1)
 
 local binding, nodes = KEYS[1], KEYS[2]

@@ -1,41 +1,42 @@
 --- RPCCall sends a request to the least busy node that serves its method, and records it.
 ---
---- The server knows who listens at that instant. So the node is chosen, found alive,
---- given the request and written down in one step, and where nobody is there the caller
---- knows after one round trip. It is asked before, and not by what PUBLISH answers: whoever
---- listens at a replica hears what is published here, is not counted, and must not run
---- what went to another.
+--- 1. It walks the nodes of the method in order of load, and removes those without a lease.
+--- 2. It marks a node without a subscriber, so that the node comes after all others until its next report.
+--- 3. It records the request for the first node with a lease, a subscriber and free capacity.
+--- 4. It adds the request to the load of that node and publishes it.
 ---
---- In a cluster the channels are of the slot, and its owner knows all who listen. While
---- the slot moves they are elsewhere. There the caller does not listen either, so its
---- lease is all that is asked of a node: it finds the request when it has followed.
+--- PUBSUB NUMSUB finds the subscriber, not the count that PUBLISH returns. A subscriber of a replica receives what is
+--- published here and is not counted: it must not run a request that was sent to another node.
 ---
---- What nodes read is the attempt, what is left of the time in ms, and the frame:
---- '1 5000', a line feed, the frame.
+--- In a cluster the channels belong to the slot, and its owner knows every subscriber. While the slot moves, the nodes
+--- are subscribed elsewhere. Then the caller has no subscription here either, and a valid lease of the node is enough:
+--- it finds the request after it has subscribed again.
 ---
----@contract dup-only  a request that cannot be published leaves no record; nodes found dead or deaf stay marked so
+--- A node reads the attempt, the remaining time in ms and the frame: '1 5000', a line feed, the frame.
+---
+---@contract dup-only  a request that cannot be published leaves no record; nodes found dead or unreachable stay marked
 ---@retry    safe  a call that is recorded is not sent again
 ---@key      nodes    zset    node, scored by the end of its lease in ms
----@key      method   zset    node, scored by its calls in flight less what it can run at once;
----          1000000 more when it did not hear
----@key      record   string  state (p pending, d done, l lost, x given up), attempt, space, node,
+---@key      method   zset    node, scored by its calls in flight less its limit of concurrent calls;
+---          1000000 more when it is unreachable
+---@key      record   string  state (p pending, d done, l lost, x cancelled), attempt, space, node,
 ---          line feed; pending: callers, line feed, request; done: reply
----@keys     discard  string  max=200  records that the caller is done with
+---@keys     discard  string  max=200  records that the caller needs no more
 ---@arg      frame    bytes   the request as nodes read it
----@arg      word     bytes   what is published in its place, if anything: large requests are fetched
+---@arg      notice   bytes   what is published instead of the frame, which is then fetched; empty for the frame
 ---@arg      caller   string  name of the caller
 ---@arg      outbox   string  prefix of the nodes' channels
 ---@arg      timeout  ms  min=1  how long the caller waits
 ---@arg      keep     ms  min=1  how long the record stays
 ---@arg      shard    bool    sharded pub/sub, in a cluster
----@arg      trust    bool    whether a good lease suffices: the slot has just moved, and not all
----          who listen have followed
+---@arg      trust    bool    whether a valid lease is enough: the slot has just moved, and not every
+---          node has subscribed at its new owner
 ---@reply    (outcome enum(sent=1, known=2, no_method=3, no_lease=4, no_subscriber=5, overloaded=6),
----          node string)  known: this call was sent before
+---          node string)  known: the call is recorded already
 ---@cost     O(log n + k) for k nodes tried, 64 at most
 
 local nodes, method, record = KEYS[1], KEYS[2], KEYS[3]
-local frame, word, caller, outbox = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local frame, notice, caller, outbox = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local timeout, keep, shard, trust = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 if #KEYS > 203 then
   error('discard: at most 200')
@@ -67,24 +68,24 @@ for from = 0, 56, 8 do
     elseif trust == '0' and redis.call('PUBSUB', numsub, outbox .. node)[2] == 0
       and (shard == '0' or redis.call('PUBSUB', 'SHARDNUMSUB', outbox .. caller)[2] > 0) then
       if load < 500000 then
-        redis.call('STRLEN', record) -- of another type it fails before anything is marked
-        redis.call('ZADD', method, load + 1000000, node) -- asked after all others until it reports again
+        redis.call('STRLEN', record) -- a record of another type fails before a node is marked
+        redis.call('ZADD', method, load + 1000000, node) -- the last in order until it reports again
       end
       reason = 5
     else
-      -- Written first, so that a server without memory refuses it whole, and a reply
-      -- finds it.
+      -- The record is written first: a server without memory refuses the whole call,
+      -- and a reply finds the record.
       local known = redis.call('SET', record, 'p1 ' .. node .. '\n' .. caller .. '\n' .. frame, 'PX', keep, 'NX', 'GET')
       if known then
         return {2, string.match(known, '^%a%d+ ([^\n]*)') or ''}
       end
       --< part/rpc_send.lua
-      -- The node has the request in its load before it is published. A request that cannot be
-      -- published leaves no record.
+      -- The load of the node counts the request before it is published. A request that cannot
+      -- be published leaves no record.
       local added = redis.pcall('ZINCRBY', method, 1, node)
       local sent = added
       if type(added) ~= 'table' then
-        local message = word == '' and '1 ' .. timeout .. '\n' .. frame or word
+        local message = notice == '' and '1 ' .. timeout .. '\n' .. frame or notice
         if shard == '1' then
           sent = redis.pcall('SPUBLISH', outbox .. node, message)
         else
@@ -101,7 +102,7 @@ for from = 0, 56, 8 do
       -->
       for j = 4, #KEYS do
         if type(redis.pcall('UNLINK', KEYS[j])) == 'table' then
-          break -- what stays expires
+          break -- the other records expire
         end
       end
       return {1, node}
@@ -113,8 +114,8 @@ for from = 0, 56, 8 do
 end
 
 --< part/rpc_known.lua
--- A repeat of a call that was sent does not hear that nobody has it: it may have taken the
--- last room itself.
+-- A repeat of a recorded call returns its node, not the reason above: the first attempt may
+-- have taken the last free capacity.
 local head = redis.call('GETRANGE', record, 0, 255)
 if head ~= '' then
   return {2, string.match(head, '^%a%d+ ([^\n]*)') or ''}

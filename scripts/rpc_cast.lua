@@ -1,15 +1,16 @@
---- RPCCast sends a request that nobody answers to one node or to all that serve its method.
+--- RPCCast sends a request without a reply to one node or to all nodes that serve its method.
 ---
----@contract dup-only  an error half-way leaves some nodes without it
----@retry    never  whoever had it would run it again
+---@contract dup-only  an error half-way leaves some nodes without the request
+---@retry    never  a node that received the request would run it again
 ---@key      nodes    zset    node, scored by the end of its lease in ms
 ---@key      method   zset    node, scored as in rpc_call.lua
 ---@arg      frame    bytes   the request as nodes read it
 ---@arg      outbox   string  prefix of the nodes' channels
 ---@arg      timeout  ms  min=1  how long a handler may take
----@arg      all      bool    whether all of them get it
+---@arg      all      bool    whether all nodes get it
 ---@arg      shard    bool    sharded pub/sub, in a cluster
----@reply    (sent int, reason enum(sent=1, no_method=3, no_lease=4, no_subscriber=5))  sent: the nodes that heard it
+---@reply    (sent int, reason enum(sent=1, no_method=3, no_lease=4, no_subscriber=5))  sent: the number of
+---          nodes that were subscribed
 ---@cost     O(n) for n nodes, 500 at most
 
 local nodes, method = KEYS[1], KEYS[2]
@@ -34,11 +35,11 @@ for _, node in ipairs(redis.call('ZRANGE', method, 0, 499)) do
   if not lease or tonumber(lease) <= now then
     reason = math.max(reason, 4)
   elseif redis.call('PUBSUB', numsub, outbox .. node)[2] == 0 then
-    reason = 5 -- asked before, as in rpc_call.lua; nothing is kept for one that follows its slot
+    reason = 5 -- see rpc_call.lua; no record waits for a node that subscribes later
   else
     local channel, message = outbox .. node, '0 ' .. timeout .. '\n' .. frame
     --< part/rpc_publish.lua
-    -- In a cluster, channels are of a slot.
+    -- In a cluster, a channel belongs to a slot.
     if shard == '1' then
       redis.call('SPUBLISH', channel, message)
     else
@@ -47,7 +48,7 @@ for _, node in ipairs(redis.call('ZRANGE', method, 0, 499)) do
     -->
     sent = sent + 1
     if all == '0' then
-      -- The next one goes to another node, and none counts as busy for it.
+      -- The next request goes to another node; the fraction does not make this one busy.
       redis.call('ZINCRBY', method, 0.001, node)
       return {1, 1}
     end

@@ -1,6 +1,6 @@
---- RPCChunk stores one part of a streaming reply under its number and tells the caller.
+--- RPCChunk stores one part of a streaming reply under its number and notifies the callers.
 ---
----@contract dup-only  an error half-way leaves the part stored and not announced; the caller finds it missing
+---@contract dup-only  an error half-way leaves the part stored and the callers not notified; a caller reads it later
 ---@retry    safe  the same part is stored again
 ---@key      record   string  see rpc_call.lua
 ---@key      chunks   hash    parts by their number
@@ -8,16 +8,17 @@
 ---@arg      attempt  int  min=1
 ---@arg      seq      int  min=1  number of the part
 ---@arg      frame    bytes   the part as callers read it
----@arg      word     bytes   what is published in its place, if anything
+---@arg      notice   bytes   what is published instead of the frame, which is then fetched; empty for the frame
 ---@arg      outbox   string  prefix of the callers' channels
 ---@arg      keep     ms  min=1  how long the parts stay
 ---@arg      shard    bool    sharded pub/sub, in a cluster
----@reply    (state enum(gone=0, accepted=1, stale=3), stored int)  stored: the parts that the caller has not read
+---@reply    (state enum(missing=0, accepted=1, stale=3), stored int)  missing: no record, or cancelled;
+---          stale: the request belongs to another node or attempt; stored: the number of unread parts
 ---@cost     O(1)
 
 local record, chunks = KEYS[1], KEYS[2]
 local node, attempt, seq, frame = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local word, outbox, keep, shard = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local notice, outbox, keep, shard = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local number = tonumber(seq)
 if not (number and number >= 1) then
   error('seq must be 1 or more')
@@ -37,9 +38,9 @@ redis.call('HSET', chunks, seq, frame)
 redis.call('PEXPIRE', chunks, keep)
 local notified = 0
 for caller in string.gmatch(callers, '[^\t]+') do
-  local channel, message = outbox .. caller, word == '' and frame or word
+  local channel, message = outbox .. caller, notice == '' and frame or notice
   --< part/rpc_publish.lua
-  -- In a cluster, channels are of a slot.
+  -- In a cluster, a channel belongs to a slot.
   if shard == '1' then
     redis.call('SPUBLISH', channel, message)
   else

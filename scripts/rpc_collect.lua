@@ -1,16 +1,15 @@
 --- RPCCollect reads records, for callers that wait for replies and nodes that missed requests.
 ---
---- Both run it after each confirmed subscription: what was announced while nobody
---- listened is in the records. A caller gets replies; a node gets the requests that
---- wait for it.
+--- Both run it after each confirmed subscription: what was published without a subscriber is in the records.
+--- A caller gets replies. A node gets the requests that wait for it.
 ---
 ---@readonly
 ---@retry  safe  it only reads
 ---@keys   records  string  max=500  see rpc_call.lua
----@arg    node     string?  the node that asks; none for a caller
----@reply  (state enum(gone=0, pending=1, done=2, lost=3, later=4), attempt int, left ms,
----        frame bytes)[]  one row for each record, in order; left: of the record's life; later:
----        there is one, and the reply is large enough already
+---@arg    node     string?  the node that reads; none for a caller
+---@reply  (state enum(missing=0, pending=1, done=2, lost=3, later=4), attempt int, left ms,
+---        frame bytes)[]  one row for each record, in order; missing: no record, or cancelled; left:
+---        until the record expires; later: left out, as the rows hold 1 MB already
 ---@cost   O(1) for each record
 
 local node = ARGV[1]

@@ -1,6 +1,6 @@
---- RPCDirect sends a request to one node, named or found as the owner of a connection.
+--- RPCDirect sends a request to one node: a named one, or the owner of a connection.
 ---
---- It does what rpc_call.lua does, without a choice.
+--- It works like rpc_call.lua, without a choice of nodes.
 ---
 ---@contract dup-only  a request that cannot be published leaves no record
 ---@retry    safe  a call that is recorded is not sent again
@@ -9,21 +9,21 @@
 ---@key      record   string  see rpc_call.lua
 ---@keys     binding  string  max=1  the node that owns the connection; none when the node is named
 ---@arg      frame    bytes   the request as nodes read it
----@arg      word     bytes   what is published in its place, if anything
+---@arg      notice   bytes   what is published instead of the frame, which is then fetched; empty for the frame
 ---@arg      caller   string  name of the caller
 ---@arg      outbox   string  prefix of the nodes' channels
 ---@arg      timeout  ms  min=1  how long the caller waits
 ---@arg      keep     ms  min=1  how long the record stays
 ---@arg      shard    bool    sharded pub/sub, in a cluster
----@arg      trust    bool    whether a good lease suffices: the slot has just moved, and not all
----          who listen have followed
----@arg      target   string?  the node
+---@arg      trust    bool    whether a valid lease is enough: the slot has just moved, and not every
+---          node has subscribed at its new owner
+---@arg      target   string?  the named node; none for the owner of the connection
 ---@reply    (outcome enum(sent=1, known=2, no_method=3, no_lease=4, no_subscriber=5, overloaded=6,
 ---          no_connection=7), node string)
 ---@cost     O(log n)
 
 local nodes, method, record = KEYS[1], KEYS[2], KEYS[3]
-local frame, word, caller, outbox = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local frame, notice, caller, outbox = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local timeout, keep, shard, trust, target = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 if #KEYS > 4 then
   error('binding: at most 1')
@@ -38,8 +38,8 @@ local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 local now = tonumber(now_ms)
 
 --< part/rpc_reachable.lua
--- reachable reports whether a node can be sent a request; see rpc_call.lua. While the
--- slot moves the caller has no subscription there either, and the node's lease suffices.
+-- reachable reports whether a node receives a request; see rpc_call.lua. While the slot
+-- moves the caller has no subscription here either, and the lease of the node is enough.
 local function reachable(node)
   if trust == '1' then
     return true
@@ -70,8 +70,8 @@ elseif not reachable(node) then
 end
 if reason > 1 then
   --< part/rpc_known.lua
-  -- A repeat of a call that was sent does not hear that nobody has it: it may have taken the
-  -- last room itself.
+  -- A repeat of a recorded call returns its node, not the reason above: the first attempt may
+  -- have taken the last free capacity.
   local head = redis.call('GETRANGE', record, 0, 255)
   if head ~= '' then
     return {2, string.match(head, '^%a%d+ ([^\n]*)') or ''}
@@ -84,12 +84,12 @@ if redis.call('SET', record, value, 'PX', keep, 'NX', 'GET') then
   return {2, node}
 end
 --< part/rpc_send.lua
--- The node has the request in its load before it is published. A request that cannot be
--- published leaves no record.
+-- The load of the node counts the request before it is published. A request that cannot
+-- be published leaves no record.
 local added = redis.pcall('ZINCRBY', method, 1, node)
 local sent = added
 if type(added) ~= 'table' then
-  local message = word == '' and '1 ' .. timeout .. '\n' .. frame or word
+  local message = notice == '' and '1 ' .. timeout .. '\n' .. frame or notice
   if shard == '1' then
     sent = redis.pcall('SPUBLISH', outbox .. node, message)
   else

@@ -1,29 +1,30 @@
 --- RPCJoin announces a node and its methods for the length of a lease.
 ---
---- A node repeats it well within the lease. Each time it also states how many calls
---- it is working on, so that a count that went wrong is right again. Nodes whose
---- lease is over are forgotten. The node tells itself a word on its own channel: one
---- that does not hear it has lost its subscription without knowing.
+--- 1. It removes nodes whose leases are over.
+--- 2. It writes the lease and the load of the node anew, which corrects a wrong count of its calls.
+--- 3. It publishes a notice on the node's own channel. A count of 0 receivers means that the subscription is lost.
+---
+--- A node repeats it well within the lease.
 ---
 ---@contract dup-only  an error half-way leaves the node announced for some of its methods
 ---@retry    safe  the same values are set again
 ---@key      nodes    zset  node, scored by the end of its lease in ms
----@key      about    hash  node, and what it says about itself
+---@key      about    hash  node to its description
 ---@keys     methods  zset  max=500  node, scored as in rpc_call.lua
 ---@arg      node     string  name of this incarnation of the node
 ---@arg      lease    ms  min=1  how long the node is announced
 ---@arg      stay     ms  min=1  how long the keys stay without a node, more than the lease
----@arg      load     int  the calls it is working on, less those that it can run at once
----@arg      text     string  what it says about itself
+---@arg      load     int  its calls in flight less its limit of concurrent calls
+---@arg      text     string  its description
 ---@arg      outbox   string  prefix of the nodes' channels
----@arg      word     bytes  what it tells itself
+---@arg      notice   bytes  what is published on its own channel
 ---@arg      shard    bool   sharded pub/sub, in a cluster
----@reply    (now time.ms, deadline time.ms, heard int)  heard: the receivers of the word
+---@reply    (now time.ms, deadline time.ms, receivers int)  receivers: of the notice
 ---@cost     O(log n) for each method, n being the number of nodes
 
 local nodes, about = KEYS[1], KEYS[2]
 local node, lease, stay, load = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
-local text, outbox, word, shard = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local text, outbox, notice, shard = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 if #KEYS > 502 then
   error('methods: at most 500')
 end
@@ -47,7 +48,7 @@ for i = 3, #KEYS do
   redis.call('ZCARD', KEYS[i])
 end
 
--- Nothing outlives the nodes that keep it alive.
+-- Each key expires when no node renews it.
 redis.call('ZADD', nodes, string.format('%.0f', deadline), node)
 redis.call('PEXPIRE', nodes, stay)
 redis.call('HSET', about, node, text)
@@ -63,6 +64,6 @@ for _, dead in ipairs(over) do
   end
 end
 if shard == '1' then
-  return {now, deadline, redis.call('SPUBLISH', outbox .. node, word)}
+  return {now, deadline, redis.call('SPUBLISH', outbox .. node, notice)}
 end
-return {now, deadline, redis.call('PUBLISH', outbox .. node, word)}
+return {now, deadline, redis.call('PUBLISH', outbox .. node, notice)}

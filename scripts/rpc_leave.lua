@@ -1,12 +1,12 @@
---- RPCLeave withdraws a node from its methods, so that no call is sent to it, and then itself.
+--- RPCLeave removes a node from its methods, so that no call is sent to it, and then its lease.
 ---
 ---@contract dup-only  an error half-way leaves the node announced until its lease ends
----@retry    safe  removing twice is removing once
+---@retry    safe  a removed node stays removed
 ---@key      nodes    zset  node, scored by the end of its lease in ms
----@key      about    hash  node, and what it says about itself
+---@key      about    hash  node to its description
 ---@keys     methods  zset  max=500  node, scored as in rpc_call.lua
 ---@arg      node     string  name of this incarnation of the node
----@arg      stay     bool  whether the node itself stays, to finish what it has begun
+---@arg      stay     bool  whether the lease stays, so that the node finishes its calls
 ---@reply    bool  whether the node was announced
 ---@cost     O(log n) for each method, n being the number of nodes
 

@@ -1,11 +1,11 @@
---- RPCNodes lists the nodes of a bus and what is left of their leases.
+--- RPCNodes lists the nodes of a bus and the remaining time of their leases.
 ---
 ---@readonly
 ---@retry  safe  it only reads
 ---@key    nodes  zset  node, scored by the end of its lease in ms
----@key    about  hash  node, and what it says about itself
----@arg    texts  bool  whether to read what they say about themselves
----@reply  (node string, left ms, text string)[]  left: 0 or less for a node that is dead
+---@key    about  hash  node to its description
+---@arg    texts  bool  whether to read the descriptions
+---@reply  (node string, left ms, text string)[]  left: 0 or less for a dead node
 ---@cost   O(n) for n nodes, 1000 at most
 
 local nodes, about = KEYS[1], KEYS[2]

@@ -3,10 +3,10 @@
 ---@readonly
 ---@retry  safe  it only reads
 ---@key    gather  hash     see rpc_gather.lua
----@arg    asking  string?  the node that asks; none for the caller
+---@arg    asking  string?  the node that reads; none for the caller
 ---@args   want    string  max=500  nodes whose answers the caller wants
----@reply  (node string, left ms, frame bytes)[]  the answers that have come, about 1 MB at most;
----        for a node the request, if it is expected to answer
+---@reply  (node string, left ms, frame bytes)[]  the stored answers, about 1 MB at most; for a
+---        node the request, while its answer is expected
 ---@cost   O(n) for n nodes wanted
 
 local gather = KEYS[1]

@@ -1,20 +1,20 @@
---- RPCRead gets parts of a streaming reply, and removes those that the caller has read.
+--- RPCRead reads parts of a streaming reply, or deletes the parts that the caller has read.
 ---
 ---@contract dup-only  an error half-way leaves parts that expire
----@retry    safe  what was read is not asked for again
+---@retry    safe  a caller reads no part twice
 ---@key      chunks  hash    parts by their number
----@arg      from    int  min=0  the first part that is wanted; 0: none
----@arg      read    int  min=0  the last part of those that are done with
----@arg      count   int  min=0  max=500  how many are done with; how many are wanted at most
----@arg      word    bytes  what the node is told, if anything
+---@arg      from    int  min=0  the first part to read; 0: delete parts
+---@arg      read    int  min=0  the last part to delete
+---@arg      count   int  min=0  max=500  the most parts to read, or how many to delete
+---@arg      notice  bytes  what is published to the node; empty for nothing
 ---@arg      channel string  channel of the node
 ---@arg      shard   bool    sharded pub/sub, in a cluster
----@reply    bytes[]  the parts wanted, in order, up to the first that is missing
+---@reply    bytes[]  the parts in order, up to the first missing one
 ---@cost     O(n) for n parts
 
 local chunks = KEYS[1]
 local from, read, count = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local word, channel, shard = ARGV[4], ARGV[5], ARGV[6]
+local notice, channel, shard = ARGV[4], ARGV[5], ARGV[6]
 if not (count and count >= 0 and count <= 500) then
   error('count must be 0 to 500')
 end
@@ -38,10 +38,10 @@ end
 for i = 0, count - 1 do
   redis.call('HDEL', chunks, string.format('%.0f', read - i))
 end
-if word ~= '' then
-  local message = word
+if notice ~= '' then
+  local message = notice
   --< part/rpc_publish.lua
-  -- In a cluster, channels are of a slot.
+  -- In a cluster, a channel belongs to a slot.
   if shard == '1' then
     redis.call('SPUBLISH', channel, message)
   else

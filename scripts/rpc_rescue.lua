@@ -1,29 +1,28 @@
---- RPCRescue decides about a request whose node is dead: another node gets it, or it is lost.
+--- RPCRescue decides about a request whose node is dead: another node gets the request, or it is lost.
 ---
---- The node's lease is compared with the server's clock in the step that decides, so
---- a node that still lives keeps its request, and a late reply of a dead one is
---- refused. Only a request that may run twice goes to another node.
+--- The script compares the node's lease with the server's clock. A node with a valid lease keeps its request. A
+--- late reply of a dead node is refused. Only a request that may run twice goes to another node.
 ---
----@contract dup-only  an error half-way leaves the request with one node or lost; a repeat goes on from there
----@retry    safe  what is decided is found so
+---@contract dup-only  an error half-way leaves the request with one node or lost; a repeat continues
+---@retry    safe  a repeat returns what was decided
 ---@key      nodes    zset    node, scored by the end of its lease in ms
 ---@key      method   zset    node, scored as in rpc_call.lua
 ---@key      record   string  see rpc_call.lua
 ---@arg      again    bool    whether another node may run it
 ---@arg      outbox   string  prefix of the nodes' channels
----@arg      word     bytes   what the other node is told, so that it fetches the request
+---@arg      notice   bytes   what is published to the other node, which then fetches the request
 ---@arg      grace    ms      how much longer than the request its record lives
----@arg      keep     ms  min=1  how long the word that it is lost stays
+---@arg      keep     ms  min=1  how long the record of a lost request stays
 ---@arg      caller   string  name of the caller
 ---@arg      shard    bool    sharded pub/sub, in a cluster
----@arg      trust    bool    whether a good lease suffices: the slot has just moved, and not all
----          who listen have followed
----@reply    (outcome enum(gone=0, alive=1, done=2, lost=3, moved=4), node string, frame bytes)
----          done: the frame is the reply
+---@arg      trust    bool    whether a valid lease is enough: the slot has just moved, and not every
+---          node has subscribed at its new owner
+---@reply    (outcome enum(missing=0, alive=1, done=2, lost=3, moved=4), node string, frame bytes)
+---          missing: no record, or cancelled; done: the frame is the reply
 ---@cost     O(log n + k) for k nodes tried, 64 at most
 
 local nodes, method, record = KEYS[1], KEYS[2], KEYS[3]
-local again, outbox, word, grace, keep = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local again, outbox, notice, grace, keep = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local caller, shard, trust = ARGV[6], ARGV[7], ARGV[8]
 if #outbox + #caller > 1000 then
   error('outbox and caller: at most 1000 bytes')
@@ -37,14 +36,14 @@ local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 -->
 local now = tonumber(now_ms)
 
-local function lives(node)
+local function alive(node)
   local lease = redis.call('ZSCORE', nodes, node)
   return lease and tonumber(lease) > now
 end
 
 --< part/rpc_reachable.lua
--- reachable reports whether a node can be sent a request; see rpc_call.lua. While the
--- slot moves the caller has no subscription there either, and the node's lease suffices.
+-- reachable reports whether a node receives a request; see rpc_call.lua. While the slot
+-- moves the caller has no subscription here either, and the lease of the node is enough.
 local function reachable(node)
   if trust == '1' then
     return true
@@ -72,7 +71,7 @@ end
 if kind == 'l' then
   return {3, node, ''}
 end
-if lives(node) then
+if alive(node) then
   return {1, node, ''}
 end
 
@@ -80,12 +79,12 @@ local left = redis.call('PTTL', record) - grace
 if again == '1' and left > 0 then
   attempt = attempt + 1
   for _, other in ipairs(candidates) do
-    if other ~= node and lives(other) and reachable(other) then
+    if other ~= node and alive(other) and reachable(other) then
       redis.call('SET', record, 'p' .. attempt .. ' ' .. other .. string.sub(value, stop), 'KEEPTTL')
       redis.call('ZINCRBY', method, 1, other)
-      local channel, message = outbox .. other, word
+      local channel, message = outbox .. other, notice
       --< part/rpc_publish.lua
-      -- In a cluster, channels are of a slot.
+      -- In a cluster, a channel belongs to a slot.
       if shard == '1' then
         redis.call('SPUBLISH', channel, message)
       else

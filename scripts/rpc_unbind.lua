@@ -1,7 +1,7 @@
---- RPCUnbind gives up a connection, if the node owns it.
+--- RPCUnbind frees a connection, if the node owns it.
 ---
 ---@contract all-or-nothing
----@retry    safe  one that was given up stays so
+---@retry    safe  a free connection stays free
 ---@key      binding  string  the node that owns the connection
 ---@arg      node     string
 ---@reply    bool  whether the node owned it

@@ -76,7 +76,7 @@ func RpcCalls() []ScriptCall {
 	return []ScriptCall{
 		{&gen.RPCJoinScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, err := gen.RPCJoin(ctx, c, gen.RPCJoinParams{Nodes: nodes(k), About: about(k), Methods: []string{method(k)}, Node: "n",
-				Lease: time.Minute, Stay: time.Hour, Load: -7, Text: "{}", Outbox: k, Word: []byte("P")})
+				Lease: time.Minute, Stay: time.Hour, Load: -7, Text: "{}", Outbox: k, Notice: []byte("P")})
 			return "", err
 		}, None, nil},
 		{&gen.RPCLeaveScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
@@ -112,10 +112,10 @@ func RpcCalls() []ScriptCall {
 		}, Asked, nil},
 		{&gen.RPCRescueScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			return show(gen.RPCRescue(ctx, c, gen.RPCRescueParams{Nodes: nodes(k), Method: method(k), Record: record(k), Again: true,
-				Outbox: k, Word: []byte("L"), Grace: time.Second, Keep: time.Minute, Caller: k, Trust: true}))
+				Outbox: k, Notice: []byte("L"), Grace: time.Second, Keep: time.Minute, Caller: k, Trust: true}))
 		}, Orphaned, nil},
 		{&gen.RPCCancelScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			return show(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: record(k), Method: method(k), Outbox: k, Word: []byte("X")}))
+			return show(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: record(k), Method: method(k), Outbox: k, Notice: []byte("X")}))
 		}, Asked, nil},
 		{&gen.RPCGatherScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			v, err := gen.RPCGather(ctx, c, gen.RPCGatherParams{Nodes: nodes(k), Method: method(k), Gather: "{" + k + "}:g:1",
@@ -147,7 +147,7 @@ func RpcCalls() []ScriptCall {
 				Frame: []byte("f"), Outbox: k, Keep: time.Hour}))
 		}, Streamed, nil},
 		{&gen.RPCReadScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			return show(gen.RPCRead(ctx, c, gen.RPCReadParams{Chunks: "{" + k + "}:s:1", Read: 2, Count: 2, Word: []byte("K"), Channel: k}))
+			return show(gen.RPCRead(ctx, c, gen.RPCReadParams{Chunks: "{" + k + "}:s:1", Read: 2, Count: 2, Notice: []byte("K"), Channel: k}))
 		}, Streamed, nil},
 	}
 }

@@ -1,4 +1,4 @@
--- In a cluster, channels are of a slot.
+-- In a cluster, a channel belongs to a slot.
 if shard == '1' then
   redis.call('SPUBLISH', channel, message)
 else

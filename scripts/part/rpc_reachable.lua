@@ -1,5 +1,5 @@
--- reachable reports whether a node can be sent a request; see rpc_call.lua. While the
--- slot moves the caller has no subscription there either, and the node's lease suffices.
+-- reachable reports whether a node receives a request; see rpc_call.lua. While the slot
+-- moves the caller has no subscription here either, and the lease of the node is enough.
 local function reachable(node)
   if trust == '1' then
     return true

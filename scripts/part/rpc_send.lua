@@ -1,9 +1,9 @@
--- The node has the request in its load before it is published. A request that cannot be
--- published leaves no record.
+-- The load of the node counts the request before it is published. A request that cannot
+-- be published leaves no record.
 local added = redis.pcall('ZINCRBY', method, 1, node)
 local sent = added
 if type(added) ~= 'table' then
-  local message = word == '' and '1 ' .. timeout .. '\n' .. frame or word
+  local message = notice == '' and '1 ' .. timeout .. '\n' .. frame or notice
   if shard == '1' then
     sent = redis.pcall('SPUBLISH', outbox .. node, message)
   else
