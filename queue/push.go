@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -24,14 +25,22 @@ func (q *Queue) Push(ctx context.Context, jobs ...Job) (Pushed, error) {
 	if err != nil {
 		return Pushed{}, q.wrap("push to", err)
 	}
-	return q.PushOnce(ctx, token.String(), jobs...)
+	return q.add(ctx, token.String(), jobs, false)
 }
 
 // PushOnce is Push under a token of the caller. A second PushOnce with the same token within Options.Receipt, from
-// any process, adds nothing and returns the counts of the first. Give it the same jobs, ids included. The token
-// follows the rules for names: lua.ErrBadName.
+// any process, adds nothing and returns the result of the first. Give it the same jobs, ids included; the id of a job
+// without one is derived from the token and its place in the call. The token follows the rules for names:
+// lua.ErrBadName.
 func (q *Queue) PushOnce(ctx context.Context, token string, jobs ...Job) (Pushed, error) {
-	return q.add(ctx, token, jobs, false)
+	named := slices.Clone(jobs)
+	base := derivedIDs(token)
+	for i := range named {
+		if named[i].ID == "" {
+			named[i].ID = base.at(i)
+		}
+	}
+	return q.add(ctx, token, named, false)
 }
 
 // add pushes under a token. newIDs says that no id among the jobs can be in the queue, so that the script looks up

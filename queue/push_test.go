@@ -236,3 +236,20 @@ func TestPushOnceRepeatsDuplicatesOfUniqueNames(t *testing.T) {
 	require.Equal(t, first, second)
 	require.Equal(t, []queue.Duplicate{{Position: 1, ID: "a 1:2"}, {Position: 2, ID: "a 1:2"}}, first.Duplicates)
 }
+
+// A repeat under a token returns the ids of the jobs that the first call added, also where the caller chose none.
+func TestPushOnceRepeatsTheIDs(t *testing.T) {
+	t.Parallel()
+	q, _ := lab.NewQueue(t, nil)
+	first, err := q.PushOnce(t.Context(), "token", lab.Bodies(3)...)
+	require.NoError(t, err)
+	again, err := q.PushOnce(t.Context(), "token", lab.Bodies(3)...)
+	require.NoError(t, err)
+	require.Equal(t, first, again)
+	taken, err := q.Take(t.Context(), 5)
+	require.NoError(t, err)
+	require.Len(t, taken.Deliveries, 3)
+	for i, d := range taken.Deliveries {
+		require.Equal(t, first.IDs[i], d.ID)
+	}
+}

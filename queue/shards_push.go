@@ -95,13 +95,12 @@ func (s *Shards) split(token string, jobs []Job) (ShardsPushed, error) {
 	if len(jobs) > MaxBatch {
 		return out, &lua.SizeError{What: "jobs", N: len(jobs), Max: MaxBatch, Unit: "items"}
 	}
-	base := uuid.NewHash(sha256.New(), uuid.NameSpaceOID, []byte(token), 8)
+	base := derivedIDs(token)
 	parts, size := make([]ShardPushed, len(s.queues)), 4096 // bytes for the keys
 	for i, j := range jobs {
 		named := j.ID != ""
 		if !named {
-			binary.BigEndian.PutUint16(base[14:], uint16(i))
-			j.ID = base.String()
+			j.ID = base.at(i)
 		}
 		if err := encodeJob(&gen.QueuePushJob{}, &j); err != nil { // only to check it
 			return out, fmt.Errorf("job %d: %w", i, err)
@@ -133,6 +132,18 @@ func (p *ShardPushed) add(ctx context.Context, q *Queue, token string, newIDs bo
 		}
 	}
 	p.jobs, p.places = nil, nil // the result need not keep the bodies
+}
+
+// idBase makes ids of the places of jobs in a call.
+type idBase uuid.UUID
+
+func derivedIDs(token string) idBase {
+	return idBase(uuid.NewHash(sha256.New(), uuid.NameSpaceOID, []byte(token), 8))
+}
+
+func (b idBase) at(i int) string {
+	binary.BigEndian.PutUint16(b[14:], uint16(i))
+	return uuid.UUID(b).String()
 }
 
 func later(a, b time.Time) time.Time {
