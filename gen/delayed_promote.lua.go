@@ -15,7 +15,7 @@ import (
 const DelayedPromoteSHA = "58ba958e52794ef48fe23c93c2558f687b3db231"
 
 // DelayedPromoteGuardedSHA is the SHA-1 of guard.lua and delayed_promote.lua joined, which runs under lua.Guard.
-const DelayedPromoteGuardedSHA = "9d379181744a555bc0754bb209dda238dad576b4"
+const DelayedPromoteGuardedSHA = "82b02446f47d1b03f436acfce783d494ba35414a"
 
 // DelayedPromoteScript is scripts/delayed_promote.lua.
 var DelayedPromoteScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // LockAcquireSHA is the SHA-1 of lock_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireSHA = "fb418e22e9de321cf191fa6bee8b25735216bd09"
+const LockAcquireSHA = "9ba7be76b49f080cf283da055ec5bf191c39a1ca"
 
 // LockAcquireScript is scripts/lock_acquire.lua.
 var LockAcquireScript = lua.Script{
@@ -30,16 +30,17 @@ var LockAcquireScript = lua.Script{
 // LockAcquireParams are the keys and arguments of LockAcquire.
 type LockAcquireParams struct {
 	Lock string // KEYS[1], string: as above
-	// KEYS[2], zset: entries of those who wait, scored by priority and arrival; expires.
+	// KEYS[2], zset: entries of the waiters, scored by priority and arrival; expires.
 	Queue string
-	Owner string        // ARGV[1]: a token of this acquire alone
+	Owner string        // ARGV[1]: a token made for this acquire
 	TTL   time.Duration // ARGV[2], at least 1 ms: the lease
 	Keep  time.Duration // ARGV[3], at least 1 ms: how long the string stays
-	// ARGV[4], at least 0 ms: how long the lock rests after a lease that was not released.
+	// ARGV[4], at least 0 ms: the lock delay: how long the lock stays taken after a lease without a
+	// release.
 	Delay time.Duration
 	Band  int64  // ARGV[5]: first score of this priority; each has 2^40
-	Entry string // ARGV[6]: waits where the lock is held; empty to wait for nothing
-	Note  string // ARGV[7]: what others are told of the holder
+	Entry string // ARGV[6]: added to the queue if the lock is held; empty not to wait
+	Note  string // ARGV[7]: what other callers read about the holder
 }
 
 // LockAcquirePlace is the place of LockAcquire.
@@ -76,33 +77,33 @@ type LockAcquireResult struct {
 	Now       int64
 }
 
-// LockAcquire takes a lock for an owner, or joins the queue of those who wait for it.
+// LockAcquire acquires a lock for an owner, or adds the owner to the queue of its waiters.
 //
-// The lock is one string: fence, whether somebody waits (0 or 1), owner, start of the lease in
-// microseconds, its length and its lock delay in ms, who released last, note; one space between
-// them. A free lock has the owner "-". The lease ends by the clock; the string stays a minute
-// longer, so that a late release gets its answer and the fence grows even when the clock is set
-// back.
+// The lock is one string of eight fields with one space between them: fence, whether a waiter is
+// queued (0 or 1), owner, start of the lease in us, its length and its lock delay in ms, last
+// releaser, note. A free lock has the owner "-". The lease ends by the server's clock. The string
+// stays a minute longer, so that a late release gets its result and the fence grows even when the
+// clock is set back.
 //
-// The fence is the server's time in microseconds, or one more than the last one where that is
-// greater. So it grows with every new holder although no counter stays behind.
+// The fence is the server's time in us, or the last fence plus one where that is greater. So it
+// grows with every new holder, and no counter is stored forever.
 //
-// An entry of the queue is the owner, length of the lease that is granted in ms, lock delay in ms,
-// channel, line feed and note. Those without a listener are passed over.
+// An entry of the queue is the owner, the length of its lease in ms, its lock delay in ms, its
+// channel, a line feed and its note. An entry whose channel has no subscriber is removed.
 //
-// Long because one call takes, waits or hands over: a round trip less for each.
+// Long because one call acquires, waits or hands over, which saves a round trip for each.
 //
-//   - Contract, dup-only: an error half-way leaves the lock with this owner, whose repeat finds it
-//     its own.
-//   - Retry: safe; sent again after a lost reply; an owner that holds the lock or waits for it is
-//     told so.
+//   - Contract, dup-only: an error half-way leaves the lock with this owner; its repeat returns the
+//     lock.
+//   - Retry: safe; sent again after a lost reply; an owner that holds the lock or waits for it gets
+//     that state.
 //   - KEYS[1]: lock, string: as above.
-//   - KEYS[2]: queue, zset: entries of those who wait, scored by priority and arrival; expires.
-//   - Reply: remaining: the other's lease with its lock delay, or this owner's when it had the lock
-//     before or is handed it, 0 for all of ttl; place: in the queue, joined by this call; waiting:
-//     how many, 0 when not asked; holder: its note; now: the clock in microseconds, 0 when
-//     acquired.
-//   - Cost: O(1); O(log n) to wait, n being the number of those who wait.
+//   - KEYS[2]: queue, zset: entries of the waiters, scored by priority and arrival; expires.
+//   - Reply: place: waiting: the entry was queued before; joined: this call queued it; remaining:
+//     of the holder's lease with its lock delay; when acquired, of this owner's lease, 0 for the
+//     whole ttl; waiting: the length of the queue, 0 without an entry; holder: its note; now: the
+//     server's clock in us, 0 when acquired.
+//   - Cost: O(1); O(log n) to wait, n being the number of waiters.
 func LockAcquire(ctx context.Context, c lua.Client, p LockAcquireParams) (LockAcquireResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeLockAcquire)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // LockAcquireAllSHA is the SHA-1 of lock_acquire_all.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireAllSHA = "76d0919df5cf61036ad9082b528bd25e99f19702"
+const LockAcquireAllSHA = "861fa817c135efe9cb567f285fcdbb0def07a6e5"
 
 // LockAcquireAllScript is scripts/lock_acquire_all.lua.
 var LockAcquireAllScript = lua.Script{
@@ -28,11 +28,12 @@ var LockAcquireAllScript = lua.Script{
 // LockAcquireAllParams are the keys and arguments of LockAcquireAll.
 type LockAcquireAllParams struct {
 	Locks []string      // KEYS[1] and on, at most 100, string: see lock_acquire.lua
-	Owner string        // ARGV[1]: a token of this acquire alone
+	Owner string        // ARGV[1]: a token made for this acquire
 	TTL   time.Duration // ARGV[2], at least 1 ms: the lease
-	// ARGV[3], at least 0 ms: how long a lock rests after a lease that was not released.
+	// ARGV[3], at least 0 ms: the lock delay: how long a lock stays taken after a lease without a
+	// release.
 	Delay time.Duration
-	Note  string // ARGV[4]: what others are told of the holder
+	Note  string // ARGV[4]: what other callers read about the holder
 }
 
 // LockAcquireAllResult is the reply of LockAcquireAll.
@@ -43,17 +44,17 @@ type LockAcquireAllResult struct {
 	Fences    []int64
 }
 
-// LockAcquireAll takes several locks of one slot for one owner, all of them or none.
+// LockAcquireAll acquires several locks of one slot for one owner, all of them or none.
 //
-// It takes a free lock although others wait for it: those who take several at once hold nothing
-// while they wait. See lock_acquire.lua for what a string holds.
+// It acquires a free lock even if the lock has waiters: an owner of several locks holds none of
+// them while it waits. See lock_acquire.lua for the fields of a string.
 //
-//   - Contract, dup-only: an error half-way leaves some locks with this owner, whose repeat finds
-//     them its own.
-//   - Retry: safe; sent again after a lost reply; an owner keeps what it holds.
+//   - Contract, dup-only: an error half-way leaves some locks with this owner, and its repeat keeps
+//     them.
+//   - Retry: safe; sent again after a lost reply; an owner keeps the locks that it holds.
 //   - KEYS[1]: lock and on, string: see lock_acquire.lua.
 //   - Reply: blocked: the first lock that another holds, counted from 1, or 0; remaining, holder:
-//     of that one.
+//     of that lock.
 //   - Cost: O(1) for each lock.
 func LockAcquireAll(ctx context.Context, c lua.Client, p LockAcquireAllParams) (LockAcquireAllResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeLockAcquireAll)

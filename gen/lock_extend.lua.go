@@ -13,7 +13,7 @@ import (
 )
 
 // LockExtendSHA is the SHA-1 of lock_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockExtendSHA = "9c36960dda3ffc82494a22a1f1f9697c9c91890d"
+const LockExtendSHA = "f4e93a87da5a36bc13387781fdc63eef3d01862c"
 
 // LockExtendScript is scripts/lock_extend.lua.
 var LockExtendScript = lua.Script{
@@ -30,7 +30,7 @@ var LockExtendScript = lua.Script{
 type LockExtendParams struct {
 	Lock  string        // KEYS[1], string: see lock_acquire.lua
 	Owner string        // ARGV[1]: the token that acquired
-	TTL   time.Duration // ARGV[2], at least 1 ms: the lease from now on
+	TTL   time.Duration // ARGV[2], at least 1 ms: the new lease, from now
 	Keep  time.Duration // ARGV[3], at least 1 ms: how long the string stays
 }
 
@@ -59,10 +59,10 @@ func (v LockExtendResult) String() string {
 
 // LockExtend starts the lease of a held lock anew.
 //
-// It never creates a lock: a lease that has ended stays ended, even when nobody took the lock
-// since. It works on a server that is over its memory limit.
+// It never creates a lock: an expired lease stays expired, even if no other owner has acquired the
+// lock since. It works on a server that is over its memory limit.
 //
-//   - Contract, dup-only: an error half-way leaves the lease as it was or extended.
+//   - Contract, dup-only: an error half-way leaves the lease unchanged or extended.
 //   - Retry: safe; sent again after a lost reply; the owner is compared.
 //   - KEYS[1]: lock, string: see lock_acquire.lua.
 //   - Reply: taken: another owner holds it or has held it since.

@@ -11,7 +11,7 @@ import (
 )
 
 // LockFenceSHA is the SHA-1 of lock_fence.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockFenceSHA = "b5d63ef291bd734defa7d7fddd0c079b240b9a91"
+const LockFenceSHA = "6847bcb4bf10be717013fe257fa9671dfd0416ec"
 
 // LockFenceScript is scripts/lock_fence.lua.
 var LockFenceScript = lua.Script{
@@ -28,10 +28,10 @@ var LockFenceScript = lua.Script{
 type LockFenceParams struct {
 	Lock  string // KEYS[1], string: see lock_acquire.lua
 	Owner string // ARGV[1]: the token that acquired
-	Least int64  // ARGV[2], at least 0: the fence from now on, unless it is greater
+	Least int64  // ARGV[2], at least 0: the new fence, unless the fence is greater
 }
 
-// LockFence raises the fence of a lock that is held, so that several servers agree on one.
+// LockFence raises the fence of a held lock, so that several servers agree on one fence.
 //
 //   - Contract, all-or-nothing: one write.
 //   - Retry: safe; sent again after a lost reply; a fence is never lowered.

@@ -12,7 +12,7 @@ import (
 )
 
 // LockForceSHA is the SHA-1 of lock_force.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockForceSHA = "c438ee39c1df2a9ce23f944e40e739b3fb09b259"
+const LockForceSHA = "8974013df512708cdfcf84a4570c6d4b1a802c49"
 
 // LockForceScript is scripts/lock_force.lua.
 var LockForceScript = lua.Script{
@@ -28,14 +28,13 @@ var LockForceScript = lua.Script{
 
 // LockForceParams are the keys and arguments of LockForce.
 type LockForceParams struct {
-	Lock  string // KEYS[1], string: see lock_acquire.lua
-	Queue string // KEYS[2], zset: see lock_acquire.lua
-	// ARGV[1], at least 0: only the holder with this fence; 0 for whoever holds it.
-	Fence int64
+	Lock  string        // KEYS[1], string: see lock_acquire.lua
+	Queue string        // KEYS[2], zset: see lock_acquire.lua
+	Fence int64         // ARGV[1], at least 0: of the holder to remove; 0 for any holder
 	Owner string        // ARGV[2]: the new owner; "-" to release
 	TTL   time.Duration // ARGV[3], at least 1 ms: the lease of the new owner
 	Delay time.Duration // ARGV[4], at least 0 ms: its lock delay
-	// ARGV[5]: what the channel of a holder is made of, with the first part of its token.
+	// ARGV[5]: prefix of a holder's channel; the first part of its token follows.
 	Inbox string
 	Note  string // ARGV[6]: the note of the new owner
 }
@@ -47,21 +46,22 @@ type LockForceResult struct {
 	Holder string
 }
 
-// LockForce takes a lock away from its holder, for another owner or for the next in the queue.
+// LockForce takes a lock away from its holder, for another owner or for the next waiter in the
+// queue.
 //
-// The old holder is told at once if it listens; its next extend finds the lock taken. The fence
-// grows, so what the old holder still writes can be told apart. A new owner gets a lock that is
-// free or rests as well.
+// The script notifies the old holder, if it is subscribed. The next extend of the old holder finds
+// the lock taken. The fence grows, so late writes of the old holder can be refused. A new owner
+// also gets a lock that is free or in its lock delay.
 //
 //   - Contract, dup-only: an error half-way leaves the lock with its old holder or with the new
 //     one.
-//   - Retry: safe; sent again after a lost reply; an owner that holds the lock already is told so;
-//     without a new owner a repeat may hit the next holder, unless the fence is given.
+//   - Retry: safe; sent again after a lost reply; an owner that holds the lock already gets its
+//     fence; without a new owner a repeat may end the next lease, unless the fence is given.
 //   - KEYS[1]: lock, string: see lock_acquire.lua.
 //   - KEYS[2]: queue, zset: see lock_acquire.lua.
-//   - Reply: done: it was taken from somebody; fence: the new one, 0 when nothing was changed;
-//     holder: the note of the old one.
-//   - Cost: O(log n), n being the number of those who wait.
+//   - Reply: done: a holder lost the lock; fence: the new fence, 0 when nothing was changed;
+//     holder: the note of the old holder.
+//   - Cost: O(log n), n being the number of waiters.
 func LockForce(ctx context.Context, c lua.Client, p LockForceParams) (LockForceResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeLockForce)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // LockInfoSHA is the SHA-1 of lock_info.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockInfoSHA = "6a3ecf4c400398798871f07286166db896b073ea"
+const LockInfoSHA = "3fd2b6b57377990c771c24c2c527c6b41d27ef4a"
 
 // LockInfoScript is scripts/lock_info.lua.
 var LockInfoScript = lua.Script{
@@ -43,13 +43,13 @@ type LockInfoResult struct {
 	Entries   []string
 }
 
-// LockInfo reads who holds a lock and who waits for it.
+// LockInfo reads the holder of a lock and its waiters.
 //
 //   - Contract: reads only; may run on a replica.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
 //   - KEYS[1]: lock, string: see lock_acquire.lua.
 //   - KEYS[2]: queue, zset: see lock_acquire.lua.
-//   - Reply: remaining: of the lease, or of the rest after one.
+//   - Reply: remaining: of the lease, or of the lock delay after it.
 //   - Cost: O(max).
 func LockInfo(ctx context.Context, c lua.Client, p LockInfoParams) (LockInfoResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeLockInfo)

@@ -10,7 +10,7 @@ import (
 )
 
 // LockNoteSHA is the SHA-1 of lock_note.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockNoteSHA = "2315fa3c798ae3f40691d49d74d21f119ff0697d"
+const LockNoteSHA = "1e8f5292e9f2da2c0343b78fb0801c9c5c44c61a"
 
 // LockNoteScript is scripts/lock_note.lua.
 var LockNoteScript = lua.Script{
@@ -27,10 +27,10 @@ var LockNoteScript = lua.Script{
 type LockNoteParams struct {
 	Lock  string // KEYS[1], string: see lock_acquire.lua
 	Owner string // ARGV[1]: the token that acquired
-	Note  string // ARGV[2]: what others are told of the holder from now on
+	Note  string // ARGV[2]: what other callers read about the holder from now on
 }
 
-// LockNote changes the note of a lock that is held.
+// LockNote changes the note of a held lock.
 //
 //   - Contract, all-or-nothing: one write.
 //   - Retry: safe; sent again after a lost reply; it sets the same note again.

@@ -13,7 +13,7 @@ import (
 )
 
 // LockReleaseSHA is the SHA-1 of lock_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockReleaseSHA = "750562fef9f9be25cf1d68d3346c5844ebd1b41a"
+const LockReleaseSHA = "38108dbd8a6e3009298f3126162dc5e6f92ef361"
 
 // LockReleaseScript is scripts/lock_release.lua.
 var LockReleaseScript = lua.Script{
@@ -33,7 +33,7 @@ type LockReleaseParams struct {
 	Queue string        // KEYS[2], zset: see lock_acquire.lua
 	Owner string        // ARGV[1]: the token that acquired
 	Keep  time.Duration // ARGV[2], at least 1 ms: how long the string stays
-	Entry string        // ARGV[3]: leaves the queue, where it waits; empty for none
+	Entry string        // ARGV[3]: removed from the queue if the owner waits; empty for none
 }
 
 // LockReleaseResult is the reply of LockRelease.
@@ -62,20 +62,21 @@ func (v LockReleaseResult) String() string {
 	return strconv.FormatInt(int64(v), 10)
 }
 
-// LockRelease ends a lease and hands the lock to the first waiter that lives, or leaves the queue.
+// LockRelease ends a lease and hands the lock to the first waiter that is alive, or removes an
+// entry from the queue.
 //
-// The next holder is told in the same step; see lock_acquire.lua for what the strings hold. A lease
-// that has ended by the clock can still be released while nobody took the lock since: then nobody
-// was in between.
+// It notifies the next holder in the same step; see lock_acquire.lua for the fields of the string.
+// An owner can release an expired lease while no other owner has acquired the lock since: then no
+// other holder came between.
 //
-//   - Contract, dup-only: an error half-way leaves the lock with its owner or with the next, who is
-//     told when its lease has ended.
-//   - Retry: safe; sent again after a lost reply; the owner that released last is told so.
+//   - Contract, dup-only: an error half-way leaves the lock with its owner or with the next holder,
+//     which learns of it after that lease.
+//   - Retry: safe; sent again after a lost reply; the owner that released last gets released again.
 //   - KEYS[1]: lock, string: see lock_acquire.lua.
 //   - KEYS[2]: queue, zset: see lock_acquire.lua.
-//   - Reply: expired: the string is gone; taken: another owner holds it or has held it since; left:
-//     it only waited.
-//   - Cost: O(log n), n being the number of those who wait.
+//   - Reply: expired: the string does not exist; taken: another owner holds the lock or has held it
+//     since; left: the owner only waited.
+//   - Cost: O(log n), n being the number of waiters.
 func LockRelease(ctx context.Context, c lua.Client, p LockReleaseParams) (LockReleaseResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeLockRelease)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // LockTrySHA is the SHA-1 of lock_try.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockTrySHA = "397bd11a27b57c20893992b216a8a33f607c5edb"
+const LockTrySHA = "b817dca47b71951af117a6ad6121e12fd99e36d1"
 
 // LockTryScript is scripts/lock_try.lua.
 var LockTryScript = lua.Script{
@@ -29,12 +29,13 @@ var LockTryScript = lua.Script{
 // LockTryParams are the keys and arguments of LockTry.
 type LockTryParams struct {
 	Lock  string        // KEYS[1], string: see lock_acquire.lua
-	Owner string        // ARGV[1]: a token of this acquire alone
+	Owner string        // ARGV[1]: a token made for this acquire
 	TTL   time.Duration // ARGV[2], at least 1 ms: the lease
 	Keep  time.Duration // ARGV[3], at least 1 ms: how long the string stays
-	// ARGV[4], at least 0 ms: how long the lock rests after a lease that was not released.
+	// ARGV[4], at least 0 ms: the lock delay: how long the lock stays taken after a lease without a
+	// release.
 	Delay time.Duration
-	Note  string // ARGV[5]: what others are told of the holder
+	Note  string // ARGV[5]: what other callers read about the holder
 }
 
 // LockTryState is the state of LockTry.
@@ -68,16 +69,16 @@ type LockTryResult struct {
 	Holder    string
 }
 
-// LockTry takes a lock for an owner if nobody holds it and nobody waits for it.
+// LockTry acquires a lock for an owner if the lock is free and has no waiters.
 //
-// This is the short way for the usual case; see lock_acquire.lua for what the string holds, and for
-// a lock that others wait for.
+// This is the short script for the usual case. See lock_acquire.lua for the fields of the string,
+// and for a lock with waiters.
 //
 //   - Contract, all-or-nothing: one write.
-//   - Retry: safe; sent again after a lost reply; an owner that holds the lock is told so.
+//   - Retry: safe; sent again after a lost reply; an owner that holds the lock gets its fence.
 //   - KEYS[1]: lock, string: see lock_acquire.lua.
-//   - Reply: wanted: it is free and others wait; remaining: of the other's lease with its lock
-//     delay, or of this owner's where it had the lock before; holder: its note.
+//   - Reply: wanted: the lock is free and has waiters; remaining: of the holder's lease with its
+//     lock delay, or of this owner's lease where it held the lock before; holder: its note.
 //   - Cost: O(1).
 func LockTry(ctx context.Context, c lua.Client, p LockTryParams) (LockTryResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeLockTry)

@@ -13,7 +13,7 @@ import (
 const QueueAckSHA = "4f6eee3203cbaa4356f9fa23acba48845aedb119"
 
 // QueueAckGuardedSHA is the SHA-1 of guard.lua and queue_ack.lua joined, which runs under lua.Guard.
-const QueueAckGuardedSHA = "648b99f72ea71734bd7ad1a4d32d58e4e0bf2b1a"
+const QueueAckGuardedSHA = "ae64b552dd4a855f60ddbf3421066bc863c9520c"
 
 // QueueAckScript is scripts/queue_ack.lua.
 var QueueAckScript = lua.Script{

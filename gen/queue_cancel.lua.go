@@ -13,7 +13,7 @@ import (
 const QueueCancelSHA = "c633b6e7e8d5ac2d230b80fd51486b1f4793648b"
 
 // QueueCancelGuardedSHA is the SHA-1 of guard.lua and queue_cancel.lua joined, which runs under lua.Guard.
-const QueueCancelGuardedSHA = "5be29288b24401bf5b068c37650b266933517e28"
+const QueueCancelGuardedSHA = "2bf3b077faeed7fbe053ac06093051bfed665918"
 
 // QueueCancelScript is scripts/queue_cancel.lua.
 var QueueCancelScript = lua.Script{

@@ -15,7 +15,7 @@ import (
 const QueueControlSHA = "7affed13dbad84c3c450ec014fb030d7c8aa55fe"
 
 // QueueControlGuardedSHA is the SHA-1 of guard.lua and queue_control.lua joined, which runs under lua.Guard.
-const QueueControlGuardedSHA = "354ccb7cd8e0f47e29e11f16a2ec29bd25671302"
+const QueueControlGuardedSHA = "f2a559a5803e5372d241ef17615a4d2d517d58b0"
 
 // QueueControlScript is scripts/queue_control.lua.
 var QueueControlScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 const QueueNackSHA = "d0c6cde8db79adb0786f991f702f31f9fba5ce2f"
 
 // QueueNackGuardedSHA is the SHA-1 of guard.lua and queue_nack.lua joined, which runs under lua.Guard.
-const QueueNackGuardedSHA = "8615ae6ea38214d06003a971bbf5242016cb21ec"
+const QueueNackGuardedSHA = "8025b66e9769faa41ace72e4695b13564952a6af"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{

@@ -15,7 +15,7 @@ import (
 const QueuePushSHA = "5af2b0473256eaed13055c146bd4ea853cbdd2a0"
 
 // QueuePushGuardedSHA is the SHA-1 of guard.lua and queue_push.lua joined, which runs under lua.Guard.
-const QueuePushGuardedSHA = "25024f909bd4935ded4a07d12064a69f5deb16a4"
+const QueuePushGuardedSHA = "33e1551e1bf09011f7b24252df08a681c5cce283"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{

@@ -15,7 +15,7 @@ import (
 const QueuePushManySHA = "74ca27a93bdeb4c7edafe2bc959da760495313e4"
 
 // QueuePushManyGuardedSHA is the SHA-1 of guard.lua and queue_push_many.lua joined, which runs under lua.Guard.
-const QueuePushManyGuardedSHA = "47508159785d3ed1854c2efdbdb5bd000ad9f026"
+const QueuePushManyGuardedSHA = "e3ff1bd351fedfe57d6ceebab5a4895e4b11b71e"
 
 // QueuePushManyScript is scripts/queue_push_many.lua.
 var QueuePushManyScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 const QueueRequeueSHA = "f803b7d05f40b0e7d5adc9afdb3b9ed18d91e4dc"
 
 // QueueRequeueGuardedSHA is the SHA-1 of guard.lua and queue_requeue.lua joined, which runs under lua.Guard.
-const QueueRequeueGuardedSHA = "93f344c72875c78d63f5bcf613b625a7a635cb15"
+const QueueRequeueGuardedSHA = "ce93c18da027f1d276f9518d23059c6e70b99894"
 
 // QueueRequeueScript is scripts/queue_requeue.lua.
 var QueueRequeueScript = lua.Script{

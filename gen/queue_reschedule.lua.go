@@ -16,7 +16,7 @@ import (
 const QueueRescheduleSHA = "42805e24e6c813ce5322a3ca1840711fe3dbaeba"
 
 // QueueRescheduleGuardedSHA is the SHA-1 of guard.lua and queue_reschedule.lua joined, which runs under lua.Guard.
-const QueueRescheduleGuardedSHA = "aceb766b0ce3fa6bf63a790c52e1ca70b3691e41"
+const QueueRescheduleGuardedSHA = "bb1f1348e05254c765929d263e66efdcd710e0cb"
 
 // QueueRescheduleScript is scripts/queue_reschedule.lua.
 var QueueRescheduleScript = lua.Script{

@@ -14,7 +14,7 @@ import (
 const QueueTrimSHA = "6460542f44a804c7940cd2321daf710b2a7876b8"
 
 // QueueTrimGuardedSHA is the SHA-1 of guard.lua and queue_trim.lua joined, which runs under lua.Guard.
-const QueueTrimGuardedSHA = "6f8969febe9a844b7cddc97b42c4b82b15fdb347"
+const QueueTrimGuardedSHA = "f22123d45f23ebb9de24ddce00d999ea0eb521e5"
 
 // QueueTrimScript is scripts/queue_trim.lua.
 var QueueTrimScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // RPCJoinSHA is the SHA-1 of rpc_join.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCJoinSHA = "2cfa5451e5bfe7210f4b04c6908f0b37c80c61c2"
+const RPCJoinSHA = "42e49561359dce4e4681a6265254c87dfe5c2745"
 
 // RPCJoinScript is scripts/rpc_join.lua.
 var RPCJoinScript = lua.Script{
@@ -52,8 +52,8 @@ type RPCJoinResult struct {
 
 // RPCJoin announces a node and its methods for the length of a lease.
 //
-// 1. It removes nodes whose leases are over. 2. It writes the lease and the load of the node anew,
-// which corrects a wrong count of its calls. 3. It publishes a notice on the node's own channel. A
+// 1. It writes the lease and the load of the node anew, which corrects a wrong count of its calls.
+// 2. It removes nodes whose leases are over. 3. It publishes a notice on the node's own channel. A
 // count of 0 receivers means that the subscription is lost.
 //
 // A node repeats it well within the lease.

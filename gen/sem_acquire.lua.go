@@ -13,7 +13,7 @@ import (
 )
 
 // SemAcquireSHA is the SHA-1 of sem_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemAcquireSHA = "e01fdfb6683dd3bd2959cda43999c2b9efebb02d"
+const SemAcquireSHA = "05e4cc929b040913b35a0ea70d1aec9da4c5443e"
 
 // SemAcquireScript is scripts/sem_acquire.lua.
 var SemAcquireScript = lua.Script{
@@ -30,14 +30,16 @@ var SemAcquireScript = lua.Script{
 // SemAcquireParams are the keys and arguments of SemAcquire.
 type SemAcquireParams struct {
 	Permits string // KEYS[1], zset: as above
-	// KEYS[2], zset: entries of those who wait, scored by priority and arrival; expires.
+	// KEYS[2], zset: entries of the waiters, scored by priority and arrival; expires.
 	Queue string
-	Owner string        // ARGV[1]: token:weight, made for this acquire alone
-	Limit int64         // ARGV[2], 1 to 1073741824: of the sum of weights; the first one stays
+	Owner string // ARGV[1]: token:weight, made for this acquire
+	// ARGV[2], 1 to 1073741824: of the sum of weights; the stored limit prevails.
+	Limit int64
 	TTL   time.Duration // ARGV[3], at least 1 ms: the lease
 	Band  int64         // ARGV[4]: first score of this priority; each has 2^40
-	Entry string        // ARGV[5]: waits where there is no room; empty to wait for nothing
-	Note  string        // ARGV[6]: what others are told of the holder
+	// ARGV[5]: added to the queue if the permit does not fit; empty not to wait.
+	Entry string
+	Note  string // ARGV[6]: what other callers read about the holder
 }
 
 // SemAcquirePlace is the place of SemAcquire.
@@ -78,37 +80,37 @@ type SemAcquireResult struct {
 	Limit     int64
 }
 
-// SemAcquire takes a permit of a semaphore for an owner, or joins the queue of those who wait for
-// one.
+// SemAcquire acquires a permit of a semaphore for an owner, or adds the owner to the queue of its
+// waiters.
 //
-// A semaphore is one zset, so that each change of it is one command. The members:
+// A semaphore is one zset, so that one command makes each change. Its members:
 //
-// token:weight is a permit, scored by the end of its lease in ms. After it was given back the score
-// is minus the time of that for 10 s, so that a repeat gets its answer. With a line feed and a note
-// behind, it is what others are told of the holder.
+// token:weight is a permit, scored by the end of its lease in ms. A released permit is scored by
+// minus the time of its release for 10 s, so that a repeat gets its result. The same member with a
+// line feed and a note behind it describes the holder.
 //
-// limit and used are scored by 1e15 and their value, fence by the last fence: the server's time in
-// microseconds, or one more than the last one where that is greater. used is the sum of the weights
-// whose score is positive.
+// limit and used are scored by 1e15 plus their value. fence is scored by the last fence: the
+// server's time in us, or the fence before plus one where that is greater. used is the sum of the
+// weights of all permits with a positive score.
 //
-// An entry of the queue is as in lock_acquire.lua. Nobody overtakes the head, even if it needs more
-// than is free. Those without a listener are passed over.
+// An entry of the queue is as in lock_acquire.lua. No waiter overtakes the head, even if the head
+// needs more than is free. An entry whose channel has no subscriber is removed.
 //
-// A read-write lock is a semaphore whose writer takes all of it.
+// A read-write lock is a semaphore whose writer acquires the whole limit.
 //
-// Long because one call takes, waits or hands over: a round trip less for each.
+// Long because one call acquires, waits or hands over, which saves a round trip for each.
 //
-//   - Contract, dup-only: an error half-way leaves the permit with this owner, whose repeat finds
-//     it its own.
-//   - Retry: safe; sent again after a lost reply; an owner that holds a permit or waits for one is
-//     told so.
+//   - Contract, dup-only: an error half-way leaves the permit with this owner; its repeat returns
+//     the permit.
+//   - Retry: safe; sent again after a lost reply; an owner that holds a permit or waits for one
+//     gets that state.
 //   - KEYS[1]: permits, zset: as above.
-//   - KEYS[2]: queue, zset: entries of those who wait, scored by priority and arrival; expires.
-//   - Reply: remaining: the lease's, or how long until the head of the queue fits; place: in the
-//     queue, joined by this call, or refused because the limit is another; waiting: how many, 0
-//     when not asked; holder: the note of one; now: the clock in microseconds; limit: the
-//     semaphore's.
-//   - Cost: O(log n), n being the number of holders and of those who wait.
+//   - KEYS[2]: queue, zset: entries of the waiters, scored by priority and arrival; expires.
+//   - Reply: place: waiting: the entry was queued before; joined: this call queued it; refused: the
+//     stored limit is another; remaining: of the lease, or until the head of the queue fits;
+//     waiting: the length of the queue, 0 without an entry; holder: the note of one holder; now:
+//     the server's clock in us; limit: the stored limit.
+//   - Cost: O(log n), n being the number of holders and waiters.
 func SemAcquire(ctx context.Context, c lua.Client, p SemAcquireParams) (SemAcquireResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeSemAcquire)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // SemExtendSHA is the SHA-1 of sem_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemExtendSHA = "6dea067269621a91a958fb5edb4e8938f54f43c4"
+const SemExtendSHA = "c1eb0cee470478b3c5da470aeff61ba77be39e3f"
 
 // SemExtendScript is scripts/sem_extend.lua.
 var SemExtendScript = lua.Script{
@@ -30,7 +30,7 @@ var SemExtendScript = lua.Script{
 type SemExtendParams struct {
 	Permits string        // KEYS[1], zset: see sem_acquire.lua
 	Owner   string        // ARGV[1]: the token that acquired
-	TTL     time.Duration // ARGV[2], at least 1 ms: the lease from now on
+	TTL     time.Duration // ARGV[2], at least 1 ms: the new lease, from now
 	Note    string        // ARGV[3]: the note of the owner
 }
 
@@ -56,10 +56,10 @@ func (v SemExtendResult) String() string {
 
 // SemExtend starts the lease of a permit anew.
 //
-// It never creates a permit: a lease that has ended stays ended, even when nobody took its place
-// since. It works on a server that is over its memory limit.
+// It never creates a permit: an expired lease stays expired, even if no other owner has acquired a
+// permit since. It works on a server that is over its memory limit.
 //
-//   - Contract, dup-only: an error half-way leaves the lease as it was.
+//   - Contract, dup-only: an error half-way leaves the lease unchanged.
 //   - Retry: safe; sent again after a lost reply; the owner is compared.
 //   - KEYS[1]: permits, zset: see sem_acquire.lua.
 //   - Cost: O(log n), n being the number of holders.

@@ -10,7 +10,7 @@ import (
 )
 
 // SemInfoSHA is the SHA-1 of sem_info.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemInfoSHA = "f7fcb4434a7ff3d67218e93ec6483a16f2c87fe4"
+const SemInfoSHA = "3ab44ec0cdd7df12ee03a06f99248ae41519549e"
 
 // SemInfoScript is scripts/sem_info.lua.
 var SemInfoScript = lua.Script{
@@ -43,14 +43,14 @@ type SemInfoResult struct {
 	Entries   []string
 }
 
-// SemInfo reads who holds permits of a semaphore and who waits for one.
+// SemInfo reads the holders of a semaphore and its waiters.
 //
 //   - Contract: reads only; may run on a replica.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
 //   - KEYS[1]: permits, zset: see sem_acquire.lua.
 //   - KEYS[2]: queue, zset: see sem_acquire.lua.
-//   - Reply: limit: 0 where nothing is known; members: permits and their notes, see
-//     sem_acquire.lua, those that end first; remaining: of each, in ms.
+//   - Reply: limit: 0 where none is stored; members: permits and their notes, see sem_acquire.lua,
+//     by the end of their leases; remaining: of each, in ms.
 //   - Cost: O(max).
 func SemInfo(ctx context.Context, c lua.Client, p SemInfoParams) (SemInfoResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeSemInfo)

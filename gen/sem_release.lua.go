@@ -11,7 +11,7 @@ import (
 )
 
 // SemReleaseSHA is the SHA-1 of sem_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemReleaseSHA = "8bd022cea8ba33f86525c4d7b162d0b3406ec708"
+const SemReleaseSHA = "3cfeb644f52cde2932d4447c3d8d866ac836b1bd"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{
@@ -30,10 +30,10 @@ type SemReleaseParams struct {
 	Permits string // KEYS[1], zset: see sem_acquire.lua
 	Queue   string // KEYS[2], zset: see sem_acquire.lua
 	Owner   string // ARGV[1]: the token that acquired
-	Entry   string // ARGV[2]: leaves the queue, where it waits; empty for none
+	Entry   string // ARGV[2]: removed from the queue if the owner waits; empty for none
 	Note    string // ARGV[3]: the note of the owner; empty if it is not known
-	// ARGV[4]: tells the holder that it lost the permit: what its channel is made of, with the first
-	// part of its token; empty for none.
+	// ARGV[4]: prefix of the channel on which the holder is notified that it lost the permit; the first
+	// part of its token follows; empty for no notification.
 	Inbox string
 }
 
@@ -60,20 +60,21 @@ func (v SemReleaseResult) String() string {
 	return strconv.FormatInt(int64(v), 10)
 }
 
-// SemRelease gives a permit back and gives what is free to those at the head of the queue, or
-// leaves the queue.
+// SemRelease releases a permit and grants what is free to the head of the queue, or removes an
+// entry from the queue.
 //
-// They are told in the same step; see sem_acquire.lua for what the keys hold. A lease that has
-// ended by the clock can still be released while nobody has taken its place.
+// It notifies the new holders in the same step; see sem_acquire.lua for the members of the keys. An
+// owner can release an expired lease while no other owner has acquired its permit.
 //
-//   - Contract, dup-only: an error half-way leaves the permit with its owner or given back; who was
-//     granted one meanwhile is told when its lease has ended.
-//   - Retry: safe; sent again after a lost reply; the owner that has released is told so for 10 s.
+//   - Contract, dup-only: an error half-way leaves the permit with its owner or released; a waiter
+//     granted one meanwhile learns of it after that lease.
+//   - Retry: safe; sent again after a lost reply; an owner that has released gets released again
+//     for 10 s.
 //   - KEYS[1]: permits, zset: see sem_acquire.lua.
 //   - KEYS[2]: queue, zset: see sem_acquire.lua.
-//   - Reply: expired: it is not known any more; left: it only waited.
+//   - Reply: expired: the permit is not stored; left: the owner only waited.
 //   - Cost: O(log n) for each permit that is granted, 64 at most; n being the number of holders and
-//     of those who wait.
+//     waiters.
 func SemRelease(ctx context.Context, c lua.Client, p SemReleaseParams) (SemReleaseResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeSemRelease)
 }

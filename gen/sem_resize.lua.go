@@ -10,7 +10,7 @@ import (
 )
 
 // SemResizeSHA is the SHA-1 of sem_resize.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemResizeSHA = "754e7542212b0f3b5fc52e623ecb8c5fd7957734"
+const SemResizeSHA = "999cfc2b4a37497335356176c023dfe0a772624d"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{
@@ -31,20 +31,19 @@ type SemResizeParams struct {
 	Size    int64  // ARGV[1], 1 to 1073741824: the new limit
 }
 
-// SemResize sets the limit of a semaphore and gives what becomes free to those at the head of the
-// queue.
+// SemResize sets the limit of a semaphore and grants what becomes free to the head of the queue.
 //
-// A smaller limit takes nothing away: there is room again when enough was given back. See
-// sem_acquire.lua for what the keys hold.
+// A smaller limit revokes no permit: new permits are granted after enough holders have released
+// theirs. See sem_acquire.lua for the members of the keys.
 //
-//   - Contract, dup-only: an error half-way leaves the old limit or the new one; who was granted a
-//     permit meanwhile is told when its lease has ended.
+//   - Contract, dup-only: an error half-way leaves the old limit or the new one; a waiter granted a
+//     permit meanwhile learns of it after that lease.
 //   - Retry: safe; sent again after a lost reply; it sets the same limit again.
 //   - KEYS[1]: permits, zset: see sem_acquire.lua.
 //   - KEYS[2]: queue, zset: see sem_acquire.lua.
 //   - Reply: the limit before, 0 where there was none.
 //   - Cost: O(log n) for each permit that is granted, 64 at most; n being the number of holders and
-//     of those who wait.
+//     waiters.
 func SemResize(ctx context.Context, c lua.Client, p SemResizeParams) (int64, error) {
 	return lua.Run(ctx, c, p.call(), decodeSemResize)
 }

@@ -1,6 +1,6 @@
--- This stands before a script that lua.Guard runs. The last key records a lease and the
--- last argument is its token; both are taken away, so that the script sees its own.
--- Unless the token holds the lease now, by this server's clock, the answer is FENCED and
+-- lua.Guard puts this in front of a script. The last key records a lease and the last argument
+-- is its token. Both are removed, so that the script reads its own keys and arguments only.
+-- If the token does not hold the lease now, by this server's clock, the result is FENCED and
 -- nothing is written.
 do
   local lease, token = table.remove(KEYS), table.remove(ARGV)

@@ -1,38 +1,35 @@
---- LockAcquire takes a lock for an owner, or joins the queue of those who wait for it.
+--- LockAcquire acquires a lock for an owner, or adds the owner to the queue of its waiters.
 ---
---- The lock is one string: fence, whether somebody waits (0 or 1), owner, start of
---- the lease in microseconds, its length and its lock delay in ms, who released
---- last, note; one space between them. A free lock has the owner "-". The lease
---- ends by the clock; the string stays a minute longer, so that a late release gets
---- its answer and the fence grows even when the clock is set back.
+--- The lock is one string of eight fields with one space between them: fence, whether a waiter is queued (0 or 1),
+--- owner, start of the lease in us, its length and its lock delay in ms, last releaser, note. A free lock has the
+--- owner "-". The lease ends by the server's clock. The string stays a minute longer, so that a late release gets its
+--- result and the fence grows even when the clock is set back.
 ---
---- The fence is the server's time in microseconds, or one more than the last one
---- where that is greater. So it grows with every new holder although no counter
---- stays behind.
+--- The fence is the server's time in us, or the last fence plus one where that is greater. So it grows with every new
+--- holder, and no counter is stored forever.
 ---
---- An entry of the queue is the owner, length of the lease that is granted in ms,
---- lock delay in ms, channel, line feed and note. Those without a listener are
---- passed over.
+--- An entry of the queue is the owner, the length of its lease in ms, its lock delay in ms, its channel, a line feed
+--- and its note. An entry whose channel has no subscriber is removed.
 ---
---- Long because one call takes, waits or hands over: a round trip less for each.
+--- Long because one call acquires, waits or hands over, which saves a round trip for each.
 ---
----@contract dup-only  an error half-way leaves the lock with this owner, whose repeat finds it its own
----@retry    safe  an owner that holds the lock or waits for it is told so
+---@contract dup-only  an error half-way leaves the lock with this owner; its repeat returns the lock
+---@retry    safe  an owner that holds the lock or waits for it gets that state
 ---@key      lock   string  as above
----@key      queue  zset  entries of those who wait, scored by priority and arrival; expires
----@arg      owner  string  a token of this acquire alone
+---@key      queue  zset  entries of the waiters, scored by priority and arrival; expires
+---@arg      owner  string  a token made for this acquire
 ---@arg      ttl    ms  min=1  the lease
 ---@arg      keep   ms  min=1  how long the string stays
----@arg      delay  ms  min=0  how long the lock rests after a lease that was not released
+---@arg      delay  ms  min=0  the lock delay: how long the lock stays taken after a lease without a release
 ---@arg      band   int  first score of this priority; each has 2^40
----@arg      entry  string  waits where the lock is held; empty to wait for nothing
----@arg      note   string  what others are told of the holder
+---@arg      entry  string  added to the queue if the lock is held; empty not to wait
+---@arg      note   string  what other callers read about the holder
 ---@reply    (acquired bool, place enum(none=0, waiting=1, joined=2), fence int, remaining ms,
----          waiting int, holder string, now int)  remaining: the other's lease with its lock delay,
----          or this owner's when it had the lock before or is handed it, 0 for all of ttl; place:
----          in the queue, joined by this call; waiting: how many, 0 when not asked; holder: its
----          note; now: the clock in microseconds, 0 when acquired
----@cost     O(1); O(log n) to wait, n being the number of those who wait
+---          waiting int, holder string, now int)  place: waiting: the entry was queued before; joined:
+---          this call queued it; remaining: of the holder's lease with its lock delay; when acquired, of
+---          this owner's lease, 0 for the whole ttl; waiting: the length of the queue, 0 without an
+---          entry; holder: its note; now: the server's clock in us, 0 when acquired
+---@cost     O(1); O(log n) to wait, n being the number of waiters
 
 local lock, queue = KEYS[1], KEYS[2]
 local owner, ttl, keep, delay = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -48,8 +45,8 @@ end
 local now_us = time[1] .. fraction
 -->
 --< part/lock_free.lua
--- What stands in the record of a free lock that nobody waits for, between the fence, which
--- has 16 digits, and who released last.
+-- The fields of a free lock without waiters, between its fence, which has 16 digits, and its
+-- last releaser.
 local free = ' 0 - 0 0 0 '
 -->
 
@@ -67,7 +64,7 @@ end
 remaining = remaining + rest
 local fence = fence_was < now_us and now_us or string.format('%.0f', fence_was + 1)
 
--- The record may have been lost, and with it the sign that somebody waits.
+-- The record may have been lost, and with it the sign that a waiter is queued.
 if not found and redis.call('EXISTS', queue) == 1
   or remaining <= 0 and waiting == '0' and entry ~= '' and redis.call('ZSCORE', queue, entry) then
   waiting = '1'
@@ -92,21 +89,21 @@ local function notify(channel, message)
   return type(receivers) == 'number' and receivers > 0
 end
 
--- subscribed reports whether it would be. A subscriber of a replica receives what is
--- published here and is not counted: it must not receive a grant that passes it over.
+-- subscribed reports whether the channel has a subscriber on this server. A subscriber of a
+-- replica receives what is published here and is not counted: it must not be granted what passes it over.
 local function subscribed(channel)
   local count = redis.pcall('PUBSUB', 'NUMSUB', channel)
   return not count.err and count[2] > 0
 end
 -->
 --< part/lock_hand_over.lua
--- entry_parts takes an entry of the queue apart, see lock_acquire.lua.
+-- entry_parts parses an entry of the queue, see lock_acquire.lua.
 local function entry_parts(head)
   return string.match(head, '^(%S+) (%d+) (%d+) ([^\n]+)\n(.*)$')
 end
 
--- hand_over gives the free lock to the first in the queue that is alive, and notifies the next
--- one when to check. It returns the new holder, the length of its lease and its note.
+-- hand_over gives the free lock to the first waiter that is alive, and notifies the next waiter
+-- when to check. It returns the new holder, the length of its lease and its note.
 local function hand_over()
   local unreachable, dead = {}, 0
   for _ = 1, 10000 do
@@ -135,7 +132,7 @@ local function hand_over()
     end
     if not unreachable[channel] then
       unreachable[channel], dead = true, dead + 1
-      if dead == 1000 then -- the next call goes on
+      if dead == 1000 then -- the next call continues
         return
       end
     end
@@ -152,7 +149,7 @@ if entry ~= '' then
     place, score = 2, string.format('%.0f', (back[2] or band) + 1)
   end
   if waiting == '0' then
-    -- First: a sign without an entry is harmless, an entry without it is not seen.
+    -- The sign is written first: without an entry it is harmless, an entry without it is not found.
     waiting = '1'
     redis.call('SET', lock, lock_record(fence_was, waiting, holder, start, length, rest, last, held), 'KEEPTTL')
   end
@@ -174,7 +171,7 @@ if remaining <= 0 then
     return {1, 0, fence, 0, 0, '', 0}
   else
     redis.call('SET', lock, lock_record(fence, waiting, '-', 0, 0, 0, last, ''), 'PX', keep)
-    remaining, held = 1, '' -- so many dead that the next check goes on
+    remaining, held = 1, '' -- too many dead waiters for one call: the next check continues
   end
 end
 local places = entry ~= '' and redis.call('ZCARD', queue) or 0

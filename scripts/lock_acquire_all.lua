@@ -1,17 +1,17 @@
---- LockAcquireAll takes several locks of one slot for one owner, all of them or none.
+--- LockAcquireAll acquires several locks of one slot for one owner, all of them or none.
 ---
---- It takes a free lock although others wait for it: those who take several at once
---- hold nothing while they wait. See lock_acquire.lua for what a string holds.
+--- It acquires a free lock even if the lock has waiters: an owner of several locks holds none of them while it waits.
+--- See lock_acquire.lua for the fields of a string.
 ---
----@contract dup-only  an error half-way leaves some locks with this owner, whose repeat finds them its own
----@retry    safe  an owner keeps what it holds
+---@contract dup-only  an error half-way leaves some locks with this owner, and its repeat keeps them
+---@retry    safe  an owner keeps the locks that it holds
 ---@keys     lock  string  max=100  see lock_acquire.lua
----@arg      owner  string  a token of this acquire alone
+---@arg      owner  string  a token made for this acquire
 ---@arg      ttl    ms  min=1  the lease
----@arg      delay  ms  min=0  how long a lock rests after a lease that was not released
----@arg      note   string  what others are told of the holder
+---@arg      delay  ms  min=0  the lock delay: how long a lock stays taken after a lease without a release
+---@arg      note   string  what other callers read about the holder
 ---@reply    (blocked int, remaining ms, holder string, fences int[])  blocked: the first lock that
----          another holds, counted from 1, or 0; remaining, holder: of that one
+---          another holds, counted from 1, or 0; remaining, holder: of that lock
 ---@cost     O(1) for each lock
 
 local owner, ttl, delay, note = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -32,8 +32,8 @@ end
 local now_us = time[1] .. fraction
 -->
 --< part/lock_free.lua
--- What stands in the record of a free lock that nobody waits for, between the fence, which
--- has 16 digits, and who released last.
+-- The fields of a free lock without waiters, between its fence, which has 16 digits, and its
+-- last releaser.
 local free = ' 0 - 0 0 0 '
 -->
 

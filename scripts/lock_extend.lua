@@ -1,13 +1,13 @@
 --- LockExtend starts the lease of a held lock anew.
 ---
---- It never creates a lock: a lease that has ended stays ended, even when nobody
---- took the lock since. It works on a server that is over its memory limit.
+--- It never creates a lock: an expired lease stays expired, even if no other owner has acquired the lock since.
+--- It works on a server that is over its memory limit.
 ---
----@contract dup-only  an error half-way leaves the lease as it was or extended
+---@contract dup-only  an error half-way leaves the lease unchanged or extended
 ---@retry    safe  the owner is compared
 ---@key      lock   string  see lock_acquire.lua
 ---@arg      owner  string  the token that acquired
----@arg      ttl    ms  min=1  the lease from now on
+---@arg      ttl    ms  min=1  the new lease, from now
 ---@arg      keep   ms  min=1  how long the string stays
 ---@reply    enum(expired=0, extended=1, taken=2)  taken: another owner holds it or has held it since
 ---@cost     O(1)
@@ -46,7 +46,7 @@ if holder == owner and start / 1000 + length > now_us / 1000 then
   return 1
 end
 --< part/lock_keep.lua
--- It is another's record, and stays as long as that one needs it.
+-- The record belongs to another owner, and stays as long as that owner needs it.
 if start ~= '0' then
   redis.call('PEXPIREAT', lock, math.floor(start / 1000) + length + rest + 60000)
 end

@@ -1,10 +1,10 @@
---- LockFence raises the fence of a lock that is held, so that several servers agree on one.
+--- LockFence raises the fence of a held lock, so that several servers agree on one fence.
 ---
 ---@contract all-or-nothing  one write
 ---@retry    safe  a fence is never lowered
 ---@key      lock   string  see lock_acquire.lua
 ---@arg      owner  string  the token that acquired
----@arg      least  int  min=0  the fence from now on, unless it is greater
+---@arg      least  int  min=0  the new fence, unless the fence is greater
 ---@reply    bool  whether the owner holds the lock
 ---@cost     O(1)
 

@@ -1,23 +1,23 @@
---- LockForce takes a lock away from its holder, for another owner or for the next in the queue.
+--- LockForce takes a lock away from its holder, for another owner or for the next waiter in the queue.
 ---
---- The old holder is told at once if it listens; its next extend finds the lock
---- taken. The fence grows, so what the old holder still writes can be told apart.
---- A new owner gets a lock that is free or rests as well.
+--- The script notifies the old holder, if it is subscribed. The next extend of the old holder finds the lock taken.
+--- The fence grows, so late writes of the old holder can be refused.
+--- A new owner also gets a lock that is free or in its lock delay.
 ---
 ---@contract dup-only  an error half-way leaves the lock with its old holder or with the new one
----@retry    safe  an owner that holds the lock already is told so; without a new owner a repeat may
----          hit the next holder, unless the fence is given
+---@retry    safe  an owner that holds the lock already gets its fence; without a new owner a repeat may
+---          end the next lease, unless the fence is given
 ---@key      lock   string  see lock_acquire.lua
 ---@key      queue  zset  see lock_acquire.lua
----@arg      fence  int  min=0  only the holder with this fence; 0 for whoever holds it
+---@arg      fence  int  min=0  of the holder to remove; 0 for any holder
 ---@arg      owner  string  the new owner; "-" to release
 ---@arg      ttl    ms  min=1  the lease of the new owner
 ---@arg      delay  ms  min=0  its lock delay
----@arg      inbox  string  what the channel of a holder is made of, with the first part of its token
+---@arg      inbox  string  prefix of a holder's channel; the first part of its token follows
 ---@arg      note   string  the note of the new owner
----@reply    (done bool, fence int, holder string)  done: it was taken from somebody; fence: the new
----          one, 0 when nothing was changed; holder: the note of the old one
----@cost     O(log n), n being the number of those who wait
+---@reply    (done bool, fence int, holder string)  done: a holder lost the lock; fence: the new
+---          fence, 0 when nothing was changed; holder: the note of the old holder
+---@cost     O(log n), n being the number of waiters
 
 local lock, queue = KEYS[1], KEYS[2]
 local fence, owner, ttl, delay, inbox, note = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
@@ -32,8 +32,8 @@ end
 local now_us = time[1] .. fraction
 -->
 --< part/lock_free.lua
--- What stands in the record of a free lock that nobody waits for, between the fence, which
--- has 16 digits, and who released last.
+-- The fields of a free lock without waiters, between its fence, which has 16 digits, and its
+-- last releaser.
 local free = ' 0 - 0 0 0 '
 -->
 
@@ -68,21 +68,21 @@ local function notify(channel, message)
   return type(receivers) == 'number' and receivers > 0
 end
 
--- subscribed reports whether it would be. A subscriber of a replica receives what is
--- published here and is not counted: it must not receive a grant that passes it over.
+-- subscribed reports whether the channel has a subscriber on this server. A subscriber of a
+-- replica receives what is published here and is not counted: it must not be granted what passes it over.
 local function subscribed(channel)
   local count = redis.pcall('PUBSUB', 'NUMSUB', channel)
   return not count.err and count[2] > 0
 end
 -->
 --< part/lock_hand_over.lua
--- entry_parts takes an entry of the queue apart, see lock_acquire.lua.
+-- entry_parts parses an entry of the queue, see lock_acquire.lua.
 local function entry_parts(head)
   return string.match(head, '^(%S+) (%d+) (%d+) ([^\n]+)\n(.*)$')
 end
 
--- hand_over gives the free lock to the first in the queue that is alive, and notifies the next
--- one when to check. It returns the new holder, the length of its lease and its note.
+-- hand_over gives the free lock to the first waiter that is alive, and notifies the next waiter
+-- when to check. It returns the new holder, the length of its lease and its note.
 local function hand_over()
   local unreachable, dead = {}, 0
   for _ = 1, 10000 do
@@ -111,7 +111,7 @@ local function hand_over()
     end
     if not unreachable[channel] then
       unreachable[channel], dead = true, dead + 1
-      if dead == 1000 then -- the next call goes on
+      if dead == 1000 then -- the next call continues
         return
       end
     end
@@ -119,7 +119,7 @@ local function hand_over()
 end
 -->
 
-last = '-' -- a forced end is no release
+last = '-' -- the old holder did not release it
 if owner ~= '-' then
   redis.call('SET', lock, lock_record(fence, waiting, owner, now_us, ttl, delay, last, note), 'PX', ttl + 60000)
 elseif waiting == '0' or not hand_over() then

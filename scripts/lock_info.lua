@@ -1,11 +1,11 @@
---- LockInfo reads who holds a lock and who waits for it.
+--- LockInfo reads the holder of a lock and its waiters.
 ---
 ---@readonly
 ---@key      lock   string  see lock_acquire.lua
 ---@key      queue  zset  see lock_acquire.lua
 ---@arg      max    int  min=0 max=1000  the most entries of the queue to return
 ---@reply    (held bool, fence int, owner string, remaining ms, note string, waiting int,
----          entries string[])  remaining: of the lease, or of the rest after one
+---          entries string[])  remaining: of the lease, or of the lock delay after it
 ---@cost     O(max)
 
 local lock, queue = KEYS[1], KEYS[2]
@@ -24,8 +24,8 @@ end
 local now_us = time[1] .. fraction
 -->
 --< part/lock_free.lua
--- What stands in the record of a free lock that nobody waits for, between the fence, which
--- has 16 digits, and who released last.
+-- The fields of a free lock without waiters, between its fence, which has 16 digits, and its
+-- last releaser.
 local free = ' 0 - 0 0 0 '
 -->
 

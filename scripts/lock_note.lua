@@ -1,10 +1,10 @@
---- LockNote changes the note of a lock that is held.
+--- LockNote changes the note of a held lock.
 ---
 ---@contract all-or-nothing  one write
 ---@retry    safe  it sets the same note again
 ---@key      lock   string  see lock_acquire.lua
 ---@arg      owner  string  the token that acquired
----@arg      note   string  what others are told of the holder from now on
+---@arg      note   string  what other callers read about the holder from now on
 ---@reply    bool  whether the owner holds the lock
 ---@cost     O(1)
 

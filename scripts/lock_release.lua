@@ -1,26 +1,25 @@
---- LockRelease ends a lease and hands the lock to the first waiter that lives, or leaves the queue.
+--- LockRelease ends a lease and hands the lock to the first waiter that is alive, or removes an entry from the queue.
 ---
---- The next holder is told in the same step; see lock_acquire.lua for what the
---- strings hold. A lease that has ended by the clock can still be released while
---- nobody took the lock since: then nobody was in between.
+--- It notifies the next holder in the same step; see lock_acquire.lua for the fields of the string. An owner can
+--- release an expired lease while no other owner has acquired the lock since: then no other holder came between.
 ---
----@contract dup-only  an error half-way leaves the lock with its owner or with the next, who is
----          told when its lease has ended
----@retry    safe  the owner that released last is told so
+---@contract dup-only  an error half-way leaves the lock with its owner or with the next holder,
+---          which learns of it after that lease
+---@retry    safe  the owner that released last gets released again
 ---@key      lock   string  see lock_acquire.lua
 ---@key      queue  zset  see lock_acquire.lua
 ---@arg      owner  string  the token that acquired
 ---@arg      keep   ms  min=1  how long the string stays
----@arg      entry  string  leaves the queue, where it waits; empty for none
----@reply    enum(expired=0, released=1, taken=2, left=3)  expired: the string is gone; taken:
----          another owner holds it or has held it since; left: it only waited
----@cost     O(log n), n being the number of those who wait
+---@arg      entry  string  removed from the queue if the owner waits; empty for none
+---@reply    enum(expired=0, released=1, taken=2, left=3)  expired: the string does not exist;
+---          taken: another owner holds the lock or has held it since; left: the owner only waited
+---@cost     O(log n), n being the number of waiters
 
 local lock, queue = KEYS[1], KEYS[2]
 local owner, keep, entry = ARGV[1], ARGV[2], ARGV[3]
 
--- A read that counts as a write: after it, the script may use memory on a server
--- that is over its limit, so that a lock is released there too.
+-- This read counts as a write. After it, the script may use memory on a server over its
+-- limit, so that a lock is released there too.
 local record = redis.call('GETEX', lock, 'PX', keep)
 if not record then
   redis.call('ZREM', queue, entry)
@@ -28,11 +27,12 @@ if not record then
 end
 
 --< part/lock_free.lua
--- What stands in the record of a free lock that nobody waits for, between the fence, which
--- has 16 digits, and who released last.
+-- The fields of a free lock without waiters, between its fence, which has 16 digits, and its
+-- last releaser.
 local free = ' 0 - 0 0 0 '
 -->
--- The usual case, without taking the rest apart: it is the owner's, and nobody waits.
+-- The usual case, without parsing the other fields: the owner holds the lock, and no waiter
+-- is queued.
 if string.sub(record, 17, 20 + #owner) == ' 0 ' .. owner .. ' ' then
   redis.call('SET', lock, string.sub(record, 1, 16) .. free .. owner .. ' ', 'KEEPTTL')
   return 1
@@ -45,7 +45,7 @@ local fence_was, waiting, holder, start, length, rest, last, held =
 -->
 if holder ~= owner then
   --< part/lock_keep.lua
-  -- It is another's record, and stays as long as that one needs it.
+  -- The record belongs to another owner, and stays as long as that owner needs it.
   if start ~= '0' then
     redis.call('PEXPIREAT', lock, math.floor(start / 1000) + length + rest + 60000)
   end
@@ -82,21 +82,21 @@ local function notify(channel, message)
   return type(receivers) == 'number' and receivers > 0
 end
 
--- subscribed reports whether it would be. A subscriber of a replica receives what is
--- published here and is not counted: it must not receive a grant that passes it over.
+-- subscribed reports whether the channel has a subscriber on this server. A subscriber of a
+-- replica receives what is published here and is not counted: it must not be granted what passes it over.
 local function subscribed(channel)
   local count = redis.pcall('PUBSUB', 'NUMSUB', channel)
   return not count.err and count[2] > 0
 end
 -->
 --< part/lock_hand_over.lua
--- entry_parts takes an entry of the queue apart, see lock_acquire.lua.
+-- entry_parts parses an entry of the queue, see lock_acquire.lua.
 local function entry_parts(head)
   return string.match(head, '^(%S+) (%d+) (%d+) ([^\n]+)\n(.*)$')
 end
 
--- hand_over gives the free lock to the first in the queue that is alive, and notifies the next
--- one when to check. It returns the new holder, the length of its lease and its note.
+-- hand_over gives the free lock to the first waiter that is alive, and notifies the next waiter
+-- when to check. It returns the new holder, the length of its lease and its note.
 local function hand_over()
   local unreachable, dead = {}, 0
   for _ = 1, 10000 do
@@ -125,7 +125,7 @@ local function hand_over()
     end
     if not unreachable[channel] then
       unreachable[channel], dead = true, dead + 1
-      if dead == 1000 then -- the next call goes on
+      if dead == 1000 then -- the next call continues
         return
       end
     end

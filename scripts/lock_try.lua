@@ -1,19 +1,19 @@
---- LockTry takes a lock for an owner if nobody holds it and nobody waits for it.
+--- LockTry acquires a lock for an owner if the lock is free and has no waiters.
 ---
---- This is the short way for the usual case; see lock_acquire.lua for what the
---- string holds, and for a lock that others wait for.
+--- This is the short script for the usual case. See lock_acquire.lua for the fields of the string, and for a lock with
+--- waiters.
 ---
 ---@contract all-or-nothing  one write
----@retry    safe  an owner that holds the lock is told so
+---@retry    safe  an owner that holds the lock gets its fence
 ---@key      lock   string  see lock_acquire.lua
----@arg      owner  string  a token of this acquire alone
+---@arg      owner  string  a token made for this acquire
 ---@arg      ttl    ms  min=1  the lease
 ---@arg      keep   ms  min=1  how long the string stays
----@arg      delay  ms  min=0  how long the lock rests after a lease that was not released
----@arg      note   string  what others are told of the holder
+---@arg      delay  ms  min=0  the lock delay: how long the lock stays taken after a lease without a release
+---@arg      note   string  what other callers read about the holder
 ---@reply    (state enum(held=0, acquired=1, wanted=2), fence int, remaining ms, holder string)
----          wanted: it is free and others wait; remaining: of the other's lease with its lock
----          delay, or of this owner's where it had the lock before; holder: its note
+---          wanted: the lock is free and has waiters; remaining: of the holder's lease with its
+---          lock delay, or of this owner's lease where it held the lock before; holder: its note
 ---@cost     O(1)
 
 local lock = KEYS[1]
@@ -29,8 +29,8 @@ end
 local now_us = time[1] .. fraction
 -->
 --< part/lock_free.lua
--- What stands in the record of a free lock that nobody waits for, between the fence, which
--- has 16 digits, and who released last.
+-- The fields of a free lock without waiters, between its fence, which has 16 digits, and its
+-- last releaser.
 local free = ' 0 - 0 0 0 '
 -->
 
@@ -38,7 +38,7 @@ local record = redis.call('GET', lock)
 local fence, releaser = now_us, '-'
 if record then
   if string.sub(record, 17, 27) == free then
-    releaser = string.sub(record, 28, -2) -- no need to take the rest apart
+    releaser = string.sub(record, 28, -2) -- the other fields need no parsing
   else
     --< part/lock_read.lua
     -- The record of a lock, see lock_acquire.lua: this is its one parser.

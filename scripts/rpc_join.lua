@@ -1,7 +1,7 @@
 --- RPCJoin announces a node and its methods for the length of a lease.
 ---
---- 1. It removes nodes whose leases are over.
---- 2. It writes the lease and the load of the node anew, which corrects a wrong count of its calls.
+--- 1. It writes the lease and the load of the node anew, which corrects a wrong count of its calls.
+--- 2. It removes nodes whose leases are over.
 --- 3. It publishes a notice on the node's own channel. A count of 0 receivers means that the subscription is lost.
 ---
 --- A node repeats it well within the lease.

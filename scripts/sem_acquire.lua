@@ -1,39 +1,39 @@
---- SemAcquire takes a permit of a semaphore for an owner, or joins the queue of those who wait for one.
+--- SemAcquire acquires a permit of a semaphore for an owner, or adds the owner to the queue of its waiters.
 ---
---- A semaphore is one zset, so that each change of it is one command. The members:
+--- A semaphore is one zset, so that one command makes each change. Its members:
 ---
---- token:weight is a permit, scored by the end of its lease in ms. After it was
---- given back the score is minus the time of that for 10 s, so that a repeat gets
---- its answer. With a line feed and a note behind, it is what others are told of
---- the holder.
+--- token:weight is a permit, scored by the end of its lease in ms. A released permit is scored by minus the time of
+--- its release for 10 s, so that a repeat gets its result. The same member with a line feed and a note behind it
+--- describes the holder.
 ---
---- limit and used are scored by 1e15 and their value, fence by the last fence: the
---- server's time in microseconds, or one more than the last one where that is
---- greater. used is the sum of the weights whose score is positive.
+--- limit and used are scored by 1e15 plus their value. fence is scored by the last fence: the server's time in us, or
+--- the fence before plus one where that is greater. used is the sum of the weights of all permits with a positive
+--- score.
 ---
---- An entry of the queue is as in lock_acquire.lua. Nobody overtakes the head, even
---- if it needs more than is free. Those without a listener are passed over.
+--- An entry of the queue is as in lock_acquire.lua. No waiter overtakes the head, even if the head needs more than is
+--- free. An entry whose channel has no subscriber is removed.
 ---
---- A read-write lock is a semaphore whose writer takes all of it.
+--- A read-write lock is a semaphore whose writer acquires the whole limit.
 ---
---- Long because one call takes, waits or hands over: a round trip less for each.
+--- Long because one call acquires, waits or hands over, which saves a round trip for each.
 ---
----@contract dup-only  an error half-way leaves the permit with this owner, whose repeat finds it its own
----@retry    safe  an owner that holds a permit or waits for one is told so
+---@contract dup-only  an error half-way leaves the permit with this owner; its repeat returns the permit
+---@retry    safe  an owner that holds a permit or waits for one gets that state
 ---@key      permits  zset  as above
----@key      queue  zset  entries of those who wait, scored by priority and arrival; expires
----@arg      owner  string  token:weight, made for this acquire alone
----@arg      limit  int  min=1 max=1073741824  of the sum of weights; the first one stays
+---@key      queue  zset  entries of the waiters, scored by priority and arrival; expires
+---@arg      owner  string  token:weight, made for this acquire
+---@arg      limit  int  min=1 max=1073741824  of the sum of weights; the stored limit prevails
 ---@arg      ttl    ms  min=1  the lease
 ---@arg      band   int  first score of this priority; each has 2^40
----@arg      entry  string  waits where there is no room; empty to wait for nothing
----@arg      note   string  what others are told of the holder
+---@arg      entry  string  added to the queue if the permit does not fit; empty not to wait
+---@arg      note   string  what other callers read about the holder
 ---@reply    (acquired bool, place enum(none=0, waiting=1, joined=2, refused=3), fence int,
----          remaining ms, waiting int, holder string, now int, limit int)  remaining: the lease's,
----          or how long until the head of the queue fits; place: in the queue, joined by this call,
----          or refused because the limit is another; waiting: how many, 0 when not asked; holder:
----          the note of one; now: the clock in microseconds; limit: the semaphore's
----@cost     O(log n), n being the number of holders and of those who wait
+---          remaining ms, waiting int, holder string, now int, limit int)  place: waiting:
+---          the entry was queued before; joined: this call queued it; refused: the stored limit is
+---          another; remaining: of the lease, or until the head of the queue fits; waiting: the length
+---          of the queue, 0 without an entry; holder: the note of one holder; now: the server's clock
+---          in us; limit: the stored limit
+---@cost     O(log n), n being the number of holders and waiters
 
 local permits, queue = KEYS[1], KEYS[2]
 local owner, limit, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -52,7 +52,7 @@ end
 local now_us = time[1] .. fraction
 -->
 --< part/sem_state.lua
--- What the zset of permits holds, see sem_acquire.lua; had is the score of the owner's
+-- The members of the zset of permits, see sem_acquire.lua. had is the score of the owner's
 -- permit, 0 without one.
 local micros, now = tonumber(now_us), math.floor(now_us / 1000)
 local state = redis.call('ZMSCORE', permits, owner, 'limit', 'used', 'fence')
@@ -73,12 +73,12 @@ if had > now then
   redis.call('ZADD', permits, number(fence), 'fence')
   redis.call('ZREM', queue, entry)
   return {1, 0, number(fence), had - now, 0, '', now_us, limit}
-elseif had < 0 then -- this call comes after the one that gave back what it might get
+elseif had < 0 then -- the release of this owner came before this call
   return {0, 0, '0', 1, 0, '', now_us, limit}
 end
 
 --< part/sem_stay.lua
--- stay keeps the permits for a minute longer than a lease, and never less than before.
+-- stay keeps the permits a minute longer than a lease, and never shortens their time to live.
 local function stay(lease)
   if redis.call('PEXPIRE', permits, lease + 60000, 'GT') == 0 then
     redis.call('PEXPIRE', permits, lease + 60000, 'NX')
@@ -86,13 +86,13 @@ local function stay(lease)
 end
 -->
 --< part/sem_hold.lua
--- weigh is the weight of a permit, nil for any other member.
+-- weigh returns the weight of a permit, nil for any other member.
 local function weigh(member)
   return tonumber((string.match(member, '^[^\n]*:(%d+)$')))
 end
 
--- bury takes back what dead holders had, and forgets what was given back 10 s ago: in
--- that order, so that many of those do not hide a dead one.
+-- bury takes back the permits of dead holders, then deletes those released 10 s ago: in that
+-- order, so that many released permits do not hide a dead holder.
 local function bury()
   local found = redis.call('ZRANGE', permits, now, 10000 - now, 'BYSCORE', 'REV', 'LIMIT', 0, 100, 'WITHSCORES')
   for i = 1, #found, 2 do
@@ -105,7 +105,7 @@ local function bury()
   end
 end
 
--- hold gives a permit, in one command.
+-- hold stores a permit, in one command.
 local function hold(token, weight, lease, note)
   fence, used = math.max(fence + 1, micros), used + weight
   local over, sum, bound = number(now + lease), number(1e15 + used), number(1e15 + limit)
@@ -157,16 +157,16 @@ local function notify(channel, message)
   return type(receivers) == 'number' and receivers > 0
 end
 
--- subscribed reports whether it would be. A subscriber of a replica receives what is
--- published here and is not counted: it must not receive a grant that passes it over.
+-- subscribed reports whether the channel has a subscriber on this server. A subscriber of a
+-- replica receives what is published here and is not counted: it must not be granted what passes it over.
 local function subscribed(channel)
   local count = redis.pcall('PUBSUB', 'NUMSUB', channel)
   return not count.err and count[2] > 0
 end
 -->
 --< part/sem_grant.lua
--- due is in how many ms enough leases are over for that weight to fit, as far as 64
--- holders tell, and the note of the first.
+-- due returns after how many ms enough leases are over for the weight to fit, read from at
+-- most 64 members, and the note of the first holder.
 local function due(weight)
   local rest, last, note = used + weight - limit, now, ''
   local ends = redis.call('ZRANGE', permits, '(' .. now, 1e14, 'BYSCORE', 'LIMIT', 0, 64, 'WITHSCORES')
@@ -183,9 +183,9 @@ local function due(weight)
   return math.max(last - now, 1), note
 end
 
--- grant gives permits to the waiters at the head of the queue, as many as fit and are
--- alive. The first that does not fit is notified when to check. It returns the lease and
--- the fence of the owner where that is among them.
+-- grant gives permits to the waiters at the head of the queue that fit and are alive. It
+-- notifies the first waiter that does not fit when to check. It returns the lease and the
+-- fence of the owner if the owner is granted one.
 local function grant()
   local mine, mark
   local granted = 0
@@ -198,9 +198,9 @@ local function grant()
     local weight, length = weigh(token), tonumber(lease)
     local score = redis.call('ZSCORE', permits, token)
     if weight > limit then
-      notify(channel, 'f ' .. token) -- it learns that the limit is another
+      notify(channel, 'f ' .. token) -- the waiter learns the other limit
     elseif score and tonumber(score) <= 0 then
-      notify(channel, 'f ' .. token) -- given back
+      notify(channel, 'f ' .. token) -- released
     elseif used + weight > limit and not score or granted == 64 then
       if token == owner
         or subscribed(channel) and notify(channel, 'n ' .. token .. ' ' .. (due(weight))) then
@@ -224,12 +224,12 @@ local function grant()
   return mine, mark
 end
 -->
--- A head for which there is no room is asked for a sign of life by the waiters that it
--- holds up, not by those that would have to wait anyway.
+-- grant also checks that a head that does not fit is alive. Only a caller that the head
+-- holds up runs it, not one that has to wait anyway.
 if head and (place == 1 or used + weight <= limit or used + weigh(string.match(head, '^(%S+) ')) <= limit) then
   local lease, mark = grant()
   if not lease and entry == '' and used + weight <= limit and redis.call('EXISTS', queue) == 0 then
-    hold(owner, weight, ttl, note) -- all in the queue were dead
+    hold(owner, weight, ttl, note) -- all waiters were dead
     lease, mark = ttl, fence
   end
   if lease then

@@ -1,13 +1,13 @@
 --- SemExtend starts the lease of a permit anew.
 ---
---- It never creates a permit: a lease that has ended stays ended, even when nobody
---- took its place since. It works on a server that is over its memory limit.
+--- It never creates a permit: an expired lease stays expired, even if no other owner has acquired a permit since.
+--- It works on a server that is over its memory limit.
 ---
----@contract dup-only  an error half-way leaves the lease as it was
+---@contract dup-only  an error half-way leaves the lease unchanged
 ---@retry    safe  the owner is compared
 ---@key      permits  zset  see sem_acquire.lua
 ---@arg      owner  string  the token that acquired
----@arg      ttl    ms  min=1  the lease from now on
+---@arg      ttl    ms  min=1  the new lease, from now
 ---@arg      note   string  the note of the owner
 ---@reply    enum(expired=0, extended=1)
 ---@cost     O(log n), n being the number of holders
@@ -28,14 +28,14 @@ if not score or tonumber(score) <= tonumber(now_ms) then
 end
 
 --< part/sem_stay.lua
--- stay keeps the permits for a minute longer than a lease, and never less than before.
+-- stay keeps the permits a minute longer than a lease, and never shortens their time to live.
 local function stay(lease)
   if redis.call('PEXPIRE', permits, lease + 60000, 'GT') == 0 then
     redis.call('PEXPIRE', permits, lease + 60000, 'NX')
   end
 end
 -->
--- First: a write that needs no memory, see sem_release.lua.
+-- The first write needs no memory, see sem_release.lua.
 stay(ttl)
 local over = string.format('%.0f', now_ms + ttl)
 if note == '' then

@@ -1,4 +1,4 @@
---- SemInfo reads who holds permits of a semaphore and who waits for one.
+--- SemInfo reads the holders of a semaphore and its waiters.
 ---
 ---@readonly
 ---@key      permits  zset  see sem_acquire.lua
@@ -6,8 +6,8 @@
 ---@arg      max    int  min=0 max=1000  the most holders to return
 ---@arg      waiters  int  min=0 max=1000  the most entries of the queue to return
 ---@reply    (limit int, used int, fence int, waiting int, members string[], remaining int[],
----          entries string[])  limit: 0 where nothing is known; members: permits and their notes,
----          see sem_acquire.lua, those that end first; remaining: of each, in ms
+---          entries string[])  limit: 0 where none is stored; members: permits and their notes,
+---          see sem_acquire.lua, by the end of their leases; remaining: of each, in ms
 ---@cost     O(max)
 
 local permits, queue = KEYS[1], KEYS[2]

@@ -1,21 +1,21 @@
---- SemRelease gives a permit back and gives what is free to those at the head of the queue, or leaves the queue.
+--- SemRelease releases a permit and grants what is free to the head of the queue, or removes an entry from the queue.
 ---
---- They are told in the same step; see sem_acquire.lua for what the keys hold. A
---- lease that has ended by the clock can still be released while nobody has taken
---- its place.
+--- It notifies the new holders in the same step; see sem_acquire.lua for the members of the keys. An owner can release
+--- an expired lease while no other owner has acquired its permit.
 ---
----@contract dup-only  an error half-way leaves the permit with its owner or given back; who was
----          granted one meanwhile is told when its lease has ended
----@retry    safe  the owner that has released is told so for 10 s
+---@contract dup-only  an error half-way leaves the permit with its owner or released; a waiter
+---          granted one meanwhile learns of it after that lease
+---@retry    safe  an owner that has released gets released again for 10 s
 ---@key      permits  zset  see sem_acquire.lua
 ---@key      queue  zset  see sem_acquire.lua
 ---@arg      owner  string  the token that acquired
----@arg      entry  string  leaves the queue, where it waits; empty for none
+---@arg      entry  string  removed from the queue if the owner waits; empty for none
 ---@arg      note   string  the note of the owner; empty if it is not known
----@arg      inbox  string  tells the holder that it lost the permit: what its channel is made of,
----          with the first part of its token; empty for none
----@reply    enum(expired=0, released=1, left=3)  expired: it is not known any more; left: it only waited
----@cost     O(log n) for each permit that is granted, 64 at most; n being the number of holders and of those who wait
+---@arg      inbox  string  prefix of the channel on which the holder is notified that it lost the
+---          permit; the first part of its token follows; empty for no notification
+---@reply    enum(expired=0, released=1, left=3)  expired: the permit is not stored; left: the owner only
+---          waited
+---@cost     O(log n) for each permit that is granted, 64 at most; n being the number of holders and waiters
 
 local permits, queue = KEYS[1], KEYS[2]
 local owner, entry, note, inbox = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -30,7 +30,7 @@ end
 local now_us = time[1] .. fraction
 -->
 --< part/sem_state.lua
--- What the zset of permits holds, see sem_acquire.lua; had is the score of the owner's
+-- The members of the zset of permits, see sem_acquire.lua. had is the score of the owner's
 -- permit, 0 without one.
 local micros, now = tonumber(now_us), math.floor(now_us / 1000)
 local state = redis.call('ZMSCORE', permits, owner, 'limit', 'used', 'fence')
@@ -39,8 +39,8 @@ local used, fence = (state[3] or 1e15) - 1e15, tonumber(state[4] or 0)
 -->
 local limit = (state[2] or 1e15) - 1e15
 
--- Also where there is no entry: after a write that needs no memory the others are
--- let through on a server that is over its limit.
+-- It runs without an entry, too: after a write that needs no memory, the server allows the
+-- other writes while it is over its limit.
 local left = redis.call('ZREM', queue, entry) == 1
 
 --< part/number.lua
@@ -50,7 +50,7 @@ local function number(n)
 end
 -->
 --< part/sem_stay.lua
--- stay keeps the permits for a minute longer than a lease, and never less than before.
+-- stay keeps the permits a minute longer than a lease, and never shortens their time to live.
 local function stay(lease)
   if redis.call('PEXPIRE', permits, lease + 60000, 'GT') == 0 then
     redis.call('PEXPIRE', permits, lease + 60000, 'NX')
@@ -58,13 +58,13 @@ local function stay(lease)
 end
 -->
 --< part/sem_hold.lua
--- weigh is the weight of a permit, nil for any other member.
+-- weigh returns the weight of a permit, nil for any other member.
 local function weigh(member)
   return tonumber((string.match(member, '^[^\n]*:(%d+)$')))
 end
 
--- bury takes back what dead holders had, and forgets what was given back 10 s ago: in
--- that order, so that many of those do not hide a dead one.
+-- bury takes back the permits of dead holders, then deletes those released 10 s ago: in that
+-- order, so that many released permits do not hide a dead holder.
 local function bury()
   local found = redis.call('ZRANGE', permits, now, 10000 - now, 'BYSCORE', 'REV', 'LIMIT', 0, 100, 'WITHSCORES')
   for i = 1, #found, 2 do
@@ -77,7 +77,7 @@ local function bury()
   end
 end
 
--- hold gives a permit, in one command.
+-- hold stores a permit, in one command.
 local function hold(token, weight, lease, note)
   fence, used = math.max(fence + 1, micros), used + weight
   local over, sum, bound = number(now + lease), number(1e15 + used), number(1e15 + limit)
@@ -103,16 +103,16 @@ local function notify(channel, message)
   return type(receivers) == 'number' and receivers > 0
 end
 
--- subscribed reports whether it would be. A subscriber of a replica receives what is
--- published here and is not counted: it must not receive a grant that passes it over.
+-- subscribed reports whether the channel has a subscriber on this server. A subscriber of a
+-- replica receives what is published here and is not counted: it must not be granted what passes it over.
 local function subscribed(channel)
   local count = redis.pcall('PUBSUB', 'NUMSUB', channel)
   return not count.err and count[2] > 0
 end
 -->
 
--- The fraction of a negative score: none where it was given back, .25 where it was taken
--- away, .5 where it was never had.
+-- The fraction of a negative score: none after a release by the owner, .25 after a forced
+-- one, .5 where the owner never held the permit.
 local released = had > 0 or had < 0 and had % 1 == (inbox == '' and 0 or 0.75)
 if had > 0 then
   used = used - weigh(owner)
@@ -125,8 +125,8 @@ if had > 0 then
     notify(inbox .. string.match(owner, '^(.*)%.'), 'r ' .. owner)
   end
 elseif had == 0 then
-  -- An acquire that is still on its way finds this and takes nothing. The half sets
-  -- it apart from one that was released.
+  -- An acquire that arrives later finds this score and is refused. The half distinguishes
+  -- it from a released permit.
   redis.call('ZADD', permits, string.format('%.1f', -now - 0.5), owner)
   redis.call('PEXPIRE', permits, 10000, 'NX')
 end
@@ -134,8 +134,8 @@ if known then
   bury()
   if redis.call('EXISTS', queue) == 1 then
     --< part/sem_grant.lua
-    -- due is in how many ms enough leases are over for that weight to fit, as far as 64
-    -- holders tell, and the note of the first.
+    -- due returns after how many ms enough leases are over for the weight to fit, read from at
+    -- most 64 members, and the note of the first holder.
     local function due(weight)
       local rest, last, note = used + weight - limit, now, ''
       local ends = redis.call('ZRANGE', permits, '(' .. now, 1e14, 'BYSCORE', 'LIMIT', 0, 64, 'WITHSCORES')
@@ -152,9 +152,9 @@ if known then
       return math.max(last - now, 1), note
     end
 
-    -- grant gives permits to the waiters at the head of the queue, as many as fit and are
-    -- alive. The first that does not fit is notified when to check. It returns the lease and
-    -- the fence of the owner where that is among them.
+    -- grant gives permits to the waiters at the head of the queue that fit and are alive. It
+    -- notifies the first waiter that does not fit when to check. It returns the lease and the
+    -- fence of the owner if the owner is granted one.
     local function grant()
       local mine, mark
       local granted = 0
@@ -167,9 +167,9 @@ if known then
         local weight, length = weigh(token), tonumber(lease)
         local score = redis.call('ZSCORE', permits, token)
         if weight > limit then
-          notify(channel, 'f ' .. token) -- it learns that the limit is another
+          notify(channel, 'f ' .. token) -- the waiter learns the other limit
         elseif score and tonumber(score) <= 0 then
-          notify(channel, 'f ' .. token) -- given back
+          notify(channel, 'f ' .. token) -- released
         elseif used + weight > limit and not score or granted == 64 then
           if token == owner
             or subscribed(channel) and notify(channel, 'n ' .. token .. ' ' .. (due(weight))) then

@@ -1,23 +1,23 @@
---- SemResize sets the limit of a semaphore and gives what becomes free to those at the head of the queue.
+--- SemResize sets the limit of a semaphore and grants what becomes free to the head of the queue.
 ---
---- A smaller limit takes nothing away: there is room again when enough was given
---- back. See sem_acquire.lua for what the keys hold.
+--- A smaller limit revokes no permit: new permits are granted after enough holders have released theirs.
+--- See sem_acquire.lua for the members of the keys.
 ---
----@contract dup-only  an error half-way leaves the old limit or the new one; who was granted a
----          permit meanwhile is told when its lease has ended
+---@contract dup-only  an error half-way leaves the old limit or the new one; a waiter granted a
+---          permit meanwhile learns of it after that lease
 ---@retry    safe  it sets the same limit again
 ---@key      permits  zset  see sem_acquire.lua
 ---@key      queue  zset  see sem_acquire.lua
 ---@arg      size   int  min=1 max=1073741824  the new limit
 ---@reply    int  the limit before, 0 where there was none
----@cost     O(log n) for each permit that is granted, 64 at most; n being the number of holders and of those who wait
+---@cost     O(log n) for each permit that is granted, 64 at most; n being the number of holders and waiters
 
 local permits, queue = KEYS[1], KEYS[2]
 local size = tonumber(ARGV[1])
 if not (size and size >= 1 and size <= 2 ^ 30) then
   error('size must be 1 to 1073741824')
 end
-local owner = '' -- nobody is to be granted here
+local owner = '' -- no owner acquires in this call
 
 --< part/now_us.lua
 -- The server's clock in Unix us, as text; see now_ms.lua.
@@ -29,7 +29,7 @@ end
 local now_us = time[1] .. fraction
 -->
 --< part/sem_state.lua
--- What the zset of permits holds, see sem_acquire.lua; had is the score of the owner's
+-- The members of the zset of permits, see sem_acquire.lua. had is the score of the owner's
 -- permit, 0 without one.
 local micros, now = tonumber(now_us), math.floor(now_us / 1000)
 local state = redis.call('ZMSCORE', permits, owner, 'limit', 'used', 'fence')
@@ -48,7 +48,7 @@ local function number(n)
 end
 -->
 --< part/sem_stay.lua
--- stay keeps the permits for a minute longer than a lease, and never less than before.
+-- stay keeps the permits a minute longer than a lease, and never shortens their time to live.
 local function stay(lease)
   if redis.call('PEXPIRE', permits, lease + 60000, 'GT') == 0 then
     redis.call('PEXPIRE', permits, lease + 60000, 'NX')
@@ -56,13 +56,13 @@ local function stay(lease)
 end
 -->
 --< part/sem_hold.lua
--- weigh is the weight of a permit, nil for any other member.
+-- weigh returns the weight of a permit, nil for any other member.
 local function weigh(member)
   return tonumber((string.match(member, '^[^\n]*:(%d+)$')))
 end
 
--- bury takes back what dead holders had, and forgets what was given back 10 s ago: in
--- that order, so that many of those do not hide a dead one.
+-- bury takes back the permits of dead holders, then deletes those released 10 s ago: in that
+-- order, so that many released permits do not hide a dead holder.
 local function bury()
   local found = redis.call('ZRANGE', permits, now, 10000 - now, 'BYSCORE', 'REV', 'LIMIT', 0, 100, 'WITHSCORES')
   for i = 1, #found, 2 do
@@ -75,7 +75,7 @@ local function bury()
   end
 end
 
--- hold gives a permit, in one command.
+-- hold stores a permit, in one command.
 local function hold(token, weight, lease, note)
   fence, used = math.max(fence + 1, micros), used + weight
   local over, sum, bound = number(now + lease), number(1e15 + used), number(1e15 + limit)
@@ -101,16 +101,16 @@ local function notify(channel, message)
   return type(receivers) == 'number' and receivers > 0
 end
 
--- subscribed reports whether it would be. A subscriber of a replica receives what is
--- published here and is not counted: it must not receive a grant that passes it over.
+-- subscribed reports whether the channel has a subscriber on this server. A subscriber of a
+-- replica receives what is published here and is not counted: it must not be granted what passes it over.
 local function subscribed(channel)
   local count = redis.pcall('PUBSUB', 'NUMSUB', channel)
   return not count.err and count[2] > 0
 end
 -->
 --< part/sem_grant.lua
--- due is in how many ms enough leases are over for that weight to fit, as far as 64
--- holders tell, and the note of the first.
+-- due returns after how many ms enough leases are over for the weight to fit, read from at
+-- most 64 members, and the note of the first holder.
 local function due(weight)
   local rest, last, note = used + weight - limit, now, ''
   local ends = redis.call('ZRANGE', permits, '(' .. now, 1e14, 'BYSCORE', 'LIMIT', 0, 64, 'WITHSCORES')
@@ -127,9 +127,9 @@ local function due(weight)
   return math.max(last - now, 1), note
 end
 
--- grant gives permits to the waiters at the head of the queue, as many as fit and are
--- alive. The first that does not fit is notified when to check. It returns the lease and
--- the fence of the owner where that is among them.
+-- grant gives permits to the waiters at the head of the queue that fit and are alive. It
+-- notifies the first waiter that does not fit when to check. It returns the lease and the
+-- fence of the owner if the owner is granted one.
 local function grant()
   local mine, mark
   local granted = 0
@@ -142,9 +142,9 @@ local function grant()
     local weight, length = weigh(token), tonumber(lease)
     local score = redis.call('ZSCORE', permits, token)
     if weight > limit then
-      notify(channel, 'f ' .. token) -- it learns that the limit is another
+      notify(channel, 'f ' .. token) -- the waiter learns the other limit
     elseif score and tonumber(score) <= 0 then
-      notify(channel, 'f ' .. token) -- given back
+      notify(channel, 'f ' .. token) -- released
     elseif used + weight > limit and not score or granted == 64 then
       if token == owner
         or subscribed(channel) and notify(channel, 'n ' .. token .. ' ' .. (due(weight))) then

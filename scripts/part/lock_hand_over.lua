@@ -1,10 +1,10 @@
--- entry_parts takes an entry of the queue apart, see lock_acquire.lua.
+-- entry_parts parses an entry of the queue, see lock_acquire.lua.
 local function entry_parts(head)
   return string.match(head, '^(%S+) (%d+) (%d+) ([^\n]+)\n(.*)$')
 end
 
--- hand_over gives the free lock to the first in the queue that is alive, and notifies the next
--- one when to check. It returns the new holder, the length of its lease and its note.
+-- hand_over gives the free lock to the first waiter that is alive, and notifies the next waiter
+-- when to check. It returns the new holder, the length of its lease and its note.
 local function hand_over()
   local unreachable, dead = {}, 0
   for _ = 1, 10000 do
@@ -33,7 +33,7 @@ local function hand_over()
     end
     if not unreachable[channel] then
       unreachable[channel], dead = true, dead + 1
-      if dead == 1000 then -- the next call goes on
+      if dead == 1000 then -- the next call continues
         return
       end
     end

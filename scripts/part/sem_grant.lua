@@ -1,5 +1,5 @@
--- due is in how many ms enough leases are over for that weight to fit, as far as 64
--- holders tell, and the note of the first.
+-- due returns after how many ms enough leases are over for the weight to fit, read from at
+-- most 64 members, and the note of the first holder.
 local function due(weight)
   local rest, last, note = used + weight - limit, now, ''
   local ends = redis.call('ZRANGE', permits, '(' .. now, 1e14, 'BYSCORE', 'LIMIT', 0, 64, 'WITHSCORES')
@@ -16,9 +16,9 @@ local function due(weight)
   return math.max(last - now, 1), note
 end
 
--- grant gives permits to the waiters at the head of the queue, as many as fit and are
--- alive. The first that does not fit is notified when to check. It returns the lease and
--- the fence of the owner where that is among them.
+-- grant gives permits to the waiters at the head of the queue that fit and are alive. It
+-- notifies the first waiter that does not fit when to check. It returns the lease and the
+-- fence of the owner if the owner is granted one.
 local function grant()
   local mine, mark
   local granted = 0
@@ -31,9 +31,9 @@ local function grant()
     local weight, length = weigh(token), tonumber(lease)
     local score = redis.call('ZSCORE', permits, token)
     if weight > limit then
-      notify(channel, 'f ' .. token) -- it learns that the limit is another
+      notify(channel, 'f ' .. token) -- the waiter learns the other limit
     elseif score and tonumber(score) <= 0 then
-      notify(channel, 'f ' .. token) -- given back
+      notify(channel, 'f ' .. token) -- released
     elseif used + weight > limit and not score or granted == 64 then
       if token == owner
         or subscribed(channel) and notify(channel, 'n ' .. token .. ' ' .. (due(weight))) then

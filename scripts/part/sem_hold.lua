@@ -1,10 +1,10 @@
--- weigh is the weight of a permit, nil for any other member.
+-- weigh returns the weight of a permit, nil for any other member.
 local function weigh(member)
   return tonumber((string.match(member, '^[^\n]*:(%d+)$')))
 end
 
--- bury takes back what dead holders had, and forgets what was given back 10 s ago: in
--- that order, so that many of those do not hide a dead one.
+-- bury takes back the permits of dead holders, then deletes those released 10 s ago: in that
+-- order, so that many released permits do not hide a dead holder.
 local function bury()
   local found = redis.call('ZRANGE', permits, now, 10000 - now, 'BYSCORE', 'REV', 'LIMIT', 0, 100, 'WITHSCORES')
   for i = 1, #found, 2 do
@@ -17,7 +17,7 @@ local function bury()
   end
 end
 
--- hold gives a permit, in one command.
+-- hold stores a permit, in one command.
 local function hold(token, weight, lease, note)
   fence, used = math.max(fence + 1, micros), used + weight
   local over, sum, bound = number(now + lease), number(1e15 + used), number(1e15 + limit)

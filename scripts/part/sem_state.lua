@@ -1,4 +1,4 @@
--- What the zset of permits holds, see sem_acquire.lua; had is the score of the owner's
+-- The members of the zset of permits, see sem_acquire.lua. had is the score of the owner's
 -- permit, 0 without one.
 local micros, now = tonumber(now_us), math.floor(now_us / 1000)
 local state = redis.call('ZMSCORE', permits, owner, 'limit', 'used', 'fence')
