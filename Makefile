@@ -10,7 +10,7 @@ STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.0
 NEWEST_REDIS = github.com/redis/go-redis/v9@latest
 
 .DEFAULT_GOAL := help
-.PHONY: help generate verify test race bench drill interop lint platforms newest redis
+.PHONY: help generate verify test race bench bench-all bench-page drill interop lint platforms newest redis
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,13 @@ race: redis ## the tests under the race detector
 
 bench: redis ## the benchmarks of the primitives
 	$(GO) test -run '^$$' -bench . -benchmem -p 1 . ./queue ./lock ./rpc ./compat/...
+
+bench-all: redis ## luatomic, raw commands and peers in one run, on a container where there is one; ARGS=-quick for a short one
+	cd bench && $(GO) run . run $(ARGS)
+
+bench-page: ## docs/benchmarks.md and its plots from bench/result.json
+	cd bench && $(GO) run . plot result.json ../docs/plots && $(GO) run . page result.json ../docs/plots >page.tmp && \
+	  mv page.tmp ../docs/benchmarks.md
 
 drill: redis ## the long fault runs: kills, a model, a million due, a million calls; seeds are printed
 	LUATOMIC_DRILL=1 $(GO) test -v -timeout 20m -run 'Failpoint' .

@@ -1,181 +1,77 @@
-package bench_test
+package main
 
 import (
-	"context"
-	"fmt"
+	"bytes"
 	"os"
-	"runtime"
-	"sync"
+	"strings"
 	"testing"
-	"time"
 
-	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-
-	"github.com/luatomic/luatomic"
-	"github.com/luatomic/luatomic/luatomictest"
-	"github.com/luatomic/luatomic/luatomictest/container"
-	"github.com/luatomic/luatomic/queue"
 )
 
-// Peers side by side. Every group has PING, the floor of one round trip, and where
-// it makes sense a raw twin: the plain commands for the same data, with no promise
-// at all. All clients are go-redis with its defaults, on the same kind of server.
-
-const payload = 300 // bytes of a job
-
-func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
-
-// server returns a client of LUATOMIC_REDIS_URL, or else of a server on loopback of
-// this benchmark's own, so that no group pays for the leavings of another.
-func server(b *testing.B) *redis.Client {
-	b.Helper()
-	if os.Getenv("LUATOMIC_REDIS_URL") != "" {
-		return luatomictest.Client(b)
-	}
-	return luatomictest.StartServer(b).Client()
+// The page is made of the result alone, so that no figure on it is written by hand.
+func TestThePageIsMadeOfTheResult(t *testing.T) {
+	plots := t.TempDir()
+	require.NoError(t, os.WriteFile(plots+"/push-batch.svg", nil, 0o600))
+	var page bytes.Buffer
+	require.NoError(t, writePage(&page, sample(100), plots))
+	require.Contains(t, page.String(), "(plots/push-batch.svg)\n\n`make bench-all ARGS='-rows ^(push/batch=1)'`")
+	require.NotContains(t, page.String(), "lock-pairs.svg", "a plot that is not there is not shown")
+	require.Contains(t, page.String(), "| push | luatomic | 100 /s | 20 % | 0.50 | 2.00 |")
 }
 
-// another returns a second client of the same server. The options of a client hold
-// state, so they cannot be given to a second one.
-func another(b *testing.B, c *redis.Client) *redis.Client {
-	b.Helper()
-	o := c.Options()
-	second := redis.NewClient(&redis.Options{
-		Network: o.Network, Addr: o.Addr, Username: o.Username, Password: o.Password, DB: o.DB, TLSConfig: o.TLSConfig,
-	})
-	b.Cleanup(func() { require.NoError(b, second.Close()) })
-	require.NoError(b, second.Ping(b.Context()).Err())
-	return second
-}
-
-func newQueue(b *testing.B, c redis.UniversalClient) *luatomic.Queue {
-	b.Helper()
-	q, err := luatomic.NewQueue(c, luatomictest.Namespace(b), nil)
-	require.NoError(b, err)
-	return q
-}
-
-// key is a key of the queue's layout, such as "s" for the scheduled jobs.
-func key(q *luatomic.Queue, part string) string { return "{" + q.Name() + "}:" + part }
-
-func benchJobs(n int, delay time.Duration) []luatomic.Job {
-	jobs := make([]luatomic.Job, n)
-	for i := range jobs {
-		jobs[i] = luatomic.Job{Body: make([]byte, payload), Delay: delay}
-	}
-	return jobs
-}
-
-// fill pushes n jobs in full batches.
-func fill(b *testing.B, q *luatomic.Queue, n int, delay time.Duration) {
-	b.Helper()
-	for ; n > 0; n -= queue.MaxBatch {
-		_, err := q.Push(b.Context(), benchJobs(min(n, queue.MaxBatch), delay)...)
-		require.NoError(b, err)
-	}
-}
-
-// fillAsynq enqueues n tasks. There is no batch call, so sixteen goroutines do it.
-func fillAsynq(b *testing.B, c *redis.Client, queue string, n int, opts ...asynq.Option) {
-	b.Helper()
-	client := asynq.NewClientFromRedisClient(c)
-	opts = append(opts, asynq.Queue(queue))
-	const feeders = 16
-	var wg sync.WaitGroup
-	errs := make([]error, feeders)
-	for f := range feeders {
-		wg.Go(func() {
-			for i := f; i < n && errs[f] == nil; i += feeders {
-				_, errs[f] = client.EnqueueContext(b.Context(), asynq.NewTask("bench", make([]byte, payload)), opts...)
-			}
-		})
-	}
-	wg.Wait()
-	for _, err := range errs {
-		require.NoError(b, err)
-	}
-}
-
-// makeDue halves the due times of a schedule, which keeps their order and puts them
-// far into the past. It stands for the hour that everybody waits for. A million takes
-// longer than a client waits by default, and a repeat would halve them twice.
-func makeDue(b *testing.B, c *redis.Client, schedule string) {
-	b.Helper()
-	patient := c.WithTimeout(time.Minute)
-	require.NoError(b, patient.ZUnionStore(b.Context(), schedule, &redis.ZStore{Keys: []string{schedule}, Weights: []float64{0.5}}).Err())
-}
-
-// startAsynq runs a server of that queue alone. It is stopped by the returned
-// function, or when the benchmark ends.
-func startAsynq(b *testing.B, c *redis.Client, queue string, cfg asynq.Config, h asynq.HandlerFunc) (s *asynq.Server, stop func()) {
-	b.Helper()
-	cfg.Queues, cfg.LogLevel = map[string]int{queue: 1}, asynq.FatalLevel
-	s = asynq.NewServerFromRedisClient(c, cfg)
-	require.NoError(b, s.Start(h))
-	stop = sync.OnceFunc(s.Shutdown)
-	b.Cleanup(stop)
-	return s, stop
-}
-
-// quantile of sorted values.
-func quantile(sorted []time.Duration, q float64) time.Duration {
-	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
-}
-
-func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
-// per reports how many of something there were in a second of the measured time.
-func per(b *testing.B, n int, unit string) {
-	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), unit)
-	b.ReportMetric(0, "ns/op") // a zero is left out; the rate says it all
-}
-
-// untimed runs f outside the measured time.
-func untimed(b *testing.B, f func()) {
-	b.StopTimer()
-	f()
-	b.StartTimer()
-}
-
-// ping is the first of each group.
-func ping(b *testing.B) {
-	b.Run("ping", func(b *testing.B) {
-		c := server(b)
-		b.ReportAllocs()
-		for b.Loop() {
-			if err := c.Ping(b.Context()).Err(); err != nil {
-				b.Fatal(err)
-			}
+func sample(rate float64) *result {
+	r := new(result)
+	add := func(name string, k kind, samples ...float64) {
+		for _, s := range samples {
+			r.add(row{name: "push", main: "per_s"}, entrant{name: name, kind: k}, metrics{"per_s": s})
 		}
-	})
+	}
+	add("luatomic", ours, rate, rate*1.1, rate*0.9)
+	add("HSET + RPUSH", raw, 200, 200, 200)
+	add("LPUSH", raw, 900)
+	add("asynq", peer, 50)
+	return r
 }
 
-// pingAtOnce is PING from many goroutines.
-func pingAtOnce(b *testing.B, goroutines int) {
-	b.Run(fmt.Sprintf("ping-goroutines=%d", goroutines), func(b *testing.B) {
-		c := server(b)
-		inParallel(b, goroutines, func(ctx context.Context, _ int) error { return c.Ping(ctx).Err() })
-		per(b, b.N, "pings/s")
-	})
+func TestRatiosAreOfTheMedianAndTheTwin(t *testing.T) {
+	m := &sample(100).Rows[0]
+	e := m.entrant("luatomic")
+	middle, ok := e.median("per_s")
+	require.True(t, ok)
+	require.InDelta(t, 100, middle, 1e-9)
+	require.InDelta(t, 0.2, e.spread("per_s"), 1e-9)
+	require.Equal(t, "0.50", ratio(m, e, raw), "a list without ids is no twin")
+	require.Equal(t, "2.00", ratio(m, e, peer))
 }
 
-// inParallel runs f b.N times in that many goroutines, and tells f which one it is.
-func inParallel(b *testing.B, goroutines int, f func(ctx context.Context, goroutine int) error) {
-	var next sync.Mutex
-	started := 0
-	b.SetParallelism(max(goroutines/runtime.GOMAXPROCS(0), 1))
-	b.RunParallel(func(p *testing.PB) {
-		next.Lock()
-		id := started
-		started++
-		next.Unlock()
-		for p.Next() {
-			if err := f(b.Context(), id); err != nil {
-				b.Error(err)
-				return
-			}
-		}
-	})
+func TestRatioOfATimeIsAboveOneWhenItIsShorter(t *testing.T) {
+	r := new(result)
+	r.add(row{name: "ping", main: "p50_us"}, entrant{name: "luatomic", kind: ours}, metrics{"p50_us": 100})
+	r.add(row{name: "ping", main: "p50_us"}, entrant{name: "PING", kind: raw}, metrics{"p50_us": 80})
+	require.Equal(t, "0.80", ratio(&r.Rows[0], r.Rows[0].entrant("luatomic"), raw))
+}
+
+func TestComparisonTellsChangeFromNoise(t *testing.T) {
+	for rate, want := range map[float64]string{110: "| noise |", 200: "| better |", 50: "| worse |"} {
+		var out bytes.Buffer
+		require.NoError(t, writeComparison(&out, sample(100), sample(rate)))
+		require.Contains(t, out.String(), want, rate)
+	}
+}
+
+func TestWrongCommandsNameTheUsage(t *testing.T) {
+	for _, args := range [][]string{{"runn"}, {"table"}, {"compare", "x"}, {"run", "extra"}} {
+		require.ErrorContains(t, command(t.Context(), args), "usage: bench run", args)
+	}
+	require.ErrorContains(t, command(t.Context(), []string{"run", "-rows", "("}), "-rows: ")
+	require.ErrorContains(t, command(t.Context(), []string{"table", "bench_test.go"}), "bench_test.go is no result file")
+	require.ErrorContains(t, command(t.Context(), []string{"run", "-url", "redis://127.0.0.1:1", "-quick"}), "does not answer")
+}
+
+func TestNumbersHaveThreeDigits(t *testing.T) {
+	for v, want := range map[float64]string{1.234: "1.23", 12.34: "12.3", 123.4: "123", 1234: "1234", 12_340: "12.3 k", 123_400: "123 k", 1_234_000: "1.23 M"} {
+		require.Equal(t, want, human(v))
+	}
+	require.True(t, strings.HasPrefix(metrics{"p50_us": 1}.String(), "p50 us 1"))
 }

@@ -67,6 +67,12 @@ func (s *sharedServer) open(log func(format string, args ...any)) (string, error
 	return s.got.URL, nil
 }
 
+// Open starts or finds a server in the order of the package comment, for a program that is no test, such as a benchmark. The
+// caller stops it, where Stop is set.
+func Open(log func(format string, args ...any), sources ...Source) (Shared, error) {
+	return chooseServer(sources, log)
+}
+
 // opened returns the URL if the server is in use, else "".
 func (s *sharedServer) opened() string {
 	s.mu.Lock()

@@ -1,0 +1,105 @@
+// Command bench measures luatomic beside raw Redis commands and its peers, on one server, in one run.
+//
+//	go run . run [-quick] [-url URL] [-rows REGEXP] [-out FILE]   measure, and write the result file and its table
+//	go run . table FILE                                           print the table of a result file
+//	go run . compare OLD NEW                                      print what changed between two result files
+//	go run . plot FILE FOLDER                                     draw the plots of a result file as SVG
+//	go run . page FILE FOLDER                                     print docs/benchmarks.md, with the plots of that folder
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := command(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+const usage = `usage: bench run [-quick] [-url URL] [-rows REGEXP] [-rounds N] [-out FILE]
+       bench table FILE
+       bench compare OLD NEW
+       bench plot FILE FOLDER
+       bench page FILE FOLDER`
+
+func command(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		args = []string{"run"}
+	}
+	name, rest := args[0], args[1:]
+	switch {
+	case name == "run":
+		return runCommand(ctx, rest)
+	case name == "table" && len(rest) == 1:
+		r, err := load(rest[0])
+		if err != nil {
+			return err
+		}
+		return writeTable(os.Stdout, r)
+	case name == "compare" && len(rest) == 2:
+		older, err := load(rest[0])
+		if err != nil {
+			return err
+		}
+		newer, err := load(rest[1])
+		if err != nil {
+			return err
+		}
+		return writeComparison(os.Stdout, older, newer)
+	case name == "plot" && len(rest) == 2:
+		r, err := load(rest[0])
+		if err != nil {
+			return err
+		}
+		return drawAll(r, rest[1])
+	case name == "page" && len(rest) == 2:
+		r, err := load(rest[0])
+		if err != nil {
+			return err
+		}
+		return writePage(os.Stdout, r, rest[1])
+	}
+	return fmt.Errorf("unknown command %q\n%s", args, usage)
+}
+
+func runCommand(ctx context.Context, args []string) error {
+	fs := flag.NewFlagSet("run", flag.ContinueOnError)
+	quick := fs.Bool("quick", false, "short runs, one round: about 3 minutes")
+	url := fs.String("url", "", "measure this server; default: a container, else a local server")
+	rows := fs.String("rows", "", "only the rows whose name matches the `REGEXP`")
+	rounds := fs.Int("rounds", 3, "rounds, each of which runs every row once")
+	out := fs.String("out", "result.json", "the result `FILE`")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	pattern, err := regexp.Compile(*rows)
+	if err != nil {
+		return fmt.Errorf("-rows: %w", err)
+	}
+	if fs.NArg() > 0 || *rounds < 1 {
+		return fmt.Errorf("run takes flags only, and at least 1 round\n%s", usage)
+	}
+	o := options{Quick: *quick, Rounds: *rounds, Rows: *rows, Span: time.Second}
+	if o.Quick {
+		o.Rounds, o.Span = 1, 150*time.Millisecond
+	}
+	r, err := measure(ctx, o, *url, pattern)
+	if err != nil {
+		return err
+	}
+	if err := r.save(*out); err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "%s written\n", *out)
+	return writeTable(os.Stdout, r)
+}

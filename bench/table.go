@@ -1,0 +1,172 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+)
+
+// writeTable prints a result as Markdown: the median of each figure with its spread, and the ratios of the metric that a
+// row is about to its raw twin and to the best peer. A ratio above 1 is luatomic ahead.
+func writeTable(w io.Writer, r *result) error {
+	fmt.Fprintf(w, "%s; %s; %s. %s\n\n", r.Date.Format("2006-01-02 15:04 UTC"), r.Server, r.Machine, r.how())
+	fmt.Fprintf(w, "Versions: %s.%s\n\n", list(r.Peers), absent(r.Absent))
+	fmt.Fprintln(w, "| row | | figure | spread | x raw | x best peer | server us | Lua us | commands | allocs |")
+	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|")
+	for i := range r.Rows {
+		m := &r.Rows[i]
+		for j := range m.Entrants {
+			e := &m.Entrants[j]
+			title := ""
+			if j == 0 {
+				title = m.Name
+			}
+			toRaw, toPeer := "", ""
+			if e.Kind == ours {
+				toRaw, toPeer = ratio(m, e, raw), ratio(m, e, peer)
+			}
+			value, _ := e.median(m.Main)
+			fmt.Fprintf(w, "| %s | %s | %s %s | %.0f %% | %s | %s | %s | %s | %s | %s |\n", title, e.Name, human(value), units[m.Main].label,
+				100*e.spread(m.Main), toRaw, toPeer, cell(e, "server_us"), cell(e, "lua_us"), cell(e, "commands"), cell(e, "allocs"))
+		}
+	}
+	fmt.Fprintln(w)
+	return notes(w, r)
+}
+
+func (r *result) how() string {
+	how := fmt.Sprintf("Medians of %d rounds.", r.Options.Rounds)
+	if r.Options.Quick {
+		how = "A quick run of one round: shapes, not figures."
+	}
+	if r.Options.Pinned {
+		return how + " One caller: server and client on a core each."
+	}
+	return how + " Server and client were not pinned to cores."
+}
+
+func notes(w io.Writer, r *result) error {
+	for i := range r.Rows {
+		m := &r.Rows[i]
+		parts := []string{m.What}
+		for _, e := range m.Entrants {
+			if e.Note != "" {
+				parts = append(parts, e.Name+": "+e.Note)
+			}
+		}
+		if _, err := fmt.Fprintf(w, "- **%s**: %s.\n", m.Name, strings.Join(parts, "; ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ratio is how far e is ahead of the best entrant of a kind, "" where there is none.
+func ratio(m *measured, e *entrants, of kind) string {
+	mine, ok := e.median(m.Main)
+	best := math.NaN()
+	more := units[m.Main].more
+	for i := range m.Entrants {
+		other := &m.Entrants[i]
+		value, has := other.median(m.Main)
+		if other.Kind != of || !has || other.Name == "LPUSH" {
+			continue // a list without ids is no twin of a queue
+		}
+		if math.IsNaN(best) || more == (value > best) {
+			best = value
+		}
+	}
+	if !ok || math.IsNaN(best) || best == 0 || mine == 0 {
+		return ""
+	}
+	if more {
+		return fmt.Sprintf("%.2f", mine/best)
+	}
+	return fmt.Sprintf("%.2f", best/mine)
+}
+
+func cell(e *entrants, metric string) string {
+	value, ok := e.median(metric)
+	if !ok || math.IsNaN(value) || math.IsInf(value, 0) {
+		return ""
+	}
+	return human(value)
+}
+
+// human is a number with three digits that count.
+func human(v float64) string {
+	switch a := math.Abs(v); {
+	case a >= 1e6:
+		return fmt.Sprintf("%.2f M", v/1e6)
+	case a >= 1e5:
+		return fmt.Sprintf("%.0f k", v/1e3)
+	case a >= 1e4:
+		return fmt.Sprintf("%.1f k", v/1e3)
+	case a >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case a >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+func list(versions map[string]string) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(versions)) {
+		parts = append(parts, name+" "+strings.TrimPrefix(versions[name], "v"))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func absent(reasons map[string]string) string {
+	if len(reasons) == 0 {
+		return ""
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(reasons)) {
+		parts = append(parts, fmt.Sprintf("%s (%s)", name, reasons[name]))
+	}
+	return " Absent: " + strings.Join(parts, ", ") + "."
+}
+
+// writeComparison prints the rows of luatomic that both files have, the later beside the earlier. A change that is
+// smaller than the spreads of the two is marked as noise.
+func writeComparison(w io.Writer, older, newer *result) error {
+	fmt.Fprintf(w, "%s on %s, and %s on %s.\n\n", older.Date.Format("2006-01-02 15:04"), older.Server, newer.Date.Format("2006-01-02 15:04"), newer.Server)
+	fmt.Fprintln(w, "| row | before | after | change | |")
+	fmt.Fprintln(w, "|---|---|---|---|---|")
+	for i := range newer.Rows {
+		m := &newer.Rows[i]
+		before := older.row(m.Name)
+		if before == nil {
+			continue
+		}
+		for j := range m.Entrants {
+			e := &m.Entrants[j]
+			was := before.entrant(e.Name)
+			if e.Kind != ours || was == nil {
+				continue
+			}
+			a, okA := was.median(m.Main)
+			b, okB := e.median(m.Main)
+			if !okA || !okB || a == 0 {
+				continue
+			}
+			change := b/a - 1
+			verdict := "better"
+			if (change > 0) != units[m.Main].more {
+				verdict = "worse"
+			}
+			if math.Abs(change) <= max(was.spread(m.Main), e.spread(m.Main), 0.02) {
+				verdict = "noise"
+			}
+			if _, err := fmt.Fprintf(w, "| %s | %s %s | %s | %+.0f %% | %s |\n", m.Name, human(a), units[m.Main].label, human(b), 100*change, verdict); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
