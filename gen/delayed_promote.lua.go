@@ -12,10 +12,10 @@ import (
 )
 
 // DelayedPromoteSHA is the SHA-1 of delayed_promote.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DelayedPromoteSHA = "58ba958e52794ef48fe23c93c2558f687b3db231"
+const DelayedPromoteSHA = "d2cd1cea3b035da5fcce7cce8196e5370151c90f"
 
 // DelayedPromoteGuardedSHA is the SHA-1 of guard.lua and delayed_promote.lua joined, which runs under lua.Guard.
-const DelayedPromoteGuardedSHA = "82b02446f47d1b03f436acfce783d494ba35414a"
+const DelayedPromoteGuardedSHA = "2fa25f370bebc1562b904cf8be05cf097dfa9385"
 
 // DelayedPromoteScript is scripts/delayed_promote.lua.
 var DelayedPromoteScript = lua.Script{
@@ -35,10 +35,10 @@ var DelayedPromoteScript = lua.Script{
 type DelayedPromoteParams struct {
 	Scheduled string // KEYS[1], zset: id, scored by due time in ms
 	Ready     string // KEYS[2], list: entries enqueued_at_ms:id, oldest at the head
-	// KEYS[3], zset: channels of those who wait, scored by the end of their wait in ms.
+	// KEYS[3], zset: channels of the waiting consumers, scored by the end of their wait in ms.
 	Wake string
 	Max  int64 // ARGV[1], 1 to 1000: the most jobs to move
-	// ARGV[2]: channel to be told on when a job may be due earlier than next_due; empty for none.
+	// ARGV[2]: channel to notify when a job may be due earlier than next_due; empty for none.
 	Waiter string
 	Wait   time.Duration // ARGV[3], at least 0 ms: how long it listens
 }
@@ -61,7 +61,8 @@ type DelayedPromoteResult struct {
 //     lua.ErrFenced.
 //   - KEYS[1]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[2]: ready, list: entries enqueued_at_ms:id, oldest at the head.
-//   - KEYS[3]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
+//   - KEYS[3]: wake, zset: channels of the waiting consumers, scored by the end of their wait in
+//     ms.
 //   - Reply: now: in us.
 //   - Cost: O(log n + k) for k jobs moved.
 func DelayedPromote(ctx context.Context, c lua.Client, p DelayedPromoteParams) (DelayedPromoteResult, error) {

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueAckSHA is the SHA-1 of queue_ack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueAckSHA = "4f6eee3203cbaa4356f9fa23acba48845aedb119"
+const QueueAckSHA = "1f9a003735476d66f869524f5da8302b1496c687"
 
 // QueueAckGuardedSHA is the SHA-1 of guard.lua and queue_ack.lua joined, which runs under lua.Guard.
-const QueueAckGuardedSHA = "ae64b552dd4a855f60ddbf3421066bc863c9520c"
+const QueueAckGuardedSHA = "9bf5b0fb43e9d4915410554f96e4ba8ff8ffa030"
 
 // QueueAckScript is scripts/queue_ack.lua.
 var QueueAckScript = lua.Script{
@@ -52,11 +52,11 @@ type QueueAckJob struct {
 // QueueAck finishes leased jobs and removes them.
 //
 // For each job one verdict, in order: acked; lost, when the lease has ended and the job went to
-// somebody else or back to the queue; gone, when the queue does not know the job any more, because
+// another worker or back to the queue; gone, when the queue does not know the job any more, because
 // it was finished before.
 //
 //   - Contract, dup-only: an error half-way can leave a job to be delivered again, never lose one.
-//   - Retry: safe; sent again after a lost reply; a job already acked is gone.
+//   - Retry: safe; sent again after a lost reply; a job already acked is answered gone.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.
 //   - KEYS[1]: leases, zset: id, scored by the end of its lease in us.

@@ -12,10 +12,10 @@ import (
 )
 
 // QueueControlSHA is the SHA-1 of queue_control.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueControlSHA = "7affed13dbad84c3c450ec014fb030d7c8aa55fe"
+const QueueControlSHA = "5edcb6c7d57167e8278586c4ab7fb766f4a1242b"
 
 // QueueControlGuardedSHA is the SHA-1 of guard.lua and queue_control.lua joined, which runs under lua.Guard.
-const QueueControlGuardedSHA = "f2a559a5803e5372d241ef17615a4d2d517d58b0"
+const QueueControlGuardedSHA = "24f9ed956f8e480c0ca315f69c2e24438043eb49"
 
 // QueueControlScript is scripts/queue_control.lua.
 var QueueControlScript = lua.Script{
@@ -33,7 +33,7 @@ var QueueControlScript = lua.Script{
 // QueueControlParams are the keys and arguments of QueueControl.
 type QueueControlParams struct {
 	Control string // KEYS[1], hash: paused, limit, dead_bytes
-	// KEYS[2], zset: channels of those who wait, scored by the end of their wait in ms.
+	// KEYS[2], zset: channels of the waiting consumers, scored by the end of their wait in ms.
 	Wake  string
 	Pause QueueControlPause // ARGV[1]
 	// ARGV[2], at least -1: the most jobs that are ready, scheduled or leased; 0 for no limit, -1 to
@@ -77,7 +77,8 @@ type QueueControlResult struct {
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.
 //   - KEYS[1]: control, hash: paused, limit, dead_bytes.
-//   - KEYS[2]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
+//   - KEYS[2]: wake, zset: channels of the waiting consumers, scored by the end of their wait in
+//     ms.
 //   - Cost: O(1).
 func QueueControl(ctx context.Context, c lua.Client, p QueueControlParams) (QueueControlResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueControl)

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueMendSHA is the SHA-1 of queue_mend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueMendSHA = "b33a00c4c6a28c033a2067f3c701f5fd4f3b4c33"
+const QueueMendSHA = "b2f88db3f17c7fea3d4cdf10f802e5d8fd36854c"
 
 // QueueMendScript is scripts/queue_mend.lua.
 var QueueMendScript = lua.Script{
@@ -48,7 +48,7 @@ type QueueMendParams struct {
 	Unique  string
 	Expiry  string // KEYS[8], zset: name of a unique key, scored by its end in ms
 	Control string // KEYS[9], hash: paused, limit, dead_bytes
-	// KEYS[10], zset: channels of those who wait, scored by the end of their wait in ms.
+	// KEYS[10], zset: channels of the waiting consumers, scored by the end of their wait in ms.
 	Wake string
 	Mend bool  // ARGV[1]: else nothing is written
 	From int64 // ARGV[2]: dead_bytes as the audit read it
@@ -120,7 +120,8 @@ type QueueMendResult struct {
 //   - KEYS[7]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - KEYS[8]: expiry, zset: name of a unique key, scored by its end in ms.
 //   - KEYS[9]: control, hash: paused, limit, dead_bytes.
-//   - KEYS[10]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
+//   - KEYS[10]: wake, zset: channels of the waiting consumers, scored by the end of their wait in
+//     ms.
 //   - Reply: corrected: dead_bytes was wrong; verdicts: 0 in order, 1 out of step, 2 lost and
 //     cancelled.
 //   - Cost: O(log n) for each suspect, and 1000 entries of ready when a job may be lost.

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "d0c6cde8db79adb0786f991f702f31f9fba5ce2f"
+const QueueNackSHA = "6ff38d1d00469cf86f4c26f4dc56210ed9c298b7"
 
 // QueueNackGuardedSHA is the SHA-1 of guard.lua and queue_nack.lua joined, which runs under lua.Guard.
-const QueueNackGuardedSHA = "8025b66e9769faa41ace72e4695b13564952a6af"
+const QueueNackGuardedSHA = "0a7cfc810acd33613f0b0991e06c084203c0f2c9"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{
@@ -49,7 +49,7 @@ type QueueNackParams struct {
 	Unique  string
 	Expiry  string // KEYS[8], zset: name of a unique key, scored by its end in ms
 	Control string // KEYS[9], hash: paused, limit, dead_bytes
-	// KEYS[10], zset: channels of those who wait, scored by the end of their wait in ms.
+	// KEYS[10], zset: channels of the waiting consumers, scored by the end of their wait in ms.
 	Wake string
 	// ARGV[1] and on, at most 200: delay: ms until it is ready again, below 0 for the dead set;
 	// enqueued_at: in ms, as take returned it.
@@ -90,7 +90,8 @@ type QueueNackJob struct {
 //   - KEYS[7]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - KEYS[8]: expiry, zset: name of a unique key, scored by its end in ms.
 //   - KEYS[9]: control, hash: paused, limit, dead_bytes.
-//   - KEYS[10]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
+//   - KEYS[10]: wake, zset: channels of the waiting consumers, scored by the end of their wait in
+//     ms.
 //   - Reply: 0 lost, 1 given back.
 //   - Cost: O(log n) for each job.
 func QueueNack(ctx context.Context, c lua.Client, p QueueNackParams) ([]int64, error) {

@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "5af2b0473256eaed13055c146bd4ea853cbdd2a0"
+const QueuePushSHA = "724c24463319b19912d509c3e107b46f993664d0"
 
 // QueuePushGuardedSHA is the SHA-1 of guard.lua and queue_push.lua joined, which runs under lua.Guard.
-const QueuePushGuardedSHA = "33e1551e1bf09011f7b24252df08a681c5cce283"
+const QueuePushGuardedSHA = "949b8793a74884be99d9e9e345b4edf804f7e79a"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{
@@ -50,7 +50,7 @@ type QueuePushParams struct {
 	Unique  string
 	Expiry  string // KEYS[7], zset: name of a unique key, scored by its end in ms
 	Control string // KEYS[8], hash: paused, limit, dead_bytes
-	// KEYS[9], zset: channels of those who wait, scored by the end of their wait in ms.
+	// KEYS[9], zset: channels of the waiting consumers, scored by the end of their wait in ms.
 	Wake    string
 	Receipt string        // KEYS[10], string: the result, kept for a repeat of this call
 	Keep    time.Duration // ARGV[1], at least 1 ms: how long the receipt is kept
@@ -106,7 +106,8 @@ type QueuePushResult struct {
 //   - KEYS[6]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - KEYS[7]: expiry, zset: name of a unique key, scored by its end in ms.
 //   - KEYS[8]: control, hash: paused, limit, dead_bytes.
-//   - KEYS[9]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
+//   - KEYS[9]: wake, zset: channels of the waiting consumers, scored by the end of their wait in
+//     ms.
 //   - KEYS[10]: receipt, string: the result, kept for a repeat of this call.
 //   - Cost: O(log n) for each scheduled job, O(1) for each ready one.
 func QueuePush(ctx context.Context, c lua.Client, p QueuePushParams) (QueuePushResult, error) {

@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushManySHA is the SHA-1 of queue_push_many.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushManySHA = "74ca27a93bdeb4c7edafe2bc959da760495313e4"
+const QueuePushManySHA = "f3c8425d3a492fa6c78fdbf2c5838c92ef7bffd7"
 
 // QueuePushManyGuardedSHA is the SHA-1 of guard.lua and queue_push_many.lua joined, which runs under lua.Guard.
-const QueuePushManyGuardedSHA = "e3ff1bd351fedfe57d6ceebab5a4895e4b11b71e"
+const QueuePushManyGuardedSHA = "205959764ddf265d79ada209fd32fa948b78b4bc"
 
 // QueuePushManyScript is scripts/queue_push_many.lua.
 var QueuePushManyScript = lua.Script{

@@ -11,7 +11,7 @@ import (
 )
 
 // QueueReclaimSHA is the SHA-1 of queue_reclaim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReclaimSHA = "1d3792029992078648c0d7cc064ca5c598e809a6"
+const QueueReclaimSHA = "1459d0f3f4341c79eab9c6db688d8ee8e800401e"
 
 // QueueReclaimScript is scripts/queue_reclaim.lua.
 var QueueReclaimScript = lua.Script{
@@ -44,7 +44,7 @@ type QueueReclaimParams struct {
 	Unique  string
 	Expiry  string // KEYS[7], zset: name of a unique key, scored by its end in ms
 	Control string // KEYS[8], hash: paused, limit, dead_bytes
-	// KEYS[9], zset: channels of those who wait, scored by the end of their wait in ms.
+	// KEYS[9], zset: channels of the waiting consumers, scored by the end of their wait in ms.
 	Wake        string
 	Max         int64 // ARGV[1], 1 to 1000: the most jobs to take back
 	MaxFailures int64 // ARGV[2], at least 0: 0 for no limit
@@ -74,7 +74,8 @@ type QueueReclaimResult struct {
 //   - KEYS[6]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - KEYS[7]: expiry, zset: name of a unique key, scored by its end in ms.
 //   - KEYS[8]: control, hash: paused, limit, dead_bytes.
-//   - KEYS[9]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
+//   - KEYS[9]: wake, zset: channels of the waiting consumers, scored by the end of their wait in
+//     ms.
 //   - Reply: now, next_lapse: in us.
 //   - Cost: O(log n) for each job taken back.
 func QueueReclaim(ctx context.Context, c lua.Client, p QueueReclaimParams) (QueueReclaimResult, error) {

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueRequeueSHA is the SHA-1 of queue_requeue.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRequeueSHA = "f803b7d05f40b0e7d5adc9afdb3b9ed18d91e4dc"
+const QueueRequeueSHA = "d17608958f0b99935354a52e4a89114321a18458"
 
 // QueueRequeueGuardedSHA is the SHA-1 of guard.lua and queue_requeue.lua joined, which runs under lua.Guard.
-const QueueRequeueGuardedSHA = "ce93c18da027f1d276f9518d23059c6e70b99894"
+const QueueRequeueGuardedSHA = "0b1b18f3e500f91d048bb00eb42ffcc024a8ded0"
 
 // QueueRequeueScript is scripts/queue_requeue.lua.
 var QueueRequeueScript = lua.Script{
@@ -40,7 +40,7 @@ type QueueRequeueParams struct {
 	// KEYS[4], hash: id to the number of its failed deliveries, id and a line feed to the last reason.
 	Failures string
 	Control  string // KEYS[5], hash: paused, limit, dead_bytes
-	// KEYS[6], zset: channels of those who wait, scored by the end of their wait in ms.
+	// KEYS[6], zset: channels of the waiting consumers, scored by the end of their wait in ms.
 	Wake string
 	IDs  []string // ARGV[1] and on, at most 200
 }
@@ -59,7 +59,8 @@ type QueueRequeueParams struct {
 //   - KEYS[4]: failures, hash: id to the number of its failed deliveries, id and a line feed to the
 //     last reason.
 //   - KEYS[5]: control, hash: paused, limit, dead_bytes.
-//   - KEYS[6]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
+//   - KEYS[6]: wake, zset: channels of the waiting consumers, scored by the end of their wait in
+//     ms.
 //   - Reply: the jobs made ready.
 //   - Cost: O(log n) for each job.
 func QueueRequeue(ctx context.Context, c lua.Client, p QueueRequeueParams) (int64, error) {

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueTakeSHA is the SHA-1 of queue_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTakeSHA = "c5aa35fb8300e4f833ff21b1a43a145610877c92"
+const QueueTakeSHA = "53df9b97f2cc50c6d568f73b50bbc24432842d7f"
 
 // QueueTakeScript is scripts/queue_take.lua.
 var QueueTakeScript = lua.Script{
@@ -40,13 +40,13 @@ type QueueTakeParams struct {
 	// KEYS[5], hash: id to the number of its failed deliveries, x for a cancelled job.
 	Failures string
 	Control  string // KEYS[6], hash: paused, limit, dead_bytes
-	// KEYS[7], zset: channels of those who wait, scored by the end of their wait in ms.
+	// KEYS[7], zset: channels of the waiting consumers, scored by the end of their wait in ms.
 	Wake  string
 	Lease time.Duration // ARGV[1], at least 1 ms: how long the jobs are leased
 	Max   int64         // ARGV[2], 1 to 300: the most jobs to take
 	// ARGV[3], at least 1: stop before the bodies exceed this; one job is always taken.
 	Bytes int64
-	// ARGV[4]: channel to be told on when there may be work, if there is none now; empty for none.
+	// ARGV[4]: channel to notify when there may be work, if there is none now; empty for none.
 	Waiter string
 	Wait   time.Duration // ARGV[5], at least 0 ms: how long it listens
 }
@@ -88,7 +88,8 @@ type QueueTakeResult struct {
 //   - KEYS[4]: leases, zset: id, scored by the end of its lease in us.
 //   - KEYS[5]: failures, hash: id to the number of its failed deliveries, x for a cancelled job.
 //   - KEYS[6]: control, hash: paused, limit, dead_bytes.
-//   - KEYS[7]: wake, zset: channels of those who wait, scored by the end of their wait in ms.
+//   - KEYS[7]: wake, zset: channels of the waiting consumers, scored by the end of their wait in
+//     ms.
 //   - Reply: now, fence, next_lapse: in us; fence: the end of the leases.
 //   - Cost: O(log n) for each job taken or promoted.
 func QueueTake(ctx context.Context, c lua.Client, p QueueTakeParams) (QueueTakeResult, error) {

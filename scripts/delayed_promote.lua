@@ -8,9 +8,9 @@
 ---@guard    guard.lua
 ---@key      scheduled  zset  id, scored by due time in ms
 ---@key      ready      list  entries enqueued_at_ms:id, oldest at the head
----@key      wake       zset  channels of those who wait, scored by the end of their wait in ms
+---@key      wake       zset  channels of the waiting consumers, scored by the end of their wait in ms
 ---@arg      max     int  min=1 max=1000  the most jobs to move
----@arg      waiter  string  channel to be told on when a job may be due earlier than next_due; empty for none
+---@arg      waiter  string  channel to notify when a job may be due earlier than next_due; empty for none
 ---@arg      wait    ms  min=0  how long it listens
 ---@reply    (moved int, now int, next_due time.ms?)  now: in us
 ---@cost     O(log n + k) for k jobs moved
@@ -49,12 +49,12 @@ if #due > 0 then
   -->
 end
 
--- A poller that was told of ready jobs passes the word on.
+-- A poller that was notified of ready jobs notifies a consumer.
 if waiting then
   redis.call('ZREM', wake, waiter)
   if redis.call('LLEN', ready) > 0 then
     --< part/queue_wake_next.lua
-    -- Notify the consumer that has waited longest. A waiter whose wait is over has gone, and a
+    -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
     -- channel without a subscriber was that of a dead process: the next one has its turn. This
     -- is only a hint: where the user may not run one of the commands, all else is as before.
     local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)

@@ -1,11 +1,11 @@
 --- QueueAck finishes leased jobs and removes them.
 ---
 --- For each job one verdict, in order: acked; lost, when the lease has ended and
---- the job went to somebody else or back to the queue; gone, when the queue does
+--- the job went to another worker or back to the queue; gone, when the queue does
 --- not know the job any more, because it was finished before.
 ---
 ---@contract dup-only  an error half-way can leave a job to be delivered again, never lose one
----@retry    safe  a job already acked is gone
+---@retry    safe  a job already acked is answered gone
 ---@guard    guard.lua
 ---@key      leases    zset  id, scored by the end of its lease in us
 ---@key      bodies    hash  id to body

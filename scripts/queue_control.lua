@@ -4,7 +4,7 @@
 ---@retry    safe  the same values are set again
 ---@guard    guard.lua
 ---@key      control  hash  paused, limit, dead_bytes
----@key      wake     zset  channels of those who wait, scored by the end of their wait in ms
+---@key      wake     zset  channels of the waiting consumers, scored by the end of their wait in ms
 ---@arg      pause    enum(keep=0,on=1,off=2)
 ---@arg      limit    int  min=-1  the most jobs that are ready, scheduled or leased; 0 for no limit, -1 to keep it
 ---@reply    (paused bool, limit int)
@@ -29,7 +29,7 @@ if pause == '1' then
 elseif pause == '2' then
   redis.call('HDEL', control, 'paused')
   --< part/queue_wake_next.lua
-  -- Notify the consumer that has waited longest. A waiter whose wait is over has gone, and a
+  -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
   -- channel without a subscriber was that of a dead process: the next one has its turn. This
   -- is only a hint: where the user may not run one of the commands, all else is as before.
   local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)

@@ -22,7 +22,7 @@
 ---@key      unique     hash  k:name to the id that holds it, j:id to the name it holds
 ---@key      expiry     zset  name of a unique key, scored by its end in ms
 ---@key      control    hash  paused, limit, dead_bytes
----@key      wake       zset  channels of those who wait, scored by the end of their wait in ms
+---@key      wake       zset  channels of the waiting consumers, scored by the end of their wait in ms
 ---@arg      mend  bool  else nothing is written
 ---@arg      from  int  dead_bytes as the audit read it
 ---@arg      to    int  min=-1  dead_bytes as it must be, -1 for as it is
@@ -147,7 +147,7 @@ if corrected then
 end
 if #entries > 0 then
   --< part/queue_wake_next.lua
-  -- Notify the consumer that has waited longest. A waiter whose wait is over has gone, and a
+  -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
   -- channel without a subscriber was that of a dead process: the next one has its turn. This
   -- is only a hint: where the user may not run one of the commands, all else is as before.
   local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)

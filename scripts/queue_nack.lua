@@ -19,7 +19,7 @@
 ---@key      unique     hash  k:name to the id that holds it, j:id to the name it holds
 ---@key      expiry     zset  name of a unique key, scored by its end in ms
 ---@key      control    hash  paused, limit, dead_bytes
----@key      wake       zset  channels of those who wait, scored by the end of their wait in ms
+---@key      wake       zset  channels of the waiting consumers, scored by the end of their wait in ms
 ---@args     job  (id string, fence int, delay int, counted bool, reason string, enqueued_at int)  max=200
 ---          delay: ms until it is ready again, below 0 for the dead set; enqueued_at: in ms, as take returned it
 ---@reply    int[]  0 lost, 1 given back
@@ -106,7 +106,7 @@ for i = #heads, 1, -1 do
 end
 if work then
   --< part/queue_wake_next.lua
-  -- Notify the consumer that has waited longest. A waiter whose wait is over has gone, and a
+  -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
   -- channel without a subscriber was that of a dead process: the next one has its turn. This
   -- is only a hint: where the user may not run one of the commands, all else is as before.
   local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)

@@ -19,7 +19,7 @@
 ---@key      unique     hash    k:name to the id that holds it, j:id to the name it holds
 ---@key      expiry     zset    name of a unique key, scored by its end in ms
 ---@key      control    hash    paused, limit, dead_bytes
----@key      wake       zset    channels of those who wait, scored by the end of their wait in ms
+---@key      wake       zset    channels of the waiting consumers, scored by the end of their wait in ms
 ---@key      receipt    string  the result, kept for a repeat of this call
 ---@arg      keep       ms  min=1  how long the receipt is kept
 ---@arg      fresh      bool  every id was made for this call, so none is looked up
@@ -64,7 +64,7 @@ if #ARGV == 6 and not limit then
         end
         if type(queued) ~= 'number' then
           failure = (queued or added).err
-          -- A receipt that stayed would tell a repeat that the job is in. A user that may
+          -- A receipt that stays would answer a repeat that the job is in. A user that may
           -- not delete it may write it: an empty one is none.
           local deleted = redis.pcall('DEL', receipt)
           if type(deleted) == 'table' then
@@ -82,7 +82,7 @@ if #ARGV == 6 and not limit then
   if pushed then
     if waiting then
       --< part/queue_wake_next.lua
-      -- Notify the consumer that has waited longest. A waiter whose wait is over has gone, and a
+      -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
       -- channel without a subscriber was that of a dead process: the next one has its turn. This
       -- is only a hint: where the user may not run one of the commands, all else is as before.
       local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)
@@ -263,7 +263,7 @@ end
 
 if waiting then
   --< part/queue_wake_next.lua
-  -- Notify the consumer that has waited longest. A waiter whose wait is over has gone, and a
+  -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
   -- channel without a subscriber was that of a dead process: the next one has its turn. This
   -- is only a hint: where the user may not run one of the commands, all else is as before.
   local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)

@@ -244,7 +244,7 @@ for number, q in ipairs(queues) do
   local wake = KEYS[q.at + 8]
   if q.waiting then
     --< part/queue_wake_next.lua
-    -- Notify the consumer that has waited longest. A waiter whose wait is over has gone, and a
+    -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
     -- channel without a subscriber was that of a dead process: the next one has its turn. This
     -- is only a hint: where the user may not run one of the commands, all else is as before.
     local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)

@@ -13,7 +13,7 @@
 ---@key      unique    hash  k:name to the id that holds it, j:id to the name it holds
 ---@key      expiry    zset  name of a unique key, scored by its end in ms
 ---@key      control   hash  paused, limit, dead_bytes
----@key      wake      zset  channels of those who wait, scored by the end of their wait in ms
+---@key      wake      zset  channels of the waiting consumers, scored by the end of their wait in ms
 ---@arg      max           int  min=1 max=1000  the most jobs to take back
 ---@arg      max_failures  int  min=0  0 for no limit
 ---@reply    (returned int, buried int, now int, next_lapse int?)  now, next_lapse: in us
@@ -99,7 +99,7 @@ end
 
 if #entries > 0 then
   --< part/queue_wake_next.lua
-  -- Notify the consumer that has waited longest. A waiter whose wait is over has gone, and a
+  -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
   -- channel without a subscriber was that of a dead process: the next one has its turn. This
   -- is only a hint: where the user may not run one of the commands, all else is as before.
   local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)

@@ -10,7 +10,7 @@
 ---@key      bodies    hash  id to body
 ---@key      failures  hash  id to the number of its failed deliveries, id and a line feed to the last reason
 ---@key      control   hash  paused, limit, dead_bytes
----@key      wake      zset  channels of those who wait, scored by the end of their wait in ms
+---@key      wake      zset  channels of the waiting consumers, scored by the end of their wait in ms
 ---@args     id  string  max=200
 ---@reply    int  the jobs made ready
 ---@cost     O(log n) for each job
@@ -47,7 +47,7 @@ for i = 1, #ARGV do
 end
 if moved > 0 then
   --< part/queue_wake_next.lua
-  -- Notify the consumer that has waited longest. A waiter whose wait is over has gone, and a
+  -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
   -- channel without a subscriber was that of a dead process: the next one has its turn. This
   -- is only a hint: where the user may not run one of the commands, all else is as before.
   local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)

@@ -7,7 +7,7 @@
 ---@retry    safe  the same time is set again
 ---@guard    guard.lua
 ---@key      scheduled  zset  id, scored by due time in ms
----@key      wake       zset  channels of those who wait, scored by the end of their wait in ms
+---@key      wake       zset  channels of the waiting consumers, scored by the end of their wait in ms
 ---@arg      id    string
 ---@arg      due   int  0 now, above 0 Unix ms, below 0 so many ms from now
 ---@arg      mode  enum(any=0,earlier=1,later=2)
@@ -40,7 +40,7 @@ end
 redis.call('ZADD', scheduled, string.format('%.0f', due), id)
 if due < old then
   --< part/queue_wake_next.lua
-  -- Notify the consumer that has waited longest. A waiter whose wait is over has gone, and a
+  -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
   -- channel without a subscriber was that of a dead process: the next one has its turn. This
   -- is only a hint: where the user may not run one of the commands, all else is as before.
   local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)

@@ -15,11 +15,11 @@
 ---@key      leases     zset  id, scored by the end of its lease in us
 ---@key      failures   hash  id to the number of its failed deliveries, x for a cancelled job
 ---@key      control    hash  paused, limit, dead_bytes
----@key      wake       zset  channels of those who wait, scored by the end of their wait in ms
+---@key      wake       zset  channels of the waiting consumers, scored by the end of their wait in ms
 ---@arg      lease  ms   min=1  how long the jobs are leased
 ---@arg      max    int  min=1 max=300  the most jobs to take
 ---@arg      bytes  int  min=1  stop before the bodies exceed this; one job is always taken
----@arg      waiter  string  channel to be told on when there may be work, if there is none now; empty for none
+---@arg      waiter  string  channel to notify when there may be work, if there is none now; empty for none
 ---@arg      wait    ms  min=0  how long it listens
 ---@reply    (now int, fence int, paused bool, jobs (id string, body bytes, enqueued_at time.ms,
 ---          failures int)[], dropped int, next_due time.ms?, next_lapse int?)  now, fence,
@@ -144,7 +144,7 @@ elseif waiting then
   -- Who takes and leaves work behind wakes the next one, and so on.
   if redis.call('LLEN', ready) > 0 then
     --< part/queue_wake_next.lua
-    -- Notify the consumer that has waited longest. A waiter whose wait is over has gone, and a
+    -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
     -- channel without a subscriber was that of a dead process: the next one has its turn. This
     -- is only a hint: where the user may not run one of the commands, all else is as before.
     local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)

@@ -12,7 +12,7 @@ if kept then
     end
     if type(queued) ~= 'number' then
       failure = (queued or added).err
-      -- A receipt that stayed would tell a repeat that the job is in. A user that may
+      -- A receipt that stays would answer a repeat that the job is in. A user that may
       -- not delete it may write it: an empty one is none.
       local deleted = redis.pcall('DEL', receipt)
       if type(deleted) == 'table' then

@@ -1,4 +1,4 @@
--- Notify the consumer that has waited longest. A waiter whose wait is over has gone, and a
+-- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
 -- channel without a subscriber was that of a dead process: the next one has its turn. This
 -- is only a hint: where the user may not run one of the commands, all else is as before.
 local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)

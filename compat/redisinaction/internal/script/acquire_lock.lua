@@ -1,10 +1,10 @@
 --- AcquireLock takes a lock that nobody holds.
 ---
 --- A lock without a time to live, held by another, can be given one: the holder may
---- be gone for good.
+--- be lost for good.
 ---
 ---@contract all-or-nothing  one write
----@retry    safe  an identifier that holds the lock is told so
+---@retry    safe  an identifier that holds the lock gets it again
 ---@key      lock        string  the identifier of its holder
 ---@arg      identifier  string  of this acquire alone
 ---@arg      ttl         ms  min=0  how long it is held, 0 for until it is released

@@ -15,7 +15,7 @@ import (
 var acquireLockSource string
 
 // AcquireLockSHA is the SHA-1 of acquire_lock.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const AcquireLockSHA = "b142d6dc1a8c33cb1f932ed845d8bec06fd5661c"
+const AcquireLockSHA = "b2c9454142a0aa23cdd46f6961fa64f18a8d6b5f"
 
 // AcquireLockScript is acquire_lock.lua.
 var AcquireLockScript = lua.Script{
@@ -46,11 +46,11 @@ type AcquireLockResult struct {
 
 // AcquireLock takes a lock that nobody holds.
 //
-// A lock without a time to live, held by another, can be given one: the holder may be gone for
+// A lock without a time to live, held by another, can be given one: the holder may be lost for
 // good.
 //
 //   - Contract, all-or-nothing: one write.
-//   - Retry: safe; sent again after a lost reply; an identifier that holds the lock is told so.
+//   - Retry: safe; sent again after a lost reply; an identifier that holds the lock gets it again.
 //   - KEYS[1]: lock, string: the identifier of its holder.
 //   - Reply: remaining: of the other's, in ms; below 0 if it has no end.
 //   - Cost: O(1).

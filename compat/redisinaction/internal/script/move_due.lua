@@ -38,7 +38,7 @@ for i = 1, #bodies do
   end
 end
 
--- Nothing is removed. But a user who may not is told so here, before anything is
+-- Nothing is removed. But a user who may not remove gets the error here, before anything is
 -- added; and a server over its memory limit lets the rest pass.
 if not redis.call('ZSCORE', delayed, '') then
   redis.call('ZREM', delayed, '')

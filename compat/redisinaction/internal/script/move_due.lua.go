@@ -13,7 +13,7 @@ import (
 var moveDueSource string
 
 // MoveDueSHA is the SHA-1 of move_due.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const MoveDueSHA = "509e9ddf8397bc71b8a30cba6120a204d62521b9"
+const MoveDueSHA = "f851fde2e171868beee1260cf51161066ab928ba"
 
 // MoveDueScript is move_due.lua.
 var MoveDueScript = lua.Script{

@@ -1,7 +1,7 @@
 --- ReleaseLock deletes a lock, if the identifier holds it.
 ---
 ---@contract all-or-nothing  one write
----@retry    safe  a lock that is gone, or another's, stays as it is
+---@retry    safe  a lock that has expired, or is another's, stays as it is
 ---@key      lock        string  the identifier of its holder
 ---@arg      identifier  string
 ---@reply    bool

@@ -13,7 +13,7 @@ import (
 var releaseLockSource string
 
 // ReleaseLockSHA is the SHA-1 of release_lock.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const ReleaseLockSHA = "aded494f1cd6fa80b0e0ce699daa8ec0a79cf558"
+const ReleaseLockSHA = "92cf08adb0e0424f2126576e7413a3d715e76340"
 
 // ReleaseLockScript is release_lock.lua.
 var ReleaseLockScript = lua.Script{
@@ -35,8 +35,8 @@ type ReleaseLockParams struct {
 // ReleaseLock deletes a lock, if the identifier holds it.
 //
 //   - Contract, all-or-nothing: one write.
-//   - Retry: safe; sent again after a lost reply; a lock that is gone, or another's, stays as it
-//     is.
+//   - Retry: safe; sent again after a lost reply; a lock that has expired, or is another's, stays
+//     as it is.
 //   - KEYS[1]: lock, string: the identifier of its holder.
 //   - Cost: O(1).
 func ReleaseLock(ctx context.Context, c lua.Client, p ReleaseLockParams) (bool, error) {

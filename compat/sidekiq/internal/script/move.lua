@@ -1,7 +1,7 @@
 --- Move moves members of a set that are due to their queues, each with enqueued_at by the
 --- server's clock. All other bytes of a payload stay what they were.
 ---
---- A member that is gone, or that was put off, is passed over: another poller had it. A
+--- A member that was moved, or put off, is passed over: another poller had it. A
 --- queue that cannot be written to keeps its jobs in the set, and the others move.
 ---
 --- Long because it checks each member again before it moves any.

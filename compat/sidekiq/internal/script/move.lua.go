@@ -15,7 +15,7 @@ import (
 var moveSource string
 
 // MoveSHA is the SHA-1 of move.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const MoveSHA = "6fe31ee2645a37c1b96405b1328c1b89d23f0b5d"
+const MoveSHA = "12ccebf0c70a5d21c80595dc0a4c1a321ab13479"
 
 // MoveScript is move.lua.
 var MoveScript = lua.Script{
@@ -77,8 +77,8 @@ type MoveResult struct {
 // Move moves members of a set that are due to their queues, each with enqueued_at by the server's
 // clock. All other bytes of a payload stay what they were.
 //
-// A member that is gone, or that was put off, is passed over: another poller had it. A queue that
-// cannot be written to keeps its jobs in the set, and the others move.
+// A member that was moved, or put off, is passed over: another poller had it. A queue that cannot
+// be written to keeps its jobs in the set, and the others move.
 //
 // Long because it checks each member again before it moves any.
 //
