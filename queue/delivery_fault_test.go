@@ -155,7 +155,7 @@ func TestHandlerEndsWithItsLeaseDuringAPartition(t *testing.T) {
 
 // A handler that does not look at its context loses its lease. The next delivery of the job, in the same process,
 // keeps its own.
-func TestDeafHandlerHarmsNoLaterDelivery(t *testing.T) {
+func TestStuckHandlerHarmsNoLaterDelivery(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	q, c := lab.NewQueue(t, &queue.Options{Lease: 3 * time.Second})
@@ -163,14 +163,14 @@ func TestDeafHandlerHarmsNoLaterDelivery(t *testing.T) {
 	consuming, stop := context.WithCancel(ctx)
 	defer stop()
 	second := make(chan error, 1)
-	deaf := make(chan struct{})
+	stuck := make(chan struct{})
 	done := make(chan error, 1)
 	go func() {
 		_, err := q.Consume(consuming, &queue.ConsumeOptions{Concurrency: 2, Idle: 50 * time.Millisecond},
 			func(work context.Context, d *queue.Delivery) error {
 				if d.Attempt == 1 {
 					_ = c.ZAdd(ctx, lab.Key(q, "l"), redis.Z{Score: 1, Member: "x"}).Err()
-					<-deaf
+					<-stuck
 					return nil
 				}
 				select {
@@ -183,7 +183,7 @@ func TestDeafHandlerHarmsNoLaterDelivery(t *testing.T) {
 		done <- err
 	}()
 	require.NoError(t, lab.Soon(t, 20*time.Second, "the second delivery", second))
-	close(deaf)
+	close(stuck)
 	luatomictest.Eventually(t, 10*time.Second, "the job is acked", func() bool {
 		return c.ZCard(ctx, lab.Key(q, "l")).Val() == 0
 	})
