@@ -47,6 +47,10 @@ func TestServerChoiceFailsLoudly(t *testing.T) {
 			[]string{"LUATOMIC_REDIS_URL=", "LUATOMIC_REQUIRE=docker", withoutSources + "=1"},
 			"call luatomictest.Main(m, container.Start)",
 		},
+		"no engine, but a container is required": {
+			[]string{"LUATOMIC_REDIS_URL=", "LUATOMIC_REQUIRE=docker", withoutEngine + "=1"},
+			"LUATOMIC_REQUIRE is docker, but no container: no Docker engine answers",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -65,6 +69,15 @@ func TestServerChoiceWithoutSources(t *testing.T) {
 	require.True(t, ok, output)
 	require.Regexp(t, `luatomictest: \w+ [0-9.]+, \S+/(redis|valkey)-server`, output)
 	require.NotContains(t, output, "no container")
+}
+
+// Without an engine a local server is used where no container is required.
+func TestServerChoiceWithoutAnEngine(t *testing.T) {
+	t.Parallel()
+	output, ok := rerun(t, urlTest, "LUATOMIC_REDIS_URL=", "LUATOMIC_REQUIRE=", withoutEngine+"=1")
+	require.True(t, ok, output)
+	require.Contains(t, output, "no container, a local server is tried: no Docker engine answers")
+	require.Regexp(t, `/(redis|valkey)-server`, output)
 }
 
 func TestMainStopsTheServerItStarted(t *testing.T) {

@@ -1,6 +1,7 @@
 package luatomictest_test
 
 import (
+	"errors"
 	"os"
 	"testing"
 
@@ -11,9 +12,19 @@ import (
 // withoutSources is set in a child process of these tests that passes no source to Main.
 const withoutSources = "LUATOMICTEST_WITHOUT_SOURCES"
 
+// withoutEngine is set in a child process whose source finds no engine.
+const withoutEngine = "LUATOMICTEST_WITHOUT_ENGINE"
+
+func noEngine(func(format string, args ...any)) (luatomictest.Shared, error) {
+	return luatomictest.Shared{}, errors.New("no Docker engine answers")
+}
+
 func TestMain(m *testing.M) {
-	if os.Getenv(withoutSources) != "" {
+	switch {
+	case os.Getenv(withoutSources) != "":
 		luatomictest.Main(m)
+	case os.Getenv(withoutEngine) != "":
+		luatomictest.Main(m, noEngine)
 	}
 	luatomictest.Main(m, container.Start)
 }
