@@ -11,6 +11,7 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
 )
@@ -23,6 +24,8 @@ func lossy(t *testing.T, q *queue.Queue, opts *queue.Options) (*queue.Queue, *lu
 	require.NoError(t, err)
 	c := redis.NewClient(o)
 	t.Cleanup(func() { _ = c.Close() })
+	// Or the first lost reply is that the server does not know the script, and nothing ran.
+	require.NoError(t, lua.Preload(t.Context(), luatomictest.Client(t), &gen.QueueExtendScript))
 	out, err := queue.New(c, q.Name(), opts)
 	require.NoError(t, err)
 	return out, p
@@ -190,4 +193,30 @@ func TestStuckHandlerHarmsNoLaterDelivery(t *testing.T) {
 	stop()
 	require.ErrorIs(t, lab.Soon(t, 30*time.Second, "the end", done), context.Canceled)
 	require.Zero(t, stats(t, q).Dead+stats(t, q).Scheduled)
+}
+
+// What a handler settles itself is counted as what became of it, and not settled again: no lease is reported lost.
+func TestJobSettledByHandIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	q, _ := lab.NewQueue(t, &queue.Options{Lease: time.Hour})
+	lab.Push(t, q, queue.Job{ID: "acked"}, queue.Job{ID: "returned"}, queue.Job{ID: "buried"})
+	var reported atomic.Int32
+	var returned atomic.Bool
+	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{
+		Drain: true, OnError: func(error) { reported.Add(1) },
+	}, func(ctx context.Context, d *queue.Delivery) error {
+		switch d.ID {
+		case "acked":
+			return d.Ack(ctx)
+		case "buried":
+			return d.Bury(ctx, "by hand")
+		}
+		if returned.CompareAndSwap(false, true) {
+			return d.Return(ctx, time.Millisecond)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, queue.Consumed{Acked: 2, Retried: 1, Dead: 1}, out)
+	require.Zero(t, reported.Load())
 }
