@@ -74,7 +74,7 @@ func TestObserveReportsEachEvent(t *testing.T) {
 		return len(events) > 0
 	})
 	seen = take()
-	require.Len(t, seen, 1, "a loss is told once, and is no release")
+	require.Len(t, seen, 1, "a loss is reported once, and is no release")
 	require.Equal(t, lock.EventLost, seen[0].Kind)
 	require.True(t, errors.Is(seen[0].Err, lock.ErrLost))
 
