@@ -35,5 +35,9 @@ func TestGuardedScriptOfTheGuide(t *testing.T) {
 	require.Equal(t, filepath.Join(dir, "guard.lua.go"), out.Changes[0].Path)
 	lines := strings.Split(script, "\n")
 	require.Contains(t, lines[9-1], "redis.call('SET'")
-	require.Contains(t, string(out.Changes[1].Text), fmt.Sprintf("const RestockGuardedSHA = \"%x\"", sha1.Sum([]byte(string(guard)+script))))
+	require.Contains(
+		t,
+		string(out.Changes[1].Text),
+		fmt.Sprintf("const RestockGuardedSHA = \"%x\"", sha1.Sum([]byte(string(guard)+script))),
+	)
 }

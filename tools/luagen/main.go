@@ -15,36 +15,49 @@ import (
 
 const usage = `luagen turns annotated Redis Lua scripts into typed Go functions.
 
-usage: luagen [-check] [-pkg name] [dir]
-       luagen [-check] [-pkg name] -scripts dir [-out dir]
+usage: luagen [-check] [-strict] [-interface] [-target names] [-pkg name] [dir]
+       luagen [-check] [-strict] [-interface] [-target names] [-pkg name] -scripts dir [-out dir]
+       luagen VERB ...      vet, init, fix, prove, cover, trace, mutate, doc, editor; luagen VERB -h says more
 
 With dir (default "."), each x.lua gets its x.lua.go beside it.
 With -scripts, the Go goes to -out (default ".") and scripts.go, which embeds the texts, to the scripts' folder.
 Between the lines "--< part/y.lua" and "-->" of a script luagen writes the text of part/y.lua beside it.
 
   -check        write nothing; print a diff and exit 1 if a generated file is not up to date
+  -interface    print calls.go, too: the functions as an interface, and a fake for unit tests
   -out dir      folder of the generated Go
   -pkg name     package of the generated Go; default: as the Go files there say, else the folder's name
   -scripts dir  folder of the .lua files
+  -strict       warnings stop the run, too
+  -target names where the scripts have to run, joined by commas: TARGETS
 
 examples:
   //go:generate go tool luagen
   //go:generate go tool luagen -scripts ../scripts -out .
   go tool luagen -check -scripts scripts -out gen      (in CI)
 
-exit codes: 0 done, 1 the scripts have faults or -check found a difference, 2 wrong usage
+exit codes: 0 done, 1 the scripts have errors or -check found a difference, 2 wrong usage
 `
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
+// verbs are what luagen does besides generating.
+var verbs = map[string]func(args []string, stdout, stderr io.Writer) int{
+	"vet": vet, "init": initialize, "fix": fix, "prove": prove, "cover": cover, "mutate": mutate,
+	"trace": trace, "doc": document, "editor": editor,
+}
+
 func run(args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && verbs[args[0]] != nil {
+		return verbs[args[0]](args[1:], stdout, stderr)
+	}
 	cfg, check, err := parseArgs(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, usage)
+		fmt.Fprint(stdout, withTargets(usage))
 		return 0
 	case err != nil:
-		fmt.Fprintf(stderr, "luagen: %v\n\n%s", err, usage)
+		fmt.Fprintf(stderr, "luagen: %v\n\n%s", err, withTargets(usage))
 		return 2
 	}
 	res, err := luagen.Generate(cfg)
@@ -52,10 +65,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, err)
 		return 1
 	}
-	if len(res.Found) > 0 {
-		for _, d := range res.Found {
-			fmt.Fprintln(stderr, d.Format(res.Sources[d.File]))
-		}
+	for _, d := range res.Found {
+		fmt.Fprintln(stderr, d.Format(res.Sources[d.File]))
+	}
+	if cfg.Stops(res.Found) {
 		fmt.Fprintf(stderr, "luagen: findings: %d; nothing written\n", len(res.Found))
 		return 1
 	}
@@ -89,9 +102,13 @@ func parseArgs(args []string) (cfg luagen.Config, check bool, err error) {
 	flags.StringVar(&cfg.Out, "out", "", "")
 	flags.StringVar(&cfg.Package, "pkg", "", "")
 	flags.StringVar(&cfg.Scripts, "scripts", "", "")
+	flags.BoolVar(&cfg.Calls, "interface", false, "")
+	flags.BoolVar(&cfg.Strict, "strict", false, "")
+	target := flags.String("target", "", "")
 	if err := flags.Parse(args); err != nil {
 		return cfg, false, err
 	}
+	cfg.Targets = targets(*target)
 	switch {
 	case flags.NArg() > 1:
 		return cfg, false, errors.New("more than one folder")

@@ -24,6 +24,7 @@ const userScript = `--- Reserve takes n pieces from the stock, if there are as m
 local stock, log = KEYS[1], KEYS[2]
 local n = tonumber(ARGV[1])
 
+redis.call('LLEN', log)
 local left = tonumber(redis.call('GET', stock) or 10)
 if left < n then
   return redis.error_reply('SOLD_OUT only ' .. left .. ' left')

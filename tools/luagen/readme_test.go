@@ -26,5 +26,9 @@ func TestReadmeScriptGenerates(t *testing.T) {
 	require.Empty(t, out.Found)
 	require.Len(t, out.Changes, 1)
 	require.Equal(t, "spend.lua.go", filepath.Base(out.Changes[0].Path))
-	require.Contains(t, string(out.Changes[0].Text), "func Spend(ctx context.Context, c lua.Client, p SpendParams) (SpendResult, error)")
+	require.Contains(
+		t,
+		string(out.Changes[0].Text),
+		"func Spend(ctx context.Context, c lua.Client, p SpendParams) (SpendResult, error)",
+	)
 }

@@ -38,6 +38,7 @@ type Var struct {
 	Init   Expr  // the expression of a `local` that gives this variable its first value, nil if there is none of its own
 	Func   *Func // the function whose parameter it is, else nil
 	Index  int   // position among the parameters
+	Vararg bool  // the table of a function's extra arguments
 	Reads  int
 	Writes int // assignments after the declaration
 }

@@ -283,7 +283,7 @@ func (p *parser) params(f *Func, scope *scope) {
 		if p.accept("...") {
 			f.Vararg, scope.vararg = true, true
 			// Redis builds Lua with the old table of extra arguments.
-			p.declare(&Var{Span: p.last, Name: "arg"})
+			p.declare(&Var{Span: p.last, Name: "arg", Vararg: true})
 			return
 		}
 		name, at := p.name()

@@ -65,6 +65,9 @@ func (l *lexer) peek(n int) byte {
 	return 0
 }
 
+// nul reports a NUL byte n places ahead. Lua 5.1 asks strchr whether the next byte is one of a set, and so takes a NUL for any of them.
+func (l *lexer) nul(n int) bool { return l.pos.Off+n < len(l.src) && l.src[l.pos.Off+n] == 0 }
+
 func (l *lexer) done() bool { return l.pos.Off >= len(l.src) }
 
 func (l *lexer) rest() string { return l.src[l.pos.Off:] }
@@ -199,6 +202,10 @@ func (l *lexer) word() token {
 var symbols = []string{"...", "..", "==", "~=", "<=", ">=", "+", "-", "*", "/", "%", "^", "#", "<", ">", "=", "(", ")", "{", "}", "[", "]", ";", ":", ",", "."}
 
 func (l *lexer) symbol() token {
+	if n := l.dots(); n > 1 {
+		l.advance(n)
+		return token{kind: tokSymbol, text: "..."[:n]}
+	}
 	rest := l.rest()
 	for _, s := range symbols {
 		if strings.HasPrefix(rest, s) {
@@ -208,6 +215,18 @@ func (l *lexer) symbol() token {
 	}
 	l.fail(l.pos, 1, "unexpected symbol %q", rest[:1])
 	return token{}
+}
+
+// dots counts the bytes of .. and ..., in which a NUL counts for a dot that is not the first.
+func (l *lexer) dots() int {
+	if l.peek(0) != '.' {
+		return 0
+	}
+	n := 1
+	for n < 3 && (l.peek(n) == '.' || l.nul(n)) {
+		n++
+	}
+	return n
 }
 
 func isAlpha(c byte) bool { return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }

@@ -18,16 +18,16 @@ func (l *lexer) number() token {
 	for isDigit(l.peek(n)) || l.peek(n) == '.' {
 		n++
 	}
-	if c := l.peek(n); c == 'e' || c == 'E' {
+	if c := l.peek(n); c == 'e' || c == 'E' || l.nul(n) {
 		n++
-		if c := l.peek(n); c == '+' || c == '-' {
+		if c := l.peek(n); c == '+' || c == '-' || l.nul(n) {
 			n++
 		}
 	}
 	for isAlpha(l.peek(n)) || isDigit(l.peek(n)) {
 		n++
 	}
-	text := l.rest()[:n]
+	text, _, _ := strings.Cut(l.rest()[:n], "\x00") // C ends a text there
 	l.advance(n)
 	if !decimal.MatchString(text) && !hexadecimal.MatchString(text) {
 		l.fail(start, n, "malformed number %s", text)

@@ -23,6 +23,7 @@ var accepted = []string{
 	"if a then elseif b then else end", "function a.b:c() end", "local a, b = 1, 2, 3", "return not not a", "return - - 1", "return --1\n2",
 	"return -2^2", "return 2^-3", "return a == b == c", "return 1 .. 2", "return ({}).x", "return (function() end)()", "return (1)(2)",
 	"return f 'a' 'b'", "return f{}{}", "return a.b'c'.d", "\v\f return 1", "a=1\rb=2", "return{}", "return'x'", "local x x = 1", "local a local b",
+	"return 1\x00", "return 1\x00e5", "return 1\x00\x00", "return .5\x00_x", "return 'a' .\x00 'b'", "local function f(.\x00\x00) end",
 	"f() f() f()", "a=b c=d", "local f = function(a, a) end", "local a, a = 1",
 }
 
@@ -37,6 +38,7 @@ var refused = []string{
 	"repeat until", "if a then else elseif b then end", "if a end", "while do end", "function a:b.c() end", "function () end", "local function a.b() end", "local a.b = 1",
 	"local", "local 1", "local a =", "return a and", "return a != b", "return a = b", "return 1..2", "return a//b", "return a & b", "return a << b", "return ~a", "x += 1",
 	"return a ? b : c", "continue", "return @", "local é = 1", "\x00", "local a \x00", "return nil.x", "return {}.x", "return function f() end", "return 1(2)", "return 'a' 'b'",
+	"return 1\x00.5", "return 0x10\x00zz", "return 1e5\x00", "return 1\x00\x00\x00", "return 'a' .\x00. 'b'", "return 1e\x00", "return .\x00",
 	"return (a", "return a)", "end", "do", "do end end", "if", "\ufeffreturn 1", "#!lua\nreturn 1", "#comment\nreturn 1", "local a <const> = 1", "return a.b:c",
 }
 

@@ -11,11 +11,15 @@ type body struct {
 	callers  map[*luaast.Var][]*luaast.Call
 	escaped  map[*luaast.Var]bool // read other than to call it
 	grown    map[*luaast.Var]bool // a table that gets elements after its constructor
+	growth   map[*luaast.Var][]luaast.Node
 	funcVar  map[*luaast.Func]*luaast.Var
 	bound    map[*luaast.Var]binding
 	loopVars map[*luaast.Var]*luaast.NumFor
 	pairVars map[*luaast.Var]*luaast.GenFor // the second variable of `for k, v in`
 	commands []redisCall
+	aliases  map[*luaast.Var]bool // locals that stand for a global
+	wholes   map[string]bool      // KEYS or ARGV is used in a way that shows no single entry
+	places   map[luaast.Stmt]stmtPlace
 }
 
 // redisCall is one redis.call or redis.pcall, also through pcall(redis.call, ...).
@@ -30,14 +34,46 @@ func newBody(s *Script, found *Diagnostics) *body {
 		Script: s, found: found, parents: map[luaast.Node]luaast.Node{}, assigned: map[*luaast.Var][]luaast.Expr{},
 		callers: map[*luaast.Var][]*luaast.Call{}, escaped: map[*luaast.Var]bool{}, grown: map[*luaast.Var]bool{},
 		funcVar: map[*luaast.Func]*luaast.Var{}, bound: map[*luaast.Var]binding{}, loopVars: map[*luaast.Var]*luaast.NumFor{},
-		pairVars: map[*luaast.Var]*luaast.GenFor{},
+		pairVars: map[*luaast.Var]*luaast.GenFor{}, wholes: map[string]bool{},
+		growth: map[*luaast.Var][]luaast.Node{},
 	}
+	b.aliases = globalAliases(s.Body)
 	luaast.Inspect(s.Body.Body, func(n, parent luaast.Node) bool {
 		b.parents[n] = parent
 		b.index(n)
 		return true
 	})
 	return b
+}
+
+// globalAliases finds the locals that stand for a global, as in `local KEYS = KEYS`, and makes each use of them a use of
+// the global.
+func globalAliases(chunk *luaast.Chunk) map[*luaast.Var]bool {
+	aliases := map[*luaast.Var]bool{}
+	for changed := true; changed; {
+		changed = false
+		for _, v := range chunk.Vars {
+			n, ok := v.Init.(*luaast.Name)
+			if ok && n.Var == nil && v.Writes == 0 && !aliases[v] && aliasable[n.Name] {
+				aliases[v], changed = true, true
+				rename(chunk, v, n.Name)
+			}
+		}
+	}
+	return aliases
+}
+
+// aliasable are the globals that scripts give a local name, for speed or for an editor.
+var aliasable = map[string]bool{"KEYS": true, "ARGV": true, "redis": true, "table": true, "string": true, "math": true,
+	"tonumber": true, "tostring": true, "unpack": true, "ipairs": true, "pairs": true, "type": true, "cjson": true, "cmsgpack": true}
+
+func rename(chunk *luaast.Chunk, v *luaast.Var, global string) {
+	luaast.Inspect(chunk.Body, func(n, _ luaast.Node) bool {
+		if name, ok := n.(*luaast.Name); ok && name.Var == v {
+			name.Var, name.Name = nil, global
+		}
+		return true
+	})
 }
 
 func (b *body) index(n luaast.Node) {
@@ -81,6 +117,7 @@ func (b *body) indexAssign(n *luaast.Assign) {
 		case *luaast.Index:
 			if v := localVar(t.Obj); v != nil {
 				b.grown[v] = true
+				b.growth[v] = append(b.growth[v], n)
 			}
 		}
 	}
@@ -102,6 +139,7 @@ func (b *body) indexCall(n *luaast.Call) {
 	if name := library(n.Fn); (name == "table.insert" || name == "table.remove") && len(n.Args) > 0 {
 		if v := localVar(n.Args[0]); v != nil {
 			b.grown[v] = true
+			b.growth[v] = append(b.growth[v], n)
 		}
 	}
 }

@@ -6,11 +6,7 @@ import "slices"
 func Check(scripts []*Script) Diagnostics {
 	diags := checkNames(scripts)
 	for _, s := range scripts {
-		var found Diagnostics
-		if s.Body != nil {
-			newBody(s, &found).check()
-		}
-		diags = append(diags, s.allowed(found)...)
+		diags = append(diags, s.judge()...)
 	}
 	return diags.sorted()
 }
@@ -22,32 +18,43 @@ func (b *body) check() {
 	}
 	b.checkBindings()
 	b.checkCommands()
-	b.checkReply()
+	if b.bare {
+		b.checkBareReply()
+	} else {
+		b.checkReply()
+	}
 	b.checkErrors()
 	b.checkPcalls()
 	b.checkCompare()
+	b.checkKinds()
+	b.checkArguments()
 	b.checkWrites()
+	b.checkLoops()
+	b.checkPromises()
+	b.checkLargeText()
+	b.checkRoundTrips()
 }
-
-// allowable are the rules that can have good exceptions in one file.
-var allowable = []string{"B001", "B002", "C001", "C003", "E003", "K001", "K005", "K007", "R002", "W002", "W003"}
 
 // allowed takes out what the script accepts with @allow, and reports an @allow that accepts nothing.
 func (s *Script) allowed(found Diagnostics) Diagnostics {
-	used := map[string]bool{}
-	kept := slices.DeleteFunc(found, func(d Diagnostic) bool {
-		for _, a := range s.Allows {
-			if a.Rule == d.Rule {
-				used[a.Rule] = true
-				return true
-			}
-		}
-		return false
-	})
+	kept := slices.DeleteFunc(found, func(d Diagnostic) bool { return s.allows(d.Rule) })
 	for _, a := range s.Allows {
-		if !used[a.Rule] && s.Body != nil && !s.partial {
-			kept = append(kept, Diagnostic{s.File, a.Pos, len(a.Rule), "H009", "@allow " + a.Rule + " allows nothing", "the rule finds nothing here: remove the line"})
+		if !s.accepted[a.Rule] && a.Rule[0] != 'V' && s.Body != nil && !s.partial { // V is for luagen prove
+			kept = append(kept, Diagnostic{s.File, a.Pos, len(a.Rule), "H009", "@allow " + a.Rule + " allows nothing",
+				"the rule finds nothing here: remove the line"})
 		}
 	}
 	return kept
+}
+
+// allows reports whether the header accepts findings of the rule, and notes that there was one.
+func (s *Script) allows(rule string) bool {
+	if !slices.ContainsFunc(s.Allows, func(a Allow) bool { return a.Rule == rule }) {
+		return false
+	}
+	if s.accepted == nil {
+		s.accepted = map[string]bool{}
+	}
+	s.accepted[rule] = true
+	return true
 }

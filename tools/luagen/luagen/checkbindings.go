@@ -2,6 +2,7 @@ package luagen
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
 )
@@ -22,13 +23,15 @@ func (b *body) checkBindings() {
 				b.bind(v, firsts)
 			}
 		case *luaast.Name:
-			if n.Var == nil && (n.Name == "KEYS" || n.Name == "ARGV") {
+			if n.Var == nil && (n.Name == "KEYS" || n.Name == "ARGV") && !b.bare {
 				b.checkUse(n)
 			}
 		}
 		return true
 	})
-	b.checkAllBound(firsts)
+	if !b.bare {
+		b.checkAllBound(firsts)
+	}
 }
 
 // entry is one use of KEYS[n] or ARGV[n] with a literal n.
@@ -71,11 +74,19 @@ func (b *body) bind(v *luaast.Var, firsts map[binding]*luaast.Var) {
 	default:
 		b.bound[v] = entries[0]
 	}
+	if b.bare {
+		return
+	}
 	id := b.bound[v]
 	id.raw = false
 	b.checkName(v, id)
 	if first := firsts[id]; first != nil {
-		b.at(v, "K004", fmt.Sprintf("%s is bound a second time", b.bound[v]), fmt.Sprintf("use %s, bound on line %d", first.Name, first.Start.Line))
+		b.at(
+			v,
+			"K004",
+			fmt.Sprintf("%s is bound a second time", b.bound[v]),
+			fmt.Sprintf("use %s, bound on line %d", first.Name, first.Start.Line),
+		)
 		return
 	}
 	firsts[id] = v
@@ -104,6 +115,14 @@ func (e binding) String() string {
 		return fmt.Sprintf("KEYS[%d]", e.index)
 	}
 	return fmt.Sprintf("ARGV[%d]", e.index)
+}
+
+// list is the table that the entry is in.
+func (e binding) list() string {
+	if e.key {
+		return "KEYS"
+	}
+	return "ARGV"
 }
 
 // declared returns the header's name for an entry; ok is false outside the fixed ones.
@@ -135,10 +154,22 @@ func (b *body) fixed(key bool) int {
 	return len(b.Args)
 }
 
+// isDeclared reports whether a name is that of a fixed key or argument.
+func (b *body) isDeclared(name string) bool {
+	return slices.ContainsFunc(b.Keys[:b.FixedKeys()], func(k Key) bool { return k.Name == name }) ||
+		slices.ContainsFunc(b.Args, func(a Arg) bool { return a.Name == name })
+}
+
 func (b *body) checkName(v *luaast.Var, e binding) {
 	want, ok := b.declared(e)
-	if ok && v.Name != want {
-		b.at(v, "K004", fmt.Sprintf("%s is declared as %s, not %s", e, want, v.Name), "give the local the declared name, or fix the order in the header")
+	switch {
+	case !ok || v.Name == want:
+	case b.isDeclared(v.Name):
+		b.at(v, "K008", fmt.Sprintf("%s is declared as %s, and %s is another one", e, want, v.Name),
+			"fix the order here or in the header: one would be taken for the other")
+	default:
+		b.at(v, "K004", fmt.Sprintf("%s is declared as %s, not %s", e, want, v.Name),
+			"give the local the declared name, or fix the order in the header")
 	}
 	if ok && e.key && v.Writes > 0 {
 		b.at(v, "K004", "the key "+v.Name+" is assigned again", "use another local, so that "+v.Name+" stays "+e.String())
@@ -155,7 +186,9 @@ func (b *body) checkUse(n *luaast.Name) {
 			return
 		}
 	case *luaast.Unary:
-		if parent.Op == "#" && b.variadic(isKey) {
+		return // #KEYS is a number, whatever is declared
+	case *luaast.Local:
+		if b.isAlias(parent, n) {
 			return
 		}
 	case *luaast.Call:
@@ -170,8 +203,17 @@ func (b *body) checkUse(n *luaast.Name) {
 			}
 		}
 	}
-	cure := "bind single entries to locals; only variadic ones take #, ipairs and unpack(" + n.Name + ", from)"
-	b.at(n, "K003", n.Name+" is used as a whole", cure)
+	b.wholes[n.Name] = true
+}
+
+// isAlias reports whether the name is the expression of a local that stands for the global.
+func (b *body) isAlias(local *luaast.Local, n *luaast.Name) bool {
+	for i, e := range local.Exprs {
+		if e == luaast.Expr(n) && i < len(local.Vars) {
+			return b.aliases[local.Vars[i]]
+		}
+	}
+	return false
 }
 
 func (b *body) checkEntry(i *luaast.Index, isKey bool) {
@@ -185,7 +227,12 @@ func (b *body) checkEntry(i *luaast.Index, isKey bool) {
 	case !fixed && (!b.variadic(isKey) || e.index < 1):
 		b.at(i, "K003", fmt.Sprintf("%s is not declared", e), b.declareCure(isKey))
 	case fixed && !b.bindsHere(i):
-		b.at(i, "K004", fmt.Sprintf("%s is used without a name", e), fmt.Sprintf("write local %s = %s at the top and use %s", name, e, name))
+		b.at(
+			i,
+			"K004",
+			fmt.Sprintf("%s is used without a name", e),
+			fmt.Sprintf("write local %s = %s at the top and use %s", name, e, name),
+		)
 	}
 }
 
@@ -228,8 +275,15 @@ func (b *body) checkAllBound(firsts map[binding]*luaast.Var) {
 func (b *body) checkBound(e binding, name string, pos Pos, firsts map[binding]*luaast.Var) {
 	v := firsts[e]
 	switch {
+	case v == nil && b.wholes[e.list()]:
 	case v == nil:
-		b.header(pos, len(name), "K005", fmt.Sprintf("%s is declared and never bound", name), fmt.Sprintf("write local %s = %s, or remove the declaration", name, e))
+		b.header(
+			pos,
+			len(name),
+			"K005",
+			fmt.Sprintf("%s is declared and never bound", name),
+			fmt.Sprintf("write local %s = %s, or remove the declaration", name, e),
+		)
 	case v.Reads == 0:
 		b.at(v, "K005", fmt.Sprintf("%s is bound and never used", v.Name), "use it, or remove it here and in the header")
 	}

@@ -43,6 +43,7 @@ func (b *body) checkBounded(c redisCall, name string) {
 	case servers[name]:
 		b.at(c.args[0], "B003", name+" takes the whole database", "no script may do that: keep an index key of what you want to visit")
 		return
+	case name == "HGETALL" && b.bare: // a record, more often than not
 	case wholes[name] != "":
 		cure = wholes[name]
 	case name == "LRANGE" || name == "ZREVRANGE" || name == "ZRANGE" && !has("BYSCORE") && !has("BYLEX"):
@@ -50,7 +51,7 @@ func (b *body) checkBounded(c redisCall, name string) {
 			cure = "ask for a range with an end"
 		}
 	case name == "ZRANGE" || name == "ZRANGEBYSCORE" || name == "ZREVRANGEBYSCORE" || name == "ZRANGEBYLEX" || name == "ZREVRANGEBYLEX":
-		if !has("LIMIT") {
+		if !has("LIMIT") && !(len(c.args) > 3 && b.text(c.args[2]) == b.text(c.args[3])) {
 			cure = "add 'LIMIT', 0, max"
 		}
 	case name == "XRANGE" || name == "XREVRANGE" || name == "XREAD" || name == "XREADGROUP":

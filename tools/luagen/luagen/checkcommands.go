@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/luatomic/luatomic/tools/internal/spelling"
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
 )
 
@@ -32,9 +33,19 @@ func (b *body) checkHanded() {
 		index, indexed := parent.(*luaast.Index)
 		switch {
 		case isGlobal(e, "redis") && (!indexed || index.Obj != e):
-			b.at(e, "C003", "redis is handed on, and what is called through it cannot be checked", "write redis.call where it is called")
+			b.at(
+				e,
+				"C003",
+				"redis is handed on, and what is called through it cannot be checked",
+				"write redis.call where it is called",
+			)
 		case b.isRunner(e) && !b.runs(e, parent):
-			b.at(e, "C003", "redis.call is handed on, and what it runs cannot be checked", "call it by its name, or hand on a function that does")
+			b.at(
+				e,
+				"C003",
+				"redis.call is handed on, and what it runs cannot be checked",
+				"call it by its name, or hand on a function that does",
+			)
 		}
 		return true
 	})
@@ -88,7 +99,12 @@ func (b *body) callEnvs(command luaast.Expr) []map[*luaast.Var]luaast.Expr {
 func (b *body) checkNamed(c redisCall, args map[*luaast.Var]luaast.Expr) {
 	names, ok := b.tracer(args).texts(c.args[0])
 	if !ok {
-		b.at(c.args[0], "C003", "the command is not a literal", "write its name here, so that its keys and arguments can be checked")
+		b.at(
+			c.args[0],
+			"C003",
+			"the command is not a literal",
+			"write its name here, so that its keys and arguments can be checked",
+		)
 		return
 	}
 	slices.Sort(names)
@@ -109,15 +125,19 @@ func (b *body) checkCommand(c redisCall, name string, args map[*luaast.Var]luaas
 		b.at(c.args[1], "C001", fmt.Sprintf("unknown command %s %s", name, sub), "see the subcommands of "+name)
 		return
 	}
+	if !ok && strings.Contains(name, ".") {
+		return // a module's: only the server knows
+	}
 	if !ok {
-		cure := "the table holds the core commands of Redis 7.0; for a module's command write ---@allow C001 reason"
+		cure := "the table holds the core commands of Redis 7.0 to 8.0 and Valkey 8 and 9; for another write ---@allow C001 reason"
 		if near := nearestCommand(name); near != "" {
 			cure = "did you mean " + near + "?"
 		}
 		b.at(c.args[0], "C001", "unknown command "+name, cure)
 		return
 	}
-	if cmd.noscript {
+	b.checkTargets(c, name, cmd)
+	if cmd.noscript == cmd.on {
 		b.at(c.args[0], "C002", name+" is not allowed in scripts", "leave it to the client")
 	}
 	if cmd.write && b.ReadOnly {
@@ -138,7 +158,7 @@ func nearestCommand(name string) string {
 		}
 	}
 	slices.Sort(names)
-	return nearest(name, names)
+	return spelling.Nearest(name, names)
 }
 
 func (b *body) checkArity(c redisCall, name string, cmd command) {
@@ -162,8 +182,27 @@ func (b *body) checkArity(c redisCall, name string, cmd command) {
 // checkKeys wants every key argument to come from KEYS, and its type to fit the command.
 func (b *body) checkKeys(c redisCall, name string, cmd command, spec keySpec, trace tracer) {
 	n := len(c.args)
-	literal := func(i int) (int, bool) {
+	at, _ := c.keysAt(spec)
+	for _, i := range at {
 		if i >= n {
+			continue
+		}
+		o := trace.argOrigin(c.args[i], i == n-1, spec)
+		if o.bad == undeclared || b.bare && !isSurelyNoKey[o.bad] {
+			continue
+		}
+		if o.bad != "" {
+			b.reportKey(c.args[i], o)
+			continue
+		}
+		b.checkFamily(c.args[i], name, cmd, spec, o)
+	}
+}
+
+// keysAt lists the arguments that are keys by the specification; ok is false when their count is no literal.
+func (c redisCall) keysAt(spec keySpec) (at []int, ok bool) {
+	literal := func(i int) (int, bool) {
+		if i >= len(c.args) {
 			return 0, false
 		}
 		return integer(c.args[i])
@@ -174,27 +213,34 @@ func (b *body) checkKeys(c redisCall, name string, cmd command, spec keySpec, tr
 		}
 		return ""
 	}
-	at, _ := spec.keyPositions(n, literal, word)
-	for _, i := range at {
-		if i >= n {
-			continue
-		}
-		o := trace.argOrigin(c.args[i], i == n-1)
-		if o.bad != "" {
-			b.reportKey(c.args[i], o)
-			continue
-		}
-		b.checkFamily(c.args[i], name, cmd, spec, o)
-	}
+	return spec.keyPositions(len(c.args), literal, word)
 }
 
 // argOrigin takes unpack(list) at the end of the arguments as the elements of the list.
-func (t tracer) argOrigin(e luaast.Expr, last bool) origin {
+func (t tracer) argOrigin(e luaast.Expr, last bool, spec keySpec) origin {
 	if call, ok := e.(*luaast.Call); ok && last && builtin(e) == "unpack" && len(call.Args) > 0 {
+		if first := t.firstOf(call); first != nil && !spec.counted && spec.last == 0 {
+			return t.key(first) // the rest of the list is arguments
+		}
 		return t.list(e, call.Args[0])
 	}
 	return t.key(e)
 }
+
+// firstOf is the first element of a list that is unpacked from its start, where its constructor shows it.
+func (t tracer) firstOf(call *luaast.Call) luaast.Expr {
+	v := localVar(call.Args[0])
+	if v == nil || v.Writes > 0 || len(call.Args) > 1 {
+		return nil
+	}
+	if table, ok := v.Init.(*luaast.Table); ok && len(table.Items) > 0 && table.Items[0].Key == nil {
+		return table.Items[0].Value
+	}
+	return nil
+}
+
+// isSurelyNoKey are the origins that need no look at the header: where there is none, the rest is unknown and not reported.
+var isSurelyNoKey = map[string]bool{"a concatenation": true, "a literal": true, "an argument": true, "reply data": true, "a formatted text": true}
 
 func (b *body) reportKey(arg luaast.Expr, o origin) {
 	message := "the key is not one of KEYS but " + o.bad
@@ -212,8 +258,12 @@ func (b *body) checkFamily(arg luaast.Expr, name string, cmd command, spec keySp
 		// The sorted set commands over several keys take plain sets as sources.
 		source := spec.counted && k.Type == "set" && slices.Contains(cmd.types, "zset")
 		if k.Type != "" && !slices.Contains(cmd.types, k.Type) && !source {
-			b.at(arg, "K007", fmt.Sprintf("%s works on %s, and %s is declared as %s", name, strings.Join(cmd.types, " or "), k.Name, k.Type),
-				"fix the type in the header, or the key here")
+			b.at(
+				arg,
+				"K007",
+				fmt.Sprintf("%s works on %s, and %s is declared as %s", name, strings.Join(cmd.types, " or "), k.Name, k.Type),
+				"fix the type in the header, or the key here",
+			)
 			return
 		}
 	}
@@ -230,39 +280,14 @@ func (b *body) checkUnpacks(c redisCall) {
 			b.at(arg, "C004", "unpack gives only its first value here", "put it last, or build one table of all arguments")
 			continue
 		}
-		if len(call.Args) < 3 && !isGlobal(call.Args[0], "ARGV") && !isGlobal(call.Args[0], "KEYS") && !b.isSmall(call.Args[0]) {
-			b.at(arg, "B001", "unpack without a bound", fmt.Sprintf("unpack in parts of at most %d: unpack(list, i, math.min(i + %d, #list))", unpackLimit, unpackLimit-1))
+		if len(call.Args) < 3 && !isGlobal(call.Args[0], "ARGV") && !isGlobal(call.Args[0], "KEYS") &&
+			!b.isSmall(call.Args[0]) {
+			b.at(
+				arg,
+				"B001",
+				"unpack without a bound",
+				fmt.Sprintf("unpack in parts of at most %d: unpack(list, i, math.min(i + %d, #list))", unpackLimit, unpackLimit-1),
+			)
 		}
 	}
-}
-
-// isSmall accepts a constructor that nothing is added to, and the reply of HMGET with its fields written out.
-func (b *body) isSmall(e luaast.Expr) bool {
-	if v := localVar(e); v != nil {
-		if v.Writes > 0 || b.grown[v] || v.Init == nil || v.Func != nil {
-			return false
-		}
-		e = v.Init
-	}
-	var args []luaast.Expr
-	switch e := e.(type) {
-	case *luaast.Table:
-		for _, item := range e.Items {
-			args = append(args, item.Value)
-		}
-	case *luaast.Call:
-		name := ""
-		if len(e.Args) > 0 {
-			if s, ok := e.Args[0].(*luaast.Str); ok {
-				name = strings.ToUpper(s.Value)
-			}
-		}
-		if b.redisName(e.Fn) != "call" || name != "HMGET" && name != "MGET" && name != "TIME" {
-			return false
-		}
-		args = e.Args
-	default:
-		return false
-	}
-	return len(args) == 0 || !b.isMulti(args[len(args)-1])
 }

@@ -50,7 +50,7 @@ func (b *body) checkOperand(n *luaast.Binary, side, other luaast.Expr) {
 			b.at(n, "A001", "ARGV is text, and here it is compared with a number", "bind it with tonumber(ARGV[i])")
 		}
 	case *luaast.Const:
-		if c := b.commandOf(side); c != "" && equality && x.Word == "nil" {
+		if c := b.commandOf(side); c != "" && equality && x.Word == "nil" && !b.testedForFalse(n, side) {
 			b.at(n, "R004", "redis.call never returns nil", "a miss is false: write == false, or just test the value")
 		}
 	case *luaast.Str:
@@ -58,6 +58,53 @@ func (b *body) checkOperand(n *luaast.Binary, side, other luaast.Expr) {
 			b.at(n, "C006", fmt.Sprintf("the reply of %s is a table, not text", c), "write reply.ok == 'OK', or test nothing: redis.call raises errors itself")
 		}
 	}
+}
+
+// testedForFalse reports whether the condition around a comparison asks for false, too, as in `v ~= nil and v ~= false`.
+func (b *body) testedForFalse(n *luaast.Binary, side luaast.Expr) bool {
+	v := localVar(side)
+	if v == nil {
+		return false
+	}
+	top := luaast.Node(n)
+	for b.isCondition(b.parents[top]) {
+		top = b.parents[top]
+	}
+	whole, ok := top.(luaast.Expr)
+	found := false
+	luaast.Inspect([]luaast.Stmt{&luaast.Return{Exprs: []luaast.Expr{whole}}}, func(m, parent luaast.Node) bool {
+		name, isName := m.(*luaast.Name)
+		if !isName || name.Var != v {
+			return true
+		}
+		switch p := parent.(type) {
+		case *luaast.Unary:
+			found = found || p.Op == "not"
+		case *luaast.Binary:
+			found = found || p.Op == "and" || p.Op == "or" || isFalse(p.L) || isFalse(p.R)
+		case *luaast.Call:
+			found = found || builtin(p) == "type" || builtin(p) == "tonumber"
+		}
+		return true
+	})
+	return ok && found
+}
+
+func (b *body) isCondition(n luaast.Node) bool {
+	switch n := n.(type) {
+	case *luaast.Binary:
+		return n.Op == "and" || n.Op == "or"
+	case *luaast.Unary:
+		return n.Op == "not"
+	case *luaast.Paren:
+		return true
+	}
+	return false
+}
+
+func isFalse(e luaast.Expr) bool {
+	c, ok := e.(*luaast.Const)
+	return ok && c.Word == "false"
 }
 
 func (b *body) isRawArg(e luaast.Expr) bool {

@@ -42,7 +42,13 @@ func (b *body) checkErrors() {
 	})
 	for _, c := range b.Errors {
 		if !returned[c.Name] {
-			b.header(c.Pos, len(c.Name), "E003", c.Name+" is declared and never returned", fmt.Sprintf("return redis.error_reply('%s ...'), or remove the declaration", c.Name))
+			b.header(
+				c.Pos,
+				len(c.Name),
+				"E003",
+				c.Name+" is declared and never returned",
+				fmt.Sprintf("return redis.error_reply('%s ...'), or remove the declaration", c.Name),
+			)
 		}
 	}
 }
@@ -63,6 +69,9 @@ func (b *body) checkRaise(n *luaast.Call) {
 	if !isRaise(n) || len(n.Args) == 0 {
 		return
 	}
+	if b.bare {
+		return
+	}
 	arg := n.Args[0]
 	if inner, ok := errField(arg); ok {
 		arg = inner
@@ -70,7 +79,12 @@ func (b *body) checkRaise(n *luaast.Call) {
 	codes, _ := b.codeTexts(arg)
 	for _, code := range codes {
 		if word, _, _ := strings.Cut(code, " "); isCode(word) {
-			b.at(n, "E003", word+" is raised, not returned", fmt.Sprintf("write return redis.error_reply('%s ...'): callers cannot match a raised error", word))
+			b.at(
+				n,
+				"E003",
+				word+" is raised, not returned",
+				fmt.Sprintf("write return redis.error_reply('%s ...'): callers cannot match a raised error", word),
+			)
 		}
 	}
 }
@@ -78,8 +92,15 @@ func (b *body) checkRaise(n *luaast.Call) {
 func (b *body) checkCode(at luaast.Node, arg luaast.Expr, returned map[string]bool) {
 	codes, ok := b.codeTexts(arg)
 	switch {
+	case !ok && b.isPcallError(arg) && b.bare:
+		return
 	case !ok && b.isPcallError(arg):
-		b.at(at, "E003", "the error of redis.pcall is passed on as a returned error", "raise it, error({err = ...}), so that callers see it as a failure inside the script")
+		b.at(
+			at,
+			"E003",
+			"the error of redis.pcall is passed on as a returned error",
+			"raise it, error({err = ...}), so that callers see it as a failure inside the script",
+		)
 		return
 	case !ok:
 		codes = []string{""}
@@ -88,10 +109,20 @@ func (b *body) checkCode(at luaast.Node, arg luaast.Expr, returned map[string]bo
 		word, rest, _ := strings.Cut(code, " ")
 		switch {
 		case !isCode(word) || rest == "":
-			b.at(at, "E001", "an error without CODE and text", "write redis.error_reply('CODE what happened') and declare ---@error CODE")
+			b.at(
+				at,
+				"E001",
+				"an error without CODE and text",
+				"write redis.error_reply('CODE what happened') and declare ---@error CODE",
+			)
 		case slices.Contains(reservedCodes, word):
-			b.at(at, "E002", word+" is a code of Redis itself", "clients act on it, some by sending the script again; choose another word")
-		case !slices.ContainsFunc(b.Errors, func(c Code) bool { return c.Name == word }):
+			b.at(
+				at,
+				"E002",
+				word+" is a code of Redis itself",
+				"clients act on it, some by sending the script again; choose another word",
+			)
+		case !b.bare && !slices.ContainsFunc(b.Errors, func(c Code) bool { return c.Name == word }):
 			b.at(at, "E003", word+" is not declared", "add ---@error "+word+"  what it means")
 		}
 		returned[word] = true
@@ -139,7 +170,12 @@ func (b *body) checkPcalls() {
 		if !c.protected || b.looksAtResult(c.node) {
 			continue
 		}
-		b.at(c.node, "W002", "the result of pcall is not checked", "test result.err (with redis.pcall) or the first value (with pcall), or use redis.call")
+		b.at(
+			c.node,
+			"W002",
+			"the result of pcall is not checked",
+			"test result.err (with redis.pcall) or the first value (with pcall), or use redis.call",
+		)
 	}
 }
 

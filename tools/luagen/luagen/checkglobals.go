@@ -1,26 +1,34 @@
 package luagen
 
-import "github.com/luatomic/luatomic/tools/luagen/luaast"
+import (
+	"slices"
+	"strings"
+
+	"github.com/luatomic/luatomic/tools/internal/spelling"
+	"github.com/luatomic/luatomic/tools/luagen/luaast"
+)
 
 // knownGlobals are the names every supported server has.
 var knownGlobals = map[string]bool{
 	"KEYS": true, "ARGV": true, "redis": true, "assert": true, "error": true, "getmetatable": true, "ipairs": true, "math": true,
 	"next": true, "pairs": true, "pcall": true, "rawequal": true, "rawget": true, "rawset": true, "select": true,
 	"setmetatable": true, "string": true, "table": true, "tonumber": true, "tostring": true, "type": true, "unpack": true, "xpcall": true,
+	"collectgarbage": true, "coroutine": true, "gcinfo": true, "_G": true, "_VERSION": true, "os": true,
 }
 
-// refusedGlobals exist on some servers, and why a script had better not use them.
+// libraries are those that a header names with @uses: each has a trap, or is not on every server.
+var libraries = map[string]string{
+	"cjson":    "a round trip turns [] into {} and rounds integers above 2^53",
+	"cmsgpack": "miniredis does not have it",
+	"struct":   "miniredis does not have it",
+	"bit":      "miniredis does not have it",
+}
+
+// refusedGlobals are no part of a script's world, and why.
 var refusedGlobals = map[string]string{
-	"cjson":      "a round trip through cjson turns [] into {} and rounds 64-bit numbers: pass opaque bytes, or fields as arguments",
-	"cmsgpack":   "not every server has it: pass opaque bytes, or fields as arguments",
-	"struct":     "not every server has it: pass opaque bytes, or fields as arguments",
-	"bit":        "not every server has it: use arithmetic",
-	"os":         "not every server has it: ask redis.call('TIME') for the time",
 	"load":       "code comes from the file alone",
 	"loadstring": "code comes from the file alone",
-	"dofile":     "code comes from the file alone",
 	"server":     "only Valkey has it: use redis",
-	"print":      "no server has it: use redis.log(redis.LOG_NOTICE, text)",
 }
 
 // knownRedis are the functions of the redis table that work the same everywhere.
@@ -34,19 +42,36 @@ func (b *body) checkGlobals() {
 	for name := range knownGlobals {
 		names = append(names, name)
 	}
+	nearest := map[string]string{}
+	included := b.bare && includes.MatchString(b.Source)
 	for _, g := range b.Body.Globals {
-		why, refused := refusedGlobals[g.Name.Name]
+		name := g.Name.Name
+		why, refused := refusedGlobals[name]
+		trap, isLibrary := libraries[name]
+		missing := b.without(name)
 		switch {
+		case g.Write && b.elsewhere != nil && b.elsewhere(name):
 		case g.Write:
-			b.at(g, "G001", "write to the global "+g.Name.Name, "Redis refuses it at run time: write local "+g.Name.Name)
-		case refused:
-			b.at(g, "P001", g.Name.Name+" is refused", why)
-		case !knownGlobals[g.Name.Name]:
+			b.at(g, "G001", "write to the global "+name, "Redis refuses it at run time: write local "+name)
+		case len(missing) > 0:
+			b.at(g, "P001", name+" is not on "+strings.Join(missing, ", "), "pass opaque bytes, or fields as arguments")
+		case refused && !(b.bare && name != "server") && !(name == "server" && len(b.targets) > 0):
+			b.at(g, "P001", name+" is refused", why)
+		case isLibrary && !b.bare && !b.uses(name):
+			b.at(g, "P001", name+" is used without ---@uses "+name, trap+": add ---@uses "+name+", or do without")
+		case isLibrary || refused:
+		case !knownGlobals[name] && !included && !(b.elsewhere != nil && b.elsewhere(name)):
 			cure := "declare it with local before this line"
-			if near := nearestGlobal(g.Name.Name, names, b.Body.Vars); near != "" {
+			if _, known := nearest[name]; !known {
+				nearest[name] = nearestGlobal(name, names, b.Body.Vars)
+			}
+			if near := nearest[name]; near != "" {
 				cure = "did you mean " + near + "?"
 			}
-			b.at(g, "G002", "unknown global "+g.Name.Name, cure)
+			if name == "print" {
+				cure = "no server has it: use redis.log(redis.LOG_NOTICE, text)"
+			}
+			b.at(g, "G002", "unknown global "+name, cure)
 		}
 	}
 	luaast.Inspect(b.Body.Body, func(n, _ luaast.Node) bool {
@@ -57,12 +82,25 @@ func (b *body) checkGlobals() {
 	})
 }
 
+// seeded reports whether the script gives math.random a seed that can differ from call to call.
+func (b *body) seeded() bool {
+	found := false
+	luaast.Inspect(b.Body.Body, func(n, _ luaast.Node) bool {
+		if c, ok := n.(*luaast.Call); ok && library(c.Fn) == "math.randomseed" && len(c.Args) > 0 {
+			_, fixed := c.Args[0].(*luaast.Number)
+			found = found || !fixed
+		}
+		return !found
+	})
+	return found
+}
+
 func nearestGlobal(name string, known []string, vars []*luaast.Var) string {
 	all := append([]string(nil), known...)
 	for _, v := range vars {
 		all = append(all, v.Name)
 	}
-	best := nearest(name, all)
+	best := spelling.Nearest(name, all)
 	if len(best) < 3 {
 		return "" // short names are near to everything
 	}
@@ -71,13 +109,48 @@ func nearestGlobal(name string, known []string, vars []*luaast.Var) string {
 
 func (b *body) checkLibrary(i *luaast.Index) {
 	switch name := library(i); {
-	case name == "math.random" || name == "math.randomseed":
-		b.at(i, "N001", name+" gives the same sequence in every server process", "pass randomness as an argument")
+	case name == "math.random" && !b.seeded():
+		b.at(i, "N001", name+" without a seed gives the same sequence in every server process",
+			"pass randomness as an argument, or seed it with one: math.randomseed(tonumber(ARGV[1]))")
 	case name == "redis.setresp":
 		b.at(i, "R005", "redis.setresp changes the types of replies", "remove it: luatomic decodes RESP2 and RESP3 alike")
+	case len(b.without(name)) > 0:
+		b.at(i, "P001", name+" is not on "+strings.Join(b.without(name), ", "), "do without it there")
 	case isGlobal(i.Obj, "redis"):
-		if key, ok := i.Key.(*luaast.Str); ok && !knownRedis[key.Value] {
-			b.at(i, "P001", "redis."+key.Value+" is refused", "servers differ in it; redis.call, pcall, error_reply, sha1hex and log are the same on all")
+		if key, ok := i.Key.(*luaast.Str); ok && !knownRedis[key.Value] && !b.bare {
+			b.at(i, "P001", "redis."+key.Value+" is refused",
+				"servers differ in it; redis.call, pcall, error_reply, sha1hex and log are the same on all")
 		}
 	}
+}
+
+// uses reports whether the header names the library with @uses.
+func (b *body) uses(name string) bool {
+	return slices.ContainsFunc(b.Uses, func(u Clause) bool { return u.Word == name })
+}
+
+// checkRoundTrips reports a stored value that goes through cjson and back: empty arrays and large integers do not survive it.
+func (b *body) checkRoundTrips() {
+	if b.bare {
+		return // what the value holds cannot be told
+	}
+	luaast.Inspect(b.Body.Body, func(n, _ luaast.Node) bool {
+		c, ok := n.(*luaast.Call)
+		if !ok || library(c.Fn) != "cjson.encode" || len(c.Args) != 1 {
+			return true
+		}
+		v := localVar(c.Args[0])
+		if v == nil || v.Init == nil {
+			return true
+		}
+		if from, ok := v.Init.(*luaast.Call); ok && library(from.Fn) == "cjson.decode" {
+			b.at(
+				c,
+				"J001",
+				v.Name+" was decoded and is encoded again",
+				"[] becomes {} and integers above 2^53 lose digits: keep such fields apart",
+			)
+		}
+		return true
+	})
 }

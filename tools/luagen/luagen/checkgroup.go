@@ -2,6 +2,7 @@ package luagen
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
 )
@@ -10,7 +11,7 @@ import (
 func (b *body) checkComputed(i *luaast.Index, isKey bool) {
 	name := i.Obj.(*luaast.Name).Name
 	if !b.variadic(isKey) {
-		b.at(i, "K003", name+" with a computed index", "only variadic entries, ---@keys and ---@args, take one")
+		b.wholes[name] = true
 		return
 	}
 	v, offset, ok := indexParts(i.Key)
@@ -23,14 +24,19 @@ func (b *body) checkComputed(i *luaast.Index, isKey bool) {
 	}
 	stride := b.stride(isKey)
 	if offset < 0 || offset >= stride {
-		b.at(i, "A002", fmt.Sprintf("offset %d is outside the group of %d", offset, stride), fmt.Sprintf("an element stands at %s[%s] to %s[%s + %d]", name, v.Name, name, v.Name, stride-1))
+		b.at(
+			i,
+			"A002",
+			fmt.Sprintf("offset %d is outside the group of %d", offset, stride),
+			fmt.Sprintf("an element stands at %s[%s] to %s[%s + %d]", name, v.Name, name, v.Name, stride-1),
+		)
 		return
 	}
 	switch {
 	case isKey && len(b.VariadicKey().Fields) > 0:
-		b.checkFieldName(i, b.VariadicKey().Name, b.VariadicKey().Fields[offset].Name)
+		b.checkFieldName(i, b.VariadicKey().Name, fieldNames(keyFields(b.VariadicKey())), offset)
 	case !isKey && b.Group.Tuple:
-		b.checkFieldName(i, b.Group.Name, b.Group.Fields[offset].Name)
+		b.checkFieldName(i, b.Group.Name, fieldNames(b.Group.Fields), offset)
 	}
 }
 
@@ -91,7 +97,8 @@ func (b *body) checkLoop(loop *luaast.NumFor, name string, isKey bool) bool {
 }
 
 // checkFieldName wants `local id = ARGV[i]` to be named as the field is.
-func (b *body) checkFieldName(i *luaast.Index, group, want string) {
+func (b *body) checkFieldName(i *luaast.Index, group string, names []string, offset int) {
+	want := names[offset]
 	var expr luaast.Expr = i
 	if call, ok := b.parents[i].(*luaast.Call); ok && builtin(call) == "tonumber" {
 		expr = call
@@ -102,10 +109,22 @@ func (b *body) checkFieldName(i *luaast.Index, group, want string) {
 	}
 	for k, e := range local.Exprs {
 		if e == expr && k < len(local.Vars) && local.Vars[k].Name != want {
-			b.at(local.Vars[k], "K004", fmt.Sprintf("this field of %s is declared as %s, not %s", group, want, local.Vars[k].Name),
+			rule := "K004"
+			if slices.Contains(names, local.Vars[k].Name) {
+				rule = "K008" // one would be taken for the other
+			}
+			b.at(local.Vars[k], rule, fmt.Sprintf("this field of %s is declared as %s, not %s", group, want, local.Vars[k].Name),
 				"give the local the declared name, or fix the order in the header")
 		}
 	}
+}
+
+func fieldNames(fields []Field) []string {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.Name
+	}
+	return names
 }
 
 func (b *body) checkIpairs(c *luaast.Call, isKey bool) {
@@ -131,7 +150,12 @@ func (b *body) checkUnpackArgs(c *luaast.Call, isKey bool) {
 		from = num.Value
 	}
 	if from != float64(n+1) && len(c.Args) < 3 && !isKey {
-		b.at(c, "A002", fmt.Sprintf("unpack(%s) starts at %v, the group at %d", name, from, n+1), fmt.Sprintf("write unpack(%s, %d)", name, n+1))
+		b.at(
+			c,
+			"A002",
+			fmt.Sprintf("unpack(%s) starts at %v, the group at %d", name, from, n+1),
+			fmt.Sprintf("write unpack(%s, %d)", name, n+1),
+		)
 	}
 	most := b.stride(isKey)
 	if isKey {
@@ -140,7 +164,12 @@ func (b *body) checkUnpackArgs(c *luaast.Call, isKey bool) {
 		most *= b.Group.Max
 	}
 	if len(c.Args) < 3 && (most == 0 || most > unpackLimit) {
-		b.at(c, "B001", fmt.Sprintf("unpack(%s) without a bound", name), fmt.Sprintf("declare a max that gives at most %d values, or unpack in parts: unpack(%s, i, j)", unpackLimit, name))
+		b.at(
+			c,
+			"B001",
+			fmt.Sprintf("unpack(%s) without a bound", name),
+			fmt.Sprintf("declare a max that gives at most %d values, or unpack in parts: unpack(%s, i, j)", unpackLimit, name),
+		)
 	}
 }
 
@@ -158,7 +187,13 @@ func (b *body) checkVariadicUsed() {
 			pos, name, fieldsOf = b.Group.Pos, b.Group.Name, b.Group.Fields
 		}
 		if !used {
-			b.header(pos, len(name), "K005", name+" is declared and never used", "loop over its entries, or remove the declaration")
+			b.header(
+				pos,
+				len(name),
+				"K005",
+				name+" is declared and never used",
+				"loop over its entries, or remove the declaration",
+			)
 			continue
 		}
 		if !known {
@@ -166,7 +201,13 @@ func (b *body) checkVariadicUsed() {
 		}
 		for k, f := range fieldsOf {
 			if !fields[k] {
-				b.header(f.Pos, len(f.Name), "K005", fmt.Sprintf("field %s is declared and never read", f.Name), fmt.Sprintf("read it as %s[i + %d], or remove it", word, k))
+				b.header(
+					f.Pos,
+					len(f.Name),
+					"K005",
+					fmt.Sprintf("field %s is declared and never read", f.Name),
+					fmt.Sprintf("read it as %s[i + %d], or remove it", word, k),
+				)
 			}
 		}
 	}

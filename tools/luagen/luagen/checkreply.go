@@ -11,7 +11,7 @@ func (b *body) checkReply() {
 	for _, r := range returns(b.Body.Body) {
 		b.checkReturn(r)
 	}
-	if b.Reply != nil && !b.alwaysReturns(b.Body.Body) {
+	if b.Reply != nil && b.Reply.Kind != Any && !b.alwaysReturns(b.Body.Body) {
 		const message, cure = "a way through the script ends without return", "the header declares a reply: end every way with return"
 		if n := len(b.Body.Body); n > 0 {
 			b.at(b.Body.Body[n-1], "R007", message, cure)
@@ -25,9 +25,12 @@ func (b *body) checkReturn(r *luaast.Return) {
 	switch {
 	case len(r.Exprs) > 1:
 		b.at(r.Exprs[1], "R003", "Redis sends only the first value of return", "return one table: return {a, b}")
-	case len(r.Exprs) == 0 && b.Reply == nil:
+	case b.Reply == nil && (len(r.Exprs) == 0 || isNil(r.Exprs[0])):
+	case len(r.Exprs) == 0 && b.Reply.Kind == Any:
 	case len(r.Exprs) == 0:
 		b.at(r, "R003", "return without the declared reply", "return what ---@reply says")
+	case b.Reply != nil && b.Reply.Kind == Any:
+		b.checkBareValue(r.Exprs[0], true)
 	default:
 		v := replyCheck{b, map[luaast.Node]bool{}}
 		v.value(r.Exprs[0], b.Reply, place{top: true})
@@ -55,6 +58,11 @@ func (b *body) alwaysReturns(list []luaast.Stmt) bool {
 		return s.Clauses[len(s.Clauses)-1].Cond == nil
 	}
 	return false
+}
+
+func isNil(e luaast.Expr) bool {
+	c, ok := e.(*luaast.Const)
+	return ok && c.Word == "nil"
 }
 
 // place says where in the reply a value stands.
@@ -164,7 +172,12 @@ func (v replyCheck) calls(f *luaast.Func, t *Type, p place) {
 // shapeless reports a value without elements where an array is declared.
 func (v replyCheck) shapeless(e luaast.Expr, t *Type, p place, what string) {
 	if t != nil && (t.Kind == Tuple || t.Kind == Array) {
-		v.at(e, "R003", fmt.Sprintf("%s is declared as an array, this is %s", p, what), "return a table with the declared fields in order")
+		v.at(
+			e,
+			"R003",
+			fmt.Sprintf("%s is declared as an array, this is %s", p, what),
+			"return a table with the declared fields in order",
+		)
 	}
 }
 
@@ -200,7 +213,8 @@ func (v replyCheck) isError(e luaast.Expr) bool {
 
 func (v replyCheck) constant(c *luaast.Const, t Type, p place) {
 	switch {
-	case c.Word == "nil":
+	case c.Word == "nil" && p.top && t.Optional:
+	case c.Word == "nil" && !p.top:
 		v.at(c, "R001", "nil in "+p.String(), "nil cuts the array short: return false where the header says T?")
 	case c.Word == "false" && (t.Optional || t.Kind == Bool || t.Kind == Array && !p.top):
 	case c.Word == "true" && t.Kind == Bool:
@@ -216,7 +230,12 @@ func (v replyCheck) constant(c *luaast.Const, t Type, p place) {
 func (v replyCheck) table(table *luaast.Table, t Type, p place) {
 	for _, item := range table.Items {
 		if item.Key != nil {
-			v.at(item.Value, "R003", "a named field in the reply", "Redis drops named fields: return values in the declared order")
+			v.at(
+				item.Value,
+				"R003",
+				"a named field in the reply",
+				"Redis drops named fields: return values in the declared order",
+			)
 			return
 		}
 	}
@@ -226,14 +245,24 @@ func (v replyCheck) table(table *luaast.Table, t Type, p place) {
 	case t.Kind == Array:
 		v.rows(table, t, p)
 	default:
-		v.at(table, "R003", fmt.Sprintf("a table for %s, declared as %s", p, typeName(t)), "return the value itself, or declare an array")
+		v.at(
+			table,
+			"R003",
+			fmt.Sprintf("a table for %s, declared as %s", p, typeName(t)),
+			"return the value itself, or declare an array",
+		)
 	}
 }
 
 func (v replyCheck) tuple(table *luaast.Table, t Type) {
 	n := len(table.Items)
 	if n > 0 && v.isMulti(table.Items[n-1].Value) {
-		v.at(table.Items[n-1].Value, "R003", "the last value may stand for several", "put it in parentheses, or in a local first")
+		v.at(
+			table.Items[n-1].Value,
+			"R003",
+			"the last value may stand for several",
+			"put it in parentheses, or in a local first",
+		)
 		return
 	}
 	if n != len(t.Fields) {
@@ -255,7 +284,12 @@ func (v replyCheck) rows(table *luaast.Table, t Type, p place) {
 		fields = []Field{{Name: p.label, Type: *t.Elem}}
 	}
 	if n%len(fields) != 0 {
-		v.at(table, "R003", fmt.Sprintf("%d values do not make rows of %d", n, len(fields)), "rows lie flat, one after the other: "+fieldList(fields))
+		v.at(
+			table,
+			"R003",
+			fmt.Sprintf("%d values do not make rows of %d", n, len(fields)),
+			"rows lie flat, one after the other: "+fieldList(fields),
+		)
 		return
 	}
 	for i, item := range table.Items {

@@ -1,6 +1,7 @@
 package luagen
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
@@ -11,51 +12,81 @@ type flow struct {
 	*body
 	writes map[*luaast.Func]bool
 	seen   map[*luaast.Func]bool
+	byNode map[*luaast.Call]redisCall
+
+	setsRESP bool                 // the script changes what replies look like
+	tried    map[*luaast.Var]bool // locals that the script tests
 }
 
-func (b *body) checkWrites() {
-	f := flow{b, map[*luaast.Func]bool{}, map[*luaast.Func]bool{}}
-	f.list(b.Body.Body, false)
-}
+// written is the calls that may have written before a place in the script.
+type written []*luaast.Call
 
-// list returns whether a write may have happened by its end, given whether one may have before.
-func (f flow) list(list []luaast.Stmt, written bool) bool {
-	for _, s := range list {
-		written = f.stmt(s, written)
+// manyWrites is enough to know that there was one, whatever a test shows of some.
+const manyWrites = 64
+
+func (w written) with(more written) written {
+	out := slices.Clip(w)
+	for _, c := range more {
+		if len(out) < manyWrites && !slices.Contains(out, c) {
+			out = append(out, c)
+		}
 	}
-	return written
+	return out
 }
 
-func (f flow) stmt(s luaast.Stmt, written bool) bool {
+// without takes out calls that are known to have changed nothing.
+func (w written) without(idle []*luaast.Call) written {
+	return slices.DeleteFunc(slices.Clone(w), func(c *luaast.Call) bool { return slices.Contains(idle, c) })
+}
+
+func (b *body) flow() flow {
+	f := flow{body: b, writes: map[*luaast.Func]bool{}, seen: map[*luaast.Func]bool{}, byNode: map[*luaast.Call]redisCall{}}
+	for _, rc := range b.commands {
+		f.byNode[rc.node] = rc
+	}
+	return f
+}
+
+func (b *body) checkWrites() { b.flow().list(b.Body.Body, nil) }
+
+// list returns what may have written by its end, given what may have before.
+func (f flow) list(list []luaast.Stmt, before written) written {
+	for _, s := range list {
+		before = f.stmt(s, before)
+	}
+	return before
+}
+
+func (f flow) stmt(s luaast.Stmt, before written) written {
 	switch s := s.(type) {
 	case *luaast.Return:
-		f.checkReturn(s, written)
-		return written
+		f.checkReturn(s, before)
+		return before
 	case *luaast.Do:
-		return f.list(s.Body, written)
+		return f.list(s.Body, before)
 	case *luaast.If:
-		return f.branches(s, written)
+		return f.branches(s, before)
 	case *luaast.While:
-		return f.loop(s.Body, written || f.contains(s.Cond))
+		return f.loop(s.Body, before.with(f.contains(s.Cond)))
 	case *luaast.Repeat:
-		return f.loop(s.Body, written) || f.contains(s.Cond)
+		return f.loop(s.Body, before).with(f.contains(s.Cond))
 	case *luaast.NumFor:
-		return f.loop(s.Body, written)
+		return f.loop(s.Body, before)
 	case *luaast.GenFor:
-		return f.loop(s.Body, written || f.contains(s.Exprs...))
+		return f.loop(s.Body, before.with(f.contains(s.Exprs...)))
 	case *luaast.LocalFunc, *luaast.FuncStmt:
-		return written
+		return before
 	}
-	return written || f.stmtWrites(s)
+	return before.with(f.nodesWrite([]luaast.Stmt{s}))
 }
 
-// loop looks a second time when a turn can write: the next turn comes after that write.
-func (f flow) loop(body []luaast.Stmt, written bool) bool {
-	after := f.list(body, written)
-	if after && !written && !f.endsLoop(body) {
-		f.list(body, true)
+// loop goes through the body a second time when a turn can write: the next turn comes after that write.
+func (f flow) loop(body []luaast.Stmt, before written) written {
+	after := f.list(body, before)
+	if len(after) > 0 && len(before) == 0 && !f.endsLoop(body) {
+		f.list(body, after)
 	}
-	return after
+	return after.with(before)
 }
 
 // endsLoop reports whether the list leaves the loop around it at its end.
@@ -67,72 +98,118 @@ func (f flow) endsLoop(list []luaast.Stmt) bool {
 	return isBreak || f.alwaysReturns(list)
 }
 
-func (f flow) branches(s *luaast.If, written bool) bool {
-	out, hasElse := false, false
+// branches follows each clause with what is known in it: where DEL gave 0, it wrote nothing.
+func (f flow) branches(s *luaast.If, before written) written {
+	var out written
+	hasElse := false
 	for _, c := range s.Clauses {
+		var idle, idleAfter []*luaast.Call
 		if c.Cond == nil {
 			hasElse = true
 		} else {
-			written = written || f.contains(c.Cond)
+			before = before.with(f.contains(c.Cond))
+			idle, idleAfter = f.idle(c.Cond, true), f.idle(c.Cond, false)
 		}
-		after := f.list(c.Body, written)
+		after := f.list(c.Body, before.without(idle))
 		if !f.alwaysReturns(c.Body) {
-			out = out || after
+			out = out.with(after)
 		}
+		before = before.without(idleAfter)
 	}
-	return out || !hasElse && written
+	if !hasElse {
+		out = out.with(before)
+	}
+	return out
 }
 
-func (f flow) checkReturn(s *luaast.Return, written bool) {
-	if len(s.Exprs) != 1 || !written {
+func (f flow) checkReturn(s *luaast.Return, before written) {
+	if len(s.Exprs) != 1 || len(before) == 0 {
 		return
 	}
 	e := s.Exprs[0]
 	c, isCall := e.(*luaast.Call)
 	_, isTable := errField(e)
 	if isTable || isCall && f.redisName(c.Fn) == "error_reply" {
-		f.at(s, "W003", "an error is returned after a write", "the write stays: test first and write then, or report it in the reply")
+		f.at(
+			s,
+			"W003",
+			"an error is returned after a write",
+			"the write stays: test first and write then, or report it in the reply",
+		)
 	}
 }
 
-func (f flow) stmtWrites(s luaast.Stmt) bool { return f.nodesWrite([]luaast.Stmt{s}) }
-
-func (f flow) contains(exprs ...luaast.Expr) bool {
+func (f flow) contains(exprs ...luaast.Expr) written {
 	return f.nodesWrite([]luaast.Stmt{&luaast.Return{Exprs: exprs}})
 }
 
-// nodesWrite looks for write commands, and for calls of local functions that have some.
-func (f flow) nodesWrite(list []luaast.Stmt) bool {
-	found := false
+// nodesWrite lists the write commands, and the calls of local functions that have some.
+func (f flow) nodesWrite(list []luaast.Stmt) written {
+	var found written
 	luaast.Inspect(list, func(n, _ luaast.Node) bool {
-		c, ok := n.(*luaast.Call)
-		if ok {
-			found = found || f.callWrites(c)
+		if c, ok := n.(*luaast.Call); ok && f.callWrites(c) {
+			found = append(found, c)
 		}
 		_, isFunc := n.(*luaast.Func)
-		return !isFunc && !found
+		return !isFunc
 	})
 	return found
 }
 
 func (f flow) callWrites(c *luaast.Call) bool {
-	if fn := f.localFunc(c); fn != nil && !f.seen[fn] {
+	fn := f.localFunc(c)
+	if names, ok := f.namesHanded(c, fn); ok {
+		return slices.ContainsFunc(names, func(name string) bool { return commands[name].write })
+	}
+	if fn != nil && !f.seen[fn] {
 		f.seen[fn] = true
-		f.writes[fn] = f.nodesWrite(fn.Body)
+		f.writes[fn] = len(f.nodesWrite(fn.Body)) > 0
 		return f.writes[fn]
 	} else if fn != nil {
 		return f.writes[fn]
 	}
-	for _, rc := range f.commands {
-		if rc.node != c || len(rc.args) == 0 {
-			continue
-		}
-		names, _ := f.words(rc.args[0])
-		for _, name := range names {
-			if cmd, ok := commands[strings.ToUpper(name)]; ok && cmd.write {
-				return true
-			}
+	for _, name := range f.commandNames(c) {
+		if cmd, ok := commands[name]; ok && cmd.write {
+			return true
 		}
 	}
 	return false
+}
+
+// namesHanded are the commands of a call to a function that does nothing but run the command it is given.
+func (f flow) namesHanded(c *luaast.Call, fn *luaast.Func) ([]string, bool) {
+	if fn == nil || len(fn.Body) != 1 {
+		return nil, false
+	}
+	ret, ok := fn.Body[0].(*luaast.Return)
+	if !ok || len(ret.Exprs) != 1 {
+		return nil, false
+	}
+	inner, ok := ret.Exprs[0].(*luaast.Call)
+	if !ok || len(f.byNode[inner].args) == 0 {
+		return nil, false
+	}
+	v := localVar(f.byNode[inner].args[0])
+	if v == nil || v.Func != fn || v.Index >= len(c.Args) {
+		return nil, false
+	}
+	names, ok := f.words(c.Args[v.Index])
+	return upper(names), ok
+}
+
+// commandNames are the commands that a call of redis.call can run, in upper case.
+func (f flow) commandNames(c *luaast.Call) []string {
+	rc, ok := f.byNode[c]
+	if !ok || len(rc.args) == 0 {
+		return nil
+	}
+	names, _ := f.words(rc.args[0])
+	return upper(names)
+}
+
+func upper(names []string) []string {
+	for i, name := range names {
+		names[i] = strings.ToUpper(name)
+	}
+	return names
 }

@@ -17,11 +17,23 @@ func (h *headerParser) checkCodes() {
 	for _, c := range h.Errors {
 		switch {
 		case !isCode(c.Name):
-			h.fail(c.Pos, len(c.Name), "E001", "an error code is upper case", "use letters, digits and _, as in NOT_HELD")
+			h.fail(c.Pos, len(c.Name), "H003", "an error code is upper case", "use letters, digits and _, as in NOT_HELD")
 		case slices.Contains(reservedCodes, c.Name):
-			h.fail(c.Pos, len(c.Name), "E002", c.Name+" is a code of Redis itself", "clients act on it, some by sending the script again; choose another word")
+			h.fail(
+				c.Pos,
+				len(c.Name),
+				"E002",
+				c.Name+" is a code of Redis itself",
+				"clients act on it, some by sending the script again; choose another word",
+			)
 		case h.Guard != "" && c.Name == fenced:
-			h.fail(c.Pos, len(c.Name), "E002", fenced+" is the answer of the guard", "choose another word, so that callers can tell the two")
+			h.fail(
+				c.Pos,
+				len(c.Name),
+				"E002",
+				fenced+" is the answer of the guard",
+				"choose another word, so that callers can tell the two",
+			)
 		case seen[c.Name]:
 			h.fail(c.Pos, len(c.Name), "H004", c.Name+" is declared twice", "keep one")
 		}

@@ -1,13 +1,13 @@
 package luagen
 
-//go:generate go run ./gencmd -out cmdtable.go
-
 // command is what the checks know of a Redis command.
 type command struct {
 	arity     int // arguments with the name; negative: at least
 	write     bool
-	noscript  bool
-	container bool // has subcommands
+	on        serverSet // that have it
+	noscript  serverSet // that refuse it in scripts
+	since     string    // the version that brought it, above 7.0
+	container bool      // has subcommands
 	types     []string
 	keys      []keySpec
 }

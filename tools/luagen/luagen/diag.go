@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Pos is a place in a script: 1-based line and byte column.
 type Pos struct{ Line, Col int }
 
-// Diagnostic is one finding. Every diagnostic stops generation.
+// Diagnostic is one finding. Its Level is that of its rule.
 type Diagnostic struct {
 	File    string // the script's file name
 	Pos     Pos
@@ -22,7 +24,11 @@ type Diagnostic struct {
 
 // Error renders the finding on one line.
 func (d Diagnostic) Error() string {
-	return fmt.Sprintf("%s:%d:%d: %s %s", d.File, d.Pos.Line, d.Pos.Col, d.Rule, d.Message)
+	level := ""
+	if d.Level() == Warning {
+		level = "warning: "
+	}
+	return fmt.Sprintf("%s:%d:%d: %s %s%s", visible(d.File), d.Pos.Line, d.Pos.Col, d.Rule, level, visible(d.Message))
 }
 
 // Format renders the finding with its source line, a caret under the place and the cure.
@@ -32,12 +38,29 @@ func (d Diagnostic) Format(source string) string {
 	b.WriteByte('\n')
 	if line, ok := lineOf(source, d.Pos.Line); ok {
 		gutter := fmt.Sprintf("%4d | ", d.Pos.Line)
-		fmt.Fprintf(&b, "%s%s\n%s%s\n", gutter, line, underPad(gutter, line, d.Pos.Col), strings.Repeat("^", d.caretWidth(line)))
+		fmt.Fprintf(
+			&b,
+			"%s%s\n%s%s\n",
+			gutter,
+			visible(line),
+			underPad(gutter, line, d.Pos.Col),
+			strings.Repeat("^", d.caretWidth(line)),
+		)
 	}
 	if d.Cure != "" {
 		fmt.Fprintf(&b, "     = %s\n", d.Cure)
 	}
 	return b.String()
+}
+
+// visible replaces what a terminal would act on instead of showing it: names and lines of scripts are anybody's text.
+func visible(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\t' || unicode.IsPrint(r) {
+			return r
+		}
+		return utf8.RuneError
+	}, text)
 }
 
 func (d Diagnostic) caretWidth(line string) int {

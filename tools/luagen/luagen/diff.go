@@ -17,7 +17,7 @@ func Diff(f File) string {
 		to = "/dev/null"
 	}
 	edits := diffLines(splitLines(string(have)), splitLines(string(f.Text)))
-	return fmt.Sprintf("--- %s\n+++ %s\n%s", from, to, hunks(edits))
+	return fmt.Sprintf("--- %s\n+++ %s\n%s", visible(from), visible(to), hunks(edits))
 }
 
 func splitLines(text string) []string {

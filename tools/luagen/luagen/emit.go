@@ -152,7 +152,7 @@ func (e *emitter) constants() {
 	}
 	e.printf("// %sScript is %s.\n", name, e.origin())
 	e.printf("var %sScript = lua.Script{\n\tName: %q,\n\tSHA: %sSHA,\n\tSource: &%s,\n", name, e.Stem, name, e.sourceVar())
-	if e.Retry.Word == "safe" {
+	if e.repeats() {
 		e.printf("\tRetry: lua.RetrySafe,\n")
 	}
 	if e.ReadOnly {
@@ -165,6 +165,13 @@ func (e *emitter) constants() {
 		e.printf("\tMaxBytes: %d,\n", e.Group.Bytes)
 	}
 	e.keyList()
+	if e.Merge > 0 {
+		e.printf("\tMerge: &lua.Merge{Max: %d, Width: %d", e.Merge, e.width())
+		if e.Reply != nil && e.Reply.Kind == Tuple {
+			e.printf(", Tuple: true")
+		}
+		e.printf("},\n")
+	}
 	if e.guardFile != nil {
 		e.printf("\tGuarded: lua.Text{SHA: %sGuardedSHA, Guard: &%s, Source: &%s},\n", name, e.guardVar(), e.sourceVar())
 	}

@@ -89,13 +89,16 @@ func (e *emitter) facts() {
 	} else {
 		e.bullet("Contract, " + e.Contract.Word + ": " + sentence(cmp.Or(e.Contract.Prose, contractText[e.Contract.Word])))
 	}
-	if e.Retry.Word == "safe" {
+	if e.repeats() {
 		e.bullet("Retry: " + withProse("safe; sent again after a lost reply", e.Retry.Prose))
 	} else {
 		e.bullet("Retry: " + withProse("never after a lost reply; then the error is lua.ErrOutcomeUnknown", e.Retry.Prose))
 	}
 	if e.Guard != "" {
 		e.bullet("Guard: on a client of lua.Guard it runs only while the lease is held; else the error is lua.ErrFenced.")
+	}
+	if e.Merge > 0 {
+		e.bullet(fmt.Sprintf("Merge: one call of the script takes the rows of up to %d callers; KEYS and ARGV below are those of the first row.", e.Merge))
 	}
 	if e.Slots.Word == "any" {
 		e.bullet("Slots: " + withProse("any; a Redis Cluster refuses keys in different slots", e.Slots.Prose))
@@ -125,7 +128,9 @@ func keyFact(k Key) string {
 	if len(k.Fields) > 0 {
 		parts := make([]string, len(k.Fields))
 		for i, f := range k.Fields {
-			parts[i] = strings.TrimSpace(f.Name + " " + f.Type)
+			if parts[i] = strings.TrimSpace(f.Name + " " + f.Type); f.Template != "" {
+				parts[i] += fmt.Sprintf(" %q", f.Template)
+			}
 		}
 		fact += ", each of (" + strings.Join(parts, ", ") + ")"
 	}

@@ -60,31 +60,28 @@ func sum(fixed, more string) string {
 
 func (e *emitter) callKey(k Key) {
 	switch {
-	case len(k.Fields) > 0:
-		e.callKeyGroup(k)
+	case k.Variadic && (len(k.Fields) > 0 || k.Templated() || e.Tied()):
+		e.callRowKeys(k)
 	case k.Variadic:
 		e.printf("\tc.Keys(%q, p.%s, %d)\n", k.Name, e.keyField(k), k.Max)
 	case k.Template != "":
-		e.printf("\tc.Key(%q, %s)\n", k.Name, templateExpr(k.Template))
+		e.printf("\tc.Key(%q, %s)\n", k.Name, templateExpr(k.Template, "", ""))
 	default:
 		e.printf("\tc.Key(%q, p.%s)\n", k.Name, e.keyField(k))
 	}
 }
 
-func (e *emitter) callKeyGroup(k Key) {
-	field := "p." + e.keyField(k)
-	e.printf("\tc.KeyGroup(%q, len(%s), %d)\n\tfor i := range %s {\n\te := &%s[i]\n", k.Name, field, k.Max, field, field)
-	for _, f := range k.Fields {
-		e.printf("\tc.Key(%q, e.%s)\n", f.Name, camel(f.Name))
-	}
-	e.printf("\t}\n")
-}
-
-func templateExpr(template string) string {
+// templateExpr is the Go expression of a template; the parameter of the element of @keys, if any, has an expression of its own.
+func templateExpr(template, element, expr string) string {
 	parts, _ := splitTemplate(template)
 	exprs := make([]string, len(parts))
 	for i, p := range parts {
-		if exprs[i] = strconv.Quote(p.Text); p.Param != "" {
+		switch {
+		case p.Param == "":
+			exprs[i] = strconv.Quote(p.Text)
+		case p.Param == element:
+			exprs[i] = expr
+		default:
 			exprs[i] = "p." + camel(p.Param)
 		}
 	}

@@ -43,10 +43,14 @@ type structType struct {
 // structs lists group elements, rows and the Result; the same fields in a group and in rows of one name are one type.
 func (e *emitter) structs() []structType {
 	var out []structType
-	if k := e.VariadicKey(); k != nil && len(k.Fields) > 0 {
-		out = append(out, structType{e.rowType(k.Name), "@keys " + k.Name, fmt.Sprintf("are the keys of one element of %sParams.%s.", e.GoName, plural(k.Name)), keyFields(k), k.Pos})
+	if k := e.VariadicKey(); k != nil && len(e.rowFields(k)) > 0 {
+		what := "are the keys of one element of %sParams.%s."
+		if e.Tied() {
+			what = "is one element of %sParams.%s: its keys and its arguments."
+		}
+		out = append(out, structType{e.rowType(k.Name), "@keys " + k.Name, fmt.Sprintf(what, e.GoName, plural(k.Name)), e.rowFields(k), k.Pos})
 	}
-	if g := e.Group; g != nil && g.Tuple {
+	if g := e.Group; g != nil && g.Tuple && !e.Tied() {
 		out = append(out, structType{e.groupElem(), "@args " + g.Name, fmt.Sprintf("is one element of %sParams.%s.", e.GoName, plural(g.Name)), g.Fields, g.Pos})
 	}
 	if e.Reply == nil {

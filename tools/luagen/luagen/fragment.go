@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/luatomic/luatomic/tools/internal/spelling"
 )
 
 // partDir is the folder, below that of the scripts, of the fragments: text that several scripts share.
@@ -167,14 +169,14 @@ func (p *fragments) regionEnd(file string, lines []string, at int) int {
 // find returns the lines of the fragment that a marker names.
 func (p *fragments) find(file string, line int, m marker) ([]string, bool) {
 	name := strings.TrimSuffix(strings.TrimPrefix(m.file, partDir+"/"), ".lua")
-	if m.file != partDir+"/"+name+".lua" || !isName(name) {
+	if m.file != partDir+"/"+name+".lua" || !isStem(name) {
 		p.fail(file, line, m, "the beginning of a fragment that names none", fragmentUse+"; names are lower case")
 		return nil, false
 	}
 	part, ok := p.lines[m.file]
 	if !ok {
 		cure := "write it there, beside the scripts"
-		if near := nearest(m.file, p.files); near != "" {
+		if near := spelling.Nearest(m.file, p.files); near != "" {
 			cure = "did you mean " + near + "?"
 		}
 		p.fail(file, line, m, "there is no "+m.file, cure)
@@ -242,7 +244,7 @@ func rewritten(scripts []expanded, dir string) ([]File, error) {
 		}
 		file := filepath.Join(dir, x.File)
 		if info, err := os.Lstat(file); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-			return nil, fmt.Errorf("luagen: %s is a symbolic link and holds fragments that are to be written: "+
+			return nil, fmt.Errorf("luagen: %q is a symbolic link and holds fragments that are to be written: "+
 				"put the file itself there", file)
 		}
 		files = append(files, File{file, []byte(x.text)})

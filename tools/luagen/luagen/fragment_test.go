@@ -117,7 +117,7 @@ func TestScriptThatIsALinkKeepsItsText(t *testing.T) {
 	link := filepath.Join(cfg.Scripts, "a_lock.lua")
 	require.NoError(t, os.Symlink(filepath.Join("..", "elsewhere.lua"), link))
 	_, err := luagen.Generate(cfg)
-	require.ErrorContains(t, err, link+" is a symbolic link")
+	require.ErrorContains(t, err, fmt.Sprintf("%q is a symbolic link", link))
 	require.Equal(t, fmt.Sprintf(fragmentScript, "ALock"), readFile(t, link))
 }
 

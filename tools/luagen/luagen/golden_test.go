@@ -86,7 +86,12 @@ func copyCase(t *testing.T, dir string) luagen.Config {
 		from, scripts = filepath.Join(dir, "scripts"), filepath.Join(root, "scripts")
 	}
 	require.NoError(t, os.CopyFS(scripts, os.DirFS(from)))
-	return luagen.Config{Scripts: scripts, Out: out}
+	cfg := luagen.Config{Scripts: scripts, Out: out, Strict: true}
+	cfg.Calls = filepath.Base(dir) == "tied" || filepath.Base(dir) == "apart"
+	if filepath.Base(dir) == "P002" {
+		cfg.Targets = luagen.TargetNames()
+	}
+	return cfg
 }
 
 func readGolden(t *testing.T, dir string) map[string]string {

@@ -6,7 +6,7 @@ import "fmt"
 var goKinds = map[Kind]struct{ goType, method string }{
 	Int: {"int64", "Int"}, Uint: {"uint64", "Uint"}, Bool: {"bool", "Bool"}, Float: {"float64", "Float"},
 	String: {"string", "String"}, Bytes: {"[]byte", "Bytes"}, Millis: {"time.Duration", "Milliseconds"},
-	Seconds: {"time.Duration", "Seconds"}, TimeMillis: {"time.Time", "TimeMilli"}, TimeSeconds: {"time.Time", "TimeSec"},
+	Seconds: {"time.Duration", "Seconds"}, Any: {"any", "Any"}, TimeMillis: {"time.Time", "TimeMilli"}, TimeSeconds: {"time.Time", "TimeSec"},
 }
 
 // goType names the Go type of t; name is the declared name that enums and rows derive theirs from.
@@ -66,14 +66,23 @@ func (e *emitter) params() []param {
 		out = append(out, param{camel(p.name), "string", p.comment})
 	}
 	for i, k := range e.Keys {
-		if k.Template != "" {
+		if k.Template != "" && !k.Variadic {
 			continue
 		}
 		goType, place := "string", fmt.Sprintf("KEYS[%d]", i+1)
 		if k.Variadic {
 			goType, place = "[]string", place+" and on"
+			if k.Template != "" {
+				place += fmt.Sprintf(", %q", k.Template)
+			}
 			if len(k.Fields) > 0 {
-				goType, place = "[]"+e.rowType(k.Name), fmt.Sprintf("%s, %d for each", place, len(k.Fields))
+				place = fmt.Sprintf("%s, %d for each", place, len(k.Fields))
+			}
+			if len(e.rowFields(&k)) > 0 {
+				goType = "[]" + e.rowType(k.Name)
+			}
+			if e.Tied() {
+				place += fmt.Sprintf("; ARGV[%d] and on", len(e.Args)+1)
 			}
 			if k.Max > 0 {
 				place += fmt.Sprintf(", at most %d", k.Max)
@@ -87,7 +96,7 @@ func (e *emitter) params() []param {
 		}
 		out = append(out, param{camel(a.Name), e.goType(a.Type, a.Name), fieldComment(fmt.Sprintf("ARGV[%d]", i+1), wireNote(a), a.Prose)})
 	}
-	if g := e.Group; g != nil {
+	if g := e.Group; g != nil && !e.Tied() {
 		place := fmt.Sprintf("ARGV[%d] and on, at most %d", len(e.Args)+1, g.Max)
 		out = append(out, param{plural(g.Name), "[]" + e.groupElem(), fieldComment(place, "", g.Prose)})
 	}
@@ -122,19 +131,21 @@ type templateParam struct{ name, comment string }
 
 func (e *emitter) templateParams() []templateParam {
 	var out []templateParam
-	for i, k := range e.Keys {
-		parts, _ := splitTemplate(k.Template)
-		for _, p := range parts {
-			if p.Param == "" || hasParam(out, p.Param) {
-				continue
-			}
-			comment := fmt.Sprintf("in KEYS[%d], %q", i+1, k.Template)
-			for n, a := range e.Args {
-				if a.Name == p.Param {
-					comment += fmt.Sprintf("; also ARGV[%d]", n+1)
+	for i, line := range e.Keys {
+		for j, k := range line.Elements() {
+			parts, _ := splitTemplate(k.Template)
+			for _, p := range parts {
+				if p.Param == "" || hasParam(out, p.Param) || line.Variadic && p.Param == line.Name {
+					continue
 				}
+				comment := fmt.Sprintf("in KEYS[%d], %q", i+j+1, k.Template)
+				for n, a := range e.Args {
+					if a.Name == p.Param {
+						comment += fmt.Sprintf("; also ARGV[%d]", n+1)
+					}
+				}
+				out = append(out, templateParam{p.Param, comment})
 			}
-			out = append(out, templateParam{p.Param, comment})
 		}
 	}
 	return out

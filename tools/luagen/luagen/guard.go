@@ -22,7 +22,7 @@ func (h *headerParser) guard(s *scanner) {
 	h.once("guard", pos)
 	s.skip(len(word))
 	switch {
-	case !isName(strings.TrimSuffix(word, ".lua")) || !strings.HasSuffix(word, ".lua"):
+	case !isStem(strings.TrimSuffix(word, ".lua")) || !strings.HasSuffix(word, ".lua"):
 		h.fail(pos, len(word), "H003", "@guard wants the name of a .lua file", guardUse)
 	case word == h.File:
 		h.fail(pos, len(word), "H003", "a script is not its own guard", guardUse)

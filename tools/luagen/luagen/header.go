@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/luatomic/luatomic/tools/internal/spelling"
 )
 
 // tagParsers maps each tag to the method that reads it.
@@ -15,6 +17,7 @@ var tagParsers = map[string]func(*headerParser, *scanner){
 	"readonly": (*headerParser).readonly,
 	"guard":    (*headerParser).guard,
 	"slots":    (*headerParser).slots,
+	"merge":    (*headerParser).merge,
 	"key":      (*headerParser).key,
 	"keys":     (*headerParser).keys,
 	"arg":      (*headerParser).arg,
@@ -23,10 +26,28 @@ var tagParsers = map[string]func(*headerParser, *scanner){
 	"error":    (*headerParser).errorCode,
 	"cost":     (*headerParser).cost,
 	"allow":    (*headerParser).allow,
+	"uses":     (*headerParser).usesTag,
 }
 
 // tagNames is in the order in which tags are usually written.
-var tagNames = []string{"script", "contract", "retry", "readonly", "guard", "slots", "key", "keys", "arg", "args", "reply", "error", "cost", "allow"}
+var tagNames = []string{
+	"script",
+	"contract",
+	"retry",
+	"readonly",
+	"guard",
+	"slots",
+	"merge",
+	"key",
+	"keys",
+	"arg",
+	"args",
+	"reply",
+	"error",
+	"cost",
+	"uses",
+	"allow",
+}
 
 // headerParser fills one Script from the comment block at the top of its file.
 type headerParser struct {
@@ -42,7 +63,7 @@ func (h *headerParser) fail(pos Pos, width int, rule, message, cure string) {
 	*h.diags = append(*h.diags, Diagnostic{h.File, pos, max(1, width), rule, message, cure})
 }
 
-var doubtful = []string{"H001", "H002", "H003", "H004", "H005", "H007"}
+var doubtful = []string{"H001", "H002", "H003", "H004", "H005", "H007", "M001"}
 
 // headerTag is one tag with its continuation lines.
 type headerTag struct {
@@ -57,7 +78,7 @@ func (h *headerParser) parseHeader() {
 		parse, ok := tagParsers[tag.name]
 		if !ok {
 			cure := "tags are " + strings.Join(tagNames, " ")
-			if near := nearest(tag.name, tagNames); near != "" {
+			if near := spelling.Nearest(tag.name, tagNames); near != "" {
 				cure = "did you mean @" + near + "?"
 			}
 			h.fail(tag.pos, len(tag.name)+1, "H002", "unknown tag @"+tag.name, cure)
@@ -181,7 +202,13 @@ func (h *headerParser) once(tag string, pos Pos) {
 // declare records a name of the script's parameters.
 func (h *headerParser) declare(name string, pos Pos) {
 	if first, ok := h.names[name]; ok {
-		h.fail(pos, len(name), "H004", fmt.Sprintf("%s is declared twice, first on line %d", name, first.Line), "rename one of them")
+		h.fail(
+			pos,
+			len(name),
+			"H004",
+			fmt.Sprintf("%s is declared twice, first on line %d", name, first.Line),
+			"rename one of them",
+		)
 		return
 	}
 	h.names[name] = pos
@@ -193,18 +220,44 @@ func (h *headerParser) finish() {
 	h.Doc = trimBlank(h.Doc)
 	switch {
 	case len(h.Doc) == 0:
-		h.fail(top, 1, "H008", "the script has no description", "start the file with --- "+h.GoName+" says what happens and what is atomic.")
+		h.fail(
+			top,
+			1,
+			"H008",
+			"the script has no description",
+			"start the file with --- "+h.GoName+" says what happens and what is atomic.",
+		)
 	case firstWord(h.Doc[0]) != h.GoName:
-		h.fail(h.DocPos, len(firstWord(h.Doc[0])), "H008", "the description does not start with the Go name", "begin with "+h.GoName)
+		h.fail(
+			h.DocPos,
+			len(firstWord(h.Doc[0])),
+			"H008",
+			"the description does not start with the Go name",
+			"begin with "+h.GoName,
+		)
 	}
 	if h.Contract.Word == "" && !h.ReadOnly {
-		h.fail(top, 1, "H006", "the script declares no contract", "add ---@contract all-or-nothing, ---@contract dup-only, or ---@readonly")
+		h.fail(
+			top,
+			1,
+			"H006",
+			"the script declares no contract",
+			"add ---@contract all-or-nothing, ---@contract dup-only, or ---@readonly",
+		)
 	}
 	if h.Contract.Word != "" && h.ReadOnly {
-		h.fail(h.Contract.Pos, len(h.Contract.Word), "H006", "a @readonly script writes nothing and has no contract", "remove @contract")
+		h.fail(
+			h.Contract.Pos,
+			len(h.Contract.Word),
+			"H006",
+			"a @readonly script writes nothing and has no contract",
+			"remove @contract",
+		)
 	}
+	h.checkRows()
 	h.checkTemplates()
 	h.checkCodes()
+	h.checkMerge()
 }
 
 func trimBlank(lines []string) []string {

@@ -14,9 +14,12 @@ import (
 
 // Config says where the scripts are and where the Go goes.
 type Config struct {
-	Scripts string // folder of the .lua files
-	Out     string // folder of the generated Go; the same as Scripts for one package that embeds its own scripts
-	Package string // "" = taken from the Go files in Out, else from the folder's name
+	Scripts string   // folder of the .lua files
+	Out     string   // folder of the generated Go; the same as Scripts for one package that embeds its own scripts
+	Package string   // "" = taken from the Go files in Out, else from the folder's name
+	Strict  bool     // warnings stop the run, too
+	Calls   bool     // print calls.go, too: the functions as an interface, and a fake
+	Targets []string // where the scripts have to run, see TargetNames; none for no such rule
 }
 
 // Source is one .lua file as loaded.
@@ -29,7 +32,7 @@ func Load(dir string) ([]Source, error) {
 		return nil, fmt.Errorf("luagen: %w", err)
 	}
 	if len(sources) == 0 {
-		return nil, fmt.Errorf("luagen: no .lua files in %s: write one there, or name another folder with -scripts", dir)
+		return nil, fmt.Errorf("luagen: no .lua files in %q: write one there, or name another folder with -scripts", dir)
 	}
 	return sources, nil
 }
@@ -48,7 +51,7 @@ func readScripts(dir string) ([]Source, error) {
 		}
 		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
 		if err != nil {
-			return nil, err
+			return nil, noTarget(filepath.Join(dir, e.Name()), err)
 		}
 		sources = append(sources, Source{e.Name(), string(text)})
 	}
@@ -88,9 +91,12 @@ func (c Config) resolve() (target, error) {
 		return target{}, fmt.Errorf("luagen: %q is not a package name: rename the folder of the scripts", t.scriptsPkg)
 	}
 	if t.scriptsPkg == "main" {
-		return target{}, fmt.Errorf("luagen: %s is a program, and none can be imported: give the scripts a folder of their own", c.Scripts)
+		return target{}, fmt.Errorf(
+			"luagen: %q is a program, and none can be imported: give the scripts a folder of their own",
+			c.Scripts,
+		)
 	}
-	t.scriptsPath, err = importPath(scripts)
+	t.scriptsPath, err = ImportPath(scripts)
 	return t, err
 }
 
@@ -139,8 +145,12 @@ func filesIn(dir, suffix string) []string {
 	return files
 }
 
-// importPath finds the go.mod above dir and joins its module path with the rest.
-func importPath(dir string) (string, error) {
+// ImportPath finds the go.mod above dir and joins its module path with the rest.
+func ImportPath(dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("luagen: %w", err)
+	}
 	for at := dir; ; at = filepath.Dir(at) {
 		text, err := os.ReadFile(filepath.Join(at, "go.mod"))
 		if err == nil {
@@ -151,7 +161,7 @@ func importPath(dir string) (string, error) {
 			return path.Join(modulePath(string(text)), filepath.ToSlash(rel)), nil
 		}
 		if at == filepath.Dir(at) {
-			return "", fmt.Errorf("luagen: no go.mod above %s: run go mod init, or keep the scripts beside the Go files", dir)
+			return "", fmt.Errorf("luagen: no go.mod above %q: run go mod init, or keep the scripts beside the Go files", dir)
 		}
 	}
 }

@@ -5,7 +5,7 @@ import "github.com/luatomic/luatomic/tools/luagen/luaast"
 // Kind is the base of a header type.
 type Kind uint8
 
-// The kinds. Tuple and Array occur in replies, Tuple in groups too.
+// The kinds. Tuple and Array occur in replies, Tuple in groups too; Any is a whole reply.
 const (
 	Int Kind = iota
 	Uint
@@ -20,6 +20,7 @@ const (
 	Enum
 	Tuple
 	Array
+	Any
 )
 
 // Type is a parsed header type.
@@ -114,6 +115,8 @@ type Script struct {
 	Guard      string // the file that runs before it under lua.Guard; "" for none
 	GuardPos   Pos
 	Slots      Clause
+	Merge      int // rows of one call at most; 0 where each call is a command
+	MergePos   Pos
 	Keys       []Key
 	Args       []Arg
 	Group      *Group
@@ -123,10 +126,15 @@ type Script struct {
 	Errors     []Code
 	Cost       string
 	Allows     []Allow
+	Uses       []Clause // libraries of @uses
 	Body       *luaast.Chunk
 
-	partial   bool    // a line of the header could not be read
-	guardFile *Script // the file of Guard; nil without one
+	accepted  map[string]bool        // rules of Allows that had something to accept
+	targets   []string               // of the run
+	elsewhere func(name string) bool // another file of the run declares the name; nil for none
+	bare      bool                   // there is no header: only the body is judged
+	partial   bool                   // a line of the header could not be read
+	guardFile *Script                // the file of Guard; nil without one
 }
 
 // FixedKeys counts the keys before a variadic one.
@@ -152,3 +160,6 @@ func (s *Script) VariadicKey() *Key {
 	}
 	return nil
 }
+
+// repeats reports whether the runtime runs the script again after a lost reply.
+func (s *Script) repeats() bool { return s.Retry.Word == "safe" || s.Retry.Word == "resume" }

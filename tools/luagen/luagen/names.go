@@ -10,15 +10,27 @@ var initialisms = map[string]string{
 	"urls": "URLs", "utc": "UTC", "uuid": "UUID", "uuids": "UUIDs", "xml": "XML",
 }
 
-// camel turns lock_id into LockID.
+// camel turns lock_id and lockId into LockID.
 func camel(name string) string {
 	var b strings.Builder
-	for word := range strings.SplitSeq(name, "_") {
-		if up, ok := initialisms[word]; ok {
+	for word := range strings.SplitSeq(humps(name), "_") {
+		if up, ok := initialisms[strings.ToLower(word)]; ok {
 			b.WriteString(up)
 		} else if word != "" {
 			b.WriteString(strings.ToUpper(word[:1]) + word[1:])
 		}
+	}
+	return b.String()
+}
+
+// humps parts the words of a name in camel case by underscores: jobId gives job_Id.
+func humps(name string) string {
+	var b strings.Builder
+	for i := range len(name) {
+		if i > 0 && name[i] >= 'A' && name[i] <= 'Z' && name[i-1] >= 'a' && name[i-1] <= 'z' {
+			b.WriteByte('_')
+		}
+		b.WriteByte(name[i])
 	}
 	return b.String()
 }
@@ -63,35 +75,4 @@ func lowerFirst(name string) string {
 		n--
 	}
 	return strings.ToLower(name[:n]) + name[n:]
-}
-
-// nearest returns the candidate with the smallest edit distance to word, or "" when none is close.
-func nearest(word string, candidates []string) string {
-	best, at := "", 3
-	for _, c := range candidates {
-		if d := distance(word, c); d < at {
-			best, at = c, d
-		}
-	}
-	return best
-}
-
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diag := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diag
-			if a[i] != b[j] {
-				cost++
-			}
-			diag = row[j+1]
-			row[j+1] = min(cost, diag+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"go/build"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
@@ -14,23 +15,37 @@ func Parse(file, source string) (*Script, Diagnostics) {
 	stem := strings.TrimSuffix(file, ".lua")
 	s := &Script{File: file, Stem: stem, GoName: camel(stem), Source: source}
 	var diags Diagnostics
-	if !isName(stem) {
+	if !isStem(stem) {
 		diags = append(diags, Diagnostic{file, Pos{1, 1}, 1, "H001", "the file's name is not lower case words joined by _",
 			"rename it, for example to lock_release.lua"})
 		return s, diags
 	}
 	if constrained(file + ".go") {
-		diags = append(diags, Diagnostic{file, Pos{1, 1}, 1, "H001", "the file's name ends like those of Go files for one system alone",
-			"rename it: Go would leave out " + file + ".go on every other system"})
+		diags = append(
+			diags,
+			Diagnostic{file, Pos{1, 1}, 1, "H001", "the file's name ends like those of Go files for one system alone",
+				"rename it: Go would leave out " + file + ".go on every other system"},
+		)
 		return s, diags
 	}
 	if strings.HasPrefix(source, byteOrderMark) {
-		diags = append(diags, Diagnostic{file, Pos{1, 1}, len(byteOrderMark), "S001", "the file starts with a byte order mark", "save it as UTF-8 without one: Lua does not skip it"})
+		diags = append(
+			diags,
+			Diagnostic{
+				file,
+				Pos{1, 1},
+				len(byteOrderMark),
+				"S001",
+				"the file starts with a byte order mark",
+				"save it as UTF-8 without one: Lua does not skip it",
+			},
+		)
 		return s, diags
 	}
 	h := headerParser{Script: s, diags: &diags, seen: map[string]bool{}, names: map[string]Pos{}}
 	h.parseHeader()
 	h.parseBody()
+	diags = slices.DeleteFunc(diags, func(d Diagnostic) bool { return s.allows(d.Rule) })
 	return s, diags.sorted()
 }
 
@@ -39,9 +54,14 @@ const byteOrderMark = "\uFEFF"
 // constrained reports whether the go command reads the end of a file's name as a system, as in rate_windows.lua.go. It asks for a system
 // that does not exist.
 func constrained(file string) bool {
-	nowhere := build.Context{GOOS: "nowhere", GOARCH: "nothing", Compiler: "gc", OpenFile: func(string) (io.ReadCloser, error) {
-		return io.NopCloser(strings.NewReader("package p\n")), nil
-	}}
+	nowhere := build.Context{
+		GOOS:     "nowhere",
+		GOARCH:   "nothing",
+		Compiler: "gc",
+		OpenFile: func(string) (io.ReadCloser, error) {
+			return io.NopCloser(strings.NewReader("package p\n")), nil
+		},
+	}
 	ok, err := nowhere.MatchFile("", file)
 	return err == nil && !ok
 }

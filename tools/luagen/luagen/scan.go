@@ -109,8 +109,18 @@ func isWordByte(c byte) bool {
 	return c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// isName reports whether s can name a key, argument or field: lower-case words joined by underscores.
+// isName reports whether s can name a key, argument or field: words joined by underscores, or in camel case.
 func isName(s string) bool {
+	for i := range len(s) {
+		if !isWordByte(s[i]) {
+			return false
+		}
+	}
+	return s != "" && s[0] >= 'a' && s[0] <= 'z'
+}
+
+// isStem reports whether s can name a file: lower-case words joined by underscores.
+func isStem(s string) bool {
 	if s == "" || s[0] < 'a' || s[0] > 'z' {
 		return false
 	}

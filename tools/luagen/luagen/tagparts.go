@@ -13,7 +13,7 @@ import (
 func (h *headerParser) name(s *scanner, tag, use string) (string, bool) {
 	pos, word := s.pos(), s.word()
 	if !isName(word) {
-		h.fail(pos, len(word), "H003", fmt.Sprintf("@%s wants a name in lower case, got %q", tag, word), use)
+		h.fail(pos, len(word), "H003", fmt.Sprintf("@%s wants a name that starts in lower case, got %q", tag, word), use)
 		return "", false
 	}
 	if (tag == "key" || tag == "arg") && luaast.IsKeyword(word) {
@@ -104,7 +104,7 @@ func splitTemplate(text string) ([]templatePart, error) {
 			n++
 		}
 		if !isName(piece[:n]) {
-			return nil, fmt.Errorf("$ without a parameter name in lower case")
+			return nil, fmt.Errorf("$ without the name of a parameter")
 		}
 		parts = append(parts, templatePart{Param: piece[:n]})
 		if piece[n:] != "" {
@@ -132,9 +132,13 @@ func hashTag(template string) (string, bool) {
 
 // checkTemplates makes sure that all templates of the script land in one slot.
 func (h *headerParser) checkTemplates() {
+	var all []Key
+	for _, line := range h.Keys {
+		all = append(all, line.Elements()...)
+	}
 	var first *Key
-	for i := range h.Keys {
-		key := &h.Keys[i]
+	for i := range all {
+		key := &all[i]
 		if key.Template == "" {
 			continue
 		}
@@ -144,7 +148,7 @@ func (h *headerParser) checkTemplates() {
 		}
 		tag, ok := hashTag(key.Template)
 		switch {
-		case !ok && len(h.Keys) > 1:
+		case !ok && (len(all) > 1 || key.Variadic):
 			h.fail(key.Pos, len(key.Name), "K006", "template without a hash tag in a script of several keys",
 				"put the parameter that all keys share in braces: {$name}")
 		case !ok:
@@ -167,7 +171,7 @@ func (h *headerParser) templateParams(key *Key) {
 			continue
 		}
 		for _, other := range h.Keys {
-			if other.Name == p.Param && other.Template == "" {
+			if other.Name == p.Param && !other.Templated() {
 				h.fail(key.Pos, len(key.Name), "H004", "$"+p.Param+" has the name of a key", "rename one of them")
 			}
 		}
@@ -176,7 +180,7 @@ func (h *headerParser) templateParams(key *Key) {
 				h.fail(arg.Pos, len(arg.Name), "H004", "$"+p.Param+" is also an argument, and not a string", "rename one of them")
 			}
 		}
-		if h.Group != nil && h.Group.Name == p.Param {
+		if h.Group != nil && h.Group.Name == p.Param && !h.Tied() {
 			h.fail(h.Group.Pos, len(h.Group.Name), "H004", "$"+p.Param+" has the name of the variadic group", "rename one of them")
 		}
 	}

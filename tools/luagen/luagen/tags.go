@@ -8,9 +8,9 @@ import (
 var (
 	keyTypes    = []string{"string", "list", "set", "zset", "hash", "stream"}
 	contracts   = []string{"all-or-nothing", "dup-only"}
-	retries     = []string{"safe", "never"}
+	retries     = []string{"safe", "resume", "never"}
 	keyTagUse   = `---@key name [type] [= "template"]  prose`
-	keysTagUse  = "---@keys name [type]|(field [type], ...) [max=N]  prose"
+	keysTagUse  = `---@keys name [type] [= "template"]|(field [type] [= "template"], ...) [max=N]  prose`
 	argTagUse   = "---@arg name type [min=N] [max=N]  prose"
 	argsTagUse  = "---@args name type|(field type, ...) max=N [bytes=N]  prose"
 	errorTagUse = "---@error CODE  what it means"
@@ -41,7 +41,7 @@ func (h *headerParser) clause(s *scanner, tag string, words []string, into *Clau
 	pos, word := s.pos(), s.word()
 	h.once(tag, pos)
 	if !slices.Contains(words, word) {
-		h.fail(pos, len(word), "H003", "@"+tag+" is "+strings.Join(words, " or "), "write ---@"+tag+" "+words[0])
+		h.fail(pos, len(word), "H003", "@"+tag+" is one of "+strings.Join(words, " "), "write ---@"+tag+" "+words[0])
 	}
 	s.skip(len(word))
 	*into = Clause{word, s.rest(), pos}
@@ -82,15 +82,39 @@ func (h *headerParser) errorCode(s *scanner) {
 	h.Errors = append(h.Errors, code)
 }
 
+// usesTag names a library that is not on every server, or has a trap.
+func (h *headerParser) usesTag(s *scanner) {
+	pos, word := s.pos(), s.word()
+	s.skip(len(word))
+	use := Clause{word, s.rest(), pos}
+	if _, ok := libraries[word]; !ok {
+		h.fail(pos, len(word), "H003", "@uses wants the name of a library", "libraries are bit cjson cmsgpack struct")
+		return
+	}
+	h.Uses = append(h.Uses, use)
+}
+
 func (h *headerParser) allow(s *scanner) {
 	pos, word := s.pos(), s.word()
 	s.skip(len(word))
 	allow := Allow{word, s.rest(), pos}
 	switch {
-	case !slices.Contains(allowable, word):
-		h.fail(pos, len(word), "H009", "@allow cannot switch off "+word, "it takes one of "+strings.Join(allowable, " "))
+	case !allowable(word):
+		h.fail(
+			pos,
+			len(word),
+			"H009",
+			"@allow cannot switch off "+word,
+			"it takes any rule but those of syntax, header and fragments (S, H, F)",
+		)
 	case allow.Reason == "":
-		h.fail(pos, len(word), "H009", "@allow "+word+" has no reason", "say why the rule does not hold here: ---@allow "+word+" reason")
+		h.fail(
+			pos,
+			len(word),
+			"H009",
+			"@allow "+word+" has no reason",
+			"say why the rule does not hold here: ---@allow "+word+" reason",
+		)
 	default:
 		h.Allows = append(h.Allows, allow)
 	}
@@ -118,6 +142,10 @@ func (h *headerParser) keys(s *scanner) {
 	key.Variadic = true
 	if key.Type == "" && s.accept('(') {
 		if key.Fields, ok = h.keyFields(s); !ok {
+			return
+		}
+	} else if s.accept('=') {
+		if key.Template, ok = h.template(s); !ok {
 			return
 		}
 	}
@@ -157,6 +185,12 @@ func (h *headerParser) keyFields(s *scanner) ([]Key, bool) {
 			field.Type = word
 			s.skip(len(word))
 		}
+		if s.accept('=') {
+			var ok bool
+			if field.Template, ok = h.template(s); !ok {
+				return nil, false
+			}
+		}
 		if slices.ContainsFunc(fields, func(k Key) bool { return k.Name == field.Name }) {
 			h.fail(field.Pos, len(field.Name), "H004", field.Name+" occurs twice in the group", "rename one of them")
 		}
@@ -167,7 +201,13 @@ func (h *headerParser) keyFields(s *scanner) ([]Key, bool) {
 		if s.accept(')') {
 			return fields, true
 		}
-		h.fail(s.pos(), len(s.ident()), "H003", "the group of keys is not closed", "write (name type, name type); types are "+strings.Join(keyTypes, " "))
+		h.fail(
+			s.pos(),
+			len(s.ident()),
+			"H003",
+			"the group of keys is not closed",
+			"write (name type, name type); types are "+strings.Join(keyTypes, " "),
+		)
 		return nil, false
 	}
 }
@@ -176,7 +216,9 @@ func (h *headerParser) addKey(key Key) {
 	if n := len(h.Keys); n > 0 && h.Keys[n-1].Variadic {
 		h.fail(key.Pos, len(key.Name), "H007", "a key after @keys "+h.Keys[n-1].Name, "@keys is the last key")
 	}
-	h.declare(key.Name, key.Pos)
+	if !key.Variadic || h.Group == nil || h.Group.Name != key.Name {
+		h.declare(key.Name, key.Pos)
+	}
 	h.Keys = append(h.Keys, key)
 }
 
@@ -224,7 +266,9 @@ func (h *headerParser) args(s *scanner) {
 		h.fail(group.Pos, len(group.Name), "H007", "@args without max", "bound the call, for example max=1000")
 	}
 	group.Prose = h.tail(s, argsTagUse)
-	h.declare(group.Name, group.Pos)
+	if k := h.VariadicKey(); k == nil || k.Name != group.Name {
+		h.declare(group.Name, group.Pos)
+	}
 	h.Group = &group
 }
 
@@ -233,7 +277,13 @@ func (h *headerParser) groupFields(group *Group, typ Type) {
 	if group.Tuple = typ.Kind == Tuple; !group.Tuple {
 		h.checkArgType(typ)
 		if typ.Optional {
-			h.fail(typ.Pos, typ.Width, "H007", "a variadic argument cannot be optional", "leave it out of the list, or make it a field of a tuple")
+			h.fail(
+				typ.Pos,
+				typ.Width,
+				"H007",
+				"a variadic argument cannot be optional",
+				"leave it out of the list, or make it a field of a tuple",
+			)
 		}
 		group.Fields = []Field{{group.Name, typ, group.Pos}}
 		return

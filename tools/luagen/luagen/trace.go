@@ -1,6 +1,7 @@
 package luagen
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
@@ -17,7 +18,11 @@ func (o origin) join(other origin) origin {
 	if o.bad == "" {
 		o.bad, o.at = other.bad, other.at
 	}
-	o.keys = append(o.keys, other.keys...)
+	for _, k := range other.keys {
+		if !slices.Contains(o.keys, k) {
+			o.keys = append(o.keys, k)
+		}
+	}
 	return o
 }
 
@@ -27,10 +32,18 @@ type tracer struct {
 	*body
 	seen map[*luaast.Var]bool
 	args map[*luaast.Var]luaast.Expr
+	done map[*luaast.Var]origin // what a variable was found to be: chains of helpers would be followed 2^n times
+	read map[*luaast.Var]wordList
+}
+
+// wordList is a memory of textVar.
+type wordList struct {
+	texts []string
+	ok    bool
 }
 
 func (b *body) tracer(args map[*luaast.Var]luaast.Expr) tracer {
-	return tracer{b, map[*luaast.Var]bool{}, args}
+	return tracer{b, map[*luaast.Var]bool{}, args, map[*luaast.Var]origin{}, map[*luaast.Var]wordList{}}
 }
 
 func bad(e luaast.Expr, what string) origin { return origin{bad: what, at: e} }
@@ -60,6 +73,9 @@ func (t tracer) key(e luaast.Expr) origin {
 		}
 		if f := t.localFunc(e); f != nil {
 			return t.keyReturns(e, f)
+		}
+		if builtin(e) == "string.format" {
+			return bad(e, "a formatted text")
 		}
 	case nil:
 		return origin{bad: "a value that is not given"}
@@ -91,11 +107,17 @@ func (t tracer) keyVar(n *luaast.Name) origin {
 	if v == nil {
 		return bad(n, "a global")
 	}
-	if t.seen[v] {
-		return origin{}
+	if o, ok := t.done[v]; ok || t.seen[v] {
+		return o
 	}
 	t.seen[v] = true
 	defer delete(t.seen, v)
+	o := t.keyLocal(n, v)
+	t.done[v] = o
+	return o
+}
+
+func (t tracer) keyLocal(n *luaast.Name, v *luaast.Var) origin {
 	if e, ok := t.bound[v]; ok {
 		return t.keyBinding(n, e)
 	}
@@ -130,8 +152,8 @@ func (t tracer) keyBinding(n *luaast.Name, e binding) origin {
 	case !e.key:
 		return bad(n, "an argument")
 	case e.index < 1:
-		return bad(n, "a key that is not declared")
-	case e.index <= t.FixedKeys():
+		return bad(n, undeclared)
+	case e.index <= t.FixedKeys() && !t.bare:
 		return origin{keys: []*Key{&t.Keys[e.index-1]}}
 	}
 	return t.variadicKey(n, e.index-1-t.FixedKeys())
@@ -142,8 +164,10 @@ func (t tracer) keyBinding(n *luaast.Name, e binding) origin {
 func (t tracer) variadicKey(e luaast.Expr, place int) origin {
 	k := t.VariadicKey()
 	switch {
+	case t.bare:
+		return origin{keys: []*Key{anyKey}}
 	case k == nil:
-		return bad(e, "a key that is not declared")
+		return bad(e, undeclared)
 	case len(k.Fields) > 0 && place >= 0:
 		return origin{keys: []*Key{&k.Fields[place%len(k.Fields)]}}
 	}
@@ -182,13 +206,7 @@ func (t tracer) keyList(n *luaast.Name, loop *luaast.GenFor) origin {
 // list is the origin of the elements of a table.
 func (t tracer) list(at, e luaast.Expr) origin {
 	if isGlobal(e, "KEYS") {
-		o := origin{}
-		for _, line := range t.Keys {
-			for _, k := range line.Elements() {
-				o.keys = append(o.keys, &k)
-			}
-		}
-		return o
+		return t.allKeys()
 	}
 	if v := localVar(e); v != nil && v.Writes == 0 && !t.grown[v] {
 		if v.Func == nil && v.Init != nil {
@@ -209,15 +227,41 @@ func (t tracer) list(at, e luaast.Expr) origin {
 	return o
 }
 
+// undeclared is what rule K003 reports where the entry stands.
+const undeclared = "a key that is not declared"
+
+// anyKey is an entry of KEYS in a script that declares none.
+var anyKey = &Key{Name: "KEYS"}
+
+func (t tracer) allKeys() origin {
+	if t.bare {
+		return origin{keys: []*Key{anyKey}}
+	}
+	o := origin{}
+	for i := range t.Keys {
+		line := &t.Keys[i]
+		if len(line.Fields) == 0 {
+			o.keys = append(o.keys, line)
+		}
+		for j := range line.Fields {
+			o.keys = append(o.keys, &line.Fields[j])
+		}
+	}
+	return o
+}
+
 func (t tracer) keyIndex(e *luaast.Index) origin {
 	switch {
 	case isGlobal(e.Obj, "KEYS"):
 		en, ok := entry(e)
 		switch {
-		case ok && en.index >= 1 && en.index <= t.FixedKeys():
+		case ok && en.index >= 1 && en.index <= t.FixedKeys() && !t.bare:
 			return origin{keys: []*Key{&t.Keys[en.index-1]}}
 		case ok:
 			return t.variadicKey(e, en.index-1-t.FixedKeys())
+		}
+		if t.VariadicKey() == nil {
+			return t.allKeys()
 		}
 		return t.variadicKey(e, t.place(e.Key))
 	case isGlobal(e.Obj, "ARGV"):
@@ -270,16 +314,50 @@ func (t tracer) texts(e luaast.Expr) ([]string, bool) {
 }
 
 func (t tracer) textVar(v *luaast.Var) ([]string, bool) {
-	if v == nil || v.Writes > 0 || t.seen[v] {
+	if v == nil || t.seen[v] || v.Writes > 0 && v.Func != nil {
 		return nil, false
+	}
+	if w, ok := t.read[v]; ok {
+		return slices.Clone(w.texts), w.ok
 	}
 	t.seen[v] = true
 	defer delete(t.seen, v)
+	texts, ok := t.textLocal(v)
+	slices.Sort(texts)
+	texts = slices.Compact(texts)
+	t.read[v] = wordList{texts, ok}
+	return slices.Clone(texts), ok
+}
+
+// textsOf joins what is assigned to a variable; ok is false when that is no literal somewhere.
+func (t tracer) textsOf(v *luaast.Var) ([]string, bool) {
+	values := t.assigned[v]
+	if v.Init != nil && !isNil(v.Init) {
+		values = append([]luaast.Expr{v.Init}, values...)
+	}
+	var all []string
+	for _, value := range values {
+		if value == nil {
+			return nil, false
+		}
+		words, ok := t.texts(value)
+		if !ok {
+			return nil, false
+		}
+		all = append(all, words...)
+	}
+	return all, len(all) > 0
+}
+
+func (t tracer) textLocal(v *luaast.Var) ([]string, bool) {
 	if arg, ok := t.args[v]; ok {
 		return t.texts(arg)
 	}
-	if v.Func == nil {
+	if v.Func == nil && v.Writes == 0 {
 		return t.texts(v.Init)
+	}
+	if v.Func == nil {
+		return t.textsOf(v)
 	}
 	fn := t.funcVar[v.Func]
 	if fn == nil || fn.Writes > 0 || t.escaped[fn] || len(t.callers[fn]) == 0 {

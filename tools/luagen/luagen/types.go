@@ -9,10 +9,11 @@ import (
 
 var kindNames = map[string]Kind{
 	"int": Int, "uint": Uint, "bool": Bool, "float": Float, "string": String, "bytes": Bytes,
-	"ms": Millis, "s": Seconds, "time.ms": TimeMillis, "time.s": TimeSeconds,
+	"ms": Millis, "s": Seconds, "time.ms": TimeMillis, "time.s": TimeSeconds, "any": Any,
 }
 
-const typeUse = "types are int uint bool float string bytes ms s time.ms time.s enum(a=1, b=2), T? and, in replies, T[] and (name type, ...)"
+const typeUse = "types are int uint bool float string bytes ms s time.ms time.s enum(a=1, b=2), T? and, in replies, T[], " +
+	"(name type, ...) and any"
 
 // parseType reads one type. The caller checks that it may stand where it does.
 func (h *headerParser) parseType(s *scanner, tuples bool) (Type, bool) {
@@ -84,7 +85,13 @@ func (h *headerParser) fields(s *scanner) ([]Field, bool) {
 	for {
 		pos, name := s.pos(), s.ident()
 		if !isName(name) {
-			h.fail(pos, max(1, len(name)), "H003", "a tuple wants (name type, name type)", "names are lower case; close the tuple with )")
+			h.fail(
+				pos,
+				max(1, len(name)),
+				"H003",
+				"a tuple wants (name type, name type)",
+				"names are lower case; close the tuple with )",
+			)
 			return nil, false
 		}
 		s.skip(len(name))
@@ -162,6 +169,8 @@ func enumNumber(s *scanner) (int64, bool) {
 // checkArgType allows what one ARGV element can carry.
 func (h *headerParser) checkArgType(t Type) {
 	switch t.Kind {
+	case Any:
+		h.fail(t.Pos, t.Width, "H005", "any is a whole reply", "arguments are text: use string or bytes")
 	case Array, Tuple:
 		h.fail(t.Pos, t.Width, "H005", "an argument is one value", "use ---@args for a variable number of values")
 	case Enum:
@@ -173,7 +182,13 @@ func (h *headerParser) checkArgType(t Type) {
 			}
 		})
 		if n := len(values); values[n-1]-values[0] != int64(n-1) {
-			h.fail(t.Pos, t.Width, "H005", "an argument's enum has gaps", "number its values without gaps, so that a range check covers them")
+			h.fail(
+				t.Pos,
+				t.Width,
+				"H005",
+				"an argument's enum has gaps",
+				"number its values without gaps, so that a range check covers them",
+			)
 		}
 	}
 }
@@ -181,9 +196,19 @@ func (h *headerParser) checkArgType(t Type) {
 // checkReplyType allows tuples one deep and rows of plain fields.
 func (h *headerParser) checkReplyType(t Type, depth int) {
 	switch t.Kind {
+	case Any:
+		if depth > 0 || t.Optional {
+			h.fail(t.Pos, t.Width, "H005", "any is a whole reply, and nil is one of its values", "write ---@reply any")
+		}
 	case Tuple:
 		if depth > 0 {
-			h.fail(t.Pos, t.Width, "H005", "a tuple inside a tuple", "name its fields in the outer tuple, or make rows of it: (...)[]")
+			h.fail(
+				t.Pos,
+				t.Width,
+				"H005",
+				"a tuple inside a tuple",
+				"name its fields in the outer tuple, or make rows of it: (...)[]",
+			)
 			return
 		}
 		for _, f := range t.Fields {
@@ -193,6 +218,8 @@ func (h *headerParser) checkReplyType(t Type, depth int) {
 		switch {
 		case t.Optional:
 			h.fail(t.Pos, t.Width, "H005", "an optional array", "an empty array says the same")
+		case t.Elem.Kind == Any:
+			h.fail(t.Pos, t.Width, "H005", "any is a whole reply", "write ---@reply any")
 		case t.Elem.Kind == Array || t.Elem.Kind == Tuple && t.Elem.Optional:
 			h.fail(t.Pos, t.Width, "H005", "an array of arrays", "use rows, (name type, ...)[]")
 		}
@@ -216,7 +243,13 @@ func (h *headerParser) checkBounds(arg Arg) {
 			h.fail(arg.Pos, len(arg.Name), "H003", "a uint has no negative bound", "use int, or a bound from 0")
 		}
 	default:
-		h.fail(arg.Pos, len(arg.Name), "H003", "min and max hold for int, uint, ms and s only", "remove them, or check in the script")
+		h.fail(
+			arg.Pos,
+			len(arg.Name),
+			"H003",
+			"min and max hold for int, uint, ms and s only",
+			"remove them, or check in the script",
+		)
 	}
 	if arg.Min != nil && arg.Max != nil && *arg.Min > *arg.Max {
 		h.fail(arg.Pos, len(arg.Name), "H003", "min is above max", "swap them")

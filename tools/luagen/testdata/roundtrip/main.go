@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"reflect"
@@ -10,6 +11,7 @@ import (
 
 	rows "example.com/app/rows"
 	scalars "example.com/app/scalars"
+	tied "example.com/app/tied"
 	types "example.com/app/types"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/redis/go-redis/v9"
@@ -23,6 +25,7 @@ func main() {
 		c := redis.NewClient(opts)
 		everyType(c, os.Args[2])
 		tables(c, os.Args[2])
+		elements(c, os.Args[2])
 		check(c.Close())
 	}
 	fmt.Println("done")
@@ -94,4 +97,32 @@ func tables(c *redis.Client, key string) {
 	check(err)
 	same("enum", lua.Some(scalars.ReadModeResultOff), mode)
 	check(c.Del(ctx, key).Err())
+}
+
+// elements calls scripts whose keys are made of a name for each element, by the interface of their package.
+func elements(c *redis.Client, shop string) {
+	ctx := context.Background()
+	calls := tied.CallsOn(c)
+	pears, plums := "stock:{"+shop+"}:pear", "stock:{"+shop+"}:plum"
+	check(c.MSet(ctx, pears, 3, plums, 1).Err())
+	p := tied.ReserveParams{Shop: shop, Order: "o1", Skus: []tied.ReserveSku{{Sku: "pear", N: 2}, {Sku: "plum", N: 1, Note: "ripe"}}}
+	ok, err := calls.Reserve(ctx, p)
+	check(err)
+	same("reserved", true, ok)
+	same("stock", []any{"1", "0"}, c.MGet(ctx, pears, plums).Val())
+	ok, err = calls.Reserve(ctx, p)
+	check(err)
+	same("sold out", false, ok)
+	check(calls.Drop(ctx, tied.DropParams{Shop: shop, Items: []string{"pear", "plum"}}))
+	same("dropped", int64(0), c.Exists(ctx, pears, plums).Val())
+	check(c.Del(ctx, "log:{"+shop+"}").Err())
+	p.Skus[0].Sku = "a}b"
+	_, err = calls.Reserve(ctx, p)
+	same("a name with a brace", true, errors.Is(err, lua.ErrBadName))
+
+	fake := &tied.FakeCalls{ReserveFunc: func(_ context.Context, p tied.ReserveParams) (bool, error) { return p.Order == "o1", nil }}
+	ok, err = fake.Reserve(ctx, p)
+	check(err)
+	same("fake", true, ok)
+	same("not faked", "gen: FakeCalls.DropFunc is nil: set it", fmt.Sprint(fake.Drop(ctx, tied.DropParams{})))
 }

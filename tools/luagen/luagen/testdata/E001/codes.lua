@@ -2,7 +2,6 @@
 ---@contract all-or-nothing
 ---@key lock
 ---@reply int
----@error lower  text
 
 local lock = KEYS[1]
 local n = redis.call('GET', lock)

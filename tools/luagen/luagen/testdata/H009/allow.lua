@@ -1,6 +1,6 @@
 --- Allow does what the test wants.
 ---@contract all-or-nothing
----@allow K003 why
+---@allow S001 why
 ---@allow K001
 ---@allow K001 nothing to allow
 ---@key lock

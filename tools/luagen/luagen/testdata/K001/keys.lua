@@ -35,4 +35,9 @@ redis.call('DEL', unpack({lock, name}))
 redis.call('PUBLISH', name, '1')
 redis.call('DEL', name and lock or lock)
 redis.call('DEL', drop)
+local added = {lock, 'MAX'}
+added[#added + 1] = 'field'
+added[#added + 1] = name
+redis.call('HSET', unpack(added))
+redis.call('DEL', string.format('%s:x', lock))
 return 1

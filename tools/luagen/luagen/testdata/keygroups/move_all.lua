@@ -1,6 +1,6 @@
 --- MoveAll pushes each entry to the list of its crate, and counts it there.
 ---@contract dup-only
----@retry safe
+---@retry never
 ---@key  receipt  string
 ---@keys crate  (ready list, count hash, other)  max=4  where to
 ---@arg  keep  ms  min=1

@@ -8,6 +8,7 @@
 
 local index = KEYS[1]
 local ttl = ARGV[1]
+redis.call('ZCARD', index)
 for i = 2, #KEYS do
   redis.call('PEXPIRE', KEYS[i], ttl)
 end

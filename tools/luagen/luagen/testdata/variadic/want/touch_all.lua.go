@@ -15,7 +15,7 @@ import (
 var touchAllSource string
 
 // TouchAllSHA is the SHA-1 of touch_all.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const TouchAllSHA = "65e5030b3ddf7e316ead4a4d415faab7aa956615"
+const TouchAllSHA = "c8d73dd3d93f23987f3253c732be0ad74c992eff"
 
 // TouchAllScript is touch_all.lua.
 var TouchAllScript = lua.Script{

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/luatomictest/luacover"
+	marks "github.com/luatomic/luatomic/tools/luagen/luacover"
+)
+
+// The last statement of count raises, so the statement behind it never runs; the one in the branch needs another call.
+const countScript = `--- Count counts up to a limit.
+---@contract all-or-nothing
+---@key   n  string
+---@arg   limit int
+---@reply int
+---@error FULL  no more
+
+local n, limit = KEYS[1], tonumber(ARGV[1])
+if (tonumber(redis.call('GET', n)) or 0) >= limit then
+  return redis.error_reply('FULL up')
+end
+return redis.call('INCR', n)
+`
+
+var (
+	countSource = countScript
+	count       = lua.Script{Name: "count", SHA: marks.Digest(countScript), Source: &countSource}
+	peekSource  = "return redis.call('EXISTS', KEYS[1])\n"
+	peek        = lua.Script{Name: "peek", SHA: marks.Digest(peekSource), Source: &peekSource, ReadOnly: true}
+)
+
+func countTo(t *testing.T, c lua.Client, key string, limit int64) (int64, error) {
+	t.Helper()
+	call := lua.NewCall(&count, 1, 1)
+	call.Key("n", key)
+	call.EndKeys()
+	call.Int("limit", limit, 0, 100)
+	return lua.Run(t.Context(), c, call, func(r *lua.Reply) int64 { return r.Int("") })
+}
+
+// wrapper is a client of a test that adds something to another.
+type wrapper struct{ redis.UniversalClient }
+
+// The child of the tests below: it runs the script as a user's test does. Its own test is that the reply is right and
+// that errors have their line, marks or not.
+func TestCoverChild(t *testing.T) {
+	t.Parallel()
+	var client lua.Client = luatomictest.Client(t)
+	name := luatomictest.Namespace(t)
+	if os.Getenv("LUAGEN_CHILD_WRAPPED") != "" {
+		client = &wrapper{client}
+	}
+	n, err := countTo(t, client, name+"n", 5)
+	require.NoError(t, err)
+	require.Equal(t, int64(1), n)
+	require.NoError(t, client.Del(t.Context(), name+"n").Err())
+	require.NoError(t, client.HSet(t.Context(), name+"n", "f", 1).Err())
+	_, err = countTo(t, client, name+"n", 5)
+	require.ErrorContains(t, err, "WRONGTYPE")
+	require.ErrorContains(t, err, "count:9")
+	if os.Getenv("LUAGEN_CHILD_FULL") != "" {
+		require.NoError(t, client.Del(t.Context(), name+"n").Err())
+		_, err = countTo(t, client, name+"n", 0)
+		require.ErrorContains(t, err, "FULL")
+	}
+	call := lua.NewCall(&peek, 1, 0)
+	call.Key("n", name+"n")
+	call.EndKeys()
+	_, err = lua.Run(t.Context(), client, call, func(r *lua.Reply) int64 { return r.Int("") })
+	require.NoError(t, err, "a script that is read-only publishes its marks, too")
+}
+
+func TestCoverTellsWhichStatementsRan(t *testing.T) {
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "go.mod"), "module example.com/app\n")
+	writeFile(t, filepath.Join(dir, "stock", "count.lua"), countScript)
+	writeFile(t, filepath.Join(dir, "stock", "never.lua"), countScript+"\n")
+	out := filepath.Join(dir, "cover.out")
+	child := []string{os.Args[0], "-test.run", "TestCoverChild"}
+	code, stdout, stderr := command(append([]string{"cover", "-scripts", dir, "-o", out}, child...)...)
+	require.Equal(t, 0, code, stdout+stderr)
+	require.Contains(t, stdout, "75.0 %  "+filepath.Join(dir, "stock", "count.lua")+"  not run: line 10\n")
+	require.Contains(t, stdout, "never.lua  never ran\n")
+	require.Contains(t, stdout, "37.5 %  of 8 statements in 2 scripts")
+	text, err := os.ReadFile(out)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "mode: set\nexample.com/app/stock/count.lua:8.1,8.44 1 1\n")
+	require.Contains(t, string(text), "example.com/app/stock/count.lua:10.3,10.38 1 0\n")
+
+	t.Setenv("LUAGEN_CHILD_FULL", "1")
+	t.Setenv("LUAGEN_CHILD_WRAPPED", "1")
+	code, stdout, stderr = command(append([]string{"cover", "-scripts", dir, "-min", "60"}, child...)...)
+	require.Equal(t, 1, code)
+	require.Contains(t, stdout, "100.0 %  "+filepath.Join(dir, "stock", "count.lua")+"\n")
+	require.Contains(t, stderr, "50.0 % of the statements ran, less than 60 %")
+	require.Empty(t, os.Getenv(luacover.DirVar))
+
+	code, _, stderr = command("cover", "-scripts", t.TempDir(), "true")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "no scripts with a header")
+	code, _, _ = command("cover", "-scripts", dir, "false")
+	require.Equal(t, 1, code, "the command's own code")
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/luatomic/luatomic/tools/luagen/luagen"
+)
+
+const docUsage = `luagen doc writes a reference of scripts in Markdown from their headers.
+
+usage: luagen doc [-check] [-title text] [-o file] FILE or FOLDER...
+
+  -check       write nothing; print a diff and exit 1 if the file is not up to date
+  -o file      where it goes; default: standard output
+  -title text  its first line; default: Scripts
+
+exit codes: 0 done, 1 a script has errors or -check found a difference, 2 wrong usage
+`
+
+const editorUsage = `luagen editor writes what the Lua language server has to know of scripts of Redis: KEYS, ARGV and the calls of redis.
+
+usage: luagen editor [-check] [-o file]
+
+Put the file into the folder of the scripts' project, and name it in .luarc.json:
+  {"runtime.version": "Lua 5.1", "workspace.library": ["redis.d.lua"]}
+
+  -check   write nothing; print a diff and exit 1 if the file is not up to date
+  -o file  where it goes; default: standard output
+
+exit codes: 0 done, 1 -check found a difference, or the file cannot be written, 2 wrong usage
+`
+
+// document runs the verb doc.
+func document(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("doc", flag.ContinueOnError)
+	check, out, title := flags.Bool("check", false, ""), flags.String("o", "", ""), flags.String("title", "Scripts", "")
+	if code, ok := parseFlags(flags, args, docUsage, stdout, stderr); !ok {
+		return code
+	}
+	if flags.NArg() == 0 {
+		fmt.Fprintf(stderr, "luagen doc: name files or folders\n\n%s", docUsage)
+		return 2
+	}
+	scripts, _, err := parsedScripts(flags.Args())
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	return writeText(*out, luagen.Reference(*title, scripts), *check, stdout, stderr)
+}
+
+// editor runs the verb of that name.
+func editor(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("editor", flag.ContinueOnError)
+	check, out := flags.Bool("check", false, ""), flags.String("o", "", "")
+	if code, ok := parseFlags(flags, args, editorUsage, stdout, stderr); !ok {
+		return code
+	}
+	return writeText(*out, luagen.EditorFile(), *check, stdout, stderr)
+}
+
+// writeText writes a file that is not up to date, or shows the difference.
+func writeText(path, text string, check bool, stdout, stderr io.Writer) int {
+	if path == "" {
+		fmt.Fprint(stdout, text)
+		return 0
+	}
+	if have, err := os.ReadFile(path); err == nil && string(have) == text {
+		return 0
+	}
+	files := []luagen.File{{Path: path, Text: []byte(text)}}
+	if check {
+		return report(files, stdout)
+	}
+	if err := luagen.Apply(files); err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	return 0
+}

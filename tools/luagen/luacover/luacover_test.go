@@ -1,0 +1,51 @@
+package luacover_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/tools/luagen/luacover"
+)
+
+const script = `-- doc
+local function double(n)
+  return n * 2
+end
+local x = 1
+if x == 1 then x = double(x) else x = 3 end
+for i = 1, 2 do
+  x = x + i
+end
+return x
+`
+
+func TestStatementsAndMarks(t *testing.T) {
+	t.Parallel()
+	all := luacover.Statements(script)
+	require.Len(t, all, 9)
+	require.Equal(t, 2, all[0].Start.Line)
+	require.Equal(t, 2, all[0].End.Line, "the head of the function, not its body")
+	require.Equal(t, 6, all[3].Start.Line)
+	require.Equal(t, "if x == 1 then", script[all[3].Start.Off:all[3].End.Off])
+	require.Equal(t, 10, all[8].Start.Line)
+	marked := luacover.Mark(script)
+	require.Equal(t, strings.Count(script, "\n"), strings.Count(marked, "\n"), "lines stay")
+	require.Equal(t, 9, strings.Count(marked, "luagen_mark("))
+	require.Contains(t, marked, luacover.Digest(script))
+	require.Contains(t, marked, "\nluagen_mark(2); local x = 1")
+}
+
+func TestWhatCannotBeMarkedStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	full := strings.Repeat("local x\n", 200)
+	require.Equal(t, full, luacover.Mark(full), "no room for one more local")
+	require.Equal(t, "local = 1", luacover.Mark("local = 1"))
+	require.Equal(t, "-- nothing\n", luacover.Mark("-- nothing\n"))
+}
+
+func TestMarkBeforeParenthesis(t *testing.T) {
+	t.Parallel()
+	require.NotEqual(t, "(redis.call)('PING')", luacover.Mark("(redis.call)('PING')"))
+}

@@ -1,0 +1,84 @@
+package luagen
+
+import "slices"
+
+const mergeUse = "---@merge max=64"
+
+// mostRows is how many rows a script may take: each one lengthens the call for all.
+const mostRows = 1000
+
+// merge reads how many rows one call of a script for many takes.
+func (h *headerParser) merge(s *scanner) {
+	pos := s.pos()
+	h.once("merge", pos)
+	opts := h.options(s, "max")
+	switch {
+	case !s.done():
+		h.fail(s.pos(), len(s.word()), "H003", "@merge takes max=N and nothing else", mergeUse)
+	case opts["max"] == nil || *opts["max"] < 1 || *opts["max"] > mostRows:
+		h.fail(pos, 1, "H007", "@merge without a max from 1 to 1000", "bound the rows of one call: "+mergeUse)
+	default:
+		h.Merge, h.MergePos = int(*opts["max"]), pos
+	}
+}
+
+// checkMerge checks what the rows of different callers in one command need.
+func (h *headerParser) checkMerge() {
+	if h.Merge == 0 {
+		return
+	}
+	fail := func(message, cure string) { h.fail(h.MergePos, len("max"), "M001", message, cure) }
+	if !h.repeats() {
+		fail("@merge without @retry safe",
+			"where the reply of all rows is lost, or one row raises an error, each row is sent again: make it safe to repeat")
+	}
+	if len(h.Keys) == 0 {
+		fail("@merge without a @key", "a row is counted by its keys, and they choose its node: declare one")
+	}
+	if h.Group != nil || slices.ContainsFunc(h.Keys, func(k Key) bool { return k.Variadic }) {
+		fail("@merge beside @keys or @args", "declare the keys and arguments of one row with @key and @arg; KEYS and ARGV repeat them")
+	}
+	if r := h.Reply; r != nil && (r.Kind == Array || r.Kind == Tuple && r.Optional) {
+		fail("the reply of a row has no fixed number of values", "declare a value or (field type, ...) with as many values in each row")
+	}
+}
+
+// inBody is the script as its body sees it: the keys and arguments of a script for many are those of any number of rows,
+// and its reply has the values of all rows.
+func (s *Script) inBody() *Script {
+	if s.Merge == 0 || s.partial {
+		return s
+	}
+	b := *s
+	keys := make([]Key, len(s.Keys))
+	for i, k := range s.Keys {
+		k.Variadic, k.Template = true, ""
+		keys[i] = k
+	}
+	if b.Keys = keys; len(keys) > 1 {
+		b.Keys = []Key{{Name: "row", Fields: keys, Variadic: true, Pos: keys[0].Pos}}
+	}
+	b.Keys[0].Max = s.Merge
+	if len(s.Args) > 0 {
+		group := Group{Name: "row", Tuple: len(s.Args) > 1, Max: s.Merge, Pos: s.Args[0].Pos}
+		for _, a := range s.Args {
+			group.Fields = append(group.Fields, Field{a.Name, a.Type, a.Pos})
+		}
+		b.Args, b.Group = nil, &group
+	}
+	if s.Reply != nil {
+		b.Reply = &Type{Kind: Array, Elem: s.Reply, Pos: s.Reply.Pos, Width: s.Reply.Width}
+	}
+	return &b
+}
+
+// width is how many values the reply of a row has.
+func (s *Script) width() int {
+	switch {
+	case s.Reply == nil:
+		return 0
+	case s.Reply.Kind == Tuple:
+		return len(s.Reply.Fields)
+	}
+	return 1
+}

@@ -1,0 +1,202 @@
+package luagen
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/luatomic/luatomic/tools/luagen/luaast"
+)
+
+// Vetted is one file that was read, and what was found in it.
+type Vetted struct {
+	File    string
+	Source  string
+	Scripts int // how many scripts the file has
+	Skipped int // texts with places for other tools to fill in: no Lua yet
+	Found   Diagnostics
+}
+
+// VetPaths judges files and folders: scripts with and without a header, and the scripts in string literals of Go files. Folders are
+// read with all below them, but for hidden ones, vendor and node_modules. The result is sorted by file.
+func VetPaths(paths, targets []string) ([]Vetted, error) {
+	if err := CheckTargets(targets); err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, path := range paths {
+		below, err := scriptFiles(path)
+		if err != nil {
+			return nil, fmt.Errorf("luagen: %w", err)
+		}
+		files = append(files, below...)
+	}
+	slices.Sort(files)
+	files = slices.Compact(files)
+	sources := make([]Source, len(files))
+	for i, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("luagen: %w", noTarget(file, err))
+		}
+		sources[i] = Source{file, string(text)}
+	}
+	return VetSources(sources, targets), nil
+}
+
+// VetSources is VetPaths of files that are read already. Those without a script are left out.
+func VetSources(files []Source, targets []string) []Vetted {
+	units := make([][]unit, len(files))
+	out := make([]Vetted, len(files))
+	tops := declarers{}
+	for i, src := range files {
+		out[i] = Vetted{File: src.File, Source: src.Text}
+		var err error
+		if units[i], err = unitsOf(src.File, src.Text); err != nil {
+			out[i].Found = Diagnostics{unread(src.File, err)}
+		}
+		for _, u := range units[i] {
+			tops.add(src.File, u.script)
+		}
+	}
+	for i := range out {
+		for _, u := range units[i] {
+			out[i].vet(u, targets, tops)
+		}
+		out[i].Found = out[i].Found.sorted()
+	}
+	return slices.DeleteFunc(out, func(v Vetted) bool { return v.Scripts+v.Skipped+len(v.Found) == 0 })
+}
+
+// unit is one script of a file.
+type unit struct {
+	script *Script
+	found  Diagnostics // of the parse
+	at     GoScript    // in a Go file
+}
+
+func unitsOf(file, text string) ([]unit, error) {
+	if !strings.HasSuffix(file, ".go") {
+		s, found := parseAny(file, text)
+		return []unit{{script: s, found: found}}, nil
+	}
+	var units []unit
+	scripts, err := goScripts(file, text)
+	for _, lit := range scripts {
+		s, found := parseAny(file, lit.Text)
+		units = append(units, unit{s, found, lit})
+	}
+	return units, err
+}
+
+// vet judges one script of the file. A text that does not parse, and has places for another tool to fill in, is none yet.
+func (v *Vetted) vet(u unit, targets []string, tops declarers) {
+	if u.script.Body == nil && placeholders.MatchString(u.script.Source) {
+		v.Skipped++
+		return
+	}
+	v.Scripts++
+	u.script.targets, u.script.elsewhere = targets, tops.besides(v.File)
+	for _, d := range append(u.found, u.script.judge()...) {
+		if u.at.Text != "" {
+			d.Pos, d.Message, d.Cure = u.at.place(d.Pos), u.at.lines(d.Message), u.at.lines(d.Cure)
+		}
+		v.Found = append(v.Found, d)
+	}
+}
+
+// placeholders are those of ERB, Go templates and formats.
+var placeholders = regexp.MustCompile(`<%|\{\{|%[sdvq]|\$\{`)
+
+// declarers lists the files of a run that declare a name at their top. Programs that put files together before they send them
+// name in one what another declares.
+type declarers map[string][]string
+
+func (d declarers) add(file string, s *Script) {
+	if s.Body == nil || !s.bare {
+		return
+	}
+	for _, stmt := range s.Body.Body {
+		switch stmt := stmt.(type) {
+		case *luaast.Local:
+			for _, v := range stmt.Vars {
+				d[v.Name] = append(d[v.Name], file)
+			}
+		case *luaast.LocalFunc:
+			d[stmt.Var.Name] = append(d[stmt.Var.Name], file)
+		}
+	}
+	for _, g := range s.Body.Globals {
+		if g.Write {
+			d[g.Name.Name] = append(d[g.Name.Name], file)
+		}
+	}
+}
+
+// besides tells whether another file than this one declares a name.
+func (d declarers) besides(file string) func(name string) bool {
+	return func(name string) bool {
+		return slices.ContainsFunc(d[name], func(f string) bool { return f != file })
+	}
+}
+
+// noTarget adds the cure to the error of a link that leads nowhere.
+func noTarget(file string, err error) error {
+	if info, e := os.Lstat(file); e == nil && info.Mode()&fs.ModeSymlink != 0 && errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%q is a link to a file that does not exist: remove it: %w", file, fs.ErrNotExist)
+	}
+	return err
+}
+
+// ScriptFiles lists the .lua files of a folder and below that have a header, without those of tests and fragments.
+func ScriptFiles(dir string) ([]string, error) {
+	all, err := scriptFiles(dir)
+	if err != nil {
+		return nil, fmt.Errorf("luagen: %w", err)
+	}
+	var files []string
+	for _, file := range all {
+		if !strings.HasSuffix(file, ".lua") || strings.Contains(filepath.ToSlash(file), "/testdata/") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("luagen: %w", noTarget(file, err))
+		}
+		if hasHeader(string(text)) {
+			files = append(files, file)
+		}
+	}
+	return files, nil
+}
+
+// scriptFiles lists the .lua and .go files of a path; a file that is named is taken whatever its name.
+func scriptFiles(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, noTarget(path, err)
+	}
+	if !info.IsDir() {
+		return []string{path}, nil
+	}
+	var files []string
+	err = filepath.WalkDir(path, func(at string, e fs.DirEntry, err error) error {
+		name := e.Name()
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && at != path && (strings.HasPrefix(name, ".") || name == "vendor" || name == "node_modules"):
+			return fs.SkipDir
+		case e.IsDir() || strings.HasPrefix(name, ".") || strings.HasSuffix(name, ".lua.go"):
+		case strings.HasSuffix(name, ".lua"), strings.HasSuffix(name, ".go"):
+			files = append(files, at)
+		}
+		return nil
+	})
+	return files, err
+}

@@ -1,0 +1,54 @@
+package luaprove
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Fault makes the text of a script whose clock stands still and, if wanted, one of whose writes fails once.
+type Fault struct {
+	// Writes are the commands that count, as WriteCommands returns them.
+	Writes string
+	// Reached is a key that is set when the write is reached.
+	Reached string
+	// Clock is the time that the script reads.
+	Clock time.Time
+}
+
+// prefix stands on the script's first line, so that errors keep their line. In it redis is a table that counts the
+// writes and fails one of them.
+const prefix = `local redis = (function(real) ` +
+	`local writes, at, reached, seconds, micros, n = %s, %d, '%s', '%d', '%d', 0 ` +
+	`local function fails(c) if not writes[string.lower(c)] then return false end n = n + 1 ` +
+	`if n ~= at then return false end real.call('SET', reached, n) return true end ` +
+	`local function faulty(f, raise) return function(c, ...) ` +
+	`if string.lower(c) == 'time' then return {seconds, micros} end ` +
+	`if fails(c) then local e = {err = 'ERR failpoint ' .. n .. ', ' .. c} if raise then error(e) end return e end ` +
+	`return f(c, ...) end end ` +
+	`return setmetatable({call = faulty(real.call, true), pcall = faulty(real.pcall, false)}, {__index = real}) end)(redis) `
+
+// Text returns the script with its n-th write failing; 0 for none.
+func (f Fault) Text(source string, n int) string {
+	return fmt.Sprintf(prefix, f.Writes, n, f.Reached, f.Clock.Unix(), f.Clock.Nanosecond()/1000) + source
+}
+
+// WriteCommands returns the commands that change data according to the server, and PUBLISH, as a Lua table.
+func WriteCommands(ctx context.Context, c redis.Cmdable) (string, error) {
+	infos, err := c.Command(ctx).Result()
+	if err != nil {
+		return "", fmt.Errorf("luaprove: the commands of the server: %w", err)
+	}
+	names := []string{"publish=1", "spublish=1"}
+	for name, info := range infos {
+		if slices.Contains(info.Flags, "write") && !strings.ContainsAny(name, "|-.") {
+			names = append(names, strings.ToLower(name)+"=1")
+		}
+	}
+	slices.Sort(names)
+	return "{" + strings.Join(names, ",") + "}", nil
+}

@@ -1,0 +1,156 @@
+package luaprove
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/luatomic/luatomic/tools/luagen/luagen"
+)
+
+// now is the server's clock in all runs, in seconds. A stopped clock makes a repeat comparable.
+const now = 1_900_000_000
+
+// Input is one call: what KEYS and ARGV are.
+type Input struct{ Keys, Args []string }
+
+// source draws calls and data for a script out of few words, so that arguments meet what is stored.
+type source struct {
+	*rand.Rand
+	script *luagen.Script
+	words  []string
+	stored state // where texts may be taken from
+}
+
+// literals are what a script compares with.
+var literals = regexp.MustCompile(`[=~]= *['"]([a-zA-Z0-9_]{1,20})['"]`)
+
+func newSource(s *luagen.Script, seed uint64) *source {
+	g := &source{Rand: rand.New(rand.NewPCG(seed, seed)), script: s, words: []string{"a", "b", "1", "2", "10"}}
+	for _, m := range literals.FindAllStringSubmatch(s.Source, -1) {
+		if !slices.Contains(g.words, m[1]) {
+			g.words = append(g.words, m[1])
+		}
+	}
+	return g
+}
+
+func (g *source) pick(list ...string) string { return list[g.IntN(len(list))] }
+
+// input draws the keys and arguments of one call. Keys have the names of the header: scripts that name one alike share it.
+func (g *source) input() Input {
+	var in Input
+	rows := 1
+	if g.script.Merge > 1 {
+		rows += g.IntN(2)
+	}
+	for row := range rows {
+		other := ""
+		if row > 0 {
+			other = g.pick("", "2")
+		}
+		for _, k := range g.script.Keys[:g.script.FixedKeys()] {
+			in.Keys = append(in.Keys, "{p}:"+k.Name+other)
+		}
+		for _, a := range g.script.Args {
+			in.Args = append(in.Args, g.value(a.Type, a.Min, a.Max))
+		}
+	}
+	many, groups := g.IntN(3), g.IntN(4)
+	if g.script.Tied() {
+		groups = many
+	}
+	if k := g.script.VariadicKey(); k != nil {
+		for i := range many {
+			for _, e := range k.Elements() {
+				in.Keys = append(in.Keys, fmt.Sprintf("{p}:%s:%d", e.Name, i))
+			}
+		}
+	}
+	if group := g.script.Group; group != nil {
+		for range groups {
+			for _, f := range group.Fields {
+				in.Args = append(in.Args, g.value(f.Type, nil, nil))
+			}
+		}
+	}
+	return in
+}
+
+// text draws a text: a fixed sample, or a value that is stored.
+func (g *source) text() string {
+	if len(g.stored) > 0 && g.IntN(2) == 0 {
+		if e := g.stored[g.IntN(len(g.stored))]; len(e.elements) > 0 {
+			word := e.elements[g.IntN(len(e.elements))]
+			if !strings.Contains(g.script.Source, "'"+word+"'") { // a name of the layout is nobody's
+				return word
+			}
+		}
+	}
+	return g.pick(g.words...)
+}
+
+// value draws one argument of a type.
+func (g *source) value(t luagen.Type, low, high *int64) string {
+	if t.Optional && g.IntN(3) == 0 {
+		return ""
+	}
+	switch t.Kind {
+	case luagen.Bool:
+		return g.pick("0", "1")
+	case luagen.Float:
+		return g.pick("0", "1.5", "10")
+	case luagen.String, luagen.Bytes:
+		return g.text()
+	case luagen.TimeSeconds:
+		return strconv.Itoa(now - 60 + 120*g.IntN(2))
+	case luagen.TimeMillis:
+		return strconv.Itoa((now - 60 + 120*g.IntN(2)) * 1000)
+	case luagen.Enum:
+		return strconv.FormatInt(t.Values[g.IntN(len(t.Values))].Value, 10)
+	case luagen.Millis:
+		return g.number(low, high, 60_000, 90_000)
+	case luagen.Seconds:
+		return g.number(low, high, 60, 90)
+	}
+	return g.number(low, high, 0, 1, 2, 5, 10)
+}
+
+// number draws among values and the bounds, within the bounds.
+func (g *source) number(low, high *int64, values ...int64) string {
+	v := values[g.IntN(len(values))]
+	if low != nil {
+		v = max(v, *low+int64(g.IntN(2)))
+	}
+	if high != nil {
+		v = min(v, *high)
+	}
+	return strconv.FormatInt(v, 10)
+}
+
+// data draws a command that stores something under a key, of the type or of any; nil for nothing.
+func (g *source) data(key, typ string) []any {
+	if g.IntN(3) == 0 {
+		return nil
+	}
+	if typ == "" {
+		typ = g.pick("string", "list", "set", "zset", "hash")
+	}
+	w := func() string { return g.pick(g.words...) }
+	switch typ {
+	case "list":
+		return []any{"RPUSH", key, w(), w()}
+	case "set":
+		return []any{"SADD", key, w(), w()}
+	case "zset":
+		return []any{"ZADD", key, int64(now - 30), w(), int64(now-30) * 1000, w(), g.IntN(10), w()}
+	case "hash":
+		return []any{"HSET", key, w(), g.IntN(20), w(), w()}
+	case "stream":
+		return []any{"XADD", key, "*", w(), w()}
+	}
+	return []any{"SET", key, g.pick("1", "5", "20", "a", "b")}
+}

@@ -1,0 +1,148 @@
+package luaprove_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/luatomictest/container"
+	"github.com/luatomic/luatomic/tools/luagen/luagen"
+	"github.com/luatomic/luatomic/tools/luagen/luaprove"
+)
+
+func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
+
+func client(t *testing.T) *redis.Client {
+	t.Helper()
+	return luatomictest.StartServer(t).Client()
+}
+
+func parse(t *testing.T, text string) *luagen.Script {
+	t.Helper()
+	s, found := luagen.Parse("a.lua", text)
+	require.False(t, found.HasErrors(), "%v", found)
+	return s
+}
+
+func prove(t *testing.T, text string) luaprove.Result {
+	t.Helper()
+	result, err := luaprove.Prove(t.Context(), client(t), parse(t, text), nil, 300, 1)
+	require.NoError(t, err)
+	return result
+}
+
+const head = "--- A does it.\n"
+
+// The mark is written first; where it cannot be, nothing is. The rest is undone.
+const counted = head + `---@contract all-or-nothing
+---@retry safe  the mark of the call
+---@key n    string
+---@key done set
+---@arg id   string
+---@error TEXT no number
+
+local n, done, id = KEYS[1], KEYS[2], ARGV[1]
+if redis.call('SISMEMBER', done, id) == 1 then return end
+if not tonumber(redis.call('GET', n) or 0) then return redis.error_reply('TEXT here') end
+redis.call('SADD', done, id)
+local added = redis.pcall('INCR', n)
+if type(added) == 'table' then
+  redis.call('SREM', done, id)
+  return added
+end
+`
+
+func TestPromisesThatHold(t *testing.T) {
+	t.Parallel()
+	result := prove(t, counted)
+	require.Empty(t, result.Broken)
+	require.Equal(t, 300, result.Calls)
+	require.Positive(t, result.Repeats)
+	require.Positive(t, result.Faults)
+	require.Positive(t, result.WrongTypes)
+	careless := strings.Replace(counted, "  redis.call('SREM', done, id)\n", "", 1)
+	require.Contains(t, prove(t, careless).Broken, "V002: all-or-nothing, and a call that failed")
+	accepted := strings.Replace(careless, "---@error", "---@allow V002 done: a call that failed is not made again\n---@error", 1)
+	require.Empty(t, prove(t, accepted).Broken)
+	other := strings.Replace(careless, "---@error", "---@allow V002 n: of another key\n---@error", 1)
+	require.NotEmpty(t, prove(t, other).Broken)
+}
+
+func TestPromisesThatDoNotHold(t *testing.T) {
+	t.Parallel()
+	const move = "---@key a list\n---@key b list\n\nlocal id = redis.call('LINDEX', KEYS[1], 0)\nif not id then return end\n"
+	const first, then = "redis.call('LPOP', KEYS[1])\n", "redis.call('RPUSH', KEYS[2], id)\n"
+	for text, want := range map[string]string{
+		"---@contract all-or-nothing\n---@retry safe\n---@key l list\n---@arg id string\n\n" +
+			"if redis.call('LLEN', KEYS[1]) > 9 then return end\nredis.call('RPUSH', KEYS[1], ARGV[1])\n": "V001: @retry safe, and a repeat changed",
+		"---@contract all-or-nothing\n---@key a string\n---@key h hash\n\n" +
+			"redis.call('SET', KEYS[1], 1)\nredis.call('HSET', KEYS[2], 'f', 1)\n": "V002: all-or-nothing, and a call that failed",
+		"---@readonly\n---@key a string\n\nredis.call('SET', KEYS[1], redis.call('TIME')[1])\n":      "V003: @readonly, and the call changed",
+		"---@contract dup-only\n---@retry resume\n" + move + first + then:                            "V002: dup-only, and repeats do not make up for",
+		"---@contract dup-only\n---@retry safe\n" + move + then + first:                              "V001: @retry safe, and a repeat changed",
+		"---@contract dup-only\n---@retry resume\n---@key n string\n\nredis.call('INCR', KEYS[1])\n": "V001: @retry resume, and 100 repeats do not come",
+		"---@contract dup-only\n---@key a string\n---@key b string\n\n" +
+			"local v = redis.call('GET', KEYS[1])\nif v then\n  redis.call('DEL', KEYS[1])\n  redis.call('DEL', KEYS[2])\n" +
+			"  redis.call('SET', KEYS[1], 'new')\nend\n": "V002: dup-only, and \"{p}:a\" is lost after",
+	} {
+		result := prove(t, head+text)
+		require.Contains(t, result.Broken, want)
+		require.Contains(t, result.Broken, "  KEYS [")
+		require.Contains(t, result.Broken, "\n  = ")
+	}
+	require.Empty(t, prove(t, head+"---@contract dup-only\n---@retry resume\n"+move+then+first).Broken)
+}
+
+// A pop finds what a push beside it has left, and nothing without it.
+func TestScriptsOfAFolderMakeTheDataOfEachOther(t *testing.T) {
+	t.Parallel()
+	pop := parse(t, "--- Pop pops.\n---@contract all-or-nothing\n---@retry safe\n---@key jobs list\n\n"+
+		"local job = redis.call('LINDEX', KEYS[1], 0)\nif job and string.sub(job, 1, 4) == 'job:' then redis.call('LPOP', KEYS[1]) end\n")
+	push := parse(t, "--- Push pushes.\n---@contract all-or-nothing\n---@key jobs list\n---@arg id string\n\n"+
+		"redis.call('RPUSH', KEYS[1], 'job:' .. ARGV[1])\n")
+	push.Stem = "push"
+	alone, err := luaprove.Prove(t.Context(), client(t), pop, nil, 100, 1)
+	require.NoError(t, err)
+	require.Empty(t, alone.Broken)
+	beside, err := luaprove.Prove(t.Context(), client(t), pop, []*luagen.Script{pop, push}, 100, 1)
+	require.NoError(t, err)
+	require.Contains(t, beside.Broken, "V001: @retry safe, and a repeat changed")
+	require.Contains(t, beside.Broken, "job:")
+}
+
+// The same seed draws the same calls.
+func TestSeedRepeatsTheCalls(t *testing.T) {
+	t.Parallel()
+	const text = head + "---@contract all-or-nothing\n---@retry safe\n---@key l list\n---@arg id string\n\n" +
+		"redis.call('LREM', KEYS[1], 1, ARGV[1])\n"
+	first := prove(t, text)
+	require.NotEmpty(t, first.Broken)
+	require.Equal(t, first, prove(t, text))
+}
+
+// What fix makes of a script does the same; another script does not.
+func TestFixedScriptsDoTheSame(t *testing.T) {
+	t.Parallel()
+	client := client(t)
+	const bare = "local left = tonumber(redis.call('GET', KEYS[1]) or 0)\nif left < tonumber(ARGV[1]) then\n" +
+		"  return redis.error_reply('SOLD_OUT up')\nend\nredis.call('LPUSH', KEYS[2], ARGV[1], ARGV[2])\n" +
+		"return redis.call('DECRBY', KEYS[1], ARGV[1])\n"
+	drafted, err := luagen.Draft("take.lua", bare)
+	require.NoError(t, err)
+	fixed, err := luagen.Fix("take.lua", drafted)
+	require.NoError(t, err)
+	require.NotEqual(t, drafted, fixed)
+	s, _ := luagen.Parse("take.lua", fixed)
+	differs, err := luaprove.Same(t.Context(), client, s, bare, fixed, 200, 1)
+	require.NoError(t, err)
+	require.Empty(t, differs)
+	differs, err = luaprove.Same(t.Context(), client, s, bare, bare+"-- \n", 50, 1)
+	require.NoError(t, err)
+	require.Empty(t, differs)
+	differs, err = luaprove.Same(t.Context(), client, s, bare, "return 1\n", 50, 1)
+	require.NoError(t, err)
+	require.Contains(t, differs, "ARGV [")
+}

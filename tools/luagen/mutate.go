@@ -1,0 +1,182 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/luatomic/luatomic/luatomictest/luacover"
+	marks "github.com/luatomic/luatomic/tools/luagen/luacover"
+	"github.com/luatomic/luatomic/tools/luagen/luagen"
+)
+
+const mutateUsage = `luagen mutate tells which conditions of a script, or of all scripts below a folder, no test would miss.
+
+usage: luagen mutate [-known file] FILE|DIR COMMAND...
+
+For each condition of an if it runs the command twice, with the condition always and never true. Where the command passes all
+the same, the condition is printed. Where the command is "go test", its packages are built once, each test is run alone to
+see which statements it runs, and a mutant meets the tests that run its line. Test programs import luatomictest, as for
+luagen cover.
+
+  -known file  conditions that need no test; default: mutants.txt beside the script. A line is
+               take.lua: left < n: false: the reason
+
+exit codes: 0 every mutant failed a test or has a reason, 1 some did not, or the command fails without any, 2 wrong usage
+`
+
+// mutate runs the verb of that name.
+func mutate(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("mutate", flag.ContinueOnError)
+	known := flags.String("known", "", "")
+	if code, ok := parseFlags(flags, args, mutateUsage, stdout, stderr); !ok {
+		return code
+	}
+	if flags.NArg() < 2 {
+		fmt.Fprintf(stderr, "luagen mutate: name a script and a command\n\n%s", mutateUsage)
+		return 2
+	}
+	m := mutation{known: *known}
+	survivors, err := m.run(flags.Arg(0), flags.Args()[1:], stdout, stderr)
+	if err != nil {
+		fmt.Fprintln(stderr, "luagen mutate:", err)
+		return 1
+	}
+	return min(survivors, 1)
+}
+
+// mutation runs the mutants of some scripts.
+type mutation struct {
+	known   string // a file in place of each script's own mutants.txt
+	scripts []*mutated
+	dir     string // for the mutants and the test programs
+}
+
+// mutated is a script under mutation.
+type mutated struct {
+	file, text, digest string
+	reasons            map[string]string // by "file: condition: false"
+}
+
+// run prints the mutants that no test misses, and how many there are.
+func (m *mutation) run(path string, command []string, stdout, stderr io.Writer) (survivors int, err error) {
+	if err := m.read(path); err != nil {
+		return 0, err
+	}
+	if m.dir, err = os.MkdirTemp("", "luagen-mutate-"); err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(m.dir)
+	tests, err := m.tests(command, stdout, stderr)
+	if err != nil {
+		return 0, err
+	}
+	for _, script := range m.scripts {
+		missed, err := m.mutate(script, tests, stdout)
+		if survivors += missed; err != nil {
+			return survivors, err
+		}
+	}
+	return survivors, nil
+}
+
+// read reads the script, or those of a folder, and the reasons beside each.
+func (m *mutation) read(path string) error {
+	files := []string{path}
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		files, err = luagen.ScriptFiles(path)
+	}
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("no scripts with a header below %s: name a script", path)
+	}
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		reasons, err := reasonsOf(cmp.Or(m.known, filepath.Join(filepath.Dir(file), "mutants.txt")))
+		if err != nil {
+			return err
+		}
+		m.scripts = append(m.scripts, &mutated{file: file, text: string(text), digest: marks.Digest(string(text)), reasons: reasons})
+	}
+	return nil
+}
+
+// mutate prints those of a script, and how many there are.
+func (m *mutation) mutate(script *mutated, tests []mutantTest, stdout io.Writer) (survivors int, err error) {
+	mutants, accepted := marks.Mutants(script.text), 0
+	for _, mutant := range mutants {
+		missed, ran, err := m.survives(script, mutant, tests)
+		if err != nil {
+			return survivors, err
+		}
+		cond := oneLine(mutant.Cond)
+		reason := script.reasons[fmt.Sprintf("%s: %s: %v", filepath.Base(script.file), cond, mutant.Holds)]
+		switch {
+		case !missed:
+		case reason != "":
+			accepted++
+			fmt.Fprintf(stdout, "%s:%d: always %v is no fault: %s\n", script.file, mutant.Line, mutant.Holds, reason)
+		case ran == 0:
+			survivors++
+			fmt.Fprintf(stdout, "%s:%d: no test runs this condition: %s\n", script.file, mutant.Line, cond)
+		default:
+			survivors++
+			fmt.Fprintf(stdout, "%s:%d: the tests pass when this condition is always %v: %s\n", script.file, mutant.Line, mutant.Holds, cond)
+		}
+	}
+	fmt.Fprintf(stdout, "%s: mutants %d, of which the tests miss %d", script.file, len(mutants), survivors)
+	if accepted > 0 {
+		fmt.Fprintf(stdout, ", and %d have a reason", accepted)
+	}
+	fmt.Fprintln(stdout)
+	return survivors, nil
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// reasonsOf reads the conditions that need no test, "file: condition: false", each with its reason.
+func reasonsOf(file string) (map[string]string, error) {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	out := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		for _, holds := range []string{": true: ", ": false: "} {
+			if what, reason, ok := strings.Cut(strings.TrimSpace(line), holds); ok {
+				out[what+strings.TrimSuffix(holds, ": ")] = reason
+			}
+		}
+	}
+	return out, err
+}
+
+// survives runs the tests of a mutant's line, the shortest first, until one fails.
+func (m *mutation) survives(script *mutated, mutant marks.Mutant, tests []mutantTest) (missed bool, ran int, err error) {
+	at := filepath.Join(m.dir, "mutant.lua")
+	if err := os.WriteFile(at, []byte(script.digest+"\n"+mutant.Text), 0o600); err != nil {
+		return false, 0, err
+	}
+	for _, test := range tests {
+		if test.lines != nil && !test.lines[script.digest][mutant.If] {
+			continue
+		}
+		ran++
+		if failed, err := test.run(io.Discard, luacover.MutantVar+"="+at); err != nil || failed {
+			return false, ran, err
+		}
+	}
+	return true, ran, nil
+}

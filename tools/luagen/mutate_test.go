@@ -1,0 +1,95 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	marks "github.com/luatomic/luatomic/tools/luagen/luacover"
+)
+
+func TestMutateNamesConditionsThatNoTestMisses(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "count.lua")
+	writeFile(t, file, countScript)
+	child := []string{"mutate", file, os.Args[0], "-test.run", "TestCoverChild"}
+	code, stdout, stderr := command(child...)
+	require.Equal(t, 1, code, stderr)
+	require.Contains(t, stdout, "count.lua:9: the tests pass when this condition is always false: (tonumber(redis.call('GET', n)) or 0) >= limit\n")
+	require.NotContains(t, stdout, "always true")
+	require.Contains(t, stdout, "mutants 2, of which the tests miss 1\n")
+	writeFile(t, filepath.Join(filepath.Dir(file), "mutants.txt"),
+		"count.lua: (tonumber(redis.call('GET', n)) or 0) >= limit: false: the caller counts\n")
+	code, stdout, _ = command(child...)
+	require.Equal(t, 0, code)
+	require.Contains(t, stdout, "count.lua:9: always false is no fault: the caller counts\n")
+	require.Contains(t, stdout, "miss 0, and 1 have a reason\n")
+	t.Setenv("LUAGEN_CHILD_FULL", "1")
+	code, stdout, _ = command(child...)
+	require.Equal(t, 0, code)
+	require.Contains(t, stdout, "mutants 2, of which the tests miss 0\n")
+
+	code, _, stderr = command("mutate", file, "false")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "fails without a mutant")
+	code, _, _ = command("mutate", file)
+	require.Equal(t, 2, code)
+}
+
+// The tests run once for all scripts of a folder; each script has its own reasons.
+func TestMutateTakesAFolder(t *testing.T) {
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "count.lua"), countScript)
+	writeFile(t, filepath.Join(dir, "other", "tally.lua"), countScript+"\n")
+	writeFile(t, filepath.Join(dir, "other", "mutants.txt"),
+		"tally.lua: (tonumber(redis.call('GET', n)) or 0) >= limit: false: the caller counts\n")
+	t.Setenv("LUAGEN_CHILD_FULL", "1")
+	code, stdout, stderr := command("mutate", dir, os.Args[0], "-test.run", "TestCoverChild")
+	require.Equal(t, 1, code, stderr)
+	require.Contains(t, stdout, "count.lua: mutants 2, of which the tests miss 0\n")
+	require.Contains(t, stdout, "tally.lua:9: always false is no fault: the caller counts\n")
+	require.Contains(t, stdout, "tally.lua:9: the tests pass when this condition is always true: ")
+	require.Contains(t, stdout, "tally.lua: mutants 2, of which the tests miss 1, and 1 have a reason\n")
+
+	code, _, stderr = command("mutate", t.TempDir(), "true")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "no scripts with a header below ")
+	code, _, stderr = command("mutate", filepath.Join(dir, "none.lua"), "true")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "none.lua")
+}
+
+func TestArgumentsOfGoTest(t *testing.T) {
+	t.Parallel()
+	packages, run := testArguments([]string{"-run", "Take", "-parallel", "8", "-v", "./stock", "./shop"})
+	require.Equal(t, []string{"./stock", "./shop"}, packages)
+	require.Equal(t, "Take", run)
+	packages, run = testArguments([]string{"-run=Take"})
+	require.Equal(t, []string{"."}, packages)
+	require.Equal(t, "Take", run)
+}
+
+func TestMutantsKeepTheLines(t *testing.T) {
+	t.Parallel()
+	all := marks.Mutants("if a == 1 or b then\n  x()\nelseif c then\n  y()\nelse\n  z()\nend\n")
+	require.Len(t, all, 4)
+	require.Equal(t, "if (a == 1 or b) and false then\n  x()\nelseif c then\n  y()\nelse\n  z()\nend\n", all[0].Text)
+	require.Equal(t, 3, all[3].Line)
+	require.Equal(t, 1, all[3].If)
+	require.True(t, all[3].Holds)
+	require.Empty(t, marks.Mutants("if"))
+}
+
+// No statement begins at an elseif: its mutants meet the tests that run the if.
+func TestMutantsOfAnElseifMeetTests(t *testing.T) {
+	t.Parallel()
+	m := mutation{dir: t.TempDir()}
+	for _, mutant := range marks.Mutants("if a then\n  x()\nelseif b then\n  y()\nend\n") {
+		tests := []mutantTest{{words: []string{"false"}, lines: map[string]map[int]bool{"digest": {1: true, 2: true}}}}
+		missed, ran, err := m.survives(&mutated{digest: "digest"}, mutant, tests)
+		require.NoError(t, err)
+		require.False(t, missed, mutant.Cond)
+		require.Equal(t, 1, ran, mutant.Cond)
+	}
+}

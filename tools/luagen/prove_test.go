@@ -1,0 +1,36 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+func TestProveVerb(t *testing.T) {
+	t.Parallel()
+	url := luatomictest.StartServer(t).URL()
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "lock_peek.lua"), goodScript)
+	code, stdout, stderr := command("prove", "-redis", url, "-n", "20", dir)
+	require.Equal(t, 0, code, stdout+stderr)
+	require.Contains(t, stdout, "lock_peek.lua: holds; calls 20, repeats 0, failed writes 0, wrong types 0\n")
+	writeFile(t, filepath.Join(dir, "count.lua"), strings.Replace(countScript, "---@key ", "---@retry safe\n---@key ", 1))
+	code, stdout, _ = command("prove", "-redis", url, dir)
+	require.Equal(t, 1, code)
+	require.Contains(t, stdout, "count.lua: V001: @retry safe, and a repeat changed what the first run left\n  KEYS [\"{p}:n\"]")
+	require.Contains(t, stdout, "lock_peek.lua: holds", "the others are run all the same")
+	for _, args := range [][]string{{"prove"}, {"prove", "-redis", "nowhere", dir}} {
+		code, _, _ = command(args...)
+		require.Equal(t, 2, code, "%v", args)
+	}
+	code, stdout, stderr = command("prove", "-n", "50", dir) // on a server that it starts
+	require.Equal(t, 1, code, stderr)
+	require.Contains(t, stdout, "lock_peek.lua: holds; calls 50")
+	code, _, stderr = command("prove", "-redis", url, filepath.Join(dir, "none.lua"))
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "none.lua")
+}

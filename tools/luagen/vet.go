@@ -1,0 +1,207 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/luatomic/luatomic/tools/luagen/luagen"
+)
+
+const vetUsage = `luagen vet judges Redis Lua scripts, with or without luagen's header.
+
+usage: luagen vet [-strict] [-target names] [-format text|json|sarif] FILE or FOLDER...
+
+It reads .lua files, and in Go files the string literals that are scripts: those that NewScript, Eval and their like take.
+
+  -format kind   text (default), json or sarif
+  -strict        warnings, too, give exit code 1
+  -target names  where the scripts have to run, joined by commas: TARGETS
+
+exit codes: 0 no errors, 1 errors, 2 wrong usage
+`
+
+// vet runs the verb of that name.
+func vet(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("vet", flag.ContinueOnError)
+	strict, format := flags.Bool("strict", false, ""), flags.String("format", "text", "")
+	target := flags.String("target", "", "")
+	if code, ok := parseFlags(flags, args, vetUsage, stdout, stderr); !ok {
+		return code
+	}
+	write := map[string]func(io.Writer, []luagen.Vetted) error{"text": vetText, "json": vetJSON, "sarif": vetSARIF}[*format]
+	if flags.NArg() == 0 || write == nil {
+		fmt.Fprintf(
+			stderr,
+			"luagen vet: name files or folders, and a format among text, json, sarif\n\n%s",
+			withTargets(vetUsage),
+		)
+		return 2
+	}
+	files, err := luagen.VetPaths(flags.Args(), targets(*target))
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	if err := write(stdout, files); err != nil {
+		fmt.Fprintln(stderr, "luagen vet:", err)
+		return 1
+	}
+	for _, f := range files {
+		if f.Found.HasErrors() || *strict && len(f.Found) > 0 {
+			return 1
+		}
+	}
+	return 0
+}
+
+// parseFlags prints usage for -h and for wrong flags; ok is false when the run is over.
+func parseFlags(flags *flag.FlagSet, args []string, usage string, stdout, stderr io.Writer) (code int, ok bool) {
+	flags.SetOutput(io.Discard)
+	switch err := flags.Parse(args); {
+	case err == flag.ErrHelp:
+		fmt.Fprint(stdout, withTargets(usage))
+		return 0, false
+	case err != nil:
+		fmt.Fprintf(stderr, "luagen %s: %v\n\n%s", flags.Name(), err, withTargets(usage))
+		return 2, false
+	}
+	return 0, true
+}
+
+func withTargets(usage string) string {
+	return strings.ReplaceAll(usage, "TARGETS", strings.Join(luagen.TargetNames(), " "))
+}
+
+func targets(list string) []string {
+	if list == "" {
+		return nil
+	}
+	return strings.Split(list, ",")
+}
+
+func vetText(w io.Writer, files []luagen.Vetted) error {
+	scripts, skipped, errors, warnings := 0, 0, 0, 0
+	for _, f := range files {
+		scripts += f.Scripts
+		skipped += f.Skipped
+		for _, d := range f.Found {
+			if d.Level() == luagen.Error {
+				errors++
+			} else {
+				warnings++
+			}
+			if _, err := fmt.Fprintln(w, d.Format(f.Source)); err != nil {
+				return err
+			}
+		}
+	}
+	text := fmt.Sprintf("luagen: scripts: %d, errors: %d, warnings: %d", scripts, errors, warnings)
+	if skipped > 0 {
+		text += fmt.Sprintf("; templates of other tools, not read: %d", skipped)
+	}
+	_, err := fmt.Fprintln(w, text)
+	return err
+}
+
+// finding is a diagnostic in JSON.
+type finding struct {
+	File    string `json:"file"`
+	Line    int    `json:"line"`
+	Column  int    `json:"column"`
+	Rule    string `json:"rule"`
+	Level   string `json:"level"`
+	Message string `json:"message"`
+	Cure    string `json:"cure,omitempty"`
+}
+
+// vetJSON prints one array of findings.
+func vetJSON(w io.Writer, files []luagen.Vetted) error {
+	list := []finding{}
+	for _, f := range files {
+		for _, d := range f.Found {
+			list = append(list, finding{d.File, d.Pos.Line, d.Pos.Col, d.Rule, d.Level().String(), d.Message, d.Cure})
+		}
+	}
+	return indented(w, list)
+}
+
+func indented(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// The parts of SARIF 2.1.0 that a finding needs.
+type (
+	sarifLog struct {
+		Schema  string     `json:"$schema"`
+		Version string     `json:"version"`
+		Runs    []sarifRun `json:"runs"`
+	}
+	sarifRun struct {
+		Tool    sarifTool     `json:"tool"`
+		Results []sarifResult `json:"results"`
+	}
+	sarifTool struct {
+		Driver sarifDriver `json:"driver"`
+	}
+	sarifDriver struct {
+		Name           string      `json:"name"`
+		InformationURI string      `json:"informationUri"`
+		Rules          []sarifRule `json:"rules"`
+	}
+	sarifRule struct {
+		ID string `json:"id"`
+	}
+	sarifResult struct {
+		RuleID    string          `json:"ruleId"`
+		Level     string          `json:"level"`
+		Message   sarifText       `json:"message"`
+		Locations []sarifLocation `json:"locations"`
+	}
+	sarifText struct {
+		Text string `json:"text"`
+	}
+	sarifLocation struct {
+		PhysicalLocation sarifPlace `json:"physicalLocation"`
+	}
+	sarifPlace struct {
+		ArtifactLocation sarifFile   `json:"artifactLocation"`
+		Region           sarifRegion `json:"region"`
+	}
+	sarifFile struct {
+		URI string `json:"uri"`
+	}
+	sarifRegion struct {
+		StartLine   int `json:"startLine"`
+		StartColumn int `json:"startColumn"`
+	}
+)
+
+// vetSARIF prints what code hosts show beside the lines of a change.
+func vetSARIF(w io.Writer, files []luagen.Vetted) error {
+	run := sarifRun{Results: []sarifResult{}}
+	run.Tool.Driver = sarifDriver{
+		Name:           "luagen",
+		InformationURI: "https://github.com/luatomic/luatomic/blob/main/docs/luagen.md",
+		Rules:          []sarifRule{},
+	}
+	seen := map[string]bool{}
+	for _, f := range files {
+		for _, d := range f.Found {
+			if !seen[d.Rule] {
+				seen[d.Rule] = true
+				run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, sarifRule{d.Rule})
+			}
+			place := sarifPlace{sarifFile{filepath.ToSlash(d.File)}, sarifRegion{d.Pos.Line, d.Pos.Col}}
+			run.Results = append(run.Results, sarifResult{d.Rule, d.Level().String(), sarifText{d.Message + ": " + d.Cure},
+				[]sarifLocation{{place}}})
+		}
+	}
+	return indented(w, sarifLog{"https://json.schemastore.org/sarif-2.1.0.json", "2.1.0", []sarifRun{run}})
+}

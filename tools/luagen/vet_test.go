@@ -1,0 +1,134 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const goProgram = "package p\n\nvar take = redis.NewScript(`\nlocal n = redis.call('GET', KEYS[1])\nif n == nil then\n" +
+	"\treturn tonumbr(n)\nend\nreturn n\n`)\n\n// not a script: the message of an error\nvar msg = \"write redis.call('GET', key)\"\n" +
+	"var shaped = fmt.Sprintf(`\nreturn redis.call('GET', %s)\n`, key)\n"
+
+func TestVetReadsScriptsWithAndWithoutHeaderAndInGo(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "a", "drop.lua"), "redis.call('DEL', 'x')\n")
+	writeFile(
+		t,
+		filepath.Join(dir, "a", "lock_peek.lua"),
+		strings.Replace(goodScript, "---@reply bool", "---@reply string", 1)+"local x = KEYS[2]\n",
+	)
+	writeFile(t, filepath.Join(dir, "take.go"), goProgram)
+	writeFile(t, filepath.Join(dir, "broken.go"), "package p\nvar x = redis.NewScript(`return redis.call('GET'`")
+	writeFile(t, filepath.Join(dir, "vendor", "x.lua"), "syntax error")
+	writeFile(t, filepath.Join(dir, "erb.lua"), "<%= include 'x' %>\nreturn 1\n")
+	code, stdout, stderr := command("vet", dir)
+	require.Equal(t, 1, code, stderr)
+	require.Contains(t, stdout, filepath.Join(dir, "take.go")+":5:4: R004 warning: redis.call never returns nil")
+	require.Contains(
+		t,
+		stdout,
+		filepath.Join(dir, "take.go")+":6:9: G002 unknown global tonumbr\n   6 | \treturn tonumbr(n)",
+	)
+	require.Contains(t, stdout, "drop.lua:1:19: K001 warning: the key is not one of KEYS but a literal")
+	require.Contains(t, stdout, "lock_peek.lua:8:1: S001", "what stands behind the return")
+	require.Contains(t, stdout, "luagen: scripts: 3, errors: 3, warnings: 2; templates of other tools, not read: 1")
+	require.Contains(t, stdout, "broken.go:2:50: S001 the Go file does not parse")
+	require.NotContains(t, stdout, "vendor")
+
+	code, stdout, _ = command("vet", filepath.Join(dir, "a", "drop.lua"))
+	require.Equal(t, 0, code, "warnings alone")
+	require.Contains(t, stdout, "warnings: 1")
+	code, _, _ = command("vet", "-strict", filepath.Join(dir, "a", "drop.lua"))
+	require.Equal(t, 1, code)
+}
+
+func TestVetFormats(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "drop.lua")
+	writeFile(t, file, "redis.call('DEL', 'x')\nreturn y\n")
+	code, stdout, _ := command("vet", "-format", "json", file)
+	require.Equal(t, 1, code)
+	var list []map[string]any
+	require.NoError(t, json.Unmarshal([]byte(stdout), &list))
+	require.Len(t, list, 2)
+	require.Equal(t, map[string]any{"file": file, "line": 1.0, "column": 19.0, "rule": "K001", "level": "warning",
+		"message": "the key is not one of KEYS but a literal",
+		"cure":    "declare it with ---@key and pass it, or accept it with ---@allow K001 reason"}, list[0])
+
+	code, stdout, _ = command("vet", "-format", "sarif", file)
+	require.Equal(t, 1, code)
+	var log sarifLog
+	require.NoError(t, json.Unmarshal([]byte(stdout), &log))
+	require.Equal(t, "2.1.0", log.Version)
+	require.Len(t, log.Runs[0].Results, 2)
+	require.Equal(t, "error", log.Runs[0].Results[1].Level)
+	require.Equal(t, sarifRegion{2, 8}, log.Runs[0].Results[1].Locations[0].PhysicalLocation.Region)
+
+	writeFile(t, file, "return 1\n")
+	_, stdout, _ = command("vet", "-format", "json", file)
+	require.Equal(t, "[]\n", stdout)
+}
+
+func TestVetTargets(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "h.lua")
+	writeFile(t, file, "redis.call('HEXPIRE', KEYS[1], 1, 'FIELDS', 1, 'f')\nreturn bit.band(1, 2)\n")
+	code, stdout, _ := command("vet", "-strict", file)
+	require.Equal(t, 0, code, stdout)
+	code, stdout, _ = command("vet", "-strict", "-target", "redis8,valkey9", file)
+	require.Equal(t, 0, code, stdout)
+	code, stdout, _ = command("vet", "-strict", "-target", "redis7,miniredis", file)
+	require.Equal(t, 1, code)
+	require.Contains(t, stdout, "P002 warning: HEXPIRE is not a command of redis7, miniredis")
+	require.Contains(t, stdout, "= HEXPIRE is on redis8, valkey9, since version 7.4.0")
+	require.Contains(t, stdout, "P001 warning: bit is not on miniredis")
+	code, _, stderr := command("vet", "-target", "redis5", file)
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, `"redis5" is not a target: targets are dragonfly miniredis redis7`)
+}
+
+// Names that another file of the run declares are those of a program that puts its files together.
+func TestVetOfFilesThatAreJoined(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "now.lua"), "local function now() return redis.call('TIME')[1] end\n")
+	writeFile(t, filepath.Join(dir, "use.lua"), "return now()\n")
+	code, stdout, _ := command("vet", dir)
+	require.Equal(t, 0, code, stdout)
+	code, stdout, _ = command("vet", filepath.Join(dir, "use.lua"))
+	require.Equal(t, 1, code)
+	require.Contains(t, stdout, "G002 unknown global now")
+}
+
+func TestVetUsage(t *testing.T) {
+	t.Parallel()
+	code, stdout, _ := command("vet", "-h")
+	require.Equal(t, 0, code)
+	require.Contains(t, stdout, "miniredis")
+	for _, args := range [][]string{{"vet"}, {"vet", "-format", "xml", "."}, {"vet", "-what"}} {
+		code, _, stderr := command(args...)
+		require.Equal(t, 2, code, "%v", args)
+		require.Contains(t, stderr, "usage: luagen vet")
+	}
+	code, _, stderr := command("vet", filepath.Join(t.TempDir(), "none.lua"))
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "none.lua")
+}
+
+func TestLinkToNothingHasACure(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "locks")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	require.NoError(t, os.Symlink("gone.lua", filepath.Join(dir, "lock_peek.lua")))
+	for _, args := range [][]string{{dir}, {"vet", dir}} {
+		code, _, stderr := command(args...)
+		require.Equal(t, 1, code)
+		require.Contains(t, stderr, `lock_peek.lua" is a link to a file that does not exist: remove it`)
+	}
+}
