@@ -5,10 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Batch sends many calls in one round trip for each node: a pipeline of scripts. Each call is atomic by itself; the
@@ -30,9 +27,9 @@ type Batch struct {
 // NewBatch returns an empty batch on the client.
 func NewBatch(c Client) *Batch {
 	if g, ok := c.(*guarded); ok {
-		return &Batch{client: g.Client, guard: g}
+		return &Batch{client: observe(g.Client), guard: g}
 	}
-	return &Batch{client: c}
+	return &Batch{client: observe(c)}
 }
 
 // Len returns the number of calls that wait for Exec.
@@ -77,7 +74,6 @@ func (b *Batch) Exec(ctx context.Context) error {
 			waiting = append(waiting, c)
 		}
 	}
-	b.acked, b.waitErr = math.MaxInt, nil
 	b.run(ctx, waiting)
 	failed, first, until := 0, error(nil), time.Now().Add(detailBudget)
 	for _, c := range calls {
@@ -98,8 +94,12 @@ func (b *Batch) Exec(ctx context.Context) error {
 // run sends until each call has a reply or may not be retried.
 func (b *Batch) run(ctx context.Context, waiting []*Call) {
 	var p pause
+	r := round{client: b.client, ordered: true, replicas: b.replicas, timeout: b.timeout, acked: math.MaxInt}
 	for tries := 1; len(waiting) > 0; tries++ {
-		b.send(ctx, waiting)
+		for _, c := range waiting {
+			c.begin()
+		}
+		r.send(ctx, waiting)
 		again, withoutDelay := waiting[:0], true
 		for _, c := range waiting {
 			if c.record(c.cmd.Err(), tries) {
@@ -109,50 +109,10 @@ func (b *Batch) run(ctx context.Context, waiting []*Call) {
 		}
 		waiting = again
 		if len(waiting) > 0 && !p.pass(ctx, withoutDelay) {
-			return
+			break
 		}
 	}
-}
-
-// send makes one attempt for each call: warm ones in one pipeline, those whose
-// script is missing in a pipeline for each node that owns them.
-func (b *Batch) send(ctx context.Context, calls []*Call) {
-	if i := slices.IndexFunc(calls, func(c *Call) bool { return c.replica }); i >= 0 {
-		// go-redis closes the connection to a replica after a single command, and not after a pipeline. So one call
-		// is sent first; while it reaches a replica the others keep their error.
-		first := calls[i]
-		_ = b.client.Process(ctx, first.prepare(ctx, first.cold()))
-		b.acked = 0
-		if redis.HasErrorPrefix(first.cmd.Err(), codeReadOnly) {
-			return
-		}
-		calls = slices.Concat(calls[:i], calls[i+1:])
-	}
-	warm := b.client.Pipeline()
-	missing := make(map[*redis.Client][]*Call)
-	for _, c := range calls {
-		if !c.cold() && b.replicas == 0 {
-			_ = warm.Process(ctx, c.prepare(ctx, false))
-			continue
-		}
-		node, err := owner(ctx, b.client, c.firstKey())
-		switch {
-		case err != nil:
-			c.lost(ctx, err)
-		case node == nil || c.byText():
-			_ = warm.Process(ctx, c.prepare(ctx, true))
-			b.acked = 0
-		default:
-			missing[node] = append(missing[node], c)
-		}
-	}
-	_, err := warm.Exec(ctx)
-	blame(calls, err)
-	for node, calls := range missing {
-		acked, err := loadAndSend(ctx, b.client, node, calls, b.replicas, b.timeout)
-		b.acked = min(b.acked, acked)
-		b.waitErr = cmp.Or(b.waitErr, err)
-	}
+	b.acked, b.waitErr = r.acked, r.waitErr
 }
 
 // Wait makes Exec wait until that many replicas of each node have the writes of its calls, or until the timeout is
@@ -167,14 +127,4 @@ func (b *Batch) Acked() (int, error) {
 		return 0, b.waitErr
 	}
 	return b.acked, b.waitErr
-}
-
-// blame sets the error of a pipeline on the commands that go-redis leaves without one when the server refuses the
-// connection.
-func blame(calls []*Call, err error) {
-	for _, c := range calls {
-		if err != nil && !c.cmd.program.sent && c.cmd.Err() == nil {
-			c.cmd.SetErr(fmt.Errorf("connect: %w", err))
-		}
-	}
 }

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Call is one call of a script while it is built and run. Generated code makes
@@ -27,67 +26,20 @@ type Call struct {
 
 	done        bool   // a reply arrived
 	unknown     bool   // an attempt was sent whose outcome is unknown
+	noScript    bool   // the last attempt found no script
 	noLoad      bool   // the server refuses SCRIPT LOAD
 	failedLoads uint8  // SCRIPT LOADs that succeeded although the next EVALSHA found no script
 	replica     bool   // an attempt reached a replica: go-redis closes its connection after a single command, not after a pipeline
 	guarded     bool   // the script is to run behind its guard
+	borrowed    bool   // an argument refers to memory of the caller
 	failure     *Error // of the last attempt
+	phase       atomic.Uint32
 
 	inline [16]any
 	nums   [4]int64
 	used   int
 	text   [6]string
 	texts  int
-}
-
-// command is the go-redis command of one attempt. go-redis must not re-send it: it does not know whether the script
-// is safe to retry.
-type command struct {
-	redis.Cmd
-	program program
-}
-
-// NoRetry keeps go-redis from sending the command a second time.
-func (c *command) NoRetry() bool { return true }
-
-// SetErr also records that a reply arrived. A cluster client sends a command again after a redirection or a failed
-// dial, and keeps the first error when the connection is lost then: the error alone does not determine the outcome.
-func (c *command) SetErr(err error) {
-	if p := &c.program; p.waiting && (err == nil || isReply(err)) {
-		p.waiting, p.answered = false, err == nil
-	}
-	c.Cmd.SetErr(err)
-}
-
-// program is the argument that names the script: its digest, for EVAL its text. go-redis calls MarshalBinary when it
-// writes the command. That shows whether a command whose connection failed had been sent.
-type program struct {
-	script   *Script
-	eval     bool
-	sent     bool // written at least once
-	waiting  bool // written, and no reply since
-	answered bool // the last reply was a value
-	guarded  bool
-	digest   [40]byte
-}
-
-// MarshalBinary returns the bytes for the wire.
-func (p *program) MarshalBinary() ([]byte, error) {
-	p.sent, p.waiting = true, true
-	if p.eval {
-		return []byte(p.file().String()), nil
-	}
-	return append(p.digest[:0], p.file().SHA...), nil
-}
-
-// String returns the text that tracing shows.
-func (p *program) String() string { return p.file().SHA }
-
-func (p *program) file() Text { return p.script.file(p.guarded) }
-
-// FullName returns the name that tracing shows.
-func (c *command) FullName() string {
-	return c.Name() + " " + title(c.program.script.Name, c.program.guarded)
 }
 
 // counts are numbers of keys as prepared arguments, which saves an allocation a call. They are text, because a
@@ -195,6 +147,7 @@ func (c *Call) StringAt(v *string) {
 	}
 	c.argv = append(c.argv, v)
 	c.size += len(*v)
+	c.borrowed = true
 }
 
 // Bytes appends a binary argument; a nil v is an absent one.
@@ -205,6 +158,7 @@ func (c *Call) Bytes(v *[]byte) {
 	}
 	c.argv = append(c.argv, *v)
 	c.size += len(*v)
+	c.borrowed = true
 }
 
 // raw lets go-redis read a []byte through a pointer, without a copy of the
@@ -222,6 +176,7 @@ func (c *Call) BytesAt(v *[]byte) {
 	}
 	c.argv = append(c.argv, (*raw)(v))
 	c.size += len(*v)
+	c.borrowed = true
 }
 
 // Bool appends 1 or 0.
@@ -242,7 +197,10 @@ func (c *Call) Int(name string, v, min, max int64) {
 }
 
 // IntAt appends an integer by reference, as StringAt does.
-func (c *Call) IntAt(v *int64) { c.argv = append(c.argv, v) }
+func (c *Call) IntAt(v *int64) {
+	c.argv = append(c.argv, v)
+	c.borrowed = true
+}
 
 func (c *Call) int(v int64) {
 	if c.used < len(c.nums) {
@@ -363,14 +321,6 @@ func (c *Call) firstKey() string {
 		return ""
 	}
 	return c.argv[3].(string)
-}
-
-// prepare returns a new command for the next attempt.
-func (c *Call) prepare(ctx context.Context, eval bool) *command {
-	c.argv[0] = c.script.verb(eval)
-	c.argv[1] = &c.cmd.program
-	c.cmd = command{Cmd: *redis.NewCmd(ctx, c.argv...), program: program{script: c.script, eval: eval, guarded: c.guarded}}
-	return &c.cmd
 }
 
 // file returns the text that the call sends.

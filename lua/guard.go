@@ -36,14 +36,17 @@ type guarded struct {
 	lease Lease
 }
 
+// Unguarded returns the client under the guard, for what is no script.
+func (g *guarded) Unguarded() Client { return g.Client }
+
 // bind puts the call behind the client's guard, if it has one, and returns the client that sends.
 func (c *Call) bind(client Client) Client {
 	g, ok := client.(*guarded)
 	if !ok {
-		return client
+		return observe(client)
 	}
 	c.guard(g)
-	return g.Client
+	return observe(g.Client)
 }
 
 var (

@@ -121,7 +121,7 @@ func TestAllocationsOfAGuardedCall(t *testing.T) {
 	call()
 	n := testing.AllocsPerRun(200, call)
 	t.Logf("%v allocations", n)
-	require.LessOrEqual(t, n, 8.0)
+	require.LessOrEqual(t, n, 10.0, "as many as without a guard, and three")
 }
 
 // A queue named like the lock is in its slot: made with the guarded client, it accepts work from the holder only.
@@ -145,7 +145,7 @@ func TestGuardedQueue(t *testing.T) {
 	require.ErrorIs(t, err, lua.ErrNoGuard)
 
 	// The holder pauses; the lease expires, and another process acquires the lock.
-	require.NoError(t, client.Set(ctx, lease.key, lockRecord("other", serverTime(t, client), time.Minute), 0).Err())
+	require.NoError(t, client.Set(ctx, lease.key, lockRecord("other"), time.Minute).Err())
 	_, err = ours.Push(ctx, queue.Job{ID: "late"})
 	requireFenced(t, err, lua.ErrRefused)
 	_, err = ours.Cancel(ctx, "two")

@@ -89,6 +89,8 @@ func kind(v any) string {
 		return "a string"
 	case []any:
 		return fmt.Sprintf("an array of %d", len(v))
+	case misfit:
+		return v.String()
 	}
 	return fmt.Sprintf("a %T", v)
 }
@@ -169,6 +171,9 @@ func (r *Reply) Bytes(name string) []byte {
 	r.fail(name, "a string", v)
 	return nil
 }
+
+// Any returns the value as go-redis gives it: int64, string, []any, nil for an absent one.
+func (r *Reply) Any(string) any { return r.next() }
 
 // Milliseconds reads a duration.
 func (r *Reply) Milliseconds(name string) time.Duration {

@@ -1,6 +1,8 @@
 package lua_test
 
 import (
+	"crypto/sha1"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -37,7 +39,21 @@ type pair struct {
 	At int64
 }
 
-var fields = []string{"int", "uint", "bool", "float", "string", "bytes", "ms", "sec", "at_ms", "at_sec", "maybe", "numbers", "rows"}
+var fields = []string{
+	"int",
+	"uint",
+	"bool",
+	"float",
+	"string",
+	"bytes",
+	"ms",
+	"sec",
+	"at_ms",
+	"at_sec",
+	"maybe",
+	"numbers",
+	"rows",
+}
 
 func decodeEverything(r *lua.Reply) everything {
 	var v everything
@@ -78,11 +94,17 @@ func decode[T any](reply any, decoder func(*lua.Reply) T) (T, error) {
 
 func TestRepliesDecodeTheSameInBothProtocols(t *testing.T) {
 	t.Parallel()
-	s := newScript("everything", `return {-1, '18446744073709551615', true, '1.5', 'text', '\255\0', 1500, 60, 1700000000123, 1700000000,
-  ARGV[1] == '' and 7 or false, {1, '2'}, {'a', 10, 'b', 20}}`, lua.RetrySafe)
+	s := newScript(
+		"everything",
+		`return {-1, '18446744073709551615', true, '1.5', 'text', '\255\0', 1500, 60, 1700000000123, 1700000000,
+  ARGV[1] == '' and 7 or false, {1, '2'}, {'a', 10, 'b', 20}}`,
+		lua.RetrySafe,
+	)
 	want := everything{
 		Int: -1, Uint: math.MaxUint64, Bool: true, Float: 1.5, String: "text", Bytes: []byte("\xff\x00"), Short: 1500 * time.Millisecond, Long: time.Minute,
-		AtMs: time.UnixMilli(1700000000123), AtSec: time.Unix(1700000000, 0), Numbers: []int64{1, 2}, Rows: []pair{{"a", 10}, {"b", 20}},
+		AtMs: time.UnixMilli(
+			1700000000123,
+		), AtSec: time.Unix(1700000000, 0), Numbers: []int64{1, 2}, Rows: []pair{{"a", 10}, {"b", 20}},
 	}
 	for _, protocol := range []int{2, 3} {
 		client := luatomictest.Client(t, func(o *redis.Options) { o.Protocol = protocol })
@@ -120,7 +142,12 @@ func TestRepliesDecodeTheSameInBothProtocols(t *testing.T) {
 			"return redis.status_reply('QUEUED')": func(r *lua.Reply) any { return r.String("s") == "QUEUED" },
 			"return {false, 1}":                   func(r *lua.Reply) any { r.Tuple(2); return r.Absent() && r.Int("n") == 1 },
 		} {
-			got, err := lua.Run(within(t, 10*time.Second), client, newCall(newScript("scalar", source, lua.RetrySafe), luatomictest.Namespace(t)), accepts)
+			got, err := lua.Run(
+				within(t, 10*time.Second),
+				client,
+				newCall(newScript("scalar", source, lua.RetrySafe), luatomictest.Namespace(t)),
+				accepts,
+			)
 			require.NoError(t, err, source)
 			require.Equal(t, true, got, "%s over RESP%d", source, protocol)
 		}
@@ -162,9 +189,20 @@ func TestWrongTypeAtEachPosition(t *testing.T) {
 		"int": {nil, text, list, huge, "1.5", "", 1.5, true}, "uint": {nil, text, list, huge, int64(-1), "-1", ""},
 		"bool": {text, list, int64(2), "1", "true", map[any]any{}}, "float": {nil, text, list, number, "", "0x"},
 		"string": {nil, number, list, true}, "bytes": {nil, number, list, map[any]any{secret: secret}},
-		"ms":  {nil, text, list, huge, int64(math.MaxInt64), int64(math.MinInt64), int64(math.MaxInt64/1_000_000 + 1)},
-		"sec": {nil, text, list, huge, int64(math.MaxInt64), int64(math.MaxInt64/1_000_000_000 + 1)}, "at_ms": {nil, text, list, huge}, "at_sec": {nil, text, list, huge},
-		"maybe": {text, list, huge}, "numbers": {text, number, map[any]any{}}, "rows": {text, number, []any{secret}, []any{secret, number, secret}},
+		"ms": {nil, text, list, huge, int64(math.MaxInt64), int64(math.MinInt64), int64(math.MaxInt64/1_000_000 + 1)},
+		"sec": {
+			nil,
+			text,
+			list,
+			huge,
+			int64(math.MaxInt64),
+			int64(math.MaxInt64/1_000_000_000 + 1),
+		}, "at_ms": {nil, text, list, huge}, "at_sec": {nil, text, list, huge},
+		"maybe": {
+			text,
+			list,
+			huge,
+		}, "numbers": {text, number, map[any]any{}}, "rows": {text, number, []any{secret}, []any{secret, number, secret}},
 	}
 	require.Len(t, wrong, len(fields))
 	for i, field := range fields {
@@ -300,4 +338,21 @@ func wire(v any) any {
 		return m
 	}
 	return v
+}
+
+// A reply of any kind comes as go-redis gives it.
+func TestReplyOfAnyKind(t *testing.T) {
+	t.Parallel()
+	client, ctx := luatomictest.Client(t), t.Context()
+	for text, want := range map[string]any{
+		"return 7\n": int64(7), "return 'x'\n": "x", "return {1, 'a', false}\n": []any{int64(1), "a", nil}, "return nil\n": nil,
+	} {
+		sum := sha1.Sum([]byte(text))
+		s := lua.Script{Name: "any", SHA: hex.EncodeToString(sum[:]), Source: &text}
+		call := lua.NewCall(&s, 0, 0)
+		call.EndKeys()
+		got, err := lua.Run(ctx, client, call, func(r *lua.Reply) any { return r.Any("reply") })
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
 }

@@ -27,7 +27,7 @@ func Run[T any](ctx context.Context, c Client, call *Call, decode func(*Reply) T
 }
 
 func decodeCall[T any](call *Call, decode func(*Reply) T) (T, error) {
-	call.reply = Reply{script: call.script.Name, value: call.cmd.Val()}
+	call.reply = Reply{script: call.script.Name, value: call.value()}
 	out := decode(&call.reply)
 	if err := call.reply.err; err != nil {
 		var none T
@@ -36,12 +36,22 @@ func decodeCall[T any](call *Call, decode func(*Reply) T) (T, error) {
 	return out, nil
 }
 
+// value is the reply as the decoder takes it.
+func (c *Call) value() any {
+	if m := c.script.Merge; m != nil {
+		return m.row(c.cmd.Val())
+	}
+	return c.cmd.Val()
+}
+
 func (c *Call) run(ctx context.Context, client Client) error {
 	client = c.bind(client)
 	if err := c.check(ctx); err != nil {
 		return err
 	}
-	if c.record(client.Process(ctx, c.prepare(ctx, false)), 1) {
+	if l, s := c.lane(ctx, client); l != nil {
+		c.share(ctx, client, l, s)
+	} else if c.record(client.Process(ctx, c.prepare(ctx, false)), 1) {
 		c.repeat(ctx, client)
 	}
 	return c.result(ctx, client, time.Now().Add(detailBudget))
@@ -64,6 +74,7 @@ func (c *Call) record(err error, tries int) (again bool) {
 	}
 	e.Tries = tries
 	c.failure = e
+	c.noScript = e.Code == "NOSCRIPT"
 	c.replica = c.replica || e.Code == codeReadOnly
 	if e.Outcome == ErrOutcomeUnknown {
 		c.unknown = true
@@ -77,7 +88,7 @@ func (c *Call) record(err error, tries int) (again bool) {
 const codeReadOnly = "READONLY"
 
 // cold reports whether the last attempt failed because the server does not have the script.
-func (c *Call) cold() bool { return c.failure != nil && c.failure.Code == "NOSCRIPT" }
+func (c *Call) cold() bool { return c.noScript }
 
 // withoutDelay reports whether the next attempt needs no delay: it loads the missing script.
 func (c *Call) withoutDelay() bool { return c.cold() && c.failedLoads < maxFailedLoads }
@@ -85,16 +96,21 @@ func (c *Call) withoutDelay() bool { return c.cold() && c.failedLoads < maxFaile
 func (c *Call) repeat(ctx context.Context, client Client) {
 	var p pause
 	for tries := 2; p.pass(ctx, c.withoutDelay()); tries++ {
-		var err error
-		if c.cold() {
-			err = c.loadAndRun(ctx, client)
-		} else {
-			err = client.Process(ctx, c.prepare(ctx, false))
-		}
-		if !c.record(err, tries) {
+		c.begin()
+		c.attempt(ctx, client)
+		if !c.record(c.cmd.Err(), tries) {
 			return
 		}
 	}
+}
+
+// attempt sends the call by itself. The outcome is that of its command.
+func (c *Call) attempt(ctx context.Context, client Client) {
+	if c.cold() {
+		_ = c.loadAndRun(ctx, client)
+		return
+	}
+	_ = client.Process(ctx, c.prepare(ctx, false))
 }
 
 // result returns the caller's error, nil after a reply. An unknown outcome stays unknown, whatever the later attempts
@@ -115,7 +131,7 @@ func (c *Call) result(ctx context.Context, client Client, until time.Time) error
 	switch {
 	case e.Code == "WRONGTYPE":
 		e.Detail = c.findWrongType(ctx, client, until)
-	case e.Outcome == ErrNotExecuted && isContext(e.Err):
+	case e.Outcome == ErrNotExecuted && isContext(e.Err) && e.Detail == "":
 		if node, ok := client.(*redis.Client); ok {
 			e.Detail = "no connection to " + node.Options().Addr
 		}

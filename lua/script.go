@@ -3,7 +3,7 @@
 //
 // # Sending a call
 //
-// A generated function builds a [Call] (keys first, then arguments), and [Run] sends it as EVALSHA in one round trip.
+// A generated function builds a [Call] (keys first, then arguments), and [Run] sends it as EVALSHA.
 // go-redis re-sends a command whose reply was lost, up to four executions in all. A Call forbids that (NoRetry) and
 // decides by the outcome of the failure:
 //
@@ -18,6 +18,18 @@
 //   - refused ([ErrRefused]): the script itself answered with an error it
 //     declares; match it with errors.Is against the generated variable.
 //
+// # Round trips that calls share
+//
+// While few round trips to a server are under way, a call is sent at once. While four are, later calls wait for one of
+// them to return, and then go out together: in one pipeline, and as the rows of one command where the script is one for
+// many ("---@merge" in its header). No timer delays a call. Each call has its own outcome, as if it had been sent
+// alone. It happens on a Client (with Sentinel, too), a ClusterClient and a Ring, per node; calls of more than 64 KiB
+// and those on another client are sent by themselves. [Direct] switches it off for a client.
+//
+// A call that shares round trips returns when its context ends, whatever the server does: with [ErrNotExecuted] if it
+// was not written yet, else with [ErrOutcomeUnknown]. A call that is sent by itself returns when go-redis does, which
+// waits for its ReadTimeout (5 s) unless the client has ContextTimeoutEnabled.
+//
 // # What is checked before any I/O
 //
 // Names, bounds, the number of items and bytes in one call, and that all keys hash to one Redis Cluster slot: on a
@@ -28,6 +40,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/luahook"
 )
 
 // Client is any go-redis client: Client, ClusterClient, Ring, the Sentinel
@@ -76,6 +90,8 @@ type Script struct {
 	MaxBytes int
 	// Keys are the declared keys, in order.
 	Keys []Key
+	// Merge describes a script for many; nil for a script of which each call is a command.
+	Merge *Merge
 	// Guarded is the script behind its guard, which Guard runs; zero where the header has no @guard. It has one more
 	// key and one more argument, the last ones.
 	Guarded Text
@@ -113,9 +129,9 @@ func (t Text) scriptLine(line int) int {
 
 func (s *Script) file(guarded bool) Text {
 	if guarded {
-		return s.Guarded
+		return s.Guarded.hooked(s)
 	}
-	return Text{SHA: s.SHA, Source: s.Source}
+	return Text{SHA: s.SHA, Source: s.Source}.hooked(s)
 }
 
 // title returns the script's name for messages and traces.
@@ -138,12 +154,13 @@ func (s *Script) maxBytes() int {
 
 // verb returns the command that runs the script by digest or, when eval is true, by text.
 func (s *Script) verb(eval bool) any {
+	readOnly := s.ReadOnly && luahook.Rewrite == nil // a rewritten script publishes what it did
 	switch {
-	case eval && s.ReadOnly:
+	case eval && readOnly:
 		return "eval_ro"
 	case eval:
 		return "eval"
-	case s.ReadOnly:
+	case readOnly:
 		return "evalsha_ro"
 	}
 	return "evalsha"

@@ -35,8 +35,7 @@ func StartCluster(t testing.TB) *Cluster {
 	defer cancel()
 	var c *Cluster
 	var err error
-	// Two test processes can choose the same port at the same time, and one of them then reaches the other's node.
-	// New ports cure that.
+	// A process that is no test can take the port of a node's bus. New ports cure that.
 	for range 3 {
 		if c, err = formCluster(ctx, t); err == nil {
 			Eventually(t, clusterReady, "every node of the cluster reports cluster_state:ok", func() bool { return c.ready(ctx) })
@@ -83,7 +82,7 @@ func (c *Cluster) Addrs() []string {
 // Client returns a cluster client that has loaded the slots. It is closed when the test ends.
 func (c *Cluster) Client(opts ...func(*redis.ClusterOptions)) *redis.ClusterClient {
 	c.t.Helper()
-	options := &redis.ClusterOptions{Addrs: c.Addrs()}
+	options := &redis.ClusterOptions{Addrs: c.Addrs(), Protocol: protocol()}
 	for _, opt := range opts {
 		opt(options)
 	}

@@ -9,7 +9,7 @@
 //
 // With none of them the test fails and its error says what to install; nothing is skipped silently.
 // LUATOMIC_REQUIRE=docker fails a test that gets no container, and LUATOMIC_REQUIRE=local starts none. A module that
-// does not import package container requires nothing of testcontainers.
+// does not import package container requires nothing of testcontainers. LUATOMIC_PROTOCOL=2 lets the clients speak RESP2.
 //
 // Tests share the server, so each uses its own [Namespace] and never flushes:
 //
@@ -36,6 +36,7 @@ import (
 
 	"github.com/luatomic/luatomic/internal/embedded"
 	"github.com/luatomic/luatomic/luatomictest/internal/ready"
+	"github.com/luatomic/luatomic/luatomictest/luacover"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 )
@@ -49,6 +50,7 @@ const setupTimeout = 10 * time.Second
 func Main(m *testing.M, sources ...Source) {
 	shared.sources = sources
 	code := m.Run()
+	luacover.Flush()
 	shared.close()
 	if code == 0 {
 		if err := leftOver(); err != nil {
@@ -109,12 +111,21 @@ func newClient(t testing.TB, url string, opts []func(*redis.Options)) *redis.Cli
 	if err != nil {
 		t.Fatalf("luatomictest: server URL: %v", err)
 	}
+	options.Protocol = protocol()
 	for _, opt := range opts {
 		opt(options)
 	}
 	client := redis.NewClient(options)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
+}
+
+// protocol is the version of RESP that clients speak; 0 is what go-redis takes.
+func protocol() int {
+	if os.Getenv("LUATOMIC_PROTOCOL") == "2" {
+		return 2
+	}
+	return 0
 }
 
 // leftOver reports goroutines that do not end. On a busy machine closed ones can take some seconds.

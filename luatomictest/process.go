@@ -3,6 +3,7 @@ package luatomictest
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -31,6 +32,7 @@ type process struct {
 	cmd      *exec.Cmd
 	exited   chan struct{}
 	watchdog *watchdog.Watchdog
+	reserved io.Closer // its port
 }
 
 // newProcess finds a binary and creates the directory. The extra arguments come last: of two equal options the server
@@ -112,6 +114,9 @@ func (p *process) kill() {
 
 func (p *process) remove() {
 	p.kill()
+	if p.reserved != nil {
+		_ = p.reserved.Close()
+	}
 	_ = os.RemoveAll(p.dir)
 }
 
@@ -124,18 +129,30 @@ func (p *process) lastLog() string {
 	return strings.Join(lines[max(0, len(lines)-3):], " | ")
 }
 
-// freePort finds a free loopback port whose port + 10000, the bus of a cluster node, is free too. It is below the
-// range of ephemeral ports.
-func freePort(try int) (int, error) {
-	const low, span = 20000, 10000
+// freePort finds a free loopback port whose port + 10000, the bus of a cluster node, is free too, and reserves it. Both
+// are below the range of ephemeral ports.
+func freePort(try int) (port int, reserved io.Closer, err error) {
+	const low, span = 17000, 5000
 	seed := os.Getpid()*7919 + int(time.Now().UnixNano()/1000) + try*104729
 	for i := range 500 {
 		port := low + (seed+i*37)%span
-		if canListen(port) && canListen(port+10000) {
-			return port, nil
+		reserved, err := reserve(port)
+		if err != nil {
+			continue
 		}
+		if canListen(port) && canListen(port+10000) {
+			return port, reserved, nil
+		}
+		_ = reserved.Close()
 	}
-	return 0, errors.New("no free loopback port found")
+	return 0, nil, errors.New("no free loopback port found")
+}
+
+// reserve keeps the servers of all other tests, of other processes too, from the port until it is closed. A server that
+// was killed leaves its port: another one there would answer its clients, and not let it restart. The reservation is a
+// listener 5000 above, which ends with this process, however that ends.
+func reserve(port int) (io.Closer, error) {
+	return net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port+5000)))
 }
 
 func canListen(port int) bool {

@@ -55,7 +55,9 @@ func (s *Sentinel) ask() *redis.SentinelClient {
 // Client returns a client that follows the master, closed when the test ends.
 func (s *Sentinel) Client() *redis.Client {
 	s.t.Helper()
-	c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: sentinelName, SentinelAddrs: []string{s.sentinel.Addr()}})
+	c := redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName: sentinelName, SentinelAddrs: []string{s.sentinel.Addr()}, Protocol: protocol(),
+	})
 	s.t.Cleanup(func() { _ = c.Close() })
 	return c
 }

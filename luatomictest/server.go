@@ -48,11 +48,14 @@ func newServer(t testing.TB, args []string) (*Server, error) {
 		return nil, err
 	}
 	defaults := p.args
-	// Another process may take the port between the check and the start. Then the server exits immediately, and the
-	// next port is tried.
+	// A process that is no test may take the port between the check and the start. Then the server exits immediately,
+	// and the next port is tried.
 	for try := range 5 {
 		var port int
-		if port, err = freePort(try); err != nil {
+		if p.reserved != nil {
+			_ = p.reserved.Close()
+		}
+		if port, p.reserved, err = freePort(try); err != nil {
 			break
 		}
 		p.network, p.addr = "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))

@@ -100,3 +100,23 @@ func TestServerWithoutABinarySaysWhatToInstall(t *testing.T) {
 		require.Contains(t, failed, "apt-get install redis-server", name)
 	}
 }
+
+// A server that was killed keeps its port: another one there would answer its clients.
+func TestPortOfAKilledServerIsReserved(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		end  func(s *luatomictest.Server)
+		free bool
+	}{
+		"killed": {end: (*luatomictest.Server).Kill},
+		"ended":  {end: luatomictest.Remove, free: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := luatomictest.StartServer(t)
+			require.Error(t, luatomictest.Reserve(s.Addr()))
+			c.end(s)
+			require.Equal(t, c.free, luatomictest.Reserve(s.Addr()) == nil)
+		})
+	}
+}

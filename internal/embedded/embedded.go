@@ -21,16 +21,22 @@ const (
 	maxStep = 25 * time.Millisecond
 	// stepShare keeps the work of a step, which visits every key with a TTL, under a tenth of the time.
 	stepShare = 10
+	// few keys cost nothing to visit: where steps are slow, the machine is busy.
+	few = 1000
 )
 
 // Server is an in-process imitation of a Redis server on a loopback port.
 //
 // Its clock advances in steps of 1 ms, up to 25 ms when many thousand keys expire. TIME and all expiry use that one
-// clock, so they agree; both are late by up to a step. Step moves the clock forward or back.
+// clock, so they agree; both are late by up to a step. While few keys
+// expire, no two scripts see the same time, as on a server, where a script takes longer than a microsecond. Step moves
+// the clock forward or back.
 type Server struct {
 	redis     *miniredis.Miniredis
 	mu        sync.Mutex    // held while the wall clock is read and the server's clock is set
 	offset    time.Duration // from the wall clock
+	now       time.Time     // the server's clock
+	crowded   bool          // many keys expire
 	closing   chan struct{}
 	ticking   sync.WaitGroup
 	closeOnce sync.Once
@@ -47,7 +53,8 @@ func Start() (*Server, error) {
 	redis := miniredis.NewMiniRedis()
 	// With the wall clock, miniredis visits every expiring key on every access; with a clock that is set, once a
 	// step.
-	redis.SetTime(time.Now())
+	s := &Server{redis: redis, closing: make(chan struct{}), now: time.Now()}
+	redis.SetTime(s.now)
 	redis.ClockTTL(true)
 	if err := redis.Start(); err != nil {
 		return nil, fmt.Errorf("embedded server: %w", err)
@@ -55,13 +62,16 @@ func Start() (*Server, error) {
 	// A server allows TIME in read-only scripts; the imitation refuses it. So read-only scripts run as ordinary ones.
 	redis.Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
 		verb, readOnly := strings.CutSuffix(strings.ToUpper(cmd), "_RO")
-		if !readOnly || verb != "EVALSHA" && verb != "EVAL" {
+		if verb != "EVALSHA" && verb != "EVAL" {
+			return false
+		}
+		s.advance()
+		if !readOnly {
 			return false
 		}
 		redis.Server().Dispatch(c, append([]string{verb}, args...))
 		return true
 	})
-	s := &Server{redis: redis, closing: make(chan struct{})}
 	s.ticking.Go(s.tick)
 	return s, nil
 }
@@ -92,15 +102,30 @@ func (s *Server) set(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.offset += d
-	s.redis.SetTime(time.Now().Add(s.offset))
+	if wall := time.Now().Add(s.offset); d != 0 || wall.After(s.now) {
+		s.now = wall
+	}
+	s.redis.SetTime(s.now)
 	// Any access applies the expiry that is due.
 	s.redis.Exists("")
+}
+
+// advance is the time that a script takes.
+func (s *Server) advance() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.crowded {
+		return // each new time has the imitation visit them all
+	}
+	s.now = s.now.Add(time.Microsecond)
+	s.redis.SetTime(s.now)
 }
 
 // tick sets the clock until Close.
 func (s *Server) tick() {
 	timer := time.NewTimer(minStep)
 	defer timer.Stop()
+	slow := 0
 	for {
 		select {
 		case <-s.closing:
@@ -109,6 +134,15 @@ func (s *Server) tick() {
 		}
 		began := time.Now()
 		s.set(0)
+		if time.Since(began) > minStep {
+			slow++
+		} else {
+			slow = 0
+		}
+		crowded := slow >= 3 && len(s.redis.Keys()) > few
+		s.mu.Lock()
+		s.crowded = crowded
+		s.mu.Unlock()
 		timer.Reset(min(max(minStep, stepShare*time.Since(began)), maxStep))
 	}
 }

@@ -81,6 +81,32 @@ func TestTimeIsTheWallClock(t *testing.T) {
 	}, 20*time.Second, 10*time.Millisecond)
 }
 
+// Steps that are slow, as scripts are, do not stop the clock: no two scripts see the same time.
+func TestNoTwoScriptsSeeTheSameTime(t *testing.T) {
+	client := start(t)
+	busy, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	var slow sync.WaitGroup
+	for range 4 {
+		slow.Go(func() {
+			for busy.Err() == nil {
+				client.Eval(t.Context(), `for i = 1, 100000 do end return 0`, nil)
+			}
+		})
+	}
+	last := int64(0)
+	for busy.Err() == nil {
+		reply, err := client.Eval(t.Context(), `return redis.call('TIME')`, nil).StringSlice()
+		require.NoError(t, err)
+		var sec, usec int64
+		_, err = fmt.Sscan(reply[0]+" "+reply[1], &sec, &usec)
+		require.NoError(t, err)
+		require.Greater(t, sec*1_000_000+usec, last)
+		last = sec*1_000_000 + usec
+	}
+	slow.Wait()
+}
+
 func TestStepMovesTimeAndExpiry(t *testing.T) {
 	t.Parallel()
 	server, err := embedded.Start()

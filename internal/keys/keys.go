@@ -15,32 +15,42 @@
 //	{queue}:u   hash    k:name to the id that holds a unique name, j:id to the name
 //	{queue}:ux  zset    unique name, scored by the end of its hold in ms
 //	{queue}:c   hash    settings: paused, limit; dead_bytes, the bodies in d
-//	{queue}:w   zset    channels of waiting consumers and pollers, scored by the
-//	                    end of their wait in ms; expires
+//	{queue}:o   hash    id to the options of a job, of those that have some
+//	{queue}:w   zset    names of waiting consumers and pollers, scored by the
+//	                    end of their wait in ms; their channel is {queue}:w:name;
+//	                    expires
+//	{queue}:f   zset    ids of jobs that were finished within a minute, scored by that
+//	                    time in ms, for a push that is sent again; expires
 //	{queue}:i:* string  result of one push, kept for a retry; expires
 //
 //	{tag}{queue}:r ...  the same keys of a queue with a tag
 //	{tag}{}:i:* string  result of one push to several queues of a tag; expires
 //
+//	queues:{luatomic}:names    zset  {queue} or {tag}{queue}, scored by the last
+//	                                 report in ms; expires
+//	queues:{luatomic}:workers  zset  process, scored by the end of its lease in ms;
+//	                                 expires
+//	queues:{luatomic}:about    hash  process to its description; expires
+//	queues:{luatomic}:n:<day>  hash  jobs of a day by queue and outcome; expires
+//
 //	lock:{name}  string  fence, holder and lease as one text; expires
-//	lockq:{name} zset    waiters for the lock, scored by priority and
-//	                     arrival; expires
+//	lockq:{name} list    waiters for the lock in order of arrival; expires
 //
 //	sem:{name}   zset    the semaphore, see scripts/sem_acquire.lua; expires
-//	semq:{name}  zset    waiters for a permit, like lockq; expires
+//	semq:{name}  zset    waiters for a permit, scored by arrival; expires
 //	rw:{name}, rwq:{name}  the same for a read-write lock
 //
 // With a tag, the locks of that tag share a slot: lock:{tag}:name. Waiters subscribe to lock:c:<process>, on a
 // cluster to lock:{name}:c:<process>; observers of an election to lock:{name}:e.
 //
-//	rpc:{bus}:nodes     zset    node scored by the end of its lease in ms; expires
+//	rpc:{bus}:nodes     zset    node scored by the end of its lease in ms,
+//	                            with its load as the fraction; expires
 //	rpc:{bus}:about     hash    node and its description; expires
-//	rpc:{bus}:m:*       zset    per method: node scored by calls in flight less
-//	                            its concurrency; expires
-//	rpc:{bus}:r:*       string  one request: state, attempt and node; pending: its
-//	                            callers and the request; done: the reply; expires
-//	rpc:{bus}:g:*       hash    one gather: c the caller, f the request, n:node p
-//	                            or u while pending, d and the reply; expires
+//	rpc:{bus}:methods   zset    method, NUL, node; expires
+//	rpc:{bus}:serves    hash    node, NUL, part: its methods, a line each; expires
+//	rpc:{bus}:r:*       string  one request: state, attempt and node; digest and
+//	                            callers; the request or the reply; expires
+//	rpc:{bus}:b:*       string  a body that is too large for a script; expires
 //	rpc:{bus}:s:*       hash    parts of a streaming reply by number; expires
 //	rpc:{bus}:k:*       string  the node that owns a connection; expires
 //
@@ -48,11 +58,19 @@
 // settings in c.
 package keys
 
-import "github.com/luatomic/luatomic/lua"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/luatomic/luatomic/lua"
+)
 
 // Queue names the keys of one queue.
 type Queue struct {
-	Ready, Scheduled, Bodies, Leases, Failures, Dead, Unique, Expiry, Control, Wake string
+	Ready, Scheduled, Bodies, Leases, Failures, Dead, Unique, Expiry, Control, Wake, Options, Finished string
+
+	// Listed is how the queue is named in the list of queues.
+	Listed string
 
 	receipt, channel string
 }
@@ -63,21 +81,39 @@ func NewQueue(prefix, tag, name string) (Queue, error) {
 	if err := check("queue name", prefix, name); err != nil {
 		return Queue{}, err
 	}
-	head := prefix + "{" + name + "}"
+	listed := "{" + name + "}"
 	if tag != "" {
 		if err := lua.CheckName("tag", tag); err != nil {
 			return Queue{}, err
 		}
-		head = prefix + "{" + tag + "}{" + name + "}"
+		listed = "{" + tag + "}{" + name + "}"
 	}
-	head += ":"
+	head := prefix + listed + ":"
 	return Queue{
-		Ready: head + "r", Scheduled: head + "s", Bodies: head + "b",
+		Listed: listed,
+		Ready:  head + "r", Scheduled: head + "s", Bodies: head + "b",
 		Leases: head + "l", Failures: head + "n", Dead: head + "d",
 		Unique: head + "u", Expiry: head + "ux", Control: head + "c", Wake: head + "w",
+		Options: head + "o", Finished: head + "f",
 		receipt: head + "i:", channel: head + "w:",
 	}, nil
 }
+
+// Fleet names the keys under which processes report the queues that they use.
+type Fleet struct {
+	Queues, Workers, About string
+
+	counts string
+}
+
+// NewFleet names the keys of all processes with that prefix.
+func NewFleet(prefix string) Fleet {
+	head := prefix + "queues:{luatomic}:"
+	return Fleet{Queues: head + "names", Workers: head + "workers", About: head + "about", counts: head + "n:"}
+}
+
+// Counts names the key of a day's counts; the day is as 2006-01-02.
+func (f *Fleet) Counts(day string) string { return f.counts + day }
 
 // Receipt names the key that keeps the result of a push with that token to several
 // queues of a tag.
@@ -122,6 +158,15 @@ func newLock(kind, prefix, tag, name string) (Lock, error) {
 	return Lock{Record: prefix + kind + ":{" + tag + "}:" + name, Queue: prefix + kind + "q:{" + tag + "}:" + name}, nil
 }
 
+// LockOf names the keys of the lock, semaphore or read-write lock with that record, and says whether it is a plain lock.
+func LockOf(prefix, record string) (_ Lock, plain bool, err error) {
+	kind, rest, ok := strings.Cut(strings.TrimPrefix(record, prefix), ":{")
+	if !ok || !strings.HasPrefix(record, prefix) || kind != "lock" && kind != "sem" && kind != "rw" {
+		return Lock{}, false, fmt.Errorf("%w: %q is the record of no lock", lua.ErrBadName, record)
+	}
+	return Lock{Record: record, Queue: prefix + kind + "q:{" + rest}, kind == "lock", nil
+}
+
 // Channel names the channel in the lock's slot that notifies a process.
 func (l *Lock) Channel(process string) string { return l.Record + ":c:" + process }
 
@@ -134,7 +179,7 @@ func LockInbox(prefix string) string { return prefix + "lock:c:" }
 
 // Bus names the keys and channels of one bus.
 type Bus struct {
-	Nodes, About string
+	Nodes, About, Methods, Serves string
 	// Outbox is the prefix of the channels of nodes and callers.
 	Outbox string
 	// All is the channel of all nodes and callers.
@@ -149,17 +194,27 @@ func NewBus(prefix, name string) (Bus, error) {
 		return Bus{}, err
 	}
 	tag := prefix + "rpc:{" + name + "}:"
-	return Bus{Nodes: tag + "nodes", About: tag + "about", Outbox: tag + "n:", All: tag + "all", tag: tag}, nil
+	return Bus{
+		Nodes: tag + "nodes", About: tag + "about", Methods: tag + "methods", Serves: tag + "serves",
+		Outbox: tag + "n:", All: tag + "all", tag: tag,
+	}, nil
 }
 
-// Method names the key that holds the nodes of a method.
-func (b *Bus) Method(name string) string { return b.tag + "m:" + name }
+// AnyBus is the pattern, behind the prefix, of the keys of the nodes of all buses, for SCAN.
+const AnyBus = "rpc:{*}:nodes"
+
+// BusOf is the name of the bus whose nodes have that key.
+func BusOf(prefix, key string) (name string, ok bool) {
+	rest, begins := strings.CutPrefix(key, prefix+"rpc:{")
+	name, ends := strings.CutSuffix(rest, "}:nodes")
+	return name, begins && ends && lua.CheckName("bus name", name) == nil
+}
 
 // Record names the key of one request.
 func (b *Bus) Record(id string) string { return b.tag + "r:" + id }
 
-// Gather names the key of one request to many nodes.
-func (b *Bus) Gather(id string) string { return b.tag + "g:" + id }
+// Body names the key of a body that travels by itself.
+func (b *Bus) Body(id string) string { return b.tag + "b:" + id }
 
 // Chunks names the key of the parts of a streaming reply.
 func (b *Bus) Chunks(id string) string { return b.tag + "s:" + id }

@@ -2,6 +2,8 @@ package lab
 
 import (
 	"context"
+	"net"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -41,4 +43,28 @@ func Locker(t testing.TB, c redis.UniversalClient, opts *lock.Options) *lock.Loc
 	l := lock.New(c, opts)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	return l
+}
+
+// RoundTrips counts what a client sends: a command, or a pipeline of them.
+type RoundTrips struct{ atomic.Int64 }
+
+// DialHook leaves connections alone.
+func (*RoundTrips) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+// ProcessHook counts a command.
+func (n *RoundTrips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		n.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+// ProcessPipelineHook counts a pipeline.
+func (n *RoundTrips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		n.Add(1)
+		return next(ctx, cmds)
+	}
 }

@@ -38,3 +38,46 @@ func TestContextEndsAtTheDeadlineWithoutAnAnswer(t *testing.T) {
 	require.EqualError(t, context.Cause(kept), `lost: "x" was not extended in time`)
 	require.Positive(t, f.extensions())
 }
+
+func TestRenewalEndsWithTheContextsThatItIsFor(t *testing.T) {
+	t.Parallel()
+	l, f, k := held(t, Terms{TTL: time.Minute})
+	renewed := func() bool {
+		_, leases := renews(k, f.server)
+		return leases == 1
+	}
+	ended := func() bool { return !renewed() }
+	one, endOne := context.WithCancel(t.Context())
+	two, endTwo := context.WithCancel(t.Context())
+	l.KeepWhile(one)
+	l.KeepWhile(two)
+	require.True(t, renewed())
+	endOne()
+	require.Never(t, ended, 50*time.Millisecond, 5*time.Millisecond, "the other context lives")
+	endTwo()
+	require.Eventually(t, ended, 10*time.Second, time.Millisecond)
+	require.NoError(t, l.Err(), "it runs out, and is not released")
+	three, endThree := context.WithCancel(t.Context())
+	kept := l.KeepWhile(three)
+	require.True(t, renewed(), "a later call has it renewed again")
+	endThree()
+	<-kept.Done()
+	require.Eventually(t, ended, 10*time.Second, time.Millisecond)
+	require.NoError(t, l.Release(t.Context()))
+	<-l.KeepWhile(t.Context()).Done()
+}
+
+// The function that runs under a lease may go on for a while after the end of its context.
+func TestRunKeepsTheLeaseUntilItsFunctionReturns(t *testing.T) {
+	t.Parallel()
+	l, f, k := held(t, Terms{TTL: time.Minute})
+	ctx, cancel := context.WithCancel(t.Context())
+	require.NoError(t, l.Run(ctx, func(inner context.Context) error {
+		other := l.KeepWhile(inner)
+		cancel()
+		<-other.Done()
+		require.Never(t, func() bool { _, leases := renews(k, f.server); return leases == 0 },
+			50*time.Millisecond, 5*time.Millisecond)
+		return nil
+	}))
+}

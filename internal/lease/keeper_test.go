@@ -8,11 +8,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// renews reports whether the goroutine of the keeper runs, and how many leases it has.
-func (k *Keeper) renews() (running bool, leases, due int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.wake != nil, len(k.kept), len(k.due)
+// renews reports whether a goroutine renews leases of the server, and how many.
+func renews(k *Keeper, name string) (running bool, leases int) {
+	renewals.mu.Lock()
+	defer renewals.mu.Unlock()
+	s := renewals.servers[serverKey{k.id, name}]
+	if s == nil {
+		return false, 0
+	}
+	return true, len(s.due)
 }
 
 func TestKeeperRunsWhileThereIsALease(t *testing.T) {
@@ -25,13 +29,14 @@ func TestKeeperRunsWhileThereIsALease(t *testing.T) {
 	}
 	require.NoError(t, kept.Err())
 	require.GreaterOrEqual(t, time.Since(begun), 1900*time.Millisecond, "three times in its TTL")
-	running, leases, _ := k.renews()
+	running, leases := renews(k, f.server)
 	require.True(t, running)
 	require.Equal(t, 1, leases)
 	require.NoError(t, l.Release(t.Context()))
-	running, leases, due := k.renews()
-	require.False(t, running)
-	require.Zero(t, leases+due)
+	require.Eventually(t, func() bool {
+		running, leases = renews(k, f.server)
+		return !running && leases == 0
+	}, 10*time.Second, 10*time.Millisecond)
 }
 
 func TestRenewAllRenewsNow(t *testing.T) {
@@ -61,17 +66,17 @@ func TestEndWhereEndsWhatMatches(t *testing.T) {
 // A lease that ends before Keep has given it to the keeper is not kept for ever, and takes no other out.
 func TestLeaseThatEndsDuringKeepIsNotKept(t *testing.T) {
 	t.Parallel()
-	l, _, k := held(t, Terms{TTL: time.Minute})
+	l, f, k := held(t, Terms{TTL: time.Minute})
 	other := &Lease{}
-	other.Begin(k, &fake{}, Terms{TTL: time.Minute}, time.Now().Add(time.Minute))
+	other.Begin(k, &fake{server: f.server}, Terms{TTL: time.Minute}, time.Now().Add(time.Minute))
 	other.Keep(t.Context())
 	ctx, cancel := context.WithCancelCause(t.Context())
-	c := &keptContext{Context: ctx, cancel: cancel, lease: l, timer: time.NewTimer(time.Hour), index: -1}
+	c := &keptContext{Context: ctx, cancel: cancel, lease: l, timer: time.NewTimer(time.Hour)}
 	l.kept = c
 	l.End(errReleased)
-	k.add(c, 0)
-	_, leases, due := k.renews()
-	require.Equal(t, []int{1, 1}, []int{leases, due})
+	renewals.add(c, time.Now())
+	_, leases := renews(k, f.server)
+	require.Equal(t, 1, leases)
 }
 
 func TestCloseEndsRenewalAndNoLease(t *testing.T) {

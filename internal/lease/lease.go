@@ -1,6 +1,6 @@
-// Package lease keeps leases on behalf of the process that holds them: when a lease ends by the local clock, why it
-// ended, the contexts that end with it, and its renewal together with all others. It knows no keys and no scripts: a
-// Holder knows how its lease is extended and given back at the server.
+// Package lease keeps leases on behalf of the process that holds them: when a lease ends by the local clocks, why it
+// ended, the contexts that end with it, and its renewal together with the others of its server. It knows no keys and no
+// scripts: a Holder knows how its lease is extended and given back at the server.
 package lease
 
 import (
@@ -13,8 +13,12 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Holder is the side of a lease that knows the server. The lock, the permit and the lock on a quorum implement it.
+// Holder is the side of a lease that knows the server. The lock, the permit, the lock on a quorum and the delivery of a
+// queue implement it.
 type Holder interface {
+	// Server names the server that has the lease. Leases of one server are renewed in one round trip; a server that
+	// hangs delays no lease of another one.
+	Server(ctx context.Context) string
 	// Extend adds to b the call that makes the lease end ttl after it runs. After b has run, outcome is nil, or an
 	// error; one that matches Causes.Lost ends the lease, after another one it is tried again.
 	Extend(b *lua.Batch, ttl time.Duration) (outcome func() error)
@@ -24,12 +28,25 @@ type Holder interface {
 	Ended(why error, held time.Duration)
 }
 
+// Together is a Holder that one call extends with others of its group.
+type Together interface {
+	Holder
+	// Group is equal for the holders that one call can extend.
+	Group() any
+	// ExtendAll is Extend for all of hs, which are of one group. A holder whose outcome is nil has called
+	// Lease.Extended, with the time at which the request was sent that the server has executed.
+	ExtendAll(b *lua.Batch, hs []Together, ttl time.Duration) (outcome func(i int) error)
+}
+
 // Causes are the errors with which leases of one package end.
 type Causes struct {
 	// Lost is matched by the error of every lease that ended before its release, MaxHold too.
 	Lost error
 	// MaxHold ends a lease that was held for Terms.MaxHold.
 	MaxHold error
+	// Revoked is matched by the error of a lease that was taken away; nil where the server does not say so. It matches
+	// Lost. A repeated release that returns it released nothing.
+	Revoked error
 	// Released ends a lease that was released.
 	Released error
 }
@@ -50,9 +67,11 @@ type Lease struct {
 	keeper *Keeper
 	holder Holder
 	terms  Terms
+	users  users
 
 	mu       sync.Mutex // guards all below
 	begun    time.Time
+	asOf     time.Time // when the last extension was sent; before one, when the lease began
 	deadline time.Time
 	kept     *keptContext // the first that Keep made, nil before
 	over     error        // why the lease ended, nil while it has not
@@ -64,7 +83,8 @@ func (l *Lease) Begin(k *Keeper, h Holder, t Terms, deadline time.Time) {
 	l.keeper, l.holder, l.terms = k, h, t
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.begun, l.deadline = time.Now(), deadline
+	l.begun = time.Now()
+	l.asOf, l.deadline = l.begun, deadline
 }
 
 // End is the local end of a lease of that length: counted from when its request was sent, and earlier by what clocks
@@ -81,19 +101,25 @@ func (l *Lease) Deadline() time.Time {
 	return l.deadline
 }
 
-// Err is nil while the lease holds by the local clock, which it reads itself, and the cause of its end after that.
+// Err is nil while the lease holds by the local clocks, which it reads itself, and the cause of its end after that.
 func (l *Lease) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.errAt(time.Now())
+	return l.errAt(l.keeper.clocks())
 }
 
-func (l *Lease) errAt(now time.Time) error {
-	due := !now.Before(l.deadline)
+// left is the time from now to at, by the monotonic or by the wall clock, whichever says less: the monotonic clock
+// stands still while the machine is suspended, and the wall clock may be set back.
+func left(at, mono, wall time.Time) time.Duration {
+	return min(at.Sub(mono), at.Round(0).Sub(wall))
+}
+
+func (l *Lease) errAt(mono, wall time.Time) error {
+	due := left(l.deadline, mono, wall) <= 0
 	switch {
 	case l.over != nil:
 		return l.over
-	case l.maxHold(now), due && l.isLast():
+	case l.maxHold(mono, wall), due && l.isLast():
 		return fmt.Errorf("%w: %q", l.keeper.causes.MaxHold, l.terms.Name)
 	case due:
 		return fmt.Errorf("%w: %q was not extended in time", l.keeper.causes.Lost, l.terms.Name)
@@ -102,8 +128,8 @@ func (l *Lease) errAt(now time.Time) error {
 }
 
 // maxHold reports whether the lease has lasted for MaxHold.
-func (l *Lease) maxHold(now time.Time) bool {
-	return l.terms.MaxHold > 0 && now.Sub(l.begun) >= l.terms.MaxHold
+func (l *Lease) maxHold(mono, wall time.Time) bool {
+	return l.terms.MaxHold > 0 && left(l.begun.Add(l.terms.MaxHold), mono, wall) <= 0
 }
 
 // isLast reports whether MaxHold allows no extension beyond the deadline.
@@ -123,9 +149,9 @@ func (l *Lease) length(now time.Time) time.Duration {
 
 // Extend extends the lease in a round trip of its own. A lease that is over stays over.
 func (l *Lease) Extend(ctx context.Context) error {
-	now := time.Now()
+	mono, wall := l.keeper.clocks()
 	l.mu.Lock()
-	err, ttl := l.errAt(now), l.length(now)
+	err, ttl := l.errAt(mono, wall), l.length(mono)
 	l.mu.Unlock()
 	if err != nil && !errors.Is(err, l.keeper.causes.Released) {
 		return err
@@ -133,14 +159,14 @@ func (l *Lease) Extend(ctx context.Context) error {
 	b := lua.NewBatch(l.keeper.client)
 	outcome := l.holder.Extend(b, ttl)
 	_ = b.Exec(ctx) // the outcome has the error
-	return l.extended(now, ttl, outcome())
+	if err := outcome(); err != nil {
+		return l.failed(err)
+	}
+	return l.Extended(mono, ttl)
 }
 
-// extended applies the outcome of an extension that was sent at sent.
-func (l *Lease) extended(sent time.Time, ttl time.Duration, err error) error {
-	if err == nil {
-		return l.setDeadline(End(sent, ttl))
-	}
+// failed ends the lease if its extension says that it is lost.
+func (l *Lease) failed(err error) error {
 	if errors.Is(err, l.keeper.causes.Lost) {
 		l.mu.Lock()
 		released := l.released // meanwhile, so it is no loss
@@ -152,29 +178,32 @@ func (l *Lease) extended(sent time.Time, ttl time.Duration, err error) error {
 	return err
 }
 
-// setDeadline moves the end of the lease, unless it is lost: it stays over although the server had it longer.
-func (l *Lease) setDeadline(t time.Time) error {
+// Extended moves the end of the lease after an extension that was sent at sent: later ones count. A lease that is lost
+// stays over although the server had it longer.
+func (l *Lease) Extended(sent time.Time, length time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if errors.Is(l.over, l.keeper.causes.Lost) {
 		return l.over
 	}
-	if t.After(l.deadline) {
-		l.deadline = t
+	if sent.Before(l.asOf) {
+		return nil
 	}
+	l.asOf, l.deadline = sent, End(sent, length)
 	if l.kept != nil && l.over == nil {
-		l.kept.timer.Reset(time.Until(l.mayEnd()))
+		l.kept.timer.Reset(l.mayEnd())
 	}
 	return nil
 }
 
-// mayEnd is the earliest time at which the lease may be over.
-func (l *Lease) mayEnd() time.Time {
-	t := l.deadline
-	if most := l.terms.MaxHold; most > 0 && l.begun.Add(most).Before(t) {
-		t = l.begun.Add(most)
+// mayEnd is how long from now the lease may be over.
+func (l *Lease) mayEnd() time.Duration {
+	mono, wall := l.keeper.clocks()
+	d := left(l.deadline, mono, wall)
+	if most := l.terms.MaxHold; most > 0 {
+		d = min(d, left(l.begun.Add(most), mono, wall))
 	}
-	return t
+	return max(d, 0)
 }
 
 // End ends the lease, with its contexts, because of why. The first cause counts.
@@ -191,9 +220,16 @@ func (l *Lease) End(why error) {
 	}
 	if kept != nil {
 		kept.end(why)
-		l.keeper.remove(l)
+		renewals.remove(kept)
 	}
 	if errors.Is(why, l.keeper.causes.Lost) {
 		l.holder.Ended(why, held)
 	}
+}
+
+// ended reports whether the end of the lease was noticed.
+func (l *Lease) ended() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.over != nil
 }

@@ -21,11 +21,19 @@ var (
 
 // fake is a holder whose server answers what the test says.
 type fake struct {
+	server string
+
 	mu       sync.Mutex
 	extended int
 	extend   error
 	release  error
 	ended    []error
+}
+
+func (f *fake) Server(context.Context) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.server
 }
 
 func (f *fake) Extend(*lua.Batch, time.Duration) func() error {
@@ -65,7 +73,7 @@ func held(t *testing.T, terms Terms) (*Lease, *fake, *Keeper) {
 	t.Helper()
 	k := NewKeeper(nil, causes)
 	t.Cleanup(k.Close)
-	f, l := &fake{}, &Lease{}
+	f, l := &fake{server: t.Name()}, &Lease{}
 	l.Begin(k, f, terms, End(time.Now(), terms.TTL))
 	return l, f, k
 }

@@ -12,12 +12,12 @@ import (
 // Release ends the lease and gives it back at the server, under a Detached context. A second Release is nil. An error
 // that matches Causes.Lost says that the lease was over before; after another one Release can be called again.
 func (l *Lease) Release(ctx context.Context) error {
-	now := time.Now()
+	mono, wall := l.keeper.clocks()
 	l.mu.Lock()
-	lost := l.errAt(now)
+	lost := l.errAt(mono, wall)
 	again := l.released
 	l.released = true
-	held := now.Sub(l.begun)
+	held := mono.Sub(l.begun)
 	l.mu.Unlock()
 	causes := &l.keeper.causes
 	if again && errors.Is(lost, causes.Released) {
@@ -39,7 +39,9 @@ func (l *Lease) Release(ctx context.Context) error {
 func (l *Lease) giveBack(ctx context.Context, lost error) error {
 	last := Detach(ctx)
 	err := l.holder.Release(last)
-	if last.resent && lost == nil && errors.Is(err, l.keeper.causes.Lost) {
+	revoked := l.keeper.causes.Revoked
+	taken := revoked != nil && errors.Is(err, revoked)
+	if last.resent && lost == nil && !taken && errors.Is(err, l.keeper.causes.Lost) {
 		err = nil // the first attempt released it, and its reply was lost
 	}
 	if err != nil {
@@ -72,6 +74,7 @@ func (l *Lease) Run(ctx context.Context, f func(context.Context) error) (err err
 		}
 		err = errors.Join(err, lost, released)
 	}()
+	l.use() // f may go on for a while after the end of ctx
 	return f(l.Keep(ctx))
 }
 

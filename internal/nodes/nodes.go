@@ -12,6 +12,54 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
+// Of returns the server that has the key, and a name for it: its address in a cluster or ring, empty for the one server
+// of a plain client. A guard of the client is left out. A client of another type has no server of its own; its name is
+// the key. In a cluster Of asks for the state only where that is not known yet.
+func Of(ctx context.Context, client lua.Client, key string) (node redis.UniversalClient, name string, err error) {
+	client = unguarded(client)
+	var owner *redis.Client
+	switch c := client.(type) {
+	case *redis.Client:
+		return c, "", nil
+	case clustered:
+		owner, err = c.MasterForKey(ctx, key)
+	case *redis.Ring:
+		owner, err = c.GetShardClientForKey(key)
+	default:
+		return client, key, nil
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("server of %q: %w", key, err)
+	}
+	return owner, owner.Options().Addr, nil
+}
+
+// clustered is a ClusterClient, also one that is part of a struct of the caller.
+type clustered interface {
+	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
+	ReloadState(ctx context.Context)
+}
+
+// Clustered reports whether each channel and key has a slot, whose server only the client knows.
+func Clustered(client lua.Client) bool {
+	_, ok := unguarded(client).(clustered)
+	return ok
+}
+
+// Reload has the client of a cluster ask for its state, behind the calls that use it.
+func Reload(ctx context.Context, client lua.Client) {
+	if c, ok := unguarded(client).(clustered); ok {
+		c.ReloadState(ctx)
+	}
+}
+
+func unguarded(client lua.Client) lua.Client {
+	if g, ok := client.(interface{ Unguarded() lua.Client }); ok {
+		return g.Unguarded()
+	}
+	return client
+}
+
 // Masters returns a client for each server that holds keys: the client itself, the masters of a cluster, the shards of a
 // ring. It asks a cluster for its state where that is not known yet.
 func Masters(ctx context.Context, client lua.Client) ([]*redis.Client, error) {

@@ -1,43 +1,50 @@
+// Package notify subscribes to the notification that there may be work, or a lock, or a reply. The notification is only
+// a hint: a waiter that receives it checks, and one that receives nothing checks too, later.
 package notify
 
 import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/nodes"
 )
 
-// A Hub holds the subscriptions of a process. It has one connection to each server, for any number of channels, and
-// none before the first Join.
+// A Hub holds the subscriptions of one domain of a process: of a Locker, or of a consumer. All hubs of a client share
+// one connection to each server, for any number of channels, and there is none before the first Subscribe.
 //
-// A message is lost while its channel's subscription is not confirmed. So Join returns after the confirmation, and Up
-// is called after each later one: the waiter must check again.
+// A message is lost while its channel's subscription is not confirmed. So Subscribe returns after the confirmation, and
+// Confirmed is called after each later one: the waiter must check again.
 type Hub struct {
-	// Heard and Up are called one at a time for each connection and must not block.
-	Heard func(channel, message string)
-	Up    func(channel string)
+	// Message receives each message of a channel that the hub subscribes to, also one that arrives while the
+	// subscription ends: the domain knows what it is for. Messages of one connection come one at a time. It must not
+	// block.
+	Message func(channel, message string)
+	// Confirmed is called when the server has confirmed the subscription; again says that it was confirmed before, so
+	// that messages may be lost. It must not block.
+	Confirmed func(channel string, again bool)
+
+	// Lost, if not nil, is called when a subscription has ended that the hub did not end, and with each connection that
+	// could not be opened. The hub subscribes again by itself, but not at another server: see Follow. It must not block.
+	Lost func(channel string, err error)
+
+	// Shard subscribes to sharded channels, of a cluster.
+	Shard bool
+	// Alone gives the hub connections of its own, for a domain that counts the receivers of a PUBLISH.
+	Alone bool
 
 	client redis.UniversalClient
+	calls  sync.RWMutex // read-locked while a callback runs
 
-	mu            sync.Mutex
-	links         map[string]*link         // by address, or by channel where no address is known
-	subscriptions map[string]*subscription // by channel
-	closed        bool
-	done          sync.WaitGroup
+	mu       sync.Mutex // guards all below
+	exchange *exchange  // nil before the first Subscribe
+	closed   bool
 }
 
-// subscription counts the Joins of a channel and has its connection.
-type subscription struct {
-	users int
-	link  *link
-}
-
-// NewHub returns a hub on the client. Nothing is sent before Join.
-func NewHub(client redis.UniversalClient) *Hub {
-	return &Hub{client: client, links: make(map[string]*link), subscriptions: make(map[string]*subscription)}
-}
+// NewHub returns a hub on the client. Nothing is sent before Subscribe.
+func NewHub(client redis.UniversalClient) *Hub { return &Hub{client: client} }
 
 // ErrClosed reports that the hub is closed.
 var ErrClosed = errors.New("closed")
@@ -45,156 +52,158 @@ var ErrClosed = errors.New("closed")
 // Tagged reports that a channel must be in the slot of its key, because different servers publish: the client is not
 // a single-server one.
 func (h *Hub) Tagged() bool {
-	_, one := h.client.(*redis.Client)
+	client := h.client
+	if g, ok := client.(interface{ Unguarded() redis.UniversalClient }); ok {
+		client = g.Unguarded()
+	}
+	_, one := client.(*redis.Client)
 	return !one
 }
 
-// Listening reports whether the channel is subscribed now.
-func (h *Hub) Listening(channel string) bool {
+// attached is the exchange of the client, joined if necessary; nil after Close.
+func (h *Hub) attached() *exchange {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := h.subscriptions[channel]
-	return s != nil && s.link != nil && s.link.subscribed(channel)
+	if h.exchange == nil && !h.closed {
+		h.exchange = exchanges.join(h)
+	}
+	return h.exchange
 }
 
-// Join subscribes to the channel and returns when that is confirmed, or the reason that it is not. Every Join needs a
-// Leave, also one that failed.
-func (h *Hub) Join(ctx context.Context, channel string) error {
+// Subscribed reports whether the channel's subscription is confirmed now.
+func (h *Hub) Subscribed(channel string) bool {
 	h.mu.Lock()
-	s := h.subscriptions[channel]
-	if s == nil {
-		s = &subscription{}
-		h.subscriptions[channel] = s
-	}
-	s.users++
+	x := h.exchange
 	h.mu.Unlock()
+	return x != nil && x.confirmed(channel)
+}
+
+// Subscribe subscribes to the channel and returns when that is confirmed, or the reason that it is not. Every
+// Subscribe needs an Unsubscribe, also one that failed.
+func (h *Hub) Subscribe(ctx context.Context, channel string) error {
+	x := h.attached()
+	if x == nil {
+		return ErrClosed
+	}
+	x.add(h, channel)
 	return h.Follow(ctx, channel)
 }
 
 // Follow moves the subscription to the server that has the channel's slot now. It returns immediately if it is there
-// already. The caller must have joined.
+// already. The caller must have called Subscribe.
 func (h *Hub) Follow(ctx context.Context, channel string) error {
-	node, name, err := h.place(ctx, channel)
+	x := h.attached()
+	if x == nil {
+		return ErrClosed
+	}
+	node, name, err := nodes.Of(ctx, h.client, channel)
 	if err != nil {
 		return err
 	}
-	l, err := h.link(node, name, channel)
+	c, err := x.assign(node, name, channel)
 	if err != nil {
 		return err
 	}
-	return l.join(ctx, channel)
+	return c.subscribe(ctx, channel)
 }
 
-// place returns the server of the channel, and the name of the connection to it.
-func (h *Hub) place(ctx context.Context, channel string) (redis.UniversalClient, string, error) {
-	switch c := h.client.(type) {
-	case *redis.Client:
-		return c, "", nil
-	case *redis.ClusterClient:
-		master, err := c.MasterForKey(ctx, channel)
-		if err != nil {
-			return nil, "", err
-		}
-		return master, master.Options().Addr, nil
-	case *redis.Ring:
-		shard, err := c.GetShardClientForKey(channel)
-		if err != nil {
-			return nil, "", err
-		}
-		return shard, shard.Options().Addr, nil
-	}
-	return h.client, channel, nil
-}
-
-// link assigns the channel to the connection of that name, which it opens if necessary.
-func (h *Hub) link(node redis.UniversalClient, name, channel string) (*link, error) {
+// InPlace reports whether the subscription is confirmed, at the server that has the channel's slot now.
+func (h *Hub) InPlace(ctx context.Context, channel string) bool {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	s := h.subscriptions[channel]
-	if h.closed || s == nil {
-		return nil, ErrClosed
-	}
-	moved := s.link != nil && s.link.name != name
-	if moved {
-		go s.link.drop(channel)()
-	}
-	l := h.links[name]
-	if l == nil {
-		ctx, stop := context.WithCancel(context.Background())
-		l = &link{hub: h, name: name, client: node, stop: stop, topics: make(map[string]*topic)}
-		h.links[name] = l
-		h.done.Go(func() {
-			l.run(ctx)
-			h.remove(l)
-		})
-	}
-	s.link = l
-	l.add(channel, moved)
-	return l, nil
-}
-
-// remove drops a link that has ended.
-func (h *Hub) remove(l *link) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.links[l.name] == l {
-		delete(h.links, l.name)
-	}
-	for _, s := range h.subscriptions {
-		if s.link == l {
-			s.link = nil
-		}
-	}
-}
-
-// Leave undoes a Join. The connection stays open for the next one.
-func (h *Hub) Leave(channel string) {
-	h.mu.Lock()
-	s := h.subscriptions[channel]
-	if s == nil {
-		h.mu.Unlock()
-		return
-	}
-	if s.users--; s.users > 0 {
-		h.mu.Unlock()
-		return
-	}
-	delete(h.subscriptions, channel)
-	l := s.link
-	if l == nil {
-		h.mu.Unlock()
-		return
-	}
-	unsubscribe := l.drop(channel)
-	if l.name == channel { // the channel's own connection
-		delete(h.links, channel)
-		l.stop()
-	}
+	x := h.exchange
 	h.mu.Unlock()
-	unsubscribe()
+	if x == nil || !x.confirmed(channel) {
+		return false
+	}
+	_, name, err := nodes.Of(ctx, h.client, channel)
+	return err == nil && x.at(channel, name)
 }
 
-// Renew replaces the connection of the channel. It is for a connection to a server that does not get the channel's
-// messages any more. Up is called as after a broken connection.
-func (h *Hub) Renew(channel string) {
+// Server names the server at which the channel is subscribed, or will be: empty for the one of a plain client.
+func (h *Hub) Server(channel string) string {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if s := h.subscriptions[channel]; s != nil && s.link != nil {
-		s.link.renew()
+	x := h.exchange
+	h.mu.Unlock()
+	if x == nil {
+		return ""
+	}
+	if c := x.connectionOf(channel); c != nil {
+		return c.name
+	}
+	return ""
+}
+
+// placed reports whether a connection has the channel, and so subscribes to it as soon as it can.
+func (h *Hub) placed(channel string) bool {
+	h.mu.Lock()
+	x := h.exchange
+	h.mu.Unlock()
+	return x != nil && x.connectionOf(channel) != nil
+}
+
+// Unsubscribe undoes a Subscribe. The connection stays open for the next one.
+func (h *Hub) Unsubscribe(channel string) {
+	h.mu.Lock()
+	x := h.exchange
+	h.mu.Unlock()
+	if x != nil {
+		x.remove(h, channel)
 	}
 }
 
-// Close closes the connections and waits until no callback runs.
+// Reconnect replaces the connection of the channel. It is for a connection to a server that does not get the channel's
+// messages any more. Confirmed is called as after a broken connection. It returns false, and does nothing, where the
+// connection is younger than a second.
+func (h *Hub) Reconnect(channel string) bool {
+	h.mu.Lock()
+	x := h.exchange
+	h.mu.Unlock()
+	return x == nil || x.reconnect(channel)
+}
+
+// Close ends the subscriptions, and with the last hub of a client the connections. It waits until no callback runs.
 func (h *Hub) Close() {
 	h.mu.Lock()
-	h.closed = true
-	for _, l := range h.links {
-		l.stop()
-	}
+	x := h.exchange
+	h.exchange, h.closed = nil, true
 	h.mu.Unlock()
-	h.done.Wait()
+	if x != nil {
+		x.leave(h)
+	}
+	h.calls.Lock() // waits for callbacks that run
+	defer h.calls.Unlock()
 }
 
-// idle is how long a connection may be silent before it gets a PING, and how long the PING may be unanswered before
-// it counts as broken: a half-open connection reports no error.
-const idle = 3 * time.Second
+// open reports whether the hub may be called. The caller holds calls, so that Close waits.
+func (h *Hub) open() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.closed
+}
+
+// receive passes a message on.
+func (h *Hub) receive(channel, message string) {
+	h.calls.RLock()
+	defer h.calls.RUnlock()
+	if h.open() {
+		h.Message(channel, message)
+	}
+}
+
+// confirm passes a confirmation on.
+func (h *Hub) confirm(channel string, again bool) {
+	h.calls.RLock()
+	defer h.calls.RUnlock()
+	if h.open() {
+		h.Confirmed(channel, again)
+	}
+}
+
+// lost passes the end of a subscription on.
+func (h *Hub) lost(channel string, err error) {
+	h.calls.RLock()
+	defer h.calls.RUnlock()
+	if h.Lost != nil && h.open() {
+		h.Lost(channel, err)
+	}
+}

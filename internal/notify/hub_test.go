@@ -14,9 +14,9 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// A caller that has joined receives messages, or Up reports a gap, although others leave the channel at the same
-// time.
-func TestJoinWhileOthersLeave(t *testing.T) {
+// A caller that has subscribed receives messages, or Confirmed reports a gap, although others leave the channel at the
+// same time.
+func TestSubscribeWhileOthersUnsubscribe(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": server.Addr()}})
@@ -35,8 +35,12 @@ func TestJoinWhileOthersLeave(t *testing.T) {
 				default:
 				}
 			}
-			h.Heard = func(channel, _ string) { signal(channel) }
-			h.Up = signal
+			h.Message = func(channel, _ string) { signal(channel) }
+			h.Confirmed = func(channel string, again bool) {
+				if again {
+					signal(channel)
+				}
+			}
 			defer h.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
@@ -46,13 +50,13 @@ func TestJoinWhileOthersLeave(t *testing.T) {
 				message := make(chan struct{}, 1)
 				received[channel] = message
 				mu.Unlock()
-				require.NoError(t, h.Join(ctx, channel))
+				require.NoError(t, h.Subscribe(ctx, channel))
 				left := make(chan struct{})
 				go func() {
-					h.Leave(channel)
+					h.Unsubscribe(channel)
 					close(left)
 				}()
-				require.NoError(t, h.Join(ctx, channel))
+				require.NoError(t, h.Subscribe(ctx, channel))
 				require.NoError(t, client.Publish(ctx, channel, "message").Err())
 				select {
 				case <-message:
@@ -60,71 +64,76 @@ func TestJoinWhileOthersLeave(t *testing.T) {
 					require.Fail(t, "no message", "round %d", i)
 				}
 				<-left
-				h.Leave(channel)
+				h.Unsubscribe(channel)
 			}
 		})
 	}
 }
 
-func TestJoinAfterCloseFails(t *testing.T) {
+func TestSubscribeAfterCloseFails(t *testing.T) {
 	t.Parallel()
 	h := notify.NewHub(luatomictest.StartServer(t).Client())
-	h.Heard, h.Up = func(string, string) {}, func(string) {}
-	require.NoError(t, h.Join(t.Context(), "c"))
-	require.True(t, h.Listening("c"))
+	h.Message, h.Confirmed = func(string, string) {}, func(string, bool) {}
+	require.NoError(t, h.Subscribe(t.Context(), "c"))
+	require.True(t, h.Subscribed("c"))
 	h.Close()
-	require.False(t, h.Listening("c"))
-	require.ErrorIs(t, h.Join(t.Context(), "c"), notify.ErrClosed)
-	h.Leave("c")
-	h.Leave("c")
-	h.Leave("never joined")
+	require.False(t, h.Subscribed("c"))
+	require.ErrorIs(t, h.Subscribe(t.Context(), "c"), notify.ErrClosed)
+	h.Unsubscribe("c")
+	h.Unsubscribe("c")
+	h.Unsubscribe("never joined")
 }
 
-// Renew replaces the connection, and Up reports the gap.
-func TestRenewListensOnANewConnection(t *testing.T) {
+// Reconnect replaces the connection, and Confirmed reports the gap.
+func TestReconnectSubscribesOnANewConnection(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	admin, ctx := server.Client(), t.Context()
 	up := make(chan string, 10)
 	h := notify.NewHub(server.Client())
-	h.Heard, h.Up = func(_, _ string) {}, func(channel string) { up <- channel }
+	h.Message = func(_, _ string) {}
+	h.Confirmed = func(channel string, again bool) {
+		if again {
+			up <- channel
+		}
+	}
 	defer h.Close()
-	require.NoError(t, h.Join(ctx, "c"))
+	require.NoError(t, h.Subscribe(ctx, "c"))
 	luatomictest.Eventually(t, 20*time.Second, "the connection is old enough, and is renewed", func() bool {
 		select { // first, so that none is renewed any more once it is up
 		case channel := <-up:
 			return channel == "c"
 		default:
-			h.Renew("c")
+			h.Reconnect("c")
 			return false
 		}
 	})
 	luatomictest.Eventually(t, 20*time.Second, "one connection is subscribed, and the server has closed the old one", func() bool {
-		return h.Listening("c") && admin.Publish(ctx, "c", "").Val() == 1
+		return h.Subscribed("c") && admin.Publish(ctx, "c", "").Val() == 1
 	})
 }
 
 // A caller without permission to subscribe gets the error immediately, however often it was refused before. It can
 // poll then, and does not wait for the connection's next attempt.
-func TestJoinThatIsRefusedDoesNotWait(t *testing.T) {
+func TestSubscribeThatIsRefusedDoesNotWait(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	admin := server.Client()
 	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "unsubscribed", "on", ">pw", "~*", "&*", "+@all", "-subscribe").Err())
 	h := notify.NewHub(server.Client(func(o *redis.Options) { o.Username, o.Password = "unsubscribed", "pw" }))
-	h.Heard, h.Up = func(string, string) {}, func(string) {}
+	h.Message, h.Confirmed = func(string, string) {}, func(string, bool) {}
 	defer h.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	for range 16 { // the connection's attempts come to be 5 s apart: 40 s in all
-		require.ErrorContains(t, h.Join(ctx, "c"), "NOPERM")
-		h.Leave("c")
+		require.ErrorContains(t, h.Subscribe(ctx, "c"), "NOPERM")
+		h.Unsubscribe("c")
 	}
 	require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "unsubscribed", "+subscribe").Err())
 	luatomictest.Eventually(t, 20*time.Second, "it may subscribe now, and does", func() bool {
-		err := h.Join(t.Context(), "c")
+		err := h.Subscribe(t.Context(), "c")
 		if err != nil {
-			h.Leave("c")
+			h.Unsubscribe("c")
 		}
 		return err == nil
 	})

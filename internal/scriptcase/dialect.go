@@ -44,6 +44,7 @@ var dialectData = map[string]map[string]any{
 	"actionhero": {
 		"lock": "me", "item": `{"value":{"a":1},"expireTimestamp":32503680000000,"createdAt":1,"readAt":null}`,
 	},
+	"plainlock": {"held": "me", "held:fence": "7"},
 	"redisinaction": {
 		"held": "me", "queue": []string{"a", "b"}, "queue2": []string{"c"}, "busy": []string{"a"},
 		"delayed": []redis.Z{{Score: 1, Member: "a"}, {Score: 2.5, Member: "b"}, {Score: 4e9, Member: "later"}},
@@ -62,9 +63,16 @@ var dialectCalls = map[string][]dialectCall{
 		{"cache_check", "lock", nil},
 		{"cache_destroy", "lock item", []string{"me"}},
 		{"cache_load", "lock item", []string{"me", "60000"}},
-		{"cache_lock", "lock", []string{"me", "60", "1"}},
+		{"cache_lock", "lock", []string{"me", "60", "1", "0"}},
 		{"cache_save", "lock item", []string{"me", "1", "60000", "1"}},
-		{"cache_unlock", "lock", []string{"me"}},
+		{"cache_unlock", "lock", []string{"me", "0"}},
+	},
+	"plainlock": {
+		{"acquire", "free", []string{"me", "60000"}},
+		{"acquire", "free held:fence", []string{"me", "60000"}},
+		{"acquire", "held held:fence", []string{"you", "60000"}},
+		{"extend", "held", []string{"me", "60000"}},
+		{"release", "held", []string{"me", "released"}},
 	},
 	"redisinaction": {
 		{"acquire_lock", "free", []string{"me", "60000", "0"}},
@@ -80,7 +88,8 @@ var dialectCalls = map[string][]dialectCall{
 	"sidekiq": {
 		{"delete", "retry", []string{dueJob}},
 		{"due", "retry", []string{"0", "10", "1000"}},
-		{"move", "retry queues queue:a queue:b", []string{"6", "0", "1:27:30;2:1:1;", dueJob, "other"}},
+		{"move", "retry queues queue:a queue:b", []string{"6", "0", "\x00\x01\x00\x00\x00\x1b\x00\x00\x00\x1e\x00\x02\x00\x00\x00\x01\x00\x00\x00\x01",
+			dueJob, "other"}},
 		{"push", "queues schedule queue:a queue:b", []string{"6", "0", "1000", "1:1:;2:1:=;1:1:+100;", "{1", "{2}", "{3"}},
 		{"push", "queues schedule queue:a", []string{"6", "0", "1000", "1:1:=;1:1:~3,1;1:1:=;", "{1}", "{2}", "{3}"}},
 		{"push_once", "receipt queues schedule queue:a queue:b", []string{"60000", "6", "0", "1:1:;2:1:=;1:1:+100;", "{1", "{2}", "{3"}},

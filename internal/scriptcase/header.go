@@ -13,7 +13,7 @@ import (
 
 // Bound is what a header says of one argument, of groups of arguments, or of keys.
 type Bound struct {
-	Tag, Name, Kind string // Tag is arg, args, key or keys
+	Tag, Name, Kind string // Tag is arg, args, key, keys or merge
 	At, Width       int    // its place from 0; the values of a group
 	Min, Max        string // empty for none
 }
@@ -21,6 +21,7 @@ type Bound struct {
 var (
 	continued = regexp.MustCompile(`\n---  +`) // of a tag, on the next line
 	boundLine = regexp.MustCompile(`(?m)^---@(args?|keys?) +(\w+) +(.*)$`)
+	mergeLine = regexp.MustCompile(`(?m)^---@merge +max=(\d+) *$`)
 	minOption = regexp.MustCompile(`^min=(\S+)$`)
 	maxOption = regexp.MustCompile(`^max=(\S+)$`)
 )
@@ -49,6 +50,9 @@ func HeaderOf(script *lua.Script) (out []Bound) {
 			}
 		}
 		out = append(out, b)
+	}
+	if found := mergeLine.FindStringSubmatch(*script.Source); found != nil {
+		out = append(out, Bound{Tag: "merge", Name: "row", Max: found[1]})
 	}
 	return out
 }

@@ -41,6 +41,7 @@ type HostileServer struct {
 	States map[string][]Dumped
 	state  string // what the server has now; empty when a call has changed it
 	Sent   int
+	sha    string // of the text that the server has
 }
 
 // NewHostileServer starts one for this test.
@@ -56,7 +57,7 @@ func NewHostileServer(t *testing.T) *HostileServer {
 // elements more; and what the call leaves.
 func (s *HostileServer) Open(call RawCall) {
 	s.Call, s.States = call, map[string][]Dumped{"empty": nil}
-	require.NoError(s.t, lua.Preload(s.ctx, s.c, call.Script))
+	s.load()
 	require.NoError(s.t, s.c.FlushAll(s.ctx).Err())
 	require.NoError(s.t, call.Prepare(s.ctx, s.c))
 	s.States["filled"] = s.dump()
@@ -69,6 +70,19 @@ func (s *HostileServer) Open(call RawCall) {
 	require.NoError(s.t, s.Run(call.Keys, call.Args).Err, call.Name)
 	s.States["called"] = s.dump()
 	s.state = ""
+}
+
+// load gives the server the text of the call, or the one that runs in its place where luagen measures coverage or runs
+// a mutant.
+func (s *HostileServer) load() {
+	source := lab.Text(s.c, s.Call.Script)
+	text := lua.Text{Source: &source}
+	if s.Call.SHA != s.Call.Script.SHA {
+		text.Guard = s.Call.Script.Guarded.Guard
+	}
+	sha, err := s.c.ScriptLoad(s.ctx, text.String()).Result()
+	require.NoError(s.t, err)
+	s.sha = sha
 }
 
 // growKey adds elements that look like those of the key.
@@ -162,7 +176,7 @@ func (s *HostileServer) Ends(state, what string, keys, args []string) bool {
 	// It may be held up for good.
 	s.server.Restart()
 	s.state = "empty"
-	require.NoError(s.t, lua.Preload(s.ctx, s.c, s.Call.Script))
+	s.load()
 	return false
 }
 
@@ -177,7 +191,7 @@ type HostileReply struct {
 
 // Run calls the script with these keys and arguments on the data that is there.
 func (s *HostileServer) Run(keys, args []string) (out HostileReply) {
-	line := []any{"EVALSHA", s.Call.SHA, len(keys)}
+	line := []any{"EVALSHA", s.sha, len(keys)}
 	for _, v := range slices.Concat(keys, args) {
 		line = append(line, v)
 	}

@@ -9,12 +9,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/compat/actionhero"
+	"github.com/luatomic/luatomic/compat/plainlock"
 	"github.com/luatomic/luatomic/compat/redisinaction"
 	"github.com/luatomic/luatomic/compat/sidekiq"
 	"github.com/luatomic/luatomic/lua"
@@ -47,7 +49,8 @@ func RawCalls(t *testing.T) map[string][]RawCall {
 		}
 	}
 	dialects := map[string][]*lua.Script{
-		"actionhero": actionhero.Scripts(), "redisinaction": redisinaction.Scripts(), "sidekiq": sidekiq.Scripts(),
+		"actionhero": actionhero.Scripts(), "plainlock": plainlock.Scripts(),
+		"redisinaction": redisinaction.Scripts(), "sidekiq": sidekiq.Scripts(),
 	}
 	for dialect, scripts := range dialects {
 		for _, row := range dialectCalls[dialect] {
@@ -56,7 +59,8 @@ func RawCalls(t *testing.T) map[string][]RawCall {
 			add("dialects", row.raw(dialect, scripts[i]))
 		}
 	}
-	for _, s := range slices.Concat(luatomic.Scripts(), dialects["actionhero"], dialects["redisinaction"], dialects["sidekiq"]) {
+	for _, s := range slices.Concat(luatomic.Scripts(), dialects["actionhero"], dialects["plainlock"],
+		dialects["redisinaction"], dialects["sidekiq"]) {
 		require.True(t, seen[s], "%s has no call", s.Name)
 	}
 	return out
@@ -67,6 +71,7 @@ func rawOf(t *testing.T, call ScriptCall) RawCall {
 	t.Helper()
 	const tag = "h"
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
+	lua.Direct(c) // the hook ends the context of the call itself
 	defer c.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	rec := &wordRecorder{cancel: cancel}
@@ -126,7 +131,7 @@ func guardedOf(raw RawCall) RawCall {
 	raw.Name, raw.SHA = "guarded/"+raw.Name, raw.Script.Guarded.SHA
 	raw.Keys, raw.Args = append(slices.Clone(raw.Keys), "lock:{h}"), append(slices.Clone(raw.Args), "me")
 	raw.Prepare = func(ctx context.Context, c *redis.Client) error {
-		return errors.Join(prepare(ctx, c), c.Set(ctx, "lock:{h}", HeldByMe, 0).Err())
+		return errors.Join(prepare(ctx, c), c.Set(ctx, "lock:{h}", HeldByMe, time.Hour).Err())
 	}
 	return raw
 }

@@ -53,10 +53,8 @@ func SemWeight(member string) float64 {
 	return n
 }
 
-// Standing returns an entry whose waiter subscribes to a channel.
-func Standing(token, channel string) string {
-	return token + " 5000 0 " + channel + "\nnote of " + token
-}
+// Standing returns an entry of a waiter.
+func Standing(token string) string { return token + " 5000\nnote of " + token }
 
 // SemCalls are the calls of semaphore scripts.
 func SemCalls() []ScriptCall {
@@ -65,30 +63,30 @@ func SemCalls() []ScriptCall {
 		return func(ctx context.Context, c lua.Client, k string) (string, error) {
 			permits, queue := name(k)
 			v, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
-				Permits: permits, Queue: queue, Owner: "p.me:2", Limit: 5, TTL: time.Minute, Entry: entry, Note: "mine",
+				Permits: permits, Queue: queue, Owner: "p.me:2", Limit: 5, TTL: time.Minute, Entry: entry, Note: "mine", Channel: "c:" + k + ":",
 			})
 			return fmt.Sprint(v.Acquired, v.Limit), err
 		}
 	}
 	release := func(ctx context.Context, c lua.Client, k string) (string, error) {
 		permits, queue := name(k)
-		v, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Owner: "p.me:2", Note: "mine", Inbox: "inbox:"})
+		v, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Owner: "p.me:2", Note: "mine", How: gen.SemReleaseHowRevoke, Channel: "c:" + k + ":"})
 		return fmt.Sprint(v), err
 	}
 	resize := func(ctx context.Context, c lua.Client, k string) (string, error) {
 		permits, queue := name(k)
-		_, err := gen.SemResize(ctx, c, gen.SemResizeParams{Permits: permits, Queue: queue, Size: 5})
+		_, err := gen.SemResize(ctx, c, gen.SemResizeParams{Permits: permits, Queue: queue, Size: 5, Channel: "c:" + k + ":"})
 		return "", err
 	}
 	mine := map[string]float64{"p.me:2": lab.Future, "p.me:2\nmine": lab.Future, "p.old:1": lab.Past, "p.gone:1": -lab.Past}
 	full := map[string]float64{"p.a:3": lab.Future, "p.b:2": lab.Future}
 	lapsed := map[string]float64{"p.a:3": lab.Past, "p.a:3\nn": lab.Past, "p.b:2": lab.Future}
-	dead := []string{Standing("p.x:1", "nobody"), Standing("p.y:4", "nobody")}
+	dead := []string{Standing("p.x:1"), Standing("p.y:4")}
 	return []ScriptCall{
 		{&gen.SemAcquireScript, acquire(""), None, nil},
 		{&gen.SemAcquireScript, acquire(""), SemOf(5, lapsed, dead...), nil},
-		{&gen.SemAcquireScript, acquire(Standing("p.me:2", "nobody")), SemOf(5, full), nil},
-		{&gen.SemAcquireScript, acquire(Standing("p.me:2", "nobody")), SemOf(5, lapsed, dead...), nil},
+		{&gen.SemAcquireScript, acquire(Standing("p.me:2")), SemOf(5, full), nil},
+		{&gen.SemAcquireScript, acquire(Standing("p.me:2")), SemOf(5, lapsed, dead...), nil},
 		{&gen.SemExtendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			permits, _ := name(k)
 			v, err := gen.SemExtend(ctx, c, gen.SemExtendParams{Permits: permits, Owner: "p.me:2", TTL: time.Minute, Note: "mine"})

@@ -1,21 +1,41 @@
 package wire
 
 import (
+	"fmt"
 	"strings"
 	"time"
 )
 
-// Decode checks and decodes what came over a channel: a request with its header, or any other frame. The frame that
-// it returns encodes to the same bytes. It fails with ErrMalformed or ErrForged.
-func Decode(payload string, s *Sealer) (Frame, error) {
-	if payload != "" && payload[0] >= '0' && payload[0] <= '9' {
-		attempt, left, frame, ok := cutHeader(payload)
-		if !ok {
+// Next cuts the first frame off a message, with its header if it is an item.
+func Next(message string) (item, rest string, err error) {
+	if message == "" || message[0] < '0' || message[0] > '9' {
+		return message, "", nil
+	}
+	_, _, size, head, ok := cutHeader(message)
+	if !ok || size > len(message)-head {
+		return "", "", ErrMalformed
+	}
+	return message[:head+size], message[head+size:], nil
+}
+
+// Decode checks and decodes a frame with or without a header, as Next returns it. It fails with ErrMalformed, with
+// ErrForged, or with an *UnreadableError.
+func Decode(item string, s *Sealer) (Frame, error) {
+	attempt, left, framed := int64(-1), time.Duration(0), item
+	if item != "" && item[0] >= '0' && item[0] <= '9' {
+		a, l, size, head, ok := cutHeader(item)
+		if !ok || size != len(item)-head {
 			return nil, ErrMalformed
 		}
-		return asFrame(DecodeRequest(frame, attempt, left, s))
+		attempt, left, framed = a, l, item[head:]
 	}
-	frame, err := s.Open(payload)
+	if framed != "" && framed[0] == 'Q' {
+		if attempt < 0 {
+			return nil, ErrMalformed
+		}
+		return asFrame(DecodeRequest(framed, attempt, left, s))
+	}
+	frame, err := s.Open(framed)
 	if err != nil {
 		return nil, err
 	}
@@ -23,10 +43,10 @@ func Decode(payload string, s *Sealer) (Frame, error) {
 	switch kind {
 	case 'R', 'E':
 		return asFrame(decodeAnswer(kind, r))
-	case 'r', 'e':
-		return asFrame(decodePart(kind, r))
 	case 'C':
 		return asFrame(decodeChunk(r))
+	case 'B':
+		return asFrame(decodeBody(r))
 	default:
 		return asFrame(decodeNotice(NoticeKind(kind), r))
 	}
@@ -40,58 +60,101 @@ func asFrame[F Frame](f F, err error) (Frame, error) {
 	return f, nil
 }
 
-// DecodeRequest checks and decodes a request that was stored without a header.
+// UnreadableError reports a frame of another version, or a request that is malformed behind its id. It matches
+// ErrMalformed.
+type UnreadableError struct {
+	ID      string
+	Attempt int64
+	Left    time.Duration
+	Request bool
+	Version byte // of the frame, where it is not read; 0 for a malformed one
+	Flags   uint64
+}
+
+func (e *UnreadableError) Error() string {
+	switch {
+	case e.Version != 0:
+		return fmt.Sprintf("luatomic: a frame of version %d; this process reads version %d", e.Version, Version)
+	case e.Flags != 0:
+		return fmt.Sprintf("luatomic: a request with unknown flags %#x; this process reads version %d", e.Flags, Version)
+	}
+	return "luatomic: malformed request"
+}
+
+// Is matches ErrMalformed.
+func (e *UnreadableError) Is(target error) bool { return target == ErrMalformed }
+
+// DecodeRequest checks and decodes a request that was stored without a header. Where the id can be read, the error is
+// an *UnreadableError.
 func DecodeRequest(frame string, attempt int64, left time.Duration, s *Sealer) (*Request, error) {
 	frame, err := s.Open(frame)
 	if err != nil {
 		return nil, err
 	}
 	kind, r := newReader(frame)
-	q := &Request{Attempt: attempt, Left: left, Flags: r.uvarint()}
-	keep := r.uvarint()
-	q.ID, q.Method = r.text(), r.text()
-	q.Body = []byte(r.text())
-	if kind != 'Q' || !r.end() || keep > uint64(MaxKeep.Milliseconds()) {
+	if kind != 'Q' {
 		return nil, ErrMalformed
+	}
+	q := &Request{Attempt: attempt, Left: left, ID: r.text()}
+	if !r.ok {
+		return nil, ErrMalformed
+	}
+	if r.version != Version {
+		return nil, q.unreadable(r.version, 0)
+	}
+	q.Method, q.Flags = r.text(), r.uvarint()
+	keep := r.uvarint()
+	if unknown := q.Flags &^ knownFlags; unknown != 0 {
+		return nil, q.unreadable(0, unknown)
+	}
+	q.Ext = r.readExt()
+	q.Body = []byte(r.text())
+	if !r.end() || keep > uint64(MaxKeep.Milliseconds()) {
+		return nil, q.unreadable(0, 0)
 	}
 	q.Keep = time.Duration(keep) * time.Millisecond
 	return q, nil
 }
 
+// unreadable says why the request is not read: by its version, its flags, or what follows.
+func (q *Request) unreadable(version byte, flags uint64) error {
+	return &UnreadableError{ID: q.ID, Attempt: q.Attempt, Left: q.Left, Request: true, Version: version, Flags: flags}
+}
+
 func decodeAnswer(kind byte, r reader) (*Answer, error) {
 	a := &Answer{ID: r.text()}
-	a.readOutcome(kind == 'E', &r)
+	if r.ok && r.version != Version {
+		return nil, &UnreadableError{ID: a.ID, Version: r.version}
+	}
+	if kind == 'E' {
+		a.Failure = &Failure{Code: r.text(), Message: r.text()}
+		a.Ext = r.readExt()
+	} else {
+		a.Ext = r.readExt()
+		a.Body = []byte(r.text())
+	}
 	if !r.end() {
 		return nil, ErrMalformed
 	}
 	return a, nil
 }
 
-func decodePart(kind byte, r reader) (*Part, error) {
-	p := &Part{Answer: Answer{ID: r.text()}}
-	p.Node = r.text()
-	p.readOutcome(kind == 'e', &r)
-	if !r.end() {
-		return nil, ErrMalformed
-	}
-	return p, nil
-}
-
-func (a *Answer) readOutcome(failed bool, r *reader) {
-	if failed {
-		a.Failure = &Failure{Code: r.text(), Message: r.text()}
-	} else {
-		a.Body = []byte(r.text())
-	}
-}
-
 func decodeChunk(r reader) (*Chunk, error) {
 	c := &Chunk{ID: r.text(), Seq: r.uvarint()}
 	c.Body = []byte(r.text())
-	if !r.end() {
+	if !r.end() || r.version != Version {
 		return nil, ErrMalformed
 	}
 	return c, nil
+}
+
+func decodeBody(r reader) (*Body, error) {
+	b := &Body{ID: r.text()}
+	b.Body = []byte(r.text())
+	if !r.end() || r.version != Version {
+		return nil, ErrMalformed
+	}
+	return b, nil
 }
 
 func decodeNotice(kind NoticeKind, r reader) (*Notice, error) {
@@ -99,7 +162,7 @@ func decodeNotice(kind NoticeKind, r reader) (*Notice, error) {
 	for r.ok && r.rest != "" {
 		n.Texts = append(n.Texts, r.text())
 	}
-	if !r.ok || !n.valid() {
+	if !r.ok || r.version != Version || !n.valid() {
 		return nil, ErrMalformed
 	}
 	return n, nil
@@ -119,15 +182,16 @@ func (n *Notice) valid() bool {
 
 // reader reads the fields of a frame. After a mistake all reads are empty and ok is false.
 type reader struct {
-	rest string
-	ok   bool
+	rest    string
+	ok      bool
+	version byte
 }
 
 func newReader(f string) (kind byte, r reader) {
-	if len(f) < 2 || f[1] != version {
+	if len(f) < 2 {
 		return 0, reader{}
 	}
-	return f[0], reader{rest: f[2:], ok: true}
+	return f[0], reader{rest: f[2:], ok: true, version: f[1]}
 }
 
 // uvarint reads a number of at most 63 bits. The shortest form is the only one that is accepted.
@@ -160,16 +224,18 @@ func (r *reader) text() string {
 // end reports whether the frame was well formed and has no bytes left.
 func (r *reader) end() bool { return r.ok && r.rest == "" }
 
-// cutHeader reads what the scripts write before a request.
-func cutHeader(f string) (attempt int64, left time.Duration, frame string, ok bool) {
+// cutHeader reads what the scripts write before a frame; head is its length.
+func cutHeader(f string) (attempt int64, left time.Duration, size, head int, ok bool) {
 	line, _, ok := strings.Cut(f[:min(len(f), 64)], "\n")
 	first, second, two := strings.Cut(line, " ")
+	second, third, three := strings.Cut(second, " ")
 	attempt, a := parseDecimal(first)
 	ms, l := parseDecimal(second)
-	if !ok || !two || !a || !l || ms > MaxTimeout.Milliseconds() {
-		return 0, 0, "", false
+	n, s := parseDecimal(third)
+	if !ok || !two || !three || !a || !l || !s || ms > MaxTimeout.Milliseconds() || n > 1<<30 {
+		return 0, 0, 0, 0, false
 	}
-	return attempt, time.Duration(ms) * time.Millisecond, f[len(line)+1:], true
+	return attempt, time.Duration(ms) * time.Millisecond, int(n), len(line) + 1, true
 }
 
 // parseDecimal reads at most 12 digits, without a leading zero.

@@ -2,24 +2,28 @@
 // no state and sends nothing.
 //
 // The scripts pass frames on without reading them. Numbers are unsigned varints in their shortest form; a text or a
-// body has its length before it.
+// body has its length before it. The second byte is the version of the frame.
 //
-//	request   'Q' 1 flags keep_ms id method body
-//	answer    'R' 1 id body          failure   'E' 1 id code message
-//	part      'r' 1 id node body     failure   'e' 1 id node code message
-//	chunk     'C' 1 id seq body
+//	request   'Q' 2 id method flags keep_ms ext body
+//	answer    'R' 2 id ext body      failure   'E' 2 id code message ext
+//	chunk     'C' 2 id seq body      body      'B' 2 id body
 //
 // Notices are short frames without a body:
 //
-//	'N' 1 id...    replies are stored        'L' 1 id...  requests are stored for this node
-//	'X' 1 id       a request is cancelled    'K' 1 id n   chunks up to n were read
-//	'U' 1 node     a node subscribed anew    'D' 1 node   a node left
-//	'P' 1          an echo: a node sends it to itself
+//	'N' 2 id...    replies are stored        'L' 2 id...     requests are stored for this node
+//	'X' 2 id       a request is cancelled    'K' 2 id n      chunks up to n were read
+//	'U' 2 node     a node subscribed anew    'D' 2 node      a node left
+//	'P' 2          an echo: a node sends it to itself
 //
-// The scripts write a header before a request that they publish: the attempt, 0 where no reply is wanted, and the
-// remaining time in ms, in decimal, as in "1 5000\n". The header is not signed.
+// ext is a block with its length before it: pairs of a tag and a text. A reader skips the tags that it does not know,
+// so that a field can be added while processes of two versions run. What a reader may not skip is a flag or a new
+// version: a node refuses both by an answer, and each version begins with kind, version and id.
 //
-// With keys, 16 bytes of HMAC-SHA256 over the name of the bus and the frame follow the frame.
+// A message is one frame, or items that scripts have put together. An item has a header in decimal: the attempt, 0
+// where no reply is wanted, the remaining time in ms, and the length of its frame, as in "1 5000 42\n". The header is
+// not signed.
+//
+// With keys, 16 bytes of HMAC-SHA256 over the name of the bus and the frame follow each frame.
 package wire
 
 import (
@@ -29,10 +33,16 @@ import (
 	"github.com/luatomic/luatomic/internal/clock"
 )
 
-const version = 1
+// Version is that of the frames that this code writes, and the only one that it reads.
+const Version = 2
 
-// FlagStream in Request.Flags asks for the reply in chunks.
-const FlagStream = 1
+// Flags of a request.
+const (
+	FlagStream     = 1 << iota // the reply is wanted in chunks
+	FlagIdempotent             // the handler may run twice
+	FlagBeside                 // the body travels by itself, see Ext.Beside
+	knownFlags     = FlagStream | FlagIdempotent | FlagBeside
+)
 
 // MaxTimeout bounds the remaining time of a request, MaxKeep how long its reply may be kept. Decode refuses more.
 const (
@@ -40,9 +50,9 @@ const (
 	MaxKeep    = 30 * 24 * time.Hour
 )
 
-// A Frame is a *Request, *Answer, *Part, *Chunk or *Notice.
+// A Frame is a *Request, *Answer, *Chunk, *Body or *Notice.
 type Frame interface {
-	// Encode returns the frame without its signature, and a request without its header.
+	// Encode returns the frame without its signature and header.
 	Encode() []byte
 }
 
@@ -50,7 +60,8 @@ type Frame interface {
 type Request struct {
 	ID, Method string
 	Flags      uint64
-	Keep       time.Duration // how long the reply stays; 0 means the default
+	Keep       time.Duration // how long the reply stays; 0: for its caller alone
+	Ext        Ext
 	Body       []byte
 
 	// Attempt and Left come from the header, or from the record of a request that is fetched.
@@ -64,14 +75,9 @@ type Failure struct{ Code, Message string }
 // Answer is the outcome of a call: a body, or a failure.
 type Answer struct {
 	ID      string
+	Ext     Ext
 	Body    []byte
 	Failure *Failure
-}
-
-// Part is the answer of one node to a gather.
-type Part struct {
-	Node string
-	Answer
 }
 
 // Chunk is one part of a streaming reply. Seq counts from 1.
@@ -81,13 +87,19 @@ type Chunk struct {
 	Body []byte
 }
 
+// Body is the body of a request or of an answer that travels by itself. ID names it.
+type Body struct {
+	ID   string
+	Body []byte
+}
+
 // NoticeKind says what a Notice reports, and with it what its texts are.
 type NoticeKind byte
 
 // The kinds of notices.
 const (
-	ReplyStored   NoticeKind = 'N' // ids of calls and gathers
-	RequestStored NoticeKind = 'L' // ids of calls and gathers that this node should have
+	ReplyStored   NoticeKind = 'N' // ids of calls
+	RequestStored NoticeKind = 'L' // ids of calls that this node should have
 	Cancelled     NoticeKind = 'X' // the id of a request
 	ChunksRead    NoticeKind = 'K' // the id of a request and the number of the last chunk read, in decimal
 	Subscribed    NoticeKind = 'U' // a node
@@ -101,61 +113,44 @@ type Notice struct {
 	Texts []string
 }
 
-// Encode returns the frame without its header.
+// Encode returns the frame.
 func (q *Request) Encode() []byte {
-	f := make([]byte, 0, 32+len(q.ID)+len(q.Method)+len(q.Body)+macSize)
-	f = append(f, 'Q', version)
+	f := begin('Q', q.ID, len(q.Method)+q.Ext.size()+len(q.Body))
+	f = appendText(f, q.Method)
 	f = binary.AppendUvarint(f, q.Flags)
 	f = binary.AppendUvarint(f, uint64(clock.CeilMilli(q.Keep)))
-	return appendText(appendText(appendText(f, q.ID), q.Method), q.Body)
+	return appendText(q.Ext.append(f), q.Body)
 }
 
 // Encode returns the frame.
 func (a *Answer) Encode() []byte {
-	if a.Failure != nil {
-		return a.appendOutcome(appendText(a.begin('E', 0), a.ID))
+	if e := a.Failure; e != nil {
+		f := begin('E', a.ID, len(e.Code)+len(e.Message)+a.Ext.size())
+		return a.Ext.append(appendText(appendText(f, e.Code), e.Message))
 	}
-	return a.appendOutcome(appendText(a.begin('R', 0), a.ID))
-}
-
-// Encode returns the frame.
-func (p *Part) Encode() []byte {
-	kind := byte('r')
-	if p.Failure != nil {
-		kind = 'e'
-	}
-	f := appendText(p.begin(kind, len(p.Node)), p.ID)
-	return p.appendOutcome(appendText(f, p.Node))
-}
-
-func (a *Answer) begin(kind byte, extra int) []byte {
-	size := 16 + extra + len(a.ID) + len(a.Body) + macSize
-	if a.Failure != nil {
-		size += len(a.Failure.Code) + len(a.Failure.Message)
-	}
-	return append(make([]byte, 0, size), kind, version)
-}
-
-func (a *Answer) appendOutcome(f []byte) []byte {
-	if a.Failure != nil {
-		return appendText(appendText(f, a.Failure.Code), a.Failure.Message)
-	}
-	return appendText(f, a.Body)
+	return appendText(a.Ext.append(begin('R', a.ID, a.Ext.size()+len(a.Body))), a.Body)
 }
 
 // Encode returns the frame.
 func (c *Chunk) Encode() []byte {
-	f := append(make([]byte, 0, 24+len(c.ID)+len(c.Body)+macSize), 'C', version)
-	return appendText(binary.AppendUvarint(appendText(f, c.ID), c.Seq), c.Body)
+	return appendText(binary.AppendUvarint(begin('C', c.ID, len(c.Body)), c.Seq), c.Body)
 }
 
 // Encode returns the frame.
+func (b *Body) Encode() []byte { return appendText(begin('B', b.ID, len(b.Body)), b.Body) }
+
+// Encode returns the frame.
 func (n *Notice) Encode() []byte {
-	f := []byte{byte(n.Kind), version}
+	f := []byte{byte(n.Kind), Version}
 	for _, t := range n.Texts {
 		f = appendText(f, t)
 	}
 	return f
+}
+
+func begin(kind byte, id string, size int) []byte {
+	f := make([]byte, 0, 40+len(id)+size+macSize)
+	return appendText(append(f, kind, Version), id)
 }
 
 func appendText[T string | []byte](f []byte, s T) []byte {

@@ -1,0 +1,42 @@
+package lab
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+
+	"github.com/luatomic/luatomic/internal/luahook"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// Text returns what a test sends with EVAL or SCRIPT LOAD for a script: its text, or the one that luagen cover and
+// mutate run in its place, which reports to the server of the client what it runs. A test that sends the script's own
+// text would not be seen by them, nor miss a guard.
+func Text(client any, s *lua.Script) string {
+	if luahook.Client != nil {
+		luahook.Client(client)
+	}
+	return text(s)
+}
+
+func text(s *lua.Script) string {
+	if luahook.Rewrite == nil {
+		return *s.Source
+	}
+	return luahook.Rewrite(s.Name, s.SHA, *s.Source)
+}
+
+// Digest returns the digest that a client sends for a script, that of Text.
+func Digest(s *lua.Script) string {
+	sum := sha1.Sum([]byte(text(s)))
+	return hex.EncodeToString(sum[:])
+}
+
+// Sent reports whether a command runs a script by its digest. A text that reports what it runs is sent with EVALSHA,
+// also where the script itself only reads.
+func Sent(s *lua.Script) func(args []string) bool {
+	if s.ReadOnly && luahook.Rewrite == nil {
+		return luatomictest.Command("EVALSHA_RO", Digest(s))
+	}
+	return luatomictest.Command("EVALSHA", Digest(s))
+}

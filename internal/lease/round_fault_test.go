@@ -1,0 +1,170 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/lua"
+)
+
+// hung is a holder whose server answers when the test says.
+type hung struct {
+	fake
+	answer chan error
+}
+
+func (h *hung) Extend(b *lua.Batch, ttl time.Duration) func() error {
+	_ = h.fake.Extend(b, ttl)
+	return func() error { return <-h.answer }
+}
+
+// A server that hangs delays no renewal at another one.
+func TestSlowServerDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	l, _, k := held(t, Terms{TTL: 600 * time.Millisecond})
+	kept := l.Keep(t.Context())
+	h := &hung{fake: fake{server: t.Name() + " that hangs"}, answer: make(chan error)}
+	defer close(h.answer)
+	other := &Lease{}
+	other.Begin(k, h, Terms{Name: "x", TTL: 600 * time.Millisecond}, time.Now().Add(600*time.Millisecond))
+	lost := other.Keep(t.Context())
+	time.Sleep(2 * time.Second)
+	require.NoError(t, kept.Err())
+	select {
+	case <-lost.Done(): // its timer has fired: nothing else runs at that server, and nobody has asked for Err
+	default:
+		t.Fatal("the lease at the server that hangs has not ended")
+	}
+	require.ErrorIs(t, context.Cause(lost), errLost)
+}
+
+// A round trip without an answer is left behind: the lease is renewed in another one, and the late verdict counts.
+func TestRoundTripThatTakesTooLongIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	k := NewKeeper(nil, causes)
+	t.Cleanup(k.Close)
+	h := &hung{fake: fake{server: t.Name()}, answer: make(chan error, 10)}
+	l := &Lease{}
+	l.Begin(k, h, Terms{TTL: 3 * time.Second}, time.Now().Add(3*time.Second))
+	kept := l.Keep(t.Context())
+	require.Eventually(t, func() bool { return h.extensions() == 2 }, 2500*time.Millisecond, 5*time.Millisecond,
+		"a second attempt while the first one hangs")
+	h.answer <- errLost
+	h.answer <- errLost
+	<-kept.Done()
+	require.ErrorIs(t, context.Cause(kept), errLost)
+	require.Eventually(t, func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return len(h.ended) == 1 && errors.Is(h.ended[0], errLost)
+	}, 5*time.Second, time.Millisecond, "the holder learns of it, once")
+}
+
+// The wall clock ends a lease, too: the monotonic clock stands still while the machine is suspended.
+func TestWallClockEndsALease(t *testing.T) {
+	t.Parallel()
+	l, f, k := held(t, Terms{TTL: time.Hour})
+	kept := l.Keep(t.Context())
+	started := time.Now()
+	asleep := make(chan struct{})
+	renewals.mu.Lock()
+	l.mu.Lock()
+	k.clocks = func() (mono, wall time.Time) {
+		now := time.Now()
+		select {
+		case <-asleep:
+			return now, now.Round(0).Add(2 * time.Hour)
+		default:
+			return now, now.Round(0)
+		}
+	}
+	l.mu.Unlock()
+	renewals.mu.Unlock()
+	require.NoError(t, l.Err())
+	close(asleep)
+	select {
+	case <-kept.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the context lives on")
+	}
+	require.ErrorIs(t, context.Cause(kept), errLost)
+	require.Less(t, time.Since(started), 5*time.Second)
+	require.Zero(t, f.extensions(), "to learn of the end takes no network")
+	require.Positive(t, left(started.Add(time.Hour), started, started.Round(0)))
+	require.Negative(t, left(started, started.Add(time.Second), started.Round(0)), "by the monotonic clock")
+	require.Negative(t, left(started, started, started.Round(0).Add(time.Second)), "by the wall clock")
+}
+
+// grouped is a holder that one call extends with the others of its group.
+type grouped struct {
+	fake
+	group string
+	calls *[]int
+	lease Lease
+}
+
+func (g *grouped) Group() any { return g.group }
+
+func (g *grouped) ExtendAll(_ *lua.Batch, hs []Together, ttl time.Duration) func(int) error {
+	*g.calls = append(*g.calls, len(hs))
+	sent := time.Now()
+	return func(i int) error {
+		h := hs[i].(*grouped)
+		if i == 0 {
+			return errLost
+		}
+		return h.lease.Extended(sent, ttl)
+	}
+}
+
+// One call renews all leases of a group that are due, and each has its own outcome.
+func TestOneCallRenewsAGroup(t *testing.T) {
+	t.Parallel()
+	k := NewKeeper(nil, causes)
+	t.Cleanup(k.Close)
+	var calls []int
+	var kept []context.Context
+	gs := make([]*grouped, 100)
+	for i := range gs {
+		g := &grouped{fake: fake{server: t.Name()}, group: "one", calls: &calls}
+		gs[i] = g
+		g.lease.Begin(k, g, Terms{TTL: 3 * time.Second}, time.Now().Add(3*time.Second))
+		kept = append(kept, g.lease.Keep(t.Context()))
+	}
+	lost := func() (n int) {
+		for _, c := range kept {
+			if c.Err() != nil {
+				n++
+			}
+		}
+		return n
+	}
+	require.Eventually(t, func() bool { return lost() == 1 }, 2500*time.Millisecond, 5*time.Millisecond)
+	k.Close()
+	require.Equal(t, []int{100}, calls)
+	renewed := 0
+	for _, g := range gs {
+		if g.lease.Deadline().After(time.Now().Add(2500 * time.Millisecond)) {
+			renewed++
+		}
+	}
+	require.Equal(t, 99, renewed)
+}
+
+// A lease whose slot has moved is renewed with those of its new server.
+func TestLeaseMovesToAnotherServer(t *testing.T) {
+	t.Parallel()
+	l, f, k := held(t, Terms{TTL: 600 * time.Millisecond})
+	kept := l.Keep(t.Context())
+	f.mu.Lock()
+	f.server += " after the move"
+	moved := f.server
+	f.mu.Unlock()
+	require.Eventually(t, func() bool { _, n := renews(k, moved); return n == 1 }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return f.extensions() > 2 }, 10*time.Second, 5*time.Millisecond)
+	require.NoError(t, kept.Err())
+}

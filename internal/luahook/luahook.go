@@ -1,0 +1,10 @@
+// Package luahook is where a test program looks into the scripts that package lua sends: coverage, traces, mutants. A
+// program without tests sets nothing here and pays one comparison a call.
+package luahook
+
+// Rewrite returns the text that runs in place of a script, named by its digest. It is set before the first call, and
+// never changes. Lines of the result are lines of the script.
+var Rewrite func(name, sha, source string) string
+
+// Client is called before each call, with the client that sends it. It is set before the first call, and never changes.
+var Client func(client any)

@@ -1,0 +1,179 @@
+// Package merge lets calls that happen at the same time share round trips.
+//
+// A Line stands before one server. While few round trips are under way, a call is sent at once and alone. What comes
+// meanwhile waits, and goes out together as soon as one of them returns. No timer delays a call, and a call without
+// company costs a mutex.
+package merge
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+const (
+	// maxActive is how many round trips are under way at most. Fewer share more and make a few callers wait for each
+	// other's round trip; with four, a line of four callers is as fast as four connections.
+	maxActive = 4
+	// maxItems and maxBytes bound one round trip, which is as slow as its slowest part.
+	maxItems = 512
+	maxBytes = 128 << 10
+)
+
+// Line is the way to one server. Its zero value is ready once Send is set.
+type Line[T any] struct {
+	// Send makes one round trip for the items. A single item is sent with the context of its caller, without its end.
+	Send func(ctx context.Context, items []T)
+
+	spare   sync.Pool // of places
+	mu      sync.Mutex
+	active  int
+	waiting []*place[T]
+	gone    int // of those that wait
+}
+
+// place is an item with the caller that waits for it.
+type place[T any] struct {
+	item [1]T
+	size int
+	sent chan struct{} // filled when its round trip is over
+
+	taken, gone bool // part of a round trip; withdrawn. Guarded by the line's lock
+}
+
+// Outcome is what became of an item.
+type Outcome uint8
+
+const (
+	// Sent: its round trip is over.
+	Sent Outcome = iota
+	// Withdrawn: the caller's context ended before the item was part of a round trip. It is never sent.
+	Withdrawn
+	// Left: the caller's context ended while the item's round trip was under way. Send still uses the item.
+	Left
+)
+
+// Do sends the item, which counts as so many bytes, and returns when its round trip is over or ctx ends. The item must
+// stay as it is after Left.
+func (l *Line[T]) Do(ctx context.Context, item T, size int) Outcome {
+	l.mu.Lock()
+	alone := l.active < maxActive
+	p := l.place(item, size, alone)
+	if alone {
+		l.active++
+	} else {
+		l.waiting = append(l.waiting, p)
+	}
+	l.mu.Unlock()
+	if alone && ctx.Done() == nil { // this goroutine can wait for the server
+		defer l.returned()
+		l.Send(ctx, p.item[:])
+		l.free(p)
+		return Sent
+	}
+	if alone {
+		go l.sendAlone(context.WithoutCancel(ctx), p)
+	}
+	select {
+	case <-p.sent:
+		l.free(p)
+		return Sent
+	case <-ctx.Done():
+	}
+	if l.withdraw(p) {
+		return Withdrawn
+	}
+	select {
+	case <-p.sent: // both happened: the answer counts
+		return Sent
+	default:
+		return Left
+	}
+}
+
+// place returns a spare place or a new one.
+func (l *Line[T]) place(item T, size int, taken bool) *place[T] {
+	p, ok := l.spare.Get().(*place[T])
+	if !ok {
+		p = &place[T]{sent: make(chan struct{}, 1)}
+	}
+	p.item[0], p.size, p.taken = item, size, taken
+	return p
+}
+
+// free keeps the place of a caller that has its answer. One whose caller has left is still in use.
+func (l *Line[T]) free(p *place[T]) {
+	*p = place[T]{sent: p.sent}
+	l.spare.Put(p)
+}
+
+// withdraw takes a place out of those that wait. It stays in the slice, which shrinks when half of it is gone, so that
+// many callers that leave at once cost no more than they cost when they came.
+func (l *Line[T]) withdraw(p *place[T]) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p.taken {
+		return false
+	}
+	p.gone = true
+	if l.gone++; 2*l.gone > len(l.waiting) {
+		l.waiting = slices.DeleteFunc(l.waiting, func(p *place[T]) bool { return p.gone })
+		l.gone = 0
+	}
+	return true
+}
+
+// returned ends a round trip that a caller made itself. What waits is sent by another goroutine.
+func (l *Line[T]) returned() {
+	if next := l.next(); len(next) > 0 {
+		go l.send(next)
+	}
+}
+
+// sendAlone sends the first item of a round trip that it has to itself, and then what waits.
+func (l *Line[T]) sendAlone(ctx context.Context, p *place[T]) {
+	l.Send(ctx, p.item[:])
+	p.sent <- struct{}{}
+	l.send(l.next())
+}
+
+// send sends what waits until nothing does.
+func (l *Line[T]) send(batch []*place[T]) {
+	for ; len(batch) > 0; batch = l.next() {
+		items := make([]T, len(batch))
+		for i, p := range batch {
+			items[i] = p.item[0]
+		}
+		l.Send(context.Background(), items)
+		for _, p := range batch {
+			p.sent <- struct{}{}
+		}
+	}
+}
+
+// next takes what the next round trip carries. Where nothing waits, one round trip less is under way.
+func (l *Line[T]) next() []*place[T] {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var batch []*place[T]
+	n, size := 0, 0
+	for ; n < len(l.waiting) && len(batch) < maxItems; n++ {
+		p := l.waiting[n]
+		if p.gone {
+			l.gone--
+			continue
+		}
+		if size += p.size; len(batch) > 0 && size > maxBytes {
+			break
+		}
+		p.taken = true
+		batch = append(batch, p)
+	}
+	if l.waiting = l.waiting[n:]; len(l.waiting) == 0 {
+		l.waiting = nil
+	}
+	if len(batch) == 0 {
+		l.active--
+	}
+	return batch
+}

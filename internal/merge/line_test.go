@@ -1,0 +1,134 @@
+package merge_test
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/merge"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// server answers round trips one by one, when the test lets it.
+type server struct {
+	merge.Line[int]
+	reply chan struct{}
+
+	mu    sync.Mutex
+	trips [][]int
+}
+
+func newServer() *server {
+	s := &server{reply: make(chan struct{})}
+	s.Send = func(_ context.Context, items []int) {
+		s.mu.Lock()
+		s.trips = append(s.trips, append([]int(nil), items...))
+		s.mu.Unlock()
+		<-s.reply
+	}
+	return s
+}
+
+func (s *server) sent() [][]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([][]int(nil), s.trips...)
+}
+
+// fill has the four round trips under way that a line allows.
+func (s *server) fill(t *testing.T, callers *sync.WaitGroup) {
+	for i := range 4 {
+		callers.Go(func() { require.Equal(t, merge.Sent, s.Do(t.Context(), -i, 1)) })
+	}
+	luatomictest.Eventually(t, 10*time.Second, "four round trips", func() bool { return len(s.sent()) == 4 })
+}
+
+func TestWaitingCallsShareTheNextRoundTrip(t *testing.T) {
+	t.Parallel()
+	s := newServer()
+	var callers sync.WaitGroup
+	s.fill(t, &callers)
+	for range 100 {
+		callers.Go(func() { require.Equal(t, merge.Sent, s.Do(context.Background(), 1, 1)) })
+	}
+	luatomictest.Eventually(t, 10*time.Second, "100 calls wait", func() bool { return s.Waiting() == 100 })
+	s.reply <- struct{}{}
+	luatomictest.Eventually(t, 10*time.Second, "they go out", func() bool { return len(s.sent()) == 5 })
+	close(s.reply)
+	callers.Wait()
+	trips := s.sent()
+	require.Len(t, trips, 5)
+	require.Len(t, trips[4], 100, "no caller waits for another round trip")
+}
+
+func TestARoundTripIsBounded(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ size, most int }{"number": {1, 512}, "bytes": {60 << 10, 2}, "one that is larger": {1 << 20, 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer()
+			var callers sync.WaitGroup
+			s.fill(t, &callers)
+			for range 1100 {
+				callers.Go(func() { require.Equal(t, merge.Sent, s.Do(t.Context(), 1, c.size)) })
+			}
+			luatomictest.Eventually(t, 10*time.Second, "the calls wait", func() bool { return s.Waiting() == 1100 })
+			close(s.reply)
+			callers.Wait()
+			total, most := 0, 0
+			for _, trip := range s.sent()[4:] {
+				total, most = total+len(trip), max(most, len(trip))
+			}
+			require.Equal(t, 1100, total)
+			require.Equal(t, c.most, most)
+		})
+	}
+}
+
+func TestCallersLeaveWhileTheServerHangs(t *testing.T) {
+	t.Parallel()
+	const callers = 100_000
+	s := newServer()
+	var first sync.WaitGroup
+	ctx, leave := context.WithCancel(t.Context())
+	for range 4 {
+		first.Go(func() { require.Equal(t, merge.Left, s.Do(ctx, 0, 1), "its round trip is under way") })
+	}
+	luatomictest.Eventually(t, 10*time.Second, "four round trips", func() bool { return len(s.sent()) == 4 })
+	before := runtime.NumGoroutine()
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			if got := s.Do(ctx, 1, 1); got != merge.Withdrawn {
+				t.Errorf("outcome %d", got)
+			}
+		})
+	}
+	luatomictest.Eventually(t, time.Minute, "all wait", func() bool { return s.Waiting() == callers })
+	leave()
+	all.Wait()
+	first.Wait()
+	require.Zero(t, s.Waiting())
+	luatomictest.Eventually(t, 20*time.Second, "their goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
+	close(s.reply)
+	require.Equal(t, merge.Sent, s.Do(t.Context(), 2, 1), "the line works on")
+	for _, trip := range s.sent() {
+		require.NotContains(t, trip, 1, "a call that was withdrawn is never sent")
+	}
+}
+
+// The round trips of a caller that panics are counted out.
+func TestAPanicInARoundTripKeepsNoPlace(t *testing.T) {
+	t.Parallel()
+	var line merge.Line[int]
+	line.Send = func(context.Context, []int) { panic("hook") }
+	for range 8 {
+		require.Panics(t, func() { line.Do(context.Background(), 1, 1) })
+	}
+	line.Send = func(context.Context, []int) {}
+	require.Equal(t, merge.Sent, line.Do(t.Context(), 1, 1))
+}

@@ -1,0 +1,370 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/clock"
+)
+
+// connection is one connection to a server, with all its subscriptions.
+type connection struct {
+	exchange *exchange
+	name     string
+	client   redis.UniversalClient
+	stop     context.CancelFunc
+	requests requests
+
+	mu      sync.Mutex
+	ps      *redis.PubSub
+	opened  time.Time
+	renewed bool // ps was closed to make another one
+	topics  map[string]*topic
+	leaving map[string][]*Hub // hubs that left a channel, in order, until the server has confirmed that
+	failed  error             // why the last connection received nothing
+	ended   bool
+}
+
+// topic is one channel, from the first Subscribe to the last Unsubscribe. resolved is closed when it is up or has failed.
+type topic struct {
+	shard    bool
+	up       bool
+	again    bool // it was up before, here or on the slot's former server
+	asked    bool // on the current connection
+	err      error
+	resolved chan struct{}
+}
+
+// confirmed reports whether the channel's subscription is confirmed now.
+func (c *connection) confirmed(channel string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.topics[channel]
+	return t != nil && t.up
+}
+
+// add creates the topic, so that messages of the channel count from now on. Like drop it is called under the
+// exchange's lock, so no topic is dropped that another caller subscribes to since.
+func (c *connection) add(channel string, shard, again bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.topics[channel] == nil {
+		c.topics[channel] = &topic{shard: shard, again: again, resolved: make(chan struct{})}
+	}
+}
+
+// subscribe subscribes, if the topic is not, and returns when that is confirmed. If the last attempt failed it returns
+// the error without waiting for the next: a user without permission to subscribe would wait each time, and can poll
+// instead.
+func (c *connection) subscribe(ctx context.Context, channel string) error {
+	c.mu.Lock()
+	t := c.topics[channel]
+	switch {
+	case t == nil || c.ended: // dropped, as the slot moved again
+		c.mu.Unlock()
+		return ErrClosed
+	case t.up:
+		c.mu.Unlock()
+		return nil
+	case c.ps == nil && c.failed != nil:
+		err := c.failed
+		c.mu.Unlock()
+		return err
+	case t.err != nil:
+		t.err, t.resolved = nil, make(chan struct{})
+	}
+	resolved, ps := t.resolved, c.ps
+	if ps != nil && !t.asked {
+		t.asked = true
+		c.requests.place(ps, request{subscribing, channel, t})
+		go c.requests.flush() // the caller can leave while it dials
+	}
+	c.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-resolved:
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return t.err
+}
+
+// drop deletes the topic. Messages that are on their way still reach the hub, unless that is nil. It returns the
+// function that unsubscribes at the server, which may take time.
+func (c *connection) drop(channel string, h *Hub) (unsubscribe func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.topics[channel]
+	if t == nil {
+		return func() {}
+	}
+	delete(c.topics, channel)
+	if !t.up && t.err == nil {
+		t.err = ErrClosed
+		close(t.resolved)
+	}
+	if c.ps == nil || !t.asked {
+		return func() {}
+	}
+	c.leaving[channel] = append(c.leaving[channel], h)
+	c.requests.place(c.ps, request{unsubscribing, channel, t})
+	return c.requests.flush
+}
+
+// How long to wait between two connections. After a break the wait is short, because waiters miss messages; where the
+// server refuses a subscription it is long.
+const (
+	firstWait   = 10 * time.Millisecond
+	brokenWait  = 250 * time.Millisecond
+	refusedWait = 5 * time.Second
+)
+
+// run keeps a subscription open, reconnecting, until ctx ends or the client is closed.
+func (c *connection) run(ctx context.Context) {
+	retry := clock.Backoff{First: firstWait, Last: brokenWait}
+	for ctx.Err() == nil {
+		ps := c.open(ctx)
+		stop := context.AfterFunc(ctx, func() { _ = ps.Close() }) // ends a blocked Receive
+		received, err := c.receive(ctx, ps)
+		stop()
+		_ = ps.Close()
+		c.disconnected(err, received, false)
+		if renewed := c.wasRenewed(); !renewed && errors.Is(err, redis.ErrClosed) {
+			break
+		}
+		if received {
+			retry.Reset()
+		}
+		retry.Last = brokenWait
+		var refusal redis.Error
+		if errors.As(err, &refusal) {
+			retry.Last = refusedWait
+		}
+		clock.Sleep(ctx, retry.Next())
+	}
+	c.disconnected(ErrClosed, false, true)
+}
+
+// renew replaces the connection, at most once a second: else it returns false.
+func (c *connection) renew() bool {
+	c.mu.Lock()
+	ps := c.ps
+	if ps == nil || c.renewed {
+		c.mu.Unlock()
+		return true
+	}
+	if time.Since(c.opened) < time.Second {
+		c.mu.Unlock()
+		return false
+	}
+	c.renewed = true
+	c.mu.Unlock()
+	_ = ps.Close()
+	return true
+}
+
+func (c *connection) wasRenewed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.renewed
+	c.renewed = false
+	return was
+}
+
+// open subscribes to all topics. It dials outside the lock, so that a Subscribe can give up meanwhile.
+func (c *connection) open(ctx context.Context) *redis.PubSub {
+	ps := c.client.Subscribe(ctx)
+	c.requests.reset(ps)
+	c.mu.Lock()
+	for channel, t := range c.topics {
+		c.requests.place(ps, request{subscribing, channel, t})
+		t.asked = true
+	}
+	c.ps, c.opened = ps, time.Now()
+	c.mu.Unlock()
+	c.requests.flush()
+	return ps
+}
+
+// receive returns when the connection is broken, and whether it received anything.
+func (c *connection) receive(ctx context.Context, ps *redis.PubSub) (received bool, err error) {
+	w := newWatch(ps, func() {
+		c.requests.place(ps, request{kind: pinging})
+		c.requests.flush()
+	})
+	for {
+		m, err := w.next(ctx)
+		if err != nil && refusesOne(err) {
+			if r, ok := c.requests.answered(); ok {
+				w.alive()
+				c.refused(r, err)
+				continue
+			}
+		}
+		if err != nil {
+			return received, err
+		}
+		received = true
+		switch m := m.(type) {
+		case *redis.Pong:
+			_, err = c.requests.confirmed(pinging, "")
+		case *redis.Subscription:
+			err = c.subscription(m)
+		case *redis.Message:
+			c.message(m.Channel, m.Payload)
+		}
+		if err != nil {
+			return received, err
+		}
+	}
+}
+
+// refusesOne reports an error reply to one request, after which the connection works.
+func refusesOne(err error) bool {
+	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "MOVED") ||
+		redis.HasErrorPrefix(err, "CLUSTERDOWN")
+}
+
+// subscription takes the confirmation of a begin or an end.
+func (c *connection) subscription(m *redis.Subscription) error {
+	if m.Kind == "sunsubscribe" && !c.requests.asked(m.Channel) {
+		c.moved(m.Channel)
+		return nil
+	}
+	if m.Kind == "subscribe" || m.Kind == "ssubscribe" {
+		q, err := c.requests.confirmed(subscribing, m.Channel)
+		if err == nil {
+			c.confirm(m.Channel, q.topic)
+		}
+		return err
+	}
+	_, err := c.requests.confirmed(unsubscribing, m.Channel)
+	if err == nil {
+		c.unsubscribed(m.Channel)
+	}
+	return err
+}
+
+// moved ends the subscription of a sharded channel whose slot the server does not have any more. The hub follows it.
+func (c *connection) moved(channel string) {
+	c.mu.Lock()
+	t := c.topics[channel]
+	if t != nil && t.up {
+		t.up, t.asked, t.resolved = false, false, make(chan struct{})
+	}
+	c.mu.Unlock()
+	c.lost(channel, errMoved)
+}
+
+// lost reports a channel whose subscription is not confirmed, or has ended.
+func (c *connection) lost(channel string, err error) {
+	for _, h := range c.exchange.users(channel) {
+		h.lost(channel, err)
+	}
+}
+
+// message passes a message to the hubs that subscribe to its channel, or that did until a moment ago.
+func (c *connection) message(channel, message string) {
+	hubs := c.exchange.users(channel)
+	if len(hubs) == 0 {
+		c.mu.Lock()
+		hubs = c.left(channel)
+		c.mu.Unlock()
+	}
+	for _, h := range hubs {
+		h.receive(channel, message)
+	}
+}
+
+// left are the hubs that left the channel and whose Unsubscribe has no answer, each once.
+func (c *connection) left(channel string) (hubs []*Hub) {
+	for _, h := range c.leaving[channel] {
+		if h != nil && !slices.Contains(hubs, h) {
+			hubs = append(hubs, h)
+		}
+	}
+	return hubs
+}
+
+// confirm takes the confirmation of a topic. If it was dropped since, another topic of the channel waits for its own.
+func (c *connection) confirm(channel string, t *topic) {
+	c.mu.Lock()
+	if c.topics[channel] != t || t.up {
+		c.mu.Unlock()
+		return
+	}
+	again := t.again
+	t.up, t.again = true, true
+	if t.err == nil {
+		close(t.resolved)
+	}
+	t.err = nil
+	c.mu.Unlock()
+	for _, h := range c.exchange.users(channel) {
+		h.confirm(channel, again)
+	}
+}
+
+// unsubscribed forgets the hub that left the channel first: a message for it can come no more.
+func (c *connection) unsubscribed(channel string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.leaving[channel] = c.leaving[channel][1:]; len(c.leaving[channel]) == 0 {
+		delete(c.leaving, channel)
+	}
+}
+
+// refused resolves the subscription that the user has no permission for, or whose slot another server has. The next
+// caller asks again.
+func (c *connection) refused(r request, err error) {
+	if r.kind == unsubscribing {
+		c.unsubscribed(r.channel)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := r.topic
+	if r.kind != subscribing || c.topics[r.channel] != t || t.up {
+		return
+	}
+	t.asked = false
+	if t.err == nil {
+		t.err = err
+		close(t.resolved)
+	}
+}
+
+// disconnected resolves all pending subscriptions with the error.
+func (c *connection) disconnected(err error, received, ended bool) {
+	for _, channel := range c.broken(err, received, ended) {
+		c.lost(channel, err)
+	}
+}
+
+// broken notes that the connection is. It returns its channels.
+func (c *connection) broken(err error, received, ended bool) (channels []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ps, c.failed, c.ended = nil, err, ended
+	if received {
+		c.failed = nil // it worked, and reconnects soon
+	}
+	clear(c.leaving)
+	for channel, t := range c.topics {
+		channels = append(channels, channel)
+		t.asked = false
+		if !t.up && t.err == nil {
+			t.err = err
+			close(t.resolved)
+		}
+		if t.up {
+			t.up, t.err, t.resolved = false, nil, make(chan struct{})
+		}
+	}
+	return channels
+}

@@ -1,0 +1,112 @@
+package notify
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/clock"
+)
+
+// Signal is the subscription of one waiter, to one channel or to some, that needs to know only that there was a message.
+// It has no goroutine and no connection of its own.
+type Signal struct {
+	hub      *Hub
+	channels []string
+	received chan struct{}
+
+	mu        sync.Mutex // guards following
+	following int        // goroutines that subscribe
+}
+
+// NewSignal returns a signal on the channels. Nothing is sent before Start.
+func NewSignal(client redis.UniversalClient, channels ...string) *Signal {
+	s := &Signal{hub: NewHub(client), channels: channels, received: make(chan struct{}, 1)}
+	s.hub.Message = func(string, string) { s.signal() }
+	s.hub.Confirmed = func(string, bool) { s.signal() }
+	return s
+}
+
+func (s *Signal) signal() {
+	select {
+	case s.received <- struct{}{}:
+	default: // a pending notification suffices
+	}
+}
+
+// Start subscribes in the background.
+func (s *Signal) Start(ctx context.Context) {
+	s.follow(s.channels, func(channel string) {
+		retry := clock.Backoff{First: firstWait, Last: brokenWait}
+		err := s.hub.Subscribe(ctx, channel)
+		for err != nil && ctx.Err() == nil && !s.hub.placed(channel) {
+			clock.Sleep(ctx, retry.Next())
+			err = s.hub.Follow(ctx, channel)
+		}
+	})
+}
+
+// follow calls subscribe for each channel in the background, unless the last call is not over.
+func (s *Signal) follow(channels []string, subscribe func(channel string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.following > 0 {
+		return
+	}
+	s.following = len(channels)
+	for _, channel := range channels {
+		go func() {
+			defer s.followed()
+			subscribe(channel)
+		}()
+	}
+}
+
+func (s *Signal) followed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.following--
+}
+
+// Confirmed reports whether a notification on each channel reaches the waiter now. If the slot of the channels has moved
+// to another server, the subscription follows in the background.
+func (s *Signal) Confirmed(ctx context.Context) bool {
+	var missing []string
+	for _, channel := range s.channels {
+		if !s.hub.InPlace(ctx, channel) {
+			missing = append(missing, channel)
+		}
+	}
+	if len(missing) > 0 {
+		s.follow(missing, func(channel string) { _ = s.hub.Follow(ctx, channel) }) // the next call tries again
+	}
+	return len(missing) == 0
+}
+
+// Stop ends the subscription.
+func (s *Signal) Stop() { s.hub.Close() }
+
+// Received receives after each notification, and after each confirmed subscription: notifications before it are lost,
+// so the waiter must check.
+func (s *Signal) Received() <-chan struct{} { return s.received }
+
+// exact is the last part of a wait, slept exactly and without receiving notifications.
+const exact = time.Millisecond
+
+// Wait returns after d, or earlier when a notification arrives or ctx ends.
+func (s *Signal) Wait(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	end := time.Now().Add(d)
+	t := time.NewTimer(d - exact)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-s.received:
+	case <-t.C:
+		sleepExactly(time.Until(end))
+	}
+}

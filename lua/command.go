@@ -1,0 +1,80 @@
+package lua
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// command is the go-redis command of one attempt. go-redis must not re-send it: it does not know whether the script
+// is safe to retry.
+type command struct {
+	redis.Cmd
+	program program
+}
+
+// NoRetry keeps go-redis from sending the command a second time.
+func (c *command) NoRetry() bool { return true }
+
+// SetErr also records that a reply arrived. A cluster client sends a command again after a redirection or a failed
+// dial, and keeps the first error when the connection is lost then: the error alone does not determine the outcome.
+func (c *command) SetErr(err error) {
+	if p := &c.program; p.waiting && (err == nil || isReply(err)) {
+		p.waiting, p.answered = false, err == nil
+	}
+	c.Cmd.SetErr(err)
+}
+
+// program is the argument that names the script: its digest, for EVAL its text. go-redis calls MarshalBinary when it
+// writes the command. That shows whether a command whose connection failed had been sent.
+type program struct {
+	script   *Script
+	call     *Call // nil for the rows of several calls
+	eval     bool
+	sent     bool // written at least once
+	waiting  bool // written, and no reply since
+	answered bool // the last reply was a value
+	guarded  bool
+	digest   [40]byte
+}
+
+// MarshalBinary returns the bytes for the wire. For a call that was withdrawn they name a script that does nothing: the
+// other commands of its round trip go out.
+func (p *program) MarshalBinary() ([]byte, error) {
+	if p.call != nil && !p.call.phase.CompareAndSwap(idle, written) && p.call.phase.Load() == withdrawn {
+		return p.nothing(), nil
+	}
+	p.sent, p.waiting = true, true
+	if p.eval {
+		return []byte(p.file().String()), nil
+	}
+	return append(p.digest[:0], p.file().SHA...), nil
+}
+
+// nothing has the server answer NOSCRIPT, or run an empty script.
+func (p *program) nothing() []byte {
+	if p.eval {
+		return nil
+	}
+	return append(p.digest[:0], noDigest...)
+}
+
+const noDigest = "0000000000000000000000000000000000000000"
+
+// String returns the text that tracing shows.
+func (p *program) String() string { return p.file().SHA }
+
+func (p *program) file() Text { return p.script.file(p.guarded) }
+
+// FullName returns the name that tracing shows.
+func (c *command) FullName() string {
+	return c.Name() + " " + title(c.program.script.Name, c.program.guarded)
+}
+
+// prepare returns a new command for the next attempt.
+func (c *Call) prepare(ctx context.Context, eval bool) *command {
+	c.argv[0] = c.script.verb(eval)
+	c.argv[1] = &c.cmd.program
+	c.cmd = command{Cmd: *redis.NewCmd(ctx, c.argv...), program: program{script: c.script, call: c, eval: eval, guarded: c.guarded}}
+	return &c.cmd
+}

@@ -1,0 +1,116 @@
+package lua
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// round sends many calls at once, in one pipeline for each node.
+type round struct {
+	client  Client
+	bySlot  bool // the rows of one command must be of one slot
+	ordered bool // the calls run in their order
+
+	replicas int // whose acknowledgement of the writes is waited for
+	timeout  time.Duration
+	acked    int
+	waitErr  error
+
+	crossSlot bool // rows of several slots were refused
+}
+
+// send makes one attempt for each call: warm ones in one pipeline, those whose script is missing in a pipeline for each
+// node that owns them.
+func (r *round) send(ctx context.Context, calls []*Call) {
+	if i := slices.IndexFunc(calls, func(c *Call) bool { return c.replica }); i >= 0 {
+		// go-redis closes the connection to a replica after a single command, and not after a pipeline. So one call
+		// is sent first; while it reaches a replica the others keep their error.
+		first := calls[i]
+		_ = r.client.Process(ctx, first.prepare(ctx, first.cold()))
+		r.acked = 0
+		if redis.HasErrorPrefix(first.cmd.Err(), codeReadOnly) {
+			return
+		}
+		calls = slices.Concat(calls[:i], calls[i+1:])
+	}
+	pipe := r.client.Pipeline()
+	warm := calls[:0:0]
+	missing := make(map[*redis.Client][]*Call)
+	for _, c := range calls {
+		if !c.cold() && r.replicas == 0 {
+			warm = append(warm, c)
+			continue
+		}
+		node, err := owner(ctx, r.client, c.firstKey())
+		switch {
+		case err != nil:
+			c.lost(ctx, err)
+		case node == nil || c.byText():
+			_ = pipe.Process(ctx, c.prepare(ctx, true))
+			r.acked = 0
+		default:
+			missing[node] = append(missing[node], c)
+		}
+	}
+	r.sendWarm(ctx, pipe, calls, warm)
+	for node, calls := range missing {
+		acked, err := loadAndSend(ctx, r.client, node, calls, r.replicas, r.timeout)
+		r.acked = min(r.acked, acked)
+		r.waitErr = cmp.Or(r.waitErr, err)
+	}
+}
+
+// sendWarm sends what the pipeline has and the warm calls, and then by themselves those that were rows of a command
+// that the server refused.
+func (r *round) sendWarm(ctx context.Context, pipe redis.Pipeliner, calls, warm []*Call) {
+	all := units(warm, r.bySlot || !anySlot(r.client), r.ordered)
+	for _, u := range all {
+		u.queue(ctx, pipe)
+	}
+	_, err := pipe.Exec(ctx)
+	blame(calls, err)
+	pipe = r.client.Pipeline()
+	var alone []*Call
+	for _, u := range all {
+		if u.cmd != nil {
+			blameOne(u.cmd, err)
+			r.crossSlot = r.crossSlot || redis.HasErrorPrefix(u.cmd.Err(), "CROSSSLOT")
+		}
+		for _, c := range u.deliver() {
+			alone = append(alone, c)
+			_ = pipe.Process(ctx, c.prepare(ctx, false))
+		}
+	}
+	if len(alone) > 0 {
+		_, err = pipe.Exec(ctx)
+		blame(alone, err)
+	}
+}
+
+// anySlot reports whether the servers of the client take keys of several slots in one command.
+func anySlot(client Client) bool {
+	switch client.(type) {
+	case *redis.Client, *redis.Ring:
+		return true
+	}
+	return false
+}
+
+// blame sets the error of a pipeline on the commands that go-redis leaves without one when the server refuses the
+// connection.
+func blame(calls []*Call, err error) {
+	for _, c := range calls {
+		blameOne(&c.cmd, err)
+	}
+}
+
+func blameOne(cmd *command, err error) {
+	if err != nil && !cmd.program.sent && cmd.Err() == nil {
+		cmd.SetErr(fmt.Errorf("connect: %w", err))
+	}
+}

@@ -1,0 +1,265 @@
+package lua
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+	"weak"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/merge"
+)
+
+// maxShared is how many bytes of keys and arguments a call has at most that shares a round trip. A larger one is sent
+// by itself: the others would wait for it.
+const maxShared = 64 << 10
+
+// trip is a call on its way. It names the client, because a lane must not hold it.
+type trip struct {
+	call    *Call
+	client  Client
+	sharing *sharing
+}
+
+// lane is the way of single calls to one server.
+type lane = merge.Line[trip]
+
+// sharing is how the calls on one client share round trips.
+type sharing struct {
+	off    atomic.Bool
+	bySlot atomic.Bool // the rows of one call must be of one slot
+	lanes  sync.Map    // *lane by the address of the node, or 0 for the one server
+}
+
+// Direct has every later call on the client sent by itself, as a plain command is, and returns the client. Without it,
+// calls on a Client, a ClusterClient or a Ring share round trips while several are under way: the package comment says
+// how. A call that is sent by itself returns when go-redis does, which may be seconds after the end of its context.
+func Direct(client Client) Client {
+	plain := client
+	if g, ok := client.(*guarded); ok {
+		plain = g.Client
+	}
+	if s := sharingOf(plain); s != nil {
+		s.off.Store(true)
+	}
+	return client
+}
+
+// lane returns the lane that carries the call; nil where it is sent by itself.
+func (c *Call) lane(ctx context.Context, client Client) (*lane, *sharing) {
+	s := sharingOf(client)
+	if s == nil || s.off.Load() || c.size > maxShared {
+		return nil, nil
+	}
+	var at any = 0
+	if _, one := client.(*redis.Client); !one {
+		node, err := owner(ctx, client, c.firstKey())
+		if err != nil || node == nil {
+			return nil, nil // the call itself reports why
+		}
+		at = node.Options().Addr
+	}
+	if l, ok := s.lanes.Load(at); ok {
+		return l.(*lane), s
+	}
+	l, _ := s.lanes.LoadOrStore(at, &lane{Send: sendTrips})
+	return l.(*lane), s
+}
+
+// share sends the call, again where that is safe, in round trips that it shares with others. It returns when ctx ends,
+// whatever the server does.
+func (c *Call) share(ctx context.Context, client Client, l *lane, s *sharing) {
+	if ctx.Done() != nil {
+		c.own()
+	}
+	var p pause
+	for tries := 1; tries == 1 || p.pass(ctx, c.withoutDelay()); tries++ {
+		switch l.Do(ctx, trip{c, client, s}, c.size) {
+		case merge.Withdrawn:
+			c.leave(ctx, ErrNotExecuted, "the server has not replied to the calls before it")
+			return
+		case merge.Left:
+			c.leave(ctx, c.withdraw(), "")
+			return
+		}
+		if !c.record(c.cmd.Err(), tries) {
+			return
+		}
+	}
+}
+
+// The phases of an attempt. A caller that leaves before its call is written withdraws it.
+const (
+	idle uint32 = iota
+	written
+	withdrawn
+)
+
+// withdraw keeps the attempt from being written, or returns that its outcome is unknown.
+func (c *Call) withdraw() error {
+	if c.phase.CompareAndSwap(idle, withdrawn) {
+		return ErrNotExecuted
+	}
+	return ErrOutcomeUnknown
+}
+
+// leave records that ctx ended before the attempt had a reply. Its round trip may still use the call, so nothing of the
+// attempt is read.
+func (c *Call) leave(ctx context.Context, outcome error, detail string) {
+	if outcome == ErrOutcomeUnknown {
+		c.unknown = true
+	} else if c.failure != nil {
+		return // more specific than the end of the context
+	}
+	tries := 1
+	if c.failure != nil {
+		tries += c.failure.Tries
+	}
+	c.failure = &Error{
+		Script: c.script.Name, Guarded: c.guarded, Outcome: outcome, Tries: tries, Detail: detail, Err: ctx.Err(),
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
+		c.failure.Err = fmt.Errorf("%w: %w", ctx.Err(), cause)
+	}
+}
+
+// own copies what belongs to the caller: after ctx has ended the caller may change it while the call is written.
+func (c *Call) own() {
+	if !c.borrowed {
+		return
+	}
+	for i, a := range c.argv[3:] {
+		switch v := a.(type) {
+		case []byte:
+			c.argv[3+i] = append([]byte(nil), v...)
+		case *raw:
+			c.argv[3+i] = append([]byte(nil), *v...)
+		case *string:
+			if !c.holds(unsafe.Pointer(v)) {
+				c.argv[3+i] = *v
+			}
+		case *int64:
+			if !c.holds(unsafe.Pointer(v)) {
+				c.argv[3+i] = *v
+			}
+		}
+	}
+}
+
+// holds reports whether p points into the call itself.
+func (c *Call) holds(p unsafe.Pointer) bool {
+	offset := uintptr(p) - uintptr(unsafe.Pointer(c))
+	return offset < unsafe.Sizeof(*c)
+}
+
+// sendTrips makes one attempt for each call.
+func sendTrips(ctx context.Context, trips []trip) {
+	client, s := trips[0].client, trips[0].sharing
+	if len(trips) == 1 {
+		if c := trips[0].call; c.begin() {
+			c.attempt(ctx, client)
+		}
+		return
+	}
+	r := round{client: client, bySlot: s.bySlot.Load()}
+	calls := make([]*Call, 0, len(trips))
+	for _, t := range trips {
+		if t.call.begin() {
+			calls = append(calls, t.call)
+		}
+	}
+	r.send(ctx, calls)
+	if r.crossSlot {
+		s.bySlot.Store(true) // one node of a cluster, or a proxy before one
+	}
+}
+
+// begin prepares the call for an attempt. It returns false when its caller has left.
+func (c *Call) begin() bool {
+	c.phase.CompareAndSwap(written, idle)
+	return c.phase.Load() == idle
+}
+
+// clients are those that calls were made on, by their address in memory. The map is replaced and never changed, so that
+// a call reads it without a lock. An entry goes with its client.
+var (
+	clients   atomic.Pointer[map[uintptr]sharer]
+	clientsMu sync.Mutex
+)
+
+// sharer is the entry of one client. Another client may have its address once it is gone.
+type sharer struct {
+	is func(unsafe.Pointer) bool
+	*sharing
+}
+
+// sharingOf returns nil for a client whose servers are not known, such as an AutoPipeliner.
+func sharingOf(client Client) *sharing {
+	switch c := client.(type) {
+	case *redis.Client:
+		return lookUp(c, false)
+	case *redis.ClusterClient:
+		return lookUp(c, true)
+	case *redis.Ring:
+		return lookUp(c, false)
+	}
+	return nil
+}
+
+func lookUp[T any](client *T, bySlot bool) *sharing {
+	p := unsafe.Pointer(client)
+	if m := clients.Load(); m != nil {
+		if s, ok := (*m)[uintptr(p)]; ok && s.is(p) {
+			return s.sharing
+		}
+	}
+	return enter(client, bySlot)
+}
+
+func enter[T any](client *T, bySlot bool) *sharing {
+	clientsMu.Lock()
+	defer clientsMu.Unlock()
+	p, old := unsafe.Pointer(client), clients.Load()
+	next := make(map[uintptr]sharer)
+	if old != nil {
+		if s, ok := (*old)[uintptr(p)]; ok && s.is(p) {
+			return s.sharing
+		}
+		for at, s := range *old {
+			next[at] = s
+		}
+	}
+	w, s := weak.Make(client), new(sharing)
+	s.bySlot.Store(bySlot)
+	next[uintptr(p)] = sharer{is: func(q unsafe.Pointer) bool { return unsafe.Pointer(w.Value()) == q }, sharing: s}
+	clients.Store(&next)
+	runtime.AddCleanup(client, remove, gone{uintptr(p), s})
+	return s
+}
+
+// gone names an entry whose client does not exist any more.
+type gone struct {
+	at uintptr
+	*sharing
+}
+
+func remove(g gone) {
+	clientsMu.Lock()
+	defer clientsMu.Unlock()
+	old := *clients.Load()
+	if old[g.at].sharing != g.sharing {
+		return
+	}
+	next := make(map[uintptr]sharer)
+	for at, s := range old {
+		if at != g.at {
+			next[at] = s
+		}
+	}
+	clients.Store(&next)
+}

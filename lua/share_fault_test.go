@@ -1,0 +1,151 @@
+package lua_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// stopped is a server that accepts and never answers, and a client with go-redis' defaults that has a connection.
+func stopped(t *testing.T) (*luatomictest.Server, *redis.Client) {
+	server := luatomictest.StartServer(t)
+	client := server.Client()
+	require.NoError(t, client.Ping(t.Context()).Err())
+	server.Pause()
+	t.Cleanup(server.Resume)
+	return server, client
+}
+
+func TestACallReturnsWithItsContextWhileTheServerHangs(t *testing.T) {
+	t.Parallel()
+	_, client := stopped(t)
+	s := claimMany(t, 1)
+	var callers sync.WaitGroup
+	for i := range 20 {
+		callers.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			start := time.Now()
+			_, err := lua.Run(ctx, client, claim(s, fmt.Sprint("k", i), "x"), decodeText)
+			require.Less(t, time.Since(start), 2*time.Second, "go-redis itself waits for 3 s")
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.True(t, errors.Is(err, lua.ErrOutcomeUnknown) || errors.Is(err, lua.ErrNotExecuted), "%v", err)
+		})
+	}
+	callers.Wait()
+}
+
+// Of the calls of callers that left, those that were withdrawn never run, and those whose outcome is unknown run once or
+// not at all.
+func TestCallsOfCallersThatLeft(t *testing.T) {
+	t.Parallel()
+	server, client := stopped(t)
+	s := coldCount(t, lua.RetryNever)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	outcomes := make([]error, 50)
+	var callers sync.WaitGroup
+	for i := range outcomes {
+		callers.Go(func() {
+			_, err := runInt(ctx, client, s, fmt.Sprint("k", i))
+			outcomes[i] = err
+		})
+	}
+	callers.Wait()
+	server.Resume()
+	require.NoError(t, client.Ping(t.Context()).Err())
+	withdrawn := 0
+	for i, err := range outcomes {
+		key := fmt.Sprint("k", i)
+		if errors.Is(err, lua.ErrNotExecuted) {
+			withdrawn++
+			require.Zero(t, client.Exists(t.Context(), key).Val(), "%v", err)
+			continue
+		}
+		requireOutcome(t, err, lua.ErrOutcomeUnknown)
+	}
+	require.Positive(t, withdrawn, "calls behind others wait, and are withdrawn")
+}
+
+// A client without a free connection has not written the call: it is withdrawn, and the pool's connection works on.
+func TestACallThatWasNotWrittenIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	client := server.Client(func(o *redis.Options) { o.PoolSize, o.PoolTimeout = 1, time.Minute })
+	s := coldCount(t, lua.RetryNever)
+	preload(t, client, s)
+	busy := make(chan error)
+	go func() { busy <- client.BLPop(t.Context(), time.Second, "empty").Err() }()
+	luatomictest.Eventually(t, 10*time.Second, "the connection is taken", func() bool {
+		return client.PoolStats().IdleConns == 0 && client.PoolStats().TotalConns == 1
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := runInt(ctx, client, s, "k")
+	requireOutcome(t, err, lua.ErrNotExecuted)
+	require.ErrorIs(t, <-busy, redis.Nil)
+	n, err := runInt(t.Context(), client, s, "other")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+	require.Zero(t, client.Exists(t.Context(), "k").Val(), "it never ran")
+}
+
+// A caller may change its bytes as soon as the call has returned.
+func TestBytesBelongToTheCallerAgain(t *testing.T) {
+	t.Parallel()
+	server, client := stopped(t)
+	s := newScript("keep", "return redis.call('SET', KEYS[1], ARGV[1])", lua.RetrySafe)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	var callers sync.WaitGroup
+	for i := range 50 {
+		callers.Go(func() {
+			body := make([]byte, 1000)
+			c := lua.NewCall(s, 1, 1)
+			c.Key("key", fmt.Sprint("k", i))
+			c.EndKeys()
+			c.Bytes(&body)
+			_, err := lua.Run(ctx, client, c, decodeText)
+			require.Error(t, err)
+			for j := range body {
+				body[j] = 'x' // the race detector sees a write beside that of the connection
+			}
+		})
+	}
+	callers.Wait()
+	server.Resume()
+	require.NoError(t, client.Ping(t.Context()).Err())
+}
+
+// The calls on a client do not keep the client.
+func TestAClientThatIsGoneIsForgotten(t *testing.T) {
+	collected := make(chan struct{})
+	func() {
+		options, err := redis.ParseURL(luatomictest.URL(t))
+		require.NoError(t, err)
+		client := redis.NewClient(options)
+		_, err = runInt(t.Context(), client, coldCount(t, lua.RetrySafe), luatomictest.Namespace(t))
+		require.NoError(t, err)
+		runtime.AddCleanup(client, func(done chan struct{}) { close(done) }, collected)
+		require.NoError(t, client.Close())
+	}()
+	luatomictest.Eventually(t, 20*time.Second, "the client is collected", func() bool {
+		runtime.GC()
+		select {
+		case <-collected:
+			return true
+		default:
+			return false
+		}
+	})
+}

@@ -1,0 +1,86 @@
+package luatomictest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/embedded"
+	"github.com/luatomic/luatomic/lock"
+)
+
+// Locks is a Locker in the memory of a test, with commands that do what other processes and outages do to its leases.
+// It needs no server: its scripts are the real ones, run by an imitation of Redis of its own. Give the Locker in it to
+// the code under test, as a *lock.Locker or as an interface of that code's own.
+type Locks struct {
+	*lock.Locker
+
+	t      testing.TB
+	other  *lock.Locker // another process
+	client *redis.Client
+	proxy  *LossyProxy
+}
+
+// NewLocks returns a Locker in memory that is closed when the test ends; nil options mean the defaults. On a 32-bit
+// system the test fails, as with [Embedded].
+func NewLocks(t testing.TB, opts *lock.Options) *Locks {
+	t.Helper()
+	server, err := embedded.Start()
+	if err != nil {
+		t.Fatalf("luatomictest: %v", err)
+	}
+	t.Cleanup(server.Close)
+	var own lock.Options
+	if opts != nil {
+		own = *opts
+	}
+	l := &Locks{t: t, client: newClient(t, server.URL(), nil), proxy: NewLossyProxy(t, server.URL())}
+	l.Locker = lock.New(newClient(t, l.proxy.URL(), nil), &own)
+	own.Note, own.Observe = "another process", nil
+	l.other = lock.New(l.client, &own)
+	t.Cleanup(func() { _, _ = l.Locker.Close(), l.other.Close() })
+	return l
+}
+
+// Hold has another process acquire the lock, which must be free. Its lease lasts for the TTL of the options; Release of
+// the result ends it.
+func (l *Locks) Hold(name string) *lock.Lease {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
+	defer cancel()
+	lease, err := l.other.Try(ctx, name)
+	if err != nil {
+		l.t.Fatalf("luatomictest: %v", err)
+	}
+	return lease
+}
+
+// Steal has another process take the lock away from its holder. A lease that is kept ends at once, with lock.ErrRevoked.
+func (l *Locks) Steal(name string) *lock.Lease {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
+	defer cancel()
+	lease, err := l.other.Steal(ctx, name)
+	if err != nil {
+		l.t.Fatalf("luatomictest: %v", err)
+	}
+	return lease
+}
+
+// Lose ends the lease of the lock at the server, as an eviction or a failover does, and cuts the connections: a lease
+// that is kept is renewed at once, and ends with lock.ErrLost. A lease that is not kept ends with its next Extend or
+// Release. It does nothing to a lock that nobody holds.
+func (l *Locks) Lose(name string) {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
+	defer cancel()
+	info, err := l.other.Info(ctx, name)
+	if err == nil {
+		err = l.client.Del(ctx, info.Key).Err()
+	}
+	if err != nil {
+		l.t.Fatalf("luatomictest: %v", err)
+	}
+	l.proxy.CutAll()
+}
