@@ -12,10 +12,10 @@ import (
 )
 
 // DelayedPromoteSHA is the SHA-1 of delayed_promote.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DelayedPromoteSHA = "d2cd1cea3b035da5fcce7cce8196e5370151c90f"
+const DelayedPromoteSHA = "0d634f16da63d3e9b8a4a92d5779173119e24d98"
 
 // DelayedPromoteGuardedSHA is the SHA-1 of guard.lua and delayed_promote.lua joined, which runs under lua.Guard.
-const DelayedPromoteGuardedSHA = "2fa25f370bebc1562b904cf8be05cf097dfa9385"
+const DelayedPromoteGuardedSHA = "d89aa06d2d6aec6946bca4834a906253058e968c"
 
 // DelayedPromoteScript is scripts/delayed_promote.lua.
 var DelayedPromoteScript = lua.Script{
@@ -35,10 +35,10 @@ var DelayedPromoteScript = lua.Script{
 type DelayedPromoteParams struct {
 	Scheduled string // KEYS[1], zset: id, scored by due time in ms
 	Ready     string // KEYS[2], list: entries enqueued_at_ms:id, oldest at the head
-	// KEYS[3], zset: channels of the waiting consumers, scored by the end of their wait in ms.
+	// KEYS[3], zset: names of the waiting consumers, scored by the end of their wait in ms.
 	Wake string
 	Max  int64 // ARGV[1], 1 to 1000: the most jobs to move
-	// ARGV[2]: channel to notify when a job may be due earlier than next_due; empty for none.
+	// ARGV[2]: name to notify when a job may be due earlier than next_due; empty for none.
 	Waiter string
 	Wait   time.Duration // ARGV[3], at least 0 ms: how long it listens
 }
@@ -56,13 +56,13 @@ type DelayedPromoteResult struct {
 // each move happens once.
 //
 //   - Contract, dup-only: an error half-way can deliver a job twice, never lose one.
-//   - Retry: safe; sent again after a lost reply; what has moved is not scheduled any more.
+//   - Retry: safe; sent again after a lost reply; what has moved is not scheduled any more; a
+//     repeat moves the next jobs.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.
 //   - KEYS[1]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[2]: ready, list: entries enqueued_at_ms:id, oldest at the head.
-//   - KEYS[3]: wake, zset: channels of the waiting consumers, scored by the end of their wait in
-//     ms.
+//   - KEYS[3]: wake, zset: names of the waiting consumers, scored by the end of their wait in ms.
 //   - Reply: now: in us.
 //   - Cost: O(log n + k) for k jobs moved.
 func DelayedPromote(ctx context.Context, c lua.Client, p DelayedPromoteParams) (DelayedPromoteResult, error) {

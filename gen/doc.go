@@ -6,4 +6,4 @@
 // this one follows the scripts and carries no promise of compatibility.
 package gen
 
-//go:generate go tool luagen -scripts ../scripts -out .
+//go:generate go tool luagen -strict -scripts ../scripts -out .

@@ -4,7 +4,6 @@ package gen
 
 import (
 	"context"
-	"math"
 	"strconv"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 )
 
 // LockAcquireSHA is the SHA-1 of lock_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireSHA = "9ba7be76b49f080cf283da055ec5bf191c39a1ca"
+const LockAcquireSHA = "58c07f8848b4a2da0dd632eee337aa230a22ba5e"
 
 // LockAcquireScript is scripts/lock_acquire.lua.
 var LockAcquireScript = lua.Script{
@@ -23,24 +22,50 @@ var LockAcquireScript = lua.Script{
 	Retry:  lua.RetrySafe,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
-		{Name: "queue", Type: "zset"},
+		{Name: "queue", Type: "list"},
 	},
 }
 
+// ErrLockAcquireLayout is the error LAYOUT of lock_acquire.lua: the key holds no lock of this
+// version.
+var ErrLockAcquireLayout = &lua.Code{Script: "lock_acquire", Name: "LAYOUT", Text: "the key holds no lock of this version"}
+
 // LockAcquireParams are the keys and arguments of LockAcquire.
 type LockAcquireParams struct {
-	Lock string // KEYS[1], string: as above
-	// KEYS[2], zset: entries of the waiters, scored by priority and arrival; expires.
-	Queue string
-	Owner string        // ARGV[1]: a token made for this acquire
-	TTL   time.Duration // ARGV[2], at least 1 ms: the lease
-	Keep  time.Duration // ARGV[3], at least 1 ms: how long the string stays
-	// ARGV[4], at least 0 ms: the lock delay: how long the lock stays taken after a lease without a
-	// release.
-	Delay time.Duration
-	Band  int64  // ARGV[5]: first score of this priority; each has 2^40
-	Entry string // ARGV[6]: added to the queue if the lock is held; empty not to wait
-	Note  string // ARGV[7]: what other callers read about the holder
+	Lock  string        // KEYS[1], string: as above
+	Queue string        // KEYS[2], list: entries of the waiters in order of arrival; expires
+	Own   string        // ARGV[1]: the record from the owner on, with a space before it
+	TTL   time.Duration // ARGV[2], 1 to 1000000000000 ms: the lease
+	Floor int64         // ARGV[3], 0 to 4503599627370495: the fence is greater
+	Entry string        // ARGV[4]: added to the queue if the lock is held; empty not to wait
+	// ARGV[5]: whether the entry may be in the queue already; knows: it is not, and the caller knows
+	// how long the lock is held at most.
+	Fresh LockAcquireFresh
+	// ARGV[6]: prefix of the channel of a process; the first part of a token follows.
+	Channel string
+}
+
+// LockAcquireFresh is the fresh of LockAcquire.
+type LockAcquireFresh int64
+
+// The values of LockAcquireFresh.
+const (
+	LockAcquireFreshAgain LockAcquireFresh = 0
+	LockAcquireFreshAsks  LockAcquireFresh = 1
+	LockAcquireFreshKnows LockAcquireFresh = 2
+)
+
+// String returns the value's name in the script's header, or its number.
+func (v LockAcquireFresh) String() string {
+	switch v {
+	case LockAcquireFreshAgain:
+		return "again"
+	case LockAcquireFreshAsks:
+		return "asks"
+	case LockAcquireFreshKnows:
+		return "knows"
+	}
+	return strconv.FormatInt(int64(v), 10)
 }
 
 // LockAcquirePlace is the place of LockAcquire.
@@ -51,6 +76,7 @@ const (
 	LockAcquirePlaceNone    LockAcquirePlace = 0
 	LockAcquirePlaceWaiting LockAcquirePlace = 1
 	LockAcquirePlaceJoined  LockAcquirePlace = 2
+	LockAcquirePlaceVoid    LockAcquirePlace = 3
 )
 
 // String returns the value's name in the script's header, or its number.
@@ -62,6 +88,8 @@ func (v LockAcquirePlace) String() string {
 		return "waiting"
 	case LockAcquirePlaceJoined:
 		return "joined"
+	case LockAcquirePlaceVoid:
+		return "void"
 	}
 	return strconv.FormatInt(int64(v), 10)
 }
@@ -79,31 +107,36 @@ type LockAcquireResult struct {
 
 // LockAcquire acquires a lock for an owner, or adds the owner to the queue of its waiters.
 //
-// The lock is one string of eight fields with one space between them: fence, whether a waiter is
-// queued (0 or 1), owner, start of the lease in us, its length and its lock delay in ms, last
-// releaser, note. A free lock has the owner "-". The lease ends by the server's clock. The string
-// stays a minute longer, so that a late release gets its result and the fence grows even when the
-// clock is set back.
+// The record of a lock is one string of eight fields with one space between them: 2, which is the
+// version; the fence; a sign; void tokens; the owner; its lock delay and the afterlife of the
+// record in ms; a note. The lease is over when the string has the afterlife left to live; the
+// afterlife is as long as the lock delay at least. Sign: 0 nobody waits; 1 a waiter is queued; 2 as
+// 1, and the owner was handed the lock and has not confirmed that. Void tokens: -, or the second at
+// which the list ends and tokens, each after a comma: a void token gets and holds nothing. A free
+// lock has no record, or the owner "-" where void tokens or the fence must stay.
 //
-// The fence is the server's time in us, or the last fence plus one where that is greater. So it
-// grows with every new holder, and no counter is stored forever.
+// The fence is the server's time in us, or one more than the last fence and than the caller's floor
+// where that is greater.
 //
-// An entry of the queue is the owner, the length of its lease in ms, its lock delay in ms, its
-// channel, a line feed and its note. An entry whose channel has no subscriber is removed.
+// An entry of the queue is the lease in ms and the record from the owner on. A token is the name of
+// a process, a dot and a number; the channel of a process has that name. An entry whose process has
+// no subscriber is removed.
 //
 // Long because one call acquires, waits or hands over, which saves a round trip for each.
 //
 //   - Contract, dup-only: an error half-way leaves the lock with this owner; its repeat returns the
 //     lock.
-//   - Retry: safe; sent again after a lost reply; an owner that holds the lock or waits for it gets
-//     that state.
+//   - Retry: safe; sent again after a lost reply; an owner that holds the lock gets it; a second
+//     entry is granted to nobody, and given back.
 //   - KEYS[1]: lock, string: as above.
-//   - KEYS[2]: queue, zset: entries of the waiters, scored by priority and arrival; expires.
-//   - Reply: place: waiting: the entry was queued before; joined: this call queued it; remaining:
-//     of the holder's lease with its lock delay; when acquired, of this owner's lease, 0 for the
-//     whole ttl; waiting: the length of the queue, 0 without an entry; holder: its note; now: the
-//     server's clock in us, 0 when acquired.
-//   - Cost: O(1); O(log n) to wait, n being the number of waiters.
+//   - KEYS[2]: queue, list: entries of the waiters in order of arrival; expires.
+//   - Reply: place: waiting: the entry was queued before; joined: this call queued it; void: the
+//     owner gets nothing; remaining: of the holder's lease with its lock delay, 0 where the caller
+//     knows; when acquired, of this owner's lease, 0 for the whole ttl; waiting: the length of the
+//     queue, 0 without an entry; holder: its note; now: the server's clock in us, 0 where the
+//     caller knows.
+//   - Cost: O(1); O(n) of the waiters for an entry that may be queued already.
+//   - [ErrLockAcquireLayout]: the key holds no lock of this version.
 func LockAcquire(ctx context.Context, c lua.Client, p LockAcquireParams) (LockAcquireResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeLockAcquire)
 }
@@ -115,17 +148,16 @@ func LockAcquireIn(b *lua.Batch, p LockAcquireParams) *lua.Future[LockAcquireRes
 }
 
 func (p *LockAcquireParams) call() *lua.Call {
-	c := lua.NewCall(&LockAcquireScript, 2, 7)
+	c := lua.NewCall(&LockAcquireScript, 2, 6)
 	c.Key("lock", p.Lock)
 	c.Key("queue", p.Queue)
 	c.EndKeys()
-	c.String(&p.Owner)
-	c.Milliseconds("ttl", p.TTL, 1, math.MaxInt64)
-	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
-	c.Milliseconds("delay", p.Delay, 0, math.MaxInt64)
-	c.Int("band", p.Band, math.MinInt64, math.MaxInt64)
+	c.String(&p.Own)
+	c.Milliseconds("ttl", p.TTL, 1, 1000000000000)
+	c.Int("floor", p.Floor, 0, 4503599627370495)
 	c.String(&p.Entry)
-	c.String(&p.Note)
+	c.Int("fresh", int64(p.Fresh), 0, 2)
+	c.String(&p.Channel)
 	return c
 }
 
@@ -145,9 +177,9 @@ func decodeLockAcquire(r *lua.Reply) LockAcquireResult {
 func decodeLockAcquirePlace(r *lua.Reply, name string) LockAcquirePlace {
 	v := LockAcquirePlace(r.Int(name))
 	switch v {
-	case LockAcquirePlaceNone, LockAcquirePlaceWaiting, LockAcquirePlaceJoined:
+	case LockAcquirePlaceNone, LockAcquirePlaceWaiting, LockAcquirePlaceJoined, LockAcquirePlaceVoid:
 	default:
-		r.Fail(name, "one of 0 (none), 1 (waiting), 2 (joined)")
+		r.Fail(name, "one of 0 (none), 1 (waiting), 2 (joined), 3 (void)")
 	}
 	return v
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // LockAcquireAllSHA is the SHA-1 of lock_acquire_all.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireAllSHA = "861fa817c135efe9cb567f285fcdbb0def07a6e5"
+const LockAcquireAllSHA = "b4fa34f2ce92d3e127cd450a49010832de051a62"
 
 // LockAcquireAllScript is scripts/lock_acquire_all.lua.
 var LockAcquireAllScript = lua.Script{
@@ -25,15 +25,16 @@ var LockAcquireAllScript = lua.Script{
 	},
 }
 
+// ErrLockAcquireAllLayout is the error LAYOUT of lock_acquire_all.lua: the key holds no lock of
+// this version.
+var ErrLockAcquireAllLayout = &lua.Code{Script: "lock_acquire_all", Name: "LAYOUT", Text: "the key holds no lock of this version"}
+
 // LockAcquireAllParams are the keys and arguments of LockAcquireAll.
 type LockAcquireAllParams struct {
 	Locks []string      // KEYS[1] and on, at most 100, string: see lock_acquire.lua
-	Owner string        // ARGV[1]: a token made for this acquire
-	TTL   time.Duration // ARGV[2], at least 1 ms: the lease
-	// ARGV[3], at least 0 ms: the lock delay: how long a lock stays taken after a lease without a
-	// release.
-	Delay time.Duration
-	Note  string // ARGV[4]: what other callers read about the holder
+	Own   string        // ARGV[1]: the record from the owner on, with a space before it
+	Life  time.Duration // ARGV[2], at least 2 ms: the lease, the afterlife and 1 ms
+	Floor int64         // ARGV[3], 0 to 4503599627370495: the fences are greater
 }
 
 // LockAcquireAllResult is the reply of LockAcquireAll.
@@ -47,7 +48,7 @@ type LockAcquireAllResult struct {
 // LockAcquireAll acquires several locks of one slot for one owner, all of them or none.
 //
 // It acquires a free lock even if the lock has waiters: an owner of several locks holds none of
-// them while it waits. See lock_acquire.lua for the fields of a string.
+// them while it waits. See lock_acquire.lua for the record.
 //
 //   - Contract, dup-only: an error half-way leaves some locks with this owner, and its repeat keeps
 //     them.
@@ -56,6 +57,7 @@ type LockAcquireAllResult struct {
 //   - Reply: blocked: the first lock that another holds, counted from 1, or 0; remaining, holder:
 //     of that lock.
 //   - Cost: O(1) for each lock.
+//   - [ErrLockAcquireAllLayout]: the key holds no lock of this version.
 func LockAcquireAll(ctx context.Context, c lua.Client, p LockAcquireAllParams) (LockAcquireAllResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeLockAcquireAll)
 }
@@ -67,13 +69,12 @@ func LockAcquireAllIn(b *lua.Batch, p LockAcquireAllParams) *lua.Future[LockAcqu
 }
 
 func (p *LockAcquireAllParams) call() *lua.Call {
-	c := lua.NewCall(&LockAcquireAllScript, len(p.Locks), 4)
+	c := lua.NewCall(&LockAcquireAllScript, len(p.Locks), 3)
 	c.Keys("lock", p.Locks, 100)
 	c.EndKeys()
-	c.String(&p.Owner)
-	c.Milliseconds("ttl", p.TTL, 1, math.MaxInt64)
-	c.Milliseconds("delay", p.Delay, 0, math.MaxInt64)
-	c.String(&p.Note)
+	c.String(&p.Own)
+	c.Milliseconds("life", p.Life, 2, math.MaxInt64)
+	c.Int("floor", p.Floor, 0, 4503599627370495)
 	return c
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // LockExtendSHA is the SHA-1 of lock_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockExtendSHA = "f4e93a87da5a36bc13387781fdc63eef3d01862c"
+const LockExtendSHA = "ba5dd78b00b05fff41088ccdfab0fbf0482eabba"
 
 // LockExtendScript is scripts/lock_extend.lua.
 var LockExtendScript = lua.Script{
@@ -26,12 +26,15 @@ var LockExtendScript = lua.Script{
 	},
 }
 
+// ErrLockExtendLayout is the error LAYOUT of lock_extend.lua: the key holds no lock of this
+// version.
+var ErrLockExtendLayout = &lua.Code{Script: "lock_extend", Name: "LAYOUT", Text: "the key holds no lock of this version"}
+
 // LockExtendParams are the keys and arguments of LockExtend.
 type LockExtendParams struct {
 	Lock  string        // KEYS[1], string: see lock_acquire.lua
 	Owner string        // ARGV[1]: the token that acquired
 	TTL   time.Duration // ARGV[2], at least 1 ms: the new lease, from now
-	Keep  time.Duration // ARGV[3], at least 1 ms: how long the string stays
 }
 
 // LockExtendResult is the reply of LockExtend.
@@ -42,6 +45,7 @@ const (
 	LockExtendResultExpired  LockExtendResult = 0
 	LockExtendResultExtended LockExtendResult = 1
 	LockExtendResultTaken    LockExtendResult = 2
+	LockExtendResultRevoked  LockExtendResult = 3
 )
 
 // String returns the value's name in the script's header, or its number.
@@ -53,6 +57,8 @@ func (v LockExtendResult) String() string {
 		return "extended"
 	case LockExtendResultTaken:
 		return "taken"
+	case LockExtendResultRevoked:
+		return "revoked"
 	}
 	return strconv.FormatInt(int64(v), 10)
 }
@@ -60,13 +66,15 @@ func (v LockExtendResult) String() string {
 // LockExtend starts the lease of a held lock anew.
 //
 // It never creates a lock: an expired lease stays expired, even if no other owner has acquired the
-// lock since. It works on a server that is over its memory limit.
+// lock since. It works on a server that is over its memory limit. The first extension of a lease
+// that was handed over confirms it.
 //
 //   - Contract, dup-only: an error half-way leaves the lease unchanged or extended.
 //   - Retry: safe; sent again after a lost reply; the owner is compared.
 //   - KEYS[1]: lock, string: see lock_acquire.lua.
-//   - Reply: taken: another owner holds it or has held it since.
+//   - Reply: taken: another owner holds it; revoked: it was taken away by force.
 //   - Cost: O(1).
+//   - [ErrLockExtendLayout]: the key holds no lock of this version.
 func LockExtend(ctx context.Context, c lua.Client, p LockExtendParams) (LockExtendResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeLockExtend)
 }
@@ -78,12 +86,11 @@ func LockExtendIn(b *lua.Batch, p LockExtendParams) *lua.Future[LockExtendResult
 }
 
 func (p *LockExtendParams) call() *lua.Call {
-	c := lua.NewCall(&LockExtendScript, 1, 3)
+	c := lua.NewCall(&LockExtendScript, 1, 2)
 	c.Key("lock", p.Lock)
 	c.EndKeys()
 	c.String(&p.Owner)
 	c.Milliseconds("ttl", p.TTL, 1, math.MaxInt64)
-	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
 	return c
 }
 
@@ -94,9 +101,9 @@ func decodeLockExtend(r *lua.Reply) LockExtendResult {
 func decodeLockExtendResult(r *lua.Reply, name string) LockExtendResult {
 	v := LockExtendResult(r.Int(name))
 	switch v {
-	case LockExtendResultExpired, LockExtendResultExtended, LockExtendResultTaken:
+	case LockExtendResultExpired, LockExtendResultExtended, LockExtendResultTaken, LockExtendResultRevoked:
 	default:
-		r.Fail(name, "one of 0 (expired), 1 (extended), 2 (taken)")
+		r.Fail(name, "one of 0 (expired), 1 (extended), 2 (taken), 3 (revoked)")
 	}
 	return v
 }

@@ -4,14 +4,13 @@ package gen
 
 import (
 	"context"
-	"math"
 
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/scripts"
 )
 
 // LockFenceSHA is the SHA-1 of lock_fence.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockFenceSHA = "6847bcb4bf10be717013fe257fa9671dfd0416ec"
+const LockFenceSHA = "509939905f973eceb846ad5695fd61fdaaa67ccc"
 
 // LockFenceScript is scripts/lock_fence.lua.
 var LockFenceScript = lua.Script{
@@ -24,11 +23,15 @@ var LockFenceScript = lua.Script{
 	},
 }
 
+// ErrLockFenceLayout is the error LAYOUT of lock_fence.lua: the key holds no lock of this version.
+var ErrLockFenceLayout = &lua.Code{Script: "lock_fence", Name: "LAYOUT", Text: "the key holds no lock of this version"}
+
 // LockFenceParams are the keys and arguments of LockFence.
 type LockFenceParams struct {
 	Lock  string // KEYS[1], string: see lock_acquire.lua
 	Owner string // ARGV[1]: the token that acquired
-	Least int64  // ARGV[2], at least 0: the new fence, unless the fence is greater
+	// ARGV[2], 0 to 4503599627370496: the new fence, unless the fence is greater.
+	Least int64
 }
 
 // LockFence raises the fence of a held lock, so that several servers agree on one fence.
@@ -38,6 +41,7 @@ type LockFenceParams struct {
 //   - KEYS[1]: lock, string: see lock_acquire.lua.
 //   - Reply: whether the owner holds the lock.
 //   - Cost: O(1).
+//   - [ErrLockFenceLayout]: the key holds no lock of this version.
 func LockFence(ctx context.Context, c lua.Client, p LockFenceParams) (bool, error) {
 	return lua.Run(ctx, c, p.call(), decodeLockFence)
 }
@@ -53,7 +57,7 @@ func (p *LockFenceParams) call() *lua.Call {
 	c.Key("lock", p.Lock)
 	c.EndKeys()
 	c.String(&p.Owner)
-	c.Int("least", p.Least, 0, math.MaxInt64)
+	c.Int("least", p.Least, 0, 4503599627370496)
 	return c
 }
 

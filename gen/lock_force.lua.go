@@ -12,7 +12,7 @@ import (
 )
 
 // LockForceSHA is the SHA-1 of lock_force.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockForceSHA = "8974013df512708cdfcf84a4570c6d4b1a802c49"
+const LockForceSHA = "cadb24e70333d854fed19bc0d4aacff9b7fc7f2f"
 
 // LockForceScript is scripts/lock_force.lua.
 var LockForceScript = lua.Script{
@@ -22,21 +22,26 @@ var LockForceScript = lua.Script{
 	Retry:  lua.RetrySafe,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
-		{Name: "queue", Type: "zset"},
+		{Name: "queue", Type: "list"},
 	},
 }
 
+// ErrLockForceLayout is the error LAYOUT of lock_force.lua: the key holds no lock of this version.
+var ErrLockForceLayout = &lua.Code{Script: "lock_force", Name: "LAYOUT", Text: "the key holds no lock of this version"}
+
 // LockForceParams are the keys and arguments of LockForce.
 type LockForceParams struct {
-	Lock  string        // KEYS[1], string: see lock_acquire.lua
-	Queue string        // KEYS[2], zset: see lock_acquire.lua
-	Fence int64         // ARGV[1], at least 0: of the holder to remove; 0 for any holder
-	Owner string        // ARGV[2]: the new owner; "-" to release
-	TTL   time.Duration // ARGV[3], at least 1 ms: the lease of the new owner
-	Delay time.Duration // ARGV[4], at least 0 ms: its lock delay
-	// ARGV[5]: prefix of a holder's channel; the first part of its token follows.
-	Inbox string
-	Note  string // ARGV[6]: the note of the new owner
+	Lock  string // KEYS[1], string: see lock_acquire.lua
+	Queue string // KEYS[2], list: see lock_acquire.lua
+	Fence int64  // ARGV[1], at least 0: of the holder to remove; 0 for any holder
+	Owner string // ARGV[2]: the new owner; "-" to release
+	// ARGV[3]: the record of the new owner from its token on, with a space before it.
+	Own   string
+	Life  time.Duration // ARGV[4], at least 2 ms: its lease, the afterlife and 1 ms
+	Floor int64         // ARGV[5], 0 to 4503599627370495: the new fence is greater
+	Stay  time.Duration // ARGV[6], at least 0 ms: how long the record of a free lock stays
+	// ARGV[7]: prefix of the channel of a process; the first part of a token follows.
+	Channel string
 }
 
 // LockForceResult is the reply of LockForce.
@@ -44,24 +49,26 @@ type LockForceResult struct {
 	Done   bool
 	Fence  int64
 	Holder string
+	Token  string
 }
 
 // LockForce takes a lock away from its holder, for another owner or for the next waiter in the
 // queue.
 //
-// The script notifies the old holder, if it is subscribed. The next extend of the old holder finds
-// the lock taken. The fence grows, so late writes of the old holder can be refused. A new owner
-// also gets a lock that is free or in its lock delay.
+// The script notifies the old holder, if it is subscribed, and its token is void from now on: the
+// next extend and the release of the old holder report that. The fence grows, so late writes of the
+// old holder can be refused. A new owner also gets a lock that is free or in its lock delay.
 //
 //   - Contract, dup-only: an error half-way leaves the lock with its old holder or with the new
 //     one.
 //   - Retry: safe; sent again after a lost reply; an owner that holds the lock already gets its
 //     fence; without a new owner a repeat may end the next lease, unless the fence is given.
 //   - KEYS[1]: lock, string: see lock_acquire.lua.
-//   - KEYS[2]: queue, zset: see lock_acquire.lua.
+//   - KEYS[2]: queue, list: see lock_acquire.lua.
 //   - Reply: done: a holder lost the lock; fence: the new fence, 0 when nothing was changed;
-//     holder: the note of the old holder.
-//   - Cost: O(log n), n being the number of waiters.
+//     holder: the note of the old holder; token: its token.
+//   - Cost: O(1); O(n) of the dead waiters ahead, 10000 at most.
+//   - [ErrLockForceLayout]: the key holds no lock of this version.
 func LockForce(ctx context.Context, c lua.Client, p LockForceParams) (LockForceResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeLockForce)
 }
@@ -73,24 +80,26 @@ func LockForceIn(b *lua.Batch, p LockForceParams) *lua.Future[LockForceResult] {
 }
 
 func (p *LockForceParams) call() *lua.Call {
-	c := lua.NewCall(&LockForceScript, 2, 6)
+	c := lua.NewCall(&LockForceScript, 2, 7)
 	c.Key("lock", p.Lock)
 	c.Key("queue", p.Queue)
 	c.EndKeys()
 	c.Int("fence", p.Fence, 0, math.MaxInt64)
 	c.String(&p.Owner)
-	c.Milliseconds("ttl", p.TTL, 1, math.MaxInt64)
-	c.Milliseconds("delay", p.Delay, 0, math.MaxInt64)
-	c.String(&p.Inbox)
-	c.String(&p.Note)
+	c.String(&p.Own)
+	c.Milliseconds("life", p.Life, 2, math.MaxInt64)
+	c.Int("floor", p.Floor, 0, 4503599627370495)
+	c.Milliseconds("stay", p.Stay, 0, math.MaxInt64)
+	c.String(&p.Channel)
 	return c
 }
 
 func decodeLockForce(r *lua.Reply) LockForceResult {
 	var v LockForceResult
-	r.Tuple(3)
+	r.Tuple(4)
 	v.Done = r.Bool("done")
 	v.Fence = r.Int("fence")
 	v.Holder = r.String("holder")
+	v.Token = r.String("token")
 	return v
 }

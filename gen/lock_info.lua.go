@@ -11,7 +11,7 @@ import (
 )
 
 // LockInfoSHA is the SHA-1 of lock_info.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockInfoSHA = "3fd2b6b57377990c771c24c2c527c6b41d27ef4a"
+const LockInfoSHA = "c84a92aecd3696dc75863726b77fcd0557260c70"
 
 // LockInfoScript is scripts/lock_info.lua.
 var LockInfoScript = lua.Script{
@@ -21,14 +21,17 @@ var LockInfoScript = lua.Script{
 	ReadOnly: true,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
-		{Name: "queue", Type: "zset"},
+		{Name: "queue", Type: "list"},
 	},
 }
+
+// ErrLockInfoLayout is the error LAYOUT of lock_info.lua: the key holds no lock of this version.
+var ErrLockInfoLayout = &lua.Code{Script: "lock_info", Name: "LAYOUT", Text: "the key holds no lock of this version"}
 
 // LockInfoParams are the keys and arguments of LockInfo.
 type LockInfoParams struct {
 	Lock  string // KEYS[1], string: see lock_acquire.lua
-	Queue string // KEYS[2], zset: see lock_acquire.lua
+	Queue string // KEYS[2], list: see lock_acquire.lua
 	Max   int64  // ARGV[1], 0 to 1000: the most entries of the queue to return
 }
 
@@ -48,9 +51,10 @@ type LockInfoResult struct {
 //   - Contract: reads only; may run on a replica.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
 //   - KEYS[1]: lock, string: see lock_acquire.lua.
-//   - KEYS[2]: queue, zset: see lock_acquire.lua.
+//   - KEYS[2]: queue, list: see lock_acquire.lua.
 //   - Reply: remaining: of the lease, or of the lock delay after it.
 //   - Cost: O(max).
+//   - [ErrLockInfoLayout]: the key holds no lock of this version.
 func LockInfo(ctx context.Context, c lua.Client, p LockInfoParams) (LockInfoResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeLockInfo)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // LockNoteSHA is the SHA-1 of lock_note.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockNoteSHA = "1e8f5292e9f2da2c0343b78fb0801c9c5c44c61a"
+const LockNoteSHA = "3aa9d281c621eccdb24c5622987a1dfbc112df16"
 
 // LockNoteScript is scripts/lock_note.lua.
 var LockNoteScript = lua.Script{
@@ -23,11 +23,14 @@ var LockNoteScript = lua.Script{
 	},
 }
 
+// ErrLockNoteLayout is the error LAYOUT of lock_note.lua: the key holds no lock of this version.
+var ErrLockNoteLayout = &lua.Code{Script: "lock_note", Name: "LAYOUT", Text: "the key holds no lock of this version"}
+
 // LockNoteParams are the keys and arguments of LockNote.
 type LockNoteParams struct {
 	Lock  string // KEYS[1], string: see lock_acquire.lua
 	Owner string // ARGV[1]: the token that acquired
-	Note  string // ARGV[2]: what other callers read about the holder from now on
+	Text  string // ARGV[2]: what other callers read about the holder from now on
 }
 
 // LockNote changes the note of a held lock.
@@ -37,6 +40,7 @@ type LockNoteParams struct {
 //   - KEYS[1]: lock, string: see lock_acquire.lua.
 //   - Reply: whether the owner holds the lock.
 //   - Cost: O(1).
+//   - [ErrLockNoteLayout]: the key holds no lock of this version.
 func LockNote(ctx context.Context, c lua.Client, p LockNoteParams) (bool, error) {
 	return lua.Run(ctx, c, p.call(), decodeLockNote)
 }
@@ -52,7 +56,7 @@ func (p *LockNoteParams) call() *lua.Call {
 	c.Key("lock", p.Lock)
 	c.EndKeys()
 	c.String(&p.Owner)
-	c.String(&p.Note)
+	c.String(&p.Text)
 	return c
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // LockReleaseSHA is the SHA-1 of lock_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockReleaseSHA = "38108dbd8a6e3009298f3126162dc5e6f92ef361"
+const LockReleaseSHA = "30c9c8560fcde917c7dd03d7a18d0b5c860551f0"
 
 // LockReleaseScript is scripts/lock_release.lua.
 var LockReleaseScript = lua.Script{
@@ -23,17 +23,24 @@ var LockReleaseScript = lua.Script{
 	Retry:  lua.RetrySafe,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
-		{Name: "queue", Type: "zset"},
+		{Name: "queue", Type: "list"},
 	},
+	Merge: &lua.Merge{Max: 64, Width: 1},
 }
+
+// ErrLockReleaseLayout is the error LAYOUT of lock_release.lua: the key holds no lock of this
+// version.
+var ErrLockReleaseLayout = &lua.Code{Script: "lock_release", Name: "LAYOUT", Text: "the key holds no lock of this version"}
 
 // LockReleaseParams are the keys and arguments of LockRelease.
 type LockReleaseParams struct {
 	Lock  string        // KEYS[1], string: see lock_acquire.lua
-	Queue string        // KEYS[2], zset: see lock_acquire.lua
+	Queue string        // KEYS[2], list: see lock_acquire.lua
 	Owner string        // ARGV[1]: the token that acquired
-	Keep  time.Duration // ARGV[2], at least 1 ms: how long the string stays
-	Entry string        // ARGV[3]: removed from the queue if the owner waits; empty for none
+	Whole string        // ARGV[2]: what the lock is if nobody waits: the caller knows all of it
+	Stay  time.Duration // ARGV[3], at least 0 ms: how long the record of a free lock stays
+	// ARGV[4]: prefix of the channel of a process; the first part of a token follows.
+	Channel string
 }
 
 // LockReleaseResult is the reply of LockRelease.
@@ -44,7 +51,7 @@ const (
 	LockReleaseResultExpired  LockReleaseResult = 0
 	LockReleaseResultReleased LockReleaseResult = 1
 	LockReleaseResultTaken    LockReleaseResult = 2
-	LockReleaseResultLeft     LockReleaseResult = 3
+	LockReleaseResultRevoked  LockReleaseResult = 3
 )
 
 // String returns the value's name in the script's header, or its number.
@@ -56,27 +63,29 @@ func (v LockReleaseResult) String() string {
 		return "released"
 	case LockReleaseResultTaken:
 		return "taken"
-	case LockReleaseResultLeft:
-		return "left"
+	case LockReleaseResultRevoked:
+		return "revoked"
 	}
 	return strconv.FormatInt(int64(v), 10)
 }
 
-// LockRelease ends a lease and hands the lock to the first waiter that is alive, or removes an
-// entry from the queue.
+// LockRelease ends a lease and hands the lock to the first waiter that is alive.
 //
-// It notifies the next holder in the same step; see lock_acquire.lua for the fields of the string.
-// An owner can release an expired lease while no other owner has acquired the lock since: then no
-// other holder came between.
+// It is written for many locks. A lock without waiters is deleted; else the script notifies the
+// next holder in the same step. See lock_acquire.lua for the record. An owner can release an
+// expired lease while its record is stored: then no other holder came between.
 //
 //   - Contract, dup-only: an error half-way leaves the lock with its owner or with the next holder,
 //     which learns of it after that lease.
-//   - Retry: safe; sent again after a lost reply; the owner that released last gets released again.
+//   - Retry: safe; sent again after a lost reply; a repeat finds no record or another holder's.
+//   - Merge: one call of the script takes the rows of up to 64 callers; KEYS and ARGV below are
+//     those of the first row.
 //   - KEYS[1]: lock, string: see lock_acquire.lua.
-//   - KEYS[2]: queue, zset: see lock_acquire.lua.
-//   - Reply: expired: the string does not exist; taken: another owner holds the lock or has held it
-//     since; left: the owner only waited.
-//   - Cost: O(log n), n being the number of waiters.
+//   - KEYS[2]: queue, list: see lock_acquire.lua.
+//   - Reply: expired: there is no record, or a free one; taken: another owner holds the lock;
+//     revoked: it was taken away by force.
+//   - Cost: O(1); O(n) of the dead waiters ahead, 10000 at most.
+//   - [ErrLockReleaseLayout]: the key holds no lock of this version.
 func LockRelease(ctx context.Context, c lua.Client, p LockReleaseParams) (LockReleaseResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeLockRelease)
 }
@@ -88,13 +97,14 @@ func LockReleaseIn(b *lua.Batch, p LockReleaseParams) *lua.Future[LockReleaseRes
 }
 
 func (p *LockReleaseParams) call() *lua.Call {
-	c := lua.NewCall(&LockReleaseScript, 2, 3)
+	c := lua.NewCall(&LockReleaseScript, 2, 4)
 	c.Key("lock", p.Lock)
 	c.Key("queue", p.Queue)
 	c.EndKeys()
 	c.String(&p.Owner)
-	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
-	c.String(&p.Entry)
+	c.String(&p.Whole)
+	c.Milliseconds("stay", p.Stay, 0, math.MaxInt64)
+	c.String(&p.Channel)
 	return c
 }
 
@@ -105,9 +115,9 @@ func decodeLockRelease(r *lua.Reply) LockReleaseResult {
 func decodeLockReleaseResult(r *lua.Reply, name string) LockReleaseResult {
 	v := LockReleaseResult(r.Int(name))
 	switch v {
-	case LockReleaseResultExpired, LockReleaseResultReleased, LockReleaseResultTaken, LockReleaseResultLeft:
+	case LockReleaseResultExpired, LockReleaseResultReleased, LockReleaseResultTaken, LockReleaseResultRevoked:
 	default:
-		r.Fail(name, "one of 0 (expired), 1 (released), 2 (taken), 3 (left)")
+		r.Fail(name, "one of 0 (expired), 1 (released), 2 (taken), 3 (revoked)")
 	}
 	return v
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // LockTrySHA is the SHA-1 of lock_try.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockTrySHA = "b817dca47b71951af117a6ad6121e12fd99e36d1"
+const LockTrySHA = "25b937642f7ba88eab4e4eb884b60287d3a63fde"
 
 // LockTryScript is scripts/lock_try.lua.
 var LockTryScript = lua.Script{
@@ -24,18 +24,18 @@ var LockTryScript = lua.Script{
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},
+	Merge: &lua.Merge{Max: 64, Width: 4, Tuple: true},
 }
+
+// ErrLockTryLayout is the error LAYOUT of lock_try.lua: the key holds no lock of this version.
+var ErrLockTryLayout = &lua.Code{Script: "lock_try", Name: "LAYOUT", Text: "the key holds no lock of this version"}
 
 // LockTryParams are the keys and arguments of LockTry.
 type LockTryParams struct {
 	Lock  string        // KEYS[1], string: see lock_acquire.lua
-	Owner string        // ARGV[1]: a token made for this acquire
-	TTL   time.Duration // ARGV[2], at least 1 ms: the lease
-	Keep  time.Duration // ARGV[3], at least 1 ms: how long the string stays
-	// ARGV[4], at least 0 ms: the lock delay: how long the lock stays taken after a lease without a
-	// release.
-	Delay time.Duration
-	Note  string // ARGV[5]: what other callers read about the holder
+	Own   string        // ARGV[1]: the record from the owner on, with a space before it
+	Life  time.Duration // ARGV[2], at least 2 ms: the lease, the afterlife and 1 ms
+	Floor int64         // ARGV[3], 0 to 4503599627370495: the fence is greater
 }
 
 // LockTryState is the state of LockTry.
@@ -71,15 +71,19 @@ type LockTryResult struct {
 
 // LockTry acquires a lock for an owner if the lock is free and has no waiters.
 //
-// This is the short script for the usual case. See lock_acquire.lua for the fields of the string,
-// and for a lock with waiters.
+// This is the short script for the usual case, written for many locks. See lock_acquire.lua for the
+// record, and for a lock with waiters.
 //
 //   - Contract, all-or-nothing: one write.
 //   - Retry: safe; sent again after a lost reply; an owner that holds the lock gets its fence.
+//   - Merge: one call of the script takes the rows of up to 64 callers; KEYS and ARGV below are
+//     those of the first row.
 //   - KEYS[1]: lock, string: see lock_acquire.lua.
-//   - Reply: wanted: the lock is free and has waiters; remaining: of the holder's lease with its
-//     lock delay, or of this owner's lease where it held the lock before; holder: its note.
+//   - Reply: wanted: the lock is free and has waiters or void tokens; remaining: of the holder's
+//     lease with its lock delay, or of this owner's lease where it held the lock before, 0 for the
+//     whole; holder: its note.
 //   - Cost: O(1).
+//   - [ErrLockTryLayout]: the key holds no lock of this version.
 func LockTry(ctx context.Context, c lua.Client, p LockTryParams) (LockTryResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeLockTry)
 }
@@ -91,14 +95,12 @@ func LockTryIn(b *lua.Batch, p LockTryParams) *lua.Future[LockTryResult] {
 }
 
 func (p *LockTryParams) call() *lua.Call {
-	c := lua.NewCall(&LockTryScript, 1, 5)
+	c := lua.NewCall(&LockTryScript, 1, 3)
 	c.Key("lock", p.Lock)
 	c.EndKeys()
-	c.String(&p.Owner)
-	c.Milliseconds("ttl", p.TTL, 1, math.MaxInt64)
-	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
-	c.Milliseconds("delay", p.Delay, 0, math.MaxInt64)
-	c.String(&p.Note)
+	c.String(&p.Own)
+	c.Milliseconds("life", p.Life, 2, math.MaxInt64)
+	c.Int("floor", p.Floor, 0, 4503599627370495)
 	return c
 }
 

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueAckSHA is the SHA-1 of queue_ack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueAckSHA = "1f9a003735476d66f869524f5da8302b1496c687"
+const QueueAckSHA = "e10b0febc74c30ed08194023e8b56819fffc8b21"
 
 // QueueAckGuardedSHA is the SHA-1 of guard.lua and queue_ack.lua joined, which runs under lua.Guard.
-const QueueAckGuardedSHA = "9bf5b0fb43e9d4915410554f96e4ba8ff8ffa030"
+const QueueAckGuardedSHA = "51c15f2ee95390a1ec660ab6bb6757aa5c7ec7e0"
 
 // QueueAckScript is scripts/queue_ack.lua.
 var QueueAckScript = lua.Script{
@@ -27,6 +27,8 @@ var QueueAckScript = lua.Script{
 		{Name: "failures", Type: "hash"},
 		{Name: "unique", Type: "hash"},
 		{Name: "expiry", Type: "zset"},
+		{Name: "options", Type: "hash"},
+		{Name: "finished", Type: "zset"},
 	},
 	Guarded: lua.Text{SHA: QueueAckGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueAck},
 }
@@ -37,8 +39,10 @@ type QueueAckParams struct {
 	Bodies   string // KEYS[2], hash: id to body
 	Failures string // KEYS[3], hash: id to the number of its failed deliveries
 	// KEYS[4], hash: k:name to the id that holds it, j:id to the name it holds.
-	Unique string
-	Expiry string // KEYS[5], zset: name of a unique key, scored by its end in ms
+	Unique   string
+	Expiry   string // KEYS[5], zset: name of a unique key, scored by its end in ms
+	Options  string // KEYS[6], hash: id to the options of a job, which queue_push.lua wrote
+	Finished string // KEYS[7], zset: ids of finished jobs, scored by that time in ms
 	// ARGV[1] and on, at most 1000: fence: as take or the last extend returned it.
 	Jobs []QueueAckJob
 }
@@ -55,6 +59,8 @@ type QueueAckJob struct {
 // another worker or back to the queue; gone, when the queue does not know the job any more, because
 // it was finished before.
 //
+// Long because a finished job leaves a mark, a unique name and options behind it.
+//
 //   - Contract, dup-only: an error half-way can leave a job to be delivered again, never lose one.
 //   - Retry: safe; sent again after a lost reply; a job already acked is answered gone.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
@@ -64,6 +70,8 @@ type QueueAckJob struct {
 //   - KEYS[3]: failures, hash: id to the number of its failed deliveries.
 //   - KEYS[4]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - KEYS[5]: expiry, zset: name of a unique key, scored by its end in ms.
+//   - KEYS[6]: options, hash: id to the options of a job, which queue_push.lua wrote.
+//   - KEYS[7]: finished, zset: ids of finished jobs, scored by that time in ms.
 //   - Reply: 0 lost, 1 acked, 2 gone.
 //   - Cost: O(log n) for each job, n being the number of leases.
 func QueueAck(ctx context.Context, c lua.Client, p QueueAckParams) ([]int64, error) {
@@ -77,12 +85,14 @@ func QueueAckIn(b *lua.Batch, p QueueAckParams) *lua.Future[[]int64] {
 }
 
 func (p *QueueAckParams) call() *lua.Call {
-	c := lua.NewCall(&QueueAckScript, 5, 2*len(p.Jobs))
+	c := lua.NewCall(&QueueAckScript, 7, 2*len(p.Jobs))
 	c.Key("leases", p.Leases)
 	c.Key("bodies", p.Bodies)
 	c.Key("failures", p.Failures)
 	c.Key("unique", p.Unique)
 	c.Key("expiry", p.Expiry)
+	c.Key("options", p.Options)
+	c.Key("finished", p.Finished)
 	c.EndKeys()
 	c.Group("job", len(p.Jobs), 1000, 2)
 	for i := range p.Jobs {

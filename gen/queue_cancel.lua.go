@@ -10,10 +10,10 @@ import (
 )
 
 // QueueCancelSHA is the SHA-1 of queue_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueCancelSHA = "c633b6e7e8d5ac2d230b80fd51486b1f4793648b"
+const QueueCancelSHA = "70d2a61106a9a96a5068c16cb5cda47c46177457"
 
 // QueueCancelGuardedSHA is the SHA-1 of guard.lua and queue_cancel.lua joined, which runs under lua.Guard.
-const QueueCancelGuardedSHA = "2bf3b077faeed7fbe053ac06093051bfed665918"
+const QueueCancelGuardedSHA = "20ce8e4ba5121570913961399b708bb44b65b83a"
 
 // QueueCancelScript is scripts/queue_cancel.lua.
 var QueueCancelScript = lua.Script{
@@ -30,44 +30,63 @@ var QueueCancelScript = lua.Script{
 		{Name: "unique", Type: "hash"},
 		{Name: "expiry", Type: "zset"},
 		{Name: "control", Type: "hash"},
+		{Name: "options", Type: "hash"},
+		{Name: "finished", Type: "zset"},
+		{Name: "receipt", Type: "string"},
 	},
 	Guarded: lua.Text{SHA: QueueCancelGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueCancel},
 }
+
+// ErrQueueCancelLayout is the error LAYOUT of queue_cancel.lua: the queue has a later layout.
+var ErrQueueCancelLayout = &lua.Code{Script: "queue_cancel", Name: "LAYOUT", Text: "the queue has a later layout"}
 
 // QueueCancelParams are the keys and arguments of QueueCancel.
 type QueueCancelParams struct {
 	Scheduled string // KEYS[1], zset: id, scored by due time in ms
 	Bodies    string // KEYS[2], hash: id to body
 	Leases    string // KEYS[3], zset: id, scored by the end of its lease in us
-	// KEYS[4], hash: id to the number of its failed deliveries, x for a cancelled job.
+	// KEYS[4], hash: id to the number of its failed deliveries, x for a cancelled job, b before the
+	// number of a dead job that has an entry in ready.
 	Failures string
 	Dead     string // KEYS[5], zset: id, scored by the time of its death in ms
 	// KEYS[6], hash: k:name to the id that holds it, j:id to the name it holds.
-	Unique  string
-	Expiry  string   // KEYS[7], zset: name of a unique key, scored by its end in ms
-	Control string   // KEYS[8], hash: paused, limit, dead_bytes
-	IDs     []string // ARGV[1] and on, at most 200
+	Unique   string
+	Expiry   string   // KEYS[7], zset: name of a unique key, scored by its end in ms
+	Control  string   // KEYS[8], hash: paused, limit, dead_bytes
+	Options  string   // KEYS[9], hash: id to the options of a job, which queue_push.lua wrote
+	Finished string   // KEYS[10], zset: ids of finished jobs, scored by that time in ms
+	Receipt  string   // KEYS[11], string: the verdicts of this call, kept for a repeat
+	IDs      []string // ARGV[1] and on, at most 200
 }
 
-// QueueCancel takes jobs out of a queue that no worker has.
+// QueueCancel takes jobs out of a queue, and marks those that a worker has.
 //
 // A scheduled or dead job is removed. A ready job loses its body now and its entry when a worker
-// comes to it: no list is searched. A leased job is left alone. For each id one verdict, in order.
+// comes to it: no list is searched. A leased job gets a mark: the next extend reports it, and the
+// job is deleted when its lease ends in any way. For each id one verdict, in order.
+//
+// Long because a job is in one of four states, each with its own end.
 //
 //   - Contract, dup-only: an error half-way leaves a job cancelled, or where it was.
-//   - Retry: safe; sent again after a lost reply; a job already cancelled is absent.
+//   - Retry: safe; sent again after a lost reply; the same receipt gives the same verdicts again,
+//     for a minute.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.
 //   - KEYS[1]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[2]: bodies, hash: id to body.
 //   - KEYS[3]: leases, zset: id, scored by the end of its lease in us.
-//   - KEYS[4]: failures, hash: id to the number of its failed deliveries, x for a cancelled job.
+//   - KEYS[4]: failures, hash: id to the number of its failed deliveries, x for a cancelled job, b
+//     before the number of a dead job that has an entry in ready.
 //   - KEYS[5]: dead, zset: id, scored by the time of its death in ms.
 //   - KEYS[6]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - KEYS[7]: expiry, zset: name of a unique key, scored by its end in ms.
 //   - KEYS[8]: control, hash: paused, limit, dead_bytes.
-//   - Reply: 0 absent, 1 scheduled, 2 ready, 3 leased and left, 4 dead.
+//   - KEYS[9]: options, hash: id to the options of a job, which queue_push.lua wrote.
+//   - KEYS[10]: finished, zset: ids of finished jobs, scored by that time in ms.
+//   - KEYS[11]: receipt, string: the verdicts of this call, kept for a repeat.
+//   - Reply: 0 absent, 1 scheduled, 2 ready, 3 leased and marked, 4 dead.
 //   - Cost: O(log n) for each job.
+//   - [ErrQueueCancelLayout]: the queue has a later layout.
 func QueueCancel(ctx context.Context, c lua.Client, p QueueCancelParams) ([]int64, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueCancel)
 }
@@ -79,7 +98,7 @@ func QueueCancelIn(b *lua.Batch, p QueueCancelParams) *lua.Future[[]int64] {
 }
 
 func (p *QueueCancelParams) call() *lua.Call {
-	c := lua.NewCall(&QueueCancelScript, 8, len(p.IDs))
+	c := lua.NewCall(&QueueCancelScript, 11, len(p.IDs))
 	c.Key("scheduled", p.Scheduled)
 	c.Key("bodies", p.Bodies)
 	c.Key("leases", p.Leases)
@@ -88,6 +107,9 @@ func (p *QueueCancelParams) call() *lua.Call {
 	c.Key("unique", p.Unique)
 	c.Key("expiry", p.Expiry)
 	c.Key("control", p.Control)
+	c.Key("options", p.Options)
+	c.Key("finished", p.Finished)
+	c.Key("receipt", p.Receipt)
 	c.EndKeys()
 	c.Group("id", len(p.IDs), 200, 1)
 	for i := range p.IDs {

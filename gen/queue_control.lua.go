@@ -12,10 +12,10 @@ import (
 )
 
 // QueueControlSHA is the SHA-1 of queue_control.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueControlSHA = "5edcb6c7d57167e8278586c4ab7fb766f4a1242b"
+const QueueControlSHA = "838aebb1452a82a6e4ec94bcbff76a71f6b5f242"
 
 // QueueControlGuardedSHA is the SHA-1 of guard.lua and queue_control.lua joined, which runs under lua.Guard.
-const QueueControlGuardedSHA = "24f9ed956f8e480c0ca315f69c2e24438043eb49"
+const QueueControlGuardedSHA = "1d91d6e9636f1413f5ac0c9246c52867b535e882"
 
 // QueueControlScript is scripts/queue_control.lua.
 var QueueControlScript = lua.Script{
@@ -30,10 +30,13 @@ var QueueControlScript = lua.Script{
 	Guarded: lua.Text{SHA: QueueControlGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueControl},
 }
 
+// ErrQueueControlLayout is the error LAYOUT of queue_control.lua: the queue has a later layout.
+var ErrQueueControlLayout = &lua.Code{Script: "queue_control", Name: "LAYOUT", Text: "the queue has a later layout"}
+
 // QueueControlParams are the keys and arguments of QueueControl.
 type QueueControlParams struct {
 	Control string // KEYS[1], hash: paused, limit, dead_bytes
-	// KEYS[2], zset: channels of the waiting consumers, scored by the end of their wait in ms.
+	// KEYS[2], zset: names of the waiting consumers, scored by the end of their wait in ms.
 	Wake  string
 	Pause QueueControlPause // ARGV[1]
 	// ARGV[2], at least -1: the most jobs that are ready, scheduled or leased; 0 for no limit, -1 to
@@ -77,9 +80,9 @@ type QueueControlResult struct {
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.
 //   - KEYS[1]: control, hash: paused, limit, dead_bytes.
-//   - KEYS[2]: wake, zset: channels of the waiting consumers, scored by the end of their wait in
-//     ms.
+//   - KEYS[2]: wake, zset: names of the waiting consumers, scored by the end of their wait in ms.
 //   - Cost: O(1).
+//   - [ErrQueueControlLayout]: the queue has a later layout.
 func QueueControl(ctx context.Context, c lua.Client, p QueueControlParams) (QueueControlResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueControl)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueExtendSHA is the SHA-1 of queue_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueExtendSHA = "56d937e8b1e18b3c7be16e87e023a4dc9dc899a1"
+const QueueExtendSHA = "e184a2291af630cb65392a64b65ec396f97e9e9d"
 
 // QueueExtendScript is scripts/queue_extend.lua.
 var QueueExtendScript = lua.Script{
@@ -23,14 +23,17 @@ var QueueExtendScript = lua.Script{
 	Keys: []lua.Key{
 		{Name: "leases", Type: "zset"},
 		{Name: "receipt", Type: "string"},
+		{Name: "failures", Type: "hash"},
 	},
 }
 
 // QueueExtendParams are the keys and arguments of QueueExtend.
 type QueueExtendParams struct {
-	Leases  string        // KEYS[1], zset: id, scored by the end of its lease in us
-	Receipt string        // KEYS[2], string: the new fence, kept for a repeat of this call
-	Lease   time.Duration // ARGV[1], at least 1 ms: the time from now
+	Leases  string // KEYS[1], zset: id, scored by the end of its lease in us
+	Receipt string // KEYS[2], string: the new fence, kept for a repeat of this call
+	// KEYS[3], hash: id to the number of its failed deliveries, x for a cancelled job.
+	Failures string
+	Lease    time.Duration // ARGV[1], at least 1 ms: the time from now
 	// ARGV[2] and on, at most 500: fence: as take or the last extend returned it.
 	Jobs []QueueExtendJob
 }
@@ -50,14 +53,17 @@ type QueueExtendResult struct {
 // QueueExtend gives leased jobs more time: their leases end that long from now.
 //
 // The new end is their new fence. The receipt keeps it for as long as the lease, so that a repeat
-// after a lost reply sets the same fence, and knows a job that already has it for its own.
+// after a lost reply sets the same fence, and knows a job that already has it for its own. A job
+// that was cancelled meanwhile gets the time too, in which its worker stops.
 //
 //   - Contract, all-or-nothing: a refused extension is followed by the undoing of its receipt.
 //   - Retry: safe; sent again after a lost reply; the same receipt gives the same fence again, for
 //     as long as the lease.
 //   - KEYS[1]: leases, zset: id, scored by the end of its lease in us.
 //   - KEYS[2]: receipt, string: the new fence, kept for a repeat of this call.
-//   - Reply: fence: the end of the leases in us; verdicts: 0 lost, 1 extended.
+//   - KEYS[3]: failures, hash: id to the number of its failed deliveries, x for a cancelled job.
+//   - Reply: fence: the end of the leases in us; verdicts: 0 lost, 1 extended, 2 extended and
+//     cancelled.
 //   - Cost: O(log n) for each job, n being the number of leases.
 func QueueExtend(ctx context.Context, c lua.Client, p QueueExtendParams) (QueueExtendResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueExtend)
@@ -70,9 +76,10 @@ func QueueExtendIn(b *lua.Batch, p QueueExtendParams) *lua.Future[QueueExtendRes
 }
 
 func (p *QueueExtendParams) call() *lua.Call {
-	c := lua.NewCall(&QueueExtendScript, 2, 1+2*len(p.Jobs))
+	c := lua.NewCall(&QueueExtendScript, 3, 1+2*len(p.Jobs))
 	c.Key("leases", p.Leases)
 	c.Key("receipt", p.Receipt)
+	c.Key("failures", p.Failures)
 	c.EndKeys()
 	c.Milliseconds("lease", p.Lease, 1, math.MaxInt64)
 	c.Group("job", len(p.Jobs), 500, 2)

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueMendSHA is the SHA-1 of queue_mend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueMendSHA = "b2f88db3f17c7fea3d4cdf10f802e5d8fd36854c"
+const QueueMendSHA = "c6eadfa0938d576877e51ec5cda39642dff94627"
 
 // QueueMendScript is scripts/queue_mend.lua.
 var QueueMendScript = lua.Script{
@@ -31,8 +31,12 @@ var QueueMendScript = lua.Script{
 		{Name: "expiry", Type: "zset"},
 		{Name: "control", Type: "hash"},
 		{Name: "wake", Type: "zset"},
+		{Name: "options", Type: "hash"},
 	},
 }
+
+// ErrQueueMendLayout is the error LAYOUT of queue_mend.lua: the queue has a later layout.
+var ErrQueueMendLayout = &lua.Code{Script: "queue_mend", Name: "LAYOUT", Text: "the queue has a later layout"}
 
 // QueueMendParams are the keys and arguments of QueueMend.
 type QueueMendParams struct {
@@ -48,11 +52,12 @@ type QueueMendParams struct {
 	Unique  string
 	Expiry  string // KEYS[8], zset: name of a unique key, scored by its end in ms
 	Control string // KEYS[9], hash: paused, limit, dead_bytes
-	// KEYS[10], zset: channels of the waiting consumers, scored by the end of their wait in ms.
-	Wake string
-	Mend bool  // ARGV[1]: else nothing is written
-	From int64 // ARGV[2]: dead_bytes as the audit read it
-	To   int64 // ARGV[3], at least -1: dead_bytes as it must be, -1 for as it is
+	// KEYS[10], zset: names of the waiting consumers, scored by the end of their wait in ms.
+	Wake    string
+	Options string // KEYS[11], hash: id to the options of a job, which queue_push.lua wrote
+	Mend    bool   // ARGV[1]: else nothing is written
+	From    int64  // ARGV[2]: dead_bytes as the audit read it
+	To      int64  // ARGV[3], at least -1: dead_bytes as it must be, -1 for as it is
 	// ARGV[4] and on, at most 100: name: the unique name that id holds, for that kind.
 	Suspects []QueueMendSuspect
 }
@@ -120,11 +125,12 @@ type QueueMendResult struct {
 //   - KEYS[7]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - KEYS[8]: expiry, zset: name of a unique key, scored by its end in ms.
 //   - KEYS[9]: control, hash: paused, limit, dead_bytes.
-//   - KEYS[10]: wake, zset: channels of the waiting consumers, scored by the end of their wait in
-//     ms.
+//   - KEYS[10]: wake, zset: names of the waiting consumers, scored by the end of their wait in ms.
+//   - KEYS[11]: options, hash: id to the options of a job, which queue_push.lua wrote.
 //   - Reply: corrected: dead_bytes was wrong; verdicts: 0 in order, 1 out of step, 2 lost and
 //     cancelled.
 //   - Cost: O(log n) for each suspect, and 1000 entries of ready when a job may be lost.
+//   - [ErrQueueMendLayout]: the queue has a later layout.
 func QueueMend(ctx context.Context, c lua.Client, p QueueMendParams) (QueueMendResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueMend)
 }
@@ -136,7 +142,7 @@ func QueueMendIn(b *lua.Batch, p QueueMendParams) *lua.Future[QueueMendResult] {
 }
 
 func (p *QueueMendParams) call() *lua.Call {
-	c := lua.NewCall(&QueueMendScript, 10, 3+3*len(p.Suspects))
+	c := lua.NewCall(&QueueMendScript, 11, 3+3*len(p.Suspects))
 	c.Key("ready", p.Ready)
 	c.Key("scheduled", p.Scheduled)
 	c.Key("bodies", p.Bodies)
@@ -147,6 +153,7 @@ func (p *QueueMendParams) call() *lua.Call {
 	c.Key("expiry", p.Expiry)
 	c.Key("control", p.Control)
 	c.Key("wake", p.Wake)
+	c.Key("options", p.Options)
 	c.EndKeys()
 	c.Bool(p.Mend)
 	c.Int("from", p.From, math.MinInt64, math.MaxInt64)

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "6ff38d1d00469cf86f4c26f4dc56210ed9c298b7"
+const QueueNackSHA = "42ffab3bcd358e88e367dc68938c56994dd923df"
 
 // QueueNackGuardedSHA is the SHA-1 of guard.lua and queue_nack.lua joined, which runs under lua.Guard.
-const QueueNackGuardedSHA = "0a7cfc810acd33613f0b0991e06c084203c0f2c9"
+const QueueNackGuardedSHA = "fef7f11fd87c4b66e554a69a1d4cc7dcd9fc0d38"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{
@@ -32,9 +32,15 @@ var QueueNackScript = lua.Script{
 		{Name: "expiry", Type: "zset"},
 		{Name: "control", Type: "hash"},
 		{Name: "wake", Type: "zset"},
+		{Name: "receipt", Type: "string"},
+		{Name: "options", Type: "hash"},
+		{Name: "finished", Type: "zset"},
 	},
 	Guarded: lua.Text{SHA: QueueNackGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueNack},
 }
+
+// ErrQueueNackLayout is the error LAYOUT of queue_nack.lua: the queue has a later layout.
+var ErrQueueNackLayout = &lua.Code{Script: "queue_nack", Name: "LAYOUT", Text: "the queue has a later layout"}
 
 // QueueNackParams are the keys and arguments of QueueNack.
 type QueueNackParams struct {
@@ -49,8 +55,11 @@ type QueueNackParams struct {
 	Unique  string
 	Expiry  string // KEYS[8], zset: name of a unique key, scored by its end in ms
 	Control string // KEYS[9], hash: paused, limit, dead_bytes
-	// KEYS[10], zset: channels of the waiting consumers, scored by the end of their wait in ms.
-	Wake string
+	// KEYS[10], zset: names of the waiting consumers, scored by the end of their wait in ms.
+	Wake     string
+	Receipt  string // KEYS[11], string: the verdicts of this call, kept for a repeat
+	Options  string // KEYS[12], hash: id to the options of a job, which queue_push.lua wrote
+	Finished string // KEYS[13], zset: ids of finished jobs, scored by that time in ms
 	// ARGV[1] and on, at most 200: delay: ms until it is ready again, below 0 for the dead set;
 	// enqueued_at: in ms, as take returned it.
 	Jobs []QueueNackJob
@@ -70,14 +79,15 @@ type QueueNackJob struct {
 //
 // A job that is counted has failed once more; its reason is kept with it. One that is not counted
 // was only interrupted or put off: without a delay it is at the head of ready again, with its time.
-// Death releases the unique key. For each job one verdict, in order: whether it was still leased
-// under this fence.
+// Death releases the unique key. A job that was cancelled under its lease is over, whatever is
+// asked, and so is one without a body. For each job one verdict, in order: whether it was still
+// leased under this fence.
 //
 // Long because a job has three ends: ready, scheduled, dead.
 //
 //   - Contract, dup-only: an error half-way can deliver a job twice, never lose one.
-//   - Retry: safe; sent again after a lost reply; a job already given back is not leased under this
-//     fence.
+//   - Retry: safe; sent again after a lost reply; the same receipt gives the same verdicts again,
+//     for a minute.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.
 //   - KEYS[1]: leases, zset: id, scored by the end of its lease in us.
@@ -90,10 +100,13 @@ type QueueNackJob struct {
 //   - KEYS[7]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - KEYS[8]: expiry, zset: name of a unique key, scored by its end in ms.
 //   - KEYS[9]: control, hash: paused, limit, dead_bytes.
-//   - KEYS[10]: wake, zset: channels of the waiting consumers, scored by the end of their wait in
-//     ms.
-//   - Reply: 0 lost, 1 given back.
+//   - KEYS[10]: wake, zset: names of the waiting consumers, scored by the end of their wait in ms.
+//   - KEYS[11]: receipt, string: the verdicts of this call, kept for a repeat.
+//   - KEYS[12]: options, hash: id to the options of a job, which queue_push.lua wrote.
+//   - KEYS[13]: finished, zset: ids of finished jobs, scored by that time in ms.
+//   - Reply: 0 lost, 1 given back, 2 cancelled and deleted.
 //   - Cost: O(log n) for each job.
+//   - [ErrQueueNackLayout]: the queue has a later layout.
 func QueueNack(ctx context.Context, c lua.Client, p QueueNackParams) ([]int64, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueNack)
 }
@@ -105,7 +118,7 @@ func QueueNackIn(b *lua.Batch, p QueueNackParams) *lua.Future[[]int64] {
 }
 
 func (p *QueueNackParams) call() *lua.Call {
-	c := lua.NewCall(&QueueNackScript, 10, 6*len(p.Jobs))
+	c := lua.NewCall(&QueueNackScript, 13, 6*len(p.Jobs))
 	c.Key("leases", p.Leases)
 	c.Key("ready", p.Ready)
 	c.Key("scheduled", p.Scheduled)
@@ -116,6 +129,9 @@ func (p *QueueNackParams) call() *lua.Call {
 	c.Key("expiry", p.Expiry)
 	c.Key("control", p.Control)
 	c.Key("wake", p.Wake)
+	c.Key("receipt", p.Receipt)
+	c.Key("options", p.Options)
+	c.Key("finished", p.Finished)
 	c.EndKeys()
 	c.Group("job", len(p.Jobs), 200, 6)
 	for i := range p.Jobs {

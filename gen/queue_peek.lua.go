@@ -13,7 +13,7 @@ import (
 )
 
 // QueuePeekSHA is the SHA-1 of queue_peek.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePeekSHA = "0f60e68d569530147d49b5cdf093197d62ad7924"
+const QueuePeekSHA = "f4fd64c6d3fee0fab0db226acc10c127fcc54608"
 
 // QueuePeekScript is scripts/queue_peek.lua.
 var QueuePeekScript = lua.Script{
@@ -29,6 +29,7 @@ var QueuePeekScript = lua.Script{
 		{Name: "dead", Type: "zset"},
 		{Name: "bodies", Type: "hash"},
 		{Name: "failures", Type: "hash"},
+		{Name: "options", Type: "hash"},
 	},
 }
 
@@ -41,6 +42,7 @@ type QueuePeekParams struct {
 	Bodies    string // KEYS[5], hash: id to body
 	// KEYS[6], hash: id to the number of its failed deliveries, id and a line feed to the last reason.
 	Failures string
+	Options  string         // KEYS[7], hash: id to the options of a job, which queue_push.lua wrote
 	State    QueuePeekState // ARGV[1]
 	Offset   int64          // ARGV[2], at least 0
 	Max      int64          // ARGV[3], 1 to 200
@@ -79,6 +81,7 @@ type QueuePeekRow struct {
 	Body     []byte
 	Failures int64
 	Reason   string
+	Options  string
 }
 
 // QueuePeek reads jobs of one state without touching them, in the order in which they come up.
@@ -92,6 +95,7 @@ type QueuePeekRow struct {
 //   - KEYS[5]: bodies, hash: id to body.
 //   - KEYS[6]: failures, hash: id to the number of its failed deliveries, id and a line feed to the
 //     last reason.
+//   - KEYS[7]: options, hash: id to the options of a job, which queue_push.lua wrote.
 //   - Reply: at: enqueued, due, end of the lease, or death.
 //   - Cost: O(log n + offset) and O(1) for each job; O(offset) for ready ones.
 func QueuePeek(ctx context.Context, c lua.Client, p QueuePeekParams) ([]QueuePeekRow, error) {
@@ -105,13 +109,14 @@ func QueuePeekIn(b *lua.Batch, p QueuePeekParams) *lua.Future[[]QueuePeekRow] {
 }
 
 func (p *QueuePeekParams) call() *lua.Call {
-	c := lua.NewCall(&QueuePeekScript, 6, 3)
+	c := lua.NewCall(&QueuePeekScript, 7, 3)
 	c.Key("ready", p.Ready)
 	c.Key("scheduled", p.Scheduled)
 	c.Key("leases", p.Leases)
 	c.Key("dead", p.Dead)
 	c.Key("bodies", p.Bodies)
 	c.Key("failures", p.Failures)
+	c.Key("options", p.Options)
 	c.EndKeys()
 	c.Int("state", int64(p.State), 0, 3)
 	c.Int("offset", p.Offset, 0, math.MaxInt64)
@@ -121,7 +126,7 @@ func (p *QueuePeekParams) call() *lua.Call {
 
 func decodeQueuePeek(r *lua.Reply) []QueuePeekRow {
 	var v []QueuePeekRow
-	if rows, n := r.Rows("reply", 5); n > 0 {
+	if rows, n := r.Rows("reply", 6); n > 0 {
 		v = make([]QueuePeekRow, n)
 		for i := range v {
 			e := &v[i]
@@ -130,6 +135,7 @@ func decodeQueuePeek(r *lua.Reply) []QueuePeekRow {
 			e.Body = rows.Bytes("body")
 			e.Failures = rows.Int("failures")
 			e.Reason = rows.String("reason")
+			e.Options = rows.String("options")
 		}
 	}
 	return v

@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "724c24463319b19912d509c3e107b46f993664d0"
+const QueuePushSHA = "e7cb0bfbb57541c6b7b283f6cff1c7ce37a7e0c7"
 
 // QueuePushGuardedSHA is the SHA-1 of guard.lua and queue_push.lua joined, which runs under lua.Guard.
-const QueuePushGuardedSHA = "949b8793a74884be99d9e9e345b4edf804f7e79a"
+const QueuePushGuardedSHA = "45f86b02c70928dc55b6fc6c3bba8cebf853a25a"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{
@@ -34,9 +34,13 @@ var QueuePushScript = lua.Script{
 		{Name: "control", Type: "hash"},
 		{Name: "wake", Type: "zset"},
 		{Name: "receipt", Type: "string"},
+		{Name: "options", Type: "hash"},
 	},
 	Guarded: lua.Text{SHA: QueuePushGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueuePush},
 }
+
+// ErrQueuePushLayout is the error LAYOUT of queue_push.lua: the queue has a later layout.
+var ErrQueuePushLayout = &lua.Code{Script: "queue_push", Name: "LAYOUT", Text: "the queue has a later layout"}
 
 // QueuePushParams are the keys and arguments of QueuePush.
 type QueuePushParams struct {
@@ -50,22 +54,25 @@ type QueuePushParams struct {
 	Unique  string
 	Expiry  string // KEYS[7], zset: name of a unique key, scored by its end in ms
 	Control string // KEYS[8], hash: paused, limit, dead_bytes
-	// KEYS[9], zset: channels of the waiting consumers, scored by the end of their wait in ms.
+	// KEYS[9], zset: names of the waiting consumers, scored by the end of their wait in ms.
 	Wake    string
-	Receipt string        // KEYS[10], string: the result, kept for a repeat of this call
+	Receipt string // KEYS[10], string: the result, kept for a repeat of this call
+	// KEYS[11], hash: id to the options of a job, opaque to this script; see docs/layout.md.
+	Options string
 	Keep    time.Duration // ARGV[1], at least 1 ms: how long the receipt is kept
 	Fresh   bool          // ARGV[2]: every id was made for this call, so none is looked up
-	// ARGV[3] and on, at most 1000: due: 0 at once, above 0 Unix ms, below 0 so many ms from now; hold:
-	// empty, or ms:name of a unique key, 0 ms for as long as the job is there.
+	// ARGV[3] and on, at most 1000: due: 0 at once, above 0 Unix ms, below 0 so many ms from now;
+	// extra: empty, or ms:bytes:name of a unique key, 0 ms for as long as the job is there, 0 bytes for
+	// none, and then the options.
 	Jobs []QueuePushJob
 }
 
 // QueuePushJob is one element of QueuePushParams.Jobs.
 type QueuePushJob struct {
-	ID   string
-	Due  int64
-	Body []byte
-	Hold string
+	ID    string
+	Due   int64
+	Body  []byte
+	Extra string
 }
 
 // QueuePushDuplicate is one row of QueuePushResult.Duplicates.
@@ -90,7 +97,8 @@ type QueuePushResult struct {
 // the id of the job that is there. Every ready job carries one stamp from the server's clock, its
 // enqueued_at. When the new jobs would pass the limit in control, none goes in.
 //
-// Long because the usual push of one job has a way of its own.
+// Long because the receipt, what is known and the undoing of a refused write stand together. The
+// usual push of one job is queue_push_one.lua.
 //
 //   - Contract, all-or-nothing: a write refused half-way is followed by the undoing of those before
 //     it.
@@ -106,10 +114,12 @@ type QueuePushResult struct {
 //   - KEYS[6]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - KEYS[7]: expiry, zset: name of a unique key, scored by its end in ms.
 //   - KEYS[8]: control, hash: paused, limit, dead_bytes.
-//   - KEYS[9]: wake, zset: channels of the waiting consumers, scored by the end of their wait in
-//     ms.
+//   - KEYS[9]: wake, zset: names of the waiting consumers, scored by the end of their wait in ms.
 //   - KEYS[10]: receipt, string: the result, kept for a repeat of this call.
+//   - KEYS[11]: options, hash: id to the options of a job, opaque to this script; see
+//     docs/layout.md.
 //   - Cost: O(log n) for each scheduled job, O(1) for each ready one.
+//   - [ErrQueuePushLayout]: the queue has a later layout.
 func QueuePush(ctx context.Context, c lua.Client, p QueuePushParams) (QueuePushResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueuePush)
 }
@@ -121,7 +131,7 @@ func QueuePushIn(b *lua.Batch, p QueuePushParams) *lua.Future[QueuePushResult] {
 }
 
 func (p *QueuePushParams) call() *lua.Call {
-	c := lua.NewCall(&QueuePushScript, 10, 2+4*len(p.Jobs))
+	c := lua.NewCall(&QueuePushScript, 11, 2+4*len(p.Jobs))
 	c.Key("ready", p.Ready)
 	c.Key("scheduled", p.Scheduled)
 	c.Key("bodies", p.Bodies)
@@ -132,6 +142,7 @@ func (p *QueuePushParams) call() *lua.Call {
 	c.Key("control", p.Control)
 	c.Key("wake", p.Wake)
 	c.Key("receipt", p.Receipt)
+	c.Key("options", p.Options)
 	c.EndKeys()
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
 	c.Bool(p.Fresh)
@@ -141,7 +152,7 @@ func (p *QueuePushParams) call() *lua.Call {
 		c.StringAt(&e.ID)
 		c.IntAt(&e.Due)
 		c.BytesAt(&e.Body)
-		c.StringAt(&e.Hold)
+		c.StringAt(&e.Extra)
 	}
 	return c
 }

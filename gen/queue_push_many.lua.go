@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushManySHA is the SHA-1 of queue_push_many.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushManySHA = "f3c8425d3a492fa6c78fdbf2c5838c92ef7bffd7"
+const QueuePushManySHA = "09b33ec762e9a07db8ff61a325aa23c0a667180c"
 
 // QueuePushManyGuardedSHA is the SHA-1 of guard.lua and queue_push_many.lua joined, which runs under lua.Guard.
-const QueuePushManyGuardedSHA = "205959764ddf265d79ada209fd32fa948b78b4bc"
+const QueuePushManyGuardedSHA = "b38da17a8861761747d08a936b45eea508c21902"
 
 // QueuePushManyScript is scripts/queue_push_many.lua.
 var QueuePushManyScript = lua.Script{
@@ -34,20 +34,23 @@ var QueuePushManyScript = lua.Script{
 		{Name: "expiry", Type: "zset", Variadic: true},
 		{Name: "control", Type: "hash", Variadic: true},
 		{Name: "wake", Type: "zset", Variadic: true},
+		{Name: "options", Type: "hash", Variadic: true},
 	},
 	Guarded: lua.Text{SHA: QueuePushManyGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueuePushMany},
 }
 
+// ErrQueuePushManyLayout is the error LAYOUT of queue_push_many.lua: the queue has a later layout.
+var ErrQueuePushManyLayout = &lua.Code{Script: "queue_push_many", Name: "LAYOUT", Text: "the queue has a later layout"}
+
 // QueuePushManyParams are the keys and arguments of QueuePushMany.
 type QueuePushManyParams struct {
 	Receipt string // KEYS[1], string: the result, kept for a repeat of this call
-	// KEYS[2] and on, 9 for each, at most 64: the keys of each queue, as in queue_push.lua.
+	// KEYS[2] and on, 10 for each, at most 64: the keys of each queue, as in queue_push.lua.
 	Queues []QueuePushManyQueue
 	Keep   time.Duration // ARGV[1], at least 1 ms: how long the receipt is kept
 	Fresh  bool          // ARGV[2]: every id was made for this call, so none is looked up
-	// ARGV[3] and on, at most 1000: queue: its place among the queues, from 0; due: 0 at once, above 0
-	// Unix ms, below 0 so many ms from now; hold: empty, or ms:name of a unique key, 0 ms for as long
-	// as the job is there.
+	// ARGV[3] and on, at most 1000: queue: its place among the queues, from 0; due and extra: as in
+	// queue_push.lua.
 	Jobs []QueuePushManyJob
 }
 
@@ -62,6 +65,7 @@ type QueuePushManyQueue struct {
 	Expiry    string
 	Control   string
 	Wake      string
+	Options   string
 }
 
 // QueuePushManyJob is one element of QueuePushManyParams.Jobs.
@@ -70,7 +74,7 @@ type QueuePushManyJob struct {
 	ID    string
 	Due   int64
 	Body  []byte
-	Hold  string
+	Extra string
 }
 
 // QueuePushManyCount is one row of QueuePushManyResult.Counts.
@@ -109,11 +113,12 @@ type QueuePushManyResult struct {
 //     lua.ErrFenced.
 //   - KEYS[1]: receipt, string: the result, kept for a repeat of this call.
 //   - KEYS[2]: queue and on, each of (ready list, scheduled zset, bodies hash, leases zset,
-//     failures hash, unique hash, expiry zset, control hash, wake zset): the keys of each queue, as
-//     in queue_push.lua.
+//     failures hash, unique hash, expiry zset, control hash, wake zset, options hash): the keys of
+//     each queue, as in queue_push.lua.
 //   - Reply: full: 0, or the place from 1 of the queue that has no room; counts: for each queue;
 //     position: of the job among all.
 //   - Cost: O(log n) for each scheduled job, O(1) for each ready one and for each queue.
+//   - [ErrQueuePushManyLayout]: the queue has a later layout.
 func QueuePushMany(ctx context.Context, c lua.Client, p QueuePushManyParams) (QueuePushManyResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueuePushMany)
 }
@@ -125,7 +130,7 @@ func QueuePushManyIn(b *lua.Batch, p QueuePushManyParams) *lua.Future[QueuePushM
 }
 
 func (p *QueuePushManyParams) call() *lua.Call {
-	c := lua.NewCall(&QueuePushManyScript, 1+9*len(p.Queues), 2+5*len(p.Jobs))
+	c := lua.NewCall(&QueuePushManyScript, 1+10*len(p.Queues), 2+5*len(p.Jobs))
 	c.Key("receipt", p.Receipt)
 	c.KeyGroup("queue", len(p.Queues), 64)
 	for i := range p.Queues {
@@ -139,6 +144,7 @@ func (p *QueuePushManyParams) call() *lua.Call {
 		c.Key("expiry", e.Expiry)
 		c.Key("control", e.Control)
 		c.Key("wake", e.Wake)
+		c.Key("options", e.Options)
 	}
 	c.EndKeys()
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
@@ -150,7 +156,7 @@ func (p *QueuePushManyParams) call() *lua.Call {
 		c.StringAt(&e.ID)
 		c.IntAt(&e.Due)
 		c.BytesAt(&e.Body)
-		c.StringAt(&e.Hold)
+		c.StringAt(&e.Extra)
 	}
 	return c
 }

@@ -5,13 +5,14 @@ package gen
 import (
 	"context"
 	"math"
+	"time"
 
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/scripts"
 )
 
 // QueueReclaimSHA is the SHA-1 of queue_reclaim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReclaimSHA = "1459d0f3f4341c79eab9c6db688d8ee8e800401e"
+const QueueReclaimSHA = "822804800d8cb9e53ae9ce8d939eb6d91804305e"
 
 // QueueReclaimScript is scripts/queue_reclaim.lua.
 var QueueReclaimScript = lua.Script{
@@ -29,8 +30,14 @@ var QueueReclaimScript = lua.Script{
 		{Name: "expiry", Type: "zset"},
 		{Name: "control", Type: "hash"},
 		{Name: "wake", Type: "zset"},
+		{Name: "options", Type: "hash"},
+		{Name: "scheduled", Type: "zset"},
+		{Name: "finished", Type: "zset"},
 	},
 }
+
+// ErrQueueReclaimLayout is the error LAYOUT of queue_reclaim.lua: the queue has a later layout.
+var ErrQueueReclaimLayout = &lua.Code{Script: "queue_reclaim", Name: "LAYOUT", Text: "the queue has a later layout"}
 
 // QueueReclaimParams are the keys and arguments of QueueReclaim.
 type QueueReclaimParams struct {
@@ -44,16 +51,22 @@ type QueueReclaimParams struct {
 	Unique  string
 	Expiry  string // KEYS[7], zset: name of a unique key, scored by its end in ms
 	Control string // KEYS[8], hash: paused, limit, dead_bytes
-	// KEYS[9], zset: channels of the waiting consumers, scored by the end of their wait in ms.
+	// KEYS[9], zset: names of the waiting consumers, scored by the end of their wait in ms.
 	Wake        string
-	Max         int64 // ARGV[1], 1 to 1000: the most jobs to take back
-	MaxFailures int64 // ARGV[2], at least 0: 0 for no limit
+	Options     string // KEYS[10], hash: id to the options of a job, which queue_push.lua wrote
+	Scheduled   string // KEYS[11], zset: id, scored by due time in ms
+	Finished    string // KEYS[12], zset: ids of finished jobs, scored by that time in ms
+	Max         int64  // ARGV[1], 1 to 1000: the most jobs to take back
+	MaxFailures int64  // ARGV[2], at least 0: 0 for no limit; a job's own limit comes before it
+	// ARGV[3], at least 0 ms: delay of a job whose lease ended twice in a row, doubled each time.
+	Backoff time.Duration
 }
 
 // QueueReclaimResult is the reply of QueueReclaim.
 type QueueReclaimResult struct {
 	Returned  int64
 	Buried    int64
+	Cancelled int64
 	Now       int64
 	NextLapse lua.Opt[int64]
 }
@@ -61,10 +74,14 @@ type QueueReclaimResult struct {
 // QueueReclaim takes jobs back whose lease has ended, because their worker died or stalled.
 //
 // Each counts one more failed delivery. It goes to the head of ready, since it has waited longest,
-// or to the dead set once it has failed max_failures times.
+// or to the dead set once it has failed max_failures times. One that was cancelled under its lease
+// is over.
+//
+// Long because a job has two ends, each with its own limit of failures.
 //
 //   - Contract, dup-only: an error half-way can deliver a job twice, never lose one.
-//   - Retry: safe; sent again after a lost reply; what was taken back has no lease any more.
+//   - Retry: safe; sent again after a lost reply; what was taken back has no lease any more; a
+//     repeat takes back the next jobs.
 //   - KEYS[1]: leases, zset: id, scored by the end of its lease in us.
 //   - KEYS[2]: ready, list: entries enqueued_at_ms:id, oldest at the head.
 //   - KEYS[3]: bodies, hash: id to body.
@@ -74,10 +91,13 @@ type QueueReclaimResult struct {
 //   - KEYS[6]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - KEYS[7]: expiry, zset: name of a unique key, scored by its end in ms.
 //   - KEYS[8]: control, hash: paused, limit, dead_bytes.
-//   - KEYS[9]: wake, zset: channels of the waiting consumers, scored by the end of their wait in
-//     ms.
+//   - KEYS[9]: wake, zset: names of the waiting consumers, scored by the end of their wait in ms.
+//   - KEYS[10]: options, hash: id to the options of a job, which queue_push.lua wrote.
+//   - KEYS[11]: scheduled, zset: id, scored by due time in ms.
+//   - KEYS[12]: finished, zset: ids of finished jobs, scored by that time in ms.
 //   - Reply: now, next_lapse: in us.
 //   - Cost: O(log n) for each job taken back.
+//   - [ErrQueueReclaimLayout]: the queue has a later layout.
 func QueueReclaim(ctx context.Context, c lua.Client, p QueueReclaimParams) (QueueReclaimResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueReclaim)
 }
@@ -89,7 +109,7 @@ func QueueReclaimIn(b *lua.Batch, p QueueReclaimParams) *lua.Future[QueueReclaim
 }
 
 func (p *QueueReclaimParams) call() *lua.Call {
-	c := lua.NewCall(&QueueReclaimScript, 9, 2)
+	c := lua.NewCall(&QueueReclaimScript, 12, 3)
 	c.Key("leases", p.Leases)
 	c.Key("ready", p.Ready)
 	c.Key("bodies", p.Bodies)
@@ -99,17 +119,22 @@ func (p *QueueReclaimParams) call() *lua.Call {
 	c.Key("expiry", p.Expiry)
 	c.Key("control", p.Control)
 	c.Key("wake", p.Wake)
+	c.Key("options", p.Options)
+	c.Key("scheduled", p.Scheduled)
+	c.Key("finished", p.Finished)
 	c.EndKeys()
 	c.Int("max", p.Max, 1, 1000)
 	c.Int("max_failures", p.MaxFailures, 0, math.MaxInt64)
+	c.Milliseconds("backoff", p.Backoff, 0, math.MaxInt64)
 	return c
 }
 
 func decodeQueueReclaim(r *lua.Reply) QueueReclaimResult {
 	var v QueueReclaimResult
-	r.Tuple(4)
+	r.Tuple(5)
 	v.Returned = r.Int("returned")
 	v.Buried = r.Int("buried")
+	v.Cancelled = r.Int("cancelled")
 	v.Now = r.Int("now")
 	if !r.Absent() {
 		v.NextLapse = lua.Some(r.Int("next_lapse"))

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueRequeueSHA is the SHA-1 of queue_requeue.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRequeueSHA = "d17608958f0b99935354a52e4a89114321a18458"
+const QueueRequeueSHA = "6d0b94424589f83cbf01d0dde6c48868ec5cb97a"
 
 // QueueRequeueGuardedSHA is the SHA-1 of guard.lua and queue_requeue.lua joined, which runs under lua.Guard.
-const QueueRequeueGuardedSHA = "0b1b18f3e500f91d048bb00eb42ffcc024a8ded0"
+const QueueRequeueGuardedSHA = "4df8fa410e9b50f4ebf9a2a542c4cd2a722fe538"
 
 // QueueRequeueScript is scripts/queue_requeue.lua.
 var QueueRequeueScript = lua.Script{
@@ -28,9 +28,14 @@ var QueueRequeueScript = lua.Script{
 		{Name: "failures", Type: "hash"},
 		{Name: "control", Type: "hash"},
 		{Name: "wake", Type: "zset"},
+		{Name: "unique", Type: "hash"},
+		{Name: "expiry", Type: "zset"},
 	},
 	Guarded: lua.Text{SHA: QueueRequeueGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueRequeue},
 }
+
+// ErrQueueRequeueLayout is the error LAYOUT of queue_requeue.lua: the queue has a later layout.
+var ErrQueueRequeueLayout = &lua.Code{Script: "queue_requeue", Name: "LAYOUT", Text: "the queue has a later layout"}
 
 // QueueRequeueParams are the keys and arguments of QueueRequeue.
 type QueueRequeueParams struct {
@@ -40,14 +45,31 @@ type QueueRequeueParams struct {
 	// KEYS[4], hash: id to the number of its failed deliveries, id and a line feed to the last reason.
 	Failures string
 	Control  string // KEYS[5], hash: paused, limit, dead_bytes
-	// KEYS[6], zset: channels of the waiting consumers, scored by the end of their wait in ms.
+	// KEYS[6], zset: names of the waiting consumers, scored by the end of their wait in ms.
 	Wake string
-	IDs  []string // ARGV[1] and on, at most 200
+	// KEYS[7], hash: k:name to the id that holds it, j:id to the name of that job.
+	Unique string
+	Expiry string   // KEYS[8], zset: name of a unique key, scored by its end in ms
+	IDs    []string // ARGV[1] and on, at most 200
+}
+
+// QueueRequeueHeld is one row of QueueRequeueResult.Held.
+type QueueRequeueHeld struct {
+	ID     string
+	Holder string
+}
+
+// QueueRequeueResult is the reply of QueueRequeue.
+type QueueRequeueResult struct {
+	Moved int64
+	Held  []QueueRequeueHeld
 }
 
 // QueueRequeue makes dead jobs ready again, as if they had never failed.
 //
-// It names them: a call for the oldest would, when it is repeated, move the next ones.
+// It names them: a call for the oldest would, when it is repeated, move the next ones. A job takes
+// its unique name again, without an end. While another job holds the name, it stays dead and is
+// reported.
 //
 //   - Contract, dup-only: an error half-way can deliver a job twice, never lose one.
 //   - Retry: safe; sent again after a lost reply; what was made ready is not dead any more.
@@ -59,28 +81,32 @@ type QueueRequeueParams struct {
 //   - KEYS[4]: failures, hash: id to the number of its failed deliveries, id and a line feed to the
 //     last reason.
 //   - KEYS[5]: control, hash: paused, limit, dead_bytes.
-//   - KEYS[6]: wake, zset: channels of the waiting consumers, scored by the end of their wait in
-//     ms.
-//   - Reply: the jobs made ready.
+//   - KEYS[6]: wake, zset: names of the waiting consumers, scored by the end of their wait in ms.
+//   - KEYS[7]: unique, hash: k:name to the id that holds it, j:id to the name of that job.
+//   - KEYS[8]: expiry, zset: name of a unique key, scored by its end in ms.
+//   - Reply: held: jobs that stay dead.
 //   - Cost: O(log n) for each job.
-func QueueRequeue(ctx context.Context, c lua.Client, p QueueRequeueParams) (int64, error) {
+//   - [ErrQueueRequeueLayout]: the queue has a later layout.
+func QueueRequeue(ctx context.Context, c lua.Client, p QueueRequeueParams) (QueueRequeueResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueRequeue)
 }
 
 // QueueRequeueIn queues the call on a batch; the future has its outcome once the batch has run. All
 // else is as in QueueRequeue.
-func QueueRequeueIn(b *lua.Batch, p QueueRequeueParams) *lua.Future[int64] {
+func QueueRequeueIn(b *lua.Batch, p QueueRequeueParams) *lua.Future[QueueRequeueResult] {
 	return lua.Queue(b, p.call(), decodeQueueRequeue)
 }
 
 func (p *QueueRequeueParams) call() *lua.Call {
-	c := lua.NewCall(&QueueRequeueScript, 6, len(p.IDs))
+	c := lua.NewCall(&QueueRequeueScript, 8, len(p.IDs))
 	c.Key("dead", p.Dead)
 	c.Key("ready", p.Ready)
 	c.Key("bodies", p.Bodies)
 	c.Key("failures", p.Failures)
 	c.Key("control", p.Control)
 	c.Key("wake", p.Wake)
+	c.Key("unique", p.Unique)
+	c.Key("expiry", p.Expiry)
 	c.EndKeys()
 	c.Group("id", len(p.IDs), 200, 1)
 	for i := range p.IDs {
@@ -89,6 +115,17 @@ func (p *QueueRequeueParams) call() *lua.Call {
 	return c
 }
 
-func decodeQueueRequeue(r *lua.Reply) int64 {
-	return r.Int("reply")
+func decodeQueueRequeue(r *lua.Reply) QueueRequeueResult {
+	var v QueueRequeueResult
+	r.Tuple(2)
+	v.Moved = r.Int("moved")
+	if rows, n := r.Rows("held", 2); n > 0 {
+		v.Held = make([]QueueRequeueHeld, n)
+		for i := range v.Held {
+			e := &v.Held[i]
+			e.ID = rows.String("id")
+			e.Holder = rows.String("holder")
+		}
+	}
+	return v
 }

@@ -13,10 +13,10 @@ import (
 )
 
 // QueueRescheduleSHA is the SHA-1 of queue_reschedule.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRescheduleSHA = "e821c98996071cd0fae4cf106adb8f45d6671559"
+const QueueRescheduleSHA = "541f22f6d13b9583c8ff9f1f0592339532546f88"
 
 // QueueRescheduleGuardedSHA is the SHA-1 of guard.lua and queue_reschedule.lua joined, which runs under lua.Guard.
-const QueueRescheduleGuardedSHA = "6f04d7d1344f33a013e31de8f2252efaec32c8ea"
+const QueueRescheduleGuardedSHA = "60364610bf2d40c82d319684fe26b234fc209719"
 
 // QueueRescheduleScript is scripts/queue_reschedule.lua.
 var QueueRescheduleScript = lua.Script{
@@ -34,7 +34,7 @@ var QueueRescheduleScript = lua.Script{
 // QueueRescheduleParams are the keys and arguments of QueueReschedule.
 type QueueRescheduleParams struct {
 	Scheduled string // KEYS[1], zset: id, scored by due time in ms
-	// KEYS[2], zset: channels of the waiting consumers, scored by the end of their wait in ms.
+	// KEYS[2], zset: names of the waiting consumers, scored by the end of their wait in ms.
 	Wake string
 	ID   string              // ARGV[1]
 	Due  int64               // ARGV[2]: 0 now, above 0 Unix ms, below 0 so many ms from now
@@ -81,8 +81,7 @@ type QueueRescheduleResult struct {
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.
 //   - KEYS[1]: scheduled, zset: id, scored by due time in ms.
-//   - KEYS[2]: wake, zset: channels of the waiting consumers, scored by the end of their wait in
-//     ms.
+//   - KEYS[2]: wake, zset: names of the waiting consumers, scored by the end of their wait in ms.
 //   - Reply: due: as it is now.
 //   - Cost: O(log n).
 func QueueReschedule(ctx context.Context, c lua.Client, p QueueRescheduleParams) (QueueRescheduleResult, error) {

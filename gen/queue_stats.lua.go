@@ -11,7 +11,7 @@ import (
 )
 
 // QueueStatsSHA is the SHA-1 of queue_stats.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueStatsSHA = "8e656e27fc35229024e5e37ba3d5bcd4fbbdc9c4"
+const QueueStatsSHA = "43e851a881903301e060e631542e5a7793cd1f0c"
 
 // QueueStatsScript is scripts/queue_stats.lua.
 var QueueStatsScript = lua.Script{
@@ -28,6 +28,9 @@ var QueueStatsScript = lua.Script{
 		{Name: "control", Type: "hash"},
 	},
 }
+
+// ErrQueueStatsLayout is the error LAYOUT of queue_stats.lua: the queue has a later layout.
+var ErrQueueStatsLayout = &lua.Code{Script: "queue_stats", Name: "LAYOUT", Text: "the queue has a later layout"}
 
 // QueueStatsParams are the keys and arguments of QueueStats.
 type QueueStatsParams struct {
@@ -62,6 +65,7 @@ type QueueStatsResult struct {
 //   - KEYS[4]: dead, zset: id, scored by the time of its death in ms.
 //   - KEYS[5]: control, hash: paused, limit, dead_bytes.
 //   - Cost: O(log n).
+//   - [ErrQueueStatsLayout]: the queue has a later layout.
 func QueueStats(ctx context.Context, c lua.Client, p QueueStatsParams) (QueueStatsResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueStats)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueTakeSHA is the SHA-1 of queue_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTakeSHA = "53df9b97f2cc50c6d568f73b50bbc24432842d7f"
+const QueueTakeSHA = "05139104facaa001caf1418bfba70b144efbe687"
 
 // QueueTakeScript is scripts/queue_take.lua.
 var QueueTakeScript = lua.Script{
@@ -21,34 +21,64 @@ var QueueTakeScript = lua.Script{
 	Source: &scripts.QueueTake,
 	Retry:  lua.RetrySafe,
 	Keys: []lua.Key{
-		{Name: "ready", Type: "list"},
-		{Name: "scheduled", Type: "zset"},
-		{Name: "bodies", Type: "hash"},
-		{Name: "leases", Type: "zset"},
-		{Name: "failures", Type: "hash"},
-		{Name: "control", Type: "hash"},
-		{Name: "wake", Type: "zset"},
+		{Name: "ready", Type: "list", Variadic: true},
+		{Name: "scheduled", Type: "zset", Variadic: true},
+		{Name: "bodies", Type: "hash", Variadic: true},
+		{Name: "leases", Type: "zset", Variadic: true},
+		{Name: "failures", Type: "hash", Variadic: true},
+		{Name: "control", Type: "hash", Variadic: true},
+		{Name: "wake", Type: "zset", Variadic: true},
+		{Name: "options", Type: "hash", Variadic: true},
+		{Name: "receipt", Type: "string", Variadic: true},
+		{Name: "dead", Type: "zset", Variadic: true},
 	},
 }
 
+// ErrQueueTakeLayout is the error LAYOUT of queue_take.lua: a queue has a later layout.
+var ErrQueueTakeLayout = &lua.Code{Script: "queue_take", Name: "LAYOUT", Text: "a queue has a later layout"}
+
 // QueueTakeParams are the keys and arguments of QueueTake.
 type QueueTakeParams struct {
-	Ready     string // KEYS[1], list: entries enqueued_at_ms:id, oldest at the head
-	Scheduled string // KEYS[2], zset: id, scored by due time in ms
-	Bodies    string // KEYS[3], hash: id to body
-	Leases    string // KEYS[4], zset: id, scored by the end of its lease in us
-	// KEYS[5], hash: id to the number of its failed deliveries, x for a cancelled job.
-	Failures string
-	Control  string // KEYS[6], hash: paused, limit, dead_bytes
-	// KEYS[7], zset: channels of the waiting consumers, scored by the end of their wait in ms.
-	Wake  string
-	Lease time.Duration // ARGV[1], at least 1 ms: how long the jobs are leased
-	Max   int64         // ARGV[2], 1 to 300: the most jobs to take
-	// ARGV[3], at least 1: stop before the bodies exceed this; one job is always taken.
+	// KEYS[1] and on, 10 for each; ARGV[6] and on, at most 16: ready: entries enqueued_at_ms:id, oldest
+	// at the head; scheduled: id by due time in ms; bodies: id to body; leases: id by the end of its
+	// lease in us; failures: id to the number of its failed deliveries, x for a cancelled job, b before
+	// the number of a dead job that has an entry in ready; control: paused, limit, dead_bytes; wake:
+	// names of the waiting consumers by the end of their wait in ms; options: id to the options of a
+	// job, which queue_push.lua wrote; receipt: the last call of this taker that took jobs: token,
+	// fence, entries; dead: id by the time of its death in ms.
+	Queues []QueueTakeQueue
+	Max    int64 // ARGV[1], 1 to 300: the most jobs to take
+	// ARGV[2], at least 1: stop before the bodies exceed this; one job is always taken.
 	Bytes int64
-	// ARGV[4]: channel to notify when there may be work, if there is none now; empty for none.
+	// ARGV[3]: name to notify when there may be work, if there is none now; empty for none.
 	Waiter string
-	Wait   time.Duration // ARGV[5], at least 0 ms: how long it listens
+	Wait   time.Duration // ARGV[4], at least 0 ms: how long it listens
+	Token  int64         // ARGV[5]: names this call among those of the taker
+}
+
+// QueueTakeQueue is one element of QueueTakeParams.Queues: its keys and its arguments.
+type QueueTakeQueue struct {
+	Ready     string
+	Scheduled string
+	Bodies    string
+	Leases    string
+	Failures  string
+	Control   string
+	Wake      string
+	Options   string
+	Receipt   string
+	Dead      string
+	Lease     time.Duration
+}
+
+// QueueTakeState is one row of QueueTakeResult.States.
+type QueueTakeState struct {
+	Fence     int64
+	Paused    bool
+	Jobs      int64
+	Dropped   int64
+	NextDue   lua.Opt[time.Time]
+	NextLapse lua.Opt[int64]
 }
 
 // QueueTakeJob is one row of QueueTakeResult.Jobs.
@@ -59,39 +89,50 @@ type QueueTakeJob struct {
 	Failures   int64
 }
 
-// QueueTakeResult is the reply of QueueTake.
-type QueueTakeResult struct {
-	Now       int64
-	Fence     int64
-	Paused    bool
-	Jobs      []QueueTakeJob
-	Dropped   int64
-	NextDue   lua.Opt[time.Time]
-	NextLapse lua.Opt[int64]
+// QueueTakeOption is one row of QueueTakeResult.Options.
+type QueueTakeOption struct {
+	Place int64
+	Text  string
 }
 
-// QueueTake leases the oldest ready jobs to a worker.
+// QueueTakeResult is the reply of QueueTake.
+type QueueTakeResult struct {
+	Now     int64
+	States  []QueueTakeState
+	Jobs    []QueueTakeJob
+	Options []QueueTakeOption
+}
+
+// QueueTake leases the oldest ready jobs of a queue, or of several of one slot, to a worker.
 //
-// What is due moves to ready first, so scheduled jobs run without a poller. Each job taken is
-// leased until the time that is also its fence: ack, nack and extend name it, and one that another
-// lease has replaced is refused. An entry without a body, left by a cancelled job, is dropped and
-// counted.
+// (1) All keys of all queues are read. Then the queues follow in the order given, and a later one
+// gives a job only where those before it have none left. (2) The jobs of a lost reply go back. (3)
+// What is due moves to ready, so scheduled jobs run without a poller. (4) Each job taken is leased
+// until the time that is also its fence: ack, nack and extend name it, and one that another lease
+// has replaced is refused. An entry without a body, left by a cancelled job, is dropped and
+// counted. (5) Where no queue has a job, the worker waits at all of them; else at none, and what it
+// leaves behind notifies the next.
 //
 // Long because jobs that are due, cancelled or foreign are met in one pass over ready.
 //
-//   - Contract, dup-only: an error half-way can deliver a job twice, never lose one.
-//   - Retry: safe; sent again after a lost reply; jobs of a lost reply come back when their lease
-//     ends.
-//   - KEYS[1]: ready, list: entries enqueued_at_ms:id, oldest at the head.
-//   - KEYS[2]: scheduled, zset: id, scored by due time in ms.
-//   - KEYS[3]: bodies, hash: id to body.
-//   - KEYS[4]: leases, zset: id, scored by the end of its lease in us.
-//   - KEYS[5]: failures, hash: id to the number of its failed deliveries, x for a cancelled job.
-//   - KEYS[6]: control, hash: paused, limit, dead_bytes.
-//   - KEYS[7]: wake, zset: channels of the waiting consumers, scored by the end of their wait in
-//     ms.
-//   - Reply: now, fence, next_lapse: in us; fence: the end of the leases.
-//   - Cost: O(log n) for each job taken or promoted.
+//   - Contract, dup-only: an error half-way can deliver a job twice, or one that was buried while
+//     ready, never lose one.
+//   - Retry: safe; sent again after a lost reply; the same token returns the jobs of a lost reply,
+//     for as long as their lease; where it took none, a repeat goes on.
+//   - KEYS[1]: queue and on, each of (ready list, scheduled zset, bodies hash, leases zset,
+//     failures hash, control hash, wake zset, options hash, receipt string, dead zset): ready:
+//     entries enqueued_at_ms:id, oldest at the head; scheduled: id by due time in ms; bodies: id to
+//     body; leases: id by the end of its lease in us; failures: id to the number of its failed
+//     deliveries, x for a cancelled job, b before the number of a dead job that has an entry in
+//     ready; control: paused, limit, dead_bytes; wake: names of the waiting consumers by the end of
+//     their wait in ms; options: id to the options of a job, which queue_push.lua wrote; receipt:
+//     the last call of this taker that took jobs: token, fence, entries; dead: id by the time of
+//     its death in ms.
+//   - Reply: now, fence, next_lapse: in us; fence: the end of the leases; states: of the queues, in
+//     order, as are the jobs of each; options: of the jobs that have some, place: among all jobs,
+//     from 0.
+//   - Cost: O(log n) for each job taken or promoted, O(1) for each queue.
+//   - [ErrQueueTakeLayout]: a queue has a later layout.
 func QueueTake(ctx context.Context, c lua.Client, p QueueTakeParams) (QueueTakeResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueTake)
 }
@@ -103,29 +144,55 @@ func QueueTakeIn(b *lua.Batch, p QueueTakeParams) *lua.Future[QueueTakeResult] {
 }
 
 func (p *QueueTakeParams) call() *lua.Call {
-	c := lua.NewCall(&QueueTakeScript, 7, 5)
-	c.Key("ready", p.Ready)
-	c.Key("scheduled", p.Scheduled)
-	c.Key("bodies", p.Bodies)
-	c.Key("leases", p.Leases)
-	c.Key("failures", p.Failures)
-	c.Key("control", p.Control)
-	c.Key("wake", p.Wake)
+	c := lua.NewCall(&QueueTakeScript, 10*len(p.Queues), 5+len(p.Queues))
+	c.KeyGroup("queue", len(p.Queues), 16)
+	for i := range p.Queues {
+		e := &p.Queues[i]
+		c.Key("ready", e.Ready)
+		c.Key("scheduled", e.Scheduled)
+		c.Key("bodies", e.Bodies)
+		c.Key("leases", e.Leases)
+		c.Key("failures", e.Failures)
+		c.Key("control", e.Control)
+		c.Key("wake", e.Wake)
+		c.Key("options", e.Options)
+		c.Key("receipt", e.Receipt)
+		c.Key("dead", e.Dead)
+	}
 	c.EndKeys()
-	c.Milliseconds("lease", p.Lease, 1, math.MaxInt64)
 	c.Int("max", p.Max, 1, 300)
 	c.Int("bytes", p.Bytes, 1, math.MaxInt64)
 	c.String(&p.Waiter)
 	c.Milliseconds("wait", p.Wait, 0, math.MaxInt64)
+	c.Int("token", p.Token, math.MinInt64, math.MaxInt64)
+	c.Group("queue", len(p.Queues), 16, 1)
+	for i := range p.Queues {
+		e := &p.Queues[i]
+		c.Milliseconds("lease", e.Lease, math.MinInt64, math.MaxInt64)
+	}
 	return c
 }
 
 func decodeQueueTake(r *lua.Reply) QueueTakeResult {
 	var v QueueTakeResult
-	r.Tuple(7)
+	r.Tuple(4)
 	v.Now = r.Int("now")
-	v.Fence = r.Int("fence")
-	v.Paused = r.Bool("paused")
+	if rows, n := r.Rows("states", 6); n > 0 {
+		v.States = make([]QueueTakeState, n)
+		for i := range v.States {
+			e := &v.States[i]
+			e.Fence = rows.Int("fence")
+			e.Paused = rows.Bool("paused")
+			e.Jobs = rows.Int("jobs")
+			e.Dropped = rows.Int("dropped")
+			if !rows.Absent() {
+				e.NextDue = lua.Some(rows.TimeMilli("next_due"))
+			}
+			if !rows.Absent() {
+				e.NextLapse = lua.Some(rows.Int("next_lapse"))
+			}
+		}
+	}
 	if rows, n := r.Rows("jobs", 4); n > 0 {
 		v.Jobs = make([]QueueTakeJob, n)
 		for i := range v.Jobs {
@@ -136,12 +203,13 @@ func decodeQueueTake(r *lua.Reply) QueueTakeResult {
 			e.Failures = rows.Int("failures")
 		}
 	}
-	v.Dropped = r.Int("dropped")
-	if !r.Absent() {
-		v.NextDue = lua.Some(r.TimeMilli("next_due"))
-	}
-	if !r.Absent() {
-		v.NextLapse = lua.Some(r.Int("next_lapse"))
+	if rows, n := r.Rows("options", 2); n > 0 {
+		v.Options = make([]QueueTakeOption, n)
+		for i := range v.Options {
+			e := &v.Options[i]
+			e.Place = rows.Int("place")
+			e.Text = rows.String("text")
+		}
 	}
 	return v
 }

@@ -11,10 +11,10 @@ import (
 )
 
 // QueueTrimSHA is the SHA-1 of queue_trim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTrimSHA = "6460542f44a804c7940cd2321daf710b2a7876b8"
+const QueueTrimSHA = "c052f64b3ea25aec1009a740d160b2ff1ef043ca"
 
 // QueueTrimGuardedSHA is the SHA-1 of guard.lua and queue_trim.lua joined, which runs under lua.Guard.
-const QueueTrimGuardedSHA = "f22123d45f23ebb9de24ddce00d999ea0eb521e5"
+const QueueTrimGuardedSHA = "0374d461b4d1c247b79bd765448c26491f67be6c"
 
 // QueueTrimScript is scripts/queue_trim.lua.
 var QueueTrimScript = lua.Script{
@@ -27,9 +27,15 @@ var QueueTrimScript = lua.Script{
 		{Name: "bodies", Type: "hash"},
 		{Name: "failures", Type: "hash"},
 		{Name: "control", Type: "hash"},
+		{Name: "options", Type: "hash"},
+		{Name: "finished", Type: "zset"},
+		{Name: "unique", Type: "hash"},
 	},
 	Guarded: lua.Text{SHA: QueueTrimGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueTrim},
 }
+
+// ErrQueueTrimLayout is the error LAYOUT of queue_trim.lua: the queue has a later layout.
+var ErrQueueTrimLayout = &lua.Code{Script: "queue_trim", Name: "LAYOUT", Text: "the queue has a later layout"}
 
 // QueueTrimParams are the keys and arguments of QueueTrim.
 type QueueTrimParams struct {
@@ -38,7 +44,11 @@ type QueueTrimParams struct {
 	// KEYS[3], hash: id to the number of its failed deliveries, id and a line feed to the last reason.
 	Failures string
 	Control  string // KEYS[4], hash: paused, limit, dead_bytes
-	Keep     int64  // ARGV[1], at least -1: the most jobs that stay, -1 for any number
+	Options  string // KEYS[5], hash: id to the options of a job, which queue_push.lua wrote
+	Finished string // KEYS[6], zset: ids of finished jobs, scored by that time in ms
+	// KEYS[7], hash: k:name to the id that holds it, j:id to the name it holds.
+	Unique string
+	Keep   int64 // ARGV[1], at least -1: the most jobs that stay, -1 for any number
 	// ARGV[2], at least -1: the most bytes of bodies that stay, -1 for any number.
 	Bytes int64
 	Age   int64 // ARGV[3], at least -1: ms after which a dead job goes, -1 for never
@@ -54,6 +64,8 @@ type QueueTrimResult struct {
 
 // QueueTrim removes the oldest dead jobs, as many as pass a limit.
 //
+// Long because a job that was buried while ready keeps its id until its entry is dropped.
+//
 //   - Contract, dup-only: an error half-way leaves some of them.
 //   - Retry: safe; sent again after a lost reply; it goes on where it stopped.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
@@ -63,8 +75,12 @@ type QueueTrimResult struct {
 //   - KEYS[3]: failures, hash: id to the number of its failed deliveries, id and a line feed to the
 //     last reason.
 //   - KEYS[4]: control, hash: paused, limit, dead_bytes.
+//   - KEYS[5]: options, hash: id to the options of a job, which queue_push.lua wrote.
+//   - KEYS[6]: finished, zset: ids of finished jobs, scored by that time in ms.
+//   - KEYS[7]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - Reply: bytes: of the bodies that stay.
 //   - Cost: O(log n) for each job removed.
+//   - [ErrQueueTrimLayout]: the queue has a later layout.
 func QueueTrim(ctx context.Context, c lua.Client, p QueueTrimParams) (QueueTrimResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueTrim)
 }
@@ -76,11 +92,14 @@ func QueueTrimIn(b *lua.Batch, p QueueTrimParams) *lua.Future[QueueTrimResult] {
 }
 
 func (p *QueueTrimParams) call() *lua.Call {
-	c := lua.NewCall(&QueueTrimScript, 4, 4)
+	c := lua.NewCall(&QueueTrimScript, 7, 4)
 	c.Key("dead", p.Dead)
 	c.Key("bodies", p.Bodies)
 	c.Key("failures", p.Failures)
 	c.Key("control", p.Control)
+	c.Key("options", p.Options)
+	c.Key("finished", p.Finished)
+	c.Key("unique", p.Unique)
 	c.EndKeys()
 	c.Int("keep", p.Keep, -1, math.MaxInt64)
 	c.Int("bytes", p.Bytes, -1, math.MaxInt64)

@@ -12,7 +12,7 @@ import (
 )
 
 // RPCBindSHA is the SHA-1 of rpc_bind.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCBindSHA = "a1566ad90953640b68e5a00b588ca4514683dee6"
+const RPCBindSHA = "8e237a95e0e4ed7696990b5b4ee9bce1d75c1e1e"
 
 // RPCBindScript is scripts/rpc_bind.lua.
 var RPCBindScript = lua.Script{
@@ -29,12 +29,15 @@ var RPCBindScript = lua.Script{
 // RPCBindParams are the keys and arguments of RPCBind.
 type RPCBindParams struct {
 	Binding string // KEYS[1], string: the node that owns the connection
-	Nodes   string // KEYS[2], zset: node, scored by the end of its lease in ms
-	Node    string // ARGV[1]
+	// KEYS[2], zset: node, scored by the end of its lease in ms; the fraction is its load.
+	Nodes string
+	Node  string // ARGV[1]
 	// ARGV[2]: the owner that loses the connection; none: the connection must be free or its owner
 	// dead.
 	From lua.Opt[string]
-	Keep time.Duration // ARGV[3], at least 1 ms: how long the binding stays
+	// ARGV[3], at least 0 ms: how long the binding stays; 0: the connection is freed, if the node owns
+	// it.
+	Keep time.Duration
 }
 
 // RPCBindResult is the reply of RPCBind.
@@ -43,13 +46,15 @@ type RPCBindResult struct {
 	Owner string
 }
 
-// RPCBind makes a node the owner of a connection, if the current owner is the expected one.
+// RPCBind makes a node the owner of a connection, if the current owner is the expected one, or
+// frees the connection.
 //
 //   - Contract, all-or-nothing: an error leaves the data as it was.
-//   - Retry: safe; sent again after a lost reply; the owner binds it again.
+//   - Retry: safe; sent again after a lost reply; the owner binds it again; a free connection stays
+//     free.
 //   - KEYS[1]: binding, string: the node that owns the connection.
-//   - KEYS[2]: nodes, zset: node, scored by the end of its lease in ms.
-//   - Reply: owner: of the connection now.
+//   - KEYS[2]: nodes, zset: node, scored by the end of its lease in ms; the fraction is its load.
+//   - Reply: owner: of the connection now; bound, where it is freed: whether the node owned it.
 //   - Cost: O(1).
 func RPCBind(ctx context.Context, c lua.Client, p RPCBindParams) (RPCBindResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCBind)
@@ -68,7 +73,7 @@ func (p *RPCBindParams) call() *lua.Call {
 	c.EndKeys()
 	c.String(&p.Node)
 	c.String(p.From.Ptr())
-	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
+	c.Milliseconds("keep", p.Keep, 0, math.MaxInt64)
 	return c
 }
 

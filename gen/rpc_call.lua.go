@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCallSHA is the SHA-1 of rpc_call.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCallSHA = "2ca6f7ed37b9cb2ba5db442ef725443397e43e6b"
+const RPCCallSHA = "99b67661e9c1d90c809a56b557bfb7adf1f9dcb1"
 
 // RPCCallScript is scripts/rpc_call.lua.
 var RPCCallScript = lua.Script{
@@ -23,103 +23,78 @@ var RPCCallScript = lua.Script{
 	Retry:  lua.RetrySafe,
 	Keys: []lua.Key{
 		{Name: "nodes", Type: "zset"},
-		{Name: "method", Type: "zset"},
 		{Name: "record", Type: "string"},
-		{Name: "discard", Type: "string", Variadic: true},
 	},
+	Merge: &lua.Merge{Max: 64, Width: 1},
 }
 
 // RPCCallParams are the keys and arguments of RPCCall.
 type RPCCallParams struct {
-	Nodes string // KEYS[1], zset: node, scored by the end of its lease in ms
-	// KEYS[2], zset: node, scored by its calls in flight less its limit of concurrent calls; 1000000
-	// more when it is unreachable.
-	Method string
-	// KEYS[3], string: state (p pending, d done, l lost, x cancelled), attempt, space, node, line feed;
-	// pending: callers, line feed, request; done: reply.
+	// KEYS[1], zset: node, scored by the end of its lease in ms; the fraction is its load, .999: it
+	// leaves.
+	Nodes string
+	// KEYS[2], string: state (p pending, d done, r refused, l lost, x cancelled), attempt, space, node,
+	// line feed; digest, then a tab and a name for each caller, line feed; request or reply.
 	Record string
-	// KEYS[4] and on, at most 200, string: records that the caller needs no more.
-	Discards []string
-	Frame    []byte // ARGV[1]: the request as nodes read it
-	// ARGV[2]: what is published instead of the frame, which is then fetched; empty for the frame.
-	Notice  []byte
-	Caller  string        // ARGV[3]: name of the caller
-	Outbox  string        // ARGV[4]: prefix of the nodes' channels
-	Timeout time.Duration // ARGV[5], at least 1 ms: how long the caller waits
-	Keep    time.Duration // ARGV[6], at least 1 ms: how long the record stays
-	Shard   bool          // ARGV[7]: sharded pub/sub, in a cluster
-	// ARGV[8]: whether a valid lease is enough: the slot has just moved, and not every node has
-	// subscribed at its new owner.
-	Trust bool
+	Node   string // ARGV[1]: the one that gets it
+	Caller string // ARGV[2]: name of the caller
+	Outbox string // ARGV[3]: prefix of the nodes' channels
+	Frame  []byte // ARGV[4]: the request as nodes read it
+	// ARGV[5]: what is published instead of the frame, which is then fetched; empty for the frame.
+	Notice []byte
+	// ARGV[6]: of the body, where other callers may name the record; else empty.
+	Digest string
+	Left   time.Duration // ARGV[7], at least 1 ms: how long the handler may take
+	Ends   int64         // ARGV[8]: when the request is over, by the server's clock in ms
+	Keep   time.Duration // ARGV[9], at least 1 ms: how long the record stays
+	Shard  bool          // ARGV[10]: sharded pub/sub, in a cluster
 }
 
-// RPCCallOutcome is the outcome of RPCCall.
-type RPCCallOutcome int64
+// RPCCallResult is the reply of RPCCall.
+type RPCCallResult int64
 
-// The values of RPCCallOutcome.
+// The values of RPCCallResult.
 const (
-	RPCCallOutcomeSent         RPCCallOutcome = 1
-	RPCCallOutcomeKnown        RPCCallOutcome = 2
-	RPCCallOutcomeNoMethod     RPCCallOutcome = 3
-	RPCCallOutcomeNoLease      RPCCallOutcome = 4
-	RPCCallOutcomeNoSubscriber RPCCallOutcome = 5
-	RPCCallOutcomeOverloaded   RPCCallOutcome = 6
+	RPCCallResultUndecided RPCCallResult = 0
+	RPCCallResultSent      RPCCallResult = 1
+	RPCCallResultLate      RPCCallResult = 8
 )
 
 // String returns the value's name in the script's header, or its number.
-func (v RPCCallOutcome) String() string {
+func (v RPCCallResult) String() string {
 	switch v {
-	case RPCCallOutcomeSent:
+	case RPCCallResultUndecided:
+		return "undecided"
+	case RPCCallResultSent:
 		return "sent"
-	case RPCCallOutcomeKnown:
-		return "known"
-	case RPCCallOutcomeNoMethod:
-		return "no_method"
-	case RPCCallOutcomeNoLease:
-		return "no_lease"
-	case RPCCallOutcomeNoSubscriber:
-		return "no_subscriber"
-	case RPCCallOutcomeOverloaded:
-		return "overloaded"
+	case RPCCallResultLate:
+		return "late"
 	}
 	return strconv.FormatInt(int64(v), 10)
 }
 
-// RPCCallResult is the reply of RPCCall.
-type RPCCallResult struct {
-	Outcome RPCCallOutcome
-	Node    string
-}
-
-// RPCCall sends a request to the least busy node that serves its method, and records it.
+// RPCCall records requests and publishes them, each for one node that can take it.
 //
-// 1. It walks the nodes of the method in order of load, and removes those without a lease. 2. It
-// marks a node without a subscriber, so that the node comes after all others until its next report.
-// 3. It records the request for the first node with a lease, a subscriber and free capacity. 4. It
-// adds the request to the load of that node and publishes it.
+// A node can take requests that has a lease and a subscriber. PUBSUB NUMSUB finds the subscriber,
+// not the count that PUBLISH returns: a subscriber of a replica receives what is published here and
+// is not counted. It must not run a request that was given to another node.
 //
-// PUBSUB NUMSUB finds the subscriber, not the count that PUBLISH returns. A subscriber of a replica
-// receives what is published here and is not counted: it must not run a request that was sent to
-// another node.
+// A request that arrives after its end does nothing. One that is recorded, or whose node cannot
+// take it, is left to rpc_decide.lua. The requests for one node are one message: for each of them
+// the attempt, the remaining time in ms and the length of the frame, a line feed, the frame.
 //
-// In a cluster the channels belong to the slot, and its owner knows every subscriber. While the
-// slot moves, the nodes are subscribed elsewhere. Then the caller has no subscription here either,
-// and a valid lease of the node is enough: it finds the request after it has subscribed again.
+// Long because one call takes the rows of many callers, and each row is decided by itself.
 //
-// A node reads the attempt, the remaining time in ms and the frame: '1 5000', a line feed, the
-// frame.
-//
-//   - Contract, dup-only: a request that cannot be published leaves no record; nodes found dead or
-//     unreachable stay marked.
-//   - Retry: safe; sent again after a lost reply; a call that is recorded is not sent again.
-//   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.
-//   - KEYS[2]: method, zset: node, scored by its calls in flight less its limit of concurrent
-//     calls; 1000000 more when it is unreachable.
-//   - KEYS[3]: record, string: state (p pending, d done, l lost, x cancelled), attempt, space,
-//     node, line feed; pending: callers, line feed, request; done: reply.
-//   - KEYS[4]: discard and on, string: records that the caller needs no more.
-//   - Reply: known: the call is recorded already.
-//   - Cost: O(log n + k) for k nodes tried, 64 at most.
+//   - Contract, dup-only: a request that cannot be published is not recorded.
+//   - Retry: safe; sent again after a lost reply; a request that is recorded is not sent again.
+//   - Merge: one call of the script takes the rows of up to 64 callers; KEYS and ARGV below are
+//     those of the first row.
+//   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms; the fraction is its load,
+//     .999: it leaves.
+//   - KEYS[2]: record, string: state (p pending, d done, r refused, l lost, x cancelled), attempt,
+//     space, node, line feed; digest, then a tab and a name for each caller, line feed; request or
+//     reply.
+//   - Cost: O(log n).
 func RPCCall(ctx context.Context, c lua.Client, p RPCCallParams) (RPCCallResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCCall)
 }
@@ -131,37 +106,33 @@ func RPCCallIn(b *lua.Batch, p RPCCallParams) *lua.Future[RPCCallResult] {
 }
 
 func (p *RPCCallParams) call() *lua.Call {
-	c := lua.NewCall(&RPCCallScript, 3+len(p.Discards), 8)
+	c := lua.NewCall(&RPCCallScript, 2, 10)
 	c.Key("nodes", p.Nodes)
-	c.Key("method", p.Method)
 	c.Key("record", p.Record)
-	c.Keys("discard", p.Discards, 200)
 	c.EndKeys()
-	c.Bytes(&p.Frame)
-	c.Bytes(&p.Notice)
+	c.String(&p.Node)
 	c.String(&p.Caller)
 	c.String(&p.Outbox)
-	c.Milliseconds("timeout", p.Timeout, 1, math.MaxInt64)
+	c.Bytes(&p.Frame)
+	c.Bytes(&p.Notice)
+	c.String(&p.Digest)
+	c.Milliseconds("left", p.Left, 1, math.MaxInt64)
+	c.Int("ends", p.Ends, math.MinInt64, math.MaxInt64)
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
 	c.Bool(p.Shard)
-	c.Bool(p.Trust)
 	return c
 }
 
 func decodeRPCCall(r *lua.Reply) RPCCallResult {
-	var v RPCCallResult
-	r.Tuple(2)
-	v.Outcome = decodeRPCCallOutcome(r, "outcome")
-	v.Node = r.String("node")
-	return v
+	return decodeRPCCallResult(r, "reply")
 }
 
-func decodeRPCCallOutcome(r *lua.Reply, name string) RPCCallOutcome {
-	v := RPCCallOutcome(r.Int(name))
+func decodeRPCCallResult(r *lua.Reply, name string) RPCCallResult {
+	v := RPCCallResult(r.Int(name))
 	switch v {
-	case RPCCallOutcomeSent, RPCCallOutcomeKnown, RPCCallOutcomeNoMethod, RPCCallOutcomeNoLease, RPCCallOutcomeNoSubscriber, RPCCallOutcomeOverloaded:
+	case RPCCallResultUndecided, RPCCallResultSent, RPCCallResultLate:
 	default:
-		r.Fail(name, "one of 1 (sent), 2 (known), 3 (no_method), 4 (no_lease), 5 (no_subscriber), 6 (overloaded)")
+		r.Fail(name, "one of 0 (undecided), 1 (sent), 8 (late)")
 	}
 	return v
 }

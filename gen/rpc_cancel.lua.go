@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCancelSHA is the SHA-1 of rpc_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCancelSHA = "62f9622977b01579c1ba82dd585e18d4ef3b51f0"
+const RPCCancelSHA = "377aa20a6fc7d1faebd5e74a8be37facb1cc1de4"
 
 // RPCCancelScript is scripts/rpc_cancel.lua.
 var RPCCancelScript = lua.Script{
@@ -23,17 +23,15 @@ var RPCCancelScript = lua.Script{
 	Retry:  lua.RetrySafe,
 	Keys: []lua.Key{
 		{Name: "record", Type: "string"},
-		{Name: "method", Type: "zset"},
 	},
 }
 
 // RPCCancelParams are the keys and arguments of RPCCancel.
 type RPCCancelParams struct {
 	Record string // KEYS[1], string: see rpc_call.lua
-	Method string // KEYS[2], zset: node, scored as in rpc_call.lua
 	Outbox string // ARGV[1]: prefix of the nodes' channels
 	Notice []byte // ARGV[2]: what is published to the node
-	// ARGV[3], ms: how long a request that arrives later is refused; 0: no request can arrive later.
+	// ARGV[3], at least 1 ms: how long a request that arrives later is refused.
 	Mark  time.Duration
 	Shard bool // ARGV[4]: sharded pub/sub, in a cluster
 }
@@ -63,14 +61,13 @@ func (v RPCCancelResult) String() string {
 
 // RPCCancel cancels a request: its node is notified, and its reply is refused.
 //
-// A request that may arrive later leaves a mark, so that it does not run then.
+// A mark stays, so that a request that arrives later does not run.
 //
 //   - Contract, dup-only: an error half-way leaves the request cancelled and its node not notified.
 //   - Retry: safe; sent again after a lost reply; a cancelled request stays cancelled.
 //   - KEYS[1]: record, string: see rpc_call.lua.
-//   - KEYS[2]: method, zset: node, scored as in rpc_call.lua.
 //   - Reply: missing: no record, or cancelled before; done: the unread reply is deleted.
-//   - Cost: O(log n), n being the number of nodes.
+//   - Cost: O(1).
 func RPCCancel(ctx context.Context, c lua.Client, p RPCCancelParams) (RPCCancelResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCCancel)
 }
@@ -82,13 +79,12 @@ func RPCCancelIn(b *lua.Batch, p RPCCancelParams) *lua.Future[RPCCancelResult] {
 }
 
 func (p *RPCCancelParams) call() *lua.Call {
-	c := lua.NewCall(&RPCCancelScript, 2, 4)
+	c := lua.NewCall(&RPCCancelScript, 1, 4)
 	c.Key("record", p.Record)
-	c.Key("method", p.Method)
 	c.EndKeys()
 	c.String(&p.Outbox)
 	c.Bytes(&p.Notice)
-	c.Milliseconds("mark", p.Mark, math.MinInt64, math.MaxInt64)
+	c.Milliseconds("mark", p.Mark, 1, math.MaxInt64)
 	c.Bool(p.Shard)
 	return c
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCastSHA is the SHA-1 of rpc_cast.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCastSHA = "f1e63cb3e5518d66a04547407dc7ab68067c488a"
+const RPCCastSHA = "d38948bfbeb504b492ccb6a5b5dfc2873faa49b5"
 
 // RPCCastScript is scripts/rpc_cast.lua.
 var RPCCastScript = lua.Script{
@@ -22,19 +22,23 @@ var RPCCastScript = lua.Script{
 	Source: &scripts.RPCCast,
 	Keys: []lua.Key{
 		{Name: "nodes", Type: "zset"},
-		{Name: "method", Type: "zset"},
+		{Name: "methods", Type: "zset"},
 	},
 }
 
 // RPCCastParams are the keys and arguments of RPCCast.
 type RPCCastParams struct {
-	Nodes   string        // KEYS[1], zset: node, scored by the end of its lease in ms
-	Method  string        // KEYS[2], zset: node, scored as in rpc_call.lua
-	Frame   []byte        // ARGV[1]: the request as nodes read it
-	Outbox  string        // ARGV[2]: prefix of the nodes' channels
-	Timeout time.Duration // ARGV[3], at least 1 ms: how long a handler may take
-	All     bool          // ARGV[4]: whether all nodes get it
-	Shard   bool          // ARGV[5]: sharded pub/sub, in a cluster
+	// KEYS[1], zset: node, scored by the end of its lease in ms; the fraction is its load.
+	Nodes   string
+	Methods string          // KEYS[2], zset: method, NUL, node; all scores are 0
+	Method  string          // ARGV[1]
+	After   lua.Opt[string] // ARGV[2]: the last node of the previous page
+	Start   int64           // ARGV[3], at least 0: for one node: where the search begins
+	Frame   []byte          // ARGV[4]: the request as nodes read it
+	Outbox  string          // ARGV[5]: prefix of the nodes' channels
+	Timeout time.Duration   // ARGV[6], at least 1 ms: how long a handler may take
+	All     bool            // ARGV[7]: whether all nodes get it
+	Shard   bool            // ARGV[8]: sharded pub/sub, in a cluster
 }
 
 // RPCCastReason is the reason of RPCCast.
@@ -67,6 +71,7 @@ func (v RPCCastReason) String() string {
 type RPCCastResult struct {
 	Sent   int64
 	Reason RPCCastReason
+	Last   lua.Opt[string]
 }
 
 // RPCCast sends a request without a reply to one node or to all nodes that serve its method.
@@ -74,10 +79,11 @@ type RPCCastResult struct {
 //   - Contract, dup-only: an error half-way leaves some nodes without the request.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown; a node that
 //     received the request would run it again.
-//   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.
-//   - KEYS[2]: method, zset: node, scored as in rpc_call.lua.
-//   - Reply: sent: the number of nodes that were subscribed.
-//   - Cost: O(n) for n nodes, 500 at most.
+//   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms; the fraction is its load.
+//   - KEYS[2]: methods, zset: method, NUL, node; all scores are 0.
+//   - Reply: sent: the number of nodes that were subscribed; last: of a page of 500 nodes, after
+//     which there may be more.
+//   - Cost: O(log n + k) for k nodes, 500 at most.
 func RPCCast(ctx context.Context, c lua.Client, p RPCCastParams) (RPCCastResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCCast)
 }
@@ -89,10 +95,13 @@ func RPCCastIn(b *lua.Batch, p RPCCastParams) *lua.Future[RPCCastResult] {
 }
 
 func (p *RPCCastParams) call() *lua.Call {
-	c := lua.NewCall(&RPCCastScript, 2, 5)
+	c := lua.NewCall(&RPCCastScript, 2, 8)
 	c.Key("nodes", p.Nodes)
-	c.Key("method", p.Method)
+	c.Key("methods", p.Methods)
 	c.EndKeys()
+	c.String(&p.Method)
+	c.String(p.After.Ptr())
+	c.Int("start", p.Start, 0, math.MaxInt64)
 	c.Bytes(&p.Frame)
 	c.String(&p.Outbox)
 	c.Milliseconds("timeout", p.Timeout, 1, math.MaxInt64)
@@ -103,9 +112,12 @@ func (p *RPCCastParams) call() *lua.Call {
 
 func decodeRPCCast(r *lua.Reply) RPCCastResult {
 	var v RPCCastResult
-	r.Tuple(2)
+	r.Tuple(3)
 	v.Sent = r.Int("sent")
 	v.Reason = decodeRPCCastReason(r, "reason")
+	if !r.Absent() {
+		v.Last = lua.Some(r.String("last"))
+	}
 	return v
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCChunkSHA is the SHA-1 of rpc_chunk.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCChunkSHA = "5124d1f6e45e174d8e35646ff13ade1896ffbe02"
+const RPCChunkSHA = "d21df0520fa37a5d25ef7717ee65a772e2493f1f"
 
 // RPCChunkScript is scripts/rpc_chunk.lua.
 var RPCChunkScript = lua.Script{

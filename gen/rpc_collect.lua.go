@@ -12,7 +12,7 @@ import (
 )
 
 // RPCCollectSHA is the SHA-1 of rpc_collect.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCollectSHA = "3faf4be44ec315a1c9d48a80757e97fcfddc2846"
+const RPCCollectSHA = "fce25aac8d88497548b77b2c8c608f3827ea44ac"
 
 // RPCCollectScript is scripts/rpc_collect.lua.
 var RPCCollectScript = lua.Script{
@@ -42,6 +42,7 @@ const (
 	RPCCollectStateDone    RPCCollectState = 2
 	RPCCollectStateLost    RPCCollectState = 3
 	RPCCollectStateLater   RPCCollectState = 4
+	RPCCollectStateRefused RPCCollectState = 5
 )
 
 // String returns the value's name in the script's header, or its number.
@@ -57,6 +58,8 @@ func (v RPCCollectState) String() string {
 		return "lost"
 	case RPCCollectStateLater:
 		return "later"
+	case RPCCollectStateRefused:
+		return "refused"
 	}
 	return strconv.FormatInt(int64(v), 10)
 }
@@ -66,6 +69,7 @@ type RPCCollectRow struct {
 	State   RPCCollectState
 	Attempt int64
 	Left    time.Duration
+	Node    string
 	Frame   []byte
 }
 
@@ -78,7 +82,8 @@ type RPCCollectRow struct {
 //   - Retry: safe; sent again after a lost reply; it only reads.
 //   - KEYS[1]: records and on, string: see rpc_call.lua.
 //   - Reply: one row for each record, in order; missing: no record, or cancelled; left: until the
-//     record expires; later: left out, as the rows hold 1 MB already.
+//     record expires; node: the last one that had it; later: left out, as the rows hold 1 MB
+//     already.
 //   - Cost: O(1) for each record.
 func RPCCollect(ctx context.Context, c lua.Client, p RPCCollectParams) ([]RPCCollectRow, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCCollect)
@@ -100,13 +105,14 @@ func (p *RPCCollectParams) call() *lua.Call {
 
 func decodeRPCCollect(r *lua.Reply) []RPCCollectRow {
 	var v []RPCCollectRow
-	if rows, n := r.Rows("reply", 4); n > 0 {
+	if rows, n := r.Rows("reply", 5); n > 0 {
 		v = make([]RPCCollectRow, n)
 		for i := range v {
 			e := &v[i]
 			e.State = decodeRPCCollectState(rows, "state")
 			e.Attempt = rows.Int("attempt")
 			e.Left = rows.Milliseconds("left")
+			e.Node = rows.String("node")
 			e.Frame = rows.Bytes("frame")
 		}
 	}
@@ -116,9 +122,9 @@ func decodeRPCCollect(r *lua.Reply) []RPCCollectRow {
 func decodeRPCCollectState(r *lua.Reply, name string) RPCCollectState {
 	v := RPCCollectState(r.Int(name))
 	switch v {
-	case RPCCollectStateMissing, RPCCollectStatePending, RPCCollectStateDone, RPCCollectStateLost, RPCCollectStateLater:
+	case RPCCollectStateMissing, RPCCollectStatePending, RPCCollectStateDone, RPCCollectStateLost, RPCCollectStateLater, RPCCollectStateRefused:
 	default:
-		r.Fail(name, "one of 0 (missing), 1 (pending), 2 (done), 3 (lost), 4 (later)")
+		r.Fail(name, "one of 0 (missing), 1 (pending), 2 (done), 3 (lost), 4 (later), 5 (refused)")
 	}
 	return v
 }

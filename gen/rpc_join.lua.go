@@ -12,7 +12,7 @@ import (
 )
 
 // RPCJoinSHA is the SHA-1 of rpc_join.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCJoinSHA = "42e49561359dce4e4681a6265254c87dfe5c2745"
+const RPCJoinSHA = "cc6179a8d26328c78be07cedf4b95f3d7fede151"
 
 // RPCJoinScript is scripts/rpc_join.lua.
 var RPCJoinScript = lua.Script{
@@ -23,24 +23,29 @@ var RPCJoinScript = lua.Script{
 	Keys: []lua.Key{
 		{Name: "nodes", Type: "zset"},
 		{Name: "about", Type: "hash"},
-		{Name: "methods", Type: "zset", Variadic: true},
+		{Name: "methods", Type: "zset"},
+		{Name: "serves", Type: "hash"},
 	},
 }
 
 // RPCJoinParams are the keys and arguments of RPCJoin.
 type RPCJoinParams struct {
-	Nodes   string        // KEYS[1], zset: node, scored by the end of its lease in ms
+	// KEYS[1], zset: node, scored by the end of its lease in ms; the fraction is its load.
+	Nodes   string
 	About   string        // KEYS[2], hash: node to its description
-	Methods []string      // KEYS[3] and on, at most 500, zset: node, scored as in rpc_call.lua
+	Methods string        // KEYS[3], zset: method, NUL, node; all scores are 0
+	Serves  string        // KEYS[4], hash: node, NUL, part: methods, a line each
 	Node    string        // ARGV[1]: name of this incarnation of the node
 	Lease   time.Duration // ARGV[2], at least 1 ms: how long the node is announced
-	// ARGV[3], at least 1 ms: how long the keys stay without a node, more than the lease.
-	Stay   time.Duration
-	Load   int64  // ARGV[4]: its calls in flight less its limit of concurrent calls
-	Text   string // ARGV[5]: its description
-	Outbox string // ARGV[6]: prefix of the nodes' channels
-	Notice []byte // ARGV[7]: what is published on its own channel
-	Shard  bool   // ARGV[8]: sharded pub/sub, in a cluster
+	Load    int64         // ARGV[3], 0 to 999: how busy it is, in thousandths
+	Text    string        // ARGV[4]: its description
+	Outbox  string        // ARGV[5]: prefix of the nodes' channels
+	Notice  []byte        // ARGV[6]: what is published on its own channel
+	Shard   bool          // ARGV[7]: sharded pub/sub, in a cluster
+	// ARGV[8], ms: how long the keys of methods and descriptions stay; 0: as long as before.
+	Stay  time.Duration
+	Part  int64    // ARGV[9], at least 0: which part of its methods is given
+	Names []string // ARGV[10] and on, at most 500: methods
 }
 
 // RPCJoinResult is the reply of RPCJoin.
@@ -48,23 +53,26 @@ type RPCJoinResult struct {
 	Now       time.Time
 	Deadline  time.Time
 	Receivers int64
+	Fresh     bool
 }
 
-// RPCJoin announces a node and its methods for the length of a lease.
+// RPCJoin announces a node for the length of a lease, and its methods where they are given.
 //
-// 1. It writes the lease and the load of the node anew, which corrects a wrong count of its calls.
-// 2. It removes nodes whose leases are over. 3. It publishes a notice on the node's own channel. A
-// count of 0 receivers means that the subscription is lost.
+// 1. It writes the lease, the load and the description of the node. 2. It removes nodes whose
+// leases are over, with their methods. 3. It publishes a notice on the node's own channel. A count
+// of 0 receivers means that the subscription is lost.
 //
-// A node repeats it well within the lease.
+// A node repeats it well within the lease. It gives its methods when they change, when none are
+// known, and now and then, because the keys of methods and descriptions expire without that.
 //
 //   - Contract, dup-only: an error half-way leaves the node announced for some of its methods.
 //   - Retry: safe; sent again after a lost reply; the same values are set again.
-//   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.
+//   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms; the fraction is its load.
 //   - KEYS[2]: about, hash: node to its description.
-//   - KEYS[3]: methods and on, zset: node, scored as in rpc_call.lua.
-//   - Reply: receivers: of the notice.
-//   - Cost: O(log n) for each method, n being the number of nodes.
+//   - KEYS[3]: methods, zset: method, NUL, node; all scores are 0.
+//   - KEYS[4]: serves, hash: node, NUL, part: methods, a line each.
+//   - Reply: receivers: of the notice; fresh: no methods of the node are known.
+//   - Cost: O(log n) for each method given, n being the number of nodes.
 func RPCJoin(ctx context.Context, c lua.Client, p RPCJoinParams) (RPCJoinResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCJoin)
 }
@@ -76,27 +84,34 @@ func RPCJoinIn(b *lua.Batch, p RPCJoinParams) *lua.Future[RPCJoinResult] {
 }
 
 func (p *RPCJoinParams) call() *lua.Call {
-	c := lua.NewCall(&RPCJoinScript, 2+len(p.Methods), 8)
+	c := lua.NewCall(&RPCJoinScript, 4, 9+len(p.Names))
 	c.Key("nodes", p.Nodes)
 	c.Key("about", p.About)
-	c.Keys("methods", p.Methods, 500)
+	c.Key("methods", p.Methods)
+	c.Key("serves", p.Serves)
 	c.EndKeys()
 	c.String(&p.Node)
 	c.Milliseconds("lease", p.Lease, 1, math.MaxInt64)
-	c.Milliseconds("stay", p.Stay, 1, math.MaxInt64)
-	c.Int("load", p.Load, math.MinInt64, math.MaxInt64)
+	c.Int("load", p.Load, 0, 999)
 	c.String(&p.Text)
 	c.String(&p.Outbox)
 	c.Bytes(&p.Notice)
 	c.Bool(p.Shard)
+	c.Milliseconds("stay", p.Stay, math.MinInt64, math.MaxInt64)
+	c.Int("part", p.Part, 0, math.MaxInt64)
+	c.Group("name", len(p.Names), 500, 1)
+	for i := range p.Names {
+		c.StringAt(&p.Names[i])
+	}
 	return c
 }
 
 func decodeRPCJoin(r *lua.Reply) RPCJoinResult {
 	var v RPCJoinResult
-	r.Tuple(3)
+	r.Tuple(4)
 	v.Now = r.TimeMilli("now")
 	v.Deadline = r.TimeMilli("deadline")
 	v.Receivers = r.Int("receivers")
+	v.Fresh = r.Bool("fresh")
 	return v
 }

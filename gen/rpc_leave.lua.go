@@ -10,7 +10,7 @@ import (
 )
 
 // RPCLeaveSHA is the SHA-1 of rpc_leave.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCLeaveSHA = "fbda6ed9e794c5e35eb3ce0d969c87d0eedc2583"
+const RPCLeaveSHA = "a13b29ed95dc8ea03adbf0552db9655204804307"
 
 // RPCLeaveScript is scripts/rpc_leave.lua.
 var RPCLeaveScript = lua.Script{
@@ -21,26 +21,34 @@ var RPCLeaveScript = lua.Script{
 	Keys: []lua.Key{
 		{Name: "nodes", Type: "zset"},
 		{Name: "about", Type: "hash"},
-		{Name: "methods", Type: "zset", Variadic: true},
+		{Name: "methods", Type: "zset"},
+		{Name: "serves", Type: "hash"},
 	},
 }
 
 // RPCLeaveParams are the keys and arguments of RPCLeave.
 type RPCLeaveParams struct {
-	Nodes   string   // KEYS[1], zset: node, scored by the end of its lease in ms
-	About   string   // KEYS[2], hash: node to its description
-	Methods []string // KEYS[3] and on, at most 500, zset: node, scored as in rpc_call.lua
-	Node    string   // ARGV[1]: name of this incarnation of the node
-	Stay    bool     // ARGV[2]: whether the lease stays, so that the node finishes its calls
+	// KEYS[1], zset: node, scored by the end of its lease in ms; the fraction is its load.
+	Nodes   string
+	About   string // KEYS[2], hash: node to its description
+	Methods string // KEYS[3], zset: method, NUL, node; all scores are 0
+	Serves  string // KEYS[4], hash: node, NUL, part: methods, a line each
+	Node    string // ARGV[1]: name of this incarnation of the node
+	Stay    bool   // ARGV[2]: whether the lease stays, so that the node finishes its calls
+	// ARGV[3] and on, at most 500: the node is withdrawn from these alone; from all where there are
+	// none.
+	Names []string
 }
 
-// RPCLeave removes a node from its methods, so that no call is sent to it, and then its lease.
+// RPCLeave withdraws a node from methods, from all of them or from those that are given, and ends
+// its lease.
 //
 //   - Contract, dup-only: an error half-way leaves the node announced until its lease ends.
 //   - Retry: safe; sent again after a lost reply; a removed node stays removed.
-//   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.
+//   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms; the fraction is its load.
 //   - KEYS[2]: about, hash: node to its description.
-//   - KEYS[3]: methods and on, zset: node, scored as in rpc_call.lua.
+//   - KEYS[3]: methods, zset: method, NUL, node; all scores are 0.
+//   - KEYS[4]: serves, hash: node, NUL, part: methods, a line each.
 //   - Reply: whether the node was announced.
 //   - Cost: O(log n) for each method, n being the number of nodes.
 func RPCLeave(ctx context.Context, c lua.Client, p RPCLeaveParams) (bool, error) {
@@ -54,13 +62,18 @@ func RPCLeaveIn(b *lua.Batch, p RPCLeaveParams) *lua.Future[bool] {
 }
 
 func (p *RPCLeaveParams) call() *lua.Call {
-	c := lua.NewCall(&RPCLeaveScript, 2+len(p.Methods), 2)
+	c := lua.NewCall(&RPCLeaveScript, 4, 2+len(p.Names))
 	c.Key("nodes", p.Nodes)
 	c.Key("about", p.About)
-	c.Keys("methods", p.Methods, 500)
+	c.Key("methods", p.Methods)
+	c.Key("serves", p.Serves)
 	c.EndKeys()
 	c.String(&p.Node)
 	c.Bool(p.Stay)
+	c.Group("name", len(p.Names), 500, 1)
+	for i := range p.Names {
+		c.StringAt(&p.Names[i])
+	}
 	return c
 }
 

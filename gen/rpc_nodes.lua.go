@@ -11,7 +11,7 @@ import (
 )
 
 // RPCNodesSHA is the SHA-1 of rpc_nodes.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCNodesSHA = "c9b5267f87ac836bb4a6ecf119fbc5ac9d2db33a"
+const RPCNodesSHA = "df846b931e9b7010f58b9a051454cfb5e7a7b503"
 
 // RPCNodesScript is scripts/rpc_nodes.lua.
 var RPCNodesScript = lua.Script{
@@ -28,9 +28,9 @@ var RPCNodesScript = lua.Script{
 
 // RPCNodesParams are the keys and arguments of RPCNodes.
 type RPCNodesParams struct {
-	Nodes string // KEYS[1], zset: node, scored by the end of its lease in ms
+	// KEYS[1], zset: node, scored by the end of its lease in ms; the fraction is its load.
+	Nodes string
 	About string // KEYS[2], hash: node to its description
-	Texts bool   // ARGV[1]: whether to read the descriptions
 }
 
 // RPCNodesRow is one row of the reply of RPCNodes.
@@ -44,7 +44,7 @@ type RPCNodesRow struct {
 //
 //   - Contract: reads only; may run on a replica.
 //   - Retry: safe; sent again after a lost reply; it only reads.
-//   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms.
+//   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms; the fraction is its load.
 //   - KEYS[2]: about, hash: node to its description.
 //   - Reply: left: 0 or less for a dead node.
 //   - Cost: O(n) for n nodes, 1000 at most.
@@ -59,11 +59,10 @@ func RPCNodesIn(b *lua.Batch, p RPCNodesParams) *lua.Future[[]RPCNodesRow] {
 }
 
 func (p *RPCNodesParams) call() *lua.Call {
-	c := lua.NewCall(&RPCNodesScript, 2, 1)
+	c := lua.NewCall(&RPCNodesScript, 2, 0)
 	c.Key("nodes", p.Nodes)
 	c.Key("about", p.About)
 	c.EndKeys()
-	c.Bool(p.Texts)
 	return c
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCReplySHA is the SHA-1 of rpc_reply.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCReplySHA = "5e3efc22daab8a2d07541dab05f0143dba4989ae"
+const RPCReplySHA = "96cf46a6e33a57ea93b8884b7e8f386befd31c10"
 
 // RPCReplyScript is scripts/rpc_reply.lua.
 var RPCReplyScript = lua.Script{
@@ -23,22 +23,25 @@ var RPCReplyScript = lua.Script{
 	Retry:  lua.RetrySafe,
 	Keys: []lua.Key{
 		{Name: "record", Type: "string"},
-		{Name: "method", Type: "zset"},
 	},
+	Merge: &lua.Merge{Max: 64, Width: 1},
 }
 
 // RPCReplyParams are the keys and arguments of RPCReply.
 type RPCReplyParams struct {
 	Record  string // KEYS[1], string: see rpc_call.lua
-	Method  string // KEYS[2], zset: node, scored as in rpc_call.lua
 	Node    string // ARGV[1]
 	Attempt int64  // ARGV[2], at least 1
-	Frame   []byte // ARGV[3]: the reply as callers read it
-	// ARGV[4]: what is published instead of the frame, which is then fetched; empty for the frame.
+	// ARGV[3]: what the record becomes: d, done, with the reply; r, refused: another node may run it,
+	// or it has not run; l, lost: it has run in part.
+	State string
+	Frame []byte // ARGV[4]: the reply as callers read it
+	// ARGV[5]: what is published instead of the frame, which is then fetched; empty for the frame.
 	Notice []byte
-	Outbox string        // ARGV[5]: prefix of the callers' channels
-	Keep   time.Duration // ARGV[6], at least 1 ms: how long callers can read it
-	Shard  bool          // ARGV[7]: sharded pub/sub, in a cluster
+	Outbox string // ARGV[6]: prefix of the callers' channels
+	// ARGV[7], at least 0 ms: how long callers can read it; 0: as long as the request was to be kept.
+	Keep  time.Duration
+	Shard bool // ARGV[8]: sharded pub/sub, in a cluster
 }
 
 // RPCReplyResult is the reply of RPCReply.
@@ -67,19 +70,26 @@ func (v RPCReplyResult) String() string {
 	return strconv.FormatInt(int64(v), 10)
 }
 
-// RPCReply accepts the reply to a request, once, and notifies the callers that wait for it.
+// RPCReply accepts the outcomes of requests, each once, and notifies the callers that wait for
+// them.
 //
-// It accepts the reply while the request is pending with this node and this attempt. It refuses any
-// other reply, and the result says why. The reply is stored and published in one step: a caller
+// It accepts an outcome while the request is pending with this node and this attempt. It refuses
+// any other, and the result says why. The outcome is stored and published in one step: a caller
 // that was disconnected reads it later. The callers are those of the record; no message names them.
+// The outcomes for one caller are one message: each has the line '0 0', its length and a line feed
+// before it.
+//
+// Long because one call takes the rows of many handlers, and each row is accepted or refused by
+// itself.
 //
 //   - Contract, dup-only: an error half-way leaves the reply stored, or the request pending.
 //   - Retry: safe; sent again after a lost reply; an accepted reply is a duplicate.
+//   - Merge: one call of the script takes the rows of up to 64 callers; KEYS and ARGV below are
+//     those of the first row.
 //   - KEYS[1]: record, string: see rpc_call.lua.
-//   - KEYS[2]: method, zset: node, scored as in rpc_call.lua.
 //   - Reply: missing: the request is cancelled or expired; stale: it belongs to another node or
 //     attempt, or is lost.
-//   - Cost: O(log n), n being the number of nodes.
+//   - Cost: O(k) for k callers.
 func RPCReply(ctx context.Context, c lua.Client, p RPCReplyParams) (RPCReplyResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCReply)
 }
@@ -91,16 +101,16 @@ func RPCReplyIn(b *lua.Batch, p RPCReplyParams) *lua.Future[RPCReplyResult] {
 }
 
 func (p *RPCReplyParams) call() *lua.Call {
-	c := lua.NewCall(&RPCReplyScript, 2, 7)
+	c := lua.NewCall(&RPCReplyScript, 1, 8)
 	c.Key("record", p.Record)
-	c.Key("method", p.Method)
 	c.EndKeys()
 	c.String(&p.Node)
 	c.Int("attempt", p.Attempt, 1, math.MaxInt64)
+	c.String(&p.State)
 	c.Bytes(&p.Frame)
 	c.Bytes(&p.Notice)
 	c.String(&p.Outbox)
-	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
+	c.Milliseconds("keep", p.Keep, 0, math.MaxInt64)
 	c.Bool(p.Shard)
 	return c
 }

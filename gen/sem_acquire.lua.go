@@ -13,7 +13,7 @@ import (
 )
 
 // SemAcquireSHA is the SHA-1 of sem_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemAcquireSHA = "05e4cc929b040913b35a0ea70d1aec9da4c5443e"
+const SemAcquireSHA = "a618491d74ed3b4a118f082947c60fae84d72594"
 
 // SemAcquireScript is scripts/sem_acquire.lua.
 var SemAcquireScript = lua.Script{
@@ -27,19 +27,23 @@ var SemAcquireScript = lua.Script{
 	},
 }
 
+// ErrSemAcquireLayout is the error LAYOUT of sem_acquire.lua: the key holds no semaphore of this
+// version.
+var ErrSemAcquireLayout = &lua.Code{Script: "sem_acquire", Name: "LAYOUT", Text: "the key holds no semaphore of this version"}
+
 // SemAcquireParams are the keys and arguments of SemAcquire.
 type SemAcquireParams struct {
 	Permits string // KEYS[1], zset: as above
-	// KEYS[2], zset: entries of the waiters, scored by priority and arrival; expires.
-	Queue string
-	Owner string // ARGV[1]: token:weight, made for this acquire
+	Queue   string // KEYS[2], zset: entries of the waiters, scored by arrival; expires
+	Owner   string // ARGV[1]: token:weight, made for this acquire
 	// ARGV[2], 1 to 1073741824: of the sum of weights; the stored limit prevails.
 	Limit int64
 	TTL   time.Duration // ARGV[3], at least 1 ms: the lease
-	Band  int64         // ARGV[4]: first score of this priority; each has 2^40
-	// ARGV[5]: added to the queue if the permit does not fit; empty not to wait.
+	// ARGV[4]: added to the queue if the permit does not fit; empty not to wait.
 	Entry string
-	Note  string // ARGV[6]: what other callers read about the holder
+	Note  string // ARGV[5]: what other callers read about the holder
+	// ARGV[6]: prefix of the channel of a process; the first part of a token follows.
+	Channel string
 }
 
 // SemAcquirePlace is the place of SemAcquire.
@@ -85,16 +89,19 @@ type SemAcquireResult struct {
 //
 // A semaphore is one zset, so that one command makes each change. Its members:
 //
-// token:weight is a permit, scored by the end of its lease in ms. A released permit is scored by
-// minus the time of its release for 10 s, so that a repeat gets its result. The same member with a
-// line feed and a note behind it describes the holder.
+// token:weight is a permit, scored by the end of its lease in ms, with a half behind it while the
+// holder was handed the permit and has not confirmed that. The lease lasts through the ms of its
+// score, as the clock that began it was rounded down. A released permit is scored by minus the time
+// of its release for 10 s, so that a repeat gets its result. The same member with a line feed and a
+// note behind it describes the holder.
 //
 // limit and used are scored by 1e15 plus their value. fence is scored by the last fence: the
 // server's time in us, or the fence before plus one where that is greater. used is the sum of the
 // weights of all permits with a positive score.
 //
-// An entry of the queue is as in lock_acquire.lua. No waiter overtakes the head, even if the head
-// needs more than is free. An entry whose channel has no subscriber is removed.
+// An entry of the queue is the token with its weight, the lease in ms, a line feed and the note;
+// for tokens and their channels see lock_acquire.lua. No waiter overtakes the head, even if the
+// head needs more than is free. An entry whose channel has no subscriber is removed.
 //
 // A read-write lock is a semaphore whose writer acquires the whole limit.
 //
@@ -105,12 +112,13 @@ type SemAcquireResult struct {
 //   - Retry: safe; sent again after a lost reply; an owner that holds a permit or waits for one
 //     gets that state.
 //   - KEYS[1]: permits, zset: as above.
-//   - KEYS[2]: queue, zset: entries of the waiters, scored by priority and arrival; expires.
+//   - KEYS[2]: queue, zset: entries of the waiters, scored by arrival; expires.
 //   - Reply: place: waiting: the entry was queued before; joined: this call queued it; refused: the
-//     stored limit is another; remaining: of the lease, or until the head of the queue fits;
+//     weight is above the limit; remaining: of the lease, or until the head of the queue fits;
 //     waiting: the length of the queue, 0 without an entry; holder: the note of one holder; now:
 //     the server's clock in us; limit: the stored limit.
 //   - Cost: O(log n), n being the number of holders and waiters.
+//   - [ErrSemAcquireLayout]: the key holds no semaphore of this version.
 func SemAcquire(ctx context.Context, c lua.Client, p SemAcquireParams) (SemAcquireResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeSemAcquire)
 }
@@ -129,9 +137,9 @@ func (p *SemAcquireParams) call() *lua.Call {
 	c.String(&p.Owner)
 	c.Int("limit", p.Limit, 1, 1073741824)
 	c.Milliseconds("ttl", p.TTL, 1, math.MaxInt64)
-	c.Int("band", p.Band, math.MinInt64, math.MaxInt64)
 	c.String(&p.Entry)
 	c.String(&p.Note)
+	c.String(&p.Channel)
 	return c
 }
 

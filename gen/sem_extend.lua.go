@@ -13,7 +13,7 @@ import (
 )
 
 // SemExtendSHA is the SHA-1 of sem_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemExtendSHA = "c1eb0cee470478b3c5da470aeff61ba77be39e3f"
+const SemExtendSHA = "4189ffe793cd51adf34207548dd4bfd96bc9530b"
 
 // SemExtendScript is scripts/sem_extend.lua.
 var SemExtendScript = lua.Script{
@@ -41,6 +41,7 @@ type SemExtendResult int64
 const (
 	SemExtendResultExpired  SemExtendResult = 0
 	SemExtendResultExtended SemExtendResult = 1
+	SemExtendResultRevoked  SemExtendResult = 2
 )
 
 // String returns the value's name in the script's header, or its number.
@@ -50,6 +51,8 @@ func (v SemExtendResult) String() string {
 		return "expired"
 	case SemExtendResultExtended:
 		return "extended"
+	case SemExtendResultRevoked:
+		return "revoked"
 	}
 	return strconv.FormatInt(int64(v), 10)
 }
@@ -62,6 +65,7 @@ func (v SemExtendResult) String() string {
 //   - Contract, dup-only: an error half-way leaves the lease unchanged.
 //   - Retry: safe; sent again after a lost reply; the owner is compared.
 //   - KEYS[1]: permits, zset: see sem_acquire.lua.
+//   - Reply: revoked: the permit was taken away by force less than 10 s ago.
 //   - Cost: O(log n), n being the number of holders.
 func SemExtend(ctx context.Context, c lua.Client, p SemExtendParams) (SemExtendResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeSemExtend)
@@ -90,9 +94,9 @@ func decodeSemExtend(r *lua.Reply) SemExtendResult {
 func decodeSemExtendResult(r *lua.Reply, name string) SemExtendResult {
 	v := SemExtendResult(r.Int(name))
 	switch v {
-	case SemExtendResultExpired, SemExtendResultExtended:
+	case SemExtendResultExpired, SemExtendResultExtended, SemExtendResultRevoked:
 	default:
-		r.Fail(name, "one of 0 (expired), 1 (extended)")
+		r.Fail(name, "one of 0 (expired), 1 (extended), 2 (revoked)")
 	}
 	return v
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // SemInfoSHA is the SHA-1 of sem_info.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemInfoSHA = "3ab44ec0cdd7df12ee03a06f99248ae41519549e"
+const SemInfoSHA = "53b1731bfe9cfc1ec8d6869e12fb90a9ed198162"
 
 // SemInfoScript is scripts/sem_info.lua.
 var SemInfoScript = lua.Script{
@@ -23,6 +23,9 @@ var SemInfoScript = lua.Script{
 		{Name: "queue", Type: "zset"},
 	},
 }
+
+// ErrSemInfoLayout is the error LAYOUT of sem_info.lua: the key holds no semaphore of this version.
+var ErrSemInfoLayout = &lua.Code{Script: "sem_info", Name: "LAYOUT", Text: "the key holds no semaphore of this version"}
 
 // SemInfoParams are the keys and arguments of SemInfo.
 type SemInfoParams struct {
@@ -52,6 +55,7 @@ type SemInfoResult struct {
 //   - Reply: limit: 0 where none is stored; members: permits and their notes, see sem_acquire.lua,
 //     by the end of their leases; remaining: of each, in ms.
 //   - Cost: O(max).
+//   - [ErrSemInfoLayout]: the key holds no semaphore of this version.
 func SemInfo(ctx context.Context, c lua.Client, p SemInfoParams) (SemInfoResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeSemInfo)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // SemReleaseSHA is the SHA-1 of sem_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemReleaseSHA = "3cfeb644f52cde2932d4447c3d8d866ac836b1bd"
+const SemReleaseSHA = "77e1fea989b461404304440d15503abea409f3a0"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{
@@ -25,6 +25,10 @@ var SemReleaseScript = lua.Script{
 	},
 }
 
+// ErrSemReleaseLayout is the error LAYOUT of sem_release.lua: the key holds no semaphore of this
+// version.
+var ErrSemReleaseLayout = &lua.Code{Script: "sem_release", Name: "LAYOUT", Text: "the key holds no semaphore of this version"}
+
 // SemReleaseParams are the keys and arguments of SemRelease.
 type SemReleaseParams struct {
 	Permits string // KEYS[1], zset: see sem_acquire.lua
@@ -32,9 +36,34 @@ type SemReleaseParams struct {
 	Owner   string // ARGV[1]: the token that acquired
 	Entry   string // ARGV[2]: removed from the queue if the owner waits; empty for none
 	Note    string // ARGV[3]: the note of the owner; empty if it is not known
-	// ARGV[4]: prefix of the channel on which the holder is notified that it lost the permit; the first
-	// part of its token follows; empty for no notification.
-	Inbox string
+	// ARGV[4]: revoke: the holder is notified that it lost the permit; unconfirmed: only a permit that
+	// was handed over and not confirmed is given back.
+	How SemReleaseHow
+	// ARGV[5]: prefix of the channel of a process; the first part of a token follows.
+	Channel string
+}
+
+// SemReleaseHow is the how of SemRelease.
+type SemReleaseHow int64
+
+// The values of SemReleaseHow.
+const (
+	SemReleaseHowRelease     SemReleaseHow = 0
+	SemReleaseHowRevoke      SemReleaseHow = 1
+	SemReleaseHowUnconfirmed SemReleaseHow = 2
+)
+
+// String returns the value's name in the script's header, or its number.
+func (v SemReleaseHow) String() string {
+	switch v {
+	case SemReleaseHowRelease:
+		return "release"
+	case SemReleaseHowRevoke:
+		return "revoke"
+	case SemReleaseHowUnconfirmed:
+		return "unconfirmed"
+	}
+	return strconv.FormatInt(int64(v), 10)
 }
 
 // SemReleaseResult is the reply of SemRelease.
@@ -44,6 +73,7 @@ type SemReleaseResult int64
 const (
 	SemReleaseResultExpired  SemReleaseResult = 0
 	SemReleaseResultReleased SemReleaseResult = 1
+	SemReleaseResultRevoked  SemReleaseResult = 2
 	SemReleaseResultLeft     SemReleaseResult = 3
 )
 
@@ -54,6 +84,8 @@ func (v SemReleaseResult) String() string {
 		return "expired"
 	case SemReleaseResultReleased:
 		return "released"
+	case SemReleaseResultRevoked:
+		return "revoked"
 	case SemReleaseResultLeft:
 		return "left"
 	}
@@ -72,9 +104,11 @@ func (v SemReleaseResult) String() string {
 //     for 10 s.
 //   - KEYS[1]: permits, zset: see sem_acquire.lua.
 //   - KEYS[2]: queue, zset: see sem_acquire.lua.
-//   - Reply: expired: the permit is not stored; left: the owner only waited.
+//   - Reply: expired: the permit is not stored; revoked: it was taken away by force less than 10 s
+//     ago; left: the owner only waited.
 //   - Cost: O(log n) for each permit that is granted, 64 at most; n being the number of holders and
 //     waiters.
+//   - [ErrSemReleaseLayout]: the key holds no semaphore of this version.
 func SemRelease(ctx context.Context, c lua.Client, p SemReleaseParams) (SemReleaseResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeSemRelease)
 }
@@ -86,14 +120,15 @@ func SemReleaseIn(b *lua.Batch, p SemReleaseParams) *lua.Future[SemReleaseResult
 }
 
 func (p *SemReleaseParams) call() *lua.Call {
-	c := lua.NewCall(&SemReleaseScript, 2, 4)
+	c := lua.NewCall(&SemReleaseScript, 2, 5)
 	c.Key("permits", p.Permits)
 	c.Key("queue", p.Queue)
 	c.EndKeys()
 	c.String(&p.Owner)
 	c.String(&p.Entry)
 	c.String(&p.Note)
-	c.String(&p.Inbox)
+	c.Int("how", int64(p.How), 0, 2)
+	c.String(&p.Channel)
 	return c
 }
 
@@ -104,9 +139,9 @@ func decodeSemRelease(r *lua.Reply) SemReleaseResult {
 func decodeSemReleaseResult(r *lua.Reply, name string) SemReleaseResult {
 	v := SemReleaseResult(r.Int(name))
 	switch v {
-	case SemReleaseResultExpired, SemReleaseResultReleased, SemReleaseResultLeft:
+	case SemReleaseResultExpired, SemReleaseResultReleased, SemReleaseResultRevoked, SemReleaseResultLeft:
 	default:
-		r.Fail(name, "one of 0 (expired), 1 (released), 3 (left)")
+		r.Fail(name, "one of 0 (expired), 1 (released), 2 (revoked), 3 (left)")
 	}
 	return v
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // SemResizeSHA is the SHA-1 of sem_resize.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemResizeSHA = "999cfc2b4a37497335356176c023dfe0a772624d"
+const SemResizeSHA = "5c20dfabdb6036a48c069e4d601835d5efee7c2b"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{
@@ -24,11 +24,17 @@ var SemResizeScript = lua.Script{
 	},
 }
 
+// ErrSemResizeLayout is the error LAYOUT of sem_resize.lua: the key holds no semaphore of this
+// version.
+var ErrSemResizeLayout = &lua.Code{Script: "sem_resize", Name: "LAYOUT", Text: "the key holds no semaphore of this version"}
+
 // SemResizeParams are the keys and arguments of SemResize.
 type SemResizeParams struct {
 	Permits string // KEYS[1], zset: see sem_acquire.lua
 	Queue   string // KEYS[2], zset: see sem_acquire.lua
 	Size    int64  // ARGV[1], 1 to 1073741824: the new limit
+	// ARGV[2]: prefix of the channel of a process; the first part of a token follows.
+	Channel string
 }
 
 // SemResize sets the limit of a semaphore and grants what becomes free to the head of the queue.
@@ -44,6 +50,7 @@ type SemResizeParams struct {
 //   - Reply: the limit before, 0 where there was none.
 //   - Cost: O(log n) for each permit that is granted, 64 at most; n being the number of holders and
 //     waiters.
+//   - [ErrSemResizeLayout]: the key holds no semaphore of this version.
 func SemResize(ctx context.Context, c lua.Client, p SemResizeParams) (int64, error) {
 	return lua.Run(ctx, c, p.call(), decodeSemResize)
 }
@@ -55,11 +62,12 @@ func SemResizeIn(b *lua.Batch, p SemResizeParams) *lua.Future[int64] {
 }
 
 func (p *SemResizeParams) call() *lua.Call {
-	c := lua.NewCall(&SemResizeScript, 2, 1)
+	c := lua.NewCall(&SemResizeScript, 2, 2)
 	c.Key("permits", p.Permits)
 	c.Key("queue", p.Queue)
 	c.EndKeys()
 	c.Int("size", p.Size, 1, 1073741824)
+	c.String(&p.Channel)
 	return c
 }
 

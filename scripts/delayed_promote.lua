@@ -4,13 +4,14 @@
 --- Several pollers may run: each move happens once.
 ---
 ---@contract dup-only  an error half-way can deliver a job twice, never lose one
----@retry    safe  what has moved is not scheduled any more
+---@retry    resume  what has moved is not scheduled any more; a repeat moves the next jobs
 ---@guard    guard.lua
 ---@key      scheduled  zset  id, scored by due time in ms
+---@allow    V002 wake: a consumer that is not notified looks again after a while
 ---@key      ready      list  entries enqueued_at_ms:id, oldest at the head
----@key      wake       zset  channels of the waiting consumers, scored by the end of their wait in ms
+---@key      wake       zset  names of the waiting consumers, scored by the end of their wait in ms
 ---@arg      max     int  min=1 max=1000  the most jobs to move
----@arg      waiter  string  channel to notify when a job may be due earlier than next_due; empty for none
+---@arg      waiter  string  name to notify when a job may be due earlier than next_due; empty for none
 ---@arg      wait    ms  min=0  how long it listens
 ---@reply    (moved int, now int, next_due time.ms?)  now: in us
 ---@cost     O(log n + k) for k jobs moved
@@ -55,12 +56,13 @@ if waiting then
   if redis.call('LLEN', ready) > 0 then
     --< part/queue_wake_next.lua
     -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
-    -- channel without a subscriber was that of a dead process: the next one has its turn. This
-    -- is only a hint: where the user may not run one of the commands, all else is as before.
+    -- name whose channel has no subscriber was that of a dead process: the next one has its turn. The
+    -- channel begins with the key: no data chooses where the caller publishes. This is only a
+    -- hint: where the user may not run one of the commands, all else is as before.
     local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)
     for _ = 1, type(over) == 'number' and 64 or 0 do
       local first = redis.pcall('ZPOPMIN', wake)
-      if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
+      if first.err or not first[1] or redis.pcall('PUBLISH', wake .. ':' .. first[1], '') ~= 0 then
         break
       end
     end
@@ -69,7 +71,7 @@ if waiting then
 end
 if waiter ~= '' then
   --< part/queue_wait_for_work.lua
-  -- The waiter leaves its channel in the same step as the check that found nothing: no work
+  -- The waiter leaves its name in the same step as the check that found nothing: no work
   -- comes in between unnoticed.
   redis.call('ZADD', wake, string.format('%.0f', now_ms + wait), waiter)
   -- Waiters that wait for longer keep the key for as long as they need it.

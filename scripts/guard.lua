@@ -4,19 +4,17 @@
 -- nothing is written.
 do
   local lease, token = table.remove(KEYS), table.remove(ARGV)
-  local time = redis.call('TIME')
-  local now = time[1] * 1000000 + time[2]
   local kind, held, over = redis.call('TYPE', lease).ok, false, false
   if kind == 'string' then
     -- A lock, see lock_acquire.lua. A free one has the owner -.
-    local owner, start, ttl = string.match(redis.call('GET', lease) or '', '^[^ ]* [^ ]* ([^ ]+) (%d+) (%d+)')
+    local owner, after = string.match(redis.call('GET', lease), '^2 %d+ %d %S+ (%S+) %d+ (%d+) ')
     held = owner == token and owner ~= '-'
-    over = held and now >= start + ttl * 1000
+    over = held and redis.call('PTTL', lease) <= tonumber(after)
   elseif kind == 'zset' then
     -- A semaphore: tokens, scored by the end of each lease in ms.
-    local ends = redis.call('ZSCORE', lease, token)
+    local ends, time = redis.call('ZSCORE', lease, token), redis.call('TIME')
     held = ends ~= false
-    over = held and now >= ends * 1000
+    over = held and time[1] * 1000 + time[2] / 1000 >= tonumber(ends)
   end
   if over then
     return redis.error_reply('FENCED the lease is over')

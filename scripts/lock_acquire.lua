@@ -1,39 +1,60 @@
 --- LockAcquire acquires a lock for an owner, or adds the owner to the queue of its waiters.
 ---
---- The lock is one string of eight fields with one space between them: fence, whether a waiter is queued (0 or 1),
---- owner, start of the lease in us, its length and its lock delay in ms, last releaser, note. A free lock has the
---- owner "-". The lease ends by the server's clock. The string stays a minute longer, so that a late release gets its
---- result and the fence grows even when the clock is set back.
+--- The record of a lock is one string of eight fields with one space between them: 2, which is the version; the fence;
+--- a sign; void tokens; the owner; its lock delay and the afterlife of the record in ms; a note. The lease is over when
+--- the string has the afterlife left to live; the afterlife is as long as the lock delay at least. Sign: 0 nobody
+--- waits; 1 a waiter is queued; 2 as 1, and the owner was handed the lock and has not confirmed that. Void tokens: -,
+--- or the second at which the list ends and tokens, each after a comma: a void token gets and holds nothing. A free
+--- lock has no record, or the owner "-" where void tokens or the fence must stay.
 ---
---- The fence is the server's time in us, or the last fence plus one where that is greater. So it grows with every new
---- holder, and no counter is stored forever.
+--- The fence is the server's time in us, or one more than the last fence and than the caller's floor where that is
+--- greater.
 ---
---- An entry of the queue is the owner, the length of its lease in ms, its lock delay in ms, its channel, a line feed
---- and its note. An entry whose channel has no subscriber is removed.
+--- An entry of the queue is the lease in ms and the record from the owner on. A token is the name of a process, a dot
+--- and a number; the channel of a process has that name. An entry whose process has no subscriber is removed.
 ---
 --- Long because one call acquires, waits or hands over, which saves a round trip for each.
 ---
 ---@contract dup-only  an error half-way leaves the lock with this owner; its repeat returns the lock
----@retry    safe  an owner that holds the lock or waits for it gets that state
+---@retry    safe  an owner that holds the lock gets it; a second entry is granted to nobody, and given back
 ---@key      lock   string  as above
----@key      queue  zset  entries of the waiters, scored by priority and arrival; expires
----@arg      owner  string  a token made for this acquire
----@arg      ttl    ms  min=1  the lease
----@arg      keep   ms  min=1  how long the string stays
----@arg      delay  ms  min=0  the lock delay: how long the lock stays taken after a lease without a release
----@arg      band   int  first score of this priority; each has 2^40
+---@key      queue  list  entries of the waiters in order of arrival; expires
+---@arg      own    string  the record from the owner on, with a space before it
+---@arg      ttl    ms  min=1 max=1000000000000  the lease
+---@arg      floor  int  min=0 max=4503599627370495  the fence is greater
 ---@arg      entry  string  added to the queue if the lock is held; empty not to wait
----@arg      note   string  what other callers read about the holder
----@reply    (acquired bool, place enum(none=0, waiting=1, joined=2), fence int, remaining ms,
+---@arg      fresh  enum(again=0, asks=1, knows=2)  whether the entry may be in the queue already; knows: it is
+---          not, and the caller knows how long the lock is held at most
+---@arg      channel  string  prefix of the channel of a process; the first part of a token follows
+---@reply    (acquired bool, place enum(none=0, waiting=1, joined=2, void=3), fence int, remaining ms,
 ---          waiting int, holder string, now int)  place: waiting: the entry was queued before; joined:
----          this call queued it; remaining: of the holder's lease with its lock delay; when acquired, of
----          this owner's lease, 0 for the whole ttl; waiting: the length of the queue, 0 without an
----          entry; holder: its note; now: the server's clock in us, 0 when acquired
----@cost     O(1); O(log n) to wait, n being the number of waiters
+---          this call queued it; void: the owner gets nothing; remaining: of the holder's lease with its
+---          lock delay, 0 where the caller knows; when acquired, of this owner's lease, 0 for the whole
+---          ttl; waiting: the length of the queue, 0 without an entry; holder: its note; now: the
+---          server's clock in us, 0 where the caller knows
+---@allow    T001 the grant of a second entry is given back, as nobody waits for it
+---@error    LAYOUT  the key holds no lock of this version
+---@cost     O(1); O(n) of the waiters for an entry that may be queued already
 
 local lock, queue = KEYS[1], KEYS[2]
-local owner, ttl, keep, delay = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local band, entry, note = ARGV[5], ARGV[6], ARGV[7]
+local own, ttl, floor, entry, fresh, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+if not (ttl and ttl >= 1 and ttl <= 1e12) then
+  error('ttl must be 1 to 1e12 ms')
+end
+--< part/lock_floor.lua
+-- The bounds of the header hold for a call that was not made in Go, too.
+local least = tonumber(floor)
+if not (least and least >= 0 and least < 2 ^ 52) then
+  error('floor must be 0 to 4503599627370495')
+end
+-->
+
+if fresh == '2' then
+  local places = redis.call('RPUSHX', queue, entry)
+  if places > 0 then
+    return {0, 2, 0, 0, places, '', 0}
+  end
+end
 
 --< part/now_us.lua
 -- The server's clock in Unix us, as text; see now_ms.lua.
@@ -44,44 +65,70 @@ if #fraction < 6 then
 end
 local now_us = time[1] .. fraction
 -->
---< part/lock_free.lua
--- The fields of a free lock without waiters, between its fence, which has 16 digits, and its
--- last releaser.
-local free = ' 0 - 0 0 0 '
--->
-
 local found = redis.call('GET', lock)
-local record = found or '0' .. free .. '- '
+local record = found or '2 0 0 - - 0 0 '
 --< part/lock_read.lua
--- The record of a lock, see lock_acquire.lua: this is its one parser.
-local fence_was, waiting, holder, start, length, rest, last, held =
-  string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+-- The record of a lock, see lock_acquire.lua: this is its one parser. No lock has a text longer than 4096 bytes.
+local fence_was, sign, void, tail, holder, delay, after, note =
+  string.match(#record <= 4096 and record or '', '^2 (%d+) ([012]) (%S+)( (%S+) (%d+) (%d+) (.*))$')
+if not fence_was or tonumber(fence_was) > 2 ^ 52 or #delay + #after > 26 then
+  return redis.error_reply('LAYOUT the key holds no lock of this version')
+end
 -->
-local remaining = start / 1000 + length - now_us / 1000
-if remaining > 0 and holder == owner then
-  return {1, 0, fence_was, math.max(math.floor(remaining), 1), 0, '', 0}
+local owner, kept = string.match(own, '^ (%S+) %d+ (%d+) ')
+local left = redis.call('PTTL', lock) - after
+--< part/lock_void.lua
+-- is_void reports whether the token is in the list of void tokens: it gets and holds nothing.
+local function is_void(void, token)
+  return string.find(void .. ',', ',' .. token .. ',', 1, true) ~= nil
 end
-remaining = remaining + rest
-local fence = fence_was < now_us and now_us or string.format('%.0f', fence_was + 1)
-
--- The record may have been lost, and with it the sign that a waiter is queued.
-if not found and redis.call('EXISTS', queue) == 1
-  or remaining <= 0 and waiting == '0' and entry ~= '' and redis.call('ZSCORE', queue, entry) then
-  waiting = '1'
+-->
+if is_void(void, owner) then
+  return {0, 3, fence_was, 1, 0, '', now_us}
 end
-
 --< part/lock_record.lua
 -- lock_record is the record of a lock, see lock_acquire.lua: its one writer.
-local function lock_record(mark, sign, token, from, lease, pause, releaser, text)
-  return mark .. ' ' .. sign .. ' ' .. token .. ' ' .. from .. ' ' .. lease .. ' ' .. pause
-    .. ' ' .. releaser .. ' ' .. text
+local function lock_record(fence, sign, void, tail)
+  return '2 ' .. fence .. ' ' .. sign .. ' ' .. void .. tail
 end
 -->
-if remaining <= 0 and waiting == '0' then
-  redis.call('SET', lock, lock_record(fence, waiting, owner, now_us, ttl, delay, last, note), 'PX', keep)
-  return {1, 0, fence, 0, 0, '', 0}
+if holder == owner and left > 0 then
+  if sign == '2' then
+    redis.call('PEXPIRE', lock, ttl + after + 1)
+    --< part/lock_confirm.lua
+    -- The holder was handed the lock and speaks for the first time: it is confirmed.
+    redis.call('SET', lock, lock_record(fence_was, 1, void, tail), 'KEEPTTL')
+    -->
+    left = 0
+  end
+  return {1, 0, fence_was, left, 0, '', now_us}
+end
+left = holder ~= '-' and left + delay or 0
+
+local place, places = 0, 0
+local waits = left <= 0 and redis.call('EXISTS', queue) == 1
+if entry ~= '' and (left > 0 or waits) then
+  place = fresh == '0' and redis.call('LPOS', queue, entry) and 1 or 2
+  if left > 0 and sign == '0' then
+    -- The sign is written first: without an entry it is harmless, an entry without it is not found.
+    redis.call('SET', lock, lock_record(fence_was, 1, void, tail), 'KEEPTTL')
+  end
+  if place == 2 then
+    redis.call('RPUSH', queue, entry)
+  end
+  redis.call('PEXPIRE', queue, 120000)
+  places = redis.call('LLEN', queue)
+end
+if left > 0 then
+  return {0, place, fence_was, left, places, note, now_us}
 end
 
+--< part/lock_fence_after.lua
+-- fence_after is the next fence: the server's time, or one more than the fence and the floor given.
+local function fence_after(fence, floor)
+  return string.format('%.0f', math.max(now_us, fence + 1, floor + 1))
+end
+-->
 --< part/notify.lua
 -- notify reports whether the message was received.
 local function notify(channel, message)
@@ -97,82 +144,68 @@ local function subscribed(channel)
 end
 -->
 --< part/lock_hand_over.lua
--- entry_parts parses an entry of the queue, see lock_acquire.lua.
-local function entry_parts(head)
-  return string.match(head, '^(%S+) (%d+) (%d+) ([^\n]+)\n(.*)$')
+-- notify_other notifies the first waiter of another process, within the next 16, to check when the
+-- lease is over.
+local function notify_other(queue, channel, process, lease)
+  for _, entry in ipairs(redis.call('LRANGE', queue, 0, 15)) do
+    if not string.find(entry, ' ' .. process .. '.', 1, true) then
+      local token = string.match(entry, '^%d+ (%S+) ') or ''
+      return notify(channel .. string.match(token, '^[^.]*'), 'n ' .. token .. ' ' .. lease)
+    end
+  end
 end
 
--- hand_over gives the free lock to the first waiter that is alive, and notifies the next waiter
--- when to check. It returns the new holder, the length of its lease and its note.
-local function hand_over()
-  local unreachable, dead = {}, 0
+-- hand_over gives the free lock to the first waiter that is alive. It is not alive without a
+-- subscriber, nor if it is of the process that is dead. The owner given needs no notification. It
+-- returns the new holder, its lease and its note; nil where no waiter is left, false where too many are
+-- dead for one call.
+local function hand_over(lock, queue, channel, fence, void, dead, owner, ttl)
+  local unreachable, tried = {[dead] = true}, 0
   for _ = 1, 10000 do
-    local heads = redis.call('ZRANGE', queue, 0, 1)
-    waiting = heads[2] and '1' or '0'
-    if not heads[1] then
-      return
+    local entry = redis.call('LPOP', queue)
+    if not entry then
+      return nil
     end
-    local token, lease, pause, channel, text = entry_parts(heads[1])
-    local alive = token == owner or not unreachable[channel] and subscribed(channel)
-    if alive then
-      local record = lock_record(fence, waiting, token, now_us, lease, pause, last, text)
-      redis.call('SET', lock, record, 'PX', lease + 60000)
-      alive = token == owner
-        or notify(channel, 'g ' .. token .. ' ' .. fence .. ' ' .. now_us .. ' ' .. lease)
-    end
-    redis.call('ZREM', queue, heads[1])
-    if alive then
-      if heads[2] then
-        local second, _, _, other = entry_parts(heads[2])
-        if other ~= channel then
-          notify(other, 'n ' .. second .. ' ' .. lease)
+    local lease, tail, token, after, note = string.match(entry, '^(%d+)( (%S+) %d+ (%d+) (.*))$')
+    local process = string.match(token or '', '^[^.]*')
+    if token and token == owner then
+      redis.call('SET', lock, lock_record(fence, 1, void, tail), 'PX', ttl + after + 1)
+      return token, ttl, note
+    elseif token and #lease + #after <= 26 and not unreachable[process] then
+      if subscribed(channel .. process) then
+        redis.call('SET', lock, lock_record(fence, 2, void, tail), 'PX', lease + after + 1)
+        local grant = 'g ' .. token .. ' ' .. fence .. ' ' .. now_us .. ' ' .. lease .. ' ' .. lock
+        if notify(channel .. process, grant) then
+          notify_other(queue, channel, process, lease)
+          return token, lease, note
         end
       end
-      return token, tonumber(lease), text
-    end
-    if not unreachable[channel] then
-      unreachable[channel], dead = true, dead + 1
-      if dead == 1000 then -- the next call continues
-        return
+      unreachable[process], tried = true, tried + 1
+      if tried == 1000 then
+        return false
       end
     end
   end
+  return false
 end
 -->
-
-local place, score = 0, false
-if entry ~= '' then
-  place = 1
-  if not redis.call('ZSCORE', queue, entry) then
-    local top = string.format('%.0f', band + 2 ^ 40 - 1)
-    local back = redis.call('ZRANGE', queue, top, band, 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')
-    place, score = 2, string.format('%.0f', (back[2] or band) + 1)
-  end
-  if waiting == '0' then
-    -- The sign is written first: without an entry it is harmless, an entry without it is not found.
-    waiting = '1'
-    redis.call('SET', lock, lock_record(fence_was, waiting, holder, start, length, rest, last, held), 'KEEPTTL')
-  end
-  if score then
-    redis.call('ZADD', queue, score, entry)
-  end
-  redis.call('PEXPIRE', queue, 120000)
+local fence = fence_after(fence_was, floor)
+-- A holder that was handed the lock and never spoke is dead, with all its process waits for.
+local dead = sign == '2' and string.match(holder, '^[^.]*') or ''
+if dead == string.match(owner, '^[^.]*') then
+  dead = '' -- it speaks
 end
-
-if remaining <= 0 then
-  local token, lease, text = hand_over()
-  if token == owner then
-    return {1, 0, fence, lease, 0, '', 0}
-  elseif token then
-    remaining, held = lease, text
-  elseif waiting == '0' then
-    -- All in the queue were dead.
-    redis.call('SET', lock, lock_record(fence, waiting, owner, now_us, ttl, delay, last, note), 'PX', keep)
-    return {1, 0, fence, 0, 0, '', 0}
-  else
-    redis.call('SET', lock, lock_record(fence, waiting, '-', 0, 0, 0, last, ''), 'PX', keep)
-    remaining, held = 1, '' -- too many dead waiters for one call: the next check continues
-  end
+local token, lease, text
+if waits then
+  token, lease, text = hand_over(lock, queue, channel, fence, void, dead, owner, ttl)
 end
-local places = entry ~= '' and redis.call('ZCARD', queue) or 0
-return {0, place, fence, math.ceil(remaining), places, held, now_us}
+if token == nil or token == owner then
+  if token == nil then
+    redis.call('SET', lock, lock_record(fence, 0, void, own), 'PX', ttl + kept + 1)
+  end
+  return {1, 0, fence, 0, 0, '', now_us}
+elseif not token then -- too many dead waiters for one call: the next check continues
+  redis.call('SET', lock, lock_record(fence, 1, void, ' - 0 0 '), 'PX', 60000)
+  return {0, place, fence, 1, places, '', now_us}
+end
+return {0, place, fence, tonumber(lease), places, text, now_us}

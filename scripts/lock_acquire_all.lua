@@ -1,26 +1,34 @@
 --- LockAcquireAll acquires several locks of one slot for one owner, all of them or none.
 ---
 --- It acquires a free lock even if the lock has waiters: an owner of several locks holds none of them while it waits.
---- See lock_acquire.lua for the fields of a string.
+--- See lock_acquire.lua for the record.
 ---
 ---@contract dup-only  an error half-way leaves some locks with this owner, and its repeat keeps them
 ---@retry    safe  an owner keeps the locks that it holds
 ---@keys     lock  string  max=100  see lock_acquire.lua
----@arg      owner  string  a token made for this acquire
----@arg      ttl    ms  min=1  the lease
----@arg      delay  ms  min=0  the lock delay: how long a lock stays taken after a lease without a release
----@arg      note   string  what other callers read about the holder
+---@arg      own    string  the record from the owner on, with a space before it
+---@arg      life   ms  min=2  the lease, the afterlife and 1 ms
+---@arg      floor  int  min=0 max=4503599627370495  the fences are greater
 ---@reply    (blocked int, remaining ms, holder string, fences int[])  blocked: the first lock that
 ---          another holds, counted from 1, or 0; remaining, holder: of that lock
+---@error    LAYOUT  the key holds no lock of this version
 ---@cost     O(1) for each lock
 
-local owner, ttl, delay, note = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local own, life, floor = ARGV[1], ARGV[2], ARGV[3]
+--< part/lock_floor.lua
+-- The bounds of the header hold for a call that was not made in Go, too.
+local least = tonumber(floor)
+if not (least and least >= 0 and least < 2 ^ 52) then
+  error('floor must be 0 to 4503599627370495')
+end
+-->
 if #KEYS > 100 then
   error('lock: at most 100')
 end
-if #owner + #delay + #note > 2000 then
-  error('owner, delay and note: at most 2000 bytes')
+if #own > 2000 then
+  error('own: at most 2000 bytes')
 end
+local owner = string.match(own, '^ (%S+) ')
 
 --< part/now_us.lua
 -- The server's clock in Unix us, as text; see now_ms.lua.
@@ -31,40 +39,47 @@ if #fraction < 6 then
 end
 local now_us = time[1] .. fraction
 -->
---< part/lock_free.lua
--- The fields of a free lock without waiters, between its fence, which has 16 digits, and its
--- last releaser.
-local free = ' 0 - 0 0 0 '
+--< part/lock_fence_after.lua
+-- fence_after is the next fence: the server's time, or one more than the fence and the floor given.
+local function fence_after(fence, floor)
+  return string.format('%.0f', math.max(now_us, fence + 1, floor + 1))
+end
 -->
-
-local fences, signs = {}, {}
+--< part/lock_void.lua
+-- is_void reports whether the token is in the list of void tokens: it gets and holds nothing.
+local function is_void(void, token)
+  return string.find(void .. ',', ',' .. token .. ',', 1, true) ~= nil
+end
+-->
+local fences, rows = {}, {}
 for i, lock in ipairs(KEYS) do
-  local record = redis.call('GET', lock) or '0' .. free .. '- '
+  local record = redis.call('GET', lock) or '2 0 0 - - 0 0 '
   --< part/lock_read.lua
-  -- The record of a lock, see lock_acquire.lua: this is its one parser.
-  local fence_was, waiting, holder, start, length, rest, last, held =
-    string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  -- The record of a lock, see lock_acquire.lua: this is its one parser. No lock has a text longer than 4096 bytes.
+  local fence_was, sign, void, tail, holder, delay, after, note =
+    string.match(#record <= 4096 and record or '', '^2 (%d+) ([012]) (%S+)( (%S+) (%d+) (%d+) (.*))$')
+  if not fence_was or tonumber(fence_was) > 2 ^ 52 or #delay + #after > 26 then
+    return redis.error_reply('LAYOUT the key holds no lock of this version')
+  end
   -->
-  local left = start / 1000 + length - now_us / 1000
-  signs[i] = {waiting, last}
+  local left = redis.call('PTTL', lock) - after
+  rows[i] = {sign == '0' and 0 or 1, void}
   if holder == owner and left > 0 then
     fences[i] = fence_was
-  elseif left + rest > 0 then
-    return {i, math.ceil(left + rest), held, {}}
+  elseif holder ~= '-' and left + delay > 0 or is_void(void, owner) then
+    return {i, math.max(left + delay, 1), note, {}}
   else
-    fences[i] = fence_was < now_us and now_us or string.format('%.0f', fence_was + 1)
+    fences[i] = fence_after(fence_was, floor)
   end
 end
 
 --< part/lock_record.lua
 -- lock_record is the record of a lock, see lock_acquire.lua: its one writer.
-local function lock_record(mark, sign, token, from, lease, pause, releaser, text)
-  return mark .. ' ' .. sign .. ' ' .. token .. ' ' .. from .. ' ' .. lease .. ' ' .. pause
-    .. ' ' .. releaser .. ' ' .. text
+local function lock_record(fence, sign, void, tail)
+  return '2 ' .. fence .. ' ' .. sign .. ' ' .. void .. tail
 end
 -->
 for i, lock in ipairs(KEYS) do
-  local record = lock_record(fences[i], signs[i][1], owner, now_us, ttl, delay, signs[i][2], note)
-  redis.call('SET', lock, record, 'PX', ttl + 60000)
+  redis.call('SET', lock, lock_record(fences[i], rows[i][1], rows[i][2], own), 'PX', life)
 end
-return {0, tonumber(ttl), '', fences}
+return {0, 0, '', fences}

@@ -1,54 +1,59 @@
 --- LockExtend starts the lease of a held lock anew.
 ---
 --- It never creates a lock: an expired lease stays expired, even if no other owner has acquired the lock since.
---- It works on a server that is over its memory limit.
+--- It works on a server that is over its memory limit. The first extension of a lease that was handed over confirms
+--- it.
 ---
 ---@contract dup-only  an error half-way leaves the lease unchanged or extended
 ---@retry    safe  the owner is compared
 ---@key      lock   string  see lock_acquire.lua
 ---@arg      owner  string  the token that acquired
 ---@arg      ttl    ms  min=1  the new lease, from now
----@arg      keep   ms  min=1  how long the string stays
----@reply    enum(expired=0, extended=1, taken=2)  taken: another owner holds it or has held it since
+---@reply    enum(expired=0, extended=1, taken=2, revoked=3)  taken: another owner holds it; revoked: it was
+---          taken away by force
+---@error    LAYOUT  the key holds no lock of this version
 ---@cost     O(1)
 
 local lock = KEYS[1]
-local owner, ttl, keep = ARGV[1], ARGV[2], ARGV[3]
+local owner, ttl = ARGV[1], ARGV[2]
 
---< part/now_us.lua
--- The server's clock in Unix us, as text; see now_ms.lua.
-local time = redis.call('TIME')
-local fraction = time[2]
-if #fraction < 6 then
-  fraction = string.sub('00000' .. fraction, -6)
-end
-local now_us = time[1] .. fraction
--->
-
-local record = redis.call('GETEX', lock, 'PX', keep) -- see lock_release.lua
+local record = redis.call('GET', lock)
 if not record then
   return 0
 end
 --< part/lock_read.lua
--- The record of a lock, see lock_acquire.lua: this is its one parser.
-local fence_was, waiting, holder, start, length, rest, last, held =
-  string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+-- The record of a lock, see lock_acquire.lua: this is its one parser. No lock has a text longer than 4096 bytes.
+local fence_was, sign, void, tail, holder, delay, after, note =
+  string.match(#record <= 4096 and record or '', '^2 (%d+) ([012]) (%S+)( (%S+) (%d+) (%d+) (.*))$')
+if not fence_was or tonumber(fence_was) > 2 ^ 52 or #delay + #after > 26 then
+  return redis.error_reply('LAYOUT the key holds no lock of this version')
+end
 -->
-if holder == owner and start / 1000 + length > now_us / 1000 then
-  --< part/lock_record.lua
-  -- lock_record is the record of a lock, see lock_acquire.lua: its one writer.
-  local function lock_record(mark, sign, token, from, lease, pause, releaser, text)
-    return mark .. ' ' .. sign .. ' ' .. token .. ' ' .. from .. ' ' .. lease .. ' ' .. pause
-      .. ' ' .. releaser .. ' ' .. text
+if holder ~= owner then
+  --< part/lock_void.lua
+  -- is_void reports whether the token is in the list of void tokens: it gets and holds nothing.
+  local function is_void(void, token)
+    return string.find(void .. ',', ',' .. token .. ',', 1, true) ~= nil
   end
   -->
-  redis.call('SET', lock, lock_record(fence_was, waiting, holder, now_us, ttl, rest, last, held), 'KEEPTTL')
+  return is_void(void, owner) and 3 or holder == '-' and 0 or 2
+end
+if redis.call('PTTL', lock) <= tonumber(after) then
+  return 0
+end
+redis.call('PEXPIRE', lock, ttl + after + 1)
+if sign ~= '2' then
   return 1
 end
---< part/lock_keep.lua
--- The record belongs to another owner, and stays as long as that owner needs it.
-if start ~= '0' then
-  redis.call('PEXPIREAT', lock, math.floor(start / 1000) + length + rest + 60000)
+
+--< part/lock_record.lua
+-- lock_record is the record of a lock, see lock_acquire.lua: its one writer.
+local function lock_record(fence, sign, void, tail)
+  return '2 ' .. fence .. ' ' .. sign .. ' ' .. void .. tail
 end
 -->
-return holder == owner and 0 or 2
+--< part/lock_confirm.lua
+-- The holder was handed the lock and speaks for the first time: it is confirmed.
+redis.call('SET', lock, lock_record(fence_was, 1, void, tail), 'KEEPTTL')
+-->
+return 1

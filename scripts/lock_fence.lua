@@ -4,43 +4,39 @@
 ---@retry    safe  a fence is never lowered
 ---@key      lock   string  see lock_acquire.lua
 ---@arg      owner  string  the token that acquired
----@arg      least  int  min=0  the new fence, unless the fence is greater
+---@arg      least  int  min=0 max=4503599627370496  the new fence, unless the fence is greater
 ---@reply    bool  whether the owner holds the lock
+---@error    LAYOUT  the key holds no lock of this version
 ---@cost     O(1)
 
 local lock = KEYS[1]
 local owner, least = ARGV[1], ARGV[2]
-
---< part/now_us.lua
--- The server's clock in Unix us, as text; see now_ms.lua.
-local time = redis.call('TIME')
-local fraction = time[2]
-if #fraction < 6 then
-  fraction = string.sub('00000' .. fraction, -6)
+if not (tonumber(least) and tonumber(least) >= 0 and tonumber(least) < 2 ^ 52) then
+  error('least must be 0 to 4503599627370495')
 end
-local now_us = time[1] .. fraction
--->
 
 local record = redis.call('GET', lock)
 if not record then
   return 0
 end
 --< part/lock_read.lua
--- The record of a lock, see lock_acquire.lua: this is its one parser.
-local fence_was, waiting, holder, start, length, rest, last, held =
-  string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+-- The record of a lock, see lock_acquire.lua: this is its one parser. No lock has a text longer than 4096 bytes.
+local fence_was, sign, void, tail, holder, delay, after, note =
+  string.match(#record <= 4096 and record or '', '^2 (%d+) ([012]) (%S+)( (%S+) (%d+) (%d+) (.*))$')
+if not fence_was or tonumber(fence_was) > 2 ^ 52 or #delay + #after > 26 then
+  return redis.error_reply('LAYOUT the key holds no lock of this version')
+end
 -->
-if holder ~= owner or start / 1000 + length <= now_us / 1000 then
+if holder ~= owner or redis.call('PTTL', lock) <= tonumber(after) then
   return 0
 end
 if tonumber(fence_was) < tonumber(least) then
   --< part/lock_record.lua
   -- lock_record is the record of a lock, see lock_acquire.lua: its one writer.
-  local function lock_record(mark, sign, token, from, lease, pause, releaser, text)
-    return mark .. ' ' .. sign .. ' ' .. token .. ' ' .. from .. ' ' .. lease .. ' ' .. pause
-      .. ' ' .. releaser .. ' ' .. text
+  local function lock_record(fence, sign, void, tail)
+    return '2 ' .. fence .. ' ' .. sign .. ' ' .. void .. tail
   end
   -->
-  redis.call('SET', lock, lock_record(least, waiting, holder, start, length, rest, last, held), 'KEEPTTL')
+  redis.call('SET', lock, lock_record(least, sign, void, tail), 'KEEPTTL')
 end
 return 1

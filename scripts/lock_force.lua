@@ -1,26 +1,36 @@
 --- LockForce takes a lock away from its holder, for another owner or for the next waiter in the queue.
 ---
---- The script notifies the old holder, if it is subscribed. The next extend of the old holder finds the lock taken.
---- The fence grows, so late writes of the old holder can be refused.
+--- The script notifies the old holder, if it is subscribed, and its token is void from now on: the next extend and the
+--- release of the old holder report that. The fence grows, so late writes of the old holder can be refused.
 --- A new owner also gets a lock that is free or in its lock delay.
 ---
 ---@contract dup-only  an error half-way leaves the lock with its old holder or with the new one
 ---@retry    safe  an owner that holds the lock already gets its fence; without a new owner a repeat may
 ---          end the next lease, unless the fence is given
 ---@key      lock   string  see lock_acquire.lua
----@key      queue  zset  see lock_acquire.lua
+---@key      queue  list  see lock_acquire.lua
 ---@arg      fence  int  min=0  of the holder to remove; 0 for any holder
 ---@arg      owner  string  the new owner; "-" to release
----@arg      ttl    ms  min=1  the lease of the new owner
----@arg      delay  ms  min=0  its lock delay
----@arg      inbox  string  prefix of a holder's channel; the first part of its token follows
----@arg      note   string  the note of the new owner
----@reply    (done bool, fence int, holder string)  done: a holder lost the lock; fence: the new
----          fence, 0 when nothing was changed; holder: the note of the old holder
----@cost     O(log n), n being the number of waiters
+---@arg      own    string  the record of the new owner from its token on, with a space before it
+---@arg      life   ms  min=2  its lease, the afterlife and 1 ms
+---@arg      floor  int  min=0 max=4503599627370495  the new fence is greater
+---@arg      stay   ms  min=0  how long the record of a free lock stays
+---@arg      channel  string  prefix of the channel of a process; the first part of a token follows
+---@reply    (done bool, fence int, holder string, token string)  done: a holder lost the lock; fence: the new
+---          fence, 0 when nothing was changed; holder: the note of the old holder; token: its token
+---@error    LAYOUT  the key holds no lock of this version
+---@cost     O(1); O(n) of the dead waiters ahead, 10000 at most
 
 local lock, queue = KEYS[1], KEYS[2]
-local fence, owner, ttl, delay, inbox, note = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local fence, owner, own, life, floor, stay, channel =
+  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[7]
+--< part/lock_floor.lua
+-- The bounds of the header hold for a call that was not made in Go, too.
+local least = tonumber(floor)
+if not (least and least >= 0 and least < 2 ^ 52) then
+  error('floor must be 0 to 4503599627370495')
+end
+-->
 
 --< part/now_us.lua
 -- The server's clock in Unix us, as text; see now_ms.lua.
@@ -31,34 +41,49 @@ if #fraction < 6 then
 end
 local now_us = time[1] .. fraction
 -->
---< part/lock_free.lua
--- The fields of a free lock without waiters, between its fence, which has 16 digits, and its
--- last releaser.
-local free = ' 0 - 0 0 0 '
--->
-
--- The member does not exist: a write that needs no memory, see lock_release.lua.
-redis.call('ZREM', queue, '')
-local record = redis.call('GET', lock) or '0' .. free .. '- '
+local record = redis.call('GET', lock) or '2 0 0 - - 0 0 '
 --< part/lock_read.lua
--- The record of a lock, see lock_acquire.lua: this is its one parser.
-local fence_was, waiting, holder, start, length, rest, last, held =
-  string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+-- The record of a lock, see lock_acquire.lua: this is its one parser. No lock has a text longer than 4096 bytes.
+local fence_was, sign, void, tail, holder, delay, after, note =
+  string.match(#record <= 4096 and record or '', '^2 (%d+) ([012]) (%S+)( (%S+) (%d+) (%d+) (.*))$')
+if not fence_was or tonumber(fence_was) > 2 ^ 52 or #delay + #after > 26 then
+  return redis.error_reply('LAYOUT the key holds no lock of this version')
+end
 -->
+-- It removes nothing: a write that needs no memory, see lock_leave.lua.
+redis.call('LREM', queue, 1, '')
 if holder == owner and owner ~= '-' then
-  return {0, fence_was, ''}
+  return {0, fence_was, '', ''}
 end
-local done = start / 1000 + length > now_us / 1000
+local done = holder ~= '-' and redis.call('PTTL', lock) > tonumber(after)
 if fence ~= '0' and fence_was ~= fence or owner == '-' and not done then
-  return {0, '0', held}
+  return {0, '0', note, ''}
 end
-fence = fence_was < now_us and now_us or string.format('%.0f', fence_was + 1)
 
+--< part/lock_void_lives.lua
+-- void_lives reports whether there are void tokens now.
+local function void_lives(void)
+  return void ~= '-' and time[1] <= string.match(void, '^%d*')
+end
+-->
+--< part/lock_void_add.lua
+-- add_void is the list of void tokens with this one in it, for 10 s from now. A long list drops its oldest.
+local function add_void(void, token)
+  local tokens = void_lives(void) and string.match(string.sub(void, -1500), ',.*$') or ''
+  local added = string.find(tokens .. ',', ',' .. token .. ',', 1, true) and '' or ',' .. token
+  return string.format('%.0f', time[1] + 10) .. tokens .. added
+end
+-->
 --< part/lock_record.lua
 -- lock_record is the record of a lock, see lock_acquire.lua: its one writer.
-local function lock_record(mark, sign, token, from, lease, pause, releaser, text)
-  return mark .. ' ' .. sign .. ' ' .. token .. ' ' .. from .. ' ' .. lease .. ' ' .. pause
-    .. ' ' .. releaser .. ' ' .. text
+local function lock_record(fence, sign, void, tail)
+  return '2 ' .. fence .. ' ' .. sign .. ' ' .. void .. tail
+end
+-->
+--< part/lock_fence_after.lua
+-- fence_after is the next fence: the server's time, or one more than the fence and the floor given.
+local function fence_after(fence, floor)
+  return string.format('%.0f', math.max(now_us, fence + 1, floor + 1))
 end
 -->
 --< part/notify.lua
@@ -76,57 +101,82 @@ local function subscribed(channel)
 end
 -->
 --< part/lock_hand_over.lua
--- entry_parts parses an entry of the queue, see lock_acquire.lua.
-local function entry_parts(head)
-  return string.match(head, '^(%S+) (%d+) (%d+) ([^\n]+)\n(.*)$')
-end
-
--- hand_over gives the free lock to the first waiter that is alive, and notifies the next waiter
--- when to check. It returns the new holder, the length of its lease and its note.
-local function hand_over()
-  local unreachable, dead = {}, 0
-  for _ = 1, 10000 do
-    local heads = redis.call('ZRANGE', queue, 0, 1)
-    waiting = heads[2] and '1' or '0'
-    if not heads[1] then
-      return
-    end
-    local token, lease, pause, channel, text = entry_parts(heads[1])
-    local alive = token == owner or not unreachable[channel] and subscribed(channel)
-    if alive then
-      local record = lock_record(fence, waiting, token, now_us, lease, pause, last, text)
-      redis.call('SET', lock, record, 'PX', lease + 60000)
-      alive = token == owner
-        or notify(channel, 'g ' .. token .. ' ' .. fence .. ' ' .. now_us .. ' ' .. lease)
-    end
-    redis.call('ZREM', queue, heads[1])
-    if alive then
-      if heads[2] then
-        local second, _, _, other = entry_parts(heads[2])
-        if other ~= channel then
-          notify(other, 'n ' .. second .. ' ' .. lease)
-        end
-      end
-      return token, tonumber(lease), text
-    end
-    if not unreachable[channel] then
-      unreachable[channel], dead = true, dead + 1
-      if dead == 1000 then -- the next call continues
-        return
-      end
+-- notify_other notifies the first waiter of another process, within the next 16, to check when the
+-- lease is over.
+local function notify_other(queue, channel, process, lease)
+  for _, entry in ipairs(redis.call('LRANGE', queue, 0, 15)) do
+    if not string.find(entry, ' ' .. process .. '.', 1, true) then
+      local token = string.match(entry, '^%d+ (%S+) ') or ''
+      return notify(channel .. string.match(token, '^[^.]*'), 'n ' .. token .. ' ' .. lease)
     end
   end
 end
--->
 
-last = '-' -- the old holder did not release it
+-- hand_over gives the free lock to the first waiter that is alive. It is not alive without a
+-- subscriber, nor if it is of the process that is dead. The owner given needs no notification. It
+-- returns the new holder, its lease and its note; nil where no waiter is left, false where too many are
+-- dead for one call.
+local function hand_over(lock, queue, channel, fence, void, dead, owner, ttl)
+  local unreachable, tried = {[dead] = true}, 0
+  for _ = 1, 10000 do
+    local entry = redis.call('LPOP', queue)
+    if not entry then
+      return nil
+    end
+    local lease, tail, token, after, note = string.match(entry, '^(%d+)( (%S+) %d+ (%d+) (.*))$')
+    local process = string.match(token or '', '^[^.]*')
+    if token and token == owner then
+      redis.call('SET', lock, lock_record(fence, 1, void, tail), 'PX', ttl + after + 1)
+      return token, ttl, note
+    elseif token and #lease + #after <= 26 and not unreachable[process] then
+      if subscribed(channel .. process) then
+        redis.call('SET', lock, lock_record(fence, 2, void, tail), 'PX', lease + after + 1)
+        local grant = 'g ' .. token .. ' ' .. fence .. ' ' .. now_us .. ' ' .. lease .. ' ' .. lock
+        if notify(channel .. process, grant) then
+          notify_other(queue, channel, process, lease)
+          return token, lease, note
+        end
+      end
+      unreachable[process], tried = true, tried + 1
+      if tried == 1000 then
+        return false
+      end
+    end
+  end
+  return false
+end
+-->
+--< part/lock_pass_on.lua
+-- pass_on hands the lock over, or leaves it free: without a record, unless that has void tokens, the
+-- next call has to continue, or the caller wants it to stay.
+local function pass_on(lock, queue, channel, fence, void, stay)
+  local token = hand_over(lock, queue, channel, fence_after(fence, 0), void, '')
+  if token then
+    return
+  end
+  if void_lives(void) then
+    stay = math.max(stay, 10000)
+  end
+  if token == false then
+    stay = 60000
+  end
+  if stay == 0 then
+    redis.call('DEL', lock)
+  else
+    redis.call('SET', lock, lock_record(fence, token == false and 1 or 0, void, ' - 0 0 '), 'PX', stay)
+  end
+end
+-->
+if done then
+  void = add_void(void, holder)
+end
+fence = fence_after(fence_was, floor)
 if owner ~= '-' then
-  redis.call('SET', lock, lock_record(fence, waiting, owner, now_us, ttl, delay, last, note), 'PX', ttl + 60000)
-elseif waiting == '0' or not hand_over() then
-  redis.call('SET', lock, lock_record(fence_was, waiting, '-', 0, 0, 0, last, ''), 'PX', 60000)
+  redis.call('SET', lock, lock_record(fence, sign == '0' and 0 or 1, void, own), 'PX', life)
+else
+  pass_on(lock, queue, channel, fence_was, void, stay)
 end
-local home = string.match(holder, '^(.+)%.')
-if done and home then
-  notify(inbox .. home, 'r ' .. holder .. ' ' .. lock)
+if done then
+  notify(channel .. string.match(holder, '^[^.]*'), 'r ' .. holder .. ' ' .. lock)
 end
-return {done and 1 or 0, fence, held}
+return {done and 1 or 0, fence, note, done and holder or ''}

@@ -1,139 +1,180 @@
---- LockRelease ends a lease and hands the lock to the first waiter that is alive, or removes an entry from the queue.
+--- LockRelease ends a lease and hands the lock to the first waiter that is alive.
 ---
---- It notifies the next holder in the same step; see lock_acquire.lua for the fields of the string. An owner can
---- release an expired lease while no other owner has acquired the lock since: then no other holder came between.
+--- It is written for many locks. A lock without waiters is deleted; else the script notifies the next holder in the
+--- same step. See lock_acquire.lua for the record. An owner can release an expired lease while its record is stored:
+--- then no other holder came between.
 ---
+---@merge    max=64
 ---@contract dup-only  an error half-way leaves the lock with its owner or with the next holder,
 ---          which learns of it after that lease
----@retry    safe  the owner that released last gets released again
+---@retry    safe  a repeat finds no record or another holder's
 ---@key      lock   string  see lock_acquire.lua
----@key      queue  zset  see lock_acquire.lua
+---@key      queue  list  see lock_acquire.lua
 ---@arg      owner  string  the token that acquired
----@arg      keep   ms  min=1  how long the string stays
----@arg      entry  string  removed from the queue if the owner waits; empty for none
----@reply    enum(expired=0, released=1, taken=2, left=3)  expired: the string does not exist;
----          taken: another owner holds the lock or has held it since; left: the owner only waited
----@cost     O(log n), n being the number of waiters
+---@arg      whole   string  what the lock is if nobody waits: the caller knows all of it
+---@arg      stay   ms  min=0  how long the record of a free lock stays
+---@arg      channel  string  prefix of the channel of a process; the first part of a token follows
+---@reply    enum(expired=0, released=1, taken=2, revoked=3)  expired: there is no record, or a free
+---          one; taken: another owner holds the lock; revoked: it was taken away by force
+---@allow    K001 both lists are of entries of KEYS
+---@error    LAYOUT  the key holds no lock of this version
+---@cost     O(1); O(n) of the dead waiters ahead, 10000 at most
 
-local lock, queue = KEYS[1], KEYS[2]
-local owner, keep, entry = ARGV[1], ARGV[2], ARGV[3]
-
--- This read counts as a write. After it, the script may use memory on a server over its
--- limit, so that a lock is released there too.
-local record = redis.call('GETEX', lock, 'PX', keep)
-if not record then
-  redis.call('ZREM', queue, entry)
-  return 0
+if #KEYS > 128 then
+  error('row: at most 64')
 end
-
---< part/lock_free.lua
--- The fields of a free lock without waiters, between its fence, which has 16 digits, and its
--- last releaser.
-local free = ' 0 - 0 0 0 '
--->
--- The usual case, without parsing the other fields: the owner holds the lock, and no waiter
--- is queued.
-if string.sub(record, 17, 20 + #owner) == ' 0 ' .. owner .. ' ' then
-  redis.call('SET', lock, string.sub(record, 1, 16) .. free .. owner .. ' ', 'KEEPTTL')
-  return 1
+local locks, replies, free, other = {}, {}, {}, {}
+for i = 1, #KEYS, 2 do
+  locks[#locks + 1] = KEYS[i]
 end
-
---< part/lock_read.lua
--- The record of a lock, see lock_acquire.lua: this is its one parser.
-local fence_was, waiting, holder, start, length, rest, last, held =
-  string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
--->
-if holder ~= owner then
-  --< part/lock_keep.lua
-  -- The record belongs to another owner, and stays as long as that owner needs it.
-  if start ~= '0' then
-    redis.call('PEXPIREAT', lock, math.floor(start / 1000) + length + rest + 60000)
+local found = redis.call('MGET', unpack(locks, 1, math.min(#locks, 64)))
+for i, lock in ipairs(locks) do
+  local record = found[i]
+  if not record then
+    replies[i] = 0
+  elseif record == ARGV[4 * i - 2] and ARGV[4 * i - 1] == '0' then
+    replies[i], free[#free + 1] = 1, lock
+  else
+    --< part/lock_read.lua
+    -- The record of a lock, see lock_acquire.lua: this is its one parser. No lock has a text longer than 4096 bytes.
+    local fence_was, sign, void, tail, holder, delay, after, note =
+      string.match(#record <= 4096 and record or '', '^2 (%d+) ([012]) (%S+)( (%S+) (%d+) (%d+) (.*))$')
+    if not fence_was or tonumber(fence_was) > 2 ^ 52 or #delay + #after > 26 then
+      return redis.error_reply('LAYOUT the key holds no lock of this version')
+    end
+    -->
+    other[#other + 1] = {i, fence_was, void, holder}
+  end
+end
+if other[1] then
+  --< part/now_us.lua
+  -- The server's clock in Unix us, as text; see now_ms.lua.
+  local time = redis.call('TIME')
+  local fraction = time[2]
+  if #fraction < 6 then
+    fraction = string.sub('00000' .. fraction, -6)
+  end
+  local now_us = time[1] .. fraction
+  -->
+  --< part/lock_void.lua
+  -- is_void reports whether the token is in the list of void tokens: it gets and holds nothing.
+  local function is_void(void, token)
+    return string.find(void .. ',', ',' .. token .. ',', 1, true) ~= nil
   end
   -->
-  if redis.call('ZREM', queue, entry) == 1 then
-    return 3
+  --< part/lock_void_lives.lua
+  -- void_lives reports whether there are void tokens now.
+  local function void_lives(void)
+    return void ~= '-' and time[1] <= string.match(void, '^%d*')
   end
-  return last == owner and 1 or 2
-end
+  -->
+  --< part/lock_record.lua
+  -- lock_record is the record of a lock, see lock_acquire.lua: its one writer.
+  local function lock_record(fence, sign, void, tail)
+    return '2 ' .. fence .. ' ' .. sign .. ' ' .. void .. tail
+  end
+  -->
+  --< part/lock_fence_after.lua
+  -- fence_after is the next fence: the server's time, or one more than the fence and the floor given.
+  local function fence_after(fence, floor)
+    return string.format('%.0f', math.max(now_us, fence + 1, floor + 1))
+  end
+  -->
+  --< part/notify.lua
+  -- notify reports whether the message was received.
+  local function notify(channel, message)
+    local receivers = redis.pcall('PUBLISH', channel, message)
+    return type(receivers) == 'number' and receivers > 0
+  end
 
-last = owner
---< part/now_us.lua
--- The server's clock in Unix us, as text; see now_ms.lua.
-local time = redis.call('TIME')
-local fraction = time[2]
-if #fraction < 6 then
-  fraction = string.sub('00000' .. fraction, -6)
-end
-local now_us = time[1] .. fraction
--->
-local fence = fence_was < now_us and now_us or string.format('%.0f', fence_was + 1)
-
---< part/lock_record.lua
--- lock_record is the record of a lock, see lock_acquire.lua: its one writer.
-local function lock_record(mark, sign, token, from, lease, pause, releaser, text)
-  return mark .. ' ' .. sign .. ' ' .. token .. ' ' .. from .. ' ' .. lease .. ' ' .. pause
-    .. ' ' .. releaser .. ' ' .. text
-end
--->
---< part/notify.lua
--- notify reports whether the message was received.
-local function notify(channel, message)
-  local receivers = redis.pcall('PUBLISH', channel, message)
-  return type(receivers) == 'number' and receivers > 0
-end
-
--- subscribed reports whether the channel has a subscriber on this server. A subscriber of a
--- replica receives what is published here and is not counted: it must not be granted what passes it over.
-local function subscribed(channel)
-  local count = redis.pcall('PUBSUB', 'NUMSUB', channel)
-  return not count.err and count[2] > 0
-end
--->
---< part/lock_hand_over.lua
--- entry_parts parses an entry of the queue, see lock_acquire.lua.
-local function entry_parts(head)
-  return string.match(head, '^(%S+) (%d+) (%d+) ([^\n]+)\n(.*)$')
-end
-
--- hand_over gives the free lock to the first waiter that is alive, and notifies the next waiter
--- when to check. It returns the new holder, the length of its lease and its note.
-local function hand_over()
-  local unreachable, dead = {}, 0
-  for _ = 1, 10000 do
-    local heads = redis.call('ZRANGE', queue, 0, 1)
-    waiting = heads[2] and '1' or '0'
-    if not heads[1] then
-      return
+  -- subscribed reports whether the channel has a subscriber on this server. A subscriber of a
+  -- replica receives what is published here and is not counted: it must not be granted what passes it over.
+  local function subscribed(channel)
+    local count = redis.pcall('PUBSUB', 'NUMSUB', channel)
+    return not count.err and count[2] > 0
+  end
+  -->
+  --< part/lock_hand_over.lua
+  -- notify_other notifies the first waiter of another process, within the next 16, to check when the
+  -- lease is over.
+  local function notify_other(queue, channel, process, lease)
+    for _, entry in ipairs(redis.call('LRANGE', queue, 0, 15)) do
+      if not string.find(entry, ' ' .. process .. '.', 1, true) then
+        local token = string.match(entry, '^%d+ (%S+) ') or ''
+        return notify(channel .. string.match(token, '^[^.]*'), 'n ' .. token .. ' ' .. lease)
+      end
     end
-    local token, lease, pause, channel, text = entry_parts(heads[1])
-    local alive = token == owner or not unreachable[channel] and subscribed(channel)
-    if alive then
-      local record = lock_record(fence, waiting, token, now_us, lease, pause, last, text)
-      redis.call('SET', lock, record, 'PX', lease + 60000)
-      alive = token == owner
-        or notify(channel, 'g ' .. token .. ' ' .. fence .. ' ' .. now_us .. ' ' .. lease)
-    end
-    redis.call('ZREM', queue, heads[1])
-    if alive then
-      if heads[2] then
-        local second, _, _, other = entry_parts(heads[2])
-        if other ~= channel then
-          notify(other, 'n ' .. second .. ' ' .. lease)
+  end
+
+  -- hand_over gives the free lock to the first waiter that is alive. It is not alive without a
+  -- subscriber, nor if it is of the process that is dead. The owner given needs no notification. It
+  -- returns the new holder, its lease and its note; nil where no waiter is left, false where too many are
+  -- dead for one call.
+  local function hand_over(lock, queue, channel, fence, void, dead, owner, ttl)
+    local unreachable, tried = {[dead] = true}, 0
+    for _ = 1, 10000 do
+      local entry = redis.call('LPOP', queue)
+      if not entry then
+        return nil
+      end
+      local lease, tail, token, after, note = string.match(entry, '^(%d+)( (%S+) %d+ (%d+) (.*))$')
+      local process = string.match(token or '', '^[^.]*')
+      if token and token == owner then
+        redis.call('SET', lock, lock_record(fence, 1, void, tail), 'PX', ttl + after + 1)
+        return token, ttl, note
+      elseif token and #lease + #after <= 26 and not unreachable[process] then
+        if subscribed(channel .. process) then
+          redis.call('SET', lock, lock_record(fence, 2, void, tail), 'PX', lease + after + 1)
+          local grant = 'g ' .. token .. ' ' .. fence .. ' ' .. now_us .. ' ' .. lease .. ' ' .. lock
+          if notify(channel .. process, grant) then
+            notify_other(queue, channel, process, lease)
+            return token, lease, note
+          end
+        end
+        unreachable[process], tried = true, tried + 1
+        if tried == 1000 then
+          return false
         end
       end
-      return token, tonumber(lease), text
     end
-    if not unreachable[channel] then
-      unreachable[channel], dead = true, dead + 1
-      if dead == 1000 then -- the next call continues
-        return
-      end
+    return false
+  end
+  -->
+  --< part/lock_pass_on.lua
+  -- pass_on hands the lock over, or leaves it free: without a record, unless that has void tokens, the
+  -- next call has to continue, or the caller wants it to stay.
+  local function pass_on(lock, queue, channel, fence, void, stay)
+    local token = hand_over(lock, queue, channel, fence_after(fence, 0), void, '')
+    if token then
+      return
+    end
+    if void_lives(void) then
+      stay = math.max(stay, 10000)
+    end
+    if token == false then
+      stay = 60000
+    end
+    if stay == 0 then
+      redis.call('DEL', lock)
+    else
+      redis.call('SET', lock, lock_record(fence, token == false and 1 or 0, void, ' - 0 0 '), 'PX', stay)
+    end
+  end
+  -->
+  for _, row in ipairs(other) do
+    local i, fence_was, void, holder = unpack(row, 1, 4)
+    local owner, stay, channel = ARGV[4 * i - 3], tonumber(ARGV[4 * i - 1]), ARGV[4 * i]
+    if holder == owner then
+      pass_on(KEYS[2 * i - 1], KEYS[2 * i], channel, fence_was, void, stay)
+      replies[i] = 1
+    elseif is_void(void, owner) then
+      replies[i] = 3
+    else
+      replies[i] = holder == '-' and 0 or 2
     end
   end
 end
--->
-
-if waiting == '0' or not hand_over() then
-  redis.call('SET', lock, lock_record(fence_was, waiting, '-', 0, 0, 0, last, ''), 'KEEPTTL')
+if free[1] then
+  redis.call('DEL', unpack(free, 1, math.min(#free, 64)))
 end
-return 1
+return replies

@@ -1,23 +1,22 @@
 --- LockTry acquires a lock for an owner if the lock is free and has no waiters.
 ---
---- This is the short script for the usual case. See lock_acquire.lua for the fields of the string, and for a lock with
---- waiters.
+--- This is the short script for the usual case, written for many locks. See lock_acquire.lua for the record, and for
+--- a lock with waiters.
 ---
+---@merge    max=64
 ---@contract all-or-nothing  one write
 ---@retry    safe  an owner that holds the lock gets its fence
 ---@key      lock   string  see lock_acquire.lua
----@arg      owner  string  a token made for this acquire
----@arg      ttl    ms  min=1  the lease
----@arg      keep   ms  min=1  how long the string stays
----@arg      delay  ms  min=0  the lock delay: how long the lock stays taken after a lease without a release
----@arg      note   string  what other callers read about the holder
+---@arg      own    string  the record from the owner on, with a space before it
+---@arg      life   ms  min=2  the lease, the afterlife and 1 ms
+---@arg      floor  int  min=0 max=4503599627370495  the fence is greater
 ---@reply    (state enum(held=0, acquired=1, wanted=2), fence int, remaining ms, holder string)
----          wanted: the lock is free and has waiters; remaining: of the holder's lease with its
----          lock delay, or of this owner's lease where it held the lock before; holder: its note
+---          wanted: the lock is free and has waiters or void tokens; remaining: of the holder's lease
+---          with its lock delay, or of this owner's lease where it held the lock before, 0 for the
+---          whole; holder: its note
+---@allow    W003 SET NX of a lock that exists writes nothing, and a row before it may be repeated
+---@error    LAYOUT  the key holds no lock of this version
 ---@cost     O(1)
-
-local lock = KEYS[1]
-local owner, ttl, keep, delay, note = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 --< part/now_us.lua
 -- The server's clock in Unix us, as text; see now_ms.lua.
@@ -28,46 +27,47 @@ if #fraction < 6 then
 end
 local now_us = time[1] .. fraction
 -->
---< part/lock_free.lua
--- The fields of a free lock without waiters, between its fence, which has 16 digits, and its
--- last releaser.
-local free = ' 0 - 0 0 0 '
--->
-
-local record = redis.call('GET', lock)
-local fence, releaser = now_us, '-'
-if record then
-  if string.sub(record, 17, 27) == free then
-    releaser = string.sub(record, 28, -2) -- the other fields need no parsing
-  else
+if #KEYS > 64 then
+  error('row: at most 64')
+end
+local replies = {}
+for i, lock in ipairs(KEYS) do
+  local own, life, floor = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
+  --< part/lock_floor.lua
+  -- The bounds of the header hold for a call that was not made in Go, too.
+  local least = tonumber(floor)
+  if not (least and least >= 0 and least < 2 ^ 52) then
+    error('floor must be 0 to 4503599627370495')
+  end
+  -->
+  local fence = now_us
+  if #floor == 16 and floor >= now_us then -- the clock was set back
+    fence = string.format('%.0f', floor + 1)
+  end
+  local state, remaining, holding = 1, 0, ''
+  local record = redis.call('SET', lock, '2 ' .. fence .. ' 0 -' .. own, 'NX', 'GET', 'PX', life)
+  if record then
     --< part/lock_read.lua
-    -- The record of a lock, see lock_acquire.lua: this is its one parser.
-    local fence_was, waiting, holder, start, length, rest, last, held =
-      string.match(record, '^(%d+) (%d) (%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+    -- The record of a lock, see lock_acquire.lua: this is its one parser. No lock has a text longer than 4096 bytes.
+    local fence_was, sign, void, tail, holder, delay, after, note =
+      string.match(#record <= 4096 and record or '', '^2 (%d+) ([012]) (%S+)( (%S+) (%d+) (%d+) (.*))$')
+    if not fence_was or tonumber(fence_was) > 2 ^ 52 or #delay + #after > 26 then
+      return redis.error_reply('LAYOUT the key holds no lock of this version')
+    end
     -->
-    local left = start / 1000 + length - now_us / 1000
-    if holder == owner and left > 0 then
-      return {1, fence_was, math.max(math.floor(left), 1), ''}
+    local left = redis.call('PTTL', lock) - after
+    if left > 0 and string.find(own, ' ' .. holder .. ' ', 1, true) == 1 then
+      fence, remaining = fence_was, left
+    elseif left + delay > 0 and holder ~= '-' then
+      state, fence, remaining, holding = 0, fence_was, left + delay, note
+    elseif sign ~= '0' or void ~= '-' then
+      state, fence = 2, fence_was
+    else
+      fence = string.format('%.0f', math.max(fence, fence_was + 1))
+      redis.call('SET', lock, '2 ' .. fence .. ' 0 -' .. own, 'PX', life)
     end
-    left = left + rest
-    if left > 0 then
-      return {0, fence_was, math.ceil(left), held}
-    elseif waiting == '1' then
-      return {2, fence_was, 0, ''}
-    end
-    releaser = last
   end
-  if record >= now_us then -- as text; both begin with 16 digits
-    fence = string.format('%.0f', string.match(record, '^%d+') + 1)
-  end
+  local n = 4 * i
+  replies[n - 3], replies[n - 2], replies[n - 1], replies[n] = state, fence, remaining, holding
 end
-
---< part/lock_record.lua
--- lock_record is the record of a lock, see lock_acquire.lua: its one writer.
-local function lock_record(mark, sign, token, from, lease, pause, releaser, text)
-  return mark .. ' ' .. sign .. ' ' .. token .. ' ' .. from .. ' ' .. lease .. ' ' .. pause
-    .. ' ' .. releaser .. ' ' .. text
-end
--->
-redis.call('SET', lock, lock_record(fence, '0', owner, now_us, ttl, delay, releaser, note), 'PX', keep)
-return {1, fence, 0, ''}
+return replies

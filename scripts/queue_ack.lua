@@ -4,6 +4,8 @@
 --- the job went to another worker or back to the queue; gone, when the queue does
 --- not know the job any more, because it was finished before.
 ---
+--- Long because a finished job leaves a mark, a unique name and options behind it.
+---
 ---@contract dup-only  an error half-way can leave a job to be delivered again, never lose one
 ---@retry    safe  a job already acked is answered gone
 ---@guard    guard.lua
@@ -12,17 +14,22 @@
 ---@key      failures  hash  id to the number of its failed deliveries
 ---@key      unique    hash  k:name to the id that holds it, j:id to the name it holds
 ---@key      expiry    zset  name of a unique key, scored by its end in ms
+---@key      options   hash  id to the options of a job, which queue_push.lua wrote
+---@key      finished  zset  ids of finished jobs, scored by that time in ms
 ---@args     job  (id string, fence int)  max=1000  fence: as take or the last extend returned it
 ---@reply    int[]  0 lost, 1 acked, 2 gone
 ---@cost     O(log n) for each job, n being the number of leases
 
-local leases, bodies, failures, unique, expiry = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local leases, bodies, failures, unique, expiry, options = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local finished = KEYS[7]
 if #ARGV > 2000 then
   error('job: at most 1000')
 end
 
 redis.call('HLEN', bodies)
+redis.call('ZCARD', finished)
 local failed = redis.call('HLEN', failures) > 0
+local optioned = redis.call('HLEN', options) > 0
 redis.call('ZCARD', expiry)
 local holding = redis.call('HLEN', unique) > 0
 
@@ -34,13 +41,13 @@ for i = 1, #ARGV, 2 do
 end
 
 local scores = redis.call('ZMSCORE', leases, unpack(ids, 1, n))
-local verdicts, done, d = {}, {}, 0
+local verdicts, gone, g = {}, {}, 0
 for i = 1, n do
   local id, score = ids[i], scores[i]
   if score and tonumber(score) == fences[i] then
     verdicts[i] = 1
-    d = d + 1
-    done[d] = id
+    g = g + 1
+    gone[g] = id
   elseif redis.call('HEXISTS', bodies, id) == 1 then
     verdicts[i] = 0
   else
@@ -49,7 +56,7 @@ for i = 1, n do
 end
 
 if holding then
-  for _, id in ipairs(done) do
+  for _, id in ipairs(gone) do
     --< part/queue_release_name.lua
     -- The job gives up its unique name, unless a later job has taken the name over.
     local name = redis.call('HGET', unique, 'j:' .. id)
@@ -64,17 +71,44 @@ if holding then
   end
 end
 
--- The lease goes last: a job without a body is dropped by the next take.
-if d > 0 then
-  redis.call('HDEL', bodies, unpack(done, 1, d))
+if g > 0 then
+  -- The member does not exist. A script whose first write frees memory may go on to use some.
+  redis.call('ZREM', leases, '')
+  --< part/now_ms.lua
+  -- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+  -- last digits, and to turn a number into text costs more than to join two.
+  local time = redis.call('TIME')
+  local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+  -->
+  local marks = {}
+  for i = 1, g do
+    marks[2 * i - 1], marks[2 * i] = now_ms, gone[i]
+  end
+  for i = 1, 2 * g, 1000 do
+    redis.call('ZADD', finished, unpack(marks, i, math.min(i + 999, 2 * g)))
+  end
+  redis.call('HDEL', bodies, unpack(gone, 1, g))
   if failed then
     local reasons = {}
-    for i = 1, d do
-      reasons[i] = done[i] .. '\n'
+    for i = 1, g do
+      reasons[i] = gone[i] .. '\n'
     end
-    redis.call('HDEL', failures, unpack(done, 1, d))
-    redis.call('HDEL', failures, unpack(reasons, 1, d))
+    redis.call('HDEL', failures, unpack(gone, 1, g))
+    redis.call('HDEL', failures, unpack(reasons, 1, g))
   end
-  redis.call('ZREM', leases, unpack(done, 1, d))
+  if optioned then
+    redis.call('HDEL', options, unpack(gone, 1, g))
+  end
+  -- The lease goes last: a job without a body is dropped by the next take.
+  redis.call('ZREM', leases, unpack(gone, 1, g))
+  --< part/queue_finished.lua
+  -- A mark stays for a minute: a push that is sent again finds it, and does not add its job a second
+  -- time. Older ones go, a bounded number at a time.
+  local old = redis.call('ZCOUNT', finished, '-inf', now_ms - 61000)
+  if old > 0 then
+    redis.call('ZREMRANGEBYRANK', finished, 0, math.min(old, 2 * g + 100) - 1)
+  end
+  redis.call('EXPIRE', finished, 62)
+  -->
 end
 return verdicts

@@ -1,44 +1,81 @@
---- QueueCancel takes jobs out of a queue that no worker has.
+--- QueueCancel takes jobs out of a queue, and marks those that a worker has.
 ---
 --- A scheduled or dead job is removed. A ready job loses its body now and its entry
---- when a worker comes to it: no list is searched. A leased job is left alone. For
---- each id one verdict, in order.
+--- when a worker comes to it: no list is searched. A leased job gets a mark: the next extend
+--- reports it, and the job is deleted when its lease ends in any way. For each id one verdict, in order.
+---
+--- Long because a job is in one of four states, each with its own end.
 ---
 ---@contract dup-only  an error half-way leaves a job cancelled, or where it was
----@retry    safe  a job already cancelled is absent
+---@retry    safe  the same receipt gives the same verdicts again, for a minute
 ---@guard    guard.lua
 ---@key      scheduled  zset  id, scored by due time in ms
 ---@key      bodies     hash  id to body
 ---@key      leases     zset  id, scored by the end of its lease in us
----@key      failures   hash  id to the number of its failed deliveries, x for a cancelled job
+---@key      failures   hash  id to the number of its failed deliveries, x for a cancelled job, b before the number of
+---          a dead job that has an entry in ready
 ---@key      dead       zset  id, scored by the time of its death in ms
 ---@key      unique     hash  k:name to the id that holds it, j:id to the name it holds
 ---@key      expiry     zset  name of a unique key, scored by its end in ms
 ---@key      control    hash  paused, limit, dead_bytes
+---@key      options    hash  id to the options of a job, which queue_push.lua wrote
+---@key      finished   zset  ids of finished jobs, scored by that time in ms
+---@key      receipt    string  the verdicts of this call, kept for a repeat
 ---@args     id  string  max=200
----@reply    int[]  0 absent, 1 scheduled, 2 ready, 3 leased and left, 4 dead
+---@allow    V002 failures: a job that is left where it was has its count anew
+---@allow    V002 receipt: a repeat that finds nothing to cancel has nothing to write down
+---@error    LAYOUT  the queue has a later layout
+---@reply    int[]  0 absent, 1 scheduled, 2 ready, 3 leased and marked, 4 dead
 ---@cost     O(log n) for each job
 
 local scheduled, bodies, leases, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local dead, unique, expiry, control = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local dead, unique, expiry, control, options = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local finished, receipt = KEYS[10], KEYS[11]
 if #ARGV > 200 then
   error('id: at most 200')
 end
 
 --< part/queue_types.lua
--- A key of the wrong type stops the script here, while nothing is written.
+-- A key of the wrong type stops the script here, while nothing is written, and so does a later
+-- layout: it has a text in paused, and in limit, that no script of this one writes.
 redis.call('HLEN', bodies)
 redis.call('HLEN', failures)
 redis.call('ZCARD', dead)
 redis.call('HLEN', unique)
 redis.call('ZCARD', expiry)
-redis.call('HLEN', control)
+local paused = redis.call('HGET', control, 'paused')
+if paused and paused ~= '1' then
+  return redis.error_reply('LAYOUT the queue has a later layout')
+end
 -->
 redis.call('ZCARD', scheduled)
 redis.call('ZCARD', leases)
+redis.call('HLEN', options)
+redis.call('ZCARD', finished)
+--< part/now_ms.lua
+-- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+-- last digits, and to turn a number into text costs more than to join two.
+local time = redis.call('TIME')
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+-->
 
-local function forget(id)
-  redis.call('HDEL', failures, id, id .. '\n')
+local verdicts, g, found = {}, 0, 0
+local kept = redis.call('GET', receipt)
+if kept then
+  for verdict in string.gmatch(kept, '%d') do
+    verdicts[#verdicts + 1] = tonumber(verdict)
+  end
+  return verdicts
+end
+
+-- The member does not exist. A script whose first write frees memory may go on to use some.
+redis.call('ZREM', dead, '')
+
+local function forget(id, entry)
+  redis.call('ZADD', finished, now_ms, id)
+  g = g + 1
+  redis.call('HDEL', failures, id .. '\n')
+  redis.call('HDEL', options, id)
   --< part/queue_release_name.lua
   -- The job gives up its unique name, unless a later job has taken the name over.
   local name = redis.call('HGET', unique, 'j:' .. id)
@@ -50,32 +87,55 @@ local function forget(id)
     redis.call('HDEL', unique, 'j:' .. id)
   end
   -->
-end
-
-local verdicts, n = {}, 0
-for i = 1, #ARGV do
-  local id = ARGV[i]
-  local verdict = 0
-  if redis.call('ZSCORE', leases, id) then
-    verdict = 3
-  elseif redis.call('ZSCORE', scheduled, id) then
-    verdict = 1
-    forget(id)
-    redis.call('HDEL', bodies, id)
-    redis.call('ZREM', scheduled, id)
-  elseif redis.call('ZSCORE', dead, id) then
-    verdict = 4
-    forget(id)
-    redis.call('HINCRBY', control, 'dead_bytes', 0 - redis.call('HSTRLEN', bodies, id))
-    redis.call('HDEL', bodies, id)
-    redis.call('ZREM', dead, id)
-  elseif redis.call('HEXISTS', bodies, id) == 1 and redis.call('HGET', failures, id) ~= 'x' then
-    verdict = 2
-    forget(id)
+  if entry then
+    --< part/queue_tombstone.lua
+    -- The job keeps its id until a take drops its entry: no other could take the entry for its own.
     redis.call('HSET', failures, id, 'x')
     redis.call('HSET', bodies, id, '')
+    -->
+  else
+    redis.call('HDEL', failures, id)
+    redis.call('HDEL', bodies, id)
   end
-  n = n + 1
-  verdicts[n] = verdict
+end
+
+for i = 1, #ARGV do
+  local id = ARGV[i]
+  verdicts[i] = 0
+  if redis.call('ZSCORE', leases, id) then
+    verdicts[i] = 3
+    redis.call('HSET', failures, id, 'x')
+  elseif redis.call('ZSCORE', scheduled, id) then
+    verdicts[i] = 1
+    forget(id)
+    redis.call('ZREM', scheduled, id)
+  elseif redis.call('ZSCORE', dead, id) then
+    verdicts[i] = 4
+    -- A job that was buried while ready may have its entry still.
+    local entry = string.find(redis.call('HGET', failures, id) or '', '^[bx]')
+    if redis.call('HINCRBY', control, 'dead_bytes', 0 - redis.call('HSTRLEN', bodies, id)) == 0 then
+      redis.call('HDEL', control, 'dead_bytes')
+    end
+    forget(id, entry)
+    redis.call('ZREM', dead, id)
+  elseif redis.call('HEXISTS', bodies, id) == 1 and redis.call('HGET', failures, id) ~= 'x' then
+    verdicts[i] = 2
+    forget(id, true)
+  end
+  found = found + verdicts[i]
+end
+if g > 0 then
+  --< part/queue_finished.lua
+  -- A mark stays for a minute: a push that is sent again finds it, and does not add its job a second
+  -- time. Older ones go, a bounded number at a time.
+  local old = redis.call('ZCOUNT', finished, '-inf', now_ms - 61000)
+  if old > 0 then
+    redis.call('ZREMRANGEBYRANK', finished, 0, math.min(old, 2 * g + 100) - 1)
+  end
+  redis.call('EXPIRE', finished, 62)
+  -->
+end
+if found > 0 then
+  redis.call('SET', receipt, table.concat(verdicts), 'PX', 60000)
 end
 return verdicts

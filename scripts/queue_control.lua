@@ -4,9 +4,10 @@
 ---@retry    safe  the same values are set again
 ---@guard    guard.lua
 ---@key      control  hash  paused, limit, dead_bytes
----@key      wake     zset  channels of the waiting consumers, scored by the end of their wait in ms
+---@key      wake     zset  names of the waiting consumers, scored by the end of their wait in ms
 ---@arg      pause    enum(keep=0,on=1,off=2)
 ---@arg      limit    int  min=-1  the most jobs that are ready, scheduled or leased; 0 for no limit, -1 to keep it
+---@error    LAYOUT  the queue has a later layout
 ---@reply    (paused bool, limit int)
 ---@cost     O(1)
 
@@ -24,18 +25,26 @@ local time = redis.call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 -->
 redis.call('ZCARD', wake)
+--< part/queue_layout.lua
+-- A queue of a later layout has a text in paused and in limit that no script of this one writes.
+local paused = redis.call('HGET', control, 'paused')
+if paused and paused ~= '1' then
+  return redis.error_reply('LAYOUT the queue has a later layout')
+end
+-->
 if pause == '1' then
   redis.call('HSET', control, 'paused', '1')
 elseif pause == '2' then
   redis.call('HDEL', control, 'paused')
   --< part/queue_wake_next.lua
   -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
-  -- channel without a subscriber was that of a dead process: the next one has its turn. This
-  -- is only a hint: where the user may not run one of the commands, all else is as before.
+  -- name whose channel has no subscriber was that of a dead process: the next one has its turn. The
+  -- channel begins with the key: no data chooses where the caller publishes. This is only a
+  -- hint: where the user may not run one of the commands, all else is as before.
   local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)
   for _ = 1, type(over) == 'number' and 64 or 0 do
     local first = redis.pcall('ZPOPMIN', wake)
-    if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
+    if first.err or not first[1] or redis.pcall('PUBLISH', wake .. ':' .. first[1], '') ~= 0 then
       break
     end
   end

@@ -22,18 +22,20 @@
 ---@key      unique     hash  k:name to the id that holds it, j:id to the name it holds
 ---@key      expiry     zset  name of a unique key, scored by its end in ms
 ---@key      control    hash  paused, limit, dead_bytes
----@key      wake       zset  channels of the waiting consumers, scored by the end of their wait in ms
+---@key      wake       zset  names of the waiting consumers, scored by the end of their wait in ms
+---@key      options    hash  id to the options of a job, which queue_push.lua wrote
 ---@arg      mend  bool  else nothing is written
 ---@arg      from  int  dead_bytes as the audit read it
 ---@arg      to    int  min=-1  dead_bytes as it must be, -1 for as it is
 ---@args     suspect  (kind enum(lost=0,ghost=1,count=2,name=3), id string, name string)  max=100
 ---          name: the unique name that id holds, for that kind
+---@error    LAYOUT  the queue has a later layout
 ---@reply    (corrected bool, verdicts int[])  corrected: dead_bytes was wrong; verdicts: 0 in
 ---          order, 1 out of step, 2 lost and cancelled
 ---@cost     O(log n) for each suspect, and 1000 entries of ready when a job may be lost
 
 local ready, scheduled, bodies, leases, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local dead, unique, expiry, control, wake = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local dead, unique, expiry, control, wake, options = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local mend, from, to = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 if not (to and to >= -1 and to <= 2 ^ 53) then
   error('to must be -1 to 2^53')
@@ -50,18 +52,23 @@ local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 -->
 
 --< part/queue_types.lua
--- A key of the wrong type stops the script here, while nothing is written.
+-- A key of the wrong type stops the script here, while nothing is written, and so does a later
+-- layout: it has a text in paused, and in limit, that no script of this one writes.
 redis.call('HLEN', bodies)
 redis.call('HLEN', failures)
 redis.call('ZCARD', dead)
 redis.call('HLEN', unique)
 redis.call('ZCARD', expiry)
-redis.call('HLEN', control)
+local paused = redis.call('HGET', control, 'paused')
+if paused and paused ~= '1' then
+  return redis.error_reply('LAYOUT the queue has a later layout')
+end
 -->
 redis.call('LLEN', ready)
 redis.call('ZCARD', scheduled)
 redis.call('ZCARD', leases)
 redis.call('ZCARD', wake)
+redis.call('HLEN', options)
 local corrected = to >= 0 and from ~= to and tonumber(redis.call('HGET', control, 'dead_bytes') or 0) == from
 
 --< part/queue_where.lua
@@ -103,7 +110,7 @@ for i = 4, #ARGV, 3 do
     end
   elseif kind == '2' and not there then
     local count = redis.call('HMGET', failures, id, id .. '\n')
-    if not placed(id) and (count[1] or count[2]) then
+    if not placed(id) and (count[1] or count[2] or redis.call('HEXISTS', options, id) == 1) then
       verdict = 1
       counts[#counts + 1] = id
     end
@@ -132,6 +139,7 @@ for _, id in ipairs(ghosts) do
 end
 for _, id in ipairs(counts) do
   redis.call('HDEL', failures, id, id .. '\n')
+  redis.call('HDEL', options, id)
 end
 for _, hold in ipairs(names) do
   if redis.call('HGET', unique, 'k:' .. hold[2]) == hold[1] then
@@ -148,12 +156,13 @@ end
 if #entries > 0 then
   --< part/queue_wake_next.lua
   -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
-  -- channel without a subscriber was that of a dead process: the next one has its turn. This
-  -- is only a hint: where the user may not run one of the commands, all else is as before.
+  -- name whose channel has no subscriber was that of a dead process: the next one has its turn. The
+  -- channel begins with the key: no data chooses where the caller publishes. This is only a
+  -- hint: where the user may not run one of the commands, all else is as before.
   local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)
   for _ = 1, type(over) == 'number' and 64 or 0 do
     local first = redis.pcall('ZPOPMIN', wake)
-    if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
+    if first.err or not first[1] or redis.pcall('PUBLISH', wake .. ':' .. first[1], '') ~= 0 then
       break
     end
   end

@@ -2,13 +2,15 @@
 ---
 --- A job that is counted has failed once more; its reason is kept with it. One that
 --- is not counted was only interrupted or put off: without a delay it is at the head
---- of ready again, with its time. Death releases the unique key.
+--- of ready again, with its time. Death releases the unique key. A job that was cancelled
+--- under its lease is over, whatever is asked, and so is one without a body.
 --- For each job one verdict, in order: whether it was still leased under this fence.
 ---
 --- Long because a job has three ends: ready, scheduled, dead.
 ---
 ---@contract dup-only  an error half-way can deliver a job twice, never lose one
----@retry    safe  a job already given back is not leased under this fence
+---@allow    V002 receipt: a repeat that finds no lease has nothing to write down
+---@retry    safe  the same receipt gives the same verdicts again, for a minute
 ---@guard    guard.lua
 ---@key      leases     zset  id, scored by the end of its lease in us
 ---@key      ready      list  entries enqueued_at_ms:id, oldest at the head
@@ -19,14 +21,19 @@
 ---@key      unique     hash  k:name to the id that holds it, j:id to the name it holds
 ---@key      expiry     zset  name of a unique key, scored by its end in ms
 ---@key      control    hash  paused, limit, dead_bytes
----@key      wake       zset  channels of the waiting consumers, scored by the end of their wait in ms
+---@key      wake       zset  names of the waiting consumers, scored by the end of their wait in ms
+---@key      receipt    string  the verdicts of this call, kept for a repeat
+---@key      options    hash  id to the options of a job, which queue_push.lua wrote
+---@key      finished   zset  ids of finished jobs, scored by that time in ms
 ---@args     job  (id string, fence int, delay int, counted bool, reason string, enqueued_at int)  max=200
 ---          delay: ms until it is ready again, below 0 for the dead set; enqueued_at: in ms, as take returned it
----@reply    int[]  0 lost, 1 given back
+---@error    LAYOUT  the queue has a later layout
+---@reply    int[]  0 lost, 1 given back, 2 cancelled and deleted
 ---@cost     O(log n) for each job
 
 local leases, ready, scheduled, bodies, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local dead, unique, expiry, control, wake = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local dead, unique, expiry, control, wake, receipt = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local options, finished = KEYS[12], KEYS[13]
 if #ARGV > 1200 then
   error('job: at most 200')
 end
@@ -39,22 +46,36 @@ local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 -->
 
 --< part/queue_types.lua
--- A key of the wrong type stops the script here, while nothing is written.
+-- A key of the wrong type stops the script here, while nothing is written, and so does a later
+-- layout: it has a text in paused, and in limit, that no script of this one writes.
 redis.call('HLEN', bodies)
 redis.call('HLEN', failures)
 redis.call('ZCARD', dead)
 redis.call('HLEN', unique)
 redis.call('ZCARD', expiry)
-redis.call('HLEN', control)
+local paused = redis.call('HGET', control, 'paused')
+if paused and paused ~= '1' then
+  return redis.error_reply('LAYOUT the queue has a later layout')
+end
 -->
 redis.call('LLEN', ready)
 redis.call('ZCARD', scheduled)
 redis.call('ZCARD', wake)
+redis.call('HLEN', options)
+redis.call('ZCARD', finished)
+local kept, verdicts, n, work = redis.call('GET', receipt), {}, 0, false
+local given, g = 0, 0
+if kept then
+  for verdict in string.gmatch(kept, '%d') do
+    n = n + 1
+    verdicts[n] = tonumber(verdict)
+  end
+  return verdicts
+end
 
 -- The member does not exist; see queue_take.lua.
 redis.call('ZREM', leases, '')
 
-local verdicts, n, work = {}, 0, false
 local heads, entries = {}, {}
 for i = 1, #ARGV, 6 do
   local id, fence, delay = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
@@ -63,18 +84,15 @@ for i = 1, #ARGV, 6 do
   n = n + 1
   verdicts[n] = 0
   if score and tonumber(score) == fence and not entries[id] then
-    verdicts[n] = 1
-    work = work or delay >= 0
-    if counted == '1' then
+    given = given + 1
+    local over = redis.call('HGET', failures, id) == 'x' or redis.call('HEXISTS', bodies, id) == 0
+    verdicts[n] = over and 2 or 1
+    work = work or not over and delay >= 0
+    if counted == '1' and not over then
       redis.call('HINCRBY', failures, id, 1)
       redis.call('HSET', failures, id .. '\n', reason)
     end
-    if delay < 0 then
-      --< part/queue_bury.lua
-      -- The job is dead. What it weighs is counted, so that a trim need not read the bodies.
-      redis.call('ZADD', dead, now_ms, id)
-      redis.call('HINCRBY', control, 'dead_bytes', redis.call('HSTRLEN', bodies, id))
-      -->
+    if over then
       --< part/queue_release_name.lua
       -- The job gives up its unique name, unless a later job has taken the name over.
       local name = redis.call('HGET', unique, 'j:' .. id)
@@ -86,8 +104,31 @@ for i = 1, #ARGV, 6 do
         redis.call('HDEL', unique, 'j:' .. id)
       end
       -->
+      --< part/queue_forget.lua
+      -- The job was cancelled while it was leased: it is over. The caller ends the lease, after this.
+      g = g + 1
+      redis.call('ZADD', finished, now_ms, id)
+      redis.call('HDEL', options, id)
+      redis.call('HDEL', bodies, id)
+      redis.call('HDEL', failures, id, id .. '\n')
+      -->
+    elseif delay < 0 then
+      --< part/queue_bury.lua
+      -- The job is dead. What it weighs is counted, so that a trim need not read the bodies.
+      redis.call('ZADD', dead, now_ms, id)
+      redis.call('HINCRBY', control, 'dead_bytes', redis.call('HSTRLEN', bodies, id))
+      -->
+      --< part/queue_remember_name.lua
+      -- A dead job gives up its unique name, unless a later job has taken it over, and remembers it: a
+      -- requeue takes it again.
+      local name = redis.call('HGET', unique, 'j:' .. id)
+      if name and redis.call('HGET', unique, 'k:' .. name) == id then
+        redis.call('ZREM', expiry, name)
+        redis.call('HDEL', unique, 'k:' .. name)
+      end
+      -->
     elseif delay > 0 then
-      redis.call('ZADD', scheduled, string.format('%.0f', now_ms + delay), id)
+      redis.call('ZADD', scheduled, string.format('%.0f', now_ms + 1 + delay), id) -- now_ms is rounded down
     elseif counted == '1' then
       redis.call('RPUSH', ready, now_ms .. ':' .. id)
     else
@@ -104,15 +145,30 @@ for i = #heads, 1, -1 do
   redis.call('LPUSH', ready, entries[heads[i]])
   redis.call('ZREM', leases, heads[i])
 end
+if g > 0 then
+  --< part/queue_finished.lua
+  -- A mark stays for a minute: a push that is sent again finds it, and does not add its job a second
+  -- time. Older ones go, a bounded number at a time.
+  local old = redis.call('ZCOUNT', finished, '-inf', now_ms - 61000)
+  if old > 0 then
+    redis.call('ZREMRANGEBYRANK', finished, 0, math.min(old, 2 * g + 100) - 1)
+  end
+  redis.call('EXPIRE', finished, 62)
+  -->
+end
+if given > 0 then
+  redis.call('SET', receipt, table.concat(verdicts), 'PX', 60000)
+end
 if work then
   --< part/queue_wake_next.lua
   -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
-  -- channel without a subscriber was that of a dead process: the next one has its turn. This
-  -- is only a hint: where the user may not run one of the commands, all else is as before.
+  -- name whose channel has no subscriber was that of a dead process: the next one has its turn. The
+  -- channel begins with the key: no data chooses where the caller publishes. This is only a
+  -- hint: where the user may not run one of the commands, all else is as before.
   local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)
   for _ = 1, type(over) == 'number' and 64 or 0 do
     local first = redis.pcall('ZPOPMIN', wake)
-    if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
+    if first.err or not first[1] or redis.pcall('PUBLISH', wake .. ':' .. first[1], '') ~= 0 then
       break
     end
   end

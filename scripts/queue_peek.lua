@@ -8,14 +8,16 @@
 ---@key    dead       zset  id, scored by the time of its death in ms
 ---@key    bodies     hash  id to body
 ---@key    failures   hash  id to the number of its failed deliveries, id and a line feed to the last reason
+---@key    options    hash  id to the options of a job, which queue_push.lua wrote
 ---@arg    state   enum(ready=0,scheduled=1,leased=2,dead=3)
 ---@arg    offset  int  min=0
 ---@arg    max     int  min=1 max=200
----@reply  (id string, at time.ms, body bytes, failures int, reason string)[]  at: enqueued, due,
+---@reply  (id string, at time.ms, body bytes, failures int, reason string, options string)[]  at: enqueued, due,
 ---        end of the lease, or death
 ---@cost   O(log n + offset) and O(1) for each job; O(offset) for ready ones
 
 local ready, scheduled, leases, dead, bodies, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local options = KEYS[7]
 local state, offset, max = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 if not (max and max >= 1 and max <= 200) then
   error('max must be 1 to 200')
@@ -43,10 +45,14 @@ for i = 1, #found, 2 do
   local id = found[i]
   local body = redis.call('HGET', bodies, id)
   local count = redis.call('HMGET', failures, id, id .. '\n')
-  if body and count[1] ~= 'x' then
+  local mark, failed = string.match(count[1] or '', '^([bx]?)(%d*)$')
+  -- A cancelled job, or one that was buried while ready, may have its entry still.
+  local over = mark == 'x' and state ~= '2' or mark == 'b' and state == '0' and redis.call('ZSCORE', dead, id)
+  if body and not over then
     rows[n + 1], rows[n + 2], rows[n + 3] = id, tonumber(found[i + 1]), body
-    rows[n + 4], rows[n + 5] = tonumber(count[1] or 0), count[2] or ''
-    n = n + 5
+    rows[n + 4], rows[n + 5] = tonumber(failed) or 0, count[2] or ''
+    rows[n + 6] = redis.call('HGET', options, id) or ''
+    n = n + 6
   end
 end
 return rows

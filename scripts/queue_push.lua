@@ -6,7 +6,8 @@
 --- carries one stamp from the server's clock, its enqueued_at. When the new jobs would
 --- pass the limit in control, none goes in.
 ---
---- Long because the usual push of one job has a way of its own.
+--- Long because the receipt, what is known and the undoing of a refused write stand together. The usual push of one job
+--- is queue_push_one.lua.
 ---
 ---@contract all-or-nothing  a write refused half-way is followed by the undoing of those before it
 ---@retry    safe  the same receipt gives the first result again, for as long as it is kept
@@ -19,19 +20,21 @@
 ---@key      unique     hash    k:name to the id that holds it, j:id to the name it holds
 ---@key      expiry     zset    name of a unique key, scored by its end in ms
 ---@key      control    hash    paused, limit, dead_bytes
----@key      wake       zset    channels of the waiting consumers, scored by the end of their wait in ms
+---@key      wake       zset    names of the waiting consumers, scored by the end of their wait in ms
 ---@key      receipt    string  the result, kept for a repeat of this call
+---@key      options    hash    id to the options of a job, opaque to this script; see docs/layout.md
 ---@arg      keep       ms  min=1  how long the receipt is kept
 ---@arg      fresh      bool  every id was made for this call, so none is looked up
----@args     job        (id string, due int, body bytes, hold string)  max=1000  due: 0 at once,
----          above 0 Unix ms, below 0 so many ms from now; hold: empty, or ms:name of a unique key,
----          0 ms for as long as the job is there
+---@args     job        (id string, due int, body bytes, extra string)  max=1000  due: 0 at once,
+---          above 0 Unix ms, below 0 so many ms from now; extra: empty, or ms:bytes:name of a unique
+---          key, 0 ms for as long as the job is there, 0 bytes for none, and then the options
+---@error    LAYOUT  the queue has a later layout
 ---@reply    (ready int, scheduled int, now time.ms, full bool, duplicates (position int, id string)[])
 ---@cost     O(log n) for each scheduled job, O(1) for each ready one
 ---@allow    W002 an undo goes as far as it can
 
 local ready, scheduled, bodies, leases, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local unique, expiry, control, wake, receipt = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local unique, expiry, control, wake, receipt, options = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local keep, fresh = ARGV[1], ARGV[2]
 
 --< part/now_ms.lua
@@ -41,62 +44,10 @@ local time = redis.call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 -->
 local limit = redis.call('HGET', control, 'limit')
-local waiting = redis.call('ZCARD', wake) > 0
-
--- The short way of one ready job without a unique name, in a queue without a limit: half
--- the commands of the long way below, and no table.
-if #ARGV == 6 and not limit then
-  local id, due, body, hold = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-  local pushed
-  if due == '0' and hold == '' then
-    --< part/queue_push_one.lua
-    -- The receipt, which is read and written in one command, comes first. Where there is one,
-    -- or the id is known, the long way has the answer. See queue_push_sort.lua for the mark x.
-    local known = fresh ~= '1' and (redis.call('HEXISTS', bodies, id) == 1 or redis.call('HGET', failures, id) == 'x')
-    local kept = not known and redis.pcall('SET', receipt, '1 0 ' .. now_ms .. ' ', 'NX', 'PX', keep)
-    if kept then
-      local failure = kept.err
-      if not failure then
-        local added = redis.pcall('HSET', bodies, id, body)
-        local queued = type(added) == 'number' and redis.pcall('RPUSH', ready, now_ms .. ':' .. id)
-        if type(queued) == 'table' then
-          redis.pcall('HDEL', bodies, id)
-        end
-        if type(queued) ~= 'number' then
-          failure = (queued or added).err
-          -- A receipt that stays would answer a repeat that the job is in. A user that may
-          -- not delete it may write it: an empty one is none.
-          local deleted = redis.pcall('DEL', receipt)
-          if type(deleted) == 'table' then
-            redis.pcall('SET', receipt, '', 'PX', 1)
-          end
-        end
-      end
-      if failure then
-        error({err = failure})
-      end
-      pushed = true
-    end
-    -->
-  end
-  if pushed then
-    if waiting then
-      --< part/queue_wake_next.lua
-      -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
-      -- channel without a subscriber was that of a dead process: the next one has its turn. This
-      -- is only a hint: where the user may not run one of the commands, all else is as before.
-      local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)
-      for _ = 1, type(over) == 'number' and 64 or 0 do
-        local first = redis.pcall('ZPOPMIN', wake)
-        if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
-          break
-        end
-      end
-      -->
-    end
-    return {1, 0, now_ms, 0, false}
-  end
+if limit and not tonumber(limit) then
+  return redis.error_reply('LAYOUT the queue has a later layout')
 end
+local waiting = redis.call('ZCARD', wake) > 0
 
 if #ARGV > 4002 then
   error('job: at most 1000')
@@ -121,10 +72,10 @@ end
 local now, length = tonumber(now_ms), redis.call('LLEN', ready)
 limit = tonumber(limit or 0)
 local seen, held, lapsed, duplicates, dup = {}, {}, {}, {}, 0
-local fields, entries, dues, names, ends = {}, {}, {}, {}, {}
-local f, e, d, u, x, soonest = 0, 0, 0, 0, 0, nil
+local fields, entries, dues, names, ends, extras = {}, {}, {}, {}, {}, {}
+local f, e, d, u, x, o, soonest = 0, 0, 0, 0, 0, 0, nil
 for i = 3, #ARGV, 4 do
-  local id, due, body, hold = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+  local id, due, body, extra = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local position = (i - 3) / 4
   --< part/queue_push_sort.lua
   -- A job that the queue knows, or whose unique name another job holds, is a duplicate. A
@@ -132,9 +83,13 @@ for i = 3, #ARGV, 4 do
   -- ready: that entry would deliver a new job of that id.
   local known = fresh ~= '1' and (seen[id] or redis.call('HEXISTS', bodies, id) == 1
     or redis.call('HGET', failures, id) == 'x') and id
-  local ttl, name
-  if hold ~= '' and not known then
-    ttl, name = string.match(hold, '^(%d+):(.*)$')
+  local ttl, name, more
+  if extra ~= '' and not known then
+    local size, from
+    ttl, size, from = string.match(extra, '^(%d+):(%d+):()')
+    name, more = string.sub(extra, from, from + size - 1), string.sub(extra, from + size)
+  end
+  if name and name ~= '' then
     known = held[name]
     local holder = not known and redis.call('HGET', unique, 'k:' .. name)
     local over = holder and redis.call('ZSCORE', expiry, name)
@@ -151,7 +106,11 @@ for i = 3, #ARGV, 4 do
     seen[id] = true
     fields[f + 1], fields[f + 2] = id, body
     f = f + 2
-    if name then
+    if more and more ~= '' then
+      extras[o + 1], extras[o + 2] = id, more
+      o = o + 2
+    end
+    if name and name ~= '' then
       held[name] = id
       names[u + 1], names[u + 2], names[u + 3], names[u + 4] = 'k:' .. name, id, 'j:' .. id, name
       u = u + 4
@@ -161,7 +120,7 @@ for i = 3, #ARGV, 4 do
     end
     local at = due == '0' and 0 or tonumber(due)
     if at < 0 then
-      at = now - at
+      at = now + 1 - at -- now is rounded down
     end
     if at > now then
       dues[d + 1], dues[d + 2] = string.format('%.0f', at), id
@@ -209,6 +168,7 @@ end
 --< part/queue_push_lists.lua
 -- Bodies first: what no list names cannot be taken.
 write('HSET', bodies, fields)
+write('HSET', options, extras)
 write('HSET', unique, names)
 write('ZADD', expiry, ends)
 write('ZADD', scheduled, dues)
@@ -231,6 +191,9 @@ if failure then
   -- and added: the second may not be allowed.
   for i = 1, #fields, 2 do
     redis.pcall('HDEL', bodies, fields[i])
+  end
+  for i = 1, #extras, 2 do
+    redis.pcall('HDEL', options, extras[i])
   end
   for i = 1, #names, 4 do
     local was = lapsed[names[i + 3]]
@@ -264,12 +227,13 @@ end
 if waiting then
   --< part/queue_wake_next.lua
   -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
-  -- channel without a subscriber was that of a dead process: the next one has its turn. This
-  -- is only a hint: where the user may not run one of the commands, all else is as before.
+  -- name whose channel has no subscriber was that of a dead process: the next one has its turn. The
+  -- channel begins with the key: no data chooses where the caller publishes. This is only a
+  -- hint: where the user may not run one of the commands, all else is as before.
   local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)
   for _ = 1, type(over) == 'number' and 64 or 0 do
     local first = redis.pcall('ZPOPMIN', wake)
-    if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
+    if first.err or not first[1] or redis.pcall('PUBLISH', wake .. ':' .. first[1], '') ~= 0 then
       break
     end
   end

@@ -11,13 +11,13 @@
 ---@guard    guard.lua
 ---@key      receipt  string  the result, kept for a repeat of this call
 ---@keys     queue  (ready list, scheduled zset, bodies hash, leases zset, failures hash,
----          unique hash, expiry zset, control hash, wake zset)  max=64  the keys of each queue, as
----          in queue_push.lua
+---          unique hash, expiry zset, control hash, wake zset, options hash)  max=64  the keys of each
+---          queue, as in queue_push.lua
 ---@arg      keep   ms  min=1  how long the receipt is kept
 ---@arg      fresh  bool  every id was made for this call, so none is looked up
----@args     job    (queue int, id string, due int, body bytes, hold string)  max=1000  queue: its
----          place among the queues, from 0; due: 0 at once, above 0 Unix ms, below 0 so many ms
----          from now; hold: empty, or ms:name of a unique key, 0 ms for as long as the job is there
+---@args     job    (queue int, id string, due int, body bytes, extra string)  max=1000  queue: its
+---          place among the queues, from 0; due and extra: as in queue_push.lua
+---@error    LAYOUT  the queue has a later layout
 ---@reply    (now time.ms, full int, counts (ready int, scheduled int)[], duplicates (position int,
 ---          id string)[])  full: 0, or the place from 1 of the queue that has no room; counts: for
 ---          each queue; position: of the job among all
@@ -26,7 +26,7 @@
 
 local receipt = KEYS[1]
 local keep, fresh = ARGV[1], ARGV[2]
-if #KEYS > 577 then
+if #KEYS > 641 then
   error('queue: at most 64')
 end
 if #ARGV > 5002 then
@@ -64,8 +64,8 @@ local now = tonumber(now_ms)
 --< part/queue_push_places.lua
 -- The places of each queue's jobs. A queue that is not among the keys stops the script.
 local jobs = {}
-for i = 2, #KEYS, 9 do
-  jobs[tostring((i - 2) / 9)] = {}
+for i = 2, #KEYS, 10 do
+  jobs[tostring((i - 2) / 10)] = {}
 end
 for i = 3, #ARGV, 5 do
   local queue = ARGV[i]
@@ -77,20 +77,26 @@ end
 -- A key of the wrong type stops the script here, or where names are looked up, while
 -- nothing is written.
 local queues, duplicates, dup = {}, {}, 0
-for i = 2, #KEYS, 9 do
+for i = 2, #KEYS, 10 do
   local ready, scheduled, bodies, leases = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
   local failures, unique, expiry, control, wake = KEYS[i + 4], KEYS[i + 5], KEYS[i + 6], KEYS[i + 7], KEYS[i + 8]
+  --< part/queue_push_types.lua
   redis.call('HLEN', bodies)
   redis.call('ZCARD', expiry)
+  redis.call('HLEN', KEYS[i + 9])
+  local limit = tonumber(redis.call('HGET', control, 'limit') or 0)
+  if not limit then
+    return redis.error_reply('LAYOUT the queue has a later layout')
+  end
+  -->
   local waiting, length = redis.call('ZCARD', wake) > 0, redis.call('LLEN', ready)
   local there = length + redis.call('ZCARD', scheduled) + redis.call('ZCARD', leases)
-  local limit = tonumber(redis.call('HGET', control, 'limit') or 0)
   local seen, held, lapsed = {}, {}, {}
-  local fields, entries, dues, names, ends = {}, {}, {}, {}, {}
-  local f, e, d, u, x, soonest = 0, 0, 0, 0, 0, nil
-  local number = (i - 2) / 9
+  local fields, entries, dues, names, ends, extras = {}, {}, {}, {}, {}, {}
+  local f, e, d, u, x, o, soonest = 0, 0, 0, 0, 0, 0, nil
+  local number = (i - 2) / 10
   for _, place in ipairs(jobs[tostring(number)]) do
-    local id, due, body, hold = ARGV[place + 1], ARGV[place + 2], ARGV[place + 3], ARGV[place + 4]
+    local id, due, body, extra = ARGV[place + 1], ARGV[place + 2], ARGV[place + 3], ARGV[place + 4]
     local position = (place - 3) / 5
     --< part/queue_push_sort.lua
     -- A job that the queue knows, or whose unique name another job holds, is a duplicate. A
@@ -98,9 +104,13 @@ for i = 2, #KEYS, 9 do
     -- ready: that entry would deliver a new job of that id.
     local known = fresh ~= '1' and (seen[id] or redis.call('HEXISTS', bodies, id) == 1
       or redis.call('HGET', failures, id) == 'x') and id
-    local ttl, name
-    if hold ~= '' and not known then
-      ttl, name = string.match(hold, '^(%d+):(.*)$')
+    local ttl, name, more
+    if extra ~= '' and not known then
+      local size, from
+      ttl, size, from = string.match(extra, '^(%d+):(%d+):()')
+      name, more = string.sub(extra, from, from + size - 1), string.sub(extra, from + size)
+    end
+    if name and name ~= '' then
       known = held[name]
       local holder = not known and redis.call('HGET', unique, 'k:' .. name)
       local over = holder and redis.call('ZSCORE', expiry, name)
@@ -117,7 +127,11 @@ for i = 2, #KEYS, 9 do
       seen[id] = true
       fields[f + 1], fields[f + 2] = id, body
       f = f + 2
-      if name then
+      if more and more ~= '' then
+        extras[o + 1], extras[o + 2] = id, more
+        o = o + 2
+      end
+      if name and name ~= '' then
         held[name] = id
         names[u + 1], names[u + 2], names[u + 3], names[u + 4] = 'k:' .. name, id, 'j:' .. id, name
         u = u + 4
@@ -127,7 +141,7 @@ for i = 2, #KEYS, 9 do
       end
       local at = due == '0' and 0 or tonumber(due)
       if at < 0 then
-        at = now - at
+        at = now + 1 - at -- now is rounded down
       end
       if at > now then
         dues[d + 1], dues[d + 2] = string.format('%.0f', at), id
@@ -154,6 +168,7 @@ for i = 2, #KEYS, 9 do
   queues[number + 1] = {
     at = i, length = length, lapsed = lapsed, waiting = waiting and e + d > 0,
     fields = fields, entries = entries, dues = dues, names = names, ends = ends, e = e, d = d,
+    extras = extras,
   }
 end
 
@@ -174,11 +189,13 @@ end
 local counted = {}
 for number, q in ipairs(queues) do
   local ready, scheduled, bodies = KEYS[q.at], KEYS[q.at + 1], KEYS[q.at + 2]
-  local unique, expiry = KEYS[q.at + 5], KEYS[q.at + 6]
+  local unique, expiry, options = KEYS[q.at + 5], KEYS[q.at + 6], KEYS[q.at + 9]
   local fields, names, ends, dues, entries = q.fields, q.names, q.ends, q.dues, q.entries
+  local extras = q.extras
   --< part/queue_push_lists.lua
   -- Bodies first: what no list names cannot be taken.
   write('HSET', bodies, fields)
+  write('HSET', options, extras)
   write('HSET', unique, names)
   write('ZADD', expiry, ends)
   write('ZADD', scheduled, dues)
@@ -200,14 +217,17 @@ end
 if failure then
   for _, q in ipairs(queues) do
     local ready, scheduled, bodies = KEYS[q.at], KEYS[q.at + 1], KEYS[q.at + 2]
-    local unique, expiry = KEYS[q.at + 5], KEYS[q.at + 6]
+    local unique, expiry, options = KEYS[q.at + 5], KEYS[q.at + 6], KEYS[q.at + 9]
     local fields, names, ends, dues = q.fields, q.names, q.ends, q.dues
-    local lapsed, length = q.lapsed, q.length
+    local lapsed, length, extras = q.lapsed, q.length, q.extras
     --< part/queue_push_undo.lua
     -- What was written is taken back. A name whose time was over is written over, not removed
     -- and added: the second may not be allowed.
     for i = 1, #fields, 2 do
       redis.pcall('HDEL', bodies, fields[i])
+    end
+    for i = 1, #extras, 2 do
+      redis.pcall('HDEL', options, extras[i])
     end
     for i = 1, #names, 4 do
       local was = lapsed[names[i + 3]]
@@ -245,12 +265,13 @@ for number, q in ipairs(queues) do
   if q.waiting then
     --< part/queue_wake_next.lua
     -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
-    -- channel without a subscriber was that of a dead process: the next one has its turn. This
-    -- is only a hint: where the user may not run one of the commands, all else is as before.
+    -- name whose channel has no subscriber was that of a dead process: the next one has its turn. The
+    -- channel begins with the key: no data chooses where the caller publishes. This is only a
+    -- hint: where the user may not run one of the commands, all else is as before.
     local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)
     for _ = 1, type(over) == 'number' and 64 or 0 do
       local first = redis.pcall('ZPOPMIN', wake)
-      if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
+      if first.err or not first[1] or redis.pcall('PUBLISH', wake .. ':' .. first[1], '') ~= 0 then
         break
       end
     end

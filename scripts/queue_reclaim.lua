@@ -2,9 +2,12 @@
 ---
 --- Each counts one more failed delivery. It goes to the head of ready, since it
 --- has waited longest, or to the dead set once it has failed max_failures times.
+--- One that was cancelled under its lease is over.
+---
+--- Long because a job has two ends, each with its own limit of failures.
 ---
 ---@contract dup-only  an error half-way can deliver a job twice, never lose one
----@retry    safe  what was taken back has no lease any more
+---@retry    resume  what was taken back has no lease any more; a repeat takes back the next jobs
 ---@key      leases    zset  id, scored by the end of its lease in us
 ---@key      ready     list  entries enqueued_at_ms:id, oldest at the head
 ---@key      bodies    hash  id to body
@@ -13,15 +16,22 @@
 ---@key      unique    hash  k:name to the id that holds it, j:id to the name it holds
 ---@key      expiry    zset  name of a unique key, scored by its end in ms
 ---@key      control   hash  paused, limit, dead_bytes
----@key      wake      zset  channels of the waiting consumers, scored by the end of their wait in ms
+---@key      wake      zset  names of the waiting consumers, scored by the end of their wait in ms
+---@key      options   hash  id to the options of a job, which queue_push.lua wrote
+---@key      scheduled zset  id, scored by due time in ms
+---@key      finished  zset  ids of finished jobs, scored by that time in ms
 ---@arg      max           int  min=1 max=1000  the most jobs to take back
----@arg      max_failures  int  min=0  0 for no limit
----@reply    (returned int, buried int, now int, next_lapse int?)  now, next_lapse: in us
+---@arg      max_failures  int  min=0  0 for no limit; a job's own limit comes before it
+---@arg      backoff       ms  min=0  delay of a job whose lease ended twice in a row, doubled each time
+---@allow    V002 failures: a count that is missing is one delivery more
+---@error    LAYOUT  the queue has a later layout
+---@reply    (returned int, buried int, cancelled int, now int, next_lapse int?)  now, next_lapse: in us
 ---@cost     O(log n) for each job taken back
 
 local leases, ready, bodies, failures, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local unique, expiry, control, wake = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local max, max_failures = tonumber(ARGV[1]), tonumber(ARGV[2])
+local unique, expiry, control, wake, options = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local finished = KEYS[12]
+local scheduled, max, max_failures, backoff = KEYS[11], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 if not (max and max >= 1 and max <= 1000 and max_failures and max_failures >= 0) then
   error('max must be 1 to 1000, and max_failures 0 or more')
 end
@@ -38,31 +48,66 @@ local now_us = time[1] .. fraction
 local now_ms = string.sub(now_us, 1, -4)
 
 --< part/queue_types.lua
--- A key of the wrong type stops the script here, while nothing is written.
+-- A key of the wrong type stops the script here, while nothing is written, and so does a later
+-- layout: it has a text in paused, and in limit, that no script of this one writes.
 redis.call('HLEN', bodies)
 redis.call('HLEN', failures)
 redis.call('ZCARD', dead)
 redis.call('HLEN', unique)
 redis.call('ZCARD', expiry)
-redis.call('HLEN', control)
+local paused = redis.call('HGET', control, 'paused')
+if paused and paused ~= '1' then
+  return redis.error_reply('LAYOUT the queue has a later layout')
+end
 -->
 redis.call('LLEN', ready)
 redis.call('ZCARD', wake)
+redis.call('ZCARD', scheduled)
+redis.call('ZCARD', finished)
+local optioned = redis.call('HLEN', options) > 0
 local ids = redis.call('ZRANGE', leases, '-inf', now_us, 'BYSCORE', 'LIMIT', 0, max)
 
 -- The member does not exist; see queue_take.lua.
 redis.call('ZREM', leases, '')
 
 -- From the last to the first: the head of ready gets them in this order.
-local entries, graves, counts = {}, {}, {}
+local entries, graves, counts, later, g = {}, {}, {}, {}, 0
 for i = #ids, 1, -1 do
   local id = ids[i]
-  if redis.call('HEXISTS', bodies, id) == 1 then
-    local count = tonumber(redis.call('HGET', failures, id) or 0) + 1
+  local was = redis.call('HMGET', failures, id, id .. '\n')
+  if was[1] == 'x' then
+    --< part/queue_release_name.lua
+    -- The job gives up its unique name, unless a later job has taken the name over.
+    local name = redis.call('HGET', unique, 'j:' .. id)
+    if name then
+      if redis.call('HGET', unique, 'k:' .. name) == id then
+        redis.call('ZREM', expiry, name)
+        redis.call('HDEL', unique, 'k:' .. name)
+      end
+      redis.call('HDEL', unique, 'j:' .. id)
+    end
+    -->
+    --< part/queue_forget.lua
+    -- The job was cancelled while it was leased: it is over. The caller ends the lease, after this.
+    g = g + 1
+    redis.call('ZADD', finished, now_ms, id)
+    redis.call('HDEL', options, id)
+    redis.call('HDEL', bodies, id)
+    redis.call('HDEL', failures, id, id .. '\n')
+    -->
+  elseif redis.call('HEXISTS', bodies, id) == 1 then
+    local count = tonumber(was[1] or 0) + 1
     local n = #counts
     counts[n + 1], counts[n + 2], counts[n + 3], counts[n + 4] = id, count, id .. '\n', 'lease over'
-    if max_failures > 0 and count >= max_failures then
+    local own = optioned and string.match(redis.call('HGET', options, id) or '', '^%d+:(-?%d+):')
+    local most = own and own ~= '0' and tonumber(own) or max_failures
+    if most > 0 and count >= most then
       graves[#graves + 1] = id
+    elseif count > 1 and was[2] == 'lease over' and backoff > 0 then
+      -- Its worker has died twice: the job may be the cause, and others come first.
+      local delay = math.min(backoff * 2 ^ math.min(count - 2, 20), 3600000)
+      later[#later + 1] = string.format('%.0f', now_ms + 1 + delay)
+      later[#later + 1] = id
     else
       entries[#entries + 1] = now_ms .. ':' .. id
     end
@@ -74,17 +119,18 @@ for _, id in ipairs(graves) do
   redis.call('ZADD', dead, now_ms, id)
   redis.call('HINCRBY', control, 'dead_bytes', redis.call('HSTRLEN', bodies, id))
   -->
-  --< part/queue_release_name.lua
-  -- The job gives up its unique name, unless a later job has taken the name over.
+  --< part/queue_remember_name.lua
+  -- A dead job gives up its unique name, unless a later job has taken it over, and remembers it: a
+  -- requeue takes it again.
   local name = redis.call('HGET', unique, 'j:' .. id)
-  if name then
-    if redis.call('HGET', unique, 'k:' .. name) == id then
-      redis.call('ZREM', expiry, name)
-      redis.call('HDEL', unique, 'k:' .. name)
-    end
-    redis.call('HDEL', unique, 'j:' .. id)
+  if name and redis.call('HGET', unique, 'k:' .. name) == id then
+    redis.call('ZREM', expiry, name)
+    redis.call('HDEL', unique, 'k:' .. name)
   end
   -->
+end
+for i = 1, #later, 1000 do
+  redis.call('ZADD', scheduled, unpack(later, i, math.min(i + 999, #later)))
 end
 if #entries > 0 then
   redis.call('LPUSH', ready, unpack(entries, 1, #entries))
@@ -96,16 +142,28 @@ if #ids > 0 then
     redis.call('HSET', failures, unpack(counts, i, math.min(i + 999, #counts)))
   end
 end
+if g > 0 then
+  --< part/queue_finished.lua
+  -- A mark stays for a minute: a push that is sent again finds it, and does not add its job a second
+  -- time. Older ones go, a bounded number at a time.
+  local old = redis.call('ZCOUNT', finished, '-inf', now_ms - 61000)
+  if old > 0 then
+    redis.call('ZREMRANGEBYRANK', finished, 0, math.min(old, 2 * g + 100) - 1)
+  end
+  redis.call('EXPIRE', finished, 62)
+  -->
+end
 
-if #entries > 0 then
+if #entries > 0 or #later > 0 then
   --< part/queue_wake_next.lua
   -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
-  -- channel without a subscriber was that of a dead process: the next one has its turn. This
-  -- is only a hint: where the user may not run one of the commands, all else is as before.
+  -- name whose channel has no subscriber was that of a dead process: the next one has its turn. The
+  -- channel begins with the key: no data chooses where the caller publishes. This is only a
+  -- hint: where the user may not run one of the commands, all else is as before.
   local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)
   for _ = 1, type(over) == 'number' and 64 or 0 do
     local first = redis.pcall('ZPOPMIN', wake)
-    if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
+    if first.err or not first[1] or redis.pcall('PUBLISH', wake .. ':' .. first[1], '') ~= 0 then
       break
     end
   end
@@ -113,4 +171,4 @@ if #entries > 0 then
 end
 local head = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')
 local next_lapse = head[2] and tonumber(head[2]) or false
-return {#entries, #graves, tonumber(now_us), next_lapse}
+return {#entries + #later / 2, #graves, g, tonumber(now_us), next_lapse}

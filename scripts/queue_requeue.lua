@@ -1,8 +1,11 @@
 --- QueueRequeue makes dead jobs ready again, as if they had never failed.
 ---
 --- It names them: a call for the oldest would, when it is repeated, move the next ones.
+--- A job takes its unique name again, without an end. While another job holds the name, it
+--- stays dead and is reported.
 ---
 ---@contract dup-only  an error half-way can deliver a job twice, never lose one
+---@allow    V002 control: dead_bytes can count a job twice, until an audit repairs it
 ---@retry    safe  what was made ready is not dead any more
 ---@guard    guard.lua
 ---@key      dead      zset  id, scored by the time of its death in ms
@@ -10,12 +13,16 @@
 ---@key      bodies    hash  id to body
 ---@key      failures  hash  id to the number of its failed deliveries, id and a line feed to the last reason
 ---@key      control   hash  paused, limit, dead_bytes
----@key      wake      zset  channels of the waiting consumers, scored by the end of their wait in ms
+---@key      wake      zset  names of the waiting consumers, scored by the end of their wait in ms
+---@key      unique    hash  k:name to the id that holds it, j:id to the name of that job
+---@key      expiry    zset  name of a unique key, scored by its end in ms
 ---@args     id  string  max=200
----@reply    int  the jobs made ready
+---@error    LAYOUT  the queue has a later layout
+---@reply    (moved int, held (id string, holder string)[])  held: jobs that stay dead
 ---@cost     O(log n) for each job
 
 local dead, ready, bodies, failures, control, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local unique, expiry = KEYS[7], KEYS[8]
 if #ARGV > 200 then
   error('id: at most 200')
 end
@@ -31,15 +38,37 @@ local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 redis.call('LLEN', ready)
 redis.call('HLEN', bodies)
 redis.call('HLEN', failures)
-redis.call('HLEN', control)
+--< part/queue_layout.lua
+-- A queue of a later layout has a text in paused and in limit that no script of this one writes.
+local paused = redis.call('HGET', control, 'paused')
+if paused and paused ~= '1' then
+  return redis.error_reply('LAYOUT the queue has a later layout')
+end
+-->
 redis.call('ZCARD', wake)
+redis.call('HLEN', unique)
+redis.call('ZCARD', expiry)
 
-local moved = 0
+local moved, held = 0, {}
 for i = 1, #ARGV do
   local id = ARGV[i]
-  if redis.call('ZSCORE', dead, id) then
-    redis.call('RPUSH', ready, now_ms .. ':' .. id)
-    redis.call('HINCRBY', control, 'dead_bytes', 0 - redis.call('HSTRLEN', bodies, id))
+  local died = redis.call('ZSCORE', dead, id)
+  local name = died and redis.call('HGET', unique, 'j:' .. id)
+  local holder = name and redis.call('HGET', unique, 'k:' .. name)
+  if holder and holder ~= id and tonumber(redis.call('ZSCORE', expiry, name) or 0) > tonumber(now_ms) then
+    held[#held + 1], held[#held + 2] = id, holder
+  elseif died then
+    if name then
+      redis.call('HSET', unique, 'k:' .. name, id)
+      redis.call('ZADD', expiry, '9007199254740991', name)
+    end
+    -- A job that was buried while ready may have its entry still: then that one counts again.
+    if string.sub(redis.call('HGET', failures, id) or '', 1, 1) ~= 'b' then
+      redis.call('RPUSH', ready, now_ms .. ':' .. id)
+    end
+    if redis.call('HINCRBY', control, 'dead_bytes', 0 - redis.call('HSTRLEN', bodies, id)) == 0 then
+      redis.call('HDEL', control, 'dead_bytes')
+    end
     redis.call('HDEL', failures, id, id .. '\n')
     redis.call('ZREM', dead, id)
     moved = moved + 1
@@ -48,15 +77,16 @@ end
 if moved > 0 then
   --< part/queue_wake_next.lua
   -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
-  -- channel without a subscriber was that of a dead process: the next one has its turn. This
-  -- is only a hint: where the user may not run one of the commands, all else is as before.
+  -- name whose channel has no subscriber was that of a dead process: the next one has its turn. The
+  -- channel begins with the key: no data chooses where the caller publishes. This is only a
+  -- hint: where the user may not run one of the commands, all else is as before.
   local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)
   for _ = 1, type(over) == 'number' and 64 or 0 do
     local first = redis.pcall('ZPOPMIN', wake)
-    if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
+    if first.err or not first[1] or redis.pcall('PUBLISH', wake .. ':' .. first[1], '') ~= 0 then
       break
     end
   end
   -->
 end
-return moved
+return {moved, held}

@@ -7,7 +7,7 @@
 ---@retry    safe  the same time is set again
 ---@guard    guard.lua
 ---@key      scheduled  zset  id, scored by due time in ms
----@key      wake       zset  channels of the waiting consumers, scored by the end of their wait in ms
+---@key      wake       zset  names of the waiting consumers, scored by the end of their wait in ms
 ---@arg      id    string
 ---@arg      due   int  0 now, above 0 Unix ms, below 0 so many ms from now
 ---@arg      mode  enum(any=0,earlier=1,later=2)
@@ -24,8 +24,10 @@ local time = redis.call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 -->
 local now = tonumber(now_ms)
-if due <= 0 then
-  due = now - due
+if due < 0 then
+  due = now + 1 - due -- now is rounded down
+elseif due == 0 then
+  due = now
 end
 
 redis.call('ZCARD', wake)
@@ -41,12 +43,13 @@ redis.call('ZADD', scheduled, string.format('%.0f', due), id)
 if due < old then
   --< part/queue_wake_next.lua
   -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
-  -- channel without a subscriber was that of a dead process: the next one has its turn. This
-  -- is only a hint: where the user may not run one of the commands, all else is as before.
+  -- name whose channel has no subscriber was that of a dead process: the next one has its turn. The
+  -- channel begins with the key: no data chooses where the caller publishes. This is only a
+  -- hint: where the user may not run one of the commands, all else is as before.
   local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)
   for _ = 1, type(over) == 'number' and 64 or 0 do
     local first = redis.pcall('ZPOPMIN', wake)
-    if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
+    if first.err or not first[1] or redis.pcall('PUBLISH', wake .. ':' .. first[1], '') ~= 0 then
       break
     end
   end

@@ -7,6 +7,7 @@
 ---@key    leases     zset  id, scored by the end of its lease in us
 ---@key    dead       zset  id, scored by the time of its death in ms
 ---@key    control    hash  paused, limit, dead_bytes
+---@error  LAYOUT  the queue has a later layout
 ---@reply  (ready int, scheduled int, leased int, dead int, now time.ms, oldest time.ms?,
 ---        next_due time.ms?, paused bool, limit int, dead_bytes int)
 ---@cost   O(log n)
@@ -24,10 +25,17 @@ local entry = redis.call('LINDEX', ready, 0)
 local oldest = entry and tonumber(string.match(entry, '^%d+')) or false
 local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
 local next_due = head[2] and tonumber(head[2]) or false
-local set = redis.call('HMGET', control, 'paused', 'limit', 'dead_bytes')
+--< part/queue_layout.lua
+-- A queue of a later layout has a text in paused and in limit that no script of this one writes.
+local paused = redis.call('HGET', control, 'paused')
+if paused and paused ~= '1' then
+  return redis.error_reply('LAYOUT the queue has a later layout')
+end
+-->
+local set = redis.call('HMGET', control, 'limit', 'dead_bytes')
 return {
   redis.call('LLEN', ready), redis.call('ZCARD', scheduled),
   redis.call('ZCARD', leases), redis.call('ZCARD', dead),
   tonumber(now_ms), oldest, next_due,
-  set[1] and 1 or 0, tonumber(set[2] or 0), tonumber(set[3] or 0),
+  paused and 1 or 0, tonumber(set[1] or 0), tonumber(set[2] or 0),
 }

@@ -1,40 +1,51 @@
---- QueueTake leases the oldest ready jobs to a worker.
+--- QueueTake leases the oldest ready jobs of a queue, or of several of one slot, to a worker.
 ---
---- What is due moves to ready first, so scheduled jobs run without a poller. Each
---- job taken is leased until the time that is also its fence: ack, nack and extend
---- name it, and one that another lease has replaced is refused. An entry without a
---- body, left by a cancelled job, is dropped and counted.
+--- (1) All keys of all queues are read. Then the queues follow in the order given, and a later one gives a job
+--- only where those before it have none left. (2) The jobs of a lost reply go back. (3) What is due moves to
+--- ready, so scheduled jobs run without a poller. (4) Each job taken is leased until the time that is also its
+--- fence: ack, nack and extend name it, and one that another lease has replaced is refused. An entry without a
+--- body, left by a cancelled job, is dropped and counted. (5) Where no queue has a job, the worker waits at all
+--- of them; else at none, and what it leaves behind notifies the next.
 ---
 --- Long because jobs that are due, cancelled or foreign are met in one pass over ready.
 ---
----@contract dup-only  an error half-way can deliver a job twice, never lose one
----@retry    safe  jobs of a lost reply come back when their lease ends
----@key      ready      list  entries enqueued_at_ms:id, oldest at the head
----@key      scheduled  zset  id, scored by due time in ms
----@key      bodies     hash  id to body
----@key      leases     zset  id, scored by the end of its lease in us
----@key      failures   hash  id to the number of its failed deliveries, x for a cancelled job
----@key      control    hash  paused, limit, dead_bytes
----@key      wake       zset  channels of the waiting consumers, scored by the end of their wait in ms
----@arg      lease  ms   min=1  how long the jobs are leased
+---@contract dup-only  an error half-way can deliver a job twice, or one that was buried while ready, never lose one
+---@retry    resume  the same token returns the jobs of a lost reply, for as long as their lease; where it
+---          took none, a repeat goes on
+---@allow    V002 wake: a consumer that is not notified looks again after a while
+---@allow    V002 leases: a job that an error delivers twice takes the place of another in its call
+---@keys     queue  (ready list, scheduled zset, bodies hash, leases zset, failures hash, control hash, wake zset,
+---          options hash, receipt string, dead zset)  max=16  ready: entries enqueued_at_ms:id, oldest at the
+---          head; scheduled: id by due time in ms; bodies: id to body; leases: id by the end of its lease in us;
+---          failures: id to the number of its failed deliveries, x for a cancelled job, b before the number of a
+---          dead job that has an entry in ready; control: paused, limit, dead_bytes; wake: names of the waiting
+---          consumers by the end of their wait in ms; options: id to the options of a job, which queue_push.lua
+---          wrote; receipt: the last call of this taker that took jobs: token, fence, entries; dead: id by the
+---          time of its death in ms
 ---@arg      max    int  min=1 max=300  the most jobs to take
 ---@arg      bytes  int  min=1  stop before the bodies exceed this; one job is always taken
----@arg      waiter  string  channel to notify when there may be work, if there is none now; empty for none
+---@arg      waiter  string  name to notify when there may be work, if there is none now; empty for none
 ---@arg      wait    ms  min=0  how long it listens
----@reply    (now int, fence int, paused bool, jobs (id string, body bytes, enqueued_at time.ms,
----          failures int)[], dropped int, next_due time.ms?, next_lapse int?)  now, fence,
----          next_lapse: in us; fence: the end of the leases
----@cost     O(log n) for each job taken or promoted
+---@arg      token   int  names this call among those of the taker
+---@args     queue  (lease ms)  max=16  how long its jobs are leased
+---@error    LAYOUT  a queue has a later layout
+---@reply    (now int, states (fence int, paused bool, jobs int, dropped int, next_due time.ms?,
+---          next_lapse int?)[], jobs (id string, body bytes, enqueued_at time.ms, failures int)[],
+---          options (place int, text string)[])  now, fence, next_lapse: in us; fence: the end of the leases;
+---          states: of the queues, in order, as are the jobs of each; options: of the jobs that have some, place:
+---          among all jobs, from 0
+---@cost     O(log n) for each job taken or promoted, O(1) for each queue
 
-local ready, scheduled, bodies, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local failures, control, wake = KEYS[5], KEYS[6], KEYS[7]
-local lease, max, bytes = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local waiter, wait = ARGV[4], tonumber(ARGV[5])
+local max, bytes = tonumber(ARGV[1]), tonumber(ARGV[2])
+local waiter, wait, token = ARGV[3], tonumber(ARGV[4]), ARGV[5]
 if not (max and max >= 1 and max <= 300) then
   error('max must be 1 to 300')
 end
 if not (bytes and bytes >= 1) then
   error('bytes must be 1 or more')
+end
+if #KEYS > 160 or #ARGV > 21 then
+  error('queue: at most 16')
 end
 
 --< part/now_us.lua
@@ -47,117 +58,192 @@ end
 local now_us = time[1] .. fraction
 -->
 local now_ms = string.sub(now_us, 1, -4)
-local fence = string.format('%.0f', now_us + lease * 1000)
 
 -- A key of the wrong type stops the script here, while nothing is written.
-local waiting = redis.call('ZCARD', wake) > 0
-redis.call('HLEN', bodies)
-local failed = redis.call('HLEN', failures) > 0
-local due = redis.call('ZRANGE', scheduled, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, max)
-local lapse = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')
-local next_lapse = lapse[2] and tonumber(lapse[2]) or false
-
--- The member does not exist. A script whose first write frees memory may go on
--- to use some: so consumers can drain a server that is over its limit.
-redis.call('ZREM', leases, '')
-
-local paused = redis.call('HGET', control, 'paused')
-if #due > 0 and not paused then
-  --< part/queue_promote.lua
-  -- What is due goes to the end of ready, earliest first.
-  local entries, stamp = {}, now_ms .. ':'
-  for i, id in ipairs(due) do
-    entries[i] = stamp .. id
+local states, named = {}, {}
+for i = 1, #KEYS, 10 do
+  local ready, scheduled, bodies, leases, failures = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3], KEYS[i + 4]
+  local control, wake, options, receipt, dead = KEYS[i + 5], KEYS[i + 6], KEYS[i + 7], KEYS[i + 8], KEYS[i + 9]
+  local lease = ARGV[(i + 59) / 10]
+  if not (tonumber(lease) and tonumber(lease) >= 1) then
+    error('lease must be 1 or more')
   end
-  redis.call('RPUSH', ready, unpack(entries, 1, #entries))
-  redis.call('ZREMRANGEBYRANK', scheduled, 0, #due - 1)
+  if named[scheduled] then -- what is due would be moved twice
+    error('queue: each is named once')
+  end
+  named[scheduled] = true
+  redis.call('LLEN', ready)
+  redis.call('HLEN', bodies)
+  redis.call('ZCARD', dead)
+  --< part/queue_layout.lua
+  -- A queue of a later layout has a text in paused and in limit that no script of this one writes.
+  local paused = redis.call('HGET', control, 'paused')
+  if paused and paused ~= '1' then
+    return redis.error_reply('LAYOUT the queue has a later layout')
+  end
   -->
+  states[i] = {
+    lease = lease, paused = paused, waiting = redis.call('ZCARD', wake) > 0,
+    failed = redis.call('HLEN', failures) > 0, optioned = redis.call('HLEN', options) > 0,
+    taken = redis.call('GET', receipt), lapse = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2],
+    due = redis.call('ZRANGE', scheduled, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, max),
+  }
 end
 
-local jobs, grants = {}, {}
-local j, g, read, size, dropped = 0, 0, 0, 0, 0
-for _ = 1, paused and 0 or 8 do -- rounds, when all entries of one were dropped
-  local entries = redis.call('LRANGE', ready, read, read + max - 1)
-  if #entries == 0 then
-    break
-  end
-  local ids = {}
-  for i = 1, #entries do
-    local entry = entries[i]
-    -- A foreign entry names no job and is dropped: it must not block the head.
-    ids[i] = string.sub(entry, (string.find(entry, ':', 1, true) or #entry) + 1)
-  end
-  local found = redis.call('HMGET', bodies, unpack(ids, 1, #ids))
-  local counts = failed and redis.call('HMGET', failures, unpack(ids, 1, #ids)) or {}
-  for i = 1, #ids do
-    --< part/queue_take_job.lua
-    local id, body, count = ids[i], found[i], counts[i]
-    if count == 'x' then
-      -- A cancelled job kept its id until here, so that no other could take the
-      -- entry for its own.
-      redis.call('HDEL', bodies, id)
-      redis.call('HDEL', failures, id)
-      body = false
-    end
-    if body then
-      size = size + #body
-      if j > 0 and size > bytes then
-        break
-      end
-      local stamp = string.sub(entries[i], 1, #entries[i] - #id - 1)
-      jobs[j + 1], jobs[j + 2], jobs[j + 3], jobs[j + 4] = id, body, tonumber(stamp), count and tonumber(count) or 0
-      grants[g + 1], grants[g + 2] = fence, id
-      j, g = j + 4, g + 2
-    else
-      dropped = dropped + 1
-    end
-    -->
-    read = read + 1
-  end
-  if j > 0 then
-    break
-  end
-end
-
-for i = 1, g, 1000 do
-  redis.call('ZADD', leases, unpack(grants, i, math.min(i + 999, g)))
-end
-if read > 0 then
-  redis.call('LTRIM', ready, read, -1)
-end
-
-if j == 0 and dropped == 0 then
-  if waiter ~= '' then
-    --< part/queue_wait_for_work.lua
-    -- The waiter leaves its channel in the same step as the check that found nothing: no work
-    -- comes in between unnoticed.
-    redis.call('ZADD', wake, string.format('%.0f', now_ms + wait), waiter)
-    -- Waiters that wait for longer keep the key for as long as they need it.
-    local stay = string.format('%.0f', wait + 1000)
-    if redis.call('PEXPIRE', wake, stay, 'GT') == 0 then
-      redis.call('PEXPIRE', wake, stay, 'NX')
-    end
-    -->
-  end
-elseif waiting then
-  redis.call('ZREM', wake, waiter)
-  -- Who takes and leaves work behind wakes the next one, and so on.
-  if redis.call('LLEN', ready) > 0 then
-    --< part/queue_wake_next.lua
-    -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
-    -- channel without a subscriber was that of a dead process: the next one has its turn. This
-    -- is only a hint: where the user may not run one of the commands, all else is as before.
-    local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)
-    for _ = 1, type(over) == 'number' and 64 or 0 do
-      local first = redis.pcall('ZPOPMIN', wake)
-      if first.err or not first[1] or redis.pcall('PUBLISH', first[1], '') ~= 0 then
-        break
+local jobs, extras = {}, {}
+local j, size, total, room = 0, 0, 0, max
+for i = 1, #KEYS, 10 do
+  local ready, scheduled, bodies, leases, failures = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3], KEYS[i + 4]
+  local options, receipt, dead, state = KEYS[i + 7], KEYS[i + 8], KEYS[i + 9], states[i]
+  local due, taken, paused, lease = state.due, state.taken, state.paused, state.lease
+  local fence = string.format('%.0f', now_us + lease * 1000)
+  -- The member does not exist. A script whose first write frees memory may go on
+  -- to use some: so consumers can drain a server that is over its limit.
+  redis.call('ZREM', leases, '')
+  --< part/queue_take_again.lua
+  -- A repeat: what the first call took, and is still leased to it, goes back to the head of ready, to
+  -- be taken again below.
+  if taken and string.sub(taken, 1, #token + 1) == token .. ' ' then
+    local old_fence, list = string.match(taken, '^%d+ (%d+)\n(.*)$')
+    local back, n = {}, 0
+    for entry in string.gmatch(list or '', '[^\n]+') do
+      local score = redis.call('ZSCORE', leases, string.match(entry, '^%d+:(.*)$') or '')
+      -- One that was cancelled since stays leased: the end of its lease deletes it.
+      local cancelled = score and redis.call('HGET', failures, string.match(entry, '^%d+:(.*)$')) == 'x'
+      if score and tonumber(score) == tonumber(old_fence) and not cancelled then
+        n = n + 1
+        back[n] = entry
       end
     end
+    for i = n, 1, -1 do
+      redis.call('LPUSH', ready, back[i])
+      redis.call('ZREM', leases, string.match(back[i], '^%d+:(.*)$'))
+    end
+  end
+  -->
+  if #due > 0 and not paused then
+    --< part/queue_promote.lua
+    -- What is due goes to the end of ready, earliest first.
+    local entries, stamp = {}, now_ms .. ':'
+    for i, id in ipairs(due) do
+      entries[i] = stamp .. id
+    end
+    redis.call('RPUSH', ready, unpack(entries, 1, #entries))
+    redis.call('ZREMRANGEBYRANK', scheduled, 0, #due - 1)
     -->
   end
+  local grants, kept, g, read, dropped = {}, {}, 0, 0, 0
+  for round = 1, paused and 0 or 8 do -- more than one where entries were dropped
+    --< part/queue_take_round.lua
+    -- One look at the head of ready: a job is taken, all else is dropped.
+    local asked = room
+    local entries = asked > 0 and redis.call('LRANGE', ready, read, read + asked - 1) or {}
+    if #entries == 0 then
+      break
+    end
+    local ids = {}
+    for n = 1, #entries do
+      -- A foreign entry names no job and is dropped: it must not block the head.
+      ids[n] = string.sub(entries[n], (string.find(entries[n], ':', 1, true) or #entries[n]) + 1)
+    end
+    local found = redis.call('HMGET', bodies, unpack(ids, 1, #ids))
+    local counts = state.failed and redis.call('HMGET', failures, unpack(ids, 1, #ids)) or {}
+    local more = state.optioned and redis.call('HMGET', options, unpack(ids, 1, #ids)) or {}
+    for n = 1, #ids do
+      local id, body, count = ids[n], found[n], counts[n]
+      if count == 'x' then
+        -- A cancelled job kept its id until here, so that no other could take the
+        -- entry for its own.
+        redis.call('HDEL', bodies, id)
+        redis.call('HDEL', failures, id)
+        body = false
+      elseif count and string.sub(count, 1, 1) == 'b' then
+        -- A job that was buried while ready has no entry from now on.
+        count = tonumber(string.sub(count, 2)) or 0
+        if count > 0 then
+          redis.call('HSET', failures, id, count)
+        else
+          redis.call('HDEL', failures, id)
+        end
+        body = not redis.call('ZSCORE', dead, id) and body
+      end
+      if body then
+        size = size + #body
+        if j > 0 and size > bytes then
+          room = 0
+          break
+        end
+        local stamp = string.sub(entries[n], 1, #entries[n] - #id - 1)
+        jobs[j + 1], jobs[j + 2], jobs[j + 3], jobs[j + 4] = id, body, tonumber(stamp), count and tonumber(count) or 0
+        grants[g + 1], grants[g + 2] = fence, id
+        kept[#kept + 1] = entries[n]
+        if more[n] then
+          extras[#extras + 1], extras[#extras + 2] = j / 4, more[n]
+        end
+        j, g, room = j + 4, g + 2, room - 1
+      else
+        dropped = dropped + 1
+      end
+      read = read + 1
+    end
+    if #entries < asked then
+      break
+    elseif round == 8 then
+      room = 0 -- what is left here comes before the jobs of later queues
+    end
+    -->
+  end
+  if g > 0 then
+    redis.call('SET', receipt, token .. ' ' .. fence .. '\n' .. table.concat(kept, '\n'), 'PX', lease)
+    for n = 1, g, 1000 do
+      redis.call('ZADD', leases, unpack(grants, n, math.min(n + 999, g)))
+    end
+  end
+  if read > 0 then
+    redis.call('LTRIM', ready, read, -1)
+  end
+  state.taken, state.dropped, state.fence = g / 2, dropped, tonumber(fence)
+  total = total + g / 2 + dropped
 end
 
-local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
-local next_due = head[2] and tonumber(head[2]) or false
-return {tonumber(now_us), tonumber(fence), paused and 1 or 0, jobs, dropped, next_due, next_lapse}
+local rows, r = {}, 0
+for i = 1, #KEYS, 10 do
+  local ready, scheduled, wake, state = KEYS[i], KEYS[i + 1], KEYS[i + 6], states[i]
+  if total == 0 then
+    if waiter ~= '' then
+      --< part/queue_wait_for_work.lua
+      -- The waiter leaves its name in the same step as the check that found nothing: no work
+      -- comes in between unnoticed.
+      redis.call('ZADD', wake, string.format('%.0f', now_ms + wait), waiter)
+      -- Waiters that wait for longer keep the key for as long as they need it.
+      local stay = string.format('%.0f', wait + 1000)
+      if redis.call('PEXPIRE', wake, stay, 'GT') == 0 then
+        redis.call('PEXPIRE', wake, stay, 'NX')
+      end
+      -->
+    end
+  elseif state.waiting then
+    redis.call('ZREM', wake, waiter)
+    -- Who takes and leaves work behind wakes the next one, and so on.
+    if not state.paused and redis.call('LLEN', ready) > 0 then
+      --< part/queue_wake_next.lua
+      -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
+      -- name whose channel has no subscriber was that of a dead process: the next one has its turn. The
+      -- channel begins with the key: no data chooses where the caller publishes. This is only a
+      -- hint: where the user may not run one of the commands, all else is as before.
+      local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)
+      for _ = 1, type(over) == 'number' and 64 or 0 do
+        local first = redis.pcall('ZPOPMIN', wake)
+        if first.err or not first[1] or redis.pcall('PUBLISH', wake .. ':' .. first[1], '') ~= 0 then
+          break
+        end
+      end
+      -->
+    end
+  end
+  local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2]
+  rows[r + 1], rows[r + 2], rows[r + 3], rows[r + 4] = state.fence, state.paused and 1 or 0, state.taken, state.dropped
+  rows[r + 5], rows[r + 6] = head and tonumber(head) or false, state.lapse and tonumber(state.lapse) or false
+  r = r + 6
+end
+return {tonumber(now_us), rows, jobs, extras}

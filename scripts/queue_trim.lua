@@ -1,20 +1,28 @@
 --- QueueTrim removes the oldest dead jobs, as many as pass a limit.
 ---
+--- Long because a job that was buried while ready keeps its id until its entry is dropped.
+---
 ---@contract dup-only  an error half-way leaves some of them
----@retry    safe  it goes on where it stopped
+---@retry    resume  it goes on where it stopped
 ---@guard    guard.lua
 ---@key      dead      zset  id, scored by the time of its death in ms
 ---@key      bodies    hash  id to body
 ---@key      failures  hash  id to the number of its failed deliveries, id and a line feed to the last reason
 ---@key      control   hash  paused, limit, dead_bytes
+---@key      options   hash  id to the options of a job, which queue_push.lua wrote
+---@key      finished  zset  ids of finished jobs, scored by that time in ms
+---@key      unique    hash  k:name to the id that holds it, j:id to the name it holds
 ---@arg      keep      int  min=-1  the most jobs that stay, -1 for any number
 ---@arg      bytes     int  min=-1  the most bytes of bodies that stay, -1 for any number
 ---@arg      age       int  min=-1  ms after which a dead job goes, -1 for never
 ---@arg      max       int  min=1 max=1000  the most jobs to remove
+---@allow    V002 control: dead_bytes can count a job twice, until an audit repairs it
+---@error    LAYOUT  the queue has a later layout
 ---@reply    (removed int, left int, bytes int)  bytes: of the bodies that stay
 ---@cost     O(log n) for each job removed
 
-local dead, bodies, failures, control = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local dead, bodies, failures, control, options, finished = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local unique = KEYS[7]
 local keep, bytes, age, max = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if not (max and max >= 1 and max <= 1000) then
   error('max must be 1 to 1000')
@@ -34,20 +42,67 @@ local now = tonumber(now_ms)
 -- A key of the wrong type stops the script here, while nothing is written.
 redis.call('HLEN', bodies)
 redis.call('HLEN', failures)
+redis.call('HLEN', options)
+redis.call('ZCARD', finished)
+redis.call('HLEN', unique)
+--< part/queue_layout.lua
+-- A queue of a later layout has a text in paused and in limit that no script of this one writes.
+local paused = redis.call('HGET', control, 'paused')
+if paused and paused ~= '1' then
+  return redis.error_reply('LAYOUT the queue has a later layout')
+end
+-->
 local size = tonumber(redis.call('HGET', control, 'dead_bytes') or 0)
 local left, removed = redis.call('ZCARD', dead), 0
-local found = redis.call('ZRANGE', dead, 0, max - 1, 'WITHSCORES')
+-- The oldest is read alone: most calls find nothing to remove.
+local first = redis.call('ZRANGE', dead, 0, 0, 'WITHSCORES')
+local function over(died)
+  return keep >= 0 and left > keep or bytes >= 0 and size > bytes or age >= 0 and now - died > age
+end
+if not first[1] or not over(tonumber(first[2])) then
+  return {0, left, size}
+end
 
+local found = redis.call('ZRANGE', dead, 0, max - 1, 'WITHSCORES')
+local g = 0
+-- The member does not exist. A script whose first write frees memory may go on to use some.
+redis.call('ZREM', dead, '')
 for i = 1, #found, 2 do
   local id, died = found[i], tonumber(found[i + 1])
-  if not (keep >= 0 and left > keep or bytes >= 0 and size > bytes or age >= 0 and now - died > age) then
+  if not over(died) then
     break
   end
   local length = redis.call('HSTRLEN', bodies, id)
-  redis.call('HINCRBY', control, 'dead_bytes', 0 - length)
-  redis.call('HDEL', failures, id, id .. '\n')
-  redis.call('HDEL', bodies, id)
+  if redis.call('HINCRBY', control, 'dead_bytes', 0 - length) == 0 then
+    redis.call('HDEL', control, 'dead_bytes')
+  end
+  -- A job that was buried while ready may have its entry still.
+  local entry = string.find(redis.call('HGET', failures, id) or '', '^[bx]')
+  redis.call('HDEL', failures, id .. '\n')
+  redis.call('ZADD', finished, now_ms, id)
+  if entry then
+    --< part/queue_tombstone.lua
+    -- The job keeps its id until a take drops its entry: no other could take the entry for its own.
+    redis.call('HSET', failures, id, 'x')
+    redis.call('HSET', bodies, id, '')
+    -->
+  else
+    redis.call('HDEL', failures, id)
+    redis.call('HDEL', bodies, id)
+  end
+  redis.call('HDEL', options, id)
+  redis.call('HDEL', unique, 'j:' .. id)
   redis.call('ZREM', dead, id)
   size, left, removed = size - length, left - 1, removed + 1
+  g = g + 1
 end
+--< part/queue_finished.lua
+-- A mark stays for a minute: a push that is sent again finds it, and does not add its job a second
+-- time. Older ones go, a bounded number at a time.
+local old = redis.call('ZCOUNT', finished, '-inf', now_ms - 61000)
+if old > 0 then
+  redis.call('ZREMRANGEBYRANK', finished, 0, math.min(old, 2 * g + 100) - 1)
+end
+redis.call('EXPIRE', finished, 62)
+-->
 return {removed, left, size}

@@ -33,7 +33,8 @@ end
 if string.sub(head, 1, #claim) ~= claim then
   return {3, 0}
 end
-local callers = string.sub(head, #claim + 1, string.find(head, '\n', #claim + 1, true) - 1)
+local from = string.find(head, '\t', #claim + 1, true) + 1
+local callers = string.sub(head, from, string.find(head, '\n', from, true) - 1)
 redis.call('HSET', chunks, seq, frame)
 redis.call('PEXPIRE', chunks, keep)
 local notified = 0
@@ -48,7 +49,7 @@ for caller in string.gmatch(callers, '[^\t]+') do
   end
   -->
   notified = notified + 1
-  if notified == 16 then -- rpc_attach.lua adds no more
+  if notified == 400 then -- rpc_call.lua adds no more
     break
   end
 end

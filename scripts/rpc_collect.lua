@@ -7,9 +7,9 @@
 ---@retry  safe  it only reads
 ---@keys   records  string  max=500  see rpc_call.lua
 ---@arg    node     string?  the node that reads; none for a caller
----@reply  (state enum(missing=0, pending=1, done=2, lost=3, later=4), attempt int, left ms,
----        frame bytes)[]  one row for each record, in order; missing: no record, or cancelled; left:
----        until the record expires; later: left out, as the rows hold 1 MB already
+---@reply  (state enum(missing=0, pending=1, done=2, lost=3, later=4, refused=5), attempt int, left ms,
+---        node string, frame bytes)[]  one row for each record, in order; missing: no record, or cancelled; left:
+---        until the record expires; node: the last one that had it; later: left out, as the rows hold 1 MB already
 ---@cost   O(1) for each record
 
 local node = ARGV[1]
@@ -17,35 +17,39 @@ if #KEYS > 500 then
   error('records: at most 500')
 end
 
+local states = {p = 1, d = 2, l = 3, r = 5}
 local rows, n, size = {}, 0, 0
 for i = 1, #KEYS do
   local record = KEYS[i]
   local head = redis.call('GETRANGE', record, 0, 255)
-  local state, attempt, left, frame = 0, 0, 0, ''
   local kind = string.sub(head, 1, 1)
-  if size > 1000000 and (kind == 'd' or kind == 'p' and node ~= '') then
-    state = 4
-  elseif kind == 'p' or kind == 'd' then
+  local state, number, left, name, frame = states[kind] or 0, 0, 0, '', ''
+  if state > 0 then
     local space = string.find(head, ' ', 1, true)
-    local stop = string.find(head, '\n', space, true)
-    attempt = tonumber(string.sub(head, 2, space - 1))
-    if kind == 'd' then
-      state = 2
-      if node == '' then
-        frame = string.sub(redis.call('GET', record), stop + 1)
-      end
-    elseif node == '' then
-      state = 1
-    elseif node == string.sub(head, space + 1, stop - 1) then
-      local whole = redis.call('GET', record)
-      state, left = 1, redis.call('PTTL', record)
-      frame = string.sub(whole, string.find(whole, '\n', stop + 1, true) + 1)
+    number = tonumber(string.sub(head, 2, space - 1))
+    name = string.sub(head, space + 1, string.find(head, '\n', space, true) - 1)
+  end
+  if state == 1 and node ~= '' and node ~= name then
+    state = 0
+  end
+  if node == '' and (kind == 'd' or kind == 'r') or state == 1 and node ~= '' then
+    if size > 1000000 then
+      state = 4
+    else
+      local value = redis.call('GET', record)
+      --< part/rpc_record.lua
+      -- The first line of a record has its state, attempt and node; the second the digest and the callers.
+      local kind, space = string.sub(value, 1, 1), string.find(value, ' ', 1, true)
+      local stop = string.find(value, '\n', space, true)
+      local last = string.find(value, '\n', stop + 1, true)
+      local attempt, owner = tonumber(string.sub(value, 2, space - 1)), string.sub(value, space + 1, stop - 1)
+      local line = string.sub(value, stop + 1, last - 1)
+      -->
+      left, frame = redis.call('PTTL', record), string.sub(value, last + 1)
     end
-  elseif kind == 'l' then
-    state = 3
   end
   size = size + #frame
-  rows[n + 1], rows[n + 2], rows[n + 3], rows[n + 4] = state, attempt, left, frame
-  n = n + 4
+  rows[n + 1], rows[n + 2], rows[n + 3], rows[n + 4], rows[n + 5] = state, number, left, name, frame
+  n = n + 5
 end
 return rows

@@ -1,35 +1,46 @@
---- RPCJoin announces a node and its methods for the length of a lease.
+--- RPCJoin announces a node for the length of a lease, and its methods where they are given.
 ---
---- 1. It writes the lease and the load of the node anew, which corrects a wrong count of its calls.
---- 2. It removes nodes whose leases are over.
+--- 1. It writes the lease, the load and the description of the node.
+--- 2. It removes nodes whose leases are over, with their methods.
 --- 3. It publishes a notice on the node's own channel. A count of 0 receivers means that the subscription is lost.
 ---
---- A node repeats it well within the lease.
+--- A node repeats it well within the lease. It gives its methods when they change, when none are known, and
+--- now and then, because the keys of methods and descriptions expire without that.
 ---
 ---@contract dup-only  an error half-way leaves the node announced for some of its methods
 ---@retry    safe  the same values are set again
----@key      nodes    zset  node, scored by the end of its lease in ms
+---@key      nodes    zset  node, scored by the end of its lease in ms; the fraction is its load
 ---@key      about    hash  node to its description
----@keys     methods  zset  max=500  node, scored as in rpc_call.lua
+---@key      methods  zset  method, NUL, node; all scores are 0
+---@key      serves   hash  node, NUL, part: methods, a line each
 ---@arg      node     string  name of this incarnation of the node
 ---@arg      lease    ms  min=1  how long the node is announced
----@arg      stay     ms  min=1  how long the keys stay without a node, more than the lease
----@arg      load     int  its calls in flight less its limit of concurrent calls
+---@arg      load     int  min=0 max=999  how busy it is, in thousandths
 ---@arg      text     string  its description
 ---@arg      outbox   string  prefix of the nodes' channels
 ---@arg      notice   bytes  what is published on its own channel
 ---@arg      shard    bool   sharded pub/sub, in a cluster
----@reply    (now time.ms, deadline time.ms, receivers int)  receivers: of the notice
----@cost     O(log n) for each method, n being the number of nodes
+---@arg      stay     ms  how long the keys of methods and descriptions stay; 0: as long as before
+---@arg      part     int  min=0  which part of its methods is given
+---@args     name     string  max=500  methods
+---@reply    (now time.ms, deadline time.ms, receivers int, fresh bool)  receivers: of the notice; fresh: no
+---          methods of the node are known
+---@cost     O(log n) for each method given, n being the number of nodes
 
-local nodes, about = KEYS[1], KEYS[2]
-local node, lease, stay, load = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
-local text, outbox, notice, shard = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
-if #KEYS > 502 then
-  error('methods: at most 500')
+local nodes, about, methods, serves = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local node, lease, load, text, outbox = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local notice, shard, stay, part = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+if #ARGV > 509 then
+  error('name: at most 500')
 end
 if #node > 1000 then
   error('node: at most 1000 bytes')
+end
+if not (tonumber(part) and tonumber(part) >= 0) then
+  error('part must be 0 or more')
+end
+if not (load and load >= 0 and load <= 999) then
+  error('load must be 0 to 999')
 end
 
 --< part/now_ms.lua
@@ -42,28 +53,49 @@ local now = tonumber(now_ms)
 local deadline = now + lease
 
 -- A key of the wrong type stops the script here, while nothing is written.
-local over = redis.call('ZRANGE', nodes, '-inf', '(' .. string.format('%.0f', now), 'BYSCORE', 'LIMIT', 0, 100)
-redis.call('HLEN', about)
-for i = 3, #KEYS do
-  redis.call('ZCARD', KEYS[i])
+local over = redis.call('ZRANGE', nodes, '-inf', '(' .. now_ms, 'BYSCORE', 'LIMIT', 0, 100)
+redis.call('HLEN', serves)
+if stay ~= '0' or #over > 0 then
+  redis.call('ZCARD', methods)
 end
+redis.call('HSET', about, node, text)
 
 -- Each key expires when no node renews it.
-redis.call('ZADD', nodes, string.format('%.0f', deadline), node)
-redis.call('PEXPIRE', nodes, stay)
-redis.call('HSET', about, node, text)
-redis.call('PEXPIRE', about, stay)
-for i = 3, #KEYS do
-  redis.call('ZADD', KEYS[i], load, node)
-  redis.call('PEXPIRE', KEYS[i], stay)
+local score = string.format('%.0f', deadline) .. string.format('.%03d', load)
+redis.call('ZADD', nodes, score, node)
+redis.call('PEXPIRE', nodes, string.format('%.0f', 2 * lease))
+if #ARGV > 9 then
+  local members, given = {}, {}
+  for i = 10, #ARGV do
+    local name = ARGV[i]
+    members[2 * i - 19], members[2 * i - 18], given[i - 9] = '0', name .. '\0' .. node, name
+  end
+  redis.call('ZADD', methods, unpack(members, 1, math.min(1000, #members)))
+  redis.call('HSET', serves, node .. '\0' .. part, table.concat(given, '\n'))
+end
+if stay ~= '0' then
+  redis.call('PEXPIRE', about, stay)
+  redis.call('PEXPIRE', methods, stay)
+  redis.call('PEXPIRE', serves, stay)
 end
 for _, dead in ipairs(over) do
   if dead ~= node then
+    --< part/rpc_forget.lua
+    -- The methods of a node stand in parts of 500.
+    for i = 0, 19 do
+      local given = redis.call('HGET', serves, dead .. '\0' .. i)
+      if not given then
+        break
+      end
+      for method in string.gmatch(string.sub(given, 1, 66000), '[^\n]+') do
+        redis.call('ZREM', methods, method .. '\0' .. dead)
+      end
+      redis.call('HDEL', serves, dead .. '\0' .. i)
+    end
+    -->
     redis.call('ZREM', nodes, dead)
     redis.call('HDEL', about, dead)
   end
 end
-if shard == '1' then
-  return {now, deadline, redis.call('SPUBLISH', outbox .. node, notice)}
-end
-return {now, deadline, redis.call('PUBLISH', outbox .. node, notice)}
+local fresh = 1 - redis.call('HEXISTS', serves, node .. '\0' .. '0')
+return {now, deadline, redis.call(shard == '1' and 'SPUBLISH' or 'PUBLISH', outbox .. node, notice), fresh}

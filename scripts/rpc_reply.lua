@@ -1,61 +1,93 @@
---- RPCReply accepts the reply to a request, once, and notifies the callers that wait for it.
+--- RPCReply accepts the outcomes of requests, each once, and notifies the callers that wait for them.
 ---
---- It accepts the reply while the request is pending with this node and this attempt. It refuses any other reply, and
---- the result says why. The reply is stored and published in one step: a caller that was disconnected reads it later.
---- The callers are those of the record; no message names them.
+--- It accepts an outcome while the request is pending with this node and this attempt. It refuses any other, and the
+--- result says why. The outcome is stored and published in one step: a caller that was disconnected reads it later.
+--- The callers are those of the record; no message names them. The outcomes for one caller are one message: each has
+--- the line '0 0', its length and a line feed before it.
+---
+--- Long because one call takes the rows of many handlers, and each row is accepted or refused by itself.
 ---
 ---@contract dup-only  an error half-way leaves the reply stored, or the request pending
 ---@retry    safe  an accepted reply is a duplicate
+---@merge    max=64
 ---@key      record   string  see rpc_call.lua
----@key      method   zset    node, scored as in rpc_call.lua
 ---@arg      node     string
 ---@arg      attempt  int  min=1
+---@arg      state    string  what the record becomes: d, done, with the reply; r, refused: another node may
+---          run it, or it has not run; l, lost: it has run in part
 ---@arg      frame    bytes   the reply as callers read it
 ---@arg      notice   bytes   what is published instead of the frame, which is then fetched; empty for the frame
 ---@arg      outbox   string  prefix of the callers' channels
----@arg      keep     ms  min=1  how long callers can read it
+---@arg      keep     ms  min=0  how long callers can read it; 0: as long as the request was to be kept
 ---@arg      shard    bool    sharded pub/sub, in a cluster
 ---@reply    enum(missing=0, accepted=1, duplicate=2, stale=3)  missing: the request is cancelled or expired;
 ---          stale: it belongs to another node or attempt, or is lost
----@cost     O(log n), n being the number of nodes
+---@cost     O(k) for k callers
 
-local record, method = KEYS[1], KEYS[2]
-local node, attempt, frame, notice = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local outbox, keep, shard = ARGV[5], ARGV[6], ARGV[7]
-
--- The longest names of a node and its 16 callers fit; a large request is not read.
-local head = redis.call('GETRANGE', record, 0, 4095)
-local state = string.sub(head, 1, 1)
-if state == '' or state == 'x' then
-  return 0
-end
-local claim = attempt .. ' ' .. node .. '\n'
-if string.sub(head, 2, #claim + 1) ~= claim or state == 'l' then
-  return 3
-end
-if state ~= 'p' then
-  return 2
+if #KEYS > 64 then
+  error('row: at most 64')
 end
 
-local from = #claim + 2
-local callers = string.sub(head, from, string.find(head, '\n', from, true) - 1)
--- The first write fails if the key has another type or the server has no memory.
-redis.call('ZADD', method, 'XX', 'INCR', -1, node)
-redis.call('SET', record, 'd' .. claim .. frame, 'PX', keep)
-local notified = 0
-for caller in string.gmatch(callers, '[^\t]+') do
-  local channel, message = outbox .. caller, notice == '' and frame or notice
-  --< part/rpc_publish.lua
-  -- In a cluster, a channel belongs to a slot.
-  if shard == '1' then
-    redis.call('SPUBLISH', channel, message)
+local replies, messages, channels, sharded, failed = {}, {}, {}, {}, nil
+for row, record in ipairs(KEYS) do
+  local at = 8 * row - 8
+  local node, attempt, state, frame = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
+  local notice, outbox, keep, shard = ARGV[at + 5], ARGV[at + 6], ARGV[at + 7], ARGV[at + 8]
+  if state ~= 'd' and state ~= 'r' and state ~= 'l' then
+    error('state is d, r or l')
+  end
+
+  -- The longest names of a node and its callers fit; a large request is not read.
+  local head, reply = redis.pcall('GETRANGE', record, 0, 4095), 1
+  local kind = type(head) == 'string' and string.sub(head, 1, 1)
+  local claim = attempt .. ' ' .. node .. '\n'
+  if not kind then
+    failed = head
+  elseif kind == '' or kind == 'x' then
+    reply = 0
+  elseif string.sub(head, 2, #claim + 1) ~= claim or kind == 'l' then
+    reply = 3
+  elseif kind ~= 'p' then
+    reply = 2
   else
-    redis.call('PUBLISH', channel, message)
+    local from = #claim + 2
+    local line = string.sub(head, from, (string.find(head, '\n', from, true) or 0) - 1)
+    local tab = string.find(line, '\t', 1, true) or #line + 1
+    local value = state .. claim .. (state == 'r' and line or string.sub(line, 1, tab - 1)) .. '\n' .. frame
+    local stored
+    if keep == '0' then
+      stored = redis.pcall('SET', record, value, 'KEEPTTL')
+    else
+      stored = redis.pcall('SET', record, value, 'PX', keep)
+    end
+    if stored.err then
+      failed = stored
+      line, tab = '', 0
+    end
+    local message, notified = notice ~= '' and notice or frame, 0
+    message = '0 0 ' .. #message .. '\n' .. message
+    for caller in string.gmatch(string.sub(line, tab + 1), '[^\t]+') do
+      local channel = outbox .. caller
+      if not messages[channel] then
+        messages[channel], channels[#channels + 1], sharded[channel] = {}, channel, shard
+      end
+      messages[channel][#messages[channel] + 1] = message
+      notified = notified + 1
+      if notified == 400 then -- rpc_decide.lua adds no more
+        break
+      end
+    end
   end
-  -->
-  notified = notified + 1
-  if notified == 16 then -- rpc_attach.lua adds no more
-    break
-  end
+  replies[row] = reply
 end
-return 1
+
+-- The messages go out although a row has failed. The node sends the rows again then, one by one.
+for _, channel in ipairs(channels) do
+  local verb, message = sharded[channel] == '1' and 'SPUBLISH' or 'PUBLISH', table.concat(messages[channel])
+  local sent = redis.pcall(verb, channel, message)
+  failed = type(sent) == 'table' and sent or failed
+end
+if failed then
+  error(failed)
+end
+return replies

@@ -40,6 +40,11 @@ var LockForce string
 //go:embed lock_info.lua
 var LockInfo string
 
+// LockLeave is the text of lock_leave.lua.
+//
+//go:embed lock_leave.lua
+var LockLeave string
+
 // LockNote is the text of lock_note.lua.
 //
 //go:embed lock_note.lua
@@ -60,6 +65,11 @@ var LockTry string
 //go:embed queue_ack.lua
 var QueueAck string
 
+// QueueBury is the text of queue_bury.lua.
+//
+//go:embed queue_bury.lua
+var QueueBury string
+
 // QueueCancel is the text of queue_cancel.lua.
 //
 //go:embed queue_cancel.lua
@@ -74,6 +84,11 @@ var QueueControl string
 //
 //go:embed queue_extend.lua
 var QueueExtend string
+
+// QueueFind is the text of queue_find.lua.
+//
+//go:embed queue_find.lua
+var QueueFind string
 
 // QueueMend is the text of queue_mend.lua.
 //
@@ -100,10 +115,20 @@ var QueuePush string
 //go:embed queue_push_many.lua
 var QueuePushMany string
 
+// QueuePushOne is the text of queue_push_one.lua.
+//
+//go:embed queue_push_one.lua
+var QueuePushOne string
+
 // QueueReclaim is the text of queue_reclaim.lua.
 //
 //go:embed queue_reclaim.lua
 var QueueReclaim string
+
+// QueueReport is the text of queue_report.lua.
+//
+//go:embed queue_report.lua
+var QueueReport string
 
 // QueueRequeue is the text of queue_requeue.lua.
 //
@@ -129,11 +154,6 @@ var QueueTake string
 //
 //go:embed queue_trim.lua
 var QueueTrim string
-
-// RPCAttach is the text of rpc_attach.lua.
-//
-//go:embed rpc_attach.lua
-var RPCAttach string
 
 // RPCBind is the text of rpc_bind.lua.
 //
@@ -165,15 +185,15 @@ var RPCChunk string
 //go:embed rpc_collect.lua
 var RPCCollect string
 
-// RPCDirect is the text of rpc_direct.lua.
+// RPCDecide is the text of rpc_decide.lua.
 //
-//go:embed rpc_direct.lua
-var RPCDirect string
+//go:embed rpc_decide.lua
+var RPCDecide string
 
-// RPCGather is the text of rpc_gather.lua.
+// RPCFind is the text of rpc_find.lua.
 //
-//go:embed rpc_gather.lua
-var RPCGather string
+//go:embed rpc_find.lua
+var RPCFind string
 
 // RPCJoin is the text of rpc_join.lua.
 //
@@ -190,16 +210,6 @@ var RPCLeave string
 //go:embed rpc_nodes.lua
 var RPCNodes string
 
-// RPCPart is the text of rpc_part.lua.
-//
-//go:embed rpc_part.lua
-var RPCPart string
-
-// RPCParts is the text of rpc_parts.lua.
-//
-//go:embed rpc_parts.lua
-var RPCParts string
-
 // RPCRead is the text of rpc_read.lua.
 //
 //go:embed rpc_read.lua
@@ -209,16 +219,6 @@ var RPCRead string
 //
 //go:embed rpc_reply.lua
 var RPCReply string
-
-// RPCRescue is the text of rpc_rescue.lua.
-//
-//go:embed rpc_rescue.lua
-var RPCRescue string
-
-// RPCUnbind is the text of rpc_unbind.lua.
-//
-//go:embed rpc_unbind.lua
-var RPCUnbind string
 
 // SemAcquire is the text of sem_acquire.lua.
 //

@@ -2,7 +2,9 @@
 ---
 --- A semaphore is one zset, so that one command makes each change. Its members:
 ---
---- token:weight is a permit, scored by the end of its lease in ms. A released permit is scored by minus the time of
+--- token:weight is a permit, scored by the end of its lease in ms, with a half behind it while the holder was handed
+--- the permit and has not confirmed that. The lease lasts through the ms of its score, as the clock that began it was
+--- rounded down. A released permit is scored by minus the time of
 --- its release for 10 s, so that a repeat gets its result. The same member with a line feed and a note behind it
 --- describes the holder.
 ---
@@ -10,7 +12,8 @@
 --- the fence before plus one where that is greater. used is the sum of the weights of all permits with a positive
 --- score.
 ---
---- An entry of the queue is as in lock_acquire.lua. No waiter overtakes the head, even if the head needs more than is
+--- An entry of the queue is the token with its weight, the lease in ms, a line feed and the note; for tokens and their
+--- channels see lock_acquire.lua. No waiter overtakes the head, even if the head needs more than is
 --- free. An entry whose channel has no subscriber is removed.
 ---
 --- A read-write lock is a semaphore whose writer acquires the whole limit.
@@ -18,26 +21,28 @@
 --- Long because one call acquires, waits or hands over, which saves a round trip for each.
 ---
 ---@contract dup-only  an error half-way leaves the permit with this owner; its repeat returns the permit
+---@allow    V001 permits: each grant has a new fence
 ---@retry    safe  an owner that holds a permit or waits for one gets that state
 ---@key      permits  zset  as above
----@key      queue  zset  entries of the waiters, scored by priority and arrival; expires
+---@key      queue  zset  entries of the waiters, scored by arrival; expires
 ---@arg      owner  string  token:weight, made for this acquire
 ---@arg      limit  int  min=1 max=1073741824  of the sum of weights; the stored limit prevails
 ---@arg      ttl    ms  min=1  the lease
----@arg      band   int  first score of this priority; each has 2^40
 ---@arg      entry  string  added to the queue if the permit does not fit; empty not to wait
 ---@arg      note   string  what other callers read about the holder
+---@arg      channel  string  prefix of the channel of a process; the first part of a token follows
 ---@reply    (acquired bool, place enum(none=0, waiting=1, joined=2, refused=3), fence int,
 ---          remaining ms, waiting int, holder string, now int, limit int)  place: waiting:
----          the entry was queued before; joined: this call queued it; refused: the stored limit is
----          another; remaining: of the lease, or until the head of the queue fits; waiting: the length
+---          the entry was queued before; joined: this call queued it; refused: the weight is
+---          above the limit; remaining: of the lease, or until the head of the queue fits; waiting: the length
 ---          of the queue, 0 without an entry; holder: the note of one holder; now: the server's clock
 ---          in us; limit: the stored limit
+---@error    LAYOUT  the key holds no semaphore of this version
 ---@cost     O(log n), n being the number of holders and waiters
 
 local permits, queue = KEYS[1], KEYS[2]
 local owner, limit, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local band, entry, note = ARGV[4], ARGV[5], ARGV[6]
+local entry, note, channel = ARGV[4], ARGV[5], ARGV[6]
 if not (limit and limit >= 1 and limit <= 2 ^ 30) then
   error('limit must be 1 to 1073741824')
 end
@@ -58,6 +63,12 @@ local micros, now = tonumber(now_us), math.floor(now_us / 1000)
 local state = redis.call('ZMSCORE', permits, owner, 'limit', 'used', 'fence')
 local had, known = tonumber(state[1] or 0), state[2] or state[3]
 local used, fence = (state[3] or 1e15) - 1e15, tonumber(state[4] or 0)
+-- Without limit and used there are released permits alone, below 0. Anything else is of another program.
+local limit_was = (state[2] or 1e15) - 1e15
+local other = not known and redis.call('ZCOUNT', permits, 0, '+inf') > 0
+if other or math.min(used, limit_was) < 0 or math.max(used, limit_was) > 2 ^ 30 then
+  return redis.error_reply('LAYOUT the key holds no semaphore of this version')
+end
 -->
 local stored = state[2] and state[2] - 1e15
 local head = redis.call('ZRANGE', queue, 0, 0)[1]
@@ -68,10 +79,14 @@ local function number(n)
   return string.format('%.0f', n)
 end
 -->
-if had > now then
+if had >= now then
   fence = math.max(fence + 1, micros)
   redis.call('ZADD', permits, number(fence), 'fence')
   redis.call('ZREM', queue, entry)
+  if had % 1 == 0.5 then
+    had = now + ttl
+    redis.call('ZADD', permits, number(had), owner)
+  end
   return {1, 0, number(fence), had - now, 0, '', now_us, limit}
 elseif had < 0 then -- the release of this owner came before this call
   return {0, 0, '0', 1, 0, '', now_us, limit}
@@ -92,23 +107,29 @@ local function weigh(member)
 end
 
 -- bury takes back the permits of dead holders, then deletes those released 10 s ago: in that
--- order, so that many released permits do not hide a dead holder.
+-- order, so that many released permits do not hide a dead holder. It notes the processes that were
+-- handed a permit and never spoke.
+local unreachable = {}
 local function bury()
-  local found = redis.call('ZRANGE', permits, now, 10000 - now, 'BYSCORE', 'REV', 'LIMIT', 0, 100, 'WITHSCORES')
+  local found = redis.call('ZRANGE', permits, '(' .. now, 10000 - now, 'BYSCORE', 'REV', 'LIMIT', 0, 100, 'WITHSCORES')
   for i = 1, #found, 2 do
     local weight = weigh(found[i])
     if weight and tonumber(found[i + 1]) > 0 then
       used = used - weight
       redis.call('ZADD', permits, number(1e15 + used), 'used', 0, found[i])
+      if found[i + 1] % 1 == 0.5 then
+        unreachable[string.match(found[i], '^[^.]*')] = true
+      end
     end
     redis.call('ZREM', permits, found[i])
   end
 end
 
--- hold stores a permit, in one command.
-local function hold(token, weight, lease, note)
+-- hold stores a permit, in one command. The end of a lease that is not confirmed has a half behind it.
+local function hold(token, weight, lease, note, unconfirmed)
   fence, used = math.max(fence + 1, micros), used + weight
-  local over, sum, bound = number(now + lease), number(1e15 + used), number(1e15 + limit)
+  local over = number(now + lease) .. (unconfirmed and '.5' or '')
+  local sum, bound = number(1e15 + used), number(1e15 + limit)
   if known then
     stay(lease)
   end
@@ -125,12 +146,11 @@ local function hold(token, weight, lease, note)
 end
 -->
 local weight = weigh(owner)
-local queued = entry ~= '' and redis.call('ZSCORE', queue, entry)
-if stored and stored ~= limit and (not queued or weight > stored) then
-  redis.call('ZREM', queue, entry)
-  return {0, 3, '0', 0, 0, '', now_us, stored}
-end
 limit = stored or limit
+if weight > limit then
+  redis.call('ZREM', queue, entry)
+  return {0, 3, '0', 0, 0, '', now_us, limit}
+end
 
 bury()
 if not head and used + weight <= limit then
@@ -141,11 +161,10 @@ end
 local place = 0
 if entry ~= '' then
   place = 1
-  if not queued then
-    local top = number(band + 2 ^ 40 - 1)
-    local back = redis.call('ZRANGE', queue, top, band, 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')
+  if not redis.call('ZSCORE', queue, entry) then
+    local back = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
     place = 2
-    redis.call('ZADD', queue, number((back[2] or band) + 1), entry)
+    redis.call('ZADD', queue, number((back[2] or 0) + 1), entry)
   end
   redis.call('PEXPIRE', queue, 120000)
 end
@@ -164,12 +183,24 @@ local function subscribed(channel)
   return not count.err and count[2] > 0
 end
 -->
+--< part/sem_notify_beyond.lua
+-- notify_beyond notifies the first waiter of another process, within the 16 behind the head, if permits
+-- were granted: their process may be dead, with the head.
+local function notify_beyond(granted, process, length)
+  for _, entry in ipairs(granted > 0 and redis.call('ZRANGE', queue, 1, 16) or {}) do
+    local token = string.match(entry, '^(%S+) ') or ''
+    if string.match(token, '^[^.]*') ~= process then
+      return notify(channel .. string.match(token, '^[^.]*'), 'n ' .. token .. ' ' .. length)
+    end
+  end
+end
+-->
 --< part/sem_grant.lua
 -- due returns after how many ms enough leases are over for the weight to fit, read from at
 -- most 64 members, and the note of the first holder.
 local function due(weight)
   local rest, last, note = used + weight - limit, now, ''
-  local ends = redis.call('ZRANGE', permits, '(' .. now, 1e14, 'BYSCORE', 'LIMIT', 0, 64, 'WITHSCORES')
+  local ends = redis.call('ZRANGE', permits, now, 1e14, 'BYSCORE', 'LIMIT', 0, 64, 'WITHSCORES')
   for i = 1, #ends, 2 do
     local part = weigh(ends[i])
     if not part then
@@ -180,40 +211,41 @@ local function due(weight)
       rest, last = rest - part, ends[i + 1]
     end
   end
-  return math.max(last - now, 1), note
+  return math.max(last - now + 1, 1), note
 end
 
 -- grant gives permits to the waiters at the head of the queue that fit and are alive. It
 -- notifies the first waiter that does not fit when to check. It returns the lease and the
 -- fence of the owner if the owner is granted one.
 local function grant()
-  local mine, mark
-  local granted = 0
+  local granted, mine, mark = 0
+  unreachable[string.match(owner, '^[^.]*')] = nil -- it speaks
   for _ = 1, 100 do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]
     if not head then
       break
     end
-    local token, lease, channel, note = string.match(head, '^(%S+) (%d+) %d+ ([^\n]+)\n(.*)$')
-    local weight, length = weigh(token), tonumber(lease)
-    local score = redis.call('ZSCORE', permits, token)
-    if weight > limit then
-      notify(channel, 'f ' .. token) -- the waiter learns the other limit
-    elseif score and tonumber(score) <= 0 then
-      notify(channel, 'f ' .. token) -- released
-    elseif used + weight > limit and not score or granted == 64 then
-      if token == owner
-        or subscribed(channel) and notify(channel, 'n ' .. token .. ' ' .. (due(weight))) then
+    local token, lease, note = string.match(head, '^(%S+) (%d+)\n(.*)$')
+    local process = string.match(token or '', '^[^.]*')
+    local weight, there = weigh(token or '') or 0, channel .. process
+    local score = redis.call('ZSCORE', permits, token or '')
+    local sound = weight > 0 and #lease <= 13 and (token == owner or not unreachable[process])
+    if sound and (weight > limit or score and tonumber(score) <= 0) then
+      notify(there, 'f ' .. token) -- the waiter learns the other limit, or that the permit was released
+    elseif sound and (used + weight > limit and not score or granted == 64) then
+      if token == owner or subscribed(there) and notify(there, 'n ' .. token .. ' ' .. (due(weight))) then
+        notify_beyond(granted, process, (due(weight)))
         break
       end
-    else
-      hold(token, score and 0 or weight, length, note)
+    elseif sound then
+      hold(token, score and 0 or weight, tonumber(lease), note, token ~= owner)
       if token == owner then
-        mine, mark, granted = length, fence, granted + 1
-      elseif subscribed(channel)
-        and notify(channel, 'g ' .. token .. ' ' .. number(fence) .. ' ' .. number(micros) .. ' ' .. lease) then
+        mine, mark, granted = tonumber(lease), fence, granted + 1
+      elseif subscribed(there) and notify(there, 'g ' .. token .. ' ' .. number(fence) .. ' '
+        .. number(micros) .. ' ' .. lease .. ' ' .. permits) then
         granted = granted + 1
       else
+        unreachable[process] = true
         used = used - weight
         redis.call('ZADD', permits, number(1e15 + used), 'used', 0, token)
         redis.call('ZREM', permits, token, token .. '\n' .. note)
@@ -226,7 +258,7 @@ end
 -->
 -- grant also checks that a head that does not fit is alive. Only a caller that the head
 -- holds up runs it, not one that has to wait anyway.
-if head and (place == 1 or used + weight <= limit or used + weigh(string.match(head, '^(%S+) ')) <= limit) then
+if head and (place == 1 or used + weight <= limit or used + (weigh(string.match(head, '^%S*')) or 0) <= limit) then
   local lease, mark = grant()
   if not lease and entry == '' and used + weight <= limit and redis.call('EXISTS', queue) == 0 then
     hold(owner, weight, ttl, note) -- all waiters were dead
@@ -237,6 +269,6 @@ if head and (place == 1 or used + weight <= limit or used + weigh(string.match(h
   end
 end
 local first = redis.call('ZRANGE', queue, 0, 0)[1]
-local remaining, holder = due(first and weigh(string.match(first, '^(%S+) ')) or weight)
+local remaining, holder = due(first and weigh(string.match(first, '^%S*')) or weight)
 local places = entry ~= '' and redis.call('ZCARD', queue) or 0
 return {0, place, number(fence), remaining, places, holder, now_us, limit}

@@ -9,7 +9,8 @@
 ---@arg      owner  string  the token that acquired
 ---@arg      ttl    ms  min=1  the new lease, from now
 ---@arg      note   string  the note of the owner
----@reply    enum(expired=0, extended=1)
+---@reply    enum(expired=0, extended=1, revoked=2)  revoked: the permit was taken away by force less than
+---          10 s ago
 ---@cost     O(log n), n being the number of holders
 
 local permits = KEYS[1]
@@ -23,8 +24,8 @@ local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 -->
 
 local score = redis.call('ZSCORE', permits, owner)
-if not score or tonumber(score) <= tonumber(now_ms) then
-  return 0
+if not score or tonumber(score) < tonumber(now_ms) then
+  return score and score % 1 == 0.75 and 2 or 0 -- see sem_release.lua
 end
 
 --< part/sem_stay.lua

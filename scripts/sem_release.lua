@@ -11,14 +11,16 @@
 ---@arg      owner  string  the token that acquired
 ---@arg      entry  string  removed from the queue if the owner waits; empty for none
 ---@arg      note   string  the note of the owner; empty if it is not known
----@arg      inbox  string  prefix of the channel on which the holder is notified that it lost the
----          permit; the first part of its token follows; empty for no notification
----@reply    enum(expired=0, released=1, left=3)  expired: the permit is not stored; left: the owner only
----          waited
+---@arg      how    enum(release=0, revoke=1, unconfirmed=2)  revoke: the holder is notified that it lost
+---          the permit; unconfirmed: only a permit that was handed over and not confirmed is given back
+---@arg      channel  string  prefix of the channel of a process; the first part of a token follows
+---@reply    enum(expired=0, released=1, revoked=2, left=3)  expired: the permit is not stored; revoked: it was
+---          taken away by force less than 10 s ago; left: the owner only waited
+---@error    LAYOUT  the key holds no semaphore of this version
 ---@cost     O(log n) for each permit that is granted, 64 at most; n being the number of holders and waiters
 
 local permits, queue = KEYS[1], KEYS[2]
-local owner, entry, note, inbox = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local owner, entry, note, how, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 --< part/now_us.lua
 -- The server's clock in Unix us, as text; see now_ms.lua.
@@ -36,8 +38,14 @@ local micros, now = tonumber(now_us), math.floor(now_us / 1000)
 local state = redis.call('ZMSCORE', permits, owner, 'limit', 'used', 'fence')
 local had, known = tonumber(state[1] or 0), state[2] or state[3]
 local used, fence = (state[3] or 1e15) - 1e15, tonumber(state[4] or 0)
+-- Without limit and used there are released permits alone, below 0. Anything else is of another program.
+local limit_was = (state[2] or 1e15) - 1e15
+local other = not known and redis.call('ZCOUNT', permits, 0, '+inf') > 0
+if other or math.min(used, limit_was) < 0 or math.max(used, limit_was) > 2 ^ 30 then
+  return redis.error_reply('LAYOUT the key holds no semaphore of this version')
+end
 -->
-local limit = (state[2] or 1e15) - 1e15
+local limit = limit_was
 
 -- It runs without an entry, too: after a write that needs no memory, the server allows the
 -- other writes while it is over its limit.
@@ -64,23 +72,29 @@ local function weigh(member)
 end
 
 -- bury takes back the permits of dead holders, then deletes those released 10 s ago: in that
--- order, so that many released permits do not hide a dead holder.
+-- order, so that many released permits do not hide a dead holder. It notes the processes that were
+-- handed a permit and never spoke.
+local unreachable = {}
 local function bury()
-  local found = redis.call('ZRANGE', permits, now, 10000 - now, 'BYSCORE', 'REV', 'LIMIT', 0, 100, 'WITHSCORES')
+  local found = redis.call('ZRANGE', permits, '(' .. now, 10000 - now, 'BYSCORE', 'REV', 'LIMIT', 0, 100, 'WITHSCORES')
   for i = 1, #found, 2 do
     local weight = weigh(found[i])
     if weight and tonumber(found[i + 1]) > 0 then
       used = used - weight
       redis.call('ZADD', permits, number(1e15 + used), 'used', 0, found[i])
+      if found[i + 1] % 1 == 0.5 then
+        unreachable[string.match(found[i], '^[^.]*')] = true
+      end
     end
     redis.call('ZREM', permits, found[i])
   end
 end
 
--- hold stores a permit, in one command.
-local function hold(token, weight, lease, note)
+-- hold stores a permit, in one command. The end of a lease that is not confirmed has a half behind it.
+local function hold(token, weight, lease, note, unconfirmed)
   fence, used = math.max(fence + 1, micros), used + weight
-  local over, sum, bound = number(now + lease), number(1e15 + used), number(1e15 + limit)
+  local over = number(now + lease) .. (unconfirmed and '.5' or '')
+  local sum, bound = number(1e15 + used), number(1e15 + limit)
   if known then
     stay(lease)
   end
@@ -111,18 +125,21 @@ local function subscribed(channel)
 end
 -->
 
+if how == '2' and (had <= 0 or had % 1 ~= 0.5) then
+  return 0
+end
 -- The fraction of a negative score: none after a release by the owner, .25 after a forced
 -- one, .5 where the owner never held the permit.
-local released = had > 0 or had < 0 and had % 1 == (inbox == '' and 0 or 0.75)
+local released = had > 0 or had < 0 and had % 1 == (how == '1' and 0.75 or 0)
 if had > 0 then
   used = used - weigh(owner)
-  local score = string.format('%.2f', inbox == '' and -now or -now - 0.25)
+  local score = string.format('%.2f', how == '1' and -now - 0.25 or -now)
   redis.call('ZADD', permits, score, owner, number(1e15 + used), 'used')
   if note ~= '' then
     redis.call('ZREM', permits, owner .. '\n' .. note)
   end
-  if inbox ~= '' then
-    notify(inbox .. string.match(owner, '^(.*)%.'), 'r ' .. owner)
+  if how == '1' then
+    notify(channel .. string.match(owner, '^[^.]*'), 'r ' .. owner)
   end
 elseif had == 0 then
   -- An acquire that arrives later finds this score and is refused. The half distinguishes
@@ -133,12 +150,24 @@ end
 if known then
   bury()
   if redis.call('EXISTS', queue) == 1 then
+    --< part/sem_notify_beyond.lua
+    -- notify_beyond notifies the first waiter of another process, within the 16 behind the head, if permits
+    -- were granted: their process may be dead, with the head.
+    local function notify_beyond(granted, process, length)
+      for _, entry in ipairs(granted > 0 and redis.call('ZRANGE', queue, 1, 16) or {}) do
+        local token = string.match(entry, '^(%S+) ') or ''
+        if string.match(token, '^[^.]*') ~= process then
+          return notify(channel .. string.match(token, '^[^.]*'), 'n ' .. token .. ' ' .. length)
+        end
+      end
+    end
+    -->
     --< part/sem_grant.lua
     -- due returns after how many ms enough leases are over for the weight to fit, read from at
     -- most 64 members, and the note of the first holder.
     local function due(weight)
       local rest, last, note = used + weight - limit, now, ''
-      local ends = redis.call('ZRANGE', permits, '(' .. now, 1e14, 'BYSCORE', 'LIMIT', 0, 64, 'WITHSCORES')
+      local ends = redis.call('ZRANGE', permits, now, 1e14, 'BYSCORE', 'LIMIT', 0, 64, 'WITHSCORES')
       for i = 1, #ends, 2 do
         local part = weigh(ends[i])
         if not part then
@@ -149,40 +178,41 @@ if known then
           rest, last = rest - part, ends[i + 1]
         end
       end
-      return math.max(last - now, 1), note
+      return math.max(last - now + 1, 1), note
     end
 
     -- grant gives permits to the waiters at the head of the queue that fit and are alive. It
     -- notifies the first waiter that does not fit when to check. It returns the lease and the
     -- fence of the owner if the owner is granted one.
     local function grant()
-      local mine, mark
-      local granted = 0
+      local granted, mine, mark = 0
+      unreachable[string.match(owner, '^[^.]*')] = nil -- it speaks
       for _ = 1, 100 do
         local head = redis.call('ZRANGE', queue, 0, 0)[1]
         if not head then
           break
         end
-        local token, lease, channel, note = string.match(head, '^(%S+) (%d+) %d+ ([^\n]+)\n(.*)$')
-        local weight, length = weigh(token), tonumber(lease)
-        local score = redis.call('ZSCORE', permits, token)
-        if weight > limit then
-          notify(channel, 'f ' .. token) -- the waiter learns the other limit
-        elseif score and tonumber(score) <= 0 then
-          notify(channel, 'f ' .. token) -- released
-        elseif used + weight > limit and not score or granted == 64 then
-          if token == owner
-            or subscribed(channel) and notify(channel, 'n ' .. token .. ' ' .. (due(weight))) then
+        local token, lease, note = string.match(head, '^(%S+) (%d+)\n(.*)$')
+        local process = string.match(token or '', '^[^.]*')
+        local weight, there = weigh(token or '') or 0, channel .. process
+        local score = redis.call('ZSCORE', permits, token or '')
+        local sound = weight > 0 and #lease <= 13 and (token == owner or not unreachable[process])
+        if sound and (weight > limit or score and tonumber(score) <= 0) then
+          notify(there, 'f ' .. token) -- the waiter learns the other limit, or that the permit was released
+        elseif sound and (used + weight > limit and not score or granted == 64) then
+          if token == owner or subscribed(there) and notify(there, 'n ' .. token .. ' ' .. (due(weight))) then
+            notify_beyond(granted, process, (due(weight)))
             break
           end
-        else
-          hold(token, score and 0 or weight, length, note)
+        elseif sound then
+          hold(token, score and 0 or weight, tonumber(lease), note, token ~= owner)
           if token == owner then
-            mine, mark, granted = length, fence, granted + 1
-          elseif subscribed(channel)
-            and notify(channel, 'g ' .. token .. ' ' .. number(fence) .. ' ' .. number(micros) .. ' ' .. lease) then
+            mine, mark, granted = tonumber(lease), fence, granted + 1
+          elseif subscribed(there) and notify(there, 'g ' .. token .. ' ' .. number(fence) .. ' '
+            .. number(micros) .. ' ' .. lease .. ' ' .. permits) then
             granted = granted + 1
           else
+            unreachable[process] = true
             used = used - weight
             redis.call('ZADD', permits, number(1e15 + used), 'used', 0, token)
             redis.call('ZREM', permits, token, token .. '\n' .. note)
@@ -196,4 +226,4 @@ if known then
     grant()
   end
 end
-return released and 1 or left and 3 or 0
+return released and 1 or left and 3 or had % 1 == 0.75 and 2 or 0

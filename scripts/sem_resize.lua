@@ -9,11 +9,13 @@
 ---@key      permits  zset  see sem_acquire.lua
 ---@key      queue  zset  see sem_acquire.lua
 ---@arg      size   int  min=1 max=1073741824  the new limit
+---@arg      channel  string  prefix of the channel of a process; the first part of a token follows
 ---@reply    int  the limit before, 0 where there was none
+---@error    LAYOUT  the key holds no semaphore of this version
 ---@cost     O(log n) for each permit that is granted, 64 at most; n being the number of holders and waiters
 
 local permits, queue = KEYS[1], KEYS[2]
-local size = tonumber(ARGV[1])
+local size, channel = tonumber(ARGV[1]), ARGV[2]
 if not (size and size >= 1 and size <= 2 ^ 30) then
   error('size must be 1 to 1073741824')
 end
@@ -35,8 +37,13 @@ local micros, now = tonumber(now_us), math.floor(now_us / 1000)
 local state = redis.call('ZMSCORE', permits, owner, 'limit', 'used', 'fence')
 local had, known = tonumber(state[1] or 0), state[2] or state[3]
 local used, fence = (state[3] or 1e15) - 1e15, tonumber(state[4] or 0)
+-- Without limit and used there are released permits alone, below 0. Anything else is of another program.
+local limit_was = (state[2] or 1e15) - 1e15
+local other = not known and redis.call('ZCOUNT', permits, 0, '+inf') > 0
+if other or math.min(used, limit_was) < 0 or math.max(used, limit_was) > 2 ^ 30 then
+  return redis.error_reply('LAYOUT the key holds no semaphore of this version')
+end
 -->
-local before = (state[2] or 1e15) - 1e15
 local limit = size
 
 redis.call('ZREM', queue, '') -- see sem_release.lua
@@ -62,23 +69,29 @@ local function weigh(member)
 end
 
 -- bury takes back the permits of dead holders, then deletes those released 10 s ago: in that
--- order, so that many released permits do not hide a dead holder.
+-- order, so that many released permits do not hide a dead holder. It notes the processes that were
+-- handed a permit and never spoke.
+local unreachable = {}
 local function bury()
-  local found = redis.call('ZRANGE', permits, now, 10000 - now, 'BYSCORE', 'REV', 'LIMIT', 0, 100, 'WITHSCORES')
+  local found = redis.call('ZRANGE', permits, '(' .. now, 10000 - now, 'BYSCORE', 'REV', 'LIMIT', 0, 100, 'WITHSCORES')
   for i = 1, #found, 2 do
     local weight = weigh(found[i])
     if weight and tonumber(found[i + 1]) > 0 then
       used = used - weight
       redis.call('ZADD', permits, number(1e15 + used), 'used', 0, found[i])
+      if found[i + 1] % 1 == 0.5 then
+        unreachable[string.match(found[i], '^[^.]*')] = true
+      end
     end
     redis.call('ZREM', permits, found[i])
   end
 end
 
--- hold stores a permit, in one command.
-local function hold(token, weight, lease, note)
+-- hold stores a permit, in one command. The end of a lease that is not confirmed has a half behind it.
+local function hold(token, weight, lease, note, unconfirmed)
   fence, used = math.max(fence + 1, micros), used + weight
-  local over, sum, bound = number(now + lease), number(1e15 + used), number(1e15 + limit)
+  local over = number(now + lease) .. (unconfirmed and '.5' or '')
+  local sum, bound = number(1e15 + used), number(1e15 + limit)
   if known then
     stay(lease)
   end
@@ -108,12 +121,24 @@ local function subscribed(channel)
   return not count.err and count[2] > 0
 end
 -->
+--< part/sem_notify_beyond.lua
+-- notify_beyond notifies the first waiter of another process, within the 16 behind the head, if permits
+-- were granted: their process may be dead, with the head.
+local function notify_beyond(granted, process, length)
+  for _, entry in ipairs(granted > 0 and redis.call('ZRANGE', queue, 1, 16) or {}) do
+    local token = string.match(entry, '^(%S+) ') or ''
+    if string.match(token, '^[^.]*') ~= process then
+      return notify(channel .. string.match(token, '^[^.]*'), 'n ' .. token .. ' ' .. length)
+    end
+  end
+end
+-->
 --< part/sem_grant.lua
 -- due returns after how many ms enough leases are over for the weight to fit, read from at
 -- most 64 members, and the note of the first holder.
 local function due(weight)
   local rest, last, note = used + weight - limit, now, ''
-  local ends = redis.call('ZRANGE', permits, '(' .. now, 1e14, 'BYSCORE', 'LIMIT', 0, 64, 'WITHSCORES')
+  local ends = redis.call('ZRANGE', permits, now, 1e14, 'BYSCORE', 'LIMIT', 0, 64, 'WITHSCORES')
   for i = 1, #ends, 2 do
     local part = weigh(ends[i])
     if not part then
@@ -124,40 +149,41 @@ local function due(weight)
       rest, last = rest - part, ends[i + 1]
     end
   end
-  return math.max(last - now, 1), note
+  return math.max(last - now + 1, 1), note
 end
 
 -- grant gives permits to the waiters at the head of the queue that fit and are alive. It
 -- notifies the first waiter that does not fit when to check. It returns the lease and the
 -- fence of the owner if the owner is granted one.
 local function grant()
-  local mine, mark
-  local granted = 0
+  local granted, mine, mark = 0
+  unreachable[string.match(owner, '^[^.]*')] = nil -- it speaks
   for _ = 1, 100 do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]
     if not head then
       break
     end
-    local token, lease, channel, note = string.match(head, '^(%S+) (%d+) %d+ ([^\n]+)\n(.*)$')
-    local weight, length = weigh(token), tonumber(lease)
-    local score = redis.call('ZSCORE', permits, token)
-    if weight > limit then
-      notify(channel, 'f ' .. token) -- the waiter learns the other limit
-    elseif score and tonumber(score) <= 0 then
-      notify(channel, 'f ' .. token) -- released
-    elseif used + weight > limit and not score or granted == 64 then
-      if token == owner
-        or subscribed(channel) and notify(channel, 'n ' .. token .. ' ' .. (due(weight))) then
+    local token, lease, note = string.match(head, '^(%S+) (%d+)\n(.*)$')
+    local process = string.match(token or '', '^[^.]*')
+    local weight, there = weigh(token or '') or 0, channel .. process
+    local score = redis.call('ZSCORE', permits, token or '')
+    local sound = weight > 0 and #lease <= 13 and (token == owner or not unreachable[process])
+    if sound and (weight > limit or score and tonumber(score) <= 0) then
+      notify(there, 'f ' .. token) -- the waiter learns the other limit, or that the permit was released
+    elseif sound and (used + weight > limit and not score or granted == 64) then
+      if token == owner or subscribed(there) and notify(there, 'n ' .. token .. ' ' .. (due(weight))) then
+        notify_beyond(granted, process, (due(weight)))
         break
       end
-    else
-      hold(token, score and 0 or weight, length, note)
+    elseif sound then
+      hold(token, score and 0 or weight, tonumber(lease), note, token ~= owner)
       if token == owner then
-        mine, mark, granted = length, fence, granted + 1
-      elseif subscribed(channel)
-        and notify(channel, 'g ' .. token .. ' ' .. number(fence) .. ' ' .. number(micros) .. ' ' .. lease) then
+        mine, mark, granted = tonumber(lease), fence, granted + 1
+      elseif subscribed(there) and notify(there, 'g ' .. token .. ' ' .. number(fence) .. ' '
+        .. number(micros) .. ' ' .. lease .. ' ' .. permits) then
         granted = granted + 1
       else
+        unreachable[process] = true
         used = used - weight
         redis.call('ZADD', permits, number(1e15 + used), 'used', 0, token)
         redis.call('ZREM', permits, token, token .. '\n' .. note)
@@ -174,4 +200,4 @@ redis.call('PEXPIRE', permits, 60000, 'NX')
 known = true
 bury()
 grant()
-return before
+return limit_was

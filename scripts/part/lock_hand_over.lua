@@ -1,41 +1,44 @@
--- entry_parts parses an entry of the queue, see lock_acquire.lua.
-local function entry_parts(head)
-  return string.match(head, '^(%S+) (%d+) (%d+) ([^\n]+)\n(.*)$')
+-- notify_other notifies the first waiter of another process, within the next 16, to check when the
+-- lease is over.
+local function notify_other(queue, channel, process, lease)
+  for _, entry in ipairs(redis.call('LRANGE', queue, 0, 15)) do
+    if not string.find(entry, ' ' .. process .. '.', 1, true) then
+      local token = string.match(entry, '^%d+ (%S+) ') or ''
+      return notify(channel .. string.match(token, '^[^.]*'), 'n ' .. token .. ' ' .. lease)
+    end
+  end
 end
 
--- hand_over gives the free lock to the first waiter that is alive, and notifies the next waiter
--- when to check. It returns the new holder, the length of its lease and its note.
-local function hand_over()
-  local unreachable, dead = {}, 0
+-- hand_over gives the free lock to the first waiter that is alive. It is not alive without a
+-- subscriber, nor if it is of the process that is dead. The owner given needs no notification. It
+-- returns the new holder, its lease and its note; nil where no waiter is left, false where too many are
+-- dead for one call.
+local function hand_over(lock, queue, channel, fence, void, dead, owner, ttl)
+  local unreachable, tried = {[dead] = true}, 0
   for _ = 1, 10000 do
-    local heads = redis.call('ZRANGE', queue, 0, 1)
-    waiting = heads[2] and '1' or '0'
-    if not heads[1] then
-      return
+    local entry = redis.call('LPOP', queue)
+    if not entry then
+      return nil
     end
-    local token, lease, pause, channel, text = entry_parts(heads[1])
-    local alive = token == owner or not unreachable[channel] and subscribed(channel)
-    if alive then
-      local record = lock_record(fence, waiting, token, now_us, lease, pause, last, text)
-      redis.call('SET', lock, record, 'PX', lease + 60000)
-      alive = token == owner
-        or notify(channel, 'g ' .. token .. ' ' .. fence .. ' ' .. now_us .. ' ' .. lease)
-    end
-    redis.call('ZREM', queue, heads[1])
-    if alive then
-      if heads[2] then
-        local second, _, _, other = entry_parts(heads[2])
-        if other ~= channel then
-          notify(other, 'n ' .. second .. ' ' .. lease)
+    local lease, tail, token, after, note = string.match(entry, '^(%d+)( (%S+) %d+ (%d+) (.*))$')
+    local process = string.match(token or '', '^[^.]*')
+    if token and token == owner then
+      redis.call('SET', lock, lock_record(fence, 1, void, tail), 'PX', ttl + after + 1)
+      return token, ttl, note
+    elseif token and #lease + #after <= 26 and not unreachable[process] then
+      if subscribed(channel .. process) then
+        redis.call('SET', lock, lock_record(fence, 2, void, tail), 'PX', lease + after + 1)
+        local grant = 'g ' .. token .. ' ' .. fence .. ' ' .. now_us .. ' ' .. lease .. ' ' .. lock
+        if notify(channel .. process, grant) then
+          notify_other(queue, channel, process, lease)
+          return token, lease, note
         end
       end
-      return token, tonumber(lease), text
-    end
-    if not unreachable[channel] then
-      unreachable[channel], dead = true, dead + 1
-      if dead == 1000 then -- the next call continues
-        return
+      unreachable[process], tried = true, tried + 1
+      if tried == 1000 then
+        return false
       end
     end
   end
+  return false
 end

@@ -1,5 +1,4 @@
 -- lock_record is the record of a lock, see lock_acquire.lua: its one writer.
-local function lock_record(mark, sign, token, from, lease, pause, releaser, text)
-  return mark .. ' ' .. sign .. ' ' .. token .. ' ' .. from .. ' ' .. lease .. ' ' .. pause
-    .. ' ' .. releaser .. ' ' .. text
+local function lock_record(fence, sign, void, tail)
+  return '2 ' .. fence .. ' ' .. sign .. ' ' .. void .. tail
 end

@@ -1,7 +1,7 @@
 -- The places of each queue's jobs. A queue that is not among the keys stops the script.
 local jobs = {}
-for i = 2, #KEYS, 9 do
-  jobs[tostring((i - 2) / 9)] = {}
+for i = 2, #KEYS, 10 do
+  jobs[tostring((i - 2) / 10)] = {}
 end
 for i = 3, #ARGV, 5 do
   local queue = ARGV[i]

@@ -3,9 +3,13 @@
 -- ready: that entry would deliver a new job of that id.
 local known = fresh ~= '1' and (seen[id] or redis.call('HEXISTS', bodies, id) == 1
   or redis.call('HGET', failures, id) == 'x') and id
-local ttl, name
-if hold ~= '' and not known then
-  ttl, name = string.match(hold, '^(%d+):(.*)$')
+local ttl, name, more
+if extra ~= '' and not known then
+  local size, from
+  ttl, size, from = string.match(extra, '^(%d+):(%d+):()')
+  name, more = string.sub(extra, from, from + size - 1), string.sub(extra, from + size)
+end
+if name and name ~= '' then
   known = held[name]
   local holder = not known and redis.call('HGET', unique, 'k:' .. name)
   local over = holder and redis.call('ZSCORE', expiry, name)
@@ -22,7 +26,11 @@ else
   seen[id] = true
   fields[f + 1], fields[f + 2] = id, body
   f = f + 2
-  if name then
+  if more and more ~= '' then
+    extras[o + 1], extras[o + 2] = id, more
+    o = o + 2
+  end
+  if name and name ~= '' then
     held[name] = id
     names[u + 1], names[u + 2], names[u + 3], names[u + 4] = 'k:' .. name, id, 'j:' .. id, name
     u = u + 4
@@ -32,7 +40,7 @@ else
   end
   local at = due == '0' and 0 or tonumber(due)
   if at < 0 then
-    at = now - at
+    at = now + 1 - at -- now is rounded down
   end
   if at > now then
     dues[d + 1], dues[d + 2] = string.format('%.0f', at), id

@@ -3,6 +3,9 @@
 for i = 1, #fields, 2 do
   redis.pcall('HDEL', bodies, fields[i])
 end
+for i = 1, #extras, 2 do
+  redis.pcall('HDEL', options, extras[i])
+end
 for i = 1, #names, 4 do
   local was = lapsed[names[i + 3]]
   redis.pcall('HDEL', unique, names[i + 2])

@@ -4,23 +4,29 @@ local function weigh(member)
 end
 
 -- bury takes back the permits of dead holders, then deletes those released 10 s ago: in that
--- order, so that many released permits do not hide a dead holder.
+-- order, so that many released permits do not hide a dead holder. It notes the processes that were
+-- handed a permit and never spoke.
+local unreachable = {}
 local function bury()
-  local found = redis.call('ZRANGE', permits, now, 10000 - now, 'BYSCORE', 'REV', 'LIMIT', 0, 100, 'WITHSCORES')
+  local found = redis.call('ZRANGE', permits, '(' .. now, 10000 - now, 'BYSCORE', 'REV', 'LIMIT', 0, 100, 'WITHSCORES')
   for i = 1, #found, 2 do
     local weight = weigh(found[i])
     if weight and tonumber(found[i + 1]) > 0 then
       used = used - weight
       redis.call('ZADD', permits, number(1e15 + used), 'used', 0, found[i])
+      if found[i + 1] % 1 == 0.5 then
+        unreachable[string.match(found[i], '^[^.]*')] = true
+      end
     end
     redis.call('ZREM', permits, found[i])
   end
 end
 
--- hold stores a permit, in one command.
-local function hold(token, weight, lease, note)
+-- hold stores a permit, in one command. The end of a lease that is not confirmed has a half behind it.
+local function hold(token, weight, lease, note, unconfirmed)
   fence, used = math.max(fence + 1, micros), used + weight
-  local over, sum, bound = number(now + lease), number(1e15 + used), number(1e15 + limit)
+  local over = number(now + lease) .. (unconfirmed and '.5' or '')
+  local sum, bound = number(1e15 + used), number(1e15 + limit)
   if known then
     stay(lease)
   end

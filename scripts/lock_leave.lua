@@ -1,0 +1,165 @@
+--- LockLeave undoes an acquire: it leaves the queue and gives back what the owner was granted.
+---
+--- A void owner gets nothing for 10 s: a request of it that arrives late does nothing.
+---
+---@contract dup-only  an error half-way leaves the lock with its owner or with the next holder,
+---          which learns of it after that lease
+---@retry    safe  a repeat finds nothing of the owner
+---@key      lock   string  see lock_acquire.lua
+---@key      queue  list  see lock_acquire.lua
+---@arg      owner  string  the token of the acquire
+---@arg      entry  string  removed from the queue; empty for none
+---@arg      how    enum(void=0, unconfirmed=1)  void: the owner becomes void; unconfirmed: only a lock
+---          that was handed over and not confirmed is given back
+---@arg      stay   ms  min=0  how long the record of a free lock stays
+---@arg      channel  string  prefix of the channel of a process; the first part of a token follows
+---@reply    bool  whether the owner held the lock
+---@error    LAYOUT  the key holds no lock of this version
+---@cost     O(n) of the waiters with an entry, else O(1)
+
+local lock, queue = KEYS[1], KEYS[2]
+local owner, entry, how, stay, channel = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+
+--< part/now_us.lua
+-- The server's clock in Unix us, as text; see now_ms.lua.
+local time = redis.call('TIME')
+local fraction = time[2]
+if #fraction < 6 then
+  fraction = string.sub('00000' .. fraction, -6)
+end
+local now_us = time[1] .. fraction
+-->
+local found = redis.call('GET', lock)
+local record = found or '2 0 0 - - 0 0 '
+--< part/lock_read.lua
+-- The record of a lock, see lock_acquire.lua: this is its one parser. No lock has a text longer than 4096 bytes.
+local fence_was, sign, void, tail, holder, delay, after, note =
+  string.match(#record <= 4096 and record or '', '^2 (%d+) ([012]) (%S+)( (%S+) (%d+) (%d+) (.*))$')
+if not fence_was or tonumber(fence_was) > 2 ^ 52 or #delay + #after > 26 then
+  return redis.error_reply('LAYOUT the key holds no lock of this version')
+end
+-->
+-- The first write needs no memory. After it, the server allows the others while it is over its limit.
+redis.call('LREM', queue, 1, entry)
+
+--< part/lock_record.lua
+-- lock_record is the record of a lock, see lock_acquire.lua: its one writer.
+local function lock_record(fence, sign, void, tail)
+  return '2 ' .. fence .. ' ' .. sign .. ' ' .. void .. tail
+end
+-->
+--< part/lock_void_lives.lua
+-- void_lives reports whether there are void tokens now.
+local function void_lives(void)
+  return void ~= '-' and time[1] <= string.match(void, '^%d*')
+end
+-->
+if how == '0' then
+  --< part/lock_void_add.lua
+  -- add_void is the list of void tokens with this one in it, for 10 s from now. A long list drops its oldest.
+  local function add_void(void, token)
+    local tokens = void_lives(void) and string.match(string.sub(void, -1500), ',.*$') or ''
+    local added = string.find(tokens .. ',', ',' .. token .. ',', 1, true) and '' or ',' .. token
+    return string.format('%.0f', time[1] + 10) .. tokens .. added
+  end
+  -->
+  void = add_void(void, owner)
+end
+if holder == owner and (how == '0' or sign == '2') then
+  --< part/lock_fence_after.lua
+  -- fence_after is the next fence: the server's time, or one more than the fence and the floor given.
+  local function fence_after(fence, floor)
+    return string.format('%.0f', math.max(now_us, fence + 1, floor + 1))
+  end
+  -->
+  --< part/notify.lua
+  -- notify reports whether the message was received.
+  local function notify(channel, message)
+    local receivers = redis.pcall('PUBLISH', channel, message)
+    return type(receivers) == 'number' and receivers > 0
+  end
+
+  -- subscribed reports whether the channel has a subscriber on this server. A subscriber of a
+  -- replica receives what is published here and is not counted: it must not be granted what passes it over.
+  local function subscribed(channel)
+    local count = redis.pcall('PUBSUB', 'NUMSUB', channel)
+    return not count.err and count[2] > 0
+  end
+  -->
+  --< part/lock_hand_over.lua
+  -- notify_other notifies the first waiter of another process, within the next 16, to check when the
+  -- lease is over.
+  local function notify_other(queue, channel, process, lease)
+    for _, entry in ipairs(redis.call('LRANGE', queue, 0, 15)) do
+      if not string.find(entry, ' ' .. process .. '.', 1, true) then
+        local token = string.match(entry, '^%d+ (%S+) ') or ''
+        return notify(channel .. string.match(token, '^[^.]*'), 'n ' .. token .. ' ' .. lease)
+      end
+    end
+  end
+
+  -- hand_over gives the free lock to the first waiter that is alive. It is not alive without a
+  -- subscriber, nor if it is of the process that is dead. The owner given needs no notification. It
+  -- returns the new holder, its lease and its note; nil where no waiter is left, false where too many are
+  -- dead for one call.
+  local function hand_over(lock, queue, channel, fence, void, dead, owner, ttl)
+    local unreachable, tried = {[dead] = true}, 0
+    for _ = 1, 10000 do
+      local entry = redis.call('LPOP', queue)
+      if not entry then
+        return nil
+      end
+      local lease, tail, token, after, note = string.match(entry, '^(%d+)( (%S+) %d+ (%d+) (.*))$')
+      local process = string.match(token or '', '^[^.]*')
+      if token and token == owner then
+        redis.call('SET', lock, lock_record(fence, 1, void, tail), 'PX', ttl + after + 1)
+        return token, ttl, note
+      elseif token and #lease + #after <= 26 and not unreachable[process] then
+        if subscribed(channel .. process) then
+          redis.call('SET', lock, lock_record(fence, 2, void, tail), 'PX', lease + after + 1)
+          local grant = 'g ' .. token .. ' ' .. fence .. ' ' .. now_us .. ' ' .. lease .. ' ' .. lock
+          if notify(channel .. process, grant) then
+            notify_other(queue, channel, process, lease)
+            return token, lease, note
+          end
+        end
+        unreachable[process], tried = true, tried + 1
+        if tried == 1000 then
+          return false
+        end
+      end
+    end
+    return false
+  end
+  -->
+  --< part/lock_pass_on.lua
+  -- pass_on hands the lock over, or leaves it free: without a record, unless that has void tokens, the
+  -- next call has to continue, or the caller wants it to stay.
+  local function pass_on(lock, queue, channel, fence, void, stay)
+    local token = hand_over(lock, queue, channel, fence_after(fence, 0), void, '')
+    if token then
+      return
+    end
+    if void_lives(void) then
+      stay = math.max(stay, 10000)
+    end
+    if token == false then
+      stay = 60000
+    end
+    if stay == 0 then
+      redis.call('DEL', lock)
+    else
+      redis.call('SET', lock, lock_record(fence, token == false and 1 or 0, void, ' - 0 0 '), 'PX', stay)
+    end
+  end
+  -->
+  pass_on(lock, queue, channel, fence_was, void, stay)
+  return 1
+end
+if how == '0' and holder ~= '-' then
+  redis.call('SET', lock, lock_record(fence_was, sign, void, tail), 'KEEPTTL')
+elseif how == '0' then
+  stay = math.max(stay, 10000, found and redis.call('PTTL', lock) or 0)
+  redis.call('SET', lock, lock_record(fence_was, sign, void, tail), 'PX', stay)
+end
+return 0

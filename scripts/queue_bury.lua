@@ -1,0 +1,104 @@
+--- QueueBury moves jobs that no worker has to the dead set, with a reason.
+---
+--- A scheduled job leaves its set. A ready job gets a mark before its count, and loses its entry
+--- when a worker comes to it: no list is searched. A leased job is its worker's. No failure is
+--- counted. Death releases the unique key. For each id one verdict, in order.
+---
+---@contract dup-only  an error half-way can deliver a job that is dead, never lose one
+---@retry    safe  the same receipt gives the same verdicts again, for a minute
+---@guard    guard.lua
+---@key      scheduled  zset  id, scored by due time in ms
+---@key      bodies     hash  id to body
+---@key      leases     zset  id, scored by the end of its lease in us
+---@key      failures   hash  id to the number of its failed deliveries, x for a cancelled job, b before the number of
+---          a dead job that has an entry in ready; id and a line feed to the last reason
+---@key      dead       zset  id, scored by the time of its death in ms
+---@key      unique     hash  k:name to the id that holds it, j:id to the name it holds
+---@key      expiry     zset  name of a unique key, scored by its end in ms
+---@key      control    hash  paused, limit, dead_bytes
+---@key      receipt    string  the verdicts of this call, kept for a repeat
+---@arg      reason  string  kept with each job, the first KiB
+---@args     id  string  max=200
+---@allow    V002 receipt: a repeat that finds nothing to bury has nothing to write down
+---@allow    V002 control: dead_bytes can count a job twice, until an audit repairs it
+---@error    LAYOUT  the queue has a later layout
+---@reply    int[]  0 absent, 1 scheduled, 2 ready, 3 leased and left, 4 dead before
+---@cost     O(log n) for each job
+
+local scheduled, bodies, leases, failures, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local unique, expiry, control, receipt = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+if #ARGV > 201 then
+  error('id: at most 200')
+end
+local reason = string.sub(ARGV[1], 1, 1024)
+
+--< part/queue_types.lua
+-- A key of the wrong type stops the script here, while nothing is written, and so does a later
+-- layout: it has a text in paused, and in limit, that no script of this one writes.
+redis.call('HLEN', bodies)
+redis.call('HLEN', failures)
+redis.call('ZCARD', dead)
+redis.call('HLEN', unique)
+redis.call('ZCARD', expiry)
+local paused = redis.call('HGET', control, 'paused')
+if paused and paused ~= '1' then
+  return redis.error_reply('LAYOUT the queue has a later layout')
+end
+-->
+redis.call('ZCARD', scheduled)
+redis.call('ZCARD', leases)
+--< part/now_ms.lua
+-- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+-- last digits, and to turn a number into text costs more than to join two.
+local time = redis.call('TIME')
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+-->
+
+local verdicts, buried = {}, 0
+local kept = redis.call('GET', receipt)
+if kept then
+  for verdict in string.gmatch(kept, '%d') do
+    verdicts[#verdicts + 1] = tonumber(verdict)
+  end
+  return verdicts
+end
+
+-- The member does not exist. A script whose first write frees memory may go on to use some.
+redis.call('ZREM', dead, '')
+
+for i = 2, #ARGV do
+  local id = ARGV[i]
+  local count = redis.call('HGET', failures, id) or '0'
+  verdicts[i - 1] = 0
+  if redis.call('ZSCORE', leases, id) then
+    verdicts[i - 1] = 3
+  elseif redis.call('ZSCORE', dead, id) then
+    verdicts[i - 1] = 4
+    redis.call('ZREM', scheduled, id) -- an error half-way may have left it there
+  elseif count ~= 'x' and redis.call('HEXISTS', bodies, id) == 1 then
+    local due = redis.call('ZSCORE', scheduled, id)
+    verdicts[i - 1] = due and 1 or 2
+    buried = buried + 1
+    if not due then
+      redis.call('HSET', failures, id, 'b' .. string.match(count, '%d*$'))
+    end
+    redis.call('HSET', failures, id .. '\n', reason)
+    --< part/queue_remember_name.lua
+    -- A dead job gives up its unique name, unless a later job has taken it over, and remembers it: a
+    -- requeue takes it again.
+    local name = redis.call('HGET', unique, 'j:' .. id)
+    if name and redis.call('HGET', unique, 'k:' .. name) == id then
+      redis.call('ZREM', expiry, name)
+      redis.call('HDEL', unique, 'k:' .. name)
+    end
+    -->
+    -- The job is dead from here on, and the mark counts.
+    redis.call('HINCRBY', control, 'dead_bytes', redis.call('HSTRLEN', bodies, id))
+    redis.call('ZADD', dead, now_ms, id)
+    redis.call('ZREM', scheduled, id)
+  end
+end
+if buried > 0 then
+  redis.call('SET', receipt, table.concat(verdicts), 'PX', 60000)
+end
+return verdicts

@@ -1,0 +1,47 @@
+--- QueueFind reads jobs by their ids, whatever state they are in.
+---
+--- For each id one row, in order. A ready job has no time here: its entry is
+--- somewhere in the list, which is not searched.
+---
+---@readonly
+---@retry  safe  it only reads
+---@key    scheduled  zset  id, scored by due time in ms
+---@key    leases     zset  id, scored by the end of its lease in us
+---@key    dead       zset  id, scored by the time of its death in ms
+---@key    bodies     hash  id to body
+---@key    failures   hash  id to the number of its failed deliveries, id and a line feed to the last reason
+---@key    options    hash  id to the options of a job, which queue_push.lua wrote
+---@args   id  string  max=200
+---@reply  (state int, at int, body bytes, failures int, reason string, options string)[]  state: 0 ready,
+---        1 scheduled, 2 leased, 3 dead, 4 absent; at: in ms, as queue_peek.lua has it, 0 for none
+---@cost   O(1) for each id
+
+local scheduled, leases, dead, bodies, failures, options = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+if #ARGV > 200 then
+  error('id: at most 200')
+end
+
+local rows, n = {}, 0
+for i = 1, #ARGV do
+  local id = ARGV[i]
+  local body = redis.call('HGET', bodies, id)
+  local count = redis.call('HMGET', failures, id, id .. '\n')
+  local state, at = 0, false
+  local failed = string.match(count[1] or '', '^b?(%d+)$')
+  for k, key in ipairs({scheduled, leases, dead}) do
+    local score = redis.call('ZSCORE', key, id)
+    if score then
+      state, at = k, tonumber(score)
+    end
+  end
+  if state == 2 then
+    at = math.floor(at / 1000)
+  end
+  if not body or count[1] == 'x' and state ~= 2 then
+    state, at, body, count, failed = 4, false, '', {}, nil
+  end
+  rows[n + 1], rows[n + 2], rows[n + 3], rows[n + 4] = state, at or 0, body, tonumber(failed) or 0
+  rows[n + 5], rows[n + 6] = count[2] or '', state < 4 and redis.call('HGET', options, id) or ''
+  n = n + 6
+end
+return rows

@@ -1,0 +1,66 @@
+--- QueuePushOne adds one ready job whose id was made for this call.
+---
+--- This is the short script for the usual push. The body is the receipt: a repeat finds it, or the mark that the
+--- job left when it was finished, and adds nothing. Nothing else of the call is stored. A queue with a limit is left to
+--- queue_push.lua.
+---
+---@contract all-or-nothing  a job that cannot be queued loses its body again
+---@retry    safe  for a minute: a repeat finds the body, or the mark of the finished job
+---@guard    guard.lua
+---@merge    max=64
+---@key      ready     list  entries enqueued_at_ms:id, oldest at the head
+---@key      bodies    hash  id to body
+---@key      control   hash  paused, limit, dead_bytes
+---@key      wake      zset  names of the waiting consumers, scored by the end of their wait in ms
+---@key      finished  zset  ids of finished jobs, scored by that time in ms
+---@arg      id    string
+---@arg      body  bytes
+---@reply    (limited bool, now time.ms)  limited: the queue has a limit, and nothing was added
+---@cost     O(1)
+---@allow    W002 an undo goes as far as it can
+
+if #KEYS > 320 then
+  error('row: at most 64')
+end
+--< part/now_ms.lua
+-- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+-- last digits, and to turn a number into text costs more than to join two.
+local time = redis.call('TIME')
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+-->
+
+local replies = {}
+for i = 1, #KEYS, 5 do
+  local ready, bodies, control, wake, finished = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3], KEYS[i + 4]
+  local row = 2 * (i - 1) / 5
+  local id, body = ARGV[row + 1], ARGV[row + 2]
+  replies[row + 1], replies[row + 2] = 0, now_ms
+
+  local special = redis.call('EXISTS', control, wake) > 0
+  local waiting = special and redis.call('ZCARD', wake) > 0
+  if special and redis.call('HEXISTS', control, 'limit') == 1 then
+    replies[row + 1] = 1
+  elseif not redis.call('ZSCORE', finished, id) and redis.call('HSETNX', bodies, id, body) == 1 then
+    local queued = redis.pcall('RPUSH', ready, now_ms .. ':' .. id)
+    if type(queued) == 'table' then
+      redis.pcall('HDEL', bodies, id)
+      error(queued)
+    end
+    if waiting then
+      --< part/queue_wake_next.lua
+      -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
+      -- name whose channel has no subscriber was that of a dead process: the next one has its turn. The
+      -- channel begins with the key: no data chooses where the caller publishes. This is only a
+      -- hint: where the user may not run one of the commands, all else is as before.
+      local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)
+      for _ = 1, type(over) == 'number' and 64 or 0 do
+        local first = redis.pcall('ZPOPMIN', wake)
+        if first.err or not first[1] or redis.pcall('PUBLISH', wake .. ':' .. first[1], '') ~= 0 then
+          break
+        end
+      end
+      -->
+    end
+  end
+end
+return replies

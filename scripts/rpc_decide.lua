@@ -1,0 +1,150 @@
+--- RPCDecide gives a request to the first of its candidates that can take it, whatever has become of the request.
+---
+--- It is for what rpc_call.lua leaves undecided: the first candidate cannot take it, or the request is recorded.
+---
+--- A candidate can take it that has a lease and a subscriber. PUBSUB NUMSUB finds the subscriber, not the count that
+--- PUBLISH returns: a subscriber of a replica receives what is published here and is not counted. It must not run a
+--- request that was given to another node.
+---
+--- 1. A request that arrives after its end does nothing.
+--- 2. A record that exists decides. Pending, and its node alive: the caller is added to those that are notified.
+---    Done or lost: that is the outcome. Refused, or its node dead and the request may run again: the request goes to
+---    a candidate as the next attempt. Its node dead otherwise: it is lost, and a late reply is refused.
+--- 3. Else the request is recorded as the first attempt.
+---
+--- In a cluster the channels belong to the slot, and its owner knows every subscriber. While the slot moves, the nodes
+--- are subscribed elsewhere. Then the caller has no subscription here either, and a valid lease of the node is enough:
+--- the node finds the request after it has subscribed again.
+---
+--- Long because one script decides about a request in each of its states: new, known, lost, done.
+---
+---@contract dup-only  a request that cannot be published is not recorded, or stays with its last node
+---@retry    safe  a call that is recorded is not sent again
+---@key      nodes    zset    node, scored by the end of its lease in ms; the fraction is its load, .999: it leaves
+---@key      record   string  see rpc_call.lua
+---@arg      node     string  the first candidate
+---@arg      others   string  further candidates, a line each; 15 at most count
+---@arg      caller   string  name of the caller
+---@arg      outbox   string  prefix of the nodes' channels
+---@arg      frame    bytes   the request as nodes read it
+---@arg      notice   bytes   what is published instead of the frame, which is then fetched; empty for the frame
+---@arg      digest   string  of the body, where other callers may name the record; else empty
+---@arg      left     ms  min=1  how long the handler may take
+---@arg      ends     int     when the request is over, by the server's clock in ms
+---@arg      keep     ms  min=1  how long the record stays
+---@arg      again    bool    whether another node may run it when its node is dead
+---@arg      shard    bool    sharded pub/sub, in a cluster
+---@arg      trust    bool    whether a valid lease is enough: the slot has just moved, and not every
+---          node has subscribed at its new owner
+---@reply    (outcome enum(sent=1, known=2, done=3, lost=4, cancelled=5, other_request=6, full=7, late=8, no_lease=9,
+---          no_subscriber=10), node string, frame bytes)  known: it is pending; done: the frame is the reply;
+---          full: no more callers are notified
+---@cost     O(log n) for each candidate
+
+local nodes, record = KEYS[1], KEYS[2]
+local node, others, caller, outbox, frame = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local notice, digest, left, ends = ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
+local keep, again, shard, trust = ARGV[10], ARGV[11], ARGV[12], ARGV[13]
+if #outbox + #caller + #digest > 1000 or #others > 4000 then
+  error('outbox, caller and digest: at most 1000 bytes; others: at most 4000')
+end
+
+--< part/now_ms.lua
+-- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+-- last digits, and to turn a number into text costs more than to join two.
+local time = redis.call('TIME')
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+-->
+local now = tonumber(now_ms)
+left = math.min(left, ends - now)
+if left <= 0 then
+  return {8, '', ''}
+end
+
+local numsub, callers = shard == '1' and 'SHARDNUMSUB' or 'NUMSUB', digest .. '\t' .. caller
+
+-- alive reports whether the lease of a node is good; takes, whether the node takes requests, too.
+local function alive(name)
+  local score = tonumber(redis.call('ZSCORE', nodes, name) or '0')
+  return score > now, score > now and score % 1 < 0.9985
+end
+
+local value = redis.call('GET', record)
+local tries, last_owner, pending = 0, '', false
+if value == 'x' then
+  return {5, '', ''}
+elseif value then
+  --< part/rpc_record.lua
+  -- The first line of a record has its state, attempt and node; the second the digest and the callers.
+  local kind, space = string.sub(value, 1, 1), string.find(value, ' ', 1, true)
+  local stop = string.find(value, '\n', space, true)
+  local last = string.find(value, '\n', stop + 1, true)
+  local attempt, owner = tonumber(string.sub(value, 2, space - 1)), string.sub(value, space + 1, stop - 1)
+  local line = string.sub(value, stop + 1, last - 1)
+  -->
+  local tab = string.find(line, '\t', 1, true) or #line + 1
+  if string.sub(line, 1, tab - 1) ~= digest then
+    return {6, owner, ''}
+  elseif kind == 'd' then
+    return {3, owner, string.sub(value, last + 1)}
+  elseif kind == 'l' then
+    return {4, owner, ''}
+  end
+  tries, last_owner, pending, callers = attempt, owner, kind == 'p', line
+  local known = string.find(line .. '\t', '\t' .. caller .. '\t', 1, true)
+  local full = not known and #line + #caller > 3000 -- rpc_reply.lua reads 4096 bytes
+  if not known and not full then
+    callers = line .. '\t' .. caller
+  end
+  if pending and alive(owner) then
+    if callers ~= line then
+      redis.call('SET', record, string.sub(value, 1, stop) .. callers .. string.sub(value, last), 'KEEPTTL')
+    end
+    return {full and 7 or 2, owner, ''}
+  end
+end
+
+local reason, count = 9, 0
+for name in string.gmatch(node .. '\n' .. others, '[^\n]+') do
+  count = count + 1
+  if count > 16 or pending and again == '0' then
+    break
+  end
+  local _, takes = alive(name)
+  if name ~= last_owner and takes then
+    reason = 10
+    -- Where the caller has no subscription either, the slot is moving.
+    if trust == '1' or redis.call('PUBSUB', numsub, outbox .. name)[2] > 0
+      or shard == '1' and redis.call('PUBSUB', numsub, outbox .. caller)[2] == 0 then
+      local attempt = string.format('%.0f', tries + 1)
+      redis.call('SET', record, 'p' .. attempt .. ' ' .. name .. '\n' .. callers .. '\n' .. frame, 'PX', keep)
+      -- The header has the attempt, the remaining time and the length of the frame. A request that
+      -- cannot be published leaves the record as it was.
+      local message = notice
+      if message == '' then
+        message = attempt .. ' ' .. string.format('%.0f', left) .. ' ' .. #frame .. '\n' .. frame
+      end
+      local sent = redis.pcall(shard == '1' and 'SPUBLISH' or 'PUBLISH', outbox .. name, message)
+      if type(sent) == 'table' then
+        if value then
+          redis.call('SET', record, value, 'PX', keep)
+        else
+          redis.call('DEL', record)
+        end
+        error(sent)
+      end
+      return {1, name, ''}
+    end
+  end
+end
+if pending then
+  local claim = string.format('%.0f', tries) .. ' ' .. last_owner .. '\n'
+  redis.call('SET', record, 'l' .. claim .. digest .. '\n', 'KEEPTTL')
+  return {4, last_owner, ''}
+end
+--< part/rpc_primary.lua
+-- Only the primary knows every node and subscriber. A replica that a client still takes for the
+-- primary refuses a write, also one that changes nothing, and the client looks again.
+redis.call('ZREM', nodes, '')
+-->
+return {reason, '', ''}
