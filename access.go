@@ -16,18 +16,17 @@ func Scripts() []*lua.Script {
 	return []*lua.Script{
 		&gen.DelayedPromoteScript,
 		&gen.LockAcquireScript, &gen.LockAcquireAllScript, &gen.LockExtendScript, &gen.LockFenceScript,
-		&gen.LockForceScript, &gen.LockInfoScript, &gen.LockNoteScript, &gen.LockReleaseScript,
+		&gen.LockForceScript, &gen.LockInfoScript, &gen.LockLeaveScript, &gen.LockNoteScript, &gen.LockReleaseScript,
 		&gen.LockTryScript,
 		&gen.SemAcquireScript, &gen.SemExtendScript, &gen.SemInfoScript,
 		&gen.SemReleaseScript, &gen.SemResizeScript,
-		&gen.QueueAckScript, &gen.QueueCancelScript, &gen.QueueControlScript, &gen.QueueExtendScript,
-		&gen.QueueMendScript, &gen.QueueNackScript, &gen.QueuePeekScript, &gen.QueuePushScript,
-		&gen.QueuePushManyScript, &gen.QueueReclaimScript, &gen.QueueRequeueScript, &gen.QueueRescheduleScript,
+		&gen.QueueAckScript, &gen.QueueBuryScript, &gen.QueueCancelScript, &gen.QueueControlScript, &gen.QueueExtendScript,
+		&gen.QueueFindScript, &gen.QueueMendScript, &gen.QueueNackScript, &gen.QueuePeekScript, &gen.QueuePushScript,
+		&gen.QueuePushManyScript, &gen.QueuePushOneScript, &gen.QueueReclaimScript, &gen.QueueReportScript, &gen.QueueRequeueScript, &gen.QueueRescheduleScript,
 		&gen.QueueStatsScript, &gen.QueueTakeScript, &gen.QueueTrimScript,
-		&gen.RPCAttachScript, &gen.RPCBindScript, &gen.RPCCallScript, &gen.RPCCancelScript, &gen.RPCCastScript,
-		&gen.RPCChunkScript, &gen.RPCCollectScript, &gen.RPCDirectScript, &gen.RPCGatherScript,
-		&gen.RPCJoinScript, &gen.RPCLeaveScript, &gen.RPCNodesScript, &gen.RPCPartScript, &gen.RPCPartsScript,
-		&gen.RPCReadScript, &gen.RPCReplyScript, &gen.RPCRescueScript, &gen.RPCUnbindScript,
+		&gen.RPCBindScript, &gen.RPCCallScript, &gen.RPCCancelScript, &gen.RPCCastScript, &gen.RPCChunkScript,
+		&gen.RPCCollectScript, &gen.RPCDecideScript, &gen.RPCFindScript, &gen.RPCJoinScript, &gen.RPCLeaveScript,
+		&gen.RPCNodesScript, &gen.RPCReadScript, &gen.RPCReplyScript,
 	}
 }
 
@@ -38,9 +37,11 @@ type AccessOptions struct {
 	Prefix string
 	// Cluster adds the commands of a client of a cluster or a Ring.
 	Cluster bool
-	// Preloaded leaves out SCRIPT LOAD: another user runs lua.Preload with Scripts
-	// after each start and failover. The user can then run these scripts and no
-	// others.
+	// Roles narrow the rights to what these kinds of programs do; nil means all but RolePage.
+	Roles []Role
+	// Preloaded leaves out SCRIPT LOAD: another user runs lua.Preload with Scripts after each start and failover. The
+	// user can then run the scripts that the server has, on its own keys. Without it the user runs any Lua in the
+	// server's thread, and can hold the server up.
 	Preloaded bool
 	// Audit adds the commands of a Locker's lists and of Queue.Audit. One is SCAN, which shows the names of all keys
 	// on the server.
@@ -58,20 +59,16 @@ func AccessRules(opts *AccessOptions) []string {
 	if opts != nil {
 		o = *opts
 	}
-	// A rule cannot contain a space, and a pattern cannot escape one.
-	prefix := strings.ReplaceAll(nodes.Glob(o.Prefix), " ", "?")
+	r := o.rights()
 	var rules []string
-	for _, kind := range []string{"", "lock:", "lockq:", "rpc:", "rw:", "rwq:", "sem:", "semq:"} {
-		rules = append(rules, "~"+prefix+kind+"{*")
+	for _, kind := range r.keys {
+		rules = append(rules, r.pattern+globPrefix(o.Prefix)+kind+"{*")
 	}
-	channels := []string{"{", "lock:c:", "lock:{", "rpc:{"}
-	if o.Cluster {
-		channels = append(channels, "rw:{", "sem:{")
+	rules = append(rules, r.foreign...)
+	for _, kind := range r.channels {
+		rules = append(rules, "&"+globPrefix(o.Prefix)+kind+"*")
 	}
-	for _, kind := range channels {
-		rules = append(rules, "&"+prefix+kind+"*")
-	}
-	commands := append(scriptCommands(), "evalsha", "evalsha_ro", "ping", "subscribe", "unlink", "unsubscribe")
+	commands := append(r.commands, "evalsha", "evalsha_ro", "ping")
 	if !o.Preloaded {
 		commands = append(commands, "script|load")
 	}
@@ -95,12 +92,15 @@ func AccessRules(opts *AccessOptions) []string {
 	return rules
 }
 
+// globPrefix is a prefix in a rule, which cannot contain a space, and a pattern cannot escape one.
+func globPrefix(prefix string) string { return strings.ReplaceAll(nodes.Glob(prefix), " ", "?") }
+
 // scriptCommands returns the commands that the scripts call. In a script a text in capitals that is the first
 // argument of a call is a command, also where a local function passes it to redis.call.
-func scriptCommands() []string {
+func scriptCommands(scripts []*lua.Script) []string {
 	call := regexp.MustCompile(`\w\('([A-Z]+)'`)
 	var all []string
-	for _, s := range Scripts() {
+	for _, s := range scripts {
 		for _, m := range call.FindAllStringSubmatch(*s.Source+s.Guarded.String(), -1) {
 			if m[1] != "SPUBLISH" { // in a cluster only
 				all = append(all, strings.ToLower(m[1]))

@@ -59,6 +59,13 @@ func lifeOfJobs(ctx context.Context, client redis.UniversalClient) error {
 		err = taken.Deliveries[0].Ack(ctx)
 	}
 	_, audited := q.Audit(ctx, false)
+	listed, found := queue.Queues(ctx, client, &queue.Options{Prefix: accessPrefix})
+	_, workers := queue.Workers(ctx, client, accessPrefix)
+	_, counts := q.Counts(ctx, 1)
+	if found == nil && len(listed) == 0 {
+		found = errors.New("the queue is not listed")
+	}
+	audited = errors.Join(audited, found, workers, counts)
 	locker := lock.New(client, &lock.Options{Prefix: accessPrefix, Tag: "q"})
 	lease, locked := locker.Try(ctx, "guard")
 	if locked != nil {
@@ -123,8 +130,8 @@ func lifeOfLocks(ctx context.Context, client redis.UniversalClient) error {
 	if err != nil {
 		return err
 	}
-	waited := make(chan error, 1)
-	go func() {
+	waited := make(chan error, 2)
+	wait := func() {
 		// Without a subscription it polls once an hour.
 		short, cancel := context.WithTimeout(ctx, budget(ctx))
 		defer cancel()
@@ -133,13 +140,19 @@ func lifeOfLocks(ctx context.Context, client redis.UniversalClient) error {
 			err = lease.Release(ctx)
 		}
 		waited <- err
-	}()
-	becomes(ctx, func() bool {
-		info, err := first.Info(ctx, "x")
-		return err != nil || info.Waiting == 1 || len(waited) > 0
-	})
+	}
+	go wait()
+	queued := func(n int) {
+		becomes(ctx, func() bool {
+			info, err := first.Info(ctx, "x")
+			return err != nil || info.Waiting == n || len(waited) > 0
+		})
+	}
+	queued(1)
+	go wait() // behind a waiter of its own process
+	queued(2)
 	released := lease.Release(ctx)
-	err = <-waited
+	err = errors.Join(<-waited, <-waited)
 	for _, listed := range first.List(ctx) {
 		err = errors.Join(err, listed)
 	}

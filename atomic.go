@@ -46,6 +46,8 @@ type (
 	Pushed = queue.Pushed
 	// QueueBatch is what PushAll adds to one queue; see [queue.Batch].
 	QueueBatch = queue.Batch
+	// QueueSource is a queue that ConsumeAll takes from; see [queue.Source].
+	QueueSource = queue.Source
 	// Delivery is a job that a worker has, with the lease on it; see [queue.Delivery].
 	Delivery = queue.Delivery
 	// Handler does the work of one delivery; see [queue.Handler].
@@ -70,6 +72,11 @@ func NewQueue(client lua.Client, name string, opts *QueueOptions) (*Queue, error
 // PushAll pushes to several queues of one tag, to all of them or to none, in one round trip. See [queue.PushAll].
 func PushAll(ctx context.Context, batch ...QueueBatch) ([]Pushed, error) {
 	return queue.PushAll(ctx, batch...)
+}
+
+// ConsumeAll runs one consumer on several queues of one tag, in strict order or by weight. See [queue.ConsumeAll].
+func ConsumeAll(ctx context.Context, opts *ConsumeOptions, h Handler, from ...QueueSource) (queue.Consumed, error) {
+	return queue.ConsumeAll(ctx, opts, h, from...)
 }
 
 // Snooze is the error of a handler that wants its job again after d, without a failure counted. See [queue.Snooze].

@@ -86,6 +86,43 @@ func ExamplePushAll() {
 	// mail: 1 scheduled, 1 twice
 }
 
+// One consumer has two queues: no mail is sent while a bill waits.
+func ExampleConsumeAll() {
+	client, done := connect()
+	defer done()
+	ctx := context.Background()
+	orders := &luatomic.QueueOptions{Tag: "orders"}
+	bill, err := luatomic.NewQueue(client, "bill", orders)
+	if err != nil {
+		panic(err)
+	}
+	mail, err := luatomic.NewQueue(client, "mail", orders)
+	if err != nil {
+		panic(err)
+	}
+	_, err = luatomic.PushAll(ctx,
+		luatomic.QueueBatch{Queue: mail, Jobs: []luatomic.Job{{Body: []byte("1")}, {Body: []byte("2")}}},
+		luatomic.QueueBatch{Queue: bill, Jobs: []luatomic.Job{{Body: []byte("3")}, {Body: []byte("4")}}},
+	)
+	if err != nil {
+		panic(err)
+	}
+	out, err := luatomic.ConsumeAll(ctx, &luatomic.ConsumeOptions{Concurrency: 1, Drain: true},
+		func(ctx context.Context, d *luatomic.Delivery) error {
+			fmt.Println(d.Queue().Name(), string(d.Body))
+			return nil
+		},
+		luatomic.QueueSource{Queue: bill}, luatomic.QueueSource{Queue: mail}, // with a Weight each: at random
+	)
+	fmt.Println("acked:", out.Acked, err)
+	// Output:
+	// bill 3
+	// bill 4
+	// mail 1
+	// mail 2
+	// acked: 4 <nil>
+}
+
 // A push whose reply was lost can be repeated, from another process too: under
 // the same token nothing is added twice.
 func ExampleQueue_PushOnce() {

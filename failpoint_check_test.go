@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,8 +20,26 @@ func (s *sweep) checkHint(n int, reply any) {
 		s.permitsAddUp(fmt.Sprint("write ", n), s.read())
 		return
 	}
-	require.Equal(s.t, s.reply, reply, "write %d", n)
+	s.sameReply(reply)
 	require.Equal(s.t, s.want.work(), s.read().work(), "write %d: the script hides its error", n)
+}
+
+// sameReply requires the reply of the first call. The time to live of the record of a lock goes on while the clock of
+// the sweep stands still.
+func (s *sweep) sameReply(reply any) {
+	want, rows := s.reply.([]any)
+	got, ok := reply.([]any)
+	if !strings.HasPrefix(s.script.Name, "lock_") || !rows || !ok || len(want) != len(got) {
+		require.Equal(s.t, s.reply, reply)
+		return
+	}
+	for i := range want {
+		if was, number := want[i].(int64); number && got[i] != want[i] {
+			require.InDelta(s.t, was, got[i], 5000)
+			continue
+		}
+		require.Equal(s.t, want[i], got[i])
+	}
 }
 
 // check compares the state after a fault with the contract.
@@ -93,6 +112,10 @@ func (s *sweep) sameButRepeated(fault string, after contents) {
 			got, _ := after.values[name].(map[string]string)
 			s.countersAside(name, want, got, what)
 		case nil:
+			if got, ok := after.values[name].(map[string]string); ok { // counters that would be back to 0
+				s.countersAside(name, nil, got, what)
+				continue
+			}
 			list, ok := after.values[name].([]string)
 			require.True(s.t, ok, "%s: %v", what, after.values[name])
 			for _, entry := range list {
@@ -100,8 +123,14 @@ func (s *sweep) sameButRepeated(fault string, after contents) {
 			}
 		case map[string]float64:
 			got, _ := after.values[name].(map[string]float64)
+			if s.script.Name == "queue_take" && strings.HasSuffix(name, ":l") && s.before.values[s.before.tag+"d"] != nil {
+				continue // the entry of a job that was buried while ready may deliver it, in place of the next one
+			}
 			require.True(s.t, maps.Equal(s.moved(want, after, name), got), "%s: %v, not %v", what, got, want)
 		default:
+			if slices.Contains([]string{"queue_nack", "queue_take", "queue_cancel", "queue_bury"}, s.script.Name) {
+				continue // a receipt: it has what the repeat has done
+			}
 			require.Equal(s.t, want, after.values[name], what)
 		}
 	}
@@ -148,7 +177,7 @@ func (s *sweep) number(hash map[string]string, field, what string) float64 {
 	if !ok {
 		return 0
 	}
-	n, err := strconv.ParseFloat(text, 64)
+	n, err := strconv.ParseFloat(strings.TrimPrefix(text, "b"), 64) // b: buried while ready
 	require.NoError(s.t, err, what)
 	return n
 }
@@ -159,19 +188,24 @@ func (s *sweep) checkLock(fault string, broken contents) {
 	record, _ := broken.values["lock:{"+s.k+"}"].(string)
 	reply, _, err := s.eval(0, s.clock.Add(5*time.Millisecond))
 	require.NoError(s.t, err, "retry after %s", fault)
-	if s.script.Name != "lock_acquire" {
-		if s.script.Name != "lock_force" && s.script.Name != "lock_acquire_all" {
-			require.Equal(s.t, s.reply, reply, fault)
-		}
+	switch s.script.Name {
+	case "lock_force", "lock_acquire_all":
+		return
+	case "lock_release", "lock_leave": // a repeat finds no record of the owner
+		after, _ := s.read().values["lock:{"+s.k+"}"].(string)
+		require.NotContains(s.t, after, " me ", fault)
+		return
+	case "lock_extend":
+		require.Equal(s.t, s.reply, reply, fault)
 		return
 	}
 	fields := strings.Fields(record)
-	if len(fields) < 3 {
+	if len(fields) < 5 {
 		return
 	}
-	switch row := reply.([]any); fields[2] {
+	switch row := reply.([]any); fields[4] {
 	case "me":
-		require.Equal(s.t, fields[0], fmt.Sprint(row[2]), "the fence changed: %s", fault)
+		require.Equal(s.t, fields[1], fmt.Sprint(row[2]), "the fence changed: %s", fault)
 	case "x", "y": // granted to a dead waiter, until its lease expires
 		require.Zero(s.t, row[0], fault)
 	default:
@@ -191,12 +225,11 @@ func (s *sweep) checkRPC(fault string, broken contents) {
 	require.NoError(s.t, err, "retry after %s", fault)
 	outcome := []any{s.reply, int64(2), int64(0)}
 	switch rows, ok := reply.([]any); {
-	case ok && (s.script.Name == "rpc_call" || s.script.Name == "rpc_direct"):
+	case ok && s.script.Name == "rpc_decide":
 		outcome = []any{s.reply.([]any)[0], int64(2)}
 		reply = rows[0]
-	case s.script.Name == "rpc_rescue": // alive, at its present node, or already lost
-		outcome = []any{s.reply.([]any)[0], int64(1)}
-		reply = rows[0]
+	case ok && s.script.Merge != nil: // a call of one row
+		outcome[0], reply = s.reply.([]any)[0], rows[0]
 	}
 	require.Contains(s.t, outcome, reply, "retry after %s", fault)
 	after := s.read()

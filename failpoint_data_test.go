@@ -160,6 +160,13 @@ func failpointCases() []failpointCase {
 		queueCase("queue_cancel/places", hour, scriptcase.Cancels("a", "b", "c", "held", "absent"), scriptcase.Pushes(append(named, held)...), takes(2), func(ctx context.Context, q *queue.Queue, ds *[]*queue.Delivery) error {
 			return q.Bury(ctx, "reason", (*ds)[0])
 		}),
+		queueCase("queue_bury/places", hour, scriptcase.BuriesJobs("a", "b", "c", "held", "absent"), scriptcase.Pushes(append(named, held)...), takes(1)),
+		queueCase("queue_take/buried", hour, takes(2), scriptcase.Pushes(lab.Numbered(6, 0)...), scriptcase.BuriesJobs("j0", "j1", "j3")),
+		queueCase("queue_requeue/buried ready", hour, scriptcase.Requeues("a", "c", "absent"), scriptcase.Pushes(named...), scriptcase.BuriesJobs("a", "b", "c")),
+		queueCase("queue_cancel/buried ready", hour, scriptcase.Cancels("a", "c", "absent"), scriptcase.Pushes(named...), scriptcase.BuriesJobs("a", "b", "c")),
+		queueCase("queue_trim/buried ready", hour, trims(queue.DeadLimits{Jobs: 1}), scriptcase.Pushes(named...), scriptcase.BuriesJobs("a", "b", "c")),
+		queueCase("queue_nack/cancelled", hour, nacks(0), scriptcase.Pushes(named...), takes(3), scriptcase.Cancels("a", "c")),
+		queueCase("queue_reclaim/cancelled", soon, scriptcase.Reclaims, scriptcase.Pushes(named...), takes(3), scriptcase.Cancels("a", "c")),
 		queueCase("queue_requeue/ids", hour, scriptcase.Requeues("a", "c", "absent"), scriptcase.Pushes(named...), takes(3), buries),
 		queueCase("queue_trim/some", hour, trims(queue.DeadLimits{Jobs: 1}), scriptcase.Pushes(named...), takes(3), buries),
 		queueCase("delayed_promote/many", hour, scriptcase.Promotes, scriptcase.Pushes(lab.Numbered(1000, time.Millisecond)...)),
@@ -242,31 +249,22 @@ func otherCases() []failpointCase {
 		more("queue_reschedule/awaited", awaited),
 		more("delayed_promote/awaited", awaited),
 		more("lock_acquire/lapsed", func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
-			return c.Set(ctx, "lock:{"+k+"}", "7 0 other "+fmt.Sprint(lab.Past)+"000 1000 0 - note", 0).Err()
+			return c.Set(ctx, "lock:{"+k+"}", "2 7 0 - other 0 7200000 note", time.Hour).Err()
 		}),
-		more("rpc_call/received", func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
+		more("rpc_decide/received", func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
 			return lab.Subscribe(ctx, t, c, k+"n")
-		}),
-		more("rpc_direct/received", func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
-			return lab.Subscribe(ctx, t, c, k+"n")
-		}),
-		more("rpc_gather/received", func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
-			return errors.Join(c.Del(ctx, "{"+k+"}:g:1").Err(), lab.Subscribe(ctx, t, c, k+"n"))
 		}),
 		more("rpc_cast/received", func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
 			return lab.Subscribe(ctx, t, c, k+"n")
 		}),
-		more("rpc_call/dead nodes", func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
-			return c.ZAdd(ctx, "{"+k+"}:m:x", redis.Z{Score: -2, Member: "gone"}, redis.Z{Score: -1, Member: "gone too"}).Err()
-		}),
-		more("rpc_reply/busy", func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
-			return c.ZAdd(ctx, "{"+k+"}:m:x", redis.Z{Score: 2, Member: "n"}).Err()
+		more("rpc_find/dead nodes", func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
+			return c.ZAdd(ctx, "{"+k+"}:methods", redis.Z{Member: "x\x00dead"}, redis.Z{Member: "x\x00dead too"}).Err()
 		}),
 		more("rpc_leave/known", func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
 			if err := c.ZAdd(ctx, "{"+k+"}:nodes", redis.Z{Score: lab.Future, Member: "n"}).Err(); err != nil {
 				return err
 			}
-			return c.ZAdd(ctx, "{"+k+"}:m:x", redis.Z{Member: "n"}).Err()
+			return c.ZAdd(ctx, "{"+k+"}:methods", redis.Z{Member: "x\x00n"}).Err()
 		}),
 	}
 }

@@ -18,7 +18,7 @@ func semCases() []failpointCase {
 	var cases []failpointCase
 	addCase := func(call scriptcase.ScriptCall, name string, prepare func(context.Context, *redis.Client, string) error) {
 		cases = append(cases, failpointCase{call.Script.Name + "/" + name, func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
-			return errors.Join(prepare(ctx, c, k), lab.Subscribe(ctx, t, c, "c:"+k))
+			return errors.Join(prepare(ctx, c, k), lab.Subscribe(ctx, t, c, "c:"+k+":p"))
 		}, call.Run, nil})
 	}
 	calls := make(map[string]scriptcase.ScriptCall)
@@ -26,7 +26,7 @@ func semCases() []failpointCase {
 		calls[call.Script.Name] = call // the last call, which waits
 	}
 	alive := func(k string) []string {
-		return []string{scriptcase.Standing("p.x:1", "c:"+k), scriptcase.Standing("p.dead:1", "nobody"), scriptcase.Standing("p.y:1", "c:"+k), scriptcase.Standing("p.heavy:5", "c:"+k)}
+		return []string{scriptcase.Standing("p.x:1"), scriptcase.Standing("q.dead:1"), scriptcase.Standing("p.y:1"), scriptcase.Standing("p.heavy:5")}
 	}
 	with := func(limit int, holders map[string]float64, first ...string) func(context.Context, *redis.Client, string) error {
 		return func(ctx context.Context, c *redis.Client, k string) error {
@@ -35,10 +35,10 @@ func semCases() []failpointCase {
 	}
 	mine := map[string]float64{"p.me:2": lab.Future, "p.me:2\nmine": lab.Future, "p.old:3": lab.Past}
 	addCase(calls["sem_acquire"], "notified", with(5, map[string]float64{"p.a:3": lab.Past, "p.b:1": lab.Future}))
-	addCase(calls["sem_acquire"], "first", with(5, map[string]float64{"p.a:3": lab.Past, "p.b:1": lab.Future}, scriptcase.Standing("p.me:2", "nobody")))
-	addCase(calls["sem_acquire"], "again", with(5, mine, scriptcase.Standing("p.me:2", "nobody")))
+	addCase(calls["sem_acquire"], "first", with(5, map[string]float64{"p.a:3": lab.Past, "p.b:1": lab.Future}, scriptcase.Standing("p.me:2")))
+	addCase(calls["sem_acquire"], "again", with(5, mine, scriptcase.Standing("p.me:2")))
 	addCase(calls["sem_release"], "notified", with(5, mine))
-	addCase(calls["sem_release"], "twice", with(5, mine, scriptcase.Standing("p.old:3", "nobody"), scriptcase.Standing("p.gone:1", "nobody")))
+	addCase(calls["sem_release"], "twice", with(5, mine, scriptcase.Standing("p.old:3"), scriptcase.Standing("p.gone:1")))
 	addCase(calls["sem_resize"], "notified", with(2, mine))
 	return cases
 }

@@ -84,6 +84,7 @@ func jobID(entry string) string {
 func recordCall(ctx context.Context, t *testing.T, run func(context.Context, lua.Client, string) (string, error), k string) (*lua.Script, []any) {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	lua.Direct(c) // the hook ends the context of the call itself
 	defer c.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	rec := &argRecorder{cancel: cancel}

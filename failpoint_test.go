@@ -2,9 +2,7 @@ package luatomic_test
 
 import (
 	"context"
-	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,14 +14,15 @@ import (
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/tools/luagen/luaprove"
 )
 
 // Redis does not roll a script back. So each script declares what an error half-way can leave behind. This sweep
 // raises the error: at the first write, at the second, and so on until a run ends without reaching its failpoint.
 //
-// A run is the script's own text behind one prefix on its first line, in which redis is a table that counts the
-// writes and fails one of them. The prefix also stops the clock, so that two runs on the same data must end in the
-// same state.
+// A run is the script's own text behind one prefix on its first line, see luaprove.Fault, which also stops the clock: two
+// runs on the same data must end in the same state. What luagen knows of a contract is in TestPromisesOfEveryHeader; what
+// this contract means for a job, a lock, a permit or a call is here.
 func TestFailpointsOfEveryScript(t *testing.T) {
 	t.Parallel()
 	cases := failpointCases()
@@ -91,50 +90,25 @@ func newSweep(t *testing.T, fc failpointCase) *sweep {
 	found := contractLine.FindStringSubmatch(*s.script.Source)
 	require.NotNil(t, found, "no contract in the header")
 	s.contract = found[1] + found[2]
-	s.writes = writeCommands(s.ctx, t, s.c)
+	var err error
+	s.writes, err = luaprove.WriteCommands(s.ctx, s.c)
+	require.NoError(t, err)
 	// Later than every short delay of the preparation.
 	now, err := s.c.Time(s.ctx).Result()
 	require.NoError(t, err)
 	s.clock = now.Add(time.Second)
+	s.dropExpiring()
 	s.save()
 	s.before = s.read()
 	return s
 }
 
-// writeCommands returns the commands that change data according to the server, and PUBLISH.
-func writeCommands(ctx context.Context, t *testing.T, c *redis.Client) string {
-	infos, err := c.Command(ctx).Result()
-	require.NoError(t, err)
-	names := []string{"publish=1", "spublish=1"}
-	for name, info := range infos {
-		if slices.Contains(info.Flags, "write") && !strings.ContainsAny(name, "|-.") {
-			names = append(names, strings.ToLower(name)+"=1")
-		}
-	}
-	require.Greater(t, len(names), 50)
-	slices.Sort(names)
-	return "{" + strings.Join(names, ",") + "}"
-}
-
-// failpointPrefix has four parameters: the write commands, the number of the failing write, a key that is set when it
-// is reached, and the time.
-const failpointPrefix = `local redis = (function(real) ` +
-	`local writes, at, reached, seconds, micros, n = %s, %d, '%s', '%d', '%d', 0 ` +
-	`local function fails(c) if not writes[string.lower(c)] then return false end n = n + 1 ` +
-	`if n ~= at then return false end real.call('SET', reached, n) return true end ` +
-	`local function faulty(f, raise) return function(c, ...) ` +
-	`if string.lower(c) == 'time' then return {seconds, micros} end ` +
-	`if fails(c) then local e = {err = 'ERR failpoint ' .. n .. ', ' .. c} if raise then error(e) end return e end ` +
-	`return f(c, ...) end end ` +
-	`return {call = faulty(real.call, true), pcall = faulty(real.pcall, false), error_reply = real.error_reply, ` +
-	`status_reply = real.status_reply, sha1hex = real.sha1hex, log = real.log} end)(redis) `
-
 // eval runs the script with the n-th write failing, none for 0, and reports whether it was reached.
 func (s *sweep) eval(n int, at time.Time) (reply any, reached bool, err error) {
 	mark := s.k + "-reached"
 	require.NoError(s.t, s.c.Del(s.ctx, mark).Err())
-	prefix := fmt.Sprintf(failpointPrefix, s.writes, n, mark, at.Unix(), at.Nanosecond()/1000)
-	args := append([]any{"EVAL", prefix + *s.script.Source}, s.args...)
+	text := luaprove.Fault{Writes: s.writes, Reached: mark, Clock: at}.Text(lab.Text(s.c, s.script), n)
+	args := append([]any{"EVAL", text}, s.args...)
 	reply, err = s.c.Do(s.ctx, args...).Result()
 	if err == redis.Nil {
 		err = nil
@@ -154,7 +128,7 @@ func (s *sweep) run() {
 		reply, reached, err := s.eval(n, s.clock)
 		if !reached {
 			require.NoError(s.t, err)
-			require.Equal(s.t, s.reply, reply)
+			s.sameReply(reply)
 			s.t.Logf("%s: %d failpoints", s.contract, n-1)
 			return
 		}
@@ -171,6 +145,17 @@ func (s *sweep) run() {
 			s.then(s.ctx, s.t, s.c, s.k, err.Error())
 		}
 	}
+}
+
+// dropExpiring deletes the receipts of leases that are over for the sweep. Restored without a time to live they would stay.
+func (s *sweep) dropExpiring() {
+	keys := s.c.Scan(s.ctx, 0, "*"+s.k+"*", 1000).Iterator()
+	for keys.Next(s.ctx) {
+		if ttl := s.c.PTTL(s.ctx, keys.Val()).Val(); ttl >= 0 && ttl < time.Second {
+			require.NoError(s.t, s.c.Del(s.ctx, keys.Val()).Err())
+		}
+	}
+	require.NoError(s.t, keys.Err())
 }
 
 // save stores the data of the preparation, restore writes it back.

@@ -33,6 +33,8 @@ var (
 	ErrLost = lock.ErrLost
 	// ErrRevoked is the ErrLost of a lock that an operator took away; see [lock.ErrRevoked].
 	ErrRevoked = lock.ErrRevoked
+	// ErrNotALock reports that the key of a lock holds something else; see [lock.ErrNotALock].
+	ErrNotALock = lock.ErrNotALock
 	// ErrReleased is the cause of a lease's context after Release; see [lock.ErrReleased].
 	ErrReleased = lock.ErrReleased
 )

@@ -74,7 +74,7 @@ func TestBoundsOfEveryHeaderHoldInTheScript(t *testing.T) {
 			}
 			switch {
 			case s.Call.SHA != s.Call.Script.SHA:
-			case b.Many() && b.Max != "":
+			case (b.Many() || b.Tag == "merge") && b.Max != "":
 				tooMany(t, s, b)
 			case b.Tag == "arg" && b.Max != "":
 				outOfBounds(t, s, b)
@@ -223,10 +223,13 @@ func tooMany(t *testing.T, s *scriptcase.HostileServer, b scriptcase.Bound) {
 	for _, n := range []int{b.Most(), b.Most() + 1} {
 		s.Fill("filled")
 		keys, args := s.Call.Keys, s.Call.Args
-		if b.Tag == "keys" {
+		switch b.Tag {
+		case "keys":
 			keys = b.Groups(keys, n, false)
-		} else {
+		case "args":
 			args = b.Groups(args, n, false)
+		case "merge":
+			keys, args = slices.Repeat(keys, n), slices.Repeat(args, n)
 		}
 		reply := s.Run(keys, args)
 		require.NoError(t, reply.Late)
@@ -258,20 +261,20 @@ func TestArgumentsThatScriptsRefuse(t *testing.T) {
 		{"rpc_call", "outbox", long, names},
 		{"rpc_call", "caller", long, names},
 		{"rpc_cast", "outbox", long, names},
-		{"rpc_gather", "outbox", long, names},
-		{"rpc_gather", "caller", long, names},
-		{"rpc_rescue", "outbox", long, names},
-		{"rpc_rescue", "caller", long, names},
+		{"rpc_decide", "outbox", long, names},
+		{"rpc_decide", "others", strings.Repeat("x", 4001), "at most 4000"},
+		{"rpc_find", "outbox", long, names},
+		{"rpc_find", "method", long, names},
+		{"rpc_reply", "state", "p", "state is d, r or l"},
 		{"rpc_join", "node", long, names},
 		{"rpc_leave", "node", long, names},
-		{"lock_acquire_all", "owner", long + long, "at most 2000 bytes"},
-		{"lock_acquire_all", "delay", long + long, "at most 2000 bytes"},
-		{"lock_acquire_all", "note", long + long, "at most 2000 bytes"},
+		{"lock_acquire_all", "own", long + long, "at most 2000 bytes"},
+		{"lock_note", "text", long + long, "at most 1024 bytes"},
 		{"queue_control", "limit", "", "limit must be"},
 		{"queue_control", "limit", "nan", "limit must be"},
 		{"queue_mend", "to", "1e300", "to must be"},
 		{"sidekiq/worker_take", "first", "9007199254740993", "first must be"},
-		{"sidekiq/move", "plan", "1:1:1;1:1", "plan is not"},
+		{"sidekiq/move", "plan", "1234567890123456789", "plan is not"},
 		{"sidekiq/push", "plan", "1:1:=;1", "plan is not"},
 		{"sidekiq/push", "plan", "1:1:=;1:1000000000000000:=;", "plan is not"},
 		{"sidekiq/push_once", "plan", "1:1:=;1", "plan is not"},

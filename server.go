@@ -16,8 +16,8 @@ import (
 
 // Warning is a property of a server that breaks a promise of this package.
 type Warning struct {
-	// Check is one of "version", "eviction", "persistence", "replication", "cluster"
-	// and "clock".
+	// Check is one of "version", "eviction", "persistence", "replication", "cluster", "clock" and "timeouts", which is
+	// a setting of the client.
 	Check string
 	// Node is the server's address.
 	Node string
@@ -59,7 +59,7 @@ type ServerCheck struct {
 
 // CheckServer looks at the settings of the server, or of every master of a cluster, and returns what breaks promises
 // of this package: an old version, eviction of keys, no persistence, a replica in the place of a master, a cluster
-// with unserved slots, a clock that is far off. A setting that a server does not report is no warning; see
+// with unserved slots, a clock that is far off, a client whose calls outlast their contexts. A setting that a server does not report is no warning; see
 // InspectServer. It reads INFO and TIME and writes nothing. The error reports an unreachable server. Cost: 2 round
 // trips for each server.
 func CheckServer(ctx context.Context, client lua.Client) ([]Warning, error) {
@@ -93,6 +93,7 @@ func InspectServer(ctx context.Context, client lua.Client) ([]ServerCheck, error
 		n.replication()
 		n.cluster()
 		n.clock()
+		n.timeouts(node.Options())
 		all = append(all, n.checks...)
 	}
 	return all, nil
@@ -111,23 +112,39 @@ type inspection struct {
 	checks    []ServerCheck
 }
 
-// read queries the server. Refused answers stay empty; an error is an unreachable server.
+// read queries the server, and asks for no more than the checks need: ACL LOG has each command that is refused. Refused
+// answers stay empty; an error is an unreachable server.
 func (n *inspection) read(ctx context.Context, node *redis.Client) error {
-	pipe := node.Pipeline()
-	info, save, cluster := pipe.Info(ctx), pipe.ConfigGet(ctx, "save"), pipe.ClusterInfo(ctx)
-	_, err := pipe.Exec(ctx)
 	var reply redis.Error
-	if err != nil && !errors.As(err, &reply) {
+	answered := func(err error) bool { return err == nil || errors.As(err, &reply) }
+	info := node.Info(ctx)
+	if err := info.Err(); !answered(err) {
 		return err
-	}
-	if err := info.Err(); err != nil {
+	} else if err != nil {
 		n.refused = "INFO: " + err.Error()
 	}
-	n.info, n.state = fields(info.Val()), fields(cluster.Val())
-	n.snapshots = "unknown"
-	if save.Err() == nil {
-		n.snapshots = save.Val()["save"]
+	n.info, n.snapshots = fields(info.Val()), "unknown"
+	if n.info["aof_enabled"] == "0" {
+		save := node.ConfigGet(ctx, "save")
+		if err := save.Err(); err == nil {
+			n.snapshots = save.Val()["save"]
+		} else if !answered(err) {
+			return err
+		}
 	}
+	if n.info["cluster_enabled"] == "1" {
+		state := node.ClusterInfo(ctx)
+		if !answered(state.Err()) {
+			return state.Err()
+		}
+		n.state = fields(state.Val())
+	}
+	return n.clockOf(ctx, node)
+}
+
+// clockOf compares the server's clock with that of this machine.
+func (n *inspection) clockOf(ctx context.Context, node *redis.Client) error {
+	var reply redis.Error
 	sent := time.Now()
 	now, err := node.Time(ctx).Result()
 	if errors.As(err, &reply) {
@@ -278,4 +295,16 @@ func (n *inspection) clock() {
 	default:
 		n.add("clock", CheckPassed, detail, "")
 	}
+}
+
+// timeouts looks at the client: without the option a call that is sent by itself waits for a server that hangs until
+// the client's own time-out.
+func (n *inspection) timeouts(o *redis.Options) {
+	if o.ContextTimeoutEnabled {
+		n.add("timeouts", CheckPassed, "the client's calls end with their contexts", "")
+		return
+	}
+	detail := fmt.Sprintf("ContextTimeoutEnabled of the client is off: a call that shares no round trip, such as one of "+
+		"more than 64 KiB, returns %v after its server hangs, not when its context ends", o.ReadTimeout)
+	n.add("timeouts", CheckFailed, detail, "set ContextTimeoutEnabled in redis.Options or redis.ClusterOptions")
 }

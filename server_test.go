@@ -14,6 +14,19 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
+// prompt is a client whose calls end with their contexts.
+func prompt(o *redis.Options) { o.ContextTimeoutEnabled = true }
+
+// A client with go-redis' defaults is named, with what it means.
+func TestCheckServerNamesSlowTimeouts(t *testing.T) {
+	t.Parallel()
+	c := inspected(t, luatomictest.Client(t))["timeouts"]
+	require.Equal(t, luatomic.CheckFailed, c.Verdict)
+	require.Contains(t, c.Detail, "ContextTimeoutEnabled of the client is off")
+	require.Contains(t, c.Detail, luatomictest.Client(t).Options().ReadTimeout.String()+" after its server hangs")
+	require.Equal(t, luatomic.CheckPassed, inspected(t, luatomictest.Client(t, prompt))["timeouts"].Verdict)
+}
+
 // inspected returns the checks of a server by name.
 func inspected(t *testing.T, client redis.UniversalClient) map[string]luatomic.ServerCheck {
 	t.Helper()
@@ -25,17 +38,17 @@ func inspected(t *testing.T, client redis.UniversalClient) map[string]luatomic.S
 		require.Equal(t, c.Verdict == luatomic.CheckPassed, c.Cure == "", "%+v", c)
 		byName[c.Check] = c
 	}
-	require.Len(t, byName, 6)
+	require.Len(t, byName, 7)
 	return byName
 }
 
 func TestCheckServerPasses(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t, "--appendonly", "yes")
-	warnings, err := luatomic.CheckServer(t.Context(), server.Client())
+	warnings, err := luatomic.CheckServer(t.Context(), server.Client(prompt))
 	require.NoError(t, err)
 	require.Empty(t, warnings)
-	for name, c := range inspected(t, server.Client()) {
+	for name, c := range inspected(t, server.Client(prompt)) {
 		require.Equal(t, luatomic.CheckPassed, c.Verdict, name)
 		require.Equal(t, server.Addr(), c.Node)
 	}
@@ -45,7 +58,7 @@ func TestCheckServerPasses(t *testing.T) {
 func TestCheckServerWarnsOfEviction(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t, "--appendonly", "yes")
-	client := server.Client()
+	client := server.Client(prompt)
 	for _, policy := range []string{"allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"} {
 		require.NoError(t, client.ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
 		warnings, err := luatomic.CheckServer(t.Context(), client)
@@ -104,7 +117,7 @@ func TestCheckServerOnACluster(t *testing.T) {
 	}
 	require.Len(t, nodes, 3)
 	for node, n := range nodes {
-		require.Equal(t, 6, n, node)
+		require.Equal(t, 7, n, node)
 	}
 
 	single := cluster.Nodes()[0].Client()
@@ -131,8 +144,11 @@ func TestCheckServerThatDoesNotTell(t *testing.T) {
 	server := luatomictest.StartServer(t)
 	ctx := t.Context()
 	require.NoError(t, server.Client().Do(ctx, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-info", "-config", "-time", "-cluster").Err())
-	client := server.Client(func(o *redis.Options) { o.Username, o.Password = "app", "pw" })
+	client := server.Client(func(o *redis.Options) { o.Username, o.Password, o.ContextTimeoutEnabled = "app", "pw", true })
 	for name, c := range inspected(t, client) {
+		if name == "timeouts" {
+			continue // that is of the client
+		}
 		require.Equal(t, luatomic.CheckUnknown, c.Verdict, name)
 		require.NotEmpty(t, c.Cure)
 	}
@@ -164,24 +180,24 @@ func (answerHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h answerHook) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(_ context.Context, cmd redis.Cmder) error {
-		if c, ok := cmd.(*redis.TimeCmd); ok {
+		switch c := cmd.(type) {
+		case *redis.TimeCmd:
 			c.SetVal(time.Now().Add(h.ahead))
+		case *redis.StringCmd:
+			if c.Name() == "info" {
+				c.SetVal(h.info)
+			}
+		case *redis.MapStringStringCmd:
+			c.SetVal(map[string]string{"save": "3600 1"})
 		}
 		return nil
 	}
 }
 
 func (h answerHook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(_ context.Context, cmds []redis.Cmder) error {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
 		for _, cmd := range cmds {
-			switch c := cmd.(type) {
-			case *redis.StringCmd:
-				if c.Name() == "info" {
-					c.SetVal(h.info)
-				}
-			case *redis.MapStringStringCmd:
-				c.SetVal(map[string]string{"save": "3600 1"})
-			}
+			_ = h.ProcessHook(nil)(ctx, cmd)
 		}
 		return nil
 	}
@@ -240,7 +256,7 @@ func TestCheckServerEmbedded(t *testing.T) {
 func TestCheckServerThatIsAway(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
-	client := server.Client()
+	client := server.Client(prompt)
 	server.Kill()
 	_, err := luatomic.CheckServer(t.Context(), client)
 	require.ErrorContains(t, err, "luatomic: check the server at "+server.Addr())

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
@@ -16,21 +15,10 @@ import (
 // Leases are several locks that AcquireAll has acquired.
 type Leases []*Lease
 
-// Release releases all of them concurrently, so that it takes 10 s at most as that of one does, and joins the errors.
-// See Lease.Release.
+// Release releases all of them in one round trip, within 10 s, and joins the errors. A lease of another Locker than the
+// first has a round trip of its own. See Lease.Release.
 func (ls Leases) Release(ctx context.Context) error {
-	return ls.each(func(l *Lease) error { return l.Release(ctx) })
-}
-
-// each calls f for all of them concurrently and joins the errors.
-func (ls Leases) each(f func(*Lease) error) error {
-	errs := make([]error, len(ls))
-	var calls sync.WaitGroup
-	for i, l := range ls {
-		calls.Go(func() { errs[i] = f(l) })
-	}
-	calls.Wait()
-	return errors.Join(errs...)
+	return ls.together(ctx, func(ctx context.Context, l *Lease) error { return l.Release(ctx) })
 }
 
 // Err is the first loss among them, nil while all hold. It sends nothing.
@@ -59,10 +47,11 @@ const maxLocks = 100
 
 // AcquireAll waits until it has all the locks, at most 100, or ctx ends. The leases are in the order of the names.
 //
-// Where Options.Tag puts the locks into one slot, one script acquires all or none. Else they are acquired one after
-// the other, in the order of their names. In both cases AcquireAll holds nothing while it waits: it waits in the
-// queue of the lock that it found held, and when it has that one tries the others again. So two calls for the same
-// locks cannot block each other, but a call for many may wait for long while others acquire them one at a time.
+// Where Options.Tag puts the locks into one slot, one script acquires all or none. Else one round trip, on a cluster one
+// to each node, tries all, and a second one those that are free and waited for. In both cases AcquireAll holds nothing
+// while it waits: it waits in the queue of the first lock, in the order of their names, that it found held, and when it
+// has that one tries the others again. So two calls for the same locks cannot block each other, but a call for many
+// may wait for long while others acquire them one at a time.
 //
 // Keys: those of each lock. Cost: O(n) of the names, for each attempt.
 func (l *Locker) AcquireAll(ctx context.Context, names ...string) (Leases, error) {
@@ -127,31 +116,72 @@ func (l *Lease) abandon(ctx context.Context) error {
 	return nil
 }
 
-// acquireEach acquires one lock after the other; first is one of them that is held. When one is held by another owner
-// it releases those that it acquired, but not first, and returns the name of that one.
+// acquireEach tries all locks in one round trip; first is one of them that is held. When one is held by another owner it
+// releases those that it acquired, but not first, and returns the name of that one.
 func (l *Locker) acquireEach(ctx context.Context, names []string, first *Lease) (Leases, string, error) {
-	var leases, acquired Leases
-	abandon := func(err error) error {
-		return errors.Join(err, acquired.each(func(lease *Lease) error { return lease.abandon(ctx) }))
-	}
+	leases := make(Leases, 0, len(names))
+	missing := make(Leases, 0, len(names))
 	for _, name := range names {
-		if first != nil && first.Name() == name {
-			leases = append(leases, first)
-			continue
+		lease := first
+		if first == nil || first.Name() != name {
+			var err error
+			if lease, err = l.newLease(name); err != nil {
+				return nil, "", err
+			}
+			missing = append(missing, lease)
 		}
-		lease, err := l.Try(ctx, name)
-		if err != nil {
-			return nil, name, abandon(err)
-		}
-		leases, acquired = append(leases, lease), append(acquired, lease)
+		leases = append(leases, lease)
 	}
-	// The lease of first may have ended while the others were acquired.
-	if first != nil {
-		if err := first.Extend(ctx); err != nil {
-			return nil, "", abandon(err)
-		}
+	acquired, blocked, err := l.tryEach(ctx, missing)
+	if err == nil && first != nil { // its lease may have ended meanwhile
+		err = first.Extend(ctx)
+	}
+	if err == nil && l.opts.Replicas > 0 {
+		err = l.hub.plain.replicate(ctx, acquired.requests()...)
+	}
+	if err != nil {
+		abandoned := acquired.together(ctx, func(ctx context.Context, lease *Lease) error { return lease.abandon(ctx) })
+		return nil, blocked, errors.Join(err, abandoned)
 	}
 	return leases, "", nil
+}
+
+// tryEach makes one attempt for each lease, in one round trip; those that it acquired have begun. The error is of the
+// first that it did not acquire, which it names.
+func (l *Locker) tryEach(ctx context.Context, leases Leases) (acquired Leases, blocked string, _ error) {
+	sent := time.Now()
+	results, errs := l.hub.plain.tryAll(ctx, leases.requests())
+	var unknown Leases
+	var failed error
+	for i, lease := range leases {
+		r, err := results[i], errs[i]
+		if err == nil {
+			l.hub.floor.note(max(r.Fence, r.Now))
+		}
+		if err == nil && r.Acquired {
+			acquired = append(acquired, lease.begin(sent, lease.request.granted(sent, r)))
+			continue
+		}
+		switch {
+		case err == nil:
+			err = lease.request.heldBy(r)
+		case !errors.Is(err, lua.ErrNotExecuted):
+			unknown = append(unknown, lease)
+			fallthrough
+		default:
+			err = fmt.Errorf("luatomic: acquire all: %q: %w", lease.Name(), recordError(err, lease.Key()))
+		}
+		if failed == nil {
+			blocked, failed = lease.Name(), err
+		}
+	}
+	withdrawn := unknown.together(ctx, func(ctx context.Context, lease *Lease) error {
+		return lease.request.withdraw(ctx, "")
+	})
+	if cause := context.Cause(ctx); failed != nil && cause != nil && !errors.Is(failed, cause) {
+		failed = errors.Join(failed, cause)
+	}
+	return acquired, blocked, errors.Join(failed, withdrawn)
 }
 
 // acquireInOneScript acquires all locks or none, under the token of first if that is not nil. When one is held by
@@ -162,7 +192,7 @@ func (l *Locker) acquireInOneScript(ctx context.Context, names []string, first *
 		return nil, "", err
 	}
 	p := gen.LockAcquireAllParams{
-		Owner: leases[0].Token(), TTL: l.opts.TTL, Delay: l.opts.LockDelay, Note: l.opts.Note,
+		Own: leases[0].request.own, Life: l.opts.life(), Floor: l.hub.floor.last(),
 	}
 	for _, lease := range leases {
 		p.Locks = append(p.Locks, lease.Key())
@@ -175,7 +205,9 @@ func (l *Locker) acquireInOneScript(ctx context.Context, names []string, first *
 	switch {
 	case err != nil:
 		if !errors.Is(err, lua.ErrNotExecuted) {
-			withdrawn := leases.each(func(lease *Lease) error { return lease.request.withdraw(ctx, "") })
+			withdrawn := leases.together(ctx, func(ctx context.Context, lease *Lease) error {
+				return recordError(lease.request.withdraw(ctx, ""), lease.Key()) // it knows which of the keys
+			})
 			err = errors.Join(err, withdrawn)
 		}
 		return nil, "", fmt.Errorf("luatomic: acquire all: %w", err)
@@ -202,7 +234,7 @@ func (l *Locker) oneToken(names []string, first *Lease) (Leases, error) {
 		if first == nil {
 			first = lease
 		}
-		lease.request.token = first.request.token
+		lease.request.token, lease.request.own = first.request.token, first.request.own
 		leases = append(leases, lease)
 	}
 	return leases, nil

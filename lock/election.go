@@ -12,7 +12,7 @@ import (
 )
 
 // Election lets one process of many lead. It is the plain lock of its name, with the leader's value as its note:
-// Info, List, ForceRelease and Steal work on it, and so do the options MaxHold, LockDelay and Priority. It is safe
+// Info, List, ForceRelease and Steal work on it, and so do the options MaxHold and LockDelay. It is safe
 // for concurrent use.
 type Election struct {
 	locker *Locker
@@ -47,7 +47,7 @@ func (e *Election) Campaign(ctx context.Context, value string) (*Leadership, err
 	if err != nil {
 		return nil, err
 	}
-	if _, err := lease.acquire(ctx, lease.request.opts.TTL); err != nil {
+	if _, err := lease.acquire(ctx); err != nil {
 		return nil, err
 	}
 	e.notify(ctx, lease.request.keys)
@@ -73,7 +73,7 @@ func (e *Election) Lead(ctx context.Context, value string, f func(context.Contex
 func (e *Election) candidate(value string) (*Lease, error) {
 	opts := e.locker.opts
 	opts.Note = value
-	return e.locker.With(opts).newLease(e.name)
+	return newLocker(e.locker.hub, opts).newLease(e.name)
 }
 
 // notify has the observers read who leads. Where it fails they read when the lease that they know of is over.
@@ -127,11 +127,11 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 		return fmt.Errorf("luatomic: proclaim %q: %w", l.Name(), err)
 	}
 	held, err := gen.LockNote(ctx, l.election.locker.hub.client, gen.LockNoteParams{
-		Lock: l.Key(), Owner: l.Token(), Note: value,
+		Lock: l.Key(), Owner: l.Token(), Text: value,
 	})
 	switch {
 	case err != nil:
-		return fmt.Errorf("luatomic: proclaim %q: %w", l.Name(), err)
+		return fmt.Errorf("luatomic: proclaim %q: %w", l.Name(), recordError(err, l.Key()))
 	case !held:
 		lost := fmt.Errorf("%w: %q has another leader or none", ErrLost, l.Name())
 		l.lease.state.End(lost)

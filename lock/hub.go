@@ -16,7 +16,7 @@ import (
 // hub is what the Lockers of a process share: the waiters, the leases that are kept, and the connection on which both
 // are notified. A message is one line:
 //
-//	g owner fence start length   the lock is granted to the owner, from start (us) for length (ms)
+//	g owner fence start length key   the lock at the key is granted to the owner, from start (us) for length (ms)
 //	f owner                      the owner makes another attempt: the limit changed, or a permit was given back
 //	n owner length               the owner is next in the queue: it makes an attempt after length (ms)
 //	r token key                  the lock at the key was taken away; that of a permit has no key
@@ -26,7 +26,10 @@ type hub struct {
 	plain         plain
 	permits       permits
 	tokens        *lease.Tokens
+	prefix        string // of the keys
 	inbox         string // channel of this process
+	floor         floor
+	clock         serverClock
 	subscriptions *notify.Hub
 	waiters       *waiters
 	keeper        *lease.Keeper
@@ -41,11 +44,11 @@ func newHub(client lua.Client, prefix string) *hub {
 	tokens := lease.NewTokens()
 	h := &hub{
 		client: client, plain: plain{client}, permits: permits{client}, tokens: tokens,
-		inbox: keys.LockInbox(prefix) + tokens.Process(), subscriptions: s, waiters: newWaiters(s),
-		keeper:    lease.NewKeeper(client, lease.Causes{Lost: ErrLost, MaxHold: ErrMaxHold, Released: ErrReleased}),
+		prefix: prefix, inbox: keys.LockInbox(prefix) + tokens.Process(), subscriptions: s, waiters: newWaiters(s),
+		keeper:    lease.NewKeeper(client, lease.Causes{Lost: ErrLost, MaxHold: ErrMaxHold, Revoked: ErrRevoked, Released: ErrReleased}),
 		observers: observers{subscriptions: s}, closed: make(chan struct{}),
 	}
-	s.Heard, s.Up = h.received, h.resubscribed
+	s.Message, s.Confirmed = h.received, h.confirmed
 	return h
 }
 
@@ -59,12 +62,15 @@ func (h *hub) end() {
 	h.keeper.Close()
 }
 
-// resubscribed is called when a channel is subscribed again: messages of the meantime are lost.
-func (h *hub) resubscribed(channel string) {
-	h.waiters.signalAll(channel)
-	h.observers.signal(channel)
+// confirmed is called when a channel is subscribed. Messages before that are lost. A lease may have been taken away
+// before the first subscription, too: it is kept already while the process subscribes. A waiter joins the queue after it.
+func (h *hub) confirmed(channel string, again bool) {
 	if channel == h.inbox {
 		h.keeper.RenewAll()
+	}
+	if again {
+		h.waiters.signalAll(channel)
+		h.observers.signal(channel)
 	}
 }
 
@@ -81,22 +87,75 @@ func (h *hub) received(channel, message string) {
 	case "e":
 		h.observers.signal(channel)
 	default:
-		h.waiters.received(messageType, token, args)
+		if !h.waiters.received(messageType, token, args) && messageType == "g" {
+			h.giveBack(token, args)
+		}
 	}
+}
+
+// request makes the request of one acquire.
+func (h *hub) request(name string, k keys.Lock, token string, opts *Options, scripts protocol) request {
+	return request{
+		name: name, keys: k, token: token, opts: opts, scripts: scripts, floor: &h.floor, channel: h.channelOf(k),
+	}
+}
+
+// channelOf is the prefix of the channel on which a process is notified of the lock: the name of the process follows.
+func (h *hub) channelOf(k keys.Lock) string {
+	if h.subscriptions.Tagged() {
+		return k.Channel("")
+	}
+	return keys.LockInbox(h.prefix)
+}
+
+// notifyRevoked notifies the process of the token that its lease was taken away. The script did so on the server of the
+// lock; on a cluster or a Ring a process is subscribed to its inbox, which may be on another one.
+func (h *hub) notifyRevoked(ctx context.Context, token, key string) {
+	process, _, ok := strings.Cut(token, ".")
+	if !ok || !h.subscriptions.Tagged() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), notifyTimeout)
+	defer cancel()
+	// Where it fails, the next renewal reports the loss.
+	_ = h.client.Publish(ctx, keys.LockInbox(h.prefix)+process, "r "+token+" "+key).Err()
+}
+
+// giveBack gives back a grant that nobody waits for: its acquire was withdrawn before it joined the queue, or joined it
+// twice. args are those of the message of the grant.
+func (h *hub) giveBack(token, args string) {
+	fields := strings.SplitN(args, " ", 4)
+	if len(fields) < 4 {
+		return
+	}
+	k, plain, err := keys.LockOf(h.prefix, fields[3])
+	if err != nil {
+		return
+	}
+	var scripts protocol = &h.permits
+	if plain {
+		scripts = &h.plain
+	}
+	r := h.request("", k, token, &Options{}, scripts)
+	go func() {
+		// Where it fails, the grant ends with its claim.
+		_ = scripts.giveBack(context.Background(), &r)
+	}()
 }
 
 // inboxTimeout bounds the first subscription to the inbox.
 const inboxTimeout = 10 * time.Second
 
 // subscribeInbox subscribes to the channel of this process, in the background: a lease that is kept needs to know
-// when it is taken away, and does not wait for that.
+// when it is taken away, and does not wait for that. It is called after the lease is kept, so that the confirmation
+// renews the lease.
 func (h *hub) subscribeInbox() {
 	h.subscribed.Do(func() {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), inboxTimeout)
 			defer cancel()
 			// Where it fails, the next renewal notices the loss.
-			_ = h.subscriptions.Join(ctx, h.inbox)
+			_ = h.subscriptions.Subscribe(ctx, h.inbox)
 		}()
 	})
 }

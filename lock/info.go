@@ -41,7 +41,7 @@ func (l *Locker) Info(ctx context.Context, name string) (Info, error) {
 	}
 	r, err := gen.LockInfo(ctx, l.hub.client, gen.LockInfoParams{Lock: k.Record, Queue: k.Queue, Max: shownWaiters})
 	if err != nil {
-		return Info{}, fmt.Errorf("luatomic: info of lock %q: %w", name, err)
+		return Info{}, fmt.Errorf("luatomic: info of lock %q: %w", name, recordError(err, k.Record))
 	}
 	return lockInfo(name, k.Record, r), nil
 }
@@ -49,11 +49,21 @@ func (l *Locker) Info(ctx context.Context, name string) (Info, error) {
 func lockInfo(name, key string, r gen.LockInfoResult) Info {
 	return Info{
 		Name: name, Key: key, Held: r.Held, Owner: r.Owner, Fence: r.Fence, Note: r.Note,
-		Remaining: r.Remaining, Waiting: int(r.Waiting), Waiters: waiterNotes(r.Entries),
+		Remaining: r.Remaining, Waiting: int(r.Waiting), Waiters: lockWaiters(r.Entries),
 	}
 }
 
-// waiterNotes are the notes in entries of a queue.
+// lockWaiters are the notes in entries of the queue of a lock.
+func lockWaiters(entries []string) []string {
+	var notes []string
+	for _, entry := range entries {
+		fields := strings.SplitN(entry, " ", 5)
+		notes = append(notes, fields[len(fields)-1])
+	}
+	return notes
+}
+
+// waiterNotes are the notes in entries of the queue of a semaphore.
 func waiterNotes(entries []string) []string {
 	var notes []string
 	for _, entry := range entries {
@@ -72,7 +82,10 @@ func (l *Locker) ForceRelease(ctx context.Context, name string, fence int64) (bo
 	if err != nil {
 		return false, err
 	}
-	r, err := l.hub.plain.force(ctx, &lease.request, "-", fence)
+	r, err := l.hub.plain.force(ctx, &lease.request, false, fence)
+	if r.Done {
+		l.hub.notifyRevoked(ctx, r.Token, lease.Key())
+	}
 	return r.Done, err
 }
 
@@ -86,8 +99,12 @@ func (l *Locker) Steal(ctx context.Context, name string) (*Lease, error) {
 	}
 	r := &lease.request
 	sent := time.Now()
-	forced, err := l.hub.plain.force(ctx, r, r.token, 0)
+	forced, err := l.hub.plain.force(ctx, r, true, 0)
 	if err == nil {
+		l.hub.floor.note(forced.Fence)
+		if forced.Done {
+			l.hub.notifyRevoked(ctx, forced.Token, lease.Key())
+		}
 		err = l.hub.plain.replicate(ctx, r)
 	}
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -30,10 +31,9 @@ func (l *Locker) newLease(name string) (*Lease, error) {
 		return nil, fmt.Errorf("luatomic: lock: %w", err)
 	}
 	h := l.hub
-	return &Lease{
-		request: request{name: name, keys: k, token: h.tokens.Next(), opts: &l.opts, scripts: &h.plain},
-		hub:     h,
-	}, nil
+	lease := &Lease{request: h.request(name, k, h.tokens.Next(), &l.opts, &h.plain), hub: h}
+	lease.request.own = " " + lease.request.token + l.tail
+	return lease, nil
 }
 
 // try makes one attempt.
@@ -49,24 +49,45 @@ func (l *Lease) try(ctx context.Context) (*Lease, error) {
 	return l.begin(begun, g), nil
 }
 
-// acquire waits for the lock. A lease that another holder's release hands over lasts for claim.
-func (l *Lease) acquire(ctx context.Context, claim time.Duration) (*Lease, error) {
+// acquire waits for the lock. A lease that another holder's release hands over lasts for Claim; it is extended to the
+// whole TTL at once, which confirms it, and the caller does not wait for that.
+func (l *Lease) acquire(ctx context.Context) (*Lease, error) {
 	begun := time.Now()
-	g, err := l.hub.wait(ctx, &l.request, claim)
+	g, err := l.hub.wait(ctx, &l.request)
 	if err != nil {
 		return nil, err
 	}
-	return l.begin(begun, g), nil
+	l.begin(begun, g)
+	if g.claim {
+		go l.confirm(context.WithoutCancel(ctx), g.deadline)
+	}
+	return l, nil
+}
+
+// confirm extends a lease that was handed over.
+func (l *Lease) confirm(ctx context.Context, deadline time.Time) {
+	if l.Err() != nil {
+		return // it is released already
+	}
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	_ = l.state.Extend(ctx) // without an answer the lease ends at its deadline, unless it is renewed before
 }
 
 // do waits for the lock and runs f under it.
 func (l *Lease) do(ctx context.Context, f func(context.Context, *Lease) error) error {
-	o := l.request.opts
-	if _, err := l.acquire(ctx, min(o.Claim, o.TTL)); err != nil {
+	if _, err := l.acquire(ctx); err != nil {
 		return err
 	}
-	l.hub.subscribeInbox()
-	return l.state.Run(ctx, func(ctx context.Context) error { return f(ctx, l) })
+	return l.run(ctx, f)
+}
+
+// run runs f under the lease.
+func (l *Lease) run(ctx context.Context, f func(context.Context, *Lease) error) error {
+	return l.state.Run(ctx, func(ctx context.Context) error {
+		l.hub.subscribeInbox()
+		return f(ctx, l)
+	})
 }
 
 // begin starts the lease that was granted to a caller that has waited since begun.
@@ -113,17 +134,20 @@ func (l *Lease) Err() error { return l.state.Err() }
 // is repeated. Keys: lock:{name}. Cost: O(1); of a permit O(log n) of the holders.
 func (l *Lease) Extend(ctx context.Context) error { return l.state.Extend(ctx) }
 
-// Keep renews the lease three times in its TTL until Release, and returns a context that ends with ctx or with the
-// lease. context.Cause then says why: ErrLost when the server reported the loss or the deadline passed without an
-// answer, else ErrRevoked, ErrMaxHold or ErrReleased. The end of ctx does not release the lease. A second Keep
-// returns a context of its own.
+// Keep renews the lease three times in its TTL until Release or the end of ctx, and returns a context that ends with
+// ctx or with the lease. context.Cause then says why: ErrLost when the server reported the loss or the deadline passed
+// without an answer, else ErrRevoked, ErrMaxHold or ErrReleased. The end of ctx does not release the lease: without a
+// Release it ends after what is left of its TTL. A second Keep returns a context of its own; the lease is renewed until
+// the last of them has ended.
 //
-// The leases of a Locker are renewed together, 500 in one round trip, by one goroutine that runs while there are any.
+// The leases of a client are renewed together, 500 in one round trip, by one goroutine for each server that runs while
+// there are any. A server that hangs ends no lease of another one.
 func (l *Lease) Keep(ctx context.Context) context.Context {
+	kept := l.state.KeepWhile(ctx)
 	if l.Err() == nil {
 		l.hub.subscribeInbox()
 	}
-	return l.state.Keep(ctx)
+	return kept
 }
 
 // Release gives the lock back, and hands it to the next waiter in the same script. It also works after ctx has ended,
@@ -135,6 +159,12 @@ func (l *Lease) Release(ctx context.Context) error { return l.state.Release(ctx)
 // holder is a Lease as its keeper sees it.
 type holder Lease
 
+// Server names the server that has the lock.
+func (h *holder) Server(ctx context.Context) string {
+	_, name, _ := nodes.Of(ctx, h.hub.client, h.request.keys.Record) // without a server, the call has the error
+	return name
+}
+
 // Extend adds the extension to b.
 func (h *holder) Extend(b *lua.Batch, ttl time.Duration) (outcome func() error) {
 	return h.request.scripts.extend(b, &h.request, ttl)
@@ -142,7 +172,7 @@ func (h *holder) Extend(b *lua.Batch, ttl time.Duration) (outcome func() error) 
 
 // Release gives the lock back.
 func (h *holder) Release(ctx context.Context) error {
-	return h.request.scripts.release(ctx, &h.request, "")
+	return h.request.scripts.release(ctx, &h.request, h.fence)
 }
 
 // Ended reports the end of the lease.

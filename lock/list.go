@@ -18,7 +18,8 @@ import (
 // List yields the locks that are held or waited for, in no order, and ends with the first error. It scans the keys of
 // the server, or of every master of a cluster, 500 at a time, and reads the locks of each 500 in one round trip:
 // cheap for the server, slow on one that holds much else. It changes nothing. A lock that changes hands meanwhile may
-// come twice or not at all. Keys: lock:*, lockq:*. Cost: O(n) of the keys of the server.
+// come twice or not at all. A key that holds something else is passed over.
+// Keys: lock:*, lockq:*. Cost: O(n) of the keys of the server.
 func (l *Locker) List(ctx context.Context) iter.Seq2[Info, error] {
 	return list(ctx, l, listing[gen.LockInfoResult, Info]{
 		prefix: "lock", redisType: "string", keysOf: keys.NewLock,
@@ -131,6 +132,9 @@ func (of listing[R, T]) readAll(ctx context.Context, l *Locker, names []string, 
 	_ = b.Exec(ctx) // each future has its own error
 	for _, a := range answers {
 		r, err := a.future.Get()
+		if errors.Is(recordError(err, a.key), ErrNotALock) {
+			continue // as above
+		}
 		if err != nil {
 			return err
 		}

@@ -1,12 +1,16 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
+	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -42,9 +46,20 @@ type HeldError struct {
 func (e *HeldError) Error() string {
 	by := ""
 	if e.Holder != "" {
-		by = " by " + e.Holder
+		by = " by " + printable(e.Holder)
 	}
 	return fmt.Sprintf("%v: %q%s, for %v more unless extended", ErrHeld, e.Name, by, e.Remaining)
+}
+
+// printable is a note for a message to a terminal or a log: quoted where it has anything but graphic characters.
+func printable(note string) string {
+	if len(note) > maxNote {
+		note = note[:maxNote]
+	}
+	if strings.IndexFunc(note, func(r rune) bool { return !strconv.IsGraphic(r) || r == utf8.RuneError }) < 0 {
+		return note
+	}
+	return strconv.QuoteToASCII(note)
 }
 
 // Is matches ErrHeld.
@@ -59,14 +74,17 @@ type Options struct {
 	Tag string
 	// TTL is the length of a lease. Default 10 s; at least 1 ms.
 	TTL time.Duration
-	// Claim is the length of the first lease of a waiter that Do is called for; Do renews it immediately. If the
-	// waiter's process has stopped meanwhile, the next waiter is delayed by this much. Default 1 s; at most TTL.
+	// Claim is the length of the first lease of a waiter to whom the lock is handed over; it is extended to TTL at
+	// once. If the waiter's process has stopped meanwhile, the waiters of other processes are delayed by this much,
+	// once. Default 1 s; at most TTL.
 	Claim time.Duration
+	// Afterlife is how long the record of a lock stays after its release. While it is stored, each fence is greater than
+	// the last, also for a process that does not know the last one, on a server whose clock was set back. The default is
+	// 0: a released lock leaves nothing. After a lease that ended without a release the record stays for Afterlife, and
+	// for a second at least.
+	Afterlife time.Duration
 	// Note tells other processes who the holder is, such as a host name. At most 1024 bytes.
 	Note string
-	// Priority orders the waiters, from -1000 to 1000, the highest first. Waiters of one priority are served in order
-	// of arrival.
-	Priority int
 	// MaxHold ends a lease that long after the lock was acquired, even if it is renewed. Zero is no limit.
 	MaxHold time.Duration
 	// LockDelay keeps the lock closed for that long after a lease that ended without a release, so that the old
@@ -84,39 +102,45 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
-	if o.TTL == 0 {
-		o.TTL = 10 * time.Second
+	for _, d := range []struct {
+		value    *time.Duration
+		fallback time.Duration
+	}{
+		{&o.TTL, 10 * time.Second}, {&o.Claim, time.Second}, {&o.Poll, 50 * time.Millisecond},
+		{&o.ReplicaTimeout, time.Second},
+	} {
+		if *d.value == 0 {
+			*d.value = d.fallback
+		}
 	}
-	if o.TTL > time.Millisecond {
-		o.TTL = o.TTL.Truncate(time.Millisecond) // the scripts count milliseconds
-	}
-	if o.Claim <= 0 {
-		o.Claim = time.Second
-	}
-	o.Claim = max(o.Claim, time.Millisecond)
-	if o.Poll <= 0 {
-		o.Poll = 50 * time.Millisecond
-	}
-	if o.ReplicaTimeout <= 0 {
-		o.ReplicaTimeout = time.Second
+	for _, d := range []*time.Duration{&o.TTL, &o.Claim, &o.Afterlife, &o.LockDelay} {
+		if *d > time.Millisecond {
+			*d = d.Truncate(time.Millisecond) // the scripts count milliseconds
+		}
 	}
 }
+
+// maxDuration bounds the durations of a lock, so that their sum is one.
+const maxDuration = 10 * 365 * 24 * time.Hour
 
 // check returns the first setting that is out of range.
 func (o *Options) check() error {
 	for _, d := range []struct {
-		field string
-		value time.Duration
-	}{{"MaxHold", o.MaxHold}, {"LockDelay", o.LockDelay}} {
-		if d.value < 0 {
-			return &lua.RangeError{Field: d.field, Value: d.value.String(), Min: "0s"}
+		field      string
+		value, min time.Duration
+	}{
+		{"TTL", o.TTL, time.Millisecond}, {"Claim", o.Claim, time.Millisecond}, {"Afterlife", o.Afterlife, 0},
+		{"MaxHold", o.MaxHold, 0}, {"LockDelay", o.LockDelay, 0}, {"ReplicaTimeout", o.ReplicaTimeout, 0},
+		{"Poll", o.Poll, 0},
+	} {
+		if d.value < d.min || d.value > maxDuration {
+			return &lua.RangeError{
+				Field: d.field, Value: d.value.String(), Min: d.min.String(), Max: maxDuration.String(),
+			}
 		}
 	}
-	if o.TTL < time.Millisecond {
-		return &lua.RangeError{Field: "TTL", Value: o.TTL.String(), Min: "1ms"}
-	}
-	if o.Priority < -1000 || o.Priority > 1000 {
-		return &lua.RangeError{Field: "Priority", Value: strconv.Itoa(o.Priority), Min: "-1000", Max: "1000"}
+	if o.Replicas < 0 {
+		return &lua.RangeError{Field: "Replicas", Value: strconv.Itoa(o.Replicas), Min: "0"}
 	}
 	if len(o.Note) > maxNote {
 		return &lua.SizeError{What: "Note", N: len(o.Note), Max: maxNote, Unit: "bytes"}
@@ -134,7 +158,8 @@ const maxNote = 1024
 // and keeps it until Close.
 type Locker struct {
 	opts Options
-	bad  error // what is wrong with opts
+	tail string // of each record
+	bad  error  // what is wrong with opts
 	hub  *hub
 }
 
@@ -149,14 +174,26 @@ func New(client lua.Client, opts *Options) *Locker {
 
 func newLocker(h *hub, opts Options) *Locker {
 	opts.setDefaults()
-	return &Locker{opts: opts, bad: opts.check(), hub: h}
+	return &Locker{opts: opts, tail: opts.tail(), bad: opts.check(), hub: h}
 }
 
-// With returns a Locker with other options that shares the connection of this one and its Prefix. Closing either
-// closes both.
+// With returns a Locker for calls with other options: a field that is not zero takes the place of this Locker's, except
+// Prefix, which stays. It shares the connection of this one and costs one allocation, so it can be made for a single
+// call: locks.With(lock.Options{TTL: time.Minute}).Do(ctx, name, f). Closing either closes both.
 func (l *Locker) With(opts Options) *Locker {
-	opts.Prefix = l.opts.Prefix
-	return newLocker(l.hub, opts)
+	o := l.opts
+	for _, d := range []struct{ own, other *time.Duration }{
+		{&o.TTL, &opts.TTL}, {&o.Claim, &opts.Claim}, {&o.Afterlife, &opts.Afterlife}, {&o.MaxHold, &opts.MaxHold},
+		{&o.LockDelay, &opts.LockDelay}, {&o.ReplicaTimeout, &opts.ReplicaTimeout}, {&o.Poll, &opts.Poll},
+	} {
+		*d.own = cmp.Or(*d.other, *d.own)
+	}
+	o.Tag, o.Note = cmp.Or(opts.Tag, o.Tag), cmp.Or(opts.Note, o.Note)
+	o.Replicas = cmp.Or(opts.Replicas, o.Replicas)
+	if opts.Observe != nil {
+		o.Observe = opts.Observe
+	}
+	return newLocker(l.hub, o)
 }
 
 // Close ends the connections on which the Locker is subscribed. An Acquire that waits returns ErrClosed, and leases
@@ -181,7 +218,7 @@ func (l *Locker) Try(ctx context.Context, name string) (*Lease, error) {
 	return lease.try(ctx)
 }
 
-// Acquire waits until it has the lock or ctx ends. Waiters are served by Options.Priority, then in order of arrival.
+// Acquire waits until it has the lock or ctx ends. Waiters are served in order of arrival.
 // Waiting sends nothing: the script that releases the lock hands it over. When ctx ends, Acquire leaves the queue and
 // returns the last *HeldError joined with the cause; it holds nothing then. When the Locker is closed, it returns
 // ErrClosed.
@@ -192,7 +229,7 @@ func (l *Locker) Acquire(ctx context.Context, name string) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	return lease.acquire(ctx, l.opts.TTL)
+	return lease.acquire(ctx)
 }
 
 // Do acquires the lock as Acquire does, runs f, and releases the lock, also when f panics. It renews the lease while
@@ -205,4 +242,42 @@ func (l *Locker) Do(ctx context.Context, name string, f func(context.Context, *L
 		return err
 	}
 	return lease.do(ctx, f)
+}
+
+// TryDo acquires the lock if it is free, as Try does, and runs f under it, as Do does. Else it returns a *HeldError, and
+// f does not run: so of many processes one does the work that is due.
+// Keys: lock:{name}, lockq:{name}. Cost: O(1).
+func (l *Locker) TryDo(ctx context.Context, name string, f func(context.Context, *Lease) error) error {
+	lease, err := l.newLease(name)
+	if err != nil {
+		return err
+	}
+	if _, err := lease.try(ctx); err != nil {
+		return err
+	}
+	return lease.run(ctx, f)
+}
+
+// Doer is what With needs of a Locker. An interface of one's own with the methods that a program calls is as good: a
+// *Locker implements it, and so does the double of a test (see luatomictest.NewLocks).
+type Doer interface {
+	Do(ctx context.Context, name string, f func(context.Context, *Lease) error) error
+}
+
+// With is Do for a function that returns a value. The lease is that of LeaseFrom. The value is f's, also beside an
+// error, such as the ErrLost of a lease that ended while f ran.
+func With[T any](ctx context.Context, l Doer, name string, f func(context.Context) (T, error)) (value T, err error) {
+	err = l.Do(ctx, name, func(ctx context.Context, _ *Lease) error {
+		var err error
+		value, err = f(ctx)
+		return err
+	})
+	return value, err
+}
+
+// LeaseFrom returns the lease of a context of Do or Lease.Keep, or of one derived from it: the innermost, nil where
+// there is none.
+func LeaseFrom(ctx context.Context) *Lease {
+	h, _ := ctx.Value(lease.Of[*holder]{}).(*holder)
+	return (*Lease)(h)
 }

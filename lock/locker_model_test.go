@@ -244,8 +244,8 @@ func TestLockHistoryCatchesABrokenRelease(t *testing.T) {
 	broken := redis.NewScript(`
 		local record = redis.call('GET', KEYS[1])
 		if record then
-		  local f, waiting = string.match(record, '^(%d+) (%d)')
-		  redis.call('SET', KEYS[1], f .. ' ' .. waiting .. ' - 0 0 0 - ', 'PX', 60000)
+		  local f, sign = string.match(record, '^2 (%d+) (%d)')
+		  redis.call('SET', KEYS[1], '2 ' .. f .. ' ' .. sign .. ' - - 0 0 ', 'PX', 60000)
 		end
 		return 1`)
 	// It takes a release of a lapsed lease while another holds the lock; not every run

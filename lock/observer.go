@@ -55,8 +55,8 @@ func (o *observer) subscribe(ctx context.Context) {
 		return
 	}
 	s := o.of.subscriptions
-	if o.subscribed = s.Join(ctx, o.channel) == nil; !o.subscribed {
-		s.Leave(o.channel)
+	if o.subscribed = s.Subscribe(ctx, o.channel) == nil; !o.subscribed {
+		s.Unsubscribe(o.channel)
 	}
 }
 
@@ -65,7 +65,7 @@ func (o *observer) remove() {
 	delete(o.of.all, o)
 	o.of.mu.Unlock()
 	if o.subscribed {
-		o.of.subscriptions.Leave(o.channel)
+		o.of.subscriptions.Unsubscribe(o.channel)
 	}
 }
 

@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -15,11 +16,11 @@ import (
 // permits is the protocol of the permits of a Semaphore or an RWLock: scripts/sem_*.lua.
 type permits struct{ client lua.Client }
 
-func (p *permits) acquire(ctx context.Context, r *request, entry string) (gen.LockAcquireResult, error) {
+func (p *permits) acquire(ctx context.Context, r *request, a attempt) (gen.LockAcquireResult, error) {
 	o := r.opts
 	result, err := gen.SemAcquire(ctx, p.client, gen.SemAcquireParams{
 		Permits: r.keys.Record, Queue: r.keys.Queue, Owner: r.token, Limit: r.limit, TTL: o.TTL,
-		Band: band(o.Priority), Entry: entry, Note: o.Note,
+		Entry: a.entry, Note: o.Note, Channel: r.channel,
 	})
 	out := gen.LockAcquireResult{
 		Acquired: result.Acquired, Fence: result.Fence, Remaining: result.Remaining, Waiting: result.Waiting,
@@ -28,7 +29,7 @@ func (p *permits) acquire(ctx context.Context, r *request, entry string) (gen.Lo
 	switch {
 	case err != nil:
 	case result.Place == gen.SemAcquirePlaceRefused:
-		err = &LimitError{Name: r.name, Asked: int(r.limit), Limit: int(result.Limit)}
+		err = &LimitError{Name: r.name, Weight: weightOf(r.token), Limit: int(result.Limit)}
 	case result.Place == gen.SemAcquirePlaceJoined:
 		out.Place = gen.LockAcquirePlaceJoined
 	case result.Place == gen.SemAcquirePlaceWaiting:
@@ -37,8 +38,8 @@ func (p *permits) acquire(ctx context.Context, r *request, entry string) (gen.Lo
 	return out, err
 }
 
-func (p *permits) entry(r *request, claim time.Duration, channel string) string {
-	return r.queueEntry(claim, 0, channel)
+func (p *permits) entry(r *request, claim time.Duration) string {
+	return r.token + " " + milliseconds(claim) + "\n" + r.opts.Note
 }
 
 func (p *permits) extend(b *lua.Batch, r *request, ttl time.Duration) func() error {
@@ -50,6 +51,8 @@ func (p *permits) extend(b *lua.Batch, r *request, ttl time.Duration) func() err
 		switch {
 		case err != nil:
 			return fmt.Errorf("luatomic: extend %q: %w", r.name, err)
+		case state == gen.SemExtendResultRevoked:
+			return r.revoked()
 		case state != gen.SemExtendResultExtended:
 			return r.lost(false)
 		}
@@ -57,14 +60,36 @@ func (p *permits) extend(b *lua.Batch, r *request, ttl time.Duration) func() err
 	}
 }
 
-func (p *permits) release(ctx context.Context, r *request, entry string) error {
-	state, err := gen.SemRelease(ctx, p.client, gen.SemReleaseParams{
-		Permits: r.keys.Record, Queue: r.keys.Queue, Owner: r.token, Entry: entry, Note: r.opts.Note,
-	})
-	if err == nil && state == gen.SemReleaseResultExpired {
-		err = r.lost(false)
+func (p *permits) release(ctx context.Context, r *request, _ int64) error {
+	return p.leave(ctx, r, "", gen.SemReleaseHowRelease)
+}
+
+func (p *permits) withdraw(ctx context.Context, r *request, entry string) error {
+	err := p.leave(ctx, r, entry, gen.SemReleaseHowRelease)
+	if errors.Is(err, ErrLost) {
+		return nil
 	}
 	return err
+}
+
+func (p *permits) giveBack(ctx context.Context, r *request) error {
+	return p.leave(ctx, r, "", gen.SemReleaseHowUnconfirmed)
+}
+
+func (p *permits) leave(ctx context.Context, r *request, entry string, how gen.SemReleaseHow) error {
+	state, err := gen.SemRelease(ctx, p.client, gen.SemReleaseParams{
+		Permits: r.keys.Record, Queue: r.keys.Queue, Owner: r.token, Entry: entry, Note: r.opts.Note, How: how,
+		Channel: r.channel,
+	})
+	switch {
+	case err != nil:
+		return recordError(err, r.keys.Record)
+	case state == gen.SemReleaseResultExpired:
+		return r.lost(false)
+	case state == gen.SemReleaseResultRevoked:
+		return r.revoked()
+	}
+	return nil
 }
 
 // permitSet is what a semaphore and a read-write lock have in common.
@@ -81,13 +106,10 @@ func (s *permitSet) newLease(weight int, limit int64) (*Lease, error) {
 		return nil, fmt.Errorf("luatomic: %w", s.bad)
 	}
 	h := s.locker.hub
-	return &Lease{
-		request: request{
-			name: s.name, keys: s.keys, token: h.tokens.Next() + ":" + strconv.Itoa(weight), limit: limit,
-			opts: &s.locker.opts, scripts: &h.permits,
-		},
-		hub: h,
-	}, nil
+	token := h.tokens.Next() + ":" + strconv.Itoa(weight)
+	l := &Lease{request: h.request(s.name, s.keys, token, &s.locker.opts, &h.permits), hub: h}
+	l.request.limit = limit
+	return l, nil
 }
 
 func (s *permitSet) info(ctx context.Context) (SemaphoreInfo, error) {
@@ -98,7 +120,7 @@ func (s *permitSet) info(ctx context.Context) (SemaphoreInfo, error) {
 		})
 	}
 	if err != nil {
-		return SemaphoreInfo{}, fmt.Errorf("luatomic: info of %q: %w", s.name, err)
+		return SemaphoreInfo{}, fmt.Errorf("luatomic: info of %q: %w", s.name, recordError(err, s.keys.Record))
 	}
 	return permitInfo(s.name, s.keys.Record, r), nil
 }
@@ -146,11 +168,15 @@ func (s *permitSet) revoke(ctx context.Context, token string) (bool, error) {
 	var state gen.SemReleaseResult
 	if err == nil {
 		state, err = gen.SemRelease(ctx, s.locker.hub.client, gen.SemReleaseParams{
-			Permits: s.keys.Record, Queue: s.keys.Queue, Owner: token, Inbox: keys.LockInbox(s.locker.opts.Prefix),
+			Permits: s.keys.Record, Queue: s.keys.Queue, Owner: token, How: gen.SemReleaseHowRevoke,
+			Channel: s.locker.hub.channelOf(s.keys),
 		})
 	}
+	if err == nil && state == gen.SemReleaseResultReleased {
+		s.locker.hub.notifyRevoked(ctx, token, "")
+	}
 	if err != nil {
-		return false, fmt.Errorf("luatomic: revoke a permit of %q: %w", s.name, err)
+		return false, fmt.Errorf("luatomic: revoke a permit of %q: %w", s.name, recordError(err, s.keys.Record))
 	}
 	return state == gen.SemReleaseResultReleased, nil
 }

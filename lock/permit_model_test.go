@@ -65,10 +65,7 @@ func (m *modelledSem) gives(t *rapid.T, fence int64, token string) {
 // wantsGrant wants the next grant to be this token's.
 func (m *modelledSem) wantsGrant(t *rapid.T, token string) {
 	for {
-		said, err := m.sub.ReceiveTimeout(m.ctx, 20*time.Second)
-		require.NoError(t, err, "%s was not notified", token)
-		message, ok := said.(*redis.Message)
-		require.True(t, ok)
+		message := m.next(t, token)
 		if rest, granted := strings.CutPrefix(message.Payload, "g "); granted {
 			owner, rest, _ := strings.Cut(rest, " ")
 			require.Equal(t, token, owner)
@@ -79,4 +76,18 @@ func (m *modelledSem) wantsGrant(t *rapid.T, token string) {
 			return
 		}
 	}
+}
+
+// next is the next message; the token is the one that should be notified.
+func (m *modelledSem) next(t *rapid.T, token string) *redis.Message {
+	if len(m.pending) > 0 {
+		message := m.pending[0]
+		m.pending = m.pending[1:]
+		return message
+	}
+	said, err := m.sub.ReceiveTimeout(m.ctx, 20*time.Second)
+	require.NoError(t, err, "%s was not notified", token)
+	message, ok := said.(*redis.Message)
+	require.True(t, ok)
+	return message
 }

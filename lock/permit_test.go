@@ -30,7 +30,7 @@ func TestReleaseOfARevokedPermitSaysSo(t *testing.T) {
 	require.True(t, was)
 	other, err := s.Try(ctx, 1)
 	require.NoError(t, err)
-	require.ErrorIs(t, lease.Release(ctx), lock.ErrLost, "another has it")
+	require.ErrorIs(t, lease.Release(ctx), lock.ErrRevoked, "another has it")
 	require.NoError(t, other.Release(ctx))
 	was, err = s.Revoke(ctx, other.Token())
 	require.NoError(t, err)
@@ -129,7 +129,8 @@ func TestSemaphoreFenceGrows(t *testing.T) {
 		require.NoError(t, c.Del(ctx, lease.Key()).Err())
 	}
 	ahead := time.Now().Add(time.Hour).UnixMicro()
-	require.NoError(t, c.ZAdd(ctx, "sem:{"+name+"}", redis.Z{Score: float64(ahead), Member: "fence"}).Err())
+	require.NoError(t, c.ZAdd(ctx, "sem:{"+name+"}",
+		redis.Z{Score: float64(ahead), Member: "fence"}, redis.Z{Score: 1e15 + 1, Member: "limit"}).Err())
 	for i := range int64(3) {
 		lease, err := s.Try(ctx, 1)
 		require.NoError(t, err)
@@ -150,10 +151,10 @@ func TestSemaphoreHolderLeavesTheQueue(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c, k, permits, queue := semKeys(t)
-	entry := scriptcase.Standing("p.me:2", "nobody")
+	entry := scriptcase.Standing("p.me:2")
 	require.NoError(t, scriptcase.SemOf(5, map[string]float64{"p.me:2": lab.Future}, entry)(ctx, c, k))
 	r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
-		Permits: permits, Queue: queue, Owner: "p.me:2", Limit: 5, TTL: time.Minute, Entry: entry,
+		Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.me:2", Limit: 5, TTL: time.Minute, Entry: entry,
 	})
 	require.NoError(t, err)
 	require.True(t, r.Acquired)
@@ -166,14 +167,14 @@ func TestSemaphoreAttemptAfterAShrink(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c, k, permits, queue := semKeys(t)
-	heavy, light := scriptcase.Standing("p.heavy:5", "c:"+k), scriptcase.Standing("p.light:1", "c:"+k)
-	require.NoError(t, lab.Subscribe(ctx, t, c, "c:"+k))
-	first := scriptcase.Standing("p.first:1", "c:"+k)
+	heavy, light := scriptcase.Standing("p.heavy:5"), scriptcase.Standing("p.light:1")
+	require.NoError(t, lab.Subscribe(ctx, t, c, permits+":p"))
+	first := scriptcase.Standing("p.first:1")
 	set := scriptcase.SemOf(2, map[string]float64{"p.a:2": lab.Future}, first, heavy, light)
 	require.NoError(t, set(ctx, c, k))
 	look := func(token, entry string) gen.SemAcquireResult {
 		r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
-			Permits: permits, Queue: queue, Owner: token, Limit: 5, TTL: time.Minute, Entry: entry,
+			Permits: permits, Queue: queue, Channel: permits + ":", Owner: token, Limit: 5, TTL: time.Minute, Entry: entry,
 		})
 		require.NoError(t, err)
 		return r
@@ -194,14 +195,14 @@ func TestSemaphoreForgetsWhatWasGivenBack(t *testing.T) {
 		"p.live:1": lab.Future,
 	})(ctx, c, k))
 	_, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
-		Permits: permits, Queue: queue, Owner: "p.me:3", Limit: 5, TTL: time.Minute, Note: "mine",
+		Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.me:3", Limit: 5, TTL: time.Minute, Note: "mine",
 	})
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{
 		"p.recent:1", "p.live:1", "p.me:3", "p.me:3\nmine", "limit", "used", "fence",
 	}, c.ZRange(ctx, permits, 0, -1).Val())
 	state, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{
-		Permits: permits, Queue: queue, Owner: "p.me:3", Note: "mine",
+		Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.me:3", Note: "mine",
 	})
 	require.NoError(t, err)
 	require.Equal(t, gen.SemReleaseResultReleased, state)
@@ -217,14 +218,14 @@ func TestSemaphoreFenceIsOnesOwn(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c, k, permits, queue := semKeys(t)
-	sub := c.Subscribe(ctx, "c:"+k)
+	sub := c.Subscribe(ctx, permits+":p")
 	defer sub.Close()
 	_, err := sub.Receive(ctx)
 	require.NoError(t, err)
-	mine := scriptcase.Standing("p.me:1", "c:"+k)
-	require.NoError(t, scriptcase.SemOf(5, nil, mine, scriptcase.Standing("p.x:1", "c:"+k))(ctx, c, k))
+	mine := scriptcase.Standing("p.me:1")
+	require.NoError(t, scriptcase.SemOf(5, nil, mine, scriptcase.Standing("p.x:1"))(ctx, c, k))
 	a, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
-		Permits: permits, Queue: queue, Owner: "p.me:1", Limit: 5, TTL: time.Minute, Entry: mine,
+		Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.me:1", Limit: 5, TTL: time.Minute, Entry: mine,
 	})
 	require.NoError(t, err)
 	require.True(t, a.Acquired)
@@ -247,13 +248,13 @@ func TestSemaphoreKeysExpire(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, c.PTTL(ctx, permits).Val(), 3*time.Hour)
 	_, err = gen.SemAcquire(ctx, c, gen.SemAcquireParams{
-		Permits: permits, Queue: queue, Owner: "p.b:1", Limit: 5, TTL: time.Hour,
-		Entry: scriptcase.Standing("p.b:1", "nobody"),
+		Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.b:1", Limit: 5, TTL: time.Hour,
+		Entry: scriptcase.Standing("p.b:1"),
 	})
 	require.NoError(t, err)
 	require.Positive(t, c.PTTL(ctx, queue).Val())
 	require.NoError(t, c.Del(ctx, permits, queue).Err())
-	_, err = gen.SemResize(ctx, c, gen.SemResizeParams{Permits: permits, Queue: queue, Size: 5})
+	_, err = gen.SemResize(ctx, c, gen.SemResizeParams{Permits: permits, Queue: queue, Channel: permits + ":", Size: 5})
 	require.NoError(t, err)
 	require.Positive(t, c.PTTL(ctx, permits).Val())
 }
@@ -264,13 +265,13 @@ func semEdge(
 	t *testing.T, holders map[string]float64, tokens ...string,
 ) (c *redis.Client, permits, queue string, granted func(n int) []string) {
 	c, k, permits, queue := semKeys(t)
-	sub := c.Subscribe(t.Context(), "c:"+k)
+	sub := c.Subscribe(t.Context(), permits+":p")
 	t.Cleanup(func() { require.NoError(t, sub.Close()) })
 	_, err := sub.Receive(t.Context())
 	require.NoError(t, err)
 	var entries []string
 	for _, token := range tokens {
-		entries = append(entries, scriptcase.Standing(token, "c:"+k))
+		entries = append(entries, scriptcase.Standing(token))
 	}
 	require.NoError(t, scriptcase.SemOf(5, holders, entries...)(t.Context(), c, k))
 	return c, permits, queue, func(n int) (out []string) {
@@ -295,7 +296,7 @@ func TestSemaphoreNewcomerServesTheHead(t *testing.T) {
 		"p.live:4": lab.Future, "p.dead:1": lab.Past,
 	}, "p.head:1")
 	r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
-		Permits: permits, Queue: queue, Owner: "p.me:2", Limit: 5, TTL: time.Minute, Entry: "p.me:2 1000 0 nobody\n",
+		Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.me:2", Limit: 5, TTL: time.Minute, Entry: "p.me:2 1000\n",
 	})
 	require.NoError(t, err)
 	require.False(t, r.Acquired)
@@ -304,7 +305,7 @@ func TestSemaphoreNewcomerServesTheHead(t *testing.T) {
 	require.NoError(t, c.Del(ctx, queue).Err())
 	require.NoError(t, c.ZAdd(ctx, permits, redis.Z{Score: scriptcase.SemBase, Member: "used"}).Err())
 	_, err = gen.SemAcquire(ctx, c, gen.SemAcquireParams{
-		Permits: permits, Queue: queue, Owner: "p.long:1", Limit: 5, TTL: 3 * time.Hour,
+		Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.long:1", Limit: 5, TTL: 3 * time.Hour,
 	})
 	require.NoError(t, err)
 	require.Greater(t, c.PTTL(ctx, permits).Val(), 3*time.Hour)
@@ -327,7 +328,7 @@ func TestSemaphoreReleaseServesWhoCanBeServed(t *testing.T) {
 			"too heavy": "p.heavy:6", "gave up": "p.gone:1", "holds": "p.gone:4", "dead": "p.all:5",
 		}[name]
 		c, permits, queue, granted := semEdge(t, holders, head, "p.next:1")
-		state, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Owner: "p.me:1"})
+		state, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.me:1"})
 		require.NoError(t, err)
 		require.Equal(t, gen.SemReleaseResultReleased, state)
 		want := []string{"p.next:1"}
@@ -346,20 +347,20 @@ func TestSemaphoreReleaseServesWhoCanBeServed(t *testing.T) {
 func TestSemaphoreReleaseTakesBackWhatTheDeadHad(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	permits, queue, channel := "sem:{"+name+"}", "semq:{"+name+"}", name+"-channel"
+	permits, queue, channel := "sem:{"+name+"}", "semq:{"+name+"}", "sem:{"+name+"}:p"
 	inbox := c.Subscribe(ctx, channel)
 	defer inbox.Close()
 	_, err := inbox.Receive(ctx)
 	require.NoError(t, err)
 	acquire := func(owner, entry string) gen.SemAcquireResult {
 		r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
-			Permits: permits, Queue: queue, Owner: owner, Limit: 3, TTL: time.Minute, Entry: entry,
+			Permits: permits, Queue: queue, Channel: permits + ":", Owner: owner, Limit: 3, TTL: time.Minute, Entry: entry,
 		})
 		require.NoError(t, err)
 		return r
 	}
 	release := func(owner string) {
-		r, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Owner: owner})
+		r, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Channel: permits + ":", Owner: owner})
 		require.NoError(t, err)
 		require.Equal(t, gen.SemReleaseResultReleased, r)
 	}
@@ -370,7 +371,7 @@ func TestSemaphoreReleaseTakesBackWhatTheDeadHad(t *testing.T) {
 	release("p.old:1")
 	require.True(t, acquire("p.alive:1", "").Acquired)
 	require.True(t, acquire("p.dead:2", "").Acquired)
-	require.False(t, acquire("p.waits:3", "p.waits:3 60000 0 "+channel+"\n").Acquired)
+	require.False(t, acquire("p.waits:3", "p.waits:3 60000\n").Acquired)
 	require.NoError(t, c.ZAdd(ctx, permits, redis.Z{
 		Member: "p.old:1", Score: -ago(20 * time.Second),
 	}, redis.Z{Member: "p.dead:2", Score: ago(time.Second)}).Err())

@@ -7,41 +7,99 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
-	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 )
 
 // plain is the protocol of a plain lock: scripts/lock_*.lua.
 type plain struct{ client lua.Client }
 
-func (p *plain) acquire(ctx context.Context, r *request, entry string) (gen.LockAcquireResult, error) {
+// tail is the part of a lock's record behind the owner, see lock_acquire.lua.
+func (o *Options) tail() string {
+	return " " + milliseconds(o.LockDelay) + " " + milliseconds(o.after()) + " " + o.Note
+}
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// whole is the record of a lock that nobody waits for.
+func (r *request) whole(fence int64) string {
+	var room [160]byte // for most records
+	record := append(room[:0], "2 "...)
+	record = strconv.AppendInt(record, fence, 10)
+	record = append(record, " 0 -"...)
+	return string(append(record, r.own...))
+}
+
+// life is how long the record of a lock lives: its millisecond rounds up.
+func (o *Options) life() time.Duration { return o.TTL + o.after() + time.Millisecond }
+
+// lapsed is how long the record of a lock stays at least after a lease that was not released.
+const lapsed = time.Second
+
+// after is how long the record of a lock stays after the end of the lease.
+func (o *Options) after() time.Duration { return max(o.Afterlife, lapsed) + o.LockDelay }
+
+func (p *plain) acquire(ctx context.Context, r *request, a attempt) (gen.LockAcquireResult, error) {
 	o := r.opts
-	if entry == "" && o.Replicas == 0 {
-		tried, err := gen.LockTry(ctx, p.client, gen.LockTryParams{
-			Lock: r.keys.Record, Owner: r.token, TTL: o.TTL, Keep: o.TTL + afterlife, Delay: o.LockDelay, Note: o.Note,
-		})
+	if a.entry == "" && o.Replicas == 0 {
+		tried, err := gen.LockTry(ctx, p.client, r.tryParams())
 		if err != nil || tried.State != gen.LockTryStateWanted {
-			return gen.LockAcquireResult{
-				Acquired: tried.State == gen.LockTryStateAcquired, Fence: tried.Fence,
-				Remaining: tried.Remaining, Holder: tried.Holder,
-			}, err
+			return asAcquired(tried), err
 		} // else it is handed to a waiter that lives
 	}
-	params := gen.LockAcquireParams{
-		Lock: r.keys.Record, Queue: r.keys.Queue, Owner: r.token, TTL: o.TTL, Keep: o.TTL + afterlife,
-		Delay: o.LockDelay, Band: band(o.Priority), Entry: entry, Note: o.Note,
-	}
+	params := r.acquireParams(a)
 	if o.Replicas > 0 {
 		return p.acquireReplicated(ctx, r, params)
 	}
 	return gen.LockAcquire(ctx, p.client, params)
 }
 
-// band is the first score in the queue of a priority.
-func band(priority int) int64 { return int64(-priority) << 40 }
+func (r *request) tryParams() gen.LockTryParams {
+	return gen.LockTryParams{Lock: r.keys.Record, Own: r.own, Life: r.opts.life(), Floor: r.floor.last()}
+}
 
-// acquireReplicated is one attempt that waits for replicas in the same round trip. A lock that was handed over was
-// written by another connection, of which WAIT knows nothing: so the lease is extended, which writes it once more.
+func (r *request) acquireParams(a attempt) gen.LockAcquireParams {
+	return gen.LockAcquireParams{
+		Lock: r.keys.Record, Queue: r.keys.Queue, Own: r.own, TTL: r.opts.TTL, Floor: r.floor.last(),
+		Entry: a.entry, Fresh: a.fresh, Channel: r.channel,
+	}
+}
+
+func asAcquired(tried gen.LockTryResult) gen.LockAcquireResult {
+	return gen.LockAcquireResult{
+		Acquired: tried.State == gen.LockTryStateAcquired, Fence: tried.Fence,
+		Remaining: tried.Remaining, Holder: tried.Holder,
+	}
+}
+
+// tryAll makes one attempt for each request: one round trip for all, and one more for locks that are free and waited for.
+func (p *plain) tryAll(ctx context.Context, rs []*request) ([]gen.LockAcquireResult, []error) {
+	b, wanted := lua.NewBatch(p.client), lua.NewBatch(p.client)
+	tries := make([]*lua.Future[gen.LockTryResult], len(rs))
+	for i, r := range rs {
+		tries[i] = gen.LockTryIn(b, r.tryParams())
+	}
+	_ = b.Exec(ctx) // each future has its own error
+	results, errs := make([]gen.LockAcquireResult, len(rs)), make([]error, len(rs))
+	again := make(map[int]*lua.Future[gen.LockAcquireResult])
+	for i, r := range rs {
+		tried, err := tries[i].Get()
+		results[i], errs[i] = asAcquired(tried), err
+		if err == nil && tried.State == gen.LockTryStateWanted {
+			again[i] = gen.LockAcquireIn(wanted, r.acquireParams(attempt{}))
+		}
+	}
+	_ = wanted.Exec(ctx)
+	for i, acquire := range again {
+		results[i], errs[i] = acquire.Get()
+	}
+	return results, errs
+}
+
+// entry is what the queue stores: the first lease and the record from the owner on.
+func (p *plain) entry(r *request, claim time.Duration) string { return milliseconds(claim) + r.own }
+
+// acquireReplicated is one attempt that waits for replicas in the same round trip. A lock that the owner held before
+// was written by another connection, of which WAIT knows nothing: so the lease is extended, which writes it once more.
 func (p *plain) acquireReplicated(
 	ctx context.Context, r *request, params gen.LockAcquireParams,
 ) (gen.LockAcquireResult, error) {
@@ -96,13 +154,15 @@ func (p *plain) replicate(ctx context.Context, held ...*request) error {
 
 func (p *plain) extend(b *lua.Batch, r *request, ttl time.Duration) func() error {
 	future := gen.LockExtendIn(b, gen.LockExtendParams{
-		Lock: r.keys.Record, Owner: r.token, TTL: ttl, Keep: ttl + afterlife,
+		Lock: r.keys.Record, Owner: r.token, TTL: ttl,
 	})
 	return func() error {
 		state, err := future.Get()
 		switch {
 		case err != nil:
-			return fmt.Errorf("luatomic: extend %q: %w", r.name, err)
+			return fmt.Errorf("luatomic: extend %q: %w", r.name, recordError(err, r.keys.Record))
+		case state == gen.LockExtendResultRevoked:
+			return r.revoked()
 		case state != gen.LockExtendResultExtended:
 			return r.lost(state == gen.LockExtendResultTaken)
 		}
@@ -110,50 +170,78 @@ func (p *plain) extend(b *lua.Batch, r *request, ttl time.Duration) func() error
 	}
 }
 
-func (p *plain) release(ctx context.Context, r *request, entry string) error {
-	state, err := gen.LockRelease(ctx, p.client, gen.LockReleaseParams{
-		Lock: r.keys.Record, Queue: r.keys.Queue, Owner: r.token, Keep: r.opts.TTL + afterlife, Entry: entry,
+func (p *plain) release(ctx context.Context, r *request, fence int64) error {
+	state, err := p.sendRelease(ctx, gen.LockReleaseParams{
+		Lock: r.keys.Record, Queue: r.keys.Queue, Owner: r.token, Whole: r.whole(fence),
+		Stay: r.opts.Afterlife, Channel: r.channel,
 	})
 	switch {
 	case err != nil:
-		return err
-	case state == gen.LockReleaseResultReleased, state == gen.LockReleaseResultLeft:
+		return recordError(err, r.keys.Record)
+	case state == gen.LockReleaseResultReleased:
 		return nil
+	case state == gen.LockReleaseResultRevoked:
+		return r.revoked()
 	}
 	return r.lost(state == gen.LockReleaseResultTaken)
 }
 
-// force makes owner the holder, "-" for nobody, if the lock has the fence; 0 is any fence.
-func (p *plain) force(ctx context.Context, r *request, owner string, fence int64) (gen.LockForceResult, error) {
-	o := r.opts
+// sendRelease sends the release, with those of others where they share a round.
+func (p *plain) sendRelease(ctx context.Context, params gen.LockReleaseParams) (gen.LockReleaseResult, error) {
+	if ctx.Value(partKey{}) != nil {
+		state, err, ok := inRound(ctx, func(b *lua.Batch) *lua.Future[gen.LockReleaseResult] {
+			return gen.LockReleaseIn(b, params)
+		})
+		if ok {
+			return state, err
+		}
+	}
+	return gen.LockRelease(ctx, p.client, params)
+}
+
+func (p *plain) withdraw(ctx context.Context, r *request, entry string) error {
+	params := gen.LockLeaveParams{
+		Lock: r.keys.Record, Queue: r.keys.Queue, Owner: r.token, Entry: entry, How: gen.LockLeaveHowVoid,
+		Stay: r.opts.Afterlife, Channel: r.channel,
+	}
+	_, err, ok := inRound(ctx, func(b *lua.Batch) *lua.Future[bool] { return gen.LockLeaveIn(b, params) })
+	if !ok {
+		_, err = gen.LockLeave(ctx, p.client, params)
+	}
+	return err
+}
+
+func (p *plain) giveBack(ctx context.Context, r *request) error {
+	_, err := gen.LockLeave(ctx, p.client, gen.LockLeaveParams{
+		Lock: r.keys.Record, Queue: r.keys.Queue, Owner: r.token, How: gen.LockLeaveHowUnconfirmed,
+		Stay: r.opts.Afterlife, Channel: r.channel,
+	})
+	return err
+}
+
+// force makes the request's token the holder, or nobody if steal is not set, if the lock has the fence; 0 is any fence.
+func (p *plain) force(ctx context.Context, r *request, steal bool, fence int64) (gen.LockForceResult, error) {
+	o, owner := r.opts, "-"
+	if steal {
+		owner = r.token
+	}
 	result, err := gen.LockForce(ctx, p.client, gen.LockForceParams{
-		Lock: r.keys.Record, Queue: r.keys.Queue, Fence: fence, Owner: owner, TTL: o.TTL, Delay: o.LockDelay,
-		Inbox: keys.LockInbox(o.Prefix), Note: o.Note,
+		Lock: r.keys.Record, Queue: r.keys.Queue, Fence: fence, Owner: owner, Own: r.own, Life: o.life(),
+		Floor: r.floor.last(), Stay: o.Afterlife, Channel: r.channel,
 	})
 	if err != nil {
-		return result, fmt.Errorf("luatomic: take lock %q away: %w", r.name, err)
+		return result, fmt.Errorf("luatomic: take lock %q away: %w", r.name, recordError(err, r.keys.Record))
 	}
 	return result, nil
 }
 
-// afterlife is how long the string stays after the lease.
-const afterlife = time.Minute
-
-// lost is the ErrLost of a lock that the server says is another owner's, or expired.
+// lost is an ErrLost that says why, as far as that is known.
 func (r *request) lost(taken bool) error {
-	what := "expired"
 	if taken {
-		what = "another owner"
+		return fmt.Errorf("%w: %q has another owner", ErrLost, r.name)
 	}
-	return fmt.Errorf("%w: %q has %s", ErrLost, r.name, what)
+	return fmt.Errorf("%w: %q has expired", ErrLost, r.name)
 }
 
-func (p *plain) entry(r *request, claim time.Duration, channel string) string {
-	return r.queueEntry(claim, r.opts.LockDelay, channel)
-}
-
-// queueEntry is an entry of the queue; see scripts/lock_acquire.lua.
-func (r *request) queueEntry(claim, delay time.Duration, channel string) string {
-	ms := func(d time.Duration) string { return strconv.FormatInt(int64(d/time.Millisecond), 10) }
-	return r.token + " " + ms(claim) + " " + ms(delay) + " " + channel + "\n" + r.opts.Note
-}
+// revoked is the loss of a lock that was taken away by force.
+func (r *request) revoked() error { return fmt.Errorf("%w: %q", ErrRevoked, r.name) }

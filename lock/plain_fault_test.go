@@ -145,7 +145,7 @@ func TestFenceGrowsOverStepsOfTheServersClock(t *testing.T) {
 		require.NoError(t, lease.Extend(ctx))
 		got := lab.AcquireLater(ctx, l, "x")
 		luatomictest.Eventually(t, 20*time.Second, "it waits", func() bool {
-			return c.ZCard(ctx, "lockq:{x}").Val() == 1
+			return c.LLen(ctx, "lockq:{x}").Val() == 1
 		})
 		now = now.Add(-10 * time.Second)
 		server.SetTime(now)
@@ -160,6 +160,7 @@ func TestFenceGrowsOverStepsOfTheServersClock(t *testing.T) {
 		last = stolen.Fence()
 		now = now.Add(10 * time.Second)
 		server.SetTime(now)
+		server.FastForward(20 * time.Second) // its keys expire by a clock of their own
 		require.ErrorIs(t, stolen.Extend(ctx), lock.ErrLost, "a step forth ends it")
 		require.ErrorIs(t, stolen.Release(ctx), lock.ErrLost)
 	}
@@ -274,30 +275,30 @@ func TestHandOverPassesOver1000DeadProcesses(t *testing.T) {
 	t.Parallel()
 	for name, free := range map[string]func(k lockKeys){
 		"release": func(k lockKeys) {
-			lab.Must(gen.LockRelease(t.Context(), k.c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "me", Keep: time.Hour}))
+			lab.Must(gen.LockRelease(t.Context(), k.c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "me"}))
 		},
-		"force": func(k lockKeys) { k.force(gen.LockForceParams{Owner: "-", Inbox: k.lock}) },
+		"force": func(k lockKeys) { k.force(gen.LockForceParams{Owner: "-", Channel: k.lock}) },
 	} {
-		k := newLockKeys(t, scriptcase.WantedMe)
+		k := newLockKeys(t, scriptcase.WantedMe, time.Minute)
 		k.dead(2500)
 		free(k)
-		require.EqualValues(t, 1500, k.c.ZCard(t.Context(), k.queue).Val(), name)
-		try := lab.Must(gen.LockTry(t.Context(), k.c, gen.LockTryParams{Lock: k.lock, Owner: "new", TTL: time.Minute, Keep: time.Hour}))
+		require.EqualValues(t, 1500, k.c.LLen(t.Context(), k.queue).Val(), name)
+		try := lab.Must(gen.LockTry(t.Context(), k.c, gen.LockTryParams{Lock: k.lock, Own: scriptcase.Own("new"), Life: time.Minute}))
 		require.Equal(t, gen.LockTryStateWanted, try.State, name)
-		require.False(t, k.acquire(gen.LockAcquireParams{Owner: "new", TTL: time.Minute}).Acquired, "%s: others may live behind the dead", name)
-		require.EqualValues(t, 500, k.c.ZCard(t.Context(), k.queue).Val(), name)
-		require.True(t, k.acquire(gen.LockAcquireParams{Owner: "new", TTL: time.Minute}).Acquired, name)
+		require.False(t, k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("new")}).Acquired, "%s: others may live behind the dead", name)
+		require.EqualValues(t, 500, k.c.LLen(t.Context(), k.queue).Val(), name)
+		require.True(t, k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("new")}).Acquired, name)
 		require.Zero(t, k.c.Exists(t.Context(), k.queue).Val(), name)
 	}
 }
 
 // dead puts n waiters into the queue, each of a process of its own that has died.
 func (k lockKeys) dead(n int) {
-	members := make([]redis.Z, n)
-	for i := range members {
-		members[i] = redis.Z{Score: float64(i), Member: fmt.Sprintf("dead%d 5000 0 %s:%d\nnote", i, k.queue, i)}
+	entries := make([]any, n)
+	for i := range entries {
+		entries[i] = scriptcase.EntryOf(fmt.Sprintf("dead%d.1", i))
 	}
-	require.NoError(k.t, k.c.ZAdd(k.t.Context(), k.queue, members...).Err())
+	require.NoError(k.t, k.c.RPush(k.t.Context(), k.queue, entries...).Err())
 }
 
 // A dead waiter costs no write of the record: a record may be large, and the dead many.
@@ -305,21 +306,23 @@ func TestDeadWaitersCostNoWriteOfTheLock(t *testing.T) {
 	t.Parallel()
 	c := luatomictest.StartServer(t).Client()
 	for name, tc := range map[string]struct {
-		text string
-		free func(k lockKeys)
+		text  string
+		lease time.Duration
+		sets  int
+		free  func(k lockKeys)
 	}{
-		"acquire": {scriptcase.LapsedOther, func(k lockKeys) { k.acquire(gen.LockAcquireParams{Owner: "me", TTL: time.Minute}) }},
-		"release": {scriptcase.WantedMe, func(k lockKeys) {
-			lab.Must(gen.LockRelease(t.Context(), c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "me", Keep: time.Hour}))
+		"acquire": {scriptcase.WantedOther, 0, 1, func(k lockKeys) { k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("me")}) }},
+		"release": {scriptcase.WantedMe, time.Minute, 0, func(k lockKeys) {
+			lab.Must(gen.LockRelease(t.Context(), c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "me"}))
 		}},
-		"force": {scriptcase.WantedMe, func(k lockKeys) { k.force(gen.LockForceParams{Owner: "-", Inbox: "i"}) }},
+		"force": {scriptcase.WantedMe, time.Minute, 1, func(k lockKeys) { k.force(gen.LockForceParams{Owner: "-", Channel: "i"}) }},
 	} {
-		require.NoError(t, scriptcase.LockOf(tc.text)(t.Context(), c, name))
+		require.NoError(t, scriptcase.LockOf(tc.text, tc.lease)(t.Context(), c, name))
 		k := lockKeys{t, c, "lock:{" + name + "}", "lockq:{" + name + "}"}
 		k.dead(50)
 		before := lab.Calls(t, c)["set"]
 		tc.free(k)
 		require.Zero(t, c.Exists(t.Context(), k.queue).Val(), name)
-		require.Equal(t, 1, lab.Calls(t, c)["set"]-before, name)
+		require.Equal(t, tc.sets, lab.Calls(t, c)["set"]-before, name)
 	}
 }

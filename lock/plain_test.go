@@ -78,10 +78,11 @@ type lockKeys struct {
 	lock, queue string
 }
 
-func newLockKeys(t *testing.T, text string, entries ...string) lockKeys {
+// newLockKeys stores a record whose lease lasts for the time; 0 is a lease that has ended.
+func newLockKeys(t *testing.T, record string, lease time.Duration, entries ...string) lockKeys {
 	t.Helper()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
-	require.NoError(t, scriptcase.LockOf(text, entries...)(t.Context(), c, name))
+	require.NoError(t, scriptcase.LockOf(record, lease, entries...)(t.Context(), c, name))
 	return lockKeys{t, c, "lock:{" + name + "}", "lockq:{" + name + "}"}
 }
 
@@ -89,7 +90,7 @@ func (k lockKeys) text() string { return k.c.Get(k.t.Context(), k.lock).Val() }
 
 func (k lockKeys) acquire(p gen.LockAcquireParams) gen.LockAcquireResult {
 	k.t.Helper()
-	p.Lock, p.Queue, p.Keep = k.lock, k.queue, time.Hour
+	p.Lock, p.Queue, p.TTL = k.lock, k.queue, time.Minute
 	r, err := gen.LockAcquire(k.t.Context(), k.c, p)
 	require.NoError(k.t, err)
 	return r
@@ -97,25 +98,21 @@ func (k lockKeys) acquire(p gen.LockAcquireParams) gen.LockAcquireResult {
 
 func (k lockKeys) force(p gen.LockForceParams) gen.LockForceResult {
 	k.t.Helper()
-	p.Lock, p.Queue, p.TTL = k.lock, k.queue, time.Minute
+	p.Lock, p.Queue, p.Life, p.Own = k.lock, k.queue, time.Minute, scriptcase.Own(p.Owner)
 	r, err := gen.LockForce(k.t.Context(), k.c, p)
 	require.NoError(k.t, err)
 	return r
 }
 
-// since is a lease of a minute that began so long ago.
-func since(fence int64, waiting int, owner string, ago time.Duration) string {
-	return scriptcase.Record(fence, waiting, owner, time.Now().Add(-ago).UnixMicro(), 60_000)
-}
-
-const aheadOfTheClock int64 = 9_000_000_000_000_000
+// aheadOfTheClock is in the year 2096.
+const aheadOfTheClock int64 = 4_000_000_000_000_000
 
 func TestReleaseByAnotherLeavesTheLock(t *testing.T) {
 	t.Parallel()
-	k := newLockKeys(t, since(7, 0, "other", 0))
+	k := newLockKeys(t, scriptcase.HeldByOther, time.Minute)
 	before := k.text()
 	r, err := gen.LockRelease(t.Context(), k.c, gen.LockReleaseParams{
-		Lock: k.lock, Queue: k.queue, Owner: "me", Keep: time.Hour,
+		Lock: k.lock, Queue: k.queue, Owner: "me", Whole: scriptcase.HeldByMe,
 	})
 	require.NoError(t, err)
 	require.Equal(t, gen.LockReleaseResultTaken, r)
@@ -124,8 +121,8 @@ func TestReleaseByAnotherLeavesTheLock(t *testing.T) {
 
 func TestAcquireAfterOnesOwnLeaseHasEndedIsANewOne(t *testing.T) {
 	t.Parallel()
-	k := newLockKeys(t, since(7, 0, "me", time.Hour))
-	r := k.acquire(gen.LockAcquireParams{Owner: "me", TTL: time.Minute})
+	k := newLockKeys(t, scriptcase.HeldByMe, 0)
+	r := k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("me")})
 	require.True(t, r.Acquired)
 	require.Greater(t, r.Fence, int64(7))
 }
@@ -134,13 +131,19 @@ func TestAcquireAfterOnesOwnLeaseHasEndedIsANewOne(t *testing.T) {
 // next number.
 func TestFenceAheadOfTheClockIsFollowedByTheNext(t *testing.T) {
 	t.Parallel()
-	free := scriptcase.Record(aheadOfTheClock, 0, "-", 0, 0)
-	require.EqualValues(t, aheadOfTheClock+1, newLockKeys(t, free).acquire(gen.LockAcquireParams{
-		Owner: "me", TTL: time.Minute,
+	free := fmt.Sprintf("2 %d 0 - - 0 0 ", aheadOfTheClock)
+	require.EqualValues(t, aheadOfTheClock+1, newLockKeys(t, free, time.Minute).acquire(gen.LockAcquireParams{
+		Own: scriptcase.Own("me"),
 	}).Fence)
-	k := newLockKeys(t, free)
+	k := newLockKeys(t, free, time.Minute)
+	tried, err := gen.LockTry(t.Context(), k.c, gen.LockTryParams{
+		Lock: k.lock, Own: scriptcase.Own("me"), Life: time.Minute,
+	})
+	require.NoError(t, err)
+	require.EqualValues(t, aheadOfTheClock+1, tried.Fence)
+	k = newLockKeys(t, free, time.Minute)
 	r, err := gen.LockAcquireAll(t.Context(), k.c, gen.LockAcquireAllParams{
-		Locks: []string{k.lock}, Owner: "me", TTL: time.Minute,
+		Locks: []string{k.lock}, Own: scriptcase.Own("me"), Life: time.Minute,
 	})
 	require.NoError(t, err)
 	require.Equal(t, []int64{aheadOfTheClock + 1}, r.Fences)
@@ -151,14 +154,14 @@ func TestNewcomerToALostStringDoesNotPassTheQueue(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	channel := luatomictest.Namespace(t)
-	k := newLockKeys(t, "x", "first.1 5000 0 "+channel+"\nfirst")
+	k := newLockKeys(t, "x", time.Minute, scriptcase.EntryOf("first.1"))
 	require.NoError(t, k.c.Del(ctx, k.lock).Err())
-	inbox := k.c.Subscribe(ctx, channel)
+	inbox := k.c.Subscribe(ctx, channel+"first")
 	defer inbox.Close()
 	_, err := inbox.Receive(ctx)
 	require.NoError(t, err)
 	r := k.acquire(gen.LockAcquireParams{
-		Owner: "second.1", TTL: time.Minute, Entry: "second.1 60000 0 " + channel + "\nsecond",
+		Own: scriptcase.Own("second.1"), Entry: scriptcase.EntryOf("second.1"), Channel: channel,
 	})
 	require.False(t, r.Acquired)
 	message, err := inbox.ReceiveMessage(ctx)
@@ -168,10 +171,10 @@ func TestNewcomerToALostStringDoesNotPassTheQueue(t *testing.T) {
 
 func TestLeaseThatHasEndedIsNotExtended(t *testing.T) {
 	t.Parallel()
-	k := newLockKeys(t, since(7, 0, "me", 61*time.Second))
+	k := newLockKeys(t, scriptcase.HeldByMe, 0)
 	before := k.text()
 	r, err := gen.LockExtend(t.Context(), k.c, gen.LockExtendParams{
-		Lock: k.lock, Owner: "me", TTL: time.Second, Keep: time.Hour,
+		Lock: k.lock, Owner: "me", TTL: time.Second,
 	})
 	require.NoError(t, err)
 	require.Equal(t, gen.LockExtendResultExpired, r)
@@ -181,21 +184,21 @@ func TestLeaseThatHasEndedIsNotExtended(t *testing.T) {
 // A Try acquires a free lock whose waiters are all dead.
 func TestTryAcquiresALockThatOnlyTheDeadWaitFor(t *testing.T) {
 	t.Parallel()
-	k := newLockKeys(t, scriptcase.Record(7, 1, "-", 0, 0), scriptcase.EntryOf("dead.1"),
+	k := newLockKeys(t, "2 7 1 - - 0 0 ", time.Minute, scriptcase.EntryOf("dead.1"),
 		scriptcase.EntryOf("dead.2"))
 	tried, err := gen.LockTry(t.Context(), k.c, gen.LockTryParams{
-		Lock: k.lock, Owner: "me", TTL: time.Minute, Keep: time.Hour,
+		Lock: k.lock, Own: scriptcase.Own("me"), Life: time.Minute,
 	})
 	require.NoError(t, err)
 	require.Equal(t, gen.LockTryStateWanted, tried.State, "it does not look into the queue")
-	require.True(t, k.acquire(gen.LockAcquireParams{Owner: "me", TTL: time.Minute}).Acquired)
-	require.Contains(t, k.text(), " 0 me ")
+	require.True(t, k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("me")}).Acquired)
+	require.Contains(t, k.text(), " 0 - me ")
 }
 
 // A steal whose reply was lost is repeated, and is the same one.
 func TestRepeatedStealKeepsItsFence(t *testing.T) {
 	t.Parallel()
-	k := newLockKeys(t, since(7, 0, "thief", 0))
+	k := newLockKeys(t, scriptcase.Record(7, 0, "thief"), time.Minute)
 	before := k.text()
 	require.EqualValues(t, 7, k.force(gen.LockForceParams{Owner: "thief"}).Fence)
 	require.Equal(t, before, k.text())
@@ -206,13 +209,13 @@ func TestRepeatedStealKeepsItsFence(t *testing.T) {
 func TestStealAfterTheLeaseNotifiesNobody(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	k := newLockKeys(t, since(7, 0, "late.1", 61*time.Second))
+	k := newLockKeys(t, scriptcase.Record(7, 0, "late.1"), 0)
 	channel := k.lock + ":inbox:late"
 	inbox := k.c.Subscribe(ctx, channel)
 	defer inbox.Close()
 	_, err := inbox.Receive(ctx)
 	require.NoError(t, err)
-	require.False(t, k.force(gen.LockForceParams{Owner: "thief", Inbox: k.lock + ":inbox:"}).Done)
+	require.False(t, k.force(gen.LockForceParams{Owner: "thief", Channel: k.lock + ":inbox:"}).Done)
 	require.NoError(t, k.c.Publish(ctx, channel, "the end").Err())
 	message, err := inbox.ReceiveMessage(ctx)
 	require.NoError(t, err)
@@ -223,29 +226,42 @@ func TestStealAfterTheLeaseNotifiesNobody(t *testing.T) {
 // waiters go on waiting.
 func TestForceReleaseLeavesTheLockDelay(t *testing.T) {
 	t.Parallel()
-	k := newLockKeys(t, fmt.Sprintf("7 1 gone %d 1000 60000 - ", time.Now().Add(-2*time.Second).UnixMicro()),
-		scriptcase.EntryOf("waiter.1"))
+	k := newLockKeys(t, "2 7 1 - gone 60000 61000 ", 59*time.Second, scriptcase.EntryOf("waiter.1"))
 	before := k.text()
 	require.False(t, k.force(gen.LockForceParams{Owner: "-"}).Done)
 	require.Equal(t, before, k.text())
-	require.EqualValues(t, 1, k.c.ZCard(t.Context(), k.queue).Val())
+	require.EqualValues(t, 1, k.c.LLen(t.Context(), k.queue).Val())
 }
 
-// The owner that released last is kept for repeats; a forced end is no release.
-func TestForcedEndForgetsWhoReleasedLast(t *testing.T) {
+// A forced end leaves a mark: the old holder learns that the lock was taken away, by its next extend and its release,
+// also after another owner has come and gone.
+func TestForcedEndIsReportedToTheOldHolder(t *testing.T) {
 	t.Parallel()
-	k := newLockKeys(t, fmt.Sprintf("7 0 holder %d 60000 0 before ", time.Now().UnixMicro()))
+	k := newLockKeys(t, scriptcase.Record(7, 0, "holder.1"), time.Minute)
 	require.True(t, k.force(gen.LockForceParams{Owner: "-"}).Done)
-	r, err := gen.LockRelease(t.Context(), k.c, gen.LockReleaseParams{
-		Lock: k.lock, Queue: k.queue, Owner: "before", Keep: time.Hour,
-	})
-	require.NoError(t, err)
-	require.Equal(t, gen.LockReleaseResultTaken, r)
+	for _, state := range []string{"free", "another holds it", "free again"} {
+		r, err := gen.LockRelease(t.Context(), k.c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "holder.1"})
+		require.NoError(t, err)
+		require.Equal(t, gen.LockReleaseResultRevoked, r, state)
+		e, err := gen.LockExtend(t.Context(), k.c, gen.LockExtendParams{
+			Lock: k.lock, Owner: "holder.1", TTL: time.Second,
+		})
+		require.NoError(t, err)
+		require.Equal(t, gen.LockExtendResultRevoked, e, state)
+		switch state {
+		case "free":
+			require.True(t, k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("other.1")}).Acquired)
+		case "another holds it":
+			r, err := gen.LockRelease(t.Context(), k.c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "other.1"})
+			require.NoError(t, err)
+			require.Equal(t, gen.LockReleaseResultReleased, r)
+		}
+	}
 }
 
 func TestInfoShowsALockWhoseLeaseHasEndedAsFree(t *testing.T) {
 	t.Parallel()
-	k := newLockKeys(t, since(7, 0, "gone", 61*time.Second))
+	k := newLockKeys(t, scriptcase.Record(7, 0, "gone"), 0)
 	r, err := gen.LockInfo(t.Context(), k.c, gen.LockInfoParams{Lock: k.lock, Queue: k.queue})
 	require.NoError(t, err)
 	require.False(t, r.Held)
@@ -262,8 +278,12 @@ func TestEveryWayToALockHeedsItsOptions(t *testing.T) {
 	})
 	check := func(how, name string, lease *lock.Lease) {
 		t.Helper()
+		luatomictest.Eventually(t, 10*time.Second, how+": the record lives as long as lease and afterlife", func() bool {
+			left := c.PTTL(ctx, "lock:{"+name+"}").Val() // one that is handed over is extended behind its caller
+			return left > 7*time.Second && left <= (12_345+1678+1)*time.Millisecond
+		})
 		r := scriptcase.LockRecord(t, c, name)
-		require.Equal(t, []string{"12345", "678"}, r[4:6], how)
+		require.Equal(t, []string{"678", "1678"}, r[5:7], how)
 		require.Equal(t, "who and why", r[7], how)
 		require.NoError(t, lease.Release(ctx), how)
 	}
@@ -295,7 +315,7 @@ func TestEveryWayToALockHeedsItsOptions(t *testing.T) {
 	require.NoError(t, err)
 	for _, lease := range all {
 		r := strings.SplitN(c.Get(ctx, lease.Key()).Val(), " ", 8)
-		require.Equal(t, []string{"12345", "678", "-", "who and why"}, r[4:])
+		require.Equal(t, []string{"678", "1678", "who and why"}, r[5:])
 	}
 	require.NoError(t, all.Release(ctx))
 }
@@ -307,24 +327,24 @@ func TestLockNoteAndFenceOnlyForTheHolder(t *testing.T) {
 	c, k := luatomictest.Client(t), luatomictest.Namespace(t)
 	lock := "lock:{" + k + "}"
 	for _, tc := range []struct {
-		text, owner string
-		noted       bool
-		fenced      bool
+		text  string
+		life  time.Duration
+		noted bool
 	}{
-		{scriptcase.HeldByMe, "me", true, true},
-		{scriptcase.HeldByOther, "me", false, false},
-		{scriptcase.Record(7, 0, "me", int64(lab.Past)*1000, 1000), "me", false, false},
-		{scriptcase.Record(7, 0, "-", 0, 0), "me", false, false},
-		{"", "me", false, false},
+		{scriptcase.HeldByMe, time.Hour, true},
+		{scriptcase.HeldByOther, time.Hour, false},
+		{scriptcase.HeldByMe, 900 * time.Millisecond, false}, // the lease has ended
+		{"2 7 0 - - 0 0 ", time.Hour, false},
+		{"", 0, false},
 	} {
 		set := func() {
 			require.NoError(t, c.Del(ctx, lock).Err())
 			if tc.text != "" {
-				require.NoError(t, c.Set(ctx, lock, tc.text, time.Hour).Err())
+				require.NoError(t, c.Set(ctx, lock, tc.text, tc.life).Err())
 			}
 		}
 		set()
-		held, err := gen.LockNote(ctx, c, gen.LockNoteParams{Lock: lock, Owner: tc.owner, Note: "new"})
+		held, err := gen.LockNote(ctx, c, gen.LockNoteParams{Lock: lock, Owner: "me", Text: "new"})
 		require.NoError(t, err)
 		require.Equal(t, tc.noted, held, tc)
 		want := tc.text
@@ -333,13 +353,13 @@ func TestLockNoteAndFenceOnlyForTheHolder(t *testing.T) {
 		}
 		require.Equal(t, want, c.Get(ctx, lock).Val())
 		set()
-		held, err = gen.LockFence(ctx, c, gen.LockFenceParams{Lock: lock, Owner: tc.owner, Least: 9})
+		held, err = gen.LockFence(ctx, c, gen.LockFenceParams{Lock: lock, Owner: "me", Least: 9})
 		require.NoError(t, err)
-		require.Equal(t, tc.fenced, held, tc)
+		require.Equal(t, tc.noted, held, tc)
 		want = tc.text
-		if tc.fenced {
-			want = "9" + want[1:]
-			again, err := gen.LockFence(ctx, c, gen.LockFenceParams{Lock: lock, Owner: tc.owner, Least: 8})
+		if tc.noted {
+			want = "2 9" + want[3:]
+			again, err := gen.LockFence(ctx, c, gen.LockFenceParams{Lock: lock, Owner: "me", Least: 8})
 			require.NoError(t, err)
 			require.True(t, again)
 		}

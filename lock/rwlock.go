@@ -54,7 +54,7 @@ func (rw *RWLock) acquire(ctx context.Context, weight int) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	return lease.acquire(ctx, rw.set.locker.opts.TTL)
+	return lease.acquire(ctx)
 }
 
 // Do runs f while it has the lock for writing, as Locker.Do does.

@@ -22,20 +22,21 @@ import (
 // even where a waiter with less weight behind it would fit, so that a heavy one is not passed over for ever. A
 // release grants to as many waiters from the head as fit, in the same script.
 
-// ErrLimit says that the semaphore has another limit. It comes as a *LimitError.
-var ErrLimit = errors.New("luatomic: semaphore has another limit")
+// ErrLimit says that a permit is heavier than the limit of the semaphore, which Resize has lowered. It comes as a
+// *LimitError.
+var ErrLimit = errors.New("luatomic: weight above the limit of the semaphore")
 
-// LimitError says which limit was asked for and which one the semaphore has. It matches ErrLimit.
+// LimitError says which weight was asked for and which limit the semaphore has. It matches ErrLimit.
 type LimitError struct {
 	// Name is the name of the semaphore.
 	Name string
-	// Asked is the limit of the call, Limit that of the semaphore.
-	Asked, Limit int
+	// Weight is that of the call, Limit that of the semaphore.
+	Weight, Limit int
 }
 
-// Error names the semaphore and both limits.
+// Error names the semaphore, the weight and the limit.
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("%v: %q has %d, not %d; use one limit everywhere, or Resize", ErrLimit, e.Name, e.Limit, e.Asked)
+	return fmt.Sprintf("%v: %q has %d, the permit weighs %d; ask for less, or Resize", ErrLimit, e.Name, e.Limit, e.Weight)
 }
 
 // Is matches ErrLimit.
@@ -47,15 +48,16 @@ const maxPermits = 1 << 30
 // Semaphore gives out permits, up to a limit of the sum of their weights. Each permit is a Lease of its own: it can
 // be extended and kept, and ends with its holder. A Semaphore is safe for concurrent use.
 //
-// Of the Options of its Locker it uses Prefix, Tag, TTL, Claim, Note, Priority, MaxHold, Poll and Observe; with
+// Of the Options of its Locker it uses Prefix, Tag, TTL, Claim, Note, MaxHold, Poll and Observe; with
 // LockDelay or Replicas each call returns a [lua.ErrOutOfRange].
 type Semaphore struct {
 	set   permitSet
 	limit atomic.Int64
 }
 
-// Semaphore returns the semaphore of that name. The first acquire of a permit stores the limit; another limit is an
-// ErrLimit until nobody has held or waited for a permit for a minute. Nothing is sent.
+// Semaphore returns the semaphore of that name. The first acquire of a permit stores the limit, which then counts for
+// all until Resize changes it, or until nobody has held or waited for a permit for a minute. So a new limit rolls out
+// without an error on either side: deploy it, then call Resize once. Nothing is sent.
 func (l *Locker) Semaphore(name string, limit int) *Semaphore {
 	s := &Semaphore{set: permitSet{locker: l, name: name}}
 	s.limit.Store(int64(limit))
@@ -72,7 +74,7 @@ func (l *Locker) plainOnly() error {
 		is    bool
 	}{{"LockDelay", o.LockDelay > 0}, {"Replicas", o.Replicas > 0}} {
 		if set.is {
-			return fmt.Errorf("%w: %s is for plain locks only; use Locker.With without it", lua.ErrOutOfRange, set.field)
+			return fmt.Errorf("%w: %s is for plain locks only; use a Locker without it", lua.ErrOutOfRange, set.field)
 		}
 	}
 	return nil
@@ -111,15 +113,15 @@ func (s *Semaphore) Try(ctx context.Context, weight int) (*Lease, error) {
 	return lease.try(ctx)
 }
 
-// Acquire waits until it has a permit of that weight or ctx ends, as Locker.Acquire does. Waiters are served by
-// Options.Priority, then in order of arrival, whatever their weight.
+// Acquire waits until it has a permit of that weight or ctx ends, as Locker.Acquire does. Waiters are served in
+// order of arrival, whatever their weight.
 // Keys: sem:{name}, semq:{name}. Cost: O(log n) of the holders and the waiters.
 func (s *Semaphore) Acquire(ctx context.Context, weight int) (*Lease, error) {
 	lease, err := s.newLease(weight)
 	if err != nil {
 		return nil, err
 	}
-	return lease.acquire(ctx, s.set.locker.opts.TTL)
+	return lease.acquire(ctx)
 }
 
 // Do acquires a permit of that weight, runs f and gives the permit back, as Locker.Do does.
@@ -133,8 +135,8 @@ func (s *Semaphore) Do(ctx context.Context, weight int, f func(context.Context, 
 }
 
 // Resize sets the limit of the semaphore, also for later calls of this Semaphore, and grants what becomes free, in
-// the same script. A smaller limit takes no permit away. A Semaphore with the old limit, in this process or another,
-// gets an ErrLimit. Keys: sem:{name}, semq:{name}. Cost: O(log n) for each permit that is granted.
+// the same script. A smaller limit takes no permit away. It counts for every process from then on, also for one that
+// was made with another limit; a weight above it is an ErrLimit. Keys: sem:{name}, semq:{name}. Cost: O(log n) for each permit that is granted.
 func (s *Semaphore) Resize(ctx context.Context, limit int) error {
 	err := s.set.bad
 	if err == nil {
@@ -143,10 +145,11 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) error {
 	if err == nil {
 		_, err = gen.SemResize(ctx, s.set.locker.hub.client, gen.SemResizeParams{
 			Permits: s.set.keys.Record, Queue: s.set.keys.Queue, Size: int64(limit),
+			Channel: s.set.locker.hub.channelOf(s.set.keys),
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("luatomic: resize semaphore %q: %w", s.set.name, err)
+		return fmt.Errorf("luatomic: resize semaphore %q: %w", s.set.name, recordError(err, s.set.keys.Record))
 	}
 	s.limit.Store(int64(limit))
 	return nil
@@ -183,9 +186,9 @@ type Permit struct {
 // Keys: sem:{name}, semq:{name}. Cost: O(n) of the holders.
 func (s *Semaphore) Info(ctx context.Context) (SemaphoreInfo, error) { return s.set.info(ctx) }
 
-// Revoke takes a permit from its holder and grants to the waiters that fit, in one script. The context of a lease
-// that is kept ends with ErrRevoked as soon as its process is notified; another holder learns of it at its next call.
-// Revoke reports whether the permit was held. Info lists the tokens.
+// Revoke takes a permit from its holder and grants to the waiters that fit, in one script. The context of a lease that
+// is kept ends with ErrRevoked as soon as its process is notified; another holder gets that error from its next Extend
+// or Release within 10 s, and an ErrLost after that. Revoke reports whether the permit was held. Info lists the tokens.
 // Keys: sem:{name}, semq:{name}. Cost: O(log n) of the holders.
 func (s *Semaphore) Revoke(ctx context.Context, token string) (bool, error) {
 	return s.set.revoke(ctx, token)

@@ -248,7 +248,7 @@ func TestSemaphoreRevokeNotifiesTheHolder(t *testing.T) {
 	<-kept.Done()
 	require.ErrorIs(t, context.Cause(kept), lock.ErrRevoked)
 	require.NoError(t, permit(t, next).Release(ctx))
-	require.ErrorIs(t, lease.Release(ctx), lock.ErrLost)
+	require.ErrorIs(t, lease.Release(ctx), lock.ErrRevoked)
 	was, err = s.Revoke(ctx, "nobody.1:1")
 	require.NoError(t, err)
 	require.False(t, was)
@@ -267,7 +267,7 @@ func TestSemaphoreLateAcquireTakesNothing(t *testing.T) {
 	require.Equal(t, gen.SemReleaseResultExpired, state)
 	require.Positive(t, c.PTTL(ctx, k).Val())
 	r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
-		Permits: k, Queue: q, Owner: token, Limit: 1, TTL: time.Minute, Entry: "me.1:1 1000 0 c\n",
+		Permits: k, Queue: q, Owner: token, Limit: 1, TTL: time.Minute, Entry: "me.1:1 1000\n",
 	})
 	require.NoError(t, err)
 	require.False(t, r.Acquired)

@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -26,7 +27,7 @@ func TestSemaphoreAgainstAModel(t *testing.T) {
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	var runs atomic.Int64
 	rapid.Check(t, func(rt *rapid.T) {
-		m := newModelledSem(t.Context(), rt, c, fmt.Sprintf("%s-%d", name, runs.Add(1)))
+		m := newModelledSem(t.Context(), c, fmt.Sprintf("%s-%d", name, runs.Add(1)))
 		defer m.sub.Close()
 		rt.Repeat(map[string]func(*rapid.T){
 			"": m.check, "try": m.try, "wait": m.wait, "wait 2": m.wait, "look": m.recheck, "look 2": m.recheck,
@@ -41,11 +42,13 @@ type modelledSem struct {
 	c              *redis.Client
 	sub            *redis.PubSub
 	permits, queue string
-	live, dead     string // channels
+	pending        []*redis.Message // received while subscribing
+	alive          map[string]bool  // of each token
 	tokens         []string
 
 	limit    int             // 0 while nothing is known
 	holders  map[string]bool // token to whether its lease is the long one
+	handed   map[string]bool // granted in the queue, and not confirmed by a call of the holder
 	over     map[string]bool // their leases have ended
 	marks    map[string]bool // given back: true, given back before it came: false
 	marked   map[string]time.Time
@@ -60,15 +63,14 @@ type semWaiter struct {
 	alive, long  bool
 }
 
-func newModelledSem(ctx context.Context, t *rapid.T, c *redis.Client, k string) *modelledSem {
+func newModelledSem(ctx context.Context, c *redis.Client, k string) *modelledSem {
 	m := &modelledSem{
-		ctx: ctx, c: c, permits: "sem:{" + k + "}", queue: "semq:{" + k + "}", live: "live:" + k, dead: "dead:" + k,
+		ctx: ctx, c: c, permits: "sem:{" + k + "}", queue: "semq:{" + k + "}", alive: make(map[string]bool),
 		given: make(map[int64]string), holders: make(map[string]bool), over: make(map[string]bool),
-		marks: make(map[string]bool), marked: make(map[string]time.Time),
+		handed: make(map[string]bool),
+		marks:  make(map[string]bool), marked: make(map[string]time.Time),
 	}
-	m.sub = c.Subscribe(ctx, m.live)
-	_, err := m.sub.Receive(ctx)
-	require.NoError(t, err)
+	m.sub = c.Subscribe(ctx)
 	return m
 }
 
@@ -95,7 +97,11 @@ func (m *modelledSem) fits(token string) bool {
 	return m.used()+int(scriptcase.SemWeight(token)) <= m.limit
 }
 
-func (m *modelledSem) hold(token string, long bool) { m.holders[token] = long }
+// hold stores a permit that its holder knows of.
+func (m *modelledSem) hold(token string, long bool) {
+	m.holders[token] = long
+	delete(m.handed, token)
+}
 
 // leave takes a token out of the queue.
 func (m *modelledSem) leave(token string) bool {
@@ -123,6 +129,7 @@ func (m *modelledSem) grant(owner string) (mine bool) {
 			mine = true
 		case head.alive:
 			m.hold(head.token, head.long)
+			m.handed[head.token] = true
 			m.notified = append(m.notified, head.token)
 		}
 		m.line = slices.Delete(m.line, 0, 1)
@@ -130,11 +137,24 @@ func (m *modelledSem) grant(owner string) (mine bool) {
 	return mine
 }
 
-// fresh makes a token of some weight.
+// fresh makes a token of some weight, of a process of its own, which lives or not.
 func (m *modelledSem) fresh(t *rapid.T) string {
-	token := fmt.Sprintf("p.%d:%d", len(m.tokens), rapid.IntRange(1, 3).Draw(t, "weight"))
+	process := fmt.Sprint("p", len(m.tokens))
+	token := fmt.Sprintf("%s.1:%d", process, rapid.IntRange(1, 3).Draw(t, "weight"))
 	m.tokens = append(m.tokens, token)
-	return token
+	if m.alive[token] = rapid.IntRange(0, 3).Draw(t, "dead") > 0; !m.alive[token] {
+		return token
+	}
+	require.NoError(t, m.sub.Subscribe(m.ctx, m.permits+":"+process))
+	for {
+		said, err := m.sub.ReceiveTimeout(m.ctx, 20*time.Second)
+		require.NoError(t, err)
+		message, ok := said.(*redis.Message)
+		if !ok {
+			return token
+		}
+		m.pending = append(m.pending, message)
+	}
 }
 
 // known draws a token, mostly one that holds or waits.
@@ -174,7 +194,7 @@ func (m *modelledSem) draw(t *rapid.T) (limit int, ttl time.Duration, long bool)
 func (m *modelledSem) acquire(t *rapid.T, w semWaiter, limit int, ttl time.Duration) {
 	m.notified = nil
 	r, err := gen.SemAcquire(m.ctx, m.c, gen.SemAcquireParams{
-		Permits: m.permits, Queue: m.queue, Owner: w.token, Limit: int64(limit), TTL: ttl, Entry: w.entry,
+		Permits: m.permits, Queue: m.queue, Channel: m.permits + ":", Owner: w.token, Limit: int64(limit), TTL: ttl, Entry: w.entry,
 	})
 	require.NoError(t, err)
 	place, mine := gen.SemAcquirePlaceNone, false
@@ -185,8 +205,11 @@ func (m *modelledSem) acquire(t *rapid.T, w semWaiter, limit int, ttl time.Durat
 	case held:
 		m.leave(w.token)
 		mine = true
+		if m.handed[w.token] { // its lease begins with the call that confirms it
+			m.hold(w.token, w.long)
+		}
 	case marked:
-	case m.limit != 0 && m.limit != limit && (!queued || int(scriptcase.SemWeight(w.token)) > m.limit):
+	case int(scriptcase.SemWeight(w.token)) > cmp.Or(m.limit, limit):
 		place = gen.SemAcquirePlaceRefused
 		if queued {
 			m.leave(w.token)
@@ -241,12 +264,8 @@ func (m *modelledSem) try(t *rapid.T) {
 
 func (m *modelledSem) wait(t *rapid.T) {
 	limit, ttl, long := m.draw(t)
-	w := semWaiter{token: m.fresh(t), alive: rapid.Bool().Draw(t, "alive"), long: long}
-	channel := m.dead
-	if w.alive {
-		channel = m.live
-	}
-	w.entry = fmt.Sprintf("%s %d 0 %s\n", w.token, ttl.Milliseconds(), channel)
+	w := semWaiter{token: m.fresh(t), long: long}
+	w.alive, w.entry = m.alive[w.token], fmt.Sprintf("%s %d\n", w.token, ttl.Milliseconds())
 	m.acquire(t, w, limit, ttl)
 }
 
@@ -275,7 +294,7 @@ func (m *modelledSem) release(t *rapid.T) {
 		entry = m.line[i].entry
 	}
 	got, err := gen.SemRelease(m.ctx, m.c, gen.SemReleaseParams{
-		Permits: m.permits, Queue: m.queue, Owner: token, Entry: entry,
+		Permits: m.permits, Queue: m.queue, Channel: m.permits + ":", Owner: token, Entry: entry,
 	})
 	require.NoError(t, err)
 	want := gen.SemReleaseResultExpired
@@ -305,18 +324,19 @@ func (m *modelledSem) extend(t *rapid.T) {
 	m.notified = nil
 	got, err := gen.SemExtend(m.ctx, m.c, gen.SemExtendParams{Permits: m.permits, Owner: token, TTL: time.Hour})
 	require.NoError(t, err)
-	_, held := m.holders[token]
-	require.Equal(t, held, got == gen.SemExtendResultExtended)
-	if held {
-		m.holders[token] = true
+	want := gen.SemExtendResultExpired
+	if _, held := m.holders[token]; held {
+		m.hold(token, true)
+		want = gen.SemExtendResultExtended
 	}
+	require.Equal(t, want, got)
 }
 
 func (m *modelledSem) resize(t *rapid.T) {
 	limit := rapid.IntRange(2, 7).Draw(t, "limit")
 	m.notified = nil
 	before, err := gen.SemResize(m.ctx, m.c, gen.SemResizeParams{
-		Permits: m.permits, Queue: m.queue, Size: int64(limit),
+		Permits: m.permits, Queue: m.queue, Channel: m.permits + ":", Size: int64(limit),
 	})
 	require.NoError(t, err)
 	require.Equal(t, int64(m.limit), before)

@@ -129,26 +129,45 @@ func TestSemaphoreRefusesBadNumbersBeforeAnyIO(t *testing.T) {
 	require.ErrorIs(t, err, lua.ErrBadName)
 }
 
-func TestSemaphoreLimitIsOneForAll(t *testing.T) {
+// While a new limit is rolled out neither the old processes nor the new ones get an error. The stored limit counts.
+func TestSemaphoreNewLimitRollsOut(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	old, l, name, _ := newSemaphore(t, 2, nil)
+	one, err := old.Try(ctx, 1)
+	require.NoError(t, err)
+	deployed := l.Semaphore(name, 3)
+	two, err := deployed.Try(ctx, 1)
+	require.NoError(t, err)
+	_, err = deployed.Try(ctx, 1)
+	require.ErrorIs(t, err, lock.ErrHeld, "the old limit counts until Resize")
+	waits := acquiring(ctx, old, 1)
+	waitForPermits(t, old, 1)
+	require.NoError(t, deployed.Resize(ctx, 3))
+	three := permit(t, waits)
+	_, err = old.Try(ctx, 1)
+	require.ErrorIs(t, err, lock.ErrHeld)
+	for _, lease := range []*lock.Lease{one, two, three} {
+		require.NoError(t, lease.Release(ctx))
+	}
+	info, err := old.Info(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 3, info.Limit)
+}
+
+func TestSemaphoreWeightAboveTheStoredLimit(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s, l, name, _ := newSemaphore(t, 2, nil)
 	one, err := s.Try(ctx, 1)
 	require.NoError(t, err)
-	other := l.Semaphore(name, 3)
-	_, err = other.Acquire(ctx, 1)
+	_, err = l.Semaphore(name, 3).Acquire(ctx, 3)
 	var limit *lock.LimitError
 	require.ErrorAs(t, err, &limit)
 	require.ErrorIs(t, err, lock.ErrLimit)
-	require.Equal(t, lock.LimitError{Name: name, Asked: 3, Limit: 2}, *limit)
-	require.ErrorContains(t, err, "has 2, not 3")
-	require.NoError(t, other.Resize(ctx, 3))
-	two, err := other.Try(ctx, 2)
-	require.NoError(t, err)
-	_, err = s.Try(ctx, 1)
-	require.ErrorIs(t, err, lock.ErrLimit)
+	require.Equal(t, lock.LimitError{Name: name, Weight: 3, Limit: 2}, *limit)
+	require.ErrorContains(t, err, "has 2, the permit weighs 3")
 	require.NoError(t, one.Release(ctx))
-	require.NoError(t, two.Release(ctx))
 }
 
 func TestSemaphoreResizeGrantsAndTakesNothingAway(t *testing.T) {
@@ -253,7 +272,7 @@ func TestSemaphoreDeadWaitersArePassedOver(t *testing.T) {
 	bury := func(n, weight int) {
 		for i := range n {
 			require.NoError(t, c.ZAdd(ctx, "semq:{"+name+"}", redis.Z{
-				Score: float64(-1000 + i), Member: fmt.Sprintf("dead.%d:%d 60000 0 nobody%s\n", i, weight, name),
+				Score: float64(-1000 + i), Member: fmt.Sprintf("dead%d.1:%d 60000\n", i, weight),
 			}).Err())
 		}
 	}

@@ -4,17 +4,18 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/clock"
 )
 
-// wait returns when the lock is granted to r or ctx ends. A lease that is handed over lasts for claim.
-func (h *hub) wait(ctx context.Context, r *request, claim time.Duration) (grant, error) {
-	channel := h.channel(r)
+// wait returns when the lock is granted to r or ctx ends. A lease that is handed over lasts for Claim.
+func (h *hub) wait(ctx context.Context, r *request) (grant, error) {
+	channel := r.channel + h.tokens.Process()
 	var held *HeldError
-	if !h.subscriptions.Listening(channel) {
+	if !h.subscriptions.Subscribed(channel) {
 		// Most locks are free: no connection is opened for those.
 		g, by, err := r.try(ctx)
 		if err != nil || by == nil {
@@ -22,34 +23,45 @@ func (h *hub) wait(ctx context.Context, r *request, claim time.Duration) (grant,
 		}
 		held = by
 	}
-	if err := h.subscriptions.Join(ctx, channel); err != nil {
-		h.subscriptions.Leave(channel)
+	if err := h.join(ctx, channel); err != nil {
 		return h.poll(ctx, r, held)
 	}
 	if h.subscriptions.Tagged() {
-		defer h.subscriptions.Leave(channel)
+		defer h.subscriptions.Unsubscribe(channel)
 	} // else it is the channel of the process, which stays
-	return h.queue(ctx, r, channel, r.scripts.entry(r, claim, channel), held)
+	return h.queue(ctx, r, channel, held)
 }
 
-// channel is where this process is notified of the lock.
-func (h *hub) channel(r *request) string {
-	if h.subscriptions.Tagged() {
-		return r.keys.Channel(h.tokens.Process())
+// join subscribes to the channel. It returns when ctx ends, also while the server does not answer.
+func (h *hub) join(ctx context.Context, channel string) error {
+	joined := make(chan error, 1)
+	go func() { joined <- h.subscriptions.Subscribe(ctx, channel) }()
+	select {
+	case err := <-joined:
+		if err != nil {
+			h.subscriptions.Unsubscribe(channel)
+		}
+		return err
+	case <-ctx.Done():
+		go func() {
+			<-joined
+			h.subscriptions.Unsubscribe(channel)
+		}()
+		return context.Cause(ctx)
 	}
-	return h.inbox
 }
 
 // queue waits in the queue of the lock; held is what a first attempt found, nil for none.
-func (h *hub) queue(ctx context.Context, r *request, channel, entry string, held *HeldError) (grant, error) {
+func (h *hub) queue(ctx context.Context, r *request, channel string, held *HeldError) (grant, error) {
 	w := h.waiters.add(r, channel)
 	defer h.waiters.remove(w)
+	a := attempt{r.scripts.entry(r, min(r.opts.Claim, r.opts.TTL)), h.fresh(w)}
 	for {
 		if h.subscriptions.Tagged() {
 			_ = h.subscriptions.Follow(ctx, channel) // else another node forwards the message, and does not count it
 		}
 		w.asked = time.Now()
-		result, err := r.attempt(ctx, entry)
+		result, err := r.attempt(ctx, a)
 		switch {
 		case err == nil && result.Acquired:
 			if w.notified && result.Remaining == 0 { // the message was of an older grant
@@ -64,21 +76,66 @@ func (h *hub) queue(ctx context.Context, r *request, channel, entry string, held
 			return grant{}, err
 		}
 		h.queued(w, result)
+		a.fresh = gen.LockAcquireFreshAgain
 		g, again, err := h.await(ctx, w)
 		switch {
 		case again:
 		case err == nil:
 			return g, nil
 		default:
-			return grant{}, errors.Join(held, err, r.withdraw(ctx, entry))
+			return grant{}, errors.Join(held, err, r.withdraw(ctx, a.entry))
 		}
 	}
 }
 
+// fresh is how the first attempt of the waiter joins the queue: it asks for the remaining time of the lease unless
+// another waiter of this process makes the next attempt in time, and for the clock unless that is known.
+func (h *hub) fresh(w *waiter) gen.LockAcquireFresh {
+	if h.subscriptions.Tagged() || !h.clock.known() || !h.waiters.armed(w) {
+		return gen.LockAcquireFreshAsks
+	}
+	return gen.LockAcquireFreshKnows
+}
+
+// serverClock is what a process knows of the clock of its one server.
+type serverClock struct {
+	mu    sync.Mutex
+	asked time.Time // when the call was sent whose reply had
+	us    int64     // the server's clock
+}
+
+// clockAge is how long a clock reading is used: clocks run at different speeds.
+const clockAge = 10 * time.Second
+
+func (c *serverClock) known() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.asked) < clockAge
+}
+
+func (c *serverClock) set(asked time.Time, us int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked, c.us = asked, us
+}
+
+func (c *serverClock) reading() (asked time.Time, us int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked, c.us
+}
+
 // queued notes what an attempt that found the lock held says.
 func (h *hub) queued(w *waiter, result gen.LockAcquireResult) {
-	w.server, w.fence = result.Now, result.Fence
-	h.waiters.recheckAfter(w, result.Remaining+time.Millisecond)
+	w.fence = result.Fence
+	if result.Now != 0 {
+		w.server = serverReading{w.asked, result.Now}
+		h.clock.set(w.asked, result.Now)
+		h.waiters.recheckAfter(w, result.Remaining+time.Millisecond)
+	} else {
+		w.server.asked, w.server.us = h.clock.reading()
+		h.waiters.recheckSoon(w)
+	}
 	joined := result.Place == gen.LockAcquirePlaceJoined
 	h.waiters.queued(w, joined)
 	if joined {
@@ -91,7 +148,7 @@ func (h *hub) await(ctx context.Context, w *waiter) (g grant, again bool, err er
 	select {
 	case m := <-w.grants:
 		w.notified = true
-		g = grant{m.fence, w.deadline(m)}
+		g = grant{fence: m.fence, deadline: w.deadline(m), claim: true}
 		// A message can be late: after an attempt that found another holder.
 		valid := m.fence >= w.fence && time.Now().Before(g.deadline)
 		return g, !valid || h.confirms(w.request), nil

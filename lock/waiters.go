@@ -39,10 +39,15 @@ type waiter struct {
 	inQueue  bool // the server has its entry and has not taken it out; guarded by the lock of waiters
 	notified bool // the last message was a grant
 
-	// The server's clock as of the last reply, when that was asked for, and a fence that every later grant exceeds.
-	asked  time.Time
-	server int64 // us
-	fence  int64
+	asked  time.Time // when the last attempt was sent
+	server serverReading
+	fence  int64 // every later grant exceeds it
+}
+
+// serverReading is the server's clock in us, as the reply to a call says that was sent at asked.
+type serverReading struct {
+	asked time.Time
+	us    int64
 }
 
 // grantMessage is the notification of a hand-over.
@@ -56,8 +61,8 @@ type grantMessage struct {
 // deadline is the end of a granted lease by this process' clock: no later than the server's. The server's clock says
 // how old the grant is; where that was set back, it is as old as the message.
 func (w *waiter) deadline(m grantMessage) time.Time {
-	since := time.Duration(m.start-w.server) * time.Microsecond
-	byClock := lease.End(w.asked, since+m.length)
+	since := time.Duration(m.start-w.server.us) * time.Microsecond
+	byClock := lease.End(w.server.asked, since+m.length)
 	if byMessage := m.received.Add(m.length); byMessage.Before(byClock) {
 		return byMessage
 	}
@@ -130,6 +135,22 @@ func (ws *waiters) recheckAfter(w *waiter, d time.Duration) {
 	ws.arm(g, d)
 }
 
+// armed reports whether an attempt of the group of w is under way or timed.
+func (ws *waiters) armed(w *waiter) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return w.group.armed
+}
+
+// recheckSoon has w make an attempt where its group has no timer: the reply did not say how long the lease lasts.
+func (ws *waiters) recheckSoon(w *waiter) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if !w.group.armed {
+		w.signal()
+	}
+}
+
 // maxRecheck bounds the time between two attempts, so that the queue in Redis, which expires after two minutes, lives
 // as long as a process waits.
 const maxRecheck = 30 * time.Second
@@ -176,7 +197,7 @@ func (ws *waiters) queued(w *waiter, joined bool) {
 		return
 	}
 	if !ws.subscriptions.Tagged() { // else Follow did so
-		go ws.subscriptions.Renew(w.group.channel) // it may have to wait for a call
+		go ws.subscriptions.Reconnect(w.group.channel) // it may have to wait for a call
 	}
 	for _, other := range w.group.members {
 		if other != w {
@@ -199,15 +220,14 @@ func (ws *waiters) signalAll(channel string) {
 	}
 }
 
-// received takes a message of that type to the waiter with the token. One that no waiter is left for is dropped: a
-// waiter that leaves the queue gives back what it was granted.
-func (ws *waiters) received(messageType, token, args string) {
+// received takes a message of that type to the waiter with the token, and reports whether there is one.
+func (ws *waiters) received(messageType, token, args string) bool {
 	now := time.Now()
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	w := ws.byToken[token]
 	if w == nil {
-		return
+		return false
 	}
 	switch messageType {
 	case "g":
@@ -220,6 +240,7 @@ func (ws *waiters) received(messageType, token, args string) {
 			ws.armByMessage(w.group, time.Duration(ms)*time.Millisecond)
 		}
 	}
+	return true
 }
 
 // granted passes the message of a grant to the waiter. The caller holds the lock.

@@ -122,7 +122,7 @@ func TestDeadWaitersAreSkipped(t *testing.T) {
 	// The kernel closes their connections, and the server takes note.
 	listen := luatomictest.Client(t)
 	luatomictest.Eventually(t, 30*time.Second, "the server knows", func() bool {
-		for _, e := range listen.ZRange(t.Context(), "lockq:{"+name+"}", 0, -2).Val() {
+		for _, e := range listen.LRange(t.Context(), "lockq:{"+name+"}", 0, -2).Val() {
 			channel := strings.Fields(e)[3]
 			if listen.PubSubNumSub(t.Context(), channel).Val()[channel] > 0 {
 				return false

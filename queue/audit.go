@@ -22,8 +22,7 @@ type Audited struct {
 	GhostTotal int
 	// StaleNames counts unique names held by deleted jobs: no other job can get them.
 	StaleNames int
-	// StaleCounts counts the failures, and the marks of cancelled jobs, of deleted jobs: nothing else would remove
-	// them.
+	// StaleCounts counts the failures, options and marks of deleted jobs: nothing else would remove them.
 	StaleCounts int
 	// DeadBytes is what must be added to the size of the dead set to make it right.
 	DeadBytes int
@@ -125,19 +124,21 @@ func (a *audit) findGhosts(ctx context.Context) error {
 	})
 }
 
-// findCounts suspects failures of deleted jobs.
+// findCounts suspects failures and options of deleted jobs.
 func (a *audit) findCounts(ctx context.Context) error {
 	var suspects []gen.QueueMendSuspect
-	err := a.scanHash(ctx, a.queue.keys.Failures, false, func(page []string) error {
-		for i := range page {
-			page[i] = strings.TrimSuffix(page[i], "\n") // a count and a reason are two fields
-		}
-		return a.withoutBody(ctx, page, func(i int) {
-			suspects = append(suspects, gen.QueueMendSuspect{Kind: gen.QueueMendKindCount, ID: page[i]})
+	for _, key := range []string{a.queue.keys.Failures, a.queue.keys.Options} {
+		err := a.scanHash(ctx, key, false, func(page []string) error {
+			for i := range page {
+				page[i] = strings.TrimSuffix(page[i], "\n") // a count and a reason are two fields
+			}
+			return a.withoutBody(ctx, page, func(i int) {
+				suspects = append(suspects, gen.QueueMendSuspect{Kind: gen.QueueMendKindCount, ID: page[i]})
+			})
 		})
-	})
-	if err != nil {
-		return err
+		if err != nil {
+			return err
+		}
 	}
 	return a.judge(ctx, suspects, func(string, int64) { a.out.StaleCounts++ })
 }

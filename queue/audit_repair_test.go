@@ -97,7 +97,7 @@ func repairParams(q *queue.Queue) gen.QueueMendParams {
 	return gen.QueueMendParams{
 		Ready: lab.Key(q, "r"), Scheduled: lab.Key(q, "s"), Bodies: lab.Key(q, "b"), Leases: lab.Key(q, "l"),
 		Failures: lab.Key(q, "n"), Dead: lab.Key(q, "d"), Unique: lab.Key(q, "u"), Expiry: lab.Key(q, "ux"),
-		Control: lab.Key(q, "c"), Wake: lab.Key(q, "w"),
+		Control: lab.Key(q, "c"), Wake: lab.Key(q, "w"), Options: lab.Key(q, "o"),
 	}
 }
 

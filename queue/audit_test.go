@@ -78,8 +78,8 @@ func TestAuditFindsAndRepairs(t *testing.T) {
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
 		"dead deleted": {del("d"), queue.Audited{Checked: 6, Lost: []string{"dead"}, DeadBytes: -4, Repaired: 2},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
-		"bodies deleted": {del("b"), queue.Audited{Ghosts: []string{"dead", "leased", "scheduled"}, StaleNames: 4,
-			StaleCounts: 2, DeadBytes: -4, Repaired: 10},
+		"bodies deleted": {del("b"), queue.Audited{Ghosts: []string{"dead", "leased", "scheduled"}, StaleNames: 5,
+			StaleCounts: 2, DeadBytes: -4, Repaired: 11},
 			none},
 		"one body deleted": {func(ctx context.Context, c *redis.Client, q *queue.Queue) {
 			c.HDel(ctx, lab.Key(q, "b"), "scheduled")

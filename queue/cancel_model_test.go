@@ -37,11 +37,12 @@ func (m *modelled) reschedule(t *rapid.T) {
 }
 
 func (m *queueModel) cancel(id string) queue.State {
+	if _, ok := m.leased[id]; ok {
+		m.failures[id] = "x"
+		return queue.Leased
+	}
 	if _, there := m.bodies[id]; !there || m.failures[id] == "x" {
 		return queue.Absent
-	}
-	if _, ok := m.leased[id]; ok {
-		return queue.Leased
 	}
 	defer m.release(id)
 	if _, ok := m.scheduled[id]; ok {
@@ -51,8 +52,7 @@ func (m *queueModel) cancel(id string) queue.State {
 		return queue.Scheduled
 	}
 	if _, ok := m.dead[id]; ok {
-		m.dig(id)
-		delete(m.bodies, id)
+		m.deleteDead(id)
 		return queue.Dead
 	}
 	m.forget(id)

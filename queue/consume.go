@@ -14,7 +14,7 @@ import (
 // dead set. Any other error returns it, to be delivered again after ConsumeOptions.Backoff, or moves it to the dead
 // set once it has failed Options.MaxFailures times. The context ends when the lease is lost, with the cause
 // ErrLeaseLost, also while the server is out of reach: the lease is over by the clocks of the process then. From then
-// on another worker may do the same work. A job that the handler settles itself, with a method of d, is neither renewed
+// on another worker may do the same work. It ends with the cause ErrCancelled when the job was cancelled. A job that the handler settles itself, with a method of d, is neither renewed
 // nor acked again; its result only goes to OnError.
 type Handler func(ctx context.Context, d *Delivery) error
 
@@ -58,14 +58,16 @@ type ConsumeOptions struct {
 	Grace time.Duration
 	// Drain ends Consume when the queue holds no ready, scheduled or leased job.
 	Drain bool
-	// OnError, if set, receives the errors of failed calls and of handlers. Consume continues.
+	// OnError, if set, receives the errors of failed calls, and those of handlers as a *JobError, which names the job
+	// and what follows. Consume continues.
 	OnError func(err error)
 }
 
 // Consumed counts what a consumer and its handlers did. Retried are the jobs that were returned: failed, snoozed or
-// interrupted.
+// interrupted. Expired are those that no handler got, since their ExpiresAt had passed. Cancelled are those that a Cancel
+// has ended, but for jobs whose handler returned nil all the same: they are acked.
 type Consumed struct {
-	Acked, Retried, Dead int
+	Acked, Retried, Dead, Expired, Cancelled int
 }
 
 // Consume takes jobs and runs the handler on each until ctx ends or, with Drain, until the queue is empty. It
@@ -82,47 +84,65 @@ type Consumed struct {
 // key of the wrong type (lua.ErrWrongType), a closed client (redis.ErrClosed), a lease below a millisecond
 // (lua.ErrOutOfRange).
 //
-// Cost: one Take for each batch, one Ack for each batch, one Extend each third of a lease, and a connection for the
-// subscription. An idle consumer sends one Take each Idle.
+// Cost: one Take for each batch, one Ack for each batch, one Extend each third of a lease, and one connection for the
+// subscriptions of all consumers, pollers and lock waiters of the client. An idle consumer has two goroutines and sends
+// one Take each Idle.
 func (q *Queue) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (Consumed, error) {
-	c, err := newConsumer(q, opts, h)
+	return consume(ctx, opts, h, Source{Queue: q})
+}
+
+func consume(ctx context.Context, opts *ConsumeOptions, h Handler, from ...Source) (Consumed, error) {
+	c, err := newConsumer(opts, h, from)
 	if err != nil {
 		return Consumed{}, err
 	}
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
-	subscribed, unsubscribe := context.WithCancel(work)
-	defer unsubscribe()
-	var background, handlers sync.WaitGroup
-	background.Go(func() { c.renew(work) })
-	background.Go(func() { c.notifications.Run(subscribed, q.client) })
+	c.presence = joinPresence(c)
+	defer c.presence.leave(c)
+	var background sync.WaitGroup
+	c.notifications.Start(work)
 	background.Go(func() { c.settle(work) })
-	for range c.opts.Concurrency {
-		c.startHandler(&handlers, ctx, work)
-	}
 	err = c.fetch(ctx, work)
-	close(c.prefetched)
-	unsubscribe()
-	background.Go(func() { c.stopWaiting(work) })
-	c.awaitHandlers(&handlers, stop)
+	c.notifications.Stop()
+	for _, q := range c.queues {
+		background.Go(func() { q.stopWaiting(work, c.waiter) })
+	}
+	if c.cutOff {
+		background.Go(func() { c.returnUnanswered(work) })
+	}
+	c.awaitHandlers(stop)
 	close(c.outcomes)
 	stop(nil)
 	background.Wait()
-	return Consumed{Acked: int(c.acked.Load()), Retried: int(c.retried.Load()), Dead: int(c.dead.Load())}, err
+	return c.consumed(), err
 }
 
-// consumer is one Consume: fetch takes jobs, handlers work on them, settle acks or returns them, renew extends
-// leases.
-type consumer struct {
-	queue *Queue
-	opts  ConsumeOptions
-	h     Handler
+// consumed are the counts so far.
+func (c *consumer) consumed() Consumed {
+	return Consumed{
+		Acked: int(c.acked.Load()), Retried: int(c.retried.Load()),
+		Dead: int(c.dead.Load()), Expired: int(c.expired.Load()), Cancelled: int(c.cancelled.Load()),
+	}
+}
 
-	notifications *notify.Listener
-	channel       string         // among the waiters since the last take, or empty
+// consumer is one Consume: fetch takes jobs, handlers work on them, settle acks or returns them. The keeper of a queue
+// renews the leases of its jobs.
+type consumer struct {
+	queues []*Queue
+	lease  time.Duration // the shortest of the queues
+	opts   ConsumeOptions
+	h      Handler
+
+	name          string // among the waiters
+	notifications *notify.Signal
+	taker         *taker
+	cutOff        bool           // the end of ctx has cut off the last take
+	waiter        string         // the name since the last take, or empty while no notification can arrive
 	prefetched    chan *Delivery // taken, no handler has it yet
 	outcomes      chan outcome   // of handlers that have returned
 	inFlight      atomic.Int64   // jobs taken whose handler has not returned
+	busy          atomic.Int64   // handlers that work on a job
 	freed         chan struct{}  // a handler has returned
 
 	started      time.Time
@@ -130,16 +150,23 @@ type consumer struct {
 	handlerTime  atomic.Int64 // moving mean, ns
 	prefetchTime atomic.Int64 // handler time to prefetch, ns
 
-	mu   sync.Mutex // guards held
-	held map[*Delivery]*heldLease
+	presence *presence
+	handlers sync.WaitGroup
+	mu       sync.Mutex // guards running and held
+	running  int        // handlers
+	held     map[*Delivery]bool
 
-	acked, retried, dead atomic.Int64
+	acked, retried, dead, expired, cancelled atomic.Int64
 }
 
-func newConsumer(q *Queue, opts *ConsumeOptions, h Handler) (*consumer, error) {
-	c := &consumer{queue: q, h: h, started: time.Now(), held: make(map[*Delivery]*heldLease)}
+func newConsumer(opts *ConsumeOptions, h Handler, from []Source) (*consumer, error) {
+	c := &consumer{h: h, started: time.Now(), taker: newTaker(from...), held: make(map[*Delivery]bool)}
+	c.lease = from[0].Queue.opts.Lease
+	for _, s := range from {
+		c.queues, c.lease = append(c.queues, s.Queue), min(c.lease, s.Queue.opts.Lease)
+	}
 	var err error
-	if c.notifications, err = q.newListener(); err != nil {
+	if c.name, c.notifications, err = newSignal(c.queues...); err != nil {
 		return nil, err
 	}
 	if opts != nil {

@@ -39,9 +39,9 @@ const (
 	killConcurrency = 4
 	// killBacklog keeps jobs ready, so that workers die while they work.
 	killBacklog = 100
-	// killDelay is how long after the end of a dead worker's lease its jobs may wait for another worker: half of the
-	// default idle time.
-	killDelay = 5 * time.Second
+	// killDelay is how long after the end of a dead worker's lease its jobs may wait for another worker, behind the
+	// backlog, on a machine that has more to do.
+	killDelay = 20 * time.Second
 )
 
 // The environment of a worker process.

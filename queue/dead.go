@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -10,14 +11,38 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
+// ErrNameHeld reports that a dead job was not requeued, because another job holds its unique name.
+var ErrNameHeld = errors.New("luatomic: another job holds the unique name; requeue when that one is done, or cancel one")
+
+// NameHeld is a job that stays dead, and the job that holds its unique name.
+type NameHeld struct{ ID, Holder string }
+
+// NameHeldError lists the jobs that a Requeue has left dead. It matches ErrNameHeld. The call succeeded for the others.
+type NameHeldError struct{ Jobs []NameHeld }
+
+func (e *NameHeldError) Error() string {
+	first := e.Jobs[0]
+	if len(e.Jobs) == 1 {
+		return fmt.Sprintf("%v: job %q, held by %q", ErrNameHeld, first.ID, first.Holder)
+	}
+	return fmt.Sprintf("%v: %d jobs, the first %q, held by %q", ErrNameHeld, len(e.Jobs), first.ID, first.Holder)
+}
+
+// Is matches ErrNameHeld.
+func (e *NameHeldError) Is(target error) bool { return target == ErrNameHeld }
+
 // Requeue makes dead jobs ready again, with no failures counted, and returns how many. Ids that are not dead are
-// skipped. After a lost reply Requeue repeats itself; jobs that the first attempt moved are not counted then.
+// skipped. A job takes its unique name again, from now until it is acked, cancelled or dead; a UniqueTTL does not count
+// again. While another job holds the name, the job stays dead and a NameHeldError names both.
+// The limit of the queue does not hold it up. After a lost reply Requeue repeats itself; jobs that the first attempt
+// moved are not counted then.
 //
 // Without ids it reads the ids of up to 200 jobs that died first and requeues them in a second round trip, so that
-// a repeat moves the same jobs and no others. Then it returns how many it read; 0 means that no job is dead.
+// a repeat moves the same jobs and no others. Then it returns how many of them do not stay dead; 0 without an error
+// means that no job is dead.
 //
 // One script for up to 200 ids, atomic to other clients. A write refused half-way can deliver a job twice, never
-// lose one. Keys: d, r, b, n, c, w. Cost: O(log n) for each.
+// lose one. Keys: d, r, b, n, c, w, u, ux. Cost: O(log n) for each.
 func (q *Queue) Requeue(ctx context.Context, ids ...string) (int, error) {
 	if len(ids) > 0 {
 		return q.revive(ctx, ids)
@@ -26,7 +51,12 @@ func (q *Queue) Requeue(ctx context.Context, ids ...string) (int, error) {
 	if err != nil {
 		return 0, q.wrap("requeue in", fmt.Errorf("%w: %w", lua.ErrNotExecuted, err))
 	}
-	if _, err := q.revive(ctx, oldest); err != nil {
+	_, err = q.revive(ctx, oldest)
+	var held *NameHeldError
+	switch {
+	case errors.As(err, &held):
+		return len(oldest) - len(held.Jobs), err
+	case err != nil:
 		return 0, err
 	}
 	return len(oldest), nil
@@ -35,19 +65,26 @@ func (q *Queue) Requeue(ctx context.Context, ids ...string) (int, error) {
 func (q *Queue) revive(ctx context.Context, ids []string) (int, error) {
 	p := q.requeueParams()
 	total := 0
+	var held []NameHeld
 	for chunk := range slices.Chunk(ids, maxRows) {
 		p.IDs = chunk
-		n, err := gen.QueueRequeue(ctx, q.client, p)
+		r, err := gen.QueueRequeue(ctx, q.client, p)
 		if err != nil {
 			return total, q.wrap("requeue in", err)
 		}
-		total += int(n)
+		total += int(r.Moved)
+		for _, h := range r.Held {
+			held = append(held, NameHeld{ID: h.ID, Holder: h.Holder})
+		}
+	}
+	if len(held) > 0 {
+		return total, q.wrap("requeue in", &NameHeldError{Jobs: held})
 	}
 	return total, nil
 }
 
 // DeadLimits bound the dead set: by number of jobs, by bytes of their bodies, and by time since death, by the
-// server's clock. A zero field sets no bound.
+// server's clock. A zero field sets no bound, but for Options.Dead.Jobs, which has a default.
 type DeadLimits struct {
 	Jobs  int
 	Bytes int
@@ -58,11 +95,12 @@ type DeadLimits struct {
 // returns those deleted before.
 //
 // Each script deletes up to 200 jobs, atomic to other clients. A write refused half-way leaves some of them. Keys:
-// d, b, n, c. Cost: O(log n) for each.
+// d, b, n, c, u. Cost: O(log n) for each.
 func (q *Queue) Trim(ctx context.Context, limits DeadLimits) (int, error) {
 	p := gen.QueueTrimParams{
 		Dead: q.keys.Dead, Bodies: q.keys.Bodies, Failures: q.keys.Failures, Control: q.keys.Control,
-		Keep: orUnbounded(int64(limits.Jobs)), Bytes: orUnbounded(int64(limits.Bytes)),
+		Options: q.keys.Options, Finished: q.keys.Finished,
+		Unique: q.keys.Unique, Keep: orUnbounded(int64(limits.Jobs)), Bytes: orUnbounded(int64(limits.Bytes)),
 		Age: orUnbounded(limits.Age.Milliseconds()), Max: maxRows,
 	}
 	total := 0

@@ -11,8 +11,15 @@ func (m *modelled) requeue(t *rapid.T) {
 	ids := rapid.SliceOfN(drawID, 0, 2).Draw(t, "ids")
 	from := m.now(t)
 	got, err := m.long.Requeue(m.ctx, ids...)
-	require.NoError(t, err)
-	require.Equal(t, m.model.requeue(ids, span{from, m.now(t)}), got)
+	n, held := m.model.requeue(ids, span{from, m.now(t)})
+	require.Equal(t, n, got)
+	if len(held) == 0 {
+		require.NoError(t, err)
+		return
+	}
+	var e *queue.NameHeldError
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, held, e.Jobs)
 }
 
 func (m *modelled) trim(t *rapid.T) {
@@ -22,18 +29,28 @@ func (m *modelled) trim(t *rapid.T) {
 	require.Equal(t, m.model.trim(keep), got)
 }
 
-func (m *queueModel) requeue(ids []string, now span) (n int) {
+func (m *queueModel) requeue(ids []string, now span) (n int, held []queue.NameHeld) {
 	if len(ids) == 0 {
 		ids = inOrder(m.dead, noEnd)
 	}
 	for _, id := range ids {
-		if _, ok := m.dead[id]; ok {
-			m.dig(id)
-			m.ready = append(m.ready, slot{id, now})
-			n++
+		if _, ok := m.dead[id]; !ok {
+			continue
 		}
+		if name := m.holds["j:"+id]; name != "" {
+			if holder := m.holder(name, now.from); holder != "" && holder != id {
+				held = append(held, queue.NameHeld{ID: id, Holder: holder})
+				continue
+			}
+			m.holds["k:"+name], m.ends[name] = id, noEnd
+		}
+		if !m.unmark(id) {
+			m.ready = append(m.ready, slot{id, now})
+		}
+		m.dig(id)
+		n++
 	}
-	return n
+	return n, held
 }
 
 func (m *queueModel) trim(keep int) (n int) {
@@ -41,8 +58,8 @@ func (m *queueModel) trim(keep int) (n int) {
 		if len(m.dead) <= keep {
 			break
 		}
-		m.dig(id)
-		delete(m.bodies, id)
+		m.deleteDead(id)
+		delete(m.holds, "j:"+id)
 		n++
 	}
 	return n
@@ -52,6 +69,6 @@ func (m *queueModel) trim(keep int) (n int) {
 func (m *queueModel) dig(id string) {
 	delete(m.dead, id)
 	m.deadBytes -= len(m.bodies[id])
-	m.counted = true
+	m.counted = m.deadBytes != 0 // the field goes with the last byte
 	m.forget(id)
 }

@@ -60,3 +60,37 @@ func TestTrimKeepsTheDeadWithinLimits(t *testing.T) {
 	require.Equal(t, 3, trim(queue.DeadLimits{Age: 500 * time.Millisecond}))
 	require.Zero(t, c.Exists(ctx, lab.Key(q, "d"), lab.Key(q, "b"), lab.Key(q, "n")).Val())
 }
+
+// A queue in which jobs have died, and that is empty again, leaves no key but receipts, which expire.
+func TestDrainedQueueLeavesNoKey(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	for name, remove := range map[string]func(q *queue.Queue) error{
+		"requeue": func(q *queue.Queue) error {
+			_, err := q.Requeue(ctx, "j")
+			require.NoError(t, err)
+			return lab.TakeOne(t, q).Ack(ctx)
+		},
+		"cancel": func(q *queue.Queue) error { _, err := q.Cancel(ctx, "j"); return err },
+		"trim":   func(q *queue.Queue) error { _, err := q.Trim(ctx, queue.DeadLimits{Jobs: 1}); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q, c := lab.NewQueue(t, nil)
+			lab.Push(t, q, queue.Job{ID: "j", Body: []byte("body"), Unique: "u"})
+			require.NoError(t, lab.TakeOne(t, q).Bury(ctx, "why"))
+			if name == "trim" {
+				lab.Push(t, q, queue.Job{ID: "last"})
+				require.NoError(t, lab.TakeOne(t, q).Bury(ctx, "why"))
+			}
+			require.NoError(t, remove(q))
+			if name == "trim" {
+				_, err := q.Cancel(ctx, "last")
+				require.NoError(t, err)
+			}
+			for key := range lab.Dump(ctx, t, c, q.Name()) {
+				require.Positive(t, c.PTTL(ctx, key).Val(), key)
+			}
+		})
+	}
+}

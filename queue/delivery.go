@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -22,6 +24,8 @@ type Delivery struct {
 	EnqueuedAt time.Time
 	// Attempt is 1 for the first delivery of the job.
 	Attempt int
+	// Details has the fields of the job that do not travel in its body.
+	Details
 
 	queue *Queue
 	// fence is the score of the lease in Redis: its end in us.
@@ -30,7 +34,18 @@ type Delivery struct {
 	unanswered atomic.Pointer[extension]
 	// settled says how the lease was ended; the zero value says that no call has ended it.
 	settled atomic.Int32
-	end     leaseEnd
+	// settling counts the calls on their way that end the lease.
+	settling atomic.Int32
+	// cancelled says that an extend has learnt of a Cancel.
+	cancelled atomic.Bool
+	// finished says that the handler has returned.
+	finished atomic.Bool
+	// consumer has the delivery, if one has.
+	consumer *consumer
+	lease    lease.Lease
+	taken    time.Time     // by the server's clock
+	wait     time.Duration // from EnqueuedAt to the take
+	expiry   time.Time     // when the job expires, on the clock of the process; zero for never
 }
 
 // How a delivery was settled.
@@ -40,7 +55,14 @@ const (
 	settledReturned
 	settledDead
 	settledLost
+	settledCancelled
 )
+
+// cancel ends the context of the handler. The lease runs out, unless the handler returns before.
+func (d *Delivery) cancel() {
+	d.cancelled.Store(true)
+	d.lease.End(ErrCancelled)
+}
 
 // Deadline is when the lease ends, by the server's clock. Each Extend moves it; Consume extends leases by itself.
 func (d *Delivery) Deadline() time.Time { return time.UnixMicro(d.fence.Load()) }
@@ -118,6 +140,9 @@ func (q *Queue) Ack(ctx context.Context, ds ...*Delivery) error {
 			if err != nil {
 				return nil, q.wrap("ack on", err)
 			}
+			for i := range verdicts { // one that is gone was acked before
+				verdicts[i] = min(verdicts[i], 1)
+			}
 			return verdicts, nil
 		}, func(*Delivery) int32 { return settledAcked })
 	})
@@ -125,11 +150,11 @@ func (q *Queue) Ack(ctx context.Context, ds ...*Delivery) error {
 
 // Nack returns the deliveries to the queue after a failure. Without a delay the jobs are ready immediately, behind
 // the others; with one they are scheduled, by the server's clock. Each job counts one failure and keeps the first
-// KiB of the reason. A lost lease is named in a LeaseLostError, also when the first attempt of this call returned
-// the job and its reply was lost. A negative delay is lua.ErrOutOfRange.
+// KiB of the reason. A lost lease is named in a LeaseLostError. A job that was cancelled meanwhile is deleted instead,
+// without an error. After a lost reply the call repeats itself, with the same verdicts. A negative delay is lua.ErrOutOfRange.
 //
 // One script for up to 200 deliveries, atomic to other clients. A write refused half-way can deliver a job twice,
-// never lose one. Keys: l, r, s, b, n, d, u, ux, c, w. Cost: O(log n) for each.
+// never lose one. Keys: l, r, s, b, n, d, u, ux, c, w, o, f, i. Cost: O(log n) for each.
 func (q *Queue) Nack(ctx context.Context, delay time.Duration, reason string, ds ...*Delivery) error {
 	if err := checkDelay(delay); err != nil {
 		return q.wrap("nack on", err)
@@ -177,6 +202,7 @@ func (q *Queue) giveBack(ctx context.Context, how func(*Delivery) gen.QueueNackJ
 	return q.inChunks(ds, maxNack, func(ds []*Delivery) error {
 		return q.endLeases(ctx, ds, func(ds []*Delivery, fences []int64) ([]int64, error) {
 			p := q.nackParams()
+			p.Receipt = q.keys.Receipt(rand.Text()[:16])
 			p.Jobs = make([]gen.QueueNackJob, len(ds))
 			for i, d := range ds {
 				j := how(d)
@@ -198,37 +224,66 @@ func (q *Queue) giveBack(ctx context.Context, how func(*Delivery) gen.QueueNackJ
 	})
 }
 
+// maxEndings bounds how often a call that ends leases is repeated because an extend has moved their fences.
+const maxEndings = 10
+
+// errMoving reports an extend at each attempt to end a lease.
+var errMoving = fmt.Errorf("the leases were extended during each of %d attempts; extend less often", maxEndings)
+
 // endLeases ends the leases with call, which gets the fences and returns the verdicts, 0 for a lost lease. An extend
 // that runs at the same moment, or whose reply was lost, moves a fence: the call is then repeated with the new one.
 func (q *Queue) endLeases(ctx context.Context, ds []*Delivery,
 	call func([]*Delivery, []int64) ([]int64, error), as func(*Delivery) int32) error {
-	if err := q.repeatExtends(ctx, ds); err != nil {
-		return err
+	for _, d := range ds {
+		d.settling.Add(1)
 	}
+	defer func(ds []*Delivery) {
+		for _, d := range ds {
+			d.settling.Add(-1)
+		}
+	}(ds)
+	var errs []error
+	for range maxEndings {
+		if err := q.repeatExtends(ctx, ds); err != nil {
+			return joinLost(append(errs, err)...)
+		}
+		moved, err := endOnce(ds, call, as)
+		errs = append(errs, err)
+		if ds = moved; len(ds) == 0 {
+			return joinLost(errs...)
+		}
+	}
+	return joinLost(append(errs, q.wrap("end leases of", errMoving))...)
+}
+
+// endOnce makes one attempt to end the leases, and returns those whose fence has moved.
+func endOnce(ds []*Delivery, call func([]*Delivery, []int64) ([]int64, error),
+	as func(*Delivery) int32) (moved []*Delivery, _ error) {
 	fences := make([]int64, len(ds))
 	for i, d := range ds {
 		fences[i] = d.fence.Load()
 	}
 	verdicts, err := call(ds, fences)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var moved []*Delivery
+	if len(verdicts) != len(ds) {
+		return nil, fmt.Errorf("%w: %d verdicts for %d deliveries", lua.ErrBadReply, len(verdicts), len(ds))
+	}
 	for i, d := range ds {
 		switch {
+		case verdicts[i] == 2:
+			d.settled.Store(settledCancelled)
 		case verdicts[i] != 0:
 			d.settled.Store(as(d))
 		case d.unanswered.Load() != nil || d.fence.Load() != fences[i]:
-			moved, verdicts[i] = append(moved, d), 1
+			moved = append(moved, d)
+			verdicts[i] = 1 // the next attempt has the verdict
 		default:
 			d.settled.CompareAndSwap(notSettled, settledLost)
 		}
 	}
-	err = lostError(ds, verdicts)
-	if len(moved) > 0 {
-		err = joinLost(err, q.endLeases(ctx, moved, call, as))
-	}
-	return err
+	return moved, lostError(ds, verdicts)
 }
 
 // inChunks calls f for each run of at most n deliveries and joins the errors; lost leases of all runs become one

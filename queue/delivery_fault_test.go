@@ -73,7 +73,7 @@ func TestRepeatedExtendLeavesTheNextHolderAlone(t *testing.T) {
 	lab.Push(t, q, queue.Job{ID: "x"})
 	d := lab.TakeOne(t, q)
 	call := gen.QueueExtendParams{
-		Leases: lab.Key(q, "l"), Receipt: lab.Key(q, "i:token"), Lease: time.Minute,
+		Leases: lab.Key(q, "l"), Failures: lab.Key(q, "n"), Receipt: lab.Key(q, "i:token"), Lease: time.Minute,
 		Jobs: []gen.QueueExtendJob{{ID: "x", Fence: d.Deadline().UnixMicro()}},
 	}
 	first, err := gen.QueueExtend(ctx, c, call)

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -80,7 +81,18 @@ func (m *modelled) extend(t *rapid.T) {
 	lease := rapid.SampledFrom([]time.Duration{time.Millisecond, time.Hour}).Draw(t, "lease")
 	from := m.time(t).UnixMicro()
 	err := m.long.Extend(m.ctx, lease, ds...)
-	requireLost(t, m.model.extend(before, span{from, m.time(t).UnixMicro()}.plus(lease.Microseconds())), err)
+	cancelled := false
+	for i, d := range ds {
+		m.stopped[d] = m.stopped[d] || m.model.holdsLease(d.ID, before[i].fence) && m.model.failures[d.ID] == "x"
+		cancelled = cancelled || m.stopped[d]
+	}
+	require.Equal(t, cancelled, errors.Is(err, queue.ErrCancelled))
+	lost := m.model.extend(before, span{from, m.time(t).UnixMicro()}.plus(lease.Microseconds()))
+	if cancelled && len(lost) == 0 {
+		require.NotErrorIs(t, err, queue.ErrLeaseLost)
+		return
+	}
+	requireLost(t, lost, err)
 }
 
 func (m *queueModel) holdsLease(id string, fence int64) bool {
@@ -117,12 +129,17 @@ func (m *queueModel) ack(ds fences) (lost []string) {
 		}
 	}
 	for _, id := range done {
-		m.release(id)
-		m.forget(id)
-		delete(m.bodies, id)
+		m.end(id)
 		delete(m.leased, id)
 	}
 	return lost
+}
+
+// end deletes a job that was leased.
+func (m *queueModel) end(id string) {
+	m.release(id)
+	m.forget(id)
+	delete(m.bodies, id)
 }
 
 func (m *queueModel) forget(id string) {
@@ -140,6 +157,10 @@ func (m *queueModel) nack(ds fences, delay int64, reason string, now span) (lost
 			continue
 		}
 		delete(m.leased, d.id)
+		if m.failures[d.id] == "x" {
+			m.end(d.id)
+			continue
+		}
 		if reason != "" {
 			m.fail(d.id, reason)
 		}
@@ -147,7 +168,7 @@ func (m *queueModel) nack(ds fences, delay int64, reason string, now span) (lost
 		case delay < 0:
 			m.bury(d.id, now)
 		case delay > 0:
-			m.scheduled[d.id] = now.plus(delay)
+			m.scheduled[d.id] = now.plus(delay + 1)
 		case reason == "":
 			head = append(head, slot{d.id, exactly(d.enqueued)})
 		default:
@@ -168,7 +189,11 @@ func (m *queueModel) bury(id string, now span) {
 	m.dead[id] = now
 	m.deadBytes += len(m.bodies[id])
 	m.counted = true
+	name, named := m.holds["j:"+id]
 	m.release(id)
+	if named {
+		m.holds["j:"+id] = name // remembered for a requeue
+	}
 }
 
 // extend returns the ids whose lease is lost, and sets the new end of the others.

@@ -3,6 +3,8 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,16 +17,17 @@ import (
 const maxExtend = 500
 
 // Extend sets the end of the leases to that long from now, by the server's clock; each Delivery's Deadline moves. A
-// lost lease is named in a LeaseLostError.
+// lost lease is named in a LeaseLostError. A job that was cancelled gets the time too, to stop in; the error matches
+// ErrCancelled and names it.
 //
 // After a lost reply Extend repeats itself and learns the end that the first attempt set. When no attempt had a
 // reply, the error is lua.ErrOutcomeUnknown: the leases end at the old time or at the new one. The next call on
 // these deliveries, such as Ack, learns which, in a round trip before its own.
 //
-// One script for up to 500 deliveries: all leases that are held move, or none. Keys: l, i; the receipt lasts as
-// long as the lease. Cost: O(log n) for each.
+// One script for up to 500 deliveries: all leases that are held move, or none. Keys: l, n, i; the receipt lasts
+// as long as the lease. Cost: O(log n) for each.
 func (q *Queue) Extend(ctx context.Context, lease time.Duration, ds ...*Delivery) error {
-	return q.inChunks(ds, maxExtend, func(ds []*Delivery) error {
+	err := q.inChunks(ds, maxExtend, func(ds []*Delivery) error {
 		if err := q.repeatExtends(ctx, ds); err != nil {
 			return err
 		}
@@ -32,50 +35,76 @@ func (q *Queue) Extend(ctx context.Context, lease time.Duration, ds ...*Delivery
 		if err != nil {
 			return err
 		}
-		for _, d := range ds {
-			d.unanswered.Store(e)
-		}
-		return q.extend(ctx, e, true)
+		return e.run(ctx)
 	})
+	if over := cancelledError(ds); over != nil {
+		return errors.Join(err, over)
+	}
+	return err
+}
+
+// cancelledError names the deliveries whose job was cancelled, as far as an extend has learnt it.
+func cancelledError(ds []*Delivery) error {
+	var errs []error
+	for _, d := range ds {
+		if d.cancelled.Load() {
+			errs = append(errs, fmt.Errorf("%w: job %q", ErrCancelled, d.ID))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // extension is one extend of some deliveries. To repeat it is to send the same parameters: their receipt makes the
 // script set the same fence.
 type extension struct {
+	queue      *Queue
 	params     gen.QueueExtendParams
 	deliveries []*Delivery
 	sent       time.Time
+	attempted  atomic.Bool // a reply to a later attempt says nothing of an earlier one
 }
 
+// newExtension makes an extension of the deliveries, which stays their unanswered one until there is a reply.
 func (q *Queue) newExtension(lease time.Duration, ds []*Delivery) (*extension, error) {
 	token, err := uuid.NewV7()
 	if err != nil {
 		return nil, q.wrap("extend on", err)
 	}
-	e := &extension{deliveries: ds, sent: time.Now(), params: gen.QueueExtendParams{
-		Leases: q.keys.Leases, Receipt: q.keys.Receipt(token.String()), Lease: lease,
+	e := &extension{queue: q, deliveries: ds, sent: time.Now(), params: gen.QueueExtendParams{
+		Leases: q.keys.Leases, Failures: q.keys.Failures, Receipt: q.keys.Receipt(token.String()), Lease: lease,
 		Jobs: make([]gen.QueueExtendJob, len(ds)),
 	}}
 	for i, d := range ds {
 		e.params.Jobs[i] = gen.QueueExtendJob{ID: d.ID, Fence: d.fence.Load()}
 	}
+	for _, d := range ds {
+		d.unanswered.Store(e)
+	}
 	return e, nil
 }
 
-// extend sends the extension. It stays unanswered after an attempt that may have run.
-func (q *Queue) extend(ctx context.Context, e *extension, first bool) error {
-	r, err := gen.QueueExtend(ctx, q.client, e.params)
+// run sends the extension.
+func (e *extension) run(ctx context.Context) error {
+	r, err := gen.QueueExtend(ctx, e.queue.client, e.params)
+	return e.replied(r, err)
+}
+
+// replied takes in the reply. The extension stays unanswered after an attempt that may have run.
+func (e *extension) replied(r gen.QueueExtendResult, err error) error {
 	if err != nil {
-		if first && !errors.Is(err, lua.ErrOutcomeUnknown) {
+		if !e.attempted.Swap(true) && !errors.Is(err, lua.ErrOutcomeUnknown) {
 			e.answered()
 		}
-		return q.wrap("extend on", err)
+		return e.queue.wrap("extend on", err)
 	}
 	for i, d := range e.deliveries {
 		named := e.params.Jobs[i].Fence
 		switch {
-		case r.Verdicts[i] == 1 && d.fence.CompareAndSwap(named, r.Fence):
-			d.end.set(e.sent, e.params.Lease)
+		case r.Verdicts[i] != 0 && d.fence.CompareAndSwap(named, r.Fence):
+			_ = d.lease.Extended(e.sent, e.params.Lease) // one that is over by the clocks stays over
+			if r.Verdicts[i] == 2 {
+				d.cancel()
+			}
 		case d.fence.Load() != named:
 			r.Verdicts[i] = 1 // another extend has moved the fence since
 		}
@@ -97,7 +126,7 @@ func (q *Queue) repeatExtends(ctx context.Context, ds []*Delivery) error {
 		if e == nil {
 			continue
 		}
-		if err := q.extend(ctx, e, false); err != nil && !errors.Is(err, ErrLeaseLost) {
+		if err := e.run(ctx); err != nil && !errors.Is(err, ErrLeaseLost) {
 			return err
 		}
 	}

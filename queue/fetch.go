@@ -17,6 +17,8 @@ import (
 const (
 	longIdle  = 10 * time.Second
 	shortIdle = time.Second
+	// lastRetry is the longest wait after a call that failed: a consumer goes on soon after a failover.
+	lastRetry = 250 * time.Millisecond
 )
 
 // idleOrDefault is the setting, or its default. The server's clock has no shorter wait than a millisecond.
@@ -27,42 +29,61 @@ func idleOrDefault(idle time.Duration) time.Duration {
 	return max(idle, time.Millisecond)
 }
 
-// longestSleep is the idle time, or less while no notification can arrive because the channel is not subscribed.
-func longestSleep(idle time.Duration, channel string) time.Duration {
-	if channel == "" {
+// longestSleep is the idle time, or less without a waiter: no notification can arrive, because the subscription is not
+// confirmed.
+func longestSleep(idle time.Duration, waiter string) time.Duration {
+	if waiter == "" {
 		return min(idle, shortIdle)
 	}
 	return idle
 }
 
-// newListener makes a subscription to a channel of its own. It sends nothing before its Run.
-func (q *Queue) newListener() (*notify.Listener, error) {
+// newSignal makes the name of a waiter and the subscription to its channels, one of each queue. It sends nothing before
+// its Start.
+func newSignal(queues ...*Queue) (name string, s *notify.Signal, err error) {
 	id, err := uuid.NewV7()
 	if err != nil {
-		return nil, q.wrap("subscribe to", err)
+		return "", nil, queues[0].wrap("subscribe to", err)
 	}
-	return notify.New(q.keys.Channel(id.String())), nil
+	name = id.String()
+	channels := make([]string, len(queues))
+	for i, q := range queues {
+		channels[i] = q.keys.Channel(name)
+	}
+	return name, notify.NewSignal(queues[0].client, channels...), nil
 }
 
-// fetch takes jobs while there is capacity for them. It returns nil when the queue is drained.
+// nameIf is the name while a notification reaches the waiter, else empty.
+func nameIf(ctx context.Context, s *notify.Signal, name string) string {
+	if s.Confirmed(ctx) {
+		return name
+	}
+	return ""
+}
+
+// fetch takes jobs while there is capacity for them. It returns nil when the queues are drained.
 func (c *consumer) fetch(ctx, work context.Context) error {
-	retry := clock.Backoff{First: 10 * time.Millisecond, Last: shortIdle}
+	retry := clock.Backoff{First: 10 * time.Millisecond, Last: lastRetry}
 	for {
 		n := c.awaitCapacity(ctx)
 		if n == 0 {
 			return context.Cause(ctx)
 		}
-		c.channel = c.notifications.Channel()
-		t, err := c.queue.takeOrWait(ctx, n, c.channel, longestSleep(c.opts.Idle, c.channel))
-		c.dispatch(work, t.Deliveries)
-		c.adjustPrefetch(len(t.Deliveries) == n)
-		wait, drained, err := c.nextTake(ctx, t, err)
+		c.waiter = nameIf(work, c.notifications, c.name)
+		ts, err := c.taker.take(ctx, n, c.waiter, longestSleep(c.opts.Idle, c.waiter))
+		c.cutOff = err != nil && ctx.Err() != nil
+		for _, t := range ts {
+			c.dispatch(ctx, work, t.Deliveries)
+			n -= len(t.Deliveries)
+		}
+		c.adjustPrefetch(n == 0)
+		wait, drained, err := c.nextTake(ctx, ts, err)
 		switch {
 		case err != nil && isPermanent(err):
 			return err
 		case err != nil:
 			if ctx.Err() == nil {
-				c.channel = "" // an unreachable server must not delay a stop
+				c.waiter = "" // an unreachable server must not delay a stop
 			}
 			c.report(ctx, err)
 			clock.Sleep(ctx, retry.Next())
@@ -75,43 +96,54 @@ func (c *consumer) fetch(ctx, work context.Context) error {
 	}
 }
 
-// nextTake decides after a take how long to sleep, or that the queue is drained. It reclaims first what dead
+// nextTake decides after a take how long to sleep, or that the queues are drained. It reclaims first what dead
 // workers hold.
-func (c *consumer) nextTake(ctx context.Context, t Taken, err error) (wait time.Duration, drained bool, _ error) {
+func (c *consumer) nextTake(ctx context.Context, ts []Taken, err error) (wait time.Duration, drained bool, _ error) {
 	if err != nil {
 		return 0, false, err
 	}
-	if lapse, ok := t.NextLapse.Get(); ok && !lapse.After(t.Now) {
-		if n, err := c.reclaim(ctx); err != nil || n > 0 {
-			return 0, false, err
+	found := 0
+	for i, t := range ts {
+		found += len(t.Deliveries) + t.Dropped
+		if lapse, ok := t.NextLapse.Get(); ok && !lapse.After(t.Now) {
+			n, err := c.reclaim(ctx, c.taker.from[i].queue)
+			if err != nil {
+				return 0, false, err
+			}
+			found += n
 		}
 	}
-	if len(t.Deliveries) > 0 || t.Dropped > 0 {
+	if found > 0 {
 		return 0, false, nil
 	}
-	idle := longestSleep(c.opts.Idle, c.notifications.Channel())
-	if t.Paused {
-		return idle, false, nil
-	}
-	if c.opts.Drain {
-		s, err := c.queue.Stats(ctx)
-		if err != nil || s.Ready+s.Scheduled+s.Leased == 0 {
-			return 0, err == nil, err
+	wait, drained = longestSleep(c.opts.Idle, nameIf(ctx, c.notifications, c.name)), c.opts.Drain
+	for _, t := range ts {
+		if t.Paused {
+			drained = false
+			continue
 		}
-		idle = min(idle, drainIdle)
+		_, scheduled := t.NextDue.Get()
+		_, leased := t.NextLapse.Get()
+		drained = drained && !scheduled && !leased
+		if c.opts.Drain {
+			wait = min(wait, drainIdle)
+		}
+		wait = min(wait, until(t.NextDue, t.Now, wait), until(t.NextLapse, t.Now, wait))
 	}
-	wait = min(until(t.NextDue, t.Now, idle), until(t.NextLapse, t.Now, idle))
-	return max(wait, shortWait), false, nil
+	return max(wait, shortWait), drained, nil
 }
 
-// reclaim returns how many jobs it returned or buried.
-func (c *consumer) reclaim(ctx context.Context) (int, error) {
-	r, err := c.queue.Reclaim(ctx)
+// reclaim returns how many jobs it returned, buried or deleted.
+func (c *consumer) reclaim(ctx context.Context, q *Queue) (int, error) {
+	r, err := q.Reclaim(ctx)
 	c.dead.Add(int64(r.Buried))
-	if r.Buried > 0 {
-		err = errors.Join(err, c.trimDead(ctx))
+	if n := int64(r.Returned + r.Buried); n > 0 {
+		c.presence.count(q.keys.Listed, 0, n, int64(r.Buried), 0)
 	}
-	return r.Returned + r.Buried, err
+	if r.Buried > 0 {
+		err = errors.Join(err, q.trimDead(ctx))
+	}
+	return r.Returned + r.Buried + r.Cancelled, err
 }
 
 const (
@@ -122,24 +154,24 @@ const (
 	drainIdle = 50 * time.Millisecond
 )
 
-// stopWaiting removes the consumer from the waiters. If it is not among them any more, a notification was sent to
-// it, and the promote notifies the next waiter instead. This is only a hint: a failed call is not repeated.
-func (c *consumer) stopWaiting(work context.Context) {
-	if c.channel == "" {
+// stopWaiting removes a consumer or poller from the waiters. If it is not among them any more, a notification was sent
+// to it, and the promote notifies the next waiter instead. This is only a hint: a failed call is not repeated.
+func (q *Queue) stopWaiting(ctx context.Context, waiter string) {
+	if waiter == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	removed, err := c.queue.client.ZRem(ctx, c.queue.keys.Wake, c.channel).Result()
+	removed, err := q.client.ZRem(ctx, q.keys.Wake, waiter).Result()
 	if err == nil && removed == 0 {
-		_, _ = c.queue.promoteStep(ctx, 1, "", 0)
+		_, _ = q.promoteStep(ctx, 1, "", 0)
 	}
 }
 
 // isPermanent reports whether a retry would fail in the same way.
 func isPermanent(err error) bool {
 	for _, permanent := range []error{
-		lua.ErrExecutedInPart, lua.ErrBadReply, lua.ErrOutOfRange, lua.ErrNoGuard, redis.ErrClosed,
+		lua.ErrWrongType, lua.ErrBadReply, lua.ErrOutOfRange, lua.ErrNoGuard, redis.ErrClosed, ErrLayout,
 	} {
 		if errors.Is(err, permanent) {
 			return true

@@ -4,100 +4,86 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 )
 
 // errStopped is the cause that ends handlers which outlast the grace period.
 var errStopped = errors.New("luatomic: consumer stopped")
 
+// errExpired is the outcome of a job that no handler gets, since it has expired.
+var errExpired = errors.New("luatomic: job expired")
+
 // errExited is the error of a handler that did not return.
 var errExited = errors.New("luatomic: handler ended its goroutine; return an error instead")
 
-// heldLease is a delivery in the hands of a consumer: its context ends with the lease.
-type heldLease struct {
-	context.Context
-	end      context.CancelCauseFunc
-	timer    *time.Timer // ends the lease by the clocks of the process
-	finished bool        // the handler has returned
-}
-
-// hold begins to keep the lease of a delivery. The caller holds c.mu.
-func (c *consumer) hold(work context.Context, d *Delivery) {
-	ctx, cancel := context.WithCancelCause(work)
-	l := &heldLease{Context: ctx, end: cancel}
-	c.held[d] = l
-	l.timer = time.AfterFunc(nextLook(d), func() { c.endWhenOver(d) })
-}
-
-// nextLook is when to look at the clocks again: the wall clock may run ahead of the monotonic one.
-func nextLook(d *Delivery) time.Duration { return min(max(d.end.left(), 0), time.Second) }
-
-// endWhenOver ends the context of a delivery whose lease is over by the clocks of the process.
-func (c *consumer) endWhenOver(d *Delivery) {
+// startHandlers runs handlers for n more jobs, at most Concurrency in all.
+func (c *consumer) startHandlers(ctx, work context.Context, n int) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	l := c.held[d]
-	switch {
-	case l == nil:
-	case d.end.left() <= 0:
-		c.drop(d, ErrLeaseLost)
-	default:
-		l.timer.Reset(nextLook(d))
+	n = min(n, c.opts.Concurrency-c.running)
+	c.running += n
+	c.mu.Unlock()
+	for range n {
+		c.startHandler(ctx, work)
 	}
 }
 
-// drop keeps a lease no more and ends its context with that cause. The caller holds c.mu.
-func (c *consumer) drop(d *Delivery, cause error) {
-	if l := c.held[d]; l != nil {
-		l.end(cause)
-		l.timer.Stop()
-		delete(c.held, d)
-	}
-}
-
-// finish notes that no handler works on the delivery any more. Its lease is kept until the job is settled.
-func (c *consumer) finish(d *Delivery) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if l := c.held[d]; l != nil {
-		l.finished = true
-		l.end(nil)
-	}
-}
-
-// startHandler runs a goroutine that handles jobs, and a new one when a handler has ended its goroutine.
-func (c *consumer) startHandler(handlers *sync.WaitGroup, ctx, work context.Context) {
-	handlers.Go(func() {
+// startHandler runs a goroutine that handles jobs while there are any, and a new one when a handler has ended its
+// goroutine.
+func (c *consumer) startHandler(ctx, work context.Context) {
+	c.handlers.Go(func() {
 		finished := false
 		defer func() {
 			if !finished {
-				c.startHandler(handlers, ctx, work)
+				c.startHandler(ctx, work)
 			}
 		}()
-		for d := range c.prefetched {
+		for d := c.nextJob(); d != nil; d = c.nextJob() {
 			c.process(ctx, work, d)
 		}
 		finished = true
 	})
 }
 
+// nextJob is a prefetched job, or nil: then the handler ends.
+func (c *consumer) nextJob() *Delivery {
+	select {
+	case d := <-c.prefetched:
+		return d
+	default:
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case d := <-c.prefetched: // dispatch may have counted on this handler
+		return d
+	default:
+		c.running--
+		return nil
+	}
+}
+
 // process runs the handler on a job. A job that has not started when ctx or its lease ends is returned untouched.
 func (c *consumer) process(ctx, work context.Context, d *Delivery) {
-	c.mu.Lock()
-	lease := c.held[d]
-	c.mu.Unlock()
 	o := outcome{delivery: d, err: errExited}
+	c.busy.Add(1)
 	defer func() { // also when the handler ends this goroutine
+		c.busy.Add(-1)
 		o.stopped = o.err != nil && (o.err == errStopped || context.Cause(work) == errStopped)
-		c.finish(d)
+		d.finish()
 		c.release(o)
 	}()
-	if ctx.Err() != nil || lease == nil || d.end.left() <= 0 {
+	if ctx.Err() != nil || d.lease.Err() != nil {
 		o.err = errStopped
 		return
 	}
+	if d.expired() {
+		o.err = errExpired
+		return
+	}
 	start := time.Now()
+	o.ran = true
+	lease := d.lease.Kept()
+	defer func() { o.run, o.cause = time.Since(start), context.Cause(lease) }()
 	o.err = c.callHandler(lease, d)
 	c.recordHandlerTime(time.Since(start))
 }
@@ -132,15 +118,24 @@ func (c *consumer) callHandler(ctx context.Context, d *Delivery) (err error) {
 			err = fmt.Errorf("luatomic: handler of job %q panicked: %v", d.ID, p)
 		}
 	}()
-	return c.h(ctx, d)
+	if d.Timeout == 0 {
+		return c.h(ctx, d)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, d.Timeout, ErrTimeout)
+	defer cancel()
+	err = c.h(ctx, d)
+	if err != nil && context.Cause(ctx) == ErrTimeout {
+		err = fmt.Errorf("%w: %w", ErrTimeout, err)
+	}
+	return err
 }
 
 // awaitHandlers waits for the handlers: for the grace period and then, cancelled, until they return.
-func (c *consumer) awaitHandlers(handlers *sync.WaitGroup, stop context.CancelCauseFunc) {
+func (c *consumer) awaitHandlers(stop context.CancelCauseFunc) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		handlers.Wait()
+		c.handlers.Wait()
 	}()
 	grace := time.NewTimer(c.opts.Grace)
 	defer grace.Stop()

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
@@ -72,13 +73,51 @@ type Peeked struct {
 	// Failures counts failed deliveries. Reason is that of the last one.
 	Failures int
 	Reason   string
+	Details
+}
+
+// Found is a job as Find read it. Of an Absent job nothing else is set, and a Ready one has no At.
+type Found struct {
+	State State
+	Peeked
+}
+
+// Find reads jobs by their ids, whatever state they are in, one for each id, in order. An id that the queue does not
+// know, or that was cancelled, is Absent. One script for up to 200 ids, which only reads. Keys: s, l, d, b, n, o. Cost:
+// O(1) for each.
+func (q *Queue) Find(ctx context.Context, ids ...string) ([]Found, error) {
+	k := &q.keys
+	p := gen.QueueFindParams{Scheduled: k.Scheduled, Leases: k.Leases, Dead: k.Dead, Bodies: k.Bodies,
+		Failures: k.Failures, Options: k.Options}
+	var out []Found
+	for p.IDs = range slices.Chunk(ids, maxRows) {
+		rows, err := gen.QueueFind(ctx, q.client, p)
+		if err == nil && len(rows) != len(p.IDs) {
+			err = fmt.Errorf("%w: %d jobs for %d ids", lua.ErrBadReply, len(rows), len(p.IDs))
+		}
+		if err != nil {
+			return out, q.wrap("find in", err)
+		}
+		for i, r := range rows {
+			f := Found{State: State(r.State), Peeked: Peeked{ID: p.IDs[i]}}
+			if f.State != Absent {
+				f.Body, f.Failures, f.Reason = r.Body, int(r.Failures), r.Reason
+				f.Details = decodeDetails(r.Options)
+			}
+			if r.At > 0 {
+				f.At = time.UnixMilli(r.At)
+			}
+			out = append(out, f)
+		}
+	}
+	return out, nil
 }
 
 // maxRows is the number of jobs in one script of this file and of Cancel, Requeue and Trim. It keeps replies small.
 const maxRows = 200
 
 // Peek reads up to 200 jobs of one state, from offset on, in the order in which they come up: by time enqueued,
-// due, lease end or death. It changes nothing and runs as one script. Keys: r, s, l, d, b, n. Cost: O(log n +
+// due, lease end or death. It changes nothing and runs as one script. Keys: r, s, l, d, b, n, o. Cost: O(log n +
 // offset).
 func (q *Queue) Peek(ctx context.Context, state State, offset, max int) ([]Peeked, error) {
 	if state < Ready || state > Dead {
@@ -93,6 +132,9 @@ func (q *Queue) Peek(ctx context.Context, state State, offset, max int) ([]Peeke
 	out := make([]Peeked, len(rows))
 	for i, r := range rows {
 		out[i] = Peeked{ID: r.ID, Body: r.Body, At: r.At, Failures: int(r.Failures), Reason: r.Reason}
+		if r.Options != "" {
+			out[i].Details = decodeDetails(r.Options)
+		}
 	}
 	return out, nil
 }

@@ -39,7 +39,7 @@ func TestPeekSeesEveryStateAndTouchesNothing(t *testing.T) {
 	require.Equal(t, "r1", ready.ID)
 	require.Equal(t, []byte("1"), ready.Body)
 	require.Equal(t, pushed.Now, ready.At)
-	require.Equal(t, pushed.Now.Add(time.Hour), peek(queue.Scheduled).At)
+	require.Equal(t, pushed.Now.Add(time.Hour+time.Millisecond), peek(queue.Scheduled).At)
 	require.Equal(t, leased.Deadline().Truncate(time.Millisecond), peek(queue.Leased).At)
 	dead := peek(queue.Dead)
 	require.Equal(t, 1, dead.Failures)
@@ -50,4 +50,32 @@ func TestPeekSeesEveryStateAndTouchesNothing(t *testing.T) {
 	require.Equal(t, before, lab.Dump(ctx, t, c, q.Name()))
 	_, err = q.Peek(ctx, queue.Absent, 0, 1)
 	require.ErrorContains(t, err, "absent")
+}
+
+// A job is found by its id in every state, with all that is kept of it.
+func TestFindInEveryState(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := lab.NewQueue(t, nil)
+	due := time.UnixMilli(lab.Future)
+	lab.Push(t, q, queue.Job{ID: "dead", Body: []byte("D"), Kind: "k"}, queue.Job{ID: "leased"}, queue.Job{ID: "ready"},
+		queue.Job{ID: "cancelled"}, queue.Job{ID: "scheduled", At: due})
+	require.NoError(t, lab.TakeOne(t, q).Bury(ctx, "why"))
+	d := lab.TakeOne(t, q)
+	_, err := q.Cancel(ctx, "cancelled")
+	require.NoError(t, err)
+	found, err := q.Find(ctx, "dead", "leased", "ready", "cancelled", "scheduled", "unknown")
+	require.NoError(t, err)
+	var states []queue.State
+	for _, f := range found {
+		states = append(states, f.State)
+	}
+	require.Equal(t, []queue.State{queue.Dead, queue.Leased, queue.Ready, queue.Absent, queue.Scheduled, queue.Absent}, states)
+	require.Equal(t, queue.Found{State: queue.Dead, Peeked: queue.Peeked{ID: "dead", Body: []byte("D"), At: found[0].At,
+		Failures: 1, Reason: "why", Details: queue.Details{Kind: "k"}}}, found[0])
+	require.WithinDuration(t, time.Now(), found[0].At, time.Minute)
+	require.Equal(t, d.Deadline().Truncate(time.Millisecond), found[1].At)
+	require.True(t, found[2].At.IsZero())
+	require.Equal(t, queue.Found{State: queue.Absent, Peeked: queue.Peeked{ID: "cancelled"}}, found[3])
+	require.Equal(t, due, found[4].At)
 }

@@ -30,6 +30,19 @@ type Job struct {
 	// UniqueTTL, if above zero, ends the hold that long after the push, by the server's clock, if nothing ends it
 	// before.
 	UniqueTTL time.Duration
+	// Kind says what sort of work it is, so that one consumer can serve several; see Kinds. At most 128 bytes.
+	Kind string
+	// Headers travel beside the body to each delivery, such as a trace context. At most 64; names of 1 to 1024 bytes,
+	// values of at most 1024. Names that begin with luatomic- are reserved.
+	Headers map[string]string
+	// MaxFailures, if not zero, takes the place of Options.MaxFailures for this job; below zero means never dead.
+	MaxFailures int
+	// Timeout, if above zero, ends the handler's context after it has run for that long, by the clock of the process,
+	// with the cause ErrTimeout. It is rounded up to a millisecond, and at most Options.Lease.
+	Timeout time.Duration
+	// ExpiresAt, if set, is when the job is of no use any more, by the server's clock, rounded down to a millisecond.
+	// From then on no worker gets it; a take deletes it. It lies after At.
+	ExpiresAt time.Time
 }
 
 // Pushed is the result of a push.
@@ -55,12 +68,12 @@ type Duplicate struct {
 
 // encodeJob checks a job and writes it in the form of the script. It does not change the job: a caller may push the
 // same values again.
-func encodeJob(to *gen.QueuePushJob, j *Job) (err error) {
+func (q *Queue) encodeJob(to *gen.QueuePushJob, j *Job) (err error) {
 	to.Body = j.Body
 	if to.ID, err = idOf(j); err != nil {
 		return err
 	}
-	if to.Hold, err = encodeHold(j); err != nil {
+	if to.Extra, err = q.encodeExtra(j); err != nil {
 		return err
 	}
 	to.Due, err = encodeDue(j.At, j.Delay)
@@ -79,18 +92,25 @@ func idOf(j *Job) (string, error) {
 	return id.String(), nil
 }
 
-// encodeHold is the unique name behind its TTL in ms, or nothing.
-func encodeHold(j *Job) (string, error) {
-	if j.Unique == "" {
+// encodeExtra is what a job has beside its body, in the form of the scripts: its unique name behind its TTL in ms and
+// its size, then its details; or nothing.
+func (q *Queue) encodeExtra(j *Job) (string, error) {
+	if j.Unique == "" && j.plain() {
 		return "", nil
 	}
-	if err := lua.CheckName("unique", j.Unique); err != nil {
-		return "", err
+	if j.Unique != "" {
+		if err := lua.CheckName("unique", j.Unique); err != nil {
+			return "", err
+		}
 	}
 	if j.UniqueTTL < 0 {
 		return "", &lua.RangeError{Field: "unique TTL", Value: j.UniqueTTL.String(), Min: "0s"}
 	}
-	return strconv.FormatInt(clock.CeilMilli(j.UniqueTTL), 10) + ":" + j.Unique, nil
+	hold := strconv.FormatInt(clock.CeilMilli(j.UniqueTTL), 10) + ":" + strconv.Itoa(len(j.Unique)) + ":" + j.Unique
+	if j.plain() {
+		return hold, nil
+	}
+	return hold + j.encodeDetails(), j.checkDetails(q.opts.Lease)
 }
 
 // encodeDue is a due time in the form of the scripts: 0 for now, above 0 a Unix time in ms, below 0 a delay in ms.

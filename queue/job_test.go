@@ -148,6 +148,8 @@ func TestUniqueNames(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, lab.Push(t, q, job("f")).Duplicates, "a cancel releases it")
 	require.NoError(t, takeID(t, q, "f").Ack(ctx))
+	_, err = q.Cancel(ctx, "d") // the dead job remembers its name
+	require.NoError(t, err)
 	require.Zero(t, c.Exists(ctx, lab.Key(q, "u"), lab.Key(q, "ux")).Val(), "nothing is left of it")
 }
 
@@ -200,7 +202,11 @@ func TestANameTakenOverStaysWithItsNewHolder(t *testing.T) {
 				return len(lab.Push(t, q, queue.Job{ID: "second", Unique: "x", Delay: time.Hour}).Duplicates) == 0
 			})
 			require.NoError(t, call(ctx, q, d))
-			require.Equal(t, map[string]string{"k:x": "second", "j:second": "x"}, c.HGetAll(ctx, lab.Key(q, "u")).Val())
+			want := map[string]string{"k:x": "second", "j:second": "x"}
+			if name == "bury" || name == "reclaim" {
+				want["j:first"] = "x" // a requeue finds the name held
+			}
+			require.Equal(t, want, c.HGetAll(ctx, lab.Key(q, "u")).Val())
 			require.EqualValues(t, 1, c.ZCard(ctx, lab.Key(q, "ux")).Val())
 		})
 	}

@@ -8,7 +8,14 @@ func (q *Queue) pushParams() gen.QueuePushParams {
 	k := &q.keys
 	return gen.QueuePushParams{
 		Ready: k.Ready, Scheduled: k.Scheduled, Bodies: k.Bodies, Leases: k.Leases, Failures: k.Failures,
-		Unique: k.Unique, Expiry: k.Expiry, Control: k.Control, Wake: k.Wake,
+		Unique: k.Unique, Expiry: k.Expiry, Control: k.Control, Wake: k.Wake, Options: k.Options,
+	}
+}
+
+func (q *Queue) pushOneParams() gen.QueuePushOneParams {
+	k := &q.keys
+	return gen.QueuePushOneParams{
+		Ready: k.Ready, Bodies: k.Bodies, Control: k.Control, Wake: k.Wake, Finished: k.Finished,
 	}
 }
 
@@ -17,22 +24,24 @@ func (q *Queue) pushManyQueue() gen.QueuePushManyQueue {
 	k := &q.keys
 	return gen.QueuePushManyQueue{
 		Ready: k.Ready, Scheduled: k.Scheduled, Bodies: k.Bodies, Leases: k.Leases, Failures: k.Failures,
-		Unique: k.Unique, Expiry: k.Expiry, Control: k.Control, Wake: k.Wake,
+		Unique: k.Unique, Expiry: k.Expiry, Control: k.Control, Wake: k.Wake, Options: k.Options,
 	}
 }
 
-func (q *Queue) takeParams() gen.QueueTakeParams {
+// takeQueue are the keys of one queue in a take, and its lease.
+func (q *Queue) takeQueue(receipt string) gen.QueueTakeQueue {
 	k := &q.keys
-	return gen.QueueTakeParams{
+	return gen.QueueTakeQueue{
 		Ready: k.Ready, Scheduled: k.Scheduled, Bodies: k.Bodies, Leases: k.Leases, Failures: k.Failures,
-		Control: k.Control, Wake: k.Wake,
+		Control: k.Control, Wake: k.Wake, Options: k.Options, Receipt: receipt, Dead: k.Dead, Lease: q.opts.Lease,
 	}
 }
 
 func (q *Queue) ackParams() gen.QueueAckParams {
 	k := &q.keys
 	return gen.QueueAckParams{
-		Leases: k.Leases, Bodies: k.Bodies, Failures: k.Failures, Unique: k.Unique, Expiry: k.Expiry,
+		Leases: k.Leases, Bodies: k.Bodies, Failures: k.Failures, Unique: k.Unique, Expiry: k.Expiry, Options: k.Options,
+		Finished: k.Finished,
 	}
 }
 
@@ -41,6 +50,7 @@ func (q *Queue) nackParams() gen.QueueNackParams {
 	return gen.QueueNackParams{
 		Leases: k.Leases, Ready: k.Ready, Scheduled: k.Scheduled, Bodies: k.Bodies, Failures: k.Failures,
 		Dead: k.Dead, Unique: k.Unique, Expiry: k.Expiry, Control: k.Control, Wake: k.Wake,
+		Options: k.Options, Finished: k.Finished,
 	}
 }
 
@@ -48,20 +58,29 @@ func (q *Queue) reclaimParams() gen.QueueReclaimParams {
 	k := &q.keys
 	return gen.QueueReclaimParams{
 		Leases: k.Leases, Ready: k.Ready, Bodies: k.Bodies, Failures: k.Failures, Dead: k.Dead,
-		Unique: k.Unique, Expiry: k.Expiry, Control: k.Control, Wake: k.Wake,
+		Unique: k.Unique, Expiry: k.Expiry, Control: k.Control, Wake: k.Wake, Options: k.Options,
+		Scheduled: k.Scheduled, Finished: k.Finished,
 	}
 }
 
 func (q *Queue) peekParams() gen.QueuePeekParams {
 	k := &q.keys
 	return gen.QueuePeekParams{
-		Ready: k.Ready, Scheduled: k.Scheduled, Leases: k.Leases, Dead: k.Dead, Bodies: k.Bodies, Failures: k.Failures,
+		Ready: k.Ready, Scheduled: k.Scheduled, Leases: k.Leases, Dead: k.Dead, Bodies: k.Bodies, Failures: k.Failures, Options: k.Options,
 	}
 }
 
 func (q *Queue) cancelParams() gen.QueueCancelParams {
 	k := &q.keys
 	return gen.QueueCancelParams{
+		Scheduled: k.Scheduled, Bodies: k.Bodies, Leases: k.Leases, Failures: k.Failures, Dead: k.Dead,
+		Unique: k.Unique, Expiry: k.Expiry, Control: k.Control, Options: k.Options, Finished: k.Finished,
+	}
+}
+
+func (q *Queue) buryParams() gen.QueueBuryParams {
+	k := &q.keys
+	return gen.QueueBuryParams{
 		Scheduled: k.Scheduled, Bodies: k.Bodies, Leases: k.Leases, Failures: k.Failures, Dead: k.Dead,
 		Unique: k.Unique, Expiry: k.Expiry, Control: k.Control,
 	}
@@ -71,6 +90,7 @@ func (q *Queue) requeueParams() gen.QueueRequeueParams {
 	k := &q.keys
 	return gen.QueueRequeueParams{
 		Dead: k.Dead, Ready: k.Ready, Bodies: k.Bodies, Failures: k.Failures, Control: k.Control, Wake: k.Wake,
+		Unique: k.Unique, Expiry: k.Expiry,
 	}
 }
 
@@ -78,6 +98,6 @@ func (q *Queue) repairParams() gen.QueueMendParams {
 	k := &q.keys
 	return gen.QueueMendParams{
 		Ready: k.Ready, Scheduled: k.Scheduled, Bodies: k.Bodies, Leases: k.Leases, Failures: k.Failures,
-		Dead: k.Dead, Unique: k.Unique, Expiry: k.Expiry, Control: k.Control, Wake: k.Wake,
+		Dead: k.Dead, Unique: k.Unique, Expiry: k.Expiry, Control: k.Control, Wake: k.Wake, Options: k.Options,
 	}
 }

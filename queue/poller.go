@@ -41,32 +41,41 @@ func NewPoller(opts *PollerOptions, queues ...*Queue) *Poller {
 }
 
 // Run promotes until ctx ends, and returns the cause of that end. It sleeps until the next job is due; a push or a
-// reschedule of an earlier job ends the sleep. Pollers need no leader: any number may run on one queue. Each queue
-// costs a connection for its subscription.
+// reschedule of an earlier job ends the sleep. Pollers need no leader: any number may run on one queue. All queues of a
+// client share one connection for their subscriptions; each costs a goroutine.
 func (p *Poller) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	defer loops.Wait()
 	for _, q := range p.queues {
-		notifications, err := q.newListener()
+		name, notifications, err := newSignal(q)
 		if err != nil {
 			return err
 		}
-		loops.Go(func() { notifications.Run(ctx, q.client) })
-		loops.Go(func() { p.poll(ctx, q, notifications) })
+		loops.Go(func() { q.register(ctx) })
+		loops.Go(func() { p.poll(ctx, q, name, notifications) })
 	}
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
 
-func (p *Poller) poll(ctx context.Context, q *Queue, notifications *notify.Listener) {
+func (p *Poller) poll(ctx context.Context, q *Queue, name string, notifications *notify.Signal) {
+	notifications.Start(ctx)
+	waiter := ""
+	defer func() {
+		notifications.Stop()
+		q.stopWaiting(ctx, waiter)
+	}()
 	retry := clock.Backoff{First: 50 * time.Millisecond, Last: 5 * time.Second}
 	step := maxStep
 	for ctx.Err() == nil {
-		channel := notifications.Channel()
-		idle := longestSleep(p.opts.Idle, channel)
+		waiter = nameIf(ctx, notifications, name)
+		idle := longestSleep(p.opts.Idle, waiter)
 		start := time.Now()
-		out, err := q.promoteStep(ctx, step, channel, idle)
+		out, err := q.promoteStep(ctx, step, waiter, idle)
 		if err != nil {
+			if ctx.Err() == nil {
+				waiter = "" // an unreachable server must not delay a stop
+			}
 			if p.opts.OnError != nil && !errors.Is(err, context.Canceled) {
 				p.opts.OnError(q, err)
 			}

@@ -132,7 +132,7 @@ func TestManyDueAtOnceDoNotBlockTheServer(t *testing.T) {
 	require.Less(t, pings[len(pings)/2], 200*time.Millisecond, "half of the pings")
 }
 
-// A poller that was notified waits again under its own channel, once. It notifies a consumer of ready jobs only.
+// A poller that was notified waits again under its own name, once. It notifies a consumer of ready jobs only.
 func TestThePollerWaitsAgain(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -142,8 +142,8 @@ func TestThePollerWaitsAgain(t *testing.T) {
 			Ready: lab.Key(q, "r"), Wake: lab.Key(q, "w"), Max: 10, Waiter: channel, Wait: time.Minute})
 		require.NoError(t, err)
 	}
-	poller := lab.Key(q, "w:poller")
-	require.NoError(t, lab.Subscribe(ctx, t, c, poller), "it would receive its own notification")
+	const poller = "poller"
+	require.NoError(t, lab.Subscribe(ctx, t, c, lab.Key(q, "w:"+poller)), "it would receive its own notification")
 	promote(poller)
 	require.Equal(t, []string{poller}, waiting(t, c, q))
 	require.Positive(t, c.PTTL(ctx, lab.Key(q, "w")).Val(), "the key expires")
@@ -151,7 +151,7 @@ func TestThePollerWaitsAgain(t *testing.T) {
 	promote(poller)
 	require.Len(t, waiting(t, c, q), 2, "nothing is ready, so nobody is notified")
 	promote("")
-	require.Len(t, waiting(t, c, q), 2, "one without a channel does not wait")
+	require.Len(t, waiting(t, c, q), 2, "one without a name does not wait")
 	scheduleDue(t, c, q, "j")
 	promote(poller)
 	require.Equal(t, []string{poller}, waiting(t, c, q), "it does not notify itself")

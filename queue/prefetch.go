@@ -24,7 +24,7 @@ func (c *consumer) adjustPrefetch(full bool) {
 	if full && c.handlerTime.Load() < int64(fastHandler) {
 		next = min(max(c.prefetchTime.Load(), next)+int64(prefetchStep), int64(mostPrefetch))
 	}
-	c.prefetchTime.Store(min(next, int64(c.queue.opts.Lease/leaseShare)))
+	c.prefetchTime.Store(min(next, int64(c.lease/leaseShare)))
 }
 
 // prefetchLimit is how many jobs may wait for a handler: as many as all handlers finish in the prefetch time.
@@ -84,22 +84,23 @@ func (c *consumer) notifiedWithin(ctx context.Context, d time.Duration) bool {
 	case <-t.C:
 		return false
 	case <-ctx.Done():
-	case <-c.notifications.Heard():
+	case <-c.notifications.Received():
 	}
 	return true
 }
 
 // returnPrefetched returns the jobs that wait behind handlers which became much slower, so that other consumers can
-// take them. It prefetches none until some handlers have finished.
+// take them. It prefetches none until some handlers have finished. A handler that is not busy takes a job as soon as the
+// process gets time.
 func (c *consumer) returnPrefetched() {
-	if len(c.prefetched) == 0 {
+	if len(c.prefetched) == 0 || c.busy.Load() < int64(c.opts.Concurrency) {
 		return
 	}
 	c.handlerTime.Store(max(c.handlerTime.Load(), int64(mostPrefetch)*int64(c.opts.Concurrency)+1))
 	for {
 		select {
 		case d := <-c.prefetched:
-			c.finish(d)
+			d.finish()
 			c.outcomes <- outcome{delivery: d, err: errStopped, stopped: true}
 			c.inFlight.Add(-1)
 		default:
@@ -109,17 +110,20 @@ func (c *consumer) returnPrefetched() {
 }
 
 // dispatch hands deliveries to the handlers.
-func (c *consumer) dispatch(work context.Context, ds []*Delivery) {
+func (c *consumer) dispatch(ctx, work context.Context, ds []*Delivery) {
 	c.inFlight.Add(int64(len(ds)))
 	c.markProgress()
 	c.mu.Lock()
 	for _, d := range ds {
-		c.hold(work, d)
+		c.held[d] = true
 	}
 	c.mu.Unlock()
 	for _, d := range ds {
+		d.consumer = c
+		d.lease.Keep(work)
 		c.prefetched <- d // never blocks: awaitCapacity keeps the number below the channel's capacity
 	}
+	c.startHandlers(ctx, work, len(ds))
 }
 
 // markProgress notes that a job was taken or handled.

@@ -31,6 +31,14 @@ func TestPrefetchedJobsAreReturnedFromBehindSlowHandlers(t *testing.T) {
 	}
 }
 
+// A process that was stopped, or starved, may find its timers due before its handlers have begun. Their jobs are not
+// returned: only those are that wait behind busy handlers.
+func TestJobsOfFreeHandlersAreNotReturned(t *testing.T) {
+	t.Parallel()
+	require.True(t, queue.KeepsForFreeHandlers(false))
+	require.False(t, queue.KeepsForFreeHandlers(true))
+}
+
 // slowBehindFast lets a consumer work on slow jobs behind fast ones, and reports whether it returned any.
 func slowBehindFast(t *testing.T, q *queue.Queue, handlers, slow int) bool {
 	t.Helper()

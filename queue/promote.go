@@ -43,12 +43,11 @@ func (q *Queue) Promote(ctx context.Context) (Promoted, error) {
 	}
 }
 
-// promoteStep moves up to max jobs. The same script adds the channel to the waiters for that long, unless the
-// channel is empty.
-func (q *Queue) promoteStep(ctx context.Context, max int, channel string, wait time.Duration) (Promoted, error) {
+// promoteStep moves up to max jobs. The same script adds the name to the waiters for that long, unless it is empty.
+func (q *Queue) promoteStep(ctx context.Context, max int, waiter string, wait time.Duration) (Promoted, error) {
 	r, err := gen.DelayedPromote(ctx, q.client, gen.DelayedPromoteParams{
 		Scheduled: q.keys.Scheduled, Ready: q.keys.Ready, Wake: q.keys.Wake,
-		Max: int64(max), Waiter: channel, Wait: wait,
+		Max: int64(max), Waiter: waiter, Wait: wait,
 	})
 	if err != nil {
 		return Promoted{}, q.wrap("promote on", err)

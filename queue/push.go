@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -13,19 +14,30 @@ import (
 )
 
 // Push adds the jobs, ready or scheduled, all of them or none, in one round trip. No job is visible before all are.
-// After a lost reply Push repeats itself, and cannot add a job twice.
+// After a lost reply Push repeats itself for at most 50 s, and cannot add a job twice.
 //
 // Without jobs nothing is sent. More than MaxBatch jobs or MaxBatchBytes: lua.ErrTooLarge, before anything is sent;
 // use PushSeq. More jobs than the limit of the queue allows: ErrFull, and none is added. A server over its memory
 // limit refuses the push with lua.ErrNotExecuted.
 //
-// Keys: r, s, b, l, n, u, ux, c, w, i. Cost: O(1) for each ready job, O(log n) for each scheduled one.
+// One ready job without an id or options of its own is the common case. Concurrent pushes of one share round trips; in
+// a queue with a limit such a push takes two.
+//
+// Keys: r, s, b, l, n, u, ux, c, w, o, i; of one such job r, b, c, w, f. Cost: O(1) for each ready job, O(log n) for
+// each scheduled one.
 func (q *Queue) Push(ctx context.Context, jobs ...Job) (Pushed, error) {
+	ctx, cancel := withinReceipt(ctx)
+	defer cancel()
+	if len(jobs) == 1 && jobs[0].bare() && !q.limited.is(time.Now()) {
+		if out, limited, err := q.pushOne(ctx, jobs[0].Body); !limited {
+			return out, err
+		}
+	}
 	token, err := uuid.NewV7()
 	if err != nil {
 		return Pushed{}, q.wrap("push to", err)
 	}
-	return q.add(ctx, token.String(), jobs, false)
+	return q.add(ctx, token.String(), ownReceipt, jobs, false)
 }
 
 // PushOnce is Push under a token of the caller. A second PushOnce with the same token within Options.Receipt, from
@@ -40,12 +52,14 @@ func (q *Queue) PushOnce(ctx context.Context, token string, jobs ...Job) (Pushed
 			named[i].ID = base.at(i)
 		}
 	}
-	return q.add(ctx, token, named, false)
+	return q.add(ctx, token, q.opts.Receipt, named, false)
 }
 
 // add pushes under a token. newIDs says that no id among the jobs can be in the queue, so that the script looks up
 // none.
-func (q *Queue) add(ctx context.Context, token string, jobs []Job, newIDs bool) (Pushed, error) {
+func (q *Queue) add(
+	ctx context.Context, token string, keep time.Duration, jobs []Job, newIDs bool,
+) (Pushed, error) {
 	if len(jobs) == 0 {
 		return Pushed{}, nil
 	}
@@ -53,6 +67,7 @@ func (q *Queue) add(ctx context.Context, token string, jobs []Job, newIDs bool) 
 	if err != nil {
 		return Pushed{}, q.wrap("push to", err)
 	}
+	p.Keep = min(keep, q.opts.Receipt)
 	r, err := gen.QueuePush(ctx, q.client, p)
 	if err == nil && r.Full {
 		err = ErrFull
@@ -60,6 +75,7 @@ func (q *Queue) add(ctx context.Context, token string, jobs []Job, newIDs bool) 
 	if err != nil {
 		return Pushed{}, q.wrap("push to", err)
 	}
+	q.register(ctx)
 	out := Pushed{IDs: ids, Ready: int(r.Ready), Scheduled: int(r.Scheduled), Now: r.Now}
 	for _, d := range r.Duplicates {
 		out.Duplicates = append(out.Duplicates, Duplicate{Position: int(d.Position), ID: d.ID})
@@ -77,7 +93,7 @@ func (q *Queue) encodePush(token string, jobs []Job, newIDs bool) (gen.QueuePush
 	p.Jobs = make([]gen.QueuePushJob, len(jobs))
 	ids := make([]string, len(jobs))
 	for i := range jobs {
-		if err := encodeJob(&p.Jobs[i], &jobs[i]); err != nil {
+		if err := q.encodeJob(&p.Jobs[i], &jobs[i]); err != nil {
 			return p, nil, fmt.Errorf("job %d: %w", i, err)
 		}
 		p.Fresh = p.Fresh && (newIDs || jobs[i].ID == "")
@@ -113,9 +129,15 @@ func (q *Queue) PushSeq(ctx context.Context, jobs iter.Seq[Job]) iter.Seq2[Pushe
 	}
 }
 
-// batchBytes is what MaxBatchBytes leaves for jobs after the ten keys and the token.
-func (q *Queue) batchBytes() int { return MaxBatchBytes - 11*len(q.keys.Control) - 128 }
+// batchBytes is what MaxBatchBytes leaves for jobs after the eleven keys and the token.
+func (q *Queue) batchBytes() int { return MaxBatchBytes - 12*len(q.keys.Control) - 128 }
 
-// encodedSize bounds the bytes of a job in a call: its body, an id that may be generated, its unique name and
-// numbers.
-func encodedSize(j *Job) int { return len(j.Body) + max(len(j.ID), 36) + len(j.Unique) + 32 }
+// encodedSize bounds the bytes of a job in a call: its body, an id that may be generated, its unique name, its details
+// and numbers.
+func encodedSize(j *Job) int {
+	n := len(j.Body) + max(len(j.ID), 36) + len(j.Unique) + 32
+	if !j.plain() {
+		n += len(j.encodeDetails())
+	}
+	return n
+}

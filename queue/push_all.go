@@ -33,7 +33,7 @@ type Batch struct {
 // lua.ErrTooLarge, and is not split, since it would not be one step then. Only ErrFull needs the server; the other
 // errors come before anything is sent.
 //
-// Keys: r, s, b, l, n, u, ux, c, w of each queue, and one i of the tag. Cost: O(1) for each queue and each ready
+// Keys: r, s, b, l, n, u, ux, c, w, o of each queue, and one i of the tag. Cost: O(1) for each queue and each ready
 // job, O(log n) for each scheduled one.
 func PushAll(ctx context.Context, batch ...Batch) ([]Pushed, error) {
 	token, err := uuid.NewV7()
@@ -50,7 +50,7 @@ func PushAll(ctx context.Context, batch ...Batch) ([]Pushed, error) {
 func PushAllOnce(ctx context.Context, token string, batch ...Batch) ([]Pushed, error) {
 	out, err := addAll(ctx, token, batch)
 	if err != nil {
-		return nil, fmt.Errorf("luatomic: push to %d queues: %w", len(batch), err)
+		return nil, fmt.Errorf("luatomic: push to %d queues: %w", len(batch), layoutError(err))
 	}
 	return out, nil
 }
@@ -75,6 +75,9 @@ func addAll(ctx context.Context, token string, batch []Batch) ([]Pushed, error) 
 	}
 	if err != nil {
 		return nil, err
+	}
+	for _, part := range batch {
+		part.Queue.register(ctx)
 	}
 	for i, c := range r.Counts {
 		out[i].Ready, out[i].Scheduled, out[i].Now = int(c.Ready), int(c.Scheduled), r.Now
@@ -126,13 +129,13 @@ func encodeBatch(batch []Batch, out []Pushed) (gen.QueuePushManyParams, error) {
 		out[i].IDs = make([]string, len(part.Jobs))
 		for n := range part.Jobs {
 			var j gen.QueuePushJob
-			if err := encodeJob(&j, &part.Jobs[n]); err != nil {
+			if err := part.Queue.encodeJob(&j, &part.Jobs[n]); err != nil {
 				return p, fmt.Errorf("queue %q: job %d: %w", part.Queue.name, n, err)
 			}
 			p.Fresh = p.Fresh && part.Jobs[n].ID == ""
 			out[i].IDs[n] = j.ID
 			p.Jobs = append(p.Jobs, gen.QueuePushManyJob{
-				Queue: int64(i), ID: j.ID, Due: j.Due, Body: j.Body, Hold: j.Hold,
+				Queue: int64(i), ID: j.ID, Due: j.Due, Body: j.Body, Extra: j.Extra,
 			})
 		}
 	}

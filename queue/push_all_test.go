@@ -60,7 +60,7 @@ func TestPushAll(t *testing.T) {
 	require.NoError(t, first.Ack(ctx))
 	due, err := c.ZRangeWithScores(ctx, "{"+tag+"}{b}:s", 0, -1).Result()
 	require.NoError(t, err)
-	require.Equal(t, []redis.Z{{Member: out[1].IDs[3], Score: float64(out[0].Now.UnixMilli() + 60_000)}}, due)
+	require.Equal(t, []redis.Z{{Member: out[1].IDs[3], Score: float64(out[0].Now.UnixMilli() + 60_001)}}, due)
 	held, err := queue.PushAll(ctx, queue.Batch{Queue: q[0], Jobs: []queue.Job{{Unique: "name"}}},
 		queue.Batch{Queue: q[1]})
 	require.NoError(t, err)

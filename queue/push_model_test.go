@@ -116,7 +116,7 @@ func (m *queueModel) push(jobs []queue.Job, fresh bool, now int64) (out queue.Pu
 		}
 		switch {
 		case j.Delay > 0:
-			m.scheduled[j.ID] = exactly(now + j.Delay.Milliseconds())
+			m.scheduled[j.ID] = exactly(now + 1 + j.Delay.Milliseconds())
 			out.Scheduled++
 		case !j.At.IsZero() && j.At.UnixMilli() > now:
 			m.scheduled[j.ID] = exactly(j.At.UnixMilli())

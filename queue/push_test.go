@@ -33,8 +33,8 @@ func TestPushMixesNowAndLater(t *testing.T) {
 	due, err := c.ZRangeWithScores(ctx, lab.Key(q, "s"), 0, -1).Result()
 	require.NoError(t, err)
 	require.Equal(t, []redis.Z{
-		{Member: "tiny", Score: float64(pushed.Now.UnixMilli() + 1)},
-		{Member: "delayed", Score: float64(pushed.Now.UnixMilli() + 60_000)},
+		{Member: "tiny", Score: float64(pushed.Now.UnixMilli() + 2)},
+		{Member: "delayed", Score: float64(pushed.Now.UnixMilli() + 60_001)},
 		{Member: "later", Score: float64(at.Add(time.Millisecond - 1).UnixMilli())},
 	}, due, "delays count from the server's clock; times round up, so nothing is early")
 	entries, err := c.LRange(ctx, lab.Key(q, "r"), 0, -1).Result()

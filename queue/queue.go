@@ -3,9 +3,11 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -16,12 +18,18 @@ const (
 	MaxBatchBytes = 1 << 20 // bytes of all ids and bodies in one call, keys included
 )
 
+// defaultDead is how many dead jobs a queue keeps.
+const defaultDead = 10_000
+
 // ErrFull reports that a push would pass the limit of the queue; see Queue.SetLimit.
 var ErrFull = errors.New("luatomic: queue is full: its limit is reached; consume jobs or raise it with SetLimit")
 
 // ErrLeaseLost reports that a delivery is no longer the worker's: its lease ended and the job was reclaimed, or the
 // worker returned it before.
 var ErrLeaseLost = errors.New("luatomic: lease lost")
+
+// ErrCancelled is the cause that ends the context of a handler whose job was cancelled; see Queue.Cancel.
+var ErrCancelled = errors.New("luatomic: job cancelled")
 
 // Options are the settings of a Queue. The zero value is ready to use.
 type Options struct {
@@ -36,20 +44,30 @@ type Options struct {
 	// MaxFailures is the number of failed deliveries after which Reclaim and Consume move a job to the dead set.
 	// Default 25; below zero means never.
 	MaxFailures int
-	// Dead bounds the dead set: Consume trims it after each death. Default: no bounds.
+	// Dead bounds the dead set: Consume trims it after each death, the jobs that died first. Default: 10 000 jobs of any
+	// size and age. Jobs below zero: no bound of their number.
 	Dead DeadLimits
+	// Observe, if set, is called at the end of each delivery in Consume, on a goroutine of the consumer. It must not
+	// block.
+	Observe func(Event)
 	// Receipt is how long the server keeps the result of a push, for a repeat with the same token. Default 10
 	// minutes.
 	Receipt time.Duration
 }
 
-// Queue is a queue of jobs, ready and scheduled. It holds no state of its own: any number of Queues in any number
+// Queue is a queue of jobs, ready and scheduled. Make it once and keep it: its first push names it to Queues. All other
+// state is in Redis: any number of Queues in any number
 // of processes may share one name. Its methods are safe for concurrent use.
 type Queue struct {
 	client lua.Client
 	name   string
 	keys   keys.Queue
 	opts   Options
+	keeper *lease.Keeper
+	takers takers
+
+	registered atomic.Int64 // when a push names the queue again, Unix ns
+	limited    belief       // the queue has a limit, so that a push of one takes the longer way
 }
 
 // New returns the queue of that name; nil options mean the defaults. The name and the tag have 1 to 128 bytes and
@@ -65,9 +83,13 @@ func New(client lua.Client, name string, opts *Options) (*Queue, error) {
 	if q.opts.MaxFailures == 0 {
 		q.opts.MaxFailures = 25
 	}
+	if q.opts.Dead.Jobs == 0 {
+		q.opts.Dead.Jobs = defaultDead
+	}
 	if q.opts.Receipt == 0 {
 		q.opts.Receipt = 10 * time.Minute
 	}
+	q.keeper = lease.NewKeeper(client, lease.Causes{Lost: ErrLeaseLost, MaxHold: ErrLeaseLost, Released: errSettled})
 	var err error
 	if q.keys, err = keys.NewQueue(q.opts.Prefix, q.opts.Tag, name); err != nil {
 		return nil, fmt.Errorf("luatomic: %w", err)
@@ -80,5 +102,5 @@ func (q *Queue) Name() string { return q.name }
 
 // wrap puts what was tried, such as "push to", and the name of the queue before an error.
 func (q *Queue) wrap(what string, err error) error {
-	return fmt.Errorf("luatomic: %s %q: %w", what, q.name, err)
+	return fmt.Errorf("luatomic: %s %q: %w", what, q.name, layoutError(err))
 }

@@ -48,7 +48,7 @@ func (m *modelled) actions() map[string]func(*rapid.T) {
 		"ack": m.ack, "ack 2": m.ack,
 		"nack": m.nack, "return": m.giveBack, "bury": m.bury, "extend": m.extend,
 		"reclaim": m.reclaim, "reclaim 2": m.reclaim, "promote": m.promote,
-		"cancel": m.cancel, "reschedule": m.reschedule, "requeue": m.requeue, "trim": m.trim,
+		"cancel": m.cancel, "bury jobs": m.buryJobs, "reschedule": m.reschedule, "requeue": m.requeue, "trim": m.trim,
 	}
 }
 
@@ -59,12 +59,13 @@ type modelled struct {
 	short, long *queue.Queue
 	model       *queueModel
 	taken       []*queue.Delivery // the last ones, lost leases among them
+	stopped     map[*queue.Delivery]bool
 }
 
-const modelFailures = 2
+const modelFailures = 3
 
 func newModelled(ctx context.Context, t *rapid.T, c *redis.Client, name string) *modelled {
-	m := &modelled{ctx: ctx, c: c, model: newQueueModel()}
+	m := &modelled{ctx: ctx, c: c, model: newQueueModel(), stopped: make(map[*queue.Delivery]bool)}
 	var err error
 	m.short, err = queue.New(c, name, &queue.Options{Lease: time.Millisecond, MaxFailures: modelFailures})
 	require.NoError(t, err)

@@ -38,7 +38,8 @@ func TestPushTakeAck(t *testing.T) {
 	require.NoError(t, q.Ack(ctx, taken.Deliveries...))
 	left, err := c.Keys(ctx, lab.Key(q, "[^i]*")).Result()
 	require.NoError(t, err)
-	require.Empty(t, left, "a finished job leaves nothing behind")
+	require.Equal(t, []string{lab.Key(q, "f")}, left, "a finished job leaves a mark, for a minute")
+	require.LessOrEqual(t, c.TTL(ctx, lab.Key(q, "f")).Val(), 62*time.Second)
 }
 
 func TestBadNames(t *testing.T) {

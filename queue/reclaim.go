@@ -10,31 +10,37 @@ import (
 
 // Reclaimed is the result of a reclaim.
 type Reclaimed struct {
-	// Returned jobs are ready again. Buried jobs have failed Options.MaxFailures times and are dead.
-	Returned, Buried int
+	// Returned jobs are ready again, or scheduled if their lease ended twice in a row. Buried jobs have failed
+	// Options.MaxFailures times and are dead. Cancelled jobs are deleted.
+	Returned, Buried, Cancelled int
 	// Now is the server's time, NextLapse when the next lease ends.
 	Now       time.Time
 	NextLapse lua.Opt[time.Time]
 }
 
+// poisonBackoff is the delay of a job whose worker has died twice in a row; each further death doubles it, to an hour at
+// most. The job may be what kills its workers.
+const poisonBackoff = time.Second
+
 // maxReclaim keeps the script under 2 ms: it handles the jobs one by one.
 const maxReclaim = 200
 
 // Reclaim moves up to 200 jobs whose lease has ended, because their worker died or stalled, to the head of the
-// ready list. Each counts one failure. Consume reclaims by itself; a program that only takes calls Reclaim when
+// ready list. Each counts one failure. A job whose lease has ended twice in a row waits: one second, then twice as long
+// each time, at most an hour. Consume reclaims by itself; a program that only takes calls Reclaim when
 // Taken.NextLapse has passed.
 //
 // One script, atomic to other clients. A write refused half-way can deliver a job twice, never lose one. Keys: l,
-// r, b, n, d, u, ux, c, w. Cost: O(log n) for each job.
+// r, s, b, n, d, u, ux, c, w, o, f. Cost: O(log n) for each job.
 func (q *Queue) Reclaim(ctx context.Context) (Reclaimed, error) {
 	p := q.reclaimParams()
-	p.Max, p.MaxFailures = maxReclaim, int64(max(q.opts.MaxFailures, 0))
+	p.Max, p.MaxFailures, p.Backoff = maxReclaim, int64(max(q.opts.MaxFailures, 0)), poisonBackoff
 	r, err := gen.QueueReclaim(ctx, q.client, p)
 	if err != nil {
 		return Reclaimed{}, q.wrap("reclaim on", err)
 	}
 	return Reclaimed{
-		Returned: int(r.Returned), Buried: int(r.Buried),
+		Returned: int(r.Returned), Buried: int(r.Buried), Cancelled: int(r.Cancelled),
 		Now: time.UnixMicro(r.Now), NextLapse: micros(r.NextLapse),
 	}, nil
 }

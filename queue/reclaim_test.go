@@ -89,3 +89,46 @@ func TestReclaimKeepsTheOrder(t *testing.T) {
 		require.Equal(t, lab.Numbered(5, 0)[i].ID, d.ID)
 	}
 }
+
+// A job whose worker has died twice in a row waits, each time longer; others come first. A job that failed in between
+// does not.
+func TestJobThatKillsItsWorkersWaits(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	die := func() {
+		t.Helper()
+		for _, id := range c.ZRange(ctx, lab.Key(q, "l"), 0, -1).Val() {
+			require.NoError(t, c.ZAdd(ctx, lab.Key(q, "l"), redis.Z{Score: lab.Past, Member: id}).Err())
+		}
+		r, err := q.Reclaim(ctx)
+		require.NoError(t, err)
+		require.Equal(t, 1, r.Returned)
+	}
+	lab.Push(t, q, queue.Job{ID: "poison"})
+	lab.TakeOne(t, q)
+	die()
+	require.Equal(t, "poison", lab.TakeOne(t, q).ID, "once can happen to any job")
+	lab.Push(t, q, queue.Job{ID: "next"})
+	for _, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+		die()
+		require.Equal(t, "next", c.LIndex(ctx, lab.Key(q, "r"), 0).Val()[14:])
+		now, err := c.Time(ctx).Result()
+		require.NoError(t, err)
+		due := time.UnixMilli(int64(c.ZScore(ctx, lab.Key(q, "s"), "poison").Val()))
+		require.InDelta(t, want, due.Sub(now), float64(500*time.Millisecond))
+		require.NoError(t, c.ZAdd(ctx, lab.Key(q, "s"), redis.Z{Score: lab.Past, Member: "poison"}).Err())
+		_, err = q.Promote(ctx)
+		require.NoError(t, err)
+		next := lab.TakeOne(t, q)
+		require.Equal(t, "next", next.ID)
+		require.NoError(t, next.Return(ctx, 0))
+		taken, err := q.Take(ctx, 2)
+		require.NoError(t, err)
+		require.Equal(t, []string{"next", "poison"}, idsOf(taken.Deliveries))
+		require.NoError(t, taken.Deliveries[0].Return(ctx, 0))
+	}
+	require.NoError(t, c.HSet(ctx, lab.Key(q, "n"), "poison\n", "a failure of the handler").Err())
+	die()
+	require.Equal(t, int64(0), c.ZCard(ctx, lab.Key(q, "s")).Val())
+}

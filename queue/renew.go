@@ -1,69 +1,135 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/lua"
 )
 
-// renew extends the leases of all jobs in flight each third of a lease, in one call, and sooner after a failure.
-func (c *consumer) renew(ctx context.Context) {
-	lease := c.queue.opts.Lease
-	wait := lease / 3
-	for {
-		clock.Sleep(ctx, wait)
-		if ctx.Err() != nil {
-			return
+// errSettled is why no one renews the lease of a delivery that was settled.
+var errSettled = errors.New("luatomic: delivery settled")
+
+// errSettling says that the call that settles a delivery is on its way: that call has the verdict.
+var errSettling = errors.New("luatomic: delivery is being settled")
+
+// errAnswered says that the extend that a renewal would have repeated has its reply. The next renewal is soon.
+var errAnswered = errors.New("luatomic: the last extend has its reply")
+
+// holder is a Delivery as the keeper of leases sees it. One call extends the deliveries of a queue.
+type holder Delivery
+
+// Server names the server that has the queue.
+func (h *holder) Server(ctx context.Context) string {
+	_, name, _ := nodes.Of(ctx, h.queue.client, h.queue.keys.Leases) // without a server, the call has the error
+	return name
+}
+
+// Group is the queue.
+func (h *holder) Group() any { return h.queue.keys.Leases }
+
+// Extend extends the delivery alone.
+func (h *holder) Extend(b *lua.Batch, ttl time.Duration) (outcome func() error) {
+	of := h.ExtendAll(b, []lease.Together{h}, ttl)
+	return func() error { return of(0) }
+}
+
+// ExtendAll extends the deliveries. One whose last extend has no reply repeats that: its fence is known then.
+func (h *holder) ExtendAll(b *lua.Batch, hs []lease.Together, ttl time.Duration) (outcome func(int) error) {
+	var fresh []*Delivery
+	for _, other := range hs {
+		d := (*Delivery)(other.(*holder))
+		if d.settled.Load() == notSettled && d.unanswered.Load() == nil {
+			fresh = append(fresh, d)
 		}
-		wait = lease / 3
-		if err := c.renewHeld(ctx); err != nil {
-			c.report(ctx, err)
-			if !errors.Is(err, ErrLeaseLost) {
-				wait = lease / 10
+	}
+	var failed error
+	if len(fresh) > 0 {
+		_, failed = h.queue.newExtension(ttl, fresh)
+	}
+	calls := make(map[*extension]func() error)
+	of := make([]func() error, len(hs))
+	for i, other := range hs {
+		d := (*Delivery)(other.(*holder))
+		e := d.unanswered.Load()
+		switch {
+		case d.settled.Load() != notSettled:
+			of[i] = func() error { return errSettled }
+			continue
+		case e == nil: // answered meanwhile, by a call of the handler
+			of[i] = func() error { return cmp.Or(failed, errAnswered) }
+			continue
+		case calls[e] == nil:
+			calls[e] = e.queueIn(b)
+		}
+		of[i] = func() error { return d.renewed(calls[e]()) }
+	}
+	return func(i int) error { return of[i]() }
+}
+
+// queueIn adds the extension to b. The function that it returns takes in the reply, once.
+func (e *extension) queueIn(b *lua.Batch) func() error {
+	future := gen.QueueExtendIn(b, e.params)
+	done := false
+	var err error
+	return func() error {
+		if !done {
+			done = true
+			err = e.replied(future.Get())
+			if err != nil && !errors.Is(err, ErrLeaseLost) {
+				e.report(err)
 			}
 		}
-	}
-}
-
-// renewHeld extends the leases and ends the handlers whose lease is lost. A lost lease is no error if the delivery
-// was settled meanwhile, or is about to be: the settling call has the verdict.
-func (c *consumer) renewHeld(ctx context.Context) error {
-	c.mu.Lock()
-	held := make([]*Delivery, 0, len(c.held))
-	for d := range c.held {
-		if d.settled.Load() == notSettled {
-			held = append(held, d)
-		}
-	}
-	c.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, max(c.queue.opts.Lease/3, time.Millisecond))
-	defer cancel()
-	err := c.queue.Extend(ctx, c.queue.opts.Lease, held...)
-	var lost *LeaseLostError
-	if !errors.As(err, &lost) {
 		return err
 	}
-	if c.loseHeld(lost.deliveries) == 0 {
-		return nil
-	}
-	return err
 }
 
-// loseHeld ends the contexts of deliveries whose lease is lost, and returns how many handlers that concerns.
-func (c *consumer) loseHeld(ds []*Delivery) (n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, d := range ds {
-		l := c.held[d]
-		if l == nil || d.settled.Load() != notSettled {
-			continue
+// report passes the failure of a renewal to a consumer that it concerns.
+func (e *extension) report(err error) {
+	for _, d := range e.deliveries {
+		if d.consumer != nil {
+			d.consumer.report(context.Background(), err)
+			return
 		}
-		if !l.finished {
-			n++
-		}
-		c.drop(d, ErrLeaseLost)
 	}
-	return n
+}
+
+// renewed is the outcome of a renewal for this delivery among those of the call.
+func (d *Delivery) renewed(err error) error {
+	var lost *LeaseLostError
+	switch {
+	case !errors.As(err, &lost):
+		return err
+	case !slices.Contains(lost.deliveries, d):
+		return nil
+	case d.settling.Load() > 0 || d.settled.Load() != notSettled:
+		return errSettling
+	}
+	return &LeaseLostError{IDs: []string{d.ID}, deliveries: []*Delivery{d}}
+}
+
+// Release returns the job.
+func (h *holder) Release(ctx context.Context) error { return (*Delivery)(h).Return(ctx, 0) }
+
+// Ended reports the loss of a lease while a handler works.
+func (h *holder) Ended(why error, _ time.Duration) {
+	if h.consumer == nil || h.finished.Load() || h.settled.Load() != notSettled {
+		return
+	}
+	if lost := (*LeaseLostError)(nil); !errors.As(why, &lost) {
+		why = &LeaseLostError{IDs: []string{h.ID}}
+	}
+	h.consumer.report(context.Background(), why)
+}
+
+// finish notes that no handler works on the delivery any more. Its lease is renewed until the job is settled.
+func (d *Delivery) finish() {
+	d.finished.Store(true)
+	d.lease.Leave()
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -14,6 +15,9 @@ type outcome struct {
 	delivery *Delivery
 	err      error
 	stopped  bool              // the end of the consumer interrupted the handler
+	ran      bool              // the handler has begun
+	run      time.Duration     // of the handler
+	cause    error             // why the handler's context had ended when it returned
 	nack     *gen.QueueNackJob // how a job that is not finished is returned, set before the first attempt
 }
 
@@ -44,6 +48,9 @@ func (c *consumer) settle(work context.Context) {
 			stopped = time.Now()
 		}
 		unsettled = c.settleBatch(work, batch)
+	}
+	for _, o := range unsettled {
+		c.conclude(o)
 	}
 }
 
@@ -121,25 +128,43 @@ func (c *consumer) settleBatch(work context.Context, batch []outcome) (unsettled
 		switch {
 		case o.delivery.settled.Load() != notSettled:
 			c.conclude(o) // the handler has settled it
-		case o.err == nil:
+		case o.err == nil || o.err == errExpired:
 			acks = append(acks, o)
 		default:
 			returns = append(returns, o)
 		}
 	}
+	for _, q := range c.queues {
+		unsettled = append(unsettled, c.settleOf(work, q, ofQueue(acks, q), ofQueue(returns, q))...)
+	}
+	return unsettled
+}
+
+// ofQueue are the outcomes of one queue's jobs.
+func ofQueue(os []outcome, q *Queue) (of []outcome) {
+	for _, o := range os {
+		if o.delivery.queue == q {
+			of = append(of, o)
+		}
+	}
+	return of
+}
+
+// settleOf settles the jobs of one queue.
+func (c *consumer) settleOf(work context.Context, q *Queue, acks, returns []outcome) (unsettled []outcome) {
 	died := c.dead.Load()
 	unsettled = c.attempt(work, acks, func(ctx context.Context, ds []*Delivery) error {
-		return c.queue.Ack(ctx, ds...)
+		return q.Ack(ctx, ds...)
 	})
 	nacks := make(map[*Delivery]gen.QueueNackJob, len(returns))
 	for _, o := range returns {
 		nacks[o.delivery] = *o.nack
 	}
 	unsettled = append(unsettled, c.attempt(work, returns, func(ctx context.Context, ds []*Delivery) error {
-		return c.queue.giveBack(ctx, func(d *Delivery) gen.QueueNackJob { return nacks[d] }, ds)
+		return q.giveBack(ctx, func(d *Delivery) gen.QueueNackJob { return nacks[d] }, ds)
 	})...)
 	if c.dead.Load() > died {
-		c.trimAfterDeath(work)
+		c.trimAfterDeath(work, q)
 	}
 	return unsettled
 }
@@ -162,7 +187,7 @@ func (c *consumer) attempt(work context.Context, os []outcome,
 		c.report(work, err)
 	}
 	for _, o := range os {
-		if d := o.delivery; d.settled.Load() == notSettled && !isPermanent(err) && d.end.left() > 0 {
+		if d := o.delivery; d.settled.Load() == notSettled && !isPermanent(err) && d.lease.Err() == nil {
 			unsettled = append(unsettled, o)
 		} else {
 			c.conclude(o)
@@ -174,30 +199,61 @@ func (c *consumer) attempt(work context.Context, os []outcome,
 // conclude counts a job by how it was settled, and keeps its lease no more.
 func (c *consumer) conclude(o outcome) {
 	d := o.delivery
-	switch d.settled.Load() {
+	settled := d.settled.Load()
+	over := o.ran || o.err == errExpired || settled == settledCancelled
+	if observe := d.queue.opts.Observe; observe != nil && over {
+		observe(o.event())
+	}
+	c.count(&o, settled)
+	switch settled {
 	case settledAcked:
-		c.acked.Add(1)
+		if o.err == errExpired {
+			c.expired.Add(1)
+		} else {
+			c.acked.Add(1)
+		}
 	case settledReturned:
 		c.retried.Add(1)
 	case settledDead:
 		c.dead.Add(1)
+	case settledCancelled:
+		c.cancelled.Add(1)
 	}
+	d.lease.End(errSettled)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.drop(d, nil)
+	delete(c.held, d)
+}
+
+// count adds the end of a delivery to the counts of the day.
+func (c *consumer) count(o *outcome, settled int32) {
+	var processed, failed, dead, expired int64
+	switch {
+	case settled == settledAcked && o.err == errExpired:
+		expired = 1
+	case settled == settledAcked:
+		processed = 1
+	case settled == settledDead:
+		failed, dead = 1, 1
+	case settled == settledReturned && (o.nack == nil || o.nack.Counted):
+		failed = 1
+	default:
+		return
+	}
+	c.presence.count(o.delivery.queue.keys.Listed, processed, failed, dead, expired)
 }
 
 // judge decides what becomes of a job and reports its failure.
 func (c *consumer) judge(work context.Context, o *outcome) {
 	o.nack = &gen.QueueNackJob{}
-	if o.err == nil {
+	if o.err == nil || o.err == errExpired {
 		return
 	}
 	if o.delivery.settled.Load() == notSettled {
 		*o.nack = c.nackOf(*o)
 	}
 	if !o.stopped {
-		c.report(work, o.err)
+		c.report(work, o.jobError())
 	}
 }
 
@@ -211,7 +267,8 @@ func (c *consumer) nackOf(o outcome) gen.QueueNackJob {
 	case errors.As(o.err, &snoozed):
 		return gen.QueueNackJob{Delay: clock.CeilMilli(snoozed.d)}
 	}
-	d, limit := o.delivery, c.queue.opts.MaxFailures
+	d := o.delivery
+	limit := cmp.Or(d.MaxFailures, d.queue.opts.MaxFailures)
 	nack := gen.QueueNackJob{Counted: true, Reason: o.err.Error()}
 	if errors.As(o.err, &discarded) || limit > 0 && d.Attempt >= limit {
 		nack.Delay = -1 // dead
@@ -222,19 +279,16 @@ func (c *consumer) nackOf(o outcome) gen.QueueNackJob {
 }
 
 // trimAfterDeath trims the dead set.
-func (c *consumer) trimAfterDeath(work context.Context) {
+func (c *consumer) trimAfterDeath(work context.Context, q *Queue) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), settleTimeout)
 	defer cancel()
-	if err := c.trimDead(ctx); err != nil {
+	if err := q.trimDead(ctx); err != nil {
 		c.report(work, err)
 	}
 }
 
 // trimDead keeps the dead set within Options.Dead.
-func (c *consumer) trimDead(ctx context.Context) error {
-	if c.queue.opts.Dead == (DeadLimits{}) {
-		return nil
-	}
-	_, err := c.queue.Trim(ctx, c.queue.opts.Dead)
+func (q *Queue) trimDead(ctx context.Context) error {
+	_, err := q.Trim(ctx, q.opts.Dead)
 	return err
 }

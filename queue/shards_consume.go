@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"sync"
 )
 
@@ -14,8 +15,8 @@ var notItsTurn = Snooze(0)
 // turn are leased meanwhile. Lower Concurrency where jobs are slow and other processes could run them.
 //
 // With Drain it ends when all shards are empty; a job pushed to a drained shard waits until the others are drained.
-// A failure that no retry can cure, on any shard, ends all consumers. Each shard costs a connection for its
-// subscription.
+// A failure that no retry can cure, on any shard, ends all consumers. All shards of a server share one connection for
+// their subscriptions.
 func (s *Shards) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (Consumed, error) {
 	var o ConsumeOptions
 	if opts != nil {
@@ -26,7 +27,7 @@ func (s *Shards) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (
 	}
 	if report := o.OnError; report != nil {
 		o.OnError = func(err error) {
-			if err != notItsTurn {
+			if !errors.Is(err, notItsTurn) {
 				report(err)
 			}
 		}
@@ -75,6 +76,7 @@ func (s *Shards) consumeAll(ctx context.Context, o *ConsumeOptions, h Handler) (
 
 func (c *Consumed) plus(d Consumed) {
 	c.Acked, c.Retried, c.Dead = c.Acked+d.Acked, c.Retried+d.Retried, c.Dead+d.Dead
+	c.Expired, c.Cancelled = c.Expired+d.Expired, c.Cancelled+d.Cancelled
 }
 
 // turns gives places to handlers. Of each shard only one handler at a time waits for a place, and the longest

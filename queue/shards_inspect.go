@@ -48,13 +48,24 @@ func (s *Stats) plus(t Stats) {
 // shard than that of its id, so ids that are Absent there are looked up in all other shards. With an error, a job
 // reported as Absent may exist. Cost: at most two concurrent rounds of calls.
 func (s *Shards) Cancel(ctx context.Context, ids ...string) ([]State, error) {
+	return s.endJobs(ids, func(q *Queue, ids []string) ([]State, error) { return q.Cancel(ctx, ids...) })
+}
+
+// BuryJobs moves jobs to the dead set of whichever shard has them; see Queue.BuryJobs. Ids are looked up as in Cancel.
+// Options.Dead bounds the dead set of each shard.
+func (s *Shards) BuryJobs(ctx context.Context, reason string, ids ...string) ([]State, error) {
+	return s.endJobs(ids, func(q *Queue, ids []string) ([]State, error) { return q.BuryJobs(ctx, reason, ids...) })
+}
+
+// endJobs calls each shard for the ids that are its own, and then for those that are Absent there.
+func (s *Shards) endJobs(ids []string, call func(*Queue, []string) ([]State, error)) ([]State, error) {
 	out := make([]State, len(ids))
 	parts := make([][]int, len(s.queues)) // places of the ids to look up
 	for i, id := range ids {
 		out[i] = Absent
 		parts[s.route(id)] = append(parts[s.route(id)], i)
 	}
-	err := s.cancelParts(ctx, ids, parts, out)
+	err := s.endParts(ids, parts, out, call)
 	parts = make([][]int, len(s.queues))
 	for i, id := range ids {
 		for shard := range parts {
@@ -63,18 +74,18 @@ func (s *Shards) Cancel(ctx context.Context, ids ...string) ([]State, error) {
 			}
 		}
 	}
-	return out, errors.Join(err, s.cancelParts(ctx, ids, parts, out))
+	return out, errors.Join(err, s.endParts(ids, parts, out, call))
 }
 
-// cancelParts cancels in each shard its part of the ids and writes the states of those it finds into out.
-func (s *Shards) cancelParts(ctx context.Context, ids []string, parts [][]int, out []State) error {
+// endParts calls each shard for its part of the ids and writes the states of those it finds into out.
+func (s *Shards) endParts(ids []string, parts [][]int, out []State, call func(*Queue, []string) ([]State, error)) error {
 	var mu sync.Mutex
 	return s.each(func(i int, q *Queue) error {
 		part := make([]string, len(parts[i]))
 		for k, place := range parts[i] {
 			part[k] = ids[place]
 		}
-		states, err := q.Cancel(ctx, part...)
+		states, err := call(q, part)
 		mu.Lock()
 		defer mu.Unlock()
 		for k, state := range states {

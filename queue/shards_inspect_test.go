@@ -72,3 +72,29 @@ func TestShardsStatsCancelReschedulePause(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 15, total.Limit)
 }
+
+func TestShardsBuryJobs(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, _ := newShards(t, 5)
+	for i := range 10 {
+		pushShards(t, s, queue.Job{ID: fmt.Sprint("ready", i)},
+			queue.Job{ID: fmt.Sprint("held", i), Unique: fmt.Sprint("u", i), Delay: time.Hour})
+	}
+	states, err := s.BuryJobs(ctx, "bad batch", "none", "ready0", "held3", "held4", "ready9")
+	require.NoError(t, err)
+	require.Equal(t, []queue.State{queue.Absent, queue.Ready, queue.Scheduled, queue.Scheduled, queue.Ready}, states)
+	var buried []string
+	for _, q := range s.Queues() {
+		peeked, err := q.Peek(ctx, queue.Dead, 0, 100)
+		require.NoError(t, err)
+		for _, p := range peeked {
+			require.Equal(t, "bad batch", p.Reason)
+			buried = append(buried, p.ID)
+		}
+	}
+	require.ElementsMatch(t, []string{"ready0", "held3", "held4", "ready9"}, buried)
+	taken, err := s.Take(ctx, 100)
+	require.NoError(t, err)
+	require.Len(t, taken.Deliveries, 8, "the others are ready")
+}

@@ -102,10 +102,10 @@ func (s *Shards) split(token string, jobs []Job) (ShardsPushed, error) {
 		if !named {
 			j.ID = base.at(i)
 		}
-		if err := encodeJob(&gen.QueuePushJob{}, &j); err != nil { // only to check it
+		if err := s.queues[0].encodeJob(&gen.QueuePushJob{}, &j); err != nil { // only to check it
 			return out, fmt.Errorf("job %d: %w", i, err)
 		}
-		size += len(j.ID) + len(j.Body) + len(j.Unique) + 32
+		size += encodedSize(&j)
 		p := &parts[s.route(cmp.Or(j.Unique, j.ID))]
 		p.named = p.named || named
 		p.jobs, p.places, p.IDs = append(p.jobs, j), append(p.places, i), append(p.IDs, j.ID)
@@ -124,7 +124,7 @@ func (s *Shards) split(token string, jobs []Job) (ShardsPushed, error) {
 
 func (p *ShardPushed) add(ctx context.Context, q *Queue, token string, newIDs bool) {
 	ids := p.IDs
-	p.Pushed, p.Err = q.add(ctx, token, p.jobs, newIDs)
+	p.Pushed, p.Err = q.add(ctx, token, q.opts.Receipt, p.jobs, newIDs)
 	p.IDs = ids
 	for i, d := range p.Duplicates {
 		if d.Position < len(p.places) { // a repeat with other jobs can have a place beyond

@@ -2,9 +2,11 @@ package queue
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -18,7 +20,7 @@ type Taken struct {
 	// NextLapse is when the first lease of the queue ended or will end, as it was before this take. Once it has
 	// passed, Reclaim has a job to return.
 	NextLapse lua.Opt[time.Time]
-	// Dropped counts entries of the ready list whose job was cancelled or deleted.
+	// Dropped counts entries of the ready list whose job was cancelled or deleted, and jobs that had expired.
 	Dropped int
 	// Paused reports that the queue gives out no jobs; see Queue.Pause.
 	Paused bool
@@ -32,40 +34,102 @@ const takeBytes = MaxBatchBytes
 
 // Take leases up to max of the oldest ready jobs for Options.Lease: at most MaxTake, and fewer when their bodies
 // exceed 1 MiB, but at least one. Scheduled jobs that are due become ready in the same script, so delays need no
-// Poller. An empty queue gives an empty result. A max below 1 is lua.ErrOutOfRange.
+// Poller. A job that has expired is deleted, in a second round trip. An empty queue gives an empty result. A max below 1 is lua.ErrOutOfRange.
 //
-// After a lost reply Take repeats itself and leases the next jobs. The jobs of the lost reply are ready again when
-// their lease has ended and Reclaim has run.
+// After a lost reply Take repeats itself and returns the jobs that the first attempt leased, under a new lease. When no
+// attempt had a reply, the next Take of this Queue does so. No failure is counted.
 //
 // One script, atomic to other clients. A write refused half-way can deliver a job twice, never lose one. Keys: r,
-// s, b, l, n, c, w. Cost: O(log n) for each job.
+// s, b, l, n, c, w, o, d, i; the receipt lasts as long as the lease. Cost: O(log n) for each job.
 func (q *Queue) Take(ctx context.Context, max int) (Taken, error) {
-	return q.takeOrWait(ctx, max, "", 0)
+	by := q.takers.get(q)
+	defer q.takers.put(by)
+	t, err := by.take(ctx, max, "", 0)
+	if err != nil {
+		return Taken{}, err
+	}
+	return q.withoutExpired(ctx, t[0])
 }
 
-// takeOrWait is Take. When it finds no job, the same script adds the channel to the waiters for that long, unless
-// the channel is empty.
-func (q *Queue) takeOrWait(ctx context.Context, max int, channel string, wait time.Duration) (Taken, error) {
-	p := q.takeParams()
-	p.Lease, p.Max, p.Bytes = q.opts.Lease, int64(min(max, MaxTake)), takeBytes
-	p.Waiter, p.Wait = channel, wait
+// withoutExpired deletes the expired jobs of a take.
+func (q *Queue) withoutExpired(ctx context.Context, t Taken) (Taken, error) {
+	var live, expired []*Delivery
+	for _, d := range t.Deliveries {
+		if d.expired() {
+			expired = append(expired, d)
+		} else {
+			live = append(live, d)
+		}
+	}
+	if len(expired) == 0 {
+		return t, nil
+	}
+	t.Deliveries, t.Dropped = live, t.Dropped+len(expired)
+	return t, q.Ack(ctx, expired...)
+}
+
+// take takes up to max jobs of all queues together, in their order, and returns what it got of each. When it finds no
+// job, the same script adds the name to the waiters of each queue for that long, unless it is empty.
+func (by *taker) take(ctx context.Context, max int, waiter string, wait time.Duration) ([]Taken, error) {
+	p := gen.QueueTakeParams{
+		Max: int64(min(max, MaxTake)), Bytes: takeBytes, Waiter: waiter, Wait: wait, Token: by.call,
+	}
+	if err := by.begin(&p); err != nil {
+		return nil, by.wrap(err)
+	}
 	sent := time.Now()
-	r, err := gen.QueueTake(ctx, q.client, p)
+	r, err := gen.QueueTake(ctx, by.from[0].queue.client, p)
 	if err != nil {
-		return Taken{}, q.wrap("take from", err)
+		return nil, by.wrap(err) // the next call repeats this one
 	}
-	out := Taken{
-		Deliveries: make([]*Delivery, len(r.Jobs)),
-		Now:        time.UnixMicro(r.Now), NextDue: r.NextDue, NextLapse: micros(r.NextLapse),
-		Dropped: int(r.Dropped), Paused: r.Paused,
-	}
-	for i, j := range r.Jobs {
-		d := &Delivery{ID: j.ID, Body: j.Body, EnqueuedAt: j.EnqueuedAt, Attempt: int(j.Failures) + 1, queue: q}
-		d.fence.Store(r.Fence)
-		d.end.set(sent, q.opts.Lease)
-		out.Deliveries[i] = d
+	by.call++
+	out, err := by.taken(&r, sent)
+	if err != nil {
+		return nil, by.wrap(err)
 	}
 	return out, nil
+}
+
+// taken is the reply of a take: what each queue gave.
+func (by *taker) taken(r *gen.QueueTakeResult, sent time.Time) ([]Taken, error) {
+	out, all := make([]Taken, len(by.from)), make([]*Delivery, 0, len(r.Jobs))
+	if len(r.States) != len(out) {
+		return nil, fmt.Errorf("%w: states of %d queues, not %d", lua.ErrBadReply, len(r.States), len(out))
+	}
+	now := time.UnixMicro(r.Now)
+	for i, s := range r.States {
+		first := len(all)
+		if s.Jobs < 0 || int(s.Jobs) > len(r.Jobs)-first {
+			return nil, fmt.Errorf("%w: %d jobs of queue %d", lua.ErrBadReply, s.Jobs, i)
+		}
+		for _, j := range r.Jobs[first : first+int(s.Jobs)] {
+			all = append(all, by.from[i].queue.delivered(j, now, s.Fence, sent))
+		}
+		out[i] = Taken{
+			Deliveries: all[first:len(all):len(all)], Now: now, NextDue: s.NextDue, NextLapse: micros(s.NextLapse),
+			Dropped: int(s.Dropped), Paused: s.Paused,
+		}
+	}
+	for _, o := range r.Options {
+		if o.Place < 0 || int(o.Place) >= len(all) {
+			return nil, fmt.Errorf("%w: options of job %d of %d", lua.ErrBadReply, o.Place, len(all))
+		}
+		d := all[o.Place]
+		if d.Details = decodeDetails(o.Text); !d.ExpiresAt.IsZero() {
+			d.expiry = sent.Add(d.ExpiresAt.Sub(now))
+		}
+	}
+	return out, nil
+}
+
+// delivered is a job that a take has leased.
+func (q *Queue) delivered(j gen.QueueTakeJob, now time.Time, fence int64, sent time.Time) *Delivery {
+	d := &Delivery{ID: j.ID, Body: j.Body, EnqueuedAt: j.EnqueuedAt, Attempt: int(j.Failures) + 1, queue: q}
+	d.taken = now
+	d.wait = now.Sub(d.EnqueuedAt)
+	d.fence.Store(fence)
+	d.lease.Begin(q.keeper, (*holder)(d), lease.Terms{Name: j.ID, TTL: q.opts.Lease}, lease.End(sent, q.opts.Lease))
+	return d
 }
 
 // micros is an optional time that the server gave in microseconds.
@@ -76,3 +140,6 @@ func micros(at lua.Opt[int64]) lua.Opt[time.Time] {
 	}
 	return lua.Some(time.UnixMicro(us))
 }
+
+// expired reports that the job is of no use any more.
+func (d *Delivery) expired() bool { return !d.expiry.IsZero() && time.Until(d.expiry) <= 0 }

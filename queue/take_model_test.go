@@ -48,7 +48,8 @@ func (m *modelled) promote(t *rapid.T) {
 func (m *modelled) reclaim(t *rapid.T) {
 	got, err := m.long.Reclaim(m.ctx)
 	require.NoError(t, err)
-	returned, buried := m.model.reclaim(modelFailures, got.Now)
+	returned, buried, cancelled := m.model.reclaim(modelFailures, got.Now)
+	require.Equal(t, cancelled, got.Cancelled)
 	require.Equal(t, returned, got.Returned)
 	require.Equal(t, buried, got.Buried)
 	lapse, leased := first(m.model.leased)
@@ -61,13 +62,17 @@ func (m *queueModel) take(max int, fence, now int64) (out []slot, dropped int) {
 		return nil, 0
 	}
 	m.promote(max, now)
-	for round := 0; round < 8 && len(out) == 0; round++ {
-		part := m.ready[:min(len(m.ready), max)]
+	for round := 0; round < 8 && len(out) < max; round++ {
+		part := m.ready[:min(len(m.ready), max-len(out))]
 		m.ready = slices.Clone(m.ready[len(part):])
 		for _, s := range part {
 			if m.failures[s.id] == "x" {
 				delete(m.failures, s.id)
 				delete(m.bodies, s.id)
+				dropped++
+				continue
+			}
+			if m.unmark(s.id) {
 				dropped++
 				continue
 			}
@@ -88,19 +93,30 @@ func (m *queueModel) promote(max int, now int64) int {
 	return len(ids)
 }
 
-func (m *queueModel) reclaim(maxFailures int, at time.Time) (returned, buried int) {
+func (m *queueModel) reclaim(maxFailures int, at time.Time) (returned, buried, cancelled int) {
 	now := at.UnixMilli()
 	var head []slot
 	for _, id := range inOrder(m.leased, at.UnixMicro()) {
 		delete(m.leased, id)
-		if m.fail(id, "lease over") >= maxFailures {
+		if m.failures[id] == "x" {
+			m.end(id)
+			cancelled++
+			continue
+		}
+		died := m.failures[id+"\n"] == "lease over"
+		count := m.fail(id, "lease over")
+		switch {
+		case count >= maxFailures:
 			m.bury(id, exactly(now))
 			buried++
-		} else {
+		case died && count > 1:
+			m.scheduled[id] = exactly(now + 1 + 1000<<(count-2))
+			returned++
+		default:
 			head = append(head, slot{id, exactly(now)})
 			returned++
 		}
 	}
 	m.ready = append(head, m.ready...)
-	return returned, buried
+	return returned, buried, cancelled
 }

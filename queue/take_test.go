@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -50,9 +51,8 @@ func TestTakeDropsEntriesWithoutABody(t *testing.T) {
 // takeParams are those of a take by a consumer that waits on the channel.
 func takeParams(q *queue.Queue, channel string) gen.QueueTakeParams {
 	return gen.QueueTakeParams{
-		Ready: lab.Key(q, "r"), Scheduled: lab.Key(q, "s"), Bodies: lab.Key(q, "b"), Leases: lab.Key(q, "l"),
-		Failures: lab.Key(q, "n"), Control: lab.Key(q, "c"), Wake: lab.Key(q, "w"),
-		Lease: time.Minute, Max: 10, Bytes: 1000, Waiter: channel, Wait: time.Minute,
+		Queues: []gen.QueueTakeQueue{scriptcase.TakeQueue("{"+q.Name()+"}", uuid.NewString())},
+		Max:    10, Bytes: 1000, Waiter: channel, Wait: time.Minute,
 	}
 }
 
@@ -61,7 +61,7 @@ func waitersAre(t *testing.T, c *redis.Client, q *queue.Queue, n int64) func() b
 	return func() bool { return c.ZCard(t.Context(), lab.Key(q, "w")).Val() == n }
 }
 
-// waiting returns the channels of the waiters; the first is notified first.
+// waiting returns the names of the waiters; the first is notified first.
 func waiting(t *testing.T, c *redis.Client, q *queue.Queue) []string {
 	t.Helper()
 	found, err := c.ZRange(t.Context(), lab.Key(q, "w"), 0, -1).Result()
@@ -90,7 +90,7 @@ func TestOnlyATakeThatFindsNothingWaits(t *testing.T) {
 	require.Equal(t, []string{"a"}, waiting(t, c, q), "b has a job, and left none for a")
 
 	require.NoError(t, c.RPush(ctx, lab.Key(q, "r"), "1:deleted").Err())
-	require.EqualValues(t, 1, take("c").Dropped)
+	require.EqualValues(t, 1, take("c").States[0].Dropped)
 	require.Equal(t, []string{"a"}, waiting(t, c, q), "c takes again immediately")
 
 	require.NoError(t, q.Pause(ctx))
@@ -128,15 +128,14 @@ func TestTakeNotifiesTheNextWaiterOfWhatItLeaves(t *testing.T) {
 	notified()
 }
 
-// listener adds a channel with a subscriber to the waiters. The function that it returns wants a notification.
+// listener adds a name with a subscriber to the waiters. The function that it returns wants a notification.
 func listener(t *testing.T, c *redis.Client, q *queue.Queue, name string) (notified func()) {
 	t.Helper()
-	channel := lab.Key(q, "w:"+name)
-	sub := c.Subscribe(t.Context(), channel)
+	sub := c.Subscribe(t.Context(), lab.Key(q, "w:"+name))
 	t.Cleanup(func() { require.NoError(t, sub.Close()) })
 	_, err := sub.Receive(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, c.ZAdd(t.Context(), lab.Key(q, "w"), redis.Z{Score: lab.Future, Member: channel}).Err())
+	require.NoError(t, c.ZAdd(t.Context(), lab.Key(q, "w"), redis.Z{Score: lab.Future, Member: name}).Err())
 	return func() {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -308,9 +307,9 @@ func TestEveryScriptSkipsDeadWaiters(t *testing.T) {
 			case "reschedule":
 				lab.Push(t, q, queue.Job{ID: "far", Delay: time.Hour})
 			}
-			require.NoError(t, lab.Subscribe(ctx, t, c, q.Name()))
+			require.NoError(t, lab.Subscribe(ctx, t, c, lab.Key(q, "w:live")))
 			waiting := []redis.Z{{Score: lab.Future, Member: "dead 1"}, {Score: lab.Future + 1, Member: "dead 2"},
-				{Score: lab.Future + 2, Member: q.Name()}, {Score: lab.Future + 3, Member: "later"}}
+				{Score: lab.Future + 2, Member: "live"}, {Score: lab.Future + 3, Member: "later"}}
 			require.NoError(t, c.ZAdd(ctx, lab.Key(q, "w"), waiting...).Err())
 			require.NoError(t, call(ctx, q))
 			require.Equal(t, []string{"later"}, c.ZRange(ctx, lab.Key(q, "w"), 0, -1).Val())

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
@@ -18,7 +20,7 @@ const maxReply = 1<<20 - 2048
 // maxMessage bounds the text of an error on the wire.
 const maxMessage = 1024
 
-// answer runs the handler and settles its outcome, also when the handler ends its goroutine.
+// answer runs the handler and sends its outcome, also when the handler ends its goroutine.
 func (w *work) answer(s *session) {
 	defer s.handlers.Done()
 	began := time.Now()
@@ -37,39 +39,95 @@ func (w *work) runGuarded() (body []byte, err error) {
 			body, err = nil, &RemoteError{Code: CodeInternal, Message: "the handler panicked"}
 		}
 	}()
+	if err := w.loadBody(); err != nil {
+		return nil, err
+	}
+	if w.slot && len(w.bus.opts.Wrap) > 0 {
+		return w.runWrapped()
+	}
 	return w.run(w, w)
+}
+
+func (w *work) runWrapped() (body []byte, err error) {
+	run := func(ctx context.Context) (err error) {
+		body, err = w.run(ctx, w)
+		return err
+	}
+	for _, wrap := range slices.Backward(w.bus.opts.Wrap) {
+		next := run
+		run = func(ctx context.Context) error { return wrap(ctx, w.info(), next) }
+	}
+	err = run(w)
+	return body, err
 }
 
 // returned counts the handler and sends its answer. A cast has none.
 func (w *work) returned(s *session, began time.Time, body []byte, err error) {
 	b := w.bus
+	cut := w.Err()
 	w.end(context.Canceled)
-	if w.slot {
-		b.serving.running.Add(-1)
-		w.method.counts.returned(began, err)
-		b.counts.handled.Add(1)
-	}
+	w.free(began, err)
 	if w.Attempt == 0 {
 		if err != nil {
 			b.report(s.ctx, fmt.Errorf("luatomic: cast %q: %w", w.Method, err))
 		}
 		return
 	}
-	if err == nil && len(body) > maxReply {
-		message := fmt.Sprintf("the result has %d bytes, at most %d", len(body), maxReply)
+	headers, badHeaders := w.replyHeaders()
+	if most := maxReply - headersSize(headers); err == nil && len(body) > most {
+		message := fmt.Sprintf("the result has %d bytes, at most %d", len(body), most)
 		err = &RemoteError{Code: CodeTooLarge, Message: message}
 	}
-	a := wire.Answer{ID: w.ID, Body: body}
-	if err != nil {
-		a.Body, a.Failure = nil, failureOf(err)
+	if err == nil && badHeaders != nil {
+		err = &RemoteError{Code: CodeInternal, Message: badHeaders.Error()}
 	}
-	b.settle(s, w, a)
-	b.serving.settled(w.ID)
+	a := wire.Answer{ID: w.ID, Body: body, Ext: wire.Ext{
+		Node: s.node, Headers: headers, Load: b.load() + 1, Digest: w.Ext.Digest,
+	}}
+	if err != nil {
+		a.Body = nil
+		w.fail(&a, err, cut)
+	}
+	b.sendAnswer(s, w, a)
+	b.serving.answered(w)
+}
+
+// replyHeaders returns the headers of the answer, none where they are refused.
+func (w *work) replyHeaders() (map[string]string, error) {
+	w.serving.mu.Lock()
+	defer w.serving.mu.Unlock()
+	if err := checkHeaders(w.reply); err != nil {
+		return nil, err
+	}
+	return w.reply, nil
+}
+
+// fail makes the answer a failure. The end of a context is no outcome of the call: the node has left it half-way, and
+// another one gets it where it may run twice.
+func (w *work) fail(a *wire.Answer, err, cut error) {
+	var e *RemoteError
+	chosen := errors.As(err, &e)
+	a.Failure = failureOf(err, &a.Ext)
+	switch {
+	case !w.slot && e != nil && e.Code == CodeBadRequest: // another node would not read it either
+	case !w.slot:
+		a.Ext.State = wire.StateNotRun
+	case chosen || cut == nil:
+	case errors.Is(cut, context.DeadlineExceeded):
+		a.Ext.State, a.Failure.Code = wire.StateLost, CodeDeadline
+	case w.Flags&wire.FlagIdempotent != 0:
+		a.Ext.State, a.Failure.Code = wire.StateHandedOver, CodeLeft
+	default:
+		a.Ext.State, a.Failure.Code = wire.StateLost, CodeLeft
+	}
+	if e != nil && e.Code == CodeVersion {
+		a.Ext.Speaks = wire.Version
+	}
 }
 
 // failureOf is what goes over the wire. An error can panic when it is asked for its text, such as one made of a nil
 // pointer.
-func failureOf(err error) (f *wire.Failure) {
+func failureOf(err error, ext *wire.Ext) (f *wire.Failure) {
 	defer func() {
 		if recover() != nil {
 			f = &wire.Failure{Code: CodeInternal, Message: "the handler's error panicked"}
@@ -79,12 +137,15 @@ func failureOf(err error) (f *wire.Failure) {
 	if !errors.As(err, &e) || e == nil {
 		e = &RemoteError{Code: CodeError, Message: err.Error()}
 	}
+	ext.Details = e.Details[:min(len(e.Details), maxDetails)]
 	return &wire.Failure{Code: e.Code[:min(len(e.Code), maxMessage)], Message: e.Message[:min(len(e.Message), maxMessage)]}
 }
 
-// settle sends the answer until it is known what became of it. The answer is sent although the handler used up its time
-// or Run ends.
-func (b *Bus) settle(s *session, w *work, a wire.Answer) {
+// maxDetails bounds the details of an error on the wire.
+const maxDetails = 16 << 10
+
+// sendAnswer sends the answer until it is known what became of it, although the handler used up its time or Run ends.
+func (b *Bus) sendAnswer(s *session, w *work, a wire.Answer) {
 	bound := max(time.Until(w.deadline), 0) + callGrace
 	if s.ctx.Err() != nil {
 		bound = min(bound, b.opts.Lease)
@@ -92,7 +153,7 @@ func (b *Bus) settle(s *session, w *work, a wire.Answer) {
 	ctx := &bounded{s.detached, time.Now().Add(bound)}
 	retry := clock.Backoff{First: 20 * time.Millisecond, Last: time.Second}
 	for {
-		result, err := b.reply(ctx, w, a)
+		result, err := b.reply(ctx, s, w, a)
 		if err == nil {
 			b.counts.countReply(result)
 			return
@@ -106,45 +167,35 @@ func (b *Bus) settle(s *session, w *work, a wire.Answer) {
 }
 
 // reply runs the script that accepts the answer once, and only from the node and attempt that were asked.
-func (b *Bus) reply(ctx context.Context, w *work, a wire.Answer) (gen.RPCReplyResult, error) {
-	if isGather(w.ID) {
-		return b.replyPart(ctx, w, a)
+func (b *Bus) reply(ctx context.Context, s *session, w *work, a wire.Answer) (gen.RPCReplyResult, error) {
+	if len(a.Body) >= besideMin && w.Flags&wire.FlagStream == 0 {
+		a.Ext.Beside = besideID(w.ID+"."+strconv.FormatInt(w.Attempt, 10), w.Ext.Digest)
+		if err := b.putBeside(ctx, a.Ext.Beside, a.Body, w.keepReply()); err != nil {
+			return 0, err
+		}
+		a.Body = nil
 	}
 	frame := b.seal(a.Encode())
 	p := gen.RPCReplyParams{
-		Record: b.keys.Record(w.ID), Method: w.methodKey(), Node: b.node, Attempt: w.Attempt,
+		Record: b.keys.Record(w.ID), Node: s.node, Attempt: w.Attempt, State: recordState[a.Ext.State],
 		Frame: frame, Notice: b.ifLarge(frame, wire.ReplyStored, w.ID), Outbox: b.keys.Outbox, Shard: b.shard,
-		Keep: w.keepReply(),
 	}
-	return b.sender.replyTo(ctx, &p)
+	if a.Ext.State == wire.StateDone {
+		p.Keep = w.keepReply()
+	}
+	return gen.RPCReply(ctx, b.client, p)
+}
+
+// recordState is what a record becomes by an answer.
+var recordState = [...]string{
+	wire.StateDone: "d", wire.StateNotRun: "r", wire.StateHandedOver: "r", wire.StateLost: "l",
 }
 
 // keepReply is how long the reply is kept: until a caller that is disconnected cannot send the request again, or as
 // long as a call with a key asks for.
 func (w *work) keepReply() time.Duration {
-	switch {
-	case w.Keep == 0:
+	if w.Keep == 0 {
 		return max(replyKept, time.Until(w.deadline)+callGrace)
-	case !w.slot:
-		return callGrace // it did not run: the next call with the key may
 	}
 	return w.Keep
-}
-
-func (w *work) methodKey() string {
-	if w.method != nil {
-		return w.method.key
-	}
-	return w.bus.keys.Method(w.Method)
-}
-
-// replyPart sends this node's answer to a gather.
-func (b *Bus) replyPart(ctx context.Context, w *work, a wire.Answer) (gen.RPCReplyResult, error) {
-	part := wire.Part{Node: b.node, Answer: a}
-	frame := b.seal(part.Encode())
-	result, err := gen.RPCPart(ctx, b.client, gen.RPCPartParams{
-		Gather: b.keys.Gather(w.ID), Method: w.methodKey(), Node: b.node,
-		Frame: frame, Notice: b.ifLarge(frame, wire.ReplyStored, w.ID), Outbox: b.keys.Outbox, Shard: b.shard,
-	})
-	return gen.RPCReplyResult(result), err
 }

@@ -2,9 +2,12 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/lua"
@@ -25,6 +28,13 @@ func (o *bindings) add(connection string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.bound[connection] = time.Now()
+}
+
+func (o *bindings) has(connection string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, bound := o.bound[connection]
+	return bound
 }
 
 func (o *bindings) remove(connection string) {
@@ -95,7 +105,7 @@ func (b *Bus) bind(ctx context.Context, connection string, from lua.Opt[string])
 
 func (b *Bus) runBind(ctx context.Context, connection string, from lua.Opt[string]) (gen.RPCBindResult, error) {
 	r, err := gen.RPCBind(ctx, b.client, gen.RPCBindParams{
-		Binding: b.keys.Connection(connection), Nodes: b.keys.Nodes, Node: b.node, From: from, Keep: boundFor,
+		Binding: b.keys.Connection(connection), Nodes: b.keys.Nodes, Node: b.Node(), From: from, Keep: boundFor,
 	})
 	if err != nil {
 		return r, fmt.Errorf("luatomic: bind %q: %w", connection, err)
@@ -117,39 +127,62 @@ func (b *Bus) Unbind(ctx context.Context, connection string) (bool, error) {
 		return false, fmt.Errorf("luatomic: %w", err)
 	}
 	b.bindings.remove(connection)
-	owned, err := gen.RPCUnbind(ctx, b.client, gen.RPCUnbindParams{
-		Binding: b.keys.Connection(connection), Node: b.node,
+	r, err := gen.RPCBind(ctx, b.client, gen.RPCBindParams{
+		Binding: b.keys.Connection(connection), Nodes: b.keys.Nodes, Node: b.Node(),
 	})
 	if err != nil {
 		return false, fmt.Errorf("luatomic: unbind %q: %w", connection, err)
 	}
-	return owned, nil
+	return r.Bound, nil
 }
 
-// renewBindings binds again what was bound long ago, at most 200 connections at a time.
+// ownerOf returns the node that owns a connection, none where no node does.
+func (b *Bus) ownerOf(ctx context.Context, connection string) (string, error) {
+	owner, err := b.client.Get(ctx, b.keys.Connection(connection)).Result()
+	if errors.Is(err, redis.Nil) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("luatomic: read the owner of connection %q: %w: %w", connection, lua.ErrNotExecuted, err)
+	}
+	return owner, nil
+}
+
+// renewBindings binds again what was bound long ago, at most 200 connections in one pipeline. A connection that another
+// node took is that node's, also when the node is dead; one that is unbound at this moment stays unbound; one that
+// Redis has lost is bound anew.
 func (b *Bus) renewBindings(ctx context.Context) {
-	for _, connection := range b.bindings.old(maxPart) {
-		if err := b.renewBinding(ctx, connection); err != nil {
-			b.report(ctx, err)
+	old := b.bindings.old(maxBatch)
+	if len(old) == 0 {
+		return
+	}
+	bounded, cancel := context.WithTimeout(ctx, b.opts.Lease/3)
+	defer cancel()
+	batch := lua.NewBatch(b.client)
+	futures := make([]*lua.Future[gen.RPCBindResult], len(old))
+	for i, connection := range old {
+		futures[i] = gen.RPCBindIn(batch, gen.RPCBindParams{
+			Binding: b.keys.Connection(connection), Nodes: b.keys.Nodes, Node: b.Node(),
+			From: lua.Some(b.Node()), Keep: boundFor,
+		})
+	}
+	if err := batch.Exec(bounded); err != nil {
+		b.report(ctx, fmt.Errorf("luatomic: renew connections of bus %q: %w", b.name, err))
+	}
+	for i, connection := range old {
+		r, err := futures[i].Get()
+		if err != nil {
+			continue
+		}
+		lost := !r.Bound && r.Owner != ""
+		switch {
+		case !b.bindings.renewed(connection, lost):
+		case lost:
+			b.report(ctx, taken(connection, r.Owner))
+		case !r.Bound:
+			if err := b.bind(ctx, connection, lua.Opt[string]{}); err != nil {
+				b.report(ctx, err)
+			}
 		}
 	}
-}
-
-// renewBinding renews a connection that this node owns, and binds one that Redis has lost. A connection that another
-// node took is that node's, also when the node is dead; one that is unbound at this moment stays unbound.
-func (b *Bus) renewBinding(ctx context.Context, connection string) error {
-	r, err := b.runBind(ctx, connection, lua.Some(b.node))
-	if err != nil {
-		return err
-	}
-	lost := !r.Bound && r.Owner != ""
-	switch {
-	case !b.bindings.renewed(connection, lost):
-		return nil
-	case lost:
-		return taken(connection, r.Owner)
-	case !r.Bound:
-		return b.bind(ctx, connection, lua.Opt[string]{})
-	}
-	return nil
 }

@@ -5,12 +5,11 @@ import (
 	"crypto/rand"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/luatomic/luatomic/internal/keys"
-	"github.com/luatomic/luatomic/internal/notify"
+	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -22,68 +21,81 @@ type Bus struct {
 	name   string
 	keys   keys.Bus
 	opts   Options
-	node   string // unique for this Bus: a restarted process inherits nothing
-	shard  bool   // sharded pub/sub, in a cluster
+	shard  bool // sharded pub/sub, in a cluster
 	sealer wire.Sealer
 	counts counters
 
-	link     notify.Link
-	liveness liveness
-	sender   sender
-	outbox   outbox
-	pending  pending
-	serving  serving
-	bindings bindings
+	incarnation atomic.Pointer[string] // see Node
+	ran         bool                   // Run was called
+
+	link      link
+	liveness  liveness
+	directory directory
+	outbox    outbox
+	pending   pending
+	serving   serving
+	bindings  bindings
 }
 
 // NewBus returns the bus of that name; nil options mean the defaults. It sends nothing and starts nothing: call Run.
 // It fails with lua.ErrBadName for a name, prefix or node that cannot be part of a key.
 func NewBus(client lua.Client, name string, opts *Options) (*Bus, error) {
 	b := &Bus{client: client, name: name}
-	_, b.shard = client.(*redis.ClusterClient)
+	b.shard = nodes.Clustered(client)
 	if opts != nil {
 		b.opts = *opts
 	}
 	b.opts.setDefaults()
+	if err := b.opts.check(); err != nil {
+		return nil, err
+	}
 	var err error
 	if b.keys, err = keys.NewBus(b.opts.Prefix, name); err != nil {
 		return nil, fmt.Errorf("luatomic: %w", err)
 	}
-	b.node = strings.ToLower(rand.Text()[:16])
 	if b.opts.Node != "" {
 		if err := lua.CheckName("node name", b.opts.Node); err != nil {
 			return nil, fmt.Errorf("luatomic: %w", err)
 		}
-		b.node = b.opts.Node + "." + b.node
 	}
+	b.rename()
 	b.setUp()
 	return b, nil
 }
 
+// rename starts a new incarnation: what the last one has left behind is not for this one.
+func (b *Bus) rename() {
+	name := strings.ToLower(rand.Text()[:16])
+	if b.opts.Node != "" {
+		name = b.opts.Node + "." + name
+	}
+	b.incarnation.Store(&name)
+}
+
 func (b *Bus) setUp() {
 	b.sealer = wire.Sealer{Keys: b.opts.Keys, Bus: b.keys.Nodes}
-	b.link.Shard = b.shard
-	b.link.Channels = []string{b.keys.Outbox + b.node, b.keys.All}
 	b.liveness.init()
+	b.directory.init()
 	b.outbox.init()
 	b.pending.init()
 	b.serving.init()
 	b.bindings.init()
-	b.sender = sender{client: b.client, bound: b.opts.Timeout + b.opts.Lease, finished: &b.pending}
 }
 
-// Node is the unique name of this node: Options.Node and a random part. CallOptions.Node takes it.
-func (b *Bus) Node() string { return b.node }
+// Node is the unique name of this node: Options.Node and a random part, which is new with each Run but the first.
+// CallOptions.Node takes it.
+func (b *Bus) Node() string { return *b.incarnation.Load() }
 
 // Ready waits until Run has subscribed and has announced the methods that were served by then. It fails when ctx ends.
 func (b *Bus) Ready(ctx context.Context) error {
+	ready := b.liveness.isReady()
 	select {
-	case <-b.liveness.ready:
+	case <-ready:
 		return nil
 	default:
 	}
 	select {
-	case <-b.liveness.ready:
+	case <-ready:
 		return nil
 	case <-ctx.Done():
 		return b.notReady(context.Cause(ctx))

@@ -2,6 +2,8 @@ package rpc
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -33,6 +35,9 @@ func (c *outgoing) check() error {
 	if err == nil && c.Key != "" {
 		err = lua.CheckName("idempotency key", c.Key)
 	}
+	if err == nil {
+		err = checkHeaders(c.Headers)
+	}
 	if err != nil {
 		return fmt.Errorf("luatomic: %w", err)
 	}
@@ -42,6 +47,32 @@ func (c *outgoing) check() error {
 	c.Keep = min(c.Keep, wire.MaxKeep)
 	return nil
 }
+
+// checkHeaders judges headers of a call or an answer.
+func checkHeaders(headers map[string]string) error {
+	if len(headers) > wire.MaxHeaders {
+		return &lua.SizeError{What: "headers", N: len(headers), Max: wire.MaxHeaders, Unit: "names"}
+	}
+	for k := range headers {
+		if err := lua.CheckName("header name", k); err != nil {
+			return err
+		}
+	}
+	if n := headersSize(headers); n > wire.MaxHeaderBytes {
+		return &lua.SizeError{What: "headers", N: n, Max: wire.MaxHeaderBytes, Unit: "bytes"}
+	}
+	return nil
+}
+
+func headersSize(headers map[string]string) (n int) {
+	for k, v := range headers {
+		n += len(k) + len(v) + 8
+	}
+	return n
+}
+
+// maxRequest bounds the body of a request.
+const maxRequest = 1<<20 - 2048
 
 // maxNode is the length of a name with its unique part.
 const maxNode = 128 + 17
@@ -57,7 +88,7 @@ var timers = sync.Pool{New: func() any {
 }}
 
 // callGrace is how much longer than the request its record lives, replyKept how long a caller that was disconnected can
-// read a reply, and a lost call is known as lost.
+// read a reply.
 const (
 	callGrace = time.Second
 	replyKept = 10 * time.Second
@@ -71,9 +102,11 @@ func (b *Bus) limit(ctx context.Context) (left time.Duration, byContext bool) {
 	return b.opts.Timeout, false
 }
 
-func (b *Bus) call(ctx context.Context, c *outgoing) ([]byte, error) {
+// call makes a call and waits for its outcome, no longer than ctx lasts. The request is sent by a goroutine of its own,
+// so that neither a server that is silent nor a reply that is early holds up the caller.
+func (b *Bus) call(ctx context.Context, c *outgoing) (outcome, error) {
 	if err := c.check(); err != nil {
-		return nil, err
+		return outcome{}, err
 	}
 	left, byContext := b.limit(ctx)
 	var expired <-chan time.Time
@@ -86,74 +119,109 @@ func (b *Bus) call(ctx context.Context, c *outgoing) ([]byte, error) {
 		}()
 		expired = t.C
 	}
+	if len(c.body) > maxRequest {
+		err := &lua.SizeError{What: "the request", N: len(c.body), Max: maxRequest, Unit: "bytes"}
+		return outcome{}, fmt.Errorf("luatomic: call %q: %w", c.method, err)
+	}
 	if err := b.awaitReady(ctx, expired); err != nil {
-		return nil, err
+		return outcome{}, err
 	}
-	w := b.newWaiter(c, nil)
-	if err := b.dispatch(ctx, c, w, left, expired); err != nil {
-		return b.callFailed(c, w, err)
-	}
-	return b.await(ctx, c, w, expired)
+	w := b.newWaiter(c, left)
+	b.pending.expect(w)
+	go b.place(ctx, w)
+	return b.await(ctx, w, expired)
 }
 
-// newWaiter counts a call and registers its waiter.
-func (b *Bus) newWaiter(c *outgoing, s *stream) *waiter {
+// newWaiter counts a call and encodes its request.
+func (b *Bus) newWaiter(c *outgoing, left time.Duration) *waiter {
 	b.counts.calls.Add(1)
 	id := b.newID(c)
-	w := &waiter{
-		id: id, record: b.keys.Record(id), method: c.method, idempotent: c.idempotent && !c.targeted(), stream: s,
-		resubscribed: b.liveness.resubscribed.Load(),
+	q := wire.Request{
+		ID: id, Method: c.method, Flags: c.flags, Body: c.body,
+		Ext: wire.Ext{Headers: c.Headers, Connection: c.Connection},
 	}
-	b.pending.expect(w)
+	if c.idempotent {
+		q.Flags |= wire.FlagIdempotent
+	}
+	w := &waiter{outgoing: c, id: id, record: b.keys.Record(id), deadline: time.Now().Add(left)}
+	if c.Key != "" {
+		q.Keep, q.Ext.Millis = c.Keep, uint64(max(left, b.opts.Timeout).Milliseconds())
+		sum := sha256.Sum256(c.body)
+		w.digest = hex.EncodeToString(sum[:12])
+		q.Ext.Digest = w.digest
+	}
+	if len(c.body) >= besideMin {
+		w.beside, w.besideID = c.body, besideID(id, w.digest)
+		q.Flags, q.Ext.Beside, q.Body = q.Flags|wire.FlagBeside, w.besideID, nil
+	}
+	w.frame = b.seal(q.Encode())
 	return w
 }
 
-// callFailed ends a call whose script returned an error. Its reply may have come all the same.
-func (b *Bus) callFailed(c *outgoing, w *waiter, err error) ([]byte, error) {
-	if !b.pending.forget(w) {
-		return b.finish(c, w)
-	}
-	err, certain := unwrapNotSent(err)
-	if !certain && c.Key == "" {
-		b.cancel(c.method, w.id, true)
-	}
-	return nil, err
-}
-
 // await returns the reply, or why there is none.
-func (b *Bus) await(ctx context.Context, c *outgoing, w *waiter, expired <-chan time.Time) ([]byte, error) {
+func (b *Bus) await(ctx context.Context, w *waiter, expired <-chan time.Time) (outcome, error) {
 	var cause error
 	select {
 	case <-w.answered:
-		return b.finish(c, w)
+		return b.finish(w)
 	case <-ctx.Done():
 		cause = context.Cause(ctx)
 	case <-expired:
 		cause = context.DeadlineExceeded
 	}
 	if !b.pending.forget(w) {
-		return b.finish(c, w) // it came at this moment
+		return b.finish(w) // it came at this moment
 	}
-	if c.Key == "" {
-		b.cancel(c.method, w.id, !w.quick)
-	}
-	return nil, fmt.Errorf("luatomic: call %q: no answer, the handler may have run: %w", c.method, cause)
+	b.giveUp(w)
+	return outcome{}, fmt.Errorf("luatomic: call %q: no answer, the handler may have run: %w", w.method, cause)
 }
 
-// finish takes the reply. The record of a quick call is not needed any more; that of a call with a key keeps the
-// result.
-func (b *Bus) finish(c *outgoing, w *waiter) ([]byte, error) {
-	if c.Key == "" && w.quick {
-		b.pending.discard(w.record)
+// giveUp cancels a call that nobody waits for. A call with a key goes on: others may name it.
+func (b *Bus) giveUp(w *waiter) {
+	b.countAt(w, "")
+	if w.Key == "" && w.beside != nil {
+		b.pending.discard(b.keys.Body(w.besideID))
 	}
-	return w.out.body, w.out.err
+	if w.Key == "" {
+		b.cancel(w)
+	}
+}
+
+// finish takes the reply. The record is not needed any more, but for a copy of the request that may still arrive, and
+// for the next call with the key.
+func (b *Bus) finish(w *waiter) (outcome, error) {
+	b.countAt(w, "")
+	if b.pending.take(w) {
+		b.removeRecords(w)
+	}
+	return w.out, w.out.err
+}
+
+// removeRecords removes what a call has stored, soon.
+func (b *Bus) removeRecords(w *waiter) {
+	if w.Key == "" && b.pending.discard(b.recordsOf(w)...) {
+		offer(b.outbox.filled)
+	}
+}
+
+// recordsOf returns the keys of a call that has its outcome.
+func (b *Bus) recordsOf(w *waiter) []string {
+	keys := []string{w.record}
+	if w.beside != nil {
+		keys = append(keys, b.keys.Body(w.besideID))
+	}
+	if w.out.ext.Beside != "" {
+		keys = append(keys, b.keys.Body(w.out.ext.Beside))
+	}
+	return keys
 }
 
 var errEnded = errors.New("it has ended")
 
 func (b *Bus) awaitReady(ctx context.Context, expired <-chan time.Time) error {
+	ready := b.liveness.isReady()
 	select {
-	case <-b.liveness.ready:
+	case <-ready:
 		if !b.liveness.running.Load() {
 			return b.notReady(errEnded)
 		}
@@ -161,7 +229,7 @@ func (b *Bus) awaitReady(ctx context.Context, expired <-chan time.Time) error {
 	default:
 	}
 	select {
-	case <-b.liveness.ready:
+	case <-ready:
 		return nil
 	case <-ctx.Done():
 		return b.notReady(context.Cause(ctx))
@@ -176,6 +244,6 @@ func (b *Bus) newID(c *outgoing) string {
 		return "k" + strconv.Itoa(len(c.method)) + ":" + c.method + ":" + c.Key + "K"
 	}
 	var buf [maxNode + 16]byte
-	id := append(append(buf[:0], b.node...), '.')
+	id := append(append(buf[:0], b.Node()...), '.')
 	return string(strconv.AppendUint(id, b.pending.serial.Add(1), 36))
 }

@@ -141,7 +141,7 @@ func TestRPCOnACluster(t *testing.T) {
 	caller := lab.OpenBus(t, cluster.Client(), "bus", opts)
 	require.NoError(t, caller.Ready(ctx))
 	luatomictest.Eventually(t, 20*time.Second, "both serve all", func() bool {
-		return cluster.Client().ZCard(ctx, "rpc:{bus}:m:count").Val() == 2
+		return cluster.Client().ZLexCount(ctx, "rpc:{bus}:methods", "[count\x00", "(count\x01").Val() == 2
 	})
 
 	large := strings.Repeat("x", 200_000)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"math"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -175,7 +176,8 @@ func (d *drill) nothingIsLeft(t *testing.T, stopNode, stopCaller func(), before 
 		require.NoError(t, c.Del(t.Context(), left...).Err())
 	}
 	luatomictest.Eventually(t, 20*time.Second, "the next announcement sets the calls in flight right", func() bool {
-		return c.ZScore(t.Context(), "rpc:{"+d.name+"}:m:plus-one", d.node.Node()).Val() == -4096
+		_, fraction := math.Modf(c.ZScore(t.Context(), "rpc:{"+d.name+"}:nodes", d.node.Node()).Val())
+		return fraction == 0
 	})
 	stopCaller()
 	stopNode()

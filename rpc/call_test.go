@@ -180,12 +180,12 @@ func TestNoResponderIsAnAnswerAndNotATimeout(t *testing.T) {
 	require.Less(t, time.Since(start), 30*time.Second, "half of the time-out")
 
 	// The three reasons, with the records that lead to them.
-	method, nodes := "rpc:{"+name+"}:m:echo", "rpc:{"+name+"}:nodes"
-	require.NoError(t, c.ZAdd(ctx, method, redis.Z{Member: "ghost", Score: -1}).Err())
+	methods, nodes := "rpc:{"+name+"}:methods", "rpc:{"+name+"}:nodes"
+	require.NoError(t, c.ZAdd(ctx, methods, redis.Z{Member: "echo\x00ghost"}).Err())
 	_, err = lab.Echo.Call(ctx, caller, "")
 	require.ErrorContains(t, err, "no lease")
-	require.Zero(t, c.ZCard(ctx, method).Val(), "a node without a lease is forgotten")
-	require.NoError(t, c.ZAdd(ctx, method, redis.Z{Member: "unreachable", Score: -1}).Err())
+	require.Zero(t, c.ZCard(ctx, methods).Val(), "a node without a lease is forgotten")
+	require.NoError(t, c.ZAdd(ctx, methods, redis.Z{Member: "echo\x00unreachable"}).Err())
 	require.NoError(t, c.ZAdd(ctx, nodes, redis.Z{Member: "unreachable", Score: lab.Future}).Err())
 	_, err = lab.Echo.Call(ctx, caller, "")
 	require.ErrorContains(t, err, "no subscriber")
@@ -197,9 +197,9 @@ func TestCallPassesOverUnreachableNodes(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	b := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
-	for i := range 20 { // more than the script reads at a time
+	for i := range 20 {
 		node := fmt.Sprint("unreachable", i)
-		require.NoError(t, c.ZAdd(ctx, "rpc:{"+name+"}:m:echo", redis.Z{Member: node, Score: -100}).Err())
+		require.NoError(t, c.ZAdd(ctx, "rpc:{"+name+"}:methods", redis.Z{Member: "echo\x00" + node}).Err())
 		require.NoError(t, c.ZAdd(ctx, "rpc:{"+name+"}:nodes", redis.Z{Member: node, Score: lab.Future}).Err())
 	}
 	out, err := lab.Echo.Call(ctx, b, "x")
@@ -240,16 +240,25 @@ func TestRPCSizesAtTheirLimits(t *testing.T) {
 	require.Equal(t, handled, node.Stats().Handled)
 }
 
-// Bodies of every size: those above 64 KiB are fetched and not pushed.
+// Bodies of every size: those from 8 KiB on travel beside the scripts, and leave nothing behind.
 func TestRPCLargeBodies(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	node := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
-	for _, n := range []int{0, 1, 60_000, 65_400, 65_500, 70_000, 500_000, 1_000_000} {
+	for _, n := range []int{0, 1, 8_189, 8_190, 8_191, 60_000, 65_400, 65_500, 70_000, 500_000, 1_000_000} {
 		out, err := lab.Echo.Call(t.Context(), caller, strings.Repeat("x", n))
 		require.NoError(t, err, n)
 		require.Equal(t, strings.Repeat("X", n), out)
 	}
-	require.GreaterOrEqual(t, node.Stats().Fetched, int64(3))
+	_, err := lab.Echo.CallWith(t.Context(), caller, strings.Repeat("x", 100_000), &rpc.CallOptions{Key: "k"})
+	require.NoError(t, err)
+	out, err := lab.Echo.CallWith(t.Context(), node, strings.Repeat("x", 100_000), &rpc.CallOptions{Key: "k"})
+	require.NoError(t, err)
+	require.Equal(t, strings.Repeat("X", 100_000), out, "the kept result, for another process")
+	_, err = lab.Echo.CallWith(t.Context(), caller, strings.Repeat("y", 100_000), &rpc.CallOptions{Key: "k"})
+	require.ErrorIs(t, err, rpc.ErrKeyReused)
+	luatomictest.Eventually(t, 30*time.Second, "the bodies are removed, but for that of the key and its request", func() bool {
+		return len(lab.Must(c.Keys(t.Context(), "rpc:{"+name+"}:b:*").Result())) <= 2
+	})
 }

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/wire"
@@ -18,8 +19,8 @@ func (m Method[Req, Res]) Cast(ctx context.Context, b *Bus, in Req) error {
 	return err
 }
 
-// CastAll sends the request to all live nodes that serve the method, and returns how many received it. All else is as
-// in Cast.
+// CastAll sends the request to all live nodes that serve the method, 500 in a round trip, and returns how many were
+// subscribed, also with an error between two of these round trips. All else is as in Cast.
 func (m Method[Req, Res]) CastAll(ctx context.Context, b *Bus, in Req) (int, error) {
 	return m.cast(ctx, b, in, true)
 }
@@ -39,17 +40,31 @@ func (m Method[Req, Res]) cast(ctx context.Context, b *Bus, in Req, all bool) (i
 		err := &lua.SizeError{What: "the request", N: len(frame), Max: inlineMax, Unit: "bytes"}
 		return 0, fmt.Errorf("luatomic: cast %q: %w; Call takes up to 1 MiB", m.name, err)
 	}
+	return m.sendCast(ctx, b, frame, all)
+}
+
+func (m Method[Req, Res]) sendCast(ctx context.Context, b *Bus, frame []byte, all bool) (int, error) {
 	left, _ := b.limit(ctx)
-	r, err := gen.RPCCast(ctx, b.client, gen.RPCCastParams{
-		Nodes: b.keys.Nodes, Method: b.keys.Method(m.name), Frame: frame,
-		Outbox: b.keys.Outbox, Timeout: left, All: all, Shard: b.shard,
-	})
-	if err != nil {
-		return 0, fmt.Errorf("luatomic: cast %q: %w", m.name, err)
+	total, after := 0, lua.Opt[string]{}
+	for {
+		r, err := gen.RPCCast(ctx, b.client, gen.RPCCastParams{
+			Nodes: b.keys.Nodes, Methods: b.keys.Methods, Method: m.name, After: after, Start: int64(rand.IntN(1 << 30)),
+			Frame: frame, Outbox: b.keys.Outbox, Timeout: left, All: all, Shard: b.shard,
+		})
+		if err != nil {
+			return total, fmt.Errorf("luatomic: cast %q: %w", m.name, err)
+		}
+		total += int(r.Sent)
+		after = r.Last
+		if _, more := after.Get(); !more || !all && total > 0 {
+			if total == 0 {
+				return 0, refusal(m.name, castReasons[r.Reason])
+			}
+			return total, nil
+		}
 	}
-	if r.Sent == 0 {
-		err, _ := unwrapNotSent(refusal(m.name, gen.RPCDirectOutcome(r.Reason)))
-		return 0, err
-	}
-	return int(r.Sent), nil
+}
+
+var castReasons = map[gen.RPCCastReason]gen.RPCDecideOutcome{
+	gen.RPCCastReasonNoLease: gen.RPCDecideOutcomeNoLease, gen.RPCCastReasonNoSubscriber: gen.RPCDecideOutcomeNoSubscriber,
 }

@@ -25,7 +25,7 @@ func (b *Bus) sendChunk(ctx context.Context, w *work, seq uint64, body []byte) e
 	c := wire.Chunk{ID: w.ID, Seq: seq, Body: body}
 	frame := b.seal(c.Encode())
 	r, err := gen.RPCChunk(ctx, b.client, gen.RPCChunkParams{
-		Record: b.keys.Record(w.ID), Chunks: b.keys.Chunks(w.ID), Node: b.node, Attempt: w.Attempt, Seq: int64(seq),
+		Record: b.keys.Record(w.ID), Chunks: b.keys.Chunks(w.ID), Node: b.Node(), Attempt: w.Attempt, Seq: int64(seq),
 		Frame: frame, Notice: b.ifLarge(frame, wire.ReplyStored, w.ID), Outbox: b.keys.Outbox, Keep: keep, Shard: b.shard,
 	})
 	switch {
@@ -33,49 +33,67 @@ func (b *Bus) sendChunk(ctx context.Context, w *work, seq uint64, body []byte) e
 		return fmt.Errorf("luatomic: stream %q: %w", w.Method, err)
 	case r.State != gen.RPCChunkStateAccepted:
 		return errGivenUp
-	case r.Stored < window:
-		return nil
 	}
-	return w.awaitCredit(ctx, seq, b.opts.Lease/3)
+	w.serving.sent(w, len(body))
+	return b.awaitCredit(ctx, w, seq)
 }
 
-// awaitCredit waits until the caller has read up to a window before seq, at most d: the notice of that can be lost. The
-// next part counts again what is stored.
-func (w *work) awaitCredit(ctx context.Context, seq uint64, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+// awaitCredit waits until the caller has read enough of what was sent. The notice of that can be lost, so the server is
+// asked now and then.
+func (b *Bus) awaitCredit(ctx context.Context, w *work, seq uint64) error {
 	for {
-		credit, read := w.creditSoFar()
-		if seq < read+window {
+		credit, open := w.creditSoFar()
+		if open {
 			return nil
 		}
+		timer := time.NewTimer(b.opts.Lease / 3)
 		select {
 		case <-credit:
 		case <-timer.C:
-			return nil
+			stored, err := b.client.HLen(ctx, b.keys.Chunks(w.ID)).Result()
+			if err == nil && uint64(stored) <= seq {
+				b.serving.credit(w.ID, seq-uint64(stored))
+			}
 		case <-ctx.Done():
+			timer.Stop()
 			return context.Cause(ctx)
 		}
+		timer.Stop()
 	}
 }
 
-func (w *work) creditSoFar() (changed <-chan struct{}, read uint64) {
+// sent notes the size of a part.
+func (s *serving) sent(w *work, size int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.unread = append(w.unread, size)
+	w.unreadBytes += size
+}
+
+// creditSoFar reports whether another part may be sent, and returns a channel that is filled when parts were read.
+func (w *work) creditSoFar() (changed <-chan struct{}, open bool) {
 	w.serving.mu.Lock()
 	defer w.serving.mu.Unlock()
 	if w.credit == nil {
 		w.credit = make(chan struct{}, 1)
 	}
-	return w.credit, w.read
+	return w.credit, len(w.unread) < window && w.unreadBytes < windowBytes
 }
 
-// credit notes how many chunks the caller has read.
+// credit notes up to which part the caller has read.
 func (s *serving) credit(id string, read uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w := s.works[id]; w != nil && read > w.read {
-		w.read = read
-		if w.credit != nil {
-			offer(w.credit)
-		}
+	w := s.works[id]
+	if w == nil || read <= w.read || read-w.read > uint64(len(w.unread)) {
+		return
+	}
+	n := int(read - w.read)
+	for _, size := range w.unread[:n] {
+		w.unreadBytes -= size
+	}
+	w.read, w.unread = read, w.unread[n:]
+	if w.credit != nil {
+		offer(w.credit)
 	}
 }

@@ -2,112 +2,295 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 )
 
-// dispatch hands the call to the server, and notes which node has it.
-func (b *Bus) dispatch(
-	ctx context.Context, c *outgoing, w *waiter, left time.Duration, expired <-chan time.Time,
-) error {
-	q := wire.Request{ID: w.id, Method: c.method, Flags: c.flags, Body: c.body}
-	if c.Key != "" {
-		q.Keep = c.Keep
+// sending is the context of the scripts that send a call. It ends with the call's time, and when the caller gives up.
+// It has no channel: the goroutine that uses it can wait for the server.
+type sending struct {
+	context.Context
+	w        *waiter
+	deadline time.Time
+	twice    atomic.Bool // a script was sent more than once
+}
+
+func (s *sending) Deadline() (time.Time, bool) { return s.deadline, true }
+func (s *sending) Done() <-chan struct{}       { return nil }
+func (s *sending) NoteResent()                 { s.twice.Store(true) }
+
+func (s *sending) Err() error {
+	if s.w.gone.Load() {
+		return context.Canceled
 	}
-	frame := b.seal(q.Encode())
-	if expired != nil {
-		// go-redis may send the script again for as long as the call waits.
-		ctx = &bounded{ctx, time.Now().Add(left)}
-	}
-	params := gen.RPCCallParams{
-		Nodes: b.keys.Nodes, Method: b.keys.Method(c.method), Record: w.record,
-		Frame: frame, Notice: b.ifLarge(frame, wire.RequestStored, w.id), Caller: b.node, Outbox: b.keys.Outbox,
-		Timeout: left, Keep: left + callGrace, Shard: b.shard,
-	}
-	node, err := b.place(ctx, c, w.id, &params, expired)
-	if err != nil {
-		return err
-	}
-	if b.pending.askedNode(w, node, b.liveness.resubscribed.Load()) {
-		b.outbox.remind(node, w.id)
+	if !time.Now().Before(s.deadline) {
+		return context.DeadlineExceeded
 	}
 	return nil
 }
 
-// place finds a node for the call. It tries again where a cluster moves the bus, and where an earlier call with the
-// same idempotency key ended at this moment.
-func (b *Bus) place(
-	ctx context.Context, c *outgoing, id string, params *gen.RPCCallParams, expired <-chan time.Time,
-) (node string, err error) {
-	for range 4 {
-		r, err := b.ask(ctx, c, params, expired)
+// Value lets the runtime note here that it has sent a script again.
+func (s *sending) Value(key any) any {
+	if key == (resent.Key{}) {
+		return s
+	}
+	return s.Context.Value(key)
+}
+
+const (
+	// maxSearches is how often the nodes of a method are read for one call.
+	maxSearches = 4
+	// maxTried is how many nodes may refuse one call.
+	maxTried = 16
+)
+
+// place gives a call to a node. Where none can take it, the call gets the reason. It runs again when a node has refused
+// the call or is dead: the script decides, in one step, whether another node may have it.
+func (b *Bus) place(ctx context.Context, w *waiter) {
+	if !b.pending.startPlacing(w) {
+		return
+	}
+	s := &sending{Context: context.WithoutCancel(ctx), w: w, deadline: w.deadline}
+	resubscribed := b.liveness.resubscribed.Load()
+	b.pending.mu.Lock()
+	w.resubscribed = resubscribed
+	b.pending.mu.Unlock()
+	node, err := b.seek(s, w)
+	if s.twice.Load() || errors.Is(err, lua.ErrOutcomeUnknown) {
+		b.pending.noteResent(w)
+	}
+	missed, over := b.pending.placed(w, node, b.liveness.resubscribed.Load())
+	if over {
+		b.removeRecords(w)
+	}
+	switch {
+	case err != nil:
+		b.unplaced(w, err)
+	case missed:
+		b.outbox.remind(node, w.id)
+	}
+	if node != "" {
+		b.countAt(w, node)
+	}
+	if w.gone.Load() && w.Key == "" && (err == nil || errors.Is(err, lua.ErrOutcomeUnknown)) {
+		b.cancel(w) // it gave up while the request was on its way
+	}
+}
+
+// unplaced ends a call that no node has.
+func (b *Bus) unplaced(w *waiter, err error) {
+	know := b.pending.search(w)
+	var none *NoRespondersError
+	switch {
+	case know.ran && errors.As(err, &none):
+		err = lostCall(w.method, strings.Join(know.tried, ", "))
+	case know.refused != nil && errors.As(err, &none):
+		err = know.refused
+	case errors.Is(err, lua.ErrOutcomeUnknown) && w.Key == "":
+		b.cancel(w)
+	}
+	b.pending.fail(w, err)
+}
+
+// seek finds a node for the call and returns it. It returns none without an error when the outcome is known.
+func (b *Bus) seek(s *sending, w *waiter) (node string, err error) {
+	trust, nap := false, clock.Backoff{First: 50 * time.Millisecond, Last: time.Second}
+	var found []gen.RPCFindRow
+	again := b.pending.sentBefore(w)
+	for searches, late := 0, 0; ; {
+		first, others, err := b.candidates(s, w, &searches, &found)
 		if err != nil {
-			return "", fmt.Errorf("luatomic: call %q: %w", c.method, err)
+			return "", err
+		}
+		r, err := b.give(s, w, first, others, again, trust)
+		if err != nil {
+			return "", fmt.Errorf("luatomic: call %q: %w", w.method, err)
 		}
 		switch r.Outcome {
-		case gen.RPCDirectOutcomeSent:
+		case gen.RPCDecideOutcomeSent, gen.RPCDecideOutcomeKnown:
 			return r.Node, nil
-		case gen.RPCDirectOutcomeKnown:
-			if c.Key == "" {
-				return r.Node, nil // an earlier attempt sent it, whose answer was lost
+		case gen.RPCDecideOutcomeFull: // it is not notified, and asks again
+			if !clock.Sleep(s, nap.Next()) || s.Err() != nil {
+				return r.Node, nil
 			}
-			node, ended, err := b.waitForSameKey(ctx, c, params.Record)
-			if !ended {
-				return node, err
+		case gen.RPCDecideOutcomeLate:
+			if late++; late > 2 || s.Err() != nil {
+				return "", fmt.Errorf("luatomic: call %q: it arrived after its end and has not run: %w", w.method,
+					context.DeadlineExceeded)
 			}
-		case gen.RPCDirectOutcomeNoSubscriber:
-			if params.Trust || !b.moving() {
-				return "", refusal(c.method, r.Outcome)
+			_ = b.announce(s) // it reads the server's clock
+		case gen.RPCDecideOutcomeNoLease, gen.RPCDecideOutcomeNoSubscriber:
+			moving := r.Outcome == gen.RPCDecideOutcomeNoSubscriber && b.moving()
+			if w.targeted() || searches >= maxSearches {
+				if trust || !moving {
+					return "", refusal(w.method, r.Outcome)
+				}
 			}
-			params.Trust = true
+			trust = moving
+			b.directory.drop(w.method, append(others, first)...)
 		default:
-			return "", refusal(c.method, r.Outcome)
+			return "", b.decided(w, r)
 		}
 	}
-	return "", fmt.Errorf(
-		"luatomic: call %q: the calls with this key ended one after the other; call again: %w", c.method, ErrNodeLost)
+}
+
+// decided takes the outcome of a call that was made before.
+func (b *Bus) decided(w *waiter, r gen.RPCDecideResult) error {
+	switch r.Outcome {
+	case gen.RPCDecideOutcomeDone:
+		if err := b.receiveStored(r.Frame); err != nil {
+			return fmt.Errorf("luatomic: call %q: the reply that is kept cannot be read: %w", w.method, err)
+		}
+		return nil
+	case gen.RPCDecideOutcomeLost:
+		b.pending.deliver(w.id, outcome{err: lostCall(w.method, r.Node)})
+		return nil
+	case gen.RPCDecideOutcomeOtherRequest:
+		return fmt.Errorf("luatomic: call %q: %w", w.method, ErrKeyReused)
+	}
+	return fmt.Errorf("luatomic: call %q: it was given up: %w", w.method, context.Canceled)
+}
+
+// candidates returns the node to ask and those to fall over to. It reads the nodes of the method where it knows none
+// that was not tried.
+func (b *Bus) candidates(
+	s *sending, w *waiter, searches *int, found *[]gen.RPCFindRow,
+) (first string, others []string, err error) {
+	if w.targeted() {
+		first, err = b.target(s, w)
+		return first, nil, err
+	}
+	tried := b.pending.search(w).tried
+	for {
+		if w.Affinity != "" {
+			first, others = b.directory.byAffinity(w.method, w.Affinity, tried)
+		} else {
+			first, others = b.directory.choose(w.method, tried)
+		}
+		if first != "" && len(tried) < maxTried {
+			b.refresh(w.method)
+			return first, others, nil
+		}
+		if *searches++; *searches > maxSearches || *searches > 1 && len(*found) == len(tried) || len(tried) >= maxTried {
+			return "", nil, refusal(w.method, reasonOf(*found))
+		}
+		if *found, err = b.find(s, w.method); err != nil {
+			return "", nil, fmt.Errorf("luatomic: call %q: %w", w.method, err)
+		}
+		if first, _ = b.directory.choose(w.method, tried); first != "" {
+			continue
+		}
+		if node := b.reachedWhileMoving(*found, tried); node != "" {
+			return node, nil, nil
+		}
+		return "", nil, refusal(w.method, reasonOf(*found))
+	}
+}
+
+// reachedWhileMoving returns a node that has a lease and no subscriber, while the slot of the bus moves.
+func (b *Bus) reachedWhileMoving(found []gen.RPCFindRow, tried []string) string {
+	if !b.moving() {
+		return ""
+	}
+	for _, r := range found {
+		if r.State == gen.RPCFindStateUnreachable && !slices.Contains(tried, r.Node) {
+			return r.Node
+		}
+	}
+	return ""
+}
+
+// target returns the one node that may have a call.
+func (b *Bus) target(s *sending, w *waiter) (string, error) {
+	if w.Connection == "" {
+		return w.Node, nil
+	}
+	owner, err := b.ownerOf(s, w.Connection)
+	if err != nil {
+		return "", fmt.Errorf("luatomic: call %q: %w", w.method, err)
+	}
+	if owner == "" {
+		return "", &NoRespondersError{Method: w.method, Reason: reasonNoConnection}
+	}
+	return owner, nil
+}
+
+// give runs the script that records the request and publishes it, with those of other calls at this moment. What is not
+// the usual case is decided by another script.
+func (b *Bus) give(
+	s *sending, w *waiter, first string, others []string, again, trust bool,
+) (gen.RPCDecideResult, error) {
+	left := max(time.Until(w.deadline), time.Millisecond)
+	keep := left + callGrace
+	if w.Key != "" { // it has a time of its own, because others may wait for it
+		left = max(left, b.opts.Timeout)
+		keep = max(w.Keep, left+callGrace)
+	}
+	if w.beside != nil {
+		if err := b.putBeside(s, w.besideID, w.beside, left+callGrace); err != nil {
+			return gen.RPCDecideResult{}, fmt.Errorf("%w: %w", lua.ErrNotExecuted, err)
+		}
+	}
+	ends, notice := b.liveness.clock.after(left), b.ifLarge(w.frame, wire.RequestStored, w.id)
+	if !again && !trust {
+		r, err := gen.RPCCall(s, b.client, gen.RPCCallParams{
+			Nodes: b.keys.Nodes, Record: w.record, Node: first, Caller: b.Node(), Outbox: b.keys.Outbox, Frame: w.frame,
+			Notice: notice, Digest: w.digest, Left: left, Ends: ends, Keep: keep, Shard: b.shard,
+		})
+		switch {
+		case err != nil || r == gen.RPCCallResultSent:
+			return gen.RPCDecideResult{Outcome: gen.RPCDecideOutcomeSent, Node: first}, err
+		case r == gen.RPCCallResultLate:
+			return gen.RPCDecideResult{Outcome: gen.RPCDecideOutcomeLate}, nil
+		}
+	}
+	return gen.RPCDecide(s, b.client, gen.RPCDecideParams{
+		Nodes: b.keys.Nodes, Record: w.record, Node: first, Others: strings.Join(others, "\n"), Caller: b.Node(),
+		Outbox: b.keys.Outbox, Frame: w.frame, Notice: notice, Digest: w.digest,
+		Left: left, Ends: ends, Keep: keep, Again: w.idempotent && !w.targeted(), Shard: b.shard, Trust: trust,
+	})
 }
 
 // moving reports whether the slot of the bus may have moved so recently that live nodes have not followed. Each follows
 // within a third of its lease, with its next heartbeat, once its client knows the new state of the cluster. Until then
 // a missing subscriber does not mean that the node is dead.
-func (b *Bus) moving() bool { return b.shard && b.link.Moved(max(b.opts.Lease/2, time.Second)) }
+func (b *Bus) moving() bool { return b.shard && b.link.movedWithin(max(b.opts.Lease/2, time.Second)) }
 
-// ask runs the script that sends the call.
-func (b *Bus) ask(
-	ctx context.Context, c *outgoing, p *gen.RPCCallParams, expired <-chan time.Time,
-) (gen.RPCDirectResult, error) {
-	if !c.targeted() {
-		r, err := b.sender.call(ctx, p, expired)
-		return gen.RPCDirectResult{Outcome: gen.RPCDirectOutcome(r.Outcome), Node: r.Node}, err
+// refused takes the answer of a node that has not run a call, or left it half-way. Another node gets the call, where one
+// may have it.
+func (b *Bus) refusedBy(a *wire.Answer) {
+	cause := remoteError(a)
+	ran := a.Ext.State == wire.StateHandedOver
+	if a.Failure.Code == CodeOverloaded {
+		b.directory.heard(a.Ext.Node, fullLoad+1)
 	}
-	direct := gen.RPCDirectParams{
-		Nodes: p.Nodes, Method: p.Method, Record: p.Record, Frame: p.Frame, Notice: p.Notice,
-		Caller: p.Caller, Outbox: p.Outbox, Timeout: p.Timeout, Keep: p.Keep, Shard: p.Shard, Trust: p.Trust,
+	if a.Failure.Code == CodeNoMethod {
+		cause = refusal(b.pending.methodOf(a.ID), 0)
 	}
-	if c.Connection != "" {
-		direct.Bindings = []string{b.keys.Connection(c.Connection)}
-	} else {
-		direct.Target = lua.Some(c.Node)
+	w := b.pending.refuse(a.ID, a.Ext.Node, cause, ran)
+	if w == nil {
+		return
 	}
-	return gen.RPCDirect(ctx, b.client, direct)
-}
-
-// waitForSameKey makes this process one of the callers of a call that has its idempotency key. ended reports that this
-// call is finished or lost by now, and may be made anew.
-func (b *Bus) waitForSameKey(ctx context.Context, c *outgoing, record string) (node string, ended bool, err error) {
-	r, err := gen.RPCAttach(ctx, b.client, gen.RPCAttachParams{Record: record, Caller: b.node})
-	switch {
-	case err != nil:
-		return "", false, fmt.Errorf("luatomic: call %q: %w", c.method, err)
-	case r.State == gen.RPCAttachStateMissing, r.State == gen.RPCAttachStateLost:
-		return "", true, nil
-	case r.State == gen.RPCAttachStateDone:
-		_ = b.receiveStored(r.Frame) // a frame that is refused is counted
+	if a.Failure.Code != CodeOverloaded {
+		b.directory.drop(w.method, a.Ext.Node)
 	}
-	return r.Node, false, nil
+	moved := a.Failure.Code == CodeNotOwner
+	if w.targeted() && !(moved && len(b.pending.search(w).tried) < maxSearches) {
+		if ran {
+			cause = lostCall(w.method, a.Ext.Node)
+		}
+		b.pending.deliver(a.ID, outcome{err: cause})
+		return
+	}
+	go b.place(context.Background(), w)
 }

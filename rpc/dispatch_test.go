@@ -16,7 +16,6 @@ import (
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
-	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -97,7 +96,7 @@ func TestRPCIdempotencyKeys(t *testing.T) {
 	luatomictest.Eventually(t, 20*time.Second, "it runs", func() bool { return ran.Load() == 2 })
 	close(leave)
 	wg.Wait()
-	out, err := lab.Echo.CallWith(ctx, callers[1], "c", opts)
+	out, err := lab.Echo.CallWith(ctx, callers[1], "b", opts)
 	require.NoError(t, err)
 	require.Equal(t, "b2", out, "its result stays")
 	for range 2 {
@@ -105,15 +104,17 @@ func TestRPCIdempotencyKeys(t *testing.T) {
 		require.ErrorContains(t, err, "declined", "a handler's error is a result")
 	}
 	require.Equal(t, int64(3), ran.Load())
-	out, err = lab.Echo.CallWith(ctx, callers[0], "d", &rpc.CallOptions{Key: "order 2", Node: node.Node()})
+	out, err = lab.Echo.CallWith(ctx, callers[0], "b", &rpc.CallOptions{Key: "order 2", Node: node.Node()})
 	require.NoError(t, err)
 	require.Equal(t, "b2", out, "also where the call names a node")
+	_, err = lab.Echo.CallWith(ctx, callers[0], "other", opts)
+	require.ErrorIs(t, err, rpc.ErrKeyReused)
 	other := rpc.NewMethod[string, string]("other")
 	_, err = other.CallWith(ctx, callers[0], "", opts)
 	require.ErrorIs(t, err, rpc.ErrNoResponders, "a key belongs to its method")
 }
 
-// A call costs two commands of clients, its two scripts; at most 13 inside them; and at
+// A call costs two commands of clients, its two scripts; at most 9 inside them; and at
 // most 500 bytes out of the server.
 func TestRPCCost(t *testing.T) {
 	t.Parallel()
@@ -150,10 +151,10 @@ func TestRPCCost(t *testing.T) {
 	t.Logf("per call: %.2f scripts, %.2f commands inside, %d bytes out;%s", float64(scripts)/calls,
 		float64(inner)/calls, out/calls, text.String())
 	require.InDelta(t, 2*calls, scripts, 20, "client commands")
-	require.LessOrEqual(t, inner, 13*calls)
+	require.LessOrEqual(t, inner, 9*calls)
 	require.Less(t, out, 500*calls)
 	clients := lab.Must(c.ClientList(ctx).Result())
-	require.Equal(t, 2, strings.Count(clients, "flags=P"), "one subscriber connection for each bus")
+	require.Equal(t, 1, strings.Count(clients, "flags=P"), "one subscriber connection for all buses of a client")
 }
 
 // A call whose answer was lost is known when it is sent again, although its node has
@@ -190,44 +191,148 @@ func TestRPCCallThatIsKnownIsNotRefused(t *testing.T) {
 	}
 }
 
-// The guards of the scripts that send: a node that is full is known before anything is
-// published, an unreachable node is asked last, and one that is named is not replaced.
-func TestRPCScriptsThatSend(t *testing.T) {
+// The guards of rpc_call: which node gets a request, and what a record that exists decides.
+func TestRPCScriptThatSends(t *testing.T) {
 	t.Parallel()
 	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	require.NoError(t, scriptcase.Announced(ctx, c, k))
-	require.NoError(t, lab.Subscribe(ctx, t, c, k+"n"))
-	p := gen.RPCCallParams{Nodes: "{" + k + "}:nodes", Method: "{" + k + "}:m:x", Record: "{" + k + "}:r:1",
-		Frame: []byte("f"), Caller: k, Outbox: k, Timeout: time.Minute, Keep: time.Hour}
-	for score, want := range map[float64]gen.RPCCallOutcome{
-		-1: gen.RPCCallOutcomeSent, 0: gen.RPCCallOutcomeOverloaded, 7: gen.RPCCallOutcomeOverloaded,
-		999_999: gen.RPCCallOutcomeSent,
-	} {
-		require.NoError(t, c.ZAdd(ctx, p.Method, redis.Z{Score: score, Member: "n"}).Err())
-		require.NoError(t, c.Del(ctx, p.Record).Err())
-		r, err := gen.RPCCall(ctx, c, p)
-		require.NoError(t, err)
-		require.Equal(t, want, r.Outcome, score)
-
-		require.NoError(t, c.ZAdd(ctx, p.Method, redis.Z{Score: score, Member: "n"}).Err())
-		require.NoError(t, c.Del(ctx, p.Record).Err())
-		d, err := gen.RPCDirect(ctx, c, gen.RPCDirectParams{Nodes: p.Nodes, Method: p.Method, Record: p.Record,
-			Target: lua.Some("n"),
-			Frame:  p.Frame, Caller: k, Outbox: k, Timeout: time.Minute, Keep: time.Hour})
-		require.NoError(t, err)
-		require.Equal(t, want.String(), d.Outcome.String(), score)
+	for node, lease := range map[string]float64{"far": lab.Future, "n2": lab.Future, "dead": lab.Past} {
+		require.NoError(t, c.ZAdd(ctx, "{"+k+"}:nodes", redis.Z{Score: lease, Member: node}).Err())
 	}
-	// A node without a subscriber gets it where its lease suffices, and is passed over otherwise.
+	for _, node := range []string{"n", "n2", "dead"} {
+		require.NoError(t, lab.Subscribe(ctx, t, c, k+node))
+	}
+	const frame = "60000 1\nf"
+	for name, test := range map[string]struct {
+		record, node, others string
+		change               func(p *gen.RPCDecideParams)
+		outcome              gen.RPCDecideOutcome
+		at, left             string
+	}{
+		"the first one":        {"", "n", "n2", nil, gen.RPCDecideOutcomeSent, "n", "p1 n\n\tk\nf"},
+		"the next one":         {"", "dead", "far\nn2", nil, gen.RPCDecideOutcomeSent, "n2", "p1 n2\n\tk\nf"},
+		"dead":                 {"", "dead", "none", nil, gen.RPCDecideOutcomeNoLease, "", ""},
+		"without a subscriber": {"", "dead", "far", nil, gen.RPCDecideOutcomeNoSubscriber, "", ""},
+		"trusted": {"", "far", "n", func(p *gen.RPCDecideParams) { p.Trust = true },
+			gen.RPCDecideOutcomeSent, "far", "p1 far\n\tk\nf"},
+		"late":            {"", "n", "", func(p *gen.RPCDecideParams) { p.Ends = 1 }, gen.RPCDecideOutcomeLate, "", ""},
+		"pending":         {"p1 n\n\tk\nold", "n2", "", nil, gen.RPCDecideOutcomeKnown, "n", "p1 n\n\tk\nold"},
+		"another caller":  {"p3 n\n\tx\nold", "n2", "", nil, gen.RPCDecideOutcomeKnown, "n", "p3 n\n\tx\tk\nold"},
+		"done":            {"d2 n\n\nreply", "n2", "", nil, gen.RPCDecideOutcomeDone, "n", "d2 n\n\nreply"},
+		"lost":            {"l1 n\n\n", "n2", "", nil, gen.RPCDecideOutcomeLost, "n", "l1 n\n\n"},
+		"cancelled":       {"x", "n2", "", nil, gen.RPCDecideOutcomeCancelled, "", "x"},
+		"another request": {"p1 n\nabc\tx\nold", "n2", "", nil, gen.RPCDecideOutcomeOtherRequest, "n", "p1 n\nabc\tx\nold"},
+		"the same request": {"d1 n\nabc\nreply", "n2", "", func(p *gen.RPCDecideParams) { p.Digest = "abc" },
+			gen.RPCDecideOutcomeDone, "n", "d1 n\nabc\nreply"},
+		"refused":                    {"r1 n\n\tx\nold", "n", "n2", nil, gen.RPCDecideOutcomeSent, "n2", "p2 n2\n\tx\tk\nf"},
+		"refused, and no other node": {"r1 n\n\tk\nold", "n", "", nil, gen.RPCDecideOutcomeNoLease, "", "r1 n\n\tk\nold"},
+		"orphaned":                   {"p1 dead\n\tk\nold", "n", "", nil, gen.RPCDecideOutcomeLost, "dead", "l1 dead\n\n"},
+		"orphaned, and may run again": {"p1 dead\n\tk\nold", "n", "", func(p *gen.RPCDecideParams) { p.Again = true },
+			gen.RPCDecideOutcomeSent, "n", "p2 n\n\tk\nf"},
+		"orphaned, and no other node": {"p1 dead\n\tk\nold", "dead", "", func(p *gen.RPCDecideParams) { p.Again = true },
+			gen.RPCDecideOutcomeLost, "dead", "l1 dead\n\n"},
+		"too many callers": {"p1 n\n\t" + strings.Repeat("x", 3000) + "\nold", "n", "", nil,
+			gen.RPCDecideOutcomeFull, "n", "p1 n\n\t" + strings.Repeat("x", 3000) + "\nold"},
+	} {
+		p := scriptcase.GivenTo(k, test.node)
+		p.Others, p.Caller = test.others, "k"
+		if test.change != nil {
+			test.change(&p)
+		}
+		require.NoError(t, c.Del(ctx, p.Record).Err())
+		if test.record != "" {
+			require.NoError(t, c.Set(ctx, p.Record, test.record, time.Hour).Err())
+		}
+		r, err := gen.RPCDecide(ctx, c, p)
+		require.NoError(t, err, name)
+		require.Equal(t, []any{test.outcome.String(), test.at}, []any{r.Outcome.String(), r.Node}, name)
+		require.Equal(t, test.left, c.Get(ctx, p.Record).Val(), name)
+		if test.left != "" {
+			require.Positive(t, c.PTTL(ctx, p.Record).Val(), name)
+		}
+		if test.outcome == gen.RPCDecideOutcomeDone {
+			require.Equal(t, "reply", string(r.Frame), name)
+		}
+	}
+	// What a node reads: the attempt, the remaining time, which the end bounds, and the length.
+	ps := c.Subscribe(ctx, k+"n")
+	defer ps.Close()
+	require.IsType(t, &redis.Subscription{}, lab.Must(ps.Receive(ctx)))
+	p := scriptcase.GivenTo(k, "n")
 	require.NoError(t, c.Del(ctx, p.Record).Err())
-	require.NoError(t, c.ZAdd(ctx, p.Method, redis.Z{Score: -2, Member: "far"}, redis.Z{Score: -1, Member: "n"}).Err())
-	require.NoError(t, c.ZAdd(ctx, p.Nodes, redis.Z{Score: lab.Future, Member: "far"}).Err())
-	p.Trust = true
-	r, err := gen.RPCCall(ctx, c, p)
+	require.Equal(t, gen.RPCDecideOutcomeSent, lab.Must(gen.RPCDecide(ctx, c, p)).Outcome)
+	require.Equal(t, "1 "+frame, lab.Must(ps.ReceiveMessage(ctx)).Payload)
+	require.NoError(t, c.Del(ctx, p.Record).Err())
+	p.Ends = c.Time(ctx).Val().Add(20 * time.Second).UnixMilli()
+	require.Equal(t, gen.RPCDecideOutcomeSent, lab.Must(gen.RPCDecide(ctx, c, p)).Outcome)
+	require.Regexp(t, "^1 (1[0-9]{4}|20000) 1\nf$", lab.Must(ps.ReceiveMessage(ctx)).Payload)
+}
+
+// The guards of rpc_call and rpc_reply, row by row: each row has the outcome that it has alone, the rows of one receiver
+// are one message, and a row that fails keeps no other from being published.
+func TestRPCScriptsForMany(t *testing.T) {
+	t.Parallel()
+	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	p := "{" + k + "}:"
+	for node, lease := range map[string]float64{"a": lab.Future, "b": lab.Future, "dead": lab.Past, "far": lab.Future,
+		"leaving": lab.Future + 0.999} {
+		require.NoError(t, c.ZAdd(ctx, p+"nodes", redis.Z{Score: lease, Member: node}).Err())
+	}
+	for _, node := range []string{"b", "dead", "leaving"} {
+		require.NoError(t, lab.Subscribe(ctx, t, c, k+node))
+	}
+	a := c.Subscribe(ctx, k+"a")
+	defer a.Close()
+	require.IsType(t, &redis.Subscription{}, lab.Must(a.Receive(ctx)))
+	require.NoError(t, c.Set(ctx, p+"r:known", "p1 a\n\tme\nx", time.Hour).Err())
+	require.NoError(t, c.HSet(ctx, p+"r:wrong", "x", "y").Err())
+	future, past := strconv.FormatInt(scriptcase.FutureMilli, 10), "1"
+	type row struct{ record, node, frame, notice, ends string }
+	call := func(rows ...row) ([]int64, error) {
+		var keys []string
+		var args []any
+		for _, r := range rows {
+			keys = append(keys, p+"nodes", p+"r:"+r.record)
+			args = append(args, r.node, "me", k, r.frame, r.notice, "", "60000", r.ends, "3600000", "0")
+		}
+		return c.Eval(ctx, *gen.RPCCallScript.Source, keys, args...).Int64Slice()
+	}
+	out, err := call(row{"1", "a", "one", "", future}, row{"2", "b", "f", "", future}, row{"3", "dead", "f", "", future},
+		row{"known", "a", "f", "", future}, row{"4", "a", "f", "", past}, row{"5", "a", "five", "L5", future},
+		row{"6", "far", "f", "", future}, row{"7", "leaving", "f", "", future})
 	require.NoError(t, err)
-	require.Equal(t, "far", r.Node)
-	p.Trust, p.Record = false, p.Record+"2"
-	r, err = gen.RPCCall(ctx, c, p)
+	require.Equal(t, []int64{1, 1, 0, 0, 8, 1, 0, 0}, out)
+	require.Equal(t, "1 60000 3\none1 60000 2\nL5", lab.Must(a.ReceiveMessage(ctx)).Payload)
+	require.Equal(t, "p1 a\n\tme\nfive", c.Get(ctx, p+"r:5").Val())
+	require.Equal(t, int64(3), c.Exists(ctx, p+"r:1", p+"r:2", p+"r:3", p+"r:4", p+"r:5", p+"r:6", p+"r:7").Val())
+	_, err = call(row{"8", "a", "eight", "", future}, row{"wrong", "a", "f", "", future})
+	require.ErrorContains(t, err, "WRONGTYPE")
+	require.Equal(t, "1 60000 5\neight", lab.Must(a.ReceiveMessage(ctx)).Payload)
+
+	_, err = call(make([]row, 65)...)
+	require.ErrorContains(t, err, "row: at most 64")
+
+	me := c.Subscribe(ctx, k+"me")
+	defer me.Close()
+	require.IsType(t, &redis.Subscription{}, lab.Must(me.Receive(ctx)))
+	reply := func(rows ...row) ([]int64, error) {
+		var keys []string
+		var args []any
+		for _, r := range rows {
+			keys = append(keys, p+"r:"+r.record)
+			args = append(args, r.node, "1", "d", r.frame, r.notice, k, "60000", "0")
+		}
+		return c.Eval(ctx, *gen.RPCReplyScript.Source, keys, args...).Int64Slice()
+	}
+	out, err = reply(row{"1", "a", "one", "", ""}, row{"2", "a", "f", "", ""}, row{"3", "a", "f", "", ""},
+		row{"5", "a", "five", "N5", ""}, row{"1", "a", "again", "", ""})
 	require.NoError(t, err)
-	require.Equal(t, "n", r.Node)
-	require.Greater(t, c.ZScore(ctx, p.Method, "far").Val(), 900_000.0, "it is asked last from now on")
+	require.Equal(t, []int64{1, 3, 0, 1, 2}, out)
+	require.Equal(t, "0 0 3\none0 0 2\nN5", lab.Must(me.ReceiveMessage(ctx)).Payload)
+	require.Equal(t, "d1 a\n\none", c.Get(ctx, p+"r:1").Val())
+	_, err = reply(make([]row, 65)...)
+	require.ErrorContains(t, err, "row: at most 64")
+	_, err = reply(row{"8", "a", "eight", "", ""}, row{"wrong", "a", "f", "", ""})
+	require.ErrorContains(t, err, "WRONGTYPE")
+	require.Equal(t, "0 0 5\neight", lab.Must(me.ReceiveMessage(ctx)).Payload)
 }

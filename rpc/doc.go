@@ -3,12 +3,12 @@
 // # The life of a call
 //
 //	caller                     server                               node
-//	  │ rpc_call ───────────────▶ choose node, record, PUBLISH ───────▶ handler
+//	  │ rpc_call ───────────────▶ check node, record, PUBLISH ────────▶ handler
 //	  │ ◀── sent, or no responder                                        │
 //	  │ ◀──────── PUBLISH ────── accept once, store, ◀────── rpc_reply ──┘
 //
-// The call script chooses a node whose lease is good and whose channel has a subscriber at that instant. So "no node
-// serves this" is an answer after one round trip and not a time-out. The reply script accepts a reply only from the
+// The caller chooses a node, and the script checks that its lease is good and that its channel has a subscriber at that
+// instant. So "no node serves this" is an answer and not a time-out. The reply script accepts a reply only from the
 // node and attempt that were asked, and only once. It stores the reply and publishes it in the same script.
 //
 // # Who repairs what

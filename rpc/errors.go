@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -14,14 +15,17 @@ var (
 	// ErrNoResponders reports that no node could take the call. It is returned as a *NoRespondersError, after one
 	// round trip; no handler has run.
 	ErrNoResponders = errors.New("luatomic: no responder")
-	// ErrNodeLost reports that the node which had the call died or left. Its handler may have run, in part or whole;
-	// its reply is refused from now on.
+	// ErrNodeLost reports that the node which had the call died or left, or that Redis lost its record. Its handler may
+	// have run, in part or whole; its reply is refused from now on.
 	ErrNodeLost = errors.New("luatomic: the node is lost")
-	// ErrOverloaded reports that all handlers of all nodes are busy. No handler has run. It is returned as a
-	// *RemoteError with CodeOverloaded.
+	// ErrOverloaded reports that all handlers of all nodes that were asked are busy. No handler has run. It is returned
+	// as a *RemoteError with CodeOverloaded.
 	ErrOverloaded = errors.New("luatomic: all handlers are busy")
 	// ErrConnectionTaken reports that another live node owns the connection.
 	ErrConnectionTaken = errors.New("luatomic: the connection belongs to another node")
+	// ErrKeyReused reports that the idempotency key was used for another request of the method. This request has not
+	// been sent.
+	ErrKeyReused = errors.New("luatomic: the idempotency key belongs to another request; use a new key")
 )
 
 // NoRespondersError says why no node could take a call. It matches ErrNoResponders.
@@ -48,11 +52,19 @@ const (
 	CodeNoMethod   = "no_method"   // the node does not serve the method any more
 	CodeOverloaded = "overloaded"  // all handlers are busy
 	CodeTooLarge   = "too_large"   // the result is larger than a reply may be
+	CodeVersion    = "version"     // the node does not read requests of this version
+	CodeNotOwner   = "not_owner"   // the node does not own the connection any more
+	CodeLeft       = "left"        // the node left while the handler ran; callers get ErrNodeLost
+	CodeDeadline   = "deadline"    // the handler's time is over; callers get context.DeadlineExceeded
 )
 
 // RemoteError is the answer of a handler that failed. A handler may return one to choose the code.
 type RemoteError struct {
 	Code, Message string
+	// Details are for the caller's program, such as JSON; at most 16 KiB.
+	Details string
+	// Node is the node that answered. It is set where the error is received.
+	Node string
 }
 
 func (e *RemoteError) Error() string { return "luatomic: remote: " + e.Code + ": " + e.Message }
@@ -63,42 +75,35 @@ func (e *RemoteError) Is(target error) bool {
 }
 
 // remoteError is the error of a failure that came over the wire.
-func remoteError(f *wire.Failure) error {
-	if f == nil {
+func remoteError(a *wire.Answer) error {
+	if a.Failure == nil {
 		return nil
 	}
-	return &RemoteError{Code: f.Code, Message: f.Message}
+	return &RemoteError{Code: a.Failure.Code, Message: a.Failure.Message, Details: a.Ext.Details, Node: a.Ext.Node}
 }
 
-// notSent marks the error of a call that certainly was not sent.
-type notSent struct{ error }
+const reasonNoConnection = "no connection: no node owns it; bind it with Bus.Bind"
 
-func unwrapNotSent(err error) (plain error, certain bool) {
-	if e, ok := err.(notSent); ok {
-		return e.error, true
-	}
-	return err, false
-}
-
-// refusal is the error of a call that the script did not send.
-func refusal(method string, outcome gen.RPCDirectOutcome) error {
-	reason := ""
+// refusal is the error of a call that no node could take.
+func refusal(method string, outcome gen.RPCDecideOutcome) error {
+	reason := "no node serves it"
 	switch outcome {
-	case gen.RPCDirectOutcomeOverloaded:
-		message := "all handlers of " + strconv.Quote(method) + " are busy"
-		return notSent{&RemoteError{Code: CodeOverloaded, Message: message}}
-	case gen.RPCDirectOutcomeNoLease:
+	case gen.RPCDecideOutcomeNoLease:
 		reason = "no lease: the nodes that served it are dead"
-	case gen.RPCDirectOutcomeNoSubscriber:
+	case gen.RPCDecideOutcomeNoSubscriber:
 		reason = "no subscriber: the nodes that serve it are not connected"
-	case gen.RPCDirectOutcomeNoConnection:
-		reason = "no connection: no node owns it; bind it with Bus.Bind"
-	default:
-		reason = "no node serves it"
 	}
-	return notSent{&NoRespondersError{Method: method, Reason: reason}}
+	return &NoRespondersError{Method: method, Reason: reason}
 }
 
 func lostCall(method, node string) error {
-	return fmt.Errorf("luatomic: call %q: the handler may have run: %w: %s", method, ErrNodeLost, node)
+	return fmt.Errorf("luatomic: call %s: the handler may have run: %w: %s", strconv.Quote(method), ErrNodeLost, node)
+}
+
+// leftHalfway is the error of a call whose handler's context ended.
+func leftHalfway(method string, a *wire.Answer) error {
+	if a.Failure.Code == CodeDeadline {
+		return fmt.Errorf("luatomic: call %q: the handler's time is over, it may have run: %w", method, context.DeadlineExceeded)
+	}
+	return lostCall(method, a.Ext.Node)
 }

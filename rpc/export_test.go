@@ -8,7 +8,7 @@ import (
 // Waiting counts what a bus keeps for calls that are not over.
 func (b *Bus) Waiting() int {
 	b.pending.mu.Lock()
-	calls := len(b.pending.calls) + len(b.pending.gathers)
+	calls := len(b.pending.calls)
 	b.pending.mu.Unlock()
 	b.serving.mu.Lock()
 	defer b.serving.mu.Unlock()

@@ -32,20 +32,13 @@ func (b *Bus) fetch(s *session, ids []string) {
 }
 
 func (b *Bus) fetchAll(s *session, ids []string) error {
-	var calls []string
-	for _, id := range ids {
-		if !isGather(id) {
-			calls = append(calls, id)
-		} else if err := b.fetchGather(s, id); err != nil {
-			return err
-		}
-	}
-	for len(calls) > 0 {
-		later, err := b.fetchCalls(s, calls)
+	for len(ids) > 0 {
+		part := ids[:min(len(ids), maxKeys)]
+		later, err := b.fetchCalls(s, part)
 		if err != nil {
 			return err
 		}
-		calls = later
+		ids = append(later, ids[len(part):]...)
 	}
 	return nil
 }
@@ -54,42 +47,33 @@ func (b *Bus) fetchAll(s *session, ids []string) error {
 func (b *Bus) fetchCalls(s *session, ids []string) (later []string, err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, b.opts.Lease/3)
 	defer cancel()
-	rows, err := gen.RPCCollect(ctx, b.client, gen.RPCCollectParams{Records: b.records(ids), Node: lua.Some(b.node)})
+	rows, err := gen.RPCCollect(ctx, b.client, gen.RPCCollectParams{Records: b.records(ids), Node: lua.Some(s.node)})
 	for i, row := range rows {
 		switch row.State {
 		case gen.RPCCollectStateLater:
 			later = append(later, ids[i])
 		case gen.RPCCollectStatePending:
-			b.admitFetched(s, row.Frame, row.Attempt, row.Left)
+			b.admitFetched(s, row)
 		}
 	}
 	return later, err
 }
 
-// fetchGather reads the request of a gather.
-func (b *Bus) fetchGather(s *session, id string) error {
-	ctx, cancel := context.WithTimeout(s.ctx, b.opts.Lease)
-	defer cancel()
-	rows, err := gen.RPCParts(ctx, b.client, gen.RPCPartsParams{Gather: b.keys.Gather(id), Asking: lua.Some(b.node)})
-	if err != nil {
-		return err
-	}
-	for _, row := range rows {
-		b.admitFetched(s, row.Frame, 1, row.Left)
-	}
-	return nil
-}
-
-// admitFetched takes a request from its record, which lives callGrace longer than the request.
-func (b *Bus) admitFetched(s *session, frame []byte, attempt int64, left time.Duration) {
-	if left <= callGrace {
+// admitFetched takes a request from its record, which lives callGrace longer than the request. The record of a call
+// with a key lives longer than its handler may take.
+func (b *Bus) admitFetched(s *session, row gen.RPCCollectRow) {
+	left := row.Left - callGrace
+	if left <= 0 {
 		return
 	}
 	b.counts.fetched.Add(1)
-	q, err := wire.DecodeRequest(string(frame), attempt, left-callGrace, &b.sealer)
+	q, err := wire.DecodeRequest(string(row.Frame), row.Attempt, left, &b.sealer)
 	if err != nil {
-		b.report(s.ctx, err)
+		b.refused(s, err)
 		return
+	}
+	if q.Keep > 0 {
+		q.Left = min(q.Left, time.Duration(q.Ext.Millis)*time.Millisecond)
 	}
 	b.admit(s, q, true)
 }

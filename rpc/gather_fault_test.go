@@ -3,7 +3,6 @@ package rpc_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -11,10 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic"
-	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
-	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -97,74 +93,28 @@ func TestRPCGatherWhileNodesComeAndGo(t *testing.T) {
 	require.Positive(t, guests)
 }
 
-// relink cuts the caller's link once its gather is sent, and waits until it is back before
-// the caller has the answer.
-type relink struct {
-	holdJoin
-	then func()
-}
-
-func (h *relink) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if len(cmd.Args()) > 1 && fmt.Sprint(cmd.Args()[1]) == gen.RPCGatherSHA && err == nil {
-			h.once.Do(h.then)
-		}
-		return err
-	}
-}
-
-// A gather reports to its caller that a node was not asked. So it is not, although the caller's
-// link broke meanwhile and it names the request to those that were.
+// A gather reports to its caller that a node was not asked. So it is not, and no request waits for it.
 func TestRPCGatherDoesNotAskLater(t *testing.T) {
 	t.Parallel()
-	ctx, server := t.Context(), luatomictest.StartServer(t)
-	c := server.Client()
-	asked := make(chan struct{}, 10)
-	lab.Serving(t, lab.Echo, c, "bus", nil, func(_ context.Context, s string) (string, error) {
-		asked <- struct{}{}
-		return s, nil
-	})
-	require.NoError(t, c.ZAdd(ctx, "rpc:{bus}:nodes", redis.Z{Score: lab.Future, Member: "unreachable"}).Err())
-	require.NoError(t, c.ZAdd(ctx, "rpc:{bus}:m:echo", redis.Z{Score: -5, Member: "unreachable"}).Err())
-	require.NoError(t, lua.Preload(ctx, c, luatomic.Scripts()...))
-	var caller *rpc.Bus
-	var unreachable *redis.PubSub
-	own := server.Client()
-	own.AddHook(&relink{then: func() {
-		unreachable = c.Subscribe(ctx, "rpc:{bus}:n:unreachable")
-		_, err := unreachable.Receive(ctx)
-		require.NoError(t, err)
-		before := caller.Resubscribed()
-		killed, err := c.Do(ctx, "CLIENT", "KILL", "TYPE", "pubsub").Int()
-		require.NoError(t, err)
-		require.Equal(t, 3, killed, "the node's, the caller's, and the unreachable one, which comes back too")
-		luatomictest.Eventually(t, 20*time.Second, "the links are back",
-			func() bool { return caller.Resubscribed() >= before+2 })
-		_, err = unreachable.Receive(ctx)
-		require.Error(t, err)
-		_, err = unreachable.Receive(ctx)
-		require.NoError(t, err, "it is subscribed again")
-	}})
-	caller = lab.Must(rpc.NewBus(own, "bus", &rpc.Options{Timeout: time.Minute}))
-	stop := lab.RunBus(t, caller)
-	require.NoError(t, caller.Ready(ctx))
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
+	require.NoError(t, c.ZAdd(ctx, "rpc:{"+name+"}:nodes", redis.Z{Score: lab.Future, Member: "unreachable"}).Err())
+	require.NoError(t, c.ZAdd(ctx, "rpc:{"+name+"}:methods", redis.Z{Member: "echo\x00unreachable"}).Err())
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
 	var refused, answers int
-	for _, err := range lab.Echo.Gather(ctx, caller, "x") {
+	for p, err := range lab.Echo.Gather(ctx, caller, "x") {
 		if err != nil {
 			require.ErrorIs(t, err, rpc.ErrNoResponders)
+			require.Equal(t, "unreachable", p.Node)
 			refused++
 		} else {
 			answers++
 		}
 	}
 	require.Equal(t, []int{1, 1}, []int{refused, answers})
-	defer unreachable.Close()
-	stop() // what it has to say is said
-	require.NoError(t, c.Publish(ctx, "rpc:{bus}:n:unreachable", "last").Err())
-	m, err := unreachable.ReceiveMessage(ctx)
-	require.NoError(t, err)
-	require.Equal(t, "last", m.Payload, "no earlier message")
+	luatomictest.Eventually(t, 20*time.Second, "no request waits for it", func() bool {
+		return len(lab.Must(c.Keys(ctx, "rpc:{"+name+"}:r:*").Result())) == 0
+	})
 }
 
 // A gather loses no answer when connections are cut, and a node that dies is marked and

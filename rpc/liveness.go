@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,14 +22,60 @@ type liveness struct {
 	resetBackoff atomic.Int64  // how long a new link may go without a receiver before it is replaced, ns
 	resubscribed atomic.Int64  // how often this or another node subscribed anew
 
+	clock serverClock
+
+	// How often heartbeats were sent, and which methods they gave; guarded by announcing.
+	beats, given int
+
+	mu        sync.Mutex
 	ready     chan struct{} // closed once subscribed and announced
-	announced sync.Once
+	announced bool
 }
 
 func (l *liveness) init() {
 	l.heartbeat, l.announcing = make(chan struct{}, 1), make(chan struct{}, 1)
-	l.echo, l.ready = make(chan struct{}, 1), make(chan struct{})
+	l.echo = make(chan struct{}, 1)
+	l.clock.init()
+	l.restart()
 }
+
+// restart forgets all about an earlier Run.
+func (l *liveness) restart() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ready, l.announced = make(chan struct{}), false
+	l.beats, l.given = 0, -1
+	l.echoed.Store(0)
+	l.resetBackoff.Store(0)
+}
+
+// isReady returns a channel that is closed once the node is subscribed and announced.
+func (l *liveness) isReady() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ready
+}
+
+func (l *liveness) hasAnnounced() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.announced {
+		l.announced = true
+		close(l.ready)
+	}
+}
+
+// lock keeps heartbeats, and what must not run beside them, apart. It fails when ctx ends.
+func (l *liveness) lock(ctx context.Context) bool {
+	select {
+	case l.announcing <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (l *liveness) unlock() { <-l.announcing }
 
 func (l *liveness) hasEchoed() {
 	l.echoed.Store(time.Now().UnixNano())
@@ -50,7 +95,7 @@ func (b *Bus) sendHeartbeats(ctx context.Context, up <-chan struct{}) {
 		if err := b.announce(ctx); err != nil {
 			b.report(ctx, err)
 		} else {
-			b.liveness.announced.Do(func() { close(b.liveness.ready) })
+			b.liveness.hasAnnounced()
 		}
 		select {
 		case <-ctx.Done():
@@ -58,7 +103,7 @@ func (b *Bus) sendHeartbeats(ctx context.Context, up <-chan struct{}) {
 		case <-tick.C:
 			b.replaceSilentLink()
 			offer(b.pending.check)
-			b.removeFinished(ctx)
+			offer(b.outbox.filled)
 			b.renewBindings(ctx)
 		case <-b.liveness.heartbeat:
 		case <-up:
@@ -71,10 +116,12 @@ func (b *Bus) sendHeartbeats(ctx context.Context, up <-chan struct{}) {
 func (b *Bus) linkUp(up chan<- struct{}) {
 	offer(up)
 	select {
-	case <-b.liveness.ready:
+	case <-b.liveness.isReady():
 		b.liveness.resubscribed.Add(1)
 		b.liveness.echoed.Store(time.Now().UnixNano())
-		b.outbox.add(b.keys.All, wire.Subscribed, b.node)
+		if b.serving.any() { // nobody has sent a request to a process that only calls
+			b.outbox.add(b.keys.All, wire.Subscribed, b.Node())
+		}
 		offer(b.pending.check)
 	default:
 	}
@@ -86,32 +133,73 @@ func (b *Bus) replaceSilentLink() {
 	echoed := b.liveness.echoed.Load()
 	if echoed != 0 && time.Since(time.Unix(0, echoed)) > b.opts.Lease*5/6 {
 		b.liveness.echoed.Store(time.Now().UnixNano())
-		b.link.Reset()
+		b.link.replace()
 	}
 }
 
-// announce sends one heartbeat: it renews the lease and publishes an echo.
+const (
+	// keysStay is how long the keys of methods and descriptions stay at least without a node that renews them.
+	keysStay = time.Minute
+	// renewEvery is how many heartbeats of a node are between two that renew these keys.
+	renewEvery = 5
+)
+
+// announce sends one heartbeat: it renews the lease and publishes an echo. It gives the methods of the node when they
+// have changed, when the server does not know the node, and now and then.
 func (b *Bus) announce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease)
 	defer cancel()
-	b.liveness.announcing <- struct{}{}
-	defer func() { <-b.liveness.announcing }()
-	params := gen.RPCJoinParams{
-		Nodes: b.keys.Nodes, About: b.keys.About, Node: b.node,
-		Lease: b.opts.Lease, Stay: 2 * b.opts.Lease,
-		Text: b.describe(), Outbox: b.keys.Outbox, Notice: b.notice(wire.Echo), Shard: b.shard,
+	l := &b.liveness
+	if !l.lock(ctx) {
+		return context.Cause(ctx)
 	}
-	methods := b.methodKeys(b.serving.announced())
-	err := inParts(methods, func(methods []string) error {
-		params.Methods, params.Load = methods, b.serving.running.Load()-int64(b.opts.Concurrency)
+	defer l.unlock()
+	names, version := b.serving.announced()
+	give := version != l.given || l.beats%renewEvery == 0
+	l.beats++
+	for {
+		fresh, err := b.join(ctx, names, give)
+		if err != nil {
+			return fmt.Errorf("luatomic: announce on bus %q: %w", b.name, err)
+		}
+		if give {
+			l.given = version
+		}
+		if give || !fresh || len(names) == 0 {
+			return nil
+		}
+		give = true
+	}
+}
+
+// join runs the script of a heartbeat, once for each 500 methods that are given.
+func (b *Bus) join(ctx context.Context, names []string, give bool) (fresh bool, err error) {
+	params := gen.RPCJoinParams{
+		Nodes: b.keys.Nodes, About: b.keys.About, Methods: b.keys.Methods, Serves: b.keys.Serves, Node: b.Node(),
+		Lease: b.opts.Lease, Load: int64(b.load()), Text: b.describe(), Outbox: b.keys.Outbox,
+		Notice: b.notice(wire.Echo), Shard: b.shard,
+	}
+	if give {
+		params.Stay = max(keysStay, 2*renewEvery*b.opts.Lease)
+	} else {
+		names = nil
+	}
+	for {
+		n := min(len(names), maxKeys)
+		params.Names = names[:n]
+		sent := time.Now()
 		r, err := gen.RPCJoin(ctx, b.client, params)
 		b.noteReceivers(r.Receivers, err)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("luatomic: announce on bus %q: %w", b.name, err)
+		if err != nil {
+			return false, err
+		}
+		b.liveness.clock.note(r.Now, sent)
+		fresh = fresh || r.Fresh
+		params.Part++
+		if names = names[n:]; len(names) == 0 {
+			return fresh, nil
+		}
 	}
-	return nil
 }
 
 // noteReceivers takes how many subscribers the server counted for an echo.
@@ -130,16 +218,18 @@ func (b *Bus) noteReceivers(receivers int64, err error) {
 
 // replaceUnreachableLink gives up a link without a receiver: it leads to a server that is a replica now, where the node
 // receives its own echo and no calls, or that its keys are leaving. The time that a new link may stay so doubles each
-// time.
+// time; the connection, which others share, is replaced once a second at most.
 func (b *Bus) replaceUnreachableLink() {
-	confirmed, backoff := b.link.Confirmed(), time.Duration(b.liveness.resetBackoff.Load())
+	confirmed, backoff := b.link.age(), time.Duration(b.liveness.resetBackoff.Load())
 	switch {
 	case confirmed == 0: // it is down; a heartbeat follows when it is up
 	case confirmed < backoff:
 		time.AfterFunc(backoff-confirmed, func() { offer(b.liveness.heartbeat) })
 	default:
 		b.liveness.resetBackoff.Store(int64(min(max(2*backoff, 5*time.Millisecond), b.opts.Lease/3)))
-		b.link.Reset()
+		if !b.link.replace() {
+			time.AfterFunc(time.Second, func() { offer(b.liveness.heartbeat) })
+		}
 	}
 }
 
@@ -148,17 +238,15 @@ func (b *Bus) replaceUnreachableLink() {
 func (b *Bus) leave(ctx context.Context, stay bool) bool {
 	ctx, cancel := outlasting(ctx, time.Second)
 	defer cancel()
-	methods := b.serving.leave()
-	select {
-	case b.liveness.announcing <- struct{}{}: // a heartbeat under way would bring the methods back
-		defer func() { <-b.liveness.announcing }()
-	case <-time.After(500 * time.Millisecond): // a silent server does not delay the stop for longer
+	b.serving.setState(true, !stay)
+	locked, end := context.WithTimeout(ctx, 500*time.Millisecond) // a silent server does not delay the stop for longer
+	defer end()
+	if b.liveness.lock(locked) { // a heartbeat under way would bring the methods back
+		defer b.liveness.unlock()
 	}
-	err := inParts(b.methodKeys(methods), func(methods []string) error {
-		_, err := gen.RPCLeave(ctx, b.client, gen.RPCLeaveParams{
-			Nodes: b.keys.Nodes, About: b.keys.About, Methods: methods, Node: b.node, Stay: stay,
-		})
-		return err
+	_, err := gen.RPCLeave(ctx, b.client, gen.RPCLeaveParams{
+		Nodes: b.keys.Nodes, About: b.keys.About, Methods: b.keys.Methods, Serves: b.keys.Serves,
+		Node: b.Node(), Stay: stay,
 	})
 	if err != nil {
 		b.report(ctx, fmt.Errorf("luatomic: leave bus %q: %w", b.name, err))
@@ -166,31 +254,10 @@ func (b *Bus) leave(ctx context.Context, stay bool) bool {
 	}
 	if !stay {
 		b.removeFinished(ctx)
-		b.publish(ctx, b.keys.All, wire.Left, b.node)
+		b.publish(ctx, b.keys.All, wire.Left, b.Node())
 	}
 	return true
 }
 
-func (b *Bus) methodKeys(names []string) []string {
-	methods := make([]string, len(names))
-	for i, name := range names {
-		methods[i] = b.keys.Method(name)
-	}
-	return methods
-}
-
 // maxKeys is how many keys one script takes, and how many texts one notice.
 const maxKeys = 500
-
-// inParts calls f for at most maxKeys keys at a time, and once where there are none.
-func inParts(keys []string, f func(keys []string) error) error {
-	if len(keys) <= maxKeys {
-		return f(keys)
-	}
-	for part := range slices.Chunk(keys, maxKeys) {
-		if err := f(part); err != nil {
-			return err
-		}
-	}
-	return nil
-}

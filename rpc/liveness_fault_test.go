@@ -12,7 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -164,4 +166,30 @@ func TestRPCLosesNothingWhenSubscriptionsAreKilled(t *testing.T) {
 	stop()
 	require.Zero(t, doubles.Load(), "double executions")
 	require.Positive(t, caller.Stats().Resyncs)
+}
+
+// A replica does not know who subscribes at its primary. It refuses to say that a method has no node: a client that
+// takes it for the primary still, while a server fails over, looks again.
+func TestReplicaDoesNotSayThatThereIsNoNode(t *testing.T) {
+	t.Parallel()
+	pair, k := lab.StartPair(t), "k"
+	c := pair.Replica.Client()
+	p := scriptcase.GivenTo(k, "n")
+	methods := "{" + k + "}:methods"
+	for name, call := range map[string]func(context.Context) error{
+		"decide": func(ctx context.Context) error { _, err := gen.RPCDecide(ctx, c, p); return err },
+		"find": func(ctx context.Context) error {
+			_, err := gen.RPCFind(ctx, c, gen.RPCFindParams{Nodes: p.Nodes, Methods: methods, Method: "x", Caller: "me", Outbox: k})
+			return err
+		},
+		"cast": func(ctx context.Context) error {
+			_, err := gen.RPCCast(ctx, c, gen.RPCCastParams{Nodes: p.Nodes, Methods: methods, Method: "x",
+				Frame: []byte("f"), Outbox: k, Timeout: time.Minute})
+			return err
+		},
+	} {
+		short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond) // until then the client looks again
+		require.Error(t, call(short), "%s has an answer", name)
+		cancel()
+	}
 }

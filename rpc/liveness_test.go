@@ -63,6 +63,7 @@ func TestAnAnnouncementDoesNotUndoThatANodeLeaves(t *testing.T) {
 	own := redis.NewClient(c.Options())
 	defer own.Close()
 	own.AddHook(h)
+	lua.Direct(own) // the hook sees no shared round trip
 	b, err := rpc.NewBus(own, name, &rpc.Options{Grace: 30 * time.Second})
 	require.NoError(t, err)
 	begun, finish := make(chan struct{}), make(chan struct{})
@@ -108,29 +109,21 @@ func TestAnAnnouncementDoesNotUndoThatANodeLeaves(t *testing.T) {
 func TestRPCScriptsOfACluster(t *testing.T) {
 	t.Parallel()
 	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	method, nodes, record, gather := "{"+k+"}:m:x", "{"+k+"}:nodes", "{"+k+"}:r:1", "{"+k+"}:g:1"
+	p := scriptcase.GivenTo(k, "n")
+	p.Caller, p.Others, p.Shard = "me", "", true
 	send := func() (out []string) {
-		require.NoError(t, c.Del(ctx, record, gather).Err())
+		require.NoError(t, c.Del(ctx, p.Record).Err())
 		require.NoError(t, scriptcase.Announced(ctx, c, k))
-		call := lab.Must(gen.RPCCall(ctx, c, gen.RPCCallParams{Nodes: nodes, Method: method, Record: record,
-			Frame: []byte("f"), Caller: "me", Outbox: k,
-			Timeout: time.Minute, Keep: time.Hour, Shard: true}))
-		require.NoError(t, c.Del(ctx, record).Err())
-		require.NoError(t, scriptcase.Announced(ctx, c, k))
-		direct := lab.Must(gen.RPCDirect(ctx, c, gen.RPCDirectParams{Nodes: nodes, Method: method, Record: record,
-			Frame: []byte("f"), Caller: "me", Outbox: k,
-			Timeout: time.Minute, Keep: time.Hour, Shard: true, Target: lua.Some("n")}))
-		rows := lab.Must(gen.RPCGather(ctx, c, gen.RPCGatherParams{Nodes: nodes, Method: method, Gather: gather,
-			Frame: []byte("f"), Caller: "me", Outbox: k,
-			Timeout: time.Minute, Keep: time.Hour, Shard: true}))
-		cast := lab.Must(gen.RPCCast(ctx, c, gen.RPCCastParams{Nodes: nodes, Method: method, Frame: []byte("f"), Outbox: k,
-			Timeout: time.Minute, Shard: true}))
+		call := lab.Must(gen.RPCDecide(ctx, c, p))
+		found := lab.Must(gen.RPCFind(ctx, c, gen.RPCFindParams{Nodes: p.Nodes, Methods: "{" + k + "}:methods", Method: "x",
+			Caller: "me", Outbox: k, Shard: true}))
+		cast := lab.Must(gen.RPCCast(ctx, c, gen.RPCCastParams{Nodes: p.Nodes, Methods: "{" + k + "}:methods", Method: "x",
+			Frame: []byte("f"), Outbox: k, Timeout: time.Minute, Shard: true}))
 		require.NoError(t, scriptcase.Orphaned(ctx, c, k))
-		rescue := lab.Must(gen.RPCRescue(ctx, c, gen.RPCRescueParams{Nodes: nodes, Method: method, Record: record,
-			Again: true, Outbox: k, Notice: []byte("L"),
-			Keep: time.Minute, Caller: "me", Shard: true}))
-		return []string{call.Outcome.String(), direct.Outcome.String(), fmt.Sprint(rows[0].Subscribed), cast.Reason.String(),
-			rescue.Outcome.String()}
+		again := p
+		again.Again = true
+		rescue := lab.Must(gen.RPCDecide(ctx, c, again))
+		return []string{call.Outcome.String(), found[0].State.String(), cast.Reason.String(), rescue.Outcome.String()}
 	}
 	listen := func(channel string) *redis.PubSub {
 		ps := c.SSubscribe(ctx, channel)
@@ -140,16 +133,88 @@ func TestRPCScriptsOfACluster(t *testing.T) {
 	for _, classic := range []string{"n", "me"} {
 		require.NoError(t, lab.Subscribe(ctx, t, c, k+classic), "of other channels")
 	}
-	require.Equal(t, []string{"sent", "sent", "true", "no_subscriber", "moved"}, send(), "no subscriber")
+	require.Equal(t, []string{"sent", "alive", "no_subscriber", "sent"}, send(), "no subscriber")
 	me := listen(k + "me")
 	defer me.Close()
-	require.Equal(t, []string{"no_subscriber", "no_subscriber", "false", "no_subscriber", "lost"}, send(),
+	require.Equal(t, []string{"no_subscriber", "unreachable", "no_subscriber", "lost"}, send(),
 		"the node is not")
-	require.Equal(t, "u", c.HGet(ctx, gather, "n:n").Val())
 	node := listen(k + "n")
 	defer node.Close()
-	require.Equal(t, []string{"sent", "sent", "true", "sent", "moved"}, send())
-	for range 5 {
+	require.Equal(t, []string{"sent", "alive", "sent", "sent"}, send())
+	for range 3 {
 		require.IsType(t, &redis.Message{}, lab.Must(node.ReceiveTimeout(ctx, 5*time.Second)), "one of each")
 	}
+}
+
+// The notices and parts of a cluster are sharded messages.
+func TestNoticesOfAClusterAreSharded(t *testing.T) {
+	t.Parallel()
+	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	record, chunks := "{"+k+"}:r:1", "{"+k+"}:s:1"
+	for channel, send := range map[string]func() error{
+		k + "n": func() error {
+			_, err := gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: record, Outbox: k, Notice: []byte("m"),
+				Mark: time.Minute, Shard: true})
+			return err
+		},
+		k + k: func() error {
+			_, err := gen.RPCChunk(ctx, c, gen.RPCChunkParams{Record: record, Chunks: chunks, Node: "n", Attempt: 1, Seq: 1,
+				Frame: []byte("m"), Outbox: k, Keep: time.Minute, Shard: true})
+			return err
+		},
+		k + "r": func() error {
+			_, err := gen.RPCRead(ctx, c, gen.RPCReadParams{Chunks: chunks, Read: 1, Count: 1, Notice: []byte("m"),
+				Channel: k + "r", Shard: true})
+			return err
+		},
+	} {
+		require.NoError(t, scriptcase.Asked(ctx, c, k))
+		ps := c.SSubscribe(ctx, channel)
+		require.IsType(t, &redis.Subscription{}, lab.Must(ps.Receive(ctx)))
+		require.NoError(t, send())
+		m, err := ps.ReceiveTimeout(ctx, 20*time.Second)
+		require.NoError(t, err)
+		require.IsType(t, &redis.Message{}, m)
+		require.NoError(t, ps.Close())
+	}
+}
+
+// An idle node costs the server the same with any number of methods: seven commands for a heartbeat, and now and then
+// the keys of methods are renewed. A process that only calls announces its new link to nobody.
+func TestIdleNodesCostNothingPerMethod(t *testing.T) {
+	t.Parallel()
+	ctx, c := t.Context(), luatomictest.StartServer(t).Client()
+	b, err := rpc.NewBus(c, "b", &rpc.Options{Lease: 300 * time.Millisecond})
+	require.NoError(t, err)
+	for i := range 700 { // more than one script takes
+		require.NoError(t, rpc.NewMethod[string, string](fmt.Sprint("m", i)).Serve(b, lab.Upper))
+	}
+	lab.RunBus(t, b)
+	require.NoError(t, b.Ready(ctx))
+	_, err = rpc.NewMethod[string, string]("m699").Call(ctx, b, "x")
+	require.NoError(t, err)
+	require.NoError(t, c.ConfigResetStat(ctx).Err())
+	time.Sleep(3 * time.Second)
+	calls := lab.CommandCalls(t, c)
+	total := 0
+	for name, n := range calls {
+		if name != "info" && name != "config|resetstat" {
+			total += n
+		}
+	}
+	beats := calls["evalsha"]
+	require.Positive(t, beats)
+	t.Logf("%d commands in %d scripts", total, beats)
+	require.LessOrEqual(t, total, 12*beats)
+
+	others := c.Subscribe(ctx, "rpc:{b}:all")
+	defer others.Close()
+	require.IsType(t, &redis.Subscription{}, lab.Must(others.Receive(ctx)))
+	caller := lab.OpenBus(t, c, "b", nil)
+	require.NoError(t, caller.Ready(ctx))
+	before := caller.Resubscribed()
+	require.NoError(t, c.Do(ctx, "CLIENT", "KILL", "TYPE", "pubsub").Err())
+	luatomictest.Eventually(t, 20*time.Second, "both links are back", func() bool {
+		return caller.Resubscribed() >= before+2 // its own, and what the node announces
+	})
 }

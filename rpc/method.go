@@ -2,8 +2,12 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // Method is a call that nodes serve and others make, with the types of its request and result. A program declares each
@@ -11,40 +15,76 @@ import (
 type Method[Req, Res any] struct {
 	name       string
 	idempotent bool
+	codec      Codec
 }
 
 // NewMethod names a method. It sends nothing; a bad name is reported when the method is served or called.
 func NewMethod[Req, Res any](name string) Method[Req, Res] { return Method[Req, Res]{name: name} }
 
-// Idempotent declares that the handler may run twice: when the node of a call is lost, another node gets the call. The
-// reply of the first node is then refused, so there is still one answer. The callers decide; Serve takes either.
+// Idempotent declares that the handler may run twice: when the node of a call is lost or leaves, another node gets the
+// call. The reply of the first node is then refused, so there is still one answer. The callers decide; Serve takes
+// either.
 func (m Method[Req, Res]) Idempotent() Method[Req, Res] {
 	m.idempotent = true
+	return m
+}
+
+// WithCodec gives the method a codec of its own, in place of Options.Codec. Nodes and callers need the same.
+func (m Method[Req, Res]) WithCodec(c Codec) Method[Req, Res] {
+	m.codec = c
 	return m
 }
 
 // Name is the name given to NewMethod.
 func (m Method[Req, Res]) Name() string { return m.name }
 
+func (m Method[Req, Res]) codecOf(b *Bus) Codec {
+	if m.codec != nil {
+		return m.codec
+	}
+	return b.opts.Codec
+}
+
+// ServeOptions are the settings of one served method. Nil means none.
+type ServeOptions struct {
+	// Concurrency bounds the handlers of this method that run at the same time, beside Options.Concurrency. 0: no bound
+	// of its own.
+	Concurrency int
+	// Description and Version are for people; Bus.Nodes shows them. At most 1 KiB together.
+	Description, Version string
+}
+
 // Serve lets this node answer the method with h from now on; serving it again replaces h. Only methods that are served
 // can be called. The node announces the method with its next heartbeat, which is sent immediately while Run runs. Serve
 // fails with lua.ErrBadName for a bad name.
 //
-// The handler's context ends at the caller's deadline, when the caller gives up, and when Run ends. An error, or a
-// panic, goes to the caller as a *RemoteError; the text of a panic stays here and goes to Options.OnError.
+// The handler's context ends at the caller's deadline, when the caller gives up, and when Run's context and the grace
+// have ended. An error, or a panic, goes to the caller as a *RemoteError; the text of a panic stays here and goes to
+// Options.OnError. An error of a handler whose context has ended is no outcome: the call goes to another node where it
+// may run twice, and is ErrNodeLost otherwise.
 func (m Method[Req, Res]) Serve(b *Bus, h func(context.Context, Req) (Res, error)) error {
-	return b.serve(m.name, func(ctx context.Context, w *work) ([]byte, error) {
-		var in Req
-		if err := b.opts.Codec.Unmarshal(w.Body, &in); err != nil {
+	return m.ServeWith(b, h, nil)
+}
+
+// ServeWith is Serve with options.
+func (m Method[Req, Res]) ServeWith(b *Bus, h func(context.Context, Req) (Res, error), opts *ServeOptions) error {
+	codec := m.codecOf(b)
+	return b.serve(m.name, opts, func(ctx context.Context, w *work) ([]byte, error) {
+		in, err := decodeAs[Req](codec, w.Body)
+		if err != nil {
 			return nil, &RemoteError{Code: CodeBadRequest, Message: err.Error()}
 		}
 		out, err := h(ctx, in)
 		if err != nil {
 			return nil, err
 		}
-		return b.opts.Codec.Marshal(out)
+		return codec.Marshal(out)
 	})
 }
+
+// Unserve withdraws the method from this node: no call is sent here from then on. Calls that are here already are
+// answered. It is one script and one round trip, and fails as that fails.
+func (m Method[Req, Res]) Unserve(ctx context.Context, b *Bus) error { return b.unserve(ctx, m.name) }
 
 // CallOptions select the node of a call and say how its result is kept. Nil means any node.
 type CallOptions struct {
@@ -52,22 +92,49 @@ type CallOptions struct {
 	Node string
 	// Connection, if set, names a connection: the node that owns it may answer. See Bus.Bind.
 	Connection string
-	// Key, if set, is an idempotency key: a second call of the method with it waits for the same run, or gets its
-	// result. The call continues when its first caller gives up. ErrNodeLost is no result: the next call with the key
-	// runs anew, and so does one a second after ErrOverloaded.
+	// Affinity, if set, is a key that has calls with it go to the same node, as long as the nodes of the method stay
+	// the same and that one takes them. Where a node comes or goes, only its share of the keys moves.
+	Affinity string
+	// Key, if set, is an idempotency key: calls of the method with it are one call. While its result is kept no
+	// handler runs for it again: a later call of any caller waits for the same run, or gets its result. The handler has
+	// Options.Timeout, or the time of the first caller where that is longer, and continues when its callers give up.
+	// ErrNodeLost is kept too, except for an Idempotent method, which runs again. A call with another request fails
+	// with ErrKeyReused.
 	Key string
 	// Keep is how long the result of a call with a key is kept. Default an hour, at most 30 days.
 	Keep time.Duration
+	// Headers travel with the request; CallFrom gives them to the handler. At most 64, 16 KiB together.
+	Headers map[string]string
+	// Retry is how often the call is made again after an error that is safe: no handler has run, or the method is
+	// Idempotent. It waits before each, from 10 ms to 1 s, and prefers other nodes. Default 0.
+	Retry int
+	// Wrap are run around the call, after those of Options.WrapCall, the first one outermost.
+	Wrap []func(ctx context.Context, call *Outgoing, next func(ctx context.Context) error) error
+}
+
+// Outgoing is a call as Options.WrapCall and CallOptions.Wrap see it.
+type Outgoing struct {
+	Method string
+	// Headers travel with the request. They may be changed before next.
+	Headers map[string]string
+	// Answer says who answered, after next. It is empty where no node did.
+	Answer Answered
+}
+
+// Answered says which node answered a call, and how.
+type Answered struct {
+	Node    string
+	Headers map[string]string // that the handler has set, see ReplyHeader
 }
 
 // Call sends the request to one live node and waits for its answer. Only one node runs it, at most once, and one
 // definite outcome comes back:
 //
 //   - the result;
-//   - a *RemoteError, when the handler failed; with CodeOverloaded, which matches ErrOverloaded, when all handlers are
-//     busy and none has run;
+//   - a *RemoteError, when the handler failed; with CodeOverloaded, which matches ErrOverloaded, when the handlers of
+//     all nodes that were asked, 16 at most, are busy and none has run;
 //   - ErrNoResponders, after one round trip, when no node serves the method;
-//   - ErrNodeLost, when the node died or left: the handler may have run;
+//   - ErrNodeLost, when the node died or left, or Redis lost the record: the handler may have run;
 //   - an error that wraps context.DeadlineExceeded or the cause of ctx' end, when no answer came in time: the handler
 //     may have run;
 //   - an error of package lua, when Redis could not be asked;
@@ -75,43 +142,103 @@ type CallOptions struct {
 //   - lua.ErrBadName, before anything is sent.
 //
 // The deadline is that of ctx, or Options.Timeout; the handler's context has what is left of it when the script runs.
-// No clocks of two machines are compared. Call needs Run and waits for Ready.
+// Call returns by then, also where the server is silent. A request that reaches the server later does nothing. Call
+// needs Run and waits for Ready.
 //
-// One script chooses the node, writes the record of the call and publishes the request. Cost: two round trips, one of
-// the caller and one of the node, and one key, which the next call removes or which expires.
+// The caller chooses the node; one script checks that it lives, writes the record of the call and publishes the
+// request. Cost: two round trips, one of the caller and one of the node, one more for the first call of a method, and
+// one key, which is removed in batches or expires.
 func (m Method[Req, Res]) Call(ctx context.Context, b *Bus, in Req) (Res, error) {
 	return m.CallWith(ctx, b, in, nil)
 }
 
-// CallWith is Call with options. A call with a key costs one round trip more when its run has begun already.
+// CallWith is Call with options.
 func (m Method[Req, Res]) CallWith(ctx context.Context, b *Bus, in Req, opts *CallOptions) (Res, error) {
-	var out Res
+	out, _, err := m.Ask(ctx, b, in, opts)
+	return out, err
+}
+
+// Ask is CallWith, and says who answered. With an error, that is known for a *RemoteError.
+func (m Method[Req, Res]) Ask(ctx context.Context, b *Bus, in Req, opts *CallOptions) (Res, Answered, error) {
+	var none Res
 	body, err := m.encode(b, in)
 	if err != nil {
-		return out, err
+		return none, Answered{}, err
 	}
 	c := outgoing{method: m.name, body: body, idempotent: m.idempotent}
 	if opts != nil {
 		c.CallOptions = *opts
 	}
-	answer, err := b.call(ctx, &c)
+	answer, err := b.callWrapped(ctx, &c)
+	who := Answered{Node: answer.ext.Node, Headers: answer.ext.Headers}
 	if err != nil {
-		return out, err
+		return none, who, err
 	}
-	return out, m.decode(b, answer, &out)
+	out, err := m.decode(b, answer.body)
+	return out, who, err
+}
+
+// callWrapped runs the interceptors around the call.
+func (b *Bus) callWrapped(ctx context.Context, c *outgoing) (outcome, error) {
+	if len(b.opts.WrapCall)+len(c.Wrap) == 0 {
+		return b.callAgain(ctx, c)
+	}
+	var answer outcome
+	call := &Outgoing{Method: c.method, Headers: make(map[string]string, len(c.Headers))}
+	for k, v := range c.Headers {
+		call.Headers[k] = v
+	}
+	next := func(ctx context.Context) (err error) {
+		c.Headers = call.Headers
+		answer, err = b.callAgain(ctx, c)
+		call.Answer = Answered{Node: answer.ext.Node, Headers: answer.ext.Headers}
+		return err
+	}
+	for _, wraps := range [][]func(context.Context, *Outgoing, func(context.Context) error) error{
+		c.Wrap, b.opts.WrapCall,
+	} {
+		for i := len(wraps) - 1; i >= 0; i-- {
+			wrap, inner := wraps[i], next
+			next = func(ctx context.Context) error { return wrap(ctx, call, inner) }
+		}
+	}
+	err := next(ctx)
+	return answer, err
+}
+
+// callAgain makes the call, and again where that is wanted and safe.
+func (b *Bus) callAgain(ctx context.Context, c *outgoing) (outcome, error) {
+	wait := clock.Backoff{First: 10 * time.Millisecond, Last: time.Second}
+	for n := 0; ; n++ {
+		out, err := b.call(ctx, c)
+		if err == nil || n >= c.Retry || !c.again(err) || !clock.Sleep(ctx, wait.Next()) {
+			return out, err
+		}
+	}
+}
+
+// again reports whether the call may be made again after the error.
+func (c *outgoing) again(err error) bool {
+	var remote *RemoteError
+	if errors.As(err, &remote) {
+		return remote.Code == CodeOverloaded || remote.Code == CodeNoMethod || remote.Code == CodeVersion
+	}
+	notRun := errors.Is(err, ErrNoResponders) || errors.Is(err, lua.ErrNotExecuted)
+	return notRun || c.idempotent && (errors.Is(err, ErrNodeLost) || errors.Is(err, lua.ErrOutcomeUnknown))
 }
 
 func (m Method[Req, Res]) encode(b *Bus, in Req) ([]byte, error) {
-	body, err := b.opts.Codec.Marshal(in)
+	body, err := m.codecOf(b).Marshal(in)
 	if err != nil {
 		return nil, fmt.Errorf("luatomic: call %q: the request cannot be encoded: %w", m.name, err)
 	}
 	return body, nil
 }
 
-func (m Method[Req, Res]) decode(b *Bus, body []byte, out *Res) error {
-	if err := b.opts.Codec.Unmarshal(body, out); err != nil {
-		return fmt.Errorf("luatomic: call %q: the result is not a %T: %w", m.name, *out, err)
+func (m Method[Req, Res]) decode(b *Bus, body []byte) (Res, error) {
+	out, err := decodeAs[Res](m.codecOf(b), body)
+	if err != nil {
+		return out, fmt.Errorf("luatomic: call %q: the result is not a %T: %w", m.name, out, err)
 	}
-	return nil
+	return out, nil
 }

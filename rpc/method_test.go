@@ -1,8 +1,13 @@
 package rpc_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,4 +85,224 @@ func TestRPCNamesAreNotConfused(t *testing.T) {
 		_, err := m.CallWith(t.Context(), caller, "x", &rpc.CallOptions{Connection: odd})
 		require.NoError(t, err)
 	}
+}
+
+// Headers go both ways, interceptors run in their order on both sides, and the caller knows who answered.
+func TestHeadersAndInterceptors(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	var mu sync.Mutex
+	var order []string
+	say := func(s string) {
+		mu.Lock()
+		defer mu.Unlock()
+		order = append(order, s)
+	}
+	type next = func(context.Context) error
+	inside := func(who string) func(context.Context, rpc.CallInfo, next) error {
+		return func(ctx context.Context, call rpc.CallInfo, next next) error {
+			say(who + " " + call.Method + " " + call.Headers["trace"])
+			if call.Headers["deny"] != "" {
+				return &rpc.RemoteError{Code: "denied", Message: "no", Details: `{"by":"wrap"}`}
+			}
+			return next(ctx)
+		}
+	}
+	outside := func(who string) func(context.Context, *rpc.Outgoing, next) error {
+		return func(ctx context.Context, call *rpc.Outgoing, next next) error {
+			call.Headers["trace"] += who
+			say(who)
+			err := next(ctx)
+			say(who + " " + call.Answer.Headers["took"])
+			return err
+		}
+	}
+	node := lab.Serving(t, lab.Echo, c, name, &rpc.Options{
+		Wrap: []func(context.Context, rpc.CallInfo, next) error{inside("in1"), inside("in2")},
+	}, func(ctx context.Context, s string) (string, error) {
+		info, ok := rpc.CallFrom(ctx)
+		require.True(t, ok)
+		say("handler " + info.Headers["trace"])
+		rpc.ReplyHeader(ctx, "took", "1s")
+		if s == "many" {
+			for i := range 100 {
+				rpc.ReplyHeader(ctx, fmt.Sprint(i), "")
+			}
+		}
+		return s, nil
+	})
+	caller := lab.OpenBus(t, c, name, &rpc.Options{
+		WrapCall: []func(context.Context, *rpc.Outgoing, next) error{outside("a"), outside("b")},
+	})
+	opts := &rpc.CallOptions{
+		Headers: map[string]string{"trace": "t"}, Wrap: []func(context.Context, *rpc.Outgoing, next) error{outside("c")},
+	}
+	out, who, err := lab.Echo.Ask(ctx, caller, "x", opts)
+	require.NoError(t, err)
+	require.Equal(t, "x", out)
+	require.Equal(t, rpc.Answered{Node: node.Node(), Headers: map[string]string{"took": "1s"}}, who)
+	require.Equal(t, []string{"a", "b", "c", "in1 echo tabc", "in2 echo tabc", "handler tabc", "c 1s", "b 1s", "a 1s"}, order)
+	require.Equal(t, map[string]string{"trace": "t"}, opts.Headers, "the caller's own are not changed")
+
+	var remote *rpc.RemoteError
+	_, err = lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Headers: map[string]string{"deny": "1"}})
+	require.ErrorAs(t, err, &remote)
+	require.Equal(t, rpc.RemoteError{Code: "denied", Message: "no", Details: `{"by":"wrap"}`, Node: node.Node()}, *remote)
+	_, err = lab.Echo.Call(ctx, caller, "many")
+	require.ErrorAs(t, err, &remote)
+	require.Equal(t, rpc.CodeInternal, remote.Code, "too many headers of an answer are an error, and no time-out")
+
+	many := make(map[string]string)
+	for i := range 1000 {
+		many[fmt.Sprint(i)] = ""
+	}
+	for want, headers := range map[error]map[string]string{
+		lua.ErrTooLarge: many, lua.ErrBadName: {"a\x00b": ""},
+	} {
+		_, err = lab.Echo.CallWith(ctx, node, "x", &rpc.CallOptions{Headers: headers})
+		require.ErrorIs(t, err, want)
+	}
+	_, err = lab.Echo.CallWith(ctx, node, "x", &rpc.CallOptions{Headers: map[string]string{"k": strings.Repeat("x", 20_000)}})
+	require.ErrorIs(t, err, lua.ErrTooLarge)
+}
+
+// message is decoded as protobuf messages are: by a pointer to itself.
+type message struct{ text string }
+
+type messageCodec struct{}
+
+func (messageCodec) Marshal(v any) ([]byte, error) {
+	m, ok := v.(*message)
+	if !ok {
+		return nil, fmt.Errorf("%T is no message", v)
+	}
+	return []byte(m.text), nil
+}
+
+func (messageCodec) Unmarshal(data []byte, v any) error {
+	m, ok := v.(*message)
+	if !ok || m == nil {
+		return fmt.Errorf("%T is no message", v)
+	}
+	m.text = string(data)
+	return nil
+}
+
+// A method has a codec of its own beside methods with that of the bus, and its types may be pointers to messages.
+func TestMethodWithACodecForMessages(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	m := rpc.NewMethod[*message, *message]("message").WithCodec(messageCodec{})
+	node := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
+	require.NoError(t, m.Serve(node, func(_ context.Context, in *message) (*message, error) {
+		return &message{in.text + "!"}, nil
+	}))
+	luatomictest.Eventually(t, 20*time.Second, "it is announced", func() bool {
+		out, err := m.Call(ctx, node, &message{"hello"})
+		return err == nil && out.text == "hello!"
+	})
+	out, err := lab.Echo.Call(ctx, node, "json")
+	require.NoError(t, err)
+	require.Equal(t, "JSON", out)
+}
+
+// Retry makes a call again after errors that are safe, so often, and not after others.
+func TestCallsAreRetriedWhereThatIsSafe(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	caller := lab.OpenBus(t, c, name, nil)
+	time.AfterFunc(300*time.Millisecond, func() { lab.Serving(t, lab.Echo, c, name, nil, lab.Upper) })
+	out, err := lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Retry: 1000})
+	require.NoError(t, err)
+	require.Equal(t, "X", out)
+	before := caller.Stats().Calls
+	_, err = rpc.NewMethod[string, string]("none").CallWith(ctx, caller, "x", &rpc.CallOptions{Retry: 3})
+	require.ErrorIs(t, err, rpc.ErrNoResponders)
+	require.Equal(t, int64(4), caller.Stats().Calls-before)
+
+	var ran atomic.Int64
+	fail := rpc.NewMethod[string, string]("fail")
+	node := lab.Serving(t, fail, c, name, nil, func(context.Context, string) (string, error) {
+		ran.Add(1)
+		return "", errors.New("failed")
+	})
+	require.NotNil(t, node)
+	_, err = fail.CallWith(ctx, caller, "x", &rpc.CallOptions{Retry: 3})
+	require.ErrorContains(t, err, "failed")
+	require.Equal(t, int64(1), ran.Load(), "a handler's error is an outcome")
+}
+
+// Calls with one affinity go to one node; when that leaves, only its calls move.
+func TestAffinity(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	stops := make(map[string]func())
+	for range 4 {
+		b, err := rpc.NewBus(c, name, nil)
+		require.NoError(t, err)
+		require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+		stops[b.Node()] = lab.RunBus(t, b)
+		require.NoError(t, b.Ready(ctx))
+	}
+	callers := []*rpc.Bus{lab.OpenBus(t, c, name, nil), lab.OpenBus(t, c, name, nil)}
+	at := func(key string, caller *rpc.Bus) string {
+		_, who, err := lab.Echo.Ask(ctx, caller, "x", &rpc.CallOptions{Affinity: key})
+		require.NoError(t, err)
+		return who.Node
+	}
+	home, used := make(map[string]string), make(map[string]bool)
+	for i := range 50 {
+		key := fmt.Sprint("user ", i)
+		home[key] = at(key, callers[0])
+		require.Equal(t, home[key], at(key, callers[1]), "the same for every caller")
+		used[home[key]] = true
+	}
+	require.Len(t, used, 4, "the keys spread")
+	left := home["user 0"]
+	stops[left]()
+	for key, node := range home {
+		if now := at(key, callers[0]); node == left {
+			require.NotEqual(t, left, now)
+		} else {
+			require.Equal(t, node, now, key)
+		}
+	}
+}
+
+// A method has a limit of its own, is described, and can be withdrawn while the node serves others.
+func TestMethodWithALimitIsDescribedAndWithdrawn(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	node := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
+	entered, release := make(chan struct{}, 10), make(chan struct{})
+	opts := &rpc.ServeOptions{Concurrency: 1, Description: "waits", Version: "1.2"}
+	require.NoError(t, hold.ServeWith(node, func(context.Context, string) (string, error) {
+		entered <- struct{}{}
+		<-release
+		return "", nil
+	}, opts))
+	err := hold.ServeWith(node, nil, &rpc.ServeOptions{Description: strings.Repeat("x", 1<<20)})
+	require.ErrorIs(t, err, lua.ErrTooLarge)
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
+	luatomictest.Eventually(t, 20*time.Second, "it is described", func() bool {
+		for _, n := range lab.Must(caller.Nodes(ctx)) {
+			if n.Described["hold"] == (rpc.MethodInfo{Description: "waits", Version: "1.2"}) && n.Speaks == 2 {
+				return true
+			}
+		}
+		return false
+	})
+	first := startCall(t, hold, caller, "")
+	<-entered
+	_, err = hold.Call(ctx, caller, "")
+	require.ErrorIs(t, err, rpc.ErrOverloaded)
+	_, err = lab.Echo.Call(ctx, caller, "")
+	require.NoError(t, err, "other methods have room")
+	require.NoError(t, hold.Unserve(ctx, node))
+	_, err = hold.Call(ctx, caller, "")
+	require.ErrorIs(t, err, rpc.ErrNoResponders)
+	close(release)
+	require.NoError(t, (<-first).err, "what it had is answered")
+	_, err = lab.Echo.Call(ctx, caller, "")
+	require.NoError(t, err)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/wire"
 )
 
 // Node is what a node reports about itself with each heartbeat.
@@ -19,6 +20,10 @@ type Node struct {
 	Lease time.Duration `json:"-"`
 	// Methods are those that it serves, the first hundred by name.
 	Methods []string `json:"methods"`
+	// Described are what ServeOptions say about them, 8 KiB at most.
+	Described map[string]MethodInfo `json:"described,omitempty"`
+	// Speaks is the greatest version of frames that it reads.
+	Speaks int `json:"speaks"`
 	// Counts are those of the methods that it has run.
 	Counts map[string]MethodCounts `json:"counts,omitempty"`
 	// Running is how many of its handlers run, of at most Concurrency.
@@ -29,11 +34,17 @@ type Node struct {
 	Calls   int64 `json:"calls"`
 }
 
+// MethodInfo is what a node says about one of its methods.
+type MethodInfo struct {
+	Description string `json:"description,omitempty"`
+	Version     string `json:"version,omitempty"`
+}
+
 // describe is the text that Nodes reads.
 func (b *Bus) describe() string {
 	methods, counts := b.serving.describe(100)
 	node := Node{
-		Node: b.node, Methods: methods, Counts: counts,
+		Node: b.Node(), Methods: methods, Counts: counts, Described: b.serving.infos(methods), Speaks: wire.Version,
 		Running: b.serving.running.Load(), Concurrency: b.opts.Concurrency,
 		Handled: b.counts.handled.Load(), Calls: b.counts.calls.Load(),
 	}
@@ -59,10 +70,34 @@ func (s *serving) describe(n int) ([]string, map[string]MethodCounts) {
 	return methods, counts
 }
 
+// infos returns what is said about the methods.
+func (s *serving) infos(methods []string) map[string]MethodInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var infos map[string]MethodInfo
+	left := 8 << 10
+	for _, name := range methods {
+		m := s.methods[name]
+		if m == nil {
+			continue // withdrawn meanwhile
+		}
+		o := m.opts
+		n := len(name) + len(o.Description) + len(o.Version)
+		if o.Description == "" && o.Version == "" || n > left {
+			continue
+		}
+		if infos == nil {
+			infos = make(map[string]MethodInfo)
+		}
+		infos[name], left = MethodInfo{Description: o.Description, Version: o.Version}, left-n
+	}
+	return infos
+}
+
 // Nodes lists the live nodes of the bus, at most a thousand, with those that only call. It reads the leases and reports
 // of all nodes in one script and one round trip, by the server's clock. It needs no Run.
 func (b *Bus) Nodes(ctx context.Context) ([]Node, error) {
-	rows, err := gen.RPCNodes(ctx, b.client, gen.RPCNodesParams{Nodes: b.keys.Nodes, About: b.keys.About, Texts: true})
+	rows, err := gen.RPCNodes(ctx, b.client, gen.RPCNodesParams{Nodes: b.keys.Nodes, About: b.keys.About})
 	if err != nil {
 		return nil, fmt.Errorf("luatomic: list nodes of bus %q: %w", b.name, err)
 	}

@@ -2,7 +2,7 @@ package rpc_test
 
 import (
 	"context"
-	"strings"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -68,50 +68,43 @@ func TestNodesCountTheirMethods(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// The guards of the scripts that ask many, own connections, send parts and keep the
-// list of nodes.
+// The guards of the scripts that list nodes, own connections, send parts and keep the list of nodes.
 func TestRPCScriptsThatKeepLists(t *testing.T) {
 	t.Parallel()
 	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	method, nodes, about := "{"+k+"}:m:x", "{"+k+"}:nodes", "{"+k+"}:about"
+	methods, nodes, about, serves := "{"+k+"}:methods", "{"+k+"}:nodes", "{"+k+"}:about", "{"+k+"}:serves"
 	require.NoError(t, scriptcase.Announced(ctx, c, k))
-	require.NoError(t, c.ZAdd(ctx, nodes, redis.Z{Score: lab.Past, Member: "dead"}, redis.Z{Score: lab.Future,
-		Member: "unreachable"}).Err())
-	require.NoError(t, c.ZAdd(ctx, method, redis.Z{Member: "dead"}, redis.Z{Member: "unreachable"}).Err())
+	require.NoError(t, c.ZAdd(ctx, nodes, redis.Z{Score: lab.Past, Member: "dead"},
+		redis.Z{Score: lab.Future + 0.25, Member: "unreachable"}).Err())
+	require.NoError(t, c.ZAdd(ctx, methods, redis.Z{Member: "x\x00dead"}, redis.Z{Member: "x\x00unreachable"},
+		redis.Z{Member: "xy\x00other"}, redis.Z{Member: "w\x00other"}).Err())
 	for _, node := range []string{"n", "dead"} {
 		require.NoError(t, lab.Subscribe(ctx, t, c, k+node))
 	}
-	gather := gen.RPCGatherParams{Nodes: nodes, Method: method, Gather: "{" + k + "}:g:9", Frame: []byte("f"),
-		Caller: k, Outbox: k,
-		Timeout: time.Minute, Keep: time.Hour}
-	rows, err := gen.RPCGather(ctx, c, gather)
-	require.NoError(t, err)
-	require.ElementsMatch(t, []gen.RPCGatherRow{{Node: "n", Subscribed: true}, {Node: "unreachable"}}, rows,
-		"a dead node is not asked, an unreachable one not expected")
-	repeated, err := gen.RPCGather(ctx, c, gather)
-	require.NoError(t, err)
-	require.ElementsMatch(t, rows, repeated, "a repeat reports the same receivers")
-	require.Equal(t, -4.0, c.ZScore(ctx, method, "n").Val(), "and asks no node again")
-	cast, err := gen.RPCCast(ctx, c, gen.RPCCastParams{Nodes: nodes, Method: method, Frame: []byte("f"), Outbox: k,
-		Timeout: time.Minute, All: true})
+	cast, err := gen.RPCCast(ctx, c, gen.RPCCastParams{Nodes: nodes, Methods: methods, Method: "x", Frame: []byte("f"),
+		Outbox: k, Timeout: time.Minute, All: true})
 	require.NoError(t, err)
 	require.Equal(t, int64(1), cast.Sent, "neither the dead nor the unreachable")
-
-	large := "d" + strings.Repeat("x", 600_000)
-	require.NoError(t, c.HSet(ctx, gather.Gather, "n:a", large, "n:b", large, "n:c", large).Err())
-	parts, err := gen.RPCParts(ctx, c, gen.RPCPartsParams{Gather: gather.Gather, Wants: []string{"a", "b", "c", "n"}})
-	require.NoError(t, err)
-	require.Len(t, parts, 2, "a megabyte, and the rest later")
+	find := gen.RPCFindParams{Nodes: nodes, Methods: methods, Method: "x", Caller: k, Outbox: k}
+	rows := lab.Must(gen.RPCFind(ctx, c, find))
+	const alive, unreachable = gen.RPCFindStateAlive, gen.RPCFindStateUnreachable
+	require.Equal(t, []gen.RPCFindRow{{Node: "dead"}, {Node: "n", State: alive},
+		{Node: "unreachable", State: unreachable, Load: 250}}, rows)
+	rows = lab.Must(gen.RPCFind(ctx, c, find))
+	require.Equal(t, []gen.RPCFindRow{{Node: "n", State: alive}, {Node: "unreachable", State: unreachable, Load: 250}},
+		rows, "the dead one is removed")
+	find.After = lua.Some("n")
+	require.Len(t, lab.Must(gen.RPCFind(ctx, c, find)), 1, "what comes after n")
 
 	binding := "{" + k + "}:k:9"
-	bound, err := gen.RPCBind(ctx, c, gen.RPCBindParams{Binding: binding, Nodes: nodes, Node: "n",
-		From: lua.Some("other"), Keep: time.Hour})
-	require.NoError(t, err)
-	require.False(t, bound.Bound, "taken from a node that does not own it")
+	bind := gen.RPCBindParams{Binding: binding, Nodes: nodes, Node: "n", From: lua.Some("other"), Keep: time.Hour}
+	require.False(t, lab.Must(gen.RPCBind(ctx, c, bind)).Bound, "taken from a node that does not own it")
 	require.NoError(t, c.Set(ctx, binding, "n", time.Hour).Err())
-	mine, err := gen.RPCUnbind(ctx, c, gen.RPCUnbindParams{Binding: binding, Node: "other"})
-	require.NoError(t, err)
-	require.False(t, mine)
+	free := gen.RPCBindParams{Binding: binding, Nodes: nodes, Node: "other"}
+	require.False(t, lab.Must(gen.RPCBind(ctx, c, free)).Bound, "freed by a node that does not own it")
+	free.Node = "n"
+	require.True(t, lab.Must(gen.RPCBind(ctx, c, free)).Bound)
+	require.Zero(t, c.Exists(ctx, binding).Val())
 
 	require.NoError(t, scriptcase.Asked(ctx, c, k))
 	record := "{" + k + "}:r:1"
@@ -128,17 +121,31 @@ func TestRPCScriptsThatKeepLists(t *testing.T) {
 	require.NoError(t, c.Set(ctx, record, "x", time.Hour).Err())
 	require.Equal(t, gen.RPCChunkStateMissing, chunk("n", 1), "given up")
 
-	require.NoError(t, c.ZAdd(ctx, nodes, redis.Z{Score: lab.Past, Member: "n"}).Err())
-	_, err = gen.RPCJoin(ctx, c, gen.RPCJoinParams{Nodes: nodes, About: about, Node: "n", Lease: time.Minute,
-		Stay: time.Hour, Text: "{}", Outbox: k, Notice: []byte("P")})
-	require.NoError(t, err)
-	require.Equal(t, []string{"n", "unreachable"}, c.ZRange(ctx, nodes, 0, -1).Val(),
-		"a node that comes back late is listed, the dead are not")
+	// A dead node goes with its methods, one that comes back late stays and learns that it was not known.
+	require.NoError(t, c.ZAdd(ctx, nodes, redis.Z{Score: lab.Past, Member: "n"},
+		redis.Z{Score: lab.Past, Member: "dead"}).Err())
+	require.NoError(t, c.ZAdd(ctx, methods, redis.Z{Member: "x\x00dead"}, redis.Z{Member: "y\x00dead"}).Err())
+	require.NoError(t, c.HSet(ctx, serves, "dead\x000", "x", "dead\x001", "y").Err())
+	join := gen.RPCJoinParams{Nodes: nodes, About: about, Methods: methods, Serves: serves, Node: "n", Lease: time.Minute,
+		Load: 500, Stay: time.Hour, Text: "{}", Outbox: k, Notice: []byte("P"), Names: []string{"x", "z"}}
+	require.False(t, lab.Must(gen.RPCJoin(ctx, c, join)).Fresh)
+	require.Equal(t, []string{"n", "unreachable"}, c.ZRange(ctx, nodes, 0, -1).Val())
+	_, load := math.Modf(c.ZScore(ctx, nodes, "n").Val())
+	require.InDelta(t, 0.5, load, 0.001)
+	require.Equal(t, []string{"w\x00other", "x\x00n", "x\x00unreachable", "xy\x00other", "z\x00n"},
+		c.ZRange(ctx, methods, 0, -1).Val())
+	require.Equal(t, map[string]string{"n\x000": "x\nz"}, c.HGetAll(ctx, serves).Val())
+	leave := gen.RPCLeaveParams{Nodes: nodes, About: about, Methods: methods, Serves: serves, Node: "n", Stay: true,
+		Names: []string{"z"}}
+	lab.Must(gen.RPCLeave(ctx, c, leave))
+	require.Equal(t, []string{"w\x00other", "x\x00n", "x\x00unreachable", "xy\x00other"},
+		c.ZRange(ctx, methods, 0, -1).Val(), "one method alone")
 	for _, stay := range []bool{true, false} {
-		_, err = gen.RPCLeave(ctx, c, gen.RPCLeaveParams{Nodes: nodes, About: about, Methods: []string{method}, Node: "n",
-			Stay: stay})
-		require.NoError(t, err)
+		leave.Stay, leave.Names = stay, nil
+		lab.Must(gen.RPCLeave(ctx, c, leave))
 		require.Equal(t, stay, c.ZScore(ctx, nodes, "n").Err() == nil, "it stays until its handlers are done")
-		require.ErrorIs(t, c.ZScore(ctx, method, "n").Err(), redis.Nil)
+		require.ErrorIs(t, c.ZScore(ctx, methods, "x\x00n").Err(), redis.Nil)
 	}
+	join.Names = nil
+	require.True(t, lab.Must(gen.RPCJoin(ctx, c, join)).Fresh, "its methods are to be given")
 }

@@ -1,7 +1,10 @@
 package rpc
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/luatomic/luatomic/internal/wire"
@@ -16,25 +19,35 @@ type Options struct {
 	// Lease is how long the node counts as alive after its last heartbeat, by the server's clock. A heartbeat is sent
 	// each third of it. Default 3 s, at most a day.
 	Lease time.Duration
-	// Timeout bounds a call whose context has no deadline. Default 5 s, at most a day.
+	// Timeout bounds a call whose context has no deadline, and is the least time that the handler of a call with a key
+	// has. Default 5 s, at most a day.
 	Timeout time.Duration
-	// Concurrency is how many handlers run at the same time; further calls are answered with CodeOverloaded.
-	// Default 64.
+	// Concurrency is how many handlers run at the same time; the node refuses further calls, and other nodes get them.
+	// Default 64. ServeOptions bound single methods.
 	Concurrency int
 	// Grace is how long handlers may continue after Run's context ends. The node takes no new calls in that time and
-	// answers those that it has. Default 0: the contexts of the handlers end immediately.
+	// answers those that it has. Default 5 s; below 0, the contexts of the handlers end immediately.
 	Grace time.Duration
-	// Codec encodes requests and results. All processes of a bus use the same. Default JSON.
+	// Codec encodes requests and results. All processes of a bus use the same, but for methods with a codec of their
+	// own. Default JSON.
 	Codec Codec
+	// Wrap are run around each handler of this node, the first one outermost. Each has the request's headers in call,
+	// calls next once or returns an error, which goes to the caller; see ReplyHeader for headers of the answer. They
+	// run before the request is decoded, and after the result is encoded.
+	Wrap []func(ctx context.Context, call CallInfo, next func(ctx context.Context) error) error
+	// WrapCall are run around each call that this process makes, the first one outermost, and before those of
+	// CallOptions. They see one call, whatever the library repeats below them. Casts and streams are not wrapped.
+	WrapCall []func(ctx context.Context, call *Outgoing, next func(ctx context.Context) error) error
 	// Keys, if set, sign each frame with HMAC-SHA256. The first one signs, each of them is accepted, so that keys can
-	// be changed while nodes run. All processes of a bus need a common key.
+	// be changed while nodes run. All processes of a bus need a common key. A key has at least 32 bytes.
 	Keys [][]byte
 	// OnError, if set, receives the errors of background work. The bus continues after each. It is called from
 	// several goroutines and must not block.
 	OnError func(err error)
 }
 
-// Codec encodes and decodes requests and results. It must be safe for concurrent use.
+// Codec encodes and decodes requests and results. It must be safe for concurrent use. Unmarshal gets a pointer to the
+// type of the method, and where that type is a pointer itself, as of a protobuf message, a new one of it.
 type Codec interface {
 	Marshal(v any) ([]byte, error)
 	Unmarshal(data []byte, v any) error
@@ -45,12 +58,40 @@ type jsonCodec struct{}
 func (jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
 func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 
+// decodeAs decodes a value of that type.
+func decodeAs[T any](c Codec, data []byte) (v T, err error) {
+	if t := reflect.TypeFor[T](); t.Kind() == reflect.Pointer && c != (jsonCodec{}) {
+		p := reflect.New(t.Elem())
+		if err = c.Unmarshal(data, p.Interface()); err == nil {
+			v = p.Interface().(T)
+		}
+		return v, err
+	}
+	err = c.Unmarshal(data, &v)
+	return v, err
+}
+
+// minKey is how many bytes a key for signing has at least.
+const minKey = 32
+
+func (o *Options) check() error {
+	for i, key := range o.Keys {
+		if len(key) < minKey {
+			return fmt.Errorf("luatomic: key %d has %d bytes, at least %d; make one with crypto/rand", i, len(key), minKey)
+		}
+	}
+	return nil
+}
+
 func (o *Options) setDefaults() {
 	if o.Lease <= 0 {
 		o.Lease = 3 * time.Second
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = 5 * time.Second
+	}
+	if o.Grace == 0 {
+		o.Grace = 5 * time.Second
 	}
 	o.Lease = min(max(o.Lease, time.Millisecond), wire.MaxTimeout)
 	o.Timeout = min(max(o.Timeout, time.Millisecond), wire.MaxTimeout) // a node refuses a request that asks for more

@@ -108,17 +108,27 @@ func (gobCodec) Unmarshal(data []byte, v any) error {
 	return gob.NewDecoder(bytes.NewReader(data)).Decode(v)
 }
 
+// key is a key for signing that is long enough.
+func key(name string) []byte { return []byte(name + strings.Repeat("-", 32)) }
+
+// A key that can be guessed is refused before anything is sent.
+func TestShortKeysAreRefused(t *testing.T) {
+	t.Parallel()
+	_, err := rpc.NewBus(nil, "b", &rpc.Options{Keys: [][]byte{key("a"), []byte("password")}})
+	require.ErrorContains(t, err, "key 1 has 8 bytes, at least 32")
+}
+
 // Another codec, and keys: a bus without the key gets nothing done.
 func TestRPCCodecAndKeys(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	opts := &rpc.Options{Codec: gobCodec{}, Lease: time.Minute, Keys: [][]byte{[]byte("new"), []byte("old")}}
+	opts := &rpc.Options{Codec: gobCodec{}, Lease: time.Minute, Keys: [][]byte{key("new"), key("old")}}
 	node := lab.Serving(t, lab.Echo, c, name, opts, lab.Upper)
 	serveCount(t, node, 100_000)
 	luatomictest.Eventually(t, 20*time.Second, "the second method is announced", func() bool {
-		return c.Exists(ctx, "rpc:{"+name+"}:m:count").Val() == 1
+		return c.ZCard(ctx, "rpc:{"+name+"}:methods").Val() == 2
 	})
-	caller := lab.OpenBus(t, c, name, &rpc.Options{Codec: gobCodec{}, Keys: [][]byte{[]byte("old"), []byte("new")}})
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Codec: gobCodec{}, Keys: [][]byte{key("old"), key("new")}})
 	out, err := lab.Echo.Call(ctx, caller, "x")
 	require.NoError(t, err)
 	require.Equal(t, "X", out)

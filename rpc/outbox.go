@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/wire"
@@ -46,16 +47,12 @@ func (o *outbox) add(channel string, kind wire.NoticeKind, texts ...string) {
 	offer(o.filled)
 }
 
-// cancel withdraws a call at the server and at the node. With mark, a copy of the request that is still on its way is
-// refused when it arrives.
-func (b *Bus) cancel(method, id string, mark bool) {
+// cancel withdraws a call at the server and at the node. A copy of the request that is still on its way is refused when
+// it arrives: by the mark until the request's end, and by that end from then on.
+func (b *Bus) cancel(w *waiter) {
 	p := gen.RPCCancelParams{
-		Record: b.keys.Record(id), Method: b.keys.Method(method),
-		Outbox: b.keys.Outbox, Notice: b.notice(wire.Cancelled, id), Shard: b.shard,
-	}
-	if mark {
-		// A request in a shared round trip is sent again for longer than its caller waits.
-		p.Mark = max(replyKept, 2*(b.opts.Timeout+b.opts.Lease))
+		Record: w.record, Outbox: b.keys.Outbox, Notice: b.notice(wire.Cancelled, w.id), Shard: b.shard,
+		Mark: max(time.Until(w.deadline), 0) + replyKept,
 	}
 	b.outbox.mu.Lock()
 	b.outbox.cancelled = append(b.outbox.cancelled, p)
@@ -92,12 +89,16 @@ func (b *Bus) flushOutbox(ctx context.Context) {
 		b.publish(ctx, b.keys.Outbox+node, wire.RequestStored, ids...)
 	}
 	b.sendCancelled(ctx, cancelled)
+	b.removeFinished(ctx)
 }
+
+// maxBatch is how many scripts share a pipeline.
+const maxBatch = 200
 
 func (b *Bus) sendCancelled(ctx context.Context, cancelled []gen.RPCCancelParams) {
 	for len(cancelled) > 0 {
 		batch := lua.NewBatch(b.client)
-		n := min(len(cancelled), maxPart)
+		n := min(len(cancelled), maxBatch)
 		for _, p := range cancelled[:n] {
 			gen.RPCCancelIn(batch, p)
 		}
@@ -127,7 +128,7 @@ func (b *Bus) publish(ctx context.Context, channel string, kind wire.NoticeKind,
 	}
 }
 
-// removeFinished removes the records that no caller needs any more, when there were no calls to carry that.
+// removeFinished removes the records that no caller needs any more.
 func (b *Bus) removeFinished(ctx context.Context) {
 	records := b.pending.takeFinished(maxFinished)
 	for len(records) > 0 {

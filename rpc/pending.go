@@ -9,7 +9,7 @@ import (
 	"github.com/luatomic/luatomic/internal/wire"
 )
 
-// pending are the calls and gathers of this process that wait for answers, and what is to be done about them.
+// pending are the calls of this process that wait for answers, and what is to be done about them.
 type pending struct {
 	serial  atomic.Uint64 // numbers the calls
 	arrived chan struct{} // asks to fetch the stored replies
@@ -17,7 +17,6 @@ type pending struct {
 
 	mu       sync.Mutex
 	calls    map[string]*waiter
-	gathers  map[string]*gathering
 	finished []string // records that are not needed any more
 	stored   []string // ids whose reply is to be fetched
 }
@@ -26,29 +25,43 @@ type pending struct {
 type outcome struct {
 	body []byte
 	err  error
+	ext  wire.Ext
 }
 
 // waiter is a call that waits for its reply.
 type waiter struct {
-	id, record, method string
+	*outgoing
+	id, record string
+	frame      []byte // the request, signed
+	beside     []byte // its body, where that travels by itself
+	besideID   string // names it then
+	digest     string // of the body, where other callers may name the record
+	deadline   time.Time
 
-	idempotent bool // another node may run it
-	stream     *stream
-	answered   chan struct{} // closed when out is set
-	next       *waiter       // another call of this process with the same idempotency key
+	stream   *stream
+	answered chan struct{}  // closed when out is set
+	notify   chan<- *waiter // gets the waiter then
+	next     *waiter        // another call of this process with the same idempotency key
+	gone     atomic.Bool    // nobody waits for it any more
 
 	// Guarded by pending.mu.
 	hasOut       bool
 	out          outcome // the reply; it does not change once it is set
-	node         string  // the node that was asked, once known
+	node         string  // the node that has the request, once known
+	counted      string  // the node at which it counts as in flight
 	since        time.Time
-	resubscribed int64 // liveness.resubscribed when the call began
-	quick        bool  // the request was sent for less time than go-redis waits before it sends again: there is one copy
+	resubscribed int64    // liveness.resubscribed when the request was sent
+	placing      bool     // a node is being looked for
+	resent       bool     // copies of the request may still be on their way
+	taken        bool     // the caller has the outcome
+	tried        []string // nodes that have refused it or are dead
+	refused      error    // why the last of them did
+	ran          bool     // a node that is lost may have run it
 }
 
 func (p *pending) init() {
 	p.arrived, p.check = make(chan struct{}, 1), make(chan struct{}, 1)
-	p.calls, p.gathers = make(map[string]*waiter), make(map[string]*gathering)
+	p.calls = make(map[string]*waiter)
 }
 
 // expect registers a waiter. It is registered before the request is sent, because the reply may be faster than the
@@ -65,6 +78,11 @@ func (p *pending) expect(w *waiter) {
 func (p *pending) forget(w *waiter) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	w.gone.Store(true)
+	return p.removeLocked(w)
+}
+
+func (p *pending) removeLocked(w *waiter) bool {
 	first := p.calls[w.id]
 	if first == w {
 		if w.next == nil {
@@ -83,58 +101,152 @@ func (p *pending) forget(w *waiter) bool {
 	return false
 }
 
-// askedNode notes which node has the call. It reports whether a node subscribed anew meanwhile and may have missed it.
-func (p *pending) askedNode(w *waiter, node string, resubscribed int64) (missed bool) {
+// startPlacing reports whether a node is to be looked for now: for a call that waits, and by one goroutine.
+func (p *pending) startPlacing(w *waiter) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w.node, w.quick = node, time.Since(w.since) < quickly
-	return node != "" && p.calls[w.id] == w && w.resubscribed != resubscribed
+	if w.placing || w.hasOut || w.gone.Load() {
+		return false
+	}
+	w.placing = true
+	return true
 }
 
-// moved notes that another node has the call.
-func (p *pending) moved(id, node string) {
+// placed notes which node has the call; none when the search ended without one. It reports whether a node subscribed
+// anew meanwhile and may have missed the request, and whether the records of the call are over: the caller took the
+// reply before the search knew that the request had arrived.
+func (p *pending) placed(w *waiter, node string, resubscribed int64) (missed, over bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.placing, w.node = false, node
+	return node != "" && p.calls[w.id] != nil && w.resubscribed != resubscribed, w.taken && !w.resent
+}
+
+// take notes that the caller has the outcome. It reports whether the records of the call are over: no copy of the
+// request is on its way.
+func (p *pending) take(w *waiter) (over bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.taken = true
+	return !w.resent && !w.placing
+}
+
+// count notes at which node the call is in flight, none once it is over. It returns the node at which it was before.
+func (p *pending) count(w *waiter, node string) (before string, changed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if node != "" && (w.hasOut || w.gone.Load()) {
+		return "", false
+	}
+	before, w.counted = w.counted, node
+	return before, before != node
+}
+
+// sentBefore reports whether a node was found for the call before, so that its record decides.
+func (p *pending) sentBefore(w *waiter) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return w.node != "" || len(w.tried) > 0
+}
+
+// noteResent notes that copies of the request may still be on their way. Its record then stays until it expires.
+func (p *pending) noteResent(w *waiter) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.resent = true
+}
+
+// search is what a waiter knows about its nodes.
+type search struct {
+	tried   []string
+	refused error
+	ran     bool
+}
+
+func (p *pending) search(w *waiter) search {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return search{slices.Clone(w.tried), w.refused, w.ran}
+}
+
+// refuse notes that a node did not take a call, or left it. It returns one of the waiters, which looks for another node.
+func (p *pending) refuse(id, node string, cause error, ran bool) *waiter {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for w := p.calls[id]; w != nil; w = w.next {
-		w.node = node
+		if node != "" && !slices.Contains(w.tried, node) {
+			w.tried = append(w.tried, node)
+		}
+		w.ran = w.ran || ran
+		w.refused = cause
 	}
+	return p.calls[id]
 }
 
 // deliver hands a reply to all calls that wait for it. A reply that no call waits for is late, or was read from the
-// record already.
+// record already. A call with the key and another body is not answered: the server refuses it.
 func (p *pending) deliver(id string, out outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	first := p.calls[id]
-	if first == nil || first.stream == nil { // a stream stays: its chunks may come after its reply
-		delete(p.calls, id)
-	}
-	for w := first; w != nil; w = w.next {
-		if !w.hasOut { // a stream may have it already
-			w.out, w.hasOut = out, true
-			close(w.answered)
+	for w := p.calls[id]; w != nil; {
+		next := w.next
+		if of := out.ext.Digest; of == "" || of == w.digest {
+			if w.stream == nil { // a stream stays: its chunks may come after its reply
+				p.removeLocked(w)
+			}
+			w.setLocked(out)
 		}
+		w = next
 	}
 }
 
-// deliverPart hands one node's answer to its gather.
-func (p *pending) deliverPart(f *wire.Part) {
+// fail ends the wait of one call with an error.
+func (p *pending) fail(w *waiter, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if g := p.gathers[f.ID]; g != nil {
-		g.takeLocked(nodeOutcome{f.Node, outcome{f.Body, remoteError(f.Failure)}})
+	if w.hasOut || w.gone.Load() {
+		return
+	}
+	if w.stream == nil {
+		p.removeLocked(w)
+	}
+	w.setLocked(outcome{err: err})
+}
+
+func (w *waiter) setLocked(out outcome) {
+	if w.hasOut { // a stream may have it already
+		return
+	}
+	w.out, w.hasOut = out, true
+	close(w.answered)
+	if w.notify != nil {
+		w.notify <- w
 	}
 }
 
-// find returns one of the calls that wait for this reply: a copy, nil where there is none.
-func (p *pending) find(id string) *waiter {
+// first returns one of the calls that wait for this reply, nil where there is none.
+func (p *pending) first(id string) *waiter {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w := p.calls[id]
-	if w == nil {
-		return nil
+	return p.calls[id]
+}
+
+// methodOf returns the method of a call that waits, for messages.
+func (p *pending) methodOf(id string) string {
+	if w := p.first(id); w != nil {
+		return w.method
 	}
-	return &waiter{id: id, method: w.method, node: w.node, idempotent: w.idempotent}
+	return ""
+}
+
+// nodeOf returns the node that has a call; none where that is not known yet.
+func (p *pending) nodeOf(id string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w := p.calls[id]; w != nil && !w.placing {
+		return w.node
+	}
+	return ""
 }
 
 // olderThan returns the ids of calls that wait for at least d.
@@ -151,7 +263,7 @@ func (p *pending) olderThan(d time.Duration) []string {
 	return ids
 }
 
-// expectedFrom returns the ids of calls and gathers that this node should have.
+// expectedFrom returns the ids of calls that this node should have.
 func (p *pending) expectedFrom(node string) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,12 +273,20 @@ func (p *pending) expectedFrom(node string) []string {
 			ids = append(ids, id)
 		}
 	}
-	for id, g := range p.gathers {
-		if g.missing[node] {
-			ids = append(ids, id)
+	return ids
+}
+
+// byNode returns the calls that nodes have.
+func (p *pending) byNode() map[string][]*waiter {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	nodes := make(map[string][]*waiter)
+	for _, w := range p.calls {
+		if w.node != "" && !w.placing && !w.hasOut {
+			nodes[w.node] = append(nodes[w.node], w)
 		}
 	}
-	return ids
+	return nodes
 }
 
 // markStored notes ids whose reply was too large to be published.
@@ -177,42 +297,35 @@ func (p *pending) markStored(ids []string) {
 	offer(p.arrived)
 }
 
-// takeStored returns the calls and gathers of the ids that were noted and still wait.
-func (p *pending) takeStored() (calls []string, gathers []*gathering) {
+// takeStored returns the ids that were noted and still wait.
+func (p *pending) takeStored() (calls []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ids := p.stored
 	p.stored = nil
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
-		if g := p.gathers[id]; g != nil {
-			gathers = append(gathers, g)
-		} else if p.calls[id] != nil {
+		if p.calls[id] != nil {
 			calls = append(calls, id)
 		}
 	}
-	return calls, gathers
+	return calls
 }
-
-// quickly is shorter than any time-out after which go-redis sends a request again. After a longer round trip the first
-// copy may still be on its way, and would run if it did not find its record. So the records of slower calls are left to
-// expire.
-const quickly = 200 * time.Millisecond
 
 // maxFinished bounds the records that wait to be removed; those beyond it expire.
 const maxFinished = 20_000
 
-// discard notes records that are not needed any more. The next call removes them.
-func (p *pending) discard(keys ...string) {
+// enoughFinished is how many records are removed in one command.
+const enoughFinished = 100
+
+// discard notes records that are not needed any more. It reports whether it is worth while to remove them now.
+func (p *pending) discard(keys ...string) (enough bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.finished) >= maxFinished {
-		return
+	if len(p.finished) < maxFinished {
+		p.finished = append(p.finished, keys...)
 	}
-	if len(p.finished)+len(keys) > cap(p.finished) {
-		p.finished = slices.Grow(p.finished, 64) // taking from the front uses up its capacity
-	}
-	p.finished = append(p.finished, keys...)
+	return len(p.finished) >= enoughFinished
 }
 
 // takeFinished removes at most n records from the front.
@@ -222,5 +335,23 @@ func (p *pending) takeFinished(n int) []string {
 	n = min(n, len(p.finished))
 	records := p.finished[:n:n]
 	p.finished = p.finished[n:]
+	if len(p.finished) == 0 {
+		p.finished = nil
+	}
 	return records
+}
+
+// abandon ends all calls: the bus ends. It returns them.
+func (p *pending) abandon(err error) []*waiter {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []*waiter
+	for id, first := range p.calls {
+		delete(p.calls, id)
+		for w := first; w != nil; w = w.next {
+			w.setLocked(outcome{err: err})
+			all = append(all, w)
+		}
+	}
+	return all
 }

@@ -21,7 +21,7 @@ func TestPartsBeyondTheWindowsAreLeftUntilTheyFit(t *testing.T) {
 	c := luatomictest.Client(t)
 	b, err := NewBus(c, luatomictest.Namespace(t), nil)
 	require.NoError(t, err)
-	w := &waiter{id: "id", method: "m", stream: newStream()}
+	w := &waiter{outgoing: &outgoing{method: "m"}, id: "id", stream: newStream()}
 	b.pending.expect(w)
 	const stored = 3 * window
 	fields := make([]any, 0, 2*stored)

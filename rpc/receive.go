@@ -2,53 +2,89 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"strconv"
 
 	"github.com/luatomic/luatomic/internal/wire"
 )
 
 // receive takes one message of the link. It runs for one message at a time.
-func (b *Bus) receive(s *session, payload string) {
-	if payload == "" {
-		return
+func (b *Bus) receive(s *session, message string) {
+	for message != "" {
+		item, rest, err := wire.Next(message)
+		if err != nil {
+			b.refused(s, err)
+			return
+		}
+		b.receiveItem(s, item)
+		message = rest
 	}
-	frame, err := wire.Decode(payload, &b.sealer)
+}
+
+func (b *Bus) receiveItem(s *session, item string) {
+	frame, err := wire.Decode(item, &b.sealer)
 	if err != nil {
-		b.counts.refused.Add(1)
-		b.report(s.ctx, err)
+		b.refused(s, err)
 		return
 	}
 	switch f := frame.(type) {
 	case *wire.Request:
 		b.admit(s, f, false)
-	case *wire.Answer:
-		b.pending.deliver(f.ID, outcome{f.Body, remoteError(f.Failure)})
-	case *wire.Part:
-		b.pending.deliverPart(f)
-	case *wire.Chunk:
-		b.pending.deliverChunk(f)
 	case *wire.Notice:
 		b.heed(s, f)
+	default:
+		b.deliver(frame)
 	}
 }
 
-// receiveStored takes the answer, part or chunk that was read from a record.
-func (b *Bus) receiveStored(frame []byte) error {
-	decoded, err := wire.Decode(string(frame), &b.sealer)
-	switch f := decoded.(type) {
+// refused counts a frame that is not taken, and answers where it is a request that cannot be read.
+func (b *Bus) refused(s *session, err error) {
+	b.counts.refused.Add(1)
+	b.report(s.ctx, err)
+	var e *wire.UnreadableError
+	if !errors.As(err, &e) {
+		return
+	}
+	if e.Request {
+		b.refuse(s, e)
+		return
+	}
+	b.pending.deliver(e.ID, outcome{err: &RemoteError{Code: CodeVersion, Message: e.Error()}})
+}
+
+// deliver gives an answer, or a part of one, to the call that waits for it.
+func (b *Bus) deliver(frame wire.Frame) {
+	switch f := frame.(type) {
 	case *wire.Answer:
-		b.pending.deliver(f.ID, outcome{f.Body, remoteError(f.Failure)})
-	case *wire.Part:
-		b.pending.deliverPart(f)
+		b.directory.heard(f.Ext.Node, f.Ext.Load)
+		switch {
+		case f.Failure == nil && f.Ext.Beside != "":
+			go b.collectBody(f)
+		case f.Failure == nil || f.Ext.State == wire.StateDone:
+			b.pending.deliver(f.ID, outcome{f.Body, remoteError(f), f.Ext})
+		case f.Ext.State == wire.StateLost:
+			b.pending.deliver(f.ID, outcome{err: leftHalfway(b.pending.methodOf(f.ID), f), ext: f.Ext})
+		default:
+			b.refusedBy(f)
+		}
 	case *wire.Chunk:
 		b.pending.deliverChunk(f)
-	case *wire.Request, *wire.Notice:
+	}
+}
+
+// receiveStored takes the answer or chunk that was read from a record.
+func (b *Bus) receiveStored(frame []byte) error {
+	decoded, err := wire.Decode(string(frame), &b.sealer)
+	switch decoded.(type) {
+	case *wire.Request, *wire.Notice, *wire.Body:
 		err = wire.ErrMalformed
 	}
 	if err != nil {
 		b.counts.refused.Add(1)
+		return err
 	}
-	return err
+	b.deliver(decoded)
+	return nil
 }
 
 // heed does what a notice asks for. Decode has checked the number of its texts.

@@ -1,13 +1,16 @@
 package rpc_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/lab"
@@ -67,4 +70,83 @@ func TestRPCStalledConsumersHoldUpNoCall(t *testing.T) {
 	consumers.Wait()
 	luatomictest.Eventually(t, 20*time.Second, "the context of the stream's handler ends",
 		func() bool { return b.Waiting() == 0 })
+}
+
+// laterConn changes the version of the requests that a process sends or reads: what a process of version 3 does that
+// still reads version 2.
+type laterConn struct{ net.Conn }
+
+const requestOf2, requestOf3 = "Q\x02", "Q\x03"
+
+func (c laterConn) Write(p []byte) (int, error) {
+	_, err := c.Conn.Write(bytes.ReplaceAll(p, []byte(requestOf2), []byte(requestOf3)))
+	return len(p), err
+}
+
+func (c laterConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	copy(p, bytes.ReplaceAll(p[:n], []byte(requestOf3), []byte(requestOf2)))
+	return n, err
+}
+
+// laterClient is the client of a process of version 3.
+func laterClient(t *testing.T) *redis.Client {
+	t.Helper()
+	opts, err := redis.ParseURL(luatomictest.URL(t))
+	require.NoError(t, err)
+	network, addr := opts.Network, opts.Addr
+	opts.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		return laterConn{conn}, err
+	}
+	c := redis.NewClient(opts)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// A rolling upgrade: nodes of version 3, which read version 2, too, take the place of nodes of version 2 while callers of
+// both make calls. No call of version 2 fails at any time, and none of version 3 from the first node on that reads it;
+// before, it says what the nodes read.
+func TestRollingUpgradeOfTwoVersions(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	opts := &rpc.Options{Timeout: time.Minute}
+	start := func(client redis.UniversalClient) (stop func()) {
+		b := lab.Must(rpc.NewBus(client, name, opts))
+		require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+		stop = lab.RunBus(t, b)
+		require.NoError(t, b.Ready(ctx))
+		return stop
+	}
+	old := []func(){start(c), start(c)}
+	callers := []*rpc.Bus{lab.OpenBus(t, c, name, opts), lab.OpenBus(t, laterClient(t), name, opts)}
+	_, err := lab.Echo.Call(ctx, callers[1], "x")
+	var remote *rpc.RemoteError
+	require.ErrorAs(t, err, &remote)
+	require.Equal(t, rpc.CodeVersion, remote.Code)
+	require.ErrorContains(t, err, "version 3")
+
+	call := func(from ...*rpc.Bus) {
+		t.Helper()
+		for range 30 {
+			for i, b := range from {
+				out, err := lab.Echo.Call(ctx, b, "x")
+				require.NoError(t, err, "caller %d", i)
+				require.Equal(t, "X", out)
+			}
+		}
+	}
+	call(callers[0])
+	for _, stop := range old {
+		start(laterClient(t))
+		stopped := make(chan struct{})
+		call(callers...)
+		go func() {
+			stop()
+			close(stopped)
+		}()
+		call(callers...)
+		<-stopped
+	}
+	call(callers...)
 }

@@ -3,6 +3,8 @@ package rpc_test
 import (
 	"context"
 	"fmt"
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/scriptcase"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -30,11 +32,11 @@ func TestRPCPoisonDoesNotReachHandlers(t *testing.T) {
 		return s, nil
 	})
 	channel := "rpc:{" + name + "}:n:" + b.Node()
-	for _, poison := range []string{"", "x", "Q", "R\x01", "E\x01\xff", "1 5000\n", "1 5000\nQ\x01",
-		"0 1\nQ\x01\x00\x00\x00\x00", "-1 5\nQ", "1 99999999999999999999\nQ",
-		"L\x01", "L\x01\x05a", "X\x01", "K\x01\x01a\x01b", "U\x01\x00", "D", "N\x01\x03abc", "r\x01\x01a\x01b\x00",
-		"C\x01\x01a\x01\x00", strings.Repeat("9", 100),
-		"R\x01\x01a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "\x00\xff", "P\x02"} {
+	for _, poison := range []string{"", "x", "Q", "R\x02", "E\x02\xff", "1 5000\n", "1 5000 2\nQ\x02", "1 5000 9\nQ\x02",
+		"0 1 6\nQ\x02\x00\x00\x00\x00", "-1 5 1\nQ", "1 99999999999999999999 1\nQ", "1 5000 4\nQ\x03\x01a",
+		"L\x02", "L\x02\x05a", "X\x02", "K\x02\x01a\x01b", "U\x02\x00", "D", "N\x02\x03abc", "r\x02\x01a\x01b\x00",
+		"C\x02\x01a\x01\x00", strings.Repeat("9", 100),
+		"R\x02\x01a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "\x00\xff", "P\x01"} {
 		require.NoError(t, c.Publish(ctx, channel, poison).Err())
 	}
 	out, err := lab.Echo.Call(ctx, b, "still there")
@@ -43,9 +45,10 @@ func TestRPCPoisonDoesNotReachHandlers(t *testing.T) {
 	require.Equal(t, int64(1), ran.Load())
 	require.Greater(t, b.Stats().Refused, int64(10))
 	// A record of another program's is refused, too, and the call says so.
-	method := "rpc:{" + name + "}:m:odd"
-	require.NoError(t, c.Set(ctx, method, "x", time.Minute).Err())
-	_, err = rpc.NewMethod[string, string]("odd").Call(ctx, b, "")
+	odd := lab.OpenBus(t, c, name+"odd", &rpc.Options{Lease: time.Minute})
+	require.NoError(t, odd.Ready(ctx))
+	require.NoError(t, c.Set(ctx, "rpc:{"+name+"odd}:methods", "x", time.Minute).Err())
+	_, err = lab.Echo.Call(ctx, odd, "")
 	require.ErrorIs(t, err, lua.ErrWrongType)
 }
 
@@ -112,11 +115,11 @@ func TestRPCPoisonedChannels(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	poison := []string{"", "Q", "1 5000\n", "1 5000\nQ\x01", "9999999999999 1\nQ", "R\x01\x02id",
-		"E\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
-		"C\x01\x01a\x01\x01x", "K\x01\x01a\x01x", "L\x01\x00", "L\x01\x01G", "N\x01\x01G", "X\x01\x00", "U\x01\x01x",
-		"D\x01\x01x", "\x00", "P\x02", "P\x01\x01x",
-		"L\x01" + strings.Repeat("\x01a", 5000), strings.Repeat("9", 100_000)}
+	poison := []string{"", "Q", "1 5000\n", "1 5000 2\nQ\x02", "9999999999999 1 1\nQ", "R\x02\x02id",
+		"E\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+		"C\x02\x01a\x01\x01x", "K\x02\x01a\x01x", "L\x02\x00", "L\x02\x01G", "N\x02\x01G", "X\x02\x00", "U\x02\x01x",
+		"D\x02\x01x", "\x00", "P\x01", "P\x02\x01x",
+		"L\x02" + strings.Repeat("\x01a", 5000), strings.Repeat("9", 100_000)}
 	for _, m := range w.messages() {
 		for range 100 {
 			bent := []byte(m.Payload)
@@ -148,7 +151,7 @@ func TestRPCReplayedFrames(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	w := tap(t, c, name)
-	opts := &rpc.Options{Keys: [][]byte{[]byte("key")}, Timeout: time.Minute}
+	opts := &rpc.Options{Keys: [][]byte{key("key")}, Timeout: time.Minute}
 	entered, leave := make(chan struct{}, 10), make(chan struct{})
 	var runs atomic.Int64
 	node := lab.Serving(t, lab.Echo, c, name, opts, func(_ context.Context, s string) (string, error) {
@@ -174,7 +177,7 @@ func TestRPCReplayedFrames(t *testing.T) {
 	require.Equal(t, "x1", out.out)
 	require.Equal(t, int64(1), runs.Load())
 
-	reply := w.find(t, caller.Node(), "R")
+	reply := w.find(t, caller.Node(), "0 0 ")
 	called = startCall(t, lab.Echo, caller, "y")
 	<-entered
 	require.NoError(t, c.Publish(ctx, reply.Channel, reply.Payload).Err())
@@ -224,7 +227,7 @@ func TestRPCKeysAreChangedWhileNodesRun(t *testing.T) {
 	opts := func(keys ...string) *rpc.Options {
 		o := &rpc.Options{Timeout: time.Minute, Lease: time.Minute}
 		for _, k := range keys {
-			o.Keys = append(o.Keys, []byte(k))
+			o.Keys = append(o.Keys, key(k))
 		}
 		return o
 	}
@@ -242,4 +245,45 @@ func TestRPCKeysAreChangedWhileNodesRun(t *testing.T) {
 			require.Equal(t, int64(1), node.Stats().Handled)
 		}
 	}
+}
+
+// A request of a later version, one with an unknown flag and one that is malformed behind its id are answered at once.
+// The frames are sent as rpc_call sends them.
+func TestRequestsThatANodeDoesNotReadAreAnswered(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	node := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
+	me := c.Subscribe(ctx, "rpc:{"+name+"}:n:me")
+	defer me.Close()
+	require.IsType(t, &redis.Subscription{}, lab.Must(me.Receive(ctx)))
+	for i, test := range []struct{ frame, code, state string }{
+		{"Q\x03\x01%d and what version 3 has", rpc.CodeVersion, "r"},
+		{"Q\x02\x01%d\x04echo\x40\x00\x00\x01b", rpc.CodeVersion, "r"},
+		{"Q\x02\x01%d\x04echo\x00\x00\x09\x02", rpc.CodeBadRequest, "d"},
+	} {
+		p := gen.RPCDecideParams{
+			Nodes: "rpc:{" + name + "}:nodes", Record: fmt.Sprintf("rpc:{%s}:r:%d", name, i), Node: node.Node(), Caller: "me",
+			Outbox: "rpc:{" + name + "}:n:", Frame: fmt.Appendf(nil, test.frame, i), Left: time.Minute,
+			Ends: scriptcase.FutureMilli, Keep: time.Minute,
+		}
+		require.Equal(t, gen.RPCDecideOutcomeSent, lab.Must(gen.RPCDecide(ctx, c, p)).Outcome)
+		answer := lab.Must(me.ReceiveMessage(ctx)).Payload
+		require.Regexp(t, "(?s)^0 0 [0-9]+\nE\x02\x01[0-2]."+test.code, answer)
+		require.True(t, strings.HasPrefix(c.Get(ctx, p.Record).Val(), test.state), "another node may run it, or not")
+	}
+	require.Zero(t, node.Stats().Handled)
+	require.Equal(t, int64(3), node.Stats().Refused)
+}
+
+// A kept reply that is signed with a removed key is an error, and no time-out.
+func TestKeptReplyOfARemovedKey(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	opts := &rpc.CallOptions{Key: "k"}
+	old := lab.Serving(t, lab.Echo, c, name, &rpc.Options{Keys: [][]byte{key("old")}}, lab.Upper)
+	_, err := lab.Echo.CallWith(ctx, old, "x", opts)
+	require.NoError(t, err)
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Keys: [][]byte{key("new")}, Timeout: time.Hour})
+	_, err = lab.Echo.CallWith(ctx, caller, "x", opts)
+	require.ErrorContains(t, err, "without the signature of a known key")
 }

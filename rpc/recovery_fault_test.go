@@ -203,6 +203,41 @@ func TestRPCLateReplyOfADeadNodeIsStale(t *testing.T) {
 	})
 }
 
+// An idempotent call ran on a node that died, and the only other node is full. What its caller gets says that it may
+// have run: the refusal is that of the second attempt alone.
+func TestRefusalOfASecondAttemptHidesNoFirstOne(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	again := rpc.NewMethod[string, string]("again").Idempotent()
+	entered := make(chan struct{}, 1)
+	opts := &rpc.Options{Lease: nodeLease, Timeout: time.Minute, Concurrency: 1}
+	first := servingThrough(t, again, name, opts, func(ctx context.Context, _ string) (string, error) {
+		entered <- struct{}{}
+		<-ctx.Done()
+		return "", ctx.Err()
+	})
+	caller := lab.OpenBus(t, luatomictest.Client(t), name, opts)
+	called := startCall(t, again, caller, "x")
+	<-entered
+	busy := make(chan struct{})
+	second := lab.Serving(t, hold, c, name, opts, func(ctx context.Context, _ string) (string, error) {
+		close(busy)
+		<-ctx.Done()
+		return "", ctx.Err()
+	})
+	startCall(t, hold, caller, "x")
+	<-busy
+	require.NoError(t, again.Serve(second, answering("second")))
+	luatomictest.Eventually(t, 20*time.Second, "the second node serves it, too", func() bool {
+		return c.ZCard(t.Context(), "rpc:{"+name+"}:methods").Val() == 3
+	})
+	first.proxy.Blackhole(true)
+	out := <-called
+	require.ErrorIs(t, out.err, rpc.ErrNodeLost)
+	require.NotErrorIs(t, out.err, rpc.ErrOverloaded)
+	require.ErrorContains(t, out.err, first.Node())
+}
+
 // The caller's subscription is cut all the time: every reply still arrives, read
 // from its record. The guard is readRecords.
 func TestRepliesSurviveCutSubscriptions(t *testing.T) {

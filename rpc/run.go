@@ -11,13 +11,10 @@ import (
 
 // session is one Run of a bus.
 type session struct {
+	node     string          // the name of this incarnation
 	ctx      context.Context // of the handlers: ends after Run's context and the grace
 	detached context.Context // ctx without its end
 	handlers sync.WaitGroup
-}
-
-func newSession(ctx context.Context) *session {
-	return &session{ctx: ctx, detached: context.WithoutCancel(ctx)}
 }
 
 // Run connects the bus until ctx ends: it subscribes, announces the methods that are served, runs handlers, and
@@ -25,8 +22,10 @@ func newSession(ctx context.Context) *session {
 // nodes read from the records what they missed.
 //
 // When ctx ends, the node is withdrawn from its methods, its handlers have Options.Grace to end, then their contexts
-// end, their answers are sent, and Run returns the cause of ctx' end. Run may then be called again. A second Run at the
-// same time fails immediately.
+// end, their answers are sent, and Run returns the cause of ctx' end. What a handler has not finished by then goes to
+// another node, where the method is Idempotent, and is ErrNodeLost otherwise. Calls of this process that still wait end
+// with an error. Run may then be called again, as a node of another name. A second Run at the same time fails
+// immediately.
 func (b *Bus) Run(ctx context.Context) error {
 	if !b.liveness.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("luatomic: bus %q runs already; call Run once at a time", b.name)
@@ -38,8 +37,7 @@ func (b *Bus) Run(ctx context.Context) error {
 	defer unlink()
 	handling, stop := context.WithCancel(linked)
 	defer stop()
-	s := newSession(handling)
-	b.serving.reopen()
+	s := b.newSession(handling)
 	loops := b.start(ctx, linked, s)
 
 	<-ctx.Done()
@@ -49,9 +47,10 @@ func (b *Bus) Run(ctx context.Context) error {
 		b.drain(ctx)
 	}
 	b.serving.awaitIdle(time.Until(over))
-	b.serving.close()
+	b.serving.setState(true, true)
 	stop()
 	s.handlers.Wait()
+	b.abandonCalls()
 	unlink()
 	loops.Wait()
 	if withdrawn {
@@ -60,14 +59,35 @@ func (b *Bus) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
+// newSession begins a Run, as a node that no process has seen.
+func (b *Bus) newSession(ctx context.Context) *session {
+	if b.ran {
+		b.rename()
+		b.liveness.restart()
+	}
+	b.ran = true
+	b.serving.setState(false, false)
+	b.directory.forget()
+	b.link.channels = [2]string{b.keys.Outbox + b.Node(), b.keys.All}
+	return &session{node: b.Node(), ctx: ctx, detached: context.WithoutCancel(ctx)}
+}
+
+// abandonCalls ends the calls that wait: no reply reaches this process any more.
+func (b *Bus) abandonCalls() {
+	for _, w := range b.pending.abandon(fmt.Errorf("luatomic: bus %q: %w; the handler may have run", b.name, errEnded)) {
+		if w.Key == "" {
+			b.cancel(w)
+		}
+	}
+}
+
 // start starts the loops of a session. They end with linked.
 func (b *Bus) start(ctx, linked context.Context, s *session) *sync.WaitGroup {
 	up := make(chan struct{}, 1)
-	b.link.Up = func() { b.linkUp(up) }
-	b.link.Down = func(err error) { b.report(ctx, fmt.Errorf("luatomic: bus %q: %w", b.name, err)) }
-	b.link.Message = func(payload string) { b.receive(s, payload) }
+	down := func(err error) { b.report(ctx, fmt.Errorf("luatomic: bus %q: %w", b.name, err)) }
+	message := func(payload string) { b.receive(s, payload) }
 	var loops sync.WaitGroup
-	loops.Go(func() { b.link.Run(linked, b.client) })
+	loops.Go(func() { b.link.run(linked, b.client, b.shard, func() { b.linkUp(up) }, down, message) })
 	loops.Go(func() { b.runOutbox(linked) })
 	loops.Go(func() { b.runRecovery(linked) })
 	loops.Go(func() { b.sendHeartbeats(linked, up) })
@@ -86,7 +106,7 @@ func (b *Bus) drain(ctx context.Context) {
 	again := time.NewTicker(200 * time.Millisecond) // the link may break and come back
 	defer again.Stop()
 	for {
-		b.publish(ctx, b.keys.Outbox+b.node, wire.Echo)
+		b.publish(ctx, b.keys.Outbox+b.Node(), wire.Echo)
 		select {
 		case <-b.liveness.echo:
 			return

@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -123,7 +124,7 @@ func TestRunWaitsForWhatIsOnItsWay(t *testing.T) {
 		close(stopped)
 	}()
 	luatomictest.Eventually(t, 20*time.Second, "the method is withdrawn", func() bool {
-		return c.ZCard(ctx, "rpc:{"+name+"}:m:echo").Val() == 0
+		return c.ZCard(ctx, "rpc:{"+name+"}:methods").Val() == 0
 	})
 	time.Sleep(500 * time.Millisecond) // so late
 	proxy.Blackhole(false)
@@ -216,4 +217,58 @@ func TestRPCLeavingNodeAnswersAndIsGone(t *testing.T) {
 	require.Equal(t, "what I had", out)
 	_, err = lab.Echo.Call(t.Context(), caller, "")
 	require.ErrorIs(t, err, rpc.ErrNoResponders)
+}
+
+// Run is called again while the server hangs through the end of the first one, and while a call still waits: the second
+// Run is another node, and what the first one had runs no second time.
+func TestSecondRunInheritsNothing(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	client, proxy := through(t)
+	b, err := rpc.NewBus(client, name, &rpc.Options{Grace: -1, Lease: time.Second})
+	require.NoError(t, err)
+	var ran atomic.Int64
+	entered := make(chan struct{}, 10)
+	require.NoError(t, lab.Echo.Serve(b, func(ctx context.Context, _ string) (string, error) {
+		ran.Add(1)
+		entered <- struct{}{}
+		<-ctx.Done()
+		return "", ctx.Err()
+	}))
+	stop := lab.RunBus(t, b)
+	require.NoError(t, b.Ready(ctx))
+	first := b.Node()
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Lease: 20 * time.Second, Timeout: time.Minute})
+	called := startCall(t, lab.Echo, caller, "x")
+	<-entered
+	proxy.Blackhole(true)
+	stop()
+	proxy.Blackhole(false)
+	lab.RunBus(t, b)
+	luatomictest.Eventually(t, 20*time.Second, "it is another node", func() bool { return b.Node() != first })
+	out := <-called
+	require.ErrorIs(t, out.err, rpc.ErrNodeLost)
+	require.Equal(t, int64(1), ran.Load())
+}
+
+// A call that waits when its bus ends has an outcome then: no reply can reach it any more.
+func TestCallsEndWithTheirBus(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	entered, told := make(chan struct{}), make(chan struct{})
+	lab.Serving(t, lab.Echo, c, name, nil, func(ctx context.Context, _ string) (string, error) {
+		close(entered)
+		<-ctx.Done()
+		close(told)
+		return "", nil
+	})
+	b, err := rpc.NewBus(c, name, &rpc.Options{Timeout: time.Hour})
+	require.NoError(t, err)
+	stop := lab.RunBus(t, b)
+	require.NoError(t, b.Ready(ctx))
+	called := startCall(t, lab.Echo, b, "x")
+	<-entered
+	stop()
+	require.ErrorContains(t, (<-called).err, "it has ended; the handler may have run")
+	lab.Soon(t, 30*time.Second, "the handler's context ends", told)
 }

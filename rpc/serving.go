@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -19,17 +20,18 @@ type serving struct {
 
 	mu      sync.Mutex
 	methods map[string]*served
-	works   map[string]*work // by id, until their answer is settled
+	version int              // of methods
+	works   map[string]*work // by id, until their answer is sent
 	leaving bool             // the node announces no methods any more
 	closing bool             // the node takes no requests any more
 }
 
 type handler func(ctx context.Context, w *work) ([]byte, error)
 
-// served is a method of this node.
+// served is a method of this node. run and opts are guarded by serving.mu.
 type served struct {
-	run    handler // guarded by serving.mu
-	key    string  // of the nodes of the method
+	run    handler
+	opts   ServeOptions
 	counts handlerCounts
 }
 
@@ -37,53 +39,89 @@ func (s *serving) init() {
 	s.methods, s.works = make(map[string]*served), make(map[string]*work)
 }
 
-func (b *Bus) serve(method string, run handler) error {
+// maxDescribed bounds the texts about one method.
+const maxDescribed = 1024
+
+func (b *Bus) serve(method string, opts *ServeOptions, run handler) error {
 	if err := lua.CheckName("method name", method); err != nil {
 		return fmt.Errorf("luatomic: %w", err)
 	}
-	b.serving.handle(method, b.keys.Method(method), run)
+	var o ServeOptions
+	if opts != nil {
+		o = *opts
+	}
+	if n := len(o.Description) + len(o.Version); n > maxDescribed {
+		err := &lua.SizeError{What: "description and version", N: n, Max: maxDescribed, Unit: "bytes"}
+		return fmt.Errorf("luatomic: serve %q: %w", method, err)
+	}
+	b.serving.handle(method, o, run)
 	offer(b.liveness.heartbeat)
 	return nil
 }
 
-func (s *serving) handle(method, key string, run handler) {
+func (s *serving) handle(method string, opts ServeOptions, run handler) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.methods[method] == nil {
-		s.methods[method] = &served{key: key}
+		s.methods[method] = &served{}
 	}
-	s.methods[method].run = run
+	s.methods[method].run, s.methods[method].opts = run, opts
+	s.version++
 }
 
-// announced returns the names of the methods, none once the node leaves: it stays until its handlers are done, and gets
-// no more calls.
-func (s *serving) announced() []string {
+// unserve withdraws a method. No heartbeat that still names it may follow.
+func (b *Bus) unserve(ctx context.Context, method string) error {
+	if !b.liveness.lock(ctx) {
+		return fmt.Errorf("luatomic: withdraw %q: %w", method, context.Cause(ctx))
+	}
+	defer b.liveness.unlock()
+	b.serving.remove(method)
+	_, err := gen.RPCLeave(ctx, b.client, gen.RPCLeaveParams{
+		Nodes: b.keys.Nodes, About: b.keys.About, Methods: b.keys.Methods, Serves: b.keys.Serves,
+		Node: b.Node(), Stay: true, Names: []string{method},
+	})
+	if err != nil {
+		return fmt.Errorf("luatomic: withdraw %q: %w", method, err)
+	}
+	return nil
+}
+
+func (s *serving) remove(method string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.methods, method)
+	s.version++
+}
+
+// announced returns the names of the methods and their version: none once the node leaves. It stays until its handlers
+// are done, and gets no more calls.
+func (s *serving) announced() (names []string, version int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.leaving {
-		return nil
+		return nil, s.version
 	}
-	return slices.Sorted(maps.Keys(s.methods))
+	return slices.Sorted(maps.Keys(s.methods)), s.version
 }
 
-// leave ends the announcements. It returns the names of the methods that were announced.
-func (s *serving) leave() []string {
+func (s *serving) isLeaving() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leaving = true
-	return slices.Sorted(maps.Keys(s.methods))
+	return s.leaving
 }
 
-func (s *serving) close() {
+// any reports whether the node serves a method.
+func (s *serving) any() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closing = true
+	return len(s.methods) > 0
 }
 
-func (s *serving) reopen() {
+// setState moves the node between its three states: it serves; it leaves; it takes nothing any more.
+func (s *serving) setState(leaving, closing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leaving, s.closing = false, false
+	s.leaving, s.closing = leaving, closing
 }
 
 // take registers a request. It reports false for one that the node has already, for one that was fetched while another
@@ -92,7 +130,8 @@ func (s *serving) take(run *session, w *work, fetched bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.works[w.ID]
-	if s.closing || known != nil && !known.reserved && w.Attempt > 0 || known == nil && fetched {
+	has := known != nil && !known.reserved && w.Attempt > 0 && known.Attempt >= w.Attempt
+	if s.closing || has || known == nil && fetched {
 		return false
 	}
 	run.handlers.Add(1)
@@ -105,6 +144,56 @@ func (s *serving) take(run *session, w *work, fetched bool) bool {
 	return true
 }
 
+// claim gives a request one of the handlers. It returns the handler that refuses it where none is left.
+func (b *Bus) claim(w *work) (refuses handler) {
+	if w.run == nil {
+		return failWith(CodeNoMethod, "this node does not serve the method")
+	}
+	if c := w.Ext.Connection; c != "" && !b.bindings.has(c) {
+		return failWith(CodeNotOwner, "the node does not own the connection any more")
+	}
+	if b.serving.running.Add(1) > int64(b.opts.Concurrency) {
+		b.serving.running.Add(-1)
+		return failWith(CodeOverloaded, "all handlers of the node are busy")
+	}
+	most := int64(b.serving.limit(w.method))
+	if n := w.method.counts.running.Add(1); most > 0 && n > most {
+		w.method.counts.running.Add(-1)
+		b.serving.running.Add(-1)
+		return failWith(CodeOverloaded, "all handlers of the method on the node are busy")
+	}
+	w.slot = true
+	return nil
+}
+
+func (s *serving) limit(m *served) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return m.opts.Concurrency
+}
+
+// free counts the handler of a request as returned.
+func (w *work) free(began time.Time, err error) {
+	if !w.slot {
+		return
+	}
+	w.bus.serving.running.Add(-1)
+	w.method.counts.returned(began, err)
+	w.bus.counts.handled.Add(1)
+}
+
+// leavingLoad is the load of a node that is given no more requests.
+const leavingLoad = 999
+
+// load is how busy this node is, in thousandths.
+func (b *Bus) load() uint64 {
+	if b.serving.isLeaving() {
+		return leavingLoad
+	}
+	running := min(max(b.serving.running.Load(), 0), int64(b.opts.Concurrency))
+	return uint64(running) * (leavingLoad - 1) / uint64(b.opts.Concurrency)
+}
+
 // reserve takes the names of requests that are to be fetched, so that none is fetched twice at a time. It returns those
 // that the node does not have.
 func (s *serving) reserve(run *session, ids []string) []string {
@@ -113,7 +202,9 @@ func (s *serving) reserve(run *session, ids []string) []string {
 	unknown := ids[:0]
 	for _, id := range ids {
 		if s.works[id] == nil {
-			s.works[id] = &work{serving: s, parent: run.ctx, reserved: true}
+			s.works[id] = &work{
+				Request: &wire.Request{ID: id}, serving: s, parent: run.ctx, reserved: true, deadline: time.Now().Add(time.Hour),
+			}
 			unknown = append(unknown, id)
 		}
 	}
@@ -131,11 +222,13 @@ func (s *serving) release(ids []string) {
 	}
 }
 
-// settled forgets a request whose answer is settled.
-func (s *serving) settled(id string) {
+// answered forgets a request whose answer is sent.
+func (s *serving) answered(w *work) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.works, id)
+	if s.works[w.ID] == w {
+		delete(s.works, w.ID)
+	}
 }
 
 // spawn starts f, unless the node takes no requests any more.
@@ -156,7 +249,7 @@ func (s *serving) cancel(id string, err error) {
 	}
 }
 
-// awaitIdle waits until no handler runs and all answers are settled, at most d.
+// awaitIdle waits until no handler runs and all answers are sent, at most d.
 func (s *serving) awaitIdle(d time.Duration) {
 	if d <= 0 {
 		return
@@ -186,16 +279,29 @@ func (b *Bus) admit(s *session, q *wire.Request, fetched bool) {
 	if !b.serving.take(s, w, fetched) {
 		return
 	}
-	switch {
-	case w.run == nil:
-		w.run = failWith(CodeNoMethod, "this node does not serve the method")
-	case b.serving.running.Add(1) > int64(b.opts.Concurrency):
-		b.serving.running.Add(-1)
-		w.run = failWith(CodeOverloaded, "all handlers of the node are busy")
-	default:
-		w.slot = true
-		w.method.counts.running.Add(1)
+	if refuses := b.claim(w); refuses != nil {
+		w.run = refuses
 	}
+	go w.answer(s)
+}
+
+// refuse answers a request that this node cannot read.
+func (b *Bus) refuse(s *session, e *wire.UnreadableError) {
+	if !e.Request || e.Attempt == 0 {
+		return
+	}
+	code := CodeBadRequest
+	if e.Version != 0 || e.Flags != 0 {
+		code = CodeVersion
+	}
+	q := &wire.Request{ID: e.ID, Attempt: e.Attempt, Left: e.Left}
+	w := &work{
+		Request: q, bus: b, serving: &b.serving, parent: s.ctx, deadline: time.Now().Add(q.Left),
+	}
+	if !b.serving.take(s, w, false) {
+		return
+	}
+	w.run = failWith(code, e.Error())
 	go w.answer(s)
 }
 

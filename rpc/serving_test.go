@@ -18,18 +18,18 @@ func TestFetchedRequestThatHasRunDoesNotRunAgain(t *testing.T) {
 	b, err := NewBus(nil, "b", nil)
 	require.NoError(t, err)
 	var runs atomic.Int64
-	b.serving.handle("m", "key", func(context.Context, *work) ([]byte, error) {
+	b.serving.handle("m", ServeOptions{}, func(context.Context, *work) ([]byte, error) {
 		runs.Add(1)
 		return nil, nil
 	})
-	s := newSession(t.Context())
+	s := b.newSession(t.Context())
 	// Attempt 0 wants no reply, so no server is needed; the node treats it like any other request that was fetched.
 	q := &wire.Request{ID: "id", Method: "m", Left: time.Minute}
 	require.Equal(t, []string{"id"}, b.serving.reserve(s, []string{"id"}))
 	b.admit(s, q, true)
 	s.handlers.Wait()
 	require.Equal(t, int64(1), runs.Load(), "its name is reserved, and so it runs")
-	b.serving.settled("id")
+	b.serving.answered(b.serving.works["id"])
 	b.admit(s, q, true)
 	s.handlers.Wait()
 	require.Equal(t, int64(1), runs.Load())

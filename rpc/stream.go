@@ -9,6 +9,7 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/wire"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // StreamMethod is a call whose result comes in parts.
@@ -26,16 +27,16 @@ func NewStreamMethod[Req, Res any](name string) StreamMethod[Req, Res] {
 func (m StreamMethod[Req, Res]) Name() string { return m.name }
 
 // Serve lets this node answer the method with h from now on. Each call of send gives the caller one part, which is
-// stored and published in one script. While the caller has not read 256 parts, send waits, at most a third of
-// Options.Lease, because the notice that they were read can be lost. It fails when the caller has given up, and with a
+// stored and published in one script. While the caller has not read 256 parts, or 1 MiB of them, send waits. It fails
+// when the caller has given up, and with a
 // *RemoteError with CodeTooLarge for a part above 1 MiB. All else is as in Method.Serve.
 func (m StreamMethod[Req, Res]) Serve(
 	b *Bus, h func(ctx context.Context, in Req, send func(Res) error) error,
 ) error {
-	return b.serve(m.name, func(ctx context.Context, w *work) ([]byte, error) {
+	return b.serve(m.name, nil, func(ctx context.Context, w *work) ([]byte, error) {
 		var in Req
 		if w.Flags&wire.FlagStream == 0 {
-			return nil, &RemoteError{CodeBadRequest, "the result comes in parts; call it as a StreamMethod"}
+			return nil, &RemoteError{Code: CodeBadRequest, Message: "the result comes in parts; call it as a StreamMethod"}
 		}
 		if err := b.opts.Codec.Unmarshal(w.Body, &in); err != nil {
 			return nil, &RemoteError{Code: CodeBadRequest, Message: err.Error()}
@@ -84,14 +85,19 @@ func (m StreamMethod[Req, Res]) Call(ctx context.Context, b *Bus, in Req) iter.S
 	}
 }
 
-// window is how many chunks may be stored that the caller has not read.
-const window = 256
+const (
+	// window is how many chunks may be stored that the caller has not read, windowBytes how large they may be together
+	// before the last one.
+	window      = 256
+	windowBytes = 1 << 20
+)
 
 // stream is the caller's side of a streaming reply. Its fields are guarded by pending.mu.
 type stream struct {
 	chunks  map[uint64][]byte // by number, not yet yielded
 	read    uint64            // the last one yielded
 	freed   uint64            // the last one removed from Redis
+	held    int               // bytes that were yielded and not removed
 	changed chan struct{}
 }
 
@@ -103,20 +109,22 @@ func (b *Bus) stream(ctx context.Context, c *outgoing, yield func(part []byte) b
 	if err := c.check(); err != nil {
 		return err
 	}
+	if len(c.body) > maxRequest {
+		err := &lua.SizeError{What: "the request", N: len(c.body), Max: maxRequest, Unit: "bytes"}
+		return fmt.Errorf("luatomic: call %q: %w", c.method, err)
+	}
 	left, _ := b.limit(ctx)
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
 	if err := b.awaitReady(ctx, nil); err != nil {
 		return err
 	}
-	w := b.newWaiter(c, newStream())
-	if err := b.dispatch(ctx, c, w, left, nil); err != nil {
-		err, certain := unwrapNotSent(err)
-		b.endStream(c, w, !certain)
-		return err
-	}
+	w := b.newWaiter(c, left)
+	w.stream = newStream()
+	b.pending.expect(w)
+	go b.place(ctx, w)
 	whole, err := b.readStream(ctx, w, yield)
-	b.endStream(c, w, !whole)
+	b.endStream(w, !whole)
 	return err
 }
 
@@ -202,10 +210,11 @@ func (p *pending) nextChunk(w *waiter) (body []byte, ok bool, free readMark) {
 		return nil, false, readMark{}
 	}
 	s.read++
+	s.held += len(body)
 	delete(s.chunks, s.read)
-	if s.read-s.freed >= window/4 {
+	if s.read-s.freed >= window/4 || s.held >= windowBytes/4 {
 		free = readMark{node: w.node, last: s.read, count: s.read - s.freed}
-		s.freed = s.read
+		s.freed, s.held = s.read, 0
 	}
 	return body, true, free
 }
@@ -279,12 +288,12 @@ func (b *Bus) readChunks(ctx context.Context, id string) {
 	}
 }
 
-func (b *Bus) endStream(c *outgoing, w *waiter, cancel bool) {
+func (b *Bus) endStream(w *waiter, cancel bool) {
 	b.pending.forget(w)
 	b.pending.discard(b.keys.Chunks(w.id))
 	if cancel {
-		b.cancel(c.method, w.id, true)
+		b.giveUp(w)
 	} else {
-		_, _ = b.finish(c, w)
+		_, _ = b.finish(w)
 	}
 }

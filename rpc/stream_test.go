@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -114,4 +115,37 @@ func TestRPCStreams(t *testing.T) {
 	_, err = rpc.NewMethod[int, string]("count").Call(ctx, caller, 1)
 	require.ErrorContains(t, err, "StreamMethod")
 	require.Zero(t, caller.Waiting())
+}
+
+// The caller of a stream pauses. What waits in Redis is bounded in bytes, not in parts alone.
+func TestUnreadPartsAreBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	m := rpc.NewStreamMethod[int, []byte]("large")
+	node := lab.Serving(t, lab.Echo, c, name, &rpc.Options{Lease: time.Minute}, lab.Upper)
+	var sent atomic.Int64
+	require.NoError(t, m.Serve(node, func(_ context.Context, n int, send func([]byte) error) error {
+		for range n {
+			if err := send(make([]byte, 300_000)); err != nil { // 400 kB in JSON
+				return err
+			}
+			sent.Add(1)
+		}
+		return nil
+	}))
+	luatomictest.Eventually(t, 20*time.Second, "it is announced", func() bool {
+		return c.ZCard(ctx, "rpc:{"+name+"}:methods").Val() == 2
+	})
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
+	parts, most := 0, int64(0)
+	for part, err := range m.Call(ctx, caller, 30) {
+		require.NoError(t, err)
+		require.Len(t, part, 300_000)
+		if parts++; parts == 1 {
+			time.Sleep(time.Second) // the handler has time to send them all
+			most = sent.Load()
+		}
+	}
+	require.Equal(t, 30, parts)
+	require.LessOrEqual(t, most, int64(6), "while the caller paused")
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // work is a request that this node has taken, and the context of its handler. The node knows it by its id until its
-// answer is settled, so that it cannot run twice. Timer and channel of the context are made when Done is called: most
+// answer is sent, so that it cannot run twice. Timer and channel of the context are made when Done is called: most
 // handlers return before that.
 type work struct {
 	*wire.Request
@@ -16,8 +16,9 @@ type work struct {
 	serving  *serving
 	method   *served // nil where the node does not serve it
 	run      handler
-	slot     bool // it is one of Options.Concurrency
-	reserved bool // only its id is known so far
+	slot     bool              // it is one of Options.Concurrency
+	reserved bool              // only its id is known so far
+	reply    map[string]string // headers of the answer, guarded by serving.mu
 
 	parent   context.Context
 	deadline time.Time
@@ -29,9 +30,11 @@ type work struct {
 	timer  *time.Timer
 	unhook func() bool
 
-	// The chunks that the caller has read, guarded by serving.mu.
-	credit chan struct{}
-	read   uint64
+	// The chunks that the caller has read, and the sizes of those sent that it has not, guarded by serving.mu.
+	credit      chan struct{}
+	read        uint64
+	unread      []int
+	unreadBytes int
 }
 
 // CallInfo says which call a handler works on.
@@ -42,6 +45,8 @@ type CallInfo struct {
 	Method string
 	// Attempt is 1 for the first node that has the call, and 0 for a cast.
 	Attempt int
+	// Headers are those of the request. They must not be changed.
+	Headers map[string]string
 }
 
 type callKey struct{}
@@ -52,7 +57,26 @@ func CallFrom(ctx context.Context) (info CallInfo, ok bool) {
 	if !ok {
 		return CallInfo{}, false
 	}
-	return CallInfo{ID: w.ID, Method: w.Method, Attempt: int(w.Attempt)}, true
+	return w.info(), true
+}
+
+func (w *work) info() CallInfo {
+	return CallInfo{ID: w.ID, Method: w.Method, Attempt: int(w.Attempt), Headers: w.Ext.Headers}
+}
+
+// ReplyHeader sets a header of the answer to the call of a handler's context; the answer to a cast or of a stream has
+// none. At most 64, 16 KiB together: more make the answer a failure.
+func ReplyHeader(ctx context.Context, key, value string) {
+	w, ok := ctx.Value(callKey{}).(*work)
+	if !ok {
+		return
+	}
+	w.serving.mu.Lock()
+	defer w.serving.mu.Unlock()
+	if w.reply == nil {
+		w.reply = make(map[string]string)
+	}
+	w.reply[key] = value
 }
 
 // Deadline is the caller's.

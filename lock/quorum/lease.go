@@ -92,10 +92,11 @@ func (l *Lease) Err() error { return l.state.Err() }
 // deadline unless it is extended before. Keys: lock:{name} on each server. Cost: O(1).
 func (l *Lease) Extend(ctx context.Context) error { return l.state.Extend(ctx) }
 
-// Keep renews the lease three times in its TTL until Release, and returns a context that ends with ctx or with the
-// lease. context.Cause then says why: lock.ErrLost when too few servers hold it or the deadline passed without a
-// majority of answers, else lock.ErrMaxHold or lock.ErrReleased. The end of ctx does not release the lease.
-func (l *Lease) Keep(ctx context.Context) context.Context { return l.state.Keep(ctx) }
+// Keep renews the lease three times in its TTL until Release or the end of ctx, and returns a context that ends with
+// ctx or with the lease. context.Cause then says why: lock.ErrLost when too few servers hold it or the deadline passed
+// without a majority of answers, else lock.ErrMaxHold or lock.ErrReleased. The end of ctx does not release the lease:
+// without a Release it ends after what is left of its TTL.
+func (l *Lease) Keep(ctx context.Context) context.Context { return l.state.KeepWhile(ctx) }
 
 // Release gives the lock back on every server that granted it or may have. It also works after ctx has ended. It
 // returns when a majority has answered; calls to slower servers go on in the background until the lease is over. A
@@ -106,6 +107,9 @@ func (l *Lease) Release(ctx context.Context) error { return l.state.Release(ctx)
 
 // holder is a Lease as its keeper sees it.
 type holder Lease
+
+// Server names the servers of the quorum.
+func (h *holder) Server(context.Context) string { return "quorum " + h.q.tokens.Process() }
 
 // Extend asks the servers, each by its own client: b has no part in it.
 func (h *holder) Extend(_ *lua.Batch, ttl time.Duration) (outcome func() error) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,6 +21,9 @@ import (
 
 // ErrNoQuorum says that too few servers answered within NodeTimeout to grant a lock or to report who holds it.
 var ErrNoQuorum = errors.New("luatomic: no majority of the servers answered in time")
+
+// ErrClocks says that the clocks of the servers differ by more than the fences bear. Set them by NTP.
+var ErrClocks = errors.New("luatomic: the clocks of the servers differ too much")
 
 // Options are the settings of a Quorum. The zero value is ready to use.
 type Options struct {
@@ -93,6 +97,7 @@ type Quorum struct {
 	bad     error
 	tokens  *lease.Tokens
 	keeper  *lease.Keeper
+	last    atomic.Int64 // the greatest fence that is known
 	calls   sync.WaitGroup
 	life    context.Context // ended by Close
 	end     context.CancelFunc

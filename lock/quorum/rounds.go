@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
@@ -17,12 +18,18 @@ import (
 // ours.
 func onServers(ttl time.Duration) time.Duration { return ttl + ttl/100 + 2*time.Millisecond }
 
-// afterlife is how long the string stays after the lease.
-const afterlife = time.Minute
+// stay is how long the record of a lock stays on a server after the lease: the next fence there is greater, also where
+// this one came from a server whose clock is ahead.
+const stay = time.Minute
+
+// maxSkew bounds how much the clocks of the servers of a majority may differ: well below stay, after which a server has
+// only its clock to make the next fence greater.
+const maxSkew = stay / 2
 
 // votes are the answers of the first round.
 type votes struct {
 	fences  []int64 // of the servers that granted the lock, by node; else 0
+	clocks  []int64 // of all servers that answered, us
 	granted int
 	held    int
 	holder  lock.HeldError // the one whose lease ends first
@@ -37,6 +44,8 @@ func (l *Lease) acquire(ctx context.Context) (*lock.HeldError, error) {
 	majority := l.q.majority()
 	var err error
 	switch {
+	case v.skew() > maxSkew:
+		err = fmt.Errorf("%w: they differ by %v, and may differ by %v at most", ErrClocks, v.skew(), maxSkew)
 	case v.granted >= majority:
 		if err = l.agree(ctx, v.fences); err == nil && !time.Now().Before(lease.End(sent, l.q.opts.TTL)) {
 			err = fmt.Errorf("%w: the answers took longer than the TTL of %v", ErrNoQuorum, l.q.opts.TTL)
@@ -47,7 +56,7 @@ func (l *Lease) acquire(ctx context.Context) (*lock.HeldError, error) {
 	case v.granted+v.held < majority:
 		err = errors.Join(append([]error{ErrNoQuorum}, v.errs...)...)
 	}
-	l.giveBack(context.WithoutCancel(ctx))
+	l.withdraw(context.WithoutCancel(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +68,8 @@ func (l *Lease) vote(ctx context.Context) votes {
 	q := l.q
 	ttl := onServers(q.opts.TTL)
 	params := gen.LockAcquireParams{
-		Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.token, TTL: ttl, Keep: ttl + afterlife, Note: q.opts.Note,
+		Lock: l.keys.Record, Queue: l.keys.Queue, TTL: ttl, Floor: q.last.Load(),
+		Own: fmt.Sprintf(" %s 0 %d %s", l.token, stay.Milliseconds(), q.opts.Note),
 	}
 	answers := askAll(ctx, q, q.opts.NodeTimeout, func(ctx context.Context, node int) (gen.LockAcquireResult, error) {
 		r, err := gen.LockAcquire(ctx, q.clients[node], params)
@@ -79,7 +89,18 @@ func (l *Lease) vote(ctx context.Context) votes {
 	return v
 }
 
+// skew is by how much the clocks of the servers differ.
+func (v *votes) skew() time.Duration {
+	if len(v.clocks) == 0 {
+		return 0
+	}
+	return time.Duration(slices.Max(v.clocks)-slices.Min(v.clocks)) * time.Microsecond
+}
+
 func (v *votes) add(a answer[gen.LockAcquireResult]) {
+	if a.err == nil {
+		v.clocks = append(v.clocks, a.value.Now)
+	}
 	switch r := a.value; {
 	case a.err != nil:
 		v.errs = append(v.errs, a.err)
@@ -104,6 +125,8 @@ func (l *Lease) agree(ctx context.Context, fences []int64) error {
 	for _, fence := range fences {
 		l.fence = max(l.fence, fence)
 	}
+	for was := q.last.Load(); was < l.fence && !q.last.CompareAndSwap(was, l.fence); was = q.last.Load() {
+	}
 	params := gen.LockFenceParams{Lock: l.keys.Record, Owner: l.token, Least: l.fence}
 	second := askAll(ctx, q, q.opts.NodeTimeout, func(ctx context.Context, node int) (bool, error) {
 		switch fences[node] {
@@ -120,28 +143,44 @@ func (l *Lease) agree(ctx context.Context, fences []int64) error {
 	return nil
 }
 
-// giveBack releases the lock on each server that granted it or may still: after the acquire there has ended, and
-// until the lease would be over. The answers are whether the server had granted it.
-func (l *Lease) giveBack(ctx context.Context) *answers[bool] {
-	q := l.q
-	ttl := onServers(q.opts.TTL)
+// withdraw releases the lock on each server that granted it or may still, and makes its token void there: a request
+// that arrives later does nothing.
+func (l *Lease) withdraw(ctx context.Context) {
+	params := gen.LockLeaveParams{
+		Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.token, How: gen.LockLeaveHowVoid, Stay: stay,
+	}
+	l.giveBack(ctx, func(ctx context.Context, node int) (bool, error) {
+		return gen.LockLeave(ctx, l.q.clients[node], params)
+	})
+}
+
+func (l *Lease) release(ctx context.Context) error {
+	params := gen.LockReleaseParams{Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.token, Stay: stay}
+	answers := l.giveBack(ctx, func(ctx context.Context, node int) (bool, error) {
+		state, err := gen.LockRelease(ctx, l.q.clients[node], params)
+		return state == gen.LockReleaseResultReleased, err
+	})
+	return l.tooFew(tally(l.q, answers, func(had bool) bool { return had }))
+}
+
+// giveBack calls each server that granted the lock or may still: after the acquire there has ended, and until the lease
+// would be over. The answers are whether the server had granted it.
+func (l *Lease) giveBack(ctx context.Context, call func(context.Context, int) (bool, error)) *answers[bool] {
 	// A repeat at one server says nothing of the answers of the others.
 	ctx = context.WithValue(ctx, resent.Key{}, nil)
-	params := gen.LockReleaseParams{Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.token, Keep: ttl + afterlife}
-	return askAll(ctx, q, ttl, func(ctx context.Context, node int) (bool, error) {
+	return askAll(ctx, l.q, onServers(l.q.opts.TTL), func(ctx context.Context, node int) (bool, error) {
 		<-l.nodes[node].asked
 		if !l.nodes[node].may {
 			return false, nil
 		}
-		state, err := gen.LockRelease(ctx, q.clients[node], params)
-		return state == gen.LockReleaseResultReleased, err
+		return call(ctx, node)
 	})
 }
 
 func (l *Lease) extend(ttl time.Duration) (outcome func() error) {
 	q := l.q
 	length := onServers(ttl)
-	params := gen.LockExtendParams{Lock: l.keys.Record, Owner: l.token, TTL: length, Keep: length + afterlife}
+	params := gen.LockExtendParams{Lock: l.keys.Record, Owner: l.token, TTL: length}
 	extend := func(ctx context.Context, node int) (gen.LockExtendResult, error) {
 		return gen.LockExtend(ctx, q.clients[node], params)
 	}
@@ -153,10 +192,6 @@ func (l *Lease) extend(ttl time.Duration) (outcome func() error) {
 		}
 		return l.tooFew(err)
 	}
-}
-
-func (l *Lease) release(ctx context.Context) error {
-	return l.tooFew(tally(l.q, l.giveBack(ctx), func(had bool) bool { return had }))
 }
 
 // tooFew adds to a loss what it is a loss of.

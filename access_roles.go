@@ -1,0 +1,159 @@
+package luatomic
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// Role is a kind of program, for AccessOptions.Roles. Roles divide commands and keys. Roles of one kind of keys share
+// their keys: a consumer can delete a job, and a caller can write what a node writes. Where that matters, sign calls
+// with BusOptions.Keys, and give teams prefixes of their own.
+type Role string
+
+// The roles.
+const (
+	// RoleProducer pushes jobs, and counts them.
+	RoleProducer Role = "producer"
+	// RoleConsumer takes, settles and promotes jobs, and trims the dead ones.
+	RoleConsumer Role = "consumer"
+	// RoleLock uses locks, semaphores, read-write locks and elections, and no queue and no bus.
+	RoleLock Role = "lock"
+	// RoleCaller makes calls, casts, and lists nodes.
+	RoleCaller Role = "caller"
+	// RoleNode serves calls, and makes them.
+	RoleNode Role = "node"
+	// RolePage reads queues, workers, locks and nodes, and cannot write a key. It sees the names of all keys on the
+	// server, INFO, the contents of the keys under the prefix, and of the key "queues": whether there is a Sidekiq.
+	RolePage Role = "page"
+)
+
+// Roles are all roles.
+func Roles() []Role {
+	return []Role{RoleProducer, RoleConsumer, RoleLock, RoleCaller, RoleNode, RolePage}
+}
+
+// CheckRoles reports a role that is none, and RolePage beside another role: it reads the keys that others write.
+func CheckRoles(roles ...Role) error {
+	for _, r := range roles {
+		if !slices.Contains(Roles(), r) {
+			return fmt.Errorf("luatomic: there is no role %q; the roles are %s", string(r), roleNames())
+		}
+	}
+	if len(roles) > 1 && slices.Contains(roles, RolePage) {
+		return fmt.Errorf("luatomic: the role %q reads only; leave the other roles to another user", string(RolePage))
+	}
+	return nil
+}
+
+func roleNames() string {
+	var names []string
+	for _, r := range Roles() {
+		names = append(names, string(r))
+	}
+	return strings.Join(names, ", ")
+}
+
+// rights are what some roles need.
+type rights struct {
+	foreign                  []string // rules for keys of other systems
+	pattern                  string   // before a pattern of keys: "~", or "%R~" where nothing is written
+	keys, channels, commands []string
+}
+
+var (
+	queueKinds = []string{"", "queues:"}
+	lockKinds  = []string{"lock:", "lockq:", "rw:", "rwq:", "sem:", "semq:"}
+	callKinds  = []string{"rpc:"}
+)
+
+// rights are the union of those of the roles. A role that is none adds nothing.
+func (o *AccessOptions) rights() rights {
+	r := rights{pattern: "~"}
+	roles := o.Roles
+	if len(roles) == 0 {
+		r.keys = slices.Concat(queueKinds, lockKinds, callKinds)
+		r.channels = slices.Concat([]string{"{"}, o.lockChannels(), []string{"rpc:{"})
+		r.commands = append(scriptCommands(Scripts()), "subscribe", "unlink", "unsubscribe")
+	}
+	for _, role := range roles {
+		switch role {
+		case RoleProducer:
+			r.add(queueKinds, []string{"{"}, queueScripts(false), "zadd")
+		case RoleConsumer:
+			r.add(queueKinds, []string{"{"}, queueScripts(true), "zadd", "zrem", "subscribe", "unsubscribe")
+		case RoleLock:
+			r.add(lockKinds, o.lockChannels(), scriptsOf("lock_", "sem_"), "publish", "subscribe", "unsubscribe")
+		case RoleCaller:
+			r.add(callKinds, []string{"rpc:{"}, callerScripts(), "get", "set", "hlen", "unlink", "subscribe", "unsubscribe")
+		case RoleNode:
+			r.add(callKinds, []string{"rpc:{"}, scriptsOf("rpc_"), "get", "set", "hlen", "unlink", "subscribe", "unsubscribe")
+		case RolePage:
+			r.pattern = "%R~"
+			r.add(slices.Concat(queueKinds, lockKinds, callKinds), nil, pageScripts(), "time", "scan", "hscan", "zscan",
+				"zrange", "zscore", "hmget", "info", "scard")
+			if o.Cluster {
+				r.commands = append(r.commands, "cluster|info")
+			}
+			// Whether there is a Sidekiq: SCARD counts its queues.
+			r.foreign = []string{"%R~queues"}
+		}
+	}
+	slices.Sort(r.keys)
+	slices.Sort(r.channels)
+	r.keys, r.channels = slices.Compact(r.keys), slices.Compact(r.channels)
+	return r
+}
+
+func (r *rights) add(keys, channels []string, scripts []*lua.Script, commands ...string) {
+	r.keys, r.channels = append(r.keys, keys...), append(r.channels, channels...)
+	r.commands = append(append(r.commands, scriptCommands(scripts)...), commands...)
+}
+
+// lockChannels are the channels of waiters.
+func (o *AccessOptions) lockChannels() []string {
+	if o.Cluster {
+		return []string{"lock:c:", "lock:{", "rw:{", "sem:{"}
+	}
+	return []string{"lock:c:", "lock:{"}
+}
+
+// scriptsOf are the scripts whose names begin so.
+func scriptsOf(begin ...string) (out []*lua.Script) {
+	for _, s := range Scripts() {
+		if slices.ContainsFunc(begin, func(b string) bool { return strings.HasPrefix(s.Name, b) }) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func queueScripts(consume bool) []*lua.Script {
+	if !consume {
+		return []*lua.Script{
+			&gen.QueuePushScript, &gen.QueuePushManyScript, &gen.QueuePushOneScript, &gen.QueueStatsScript,
+		}
+	}
+	return []*lua.Script{
+		&gen.DelayedPromoteScript, &gen.QueueAckScript, &gen.QueueExtendScript, &gen.QueueNackScript,
+		&gen.QueueReclaimScript, &gen.QueueReportScript, &gen.QueueStatsScript, &gen.QueueTakeScript,
+		&gen.QueueTrimScript,
+	}
+}
+
+func callerScripts() []*lua.Script {
+	return []*lua.Script{
+		&gen.RPCCallScript, &gen.RPCCancelScript, &gen.RPCCastScript, &gen.RPCCollectScript, &gen.RPCDecideScript,
+		&gen.RPCFindScript, &gen.RPCJoinScript, &gen.RPCLeaveScript, &gen.RPCNodesScript, &gen.RPCReadScript,
+	}
+}
+
+func pageScripts() []*lua.Script {
+	return []*lua.Script{
+		&gen.LockInfoScript, &gen.QueueFindScript, &gen.QueuePeekScript, &gen.QueueStatsScript, &gen.RPCNodesScript,
+		&gen.SemInfoScript,
+	}
+}

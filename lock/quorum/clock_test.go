@@ -1,0 +1,66 @@
+package quorum_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/embedded"
+	"github.com/luatomic/luatomic/lock/quorum"
+)
+
+// clocked starts servers whose clocks are ahead by that much.
+func clocked(t *testing.T, ahead ...time.Duration) ([]*embedded.Server, []redis.UniversalClient) {
+	t.Helper()
+	servers, clients := make([]*embedded.Server, len(ahead)), make([]redis.UniversalClient, len(ahead))
+	for i := range servers {
+		var err error
+		servers[i], err = embedded.Start()
+		require.NoError(t, err)
+		t.Cleanup(servers[i].Close)
+		servers[i].Step(ahead[i])
+		clients[i] = redis.NewClient(&redis.Options{Addr: servers[i].Addr(), ContextTimeoutEnabled: true, DialerRetries: 1})
+		t.Cleanup(func() { _ = clients[i].Close() })
+	}
+	return servers, clients
+}
+
+// With two servers both answers count, whichever is first.
+func TestQuorumRefusesClocksThatDifferTooMuch(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	servers, clients := clocked(t, 0, 35*time.Second)
+	q := newQuorum(t, clients, &quorum.Options{TTL: time.Minute, NodeTimeout: nodeTimeout})
+	_, err := q.Try(ctx, "x")
+	require.ErrorIs(t, err, quorum.ErrClocks)
+	require.ErrorContains(t, err, "may differ by 30s at most")
+	freeAt(t, clients...)
+
+	servers[1].Step(-10 * time.Second)
+	lease, err := q.Acquire(ctx, "x")
+	require.NoError(t, err)
+	require.NoError(t, lease.Release(ctx))
+}
+
+// At the bound, the next fence is greater also when all records are deleted and the server that was ahead is away.
+func TestQuorumFenceGrowsWithinTheBoundOfTheClocks(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	servers, clients := clocked(t, 0, 28*time.Second, 0)
+	opts := &quorum.Options{TTL: 2 * time.Second, NodeTimeout: nodeTimeout}
+	servers[2].Close()
+	one, err := newQuorum(t, clients, opts).Acquire(ctx, "x")
+	require.NoError(t, err)
+	require.NoError(t, one.Release(ctx))
+	servers[1].Close()
+	servers[0].Step(61 * time.Second)
+	require.Zero(t, clients[0].Exists(ctx, "lock:{x}").Val(), "no record is left")
+	fresh, others := clocked(t, 61*time.Second)
+	defer fresh[0].Close()
+	two, err := newQuorum(t, []redis.UniversalClient{clients[0], clients[1], others[0]}, opts).Acquire(ctx, "x")
+	require.NoError(t, err)
+	require.Greater(t, two.Fence(), one.Fence())
+	require.NoError(t, two.Release(ctx))
+}

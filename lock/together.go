@@ -1,0 +1,124 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// round is a round trip that the calls of several leases share: it is sent when each lease has added its call, or has
+// come to its end without one.
+type round struct {
+	ctx  context.Context // of the round trip; the end of the caller's does not cut it short
+	sent chan struct{}   // closed when it has an answer
+
+	mu      sync.Mutex // guards all below
+	batch   *lua.Batch
+	missing int
+	noters  []resent.Noter
+}
+
+// part is the part of one lease in a round.
+type part struct {
+	round *round
+	added bool // guarded by the lock of the round
+}
+
+type partKey struct{}
+
+// roundTimeout bounds a round trip.
+const roundTimeout = 10 * time.Second
+
+// together calls f for all of them and joins the errors. The calls of lock_release and lock_leave that f makes under
+// its context are one round trip. A lease of another Locker than the first has one of its own: its server may be another.
+func (ls Leases) together(ctx context.Context, f func(context.Context, *Lease) error) error {
+	if len(ls) == 0 {
+		return nil
+	}
+	hub := ls[0].hub
+	r := &round{ctx: lease.Detach(ctx), batch: lua.NewBatch(hub.client), sent: make(chan struct{})}
+	for _, l := range ls {
+		if l.hub == hub {
+			r.missing++
+		}
+	}
+	errs := make([]error, len(ls))
+	var calls sync.WaitGroup
+	for i, l := range ls {
+		calls.Go(func() {
+			if l.hub != hub {
+				errs[i] = f(ctx, l)
+				return
+			}
+			p := &part{round: r}
+			defer p.leave()
+			errs[i] = f(context.WithValue(ctx, partKey{}, p), l)
+		})
+	}
+	calls.Wait()
+	return errors.Join(errs...)
+}
+
+// inRound makes the call in the round of ctx. It reports whether there is one that the lease has no call in yet.
+func inRound[T any](ctx context.Context, call func(*lua.Batch) *lua.Future[T]) (result T, _ error, ok bool) {
+	p, ok := ctx.Value(partKey{}).(*part)
+	if !ok {
+		return result, nil, false
+	}
+	var future *lua.Future[T]
+	r := p.round
+	r.mu.Lock()
+	if p.added {
+		r.mu.Unlock()
+		return result, nil, false
+	}
+	p.added, future = true, call(r.batch)
+	if n, ok := ctx.Value(resent.Key{}).(resent.Noter); ok {
+		r.noters = append(r.noters, n)
+	}
+	last := r.less()
+	r.mu.Unlock()
+	if last {
+		r.send()
+	}
+	<-r.sent
+	result, err := future.Get()
+	return result, err, true
+}
+
+// leave has the round wait no longer for the lease.
+func (p *part) leave() {
+	r := p.round
+	r.mu.Lock()
+	last := !p.added && r.less()
+	p.added = true
+	r.mu.Unlock()
+	if last {
+		go r.send()
+	}
+}
+
+// less reports whether none is missing any more. The caller holds the lock.
+func (r *round) less() bool {
+	r.missing--
+	return r.missing == 0
+}
+
+func (r *round) send() {
+	defer close(r.sent)
+	ctx, cancel := context.WithTimeout(context.WithValue(r.ctx, resent.Key{}, r), roundTimeout)
+	defer cancel()
+	_ = r.batch.Exec(ctx) // each future has its own error
+}
+
+// NoteResent passes on that the reply of the round answers a repeat.
+func (r *round) NoteResent() {
+	for _, n := range r.noters {
+		n.NoteResent()
+	}
+}

@@ -1,0 +1,50 @@
+package queue
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// buryStates translates the verdicts of queue_bury.
+var buryStates = [...]State{Absent, Scheduled, Ready, Leased, Dead}
+
+// BuryJobs moves jobs that no worker has to the dead set, with the first KiB of the reason, and returns the state of each
+// before. Scheduled and ready jobs are buried: no failure is counted, and their unique names are released. A Leased job
+// stays with its worker, who can Bury its delivery. A Dead job stays as it is, an Absent one is not in the queue. Requeue
+// makes them ready again. Then the dead set is trimmed to Options.Dead.
+//
+// A ready job needs no search of the list: its entry stays until a Take comes to it, and Stats.Ready counts it. A
+// Requeue before that gives the job its former place. After a lost reply BuryJobs repeats itself, with the same answer.
+//
+// One script for up to 200 ids, atomic to other clients, and one Trim. A write refused half-way can deliver a job that
+// is dead, never lose one. Keys: s, b, l, n, d, u, ux, c, i. Cost: O(log n) for each.
+func (q *Queue) BuryJobs(ctx context.Context, reason string, ids ...string) ([]State, error) {
+	out := make([]State, 0, len(ids))
+	p := q.buryParams()
+	p.Reason = reason[:min(len(reason), maxReason)]
+	buried := false
+	for chunk := range slices.Chunk(ids, maxRows) {
+		p.IDs, p.Receipt = chunk, q.keys.Receipt(rand.Text()[:16])
+		verdicts, err := gen.QueueBury(ctx, q.client, p)
+		if err != nil {
+			return out, q.wrap("bury in", err)
+		}
+		for _, v := range verdicts {
+			if v < 0 || int(v) >= len(buryStates) {
+				return out, q.wrap("bury in", fmt.Errorf("%w: verdict %d", lua.ErrBadReply, v))
+			}
+			out = append(out, buryStates[v])
+			buried = buried || buryStates[v] == Scheduled || buryStates[v] == Ready
+		}
+	}
+	if !buried {
+		return out, nil
+	}
+	_, err := q.Trim(ctx, q.opts.Dead)
+	return out, err
+}

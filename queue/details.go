@@ -1,0 +1,149 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/luatomic/luatomic/lua"
+)
+
+// ErrTimeout is the cause that ends the context of a handler which has run for Job.Timeout.
+var ErrTimeout = errors.New("luatomic: the handler ran longer than the job's Timeout")
+
+// Details are what a delivered job has beside its body: the fields of the same names of Job.
+type Details struct {
+	Kind        string
+	Headers     map[string]string
+	MaxFailures int
+	Timeout     time.Duration
+	ExpiresAt   time.Time
+}
+
+const (
+	maxHeaders = 64
+	maxHeader  = 1024 // bytes of a name, and of a value
+	// reservedHeader begins the names of headers that the library sets.
+	reservedHeader = "luatomic-"
+)
+
+// plain reports that a job has a body and nothing beside it.
+func (j *Job) plain() bool {
+	return j.Kind == "" && len(j.Headers) == 0 && j.MaxFailures == 0 && j.Timeout == 0 && j.ExpiresAt.IsZero()
+}
+
+// checkDetails returns why a queue with that lease cannot keep what the job has beside its body.
+func (j *Job) checkDetails(lease time.Duration) error {
+	if j.Kind != "" {
+		if err := lua.CheckName("kind", j.Kind); err != nil {
+			return err
+		}
+	}
+	switch {
+	case j.Timeout < 0:
+		return &lua.RangeError{Field: "timeout", Value: j.Timeout.String(), Min: "0s"}
+	case j.Timeout > lease:
+		return fmt.Errorf("%w; raise queue.Options.Lease",
+			&lua.RangeError{Field: "timeout", Value: j.Timeout.String(), Max: "the lease, " + lease.String()})
+	case !j.ExpiresAt.IsZero() && !j.At.IsZero() && !j.ExpiresAt.After(j.At):
+		return &lua.RangeError{Field: "ExpiresAt", Value: j.ExpiresAt.Format(time.RFC3339Nano),
+			Min: "a time after At, " + j.At.Format(time.RFC3339Nano)}
+	}
+	return checkHeaders(j.Headers)
+}
+
+func checkHeaders(headers map[string]string) error {
+	if len(headers) > maxHeaders {
+		return &lua.SizeError{What: "headers", N: len(headers), Max: maxHeaders, Unit: "items"}
+	}
+	for name, value := range headers {
+		switch {
+		case name == "":
+			return fmt.Errorf("%w: a header has no name; give it one", lua.ErrBadName)
+		case len(name) > maxHeader:
+			return fmt.Errorf("%w: the name of a header has %d bytes, at most %d", lua.ErrBadName, len(name), maxHeader)
+		case strings.HasPrefix(strings.ToLower(name), reservedHeader):
+			return fmt.Errorf("%w: header %q: names that begin with %s are reserved; use another",
+				lua.ErrBadName, name, reservedHeader)
+		case len(value) > maxHeader:
+			return &lua.SizeError{What: fmt.Sprintf("header %q", name), N: len(value), Max: maxHeader, Unit: "bytes"}
+		}
+	}
+	return nil
+}
+
+// encodeDetails is the text that Redis keeps for the job; docs/layout.md has its format.
+func (j *Job) encodeDetails() string {
+	var expires int64
+	if !j.ExpiresAt.IsZero() {
+		expires = max(1, min(j.ExpiresAt.UnixMilli(), latest.UnixMilli()))
+	}
+	b := strconv.AppendInt(nil, expires, 10)
+	b = strconv.AppendInt(append(b, ':'), int64(j.MaxFailures), 10)
+	b = strconv.AppendInt(append(b, ':'), int64((j.Timeout+time.Millisecond-1)/time.Millisecond), 10)
+	b = append(b, ':')
+	for _, text := range append([]string{j.Kind}, sortedPairs(j.Headers)...) {
+		b = append(strconv.AppendInt(b, int64(len(text)), 10), ':')
+		b = append(b, text...)
+	}
+	return string(b)
+}
+
+// sortedPairs are names and values in turn, by name.
+func sortedPairs(headers map[string]string) []string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		out = append(out, name, headers[name])
+	}
+	return out
+}
+
+// decodeDetails reads the text that encodeDetails made. Of a text that something else wrote it returns what can be
+// read.
+func decodeDetails(text string) (d Details) {
+	var numbers [3]int64
+	for i := range numbers {
+		number, rest, found := strings.Cut(text, ":")
+		n, err := strconv.ParseInt(number, 10, 64)
+		if err != nil || !found {
+			return d
+		}
+		numbers[i], text = n, rest
+	}
+	if numbers[0] > 0 {
+		d.ExpiresAt = time.UnixMilli(numbers[0])
+	}
+	d.MaxFailures, d.Timeout = int(numbers[1]), time.Duration(numbers[2])*time.Millisecond
+	var ok bool
+	if d.Kind, text, ok = cutSized(text); !ok {
+		return d
+	}
+	for text != "" {
+		var name, value string
+		if name, text, ok = cutSized(text); !ok {
+			break
+		}
+		if value, text, ok = cutSized(text); !ok {
+			break
+		}
+		if d.Headers == nil {
+			d.Headers = make(map[string]string)
+		}
+		d.Headers[name] = value
+	}
+	return d
+}
+
+// cutSized cuts a text that follows its length and a colon.
+func cutSized(text string) (head, rest string, ok bool) {
+	size, after, found := strings.Cut(text, ":")
+	n, err := strconv.Atoi(size)
+	if !found || err != nil || n < 0 || n > len(after) {
+		return "", "", false
+	}
+	return after[:n], after[n:], true
+}

@@ -1,0 +1,169 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// Tag is Options.Tag.
+func (q *Queue) Tag() string { return q.opts.Tag }
+
+// Queues returns the queues of Options.Prefix that a process has pushed to, consumed or polled in the last 90 days, by
+// name, each with these options and its tag. A queue can be empty by now. Producers name their queue with their first
+// push and once an hour, consumers and pollers each five seconds and once an hour; nothing of it is part of a push.
+//
+// One read. Keys: queues:{luatomic}:names. Cost: O(n) for n queues.
+func Queues(ctx context.Context, client lua.Client, opts *Options) ([]*Queue, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	listed, err := client.ZRange(ctx, keys.NewFleet(o.Prefix).Queues, 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("luatomic: list the queues: %w", err)
+	}
+	slices.Sort(listed)
+	var out []*Queue
+	for _, text := range listed {
+		tag, name, tagged := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(text, "{"), "}"), "}{")
+		if o.Tag = tag; !tagged {
+			o.Tag, name = "", tag
+		}
+		q, err := New(client, name, &o)
+		if err != nil {
+			continue // another program wrote it
+		}
+		out = append(out, q)
+	}
+	return out, nil
+}
+
+// Listed reports that the queue is in the list of Queues. One read. Keys: queues:{luatomic}:names. Cost: O(1).
+func (q *Queue) Listed(ctx context.Context) (bool, error) {
+	err := q.client.ZScore(ctx, keys.NewFleet(q.opts.Prefix).Queues, q.keys.Listed).Err()
+	if errors.Is(err, redis.Nil) {
+		return false, nil
+	}
+	if err != nil {
+		return false, q.wrap("look up", err)
+	}
+	return true, nil
+}
+
+// Worker is a process that consumes queues.
+type Worker struct {
+	// ID is made for this run of its consumers.
+	ID        string           `json:"id,omitempty"`
+	Host      string           `json:"host"`
+	PID       int              `json:"pid"`
+	Version   string           `json:"version"` // of the program's main module
+	Started   time.Time        `json:"started"` // by its own clock
+	Consumers []WorkerConsumer `json:"consumers"`
+}
+
+// WorkerConsumer is one Consume of a process.
+type WorkerConsumer struct {
+	Queue       string `json:"queue"`
+	Tag         string `json:"tag,omitempty"`
+	Concurrency int    `json:"concurrency"`
+	// Holds counts the jobs that it has under a lease, prefetched ones included. Holding are the 100 it has had longest.
+	Holds   int       `json:"holds"`
+	Holding []Holding `json:"holding"`
+}
+
+// Holding is a job that a consumer has.
+type Holding struct {
+	ID      string `json:"id"`
+	Kind    string `json:"kind,omitempty"`
+	Attempt int    `json:"attempt"`
+	// Since is when it was taken, by the server's clock.
+	Since time.Time `json:"since"`
+}
+
+// Workers returns the live processes that consume queues of that prefix, with what they had at their last report, at
+// most five seconds ago. A process that was killed stays for 15 s.
+//
+// Three reads. Keys: queues:{luatomic}:workers and :about. Cost: O(n) for n processes.
+func Workers(ctx context.Context, client lua.Client, prefix string) ([]Worker, error) {
+	fleet := keys.NewFleet(prefix)
+	now, err := client.Time(ctx).Result()
+	if err != nil {
+		return nil, listError(err)
+	}
+	live, err := client.ZRangeArgs(ctx, redis.ZRangeArgs{
+		Key: fleet.Workers, Start: now.UnixMilli(), Stop: "+inf", ByScore: true,
+	}).Result()
+	if err != nil || len(live) == 0 {
+		return nil, listError(err)
+	}
+	about, err := client.HMGet(ctx, fleet.About, live...).Result()
+	if err != nil {
+		return nil, listError(err)
+	}
+	var out []Worker
+	for i, id := range live {
+		described, _ := about[i].(string)
+		_, text, _ := strings.Cut(described, " ")
+		w := Worker{ID: id}
+		if json.Unmarshal([]byte(text), &w) == nil {
+			out = append(out, w)
+		}
+	}
+	slices.SortFunc(out, func(a, b Worker) int { return a.Started.Compare(b.Started) })
+	return out, nil
+}
+
+func listError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("luatomic: list the workers: %w", err)
+}
+
+// DayCounts are what the consumers of a queue did on one day, UTC by their own clocks. They are counts for people: a
+// process that is killed loses those of its last five seconds, and work by hand, without Consume, is not counted.
+type DayCounts struct {
+	Day string // as 2006-01-02
+	// Processed jobs were acked. Failed counts failed deliveries, of which Dead were the last of their job. Expired jobs
+	// were deleted without a run.
+	Processed, Failed, Dead, Expired int
+}
+
+// Counts returns the counts of the last days, the latest first, today included. They are kept for 90 days.
+//
+// One pipeline. Keys: queues:{luatomic}:n:DAY. Cost: O(days).
+func (q *Queue) Counts(ctx context.Context, days int) ([]DayCounts, error) {
+	fleet, now := keys.NewFleet(q.opts.Prefix), time.Now()
+	rows := make([]*redis.SliceCmd, max(min(days, 90), 0))
+	out := make([]DayCounts, len(rows))
+	_, err := q.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i := range rows {
+			out[i].Day = dayOf(now.AddDate(0, 0, -i))
+			head := q.keys.Listed + "\n"
+			rows[i] = p.HMGet(ctx, fleet.Counts(out[i].Day), head+"p", head+"f", head+"d", head+"x")
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, q.wrap("counts of", err)
+	}
+	for i, row := range rows {
+		for k, to := range []*int{&out[i].Processed, &out[i].Failed, &out[i].Dead, &out[i].Expired} {
+			if text, ok := row.Val()[k].(string); ok {
+				*to, _ = strconv.Atoi(text)
+			}
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,176 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// names are the queues of a prefix, each with its tag.
+func names(t *testing.T, c *redis.Client, prefix string) (out []string) {
+	t.Helper()
+	found, err := queue.Queues(t.Context(), c, &queue.Options{Prefix: prefix})
+	require.NoError(t, err)
+	for _, q := range found {
+		out = append(out, q.Tag()+"/"+q.Name())
+	}
+	return out
+}
+
+// A queue is listed from its first push, consumer or poller on, with its tag, under its prefix alone. What another
+// program wrote into the list is left out.
+func TestQueuesAreListed(t *testing.T) {
+	t.Parallel()
+	ctx, c, prefix := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)+":"
+	open := func(name, tag string) *queue.Queue {
+		return lab.Must(queue.New(c, name, &queue.Options{Prefix: prefix, Tag: tag}))
+	}
+	require.Empty(t, names(t, c, prefix))
+	lab.Push(t, open("mail", ""), queue.Job{})
+	_, err := queue.PushAll(ctx, queue.Batch{Queue: open("bill", "orders"), Jobs: lab.Bodies(1)},
+		queue.Batch{Queue: open("mail", "orders"), Jobs: lab.Bodies(1)})
+	require.NoError(t, err)
+	_, err = open("consumed", "").Consume(ctx, &queue.ConsumeOptions{Drain: true}, nil)
+	require.NoError(t, err)
+	polling, stop := context.WithCancel(ctx)
+	polled := make(chan error, 1)
+	go func() { polled <- queue.NewPoller(nil, open("polled", "")).Run(polling) }()
+	luatomictest.Eventually(t, 20*time.Second, "the poller lists its queue", func() bool {
+		return lab.Must(open("polled", "").Listed(ctx))
+	})
+	stop()
+	require.ErrorIs(t, <-polled, context.Canceled)
+	fleet := keys.NewFleet(prefix)
+	require.NoError(t, c.ZAdd(ctx, fleet.Queues, redis.Z{Score: 1e13, Member: "{}{"}).Err())
+	require.Equal(t, []string{"/consumed", "/mail", "orders/bill", "orders/mail", "/polled"}, names(t, c, prefix))
+	require.Empty(t, names(t, c, prefix+"other:"))
+	require.True(t, lab.Must(open("mail", "orders").Listed(ctx)))
+	require.False(t, lab.Must(open("typo", "").Listed(ctx)))
+	found, err := queue.Queues(ctx, c, &queue.Options{Prefix: prefix})
+	require.NoError(t, err)
+	stats, err := found[2].Stats(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 1, stats.Ready, "a listed queue is open")
+	require.Positive(t, c.PTTL(ctx, fleet.Queues).Val())
+}
+
+// A push names its queue once: the next ones are one script each.
+func TestAPushNamesItsQueueOnce(t *testing.T) {
+	t.Parallel()
+	c := luatomictest.StartServer(t).Client()
+	q := lab.Must(queue.New(c, "mail", nil))
+	lab.Push(t, q, queue.Job{})
+	before := lab.Calls(t, c)
+	for range 10 {
+		lab.Push(t, q, queue.Job{})
+	}
+	require.Equal(t, before["evalsha"]+10, lab.Calls(t, c)["evalsha"])
+}
+
+// A live consumer is listed with what it has since when, and leaves the list when it stops. Its work is counted.
+func TestWorkersAndCounts(t *testing.T) {
+	t.Parallel()
+	ctx, c, prefix := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)+":"
+	q := lab.Must(queue.New(c, "mail", &queue.Options{Prefix: prefix, MaxFailures: 2}))
+	lab.Push(t, q, queue.Job{ID: "held", Kind: "k"}, queue.Job{ID: "fails"}, queue.Job{ID: "done"},
+		queue.Job{ID: "expired", ExpiresAt: time.Now().Add(-time.Hour)})
+	release := make(chan struct{})
+	ended := make(chan error, 1)
+	began := time.Now()
+	go func() {
+		_, err := q.Consume(ctx, &queue.ConsumeOptions{Drain: true, Concurrency: 3, Backoff: noWait},
+			func(_ context.Context, d *queue.Delivery) error {
+				switch d.ID {
+				case "held":
+					<-release
+				case "fails":
+					return errors.New("no")
+				}
+				return nil
+			})
+		ended <- err
+	}()
+	var workers []queue.Worker
+	luatomictest.Eventually(t, 10*time.Second, "a report with the job that is held", func() bool {
+		workers = lab.Must(queue.Workers(ctx, c, prefix))
+		return len(workers) == 1 && workers[0].Consumers[0].Holds == 1
+	})
+	w := workers[0]
+	require.Equal(t, os.Getpid(), w.PID)
+	require.Equal(t, lab.Must(os.Hostname()), w.Host)
+	require.NotEmpty(t, w.ID)
+	require.Equal(t, "mail", w.Consumers[0].Queue)
+	require.Equal(t, 3, w.Consumers[0].Concurrency)
+	held := w.Consumers[0].Holding[0]
+	require.Equal(t, queue.Holding{ID: "held", Kind: "k", Attempt: 1, Since: held.Since}, held)
+	require.WithinDuration(t, began, held.Since, 5*time.Second)
+	close(release)
+	require.NoError(t, lab.Soon(t, 10*time.Second, "the drain", ended))
+	luatomictest.Eventually(t, time.Second, "the process leaves the list", func() bool {
+		return len(lab.Must(queue.Workers(ctx, c, prefix))) == 0
+	})
+	days, err := q.Counts(ctx, 2)
+	require.NoError(t, err)
+	require.Len(t, days, 2)
+	sum := queue.DayCounts{Processed: days[0].Processed + days[1].Processed, Failed: days[0].Failed + days[1].Failed,
+		Dead: days[0].Dead + days[1].Dead, Expired: days[0].Expired + days[1].Expired} // the day may have changed
+	require.Equal(t, queue.DayCounts{Processed: 2, Failed: 2, Dead: 1, Expired: 1}, sum)
+}
+
+// Consumers of one process share one report each five seconds.
+func TestAProcessSendsOneReport(t *testing.T) {
+	t.Parallel()
+	c := luatomictest.StartServer(t).Client()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{}, 20)
+	for i := range 20 {
+		q := lab.Must(queue.New(c, "q"+string(rune('a'+i)), nil))
+		go func() { _, _ = q.Consume(ctx, nil, nil); ended <- struct{}{} }()
+	}
+	luatomictest.Eventually(t, 20*time.Second, "all are listed", func() bool {
+		found, err := queue.Queues(ctx, c, nil)
+		return err == nil && len(found) == 20
+	})
+	workers := lab.Must(queue.Workers(ctx, c, ""))
+	require.Len(t, workers, 1)
+	require.Len(t, workers[0].Consumers, 20)
+	stop()
+	for range 20 {
+		<-ended
+	}
+}
+
+// A report that is repeated, since its reply was lost, counts nothing twice. A process that is silent is removed by the
+// report of another.
+func TestARepeatedReportCountsNothing(t *testing.T) {
+	t.Parallel()
+	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	report := func(process string, number int64) int64 {
+		return lab.Must(gen.QueueReport(ctx, c, gen.QueueReportParams{Queues: "{" + k + "}q", Workers: "{" + k + "}w", About: "{" + k + "}a", Counts: "{" + k + "}n",
+			Process: process, Number: number, Lease: time.Minute,
+			Entries: []gen.QueueReportEntry{{Queue: "{q}", Processed: 2, Dead: 1}}}))
+	}
+	require.Equal(t, int64(1), report("me", 1))
+	require.Equal(t, int64(1), report("me", 1))
+	require.Equal(t, int64(2), report("me", 2))
+	require.Equal(t, int64(2), report("me", 1), "an old one, late")
+	require.Equal(t, map[string]string{"{q}\np": "4", "{q}\nd": "2"}, c.HGetAll(ctx, "{"+k+"}n").Val())
+	require.NoError(t, c.ZAdd(ctx, "{"+k+"}w", redis.Z{Score: float64(time.Now().Add(-2 * time.Minute).UnixMilli()), Member: "me"}).Err())
+	require.Equal(t, int64(1), report("other", 1))
+	require.Equal(t, []string{"other"}, c.ZRange(ctx, "{"+k+"}w", 0, -1).Val())
+	require.Equal(t, []string{"other"}, c.HKeys(ctx, "{"+k+"}a").Val())
+	for _, name := range []string{"q", "w", "a", "n"} {
+		require.Positive(t, c.PTTL(ctx, "{"+k+"}"+name).Val(), name)
+	}
+}

@@ -1,0 +1,306 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"reflect"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/lua"
+)
+
+const (
+	reportEvery = 5 * time.Second
+	reportLease = 3 * reportEvery
+	joinDelay   = 50 * time.Millisecond
+	// registerAgain is how often a producer names its queue, registerRetry how soon after a failure.
+	registerAgain = time.Hour
+	registerRetry = 10 * time.Second
+	maxReported   = 200 // queues in one report
+	maxHeld       = 100 // jobs of one consumer in a report
+)
+
+// presence reports the consumers of a process on one server to the fleet: one report each five seconds for all of them.
+// It runs as long as any of them does.
+type presence struct {
+	place   place
+	keys    keys.Fleet
+	process string
+	started time.Time
+	stop    context.CancelFunc
+	joined  chan struct{} // a consumer has joined
+	shared  bool          // with the other consumers of the place
+
+	mu        sync.Mutex // guards consumers and what is counted but not yet reported
+	consumers []*consumer
+	counts    map[string]*gen.QueueReportEntry
+	named     time.Time // when the last report named all queues
+
+	sending sync.Mutex // guards what follows: one report at a time
+	number  int64
+	unsent  []gen.QueueReportParams // cut off or refused; they come first
+	failed  bool                    // the last report failed, and the consumers know
+}
+
+// place is where a presence reports to. Clients that cannot be compared have one each.
+type place struct {
+	client lua.Client
+	prefix string
+}
+
+var presences struct {
+	sync.Mutex
+	at map[place]*presence
+}
+
+// joinPresence lets the process report the consumer until it leaves.
+func joinPresence(c *consumer) *presence {
+	first := c.queues[0]
+	at := place{first.client, first.opts.Prefix}
+	if !reflect.TypeOf(at.client).Comparable() {
+		return newPresence(at).join(c)
+	}
+	presences.Lock()
+	defer presences.Unlock()
+	p := presences.at[at]
+	if p == nil {
+		p = newPresence(at)
+		if presences.at == nil {
+			presences.at = make(map[place]*presence)
+		}
+		p.shared, presences.at[at] = true, p
+	}
+	return p.join(c)
+}
+
+func newPresence(at place) *presence {
+	ctx, stop := context.WithCancel(context.Background())
+	p := &presence{
+		place: at, keys: keys.NewFleet(at.prefix), process: uuid.NewString(), started: time.Now(), stop: stop,
+		joined: make(chan struct{}, 1), counts: make(map[string]*gen.QueueReportEntry),
+	}
+	go p.run(ctx)
+	return p
+}
+
+func (p *presence) join(c *consumer) *presence {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.consumers = append(p.consumers, c)
+	for _, q := range c.queues {
+		p.entry(q.keys.Listed)
+		q.registered.Store(time.Now().Add(registerAgain).UnixNano())
+	}
+	select {
+	case p.joined <- struct{}{}:
+	default:
+	}
+	return p
+}
+
+// leave sends the last counts of a consumer. The last consumer ends the presence.
+func (p *presence) leave(c *consumer) {
+	presences.Lock()
+	p.mu.Lock()
+	p.consumers = slices.DeleteFunc(p.consumers, func(other *consumer) bool { return other == c })
+	last := len(p.consumers) == 0
+	p.mu.Unlock()
+	if last {
+		p.stop()
+	}
+	if last && p.shared {
+		delete(presences.at, p.place)
+	}
+	presences.Unlock()
+	p.sending.Lock()
+	failed := p.failed
+	p.sending.Unlock()
+	if failed {
+		return // an unreachable server must not delay a stop
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	lease := reportLease
+	if last {
+		lease = time.Millisecond
+	}
+	p.report(ctx, lease)
+}
+
+func (p *presence) run(ctx context.Context) {
+	next := time.NewTicker(reportEvery)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.joined:
+			clock.Sleep(ctx, joinDelay) // others join in the same moment
+		case <-next.C:
+		}
+		p.report(ctx, reportLease)
+	}
+}
+
+// count adds what became of a job to the next report.
+func (p *presence) count(queue string, processed, failed, dead, expired int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.entry(queue)
+	e.Processed, e.Failed, e.Dead, e.Expired = e.Processed+processed, e.Failed+failed, e.Dead+dead, e.Expired+expired
+}
+
+// entry is what is counted for a queue. The caller holds p.mu.
+func (p *presence) entry(queue string) *gen.QueueReportEntry {
+	e := p.counts[queue]
+	if e == nil {
+		e = &gen.QueueReportEntry{Queue: queue}
+		p.counts[queue] = e
+	}
+	return e
+}
+
+// report sends what has happened since the last report. A report without a reply is sent again, under its number, before
+// the next.
+func (p *presence) report(ctx context.Context, lease time.Duration) {
+	p.sending.Lock()
+	defer p.sending.Unlock()
+	p.unsent = append(p.unsent, p.next(lease)...)
+	for len(p.unsent) > 0 {
+		_, err := gen.QueueReport(ctx, p.place.client, p.unsent[0])
+		if err != nil {
+			p.unsent = p.unsent[:min(len(p.unsent), maxUnsent)]
+			p.warn(ctx, err)
+			return
+		}
+		p.unsent, p.failed = p.unsent[1:], false
+	}
+}
+
+// maxUnsent bounds the reports that wait for the server.
+const maxUnsent = 100
+
+// warn passes the first error of a row of failed reports to the consumers.
+func (p *presence) warn(ctx context.Context, err error) {
+	if p.failed || ctx.Err() != nil {
+		return
+	}
+	p.failed = true
+	p.mu.Lock()
+	consumers := slices.Clone(p.consumers)
+	p.mu.Unlock()
+	for _, c := range consumers {
+		c.report(ctx, c.queues[0].wrap("report the consumer of", err))
+	}
+}
+
+// next are the reports of what has happened since the last ones.
+func (p *presence) next(lease time.Duration) (out []gen.QueueReportParams) {
+	p.mu.Lock()
+	if time.Since(p.named) > registerAgain {
+		p.named = time.Now()
+		for _, c := range p.consumers {
+			for _, q := range c.queues {
+				p.entry(q.keys.Listed)
+			}
+		}
+	}
+	entries := make([]gen.QueueReportEntry, 0, len(p.counts))
+	for _, e := range p.counts {
+		entries = append(entries, *e)
+	}
+	clear(p.counts)
+	about := p.describe()
+	p.mu.Unlock()
+	for first := true; first || len(entries) > 0; first = false {
+		chunk := entries[:min(len(entries), maxReported)]
+		entries = entries[len(chunk):]
+		p.number++
+		out = append(out, fleetParams(p.keys, p.process, p.number, lease, about, chunk))
+	}
+	return out
+}
+
+// describe is the description of the process. The caller holds p.mu.
+func (p *presence) describe() []byte {
+	host, _ := os.Hostname()
+	w := Worker{Host: host, PID: os.Getpid(), Version: programVersion(), Started: p.started.Truncate(time.Millisecond)}
+	for _, c := range p.consumers {
+		for _, q := range c.queues {
+			w.Consumers = append(w.Consumers, c.describe(q))
+		}
+	}
+	text, err := json.Marshal(w)
+	if err != nil {
+		return nil // a host name is text
+	}
+	return text
+}
+
+// describe says what the consumer has of the queue, the job it has had longest first.
+func (c *consumer) describe(q *Queue) WorkerConsumer {
+	w := WorkerConsumer{Queue: q.name, Tag: q.opts.Tag, Concurrency: c.opts.Concurrency}
+	c.mu.Lock()
+	for d := range c.held {
+		if d.queue == q {
+			w.Holding = append(w.Holding, Holding{ID: d.ID, Kind: d.Kind, Attempt: d.Attempt, Since: d.taken})
+		}
+	}
+	c.mu.Unlock()
+	slices.SortFunc(w.Holding, func(a, b Holding) int { return a.Since.Compare(b.Since) })
+	w.Holds = len(w.Holding)
+	w.Holding = w.Holding[:min(len(w.Holding), maxHeld)]
+	return w
+}
+
+// programVersion is the version of the main module, or the revision it was built from.
+var programVersion = sync.OnceValue(func() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && info.Main.Version == "(devel)" {
+			return s.Value
+		}
+	}
+	return info.Main.Version
+})
+
+// register names the queue in the list of queues, once an hour, in a call of its own. A failure is not reported: the job
+// is in, and a later push tries again.
+func (q *Queue) register(ctx context.Context) {
+	now := time.Now()
+	next := q.registered.Load()
+	if now.UnixNano() < next || !q.registered.CompareAndSwap(next, now.Add(registerAgain).UnixNano()) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	fleet := keys.NewFleet(q.opts.Prefix)
+	_, err := gen.QueueReport(ctx, q.client, fleetParams(fleet, "", 0, reportLease, nil,
+		[]gen.QueueReportEntry{{Queue: q.keys.Listed}}))
+	if err != nil {
+		q.registered.Store(now.Add(registerRetry).UnixNano())
+	}
+}
+
+// fleetParams are those of one report. The day is that of the process' clock, in UTC.
+func fleetParams(k keys.Fleet, process string, number int64, lease time.Duration, about []byte,
+	entries []gen.QueueReportEntry) gen.QueueReportParams {
+	return gen.QueueReportParams{
+		Queues: k.Queues, Workers: k.Workers, About: k.About, Counts: k.Counts(dayOf(time.Now())),
+		Process: process, Number: number, Lease: lease, Description: about, Entries: entries,
+	}
+}
+
+func dayOf(t time.Time) string { return t.UTC().Format(time.DateOnly) }

@@ -1,0 +1,176 @@
+package queue_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// throughProxy is the queue over a proxy, without its own retries of the client.
+func throughProxy(t *testing.T, q *queue.Queue, opts *queue.Options) (*queue.Queue, *luatomictest.LossyProxy) {
+	t.Helper()
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	o, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	o.ContextTimeoutEnabled = true
+	c := redis.NewClient(o)
+	t.Cleanup(func() { _ = c.Close() })
+	lossy, err := queue.New(c, q.Name(), opts)
+	require.NoError(t, err)
+	return lossy, proxy
+}
+
+func idsOf(ds []*queue.Delivery) (ids []string) {
+	for _, d := range ds {
+		ids = append(ids, d.ID)
+	}
+	return ids
+}
+
+// The repeat of a take whose reply is lost returns the same jobs, under a lease that is theirs, and counts no failure.
+func TestTakeWhoseReplyIsLostReturnsTheSameJobs(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := lab.NewQueue(t, nil)
+	lossy, proxy := throughProxy(t, q, nil)
+	take := luatomictest.Command("EVALSHA", gen.QueueTakeSHA)
+	pushed := lab.Push(t, q, lab.Numbered(10, 0)...)
+	_, err := lossy.Take(ctx, 1) // loads the script
+	require.NoError(t, err)
+	for i := range 3 {
+		proxy.Drop(2, take)
+		from := proxy.Executed(take)
+		taken, err := lossy.Take(ctx, 3)
+		require.NoError(t, err)
+		require.Equal(t, 3, proxy.Executed(take)-from, "two replies are lost")
+		require.Equal(t, pushed.IDs[1+3*i:4+3*i], idsOf(taken.Deliveries))
+		for _, d := range taken.Deliveries {
+			require.Equal(t, 1, d.Attempt)
+			require.Equal(t, pushed.Now, d.EnqueuedAt)
+			require.NoError(t, d.Extend(ctx, time.Minute), "the lease is this delivery's")
+		}
+		require.Equal(t, 1+3*(i+1), stats(t, q).Leased)
+	}
+}
+
+// When no attempt has a reply, the next take of the Queue returns the jobs. Another Queue gets others.
+func TestTakeWithoutAnyReplyIsRepeatedByTheNext(t *testing.T) {
+	t.Parallel()
+	q, _ := lab.NewQueue(t, nil)
+	lossy, proxy := throughProxy(t, q, nil)
+	take := luatomictest.Command("EVALSHA", gen.QueueTakeSHA)
+	pushed := lab.Push(t, q, lab.Numbered(4, 0)...)
+	_, err := lossy.Take(t.Context(), 1)
+	require.NoError(t, err)
+	var lose atomic.Bool
+	lose.Store(true)
+	proxy.Drop(1000, func(args []string) bool { return lose.Load() && take(args) })
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err = lossy.Take(ctx, 2)
+	require.Error(t, err)
+	require.Equal(t, 3, stats(t, q).Leased)
+	other, err := q.Take(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, pushed.IDs[3:], idsOf(other.Deliveries))
+
+	again, _ := throughProxy(t, q, nil)
+	none, err := again.Take(t.Context(), 2)
+	require.NoError(t, err)
+	require.Empty(t, none.Deliveries, "the lost jobs are another Queue's")
+	lose.Store(false)
+	taken, err := lossy.Take(t.Context(), 2)
+	require.NoError(t, err)
+	require.Equal(t, pushed.IDs[1:3], idsOf(taken.Deliveries))
+	require.Equal(t, 1, taken.Deliveries[0].Attempt)
+}
+
+// A consumer that loses the replies of takes handles each job, without a failure counted: none dies that no handler
+// has seen.
+func TestLostTakesKillNoJobs(t *testing.T) {
+	t.Parallel()
+	opts := &queue.Options{MaxFailures: 2, Lease: time.Minute}
+	q, _ := lab.NewQueue(t, opts)
+	lossy, proxy := throughProxy(t, q, opts)
+	lab.Push(t, q, lab.Bodies(300)...)
+	n := 0
+	take := luatomictest.Command("EVALSHA", gen.QueueTakeSHA)
+	proxy.Drop(50, func(args []string) bool {
+		if take(args) {
+			n++
+		}
+		return take(args) && n%5 < 3 // three of five
+	})
+	start := time.Now()
+	out, err := lossy.Consume(t.Context(), &queue.ConsumeOptions{Drain: true, Concurrency: 2},
+		func(_ context.Context, d *queue.Delivery) error {
+			require.Equal(t, 1, d.Attempt)
+			return nil
+		})
+	require.NoError(t, err)
+	require.Equal(t, queue.Consumed{Acked: 300}, out)
+	require.Less(t, time.Since(start), 40*time.Second, "no job waits for the end of its lease")
+}
+
+// A consumer whose take is cut off by its stop returns the jobs, without waiting for the end of their lease.
+func TestStopDuringATakeReturnsItsJobs(t *testing.T) {
+	t.Parallel()
+	q, _ := lab.NewQueue(t, nil)
+	lossy, proxy := throughProxy(t, q, nil)
+	take := luatomictest.Command("EVALSHA", gen.QueueTakeSHA)
+	_, err := lossy.Take(t.Context(), 1)
+	require.NoError(t, err)
+	pushed := lab.Push(t, q, lab.Numbered(5, 0)...)
+	ctx, cancel := context.WithCancel(t.Context())
+	proxy.Drop(1, func(args []string) bool {
+		if take(args) {
+			cancel()
+		}
+		return take(args)
+	})
+	_, err = lossy.Consume(ctx, nil, func(context.Context, *queue.Delivery) error { return nil })
+	require.ErrorIs(t, err, context.Canceled)
+	require.Zero(t, stats(t, q).Leased)
+	taken, err := q.Take(t.Context(), 5)
+	require.NoError(t, err)
+	require.Equal(t, pushed.IDs, idsOf(taken.Deliveries))
+	require.Equal(t, 1, taken.Deliveries[0].Attempt)
+}
+
+// The repeat of a nack, return or bury whose reply is lost has the same answer.
+func TestGivingBackWithALostReplyIsAnswered(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	for name, call := range map[string]func(q *queue.Queue, ds []*queue.Delivery) error{
+		"nack":   func(q *queue.Queue, ds []*queue.Delivery) error { return q.Nack(ctx, 0, "why", ds...) },
+		"return": func(q *queue.Queue, ds []*queue.Delivery) error { return q.Return(ctx, time.Hour, ds...) },
+		"bury":   func(q *queue.Queue, ds []*queue.Delivery) error { return q.Bury(ctx, "why", ds...) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q, _ := lab.NewQueue(t, nil)
+			lossy, proxy := throughProxy(t, q, nil)
+			lab.Push(t, q, lab.Numbered(4, 0)...)
+			taken, err := lossy.Take(ctx, 4)
+			require.NoError(t, err)
+			require.NoError(t, call(lossy, taken.Deliveries[:1])) // loads the script
+			require.NoError(t, taken.Deliveries[3].Ack(ctx))
+			proxy.Drop(1, luatomictest.Command("EVALSHA", gen.QueueNackSHA))
+			err = call(lossy, taken.Deliveries[1:])
+			var lost *queue.LeaseLostError
+			require.ErrorAs(t, err, &lost)
+			require.Equal(t, []string{taken.Deliveries[3].ID}, lost.IDs, "the other two are given back")
+			s := stats(t, q)
+			require.Equal(t, 3, s.Ready+s.Scheduled+s.Dead)
+		})
+	}
+}

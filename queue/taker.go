@@ -1,0 +1,123 @@
+package queue
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	randv2 "math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// taker makes one take at a time. Its receipt at each queue has what its last take leased there, so that the repeat of a
+// take without a reply returns the same jobs.
+type taker struct {
+	from     []tap // in the order of the take
+	weighted bool  // the order is drawn for each take, with intN
+	intN     func(int) int
+	drawn    int64 // the take that the order is drawn for
+	call     int64 // of the next take; that of the last one, if that had no reply
+}
+
+// tap is a queue that a taker takes from.
+type tap struct {
+	queue   *Queue
+	receipt string
+	weight  int
+}
+
+func newTaker(sources ...Source) *taker {
+	id, by := rand.Text()[:16], &taker{from: make([]tap, len(sources)), intN: randv2.IntN, drawn: -1}
+	for i, s := range sources {
+		by.from[i] = tap{s.Queue, s.Queue.keys.Receipt(id), max(s.Weight, 1)}
+		by.weighted = by.weighted || s.Weight > 0
+	}
+	return by
+}
+
+// begin writes the queues into p. A repeat has the order of the take that it repeats.
+func (by *taker) begin(p *gen.QueueTakeParams) error {
+	if by.weighted && by.drawn != by.call {
+		by.draw()
+		by.drawn = by.call
+	}
+	p.Queues = make([]gen.QueueTakeQueue, len(by.from))
+	for i, t := range by.from {
+		if lease := t.queue.opts.Lease; lease < time.Millisecond {
+			return &lua.RangeError{Field: "lease", Value: lease.String(), Min: "1ms"}
+		}
+		p.Queues[i] = t.queue.takeQueue(t.receipt)
+	}
+	return nil
+}
+
+// draw puts the queues into a random order: each place goes to one of those left, in proportion to their weights.
+func (by *taker) draw() {
+	left := 0
+	for _, t := range by.from {
+		left += t.weight
+	}
+	for i := range by.from {
+		ticket, at := by.intN(left), i
+		for ; ticket >= by.from[at].weight; at++ {
+			ticket -= by.from[at].weight
+		}
+		left -= by.from[at].weight
+		by.from[i], by.from[at] = by.from[at], by.from[i]
+	}
+}
+
+// wrap puts the names of the queues before an error.
+func (by *taker) wrap(err error) error {
+	names := make([]string, len(by.from))
+	for i, t := range by.from {
+		names[i] = strconv.Quote(t.queue.name)
+	}
+	return fmt.Errorf("luatomic: take from %s: %w", strings.Join(names, ", "), layoutError(err))
+}
+
+// takers are those of Queue.Take that make no take now. The one that was last put back is the next: it may have a take
+// to repeat.
+type takers struct {
+	mu   sync.Mutex
+	idle []*taker
+}
+
+func (ts *takers) get(q *Queue) *taker {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	n := len(ts.idle)
+	if n == 0 {
+		return newTaker(Source{Queue: q})
+	}
+	t := ts.idle[n-1]
+	ts.idle = ts.idle[:n-1]
+	return t
+}
+
+func (ts *takers) put(t *taker) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.idle = append(ts.idle, t)
+}
+
+// returnUnanswered repeats the take that the end of the consumer has cut off, and returns its jobs. It is not repeated:
+// the leases end.
+func (c *consumer) returnUnanswered(work context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), time.Second)
+	defer cancel()
+	ts, err := c.taker.take(ctx, MaxTake, "", 0)
+	if err != nil {
+		return
+	}
+	for i, t := range ts {
+		if len(t.Deliveries) > 0 {
+			_ = c.taker.from[i].queue.Return(ctx, 0, t.Deliveries...)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package rpc_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// callOf is the call of rpc_call with what GivenTo gives.
+func callOf(p gen.RPCDecideParams) gen.RPCCallParams {
+	return gen.RPCCallParams{
+		Nodes: p.Nodes, Record: p.Record, Node: p.Node, Caller: p.Caller, Outbox: p.Outbox, Frame: p.Frame,
+		Notice: p.Notice, Digest: p.Digest, Left: p.Left, Ends: p.Ends, Keep: p.Keep, Shard: p.Shard,
+	}
+}
+
+// A request that the server does not let publish is not recorded: neither by the script of the usual case, nor where it
+// goes on to another node, whose record stays as it was.
+func TestRequestThatCannotBePublishedIsNotRecorded(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	ctx, admin, k := t.Context(), server.Client(), "k"
+	require.NoError(t, scriptcase.Orphaned(ctx, admin, k))
+	require.NoError(t, lab.Subscribe(ctx, t, admin, k+"n"))
+	require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "mute", "on", ">pw", "~*", "resetchannels", "+@all").Err())
+	c := server.Client(func(o *redis.Options) { o.Username, o.Password = "mute", "pw" })
+
+	p := scriptcase.GivenTo(k, "n")
+	p.Again = true
+	before := admin.Get(ctx, p.Record).Val()
+	_, err := gen.RPCDecide(ctx, c, p)
+	require.Error(t, err)
+	require.Equal(t, before, admin.Get(ctx, p.Record).Val(), "it still belongs to its last node")
+	p.Record = "{k}:r:new"
+	_, err = gen.RPCDecide(ctx, c, p)
+	require.Error(t, err)
+	require.Zero(t, admin.Exists(ctx, p.Record).Val())
+	_, err = gen.RPCCall(ctx, c, callOf(p))
+	require.Error(t, err)
+	require.Zero(t, admin.Exists(ctx, p.Record).Val())
+}
+
+// A reply that the server does not store is not published, and the request stays as it was: the node sends it again.
+func TestReplyThatCannotBeStoredIsNotPublished(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	ctx, c, k := t.Context(), server.Client(), "k"
+	require.NoError(t, scriptcase.Asked(ctx, c, k))
+	me := c.Subscribe(ctx, k+k)
+	defer me.Close()
+	require.IsType(t, &redis.Subscription{}, lab.Must(me.Receive(ctx)))
+	p := gen.RPCReplyParams{Record: "{k}:r:1", Node: "n", Attempt: 1, State: "d", Frame: []byte("f"), Outbox: k,
+		Keep: time.Minute}
+	_ = lab.Must(gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: "{k}:none", Node: "n", Attempt: 1, State: "d"})) // it is loaded
+	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "1").Err())
+	before := c.Get(ctx, p.Record).Val()
+	short, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	_, err := gen.RPCReply(short, c, p)
+	require.ErrorContains(t, err, "OOM")
+	require.Equal(t, before, c.Get(ctx, p.Record).Val())
+	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "0").Err())
+	require.Equal(t, gen.RPCReplyResultAccepted, lab.Must(gen.RPCReply(ctx, c, p)))
+	require.Equal(t, "0 0 1\nf", lab.Must(me.ReceiveMessage(ctx)).Payload, "the first that comes")
+	_, err = me.ReceiveTimeout(ctx, 50*time.Millisecond)
+	require.Error(t, err, "and the only one")
+}
+
+// How long a reply stays: as long as the node says, or as long as the request was to be kept.
+func TestReplyStaysAsLongAsItsNodeSays(t *testing.T) {
+	t.Parallel()
+	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	for keep, want := range map[time.Duration]time.Duration{0: time.Hour, time.Minute: time.Minute} {
+		require.NoError(t, scriptcase.Asked(ctx, c, k))
+		record := "{" + k + "}:r:1"
+		require.Equal(t, gen.RPCReplyResultAccepted, lab.Must(gen.RPCReply(ctx, c, gen.RPCReplyParams{
+			Record: record, Node: "n", Attempt: 1, State: "d", Frame: []byte("f"), Outbox: k, Keep: keep,
+		})))
+		require.InDelta(t, want, c.PTTL(ctx, record).Val(), float64(30*time.Second))
+	}
+}
+
+// A large request goes to the next node as a notice, too.
+func TestNextNodeIsNotifiedOfALargeRequest(t *testing.T) {
+	t.Parallel()
+	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	require.NoError(t, scriptcase.Orphaned(ctx, c, k))
+	node := c.Subscribe(ctx, k+"n")
+	defer node.Close()
+	require.IsType(t, &redis.Subscription{}, lab.Must(node.Receive(ctx)))
+	p := scriptcase.GivenTo(k, "n")
+	p.Again, p.Notice = true, []byte("L")
+	require.Equal(t, gen.RPCDecideOutcomeSent, lab.Must(gen.RPCDecide(ctx, c, p)).Outcome)
+	require.Equal(t, "L", lab.Must(node.ReceiveMessage(ctx)).Payload)
+}
+
+// The requests of one script for one node share the check of that node.
+func TestRowsForANodeShareItsCheck(t *testing.T) {
+	t.Parallel()
+	ctx, c, k := t.Context(), luatomictest.StartServer(t).Client(), "k"
+	require.NoError(t, scriptcase.Announced(ctx, c, k))
+	require.NoError(t, lab.Subscribe(ctx, t, c, k+"n"))
+	var keys []string
+	var args []any
+	for i := range 64 {
+		keys = append(keys, "{k}:nodes", "{k}:r:"+strings.Repeat("x", i))
+		args = append(args, "n", "me", k, "f", "", "", "60000", int64(scriptcase.FutureMilli), "3600000", "0")
+	}
+	require.NoError(t, c.ConfigResetStat(ctx).Err())
+	out, err := c.Eval(ctx, *gen.RPCCallScript.Source, keys, args...).Int64Slice()
+	require.NoError(t, err)
+	require.NotContains(t, out, int64(0))
+	calls := lab.CommandCalls(t, c)
+	require.Equal(t, []int{1, 1, 1, 1, 64}, []int{
+		calls["time"], calls["zscore"], calls["pubsub|numsub"], calls["publish"], calls["set"]})
+}
+
+// Names that no bus has are refused before anything is written, so that no record is longer than its readers read.
+func TestScriptsRefuseLongNames(t *testing.T) {
+	t.Parallel()
+	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	long := strings.Repeat("x", 1001)
+	p := scriptcase.GivenTo(k, "n")
+	p.Caller = long
+	find := gen.RPCFindParams{Nodes: p.Nodes, Methods: "{" + k + "}:methods", Method: "x", Caller: long}
+	cast := gen.RPCCastParams{Nodes: p.Nodes, Methods: find.Methods, Method: long, Timeout: time.Minute}
+	join := gen.RPCJoinParams{Nodes: p.Nodes, Methods: find.Methods, About: "{" + k + "}:about",
+		Serves: "{" + k + "}:serves", Node: long, Lease: time.Minute}
+	leave := gen.RPCLeaveParams{Nodes: p.Nodes, Methods: find.Methods, About: join.About, Serves: join.Serves, Node: long}
+	others := scriptcase.GivenTo(k, "n")
+	others.Others = strings.Repeat("x\n", 2001)
+	for name, call := range map[string]func() error{
+		"call":   func() error { _, err := gen.RPCCall(ctx, c, callOf(p)); return err },
+		"decide": func() error { _, err := gen.RPCDecide(ctx, c, p); return err },
+		"others": func() error { _, err := gen.RPCDecide(ctx, c, others); return err },
+		"find":   func() error { _, err := gen.RPCFind(ctx, c, find); return err },
+		"cast":   func() error { _, err := gen.RPCCast(ctx, c, cast); return err },
+		"join":   func() error { _, err := gen.RPCJoin(ctx, c, join); return err },
+		"leave":  func() error { _, err := gen.RPCLeave(ctx, c, leave); return err },
+	} {
+		err := call()
+		require.ErrorContains(t, err, "at most", name)
+		require.NotErrorIs(t, err, lua.ErrTooLarge, "the script itself says so: %s", name)
+	}
+	require.Empty(t, c.Keys(ctx, "{"+k+"}*").Val())
+}

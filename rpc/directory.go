@@ -1,0 +1,298 @@
+package rpc
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// directory is what this caller knows of the nodes: which serve a method, and how busy each is. It may be wrong: the
+// script that gives a request to a node checks that the node lives, and the node refuses what it cannot take.
+type directory struct {
+	mu      sync.Mutex
+	methods map[string]*listing
+	peers   map[string]*peer
+}
+
+// listing are the nodes of one method as they were read.
+type listing struct {
+	peers   []*peer
+	read    time.Time
+	reading bool
+}
+
+// peer is one node as this caller knows it. Its fields are guarded by directory.mu.
+type peer struct {
+	name     string
+	load     int // how busy it said to be, in thousandths
+	inFlight int // calls of this caller
+}
+
+const (
+	// maxOthers is how many candidates a request has besides the first one.
+	maxOthers = 3
+	// fullLoad is the load of a node that refused a call because all its handlers were busy.
+	fullLoad = 1000
+	// ownLoad is how much one call in flight counts, in thousandths.
+	ownLoad = 10
+)
+
+func (d *directory) init() {
+	d.methods, d.peers = make(map[string]*listing), make(map[string]*peer)
+}
+
+// cost is what the choice compares.
+func (p *peer) cost() int { return p.load + ownLoad*p.inFlight }
+
+// choose returns a node for a call and further candidates; none when it knows no node that was not tried. Of two nodes
+// picked at random it takes the one with the lower cost. A call that a node has refused looks at all nodes.
+func (d *directory) choose(method string, tried []string) (node string, others []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := d.methods[method]
+	if l == nil || len(l.peers) == 0 {
+		return "", nil
+	}
+	left := l.peers
+	if len(tried) > 0 {
+		left = slices.DeleteFunc(slices.Clone(left), func(p *peer) bool { return slices.Contains(tried, p.name) })
+		slices.SortFunc(left, func(a, b *peer) int { return a.cost() - b.cost() })
+		for _, p := range left[:min(len(left), 1+maxOthers)] {
+			others = append(others, p.name)
+		}
+		if len(others) == 0 {
+			return "", nil
+		}
+		return others[0], others[1:]
+	}
+	at := rand.IntN(len(left))
+	first := left[at]
+	if len(left) == 1 {
+		return first.name, nil
+	}
+	second := left[(at+1+rand.IntN(len(left)-1))%len(left)]
+	if second.cost() < first.cost() {
+		first, second = second, first
+	}
+	others = append(others, second.name)
+	for i := 0; i < len(left) && len(others) < maxOthers; i++ {
+		if p := left[(at+i)%len(left)]; p != first && p != second {
+			others = append(others, p.name)
+		}
+	}
+	return first.name, others
+}
+
+// byAffinity returns the node that a key belongs to, and the ones that follow it. Where a node comes or goes, only its
+// own keys change their node.
+func (d *directory) byAffinity(method, key string, tried []string) (node string, others []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := d.methods[method]
+	if l == nil {
+		return "", nil
+	}
+	type ranked struct {
+		name string
+		rank uint64
+	}
+	var all []ranked
+	for _, p := range l.peers {
+		if !slices.Contains(tried, p.name) {
+			all = append(all, ranked{p.name, rankOf(key, p.name)})
+		}
+	}
+	slices.SortFunc(all, func(a, b ranked) int {
+		return cmp.Or(cmp.Compare(b.rank, a.rank), strings.Compare(a.name, b.name))
+	})
+	for _, r := range all[:min(len(all), 1+maxOthers)] {
+		others = append(others, r.name)
+	}
+	if len(others) == 0 {
+		return "", nil
+	}
+	return others[0], others[1:]
+}
+
+// rankOf mixes a key and a name: FNV-1a with a final mix, the same in every process.
+func rankOf(key, name string) uint64 {
+	h := uint64(14695981039346656037)
+	for _, s := range [...]string{key, "\x00", name} {
+		for i := range len(s) {
+			h = (h ^ uint64(s[i])) * 1099511628211
+		}
+	}
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	return h ^ h>>33
+}
+
+// countAt counts a call as in flight at a node, and nowhere once it is over.
+func (b *Bus) countAt(w *waiter, node string) {
+	if before, changed := b.pending.count(w, node); changed {
+		b.directory.count(before, -1)
+		b.directory.count(node, 1)
+	}
+}
+
+func (d *directory) count(node string, n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.peers[node]; p != nil {
+		p.inFlight = max(p.inFlight+n, 0)
+	}
+}
+
+// heard notes the load that an answer carries: one more than the thousandths.
+func (d *directory) heard(node string, load uint64) {
+	if load == 0 {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.peers[node]; p != nil {
+		p.load = int(min(load-1, fullLoad))
+	}
+}
+
+// drop forgets that a node serves a method, until the nodes are read again.
+func (d *directory) drop(method string, nodes ...string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if l := d.methods[method]; l != nil {
+		l.peers = slices.DeleteFunc(slices.Clone(l.peers), func(p *peer) bool { return slices.Contains(nodes, p.name) })
+	}
+}
+
+// forget has all nodes read again.
+func (d *directory) forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.methods)
+}
+
+// due reports whether the nodes of a method are to be read again, by the caller that asks.
+func (d *directory) due(method string, age time.Duration) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := d.methods[method]
+	if l == nil || l.reading || time.Since(l.read) < age {
+		return false
+	}
+	l.reading = true
+	return true
+}
+
+// install replaces the nodes of a method by those that can be reached.
+func (d *directory) install(method string, rows []gen.RPCFindRow) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := &listing{read: time.Now()}
+	for _, r := range rows {
+		if r.State != gen.RPCFindStateAlive {
+			continue
+		}
+		p := d.peers[r.Node]
+		if p == nil {
+			p = &peer{name: r.Node}
+			d.peers[r.Node] = p
+		}
+		p.load = int(r.Load)
+		l.peers = append(l.peers, p)
+	}
+	d.methods[method] = l
+	d.prune()
+}
+
+// prune forgets nodes that serve no known method and have no call.
+func (d *directory) prune() {
+	listed := 0
+	for _, l := range d.methods {
+		listed += len(l.peers)
+	}
+	if len(d.peers) <= 2*listed+64 {
+		return
+	}
+	keep := make(map[*peer]bool, listed)
+	for _, l := range d.methods {
+		for _, p := range l.peers {
+			keep[p] = true
+		}
+	}
+	for name, p := range d.peers {
+		if !keep[p] && p.inFlight == 0 {
+			delete(d.peers, name)
+		}
+	}
+}
+
+// pageSize is how many nodes one script lists.
+const pageSize = 500
+
+// find reads the nodes of a method from the server, 500 in a round trip, and notes them.
+func (b *Bus) find(ctx context.Context, method string) ([]gen.RPCFindRow, error) {
+	var all []gen.RPCFindRow
+	after := lua.Opt[string]{}
+	for {
+		rows, err := gen.RPCFind(ctx, b.client, gen.RPCFindParams{
+			Nodes: b.keys.Nodes, Methods: b.keys.Methods, Method: method, After: after,
+			Caller: b.Node(), Outbox: b.keys.Outbox, Shard: b.shard,
+		})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, rows...)
+		if len(rows) < pageSize {
+			break
+		}
+		after = lua.Some(rows[len(rows)-1].Node)
+	}
+	b.directory.install(method, all)
+	return all, nil
+}
+
+// refresh reads the nodes of a method again behind the calls that use them, when they were read a while ago.
+func (b *Bus) refresh(method string) {
+	if !b.directory.due(method, b.opts.Lease/3) {
+		return
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), b.opts.Lease)
+		defer cancel()
+		if _, err := b.find(ctx, method); err != nil {
+			b.report(ctx, fmt.Errorf("luatomic: find nodes of %q on bus %q: %w", method, b.name, err))
+			b.directory.failed(method)
+		}
+	}()
+}
+
+// failed lets a later call read the nodes of a method again.
+func (d *directory) failed(method string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if l := d.methods[method]; l != nil {
+		l.reading, l.read = false, time.Now()
+	}
+}
+
+// reasonOf says why no node of the rows can take a call.
+func reasonOf(rows []gen.RPCFindRow) gen.RPCDecideOutcome {
+	reason := gen.RPCDecideOutcome(0)
+	for _, r := range rows {
+		switch r.State {
+		case gen.RPCFindStateUnreachable:
+			return gen.RPCDecideOutcomeNoSubscriber
+		case gen.RPCFindStateDead:
+			reason = gen.RPCDecideOutcomeNoLease
+		}
+	}
+	return reason
+}

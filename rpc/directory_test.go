@@ -1,0 +1,74 @@
+package rpc_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+// A thousand nodes of a hundred methods each, as their heartbeats announce them. A heartbeat costs as much as without
+// the others, a list has all of them, a gather names each of them once, and a call finds the one that can be reached.
+func TestAThousandNodes(t *testing.T) {
+	t.Parallel()
+	ctx, c := t.Context(), luatomictest.StartServer(t).Client()
+	const nodes = 1000
+	names := make([]string, 100)
+	for i := range names {
+		names[i] = fmt.Sprint("method", i)
+	}
+	names[0] = "echo"
+	beat := gen.RPCJoinParams{
+		Nodes: "rpc:{b}:nodes", About: "rpc:{b}:about", Methods: "rpc:{b}:methods", Serves: "rpc:{b}:serves",
+		Lease: time.Hour, Text: "{}", Outbox: "rpc:{b}:n:", Notice: []byte("P\x02"), Stay: time.Hour, Names: names,
+	}
+	for from := 0; from < nodes; from += 100 {
+		batch := lua.NewBatch(c)
+		for i := range 100 {
+			beat.Node = fmt.Sprintf("node%04d", from+i)
+			gen.RPCJoinIn(batch, beat)
+		}
+		require.NoError(t, batch.Exec(ctx))
+	}
+	require.NoError(t, c.ConfigResetStat(ctx).Err())
+	beat.Stay, beat.Names = 0, nil
+	lab.Must(gen.RPCJoin(ctx, c, beat))
+	total := 0
+	for name, n := range lab.CommandCalls(t, c) {
+		if name != "config|resetstat" && name != "info" {
+			total += n
+		}
+	}
+	require.LessOrEqual(t, total, 12, "commands of a heartbeat")
+
+	live := lab.Serving(t, lab.Echo, c, "b", &rpc.Options{Lease: time.Minute}, lab.Upper)
+	caller := lab.OpenBus(t, c, "b", &rpc.Options{Lease: time.Minute, Timeout: time.Minute})
+	require.NoError(t, caller.Ready(ctx))
+	require.Len(t, lab.Must(caller.Nodes(ctx)), nodes, "as many as it lists at most")
+	answers, unreachable := 0, 0
+	for p, err := range lab.Echo.Gather(ctx, caller, "x") {
+		switch {
+		case err == nil && p.Node == live.Node():
+			answers++
+		case errors.Is(err, rpc.ErrNoResponders):
+			unreachable++
+		default:
+			t.Errorf("%s: %v", p.Node, err)
+		}
+	}
+	require.Equal(t, [2]int{1, nodes}, [2]int{answers, unreachable})
+	sent, err := lab.Echo.CastAll(ctx, caller, "x")
+	require.NoError(t, err)
+	require.Equal(t, 1, sent)
+	out, err := lab.Echo.Call(ctx, caller, "x")
+	require.NoError(t, err)
+	require.Equal(t, "X", out)
+}

@@ -1,0 +1,360 @@
+package rpc_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+// lingering is a connection whose first request for a call leaves the client, is held somewhere, and reaches the server
+// later, when the client has long lost the connection.
+type lingering struct {
+	net.Conn
+	h *heldUp
+}
+
+// heldUp holds the first write that has the digest.
+type heldUp struct {
+	digest  []byte
+	after   time.Duration
+	once    sync.Once
+	dial    func() (net.Conn, error)
+	arrived chan struct{}
+}
+
+func (l *lingering) Write(p []byte) (int, error) {
+	if bytes.Contains(p, l.h.digest) {
+		l.h.once.Do(func() {
+			held := slices.Clone(p)
+			_ = l.Close()
+			time.AfterFunc(l.h.after, func() { l.h.deliver(held) })
+		})
+	}
+	return l.Conn.Write(p)
+}
+
+func (h *heldUp) deliver(held []byte) {
+	defer close(h.arrived)
+	conn, err := h.dial()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	_, _ = conn.Write(held)
+	_, _ = conn.Read(make([]byte, 4096))
+}
+
+func holdUp(t *testing.T, after time.Duration) (*redis.Client, *heldUp) {
+	t.Helper()
+	opts, err := redis.ParseURL(luatomictest.URL(t))
+	require.NoError(t, err)
+	opts.Protocol = 2 // the bytes that are held need no greeting
+	network, addr := opts.Network, opts.Addr
+	h := &heldUp{digest: []byte(gen.RPCCallSHA), after: after, arrived: make(chan struct{})}
+	h.dial = func() (net.Conn, error) { return net.Dial(network, addr) }
+	opts.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn, err := h.dial()
+		if err != nil {
+			return nil, err
+		}
+		return &lingering{conn, h}, nil
+	}
+	c := redis.NewClient(opts)
+	t.Cleanup(func() { _ = c.Close() })
+	return c, h
+}
+
+// A request whose connection breaks is sent again and answered. The first copy arrives later: soon, when the record of
+// the call could have been removed, or after the call's time, when it has expired. It does not run.
+func TestRequestThatLingersDoesNotRunAgain(t *testing.T) {
+	t.Parallel()
+	for name, after := range map[string]time.Duration{"soon": 150 * time.Millisecond, "late": 2500 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+			var ran atomic.Int64
+			lab.Serving(t, lab.Echo, c, name, nil, func(_ context.Context, s string) (string, error) {
+				ran.Add(1)
+				return s, nil
+			})
+			client, h := holdUp(t, after)
+			caller := lab.OpenBus(t, client, name, &rpc.Options{Timeout: time.Second})
+			require.NoError(t, caller.Ready(ctx))
+			for range 300 { // more than are removed in one command
+				_, err := lab.Echo.Call(ctx, caller, "x")
+				require.NoError(t, err)
+			}
+			require.Equal(t, int64(300), ran.Load())
+			<-h.arrived
+			_, err := lab.Echo.Call(ctx, caller, "x")
+			require.NoError(t, err)
+			require.Equal(t, int64(301), ran.Load())
+		})
+	}
+}
+
+// A call with a key runs once while its key is kept, also for other callers, after the deadline
+// of the first one, and where many nodes could run it. Its handler's context lasts longer than the first caller.
+func TestKeyedCallRunsOnceWhateverItsFirstCallerDoes(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	var ran atomic.Int64
+	release := make(chan struct{})
+	for range 2 {
+		lab.Serving(t, lab.Echo, c, name, nil, func(ctx context.Context, s string) (string, error) {
+			n := ran.Add(1)
+			select {
+			case <-release:
+				return fmt.Sprint(s, n), nil
+			case <-ctx.Done():
+				return "", ctx.Err()
+			}
+		})
+	}
+	opts := &rpc.CallOptions{Key: "k"}
+	callers := []*rpc.Bus{lab.OpenBus(t, c, name, nil), lab.OpenBus(t, c, name, nil)}
+	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	require.NoError(t, callers[0].Ready(ctx))
+	_, err := lab.Echo.CallWith(short, callers[0], "x", opts)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	time.Sleep(1300 * time.Millisecond) // longer than the record of a call without a key lives
+	time.AfterFunc(300*time.Millisecond, func() { close(release) })
+	for _, caller := range callers {
+		out, err := lab.Echo.CallWith(ctx, caller, "x", opts)
+		require.NoError(t, err)
+		require.Equal(t, "x1", out)
+	}
+	require.Equal(t, int64(1), ran.Load())
+}
+
+// stopped starts a node whose handler waits for the end of its context, has it called, and stops it in order.
+func stopped(t *testing.T, m rpc.Method[string, string], c *redis.Client, name string, opts *rpc.CallOptions) result {
+	t.Helper()
+	b, err := rpc.NewBus(c, name, &rpc.Options{Grace: -1})
+	require.NoError(t, err)
+	entered := make(chan struct{}, 1)
+	require.NoError(t, m.Serve(b, func(ctx context.Context, _ string) (string, error) {
+		entered <- struct{}{}
+		<-ctx.Done()
+		return "", ctx.Err()
+	}))
+	stop := lab.RunBus(t, b)
+	require.NoError(t, b.Ready(t.Context()))
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
+	done := make(chan result, 1)
+	go func() {
+		out, err := m.CallWith(t.Context(), caller, "x", opts)
+		done <- result{out, err}
+	}()
+	<-entered
+	lab.Serving(t, m, c, name, nil, answering("second"))
+	stop()
+	return <-done
+}
+
+// A node that stops in order is no worse than one that is killed: an idempotent call goes to another node, any other is
+// lost. The end of the handler's context is never the outcome, and is not kept as that of a key.
+func TestOrderlyStopHandsOver(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	again := rpc.NewMethod[string, string]("again").Idempotent()
+	out := stopped(t, again, c, name, nil)
+	require.NoError(t, out.err)
+	require.Equal(t, "second", out.out)
+	out = stopped(t, lab.Echo, c, name, nil)
+	require.ErrorIs(t, out.err, rpc.ErrNodeLost)
+
+	key := &rpc.CallOptions{Key: "k"}
+	out = stopped(t, rpc.NewMethod[string, string]("keyed"), c, name, key)
+	require.ErrorIs(t, out.err, rpc.ErrNodeLost)
+	caller := lab.OpenBus(t, c, name, nil)
+	_, err := rpc.NewMethod[string, string]("keyed").CallWith(ctx, caller, "x", key)
+	require.ErrorIs(t, err, rpc.ErrNodeLost, "it may have run, so it does not run while the key is kept")
+	out = stopped(t, rpc.NewMethod[string, string]("keyed again").Idempotent(), c, name, key)
+	require.NoError(t, out.err)
+	require.Equal(t, "second", out.out)
+}
+
+// Any number of dead nodes hides no live one: neither those that the server lists, nor those that die when the caller
+// has listed them.
+func TestDeadNodesHideNoLiveOne(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	const live, dead = 4, 1000
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
+	for range live {
+		lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
+	}
+	nodes, methods, serves := make([]redis.Z, dead), make([]redis.Z, dead), make(map[string]string)
+	for i := range nodes {
+		node := fmt.Sprintf("%d-killed", i)
+		nodes[i] = redis.Z{Score: lab.Future, Member: node}
+		methods[i] = redis.Z{Member: "echo\x00" + node}
+		serves[node+"\x000"] = "echo"
+	}
+	kill := func(n int) {
+		for i := range nodes[:n] {
+			nodes[i].Score = 1
+		}
+		require.NoError(t, c.ZAdd(ctx, "rpc:{"+name+"}:nodes", nodes[:n]...).Err())
+		require.NoError(t, c.ZAdd(ctx, "rpc:{"+name+"}:methods", methods[:n]...).Err())
+		require.NoError(t, c.HSet(ctx, "rpc:{"+name+"}:serves", serves).Err())
+	}
+	for _, n := range []int{8, 24, 100, dead} {
+		kill(n)
+		_, err := lab.Echo.Call(ctx, caller, "x")
+		require.NoError(t, err, n)
+		kill(n)
+		answers := 0
+		for _, err := range lab.Echo.Gather(ctx, caller, "x") {
+			require.NoError(t, err)
+			answers++
+		}
+		require.Equal(t, live, answers)
+		kill(n)
+		sent, err := lab.Echo.CastAll(ctx, caller, "x")
+		require.NoError(t, err)
+		require.Equal(t, live, sent)
+		kill(n)
+		require.NoError(t, lab.Echo.Cast(ctx, caller, "x"))
+	}
+	luatomictest.Eventually(t, 30*time.Second, "the dead leave nothing behind", func() bool {
+		return c.ZCard(ctx, "rpc:{"+name+"}:methods").Val() == live
+	})
+}
+
+// A node that is full refuses, and an idle one gets the call.
+func TestNoCallIsRefusedWhileANodeIsIdle(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	release := make(chan struct{})
+	var full atomic.Int64
+	for range 3 {
+		b := lab.Serving(t, lab.Echo, c, name, &rpc.Options{Concurrency: 1, Lease: time.Minute}, lab.Upper)
+		require.NoError(t, hold.Serve(b, func(context.Context, string) (string, error) {
+			full.Add(1)
+			<-release
+			return "", nil
+		}))
+	}
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
+	luatomictest.Eventually(t, 20*time.Second, "the method is announced", func() bool {
+		return c.ZCard(ctx, "rpc:{"+name+"}:methods").Val() == 6
+	})
+	first, second := startCall(t, hold, caller, ""), startCall(t, hold, caller, "")
+	luatomictest.Eventually(t, 20*time.Second, "two are full", func() bool { return full.Load() == 2 })
+	for range 500 {
+		out, err := lab.Echo.Call(ctx, caller, "x")
+		require.NoError(t, err)
+		require.Equal(t, "X", out)
+	}
+	third := startCall(t, hold, caller, "")
+	luatomictest.Eventually(t, 20*time.Second, "all are full", func() bool { return full.Load() == 3 })
+	_, err := lab.Echo.Call(ctx, caller, "x")
+	require.ErrorIs(t, err, rpc.ErrOverloaded)
+	var remote *rpc.RemoteError
+	require.ErrorAs(t, err, &remote)
+	require.NotEmpty(t, remote.Node)
+	close(release)
+	for _, done := range []<-chan result{first, second, third} {
+		require.NoError(t, (<-done).err)
+	}
+	require.Equal(t, int64(3), full.Load(), "what a node refused ran once")
+}
+
+// One caller, and few calls at a time: the nodes share them.
+func TestFewCallsSpreadOverIdleNodes(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	var ran [5]atomic.Int64
+	for i := range ran {
+		lab.Serving(t, lab.Echo, c, name, nil, func(context.Context, string) (string, error) {
+			ran[i].Add(1)
+			return "", nil
+		})
+	}
+	caller := lab.OpenBus(t, c, name, nil)
+	for range 500 {
+		_, err := lab.Echo.Call(t.Context(), caller, "")
+		require.NoError(t, err)
+	}
+	for i := range ran {
+		require.Greater(t, ran[i].Load(), int64(40), "node %d", i)
+	}
+}
+
+// Redis loses the record of a call. No reply can be accepted any more, so the call is lost then, and not at its
+// deadline.
+func TestCallWhoseRecordIsLostEnds(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	entered, release := make(chan struct{}), make(chan struct{})
+	lab.Serving(t, lab.Echo, c, name, nil, func(context.Context, string) (string, error) {
+		close(entered)
+		<-release
+		return "", nil
+	})
+	defer close(release)
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Lease: 600 * time.Millisecond, Timeout: time.Minute})
+	called := startCall(t, lab.Echo, caller, "x")
+	<-entered
+	luatomictest.Eventually(t, 10*time.Second, "the call knows its node", func() bool {
+		return c.Del(ctx, "rpc:{"+name+"}:r:"+caller.Node()+".1").Val() == 1
+	})
+	start := time.Now()
+	out := <-called
+	require.ErrorIs(t, out.err, rpc.ErrNodeLost)
+	require.ErrorContains(t, out.err, "its record is lost")
+	require.Less(t, time.Since(start), 30*time.Second)
+}
+
+// Many processes wait for one key. Each gets its result when it is there.
+func TestManyCallersOfOneKey(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	release := make(chan struct{})
+	var ran atomic.Int64
+	lab.Serving(t, lab.Echo, c, name, nil, func(context.Context, string) (string, error) {
+		ran.Add(1)
+		<-release
+		return "result", nil
+	})
+	const callers = 40
+	record := "rpc:{" + name + "}:r:k4:echo:keyK"
+	results := make(chan error, callers)
+	for range callers {
+		b := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute, Lease: time.Minute})
+		go func() {
+			out, err := lab.Echo.CallWith(ctx, b, "x", &rpc.CallOptions{Key: "key"})
+			if err == nil && out != "result" {
+				err = fmt.Errorf("got %q", out)
+			}
+			results <- err
+		}()
+	}
+	luatomictest.Eventually(t, 20*time.Second, "all wait", func() bool {
+		return bytes.Count([]byte(c.Get(ctx, record).Val()), []byte("\t")) == callers
+	})
+	start := time.Now()
+	close(release)
+	for range callers {
+		require.NoError(t, <-results)
+	}
+	require.Less(t, time.Since(start), 15*time.Second, "a third of a lease")
+	require.Equal(t, int64(1), ran.Load())
+}

@@ -1,0 +1,178 @@
+package rpc
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/notify"
+)
+
+// link is the subscription of this process to its own channel and to that of all, on the connection that it shares with
+// all else on the client. In a cluster the channels are sharded, and the link follows their slot.
+type link struct {
+	since atomic.Int64 // when both channels were confirmed, UnixNano; 0: they are not
+	moved atomic.Int64 // when they were first confirmed at another server than before
+
+	mu        sync.Mutex
+	hub       *notify.Hub // nil where no Run is
+	broken    chan error  // filled when the server of the link is in doubt
+	channels  [2]string
+	confirmed [2]bool
+	at        string // the server of the last confirmed subscription
+}
+
+// lastLink is the longest delay before the link looks for its server again. It is short, because callers wait for the
+// messages that were missed.
+const lastLink = 100 * time.Millisecond
+
+// run keeps the link until ctx ends. up is called when both channels are confirmed, the first time and after each
+// break, down when the link breaks or cannot be opened.
+func (l *link) run(
+	ctx context.Context, client redis.UniversalClient, shard bool, up func(), down func(error), message func(string),
+) {
+	h, broken := notify.NewHub(client), make(chan error, 1)
+	h.Shard = shard
+	h.Message = func(_, payload string) { message(payload) }
+	confirmed := func(channel string, again bool) {
+		if l.confirm(channel, h.Server(channel), again) {
+			up()
+		}
+	}
+	h.Confirmed = confirmed
+	h.Lost = func(channel string, err error) {
+		if l.lose(channel) {
+			suspect(broken, err)
+		}
+	}
+	l.use(h, broken)
+	defer func() {
+		l.use(nil, nil)
+		h.Close()
+	}()
+	l.keep(ctx, client, h, confirmed, down)
+}
+
+func suspect(broken chan<- error, err error) {
+	select {
+	case broken <- err:
+	default:
+	}
+}
+
+// keep subscribes to both channels, and again where that fails or ends.
+func (l *link) keep(
+	ctx context.Context, client redis.UniversalClient, h *notify.Hub, confirmed func(string, bool), down func(error),
+) {
+	retry := clock.Backoff{First: 10 * time.Millisecond, Last: lastLink}
+	subscribe := h.Subscribe
+	for ctx.Err() == nil {
+		var err error
+		for _, channel := range l.channels {
+			if failed := subscribe(ctx, channel); failed != nil {
+				err = failed
+			} else if h.Subscribed(channel) { // another bus on the client may have subscribed to it before
+				confirmed(channel, false)
+			}
+		}
+		subscribe = h.Follow
+		if err == nil {
+			retry.Reset()
+			select {
+			case <-ctx.Done():
+				return
+			case err = <-l.broken:
+				l.doubt()
+			}
+		}
+		if err != nil {
+			down(err)
+		}
+		clock.Sleep(ctx, retry.Next())
+		nodes.Reload(ctx, client) // the slot may have moved
+	}
+}
+
+// use notes the hub of a Run. Nothing is confirmed yet.
+func (l *link) use(h *notify.Hub, broken chan error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hub, l.broken, l.confirmed = h, broken, [2]bool{}
+	l.since.Store(0)
+}
+
+// confirm notes a channel that is subscribed, again if messages may be lost. It reports whether both are since now.
+func (l *link) confirm(channel, server string, again bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.confirmed
+	for i, c := range l.channels {
+		l.confirmed[i] = l.confirmed[i] || c == channel
+	}
+	if l.confirmed != [2]bool{true, true} || before == l.confirmed && !again {
+		return false
+	}
+	now := time.Now().UnixNano()
+	if l.at != "" && l.at != server {
+		l.moved.Store(now)
+	}
+	l.at = server
+	l.since.Store(now)
+	return true
+}
+
+// lose notes a channel that is not subscribed. It reports true for the first one.
+func (l *link) lose(channel string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, c := range l.channels {
+		if c == channel {
+			l.confirmed[i] = false
+		}
+	}
+	l.since.Store(0)
+	return channel == l.channels[0]
+}
+
+// doubt notes that neither channel is known to be subscribed where its messages are published, until that is confirmed
+// again: the slot may have moved, and the connection to its former server may still be good.
+func (l *link) doubt() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.confirmed = [2]bool{}
+	l.since.Store(0)
+}
+
+// replace looks for the server again and replaces the connection: for one that is silent, or whose server does not get
+// the messages any more. It returns false where the connection was replaced less than a second ago.
+func (l *link) replace() bool {
+	l.mu.Lock()
+	h, broken := l.hub, l.broken
+	l.mu.Unlock()
+	if h == nil {
+		return true
+	}
+	suspect(broken, nil)
+	return h.Reconnect(l.channels[0])
+}
+
+// age is how long both channels have been confirmed; 0 if they are not.
+func (l *link) age() time.Duration { return sinceNano(&l.since) }
+
+// movedWithin reports whether the link changed to another server within the time, or is down.
+func (l *link) movedWithin(d time.Duration) bool {
+	return l.since.Load() == 0 || l.moved.Load() != 0 && sinceNano(&l.moved) < d
+}
+
+func sinceNano(t *atomic.Int64) time.Duration {
+	at := t.Load()
+	if at == 0 {
+		return 0
+	}
+	return time.Since(time.Unix(0, at))
+}
