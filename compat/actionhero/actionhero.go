@@ -60,7 +60,8 @@ var (
 	ErrRemote = errors.New("actionhero: unknown remote error")
 	// ErrUndeclared reports that the method is not in Options.Methods, or has another number of arguments. In the
 	// callback era no other call is sent: it would end the processes of the nodes.
-	ErrUndeclared = errors.New("actionhero: method is not declared in Options.Methods, or with another number of arguments")
+	ErrUndeclared = errors.New(
+		"actionhero: method is not declared in Options.Methods, or with another number of arguments")
 	// ErrBadName reports that ActionHero misreads a name, or fails on it.
 	ErrBadName = errors.New("actionhero: bad name")
 	// ErrNotRunning reports that the node's Run is not running or not yet connected.
@@ -76,7 +77,8 @@ type LockedError struct {
 
 func (e *LockedError) Error() string {
 	if e.Remaining < 0 {
-		return fmt.Sprintf("%v: %q by %s, without an end; delete the lock if that process is dead", ErrLocked, e.Key, e.Holder)
+		return fmt.Sprintf("%v: %q by %s, without an end; delete the lock if that process is dead",
+			ErrLocked, e.Key, e.Holder)
 	}
 	return fmt.Sprintf("%v: %q by %s, for %v more", ErrLocked, e.Key, e.Holder, e.Remaining)
 }

@@ -54,7 +54,8 @@ func (p *pingPong) call(ctx context.Context, text string) error {
 // size on the same kind of connections.
 func BenchmarkCall(b *testing.B) {
 	client, ch := luatomictest.Client(b), luatomictest.Namespace(b)
-	server, caller := actionhero.NewNode(client, &actionhero.Options{Channel: ch, OnError: func(err error) { b.Error(err) }}), actionhero.NewNode(client, &actionhero.Options{Channel: ch})
+	server := actionhero.NewNode(client, &actionhero.Options{Channel: ch, OnError: func(err error) { b.Error(err) }})
+	caller := actionhero.NewNode(client, &actionhero.Options{Channel: ch})
 	alone := actionhero.NewNode(client, &actionhero.Options{Channel: ch + "-alone"})
 	for _, n := range []*actionhero.Node{server, caller, alone} {
 		runNode(b, n)
@@ -109,7 +110,8 @@ func BenchmarkCache(b *testing.B) {
 	client, ns := luatomictest.Client(b), luatomictest.Namespace(b)
 	c, ctx := newCache(client, ns, "me", nil), b.Context()
 	lock, item, value := ns+":lock:k", ns+":cache:k", map[string]string{"text": strings.Repeat("x", 300)}
-	encoded := `{"value":{"text":"` + strings.Repeat("x", 300) + `"},"expireTimestamp":null,"createdAt":1795273331196,"readAt":null}`
+	encoded := `{"value":{"text":"` + strings.Repeat("x", 300) +
+		`"},"expireTimestamp":null,"createdAt":1795273331196,"readAt":null}`
 	for _, bench := range []struct {
 		name string
 		run  func() error

@@ -56,6 +56,7 @@ type CacheOptions struct {
 type Cache struct {
 	client lua.Client
 	opts   CacheOptions
+	ends   ends
 }
 
 // NewCache returns the cache on the client; nil options mean the defaults. Nothing is sent.
@@ -139,9 +140,10 @@ func remaining(d time.Duration) time.Duration {
 }
 
 // Lock acquires the lock of the key for ttl, 0 for LockDuration; ttl is rounded up to whole seconds, as ActionHero
-// does. It does not wait. It reports whether this call holds the lock: false where another owner has it, and, with
-// Deny, where this Cache's own name has it. A lock of this name without a TTL is acquired: the process that set it
-// has died.
+// does, less EndMargin. It does not wait. It reports whether this call holds the lock: false where another owner has
+// it, and, with Deny, where this Cache's own name has it. A lock of this name without a TTL is acquired: the process
+// that set it has died. A lock that this Cache took and whose end another process has changed is not: a process of
+// ActionHero up to 17 may be inside.
 //
 // One call, one write that sets the value and the TTL. After a lost reply the error is lua.ErrOutcomeUnknown: the
 // lock may be held until ttl is over, or until Unlock.
@@ -151,14 +153,20 @@ func (c *Cache) Lock(ctx context.Context, key string, ttl time.Duration) (bool, 
 	}
 	r, err := script.CacheLock(ctx, c.client, script.CacheLockParams{
 		Lock: c.lock(key), Name: c.opts.LockName, TTL: wholeSeconds(ttl), Refresh: c.opts.Relock == Refresh,
+		Known: c.ends.of(key),
 	})
 	if err != nil {
+		c.ends.forget(key) // the call may have changed it
 		return false, fmt.Errorf("actionhero: %w", err)
 	}
 	switch r.State {
-	case script.CacheLockStateHeld, script.CacheLockStateOwn:
+	case script.CacheLockStateHeld:
+		c.ends.forget(key)
+		return false, nil
+	case script.CacheLockStateOwn, script.CacheLockStateShared:
 		return false, nil
 	}
+	c.ends.set(key, r.Ends, r.Remaining)
 	return true, nil
 }
 
@@ -167,15 +175,23 @@ func wholeSeconds(d time.Duration) time.Duration {
 }
 
 // Unlock deletes the lock of the key if it has this Cache's name, and reports whether the key is free: true too where
-// it was not locked, as in ActionHero; false where another owner has it.
+// it was not locked, as in ActionHero; false where another owner has it. A lock that this Cache took and whose end
+// another process has changed is left alone until that end, and the result is false: a process of ActionHero up to 17
+// may be inside.
 //
 // One call. After a lost reply the error is lua.ErrOutcomeUnknown. Retry, unless another caller of the same name may
 // have locked the key since.
 func (c *Cache) Unlock(ctx context.Context, key string) (bool, error) {
-	r, err := script.CacheUnlock(ctx, c.client, script.CacheUnlockParams{Lock: c.lock(key), Name: c.opts.LockName})
+	r, err := script.CacheUnlock(ctx, c.client, script.CacheUnlockParams{
+		Lock: c.lock(key), Name: c.opts.LockName, Known: c.ends.of(key),
+	})
 	if err != nil {
 		return false, fmt.Errorf("actionhero: %w", err)
 	}
+	if r.State == script.CacheUnlockStateShared {
+		return false, nil
+	}
+	c.ends.forget(key)
 	return r.State != script.CacheUnlockStateHeld, nil
 }
 

@@ -116,7 +116,9 @@ func (n *Node) DoCluster(ctx context.Context, method string, args []any, connect
 // and no error. Where no other node is subscribed, it returns ErrNoResponders.
 //
 // A node that failed has no response, or in the callback era one with an Err.
-func (n *Node) Gather(ctx context.Context, method string, args []any, connectionID string, window time.Duration) (map[string]*Response, error) {
+func (n *Node) Gather(
+	ctx context.Context, method string, args []any, connectionID string, window time.Duration,
+) (map[string]*Response, error) {
 	all := make(map[string]*Response)
 	err := n.do(ctx, method, args, connectionID, window, func(came []*Response, can int) (bool, error) {
 		if can == 0 {
@@ -134,13 +136,33 @@ func (n *Node) Gather(ctx context.Context, method string, args []any, connection
 	return all, nil
 }
 
+// Cast calls a method on all nodes, or on the node that has the connection, and waits for no response, as doCluster
+// does without a callback. args are those of DoCluster. One PUBLISH, at most once; Run need not be running. The error
+// is ErrNoResponders where no process is subscribed, ErrUndeclared or ErrBadName; no error does not mean that a node
+// ran the method.
+func (n *Node) Cast(ctx context.Context, method string, args []any, connectionID string) error {
+	text, _, err := n.request(method, args, connectionID)
+	if err != nil {
+		return err
+	}
+	n.counts.calls.Add(1)
+	receivers, err := n.publish(ctx, text)
+	if err == nil && receivers == 0 && n.counted {
+		err = fmt.Errorf("%w: %q", ErrNoResponders, method)
+	}
+	return err
+}
+
 // windowError reports that the window is over, and the error of PUBLISH if it failed.
 type windowError struct{ publish error }
 
 func (e *windowError) Error() string { return "the time is over" }
 
 // do makes a call, and evaluates complete after each change.
-func (n *Node) do(ctx context.Context, method string, args []any, connectionID string, window time.Duration, complete func(came []*Response, can int) (bool, error)) error {
+func (n *Node) do(
+	ctx context.Context, method string, args []any, connectionID string, window time.Duration,
+	complete func(came []*Response, can int) (bool, error),
+) error {
 	text, id, err := n.request(method, args, connectionID)
 	if err != nil {
 		return err
@@ -214,11 +236,11 @@ func (n *Node) waitReady(ctx context.Context) (leave func(), err error) {
 	hub := n.hub
 	n.mu.Unlock()
 	for {
-		err := hub.Join(ctx, n.opts.Channel)
+		err := hub.Subscribe(ctx, n.opts.Channel)
 		if err == nil {
-			return func() { hub.Leave(n.opts.Channel) }, nil
+			return func() { hub.Unsubscribe(n.opts.Channel) }, nil
 		}
-		hub.Leave(n.opts.Channel)
+		hub.Unsubscribe(n.opts.Channel)
 		if errors.Is(err, notify.ErrClosed) || !clock.Sleep(ctx, 20*time.Millisecond) {
 			return nil, fmt.Errorf("%w (%w)", ErrNotRunning, err)
 		}

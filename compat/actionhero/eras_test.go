@@ -22,7 +22,9 @@ func TestFailuresAreAnswersInTheCallbackEra(t *testing.T) {
 	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
 	opts := &actionhero.Options{Era: actionhero.Callback, Methods: map[string]int{"api.fails": 0}}
 	a, b := newNode(t, client, ch, opts), newNode(t, client, ch, opts)
-	require.NoError(t, b.Handle("api.fails", func(context.Context, *actionhero.Request) (any, error) { return nil, errors.New("no") }))
+	require.NoError(t, b.Handle("api.fails", func(context.Context, *actionhero.Request) (any, error) {
+		return nil, errors.New("no")
+	}))
 	_, err := a.DoCluster(t.Context(), "api.fails", nil, "")
 	require.ErrorIs(t, err, actionhero.ErrRemote)
 }
@@ -31,7 +33,8 @@ func TestACallHasBothIDsAndAList(t *testing.T) {
 	t.Parallel()
 	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
 	p := newTap(t, client, ch, responses("old", "requestId", `["v",null]`))
-	n := newNode(t, client, ch, &actionhero.Options{ServerID: "go", Era: actionhero.Callback, Methods: map[string]int{"api.x": 0}})
+	n := newNode(t, client, ch, &actionhero.Options{ServerID: "go", Era: actionhero.Callback,
+		Methods: map[string]int{"api.x": 0}})
 	r, err := n.DoCluster(t.Context(), "api.x", nil, "")
 	require.NoError(t, err)
 	require.Equal(t, `["v",null]`, string(r.Raw))
@@ -45,8 +48,9 @@ func TestACallHasBothIDsAndAList(t *testing.T) {
 	require.Nil(t, m.ConnectionID)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	require.Equal(t, `{"messageType":"do","serverId":"go","serverToken":"change-me","requestId":"`+m.RequestID+`","messageId":"`+m.RequestID+
-		`","method":"api.x","connectionId":null,"args":[]}`, p.received[0])
+	require.Equal(t, `{"messageType":"do","serverId":"go","serverToken":"change-me",`+
+		`"requestId":"`+m.RequestID+`","messageId":"`+m.RequestID+`",`+
+		`"method":"api.x","connectionId":null,"args":[]}`, p.received[0])
 }
 
 // In the callback era a call of a method that a node does not have ends its process.
@@ -82,9 +86,12 @@ func TestOldCallersGetLists(t *testing.T) {
 	}
 	for name, h := range handlers {
 		require.NoError(t, n.Handle("api."+name, h))
-		p.say(`{"messageType":"do","serverToken":"change-me","requestId":"` + name + `","method":"api.` + name + `","connectionId":null,"args":[]}`)
+		p.say(`{"messageType":"do","serverToken":"change-me","requestId":"` + name + `","method":"api.` + name +
+			`","connectionId":null,"args":[]}`)
 	}
-	want := map[string]string{"number": `[3]`, "text": `["x"]`, "fails": `[{}]`, "panics": `[{}]`, "weird": `[{}]`, "raw": `[{}]`}
+	want := map[string]string{
+		"number": `[3]`, "text": `["x"]`, "fails": `[{}]`, "panics": `[{}]`, "weird": `[{}]`, "raw": `[{}]`,
+	}
 	for _, m := range p.all("doResponse", len(handlers)) {
 		require.Equal(t, want[m.RequestID], string(m.Response), m.RequestID)
 		require.Empty(t, m.MessageID)
@@ -102,7 +109,9 @@ func TestFailuresAreSilentInThePromiseEra(t *testing.T) {
 		defer mu.Unlock()
 		reported = append(reported, err.Error())
 	}})
-	require.NoError(t, n.Handle("api.fails", func(context.Context, *actionhero.Request) (any, error) { return nil, errors.New("no") }))
+	require.NoError(t, n.Handle("api.fails", func(context.Context, *actionhero.Request) (any, error) {
+		return nil, errors.New("no")
+	}))
 	newTap(t, client, ch, nil)
 	_, err := n.DoCluster(t.Context(), "api.fails", nil, "")
 	require.ErrorIs(t, err, actionhero.ErrTimeout)

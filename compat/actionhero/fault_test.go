@@ -163,7 +163,9 @@ func TestTooManyHandlersAreShed(t *testing.T) {
 	for range 5 {
 		p.say(`{"messageType":"do","serverToken":"change-me","messageId":"1","method":"api.slow","args":[]}`)
 	}
-	luatomictest.Eventually(t, 20*time.Second, "three shed, two running", func() bool { return n.Stats().Shed == 3 && running.Load() == 2 })
+	luatomictest.Eventually(t, 20*time.Second, "three shed, two running", func() bool {
+		return n.Stats().Shed == 3 && running.Load() == 2
+	})
 	close(release)
 	p.all("doResponse", 2)
 }
@@ -184,7 +186,8 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}))
-	require.NoError(t, client.Publish(t.Context(), ch, `{"messageType":"do","serverToken":"change-me","messageId":"1","method":"api.wait"}`).Err())
+	require.NoError(t, client.Publish(t.Context(), ch,
+		`{"messageType":"do","serverToken":"change-me","messageId":"1","method":"api.wait"}`).Err())
 	luatomictest.Eventually(t, 20*time.Second, "the handler runs", handled.Load)
 	stop(reason)
 	select {
@@ -208,14 +211,18 @@ func TestANodeThatDoesNotRun(t *testing.T) {
 	require.ErrorIs(t, err, actionhero.ErrNotRunning)
 	require.False(t, n.Connected())
 	require.NoError(t, n.Publish(t.Context(), "x", nil))
-	require.NoError(t, n.Chat(t.Context(), actionhero.ChatMessage{Room: "r", ConnectionID: "c", Message: "hi", SentAt: time.UnixMilli(5)}))
+	require.NoError(t, n.Chat(t.Context(),
+		actionhero.ChatMessage{Room: "r", ConnectionID: "c", Message: "hi", SentAt: time.UnixMilli(5)}))
 	p.all("chat", 1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	require.Equal(t, `{"messageType":"chat","serverToken":"change-me","serverId":"`+n.ServerID()+`","message":"hi","sentAt":5,"connection":{"id":"c","room":"r"}}`, p.received[1])
+	require.Equal(t,
+		`{"messageType":"chat","serverToken":"change-me","serverId":"`+n.ServerID()+`","message":"hi","sentAt":5,`+
+			`"connection":{"id":"c","room":"r"}}`, p.received[1])
 	chat, err := actionhero.ParseChat(actionhero.Message{Raw: json.RawMessage(p.received[1])})
 	require.NoError(t, err)
-	require.Equal(t, actionhero.ChatMessage{Room: "r", ConnectionID: "c", Message: json.RawMessage(`"hi"`), SentAt: time.UnixMilli(5)}, chat)
+	require.Equal(t, actionhero.ChatMessage{
+		Room: "r", ConnectionID: "c", Message: json.RawMessage(`"hi"`), SentAt: time.UnixMilli(5)}, chat)
 }
 
 func TestRunKeepsTryingToSubscribe(t *testing.T) {
@@ -223,7 +230,9 @@ func TestRunKeepsTryingToSubscribe(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
 	var errs atomic.Int64
-	n := actionhero.NewNode(client, &actionhero.Options{Timeout: 50 * time.Millisecond, OnError: func(error) { errs.Add(1) }})
+	n := actionhero.NewNode(client, &actionhero.Options{Timeout: 50 * time.Millisecond, OnError: func(error) {
+		errs.Add(1)
+	}})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- n.Run(ctx) }()

@@ -53,7 +53,8 @@ func locks(t *testing.T, c *cluster) {
 	ok, err := same.Lock(ctx, key, time.Minute)
 	require.NoError(t, err)
 	require.True(t, ok)
-	require.Equal(t, c.relock == actionhero.Refresh, c.a.ask(request{"op": "lock", "key": key, "ttl": 60000}).OK, "relock: refresh up to 17, deny from 18 on")
+	require.Equal(t, c.relock == actionhero.Refresh, c.a.ask(request{"op": "lock", "key": key, "ttl": 60000}).OK,
+		"relock: refresh up to 17, deny from 18 on")
 	require.Equal(t, true, c.a.ask(request{"op": "unlock", "key": key}).OK)
 }
 
@@ -80,7 +81,11 @@ func lockWindow(t *testing.T, c *cluster) {
 func contention(t *testing.T, c *cluster) {
 	const rounds = 60
 	ctx := t.Context()
-	want := request{"op": "contend", "key": "busy", "witness": "inside", "rounds": rounds, "ttl": 20000}
+	ttl := 20 * time.Second
+	if c.era == actionhero.Callback {
+		ttl = time.Second // Go leaves a lock whose end a process has changed until that end
+	}
+	want := request{"op": "contend", "key": "busy", "witness": "inside", "rounds": rounds, "ttl": ttl.Milliseconds()}
 	c.a.Send(want)
 	c.b.Send(want)
 	type result struct {
@@ -94,7 +99,7 @@ func contention(t *testing.T, c *cluster) {
 			cache := c.cache(name)
 			for n := 0; n < rounds && r.err == nil; {
 				var ok bool
-				if ok, r.err = cache.Lock(ctx, "busy", 20*time.Second); !ok {
+				if ok, r.err = cache.Lock(ctx, "busy", ttl); !ok {
 					time.Sleep(time.Millisecond)
 					continue
 				}
@@ -134,7 +139,8 @@ var times = regexp.MustCompile(`\d{13}`)
 func items(t *testing.T, c *cluster) {
 	cache, ctx := c.cache("go"), t.Context()
 	for _, value := range []string{
-		`"text <&> ü"`, `{"b":[],"a":{},"n":1.5}`, `[1,null,"x"]`, `0`, `null`, `{"expireTimestamp":null,"createdAt":1,"readAt":null}`,
+		`"text <&> ü"`, `{"b":[],"a":{},"n":1.5}`, `[1,null,"x"]`, `0`, `null`,
+		`{"expireTimestamp":null,"createdAt":1,"readAt":null}`,
 		`"\"expireTimestamp\":1,\"createdAt\":1,\"readAt\":1}"`,
 	} {
 		for _, ttl := range []time.Duration{0, 60_500 * time.Millisecond} {
@@ -217,7 +223,8 @@ func lockedItems(t *testing.T, c *cluster) {
 	require.NoError(t, err)
 	require.True(t, ok)
 	for _, r := range []request{
-		{"op": "save", "key": "guarded", "value": "theirs"}, {"op": "load", "key": "guarded"}, {"op": "destroy", "key": "guarded"},
+		{"op": "save", "key": "guarded", "value": "theirs"}, {"op": "load", "key": "guarded"},
+		{"op": "destroy", "key": "guarded"},
 	} {
 		require.Regexp(t, "(?i)object ?locked", c.a.try(r).Error)
 	}

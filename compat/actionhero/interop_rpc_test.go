@@ -171,9 +171,13 @@ func timeouts(t *testing.T, c *cluster) {
 
 func tokens(t *testing.T, c *cluster) {
 	n := c.run(t, &actionhero.Options{Timeout: time.Second, ServerToken: "wrong"})
-	require.NoError(t, n.Handle("api.t.echo", func(context.Context, *actionhero.Request) (any, error) { return "mine", nil }))
+	require.NoError(t, n.Handle("api.t.echo", func(context.Context, *actionhero.Request) (any, error) {
+		return "mine", nil
+	}))
 	require.Equal(t, "hi", decoded[string](t, c.call(t, "api.t.echo", "hi")))
-	luatomictest.Eventually(t, 20*time.Second, "messages of the other processes", func() bool { return n.Stats().BadToken > 0 })
+	luatomictest.Eventually(t, 20*time.Second, "messages of the other processes", func() bool {
+		return n.Stats().BadToken > 0
+	})
 	require.Zero(t, n.Stats().Served)
 	require.NoError(t, n.Handle("api.t.echo", nil))
 	_, err := n.DoCluster(t.Context(), "api.t.echo", []any{"hi"}, "")
@@ -206,10 +210,12 @@ func messages(t *testing.T, c *cluster) {
 		got = append(got, c.a.ask(request{"op": "received"}).Received...)
 		return len(got) == 2
 	})
-	require.Equal(t, `{"messageType":"custom","serverToken":"tok-interop","serverId":"node-Go","n":1,"text":"<a>"}`, string(got[0]))
+	require.Equal(t, `{"messageType":"custom","serverToken":"tok-interop","serverId":"node-Go","n":1,"text":"<a>"}`,
+		string(got[0]))
 	require.Contains(t, string(got[1]), `"connection":{"id":0,"room":"lobby"}`)
 
-	c.a.ask(request{"op": "message", "payload": request{"messageType": "custom", "serverToken": token, "serverId": "node-A", "n": 2}})
+	c.a.ask(request{"op": "message", "payload": request{
+		"messageType": "custom", "serverToken": token, "serverId": "node-A", "n": 2}})
 	c.a.ask(request{"op": "chat", "room": "lobby", "message": "from Node"})
 	luatomictest.Eventually(t, 20*time.Second, "Go receives its own two and both of the process", func() bool {
 		mu.Lock()
@@ -239,7 +245,8 @@ func manyCalls(t *testing.T, c *cluster) {
 		return r.Args[1], nil
 	}))
 	defer func() { require.NoError(t, c.goNode.Handle("api.go.second", nil)) }()
-	c.a.Send(request{"op": "calls", "method": "api.go.second", "args": []any{strings.Repeat("x", 200)}, "n": calls, "connection": "go-many"})
+	c.a.Send(request{"op": "calls", "method": "api.go.second", "args": []any{strings.Repeat("x", 200)},
+		"n": calls, "connection": "go-many"})
 
 	var wrong atomic.Int64
 	var callers sync.WaitGroup

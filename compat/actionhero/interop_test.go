@@ -133,18 +133,22 @@ type release struct {
 }
 
 var releases = map[string]release{
-	"12.5.0":  {"v12", "callback.js", "config14.js", "config", actionhero.Callback, actionhero.Stamped, actionhero.Refresh},
-	"14.0.12": {"v14", "callback.js", "config14.js", "config", actionhero.Callback, actionhero.Stamped, actionhero.Refresh},
-	"18.1.4":  {"v18", "promise18.js", "config14.js", "config", actionhero.Promise18, actionhero.Stamped, actionhero.Deny},
-	"22.1.1":  {"v22", "promise.js", "config22.js", "dist/config", actionhero.Promise, actionhero.Stamped, actionhero.Deny},
-	"29.3.5":  {"v29", "promise.js", "config29.js", "dist/config", actionhero.Promise, actionhero.Plain, actionhero.Deny},
+	"12.5.0": {"v12", "callback.js", "config14.js", "config",
+		actionhero.Callback, actionhero.Stamped, actionhero.Refresh},
+	"14.0.12": {"v14", "callback.js", "config14.js", "config",
+		actionhero.Callback, actionhero.Stamped, actionhero.Refresh},
+	"18.1.4": {"v18", "promise18.js", "config14.js", "config", actionhero.Promise18, actionhero.Stamped, actionhero.Deny},
+	"22.1.1": {"v22", "promise.js", "config22.js", "dist/config",
+		actionhero.Promise, actionhero.Stamped, actionhero.Deny},
+	"29.3.5": {"v29", "promise.js", "config29.js", "dist/config", actionhero.Promise, actionhero.Plain, actionhero.Deny},
 }
 
 // startNode starts a process of that version with that id.
 func startNode(t *testing.T, server *luatomictest.Server, r release, id string) *node {
 	t.Helper()
 	dir := t.TempDir()
-	require.NoError(t, os.Symlink(filepath.Join(installed(t, r.version), "node_modules"), filepath.Join(dir, "node_modules")))
+	require.NoError(t, os.Symlink(filepath.Join(installed(t, r.version), "node_modules"),
+		filepath.Join(dir, "node_modules")))
 	copyFiles(t, r.version, dir, "package.json")
 	copyFile(t, r.boot, filepath.Join(dir, "boot.js"))
 	copyFile(t, r.config, filepath.Join(dir, r.path, "interop.js"))
@@ -218,7 +222,8 @@ func (c *cluster) test(t *testing.T) {
 	}{
 		{"GoCallsNode", goCallsNode}, {"GoGathers", goGathers}, {"NodeCallsGo", nodeCallsGo}, {"Connections", connections},
 		{"Timeouts", timeouts}, {"Token", tokens}, {"Messages", messages}, {"ManyCalls", manyCalls},
-		{"Locks", locks}, {"LockWindow", lockWindow}, {"Contention", contention}, {"Items", items}, {"LockedItems", lockedItems},
+		{"Locks", locks}, {"LockWindow", lockWindow}, {"Contention", contention}, {"Items", items},
+		{"LockedItems", lockedItems}, {"Recipe", recipe},
 	}
 	for _, s := range steps {
 		if !t.Run(s.name, func(t *testing.T) {
@@ -261,7 +266,9 @@ func TestInteropMixedVersions(t *testing.T) {
 
 	// And a call of either process gets a response in the form of its era.
 	require.NoError(t, c.goNode.Own("go-conn"))
-	require.NoError(t, c.goNode.Handle("api.go.hi", func(context.Context, *actionhero.Request) (any, error) { return "hi", nil }))
+	require.NoError(t, c.goNode.Handle("api.go.hi", func(context.Context, *actionhero.Request) (any, error) {
+		return "hi", nil
+	}))
 	call := request{"op": "call", "method": "api.go.hi", "args": []any{}, "connection": "go-conn"}
 	require.Equal(t, `["hi"]`, string(c.a.ask(call).Response))
 	require.Equal(t, `"hi"`, string(c.b.ask(call).Response))

@@ -46,7 +46,8 @@ func parse(text string) (*wire, bool) {
 		ServerID    any    `json:"serverId"`
 		ServerToken string `json:"serverToken"`
 	}
-	if json.Unmarshal([]byte(text), &own) != nil || own == nil || own.MessageType == typeDo || own.MessageType == typeResponse {
+	if json.Unmarshal([]byte(text), &own) != nil || own == nil ||
+		own.MessageType == typeDo || own.MessageType == typeResponse {
 		return nil, false
 	}
 	id, _ := own.ServerID.(string)

@@ -130,8 +130,9 @@ func (n *Node) Stats() Stats {
 // then call Run.
 func NewNode(client lua.Client, opts *Options) *Node {
 	n := &Node{
-		client: client, ready: make(chan struct{}), handlers: make(map[string]Handler), subscriptions: make(map[string]func(Message)),
-		owned: make(map[string]bool), calls: make(map[string]*call),
+		client: client, ready: make(chan struct{}), handlers: make(map[string]Handler),
+		subscriptions: make(map[string]func(Message)),
+		owned:         make(map[string]bool), calls: make(map[string]*call),
 	}
 	if opts != nil {
 		n.opts = *opts
@@ -228,8 +229,9 @@ func (n *Node) Run(ctx context.Context) error {
 		return errors.New("actionhero: Run was called before; make a new node")
 	}
 	hub := notify.NewHub(n.client)
-	hub.Heard = func(_, text string) { n.receive(text) }
-	hub.Up = func(string) {}
+	hub.Message = func(_, text string) { n.receive(text) }
+	hub.Alone = true // each node is one of the receivers that a publisher counts
+	hub.Confirmed = func(string, bool) {}
 	n.mu.Lock()
 	n.hub, n.ctx = hub, ctx
 	n.mu.Unlock()
@@ -242,14 +244,14 @@ func (n *Node) Run(ctx context.Context) error {
 // subscribe stays subscribed until ctx ends.
 func (n *Node) subscribe(ctx context.Context, hub *notify.Hub) {
 	for ctx.Err() == nil {
-		err := hub.Join(ctx, n.opts.Channel)
+		err := hub.Subscribe(ctx, n.opts.Channel)
 		if err == nil {
 			close(n.ready)
 			<-ctx.Done()
-			hub.Leave(n.opts.Channel)
+			hub.Unsubscribe(n.opts.Channel)
 			return
 		}
-		hub.Leave(n.opts.Channel)
+		hub.Unsubscribe(n.opts.Channel)
 		n.report(fmt.Errorf("actionhero: subscribe: %w", err))
 		clock.Sleep(ctx, 100*time.Millisecond)
 	}
@@ -270,7 +272,7 @@ func (n *Node) Connected() bool {
 	n.mu.Lock()
 	hub := n.hub
 	n.mu.Unlock()
-	return hub != nil && hub.Listening(n.opts.Channel)
+	return hub != nil && hub.Subscribed(n.opts.Channel)
 }
 
 func (n *Node) report(err error) {

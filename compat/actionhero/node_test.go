@@ -97,7 +97,8 @@ func responses(server, field, response string) func(message) []string {
 		if field == "messageId" {
 			id = m.MessageID
 		}
-		return []string{`{"messageType":"doResponse","serverId":"` + server + `","serverToken":"change-me","` + field + `":"` + id + `","response":` + response + `}`}
+		return []string{`{"messageType":"doResponse","serverId":"` + server + `","serverToken":"change-me","` + field +
+			`":"` + id + `","response":` + response + `}`}
 	}
 }
 
@@ -169,7 +170,8 @@ func TestBadNamesAreNotSent(t *testing.T) {
 	p.all("end", 1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	require.Equal(t, []string{`{"messageType":"end","serverToken":"change-me","serverId":"` + n.ServerID() + `","a":[1],"b":2}`}, p.received)
+	require.Equal(t, []string{`{"messageType":"end","serverToken":"change-me","serverId":"` + n.ServerID() +
+		`","a":[1],"b":2}`}, p.received)
 }
 
 // A malformed message must not end this process, nor call a method.
@@ -180,12 +182,15 @@ func TestBadMessagesAreDropped(t *testing.T) {
 	n := newNode(t, client, ch, nil)
 	require.NoError(t, n.Handle("api.echo", echo))
 	malformed := []string{
-		`null`, ``, `{`, `[]`, `"x"`, `7`, `{"messageType":1}`, `{"serverToken":{}}`, `{"messageType":"do","serverToken":"change-me","messageId":7,"method":"api.echo"}`,
-		`{"messageType":"do","serverToken":"change-me","method":"api.echo"}`, `{"messageType":"do","serverToken":"change-me","messageId":"1"}`,
+		`null`, ``, `{`, `[]`, `"x"`, `7`, `{"messageType":1}`, `{"serverToken":{}}`,
+		`{"messageType":"do","serverToken":"change-me","messageId":7,"method":"api.echo"}`,
+		`{"messageType":"do","serverToken":"change-me","method":"api.echo"}`,
+		`{"messageType":"do","serverToken":"change-me","messageId":"1"}`,
 		`{"messageType":"do","serverToken":"change-me","messageId":"1","method":["api.echo"]}`,
 	}
 	untrusted := []string{
-		`{}`, `{"messageType":"do","messageId":"1","method":"api.echo"}`, `{"messageType":"do","serverToken":"","messageId":"1","method":"api.echo"}`,
+		`{}`, `{"messageType":"do","messageId":"1","method":"api.echo"}`,
+		`{"messageType":"do","serverToken":"","messageId":"1","method":"api.echo"}`,
 		`{"messageType":"do","serverToken":"change-m","messageId":"1","method":"api.echo"}`,
 	}
 	unknown := []string{
@@ -196,7 +201,8 @@ func TestBadMessagesAreDropped(t *testing.T) {
 	for _, text := range append(append(append([]string{
 		`{"messageType":"do","serverToken":"change-me","messageId":"1","method":"api.echo","connectionId":"other"}`,
 		`{"messageType":"chat","serverToken":"change-me"}`, `{"messageType":"toString","serverToken":"change-me"}`,
-		`{"messageType":"doResponse","serverToken":"change-me","messageId":"nobody","response":1}`, `{"messageType":"doResponse","serverToken":"change-me"}`,
+		`{"messageType":"doResponse","serverToken":"change-me","messageId":"nobody","response":1}`,
+		`{"messageType":"doResponse","serverToken":"change-me"}`,
 	}, malformed...), untrusted...), unknown...) {
 		p.say(text)
 	}
@@ -215,9 +221,12 @@ func TestBadMessagesAreDropped(t *testing.T) {
 func TestConnectionsAreServedByTheirOwner(t *testing.T) {
 	t.Parallel()
 	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
-	a, b, caller := newNode(t, client, ch, nil), newNode(t, client, ch, nil), newNode(t, client, ch, &actionhero.Options{Timeout: 300 * time.Millisecond})
+	a, b, caller := newNode(t, client, ch, nil), newNode(t, client, ch, nil),
+		newNode(t, client, ch, &actionhero.Options{Timeout: 300 * time.Millisecond})
 	for _, n := range []*actionhero.Node{a, b} {
-		require.NoError(t, n.Handle("api.who", func(_ context.Context, r *actionhero.Request) (any, error) { return r.ConnectionID, nil }))
+		require.NoError(t, n.Handle("api.who", func(_ context.Context, r *actionhero.Request) (any, error) {
+			return r.ConnectionID, nil
+		}))
 	}
 	require.NoError(t, b.Own("c1"))
 	all, err := caller.Gather(t.Context(), "api.who", nil, "c1", 2*time.Second) // a does not answer
@@ -296,7 +305,8 @@ func TestResponsesAreMatchedByID(t *testing.T) {
 			return nil
 		}
 		right := responses("p", "messageId", string(m.Args))(m)[0]
-		return []string{strings.Replace(right, m.MessageID, "another", 1), strings.Replace(right, "change-me", "wrong", 1), right, right}
+		another := strings.Replace(right, m.MessageID, "another", 1)
+		return []string{another, strings.Replace(right, "change-me", "wrong", 1), right, right}
 	})
 	n := newNode(t, client, ch, &actionhero.Options{Timeout: time.Minute})
 	var callers sync.WaitGroup

@@ -17,6 +17,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/actionhero"
 	"github.com/luatomic/luatomic/compat/actionhero/internal/script"
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -68,21 +69,22 @@ func scriptCases() []scriptCase {
 	}
 	item := map[string]string{"item": stampedItem}
 	lockedItem := map[string]string{"item": stampedItem, "lock": "other"}
-	toLock, toSave := []any{"me", 60, 1}, []any{"me", "1", 60000, 1}
+	toLock, toSave := []any{"me", 60, 1, 0}, []any{"me", "1", 60000, 1}
 	return []scriptCase{
 		{"check/free", &script.CacheCheckScript, both[:1], nil, nil, check, "true "},
 		{"check/other", &script.CacheCheckScript, both[:1], nil, other, check, "false other"},
 		{"lock/free", &script.CacheLockScript, both[:1], toLock, nil, lock, "true"},
 		{"lock/healed", &script.CacheLockScript, both[:1], toLock, mine, lock, "true"},
 		{"lock/other", &script.CacheLockScript, both[:1], toLock, other, lock, "false"},
-		{"unlock/mine", &script.CacheUnlockScript, both[:1], []any{"me"}, mine, unlock, "true"},
-		{"unlock/other", &script.CacheUnlockScript, both[:1], []any{"me"}, other, unlock, "false"},
-		{"unlock/free", &script.CacheUnlockScript, both[:1], []any{"me"}, nil, unlock, "true"},
+		{"unlock/mine", &script.CacheUnlockScript, both[:1], []any{"me", 0}, mine, unlock, "true"},
+		{"unlock/other", &script.CacheUnlockScript, both[:1], []any{"me", 0}, other, unlock, "false"},
+		{"unlock/free", &script.CacheUnlockScript, both[:1], []any{"me", 0}, nil, unlock, "true"},
 		{"save/new", &script.CacheSaveScript, both, toSave, nil, save, ""},
 		{"save/plain", &script.CacheSaveScript, both, []any{"me", "1", 0, 0}, item, save, ""},
 		{"save/locked", &script.CacheSaveScript, both, toSave, lockedItem, save, "locked"},
 		{"load/stamped", &script.CacheLoadScript, both, []any{"me", 60000}, item, load, `{"a":1}`},
-		{"load/plain", &script.CacheLoadScript, both, []any{"me", 60000}, map[string]string{"item": `{"value":2,"createdAt":1}`, "lock": "me"}, load, `2`},
+		{"load/plain", &script.CacheLoadScript, both, []any{"me", 60000},
+			map[string]string{"item": `{"value":2,"createdAt":1}`, "lock": "me"}, load, `2`},
 		{"load/locked", &script.CacheLoadScript, both, []any{"me", 60000}, lockedItem, load, "locked"},
 		{"load/missing", &script.CacheLoadScript, both, []any{"me", 60000}, nil, load, "missing"},
 		{"destroy/there", &script.CacheDestroyScript, both, []any{"me"}, item, destroy, "true"},
@@ -150,7 +152,8 @@ func TestWrongTypeAtEveryKeyOfEveryScript(t *testing.T) {
 			if sc.script.Keys[i].Type == "" {
 				continue // Destroy deletes a key of any type
 			}
-			if other, locked := sc.prepare["lock"]; which == "item" && (locked && other != "me" || sc.script.Name == "cache_save") {
+			other, locked := sc.prepare["lock"]
+			if which == "item" && (locked && other != "me" || sc.script.Name == "cache_save") {
 				continue // not read: it is locked, or replaced by SET
 			}
 			ns := luatomictest.Namespace(t)
@@ -183,7 +186,7 @@ func TestLostRepliesOfEveryScript(t *testing.T) {
 				opts, err := redis.ParseURL(proxy.URL())
 				require.NoError(t, err)
 				c := redis.NewClient(opts)
-				sent := func(args []string) bool { return len(args) > 1 && args[1] == sc.script.SHA }
+				sent := lab.Sent(sc.script)
 				proxy.Drop(lost, sent)
 				got, err := sc.run(t.Context(), newCache(c, ns, "me", nil))
 				require.NoError(t, c.Close())
@@ -204,8 +207,8 @@ func TestLostRepliesOfEveryScript(t *testing.T) {
 // failpoint makes the n-th write of the script that follows fail.
 const failpoint = `local redis = (function(real) local n, at = 0, %d ` +
 	`local writes = {set=1, del=1, pexpire=1, expire=1, setnx=1} ` +
-	`return {error_reply = real.error_reply, call = function(c, ...) if writes[string.lower(c)] then n = n + 1 ` +
-	`if n == at then error('ERR failpoint ' .. c) end end return real.call(c, ...) end} end)(redis) `
+	`return {error_reply = real.error_reply, pcall = real.pcall, call = function(c, ...) ` +
+	`if writes[string.lower(c)] then n = n + 1 if n == at then error('ERR failpoint ' .. c) end end return real.call(c, ...) end} end)(redis) `
 
 // Each script declares all-or-nothing: an error at any of its writes changes nothing, and the retry succeeds.
 func TestFailpointsOfEveryScript(t *testing.T) {
@@ -220,7 +223,7 @@ func TestFailpointsOfEveryScript(t *testing.T) {
 			for i, which := range sc.keys {
 				keys[i] = names(ns)[which]
 			}
-			return client.Eval(t.Context(), fmt.Sprintf(failpoint, at)+*sc.script.Source, keys, sc.args...).Err()
+			return client.Eval(t.Context(), fmt.Sprintf(failpoint, at)+lab.Text(client, sc.script), keys, sc.args...).Err()
 		}
 		sc.set(t, client, clean)
 		require.NoError(t, eval(clean, 0), sc.name)
@@ -240,7 +243,8 @@ func TestFailpointsOfEveryScript(t *testing.T) {
 			require.Equal(t, contents(t, client, clean), contents(t, client, ns), sc.name)
 		}
 	}
-	require.Equal(t, []string{"cache_destroy", "cache_load", "cache_lock", "cache_save", "cache_unlock"}, slices.Sorted(maps.Keys(points)))
+	require.Equal(t, []string{"cache_destroy", "cache_load", "cache_lock", "cache_save", "cache_unlock"},
+		slices.Sorted(maps.Keys(points)))
 }
 
 func TestScriptFlushUnderLoad(t *testing.T) {

@@ -80,7 +80,8 @@ func (n *Node) receiveCall(m *wire) {
 	}
 	n.work.Go(func() {
 		defer func() { <-n.slots }()
-		n.serve(ctx, m, handler, &Request{Method: m.Method, ServerID: m.ServerID, ConnectionID: connection, Args: m.arguments()})
+		n.serve(ctx, m, handler, &Request{Method: m.Method, ServerID: m.ServerID, ConnectionID: connection,
+			Args: m.arguments()})
 	})
 }
 

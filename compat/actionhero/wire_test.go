@@ -65,7 +65,8 @@ func TestCapturedResponsesAreRead(t *testing.T) {
 	}
 	for _, version := range []string{"12.5.0", "14.0.12"} {
 		seen := read(version, actionhero.Callback)
-		for _, want := range []string{`["hi"]`, `["abc",null]`, `[null,"xyz"]`, `[5,null]`, `[{"a":1},null]`, `[{}]`, `[{},{"v":1}]`, `[]`, `[10,9,"aa",null,"zz"]`} {
+		for _, want := range []string{`["hi"]`, `["abc",null]`, `[null,"xyz"]`, `[5,null]`, `[{"a":1},null]`, `[{}]`,
+			`[{},{"v":1}]`, `[]`, `[10,9,"aa",null,"zz"]`} {
 			require.True(t, seen[want], "%s: %s", version, want)
 		}
 	}

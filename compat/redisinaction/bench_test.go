@@ -69,7 +69,8 @@ func BenchmarkPollQueue(b *testing.B) {
 		b.StopTimer()
 		zs := make([]redis.Z, n)
 		for i := range zs {
-			zs[i] = redis.Z{Score: float64(i), Member: fmt.Sprintf(`["%s", "q", "name", ["%s"]]`, uuid.NewString(), strings.Repeat("x", 240))}
+			zs[i] = redis.Z{Score: float64(i),
+				Member: fmt.Sprintf(`["%s", "q", "name", ["%s"]]`, uuid.NewString(), strings.Repeat("x", 240))}
 		}
 		r.Unlink(b.Context(), prefix+"queue:q")
 		require.NoError(b, r.ZAdd(b.Context(), prefix+"delayed:", zs...).Err())

@@ -11,7 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/redisinaction"
+	"github.com/luatomic/luatomic/compat/redisinaction/internal/script"
 	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
 )
 
 // An item that cannot be moved to malformed: is retried with back-off, and the error names the cause.
@@ -73,4 +75,16 @@ func TestPollBehindAQueueThatTakesNone(t *testing.T) {
 	require.Less(t, counted.n.Load(), int32(60), "two for each 500 items, up to 10 000")
 	next, ok := out.NextDue.Get()
 	require.True(t, !ok || next.After(out.Now), "refused items do not make the next poll immediate")
+}
+
+// An item that has left the worker's list, by another call or for good, is not added to malformed:.
+func TestQuarantineOfAnItemThatHasLeft(t *testing.T) {
+	t.Parallel()
+	c, ctx, p := luatomictest.Client(t), t.Context(), luatomictest.Namespace(t)
+	require.NoError(t, c.RPush(ctx, p+"w", "other").Err())
+	n, err := script.Quarantine(ctx, c, script.QuarantineParams{Working: p + "w", Malformed: p + "m", Body: []byte("a")})
+	require.NoError(t, err)
+	require.Zero(t, n)
+	require.Zero(t, c.Exists(ctx, p+"m").Val())
+	require.Equal(t, []string{"other"}, c.LRange(ctx, p+"w", 0, -1).Val())
 }

@@ -54,7 +54,8 @@ func (c *Client) ExecuteAll(ctx context.Context, queue string, tasks ...Task) (E
 		return Executed{}, nil
 	}
 	out := Executed{IDs: make([]string, len(tasks))}
-	p := script.ExecuteLaterParams{Delayed: c.delayed(), Queue: c.queue(queue), Keep: receiptLife, Items: make([]script.ExecuteLaterItem, len(tasks))}
+	p := script.ExecuteLaterParams{Delayed: c.delayed(), Queue: c.queue(queue), Keep: receiptLife,
+		Items: make([]script.ExecuteLaterItem, len(tasks))}
 	if err := checkName("queue", queue); err != nil {
 		return Executed{}, executeError(queue, err)
 	}

@@ -36,7 +36,8 @@ func python(t *testing.T) (*subprocess.Program, *redisinaction.Client, *redis.Cl
 func findPython(t *testing.T) string {
 	t.Helper()
 	// Debian's module belongs to Debian's interpreter; another can be first on PATH.
-	return subprocess.Find(t, "apt-get install python3-redis", []string{"/usr/bin/python3", "-c", "import redis"}, []string{"python3", "-c", "import redis"})
+	return subprocess.Find(t, "apt-get install python3-redis",
+		[]string{"/usr/bin/python3", "-c", "import redis"}, []string{"python3", "-c", "import redis"})
 }
 
 func startPython(t *testing.T, interpreter string, server *luatomictest.Server) *subprocess.Program {
@@ -68,7 +69,8 @@ func pollUntil(t *testing.T, c *redisinaction.Client, f func()) (moved int) {
 
 // values are arguments in which the two languages could differ.
 var values = []any{
-	nil, true, 0, -1, int64(9223372036854775807), 0.1, 1e-7, 1.5e300, "", "é", "日本 😀", "a\"b\\c/d", "<&>\u2028\x7f\b\f\n\r\t\x01",
+	nil, true, 0, -1, int64(9223372036854775807), 0.1, 1e-7, 1.5e300, "", "é", "日本 😀", "a\"b\\c/d",
+	"<&>\u2028\x7f\b\f\n\r\t\x01",
 	[]any{}, map[string]any{}, map[string]any{"b": []any{1, "é"}, "a": map[string]any{"c": nil}},
 }
 
@@ -111,7 +113,8 @@ func TestInteropGoExecutesPythonPolls(t *testing.T) {
 	ctx := t.Context()
 	var tasks []redisinaction.Task
 	for i, v := range values {
-		tasks = append(tasks, redisinaction.Task{Name: fmt.Sprint("näme ", i), Args: []any{v, i}, Delay: time.Duration(i) * 10 * time.Millisecond})
+		tasks = append(tasks, redisinaction.Task{Name: fmt.Sprint("näme ", i), Args: []any{v, i},
+			Delay: time.Duration(i) * 10 * time.Millisecond})
 	}
 	_, err := c.ExecuteAll(ctx, "q", tasks...)
 	require.NoError(t, err)
@@ -303,7 +306,7 @@ func TestInteropLockIsUnderstood(t *testing.T) {
 	ctx := t.Context()
 	var theirs string
 	p.Ask([]any{"acquire", "l", 1}, &theirs)
-	_, err := c.AcquireLock(ctx, "l", nil)
+	_, err := c.AcquireLock(ctx, "l", &redisinaction.LockOptions{Once: true})
 	require.ErrorIs(t, err, redisinaction.ErrHeld)
 	require.NoError(t, c.ReleaseLock(ctx, "l", theirs), "the identifier is the lock")
 	ours, err := c.AcquireLock(ctx, "l", nil)

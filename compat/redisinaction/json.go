@@ -63,7 +63,8 @@ func (s *scanner) value() error {
 		err = s.nested('}', s.member)
 	case b == '"':
 		_, err = s.text(false)
-	case b == '-' && s.literal("-Infinity"), s.literal("NaN"), s.literal("Infinity"), s.literal("null"), s.literal("true"), s.literal("false"):
+	case b == '-' && s.literal("-Infinity"), s.literal("NaN"), s.literal("Infinity"),
+		s.literal("null"), s.literal("true"), s.literal("false"):
 	default:
 		err = s.number()
 	}

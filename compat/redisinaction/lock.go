@@ -15,11 +15,13 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// LockOptions are the settings of one AcquireLock. The zero value tries once and holds the lock until it is released,
-// as the book's setnx does.
+// LockOptions are the settings of one AcquireLock. The zero value tries for 10 s and holds the lock until it is
+// released, as the book's acquire_lock does.
 type LockOptions struct {
-	// Wait is how long to try; below 0 until ctx ends. The book's default is 10 s.
+	// Wait is how long to try; below 0 until ctx ends. Default 10 s, as in the book.
 	Wait time.Duration
+	// Once tries once, and Wait is not read.
+	Once bool
 	// TTL is how long the lock is held if it is not released, by the server's clock; at least 1 ms. 0 is for ever: if
 	// this process dies, the lock stays held until its key is deleted.
 	TTL time.Duration
@@ -39,7 +41,8 @@ func (e *HeldError) Error() string {
 	if d, ok := e.Remaining.Get(); ok {
 		return fmt.Sprintf("redisinaction: lock %q is held, for at most %v", e.Name, d)
 	}
-	return fmt.Sprintf("redisinaction: lock %q is held, with no time to live; if its holder is dead, acquire with Heal, or delete the key", e.Name)
+	return fmt.Sprintf("redisinaction: lock %q is held, with no time to live; "+
+		"if its holder is dead, acquire with Heal, or delete the key", e.Name)
 }
 
 // Is matches ErrHeld.
@@ -58,6 +61,12 @@ func (c *Client) AcquireLock(ctx context.Context, name string, opts *LockOptions
 	var o LockOptions
 	if opts != nil {
 		o = *opts
+	}
+	switch {
+	case o.Once:
+		o.Wait = 0
+	case o.Wait == 0:
+		o.Wait = bookWait
 	}
 	if err := o.check(name); err != nil {
 		return "", lockError("acquire", name, err)
@@ -94,6 +103,7 @@ type acquire struct {
 }
 
 const (
+	bookWait = 10 * time.Second // acquire_timeout of the book
 	firstTry = time.Millisecond
 	lastTry  = 16 * time.Millisecond
 )
@@ -102,7 +112,9 @@ func (a *acquire) wait(ctx context.Context) error {
 	begun, next := time.Now(), firstTry
 	var held *HeldError
 	for {
-		r, err := script.AcquireLock(ctx, a.redis, script.AcquireLockParams{Lock: a.lock(a.name), Identifier: a.identifier, TTL: a.opts.TTL, Heal: a.opts.Heal})
+		r, err := script.AcquireLock(ctx, a.redis, script.AcquireLockParams{
+			Lock: a.lock(a.name), Identifier: a.identifier, TTL: a.opts.TTL, Heal: a.opts.Heal,
+		})
 		switch {
 		case err != nil:
 			return a.failed(ctx, held, err)
@@ -137,7 +149,7 @@ func (a *acquire) failed(ctx context.Context, held *HeldError, err error) error 
 		if _, back := a.release(undo, a.name, a.identifier); back == nil && errors.Is(err, context.Cause(ctx)) {
 			err = context.Cause(ctx)
 		} else if back != nil {
-			err = fmt.Errorf("%w; the lock may be held by %s and could not be released: %w", err, a.identifier, back)
+			err = fmt.Errorf("%w; the lock may be held and could not be released: %w", err, back)
 		}
 	}
 	err = lockError("acquire", a.name, err)
@@ -179,7 +191,8 @@ func (c *Client) release(ctx context.Context, name, identifier string) (bool, er
 		return false, err
 	}
 	var n noter
-	released, err := script.ReleaseLock(context.WithValue(ctx, resent.Key{}, &n), c.redis, script.ReleaseLockParams{Lock: c.lock(name), Identifier: identifier})
+	released, err := script.ReleaseLock(context.WithValue(ctx, resent.Key{}, &n), c.redis,
+		script.ReleaseLockParams{Lock: c.lock(name), Identifier: identifier})
 	return released || n.resent, err
 }
 
@@ -196,7 +209,8 @@ func (c *Client) ExtendLock(ctx context.Context, name, identifier string, ttl ti
 	err := checkName("lock", name)
 	if err == nil {
 		var held bool
-		held, err = script.ExtendLock(ctx, c.redis, script.ExtendLockParams{Lock: c.lock(name), Identifier: identifier, TTL: ttl})
+		held, err = script.ExtendLock(ctx, c.redis,
+			script.ExtendLockParams{Lock: c.lock(name), Identifier: identifier, TTL: ttl})
 		if err == nil && !held {
 			err = ErrNotHeld
 		}

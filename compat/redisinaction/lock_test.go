@@ -28,7 +28,7 @@ func TestLockIsThatOfTheBook(t *testing.T) {
 	require.Equal(t, id, r.Get(ctx, prefix+"lock:l").Val())
 	require.Equal(t, time.Duration(-1), r.TTL(ctx, prefix+"lock:l").Val(), "as in the book")
 
-	_, err = c.AcquireLock(ctx, "l", nil)
+	_, err = c.AcquireLock(ctx, "l", &redisinaction.LockOptions{Once: true})
 	var held *redisinaction.HeldError
 	require.ErrorAs(t, err, &held)
 	require.ErrorIs(t, err, redisinaction.ErrHeld)
@@ -55,7 +55,7 @@ func TestLockWithATimeToLive(t *testing.T) {
 	id, err := c.AcquireLock(ctx, "l", &redisinaction.LockOptions{TTL: 2 * time.Second})
 	require.NoError(t, err)
 	require.Positive(t, r.PTTL(ctx, prefix+"lock:l").Val())
-	_, err = c.AcquireLock(ctx, "l", &redisinaction.LockOptions{Heal: time.Millisecond})
+	_, err = c.AcquireLock(ctx, "l", &redisinaction.LockOptions{Once: true, Heal: time.Millisecond})
 	var held *redisinaction.HeldError
 	require.ErrorAs(t, err, &held)
 	remaining, ends := held.Remaining.Get()
@@ -86,7 +86,9 @@ func TestLockInput(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c, _, _ := own(t)
-	for _, o := range []redisinaction.LockOptions{{TTL: time.Microsecond}, {TTL: -1}, {Heal: -1}, {Heal: time.Microsecond}} {
+	for _, o := range []redisinaction.LockOptions{
+		{TTL: time.Microsecond}, {TTL: -1}, {Heal: -1}, {Heal: time.Microsecond},
+	} {
 		_, err := c.AcquireLock(ctx, "l", &o)
 		require.ErrorIs(t, err, lua.ErrOutOfRange)
 	}
@@ -181,4 +183,35 @@ func TestACancelledAcquireLeavesNoLock(t *testing.T) {
 	_, err = c.AcquireLock(ctx, "l", &redisinaction.LockOptions{Wait: -1})
 	require.ErrorIs(t, err, context.Canceled)
 	require.Zero(t, r.Exists(t.Context(), prefix+"lock:l").Val())
+}
+
+// The book's acquire_lock waits 10 s: a lock that is released meanwhile is acquired without any option.
+func TestAcquireLockWaitsByDefault(t *testing.T) {
+	t.Parallel()
+	ctx := bounded(t)
+	c, _, _ := own(t)
+	first, err := c.AcquireLock(ctx, "l", &redisinaction.LockOptions{Once: true})
+	require.NoError(t, err)
+	_, err = c.AcquireLock(ctx, "l", &redisinaction.LockOptions{Once: true, Wait: time.Minute})
+	require.ErrorIs(t, err, redisinaction.ErrHeld)
+	for _, opts := range []*redisinaction.LockOptions{nil, {TTL: time.Minute}} {
+		type result struct {
+			id  string
+			err error
+		}
+		acquired := make(chan result, 1)
+		go func() {
+			id, err := c.AcquireLock(ctx, "l", opts)
+			acquired <- result{id, err}
+		}()
+		select {
+		case r := <-acquired:
+			t.Fatalf("a lock that is held: %v", r.err)
+		case <-time.After(100 * time.Millisecond):
+		}
+		require.NoError(t, c.ReleaseLock(ctx, "l", first))
+		r := <-acquired
+		require.NoError(t, r.err)
+		first = r.id
+	}
 }

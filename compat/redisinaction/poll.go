@@ -75,7 +75,9 @@ type poll struct {
 
 // step moves some items and reports whether there may be more.
 func (p *poll) step(ctx context.Context) (more bool, err error) {
-	due, err := script.Due(ctx, p.redis, script.DueParams{Delayed: p.delayed(), Skip: p.skip, Max: stepItems, Bytes: stepBytes})
+	due, err := script.Due(ctx, p.redis, script.DueParams{
+		Delayed: p.delayed(), Skip: p.skip, Max: stepItems, Bytes: stepBytes,
+	})
 	if err != nil {
 		return false, err
 	}
@@ -155,11 +157,13 @@ func (p *poll) count(m *move, counts []int64) {
 func (p *poll) complaint() error {
 	var errs []error
 	if len(p.refused) > 0 {
-		errs = append(errs, fmt.Errorf("redisinaction: %w: %q is not a list, or this user may not write it; %d items are due for it", ErrQueueRefused, p.refused[0], p.skip))
+		errs = append(errs, fmt.Errorf("redisinaction: %w: %q is not a list, or this user may not write it; "+
+			"%d items are due for it", ErrQueueRefused, p.refused[0], p.skip))
 	}
 	if p.foreign > 0 {
-		errs = append(errs, fmt.Errorf("redisinaction: %w: %d items of %q are never due; the Go port of the book's code scores in nanoseconds: "+
-			"give it another key or another server, and remove them (ZRANGE %s (100000000000 +inf BYSCORE lists them)", ErrForeignScore, p.foreign, p.delayed(), p.delayed()))
+		errs = append(errs, fmt.Errorf("redisinaction: %w: %d items of %q are never due; the Go port of the book's code "+
+			"scores in nanoseconds: give it another key or another server, and remove them "+
+			"(ZRANGE %s (100000000000 +inf BYSCORE lists them)", ErrForeignScore, p.foreign, p.delayed(), p.delayed()))
 	}
 	return errors.Join(errs...)
 }

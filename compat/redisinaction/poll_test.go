@@ -32,7 +32,8 @@ func TestPollQueueMovesWhatIsDue(t *testing.T) {
 	score := func(d time.Duration) float64 { return float64(now.Add(d).UnixMicro()) / 1e6 }
 	other := `["b", "other\/queue", "x",[ {"a":NaN} ]]`
 	require.NoError(t, r.ZAdd(ctx, prefix+"delayed:",
-		redis.Z{Score: 2, Member: item("two")}, redis.Z{Score: 1, Member: item("one")}, redis.Z{Score: math.Inf(-1), Member: item("zero")},
+		redis.Z{Score: 2, Member: item("two")}, redis.Z{Score: 1, Member: item("one")},
+		redis.Z{Score: math.Inf(-1), Member: item("zero")},
 		redis.Z{Score: 1.5, Member: other}, redis.Z{Score: score(time.Hour), Member: item("later")}).Err())
 	out, err = c.PollQueue(ctx)
 	require.NoError(t, err)
@@ -58,7 +59,8 @@ func TestPollQueueIsNeverEarly(t *testing.T) {
 	for {
 		out, err := c.PollQueue(ctx)
 		require.NoError(t, err)
-		require.Equal(t, float64(out.Now.UnixMicro())/1e6 >= due, out.Moved == 1 || r.ZCard(ctx, prefix+"delayed:").Val() == 0)
+		require.Equal(t, float64(out.Now.UnixMicro())/1e6 >= due,
+			out.Moved == 1 || r.ZCard(ctx, prefix+"delayed:").Val() == 0)
 		if out.Moved == 1 {
 			return
 		}
@@ -85,7 +87,8 @@ func TestPollQueueMovesABatch(t *testing.T) {
 	out, err = c.PollQueue(ctx)
 	require.NoError(t, err)
 	require.Equal(t, 300, out.Moved)
-	require.Equal(t, []string{zs[5].Member.(string), zs[605].Member.(string), zs[1205].Member.(string)}, r.LRange(ctx, prefix+"queue:q5", 0, -1).Val())
+	require.Equal(t, []string{zs[5].Member.(string), zs[605].Member.(string), zs[1205].Member.(string)},
+		r.LRange(ctx, prefix+"queue:q5", 0, -1).Val())
 }
 
 // Large items move in steps of their own; one item may be larger than a batch.
@@ -130,8 +133,10 @@ func TestForeignScoresAreRefused(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c, r, prefix := own(t)
-	nanos := redis.Z{Score: float64(time.Now().UnixNano()), Member: `{"Identifier":"i","Queue":"q","Name":"n","Args":["a"]}`}
-	require.NoError(t, r.ZAdd(ctx, prefix+"delayed:", nanos, redis.Z{Score: math.Inf(1), Member: "never"}, redis.Z{Score: 1, Member: item("good")}).Err())
+	nanos := redis.Z{Score: float64(time.Now().UnixNano()),
+		Member: `{"Identifier":"i","Queue":"q","Name":"n","Args":["a"]}`}
+	require.NoError(t, r.ZAdd(ctx, prefix+"delayed:", nanos, redis.Z{Score: math.Inf(1), Member: "never"},
+		redis.Z{Score: 1, Member: item("good")}).Err())
 	out, err := c.PollQueue(ctx)
 	require.ErrorIs(t, err, redisinaction.ErrForeignScore)
 	require.ErrorContains(t, err, "2 items of")
@@ -154,9 +159,11 @@ func TestAQueueThatRefusesItemsBlocksNoOther(t *testing.T) {
 	c, r, prefix := own(t)
 	require.NoError(t, r.Set(ctx, prefix+"queue:bad", "no list", 0).Err())
 	for i := range 1200 {
-		require.NoError(t, r.ZAdd(ctx, prefix+"delayed:", redis.Z{Score: float64(i), Member: fmt.Sprintf(`["%d", "bad", "n", []]`, i)}).Err())
+		bad := redis.Z{Score: float64(i), Member: fmt.Sprintf(`["%d", "bad", "n", []]`, i)}
+		require.NoError(t, r.ZAdd(ctx, prefix+"delayed:", bad).Err())
 	}
-	require.NoError(t, r.ZAdd(ctx, prefix+"delayed:", redis.Z{Score: 700, Member: "malformed"}, redis.Z{Score: 2000, Member: item("good")}).Err())
+	require.NoError(t, r.ZAdd(ctx, prefix+"delayed:",
+		redis.Z{Score: 700, Member: "malformed"}, redis.Z{Score: 2000, Member: item("good")}).Err())
 	out, err := c.PollQueue(ctx)
 	require.ErrorIs(t, err, redisinaction.ErrQueueRefused)
 	require.ErrorContains(t, err, `queue:bad" is not a list`)
@@ -195,7 +202,8 @@ func TestPollQueueMovesOnlyWhatItRead(t *testing.T) {
 	ctx := t.Context()
 	_, r, prefix := own(t)
 	delayed := prefix + "delayed:"
-	require.NoError(t, r.ZAdd(ctx, delayed, redis.Z{Score: 1, Member: item("moved")}, redis.Z{Score: 2, Member: item("put off")}, redis.Z{Score: 3, Member: item("here")}).Err())
+	require.NoError(t, r.ZAdd(ctx, delayed, redis.Z{Score: 1, Member: item("moved")},
+		redis.Z{Score: 2, Member: item("put off")}, redis.Z{Score: 3, Member: item("here")}).Err())
 	b := &between{UniversalClient: r, change: func() {
 		require.NoError(t, r.ZRem(ctx, delayed, item("moved")).Err())
 		require.NoError(t, r.ZAdd(ctx, delayed, redis.Z{Score: 4e9, Member: item("put off")}).Err())
@@ -257,7 +265,9 @@ func TestPollerReportsErrors(t *testing.T) {
 	require.ErrorIs(t, <-errs, redisinaction.ErrForeignScore)
 	_, err := c.ExecuteLater(ctx, "q", "n", nil, time.Millisecond)
 	require.NoError(t, err)
-	luatomictest.Eventually(t, 30*time.Second, "it goes on", func() bool { return r.LLen(ctx, prefix+"queue:q").Val() == 1 })
+	luatomictest.Eventually(t, 30*time.Second, "it goes on", func() bool {
+		return r.LLen(ctx, prefix+"queue:q").Val() == 1
+	})
 	require.Empty(t, errs)
 	require.NoError(t, r.Del(ctx, prefix+"delayed:").Err())
 	require.NoError(t, r.Set(ctx, prefix+"delayed:", "no zset", 0).Err())
@@ -275,10 +285,12 @@ func TestPollQueueAddsNothingItMayNotRemove(t *testing.T) {
 	ctx := t.Context()
 	server := luatomictest.StartServer(t)
 	r := server.Client()
-	require.NoError(t, r.ZAdd(ctx, "delayed:", redis.Z{Score: 1, Member: item("a")}, redis.Z{Score: 4e9, Member: ""}).Err())
+	require.NoError(t, r.ZAdd(ctx, "delayed:",
+		redis.Z{Score: 1, Member: item("a")}, redis.Z{Score: 4e9, Member: ""}).Err())
 	_, err := redisinaction.New(r, nil).PollQueue(ctx)
 	require.NoError(t, err)
-	require.Equal(t, []string{""}, r.ZRange(ctx, "delayed:", 0, -1).Val(), "an item that is not due stays, whatever its bytes")
+	require.Equal(t, []string{""}, r.ZRange(ctx, "delayed:", 0, -1).Val(),
+		"an item that is not due stays, whatever its bytes")
 	require.NoError(t, r.Del(ctx, "delayed:", "queue:q").Err())
 
 	require.NoError(t, r.Do(ctx, "ACL", "SETUSER", "adder", "on", ">secret", "~*", "+@all", "-zrem").Err())

@@ -37,7 +37,8 @@ func TestTheListedCommandsAreEnough(t *testing.T) {
 	defer func() { require.NoError(t, limited.Close()) }()
 
 	c := redisinaction.New(limited, nil)
-	_, err = c.ExecuteAll(ctx, "q", redisinaction.Task{Name: "late", Delay: time.Microsecond}, redisinaction.Task{Name: "now"})
+	_, err = c.ExecuteAll(ctx, "q", redisinaction.Task{Name: "late", Delay: time.Microsecond},
+		redisinaction.Task{Name: "now"})
 	require.NoError(t, err)
 	require.NoError(t, r.ZAdd(ctx, "delayed:", redis.Z{Score: 1, Member: "malformed"}).Err())
 	luatomictest.Eventually(t, 20*time.Second, "the delayed item is due", func() bool {
@@ -58,7 +59,7 @@ func TestTheListedCommandsAreEnough(t *testing.T) {
 	id, err := c.AcquireLock(ctx, "l", nil)
 	require.NoError(t, err)
 	require.NoError(t, c.ExtendLock(ctx, "l", id, time.Minute))
-	_, err = c.AcquireLock(ctx, "l", &redisinaction.LockOptions{Heal: time.Minute})
+	_, err = c.AcquireLock(ctx, "l", &redisinaction.LockOptions{Once: true, Heal: time.Minute})
 	require.ErrorIs(t, err, redisinaction.ErrHeld)
 	require.NoError(t, c.ReleaseLock(ctx, "l", id))
 	stats := r.Info(ctx, "commandstats").Val()

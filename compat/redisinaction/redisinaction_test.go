@@ -41,12 +41,16 @@ func TestItemsAreWrittenAsPythonWritesThem(t *testing.T) {
 	}{
 		{nil, `[]`},
 		{[]any{}, `[]`},
-		{[]any{1, "a", nil, true, false, []int{1, 2}, map[string]any{"a": 1}}, `[1, "a", null, true, false, [1, 2], {"a": 1}]`},
-		{[]any{"é", "日本", "😀", "<&>", "/", "\x7f", "\u2028", "\b\f\n\r\t\"\\\x01"}, `["\u00e9", "\u65e5\u672c", "\ud83d\ude00", "<&>", "/", "\u007f", "\u2028", "\b\f\n\r\t\"\\\u0001"]`},
+		{[]any{1, "a", nil, true, false, []int{1, 2}, map[string]any{"a": 1}},
+			`[1, "a", null, true, false, [1, 2], {"a": 1}]`},
+		{[]any{"é", "日本", "😀", "<&>", "/", "\x7f", "\u2028", "\b\f\n\r\t\"\\\x01"},
+			`["\u00e9", "\u65e5\u672c", "\ud83d\ude00", "<&>", "/", "\u007f", "\u2028", "\b\f\n\r\t\"\\\u0001"]`},
 		{raw(`[ 1 , 2,{"b":[ ],"a":{ }} ]`), `[1, 2, {"b": [], "a": {}}]`},
 		{raw(`[9223372036854775808, -0, -0.0, 1e3, 1.0, 1E400e]`), ""},
-		{raw(`[9223372036854775808, -0, -0.0, 1e3, 1.50, 1e16, 1e15, 0.0001, 0.00001, 1e-7, 1.7976931348623157e308, 5e-324, 1e-400]`),
-			`[9223372036854775808, 0, -0.0, 1000.0, 1.5, 1e+16, 1000000000000000.0, 0.0001, 1e-05, 1e-07, 1.7976931348623157e+308, 5e-324, 0.0]`},
+		{raw(`[9223372036854775808, -0, -0.0, 1e3, 1.50, 1e16, 1e15]`),
+			`[9223372036854775808, 0, -0.0, 1000.0, 1.5, 1e+16, 1000000000000000.0]`},
+		{raw(`[0.0001, 0.00001, 1e-7, 1.7976931348623157e308, 5e-324, 1e-400]`),
+			`[0.0001, 1e-05, 1e-07, 1.7976931348623157e+308, 5e-324, 0.0]`},
 		{raw(`["\u00e9\/\ud83d\ude00\ud83d", "\udE00", "\u0041"]`), `["\u00e9/\ud83d\ude00\ud83d", "\ude00", "A"]`},
 		{raw(`[1e400]`), ""},
 		{raw(`[` + strings.Repeat("1", 4300) + `]`), `[` + strings.Repeat("1", 4300) + `]`},
@@ -76,7 +80,8 @@ func TestItemsAreWrittenAsPythonWritesThem(t *testing.T) {
 		require.Equal(t, []string{fmt.Sprintf(`["%s", "%s", "n\u00e4me", %s]`, id, q, row.want)}, got)
 		parsed, err := redisinaction.ParseItem([]byte(got[0]))
 		require.NoError(t, err)
-		require.Equal(t, []string{id, q, "näme", row.want}, []string{parsed.ID, parsed.Queue, parsed.Name, string(parsed.Args)})
+		require.Equal(t, []string{id, q, "näme", row.want},
+			[]string{parsed.ID, parsed.Queue, parsed.Name, string(parsed.Args)})
 	}
 }
 
@@ -86,7 +91,8 @@ func TestExecuteAll(t *testing.T) {
 	c, r, prefix := own(t)
 	before := r.Time(ctx).Val()
 	out, err := c.ExecuteAll(ctx, "q", redisinaction.Task{Name: "now"}, redisinaction.Task{Name: "late", Delay: time.Hour},
-		redisinaction.Task{Name: "past", Delay: -time.Hour}, redisinaction.Task{Name: "late2", Delay: time.Hour}, redisinaction.Task{Name: "soon", Delay: time.Microsecond})
+		redisinaction.Task{Name: "past", Delay: -time.Hour}, redisinaction.Task{Name: "late2", Delay: time.Hour},
+		redisinaction.Task{Name: "soon", Delay: time.Microsecond})
 	require.NoError(t, err)
 	after := r.Time(ctx).Val()
 	require.Equal(t, []int{2, 3}, []int{out.Ready, out.Scheduled})
@@ -125,14 +131,15 @@ func TestBadTasksAreRefusedBeforeAnythingIsSent(t *testing.T) {
 		tasks []redisinaction.Task
 		want  error
 	}{
-		"no queue":       {"", []redisinaction.Task{good}, lua.ErrBadName},
-		"no UTF-8":       {"q\xff", []redisinaction.Task{good}, lua.ErrBadName},
-		"no name":        {"q", []redisinaction.Task{good, {}}, lua.ErrBadName},
-		"name no UTF-8":  {"q", []redisinaction.Task{{Name: "\xff"}}, lua.ErrBadName},
-		"long name":      {"q", []redisinaction.Task{{Name: strings.Repeat("n", 513)}}, lua.ErrBadName},
-		"args no array":  {"q", []redisinaction.Task{good, {Name: "n", Args: 1}}, redisinaction.ErrArgs},
-		"too many":       {"q", make([]redisinaction.Task, redisinaction.MaxBatch+1), lua.ErrTooLarge},
-		"too many bytes": {"q", []redisinaction.Task{{Name: "n", Args: []string{strings.Repeat("x", 1<<20)}}}, lua.ErrTooLarge},
+		"no queue":      {"", []redisinaction.Task{good}, lua.ErrBadName},
+		"no UTF-8":      {"q\xff", []redisinaction.Task{good}, lua.ErrBadName},
+		"no name":       {"q", []redisinaction.Task{good, {}}, lua.ErrBadName},
+		"name no UTF-8": {"q", []redisinaction.Task{{Name: "\xff"}}, lua.ErrBadName},
+		"long name":     {"q", []redisinaction.Task{{Name: strings.Repeat("n", 513)}}, lua.ErrBadName},
+		"args no array": {"q", []redisinaction.Task{good, {Name: "n", Args: 1}}, redisinaction.ErrArgs},
+		"too many":      {"q", make([]redisinaction.Task, redisinaction.MaxBatch+1), lua.ErrTooLarge},
+		"too many bytes": {"q", []redisinaction.Task{{Name: "n", Args: []string{strings.Repeat("x", 1<<20)}}},
+			lua.ErrTooLarge},
 	} {
 		_, err := c.ExecuteAll(ctx, row.queue, row.tasks...)
 		require.ErrorIs(t, err, row.want, name)
@@ -153,12 +160,14 @@ func TestFullBatch(t *testing.T) {
 		_, err := c.ExecuteAll(ctx, "q", tasks...)
 		require.NoError(t, err)
 	}
-	require.EqualValues(t, 2*redisinaction.MaxBatch, r.LLen(ctx, prefix+"queue:q").Val(), "a delay below a microsecond is none")
+	require.EqualValues(t, 2*redisinaction.MaxBatch, r.LLen(ctx, prefix+"queue:q").Val(),
+		"a delay below a microsecond is none")
 	require.EqualValues(t, 2*redisinaction.MaxBatch, r.ZCard(ctx, prefix+"delayed:").Val())
 }
 
 func TestParseItem(t *testing.T) {
 	t.Parallel()
+	deep := strings.Repeat("[", 5000) + strings.Repeat("]", 5000)
 	for text, want := range map[string]string{
 		`["id", "q", "n", [1, 2]]`:                       "id q n [1, 2]",
 		"\n [ \"id\" ,\t\"q\",\"n\" , {\"a\": NaN} ] \r": `id q n {"a": NaN}`,
@@ -167,7 +176,7 @@ func TestParseItem(t *testing.T) {
 		`["\u00e9", "é", "\ud83d\ude00\/", "\ud800"]`:    `é é 😀/ "\ud800"`,
 		`["n", {"a": 1, "a": 2}]`:                        `  n {"a": 1, "a": 2}`,
 		`["", "", "", []]`:                               "   []",
-		`["n", ` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `]`: "  n " + strings.Repeat("[", 5000) + strings.Repeat("]", 5000),
+		`["n", ` + deep + `]`:                            "  n " + deep,
 	} {
 		got, err := redisinaction.ParseItem([]byte(text))
 		require.NoError(t, err, text)
@@ -181,12 +190,18 @@ func TestParseItem(t *testing.T) {
 }
 
 var malformedItems = []string{
-	``, ` `, `null`, `{}`, `7`, `"text"`, `[`, `[]`, `["n"]`, `["id", "q", "n"]`, `["id", "q", "n", [], 5]`, `["id", "q", "n", [], 5, 6, 7]`,
-	`[1, "q", "n", []]`, `["id", null, "n", []]`, `["id", "q", 3, []]`, `["id", "q", "n", [,]]`, `["id", "q", "n", [1,]]`, `["id", "q", "n", []],`,
-	`["id", "q", "n", [] `, `["id" "q", "n", []]`, `["id", "q", "n", [01]]`, `["id", "q", "n", [1.]]`, `["id", "q", "n", [1e]]`, `["id", "q", "n", [-]]`,
-	`["id", "q", "n", [+1]]`, `["id", "q", "n", ["a]]`, `["id", "q", "n", ["\x"]]`, `["id", "q", "n", ["\u12g4"]]`, `["id", "q", "n", ["\`, "[\"id\", \"q\", \"n\", [\"\n\"]]",
-	"[\"id\", \"q\xff\", \"n\", []]", `["id", "\ud800", "n", []]`, `["\udc00", "q", "n", []]`, `["id", "q", "\ud800", []]`, `["id", "q", "n", {"a"}]`,
-	`["id", "q", "n", {"a": 1,}]`, `["id", "q", "n", {1: 1}]`, `["id", "q", "n", nul]`, `["id", "q", "n", NaNa]`, "\ufeff[\"id\", \"q\", \"n\", []]",
+	``, ` `, `null`, `{}`, `7`, `"text"`, `[`, `[]`, `["n"]`, `["id", "q", "n"]`, `["id", "q", "n", [], 5]`,
+	`["id", "q", "n", [], 5, 6, 7]`,
+	`[1, "q", "n", []]`, `["id", null, "n", []]`, `["id", "q", 3, []]`, `["id", "q", "n", [,]]`,
+	`["id", "q", "n", [1,]]`, `["id", "q", "n", []],`,
+	`["id", "q", "n", [] `, `["id" "q", "n", []]`, `["id", "q", "n", [01]]`, `["id", "q", "n", [1.]]`,
+	`["id", "q", "n", [1e]]`, `["id", "q", "n", [-]]`,
+	`["id", "q", "n", [+1]]`, `["id", "q", "n", ["a]]`, `["id", "q", "n", ["\x"]]`, `["id", "q", "n", ["\u12g4"]]`,
+	`["id", "q", "n", ["\`, "[\"id\", \"q\", \"n\", [\"\n\"]]",
+	"[\"id\", \"q\xff\", \"n\", []]", `["id", "\ud800", "n", []]`, `["\udc00", "q", "n", []]`,
+	`["id", "q", "\ud800", []]`, `["id", "q", "n", {"a"}]`,
+	`["id", "q", "n", {"a": 1,}]`, `["id", "q", "n", {1: 1}]`, `["id", "q", "n", nul]`, `["id", "q", "n", NaNa]`,
+	"\ufeff[\"id\", \"q\", \"n\", []]",
 	`{"Identifier":"id","Queue":"q","Name":"n","Args":[]}`,
 }
 

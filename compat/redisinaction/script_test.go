@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +14,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/redisinaction"
 	"github.com/luatomic/luatomic/compat/redisinaction/internal/script"
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -41,16 +40,20 @@ func scriptCalls() []scriptCall {
 	return []scriptCall{
 		{script: &script.ExecuteLaterScript, keys: map[string]string{"d": "zset", "q": "list", "s": "string"},
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-				r, err := script.ExecuteLater(ctx, c, script.ExecuteLaterParams{Delayed: p + "d", Queue: p + "q", Receipt: p + "s", Keep: time.Minute,
-					Items: []script.ExecuteLaterItem{{Delay: 0, Body: []byte("a")}, {Delay: 1e9, Body: []byte("b")}, {Delay: -1, Body: []byte("c")}, {Delay: 2e9, Body: []byte("e")}}})
+				r, err := script.ExecuteLater(ctx, c, script.ExecuteLaterParams{Delayed: p + "d", Queue: p + "q",
+					Receipt: p + "s", Keep: time.Minute,
+					Items: []script.ExecuteLaterItem{{Delay: 0, Body: []byte("a")}, {Delay: 1e9, Body: []byte("b")},
+						{Delay: -1, Body: []byte("c")}, {Delay: 2e9, Body: []byte("e")}}})
 				return []int64{r.Ready, r.Scheduled}, err
 			},
 			prepare: func(ctx context.Context, c redis.Cmdable, p string) error {
 				return errors.Join(c.RPush(ctx, p+"q", "old").Err(), c.ZAdd(ctx, p+"d", redis.Z{Score: 5, Member: "old"}).Err())
 			}},
-		{script: &script.ExecuteLaterScript, keys: map[string]string{"d": "zset", "q": "list", "s": "string"}, prepare: nothing,
+		{script: &script.ExecuteLaterScript, keys: map[string]string{"d": "zset", "q": "list", "s": "string"},
+			prepare: nothing,
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-				r, err := script.ExecuteLater(ctx, c, script.ExecuteLaterParams{Delayed: p + "d", Queue: p + "q", Receipt: p + "s", Keep: time.Minute,
+				r, err := script.ExecuteLater(ctx, c, script.ExecuteLaterParams{Delayed: p + "d", Queue: p + "q",
+					Receipt: p + "s", Keep: time.Minute,
 					Items: []script.ExecuteLaterItem{{Delay: 0, Body: []byte("a")}, {Delay: 1e9, Body: []byte("b")}}})
 				return []int64{r.Ready, r.Scheduled}, err
 			}},
@@ -61,18 +64,23 @@ func scriptCalls() []scriptCall {
 				return r, err
 			},
 			prepare: func(ctx context.Context, c redis.Cmdable, p string) error {
-				return c.ZAdd(ctx, p+"d", redis.Z{Score: 1, Member: "a"}, redis.Z{Score: 2.5, Member: "b"}, redis.Z{Score: 3, Member: "c"},
+				return c.ZAdd(ctx, p+"d",
+					redis.Z{Score: 1, Member: "a"}, redis.Z{Score: 2.5, Member: "b"}, redis.Z{Score: 3, Member: "c"},
 					redis.Z{Score: 4, Member: "d"}, redis.Z{Score: 4e9, Member: "e"}, redis.Z{Score: 4e12, Member: "f"}).Err()
 			}},
-		{script: &script.MoveDueScript, keys: map[string]string{"d": "zset", "q1": "list", "q2": "list"}, repeat: []int64{0, 0}, tolerates: "q1 q2",
+		{script: &script.MoveDueScript, keys: map[string]string{"d": "zset", "q1": "list", "q2": "list"},
+			repeat: []int64{0, 0}, tolerates: "q1 q2",
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-				return script.MoveDue(ctx, c, script.MoveDueParams{Delayed: p + "d", Lists: []string{p + "q1", p + "q2"}, Items: []script.MoveDueItem{
-					{To: 1, Score: "1", Body: []byte("a")}, {To: 2, Score: "2.5", Body: []byte("b")}, {To: 1, Score: "3", Body: []byte("c")}, {To: 1, Score: "9", Body: []byte("put off")}, {To: 2, Score: "1", Body: []byte("absent")},
-				}})
+				return script.MoveDue(ctx, c, script.MoveDueParams{Delayed: p + "d", Lists: []string{p + "q1", p + "q2"},
+					Items: []script.MoveDueItem{
+						{To: 1, Score: "1", Body: []byte("a")}, {To: 2, Score: "2.5", Body: []byte("b")},
+						{To: 1, Score: "3", Body: []byte("c")}, {To: 1, Score: "9", Body: []byte("put off")},
+						{To: 2, Score: "1", Body: []byte("absent")}}})
 			},
 			prepare: func(ctx context.Context, c redis.Cmdable, p string) error {
-				return errors.Join(c.RPush(ctx, p+"q1", "old").Err(), c.ZAdd(ctx, p+"d", redis.Z{Score: 1, Member: "a"}, redis.Z{Score: 2.5, Member: "b"},
-					redis.Z{Score: 3, Member: "c"}, redis.Z{Score: 10, Member: "put off"}).Err())
+				return errors.Join(c.RPush(ctx, p+"q1", "old").Err(),
+					c.ZAdd(ctx, p+"d", redis.Z{Score: 1, Member: "a"}, redis.Z{Score: 2.5, Member: "b"},
+						redis.Z{Score: 3, Member: "c"}, redis.Z{Score: 10, Member: "put off"}).Err())
 			}},
 		{script: &script.TakeScript, keys: map[string]string{"w": "list", "q1": "list", "q2": "list"}, repeat: "0 a",
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
@@ -88,23 +96,28 @@ func scriptCalls() []scriptCall {
 				return script.Quarantine(ctx, c, script.QuarantineParams{Working: p + "w", Malformed: p + "m", Body: []byte("a")})
 			},
 			prepare: func(ctx context.Context, c redis.Cmdable, p string) error { return c.RPush(ctx, p+"w", "a").Err() }},
-		{script: &script.AcquireLockScript, keys: lock, prepare: nothing, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-			return script.AcquireLock(ctx, c, script.AcquireLockParams{Lock: p + "l", Identifier: "me", Heal: time.Minute})
-		}},
-		{script: &script.AcquireLockScript, keys: lock, prepare: nothing, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-			return script.AcquireLock(ctx, c, script.AcquireLockParams{Lock: p + "l", Identifier: "me", TTL: time.Hour})
-		}},
-		{script: &script.AcquireLockScript, keys: lock, prepare: held, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-			r, err := script.AcquireLock(ctx, c, script.AcquireLockParams{Lock: p + "l", Identifier: "you", Heal: time.Hour})
-			r.Remaining /= 60_000
-			return r, err
-		}, repeat: script.AcquireLockResult{Remaining: 59}},
-		{script: &script.ExtendLockScript, keys: lock, prepare: held, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-			return script.ExtendLock(ctx, c, script.ExtendLockParams{Lock: p + "l", Identifier: "me", TTL: time.Hour})
-		}},
-		{script: &script.ReleaseLockScript, keys: lock, prepare: held, repeat: false, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-			return script.ReleaseLock(ctx, c, script.ReleaseLockParams{Lock: p + "l", Identifier: "me"})
-		}},
+		{script: &script.AcquireLockScript, keys: lock, prepare: nothing,
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				return script.AcquireLock(ctx, c, script.AcquireLockParams{Lock: p + "l", Identifier: "me", Heal: time.Minute})
+			}},
+		{script: &script.AcquireLockScript, keys: lock, prepare: nothing,
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				return script.AcquireLock(ctx, c, script.AcquireLockParams{Lock: p + "l", Identifier: "me", TTL: time.Hour})
+			}},
+		{script: &script.AcquireLockScript, keys: lock, prepare: held,
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				r, err := script.AcquireLock(ctx, c, script.AcquireLockParams{Lock: p + "l", Identifier: "you", Heal: time.Hour})
+				r.Remaining /= 60_000
+				return r, err
+			}, repeat: script.AcquireLockResult{Remaining: 59}},
+		{script: &script.ExtendLockScript, keys: lock, prepare: held,
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				return script.ExtendLock(ctx, c, script.ExtendLockParams{Lock: p + "l", Identifier: "me", TTL: time.Hour})
+			}},
+		{script: &script.ReleaseLockScript, keys: lock, prepare: held, repeat: false,
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				return script.ReleaseLock(ctx, c, script.ReleaseLockParams{Lock: p + "l", Identifier: "me"})
+			}},
 	}
 }
 
@@ -159,11 +172,7 @@ func TestLostRepliesOfEveryScript(t *testing.T) {
 				require.NoError(t, direct.Del(ctx, faulty+key).Err())
 			}
 			require.NoError(t, call.prepare(ctx, direct, faulty))
-			verb := "EVALSHA"
-			if call.script.ReadOnly {
-				verb = "EVALSHA_RO"
-			}
-			sent := luatomictest.Command(verb, call.script.SHA)
+			sent := lab.Sent(call.script)
 			before := proxy.Executed(sent)
 			proxy.Drop(lost, sent)
 			got, err := call.run(ctx, c, faulty)
@@ -242,127 +251,6 @@ func TestScriptFlushUnderLoad(t *testing.T) {
 	close(stop)
 	require.Positive(t, <-flushed)
 	require.EqualValues(t, n, r.LLen(ctx, "queue:q").Val())
-}
-
-var contractLine = regexp.MustCompile(`(?m)^---@(?:contract +(\S+)|(readonly)\b)`)
-
-// failing makes the n-th write of a script fail, by a prefix on its first line. The key p+"reached" shows that the
-// write was reached.
-func failing(source string, n int, p string) string {
-	return fmt.Sprintf(`local redis = (function(real) local n, writes = 0, {set=1,del=1,zadd=1,zrem=1,rpush=1,ltrim=1,lrem=1,lmove=1,pexpire=1} `+
-		`local function faulty(f, raise) return function(c, ...) if writes[string.lower(c)] then n = n + 1 if n == %d then real.call('SET', '%sreached', 1) `+
-		`local e = {err = 'ERR failpoint ' .. c} if raise then error(e) end return e end end return f(c, ...) end end `+
-		`return {call = faulty(real.call, true), pcall = faulty(real.pcall, false)} end)(redis) `, n, p) + source
-}
-
-// recorder keeps the arguments of a script and stops the call.
-type recorder struct {
-	redis.UniversalClient
-	end  func()
-	args []any
-}
-
-var errRecorded = errors.New("recorded")
-
-func (r *recorder) Process(_ context.Context, cmd redis.Cmder) error {
-	r.args = cmd.Args()
-	r.end()
-	cmd.SetErr(errRecorded)
-	return errRecorded
-}
-
-// An error at any write leaves what the contract allows, and a retry completes it.
-func TestFailpointsOfEveryScript(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, call scriptCall) {
-		ctx, c := bounded(t), luatomictest.Client(t)
-		found := contractLine.FindStringSubmatch(*call.script.Source)
-		require.NotNil(t, found)
-		var want map[string]any
-		for n := 0; ; n++ {
-			p := luatomictest.Namespace(t) + ":"
-			require.NoError(t, call.prepare(ctx, c, p))
-			before := call.contents(ctx, t, c, p)
-			once, end := context.WithCancel(ctx)
-			rec := &recorder{UniversalClient: c, end: end}
-			_, err := call.run(once, rec, p)
-			require.ErrorIs(t, err, errRecorded)
-			args := append([]any{failing(*call.script.Source, n, p)}, rec.args[2:]...)
-			_, err = c.Do(ctx, append([]any{"EVAL"}, args...)...).Result()
-			if err == redis.Nil {
-				err = nil
-			}
-			reached := c.Del(ctx, p+"reached").Val() == 1
-			after := call.contents(ctx, t, c, p)
-			switch {
-			case n == 0:
-				require.NoError(t, err)
-				want = after
-				delete(want, "s")
-				continue
-			case !reached:
-				t.Logf("%s: %d failpoints", found[0], n-1)
-				return
-			case found[2] == "readonly":
-				t.Fatal("a script that only reads has a write")
-			case err == nil: // the script tolerates the failure
-				require.Equal(t, "move_due", call.script.Name)
-			case found[1] == "all-or-nothing":
-				require.ErrorContains(t, err, "failpoint")
-				require.Equal(t, before, after, "failpoint %d", n)
-			}
-			requireNoneLost(t, before, after, n)
-			_, err = call.run(ctx, c, p)
-			require.NoError(t, err)
-			again := call.contents(ctx, t, c, p)
-			delete(again, "s")
-			if found[1] == "all-or-nothing" {
-				require.Equal(t, want, again, "failpoint %d", n)
-			}
-			requireNoneLost(t, want, again, n)
-		}
-	})
-}
-
-// requireNoneLost requires every item to be in one of the keys.
-func requireNoneLost(t *testing.T, before, after map[string]any, n int) {
-	t.Helper()
-	all := fmt.Sprint(after)
-	for key, v := range before {
-		if items, ok := v.([]string); ok {
-			for _, item := range items {
-				require.Contains(t, all, item, "failpoint %d: of %s", n, key)
-			}
-		}
-	}
-}
-
-// The receipt answers a retry: the tasks were added, even if they have been moved and taken since.
-func TestExecuteLaterIsNotRepeated(t *testing.T) {
-	t.Parallel()
-	ctx := bounded(t)
-	_, r, prefix := own(t)
-	var sent atomic.Int64
-	c, _, proxy := proxied(t, prefix)
-	direct := redisinaction.New(r, &redisinaction.Options{Prefix: prefix})
-	_, err := c.ExecuteLater(ctx, "warm", "n", nil, 0)
-	require.NoError(t, err)
-	proxy.Drop(3, func(args []string) bool {
-		if !luatomictest.Command("EVALSHA")(args) {
-			return false
-		}
-		if sent.Add(1) > 1 { // the first run added it; it is moved and taken by now
-			_, err := direct.PollQueue(ctx)
-			require.NoError(t, err)
-			r.Del(ctx, prefix+"queue:q")
-		}
-		return true
-	})
-	_, err = c.ExecuteLater(ctx, "q", "n", nil, time.Microsecond)
-	require.NoError(t, err)
-	_, err = direct.PollQueue(ctx)
-	require.NoError(t, err)
-	require.Zero(t, r.Exists(ctx, prefix+"queue:q", prefix+"delayed:").Val())
 }
 
 // A cluster refuses a script whose keys are in different slots, before it runs. A lock is one key. A prefix with a

@@ -94,7 +94,8 @@ func (w *Worker) working() string { return w.client.working(w.name) }
 func (w *Worker) item(ctx context.Context, body []byte, from int) (Item, error) {
 	item, err := ParseItem(body)
 	if err != nil {
-		_, moved := script.Quarantine(ctx, w.client.redis, script.QuarantineParams{Working: w.working(), Malformed: w.client.malformed(), Body: body})
+		_, moved := script.Quarantine(ctx, w.client.redis,
+			script.QuarantineParams{Working: w.working(), Malformed: w.client.malformed(), Body: body})
 		if moved != nil {
 			return Item{Raw: body}, w.wrap("take", fmt.Errorf("move a malformed item to malformed: %w", moved))
 		}

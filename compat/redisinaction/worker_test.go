@@ -17,7 +17,9 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-func newWorker(t testing.TB, c *redisinaction.Client, name string, onError func(redisinaction.Item, error), queues ...string) *redisinaction.Worker {
+func newWorker(
+	t testing.TB, c *redisinaction.Client, name string, onError func(redisinaction.Item, error), queues ...string,
+) *redisinaction.Worker {
 	t.Helper()
 	w, err := c.NewWorker(name, queues, &redisinaction.WorkerOptions{OnError: onError})
 	require.NoError(t, err)
@@ -100,10 +102,13 @@ func TestWorkerRuns(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(bounded(t))
 	c, r, prefix := own(t)
-	require.NoError(t, r.RPush(ctx, prefix+"queue:q", "malformed", "", item("fails"), item("panics"), item("works"), item("stays"), item("left")).Err())
+	require.NoError(t, r.RPush(ctx, prefix+"queue:q", "malformed", "", item("fails"), item("panics"),
+		item("works"), item("stays"), item("left")).Err())
 	type report struct{ raw, err string }
 	var reports []report
-	w := newWorker(t, c, "w", func(i redisinaction.Item, err error) { reports = append(reports, report{string(i.Raw), err.Error()}) }, "q")
+	w := newWorker(t, c, "w", func(i redisinaction.Item, err error) {
+		reports = append(reports, report{string(i.Raw), err.Error()})
+	}, "q")
 	var ran []string
 	err := w.Run(ctx, func(_ context.Context, i redisinaction.Item) error {
 		ran = append(ran, i.ID)
@@ -124,7 +129,8 @@ func TestWorkerRuns(t *testing.T) {
 	require.Equal(t, "malformed", reports[0].raw)
 	require.Contains(t, reports[0].err, "malformed item")
 	require.Equal(t, report{item("fails"), "its own"}, reports[2])
-	require.Equal(t, report{item("panics"), `redisinaction: handler of item "panics" panicked: in the handler`}, reports[3])
+	require.Equal(t, report{item("panics"), `redisinaction: handler of item "panics" panicked: in the handler`},
+		reports[3])
 	ctx = t.Context()
 	require.Equal(t, []string{"malformed", ""}, r.LRange(ctx, prefix+"malformed:", 0, -1).Val())
 	require.Equal(t, []string{item("stays")}, r.LRange(ctx, prefix+"working:w", 0, -1).Val())
@@ -198,7 +204,8 @@ func TestAFullServerIsDrained(t *testing.T) {
 	server := luatomictest.StartServer(t, "--maxmemory-policy", "noeviction")
 	r := server.Client()
 	c := redisinaction.New(r, nil)
-	_, err := c.ExecuteAll(ctx, "q", redisinaction.Task{Name: "late", Delay: time.Microsecond}, redisinaction.Task{Name: "now"})
+	_, err := c.ExecuteAll(ctx, "q", redisinaction.Task{Name: "late", Delay: time.Microsecond},
+		redisinaction.Task{Name: "now"})
 	require.NoError(t, err)
 	require.NoError(t, r.RPush(ctx, "queue:q", "malformed").Err())
 	// The scripts are loaded before: a server at maxmemory loads none.

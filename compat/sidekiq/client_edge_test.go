@@ -2,12 +2,14 @@ package sidekiq_test
 
 import (
 	"math"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
 )
 
 // The longest possible delay is accepted.
@@ -23,4 +25,21 @@ func TestLongestDelay(t *testing.T) {
 	for _, m := range all {
 		require.Greater(t, m.Score, float64(time.Now().AddDate(290, 0, 0).Unix()))
 	}
+}
+
+// A time with a + is so much later than the server's.
+func TestARescheduleFromNow(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	f.schedule(sidekiq.Retry, 1, dueOther)
+	r, err := script.Reschedule(f.ctx, f.client, script.RescheduleParams{
+		Set: f.key("retry"), Member: []byte(dueOther), Due: "+3600",
+	})
+	require.NoError(t, err)
+	require.True(t, r.Found)
+	score := f.client.ZScore(f.ctx, f.key("retry"), dueOther).Val()
+	require.InDelta(t, float64(time.Now().Add(time.Hour).Unix()), score, 60)
+	due, err := strconv.ParseFloat(r.Due, 64)
+	require.NoError(t, err)
+	require.InDelta(t, score, due, 1e-6)
 }

@@ -39,7 +39,8 @@ func TestPushAndMoveUnderScriptFlush(t *testing.T) {
 	}()
 	const n = 100
 	for i := range n {
-		_, err := d.PushBulk(ctx, []sidekiq.Job{{Class: "W", Args: args(i)}, {Class: "W", Args: args(i), In: time.Microsecond}})
+		_, err := d.PushBulk(ctx,
+			[]sidekiq.Job{{Class: "W", Args: args(i)}, {Class: "W", Args: args(i), In: time.Microsecond}})
 		require.NoError(t, err)
 	}
 	moved := 0

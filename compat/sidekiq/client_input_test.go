@@ -35,8 +35,10 @@ func TestBadJobsAreRefused(t *testing.T) {
 		{sidekiq.Job{Class: "W", JID: "\xff"}, sidekiq.ErrEncoding},
 		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "at", Value: args(1)}}}, sidekiq.ErrField},
 		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "", Value: args(1)}}}, sidekiq.ErrField},
-		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "tags", Value: args(1)}, {Name: "tags", Value: args(1)}}}, sidekiq.ErrField},
-		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "retry", Value: args(1)}, {Name: "retry", Value: args(1)}}}, sidekiq.ErrField},
+		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "tags", Value: args(1)}, {Name: "tags", Value: args(1)}}},
+			sidekiq.ErrField},
+		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "retry", Value: args(1)}, {Name: "retry", Value: args(1)}}},
+			sidekiq.ErrField},
 		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "tags"}}}, sidekiq.ErrField},
 		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "retry", Value: json.RawMessage(`x`)}}}, sidekiq.ErrField},
 		{sidekiq.Job{Class: "W", At: time.Date(1969, 1, 1, 0, 0, 0, 0, time.UTC)}, sidekiq.ErrTime},
@@ -46,11 +48,13 @@ func TestBadJobsAreRefused(t *testing.T) {
 		{sidekiq.Job{Payload: []byte(`{"class":"W","args":{},"queue":"q","jid":"j"}`)}, sidekiq.ErrArgs},
 		{sidekiq.Job{Payload: []byte(`{"class":"W","args":[],"jid":"j"}`)}, sidekiq.ErrPayload},
 		{sidekiq.Job{Payload: []byte(`{"class":"W","args":[],"queue":"q","jid":1}`)}, sidekiq.ErrPayload},
-		{sidekiq.Job{Payload: []byte("{\"class\":\"W\",\"args\":[\"\xff\"],\"queue\":\"q\",\"jid\":\"j\"}")}, sidekiq.ErrEncoding},
+		{sidekiq.Job{Payload: []byte("{\"class\":\"W\",\"args\":[\"\xff\"],\"queue\":\"q\",\"jid\":\"j\"}")},
+			sidekiq.ErrEncoding},
 		{sidekiq.Job{Payload: fmt.Appendf(nil, done, `,"at":"x"`)}, sidekiq.ErrTime},
 		{sidekiq.Job{Payload: fmt.Appendf(nil, done, `,"at":1e300`)}, sidekiq.ErrNumber},
 		{sidekiq.Job{Payload: fmt.Appendf(nil, done, `,"created_at":"x"`)}, sidekiq.ErrTime},
-		{sidekiq.Job{Payload: fmt.Appendf(nil, done, `,"failed_at":1700000000`)}, sidekiq.ErrTime}, // Sidekiq 8 would read 1970
+		// Sidekiq 8 would read 1970.
+		{sidekiq.Job{Payload: fmt.Appendf(nil, done, `,"failed_at":1700000000`)}, sidekiq.ErrTime},
 		{sidekiq.Job{Payload: fmt.Appendf(nil, done, `,"enqueued_at":1700000000`)}, sidekiq.ErrTime},
 		{sidekiq.Job{Payload: fmt.Appendf(nil, done, `,"enqueued_at":1700000000000.5`)}, sidekiq.ErrTime},
 	} {
@@ -73,9 +77,11 @@ func TestBadJobsAreRefused(t *testing.T) {
 func TestArgs(t *testing.T) {
 	t.Parallel()
 	type point struct{ X int }
-	got, err := sidekiq.Args(nil, true, 1, uint64(1)<<63, 2.0, float32(0.5), "a<é", []any{1.0, nil}, map[string]any{"b": 3.0, "a": []any(nil)}, point{4}, json.RawMessage(`[5]`), []any(nil), map[string]any(nil))
+	got, err := sidekiq.Args(nil, true, 1, uint64(1)<<63, 2.0, float32(0.5), "a<é", []any{1.0, nil},
+		map[string]any{"b": 3.0, "a": []any(nil)}, point{4}, json.RawMessage(`[5]`), []any(nil), map[string]any(nil))
 	require.NoError(t, err)
-	require.Equal(t, `[null,true,1,9223372036854775808,2.0,0.5,"a<é",[1.0,null],{"a":null,"b":3.0},{"X":4},[5],null,null]`, string(got))
+	require.Equal(t,
+		`[null,true,1,9223372036854775808,2.0,0.5,"a<é",[1.0,null],{"a":null,"b":3.0},{"X":4},[5],null,null]`, string(got))
 	for want, value := range map[error]any{sidekiq.ErrEncoding: "\xff", sidekiq.ErrArgs: make(chan int)} {
 		_, err = sidekiq.Args(1, value)
 		require.ErrorIs(t, err, want)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -40,59 +42,79 @@ const (
 // pushCall pushes to two queues, one of them new, and to the schedule.
 func pushPlan(p string) script.PushParams {
 	return script.PushParams{
-		Names: p + "queues", Schedule: p + "schedule", Queues: []string{p + "queue:a", p + "queue:b"}, Skip: int64(len(p + "queue:")),
-		Plan: "1:1:;1:1:+100;1:1:=;2:1:;2:1:+200;", Jobs: [][]byte{[]byte(readyHead), []byte(laterHead), []byte(`{"done":1}`), []byte(`{"queue":"b"`), []byte(`{"queue":"b","l":1`)},
+		Names: p + "queues", Schedule: p + "schedule", Queues: []string{p + "queue:a", p + "queue:b"},
+		Skip: int64(len(p + "queue:")),
+		Plan: "1:1:;1:1:+100;1:1:=;2:1:;2:1:+200;",
+		Jobs: [][]byte{[]byte(readyHead), []byte(laterHead),
+			[]byte(`{"done":1}`), []byte(`{"queue":"b"`), []byte(`{"queue":"b","l":1`)},
 	}
 }
 
 func oldQueue(ctx context.Context, c redis.Cmdable, p string) error {
-	return errors.Join(c.LPush(ctx, p+"queue:a", "old1", "old2").Err(), c.SAdd(ctx, p+"queues", "a").Err(), c.ZAdd(ctx, p+"schedule", redis.Z{Score: 1, Member: "old3"}).Err())
+	return errors.Join(c.LPush(ctx, p+"queue:a", "old1", "old2").Err(), c.SAdd(ctx, p+"queues", "a").Err(),
+		c.ZAdd(ctx, p+"schedule", redis.Z{Score: 1, Member: "old3"}).Err())
 }
 
 func dueMembers(ctx context.Context, c redis.Cmdable, p string) error {
-	return errors.Join(oldQueue(ctx, c, p), c.ZAdd(ctx, p+"retry", redis.Z{Score: 1, Member: dueRetry}, redis.Z{Score: 2, Member: dueOther},
+	return errors.Join(oldQueue(ctx, c, p), c.ZAdd(ctx, p+"retry",
+		redis.Z{Score: 1, Member: dueRetry}, redis.Z{Score: 2, Member: dueOther},
 		redis.Z{Score: 3, Member: dueSecond}, redis.Z{Score: 1e11, Member: `{"queue":"a","off":1}`}).Err())
 }
 
 func clientCalls() []clientCall {
 	return []clientCall{
-		{script: &script.PushScript, keys: "queues schedule queue:a queue:b", prepare: oldQueue, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-			r, err := script.Push(ctx, c, pushPlan(p))
-			r.Now = 0
-			return r, err
-		}},
-		{script: &script.PushOnceScript, keys: "receipt queues schedule queue:a queue:b", prepare: oldQueue, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-			q := pushPlan(p)
-			r, err := script.PushOnce(ctx, c, script.PushOnceParams{Receipt: p + "receipt", Keep: time.Hour, Names: q.Names, Schedule: q.Schedule, Queues: q.Queues, Skip: q.Skip, Plan: q.Plan, Jobs: q.Jobs})
-			r.Now = 0
-			return r, err
-		}},
-		{script: &script.DueScript, keys: "retry", prepare: dueMembers, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-			r, err := script.Due(ctx, c, script.DueParams{Set: p + "retry", Max: 2, Bytes: 1000})
-			r.Now = 0
-			return r, err
-		}},
-		{script: &script.MoveScript, keys: "retry queues queue:a queue:b", skips: "queue:a queue:b", prepare: dueMembers, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-			r, err := script.Move(ctx, c, script.MoveParams{Set: p + "retry", Names: p + "queues", Queues: []string{p + "queue:a", p + "queue:b"}, Skip: int64(len(p + "queue:")),
-				Plan: "1:27:30;2:18:18;1:18:18;1:20:20;2:1:1;", Members: [][]byte{[]byte(dueRetry), []byte(dueOther), []byte(dueSecond), []byte(`{"queue":"a","off":1}`), []byte("absent")}})
-			r.Now = 0
-			return r, err
-		}, repeat: script.MoveResult{}},
-		{script: &script.QuarantineScript, keys: "retry retry:quarantine", prepare: dueMembers, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-			return script.Quarantine(ctx, c, script.QuarantineParams{Set: p + "retry", Quarantine: p + "retry:quarantine", Members: [][]byte{[]byte(dueRetry), []byte("absent"), []byte(dueOther)}})
-		}, repeat: int64(0)},
-		{script: &script.RescheduleScript, keys: "retry", prepare: dueMembers, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-			return script.Reschedule(ctx, c, script.RescheduleParams{Set: p + "retry", Member: []byte(dueRetry), Due: "77.5"})
-		}},
-		{script: &script.DeleteScript, keys: "retry", prepare: dueMembers, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-			return script.Delete(ctx, c, script.DeleteParams{Set: p + "retry", Member: []byte(dueRetry)})
-		}},
-		{script: &script.StatsScript, keys: "schedule retry dead processes processed failed queue:a queue:b", prepare: dueMembers, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-			r, err := script.Stats(ctx, c, script.StatsParams{Schedule: p + "schedule", Retry: p + "retry", Dead: p + "dead", Processes: p + "processes", Processed: p + "processed", Failed: p + "failed",
-				Queues: []string{p + "queue:a", p + "queue:b"}})
-			r.Now = 0
-			return r, err
-		}},
+		{script: &script.PushScript, keys: "queues schedule queue:a queue:b", prepare: oldQueue,
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				r, err := script.Push(ctx, c, pushPlan(p))
+				r.Now = 0
+				return r, err
+			}},
+		{script: &script.PushOnceScript, keys: "receipt queues schedule queue:a queue:b", prepare: oldQueue,
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				q := pushPlan(p)
+				r, err := script.PushOnce(ctx, c, script.PushOnceParams{Receipt: p + "receipt", Keep: time.Hour, Names: q.Names,
+					Schedule: q.Schedule, Queues: q.Queues, Skip: q.Skip, Plan: q.Plan, Jobs: q.Jobs})
+				r.Now = 0
+				return r, err
+			}},
+		{script: &script.DueScript, keys: "retry", prepare: dueMembers,
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				r, err := script.Due(ctx, c, script.DueParams{Set: p + "retry", Max: 3, Bytes: 1000})
+				r.Now = 0
+				return r, err
+			}},
+		{script: &script.MoveScript, keys: "retry queues queue:a queue:b", skips: "queue:a queue:b", prepare: dueMembers,
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				r, err := script.Move(ctx, c, script.MoveParams{Set: p + "retry", Names: p + "queues",
+					Queues: []string{p + "queue:a", p + "queue:b"}, Skip: int64(len(p + "queue:")),
+					Plan: places(1, 27, 30, 2, 18, 18, 1, 18, 18, 1, 20, 20, 2, 1, 1),
+					Members: [][]byte{[]byte(dueRetry), []byte(dueOther), []byte(dueSecond), []byte(`{"queue":"a","off":1}`),
+						[]byte("absent")}})
+				r.Now = 0
+				return r, err
+			}, repeat: script.MoveResult{}},
+		{script: &script.QuarantineScript, keys: "retry retry:quarantine", prepare: dueMembers,
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				return script.Quarantine(ctx, c, script.QuarantineParams{Set: p + "retry", Quarantine: p + "retry:quarantine",
+					Members: [][]byte{[]byte(dueRetry), []byte("absent"), []byte(dueOther)}})
+			}, repeat: int64(0)},
+		{script: &script.RescheduleScript, keys: "retry", prepare: dueMembers,
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				return script.Reschedule(ctx, c, script.RescheduleParams{Set: p + "retry", Member: []byte(dueRetry), Due: "77.5"})
+			}},
+		{script: &script.DeleteScript, keys: "retry", prepare: dueMembers,
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				return script.Delete(ctx, c, script.DeleteParams{Set: p + "retry", Member: []byte(dueRetry)})
+			}},
+		{script: &script.StatsScript, keys: "schedule retry dead processes processed failed queue:a queue:b",
+			prepare: dueMembers,
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				r, err := script.Stats(ctx, c, script.StatsParams{Schedule: p + "schedule", Retry: p + "retry", Dead: p + "dead",
+					Processes: p + "processes", Processed: p + "processed", Failed: p + "failed",
+					Queues: []string{p + "queue:a", p + "queue:b"}})
+				r.Now = 0
+				return r, err
+			}},
 	}
 }
 
@@ -137,13 +159,6 @@ func (call *clientCall) state(ctx context.Context, c *redis.Client, p string) ma
 	return out
 }
 
-func (call *clientCall) verb() string {
-	if call.script.ReadOnly {
-		return "EVALSHA_RO"
-	}
-	return "EVALSHA"
-}
-
 // After lost replies, a script that may be retried leaves the same state; one that may not runs once and returns
 // ErrOutcomeUnknown.
 func TestClientScriptsWithLostReplies(t *testing.T) {
@@ -163,7 +178,7 @@ func TestClientScriptsWithLostReplies(t *testing.T) {
 		for lost := range 5 {
 			p := luatomictest.Namespace(t) + ":"
 			require.NoError(t, call.prepare(ctx, direct, p))
-			sent := luatomictest.Command(call.verb(), call.script.SHA)
+			sent := lab.Sent(call.script)
 			before := proxy.Executed(sent)
 			proxy.Drop(lost, sent)
 			got, err := call.run(ctx, c, p)
@@ -212,9 +227,11 @@ var clientContract = regexp.MustCompile(`(?m)^---@(?:contract +(\S+)|(readonly)\
 // withFailure makes the n-th write of a script fail, by a prefix on its first line, and stops its clock. The key
 // p+"reached" shows that the write was reached.
 func withFailure(source string, n int, p string) string {
-	return fmt.Sprintf(`local redis = (function(real) local n, writes = 0, {set=1,del=1,zadd=1,zrem=1,lpush=1,ltrim=1,sadd=1,srem=1,`+
+	return fmt.Sprintf(`local redis = (function(real) `+
+		`local n, writes = 0, {set=1,del=1,zadd=1,zrem=1,lpush=1,ltrim=1,sadd=1,srem=1,`+
 		`hset=1,hdel=1,rpush=1,incr=1,incrby=1,expire=1,zremrangebyscore=1,zremrangebyrank=1} `+
-		`local function faulty(f, raise) return function(c, ...) if writes[string.lower(c)] then n = n + 1 if n == %d then real.call('SET', '%sreached', 1) `+
+		`local function faulty(f, raise) return function(c, ...) `+
+		`if writes[string.lower(c)] then n = n + 1 if n == %d then real.call('SET', '%sreached', 1) `+
 		`local e = {err = 'ERR failpoint ' .. c} if raise then error(e) end return e end end return f(c, ...) end end `+
 		`return {call = faulty(real.call, true), pcall = faulty(real.pcall, false)} end)(redis) `, n, p) + source
 }
@@ -251,7 +268,7 @@ func TestClientScriptsWithAFailureAtEachWrite(t *testing.T) {
 			kept := &lastCall{UniversalClient: c, end: end}
 			_, err := call.run(once, kept, p)
 			require.ErrorIs(t, err, errKept)
-			eval := append([]any{"EVAL", withFailure(*call.script.Source, n, p)}, kept.args[2:]...)
+			eval := append([]any{"EVAL", withFailure(lab.Text(c, call.script), n, p)}, kept.args[2:]...)
 			err = c.Do(ctx, eval...).Err()
 			reached := c.Del(ctx, p+"reached").Val() == 1
 			after := call.state(ctx, c, p)
@@ -264,7 +281,8 @@ func TestClientScriptsWithAFailureAtEachWrite(t *testing.T) {
 				t.Logf("%s: %d failpoints", found[0], n-1)
 				return
 			case err == nil:
-				require.Equal(t, "move", call.script.Name, "failpoint %d is hidden", n) // it returns the queue that cannot be written to
+				// it returns the queue that cannot be written to
+				require.Equal(t, "move", call.script.Name, "failpoint %d is hidden", n)
 			default:
 				require.ErrorContains(t, err, "failpoint")
 			}
@@ -303,15 +321,22 @@ func nothingIsLost(t *testing.T, before, after map[string][]string, n int) {
 func TestDueStopsAtItsBytes(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, sidekiq.Options{})
+	f.schedule(sidekiq.Retry, 1, "a", strings.Repeat("b", 600), strings.Repeat("c", 600), strings.Repeat("d", 600))
+	r, err := script.Due(f.ctx, f.client, script.DueParams{Set: f.key("retry"), Max: 10, Bytes: 1000})
+	require.NoError(t, err)
+	require.Len(t, r.Members, 3, "a small one lets it ask for three: of these it returns none beyond its bytes")
+
 	f.schedule(sidekiq.Schedule, 1, strings.Repeat("a", 60), strings.Repeat("b", 60), strings.Repeat("c", 60))
-	for bytes, want := range map[int64]int{1: 1, 60: 1, 61: 2, 120: 2, 1000: 3} {
+	for bytes, want := range map[int64]int{1: 1, 60: 1, 61: 1, 120: 2, 1000: 3} {
 		r, err := script.Due(f.ctx, f.client, script.DueParams{Set: f.key("schedule"), Max: 10, Bytes: bytes})
 		require.NoError(t, err)
 		require.Len(t, r.Members, want)
 		next, there := r.Next.Get()
 		require.Equal(t, want < 3, there)
 		if there {
-			require.Equal(t, fmt.Sprint(want+1), next)
+			at, err := strconv.ParseFloat(next, 64)
+			require.NoError(t, err)
+			require.InDelta(t, float64(r.Now)/1e6, at, 0.001, "more are due, so the next poll is")
 		}
 	}
 }

@@ -129,7 +129,9 @@ func TestDefaultsOfAJob(t *testing.T) {
 	jid, err := f.d.Push(f.ctx, sidekiq.Job{Class: "W"})
 	require.NoError(t, err)
 	require.Regexp(t, `^[0-9a-f]{24}$`, jid)
-	require.Equal(t, `{"retry":true,"queue":"default","class":"W","args":[],"jid":"`+jid+`","created_at":T,"enqueued_at":T}`, unstamped(f.queue("default")[0]))
+	require.Equal(t,
+		`{"retry":true,"queue":"default","class":"W","args":[],"jid":"`+jid+`","created_at":T,"enqueued_at":T}`,
+		unstamped(f.queue("default")[0]))
 	other, err := f.d.Push(f.ctx, sidekiq.Job{Class: "W"})
 	require.NoError(t, err)
 	require.NotEqual(t, jid, other)
@@ -143,8 +145,10 @@ func TestOneBatchOverQueuesNowAndLater(t *testing.T) {
 		f := newFleet(t, sidekiq.Options{Version: sidekiq.V8, ExactTimes: true})
 		later := f.now().Add(time.Hour).Truncate(time.Millisecond)
 		jobs := []sidekiq.Job{
-			{Class: "W", Queue: "a", Args: args(0)}, {Class: "W", Queue: "b", Args: args(1)}, {Class: "W", Queue: "a", Args: args(2), At: later},
-			{Class: "W", Queue: "a", Args: args(3), At: later.Add(-2 * time.Hour)}, {Class: "W", Queue: "b", Args: args(4), In: 90 * time.Minute},
+			{Class: "W", Queue: "a", Args: args(0)}, {Class: "W", Queue: "b", Args: args(1)},
+			{Class: "W", Queue: "a", Args: args(2), At: later},
+			{Class: "W", Queue: "a", Args: args(3), At: later.Add(-2 * time.Hour)},
+			{Class: "W", Queue: "b", Args: args(4), In: 90 * time.Minute},
 			{Class: "W", Queue: "b", Args: args(5), In: -time.Second},
 			{Payload: []byte(`{"class":"W","args":[6],"queue":"a","jid":"x","enqueued_at":1795230010442}`)},
 			{Payload: []byte(`{"class":"W","args":[7],"queue":"b","jid":"y","at":1795230010.5}`)},
@@ -181,7 +185,8 @@ func TestOneBatchOverQueuesNowAndLater(t *testing.T) {
 			require.NotContains(t, z.Member, `"at"`)
 		}
 		require.EqualValues(t, scheduled, f.client.ZCard(f.ctx, f.key("schedule")).Val())
-		require.EqualValues(t, 1, f.client.ZCount(f.ctx, f.key("schedule"), fmt.Sprint(later.UnixMilli()/1000), fmt.Sprint(later.UnixMilli()/1000+1)).Val())
+		require.EqualValues(t, 1, f.client.ZCount(f.ctx, f.key("schedule"),
+			fmt.Sprint(later.UnixMilli()/1000), fmt.Sprint(later.UnixMilli()/1000+1)).Val())
 	}
 }
 
@@ -234,7 +239,8 @@ func TestTimesForLater(t *testing.T) {
 func TestAPayloadIsPassedThrough(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, sidekiq.Options{})
-	finished := ` {"jid":"x" , "class":"W","args":[ {"enqueued_at":1} ],"queue":"a\u0062","enqueued_at":1795230010.5, "z":1e400}` + "\n"
+	finished := ` {"jid":"x" , "class":"W","args":[ {"enqueued_at":1} ],"queue":"a\u0062",` +
+		`"enqueued_at":1795230010.5, "z":1e400}` + "\n"
 	bare := `{"jid":"y","class":"W","args":[],"queue":"ab","created_at":1.5} `
 	_, err := f.d.PushBulk(f.ctx, []sidekiq.Job{{Payload: []byte(finished)}, {Payload: []byte(bare)}})
 	require.NoError(t, err)
@@ -244,7 +250,8 @@ func TestAPayloadIsPassedThrough(t *testing.T) {
 
 	_, err = f.d.Push(f.ctx, sidekiq.Job{Payload: []byte(finished), In: time.Hour})
 	require.NoError(t, err)
-	require.NotContains(t, strings.ReplaceAll(f.set("schedule")[0].Member.(string), `[ {"enqueued_at":1} ]`, ""), "enqueued_at")
+	require.NotContains(t, strings.ReplaceAll(f.set("schedule")[0].Member.(string), `[ {"enqueued_at":1} ]`, ""),
+		"enqueued_at")
 }
 
 // With more than one step, each is pushed whole or not at all, in order, within its limits.
@@ -265,7 +272,8 @@ func TestLargeBatchesAreSplit(t *testing.T) {
 	}
 
 	big := json.RawMessage(`["` + strings.Repeat("x", 400<<10) + `"]`)
-	got, err = f.d.PushBulk(f.ctx, []sidekiq.Job{{Class: "W", Args: big}, {Class: "W", Args: big}, {Class: "W", Args: big}})
+	got, err = f.d.PushBulk(f.ctx,
+		[]sidekiq.Job{{Class: "W", Args: big}, {Class: "W", Args: big}, {Class: "W", Args: big}})
 	require.NoError(t, err)
 	require.Equal(t, 3, got.Ready)
 
@@ -303,10 +311,20 @@ func TestPushOnceIsKnownByItsToken(t *testing.T) {
 	_, err = f.d.PushOnce(f.ctx, "order-8", time.Minute, jobs)
 	require.NoError(t, err)
 	require.Len(t, f.queue("q"), 2)
-	late, err := f.d.PushOnce(f.ctx, "late", time.Minute, []sidekiq.Job{{Class: "W", Queue: "late", At: f.now().Add(-time.Hour)}})
+	late, err := f.d.PushOnce(f.ctx, "late", time.Minute,
+		[]sidekiq.Job{{Class: "W", Queue: "late", At: f.now().Add(-time.Hour)}})
 	require.NoError(t, err)
 	require.Equal(t, 1, late.Ready)
 	require.Len(t, f.queue("late"), 1)
+	many, err := f.d.PushOnce(f.ctx, "many", time.Minute, []sidekiq.Job{
+		{Class: "W", Queue: "x"}, {Class: "W", Queue: "x"}, {Class: "W", Queue: "x"}, {Class: "W", Queue: "y"},
+		{Class: "W", Queue: "z", In: time.Hour},
+	})
+	require.NoError(t, err)
+	require.Equal(t, []int{4, 1}, []int{many.Ready, many.Scheduled})
+	require.Len(t, f.queue("x"), 3, "jobs of one run")
+	require.Len(t, f.queue("y"), 1)
+	require.False(t, f.client.SIsMember(f.ctx, f.key("queues"), "z").Val(), "a queue of jobs for later alone")
 	_, err = f.d.PushOnce(f.ctx, "a{b}", time.Minute, jobs)
 	require.ErrorIs(t, err, lua.ErrBadName)
 	_, err = f.d.PushOnce(f.ctx, "x", 0, jobs)

@@ -86,7 +86,8 @@ func rebuilt(t *testing.T, payload string) (job Job, created []byte) {
 // classFirst puts class before args: perform_async and Client.push order them differently, and Push follows
 // Client.push.
 func classFirst(payload string) string {
-	return strings.Replace(payload, swapped(payload, "args")+`,"class":"HardJob"`, `"class":"HardJob",`+swapped(payload, "args"), 1)
+	return strings.Replace(payload, swapped(payload, "args")+`,"class":"HardJob"`,
+		`"class":"HardJob",`+swapped(payload, "args"), 1)
 }
 
 func swapped(payload, name string) string {
@@ -150,9 +151,12 @@ func TestCanonicalForm(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]error{
-		``: ErrArgs, `[1,]`: ErrArgs, `[1 2]`: ErrArgs, `[1`: ErrArgs, `[01]`: ErrArgs, `[NaN]`: ErrArgs, `[1]]`: ErrArgs, `{"a"}`: ErrArgs, `{"a":1,}`: ErrArgs,
-		`{"a":1 "b":2}`: ErrArgs, `{"a":1,"a":2}`: ErrArgs, `[{"\u0061":1,"a":2}]`: ErrArgs, `[1e999]`: ErrNumber, `[-1e999]`: ErrNumber,
-		"[\"\xff\"]": ErrEncoding, `["\ud83c"]`: ErrEncoding, `["\udf89"]`: ErrEncoding, `["\ud83c\u0041"]`: ErrEncoding, `["\ud83cx"]`: ErrEncoding,
+		``: ErrArgs, `[1,]`: ErrArgs, `[1 2]`: ErrArgs, `[1`: ErrArgs, `[01]`: ErrArgs, `[NaN]`: ErrArgs, `[1]]`: ErrArgs,
+		`{"a"}`: ErrArgs, `{"a":1,}`: ErrArgs,
+		`{"a":1 "b":2}`: ErrArgs, `{"a":1,"a":2}`: ErrArgs, `[{"\u0061":1,"a":2}]`: ErrArgs, `[1e999]`: ErrNumber,
+		`[-1e999]`:   ErrNumber,
+		"[\"\xff\"]": ErrEncoding, `["\ud83c"]`: ErrEncoding, `["\udf89"]`: ErrEncoding, `["\ud83c\u0041"]`: ErrEncoding,
+		`["\ud83cx"]`:      ErrEncoding,
 		`["\ud83c\ud83c"]`: ErrEncoding, `["\ud83c\n"]`: ErrEncoding,
 		strings.Repeat("[", 100) + strings.Repeat("]", 100): ErrArgs,
 	} {
@@ -170,12 +174,17 @@ func TestNumbersAreWrittenAsRubyDoes(t *testing.T) {
 		x        float64
 		old, new string
 	}{
-		{0, "0.0", "0.0"}, {1, "1.0", "1.0"}, {-1.5, "-1.5", "-1.5"}, {0.1, "0.1", "0.1"}, {1e10, "10000000000.0", "10000000000.0"},
+		{0, "0.0", "0.0"}, {1, "1.0", "1.0"}, {-1.5, "-1.5", "-1.5"}, {0.1, "0.1", "0.1"},
+		{1e10, "10000000000.0", "10000000000.0"},
 		{1e14, "100000000000000.0", "100000000000000.0"}, {999999999999999.9, "999999999999999.9", "999999999999999.9"},
-		{1e15, "1.0e+15", "1e+15"}, {1234567890123456, "1.234567890123456e+15", "1.234567890123456e+15"}, {1e16, "1.0e+16", "1e+16"},
-		{123456789012345680, "1.2345678901234568e+17", "1.2345678901234568e+17"}, {1e300, "1.0e+300", "1e+300"}, {1e-4, "0.0001", "0.0001"},
-		{0.00012345, "0.00012345", "0.00012345"}, {0.00009999, "9.999e-05", "0.00009999"}, {0.00000015, "1.5e-07", "0.00000015"},
-		{1e-9, "1.0e-09", "0.000000001"}, {1e-10, "1.0e-10", "1e-10"}, {5e-324, "5.0e-324", "5e-324"}, {12345678901234.566, "12345678901234.566", "12345678901234.566"},
+		{1e15, "1.0e+15", "1e+15"}, {1234567890123456, "1.234567890123456e+15", "1.234567890123456e+15"},
+		{1e16, "1.0e+16", "1e+16"},
+		{123456789012345680, "1.2345678901234568e+17", "1.2345678901234568e+17"}, {1e300, "1.0e+300", "1e+300"},
+		{1e-4, "0.0001", "0.0001"},
+		{0.00012345, "0.00012345", "0.00012345"}, {0.00009999, "9.999e-05", "0.00009999"},
+		{0.00000015, "1.5e-07", "0.00000015"},
+		{1e-9, "1.0e-09", "0.000000001"}, {1e-10, "1.0e-10", "1e-10"}, {5e-324, "5.0e-324", "5e-324"},
+		{12345678901234.566, "12345678901234.566", "12345678901234.566"},
 	} {
 		got, err := appendFloat(nil, row.x, V7)
 		require.NoError(t, err)
@@ -188,7 +197,10 @@ func TestNumbersAreWrittenAsRubyDoes(t *testing.T) {
 
 // FuzzCanonical compares the canonical form with encoding/json: the same value, and a fixed point.
 func FuzzCanonical(f *testing.F) {
-	for _, seed := range []string{`[1,-0.0,1e5,"a\u00e9"]`, ` {"a" : [ ] , "b":{"c":null}} `, `["\ud83c\udf89"]`, `[1.0e+300,0.00000015]`, `[[[true],false]]`} {
+	for _, seed := range []string{
+		`[1,-0.0,1e5,"a\u00e9"]`, ` {"a" : [ ] , "b":{"c":null}} `, `["\ud83c\udf89"]`, `[1.0e+300,0.00000015]`,
+		`[[[true],false]]`,
+	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, value []byte) {
@@ -216,10 +228,15 @@ func TestTheHeadOfTheLastPayloadChangesNothing(t *testing.T) {
 	require.NoError(t, err)
 	all := captured(t, "6.4.1")
 	for _, base := range []string{
-		`{"queue":"q","class":"W","args":[1],"jid":"j"%s}`, `{"queue":"q","class":"W","jid":"j"%s,"args":[1]}`, `{"args":[1],"queue":"q","class":"W"%s,"jid":"j"}`,
-		`{"queue":"q","class":"W","enqueued_at":1.5,"args":[1],"jid":"j"%s}`, `{"queue":"q","at":2.5,"class":"W","args":[1],"jid":"j"%s}`,
+		`{"queue":"q","class":"W","args":[1],"jid":"j"%s}`, `{"queue":"q","class":"W","jid":"j"%s,"args":[1]}`,
+		`{"args":[1],"queue":"q","class":"W"%s,"jid":"j"}`,
+		`{"queue":"q","class":"W","enqueued_at":1.5,"args":[1],"jid":"j"%s}`,
+		`{"queue":"q","at":2.5,"class":"W","args":[1],"jid":"j"%s}`,
 	} {
-		for _, more := range []string{``, `,"class":1`, `,"queue":"other"`, `,"args":{}`, `,"enqueued_at":2.5`, `,"enqueued_at":2`, `,"at":3.5`, `}`, `,"x":"\xff"`, `,"x":[1`, `,"jid":"k"`} {
+		for _, more := range []string{
+			``, `,"class":1`, `,"queue":"other"`, `,"args":{}`, `,"enqueued_at":2.5`, `,"enqueued_at":2`, `,"at":3.5`, `}`,
+			`,"x":"\xff"`, `,"x":[1`, `,"jid":"k"`,
+		} {
 			all = append(all, fmt.Sprintf(base, more))
 		}
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-const installRuby = "apt-get install ruby-sidekiq brings it; more versions: sh compat/sidekiq/testdata/ruby/fetch-gems.sh DIR, " +
-	"and LUATOMIC_SIDEKIQ_GEMS=DIR"
+const installRuby = "apt-get install ruby-sidekiq brings it; " +
+	"more versions: sh compat/sidekiq/testdata/ruby/fetch-gems.sh DIR, and LUATOMIC_SIDEKIQ_GEMS=DIR"
 
 // rubies returns the Ruby programs with a Sidekiq: the system's, and those under LUATOMIC_SIDEKIQ_GEMS.
 func rubies(t *testing.T) []string {
@@ -46,6 +46,8 @@ type shop struct {
 	ruby    string
 	agent   *subprocess.Program
 	release string
+	// interval is that of the pollers of worker, in seconds; empty for 1.
+	interval string
 }
 
 // withEach runs the test with each Sidekiq, on a server of its own.
@@ -82,7 +84,8 @@ func openShop(t *testing.T, ruby string) *shop {
 
 func (s *shop) command(script string, args ...string) *exec.Cmd {
 	cmd := exec.Command(s.ruby, append([]string{filepath.Join("testdata", "ruby", script)}, args...)...)
-	cmd.Env = append(os.Environ(), "REDIS_URL="+s.server.URL()+"/0", "RUBYOPT=-W0", "TZ=UTC", "LANG=C.UTF-8")
+	cmd.Env = append(os.Environ(), "REDIS_URL="+s.server.URL()+"/0", "RUBYOPT=-W0", "TZ=UTC", "LANG=C.UTF-8",
+		"POLL_INTERVAL="+s.interval)
 	return cmd
 }
 

@@ -22,7 +22,8 @@ import (
 func TestInteropRubyEnqueuesAndGoPerforms(t *testing.T) {
 	withEach(t, func(t *testing.T, s *shop) {
 		var one struct{ JID string }
-		s.ask("push", map[string]any{"item": map[string]any{"class": "InteropJob", "queue": "mail", "args": []any{1, "é\u2028</\"", nil, 1.5}}}, &one)
+		s.ask("push", map[string]any{"item": map[string]any{
+			"class": "InteropJob", "queue": "mail", "args": []any{1, "é\u2028</\"", nil, 1.5}}}, &one)
 		want := map[string]string{one.JID: `[1,"é` + "\u2028" + `</\"",null,1.5]`}
 		for op, question := range map[string]map[string]any{
 			"push_bulk":     {"items": map[string]any{"class": "InteropJob", "queue": "mail", "args": [][]any{{1}, {2}, {3}}}},
@@ -66,7 +67,8 @@ func TestInteropGoEnqueuesAndRubyPerforms(t *testing.T) {
 		jid, err := s.d.Push(ctx, sidekiq.Job{Class: "InteropJob", Args: args})
 		require.NoError(t, err)
 		want := map[string]string{jid: string(args)}
-		later, err := s.d.PerformIn(ctx, 1500*time.Millisecond, sidekiq.Job{Class: "InteropJob", Args: json.RawMessage(`["later"]`)})
+		later, err := s.d.PerformIn(ctx, 1500*time.Millisecond,
+			sidekiq.Job{Class: "InteropJob", Args: json.RawMessage(`["later"]`)})
 		require.NoError(t, err)
 		want[later] = `["later"]`
 		var bulk []sidekiq.Job
@@ -100,7 +102,8 @@ func TestInteropTwoPollersMoveEachJobOnce(t *testing.T) {
 		due := time.Now().Add(10 * time.Second) // all are pushed by then
 		bulk := make([]sidekiq.Job, jobs)
 		for i := range bulk {
-			bulk[i] = sidekiq.Job{Class: "InteropJob", Queue: "q" + strconv.Itoa(i%7), At: due, Args: json.RawMessage(fmt.Sprintf("[%d]", i))}
+			bulk[i] = sidekiq.Job{Class: "InteropJob", Queue: "q" + strconv.Itoa(i%7), At: due,
+				Args: json.RawMessage(fmt.Sprintf("[%d]", i))}
 		}
 		pushed, err := s.d.PushBulk(ctx, bulk)
 		require.NoError(t, err)
@@ -154,7 +157,8 @@ func (s *shop) show(set, jid string) (v shown) {
 func TestInteropRubysButtonsOnGosJobs(t *testing.T) {
 	withEach(t, func(t *testing.T, s *shop) {
 		ctx := t.Context()
-		job := sidekiq.Job{Class: "InteropJob", Args: json.RawMessage("[1.0,\"é\u2028</\\\"\\u0001\",1e300,-0.0,0.00001,12345678901234567890]")}
+		job := sidekiq.Job{Class: "InteropJob",
+			Args: json.RawMessage("[1.0,\"é\u2028</\\\"\\u0001\",1e300,-0.0,0.00001,12345678901234567890]")}
 		jid, err := s.d.PerformIn(ctx, time.Hour, job)
 		require.NoError(t, err)
 		now := float64(time.Now().Unix())
@@ -187,7 +191,8 @@ func TestInteropRubysButtonsOnGosJobs(t *testing.T) {
 		require.Equal(t, []string{second, jid}, queue.JIDs)
 		require.InDelta(t, 30, queue.Latency, 30, "seconds since enqueued_at of the oldest")
 
-		others, err := s.d.PushBulk(ctx, []sidekiq.Job{{Class: "InteropJob", In: time.Hour}, {Class: "InteropJob", In: time.Hour}})
+		others, err := s.d.PushBulk(ctx,
+			[]sidekiq.Job{{Class: "InteropJob", In: time.Hour}, {Class: "InteropJob", In: time.Hour}})
 		require.NoError(t, err)
 		s.ask("delete", map[string]any{"set": "schedule", "jid": others.JIDs[0]}, nil)
 		s.ask("kill", map[string]any{"set": "schedule", "jid": others.JIDs[1]}, nil)
@@ -204,7 +209,8 @@ func TestInteropRubyRetriesWhatFailedInGo(t *testing.T) {
 		sad := errors.New("in Go")
 		s.performFailing(sad, "retry")
 		v := s.show("retry", jid)
-		require.Equal(t, []any{"in Go", "*errors.errorString", 0, "default"}, []any{v.ErrorMessage, v.ErrorClass, *v.RetryCount, v.Queue})
+		require.Equal(t, []any{"in Go", "RuntimeError", 0, "default"},
+			[]any{v.ErrorMessage, v.ErrorClass, *v.RetryCount, v.Queue})
 		now := float64(time.Now().Unix())
 		require.InDelta(t, now, v.FailedAt, 60)
 		require.InDelta(t, now+20, v.At, 60)
@@ -295,11 +301,13 @@ func TestInteropRubyWritesOurBytes(t *testing.T) {
 		ctx := t.Context()
 		// The JSON that comes with Sidekiq 8 writes floats without a fraction, and small ones, in another form.
 		s.canonical(captured(t, map[bool]string{false: "6.4.1", true: "8.1.7"}[s.d.Version() >= sidekiq.V8])...)
-		args, err := sidekiq.Args("é\u2028\u2029</&'>\"\\\x00\x1f\x7f\b\f\n\r\t😀", 1.0, -0.5, 1e-3, 123456.789, int64(1<<62), nil, true, []any{}, map[string]any{})
+		args, err := sidekiq.Args("é\u2028\u2029</&'>\"\\\x00\x1f\x7f\b\f\n\r\t😀", 1.0, -0.5, 1e-3, 123456.789,
+			int64(1<<62), nil, true, []any{}, map[string]any{})
 		require.NoError(t, err)
-		jobs := []sidekiq.Job{{Class: "InteropJob", Args: args}, {Class: "A::B", Args: args, In: time.Hour, Fields: []sidekiq.Field{
-			{Name: "tags", Value: json.RawMessage(`[ "a" , "b" ]`)}, {Name: "retry", Value: json.RawMessage(`5`)},
-		}}}
+		jobs := []sidekiq.Job{{Class: "InteropJob", Args: args},
+			{Class: "A::B", Args: args, In: time.Hour, Fields: []sidekiq.Field{
+				{Name: "tags", Value: json.RawMessage(`[ "a" , "b" ]`)}, {Name: "retry", Value: json.RawMessage(`5`)},
+			}}}
 		_, err = s.d.PushBulk(ctx, jobs)
 		require.NoError(t, err)
 		scheduled := s.members("schedule")
@@ -334,7 +342,8 @@ func TestInteropTheBusyPageShowsAGoWorker(t *testing.T) {
 		jid, err := s.d.Push(t.Context(), sidekiq.Job{Class: "InteropJob", Args: json.RawMessage(`[1]`)})
 		require.NoError(t, err)
 		release := make(chan bool)
-		end := s.work(s.d, &sidekiq.WorkOptions{WebUI: true, Lease: 600 * time.Millisecond}, func(context.Context, *sidekiq.Delivery) error {
+		opts := &sidekiq.WorkOptions{WebUI: true, Lease: 600 * time.Millisecond}
+		end := s.work(s.d, opts, func(context.Context, *sidekiq.Delivery) error {
 			<-release
 			return nil
 		})

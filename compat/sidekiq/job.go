@@ -193,7 +193,8 @@ func (d *Dialect) appendOptions(to []byte, fields []Field, queue string) ([]byte
 		if i == retry {
 			continue
 		}
-		if f.Name == "" || !utf8.ValidString(f.Name) || slices.Contains(own[:], f.Name) || slices.ContainsFunc(fields[:i], func(o Field) bool { return o.Name == f.Name }) {
+		again := slices.ContainsFunc(fields[:i], func(o Field) bool { return o.Name == f.Name })
+		if f.Name == "" || !utf8.ValidString(f.Name) || slices.Contains(own[:], f.Name) || again {
 			return to, fmt.Errorf("%w: field %d has no name, a reserved name, or the name of another field", ErrField, i)
 		}
 		var err error

@@ -42,8 +42,10 @@ func TestWhatIsNotAJobIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, payload := range []string{
 		``, ` `, `null`, `[]`, `"a"`, `1`, `{`, `}`, `{}x`, `{}{}`, `{"a"}`, `{"a":}`, `{"a":1,}`, `{,}`, `{a:1}`, `{'a':1}`,
-		`{"a":01}`, `{"a":1.}`, `{"a":.5}`, `{"a":-}`, `{"a":1e}`, `{"a":+1}`, `{"a":NaN}`, `{"a":Infinity}`, `{"a":tru}`, `{"a":[1 2]}`,
-		`{"a":[1,]}`, `{"a":"\x"}`, `{"a":"\u12g4"}`, "{\"a\":\"\\u\x10000\"}", "{\"a\":\"\n\"}", "{\"a\":\"\x00\"}", `{"a":"`, `{"a":"\`, "{}\x00",
+		`{"a":01}`, `{"a":1.}`, `{"a":.5}`, `{"a":-}`, `{"a":1e}`, `{"a":+1}`, `{"a":NaN}`, `{"a":Infinity}`, `{"a":tru}`,
+		`{"a":[1 2]}`,
+		`{"a":[1,]}`, `{"a":"\x"}`, `{"a":"\u12g4"}`, "{\"a\":\"\\u\x10000\"}", "{\"a\":\"\n\"}", "{\"a\":\"\x00\"}",
+		`{"a":"`, `{"a":"\`, "{}\x00",
 		`{"a":1 "b":2}`, `{"a" 1}`, `{"a":1}/* */`, nested(maxDepth),
 	} {
 		_, _, err := field([]byte(payload), "queue")
@@ -121,8 +123,10 @@ func TestStringsAreEscapedAsRubyDoes(t *testing.T) {
 // decoder returns that member changed and no other.
 func FuzzFields(f *testing.F) {
 	for _, seed := range []string{
-		`{}`, `{"queue":"a","enqueued_at":1700000000.5,"args":[{"enqueued_at":1}]}`, `{"a":"\u0022}\\","queue":{"a":[1,-0.0e+5]}}`,
-		`{"queue":1,"queue":2}`, ` { "a" : [ ] } `, `{"a":"é\ud83c"}`, `{"qu\u0065ue":tru}`, nested(99), nested(100), `[{}]`, `{"a":1}x`,
+		`{}`, `{"queue":"a","enqueued_at":1700000000.5,"args":[{"enqueued_at":1}]}`,
+		`{"a":"\u0022}\\","queue":{"a":[1,-0.0e+5]}}`,
+		`{"queue":1,"queue":2}`, ` { "a" : [ ] } `, `{"a":"é\ud83c"}`, `{"qu\u0065ue":tru}`, nested(99), nested(100),
+		`[{}]`, `{"a":1}x`,
 	} {
 		f.Add([]byte(seed), "queue")
 	}
@@ -141,7 +145,9 @@ func FuzzFields(f *testing.F) {
 	})
 }
 
-func checkField(t *testing.T, payload []byte, name string, value json.RawMessage, found bool, want map[string]json.RawMessage) {
+func checkField(
+	t *testing.T, payload []byte, name string, value json.RawMessage, found bool, want map[string]json.RawMessage,
+) {
 	expected, there := want[name]
 	require.Equal(t, there, found)
 	require.Equal(t, string(expected), string(value))

@@ -3,6 +3,7 @@ package sidekiq
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
@@ -24,7 +25,7 @@ type Moved struct {
 	Malformed []Malformed
 	// Now is the server's time.
 	Now time.Time
-	// NextDue is when the next job is due; it is in the past when more were due than the call moves. Absent when the
+	// NextDue is when the next job is due; it is not after Now when more were due than the call moves. Absent when the
 	// set is empty.
 	NextDue lua.Opt[time.Time]
 }
@@ -56,7 +57,8 @@ const (
 // the jobs moved.
 //
 // Keys: the set, its quarantine, queues, and queue:<name> of each job. Cost: 2 round trips for each 500 jobs or 896
-// KiB, O(log n + k) for k jobs to read and O(k log n) to move. Errors: ErrSet, ErrQueueRefused.
+// KiB, O(log n + k) for k jobs to read and O(k log n) to move; what is read is linear in its bytes. Errors: ErrSet,
+// ErrQueueRefused.
 func (d *Dialect) MoveDue(ctx context.Context, set Set, max int) (Moved, error) {
 	var out Moved
 	if set != Schedule && set != Retry {
@@ -93,7 +95,9 @@ type moveResult struct {
 
 // moveSome moves one step's jobs.
 func (d *Dialect) moveSome(ctx context.Context, set Set, skip, max int, out *Moved) (s moveResult, err error) {
-	due, err := script.Due(ctx, d.client, script.DueParams{Set: d.key(string(set)), Skip: int64(skip), Max: int64(max), Bytes: maxStep})
+	due, err := script.Due(ctx, d.client, script.DueParams{
+		Set: d.key(string(set)), Skip: int64(skip), Max: int64(max), Bytes: maxStep,
+	})
 	if err != nil {
 		return s, err
 	}
@@ -122,7 +126,8 @@ func (d *Dialect) moveSome(ctx context.Context, set Set, skip, max int, out *Mov
 	s.gone += int(r.Moved)
 	s.stuck = int(r.Stuck)
 	if r.Failed > 0 && int(r.Failed) <= len(batch.Queues) {
-		s.refused = fmt.Errorf("%w: %q; its jobs stay in the set: %s", ErrQueueRefused, batch.Queues[r.Failed-1], r.Reason)
+		s.refused = fmt.Errorf("%w: %q; its jobs stay in the set: %s", ErrQueueRefused, batch.Queues[r.Failed-1],
+			r.Reason)
 	}
 	return s, nil
 }
@@ -146,14 +151,15 @@ func nextDue(score lua.Opt[string]) (next lua.Opt[time.Time]) {
 // batch finds the queue of each member and the place of its enqueued_at. Members without a queue are malformed.
 func (d *Dialect) batch(set Set, due [][]byte) (p script.MoveParams, bad []Malformed) {
 	p = script.MoveParams{
-		Set: d.key(string(set)), Names: d.key("queues"), Skip: int64(len(d.queueKey(""))), Members: make([][]byte, 0, len(due)),
+		Set: d.key(string(set)), Names: d.key("queues"), Skip: int64(len(d.queueKey(""))),
+		Members: make([][]byte, 0, len(due)),
 	}
 	if d.milliseconds() {
 		p.Clock = script.MoveClockMilliseconds
 	}
 	var src source
 	places := make(map[string]int, 1)
-	plan := make([]byte, 0, 12*len(due))
+	p.Plan = make([]byte, 0, 10*len(due))
 	for _, payload := range due {
 		queue, from, till, err := destination(payload, &src)
 		if err != nil {
@@ -167,11 +173,10 @@ func (d *Dialect) batch(set Set, due [][]byte) (p script.MoveParams, bad []Malfo
 			places[queue] = place
 		}
 		p.Members = append(p.Members, payload)
-		plan = append(strconv.AppendInt(plan, int64(place), 10), ':')
-		plan = append(strconv.AppendInt(plan, int64(from), 10), ':')
-		plan = append(strconv.AppendInt(plan, int64(till), 10), ';')
+		p.Plan = binary.BigEndian.AppendUint16(p.Plan, uint16(place))
+		p.Plan = binary.BigEndian.AppendUint32(p.Plan, uint32(from))
+		p.Plan = binary.BigEndian.AppendUint32(p.Plan, uint32(till))
 	}
-	p.Plan = string(plan)
 	return p, bad
 }
 

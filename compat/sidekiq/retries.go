@@ -66,21 +66,22 @@ func (p *panicked) Error() string      { return fmt.Sprint("panic: ", p.value) }
 func (p *panicked) ErrorClass() string { return "panic" }
 
 // errorClass returns the text for error_class, which is an exception's class in Ruby. An error in the chain with a
-// method ErrorClass chooses it.
+// method ErrorClass chooses it; else it is the first type in the chain that has a name. An error of errors.New has
+// none: in Ruby, raise "text" is a RuntimeError.
 func errorClass(err error) string {
 	var named interface{ ErrorClass() string }
 	if errors.As(err, &named) {
 		return named.ErrorClass()
 	}
-	var v *verdict
-	var r *retryIn
-	switch {
-	case errors.As(err, &v):
-		err = v.err
-	case errors.As(err, &r):
-		err = r.err
+	for ; err != nil; err = errors.Unwrap(err) {
+		switch class := strings.TrimPrefix(fmt.Sprintf("%T", err), "*"); class {
+		case "errors.errorString", "errors.joinError", "fmt.wrapError", "fmt.wrapErrors", "sidekiq.verdict",
+			"sidekiq.retryIn":
+		default:
+			return class
+		}
 	}
-	return fmt.Sprintf("%T", err)
+	return "RuntimeError"
 }
 
 // message returns the text of an error as Sidekiq stores it.

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // ErrJID reports that an id cannot be that of a job.
@@ -63,7 +64,9 @@ func (r *Ref) check() error {
 
 func (d *Dialect) findAt(ctx context.Context, ref Ref) (Found, bool, error) {
 	score := strconv.FormatFloat(ref.Score, 'g', 17, 64)
-	members, err := d.client.ZRangeArgs(ctx, redis.ZRangeArgs{Key: d.key(string(ref.Set)), Start: score, Stop: score, ByScore: true}).Result()
+	members, err := d.client.ZRangeArgs(ctx, redis.ZRangeArgs{
+		Key: d.key(string(ref.Set)), Start: score, Stop: score, ByScore: true,
+	}).Result()
 	for _, m := range members {
 		if ref.names([]byte(m)) {
 			return newFound([]byte(m), ref.Score), true, nil
@@ -120,7 +123,9 @@ func (d *Dialect) Reschedule(ctx context.Context, ref Ref, at time.Time) (score 
 	if err != nil {
 		return 0, false, err
 	}
-	r, err := script.Reschedule(ctx, d.client, script.RescheduleParams{Set: d.key(string(ref.Set)), Member: found.Payload, Due: due})
+	r, err := script.Reschedule(ctx, d.client, script.RescheduleParams{
+		Set: d.key(string(ref.Set)), Member: found.Payload, Due: due,
+	})
 	if err != nil {
 		return 0, false, fmt.Errorf("sidekiq: reschedule in %s: %w", ref.Set, err)
 	}
@@ -140,4 +145,26 @@ func (d *Dialect) Delete(ctx context.Context, ref Ref) (ok bool, err error) {
 		return false, fmt.Errorf("sidekiq: delete from %s: %w", ref.Set, err)
 	}
 	return n == 1, nil
+}
+
+// List reads up to 200 jobs of a set from an offset on, earliest first; a member that is not a job too. Keys: the set.
+// Cost: O(log n + max) and the bytes of the jobs. Errors: ErrSet, and lua.ErrOutOfRange for an offset below 0.
+func (d *Dialect) List(ctx context.Context, set Set, offset, max int) ([]Found, error) {
+	if err := set.check(); err != nil {
+		return nil, err
+	}
+	if offset < 0 || max < 1 {
+		return nil, fmt.Errorf("sidekiq: list %s: %w: offset %d, max %d", set, lua.ErrOutOfRange, offset, max)
+	}
+	last := int64(offset + min(max, 200) - 1)
+	members, err := d.client.ZRangeWithScores(ctx, d.key(string(set)), int64(offset), last).Result()
+	if err != nil {
+		return nil, fmt.Errorf("sidekiq: list %s: %w", set, err)
+	}
+	found := make([]Found, 0, len(members))
+	for _, m := range members {
+		member, _ := m.Member.(string)
+		found = append(found, newFound([]byte(member), m.Score))
+	}
+	return found, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/lua"
 )
 
 func withJID(jid, more string) string { return job("a", `,"jid":"`+jid+`"`+more) }
@@ -62,7 +63,9 @@ func TestJobsOfOneScoreAreApart(t *testing.T) {
 	ok, err := f.d.Delete(f.ctx, sidekiq.Ref{Set: sidekiq.Dead, JID: "y", Score: 1795230010.4451306})
 	require.NoError(t, err)
 	require.True(t, ok)
-	require.Equal(t, []redis.Z{{Score: 1795230010.4451306, Member: withJID("x", "")}, {Score: 1795230010.4451306, Member: withJID("z", "")}}, f.set("dead"))
+	require.Equal(t, []redis.Z{
+		{Score: 1795230010.4451306, Member: withJID("x", "")}, {Score: 1795230010.4451306, Member: withJID("z", "")},
+	}, f.set("dead"))
 }
 
 // Special characters of a pattern are literal in an id.
@@ -86,7 +89,9 @@ func TestIDsAreNoPatterns(t *testing.T) {
 func TestBadRefs(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, sidekiq.Options{})
-	for want, ref := range map[error]sidekiq.Ref{sidekiq.ErrSet: {Set: "queues", JID: "x"}, sidekiq.ErrJID: {Set: sidekiq.Dead}} {
+	for want, ref := range map[error]sidekiq.Ref{
+		sidekiq.ErrSet: {Set: "queues", JID: "x"}, sidekiq.ErrJID: {Set: sidekiq.Dead},
+	} {
 		_, _, err := f.d.Find(f.ctx, ref)
 		require.ErrorIs(t, err, want)
 		_, _, err = f.d.Reschedule(f.ctx, ref, time.Now())
@@ -116,9 +121,13 @@ func TestStats(t *testing.T) {
 	require.NoError(t, f.client.Set(f.ctx, f.key("stat:processed"), 42, 0).Err())
 	require.NoError(t, f.client.Set(f.ctx, f.key("stat:failed"), "odd", 0).Err())
 	require.NoError(t, f.client.SAdd(f.ctx, f.key("queues"), "ms", "s", "empty", "odd").Err())
-	for name, enqueued := range map[string]string{"ms": fmt.Sprint(now.Add(-time.Minute).UnixMilli()), "s": fmt.Sprintf("%.6f", float64(now.UnixMicro())/1e6-120), "odd": `"x"`} {
+	for name, enqueued := range map[string]string{
+		"ms": fmt.Sprint(now.Add(-time.Minute).UnixMilli()),
+		"s":  fmt.Sprintf("%.6f", float64(now.UnixMicro())/1e6-120), "odd": `"x"`,
+	} {
 		// The oldest is at the tail.
-		require.NoError(t, f.client.LPush(f.ctx, f.key("queue:"+name), job(name, `,"enqueued_at":`+enqueued), job(name, "")).Err())
+		require.NoError(t, f.client.LPush(f.ctx, f.key("queue:"+name),
+			job(name, `,"enqueued_at":`+enqueued), job(name, "")).Err())
 	}
 	got, err := f.d.Stats(f.ctx)
 	require.NoError(t, err)
@@ -139,14 +148,17 @@ func TestStats(t *testing.T) {
 
 func TestParseJobTakesWhatClientPushDoes(t *testing.T) {
 	t.Parallel()
-	got, err := sidekiq.ParseJob([]byte(` {"class":"W","args":[1],"queue":"q","jid":"j","at":1900000000.5,"created_at":1700000000123,"enqueued_at":1,"tags":["a"],"retry":5,"tags":["b"]}`))
+	got, err := sidekiq.ParseJob([]byte(` {"class":"W","args":[1],"queue":"q","jid":"j",` +
+		`"at":1900000000.5,"created_at":1700000000123,"enqueued_at":1,"tags":["a"],"retry":5,"tags":["b"]}`))
 	require.NoError(t, err)
 	require.Equal(t, sidekiq.Job{
-		Class: "W", Queue: "q", JID: "j", Args: []byte(`[1]`), At: time.UnixMilli(1900000000500), CreatedAt: time.UnixMilli(1700000000123),
-		Fields: []sidekiq.Field{{Name: "tags", Value: []byte(`["b"]`)}, {Name: "retry", Value: []byte(`5`)}},
+		Class: "W", Queue: "q", JID: "j", Args: []byte(`[1]`), At: time.UnixMilli(1900000000500),
+		CreatedAt: time.UnixMilli(1700000000123),
+		Fields:    []sidekiq.Field{{Name: "tags", Value: []byte(`["b"]`)}, {Name: "retry", Value: []byte(`5`)}},
 	}, got)
 	for text, want := range map[string]error{
-		`[]`: sidekiq.ErrPayload, `{`: sidekiq.ErrPayload, `{"class":1}`: sidekiq.ErrClass, `{"queue":1}`: sidekiq.ErrPayload, `{"jid":null}`: sidekiq.ErrPayload,
+		`[]`: sidekiq.ErrPayload, `{`: sidekiq.ErrPayload, `{"class":1}`: sidekiq.ErrClass,
+		`{"queue":1}`: sidekiq.ErrPayload, `{"jid":null}`: sidekiq.ErrPayload,
 		`{"at":"x"}`: sidekiq.ErrTime, `{"at":1e300}`: sidekiq.ErrTime, `{"created_at":[]}`: sidekiq.ErrTime,
 	} {
 		_, err := sidekiq.ParseJob([]byte(text))
@@ -176,4 +188,27 @@ func TestWhatHasLeftTheSetIsNotRescheduledIntoIt(t *testing.T) {
 		require.False(t, ok, name)
 		require.Empty(t, f.set("retry"), name)
 	}
+}
+
+// A list has the jobs of a set, earliest first, and what is no job too.
+func TestListOfASet(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	for i := range 5 {
+		f.schedule(sidekiq.Retry, float64(10-i), withJID(fmt.Sprint("j", i), ""))
+	}
+	f.schedule(sidekiq.Retry, 8.5, "no job")
+	found, err := f.d.List(f.ctx, sidekiq.Retry, 2, 2)
+	require.NoError(t, err)
+	require.Equal(t, []sidekiq.Found{
+		{Payload: []byte(withJID("j2", "")), Score: 8, At: time.Unix(8, 0)},
+		{Payload: []byte("no job"), Score: 8.5, At: time.UnixMilli(8500)},
+	}, found)
+	found, err = f.d.List(f.ctx, sidekiq.Retry, 6, 10)
+	require.NoError(t, err)
+	require.Empty(t, found)
+	_, err = f.d.List(f.ctx, "working", 0, 1)
+	require.ErrorIs(t, err, sidekiq.ErrSet)
+	_, err = f.d.List(f.ctx, sidekiq.Retry, -1, 1)
+	require.ErrorIs(t, err, lua.ErrOutOfRange)
 }

@@ -2,6 +2,7 @@ package sidekiq_test
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // The time that the scripts write has the form in which Ruby writes the same float, for all last digits.
@@ -21,18 +24,23 @@ func TestStampsAreWrittenAsRubyDoes(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, sidekiq.Options{})
 	f.schedule(sidekiq.Retry, 1, dueOther)
-	for micros, want := range map[string]string{"0": "1795230010.0", "29114": "1795230010.029114", "29000": "1795230010.029", "100000": "1795230010.1", "999999": "1795230010.999999", "7": "1795230010.000007"} {
+	for micros, want := range map[string]string{
+		"0": "1795230010.0", "29114": "1795230010.029114", "29000": "1795230010.029", "100000": "1795230010.1",
+		"999999": "1795230010.999999", "7": "1795230010.000007",
+	} {
 		milliseconds := fmt.Sprintf("1795230010%03d", atoi(t, micros)/1000)
-		clock := `local redis = (function(real) return {pcall = real.pcall, call = function(c, ...) if c == 'TIME' then return {'1795230010', '` + micros + `'} end return real.call(c, ...) end} end)(redis) `
 		for unit, stamp := range []string{want, milliseconds} {
 			for _, call := range []struct {
-				source *string
+				script *lua.Script
 				keys   []string
 				args   []any
 			}{
-				{script.PushScript.Source, []string{"queues", "schedule", "queue:b"}, []any{f.key("queue:"), unit, 5000, "1:1:;", strings.TrimSuffix(dueOther, "}")}},
-				{script.PushOnceScript.Source, []string{"receipt" + micros + fmt.Sprint(unit), "queues", "schedule", "queue:b"}, []any{60000, f.key("queue:"), unit, "1:1:;", strings.TrimSuffix(dueOther, "}")}},
-				{script.MoveScript.Source, []string{"retry", "queues", "queue:b"}, []any{f.key("queue:"), unit, "1:18:18;", dueOther}},
+				{&script.PushScript, []string{"queues", "schedule", "queue:b"},
+					[]any{f.key("queue:"), unit, 5000, "1:1:;", strings.TrimSuffix(dueOther, "}")}},
+				{&script.PushOnceScript, []string{"receipt" + micros + fmt.Sprint(unit), "queues", "schedule", "queue:b"},
+					[]any{60000, f.key("queue:"), unit, "1:1:;", strings.TrimSuffix(dueOther, "}")}},
+				{&script.MoveScript, []string{"retry", "queues", "queue:b"},
+					[]any{f.key("queue:"), unit, places(1, 18, 18), dueOther}},
 			} {
 				for i := range call.keys {
 					call.keys[i] = f.key(call.keys[i])
@@ -43,23 +51,44 @@ func TestStampsAreWrittenAsRubyDoes(t *testing.T) {
 					}
 				}
 				f.schedule(sidekiq.Retry, 1, dueOther)
-				require.NoError(t, f.client.Eval(f.ctx, clock+*call.source, call.keys, call.args...).Err())
-				require.Equal(t, strings.TrimSuffix(dueOther, "}")+`,"enqueued_at":`+stamp+"}", f.client.LPop(f.ctx, f.key("queue:b")).Val())
+				require.NoError(t, f.client.Eval(f.ctx, clockAt(micros)+lab.Text(f.client, call.script), call.keys, call.args...).Err())
+				require.Equal(t, strings.TrimSuffix(dueOther, "}")+`,"enqueued_at":`+stamp+"}",
+					f.client.LPop(f.ctx, f.key("queue:b")).Val())
 			}
 		}
 	}
+}
+
+// clockAt is what stops the clock of a script at that microsecond, by a prefix on its first line.
+func clockAt(micros string) string {
+	return `local redis = (function(real) return {pcall = real.pcall, call = function(c, ...) ` +
+		`if c == 'TIME' then return {'1795230010', '` + micros + `'} end return real.call(c, ...) end} end)(redis) `
+}
+
+// places is a plan of Move: place, from and till of each member.
+func places(numbers ...uint32) (plan []byte) {
+	for i, n := range numbers {
+		if i%3 == 0 {
+			plan = binary.BigEndian.AppendUint16(plan, uint16(n))
+		} else {
+			plan = binary.BigEndian.AppendUint32(plan, n)
+		}
+	}
+	return plan
 }
 
 // An estimate of the server's time within the slack is kept, any other is replaced.
 func TestAGuessIsKeptOrWrittenAnew(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, sidekiq.Options{})
-	clock := `local redis = (function(real) return {pcall = real.pcall, call = function(c, ...) if c == 'TIME' then return {'1795230010', '29114'} end return real.call(c, ...) end} end)(redis) `
 	head, guess := `{"n":1`, `,"enqueued_at":1795230010.5}`
 	const now int64 = 1795230010029114 // us, what the clock says
-	for off, kept := range map[int64]bool{0: true, 5000: true, -5000: true, 5001: false, -5001: false, 1e9: false, -1e9: false} {
+	for off, kept := range map[int64]bool{
+		0: true, 5000: true, -5000: true, 5001: false, -5001: false, 1e9: false, -1e9: false,
+	} {
 		plan := fmt.Sprintf("1:1:~%d,%d;1:1:;1:1:~%d,%d;", len(guess), now+off, len(guess), now)
-		require.NoError(t, f.client.Eval(f.ctx, clock+*script.PushScript.Source, []string{f.key("queues"), f.key("schedule"), f.key("queue:b")},
+		require.NoError(t, f.client.Eval(f.ctx, clockAt("29114")+lab.Text(f.client, &script.PushScript),
+			[]string{f.key("queues"), f.key("schedule"), f.key("queue:b")},
 			len(f.key("queue:")), 0, 5000, plan, head+guess, `{"n":2`, head+guess).Err())
 		want := head + `,"enqueued_at":1795230010.029114}`
 		if kept {
@@ -90,7 +119,7 @@ func TestLargeStepsGuessTheServersTime(t *testing.T) {
 	t.Parallel()
 	for _, version := range []sidekiq.Version{sidekiq.V7, sidekiq.V8} {
 		f := newFleet(t, sidekiq.Options{Version: version})
-		require.NoError(t, f.client.ScriptLoad(f.ctx, *script.PushScript.Source).Err(), "so that each step is one command")
+		require.NoError(t, f.client.ScriptLoad(f.ctx, lab.Text(f.client, &script.PushScript)).Err(), "so that each step is one command")
 		plans := &sentPlans{UniversalClient: f.client}
 		d := f.through(plans, sidekiq.Options{Version: version})
 		behind := strings.Repeat(" behind", 20)

@@ -38,8 +38,8 @@ type WorkOptions struct {
 	Queues []Queue
 	// Concurrency is how many handlers run concurrently, at most 500. Default 10.
 	Concurrency int
-	// Lease is how long the jobs of a dead process stay assigned to it. It is renewed every third of that. Default 30
-	// s.
+	// Lease is how long the jobs of a dead process stay assigned to it. It is renewed every third of that, and at
+	// least every 10 s. Default 30 s.
 	Lease time.Duration
 	// Grace is how long handlers may run after ctx ends; Sidekiq calls it timeout. Then their jobs go back. Default
 	// 25 s.
@@ -49,9 +49,13 @@ type WorkOptions struct {
 	// MaxDead and DeadFor bound the dead set; use the values of the Ruby processes. Default 10 000 jobs and 180 days.
 	MaxDead int
 	DeadFor time.Duration
-	// WebUI shows this process and its jobs on Sidekiq's Busy page: it writes its entry of the processes set, in two
-	// commands a heartbeat.
+	// WebUI shows this process and its jobs on Sidekiq's Busy page, in one transaction a heartbeat, whose buttons work:
+	// after Quiet nothing more is taken, Stop ends Work with ErrStopRequested.
 	WebUI bool
+	// AllowFields are fields of jobs that are performed although the middleware of the field runs in Ruby only. By
+	// default a job with unique_for, lock_digest, bid, encrypt, expiry or cattr fails with ErrMiddleware before its
+	// handler is called, and is retried: docs/sidekiq-worker.md says what follows from allowing each.
+	AllowFields []string
 	// OnError, if set, gets failed calls, and the error of each failed job with that job. It may be called from any
 	// goroutine.
 	OnError func(err error, job *Delivery)
@@ -117,8 +121,11 @@ func (e nameError) ErrorClass() string { return "NameError" }
 // key, a colon, that key and the payload; and luatomic:sidekiq:processes, a ZSET of processes scored by the end of
 // their lease in Unix ms. Cost: O(1) a job, and a heartbeat of O(log n) every third of the lease.
 //
-// Work retries after temporary failures, such as an unreachable server. It ends with the cause of ctx, or with a
-// failure that a retry cannot cure: lua.ErrWrongType, ErrQueues.
+// With each heartbeat the executions since the last one are added to Sidekiq's metrics, from version 7 on; a killed
+// process loses those. A process whose jobs were put back is removed from the Busy page.
+//
+// Work retries after temporary failures, such as an unreachable server. It ends with the cause of ctx, with
+// ErrStopRequested, or with a failure that a retry cannot cure: lua.ErrWrongType, ErrQueues.
 func (d *Dialect) Work(ctx context.Context, opts *WorkOptions, h Handler) (Worked, error) {
 	w, err := newWorker(d, opts, h)
 	if err != nil {

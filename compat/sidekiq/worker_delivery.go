@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -25,7 +26,8 @@ type Delivery struct {
 	// Payload is all of the job, byte for byte. Do not modify it.
 	Payload []byte
 
-	retry retryRule
+	retry      retryRule
+	middleware []string // fields whose middleware runs in Ruby only
 }
 
 // retryRule is the payload's rule for failures.
@@ -94,6 +96,15 @@ func (j *Delivery) read(m member) {
 		j.FailedAt, _ = timeField(value)
 	default:
 		j.readRule(string(m.name), value)
+		j.readMiddleware(string(m.name), value)
+	}
+}
+
+// readMiddleware notes a field that needs its middleware. Of two fields of one name the last counts, as in Ruby.
+func (j *Delivery) readMiddleware(name string, value []byte) {
+	j.middleware = slices.DeleteFunc(j.middleware, func(known string) bool { return known == name })
+	if needsMiddleware(name, value) {
+		j.middleware = append(j.middleware, name)
 	}
 }
 

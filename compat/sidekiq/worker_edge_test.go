@@ -3,6 +3,7 @@ package sidekiq_test
 import (
 	"context"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,12 +37,83 @@ func TestATakeWritesOverNoJobInHand(t *testing.T) {
 	require.Len(t, r.Jobs, 3)
 }
 
+// A take that finds nothing and finishes nothing changes nothing: an idle process has no lease, and 0 is not counted.
+func TestATakeOfNothingChangesNothing(t *testing.T) {
+	t.Parallel()
+	c, ctx := luatomictest.Client(t), t.Context()
+	for _, want := range []int64{0, 4} {
+		p := luatomictest.Namespace(t) + ":"
+		require.NoError(t, handed(ctx, c, p))
+		params := takeParams(p)
+		params.Want, params.Dones = want, []int64{99}
+		if want > 0 {
+			require.NoError(t, c.Del(ctx, params.Queues...).Err())
+		}
+		before := workState(ctx, c, p)
+		r, err := script.WorkerTake(ctx, c, params)
+		require.NoError(t, err)
+		require.Empty(t, r.Jobs)
+		require.Equal(t, before, workState(ctx, c, p))
+	}
+}
+
+// A repeat has the jobs of the first call also when its queues are empty by then.
+func TestARepeatedTakeHasTheSameJobs(t *testing.T) {
+	t.Parallel()
+	c, ctx := luatomictest.Client(t), t.Context()
+	p := luatomictest.Namespace(t) + ":"
+	require.NoError(t, handed(ctx, c, p))
+	params := takeParams(p)
+	first, err := script.WorkerTake(ctx, c, params)
+	require.NoError(t, err)
+	require.Len(t, first.Jobs, 4, "all that are in the queues")
+	before := workState(ctx, c, p)
+	again, err := script.WorkerTake(ctx, c, params)
+	require.NoError(t, err)
+	require.Equal(t, first.Jobs, again.Jobs)
+	require.Equal(t, before, workState(ctx, c, p))
+}
+
+// The name of a queue is written once for each of its jobs, so it is not long.
+func TestATakeRefusesALongQueue(t *testing.T) {
+	t.Parallel()
+	c, ctx := luatomictest.Client(t), t.Context()
+	p := luatomictest.Namespace(t) + ":"
+	long := p + strings.Repeat("q", 1001-len(p))
+	require.NoError(t, c.LPush(ctx, long, "x").Err())
+	params := takeParams(p)
+	params.Queues, params.Dones = []string{long}, nil
+	before := workState(ctx, c, p)
+	_, err := script.WorkerTake(ctx, c, params)
+	require.ErrorContains(t, err, "queue: at most 1000 bytes")
+	require.Equal(t, before, workState(ctx, c, p))
+
+	require.NoError(t, c.Rename(ctx, long, long[:1000]).Err())
+	params.Queues = []string{long[:1000]}
+	r, err := script.WorkerTake(ctx, c, params)
+	require.NoError(t, err)
+	require.Len(t, r.Jobs, 1)
+}
+
+// The jobs of a process whose lease is not there any more are put back as those of one whose lease is over.
+func TestAReturnForAForgottenProcess(t *testing.T) {
+	t.Parallel()
+	c, ctx := luatomictest.Client(t), t.Context()
+	p := luatomictest.Namespace(t) + ":"
+	require.NoError(t, handed(ctx, c, p))
+	r, err := script.WorkerReturn(ctx, c, script.WorkerReturnParams{Processes: p + "processes", Working: p + "working",
+		Queues: p + "queues", Queue: p + "queue:a", Process: "forgotten", Lapsed: true, Name: "a", Jobs: []int64{1}})
+	require.NoError(t, err)
+	require.Equal(t, script.WorkerReturnResult{Returned: 1, Left: 2}, r)
+}
+
 // A handler that ends its goroutine, as require does in a test, has failed; its slot is free again.
 func TestHandlersThatEndTheirGoroutine(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sidekiq.V7)
 	s.enqueue("default", payload("default", "a", ""), payload("default", "b", ""))
-	end := s.work(s.d, &sidekiq.WorkOptions{Concurrency: 1, Grace: 50 * time.Millisecond}, func(_ context.Context, j *sidekiq.Delivery) error {
+	opts := &sidekiq.WorkOptions{Concurrency: 1, Grace: 50 * time.Millisecond}
+	end := s.work(s.d, opts, func(_ context.Context, j *sidekiq.Delivery) error {
 		if j.JID == "a" {
 			runtime.Goexit()
 		}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
 )
 
 func TestTheEndGivesJobsBack(t *testing.T) {
@@ -22,7 +24,8 @@ func TestTheEndGivesJobsBack(t *testing.T) {
 	s.enqueue("default", all...)
 	started := make(chan string, 3)
 	causes := make(chan error, 2)
-	end := s.work(s.d, &sidekiq.WorkOptions{Concurrency: 3, Grace: 50 * time.Millisecond}, func(ctx context.Context, j *sidekiq.Delivery) error {
+	opts := &sidekiq.WorkOptions{Concurrency: 3, Grace: 50 * time.Millisecond}
+	end := s.work(s.d, opts, func(ctx context.Context, j *sidekiq.Delivery) error {
 		started <- j.JID
 		if j.JID == "b" {
 			return nil
@@ -71,15 +74,20 @@ func TestJobsOfADeadProcessAreRescued(t *testing.T) {
 		return fmt.Sprintf("%d:%s", len(key), key)
 	}
 	dead := s.key("luatomic:sidekiq:working:dead")
-	require.NoError(t, s.client.HSet(ctx, dead, "9", label("default")+a, "10", label("other")+b, "11", label("default")+c).Err())
-	require.NoError(t, s.client.ZAdd(ctx, s.key("luatomic:sidekiq:processes"), redis.Z{Member: "dead", Score: 1}, redis.Z{Member: "bare", Score: 2}).Err())
+	require.NoError(t, s.client.HSet(ctx, dead,
+		"9", label("default")+a, "10", label("other")+b, "11", label("default")+c).Err())
+	require.NoError(t, s.client.ZAdd(ctx, s.key("luatomic:sidekiq:processes"),
+		redis.Z{Member: "dead", Score: 1}, redis.Z{Member: "bare", Score: 2}).Err())
 	alive := s.key("luatomic:sidekiq:working:alive")
 	require.NoError(t, s.client.HSet(ctx, alive, "1", label("default")+a).Err())
-	require.NoError(t, s.client.ZAdd(ctx, s.key("luatomic:sidekiq:processes"), redis.Z{Member: "alive", Score: float64(time.Now().Add(time.Hour).UnixMilli())}).Err())
+	require.NoError(t, s.client.ZAdd(ctx, s.key("luatomic:sidekiq:processes"),
+		redis.Z{Member: "alive", Score: float64(time.Now().Add(time.Hour).UnixMilli())}).Err())
 
 	end := s.work(s.d, &sidekiq.WorkOptions{Queues: []sidekiq.Queue{{Name: "unrelated"}}}, content)
 	s.eventually("the hash is empty", func() bool { return s.client.Exists(ctx, dead).Val() == 0 })
-	s.eventually("all that are over are forgotten", func() bool { return s.client.ZCard(ctx, s.key("luatomic:sidekiq:processes")).Val() == 2 })
+	s.eventually("all that are over are forgotten", func() bool {
+		return s.client.ZCard(ctx, s.key("luatomic:sidekiq:processes")).Val() == 2
+	})
 	require.Equal(t, 3, end().Rescued)
 	require.Equal(t, []string{c, a}, s.list("default"))
 	require.Equal(t, []string{b}, s.list("other"))
@@ -93,7 +101,8 @@ func TestAWorkerHearsThatItsJobsWereTakenBack(t *testing.T) {
 	ctx := t.Context()
 	s.enqueue("default", payload("default", "a", ""))
 	cause := make(chan error, 1)
-	end := s.work(s.d, &sidekiq.WorkOptions{Lease: 300 * time.Millisecond, Concurrency: 1}, func(ctx context.Context, _ *sidekiq.Delivery) error {
+	opts := &sidekiq.WorkOptions{Lease: 300 * time.Millisecond, Concurrency: 1}
+	end := s.work(s.d, opts, func(ctx context.Context, _ *sidekiq.Delivery) error {
 		<-ctx.Done()
 		cause <- context.Cause(ctx)
 		return nil
@@ -107,7 +116,9 @@ func TestAWorkerHearsThatItsJobsWereTakenBack(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("the handler's context did not end")
 	}
-	s.eventually("the process is listed again", func() bool { return s.client.ZCard(ctx, s.key("luatomic:sidekiq:processes")).Val() == 1 })
+	s.eventually("the process is listed again", func() bool {
+		return s.client.ZCard(ctx, s.key("luatomic:sidekiq:processes")).Val() == 1
+	})
 	require.Equal(t, sidekiq.Worked{Lost: 1}, end())
 	require.Zero(t, s.count("stat:processed"))
 }
@@ -127,7 +138,7 @@ func (h *heldBack) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 func (h *heldBack) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if args := cmd.Args(); err == nil && len(args) > 1 && fmt.Sprint(args[1]) == script.WorkerTakeSHA {
+		if args := cmd.Args(); err == nil && len(args) > 1 && fmt.Sprint(args[1]) == lab.Digest(&script.WorkerTakeScript) {
 			h.once.Do(h.do)
 		}
 		return err
@@ -140,9 +151,11 @@ func TestJobsAreTakenBackWhileTheyAreOnTheirWay(t *testing.T) {
 	ctx := t.Context()
 	processes := s.key("luatomic:sidekiq:processes")
 	s.enqueue("default", payload("default", "a", ""))
-	require.NoError(t, s.client.ScriptLoad(ctx, *script.WorkerTakeScript.Source).Err(), "so that it is called by its digest")
+	require.NoError(t, s.client.ScriptLoad(ctx, lab.Text(s.client, &script.WorkerTakeScript)).Err(),
+		"so that it is called by its digest")
 	slow := redis.NewClient(s.client.Options())
 	t.Cleanup(func() { _ = slow.Close() })
+	lua.Direct(slow) // the hook sees no shared round trip
 	slow.AddHook(&heldBack{do: func() {
 		s.client.Del(ctx, s.workings()[0], processes)
 		s.eventually("a heartbeat lists the process again", func() bool { return s.client.ZCard(ctx, processes).Val() == 1 })
@@ -152,7 +165,8 @@ func TestJobsAreTakenBackWhileTheyAreOnTheirWay(t *testing.T) {
 		})
 	}})
 	cause := make(chan error, 1)
-	end := s.work(s.dialect(slow, sidekiq.V7), &sidekiq.WorkOptions{Lease: 300 * time.Millisecond}, func(ctx context.Context, _ *sidekiq.Delivery) error {
+	opts := &sidekiq.WorkOptions{Lease: 300 * time.Millisecond}
+	end := s.work(s.dialect(slow, sidekiq.V7), opts, func(ctx context.Context, _ *sidekiq.Delivery) error {
 		<-ctx.Done()
 		cause <- context.Cause(ctx)
 		return nil

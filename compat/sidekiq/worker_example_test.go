@@ -19,7 +19,8 @@ func ExampleDialect_Work() {
 	defer server.Close()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()}) // in a program: the address of Sidekiq's Redis
 	ctx, cancel := context.WithCancel(context.Background())
-	client.LPush(ctx, "queue:default", `{"retry":true,"queue":"default","class":"GreetJob","args":["Ann",2],"jid":"b9f8a6a0c2d34e5f60718293"}`)
+	client.LPush(ctx, "queue:default",
+		`{"retry":true,"queue":"default","class":"GreetJob","args":["Ann",2],"jid":"b9f8a6a0c2d34e5f60718293"}`)
 
 	d, err := sidekiq.New(client, &sidekiq.Options{Version: sidekiq.V7})
 	if err != nil {
@@ -35,7 +36,8 @@ func ExampleDialect_Work() {
 		fmt.Println("hello", name, times)
 		return nil
 	}
-	worked, err := d.Work(ctx, &sidekiq.WorkOptions{Queues: []sidekiq.Queue{{Name: "default"}}}, sidekiq.Handlers{"GreetJob": greet}.Perform)
+	worked, err := d.Work(ctx, &sidekiq.WorkOptions{Queues: []sidekiq.Queue{{Name: "default"}}},
+		sidekiq.Handlers{"GreetJob": greet}.Perform)
 	fmt.Println(worked.Done, err)
 	// Output:
 	// hello Ann 2

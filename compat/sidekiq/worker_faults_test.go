@@ -14,6 +14,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -32,7 +33,8 @@ func TestWorkersDrainAFullServer(t *testing.T) {
 	taken, err := script.WorkerTake(ctx, r, params)
 	require.NoError(t, err)
 	require.Len(t, taken.Jobs, 4)
-	back, err := script.WorkerReturn(ctx, r, script.WorkerReturnParams{Processes: "processes", Working: "working", Queues: "queues", Queue: "queue:a", Process: "lapsed", Lapsed: true, Name: "a", Jobs: []int64{2}})
+	back, err := script.WorkerReturn(ctx, r, script.WorkerReturnParams{Processes: "processes", Working: "working",
+		Queues: "queues", Queue: "queue:a", Process: "lapsed", Lapsed: true, Name: "a", Jobs: []int64{2}})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, back.Returned)
 	for _, call := range workerCalls()[3:] {
@@ -84,14 +86,17 @@ func TestAWorkerUnderScriptFlush(t *testing.T) {
 func TestTimesOfAFailure(t *testing.T) {
 	t.Parallel()
 	c := luatomictest.Client(t)
-	for micros, want := range map[string]string{"0": "1795230010.0", "29": "1795230010.000029", "29000": "1795230010.029", "999999": "1795230010.999999"} {
-		clock := `local redis = (function(real) return {call = function(c, ...) if c == 'TIME' then return {'1795230010', '` + micros +
-			`'} end return real.call(c, ...) end, pcall = real.pcall} end)(redis) `
+	for micros, want := range map[string]string{
+		"0": "1795230010.0", "29": "1795230010.000029", "29000": "1795230010.029", "999999": "1795230010.999999",
+	} {
 		calls := workerCalls()[3:5]
-		calls = append(calls, workerCall{script: &script.RetryBuryScript, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-			return script.RetryBury(ctx, c, script.RetryBuryParams{Working: p + "working", Dead: p + "dead", Processed: p + "processed", ProcessedDay: p + "processed_day",
-				Failed: p + "failed", FailedDay: p + "failed_day", ID: 1, Stamp: script.RetryBuryStampSeconds, Keep: time.Hour, Max: 4, Parts: [][]byte{nil, nil}})
-		}})
+		bury := func(ctx context.Context, c lua.Client, p string) (any, error) {
+			return script.RetryBury(ctx, c, script.RetryBuryParams{Working: p + "working", Dead: p + "dead",
+				Processed: p + "processed", ProcessedDay: p + "processed_day",
+				Failed: p + "failed", FailedDay: p + "failed_day", ID: 1, Stamp: script.RetryBuryStampSeconds,
+				Keep: time.Hour, Max: 4, Parts: [][]byte{nil, nil}})
+		}
+		calls = append(calls, workerCall{script: &script.RetryBuryScript, run: bury})
 		for i, call := range calls {
 			p := luatomictest.Namespace(t) + ":"
 			ctx, end := context.WithCancel(t.Context())
@@ -100,7 +105,8 @@ func TestTimesOfAFailure(t *testing.T) {
 			kept := &lastCall{UniversalClient: c, end: end}
 			_, err := call.run(ctx, kept, p)
 			require.ErrorIs(t, err, errKept)
-			_, err = c.Do(t.Context(), append([]any{"EVAL", clock + *call.script.Source}, kept.args[2:]...)...).Result()
+			eval := append([]any{"EVAL", clockAt(micros) + lab.Text(c, call.script)}, kept.args[2:]...)
+			_, err = c.Do(t.Context(), eval...).Result()
 			require.NoError(t, err)
 			if call.script == &script.RetryLaterScript {
 				member := `{"jid":"one","failed_at":` + want + `}`
@@ -141,7 +147,8 @@ func TestAWorkerOverALossyConnection(t *testing.T) {
 	proxy.DropRequest(20, every)
 	var order []string
 	record := s.record(&order)
-	end := s.work(s.dialect(lossy, sidekiq.V7), &sidekiq.WorkOptions{Concurrency: 4}, func(ctx context.Context, j *sidekiq.Delivery) error {
+	opts := &sidekiq.WorkOptions{Concurrency: 4}
+	end := s.work(s.dialect(lossy, sidekiq.V7), opts, func(ctx context.Context, j *sidekiq.Delivery) error {
 		_ = record(ctx, j)
 		if strings.HasSuffix(j.JID, "7") {
 			return errSad

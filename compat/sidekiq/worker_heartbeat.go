@@ -16,9 +16,12 @@ import (
 // ErrStrayJob reports that a process's hash has an entry that no worker of this package wrote. The entry is kept.
 var ErrStrayJob = errors.New("sidekiq: an entry of a working hash is no job")
 
+// longestBeat is the longest time between two heartbeats; the Busy page shows a process for a minute after one.
+const longestBeat = 10 * time.Second
+
 // heartbeats renews the lease of the process and rescues the jobs of dead ones, until ctx ends.
 func (w *worker) heartbeats(ctx context.Context) {
-	tick := time.NewTicker(max(w.o.Lease/3, time.Millisecond))
+	tick := time.NewTicker(max(min(w.o.Lease/3, longestBeat), time.Millisecond))
 	defer tick.Stop()
 	for {
 		if err := w.heartbeat(ctx); err != nil && ctx.Err() == nil {
@@ -44,10 +47,14 @@ func (w *worker) heartbeat(ctx context.Context) error {
 	}
 	var faults []error
 	for _, process := range r.Lapsed {
-		n, err := w.requeue(ctx, process, true)
+		n, dead, err := w.requeue(ctx, process, true)
 		w.rescued.Add(int64(n))
+		if dead {
+			err = errors.Join(err, w.hide(ctx, process))
+		}
 		faults = append(faults, err)
 	}
+	faults = append(faults, w.flushMetrics())
 	if w.o.WebUI {
 		faults = append(faults, w.show(ctx))
 	}
@@ -55,12 +62,12 @@ func (w *worker) heartbeat(ctx context.Context) error {
 }
 
 // requeue puts the jobs of a process back into their queues, the oldest to be served first. With lapsed it stops when
-// the process is alive after all.
-func (w *worker) requeue(ctx context.Context, process string, lapsed bool) (n int, err error) {
+// the process is alive after all. dead reports that the process has no jobs any more.
+func (w *worker) requeue(ctx context.Context, process string, lapsed bool) (n int, dead bool, err error) {
 	key := w.d.workingKey(process)
 	entries, err := w.d.client.HGetAll(ctx, key).Result()
 	if err != nil {
-		return 0, fmt.Errorf("sidekiq: jobs of %s: %w", process, err)
+		return 0, false, fmt.Errorf("sidekiq: jobs of %s: %w", process, err)
 	}
 	groups, stray := w.byQueue(entries)
 	if len(groups) == 0 {
@@ -76,15 +83,15 @@ func (w *worker) requeue(ctx context.Context, process string, lapsed bool) (n in
 			})
 			n += int(r.Returned)
 			if err != nil || r.State == script.WorkerReturnStateAlive {
-				return n, err
+				return n, false, err
 			}
 			g.ids = g.ids[size:]
 		}
 	}
 	if stray > 0 {
-		return n, fmt.Errorf("%w: %d of %s", ErrStrayJob, stray, key)
+		err = fmt.Errorf("%w: %d of %s", ErrStrayJob, stray, key)
 	}
-	return n, nil
+	return n, true, err
 }
 
 // group is the jobs of one queue; the last is served first.

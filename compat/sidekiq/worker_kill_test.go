@@ -94,7 +94,9 @@ func TestKilledWorkersLoseNothing(t *testing.T) {
 			left := killJobs - s.count("stat:processed")
 			return left < killJobs-before || left == 0
 		})
-		s.eventually("jobs are in flight", func() bool { return len(s.workings()) > 0 || s.count("stat:processed") == killJobs })
+		s.eventually("jobs are in flight", func() bool {
+			return len(s.workings()) > 0 || s.count("stat:processed") == killJobs
+		})
 		p.Kill()
 		killed += len(s.workings())
 	}

@@ -67,11 +67,13 @@ var errExited = errors.New("the handler ended its goroutine")
 // after moves a failed job and returns the outcome of the handler.
 func (w *worker) after(id int64, j *inFlight, err error) outcome {
 	if err == nil {
+		w.metrics.note(j.job, time.Since(j.since), nil)
 		return outcome{id: id, end: done}
 	}
 	if cause := context.Cause(j.ctx); errors.Is(cause, ErrStopped) || errors.Is(cause, ErrTakenBack) {
 		return outcome{id: id, end: stranded}
 	}
+	w.metrics.note(j.job, 0, err)
 	return w.moveWithRetry(id, j, err, func(ctx context.Context) (fate, error) {
 		f, _, err := w.moveFailed(ctx, id, j.job, err)
 		return f, err
@@ -82,6 +84,9 @@ func (w *worker) after(id int64, j *inFlight, err error) outcome {
 func (w *worker) call(j *inFlight) (err error) {
 	if j.job.retry.nothing != "" {
 		return argumentError(j.job.retry.nothing)
+	}
+	if err := w.o.refuse(j.job); err != nil {
+		return err
 	}
 	defer func() {
 		if v := recover(); v != nil {

@@ -33,9 +33,13 @@ type worker struct {
 	running map[int64]*inFlight // shared, under mu
 	lost    int64               // shared, under mu: jobs taken before this time were put back
 	rescued atomic.Int64        // shared
+	quiet   atomic.Bool         // shared: nothing more is taken
+	metrics metrics             // shared
+	rtt     time.Duration       // of the last heartbeat that the Busy page shows
 
-	calls   context.Context    // for calls after the caller's context has ended
-	abandon context.CancelFunc // ends calls
+	calls   context.Context         // for calls after the caller's context has ended
+	abandon context.CancelFunc      // ends calls
+	end     context.CancelCauseFunc // ends Work, as the caller's context does
 }
 
 // inFlight is a job that a handler works on.
@@ -64,10 +68,13 @@ func newWorker(d *Dialect, opts *WorkOptions, h Handler) (*worker, error) {
 func (w *worker) run(ctx context.Context) (Worked, error) {
 	w.calls, w.abandon = context.WithCancel(context.WithoutCancel(ctx))
 	defer w.abandon()
+	ctx, w.end = context.WithCancelCause(ctx)
+	defer w.end(nil)
 	beating, still := context.WithCancel(w.calls)
 	var heart sync.WaitGroup
 	heart.Go(func() { w.heartbeats(beating) })
 	err := w.loop(ctx)
+	w.quiet.Store(true)
 	w.drain()
 	// A heartbeat after the last call would list the process again.
 	still()
@@ -84,8 +91,8 @@ func (w *worker) run(ctx context.Context) (Worked, error) {
 func (w *worker) loop(ctx context.Context) error {
 	wait := newBackoff()
 	for ctx.Err() == nil {
-		if len(w.acks) > 0 || w.free() > 0 && !w.empty {
-			err := w.turn(ctx, w.free())
+		if want := w.wanted(); len(w.acks) > 0 || want > 0 && !w.empty {
+			err := w.turn(ctx, want)
 			if permanent(err) {
 				return err
 			}
@@ -99,7 +106,7 @@ func (w *worker) loop(ctx context.Context) error {
 			}
 			continue
 		}
-		if w.free() > 0 {
+		if w.wanted() > 0 {
 			w.idle.start(w.calls)
 		}
 		w.waitEvent(ctx.Done())
@@ -208,11 +215,12 @@ func (w *worker) leave() {
 		clock.Sleep(ctx, wait.Next())
 	}
 	if err == nil {
-		w.worked.Returned, err = w.requeue(ctx, w.process, false)
+		w.worked.Returned, _, err = w.requeue(ctx, w.process, false)
 	}
 	if err == nil && w.o.WebUI {
-		err = w.hide(ctx)
+		err = w.hide(ctx, w.process)
 	}
+	err = errors.Join(err, w.flushMetrics())
 	if err != nil {
 		w.report(err, nil)
 	}

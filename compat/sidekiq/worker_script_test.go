@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -36,46 +37,63 @@ func inFlightOf(p, queue, payload string) string {
 // handed is the data before each call: three jobs in flight, three in queue a, one in b.
 func handed(ctx context.Context, c redis.Cmdable, p string) error {
 	return errors.Join(
-		c.HSet(ctx, p+"working", "1", inFlightOf(p, "a", `{"jid":"one"}`), "2", inFlightOf(p, "a", `{"jid":"two"}`), "3", inFlightOf(p, "b", `{"jid":"three"}`)).Err(),
+		c.HSet(ctx, p+"working", "1", inFlightOf(p, "a", `{"jid":"one"}`), "2", inFlightOf(p, "a", `{"jid":"two"}`),
+			"3", inFlightOf(p, "b", `{"jid":"three"}`)).Err(),
 		c.LPush(ctx, p+"queue:a", `{"jid":"four"}`, `{"jid":"five"}`, `{"jid":"six"}`).Err(),
 		c.LPush(ctx, p+"queue:b", `{"jid":"seven"}`).Err(),
 		c.ZAdd(ctx, p+"processes", redis.Z{Score: 1, Member: "lapsed"}, redis.Z{Score: 9e12, Member: "alive"}).Err(),
 		c.ZAdd(ctx, p+"retry", redis.Z{Score: 1, Member: "old"}).Err(),
-		c.ZAdd(ctx, p+"dead", redis.Z{Score: 9e11, Member: "last"}, redis.Z{Score: 8e11, Member: "middle"}, redis.Z{Score: 7e11, Member: "first"}, redis.Z{Score: 1, Member: "aged"}).Err(),
+		c.ZAdd(ctx, p+"dead", redis.Z{Score: 9e11, Member: "last"}, redis.Z{Score: 8e11, Member: "middle"},
+			redis.Z{Score: 7e11, Member: "first"}, redis.Z{Score: 1, Member: "aged"}).Err(),
 	)
 }
 
 func workerCalls() []workerCall {
 	const counters = "processed processed_day failed failed_day"
 	return []workerCall{
-		{script: &script.WorkerTakeScript, keys: "processes working queue:a queue:b", counts: "processed day", run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-			return script.WorkerTake(ctx, c, takeParams(p))
-		}, repeat: "known"},
-		{script: &script.WorkerReturnScript, keys: "processes working queues queue:a", run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-			return script.WorkerReturn(ctx, c, script.WorkerReturnParams{Processes: p + "processes", Working: p + "working", Queues: p + "queues", Queue: p + "queue:a",
-				Process: "lapsed", Lapsed: true, Name: "a", Jobs: []int64{3, 2, 1, 99}})
-		}, repeat: script.WorkerReturnResult{Left: 1}},
-		{script: &script.WorkerBeatScript, keys: "processes", run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-			return script.WorkerBeat(ctx, c, script.WorkerBeatParams{Processes: p + "processes", Process: "new", Lease: time.Hour, Max: 10})
-		}, repeat: script.WorkerBeatResult{Known: true, Lapsed: []string{"lapsed"}}},
-		{script: &script.RetryLaterScript, keys: "working retry", counts: counters, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-			r, err := script.RetryLater(ctx, c, script.RetryLaterParams{Working: p + "working", Retries: p + "retry", Processed: p + "processed", ProcessedDay: p + "processed_day",
-				Failed: p + "failed", FailedDay: p + "failed_day", ID: 1, Parts: [][]byte{[]byte(`{"jid":"one","failed_at":`), []byte(`}`)}, Delay: time.Minute})
-			return r.Moved, err
-		}, repeat: false},
-		{script: &script.RetryBuryScript, keys: "working dead", counts: counters, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-			return script.RetryBury(ctx, c, script.RetryBuryParams{Working: p + "working", Dead: p + "dead", Processed: p + "processed", ProcessedDay: p + "processed_day",
-				Failed: p + "failed", FailedDay: p + "failed_day", ID: 1, Parts: [][]byte{[]byte(`{"jid":"one","failed_at":`), []byte(`}`)}, Stamp: script.RetryBuryStampMillis, Keep: time.Hour, Max: 4})
-		}, repeat: false},
-		{script: &script.RetryDropScript, keys: "working", counts: counters, run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-			return script.RetryDrop(ctx, c, script.RetryDropParams{Working: p + "working", Processed: p + "processed", ProcessedDay: p + "processed_day", Failed: p + "failed", FailedDay: p + "failed_day", ID: 1})
-		}, repeat: false},
+		{script: &script.WorkerTakeScript, keys: "processes working queue:a queue:b", counts: "processed day",
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				return script.WorkerTake(ctx, c, takeParams(p))
+			}, repeat: "known"},
+		{script: &script.WorkerReturnScript, keys: "processes working queues queue:a",
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				return script.WorkerReturn(ctx, c, script.WorkerReturnParams{Processes: p + "processes", Working: p + "working",
+					Queues: p + "queues", Queue: p + "queue:a", Process: "lapsed", Lapsed: true, Name: "a",
+					Jobs: []int64{3, 2, 1, 99}})
+			}, repeat: script.WorkerReturnResult{Left: 1}},
+		{script: &script.WorkerBeatScript, keys: "processes",
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				return script.WorkerBeat(ctx, c, script.WorkerBeatParams{Processes: p + "processes", Process: "new",
+					Lease: time.Hour, Max: 10})
+			}, repeat: script.WorkerBeatResult{Known: true, Lapsed: []string{"lapsed"}}},
+		{script: &script.RetryLaterScript, keys: "working retry", counts: counters,
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				r, err := script.RetryLater(ctx, c, script.RetryLaterParams{Working: p + "working", Retries: p + "retry",
+					Processed: p + "processed", ProcessedDay: p + "processed_day",
+					Failed: p + "failed", FailedDay: p + "failed_day", ID: 1,
+					Parts: [][]byte{[]byte(`{"jid":"one","failed_at":`), []byte(`}`)}, Delay: time.Minute})
+				return r.Moved, err
+			}, repeat: false},
+		{script: &script.RetryBuryScript, keys: "working dead", counts: counters,
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				return script.RetryBury(ctx, c, script.RetryBuryParams{Working: p + "working", Dead: p + "dead",
+					Processed: p + "processed", ProcessedDay: p + "processed_day",
+					Failed: p + "failed", FailedDay: p + "failed_day", ID: 1,
+					Parts: [][]byte{[]byte(`{"jid":"one","failed_at":`), []byte(`}`)},
+					Stamp: script.RetryBuryStampMillis, Keep: time.Hour, Max: 4})
+			}, repeat: false},
+		{script: &script.RetryDropScript, keys: "working", counts: counters,
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				return script.RetryDrop(ctx, c, script.RetryDropParams{Working: p + "working", Processed: p + "processed",
+					ProcessedDay: p + "processed_day", Failed: p + "failed", FailedDay: p + "failed_day", ID: 1})
+			}, repeat: false},
 	}
 }
 
 func takeParams(p string) script.WorkerTakeParams {
-	return script.WorkerTakeParams{Processes: p + "processes", Working: p + "working", Processed: p + "processed", Day: p + "day",
-		Queues: []string{p + "queue:a", p + "queue:b"}, Process: "new", Lease: time.Hour, First: 4, Want: 4, Dones: []int64{1, 99}}
+	return script.WorkerTakeParams{Processes: p + "processes", Working: p + "working", Processed: p + "processed",
+		Day: p + "day", Queues: []string{p + "queue:a", p + "queue:b"}, Process: "new", Lease: time.Hour,
+		First: 4, Want: 4, Dones: []int64{1, 99}}
 }
 
 // answer omits what a retry of take cannot return.
@@ -155,7 +173,7 @@ func TestWorkerScriptsWithLostReplies(t *testing.T) {
 		for lost := range 5 {
 			p := luatomictest.Namespace(t) + ":"
 			require.NoError(t, handed(ctx, direct, p))
-			sent := luatomictest.Command("EVALSHA", call.script.SHA)
+			sent := lab.Sent(call.script)
 			before := proxy.Executed(sent)
 			proxy.Drop(lost, sent)
 			got, err := call.answer(ctx, c, p)
@@ -208,7 +226,7 @@ func TestWorkerScriptsWithAFailureAtEachWrite(t *testing.T) {
 			kept := &lastCall{UniversalClient: c, end: end}
 			_, err := call.run(once, kept, p)
 			require.ErrorIs(t, err, errKept)
-			err = c.Do(ctx, append([]any{"EVAL", withFailure(*call.script.Source, n, p)}, kept.args[2:]...)...).Err()
+			err = c.Do(ctx, append([]any{"EVAL", withFailure(lab.Text(c, call.script), n, p)}, kept.args[2:]...)...).Err()
 			reached := c.Del(ctx, p+"reached").Val() == 1
 			after := workState(ctx, c, p)
 			if n == 0 {
@@ -267,7 +285,8 @@ func TestWorkerScriptOutcomes(t *testing.T) {
 		for _, j := range r.Jobs {
 			got = append(got, fmt.Sprint(j.ID, " ", strings.TrimPrefix(j.Queue, p), " ", string(j.Payload)))
 		}
-		require.Equal(t, []string{`4 queue:a {"jid":"four"}`, `5 queue:a {"jid":"five"}`, `6 queue:a {"jid":"six"}`, `7 queue:b {"jid":"seven"}`}, got)
+		require.Equal(t, []string{`4 queue:a {"jid":"four"}`, `5 queue:a {"jid":"five"}`, `6 queue:a {"jid":"six"}`,
+			`7 queue:b {"jid":"seven"}`}, got)
 		require.Equal(t, "1", c.Get(ctx, p+"processed").Val(), "one of the two was still in flight")
 		params := takeParams(p)
 		params.First, params.Dones = 8, nil
@@ -283,8 +302,11 @@ func TestWorkerScriptOutcomes(t *testing.T) {
 		r, err := script.WorkerTake(ctx, c, params)
 		require.NoError(t, err)
 		require.True(t, r.Known)
-		require.InDelta(t, float64(time.Now().Add(time.Hour).UnixMilli()), c.ZScore(ctx, p+"processes", "alive").Val(), 60_000)
-		require.Equal(t, []string{`{"jid":"six"}`, `{"jid":"five"}`}, c.LRange(ctx, p+"queue:a", 0, -1).Val(), "no more than wanted")
+		require.Len(t, r.Jobs, 1)
+		require.InDelta(t, float64(time.Now().Add(time.Hour).UnixMilli()),
+			c.ZScore(ctx, p+"processes", "alive").Val(), 60_000)
+		require.Equal(t, []string{`{"jid":"six"}`, `{"jid":"five"}`}, c.LRange(ctx, p+"queue:a", 0, -1).Val(),
+			"no more than wanted")
 	})
 	t.Run("take hands a job out once, also of a queue that is named twice", func(t *testing.T) {
 		ctx, p := fresh(t)
@@ -297,7 +319,8 @@ func TestWorkerScriptOutcomes(t *testing.T) {
 	t.Run("return takes nothing from the living", func(t *testing.T) {
 		ctx, p := fresh(t)
 		before := workState(ctx, c, p)
-		params := script.WorkerReturnParams{Processes: p + "processes", Working: p + "working", Queues: p + "queues", Queue: p + "queue:a", Process: "alive", Lapsed: true, Name: "a", Jobs: []int64{1}}
+		params := script.WorkerReturnParams{Processes: p + "processes", Working: p + "working", Queues: p + "queues",
+			Queue: p + "queue:a", Process: "alive", Lapsed: true, Name: "a", Jobs: []int64{1}}
 		r, err := script.WorkerReturn(ctx, c, params)
 		require.NoError(t, err)
 		require.Equal(t, script.WorkerReturnResult{State: script.WorkerReturnStateAlive, Left: 3}, r)
@@ -309,7 +332,8 @@ func TestWorkerScriptOutcomes(t *testing.T) {
 	})
 	t.Run("return puts each job into its own queue", func(t *testing.T) {
 		ctx, p := fresh(t)
-		params := script.WorkerReturnParams{Processes: p + "processes", Working: p + "working", Queues: p + "queues", Queue: p + "queue:a", Process: "lapsed", Lapsed: true, Name: "a", Jobs: []int64{3, 2, 1}}
+		params := script.WorkerReturnParams{Processes: p + "processes", Working: p + "working", Queues: p + "queues",
+			Queue: p + "queue:a", Process: "lapsed", Lapsed: true, Name: "a", Jobs: []int64{3, 2, 1}}
 		r, err := script.WorkerReturn(ctx, c, params)
 		require.NoError(t, err)
 		require.Equal(t, script.WorkerReturnResult{Returned: 2, Left: 1}, r)

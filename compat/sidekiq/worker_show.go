@@ -3,40 +3,69 @@ package sidekiq
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // showFor is how long the Busy page shows a process after its last heartbeat.
 const showFor = time.Minute
 
 // show writes what Sidekiq's Busy page reads of a process: its entry in processes, a hash of that name, and its
-// running jobs.
+// running jobs. It takes the signals that the page's buttons have left for the process.
 func (w *worker) show(ctx context.Context) error {
 	jobs := w.jobsAsShown()
-	work := w.process + w.workSuffix()
+	key, work := w.d.key(w.process), w.d.key(w.process+w.workSuffix())
 	p := w.d.client.TxPipeline()
 	p.SAdd(ctx, w.d.key("processes"), w.process)
-	p.HSet(ctx, w.d.key(w.process), "info", w.info(), "concurrency", w.o.Concurrency, "busy", len(jobs)/2,
-		"beat", strconv.FormatFloat(float64(time.Now().UnixMicro())/1e6, 'f', -1, 64), "rtt_us", 0, "quiet", "false", "rss", 0)
-	p.Expire(ctx, w.d.key(w.process), showFor)
-	p.Unlink(ctx, w.d.key(work))
+	p.HSet(ctx, key, "info", w.info(), "concurrency", w.o.Concurrency, "busy", len(jobs)/2,
+		"beat", strconv.FormatFloat(float64(time.Now().UnixMicro())/1e6, 'f', -1, 64), "rtt_us", w.rtt.Microseconds(),
+		"quiet", strconv.FormatBool(w.quiet.Load()), "rss", residentKB())
+	p.Expire(ctx, key, showFor)
+	p.Unlink(ctx, work)
 	if len(jobs) > 0 {
-		p.HSet(ctx, w.d.key(work), jobs...)
-		p.Expire(ctx, w.d.key(work), showFor)
+		p.HSet(ctx, work, jobs...)
+		p.Expire(ctx, work, showFor)
 	}
+	asked := p.RPopCount(ctx, w.signalsKey(w.process), signals)
+	sent := time.Now()
+	// Without signals the last reply is nil.
+	if _, err := p.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return err
+	}
+	w.rtt = time.Since(sent)
+	for _, signal := range asked.Val() {
+		w.signalled(signal)
+	}
+	return nil
+}
+
+func (w *worker) signalsKey(process string) string { return w.d.key(process + "-signals") }
+
+// hide removes a process from the page.
+func (w *worker) hide(ctx context.Context, process string) error {
+	p := w.d.client.TxPipeline()
+	p.SRem(ctx, w.d.key("processes"), process)
+	p.Unlink(ctx, w.d.key(process), w.d.key(process+w.workSuffix()), w.signalsKey(process))
 	_, err := p.Exec(ctx)
 	return err
 }
 
-// hide removes the process from the page.
-func (w *worker) hide(ctx context.Context) error {
-	p := w.d.client.TxPipeline()
-	p.SRem(ctx, w.d.key("processes"), w.process)
-	p.Unlink(ctx, w.d.key(w.process), w.d.key(w.process+w.workSuffix()), w.d.key(w.process+"-signals"))
-	_, err := p.Exec(ctx)
-	return err
+// residentKB returns the resident memory of this process in KiB; 0 where the system does not say.
+func residentKB() int {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	_, after, _ := strings.Cut(string(status), "\nVmRSS:")
+	var kb int
+	_, _ = fmt.Sscan(after, &kb) // 0 when it is no number
+	return kb
 }
 
 // workSuffix is the suffix of the key of running jobs, renamed in Sidekiq 7.
@@ -62,7 +91,7 @@ func (w *worker) jobsAsShown() []any {
 	return out
 }
 
-// info is the constant part of the entry. An embedded process is one that the page cannot stop.
+// info is the constant part of the entry.
 func (w *worker) info() []byte {
 	host, _ := os.Hostname()
 	names, weights := []string{}, map[string]int{}
@@ -74,7 +103,8 @@ func (w *worker) info() []byte {
 	text, err := json.Marshal(map[string]any{
 		"hostname": host, "started_at": float64(w.began.UnixMicro()) / 1e6, "pid": os.Getpid(), "tag": "luatomic",
 		"concurrency": w.o.Concurrency, "queues": names, "weights": []any{weights}, "labels": []string{"go"},
-		"identity": w.process, "version": "luatomic", "embedded": true, "capsules": map[string]any{"default": capsule},
+		"identity": w.process, "version": "luatomic", "embedded": false,
+		"capsules": map[string]any{"default": capsule},
 	})
 	if err != nil {
 		return nil // every value in it has a JSON form

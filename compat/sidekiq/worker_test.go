@@ -188,7 +188,8 @@ func TestAnIdleWorkerHearsAPushAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sidekiq.V7)
 	done := make(chan time.Time, 1)
-	s.work(s.d, &sidekiq.WorkOptions{Queues: []sidekiq.Queue{{Name: "one"}, {Name: "two"}}}, func(context.Context, *sidekiq.Delivery) error {
+	opts := &sidekiq.WorkOptions{Queues: []sidekiq.Queue{{Name: "one"}, {Name: "two"}}}
+	s.work(s.d, opts, func(context.Context, *sidekiq.Delivery) error {
 		done <- time.Now()
 		return nil
 	})
@@ -224,7 +225,8 @@ func TestStrictQueuesAreServedInOrder(t *testing.T) {
 		s.enqueue("high", payload("high", "h"+strconv.Itoa(i), ""))
 	}
 	var order []string
-	end := s.work(s.d, &sidekiq.WorkOptions{Concurrency: 3, Queues: []sidekiq.Queue{{Name: "high"}, {Name: "low"}}}, s.record(&order))
+	end := s.work(s.d, &sidekiq.WorkOptions{Concurrency: 3, Queues: []sidekiq.Queue{{Name: "high"}, {Name: "low"}}},
+		s.record(&order))
 	s.eventually("all are done", func() bool { return s.count("stat:processed") == 40 })
 	require.Equal(t, 40, end().Done)
 	high := 0
@@ -252,7 +254,8 @@ func TestWeightsDecideByLot(t *testing.T) {
 		s.enqueue("high", payload("high", "h"+strconv.Itoa(i), ""))
 	}
 	var order []string
-	opts := &sidekiq.WorkOptions{Concurrency: 1, Queues: []sidekiq.Queue{{Name: "low", Weight: 1}, {Name: "high", Weight: 4}}}
+	opts := &sidekiq.WorkOptions{Concurrency: 1,
+		Queues: []sidekiq.Queue{{Name: "low", Weight: 1}, {Name: "high", Weight: 4}}}
 	end := s.work(s.d, opts, s.record(&order))
 	s.eventually("all are done", func() bool { return s.count("stat:processed") == 400 })
 	end()
@@ -321,7 +324,9 @@ func TestAStrayEntryIsReported(t *testing.T) {
 	s := newSite(t, sidekiq.V7)
 	ctx := t.Context()
 	dead := s.key("luatomic:sidekiq:working:dead")
-	for field, entry := range map[string]string{"x": "1:a", "1": "no length", "2": "99:short", "3": "1:abc", "4": "-1:abc"} {
+	for field, entry := range map[string]string{
+		"x": "1:a", "1": "no length", "2": "99:short", "3": "1:abc", "4": "-1:abc",
+	} {
 		require.NoError(t, s.client.HSet(ctx, dead, field, entry).Err())
 	}
 	require.NoError(t, s.client.ZAdd(ctx, s.key("luatomic:sidekiq:processes"), redis.Z{Member: "dead", Score: 1}).Err())
@@ -339,7 +344,8 @@ func TestTheWebUIShowsAWorker(t *testing.T) {
 			s := newSite(t, version)
 			ctx := t.Context()
 			s.enqueue("default", payload("default", "a", ""))
-			end := s.work(s.d, &sidekiq.WorkOptions{WebUI: true, Lease: 150 * time.Millisecond, Grace: time.Millisecond}, func(ctx context.Context, _ *sidekiq.Delivery) error {
+			opts := &sidekiq.WorkOptions{WebUI: true, Lease: 150 * time.Millisecond, Grace: time.Millisecond}
+			end := s.work(s.d, opts, func(ctx context.Context, _ *sidekiq.Delivery) error {
 				<-ctx.Done()
 				return nil
 			})

@@ -5,6 +5,7 @@ package script
 import (
 	"context"
 	_ "embed"
+	"math"
 	"strconv"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 var cacheLockSource string
 
 // CacheLockSHA is the SHA-1 of cache_lock.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const CacheLockSHA = "f6b71f77a6a54909571571a48296442308b16f83"
+const CacheLockSHA = "7581ac374f4c9b1672db26ef5aba97fb9aff35dd"
 
 // CacheLockScript is cache_lock.lua.
 var CacheLockScript = lua.Script{
@@ -33,6 +34,7 @@ type CacheLockParams struct {
 	Name    string        // ARGV[1]: the holder's
 	TTL     time.Duration // ARGV[2], 1 to 3155760000 s
 	Refresh bool          // ARGV[3]: a lock of the same name is taken again, with a new end
+	Known   int64         // ARGV[4]: when the lock of this name ends, in Unix ms; 0: not known
 }
 
 // CacheLockState is the state of CacheLock.
@@ -45,6 +47,7 @@ const (
 	CacheLockStateRefreshed CacheLockState = 2
 	CacheLockStateHealed    CacheLockState = 3
 	CacheLockStateOwn       CacheLockState = 4
+	CacheLockStateShared    CacheLockState = 5
 )
 
 // String returns the value's name in the script's header, or its number.
@@ -60,6 +63,8 @@ func (v CacheLockState) String() string {
 		return "healed"
 	case CacheLockStateOwn:
 		return "own"
+	case CacheLockStateShared:
+		return "shared"
 	}
 	return strconv.FormatInt(int64(v), 10)
 }
@@ -69,6 +74,7 @@ type CacheLockResult struct {
 	State     CacheLockState
 	Holder    string
 	Remaining time.Duration
+	Ends      int64
 }
 
 // CacheLock takes a lock for a name and sets its end, in one write.
@@ -76,11 +82,15 @@ type CacheLockResult struct {
 // ActionHero sets the end with a second command. A process that dies in between leaves a lock that
 // never ends; where it has this name, the lock is taken.
 //
+// ActionHero up to 17 ignores that SETNX fails, and sets its end on the lock of another. So a lock
+// that does not end when it was to end may have a process inside, and is not taken again.
+//
 //   - Contract, all-or-nothing: one write.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown; a lock of this name
 //     can be that of the first attempt, or another's of the same name.
 //   - KEYS[1]: lock, string: the name of its holder.
-//   - Reply: own: of the same name, and not taken again; remaining: -1 where it never ends.
+//   - Reply: own: of the same name, and not taken again; shared: its end was changed; remaining: -1
+//     where it never ends; ends: of the lock that this call took.
 //   - Cost: O(1).
 func CacheLock(ctx context.Context, c lua.Client, p CacheLockParams) (CacheLockResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeCacheLock)
@@ -93,30 +103,32 @@ func CacheLockIn(b *lua.Batch, p CacheLockParams) *lua.Future[CacheLockResult] {
 }
 
 func (p *CacheLockParams) call() *lua.Call {
-	c := lua.NewCall(&CacheLockScript, 1, 3)
+	c := lua.NewCall(&CacheLockScript, 1, 4)
 	c.Key("lock", p.Lock)
 	c.EndKeys()
 	c.String(&p.Name)
 	c.Seconds("ttl", p.TTL, 1, 3155760000)
 	c.Bool(p.Refresh)
+	c.Int("known", p.Known, math.MinInt64, math.MaxInt64)
 	return c
 }
 
 func decodeCacheLock(r *lua.Reply) CacheLockResult {
 	var v CacheLockResult
-	r.Tuple(3)
+	r.Tuple(4)
 	v.State = decodeCacheLockState(r, "state")
 	v.Holder = r.String("holder")
 	v.Remaining = r.Milliseconds("remaining")
+	v.Ends = r.Int("ends")
 	return v
 }
 
 func decodeCacheLockState(r *lua.Reply, name string) CacheLockState {
 	v := CacheLockState(r.Int(name))
 	switch v {
-	case CacheLockStateHeld, CacheLockStateLocked, CacheLockStateRefreshed, CacheLockStateHealed, CacheLockStateOwn:
+	case CacheLockStateHeld, CacheLockStateLocked, CacheLockStateRefreshed, CacheLockStateHealed, CacheLockStateOwn, CacheLockStateShared:
 	default:
-		r.Fail(name, "one of 0 (held), 1 (locked), 2 (refreshed), 3 (healed), 4 (own)")
+		r.Fail(name, "one of 0 (held), 1 (locked), 2 (refreshed), 3 (healed), 4 (own), 5 (shared)")
 	}
 	return v
 }

@@ -5,6 +5,7 @@ package script
 import (
 	"context"
 	_ "embed"
+	"math"
 	"strconv"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 var cacheUnlockSource string
 
 // CacheUnlockSHA is the SHA-1 of cache_unlock.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const CacheUnlockSHA = "7b47bb1b86ef4620cf5fc6766785710f4dd73ad6"
+const CacheUnlockSHA = "43b56f741503a782eff93e9945298e6233d31776"
 
 // CacheUnlockScript is cache_unlock.lua.
 var CacheUnlockScript = lua.Script{
@@ -29,8 +30,9 @@ var CacheUnlockScript = lua.Script{
 
 // CacheUnlockParams are the keys and arguments of CacheUnlock.
 type CacheUnlockParams struct {
-	Lock string // KEYS[1], string: the name of its holder
-	Name string // ARGV[1]: the holder's
+	Lock  string // KEYS[1], string: the name of its holder
+	Name  string // ARGV[1]: the holder's
+	Known int64  // ARGV[2]: when the lock of this name ends, in Unix ms; 0: not known
 }
 
 // CacheUnlockState is the state of CacheUnlock.
@@ -41,6 +43,7 @@ const (
 	CacheUnlockStateHeld     CacheUnlockState = 0
 	CacheUnlockStateUnlocked CacheUnlockState = 1
 	CacheUnlockStateFree     CacheUnlockState = 2
+	CacheUnlockStateShared   CacheUnlockState = 3
 )
 
 // String returns the value's name in the script's header, or its number.
@@ -52,6 +55,8 @@ func (v CacheUnlockState) String() string {
 		return "unlocked"
 	case CacheUnlockStateFree:
 		return "free"
+	case CacheUnlockStateShared:
+		return "shared"
 	}
 	return strconv.FormatInt(int64(v), 10)
 }
@@ -65,13 +70,14 @@ type CacheUnlockResult struct {
 
 // CacheUnlock ends a lock, if it is of this name.
 //
-// ActionHero looks first and deletes then, and may delete the lock of the next holder.
+// ActionHero looks first and deletes then, and may delete the lock of the next holder. Up to 17 it
+// sets its end on the lock of another and goes on: such a lock is left to that end.
 //
 //   - Contract, all-or-nothing: one write.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown; the first attempt
 //     can have ended it, and another of the same name have taken it.
 //   - KEYS[1]: lock, string: the name of its holder.
-//   - Reply: remaining: -1 where it never ends.
+//   - Reply: shared: its end was changed; remaining: -1 where it never ends.
 //   - Cost: O(1).
 func CacheUnlock(ctx context.Context, c lua.Client, p CacheUnlockParams) (CacheUnlockResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeCacheUnlock)
@@ -84,10 +90,11 @@ func CacheUnlockIn(b *lua.Batch, p CacheUnlockParams) *lua.Future[CacheUnlockRes
 }
 
 func (p *CacheUnlockParams) call() *lua.Call {
-	c := lua.NewCall(&CacheUnlockScript, 1, 1)
+	c := lua.NewCall(&CacheUnlockScript, 1, 2)
 	c.Key("lock", p.Lock)
 	c.EndKeys()
 	c.String(&p.Name)
+	c.Int("known", p.Known, math.MinInt64, math.MaxInt64)
 	return c
 }
 
@@ -103,9 +110,9 @@ func decodeCacheUnlock(r *lua.Reply) CacheUnlockResult {
 func decodeCacheUnlockState(r *lua.Reply, name string) CacheUnlockState {
 	v := CacheUnlockState(r.Int(name))
 	switch v {
-	case CacheUnlockStateHeld, CacheUnlockStateUnlocked, CacheUnlockStateFree:
+	case CacheUnlockStateHeld, CacheUnlockStateUnlocked, CacheUnlockStateFree, CacheUnlockStateShared:
 	default:
-		r.Fail(name, "one of 0 (held), 1 (unlocked), 2 (free)")
+		r.Fail(name, "one of 0 (held), 1 (unlocked), 2 (free), 3 (shared)")
 	}
 	return v
 }

@@ -2,4 +2,4 @@
 // makes of it.
 package script
 
-//go:generate go tool luagen
+//go:generate go tool luagen -strict

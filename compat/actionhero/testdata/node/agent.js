@@ -36,10 +36,15 @@ module.exports = function agent (node) {
         const got = await node.doCluster(r.method, [r.args[0], i], r.connection).catch((e) => String(e))
         if (JSON.stringify(got) !== JSON.stringify(node.callbacks ? [i] : i)) wrong++
       }
-      for (let i = 0; i < r.n; i += 20) await Promise.all(Array.from({ length: Math.min(20, r.n - i) }, (_, k) => one(i + k)))
+      for (let i = 0; i < r.n; i += 20) {
+        await Promise.all(Array.from({ length: Math.min(20, r.n - i) }, (_, k) => one(i + k)))
+      }
       return { wrong }
     },
-    async connect (r) { node.api.connections.connections[r.connection] = { id: r.connection, rooms: [], canChat: false }; return {} },
+    async connect (r) {
+      node.api.connections.connections[r.connection] = { id: r.connection, rooms: [], canChat: false }
+      return {}
+    },
     async name (r) { node.setLockName(r.name); return {} },
     async publish (r) { await node.redis.publish(r.channel, r.text); return {} },
     async message (r) { await node.publish(r.payload); return {} },

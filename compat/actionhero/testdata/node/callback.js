@@ -36,7 +36,8 @@ new ActionHero().start({ configChanges }, (error, api) => {
     sum: (a, b, cb) => cb(null, a + b),
     mute: (cb) => {}
   }
-  const call = (method, args, connection, cb) => api.redis.doCluster(method, args, connection === undefined ? null : connection, cb)
+  const call = (method, args, connection, cb) =>
+    api.redis.doCluster(method, args, connection === undefined ? null : connection, cb)
   const cache = api.cache
   agent({
     id: api.id,
@@ -58,7 +59,8 @@ new ActionHero().start({ configChanges }, (error, api) => {
       save: promised((key, value, ttl, cb) => cache.save(key, value, ttl === undefined ? null : ttl, cb)),
       destroy: promised((key, cb) => cache.destroy(key, cb)),
       load: (key, options) => new Promise((resolve, reject) => {
-        cache.load(key, Object.assign({ retry: null }, options), (error, value, expireTimestamp, createdAt, lastReadAt) => {
+        const full = Object.assign({ retry: null }, options)
+        cache.load(key, full, (error, value, expireTimestamp, createdAt, lastReadAt) => {
           error ? reject(error) : resolve({ value, expireTimestamp, createdAt, lastReadAt })
         })
       })

@@ -2,7 +2,9 @@
 // Starts ActionHero 22 or 29: promises, response as the bare value.
 if (process.env.VERSION === 'v22') {
   process.env.configChanges = JSON.stringify({
-    general: { serverToken: process.env.TOKEN, channel: process.env.CHANNEL, rpcTimeout: Number(process.env.RPC_TIMEOUT) },
+    general: {
+      serverToken: process.env.TOKEN, channel: process.env.CHANNEL, rpcTimeout: Number(process.env.RPC_TIMEOUT)
+    },
     servers: { web: { enabled: false }, websocket: { enabled: false } },
     logger: { loggers: [] }
   })

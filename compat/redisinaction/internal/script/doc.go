@@ -2,4 +2,4 @@
 // operation, and the typed function that luagen makes of it.
 package script
 
-//go:generate go tool luagen
+//go:generate go tool luagen -strict

@@ -14,7 +14,7 @@ import (
 var dueSource string
 
 // DueSHA is the SHA-1 of due.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DueSHA = "9c00ccd3ff7134227f0e4b7865fc1c4ae8482ddd"
+const DueSHA = "f3f984d2cf74cd565c785a4f4e6c6657810a3a95"
 
 // DueScript is due.lua.
 var DueScript = lua.Script{
@@ -58,8 +58,8 @@ type DueResult struct {
 //   - Slots: any; a Redis Cluster refuses keys in different slots; the names are those of Redis in
 //     Action.
 //   - KEYS[1]: delayed, zset: items, scored by due time in s.
-//   - Reply: now in us; next: when the first one is due that is not; foreign: items with a score
-//     that is no time in s.
+//   - Reply: now in us; next: when nothing is due, the time of the first item; foreign: items with
+//     a score that is no time in s.
 //   - Cost: O(log n + skip + k) for k items read.
 func Due(ctx context.Context, c lua.Client, p DueParams) (DueResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeDue)

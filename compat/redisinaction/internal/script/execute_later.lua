@@ -4,8 +4,6 @@
 --- delay come a microsecond apart, in their order: equal scores would be ordered by
 --- the random ids.
 ---
---- Long because an error half-way is undone.
----
 ---@contract all-or-nothing
 ---@retry    safe  the receipt holds the first answer
 ---@slots    any  the names are those of Redis in Action
@@ -32,7 +30,7 @@ end
 
 local time = redis.call('TIME')
 local now = time[1] .. string.sub('00000' .. time[2], -6)
-local length = redis.call('LLEN', queue)
+redis.call('LLEN', queue) -- a key of another type stops the script here
 redis.call('ZCARD', delayed)
 
 local ready, scores, added, r, s = {}, {}, {}, 0, 0
@@ -65,14 +63,10 @@ end
 write('ZADD', delayed, scores)
 write('RPUSH', queue, ready)
 
+-- RPUSH is the last write and is one command: there is nothing in the queue to take back.
 if failure then
   for i = 1, s do
     redis.pcall('ZREM', delayed, added[i])
-  end
-  if length == 0 then
-    redis.pcall('DEL', queue)
-  else
-    redis.pcall('LTRIM', queue, 0, length - 1)
   end
   if type(redis.pcall('DEL', receipt)) == 'table' then
     redis.pcall('SET', receipt, '', 'PX', 1)

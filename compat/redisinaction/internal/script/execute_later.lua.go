@@ -15,7 +15,7 @@ import (
 var executeLaterSource string
 
 // ExecuteLaterSHA is the SHA-1 of execute_later.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const ExecuteLaterSHA = "8c6e815c93c833ee7bf3827f423e5bff3c686d04"
+const ExecuteLaterSHA = "bd6d27a0cc9f38b4569aba02e2ab49c02657f8e6"
 
 // ExecuteLaterScript is execute_later.lua.
 var ExecuteLaterScript = lua.Script{
@@ -58,8 +58,6 @@ type ExecuteLaterResult struct {
 //
 // The score of a delayed task is the time at which it is due. Tasks with the same delay come a
 // microsecond apart, in their order: equal scores would be ordered by the random ids.
-//
-// Long because an error half-way is undone.
 //
 //   - Contract, all-or-nothing: an error leaves the data as it was.
 //   - Retry: safe; sent again after a lost reply; the receipt holds the first answer.

@@ -9,7 +9,8 @@
 ---@slots    any  the names are those of Redis in Action
 ---@key      delayed  zset  items, scored by due time in s
 ---@keys     list     list  max=500  where items go, oldest at the head
----@args     item     (to int, score string, body bytes)  max=500 bytes=536870912  to: the number of the list, from 1
+---@args     item     (to int, score string, body bytes)  max=500 bytes=536870912  to: the number of the
+---          list, from 1; score: as due.lua returns it
 ---@reply    int[]  how many went to each list; -1 for a list that takes none
 ---@cost     O(log n) for each item
 
@@ -25,13 +26,15 @@ local bodies, scores, places = {}, {}, {}
 for i = 1, #ARGV, 3 do
   local to, score, body = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local n = #bodies + 1
-  bodies[n], scores[n], places[n] = body, tonumber(score), tonumber(to)
+  bodies[n], scores[n], places[n] = body, score, to
 end
 local found = redis.call('ZMSCORE', delayed, unpack(bodies, 1, math.min(#bodies, 500)))
 
+-- A score is compared as the text that the server made of it, and a place is a text too: to make
+-- numbers of them takes longer.
 local lists = {}
 for i = 1, #bodies do
-  if found[i] and tonumber(found[i]) == scores[i] then
+  if found[i] == scores[i] then
     local items = lists[places[i]] or {}
     lists[places[i]] = items
     items[#items + 1] = bodies[i]
@@ -46,7 +49,7 @@ end
 
 local moved, gone, counts = 0, {}, {}
 for at = 2, #KEYS do
-  local list, items = KEYS[at], lists[at - 1]
+  local list, items = KEYS[at], lists[tostring(at - 1)]
   counts[at - 1] = 0
   if items then
     local done = redis.pcall('RPUSH', list, unpack(items, 1, math.min(#items, 500)))

@@ -13,7 +13,7 @@ import (
 var moveDueSource string
 
 // MoveDueSHA is the SHA-1 of move_due.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const MoveDueSHA = "f851fde2e171868beee1260cf51161066ab928ba"
+const MoveDueSHA = "5aff747016ee4a9d8d13e95eec096bbaf69dbdde"
 
 // MoveDueScript is move_due.lua.
 var MoveDueScript = lua.Script{
@@ -31,9 +31,10 @@ var MoveDueScript = lua.Script{
 
 // MoveDueParams are the keys and arguments of MoveDue.
 type MoveDueParams struct {
-	Delayed string        // KEYS[1], zset: items, scored by due time in s
-	Lists   []string      // KEYS[2] and on, at most 500, list: where items go, oldest at the head
-	Items   []MoveDueItem // ARGV[1] and on, at most 500: to: the number of the list, from 1
+	Delayed string   // KEYS[1], zset: items, scored by due time in s
+	Lists   []string // KEYS[2] and on, at most 500, list: where items go, oldest at the head
+	// ARGV[1] and on, at most 500: to: the number of the list, from 1; score: as due.lua returns it.
+	Items []MoveDueItem
 }
 
 // MoveDueItem is one element of MoveDueParams.Items.

@@ -14,7 +14,7 @@ import (
 var dueSource string
 
 // DueSHA is the SHA-1 of due.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DueSHA = "b7cdd5cdfb3438562ca8adfef087b610fed0a24a"
+const DueSHA = "b4c7d323a285b27dd39560fc5926b7aebd2ed28b"
 
 // DueScript is due.lua.
 var DueScript = lua.Script{
@@ -49,7 +49,8 @@ type DueResult struct {
 //   - Contract: reads only; may run on a replica.
 //   - Retry: safe; sent again after a lost reply; it only reads.
 //   - KEYS[1]: set, zset: payloads, scored by due time in float seconds.
-//   - Reply: now: in us; next: the score of the member after these, due or not.
+//   - Reply: now: in us; next: when more are due, the time; else the score of the member after
+//     these.
 //   - Cost: O(log n + s + k) for k members after s.
 func Due(ctx context.Context, c lua.Client, p DueParams) (DueResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeDue)

@@ -4,8 +4,6 @@
 --- A member that was moved, or put off, is passed over: another poller had it. A
 --- queue that cannot be written to keeps its jobs in the set, and the others move.
 ---
---- Long because it checks each member again before it moves any.
----
 ---@contract dup-only  an error half-way can leave the jobs of one queue there and in the set, never in neither
 ---@retry    safe  what has moved is not in the set any more
 ---@slots    any  the keys are Sidekiq's, which have no tag
@@ -14,9 +12,9 @@
 ---@keys     queue  list  max=1000  payloads, the newest at the head
 ---@arg      skip   int  min=0  the bytes before the name in a queue's key
 ---@arg      clock  enum(seconds=0, milliseconds=1)  how enqueued_at is written
----@arg      plan   string  for each member place:from:till; place is of its queue, from 1; the
----          bytes after from up to till are those of the old enqueued_at, none when it has none and
----          the new one goes there
+---@arg      plan   bytes  for each member ten bytes, place, from and till as big-endian numbers of 2,
+---          4 and 4; place is of its queue, from 1; the bytes after from up to till are those of the
+---          old enqueued_at, none when it has none and the new one goes there
 ---@args     member  bytes  max=1000 bytes=536870912
 ---@reply    (moved int, now int, stuck int, failed int, reason string)  now: in us; stuck: how many
 ---          jobs stay as their queue cannot be written to; failed: 0, or the place of such a queue;
@@ -50,30 +48,22 @@ end
 -->
 local added = ',"enqueued_at":' .. stamp
 
-local places, p, at = {}, 0, 1
-while at <= #plan do
-  local _, last, place, from, till = string.find(plan, '^(%d+):(%d+):(%d+);', at)
-  if not last then
-    error('plan is not place:from:till; for each member')
-  end
-  places[p + 1], places[p + 2], places[p + 3] = tonumber(place), tonumber(from), tonumber(till)
-  p, at = p + 3, last + 1
+if #plan ~= 10 * (#ARGV - 3) then
+  error('plan is not ten bytes for each member')
 end
-p = 0
 local lists, gone, sizes = {}, {}, {}
 for i = 4, #ARGV do
-  local member = ARGV[i]
-  local place, from, till = places[p + 1], places[p + 2], places[p + 3]
   local score = scores[i - 3]
-  p = p + 3
   if score and tonumber(score) <= now then
+    local member, at = ARGV[i], 10 * i - 39
+    local p, q, a, b, c, d, e, f, g, h = string.byte(plan, at, at + 9)
+    local place, from, till = 256 * p + q, ((a * 256 + b) * 256 + c) * 256 + d, ((e * 256 + f) * 256 + g) * 256 + h
     local list, n = lists[place], (sizes[place] or 0) + 1
     if not list then
       list = {}
       lists[place], gone[place] = list, {}
     end
-    local value = from == till and added or stamp
-    list[n] = string.sub(member, 1, from) .. value .. string.sub(member, till + 1)
+    list[n] = string.sub(member, 1, from) .. (from == till and added or stamp) .. string.sub(member, till + 1)
     gone[place][n] = member
     sizes[place] = n
   end

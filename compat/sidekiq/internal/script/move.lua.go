@@ -15,7 +15,7 @@ import (
 var moveSource string
 
 // MoveSHA is the SHA-1 of move.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const MoveSHA = "12ccebf0c70a5d21c80595dc0a4c1a321ab13479"
+const MoveSHA = "125aa5a9c92225c51c9078e6e0279c8f91cfa0be"
 
 // MoveScript is move.lua.
 var MoveScript = lua.Script{
@@ -39,9 +39,10 @@ type MoveParams struct {
 	Queues []string  // KEYS[3] and on, at most 1000, list: payloads, the newest at the head
 	Skip   int64     // ARGV[1], at least 0: the bytes before the name in a queue's key
 	Clock  MoveClock // ARGV[2]: how enqueued_at is written
-	// ARGV[3]: for each member place:from:till; place is of its queue, from 1; the bytes after from up
-	// to till are those of the old enqueued_at, none when it has none and the new one goes there.
-	Plan    string
+	// ARGV[3]: for each member ten bytes, place, from and till as big-endian numbers of 2, 4 and 4;
+	// place is of its queue, from 1; the bytes after from up to till are those of the old enqueued_at,
+	// none when it has none and the new one goes there.
+	Plan    []byte
 	Members [][]byte // ARGV[4] and on, at most 1000
 }
 
@@ -80,8 +81,6 @@ type MoveResult struct {
 // A member that was moved, or put off, is passed over: another poller had it. A queue that cannot
 // be written to keeps its jobs in the set, and the others move.
 //
-// Long because it checks each member again before it moves any.
-//
 //   - Contract, dup-only: an error half-way can leave the jobs of one queue there and in the set,
 //     never in neither.
 //   - Retry: safe; sent again after a lost reply; what has moved is not in the set any more.
@@ -111,7 +110,7 @@ func (p *MoveParams) call() *lua.Call {
 	c.EndKeys()
 	c.Int("skip", p.Skip, 0, math.MaxInt64)
 	c.Int("clock", int64(p.Clock), 0, 1)
-	c.String(&p.Plan)
+	c.Bytes(&p.Plan)
 	c.Group("member", len(p.Members), 1000, 1)
 	for i := range p.Members {
 		c.BytesAt(&p.Members[i])

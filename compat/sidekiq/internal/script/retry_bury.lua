@@ -20,6 +20,7 @@
 ---@args     part           bytes  max=2 bytes=536870912  the payload before the time, and after it
 ---@reply    bool  the job was still the process's
 ---@cost     O(log n + k) for k trimmed
+---@allow    V002 processed, processed_day, failed, failed_day: a job does not wait for a counter
 ---@allow    W002 a job does not wait for a counter that is not one
 
 local working, dead = KEYS[1], KEYS[2]

@@ -16,7 +16,7 @@ import (
 var retryBurySource string
 
 // RetryBurySHA is the SHA-1 of retry_bury.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RetryBurySHA = "6a8aefcd7c906a43f499988742e1795bdafc1629"
+const RetryBurySHA = "339094ec6ef33e77c653685806c362998815cd1c"
 
 // RetryBuryScript is retry_bury.lua.
 var RetryBuryScript = lua.Script{

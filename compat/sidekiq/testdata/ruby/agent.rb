@@ -92,7 +92,50 @@ class Agent
   end
 
   def processes(_)
-    {processes: Sidekiq::ProcessSet.new(false).map { |p| p.instance_variable_get(:@attribs) }, work: Sidekiq::WorkSet.new.map { |id, _, work| [id, work_hash(work)] }}
+    {processes: Sidekiq::ProcessSet.new(false).map { |p| p.instance_variable_get(:@attribs) },
+     work: Sidekiq::WorkSet.new.map { |id, _, work| [id, work_hash(work)] }}
+  end
+
+  # A deploy's line: every process, in order, as its own page's buttons do.
+  def signal(q)
+    Sidekiq::ProcessSet.new(false).each { |p| p.public_send(q["signal"]) }
+    {}
+  end
+
+  # What the Metrics page shows of the last hour.
+  def metrics(_)
+    require "sidekiq/metrics/query"
+    {jobs: Sidekiq::Metrics::Query.new.top_jobs(minutes: 60).job_results.transform_values(&:totals)}
+  end
+
+  # The same of one class, with its histogram.
+  def histogram(q)
+    require "sidekiq/metrics/query"
+    result = Sidekiq::Metrics::Query.new.for_job(q["class"], minutes: 60).job_results[q["class"]]
+    {executions: result.hist.values.flatten.sum}
+  end
+
+  # Active Job's perform_later.
+  def greet(q)
+    require_relative "active"
+    job = GreetJob.perform_later(User.new(q["user"]), q["text"], 2.0, Time.at(1_795_230_010.5),
+                                 urgent: true, kind: :soon)
+    {id: job.job_id, jid: job.provider_job_id}
+  end
+
+  # A schedule of sidekiq-cron, and what it has of it in Redis.
+  def cron(q)
+    require "sidekiq-cron"
+    job = Sidekiq::Cron::Job.new(name: q["name"], cron: "* * * * *", class: "InteropJob", queue: "cron",
+                                 args: [q["name"]])
+    job.save or raise job.errors.inspect
+    {}
+  end
+
+  # What sidekiq-cron's own poller does when a schedule is due.
+  def cron_due(q)
+    Sidekiq::Cron::Job.find(q["name"]).enque!(Time.now)
+    {}
   end
 
   # Ruby's own form of what the test wrote.
@@ -107,7 +150,8 @@ class Agent
   end
 
   def poller
-    @poller ||= Sidekiq::Scheduled.const_get(:Enq).new(*(Sidekiq.respond_to?(:default_configuration) ? [Sidekiq.default_configuration] : []))
+    config = Sidekiq.respond_to?(:default_configuration) ? [Sidekiq.default_configuration] : []
+    @poller ||= Sidekiq::Scheduled.const_get(:Enq).new(*config)
   end
 
   def time(value)

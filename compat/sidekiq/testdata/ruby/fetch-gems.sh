@@ -15,7 +15,8 @@ shift
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
 # The mirror that this system uses; a relative of Debian needs LUATOMIC_DEBIAN.
-mirror=${LUATOMIC_DEBIAN:-$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | grep -v security | head -n 1)}
+mirror=${LUATOMIC_DEBIAN:-$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' |
+  grep -v security | head -n 1)}
 arch=$(dpkg --print-architecture)
 
 for suite in "$@"; do
@@ -54,7 +55,8 @@ EOF
 
   # The new loader runs the new Ruby. Its library folders are built into it, so those
   # of this root are put before them; the gems are found by their folders alone.
-  loader=$(find "$root/lib" "$root/lib64" "$root/usr/lib" "$root/usr/lib64" -name 'ld-linux-*.so.*' 2>/dev/null | head -n 1)
+  loader=$(find "$root/lib" "$root/lib64" "$root/usr/lib" "$root/usr/lib64" \
+    -name 'ld-linux-*.so.*' 2>/dev/null | head -n 1)
   libc=$(find "$root/lib" "$root/usr/lib" -name 'libc.so.6' 2>/dev/null | head -n 1)
   libruby=$(find "$root/usr/lib" -name 'libruby-3*.so.3*' | head -n 1)
   ruby=$(find "$root/usr/bin" -name 'ruby3*' | head -n 1)
@@ -73,6 +75,7 @@ EOF
 RUBYLIB=$lib GEM_HOME=$root/none GEM_PATH=$root/none exec $loader --library-path ${libc%/*}:${libruby%/*} $ruby "\$@"
 EOF
   chmod +x "$root/bin/ruby.new"
-  "$root/bin/ruby.new" -e 'require "sidekiq"; require "sidekiq/api"; warn "Sidekiq #{Sidekiq::VERSION}, Ruby #{RUBY_VERSION}"'
+  "$root/bin/ruby.new" \
+    -e 'require "sidekiq"; require "sidekiq/api"; warn "Sidekiq #{Sidekiq::VERSION}, Ruby #{RUBY_VERSION}"'
   mv "$root/bin/ruby.new" "$root/bin/ruby" # only one that works has the name
 done

@@ -7,7 +7,8 @@ require_relative "job"
 
 Sidekiq.configure_server do |config|
   config.logger.level = Logger::WARN
-  (config.respond_to?(:[]=) ? config : Sidekiq.options)[:average_scheduled_poll_interval] = 1
+  (config.respond_to?(:[]=) ? config : Sidekiq.options)[:average_scheduled_poll_interval] =
+    ENV["POLL_INTERVAL"].to_s.empty? ? 1 : ENV["POLL_INTERVAL"].to_i
 end
 
 cli = Sidekiq::CLI.instance

@@ -1,0 +1,4 @@
+// Package script is the machine layer of compat/plainlock: one typed function for each Lua file beside it.
+package script
+
+//go:generate go tool luagen

@@ -1,0 +1,140 @@
+package plainlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/luatomic/luatomic/compat/plainlock/internal/script"
+	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// Lock is a lock that this process holds. It ends with Release or when its TTL is over, whichever comes first; Extend
+// and Keep renew it before that. Its methods are safe for concurrent use.
+type Lock struct {
+	locker           *Locker
+	name, key, token string
+	fence            int64
+	state            lease.Lease
+}
+
+// Name returns the name of the lock.
+func (l *Lock) Name() string { return l.name }
+
+// Key returns its key.
+func (l *Lock) Key() string { return l.key }
+
+// Token returns the value of the key, which names this lock among all others.
+func (l *Lock) Token() string { return l.token }
+
+// Fence returns a number that is greater for each holder in Go than for the one before; 0 without Options.Fence.
+func (l *Lock) Fence() int64 { return l.fence }
+
+// Deadline returns the end of the lock by this process' monotonic clock: counted from before its request was sent,
+// and earlier by a thousandth of its length, because clocks run at different speeds.
+func (l *Lock) Deadline() time.Time { return l.state.Deadline() }
+
+// Err returns nil while the lock holds by this process' clock, and after that an error that matches ErrLost or
+// ErrReleased. It sends nothing.
+func (l *Lock) Err() error { return l.state.Err() }
+
+// Extend starts the TTL anew. It returns an ErrLost when the lock is over or the key has another token. Keys: the
+// lock's. Cost: O(1).
+func (l *Lock) Extend(ctx context.Context) error { return l.state.Extend(ctx) }
+
+// Keep extends the lock three times in its TTL until Release or the end of ctx, and returns a context that ends with
+// ctx or with the lock; context.Cause then says why. The end of ctx does not release the lock: it runs out.
+func (l *Lock) Keep(ctx context.Context) context.Context { return l.state.KeepWhile(ctx) }
+
+// Release deletes the key if it has the token, and wakes waiters in Go. It also works after ctx has ended. A second
+// Release is nil. An ErrLost says that the lock was over before; after any other error Release can be called again.
+// Keys: the lock's. Cost: O(1).
+func (l *Lock) Release(ctx context.Context) error { return l.state.Release(ctx) }
+
+// holder is a Lock as its keeper sees it.
+type holder Lock
+
+// Server names the server of the key.
+func (h *holder) Server(ctx context.Context) string {
+	_, name, _ := nodes.Of(ctx, h.locker.client, h.key) // without a server, the call has the error
+	return name
+}
+
+// Extend adds the extension to the batch of the keeper.
+func (h *holder) Extend(b *lua.Batch, ttl time.Duration) (outcome func() error) {
+	f := script.ExtendIn(b, script.ExtendParams{Lock: h.key, Token: h.token, TTL: ttl})
+	return func() error {
+		held, err := f.Get()
+		return h.lostUnless(held, err)
+	}
+}
+
+// Release deletes the key if it has the token.
+func (h *holder) Release(ctx context.Context) error {
+	held, err := script.Release(ctx, h.locker.client, script.ReleaseParams{
+		Lock: h.key, Token: h.token, Channel: channel(h.key),
+	})
+	return h.lostUnless(held, err)
+}
+
+func (h *holder) lostUnless(held bool, err error) error {
+	if err == nil && !held {
+		err = fmt.Errorf("%w: the key of %q expired, or has another token", ErrLost, h.name)
+	}
+	return err
+}
+
+// Ended is nothing to do.
+func (*holder) Ended(error, time.Duration) {}
+
+// reply is the end of one call of the script.
+type reply struct {
+	script.AcquireResult
+	err error
+}
+
+// attempt makes one attempt, and returns when ctx ends although the call goes on. held is set where another holder
+// has the lock.
+func (l *Lock) attempt(ctx context.Context) (held *HeldError, err error) {
+	sent, o := time.Now(), &l.locker.opts
+	replies := make(chan reply, 1)
+	l.locker.calls.Go(func() {
+		r, err := script.Acquire(ctx, l.locker.client, script.AcquireParams{
+			Lock: l.key, Fences: l.locker.fenceKeys(l.key), Token: l.token, TTL: o.TTL,
+		})
+		replies <- reply{r, err}
+	})
+	var r reply
+	select {
+	case r = <-replies:
+	case <-ctx.Done():
+		l.locker.calls.Go(func() { l.undo(ctx, <-replies) })
+		return nil, l.failed(context.Cause(ctx))
+	}
+	switch {
+	case r.err != nil:
+		l.locker.calls.Go(func() { l.undo(ctx, r) })
+		return nil, l.failed(r.err)
+	case !r.Acquired:
+		held = &HeldError{Name: l.name}
+		if r.Remaining >= 0 {
+			held.Remaining = lua.Some(time.Duration(r.Remaining) * time.Millisecond)
+		}
+		return held, nil
+	}
+	l.fence = r.Fence
+	l.state.Begin(l.locker.keeper, (*holder)(l), lease.Terms{Name: l.name, TTL: o.TTL}, lease.End(sent, o.TTL))
+	return nil, nil
+}
+
+func (l *Lock) failed(err error) error { return fmt.Errorf("plainlock: acquire %q: %w", l.name, err) }
+
+// undo releases what an attempt without a caller has acquired, or may have.
+func (l *Lock) undo(ctx context.Context, r reply) {
+	if r.err == nil && r.Acquired || errors.Is(r.err, lua.ErrOutcomeUnknown) {
+		_ = (*holder)(l).Release(lease.Detach(ctx)) // what it cannot release ends with its TTL
+	}
+}

@@ -1,0 +1,200 @@
+// Package plainlock takes and releases the locks that redsync, redislock, redis-py's Lock, redlock of Node.js and Ruby
+// and Laravel's Cache::lock make on one server: SET key token NX PX, and a delete of the key if it has the token. Go
+// and those libraries exclude each other on one key.
+//
+//	<prefix><name>          string  the token of the holder; expires with the lease
+//	{<prefix><name>}:fence  string  the last fence, with Options.Fence; a day after the last acquire
+//
+// Package lock has more and should be used where only Go takes part: an order of waiters, a hand-over in the script
+// that releases, and a fence always. docs/plainlock.md says what stays racy beside other libraries.
+package plainlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/compat/plainlock/internal/script"
+	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/notify"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// Errors that callers branch on.
+var (
+	// ErrHeld reports that another holder has the lock. The error is a *HeldError.
+	ErrHeld = errors.New("plainlock: held by another")
+	// ErrLost reports that a lock ended before its release: its TTL was over, or its key was deleted or changed.
+	ErrLost = errors.New("plainlock: lost")
+	// ErrReleased is the cause of a context of Keep, and the result of Err, after Release.
+	ErrReleased = errors.New("plainlock: released")
+)
+
+// HeldError reports that another holder has a lock. It matches ErrHeld.
+type HeldError struct {
+	Name string
+	// Remaining is how long its key lives at most, by the server's clock; absent if it has no end.
+	Remaining lua.Opt[time.Duration]
+}
+
+func (e *HeldError) Error() string {
+	if d, ok := e.Remaining.Get(); ok {
+		return fmt.Sprintf("plainlock: lock %q is held, for at most %v", e.Name, d)
+	}
+	return fmt.Sprintf("plainlock: lock %q is held, and its key has no time to live; "+
+		"if its holder is dead, delete the key", e.Name)
+}
+
+// Is matches ErrHeld.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// Options are the settings of a Locker. Nil means the defaults.
+type Options struct {
+	// Prefix and the name are the key. Default none: the key is the name itself, as in redsync, redislock, redis-py and
+	// redlock. Laravel's is that of the connection and that of the cache: "laravel_database_laravel_cache:" by default.
+	Prefix string
+	// TTL is the length of a lease, by the server's clock. Default 10 s, at least 1 ms.
+	TTL time.Duration
+	// Poll is the longest sleep of a waiter between two attempts. A release of Go wakes the waiters of Go; that of
+	// another library notifies nobody. Default 100 ms.
+	Poll time.Duration
+	// Fence gives each lock a number that is greater than those before, in a key of its own. Other libraries do not
+	// count it: it orders the holders in Go alone.
+	Fence bool
+}
+
+// Locker takes locks on one server. Its methods may be called from any goroutine. Close it when it is no longer used.
+type Locker struct {
+	client redis.UniversalClient
+	opts   Options
+	bad    error
+	tokens *lease.Tokens
+	keeper *lease.Keeper
+	hub    *notify.Hub
+	turns  turns
+	calls  sync.WaitGroup // what goes on after its caller has left
+}
+
+// New returns a Locker on the client; nil options mean the defaults. Nothing is sent. A TTL below 1 ms is the error of
+// each later call, a lua.ErrOutOfRange.
+func New(client redis.UniversalClient, opts *Options) *Locker {
+	l := &Locker{client: client, tokens: lease.NewTokens()}
+	if opts != nil {
+		l.opts = *opts
+	}
+	if l.opts.TTL == 0 {
+		l.opts.TTL = 10 * time.Second
+	}
+	if l.opts.TTL < time.Millisecond {
+		l.bad = &lua.RangeError{Field: "TTL", Value: l.opts.TTL.String(), Min: "1ms"}
+	}
+	l.opts.TTL = l.opts.TTL.Truncate(time.Millisecond) // the script counts milliseconds
+	if l.opts.Poll <= 0 {
+		l.opts.Poll = 100 * time.Millisecond
+	}
+	l.keeper = lease.NewKeeper(client, lease.Causes{Lost: ErrLost, MaxHold: ErrLost, Released: ErrReleased})
+	l.hub = notify.NewHub(client)
+	l.hub.Message = func(channel, _ string) { l.turns.wake(channel) }
+	l.hub.Confirmed = func(channel string, again bool) {
+		if again {
+			l.turns.wake(channel)
+		}
+	}
+	return l
+}
+
+// Close renews locks no longer and ends the subscription. It waits for calls that go on in the background, at most
+// about 10 s each. It releases no lock and does not close the client.
+func (l *Locker) Close() {
+	l.keeper.Close()
+	l.hub.Close()
+	l.calls.Wait()
+}
+
+// Try acquires the lock if it is free. The error is a *HeldError where another holder has it. Keys: the lock's, and
+// its fence. Cost: O(1), one round trip.
+func (l *Locker) Try(ctx context.Context, name string) (*Lock, error) {
+	lock, err := l.newLock(name)
+	if err != nil {
+		return nil, err
+	}
+	held, err := lock.attempt(ctx)
+	if err == nil && held != nil {
+		err = held
+	}
+	if err != nil {
+		return nil, err
+	}
+	return lock, nil
+}
+
+// Acquire tries until it has the lock or ctx ends; then the error joins the last *HeldError with the cause of ctx.
+// Waiters of one Locker try one after the other, in the order of their calls; those of other processes and libraries
+// have no order. Between two attempts a waiter sleeps until a process with this package releases the lock, until the
+// key expires, or for Poll. With any error the lock is not held: what a lost reply may have acquired is released in
+// the background.
+//
+// Keys: those of Try. Channel: luatomic:released:<key>. Cost: O(1) for each attempt.
+func (l *Locker) Acquire(ctx context.Context, name string) (*Lock, error) {
+	lock, err := l.newLock(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.await(ctx, lock); err != nil {
+		return nil, err
+	}
+	return lock, nil
+}
+
+// Do acquires the lock, runs f under a context of Keep, and releases the lock, also when f panics. The error joins
+// those of f, of a loss and of the release.
+func (l *Locker) Do(ctx context.Context, name string, f func(context.Context) error) error {
+	lock, err := l.Acquire(ctx, name)
+	if err != nil {
+		return err
+	}
+	return lock.state.Run(ctx, f)
+}
+
+// newLock makes the request of one caller.
+func (l *Locker) newLock(name string) (*Lock, error) {
+	if l.bad == nil && name == "" {
+		return nil, fmt.Errorf("plainlock: %w", lua.CheckName("lock", name))
+	}
+	if l.bad != nil {
+		return nil, fmt.Errorf("plainlock: %w", l.bad)
+	}
+	key := l.opts.Prefix + name
+	return &Lock{locker: l, name: name, key: key, token: l.tokens.Next()}, nil
+}
+
+// channel is where the Go waiters of a key are subscribed.
+func channel(key string) string { return "luatomic:released:" + key }
+
+// fenceKeys returns the key of the fence, in the slot of the lock, if there is one.
+func (l *Locker) fenceKeys(key string) []string {
+	switch {
+	case !l.opts.Fence:
+		return nil
+	case tagged(key):
+		return []string{key + ":fence"}
+	}
+	return []string{"{" + key + "}:fence"}
+}
+
+// tagged reports whether a part of the key in braces decides on its slot.
+func tagged(key string) bool {
+	_, rest, open := strings.Cut(key, "{")
+	tag, _, closed := strings.Cut(rest, "}")
+	return open && closed && tag != ""
+}
+
+// Scripts are all scripts of this package, for lua.Preload.
+func Scripts() []*lua.Script {
+	return []*lua.Script{&script.AcquireScript, &script.ExtendScript, &script.ReleaseScript}
+}

@@ -1,0 +1,173 @@
+package sidekiq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+	"github.com/luatomic/luatomic/lua"
+)
+
+// Entry is a job as a queue or a set has it. What its payload does not say is empty, and all but Payload and Score of
+// a payload that cannot be read.
+type Entry struct {
+	JID, Class string
+	// Wrapped is the class inside an Active Job wrapper.
+	Wrapped string
+	// Queue is the payload's own: where the job goes from a set.
+	Queue string
+	// Failures is how often it has failed. Reason is the class and the message of its last error.
+	Failures int
+	Reason   string
+	// At is when a job of a queue was enqueued. In a set it is when the job is due, in Dead when it died.
+	At time.Time
+	// Score is that of a set, for Ref; 0 in a queue.
+	Score   float64
+	Payload []byte
+}
+
+// QueueEntries reads n jobs of a queue, the next to be performed first, behind the first offset. Between two calls
+// workers take jobs, so one may be missed. Keys: queue:<name>. Cost: O(offset + n), one round trip. Errors:
+// lua.ErrOutOfRange.
+func (d *Dialect) QueueEntries(ctx context.Context, queue string, offset, n int) ([]Entry, error) {
+	if err := checkPage(offset, n); err != nil {
+		return nil, err
+	}
+	payloads, err := d.client.LRange(ctx, d.queueKey(queue), int64(-offset-n), int64(-offset-1)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("sidekiq: entries of queue %q: %w", queue, err)
+	}
+	slices.Reverse(payloads)
+	out := make([]Entry, len(payloads))
+	for i, payload := range payloads {
+		out[i] = newEntry([]byte(payload))
+	}
+	return out, nil
+}
+
+// SetEntries reads n jobs of a set, the earliest first, behind the first offset. Between two calls jobs leave the set,
+// so one may be missed. Keys: the set. Cost: O(log size + offset + n), one round trip. Errors: ErrSet,
+// lua.ErrOutOfRange.
+func (d *Dialect) SetEntries(ctx context.Context, set Set, offset, n int) ([]Entry, error) {
+	if err := errors.Join(set.check(), checkPage(offset, n)); err != nil {
+		return nil, err
+	}
+	some, err := d.client.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
+		Key: d.key(string(set)), Start: offset, Stop: offset + n - 1,
+	}).Result()
+	if err != nil {
+		return nil, fmt.Errorf("sidekiq: entries of %s: %w", set, err)
+	}
+	out := make([]Entry, len(some))
+	for i, z := range some {
+		member, _ := z.Member.(string)
+		out[i] = newEntry([]byte(member))
+		out[i].Score = z.Score
+		out[i].At, _ = secondsTime(z.Score)
+	}
+	return out, nil
+}
+
+func checkPage(offset, n int) error {
+	switch {
+	case offset < 0:
+		return fmt.Errorf("sidekiq: %w", &lua.RangeError{Field: "offset", Value: fmt.Sprint(offset), Min: "0"})
+	case n < 1:
+		return fmt.Errorf("sidekiq: %w", &lua.RangeError{Field: "n", Value: fmt.Sprint(n), Min: "1"})
+	}
+	return nil
+}
+
+func newEntry(payload []byte) Entry {
+	e := Entry{Payload: payload}
+	var class, message string
+	j, err := readJob("", payload)
+	if err != nil {
+		return e
+	}
+	_ = members(payload, func(m member) {
+		switch value := payload[m.value:m.end]; string(m.name) {
+		case "queue":
+			e.Queue = stringOf(value)
+		case "error_class":
+			class = stringOf(value)
+		case "error_message":
+			message = stringOf(value)
+		}
+	})
+	e.JID, e.Class, e.Wrapped, e.Failures, e.At = j.JID, j.Class, j.Wrapped, j.Retried, j.EnqueuedAt
+	e.Reason = class
+	if message != "" {
+		e.Reason += ": " + message
+	}
+	return e
+}
+
+// Requeue moves one job of any set to its queue now, as Sidekiq's pages do; its bytes keep but for enqueued_at. ok is
+// false when the set does not have it. The job gets the server's time as its score first, and then a script moves it
+// if it is still there: a crash in between leaves it in its set, due now, and a poller that moves it first does no
+// harm. Its retry_count stays, so the next failure counts as one more.
+//
+// Keys: the set, queues, queue:<name> of the job. Cost: that of Find and two round trips. Errors: ErrSet, ErrJID,
+// ErrPayload for a job without a queue, ErrQueueRefused where its queue cannot be written to; then it stays.
+func (d *Dialect) Requeue(ctx context.Context, ref Ref) (ok bool, err error) {
+	found, ok, err := d.Find(ctx, ref)
+	if err != nil || !ok {
+		return false, err
+	}
+	batch, bad := d.batch(ref.Set, [][]byte{found.Payload})
+	if len(bad) > 0 {
+		return false, fmt.Errorf("sidekiq: requeue from %s: %w", ref.Set, bad[0].Err)
+	}
+	due, err := script.Reschedule(ctx, d.client, script.RescheduleParams{
+		Set: batch.Set, Member: found.Payload, Due: "+0",
+	})
+	if err != nil || !due.Found {
+		return false, wrapRequeue(ref.Set, err)
+	}
+	r, err := script.Move(ctx, d.client, batch)
+	if err == nil && r.Failed > 0 {
+		err = fmt.Errorf("%w: %q; the job stays in the set: %s", ErrQueueRefused, batch.Queues[0], r.Reason)
+	}
+	return err == nil, wrapRequeue(ref.Set, err)
+}
+
+func wrapRequeue(set Set, err error) error {
+	if err != nil {
+		err = fmt.Errorf("sidekiq: requeue from %s: %w", set, err)
+	}
+	return err
+}
+
+// Drop removes a job from a queue before a worker takes it, as the page of that queue does. ok is false when the queue
+// does not have it, or no longer. Keys: queue:<name>. Cost: O(size), the queue is read in steps of 200 jobs. When the
+// reply is lost the error is that of the connection; a repeat is safe. Errors: ErrJID.
+func (d *Dialect) Drop(ctx context.Context, queue, jid string) (ok bool, err error) {
+	ref := Ref{Set: Schedule, JID: jid}
+	if err := ref.check(); err != nil {
+		return false, err
+	}
+	for offset := 0; ; offset += 200 {
+		page, err := d.QueueEntries(ctx, queue, offset, 200)
+		if err != nil {
+			return false, err
+		}
+		for _, e := range page {
+			if e.JID == jid {
+				n, err := d.client.LRem(ctx, d.queueKey(queue), -1, e.Payload).Result()
+				if err != nil {
+					return false, fmt.Errorf("sidekiq: drop from queue %q: %w", queue, err)
+				}
+				return n == 1, nil
+			}
+		}
+		if len(page) < 200 {
+			return false, nil
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package sidekiq
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/lua"
+)
+
+// Inspection is what a live system shows of the Sidekiq that uses it.
+type Inspection struct {
+	// Versions are those that its processes report, such as "7.3.2", sorted; Sidekiq to 6 reports none.
+	Versions []string
+	// Sampled is how many payloads were read. Seconds and Milliseconds of them have created_at in that form: to 7, and
+	// in 8.
+	Sampled, Seconds, Milliseconds int
+	// Fields counts the payloads with a field whose middleware runs in Ruby only.
+	Fields map[string]int
+	// Wrapped are the payloads of Active Job.
+	Wrapped int
+	// Broken are the payloads that cannot be read; Quarantined the members that pollers of this package have set aside.
+	Broken, Quarantined int
+	// Namespaces are prefixes of other keys that look like a Sidekiq's, without the colon; at most ten.
+	Namespaces []string
+	// Processes are the worker processes that are listed; Abandoned the Go processes whose lease is over and whose jobs
+	// nobody has put back yet.
+	Processes, Abandoned int
+}
+
+const (
+	sampledQueues = 100    // queues of which payloads are read
+	sampledJobs   = 5      // payloads of each queue and set
+	scannedKeys   = 50_000 // keys among which other namespaces are looked for
+)
+
+// Inspect reads samples of a live system: up to 5 payloads of each set and of up to 100 queues, and what its processes
+// report. It writes nothing and takes no lock; what changes meanwhile may be missed. Keys: queues, queue:<name>,
+// schedule, retry, dead, processes, the entries of processes, the quarantines, and SCAN over up to 50 000 keys for
+// other namespaces. Cost: O(queues + processes), in a few round trips beside the SCAN.
+func (d *Dialect) Inspect(ctx context.Context) (Inspection, error) {
+	out := Inspection{Fields: make(map[string]int)}
+	for _, step := range []func(context.Context, *Inspection) error{d.sample, d.reported, d.otherNamespaces} {
+		if err := step(ctx, &out); err != nil {
+			return out, fmt.Errorf("sidekiq: inspect: %w", err)
+		}
+	}
+	return out, nil
+}
+
+// sample reads payloads.
+func (d *Dialect) sample(ctx context.Context, out *Inspection) error {
+	names, err := d.client.SMembers(ctx, d.key("queues")).Result()
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	p := d.client.Pipeline()
+	var replies []*redis.StringSliceCmd
+	for _, name := range names[:min(len(names), sampledQueues)] {
+		replies = append(replies, p.LRange(ctx, d.queueKey(name), -sampledJobs, -1))
+	}
+	for _, set := range []Set{Schedule, Retry, Dead} {
+		replies = append(replies, p.ZRange(ctx, d.key(string(set)), -sampledJobs, -1))
+	}
+	aside := []*redis.IntCmd{p.ZCard(ctx, d.key("schedule:quarantine")), p.ZCard(ctx, d.key("retry:quarantine"))}
+	if _, err := p.Exec(ctx); err != nil {
+		return err
+	}
+	for _, reply := range replies {
+		for _, payload := range reply.Val() {
+			out.add([]byte(payload))
+		}
+	}
+	for _, n := range aside {
+		out.Quarantined += int(n.Val())
+	}
+	return nil
+}
+
+// add counts one payload.
+func (out *Inspection) add(payload []byte) {
+	out.Sampled++
+	wrapped := false
+	var created []byte
+	var fields []string
+	err := members(payload, func(m member) {
+		value := payload[m.value:m.end]
+		switch name := string(m.name); {
+		case name == "created_at":
+			created = value
+		case name == "wrapped":
+			wrapped = true
+		case needsMiddleware(name, value):
+			fields = append(fields, name)
+		}
+	})
+	switch {
+	case err != nil:
+		out.Broken++
+		return
+	case bytes.IndexByte(created, '.') >= 0:
+		out.Seconds++
+	case len(created) >= 12:
+		out.Milliseconds++
+	}
+	slices.Sort(fields)
+	for _, name := range slices.Compact(fields) {
+		out.Fields[name]++
+	}
+	if wrapped {
+		out.Wrapped++
+	}
+}
+
+// reported reads the processes.
+func (d *Dialect) reported(ctx context.Context, out *Inspection) error {
+	processes, err := d.client.SMembers(ctx, d.key("processes")).Result()
+	if err != nil {
+		return err
+	}
+	out.Processes = len(processes)
+	p := d.client.Pipeline()
+	infos := make([]*redis.StringCmd, len(processes))
+	for i, process := range processes {
+		infos[i] = p.HGet(ctx, d.key(process), "info")
+	}
+	now, err := d.client.Time(ctx).Result()
+	if err != nil {
+		return err
+	}
+	over := p.ZCount(ctx, d.processesKey(), "-inf", strconv.FormatInt(now.UnixMilli(), 10))
+	// An entry that has expired is no error.
+	if _, err := p.Exec(ctx); err != nil && over.Err() != nil {
+		return err
+	}
+	out.Abandoned = int(over.Val())
+	for _, info := range infos {
+		var is struct{ Version string }
+		if json.Unmarshal([]byte(info.Val()), &is) == nil && is.Version != "" && is.Version != "luatomic" {
+			out.Versions = append(out.Versions, is.Version)
+		}
+	}
+	slices.Sort(out.Versions)
+	out.Versions = slices.Compact(out.Versions)
+	return nil
+}
+
+// otherNamespaces looks for keys named queues under other prefixes. A Redis Cluster has no Sidekiq.
+func (d *Dialect) otherNamespaces(ctx context.Context, out *Inspection) error {
+	var c lua.Client = d.client
+	for cursor, seen := uint64(0), 0; seen < scannedKeys && len(out.Namespaces) < 10; seen += 1000 {
+		keys, next, err := c.ScanType(ctx, cursor, "*:queues", 1000, "set").Result()
+		if err != nil {
+			return err
+		}
+		for _, key := range keys {
+			if name := strings.TrimSuffix(key, ":queues"); name+":" != d.prefix && !slices.Contains(out.Namespaces, name) {
+				out.Namespaces = append(out.Namespaces, name)
+			}
+		}
+		if cursor = next; cursor == 0 {
+			break
+		}
+	}
+	slices.Sort(out.Namespaces)
+	return nil
+}

@@ -1,0 +1,162 @@
+package sidekiq_test
+
+import (
+	"context"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// onThePage returns the only process that the Busy page shows.
+func (s *site) onThePage() (process string) {
+	s.t.Helper()
+	s.eventually("the page shows the process", func() bool {
+		processes := s.client.SMembers(s.t.Context(), s.key("processes")).Val()
+		if len(processes) == 1 {
+			process = processes[0]
+		}
+		return len(processes) == 1
+	})
+	return process
+}
+
+// beats waits for n heartbeats of a process.
+func (s *site) beats(process string, n int) {
+	s.t.Helper()
+	beat := func() string { return s.client.HGet(s.t.Context(), s.key(process), "beat").Val() }
+	for range n {
+		last := beat()
+		s.eventually("a heartbeat", func() bool { return beat() != last })
+	}
+}
+
+// The buttons of the Busy page: after Quiet nothing more is taken and what runs is finished; Stop ends Work.
+func TestTheButtonsOfTheBusyPageReachAWorker(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	ctx := t.Context()
+	s.enqueue("default", payload("default", "a", ""))
+	release, started := make(chan bool), make(chan string, 2)
+	type ending struct {
+		worked sidekiq.Worked
+		err    error
+	}
+	ended := make(chan ending, 1)
+	go func() {
+		worked, err := s.d.Work(context.WithoutCancel(ctx), &sidekiq.WorkOptions{WebUI: true, Lease: 150 * time.Millisecond},
+			func(ctx context.Context, j *sidekiq.Delivery) error {
+				started <- j.JID
+				<-release
+				return ctx.Err()
+			})
+		ended <- ending{worked, err}
+	}()
+	require.Equal(t, "a", <-started)
+	process := s.onThePage()
+	require.NotContains(t, s.client.HGet(ctx, s.key(process), "info").Val(), `"embedded":true`, "Ruby raises then")
+	require.Equal(t, "false", s.client.HGet(ctx, s.key(process), "quiet").Val())
+	rss, err := s.client.HGet(ctx, s.key(process), "rss").Int()
+	require.NoError(t, err)
+	if runtime.GOOS == "linux" {
+		require.Greater(t, rss, 1000, "KiB of a Go process")
+	}
+
+	require.NoError(t, s.client.LPush(ctx, s.key(process+"-signals"), "TTIN", "TSTP").Err())
+	s.eventually("it is quiet", func() bool { return s.client.HGet(ctx, s.key(process), "quiet").Val() == "true" })
+	require.Zero(t, s.client.Exists(ctx, s.key(process+"-signals")).Val())
+	s.enqueue("default", payload("default", "b", ""))
+	s.beats(process, 5)
+	release <- true
+	s.eventually("the first is done", func() bool { return s.count("stat:processed") == 1 })
+	s.beats(process, 5)
+	require.Len(t, s.list("default"), 1, "a quiet process takes nothing")
+
+	require.NoError(t, s.client.LPush(ctx, s.key(process+"-signals"), "TERM").Err())
+	select {
+	case e := <-ended:
+		require.ErrorIs(t, e.err, sidekiq.ErrStopRequested)
+		require.Equal(t, sidekiq.Worked{Done: 1}, e.worked)
+	case <-time.After(time.Minute):
+		t.Fatal("Work does not end")
+	}
+	require.Zero(t, s.client.Exists(ctx, s.key("processes"), s.key(process), s.key(process+"-signals")).Val())
+}
+
+// A process whose jobs were put back is not shown any longer, with or without a page entry of the rescuer.
+func TestARescuedProcessLeavesTheBusyPage(t *testing.T) {
+	t.Parallel()
+	for _, version := range []sidekiq.Version{sidekiq.V6, sidekiq.V7} {
+		t.Run(strconv.Itoa(int(version)), func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, version)
+			ctx := t.Context()
+			work := s.key("dead" + map[sidekiq.Version]string{sidekiq.V6: ":workers", sidekiq.V7: ":work"}[version])
+			queue := s.key("queue:default")
+			require.NoError(t, s.client.HSet(ctx, s.key("luatomic:sidekiq:working:dead"), "1",
+				strconv.Itoa(len(queue))+":"+queue+payload("default", "a", "")).Err())
+			require.NoError(t, s.client.SAdd(ctx, s.key("processes"), "dead", "ruby").Err())
+			require.NoError(t, s.client.HSet(ctx, s.key("dead"), "busy", 1).Err())
+			require.NoError(t, s.client.HSet(ctx, work, "1", "{}").Err())
+			require.NoError(t, s.client.LPush(ctx, s.key("dead-signals"), "TERM").Err())
+			leases := s.key("luatomic:sidekiq:processes")
+			require.NoError(t, s.client.ZAdd(ctx, leases, redis.Z{Member: "dead", Score: 1}).Err())
+			end := s.work(s.d, nil, func(context.Context, *sidekiq.Delivery) error { return nil })
+			s.eventually("its job is done", func() bool { return s.count("stat:processed") == 1 })
+			require.Equal(t, sidekiq.Worked{Done: 1, Rescued: 1}, end())
+			require.Equal(t, []string{"ruby"}, s.client.SMembers(ctx, s.key("processes")).Val())
+			require.Zero(t, s.client.Exists(ctx, s.key("dead"), work, s.key("dead-signals")).Val())
+		})
+	}
+}
+
+// before calls a function before each command of a name.
+type before struct {
+	name string
+	call func()
+}
+
+func (before) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (before) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (b before) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == b.name {
+			b.call()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// A process that renews its lease between the look at it and the rescue keeps its jobs and its entry.
+func TestALivingProcessKeepsItsEntryOfTheBusyPage(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	ctx := t.Context()
+	leases := s.key("luatomic:sidekiq:processes")
+	require.NoError(t, s.client.SAdd(ctx, s.key("processes"), "paused").Err())
+	require.NoError(t, s.client.ZAdd(ctx, leases, redis.Z{Member: "paused", Score: 1}).Err())
+	var renewed atomic.Bool
+	rescuer := luatomictest.Client(t)
+	lua.Direct(rescuer) // the hook sees no shared round trip
+	rescuer.AddHook(before{"hgetall", func() {
+		assert.NoError(t, s.client.ZAdd(ctx, leases, redis.Z{Member: "paused", Score: lab.Future}).Err())
+		renewed.Store(true)
+	}})
+	end := s.work(s.dialect(rescuer, sidekiq.V7), &sidekiq.WorkOptions{Lease: time.Second}, content)
+	s.eventually("it has renewed its lease", renewed.Load)
+	end()
+	require.True(t, s.client.SIsMember(ctx, s.key("processes"), "paused").Val())
+	require.Equal(t, float64(lab.Future), s.client.ZScore(ctx, leases, "paused").Val())
+}

@@ -1,0 +1,30 @@
+package sidekiq
+
+import "errors"
+
+// ErrStopRequested is the error of Work when the process was stopped from Sidekiq's Busy page or by
+// Sidekiq::Process#stop!.
+var ErrStopRequested = errors.New("sidekiq: stop was requested on Sidekiq's Busy page")
+
+// signals is how many signals one heartbeat takes.
+const signals = 10
+
+// signalled does what a signal of the Busy page asks for: TSTP takes no more jobs, TERM ends Work. Ruby prints the
+// backtraces of its threads on TTIN, which is ignored here.
+func (w *worker) signalled(signal string) {
+	switch signal {
+	case "TSTP":
+		w.quiet.Store(true)
+	case "TERM":
+		w.quiet.Store(true)
+		w.end(ErrStopRequested)
+	}
+}
+
+// wanted returns how many jobs to take: none when the process is quiet.
+func (w *worker) wanted() int {
+	if w.quiet.Load() {
+		return 0
+	}
+	return w.free()
+}
