@@ -1,0 +1,97 @@
+package observe
+
+import (
+	"context"
+	"errors"
+
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/queue"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+// Census reads the gauges: what is in all queues of a prefix, who consumes them, and the nodes of buses. It needs no
+// other part of this package: a process that does nothing else can report for all.
+type Census struct {
+	Client lua.Client
+	// Prefix is that of the queues.
+	Prefix string
+	// Buses are those whose nodes are counted, by their label. They need no Run.
+	Buses map[string]*rpc.Bus
+}
+
+// Read reads each gauge once and gives its values to to. What can be read is given also where the error is not nil.
+// Cost: three reads, two for each queue and one for each bus; all only read.
+func (c *Census) Read(ctx context.Context, to Recorder) error {
+	queues, err := queue.Queues(ctx, c.Client, &queue.Options{Prefix: c.Prefix})
+	failed := []error{err}
+	workers, err := queue.Workers(ctx, c.Client, c.Prefix)
+	failed = append(failed, err)
+	consumers := make(map[[2]string]int)
+	for _, w := range workers {
+		seen := make(map[[2]string]bool)
+		for _, held := range w.Consumers {
+			if of := [2]string{held.Tag, held.Queue}; !seen[of] {
+				seen[of] = true
+				consumers[of]++
+			}
+		}
+	}
+	for _, q := range queues {
+		if err == nil {
+			to.Record(ctx, queueWorkers, float64(consumers[[2]string{q.Tag(), q.Name()}]), system, q.Name(), q.Tag())
+		}
+		failed = append(failed, readQueue(ctx, to, q))
+	}
+	for name, bus := range c.Buses {
+		failed = append(failed, readBus(ctx, to, name, bus))
+	}
+	return errors.Join(failed...)
+}
+
+func readQueue(ctx context.Context, to Recorder, q *queue.Queue) error {
+	st, err := q.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	name, tag := q.Name(), q.Tag()
+	for state, n := range map[string]int{
+		"ready": st.Ready, "scheduled": st.Scheduled, "running": st.Leased, "dead": st.Dead,
+	} {
+		to.Record(ctx, queueJobs, float64(n), system, name, tag, state)
+	}
+	age, paused := 0.0, 0.0
+	if oldest, ok := st.Oldest.Get(); ok {
+		age = max(st.Now.Sub(oldest).Seconds(), 0)
+	}
+	if st.Paused {
+		paused = 1
+	}
+	to.Record(ctx, queueOldest, age, system, name, tag)
+	to.Record(ctx, queuePaused, paused, system, name, tag)
+	to.Record(ctx, queueDead, float64(st.DeadBytes), system, name, tag)
+	days, err := q.Counts(ctx, 1)
+	if err != nil || len(days) == 0 {
+		return err
+	}
+	d := days[0]
+	for result, n := range map[string]int{
+		"processed": d.Processed, "failed": d.Failed, "dead": d.Dead, "expired": d.Expired,
+	} {
+		to.Record(ctx, queueDay, float64(n), system, name, tag, result)
+	}
+	return nil
+}
+
+func readBus(ctx context.Context, to Recorder, name string, bus *rpc.Bus) error {
+	nodes, err := bus.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	var running int64
+	for _, n := range nodes {
+		running += n.Running
+	}
+	to.Record(ctx, busNodes, float64(len(nodes)), name)
+	to.Record(ctx, busRunning, float64(running), name)
+	return nil
+}

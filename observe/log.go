@@ -1,0 +1,137 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/queue"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+// Log writes events to a logger. What went well is on level Debug, what is tried again on Info, a lost lease and a
+// failed call on Warn, a dead job on Error. Its methods are safe for concurrent use.
+type Log struct{ to *slog.Logger }
+
+// NewLog returns a Log; a nil logger means that nothing is written.
+func NewLog(to *slog.Logger) *Log {
+	if to == nil {
+		to = slog.New(slog.DiscardHandler)
+	}
+	return &Log{to}
+}
+
+// Job is for [queue.Options.Observe]: one line for the end of each delivery.
+func (l *Log) Job(e queue.Event) {
+	level, text := jobLine(e.Outcome)
+	ctx := context.Background()
+	if !l.to.Enabled(ctx, level) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("queue", e.Queue), slog.String("job", e.ID), slog.Int("attempt", e.Attempt),
+		slog.String("outcome", string(e.Outcome)), slog.Duration("wait", e.Wait), slog.Duration("run", e.Run),
+	}
+	if e.Kind != "" {
+		attrs = append(attrs, slog.String("kind", e.Kind))
+	}
+	if e.Outcome == queue.OutcomeRetried {
+		attrs = append(attrs, slog.Duration("retry", e.Retry))
+	}
+	l.to.LogAttrs(ctx, level, text, withError(attrs, e.Err)...)
+}
+
+func jobLine(o queue.Outcome) (slog.Level, string) {
+	switch o {
+	case queue.OutcomeAcked:
+		return slog.LevelDebug, "job done"
+	case queue.OutcomeRetried:
+		return slog.LevelInfo, "job is delivered again"
+	case queue.OutcomeDead:
+		return slog.LevelError, "job is dead"
+	case queue.OutcomeLost:
+		return slog.LevelWarn, "job's lease was lost"
+	case queue.OutcomeCancelled:
+		return slog.LevelInfo, "job was cancelled"
+	case queue.OutcomeExpired:
+		return slog.LevelInfo, "job expired"
+	}
+	return slog.LevelWarn, "job ended"
+}
+
+// Lock is for [lock.Options.Observe]: one line for each event of a lock.
+func (l *Log) Lock(e lock.Event) {
+	level, attrs := slog.LevelDebug, []slog.Attr{slog.String("lock", e.Name)}
+	switch e.Kind {
+	case lock.EventAcquired:
+		attrs = append(attrs, slog.Duration("wait", e.Wait))
+	case lock.EventQueued:
+		attrs = append(attrs, slog.Int("waiting", e.Waiting))
+	case lock.EventReleased:
+		attrs = append(attrs, slog.Duration("held", e.Held))
+	case lock.EventLost:
+		level, attrs = slog.LevelWarn, append(attrs, slog.Duration("held", e.Held))
+	}
+	l.to.LogAttrs(context.Background(), level, "lock "+e.Kind.String(), withError(attrs, e.Err)...)
+}
+
+// Served is for [rpc.Options].Wrap: one line for each call that this node has run.
+func (l *Log) Served(ctx context.Context, call rpc.CallInfo, next func(context.Context) error) error {
+	began := time.Now()
+	err := next(ctx)
+	l.call(ctx, "call served", call.Method, began, err, slog.Int("attempt", call.Attempt))
+	return err
+}
+
+// Called is for [rpc.Options].WrapCall: one line for each call that this process has made.
+func (l *Log) Called(ctx context.Context, call *rpc.Outgoing, next func(context.Context) error) error {
+	began := time.Now()
+	err := next(ctx)
+	l.call(ctx, "call made", call.Method, began, err, slog.String("node", call.Answer.Node))
+	return err
+}
+
+// call has no id: that of a call with an idempotency key contains the key.
+func (l *Log) call(ctx context.Context, text, method string, began time.Time, err error, more slog.Attr) {
+	level := slog.LevelDebug
+	if err != nil {
+		level = slog.LevelWarn
+	}
+	attrs := []slog.Attr{slog.String("method", method), slog.Duration("took", time.Since(began)), more}
+	l.to.LogAttrs(ctx, level, text, withError(attrs, err)...)
+}
+
+// Error is for the OnError of a queue's consumer and of a bus: one line for each error of background work. A
+// [queue.JobError] is left out, since Job has it.
+func (l *Log) Error(err error) {
+	var job *queue.JobError
+	if err == nil || errors.As(err, &job) {
+		return
+	}
+	l.to.LogAttrs(context.Background(), slog.LevelWarn, "background work failed", withError(nil, err)...)
+}
+
+func withError(attrs []slog.Attr, err error) []slog.Attr {
+	if err == nil {
+		return attrs
+	}
+	return append(attrs, slog.String("error_type", ErrorType(err)), slog.String("error", errorText(err)))
+}
+
+// maxErrorText bounds the text of an error in a line, in bytes.
+const maxErrorText = 1024
+
+// errorText leaves out the notes that are part of some errors, and bounds the length.
+func errorText(err error) string {
+	var held *lock.HeldError
+	if errors.As(err, &held) {
+		return lock.ErrHeld.Error() + ": " + held.Name
+	}
+	text := err.Error()
+	if len(text) > maxErrorText {
+		text = text[:maxErrorText] + "..."
+	}
+	return text
+}

@@ -1,0 +1,136 @@
+package observe_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/canary"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/observe"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+// recorder keeps the sum and the number of values of each series.
+type recorder struct {
+	mu    sync.Mutex
+	sum   map[string]float64
+	count map[string]int
+}
+
+func newRecorder() *recorder { return &recorder{sum: map[string]float64{}, count: map[string]int{}} }
+
+func (r *recorder) Record(_ context.Context, i *observe.Instrument, v float64, labels ...string) {
+	if len(labels) != len(i.Labels) {
+		panic(fmt.Sprintf("%s: %d labels of %d", i.Name, len(labels), len(i.Labels)))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	series := strings.Join(append([]string{i.Name}, labels...), " ")
+	r.sum[series] += v
+	r.count[series]++
+}
+
+func TestMeterCountsTheScene(t *testing.T) {
+	t.Parallel()
+	c, name, r := luatomictest.Client(t), luatomictest.Namespace(t), newRecorder()
+	m := observe.NewMeter(r, &observe.MeterOptions{LockGroup: func(name string) string {
+		group, _, _ := strings.Cut(name, ":")
+		return group
+	}})
+	p := canary.Play(t, c, name, canary.Scene{Job: m.Job, Lock: m.Lock, Served: m.Served, Called: m.Called})
+	q := p.Queue.Name()
+	for series, n := range map[string]int{
+		"messaging.process.duration luatomic " + q + " process ":              1,
+		"messaging.process.duration luatomic " + q + " process error":         2,
+		"messaging.process.duration luatomic " + q + " process held":          1,
+		"messaging.client.consumed.messages luatomic " + q + " process error": 2,
+		"luatomic.queue.outcomes luatomic " + q + " acked":                    1,
+		"luatomic.queue.outcomes luatomic " + q + " retried":                  1,
+		"luatomic.queue.outcomes luatomic " + q + " dead":                     2,
+		"luatomic.queue.wait.duration luatomic " + q:                          4,
+		"luatomic.lock.wait.duration invoice":                                 2,
+		"luatomic.lock.queued invoice":                                        1,
+		"luatomic.lock.hold.duration invoice ":                                2,
+		"luatomic.lock.hold.duration lost lease_lost":                         1,
+		"rpc.server.call.duration luatomic look_up ":                          1,
+		"rpc.server.call.duration luatomic look_up not_found":                 1,
+		"rpc.client.call.duration luatomic look_up ":                          1,
+		"rpc.client.call.duration luatomic look_up not_found":                 1,
+	} {
+		require.Equal(t, n, r.count[series], "%s in %v", series, r.count)
+	}
+
+	census := observe.Census{Client: c, Prefix: name, Buses: map[string]*rpc.Bus{"stock": p.Bus}}
+	luatomictest.Eventually(t, 10e9, "the consumers have reported", func() bool {
+		r = newRecorder()
+		require.NoError(t, census.Read(t.Context(), r))
+		return r.sum["luatomic.queue.today luatomic "+q+"  processed"] == 1
+	})
+	require.EqualValues(t, 2, r.sum["luatomic.queue.jobs luatomic "+q+"  dead"])
+	require.EqualValues(t, 0, r.sum["luatomic.queue.jobs luatomic "+q+"  ready"])
+	require.EqualValues(t, 3, r.sum["luatomic.queue.today luatomic "+q+"  failed"])
+	require.Positive(t, r.sum["luatomic.queue.dead.size luatomic "+q+" "])
+	require.EqualValues(t, 1, r.sum["luatomic.rpc.nodes stock"])
+	for series := range r.count {
+		for _, secret := range p.Secrets {
+			require.NotContains(t, series, secret)
+		}
+	}
+}
+
+// A code of a handler is a label only if it is a short identifier: free text would make one series for each value.
+func TestErrorTypesAreFewWords(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, observe.ErrorType(nil))
+	require.Equal(t, "timeout", observe.ErrorType(fmt.Errorf("get: %w", context.DeadlineExceeded)))
+	require.Equal(t, "overloaded", observe.ErrorType(&rpc.RemoteError{Code: rpc.CodeOverloaded}))
+	for _, code := range []string{"", "order 17 is not there", "ORDER", strings.Repeat("a", 33)} {
+		require.Equal(t, "error", observe.ErrorType(&rpc.RemoteError{Code: code}), code)
+	}
+}
+
+// The dashboard asks only for series that exist, and each of its panels asks for one.
+func TestDashboardAsksForRealMetrics(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../docs/grafana.json")
+	require.NoError(t, err)
+	var board struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	require.NoError(t, json.Unmarshal(text, &board))
+	var names, labels []string
+	for _, i := range observe.Instruments() {
+		names = append(names, i.PrometheusName())
+		if i.Sort == observe.Histogram {
+			names = append(names, i.PrometheusName()+"_bucket", i.PrometheusName()+"_sum", i.PrometheusName()+"_count")
+		}
+		for _, l := range i.Labels {
+			labels = append(labels, observe.PrometheusLabel(l))
+		}
+	}
+	word := regexp.MustCompile(`(?:messaging|rpc|luatomic)_[a-z_]+|error_type`)
+	asked := make(map[string]bool)
+	for _, p := range board.Panels {
+		for _, target := range p.Targets {
+			found := word.FindAllString(target.Expr, -1)
+			require.NotEmpty(t, found, p.Title)
+			for _, w := range found {
+				require.True(t, slices.Contains(names, w) || slices.Contains(labels, w), "%s asks for %s", p.Title, w)
+				asked[w] = true
+			}
+		}
+	}
+	require.GreaterOrEqual(t, len(asked), 15)
+}

@@ -1,0 +1,54 @@
+package otel
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/luatomic/luatomic/rpc"
+)
+
+// errPanicked is the error of a span whose function did not return.
+var errPanicked = errors.New("luatomic: the function did not return")
+
+// Bus adds the spans and measurements of calls to the options of a bus, outermost.
+func (t *Telemetry) Bus(o rpc.Options) *rpc.Options {
+	o.Wrap = append([]func(context.Context, rpc.CallInfo, func(context.Context) error) error{
+		t.Served, t.serve,
+	}, o.Wrap...)
+	o.WrapCall = append([]func(context.Context, *rpc.Outgoing, func(context.Context) error) error{
+		t.Called, t.call,
+	}, o.WrapCall...)
+	return &o
+}
+
+// call is the span of a caller; its context goes into the headers of the request.
+func (t *Telemetry) call(ctx context.Context, call *rpc.Outgoing, next func(context.Context) error) (err error) {
+	ctx, span := t.tracer.Start(ctx, call.Method, trace.WithSpanKind(trace.SpanKindClient), method(call.Method))
+	err = errPanicked
+	defer func() { end(span, err) }()
+	t.propagator.Inject(ctx, propagation.MapCarrier(call.Headers))
+	err = next(ctx)
+	if call.Answer.Node != "" {
+		span.SetAttributes(attribute.String("luatomic.node", call.Answer.Node))
+	}
+	return err
+}
+
+// serve is the span of a handler, a child of that of its caller.
+func (t *Telemetry) serve(ctx context.Context, call rpc.CallInfo, next func(context.Context) error) (err error) {
+	ctx = t.propagator.Extract(ctx, propagation.MapCarrier(call.Headers))
+	ctx, span := t.tracer.Start(ctx, call.Method, trace.WithSpanKind(trace.SpanKindServer), method(call.Method),
+		trace.WithAttributes(attribute.Int("luatomic.attempt", call.Attempt)))
+	err = errPanicked
+	defer func() { end(span, err) }()
+	err = next(ctx)
+	return err
+}
+
+func method(name string) trace.SpanStartEventOption {
+	return trace.WithAttributes(attribute.String("rpc.system.name", "luatomic"), attribute.String("rpc.method", name))
+}

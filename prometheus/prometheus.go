@@ -1,0 +1,159 @@
+// Package prometheus feeds queues, locks and calls of luatomic into a Prometheus registry, under the names that the
+// OpenTelemetry conventions have there. docs/grafana.json is a dashboard of them.
+//
+//	metrics, err := prometheus.New(nil)
+//	mail, err := queue.New(client, "mail", &queue.Options{Observe: metrics.Job})
+//	locks := lock.New(client, &lock.Options{Observe: metrics.Lock})
+//	rpc.NewBus(client, "stock", metrics.Bus(rpc.Options{}))
+//	metrics.Watch(&observe.Census{Client: client}) // in one process of the system
+//
+// Labels are names of queues, buses and methods and words of few values; never a body, an id, a key, a token or a note.
+package prometheus
+
+import (
+	"context"
+	"time"
+
+	api "github.com/prometheus/client_golang/prometheus"
+
+	"github.com/luatomic/luatomic/observe"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+// Options are the settings of Metrics. The zero value registers at api.DefaultRegisterer.
+type Options struct {
+	Registerer api.Registerer
+	// LockGroup is that of [observe.MeterOptions].
+	LockGroup func(name string) string
+	// Timeout bounds one reading of the census. Default 5 s.
+	Timeout time.Duration
+}
+
+// Metrics are counters and histograms. Its methods are safe for concurrent use. Job and Lock of the Meter are for
+// Options.Observe of a queue and of a Locker.
+type Metrics struct {
+	*observe.Meter
+	opts       Options
+	counters   map[*observe.Instrument]*api.CounterVec
+	histograms map[*observe.Instrument]*api.HistogramVec
+}
+
+// New makes and registers the metrics; nil options mean the defaults. It fails where the registry has one of their
+// names already: make one Metrics for a process.
+func New(opts *Options) (*Metrics, error) {
+	m := &Metrics{
+		counters:   make(map[*observe.Instrument]*api.CounterVec),
+		histograms: make(map[*observe.Instrument]*api.HistogramVec),
+	}
+	if opts != nil {
+		m.opts = *opts
+	}
+	if m.opts.Registerer == nil {
+		m.opts.Registerer = api.DefaultRegisterer
+	}
+	if m.opts.Timeout <= 0 {
+		m.opts.Timeout = 5 * time.Second
+	}
+	for _, i := range observe.Instruments() {
+		var c api.Collector
+		switch i.Sort {
+		case observe.Counter:
+			m.counters[i] = api.NewCounterVec(api.CounterOpts{Name: i.PrometheusName(), Help: i.About}, labels(i))
+			c = m.counters[i]
+		case observe.Histogram:
+			m.histograms[i] = api.NewHistogramVec(api.HistogramOpts{
+				Name: i.PrometheusName(), Help: i.About, Buckets: observe.Bounds,
+			}, labels(i))
+			c = m.histograms[i]
+		default:
+			continue
+		}
+		if err := m.opts.Registerer.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	m.Meter = observe.NewMeter(recorder{m}, &observe.MeterOptions{LockGroup: m.opts.LockGroup})
+	return m, nil
+}
+
+func labels(i *observe.Instrument) []string {
+	out := make([]string, len(i.Labels))
+	for n, l := range i.Labels {
+		out[n] = observe.PrometheusLabel(l)
+	}
+	return out
+}
+
+// recorder is the Recorder of counters and histograms.
+type recorder struct{ *Metrics }
+
+// Record is for [observe.Meter].
+func (r recorder) Record(_ context.Context, i *observe.Instrument, value float64, labels ...string) {
+	switch i.Sort {
+	case observe.Counter:
+		r.counters[i].WithLabelValues(labels...).Add(value)
+	case observe.Histogram:
+		r.histograms[i].WithLabelValues(labels...).Observe(value)
+	}
+}
+
+// Bus adds the measurements of calls to the options of a bus, outermost.
+func (m *Metrics) Bus(o rpc.Options) *rpc.Options {
+	o.Wrap = append([]func(context.Context, rpc.CallInfo, func(context.Context) error) error{m.Served}, o.Wrap...)
+	o.WrapCall = append([]func(context.Context, *rpc.Outgoing, func(context.Context) error) error{m.Called},
+		o.WrapCall...)
+	return &o
+}
+
+// Watch registers a collector that reads the census at each scrape. One process of a system is enough: the same gauges
+// from several are the same numbers. A scrape shows luatomic_up 0 where something could not be read, with what could.
+func (m *Metrics) Watch(census *observe.Census) error {
+	c := &collector{
+		census: census, timeout: m.opts.Timeout, descs: make(map[*observe.Instrument]*api.Desc),
+		up: api.NewDesc("luatomic_up", "1 where the last census read all, else 0.", nil, nil),
+	}
+	for _, i := range observe.Instruments() {
+		if i.Sort == observe.Gauge {
+			c.descs[i] = api.NewDesc(i.PrometheusName(), i.About, labels(i), nil)
+		}
+	}
+	return m.opts.Registerer.Register(c)
+}
+
+// collector reads the gauges at each scrape.
+type collector struct {
+	census  *observe.Census
+	timeout time.Duration
+	descs   map[*observe.Instrument]*api.Desc
+	up      *api.Desc
+}
+
+// Describe is for the registry.
+func (c *collector) Describe(to chan<- *api.Desc) {
+	to <- c.up
+	for _, d := range c.descs {
+		to <- d
+	}
+}
+
+// Collect is for the registry.
+func (c *collector) Collect(to chan<- api.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
+	defer cancel()
+	up := 1.0
+	if err := c.census.Read(ctx, scrape{c, to}); err != nil {
+		up = 0
+	}
+	to <- api.MustNewConstMetric(c.up, api.GaugeValue, up)
+}
+
+// scrape is the Recorder of one scrape.
+type scrape struct {
+	*collector
+	to chan<- api.Metric
+}
+
+// Record is for [observe.Census].
+func (s scrape) Record(_ context.Context, i *observe.Instrument, value float64, labels ...string) {
+	s.to <- api.MustNewConstMetric(s.descs[i], api.GaugeValue, value, labels...)
+}

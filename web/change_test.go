@@ -1,0 +1,268 @@
+package web_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
+	"github.com/luatomic/luatomic/web"
+)
+
+// post sends a form of this page and decodes what came.
+func (s *site) post(target string, form url.Values, into any) {
+	s.t.Helper()
+	r := s.do(http.MethodPost, target, form)
+	require.Equal(s.t, http.StatusOK, r.code, "%s %v: %s", target, form, r.body)
+	require.NoError(s.t, json.Unmarshal([]byte(r.body), into), r.body)
+}
+
+type changed struct {
+	Count, Done, Left, Checked int
+	Confirm                    bool
+	Until                      time.Time
+}
+
+func (s *site) stats(q *queue.Queue) queue.Stats {
+	s.t.Helper()
+	st, err := q.Stats(s.t.Context())
+	require.NoError(s.t, err)
+	return st
+}
+
+// One dead job is requeued at once; a repeat finds that it is not dead any more.
+func TestRequeueOfOneJob(t *testing.T) {
+	t.Parallel()
+	var log []web.Action
+	s := newSite(t, web.Options{Write: true, OnAction: func(_ *http.Request, a web.Action) { log = append(log, a) }})
+	q := s.queue("mail")
+	s.bury(q, "boom", queue.Job{ID: "a"}, queue.Job{ID: "b"})
+	require.Contains(t, s.ok("/job?name=mail&id=a"), `value="requeue"`)
+	form := url.Values{"verb": {"requeue"}, "state": {"dead"}, "id": {"a"}}
+	var got changed
+	s.post("/jobs.json?name=mail", form, &got)
+	require.Equal(t, changed{Count: 1, Done: 1, Until: got.Until}, got)
+	st := s.stats(q)
+	require.Equal(t, []int{1, 1}, []int{st.Ready, st.Dead})
+
+	again := s.do(http.MethodPost, "/jobs?name=mail", form)
+	require.Equal(t, http.StatusConflict, again.code)
+	require.Contains(t, again.body, "ready now, not dead")
+	require.Len(t, log, 1)
+	require.Equal(t, "requeue", log[0].Verb)
+	require.Equal(t, "queue mail", log[0].Target)
+	require.Equal(t, []string{"a"}, log[0].IDs)
+}
+
+// What cannot be undone, and what is for several jobs, shows its number first and changes nothing. The form of that page,
+// sent as a browser sends it, does it.
+func TestNumberIsShownBeforeAChange(t *testing.T) {
+	t.Parallel()
+	for name, form := range map[string]url.Values{
+		"delete one":       {"verb": {"delete"}, "state": {"dead"}, "id": {"a"}},
+		"requeue selected": {"verb": {"requeue"}, "state": {"dead"}, "id": {"a", "b"}},
+		"delete all":       {"all": {"delete"}, "state": {"dead"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, web.Options{Write: true})
+			q := s.queue("mail")
+			s.bury(q, "boom", queue.Job{ID: "a"}, queue.Job{ID: "b"}, queue.Job{ID: "c"})
+			page := s.do(http.MethodPost, "/jobs?name=mail", form)
+			require.Equal(t, http.StatusOK, page.code)
+			require.Contains(t, page.body, "Back, and change nothing")
+			require.Equal(t, 3, s.stats(q).Dead, "nothing has changed")
+			next := url.Values{}
+			for _, m := range hiddenFields.FindAllStringSubmatch(page.body, -1) {
+				next.Add(m[1], m[2])
+			}
+			var got changed
+			s.post("/jobs.json?name=mail", next, &got)
+			want := max(len(form["id"]), 1)
+			if form.Has("all") {
+				want = 3
+			}
+			require.Equal(t, []int{want, want}, []int{got.Count, got.Done})
+			require.Equal(t, 3-want, s.stats(q).Dead)
+		})
+	}
+}
+
+var hiddenFields = regexp.MustCompile(`<(?:input type="hidden"|button) name="([a-z]+)" value="([^"]*)"`)
+
+// A change of all is for at most the number that was shown, and for no job that died later.
+func TestChangeOfAllKeepsToWhatWasShown(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{Write: true})
+	q := s.queue("mail")
+	var jobs []queue.Job
+	for i := range 250 {
+		jobs = append(jobs, queue.Job{ID: fmt.Sprint("old", i)})
+	}
+	s.bury(q, "boom", jobs...)
+	var asked, got changed
+	s.post("/jobs.json?name=mail", url.Values{"all": {"requeue"}, "state": {"dead"}}, &asked)
+	require.True(t, asked.Confirm)
+	require.Equal(t, 250, asked.Count)
+	luatomictest.Eventually(t, time.Second, "the server's clock is past the form", func() bool {
+		return s.stats(q).Now.After(asked.Until.Add(time.Millisecond))
+	})
+	s.bury(q, "later", queue.Job{ID: "new"})
+	form := url.Values{"all": {"requeue"}, "state": {"dead"}, "confirm": {"250"},
+		"until": {strconv.FormatInt(asked.Until.UnixMilli(), 10)}}
+	s.post("/jobs.json?name=mail", form, &got)
+	require.Equal(t, 250, got.Done)
+	require.Equal(t, 1, s.stats(q).Dead)
+	s.post("/jobs.json?name=mail", form, &got)
+	require.Equal(t, 0, got.Done, "a repeat changes nothing")
+	require.Equal(t, 1, s.stats(q).Dead)
+}
+
+func TestChangeOfAllThatMatch(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{Write: true})
+	q := s.queue("mail")
+	s.bury(q, "smtp down", queue.Job{ID: "a", Kind: "x"}, queue.Job{ID: "b", Kind: "y"}, queue.Job{ID: "c", Kind: "x"})
+	form := url.Values{"all": {"delete"}, "state": {"dead"}, "kind": {"x"}}
+	var got changed
+	s.post("/jobs.json?name=mail", form, &got)
+	require.Equal(t, []int{2, 3}, []int{got.Count, got.Checked})
+	form.Set("confirm", "2")
+	s.post("/jobs.json?name=mail", form, &got)
+	require.Equal(t, 2, got.Done)
+	left, err := q.Peek(t.Context(), queue.Dead, 0, 10)
+	require.NoError(t, err)
+	require.Equal(t, "b", left[0].ID)
+	require.Len(t, left, 1)
+}
+
+func TestScheduledJobsAreMovedAndCancelled(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{Write: true})
+	q := s.queue("mail")
+	for i := range 5 {
+		_, err := q.Push(t.Context(), queue.Job{ID: fmt.Sprint("j", i), Delay: time.Duration(i+1) * time.Hour})
+		require.NoError(t, err)
+	}
+	var got changed
+	s.post("/jobs.json?name=mail", url.Values{"verb": {"reschedule"}, "state": {"scheduled"}, "id": {"j4"}, "in": {"10m"}}, &got)
+	require.Equal(t, 1, got.Done)
+	first, err := q.Peek(t.Context(), queue.Scheduled, 0, 1)
+	require.NoError(t, err)
+	require.Equal(t, "j4", first[0].ID)
+	require.WithinDuration(t, s.stats(q).Now.Add(10*time.Minute), first[0].At, time.Minute)
+
+	s.post("/jobs.json?name=mail", url.Values{"all": {"reschedule"}, "state": {"scheduled"}, "in": {"48h"}, "confirm": {"5"}}, &got)
+	require.Equal(t, 5, got.Done, "each once, though all move behind the others")
+	s.post("/jobs.json?name=mail", url.Values{"all": {"cancel"}, "state": {"scheduled"}, "confirm": {"5"}}, &got)
+	require.Equal(t, 5, got.Done)
+	require.Zero(t, s.stats(q).Scheduled)
+	_, err = q.Push(t.Context(), queue.Job{ID: "r"})
+	require.NoError(t, err)
+	s.post("/jobs.json?name=mail", url.Values{"verb": {"cancel"}, "state": {"ready"}, "id": {"r"}, "confirm": {"1"}}, &got)
+	require.Equal(t, 1, got.Done)
+}
+
+// Waiting jobs are buried, one without a question and all with one, and can be requeued.
+func TestWaitingJobsAreBuried(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{Write: true})
+	q := s.queue("mail")
+	_, err := q.Push(t.Context(), queue.Job{ID: "a"}, queue.Job{ID: "b"}, queue.Job{ID: "later", Delay: time.Hour})
+	require.NoError(t, err)
+	var got changed
+	s.post("/jobs.json?name=mail", url.Values{"verb": {"bury"}, "state": {"scheduled"}, "id": {"later"}}, &got)
+	require.Equal(t, 1, got.Done)
+	s.post("/jobs.json?name=mail", url.Values{"all": {"bury"}, "state": {"ready"}}, &got)
+	require.True(t, got.Confirm)
+	s.post("/jobs.json?name=mail", url.Values{"all": {"bury"}, "state": {"ready"}, "confirm": {"2"}}, &got)
+	require.Equal(t, 2, got.Done)
+	dead, err := q.Peek(t.Context(), queue.Dead, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, dead, 3)
+	require.Equal(t, "buried by hand", dead[0].Reason)
+	s.post("/jobs.json?name=mail", url.Values{"verb": {"requeue"}, "state": {"dead"}, "id": {"b"}}, &got)
+	require.Equal(t, 1, got.Done)
+}
+
+func TestQueueIsPausedResumedAndBounded(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{Write: true})
+	q := s.queue("mail")
+	_, err := q.Push(t.Context(), queue.Job{ID: "a"})
+	require.NoError(t, err)
+	require.Contains(t, s.ok("/queue?name=mail"), `value="pause"`)
+	for _, step := range []struct {
+		form   url.Values
+		paused bool
+		limit  int
+	}{
+		{url.Values{"verb": {"pause"}}, true, 0}, {url.Values{"verb": {"pause"}}, true, 0},
+		{url.Values{"verb": {"limit"}, "limit": {"7"}}, true, 7}, {url.Values{"verb": {"resume"}}, false, 7},
+	} {
+		require.Equal(t, http.StatusOK, s.do(http.MethodPost, "/queue/settings?name=mail", step.form).code)
+		st := s.stats(q)
+		require.Equal(t, step.paused, st.Paused)
+		require.Equal(t, step.limit, st.Limit)
+	}
+}
+
+// A release names the fence: the next holder keeps the lock when the form comes again.
+func TestReleaseIsForTheFenceThatWasShown(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{Write: true})
+	locker := lock.New(s.client, &lock.Options{Prefix: s.prefix, TTL: time.Minute})
+	defer locker.Close()
+	first, err := locker.Try(t.Context(), "nightly")
+	require.NoError(t, err)
+	fence := strconv.FormatInt(first.Fence(), 10)
+	require.Contains(t, s.ok("/locks?name=nightly"), `name="fence" value="`+fence+`"`)
+	form := url.Values{"fence": {fence}}
+	var got struct{ Released bool }
+	s.post("/locks/release.json?kind=lock&name=nightly", form, &got)
+	require.True(t, got.Released)
+	second, err := locker.Try(t.Context(), "nightly")
+	require.NoError(t, err)
+	again := s.do(http.MethodPost, "/locks/release?kind=lock&name=nightly", form)
+	require.Equal(t, http.StatusConflict, again.code)
+	require.NoError(t, second.Extend(t.Context()), "the next holder keeps it")
+}
+
+func TestPermitsAreRevokedByTheirMark(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{Write: true})
+	locker := lock.New(s.client, &lock.Options{Prefix: s.prefix, TTL: time.Minute})
+	defer locker.Close()
+	keep, err := locker.Semaphore("api", 2).Acquire(t.Context(), 1)
+	require.NoError(t, err)
+	later := locker.With(lock.Options{TTL: 2 * time.Minute}) // the holder whose lease ends first is listed first
+	lose, err := later.Semaphore("api", 2).Acquire(t.Context(), 1)
+	require.NoError(t, err)
+	reader, err := locker.RW("table").RAcquire(t.Context())
+	require.NoError(t, err)
+	for kind, name := range map[string]string{"semaphore": "api", "rw": "table"} {
+		var page struct {
+			Locks []struct{ Holders []struct{ Permit string } }
+		}
+		s.read("/locks.json?kind="+kind+"&name="+name, &page)
+		holders := page.Locks[0].Holders
+		mark := holders[len(holders)-1].Permit
+		target := "/locks/release?kind=" + kind + "&name=" + name
+		require.Equal(t, http.StatusConflict, s.do(http.MethodPost, target, url.Values{"permit": {"0000"}}).code)
+		done := s.do(http.MethodPost, target, url.Values{"permit": {mark}})
+		require.Equal(t, http.StatusOK, done.code, done.body)
+		require.Equal(t, http.StatusConflict, s.do(http.MethodPost, target, url.Values{"permit": {mark}}).code)
+	}
+	require.NoError(t, keep.Extend(t.Context()))
+	require.Error(t, lose.Extend(t.Context()))
+	require.Error(t, reader.Extend(t.Context()))
+}

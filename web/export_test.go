@@ -1,0 +1,8 @@
+package web
+
+import "net/http"
+
+// JobsCursor is the cursor of a place in a list of jobs.
+func JobsCursor(h http.Handler, tag, name, state string, at int) string {
+	return h.(*handler).cursor(jobsList(tag, name, state), at)
+}

@@ -1,0 +1,112 @@
+package web
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// fault is a request that was not served: what was not possible, then the cure.
+type fault struct {
+	Status int    `json:"status"`
+	What   string `json:"error"`
+	Cure   string `json:"cure"`
+	// ID is that of Options.OnError, for failures of the server.
+	ID string `json:"id,omitempty"`
+}
+
+func (f *fault) Error() string { return f.What + " " + f.Cure }
+
+func faultf(status int, cure, format string, args ...any) *fault {
+	return &fault{Status: status, What: fmt.Sprintf(format, args...), Cure: cure}
+}
+
+var errBusy = faultf(http.StatusServiceUnavailable, "Try again in a moment.", "%d requests wait for the server already.",
+	MaxAtOnce)
+
+// faultOf turns an error into what is shown. The texts of Redis and of the network stay here: they can name hosts, keys
+// and users.
+func (h *handler) faultOf(err error) *fault {
+	var f *fault
+	if errors.As(err, &f) {
+		return f
+	}
+	for _, known := range knownFaults {
+		if known.is(err) {
+			shown := known.fault
+			return h.numbered(&shown, err)
+		}
+	}
+	return h.numbered(faultf(http.StatusBadGateway, "The log of the page has it under the number below.",
+		"The server refused the request."), err)
+}
+
+// numbered gives the fault the number under which the error is logged.
+func (h *handler) numbered(f *fault, err error) *fault {
+	if f.Status == http.StatusBadRequest {
+		return f
+	}
+	f.ID = rand.Text()[:8]
+	if h.opts.OnError != nil {
+		h.opts.OnError(f.ID, err)
+	}
+	return f
+}
+
+var knownFaults = []struct {
+	is func(error) bool
+	fault
+}{
+	{matches(lua.ErrBadName), fault{Status: http.StatusBadRequest, What: "A name in the address is none.",
+		Cure: "Names have 1 to 128 bytes, neither braces nor control characters."}},
+	{matches(lua.ErrOutOfRange, lua.ErrTooLarge), fault{Status: http.StatusBadRequest,
+		What: "A number in the request is out of range.", Cure: "Go back and correct it."}},
+	{refused, fault{Status: http.StatusForbidden, What: "The Redis user of this page may not do that.",
+		Cure: "Give it the rights that luatomic acl prints for this prefix, or name another user."}},
+	{matches(lua.ErrWrongType, lock.ErrNotALock), fault{Status: http.StatusConflict,
+		What: "A key of that name holds something else.", Cure: "Another program or version uses the name."}},
+	{matches(queue.ErrLayout), fault{Status: http.StatusConflict, What: "The queue has a later layout.",
+		Cure: "Use the page of a later version."}},
+	{matches(context.DeadlineExceeded, context.Canceled), fault{Status: http.StatusServiceUnavailable,
+		What: "The server does not answer.", Cure: "Reload when it does."}},
+	{unreachable, fault{Status: http.StatusServiceUnavailable, What: "The server cannot be reached.",
+		Cure: "Start it, or check the address that the page was given; then reload."}},
+}
+
+func matches(targets ...error) func(error) bool {
+	return func(err error) bool {
+		for _, target := range targets {
+			if errors.Is(err, target) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// refused reports an error of the server's access rules.
+func refused(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "NOPERM") || strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS") ||
+		strings.Contains(text, "ACL failure") || strings.Contains(text, "The user executing the script can't")
+}
+
+// unreachable reports an error without an answer of the server.
+func unreachable(err error) bool {
+	var timeout interface{ Timeout() bool }
+	text := err.Error()
+	for _, part := range []string{"connection refused", "EOF", "dial ", "connection reset", "broken pipe", "no such host",
+		"LOADING", "MASTERDOWN", "CLUSTERDOWN", "pool"} {
+		if strings.Contains(text, part) {
+			return true
+		}
+	}
+	return errors.As(err, &timeout)
+}

@@ -1,0 +1,100 @@
+package web
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// secure sets the headers of every answer. Nothing comes from another host, nothing is inline, no other page may hold
+// this one in a frame.
+func secure(header http.Header) {
+	header.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+
+		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cache-Control", "no-store")
+	header.Set("Cross-Origin-Opener-Policy", "same-origin")
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	header.Set("Permissions-Policy", "interest-cohort=()")
+}
+
+// roleOf is what the request may do.
+func (h *handler) roleOf(r *http.Request) (Role, error) {
+	host := hostOf(r.Host)
+	if len(h.opts.Hosts) > 0 && !slices.Contains(h.opts.Hosts, host) {
+		return Nobody, faultf(http.StatusForbidden, "Use a name of Options.Hosts, or add it there.",
+			"This page is not for the host %q.", host)
+	}
+	role := Operator
+	if h.opts.Authorize != nil {
+		role = h.opts.Authorize(r)
+	} else if why := notLocal(r, len(h.opts.Hosts) > 0); why != "" {
+		return Nobody, faultf(http.StatusForbidden, "Set Options.Authorize to serve others.",
+			"This page is for its own machine only, and %s.", why)
+	}
+	if !h.opts.Write {
+		role &= Viewer | Bodies
+	}
+	if !role.Has(View) {
+		return Nobody, faultf(http.StatusForbidden, "Ask the operator of this page for the right.", "You may not see this page.")
+	}
+	return role, nil
+}
+
+// notLocal says why a request is not of this machine. A name in the Host header that is not of this machine is how a
+// page of another site reaches a local one: its name is made to point here.
+func notLocal(r *http.Request, hostChecked bool) string {
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	switch {
+	case err != nil || !from.Addr().Unmap().IsLoopback():
+		return "the connection comes from another one"
+	case r.Header.Get("Forwarded") != "" || r.Header.Get("X-Forwarded-For") != "" || r.Header.Get("X-Real-Ip") != "":
+		return "a proxy forwarded the request"
+	case !hostChecked && !isLocalHost(hostOf(r.Host)):
+		return "the address names another one"
+	}
+	return ""
+}
+
+// hostOf is the host without its port and brackets.
+func hostOf(hostport string) string {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = hostport
+	}
+	return strings.ToLower(strings.Trim(host, "[]"))
+}
+
+func isLocalHost(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
+}
+
+// checkMethod says that a GET changes nothing, and that a change comes from a page of this origin.
+func (h *handler) checkMethod(r *http.Request, changes bool) error {
+	switch {
+	case !changes && r.Method != http.MethodGet && r.Method != http.MethodHead:
+		return faultf(http.StatusMethodNotAllowed, "Use GET.", "This address only shows something.")
+	case changes && r.Method != http.MethodPost:
+		return faultf(http.StatusMethodNotAllowed, "Use the form of the page, or POST.", "This address changes something.")
+	}
+	if err := h.origin.Check(r); err != nil {
+		return faultf(http.StatusForbidden, "Send the form from this page itself.", "The request comes from another site.")
+	}
+	return nil
+}
+
+// need is the error for a right that the request does not have.
+func (h *handler) need(role, right Role, what string) error {
+	switch {
+	case role.Has(right):
+		return nil
+	case !h.opts.Write && right&(Jobs|Queues|Locks) != 0:
+		return faultf(http.StatusForbidden, "Start it with Options.Write, or luatomic web --write.",
+			"This page is read-only: it may not %s.", what)
+	}
+	return faultf(http.StatusForbidden, "Ask the operator of this page for the right.", "You may not %s.", what)
+}

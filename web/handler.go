@@ -1,0 +1,176 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/meter"
+)
+
+// Handler serves the page of a server; nil options mean the defaults. Nothing is sent and nothing starts before the
+// first request. The handler does not close the clients.
+func Handler(client redis.UniversalClient, opts *Options) http.Handler {
+	h := &handler{client: client, writer: client, waiting: make(chan struct{}, MaxAtOnce)}
+	if opts != nil {
+		h.opts = *opts
+	}
+	if h.opts.WriteClient != nil {
+		h.writer = h.opts.WriteClient
+	}
+	h.opts.Path = strings.TrimSuffix(h.opts.Path, "/")
+	h.routes = map[string]route{
+		"/":        {serve: h.overview},
+		"/queue":   {serve: h.queuePage},
+		"/job":     {serve: h.jobPage},
+		"/running": {serve: h.running},
+		"/locks":   {serve: h.locks},
+		"/rpc":     {serve: h.rpc},
+		"/sidekiq": {serve: h.sidekiq},
+		"/server":  {serve: h.server},
+
+		"/jobs":           {serve: h.changeJobs, changes: true},
+		"/queue/settings": {serve: h.changeQueue, changes: true},
+		"/locks/release":  {serve: h.release, changes: true},
+	}
+	return h
+}
+
+type handler struct {
+	client, writer redis.UniversalClient
+	opts           Options
+	routes         map[string]route
+	origin         http.CrossOriginProtection
+	waiting        chan struct{} // a place for each request that waits for the server
+	rates          meter.Meter
+	sidekiqSeen    atomic.Bool
+	sidekiqRefused atomic.Bool // this user may not read it
+}
+
+// route is one address. Its function reads the server, or changes it.
+type route struct {
+	serve   func(ctx context.Context, q *request) (answer, error)
+	changes bool
+}
+
+// request is a request whose role is known.
+type request struct {
+	*http.Request
+	role Role
+	json bool
+	form url.Values // of the address and, for a change, of the body
+}
+
+func (q *request) get(name string) string { return q.form.Get(name) }
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	secure(w.Header())
+	path, mounted := strings.CutPrefix(r.URL.Path, h.opts.Path)
+	q := &request{Request: r, form: r.URL.Query()}
+	if path, q.json = strings.CutSuffix(path, ".json"); !q.json {
+		q.json = strings.Contains(r.Header.Get("Accept"), "application/json")
+	}
+	if path == "" || path == "/index" {
+		path = "/"
+	}
+	a, err := h.answerTo(w, q, path, mounted)
+	switch {
+	case err != nil:
+		f := h.faultOf(err)
+		if f.Status == http.StatusServiceUnavailable {
+			w.Header().Set("Retry-After", "2")
+		}
+		a = answer{page: "fault", title: http.StatusText(f.Status), data: f, status: f.Status}
+	case a.page == "":
+		return // an asset
+	}
+	h.render(w, q, a)
+}
+
+// answerTo checks the request and runs its route.
+func (h *handler) answerTo(w http.ResponseWriter, q *request, path string, mounted bool) (answer, error) {
+	var err error
+	if q.role, err = h.roleOf(q.Request); err != nil {
+		return answer{}, err
+	}
+	route, known := h.routes[path]
+	switch {
+	case !mounted || !known && !isAsset(path):
+		return answer{}, faultf(http.StatusNotFound, "Begin at the overview.", "There is no such page.")
+	case !known:
+		if err := h.checkMethod(q.Request, false); err != nil {
+			return answer{}, err
+		}
+		http.ServeFileFS(w, q.Request, files, "page"+path)
+		return answer{}, nil
+	}
+	if err := h.checkMethod(q.Request, route.changes); err != nil {
+		return answer{}, err
+	}
+	if route.changes {
+		if err := q.parse(w); err != nil {
+			return answer{}, err
+		}
+	}
+	return h.within(q, route)
+}
+
+func isAsset(path string) bool {
+	return path == "/style.css" || path == "/page.js" || path == "/icon.svg"
+}
+
+// maxForm is enough for a page of selected jobs.
+const maxForm = 1 << 20
+
+func (q *request) parse(w http.ResponseWriter) error {
+	q.Body = http.MaxBytesReader(w, q.Body, maxForm)
+	if err := q.ParseForm(); err != nil {
+		return faultf(http.StatusBadRequest, "Send a form of at most 1 MiB.", "The form cannot be read.")
+	}
+	q.form = q.Form
+	return nil
+}
+
+// within runs the route for at most Timeout. A client of go-redis can stay in a read for longer than its context: the
+// request then ends without it.
+func (h *handler) within(q *request, route route) (answer, error) {
+	select {
+	case h.waiting <- struct{}{}:
+	default:
+		return answer{}, errBusy
+	}
+	ctx, cancel := context.WithTimeout(q.Context(), Timeout)
+	type result struct {
+		answer
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		defer func() { <-h.waiting }()
+		defer cancel()
+		defer func() {
+			if p := recover(); p != nil {
+				done <- result{err: fmt.Errorf("panic: %v", p)}
+			}
+		}()
+		a, err := route.serve(ctx, q)
+		done <- result{a, err}
+	}()
+	select {
+	case r := <-done:
+		return r.answer, r.err
+	case <-ctx.Done():
+	}
+	select {
+	case r := <-done: // it ended in the same moment
+		return r.answer, r.err
+	case <-time.After(50 * time.Millisecond):
+		return answer{}, context.Cause(ctx)
+	}
+}

@@ -1,0 +1,76 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/luatomic/luatomic/queue"
+)
+
+type jobData struct {
+	Queue string    `json:"queue"`
+	Tag   string    `json:"tag,omitempty"`
+	Now   time.Time `json:"now"`
+	jobRow
+	MaxFailures int        `json:"max_failures,omitempty"`
+	TimeoutMS   int64      `json:"timeout_ms,omitempty"`
+	ExpiresAt   *time.Time `json:"expires_at,omitempty"`
+	// Body is set where the request asks for it; Binary says that it is no text. JSON has it as base64.
+	Body   []byte `json:"body,omitempty"`
+	Binary bool   `json:"binary,omitempty"`
+	Asked  bool   `json:"-"`
+	Verbs  []verb `json:"-"`
+}
+
+// BodyText is the body for the page.
+func (d jobData) BodyText() string { return string(d.Body) }
+
+// Timeout is the limit of a run.
+func (d jobData) Timeout() time.Duration { return time.Duration(d.TimeoutMS) * time.Millisecond }
+
+func (h *handler) jobPage(ctx context.Context, q *request) (answer, error) {
+	of, err := h.queueOf(q)
+	if err != nil {
+		return answer{}, err
+	}
+	st, err := h.known(ctx, of)
+	if err != nil {
+		return answer{}, err
+	}
+	id := strings.TrimSpace(q.get("id"))
+	if id == "" || len(id) > 128 {
+		return answer{}, faultf(http.StatusBadRequest, "Ids have 1 to 128 bytes.", "That is no id of a job.")
+	}
+	found, err := of.Find(ctx, id)
+	switch {
+	case err != nil:
+		return answer{}, err
+	case found[0].State == queue.Absent:
+		return answer{}, faultf(http.StatusNotFound, "It is finished, cancelled or expired, or another queue has it.",
+			"The queue %q has no job %q.", shown(128, of.Name()), shown(128, id))
+	}
+	job := found[0]
+	data := jobData{
+		Queue: of.Name(), Tag: of.Tag(), Now: st.Now, jobRow: q.role.row(job), MaxFailures: job.MaxFailures,
+		TimeoutMS: job.Timeout.Milliseconds(), Verbs: verbsOf(job.State),
+	}
+	if !job.ExpiresAt.IsZero() {
+		data.ExpiresAt = &job.ExpiresAt
+	}
+	a := answer{page: "job", title: "Job " + shown(40, id)}
+	if asked := q.get("body"); asked != "" {
+		if err := h.need(q.role, Bodies, "see bodies"); err != nil {
+			return answer{}, err
+		}
+		data.Asked, data.Body = true, h.redactor(of.Name())(job.Kind, job.Body)
+		data.Binary = !utf8.Valid(data.Body)
+		if asked == "file" {
+			a.download = append([]byte{}, data.Body...)
+		}
+	}
+	a.data = data
+	return a, nil
+}

@@ -1,0 +1,217 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/luatomic/luatomic/queue"
+)
+
+// change is what a form asks to do to jobs of one queue and state.
+type change struct {
+	Verb  string `json:"verb"`
+	Label string `json:"-"`
+	Queue string `json:"queue"`
+	Tag   string `json:"tag,omitempty"`
+	State string `json:"state"`
+	// IDs are the jobs, or All of the state, with the filter, none newer than Until.
+	IDs   []string  `json:"ids,omitempty"`
+	All   bool      `json:"all,omitempty"`
+	Kind  string    `json:"kind,omitempty"`
+	Text  string    `json:"text,omitempty"`
+	Until time.Time `json:"until,omitzero"`
+	In    string    `json:"in,omitempty"`
+	// Count is how many jobs it is for; with a filter those among the first Checked.
+	Count   int `json:"count"`
+	Checked int `json:"checked,omitempty"`
+	// Done is how many were changed, after the change. Left is what the time of one request did not suffice for.
+	Done int `json:"done"`
+	Left int `json:"left,omitempty"`
+	// Confirm says that nothing has changed yet: send it again with confirm=Count.
+	Confirm bool `json:"confirm,omitempty"`
+
+	state     queue.State
+	in        time.Duration
+	confirmed int  // the number that was shown, -1 before that
+	sure      bool // one job needs no question
+}
+
+// due is when a rescheduled job is due. It is the same when the form is sent again.
+func (c *change) due() time.Time { return c.Until.Add(c.in) }
+
+// Filtered reports whether only some of the jobs are meant.
+func (c change) Filtered() bool { return c.Kind != "" || c.Text != "" }
+
+// UntilMS is Until for a form.
+func (c change) UntilMS() int64 { return c.Until.UnixMilli() }
+
+// maxPicked is more than a page has.
+const maxPicked = 1000
+
+// changeJobs shows how many jobs a change is for, and makes it when that number comes back as "confirm". One job needs
+// no question where the change can be undone.
+func (h *handler) changeJobs(ctx context.Context, q *request) (answer, error) {
+	if err := h.need(q.role, Jobs, "change jobs"); err != nil {
+		return answer{}, err
+	}
+	of, err := queue.New(h.writer, q.get("name"), &queue.Options{
+		Prefix: h.opts.Prefix, Tag: q.get("tag"), Dead: queue.DeadLimits{Jobs: -1}, // the bound is the consumers'
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	st, err := h.known(ctx, of)
+	if err != nil {
+		return answer{}, err
+	}
+	c, err := changeOf(q, of, st)
+	if err != nil {
+		return answer{}, err
+	}
+	if !c.All {
+		err = h.expect(ctx, of, c)
+	} else if c.confirmed < 0 {
+		err = h.countAll(ctx, q, of, st, c)
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	if c.asks() {
+		c.Confirm = true
+		return answer{page: "confirm", title: c.Label + "?", data: c}, nil
+	}
+	if c.All {
+		c.Count = c.confirmed
+		err = h.changeAll(ctx, q, of, c)
+	} else {
+		c.Done, err = c.apply(ctx, of, c.IDs)
+	}
+	h.report(q, Action{Verb: c.Verb, Target: "queue " + c.Queue, IDs: c.IDs[:min(len(c.IDs), 100)], Done: c.Done, Err: err})
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{page: "changed", title: c.Label, data: c}, nil
+}
+
+// asks reports whether the number of jobs is to be shown before anything changes.
+func (c *change) asks() bool {
+	if c.All {
+		return c.confirmed < 0
+	}
+	return c.confirmed != c.Count && !(c.sure && c.Count == 1)
+}
+
+// changeOf reads the form.
+func changeOf(q *request, of *queue.Queue, st queue.Stats) (*change, error) {
+	c := &change{
+		Verb: q.get("verb"), Queue: of.Name(), Tag: of.Tag(), State: q.get("state"), IDs: q.form["id"],
+		Kind: q.get("kind"), Text: q.get("text"), In: q.get("in"), Until: st.Now, confirmed: -1,
+	}
+	if all := q.get("all"); all != "" {
+		c.Verb, c.All, c.IDs = all, true, nil
+	}
+	if c.State == "" {
+		return nil, faultf(http.StatusBadRequest, "Name the state in which you saw the jobs.", "The state is missing.")
+	}
+	var err error
+	if c.state, err = stateOf(c.State, st); err != nil {
+		return nil, err
+	}
+	known := verbsOf(c.state)
+	at := slices.IndexFunc(known, func(v verb) bool { return v.Name == c.Verb })
+	if at < 0 {
+		return nil, faultf(http.StatusBadRequest, "The page of the queue shows what can be done.",
+			"%q cannot be done to %s jobs.", shown(40, c.Verb), c.State)
+	}
+	c.Label, c.sure, c.Count = known[at].Label, known[at].Sure, len(c.IDs)
+	switch {
+	case !c.All && len(c.IDs) == 0:
+		return nil, faultf(http.StatusBadRequest, "Go back and select some.", "No job is selected.")
+	case len(c.IDs) > maxPicked:
+		return nil, faultf(http.StatusBadRequest, "Send fewer.", "%d jobs are more than %d.", len(c.IDs), maxPicked)
+	}
+	return c, c.readNumbers(q)
+}
+
+// readNumbers reads the fields of the form that are numbers or times.
+func (c *change) readNumbers(q *request) (err error) {
+	if text := q.get("confirm"); text != "" {
+		if c.confirmed, err = strconv.Atoi(text); err != nil || c.confirmed < 0 {
+			return faultf(http.StatusBadRequest, "Go back and begin again.", "%q is no number of jobs.", shown(40, text))
+		}
+	}
+	if c.Verb == "reschedule" && c.In != "" {
+		if c.in, err = time.ParseDuration(c.In); err != nil || c.in < 0 || c.in > 10*365*24*time.Hour {
+			return faultf(http.StatusBadRequest, "Write it like 90s, 10m or 2h30m.", "%q is no delay.", shown(40, c.In))
+		}
+	}
+	if text := q.get("until"); text != "" {
+		ms, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || ms <= 0 {
+			return faultf(http.StatusBadRequest, "Go back and begin again.", "%q is no time.", shown(40, text))
+		}
+		if until := time.UnixMilli(ms); until.Before(c.Until) {
+			c.Until = until
+		}
+	}
+	return nil
+}
+
+// expect fails unless each of the jobs is in the state in which it was seen.
+func (h *handler) expect(ctx context.Context, of *queue.Queue, c *change) error {
+	found, err := of.Find(ctx, c.IDs...)
+	if err != nil {
+		return err
+	}
+	for _, f := range found {
+		if f.State != c.state {
+			return faultf(http.StatusConflict, "Nothing was changed. Go back and read the list again.",
+				"Job %q is %v now, not %s.", shown(128, f.ID), f.State, c.State)
+		}
+	}
+	return nil
+}
+
+// apply makes the change and returns how many jobs it found.
+func (c *change) apply(ctx context.Context, of *queue.Queue, ids []string) (n int, err error) {
+	switch {
+	case len(ids) == 0: // to Requeue that would mean those that died first
+		return 0, nil
+	case c.Verb == "requeue":
+		return of.Requeue(ctx, ids...)
+	case c.Verb == "reschedule":
+		for _, id := range ids {
+			r, err := of.Reschedule(ctx, id, c.due())
+			if err != nil {
+				return n, err
+			}
+			if r.Found {
+				n++
+			}
+		}
+		return n, nil
+	}
+	end := of.Cancel
+	if c.Verb == "bury" {
+		end = func(ctx context.Context, ids ...string) ([]queue.State, error) {
+			return of.BuryJobs(ctx, "buried by hand", ids...)
+		}
+	}
+	was, err := end(ctx, ids...)
+	for _, state := range was {
+		if state == c.state {
+			n++
+		}
+	}
+	return n, err
+}
+
+// report tells the audit log.
+func (h *handler) report(q *request, a Action) {
+	if h.opts.OnAction != nil {
+		h.opts.OnAction(q.Request, a)
+	}
+}

@@ -1,0 +1,146 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"time"
+
+	"github.com/luatomic/luatomic/queue"
+)
+
+// jobRow is a job as a list shows it.
+type jobRow struct {
+	ID       string            `json:"id"`
+	State    string            `json:"state"`
+	At       *time.Time        `json:"at"`
+	Failures int               `json:"failures"`
+	Kind     string            `json:"kind,omitempty"`
+	Reason   string            `json:"reason,omitempty"`
+	Headers  map[string]string `json:"headers,omitempty"`
+	Bytes    int               `json:"bytes"`
+}
+
+// row is the job without what the role may not see.
+func (role Role) row(f queue.Found) jobRow {
+	row := jobRow{ID: f.ID, State: f.State.String(), Failures: f.Failures, Kind: f.Kind, Bytes: len(f.Body)}
+	if !f.At.IsZero() {
+		row.At = &f.At
+	}
+	if role.Has(Texts) {
+		row.Reason, row.Headers = f.Reason, f.Headers
+	}
+	return row
+}
+
+// jobFilter chooses jobs by kind and by a text.
+type jobFilter struct {
+	kind, text string
+	role       Role // what it may see
+	body       func(kind string, body []byte) []byte
+}
+
+func (f *jobFilter) none() bool { return f.kind == "" && f.text == "" }
+
+// matches reports whether the job has the kind, and the text in its id, reason, headers or body. What the role may not
+// see does not match, or a search would show it.
+func (f *jobFilter) matches(j *queue.Peeked) bool {
+	if f.kind != "" && j.Kind != f.kind {
+		return false
+	}
+	if f.text == "" || strings.Contains(j.ID, f.text) {
+		return true
+	}
+	if f.role.Has(Texts) {
+		if strings.Contains(j.Reason, f.text) {
+			return true
+		}
+		for name, value := range j.Headers {
+			if strings.Contains(name, f.text) || strings.Contains(value, f.text) {
+				return true
+			}
+		}
+	}
+	return f.role.Has(Bodies) && bytes.Contains(f.body(j.Kind, j.Body), []byte(f.text))
+}
+
+// jobList reads the jobs of one state, page by page: dead ones from the latest back, others from the first on. Its
+// place is a rank, which stays where it is when jobs are added behind it.
+type jobList struct {
+	queue *queue.Queue
+	state queue.State
+	total int
+	at    int // the next job: its rank, or of a list that is read back one more
+	// forward reads dead jobs from the first on too.
+	forward bool
+	// checked counts the jobs that were read, bytes their bodies.
+	checked, bytes int
+}
+
+// The bounds of one page, besides its size: bodies come with the jobs.
+const (
+	pageBytes = 8 << 20
+	stepBytes = 1 << 20
+	scanStep  = 200
+	scanTime  = 500 * time.Millisecond
+)
+
+// next reads up to n jobs and moves on.
+func (l *jobList) next(ctx context.Context, n int) ([]queue.Peeked, error) {
+	if l.checked > 0 && l.bytes > 0 {
+		n = min(n, max(stepBytes*l.checked/l.bytes, 1))
+	}
+	offset := l.at
+	if l.back() {
+		n = min(n, l.at)
+		offset = l.at - n
+	}
+	jobs, err := l.queue.Peek(ctx, l.state, offset, n)
+	if err != nil {
+		return nil, err
+	}
+	l.checked += n
+	for _, j := range jobs {
+		l.bytes += len(j.Body)
+	}
+	if !l.back() {
+		l.at += n
+		return jobs, nil
+	}
+	l.at = offset
+	for i, j := 0, len(jobs)-1; i < j; i, j = i+1, j-1 {
+		jobs[i], jobs[j] = jobs[j], jobs[i]
+	}
+	return jobs, nil
+}
+
+// back reports whether the list is read from its end.
+func (l *jobList) back() bool { return l.state == queue.Dead && !l.forward }
+
+func (l *jobList) ended() bool {
+	if l.back() {
+		return l.at <= 0
+	}
+	return l.at >= l.total
+}
+
+// page collects the jobs of a page. With a filter it stops where it has checked enough.
+func (l *jobList) page(ctx context.Context, f *jobFilter) (found []queue.Peeked, err error) {
+	began, step, most := time.Now(), 8, PageSize
+	if !f.none() {
+		step, most = scanStep, ScanJobs
+	}
+	for !l.ended() && len(found) < PageSize && l.checked < most && l.bytes < pageBytes && time.Since(began) < scanTime {
+		jobs, err := l.next(ctx, min(step, most-l.checked))
+		if err != nil {
+			return nil, err
+		}
+		for i := range jobs {
+			if f.matches(&jobs[i]) {
+				found = append(found, jobs[i])
+			}
+		}
+		step = scanStep
+	}
+	return found, nil
+}

@@ -1,0 +1,206 @@
+package web
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"iter"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/luatomic/luatomic/lock"
+)
+
+// The sorts of locks, as the parameter "kind" of an address.
+const (
+	plainLock = "lock"
+	readWrite = "rw"
+	semaphore = "semaphore"
+)
+
+var lockKinds = []string{plainLock, readWrite, semaphore}
+
+// lockRow is a lock, read-write lock or semaphore as the page shows it. It has no token.
+type lockRow struct {
+	Kind  string `json:"kind"`
+	Name  string `json:"name"`
+	Held  bool   `json:"held"`
+	Fence int64  `json:"fence,omitempty"`
+	Note  string `json:"note,omitempty"`
+	// RemainingMS is what is left of the lease of a plain lock, or of its delay where it is not held.
+	RemainingMS int64    `json:"remaining_ms"`
+	Limit       int      `json:"limit,omitempty"`
+	Used        int      `json:"used,omitempty"`
+	Writing     bool     `json:"writing,omitempty"`
+	Holders     []permit `json:"holders,omitempty"`
+	Waiting     int      `json:"waiting"`
+	Waiters     []string `json:"waiters,omitempty"`
+}
+
+// Remaining is what is left of the lease.
+func (l lockRow) Remaining() time.Duration { return time.Duration(l.RemainingMS) * time.Millisecond }
+
+// permit is a holder of a semaphore or of a read-write lock.
+type permit struct {
+	// Mark names the permit in a form. It does not tell its token.
+	Mark        string `json:"permit"`
+	Weight      int    `json:"weight"`
+	Note        string `json:"note,omitempty"`
+	RemainingMS int64  `json:"remaining_ms"`
+}
+
+// Remaining is what is left of the lease.
+func (p permit) Remaining() time.Duration { return time.Duration(p.RemainingMS) * time.Millisecond }
+
+// mark names a token without telling it.
+func mark(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:8])
+}
+
+func (role Role) plainRow(i lock.Info) lockRow {
+	row := lockRow{Kind: plainLock, Name: i.Name, Held: i.Held, Fence: i.Fence, RemainingMS: i.Remaining.Milliseconds(),
+		Waiting: i.Waiting}
+	if role.Has(Texts) {
+		row.Note, row.Waiters = i.Note, i.Waiters
+	}
+	return row
+}
+
+func (role Role) semaphoreRow(i lock.SemaphoreInfo) lockRow {
+	row := lockRow{Kind: semaphore, Name: i.Name, Held: i.Used > 0, Fence: i.Fence, Limit: i.Limit, Used: i.Used,
+		Waiting: i.Waiting}
+	return role.withHolders(row, i.Holders, i.Waiters)
+}
+
+func (role Role) readWriteRow(i lock.RWInfo) lockRow {
+	row := lockRow{Kind: readWrite, Name: i.Name, Held: i.Writing || i.Readers > 0, Fence: i.Fence, Writing: i.Writing,
+		Used: i.Readers, Waiting: i.Waiting}
+	return role.withHolders(row, i.Holders, i.Waiters)
+}
+
+// holdersShown are those of one lock.
+const holdersShown = 50
+
+func (role Role) withHolders(row lockRow, holders []lock.Permit, waiters []string) lockRow {
+	for _, p := range holders[:min(len(holders), holdersShown)] {
+		shown := permit{Mark: mark(p.Token), Weight: p.Weight, RemainingMS: p.Remaining.Milliseconds()}
+		if role.Has(Texts) {
+			shown.Note = p.Note
+		}
+		row.Holders = append(row.Holders, shown)
+	}
+	if role.Has(Texts) {
+		row.Waiters = waiters
+	}
+	return row
+}
+
+type locksData struct {
+	Now   time.Time `json:"now"`
+	Kind  string    `json:"kind"`
+	Name  string    `json:"name,omitempty"`
+	Locks []lockRow `json:"locks"`
+	// Partial says that the search ended before it had seen all keys, or enough locks.
+	Partial bool `json:"partial"`
+}
+
+// Kinds are the tabs.
+func (locksData) Kinds() []string { return lockKinds }
+
+// locksShown are those of one page.
+const locksShown = 200
+
+// locks shows one lock by its name, or those that a bounded search finds.
+func (h *handler) locks(ctx context.Context, q *request) (answer, error) {
+	kind := q.get("kind")
+	if kind == "" {
+		kind = plainLock
+	}
+	if !slices.Contains(lockKinds, kind) {
+		return answer{}, faultf(http.StatusBadRequest, "It is lock, rw or semaphore.", "No lock is of the kind %q.",
+			shown(40, kind))
+	}
+	data := locksData{Now: time.Now(), Kind: kind, Name: q.get("name"), Locks: []lockRow{}}
+	locker := lock.New(h.client, &lock.Options{Prefix: h.opts.Prefix})
+	defer func() { _ = locker.Close() }()
+	var err error
+	if data.Name != "" {
+		var row lockRow
+		row, _, err = readLock(ctx, locker, q.role, kind, data.Name)
+		data.Locks = append(data.Locks, row)
+	} else {
+		err = data.search(ctx, h, locker, q.role)
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{page: "locks", title: "Locks", data: data}, nil
+}
+
+// readLock reads one lock, and the tokens of its holders by their marks.
+func readLock(ctx context.Context, l *lock.Locker, role Role, kind, name string) (lockRow, map[string]string, error) {
+	tokens := make(map[string]string)
+	note := func(holders []lock.Permit) {
+		for _, p := range holders {
+			tokens[mark(p.Token)] = p.Token
+		}
+	}
+	switch kind {
+	case readWrite:
+		info, err := l.RW(name).Info(ctx)
+		note(info.Holders)
+		return role.readWriteRow(info), tokens, err
+	case semaphore:
+		info, err := l.Semaphore(name, 1).Info(ctx)
+		note(info.Holders)
+		return role.semaphoreRow(info), tokens, err
+	}
+	info, err := l.Info(ctx, name)
+	return role.plainRow(info), tokens, err
+}
+
+// search finds locks by SCAN, within ScanFor.
+func (d *locksData) search(ctx context.Context, h *handler, l *lock.Locker, role Role) error {
+	within, cancel := context.WithTimeout(ctx, ScanFor)
+	defer cancel()
+	var err error
+	switch d.Kind {
+	case readWrite:
+		err = collect(d, l.ListRW(within), role.readWriteRow)
+	case semaphore:
+		err = collect(d, l.ListSemaphores(within), role.semaphoreRow)
+	default:
+		err = collect(d, l.List(within), role.plainRow)
+	}
+	if err != nil {
+		d.Partial, err = h.searchEnded(ctx, within, err)
+	}
+	slices.SortFunc(d.Locks, func(a, b lockRow) int { return strings.Compare(a.Name, b.Name) })
+	d.Locks = slices.CompactFunc(d.Locks, func(a, b lockRow) bool { return a.Name == b.Name })
+	return err
+}
+
+// searchEnded reports that a search has ended with its time, and not with the server.
+func (h *handler) searchEnded(ctx, within context.Context, err error) (partial bool, _ error) {
+	if within.Err() == nil {
+		return false, err
+	}
+	return true, h.client.Ping(ctx).Err()
+}
+
+func collect[T any](d *locksData, found iter.Seq2[T, error], row func(T) lockRow) error {
+	for info, err := range found {
+		if err != nil {
+			return err
+		}
+		if len(d.Locks) == locksShown {
+			d.Partial = true
+			return nil
+		}
+		d.Locks = append(d.Locks, row(info))
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package web_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/queue"
+	"github.com/luatomic/luatomic/web"
+)
+
+// fill makes many dead jobs at once; one push and one take a job would be the time of the test.
+var fill = redis.NewScript(`
+for i = tonumber(ARGV[1]), tonumber(ARGV[2]) do
+  redis.call('ZADD', KEYS[1], tonumber(ARGV[3]) + i, 'job-' .. i)
+  redis.call('HSET', KEYS[2], 'job-' .. i, '{"to":"somebody@example.com"}')
+  redis.call('HSET', KEYS[3], 'job-' .. i, 25, 'job-' .. i .. '\n', 'smtp: 421 try again later')
+end
+return 1`)
+
+// fillStep is small, so that the tests beside this one are served in between.
+const fillStep = 2000
+
+// The pages of many dead jobs take no longer than those of few, at the end of the list too, and with a filter that
+// matches nothing. With LUATOMIC_DRILL they are a million.
+func TestPagesOfManyDeadJobs(t *testing.T) {
+	t.Parallel()
+	jobs := 200_000
+	if os.Getenv("LUATOMIC_DRILL") != "" {
+		jobs = 1_000_000
+	}
+	s := newSite(t, web.Options{Write: true})
+	s.bury(s.queue("mail"), "x", queue.Job{ID: "first"})
+	key := s.prefix + "{mail}:"
+	begin := strconv.FormatInt(time.Now().Add(-time.Hour).UnixMilli(), 10)
+	for from := 1; from < jobs; from += fillStep {
+		require.NoError(t, fill.Run(t.Context(), s.client, []string{key + "d", key + "b", key + "n"}, from,
+			min(from+fillStep-1, jobs-1), begin).Err())
+	}
+	var page jobsPage
+	for name, target := range map[string]string{
+		"first page": "/queue?name=mail&state=dead", "one job": "/job?name=mail&id=job-77", "overview": "/",
+		"last page": "/queue?name=mail&state=dead&cursor=" + s.cursorNear(t, "mail", 40),
+	} {
+		best := time.Hour
+		for range 10 {
+			began := time.Now()
+			s.ok(target)
+			best = min(best, time.Since(began))
+		}
+		t.Logf("%d dead jobs, %s: %v", jobs, name, best)
+		require.Less(t, best, 50*time.Millisecond, name)
+	}
+	began := time.Now()
+	s.read("/queue.json?name=mail&text=nothing", &page)
+	require.Empty(t, page.Jobs)
+	require.LessOrEqual(t, page.Checked, web.ScanJobs)
+	require.NotEmpty(t, page.Next, "it offers to check more")
+	require.Less(t, time.Since(began), web.Timeout)
+	s.all(t, jobs)
+}
+
+// cursorNear is the cursor of a place that many jobs are before. It is made as the page makes it: by walking is too long.
+func (s *site) cursorNear(t *testing.T, name string, rank int) string {
+	t.Helper()
+	return web.JobsCursor(s.handler, "", name, "dead", rank)
+}
+
+// all requeues the jobs in as many requests as it takes, each within its time.
+func (s *site) all(t *testing.T, jobs int) {
+	t.Helper()
+	form := url.Values{"all": {"requeue"}, "state": {"dead"}, "confirm": {strconv.Itoa(jobs)}}
+	for left, requests := jobs, 0; left > 0; requests++ {
+		require.Less(t, requests, 100)
+		began := time.Now()
+		r := s.do(http.MethodPost, "/jobs.json?name=mail", form)
+		require.Equal(t, http.StatusOK, r.code, r.body)
+		require.Less(t, time.Since(began), web.Timeout)
+		var got changed
+		require.NoError(t, json.Unmarshal([]byte(r.body), &got))
+		require.Equal(t, left, got.Count)
+		require.Equal(t, left-got.Done, got.Left)
+		left = got.Left
+		form.Set("confirm", strconv.Itoa(left))
+	}
+	st := s.stats(s.queue("mail"))
+	require.Equal(t, []int{jobs, 0}, []int{st.Ready, st.Dead})
+}

@@ -1,0 +1,84 @@
+package web
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/compat/sidekiq"
+)
+
+// The bounds of one request.
+const (
+	PageSize  = 50                      // jobs on a page
+	ScanJobs  = 5000                    // jobs that one page of a filtered list checks
+	ScanFor   = 1500 * time.Millisecond // the longest search for locks or buses
+	Timeout   = 5 * time.Second         // for the server's answers
+	MaxAtOnce = 32                      // requests that wait for the server; more get 503
+)
+
+// Role is a set of rights.
+type Role uint
+
+// The rights.
+const (
+	// View shows counts, names, ids, times and states.
+	View Role = 1 << iota
+	// Texts shows what programs wrote for people: reasons, notes, headers.
+	Texts
+	// Bodies shows the body of a job where it is asked for.
+	Bodies
+	// Jobs requeues, cancels, reschedules, buries and deletes jobs.
+	Jobs
+	// Queues pauses and resumes queues and sets their limits.
+	Queues
+	// Locks takes locks and permits from their holders.
+	Locks
+)
+
+// Sets of rights.
+const (
+	Nobody   Role = 0
+	Viewer        = View | Texts
+	Operator      = Viewer | Bodies | Jobs | Queues | Locks
+)
+
+// Has reports whether the role has all of these rights.
+func (r Role) Has(rights Role) bool { return r&rights == rights }
+
+// Options are the settings of a Handler. The zero value shows a server to this machine alone, and changes nothing.
+type Options struct {
+	// Prefix is the Prefix of the queues, locks and buses that are shown.
+	Prefix string
+	// Path is where the handler is mounted, such as "/luatomic". Default: the root.
+	Path string
+	// Write allows changes. Without it all rights beyond reading are taken from every role.
+	Write bool
+	// WriteClient, if set, makes the changes. The other client then needs no right to write.
+	WriteClient redis.UniversalClient
+	// Authorize, if set, says what a request may do; the name of a queue, lock or bus is the parameter "name" of its
+	// URL. Without it, requests of this machine may do everything and all others nothing.
+	Authorize func(*http.Request) Role
+	// Hosts are the names by which the page is reached, without a port. Requests for another Host are refused. Default:
+	// those of this machine, and any name where Authorize is set.
+	Hosts []string
+	// Redact, if set, returns what is shown of a body, and what a search finds in it.
+	Redact func(queue, kind string, body []byte) []byte
+	// Sidekiq are the settings of the Sidekiq that uses the same server. It is shown where it has a queue.
+	Sidekiq *sidekiq.Options
+	// OnAction, if set, is called after each change that was tried, for an audit log. It must not block.
+	OnAction func(*http.Request, Action)
+	// OnError, if set, is called with each failure of the server, under the number that the page shows.
+	OnError func(id string, err error)
+}
+
+// Action is a change that a request has made, or failed to make.
+type Action struct {
+	// Verb is what was done, such as "requeue", and Target to what: "queue mail", "lock nightly".
+	Verb, Target string
+	// IDs are the first hundred jobs, Done how many things were changed.
+	IDs  []string
+	Done int
+	Err  error
+}

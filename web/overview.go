@@ -1,0 +1,171 @@
+package web
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/luatomic/luatomic/queue"
+)
+
+// queueRow is a queue as the overview shows it.
+type queueRow struct {
+	Queue     string `json:"queue"`
+	Tag       string `json:"tag,omitempty"`
+	Ready     int    `json:"ready"`
+	Scheduled int    `json:"scheduled"`
+	Leased    int    `json:"leased"`
+	Dead      int    `json:"dead"`
+	OldestMS  *int64 `json:"oldest_ms"`
+	Paused    bool   `json:"paused"`
+	Limit     int    `json:"limit,omitempty"`
+	DeadBytes int    `json:"dead_bytes"`
+	// Rate is how many jobs are processed per second, by what this handler has seen; below 0 while it has seen too little.
+	Rate float64 `json:"per_second"`
+	// Days are the last days, the latest first.
+	Days []dayRow `json:"days"`
+	// Fault says why the queue cannot be read.
+	Fault *fault `json:"fault,omitempty"`
+}
+
+// Oldest is how long the first ready job has waited.
+func (q queueRow) Oldest() time.Duration {
+	if q.OldestMS == nil {
+		return 0
+	}
+	return time.Duration(*q.OldestMS) * time.Millisecond
+}
+
+// Processed are the jobs of each day, the latest last.
+func (q queueRow) Processed() []int {
+	return q.byDay(func(d dayRow) int { return d.Processed })
+}
+
+// Failed are the failed deliveries of each day, the latest last.
+func (q queueRow) Failed() []int { return q.byDay(func(d dayRow) int { return d.Failed }) }
+
+// Top is the greatest of both.
+func (q queueRow) Top() int { return slices.Max(append(append(q.Processed(), q.Failed()...), 0)) }
+
+func (q queueRow) byDay(of func(dayRow) int) (all []int) {
+	for _, day := range slices.Backward(q.Days) {
+		all = append(all, of(day))
+	}
+	return all
+}
+
+// Today are the counts of today.
+func (q queueRow) Today() dayRow {
+	if len(q.Days) == 0 {
+		return dayRow{}
+	}
+	return q.Days[0]
+}
+
+// dayRow are the counts of one day.
+type dayRow struct {
+	Day       string `json:"day"`
+	Processed int    `json:"processed"`
+	Failed    int    `json:"failed"`
+	Dead      int    `json:"dead"`
+	Expired   int    `json:"expired"`
+}
+
+type overviewData struct {
+	Queues []queueRow `json:"queues"`
+	// Total is the number of all queues, Next the cursor of the next page.
+	Total int    `json:"total"`
+	Next  string `json:"next,omitempty"`
+}
+
+const (
+	queuesOnPage = 100
+	daysShown    = 14
+)
+
+func (h *handler) overview(ctx context.Context, q *request) (answer, error) {
+	h.lookForSidekiq(ctx)
+	queues, err := queue.Queues(ctx, h.client, &queue.Options{Prefix: h.opts.Prefix})
+	if err != nil {
+		return answer{}, err
+	}
+	from, err := h.readCursor(q.get("cursor"), overviewCursor)
+	if err != nil {
+		return answer{}, err
+	}
+	data := overviewData{Queues: []queueRow{}, Total: len(queues)}
+	queues = queues[min(from, len(queues)):]
+	if len(queues) > queuesOnPage {
+		queues, data.Next = queues[:queuesOnPage], h.cursor(overviewCursor, from+queuesOnPage)
+	}
+	data.Queues = make([]queueRow, len(queues))
+	eachOf(len(queues), func(i int) { data.Queues[i] = h.readQueue(ctx, queues[i]) })
+	for _, row := range data.Queues {
+		if row.Fault != nil && row.Fault.Status == 503 { // nor will the others answer
+			return answer{}, row.Fault
+		}
+	}
+	return answer{page: "overview", title: "Queues", data: data}, nil
+}
+
+// readQueue reads the counts of a queue. One that cannot be read says why, and hides no other.
+func (h *handler) readQueue(ctx context.Context, q *queue.Queue) queueRow {
+	row := queueRow{Queue: q.Name(), Tag: q.Tag(), Rate: -1}
+	st, err := q.Stats(ctx)
+	if err == nil {
+		row.fill(st)
+		err = row.count(ctx, q)
+	}
+	if err != nil {
+		row.Fault = h.faultOf(err)
+		return row
+	}
+	row.Rate = h.rate("queue "+row.Tag+"\n"+row.Queue+"\n"+row.Today().Day, int64(row.Today().Processed))
+	return row
+}
+
+// rate is how fast a counter grows per second, or -1 while too little is known.
+func (h *handler) rate(counter string, n int64) float64 {
+	rate, ok := h.rates.Rate(counter, n, time.Now())
+	if !ok {
+		return -1
+	}
+	return rate
+}
+
+// count reads what the consumers did on the last days.
+func (q *queueRow) count(ctx context.Context, of *queue.Queue) error {
+	days, err := of.Counts(ctx, daysShown)
+	for _, d := range days {
+		q.Days = append(q.Days, dayRow(d))
+	}
+	return err
+}
+
+func (q *queueRow) fill(st queue.Stats) {
+	q.Ready, q.Scheduled, q.Leased, q.Dead = st.Ready, st.Scheduled, st.Leased, st.Dead
+	q.Paused, q.Limit, q.DeadBytes = st.Paused, st.Limit, st.DeadBytes
+	if oldest, ok := st.Oldest.Get(); ok {
+		ms := st.Now.Sub(oldest).Milliseconds()
+		q.OldestMS = &ms
+	}
+}
+
+// eachOf runs f for 0 to n-1, eight at a time.
+func eachOf(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range min(n, 8) {
+		wg.Go(func() {
+			for i := range next {
+				f(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+}

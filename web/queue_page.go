@@ -1,0 +1,151 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/luatomic/luatomic/queue"
+)
+
+// states are those that a job can be in, in the order of the tabs.
+var states = []queue.State{queue.Ready, queue.Scheduled, queue.Leased, queue.Dead}
+
+type queueData struct {
+	queueRow
+	Now   time.Time `json:"now"`
+	State string    `json:"state"`
+	Tabs  []tab     `json:"-"`
+	Kind  string    `json:"kind,omitempty"`
+	Text  string    `json:"text,omitempty"`
+	Jobs  []jobRow  `json:"jobs"`
+	// Checked counts the jobs that were read for this page, Total all of the state.
+	Checked int `json:"checked"`
+	Total   int `json:"total"`
+	// Next and Before are cursors of other pages.
+	Next   string `json:"next,omitempty"`
+	Before string `json:"before,omitempty"`
+	Verbs  []verb `json:"-"`
+}
+
+// Filtered reports whether only some of the jobs are shown.
+func (d queueData) Filtered() bool { return d.Kind != "" || d.Text != "" }
+
+// tab is a link to the jobs of a state.
+type tab struct {
+	State string
+	Count int
+}
+
+// queueOf is the queue that the address names.
+func (h *handler) queueOf(q *request) (*queue.Queue, error) {
+	return queue.New(h.client, q.get("name"), &queue.Options{Prefix: h.opts.Prefix, Tag: q.get("tag")})
+}
+
+// known reads the counts of a queue; one that nobody uses is a fault.
+func (h *handler) known(ctx context.Context, q *queue.Queue) (queue.Stats, error) {
+	st, err := q.Stats(ctx)
+	if err != nil || st.Ready+st.Scheduled+st.Leased+st.Dead+st.Limit > 0 || st.Paused {
+		return st, err
+	}
+	listed, err := q.Listed(ctx)
+	if err == nil && !listed {
+		err = faultf(http.StatusNotFound, "The overview lists the queues; a queue of a tag is another one than without.",
+			"There is no queue %q.", shown(128, q.Name()))
+	}
+	return st, err
+}
+
+// stateOf is the state that the request names; dead, where there are dead jobs, or ready, if it names none.
+func stateOf(name string, st queue.Stats) (queue.State, error) {
+	switch at := slices.IndexFunc(states, func(s queue.State) bool { return s.String() == name }); {
+	case at >= 0:
+		return states[at], nil
+	case name != "":
+		return 0, faultf(http.StatusBadRequest, "It is ready, scheduled, leased or dead.", "No job is %q.", shown(40, name))
+	case st.Dead > 0:
+		return queue.Dead, nil
+	}
+	return queue.Ready, nil
+}
+
+func countOf(st queue.Stats, state queue.State) int {
+	return []int{st.Ready, st.Scheduled, st.Leased, st.Dead}[state]
+}
+
+func (h *handler) filterOf(q *request, name string) *jobFilter {
+	return &jobFilter{kind: q.get("kind"), text: q.get("text"), role: q.role, body: h.redactor(name)}
+}
+
+// redactor is what shows bodies of a queue.
+func (h *handler) redactor(name string) func(kind string, body []byte) []byte {
+	return func(kind string, body []byte) []byte {
+		if h.opts.Redact == nil {
+			return body
+		}
+		return h.opts.Redact(name, kind, body)
+	}
+}
+
+func (h *handler) queuePage(ctx context.Context, q *request) (answer, error) {
+	of, err := h.queueOf(q)
+	if err != nil {
+		return answer{}, err
+	}
+	st, err := h.known(ctx, of)
+	if err != nil {
+		return answer{}, err
+	}
+	state, err := stateOf(q.get("state"), st)
+	if err != nil {
+		return answer{}, err
+	}
+	data := queueData{
+		queueRow: h.readQueue(ctx, of), Now: st.Now, State: state.String(), Kind: q.get("kind"), Text: q.get("text"),
+		Jobs: []jobRow{}, Total: countOf(st, state), Verbs: verbsOf(state),
+	}
+	for _, s := range states {
+		data.Tabs = append(data.Tabs, tab{s.String(), countOf(st, s)})
+	}
+	if err := h.readJobs(ctx, q, of, state, &data); err != nil {
+		return answer{}, err
+	}
+	return answer{page: "queue", title: of.Name(), data: data}, nil
+}
+
+// readJobs reads the jobs of the page.
+func (h *handler) readJobs(ctx context.Context, q *request, of *queue.Queue, state queue.State, data *queueData) error {
+	list := jobsList(of.Tag(), of.Name(), data.State)
+	from, err := h.readCursor(q.get("cursor"), list)
+	if err != nil {
+		return err
+	}
+	jobs := jobList{queue: of, state: state, total: data.Total, at: from}
+	if state == queue.Dead && q.get("cursor") == "" {
+		jobs.at = data.Total
+	}
+	first := jobs.at
+	found, err := jobs.page(ctx, h.filterOf(q, of.Name()))
+	if err != nil {
+		return err
+	}
+	for _, j := range found {
+		data.Jobs = append(data.Jobs, q.role.row(queue.Found{State: state, Peeked: j}))
+	}
+	data.Checked = jobs.checked
+	if !jobs.ended() {
+		data.Next = h.cursor(list, jobs.at)
+	}
+	switch {
+	case data.Filtered():
+	case state == queue.Dead && first < data.Total:
+		data.Before = h.cursor(list, min(first+PageSize, data.Total))
+	case state != queue.Dead && first > 0:
+		data.Before = h.cursor(list, first-PageSize)
+	}
+	return nil
+}
+
+// jobsList is the list that the cursors of the jobs of a queue and state belong to.
+func jobsList(tag, name, state string) string { return "jobs\n" + tag + "\n" + name + "\n" + state }

@@ -1,0 +1,151 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+type rpcData struct {
+	Now   time.Time `json:"now"`
+	Buses []busRow  `json:"buses"`
+	// Partial says that the search for buses ended before it had seen all keys.
+	Partial bool `json:"partial"`
+}
+
+type busRow struct {
+	Bus     string      `json:"bus"`
+	Nodes   []nodeRow   `json:"nodes"`
+	Methods []methodRow `json:"methods"`
+	Fault   *fault      `json:"fault,omitempty"`
+}
+
+// nodeRow is a live node.
+type nodeRow struct {
+	Node        string `json:"node"`
+	Methods     int    `json:"methods"`
+	Running     int64  `json:"running"`
+	Concurrency int    `json:"concurrency"`
+	Handled     int64  `json:"handled"`
+	Calls       int64  `json:"calls"`
+	LeaseMS     int64  `json:"lease_ms"`
+}
+
+// methodRow is a method at all nodes that serve it.
+type methodRow struct {
+	Method      string   `json:"method"`
+	Description string   `json:"description,omitempty"`
+	Versions    []string `json:"versions,omitempty"`
+	Nodes       int      `json:"nodes"`
+	Running     int64    `json:"running"`
+	Handled     int64    `json:"handled"`
+	Failed      int64    `json:"failed"`
+	// Rate is how many calls end per second, MeanMS how long a handler took since its node began.
+	Rate   float64 `json:"per_second"`
+	MeanMS float64 `json:"mean_ms"`
+	took   time.Duration
+}
+
+// busesShown are those of one page.
+const busesShown = 50
+
+func (h *handler) rpc(ctx context.Context, q *request) (answer, error) {
+	data := rpcData{Now: time.Now(), Buses: []busRow{}}
+	names := []string{q.get("name")}
+	if names[0] == "" {
+		var err error
+		if names, data.Partial, err = h.findBuses(ctx); err != nil {
+			return answer{}, err
+		}
+	}
+	data.Buses = make([]busRow, len(names))
+	eachOf(len(names), func(i int) { data.Buses[i] = h.readBus(ctx, names[i], q.role) })
+	for _, b := range data.Buses {
+		if b.Fault != nil && (len(names) == 1 || b.Fault.Status == 503) {
+			return answer{}, b.Fault
+		}
+	}
+	return answer{page: "rpc", title: "Calls", data: data}, nil
+}
+
+// findBuses searches for the lists of nodes, within ScanFor.
+func (h *handler) findBuses(ctx context.Context) (names []string, partial bool, err error) {
+	within, cancel := context.WithTimeout(ctx, ScanFor)
+	defer cancel()
+	names, err = nodes.Buses(within, h.client, h.opts.Prefix)
+	if err != nil {
+		partial, err = h.searchEnded(ctx, within, err)
+	}
+	if len(names) > busesShown {
+		names, partial = names[:busesShown], true
+	}
+	return names, partial, err
+}
+
+func (h *handler) readBus(ctx context.Context, name string, role Role) busRow {
+	row := busRow{Bus: name, Nodes: []nodeRow{}, Methods: []methodRow{}}
+	bus, err := rpc.NewBus(h.client, name, &rpc.Options{Prefix: h.opts.Prefix})
+	var live []rpc.Node
+	if err == nil {
+		live, err = bus.Nodes(ctx)
+	}
+	if err != nil {
+		row.Fault = h.faultOf(err)
+		return row
+	}
+	slices.SortFunc(live, func(a, b rpc.Node) int { return strings.Compare(a.Node, b.Node) })
+	for _, n := range live {
+		row.Nodes = append(row.Nodes, nodeRow{n.Node, len(n.Methods), n.Running, n.Concurrency, n.Handled, n.Calls,
+			n.Lease.Milliseconds()})
+	}
+	row.Methods = methodsOf(live, role)
+	for i := range row.Methods {
+		m := &row.Methods[i]
+		m.Rate = h.rate("rpc "+name+"\n"+m.Method, m.Handled)
+	}
+	return row
+}
+
+// methodsOf adds up what the nodes report of each method.
+func methodsOf(live []rpc.Node, role Role) []methodRow {
+	byName := make(map[string]*methodRow)
+	for _, n := range live {
+		for _, name := range n.Methods {
+			m := byName[name]
+			if m == nil {
+				m = &methodRow{Method: name}
+				byName[name] = m
+			}
+			m.add(n.Counts[name], n.Described[name], role)
+		}
+	}
+	all := make([]methodRow, 0, len(byName))
+	for _, m := range byName {
+		if m.Handled > 0 {
+			m.MeanMS = float64(m.took.Microseconds()/m.Handled) / 1000
+		}
+		slices.Sort(m.Versions)
+		all = append(all, *m)
+	}
+	slices.SortFunc(all, func(a, b methodRow) int {
+		return cmp.Or(cmp.Compare(b.Running, a.Running), strings.Compare(a.Method, b.Method))
+	})
+	return all
+}
+
+func (m *methodRow) add(c rpc.MethodCounts, about rpc.MethodInfo, role Role) {
+	m.Nodes++
+	m.Running, m.Handled, m.Failed, m.took = m.Running+c.Running, m.Handled+c.Handled, m.Failed+c.Failed, m.took+c.Took
+	if !role.Has(Texts) {
+		return
+	}
+	m.Description = cmp.Or(m.Description, about.Description)
+	if about.Version != "" && !slices.Contains(m.Versions, about.Version) {
+		m.Versions = append(m.Versions, about.Version)
+	}
+}
