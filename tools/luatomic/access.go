@@ -1,8 +1,11 @@
 package main
 
 import (
+	"crypto/sha256"
 	"flag"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,41 +23,126 @@ type aclResult struct {
 	Command string   `json:"command"`
 }
 
+// aclFlags are what acl is asked for.
+type aclFlags struct {
+	luatomic.AccessOptions
+	user, passwordFile, dialect string
+}
+
 func aclCommand() *command {
-	var o luatomic.AccessOptions
-	user := "app"
+	o := aclFlags{user: "app"}
 	return &command{
 		name: "acl", args: "[flags]",
 		about: "Print the least rights that a program needs.",
 		detail: `No server is asked. The rules are those of ACL SETUSER: patterns of keys and channels
-under --prefix, then commands, also those that only scripts call. Replace PASSWORD by a password. A
-database other than 0 needs +select too. luatomic doctor, run as that user, checks that no right is
-missing.`,
+under --prefix, then commands, also those that only scripts call. The command begins with reset: what
+the user could do before is taken away, old passwords too. With --password-file it has the SHA-256 of
+the password and not the password; without it, replace PASSWORD. A database other than 0 needs +select
+too. luatomic doctor, run as that user, checks that no right is missing and whether an unauthenticated
+connection may do more: RESET makes any connection one of the user default. See docs/security.md.`,
 		output:  `{"rules","command"}; command: the whole of ACL SETUSER`,
-		example: `luatomic acl --prefix app: | jq -r .command | sed "s/PASSWORD/$PASSWORD/" | redis-cli`,
-		flags: func(fs *flag.FlagSet) {
-			fs.StringVar(&user, "user", user, "`NAME` of the user")
-			fs.BoolVar(&o.Cluster, "cluster", false, "for the nodes of a cluster")
-			fs.BoolVar(&o.Preloaded, "preloaded", false,
-				"without SCRIPT LOAD; another user runs luatomic load after each start of a server")
-			fs.BoolVar(&o.Audit, "audit", false, "also for luatomic locks ls and Queue.Audit; SCAN shows the names of all keys")
-			fs.BoolVar(&o.Replicas, "replicas", false, "also for luatomic lock --replicas")
-		},
+		example: `luatomic acl --prefix app: --role producer --password-file pw | jq -r .command | redis-cli`,
+		flags:   o.define,
 		check: func(s *session) error {
-			if user == "" || strings.ContainsAny(user, " \t\r\n\x00\"'") {
-				return usagef("--user %q is no user name; write a name without spaces and quotes", user)
+			if o.user == "" || strings.ContainsAny(o.user, " \t\r\n\x00\"'") {
+				return usagef("--user %q is no user name; write a name without spaces and quotes", o.user)
+			}
+			if err := luatomic.CheckRoles(o.Roles...); err != nil {
+				return usagef("%s", oneLine(err))
+			}
+			if o.dialect != "" && len(o.Roles) > 0 {
+				return usagef("--role is for the native keys; leave it out with --dialect")
 			}
 			return s.noArgs()
 		},
 		run: func(s *session) error {
 			o.Prefix = s.prefix
-			out := aclResult{Rules: luatomic.AccessRules(&o), Command: "ACL SETUSER " + user + " on >PASSWORD"}
+			out := aclResult{Rules: luatomic.AccessRules(&o.AccessOptions)}
+			if o.dialect != "" {
+				out.Rules = dialectRules(o.dialect, s.prefix, o.Preloaded)
+			}
+			password, err := o.password()
+			if err != nil {
+				return err
+			}
+			out.Command = "ACL SETUSER " + o.user + " reset on " + password
 			for _, r := range out.Rules {
 				out.Command += " " + quoteRule(r)
 			}
 			return s.emit(out)
 		},
 	}
+}
+
+func (o *aclFlags) define(fs *flag.FlagSet) {
+	fs.StringVar(&o.user, "user", o.user, "`NAME` of the user")
+	fs.StringVar(&o.passwordFile, "password-file", "", "`FILE` whose first line is the password; - is stdin")
+	fs.Func("role", "what the program does: `ROLE` of producer, consumer, lock, caller, node, page; several with commas",
+		func(v string) error {
+			for _, name := range strings.Split(v, ",") {
+				o.Roles = append(o.Roles, luatomic.Role(name))
+			}
+			return nil
+		})
+	dialectFlag(fs, &o.dialect, append(slices.Clone(sidekiqs), redisInAction, plain)...)
+	fs.BoolVar(&o.Cluster, "cluster", false, "for the nodes of a cluster")
+	fs.BoolVar(&o.Preloaded, "preloaded", false,
+		"without SCRIPT LOAD; another user runs luatomic load after each start of a server")
+	fs.BoolVar(&o.Audit, "audit", false, "also for luatomic locks ls and Queue.Audit; SCAN shows the names of all keys")
+	fs.BoolVar(&o.Replicas, "replicas", false, "also for luatomic lock --replicas")
+}
+
+// password is the part of ACL SETUSER that sets it, without the password itself.
+func (o *aclFlags) password() (string, error) {
+	if o.passwordFile == "" {
+		return ">PASSWORD", nil
+	}
+	var text []byte
+	var err error
+	if o.passwordFile == "-" {
+		text, err = io.ReadAll(io.LimitReader(os.Stdin, 64<<10))
+	} else {
+		text, err = os.ReadFile(o.passwordFile)
+	}
+	if err != nil {
+		return "", fmt.Errorf("the password cannot be read: %w; name a file with it in the first line", err)
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	if line = strings.TrimSuffix(line, "\r"); line == "" {
+		return "", fmt.Errorf("the first line of %q is empty; write the password there", o.passwordFile)
+	}
+	return fmt.Sprintf("#%x", sha256.Sum256([]byte(line))), nil
+}
+
+// dialectRules are the rights on the keys of another system: all keys of its namespace, whose names are that system's,
+// and the commands that its package sends.
+func dialectRules(dialect, prefix string, preloaded bool) []string {
+	rules := []string{"~" + globbed(prefix) + "*"}
+	words := "blmove del evalsha evalsha_ro exists expire get hdel hget hgetall hlen hset info lindex llen lpop lpush " +
+		"lrange lrem ltrim ping pttl publish rpop rpush sadd scard set smembers srem subscribe time unlink unsubscribe " +
+		"zadd zcard zcount zmscore zrange zrem zremrangebyrank zremrangebyscore zscan zscore hexists hmget incr incrby"
+	switch dialect {
+	case redisInAction:
+		words = "del evalsha evalsha_ro get lindex llen lmove lpos lrem lrange ltrim pexpire ping pttl rpush set time zadd " +
+			"zcard zcount zmscore zrange zrem zscore"
+	case plain:
+		words = "del evalsha evalsha_ro get pexpire pexpiretime ping pttl publish set subscribe time unsubscribe"
+		rules = append(rules, "&luatomic:released:*")
+	default:
+		rules = append(rules, "&"+globbed(prefix)+"*")
+	}
+	if !preloaded {
+		words += " script|load"
+	}
+	for _, c := range strings.Fields(words) {
+		rules = append(rules, "+"+c)
+	}
+	return rules
+}
+
+// globbed is a prefix as a pattern.
+func globbed(prefix string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`, " ", "?").Replace(prefix)
 }
 
 // quoteRule writes a rule as redis-cli reads it.

@@ -38,6 +38,7 @@ type batches[T any] struct {
 	in    *bufio.Reader
 	long  []byte // a line that is longer than the reader's buffer
 	line  int
+	skips int // so many lines at the start are of an earlier push
 	read  int64
 	held  *T // did not fit into the batch before
 	heldN int
@@ -56,6 +57,12 @@ func newBatches[T any](in io.Reader, f form[T]) *batches[T] {
 	return &batches[T]{form: f, in: bufio.NewReaderSize(in, 64<<10)}
 }
 
+// after leaves out the first n lines.
+func (b *batches[T]) after(n int) *batches[T] {
+	b.skips = n
+	return b
+}
+
 // next returns the next batch. The last one comes with io.EOF, and may be empty;
 // another error ends the input too.
 func (b *batches[T]) next() (*batch[T], error) {
@@ -66,6 +73,9 @@ func (b *batches[T]) next() (*batch[T], error) {
 	}
 	for out.lines < queue.MaxBatch {
 		text, err := b.readLine()
+		if b.line <= b.skips && (err == nil || errors.Is(err, bufio.ErrTooLong)) {
+			continue
+		}
 		if err != nil && !errors.Is(err, bufio.ErrTooLong) {
 			out.read = b.read
 			return out, err

@@ -44,11 +44,12 @@ type child struct {
 }
 
 // startChild starts cmd. With lend, a terminal on its stdin is its own until it
-// ends, so that it can read from it.
+// ends, so that it can read from it, and it does not outlive this process where the system can see to that.
 func startChild(cmd *exec.Cmd, lend bool) (*child, error) {
 	c := &child{cmd: cmd, done: make(chan struct{})}
 	ownGroup(cmd)
 	if lend {
+		endWithThis(cmd)
 		c.tty = lendTerminal(cmd)
 	}
 	// What the child leaves running may hold the pipes open.

@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/tools/internal/spelling"
 )
 
 // command is one subcommand. run works on what the flags were parsed into.
@@ -24,15 +23,17 @@ type command struct {
 	// child is true where a command of the user's own follows after --.
 	child bool
 	// bare is true where that command may be left out.
-	bare  bool
-	flags func(fs *flag.FlagSet)
+	bare bool
+	// tagged is true where the queues can have a --tag.
+	tagged bool
+	flags  func(fs *flag.FlagSet)
 	// check validates the arguments before anything is connected.
 	check func(s *session) error
 	run   func(s *session) error
 }
 
 func (c *command) usageLine() string {
-	line := "luatomic " + c.name + " " + c.args
+	line := strings.TrimSpace("luatomic " + c.name + " " + c.args)
 	switch {
 	case c.bare:
 		line += " [-- CMD [ARG...]]"
@@ -44,9 +45,12 @@ func (c *command) usageLine() string {
 
 func commands() []*command {
 	all := []*command{demoCommand(), pushCommand(), promoteCommand(), consumeCommand(), lockCommand()}
+	all = append(all, inSidekiq(queueCommands())...)
+	all = append(all, inSidekiq(jobsCommands())...)
 	all = append(all, locksCommands()...)
 	all = append(all, rpcCommands()...)
-	return append(all, statsCommand(), doctorCommand(), aclCommand(), loadCommand())
+	return append(all, statsCommand(), topCommand(), webCommand(), doctorCommand(), aclCommand(), loadCommand(), versionCommand(),
+		completionCommand(), manCommand())
 }
 
 // errHelp reports that help was asked for and printed.
@@ -63,7 +67,7 @@ func parseCommand(args []string, stdout, stderr io.Writer) (*session, *command, 
 			overview(stdout)
 			return nil, nil, errHelp
 		}
-		return nil, nil, usagef("%v", err)
+		return nil, nil, usagef("%v%s", err, flagCure(global, err))
 	}
 	args = global.Args()
 	if len(args) == 0 {
@@ -84,6 +88,9 @@ func parseCommand(args []string, stdout, stderr io.Writer) (*session, *command, 
 	fs := newFlagSet(cmd.name)
 	s.globalFlags(fs)
 	cmd.flags(fs)
+	if cmd.tagged {
+		s.tagFlag(fs)
+	}
 	if err := s.parseArgs(fs, cmd, args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			cmd.help(stdout)
@@ -104,27 +111,36 @@ func newFlagSet(name string) *flag.FlagSet {
 // findCommand takes the command's name, of one part or two, from the arguments. It is nil where help is asked for
 // a first part that several commands share.
 func findCommand(args []string) (*command, []string, error) {
-	var names, seconds []string
+	var names, firsts, seconds []string
 	for _, c := range commands() {
 		words := strings.Fields(c.name)
 		if len(args) >= len(words) && slices.Equal(args[:len(words)], words) {
 			return c, args[len(words):], nil
 		}
-		names = append(names, c.name)
+		names, firsts = append(names, c.name), append(firsts, words[0])
 		if words[0] == args[0] {
 			seconds = append(seconds, words[1])
 		}
 	}
 	switch {
 	case len(seconds) == 0:
-		return nil, nil, usagef("there is no command %q; the commands are %s", args[0], strings.Join(names, ", "))
+		return nil, nil, usagef("there is no command %q; %s", args[0],
+			meant(args[0], firsts, "the commands are "+strings.Join(names, ", ")))
 	case len(args) == 1:
 		return nil, nil, usagef("%s is not a whole command; add one of %s", args[0], strings.Join(seconds, ", "))
 	case args[1] == "-h", args[1] == "-help", args[1] == "--help":
 		return nil, nil, nil
 	}
-	return nil, nil, usagef("there is no command %q; those of %s are %s", args[0]+" "+args[1], args[0],
-		strings.Join(seconds, ", "))
+	return nil, nil, usagef("there is no command %q; %s", args[0]+" "+args[1],
+		meant(args[1], seconds, fmt.Sprintf("those of %s are %s", args[0], strings.Join(seconds, ", "))))
+}
+
+// meant asks for the name that a mistyped one is near to. Without one it is all; short names are near to everything.
+func meant(name string, names []string, all string) string {
+	if near := spelling.Nearest(name, names); len(name) > 2 && near != "" {
+		return "did you mean " + near + "?"
+	}
+	return all
 }
 
 // parseArgs splits flags, arguments and the child's command line, which is all
@@ -140,7 +156,7 @@ func (s *session) parseArgs(fs *flag.FlagSet, cmd *command, args []string) error
 			if errors.Is(err, flag.ErrHelp) {
 				return err
 			}
-			return usagef("%s: %v%s", cmd.name, err, flagCure(err))
+			return usagef("%s: %v%s", cmd.name, err, flagCure(fs, err))
 		}
 		if args = fs.Args(); len(args) > 0 {
 			s.args, args = append(s.args, args[0]), args[1:]
@@ -157,51 +173,40 @@ func (s *session) parseArgs(fs *flag.FlagSet, cmd *command, args []string) error
 	return nil
 }
 
-// flagCure is what to do about a value that was taken for a flag.
-func flagCure(err error) string {
-	_, name, ok := strings.Cut(err.Error(), "not defined: -")
-	if ok && name != "" && strings.Trim(name[:1], "0123456789.") == "" {
-		return "; write an argument that begins with - last, after --"
-	}
-	return ""
-}
+// What the overview and the man page say of the whole program.
+const (
+	purpose  = "atomic operations of queues, locks and calls on Redis or Valkey"
+	synopsis = "luatomic [--redis URL] COMMAND [flags]"
+	channels = "Results are JSON on stdout, one object a line; messages go to stderr."
+)
 
-// joinWatch lets an interval follow --watch without a "=", which package flag does
-// not offer for a value that may be left out.
-func joinWatch(fs *flag.FlagSet, args []string) []string {
-	i := slices.IndexFunc(args, func(a string) bool { return a == "--watch" || a == "-watch" })
-	if i < 0 || i+1 == len(args) {
-		return args
-	}
-	if d, err := time.ParseDuration(args[i+1]); err != nil || d < 0 {
-		// A number alone is meant as an interval too; Set reports that its unit is missing.
-		_, notNumber := strconv.ParseFloat(args[i+1], 64)
-		f := fs.Lookup("watch")
-		if f == nil || notNumber != nil {
-			return args
-		}
-		if _, takes := f.Value.(*interval); !takes {
-			return args
-		}
-	}
-	joined := append(slices.Clone(args[:i]), "--watch="+args[i+1])
-	return append(joined, args[i+2:]...)
+var exitCodes = []struct {
+	code  int
+	means string
+}{
+	{exitDone, "done"},
+	{exitFailed, "failed"},
+	{exitUsage, "wrong usage"},
+	{exitTryLater, "not obtained, try later"},
+	{exitInterrupted, "interrupted"},
+	{exitBrokenPipe, "the reader of the output has closed it"},
 }
 
 func overview(w io.Writer) {
-	fmt.Fprint(w, "luatomic runs atomic operations of queues, locks and calls on Redis or Valkey.\n\n"+
-		"usage: luatomic [--redis URL] COMMAND [flags]\n\n")
+	fmt.Fprintf(w, "luatomic runs %s.\n\nusage: %s\n\n", purpose, synopsis)
 	for _, c := range commands() {
-		fmt.Fprintf(w, "  %-14s %s\n", c.name, c.about)
+		fmt.Fprintf(w, "  %-15s %s\n", c.name, c.about)
 	}
-	fmt.Fprint(w, `
+	fmt.Fprintf(w, `
 Start with: luatomic demo        (needs nothing installed)
 Then:       luatomic CMD -h      (flags, output and an example of each)
 
-Results are JSON on stdout, one object a line; messages go to stderr.
-Exit codes: 0 done, 1 failed, 2 wrong usage, 75 not obtained, try later, 130 interrupted,
-141 the reader of the output has closed it.
-`)
+%s
+Exit codes:
+`, channels)
+	for _, e := range exitCodes {
+		fmt.Fprintf(w, "  %-3d %s\n", e.code, e.means)
+	}
 }
 
 func help(w io.Writer, args []string) error {
@@ -223,17 +228,31 @@ func help(w io.Writer, args []string) error {
 
 func (c *command) help(w io.Writer) {
 	fmt.Fprintf(w, "%s\n\nusage: %s\n\n%s\n\nflags:\n", c.about, c.usageLine(), c.detail)
-	fs := newFlagSet(c.name)
-	newSession(io.Discard, io.Discard).globalFlags(fs)
-	c.flags(fs)
-	fs.VisitAll(func(f *flag.Flag) {
-		kind, text := flag.UnquoteUsage(f)
-		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" && f.DefValue != "0s" {
-			text += " (default " + f.DefValue + ")"
-		}
-		fmt.Fprintf(w, "  %-21s %s\n", dashes(f.Name)+" "+kind, text)
+	c.flagSet().VisitAll(func(f *flag.Flag) {
+		name, text := flagHelp(f)
+		fmt.Fprintf(w, "  %-21s %s\n", name, text)
 	})
 	fmt.Fprintf(w, "\noutput:\n  %s\n\nexample:\n  %s\n", c.output, c.example)
+}
+
+// flagHelp is a flag with the kind of its value, and what it means.
+func flagHelp(f *flag.Flag) (name, text string) {
+	kind, text := flag.UnquoteUsage(f)
+	if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" && f.DefValue != "0s" {
+		text += " (default " + f.DefValue + ")"
+	}
+	return strings.TrimSpace(dashes(f.Name) + " " + kind), text
+}
+
+// flagSet is all flags of the command, for a text about them.
+func (c *command) flagSet() *flag.FlagSet {
+	fs, s := newFlagSet(c.name), newSession(io.Discard, io.Discard)
+	s.globalFlags(fs)
+	c.flags(fs)
+	if c.tagged {
+		s.tagFlag(fs)
+	}
+	return fs
 }
 
 func dashes(name string) string {

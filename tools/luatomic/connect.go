@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,11 +37,8 @@ func (s *session) chosenURL() string {
 
 // connect returns a client of the user's server that has answered a PING.
 func (s *session) connect(ctx context.Context) (redis.UniversalClient, error) {
-	address := s.chosenURL()
-	if address == "" {
-		address = defaultURL
-	}
-	client, err := dial(ctx, address)
+	address := cmp.Or(s.chosenURL(), defaultURL)
+	client, err := dial(ctx, address, s.tls)
 	if err != nil {
 		return nil, err
 	}
@@ -52,15 +52,23 @@ func redacted(address string) string {
 	if err != nil {
 		return "the server"
 	}
+	if q := u.Query(); q.Has("password") { // of the master behind a sentinel
+		q.Set("password", "xxxxx")
+		u.RawQuery = q.Encode()
+	}
 	return u.Redacted()
 }
 
-func dial(ctx context.Context, address string) (redis.UniversalClient, error) {
-	single, cluster, err := parseURL(address)
+func dial(ctx context.Context, address string, files tlsFlags) (redis.UniversalClient, error) {
+	to, err := parseURL(address)
+	if err == nil {
+		err = to.secure(files)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if single != nil {
+	cluster := to.cluster
+	if single := to.single; single != nil {
 		isNode, err := probe(ctx, *single)
 		if err != nil {
 			return nil, unreachable(address, err)
@@ -74,6 +82,9 @@ func dial(ctx context.Context, address string) (redis.UniversalClient, error) {
 			TLSConfig: single.TLSConfig, DialTimeout: single.DialTimeout, ContextTimeoutEnabled: true,
 		}
 	}
+	if to.failover != nil {
+		return behindSentinel(ctx, address, to.failover)
+	}
 	client := redis.NewClusterClient(cluster)
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
@@ -84,32 +95,72 @@ func dial(ctx context.Context, address string) (redis.UniversalClient, error) {
 	return client, nil
 }
 
-// parseURL gives the options of one server or, with addr parameters, of a cluster.
-func parseURL(address string) (*redis.Options, *redis.ClusterOptions, error) {
+// behindSentinel asks once, as probe does.
+func behindSentinel(ctx context.Context, address string, o *redis.FailoverOptions) (redis.UniversalClient, error) {
+	once := *o
+	once.MaxRetries, once.DialerRetries = -1, 1
+	client := redis.NewFailoverClient(&once)
+	defer func() { _ = client.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, reachWithin)
+	defer cancel()
+	if err := client.Ping(ctx).Err(); err != nil {
+		return nil, unreachable(address, err)
+	}
+	return redis.NewFailoverClient(o), nil
+}
+
+// target is what a URL names; the others are nil.
+type target struct {
+	single   *redis.Options
+	cluster  *redis.ClusterOptions
+	failover *redis.FailoverOptions
+}
+
+// parseURL gives the options of one server, with addr parameters of a cluster, with master_name of the sentinels that
+// know the master.
+func parseURL(address string) (to target, err error) {
 	u, err := url.Parse(address)
 	if err != nil {
-		return nil, nil, badURL(err)
+		return target{}, badURL(err)
 	}
-	if u.Scheme != "unix" && u.Query().Has("addr") {
-		o, err := redis.ParseClusterURL(address)
-		if err != nil {
-			return nil, nil, badURL(err)
+	var within *time.Duration
+	switch tcp := u.Scheme != "unix"; {
+	case tcp && u.Query().Has("master_name"):
+		if to.failover, err = redis.ParseFailoverURL(address); err == nil {
+			within, to.failover.ContextTimeoutEnabled = &to.failover.DialTimeout, true
 		}
-		o.ContextTimeoutEnabled = true
-		if o.DialTimeout == 0 {
-			o.DialTimeout = reachWithin
+	case tcp && u.Query().Has("addr"):
+		if to.cluster, err = redis.ParseClusterURL(address); err == nil {
+			within, to.cluster.ContextTimeoutEnabled = &to.cluster.DialTimeout, true
 		}
-		return nil, o, nil
+	default:
+		if to.single, err = redis.ParseURL(address); err == nil {
+			within, to.single.ContextTimeoutEnabled = &to.single.DialTimeout, true
+		}
 	}
-	o, err := redis.ParseURL(address)
 	if err != nil {
-		return nil, nil, badURL(err)
+		return target{}, badURL(err)
 	}
-	o.ContextTimeoutEnabled = true
-	if o.DialTimeout == 0 {
-		o.DialTimeout = reachWithin
+	if *within == 0 {
+		*within = reachWithin
 	}
-	return o, nil, nil
+	return to, nil
+}
+
+// secure adds the files of the flags.
+func (to target) secure(files tlsFlags) error {
+	var config **tls.Config
+	switch {
+	case to.single != nil:
+		config = &to.single.TLSConfig
+	case to.cluster != nil:
+		config = &to.cluster.TLSConfig
+	default:
+		config = &to.failover.TLSConfig
+	}
+	completed, err := files.config(*config)
+	*config = completed
+	return err
 }
 
 // badURL does not repeat the URL: it may hold a password.
@@ -142,9 +193,24 @@ func probe(ctx context.Context, o redis.Options) (isNode bool, err error) {
 	if err := client.Ping(ctx).Err(); err != nil {
 		return false, err
 	}
-	// A user without the right to ask INFO names a cluster by addr parameters.
-	info, _ := client.Info(ctx, "cluster").Result()
-	return strings.Contains(info, "cluster_enabled:1"), nil
+	return isClusterNode(ctx, client), nil
+}
+
+// isClusterNode asks by HELLO, which no user is refused; a server without HELLO is asked by INFO.
+func isClusterNode(ctx context.Context, client *redis.Client) bool {
+	hello, err := client.Do(ctx, "HELLO").Result()
+	switch fields := hello.(type) {
+	case map[any]any:
+		return fields["mode"] == "cluster"
+	case []any: // of RESP2
+		i := slices.Index(fields, any("mode"))
+		return i >= 0 && i+1 < len(fields) && fields[i+1] == "cluster"
+	}
+	info := ""
+	if err != nil {
+		info, _ = client.Info(ctx, "cluster").Result()
+	}
+	return strings.Contains(info, "cluster_enabled:1")
 }
 
 // unreachable names the address and the cure.
@@ -152,15 +218,25 @@ func unreachable(address string, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return errInterrupted
 	}
-	text := err.Error()
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
-		text = fmt.Sprintf("no answer within %v", reachWithin)
+		err = errNoAnswer
 	}
-	return fmt.Errorf("cannot use %s: %s; %s", redacted(address), text, reachCure(text))
+	return fmt.Errorf("cannot use %s: %w; %s", redacted(address), err, reachCure(err.Error()))
 }
+
+// errNoAnswer is of a server that is silent.
+var errNoAnswer = fmt.Errorf("no answer within %v", reachWithin)
 
 // reachCure is what to do about a server that cannot be used.
 func reachCure(text string) string {
+	switch {
+	case strings.Contains(text, "x509: "):
+		return "name the host as its certificate does, and the authority that signed it with --cacert"
+	case strings.Contains(text, "remote error: tls: "):
+		return "name a certificate that the server accepts with --cert and --cert-key"
+	case strings.Contains(text, "does not look like a TLS handshake"):
+		return "write redis:// in place of rediss://: the server has no TLS there"
+	}
 	for begin, cure := range map[string]string{
 		"no answer":                     notRedis,
 		"redis: invalid":                notRedis, // its reply cannot be read
@@ -177,6 +253,7 @@ func reachCure(text string) string {
 		"ERR max number of clients":     "end some of its clients, or raise maxclients",
 		"MASTERDOWN":                    "name the master",
 		"DENIED":                        "the message says how",
+		"redis: all sentinels":          "check the address of the sentinel and master_name in the URL",
 	} {
 		if strings.HasPrefix(text, begin) {
 			return cure

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/luatomic/luatomic/compat/sidekiq"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -21,6 +22,8 @@ type consumeCmd struct {
 	attempts    int
 	backoff     time.Duration
 	grace       time.Duration
+	allowed     []string
+	queues      []sidekiq.Queue
 
 	path    string
 	s       *session
@@ -38,9 +41,10 @@ is renewed while CMD runs). Its output goes to stderr. Exit code 0 acks the job;
 it again after the back-off, or makes it dead after the last attempt. If the lease is lost, CMD is
 killed: SIGTERM, after 2 s SIGKILL. After Ctrl-C no job is taken, and CMDs may finish within the
 grace; then, or at a second Ctrl-C, they are killed and their jobs given back as if not taken.
+After SIGTERM the exit code is 0 if no CMD was killed, unless --drain is unfinished.
 A job can run twice, when the machine dies before it is acked: make CMD idempotent.
 In a dialect of Sidekiq CMD gets the payload; the job's own retry decides how often, and Sidekiq's
-back-off when.`,
+back-off when. There QUEUE... may be several, served in order, or at random by weight: mail,3 low,1.`,
 		output:  `{"acked","retried","dead"} at the end`,
 		example: `luatomic consume mail -c 4 --drain -- sh -c 'jq -r .to'`,
 		flags: func(fs *flag.FlagSet) {
@@ -51,6 +55,8 @@ back-off when.`,
 			fs.DurationVar(&c.backoff, "backoff", time.Second,
 				"`DURATION` before the second attempt, doubled for each further one, 1h at most")
 			fs.DurationVar(&c.grace, "grace", 10*time.Second, "`DURATION` for commands to finish after Ctrl-C")
+			fs.Func("allow-field", "in a dialect of Sidekiq: perform jobs with this `FIELD`, whose middleware runs in Ruby only",
+				func(name string) error { c.allowed = append(c.allowed, name); return nil })
 			dialectFlag(fs, &c.dialect, sidekiqs...)
 		},
 		check: c.check,
@@ -59,7 +65,7 @@ back-off when.`,
 }
 
 func (c *consumeCmd) check(s *session) error {
-	if err := s.oneArg("queue"); err != nil {
+	if err := c.checkQueues(s); err != nil {
 		return err
 	}
 	switch {
@@ -76,6 +82,9 @@ func (c *consumeCmd) check(s *session) error {
 	); err != nil {
 		return err
 	}
+	if c.dialect == "" && len(c.allowed) > 0 {
+		return usagef("--allow-field is for the dialects of Sidekiq; add --dialect, or leave it out")
+	}
 	if c.dialect != "" {
 		if err := foreignFlags(c.dialect, map[string]bool{"drain": c.drain, "attempts": c.attempts != 25,
 			"backoff": c.backoff != time.Second}); err != nil {
@@ -90,6 +99,15 @@ func (c *consumeCmd) check(s *session) error {
 	return err
 }
 
+// checkQueues takes one queue, in a dialect of Sidekiq also several.
+func (c *consumeCmd) checkQueues(s *session) (err error) {
+	if c.dialect == "" {
+		return s.oneArg("queue")
+	}
+	c.queues, err = sidekiqQueues(s.args)
+	return err
+}
+
 type consumeResult struct {
 	Acked   int `json:"acked"`
 	Retried int `json:"retried"`
@@ -97,7 +115,7 @@ type consumeResult struct {
 }
 
 func (c *consumeCmd) run(s *session) error {
-	c.s = s
+	c.s, s.lasting = s, !c.drain // which a signal keeps from its end
 	client, err := s.connect(s.signals.stop)
 	if err != nil {
 		return err
@@ -153,19 +171,25 @@ func (c *consumeCmd) work(ctx context.Context, d *queue.Delivery) error {
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	running, err := startChild(cmd, false)
 	if err != nil {
-		return fmt.Errorf("job %q: %w", d.ID, err)
+		return err
 	}
 	select {
 	case <-running.done:
 		if err := running.err(); err != nil {
-			return fmt.Errorf("job %q, attempt %d: %w", d.ID, d.Attempt, err)
+			return err
 		}
 		return nil
 	case <-ctx.Done():
-		running.terminate()
-		return fmt.Errorf("job %q: command killed: %w", d.ID, context.Cause(ctx))
+		c.s.kill(running)
+		return fmt.Errorf("command killed: %w", context.Cause(ctx))
 	case <-c.s.signals.hard.Done():
-		running.terminate()
-		return queue.Snooze(0) // not a failure of its own
+		c.s.kill(running)
+		return givenBack{}
 	}
 }
+
+// givenBack is the end of a command that a second interrupt has killed: not a failure of its own.
+type givenBack struct{}
+
+func (givenBack) Error() string { return "the command was killed by a second interrupt" }
+func (givenBack) Unwrap() error { return queue.Snooze(0) }

@@ -19,7 +19,7 @@ import (
 )
 
 func demoCommand() *command {
-	file := ""
+	file, hold := "", false
 	return &command{
 		name: "demo", args: "[flags]",
 		about: "Show the main job on real input, in a few seconds.",
@@ -27,11 +27,14 @@ func demoCommand() *command {
 all of them under a lock, makes a call, and checks the numbers after each step. Without --redis and
 REDIS_URL it runs redis-server or valkey-server from PATH on a private socket, or else an imitation
 inside this process. On a server of yours it uses keys under a new random prefix and deletes those
-at the end.`,
-		output:  `one object for each of the six steps, {"step","name", ...}; the story is on stderr`,
+at the end. With --hold it then keeps jobs, locks and calls to look at, with luatomic web for one,
+until Ctrl-C.`,
+		output: `one object for each of the six steps, {"step","name", ...}, with --hold a seventh with "redis" and "prefix"; the
+  story is on stderr`,
 		example: `luatomic demo`,
 		flags: func(fs *flag.FlagSet) {
 			fs.StringVar(&file, "file", "", "jobs in the form that push reads, from `FILE`; else 62 captured Sidekiq payloads")
+			fs.BoolVar(&hold, "hold", false, "keep something to look at until Ctrl-C")
 		},
 		check: func(s *session) error {
 			if len(s.args) > 0 {
@@ -39,19 +42,20 @@ at the end.`,
 			}
 			return nil
 		},
-		run: func(s *session) error { return runDemo(s, file) },
+		run: func(s *session) error { return runDemo(s, file, hold) },
 	}
 }
 
 // demo is the state that the steps share.
 type demo struct {
-	s      *session
-	ctx    context.Context
-	client redis.UniversalClient
-	keys   *keyLog
-	where  string
-	prefix string
-	queue  *queue.Queue
+	s       *session
+	ctx     context.Context
+	client  redis.UniversalClient
+	keys    *keyLog
+	where   string
+	address string // of the server
+	prefix  string
+	queue   *queue.Queue
 
 	jobs     []queue.Job          // as pushed, ids included
 	body     map[string]string    // by id
@@ -61,7 +65,7 @@ type demo struct {
 	mu       sync.Mutex // guards finished
 }
 
-func runDemo(s *session, file string) error {
+func runDemo(s *session, file string, hold bool) error {
 	jobs, err := demoJobs(file)
 	if err != nil {
 		return err
@@ -78,12 +82,16 @@ func runDemo(s *session, file string) error {
 	for _, step := range []func() error{d.stepServer, d.stepPush, d.stepPromote, d.stepWork, d.stepCall, d.stepTotals} {
 		err := step()
 		if s.signals.stop.Err() != nil {
-			s.note("\nInterrupted: the keys of the demo are being deleted.")
+			s.note("")
+			s.note("Interrupted: the keys of the demo are being deleted.")
 			return errInterrupted
 		}
 		if err != nil {
 			return err
 		}
+	}
+	if hold {
+		return d.hold()
 	}
 	return nil
 }
@@ -94,7 +102,7 @@ func demoJobs(file string) ([]queue.Job, error) {
 	if file != "" {
 		f, err := os.Open(file)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("the jobs cannot be read: %w; name their file with --file, or leave it out", err)
 		}
 		defer func() { _ = f.Close() }()
 		in = f
@@ -127,14 +135,17 @@ func (d *demo) open() (done func(), err error) {
 	stop := func() {}
 	address := d.s.chosenURL()
 	d.where = "the one you named, under the prefix " + d.prefix
+	files := d.s.tls
 	if address == "" {
+		files = tlsFlags{}
 		server, err := startPrivate(d.ctx, d.s)
 		if err != nil {
 			return nil, err
 		}
 		address, d.where, stop = server.url, server.about, server.close
 	}
-	if d.client, err = dial(d.ctx, address); err != nil {
+	d.address = address
+	if d.client, err = dial(d.ctx, address, files); err != nil {
 		stop()
 		return nil, err
 	}
@@ -158,7 +169,7 @@ func (d *demo) newQueue(lease time.Duration) (*queue.Queue, error) {
 }
 
 // head writes the title of a step.
-func (d *demo) head(n int, title string) { d.s.note("\n%d. %s", n, title) }
+func (d *demo) head(n int, title string) { d.s.note(""); d.s.note("%d. %s", n, title) }
 
 // say writes a line of the story.
 func (d *demo) say(format string, args ...any) { d.s.note("   "+format, args...) }

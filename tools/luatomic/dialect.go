@@ -14,6 +14,7 @@ const (
 	native        = "native"
 	redisInAction = "redisinaction"
 	actionHero    = "actionhero"
+	plain         = "plain"
 )
 
 // dialectFlag accepts native, which is the empty string, and the others named.

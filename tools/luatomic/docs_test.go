@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"io"
 	"os"
 	"os/exec"
@@ -37,6 +38,18 @@ func TestCommandsOfTheOnCallPageParse(t *testing.T) {
 	}
 	_, _, err := parseCommand(strings.Fields("locks show NAME --knd rw"), io.Discard, io.Discard)
 	require.Error(t, err)
+}
+
+// The page names each command in its table, and each flag.
+func TestThePageHasAllCommands(t *testing.T) {
+	t.Parallel()
+	text := page(t, "docs/cli.md")
+	for _, c := range commands() {
+		require.Regexp(t, "(?m)^\\|.*`"+c.name+"[ `]", text)
+		c.flagSet().VisitAll(func(f *flag.Flag) {
+			require.Regexp(t, "[ `(]"+dashes(f.Name)+"[^a-z-]", text, c.name)
+		})
+	}
 }
 
 // transcript is a block of the page: commands behind "$ ", each followed by what it prints.

@@ -12,11 +12,38 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/rpc"
 )
+
+// report writes a check: what is to be done stands below what is wrong.
+func (s *session) report(r checkResult) error {
+	if !s.tables {
+		return s.emit(r)
+	}
+	verdict, colour := "?   ", yellow
+	if r.OK != nil {
+		verdict, colour = "ok  ", green
+		if !*r.OK {
+			verdict, colour = "FAIL", red
+		}
+	}
+	if s.colours {
+		verdict = coloured(verdict, colour)
+	}
+	detail := show.Message(messageText, r.Detail)
+	if r.Node != "" {
+		detail += " (" + show.Cell(cellText, r.Node) + ")"
+	}
+	lines := []string{fmt.Sprintf("%s  %-13s %s", verdict, r.Check, detail)}
+	if r.Cure != nil {
+		lines = append(lines, strings.Repeat(" ", 20)+"cure: "+show.Message(messageText, *r.Cure))
+	}
+	return s.print(lines)
+}
 
 // checkResult is one line of doctor. OK is null where the server does not show it.
 type checkResult struct {
@@ -28,23 +55,36 @@ type checkResult struct {
 }
 
 func doctorCommand() *command {
+	dialect := ""
 	return &command{
 		name: "doctor", args: "[flags]",
 		about: "Check a server: its settings, and what this user may do.",
 		detail: `Settings are checked on each master: version, eviction, persistence, replication,
-cluster, clock. Then it does what programs do, under --prefix: it loads the scripts, subscribes to a
+cluster, clock, and that a connection without a password may do nothing where the URL names a
+user. Then it does what programs do, under --prefix: it loads the scripts, subscribes to a
 channel, takes a lock, finishes a job and makes a call, all under random names; their keys expire
-within minutes. Exit code 1 if a check fails.`,
+within minutes. With --dialect sidekiq it reads samples of a live Sidekiq instead, and writes nothing:
+which version it is by its bytes, its namespace, fields whose middleware runs in Ruby only, payloads
+that cannot be read. Exit code 1 if a check fails.`,
 		output: `{"check","ok","detail","cure"} for each check, with "node" for settings; ok: null if the server does not
   show it`,
 		example: `luatomic doctor --redis redis://app:PASSWORD@db.example:6379 --prefix app:`,
-		flags:   func(*flag.FlagSet) {},
-		check:   (*session).noArgs,
-		run:     examine,
+		flags: func(fs *flag.FlagSet) {
+			dialectFlag(fs, &dialect, append([]string{anySidekiq}, sidekiqs...)...)
+		},
+		check: func(s *session) error {
+			if dialect != "" {
+				if err := s.checkNamespace(); err != nil {
+					return err
+				}
+			}
+			return s.noArgs()
+		},
+		run: func(s *session) error { return examine(s, dialect) },
 	}
 }
 
-func examine(s *session) error {
+func examine(s *session, dialect string) error {
 	client, err := s.connect(s.signals.stop)
 	if err != nil {
 		return err
@@ -55,7 +95,7 @@ func examine(s *session) error {
 		if r.OK != nil && !*r.OK {
 			failed++
 		}
-		return s.emit(r)
+		return s.report(r)
 	}
 	settings, err := luatomic.InspectServer(s.signals.stop, client)
 	for _, c := range settings {
@@ -63,8 +103,14 @@ func examine(s *session) error {
 			return err
 		}
 	}
-	if err == nil {
-		err = examineUse(s, client, report)
+	switch {
+	case err != nil:
+	case dialect != "":
+		err = examineSidekiq(s, client, dialect, report)
+	default:
+		if err = report(examineDefault(s.signals.stop, client)); err == nil {
+			err = examineUse(s, client, report)
+		}
 	}
 	switch {
 	case s.signals.stop.Err() != nil:
@@ -83,6 +129,39 @@ func settingResult(c luatomic.ServerCheck) checkResult {
 	}
 	if c.Cure != "" {
 		r.Cure = &c.Cure
+	}
+	return r
+}
+
+// examineDefault tries a connection that does not authenticate. RESET makes any connection such a one, so what it may
+// do is what every user may do.
+func examineDefault(ctx context.Context, client redis.UniversalClient) (r checkResult) {
+	r.Check = "default user"
+	one, ok := client.(*redis.Client)
+	if !ok {
+		r.Detail = "not tried on a cluster: ACL GETUSER default shows it on each node"
+		return r
+	}
+	o := *one.Options()
+	named := o.Username != "" || o.Password != ""
+	o.Username, o.Password, o.MaxRetries, o.DialerRetries, o.PoolSize = "", "", -1, 1, 1
+	o.CredentialsProvider, o.CredentialsProviderContext, o.StreamingCredentialsProvider = nil, nil, nil
+	bare := redis.NewClient(&o)
+	defer func() { _ = bare.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, useWithin)
+	defer cancel()
+	err := bare.Do(ctx, "EXISTS", "luatomic:doctor").Err()
+	pass, fail := true, false
+	switch {
+	case err != nil:
+		r.OK, r.Detail = &pass, "a connection without a password may not read keys"
+	case !named:
+		r.OK, r.Detail = &pass, "no user is named: all who reach this server share all that it has"
+	default:
+		cure := "ACL SETUSER default off, or give it a password, after luatomic acl has made the users"
+		r.OK, r.Cure = &fail, &cure
+		r.Detail = "a connection without a password reads and writes keys, and RESET makes one of any connection: " +
+			"the rights of this user bind nobody"
 	}
 	return r
 }
@@ -245,7 +324,7 @@ func took(start time.Time) string { return time.Since(start).Round(10 * time.Mic
 // noArgs checks that nothing follows the command.
 func (s *session) noArgs() error {
 	if len(s.args) > 0 {
-		return usagef("it takes no arguments, but there are %d: %q; leave them out", len(s.args), s.args)
+		return usagef("this command takes no arguments, but there are %d: %q; leave them out", len(s.args), s.args)
 	}
 	return nil
 }

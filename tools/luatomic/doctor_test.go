@@ -2,12 +2,14 @@ package main
 
 import (
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
@@ -26,7 +28,7 @@ func (c *cli) checks() map[string]map[string]any {
 	for _, o := range c.objects() {
 		all[o["check"].(string)] = o
 	}
-	require.Len(c.t, all, 11, c.stdout.String())
+	require.Len(c.t, all, 13, c.stdout.String())
 	return all
 }
 
@@ -75,7 +77,7 @@ func TestDoctorOnACluster(t *testing.T) {
 		require.NoError(t, node.Client().ConfigSet(t.Context(), "appendonly", "yes").Err())
 	}
 	c := (&env{t: t, url: "redis://" + cluster.Addrs()[0]}).run("doctor").exits(exitDone)
-	require.Len(t, c.objects(), 3*6+5)
+	require.Len(t, c.objects(), 3*7+6)
 }
 
 func TestDoctorOfAReplica(t *testing.T) {
@@ -132,7 +134,9 @@ func TestACL(t *testing.T) {
 	require.Equal(t, "ran\n", c.exits(exitDone).stdout.String())
 	e.run("locks", "steal", "x", "--ttl", "1h").exits(exitDone)
 	e.run("locks", "release", "x").exits(exitDone)
-	require.Empty(t, e.run("doctor").exits(exitDone).failed())
+	failed := e.run("doctor").exits(exitFailed).failed()
+	require.Len(t, failed, 1)
+	require.Contains(t, failed["default user"], "RESET")
 	c = e.run("locks", "ls").exits(exitFailed)
 	require.Contains(t, c.stderr.String(), "NOPERM")
 	asApp(t, server, nil, "--audit").run("locks", "ls").exits(exitDone)
@@ -160,10 +164,84 @@ func TestACLCommand(t *testing.T) {
 	t.Parallel()
 	e := &env{t: t, prefix: "my app:"}
 	o := e.run("acl", "--user", "worker", "--cluster", "--replicas").exits(exitDone).object()
-	require.Contains(t, o["command"], `ACL SETUSER worker on >PASSWORD ~my?app:{* `)
+	require.Contains(t, o["command"], `ACL SETUSER worker reset on >PASSWORD ~my?app:{* `)
 	for _, rule := range []string{"+wait", "+cluster|slots", "+script|load"} {
 		require.Contains(t, o["command"], " "+rule)
 		require.Contains(t, o["rules"], rule)
+	}
+}
+
+// A password never stands in the command, and its digest logs in; what the user had before is gone.
+func TestACLWithAPasswordFile(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t, "--appendonly", "yes")
+	admin := server.Client()
+	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "app", "on", ">old", "~*", "+@all").Err())
+	file := filepath.Join(t.TempDir(), "pw")
+	require.NoError(t, os.WriteFile(file, []byte("a&b/c PASSWORD\n"), 0o600))
+	e := &env{t: t, prefix: "app:"}
+	command := e.run("acl", "--password-file", file, "--role", "producer,consumer").exits(exitDone).object()["command"].(string)
+	require.NotContains(t, command, "PASSWORD")
+	var args []any
+	for _, word := range strings.Fields(command) {
+		args = append(args, word)
+	}
+	require.NoError(t, admin.Do(t.Context(), args...).Err())
+	as := func(password string) *redis.Client {
+		return server.Client(func(o *redis.Options) { o.Username, o.Password = "app", password })
+	}
+	require.ErrorContains(t, as("old").Ping(t.Context()).Err(), "WRONGPASS")
+	app := as("a&b/c PASSWORD")
+	require.NoError(t, app.Ping(t.Context()).Err())
+	require.ErrorContains(t, app.Get(t.Context(), "app:lock:{x}").Err(), "NOPERM")
+
+	// With the default user closed, doctor finds nothing more to say of it.
+	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "default", "off").Err())
+	u := url.UserPassword("app", "a&b/c PASSWORD").String()
+	c := (&env{t: t, url: strings.Replace(server.URL(), "redis://", "redis://"+u+"@", 1), prefix: "app:"}).run("doctor")
+	require.Equal(t, true, c.checks()["default user"]["ok"])
+}
+
+func TestACLRefusesWhatIsNoRole(t *testing.T) {
+	t.Parallel()
+	e := &env{t: t}
+	for says, args := range map[string][]string{
+		"the roles are producer": {"--role", "admin"}, "reads only": {"--role", "page,lock"},
+		"leave it out with --dialect": {"--role", "lock", "--dialect", "sidekiq7"},
+	} {
+		require.Contains(t, e.run(append([]string{"acl"}, args...)...).exits(exitUsage).stderr.String(), says)
+	}
+	c := e.run("acl", "--password-file", filepath.Join(t.TempDir(), "none")).exits(exitFailed)
+	require.Contains(t, c.stderr.String(), "the password cannot be read")
+}
+
+// A dialect's work passes as the user that acl prints for it, and other keys are refused.
+func TestACLOfDialects(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	admin := server.Client()
+	for _, dialect := range []string{"sidekiq7", "redisinaction"} {
+		o := (&env{t: t, prefix: "ns:"}).run("acl", "--dialect", dialect).exits(exitDone).object()
+		args := append([]any{"ACL", "SETUSER", "app", "reset", "on", ">pw"}, o["rules"].([]any)...)
+		require.NoError(t, admin.Do(t.Context(), args...).Err())
+		e := &env{t: t, url: strings.Replace(server.URL(), "redis://", "redis://app:pw@", 1), prefix: "ns:"}
+		line := `{"class":"MailJob","args":["ann"]}`
+		if dialect == "redisinaction" {
+			line = `{"name":"mail","args":["ann"]}`
+		}
+		e.with(line+"\n").run("push", "q", "--dialect", dialect).exits(exitDone)
+		e.run("promote", "--dialect", dialect).exits(exitDone)
+		if dialect == "sidekiq7" {
+			worker := e.start("consume", "q", "--dialect", dialect, "--", "true")
+			luatomictest.Eventually(t, within, "the job is done", func() bool {
+				return admin.Get(t.Context(), "ns:stat:processed").Val() == "1"
+			})
+			worker.signal(os.Interrupt)
+			worker.wait()
+			e.run("stats", "--dialect", dialect).exits(exitDone)
+		}
+		e.prefix = "other:"
+		e.with(line+"\n").run("push", "q", "--dialect", dialect).exits(exitFailed)
 	}
 }
 

@@ -19,7 +19,7 @@ func (c *rpcCallCmd) checkHero(s *session) error {
 	}
 	return c.hero.check(s, map[string]bool{
 		"bus": c.name != defaultBus, "keys": c.keyFile != "", "to": c.to != "", "key": c.key != "", "idempotent": c.repeat,
-		"cast": c.cast, "all": c.all, "stream": c.stream,
+		"all": c.all, "stream": c.stream,
 	})
 }
 
@@ -28,14 +28,17 @@ func (c *rpcCallCmd) runHero(client redis.UniversalClient) error {
 	args, o := heroArgs(c.body), c.hero.options()
 	if o.Era == actionhero.Callback {
 		if len(args) != c.arity {
-			return usagef("%d arguments for --arity %d; "+
-				"in the era callback a node ends when a method gets more or fewer than it takes: make both numbers the same",
-				len(args), c.arity)
+			return usagef("%d arguments, but --arity says that %s takes %d; in the era callback a node ends when a method "+
+				"gets more or fewer than it takes: add --arity %d if it takes these, or pass as many as it takes",
+				len(args), c.s.args[0], c.arity, len(args))
 		}
 		o.Methods = map[string]int{c.s.args[0]: c.arity}
 	}
 	o.Timeout = c.timeout
 	node := newHeroNode(c.s, client, o)
+	if c.cast {
+		return c.castHero(node, args)
+	}
 	defer runHeroNode(node)()
 	ctx, cancel := context.WithTimeout(c.s.signals.stop, c.timeout)
 	defer cancel()
@@ -52,6 +55,16 @@ func (c *rpcCallCmd) runHero(client redis.UniversalClient) error {
 		return c.fail(err)
 	}
 	return c.s.emit(rpcResult{Result: heroValue(r)})
+}
+
+// castHero sends the call to all nodes, or to the node of the connection, as doCluster does without a callback.
+func (c *rpcCallCmd) castHero(node *actionhero.Node, args []any) error {
+	ctx, cancel := context.WithTimeout(c.s.signals.stop, c.timeout)
+	defer cancel()
+	if err := node.Cast(ctx, c.s.args[0], args, c.connection); err != nil {
+		return c.fail(err)
+	}
+	return c.s.emit(castResult{1})
 }
 
 // heroArgs are the arguments that the JSON holds.

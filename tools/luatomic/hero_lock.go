@@ -42,7 +42,8 @@ func (l *lockCmd) obtainHero(s *session, client redis.UniversalClient) (*foreign
 			return nil, err
 		case ok:
 			return &foreignLock{
-				key: s.prefix + heroLockPrefix + name, token: cache.LockName(), ttl: l.opts.TTL, begun: begun,
+				key: s.prefix + heroLockPrefix + name, token: cache.LockName(),
+				ttl: l.opts.TTL - actionhero.EndMargin, begun: begun,
 				extend: func(ctx context.Context) error { return extendHero(ctx, cache, name, l.opts.TTL) }, release: unlock,
 				over: func(err error) bool { return errors.Is(err, errHeroLock) },
 			}, nil

@@ -47,7 +47,9 @@ func (c *rpcServeCmd) runHero(client redis.UniversalClient) error {
 		s.note("luatomic: stopping; running commands may finish within %v; Ctrl-C again kills them", c.grace)
 	}
 	_ = node.Handle(method, nil)
-	running.wait(s.signals.hard, c.grace)
+	if !running.wait(s.signals.hard, c.grace) {
+		s.cut.Store(true)
+	}
 	leave()
 	if err := s.emit(heroServed{c.handled.Load(), c.failed.Load(), node.Stats().Shed}); err != nil {
 		return err
@@ -100,12 +102,12 @@ func (c *calls) begin() (end func()) {
 	}
 }
 
-// wait returns when nothing runs, or after grace, or when ctx ends.
-func (c *calls) wait(ctx context.Context, grace time.Duration) {
+// wait returns when nothing runs, or after grace, or when ctx ends. It reports whether nothing runs.
+func (c *calls) wait(ctx context.Context, grace time.Duration) bool {
 	c.mu.Lock()
 	if c.n == 0 {
 		c.mu.Unlock()
-		return
+		return true
 	}
 	idle := make(chan struct{})
 	c.idle = idle
@@ -114,7 +116,9 @@ func (c *calls) wait(ctx context.Context, grace time.Duration) {
 	defer over.Stop()
 	select {
 	case <-idle:
+		return true
 	case <-over.C:
 	case <-ctx.Done():
 	}
+	return false
 }

@@ -125,7 +125,7 @@ func TestHeroCall(t *testing.T) {
 			require.Equal(t, map[string]any{"answered": 1.0}, all[1])
 			if era == actionhero.Callback {
 				c := e.run(append([]string{"rpc", "call", "api.echo", "[1]", "--era=callback"}, flags...)...).exits(exitUsage)
-				require.Contains(t, c.stderr.String(), "1 arguments for --arity 0")
+				require.Contains(t, c.stderr.String(), "1 arguments, but --arity says that api.echo takes 0")
 			}
 			require.EqualValues(t, 1, e.run(append([]string{"rpc", "nodes"}, flags[:3]...)...).exits(exitDone).object()["subscribers"])
 		})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strconv"
@@ -16,14 +17,16 @@ import (
 )
 
 type lockCmd struct {
-	wait time.Duration
-	opts lock.Options
-	path string
+	wait  time.Duration
+	begun time.Time // of the wait
+	opts  lock.Options
+	path  string
 	// Of the read-write lock, not the plain lock.
 	read, write bool
 
 	dialect string
 	heal    time.Duration
+	fence   bool
 }
 
 func lockCommand() *command {
@@ -36,14 +39,14 @@ LUATOMIC_TOKEN in its environment. The fence grows with each holder: send it alo
 let the store refuse a smaller one than it has seen. The token names the lease, for guarded scripts.
 The lease is renewed while CMD runs. If the lock is lost or taken away, or --max-hold is over, CMD
 and what it started are killed: SIGTERM, after 2 s SIGKILL.
-Waiters are served by priority, then in order of arrival; a waiter that is interrupted leaves the
-queue. Readers (--read) exclude writers (--write), not each other. Without either flag it is the
+Waiters are served in order of arrival; a waiter that is interrupted leaves the queue. Readers (--read) exclude writers (--write), not each other. Without either flag it is the
 plain lock of the name, which is a lock of its own.
 In another dialect a lock has no fence and no order, takes no flags but --ttl and --wait, and the
 token is the value of its key.
-SIGINT, SIGTERM and SIGHUP go to CMD. The lock is released when CMD has ended, in whatever way.
-The exit code is CMD's, 128 plus the number if a signal ended it; 75 if the lock was not obtained, 1
-if it was lost.`,
+SIGINT, SIGTERM and SIGHUP go to CMD; SIGKILL of this process also ends CMD on Linux, but not what
+CMD has started. The lock is released when CMD has ended, in whatever way.
+The exit code is CMD's, 128 plus the number if a signal ended it, 127 if there is no CMD, 126 if it
+cannot run; 75 if the lock was not obtained, 1 if it was lost.`,
 		output:  `CMD's own`,
 		example: `luatomic lock nightly --ttl 30s --wait 5m -- sh -c 'echo fence $LUATOMIC_FENCE'`,
 		flags: func(fs *flag.FlagSet) {
@@ -52,13 +55,13 @@ if it was lost.`,
 			fs.DurationVar(&l.wait, "wait", 0, "`DURATION` to wait for the lock; without it one try")
 			fs.BoolVar(&l.read, "read", false, "the read-write lock of that name, shared with other readers")
 			fs.BoolVar(&l.write, "write", false, "the read-write lock of that name, alone")
-			fs.IntVar(&o.Priority, "priority", 0, "`NUMBER` from -1000 to 1000; the waiter with the highest is served first")
 			fs.DurationVar(&o.MaxHold, "max-hold", 0,
 				"`DURATION` after which CMD is killed and the lock given back; without it no limit")
 			fs.DurationVar(&o.LockDelay, "lock-delay", 0,
 				"`DURATION` for which the lock stays closed after a lease that ended without a release")
 			fs.IntVar(&o.Replicas, "replicas", 0, "`NUMBER` of replicas that must confirm the lock within 1 s")
-			dialectFlag(fs, &l.dialect, redisInAction, actionHero)
+			dialectFlag(fs, &l.dialect, redisInAction, actionHero, plain)
+			fs.BoolVar(&l.fence, "fence", false, "in the dialect plain: CMD gets a LUATOMIC_FENCE too, kept in a key of its own")
 			fs.DurationVar(&l.heal, "heal", 0, "in the dialect redisinaction: "+
 				"`DURATION` after which a lock without an end is free, its holder dead or not")
 		},
@@ -83,8 +86,25 @@ func (l *lockCmd) check(s *session) error {
 	if err != nil {
 		return err
 	}
+	return l.look(s)
+}
+
+// look finds CMD. The exit codes of one that cannot run are those of a shell, as CMD's own are passed on.
+func (l *lockCmd) look(s *session) (err error) {
 	l.path, err = lookChild(s)
-	return err
+	return asShell(err)
+}
+
+// asShell gives the error of a command that cannot run its exit code.
+func asShell(err error) error {
+	var wrong *usageError
+	switch {
+	case err == nil, errors.As(err, &wrong):
+		return err
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return &exitError{exitNotFound, err}
+	}
+	return &exitError{exitNotRunnable, err}
 }
 
 // checkLease validates the name and the flags; it fills in the note.
@@ -101,8 +121,6 @@ func (l *lockCmd) checkLease(s *session) error {
 		return err
 	}
 	switch {
-	case o.Priority < -1000 || o.Priority > 1000:
-		return usagef("--priority %d is out of range; write a number from -1000 to 1000", o.Priority)
 	case o.Replicas < 0:
 		return usagef("--replicas %d is out of range; write 0 or more", o.Replicas)
 	case l.read && l.write:
@@ -134,7 +152,11 @@ func (l *lockCmd) run(s *session) error {
 
 // runWith runs the command under the lease that obtain gets.
 func (l *lockCmd) runWith(s *session, obtain func(*session, *lock.Locker) (*lock.Lease, error)) error {
+	l.begun = time.Now()
 	client, err := s.connect(s.signals.stop)
+	if l.wait > 0 && errors.Is(err, errNoAnswer) { // it may answer later, as a lock may be free later
+		return &exitError{exitTryLater, err}
+	}
 	if err != nil {
 		return err
 	}
@@ -179,7 +201,7 @@ func (l *lockCmd) obtain(s *session, locker *lock.Locker) (*lock.Lease, error) {
 	if l.wait == 0 {
 		lease, err = try(s.signals.stop)
 	} else {
-		ctx, cancel := context.WithTimeoutCause(s.signals.stop, l.wait, errWaited)
+		ctx, cancel := context.WithDeadlineCause(s.signals.stop, l.begun.Add(l.wait), errWaited)
 		defer cancel()
 		lease, err = acquire(ctx)
 		if err != nil && context.Cause(ctx) == errWaited {
@@ -233,17 +255,14 @@ func (l *lockCmd) runChild(s *session, keep func(context.Context) context.Contex
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	running, err := startChild(cmd, true)
 	if err != nil {
-		return fmt.Errorf("cannot run %q: %w", s.child[0], err), nil
+		return asShell(fmt.Errorf("cannot run %q: %w", s.child[0], err)), nil
 	}
 	kept := keep(context.Background())
-	forward := func(sig os.Signal) {
+	s.signals.forwardTo(func(sig os.Signal) {
 		if number, ok := sig.(syscall.Signal); ok {
 			signalGroup(cmd, number)
 		}
-	}
-	if s.signals.forwardTo(forward) {
-		forward(os.Interrupt) // it came between the lock and here
-	}
+	})
 	select {
 	case <-running.done:
 	case <-kept.Done():

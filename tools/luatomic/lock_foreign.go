@@ -17,12 +17,15 @@ func (l *lockCmd) checkDialect() error {
 	if l.heal != 0 && l.dialect != redisInAction {
 		return usagef("--heal is for the dialect %s; add --dialect %s, or leave it out", redisInAction, redisInAction)
 	}
+	if l.fence && l.dialect != plain {
+		return usagef("--fence is for the dialect %s; add --dialect %s, or leave it out", plain, plain)
+	}
 	if l.dialect == "" {
 		return nil
 	}
 	o := &l.opts
 	return foreignFlags(l.dialect, map[string]bool{
-		"read": l.read, "write": l.write, "priority": o.Priority != 0, "max-hold": o.MaxHold != 0,
+		"read": l.read, "write": l.write, "max-hold": o.MaxHold != 0,
 		"lock-delay": o.LockDelay != 0, "replicas": o.Replicas != 0, "note": o.Note != "",
 	})
 }
@@ -58,6 +61,9 @@ type foreignLock struct {
 
 // runForeign runs the command under a lock of the dialect.
 func (l *lockCmd) runForeign(s *session) error {
+	if l.dialect == plain {
+		return l.runPlain(s)
+	}
 	client, err := s.connect(s.signals.stop)
 	if err != nil {
 		return err
@@ -85,8 +91,8 @@ func (l *lockCmd) runForeign(s *session) error {
 func (l *lockCmd) obtainTask(s *session, client redis.UniversalClient) (*foreignLock, error) {
 	app := redisinaction.New(client, &redisinaction.Options{Prefix: s.prefix})
 	name := s.args[0]
-	id, err := app.AcquireLock(s.signals.stop, name, &redisinaction.LockOptions{Wait: l.wait, TTL: l.opts.TTL,
-		Heal: l.heal})
+	id, err := app.AcquireLock(s.signals.stop, name, &redisinaction.LockOptions{Wait: l.wait, Once: l.wait == 0,
+		TTL: l.opts.TTL, Heal: l.heal})
 	if errors.Is(err, redisinaction.ErrHeld) {
 		return nil, &exitError{exitTryLater, fmt.Errorf("%w; try later, or wait longer with --wait", err)}
 	}

@@ -136,19 +136,30 @@ func TestLockLost(t *testing.T) {
 	goes(t, c.stderr.String(), "\nchild ")
 }
 
-// A lock that is lost in the command's last moment is no success.
+// A lock that is lost in the command's last moment is no success. Where the holder notices the loss first, as it looks
+// again once its subscription stands, it kills the command.
 func TestLockLostAtTheEnd(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
 	script, file := untilFile(t)
 	for _, end := range []struct{ with, code int }{{0, exitFailed}, {7, 7}} {
-		c := e.start("lock", "x", "--ttl", "1h", "--", "sh", "-c", script+"; exit "+strconv.Itoa(end.with))
-		c.shows("started")
-		require.NoError(t, luatomictest.Client(t).Del(t.Context(), e.prefix+"lock:{x}").Err())
-		require.NoError(t, os.WriteFile(file, nil, 0o600))
-		c.exits(end.code)
-		require.Contains(t, c.stderr.String(), `luatomic: release "x": lock lost`)
-		require.NoError(t, os.Remove(file))
+		lost := func() string {
+			c := e.start("lock", "x", "--ttl", "1h", "--", "sh", "-c", script+"; exit "+strconv.Itoa(end.with))
+			c.shows("started")
+			require.NoError(t, luatomictest.Client(t).Del(t.Context(), e.prefix+"lock:{x}").Err())
+			require.NoError(t, os.WriteFile(file, nil, 0o600))
+			c.wait()
+			require.NoError(t, os.Remove(file))
+			if strings.Contains(c.stderr.String(), "the command was killed") {
+				c.exits(exitFailed)
+			} else {
+				c.exits(end.code)
+			}
+			return c.stderr.String()
+		}
+		luatomictest.Eventually(t, within, "the command ends before the loss is noticed", func() bool {
+			return strings.Contains(lost(), `luatomic: release "x": lock lost`)
+		})
 	}
 }
 
@@ -211,10 +222,28 @@ func TestLockInterruptedWaiting(t *testing.T) {
 	require.NoError(t, lease.Release(t.Context()))
 }
 
+// A command that cannot run ends as in a shell, and the lock is not taken or free again.
 func TestLockNoSuchCommand(t *testing.T) {
 	t.Parallel()
-	e := shared(t)
-	c := e.run("lock", "x", "--", filepath.Join(t.TempDir(), "none")).exits(exitFailed)
-	require.Contains(t, c.stderr.String(), "luatomic: cannot run ")
-	require.Empty(t, c.stdout.String())
+	e, dir := shared(t), t.TempDir()
+	file := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), mode))
+		return path
+	}
+	for _, test := range []struct {
+		command string
+		code    int
+	}{
+		{"no-such-command", 127}, {filepath.Join(dir, "none"), 127},
+		{file("data", "text", 0o600), 126}, {dir, 126}, {file("program", "no program", 0o700), 126},
+	} {
+		for _, verb := range [][]string{{"lock", "x"}, {"locks", "steal", "x"}} {
+			c := e.run(append(verb, "--", test.command)...).exits(test.code)
+			require.Contains(t, c.stderr.String(), "luatomic: cannot run ")
+			require.Equal(t, 1, strings.Count(c.stderr.String(), "\n"), c.stderr.String())
+			require.Empty(t, c.stdout.String())
+			e.free("x")
+		}
+	}
 }

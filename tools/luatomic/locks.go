@@ -24,7 +24,17 @@ type lockResult struct {
 
 const lockOutput = `{"name","held","fence","note","remaining_ms","waiting","waiters","key"}`
 
-func (s *session) emitLock(info lock.Info) error {
+// lockList is what a command prints of locks of one kind.
+type lockList struct{ *rows }
+
+func (k lockKind) list(s *session) lockList {
+	if k == plainLock {
+		return lockList{s.rows("NAME", "HOLDER", "FENCE", "LEFT", "WAITING")}
+	}
+	return lockList{s.rows("NAME", "USED", "WAITING", "TOKEN", "WEIGHT", "HOLDER", "LEFT")}
+}
+
+func (l lockList) plain(info lock.Info) error {
 	out := lockResult{
 		Name: info.Name, Held: info.Held, Note: info.Note, RemainingMS: info.Remaining.Milliseconds(),
 		Waiting: info.Waiting, Waiters: info.Waiters, Key: info.Key,
@@ -35,7 +45,11 @@ func (s *session) emitLock(info lock.Info) error {
 	if out.Waiters == nil {
 		out.Waiters = []string{}
 	}
-	return s.emit(out)
+	holder := any(info.Note)
+	if !info.Held {
+		holder = paint(info.Remaining > 0, yellow, "free")
+	}
+	return l.add(out, info.Name, holder, info.Fence, rounded(info.Remaining), info.Waiting)
 }
 
 // withLocker runs f with a Locker on the user's server.
@@ -80,14 +94,7 @@ all. With --kind it lists read-write locks or semaphores.`,
 			}
 			matches := globPattern(pattern)
 			return s.withLocker(func(ctx context.Context, locker *lock.Locker) error {
-				switch kind {
-				case readWrite:
-					return emitAll(locker.ListRW(ctx), func(i lock.RWInfo) string { return i.Name }, matches, s.emitRW)
-				case semaphores:
-					return emitAll(locker.ListSemaphores(ctx), func(i lock.SemaphoreInfo) string { return i.Name }, matches,
-						s.emitSemaphore)
-				}
-				return emitAll(locker.List(ctx), func(i lock.Info) string { return i.Name }, matches, s.emitLock)
+				return kind.find(ctx, s, locker, matches)
 			})
 		},
 	}
@@ -246,9 +253,7 @@ it before. A free lock is taken too.`,
 			if err := l.checkLease(s); err != nil || len(s.child) == 0 {
 				return err
 			}
-			var err error
-			l.path, err = lookChild(s)
-			return err
+			return l.look(s)
 		},
 		run: func(s *session) error {
 			if len(s.child) > 0 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"iter"
@@ -58,21 +59,26 @@ type holderResult struct {
 const sharedOutput = `{"name","kind","writing","readers" or "limit","used","fence",
   "holders":[{"token","weight","note","remaining_ms"}],"waiting","waiters","key"}`
 
-func (s *session) emitRW(info lock.RWInfo) error {
-	return s.emitShared(sharedResult{
+func (l lockList) rw(info lock.RWInfo) error {
+	used := fmt.Sprintf("%d readers", info.Readers)
+	if info.Writing {
+		used = "writing"
+	}
+	return l.shared(used, sharedResult{
 		Name: info.Name, Kind: readWrite, Writing: &info.Writing, Readers: &info.Readers, Waiting: info.Waiting,
 		Waiters: info.Waiters, Key: info.Key,
 	}, info.Fence, info.Holders)
 }
 
-func (s *session) emitSemaphore(info lock.SemaphoreInfo) error {
-	return s.emitShared(sharedResult{
+func (l lockList) semaphore(info lock.SemaphoreInfo) error {
+	return l.shared(fmt.Sprintf("%d of %d", info.Used, info.Limit), sharedResult{
 		Name: info.Name, Kind: semaphores, Limit: &info.Limit, Used: &info.Used, Waiting: info.Waiting,
 		Waiters: info.Waiters, Key: info.Key,
 	}, info.Fence, info.Holders)
 }
 
-func (s *session) emitShared(out sharedResult, fence int64, holders []lock.Permit) error {
+// shared adds a lock, whose holders have a line each in the table.
+func (l lockList) shared(used string, out sharedResult, fence int64, holders []lock.Permit) error {
 	if fence != 0 {
 		out.Fence = &fence
 	}
@@ -83,14 +89,39 @@ func (s *session) emitShared(out sharedResult, fence int64, holders []lock.Permi
 	if out.Waiters == nil {
 		out.Waiters = []string{}
 	}
-	return s.emit(out)
+	if !l.s.tables {
+		return l.s.emit(out)
+	}
+	name := any(out.Name)
+	for _, h := range holders {
+		l.line(name, used, out.Waiting, h.Token, h.Weight, h.Note, rounded(h.Remaining))
+		name, used = "", ""
+	}
+	if len(holders) == 0 {
+		l.line(name, used, out.Waiting, "", 0, "", "")
+	}
+	return nil
 }
 
-// emitAll emits what a list yields and the pattern matches.
-func emitAll[T any](list iter.Seq2[T, error], name func(T) string, matches *regexp.Regexp, emit func(T) error) error {
+// find lists the locks of the kind whose names match.
+func (k lockKind) find(ctx context.Context, s *session, locker *lock.Locker, matches *regexp.Regexp) (err error) {
+	out := k.list(s)
+	switch k {
+	case readWrite:
+		err = addAll(locker.ListRW(ctx), func(i lock.RWInfo) string { return i.Name }, matches, out.rw)
+	case semaphores:
+		err = addAll(locker.ListSemaphores(ctx), func(i lock.SemaphoreInfo) string { return i.Name }, matches, out.semaphore)
+	default:
+		err = addAll(locker.List(ctx), func(i lock.Info) string { return i.Name }, matches, out.plain)
+	}
+	return errors.Join(out.end(), err)
+}
+
+// addAll adds what a list yields and the pattern matches.
+func addAll[T any](list iter.Seq2[T, error], name func(T) string, matches *regexp.Regexp, add func(T) error) error {
 	for info, err := range list {
 		if err == nil && matches.MatchString(name(info)) {
-			err = emit(info)
+			err = add(info)
 		}
 		if err != nil {
 			return err
@@ -99,26 +130,28 @@ func emitAll[T any](list iter.Seq2[T, error], name func(T) string, matches *rege
 	return nil
 }
 
-func (k lockKind) show(ctx context.Context, s *session, locker *lock.Locker) error {
+func (k lockKind) show(ctx context.Context, s *session, locker *lock.Locker) (err error) {
+	out, name := k.list(s), s.args[0]
 	switch k {
 	case readWrite:
-		info, err := locker.RW(s.args[0]).Info(ctx)
-		if err != nil {
-			return err
-		}
-		return s.emitRW(info)
+		err = addOne(locker.RW(name).Info, ctx, out.rw)
 	case semaphores:
-		info, err := locker.Semaphore(s.args[0], 1).Info(ctx)
-		if err != nil {
-			return err
-		}
-		return s.emitSemaphore(info)
+		err = addOne(locker.Semaphore(name, 1).Info, ctx, out.semaphore)
+	default:
+		err = addOne(func(ctx context.Context) (lock.Info, error) { return locker.Info(ctx, name) }, ctx, out.plain)
 	}
-	info, err := locker.Info(ctx, s.args[0])
 	if err != nil {
 		return err
 	}
-	return s.emitLock(info)
+	return out.end()
+}
+
+func addOne[T any](read func(context.Context) (T, error), ctx context.Context, add func(T) error) error {
+	info, err := read(ctx)
+	if err != nil {
+		return err
+	}
+	return add(info)
 }
 
 // checkRelease refuses flags that exclude each other: a fence names the one holder of a plain lock.

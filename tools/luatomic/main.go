@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -23,6 +24,8 @@ const (
 	exitFailed      = 1
 	exitUsage       = 2
 	exitTryLater    = 75 // EX_TEMPFAIL of sysexits.h
+	exitNotRunnable = 126
+	exitNotFound    = 127
 	exitInterrupted = 130
 	exitBrokenPipe  = 141 // as if SIGPIPE had ended it
 )
@@ -63,7 +66,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	s.signals = watchSignals()
 	defer s.signals.close()
-	err = cmd.run(s)
+	if err = cmd.run(s); errors.Is(err, errInterrupted) && s.drained() {
+		err = nil
+	}
 	s.mu.Lock()
 	lost := s.lost
 	s.mu.Unlock()
@@ -97,9 +102,12 @@ func conclude(stderr io.Writer, cmd *command, err error) int {
 		if cmd != nil {
 			fmt.Fprintf(stderr, "usage: %s\nmore:  luatomic %s -h\n", cmd.usageLine(), cmd.name)
 		} else {
-			fmt.Fprint(stderr, "usage: luatomic [--redis URL] COMMAND [flags]\nmore:  luatomic help\n")
+			fmt.Fprintf(stderr, "usage: %s\nmore:  luatomic help\n", synopsis)
 		}
 		return exitUsage
+	}
+	if strings.Contains(err.Error(), "OOM ") && strings.Contains(err.Error(), "'maxmemory'") {
+		err = fmt.Errorf("%w; the server is full: raise its maxmemory, or delete what is not needed", err)
 	}
 	if strings.Contains(err.Error(), "NOPERM") && !strings.Contains(err.Error(), "luatomic acl") {
 		err = fmt.Errorf("%w; check --prefix: luatomic acl prints the rights that a user needs, "+
@@ -111,7 +119,9 @@ func conclude(stderr io.Writer, cmd *command, err error) int {
 
 // complain writes an error as one line that starts with the program's name, once:
 // the errors of the library begin with it too.
-func complain(w io.Writer, err error) { fmt.Fprintf(w, "luatomic: %s\n", oneLine(err)) }
+func complain(w io.Writer, err error) {
+	fmt.Fprintf(w, "luatomic: %s\n", show.Message(messageText, oneLine(err)))
+}
 
 // oneLine is the text of an error without line ends and without the library's name.
 func oneLine(err error) string {

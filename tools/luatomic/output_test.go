@@ -79,6 +79,7 @@ func TestServeWhoseReaderIsGone(t *testing.T) {
 func TestStdoutThatFails(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
+	e.known("q")
 	for _, args := range [][]string{{"stats", "q"}, {"stats", "q", "--watch"}, {"push", "q"}, {"promote", "q"}, {"promote", "p", "--watch"}, {"consume", "none", "--drain", "--", "true"}, {"demo"}} {
 		if args[0] == "promote" {
 			e.with(`{"body":1,"delay":"1ms"}`).run("push", "p").exits(exitDone)
@@ -105,6 +106,9 @@ func TestOutageIsSaid(t *testing.T) {
 			t.Parallel()
 			server := luatomictest.StartServer(t)
 			e := &env{t: t, url: server.URL()}
+			if args[0] == "stats" {
+				e.known("q")
+			}
 			c := e.start(args...)
 			if args[0] == "stats" {
 				luatomictest.Eventually(t, within, "it counts", func() bool { return c.stdout.String() != "" })

@@ -15,7 +15,8 @@ func promoteCommand() *command {
 		about: "Move scheduled jobs that are due to ready.",
 		detail: `Moves all jobs that are due, never early, each once however many promoters run. A queue
 with consumers needs none: taking promotes. With --watch it sleeps until the next job is due, and
-continues until Ctrl-C. In another dialect than native it takes no QUEUE and promotes all of them.`,
+continues until Ctrl-C, or SIGTERM, whose exit code is 0. In another dialect than native it takes no
+QUEUE and promotes all of them.`,
 		output: `{"queue","moved","next_due"} for each queue, with --watch for each move; next_due: Unix ms or null; in
   another dialect {"moved","malformed","next_due"}; malformed: how many were set aside, each with its
   reason on stderr`,
@@ -42,6 +43,7 @@ continues until Ctrl-C. In another dialect than native it takes no QUEUE and pro
 			return s.checkNamespace()
 		},
 		run: func(s *session) error {
+			s.lasting = watch
 			if dialect == redisInAction {
 				return promoteTasks(s, watch)
 			} else if dialect != "" {
@@ -79,7 +81,7 @@ func (s *session) openQueues() (queues []*queue.Queue, done func(), err error) {
 	}
 	done = func() { _ = client.Close() }
 	for _, name := range s.args {
-		q, err := queue.New(client, name, &queue.Options{Prefix: s.prefix})
+		q, err := queue.New(client, name, &queue.Options{Prefix: s.prefix, Tag: s.tag})
 		if err != nil {
 			done()
 			return nil, nil, err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/redisinaction"
 	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -22,6 +23,7 @@ type pushCmd struct {
 	in   time.Duration
 	at   string
 	raw  bool
+	skip int
 	form lineForm
 
 	dialect string
@@ -50,6 +52,7 @@ In redisinaction it is {"name", "args"?, "delay"?}.`,
 			fs.StringVar(&p.file, "file", "", "read `FILE` instead of stdin; - is stdin")
 			fs.DurationVar(&p.in, "in", 0, "`DURATION` until jobs without a time of their own are due")
 			fs.StringVar(&p.at, "at", "", "`TIME`, RFC 3339 or Unix ms, at which jobs without a time of their own are due")
+			fs.IntVar(&p.skip, "skip", 0, "`N` lines at the start are left out: an earlier push has pushed them")
 			fs.BoolVar(&p.raw, "raw", false, "each line is a whole body")
 			dialectFlag(fs, &p.dialect, append(slices.Clone(sidekiqs), redisInAction)...)
 		},
@@ -67,6 +70,8 @@ func (p *pushCmd) check(s *session) error {
 		return err
 	}
 	switch {
+	case p.skip < 0:
+		return usagef("--skip %d is below zero; write 0 or more", p.skip)
 	case p.in < 0:
 		return usagef("--in %v is below zero; write 0 or more", p.in)
 	case p.in > 0 && p.at != "":
@@ -122,21 +127,23 @@ func (p *pushCmd) dispatch(s *session, client redis.UniversalClient, in io.Reade
 	out *pushResult) error {
 	if p.dialect == redisInAction {
 		app := redisinaction.New(client, &redisinaction.Options{Prefix: s.prefix})
-		return pushAll(s, newBatches[redisinaction.Task](in, &taskForm{app, p.in}), executeAll(app, s.args[0]), bar, out)
+		lines := newBatches[redisinaction.Task](in, &taskForm{app, p.in}).after(p.skip)
+		return pushAll(s, lines, executeAll(app, s.args[0]), bar, out)
 	}
 	if p.dialect != "" {
 		d, err := s.openSidekiq(client, p.dialect)
 		if err != nil {
 			return err
 		}
-		return pushAll(s, newBatches[sidekiq.Job](in, &sidekiqForm{d, s.args[0], p.raw, p.form.at, p.in}), pushSidekiq(d),
-			bar, out)
+		lines := newBatches[sidekiq.Job](in, &sidekiqForm{d, s.args[0], p.raw, p.form.at, p.in}).after(p.skip)
+		return pushAll(s, lines, pushSidekiq(d), bar, out)
 	}
 	q, err := queue.New(client, s.args[0], &queue.Options{Prefix: s.prefix})
 	if err != nil {
 		return err
 	}
-	return pushAll(s, newBatches[queue.Job](in, &p.form), func(ctx context.Context, jobs []queue.Job) (pushed, error) {
+	lines := newBatches[queue.Job](in, &p.form).after(p.skip)
+	return pushAll(s, lines, func(ctx context.Context, jobs []queue.Job) (pushed, error) {
 		r, err := q.Push(ctx, jobs...)
 		return pushed{r.Ready, r.Scheduled, len(r.Duplicates), r.Now}, err
 	}, bar, out)
@@ -152,7 +159,7 @@ func (p *pushCmd) open(s *session) (io.ReadCloser, int64, error) {
 	}
 	f, err := os.Open(p.file)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, fmt.Errorf("the jobs cannot be read: %w; name their file with --file, or leave it out for stdin", err)
 	}
 	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
 		return f, info.Size(), nil
@@ -241,7 +248,11 @@ func pushBatch[T any](s *session, send pusher[T], b *batch[T], r *pushResult) er
 				"luatomic stats shows its length", b.first, b.last))
 			return errInterrupted
 		}
-		return fmt.Errorf("lines %d to %d: %w", b.first, b.last, err)
+		err = fmt.Errorf("lines %d to %d: %w", b.first, b.last, err)
+		if b.first > 1 && errors.Is(err, lua.ErrNotExecuted) {
+			err = fmt.Errorf("%w; go on there with --skip %d", err, b.first-1)
+		}
+		return err
 	}
 	r.Ready += p.ready
 	r.Scheduled += p.scheduled

@@ -53,11 +53,10 @@ type sidekiqForm struct {
 func (f *sidekiqForm) parse(line []byte) (sidekiq.Job, error) {
 	job := sidekiq.Job{Queue: f.queue}
 	if f.raw {
-		job.Payload = slices.Clone(line)
-	} else if err := parseSidekiq(line, &job); err != nil {
+		job.Payload, job.At, job.In = slices.Clone(line), f.at, f.delay
+	} else if timed, err := parseSidekiq(line, &job); err != nil {
 		return job, err
-	}
-	if job.At.IsZero() {
+	} else if !timed {
 		job.At, job.In = f.at, f.delay
 	}
 	if n := f.size(&job); n > batchRoom {
@@ -73,28 +72,45 @@ func (f *sidekiqForm) parse(line []byte) (sidekiq.Job, error) {
 	return job, nil
 }
 
-// parseSidekiq reads the fields in their order, which the payload keeps.
-func parseSidekiq(line []byte, job *sidekiq.Job) error {
+// parseSidekiq reads the fields in their order, which the payload keeps. timed is true where the line has a time of
+// its own.
+func parseSidekiq(line []byte, job *sidekiq.Job) (timed bool, err error) {
 	if !json.Valid(line) || bytes.TrimSpace(line)[0] != '{' {
 		var any json.RawMessage
-		return badSidekiq(json.Unmarshal(line, &any))
+		return false, badSidekiq(json.Unmarshal(line, &any))
 	}
+	var at, delay bool
 	dec := json.NewDecoder(bytes.NewReader(line))
 	_, _ = dec.Token() // the brace
 	for dec.More() {
 		name, err := dec.Token()
 		if err != nil {
-			return badSidekiq(err)
+			return false, badSidekiq(err)
 		}
 		var value json.RawMessage
 		if err := dec.Decode(&value); err != nil {
-			return badSidekiq(err)
+			return false, badSidekiq(err)
 		}
 		if err := sidekiqField(name.(string), value, job); err != nil {
-			return err
+			return false, err
 		}
+		at, delay = at || name == "at", delay || name == "delay"
 	}
-	return nil
+	if at && delay {
+		return false, errors.New(`both "at" and "delay"; leave one of them out`)
+	}
+	return at || delay, nil
+}
+
+// ourFields are names that fields of a job have in other dialects and in calls of Sidekiq's classes, and what to write
+// instead. Sidekiq would keep them as fields without an effect.
+var ourFields = map[string]string{
+	"body":       `write "class" and "args"`,
+	"id":         `write "jid"`,
+	"unique":     `Sidekiq has no unique jobs; leave it out`,
+	"unique_ttl": `Sidekiq has no unique jobs; leave it out`,
+	"perform_in": `write "delay", such as "30s"`,
+	"perform_at": `write "at", in seconds since 1970`,
 }
 
 func sidekiqField(name string, value json.RawMessage, job *sidekiq.Job) error {
@@ -112,6 +128,12 @@ func sidekiqField(name string, value json.RawMessage, job *sidekiq.Job) error {
 			return errors.New(`"at" is not a number of seconds since 1970`)
 		}
 		job.At = time.UnixMicro(int64(math.Round(at * 1e6)))
+	case name == "delay":
+		in, err := parseDuration(name, value)
+		job.In = in
+		return err
+	case ourFields[name] != "":
+		return fmt.Errorf("%q is not a field of a Sidekiq job; %s", name, ourFields[name])
 	case name == "created_at" || name == "enqueued_at":
 		return fmt.Errorf("%q belongs to a finished payload; leave it out, or push finished payloads with --raw", name)
 	default:

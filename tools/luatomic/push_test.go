@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +43,13 @@ func TestPushFile(t *testing.T) {
 	require.Equal(t, []string{"1", "2"}, e.bodies("q"))
 	c := e.run("push", "q", "--file", file+".none").exits(exitFailed)
 	require.Contains(t, c.stderr.String(), file+".none")
+}
+
+func TestPushNoFile(t *testing.T) {
+	t.Parallel()
+	c := shared(t).run("push", "q", "--file", t.TempDir()+"/none").exits(exitFailed)
+	require.Contains(t, c.stderr.String(), "the jobs cannot be read: ")
+	require.Contains(t, c.stderr.String(), "no such file or directory; name their file with --file, or leave it out for stdin")
 }
 
 func TestPushNothing(t *testing.T) {
@@ -213,4 +222,40 @@ func peakMemory(pid int) (peak int, known bool) {
 	}
 	_, err = fmt.Sscanf(after, "%d kB", &peak)
 	return peak << 10, err == nil
+}
+
+// A push that a full server has ended goes on where it was, as its error says.
+func TestPushIntoAFullServer(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	client, e := server.Client(), &env{t: t, url: server.URL()}
+	used, err := strconv.Atoi(regexp.MustCompile(`used_memory:(\d+)`).FindStringSubmatch(client.Info(t.Context(), "memory").Val())[1])
+	require.NoError(t, err)
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(used+12<<20)).Err())
+	const lines = 6000
+	body := strings.Repeat("x", 4096)
+	var input strings.Builder
+	for i := range lines {
+		fmt.Fprintf(&input, "{\"body\":\"%d %s\"}\n", i, body)
+	}
+	full := e.with(input.String()).run("push", "q").exits(exitFailed)
+	require.Contains(t, full.stderr.String(), "the server is full: raise its maxmemory")
+	require.Equal(t, 1, strings.Count(full.stderr.String(), "\n"), full.stderr.String())
+	found := regexp.MustCompile(`go on there with (--skip) (\d+)`).FindStringSubmatch(full.stderr.String())
+	require.NotNil(t, found, full.stderr.String())
+	holds(t, full.object(), map[string]any{"pushed": found[2]})
+
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	e.with(input.String()).run("push", "q", found[1], found[2]).exits(exitDone)
+	holds(t, e.run("stats", "q").exits(exitDone).object(), map[string]any{"ready": lines})
+}
+
+func TestPushSkip(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	for skip, want := range map[string][]string{"0": {"1", "2", "3"}, "2": {"2", "3"}, "3": {"3"}, "9": nil} {
+		name := "q" + skip
+		e.with("{\"body\":1}\n\n{\"body\":2}\n{\"body\":3}\n").run("push", name, "--skip", skip).exits(exitDone)
+		require.Equal(t, want, e.bodies(name), skip)
+	}
 }

@@ -85,6 +85,7 @@ func TestStats(t *testing.T) {
 		oldest, _ := st.Oldest.Get()
 		return st.Now.Sub(oldest) > 5*time.Millisecond
 	})
+	e.known("none")
 	all := e.run("stats", "a", "none").exits(exitDone).objects()
 	require.Len(t, all, 2)
 	holds(t, all[0], map[string]any{"queue": "a", "ready": 1, "scheduled": 1, "leased": 1, "dead": 1})
@@ -98,6 +99,7 @@ func TestStats(t *testing.T) {
 func TestStatsWatch(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
+	e.known("a", "b")
 	for _, args := range [][]string{{"stats", "a", "b", "--watch", "20ms"}, {"stats", "--watch=20ms", "a", "b"}} {
 		c := e.start(args...)
 		luatomictest.Eventually(t, within, "the queues are counted twice", func() bool { return len(c.objects()) >= 4 })
@@ -149,7 +151,7 @@ func TestConsumeRetry(t *testing.T) {
 	e.push("q", queue.Job{ID: "one"})
 	c := e.run("consume", "q", "--drain", "--backoff", "10ms", "--", "sh", "-c", `test $LUATOMIC_ATTEMPT = 3`)
 	holds(t, c.exits(exitDone).object(), map[string]any{"acked": 1, "retried": 2, "dead": 0})
-	require.Contains(t, c.stderr.String(), `luatomic: job "one", attempt 2: exit code 1`)
+	require.Contains(t, c.stderr.String(), `job "one", attempt 2: exit code 1`)
 }
 
 func TestConsumeDead(t *testing.T) {
@@ -217,6 +219,8 @@ func TestConsumeInterruptTwice(t *testing.T) {
 	c.signal(os.Interrupt)
 	holds(t, c.exits(exitInterrupted).object(), map[string]any{"acked": 0, "retried": 2, "dead": 0})
 	require.Equal(t, 3, e.stats("q").Ready)
+	require.Contains(t, c.stderr.String(), `attempt 1: the command was killed by a second interrupt; it is delivered again`)
+	require.NotContains(t, c.stderr.String(), "snoozed")
 	goes(t, c.stderr.String(), "started ")
 }
 
@@ -228,7 +232,7 @@ func TestConsumeLeaseLost(t *testing.T) {
 	c := e.start("consume", "q", "--lease", "3s", "--", "sh", "-c", `trap '' TERM; sleep 1000 & echo "grandchild $!." >&2; wait; wait`)
 	c.shows("grandchild")
 	require.NoError(t, luatomictest.Client(t).Del(t.Context(), e.prefix+"{q}:l").Err())
-	c.shows(`job "one": command killed: lease lost`)
+	c.shows(`job "one", attempt 1: command killed: lease lost: job "one"; its lease is lost`)
 	goes(t, c.stderr.String(), "grandchild ")
 	c.signal(os.Interrupt)
 	holds(t, c.exits(exitInterrupted).object(), map[string]any{"acked": 0})

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -60,6 +61,9 @@ func (f *busFlags) check() error {
 	text, err := os.ReadFile(f.keyFile)
 	if err != nil {
 		return fmt.Errorf("--keys: %w", err)
+	}
+	if info, err := os.Stat(f.keyFile); err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
+		return fmt.Errorf("--keys %s: other users can read the file; chmod 600 it, and change the keys", f.keyFile)
 	}
 	for line := range bytes.Lines(text) {
 		key, err := readKey(bytes.TrimRight(line, "\r\n"))

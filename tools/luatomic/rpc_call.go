@@ -73,7 +73,7 @@ try_later.`,
 func (c *rpcCallCmd) check(s *session) error {
 	switch len(s.args) {
 	case 0:
-		return usagef("the method is missing")
+		return usagef("the method is missing; name it")
 	case 1:
 		s.args = append(s.args, "null")
 	case 2:

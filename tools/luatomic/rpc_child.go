@@ -55,10 +55,10 @@ func (c *rpcServeCmd) runChild(ctx context.Context, in []byte, out childOutput, 
 	case <-running.done:
 		return c.ended(running, out, said)
 	case <-ctx.Done():
-		running.terminate()
-		return &rpc.RemoteError{Code: rpc.CodeError, Message: "the command was killed: " + c.why(ctx)}
+		c.s.kill(running)
+		return fmt.Errorf("the command was killed: %s: %w", c.why(ctx), context.Cause(ctx))
 	case <-c.s.signals.hard.Done():
-		running.terminate()
+		c.s.kill(running)
 		return &rpc.RemoteError{Code: rpc.CodeError, Message: "the command was killed: its node was interrupted twice"}
 	}
 }

@@ -1,12 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -177,17 +181,24 @@ func TestRPCKeys(t *testing.T) {
 		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 		return name
 	}
-	node := e.serve("cat", "--keys", file("new\nbase64:b2xk\r\n"), "--", "cat")
-	old := file("old\nnew")
+	oldKey, newKey := strings.Repeat("old.", 8), strings.Repeat("new.", 8)
+	encoded := base64.StdEncoding.EncodeToString([]byte(oldKey))
+	node := e.serve("cat", "--keys", file(newKey+"\nbase64:"+encoded+"\r\n"), "--", "cat")
+	old := file(oldKey + "\n" + newKey)
 	require.Equal(t, `{"result":1}`, e.call("cat", "1", "--keys", old).exits(exitDone).line())
 	e.call("cat", "1", "--timeout", "2s").fails(exitFailed, "timeout", "may have run")
 	node.shows("frame without the signature of a known key")
-	e.call("cat", "1", "--timeout", "2s", "--keys", file("wrong")).fails(exitFailed, "timeout", "may have run")
+	e.call("cat", "1", "--timeout", "2s", "--keys", file(strings.Repeat("wrong", 8))).fails(exitFailed, "timeout", "may have run")
 
-	for text, says := range map[string]string{"": "the file has no key", "base64:secret!": "the text after base64: is not base64"} {
+	for text, says := range map[string]string{"": "the file has no key", "secret": "at least 32", "base64:secret!": "the text after base64: is not base64"} {
 		c := e.call("cat", "1", "--keys", file(text)).exits(exitFailed)
 		require.Contains(t, c.stderr.String(), says)
 		require.NotContains(t, c.stderr.String(), "secret")
+	}
+	require.NoError(t, os.Chmod(old, 0o644))
+	if runtime.GOOS != "windows" {
+		c := e.call("cat", "1", "--keys", old).exits(exitFailed)
+		require.Contains(t, c.stderr.String(), "chmod 600")
 	}
 	c := e.call("cat", "1", "--keys", filepath.Join(t.TempDir(), "none")).exits(exitFailed)
 	require.Contains(t, c.stderr.String(), "no such file")
@@ -205,7 +216,56 @@ func TestRPCNodes(t *testing.T) {
 	holds(t, all[1], map[string]any{"methods": []any{"b"}, "concurrency": 3})
 	require.Greater(t, all[0]["lease_ms"], 0.0)
 	require.LessOrEqual(t, all[0]["lease_ms"], 3000.0)
-	require.Empty(t, e.run("rpc", "nodes", "--bus", "other").exits(exitDone).stdout.String())
+	for _, verb := range []string{"nodes", "top"} {
+		c := e.run("rpc", verb, "--bus", "other").exits(exitDone)
+		require.Empty(t, c.stdout.String())
+		require.Contains(t, c.stderr.String(), `bus "other" has no node`)
+	}
+}
+
+// On a terminal the nodes and their methods are tables. A bus whose nodes only call says so.
+func TestRPCTables(t *testing.T) {
+	t.Parallel()
+	var out, errs bytes.Buffer
+	s := &session{stdout: json.NewEncoder(&out), out: &out, stderr: &errs, tables: true}
+	nodes := []rpc.Node{{
+		Node: "n.1", Lease: 2 * time.Second, Methods: []string{"a", "b"}, Running: 1, Concurrency: 8, Handled: 3, Calls: 4,
+		Described: map[string]rpc.MethodInfo{"b": {Version: "v2"}},
+		Counts:    map[string]rpc.MethodCounts{"b": {Running: 1, Handled: 3}},
+	}}
+	require.NoError(t, listNodes(s, nodes))
+	require.Equal(t, "NODE  METHODS  RUNNING  HANDLED  CALLS  LEASE\nn.1   a, b v2  1 of 8         3      4  2s\n", out.String())
+	out.Reset()
+	f := &busFlags{name: "b"}
+	require.NoError(t, f.listTop(s, 1, topRows(nodes, make(map[work]seen), time.Now())))
+	lines := strings.Split(out.String(), "\n")
+	require.Equal(t, []string{"METHOD", "NODE", "RUNNING", "HANDLED", "FAILED", "PER", "SECOND", "MEAN", "MS", "VERSION"},
+		strings.Fields(lines[0]))
+	require.Equal(t, []string{"b", "n.1", "1", "3", "0", "-", "0", "v2"}, strings.Fields(lines[1]))
+	require.Equal(t, []string{"a", "n.1", "0", "0", "0", "-", "-"}, strings.Fields(lines[2]), "it was not called yet")
+	require.Empty(t, errs.String())
+	out.Reset()
+	require.NoError(t, f.listTop(s, 2, nil))
+	require.Empty(t, out.String())
+	require.Contains(t, errs.String(), `the 2 nodes of bus "b" serve no method`)
+}
+
+// A bus without nodes is named once, not with each print.
+func TestRPCTopOfAnEmptyBus(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	c := e.start("rpc", "top", "--watch", "20ms")
+	c.shows(`bus "default" has no node`)
+	node := e.serve("m", "--", "true")
+	luatomictest.Eventually(t, within, "the node is listed", func() bool { return c.stdout.String() != "" })
+	require.Equal(t, 1, strings.Count(c.stderr.String(), "has no node"), c.stderr.String())
+	node.signal(os.Interrupt)
+	node.exits(exitInterrupted)
+	luatomictest.Eventually(t, within, "the bus is empty again", func() bool {
+		return strings.Count(c.stderr.String(), "has no node") == 2
+	})
+	c.signal(os.Interrupt)
+	c.exits(exitInterrupted)
 }
 
 func TestRPCTop(t *testing.T) {

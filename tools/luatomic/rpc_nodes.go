@@ -3,7 +3,10 @@ package main
 import (
 	"cmp"
 	"flag"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/luatomic/luatomic/rpc"
@@ -17,6 +20,9 @@ type nodeResult struct {
 	Handled     int64    `json:"handled"`
 	Calls       int64    `json:"calls"`
 	LeaseMS     int64    `json:"lease_ms"`
+	Speaks      int      `json:"speaks"`
+
+	Described map[string]rpc.MethodInfo `json:"described,omitempty"`
 }
 
 func rpcNodesCommand() *command {
@@ -28,9 +34,10 @@ func rpcNodesCommand() *command {
 when its lease is over. Its figures are as old as its last heartbeat, a third of the lease at most.
 ActionHero's nodes keep no list: in that dialect it prints how many are subscribed to the channel,
 at the server asked.`,
-		output: `{"node","methods","running","concurrency","handled","calls","lease_ms"} for each node, by name; methods:
-  the first hundred; running: handlers, of concurrency; lease_ms: how long it still counts as alive; of
-  ActionHero {"channel","subscribers"}`,
+		output: `{"node","methods","running","concurrency","handled","calls","lease_ms","speaks","described"?} for each
+  node, by name, on a terminal a table; methods: the first hundred; running: handlers, of concurrency;
+  lease_ms: how long it still counts as alive; speaks: the version of its frames; described: {"description",
+  "version"} of each method that has them; of ActionHero {"channel","subscribers"}`,
 		example: `luatomic rpc nodes --bus orders`,
 		flags: func(fs *flag.FlagSet) {
 			f.add(fs)
@@ -46,26 +53,39 @@ at the server asked.`,
 			if hero.dialect != "" {
 				return hero.countNodes(s)
 			}
-			return f.withNodes(s, &interval{}, func(nodes []rpc.Node) error {
-				for _, n := range nodes {
-					out := nodeResult{n.Node, n.Methods, n.Running, n.Concurrency, n.Handled, n.Calls, n.Lease.Milliseconds()}
-					if out.Methods == nil {
-						out.Methods = []string{}
-					}
-					if err := s.emit(out); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
+			return f.withNodes(s, &interval{}, func(nodes []rpc.Node) error { return listNodes(s, nodes) })
 		},
 	}
+}
+
+func listNodes(s *session, nodes []rpc.Node) error {
+	table := s.rows("NODE", "METHODS", "RUNNING", "HANDLED", "CALLS", "LEASE")
+	for _, n := range nodes {
+		out := nodeResult{
+			n.Node, n.Methods, n.Running, n.Concurrency, n.Handled, n.Calls, n.Lease.Milliseconds(), n.Speaks, n.Described,
+		}
+		if out.Methods == nil {
+			out.Methods = []string{}
+		}
+		names := make([]string, len(out.Methods))
+		for i, m := range out.Methods {
+			names[i] = strings.TrimSuffix(m+" "+n.Described[m].Version, " ")
+		}
+		running := fmt.Sprintf("%d of %d", n.Running, n.Concurrency)
+		if err := table.add(out, n.Node, strings.Join(names, ", "), running, n.Handled, n.Calls, rounded(n.Lease)); err != nil {
+			return err
+		}
+	}
+	if len(nodes) == 0 {
+		return nil
+	}
+	return table.end()
 }
 
 // checkAlone is for the commands that take no arguments.
 func (f *busFlags) checkAlone(s *session) error {
 	if len(s.args) > 0 {
-		return usagef("it takes no arguments, but there are %q; leave them out; the bus is named with --bus", s.args)
+		return usagef("this command takes no arguments, but there are %q; leave them out; the bus is named with --bus", s.args)
 	}
 	return f.check()
 }
@@ -81,6 +101,7 @@ func (f *busFlags) withNodes(s *session, watch *interval, show func([]rpc.Node) 
 	if err != nil {
 		return err
 	}
+	empty := false // and stderr has it
 	return s.again(watch, func() error {
 		nodes, err := bus.Nodes(s.signals.stop)
 		switch {
@@ -88,9 +109,10 @@ func (f *busFlags) withNodes(s *session, watch *interval, show func([]rpc.Node) 
 			return errInterrupted
 		case err != nil:
 			return err
-		case len(nodes) == 0:
+		case len(nodes) == 0 && !empty:
 			s.note("luatomic: bus %q has no node; check --bus and --prefix, or start a node with luatomic rpc serve", f.name)
 		}
+		empty = len(nodes) == 0
 		slices.SortFunc(nodes, func(a, b rpc.Node) int { return cmp.Compare(a.Node, b.Node) })
 		return show(nodes)
 	})
@@ -104,6 +126,7 @@ type topResult struct {
 	Failed  int64    `json:"failed"`
 	Rate    *float64 `json:"per_second"`
 	MeanMS  *float64 `json:"mean_ms"`
+	Version string   `json:"version,omitempty"`
 }
 
 // work names a method at a node.
@@ -123,10 +146,10 @@ func rpcTopCommand() *command {
 		about: "Show which methods run where.",
 		detail: `Only reads. The figures are as old as the node's last heartbeat, a third of its lease
 at most, so an interval below 1 s prints the same again.`,
-		output: `{"method","node","running","handled","failed","per_second","mean_ms"} for each method that was called at
-  each node, the busiest first; handled and failed: since the node began; per_second: since the print
-  before, null at the first; mean_ms: how long a handler took, since the print before, null where none
-  ended`,
+		output: `{"method","node","running","handled","failed","per_second","mean_ms","version"?} for each method of each
+  node, the first hundred, on a terminal a table; the busiest first; handled and failed: since the node
+  began; per_second: since the print before, null at the first; mean_ms: how long a handler took, since the
+  print before, null where none ended; version: of the method, where it has one`,
 		example: `luatomic rpc top --watch`,
 		flags: func(fs *flag.FlagSet) {
 			f.add(fs)
@@ -140,24 +163,38 @@ at most, so an interval below 1 s prints the same again.`,
 		},
 		run: func(s *session) error {
 			return f.withNodes(s, watch, func(nodes []rpc.Node) error {
-				for _, row := range topRows(nodes, last, time.Now()) {
-					if err := s.emit(row); err != nil {
-						return err
-					}
-				}
-				return nil
+				return f.listTop(s, len(nodes), topRows(nodes, last, time.Now()))
 			})
 		},
 	}
+}
+
+// listTop prints the methods, or on stderr that no node serves any.
+func (f *busFlags) listTop(s *session, nodes int, methods []topResult) error {
+	if len(methods) == 0 {
+		if nodes > 0 {
+			s.note("luatomic: the %d nodes of bus %q serve no method; they only call", nodes, f.name)
+		}
+		return nil
+	}
+	table := s.rows("METHOD", "NODE", "RUNNING", "HANDLED", "FAILED", "PER SECOND", "MEAN MS", "VERSION")
+	for _, m := range methods {
+		err := table.add(m, m.Method, m.Node, m.Running, m.Handled, m.Failed, orNone(m.Rate), orNone(m.MeanMS), m.Version)
+		if err != nil {
+			return err
+		}
+	}
+	return table.end()
 }
 
 // topRows compares the nodes with what was read last, and keeps what is read now.
 func topRows(nodes []rpc.Node, last map[work]seen, now time.Time) []topResult {
 	var rows []topResult
 	for _, n := range nodes {
-		for method, counts := range n.Counts {
+		for _, method := range methodsOf(n) {
+			counts := n.Counts[method]
 			row := topResult{Method: method, Node: n.Node, Running: counts.Running, Handled: counts.Handled,
-				Failed: counts.Failed}
+				Failed: counts.Failed, Version: n.Described[method].Version}
 			before, again := last[work{n.Node, method}]
 			done := counts.Handled - before.Handled
 			if again {
@@ -177,6 +214,13 @@ func topRows(nodes []rpc.Node, last map[work]seen, now time.Time) []topResult {
 			cmp.Compare(a.Method, b.Method), cmp.Compare(a.Node, b.Node))
 	})
 	return rows
+}
+
+// methodsOf are the methods that the node serves, and those that it has served.
+func methodsOf(n rpc.Node) []string {
+	all := slices.AppendSeq(slices.Clone(n.Methods), maps.Keys(n.Counts))
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // round keeps one digit after the point.

@@ -46,7 +46,8 @@ SIGKILL. Calls beyond -c are answered with "overloaded".
 In the dialect actionhero CMD gets the list of arguments, with --text the only one if it is a
 string. With any other exit code there is no answer, in the era callback [{}]; calls beyond -c are
 dropped. --connection also answers requests for it. After Ctrl-C no call is taken, and CMDs may
-finish within the grace; then, or at a second Ctrl-C, they are killed.`,
+finish within the grace; then, or at a second Ctrl-C, they are killed. After SIGTERM the exit code is
+0 if none was.`,
 		output: `{"handled","failed","late"} at the end; late: answers that came after their caller had given up; in
   actionhero "dropped" in its place: calls beyond -c`,
 		example: `luatomic rpc serve upper --text -- tr a-z A-Z`,
@@ -104,7 +105,7 @@ type rpcServeResult struct {
 }
 
 func (c *rpcServeCmd) run(s *session) error {
-	c.s = s
+	c.s, s.lasting = s, true
 	client, err := s.connect(s.signals.stop)
 	if err != nil {
 		return err
@@ -113,7 +114,7 @@ func (c *rpcServeCmd) run(s *session) error {
 	if c.hero.dialect != "" {
 		return c.runHero(client)
 	}
-	bus, err := c.open(s, client, rpc.Options{Node: c.node, Concurrency: c.concurrency, Grace: c.grace})
+	bus, err := c.open(s, client, rpc.Options{Node: c.node, Concurrency: c.concurrency, Grace: max(c.grace, 1)})
 	if err != nil {
 		return err
 	}

@@ -56,6 +56,7 @@ func TestPassword(t *testing.T) {
 	c := (&env{t: t, url: server.URL()}).run("stats", "q").exits(exitFailed)
 	require.Contains(t, c.stderr.String(), "put the user and password into the URL")
 	right := strings.Replace(server.URL(), "redis://", "redis://:secret@", 1)
+	(&env{t: t, url: right}).known("q")
 	(&env{t: t, url: right}).run("stats", "q").exits(exitDone)
 	// The flag wins over the environment, before and after the command.
 	(&env{t: t, url: server.URL()}).run("--redis", right, "stats", "q").exits(exitDone)

@@ -1,54 +1,123 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+	"unicode"
+	"unicode/utf16"
 
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/lua"
 )
 
 // session is one run of a command: its arguments, its outputs, its signals.
 type session struct {
 	url     string
+	tls     tlsFlags
 	prefix  string
+	tag     string // of the queues that the arguments name
 	args    []string
 	child   []string
 	signals *signals
+	// lasting is set by a command that runs until it is stopped: SIGTERM is its ordinary end.
+	lasting bool
+	cut     atomic.Bool // a CMD was killed after the first signal
 
-	mu     sync.Mutex // guards both outputs: watchers and workers write at the same time
-	stdout *json.Encoder
-	stderr io.Writer
-	lost   error // the first write that failed for good
+	mu      sync.Mutex // guards both outputs: watchers and workers write at the same time
+	stdout  *json.Encoder
+	out     io.Writer // what stdout writes to
+	tables  bool      // it is a terminal, which gets tables
+	colours bool
+	headed  map[string]*heading // of the tables that were printed, by their columns
+	stderr  io.Writer
+	lost    error // the first write that failed for good
 }
 
 func newSession(stdout, stderr io.Writer) *session {
-	s := &session{stdout: json.NewEncoder(stdout), stderr: stderr}
+	s := &session{stdout: json.NewEncoder(stdout), out: stdout, tables: isTable(stdout), stderr: stderr}
 	s.stdout.SetEscapeHTML(false)
+	s.colours = s.tables && isColoured()
 	return s
 }
 
 func (s *session) globalFlags(fs *flag.FlagSet) {
 	fs.StringVar(&s.url, "redis", s.url, "server `URL`: redis://, rediss://, unix://; "+
-		"a cluster as redis://HOST:PORT?addr=HOST:PORT; else $REDIS_URL, else "+defaultURL)
+		"a cluster as redis://HOST:PORT?addr=HOST:PORT, behind a sentinel redis://HOST:PORT?master_name=NAME; "+
+		"else $REDIS_URL, else "+defaultURL)
 	fs.StringVar(&s.prefix, "prefix", s.prefix, "`TEXT` before every key, such as app:")
+	s.tls.add(fs)
+}
+
+// isGlobal reports whether every command that connects has the flag, whatever the dialect.
+func isGlobal(name string) bool {
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	new(session).globalFlags(fs)
+	return fs.Lookup(name) != nil
 }
 
 // emit writes one object as a line of stdout.
 func (s *session) emit(v any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.stdout.Encode(v); err != nil {
+	if err := s.encode(v); err != nil {
 		err = fmt.Errorf("stdout: %w", err)
 		s.lose(err)
 		return err
 	}
 	return nil
+}
+
+// encode writes the object. A terminal gets it without characters that it would obey, which JSON allows in a text.
+func (s *session) encode(v any) error {
+	if !s.tables {
+		return s.stdout.Encode(v)
+	}
+	var b bytes.Buffer
+	one := json.NewEncoder(&b)
+	one.SetEscapeHTML(false)
+	if err := one.Encode(v); err != nil {
+		return err
+	}
+	_, err := io.WriteString(s.out, inert(b.String()))
+	return err
+}
+
+// inert is a line of JSON in which the characters that a terminal does not print are escaped. They are in texts only.
+func inert(line string) string {
+	var b strings.Builder
+	for _, r := range line {
+		if r == '\n' || unicode.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	return b.String()
+}
+
+// kill ends a CMD before it has ended by itself.
+func (s *session) kill(running *child) {
+	if s.signals.stop.Err() != nil {
+		s.cut.Store(true)
+	}
+	running.terminate()
+}
+
+// drained reports whether SIGTERM has ended a lasting command that then finished all it had begun: what a manager of
+// services sends is no failure.
+func (s *session) drained() bool {
+	return s.lasting && !s.cut.Load() && s.signals.hard.Err() == nil && s.signals.stoppedBy() == syscall.SIGTERM
 }
 
 // lose notes that an output is closed, and ends the command as an interrupt does: its
@@ -71,9 +140,12 @@ func (s *session) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// note writes a message to stderr.
+// messageText is how long a message can be: one that is longer loses its middle.
+const messageText = 2000
+
+// note writes a message to stderr. What it names can be of others: it has no character that a terminal would obey.
 func (s *session) note(format string, args ...any) {
-	fmt.Fprintf(s, format+"\n", args...)
+	fmt.Fprintln(s, show.Message(messageText, fmt.Sprintf(format, args...)))
 }
 
 // warn writes an error to stderr; the command continues.
@@ -95,7 +167,7 @@ func (s *session) oneArg(what string) error {
 // queueArgs checks that there are queues and that they can name keys.
 func (s *session) queueArgs() error {
 	if len(s.args) == 0 {
-		return usagef("the queue is missing; name at least one queue: the server keeps no list of them")
+		return usagef("the queue is missing; name at least one queue; luatomic queues ls lists them")
 	}
 	for _, name := range s.args {
 		if err := lua.CheckName("queue", name); err != nil {

@@ -22,8 +22,9 @@ func TestPushSidekiq(t *testing.T) {
 
 {"class":"Other","queue":"low","retry":5}
 {"class":"Later","args":[],"at":4000000000.25}
-{"class":"Past","at":1}`).run("push", "q", "--dialect", dialect).exits(exitDone).object()
-		holds(t, o, map[string]any{"pushed": 4, "ready": 3, "scheduled": 1, "duplicates": 0})
+{"class":"Past","at":1}
+{"class":"In","delay":"1h"}`).run("push", "q", "--dialect", dialect).exits(exitDone).object()
+		holds(t, o, map[string]any{"pushed": 5, "ready": 3, "scheduled": 2, "duplicates": 0})
 		require.NotNil(t, o["now"])
 		jobs := r.LRange(ctx, e.prefix+"queue:q", 0, -1).Val()
 		require.Len(t, jobs, 2)
@@ -32,9 +33,11 @@ func TestPushSidekiq(t *testing.T) {
 		require.Equal(t, []string{"low", "q"}, r.Sort(ctx, e.prefix+"queues", &redis.Sort{Alpha: true}).Val())
 		require.Contains(t, r.LIndex(ctx, e.prefix+"queue:low", 0).Val(), `"retry":5`)
 		later := r.ZRangeWithScores(ctx, e.prefix+"schedule", 0, -1).Val()
-		require.Len(t, later, 1)
-		require.InDelta(t, 4000000000.25, later[0].Score, 0.002)
-		require.NotContains(t, later[0].Member, `"at"`)
+		require.Len(t, later, 2)
+		require.InDelta(t, float64(time.Now().Unix()+3600), later[0].Score, 60)
+		require.NotContains(t, later[0].Member, `"delay"`)
+		require.InDelta(t, 4000000000.25, later[1].Score, 0.002)
+		require.NotContains(t, later[1].Member, `"at"`)
 	}
 }
 
@@ -77,6 +80,12 @@ func TestPushBrokenSidekiq(t *testing.T) {
 		`{"class":"A","args":{}}`:             "not a JSON array",
 		`{"class":"A","at":"2030-01-01"}`:     `"at" is not a number of seconds`,
 		`{"class":"A","at":1700000000000}`:    `"at" is not a number of seconds`,
+		`{"class":"A","id":"1"}`:              `"id" is not a field of a Sidekiq job; write "jid"`,
+		`{"class":"A","unique":"1"}`:          `"unique" is not a field of a Sidekiq job; Sidekiq has no unique jobs`,
+		`{"class":"A","perform_in":5}`:        `"perform_in" is not a field of a Sidekiq job; write "delay"`,
+		`{"class":"A","body":{}}`:             `"body" is not a field of a Sidekiq job`,
+		`{"class":"A","delay":2}`:             `"delay" is not a string such as "30s"`,
+		`{"class":"A","delay":"1s","at":1}`:   `both "at" and "delay"`,
 		`{"class":"A","created_at":1}`:        "push finished payloads with --raw",
 		`{"class":"A","tags":1,"tags":2}`:     "the name of another field",
 		`{"class":"A","args":["` + "\xff\"]}": "UTF-8",

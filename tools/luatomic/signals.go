@@ -22,6 +22,7 @@ type signals struct {
 
 	mu      sync.Mutex
 	forward func(os.Signal) // takes the signals instead, when set
+	first   os.Signal       // the one that ended stop
 }
 
 func watchSignals() *signals {
@@ -46,9 +47,7 @@ func watchSignals() *signals {
 				return
 			case sig := <-s.got:
 				switch {
-				case s.forwarded(sig):
-				case stop.Err() == nil:
-					endStop(errInterrupted)
+				case s.taken(sig):
 				case hard.Err() == nil:
 					endHard(errInterrupted)
 				default:
@@ -60,27 +59,50 @@ func watchSignals() *signals {
 	return s
 }
 
-func (s *signals) forwarded(sig os.Signal) bool {
+// taken passes the signal to a child, or ends stop. It reports whether it did either.
+func (s *signals) taken(sig os.Signal) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.forward == nil {
-		return false
+	if s.forward != nil {
+		s.forward(sig)
+		return true
 	}
-	s.forward(sig)
-	return true
+	return s.interruptedBy(sig)
 }
 
-// forwardTo passes the signals to f from now on; nil ends that. It reports whether an
-// interrupt came before.
-func (s *signals) forwardTo(f func(os.Signal)) (interrupted bool) {
+// forwardTo passes the signals to f from now on, and the one that came before, if any.
+func (s *signals) forwardTo(f func(os.Signal)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forward = f
-	return s.stop.Err() != nil
+	if s.first != nil {
+		f(s.first)
+	}
 }
 
 // interrupt is the first interrupt, without a signal.
-func (s *signals) interrupt() { s.endStop(errInterrupted) }
+func (s *signals) interrupt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.interruptedBy(os.Interrupt)
+}
+
+// interruptedBy ends stop, unless it has ended. The caller holds the lock.
+func (s *signals) interruptedBy(sig os.Signal) bool {
+	if s.first != nil {
+		return false
+	}
+	s.first = sig
+	s.endStop(errInterrupted)
+	return true
+}
+
+// stoppedBy is the signal that ended stop, or nil.
+func (s *signals) stoppedBy() os.Signal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.first
+}
 
 func (s *signals) close() {
 	signal.Stop(s.got)

@@ -22,6 +22,45 @@ func ioctl(fd, request uintptr, arg unsafe.Pointer) error {
 	return nil
 }
 
+// sizeOf is how many characters and lines the terminal has.
+func sizeOf(f *os.File) (columns, lines int) {
+	var size [4]uint16
+	if ioctl(f.Fd(), syscall.TIOCGWINSZ, unsafe.Pointer(&size)) != nil {
+		return 0, 0
+	}
+	return int(size[1]), int(size[0])
+}
+
+// readKeys lets the terminal pass on each key at once and show none, until restore. Ctrl-C stays a signal.
+func readKeys(f *os.File) (restore func(), err error) {
+	var before syscall.Termios
+	if err := ioctl(f.Fd(), getTermios, unsafe.Pointer(&before)); err != nil {
+		return nil, err
+	}
+	keys := before
+	keys.Lflag &^= syscall.ICANON | syscall.ECHO
+	keys.Cc[syscall.VMIN], keys.Cc[syscall.VTIME] = 1, 0
+	if err := ioctl(f.Fd(), setTermios, unsafe.Pointer(&keys)); err != nil {
+		return nil, err
+	}
+	return func() { _ = ioctl(f.Fd(), setTermios, unsafe.Pointer(&before)) }, nil
+}
+
+// The signals of a terminal whose size changes, and whose user wants the shell.
+const (
+	resized   = syscall.SIGWINCH
+	suspended = syscall.SIGTSTP
+)
+
+// suspend stops this process until the shell continues it. The stop does not come at once: it waits for the end of it.
+func suspend() {
+	resumed := make(chan os.Signal, 1)
+	signal.Notify(resumed, syscall.SIGCONT)
+	defer signal.Stop(resumed)
+	_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
+	<-resumed
+}
+
 // terminal is lent to a child: a group in the background that reads from its
 // terminal would be stopped. This process does what a shell does for a job: it takes
 // the terminal back when the child stops or ends.

@@ -1,0 +1,17 @@
+package spelling
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestNearest(t *testing.T) {
+	t.Parallel()
+	names := []string{"push", "promote", "stats"}
+	for word, want := range map[string]string{
+		"push": "push", "pusj": "push", "psuh": "push", "status": "stats", "promot": "promote", "demo": "", "": "",
+	} {
+		require.Equal(t, want, Nearest(word, names), word)
+	}
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"flag"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// badValue is the end of an error of package flag whose cause has no cure.
+var badValue = regexp.MustCompile(` for (?:flag )?-([a-z-]+): (?:parse error|value out of range)$`)
+
+// flagCure is what to do about a flag that there is not, one without its value, or a value that cannot be read.
+func flagCure(fs *flag.FlagSet, err error) string {
+	text := err.Error()
+	if _, name, ok := strings.Cut(text, "not defined: -"); ok && name != "" {
+		return unknownCure(fs, name)
+	}
+	if _, name, ok := strings.Cut(text, "flag needs an argument: -"); ok && fs.Lookup(name) != nil {
+		shown, _ := flagHelp(fs.Lookup(name))
+		return "; write " + shown
+	}
+	found := badValue.FindStringSubmatch(text)
+	if found == nil {
+		return ""
+	}
+	return valueCure(fs.Lookup(found[1]))
+}
+
+// unknownCure is about a flag that there is not, or an argument that was taken for one.
+func unknownCure(fs *flag.FlagSet, name string) string {
+	if strings.Trim(name[:1], "0123456789.") == "" {
+		return "; write an argument that begins with - last, after --"
+	}
+	var names []string
+	fs.VisitAll(func(f *flag.Flag) { names = append(names, dashes(f.Name)) })
+	if cure := meant(dashes(strings.TrimLeft(name, "-")), names, ""); cure != "" {
+		return "; " + cure
+	}
+	return ""
+}
+
+// valueCure is how a value of the flag is written, where package flag does not say it.
+func valueCure(f *flag.Flag) string {
+	if f == nil {
+		return ""
+	}
+	value, ok := f.Value.(flag.Getter)
+	if !ok {
+		return "" // its own error says it
+	}
+	switch value.Get().(type) {
+	case time.Duration:
+		return "; write a duration with its unit, such as 30s or 1h30m"
+	case int, int64:
+		return "; write a whole number"
+	case bool:
+		return "; write " + dashes(f.Name) + " alone"
+	}
+	return ""
+}
+
+// joinWatch lets an interval follow --watch without a "=", which package flag does
+// not offer for a value that may be left out.
+func joinWatch(fs *flag.FlagSet, args []string) []string {
+	i := slices.IndexFunc(args, func(a string) bool { return a == "--watch" || a == "-watch" })
+	if i < 0 || i+1 == len(args) {
+		return args
+	}
+	if d, err := time.ParseDuration(args[i+1]); err != nil || d < 0 {
+		// A number alone is meant as an interval too; Set reports that its unit is missing.
+		_, notNumber := strconv.ParseFloat(args[i+1], 64)
+		f := fs.Lookup("watch")
+		if f == nil || notNumber != nil {
+			return args
+		}
+		if _, takes := f.Value.(*interval); !takes {
+			return args
+		}
+	}
+	joined := append(slices.Clone(args[:i]), "--watch="+args[i+1])
+	return append(joined, args[i+2:]...)
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"slices"
+	"time"
+
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// changeCommand is a command that does one thing to jobs: those of the ids, or with --all those of a state.
+type changeCommand struct {
+	verb, done    string // such as requeue, requeued
+	about, detail string
+	states        []queue.State // that it is for; the first is that of --all without --state
+	change        func(ctx context.Context, q *queue.Queue, ids []string) (int, error)
+	example       string
+	moreFlags     func(fs *flag.FlagSet)
+	moreCheck     func() error
+}
+
+func (c changeCommand) command() *command {
+	var only stateFlag
+	all := false
+	return &command{
+		name: "jobs " + c.verb, args: "QUEUE [ID...] [flags]", tagged: true,
+		about: c.about, detail: c.detail,
+		output:  `{"queue","` + c.done + `"}: how many jobs`,
+		example: c.example,
+		flags: func(fs *flag.FlagSet) {
+			fs.BoolVar(&all, "all", false, "all jobs of the state, in place of IDs")
+			fs.Var(&only, "state", "`STATE` of the jobs that --all means; "+c.states[0].String()+" if left out")
+			if c.moreFlags != nil {
+				c.moreFlags(fs)
+			}
+		},
+		check: func(s *session) error {
+			switch {
+			case len(s.args) < 2 && !all:
+				return usagef("write the queue and the ids of its jobs, or --all")
+			case len(s.args) != 1 && all:
+				return usagef("either ids or --all; leave one of them out")
+			case only.set && !all:
+				return usagef("--state goes with --all; leave it out, or the ids")
+			case only.set && !slices.Contains(c.states, only.state):
+				return usagef("jobs %s is for jobs that are %v, not %v", c.verb, alternatives(c.states), only.state)
+			}
+			if c.moreCheck != nil {
+				if err := c.moreCheck(); err != nil {
+					return err
+				}
+			}
+			return lua.CheckName("queue", s.args[0])
+		},
+		run: func(s *session) error {
+			return s.withQueue(func(ctx context.Context, q *queue.Queue) error {
+				state := c.states[0]
+				if only.set {
+					state = only.state
+				}
+				ids, err := c.ids(ctx, q, s.args[1:], all, state)
+				if err != nil {
+					return err
+				}
+				n, err := c.change(ctx, q, ids)
+				if emitErr := s.emit(map[string]any{"queue": q.Name(), c.done: n}); err == nil {
+					err = emitErr
+				}
+				return err
+			})
+		},
+	}
+}
+
+// ids are those of the jobs to change.
+func (c changeCommand) ids(ctx context.Context, q *queue.Queue, ids []string, all bool, state queue.State) ([]string, error) {
+	if !all {
+		_, err := findJobs(ctx, q, ids, "jobs "+c.verb, c.states...)
+		return ids, err
+	}
+	st, err := knownQueue(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	err = eachJob(ctx, q, state, countOf(st, state), countOf(st, state), func(p queue.Peeked) error {
+		ids = append(ids, p.ID)
+		return nil
+	})
+	return ids, err
+}
+
+func jobsRequeueCommand() *command {
+	return changeCommand{
+		verb: "requeue", done: "requeued", about: "Make dead jobs ready again.",
+		detail: `Their failures are forgotten. An id that is not dead is an error, and then nothing is changed.
+A job whose unique name another job holds stays dead: it is named, and the exit code is 1.`,
+		states: []queue.State{queue.Dead}, example: `luatomic jobs requeue mail --all`,
+		change: func(ctx context.Context, q *queue.Queue, ids []string) (n int, err error) {
+			if len(ids) > 0 {
+				n, err = q.Requeue(ctx, ids...)
+			}
+			return n, err
+		},
+	}.command()
+}
+
+// cancelled cancels jobs and counts those that were in one of the states.
+func cancelled(states ...queue.State) func(ctx context.Context, q *queue.Queue, ids []string) (int, error) {
+	return func(ctx context.Context, q *queue.Queue, ids []string) (int, error) {
+		was, err := q.Cancel(ctx, ids...)
+		return countIn(was, states), err
+	}
+}
+
+// countIn counts the jobs that were in one of the states.
+func countIn(was, states []queue.State) (n int) {
+	for _, state := range was {
+		if slices.Contains(states, state) {
+			n++
+		}
+	}
+	return n
+}
+
+func jobsCancelCommand() *command {
+	states := []queue.State{queue.Ready, queue.Scheduled, queue.Leased}
+	return changeCommand{
+		verb: "cancel", done: "cancelled", about: "Take jobs out of a queue, those that a worker has too.",
+		detail: `They are deleted with their bodies. The worker of a leased job learns it within a third of its
+lease: its context ends, and the job is not tried again.`,
+		states: states, example: `luatomic jobs cancel mail welcome-7`, change: cancelled(states...),
+	}.command()
+}
+
+func jobsBuryCommand() *command {
+	reason := ""
+	states := []queue.State{queue.Ready, queue.Scheduled}
+	return changeCommand{
+		verb: "bury", done: "buried", about: "Move waiting jobs to the dead set.",
+		detail: `They keep their bodies and the reason until jobs requeue or jobs delete. A leased job stays with its worker.
+The next death of a job in a consumer trims the dead set to that consumer's bound.`,
+		states: states, example: `luatomic jobs bury mail welcome-7 --reason "wrong address"`,
+		moreFlags: func(fs *flag.FlagSet) {
+			fs.StringVar(&reason, "reason", "buried by hand", "`TEXT` kept with each job, up to 1 KiB")
+		},
+		change: func(ctx context.Context, q *queue.Queue, ids []string) (int, error) {
+			was, err := q.BuryJobs(ctx, reason, ids...)
+			return countIn(was, states), err
+		},
+	}.command()
+}
+
+func jobsDeleteCommand() *command {
+	states := []queue.State{queue.Dead, queue.Scheduled, queue.Ready}
+	return changeCommand{
+		verb: "delete", done: "deleted", about: "Delete dead jobs for good.",
+		detail: `With --state also ready or scheduled ones. A leased job stays with its worker.`,
+		states: states, example: `luatomic jobs delete mail --all --state dead`, change: cancelled(states...),
+	}.command()
+}
+
+func jobsRescheduleCommand() *command {
+	var in time.Duration
+	var at string
+	var due time.Time
+	return changeCommand{
+		verb: "reschedule", done: "rescheduled", about: "Change when scheduled jobs are due.",
+		detail: `By the server's clock. Without --in and --at they are due now.`,
+		states: []queue.State{queue.Scheduled}, example: `luatomic jobs reschedule mail welcome-7 --in 10m`,
+		moreFlags: func(fs *flag.FlagSet) {
+			fs.DurationVar(&in, "in", 0, "`DURATION` from now")
+			fs.StringVar(&at, "at", "", "`TIME`, RFC 3339 or Unix ms")
+		},
+		moreCheck: func() (err error) {
+			switch {
+			case in < 0:
+				return usagef("--in %v is below zero; write 0 or more", in)
+			case in > 0 && at != "":
+				return usagef("both --in and --at; leave one of them out")
+			case at != "":
+				if due, err = parseAt(at); err != nil {
+					return usagef("--at: %v", err)
+				}
+			}
+			return nil
+		},
+		change: func(ctx context.Context, q *queue.Queue, ids []string) (n int, err error) {
+			st, err := q.Stats(ctx)
+			if err != nil {
+				return 0, err
+			}
+			to := st.Now.Add(in)
+			if at != "" {
+				to = due
+			}
+			for _, id := range ids {
+				r, err := q.Reschedule(ctx, id, to)
+				if err != nil {
+					return n, err
+				}
+				if r.Found {
+					n++
+				}
+			}
+			return n, nil
+		},
+	}.command()
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// A wait ends in time, whatever the server does: when it hangs from the start, and when it stops meanwhile.
+func TestLockWaitEndsInTimeWithoutAServer(t *testing.T) {
+	t.Parallel()
+	for name, stopped := range map[string]bool{"stopped": true, "stops": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := luatomictest.StartServer(t)
+			locker := lock.New(server.Client(), nil)
+			lease, err := locker.Try(t.Context(), "x")
+			require.NoError(t, err)
+			if stopped {
+				server.Pause()
+			}
+			begun := time.Now()
+			c := (&env{t: t, url: server.URL()}).start("lock", "x", "--wait", "2s", "--", "echo", "ran")
+			if !stopped {
+				luatomictest.Eventually(t, within, "it waits", func() bool {
+					info, err := locker.Info(t.Context(), "x")
+					return err == nil && info.Waiting == 1
+				})
+				server.Pause()
+			}
+			c.exits(exitTryLater)
+			took := time.Since(begun)
+			server.Resume()
+			require.Empty(t, c.stdout.String())
+			require.InDelta(t, 2, took.Seconds(), 1.5, c.stderr.String())
+			require.NoError(t, lease.Release(t.Context()))
+		})
+	}
+}

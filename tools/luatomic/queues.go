@@ -1,0 +1,319 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// tagFlag lets a command name a queue that has a tag.
+func (s *session) tagFlag(fs *flag.FlagSet) {
+	fs.StringVar(&s.tag, "tag", "", "`TAG` of the queue, of those that share a slot")
+}
+
+// withClient runs f with a client of the user's server.
+func (s *session) withClient(f func(ctx context.Context, client lua.Client) error) error {
+	client, err := s.connect(s.signals.stop)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	err = f(s.signals.stop, client)
+	if err != nil && s.signals.stop.Err() != nil {
+		return errInterrupted
+	}
+	return err
+}
+
+// withQueue runs f with the queue that the first argument names.
+func (s *session) withQueue(f func(ctx context.Context, q *queue.Queue) error) error {
+	return s.withClient(func(ctx context.Context, client lua.Client) error {
+		// The bound of the dead set is the consumers': a command deletes dead jobs only where it says so.
+		dead := queue.DeadLimits{Jobs: -1}
+		q, err := queue.New(client, s.args[0], &queue.Options{Prefix: s.prefix, Tag: s.tag, Dead: dead})
+		if err != nil {
+			return err
+		}
+		return f(ctx, q)
+	})
+}
+
+func queueCommands() []*command {
+	return []*command{
+		queuesLsCommand(), queuesWorkersCommand(), queuePauseCommand(), queueResumeCommand(), queueLimitCommand(),
+		queueTrimCommand(), queueAuditCommand(),
+	}
+}
+
+type queueRow struct {
+	Queue     string `json:"queue"`
+	Tag       string `json:"tag"`
+	Ready     int    `json:"ready"`
+	Scheduled int    `json:"scheduled"`
+	Leased    int    `json:"leased"`
+	Dead      int    `json:"dead"`
+	OldestMS  *int64 `json:"oldest_ms"`
+	Paused    bool   `json:"paused"`
+	Processed int    `json:"processed"`
+	Failed    int    `json:"failed"`
+	Died      int    `json:"died"`
+	Expired   int    `json:"expired"`
+}
+
+func queuesLsCommand() *command {
+	watch := &interval{}
+	return &command{
+		name: "queues ls", args: "[flags]",
+		about: "List the queues, with their jobs and today's counts.",
+		detail: `Lists the queues under --prefix that a process has pushed to, consumed or polled in the
+last 90 days. The counts are those of Consume today, UTC, at most 5 s old.`,
+		output: `{"queue","tag","ready","scheduled","leased","dead","oldest_ms","paused","processed","failed","died","expired"} for
+  each queue, on a terminal a table; processed, failed, died, expired: today`,
+		example: `luatomic queues ls`,
+		flags: func(fs *flag.FlagSet) {
+			fs.Var(watch, "watch", "list again every `INTERVAL`, 1s if left out, until Ctrl-C")
+		},
+		check: func(s *session) error {
+			if err := watch.check(); err != nil {
+				return err
+			}
+			return s.noArgs()
+		},
+		run: func(s *session) error {
+			return s.withClient(func(ctx context.Context, client lua.Client) error {
+				return s.again(watch, func() error { return listQueues(ctx, s, client) })
+			})
+		},
+	}
+}
+
+func listQueues(ctx context.Context, s *session, client lua.Client) error {
+	queues, err := queue.Queues(ctx, client, &queue.Options{Prefix: s.prefix})
+	if err != nil {
+		return err
+	}
+	out := s.rows("QUEUE", "TAG", "READY", "SCHEDULED", "LEASED", "DEAD", "OLDEST", "PAUSED", "PROCESSED", "FAILED")
+	for _, q := range queues {
+		st, err := q.Stats(ctx)
+		if err != nil {
+			return err
+		}
+		days, err := q.Counts(ctx, 1)
+		if err != nil {
+			return err
+		}
+		row := queueRow{
+			Queue: q.Name(), Tag: q.Tag(), Ready: st.Ready, Scheduled: st.Scheduled, Leased: st.Leased, Dead: st.Dead,
+			OldestMS: age(st), Paused: st.Paused,
+			Processed: days[0].Processed, Failed: days[0].Failed, Died: days[0].Dead, Expired: days[0].Expired,
+		}
+		err = out.add(row, row.Queue, row.Tag, row.Ready, row.Scheduled, row.Leased, row.Dead,
+			ago(st.Oldest.Or(time.Time{}), st.Now), row.Paused, row.Processed, row.Failed)
+		if err != nil {
+			return err
+		}
+	}
+	return out.end()
+}
+
+func queuesWorkersCommand() *command {
+	return &command{
+		name: "queues workers", args: "[flags]",
+		about: "List the processes that consume queues, and what each has.",
+		detail: `What a process had at its last report, at most 5 s ago. A process that was killed stays for
+15 s.`,
+		output: `{"id","host","pid","version","started","consumers":[{"queue","concurrency","holds","holding":[{"id","attempt",
+  "since"}]}]} for each process, on a terminal a table; holding: the 100 jobs it has had longest`,
+		example: `luatomic queues workers`,
+		flags:   func(*flag.FlagSet) {},
+		check:   func(s *session) error { return s.noArgs() },
+		run: func(s *session) error {
+			return s.withClient(func(ctx context.Context, client lua.Client) error {
+				workers, err := queue.Workers(ctx, client, s.prefix)
+				if err != nil {
+					return err
+				}
+				out := s.rows("HOST", "PID", "VERSION", "STARTED", "QUEUE", "HOLDS", "OF", "LONGEST")
+				for _, w := range workers {
+					if !s.tables {
+						err = out.add(w)
+					}
+					for _, c := range w.Consumers {
+						longest := "-"
+						if len(c.Holding) > 0 {
+							longest = c.Holding[0].ID + " " + ago(c.Holding[0].Since, time.Now())
+						}
+						if s.tables {
+							err = out.add(nil, w.Host, w.PID, w.Version, ago(w.Started, time.Now()), c.Queue, c.Holds,
+								c.Concurrency, longest)
+						}
+					}
+					if err != nil {
+						return err
+					}
+				}
+				return out.end()
+			})
+		},
+	}
+}
+
+const queueResult = `{"queue","paused","limit"}`
+
+// settingCommand is a command that changes one setting of a queue and prints both.
+func settingCommand(verb, args, about, detail string, check func(s *session) error,
+	set func(ctx context.Context, s *session, q *queue.Queue) error) *command {
+	return &command{
+		name: "queue " + verb, args: args, about: about, detail: detail, output: queueResult,
+		example: "luatomic queue " + verb + " mail" + map[bool]string{true: " 10000"}[verb == "limit"],
+		tagged:  true,
+		flags:   func(*flag.FlagSet) {},
+		check:   check,
+		run: func(s *session) error {
+			return s.withQueue(func(ctx context.Context, q *queue.Queue) error {
+				if err := set(ctx, s, q); err != nil {
+					return err
+				}
+				st, err := q.Stats(ctx)
+				if err != nil {
+					return err
+				}
+				out := map[string]any{"queue": q.Name(), "paused": st.Paused, "limit": nil}
+				if st.Limit > 0 {
+					out["limit"] = st.Limit
+				}
+				return s.emit(out)
+			})
+		},
+	}
+}
+
+func oneQueue(s *session) error { return s.oneArg("queue") }
+
+func queuePauseCommand() *command {
+	return settingCommand("pause", "QUEUE [flags]", "Let a queue give out no jobs.",
+		`For every consumer, until queue resume. Pushes and the work on leased jobs continue.`, oneQueue,
+		func(ctx context.Context, _ *session, q *queue.Queue) error { return q.Pause(ctx) })
+}
+
+func queueResumeCommand() *command {
+	return settingCommand("resume", "QUEUE [flags]", "End a pause.",
+		`A waiting consumer is notified at once.`, oneQueue,
+		func(ctx context.Context, _ *session, q *queue.Queue) error { return q.Resume(ctx) })
+}
+
+func queueLimitCommand() *command {
+	return settingCommand("limit", "QUEUE N [flags]", "Bound the jobs that are ready, scheduled or leased.",
+		`A push that would pass the limit fails, for every producer. 0 removes the limit. Existing jobs
+stay.`,
+		func(s *session) error {
+			if len(s.args) != 2 {
+				return usagef("write the queue and its limit, such as: luatomic queue limit mail 10000; 0 for none")
+			}
+			if _, err := limitOf(s); err != nil {
+				return err
+			}
+			return lua.CheckName("queue", s.args[0])
+		},
+		func(ctx context.Context, s *session, q *queue.Queue) error {
+			n, err := limitOf(s)
+			if err != nil {
+				return err
+			}
+			return q.SetLimit(ctx, n)
+		})
+}
+
+func limitOf(s *session) (int, error) {
+	n, err := strconv.Atoi(s.args[1])
+	if err != nil || n < 0 {
+		return 0, usagef("the limit %q is not a number of jobs; write 0 or more", s.args[1])
+	}
+	return n, nil
+}
+
+func queueTrimCommand() *command {
+	var limits queue.DeadLimits
+	return &command{
+		name: "queue trim", args: "QUEUE [flags]", tagged: true,
+		about:   "Delete the oldest dead jobs, down to limits.",
+		detail:  `Without a flag nothing is deleted. Consumers trim by themselves, to 10 000 jobs by default.`,
+		output:  `{"queue","deleted","dead","dead_bytes"}`,
+		example: `luatomic queue trim mail --keep 1000 --age 720h`,
+		flags: func(fs *flag.FlagSet) {
+			fs.IntVar(&limits.Jobs, "keep", 0, "`N` jobs stay at most")
+			fs.IntVar(&limits.Bytes, "bytes", 0, "`N` bytes of bodies stay at most")
+			fs.DurationVar(&limits.Age, "age", 0, "`DURATION` after which a dead job is deleted")
+		},
+		check: func(s *session) error {
+			if limits == (queue.DeadLimits{}) || limits.Jobs < 0 || limits.Bytes < 0 || limits.Age < 0 {
+				return usagef("say what stays: --keep N, --bytes N or --age D, each above 0")
+			}
+			return s.oneArg("queue")
+		},
+		run: func(s *session) error {
+			return s.withQueue(func(ctx context.Context, q *queue.Queue) error {
+				n, err := q.Trim(ctx, limits)
+				if err != nil {
+					return err
+				}
+				st, err := q.Stats(ctx)
+				if err != nil {
+					return err
+				}
+				return s.emit(map[string]any{"queue": q.Name(), "deleted": n, "dead": st.Dead, "dead_bytes": st.DeadBytes})
+			})
+		},
+	}
+}
+
+func queueAuditCommand() *command {
+	repair := false
+	return &command{
+		name: "queue audit", args: "QUEUE [flags]", tagged: true,
+		about: "Find what is inconsistent in a queue, after a restore, an eviction or a DEL by hand.",
+		detail: `Only reads, and is safe at any time. With --repair a lost job becomes ready at once, and what
+belongs to no job is removed: do that while the queue is idle. The exit code is 1 if something is
+inconsistent and not repaired.`,
+		output:  `{"queue","ok","checked","lost","ghosts","stale_names","stale_counts","dead_bytes","repaired"}`,
+		example: `luatomic queue audit mail --repair`,
+		flags: func(fs *flag.FlagSet) {
+			fs.BoolVar(&repair, "repair", false, "repair what is found")
+		},
+		check: oneQueue,
+		run: func(s *session) error {
+			return s.withQueue(func(ctx context.Context, q *queue.Queue) error {
+				a, err := q.Audit(ctx, repair)
+				if err != nil {
+					return err
+				}
+				err = s.emit(map[string]any{
+					"queue": q.Name(), "ok": a.OK(), "checked": a.Checked, "lost": a.LostTotal, "ghosts": a.GhostTotal,
+					"stale_names": a.StaleNames, "stale_counts": a.StaleCounts, "dead_bytes": a.DeadBytes, "repaired": a.Repaired,
+				})
+				if err == nil && !a.OK() && !repair {
+					return errors.New("the queue is inconsistent; while it is idle, run the same with --repair")
+				}
+				return err
+			})
+		},
+	}
+}
+
+// unknown is the error for a queue that is empty and that no process has named.
+func unknown(ctx context.Context, q *queue.Queue, st queue.Stats) error {
+	if st.Ready+st.Scheduled+st.Leased+st.Dead+st.Limit > 0 || st.Paused {
+		return nil
+	}
+	listed, err := q.Listed(ctx)
+	if err != nil || listed {
+		return err
+	}
+	return fmt.Errorf("there is no queue %q; luatomic queues ls lists them", q.Name())
+}

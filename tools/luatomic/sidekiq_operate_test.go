@@ -1,0 +1,104 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// Several queues with weights; jobs with a field of Ruby's middleware only where it is allowed; Stop of the Busy page.
+func TestConsumeSeveralSidekiqQueues(t *testing.T) {
+	t.Parallel()
+	e, r, ctx := shared(t), luatomictest.Client(t), t.Context()
+	c := e.start("consume", "a,3", "b", "--dialect=sidekiq7", "--lease", "600ms", "--allow-field", "cattr", "--",
+		"sh", "-c", `cat >/dev/null; echo "ran $LUATOMIC_QUEUE $LUATOMIC_ID."`)
+	e.with(`{"class":"A","queue":"a","jid":"1"}
+{"class":"A","queue":"b","jid":"2","cattr":{"user":1}}
+{"class":"A","queue":"b","jid":"3","bid":"x"}`).run("push", "q", "--dialect=sidekiq7").exits(exitDone)
+	luatomictest.Eventually(t, within, "two have run and one is refused", func() bool {
+		out := c.stderr.String()
+		return strings.Contains(out, "ran a 1.") && strings.Contains(out, "ran b 2.") && r.ZCard(ctx, e.prefix+"retry").Val() == 1
+	})
+	require.NotContains(t, c.stderr.String(), "ran b 3.")
+	require.Contains(t, r.ZRange(ctx, e.prefix+"retry", 0, 0).Val()[0], `"error_class":"MiddlewareMissing"`)
+	processes := r.SMembers(ctx, e.prefix+"processes").Val()
+	require.Len(t, processes, 1)
+	require.NoError(t, r.LPush(ctx, e.prefix+processes[0]+"-signals", "TERM").Err())
+	holds(t, c.exits(exitDone).object(), map[string]any{"acked": 2, "retried": 1, "dead": 0})
+	require.Contains(t, c.stderr.String(), "stopped from Sidekiq's Busy page")
+
+	for bad, want := range map[string]string{
+		"":      "the queue is missing",
+		"a,0":   "a weight is a whole number",
+		"a b a": `queue "a" is named twice`,
+	} {
+		args := append([]string{"consume"}, strings.Fields(bad)...)
+		c := e.run(append(args, "--dialect=sidekiq7", "--", "true")...).exits(exitUsage)
+		require.Contains(t, c.stderr.String(), want)
+	}
+}
+
+func TestStatsOfSidekiq(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.with(`{"class":"A","queue":"a"}
+{"class":"A","queue":"b"}
+{"class":"A","queue":"a","delay":"1h"}`).run("push", "q", "--dialect=sidekiq8").exits(exitDone)
+	all := e.run("stats", "--dialect=sidekiq8").exits(exitDone).objects()
+	require.Len(t, all, 3)
+	holds(t, all[0], map[string]any{"processed": 0, "failed": 0, "scheduled": 1, "retries": 0, "dead": 0, "processes": 0})
+	holds(t, all[1], map[string]any{"queue": "a", "ready": 1})
+	holds(t, all[2], map[string]any{"queue": "b", "ready": 1})
+	some := e.run("stats", "b", "none", "--dialect=sidekiq8").exits(exitDone).objects()
+	require.Len(t, some, 3)
+	holds(t, some[1], map[string]any{"queue": "b", "ready": 1})
+	holds(t, some[2], map[string]any{"queue": "none", "ready": 0, "latency_ms": 0})
+}
+
+func TestDoctorOfSidekiq(t *testing.T) {
+	t.Parallel()
+	e, r, ctx := shared(t), luatomictest.Client(t), t.Context()
+	// lines returns the checks by name. A check that fails, which may be one of the server's, decides the exit code.
+	lines := func(args ...string) map[string]map[string]any {
+		out, code := map[string]map[string]any{}, exitDone
+		done := e.run(append([]string{"doctor"}, args...)...)
+		for _, o := range done.objects() {
+			out[o["check"].(string)] = o
+			if o["ok"] == false {
+				code = exitFailed
+			}
+		}
+		done.exits(code)
+		return out
+	}
+	e.with(`{"class":"A","queue":"a"}`).run("push", "q", "--dialect=sidekiq7").exits(exitDone)
+	got := lines("--dialect", "sidekiq8")
+	holds(t, got["dialect"], map[string]any{"ok": false, "cure": "use --dialect sidekiq4 or sidekiq5 or sidekiq6 or sidekiq7"})
+	got = lines("--dialect", "sidekiq")
+	holds(t, got["dialect"], map[string]any{"ok": true})
+	require.Contains(t, got["dialect"]["detail"], "in seconds (to 7): 1")
+	for _, check := range []string{"namespace", "payloads", "middleware", "workers"} {
+		require.Equal(t, true, got[check]["ok"], check)
+	}
+	require.Contains(t, got, "eviction", "the server's settings too")
+	require.NotContains(t, got, "lock", "nothing is written")
+
+	require.NoError(t, r.SAdd(ctx, e.prefix+"processes", "x").Err())
+	require.NoError(t, r.HSet(ctx, e.prefix+"x", "info", `{"version":"7.3.2"}`).Err())
+	require.NoError(t, r.LPush(ctx, e.prefix+"queue:a", `{"class":"A","args":[],"bid":"b","created_at":1795230010.5}`, "broken").Err())
+	require.NoError(t, r.ZAdd(ctx, e.prefix+"luatomic:sidekiq:processes", redis.Z{Member: "dead", Score: 1}).Err())
+	got = lines("--dialect", "sidekiq6")
+	holds(t, got["dialect"], map[string]any{"ok": false, "cure": "use --dialect sidekiq7"})
+	require.Contains(t, got["dialect"]["detail"], "processes report 7.3.2")
+	for _, check := range []string{"payloads", "middleware", "workers"} {
+		require.Equal(t, false, got[check]["ok"], check)
+	}
+	require.Contains(t, got["middleware"]["detail"], "bid in 1")
+	require.NoError(t, r.LPush(ctx, e.prefix+"queue:a", `{"class":"A","args":[],"created_at":1795230010500}`).Err())
+	got = lines("--dialect", "sidekiq8")
+	require.Contains(t, got["dialect"]["cure"], "two versions")
+}

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A signal that arrives after the lock and before its child is known reaches the child as what it is.
+func TestSignalBeforeTheChildIsPassedOn(t *testing.T) {
+	t.Parallel()
+	s := watchSignals()
+	defer s.close()
+	s.got <- syscall.SIGHUP
+	<-s.stop.Done()
+	var passed []os.Signal
+	s.forwardTo(func(sig os.Signal) { passed = append(passed, sig) })
+	require.Equal(t, []os.Signal{syscall.SIGHUP}, passed)
+	s.interrupt()
+	require.Len(t, passed, 1)
+	require.True(t, s.taken(os.Interrupt))
+	require.Equal(t, []os.Signal{syscall.SIGHUP, os.Interrupt}, passed)
+}

@@ -1,0 +1,5 @@
+package main
+
+import "syscall"
+
+const getTermios, setTermios = syscall.TCGETS, syscall.TCSETS

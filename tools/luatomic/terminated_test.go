@@ -1,0 +1,72 @@
+package main
+
+import (
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// SIGTERM is no failure of a command that runs until it is stopped, unless it cuts something short.
+func TestConsumeTerminated(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		flags  []string
+		finish bool
+		code   int
+	}{
+		"clean":      {nil, true, exitDone},
+		"killed":     {[]string{"--grace", "50ms"}, false, exitInterrupted},
+		"not at end": {[]string{"--drain"}, true, exitInterrupted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := shared(t)
+			script, file := untilFile(t)
+			e.push("q", queue.Job{}, queue.Job{})
+			c := e.start(append(append([]string{"consume", "q"}, test.flags...), "--", "sh", "-c", script)...)
+			c.shows("started")
+			c.signal(syscall.SIGTERM)
+			c.shows("stopping")
+			if test.finish {
+				require.NoError(t, os.WriteFile(file, nil, 0o600))
+			}
+			c.exits(test.code)
+		})
+	}
+}
+
+func TestLastingCommandsTerminated(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.push("a", queue.Job{Delay: 20 * time.Millisecond})
+	promoter := e.start("promote", "--watch", "a")
+	luatomictest.Eventually(t, within, "it moves the job", func() bool { return len(promoter.objects()) > 0 })
+	page := e.start("web", "--listen", "127.0.0.1:0")
+	luatomictest.Eventually(t, within, "it listens", func() bool { return len(page.objects()) > 0 })
+	counting := e.start("stats", "a", "--watch", "20ms")
+	luatomictest.Eventually(t, within, "it counts", func() bool { return len(counting.objects()) > 0 })
+	for c, code := range map[*cli]int{
+		promoter: exitDone, page: exitDone, e.serve("cat", "--", "cat"): exitDone, counting: exitInterrupted,
+	} {
+		c.signal(syscall.SIGTERM)
+		c.exits(code)
+	}
+}
+
+// A node whose command is killed has not finished what it began.
+func TestServeTerminatedInACall(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	node := e.serve("sleep", "--grace", "50ms", "--", "sh", "-c", sleeper)
+	caller := e.start("rpc", "call", "sleep", "1", "--timeout", "1h")
+	node.shows("\nchild ")
+	node.signal(syscall.SIGTERM)
+	caller.exits(exitFailed)
+	node.exits(exitInterrupted)
+}

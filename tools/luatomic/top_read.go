@@ -1,0 +1,281 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/meter"
+	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/queue"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+// topView is what was read of a server at one time.
+type topView struct {
+	at      time.Time // of the last read that the server answered; zero before
+	away    error     // why it does not answer now
+	queues  topPart[topQueue]
+	running topPart[topJob]
+	locks   topPart[topLock]
+	nodes   topPart[topNode]
+}
+
+// topPart are the rows of one table.
+type topPart[T any] struct {
+	rows []T
+	err  error     // why they cannot be read
+	part bool      // the search ended before it had seen all
+	at   time.Time // when they were read
+}
+
+type topQueue struct {
+	queueRow
+	oldest any
+	queueRates
+}
+
+type topJob struct {
+	queue   string
+	holding queue.Holding
+	process string
+}
+
+type topLock struct {
+	kind, name, holder string
+	left               time.Duration
+	waiting            int
+}
+
+type topNode struct {
+	bus  string
+	node rpc.Node
+	rate *float64
+}
+
+// The bounds of one read.
+const (
+	topQueues  = 100
+	topLocks   = 200
+	topBuses   = 20
+	topScanFor = 500 * time.Millisecond
+	topWithin  = 3 * time.Second
+)
+
+// topReader reads a server again and again.
+type topReader struct {
+	client redis.UniversalClient
+	prefix string
+	rates  *rates
+	calls  meter.Meter
+	view   topView
+	buses  []string
+	// scan is when the keys may be searched again.
+	scan time.Time
+}
+
+func newTopReader(client redis.UniversalClient, prefix string) *topReader {
+	return &topReader{client: client, prefix: prefix, rates: newRates()}
+}
+
+// every sends what it reads, until the context ends.
+func (r *topReader) every(ctx context.Context, every time.Duration, views chan<- topView) {
+	for {
+		r.read(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case views <- r.view:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(every):
+		}
+	}
+}
+
+// read makes a new view. What the user may not see says so in its place; of a server that does not answer all stays.
+func (r *topReader) read(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, topWithin)
+	defer cancel()
+	next := r.view
+	next.away = r.client.Ping(ctx).Err()
+	if isAway(next.away) {
+		r.view.away = next.away
+		return
+	}
+	next.away, next.at = nil, time.Now()
+	next.queues = readPart(ctx, r.readQueues)
+	next.running = readPart(ctx, r.readRunning)
+	if now := time.Now(); now.After(r.scan) {
+		next.locks = readPart(ctx, r.readLocks)
+		next.nodes.part, next.nodes.err = r.findBuses(ctx)
+		r.scan = time.Now().Add(10 * time.Since(now))
+	}
+	if next.nodes.err == nil {
+		part := next.nodes.part
+		next.nodes = readPart(ctx, r.readNodes)
+		next.nodes.part = part
+	}
+	for _, err := range []error{next.queues.err, next.running.err, next.locks.err, next.nodes.err} {
+		if isAway(err) {
+			r.view.away = err
+			return
+		}
+	}
+	r.view = next
+}
+
+func readPart[T any](ctx context.Context, read func(context.Context) ([]T, bool, error)) (p topPart[T]) {
+	p.at = time.Now()
+	p.rows, p.part, p.err = read(ctx)
+	return p
+}
+
+func (r *topReader) readQueues(ctx context.Context) (out []topQueue, part bool, err error) {
+	queues, err := queue.Queues(ctx, r.client, &queue.Options{Prefix: r.prefix})
+	if part = len(queues) > topQueues; part {
+		queues = queues[:topQueues]
+	}
+	for _, q := range queues {
+		row, err := r.readQueue(ctx, q)
+		if err != nil {
+			return nil, false, err
+		}
+		out = append(out, row)
+	}
+	slices.SortStableFunc(out, func(a, b topQueue) int { return cmp.Compare(b.Ready+b.Leased, a.Ready+a.Leased) })
+	return out, part, err
+}
+
+func (r *topReader) readQueue(ctx context.Context, q *queue.Queue) (out topQueue, err error) {
+	st, err := q.Stats(ctx)
+	if err != nil {
+		return out, err
+	}
+	out.queueRow = queueRow{Queue: q.Name(), Tag: q.Tag(), Ready: st.Ready, Scheduled: st.Scheduled, Leased: st.Leased,
+		Dead: st.Dead, Paused: st.Paused}
+	out.oldest = ago(st.Oldest.Or(time.Time{}), st.Now)
+	out.queueRates, err = r.rates.of(ctx, q, st)
+	return out, err
+}
+
+// readRunning lists the jobs that processes have, those they have had longest first.
+func (r *topReader) readRunning(ctx context.Context) (out []topJob, _ bool, err error) {
+	workers, err := queue.Workers(ctx, r.client, r.prefix)
+	for _, w := range workers {
+		for _, c := range w.Consumers {
+			for _, h := range c.Holding {
+				out = append(out, topJob{c.Queue, h, fmt.Sprintf("%s %d", w.Host, w.PID)})
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b topJob) int { return a.holding.Since.Compare(b.holding.Since) })
+	return out, false, err
+}
+
+func (r *topReader) readLocks(ctx context.Context) (out []topLock, part bool, err error) {
+	locker := lock.New(r.client, &lock.Options{Prefix: r.prefix})
+	defer func() { _ = locker.Close() }()
+	within, cancel := context.WithTimeout(ctx, topScanFor)
+	defer cancel()
+	add := func(l topLock) bool {
+		if part = len(out) >= topLocks; !part {
+			out = append(out, l)
+		}
+		return !part
+	}
+	err = errors.Join(
+		eachOf(locker.List(within), func(i lock.Info) bool {
+			holder := i.Note
+			if !i.Held {
+				holder = "free"
+			}
+			return add(topLock{"lock", i.Name, holder, i.Remaining, i.Waiting})
+		}),
+		eachOf(locker.ListRW(within), func(i lock.RWInfo) bool {
+			return add(ofHolders("rw", i.Name, i.Holders, i.Waiting))
+		}),
+		eachOf(locker.ListSemaphores(within), func(i lock.SemaphoreInfo) bool {
+			return add(ofHolders("semaphore", i.Name, i.Holders, i.Waiting))
+		}))
+	if err != nil && within.Err() != nil {
+		part, err = true, nil
+	}
+	slices.SortFunc(out, func(a, b topLock) int {
+		return cmp.Or(cmp.Compare(b.waiting, a.waiting), cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name))
+	})
+	return slices.Compact(out), part, err
+}
+
+// ofHolders is a lock with several holders, by the one who has it shortest.
+func ofHolders(kind, name string, holders []lock.Permit, waiting int) topLock {
+	out := topLock{kind: kind, name: name, waiting: waiting, holder: "free"}
+	for i, h := range holders {
+		if i == 0 || h.Remaining < out.left {
+			out.holder, out.left = h.Note, h.Remaining
+		}
+	}
+	if more := len(holders) - 1; more > 0 {
+		out.holder = fmt.Sprintf("%s and %d more", out.holder, more)
+	}
+	return out
+}
+
+// eachOf calls f for what a list yields, until it has enough.
+func eachOf[T any](list iter.Seq2[T, error], f func(T) bool) error {
+	for v, err := range list {
+		if err != nil {
+			return err
+		}
+		if !f(v) {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (r *topReader) findBuses(ctx context.Context) (part bool, err error) {
+	within, cancel := context.WithTimeout(ctx, topScanFor)
+	defer cancel()
+	names, err := nodes.Buses(within, r.client, r.prefix)
+	if err != nil && within.Err() != nil {
+		part, err = true, nil
+	}
+	if part {
+		names = append(names, r.buses...) // those that were found before
+		slices.Sort(names)
+		names = slices.Compact(names)
+	}
+	r.buses = names[:min(len(names), topBuses)]
+	return part || len(names) > topBuses, err
+}
+
+func (r *topReader) readNodes(ctx context.Context) (out []topNode, _ bool, err error) {
+	for _, name := range r.buses {
+		bus, err := rpc.NewBus(r.client, name, &rpc.Options{Prefix: r.prefix})
+		if err != nil {
+			continue // another program wrote it
+		}
+		live, err := bus.Nodes(ctx)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, n := range live {
+			out = append(out, topNode{name, n, known(r.calls.Rate(name+"\n"+n.Node, n.Handled, time.Now()))})
+		}
+	}
+	slices.SortFunc(out, func(a, b topNode) int {
+		return cmp.Or(cmp.Compare(b.node.Running, a.node.Running), cmp.Compare(a.bus, b.bus),
+			cmp.Compare(a.node.Node, b.node.Node))
+	})
+	return out, false, nil
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/show"
+	"github.com/luatomic/luatomic/queue"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+func TestTopNeedsATerminal(t *testing.T) {
+	t.Parallel()
+	c := (&env{t: t}).run("top").exits(exitFailed)
+	require.Equal(t, "luatomic: stdout is no terminal, and top draws on one; for lines of JSON use "+
+		"luatomic stats QUEUE --watch\n", c.stderr.String())
+	require.Empty(t, c.stdout.String())
+}
+
+// aView has many rows in each table, and texts that a terminal would obey.
+func aView(rows int) (v topView) {
+	v.at = time.Unix(1000, 0)
+	v.locks.at = v.at
+	hostile := "\x1b[2J\u202e\n漢\u0301" + strings.Repeat("字", 10_000)
+	for i := range rows {
+		name := fmt.Sprint(i, hostile)
+		v.queues.rows = append(v.queues.rows, topQueue{queueRow: queueRow{Queue: name, Tag: hostile, Dead: i, Paused: true}, oldest: "-"})
+		v.running.rows = append(v.running.rows, topJob{name, queue.Holding{ID: name, Kind: hostile, Since: v.at}, hostile})
+		v.locks.rows = append(v.locks.rows, topLock{"lock", name, hostile, time.Minute, i})
+		v.nodes.rows = append(v.nodes.rows, topNode{name, rpc.Node{Node: name, Methods: []string{hostile}}, nil})
+	}
+	return v
+}
+
+// visible is a line without the colours of the program.
+func visible(line string) string {
+	for _, colour := range []string{"0", bold, red, green, yellow} {
+		line = strings.ReplaceAll(line, "\x1b["+colour+"m", "")
+	}
+	return line
+}
+
+// The picture fits into a terminal of any size, and what is of others cannot draw on it.
+func TestTopFits(t *testing.T) {
+	t.Parallel()
+	for _, rows := range []int{0, 1, 20} {
+		for _, away := range []error{nil, errors.New("\x1b[2J away " + strings.Repeat("y漢", 1000))} {
+			p := topPicture{server: "redis://h", prefix: "app:", colours: true, view: aView(rows)}
+			p.view.away = away
+			for _, lines := range []int{0, 1, 2, 3, 9, 10, 11, 24, 60} {
+				for _, columns := range []int{0, 1, 10, 80, 200} {
+					picture := p.lines(columns, lines, time.Unix(1001, 0))
+					require.LessOrEqual(t, len(picture), lines)
+					text := visible(strings.Join(picture, "\n"))
+					require.NotContains(t, text, "\x1b")
+					require.NotContains(t, text, "\u202e")
+					for line := range strings.SplitSeq(text, "\n") {
+						require.LessOrEqual(t, show.Width(line), columns, line)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestTopSharesTheLines(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ want, got []int }{
+		{[]int{1, 1, 1, 1}, []int{1, 1, 1, 1}},
+		{[]int{100, 0, 2, 0}, []int{8, 0, 2, 0}},
+		{[]int{100, 100, 100, 1}, []int{3, 3, 3, 1}},
+	} {
+		require.Equal(t, test.got, share(10, test.want))
+	}
+	require.Equal(t, []int{0, 0}, share(-3, []int{5, 5}))
+	p := topPicture{view: aView(9)}
+	picture := strings.Join(p.lines(80, 26, time.Unix(1001, 0)), "\n")
+	require.Equal(t, 4, strings.Count(picture, "… 6 more"), picture)
+}
+
+func TestTopNamesWhatItCannotRead(t *testing.T) {
+	t.Parallel()
+	p := topPicture{view: aView(1)}
+	p.view.locks.err, p.view.nodes.rows, p.view.nodes.part = errors.New("NOPERM scan"), nil, true
+	picture := strings.Join(p.lines(80, 26, time.Unix(1001, 0)), "\n")
+	require.Contains(t, picture, "LOCK: NOPERM scan")
+	require.Contains(t, picture, "no node serves calls so far: the search ended")
+}
+
+// The rates of a queue that is filled, worked off, and of which consumers report each 5 s.
+func TestQueueRates(t *testing.T) {
+	t.Parallel()
+	r := newRates()
+	var last queueRates
+	at := func(sec int) time.Time { return time.Unix(int64(sec), 0) }
+	for sec := range 21 { // 30 a second come, 20 are processed, 1 fails
+		reported := sec / 5 * 5
+		st := queue.Stats{Ready: 9 * sec, Scheduled: 1 * sec}
+		last = r.at(at(sec), "q", st, queue.DayCounts{Day: "d", Processed: 20 * reported, Failed: reported})
+		require.Equal(t, sec >= 4, last.Processed != nil, sec)
+	}
+	require.Equal(t, []float64{30, 20, 1}, []float64{*last.Pushed, *last.Processed, *last.Failed})
+	for sec := range 21 { // nothing comes, 20 are processed
+		reported := (sec + 20) / 5 * 5
+		st := queue.Stats{Ready: 1000 - 20*(sec+20)}
+		last = r.at(at(sec+20), "drained", st, queue.DayCounts{Day: "d", Processed: 20 * reported})
+	}
+	require.Equal(t, []float64{0, 20}, []float64{*last.Pushed, *last.Processed})
+	last = r.at(at(41), "drained", queue.Stats{}, queue.DayCounts{Day: "the next"})
+	require.Nil(t, last.Processed, "the counts of a day begin at 0")
+}

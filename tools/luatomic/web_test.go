@@ -1,0 +1,103 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// first waits for an object on stdout that has the field, and returns it.
+func (c *cli) first(field string) (found map[string]any) {
+	c.t.Helper()
+	luatomictest.Eventually(c.t, within, "stdout shows "+field, func() bool {
+		for line := range strings.Lines(c.stdout.String()) {
+			var o map[string]any
+			if json.Unmarshal([]byte(line), &o) == nil && o[field] != nil {
+				found = o
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+// fetched is the body of a page that must be there.
+func fetched(t *testing.T, address string) string {
+	t.Helper()
+	r, err := http.Get(address) //nolint:gosec // it is this test's own page
+	require.NoError(t, err)
+	defer func() { _ = r.Body.Close() }()
+	body, err := io.ReadAll(r.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, r.StatusCode, "%s: %s", address, body)
+	return string(body)
+}
+
+// The page beside a demo that holds shows its jobs, locks and calls, changes nothing without --write, and says what it
+// changed with it.
+func TestWebBesideADemoThatHolds(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	demo := e.start("demo", "--hold")
+	e.prefix = demo.first("prefix")["prefix"].(string)
+	reading := e.start("web", "--listen", "127.0.0.1:0")
+	base := reading.first("url")["url"].(string)
+	for page, shows := range map[string]string{"": "reports", "queue?name=mail": "newsletter", "locks": "host-a, pid 4711",
+		"locks?kind=semaphore": "partner-api", "locks?kind=rw": "catalogue", "rpc": "stock.get", "server": "eviction"} {
+		if page == "queue?name=mail" {
+			page += "&state=scheduled"
+		}
+		luatomictest.Eventually(t, within, page+" shows "+shows, func() bool {
+			return strings.Contains(fetched(t, base+page), shows)
+		})
+	}
+	pause := url.Values{"verb": {"pause"}}
+	refused, err := http.PostForm(base+"queue/settings?name=mail", pause)
+	require.NoError(t, err)
+	require.NoError(t, refused.Body.Close())
+	require.Equal(t, http.StatusForbidden, refused.StatusCode)
+
+	writing := e.start("web", "--listen", "127.0.0.1:0", "--write")
+	done, err := http.PostForm(writing.first("url")["url"].(string)+"queue/settings?name=mail", pause)
+	require.NoError(t, err)
+	require.NoError(t, done.Body.Close())
+	require.Equal(t, http.StatusOK, done.StatusCode)
+	require.True(t, e.stats("mail").Paused)
+	writing.shows(`luatomic: pause of "queue mail" from 127.0.0.1`)
+
+	for _, c := range []*cli{reading, writing} {
+		c.signal(os.Interrupt)
+		c.exits(exitInterrupted)
+	}
+	demo.signal(os.Interrupt)
+	demo.exits(exitDone)
+}
+
+func TestWebRefusesOtherMachinesUnlessTold(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	for _, tc := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"--listen", "0.0.0.0:0"}, "open to other machines"}, {[]string{"--listen", ":0"}, "open to other machines"},
+		{[]string{"--listen", "8080"}, "write HOST:PORT"}, {[]string{"--remote", "all"}, "write view or operate"},
+		{[]string{"--remote", "operate"}, "without --write"}, {[]string{"now"}, "takes no arguments"},
+	} {
+		c := e.run(append([]string{"web"}, tc.args...)...).exits(exitUsage)
+		require.Contains(t, c.stderr.String(), tc.says)
+	}
+	taken := e.start("web", "--listen", "127.0.0.1:0")
+	address := strings.Trim(strings.TrimPrefix(taken.first("url")["url"].(string), "http://"), "/")
+	c := e.run("web", "--listen", address).exits(exitFailed)
+	require.Contains(t, c.stderr.String(), "name another address with --listen")
+}
