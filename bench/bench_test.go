@@ -14,10 +14,40 @@ func TestThePageIsMadeOfTheResult(t *testing.T) {
 	plots := t.TempDir()
 	require.NoError(t, os.WriteFile(plots+"/push-batch.svg", nil, 0o600))
 	var page bytes.Buffer
-	require.NoError(t, writePage(&page, sample(100), plots))
+	require.NoError(t, writePage(&page, sample(100), sample(50), plots))
 	require.Contains(t, page.String(), "(plots/push-batch.svg)\n\n`make bench-all ARGS='-rows ^(push/batch=1)'`")
 	require.NotContains(t, page.String(), "lock-pairs.svg", "a plot that is not there is not shown")
 	require.Contains(t, page.String(), "| push | luatomic | 100 /s | 20 % | 0.50 | 2.00 |")
+}
+
+// A figure in the page or the README that is not of the result file fails here: run make bench-page.
+func TestPageAndReadmeShowTheResultFile(t *testing.T) {
+	r, err := load("result.json")
+	require.NoError(t, err)
+	first, err := load("first.json")
+	require.NoError(t, err)
+	root := t.TempDir()
+	require.NoError(t, os.CopyFS(root+"/docs/plots", os.DirFS("../docs/plots")))
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(root+"/README.md", readme, 0o600))
+	require.NoError(t, publish(r, first, root))
+	for _, name := range []string{"README.md", "docs/benchmarks.md"} {
+		have, err := os.ReadFile("../" + name)
+		require.NoError(t, err)
+		want, err := os.ReadFile(root + "/" + name)
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(have), name)
+	}
+	plots, err := os.ReadDir("../docs/plots")
+	require.NoError(t, err)
+	require.Len(t, plots, len(figures))
+	require.False(t, r.Options.Quick, "figures are of a whole run")
+}
+
+func TestAReadmeWithoutItsTitleIsRefused(t *testing.T) {
+	_, err := withFigures("# Other\n", sample(1))
+	require.ErrorContains(t, err, "no figures between")
 }
 
 func sample(rate float64) *result {

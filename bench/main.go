@@ -4,7 +4,7 @@
 //	go run . table FILE                                           print the table of a result file
 //	go run . compare OLD NEW                                      print what changed between two result files
 //	go run . plot FILE FOLDER                                     draw the plots of a result file as SVG
-//	go run . page FILE FOLDER                                     print docs/benchmarks.md, with the plots of that folder
+//	go run . publish                                              plots, docs/benchmarks.md and the README from result.json
 package main
 
 import (
@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"strconv"
 	"time"
 )
 
@@ -30,7 +31,7 @@ const usage = `usage: bench run [-quick] [-url URL] [-rows REGEXP] [-rounds N] [
        bench table FILE
        bench compare OLD NEW
        bench plot FILE FOLDER
-       bench page FILE FOLDER`
+       bench publish`
 
 func command(ctx context.Context, args []string) error {
 	if len(args) == 0 {
@@ -40,6 +41,12 @@ func command(ctx context.Context, args []string) error {
 	switch {
 	case name == "run":
 		return runCommand(ctx, rest)
+	case name == "hold" && len(rest) == 4: // started by a run, which kills it
+		waiters, err := strconv.Atoi(rest[3])
+		if err != nil {
+			return err
+		}
+		return hold(ctx, rest[0], rest[1], rest[2], waiters)
 	case name == "table" && len(rest) == 1:
 		r, err := load(rest[0])
 		if err != nil {
@@ -62,12 +69,16 @@ func command(ctx context.Context, args []string) error {
 			return err
 		}
 		return drawAll(r, rest[1])
-	case name == "page" && len(rest) == 2:
-		r, err := load(rest[0])
+	case name == "publish" && len(rest) == 0: // in the folder bench
+		r, err := load("result.json")
 		if err != nil {
 			return err
 		}
-		return writePage(os.Stdout, r, rest[1])
+		first, err := load("first.json")
+		if err != nil {
+			return err
+		}
+		return publish(r, first, "..")
 	}
 	return fmt.Errorf("unknown command %q\n%s", args, usage)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
@@ -29,8 +30,8 @@ var figures = []figure{
 	{"push-callers", "Push of one job", "callers", "jobs/s", []string{"push/callers=16", "push/callers=64", "push/callers=256"}, []float64{16, 64, 256}, "per_s", true, false},
 	{"lock-pairs", "Lock pairs, plain client", "goroutines", "pairs/s", lockNames("lock"), []float64{1, 4, 16, 64, 256}, "per_s", true, false},
 	{"lock-piped", "Lock pairs, AutoPipeline", "goroutines", "pairs/s", lockNames("lock-piped")[1:], []float64{4, 16, 64, 256}, "per_s", true, false},
-	{"handover-idle", "Hand-over of a lock, idle holder", "waiters", "p50, us", handOverNames("idle"), []float64{1, 10, 100, 1000}, "p50_us", true, true},
-	{"handover-working", "Hand-over of a lock, holder works 3 ms", "waiters", "p50, us", handOverNames("working"), []float64{1, 10, 100, 1000}, "p50_us", true, true},
+	{"handover-idle", "Hand-over of a lock, idle holder", "waiters", "p50, us", handOverNames("idle"), []float64{1, 10, 100, 1000}, "p50_us", true, false},
+	{"handover-working", "Hand-over of a lock, holder works 3 ms", "waiters", "p50, us", handOverNames("working"), []float64{1, 10, 100, 1000}, "p50_us", true, false},
 	{"call-callers", "Calls of 32 B", "callers", "calls/s", []string{"call/callers=1", "call/callers=16", "call/callers=256"}, []float64{1, 16, 256}, "per_s", true, true},
 	{"call-body", "Calls, 16 callers", "bytes each way", "calls/s", []string{"call/callers=16", "call/body=1000", "call/body=10000", "call/body=60000", "call/body=900000"}, []float64{32, 1000, 10_000, 60_000, 900_000}, "per_s", true, true},
 }
@@ -84,7 +85,9 @@ func drawAll(r *result, folder string) error {
 
 // draw reports false where the result lacks a row of the figure.
 func (f *figure) draw(r *result, file string) (bool, error) {
+	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
 	p := plot.New()
+	p.Legend.Padding, p.Title.Padding = vg.Points(2), vg.Points(6)
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = f.title, f.x, f.y
 	p.BackgroundColor = color.Transparent
 	for _, style := range []*draw.TextStyle{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
@@ -145,7 +148,8 @@ func (f *figure) draw(r *result, file string) (bool, error) {
 
 func save(p *plot.Plot, file string) error {
 	canvas := vgsvg.New(16*vg.Centimeter, 10*vg.Centimeter)
-	p.Draw(draw.New(canvas))
+	room := vg.Points(14) // for the last label of an axis
+	p.Draw(draw.Crop(draw.New(canvas), 4, -room, 4, -4))
 	var out bytes.Buffer
 	if _, err := canvas.WriteTo(&out); err != nil {
 		return err
@@ -161,7 +165,7 @@ func (f *figure) names(r *result) []string {
 	}
 	var names []string
 	for i := range m.Entrants {
-		if len(m.Entrants[i].Metrics[f.metric]) > 0 {
+		if len(m.Entrants[i].Metrics[f.metric]) > 0 && m.Entrants[i].Name != noTwin {
 			names = append(names, m.Entrants[i].Name)
 		}
 	}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -158,14 +161,18 @@ func (h *handing) run(ctx context.Context) {
 
 func waitRows() []row {
 	return []row{
-		{"takeover", "from the end of a dead holder's lease of 1 s to the next holder", "p50_us", []entrant{
-			{name: "luatomic", kind: ours, run: takeOverOurs},
-			{name: "redislock", kind: peer, note: "polls every 10 ms here", run: takeOverRedislock},
+		{"takeover/dead=0", "from the end of a killed holder's lease of 1 s to the next holder", "p50_us", []entrant{
+			{name: "luatomic", kind: ours, run: takeOver("luatomic", 0, oursWaiting)},
+			{name: "redislock", kind: peer, note: "polls every 10 ms here", run: takeOver("redislock", 0, redislockWaiting(10*time.Millisecond))},
+		}},
+		{"takeover/dead=8", "the same, with 8 waiters of the killed process ahead in the queue", "p50_us", []entrant{
+			{name: "luatomic", kind: ours, run: takeOver("luatomic", 8, oursWaiting)},
+			{name: "redislock", kind: peer, note: "has no queue; polls every 10 ms here", run: takeOver("redislock", 0, redislockWaiting(10*time.Millisecond))},
 		}},
 		{"idle/lock", "commands a second of 100 waiters for a held lock", "calls_s", []entrant{
 			{name: "luatomic", kind: ours, run: idleLock(oursWaiting)},
 			{name: "rueidislock", kind: peer, run: idleLock(rueidisWaiting)},
-			{name: "redislock", kind: peer, note: "polls every 100 ms here", run: idleLock(redislockWaiting)},
+			{name: "redislock", kind: peer, note: "polls every 100 ms here", run: idleLock(redislockWaiting(100 * time.Millisecond))},
 		}},
 		{"idle/queue", "commands a second of 10 consumers of an empty queue", "calls_s", []entrant{
 			{name: "luatomic", kind: ours, run: idleOurs},
@@ -174,66 +181,104 @@ func waitRows() []row {
 	}
 }
 
-func takeOverOurs(b *bench) (metrics, error) {
-	dead := luatomic.NewLocker(b.client(1), &luatomic.LockerOptions{TTL: time.Second})
-	next, err := oursWaiting(b, 1)
+// takeOver kills a process that holds the lock, with dead waiters of its own in the queue, and measures how long after the
+// end of its lease of 1 s a waiter of this process has the lock.
+func takeOver(peerName string, dead int, open func(*bench, int) (acquire, error)) func(*bench) (metrics, error) {
+	return func(b *bench) (metrics, error) {
+		next, err := open(b, 1)
+		if err != nil {
+			return nil, err
+		}
+		var took []time.Duration
+		for range max(b.size(50)/10, 1) {
+			late, err := b.killHolder(peerName, dead, next)
+			if err != nil {
+				return nil, err
+			}
+			took = append(took, late)
+		}
+		return latencies(took), nil
+	}
+}
+
+func (b *bench) killHolder(peerName string, dead int, next acquire) (time.Duration, error) {
+	self, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	return b.takeOver(func(ctx context.Context) error {
-		_, err := dead.Acquire(ctx, b.space)
+	holder := exec.CommandContext(b.ctx, self, "hold", peerName, b.url, b.space, strconv.Itoa(dead))
+	holder.Stderr = os.Stderr
+	out, err := holder.StdoutPipe()
+	if err != nil {
+		return 0, err
+	}
+	if err := holder.Start(); err != nil {
+		return 0, err
+	}
+	var since int64
+	_, scanned := fmt.Fscan(out, &since) // it holds the lock since then, and its waiters are queued
+	killed := holder.Process.Kill()
+	_ = holder.Wait() // killed
+	if err := errors.Join(scanned, killed); err != nil {
+		return 0, fmt.Errorf("the process that holds the lock: %w", err)
+	}
+	release, err := next(b.ctx)
+	if err != nil {
+		return 0, err
+	}
+	return time.Since(time.UnixMicro(since).Add(time.Second)), release()
+}
+
+// hold is the process that killHolder kills: it acquires the lock for 1 s, queues its own waiters, prints the time of
+// the acquire in Unix us, and waits.
+func hold(ctx context.Context, peerName, url, name string, waiters int) error {
+	options, err := redis.ParseURL(url)
+	if err != nil {
 		return err
-	}, next)
-}
-
-func takeOverRedislock(b *bench) (metrics, error) {
-	c := redislock.New(b.client(2))
-	wait := &redislock.Options{RetryStrategy: redislock.LinearBackoff(10 * time.Millisecond)}
-	return b.takeOver(func(ctx context.Context) error {
-		_, err := c.Obtain(ctx, b.space, time.Second, wait)
+	}
+	c := redis.NewClient(options)
+	since := time.Now()
+	if peerName == "redislock" {
+		if _, err := redislock.New(c).Obtain(ctx, name, time.Second, nil); err != nil {
+			return err
+		}
+	} else if err := holdOurs(ctx, c, name, waiters); err != nil {
 		return err
-	}, func(ctx context.Context) (func() error, error) {
-		l, err := c.Obtain(ctx, b.space, time.Minute, wait)
-		if err != nil {
-			return nil, err
-		}
-		return func() error { return l.Release(b.ctx) }, nil
-	})
+	}
+	fmt.Println(since.UnixMicro())
+	<-ctx.Done()
+	return nil
 }
 
-// takeOver measures five times how long after the lease of a holder that does nothing more the waiter has the lock.
-func (b *bench) takeOver(die func(context.Context) error, next acquire) (metrics, error) {
-	var took []time.Duration
-	for range b.size(50) / 10 {
-		if err := die(b.ctx); err != nil {
-			return nil, err
-		}
-		ends := time.Now().Add(time.Second)
-		release, err := next(b.ctx)
-		if err != nil {
-			return nil, err
-		}
-		took = append(took, time.Since(ends))
-		if err := release(); err != nil {
-			return nil, err
-		}
+func holdOurs(ctx context.Context, c *redis.Client, name string, waiters int) error {
+	l := luatomic.NewLocker(c, &luatomic.LockerOptions{TTL: time.Second})
+	if _, err := l.Acquire(ctx, name); err != nil {
+		return err
 	}
-	if len(took) == 0 {
-		return nil, errors.New("no take-over was measured")
+	for range waiters {
+		go func() { _, _ = l.Acquire(ctx, name) }()
 	}
-	return latencies(took), nil
+	for {
+		info, err := l.Info(ctx, name)
+		if err != nil || info.Waiting >= waiters {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
-func redislockWaiting(b *bench, _ int) (acquire, error) {
-	c := redislock.New(b.client(100))
-	wait := &redislock.Options{RetryStrategy: redislock.LinearBackoff(100 * time.Millisecond)}
-	return func(ctx context.Context) (func() error, error) {
-		l, err := c.Obtain(ctx, b.space, time.Minute, wait)
-		if err != nil {
-			return nil, err
-		}
-		return func() error { return l.Release(b.ctx) }, nil
-	}, nil
+func redislockWaiting(poll time.Duration) func(*bench, int) (acquire, error) {
+	return func(b *bench, _ int) (acquire, error) {
+		c := redislock.New(b.client(100))
+		wait := &redislock.Options{RetryStrategy: redislock.LinearBackoff(poll)}
+		return func(ctx context.Context) (func() error, error) {
+			l, err := c.Obtain(ctx, b.space, time.Minute, wait)
+			if err != nil {
+				return nil, err
+			}
+			return func() error { return l.Release(b.ctx) }, nil
+		}, nil
+	}
 }
 
 func idleLock(open func(*bench, int) (acquire, error)) func(*bench) (metrics, error) {

@@ -64,6 +64,9 @@ func notes(w io.Writer, r *result) error {
 	return nil
 }
 
+// noTwin is measured and not compared with: a list without ids is no twin of a queue.
+const noTwin = "LPUSH"
+
 // ratio is how far e is ahead of the best entrant of a kind, "" where there is none.
 func ratio(m *measured, e *entrants, of kind) string {
 	mine, ok := e.median(m.Main)
@@ -72,8 +75,8 @@ func ratio(m *measured, e *entrants, of kind) string {
 	for i := range m.Entrants {
 		other := &m.Entrants[i]
 		value, has := other.median(m.Main)
-		if other.Kind != of || !has || other.Name == "LPUSH" {
-			continue // a list without ids is no twin of a queue
+		if other.Kind != of || !has || other.Name == noTwin {
+			continue
 		}
 		if math.IsNaN(best) || more == (value > best) {
 			best = value
