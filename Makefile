@@ -10,22 +10,29 @@ STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.0
 NEWEST_REDIS = github.com/redis/go-redis/v9@latest
 
 .DEFAULT_GOAL := help
-.PHONY: help generate verify test race bench bench-all bench-page drill interop lint platforms newest redis
+.PHONY: help generate verify test test-modules race bench bench-all bench-page drill interop browser cover-lua mutate precision lint platforms newest redis
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 generate: ## write the generated Go anew from the scripts
 	$(GO) generate ./gen ./compat/...
+	$(GO) tool luagen doc -o docs/scripts.md scripts
 
 verify: ## fail if generated code or go.mod is not what its sources say
-	cd gen && $(GO) tool luagen -check -scripts ../scripts -out .
-	for dir in $(wildcard compat/*/internal/script); do $(GO) tool luagen -check $$dir || exit 1; done
+	cd gen && $(GO) tool luagen -check -strict -scripts ../scripts -out .
+	for dir in $(wildcard compat/*/internal/script); do $(GO) tool luagen -check -strict $$dir || exit 1; done
+	$(GO) tool luagen doc -check -o docs/scripts.md scripts
 	$(GO) mod tidy -diff
 	$(GO) mod verify
 
 test: redis ## run all tests; installs a Redis server when there is none
 	$(GO) test $(TESTFLAGS) $(PKG)
+
+test-modules: redis ## vet and test the modules beside the root: otel, prometheus
+	@for module in otel prometheus; do \
+	  echo "$$module" && (cd $$module && $(GO) vet ./... && LUATOMIC_REQUIRE=local $(GO) test -race ./...) || exit 1; \
+	done
 
 race: redis ## the tests under the race detector
 	$(GO) test -race $(TESTFLAGS) $(PKG)
@@ -36,19 +43,32 @@ bench: redis ## the benchmarks of the primitives
 bench-all: redis ## luatomic, raw commands and peers in one run, on a container where there is one; ARGS=-quick for a short one
 	cd bench && $(GO) run . run $(ARGS)
 
-bench-page: ## docs/benchmarks.md and its plots from bench/result.json
-	cd bench && $(GO) run . plot result.json ../docs/plots && $(GO) run . page result.json ../docs/plots >page.tmp && \
-	  mv page.tmp ../docs/benchmarks.md
+bench-page: ## plots, docs/benchmarks.md and the figures of the README from bench/result.json
+	cd bench && $(GO) run . publish
 
-drill: redis ## the long fault runs: kills, a model, a million due, a million calls; seeds are printed
+drill: redis ## the long fault runs: everything at once, kills, a model, a million due, a million calls; seeds are printed
+	LUATOMIC_DRILL=1 $(GO) test -v -timeout 60m -run 'TestDrill' ./internal/drill $(ARGS)
 	LUATOMIC_DRILL=1 $(GO) test -v -timeout 20m -run 'Failpoint' .
-	LUATOMIC_DRILL=1 $(GO) test -v -timeout 20m -run 'Kill|ManyDue|WhileMoving' ./queue -kills=1000
-	LUATOMIC_DRILL=1 $(GO) test -v -timeout 20m -run 'Kill|RPCLoses|RPCMany' ./rpc
+	LUATOMIC_DRILL=1 $(GO) test -v -timeout 20m -run 'Kill|ManyDue|WhileMoving|Growth' ./queue -kills=1000
+	LUATOMIC_DRILL=1 $(GO) test -v -timeout 20m -run 'Kill|RPCLoses|RPCMany|RPCDrill' ./rpc
 	$(GO) test -v -timeout 20m -run 'Model' ./queue ./lock -rapid.checks=5000
 	LUATOMIC_DRILL=1 $(GO) test -v -timeout 30m -run 'LockHistor|LockSurvives|IdleWaiters' ./lock -lockops=1000000
 
 interop: redis ## the dialects against the real Sidekiq, Redis in Action and ActionHero
-	$(GO) test $(TESTFLAGS) -tags interop -p 1 -timeout 20m -run TestInterop ./compat/...
+	$(GO) test $(TESTFLAGS) -tags interop -p 2 -timeout 20m -run TestInterop ./compat/...
+
+browser: redis ## the page in headless Chromium; SCREENS=FOLDER keeps its pictures
+	cd web/browser && $(GO) vet ./... && \
+	  LUATOMIC_SCREENSHOTS=$(if $(SCREENS),$(abspath $(SCREENS))) $(GO) test -timeout 5m ./...
+
+cover-lua: redis ## which statements of all scripts the tests of the root package and of the dialects run; profile in cover-lua.out
+	$(GO) tool luagen cover -scripts scripts,compat -o cover-lua.out $(GO) test $(TESTFLAGS) . ./compat/...
+
+mutate: redis ## which conditions of a script, or of a folder's, no test would miss; SCRIPT=scripts/lock_try.lua PKG=./lock RUN=Lock
+	$(GO) tool luagen mutate $(SCRIPT) go test -run '$(RUN)' $(PKG)
+
+precision: ## how often luagen's findings are right, on a sample of public scripts; fetches them
+	$(GO) run ./tools/luagen/precision $(ARGS)
 
 lint: ## gofmt, vet and staticcheck
 	@files=$$(gofmt -l $$(find . -name '*.go' -not -path '*/testdata/*')); \

@@ -95,7 +95,7 @@ func inFolder(path string) string {
 
 // headings are the fragments that the headings of a page can be linked by.
 func headings(text string) (all []string) {
-	not := regexp.MustCompile(`[^a-z0-9 -]`)
+	not := regexp.MustCompile(`[^a-z0-9 _-]`)
 	for line := range strings.Lines(text) {
 		if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && line[0] == '#' {
 			title = not.ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), "")

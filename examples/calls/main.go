@@ -1,0 +1,134 @@
+// Command calls is a stock service with two methods, and its client. Each call carries a trace id in a header: the
+// client and the node write it to their logs, and a handler that calls on passes it along.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic"
+)
+
+// Reservation asks for n pieces of an article.
+type Reservation struct {
+	Article string
+	N       int
+}
+
+// The methods, shared by clients and nodes. Left may run twice, so a call outlives the node that had it.
+var (
+	left    = luatomic.NewMethod[string, int]("stock.left").Idempotent()
+	reserve = luatomic.NewMethod[Reservation, int]("stock.reserve") // what is left
+)
+
+// codeShort is the code of a RemoteError: a client can tell it from other failures.
+const codeShort = "short"
+
+// stock is the service. A program would have a database here.
+type stock struct {
+	mu     sync.Mutex
+	pieces map[string]int
+}
+
+func (s *stock) left(_ context.Context, article string) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pieces[article], nil
+}
+
+func (s *stock) reserve(_ context.Context, r Reservation) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.N < 1 {
+		return 0, errors.New("at least 1 piece")
+	}
+	if s.pieces[r.Article] < r.N {
+		return 0, &luatomic.RemoteError{Code: codeShort, Message: fmt.Sprintf("%d left", s.pieces[r.Article])}
+	}
+	s.pieces[r.Article] -= r.N
+	return s.pieces[r.Article], nil
+}
+
+// run is a node: it answers calls until ctx ends. Then it takes no new ones and finishes those that it has.
+func run(ctx context.Context, client redis.UniversalClient, name string, s *stock, t *tracer) error {
+	bus, err := luatomic.NewBus(client, name, t.options())
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(left.Serve(bus, s.left), reserve.Serve(bus, s.reserve)); err != nil {
+		return err
+	}
+	if err := bus.Run(ctx); ctx.Err() == nil {
+		return err
+	}
+	return nil // Ctrl-C is no failure
+}
+
+// dial connects a client to the bus while f runs.
+func dial(ctx context.Context, client redis.UniversalClient, name string, t *tracer,
+	f func(context.Context, *luatomic.Bus) error) error {
+	bus, err := luatomic.NewBus(client, name, t.options())
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { stop(bus.Run(ctx)) }) // a bus that fails ends f
+	defer running.Wait()
+	defer stop(nil)
+	return f(ctx, bus)
+}
+
+// order reserves pieces. Its id is the idempotency key: an order is one call, however often it is made.
+func order(ctx context.Context, bus *luatomic.Bus, id string, r Reservation) (int, error) {
+	return reserve.CallWith(ctx, bus, r, &luatomic.CallOptions{Key: id, Retry: 3})
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := open(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func open(ctx context.Context, args []string) error {
+	opts, err := redis.ParseURL(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"))
+	if err != nil {
+		return err
+	}
+	client := redis.NewClient(opts)
+	defer func() { _ = client.Close() }()
+	t := &tracer{log: log.Printf}
+	if len(args) == 1 && args[0] == "serve" {
+		return run(ctx, client, "shop", &stock{pieces: map[string]int{"apple": 10, "pear": 5}}, t)
+	}
+	if len(args) != 3 {
+		return errors.New("usage: calls serve, or calls ORDER ARTICLE N")
+	}
+	n, err := strconv.Atoi(args[2])
+	if err != nil {
+		return err
+	}
+	return dial(ctx, client, "shop", t, func(ctx context.Context, bus *luatomic.Bus) error {
+		if _, err := order(ctx, bus, args[0], Reservation{args[1], n}); err != nil {
+			return err
+		}
+		pieces, err := left.Call(ctx, bus, args[1])
+		if err == nil {
+			fmt.Println(pieces, "left")
+		}
+		return err
+	})
+}

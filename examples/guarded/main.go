@@ -1,0 +1,83 @@
+// Command guarded changes a page under a lock. A writer that was paused for longer than its lease does not know that
+// the lock is another's; the script that stores the page knows, by the fence, and refuses it.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic"
+)
+
+//go:generate go tool luagen
+
+// errStale reports that a later holder of the lock has written already.
+var errStale = errors.New("the lock was lost, and another writer came first; read the page and change it anew")
+
+// run changes the text of a page while it holds the page's lock.
+func run(ctx context.Context, client redis.UniversalClient, page string, change func(text string) string) error {
+	locks := luatomic.NewLocker(client, nil)
+	defer func() { _ = locks.Close() }()
+	// The context of the function ends when the lease is lost; that is in time for most writers, and not for all.
+	return locks.Do(ctx, page, func(ctx context.Context, lease *luatomic.Lease) error {
+		text, err := read(ctx, client, page)
+		if err != nil {
+			return err
+		}
+		return store(ctx, client, page, lease.Fence(), change(text))
+	})
+}
+
+func read(ctx context.Context, client redis.UniversalClient, page string) (string, error) {
+	text, err := client.HGet(ctx, "page:{"+page+"}", "text").Result()
+	if errors.Is(err, redis.Nil) {
+		return "", nil // a new page
+	}
+	return text, err
+}
+
+// store writes the page unless a holder with a greater fence has. Each holder's fence is greater than the last one's.
+func store(ctx context.Context, client redis.UniversalClient, page string, fence int64, text string) error {
+	out, err := Write(ctx, client, WriteParams{Page: page, Fence: fence, Text: text})
+	if err != nil {
+		return err
+	}
+	if !out.Written {
+		return fmt.Errorf("page %q, fence %d, last writer's %d: %w", page, fence, out.Fence, errStale)
+	}
+	return nil
+}
+
+func main() {
+	if len(os.Args) < 3 {
+		log.Fatal("usage: guarded PAGE TEXT...  adds a line to a page")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := open(ctx, os.Args[1], strings.Join(os.Args[2:], " "))
+	stop()
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func open(ctx context.Context, page, line string) error {
+	opts, err := redis.ParseURL(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"))
+	if err != nil {
+		return err
+	}
+	client := redis.NewClient(opts)
+	defer func() { _ = client.Close() }()
+	return run(ctx, client, page, func(text string) string {
+		log.Printf("%d bytes before", len(text))
+		return text + line + "\n"
+	})
+}

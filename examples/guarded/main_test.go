@@ -1,0 +1,71 @@
+package main
+
+import (
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/luatomictest/container"
+)
+
+func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
+
+func TestWritersLoseNoLine(t *testing.T) {
+	t.Parallel()
+	client, page := luatomictest.Client(t), luatomictest.Namespace(t)
+	var writers sync.WaitGroup
+	for range 8 {
+		writers.Go(func() {
+			err := run(t.Context(), client, page, func(text string) string { return text + "line\n" })
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	writers.Wait()
+	text, err := read(t.Context(), client, page)
+	require.NoError(t, err)
+	require.Equal(t, strings.Repeat("line\n", 8), text)
+}
+
+// The first writer is paused for longer than its lease; another one writes meanwhile.
+func TestLateWriterIsRefused(t *testing.T) {
+	t.Parallel()
+	client, page := luatomictest.Client(t), luatomictest.Namespace(t)
+	locks := luatomic.NewLocker(client, &luatomic.LockerOptions{TTL: 50 * time.Millisecond})
+	defer func() { _ = locks.Close() }()
+	paused, err := locks.Acquire(t.Context(), page) // nothing renews it
+	require.NoError(t, err)
+	require.NoError(t, run(t.Context(), client, page, func(string) string { return "new" }), "waits for the lease's end")
+
+	err = store(t.Context(), client, page, paused.Fence(), "old")
+	require.ErrorIs(t, err, errStale)
+	text, err := read(t.Context(), client, page)
+	require.NoError(t, err)
+	require.Equal(t, "new", text)
+}
+
+// A writer may repeat its write, and its next one has the same fence.
+func TestSameHolderWritesAgain(t *testing.T) {
+	t.Parallel()
+	client, page := luatomictest.Client(t), luatomictest.Namespace(t)
+	for _, text := range []string{"draft", "final"} {
+		require.NoError(t, store(t.Context(), client, page, 7, text))
+	}
+	text, err := read(t.Context(), client, page)
+	require.NoError(t, err)
+	require.Equal(t, "final", text)
+}
+
+// The generated function is that of the script.
+func TestGeneratedFileIsUpToDate(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "go", "tool", "luagen", "-check", "-strict").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
