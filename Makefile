@@ -40,8 +40,8 @@ race: redis ## the tests under the race detector
 bench: redis ## the benchmarks of the primitives
 	$(GO) test -run '^$$' -bench . -benchmem -p 1 . ./queue ./lock ./rpc ./compat/...
 
-bench-all: redis ## luatomic, raw commands and peers in one run, on a container where there is one; ARGS=-quick for a short one
-	cd bench && $(GO) run . run $(ARGS)
+bench-all: redis ## luatomic, raw commands and peers in one run, on a container where there is one; ARGS=-quick for a short one, ROWS=^lock for some
+	cd bench && $(GO) run . run $(if $(ROWS),-rows '$(ROWS)') $(ARGS)
 
 bench-page: ## plots, docs/benchmarks.md and the figures of the README from bench/result.json
 	cd bench && $(GO) run . publish

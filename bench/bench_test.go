@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +18,7 @@ func TestThePageIsMadeOfTheResult(t *testing.T) {
 	require.NoError(t, os.WriteFile(plots+"/push-batch.svg", nil, 0o600))
 	var page bytes.Buffer
 	require.NoError(t, writePage(&page, sample(100), sample(50), plots))
-	require.Contains(t, page.String(), "(plots/push-batch.svg)\n\n`make bench-all ARGS='-rows ^(push/batch=1)'`")
+	require.Contains(t, page.String(), "(plots/push-batch.svg)\n\n`make bench-all ROWS='^push/batch=1'`")
 	require.NotContains(t, page.String(), "lock-pairs.svg", "a plot that is not there is not shown")
 	require.Contains(t, page.String(), "| push | luatomic | 100 /s | 20 % | 0.50 | 2.00 |")
 }
@@ -43,6 +46,33 @@ func TestPageAndReadmeShowTheResultFile(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, plots, len(figures))
 	require.False(t, r.Options.Quick, "figures are of a whole run")
+}
+
+// A shell that reads the commands of the page and of the README of the benchmarks gets to the program.
+func TestTheCommandsOfThePageReachTheProgram(t *testing.T) {
+	found, all := 0, rows(new(bench), &result{Absent: map[string]string{}, Peers: map[string]string{}})
+	for _, file := range []string{"../docs/benchmarks.md", "README.md"} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`make bench-all ROWS='([^']*)'`).FindAllStringSubmatch(string(text), -1) {
+			made, err := exec.CommandContext(t.Context(), "make", "-n", "-C", "..", "-o", "redis", "bench-all", "GO=echo go",
+				"ROWS="+m[1]).Output()
+			require.NoError(t, err)
+			lines := strings.Split(strings.TrimSpace(string(made)), "\n")
+			i := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, "cd bench") })
+			require.GreaterOrEqual(t, i, 0, string(made))
+			run := exec.CommandContext(t.Context(), "sh", "-c", lines[i])
+			run.Dir = ".."
+			out, err := run.CombinedOutput()
+			require.NoError(t, err, string(out))
+			require.Equal(t, "go run . run -rows "+m[1], strings.TrimSpace(string(out)), "of %s", file)
+			require.True(t, slices.ContainsFunc(all, func(r row) bool {
+				return regexp.MustCompile(m[1]).MatchString(r.name)
+			}), "%s names no row", m[0])
+			found++
+		}
+	}
+	require.Greater(t, found, 5)
 }
 
 func TestAReadmeWithoutItsTitleIsRefused(t *testing.T) {

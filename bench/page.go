@@ -47,7 +47,7 @@ one luatomic. Where luatomic is behind, the plot and the table say so.
 		if _, err := os.Stat(filepath.Join(plots, f.file+".svg")); err != nil {
 			continue
 		}
-		fmt.Fprintf(w, "## %s\n\n![%s](plots/%s.svg)\n\n`make bench-all ARGS='-rows ^(%s)'`\n\n", f.title, f.title, f.file, f.pattern())
+		fmt.Fprintf(w, "## %s\n\n![%s](plots/%s.svg)\n\n`make bench-all ROWS='^%s'`\n\n", f.title, f.title, f.file, f.pattern())
 	}
 	fmt.Fprint(w, "## All rows\n\n")
 	if err := writeTable(w, r); err != nil {

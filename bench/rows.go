@@ -20,6 +20,7 @@ func rows(b *bench, r *result) []row {
 	add(workRows()...)
 	add(stallRow())
 	add(lockRows()...)
+	add(sharingRows()...)
 	add(handOverRows()...)
 	add(waitRows()...)
 	add(callRows()...)

@@ -16,12 +16,52 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lua"
 )
 
 const ttl = 10 * time.Second
 
 // pair acquires a free lock of that name and releases it.
 type pair func(ctx context.Context, name string) error
+
+// directPair is luatomic's pair without shared round trips: each call has a connection to itself.
+func directPair(c redis.UniversalClient) pair { return oursPair(lua.Direct(c)) }
+
+// sharingRows compare calls that share round trips with the same calls on a connection each. A call whose context can
+// end is made by another goroutine, so that its caller can leave; one whose context cannot is not.
+func sharingRows() []row {
+	var all []row
+	for _, kind := range []struct {
+		name, what string
+		endless    bool
+	}{
+		{"sharing", "lock pairs with a context that can end", false},
+		{"sharing-endless", "lock pairs with context.Background", true},
+	} {
+		for _, n := range []int{1, 4, 16, 64} {
+			r := row{fmt.Sprintf("%s/callers=%d", kind.name, n), kind.what, "per_s", []entrant{
+				{"luatomic", ours, "calls under way at once share round trips", lockPairs(n, false, bare(oursPair, kind.endless))},
+				{"lua.Direct", raw, "each call by itself, on a connection of the pool", lockPairs(n, false, bare(directPair, kind.endless))},
+			}}
+			if n == 1 {
+				r.main = "p50_us"
+			}
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// bare makes pairs with a context that never ends.
+func bare(open func(redis.UniversalClient) pair, endless bool) func(redis.UniversalClient) pair {
+	if !endless {
+		return open
+	}
+	return func(c redis.UniversalClient) pair {
+		p := open(c)
+		return func(_ context.Context, name string) error { return p(context.Background(), name) }
+	}
+}
 
 // pairs are the libraries that take any go-redis client.
 var pairs = []struct {

@@ -67,7 +67,7 @@ func (c *Call) lane(ctx context.Context, client Client) (*lane, *sharing) {
 	if l, ok := s.lanes.Load(at); ok {
 		return l.(*lane), s
 	}
-	l, _ := s.lanes.LoadOrStore(at, &lane{Send: sendTrips})
+	l, _ := s.lanes.LoadOrStore(at, merge.New(sendTrips))
 	return l.(*lane), s
 }
 

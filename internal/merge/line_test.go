@@ -3,6 +3,7 @@ package merge_test
 import (
 	"context"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ import (
 
 // server answers round trips one by one, when the test lets it.
 type server struct {
-	merge.Line[int]
+	*merge.Line[int]
 	reply chan struct{}
 
 	mu    sync.Mutex
@@ -24,12 +25,12 @@ type server struct {
 
 func newServer() *server {
 	s := &server{reply: make(chan struct{})}
-	s.Send = func(_ context.Context, items []int) {
+	s.Line = merge.New(func(_ context.Context, items []int) {
 		s.mu.Lock()
 		s.trips = append(s.trips, append([]int(nil), items...))
 		s.mu.Unlock()
 		<-s.reply
-	}
+	})
 	return s
 }
 
@@ -124,11 +125,52 @@ func TestCallersLeaveWhileTheServerHangs(t *testing.T) {
 // The round trips of a caller that panics are counted out.
 func TestAPanicInARoundTripKeepsNoPlace(t *testing.T) {
 	t.Parallel()
-	var line merge.Line[int]
-	line.Send = func(context.Context, []int) { panic("hook") }
+	broken := true
+	line := merge.New(func(context.Context, []int) {
+		if broken {
+			panic("hook")
+		}
+	})
 	for range 8 {
 		require.Panics(t, func() { line.Do(context.Background(), 1, 1) })
 	}
-	line.Send = func(context.Context, []int) {}
+	broken = false
 	require.Equal(t, merge.Sent, line.Do(t.Context(), 1, 1))
+}
+
+// A caller whose context can end has its calls made by one goroutine, which is gone a little after its last call and
+// holds nothing of it while it waits.
+func TestASenderStaysForTheNextCall(t *testing.T) {
+	before := runtime.NumGoroutine() // the tests in parallel begin after this one
+	type item struct{ _ [64]byte }
+	senders := make(map[string]int)
+	line := merge.New(func(context.Context, []*item) { senders[goroutine()]++ })
+	freed := make(chan struct{})
+	for i := range 1000 {
+		it := new(item)
+		if i == 999 {
+			runtime.AddCleanup(it, func(int) { close(freed) }, 0)
+		}
+		require.Equal(t, merge.Sent, line.Do(t.Context(), it, 1))
+	}
+	require.Less(t, len(senders), 100, "calls without a pause share a sender")
+	luatomictest.Eventually(t, 10*time.Second, "the last item is free", func() bool {
+		runtime.GC()
+		select {
+		case <-freed:
+			return true
+		default:
+			return false
+		}
+	})
+	luatomictest.Eventually(t, 10*time.Second, "no sender is left", func() bool {
+		return runtime.NumGoroutine() <= before
+	})
+}
+
+// goroutine names the one that runs.
+func goroutine() string {
+	var stack [64]byte
+	name, _, _ := strings.Cut(string(stack[:runtime.Stack(stack[:], false)]), " [")
+	return name
 }
