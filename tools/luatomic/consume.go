@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -23,7 +23,7 @@ type consumeCmd struct {
 	backoff     time.Duration
 	grace       time.Duration
 	allowed     []string
-	queues      []sidekiq.Queue
+	weighted    []weighted
 
 	path    string
 	s       *session
@@ -33,7 +33,7 @@ type consumeCmd struct {
 func consumeCommand() *command {
 	c := &consumeCmd{}
 	return &command{
-		name: "consume", args: "QUEUE [flags]", child: true,
+		name: "consume", args: "QUEUE... [flags]", child: true, tagged: true,
 		about: "Run a command for each job.",
 		detail: `CMD gets the body on stdin, and in its environment LUATOMIC_QUEUE, LUATOMIC_ID,
 LUATOMIC_ATTEMPT (1 for the first), LUATOMIC_ENQUEUED_AT and LUATOMIC_DEADLINE (Unix ms; the lease
@@ -43,8 +43,9 @@ killed: SIGTERM, after 2 s SIGKILL. After Ctrl-C no job is taken, and CMDs may f
 grace; then, or at a second Ctrl-C, they are killed and their jobs given back as if not taken.
 After SIGTERM the exit code is 0 if no CMD was killed, unless --drain is unfinished.
 A job can run twice, when the machine dies before it is acked: make CMD idempotent.
+Several queues are served in order, or at random by weight: mail,3 low,1. They share a --tag.
 In a dialect of Sidekiq CMD gets the payload; the job's own retry decides how often, and Sidekiq's
-back-off when. There QUEUE... may be several, served in order, or at random by weight: mail,3 low,1.`,
+back-off when.`,
 		output:  `{"acked","retried","dead"} at the end`,
 		example: `luatomic consume mail -c 4 --drain -- sh -c 'jq -r .to'`,
 		flags: func(fs *flag.FlagSet) {
@@ -64,48 +65,52 @@ back-off when. There QUEUE... may be several, served in order, or at random by w
 	}
 }
 
-func (c *consumeCmd) check(s *session) error {
-	if err := c.checkQueues(s); err != nil {
+func (c *consumeCmd) check(s *session) (err error) {
+	if c.path, err = lookChild(s); err != nil {
 		return err
 	}
+	if c.weighted, err = weightedQueues(s.args); err != nil {
+		return err
+	}
+	if err := c.checkBounds(); err != nil {
+		return err
+	}
+	if c.dialect == "" {
+		return c.checkNative(s)
+	}
+	if err := foreignFlags(c.dialect, map[string]bool{
+		"drain": c.drain, "attempts": c.attempts != 25, "backoff": c.backoff != time.Second, "tag": s.tag != "",
+	}); err != nil {
+		return err
+	}
+	return s.checkNamespace()
+}
+
+func (c *consumeCmd) checkBounds() error {
 	switch {
 	case c.concurrency < 1 || c.concurrency > queue.MaxBatch:
 		return usagef("-c %d is out of range; write 1 to %d", c.concurrency, queue.MaxBatch)
 	case c.attempts == 0 || c.attempts < -1:
 		return usagef("--attempts %d is out of range; write 1 or more, or -1 for no end", c.attempts)
 	}
-	if err := errors.Join(
+	return errors.Join(
 		// Renewals come at a third of it and must survive a slow moment.
 		atLeast("lease", c.lease, 100*time.Millisecond),
 		atLeast("backoff", c.backoff, 0),
 		atLeast("grace", c.grace, 0),
-	); err != nil {
-		return err
-	}
-	if c.dialect == "" && len(c.allowed) > 0 {
-		return usagef("--allow-field is for the dialects of Sidekiq; add --dialect, or leave it out")
-	}
-	if c.dialect != "" {
-		if err := foreignFlags(c.dialect, map[string]bool{"drain": c.drain, "attempts": c.attempts != 25,
-			"backoff": c.backoff != time.Second}); err != nil {
-			return err
-		}
-		if err := s.checkNamespace(); err != nil {
-			return err
-		}
-	}
-	var err error
-	c.path, err = lookChild(s)
-	return err
+	)
 }
 
-// checkQueues takes one queue, in a dialect of Sidekiq also several.
-func (c *consumeCmd) checkQueues(s *session) (err error) {
-	if c.dialect == "" {
-		return s.oneArg("queue")
+func (c *consumeCmd) checkNative(s *session) error {
+	switch n := len(c.weighted); {
+	case len(c.allowed) > 0:
+		return usagef("--allow-field is for the dialects of Sidekiq; add --dialect, or leave it out")
+	case n > 1 && s.tag == "":
+		return usagef("%d queues without a --tag: one consumer takes from queues of one tag; name it, or run a consumer for each", n)
+	case n > queue.MaxSources:
+		return usagef("%d queues; one consumer takes from %d at most", n, queue.MaxSources)
 	}
-	c.queues, err = sidekiqQueues(s.args)
-	return err
+	return nil
 }
 
 type consumeResult struct {
@@ -124,26 +129,37 @@ func (c *consumeCmd) run(s *session) error {
 	if c.dialect != "" {
 		return c.runSidekiq(client)
 	}
-	q, err := queue.New(client, s.args[0], &queue.Options{
-		Prefix: s.prefix, Lease: c.lease, MaxFailures: c.attempts,
-	})
+	from, err := c.sources(client)
 	if err != nil {
 		return err
 	}
 	defer context.AfterFunc(s.signals.stop, func() {
 		s.note("luatomic: stopping; running commands may finish within %v; Ctrl-C again kills them", c.grace)
 	})()
-	out, err := q.Consume(s.signals.stop, &queue.ConsumeOptions{
+	out, err := queue.ConsumeAll(s.signals.stop, &queue.ConsumeOptions{
 		Concurrency: c.concurrency,
 		Backoff:     c.delay,
 		Grace:       max(c.grace, 1), // 0 would mean the default
 		Drain:       c.drain,
 		OnError:     s.warnRarely(),
-	}, c.work)
+	}, c.work, from...)
 	if emitErr := s.emit(consumeResult{Acked: out.Acked, Retried: out.Retried, Dead: out.Dead}); emitErr != nil {
 		return errors.Join(err, emitErr)
 	}
 	return err
+}
+
+// sources opens the queues.
+func (c *consumeCmd) sources(client lua.Client) (from []queue.Source, err error) {
+	o := &queue.Options{Prefix: c.s.prefix, Tag: c.s.tag, Lease: c.lease, MaxFailures: c.attempts}
+	for _, w := range c.weighted {
+		q, err := queue.New(client, w.name, o)
+		if err != nil {
+			return nil, err
+		}
+		from = append(from, queue.Source{Queue: q, Weight: w.weight})
+	}
+	return from, nil
 }
 
 // delay is the back-off.
@@ -160,7 +176,7 @@ func (c *consumeCmd) work(ctx context.Context, d *queue.Delivery) error {
 	cmd := exec.Command(c.path, c.s.child[1:]...)
 	cmd.Args[0] = c.s.child[0]
 	cmd.Env = append(os.Environ(),
-		"LUATOMIC_QUEUE="+c.s.args[0],
+		"LUATOMIC_QUEUE="+d.Queue().Name(),
 		"LUATOMIC_ID="+d.ID,
 		"LUATOMIC_ATTEMPT="+strconv.Itoa(d.Attempt),
 		"LUATOMIC_ENQUEUED_AT="+strconv.FormatInt(d.EnqueuedAt.UnixMilli(), 10),

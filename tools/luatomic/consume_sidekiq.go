@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -24,8 +23,12 @@ func (c *consumeCmd) runSidekiq(client lua.Client) error {
 	defer context.AfterFunc(c.s.signals.stop, func() {
 		c.s.note("luatomic: stopping; running commands may finish within %v; Ctrl-C again kills them", c.grace)
 	})()
+	queues := make([]sidekiq.Queue, len(c.weighted))
+	for i, w := range c.weighted {
+		queues[i] = sidekiq.Queue{Name: w.name, Weight: w.weight}
+	}
 	out, err := d.Work(c.s.signals.stop, &sidekiq.WorkOptions{
-		Queues:      c.queues,
+		Queues:      queues,
 		Concurrency: c.concurrency,
 		Lease:       c.lease,
 		Grace:       max(c.grace, 1), // 0 would mean the default
@@ -49,33 +52,6 @@ func ofJob(err error, job *sidekiq.Delivery) error {
 		return err
 	}
 	return fmt.Errorf("job %q: %w", job.JID, err)
-}
-
-// sidekiqQueues reads queues as Sidekiq's own -q does: NAME, or NAME,WEIGHT.
-func sidekiqQueues(args []string) ([]sidekiq.Queue, error) {
-	if len(args) == 0 {
-		return nil, usagef("the queue is missing; name at least one queue")
-	}
-	var out []sidekiq.Queue
-	for _, arg := range args {
-		name, text, weighted := strings.Cut(arg, ",")
-		q := sidekiq.Queue{Name: name}
-		if weighted {
-			n, err := strconv.Atoi(text)
-			if err != nil || n < 1 || n > 1000 {
-				return nil, usagef("%q: a weight is a whole number from 1 to 1000, such as mail,3", arg)
-			}
-			q.Weight = n
-		}
-		if slices.ContainsFunc(out, func(o sidekiq.Queue) bool { return o.Name == name }) {
-			return nil, usagef("queue %q is named twice; give it a weight, such as %s,2", name, name)
-		}
-		if err := lua.CheckName("queue", name); err != nil {
-			return nil, err
-		}
-		out = append(out, q)
-	}
-	return out, nil
 }
 
 // perform runs the command for one job.

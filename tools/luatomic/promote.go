@@ -11,7 +11,7 @@ import (
 func promoteCommand() *command {
 	watch, dialect := false, ""
 	return &command{
-		name: "promote", args: "[QUEUE...] [flags]",
+		name: "promote", args: "[QUEUE...] [flags]", tagged: true,
 		about: "Move scheduled jobs that are due to ready.",
 		detail: `Moves all jobs that are due, never early, each once however many promoters run. A queue
 with consumers needs none: taking promotes. With --watch it sleeps until the next job is due, and
@@ -33,6 +33,9 @@ QUEUE and promotes all of them.`,
 		check: func(s *session) error {
 			if dialect == "" {
 				return s.queueArgs()
+			}
+			if err := foreignFlags(dialect, map[string]bool{"tag": s.tag != ""}); err != nil {
+				return err
 			}
 			if len(s.args) > 0 {
 				return usagef("in the dialect %s all queues are promoted together; leave %q out", dialect, s.args)

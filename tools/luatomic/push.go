@@ -32,7 +32,7 @@ type pushCmd struct {
 func pushCommand() *command {
 	p := &pushCmd{}
 	return &command{
-		name: "push", args: "QUEUE [flags]",
+		name: "push", args: "QUEUE [flags]", tagged: true,
 		about: "Push jobs from NDJSON, ready or for later.",
 		detail: `A line is {"body": any JSON, "id"?, "at"? (RFC 3339 or Unix ms), "delay"? ("30s"),
 "unique"?, "unique_ttl"? ("1h")}. The body keeps its bytes. Of jobs of one unique name only the
@@ -138,7 +138,7 @@ func (p *pushCmd) dispatch(s *session, client redis.UniversalClient, in io.Reade
 		lines := newBatches[sidekiq.Job](in, &sidekiqForm{d, s.args[0], p.raw, p.form.at, p.in}).after(p.skip)
 		return pushAll(s, lines, pushSidekiq(d), bar, out)
 	}
-	q, err := queue.New(client, s.args[0], &queue.Options{Prefix: s.prefix})
+	q, err := queue.New(client, s.args[0], &queue.Options{Prefix: s.prefix, Tag: s.tag})
 	if err != nil {
 		return err
 	}

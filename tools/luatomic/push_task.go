@@ -15,11 +15,16 @@ import (
 
 // checkDialect refuses what a dialect cannot honour.
 func (p *pushCmd) checkDialect(s *session) error {
-	switch p.dialect {
-	case "":
+	if p.dialect == "" {
 		return nil
-	case redisInAction:
-		return foreignFlags(p.dialect, map[string]bool{"raw": p.raw, "at": p.at != ""})
+	}
+	foreign := map[string]bool{"tag": s.tag != ""}
+	if p.dialect == redisInAction {
+		foreign["raw"], foreign["at"] = p.raw, p.at != ""
+		return foreignFlags(p.dialect, foreign)
+	}
+	if err := foreignFlags(p.dialect, foreign); err != nil {
+		return err
 	}
 	return s.checkNamespace()
 }

@@ -137,6 +137,33 @@ func TestConsumeEach(t *testing.T) {
 	}
 }
 
+// Several queues of one tag: in order, or by weight; each CMD learns the queue of its job. A comma that no number
+// follows belongs to the name.
+func TestConsumeSeveralQueues(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	tagged := func(args ...string) *cli { return e.run(append(args, "--tag", "orders")...) }
+	push := func(names ...string) {
+		for _, name := range names {
+			e := e.with("1\n2\n")
+			e.run("push", name, "--raw", "--tag", "orders").exits(exitDone)
+		}
+	}
+	push("low", "a,b", "high")
+	c := e.run("consume", "high", "a,b", "low", "--tag", "orders", "--drain", "--", "sh", "-c", `echo "$LUATOMIC_QUEUE"`).exits(exitDone)
+	holds(t, c.object(), map[string]any{"acked": 6})
+	require.Equal(t, "high\nhigh\na,b\na,b\nlow\nlow\n", c.stderr.String())
+
+	push("high", "a,b")
+	c = e.run("consume", "high,3", "a,b,1", "--tag", "orders", "--drain", "--", "true").exits(exitDone)
+	holds(t, c.object(), map[string]any{"acked": 4})
+
+	e.with("1\n").run("push", "later", "--raw", "--in", "1ms", "--tag", "orders").exits(exitDone)
+	luatomictest.Eventually(t, within, "it is due", func() bool {
+		return tagged("promote", "later").exits(exitDone).object()["moved"] == 1.0
+	})
+}
+
 // A command that does not read its stdin, and a body larger than a pipe holds.
 func TestConsumeUnreadBody(t *testing.T) {
 	t.Parallel()
