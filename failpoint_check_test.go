@@ -98,7 +98,7 @@ func (s *sweep) nothingLost(fault string, broken contents) {
 func (s *sweep) sameButRepeated(fault string, after contents) {
 	known := s.before.ids()
 	for name := range merged(s.want.values, after.values) {
-		if name == after.tag+"w" {
+		if kindOf(name) == "w" {
 			continue
 		}
 		what := fmt.Sprintf("%s after a retry after %s", name, fault)
@@ -123,7 +123,7 @@ func (s *sweep) sameButRepeated(fault string, after contents) {
 			}
 		case map[string]float64:
 			got, _ := after.values[name].(map[string]float64)
-			if s.script.Name == "queue_take" && strings.HasSuffix(name, ":l") && s.before.values[s.before.tag+"d"] != nil {
+			if s.script.Name == "queue_take" && kindOf(name) == "l" && s.before.values[strings.TrimSuffix(name, "l")+"d"] != nil {
 				continue // the entry of a job that was buried while ready may deliver it, in place of the next one
 			}
 			require.True(s.t, maps.Equal(s.moved(want, after, name), got), "%s: %v, not %v", what, got, want)
@@ -138,10 +138,10 @@ func (s *sweep) sameButRepeated(fault string, after contents) {
 
 // moved returns want without the due jobs: a retry may make more of them ready than one run does.
 func (s *sweep) moved(want map[string]float64, after contents, name string) map[string]float64 {
-	if name != after.tag+"s" {
+	if kindOf(name) != "s" {
 		return want
 	}
-	list, _ := after.values[after.tag+"r"].([]string)
+	list, _ := after.values[strings.TrimSuffix(name, "s")+"r"].([]string)
 	out := maps.Clone(want)
 	for _, entry := range list {
 		if out[jobID(entry)] <= float64(s.clock.UnixMilli()) {
@@ -157,7 +157,7 @@ func (s *sweep) countersAside(name string, want, got map[string]string, what str
 	before, _ := s.before.values[name].(map[string]string)
 	for field := range merged(want, got) {
 		at := fmt.Sprintf("%s: %q", what, field)
-		switch suffix := strings.TrimPrefix(name, s.want.tag); {
+		switch suffix := kindOf(name); {
 		case want[field] == got[field]:
 		case suffix == "b" && s.want.hash("n")[field] == "x":
 			require.Equal(s.t, before[field], got[field], at)

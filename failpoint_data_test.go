@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lua"
@@ -147,6 +148,7 @@ func failpointCases() []failpointCase {
 		queueCase("queue_take/some due", hour, takes(10), scriptcase.Pushes(append(due, named...)...)),
 		thenPush(queueCase("queue_take/cancelled", hour, takes(2), scriptcase.Pushes(lab.Numbered(6, 0)...), scriptcase.Cancels("j0", "j1", "j3"))),
 		queueCase("queue_take/failed", hour, takes(2), scriptcase.Pushes(lab.Numbered(3, 0)...), takes(3), nacks(0)),
+		twoQueuesCase(),
 		queueCase("queue_ack/chunks", hour, acks, scriptcase.Pushes(lab.Numbered(600, 0)...), takes(600), nacks(0), takes(600)),
 		queueCase("queue_ack/names", hour, acks, scriptcase.Pushes(named...), takes(3)),
 		queueCase("queue_extend/many", hour, extends, scriptcase.Pushes(lab.Numbered(500, 0)...), takes(500)),
@@ -171,6 +173,44 @@ func failpointCases() []failpointCase {
 		queueCase("queue_trim/some", hour, trims(queue.DeadLimits{Jobs: 1}), scriptcase.Pushes(named...), takes(3), buries),
 		queueCase("delayed_promote/many", hour, scriptcase.Promotes, scriptcase.Pushes(lab.Numbered(1000, time.Millisecond)...)),
 	}, otherCases(), semCases())
+}
+
+// twoQueuesCase is a take of all jobs of two queues, ready and due. The failed write is one of either queue.
+func twoQueuesCase() failpointCase {
+	queues := func(c lua.Client, k string) (out []queue.Source, err error) {
+		for _, name := range []string{"first", "second"} {
+			var q *queue.Queue
+			if q, err = queue.New(c, name, &queue.Options{Tag: k}); err != nil {
+				return nil, err
+			}
+			out = append(out, queue.Source{Queue: q})
+		}
+		return out, nil
+	}
+	prepare := func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
+		from, err := queues(c, k)
+		for i := 0; i < len(from) && err == nil; i++ {
+			for _, delay := range []time.Duration{0, time.Millisecond} {
+				jobs := lab.Numbered(3, delay)
+				for n := range jobs {
+					jobs[n].ID = fmt.Sprint(from[i].Queue.Name(), delay, n)
+				}
+				if _, err = from[i].Queue.Push(ctx, jobs...); err != nil {
+					return err
+				}
+			}
+		}
+		return err
+	}
+	take := func(ctx context.Context, c lua.Client, k string) (string, error) {
+		p := gen.QueueTakeParams{Max: 100, Bytes: 10_000, Token: 1}
+		for _, name := range []string{"first", "second"} {
+			p.Queues = append(p.Queues, scriptcase.TakeQueue("{"+k+"}{"+name+"}", "me"))
+		}
+		_, err := gen.QueueTake(ctx, c, p)
+		return "", err
+	}
+	return failpointCase{"queue_take/two queues", prepare, take, nil}
 }
 
 // thenPush pushes, after a fault, new jobs with the ids that were cancelled: the accepted ones must be delivered.

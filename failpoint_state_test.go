@@ -18,13 +18,12 @@ import (
 
 // contents has the values of all keys of a tag, and the keys without a TTL.
 type contents struct {
-	tag     string
 	values  map[string]any // []string, map[string]string, map[string]float64 or string
 	lasting map[string]bool
 }
 
 func (s *sweep) read() contents {
-	out := contents{"{" + s.k + "}:", make(map[string]any), make(map[string]bool)}
+	out := contents{make(map[string]any), make(map[string]bool)}
 	for key := range lab.Dump(s.ctx, s.t, s.c, s.k) {
 		switch s.c.Type(s.ctx, key).Val() {
 		case "list":
@@ -47,29 +46,42 @@ func (s *sweep) read() contents {
 	return out
 }
 
-func (c contents) hash(suffix string) map[string]string {
-	h, _ := c.values[c.tag+suffix].(map[string]string)
-	return h
-}
+// kindOf is the last part of a key, which says what it is of its queue.
+func kindOf(key string) string { return key[strings.LastIndexByte(key, ':')+1:] }
 
-// work returns the values without the key of the waiters.
-func (c contents) work() map[string]any {
-	out := maps.Clone(c.values)
-	delete(out, c.tag+"w")
+// hash is that hash of all queues: the ids of their jobs differ.
+func (c contents) hash(kind string) map[string]string {
+	out := make(map[string]string)
+	for key, value := range c.values {
+		if h, ok := value.(map[string]string); ok && kindOf(key) == kind {
+			maps.Copy(out, h)
+		}
+	}
 	return out
 }
 
-// ids returns the jobs in one of the four keys.
+// work returns the values without the keys of the waiters.
+func (c contents) work() map[string]any {
+	out := maps.Clone(c.values)
+	maps.DeleteFunc(out, func(key string, _ any) bool { return kindOf(key) == "w" })
+	return out
+}
+
+// ids returns the jobs that are in one of the four keys of a queue.
 func (c contents) ids() map[string]bool {
 	out := make(map[string]bool)
-	list, _ := c.values[c.tag+"r"].([]string)
-	for _, entry := range list {
-		out[jobID(entry)] = true
-	}
-	for _, place := range []string{"s", "l", "d"} {
-		scores, _ := c.values[c.tag+place].(map[string]float64)
-		for id := range scores {
-			out[id] = true
+	for key, value := range c.values {
+		switch held := value.(type) {
+		case []string:
+			for _, entry := range held {
+				out[jobID(entry)] = true
+			}
+		case map[string]float64:
+			if slices.Contains([]string{"s", "l", "d"}, kindOf(key)) {
+				for id := range held {
+					out[id] = true
+				}
+			}
 		}
 	}
 	return out

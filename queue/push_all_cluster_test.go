@@ -37,3 +37,26 @@ func TestPushAllOnACluster(t *testing.T) {
 		}
 	}
 }
+
+// One consumer takes from all queues of a tag, on whichever node the tag is, with and without weights.
+func TestConsumeAllOnACluster(t *testing.T) {
+	t.Parallel()
+	ctx, c := t.Context(), luatomictest.StartCluster(t).Client()
+	for i := range 6 {
+		qs := lab.Tagged(t, c, fmt.Sprint("all", i), queue.MaxSources)
+		from := make([]queue.Source, len(qs))
+		for n, q := range qs {
+			lab.Push(t, q, queue.Job{}, queue.Job{Delay: time.Millisecond})
+			from[n] = queue.Source{Queue: q, Weight: i % 2 * (n + 1)}
+		}
+		out, err := queue.ConsumeAll(ctx, &queue.ConsumeOptions{Concurrency: 4, Drain: true},
+			func(context.Context, *queue.Delivery) error { return nil }, from...)
+		require.NoError(t, err)
+		require.Equal(t, 2*len(qs), out.Acked)
+		for _, q := range qs {
+			report, err := q.Audit(ctx, false)
+			require.NoError(t, err)
+			require.True(t, report.OK(), "%+v", report)
+		}
+	}
+}
