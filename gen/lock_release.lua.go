@@ -13,7 +13,7 @@ import (
 )
 
 // LockReleaseSHA is the SHA-1 of lock_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockReleaseSHA = "30c9c8560fcde917c7dd03d7a18d0b5c860551f0"
+const LockReleaseSHA = "579a645bfa435829b1f36cf793e6c88fc7b3d61d"
 
 // LockReleaseScript is scripts/lock_release.lua.
 var LockReleaseScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // LockTrySHA is the SHA-1 of lock_try.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockTrySHA = "25b937642f7ba88eab4e4eb884b60287d3a63fde"
+const LockTrySHA = "ec1cd799f7c1eb956dcc2b27d0c7b861a85c2451"
 
 // LockTryScript is scripts/lock_try.lua.
 var LockTryScript = lua.Script{

@@ -67,6 +67,9 @@ for i, lock in ipairs(KEYS) do
       redis.call('SET', lock, '2 ' .. fence .. ' 0 -' .. own, 'PX', life)
     end
   end
+  if #KEYS == 1 then
+    return {state, fence, remaining, holding} -- without the steps in which a table grows
+  end
   local n = 4 * i
   replies[n - 3], replies[n - 2], replies[n - 1], replies[n] = state, fence, remaining, holding
 end
