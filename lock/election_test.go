@@ -148,11 +148,11 @@ func TestElectionObserverReadsOnceALease(t *testing.T) {
 	lease.Keep(t.Context())
 	seen := observing(t, lab.Locker(t, c, &lock.Options{TTL: ttl}).Election(name))
 	sees(t, seen, "quiet")
-	begun, before := time.Now(), proxy.Executed(luatomictest.Command("EVALSHA_RO", gen.LockInfoSHA))
+	begun, before := time.Now(), proxy.Executed(lab.Sent(&gen.LockInfoScript))
 	luatomictest.Eventually(t, 30*time.Second, "three leases are over", func() bool {
 		return time.Since(begun) > 3*ttl
 	})
-	looks := proxy.Executed(luatomictest.Command("EVALSHA_RO", gen.LockInfoSHA)) - before
+	looks := proxy.Executed(lab.Sent(&gen.LockInfoScript)) - before
 	require.Positive(t, looks)
 	most := int(time.Since(begun)/(ttl*2/3)) + 2
 	require.LessOrEqual(t, looks, most, "a lease that is renewed has two thirds left at least")

@@ -82,7 +82,7 @@ func TestTryThatArrivesLateLeavesNoLock(t *testing.T) {
 	lease, err := warm.Try(t.Context(), name)
 	require.NoError(t, err)
 	require.NoError(t, lease.Release(t.Context()))
-	c.AddHook(&late{lab.Around{Sha: gen.LockTrySHA}, 3 * time.Second})
+	c.AddHook(&late{lab.Around{Sha: lab.Digest(&gen.LockTryScript)}, 3 * time.Second})
 	l := lab.Locker(t, c, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

@@ -305,10 +305,10 @@ func TestSemaphoreSurvivesLostReplies(t *testing.T) {
 	defer c.Close()
 	s := lab.Locker(t, c, nil).Semaphore(luatomictest.Namespace(t), 2)
 	for range 3 {
-		proxy.Drop(1, luatomictest.Command("EVALSHA", gen.SemAcquireSHA))
+		proxy.Drop(1, lab.Sent(&gen.SemAcquireScript))
 		lease, err := s.Try(t.Context(), 2)
 		require.NoError(t, err)
-		proxy.Drop(1, luatomictest.Command("EVALSHA", gen.SemReleaseSHA))
+		proxy.Drop(1, lab.Sent(&gen.SemReleaseScript))
 		require.NoError(t, lease.Release(t.Context()), "released by you")
 	}
 	info, err := s.Info(t.Context())

@@ -239,7 +239,7 @@ func (*laggard) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 func TestOlderReplyDoesNotPostponeARecheck(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), luatomictest.Client(t)
-	late := &laggard{sha: gen.SemAcquireSHA, let: make(chan struct{})}
+	late := &laggard{sha: lab.Digest(&gen.SemAcquireScript), let: make(chan struct{})}
 	c.AddHook(late)
 	lua.Direct(c) // the hook sees no shared round trip
 	queued := make(chan struct{}, 2)

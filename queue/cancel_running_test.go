@@ -148,7 +148,7 @@ func TestCancelRepeatsWithTheSameAnswer(t *testing.T) {
 	defer c.Close()
 	lossy, err := queue.New(c, q.Name(), nil)
 	require.NoError(t, err)
-	sent := luatomictest.Command("EVALSHA", gen.QueueCancelSHA)
+	sent := lab.Sent(&gen.QueueCancelScript)
 	proxy.Drop(2, sent)
 	states, err := lossy.Cancel(ctx, "scheduled", "ready", "leased", "dead", "absent")
 	require.NoError(t, err)

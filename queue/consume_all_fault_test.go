@@ -40,7 +40,7 @@ func severalThroughProxy(t *testing.T, qs []*queue.Queue) ([]*queue.Queue, *luat
 func TestTakeOfSeveralQueuesWhoseReplyIsLost(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	take := luatomictest.Command("EVALSHA", gen.QueueTakeSHA)
+	take := lab.Sent(&gen.QueueTakeScript)
 	for range 5 { // the order is drawn
 		qs := several(t, luatomictest.Client(t), 2, queue.Options{})
 		lossy, proxy := severalThroughProxy(t, qs)
@@ -85,7 +85,7 @@ func TestConsumeAllLosesNoJobWithAReply(t *testing.T) {
 	for _, q := range qs {
 		pushNumbered(t, q, 100)
 	}
-	n, take := 0, luatomictest.Command("EVALSHA", gen.QueueTakeSHA)
+	n, take := 0, lab.Sent(&gen.QueueTakeScript)
 	proxy.Drop(50, func(args []string) bool {
 		if take(args) {
 			n++
@@ -110,7 +110,7 @@ func TestStopDuringATakeOfSeveralQueuesReturnsItsJobs(t *testing.T) {
 		pushNumbered(t, q, 2)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	take := luatomictest.Command("EVALSHA", gen.QueueTakeSHA)
+	take := lab.Sent(&gen.QueueTakeScript)
 	proxy.Drop(1, func(args []string) bool {
 		if take(args) {
 			cancel()

@@ -35,7 +35,7 @@ func TestRequeueOfTheOldestAfterALostReply(t *testing.T) {
 	defer c.Close()
 	lossy, err := queue.New(c, q.Name(), nil)
 	require.NoError(t, err)
-	sent := luatomictest.Command("EVALSHA", gen.QueueRequeueSHA)
+	sent := lab.Sent(&gen.QueueRequeueScript)
 	proxy.Drop(2, sent)
 	n, err := lossy.Requeue(ctx)
 	require.NoError(t, err)

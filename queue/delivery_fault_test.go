@@ -39,7 +39,7 @@ func TestExtendWithoutAReplyLosesNoLease(t *testing.T) {
 	far, p := lossy(t, q, nil)
 	lab.Push(t, q, queue.Job{ID: "x"})
 	d := lab.TakeOne(t, far)
-	p.Drop(1, luatomictest.Command("EVALSHA", gen.QueueExtendSHA))
+	p.Drop(1, lab.Sent(&gen.QueueExtendScript))
 	require.NoError(t, d.Extend(ctx, time.Hour))
 	require.Equal(t, d.Deadline().UnixMicro(), int64(c.ZScore(ctx, lab.Key(q, "l"), "x").Val()))
 	require.NoError(t, d.Ack(ctx))
@@ -55,7 +55,7 @@ func TestAckAfterAnExtendWithoutAReply(t *testing.T) {
 	d := lab.TakeOne(t, far)
 	var whole atomic.Bool
 	p.Drop(1000, func(args []string) bool {
-		return !whole.Load() && luatomictest.Command("EVALSHA", gen.QueueExtendSHA)(args)
+		return !whole.Load() && lab.Sent(&gen.QueueExtendScript)(args)
 	})
 	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
@@ -97,7 +97,7 @@ func TestJobSettledByHandIsLeftToItsNextWorker(t *testing.T) {
 	q, c := lab.NewQueue(t, &queue.Options{Lease: time.Hour})
 	far, p := lossy(t, q, &queue.Options{Lease: 6 * time.Second})
 	lab.Push(t, q, queue.Job{ID: "x"}, queue.Job{ID: "y"})
-	extend := luatomictest.Command("EVALSHA", gen.QueueExtendSHA)
+	extend := lab.Sent(&gen.QueueExtendScript)
 	p.Drop(1, extend)
 	given := make(chan error, 1)
 	consuming, stop := context.WithCancel(ctx)

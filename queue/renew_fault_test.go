@@ -56,7 +56,7 @@ func renewed(t *testing.T, lose func(p *luatomictest.LossyProxy),
 // A connection that breaks during an extend costs no lease.
 func TestRenewalWithoutAReplyLosesNoJob(t *testing.T) {
 	t.Parallel()
-	extend := luatomictest.Command("EVALSHA", gen.QueueExtendSHA)
+	extend := lab.Sent(&gen.QueueExtendScript)
 	renewed(t, func(p *luatomictest.LossyProxy) { p.Drop(1, extend) },
 		func(p *luatomictest.LossyProxy) bool { return p.Executed(extend) >= 3 })
 }
@@ -77,7 +77,7 @@ func TestLateReplyToARenewalLeavesTheNextHolderAlone(t *testing.T) {
 	short, err := queue.New(c, name, &queue.Options{Lease: 2 * time.Second})
 	require.NoError(t, err)
 	lab.Push(t, long, queue.Job{ID: "x"})
-	extend := luatomictest.Command("EVALSHA", gen.QueueExtendSHA)
+	extend := lab.Sent(&gen.QueueExtendScript)
 	p.Drop(1, extend)
 	ended := make(chan error, 1)
 	consuming, stop := context.WithCancel(ctx)

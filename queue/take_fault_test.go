@@ -42,7 +42,7 @@ func TestTakeWhoseReplyIsLostReturnsTheSameJobs(t *testing.T) {
 	ctx := t.Context()
 	q, _ := lab.NewQueue(t, nil)
 	lossy, proxy := throughProxy(t, q, nil)
-	take := luatomictest.Command("EVALSHA", gen.QueueTakeSHA)
+	take := lab.Sent(&gen.QueueTakeScript)
 	pushed := lab.Push(t, q, lab.Numbered(10, 0)...)
 	_, err := lossy.Take(ctx, 1) // loads the script
 	require.NoError(t, err)
@@ -67,7 +67,7 @@ func TestTakeWithoutAnyReplyIsRepeatedByTheNext(t *testing.T) {
 	t.Parallel()
 	q, _ := lab.NewQueue(t, nil)
 	lossy, proxy := throughProxy(t, q, nil)
-	take := luatomictest.Command("EVALSHA", gen.QueueTakeSHA)
+	take := lab.Sent(&gen.QueueTakeScript)
 	pushed := lab.Push(t, q, lab.Numbered(4, 0)...)
 	_, err := lossy.Take(t.Context(), 1)
 	require.NoError(t, err)
@@ -103,7 +103,7 @@ func TestLostTakesKillNoJobs(t *testing.T) {
 	lossy, proxy := throughProxy(t, q, opts)
 	lab.Push(t, q, lab.Bodies(300)...)
 	n := 0
-	take := luatomictest.Command("EVALSHA", gen.QueueTakeSHA)
+	take := lab.Sent(&gen.QueueTakeScript)
 	proxy.Drop(50, func(args []string) bool {
 		if take(args) {
 			n++
@@ -126,7 +126,7 @@ func TestStopDuringATakeReturnsItsJobs(t *testing.T) {
 	t.Parallel()
 	q, _ := lab.NewQueue(t, nil)
 	lossy, proxy := throughProxy(t, q, nil)
-	take := luatomictest.Command("EVALSHA", gen.QueueTakeSHA)
+	take := lab.Sent(&gen.QueueTakeScript)
 	_, err := lossy.Take(t.Context(), 1)
 	require.NoError(t, err)
 	pushed := lab.Push(t, q, lab.Numbered(5, 0)...)
@@ -164,7 +164,7 @@ func TestGivingBackWithALostReplyIsAnswered(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, call(lossy, taken.Deliveries[:1])) // loads the script
 			require.NoError(t, taken.Deliveries[3].Ack(ctx))
-			proxy.Drop(1, luatomictest.Command("EVALSHA", gen.QueueNackSHA))
+			proxy.Drop(1, lab.Sent(&gen.QueueNackScript))
 			err = call(lossy, taken.Deliveries[1:])
 			var lost *queue.LeaseLostError
 			require.ErrorAs(t, err, &lost)

@@ -97,7 +97,7 @@ func (e *evals) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 
 func (e *evals) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); len(args) > 1 && fmt.Sprint(args[1]) == gen.RPCCallSHA {
+		if args := cmd.Args(); len(args) > 1 && fmt.Sprint(args[1]) == lab.Digest(&gen.RPCCallScript) {
 			e.n.Add(1)
 		}
 		return next(ctx, cmd)

@@ -64,7 +64,7 @@ func holdUp(t *testing.T, after time.Duration) (*redis.Client, *heldUp) {
 	require.NoError(t, err)
 	opts.Protocol = 2 // the bytes that are held need no greeting
 	network, addr := opts.Network, opts.Addr
-	h := &heldUp{digest: []byte(gen.RPCCallSHA), after: after, arrived: make(chan struct{})}
+	h := &heldUp{digest: []byte(lab.Digest(&gen.RPCCallScript)), after: after, arrived: make(chan struct{})}
 	h.dial = func() (net.Conn, error) { return net.Dial(network, addr) }
 	opts.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		conn, err := h.dial()

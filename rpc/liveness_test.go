@@ -37,7 +37,7 @@ func (h *holdJoin) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 func (h *holdJoin) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		is := func(sha string) bool { return len(cmd.Args()) > 1 && fmt.Sprint(cmd.Args()[1]) == sha }
-		if h.armed.Load() && is(gen.RPCJoinSHA) {
+		if h.armed.Load() && is(lab.Digest(&gen.RPCJoinScript)) {
 			close(h.held)
 			h.armed.Store(false)
 			select {
@@ -46,7 +46,7 @@ func (h *holdJoin) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			}
 		}
 		err := next(ctx, cmd)
-		if is(gen.RPCLeaveSHA) {
+		if is(lab.Digest(&gen.RPCLeaveScript)) {
 			h.once.Do(func() { close(h.left) })
 		}
 		return err

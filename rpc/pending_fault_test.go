@@ -88,7 +88,7 @@ func (scriptHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 func (h lateAnswer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if len(cmd.Args()) > 1 && fmt.Sprint(cmd.Args()[1]) == gen.RPCCallSHA {
+		if len(cmd.Args()) > 1 && fmt.Sprint(cmd.Args()[1]) == lab.Digest(&gen.RPCCallScript) {
 			time.Sleep(h.d)
 		}
 		return err

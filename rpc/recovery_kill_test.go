@@ -169,7 +169,7 @@ type lingererConn struct {
 }
 
 func (c *lingererConn) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte(gen.RPCCallSHA)) && c.l.next.CompareAndSwap(true, false) {
+	if bytes.Contains(p, []byte(lab.Digest(&gen.RPCCallScript))) && c.l.next.CompareAndSwap(true, false) {
 		h := &heldUp{dial: c.l.dial, arrived: make(chan struct{})}
 		held := bytes.Clone(p)
 		_ = c.Close()
