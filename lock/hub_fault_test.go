@@ -135,7 +135,7 @@ func TestNoWakeUpIsMissedBeforeTheSubscription(t *testing.T) {
 			require.NoError(t, err)
 			match := luatomictest.Command("SUBSCRIBE")
 			if at == "EVALSHA" {
-				match = luatomictest.Command("EVALSHA", gen.LockAcquireScript.SHA)
+				match = lab.Sent(&gen.LockAcquireScript)
 			}
 			var once sync.Once
 			var released error

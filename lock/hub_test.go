@@ -96,7 +96,7 @@ func TestHandOverCosts(t *testing.T) {
 	const processes, pool = 50, 8
 	var from []*lock.Locker
 	var extended calls
-	extended.sha = gen.LockExtendScript.SHA
+	extended.sha = lab.Digest(&gen.LockExtendScript)
 	for range processes {
 		mine := server.Client(func(o *redis.Options) { o.PoolSize, o.PoolTimeout = pool, time.Minute })
 		mine.AddHook(&extended)

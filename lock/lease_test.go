@@ -169,7 +169,7 @@ func TestExtendOfALeaseThatEndsMeanwhileSaysSo(t *testing.T) {
 	lease, err := l.Try(ctx, luatomictest.Namespace(t))
 	require.NoError(t, err)
 	kept := lease.Keep(ctx)
-	c.AddHook(&lab.Around{Sha: gen.LockExtendScript.SHA, Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.LockExtendScript), Do: func(run func() error) error {
 		err := run()
 		<-kept.Done()
 		return err

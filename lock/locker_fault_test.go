@@ -62,9 +62,20 @@ func proxied(t testing.TB, url string) (*redis.Client, *luatomictest.LossyProxy)
 // lockEnd is when the lease ends by the server's clock, in µs.
 func lockEnd(t testing.TB, c redis.Cmdable, name string) int64 {
 	t.Helper()
-	r := scriptcase.LockRecord(t, c, name)
-	after := lab.Must(strconv.ParseInt(r[scriptcase.RecordAfter], 10, 64))
-	return c.PExpireTime(t.Context(), "lock:{"+name+"}").Val().Microseconds() - after*1000
+	end, _ := lockEndOf(t, c, name)
+	return end
+}
+
+// lockEndOf also returns the fence of the lease that ends then.
+func lockEndOf(t testing.TB, c redis.Cmdable, name string) (end, fence int64) {
+	t.Helper()
+	both := c.TxPipeline()
+	text, expires := both.Get(t.Context(), "lock:{"+name+"}"), both.PExpireTime(t.Context(), "lock:{"+name+"}")
+	_, err := both.Exec(t.Context())
+	require.NoError(t, err)
+	record := scriptcase.LockFields(text.Val())
+	after := lab.Must(strconv.ParseInt(record[scriptcase.RecordAfter], 10, 64))
+	return expires.Val().Microseconds() - after*1000, lab.Must(strconv.ParseInt(record[scriptcase.RecordFence], 10, 64))
 }
 
 // Row 2. Every key that any step leaves has a time to live.
@@ -254,7 +265,7 @@ func TestEndDuringTheFirstAttemptNamesTheHolder(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	look := luatomictest.Command("EVALSHA", gen.LockAcquireScript.SHA)
+	look := lab.Sent(&gen.LockAcquireScript)
 	proxy.DropRequest(1, func(args []string) bool { return look(args) && cancelled(cancel) })
 	_, err = l.Acquire(ctx, name)
 	require.ErrorIs(t, err, context.Canceled)

@@ -36,9 +36,9 @@ func TestCancelInFlightLeavesNothing(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			sent := luatomictest.Command("EVALSHA", gen.LockAcquireScript.SHA)
+			sent := lab.Sent(&gen.LockAcquireScript)
 			require.NoError(t, lua.Preload(ctx, luatomictest.Client(t), &gen.LockAcquireScript, &gen.LockLeaveScript))
-			left := luatomictest.Command("EVALSHA", gen.LockLeaveScript.SHA)
+			left := lab.Sent(&gen.LockLeaveScript)
 			// The lease that was handed over is extended at once, perhaps only now. That is no part of an acquire.
 			executed := func() int { return proxy.Executed(sent) + proxy.Executed(left) }
 			before := executed()

@@ -154,7 +154,7 @@ func TestRecheckIsPassedOnWhenItsWaiterLeaves(t *testing.T) {
 	lab.WaitFor(t, direct, name, 1)
 	second := lab.AcquireLater(t.Context(), l, name)
 	lab.WaitFor(t, direct, name, 2)
-	look := luatomictest.Command("EVALSHA", gen.LockAcquireScript.SHA)
+	look := lab.Sent(&gen.LockAcquireScript)
 	proxy.DropRequest(1, func(args []string) bool { return look(args) && cancelled(cancel) })
 	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end", first).Err, context.Canceled)
 	next := lab.Soon(t, 15*time.Second, "the lock", second)

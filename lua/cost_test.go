@@ -21,7 +21,7 @@ func TestAllocationsOfACall(t *testing.T) {
 	client, key := luatomictest.Client(t), luatomictest.Namespace(t)
 	s, owner := newScript("keep", "return redis.call('SETNX', KEYS[1], ARGV[1])", lua.RetrySafe), "owner"
 	// A context that can end has the call run on a goroutine of its own.
-	for ctx, most := range map[context.Context]float64{context.Background(): 5, t.Context(): 7} {
+	for ctx, most := range map[context.Context]float64{context.Background(): 5, t.Context(): 6} {
 		call := func() {
 			c := lua.NewCall(s, 1, 1)
 			c.Key("key", key)

@@ -118,7 +118,7 @@ func TestBindingsThatAreRenewed(t *testing.T) {
 	require.NoError(t, c.Del(ctx, "rpc:{"+name+"}:k:lost").Err())
 	require.NoError(t, c.PExpire(ctx, "rpc:{"+name+"}:k:own", time.Minute).Err())
 	once := false
-	c.AddHook(&lab.Around{Sha: gen.RPCBindScript.SHA, Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {
 		if !once {
 			once = true
 			if _, err := one.Unbind(ctx, "unbound"); err != nil {

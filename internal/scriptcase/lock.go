@@ -122,8 +122,11 @@ func LockRecord(t testing.TB, c redis.Cmdable, name string) []string {
 	t.Helper()
 	text, err := c.Get(t.Context(), "lock:{"+name+"}").Result()
 	require.NoError(t, err)
-	return strings.SplitN(text, " ", 8)
+	return LockFields(text)
 }
+
+// LockFields are the fields of the text of a record.
+func LockFields(text string) []string { return strings.SplitN(text, " ", 8) }
 
 // The fields of a record.
 const RecordFence, RecordSign, RecordVoid, RecordOwner, RecordAfter = 1, 2, 3, 4, 6
