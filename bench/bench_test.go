@@ -112,6 +112,20 @@ func TestRatioOfATimeIsAboveOneWhenItIsShorter(t *testing.T) {
 	require.Equal(t, "0.80", ratio(&r.Rows[0], r.Rows[0].entrant("luatomic"), raw))
 }
 
+// A faster machine is no better program: with the raw commands as much faster, nothing has changed.
+func TestComparisonOfTwoMachinesIsByTheRawCommands(t *testing.T) {
+	first, later := sample(100), new(result)
+	later.Machine.CPU = "another"
+	for _, s := range []float64{300, 301, 299} {
+		later.add(row{name: "push", main: "per_s"}, entrant{name: "luatomic", kind: ours}, metrics{"per_s": s})
+		later.add(row{name: "push", main: "per_s"}, entrant{name: "LPUSH + HSET", kind: raw}, metrics{"per_s": 2 * s})
+	}
+	var out bytes.Buffer
+	require.NoError(t, writeComparison(&out, first, later))
+	require.Contains(t, out.String(), "| push | 0.50 x raw | 0.50 | +0 % | noise |")
+	require.Contains(t, out.String(), "The machines differ")
+}
+
 func TestComparisonTellsChangeFromNoise(t *testing.T) {
 	for rate, want := range map[float64]string{110: "| noise |", 200: "| better |", 50: "| worse |"} {
 		var out bytes.Buffer

@@ -69,6 +69,13 @@ const noTwin = "LPUSH"
 
 // ratio is how far e is ahead of the best entrant of a kind, "" where there is none.
 func ratio(m *measured, e *entrants, of kind) string {
+	if ahead, ok := ahead(m, e, of); ok {
+		return fmt.Sprintf("%.2f", ahead)
+	}
+	return ""
+}
+
+func ahead(m *measured, e *entrants, of kind) (float64, bool) {
 	mine, ok := e.median(m.Main)
 	best := math.NaN()
 	more := units[m.Main].more
@@ -83,12 +90,12 @@ func ratio(m *measured, e *entrants, of kind) string {
 		}
 	}
 	if !ok || math.IsNaN(best) || best == 0 || mine == 0 {
-		return ""
+		return 0, false
 	}
 	if more {
-		return fmt.Sprintf("%.2f", mine/best)
+		return mine / best, true
 	}
-	return fmt.Sprintf("%.2f", best/mine)
+	return best / mine, true
 }
 
 func cell(e *entrants, metric string) string {
@@ -136,11 +143,16 @@ func absent(reasons map[string]string) string {
 }
 
 // writeComparison prints the rows of luatomic that both files have, the later beside the earlier. A change that is
-// smaller than the spreads of the two is marked as noise.
+// smaller than the spreads of the two is marked as noise. Of two machines it compares each figure with that of the raw
+// commands in the same run.
 func writeComparison(w io.Writer, older, newer *result) error {
-	fmt.Fprintf(w, "%s on %s, and %s on %s.\n\n", older.Date.Format("2006-01-02 15:04"), older.Server, newer.Date.Format("2006-01-02 15:04"), newer.Server)
-	fmt.Fprintln(w, "| row | before | after | change | |")
-	fmt.Fprintln(w, "|---|---|---|---|---|")
+	fmt.Fprintf(w, "%s on %s, and %s on %s.", older.Date.Format("2006-01-02 15:04"), older.Server, newer.Date.Format("2006-01-02 15:04"), newer.Server)
+	moved := older.Machine.CPU != newer.Machine.CPU
+	if moved {
+		fmt.Fprintf(w, " The machines differ, %s and %s: a figure here is how many times the raw commands of its run the row reaches.",
+			older.Machine.CPU, newer.Machine.CPU)
+	}
+	fmt.Fprint(w, "\n\n| row | before | after | change | |\n|---|---|---|---|---|\n")
 	for i := range newer.Rows {
 		m := &newer.Rows[i]
 		before := older.row(m.Name)
@@ -153,23 +165,41 @@ func writeComparison(w io.Writer, older, newer *result) error {
 			if e.Kind != ours || was == nil {
 				continue
 			}
-			a, okA := was.median(m.Main)
-			b, okB := e.median(m.Main)
-			if !okA || !okB || a == 0 {
-				continue
-			}
-			change := b/a - 1
-			verdict := "better"
-			if (change > 0) != units[m.Main].more {
-				verdict = "worse"
-			}
-			if math.Abs(change) <= max(was.spread(m.Main), e.spread(m.Main), 0.02) {
-				verdict = "noise"
-			}
-			if _, err := fmt.Fprintf(w, "| %s | %s %s | %s | %+.0f %% | %s |\n", m.Name, human(a), units[m.Main].label, human(b), 100*change, verdict); err != nil {
+			if err := (change{before, m, was, e}).write(w, moved); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// change is a row of luatomic in two results.
+type change struct {
+	before, after *measured
+	was, is       *entrants
+}
+
+func (c change) write(w io.Writer, moved bool) error {
+	metric := c.after.Main
+	more, unit := units[metric].more, " "+units[metric].label
+	a, okA := c.was.median(metric)
+	b, okB := c.is.median(metric)
+	noise := max(c.was.spread(metric), c.is.spread(metric), 0.02)
+	if moved {
+		a, okA = ahead(c.before, c.was, raw)
+		b, okB = ahead(c.after, c.is, raw)
+		more, unit = true, " x raw"
+	}
+	if !okA || !okB || a == 0 {
+		return nil
+	}
+	by, verdict := b/a-1, "better"
+	if (by > 0) != more {
+		verdict = "worse"
+	}
+	if math.Abs(by) <= noise {
+		verdict = "noise"
+	}
+	_, err := fmt.Fprintf(w, "| %s | %s%s | %s | %+.0f %% | %s |\n", c.after.Name, human(a), unit, human(b), 100*by, verdict)
+	return err
 }
