@@ -127,32 +127,24 @@ func TestOneCallRenewsAGroup(t *testing.T) {
 	k := NewKeeper(nil, causes)
 	t.Cleanup(k.Close)
 	var calls []int
-	var kept []context.Context
-	gs := make([]*grouped, 100)
+	soon := time.Now().Add(50 * time.Minute)
+	gs, kept := make([]*grouped, 100), make(map[*Lease]context.Context)
 	for i := range gs {
 		g := &grouped{fake: fake{server: t.Name()}, group: "one", calls: &calls}
 		gs[i] = g
-		g.lease.Begin(k, g, Terms{TTL: 3 * time.Second}, time.Now().Add(3*time.Second))
-		kept = append(kept, g.lease.Keep(t.Context()))
+		g.lease.Begin(k, g, Terms{TTL: time.Hour}, soon)
+		kept[&g.lease] = g.lease.Keep(t.Context())
 	}
-	lost := func() (n int) {
-		for _, c := range kept {
-			if c.Err() != nil {
-				n++
-			}
-		}
-		return n
-	}
-	require.Eventually(t, func() bool { return lost() == 1 }, 2500*time.Millisecond, 5*time.Millisecond)
-	k.Close()
+	renewals.mu.Lock()
+	due := renewals.of(k)
+	renewals.mu.Unlock()
+	renew(due)
 	require.Equal(t, []int{100}, calls)
-	renewed := 0
-	for _, g := range gs {
-		if g.lease.Deadline().After(time.Now().Add(2500 * time.Millisecond)) {
-			renewed++
-		}
+	require.ErrorIs(t, context.Cause(kept[due[0].lease]), errLost)
+	for _, c := range due[1:] {
+		require.NoError(t, kept[c.lease].Err())
+		require.True(t, c.lease.Deadline().After(soon))
 	}
-	require.Equal(t, 99, renewed)
 }
 
 // A lease whose slot has moved is renewed with those of its new server.
