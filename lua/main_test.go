@@ -108,3 +108,27 @@ func untouched(t testing.TB) *redis.Client {
 func as(user string) func(*redis.Options) {
 	return func(o *redis.Options) { o.Username, o.Password = user, "pw" }
 }
+
+// afterError is called after each reply that is an error, before the caller receives it. A deadline would meet an
+// attempt on its way now and then, whose outcome is unknown.
+type afterError func()
+
+func (afterError) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (f afterError) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if err != nil {
+			f()
+		}
+		return err
+	}
+}
+func (f afterError) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if err != nil {
+			f()
+		}
+		return err
+	}
+}
