@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -118,6 +119,35 @@ func TestARescuedProcessLeavesTheBusyPage(t *testing.T) {
 			require.Zero(t, s.client.Exists(ctx, s.key("dead"), work, s.key("dead-signals")).Val())
 		})
 	}
+}
+
+// A rescue whose reply comes after the worker was stopped counts, and the dead process has left the page with its jobs.
+func TestARescueOutlastsTheStop(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	ctx := t.Context()
+	queue := s.key("queue:default")
+	require.NoError(t, s.client.HSet(ctx, s.key("luatomic:sidekiq:working:dead"), "1",
+		strconv.Itoa(len(queue))+":"+queue+payload("default", "a", "")).Err())
+	require.NoError(t, s.client.SAdd(ctx, s.key("processes"), "dead").Err())
+	leases := s.key("luatomic:sidekiq:processes")
+	require.NoError(t, s.client.ZAdd(ctx, leases, redis.Z{Member: "dead", Score: 1}).Err())
+	require.NoError(t, s.client.ScriptLoad(ctx, lab.Text(s.client, &script.WorkerReturnScript)).Err(),
+		"so that it is called by its digest")
+	rescuer := redis.NewClient(s.client.Options())
+	t.Cleanup(func() { _ = rescuer.Close() })
+	lua.Direct(rescuer) // the hook sees no shared round trip
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	rescuer.AddHook(&heldBack{script: &script.WorkerReturnScript, do: func() {
+		stop()
+		time.Sleep(100 * time.Millisecond) // the worker, which has no job, waits for its heartbeat by then
+	}})
+	worked, err := s.dialect(rescuer, sidekiq.V7).Work(working, &sidekiq.WorkOptions{Queues: []sidekiq.Queue{{Name: "other"}}}, content)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, sidekiq.Worked{Rescued: 1}, worked)
+	require.Zero(t, s.client.Exists(ctx, s.key("processes")).Val())
+	require.Len(t, s.list("default"), 1)
 }
 
 // before calls a function before each command of a name.

@@ -101,8 +101,7 @@ func TestAReturnForAForgottenProcess(t *testing.T) {
 	c, ctx := luatomictest.Client(t), t.Context()
 	p := luatomictest.Namespace(t) + ":"
 	require.NoError(t, handed(ctx, c, p))
-	r, err := script.WorkerReturn(ctx, c, script.WorkerReturnParams{Processes: p + "processes", Working: p + "working",
-		Queues: p + "queues", Queue: p + "queue:a", Process: "forgotten", Lapsed: true, Name: "a", Jobs: []int64{1}})
+	r, err := script.WorkerReturn(ctx, c, returnParams(p, "forgotten", 1))
 	require.NoError(t, err)
 	require.Equal(t, script.WorkerReturnResult{Returned: 1, Left: 2}, r)
 }

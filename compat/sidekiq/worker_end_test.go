@@ -123,10 +123,11 @@ func TestAWorkerHearsThatItsJobsWereTakenBack(t *testing.T) {
 	require.Zero(t, s.count("stat:processed"))
 }
 
-// heldBack runs a function after the server's first reply with a job, before the worker receives it.
+// heldBack runs a function after the server's first reply to a script, before the worker receives it.
 type heldBack struct {
-	once sync.Once
-	do   func()
+	script *lua.Script
+	once   sync.Once
+	do     func()
 }
 
 func (h *heldBack) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -138,7 +139,7 @@ func (h *heldBack) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 func (h *heldBack) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if args := cmd.Args(); err == nil && len(args) > 1 && fmt.Sprint(args[1]) == lab.Digest(&script.WorkerTakeScript) {
+		if args := cmd.Args(); err == nil && len(args) > 1 && fmt.Sprint(args[1]) == lab.Digest(h.script) {
 			h.once.Do(h.do)
 		}
 		return err
@@ -156,7 +157,7 @@ func TestJobsAreTakenBackWhileTheyAreOnTheirWay(t *testing.T) {
 	slow := redis.NewClient(s.client.Options())
 	t.Cleanup(func() { _ = slow.Close() })
 	lua.Direct(slow) // the hook sees no shared round trip
-	slow.AddHook(&heldBack{do: func() {
+	slow.AddHook(&heldBack{script: &script.WorkerTakeScript, do: func() {
 		s.client.Del(ctx, s.workings()[0], processes)
 		s.eventually("a heartbeat lists the process again", func() bool { return s.client.ZCard(ctx, processes).Val() == 1 })
 		first := s.client.ZRangeWithScores(ctx, processes, 0, 0).Val()[0].Score

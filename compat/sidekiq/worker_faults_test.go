@@ -33,8 +33,7 @@ func TestWorkersDrainAFullServer(t *testing.T) {
 	taken, err := script.WorkerTake(ctx, r, params)
 	require.NoError(t, err)
 	require.Len(t, taken.Jobs, 4)
-	back, err := script.WorkerReturn(ctx, r, script.WorkerReturnParams{Processes: "processes", Working: "working",
-		Queues: "queues", Queue: "queue:a", Process: "lapsed", Lapsed: true, Name: "a", Jobs: []int64{2}})
+	back, err := script.WorkerReturn(ctx, r, returnParams("", "lapsed", 2))
 	require.NoError(t, err)
 	require.EqualValues(t, 1, back.Returned)
 	for _, call := range workerCalls()[3:] {

@@ -19,23 +19,24 @@ var ErrStrayJob = errors.New("sidekiq: an entry of a working hash is no job")
 // longestBeat is the longest time between two heartbeats; the Busy page shows a process for a minute after one.
 const longestBeat = 10 * time.Second
 
-// heartbeats renews the lease of the process and rescues the jobs of dead ones, until ctx ends.
-func (w *worker) heartbeats(ctx context.Context) {
+// heartbeats renews the lease of the process and rescues the jobs of dead ones, until stop is closed. A heartbeat that
+// has begun goes on until ctx ends.
+func (w *worker) heartbeats(ctx context.Context, stop <-chan struct{}) {
 	tick := time.NewTicker(max(min(w.o.Lease/3, longestBeat), time.Millisecond))
 	defer tick.Stop()
 	for {
-		if err := w.heartbeat(ctx); err != nil && ctx.Err() == nil {
+		if err := w.heartbeat(ctx, stop); err != nil && !closed(stop) {
 			w.report(err, nil)
 		}
 		select {
 		case <-tick.C:
-		case <-ctx.Done():
+		case <-stop:
 			return
 		}
 	}
 }
 
-func (w *worker) heartbeat(ctx context.Context) error {
+func (w *worker) heartbeat(ctx context.Context, stop <-chan struct{}) error {
 	r, err := script.WorkerBeat(ctx, w.d.client, script.WorkerBeatParams{
 		Processes: w.d.processesKey(), Process: w.process, Lease: w.o.Lease, Max: 100,
 	})
@@ -47,11 +48,11 @@ func (w *worker) heartbeat(ctx context.Context) error {
 	}
 	var faults []error
 	for _, process := range r.Lapsed {
-		n, dead, err := w.requeue(ctx, process, true)
-		w.rescued.Add(int64(n))
-		if dead {
-			err = errors.Join(err, w.hide(ctx, process))
+		if closed(stop) {
+			return errors.Join(faults...)
 		}
+		n, err := w.requeue(ctx, process, true)
+		w.rescued.Add(int64(n))
 		faults = append(faults, err)
 	}
 	faults = append(faults, w.flushMetrics())
@@ -61,13 +62,13 @@ func (w *worker) heartbeat(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-// requeue puts the jobs of a process back into their queues, the oldest to be served first. With lapsed it stops when
-// the process is alive after all. dead reports that the process has no jobs any more.
-func (w *worker) requeue(ctx context.Context, process string, lapsed bool) (n int, dead bool, err error) {
+// requeue puts the jobs of a process back into their queues, the oldest to be served first. The process leaves the
+// Busy page with the last of them. With lapsed it stops when the process is alive after all.
+func (w *worker) requeue(ctx context.Context, process string, lapsed bool) (n int, err error) {
 	key := w.d.workingKey(process)
 	entries, err := w.d.client.HGetAll(ctx, key).Result()
 	if err != nil {
-		return 0, false, fmt.Errorf("sidekiq: jobs of %s: %w", process, err)
+		return 0, fmt.Errorf("sidekiq: jobs of %s: %w", process, err)
 	}
 	groups, stray := w.byQueue(entries)
 	if len(groups) == 0 {
@@ -79,11 +80,13 @@ func (w *worker) requeue(ctx context.Context, process string, lapsed bool) (n in
 			size := min(len(g.ids), 1000)
 			r, err := script.WorkerReturn(ctx, w.d.client, script.WorkerReturnParams{
 				Processes: w.d.processesKey(), Working: key, Queues: w.d.key("queues"), Queue: w.d.queueKey(g.queue),
+				Page: w.d.key("processes"), Shown: w.d.key(process), Running: w.d.key(process + w.workSuffix()),
+				Signals: w.signalsKey(process),
 				Process: process, Lapsed: lapsed, Name: g.queue, Jobs: g.ids[:size],
 			})
 			n += int(r.Returned)
 			if err != nil || r.State == script.WorkerReturnStateAlive {
-				return n, false, err
+				return n, err
 			}
 			g.ids = g.ids[size:]
 		}
@@ -91,7 +94,7 @@ func (w *worker) requeue(ctx context.Context, process string, lapsed bool) (n in
 	if stray > 0 {
 		err = fmt.Errorf("%w: %d of %s", ErrStrayJob, stray, key)
 	}
-	return n, true, err
+	return n, err
 }
 
 // group is the jobs of one queue; the last is served first.

@@ -71,14 +71,18 @@ func (w *worker) run(ctx context.Context) (Worked, error) {
 	ctx, w.end = context.WithCancelCause(ctx)
 	defer w.end(nil)
 	beating, still := context.WithCancel(w.calls)
+	defer still()
+	stop := make(chan struct{})
 	var heart sync.WaitGroup
-	heart.Go(func() { w.heartbeats(beating) })
+	heart.Go(func() { w.heartbeats(beating, stop) })
 	err := w.loop(ctx)
 	w.quiet.Store(true)
 	w.drain()
-	// A heartbeat after the last call would list the process again.
-	still()
+	// A heartbeat after the last call would list the process again. One on its way ends, so that what it rescues counts.
+	close(stop)
+	late := time.AfterFunc(time.Second, still)
 	heart.Wait()
+	late.Stop()
 	w.leave()
 	w.worked.Rescued = int(w.rescued.Load())
 	if err == nil {
@@ -215,10 +219,7 @@ func (w *worker) leave() {
 		clock.Sleep(ctx, wait.Next())
 	}
 	if err == nil {
-		w.worked.Returned, _, err = w.requeue(ctx, w.process, false)
-	}
-	if err == nil && w.o.WebUI {
-		err = w.hide(ctx, w.process)
+		w.worked.Returned, err = w.requeue(ctx, w.process, false)
 	}
 	err = errors.Join(err, w.flushMetrics())
 	if err != nil {

@@ -48,6 +48,13 @@ func handed(ctx context.Context, c redis.Cmdable, p string) error {
 	)
 }
 
+// returnParams are those of a call that puts jobs back into queue a.
+func returnParams(p, process string, jobs ...int64) script.WorkerReturnParams {
+	return script.WorkerReturnParams{Processes: p + "processes", Working: p + "working", Queues: p + "queues", Queue: p + "queue:a",
+		Page: p + "page", Shown: p + process, Running: p + process + ":work", Signals: p + process + "-signals",
+		Process: process, Lapsed: true, Name: "a", Jobs: jobs}
+}
+
 func workerCalls() []workerCall {
 	const counters = "processed processed_day failed failed_day"
 	return []workerCall{
@@ -55,11 +62,9 @@ func workerCalls() []workerCall {
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
 				return script.WorkerTake(ctx, c, takeParams(p))
 			}, repeat: "known"},
-		{script: &script.WorkerReturnScript, keys: "processes working queues queue:a",
+		{script: &script.WorkerReturnScript, keys: "processes working queues queue:a page",
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-				return script.WorkerReturn(ctx, c, script.WorkerReturnParams{Processes: p + "processes", Working: p + "working",
-					Queues: p + "queues", Queue: p + "queue:a", Process: "lapsed", Lapsed: true, Name: "a",
-					Jobs: []int64{3, 2, 1, 99}})
+				return script.WorkerReturn(ctx, c, returnParams(p, "lapsed", 3, 2, 1, 99))
 			}, repeat: script.WorkerReturnResult{Left: 1}},
 		{script: &script.WorkerBeatScript, keys: "processes",
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
@@ -319,8 +324,7 @@ func TestWorkerScriptOutcomes(t *testing.T) {
 	t.Run("return takes nothing from the living", func(t *testing.T) {
 		ctx, p := fresh(t)
 		before := workState(ctx, c, p)
-		params := script.WorkerReturnParams{Processes: p + "processes", Working: p + "working", Queues: p + "queues",
-			Queue: p + "queue:a", Process: "alive", Lapsed: true, Name: "a", Jobs: []int64{1}}
+		params := returnParams(p, "alive", 1)
 		r, err := script.WorkerReturn(ctx, c, params)
 		require.NoError(t, err)
 		require.Equal(t, script.WorkerReturnResult{State: script.WorkerReturnStateAlive, Left: 3}, r)
@@ -332,19 +336,26 @@ func TestWorkerScriptOutcomes(t *testing.T) {
 	})
 	t.Run("return puts each job into its own queue", func(t *testing.T) {
 		ctx, p := fresh(t)
-		params := script.WorkerReturnParams{Processes: p + "processes", Working: p + "working", Queues: p + "queues",
-			Queue: p + "queue:a", Process: "lapsed", Lapsed: true, Name: "a", Jobs: []int64{3, 2, 1}}
+		require.NoError(t, c.SAdd(ctx, p+"page", "lapsed", "ruby").Err())
+		for _, key := range []string{"lapsed", "lapsed:work"} {
+			require.NoError(t, c.HSet(ctx, p+key, "busy", 1).Err())
+		}
+		require.NoError(t, c.LPush(ctx, p+"lapsed-signals", "TERM").Err())
+		params := returnParams(p, "lapsed", 3, 2, 1)
 		r, err := script.WorkerReturn(ctx, c, params)
 		require.NoError(t, err)
 		require.Equal(t, script.WorkerReturnResult{Returned: 2, Left: 1}, r)
 		list := c.LRange(ctx, p+"queue:a", 0, -1).Val()
 		require.Equal(t, []string{`{"jid":"two"}`, `{"jid":"one"}`}, list[3:])
 		require.NotZero(t, c.ZScore(ctx, p+"processes", "lapsed").Val())
+		require.True(t, c.SIsMember(ctx, p+"page", "lapsed").Val())
 		params.Queue, params.Name = p+"queue:b", "b"
 		r, err = script.WorkerReturn(ctx, c, params)
 		require.NoError(t, err)
 		require.Equal(t, script.WorkerReturnResult{Returned: 1}, r)
 		require.ErrorIs(t, c.ZScore(ctx, p+"processes", "lapsed").Err(), redis.Nil, "it is forgotten with its last job")
+		require.Equal(t, []string{"ruby"}, c.SMembers(ctx, p+"page").Val())
+		require.Zero(t, c.Exists(ctx, params.Shown, params.Running, params.Signals).Val())
 	})
 	t.Run("heartbeat", func(t *testing.T) {
 		ctx, p := fresh(t)

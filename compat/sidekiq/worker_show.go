@@ -47,15 +47,6 @@ func (w *worker) show(ctx context.Context) error {
 
 func (w *worker) signalsKey(process string) string { return w.d.key(process + "-signals") }
 
-// hide removes a process from the page.
-func (w *worker) hide(ctx context.Context, process string) error {
-	p := w.d.client.TxPipeline()
-	p.SRem(ctx, w.d.key("processes"), process)
-	p.Unlink(ctx, w.d.key(process), w.d.key(process+w.workSuffix()), w.signalsKey(process))
-	_, err := p.Exec(ctx)
-	return err
-}
-
 // residentKB returns the resident memory of this process in KiB; 0 where the system does not say.
 func residentKB() int {
 	status, err := os.ReadFile("/proc/self/status")

@@ -100,7 +100,7 @@ var dialectCalls = map[string][]dialectCall{
 		{"retry_later", "working retry processed processed_day failed failed_day", []string{"1", "1", "60", "{", "}"}},
 		{"stats", "schedule retry dead identities processed failed queue:a queue:b", nil},
 		{"worker_beat", "processes", []string{"new", "60000", "10"}},
-		{"worker_return", "processes working queues queue:a", []string{"lapsed", "1", "a", "2", "1"}},
+		{"worker_return", "processes working queues queue:a page lapsed lapsed:work lapsed-signals", []string{"lapsed", "1", "a", "2", "1"}},
 		{"worker_take", "processes working processed day queue:a queue:b", []string{"new", "60000", "100000", "500", "1"}},
 		{"worker_take", "processes working processed day queue:a queue:b", []string{"new", "60000", "1", "4"}},
 	},

@@ -1,7 +1,8 @@
 --- WorkerReturn puts jobs of a process back where they are served next.
 ---
 --- A process that ends does so for its own jobs, and any for those of one whose lease
---- is over. The process is forgotten with its last job.
+--- is over. The process is forgotten with its last job, and leaves the Busy page with it:
+--- a process that no lease names any longer is found by no other that could remove it later.
 ---
 ---@contract dup-only  a job is in its queue before it leaves the hash
 ---@retry    safe  a job that left the hash is not put back again
@@ -10,6 +11,10 @@
 ---@key      working    hash  number of a job to the length of its queue's key, a colon, that key and the payload
 ---@key      queues     set   Sidekiq's names of all queues
 ---@key      queue      list  the payload at the tail is served first
+---@key      page       set   Sidekiq's names of all processes
+---@key      shown      hash  what the Busy page shows of the process
+---@key      running    hash  the jobs that it shows
+---@key      signals    list  what its buttons have left for the process
 ---@arg      process    string
 ---@arg      lapsed     bool    only if the lease of the process is over
 ---@arg      name       string  of the queue
@@ -18,6 +23,7 @@
 ---@cost     O(k)
 
 local processes, working, queues, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local page, shown, running, signals = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local process, lapsed, name = ARGV[1], ARGV[2], ARGV[3]
 if #ARGV > 1003 then
   error('job: at most 1000')
@@ -29,6 +35,7 @@ if lapsed == '1' and over and tonumber(over) > time[1] * 1000 + time[2] / 1000 t
   return {1, 0, redis.call('HLEN', working)}
 end
 
+redis.call('SISMEMBER', page, process) -- another kind of key is refused before the first write
 local label = #queue .. ':' .. queue
 local payloads, ids, n = {}, {}, 0
 for i = 4, #ARGV do
@@ -51,6 +58,8 @@ if n > 0 then
 end
 local left = redis.call('HLEN', working)
 if left == 0 then
+  redis.call('SREM', page, process)
+  redis.call('UNLINK', shown, running, signals)
   redis.call('ZREM', processes, process)
 end
 return {0, n, left}

@@ -14,7 +14,7 @@ import (
 var workerReturnSource string
 
 // WorkerReturnSHA is the SHA-1 of worker_return.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerReturnSHA = "8c358f85f5c5ef75cd1ec7d784187d08cad8f094"
+const WorkerReturnSHA = "a3d955d1a120a38b982a15c0b2a03a45ea81b3b1"
 
 // WorkerReturnScript is worker_return.lua.
 var WorkerReturnScript = lua.Script{
@@ -28,6 +28,10 @@ var WorkerReturnScript = lua.Script{
 		{Name: "working", Type: "hash"},
 		{Name: "queues", Type: "set"},
 		{Name: "queue", Type: "list"},
+		{Name: "page", Type: "set"},
+		{Name: "shown", Type: "hash"},
+		{Name: "running", Type: "hash"},
+		{Name: "signals", Type: "list"},
 	},
 }
 
@@ -40,6 +44,10 @@ type WorkerReturnParams struct {
 	Working string
 	Queues  string // KEYS[3], set: Sidekiq's names of all queues
 	Queue   string // KEYS[4], list: the payload at the tail is served first
+	Page    string // KEYS[5], set: Sidekiq's names of all processes
+	Shown   string // KEYS[6], hash: what the Busy page shows of the process
+	Running string // KEYS[7], hash: the jobs that it shows
+	Signals string // KEYS[8], list: what its buttons have left for the process
 	Process string // ARGV[1]
 	Lapsed  bool   // ARGV[2]: only if the lease of the process is over
 	Name    string // ARGV[3]: of the queue
@@ -78,7 +86,8 @@ type WorkerReturnResult struct {
 // WorkerReturn puts jobs of a process back where they are served next.
 //
 // A process that ends does so for its own jobs, and any for those of one whose lease is over. The
-// process is forgotten with its last job.
+// process is forgotten with its last job, and leaves the Busy page with it: a process that no lease
+// names any longer is found by no other that could remove it later.
 //
 //   - Contract, dup-only: a job is in its queue before it leaves the hash.
 //   - Retry: safe; sent again after a lost reply; a job that left the hash is not put back again.
@@ -89,6 +98,10 @@ type WorkerReturnResult struct {
 //     and the payload.
 //   - KEYS[3]: queues, set: Sidekiq's names of all queues.
 //   - KEYS[4]: queue, list: the payload at the tail is served first.
+//   - KEYS[5]: page, set: Sidekiq's names of all processes.
+//   - KEYS[6]: shown, hash: what the Busy page shows of the process.
+//   - KEYS[7]: running, hash: the jobs that it shows.
+//   - KEYS[8]: signals, list: what its buttons have left for the process.
 //   - Reply: left: in the hash.
 //   - Cost: O(k).
 func WorkerReturn(ctx context.Context, c lua.Client, p WorkerReturnParams) (WorkerReturnResult, error) {
@@ -102,11 +115,15 @@ func WorkerReturnIn(b *lua.Batch, p WorkerReturnParams) *lua.Future[WorkerReturn
 }
 
 func (p *WorkerReturnParams) call() *lua.Call {
-	c := lua.NewCall(&WorkerReturnScript, 4, 3+len(p.Jobs))
+	c := lua.NewCall(&WorkerReturnScript, 8, 3+len(p.Jobs))
 	c.Key("processes", p.Processes)
 	c.Key("working", p.Working)
 	c.Key("queues", p.Queues)
 	c.Key("queue", p.Queue)
+	c.Key("page", p.Page)
+	c.Key("shown", p.Shown)
+	c.Key("running", p.Running)
+	c.Key("signals", p.Signals)
 	c.EndKeys()
 	c.String(&p.Process)
 	c.Bool(p.Lapsed)
