@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/luatomic/luatomic/luatomictest/luacover"
 	marks "github.com/luatomic/luatomic/tools/luagen/luacover"
@@ -18,7 +20,7 @@ import (
 
 const mutateUsage = `luagen mutate tells which conditions of a script, or of all scripts below a folder, no test would miss.
 
-usage: luagen mutate [-known file] FILE|DIR COMMAND...
+usage: luagen mutate [-known file] [-parallel n] FILE|DIR COMMAND...
 
 For each condition of an if it runs the command twice, with the condition always and never true. Where the command passes all
 the same, the condition is printed. Where the command is "go test", its packages are built once, each test is run alone to
@@ -27,6 +29,7 @@ luagen cover.
 
   -known file  conditions that need no test; default: mutants.txt beside the script. A line is
                take.lua: left < n: false: the reason
+  -parallel n  so many tests at a time; default 1. With more, a test that fails is run a second time
 
 exit codes: 0 every mutant failed a test or has a reason, 1 some did not, or the command fails without any, 2 wrong usage
 `
@@ -35,6 +38,7 @@ exit codes: 0 every mutant failed a test or has a reason, 1 some did not, or the
 func mutate(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("mutate", flag.ContinueOnError)
 	known := flags.String("known", "", "")
+	parallel := flags.Int("parallel", 1, "")
 	if code, ok := parseFlags(flags, args, mutateUsage, stdout, stderr); !ok {
 		return code
 	}
@@ -42,7 +46,11 @@ func mutate(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "luagen mutate: name a script and a command\n\n%s", mutateUsage)
 		return 2
 	}
-	m := mutation{known: *known}
+	if *parallel < 1 {
+		fmt.Fprintf(stderr, "luagen mutate: -parallel is %d: name 1 or more\n\n%s", *parallel, mutateUsage)
+		return 2
+	}
+	m := mutation{known: *known, parallel: *parallel}
 	survivors, err := m.run(flags.Arg(0), flags.Args()[1:], stdout, stderr)
 	if err != nil {
 		fmt.Fprintln(stderr, "luagen mutate:", err)
@@ -53,9 +61,10 @@ func mutate(args []string, stdout, stderr io.Writer) int {
 
 // mutation runs the mutants of some scripts.
 type mutation struct {
-	known   string // a file in place of each script's own mutants.txt
-	scripts []*mutated
-	dir     string // for the mutants and the test programs
+	known    string // a file in place of each script's own mutants.txt
+	parallel int
+	scripts  []*mutated
+	dir      string // for the mutants and the test programs
 }
 
 // mutated is a script under mutation.
@@ -116,19 +125,23 @@ func (m *mutation) read(path string) error {
 // mutate prints those of a script, and how many there are.
 func (m *mutation) mutate(script *mutated, tests []mutantTest, stdout io.Writer) (survivors int, err error) {
 	mutants, accepted := marks.Mutants(script.text), 0
-	for _, mutant := range mutants {
-		missed, ran, err := m.survives(script, mutant, tests)
-		if err != nil {
-			return survivors, err
-		}
+	fates := make([]fate, len(mutants))
+	err = m.each(len(mutants), func(i int) (err error) {
+		fates[i], err = m.survives(script, mutants[i], tests)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	for i, mutant := range mutants {
 		cond := oneLine(mutant.Cond)
 		reason := script.reasons[fmt.Sprintf("%s: %s: %v", filepath.Base(script.file), cond, mutant.Holds)]
 		switch {
-		case !missed:
+		case !fates[i].missed:
 		case reason != "":
 			accepted++
 			fmt.Fprintf(stdout, "%s:%d: always %v is no fault: %s\n", script.file, mutant.Line, mutant.Holds, reason)
-		case ran == 0:
+		case fates[i].ran == 0:
 			survivors++
 			fmt.Fprintf(stdout, "%s:%d: no test runs this condition: %s\n", script.file, mutant.Line, cond)
 		default:
@@ -142,6 +155,22 @@ func (m *mutation) mutate(script *mutated, tests []mutantTest, stdout io.Writer)
 	}
 	fmt.Fprintln(stdout)
 	return survivors, nil
+}
+
+// each calls do with the numbers below n, some at a time, and returns its errors.
+func (m *mutation) each(n int, do func(i int) error) error {
+	errs := make([]error, n)
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range min(n, m.parallel) {
+		workers.Go(func() {
+			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+				errs[i] = do(int(i))
+			}
+		})
+	}
+	workers.Wait()
+	return errors.Join(errs...)
 }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
@@ -163,20 +192,39 @@ func reasonsOf(file string) (map[string]string, error) {
 	return out, err
 }
 
+// fate is what the tests made of a mutant.
+type fate struct {
+	missed bool
+	ran    int // tests
+}
+
 // survives runs the tests of a mutant's line, the shortest first, until one fails.
-func (m *mutation) survives(script *mutated, mutant marks.Mutant, tests []mutantTest) (missed bool, ran int, err error) {
-	at := filepath.Join(m.dir, "mutant.lua")
-	if err := os.WriteFile(at, []byte(script.digest+"\n"+mutant.Text), 0o600); err != nil {
-		return false, 0, err
+func (m *mutation) survives(script *mutated, mutant marks.Mutant, tests []mutantTest) (f fate, err error) {
+	file, err := os.CreateTemp(m.dir, "mutant-*.lua")
+	if err != nil {
+		return fate{}, err
+	}
+	defer os.Remove(file.Name())
+	_, err = file.WriteString(script.digest + "\n" + mutant.Text)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return fate{}, err
 	}
 	for _, test := range tests {
 		if test.lines != nil && !test.lines[script.digest][mutant.If] {
 			continue
 		}
-		ran++
-		if failed, err := test.run(io.Discard, luacover.MutantVar+"="+at); err != nil || failed {
-			return false, ran, err
+		f.ran++
+		// Beside others a test can also fail for want of time.
+		failed := true
+		for range min(m.parallel, 2) {
+			if failed, err = test.run(io.Discard, luacover.MutantVar+"="+file.Name()); err != nil || !failed {
+				break
+			}
+		}
+		if err != nil || failed {
+			return f, err
 		}
 	}
-	return true, ran, nil
+	f.missed = true
+	return f, nil
 }

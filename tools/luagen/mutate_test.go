@@ -47,6 +47,9 @@ func TestMutateTakesAFolder(t *testing.T) {
 	t.Setenv("LUAGEN_CHILD_FULL", "1")
 	code, stdout, stderr := command("mutate", dir, os.Args[0], "-test.run", "TestCoverChild")
 	require.Equal(t, 1, code, stderr)
+	parallelCode, parallel, stderr := command("mutate", "-parallel", "4", dir, os.Args[0], "-test.run", "TestCoverChild")
+	require.Equal(t, 1, parallelCode, stderr)
+	require.Equal(t, stdout, parallel)
 	require.Contains(t, stdout, "count.lua: mutants 2, of which the tests miss 0\n")
 	require.Contains(t, stdout, "tally.lua:9: always false is no fault: the caller counts\n")
 	require.Contains(t, stdout, "tally.lua:9: the tests pass when this condition is always true: ")
@@ -58,6 +61,22 @@ func TestMutateTakesAFolder(t *testing.T) {
 	code, _, stderr = command("mutate", filepath.Join(dir, "none.lua"), "true")
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "none.lua")
+}
+
+// Beside others a test that fails once may have lacked time: only one that fails twice has noticed the mutant.
+func TestAMutantBesideOthersFailsATestTwice(t *testing.T) {
+	t.Parallel()
+	mutant := marks.Mutants("if a then\n  x()\nend\n")[0]
+	for parallel, missed := range map[int]bool{1: false, 2: true} {
+		once := []mutantTest{{words: []string{"sh", "-c", "test -e seen || { touch seen; exit 1; }"}, dir: t.TempDir()}}
+		m := mutation{dir: t.TempDir(), parallel: parallel}
+		got, err := m.survives(&mutated{}, mutant, once)
+		require.NoError(t, err)
+		require.Equal(t, fate{missed: missed, ran: 1}, got, parallel)
+	}
+	code, _, stderr := command("mutate", "-parallel", "0", "x.lua", "true")
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, "-parallel is 0: name 1 or more")
 }
 
 func TestArgumentsOfGoTest(t *testing.T) {
@@ -84,12 +103,11 @@ func TestMutantsKeepTheLines(t *testing.T) {
 // No statement begins at an elseif: its mutants meet the tests that run the if.
 func TestMutantsOfAnElseifMeetTests(t *testing.T) {
 	t.Parallel()
-	m := mutation{dir: t.TempDir()}
+	m := mutation{dir: t.TempDir(), parallel: 1}
 	for _, mutant := range marks.Mutants("if a then\n  x()\nelseif b then\n  y()\nend\n") {
 		tests := []mutantTest{{words: []string{"false"}, lines: map[string]map[int]bool{"digest": {1: true, 2: true}}}}
-		missed, ran, err := m.survives(&mutated{digest: "digest"}, mutant, tests)
+		got, err := m.survives(&mutated{digest: "digest"}, mutant, tests)
 		require.NoError(t, err)
-		require.False(t, missed, mutant.Cond)
-		require.Equal(t, 1, ran, mutant.Cond)
+		require.Equal(t, fate{missed: false, ran: 1}, got, mutant.Cond)
 	}
 }

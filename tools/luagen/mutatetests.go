@@ -108,22 +108,28 @@ func (m *mutation) packageTests(pkg, run, program string, stderr io.Writer) ([]m
 	}
 	var all []mutantTest
 	for name := range strings.FieldsSeq(string(list)) {
-		if !strings.HasPrefix(name, "Test") && !strings.HasPrefix(name, "Example") {
-			continue
-		}
-		test := mutantTest{words: []string{program, "-test.run", "^" + name + "$"}, dir: names.Dir}
-		failed, err := m.observe(&test)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		if failed {
-			fmt.Fprintf(stderr, "luagen mutate: %s is left out: it fails where scripts have another digest\n", name)
-		}
-		if len(test.lines) > 0 {
-			all = append(all, test)
+		if strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Example") {
+			all = append(all, mutantTest{words: []string{program, "-test.run", "^" + name + "$"}, dir: names.Dir})
 		}
 	}
-	return all, nil
+	failed := make([]bool, len(all))
+	err = m.each(len(all), func(i int) (err error) {
+		for range min(m.parallel, 2) { // beside others a test can also fail for want of time
+			if failed[i], err = m.observe(&all[i]); err != nil {
+				return fmt.Errorf("%s: %w", strings.Trim(all[i].words[2], "^$"), err)
+			}
+			if !failed[i] {
+				break
+			}
+		}
+		return nil
+	})
+	for i, test := range all {
+		if failed[i] {
+			fmt.Fprintf(stderr, "luagen mutate: %s is left out: it fails where scripts have another digest\n", strings.Trim(test.words[2], "^$"))
+		}
+	}
+	return slices.DeleteFunc(all, func(test mutantTest) bool { return len(test.lines) == 0 }), err
 }
 
 // observe runs a test without a mutant. One that fails is left out: it would fail with each.
