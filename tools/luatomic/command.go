@@ -214,10 +214,12 @@ func help(w io.Writer, args []string) error {
 		overview(w)
 		return errHelp
 	}
-	cmd, _, err := findCommand(append(slices.Clone(args), "-h"))
+	cmd, rest, err := findCommand(append(slices.Clone(args), "-h"))
 	switch {
 	case err != nil:
 		return err
+	case len(rest) > 1:
+		return usagef("there is no command %q; write luatomic help %s", strings.Join(args, " "), cmd.name)
 	case cmd == nil:
 		overview(w)
 	default:

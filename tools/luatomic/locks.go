@@ -31,7 +31,11 @@ func (k lockKind) list(s *session) lockList {
 	if k == plainLock {
 		return lockList{s.rows("NAME", "HOLDER", "FENCE", "LEFT", "WAITING")}
 	}
-	return lockList{s.rows("NAME", "USED", "WAITING", "TOKEN", "WEIGHT", "HOLDER", "LEFT")}
+	part := "WEIGHT"
+	if k == readWrite {
+		part = "AS"
+	}
+	return lockList{s.rows("NAME", "USED", "WAITING", "TOKEN", part, "HOLDER", "LEFT")}
 }
 
 func (l lockList) plain(info lock.Info) error {

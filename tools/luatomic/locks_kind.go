@@ -51,40 +51,45 @@ type sharedResult struct {
 
 type holderResult struct {
 	Token       string `json:"token"`
-	Weight      int    `json:"weight"`
+	As          string `json:"as,omitempty"`
+	Weight      int    `json:"weight,omitempty"`
 	Note        string `json:"note"`
 	RemainingMS int64  `json:"remaining_ms"`
 }
 
 const sharedOutput = `{"name","kind","writing","readers" or "limit","used","fence",
-  "holders":[{"token","weight","note","remaining_ms"}],"waiting","waiters","key"}`
+  "holders":[{"token","as" (writer or reader) or "weight","note","remaining_ms"}],"waiting","waiters","key"}`
 
 func (l lockList) rw(info lock.RWInfo) error {
-	used := fmt.Sprintf("%d readers", info.Readers)
+	used, as := fmt.Sprintf("%d readers", info.Readers), "reader"
 	if info.Writing {
-		used = "writing"
+		used, as = "writing", "writer"
 	}
-	return l.shared(used, sharedResult{
+	return l.shared(used, as, sharedResult{
 		Name: info.Name, Kind: readWrite, Writing: &info.Writing, Readers: &info.Readers, Waiting: info.Waiting,
 		Waiters: info.Waiters, Key: info.Key,
 	}, info.Fence, info.Holders)
 }
 
 func (l lockList) semaphore(info lock.SemaphoreInfo) error {
-	return l.shared(fmt.Sprintf("%d of %d", info.Used, info.Limit), sharedResult{
+	return l.shared(fmt.Sprintf("%d of %d", info.Used, info.Limit), "", sharedResult{
 		Name: info.Name, Kind: semaphores, Limit: &info.Limit, Used: &info.Used, Waiting: info.Waiting,
 		Waiters: info.Waiters, Key: info.Key,
 	}, info.Fence, info.Holders)
 }
 
-// shared adds a lock, whose holders have a line each in the table.
-func (l lockList) shared(used string, out sharedResult, fence int64, holders []lock.Permit) error {
+// shared adds a lock, whose holders have a line each in the table. Those of a read-write lock have a part in place of a
+// weight.
+func (l lockList) shared(used, as string, out sharedResult, fence int64, holders []lock.Permit) error {
 	if fence != 0 {
 		out.Fence = &fence
 	}
 	out.Holders = make([]holderResult, len(holders))
 	for i, h := range holders {
-		out.Holders[i] = holderResult{h.Token, h.Weight, h.Note, h.Remaining.Milliseconds()}
+		out.Holders[i] = holderResult{Token: h.Token, As: as, Note: h.Note, RemainingMS: h.Remaining.Milliseconds()}
+		if as == "" {
+			out.Holders[i].Weight = h.Weight
+		}
 	}
 	if out.Waiters == nil {
 		out.Waiters = []string{}
@@ -93,12 +98,16 @@ func (l lockList) shared(used string, out sharedResult, fence int64, holders []l
 		return l.s.emit(out)
 	}
 	name := any(out.Name)
-	for _, h := range holders {
-		l.line(name, used, out.Waiting, h.Token, h.Weight, h.Note, rounded(h.Remaining))
+	for i, h := range holders {
+		part := any(as)
+		if as == "" {
+			part = out.Holders[i].Weight
+		}
+		l.line(name, used, out.Waiting, h.Token, part, h.Note, rounded(h.Remaining))
 		name, used = "", ""
 	}
 	if len(holders) == 0 {
-		l.line(name, used, out.Waiting, "", 0, "", "")
+		l.line(name, used, out.Waiting, "", "", "", "")
 	}
 	return nil
 }

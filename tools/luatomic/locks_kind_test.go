@@ -26,9 +26,11 @@ func TestLocksOfReaders(t *testing.T) {
 	shown := e.run("locks", "show", "x", "--kind", "rw").exits(exitDone).object()
 	require.Equal(t, o["holders"].([]any)[0].(map[string]any)["token"], shown["holders"].([]any)[0].(map[string]any)["token"])
 	victim := ""
+	require.NotContains(t, o["holders"].([]any)[0], "weight", "a reader has none")
 	for _, h := range o["holders"].([]any) {
 		if h := h.(map[string]any); h["note"] == "the victim" {
 			victim = h["token"].(string)
+			require.Equal(t, "reader", h["as"])
 			require.InDelta(t, time.Hour.Milliseconds(), h["remaining_ms"], 60_000)
 		}
 	}
@@ -39,6 +41,17 @@ func TestLocksOfReaders(t *testing.T) {
 	require.NoError(t, other.Extend(t.Context()), "the other was spared")
 	r = e.run("locks", "release", "x", "--kind", "rw", "--token", "nobody.1:1").exits(exitFailed)
 	require.Contains(t, r.stderr.String(), "luatomic locks show --kind rw lists the holders")
+}
+
+// A writer has the weight of all readers there may be, which is a number of the scripts and none for people.
+func TestLocksOfAWriter(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	lease, err := e.locker().RW("x").Try(t.Context())
+	require.NoError(t, err)
+	o := e.run("locks", "show", "x", "--kind", "rw").exits(exitDone)
+	require.NotContains(t, o.stdout.String(), "weight")
+	holds(t, o.object()["holders"].([]any)[0].(map[string]any), map[string]any{"token": lease.Token(), "as": "writer"})
 }
 
 func TestLocksOfSemaphores(t *testing.T) {

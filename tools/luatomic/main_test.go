@@ -209,6 +209,7 @@ func TestUsage(t *testing.T) {
 		"global flag":      {[]string{"--bogus", "push"}, "flag provided but not defined"},
 		"flag":             {[]string{"push", "q", "--bogus"}, "flag provided but not defined"},
 		"help of bogus":    {[]string{"help", "bogus"}, `no command "bogus"`},
+		"help of too much": {[]string{"help", "push", "mail"}, `no command "push mail"; write luatomic help push`},
 		"push no queue":    {[]string{"push"}, "the queue is missing"},
 		"push two queues":  {[]string{"push", "a", "b"}, "there are 2 arguments"},
 		"push bad name":    {[]string{"push", "a{b"}, "brace"},
