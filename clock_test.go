@@ -45,7 +45,7 @@ func TestClockSteps(t *testing.T) {
 		"scripts of a real server": func(t *testing.T) (*redis.Client, func(time.Duration)) {
 			c, clock := luatomictest.Client(t), &shiftedTime{sources: make(map[string]string)}
 			for _, s := range scriptcase.AllScripts {
-				clock.sources[s.SHA] = *s.Source
+				clock.sources[lab.Digest(s)] = lab.Text(c, s)
 			}
 			c.AddHook(clock)
 			return c, func(d time.Duration) { clock.by.Add(d.Microseconds()) }

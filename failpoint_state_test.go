@@ -105,7 +105,7 @@ func recordCall(ctx context.Context, t *testing.T, run func(context.Context, lua
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotEmpty(t, rec.args)
 	sha := fmt.Sprint(rec.args[1])
-	i := slices.IndexFunc(scriptcase.AllScripts, func(s *lua.Script) bool { return s.SHA == sha })
+	i := slices.IndexFunc(scriptcase.AllScripts, func(s *lua.Script) bool { return lab.Digest(s) == sha })
 	require.GreaterOrEqual(t, i, 0, "no script %s", sha)
 	return scriptcase.AllScripts[i], rec.args[2:]
 }

@@ -2,6 +2,7 @@ package luatomic_test
 
 import (
 	"context"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/luatomictest/luacover"
 	"github.com/luatomic/luatomic/tools/luagen/luaprove"
 )
 
@@ -131,6 +133,9 @@ func (s *sweep) run() {
 			s.sameReply(reply)
 			s.t.Logf("%s: %d failpoints", s.contract, n-1)
 			return
+		}
+		if s.contract == "readonly" && os.Getenv(luacover.DirVar) != "" {
+			return // luagen cover has each script report what it runs, with PUBLISH
 		}
 		require.NotEqual(s.t, "readonly", s.contract, "a script that only reads has a write")
 		if err == nil {

@@ -126,7 +126,7 @@ func testLostReplies(t *testing.T, call scriptcase.ScriptCall, lost int) {
 	require.NoError(t, err)
 	c := redis.NewClient(opts)
 	defer c.Close()
-	sent := luatomictest.Command(strings.ToUpper(verb(call.Script)), call.Script.SHA)
+	sent := lab.Sent(call.Script)
 	proxy.Drop(lost, sent)
 	got, err := call.Run(ctx, c, faulty)
 	switch {
@@ -144,13 +144,6 @@ func testLostReplies(t *testing.T, call scriptcase.ScriptCall, lost int) {
 	if !repeatsDiffer[call.Script.Name] {
 		require.Equal(t, shape(ctx, t, direct, clean), shape(ctx, t, direct, faulty))
 	}
-}
-
-func verb(s *lua.Script) string {
-	if s.ReadOnly {
-		return "evalsha_ro"
-	}
-	return "evalsha"
 }
 
 // repeatsDiffer are the scripts whose repeat may do the next piece of work, or has

@@ -249,15 +249,18 @@ func (s *site) record(order *[]string) sidekiq.Handler {
 func TestWeightsDecideByLot(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sidekiq.V7)
-	for i := range 200 {
-		s.enqueue("low", payload("low", "l"+strconv.Itoa(i), ""))
-		s.enqueue("high", payload("high", "h"+strconv.Itoa(i), ""))
+	for _, queue := range []string{"low", "high"} {
+		payloads := make([]any, 200)
+		for i := range payloads {
+			payloads[i] = payload(queue, queue[:1]+strconv.Itoa(i), "")
+		}
+		require.NoError(t, s.client.LPush(t.Context(), s.key("queue:"+queue), payloads...).Err())
 	}
 	var order []string
 	opts := &sidekiq.WorkOptions{Concurrency: 1,
 		Queues: []sidekiq.Queue{{Name: "low", Weight: 1}, {Name: "high", Weight: 4}}}
 	end := s.work(s.d, opts, s.record(&order))
-	s.eventually("all are done", func() bool { return s.count("stat:processed") == 400 })
+	s.eventually("150 are done", func() bool { return s.count("stat:processed") >= 150 })
 	end()
 	high := 0
 	for _, jid := range order[:150] {
