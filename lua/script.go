@@ -20,7 +20,7 @@
 //
 // # Round trips that calls share
 //
-// While few round trips to a server are under way, a call is sent at once. While four are, later calls wait for one of
+// While few round trips to a server are under way, a call is sent at once. While eight are, later calls wait for one of
 // them to return, and then go out together: in one pipeline, and as the rows of one command where the script is one for
 // many ("---@merge" in its header). No timer delays a call. Each call has its own outcome, as if it had been sent
 // alone. It happens on a Client (with Sentinel, too), a ClusterClient and a Ring, per node; calls of more than 64 KiB

@@ -6,3 +6,6 @@ func (l *Line[T]) Waiting() int {
 	defer l.mu.Unlock()
 	return len(l.waiting) - l.gone
 }
+
+// MaxActive is how many round trips a line allows.
+const MaxActive = maxActive

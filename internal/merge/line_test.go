@@ -40,12 +40,12 @@ func (s *server) sent() [][]int {
 	return append([][]int(nil), s.trips...)
 }
 
-// fill has the four round trips under way that a line allows.
+// fill has as many round trips under way as a line allows.
 func (s *server) fill(t *testing.T, callers *sync.WaitGroup) {
-	for i := range 4 {
+	for i := range merge.MaxActive {
 		callers.Go(func() { require.Equal(t, merge.Sent, s.Do(t.Context(), -i, 1)) })
 	}
-	luatomictest.Eventually(t, 10*time.Second, "four round trips", func() bool { return len(s.sent()) == 4 })
+	luatomictest.Eventually(t, 10*time.Second, "the round trips are under way", func() bool { return len(s.sent()) == merge.MaxActive })
 }
 
 func TestWaitingCallsShareTheNextRoundTrip(t *testing.T) {
@@ -58,12 +58,12 @@ func TestWaitingCallsShareTheNextRoundTrip(t *testing.T) {
 	}
 	luatomictest.Eventually(t, 10*time.Second, "100 calls wait", func() bool { return s.Waiting() == 100 })
 	s.reply <- struct{}{}
-	luatomictest.Eventually(t, 10*time.Second, "they go out", func() bool { return len(s.sent()) == 5 })
+	luatomictest.Eventually(t, 10*time.Second, "they go out", func() bool { return len(s.sent()) == merge.MaxActive+1 })
 	close(s.reply)
 	callers.Wait()
 	trips := s.sent()
-	require.Len(t, trips, 5)
-	require.Len(t, trips[4], 100, "no caller waits for another round trip")
+	require.Len(t, trips, merge.MaxActive+1)
+	require.Len(t, trips[merge.MaxActive], 100, "no caller waits for another round trip")
 }
 
 func TestARoundTripIsBounded(t *testing.T) {
@@ -81,7 +81,7 @@ func TestARoundTripIsBounded(t *testing.T) {
 			close(s.reply)
 			callers.Wait()
 			total, most := 0, 0
-			for _, trip := range s.sent()[4:] {
+			for _, trip := range s.sent()[merge.MaxActive:] {
 				total, most = total+len(trip), max(most, len(trip))
 			}
 			require.Equal(t, 1100, total)
@@ -96,10 +96,10 @@ func TestCallersLeaveWhileTheServerHangs(t *testing.T) {
 	s := newServer()
 	var first sync.WaitGroup
 	ctx, leave := context.WithCancel(t.Context())
-	for range 4 {
+	for range merge.MaxActive {
 		first.Go(func() { require.Equal(t, merge.Left, s.Do(ctx, 0, 1), "its round trip is under way") })
 	}
-	luatomictest.Eventually(t, 10*time.Second, "four round trips", func() bool { return len(s.sent()) == 4 })
+	luatomictest.Eventually(t, 10*time.Second, "the round trips are under way", func() bool { return len(s.sent()) == merge.MaxActive })
 	before := runtime.NumGoroutine()
 	var all sync.WaitGroup
 	for range callers {
