@@ -98,7 +98,10 @@ func TestHandOverCosts(t *testing.T) {
 	var extended calls
 	extended.sha = lab.Digest(&gen.LockExtendScript)
 	for range processes {
-		mine := server.Client(func(o *redis.Options) { o.PoolSize, o.PoolTimeout = pool, time.Minute })
+		mine := server.Client(func(o *redis.Options) {
+			o.PoolSize, o.PoolTimeout = pool, time.Minute
+			o.PipelinePoolSize = -1 // PoolSize bounds the connections of pipelines, too
+		})
 		mine.AddHook(&extended)
 		from = append(from, lab.Locker(t, mine, &lock.Options{TTL: time.Minute}))
 	}
