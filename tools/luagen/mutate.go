@@ -29,6 +29,7 @@ luagen cover.
 
   -known file  conditions that need no test; default: mutants.txt beside the script. A line is
                take.lua: left < n: false: the reason
+               In place of the script it can name a fragment, as part/now.lua, for all scripts that have it.
   -parallel n  so many tests at a time; default 1. With more, a test that fails is run a second time
 
 exit codes: 0 every mutant failed a test or has a reason, 1 some did not, or the command fails without any, 2 wrong usage
@@ -135,7 +136,7 @@ func (m *mutation) mutate(script *mutated, tests []mutantTest, stdout io.Writer)
 	}
 	for i, mutant := range mutants {
 		cond := oneLine(mutant.Cond)
-		reason := script.reasons[fmt.Sprintf("%s: %s: %v", filepath.Base(script.file), cond, mutant.Holds)]
+		reason := script.reason(mutant)
 		switch {
 		case !fates[i].missed:
 		case reason != "":
@@ -155,6 +156,30 @@ func (m *mutation) mutate(script *mutated, tests []mutantTest, stdout io.Writer)
 	}
 	fmt.Fprintln(stdout)
 	return survivors, nil
+}
+
+// reason returns why a mutant needs no test: that of the script, or of the fragment that its line is from.
+func (m *mutated) reason(mutant marks.Mutant) string {
+	for _, name := range append(fragmentsAt(m.text, mutant.Line), filepath.Base(m.file)) {
+		if reason := m.reasons[fmt.Sprintf("%s: %s: %v", name, oneLine(mutant.Cond), mutant.Holds)]; reason != "" {
+			return reason
+		}
+	}
+	return ""
+}
+
+// fragmentsAt are the names of the fragments that a line of a script is part of.
+func fragmentsAt(text string, line int) []string {
+	var open []string
+	for i, s := range strings.Split(text, "\n")[:line] {
+		s = strings.TrimSpace(s)
+		if name, ok := strings.CutPrefix(s, "--<"); ok {
+			open = append(open, strings.TrimSpace(name))
+		} else if s == "-->" && i+1 < line && len(open) > 0 {
+			open = open[:len(open)-1]
+		}
+	}
+	return open
 }
 
 // each calls do with the numbers below n, some at a time, and returns its errors.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -16,7 +17,8 @@ func TestMutateNamesConditionsThatNoTestMisses(t *testing.T) {
 	child := []string{"mutate", file, os.Args[0], "-test.run", "TestCoverChild"}
 	code, stdout, stderr := command(child...)
 	require.Equal(t, 1, code, stderr)
-	require.Contains(t, stdout, "count.lua:9: the tests pass when this condition is always false: (tonumber(redis.call('GET', n)) or 0) >= limit\n")
+	require.Contains(t, stdout,
+		"count.lua:9: the tests pass when this condition is always false: (tonumber(redis.call('GET', n)) or 0) >= limit\n")
 	require.NotContains(t, stdout, "always true")
 	require.Contains(t, stdout, "mutants 2, of which the tests miss 1\n")
 	writeFile(t, filepath.Join(filepath.Dir(file), "mutants.txt"),
@@ -61,6 +63,34 @@ func TestMutateTakesAFolder(t *testing.T) {
 	code, _, stderr = command("mutate", filepath.Join(dir, "none.lua"), "true")
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "none.lua")
+}
+
+// A fragment's condition has its reason once, for all scripts that have the fragment.
+func TestReasonsOfAFragment(t *testing.T) {
+	t.Parallel()
+	const text = `if a then
+end
+--< part/one.lua
+if a then
+  --< part/two.lua
+  if b then
+  end
+  -->
+end
+-->
+if b then
+end
+`
+	script := mutated{file: "scripts/take.lua", text: text, reasons: map[string]string{
+		"part/one.lua: a: false": "first", "part/two.lua: b: false": "second", "take.lua: a: true": "third",
+	}}
+	got := map[string]string{}
+	for _, mutant := range marks.Mutants(text) {
+		if reason := script.reason(mutant); reason != "" {
+			got[fmt.Sprintf("%d %v", mutant.Line, mutant.Holds)] = reason
+		}
+	}
+	require.Equal(t, map[string]string{"1 true": "third", "4 false": "first", "4 true": "third", "6 false": "second"}, got)
 }
 
 // Beside others a test that fails once may have lacked time: only one that fails twice has noticed the mutant.
