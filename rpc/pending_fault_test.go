@@ -72,10 +72,11 @@ func lateness(ctx context.Context, t *testing.T, caller *rpc.Bus) time.Duration 
 	return call.Sub(control)
 }
 
-// lateAnswer delays what the server answers to a call.
+// lateAnswer delays what the server answers to a call, at most until the test ends.
 type lateAnswer struct {
 	scriptHook
-	d time.Duration
+	d    time.Duration
+	over <-chan struct{}
 }
 
 type scriptHook struct{}
@@ -89,7 +90,10 @@ func (h lateAnswer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
 		if len(cmd.Args()) > 1 && fmt.Sprint(cmd.Args()[1]) == lab.Digest(&gen.RPCCallScript) {
-			time.Sleep(h.d)
+			select {
+			case <-time.After(h.d):
+			case <-h.over:
+			}
 		}
 		return err
 	}
@@ -103,7 +107,7 @@ func TestReplyThatHasComeIsGiven(t *testing.T) {
 	lab.Serving(t, lab.Echo, luatomictest.Client(t), name, nil, lab.Upper)
 	plain := lab.OpenBus(t, luatomictest.Client(t), name, &rpc.Options{Timeout: time.Minute})
 	c := luatomictest.Client(t)
-	c.AddHook(lateAnswer{d: 10 * time.Second})
+	c.AddHook(lateAnswer{d: 10 * time.Second, over: ctx.Done()})
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
 	took := func(b *rpc.Bus) time.Duration {
 		start := time.Now()
