@@ -29,17 +29,17 @@ const (
 //
 // All methods may be called from any goroutine.
 type LossyProxy struct {
-	upstream *redis.Options
 	listener net.Listener
 	gate     gate
 	running  sync.WaitGroup
 
-	mu     sync.Mutex
-	closed bool
-	conns  map[*lossyConn]struct{}
-	rules  []*lossRule
-	log    [][]string
-	stats  LossyStats
+	mu       sync.Mutex
+	upstream *redis.Options
+	closed   bool
+	conns    map[*lossyConn]struct{}
+	rules    []*lossRule
+	log      [][]string
+	stats    LossyStats
 }
 
 // LossyStats counts the traffic of a LossyProxy since it started.
@@ -80,6 +80,8 @@ func (p *LossyProxy) Addr() string { return p.listener.Addr().String() }
 
 // URL returns a redis:// URL of the proxy, with the user, password and database of the server behind it.
 func (p *LossyProxy) URL() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	u := url.URL{Scheme: "redis", Host: p.Addr(), Path: "/" + strconv.Itoa(p.upstream.DB)}
 	if p.upstream.Username != "" || p.upstream.Password != "" {
 		u.User = url.UserPassword(p.upstream.Username, p.upstream.Password)
@@ -128,6 +130,20 @@ func (p *LossyProxy) CutAll() {
 	for _, c := range conns {
 		c.close()
 	}
+}
+
+// Redirect closes every connection, as CutAll does, and leads later ones to another server: what clients see of a
+// failover. URL has the user, password and database of that server then.
+func (p *LossyProxy) Redirect(t testing.TB, upstreamURL string) {
+	t.Helper()
+	upstream, err := redis.ParseURL(upstreamURL)
+	if err != nil {
+		t.Fatalf("luatomictest: lossy proxy: %v", err)
+	}
+	p.mu.Lock()
+	p.upstream = upstream
+	p.mu.Unlock()
+	p.CutAll()
 }
 
 // Blackhole(true) stops all traffic: connections stay open and new ones are accepted, but nothing passes in either
@@ -197,7 +213,7 @@ func (p *LossyProxy) accept() {
 }
 
 func (p *LossyProxy) serve(client net.Conn) {
-	upstream, err := p.dial()
+	upstream, to, err := p.dial()
 	if err != nil {
 		_ = client.Close()
 		return
@@ -206,7 +222,7 @@ func (p *LossyProxy) serve(client net.Conn) {
 	p.mu.Lock()
 	p.stats.Connections++
 	p.conns[c] = struct{}{}
-	closed := p.closed
+	closed := p.closed || p.upstream != to
 	p.mu.Unlock()
 	if closed {
 		c.close()
@@ -217,12 +233,18 @@ func (p *LossyProxy) serve(client net.Conn) {
 	p.mu.Unlock()
 }
 
-func (p *LossyProxy) dial() (net.Conn, error) {
+// dial connects to the server. A connection that was dialed to a server that Redirect has left is of no use.
+func (p *LossyProxy) dial() (net.Conn, *redis.Options, error) {
+	p.mu.Lock()
+	to := p.upstream
+	p.mu.Unlock()
 	dialer := &net.Dialer{Timeout: 5 * time.Second}
-	if p.upstream.TLSConfig != nil {
-		return tls.DialWithDialer(dialer, p.upstream.Network, p.upstream.Addr, p.upstream.TLSConfig)
+	if to.TLSConfig != nil {
+		conn, err := tls.DialWithDialer(dialer, to.Network, to.Addr, to.TLSConfig)
+		return conn, to, err
 	}
-	return dialer.Dial(p.upstream.Network, p.upstream.Addr)
+	conn, err := dialer.Dial(to.Network, to.Addr)
+	return conn, to, err
 }
 
 func (p *LossyProxy) close() {

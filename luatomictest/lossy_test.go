@@ -200,6 +200,22 @@ func TestLossyProxyCutAll(t *testing.T) {
 	require.NoError(t, client.Ping(ctx).Err(), "the proxy still serves")
 }
 
+func TestLossyProxyRedirect(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	first, second := luatomictest.StartServer(t), luatomictest.StartServer(t)
+	require.NoError(t, first.Client().Set(ctx, "name", "first", 0).Err())
+	require.NoError(t, second.Client().Set(ctx, "name", "second", 0).Err())
+	proxy := luatomictest.NewLossyProxy(t, first.URL())
+	client := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	for i, server := range []*luatomictest.Server{first, second, first} {
+		proxy.Redirect(t, server.URL())
+		require.Equal(t, []string{"first", "second"}[i%2], client.Get(ctx, "name").Val())
+	}
+	require.GreaterOrEqual(t, proxy.Stats().Connections, 3)
+}
+
 func TestLossyProxyBlackhole(t *testing.T) {
 	t.Parallel()
 	proxy, client := through(t, noRetry, func(o *redis.Options) { o.ReadTimeout = time.Second })

@@ -48,6 +48,7 @@ type field struct {
 	deck    []string      // the faults to come
 	faults  map[string]int
 
+	marks   int64 // of what a replica has
 	counted int64 // bytes of the history
 	seen    int
 }
@@ -59,11 +60,14 @@ type member struct {
 	slot, generation int
 }
 
+// persistent are the options of a server that keeps all that it has confirmed, also when it is killed.
+var persistent = []string{"--appendonly", "yes", "--appendfsync", "always"}
+
 func openField(t *testing.T, seed uint64, env []string, roles ...string) *field {
 	dir, err := os.MkdirTemp("", "luatomic-drill-")
 	require.NoError(t, err)
 	f := &field{t: t, rnd: rand.New(rand.NewPCG(seed, 0)), env: env, dir: dir, faults: make(map[string]int)}
-	f.server = luatomictest.StartServer(t, "--appendonly", "yes", "--appendfsync", "always")
+	f.server = luatomictest.StartServer(t, persistent...)
 	f.admin = f.server.Client()
 	f.queue = lab.Must(newQueue(f.admin, nil))
 	f.log = lab.Must(history.Open(f.history(), "field"))

@@ -49,6 +49,7 @@ const slack = 5 * time.Second
 type view struct {
 	all     []Record
 	steps   []int
+	windows []window // of failovers
 	drained bool
 	found   []Violation
 }
@@ -56,7 +57,7 @@ type view struct {
 // Check returns all violations of a history, in the order of their last records. What is lost can be known only of a
 // history that ends with Drained.
 func Check(all []Record) []Violation {
-	v := &view{all: all}
+	v := &view{all: all, windows: windowsOf(all)}
 	things := make(map[string][]int)
 	for i, r := range all {
 		switch r.Kind {
@@ -64,7 +65,7 @@ func Check(all []Record) []Violation {
 			v.steps = append(v.steps, i)
 		case Drained:
 			v.drained = true
-		case Fault:
+		case Fault, Replicated, Failover:
 		default:
 			things[r.Of] = append(things[r.Of], i)
 		}
@@ -94,6 +95,10 @@ func (v *view) report(rule Rule, of string, records []int, format string, args .
 	slices.Sort(records)
 	v.found = append(v.found, Violation{rule, of, slices.Compact(records), fmt.Sprintf(format, args...)})
 }
+
+// shaken reports whether a lease that lasted between two records may have ended early: the server's clock made a step, or
+// another server took over that did not know of it.
+func (v *view) shaken(from, to int) bool { return v.stepped(from, to) || v.failedOver(from, to) }
 
 // stepped reports whether the server's clock may have made a step between two records, or shortly before the first:
 // then leases may have ended early, and jobs may have been due.

@@ -83,7 +83,7 @@ func (v *view) store(of string, places []int, spans []*span) {
 		switch s := live[at]; {
 		case top < 0 || v.all[at].N >= v.all[top].N:
 			top = at
-		case s != nil && !v.stepped(s.records[0], at):
+		case s != nil && !v.shaken(s.records[0], at):
 			v.report(Refused, of, []int{top, at, s.last}, "%s writes with %d after %d", s.by, v.all[at].N, v.all[top].N)
 		}
 	}

@@ -61,15 +61,15 @@ func (v *view) job(of string, places []int) {
 	if l.pushed >= 0 {
 		said = v.all[l.pushed].Text
 	}
-	if v.drained && l.done < 0 && l.cancels == 0 && (said == OK || len(spans) > 0) {
+	if v.drained && l.done < 0 && l.cancels == 0 && (said == OK || len(spans) > 0) && !v.forgotten(l, started) {
 		v.report(Lost, of, append(started, max(l.pushed, l.push)), "%d deliveries, none of which is done", len(spans))
 	}
 	if said == Not && len(spans) > 0 {
 		v.report(NotPushed, of, append(started, l.pushed), "")
 	}
 	v.apart(of, spans)
-	v.over(of, spans, l.acked)
-	v.over(of, spans, l.cancelled)
+	v.over(of, spans, v.before(places, Done, l.acked), l.acked)
+	v.over(of, spans, v.before(places, Cancel, l.cancelled), l.cancelled)
 	if l.push >= 0 && len(spans) > 0 {
 		due := v.all[l.push].At + v.all[l.push].N*time.Millisecond.Microseconds()
 		if first := v.all[started[0]]; first.At < due && !v.stepped(l.push, started[0]) {
@@ -78,10 +78,35 @@ func (v *view) job(of string, places []int) {
 	}
 }
 
-// over reports deliveries whose lease lasted when the job was already over.
-func (v *view) over(of string, spans []*span, since int) {
+// forgotten reports whether a failover may have undone the push of a job: the server had it when it confirmed the push,
+// or else when it gave the job to a worker.
+func (v *view) forgotten(l life, started []int) bool {
+	if l.pushed >= 0 && v.all[l.pushed].Text == OK {
+		return v.undone(l.push, l.pushed)
+	}
+	return len(started) > 0 && v.undone(l.push, started[0])
+}
+
+// before returns the last place before another that has a record of the kind, -1 when there is none.
+func (v *view) before(places []int, kind Kind, at int) int {
+	last := -1
+	for _, place := range places {
+		if place < at && v.all[place].Kind == kind {
+			last = place
+		}
+	}
+	return last
+}
+
+// over reports deliveries whose lease lasted when the job was already over: an end was asked for, and confirmed since.
+func (v *view) over(of string, spans []*span, asked, since int) {
+	if since < 0 || v.undone(asked, since) {
+		return
+	}
 	for _, s := range spans {
-		if since >= 0 && s.last > since && !v.stepped(min(s.records[0], since), s.last) {
+		// What was over and replicated is delivered by no server. A delivery from before may outlast a failover.
+		if s.last > since && !v.stepped(min(s.records[0], since), s.last) &&
+			(s.records[0] > since || !v.failedOver(s.records[0], s.last)) {
 			v.report(Returned, of, []int{s.records[0], since, s.last}, "%s has it", s.by)
 		}
 	}

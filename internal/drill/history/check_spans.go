@@ -54,7 +54,7 @@ func (v *view) apart(of string, spans []*span) {
 			}
 			kept = append(kept, other)
 			// The one that began first had a live lease before and after the other's first record.
-			if !v.stepped(other.records[0], s.first) {
+			if !v.shaken(other.records[0], s.first) {
 				v.report(Shared, of, []int{other.first, s.first, other.last, s.last}, "%s and %s", other.by, s.by)
 			}
 		}

@@ -131,6 +131,27 @@ func TestEachRuleFindsItsViolation(t *testing.T) {
 			insert(t, "d acked job:a", "x live job:a/7\nx live job:a/7 held\n"), 3},
 		"a job after its cancel": {history.Returned, "job d", insert(t, "o cancelled job:d ready",
 			"e start job:d/1 1\ne live job:d/1 held\ne done job:d/1\n"), 3},
+		"a replicated job that a failover loses": {history.Lost, "job a", parse(`
+			p push job:a 0
+			p pushed job:a ok
+			f replicated - 1
+			f replicated - 1 ok
+			f failover -
+			f failover -
+			x drained -`), 2},
+		"a replicated end that a failover forgets": {history.Returned, "job a", parse(`
+			p push job:a 0
+			p pushed job:a ok
+			c start job:a/1 1
+			c done job:a/1 held
+			c acked job:a
+			f replicated - 1
+			f replicated - 1 ok
+			f failover -
+			f failover -
+			d start job:a/1 1
+			d done job:a/1 held
+			x drained -`), 3},
 		"a job before its time": {history.Early, "job e", parse("p push job:e 3\nc start job:e/1 1"), 2},
 		"two holders": {history.Shared, "lock l", insert(t, "h grant lock:l/1 10",
 			"k acquire lock:l/1\nk grant lock:l/1 11\nk write lock:l/1 11 held\n"), 6},
