@@ -1,0 +1,149 @@
+package lock_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// These are the branches of lock_acquire.lua that the package reaches by an accident of time only.
+
+// sign is that of the record, its third field.
+func (k lockKeys) sign() string { return strings.Fields(k.text())[2] }
+
+func (k lockKeys) entries() []string { return k.c.LRange(k.t.Context(), k.queue, 0, -1).Val() }
+
+// inbox subscribes as the process of that name.
+func (k lockKeys) inbox(channel, process string) *redis.PubSub {
+	k.t.Helper()
+	inbox := k.c.Subscribe(k.t.Context(), channel+process)
+	k.t.Cleanup(func() { _ = inbox.Close() })
+	_, err := inbox.Receive(k.t.Context())
+	require.NoError(k.t, err)
+	return inbox
+}
+
+// A waiter that knows the lock to be held joins the queue in one command. Where the queue is gone, so is what it knew.
+func TestAWaiterThatKnowsJoinsTheQueueThatIsThere(t *testing.T) {
+	t.Parallel()
+	ask := gen.LockAcquireParams{Own: scriptcase.Own("b.1"), Entry: scriptcase.EntryOf("b.1"), Fresh: gen.LockAcquireFreshKnows}
+	k := newLockKeys(t, scriptcase.WantedOther, time.Minute, scriptcase.EntryOf("a.1"))
+	require.Equal(t, gen.LockAcquireResult{Place: gen.LockAcquirePlaceJoined, Waiting: 2}, k.acquire(ask))
+	require.Equal(t, []string{scriptcase.EntryOf("a.1"), scriptcase.EntryOf("b.1")}, k.entries())
+
+	k = newLockKeys(t, scriptcase.HeldByOther, time.Minute)
+	r := k.acquire(ask)
+	require.Equal(t, gen.LockAcquirePlaceJoined, r.Place)
+	require.Equal(t, []string{scriptcase.EntryOf("b.1")}, k.entries(), "it is queued all the same")
+	require.Equal(t, "1", k.sign(), "and the holder's release sees that")
+
+	k = newLockKeys(t, scriptcase.HeldByOther, 0)
+	require.True(t, k.acquire(ask).Acquired, "the lock is free")
+}
+
+// A holder that was handed the lock confirms it when it first asks, with a whole lease. Later it learns what is left.
+func TestAHolderConfirmsOnce(t *testing.T) {
+	t.Parallel()
+	k := newLockKeys(t, scriptcase.GrantedMe, time.Second)
+	r := k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("me")})
+	require.True(t, r.Acquired)
+	require.Zero(t, r.Remaining, "the whole lease")
+	require.Equal(t, "1", k.sign())
+	require.Greater(t, k.c.PTTL(t.Context(), k.lock).Val(), 30*time.Second)
+
+	k = newLockKeys(t, scriptcase.WantedMe, time.Second)
+	before := k.text()
+	r = k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("me")})
+	require.True(t, r.Acquired)
+	require.Positive(t, r.Remaining)
+	require.LessOrEqual(t, r.Remaining, time.Second)
+	require.Equal(t, before, k.text())
+	require.Less(t, k.c.PTTL(t.Context(), k.lock).Val(), 30*time.Second)
+}
+
+// A waiter signs the record of a holder that nobody waited for. An unconfirmed grant stays one: only its holder confirms.
+func TestAWaiterLeavesAnUnconfirmedGrantAsItIs(t *testing.T) {
+	t.Parallel()
+	for record, sign := range map[string]string{
+		scriptcase.HeldByOther: "1", scriptcase.WantedOther: "1", scriptcase.Record(7, 2, "other"): "2",
+	} {
+		k := newLockKeys(t, record, time.Minute)
+		r := k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("b.1"), Entry: scriptcase.EntryOf("b.1"),
+			Fresh: gen.LockAcquireFreshAsks})
+		require.Equal(t, gen.LockAcquirePlaceJoined, r.Place)
+		require.Equal(t, sign, k.sign(), record)
+	}
+}
+
+// A first waiter that asks for the free lock itself has it with the sign of those behind it.
+func TestAFirstWaiterKeepsTheSignOfTheOthers(t *testing.T) {
+	t.Parallel()
+	k := newLockKeys(t, scriptcase.WantedOther, 0, scriptcase.EntryOf("b.1"), scriptcase.EntryOf("c.1"))
+	r := k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("b.1"), Entry: scriptcase.EntryOf("b.1")})
+	require.True(t, r.Acquired)
+	require.Equal(t, "1", k.sign())
+	require.Equal(t, []string{scriptcase.EntryOf("c.1")}, k.entries())
+}
+
+// A process that did not confirm a grant is taken for dead, with all it waits for, unless the one that asks is of it.
+func TestAProcessThatAsksIsNotDead(t *testing.T) {
+	t.Parallel()
+	for asks, holder := range map[string]string{"a.3": "a.2", "b.1": "b.1"} {
+		k := newLockKeys(t, scriptcase.Record(7, 2, "a.1"), 0, scriptcase.EntryOf("a.2"), scriptcase.EntryOf("b.1"))
+		channel := luatomictest.Namespace(t) + asks
+		k.inbox(channel, "a")
+		k.inbox(channel, "b")
+		k.acquire(gen.LockAcquireParams{Own: scriptcase.Own(asks), Entry: scriptcase.EntryOf(asks), Channel: channel})
+		require.Equal(t, holder, strings.Fields(k.text())[4], "%s asks", asks)
+	}
+}
+
+// What hand_over grants, it says to the first waiter of another process, which looks when that lease is over.
+func TestAGrantIsKnownToAnotherProcess(t *testing.T) {
+	t.Parallel()
+	k := newLockKeys(t, scriptcase.WantedOther, 0, scriptcase.EntryOf("a.1"), scriptcase.EntryOf("a.2"), scriptcase.EntryOf("b.1"))
+	channel := luatomictest.Namespace(t)
+	a, b := k.inbox(channel, "a"), k.inbox(channel, "b")
+	r := k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("c.1"), Channel: channel})
+	require.False(t, r.Acquired)
+	granted, err := a.ReceiveMessage(t.Context())
+	require.NoError(t, err)
+	require.Regexp(t, `^g a\.1 `, granted.Payload)
+	notice, err := b.ReceiveMessage(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "n b.1 5000", notice.Payload)
+}
+
+// A string that is no lock of this version is refused by each script that takes one, and stays as it is.
+func TestALockOfAnotherVersionIsRefused(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	for _, record := range []string{"3 7 0 - me 0 0 ", "token", scriptcase.Record(1<<53, 0, "me")} {
+		k := newLockKeys(t, record, time.Minute)
+		for name, call := range map[string]func() error{
+			"acquire": func() error {
+				_, err := gen.LockAcquire(ctx, k.c, gen.LockAcquireParams{Lock: k.lock, Queue: k.queue, TTL: time.Minute,
+					Own: scriptcase.Own("me")})
+				return err
+			},
+			"acquire_all": func() error {
+				_, err := gen.LockAcquireAll(ctx, k.c, gen.LockAcquireAllParams{Locks: []string{k.lock}, Life: time.Minute,
+					Own: scriptcase.Own("me")})
+				return err
+			},
+		} {
+			err := call()
+			layout := errors.Is(err, gen.ErrLockAcquireLayout) || errors.Is(err, gen.ErrLockAcquireAllLayout)
+			require.True(t, layout, "%s of %q: %v", name, record, err)
+			require.Equal(t, record, k.text())
+		}
+	}
+}
