@@ -1,7 +1,6 @@
 package lock_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -122,27 +122,64 @@ func TestAGrantIsKnownToAnotherProcess(t *testing.T) {
 	require.Equal(t, "n b.1 5000", notice.Payload)
 }
 
+// An extend confirms a lock that was handed over, and leaves the record as it is otherwise.
+func TestAnExtendConfirmsOnce(t *testing.T) {
+	t.Parallel()
+	for record, after := range map[string]string{
+		scriptcase.GrantedMe: scriptcase.WantedMe, scriptcase.WantedMe: scriptcase.WantedMe, scriptcase.HeldByMe: scriptcase.HeldByMe,
+	} {
+		k := newLockKeys(t, record, time.Second)
+		r, err := gen.LockExtend(t.Context(), k.c, gen.LockExtendParams{Lock: k.lock, Owner: "me", TTL: time.Minute})
+		require.NoError(t, err)
+		require.Equal(t, gen.LockExtendResultExtended, r)
+		require.Equal(t, after, k.text())
+		require.Greater(t, k.c.PTTL(t.Context(), k.lock).Val(), 30*time.Second)
+	}
+}
+
 // A string that is no lock of this version is refused by each script that takes one, and stays as it is.
 func TestALockOfAnotherVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	for _, record := range []string{"3 7 0 - me 0 0 ", "token", scriptcase.Record(1<<53, 0, "me")} {
+	own := scriptcase.Own("me")
+	for _, record := range []string{"3 7 0 - me 0 0 ", "token", scriptcase.Record(1<<53, 0, "me"), "2 7 0 - me 0 " + strings.Repeat("9", 26) + " "} {
 		k := newLockKeys(t, record, time.Minute)
-		for name, call := range map[string]func() error{
-			"acquire": func() error {
-				_, err := gen.LockAcquire(ctx, k.c, gen.LockAcquireParams{Lock: k.lock, Queue: k.queue, TTL: time.Minute,
-					Own: scriptcase.Own("me")})
-				return err
+		for name, call := range map[string]func() (any, error){
+			"acquire": func() (any, error) {
+				return gen.LockAcquire(ctx, k.c, gen.LockAcquireParams{Lock: k.lock, Queue: k.queue, TTL: time.Minute, Own: own})
 			},
-			"acquire_all": func() error {
-				_, err := gen.LockAcquireAll(ctx, k.c, gen.LockAcquireAllParams{Locks: []string{k.lock}, Life: time.Minute,
-					Own: scriptcase.Own("me")})
-				return err
+			"acquire_all": func() (any, error) {
+				return gen.LockAcquireAll(ctx, k.c, gen.LockAcquireAllParams{Locks: []string{k.lock}, Life: time.Minute, Own: own})
+			},
+			"extend": func() (any, error) {
+				return gen.LockExtend(ctx, k.c, gen.LockExtendParams{Lock: k.lock, Owner: "me", TTL: time.Minute})
+			},
+			"fence": func() (any, error) {
+				return gen.LockFence(ctx, k.c, gen.LockFenceParams{Lock: k.lock, Owner: "me", Least: 8})
+			},
+			"force": func() (any, error) {
+				return gen.LockForce(ctx, k.c, gen.LockForceParams{Lock: k.lock, Queue: k.queue, Owner: "me", Own: own, Life: time.Minute})
+			},
+			"info": func() (any, error) {
+				return gen.LockInfo(ctx, k.c, gen.LockInfoParams{Lock: k.lock, Queue: k.queue, Max: 10})
+			},
+			"leave": func() (any, error) {
+				return gen.LockLeave(ctx, k.c, gen.LockLeaveParams{Lock: k.lock, Queue: k.queue, Owner: "me"})
+			},
+			"note": func() (any, error) {
+				return gen.LockNote(ctx, k.c, gen.LockNoteParams{Lock: k.lock, Owner: "me", Text: "x"})
+			},
+			"release": func() (any, error) {
+				return gen.LockRelease(ctx, k.c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "me", Whole: scriptcase.HeldByMe})
+			},
+			"try": func() (any, error) {
+				return gen.LockTry(ctx, k.c, gen.LockTryParams{Lock: k.lock, Own: own, Life: time.Minute})
 			},
 		} {
-			err := call()
-			layout := errors.Is(err, gen.ErrLockAcquireLayout) || errors.Is(err, gen.ErrLockAcquireAllLayout)
-			require.True(t, layout, "%s of %q: %v", name, record, err)
+			_, err := call()
+			var e *lua.Error
+			require.ErrorAs(t, err, &e, "%s of %q", name, record)
+			require.Equal(t, "LAYOUT", e.Code, "%s of %q: %v", name, record, err)
 			require.Equal(t, record, k.text())
 		}
 	}
