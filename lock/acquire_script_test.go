@@ -122,6 +122,23 @@ func TestAGrantIsKnownToAnotherProcess(t *testing.T) {
 	require.Equal(t, "n b.1 5000", notice.Payload)
 }
 
+// Only a holder that loses the lock to a force is notified. One whose lease was over has lost nothing.
+func TestAForceNotifiesTheHolderThatLoses(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	for lease, first := range map[time.Duration]string{0: "end", time.Minute: "r a.1 "} {
+		k := newLockKeys(t, scriptcase.Record(7, 0, "a.1"), lease)
+		channel := luatomictest.Namespace(t) + lease.String()
+		inbox := k.inbox(channel, "a")
+		r := k.force(gen.LockForceParams{Owner: "b.1", Channel: channel})
+		require.Equal(t, lease > 0, r.Done)
+		require.NoError(t, k.c.Publish(ctx, channel+"a", "end").Err())
+		message, err := inbox.ReceiveMessage(ctx)
+		require.NoError(t, err)
+		require.True(t, strings.HasPrefix(message.Payload, first), message.Payload)
+	}
+}
+
 // An extend confirms a lock that was handed over, and leaves the record as it is otherwise.
 func TestAnExtendConfirmsOnce(t *testing.T) {
 	t.Parallel()
