@@ -201,3 +201,51 @@ func TestALockOfAnotherVersionIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// A token that leaves is void for 10 s. The record of another holder, and the time of a free one that stays, are as before.
+func TestLeavingLeavesTheRecordOfOthers(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	free := scriptcase.Record(7, 0, "-")
+	for name, test := range map[string]struct {
+		record    string
+		lease     time.Duration
+		how       gen.LockLeaveHow
+		void      bool
+		stays     time.Duration // at least; the record is gone where it is 0
+		beforeEnd time.Duration
+	}{
+		"void, another holds it":        {scriptcase.HeldByOther, time.Minute, gen.LockLeaveHowVoid, true, 50 * time.Second, 62 * time.Second},
+		"void, nothing is there":        {"", 0, gen.LockLeaveHowVoid, true, 9 * time.Second, 10 * time.Second},
+		"void, a free record":           {free, time.Minute, gen.LockLeaveHowVoid, true, 50 * time.Second, 62 * time.Second},
+		"unconfirmed, another holds it": {scriptcase.HeldByOther, time.Minute, gen.LockLeaveHowUnconfirmed, false, 50 * time.Second, 62 * time.Second},
+		"unconfirmed, nothing is there": {"", 0, gen.LockLeaveHowUnconfirmed, false, 0, 0},
+		"unconfirmed, but confirmed":    {scriptcase.WantedMe, time.Minute, gen.LockLeaveHowUnconfirmed, false, 50 * time.Second, 62 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := newLockKeys(t, scriptcase.HeldByOther, time.Minute)
+			if test.record == "" {
+				require.NoError(t, k.c.Del(ctx, k.lock).Err())
+			} else {
+				require.NoError(t, k.c.Set(ctx, k.lock, test.record, test.lease).Err())
+			}
+			held, err := gen.LockLeave(ctx, k.c, gen.LockLeaveParams{Lock: k.lock, Queue: k.queue, Owner: "me", How: test.how})
+			require.NoError(t, err)
+			require.False(t, held)
+			if test.stays == 0 {
+				require.Zero(t, k.c.Exists(ctx, k.lock).Val())
+				return
+			}
+			left := k.c.PTTL(ctx, k.lock).Val()
+			require.GreaterOrEqual(t, left, test.stays)
+			require.LessOrEqual(t, left, test.beforeEnd)
+			fields := strings.Fields(k.text())
+			require.Equal(t, test.void, strings.HasSuffix(fields[3], ",me"), k.text())
+			if test.record != "" {
+				fields[3] = "-"
+				require.Equal(t, strings.Fields(test.record), fields)
+			}
+		})
+	}
+}
