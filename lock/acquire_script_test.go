@@ -215,7 +215,7 @@ func TestLeavingLeavesTheRecordOfOthers(t *testing.T) {
 		stays     time.Duration // at least; the record is gone where it is 0
 		beforeEnd time.Duration
 	}{
-		"void, another holds it":        {scriptcase.HeldByOther, time.Minute, gen.LockLeaveHowVoid, true, 50 * time.Second, 62 * time.Second},
+		"void, another holds it":        {scriptcase.HeldByOther, 5 * time.Second, gen.LockLeaveHowVoid, true, time.Second, 5 * time.Second},
 		"void, nothing is there":        {"", 0, gen.LockLeaveHowVoid, true, 9 * time.Second, 10 * time.Second},
 		"void, a free record":           {free, time.Minute, gen.LockLeaveHowVoid, true, 50 * time.Second, 62 * time.Second},
 		"unconfirmed, another holds it": {scriptcase.HeldByOther, time.Minute, gen.LockLeaveHowUnconfirmed, false, 50 * time.Second, 62 * time.Second},
@@ -247,5 +247,21 @@ func TestLeavingLeavesTheRecordOfOthers(t *testing.T) {
 				require.Equal(t, strings.Fields(test.record), fields)
 			}
 		})
+	}
+}
+
+// A grant that is given back unconfirmed goes to the next waiter, and its token is not void: it may acquire again.
+func TestAGrantThatIsGivenBackLeavesNoVoidToken(t *testing.T) {
+	t.Parallel()
+	for how, void := range map[gen.LockLeaveHow]bool{gen.LockLeaveHowUnconfirmed: false, gen.LockLeaveHowVoid: true} {
+		k := newLockKeys(t, scriptcase.GrantedMe, time.Minute, scriptcase.EntryOf("b.1"))
+		channel := luatomictest.Namespace(t) + how.String()
+		k.inbox(channel, "b")
+		held, err := gen.LockLeave(t.Context(), k.c, gen.LockLeaveParams{Lock: k.lock, Queue: k.queue, Owner: "me", How: how, Channel: channel})
+		require.NoError(t, err)
+		require.True(t, held)
+		fields := strings.Fields(k.text())
+		require.Equal(t, "b.1", fields[4])
+		require.Equal(t, void, strings.HasSuffix(fields[3], ",me"), k.text())
 	}
 }
