@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"math/rand/v2"
 	"net"
@@ -36,8 +37,14 @@ func TestDrillOfFailovers(t *testing.T) {
 	f := openField(t, seed, nil, "producer", "producer", "consumer", "consumer", "consumer", "taker", "poller", "holder", "holder")
 	replica := f.replica()
 	for range rounds {
-		stop := f.mark()
+		stop, before := f.mark(), f.operations()
 		f.wait(time.Second)
+		f.eventually("work goes on", func() error {
+			if f.operations() < before+20 {
+				return errors.New("too few operations")
+			}
+			return nil
+		})
 		old := f.promote(replica)
 		stop()
 		old.Kill()
@@ -50,7 +57,7 @@ func TestDrillOfFailovers(t *testing.T) {
 	t.Logf("%+v", losses)
 	f.require(violations)
 	require.Equal(t, rounds, losses.Failovers)
-	require.Less(t, losses.Lost, losses.Pushed)
+	require.Positive(t, losses.Pushed)
 }
 
 // replica returns a replica of the server that has all of its data.
