@@ -235,7 +235,7 @@ func testTryAgain(t *testing.T, cluster *luatomictest.Cluster) {
 	impatient := clusterClient(t, cluster, nil)
 	short, cancel := context.WithCancel(ctx)
 	defer cancel()
-	impatient.AddHook(afterError(cancel))
+	impatient.AddHook(afterError(s, cancel))
 	_, err = runInt(short, impatient, s, tag+"a", tag+"b")
 	requireOutcome(t, err, lua.ErrNotExecuted)
 	require.ErrorContains(t, err, "TRYAGAIN")

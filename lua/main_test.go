@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/luatomictest/container"
@@ -109,26 +110,14 @@ func as(user string) func(*redis.Options) {
 	return func(o *redis.Options) { o.Username, o.Password = user, "pw" }
 }
 
-// afterError is called after each reply that is an error, before the caller receives it. A deadline would meet an
-// attempt on its way now and then, whose outcome is unknown.
-type afterError func()
-
-func (afterError) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (f afterError) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
+// afterError calls a function after each reply to the script that is an error, before the caller receives it. A deadline
+// would meet an attempt on its way now and then, whose outcome is unknown.
+func afterError(s *lua.Script, do func()) *lab.Around {
+	return &lab.Around{Sha: s.SHA, Do: func(run func() error) error {
+		err := run()
 		if err != nil {
-			f()
+			do()
 		}
 		return err
-	}
-}
-func (f afterError) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		err := next(ctx, cmds)
-		if err != nil {
-			f()
-		}
-		return err
-	}
+	}}
 }

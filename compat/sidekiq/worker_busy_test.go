@@ -139,10 +139,10 @@ func TestARescueOutlastsTheStop(t *testing.T) {
 	lua.Direct(rescuer) // the hook sees no shared round trip
 	working, stop := context.WithCancel(ctx)
 	defer stop()
-	rescuer.AddHook(&heldBack{script: &script.WorkerReturnScript, do: func() {
+	rescuer.AddHook(heldBack(&script.WorkerReturnScript, func() {
 		stop()
 		time.Sleep(100 * time.Millisecond) // the worker, which has no job, waits for its heartbeat by then
-	}})
+	}))
 	worked, err := s.dialect(rescuer, sidekiq.V7).Work(working, &sidekiq.WorkOptions{Queues: []sidekiq.Queue{{Name: "other"}}}, content)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, sidekiq.Worked{Rescued: 1}, worked)

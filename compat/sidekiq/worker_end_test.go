@@ -124,26 +124,15 @@ func TestAWorkerHearsThatItsJobsWereTakenBack(t *testing.T) {
 }
 
 // heldBack runs a function after the server's first reply to a script, before the worker receives it.
-type heldBack struct {
-	script *lua.Script
-	once   sync.Once
-	do     func()
-}
-
-func (h *heldBack) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *heldBack) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h *heldBack) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if args := cmd.Args(); err == nil && len(args) > 1 && fmt.Sprint(args[1]) == lab.Digest(h.script) {
-			h.once.Do(h.do)
+func heldBack(script *lua.Script, do func()) *lab.Around {
+	var once sync.Once
+	return &lab.Around{Sha: lab.Digest(script), Do: func(run func() error) error {
+		err := run()
+		if err == nil {
+			once.Do(do)
 		}
 		return err
-	}
+	}}
 }
 
 func TestJobsAreTakenBackWhileTheyAreOnTheirWay(t *testing.T) {
@@ -157,14 +146,14 @@ func TestJobsAreTakenBackWhileTheyAreOnTheirWay(t *testing.T) {
 	slow := redis.NewClient(s.client.Options())
 	t.Cleanup(func() { _ = slow.Close() })
 	lua.Direct(slow) // the hook sees no shared round trip
-	slow.AddHook(&heldBack{script: &script.WorkerTakeScript, do: func() {
+	slow.AddHook(heldBack(&script.WorkerTakeScript, func() {
 		s.client.Del(ctx, s.workings()[0], processes)
 		s.eventually("a heartbeat lists the process again", func() bool { return s.client.ZCard(ctx, processes).Val() == 1 })
 		first := s.client.ZRangeWithScores(ctx, processes, 0, 0).Val()[0].Score
 		s.eventually("another heartbeat follows, so the reply of that one was read", func() bool {
 			return s.client.ZRangeWithScores(ctx, processes, 0, 0).Val()[0].Score > first
 		})
-	}})
+	}))
 	cause := make(chan error, 1)
 	opts := &sidekiq.WorkOptions{Lease: 300 * time.Millisecond}
 	end := s.work(s.dialect(slow, sidekiq.V7), opts, func(ctx context.Context, _ *sidekiq.Delivery) error {

@@ -99,8 +99,8 @@ func (f *field) mark() (stop func()) {
 	}
 }
 
-// promote makes the replica the master, and then leads all processes to it. It returns the old master, which nobody
-// reaches any longer.
+// promote makes the replica the master, and then leads all processes to it. It returns the old master, which no
+// process reaches any longer.
 func (f *field) promote(replica *luatomictest.Server) (old *luatomictest.Server) {
 	f.log.Add(history.Record{Kind: history.Failover})
 	c := replica.Client()

@@ -1,8 +1,8 @@
 --- WorkerReturn puts jobs of a process back where they are served next.
 ---
 --- A process that ends does so for its own jobs, and any for those of one whose lease
---- is over. The process is forgotten with its last job, and leaves the Busy page with it:
---- a process that no lease names any longer is found by no other that could remove it later.
+--- is over. The process is forgotten with its last job, and leaves the Busy page in the
+--- same step: without a lease no other process finds it and could remove it later.
 ---
 ---@contract dup-only  a job is in its queue before it leaves the hash
 ---@retry    safe  a job that left the hash is not put back again

@@ -14,7 +14,7 @@ import (
 var workerReturnSource string
 
 // WorkerReturnSHA is the SHA-1 of worker_return.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerReturnSHA = "a3d955d1a120a38b982a15c0b2a03a45ea81b3b1"
+const WorkerReturnSHA = "684e33f36caaf1236cef2600ba66e2994e0e34b7"
 
 // WorkerReturnScript is worker_return.lua.
 var WorkerReturnScript = lua.Script{
@@ -86,8 +86,8 @@ type WorkerReturnResult struct {
 // WorkerReturn puts jobs of a process back where they are served next.
 //
 // A process that ends does so for its own jobs, and any for those of one whose lease is over. The
-// process is forgotten with its last job, and leaves the Busy page with it: a process that no lease
-// names any longer is found by no other that could remove it later.
+// process is forgotten with its last job, and leaves the Busy page in the same step: without a
+// lease no other process finds it and could remove it later.
 //
 //   - Contract, dup-only: a job is in its queue before it leaves the hash.
 //   - Retry: safe; sent again after a lost reply; a job that left the hash is not put back again.
