@@ -222,3 +222,31 @@ func TestALaterJobWakesNobody(t *testing.T) {
 	require.Equal(t, [2]bool{true, true}, notified(queue.Job{}))
 	require.Equal(t, [2]bool{true, true}, notified(queue.Job{}, later))
 }
+
+// A promotion notifies the consumer that has waited longest, and only that one. A name without a subscriber is that of a
+// dead process: the next one is notified in its place.
+func TestAPromotionNotifiesOneConsumer(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	lab.Push(t, q, queue.Job{ID: "soon", Delay: time.Millisecond})
+	wake := lab.Key(q, "w")
+	for i, name := range []string{"dead", "first", "second"} {
+		require.NoError(t, c.ZAdd(ctx, wake, redis.Z{Score: lab.Future + float64(i), Member: name}).Err())
+	}
+	inbox := c.Subscribe(ctx, wake+":first", wake+":second")
+	defer inbox.Close()
+	for range 2 {
+		_, err := inbox.Receive(ctx)
+		require.NoError(t, err)
+	}
+	luatomictest.Eventually(t, 10*time.Second, "the job is moved", func() bool {
+		r, err := gen.DelayedPromote(ctx, c, gen.DelayedPromoteParams{Scheduled: lab.Key(q, "s"), Ready: lab.Key(q, "r"), Wake: wake, Max: 10})
+		require.NoError(t, err)
+		return r.Moved == 1
+	})
+	message, err := inbox.ReceiveMessage(ctx)
+	require.NoError(t, err)
+	require.Equal(t, wake+":first", message.Channel)
+	require.Equal(t, []string{"second"}, c.ZRange(ctx, wake, 0, -1).Val())
+}
