@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/reuse"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -128,7 +129,7 @@ func (b *Bus) call(ctx context.Context, c *outgoing) (outcome, error) {
 	}
 	w := b.newWaiter(c, left)
 	b.pending.expect(w)
-	go b.place(ctx, w)
+	reuse.Go(func() { b.place(ctx, w) })
 	return b.await(ctx, w, expired)
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/reuse"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -282,7 +283,7 @@ func (b *Bus) admit(s *session, q *wire.Request, fetched bool) {
 	if refuses := b.claim(w); refuses != nil {
 		w.run = refuses
 	}
-	go w.answer(s)
+	reuse.Go(func() { w.answer(s) })
 }
 
 // refuse answers a request that this node cannot read.
@@ -302,7 +303,7 @@ func (b *Bus) refuse(s *session, e *wire.UnreadableError) {
 		return
 	}
 	w.run = failWith(code, e.Error())
-	go w.answer(s)
+	reuse.Go(func() { w.answer(s) })
 }
 
 func failWith(code, message string) handler {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/reuse"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -122,7 +123,7 @@ func (b *Bus) stream(ctx context.Context, c *outgoing, yield func(part []byte) b
 	w := b.newWaiter(c, left)
 	w.stream = newStream()
 	b.pending.expect(w)
-	go b.place(ctx, w)
+	reuse.Go(func() { b.place(ctx, w) })
 	whole, err := b.readStream(ctx, w, yield)
 	b.endStream(w, !whole)
 	return err

@@ -9,7 +9,8 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"time"
+
+	"github.com/luatomic/luatomic/internal/reuse"
 )
 
 const (
@@ -19,15 +20,11 @@ const (
 	// maxItems and maxBytes bound one round trip, which is as slow as its slowest part.
 	maxItems = 512
 	maxBytes = 128 << 10
-	// idleSender is how long a goroutine waits for the next call. A new one has a small stack, which grows in the client
-	// at every call: with goroutines that stay, one caller has up to a third more calls.
-	idleSender = 10 * time.Millisecond
 )
 
 // Line is the way to one server.
 type Line[T any] struct {
 	send func(ctx context.Context, items []T)
-	idle chan *place[T] // to a sender that waits for a call
 
 	spare   sync.Pool // of places
 	mu      sync.Mutex
@@ -39,15 +36,16 @@ type Line[T any] struct {
 // New returns a line. Its send makes one round trip for the items; a single item is sent with the context of its caller,
 // without its end.
 func New[T any](send func(ctx context.Context, items []T)) *Line[T] {
-	return &Line[T]{send: send, idle: make(chan *place[T])}
+	return &Line[T]{send: send}
 }
 
 // place is an item with the caller that waits for it.
 type place[T any] struct {
-	ctx  context.Context // of the caller
-	item [1]T
-	size int
-	sent chan struct{} // filled when its round trip is over
+	ctx   context.Context // of the caller
+	item  [1]T
+	size  int
+	sent  chan struct{} // filled when its round trip is over
+	carry func()        // makes its round trip in another goroutine
 
 	taken, gone bool // part of a round trip; withdrawn. Guarded by the line's lock
 }
@@ -84,7 +82,7 @@ func (l *Line[T]) Do(ctx context.Context, item T, size int) Outcome {
 	}
 	if alone {
 		p.ctx = ctx
-		l.hand(p)
+		reuse.Go(p.carry)
 	}
 	select {
 	case <-p.sent:
@@ -108,6 +106,7 @@ func (l *Line[T]) place(item T, size int, taken bool) *place[T] {
 	p, ok := l.spare.Get().(*place[T])
 	if !ok {
 		p = &place[T]{sent: make(chan struct{}, 1)}
+		p.carry = func() { l.carry(p) }
 	}
 	p.item[0], p.size, p.taken = item, size, taken
 	return p
@@ -115,7 +114,7 @@ func (l *Line[T]) place(item T, size int, taken bool) *place[T] {
 
 // free keeps the place of a caller that has its answer. One whose caller has left is still in use.
 func (l *Line[T]) free(p *place[T]) {
-	*p = place[T]{sent: p.sent}
+	*p = place[T]{sent: p.sent, carry: p.carry}
 	l.spare.Put(p)
 }
 
@@ -138,35 +137,15 @@ func (l *Line[T]) withdraw(p *place[T]) bool {
 // returned ends a round trip that a caller made itself. What waits is sent by another goroutine.
 func (l *Line[T]) returned() {
 	if next := l.next(); len(next) > 0 {
-		go l.sendWaiting(next)
+		reuse.Go(func() { l.sendWaiting(next) })
 	}
 }
 
-// hand gives a round trip to a sender that is idle, or to a new one.
-func (l *Line[T]) hand(p *place[T]) {
-	select {
-	case l.idle <- p:
-	default:
-		go l.serve(p)
-	}
-}
-
-// serve is a sender: it makes the round trips that it is handed, and after each those that wait. It ends after a while
-// without any. While it waits it holds no item.
-func (l *Line[T]) serve(p *place[T]) {
-	timer := time.NewTimer(idleSender)
-	defer timer.Stop()
-	for {
-		l.send(context.WithoutCancel(p.ctx), p.item[:])
-		p.sent <- struct{}{}
-		l.sendWaiting(l.next())
-		timer.Reset(idleSender)
-		select {
-		case p = <-l.idle:
-		case <-timer.C:
-			return
-		}
-	}
+// carry makes the round trip of a call that was alone, and after it those of what waits.
+func (l *Line[T]) carry(p *place[T]) {
+	l.send(context.WithoutCancel(p.ctx), p.item[:])
+	p.sent <- struct{}{}
+	l.sendWaiting(l.next())
 }
 
 // sendWaiting sends what waits until nothing does.
