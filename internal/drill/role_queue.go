@@ -74,7 +74,7 @@ func (r *role) consume() error {
 	if err != nil {
 		return err
 	}
-	_, err = q.Consume(r.ctx, &queue.ConsumeOptions{Concurrency: 4, Idle: 500 * time.Millisecond,
+	_, err = q.Consume(r.ctx, &queue.ConsumeOptions{Concurrency: 16, Idle: 500 * time.Millisecond,
 		Grace: 300 * time.Millisecond, Backoff: func(int) time.Duration { return 50 * time.Millisecond }}, r.handle)
 	return err
 }
