@@ -11,7 +11,7 @@ import (
 )
 
 // SemReleaseSHA is the SHA-1 of sem_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemReleaseSHA = "77e1fea989b461404304440d15503abea409f3a0"
+const SemReleaseSHA = "03f0536fa12cd8b669e2a3994e634c37adb0af68"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{

@@ -252,6 +252,34 @@ func TestAReleaseThatGrantsGivesTheSemaphoreAnEnd(t *testing.T) {
 	require.Greater(t, s.stays(), time.Hour)
 }
 
+// An entry that an error half-way left behind is granted to its process like any other when the release of that token is
+// repeated after more than 10 s: the process gives the permit back. Without a notice it would be gone for a lease.
+func TestALateRepeatOfAReleaseTakesNoPermitWithoutNotice(t *testing.T) {
+	t.Parallel()
+	s := newRawSem(t, 5, nil, standing("me.1:1")...)
+	s.set("me.1:1", -s.now+20_000) // released 20 s ago
+	said := s.said(func() error {
+		_, err := s.release(gen.SemReleaseParams{Owner: "me.1:1"})
+		return err
+	}, "me")
+	require.Equal(t, []string{"me g me.1:1"}, heads(said))
+	require.Equal(t, 0.5, s.score("me.1:1")-float64(int64(s.score("me.1:1"))), "not confirmed")
+}
+
+// A process that releases is not dead, although it let a handed-over permit lapse: what it waits for is granted.
+func TestAProcessThatReleasesIsNotDead(t *testing.T) {
+	t.Parallel()
+	for releases, want := range map[string][]string{"a.3:1": {"a g a.2:1", "b g b.1:1"}, "c.1:1": {"b g b.1:1"}} {
+		s := newRawSem(t, 5, map[string]time.Duration{"a.1:3": -time.Minute, releases: time.Hour}, standing("a.2:1", "b.1:1")...)
+		s.set("a.1:3", s.now-60_000+0.5)
+		said := s.said(func() error {
+			_, err := s.release(gen.SemReleaseParams{Owner: releases})
+			return err
+		}, "a", "b")
+		require.Equal(t, want, heads(said), "%s releases", releases)
+	}
+}
+
 // A holder that was handed a permit confirms it when it first asks, with a whole lease. Later it learns what is left.
 func TestAPermitIsConfirmedOnce(t *testing.T) {
 	t.Parallel()

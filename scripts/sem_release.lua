@@ -223,6 +223,7 @@ if known then
       return mine, mark
     end
     -->
+    owner = string.match(owner, '^[^.]*') -- the process speaks; an entry of the token is as any other
     grant()
   end
 end
