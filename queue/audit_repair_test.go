@@ -8,6 +8,7 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -90,6 +91,23 @@ func TestRepairJudgesEachSuspectAgain(t *testing.T) {
 			require.Zero(t, repairs(0), "all is repaired")
 		})
 	}
+}
+
+// A repair refuses a later layout and changes nothing.
+func TestRepairOfALaterLayoutIsRefused(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	damaged(t, c, q)
+	require.NoError(t, c.HSet(ctx, lab.Key(q, "c"), "paused", "layout 2").Err())
+	before := lab.Dump(ctx, t, c, q.Name())
+	p := repairParams(q)
+	p.Mend, p.Suspects = true, []gen.QueueMendSuspect{{Kind: gen.QueueMendKindLost, ID: "lost"}}
+	_, err := gen.QueueMend(ctx, c, p)
+	var refused *lua.Error
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, "LAYOUT", refused.Code)
+	require.Equal(t, before, lab.Dump(ctx, t, c, q.Name()))
 }
 
 // repairParams are the keys of a repair.

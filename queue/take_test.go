@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -294,7 +295,14 @@ func TestEveryScriptSkipsDeadWaiters(t *testing.T) {
 			_, err := q.Reschedule(ctx, "far", time.Unix(1, 0))
 			return err
 		},
-		"resume": func(ctx context.Context, q *queue.Queue) error { return q.Resume(ctx) },
+		"resume":  func(ctx context.Context, q *queue.Queue) error { return q.Resume(ctx) },
+		"take":    func(ctx context.Context, q *queue.Queue) error { _, err := q.Take(ctx, 1); return err },
+		"reclaim": func(ctx context.Context, q *queue.Queue) error { _, err := q.Reclaim(ctx); return err },
+		"repair":  func(ctx context.Context, q *queue.Queue) error { _, err := q.Audit(ctx, true); return err },
+		"nack": func(ctx context.Context, q *queue.Queue) error {
+			taken, err := q.Take(ctx, 1)
+			return errors.Join(err, q.Nack(ctx, 0, "why", taken.Deliveries...))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -306,6 +314,15 @@ func TestEveryScriptSkipsDeadWaiters(t *testing.T) {
 				require.NoError(t, lab.TakeOne(t, q).Bury(ctx, "why"))
 			case "reschedule":
 				lab.Push(t, q, queue.Job{ID: "far", Delay: time.Hour})
+			case "take":
+				lab.Push(t, q, lab.Bodies(2)...)
+			case "nack":
+				lab.Push(t, q, queue.Job{})
+			case "reclaim", "repair":
+				require.NoError(t, c.HSet(ctx, lab.Key(q, "b"), "j", "body").Err())
+			}
+			if name == "reclaim" {
+				require.NoError(t, c.ZAdd(ctx, lab.Key(q, "l"), redis.Z{Score: lab.Past, Member: "j"}).Err())
 			}
 			require.NoError(t, lab.Subscribe(ctx, t, c, lab.Key(q, "w:live")))
 			waiting := []redis.Z{{Score: lab.Future, Member: "dead 1"}, {Score: lab.Future + 1, Member: "dead 2"},
