@@ -34,6 +34,24 @@ func TestRequeueRevivesTheDead(t *testing.T) {
 	require.Zero(t, stats(t, q).DeadBytes)
 }
 
+// A dead job that is requeued or cancelled takes its own bytes from the count, and leaves those of the others.
+func TestADeadJobTakesItsOwnBytesAlong(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, _ := lab.NewQueue(t, nil)
+	lab.Push(t, q, queue.Job{ID: "a", Body: []byte("1")}, queue.Job{ID: "b", Body: []byte("22")},
+		queue.Job{ID: "c", Body: []byte("4444")})
+	for range 3 {
+		require.NoError(t, lab.TakeOne(t, q).Bury(ctx, "why"))
+	}
+	_, err := q.Requeue(ctx, "a")
+	require.NoError(t, err)
+	require.Equal(t, 6, stats(t, q).DeadBytes)
+	_, err = q.Cancel(ctx, "b")
+	require.NoError(t, err)
+	require.Equal(t, 4, stats(t, q).DeadBytes)
+}
+
 func TestTrimKeepsTheDeadWithinLimits(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -29,6 +29,21 @@ func TestRequeueTakesTheUniqueNameAgain(t *testing.T) {
 	require.Zero(t, c.Exists(ctx, lab.Key(q, "u"), lab.Key(q, "ux")).Val())
 }
 
+// A job that dies because its leases ended releases its unique name, and remembers it.
+func TestDeathByTheEndOfALeaseReleasesTheName(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, &queue.Options{MaxFailures: 1})
+	lab.Push(t, q, queue.Job{ID: "dead", Unique: "u"})
+	lab.TakeOne(t, q)
+	require.NoError(t, c.ZAdd(ctx, lab.Key(q, "l"), redis.Z{Score: lab.Past, Member: "dead"}).Err())
+	r, err := q.Reclaim(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 1, r.Buried)
+	require.Equal(t, map[string]string{"j:dead": "u"}, c.HGetAll(ctx, lab.Key(q, "u")).Val())
+	require.Zero(t, c.Exists(ctx, lab.Key(q, "ux")).Val())
+}
+
 // While another job holds the name, a dead job stays dead, and the error names both. Others are requeued.
 func TestRequeueWaitsForTheUniqueName(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,7 @@ import (
 
 // These are the branches that the scripts which end jobs have in common: marks of finished jobs, names, receipts.
 
-// ending is a queue with a job of each state that a call can end: leased, "later", and the dead "dead 1" and "dead 2".
+// ending is a queue with jobs that a call can end: a leased one, the scheduled "later", the dead "dead 1" and "dead 2".
 type ending struct {
 	t *testing.T
 	q *queue.Queue
@@ -24,7 +24,8 @@ type ending struct {
 func newEnding(t *testing.T) ending {
 	t.Helper()
 	q, c := lab.NewQueue(t, nil)
-	lab.Push(t, q, queue.Job{ID: "dead 1"}, queue.Job{ID: "dead 2"}, queue.Job{ID: "leased"}, queue.Job{ID: "later", Delay: time.Hour})
+	lab.Push(t, q, queue.Job{ID: "dead 1"}, queue.Job{ID: "dead 2"}, queue.Job{ID: "leased"},
+		queue.Job{ID: "later", Delay: time.Hour})
 	for range 2 {
 		require.NoError(t, lab.TakeOne(t, q).Bury(t.Context(), "why"))
 	}
@@ -40,10 +41,13 @@ func (e ending) reclaim() error {
 	return err
 }
 
-func (e ending) trim() error {
-	_, err := e.q.Trim(e.t.Context(), queue.DeadLimits{Jobs: 1})
+func (e ending) trimTo(jobs int) error {
+	_, err := e.q.Trim(e.t.Context(), queue.DeadLimits{Jobs: jobs})
 	return err
 }
+
+func (e ending) trim() error     { return e.trimTo(1) }
+func (e ending) trimNone() error { return e.trimTo(2) }
 
 func (e ending) cancel(id string) error {
 	_, err := e.q.Cancel(e.t.Context(), id)
@@ -95,6 +99,7 @@ func TestMarksStayWhereNoJobEnds(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(ending) error{
 		"nack": ending.nack, "reclaim": ending.reclaim, "cancel of a leased job": ending.cancelLeased,
+		"trim": ending.trimNone,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -85,6 +85,22 @@ func TestATakeOfSeveralQueuesIsInOrder(t *testing.T) {
 	require.Equal(t, "ac", names(2), "a job that is due comes first, too")
 }
 
+// A take looks eight times at a queue whose entries it drops. Where the eighth look reaches the end of the list, the next
+// queue has its turn.
+func TestATakeThatDropsAllOfAQueueGoesOn(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := luatomictest.Client(t)
+	qs := several(t, c, 2, queue.Options{})
+	for range 2*8 - 1 {
+		require.NoError(t, c.RPush(ctx, keyOf(qs[0], "r"), "1:gone").Err())
+	}
+	pushNumbered(t, qs[1], 2)
+	ts, err := queue.Taker(rand.IntN, inOrderOf(qs)...)(ctx, 2, "")
+	require.NoError(t, err)
+	require.Equal(t, "bb", namesOf(ts))
+}
+
 // The bound of the bodies is one for all queues, and the queue whose job exceeds it is not passed.
 func TestATakeOfSeveralQueuesIsBounded(t *testing.T) {
 	t.Parallel()
