@@ -174,3 +174,14 @@ func TestARepeatedReportCountsNothing(t *testing.T) {
 		require.Positive(t, c.PTTL(ctx, "{"+k+"}"+name).Val(), name)
 	}
 }
+
+// The report of a producer names its queues, and makes it no worker.
+func TestTheReportOfAProducerMakesNoWorker(t *testing.T) {
+	t.Parallel()
+	ctx, c, k := t.Context(), luatomictest.Client(t), "{"+luatomictest.Namespace(t)+"}"
+	_, err := gen.QueueReport(ctx, c, gen.QueueReportParams{Queues: k + "q", Workers: k + "w", About: k + "a", Counts: k + "n",
+		Lease: time.Minute, Entries: []gen.QueueReportEntry{{Queue: "{q}"}}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"{q}"}, c.ZRange(ctx, k+"q", 0, -1).Val())
+	require.Zero(t, c.Exists(ctx, k+"w", k+"a").Val())
+}

@@ -13,7 +13,7 @@ import (
 
 // These are the branches that the scripts which end jobs have in common: marks of finished jobs, names, receipts.
 
-// ending is a queue with jobs that a call can end: a leased one, the scheduled "later", the dead "dead 1" and "dead 2".
+// ending is a queue with jobs that a call can end: "leased", the scheduled "later", the dead "dead 1" and "dead 2".
 type ending struct {
 	t *testing.T
 	q *queue.Queue

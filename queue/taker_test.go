@@ -85,8 +85,8 @@ func TestATakeOfSeveralQueuesIsInOrder(t *testing.T) {
 	require.Equal(t, "ac", names(2), "a job that is due comes first, too")
 }
 
-// A take looks eight times at a queue whose entries it drops. Where the eighth look reaches the end of the list, the next
-// queue has its turn.
+// A take looks eight times at a queue whose entries it drops. Where the eighth look reaches the end of the list, the
+// next queue has its turn.
 func TestATakeThatDropsAllOfAQueueGoesOn(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -1,0 +1,34 @@
+package queue_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// A take that finds nothing and does not wait writes nothing: no receipt, no waiter without a name.
+func TestATakeThatFindsNothingWritesNothing(t *testing.T) {
+	t.Parallel()
+	q, c := lab.NewQueue(t, nil)
+	require.NoError(t, takeNone(t, q))
+	require.Empty(t, lab.Dump(t.Context(), t, c, q.Name()))
+}
+
+// The take that drops the entry of a buried job takes the mark off its count. A job that never failed has no count.
+func TestATakeTakesTheMarkOffABuriedJob(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	lab.Push(t, q, queue.Job{ID: "failed"})
+	require.NoError(t, lab.TakeOne(t, q).Nack(ctx, 0, "boom"))
+	lab.Push(t, q, queue.Job{ID: "new"})
+	_, err := q.BuryJobs(ctx, "why", "failed", "new")
+	require.NoError(t, err)
+	counts := func() map[string]string { return c.HGetAll(ctx, lab.Key(q, "n")).Val() }
+	require.Equal(t, map[string]string{"failed": "b1", "failed\n": "why", "new": "b0", "new\n": "why"}, counts())
+	require.NoError(t, takeNone(t, q))
+	require.Equal(t, map[string]string{"failed": "1", "failed\n": "why", "new\n": "why"}, counts())
+}
