@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/queue"
 )
@@ -31,4 +32,18 @@ func TestATakeTakesTheMarkOffABuriedJob(t *testing.T) {
 	require.Equal(t, map[string]string{"failed": "b1", "failed\n": "why", "new": "b0", "new\n": "why"}, counts())
 	require.NoError(t, takeNone(t, q))
 	require.Equal(t, map[string]string{"failed": "1", "failed\n": "why", "new\n": "why"}, counts())
+}
+
+// A take without a lease is refused before anything is written: what is due stays where it is.
+func TestATakeWithoutALeaseIsRefused(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	scheduleDue(t, c, q, "j")
+	before := lab.Dump(ctx, t, c, q.Name())
+	p := takeParams(q, "")
+	p.Queues[0].Lease = 0
+	_, err := gen.QueueTake(ctx, c, p)
+	require.ErrorContains(t, err, "lease must be 1 or more")
+	require.Equal(t, before, lab.Dump(ctx, t, c, q.Name()))
 }
