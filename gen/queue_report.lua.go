@@ -12,7 +12,7 @@ import (
 )
 
 // QueueReportSHA is the SHA-1 of queue_report.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReportSHA = "5c39af1f9f2a9efcc7f46a7cbb5482d971dcd114"
+const QueueReportSHA = "29acbb505900e766882b2b7783159c3cc617a1b5"
 
 // QueueReportScript is scripts/queue_report.lua.
 var QueueReportScript = lua.Script{

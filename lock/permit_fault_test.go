@@ -36,8 +36,8 @@ func TestSemaphorePermitGuards(t *testing.T) {
 	}
 }
 
-// On a server that is over its memory limit nothing new is acquired, and what is held
-// is extended, given back and handed over.
+// On a server that is over its memory limit no semaphore begins. A permit of one that is there is extended, given back,
+// handed over and acquired.
 func TestSemaphoreOverTheMemoryLimit(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -58,6 +58,9 @@ func TestSemaphoreOverTheMemoryLimit(t *testing.T) {
 	require.NoError(t, one.Extend(ctx))
 	require.NoError(t, one.Release(ctx))
 	require.NoError(t, permit(t, next).Release(ctx))
+	again, err := s.Try(ctx, 1)
+	require.NoError(t, err)
+	require.NoError(t, again.Release(ctx))
 	require.NoError(t, s.Resize(ctx, 1))
 	require.NoError(t, writer.Release(ctx))
 	require.NoError(t, leads.Resign(ctx))

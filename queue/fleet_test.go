@@ -165,6 +165,7 @@ func TestARepeatedReportCountsNothing(t *testing.T) {
 	require.Equal(t, int64(1), report("me", 1))
 	require.Equal(t, int64(2), report("me", 2))
 	require.Equal(t, int64(2), report("me", 1), "an old one, late")
+	require.Equal(t, int64(2), report("me", 2), "and a repeat behind it")
 	require.Equal(t, map[string]string{"{q}\np": "4", "{q}\nd": "2"}, c.HGetAll(ctx, "{"+k+"}n").Val())
 	require.NoError(t, c.ZAdd(ctx, "{"+k+"}w", redis.Z{Score: float64(time.Now().Add(-2 * time.Minute).UnixMilli()), Member: "me"}).Err())
 	require.Equal(t, int64(1), report("other", 1))

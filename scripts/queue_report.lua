@@ -50,8 +50,9 @@ for i = 5, #ARGV, 5 do
   end
 end
 if process ~= '' then
-  -- The number comes after the counts: an error half-way loses none of them.
-  redis.call('HSET', about, process, number .. ' ' .. description)
+  if new then -- the number comes after the counts: an error half-way loses none of them
+    redis.call('HSET', about, process, number .. ' ' .. description)
+  end
   redis.call('ZADD', workers, string.format('%.0f', now_ms + lease), process)
   local dead = redis.call('ZRANGE', workers, '-inf', string.format('%.0f', now_ms - 60000), 'BYSCORE', 'LIMIT', 0, 100)
   if #dead > 0 then
