@@ -61,8 +61,8 @@ browser: redis ## the page in headless Chromium; SCREENS=FOLDER keeps its pictur
 	cd web/browser && $(GO) vet ./... && \
 	  LUATOMIC_SCREENSHOTS=$(if $(SCREENS),$(abspath $(SCREENS))) $(GO) test -timeout 5m ./...
 
-cover-lua: redis ## which statements of all scripts the tests of the root package and of the dialects run; profile in cover-lua.out
-	$(GO) tool luagen cover -scripts scripts,compat -o cover-lua.out $(GO) test $(TESTFLAGS) . ./compat/...
+cover-lua: redis ## which statements of all scripts the tests of the domains and of the dialects run; profile in cover-lua.out
+	$(GO) tool luagen cover -scripts scripts,compat -o cover-lua.out $(GO) test $(TESTFLAGS) . ./queue ./lock/... ./rpc ./compat/...
 
 mutate: redis ## which conditions of a script, or of a folder's, no test would miss; SCRIPT=scripts/lock_try.lua PKG=./lock RUN=Lock
 	$(GO) tool luagen mutate $(ARGS) $(SCRIPT) go test -run '$(RUN)' $(PKG)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
@@ -130,6 +131,7 @@ func callAs(ctx context.Context, serving, calling *redis.Client) error {
 // Each role does its work as its user, also with preloaded scripts, and is refused the work of the others.
 func TestRolesDoTheirWorkAndNoOther(t *testing.T) {
 	t.Parallel()
+	lab.Unmarked(t)
 	server := luatomictest.StartServer(t)
 	order := luatomic.Roles()
 	for _, role := range order {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
@@ -104,6 +105,7 @@ func TestAccessRulesSuffice(t *testing.T) {
 // Without any one of the commands or patterns, something fails.
 func TestAccessRulesAreTheLeast(t *testing.T) {
 	t.Parallel()
+	lab.Unmarked(t)
 	server := luatomictest.StartServer(t)
 	rules := luatomic.AccessRules(everyAccess())
 	for i, rule := range rules {

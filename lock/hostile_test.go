@@ -19,6 +19,7 @@ import (
 // they name, and a crafted entry is not granted the lock.
 func TestNoScriptPublishesOutsideItsPrefix(t *testing.T) {
 	t.Parallel()
+	lab.Unmarked(t)
 	ctx := t.Context()
 	server := luatomictest.StartServer(t)
 	c := server.Client()
@@ -55,6 +56,7 @@ func TestNoScriptPublishesOutsideItsPrefix(t *testing.T) {
 // A read-write lock with 10 000 readers: no call of a script takes 5 ms of the server.
 func TestTenThousandReadersCostNoScriptFiveMilliseconds(t *testing.T) {
 	t.Parallel()
+	lab.Unmarked(t)
 	ctx := t.Context()
 	server := luatomictest.StartServer(t)
 	c := server.Client()

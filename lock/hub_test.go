@@ -147,6 +147,7 @@ func TestHandOverCosts(t *testing.T) {
 // Row 23. Waiting sends nothing but a sign of life of each process every 3 s.
 func TestIdleWaitersSendNothing(t *testing.T) {
 	t.Parallel()
+	lab.Unmarked(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	server := luatomictest.StartServer(t)

@@ -62,6 +62,7 @@ func atFirstSubscription(proxy *luatomictest.LossyProxy, f func() error) (ran <-
 // confirmation renews the lease, long before its next renewal is due.
 func TestRevocationBeforeTheFirstSubscriptionIsNoticed(t *testing.T) {
 	t.Parallel()
+	lab.Unmarked(t)
 	for kind, of := range takings {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

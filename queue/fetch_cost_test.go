@@ -28,6 +28,7 @@ func subscribers(t *testing.T, c *redis.Client) int {
 // A thousand idle consumers and pollers of one client have one subscription connection in all and at most four
 // goroutines each, send nothing but the ping of that connection and the report of the process, and each is woken by its own queue.
 func TestAThousandConsumersShareAConnection(t *testing.T) {
+	lab.Unmarked(t)
 	const consumers, pollers = 1000, 100
 	server := luatomictest.StartServer(t)
 	client, admin := server.Client(), server.Client()

@@ -19,6 +19,7 @@ import (
 // the others, a list has all of them, a gather names each of them once, and a call finds the one that can be reached.
 func TestAThousandNodes(t *testing.T) {
 	t.Parallel()
+	lab.Unmarked(t)
 	ctx, c := t.Context(), luatomictest.StartServer(t).Client()
 	const nodes = 1000
 	names := make([]string, 100)

@@ -118,6 +118,7 @@ func TestRPCIdempotencyKeys(t *testing.T) {
 // most 500 bytes out of the server.
 func TestRPCCost(t *testing.T) {
 	t.Parallel()
+	lab.Unmarked(t)
 	ctx, c := t.Context(), luatomictest.StartServer(t).Client()
 	opts := &rpc.Options{Lease: 5 * time.Minute} // no heartbeat, and no check, while it counts
 	lab.Serving(t, lab.Echo, c, "orders", opts, lab.Upper)

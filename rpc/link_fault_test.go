@@ -93,6 +93,7 @@ func (h *halfOpen) begin(how int32) (n int) {
 // lease, and the call that was under way has its answer then.
 func TestHalfOpenLinkIsNoticedWithin5s(t *testing.T) {
 	t.Parallel()
+	lab.Unmarked(t)
 	for name, how := range map[string]int32{"writes vanish": writesVanish, "reads vanish": readsVanish} {
 		for _, side := range []string{"node", "caller"} {
 			t.Run(side+", "+name, func(t *testing.T) {

@@ -183,6 +183,7 @@ func TestNoticesOfAClusterAreSharded(t *testing.T) {
 // the keys of methods are renewed. A process that only calls announces its new link to nobody.
 func TestIdleNodesCostNothingPerMethod(t *testing.T) {
 	t.Parallel()
+	lab.Unmarked(t)
 	ctx, c := t.Context(), luatomictest.StartServer(t).Client()
 	b, err := rpc.NewBus(c, "b", &rpc.Options{Lease: 300 * time.Millisecond})
 	require.NoError(t, err)
