@@ -296,7 +296,7 @@ func TestRPCScriptsForMany(t *testing.T) {
 			keys = append(keys, p+"nodes", p+"r:"+r.record)
 			args = append(args, r.node, "me", k, r.frame, r.notice, "", "60000", r.ends, "3600000", "0")
 		}
-		return c.Eval(ctx, *gen.RPCCallScript.Source, keys, args...).Int64Slice()
+		return c.Eval(ctx, lab.Text(c, &gen.RPCCallScript), keys, args...).Int64Slice()
 	}
 	out, err := call(row{"1", "a", "one", "", future}, row{"2", "b", "f", "", future}, row{"3", "dead", "f", "", future},
 		row{"known", "a", "f", "", future}, row{"4", "a", "f", "", past}, row{"5", "a", "five", "L5", future},
@@ -323,7 +323,7 @@ func TestRPCScriptsForMany(t *testing.T) {
 			keys = append(keys, p+"r:"+r.record)
 			args = append(args, r.node, "1", "d", r.frame, r.notice, k, "60000", "0")
 		}
-		return c.Eval(ctx, *gen.RPCReplyScript.Source, keys, args...).Int64Slice()
+		return c.Eval(ctx, lab.Text(c, &gen.RPCReplyScript), keys, args...).Int64Slice()
 	}
 	out, err = reply(row{"1", "a", "one", "", ""}, row{"2", "a", "f", "", ""}, row{"3", "a", "f", "", ""},
 		row{"5", "a", "five", "N5", ""}, row{"1", "a", "again", "", ""})

@@ -1,0 +1,129 @@
+package rpc_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// These are the branches of rpc_join.lua, rpc_leave.lua, rpc_cast.lua and rpc_find.lua that a bus repairs by itself,
+// with its next heartbeat or its next look.
+
+func joinOf(k string) gen.RPCJoinParams {
+	return gen.RPCJoinParams{Nodes: "{" + k + "}:nodes", About: "{" + k + "}:about", Methods: "{" + k + "}:methods",
+		Serves: "{" + k + "}:serves", Node: "n", Lease: time.Minute, Text: "{}", Outbox: k, Notice: []byte("P")}
+}
+
+// The methods and descriptions stay as long as the node says. A heartbeat that says nothing leaves them as they are.
+func TestAHeartbeatLeavesTheMethodsAsTheyAre(t *testing.T) {
+	t.Parallel()
+	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	join := joinOf(k)
+	keys := []string{join.About, join.Methods, join.Serves}
+	join.Stay, join.Names = time.Hour, []string{"x"}
+	lab.Must(gen.RPCJoin(ctx, c, join))
+	for _, key := range keys {
+		require.Greater(t, c.PTTL(ctx, key).Val(), 50*time.Minute, key)
+		require.NoError(t, c.PExpire(ctx, key, 30*time.Minute).Err())
+	}
+	join.Stay, join.Names = 0, nil
+	require.False(t, lab.Must(gen.RPCJoin(ctx, c, join)).Fresh)
+	for _, key := range keys {
+		left := c.PTTL(ctx, key).Val()
+		require.Greater(t, left, 20*time.Minute, key)
+		require.LessOrEqual(t, left, 30*time.Minute, key)
+	}
+}
+
+// Where the key of the methods holds something else, a node that would write it announces nothing. A heartbeat without
+// methods does not need it.
+func TestANodeThatCannotAnnounceItsMethodsAnnouncesNothing(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		dead  bool
+		stay  time.Duration
+		names []string
+		fails bool
+	}{
+		"a heartbeat":                   {},
+		"a heartbeat after a dead node": {dead: true, fails: true},
+		"methods":                       {stay: time.Hour, names: []string{"x"}, fails: true},
+	} {
+		ctx, c, join := t.Context(), luatomictest.Client(t), joinOf(luatomictest.Namespace(t))
+		require.NoError(t, c.Set(ctx, join.Methods, "text", time.Hour).Err())
+		if test.dead {
+			require.NoError(t, c.ZAdd(ctx, join.Nodes, redis.Z{Score: lab.Past, Member: "dead"}).Err())
+		}
+		join.Stay, join.Names = test.stay, test.names
+		_, err := gen.RPCJoin(ctx, c, join)
+		if !test.fails {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.ErrorContains(t, err, "WRONGTYPE", name)
+		require.ErrorIs(t, c.ZScore(ctx, join.Nodes, "n").Err(), redis.Nil, name)
+		require.Zero(t, c.Exists(ctx, join.About).Val(), name)
+	}
+}
+
+// A node that finishes its calls takes no more, as its load says. One that withdraws one method takes those of the
+// others, and one that is not announced does not become so.
+func TestANodeThatLeavesTakesNoMore(t *testing.T) {
+	t.Parallel()
+	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	require.NoError(t, scriptcase.Announced(ctx, c, k))
+	join := joinOf(k)
+	leave := gen.RPCLeaveParams{Nodes: join.Nodes, About: join.About, Methods: join.Methods, Serves: join.Serves,
+		Node: "n", Stay: true, Names: []string{"x"}}
+	require.True(t, lab.Must(gen.RPCLeave(ctx, c, leave)))
+	require.Equal(t, float64(lab.Future), c.ZScore(ctx, leave.Nodes, "n").Val())
+	leave.Names = nil
+	require.True(t, lab.Must(gen.RPCLeave(ctx, c, leave)))
+	require.InDelta(t, lab.Future+0.999, c.ZScore(ctx, leave.Nodes, "n").Val(), 0.0005)
+	leave.Node = "gone"
+	require.False(t, lab.Must(gen.RPCLeave(ctx, c, leave)))
+	require.ErrorIs(t, c.ZScore(ctx, leave.Nodes, "gone").Err(), redis.Nil)
+}
+
+// A cast reaches one node, or all of them, as a plain message outside a cluster.
+func TestACastReachesOneNodeOrAll(t *testing.T) {
+	t.Parallel()
+	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	require.NoError(t, scriptcase.Announced(ctx, c, k))
+	cast := gen.RPCCastParams{Nodes: "{" + k + "}:nodes", Methods: "{" + k + "}:methods", Method: "x", Frame: []byte("f"),
+		Outbox: k, Timeout: time.Minute}
+	require.NoError(t, c.ZAdd(ctx, cast.Nodes, redis.Z{Score: lab.Future, Member: "o"}).Err())
+	require.NoError(t, c.ZAdd(ctx, cast.Methods, redis.Z{Member: "x\x00o"}).Err())
+	require.NoError(t, lab.Subscribe(ctx, t, c, k+"n"))
+	require.NoError(t, lab.Subscribe(ctx, t, c, k+"o"))
+	for all, want := range map[bool][]string{false: {"0 60000 1\nf"}, true: {"0 60000 1\nf", "0 60000 1\nf"}} {
+		cast.All = all
+		require.Equal(t, want, published(t, c, k, func() {
+			require.Equal(t, int64(len(want)), lab.Must(gen.RPCCast(ctx, c, cast)).Sent)
+		}))
+	}
+}
+
+// A replica says what it knows: a node that is subscribed at the replica gets a cast, and is found.
+func TestReplicaSaysThatANodeIsThere(t *testing.T) {
+	t.Parallel()
+	pair, k := lab.StartPair(t), "k"
+	master, c := pair.Master.Client(), pair.Replica.Client()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	require.NoError(t, scriptcase.Announced(ctx, master, k))
+	lab.Replicated(t, master)
+	require.NoError(t, lab.Subscribe(ctx, t, c, k+"n"))
+	find := gen.RPCFindParams{Nodes: "{k}:nodes", Methods: "{k}:methods", Method: "x", Caller: "me", Outbox: k}
+	require.Equal(t, []gen.RPCFindRow{{Node: "n", State: gen.RPCFindStateAlive}}, lab.Must(gen.RPCFind(ctx, c, find)))
+	require.Equal(t, int64(1), lab.Must(gen.RPCCast(ctx, c, gen.RPCCastParams{Nodes: find.Nodes, Methods: find.Methods,
+		Method: "x", Frame: []byte("f"), Outbox: k, Timeout: time.Minute, All: true})).Sent)
+}

@@ -1,0 +1,39 @@
+package rpc_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// These are the branches of rpc_chunk.lua and rpc_read.lua whose loss a stream repairs by itself, only later.
+
+// Outside a cluster a part, and the word of a caller that has read some, is a plain message.
+func TestPartsArePlainMessagesOutsideACluster(t *testing.T) {
+	t.Parallel()
+	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	require.NoError(t, scriptcase.Asked(ctx, c, k))
+	chunk := gen.RPCChunkParams{Record: "{" + k + "}:r:1", Chunks: "{" + k + "}:s:1", Node: "n", Attempt: 1, Seq: 1,
+		Frame: []byte("part"), Outbox: k, Keep: time.Minute}
+	require.Equal(t, []string{"part"}, published(t, c, k, func() { lab.Must(gen.RPCChunk(ctx, c, chunk)) }))
+	chunk.Notice = []byte("L")
+	require.Equal(t, []string{"L"}, published(t, c, k, func() { lab.Must(gen.RPCChunk(ctx, c, chunk)) }))
+	read := gen.RPCReadParams{Chunks: chunk.Chunks, Read: 1, Count: 1, Notice: []byte("K"), Channel: k + "n"}
+	require.Equal(t, []string{"K"}, published(t, c, k, func() { lab.Must(gen.RPCRead(ctx, c, read)) }))
+}
+
+// A caller that has nothing to say to the node deletes parts without a message.
+func TestPartsAreDeletedWithoutAMessage(t *testing.T) {
+	t.Parallel()
+	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	require.NoError(t, scriptcase.Streamed(ctx, c, k))
+	read := gen.RPCReadParams{Chunks: "{" + k + "}:s:1", Read: 2, Count: 2, Channel: k + "n"}
+	require.Empty(t, published(t, c, k, func() { lab.Must(gen.RPCRead(ctx, c, read)) }))
+	require.Zero(t, c.Exists(ctx, read.Chunks).Val())
+}
