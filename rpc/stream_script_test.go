@@ -1,6 +1,7 @@
 package rpc_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -36,4 +37,18 @@ func TestPartsAreDeletedWithoutAMessage(t *testing.T) {
 	read := gen.RPCReadParams{Chunks: "{" + k + "}:s:1", Read: 2, Count: 2, Channel: k + "n"}
 	require.Empty(t, published(t, c, k, func() { lab.Must(gen.RPCRead(ctx, c, read)) }))
 	require.Zero(t, c.Exists(ctx, read.Chunks).Val())
+}
+
+// A caller reads parts in order, up to the first missing one, and no more than a megabyte and one part at a time.
+func TestPartsAreReadInOrder(t *testing.T) {
+	t.Parallel()
+	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	read := gen.RPCReadParams{Chunks: "{" + k + "}:s:1", From: 2, Count: 500}
+	require.NoError(t, c.HSet(ctx, read.Chunks, "1", "one", "2", "two", "3", "three", "5", "five").Err())
+	require.Equal(t, [][]byte{[]byte("two"), []byte("three")}, lab.Must(gen.RPCRead(ctx, c, read)))
+	require.Equal(t, int64(4), c.HLen(ctx, read.Chunks).Val(), "what is read stays")
+	large := strings.Repeat("x", 600_000)
+	require.NoError(t, c.HSet(ctx, read.Chunks, "2", large, "3", large).Err())
+	require.NoError(t, c.HSet(ctx, read.Chunks, "4", "four").Err())
+	require.Len(t, lab.Must(gen.RPCRead(ctx, c, read)), 2)
 }
