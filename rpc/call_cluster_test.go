@@ -186,6 +186,7 @@ func TestRPCOnACluster(t *testing.T) {
 	}
 	require.Equal(t, 1000, parts)
 
+	lab.Unmarked(t)
 	_, owner := home(t, cluster, "bus")
 	for i, node := range cluster.Nodes() {
 		calls := lab.CommandCalls(t, node.Client())
