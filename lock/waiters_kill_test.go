@@ -84,7 +84,9 @@ func TestHandOverAfterAKillIsNotLate(t *testing.T) {
 				continue
 			}
 			require.Greater(t, next.Lease.Fence(), fence)
-			require.GreaterOrEqual(t, next.Lease.Fence(), end, "not before the lease has ended")
+			// The key lives for the lease and one ms more, because the server counts whole ones. The script reads the
+			// clock for the fence before Redis 7.0 reads it again for what is left.
+			require.GreaterOrEqual(t, next.Lease.Fence(), end-time.Millisecond.Microseconds(), "not before the lease has ended")
 			best = min(best, time.Duration(next.Lease.Fence()-end)*time.Microsecond)
 			require.NoError(t, next.Lease.Release(t.Context()))
 			if best < 50*time.Millisecond {
