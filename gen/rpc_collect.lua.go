@@ -12,7 +12,7 @@ import (
 )
 
 // RPCCollectSHA is the SHA-1 of rpc_collect.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCollectSHA = "fce25aac8d88497548b77b2c8c608f3827ea44ac"
+const RPCCollectSHA = "dd7430a8850efe7bcf91cd9e187ce81634246960"
 
 // RPCCollectScript is scripts/rpc_collect.lua.
 var RPCCollectScript = lua.Script{
@@ -82,8 +82,8 @@ type RPCCollectRow struct {
 //   - Retry: safe; sent again after a lost reply; it only reads.
 //   - KEYS[1]: records and on, string: see rpc_call.lua.
 //   - Reply: one row for each record, in order; missing: no record, or cancelled; left: until the
-//     record expires; node: the last one that had it; later: left out, as the rows hold 1 MB
-//     already.
+//     record expires; node: the last one that had it; frame: of a lost one its end, if its node has
+//     sent it; later: left out, as the rows hold 1 MB already.
 //   - Cost: O(1) for each record.
 func RPCCollect(ctx context.Context, c lua.Client, p RPCCollectParams) ([]RPCCollectRow, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCCollect)

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCDecideSHA is the SHA-1 of rpc_decide.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCDecideSHA = "5f13b867a5ef11642632d715ba9f789bb006ddac"
+const RPCDecideSHA = "e2d8f250a12d6b2d4653923c74a50ea6fea4b8e3"
 
 // RPCDecideScript is scripts/rpc_decide.lua.
 var RPCDecideScript = lua.Script{
@@ -117,7 +117,7 @@ type RPCDecideResult struct {
 // and its node alive: the caller is added to those that are notified.
 //
 //	Done or lost: that is the outcome. Refused, or its node dead and the request may run again: the request goes to
-//	a candidate as the next attempt. Its node dead otherwise: it is lost, and a late reply is refused.
+//	a candidate as the next attempt; it may be the node that refused, which has a handler or the connection now. Its node dead otherwise: it is lost, and a late reply is refused.
 //
 // 3. Else the request is recorded as the first attempt.
 //
@@ -134,8 +134,8 @@ type RPCDecideResult struct {
 //   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms; the fraction is its load,
 //     .999: it leaves.
 //   - KEYS[2]: record, string: see rpc_call.lua.
-//   - Reply: known: it is pending; done: the frame is the reply; full: no more callers are
-//     notified.
+//   - Reply: known: it is pending; done: the frame is the reply; lost: the frame is its end, if its
+//     node has sent it; full: no more callers are notified.
 //   - Cost: O(log n) for each candidate.
 func RPCDecide(ctx context.Context, c lua.Client, p RPCDecideParams) (RPCDecideResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCDecide)

@@ -9,7 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -55,4 +57,49 @@ func TestRPCConnectionMovesWhileCallsGoToIt(t *testing.T) {
 	require.Positive(t, moves)
 	require.Positive(t, a.Stats().Handled)
 	require.Positive(t, b.Stats().Handled)
+}
+
+// The server names the new owner before that knows it: the node refuses the call, and it is asked again. A call that
+// every node refuses comes to an end.
+func TestRPCConnectionOfANodeThatDoesNotKnowItYet(t *testing.T) {
+	t.Parallel()
+	ctx, name := t.Context(), luatomictest.Namespace(t)
+	c, own := luatomictest.Client(t), luatomictest.Client(t)
+	node := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
+	lua.Direct(own) // the hook sees no shared round trip
+	caller := lab.OpenBus(t, own, name, &rpc.Options{Timeout: time.Minute})
+	require.NoError(t, node.Bind(ctx, "another")) // the server has the script
+	var first sync.Once
+	bound, known, ended := make(chan struct{}), make(chan struct{}), make(chan error)
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {
+		err := run()
+		first.Do(func() {
+			close(bound)
+			<-known
+		})
+		return err
+	}})
+	var asked int
+	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCDecideScript), Do: func(run func() error) error {
+		if asked++; asked == 3 {
+			close(known)
+		}
+		return run()
+	}})
+	go func() { ended <- node.Bind(ctx, "user") }()
+	lab.Soon(t, 20*time.Second, "the binding on the server", bound)
+	out, err := lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Connection: "user"})
+	require.NoError(t, err)
+	require.Equal(t, "X", out)
+	require.GreaterOrEqual(t, asked, 3)
+	require.NoError(t, lab.Soon(t, 20*time.Second, "the binding", ended))
+
+	// The server still names a node that has given the connection up.
+	require.True(t, lab.Must(node.Unbind(ctx, "user")))
+	require.NoError(t, c.Set(ctx, "rpc:{"+name+"}:k:user", node.Node(), time.Minute).Err())
+	_, err = lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Connection: "user"})
+	var remote *rpc.RemoteError
+	require.ErrorAs(t, err, &remote)
+	require.Equal(t, rpc.CodeNotOwner, remote.Code)
+	require.Zero(t, node.Stats().Handled-1)
 }

@@ -52,6 +52,8 @@ const (
 	maxSearches = 4
 	// maxTried is how many nodes may refuse one call.
 	maxTried = 16
+	// moveNap is how much longer a call waits each time for a connection that moves.
+	moveNap = 5 * time.Millisecond
 )
 
 // place gives a call to a node. Where none can take it, the call gets the reason. It runs again when a node has refused
@@ -147,13 +149,10 @@ func (b *Bus) seek(s *sending, w *waiter) (node string, err error) {
 // decided takes the outcome of a call that was made before.
 func (b *Bus) decided(w *waiter, r gen.RPCDecideResult) error {
 	switch r.Outcome {
-	case gen.RPCDecideOutcomeDone:
-		if err := b.receiveStored(r.Frame); err != nil {
+	case gen.RPCDecideOutcomeDone, gen.RPCDecideOutcomeLost:
+		if err := b.ended(w.id, r.Node, r.Frame); err != nil {
 			return fmt.Errorf("luatomic: call %q: the reply that is kept cannot be read: %w", w.method, err)
 		}
-		return nil
-	case gen.RPCDecideOutcomeLost:
-		b.pending.deliver(w.id, outcome{err: lostCall(w.method, r.Node)})
 		return nil
 	case gen.RPCDecideOutcomeOtherRequest:
 		return fmt.Errorf("luatomic: call %q: %w", w.method, ErrKeyReused)
@@ -284,13 +283,17 @@ func (b *Bus) refusedBy(a *wire.Answer) {
 	if a.Failure.Code != CodeOverloaded {
 		b.directory.drop(w.method, a.Ext.Node)
 	}
-	moved := a.Failure.Code == CodeNotOwner
-	if w.targeted() && !(moved && len(b.pending.search(w).tried) < maxSearches) {
+	refusals := b.pending.search(w).refusals
+	switch moved := a.Failure.Code == CodeNotOwner && refusals <= maxTried; {
+	case moved:
+		// The server may know the new owner before that does: it is asked again, the first time immediately.
+		time.AfterFunc(time.Duration(refusals-1)*moveNap, func() { b.place(context.Background(), w) })
+	case w.targeted():
 		if ran {
 			cause = lostCall(w.method, a.Ext.Node)
 		}
 		b.pending.deliver(a.ID, outcome{err: cause})
-		return
+	default:
+		go b.place(context.Background(), w)
 	}
-	go b.place(context.Background(), w)
 }

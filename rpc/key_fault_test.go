@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -93,4 +94,83 @@ func (f beforeGet) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func (f beforeGet) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
+}
+
+// The end of a call is the same for each of its callers: for the one that is connected, for the one that missed the
+// answer and reads it from the record, and for the one that comes with the key afterwards.
+func TestEveryCallerGetsTheSameEnd(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	entered, ended := make(chan struct{}), make(chan struct{})
+	lab.Serving(t, lab.Echo, c, name, nil, func(ctx context.Context, _ string) (string, error) {
+		close(entered)
+		<-ctx.Done()
+		close(ended)
+		return "", ctx.Err()
+	})
+	opts := &rpc.CallOptions{Key: "order"}
+	startCallWith := func(b *rpc.Bus) <-chan error {
+		require.NoError(t, b.Ready(ctx))
+		out := make(chan error, 1)
+		go func() {
+			_, err := lab.Echo.CallWith(ctx, b, "x", opts)
+			out <- err
+		}()
+		return out
+	}
+	// The handler has the time of the first caller.
+	startCallWith(lab.OpenBus(t, c, name, &rpc.Options{Timeout: 2 * time.Second}))
+	lab.Soon(t, 20*time.Second, "the handler", entered)
+	long := &rpc.Options{Timeout: time.Minute}
+	cut, proxy := through(t)
+	connected, away := startCallWith(lab.OpenBus(t, c, name, long)), startCallWith(lab.OpenBus(t, cut, name, long))
+	record := lab.Must(c.Keys(ctx, "rpc:{"+name+"}:r:*").Result())[0]
+	luatomictest.Eventually(t, 20*time.Second, "three callers in the record", func() bool {
+		return strings.Count(c.Get(ctx, record).Val(), "\t") == 3
+	})
+	var unsubscribed atomic.Bool
+	unsubscribed.Store(true)
+	proxy.DropRequest(1_000_000, func(args []string) bool {
+		return strings.EqualFold(args[0], "subscribe") && unsubscribed.Load()
+	})
+	proxy.CutAll()
+	lab.Soon(t, 20*time.Second, "the end of the handler", ended)
+	unsubscribed.Store(false)
+	after := startCallWith(lab.OpenBus(t, c, name, long))
+	for _, out := range []<-chan error{connected, away, after} {
+		err := lab.Soon(t, 20*time.Second, "the end of the call", out)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, rpc.ErrNodeLost)
+		require.ErrorContains(t, err, "the handler's time is over")
+	}
+}
+
+// A call with a key that every node has refused, because it was busy, runs when it is made again. The refusal is kept
+// with the record, and is no reason not to ask the node again.
+func TestARefusedKeyIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	lab.Serving(t, lab.Echo, c, name, &rpc.Options{Concurrency: 1}, func(_ context.Context, s string) (string, error) {
+		if s == "busy" {
+			close(entered)
+			<-leave
+		}
+		return s, nil
+	})
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
+	busy := startCall(t, lab.Echo, caller, "busy")
+	lab.Soon(t, 20*time.Second, "the handler", entered)
+	opts := &rpc.CallOptions{Key: "order"}
+	_, err := lab.Echo.CallWith(ctx, caller, "x", opts)
+	require.ErrorIs(t, err, rpc.ErrOverloaded)
+	_, err = lab.Echo.CallWith(ctx, lab.OpenBus(t, c, name, nil), "x", opts)
+	require.ErrorIs(t, err, rpc.ErrOverloaded, "for another caller, too")
+	close(leave)
+	require.NoError(t, lab.Soon(t, 20*time.Second, "the call", busy).err)
+	for _, b := range []*rpc.Bus{caller, lab.OpenBus(t, c, name, nil)} {
+		out, err := lab.Echo.CallWith(ctx, b, "x", opts)
+		require.NoError(t, err)
+		require.Equal(t, "x", out)
+	}
 }

@@ -56,6 +56,7 @@ type waiter struct {
 	taken        bool     // the caller has the outcome
 	tried        []string // nodes that have refused it or are dead
 	refused      error    // why the last of them did
+	refusals     int      // how often that was
 	ran          bool     // a node that is lost may have run it
 }
 
@@ -158,15 +159,16 @@ func (p *pending) noteResent(w *waiter) {
 
 // search is what a waiter knows about its nodes.
 type search struct {
-	tried   []string
-	refused error
-	ran     bool
+	tried    []string
+	refused  error
+	refusals int
+	ran      bool
 }
 
 func (p *pending) search(w *waiter) search {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return search{slices.Clone(w.tried), w.refused, w.ran}
+	return search{slices.Clone(w.tried), w.refused, w.refusals, w.ran}
 }
 
 // refuse notes that a node did not take a call, or left it. It returns one of the waiters, which looks for another node.
@@ -179,6 +181,7 @@ func (p *pending) refuse(id, node string, cause error, ran bool) *waiter {
 		}
 		w.ran = w.ran || ran
 		w.refused = cause
+		w.refusals++
 	}
 	return p.calls[id]
 }

@@ -76,13 +76,11 @@ func (b *Bus) readSome(ctx context.Context, ids []string) (later []string, err e
 // recorded takes what the record of a call says. node has the request; none while it is on its way to the server.
 func (b *Bus) recorded(id, node string, row gen.RPCCollectRow) {
 	switch row.State {
-	case gen.RPCCollectStateDone, gen.RPCCollectStateRefused:
-		if err := b.receiveStored(row.Frame); err != nil {
+	case gen.RPCCollectStateDone, gen.RPCCollectStateRefused, gen.RPCCollectStateLost:
+		if err := b.ended(id, row.Node, row.Frame); err != nil {
 			b.pending.deliver(id, outcome{err: fmt.Errorf("luatomic: call %q: the reply that is stored cannot be read: %w",
 				b.pending.methodOf(id), err)})
 		}
-	case gen.RPCCollectStateLost: // another caller with the same key found that
-		b.pending.deliver(id, outcome{err: lostCall(b.pending.methodOf(id), row.Node)})
 	case gen.RPCCollectStatePending:
 		if node != "" {
 			b.outbox.remind(row.Node, id)
@@ -94,6 +92,16 @@ func (b *Bus) recorded(id, node string, row gen.RPCCollectRow) {
 			b.pending.deliver(id, outcome{err: err})
 		}
 	}
+}
+
+// ended takes the end of a call from its record. The frame is what its node has sent; none, where another caller with
+// the same key found that the node is dead.
+func (b *Bus) ended(id, node string, frame []byte) error {
+	if len(frame) > 0 {
+		return b.receiveStored(frame)
+	}
+	b.pending.deliver(id, outcome{err: lostCall(b.pending.methodOf(id), node)})
+	return nil
 }
 
 // rescue has the server decide about the calls of nodes that do not seem to be alive.

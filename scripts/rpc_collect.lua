@@ -9,7 +9,8 @@
 ---@arg    node     string?  the node that reads; none for a caller
 ---@reply  (state enum(missing=0, pending=1, done=2, lost=3, later=4, refused=5), attempt int, left ms,
 ---        node string, frame bytes)[]  one row for each record, in order; missing: no record, or cancelled; left:
----        until the record expires; node: the last one that had it; later: left out, as the rows hold 1 MB already
+---        until the record expires; node: the last one that had it; frame: of a lost one its end, if its node has
+---        sent it; later: left out, as the rows hold 1 MB already
 ---@cost   O(1) for each record
 
 local node = ARGV[1]
@@ -32,7 +33,7 @@ for i = 1, #KEYS do
   if state == 1 and node ~= '' and node ~= name then
     state = 0
   end
-  if node == '' and (kind == 'd' or kind == 'r') or state == 1 and node ~= '' then
+  if node == '' and state > 1 or state == 1 and node ~= '' then
     if size > 1000000 then
       state = 4
     else

@@ -9,7 +9,7 @@
 --- 1. A request that arrives after its end does nothing.
 --- 2. A record that exists decides. Pending, and its node alive: the caller is added to those that are notified.
 ---    Done or lost: that is the outcome. Refused, or its node dead and the request may run again: the request goes to
----    a candidate as the next attempt. Its node dead otherwise: it is lost, and a late reply is refused.
+---    a candidate as the next attempt; it may be the node that refused, which has a handler or the connection now. Its node dead otherwise: it is lost, and a late reply is refused.
 --- 3. Else the request is recorded as the first attempt.
 ---
 --- In a cluster the channels belong to the slot, and its owner knows every subscriber. While the slot moves, the nodes
@@ -38,7 +38,7 @@
 ---          node has subscribed at its new owner
 ---@reply    (outcome enum(sent=1, known=2, done=3, lost=4, cancelled=5, other_request=6, full=7, late=8, no_lease=9,
 ---          no_subscriber=10), node string, frame bytes)  known: it is pending; done: the frame is the reply;
----          full: no more callers are notified
+---          lost: the frame is its end, if its node has sent it; full: no more callers are notified
 ---@cost     O(log n) for each candidate
 
 local nodes, record = KEYS[1], KEYS[2]
@@ -85,10 +85,8 @@ elseif value then
   local tab = string.find(line, '\t', 1, true) or #line + 1
   if string.sub(line, 1, tab - 1) ~= digest then
     return {6, owner, ''}
-  elseif kind == 'd' then
-    return {3, owner, string.sub(value, last + 1)}
-  elseif kind == 'l' then
-    return {4, owner, ''}
+  elseif kind == 'd' or kind == 'l' then
+    return {kind == 'd' and 3 or 4, owner, string.sub(value, last + 1)}
   end
   tries, last_owner, pending, callers = attempt, owner, kind == 'p', line
   local known = string.find(line .. '\t', '\t' .. caller .. '\t', 1, true)
@@ -111,7 +109,7 @@ for name in string.gmatch(node .. '\n' .. others, '[^\n]+') do
     break
   end
   local _, takes = alive(name)
-  if name ~= last_owner and takes then
+  if takes then
     reason = 10
     -- Where the caller has no subscription either, the slot is moving.
     if trust == '1' or redis.call('PUBSUB', numsub, outbox .. name)[2] > 0
