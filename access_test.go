@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lock"
@@ -78,7 +79,20 @@ func everyScript(ctx context.Context, admin, client *redis.Client, tag string) e
 			all = append(all, fmt.Errorf("%s again: %w", call.Script.Name, err))
 		}
 	}
-	return errors.Join(all...)
+	return errors.Join(append(all, joinKnowing(ctx, admin, client, tag))...)
+}
+
+// joinKnowing joins the queue of a lock as a waiter does whose process knows how long the lock is held.
+func joinKnowing(ctx context.Context, admin, client *redis.Client, tag string) error {
+	held := scriptcase.LockOf(scriptcase.WantedOther, time.Hour, scriptcase.EntryOf("x"))
+	if err := held(ctx, admin, tag); err != nil {
+		return err
+	}
+	_, err := gen.LockAcquire(ctx, client, gen.LockAcquireParams{
+		Lock: "lock:{" + tag + "}", Queue: "lockq:{" + tag + "}", Own: scriptcase.Own("me"), TTL: time.Minute,
+		Entry: scriptcase.EntryOf("me"), Fresh: gen.LockAcquireFreshKnows, Channel: "c:" + tag + ":",
+	})
+	return err
 }
 
 func everyAccess() *luatomic.AccessOptions {
