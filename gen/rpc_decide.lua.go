@@ -13,7 +13,7 @@ import (
 )
 
 // RPCDecideSHA is the SHA-1 of rpc_decide.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCDecideSHA = "e2d8f250a12d6b2d4653923c74a50ea6fea4b8e3"
+const RPCDecideSHA = "1e32d1c2b2dea100fd5f343f8ef64a45baf66c7a"
 
 // RPCDecideScript is scripts/rpc_decide.lua.
 var RPCDecideScript = lua.Script{
@@ -117,7 +117,8 @@ type RPCDecideResult struct {
 // and its node alive: the caller is added to those that are notified.
 //
 //	Done or lost: that is the outcome. Refused, or its node dead and the request may run again: the request goes to
-//	a candidate as the next attempt; it may be the node that refused, which has a handler or the connection now. Its node dead otherwise: it is lost, and a late reply is refused.
+//	a candidate as the next attempt; the node that refused may take it now. Its node dead otherwise: it is lost, and
+//	a late reply is refused.
 //
 // 3. Else the request is recorded as the first attempt.
 //

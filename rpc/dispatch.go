@@ -71,14 +71,14 @@ func (b *Bus) place(ctx context.Context, w *waiter) {
 	if s.twice.Load() || errors.Is(err, lua.ErrOutcomeUnknown) {
 		b.pending.noteResent(w)
 	}
-	missed, over := b.pending.placed(w, node, b.liveness.resubscribed.Load())
-	if over {
+	at := b.pending.placed(w, node, b.liveness.resubscribed.Load())
+	if at.over {
 		b.removeRecords(w)
 	}
 	switch {
 	case err != nil:
 		b.unplaced(w, err)
-	case missed:
+	case at.missed:
 		b.outbox.remind(node, w.id)
 	}
 	if node != "" {
@@ -86,6 +86,9 @@ func (b *Bus) place(ctx context.Context, w *waiter) {
 	}
 	if w.gone.Load() && w.Key == "" && (err == nil || errors.Is(err, lua.ErrOutcomeUnknown)) {
 		b.cancel(w) // it gave up while the request was on its way
+	}
+	if at.again {
+		b.place(ctx, w)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -357,4 +358,38 @@ func TestManyCallersOfOneKey(t *testing.T) {
 	}
 	require.Less(t, time.Since(start), 15*time.Second, "a third of a lease")
 	require.Equal(t, int64(1), ran.Load())
+}
+
+// A node's refusal can be faster than the server's answer to the script that sent the request. The next node has the call
+// then as soon as that answer is there, and not when the caller looks after what has waited for long.
+func TestARefusalBeforeTheServersAnswer(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	defer close(leave)
+	lab.Serving(t, lab.Echo, c, name, &rpc.Options{Concurrency: 1}, func(context.Context, string) (string, error) {
+		close(entered)
+		<-leave
+		return "", nil
+	})
+	own := luatomictest.Client(t)
+	lua.Direct(own) // the hook sees no shared round trip
+	caller := lab.OpenBus(t, own, name, &rpc.Options{Timeout: time.Minute, Lease: time.Hour})
+	_ = startCall(t, lab.Echo, caller, "busy")
+	lab.Soon(t, 20*time.Second, "the handler", entered)
+	lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
+	var first sync.Once
+	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCCallScript), Do: func(run func() error) error {
+		err := run()
+		first.Do(func() {
+			luatomictest.Eventually(t, 20*time.Second, "the refusal", func() bool { return caller.Refusals() > 0 })
+			time.Sleep(20 * time.Millisecond) // it is about to look for the next node
+		})
+		return err
+	}})
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	out, err := lab.Echo.Call(ctx, caller, "x")
+	require.NoError(t, err)
+	require.Equal(t, "X", out)
 }

@@ -33,3 +33,13 @@ func (b *Bus) RenewBindings(ctx context.Context) {
 	b.bindings.mu.Unlock()
 	b.renewBindings(ctx)
 }
+
+// Refusals counts the refusals that calls which still wait have had.
+func (b *Bus) Refusals() (n int) {
+	b.pending.mu.Lock()
+	defer b.pending.mu.Unlock()
+	for _, w := range b.pending.calls {
+		n += w.refusals
+	}
+	return n
+}

@@ -52,6 +52,7 @@ type waiter struct {
 	since        time.Time
 	resubscribed int64    // liveness.resubscribed when the request was sent
 	placing      bool     // a node is being looked for
+	placeAgain   bool     // the one that was found has refused it already
 	resent       bool     // copies of the request may still be on their way
 	taken        bool     // the caller has the outcome
 	tried        []string // nodes that have refused it or are dead
@@ -102,25 +103,38 @@ func (p *pending) removeLocked(w *waiter) bool {
 	return false
 }
 
-// startPlacing reports whether a node is to be looked for now: for a call that waits, and by one goroutine.
+// startPlacing reports whether a node is to be looked for now: for a call that waits, and by one goroutine. The other
+// ones leave it to that one to look again: the refusal may be faster than the server's answer to the script that sent
+// the request.
 func (p *pending) startPlacing(w *waiter) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w.placing || w.hasOut || w.gone.Load() {
+	if w.hasOut || w.gone.Load() {
 		return false
 	}
+	w.placeAgain = w.placing
 	w.placing = true
-	return true
+	return !w.placeAgain
 }
 
-// placed notes which node has the call; none when the search ended without one. It reports whether a node subscribed
-// anew meanwhile and may have missed the request, and whether the records of the call are over: the caller took the
-// reply before the search knew that the request had arrived.
-func (p *pending) placed(w *waiter, node string, resubscribed int64) (missed, over bool) {
+// placement is what to do for a call after the search for its node.
+type placement struct {
+	missed bool // a node subscribed anew meanwhile and may have missed the request
+	over   bool // its records are: the caller took the reply before the search knew that the request had arrived
+	again  bool // the node has refused it
+}
+
+// placed notes which node has the call; none when the search ended without one.
+func (p *pending) placed(w *waiter, node string, resubscribed int64) placement {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w.placing, w.node = false, node
-	return node != "" && p.calls[w.id] != nil && w.resubscribed != resubscribed, w.taken && !w.resent
+	at := placement{
+		missed: node != "" && p.calls[w.id] != nil && w.resubscribed != resubscribed,
+		over:   w.taken && !w.resent,
+		again:  w.placeAgain,
+	}
+	w.placing, w.placeAgain, w.node = false, false, node
+	return at
 }
 
 // take notes that the caller has the outcome. It reports whether the records of the call are over: no copy of the

@@ -9,7 +9,8 @@
 --- 1. A request that arrives after its end does nothing.
 --- 2. A record that exists decides. Pending, and its node alive: the caller is added to those that are notified.
 ---    Done or lost: that is the outcome. Refused, or its node dead and the request may run again: the request goes to
----    a candidate as the next attempt; it may be the node that refused, which has a handler or the connection now. Its node dead otherwise: it is lost, and a late reply is refused.
+---    a candidate as the next attempt; the node that refused may take it now. Its node dead otherwise: it is lost, and
+---    a late reply is refused.
 --- 3. Else the request is recorded as the first attempt.
 ---
 --- In a cluster the channels belong to the slot, and its owner knows every subscriber. While the slot moves, the nodes
