@@ -268,34 +268,37 @@ func (b *Bus) give(
 // a missing subscriber does not mean that the node is dead.
 func (b *Bus) moving() bool { return b.shard && b.link.movedWithin(max(b.opts.Lease/2, time.Second)) }
 
-// refused takes the answer of a node that has not run a call, or left it half-way. Another node gets the call, where one
-// may have it.
+// refusedBy takes the answer of a node that has not run a call, or left it half-way.
 func (b *Bus) refusedBy(a *wire.Answer) {
-	cause := remoteError(a)
-	ran := a.Ext.State == wire.StateHandedOver
-	if a.Failure.Code == CodeOverloaded {
-		b.directory.heard(a.Ext.Node, fullLoad+1)
-	}
-	if a.Failure.Code == CodeNoMethod {
-		cause = refusal(b.pending.methodOf(a.ID), 0)
-	}
-	w := b.pending.refuse(a.ID, a.Ext.Node, cause, ran)
-	if w == nil {
+	method, cause := b.pending.methodOf(a.ID), remoteError(a)
+	if method == "" {
 		return
 	}
-	if a.Failure.Code != CodeOverloaded {
-		b.directory.drop(w.method, a.Ext.Node)
+	switch a.Failure.Code {
+	case CodeOverloaded:
+		b.directory.heard(a.Ext.Node, fullLoad+1)
+	case CodeNoMethod:
+		cause = refusal(method, 0)
+		fallthrough
+	default:
+		b.directory.drop(method, a.Ext.Node)
 	}
+	for _, w := range b.pending.refuse(a.ID, a.Ext.Node, cause, a.Ext.State == wire.StateHandedOver) {
+		b.placeElsewhere(w, a, cause)
+	}
+}
+
+// placeElsewhere gives a call that was refused to another node, where one may have it. The server may know the new owner
+// of a connection before that does: it is asked again, the first time immediately.
+func (b *Bus) placeElsewhere(w *waiter, a *wire.Answer, cause error) {
 	refusals := b.pending.search(w).refusals
-	switch moved := a.Failure.Code == CodeNotOwner && refusals <= maxTried; {
-	case moved:
-		// The server may know the new owner before that does: it is asked again, the first time immediately.
+	switch {
+	case a.Failure.Code == CodeNotOwner && refusals <= maxTried:
 		time.AfterFunc(time.Duration(refusals-1)*moveNap, func() { b.place(context.Background(), w) })
+	case w.targeted() && a.Ext.State == wire.StateHandedOver:
+		b.pending.fail(w, lostCall(w.method, a.Ext.Node))
 	case w.targeted():
-		if ran {
-			cause = lostCall(w.method, a.Ext.Node)
-		}
-		b.pending.deliver(a.ID, outcome{err: cause})
+		b.pending.fail(w, cause)
 	default:
 		go b.place(context.Background(), w)
 	}

@@ -174,3 +174,30 @@ func TestARefusedKeyIsAskedAgain(t *testing.T) {
 		require.Equal(t, "x", out)
 	}
 }
+
+// Each call with a key ends when its nodes have refused it, and not the first one of the process alone.
+func TestARefusalReachesEachCallerOfAKey(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	defer close(leave)
+	node := lab.Serving(t, lab.Echo, c, name, &rpc.Options{Concurrency: 1}, func(context.Context, string) (string, error) {
+		close(entered)
+		<-leave
+		return "", nil
+	})
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute, Lease: time.Hour})
+	_ = startCall(t, lab.Echo, caller, "busy")
+	lab.Soon(t, 20*time.Second, "the handler", entered)
+	ended := make(chan error, 20)
+	for range cap(ended) {
+		go func() {
+			_, err := lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Key: "order"})
+			ended <- err
+		}()
+	}
+	for range cap(ended) {
+		require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the refusal", ended), rpc.ErrOverloaded)
+	}
+	require.Zero(t, node.Stats().Handled)
+}

@@ -185,8 +185,9 @@ func (p *pending) search(w *waiter) search {
 	return search{slices.Clone(w.tried), w.refused, w.refusals, w.ran}
 }
 
-// refuse notes that a node did not take a call, or left it. It returns one of the waiters, which looks for another node.
-func (p *pending) refuse(id, node string, cause error, ran bool) *waiter {
+// refuse notes that a node did not take a call, or left it. It returns the waiters: each looks for another node, as the
+// search of one can end without any.
+func (p *pending) refuse(id, node string, cause error, ran bool) (waiters []*waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for w := p.calls[id]; w != nil; w = w.next {
@@ -196,8 +197,9 @@ func (p *pending) refuse(id, node string, cause error, ran bool) *waiter {
 		w.ran = w.ran || ran
 		w.refused = cause
 		w.refusals++
+		waiters = append(waiters, w)
 	}
-	return p.calls[id]
+	return waiters
 }
 
 // deliver hands a reply to all calls that wait for it. A reply that no call waits for is late, or was read from the

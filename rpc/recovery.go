@@ -118,9 +118,10 @@ func (b *Bus) rescue(ctx context.Context) {
 			if leases[i] > now {
 				continue
 			}
-			for _, w := range byNode[name] {
-				b.pending.refuse(w.id, name, nil, true)
-				go b.place(context.WithoutCancel(ctx), w)
+			for _, first := range byNode[name] {
+				for _, w := range b.pending.refuse(first.id, name, nil, true) {
+					go b.place(context.WithoutCancel(ctx), w)
+				}
 			}
 		}
 	}
