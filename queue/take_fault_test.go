@@ -137,8 +137,9 @@ func TestStopDuringATakeReturnsItsJobs(t *testing.T) {
 		}
 		return take(args)
 	})
-	_, err = lossy.Consume(ctx, nil, func(context.Context, *queue.Delivery) error { return nil })
+	out, err := lossy.Consume(ctx, nil, func(context.Context, *queue.Delivery) error { return nil })
 	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, queue.Consumed{Retried: 5}, out, "they were interrupted")
 	require.Zero(t, stats(t, q).Leased)
 	taken, err := q.Take(t.Context(), 5)
 	require.NoError(t, err)

@@ -116,8 +116,8 @@ func (c *consumer) returnUnanswered(work context.Context) {
 		return
 	}
 	for i, t := range ts {
-		if len(t.Deliveries) > 0 {
-			_ = c.taker.from[i].queue.Return(ctx, 0, t.Deliveries...)
+		if n := len(t.Deliveries); n > 0 && c.taker.from[i].queue.Return(ctx, 0, t.Deliveries...) == nil {
+			c.retried.Add(int64(n))
 		}
 	}
 }
