@@ -97,8 +97,8 @@ func (b *Bus) unplaced(w *waiter, err error) {
 	know := b.pending.search(w)
 	var none *NoRespondersError
 	switch {
-	case know.ran && errors.As(err, &none):
-		err = lostCall(w.method, strings.Join(know.tried, ", "))
+	case know.ran && (errors.As(err, &none) || errors.Is(err, lua.ErrNotExecuted)): // that is about another node
+		err = fmt.Errorf("%w; no other node has it: %v", lostCall(w.method, strings.Join(know.tried, ", ")), err)
 	case know.refused != nil && errors.As(err, &none):
 		err = know.refused
 	case errors.Is(err, lua.ErrOutcomeUnknown) && w.Key == "":

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/wire"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // liveness keeps this node reachable: heartbeats renew its lease, and the echo of each shows that its subscription
@@ -202,10 +204,16 @@ func (b *Bus) join(ctx context.Context, names []string, give bool) (fresh bool, 
 	}
 }
 
-// noteReceivers takes how many subscribers the server counted for an echo.
+// noteReceivers takes how many subscribers the server counted for an echo. A server that writes nothing publishes none,
+// so that none is missed.
 func (b *Bus) noteReceivers(receivers int64, err error) {
 	l := &b.liveness
+	var refused *lua.Error
 	switch {
+	case errors.As(err, &refused) && (refused.Code == "OOM" || refused.Code == "MISCONF"):
+		if l.echoed.Load() != 0 {
+			l.echoed.Store(time.Now().UnixNano())
+		}
 	case receivers > 0:
 		l.resetBackoff.Store(0)
 		if err == nil {

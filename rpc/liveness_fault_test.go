@@ -193,3 +193,17 @@ func TestReplicaDoesNotSayThatThereIsNoNode(t *testing.T) {
 		cancel()
 	}
 }
+
+// A server without memory refuses the heartbeat, which sends the echo: it is not the link that is silent.
+func TestRPCKeepsItsLinkWithoutMemory(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	c := server.Client()
+	b := lab.OpenBus(t, c, "bus", &rpc.Options{Lease: 600 * time.Millisecond})
+	require.NoError(t, b.Ready(t.Context()))
+	luatomictest.Eventually(t, 20*time.Second, "the first echo", b.ExpectsEcho)
+	require.NoError(t, c.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	before := b.Resubscribed()
+	time.Sleep(3 * time.Second)
+	require.Equal(t, before, b.Resubscribed())
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -312,4 +313,37 @@ func TestRPCAfterARestartOfTheServer(t *testing.T) {
 		out, err := lab.Echo.Call(t.Context(), caller, "x")
 		return err == nil && out == "X"
 	})
+}
+
+// The call of a dead node that Redis has no memory to give to another one may have run. The error says so, and not that
+// nothing was executed.
+func TestRPCDeadNodeWithoutMemory(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	proxy := luatomictest.NewLossyProxy(t, server.URL())
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	behind := redis.NewClient(opts)
+	defer behind.Close()
+	twice := rpc.NewMethod[string, string]("twice").Idempotent()
+	entered := make(chan struct{}, 1)
+	node := lab.Serving(t, twice, behind, "bus", &rpc.Options{Lease: nodeLease},
+		func(ctx context.Context, _ string) (string, error) {
+			entered <- struct{}{}
+			<-ctx.Done()
+			return "", ctx.Err()
+		})
+	c := server.Client()
+	caller := lab.OpenBus(t, c, "bus", &rpc.Options{Lease: nodeLease, Timeout: time.Minute})
+	called := startCall(t, twice, caller, "x")
+	lab.Soon(t, 20*time.Second, "the handler", entered)
+	lab.Serving(t, twice, c, "bus", &rpc.Options{Lease: time.Minute}, answering("second"))
+	proxy.Blackhole(true)
+	defer proxy.Blackhole(false)
+	require.NoError(t, c.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	out := lab.Soon(t, 20*time.Second, "the end of the call", called)
+	require.ErrorIs(t, out.err, rpc.ErrNodeLost)
+	require.NotErrorIs(t, out.err, lua.ErrNotExecuted)
+	require.ErrorContains(t, out.err, node.Node())
+	require.ErrorContains(t, out.err, "OOM")
 }
