@@ -172,7 +172,7 @@ func TestManyExpiringKeysDoNotSlowScriptsDown(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, client.Set(ctx, "short", "v", 20*time.Millisecond).Err())
-	// A busy machine stalls at times, but not in each of the short runs.
+	// A busy machine stalls at times, but not in each of the short runs: as many are made as it takes.
 	run := func(client *redis.Client) time.Duration {
 		began := time.Now()
 		for range 50 {
@@ -181,7 +181,7 @@ func TestManyExpiringKeysDoNotSlowScriptsDown(t *testing.T) {
 		return time.Since(began)
 	}
 	many, none := time.Hour, time.Hour
-	for range 10 {
+	for n := 0; n < 10 || n < 100 && many >= 4*none; n++ {
 		many, none = min(many, run(client)), min(none, run(empty))
 	}
 	t.Logf("50 scripts take %v, and %v without the keys", many, none)
