@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -109,7 +110,7 @@ func (f *fleet) call(t *testing.T, caller *rpc.Bus) {
 	if rand.IntN(2) == 0 {
 		m = f.twice
 	}
-	switch rand.IntN(5) {
+	switch rand.IntN(6) {
 	case 0:
 		o.Key = strconv.FormatInt(f.keys.Add(1)/8, 10)
 	case 1:
@@ -120,10 +121,20 @@ func (f *fleet) call(t *testing.T, caller *rpc.Bus) {
 		}
 	case 3:
 		o.Affinity = strconv.Itoa(rand.IntN(5))
+	case 4:
+		for _, err := range m.Gather(t.Context(), caller, 1) {
+			f.end(t, "gather", err)
+		}
+		return
 	}
 	_, err := m.CallWith(t.Context(), caller, 1, o)
-	if errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%+v: %v", o, err)
+	f.end(t, fmt.Sprintf("%+v", o), err)
+}
+
+func (f *fleet) end(t *testing.T, call string, err error) {
+	var missing *rpc.MissingError
+	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &missing) {
+		t.Errorf("%s: %v", call, err)
 	}
 	f.ended.Add(1)
 	if err == nil {
