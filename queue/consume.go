@@ -64,8 +64,9 @@ type ConsumeOptions struct {
 }
 
 // Consumed counts what a consumer and its handlers did. Retried are the jobs that were returned: failed, snoozed or
-// interrupted. Expired are those that no handler got, since their ExpiresAt had passed. Cancelled are those that a Cancel
-// has ended, but for jobs whose handler returned nil all the same: they are acked.
+// interrupted. Those of a take that the end of the consumer has cut off are returned, too, and not counted. Expired are
+// those that no handler got, since their ExpiresAt had passed. Cancelled are those that a Cancel has ended, but for jobs
+// whose handler returned nil all the same: they are acked.
 type Consumed struct {
 	Acked, Retried, Dead, Expired, Cancelled int
 }

@@ -106,18 +106,19 @@ func (ts *takers) put(t *taker) {
 	ts.idle = append(ts.idle, t)
 }
 
-// returnUnanswered repeats the take that the end of the consumer has cut off, and returns its jobs. It is not repeated:
-// the leases end.
+// returnUnanswered repeats the take that the end of the consumer has cut off. The repeat puts the jobs of the first call
+// back and takes one of them, or another where that call took none: the one is returned. It is not repeated: the leases
+// end.
 func (c *consumer) returnUnanswered(work context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), time.Second)
 	defer cancel()
-	ts, err := c.taker.take(ctx, MaxTake, "", 0)
+	ts, err := c.taker.take(ctx, 1, "", 0)
 	if err != nil {
 		return
 	}
 	for i, t := range ts {
-		if n := len(t.Deliveries); n > 0 && c.taker.from[i].queue.Return(ctx, 0, t.Deliveries...) == nil {
-			c.retried.Add(int64(n))
+		if len(t.Deliveries) > 0 {
+			_ = c.taker.from[i].queue.Return(ctx, 0, t.Deliveries...)
 		}
 	}
 }
