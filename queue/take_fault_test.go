@@ -147,6 +147,34 @@ func TestStopDuringATakeReturnsItsJobs(t *testing.T) {
 	require.Equal(t, 1, taken.Deliveries[0].Attempt)
 }
 
+// A consumer whose take is cut off before the server gets it takes no others than one to return.
+func TestStopBeforeATakeLeavesTheOthersAlone(t *testing.T) {
+	t.Parallel()
+	q, _ := lab.NewQueue(t, nil)
+	lossy, proxy := throughProxy(t, q, nil)
+	take := lab.Sent(&gen.QueueTakeScript)
+	_, err := lossy.Take(t.Context(), 1)
+	require.NoError(t, err)
+	pushed := lab.Push(t, q, lab.Numbered(5, 0)...)
+	ctx, cancel := context.WithCancel(t.Context())
+	proxy.DropRequest(1, func(args []string) bool {
+		if take(args) {
+			cancel()
+		}
+		return take(args)
+	})
+	const most = 13 // EVALSHA, digest, number of keys, ten keys, max
+	ofOne := func(args []string) bool { return take(args) && args[most] == "1" }
+	before, beforeOfOne := proxy.Executed(take), proxy.Executed(ofOne)
+	_, err = lossy.Consume(ctx, nil, func(context.Context, *queue.Delivery) error { return nil })
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 1, proxy.Executed(take)-before)
+	require.Equal(t, 1, proxy.Executed(ofOne)-beforeOfOne, "it asks for one job")
+	taken, err := q.Take(t.Context(), 5)
+	require.NoError(t, err)
+	require.Equal(t, pushed.IDs, idsOf(taken.Deliveries))
+}
+
 // The repeat of a nack, return or bury whose reply is lost has the same answer.
 func TestGivingBackWithALostReplyIsAnswered(t *testing.T) {
 	t.Parallel()

@@ -201,3 +201,36 @@ func TestARefusalReachesEachCallerOfAKey(t *testing.T) {
 	}
 	require.Zero(t, node.Stats().Handled)
 }
+
+// Each call with a key of a dead node ends with the first one of the process, and not one at a heartbeat.
+func TestADeadNodeEndsEachCallOfAKey(t *testing.T) {
+	t.Parallel()
+	name := luatomictest.Namespace(t)
+	twice := rpc.NewMethod[string, string]("twice").Idempotent()
+	entered := make(chan struct{}, 1)
+	opts := &rpc.Options{Lease: nodeLease}
+	node := servingThrough(t, twice, name, opts, func(ctx context.Context, _ string) (string, error) {
+		entered <- struct{}{}
+		<-ctx.Done()
+		return "", ctx.Err()
+	})
+	caller := lab.OpenBus(t, luatomictest.Client(t), name, &rpc.Options{Lease: nodeLease, Timeout: 2 * time.Minute})
+	ended := make(chan error, 100)
+	for range cap(ended) {
+		go func() {
+			_, err := twice.CallWith(t.Context(), caller, "x", &rpc.CallOptions{Key: "order"})
+			ended <- err
+		}()
+	}
+	lab.Soon(t, 20*time.Second, "the handler", entered)
+	node.proxy.Blackhole(true)
+	over := time.After(30 * time.Second)
+	for i := range cap(ended) {
+		select {
+		case err := <-ended:
+			require.ErrorIs(t, err, rpc.ErrNodeLost)
+		case <-over:
+			t.Fatalf("%d of %d calls have ended", i, cap(ended))
+		}
+	}
+}

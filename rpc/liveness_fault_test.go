@@ -199,11 +199,14 @@ func TestRPCKeepsItsLinkWithoutMemory(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	c := server.Client()
-	b := lab.OpenBus(t, c, "bus", &rpc.Options{Lease: 600 * time.Millisecond})
+	var refused atomic.Int64
+	b := lab.OpenBus(t, c, "bus", &rpc.Options{Lease: 600 * time.Millisecond, OnError: func(error) { refused.Add(1) }})
 	require.NoError(t, b.Ready(t.Context()))
 	luatomictest.Eventually(t, 20*time.Second, "the first echo", b.ExpectsEcho)
 	require.NoError(t, c.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	before := b.Resubscribed()
-	time.Sleep(3 * time.Second)
+	luatomictest.Eventually(t, 20*time.Second, "four leases of heartbeats are refused", func() bool {
+		return refused.Load() >= 12
+	})
 	require.Equal(t, before, b.Resubscribed())
 }

@@ -98,9 +98,9 @@ type CallOptions struct {
 	// Key, if set, is an idempotency key: calls of the method with it are one call. While its result is kept no
 	// handler runs for it again: a later call of any caller waits for the same run, or gets its result. The handler has
 	// Options.Timeout, or the time of the first caller where that is longer, and continues when its callers give up.
-	// ErrNodeLost is kept too, except for an Idempotent method, which runs again, and so is the end of the handler's
-	// time. A refusal is not: ErrOverloaded and ErrNoResponders are for one call. A call with another request fails
-	// with ErrKeyReused.
+	// ErrNodeLost is kept too, except for an Idempotent method, which runs again. The end of the handler's time is
+	// kept. A refusal is not: ErrOverloaded and ErrNoResponders are for one call. A call with another request fails with
+	// ErrKeyReused.
 	Key string
 	// Keep is how long the result of a call with a key is kept. Default an hour, at most 30 days.
 	Keep time.Duration
