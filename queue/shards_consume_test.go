@@ -20,7 +20,7 @@ import (
 // job of another: it runs after those that run and one of each shard, not after all that were taken before it.
 func TestShardsConsumeTakesTurns(t *testing.T) {
 	t.Parallel()
-	s, _ := newShards(t, 4)
+	s, c := newShards(t, 4)
 	q := s.Queues()
 	for _, busy := range q[:3] {
 		lab.Push(t, busy, lab.Bodies(100)...)
@@ -47,6 +47,7 @@ func TestShardsConsumeTakesTurns(t *testing.T) {
 				inFlight(3 * places)
 				lab.Push(t, q[3], queue.Job{ID: "alone"})
 				inFlight(3*places + 1)
+				luatomictest.Eventually(t, 30*time.Second, "its consumer has the job, and waits", waitersAre(t, c, q[3], 1))
 			case n <= places:
 				<-start
 			case d.ID == "alone":
@@ -54,8 +55,7 @@ func TestShardsConsumeTakesTurns(t *testing.T) {
 				close(aloneRan)
 				stop()
 			default:
-				// The consumer may get the reply with the single job later than this test sees its lease: only few
-				// others may run before it.
+				// The handler of the single job may come to its turn a little later: only few others may run before it.
 				select {
 				case <-aloneRan:
 				case <-time.After(5 * time.Second):
