@@ -86,20 +86,14 @@ func (b *Bus) setUp() {
 // CallOptions.Node takes it.
 func (b *Bus) Node() string { return *b.incarnation.Load() }
 
-// Ready waits until Run has subscribed and has announced the methods that were served by then. It fails when ctx ends.
+// Ready waits until Run has subscribed and has announced all methods that are served by now: every bus can call them
+// then. It fails when ctx ends.
 func (b *Bus) Ready(ctx context.Context) error {
-	ready := b.liveness.isReady()
-	select {
-	case <-ready:
-		return nil
-	default:
+	_, version := b.serving.announced()
+	if err := b.liveness.await(ctx, version, nil); err != nil {
+		return b.notReady(err)
 	}
-	select {
-	case <-ready:
-		return nil
-	case <-ctx.Done():
-		return b.notReady(context.Cause(ctx))
-	}
+	return nil
 }
 
 func (b *Bus) notReady(cause error) error {

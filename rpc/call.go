@@ -220,23 +220,13 @@ func (b *Bus) recordsOf(w *waiter) []string {
 var errEnded = errors.New("it has ended")
 
 func (b *Bus) awaitReady(ctx context.Context, expired <-chan time.Time) error {
-	ready := b.liveness.isReady()
-	select {
-	case <-ready:
-		if !b.liveness.running.Load() {
-			return b.notReady(errEnded)
-		}
-		return nil
-	default:
+	if err := b.liveness.await(ctx, 0, expired); err != nil {
+		return b.notReady(err)
 	}
-	select {
-	case <-ready:
-		return nil
-	case <-ctx.Done():
-		return b.notReady(context.Cause(ctx))
-	case <-expired:
-		return b.notReady(context.DeadlineExceeded)
+	if !b.liveness.running.Load() {
+		return b.notReady(errEnded)
 	}
+	return nil
 }
 
 // newID names a call after its caller and a number, or after its idempotency key.

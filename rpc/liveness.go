@@ -26,44 +26,60 @@ type liveness struct {
 
 	clock serverClock
 
-	// How often heartbeats were sent, and which methods they gave; guarded by announcing.
-	beats, given int
+	beats int // how many heartbeats were sent; guarded by announcing
 
-	mu        sync.Mutex
-	ready     chan struct{} // closed once subscribed and announced
-	announced bool
+	mu      sync.Mutex
+	given   int           // the version of the methods that the server has; -1: the node is not announced
+	changed chan struct{} // closed when that changes
 }
 
 func (l *liveness) init() {
 	l.heartbeat, l.announcing = make(chan struct{}, 1), make(chan struct{}, 1)
 	l.echo = make(chan struct{}, 1)
 	l.clock.init()
-	l.restart()
+	l.given, l.changed = -1, make(chan struct{})
 }
 
 // restart forgets all about an earlier Run.
 func (l *liveness) restart() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ready, l.announced = make(chan struct{}), false
-	l.beats, l.given = 0, -1
+	l.beats = 0
+	l.give(-1)
 	l.echoed.Store(0)
 	l.resetBackoff.Store(0)
 }
 
-// isReady returns a channel that is closed once the node is subscribed and announced.
-func (l *liveness) isReady() <-chan struct{} {
+// give notes which version of the methods the server has.
+func (l *liveness) give(version int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.ready
+	if version != l.given {
+		l.given = version
+		close(l.changed)
+		l.changed = make(chan struct{})
+	}
 }
 
-func (l *liveness) hasAnnounced() {
+// has returns which version of the methods the server has, and a channel that is closed when that changes.
+func (l *liveness) has() (version int, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.announced {
-		l.announced = true
-		close(l.ready)
+	return l.given, l.changed
+}
+
+// await waits until the node is subscribed and the server has that version of its methods, or a later one.
+func (l *liveness) await(ctx context.Context, version int, expired <-chan time.Time) error {
+	for {
+		given, changed := l.has()
+		if given >= version {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-expired:
+			return context.DeadlineExceeded
+		}
 	}
 }
 
@@ -96,8 +112,6 @@ func (b *Bus) sendHeartbeats(ctx context.Context, up <-chan struct{}) {
 	for {
 		if err := b.announce(ctx); err != nil {
 			b.report(ctx, err)
-		} else {
-			b.liveness.hasAnnounced()
 		}
 		select {
 		case <-ctx.Done():
@@ -117,16 +131,15 @@ func (b *Bus) sendHeartbeats(ctx context.Context, up <-chan struct{}) {
 // nothing can have been missed.
 func (b *Bus) linkUp(up chan<- struct{}) {
 	offer(up)
-	select {
-	case <-b.liveness.isReady():
-		b.liveness.resubscribed.Add(1)
-		b.liveness.echoed.Store(time.Now().UnixNano())
-		if b.serving.any() { // nobody has sent a request to a process that only calls
-			b.outbox.add(b.keys.All, wire.Subscribed, b.Node())
-		}
-		offer(b.pending.check)
-	default:
+	if given, _ := b.liveness.has(); given < 0 {
+		return
 	}
+	b.liveness.resubscribed.Add(1)
+	b.liveness.echoed.Store(time.Now().UnixNano())
+	if b.serving.any() { // nobody has sent a request to a process that only calls
+		b.outbox.add(b.keys.All, wire.Subscribed, b.Node())
+	}
+	offer(b.pending.check)
 }
 
 // replaceSilentLink gives up a link on which no echo came for a lease: nothing reaches the node there. Heartbeats and
@@ -157,7 +170,8 @@ func (b *Bus) announce(ctx context.Context) error {
 	}
 	defer l.unlock()
 	names, version := b.serving.announced()
-	give := version != l.given || l.beats%renewEvery == 0
+	given, _ := l.has()
+	give := version != given || l.beats%renewEvery == 0
 	l.beats++
 	for {
 		fresh, err := b.join(ctx, names, give)
@@ -165,7 +179,7 @@ func (b *Bus) announce(ctx context.Context) error {
 			return fmt.Errorf("luatomic: announce on bus %q: %w", b.name, err)
 		}
 		if give {
-			l.given = version
+			l.give(version)
 		}
 		if give || !fresh || len(names) == 0 {
 			return nil

@@ -219,3 +219,36 @@ func TestIdleNodesCostNothingPerMethod(t *testing.T) {
 		return caller.Resubscribed() >= before+2 // its own, and what the node announces
 	})
 }
+
+// A method that is served while Run runs can be called by everybody once Ready has returned.
+func TestReadyWaitsForAMethodThatIsServedLater(t *testing.T) {
+	t.Parallel()
+	ctx, name := t.Context(), luatomictest.Namespace(t)
+	own := luatomictest.Client(t)
+	b := lab.OpenBus(t, lua.Direct(own), name, nil)
+	caller := lab.OpenBus(t, luatomictest.Client(t), name, nil)
+	require.NoError(t, b.Ready(ctx))
+	_, err := lab.Echo.Call(ctx, caller, "x")
+	require.ErrorIs(t, err, rpc.ErrNoResponders)
+	var first sync.Once
+	held, released := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(released) })
+	t.Cleanup(release)
+	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCJoinScript), Do: func(run func() error) error {
+		first.Do(func() {
+			close(held)
+			<-released
+		})
+		return run()
+	}})
+	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+	lab.Soon(t, 20*time.Second, "the announcement", held)
+	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, b.Ready(short), context.DeadlineExceeded)
+	release()
+	require.NoError(t, b.Ready(ctx))
+	out, err := lab.Echo.Call(ctx, caller, "x")
+	require.NoError(t, err)
+	require.Equal(t, "X", out)
+}

@@ -55,8 +55,8 @@ type ServeOptions struct {
 }
 
 // Serve lets this node answer the method with h from now on; serving it again replaces h. Only methods that are served
-// can be called. The node announces the method with its next heartbeat, which is sent immediately while Run runs. Serve
-// fails with lua.ErrBadName for a bad name.
+// can be called. The node announces the method with its next heartbeat, which is sent immediately while Run runs; Ready
+// waits for that. Serve fails with lua.ErrBadName for a bad name.
 //
 // The handler's context ends at the caller's deadline, when the caller gives up, and when Run's context and the grace
 // have ended. An error, or a panic, goes to the caller as a *RemoteError; the text of a panic stays here and goes to
