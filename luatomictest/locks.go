@@ -17,7 +17,8 @@ type Locks struct {
 	*lock.Locker
 
 	t      testing.TB
-	other  *lock.Locker // another process
+	own    *redis.Client // of the Locker, through the proxy
+	other  *lock.Locker  // another process
 	client *redis.Client
 	proxy  *LossyProxy
 }
@@ -25,6 +26,11 @@ type Locks struct {
 // NewLocks returns a Locker in memory that is closed when the test ends; nil options mean the defaults. On a 32-bit
 // system the test fails, as with [Embedded].
 func NewLocks(t testing.TB, opts *lock.Options) *Locks {
+	t.Helper()
+	return newLocks(t, opts)
+}
+
+func newLocks(t testing.TB, opts *lock.Options, dial ...func(*redis.Options)) *Locks {
 	t.Helper()
 	server, err := embedded.Start()
 	if err != nil {
@@ -36,7 +42,9 @@ func NewLocks(t testing.TB, opts *lock.Options) *Locks {
 		own = *opts
 	}
 	l := &Locks{t: t, client: newClient(t, server.URL(), nil), proxy: NewLossyProxy(t, server.URL())}
-	l.Locker = lock.New(newClient(t, l.proxy.URL(), nil), &own)
+	onePool := func(o *redis.Options) { o.PipelinePoolSize = -1 } // for dropCut
+	l.own = newClient(t, l.proxy.URL(), append(dial, onePool))
+	l.Locker = lock.New(l.own, &own)
 	own.Note, own.Observe = "another process", nil
 	l.other = lock.New(l.client, &own)
 	t.Cleanup(func() { _, _ = l.Locker.Close(), l.other.Close() })
@@ -83,4 +91,18 @@ func (l *Locks) Lose(name string) {
 		l.t.Fatalf("luatomictest: %v", err)
 	}
 	l.proxy.CutAll()
+	l.dropCut(ctx)
+}
+
+// dropCut uses each connection of the Locker that is idle, so that the client drops those that were cut. A release on
+// one of them would be repeated, and its repeat finds no lease where the first attempt may have ended it.
+func (l *Locks) dropCut(ctx context.Context) {
+	idle := make([]*redis.Conn, l.own.PoolStats().IdleConns)
+	for i := range idle {
+		idle[i] = l.own.Conn()
+		_ = idle[i].Ping(ctx).Err() // it fails on each that was cut
+	}
+	for _, conn := range idle {
+		_ = conn.Close()
+	}
 }

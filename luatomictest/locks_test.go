@@ -180,3 +180,14 @@ func TestLoseEndsOneLease(t *testing.T) {
 	_, err := l.Try(t.Context(), "{bad}")
 	require.Error(t, err)
 }
+
+func TestLoseIsSeenOnAConnectionWhoseCutIsNot(t *testing.T) {
+	t.Parallel()
+	for range 5 {
+		l := luatomictest.NewLocksBlind(t, &lock.Options{TTL: 24 * time.Hour})
+		lease, err := l.Try(t.Context(), "x")
+		require.NoError(t, err)
+		l.Lose("x")
+		require.ErrorIs(t, lease.Release(t.Context()), lock.ErrLost)
+	}
+}
