@@ -20,17 +20,18 @@ type budgetKey struct{}
 // budget returns the time that a step of life may take, from its context.
 func budget(ctx context.Context) time.Duration { return ctx.Value(budgetKey{}).(time.Duration) }
 
-// life uses the package as programs do: jobs, contended locks, calls.
+// life uses the package as programs do: jobs, contended locks, calls. It ends where one of them is refused.
 func life(ctx context.Context, client redis.UniversalClient, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, budgetKey{}, wait), 10*wait)
 	defer cancel()
-	var all []error
 	for _, part := range []func(context.Context, redis.UniversalClient) error{
 		lifeOfJobs, lifeOfWorkers, lifeOfDeadWorkers, lifeOfLocks, lifeOfStolenLocks, lifeOfReaders, lifeOfElections, lifeOfCalls,
 	} {
-		all = append(all, part(ctx, client))
+		if err := part(ctx, client); err != nil {
+			return err
+		}
 	}
-	return errors.Join(append(all, client.Ping(ctx).Err())...)
+	return client.Ping(ctx).Err()
 }
 
 // becomes polls until done or the budget is used up.

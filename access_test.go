@@ -63,23 +63,22 @@ const (
 // anyName lets a test use names that the package does not build.
 var anyName = []string{"allkeys", "allchannels"}
 
-// everyScript calls each script as the fault tests do.
+// everyScript calls each script as the fault tests do, until one is refused.
 func everyScript(ctx context.Context, admin, client *redis.Client, tag string) error {
-	var all []error
 	for i, call := range scriptcase.ScriptCalls() {
 		k := fmt.Sprint(tag, ".", i)
 		if err := call.Prepare(ctx, admin, k); err != nil {
 			return err
 		}
 		if _, err := call.Run(ctx, client, k); err != nil {
-			all = append(all, fmt.Errorf("%s: %w", call.Script.Name, err))
+			return fmt.Errorf("%s: %w", call.Script.Name, err)
 		}
 		// A retry takes another path through the script.
 		if _, err := call.Run(ctx, client, k); errors.Is(err, lua.ErrExecutedInPart) {
-			all = append(all, fmt.Errorf("%s again: %w", call.Script.Name, err))
+			return fmt.Errorf("%s again: %w", call.Script.Name, err)
 		}
 	}
-	return errors.Join(append(all, joinKnowing(ctx, admin, client, tag))...)
+	return joinKnowing(ctx, admin, client, tag)
 }
 
 // joinKnowing joins the queue of a lock as a waiter does whose process knows how long the lock is held.
@@ -129,7 +128,10 @@ func TestAccessRulesAreTheLeast(t *testing.T) {
 		t.Run(rule, func(t *testing.T) {
 			require.NoError(t, server.Client().FlushDB(t.Context()).Err()) // this test's own server
 			require.NoError(t, server.Client().ScriptFlush(t.Context()).Err())
-			err := everyScript(t.Context(), server.Client(), asUser(t, server, append(without(rules, i), anyName...)), "c")
+			var err error
+			if strings.HasPrefix(rule, "+") { // a script is called with any names
+				err = everyScript(t.Context(), server.Client(), asUser(t, server, append(without(rules, i), anyName...)), "c")
+			}
 			if err == nil {
 				err = life(t.Context(), asUser(t, server, without(rules, i)), shortBudget)
 			}

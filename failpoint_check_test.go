@@ -78,18 +78,20 @@ func (s *sweep) check(fault string) {
 
 // nothingLost requires every job in one of its keys, with its body, unless the call finishes it.
 func (s *sweep) nothingLost(fault string, broken contents) {
+	wanted, left := s.want.ids(), broken.ids()
+	before, want, bodies := s.before.hash("b"), s.want.hash("b"), broken.hash("b")
 	for id := range s.before.ids() {
-		if !s.want.ids()[id] {
+		if !wanted[id] {
 			continue
 		}
-		require.True(s.t, broken.ids()[id], "job %q is lost: %s", id, fault)
-		body, ok := s.before.hash("b")[id]
+		require.True(s.t, left[id], "job %q is lost: %s", id, fault)
+		body, ok := before[id]
 		if !ok {
 			continue
 		}
-		got, ok := broken.hash("b")[id]
+		got, ok := bodies[id]
 		require.True(s.t, ok, "the body of job %q is lost: %s", id, fault)
-		require.Contains(s.t, []string{body, s.want.hash("b")[id]}, got, fault)
+		require.Contains(s.t, []string{body, want[id]}, got, fault)
 	}
 }
 

@@ -23,7 +23,7 @@ var hostileNumbers = []string{
 // anywhere takes the square of their size.
 var hostileTexts = []string{"x", "1", "1:", "1,", "1 ", "\t"}
 
-const hostileSize = 1 << 20 // of one argument
+const hostileSize = 512 << 10 // of one argument
 
 func hostileText(unit string, size int) string { return strings.Repeat(unit, size/len(unit)) }
 
@@ -189,14 +189,14 @@ func longAndMany(s *scriptcase.HostileServer, b scriptcase.Bound) {
 			args = b.Groups(args, b.Most(), false)
 		}
 		args[at] = hostileText("x", hostileSize)
-		s.Ends("filled", fmt.Sprintf("argument %d of 1 MiB and many %s", at+1, b.Tag), keys, args)
+		s.Ends("filled", fmt.Sprintf("argument %d of 512 KiB and many %s", at+1, b.Tag), keys, args)
 	}
 }
 
 // spoilKey calls the script as it is on a key with long values.
 func spoilKey(s *scriptcase.HostileServer, state, key string) {
 	for _, unit := range hostileTexts {
-		text := hostileText(unit, 64<<10)
+		text := hostileText(unit, 32<<10)
 		for _, mode := range []string{"replaced", "continued", "preceded"} {
 			s.Spoil(state, key, text, mode)
 			what := fmt.Sprintf("%s, the values of %s %s by %s", state, key, mode, brief(text))

@@ -181,8 +181,10 @@ func TestLocksSurviveScriptFlush(t *testing.T) {
 		require.NoError(t, err)
 		kept = append(kept, lease.Keep(ctx))
 	}
-	stop := time.Now().Add(7 * time.Second) // none of them lives so long unless it is renewed
-	for round := 0; time.Now().Before(stop); round++ {
+	next := time.NewTicker(50 * time.Millisecond)
+	defer next.Stop()
+	for range 140 { // 7 s: none of them lives so long unless it is renewed
+		<-next.C
 		flush()
 		lease, err := l.Try(ctx, "x")
 		require.NoError(t, err)
@@ -193,8 +195,8 @@ func TestLocksSurviveScriptFlush(t *testing.T) {
 		require.NoError(t, lease.Extend(ctx))
 		flush()
 		require.NoError(t, lease.Release(ctx))
-		next := lab.Soon(t, 20*time.Second, "handed over", got)
-		require.NoError(t, next.Err)
+		waiter := lab.Soon(t, 20*time.Second, "handed over", got)
+		require.NoError(t, waiter.Err)
 		flush()
 		stolen, err := l.Steal(ctx, "x")
 		require.NoError(t, err)

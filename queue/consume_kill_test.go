@@ -28,7 +28,7 @@ import (
 )
 
 var (
-	killCount = flag.Int("kills", 200, "how many workers TestKilledWorkersLoseNothing kills")
+	killCount = flag.Int("kills", 80, "how many workers TestKilledWorkersLoseNothing kills")
 	killSeed  = flag.Uint64("killseed", 0, "seed of TestKilledWorkersLoseNothing; 0 for a new one")
 )
 

@@ -24,19 +24,14 @@ import (
 // same. Times are either an hour, which no run reaches, or a millisecond, which has passed before the next step.
 func TestQueueAgainstAModel(t *testing.T) {
 	t.Parallel()
-	for part := range 2 {
-		t.Run(strconv.Itoa(part), func(t *testing.T) {
-			t.Parallel()
-			c, name := luatomictest.Client(t), luatomictest.Namespace(t)
-			var runs atomic.Int64
-			rapid.Check(t, func(rt *rapid.T) {
-				m := newModelled(t.Context(), rt, c, fmt.Sprintf("%s-%d", name, runs.Add(1)))
-				for range 3 { // for longer histories than the 30 steps of one
-					rt.Repeat(m.actions())
-				}
-			})
-		})
-	}
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	var runs atomic.Int64
+	rapid.Check(t, func(rt *rapid.T) {
+		m := newModelled(t.Context(), rt, c, fmt.Sprintf("%s-%d", name, runs.Add(1)))
+		for range 3 { // for longer histories than the 30 steps of one
+			rt.Repeat(m.actions())
+		}
+	})
 }
 
 // actions are the operations by name. Names that differ in a digit only make one more frequent.

@@ -26,7 +26,7 @@ func TestStartHasAServerOrAReason(t *testing.T) {
 	require.Regexp(t, "^container of .", got.From)
 	options, err := redis.ParseURL(got.URL)
 	require.NoError(t, err)
-	options.MaxRetries = -1
+	options.MaxRetries, options.DialerRetries = -1, 1
 	client := redis.NewClient(options)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	id := runID(t, client)

@@ -150,13 +150,16 @@ func TestACL(t *testing.T) {
 // One right less, and doctor says which of its checks fail and what to do.
 func TestDoctorFindsMissingRights(t *testing.T) {
 	t.Parallel()
-	server := luatomictest.StartServer(t, "--appendonly", "yes")
 	for rule, check := range map[string]string{
 		"-evalsha": "lock", "-set": "lock", "-subscribe": "channels", "-publish": "channels", "-rpush": "queue", "resetchannels": "channels", "-time": "lock",
 	} {
-		c := asApp(t, server, []string{rule}).run("doctor").exits(exitFailed)
-		require.Contains(t, c.failed(), check, rule)
-		require.Contains(t, c.checks()[check]["cure"], "luatomic acl", "%v", c.checks()[check])
+		t.Run(rule, func(t *testing.T) {
+			t.Parallel()
+			server := luatomictest.StartServer(t, "--appendonly", "yes")
+			c := asApp(t, server, []string{rule}).run("doctor").exits(exitFailed)
+			require.Contains(t, c.failed(), check)
+			require.Contains(t, c.checks()[check]["cure"], "luatomic acl", "%v", c.checks()[check])
+		})
 	}
 }
 

@@ -185,13 +185,13 @@ func TestLockSignals(t *testing.T) {
 			t.Logf("%v is ignored here, and is not tried", sig)
 			continue
 		}
-		c := e.start("lock", "x", "--", "sh", "-c", `echo started >&2; while :; do sleep 0.01; done`)
+		c := e.start("lock", "x", "--", "sh", "-c", `echo started >&2; while :; do sleep 0.05; done`)
 		c.shows("started")
 		c.signal(sig)
 		c.exits(code)
 		e.free("x")
 	}
-	c := e.start("lock", "x", "--", "sh", "-c", `trap 'echo trapped; exit 3' INT; echo started >&2; while :; do sleep 0.01; done`)
+	c := e.start("lock", "x", "--", "sh", "-c", `trap 'echo trapped; exit 3' INT; echo started >&2; while :; do sleep 0.05; done`)
 	c.shows("started")
 	c.signal(os.Interrupt)
 	require.Equal(t, "trapped\n", c.exits(3).stdout.String())

@@ -203,7 +203,7 @@ func TestConsumeNoSuchCommand(t *testing.T) {
 // untilFile is a shell script that says "started" and its process id, and ends when the file is there.
 func untilFile(t *testing.T) (script, file string) {
 	file = filepath.Join(t.TempDir(), "go-on")
-	return fmt.Sprintf(`echo "started $$." >&2; until [ -e '%s' ]; do sleep 0.01; done; echo "ended" >&2`, file), file
+	return fmt.Sprintf(`echo "started $$." >&2; until [ -e '%s' ]; do sleep 0.05; done; echo "ended" >&2`, file), file
 }
 
 func TestConsumeInterruptFinishes(t *testing.T) {

@@ -165,7 +165,7 @@ func TestRPCStream(t *testing.T) {
 func TestRPCStreamEndsWithItsCaller(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	node := e.serve("forever", "--stream", "--", "sh", "-c", `echo "child $$." >&2; while echo 1; do sleep 0.01; done`)
+	node := e.serve("forever", "--stream", "--", "sh", "-c", `echo "child $$." >&2; while echo 1; do sleep 0.05; done`)
 	caller := e.start("rpc", "call", "forever", "1", "--stream", "--timeout", "1h")
 	node.shows("\nchild ")
 	caller.signal(os.Interrupt)
