@@ -21,7 +21,7 @@ func (q *Queue) Tag() string { return q.opts.Tag }
 
 // Queues returns the queues of Options.Prefix that a process has pushed to, consumed or polled in the last 90 days, by
 // name, each with these options and its tag. A queue can be empty by now. Producers name their queue with their first
-// push and once an hour, consumers and pollers each five seconds and once an hour; nothing of it is part of a push.
+// push, consumers and pollers when they begin, and each of them once an hour; nothing of it is part of a push.
 //
 // One read. Keys: queues:{luatomic}:names. Cost: O(n) for n queues.
 func Queues(ctx context.Context, client lua.Client, opts *Options) ([]*Queue, error) {

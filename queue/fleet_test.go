@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
 )
@@ -46,7 +48,7 @@ func TestQueuesAreListed(t *testing.T) {
 	polling, stop := context.WithCancel(ctx)
 	polled := make(chan error, 1)
 	go func() { polled <- queue.NewPoller(nil, open("polled", "")).Run(polling) }()
-	luatomictest.Eventually(t, 20*time.Second, "the poller lists its queue", func() bool {
+	luatomictest.Eventually(t, time.Minute, "the poller lists its queue", func() bool {
 		return lab.Must(open("polled", "").Listed(ctx))
 	})
 	stop()
@@ -185,4 +187,28 @@ func TestTheReportOfAProducerMakesNoWorker(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"{q}"}, c.ZRange(ctx, k+"q", 0, -1).Val())
 	require.Zero(t, c.Exists(ctx, k+"w", k+"a").Val())
+}
+
+// A poller pushes nothing: it is the poller that names its queue again after a failure.
+func TestAPollerNamesItsQueueAfterAFailure(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	var failed atomic.Bool
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueReportScript), Do: func(run func() error) error {
+		if failed.CompareAndSwap(false, true) {
+			time.Sleep(200 * time.Millisecond) // longer than a poller waits for it
+			return errors.New("the server has stalled")
+		}
+		return run()
+	}})
+	q := lab.Must(queue.New(lua.Direct(c), name, nil))
+	polling, stop := context.WithCancel(t.Context())
+	polled := make(chan error, 1)
+	go func() { polled <- queue.NewPoller(nil, q).Run(polling) }()
+	luatomictest.Eventually(t, 20*time.Second, "the poller lists its queue", func() bool {
+		return lab.Must(q.Listed(t.Context()))
+	})
+	require.True(t, failed.Load())
+	stop()
+	require.ErrorIs(t, <-polled, context.Canceled)
 }

@@ -51,10 +51,14 @@ func (p *Poller) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		loops.Go(func() { q.register(ctx) })
 		loops.Go(func() { p.poll(ctx, q, name, notifications) })
 	}
-	<-ctx.Done()
+	for ctx.Err() == nil {
+		for _, q := range p.queues {
+			q.register(ctx) // once an hour, and again after a failure
+		}
+		clock.Sleep(ctx, registerRetry)
+	}
 	return context.Cause(ctx)
 }
 

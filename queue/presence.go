@@ -22,7 +22,7 @@ const (
 	reportEvery = 5 * time.Second
 	reportLease = 3 * reportEvery
 	joinDelay   = 50 * time.Millisecond
-	// registerAgain is how often a producer names its queue, registerRetry how soon after a failure.
+	// registerAgain is how often a producer or a poller names its queue, registerRetry how soon after a failure.
 	registerAgain = time.Hour
 	registerRetry = 10 * time.Second
 	maxReported   = 200 // queues in one report
@@ -277,7 +277,7 @@ var programVersion = sync.OnceValue(func() string {
 })
 
 // register names the queue in the list of queues, once an hour, in a call of its own. A failure is not reported: the job
-// is in, and a later push tries again.
+// is in, and the next push or the poller tries again.
 func (q *Queue) register(ctx context.Context) {
 	now := time.Now()
 	next := q.registered.Load()
