@@ -88,6 +88,9 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
+// before is the failure as a detail of the attempt after it that has no reply: it says why there was another attempt.
+func (e *Error) before() string { return fmt.Sprintf("the attempt before it: %v", e.Err) }
+
 // Unwrap makes the outcome and the cause visible to errors.Is and errors.As.
 func (e *Error) Unwrap() []error { return []error{e.Outcome, e.Err} }
 

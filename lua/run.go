@@ -73,6 +73,9 @@ func (c *Call) record(err error, tries int) (again bool) {
 		e = c.failure // more specific than the context's error
 	}
 	e.Tries = tries
+	if e.Code == "" && c.failure != nil && c.failure.Code != "" {
+		e.Detail = c.failure.before()
+	}
 	c.failure = e
 	c.noScript = e.Code == "NOSCRIPT"
 	c.replica = c.replica || e.Code == codeReadOnly

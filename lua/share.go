@@ -119,6 +119,7 @@ func (c *Call) leave(ctx context.Context, outcome error, detail string) {
 	tries := 1
 	if c.failure != nil {
 		tries += c.failure.Tries
+		detail = c.failure.before()
 	}
 	c.failure = &Error{
 		Script: c.script.Name, Guarded: c.guarded, Outcome: outcome, Tries: tries, Detail: detail, Err: ctx.Err(),

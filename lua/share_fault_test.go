@@ -149,3 +149,31 @@ func TestAClientThatIsGoneIsForgotten(t *testing.T) {
 		}
 	})
 }
+
+// The end of the context cuts off an attempt that follows others: the error says what they failed with.
+func TestAnAttemptThatIsCutOffNamesTheFailureBeforeIt(t *testing.T) {
+	t.Parallel()
+	s := coldCount(t, lua.RetryNever)
+	for name, open := range map[string]func(*redis.Client) lua.Client{
+		"shared": func(c *redis.Client) lua.Client { return c },
+		"direct": func(c *redis.Client) lua.Client { return lua.Direct(c) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			over := make(chan struct{})
+			server := startFake(t, func(_ string, nth int) string {
+				if nth == 1 {
+					return "-READONLY You can't write against a read only replica."
+				}
+				<-over
+				return ""
+			})
+			t.Cleanup(func() { close(over) }) // before the server's
+			client := server.client(t, func(o *redis.Options) { o.ContextTimeoutEnabled, o.MaxRetries = true, -1 })
+			_, err := runInt(within(t, 300*time.Millisecond), open(client), s, "k")
+			require.ErrorIs(t, err, lua.ErrOutcomeUnknown)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, "the attempt before it: READONLY")
+		})
+	}
+}
