@@ -29,6 +29,7 @@ type hub struct {
 	prefix        string // of the keys
 	inbox         string // channel of this process
 	floor         floor
+	withdrawals   withdrawals
 	clock         serverClock
 	subscriptions *notify.Hub
 	waiters       *waiters
@@ -55,11 +56,15 @@ func newHub(client lua.Client, prefix string) *hub {
 // ErrClosed is what an Acquire that waits returns when its Locker is closed.
 var ErrClosed = errors.New("luatomic: locker closed")
 
+// withdrawMost is how long Close waits for withdrawals.
+const withdrawMost = 500 * time.Millisecond
+
 // end ends the connections, the waiters and the renewals.
 func (h *hub) end() {
 	h.close.Do(func() { close(h.closed) })
 	h.subscriptions.Close()
 	h.keeper.Close()
+	h.withdrawals.wait(withdrawMost)
 }
 
 // confirmed is called when a channel is subscribed. Messages before that are lost. A lease may have been taken away
@@ -96,7 +101,8 @@ func (h *hub) received(channel, message string) {
 // request makes the request of one acquire.
 func (h *hub) request(name string, k keys.Lock, token string, opts *Options, scripts protocol) request {
 	return request{
-		name: name, keys: k, token: token, opts: opts, scripts: scripts, floor: &h.floor, channel: h.channelOf(k),
+		name: name, keys: k, token: token, opts: opts, scripts: scripts, floor: &h.floor, withdrawals: &h.withdrawals,
+		channel: h.channelOf(k),
 	}
 }
 

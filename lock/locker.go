@@ -197,8 +197,9 @@ func (l *Locker) With(opts Options) *Locker {
 }
 
 // Close ends the connections on which the Locker is subscribed. An Acquire that waits returns ErrClosed, and leases
-// are no longer renewed. Close releases no lease and does not close the client. A Locker that never waited for a lock
-// nor kept a lease need not be closed. The error is nil.
+// are no longer renewed. Close releases no lease and does not close the client. It waits up to half a second until the
+// Acquires whose ctx has ended have left the queue, so that a program that ends then leaves nothing there. A Locker that
+// never waited for a lock nor kept a lease need not be closed. The error is nil.
 func (l *Locker) Close() error {
 	l.hub.end()
 	return nil

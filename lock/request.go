@@ -38,15 +38,16 @@ type attempt struct {
 
 // request is what one acquire asks the server for, under a token of its own. Waiting and holding both refer to it.
 type request struct {
-	name    string
-	keys    keys.Lock
-	token   string // the owner in the scripts
-	own     string // of a plain lock: its record from the owner on, see lock_acquire.lua
-	channel string // where the process of a token is notified, without its name
-	limit   int64  // of a semaphore or a read-write lock
-	opts    *Options
-	scripts protocol
-	floor   *floor
+	name        string
+	keys        keys.Lock
+	token       string // the owner in the scripts
+	own         string // of a plain lock: its record from the owner on, see lock_acquire.lua
+	channel     string // where the process of a token is notified, without its name
+	limit       int64  // of a semaphore or a read-write lock
+	opts        *Options
+	scripts     protocol
+	floor       *floor
+	withdrawals *withdrawals
 }
 
 // floor is the greatest fence that this process knows. It is sent along with each acquire, so that a clock of a server
@@ -141,7 +142,11 @@ const grace = 20 * time.Millisecond
 // the caller whose context has ended has left.
 func (r *request) withdraw(ctx context.Context, entry string) error {
 	done := make(chan error, 1)
-	go func() { done <- r.scripts.withdraw(lease.Detach(ctx), r, entry) }()
+	r.withdrawals.begin()
+	go func() {
+		defer r.withdrawals.end()
+		done <- r.scripts.withdraw(lease.Detach(ctx), r, entry)
+	}()
 	if ctx.Err() == nil {
 		select {
 		case err := <-done:
