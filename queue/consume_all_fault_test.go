@@ -57,6 +57,10 @@ func TestTakeOfSeveralQueuesWhoseReplyIsLost(t *testing.T) {
 		_, err := by(short, 3, "")
 		cancel()
 		require.Error(t, err)
+		luatomictest.Eventually(t, 20*time.Second, "its last attempt has arrived", func() bool {
+			sent := proxy.Stats()
+			return sent.Requests == sent.Executed
+		})
 		first := leased()
 		require.Equal(t, 3, first[0]+first[1])
 		lose.Store(false)
