@@ -3,11 +3,11 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -38,6 +38,7 @@ exit codes: that of the command if it fails, else 0, or 1 below -min; 2 wrong us
 // covered is a script and which of its statements ran.
 type covered struct {
 	file       string // as given
+	digest     string // scripts of the same bytes are one to the server: what ran of one, ran of all
 	profile    string // the name in a profile
 	statements []marks.Statement
 	ran        map[int]bool
@@ -54,6 +55,10 @@ func cover(args []string, stdout, stderr io.Writer) int {
 	list, err := scriptsOf(*scripts)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	if err := checkOutput(*out); err != nil {
+		fmt.Fprintln(stderr, "luagen cover:", err)
 		return 1
 	}
 	code, err := runCovered(words(flags.Args()), list, stdout, stderr)
@@ -86,8 +91,8 @@ func words(given []string) []string {
 }
 
 // scriptsOf reads the scripts of the folders, or of all below this one.
-func scriptsOf(dirs string) (map[string]*covered, error) {
-	list, files := map[string]*covered{}, []string(nil)
+func scriptsOf(dirs string) ([]*covered, error) {
+	var files []string
 	for _, dir := range strings.Split(cmp.Or(dirs, "."), ",") {
 		found, err := luagen.ScriptFiles(dir)
 		if err != nil {
@@ -95,7 +100,9 @@ func scriptsOf(dirs string) (map[string]*covered, error) {
 		}
 		files = append(files, found...)
 	}
-	for _, file := range files {
+	slices.Sort(files)
+	var list []*covered
+	for _, file := range slices.Compact(files) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("luagen: %w", err)
@@ -104,8 +111,9 @@ func scriptsOf(dirs string) (map[string]*covered, error) {
 		if err != nil {
 			where = filepath.ToSlash(filepath.Dir(file))
 		}
-		list[marks.Digest(string(text))] = &covered{file: file, profile: path.Join(where, filepath.Base(file)),
-			statements: marks.Statements(string(text)), ran: map[int]bool{}}
+		c := coveredOf(string(text))
+		c.file, c.profile = file, path.Join(where, filepath.Base(file))
+		list = append(list, c)
 	}
 	if len(list) == 0 {
 		return nil, errors.New("luagen: no scripts with a header below these folders: name others with -scripts")
@@ -113,38 +121,25 @@ func scriptsOf(dirs string) (map[string]*covered, error) {
 	return list, nil
 }
 
+func coveredOf(text string) *covered {
+	return &covered{digest: marks.Digest(text), statements: marks.Statements(text), ran: map[int]bool{}}
+}
+
 // runCovered runs the command and reads what its test programs wrote.
-func runCovered(words []string, list map[string]*covered, stdout, stderr io.Writer) (code int, err error) {
-	dir, err := os.MkdirTemp("", "luagen-cover-")
-	if err != nil {
-		return 1, err
-	}
-	defer os.RemoveAll(dir)
-	code, err = runWith(words, stdout, stderr, luacover.DirVar+"="+dir)
-	if err != nil {
-		return code, err
-	}
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		return 1, err
-	}
-	for _, f := range files {
-		text, err := os.ReadFile(filepath.Join(dir, f.Name()))
-		if err != nil {
-			return 1, err
+func runCovered(words []string, list []*covered, stdout, stderr io.Writer) (code int, err error) {
+	err = inFolder("luagen-cover-", func(ctx context.Context, dir string) (err error) {
+		if code, err = runWith(ctx, words, stdout, stderr, luacover.DirVar+"="+dir); err != nil {
+			return err
 		}
-		readMarks(string(text), list)
-	}
-	return code, nil
+		return readFolder(dir, list)
+	})
+	return code, err
 }
 
 // runWith runs a command with more variables, tests anew.
-func runWith(words []string, stdout, stderr io.Writer, variables ...string) (code int, err error) {
-	if len(words) > 1 && words[0] == "go" && words[1] == "test" {
-		words = slices.Insert(slices.Clone(words), 2, "-count=1") // a result of before has run nothing
-	}
-	cmd := exec.Command(words[0], words[1:]...)
-	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), variables...), stdout, stderr
+func runWith(ctx context.Context, words []string, stdout, stderr io.Writer, variables ...string) (code int, err error) {
+	cmd := commandOf(ctx, testsAnew(words), variables...)
+	cmd.Stdout, cmd.Stderr = stdout, stderr
 	err = cmd.Run()
 	var failed *exec.ExitError
 	if errors.As(err, &failed) {
@@ -156,26 +151,40 @@ func runWith(words []string, stdout, stderr io.Writer, variables ...string) (cod
 	return 0, nil
 }
 
-func readMarks(text string, list map[string]*covered) {
+// readFolder reads what the test programs of a run wrote.
+func readFolder(dir string, list []*covered) error {
+	files, err := filepath.Glob(filepath.Join(dir, "*.txt"))
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		readMarks(string(text), list)
+	}
+	return err
+}
+
+func readMarks(text string, list []*covered) {
+	byDigest := map[string][]*covered{}
+	for _, c := range list {
+		byDigest[c.digest] = append(byDigest[c.digest], c)
+	}
 	for line := range strings.Lines(text) {
 		digest, number, _ := strings.Cut(strings.TrimSpace(line), " ")
 		n, err := strconv.Atoi(number)
-		if c := list[digest]; c != nil && err == nil && n >= 0 && n < len(c.statements) {
-			c.ran[n] = true
+		for _, c := range byDigest[digest] {
+			if err == nil && n >= 0 && n < len(c.statements) {
+				c.ran[n] = true
+			}
 		}
 	}
 }
 
-// sorted lists the scripts by file.
-func sorted(list map[string]*covered) []*covered {
-	return slices.SortedFunc(maps.Values(list), func(a, b *covered) int { return strings.Compare(a.file, b.file) })
-}
-
 // profile writes what go tool cover reads.
-func profile(list map[string]*covered) []byte {
+func profile(list []*covered) []byte {
 	var b bytes.Buffer
 	b.WriteString("mode: set\n")
-	for _, c := range sorted(list) {
+	for _, c := range list {
 		for i, s := range c.statements {
 			hit := 0
 			if c.ran[i] {
@@ -189,9 +198,9 @@ func profile(list map[string]*covered) []byte {
 
 // printCoverage prints a line for each script, with the lines that did not run, and returns the share of all statements
 // in per cent.
-func printCoverage(list map[string]*covered, w io.Writer) float64 {
+func printCoverage(list []*covered, w io.Writer) float64 {
 	ran, all := 0, 0
-	for _, c := range sorted(list) {
+	for _, c := range list {
 		var missed []string
 		for i, s := range c.statements {
 			if !c.ran[i] {

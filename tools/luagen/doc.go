@@ -71,6 +71,10 @@ func writeText(path, text string, check bool, stdout, stderr io.Writer) int {
 	if have, err := os.ReadFile(path); err == nil && string(have) == text {
 		return 0
 	}
+	if err := checkOutput(path); err != nil {
+		fmt.Fprintln(stderr, "luagen:", err)
+		return 1
+	}
 	files := []luagen.File{{Path: path, Text: []byte(text)}}
 	if check {
 		return report(files, stdout)

@@ -7,9 +7,15 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"go/token"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 
+	"github.com/luatomic/luatomic/tools/internal/spelling"
 	"github.com/luatomic/luatomic/tools/luagen/luagen"
 )
 
@@ -108,7 +114,15 @@ func parseArgs(args []string) (cfg luagen.Config, check bool, err error) {
 	if err := flags.Parse(args); err != nil {
 		return cfg, false, err
 	}
-	cfg.Targets = targets(*target)
+	if cfg.Targets, err = targets(*target); err != nil {
+		return cfg, false, err
+	}
+	if p := cfg.Package; p != "" && (!token.IsIdentifier(p) || p == "_") {
+		return cfg, false, fmt.Errorf("-pkg: %q is not a package name", p)
+	}
+	if _, err := os.Stat(flags.Arg(0)); flags.NArg() > 0 && errors.Is(err, fs.ErrNotExist) {
+		return cfg, false, noFolder(flags.Arg(0))
+	}
 	switch {
 	case flags.NArg() > 1:
 		return cfg, false, errors.New("more than one folder")
@@ -124,4 +138,16 @@ func parseArgs(args []string) (cfg luagen.Config, check bool, err error) {
 		cfg.Out = "."
 	}
 	return cfg, check, nil
+}
+
+// noFolder is the error of an argument that is no folder: a verb behind flags, or most often a mistyped one.
+func noFolder(word string) error {
+	if verbs[word] != nil {
+		return fmt.Errorf("the verb %s comes first, its flags behind it", word)
+	}
+	names := slices.Sorted(maps.Keys(verbs))
+	if near := spelling.Nearest(word, names); near != "" {
+		return fmt.Errorf("there is no folder and no verb %q: the nearest verb is %s", word, near)
+	}
+	return fmt.Errorf("there is no folder and no verb %q: verbs are %s", word, strings.Join(names, ", "))
 }

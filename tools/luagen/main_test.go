@@ -94,9 +94,31 @@ func TestUsage(t *testing.T) {
 		require.Equal(t, 2, code, "%v", args)
 		require.Contains(t, stderr, "usage: luagen")
 	}
-	code, _, stderr := command(t.TempDir())
+	for word, want := range map[string]string{
+		"vett": "no folder and no verb \"vett\": the nearest verb is vet",
+		"help": "verbs are cover, doc, editor, fix, init, mutate, prove, trace, vet",
+	} {
+		code, _, stderr := command(word, "a")
+		require.Equal(t, 2, code)
+		require.Contains(t, stderr, want)
+	}
+	for want, args := range map[string][]string{
+		"the verb vet comes first, its flags behind it": {"-strict", "vet"},
+		"\"foo\" is not a target: targets are ":         {"-target", "foo"},
+		"-pkg: \"1x\" is not a package name":            {"-pkg", "1x"},
+		"luagen vet: -target: \"\" is not a target":     {"vet", "-target", "redis7,", "."},
+	} {
+		code, _, stderr := command(args...)
+		require.Equal(t, 2, code, args)
+		require.Contains(t, stderr, want)
+	}
+	dir := t.TempDir()
+	code, _, stderr := command(dir)
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "no .lua files in")
+	code, _, stderr = command("init", dir)
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "is a folder: name its files, "+filepath.Join(dir, "*.lua"))
 }
 
 func TestPackageFlag(t *testing.T) {

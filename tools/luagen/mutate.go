@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -51,6 +52,12 @@ func mutate(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "luagen mutate: -parallel is %d: name 1 or more\n\n%s", *parallel, mutateUsage)
 		return 2
 	}
+	if isGoTest(flags.Args()[1:]) {
+		if _, err := goTestOf(flags.Args()[3:]); err != nil {
+			fmt.Fprintln(stderr, "luagen mutate:", err)
+			return 2
+		}
+	}
 	m := mutation{known: *known, parallel: *parallel}
 	survivors, err := m.run(flags.Arg(0), flags.Args()[1:], stdout, stderr)
 	if err != nil {
@@ -79,21 +86,21 @@ func (m *mutation) run(path string, command []string, stdout, stderr io.Writer) 
 	if err := m.read(path); err != nil {
 		return 0, err
 	}
-	if m.dir, err = os.MkdirTemp("", "luagen-mutate-"); err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(m.dir)
-	tests, err := m.tests(command, stdout, stderr)
-	if err != nil {
-		return 0, err
-	}
-	for _, script := range m.scripts {
-		missed, err := m.mutate(script, tests, stdout)
-		if survivors += missed; err != nil {
-			return survivors, err
+	err = inFolder("luagen-mutate-", func(ctx context.Context, dir string) error {
+		m.dir = dir
+		tests, err := m.tests(ctx, command, stderr)
+		if err != nil {
+			return err
 		}
-	}
-	return survivors, nil
+		for _, script := range m.scripts {
+			missed, err := m.mutate(ctx, script, tests, stdout)
+			if survivors += missed; err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return survivors, err
 }
 
 // read reads the script, or those of a folder, and the reasons beside each.
@@ -115,6 +122,9 @@ func (m *mutation) read(path string) error {
 			return err
 		}
 		reasons, err := reasonsOf(cmp.Or(m.known, filepath.Join(filepath.Dir(file), "mutants.txt")))
+		if errors.Is(err, fs.ErrNotExist) && m.known == "" {
+			err = nil
+		}
 		if err != nil {
 			return err
 		}
@@ -124,11 +134,13 @@ func (m *mutation) read(path string) error {
 }
 
 // mutate prints those of a script, and how many there are.
-func (m *mutation) mutate(script *mutated, tests []mutantTest, stdout io.Writer) (survivors int, err error) {
+func (m *mutation) mutate(
+	ctx context.Context, script *mutated, tests []mutantTest, stdout io.Writer,
+) (survivors int, err error) {
 	mutants, accepted := marks.Mutants(script.text), 0
 	fates := make([]fate, len(mutants))
-	err = m.each(len(mutants), func(i int) (err error) {
-		fates[i], err = m.survives(script, mutants[i], tests)
+	err = m.each(ctx, len(mutants), func(i int) (err error) {
+		fates[i], err = m.survives(ctx, script, mutants[i], tests)
 		return err
 	})
 	if err != nil {
@@ -183,19 +195,19 @@ func fragmentsAt(text string, line int) []string {
 }
 
 // each calls do with the numbers below n, some at a time, and returns its errors.
-func (m *mutation) each(n int, do func(i int) error) error {
+func (m *mutation) each(ctx context.Context, n int, do func(i int) error) error {
 	errs := make([]error, n)
 	var next atomic.Int64
 	var workers sync.WaitGroup
 	for range min(n, m.parallel) {
 		workers.Go(func() {
-			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+			for i := next.Add(1) - 1; i < int64(n) && ctx.Err() == nil; i = next.Add(1) - 1 {
 				errs[i] = do(int(i))
 			}
 		})
 	}
 	workers.Wait()
-	return errors.Join(errs...)
+	return errors.Join(append(errs, ctx.Err())...)
 }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
@@ -203,9 +215,6 @@ func oneLine(text string) string { return strings.Join(strings.Fields(text), " "
 // reasonsOf reads the conditions that need no test, "file: condition: false", each with its reason.
 func reasonsOf(file string) (map[string]string, error) {
 	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
 	out := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		for _, holds := range []string{": true: ", ": false: "} {
@@ -224,7 +233,9 @@ type fate struct {
 }
 
 // survives runs the tests of a mutant's line, the shortest first, until one fails.
-func (m *mutation) survives(script *mutated, mutant marks.Mutant, tests []mutantTest) (f fate, err error) {
+func (m *mutation) survives(
+	ctx context.Context, script *mutated, mutant marks.Mutant, tests []mutantTest,
+) (f fate, err error) {
 	file, err := os.CreateTemp(m.dir, "mutant-*.lua")
 	if err != nil {
 		return fate{}, err
@@ -242,7 +253,7 @@ func (m *mutation) survives(script *mutated, mutant marks.Mutant, tests []mutant
 		// Beside others a test can also fail for want of time.
 		failed := true
 		for range min(m.parallel, 2) {
-			if failed, err = test.run(io.Discard, luacover.MutantVar+"="+file.Name()); err != nil || !failed {
+			if failed, err = test.run(ctx, io.Discard, luacover.MutantVar+"="+file.Name()); err != nil || !failed {
 				break
 			}
 		}

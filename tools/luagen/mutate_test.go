@@ -35,6 +35,12 @@ func TestMutateNamesConditionsThatNoTestMisses(t *testing.T) {
 	code, _, stderr = command("mutate", file, "false")
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "fails without a mutant")
+	code, _, stderr = command("mutate", file, "nosuchcommand")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "executable file not found")
+	code, _, stderr = command("mutate", "-known", "nosuchfile", file, "true")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "nosuchfile")
 	code, _, _ = command("mutate", file)
 	require.Equal(t, 2, code)
 }
@@ -100,7 +106,7 @@ func TestAMutantBesideOthersFailsATestTwice(t *testing.T) {
 	for parallel, missed := range map[int]bool{1: false, 2: true} {
 		once := []mutantTest{{words: []string{"sh", "-c", "test -e seen || { touch seen; exit 1; }"}, dir: t.TempDir()}}
 		m := mutation{dir: t.TempDir(), parallel: parallel}
-		got, err := m.survives(&mutated{}, mutant, once)
+		got, err := m.survives(t.Context(), &mutated{}, mutant, once)
 		require.NoError(t, err)
 		require.Equal(t, fate{missed: missed, ran: 1}, got, parallel)
 	}
@@ -111,12 +117,50 @@ func TestAMutantBesideOthersFailsATestTwice(t *testing.T) {
 
 func TestArgumentsOfGoTest(t *testing.T) {
 	t.Parallel()
-	packages, run := testArguments([]string{"-run", "Take", "-parallel", "8", "-v", "./stock", "./shop"})
-	require.Equal(t, []string{"./stock", "./shop"}, packages)
-	require.Equal(t, "Take", run)
-	packages, run = testArguments([]string{"-run=Take"})
-	require.Equal(t, []string{"."}, packages)
-	require.Equal(t, "Take", run)
+	got, err := goTestOf([]string{"-run", "Take/sub", "-parallel", "8", "-v", "-tags", "integration", "-race", "./stock",
+		"-skip=Slow", "-p", "1", "./shop", "-args", "-x"})
+	require.NoError(t, err)
+	require.Equal(t, goTest{
+		packages: []string{"./stock", "./shop"}, build: []string{"-tags=integration", "-race", "-p=1"},
+		run: "Take", subtests: "/sub", test: []string{"-test.parallel=8", "-test.skip=Slow", "-x"},
+	}, got)
+	got, err = goTestOf([]string{"-run=Take"})
+	require.NoError(t, err)
+	require.Equal(t, goTest{packages: []string{"."}, run: "Take"}, got)
+	for _, args := range [][]string{{"-nosuch"}, {"-run"}} {
+		_, err := goTestOf(args)
+		require.ErrorContains(t, err, "go test "+args[0]+": luagen mutate does not know this flag")
+		code, _, stderr := command(append([]string{"mutate", "x.lua", "go", "test"}, args...)...)
+		require.Equal(t, 2, code)
+		require.Contains(t, stderr, args[0])
+	}
+}
+
+// Patterns and flags mean what they mean to go test, and a test that fails anyway is shown, not blamed on the marks.
+func TestMutateTakesTheCommandsOfGoTest(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) { writeFile(t, filepath.Join(dir, name), text) }
+	write("go.mod", "module example.com/app\n\ngo 1.26\n")
+	write("stock/take.lua", countScript)
+	write("stock/take_test.go", "package stock\n\nimport \"testing\"\n\nfunc TestTake(t *testing.T) {\n"+
+		"\tt.Run(\"sub\", func(*testing.T) {})\n\tt.Run(\"broken\", func(t *testing.T) { t.Fatal(\"simply broken\") })\n}\n")
+	write("plain/plain.go", "package plain\n")
+	write("tagged/a_test.go", "//go:build integration\n\npackage tagged\n\nimport \"testing\"\n\nfunc TestTagged(t *testing.T) {}\n")
+	t.Chdir(dir)
+	for name, test := range map[string]struct {
+		args []string
+		says string // stdout and stderr
+	}{
+		"a package without tests": {[]string{"-run", "TestTake/sub", "./..."}, "no test runs this condition"},
+		"a tag":                   {[]string{"-tags", "integration", "./tagged"}, "no test runs this condition"},
+		"no tests":                {[]string{"./plain"}, "./plain: no package has tests"},
+		"no package":              {[]string{"./nosuch"}, "nosuch: directory not found"},
+		"a failure":               {[]string{"./stock"}, "simply broken"},
+	} {
+		code, stdout, stderr := command(append([]string{"mutate", "stock/take.lua", "go", "test"}, test.args...)...)
+		require.Equal(t, 1, code, name)
+		require.Contains(t, stdout+stderr, test.says, name)
+	}
 }
 
 func TestMutantsKeepTheLines(t *testing.T) {
@@ -136,7 +180,7 @@ func TestMutantsOfAnElseifMeetTests(t *testing.T) {
 	m := mutation{dir: t.TempDir(), parallel: 1}
 	for _, mutant := range marks.Mutants("if a then\n  x()\nelseif b then\n  y()\nend\n") {
 		tests := []mutantTest{{words: []string{"false"}, lines: map[string]map[int]bool{"digest": {1: true, 2: true}}}}
-		got, err := m.survives(&mutated{digest: "digest"}, mutant, tests)
+		got, err := m.survives(t.Context(), &mutated{digest: "digest"}, mutant, tests)
 		require.NoError(t, err)
 		require.Equal(t, fate{missed: false, ran: 1}, got, mutant.Cond)
 	}

@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/luatomictest/luacover"
-	marks "github.com/luatomic/luatomic/tools/luagen/luacover"
 )
 
 // mutantTest is a command that a mutant has to fail.
 type mutantTest struct {
+	name  string
 	words []string
 	dir   string
 	took  time.Duration
@@ -26,40 +26,54 @@ type mutantTest struct {
 }
 
 // run reports whether the command fails, as it does when it takes ten times as long as before and ten seconds more.
-func (t mutantTest) run(out io.Writer, variables ...string) (failed bool, err error) {
-	ctx := context.Background()
+func (t mutantTest) run(all context.Context, out io.Writer, variables ...string) (failed bool, err error) {
+	ctx := all
 	if t.took > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, 10*t.took+10*time.Second)
 		defer cancel()
 	}
-	cmd := exec.CommandContext(ctx, t.words[0], t.words[1:]...)
-	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = t.dir, append(os.Environ(), variables...), out, out
+	cmd := commandOf(ctx, t.words, variables...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = t.dir, out, out
 	cmd.WaitDelay = time.Second
 	err = cmd.Run()
 	var code *exec.ExitError
-	if errors.As(err, &code) || ctx.Err() != nil {
+	switch {
+	case all.Err() != nil:
+		return false, all.Err() // it has not failed, but was ended
+	case errors.As(err, &code) || ctx.Err() != nil:
 		return true, nil
 	}
 	return err != nil, err
 }
 
+func isGoTest(command []string) bool {
+	return len(command) >= 2 && command[0] == "go" && command[1] == "test"
+}
+
 // tests are the command itself or, for go test, each test of its packages, which must pass without a mutant.
-func (m *mutation) tests(command []string, stdout, stderr io.Writer) ([]mutantTest, error) {
+func (m *mutation) tests(ctx context.Context, command []string, stderr io.Writer) ([]mutantTest, error) {
 	whole := mutantTest{words: command}
-	if len(command) < 2 || command[0] != "go" || command[1] != "test" {
+	if !isGoTest(command) {
 		start := time.Now()
-		failed, err := whole.run(stderr, luacover.MutantVar+"=")
-		if failed {
+		failed, err := whole.run(ctx, stderr, luacover.MutantVar+"=")
+		if failed && err == nil {
 			err = fmt.Errorf("the command fails without a mutant: mend it first")
 		}
 		whole.took = time.Since(start)
 		return []mutantTest{whole}, err
 	}
-	packages, run := testArguments(command[2:])
+	args, err := goTestOf(command[2:])
+	if err != nil {
+		return nil, err
+	}
+	packages, err := args.list(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var all []mutantTest
 	for i, pkg := range packages {
-		found, err := m.packageTests(pkg, run, filepath.Join(m.dir, fmt.Sprintf("%d.test", i)), stderr)
+		found, err := m.packageTests(ctx, args, pkg, filepath.Join(m.dir, fmt.Sprintf("%d.test", i)), stderr)
 		if err != nil {
 			return nil, err
 		}
@@ -69,54 +83,30 @@ func (m *mutation) tests(command []string, stdout, stderr io.Writer) ([]mutantTe
 	return all, nil
 }
 
-// testArguments are the packages of go test, and its -run.
-func testArguments(args []string) (packages []string, run string) {
-	for i := 0; i < len(args); i++ {
-		switch name, value, hasValue := strings.Cut(strings.TrimLeft(args[i], "-"), "="); {
-		case !strings.HasPrefix(args[i], "-"):
-			packages = append(packages, args[i])
-		case name == "run" && hasValue:
-			run = value
-		case slices.Contains([]string{"run", "parallel", "timeout", "count", "tags"}, name) && !hasValue && i+1 < len(args):
-			if i++; name == "run" {
-				run = args[i]
-			}
-		}
-	}
-	if len(packages) == 0 {
-		packages = []string{"."}
-	}
-	return packages, run
-}
-
 // packageTests builds the tests of a package and runs each once: which lines of the script it runs, and how long.
-func (m *mutation) packageTests(pkg, run, program string, stderr io.Writer) ([]mutantTest, error) {
-	dir, err := exec.Command("go", "list", "-f", "{{.Dir}}", pkg).Output()
-	if err != nil {
-		return nil, fmt.Errorf("go list %s: %w", pkg, err)
+func (m *mutation) packageTests(
+	ctx context.Context, args goTest, pkg testPackage, program string, stderr io.Writer) ([]mutantTest, error) {
+	if err := args.program(ctx, pkg, program); err != nil {
+		return nil, err
 	}
-	build := exec.Command("go", "test", "-c", "-o", program, pkg)
-	build.Stdout, build.Stderr = stderr, stderr
-	if err := build.Run(); err != nil {
-		return nil, fmt.Errorf("go test -c %s: %w", pkg, err)
-	}
-	names := exec.Command(program, "-test.list", cmp.Or(run, "."))
-	names.Dir = strings.TrimSpace(string(dir))
+	names := commandOf(ctx, []string{program, "-test.list", cmp.Or(args.run, ".")})
+	names.Dir = pkg.dir
 	list, err := names.Output()
 	if err != nil {
-		return nil, fmt.Errorf("the tests of %s: %w", pkg, err)
+		return nil, fmt.Errorf("the tests of %s: %w", pkg.path, err)
 	}
 	var all []mutantTest
 	for name := range strings.FieldsSeq(string(list)) {
 		if strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Example") {
-			all = append(all, mutantTest{words: []string{program, "-test.run", "^" + name + "$"}, dir: names.Dir})
+			words := append([]string{program, "-test.run", "^" + name + "$" + args.subtests}, args.test...)
+			all = append(all, mutantTest{name: name, words: words, dir: pkg.dir})
 		}
 	}
 	failed := make([]bool, len(all))
-	err = m.each(len(all), func(i int) (err error) {
+	err = m.each(ctx, len(all), func(i int) (err error) {
 		for range min(m.parallel, 2) { // beside others a test can also fail for want of time
-			if failed[i], err = m.observe(&all[i]); err != nil {
-				return fmt.Errorf("%s: %w", strings.Trim(all[i].words[2], "^$"), err)
+			if failed[i], err = m.observe(ctx, &all[i]); err != nil {
+				return fmt.Errorf("%s: %w", all[i].name, err)
 			}
 			if !failed[i] {
 				break
@@ -125,21 +115,34 @@ func (m *mutation) packageTests(pkg, run, program string, stderr io.Writer) ([]m
 		return nil
 	})
 	for i, test := range all {
-		if failed[i] {
-			fmt.Fprintf(stderr, "luagen mutate: %s is left out: it fails where scripts have another digest\n", strings.Trim(test.words[2], "^$"))
+		if !failed[i] || err != nil {
+			continue
+		}
+		if err = test.passes(ctx); err == nil {
+			fmt.Fprintf(stderr, "luagen mutate: %s is left out: it fails where scripts have another digest\n", test.name)
 		}
 	}
 	return slices.DeleteFunc(all, func(test mutantTest) bool { return len(test.lines) == 0 }), err
 }
 
+// passes is an error where the test fails as it is, with what it printed.
+func (t mutantTest) passes(ctx context.Context) error {
+	var out strings.Builder
+	failed, err := t.run(ctx, &out)
+	if failed {
+		err = fmt.Errorf("%s fails without a mutant: mend it first:\n%s", t.name, strings.TrimSpace(out.String()))
+	}
+	return err
+}
+
 // observe runs a test without a mutant. One that fails is left out: it would fail with each.
-func (m *mutation) observe(test *mutantTest) (failed bool, err error) {
+func (m *mutation) observe(ctx context.Context, test *mutantTest) (failed bool, err error) {
 	dir, err := os.MkdirTemp(m.dir, "cover-")
 	if err != nil {
 		return false, err
 	}
 	start := time.Now()
-	failed, err = test.run(io.Discard, luacover.DirVar+"="+dir)
+	failed, err = test.run(ctx, io.Discard, luacover.DirVar+"="+dir)
 	if test.took = time.Since(start); err != nil {
 		return false, err
 	}
@@ -147,24 +150,19 @@ func (m *mutation) observe(test *mutantTest) (failed bool, err error) {
 	if failed {
 		return true, nil
 	}
-	list := map[string]*covered{}
-	for _, script := range m.scripts {
-		list[script.digest] = &covered{statements: marks.Statements(script.text), ran: map[int]bool{}}
+	list := make([]*covered, len(m.scripts))
+	for i, script := range m.scripts {
+		list[i] = coveredOf(script.text)
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.txt"))
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return false, err
-		}
-		readMarks(string(text), list)
+	if err := readFolder(dir, list); err != nil {
+		return false, err
 	}
-	for digest, c := range list {
+	for _, c := range list {
 		if len(c.ran) > 0 {
-			test.lines[digest] = c.lines()
+			test.lines[c.digest] = c.lines()
 		}
 	}
-	return false, err
+	return false, nil
 }
 
 // lines are those of the statements that ran.

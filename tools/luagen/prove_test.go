@@ -10,6 +10,20 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
+// What it waits for is never stored.
+const refusedScript = `--- Refused is never ready.
+---@contract all-or-nothing
+---@retry safe
+---@key h hash
+---@error NOT_READY yet
+
+local h = KEYS[1]
+if redis.call('HGET', h, string.rep('x', 9)) ~= 'ready' then
+  return redis.error_reply('NOT_READY yet')
+end
+redis.call('HINCRBY', h, 'n', 1)
+`
+
 func TestProveVerb(t *testing.T) {
 	t.Parallel()
 	url := luatomictest.StartServer(t).URL()
@@ -23,9 +37,21 @@ func TestProveVerb(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Contains(t, stdout, "count.lua: V001: @retry safe, and a repeat changed what the first run left\n  KEYS [\"{p}:n\"]")
 	require.Contains(t, stdout, "lock_peek.lua: holds", "the others are run all the same")
+	writeFile(t, filepath.Join(dir, "refused.lua"), refusedScript)
+	code, stdout, _ = command("prove", "-redis", url, filepath.Join(dir, "refused.lua"), filepath.Join(dir, "lock_peek.lua"))
+	require.Equal(t, 3, code)
+	require.Contains(t, stdout, "refused.lua: not tried: no call that succeeds gets to a write; calls 100, repeats 0, failed writes 0,")
+	require.Contains(t, stdout, "lock_peek.lua: holds")
+	code, _, _ = command("prove", "-redis", url, dir)
+	require.Equal(t, 1, code, "what is broken comes before what is open")
 	for _, args := range [][]string{{"prove"}, {"prove", "-redis", "nowhere", dir}} {
 		code, _, _ = command(args...)
 		require.Equal(t, 2, code, "%v", args)
+	}
+	for _, verb := range []string{"prove", "doc"} {
+		code, _, stderr = command(verb, t.TempDir())
+		require.Equal(t, 1, code)
+		require.Contains(t, stderr, "no scripts with a header below")
 	}
 	code, stdout, stderr = command("prove", "-n", "50", dir) // on a server that it starts
 	require.Equal(t, 1, code, stderr)

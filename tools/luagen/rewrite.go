@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/luatomic/luatomic/tools/luagen/luagen"
 )
@@ -70,7 +71,9 @@ func rewrite(
 
 func rewriteOne(file string, change func(file, source string) (string, error), write bool, stdout io.Writer) error {
 	text, err := os.ReadFile(file)
-	if err != nil {
+	if info, e := os.Stat(file); e == nil && info.IsDir() {
+		return fmt.Errorf("luagen: %q is a folder: name its files, %s", file, filepath.Join(file, "*.lua"))
+	} else if err != nil {
 		return fmt.Errorf("luagen: %w", err)
 	}
 	changed, err := change(file, string(text))

@@ -1,11 +1,16 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/luatomic/luatomic/luatomictest/luacover"
 )
@@ -21,7 +26,7 @@ test program imports luatomictest, as for luagen cover.
   -o file      where it goes; default: standard output, when the command has ended
   -only names  of scripts, without .lua, joined by commas; default: all
 
-exit codes: that of the command, 1 if it cannot be run, 2 wrong usage
+exit codes: that of the command, 1 if it cannot be run or a script was not traced, 2 wrong usage
 `
 
 // trace runs the verb of that name.
@@ -35,7 +40,14 @@ func trace(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "luagen trace: name a command, such as go test -run Stock ./stock\n\n%s", traceUsage)
 		return 2
 	}
-	code, err := traced(flags.Args(), *only, *out, stdout, stderr)
+	var text bytes.Buffer
+	code, err := 0, checkOutput(*out)
+	if err == nil {
+		code, err = traced(flags.Args(), *only, stdout, stderr, &text)
+	}
+	if err == nil {
+		err = errors.Join(printTrace(*out, text.Bytes(), stdout), missing(*only, text.String()))
+	}
 	if err != nil {
 		fmt.Fprintln(stderr, "luagen trace:", err)
 		return max(code, 1)
@@ -43,34 +55,46 @@ func trace(args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
+func printTrace(file string, text []byte, stdout io.Writer) error {
+	if file != "" {
+		return os.WriteFile(file, text, 0o644)
+	}
+	_, err := stdout.Write(text)
+	return err
+}
+
+// missing is an error that names the scripts that were asked for and have not run.
+func missing(only, text string) error {
+	if only == "" && text == "" {
+		return errors.New("no script ran, or the test programs do not import luatomictest")
+	}
+	var none []string
+	for _, name := range strings.Split(only, ",") {
+		if only != "" && !strings.Contains("\n"+text, "\n"+name+" KEYS {") {
+			none = append(none, strconv.Quote(name))
+		}
+	}
+	if none == nil {
+		return nil
+	}
+	return fmt.Errorf("no script of the name %s ran: -only takes names as in take of take.lua", strings.Join(none, " or "))
+}
+
 // traced runs the command and prints what its test programs wrote, one program after the other.
-func traced(words []string, only, out string, stdout, stderr io.Writer) (code int, err error) {
-	dir, err := os.MkdirTemp("", "luagen-trace-")
-	if err != nil {
-		return 1, err
-	}
-	defer os.RemoveAll(dir)
-	code, err = runWith(words, stdout, stderr, luacover.TraceVar+"="+dir, luacover.OnlyVar+"="+only)
-	if err != nil {
-		return code, err
-	}
-	if out != "" {
-		f, err := os.Create(out)
-		if err != nil {
-			return 1, err
+func traced(words []string, only string, stdout, stderr io.Writer, out *bytes.Buffer) (code int, err error) {
+	err = inFolder("luagen-trace-", func(ctx context.Context, dir string) (err error) {
+		if code, err = runWith(ctx, words, stdout, stderr, luacover.TraceVar+"="+dir, luacover.OnlyVar+"="+only); err != nil {
+			return err
 		}
-		defer f.Close()
-		stdout = f
-	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.txt"))
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return 1, err
+		files, err := filepath.Glob(filepath.Join(dir, "*.txt"))
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			out.Write(text)
 		}
-		if _, err := stdout.Write(text); err != nil {
-			return 1, err
-		}
-	}
+		return err
+	})
 	return code, err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/luatomic/luatomic/tools/luagen/luagen"
@@ -41,7 +42,12 @@ func vet(args []string, stdout, stderr io.Writer) int {
 		)
 		return 2
 	}
-	files, err := luagen.VetPaths(flags.Args(), targets(*target))
+	where, err := targets(*target)
+	if err != nil {
+		fmt.Fprintln(stderr, "luagen vet:", err)
+		return 2
+	}
+	files, err := luagen.VetPaths(flags.Args(), where)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1
@@ -76,11 +82,18 @@ func withTargets(usage string) string {
 	return strings.ReplaceAll(usage, "TARGETS", strings.Join(luagen.TargetNames(), " "))
 }
 
-func targets(list string) []string {
+// targets takes the value of -target apart.
+func targets(list string) ([]string, error) {
 	if list == "" {
-		return nil
+		return nil, nil
 	}
-	return strings.Split(list, ",")
+	names, known := strings.Split(list, ","), luagen.TargetNames()
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("-target: %q is not a target: targets are %s", name, strings.Join(known, " "))
+		}
+	}
+	return names, nil
 }
 
 func vetText(w io.Writer, files []luagen.Vetted) error {

@@ -89,7 +89,7 @@ func TestVetTargets(t *testing.T) {
 	require.Contains(t, stdout, "= HEXPIRE is on redis8, valkey9, since version 7.4.0")
 	require.Contains(t, stdout, "P001 warning: bit is not on miniredis")
 	code, _, stderr := command("vet", "-target", "redis5", file)
-	require.Equal(t, 1, code)
+	require.Equal(t, 2, code)
 	require.Contains(t, stderr, `"redis5" is not a target: targets are dragonfly miniredis redis7`)
 }
 

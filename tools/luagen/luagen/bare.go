@@ -93,12 +93,22 @@ func (b *body) checkBareValue(e luaast.Expr, top bool) {
 
 // isStatus reports {ok = ...} and the forms of RESP3.
 func isStatus(t *luaast.Table) bool {
-	if len(t.Items) == 0 {
-		return false
+	switch statusField(t) {
+	case "ok", "double", "map", "set", "big_number":
+		return true
 	}
-	key, ok := t.Items[0].Key.(*luaast.Str)
-	return ok &&
-		(key.Value == "ok" || key.Value == "double" || key.Value == "map" || key.Value == "set" || key.Value == "big_number")
+	return false
+}
+
+// statusField is the name of a table's first field, "" where it has none.
+func statusField(t *luaast.Table) string {
+	if len(t.Items) == 0 {
+		return ""
+	}
+	if key, ok := t.Items[0].Key.(*luaast.Str); ok {
+		return key.Value
+	}
+	return ""
 }
 
 func (b *body) checkBareTable(t *luaast.Table) {

@@ -113,6 +113,10 @@ func (b *body) checkNamed(c redisCall, args map[*luaast.Var]luaast.Expr) {
 	}
 }
 
+// replicated are the commands without the flag of a write that replicas may get all the same: EVALSHA_RO refuses them.
+// COMMAND does not show that.
+var replicated = map[string]bool{"PFCOUNT": true, "PUBLISH": true, "SPUBLISH": true}
+
 func (b *body) checkCommand(c redisCall, name string, args map[*luaast.Var]luaast.Expr) {
 	sub := ""
 	if len(c.args) > 1 {
@@ -140,8 +144,13 @@ func (b *body) checkCommand(c redisCall, name string, args map[*luaast.Var]luaas
 	if cmd.noscript == cmd.on {
 		b.at(c.args[0], "C002", name+" is not allowed in scripts", "leave it to the client")
 	}
-	if cmd.write && b.ReadOnly {
+	switch {
+	case !b.ReadOnly:
+	case cmd.write:
 		b.at(c.args[0], "C005", name+" writes in a @readonly script", "remove @readonly and declare a @contract")
+	case replicated[name]:
+		b.at(c.args[0], "C005", "EVALSHA_RO refuses "+name+": replicas get it as they get writes",
+			"remove @readonly and declare a @contract")
 	}
 	b.checkArity(c, name, cmd)
 	b.checkBounded(c, name)

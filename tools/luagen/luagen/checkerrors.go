@@ -174,7 +174,7 @@ func (b *body) checkPcalls() {
 			c.node,
 			"W002",
 			"the result of pcall is not checked",
-			"test result.err (with redis.pcall) or the first value (with pcall), or use redis.call",
+			"test type(result) == 'table' and result.err (with redis.pcall) or the first value (with pcall), or use redis.call",
 		)
 	}
 }

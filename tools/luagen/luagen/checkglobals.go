@@ -13,7 +13,7 @@ var knownGlobals = map[string]bool{
 	"KEYS": true, "ARGV": true, "redis": true, "assert": true, "error": true, "getmetatable": true, "ipairs": true, "math": true,
 	"next": true, "pairs": true, "pcall": true, "rawequal": true, "rawget": true, "rawset": true, "select": true,
 	"setmetatable": true, "string": true, "table": true, "tonumber": true, "tostring": true, "type": true, "unpack": true, "xpcall": true,
-	"collectgarbage": true, "coroutine": true, "gcinfo": true, "_G": true, "_VERSION": true, "os": true,
+	"collectgarbage": true, "coroutine": true, "gcinfo": true, "_G": true, "_VERSION": true,
 }
 
 // libraries are those that a header names with @uses: each has a trap, or is not on every server.
@@ -29,7 +29,11 @@ var refusedGlobals = map[string]string{
 	"load":       "code comes from the file alone",
 	"loadstring": "code comes from the file alone",
 	"server":     "only Valkey has it: use redis",
+	"os":         "Redis 7.0 does not have it: the time is redis.call('TIME')",
 }
+
+// onSome are those that some servers have: a run with targets asks these.
+var onSome = map[string]bool{"server": true, "os": true}
 
 // knownRedis are the functions of the redis table that work the same everywhere.
 var knownRedis = map[string]bool{
@@ -53,9 +57,10 @@ func (b *body) checkGlobals() {
 		case g.Write && b.elsewhere != nil && b.elsewhere(name):
 		case g.Write:
 			b.at(g, "G001", "write to the global "+name, "Redis refuses it at run time: write local "+name)
-		case len(missing) > 0:
+		case len(missing) > 0 && b.missingFunction(b.parents[g.Name]) == "":
 			b.at(g, "P001", name+" is not on "+strings.Join(missing, ", "), "pass opaque bytes, or fields as arguments")
-		case refused && !(b.bare && name != "server") && !(name == "server" && len(b.targets) > 0):
+		case b.missingFunction(b.parents[g.Name]) != "":
+		case refused && !(b.bare && !onSome[name]) && !(onSome[name] && len(b.targets) > 0):
 			b.at(g, "P001", name+" is refused", why)
 		case isLibrary && !b.bare && !b.uses(name):
 			b.at(g, "P001", name+" is used without ---@uses "+name, trap+": add ---@uses "+name+", or do without")
@@ -77,6 +82,7 @@ func (b *body) checkGlobals() {
 	luaast.Inspect(b.Body.Body, func(n, _ luaast.Node) bool {
 		if i, ok := n.(*luaast.Index); ok {
 			b.checkLibrary(i)
+			b.checkFunction(i)
 		}
 		return true
 	})
@@ -118,8 +124,8 @@ func (b *body) checkLibrary(i *luaast.Index) {
 		b.at(i, "P001", name+" is not on "+strings.Join(b.without(name), ", "), "do without it there")
 	case isGlobal(i.Obj, "redis"):
 		if key, ok := i.Key.(*luaast.Str); ok && !knownRedis[key.Value] && !b.bare {
-			b.at(i, "P001", "redis."+key.Value+" is refused",
-				"servers differ in it; redis.call, pcall, error_reply, sha1hex and log are the same on all")
+			b.at(i, "P001", "redis."+key.Value+" is not the same on all servers",
+				"do without it: redis.call, pcall, error_reply, sha1hex and log are")
 		}
 	}
 }

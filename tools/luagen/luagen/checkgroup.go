@@ -3,6 +3,7 @@ package luagen
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
 )
@@ -14,29 +15,15 @@ func (b *body) checkComputed(i *luaast.Index, isKey bool) {
 		b.wholes[name] = true
 		return
 	}
-	v, offset, ok := indexParts(i.Key)
-	if !ok {
-		return
-	}
-	loop := b.loopVars[v]
-	if loop == nil || !b.checkLoop(loop, name, isKey) {
-		return
-	}
-	stride := b.stride(isKey)
-	if offset < 0 || offset >= stride {
-		b.at(
-			i,
-			"A002",
-			fmt.Sprintf("offset %d is outside the group of %d", offset, stride),
-			fmt.Sprintf("an element stands at %s[%s] to %s[%s + %d]", name, v.Name, name, v.Name, stride-1),
-		)
+	loop, place, ok := b.placeOfEntry(i.Key, isKey)
+	if !ok || !b.checkStep(loop, place, i, isKey) {
 		return
 	}
 	switch {
 	case isKey && len(b.VariadicKey().Fields) > 0:
-		b.checkFieldName(i, b.VariadicKey().Name, fieldNames(keyFields(b.VariadicKey())), offset)
+		b.checkFieldName(i, b.VariadicKey().Name, fieldNames(keyFields(b.VariadicKey())), place)
 	case !isKey && b.Group.Tuple:
-		b.checkFieldName(i, b.Group.Name, fieldNames(b.Group.Fields), offset)
+		b.checkFieldName(i, b.Group.Name, fieldNames(b.Group.Fields), place)
 	}
 }
 
@@ -67,31 +54,47 @@ func (b *body) stride(isKey bool) int {
 	return len(b.Group.Fields)
 }
 
-// checkLoop compares a loop over the entries with the header. A loop that counts something else, by a start that is
-// no literal, cannot be judged and is left alone.
-func (b *body) checkLoop(loop *luaast.NumFor, name string, isKey bool) bool {
+// placeOfEntry is which entry of its group KEYS[i + 2] or ARGV[i + 2] is in the first turn of a loop; it is below 0 for
+// a fixed one. A loop that counts something else, by a start that is no literal, cannot be judged.
+func (b *body) placeOfEntry(index luaast.Expr, isKey bool) (loop *luaast.NumFor, place int, ok bool) {
+	v, offset, ok := indexParts(index)
+	if loop = b.loopVars[v]; !ok || loop == nil {
+		return nil, 0, false
+	}
 	start, ok := loop.Start.(*luaast.Number)
 	if !ok {
-		return false
+		return nil, 0, false
 	}
-	step := 1.0
+	return loop, int(start.Value) + offset - b.fixed(isKey) - 1, true
+}
+
+// checkStep compares a loop over the entries with the header: each turn has a group of its own, whatever the loop counts
+// from.
+func (b *body) checkStep(loop *luaast.NumFor, place int, i *luaast.Index, isKey bool) bool {
+	step := 1
 	if loop.Step != nil {
-		n, ok := loop.Step.(*luaast.Number)
+		n, ok := integer(loop.Step)
 		if !ok {
 			return false
 		}
-		step = n.Value
+		step = n
 	}
-	wantStart, wantStep := b.fixed(isKey)+1, b.stride(isKey)
-	if start.Value == float64(wantStart) && step == float64(wantStep) {
+	stride := b.stride(isKey)
+	if step == stride && place >= 0 && place < stride {
 		return true
 	}
-	want := fmt.Sprintf("for %s = %d, #%s, %d do", loop.Var.Name, wantStart, name, wantStep)
-	if wantStep == 1 {
-		want = fmt.Sprintf("for %s = %d, #%s do", loop.Var.Name, wantStart, name)
+	name, start, want := i.Obj.(*luaast.Name).Name, loop.Start.(*luaast.Number).Value, b.fixed(isKey)+1
+	if step == stride && start == float64(want) {
+		b.at(i, "A002", fmt.Sprintf("offset %d is outside the group of %d", place, stride),
+			fmt.Sprintf("an element stands at %s[%s] to %s[%s + %d]", name, loop.Var.Name, name, loop.Var.Name, stride-1))
+		return false
+	}
+	cure := fmt.Sprintf("for %s = %d, #%s, %d do", loop.Var.Name, want, name, stride)
+	if stride == 1 {
+		cure = fmt.Sprintf("for %s = %d, #%s do", loop.Var.Name, want, name)
 	}
 	d := Diagnostic{b.File, Pos{loop.Span.Start.Line, loop.Span.Start.Col}, len("for"), "A002",
-		fmt.Sprintf("the loop over %s starts at %v and steps by %v", name, start.Value, step), "the header says: " + want}
+		fmt.Sprintf("the loop over %s starts at %v and steps by %v", name, start, step), "the header says: " + cure}
 	*b.found = append(*b.found, d)
 	return false
 }
@@ -187,11 +190,12 @@ func (b *body) checkVariadicUsed() {
 			pos, name, fieldsOf = b.Group.Pos, b.Group.Name, b.Group.Fields
 		}
 		if !used {
+			names := b.namesOf(name, fieldsOf)
 			b.header(
 				pos,
-				len(name),
+				len(names[0]),
 				"K005",
-				name+" is declared and never used",
+				strings.Join(names, " and ")+isOrAre[len(names) > 1]+" declared and never used",
 				"loop over its entries, or remove the declaration",
 			)
 			continue
@@ -211,6 +215,16 @@ func (b *body) checkVariadicUsed() {
 			}
 		}
 	}
+}
+
+var isOrAre = map[bool]string{false: " is", true: " are"}
+
+// namesOf are the names of a list in the header. The row of @merge has none there, but its fields have.
+func (b *body) namesOf(name string, fields []Field) []string {
+	if b.Merge > 0 && len(fields) > 0 {
+		return fieldNames(fields)
+	}
+	return []string{name}
 }
 
 // variadicUses tells which fields are read; known is false as soon as one use cannot be resolved to a field.
@@ -239,9 +253,9 @@ func (b *body) variadicUses(isKey bool) (used bool, fields map[int]bool, known b
 			return true
 		}
 		used = true
-		v, offset, ok := indexParts(i.Key)
-		known = known && ok && b.loopVars[v] != nil
-		fields[offset] = true
+		_, place, ok := b.placeOfEntry(i.Key, isKey)
+		known = known && ok
+		fields[place] = true
 		return true
 	})
 	return used, fields, known

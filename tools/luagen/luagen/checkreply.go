@@ -2,14 +2,17 @@ package luagen
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
 )
 
 // checkReply compares every return of the main chunk with @reply.
 func (b *body) checkReply() {
+	f := b.flow()
+	f.setsRESP, f.tried = b.usesRESP(), f.triedVars()
 	for _, r := range returns(b.Body.Body) {
-		b.checkReturn(r)
+		f.checkReplyOf(r)
 	}
 	if b.Reply != nil && b.Reply.Kind != Any && !b.alwaysReturns(b.Body.Body) {
 		const message, cure = "a way through the script ends without return", "the header declares a reply: end every way with return"
@@ -21,19 +24,19 @@ func (b *body) checkReply() {
 	}
 }
 
-func (b *body) checkReturn(r *luaast.Return) {
+func (f flow) checkReplyOf(r *luaast.Return) {
 	switch {
 	case len(r.Exprs) > 1:
-		b.at(r.Exprs[1], "R003", "Redis sends only the first value of return", "return one table: return {a, b}")
-	case b.Reply == nil && (len(r.Exprs) == 0 || isNil(r.Exprs[0])):
-	case len(r.Exprs) == 0 && b.Reply.Kind == Any:
+		f.at(r.Exprs[1], "R003", "Redis sends only the first value of return", "return one table: return {a, b}")
+	case f.Reply == nil && (len(r.Exprs) == 0 || isNil(r.Exprs[0])):
+	case len(r.Exprs) == 0 && f.Reply.Kind == Any:
 	case len(r.Exprs) == 0:
-		b.at(r, "R003", "return without the declared reply", "return what ---@reply says")
-	case b.Reply != nil && b.Reply.Kind == Any:
-		b.checkBareValue(r.Exprs[0], true)
+		f.at(r, "R003", "return without the declared reply", "return what ---@reply says")
+	case f.Reply != nil && f.Reply.Kind == Any:
+		f.checkBareValue(r.Exprs[0], true)
 	default:
-		v := replyCheck{b, map[luaast.Node]bool{}}
-		v.value(r.Exprs[0], b.Reply, place{top: true})
+		v := replyCheck{f.body, f, map[luaast.Node]bool{}}
+		v.value(r.Exprs[0], f.Reply, place{top: true})
 	}
 }
 
@@ -56,14 +59,38 @@ func (b *body) alwaysReturns(list []luaast.Stmt) bool {
 			}
 		}
 		return s.Clauses[len(s.Clauses)-1].Cond == nil
+	case *luaast.While:
+		return isConst(s.Cond, "true") && !breaks(s.Body)
+	case *luaast.Repeat:
+		return (isConst(s.Cond, "false") || b.alwaysReturns(s.Body)) && !breaks(s.Body)
 	}
 	return false
 }
 
-func isNil(e luaast.Expr) bool {
-	c, ok := e.(*luaast.Const)
-	return ok && c.Word == "nil"
+// breaks reports a break out of the loop that has this body.
+func breaks(body []luaast.Stmt) bool {
+	found := false
+	luaast.Inspect(body, func(n, _ luaast.Node) bool {
+		switch n.(type) {
+		case *luaast.Break:
+			found = true
+		case *luaast.While, *luaast.Repeat, *luaast.NumFor, *luaast.GenFor, *luaast.Func:
+			return false
+		}
+		return !found
+	})
+	return found
 }
+
+func isConst(e luaast.Expr, word string) bool {
+	if p, ok := e.(*luaast.Paren); ok {
+		return isConst(p.X, word)
+	}
+	c, ok := e.(*luaast.Const)
+	return ok && c.Word == word
+}
+
+func isNil(e luaast.Expr) bool { return isConst(e, "nil") }
 
 // place says where in the reply a value stands.
 type place struct {
@@ -82,6 +109,7 @@ func (p place) String() string {
 // cannot: a decoder refuses at run time what has the wrong shape.
 type replyCheck struct {
 	*body
+	flow flow
 	seen map[luaast.Node]bool
 }
 
@@ -146,10 +174,16 @@ func (v replyCheck) variable(x *luaast.Name, t *Type, p place) {
 		v.shapeless(x, t, p, "an argument")
 		return
 	}
+	if t != nil && !p.top {
+		v.unset(local, x)
+	}
 	for _, init := range append([]luaast.Expr{local.Init}, v.assigned[local]...) {
 		table, isTable := init.(*luaast.Table)
 		switch {
 		case init == nil:
+		case t != nil && t.Kind == Tuple && v.isReply(init) && v.flow.measures(local):
+		case isTable && v.grown[local] && v.isStart(table, t):
+			v.fields(table, t.Fields)
 		case isTable && v.grown[local] && (t == nil || t.Kind != Tuple || len(table.Items) == 0):
 			// Elements come later: only the kind can be judged.
 			if t == nil || t.Kind != Array && t.Kind != Tuple {
@@ -159,6 +193,30 @@ func (v replyCheck) variable(x *luaast.Name, t *Type, p place) {
 			v.value(init, t, p)
 		}
 	}
+}
+
+// unset reports a local in an array that can be without a value.
+func (v replyCheck) unset(local *luaast.Var, use *luaast.Name) {
+	if local.Init != nil || local.Writes == 0 || v.flow.tried[local] {
+		return
+	}
+	if set := v.unsetAt(local, use); set != nil {
+		v.at(use, "R001", fmt.Sprintf("%s is nil where line %d gives it no value", use.Name, set.Start.Line),
+			"nil cuts the array short: local "+use.Name+" = false, and T? in the header")
+	}
+}
+
+// isReply reports a plain reply of a command, whose length only the server knows.
+func (v replyCheck) isReply(e luaast.Expr) bool {
+	c, ok := e.(*luaast.Call)
+	return ok && v.redisName(c.Fn) == "call" && v.flow.replyForm(c) == reply
+}
+
+// isStart reports a table of the first fields of a tuple: the others come later.
+func (v replyCheck) isStart(table *luaast.Table, t *Type) bool {
+	n := len(table.Items)
+	return t != nil && t.Kind == Tuple && n > 0 && n < len(t.Fields) && !v.isMulti(table.Items[n-1].Value) &&
+		!slices.ContainsFunc(table.Items, func(item luaast.Item) bool { return item.Key != nil })
 }
 
 func (v replyCheck) calls(f *luaast.Func, t *Type, p place) {
@@ -196,7 +254,7 @@ func (v replyCheck) leaf(e luaast.Expr, t *Type, p place) {
 		v.constant(c, *t, p)
 		return
 	}
-	if table, ok := e.(*luaast.Table); ok {
+	if table, ok := e.(*luaast.Table); ok && statusField(table) != "ok" {
 		v.table(table, *t, p)
 		return
 	}
@@ -269,8 +327,13 @@ func (v replyCheck) tuple(table *luaast.Table, t Type) {
 		v.at(table, "R003", fmt.Sprintf("%d values returned, %d declared", n, len(t.Fields)), "return "+fieldList(t.Fields))
 		return
 	}
-	for i, f := range t.Fields {
-		v.value(table.Items[i].Value, &f.Type, place{label: f.Name})
+	v.fields(table, t.Fields)
+}
+
+// fields checks the values that the table has, each against its field.
+func (v replyCheck) fields(table *luaast.Table, fields []Field) {
+	for i, item := range table.Items {
+		v.value(item.Value, &fields[i].Type, place{label: fields[i].Name})
 	}
 }
 

@@ -63,6 +63,10 @@ func (b *body) formOf(e luaast.Expr) form {
 		return number
 	case *luaast.Binary:
 		return opForm(e.Op)
+	case *luaast.Table:
+		if statusField(e) == "ok" {
+			return status
+		}
 	case *luaast.Call:
 		return b.callForm(e)
 	}
@@ -102,6 +106,9 @@ func (b *body) callForm(c *luaast.Call) form {
 // plain checks an expression that is neither a constant nor a table.
 func (v replyCheck) plain(e luaast.Expr, t Type, p place) {
 	f := v.formOf(e)
+	if f == reply {
+		f = v.flow.replyForm(e.(*luaast.Call))
+	}
 	switch t.Kind {
 	case Tuple, Array:
 		v.notArray(e, f, t, p)
@@ -109,7 +116,7 @@ func (v replyCheck) plain(e luaast.Expr, t Type, p place) {
 	}
 	switch f {
 	case status:
-		v.at(e, "R003", "a status reply", "return a value of the declared type, "+typeName(t))
+		v.status(e, t, p)
 	case function:
 		v.at(e, "R003", "a function in the reply", "call it")
 	case truth:
@@ -120,6 +127,18 @@ func (v replyCheck) plain(e luaast.Expr, t Type, p place) {
 		v.numeric(e, f, t, p)
 	case text:
 		v.textual(e, t, p)
+	}
+}
+
+// status judges a reply such as that of SET: clients see its text.
+func (v replyCheck) status(e luaast.Expr, t Type, p place) {
+	switch t.Kind {
+	case String, Bytes:
+	case Bool:
+		v.at(e, "R003", fmt.Sprintf("a status reply for %s, declared as bool", p), "test it: ... and 1 or 0")
+	default:
+		v.at(e, "R003", fmt.Sprintf("a status reply for %s, declared as %s", p, typeName(t)),
+			"return a value of the declared type, or declare string")
 	}
 }
 
@@ -158,10 +177,16 @@ func (v replyCheck) numeric(e luaast.Expr, f form, t Type, p place) {
 	case String, Bytes:
 		v.at(e, "R003", fmt.Sprintf("a number for %s, declared as %s", p, typeName(t)), "return text: string.format('%.0f', n)")
 	case Float:
-		v.at(e, "R002", fmt.Sprintf("a number for %s, declared as float", p), "Redis cuts numbers to whole ones: return text, string.format('%.17g', n)")
+		v.at(e, "R003", fmt.Sprintf("a number for %s, declared as float", p),
+			"Redis cuts numbers to whole ones: return text, string.format('%.17g', n)")
 	case Bool:
-		if isLiteral && n.Value != 0 && n.Value != 1 {
+		c, _ := e.(*luaast.Call)
+		switch kind, name := v.flow.commandKind(c); {
+		case isLiteral && n.Value != 0 && n.Value != 1:
 			v.at(e, "R003", p.String()+" is a bool", "return 1 or 0")
+		case kind != anyReply && !v.flow.isYesNo(c):
+			v.at(e, "R003", fmt.Sprintf("the reply of %s can be another number than 1 and 0, and %s is declared as bool", name, p),
+				"compare it: ... > 0 and 1 or 0")
 		}
 	default:
 		if f == fraction {
@@ -201,6 +226,9 @@ func (v replyCheck) textual(e luaast.Expr, t Type, p place) {
 		return // decimal text is how numbers above 2^53 travel
 	}
 	n, err := strconv.ParseInt(s.Value, 10, 64)
+	if t.Kind == Uint {
+		_, err = strconv.ParseUint(s.Value, 10, 64)
+	}
 	if err != nil {
 		v.at(e, "R003", fmt.Sprintf("text for %s, declared as %s", p, typeName(t)), "return a number or its decimal text")
 		return

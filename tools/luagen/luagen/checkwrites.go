@@ -16,6 +16,7 @@ type flow struct {
 
 	setsRESP bool                 // the script changes what replies look like
 	tried    map[*luaast.Var]bool // locals that the script tests
+	typed    map[*luaast.Var]bool // locals whose type the script asks for
 }
 
 // written is the calls that may have written before a place in the script.

@@ -264,9 +264,6 @@ func (c *contract) command(rc redisCall, p state, env argEnv) state {
 
 // changesNothing recognizes a removal of the member ”, and LTRIM to the whole list.
 func changesNothing(rc redisCall, name string) bool {
-	if name == "PUBLISH" || name == "SPUBLISH" {
-		return true
-	}
 	if name == "LTRIM" && len(rc.args) == 4 {
 		from, isFrom := integer(rc.args[2])
 		minus, isMinus := rc.args[3].(*luaast.Unary)

@@ -23,7 +23,8 @@ func Draft(file, source string) (string, error) {
 	var ignored Diagnostics
 	b := newBody(s, &ignored)
 	b.checkBindings()
-	d := drafter{body: b, name: camel(strings.TrimSuffix(path.Base(file), ".lua"))}
+	d := drafter{body: b, name: camel(strings.TrimSuffix(path.Base(file), ".lua")), replies: b.flow()}
+	d.replies.setsRESP = b.usesRESP()
 	d.keys, d.args = d.entries(true), d.entries(false)
 	text := d.header() + "\n" + source
 	return d.withTypes(file, text, source), nil
@@ -39,119 +40,9 @@ type drafted struct {
 type drafter struct {
 	*body
 	name       string
+	replies    flow // what its commands reply
 	keys, args drafted
 	anyReply   bool
-}
-
-// entries finds the fixed entries by their literal indexes, and the rest by loops.
-func (d *drafter) entries(isKey bool) drafted {
-	word, one := "ARGV", "arg"
-	if isKey {
-		word, one = "KEYS", "key"
-	}
-	names, numeric, most, computed := map[int]string{}, map[int]bool{}, 0, false
-	var loop *luaast.NumFor
-	offsets := map[int]string{}
-	luaast.Inspect(d.Body.Body, func(n, parent luaast.Node) bool {
-		name, ok := n.(*luaast.Name)
-		if !ok || !isGlobal(name, word) {
-			return true
-		}
-		index, ok := parent.(*luaast.Index)
-		if !ok || index.Obj != luaast.Expr(name) {
-			_, isLength := parent.(*luaast.Unary)
-			local, isLocal := parent.(*luaast.Local)
-			computed = computed || !isLength && !(isLocal && d.isAlias(local, name))
-			return true
-		}
-		if e, ok := entry(index); ok {
-			most = max(most, e.index)
-			if _, isNumber := d.numberOf(index); isNumber {
-				numeric[e.index] = true
-			}
-			return true
-		}
-		computed = true
-		if v, offset, ok := indexParts(index.Key); ok && d.loopVars[v] != nil && offset >= 0 {
-			loop = d.loopVars[v]
-			offsets[offset] = d.localOf(index)
-		}
-		return true
-	})
-	for v, e := range d.bound {
-		if e.key == isKey && isName(v.Name) && !luaast.IsKeyword(v.Name) {
-			if have, ok := names[e.index]; !ok || v.Name < have {
-				names[e.index] = v.Name
-			}
-			if !e.raw {
-				numeric[e.index] = true
-			}
-		}
-	}
-	out := drafted{}
-	if start, ok := loopStart(loop); ok && start > 1 {
-		most = max(most, start-1)
-	}
-	for i := 1; i <= most; i++ {
-		name := names[i]
-		if name == "" || slices.Contains(out.names, name) {
-			name = fmt.Sprintf("%s%d", one, i)
-		}
-		typ := ""
-		if !isKey {
-			typ = map[bool]string{true: "int", false: "string"}[numeric[i]]
-		}
-		out.names, out.types = append(out.names, name), append(out.types, typ)
-	}
-	if computed && (most == 0 || loop != nil) {
-		out.group = groupNames(loop, offsets, one)
-	}
-	return out
-}
-
-// numberOf reports that an entry goes through tonumber.
-func (d *drafter) numberOf(i *luaast.Index) (luaast.Node, bool) {
-	c, ok := d.parents[i].(*luaast.Call)
-	return c, ok && builtin(c) == "tonumber"
-}
-
-// localOf is the local that an element is bound to, "" for none.
-func (d *drafter) localOf(i *luaast.Index) string {
-	local, ok := d.parents[i].(*luaast.Local)
-	if !ok {
-		return ""
-	}
-	for k, e := range local.Exprs {
-		if e == luaast.Expr(i) && k < len(local.Vars) {
-			return local.Vars[k].Name
-		}
-	}
-	return ""
-}
-
-func loopStart(loop *luaast.NumFor) (int, bool) {
-	if loop == nil {
-		return 0, false
-	}
-	return integer(loop.Start)
-}
-
-func groupNames(loop *luaast.NumFor, offsets map[int]string, one string) []string {
-	step := 1
-	if loop != nil && loop.Step != nil {
-		if n, ok := integer(loop.Step); ok && n > 0 && n < 100 {
-			step = n
-		}
-	}
-	var names []string
-	for i := range step {
-		name := offsets[i]
-		if !isName(name) || slices.Contains(names, name) {
-			name = fmt.Sprintf("%s_%c", one, 'a'+i%26)
-		}
-		names = append(names, name)
-	}
-	return names
 }
 
 // header prints the tags.
@@ -216,7 +107,7 @@ func (d *drafter) writesNothing() bool {
 		}
 		for _, name := range names {
 			cmd, ok := commands[name]
-			if !ok || cmd.write || cmd.noscript == cmd.on || name == "PUBLISH" || name == "SPUBLISH" {
+			if !ok || cmd.write || cmd.noscript == cmd.on || replicated[name] {
 				return false
 			}
 		}

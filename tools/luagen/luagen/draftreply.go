@@ -7,20 +7,10 @@ import (
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
 )
 
-// replies are the types of the replies of common commands.
-var replies = map[string]string{}
-
-func init() {
-	for typ, names := range map[string]string{
-		"int": "EXISTS DEL UNLINK INCR DECR INCRBY DECRBY HINCRBY LLEN SCARD ZCARD HLEN STRLEN XLEN SADD SREM ZADD ZREM HSET HDEL HSETNX " +
-			"SETNX LPUSH RPUSH LREM EXPIRE PEXPIRE TTL PTTL SISMEMBER HEXISTS ZCOUNT PUBLISH PERSIST SETBIT GETBIT APPEND ZREMRANGEBYSCORE",
-		"string?":  "GET HGET LINDEX ZSCORE LPOP RPOP SPOP RPOPLPUSH LMOVE GETDEL GETSET HRANDFIELD SRANDMEMBER ZRANK",
-		"string[]": "LRANGE ZRANGE ZREVRANGE ZRANGEBYSCORE ZREVRANGEBYSCORE SMEMBERS HKEYS HVALS HGETALL",
-	} {
-		for name := range strings.FieldsSeq(names) {
-			replies[name] = typ
-		}
-	}
+// lists are commands that reply with a list of texts; with scores or options it still is flat.
+var lists = map[string]bool{
+	"LRANGE": true, "ZRANGE": true, "ZREVRANGE": true, "ZRANGEBYSCORE": true, "ZREVRANGEBYSCORE": true, "SMEMBERS": true,
+	"HKEYS": true, "HVALS": true, "HGETALL": true,
 }
 
 // replyType guesses the type of the reply from the returns of the main chunk; "" where nothing is returned.
@@ -78,8 +68,11 @@ func (d *drafter) typeOf(e luaast.Expr, depth int) string {
 		if d.redisName(x.Fn) == "error_reply" {
 			return "error"
 		}
-		if names := d.flow().commandNames(x); len(names) == 1 && replies[names[0]] != "" {
-			return replies[names[0]]
+		if typ := d.commandType(x); typ != "" {
+			return typ
+		}
+		if _, misses := d.replies.missOf(x); misses && builtin(x) == "tonumber" {
+			return "int?"
 		}
 	}
 	switch d.formOf(e) {
@@ -91,6 +84,26 @@ func (d *drafter) typeOf(e luaast.Expr, depth int) string {
 		return "string"
 	}
 	return "any"
+}
+
+// commandType is the type of the reply of a command, "" where the command does not tell.
+func (d *drafter) commandType(c *luaast.Call) string {
+	f := d.replies
+	kind, name := f.commandKind(c)
+	switch {
+	case f.setsRESP:
+	case kind == intReply || name == "ZADD" && !f.hasWord(f.byNode[c].args, "INCR"):
+		return "int"
+	case kind == intOrFalse:
+		return "int?"
+	case kind == textReply:
+		return "string"
+	case kind == textOrFalse || kind == statusOrFalse:
+		return "string?"
+	case lists[name]:
+		return "string[]"
+	}
+	return ""
 }
 
 func (d *drafter) tableType(t *luaast.Table, depth int) string {

@@ -53,9 +53,13 @@ func emitCalls(scripts []*Script, t target) ([]byte, error) {
 	return text, nil
 }
 
-// checkCalls reports a Go name of calls.go that a script makes, too.
+// checkCalls reports a Go name of calls.go that a script makes, too. FakeCalls has a field for each script beside the
+// methods.
 func checkCalls(scripts []*Script) Diagnostics {
 	own := map[string]bool{"Calls": true, "CallsOn": true, "callsOn": true, "FakeCalls": true}
+	for _, s := range scripts {
+		own[s.GoName+"Func"] = true
+	}
 	var diags Diagnostics
 	for _, s := range scripts {
 		e := emitter{Script: s, target: target{beside: true}}

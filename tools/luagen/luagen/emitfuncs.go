@@ -128,9 +128,9 @@ func (e *emitter) callArg(a Arg, expr, at string) {
 func argCall(a Arg, expr string) string {
 	method := goKinds[a.Type.Kind].method
 	switch a.Type.Kind {
-	case Bool, Float:
+	case Bool:
 		return fmt.Sprintf("c.%s(%s)", method, expr)
-	case TimeMillis, TimeSeconds:
+	case Float, TimeMillis, TimeSeconds:
 		return fmt.Sprintf("c.%s(%q, %s)", method, a.Name, expr)
 	case Enum:
 		low, high := a.Type.Values[0].Value, a.Type.Values[0].Value

@@ -1,6 +1,7 @@
 package luagen_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,6 +51,73 @@ func TestDraftOfAHeader(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "--- PeekAll does what its comments say.\n---@readonly\n---@key key1 string\n---@key key2 list\n"+
 		"---@reply (v1 string?, v2 int, v3 string)\n\n"+all, read)
+	const count = "return redis.call('PFCOUNT', KEYS[1])\n"
+	counted, err := luagen.Draft("count.lua", count)
+	require.NoError(t, err)
+	require.NotContains(t, counted, "@readonly", "EVALSHA_RO refuses PFCOUNT")
+}
+
+// What a script calculates with is a number; what it decodes or changes otherwise is text.
+func TestDraftOfArguments(t *testing.T) {
+	t.Parallel()
+	text, err := luagen.Draft("put.lua", `local job = cjson.decode(ARGV[1])
+local ttl = tonumber(ARGV[2] or 60)
+local name = string.upper(ARGV[3])
+local ms = ARGV[4] * 1000
+redis.call('HSET', KEYS[1], name, job.a, 'ms', ms, 'ttl', ttl)
+`)
+	require.NoError(t, err)
+	require.Contains(t, text, "---@arg job string\n---@arg ttl int\n---@arg name string\n---@arg ms int\n")
+}
+
+// Entries behind the fixed ones are in the draft, whatever takes them, and a list that is walked from its start has
+// none before it.
+func TestDraftOfLists(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		"redis.call('SADD', KEYS[1], unpack(ARGV, 2))\nredis.call('EXPIRE', KEYS[1], ARGV[1])": "key key1 set, arg arg1 string, args arg_a string max=1000",
+		"local a = KEYS[1]\nfor _, k in ipairs(KEYS) do redis.call('DEL', k, a) end":           "keys key_a max=1000",
+		"local a = KEYS[1]\nfor i = 1, #KEYS do redis.call('DEL', KEYS[i], a) end":             "keys key_a max=1000",
+		"local n, i = ARGV[1], 2\nwhile i < #ARGV do redis.call('ECHO', n .. ARGV[i]) end":     "arg n string, args arg_a string max=1000",
+		"local ttl = ARGV[1]\nfor i, k in ipairs(KEYS) do redis.call('SET', k, ARGV[i + 1], 'PX', ttl) end": "keys key_a max=1000, " +
+			"arg ttl string, args arg_a string max=1000",
+		"for i = 1, #KEYS do redis.call('SET', KEYS[i], ARGV[i + 1], 'PX', ARGV[1]) end": "keys key_a max=1000, " +
+			"arg arg1 string, args arg_a string max=1000",
+		"redis.log(redis.LOG_NOTICE, table.concat(ARGV))\nredis.call('SET', KEYS[1], ARGV[1])": "key key1 string, arg arg1 string",
+	} {
+		text, err := luagen.Draft("x.lua", body+"\n")
+		require.NoError(t, err)
+		tags := strings.Split(strings.Split(text, "\n\n")[0], "\n")
+		tags = slices.DeleteFunc(tags, func(tag string) bool {
+			return !strings.HasPrefix(tag, "---@key") && !strings.HasPrefix(tag, "---@arg")
+		})
+		require.Equal(t, want, strings.ReplaceAll(strings.Join(tags, ", "), "---@", ""), body)
+		require.False(t, luagen.Vet("x.lua", text).HasErrors(), text)
+	}
+}
+
+// A reply is drafted as what the command gives: a rank is a number, a pop with a count a list, a score of INCR a text.
+func TestDraftOfReplies(t *testing.T) {
+	t.Parallel()
+	for call, want := range map[string]string{
+		"'ZRANK', KEYS[1], ARGV[1]":             "int?",
+		"'SPOP', KEYS[1]":                       "string?",
+		"'SPOP', KEYS[1], ARGV[1]":              "any",
+		"'INCRBYFLOAT', KEYS[1], ARGV[1]":       "string",
+		"'PFADD', KEYS[1], ARGV[1]":             "int",
+		"'ZADD', KEYS[1], 1, ARGV[1]":           "int",
+		"'ZADD', KEYS[1], 'INCR', '1', ARGV[1]": "any",
+		"'LRANGE', KEYS[1], 0, 9":               "string[]",
+		"'SET', KEYS[1], ARGV[1]":               "any",
+		"'SET', KEYS[1], ARGV[1], 'NX'":         "string?",
+	} {
+		text, err := luagen.Draft("x.lua", "return redis.call("+call+")\n")
+		require.NoError(t, err)
+		require.Contains(t, text, "---@reply "+want+"\n", call)
+	}
+	text, err := luagen.Draft("x.lua", "return tonumber(redis.call('GET', KEYS[1]))\n")
+	require.NoError(t, err)
+	require.Contains(t, text, "---@reply int?\n", "tonumber(false) is nil")
 }
 
 func TestFixBindsEntriesAndRenames(t *testing.T) {

@@ -213,6 +213,25 @@ func TestEmptyFolder(t *testing.T) {
 	require.ErrorContains(t, err, fmt.Sprintf("no .lua files in %q", cfg.Scripts))
 }
 
+// What was made from the last script goes with it, and nothing of another folder's.
+func TestLastScriptGone(t *testing.T) {
+	t.Parallel()
+	for place, cfg := range places(t, map[string]string{"scripts/a_lock.lua": fmt.Sprintf(script, "ALock")}) {
+		cfg.Calls = true
+		run(t, cfg)
+		require.NoError(t, os.Remove(filepath.Join(cfg.Scripts, "a_lock.lua")))
+		if place == "apart" {
+			_, err := luagen.Generate(luagen.Config{Scripts: cfg.Out, Out: cfg.Out})
+			require.ErrorContains(t, err, "no .lua files in")
+		}
+		run(t, cfg)
+		require.Empty(t, snapshot(t, cfg.Out), place)
+		require.Empty(t, snapshot(t, cfg.Scripts), place)
+		_, err := luagen.Generate(cfg)
+		require.ErrorContains(t, err, "no .lua files in", place)
+	}
+}
+
 func TestNoModule(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -1,6 +1,7 @@
 package luagen
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
@@ -36,6 +37,10 @@ func (f flow) idle(cond luaast.Expr, holds bool) []*luaast.Call {
 			return nil
 		}
 		return f.idleCompared(e, holds)
+	case *luaast.Index:
+		if holds {
+			return f.failed(e)
+		}
 	case *luaast.Name, *luaast.Call:
 		if !holds {
 			return f.idleCall(e, falseIsIdle)
@@ -55,7 +60,7 @@ func (f flow) idleCompared(e *luaast.Binary, holds bool) []*luaast.Call {
 		if (op == "==") == holds {
 			return f.idleCall(side, falseIsIdle)
 		}
-		return nil
+		return f.failed(side)
 	}
 	n, ok := other.(*luaast.Number)
 	if !ok {
@@ -65,8 +70,10 @@ func (f flow) idleCompared(e *luaast.Binary, holds bool) []*luaast.Call {
 		op = opposite[op]
 	}
 	switch {
-	case n.Value == 0 && (op == "==" || op == "<="), n.Value == 1 && (op == "~=" || op == "<"):
+	case n.Value == 0 && (op == "==" || op == "<="), n.Value == 1 && op == "<":
 		return f.idleCall(side, zeroIsIdle)
+	case n.Value == 1 && op == "~=":
+		return slices.DeleteFunc(f.idleCall(side, zeroIsIdle), func(c *luaast.Call) bool { return !f.isYesNo(c) })
 	}
 	return nil
 }
@@ -91,14 +98,32 @@ func (f flow) idleCall(e luaast.Expr, table map[string]bool) []*luaast.Call {
 	}
 	names := f.commandNames(c)
 	for _, name := range names {
-		if !table[name] {
-			return nil
+		if builtin(c) == "pcall" {
+			break // false: the command has failed
+		}
+		if !table[name] || name == "SET" && f.hasWord(c.Args, "GET") {
+			return nil // false is what was there before
 		}
 	}
 	if len(names) == 0 {
 		return nil
 	}
 	return []*luaast.Call{c}
+}
+
+// failed is the redis.pcall whose error e is: a command that fails changes nothing.
+func (f flow) failed(e luaast.Expr) []*luaast.Call {
+	i, ok := e.(*luaast.Index)
+	if !ok || !f.isPcallError(i) {
+		return nil
+	}
+	if key, ok := i.Key.(*luaast.Str); !ok || key.Value != "err" {
+		return nil
+	}
+	if v := localVar(i.Obj); v.Writes == 0 && v.Func == nil {
+		return []*luaast.Call{v.Init.(*luaast.Call)}
+	}
+	return nil
 }
 
 // justAssigned is what the statement before the one that e stands in gives to the local.

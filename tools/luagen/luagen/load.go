@@ -1,6 +1,7 @@
 package luagen
 
 import (
+	"errors"
 	"fmt"
 	"go/build"
 	"go/parser"
@@ -25,6 +26,8 @@ type Config struct {
 // Source is one .lua file as loaded.
 type Source struct{ File, Text string }
 
+var errNoScripts = errors.New("no .lua files")
+
 // Load reads the .lua files of a folder, sorted by name, as they are on the disk. A folder without any is an error.
 func Load(dir string) ([]Source, error) {
 	sources, err := readScripts(dir)
@@ -32,7 +35,7 @@ func Load(dir string) ([]Source, error) {
 		return nil, fmt.Errorf("luagen: %w", err)
 	}
 	if len(sources) == 0 {
-		return nil, fmt.Errorf("luagen: no .lua files in %q: write one there, or name another folder with -scripts", dir)
+		return nil, fmt.Errorf("luagen: %w in %q: write one there, or name another folder with -scripts", errNoScripts, dir)
 	}
 	return sources, nil
 }
@@ -80,14 +83,14 @@ func (c Config) resolve() (target, error) {
 	if t.pkg == "" {
 		t.pkg = packageName(out)
 	}
-	if !token.IsIdentifier(t.pkg) {
+	if !token.IsIdentifier(t.pkg) || t.pkg == "_" {
 		return target{}, fmt.Errorf("luagen: %q is not a package name: give one with -pkg", t.pkg)
 	}
 	if t.beside {
 		return t, nil
 	}
 	t.scriptsPkg = packageName(scripts)
-	if !token.IsIdentifier(t.scriptsPkg) {
+	if !token.IsIdentifier(t.scriptsPkg) || t.scriptsPkg == "_" {
 		return target{}, fmt.Errorf("luagen: %q is not a package name: rename the folder of the scripts", t.scriptsPkg)
 	}
 	if t.scriptsPkg == "main" {

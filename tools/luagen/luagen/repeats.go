@@ -16,6 +16,9 @@ var growing = map[string]bool{
 	"XADD": true,
 }
 
+// growingWith are commands that do so with this option.
+var growingWith = map[string]string{"ZADD": "INCR", "BITFIELD": "INCRBY"}
+
 // checkRepeats reports a command that does its work again in a repeat, because no test before it meets what the first run left.
 func (b *body) checkRepeats() {
 	r := repeats{flow: b.flow(), changed: map[any]bool{}}
@@ -24,7 +27,10 @@ func (b *body) checkRepeats() {
 	}
 	for _, c := range b.commands {
 		names := r.commandNames(c.node)
-		i := slices.IndexFunc(names, func(name string) bool { return growing[name] })
+		i := slices.IndexFunc(names, func(name string) bool {
+			option := growingWith[name]
+			return growing[name] || option != "" && b.hasWord(c.args[:max(0, len(c.args)-2)], option) // behind it stand values
+		})
 		if i < 0 {
 			continue
 		}

@@ -2,7 +2,6 @@ package luagen
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
@@ -12,11 +11,12 @@ import (
 type replyKind uint8
 
 const (
-	anyReply    replyKind = iota
-	intReply              // a number, always
-	textReply             // text, always
-	textOrFalse           // text, or false where there is nothing
-	intOrFalse            // a number, or false where there is nothing
+	anyReply      replyKind = iota
+	intReply                // a number, always
+	textReply               // text, always
+	textOrFalse             // text, or false where there is nothing
+	intOrFalse              // a number, or false where there is nothing
+	statusOrFalse           // a status, or false where nothing is done
 )
 
 func (k replyKind) String() string {
@@ -26,7 +26,7 @@ func (k replyKind) String() string {
 	return "text"
 }
 
-func (k replyKind) canMiss() bool { return k == textOrFalse || k == intOrFalse }
+func (k replyKind) canMiss() bool { return k == textOrFalse || k == intOrFalse || k == statusOrFalse }
 
 var replyKinds = map[string]replyKind{}
 
@@ -58,12 +58,16 @@ func (f flow) kindOf(e luaast.Expr) (replyKind, string) {
 	if v := localVar(e); v != nil && v.Writes == 0 && v.Init != nil && v.Func == nil {
 		e = v.Init
 	}
-	c, ok := e.(*luaast.Call)
-	if !ok || f.redisName(c.Fn) != "call" || f.setsRESP {
-		return anyReply, ""
+	if c, ok := e.(*luaast.Call); ok && f.redisName(c.Fn) == "call" {
+		return f.commandKind(c)
 	}
+	return anyReply, ""
+}
+
+// commandKind is the kind of the reply of a command, and its name.
+func (f flow) commandKind(c *luaast.Call) (replyKind, string) {
 	names, rc := f.commandNames(c), f.byNode[c]
-	if len(names) != 1 {
+	if len(names) != 1 || f.setsRESP {
 		return anyReply, ""
 	}
 	name := names[0]
@@ -74,22 +78,93 @@ func (f flow) kindOf(e luaast.Expr) (replyKind, string) {
 		return textOrFalse, name
 	case name == "SET" && f.hasWord(rc.args, "GET"):
 		return textOrFalse, name
+	case name == "SET" && (f.hasWord(rc.args, "NX") || f.hasWord(rc.args, "XX")):
+		return statusOrFalse, name
 	}
 	return replyKinds[name], name
+}
+
+// yesNo are the commands that reply 1 or 0; yesNoOfOne do so with this many arguments, the name among them, and count
+// the rest.
+var (
+	yesNo = map[string]bool{
+		"PFADD": true, "SETNX": true, "HSETNX": true, "MSETNX": true, "EXPIRE": true, "PEXPIRE": true, "EXPIREAT": true,
+		"PEXPIREAT": true, "PERSIST": true, "RENAMENX": true, "COPY": true, "MOVE": true, "SMOVE": true, "SISMEMBER": true,
+		"HEXISTS": true, "GETBIT": true, "SETBIT": true,
+	}
+	yesNoOfOne = map[string]int{
+		"DEL": 2, "UNLINK": 2, "EXISTS": 2, "TOUCH": 2, "HDEL": 3, "SADD": 3, "SREM": 3, "ZREM": 3, "XDEL": 3,
+		"XACK": 4, "HSET": 4,
+	}
+)
+
+// isYesNo reports a command whose reply is 1 or 0.
+func (f flow) isYesNo(c *luaast.Call) bool {
+	args := f.byNode[c].args
+	for _, name := range f.commandNames(c) {
+		if n := len(args); !yesNo[name] && (n != yesNoOfOne[name] || f.isMulti(args[n-1])) {
+			return false
+		}
+	}
+	return true
+}
+
+// okay are commands that reply with a status, as SET does.
+var okay = map[string]bool{
+	"SETEX": true, "PSETEX": true, "MSET": true, "RENAME": true, "LSET": true, "LTRIM": true, "HMSET": true,
+	"PFMERGE": true, "TYPE": true,
+}
+
+// replyForm is the form of a command's reply, where the command tells.
+func (f flow) replyForm(c *luaast.Call) form {
+	kind, name := f.commandKind(c)
+	switch {
+	case kind == intReply || kind == intOrFalse:
+		return number
+	case kind == textReply || kind == textOrFalse:
+		return text
+	case okay[name] || name == "SET" && f.setsPlainly(f.byNode[c].args):
+		return status
+	}
+	return reply
+}
+
+// setsPlainly reports that none of the options of SET can be GET or one of a newer server.
+func (f flow) setsPlainly(args []luaast.Expr) bool {
+	for i := 3; i < len(args); i++ {
+		word, ok := args[i].(*luaast.Str)
+		if !ok {
+			return false
+		}
+		switch option := strings.ToUpper(word.Value); option {
+		case "NX", "XX", "KEEPTTL":
+		default:
+			if _, takesTime := unitWords[option]; !takesTime {
+				return false
+			}
+			i++
+		}
+	}
+	return true
 }
 
 // checkKinds reports what a reply of this kind can never be, and a reply that is false where nothing is, used as if it were there.
 func (b *body) checkKinds() {
 	f := b.flow()
-	f.setsRESP, f.tried = b.usesRESP(), f.triedVars()
+	f.setsRESP, f.tried, f.typed = b.usesRESP(), f.triedVars(), f.typedVars()
 	luaast.Inspect(b.Body.Body, func(n, parent luaast.Node) bool {
 		switch n := n.(type) {
 		case *luaast.Binary:
 			f.checkKindOp(n)
 		case *luaast.Unary:
-			if n.Op == "-" {
+			switch {
+			case n.Op == "-":
 				f.checkMiss(n.X, "in arithmetic")
+			case n.Op == "#" && !f.bare:
+				f.checkMissOr(n.X, "for its length", "''")
 			}
+		case *luaast.Index:
+			f.checkErrOfNumber(n)
 		case *luaast.If:
 			for _, c := range n.Clauses {
 				f.checkKindTruth(c.Cond)
@@ -100,10 +175,40 @@ func (b *body) checkKinds() {
 			for _, arg := range f.byNode[n].args {
 				f.checkMiss(arg, "as an argument")
 			}
+			f.checkMissedText(n)
 		}
 		return true
 	})
 	f.checkMissedReplies()
+}
+
+// checkErrOfNumber reports r.err of a redis.pcall that gives a number where it succeeds, unless the script asks for its
+// type.
+func (f flow) checkErrOfNumber(i *luaast.Index) {
+	key, ok := i.Key.(*luaast.Str)
+	if !ok || key.Value != "err" || !f.isPcallError(i) {
+		return
+	}
+	v := localVar(i.Obj)
+	kind, name := f.commandKind(v.Init.(*luaast.Call))
+	if kind == intReply && v.Writes == 0 && v.Func == nil && !f.typed[v] {
+		f.at(i, "R009", "the reply of "+name+" is a number, and .err of a number raises an error",
+			fmt.Sprintf("ask first: type(%s) == 'table' and %s.err", v.Name, v.Name))
+	}
+}
+
+// typedVars are the locals whose type the script asks for, or that a function of it may ask.
+func (f flow) typedVars() map[*luaast.Var]bool {
+	typed := map[*luaast.Var]bool{}
+	luaast.Inspect(f.Body.Body, func(n, parent luaast.Node) bool {
+		name, ok := n.(*luaast.Name)
+		c, isCall := parent.(*luaast.Call)
+		if ok && isCall && name.Var != nil && (builtin(c) == "type" || f.localFunc(c) != nil) {
+			typed[name.Var] = true
+		}
+		return true
+	})
+	return typed
 }
 
 func (b *body) usesRESP() bool {
@@ -140,7 +245,7 @@ func (f flow) checkKindOp(n *luaast.Binary) {
 // checkSides compares the kind of a reply with a literal on the other side.
 func (f flow) checkSides(n *luaast.Binary, side, other luaast.Expr) {
 	kind, name := f.kindOf(side)
-	if kind == anyReply || f.isOneOfSeveral(n, side) {
+	if kind == anyReply || kind == statusOrFalse || f.isOneOfSeveral(n, side) {
 		return
 	}
 	cure := "write the number without quotes"
@@ -215,102 +320,5 @@ func (f flow) checkKindTruth(cond luaast.Expr) {
 	}
 	if kind, name := f.kindOf(cond); kind == intReply {
 		f.at(cond, "R009", "the reply of "+name+" is a number, and 0 is true in Lua", "compare it: == 1, or > 0")
-	}
-}
-
-// checkMiss reports a reply that is false, or nil behind tonumber, where nothing is stored.
-func (f flow) checkMiss(e luaast.Expr, use string) {
-	value, what := e, "false"
-	if v := localVar(e); v != nil && v.Writes == 0 && v.Init != nil && v.Func == nil && !f.tried[v] {
-		value = v.Init
-	} else if v != nil {
-		return
-	}
-	if c, ok := value.(*luaast.Call); ok && builtin(c) == "tonumber" && len(c.Args) == 1 {
-		value, what = c.Args[0], "nil"
-		if v := localVar(value); v != nil && f.tried[v] {
-			return
-		}
-	}
-	kind, name := f.kindOf(value)
-	if !kind.canMiss() || f.isPart() || f.asksFirst(e) {
-		return
-	}
-	f.at(e, "R008", fmt.Sprintf("the reply of %s is %s where there is nothing, and here it is used %s", name, what, use),
-		"test it first, or give it a value: ... or 0")
-}
-
-// isPart reports a script that uses names of other files: they may have asked whether there is something.
-func (f flow) isPart() bool {
-	return f.elsewhere != nil && slices.ContainsFunc(f.Body.Globals, func(g luaast.Global) bool {
-		return !knownGlobals[g.Name.Name] && f.elsewhere(g.Name.Name)
-	})
-}
-
-// asksFirst reports that the script has asked for stored data on the way to the node: that may show that there is something.
-func (f flow) asksFirst(n luaast.Node) bool {
-	r := repeats{flow: f, changed: map[any]bool{everyKey{}: true}, met: map[seenAs]bool{}}
-	return r.isGuarded(n)
-}
-
-// triedVars are the locals that stand in a condition, or are compared, somewhere.
-func (f flow) triedVars() map[*luaast.Var]bool {
-	tried := map[*luaast.Var]bool{}
-	luaast.Inspect(f.Body.Body, func(n, parent luaast.Node) bool {
-		name, ok := n.(*luaast.Name)
-		if ok && name.Var != nil && !tried[name.Var] {
-			tried[name.Var] = f.tries(parent)
-		}
-		return true
-	})
-	return tried
-}
-
-// tries reports a node that asks whether the value in it is there.
-func (f flow) tries(n luaast.Node) bool {
-	switch p := n.(type) {
-	case *luaast.If, *luaast.While, *luaast.Repeat:
-		return true
-	case *luaast.Unary:
-		return p.Op == "not"
-	case *luaast.Binary:
-		return p.Op == "and" || p.Op == "or" || p.Op == "==" || p.Op == "~="
-	case *luaast.Call:
-		return builtin(p) == "type" || builtin(p) == "assert" || f.localFunc(p) != nil
-	}
-	return false
-}
-
-// checkMissedReplies reports a value of the reply that is false where there is nothing, and is not declared so.
-func (f flow) checkMissedReplies() {
-	if f.bare || f.Reply == nil || f.Merge > 0 {
-		return
-	}
-	for _, r := range returns(f.Body.Body) {
-		if len(r.Exprs) == 0 {
-			continue
-		}
-		table, isTable := r.Exprs[0].(*luaast.Table)
-		switch {
-		case !isTable:
-			f.checkMissedReply(r.Exprs[0], *f.Reply, "the reply")
-		case f.Reply.Kind == Tuple && len(table.Items) == len(f.Reply.Fields):
-			for i, item := range table.Items {
-				f.checkMissedReply(item.Value, f.Reply.Fields[i].Type, "field "+f.Reply.Fields[i].Name)
-			}
-		}
-	}
-}
-
-func (f flow) checkMissedReply(e luaast.Expr, t Type, what string) {
-	if t.Optional || t.Kind == Bool || t.Kind == Any || t.Kind == Array || t.Kind == Tuple {
-		return
-	}
-	if v := localVar(e); v != nil && f.tried[v] {
-		return
-	}
-	if kind, name := f.kindOf(e); kind.canMiss() && !f.asksFirst(e) {
-		f.at(e, "R008", fmt.Sprintf("the reply of %s is false where there is nothing, and %s is declared as %s", name, what, typeName(t)),
-			"declare "+typeName(t)+"?, or give it a value: ... or '0'")
 	}
 }

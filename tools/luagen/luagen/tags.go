@@ -105,7 +105,7 @@ func (h *headerParser) allow(s *scanner) {
 			len(word),
 			"H009",
 			"@allow cannot switch off "+word,
-			"it takes any rule but those of syntax, header and fragments (S, H, F)",
+			"it takes any rule but those of syntax, header and fragments (S, H, F) and of @merge (M001)",
 		)
 	case allow.Reason == "":
 		h.fail(

@@ -272,11 +272,8 @@ func (t tracer) keyIndex(e *luaast.Index) origin {
 
 // place is which key of its group KEYS[i + 2] is, in a loop whose steps are known; else below 0.
 func (t tracer) place(index luaast.Expr) int {
-	v, offset, ok := indexParts(index)
-	if ok && t.loopVars[v] != nil {
-		if _, ok := t.loopVars[v].Start.(*luaast.Number); ok {
-			return offset
-		}
+	if _, place, ok := t.placeOfEntry(index, true); ok {
+		return place
 	}
 	return -1
 }

@@ -21,6 +21,18 @@ type Result struct {
 	Broken                             string // "" when all held
 }
 
+// NotTried says why the promises of a script are open: one that may write keeps or breaks them where a call succeeds and gets
+// to a write. It is "" where a call did.
+func (r Result) NotTried(s *luagen.Script) string {
+	switch {
+	case r.Calls == 0:
+		return "no call was made"
+	case !s.ReadOnly && r.Faults == 0:
+		return "no call that succeeds gets to a write"
+	}
+	return ""
+}
+
 // checker holds calls of one script against its header.
 type checker struct {
 	c      *redis.Client

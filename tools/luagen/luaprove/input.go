@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/luatomic/luatomic/tools/luagen/luaast"
 	"github.com/luatomic/luatomic/tools/luagen/luagen"
 )
 
@@ -22,7 +23,10 @@ type source struct {
 	*rand.Rand
 	script *luagen.Script
 	words  []string
-	stored state // where texts may be taken from
+	fields []string // that the script names in a command: they are stored, and no argument
+	heads  []string // what its other fields begin with
+	large  []int64  // that arguments within their bounds are compared with
+	stored state    // where texts may be taken from
 }
 
 // literals are what a script compares with.
@@ -35,7 +39,50 @@ func newSource(s *luagen.Script, seed uint64) *source {
 			g.words = append(g.words, m[1])
 		}
 	}
+	g.findFields()
+	for _, a := range s.Args {
+		switch {
+		case a.Max != nil:
+			g.large = append(g.large, *a.Max)
+		case a.Min != nil:
+			g.large = append(g.large, *a.Min+10)
+		}
+	}
 	return g
+}
+
+var (
+	member = regexp.MustCompile(`^[a-zA-Z0-9_:.-]{1,20}$`)
+	// Commands with fields, members and elements.
+	collection = regexp.MustCompile(`^(?i)(H|L|R|Z|S[AIMR])[A-Z]+$`)
+)
+
+// findFields notes the texts that a script passes to a command behind the key, and what such an argument begins with.
+func (g *source) findFields() {
+	luaast.Inspect(g.script.Body.Body, func(n, _ luaast.Node) bool {
+		call, ok := n.(*luaast.Call)
+		if !ok || len(call.Args) < 3 {
+			return true
+		}
+		if name, ok := call.Args[0].(*luaast.Str); !ok || !collection.MatchString(name.Value) {
+			return true
+		}
+		for _, arg := range call.Args[2:] {
+			if joined, ok := arg.(*luaast.Binary); ok && joined.Op == ".." {
+				g.heads = noted(g.heads, joined.L)
+			}
+			g.fields = noted(g.fields, arg)
+		}
+		return true
+	})
+}
+
+// noted adds a literal that can be a field, once.
+func noted(list []string, e luaast.Expr) []string {
+	if text, ok := e.(*luaast.Str); ok && member.MatchString(text.Value) && !slices.Contains(list, text.Value) {
+		return append(list, text.Value)
+	}
+	return list
 }
 
 func (g *source) pick(list ...string) string { return list[g.IntN(len(list))] }
@@ -139,7 +186,7 @@ func (g *source) data(key, typ string) []any {
 	if typ == "" {
 		typ = g.pick("string", "list", "set", "zset", "hash")
 	}
-	w := func() string { return g.pick(g.words...) }
+	w := func() string { return g.pick(slices.Concat(g.words, g.fields)...) }
 	switch typ {
 	case "list":
 		return []any{"RPUSH", key, w(), w()}
@@ -148,9 +195,31 @@ func (g *source) data(key, typ string) []any {
 	case "zset":
 		return []any{"ZADD", key, int64(now - 30), w(), int64(now-30) * 1000, w(), g.IntN(10), w()}
 	case "hash":
-		return []any{"HSET", key, w(), g.IntN(20), w(), w()}
+		return g.hash(key)
 	case "stream":
 		return []any{"XADD", key, "*", w(), w()}
 	}
-	return []any{"SET", key, g.pick("1", "5", "20", "a", "b")}
+	return []any{"SET", key, g.pick("a", "b", g.amount(), g.amount(), g.amount())}
+}
+
+// hash draws most of the fields that the script asks for, one of those whose beginning it has, and others.
+func (g *source) hash(key string) []any {
+	cmd := []any{"HSET", key, g.pick(g.words...), g.IntN(20), g.pick(g.words...), g.pick(g.words...)}
+	for _, field := range g.fields {
+		if g.IntN(4) > 0 {
+			cmd = append(cmd, field, g.pick(g.pick(g.words...), g.amount(), g.amount()))
+		}
+	}
+	for _, head := range g.heads {
+		cmd = append(cmd, head+g.pick(g.words...), g.amount())
+	}
+	return cmd
+}
+
+// amount draws a stored number: few, or as many as an argument may be.
+func (g *source) amount() string {
+	if len(g.large) > 0 && g.IntN(2) == 0 {
+		return strconv.FormatInt(g.large[g.IntN(len(g.large))], 10)
+	}
+	return g.pick("1", "5", "20")
 }

@@ -96,6 +96,46 @@ func TestPromisesThatDoNotHold(t *testing.T) {
 	require.Empty(t, prove(t, head+"---@contract dup-only\n---@retry resume\n"+move+then+first).Broken)
 }
 
+const take = "--- Take takes n pieces.\n---@contract all-or-nothing\n---@retry safe  an order takes its pieces once\n" +
+	"---@key stock hash\n---@arg n int min=1 max=1000\n---@arg order string\n---@reply int\n---@error SOLD_OUT few are left\n\n" +
+	"local stock, n, order = KEYS[1], tonumber(ARGV[1]), ARGV[2]\n" +
+	"local left = tonumber(redis.call('HGET', stock, 'left') or 0)\n" +
+	"if left < n then return redis.error_reply('SOLD_OUT only ' .. left) end\n"
+
+// A script that asks for a field by its name finds it, with a number that is large enough for its arguments.
+func TestFieldsThatAScriptNamesAreStored(t *testing.T) {
+	t.Parallel()
+	const twice = take + "redis.call('HSET', stock, 'o:' .. order, n)\nredis.call('HINCRBY', stock, 'left', -n)\nreturn left - n\n"
+	require.Regexp(t, "^V001: @retry safe|^V002: all-or-nothing", prove(t, twice).Broken)
+	many := strings.NewReplacer("min=1 max=1000", "min=5000", "@retry safe ", "@retry never ").Replace(twice)
+	require.Contains(t, prove(t, many).Broken, "V002: all-or-nothing, and a call that failed left something behind")
+	require.Contains(t, prove(t, strings.Replace(many, "min=5000", "max=900000", 1)).Broken, "V002: all-or-nothing")
+}
+
+// A script none of whose calls succeeds with a write has shown nothing; one that may not write has no write to try.
+func TestNotTried(t *testing.T) {
+	t.Parallel()
+	client := client(t)
+	for text, want := range map[string]string{
+		strings.Replace(take, "'left'", "'le' .. 'ft'", 1) + "redis.call('HINCRBY', stock, 'le' .. 'ft', -n)\nreturn left - n\n": "no call",
+		counted: "",
+		head + "---@readonly\n---@key a string\n\nreturn redis.call('GET', KEYS[1])\n": "",
+	} {
+		s := parse(t, text)
+		result, err := luaprove.Prove(t.Context(), client, s, nil, 100, 1)
+		require.NoError(t, err)
+		require.Empty(t, result.Broken)
+		if got := result.NotTried(s); want == "" {
+			require.Empty(t, got, text)
+		} else {
+			require.Contains(t, got, want)
+		}
+		none, err := luaprove.Prove(t.Context(), client, s, nil, 0, 1)
+		require.NoError(t, err)
+		require.NotEmpty(t, none.NotTried(s), "no call at all")
+	}
+}
+
 // A pop finds what a push beside it has left, and nothing without it.
 func TestScriptsOfAFolderMakeTheDataOfEachOther(t *testing.T) {
 	t.Parallel()

@@ -8,7 +8,7 @@ redis.pcall('DEL', lock)
 local r = redis.pcall('INCR', lock)
 local ok, v = pcall(redis.call, 'GET', lock)
 local s = redis.pcall('INCR', lock)
-if s.err then
+if type(s) == 'table' and s.err then
   return 0
 end
 local good = pcall(redis.call, 'GET', lock)

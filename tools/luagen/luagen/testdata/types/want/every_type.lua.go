@@ -160,7 +160,7 @@ func (p *EveryTypeParams) call() *lua.Call {
 	c.Uint("c_uint", p.CUint, 0, 10)
 	c.Uint("d_uint", p.DUint, 0, math.MaxUint64)
 	c.Bool(p.EBool)
-	c.Float(p.FFloat)
+	c.Float("f_float", p.FFloat)
 	c.String(&p.GString)
 	c.Bytes(&p.HBytes)
 	c.Milliseconds("i_ms", p.IMs, 1, 60000)

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A run that Ctrl-C ends stops what it has started, says so, and leaves no folder behind.
+func TestInterruptedRunsLeaveNothing(t *testing.T) {
+	temp, file := t.TempDir(), filepath.Join(t.TempDir(), "count.lua")
+	t.Setenv("TMPDIR", temp)
+	writeFile(t, file, countScript)
+	interrupt := []string{"sh", "-c", "kill -INT $PPID; exec sleep 600"}
+	for _, verb := range [][]string{{"mutate", file}, {"cover", "-scripts", filepath.Dir(file)}, {"trace"}} {
+		code, stdout, stderr := command(append(verb, interrupt...)...)
+		require.Equal(t, 1, code, verb)
+		require.Equal(t, "luagen "+verb[0]+": interrupted\n", stderr)
+		require.NotContains(t, stdout, "miss")
+		left, err := os.ReadDir(temp)
+		require.NoError(t, err)
+		require.Empty(t, left, verb)
+	}
+}
+
+// A file that cannot be written is refused before the run, and no folder is made for it.
+func TestOutputsWithoutAFolder(t *testing.T) {
+	t.Parallel()
+	dir, ran := t.TempDir(), filepath.Join(t.TempDir(), "ran")
+	writeFile(t, filepath.Join(dir, "count.lua"), countScript)
+	out := filepath.Join(dir, "none", "file")
+	for _, args := range [][]string{
+		{"cover", "-scripts", dir, "-o", out, "touch", ran}, {"trace", "-o", out, "touch", ran},
+		{"doc", "-o", out, dir}, {"editor", "-o", out},
+	} {
+		code, _, stderr := command(args...)
+		require.Equal(t, 1, code, args)
+		require.Contains(t, stderr, "there is no folder "+filepath.Dir(out)+": make it first, or name another")
+		require.NoDirExists(t, filepath.Dir(out), args)
+		require.NoFileExists(t, ran, args)
+	}
+}
+
+func TestTraceNamesScriptsThatDidNotRun(t *testing.T) {
+	code, stdout, stderr := command("trace", "-only", "count,take", os.Args[0], "-test.run", "TestCoverChild")
+	require.Equal(t, 1, code)
+	require.Contains(t, stdout, "count KEYS {")
+	require.Contains(t, stderr,
+		"luagen trace: no script of the name \"take\" ran: -only takes names as in take of take.lua\n")
+	code, _, stderr = command("trace", "true")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "no script ran, or the test programs do not import luatomictest")
+}
+
+// Scripts of the same bytes are one to the server, and files of their own to their owner.
+func TestCoverOfScriptsThatAreTheSame(t *testing.T) {
+	dir := t.TempDir()
+	one, two := filepath.Join(dir, "one", "count.lua"), filepath.Join(dir, "two", "count.lua")
+	writeFile(t, one, countScript)
+	writeFile(t, two, countScript)
+	code, stdout, stderr := command("cover", "-scripts", dir+","+dir, os.Args[0], "-test.run", "TestCoverChild")
+	require.Equal(t, 0, code, stderr)
+	require.Contains(t, stdout, "  75.0 %  "+one+"  not run: line 10\n  75.0 %  "+two+
+		"  not run: line 10\n  75.0 %  of 8 statements in 2 scripts\n")
+}
