@@ -9,8 +9,9 @@ import (
 )
 
 // Batch sends many calls in one round trip for each node: a pipeline of scripts. Each call is atomic by itself; the
-// batch is not. Calls run in order, except calls whose script was not loaded and calls that a failing node did not
-// execute: they are retried after the others.
+// batch is not. Calls run in order, except calls whose script was not loaded, calls that a failing node did not
+// execute, and those that were rows of one command ("---@merge") where one of them raised an error: they are sent again
+// after the others.
 //
 // A Batch is not safe for concurrent use. It can be filled and executed again.
 type Batch struct {
@@ -102,7 +103,7 @@ func (b *Batch) run(ctx context.Context, waiting []*Call) {
 		r.send(ctx, waiting)
 		again, withoutDelay := waiting[:0], true
 		for _, c := range waiting {
-			if c.record(c.cmd.Err(), tries) {
+			if c.record(ctx, b.client, c.cmd.Err(), tries) {
 				again = append(again, c)
 				withoutDelay = withoutDelay && c.withoutDelay()
 			}
@@ -117,7 +118,7 @@ func (b *Batch) run(ctx context.Context, waiting []*Call) {
 
 // Wait makes Exec wait until that many replicas of each node have the writes of its calls, or until the timeout is
 // over. It costs no round trip of its own: WAIT is sent in the same pipeline, on the same connection. The timeout
-// must be shorter than the client's ReadTimeout.
+// must be shorter than the client's ReadTimeout; one below 1 ms is 1 ms.
 func (b *Batch) Wait(replicas int, timeout time.Duration) { b.replicas, b.timeout = replicas, timeout }
 
 // Acked returns how many replicas have the writes of the last Exec, the fewest of any node; 0 where that is unknown,

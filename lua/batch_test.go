@@ -3,6 +3,7 @@ package lua_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,6 +54,104 @@ func TestBatchMixesScriptsAndTypes(t *testing.T) {
 	absent, err := three.Get()
 	require.NoError(t, err)
 	require.True(t, absent, "a nil reply is a reply")
+}
+
+// The reply to WAIT of an attempt that ran no call says nothing of the replicas. Where an attempt may have run, its own
+// connection alone knew of the writes.
+func TestBatchWaitsForReplicasOfTheAttemptThatRan(t *testing.T) {
+	t.Parallel()
+	const lost = ""
+	s := coldCount(t, lua.RetrySafe)
+	for first, want := range map[string]int{"-LOADING Redis is loading the dataset in memory": 2, lost: 0} {
+		t.Run("first "+first, func(t *testing.T) {
+			t.Parallel()
+			server := startFake(t, func(verb string, nth int) string {
+				switch {
+				case nth == 1 && verb == "EVALSHA", nth == 1 && verb == "WAIT" && first != lost:
+					return first
+				case verb == "WAIT":
+					return ":2"
+				case verb == "SCRIPT LOAD":
+					return "+" + s.SHA
+				}
+				return ":7"
+			})
+			b := lua.NewBatch(server.client(t))
+			b.Wait(2, time.Second)
+			f := lua.Queue(b, newCall(s, "k"), decodeInt)
+			require.NoError(t, b.Exec(within(t, 10*time.Second)))
+			n, err := f.Get()
+			require.NoError(t, err)
+			require.EqualValues(t, 7, n)
+			acked, err := b.Acked()
+			require.Equal(t, want, acked)
+			require.Equal(t, want == 0, err != nil, "%v", err)
+		})
+	}
+}
+
+// Of the servers of one batch one loads its data first. What it says of its replicas then is not of the calls, which ran
+// later.
+func TestBatchWaitsForReplicasOfEachServerThatRan(t *testing.T) {
+	t.Parallel()
+	s := coldCount(t, lua.RetrySafe)
+	addrs := make(map[string]string)
+	for _, name := range []string{"ready", "loading"} {
+		var loaded atomic.Bool
+		loaded.Store(name == "ready")
+		addrs[name] = startFake(t, func(verb string, _ int) string {
+			switch {
+			case verb == "PING":
+				return "+PONG"
+			case !loaded.Load():
+				loaded.Store(verb == "WAIT") // the last command of the first pipeline
+				return "-LOADING Redis is loading the dataset in memory"
+			case verb == "WAIT":
+				return ":2"
+			case verb == "SCRIPT LOAD":
+				return "+" + s.SHA
+			}
+			return ":7"
+		}).listener.Addr().String()
+	}
+	ring := redis.NewRing(&redis.RingOptions{Addrs: addrs, Protocol: 2, DisableIdentity: true})
+	t.Cleanup(func() { _ = ring.Close() })
+	b := lua.NewBatch(ring)
+	b.Wait(2, time.Second)
+	for i := range 20 { // each shard has some
+		_ = lua.Queue(b, newCall(s, fmt.Sprint(i)), decodeInt)
+	}
+	require.NoError(t, b.Exec(within(t, 10*time.Second)))
+	acked, err := b.Acked()
+	require.NoError(t, err)
+	require.Equal(t, 2, acked)
+}
+
+// No replica is known to have the writes of a script that was sent by its text, beside those of another one.
+func TestBatchKnowsNoReplicasOfAScriptSentByItsText(t *testing.T) {
+	t.Parallel()
+	refused, loaded := coldCount(t, lua.RetrySafe), newScript("loaded", countSource, lua.RetrySafe)
+	server := startFake(t, func(verb string, nth int) string {
+		switch {
+		case verb == "SCRIPT LOAD" && nth == 1:
+			return "-NOPERM this user has no permissions to run SCRIPT LOAD"
+		case verb == "SCRIPT LOAD":
+			return "+" + loaded.SHA
+		case verb == "EVALSHA" && nth == 1:
+			return "-NOSCRIPT No matching script."
+		case verb == "WAIT":
+			return ":2"
+		}
+		return ":7"
+	})
+	b := lua.NewBatch(server.client(t))
+	b.Wait(2, time.Second)
+	_, _ = lua.Queue(b, newCall(refused, "k"), decodeInt), lua.Queue(b, newCall(loaded, "k"), decodeInt)
+	require.NoError(t, b.Exec(within(t, 10*time.Second)))
+	require.Equal(t, 1, server.count("EVAL"))
+	acked, err := b.Acked()
+	require.NoError(t, err)
+	require.Zero(t, acked)
 }
 
 func TestFutureBeforeExec(t *testing.T) {

@@ -232,9 +232,9 @@ func (c *Call) Uint(name string, v, min, max uint64) {
 }
 
 // Float appends the shortest text that reads back as v.
-func (c *Call) Float(v float64) {
+func (c *Call) Float(name string, v float64) {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
-		c.fail(&RangeError{Field: "float", Value: strconv.FormatFloat(v, 'g', -1, 64)})
+		c.fail(&RangeError{Field: name, Value: strconv.FormatFloat(v, 'g', -1, 64)})
 	}
 	c.argv = append(c.argv, strconv.FormatFloat(v, 'g', -1, 64))
 }
@@ -269,8 +269,17 @@ func (c *Call) duration(name string, v, unit time.Duration, min, max int64) {
 	c.int(n)
 }
 
-// TimeMilli appends a time in Unix milliseconds.
-func (c *Call) TimeMilli(name string, v time.Time) { c.time(name, v, v.UnixMilli()) }
+// TimeMilli appends a time in Unix milliseconds. One that is too far from now for an int64 of them is out of range.
+func (c *Call) TimeMilli(name string, v time.Time) {
+	n := v.UnixMilli()
+	if time.UnixMilli(n).Unix() != v.Unix() {
+		c.fail(&RangeError{
+			Field: name, Value: v.String(),
+			Min: time.UnixMilli(math.MinInt64).UTC().String(), Max: time.UnixMilli(math.MaxInt64).UTC().String(),
+		})
+	}
+	c.time(name, v, n)
+}
 
 // TimeSec appends a time in Unix seconds.
 func (c *Call) TimeSec(name string, v time.Time) { c.time(name, v, v.Unix()) }

@@ -83,9 +83,11 @@ func TestArgumentsAreCheckedBeforeIO(t *testing.T) {
 		"int at the bounds": {func(c *lua.Call) { c.Int("limit", 1, 1, 10); c.Int("limit", 10, 1, 10) }, nil, ""},
 		"uint below":        {func(c *lua.Call) { c.Uint("n", 0, 1, math.MaxUint64) }, lua.ErrOutOfRange, "n: 0 is out of range, at least 1"},
 		"uint above":        {func(c *lua.Call) { c.Uint("n", math.MaxUint64, 0, 5) }, lua.ErrOutOfRange, "n: 18446744073709551615 is out of range, at least 0, at most 5"},
-		"nan":               {func(c *lua.Call) { c.Float(math.NaN()) }, lua.ErrOutOfRange, "NaN is out of range"},
-		"inf":               {func(c *lua.Call) { c.Float(math.Inf(1)) }, lua.ErrOutOfRange, "+Inf is out of range"},
-		"minus inf":         {func(c *lua.Call) { c.Float(math.Inf(-1)) }, lua.ErrOutOfRange, "-Inf is out of range"},
+		"nan":               {func(c *lua.Call) { c.Float("f", math.NaN()) }, lua.ErrOutOfRange, "f: NaN is out of range"},
+		"inf":               {func(c *lua.Call) { c.Float("f", math.Inf(1)) }, lua.ErrOutOfRange, "f: +Inf is out of range"},
+		"minus inf":         {func(c *lua.Call) { c.Float("f", math.Inf(-1)) }, lua.ErrOutOfRange, "f: -Inf is out of range"},
+		"far time":          {func(c *lua.Call) { c.TimeMilli("at", time.Unix(math.MaxInt64, 0)) }, lua.ErrOutOfRange, "at: "},
+		"never":             {func(c *lua.Call) { c.TimeMilli("at", time.Unix(1<<63-62135596801, 999999999)) }, lua.ErrOutOfRange, "at: "},
 		"sub-ms":            {func(c *lua.Call) { c.Milliseconds("ttl", 999*time.Microsecond, 1, math.MaxInt64) }, lua.ErrOutOfRange, "ttl: 999µs is out of range, at least 1ms"},
 		"sub-ms or zero":    {func(c *lua.Call) { c.Milliseconds("ttl", time.Nanosecond, 0, 5) }, lua.ErrOutOfRange, "ttl: 1ns is out of range, at least 1ms, at most 5ms"},
 		"sub-ms unbounded":  {func(c *lua.Call) { c.Milliseconds("ttl", time.Nanosecond, math.MinInt64, math.MaxInt64) }, lua.ErrOutOfRange, "at least 1ms"},
@@ -215,8 +217,8 @@ func TestArgumentsArriveUnchanged(t *testing.T) {
 	}
 	c.IntAt(&large)
 	c.Uint("u", math.MaxUint64, 0, math.MaxUint64)
-	c.Float(0.1)
-	c.Float(1e300)
+	c.Float("f", 0.1)
+	c.Float("f", 1e300)
 	c.Milliseconds("ttl", 1500*time.Millisecond, 1, math.MaxInt64)
 	c.Seconds("ttl", time.Minute, 1, math.MaxInt64)
 	c.TimeMilli("due", due)

@@ -2,6 +2,7 @@ package lua
 
 import (
 	"context"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -66,9 +67,13 @@ func (p *program) String() string { return p.file().SHA }
 
 func (p *program) file() Text { return p.script.file(p.guarded) }
 
+// Name returns the name by which a ClusterClient chooses a server: one that may read from replicas would send a script
+// that only reads to a replica, which may be behind, and which has no script that was loaded at the master.
+func (c *command) Name() string { return strings.TrimSuffix(c.Cmd.Name(), "_ro") }
+
 // FullName returns the name that tracing shows.
 func (c *command) FullName() string {
-	return c.Name() + " " + title(c.program.script.Name, c.program.guarded)
+	return c.Cmd.Name() + " " + title(c.program.script.Name, c.program.guarded)
 }
 
 // prepare returns a new command for the next attempt.

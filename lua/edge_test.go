@@ -51,7 +51,7 @@ func TestWriteInAReadOnlyScriptIsRefused(t *testing.T) {
 	s := newScript("peek", "redis.call('EXISTS', KEYS[1])\nreturn redis.call('INCR', KEYS[1])", lua.RetrySafe)
 	s.ReadOnly = true
 	_, err := runInt(within(t, 10*time.Second), client, s, key)
-	require.Equal(t, 2, requireOutcome(t, err, lua.ErrExecutedInPart).Line)
+	require.Equal(t, 2, requireOutcome(t, err, lua.ErrNotExecuted).Line)
 	require.Zero(t, counted(t, client, key))
 }
 

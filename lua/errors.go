@@ -3,13 +3,15 @@ package lua
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
 // The four ways in which a call can fail, for errors.Is. An *Error matches
 // exactly one of them.
 var (
-	// ErrNotExecuted reports that the script did not run: nothing changed.
+	// ErrNotExecuted reports that the script did not run, or that one which only reads stopped at an error: nothing
+	// changed.
 	ErrNotExecuted = errors.New("not executed")
 	// ErrOutcomeUnknown reports that the script was sent and no reply arrived. It ran once or not at all; a script
 	// declared "@retry safe" may have run several times, with the effect of once.
@@ -35,8 +37,12 @@ var (
 	// the script on the server.
 	ErrBadReply = errors.New("bad reply")
 	// ErrWrongType reports that a key holds another Redis type than the script works on. It comes with the key and
-	// both types if a search of at most one second after the call or its batch finds them.
+	// both types if a search of at most one second after the call or its batch finds them. A key whose name goes on
+	// behind its tag and one letter, as {mail}:i:token, is shown as {mail}:i:*, since that can be a secret.
 	ErrWrongType = errors.New("wrong type")
+	// ErrNotLoaded reports that the server does not have the script and this user may load it neither by SCRIPT LOAD nor
+	// by EVAL: nothing changed. Another user loads it with Preload, or luatomic load. It comes as an *Error.
+	ErrNotLoaded = errors.New("not loaded")
 	// ErrNoGuard reports that a script was called under Guard and has no guard.
 	ErrNoGuard = errors.New("no guard")
 	// ErrFenced reports that the lease that guards the call is not held: it expired, was released, or belongs to
@@ -65,10 +71,11 @@ type Error struct {
 	Tries int
 	// Detail has more information where it is known: for WRONGTYPE the key and both types.
 	Detail string
-	// Err is the error as go-redis returned it.
+	// Err is the error as go-redis returned it, without arguments of the call that the server quotes.
 	Err error
 
 	transient bool
+	notLoaded bool
 }
 
 func (e *Error) Error() string {
@@ -99,13 +106,15 @@ func (e *Error) fenced() bool {
 	return e.Guarded && e.Code == "FENCED" && e.Outcome != ErrExecutedInPart
 }
 
-// Is matches the error codes that a script declares, ErrWrongType and ErrFenced.
+// Is matches the error codes that a script declares, ErrWrongType, ErrFenced and ErrNotLoaded.
 func (e *Error) Is(target error) bool {
 	switch target {
 	case ErrWrongType:
 		return e.Code == "WRONGTYPE"
 	case ErrFenced:
 		return e.fenced()
+	case ErrNotLoaded:
+		return e.notLoaded
 	}
 	code, ok := target.(*Code)
 	return ok && e.Outcome == ErrRefused && code.Name == e.Code && code.Script == e.Script
@@ -159,8 +168,13 @@ const maxName = 128
 
 // CheckName reports whether value can be part of a key: 1 to 128 bytes, no
 // braces (they would move the key to another cluster slot), no control
-// characters. The error wraps ErrBadName and states the rule.
-func CheckName(param, value string) error {
+// characters. The error wraps ErrBadName, states the rule and quotes the value.
+func CheckName(param, value string) error { return checkName(param, value, false) }
+
+// CheckSecret is CheckName for a value that no error shows, such as a token.
+func CheckSecret(param, value string) error { return checkName(param, value, true) }
+
+func checkName(param, value string, secret bool) error {
 	switch {
 	case value == "":
 		return fmt.Errorf("%w: %s is empty", ErrBadName, param)
@@ -168,11 +182,25 @@ func CheckName(param, value string) error {
 		return fmt.Errorf("%w: %s has %d bytes, at most %d", ErrBadName, param, len(value), maxName)
 	}
 	for i := 0; i < len(value); i++ {
-		if b := value[i]; b == '{' || b == '}' {
-			return fmt.Errorf("%w: %s %q holds a brace, and braces choose the cluster slot", ErrBadName, param, value)
-		} else if b < 0x20 || b == 0x7f {
-			return fmt.Errorf("%w: %s %q holds a control character", ErrBadName, param, value)
+		what := ""
+		switch b := value[i]; {
+		case b == '{' || b == '}':
+			what = "a brace, and braces choose the cluster slot"
+		case b < 0x20 || b == 0x7f:
+			what = "a control character"
+		default:
+			continue
 		}
+		if !secret {
+			param = fmt.Sprintf("%s %q", param, value)
+		}
+		return fmt.Errorf("%w: %s holds %s", ErrBadName, param, what)
 	}
 	return nil
 }
+
+// contents are what stands behind the tag and one letter in a key: tokens, ids of calls, idempotency keys.
+var contents = regexp.MustCompile(`(?s)^([^}]*\}(?:\{[^}]*\})?:[a-z]:).+$`)
+
+// shownKey is a key as an error shows it, a pattern of SCAN in place of what could be a secret.
+func shownKey(key string) string { return contents.ReplaceAllString(key, "${1}*") }

@@ -8,6 +8,9 @@ import (
 // Internals for the tests.
 const RetryBudget = retryBudget
 
+// ShownKey is a key as an error shows it.
+func ShownKey(key string) string { return shownKey(key) }
+
 // Slot is the cluster slot of a key.
 func Slot(key string) int { return int(slot(hashTag(key))) }
 
@@ -15,6 +18,24 @@ func Slot(key string) int { return int(slot(hashTag(key))) }
 func PassAfter(ctx context.Context, tried time.Duration) bool {
 	p := pause{start: time.Now().Add(-tried), wait: firstWait}
 	return p.pass(ctx, false)
+}
+
+// Attempt makes one attempt for the calls in one round trip that they share. The error of a call with a reply is nil.
+func Attempt(ctx context.Context, client Client, calls ...*Call) (errs []error) {
+	trips := make([]trip, len(calls))
+	for i, c := range calls {
+		trips[i] = trip{c, client, sharingOf(client)}
+	}
+	sendTrips(ctx, trips)
+	for _, c := range calls {
+		c.record(ctx, client, c.cmd.Err(), 1)
+		if c.done {
+			errs = append(errs, nil)
+		} else {
+			errs = append(errs, c.failure)
+		}
+	}
+	return errs
 }
 
 // Decode runs a decoder over a reply without a server.

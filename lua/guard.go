@@ -98,7 +98,8 @@ func (c *Call) checkSlot() error {
 		return err
 	}
 	if checkSlot(keys) != nil {
-		return fmt.Errorf("%w: %q, which records the lease, and %q; give the lease a key with the data's {tag}", ErrCrossSlot, keyText(lease), keyText(data[0]))
+		return fmt.Errorf("%w: %q, which records the lease, and %q; give the lease a key with the data's {tag}", ErrCrossSlot,
+			shownKey(keyText(lease)), shownKey(keyText(data[0])))
 	}
 	return nil
 }

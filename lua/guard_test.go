@@ -213,7 +213,7 @@ func TestEveryCheckOfTheGuardIsNeeded(t *testing.T) {
 		{"<= tonumber(after)", "<= 0"},
 		{"<= tonumber(after)", "> tonumber(after)"},
 		{"held = ends ~= false", "held = true"},
-		{"over = held and time[1] * 1000 + time[2] / 1000 >= tonumber(ends)", "over = false"},
+		{"over = held and math.floor(time[1] * 1000 + time[2] / 1000) > tonumber(ends)", "over = false"},
 		{"time[1] * 1000", "time[1] * 1"},
 		{"if over then", "if false then"},
 		{"elseif not held then", "elseif false then"},

@@ -14,20 +14,20 @@ import (
 // a server may evict a script that came by EVAL, and 8.0 evicts it even after a later SCRIPT LOAD. EVAL is used only
 // where the owner is unknown (an AutoPipeliner), SCRIPT LOAD is refused or reaches another server than the call (a
 // proxy), or each pipeline would reach the same replica.
-func (c *Call) loadAndRun(ctx context.Context, client Client) error {
+func (c *Call) loadAndRun(ctx context.Context, client Client) {
 	node, err := owner(ctx, client, c.firstKey())
 	if err != nil {
 		c.lost(ctx, err)
-		return c.cmd.Err()
+		return
 	}
-	if node == nil || c.byText() || c.replica {
-		return client.Process(ctx, c.prepare(ctx, true))
+	byText := node == nil || c.byText() || c.replica
+	if !byText {
+		_, _ = loadAndSend(ctx, client, node, []*Call{c}, 0, 0)
+		byText = c.noLoad && redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT")
 	}
-	_, _ = loadAndSend(ctx, client, node, []*Call{c}, 0, 0)
-	if c.noLoad && redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
-		return client.Process(ctx, c.prepare(ctx, true))
+	if byText {
+		_ = client.Process(ctx, c.prepare(ctx, true))
 	}
-	return c.cmd.Err()
 }
 
 // reload is the number of calls after which a script is loaded again: a SCRIPT FLUSH between two commands of a long
@@ -52,7 +52,7 @@ func loadAndSend(ctx context.Context, client Client, node *redis.Client, calls [
 	}
 	var waited *redis.IntCmd
 	if replicas > 0 {
-		waited = redis.NewIntCmd(ctx, "WAIT", replicas, timeout.Milliseconds())
+		waited = redis.NewIntCmd(ctx, "WAIT", replicas, max(timeout.Milliseconds(), 1)) // 0 is for ever
 		_ = pipe.Process(ctx, waited)
 	}
 	_, err = pipe.Exec(ctx)

@@ -180,6 +180,7 @@ func TestPreloadByAnotherUserWhereBothAreRefused(t *testing.T) {
 	e := requireOutcome(t, err, lua.ErrNotExecuted)
 	require.Equal(t, "NOPERM", e.Code)
 	require.ErrorContains(t, err, "Preload")
+	require.ErrorIs(t, err, lua.ErrNotLoaded)
 
 	b := lua.NewBatch(client)
 	f := lua.Queue(b, newCall(s, "k"), decodeInt)

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/unquoted"
 )
 
 // classify determines the outcome of a failed attempt.
@@ -35,6 +37,10 @@ func classify(cmd *command, err error) *Error {
 	default:
 		e.Outcome, e.transient = ErrNotExecuted, true
 	}
+	if e.Outcome == ErrExecutedInPart && cmd.program.script.ReadOnly {
+		e.Outcome = ErrNotExecuted // there is no write that could stay
+	}
+	e.Err = unquoted.Error(e.Err)
 	return e
 }
 

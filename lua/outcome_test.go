@@ -81,6 +81,23 @@ func TestLastingErrorsAreReturnedAtOnce(t *testing.T) {
 	}
 }
 
+// A script that only reads leaves nothing behind, wherever it stops.
+func TestAReadThatStopsHasChangedNothing(t *testing.T) {
+	t.Parallel()
+	s := newScript("count", countSource, lua.RetrySafe)
+	s.ReadOnly = true
+	for line, code := range map[string]string{
+		"WRONGTYPE Operation against a key script: " + s.SHA + ", on @user_script:7.":     "WRONGTYPE",
+		"ERR user_script:3: attempt to index a nil value script: " + s.SHA + ", on @user": "ERR",
+	} {
+		fake := startFake(t, func(string, int) string { return "-" + line })
+		_, err := runInt(within(t, 10*time.Second), fake.client(t), s, "k")
+		require.Equal(t, code, requireOutcome(t, err, lua.ErrNotExecuted).Code)
+		require.NotErrorIs(t, err, lua.ErrExecutedInPart)
+		require.Equal(t, 1, fake.count("EVALSHA_RO"))
+	}
+}
+
 func TestErrorsInsideAScriptAreNeverRepeated(t *testing.T) {
 	t.Parallel()
 	s := newScript("count", countSource, lua.RetrySafe)

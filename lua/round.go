@@ -13,7 +13,7 @@ import (
 // round sends many calls at once, in one pipeline for each node.
 type round struct {
 	client  Client
-	bySlot  bool // the rows of one command must be of one slot
+	byTag   bool // the rows of one command must have one hash tag
 	ordered bool // the calls run in their order
 
 	replicas int // whose acknowledgement of the writes is waited for
@@ -29,17 +29,17 @@ type round struct {
 func (r *round) send(ctx context.Context, calls []*Call) {
 	if i := slices.IndexFunc(calls, func(c *Call) bool { return c.replica }); i >= 0 {
 		// go-redis closes the connection to a replica after a single command, and not after a pipeline. So one call
-		// is sent first; while it reaches a replica the others keep their error.
+		// is sent first; while it reaches a replica the others are not sent.
 		first := calls[i]
 		_ = r.client.Process(ctx, first.prepare(ctx, first.cold()))
-		r.acked = 0
+		r.confirm(calls[i:i+1], 0, nil)
 		if redis.HasErrorPrefix(first.cmd.Err(), codeReadOnly) {
 			return
 		}
 		calls = slices.Concat(calls[:i], calls[i+1:])
 	}
 	pipe := r.client.Pipeline()
-	warm := calls[:0:0]
+	warm, byText := calls[:0:0], calls[:0:0]
 	missing := make(map[*redis.Client][]*Call)
 	for _, c := range calls {
 		if !c.cold() && r.replicas == 0 {
@@ -52,23 +52,37 @@ func (r *round) send(ctx context.Context, calls []*Call) {
 			c.lost(ctx, err)
 		case node == nil || c.byText():
 			_ = pipe.Process(ctx, c.prepare(ctx, true))
-			r.acked = 0
+			byText = append(byText, c)
 		default:
 			missing[node] = append(missing[node], c)
 		}
 	}
 	r.sendWarm(ctx, pipe, calls, warm)
+	r.confirm(byText, 0, nil)
 	for node, calls := range missing {
 		acked, err := loadAndSend(ctx, r.client, node, calls, r.replicas, r.timeout)
-		r.acked = min(r.acked, acked)
-		r.waitErr = cmp.Or(r.waitErr, err)
+		r.confirm(calls, acked, err)
 	}
+}
+
+// confirm notes how many replicas have the writes of calls, unless none of the calls has run: then it says nothing.
+func (r *round) confirm(calls []*Call, acked int, err error) {
+	if slices.ContainsFunc(calls, (*Call).mayHaveRun) {
+		r.acked, r.waitErr = min(r.acked, acked), cmp.Or(r.waitErr, err)
+	}
+}
+
+// mayHaveRun reports whether the attempt that was made ran the script, as far as that is known.
+func (c *Call) mayHaveRun() bool {
+	err := c.cmd.Err()
+	return err == nil || err == redis.Nil || c.cmd.program.answered || classify(&c.cmd, err).Outcome != ErrNotExecuted
 }
 
 // sendWarm sends what the pipeline has and the warm calls, and then by themselves those that were rows of a command
 // that the server refused.
 func (r *round) sendWarm(ctx context.Context, pipe redis.Pipeliner, calls, warm []*Call) {
-	all := units(warm, r.bySlot || !anySlot(r.client), r.ordered)
+	_, oneServer := r.client.(*redis.Client)
+	all := units(warm, r.byTag || !oneServer, r.ordered)
 	for _, u := range all {
 		u.queue(ctx, pipe)
 	}
@@ -90,15 +104,6 @@ func (r *round) sendWarm(ctx context.Context, pipe redis.Pipeliner, calls, warm 
 		_, err = pipe.Exec(ctx)
 		blame(alone, err)
 	}
-}
-
-// anySlot reports whether the servers of the client take keys of several slots in one command.
-func anySlot(client Client) bool {
-	switch client.(type) {
-	case *redis.Client, *redis.Ring:
-		return true
-	}
-	return false
 }
 
 // blame sets the error of a pipeline on the commands that go-redis leaves without one when the server refuses the

@@ -26,36 +26,36 @@ type unit struct {
 	calls []*Call
 	cmd   *command // of its own where there are several
 	bytes int
-	slot  uint16
+	tag   string // of its keys, where there may be several servers
 }
 
 // units groups calls. The rows of one command come from calls of one script, in their order. Where the order between
-// scripts counts, they are neighbours.
-func units(calls []*Call, bySlot, ordered bool) []*unit {
+// scripts counts, they are neighbours. Keys of one hash tag are in one slot of a cluster and on one shard of a ring.
+func units(calls []*Call, byTag, ordered bool) []*unit {
 	all := make([]*unit, 0, len(calls))
 	for _, c := range calls {
-		slot := uint16(0)
-		if bySlot && c.mergeable() {
-			slot = c.slot()
+		tag := ""
+		if byTag {
+			tag = hashTag(c.firstKey())
 		}
-		if u := room(all, c, slot, ordered); u != nil {
+		if u := room(all, c, tag, ordered); u != nil {
 			u.calls, u.bytes = append(u.calls, c), u.bytes+c.size
 			continue
 		}
-		all = append(all, &unit{calls: []*Call{c}, bytes: c.size, slot: slot})
+		all = append(all, &unit{calls: []*Call{c}, bytes: c.size, tag: tag})
 	}
 	return all
 }
 
 // room returns the unit that takes the call as one more row.
-func room(all []*unit, c *Call, slot uint16, ordered bool) *unit {
+func room(all []*unit, c *Call, tag string, ordered bool) *unit {
 	if !c.mergeable() {
 		return nil
 	}
 	for i := len(all) - 1; i >= 0; i-- {
 		u := all[i]
 		first := u.calls[0]
-		if first.script == c.script && first.mergeable() && u.slot == slot && len(u.calls) < c.script.Merge.Max &&
+		if first.script == c.script && first.mergeable() && u.tag == tag && len(u.calls) < c.script.Merge.Max &&
 			u.bytes+c.size <= maxRowBytes {
 			return u
 		}
@@ -68,9 +68,6 @@ func room(all []*unit, c *Call, slot uint16, ordered bool) *unit {
 
 // mergeable reports whether the call may be a row beside others. A guard stands before a single call.
 func (c *Call) mergeable() bool { return c.script.Merge != nil && !c.guarded }
-
-// slot is the cluster slot of the call.
-func (c *Call) slot() uint16 { return slot(hashTag(c.firstKey())) }
 
 // queue appends the command of the unit to a pipeline. A row whose caller has left is dropped.
 func (u *unit) queue(ctx context.Context, pipe redis.Pipeliner) {

@@ -51,8 +51,8 @@ func (c *Call) run(ctx context.Context, client Client) error {
 	}
 	if l, s := c.lane(ctx, client); l != nil {
 		c.share(ctx, client, l, s)
-	} else if c.record(client.Process(ctx, c.prepare(ctx, false)), 1) {
-		c.repeat(ctx, client)
+	} else {
+		c.alone(ctx, client)
 	}
 	return c.result(ctx, client, time.Now().Add(detailBudget))
 }
@@ -61,7 +61,7 @@ func (c *Call) run(ctx context.Context, client Client) error {
 const detailBudget = time.Second
 
 // record records the outcome of an attempt and reports whether another may follow.
-func (c *Call) record(err error, tries int) (again bool) {
+func (c *Call) record(ctx context.Context, client Client, err error, tries int) (again bool) {
 	// A nil reply is a reply. A received reply counts, whatever the error: go-redis marks every command of a broken
 	// pipeline. The value alone proves nothing: a truncated reply leaves an empty one.
 	if err == nil || err == redis.Nil || c.cmd.program.answered {
@@ -69,8 +69,11 @@ func (c *Call) record(err error, tries int) (again bool) {
 		return false
 	}
 	e := classify(&c.cmd, err)
-	if c.failure != nil && isContext(err) && !c.cmd.program.sent {
-		e = c.failure // more specific than the context's error
+	if e.Code == "" {
+		askAgain(ctx, client)
+	}
+	if c.failure != nil && !c.cmd.program.sent && (isContext(err) || err == errUnsent) {
+		e = c.failure // more specific
 	}
 	e.Tries = tries
 	if e.Code == "" && c.failure != nil && c.failure.Code != "" {
@@ -86,6 +89,14 @@ func (c *Call) record(err error, tries int) (again bool) {
 	return e.Outcome == ErrNotExecuted && e.transient
 }
 
+// askAgain has the client of a cluster ask which servers there are, behind the calls that use it: one that has not answered
+// may have been replaced. go-redis asks when a server answers MOVED, which a dead one does not, and else once a minute.
+func askAgain(ctx context.Context, client Client) {
+	if c, ok := client.(interface{ ReloadState(context.Context) }); ok {
+		c.ReloadState(ctx)
+	}
+}
+
 // codeReadOnly is the error of a replica. After a failover a connection may lead to one, where the address of the
 // master is a host name.
 const codeReadOnly = "READONLY"
@@ -96,21 +107,23 @@ func (c *Call) cold() bool { return c.noScript }
 // withoutDelay reports whether the next attempt needs no delay: it loads the missing script.
 func (c *Call) withoutDelay() bool { return c.cold() && c.failedLoads < maxFailedLoads }
 
-func (c *Call) repeat(ctx context.Context, client Client) {
+// alone sends the call by itself, again where that is safe.
+func (c *Call) alone(ctx context.Context, client Client) {
 	var p pause
-	for tries := 2; p.pass(ctx, c.withoutDelay()); tries++ {
+	for tries := 1; tries == 1 || p.pass(ctx, c.withoutDelay()); tries++ {
 		c.begin()
 		c.attempt(ctx, client)
-		if !c.record(c.cmd.Err(), tries) {
+		if !c.record(ctx, client, c.cmd.Err(), tries) {
 			return
 		}
 	}
 }
 
-// attempt sends the call by itself. The outcome is that of its command.
+// attempt sends the call by itself. The outcome is that of its command: an AutoPipeliner may return before there is
+// one.
 func (c *Call) attempt(ctx context.Context, client Client) {
 	if c.cold() {
-		_ = c.loadAndRun(ctx, client)
+		c.loadAndRun(ctx, client)
 		return
 	}
 	_ = client.Process(ctx, c.prepare(ctx, false))
@@ -138,7 +151,8 @@ func (c *Call) result(ctx context.Context, client Client, until time.Time) error
 		if node, ok := client.(*redis.Client); ok {
 			e.Detail = "no connection to " + node.Options().Addr
 		}
-	case e.Code == "NOPERM" && c.noLoad:
+	case e.Code == "NOPERM" && c.noLoad && e.Line == 0: // at a line of the script it ran
+		e.notLoaded = true
 		e.Detail = "the server does not have the script and this user may not load it; Preload it as a user that may"
 	}
 	if err := ctx.Err(); err != nil && !errors.Is(e.Err, err) {
@@ -198,7 +212,7 @@ func (c *Call) findWrongType(ctx context.Context, client Client, until time.Time
 		}
 		got, err := client.Type(ctx, key).Result()
 		if err == nil && got != "none" && got != want.Type {
-			return fmt.Sprintf("key %q (%s) holds a %s, not a %s", key, want.Name, got, want.Type)
+			return fmt.Sprintf("key %q (%s) holds a %s, not a %s", shownKey(key), want.Name, got, want.Type)
 		}
 	}
 	return ""

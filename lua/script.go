@@ -81,7 +81,8 @@ type Script struct {
 	Source *string
 	// Retry is the declared retry class.
 	Retry Retry
-	// ReadOnly scripts are sent as EVALSHA_RO and may run on a replica.
+	// ReadOnly scripts are sent as EVALSHA_RO and may run on a replica, on a client of that replica. A ClusterClient
+	// sends them to the master, also one that may read from replicas: these may be behind.
 	ReadOnly bool
 	// AnySlot allows keys in different slots, for layouts without a hash tag. A
 	// Redis Cluster refuses them.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -31,9 +32,10 @@ type lane = merge.Line[trip]
 
 // sharing is how the calls on one client share round trips.
 type sharing struct {
-	off    atomic.Bool
-	bySlot atomic.Bool // the rows of one call must be of one slot
-	lanes  sync.Map    // *lane by the address of the node, or 0 for the one server
+	off   atomic.Bool
+	byTag atomic.Bool // the rows of one command must have one hash tag
+	found atomic.Bool // the nodes are known: a cluster client asks for them with its first call
+	lanes sync.Map    // *lane by the address of the node, or 0 for the one server and while no node is known
 }
 
 // Direct has every later call on the client sent by itself, as a plain command is, and returns the client. Without it,
@@ -57,7 +59,7 @@ func (c *Call) lane(ctx context.Context, client Client) (*lane, *sharing) {
 		return nil, nil
 	}
 	var at any = 0
-	if _, one := client.(*redis.Client); !one {
+	if _, one := client.(*redis.Client); !one && s.found.Load() {
 		node, err := owner(ctx, client, c.firstKey())
 		if err != nil || node == nil {
 			return nil, nil // the call itself reports why
@@ -85,9 +87,10 @@ func (c *Call) share(ctx context.Context, client Client, l *lane, s *sharing) {
 			return
 		case merge.Left:
 			c.leave(ctx, c.withdraw(), "")
+			askAgain(ctx, client)
 			return
 		}
-		if !c.record(c.cmd.Err(), tries) {
+		if !c.record(ctx, client, c.cmd.Err(), tries) {
 			return
 		}
 	}
@@ -164,10 +167,11 @@ func sendTrips(ctx context.Context, trips []trip) {
 	if len(trips) == 1 {
 		if c := trips[0].call; c.begin() {
 			c.attempt(ctx, client)
+			s.find(c)
 		}
 		return
 	}
-	r := round{client: client, bySlot: s.bySlot.Load()}
+	r := round{client: client, byTag: s.byTag.Load()}
 	calls := make([]*Call, 0, len(trips))
 	for _, t := range trips {
 		if t.call.begin() {
@@ -175,16 +179,30 @@ func sendTrips(ctx context.Context, trips []trip) {
 		}
 	}
 	r.send(ctx, calls)
+	s.find(calls...)
 	if r.crossSlot {
-		s.bySlot.Store(true) // one node of a cluster, or a proxy before one
+		s.byTag.Store(true) // one node of a cluster, or a proxy before one
 	}
 }
 
-// begin prepares the call for an attempt. It returns false when its caller has left.
+// find notes that the nodes are known: a call was sent to one.
+func (s *sharing) find(calls ...*Call) {
+	if !s.found.Load() && slices.ContainsFunc(calls, func(c *Call) bool { return c.cmd.program.sent }) {
+		s.found.Store(true)
+	}
+}
+
+// begin prepares the call for an attempt, which has no reply until it is sent. It returns false when its caller has
+// left.
 func (c *Call) begin() bool {
 	c.phase.CompareAndSwap(written, idle)
+	c.cmd = command{program: program{script: c.script, call: c, guarded: c.guarded}}
+	c.cmd.SetErr(errUnsent)
 	return c.phase.Load() == idle
 }
+
+// errUnsent is the error of an attempt that is not made: the call before it has met a replica.
+var errUnsent = errors.New("not sent: the call before it failed")
 
 // clients are those that calls were made on, by their address in memory. The map is replaced and never changed, so that
 // a call reads it without a lock. An entry goes with its client.
@@ -212,17 +230,17 @@ func sharingOf(client Client) *sharing {
 	return nil
 }
 
-func lookUp[T any](client *T, bySlot bool) *sharing {
+func lookUp[T any](client *T, cluster bool) *sharing {
 	p := unsafe.Pointer(client)
 	if m := clients.Load(); m != nil {
 		if s, ok := (*m)[uintptr(p)]; ok && s.is(p) {
 			return s.sharing
 		}
 	}
-	return enter(client, bySlot)
+	return enter(client, cluster)
 }
 
-func enter[T any](client *T, bySlot bool) *sharing {
+func enter[T any](client *T, cluster bool) *sharing {
 	clientsMu.Lock()
 	defer clientsMu.Unlock()
 	p, old := unsafe.Pointer(client), clients.Load()
@@ -236,7 +254,7 @@ func enter[T any](client *T, bySlot bool) *sharing {
 		}
 	}
 	w, s := weak.Make(client), new(sharing)
-	s.bySlot.Store(bySlot)
+	s.found.Store(!cluster)
 	next[uintptr(p)] = sharer{is: func(q unsafe.Pointer) bool { return unsafe.Pointer(w.Value()) == q }, sharing: s}
 	clients.Store(&next)
 	runtime.AddCleanup(client, remove, gone{uintptr(p), s})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -175,4 +176,32 @@ func TestAnAttemptThatIsCutOffNamesTheFailureBeforeIt(t *testing.T) {
 			require.ErrorContains(t, err, "the attempt before it: READONLY")
 		})
 	}
+}
+
+// A cluster client asks for the servers of the cluster with its first call, and with each one after it until it knows
+// them. That ends with the context, too.
+func TestTheFirstCallOnAClusterReturnsWithItsContext(t *testing.T) {
+	t.Parallel()
+	var hangs atomic.Bool
+	over := make(chan struct{})
+	server := startFake(t, func(string, int) string {
+		if !hangs.Load() {
+			return "-ERR not yet"
+		}
+		<-over
+		return ""
+	})
+	t.Cleanup(func() { close(over) }) // before the server's
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{server.listener.Addr().String()}, Protocol: 2, DisableIdentity: true,
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	s := coldCount(t, lua.RetryNever)
+	_, err := runInt(within(t, 10*time.Second), client, s, "k")
+	require.ErrorContains(t, requireOutcome(t, err, lua.ErrNotExecuted), "not yet")
+	hangs.Store(true)
+	start := time.Now()
+	_, err = runInt(within(t, 100*time.Millisecond), client, s, "k")
+	require.Less(t, time.Since(start), 2*time.Second, "go-redis itself waits for 5 s")
+	require.ErrorIs(t, requireOutcome(t, err, lua.ErrNotExecuted), context.DeadlineExceeded)
 }

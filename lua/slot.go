@@ -16,7 +16,7 @@ func checkSlot(keys []any) error {
 	for _, k := range keys[1:] {
 		other := keyText(k)
 		if t := hashTag(other); t != tag && slot(t) != slot(tag) {
-			return fmt.Errorf("%w: %q and %q; give them one {tag}", ErrCrossSlot, first, other)
+			return fmt.Errorf("%w: %q and %q; give them one {tag}", ErrCrossSlot, shownKey(first), shownKey(other))
 		}
 	}
 	return nil
