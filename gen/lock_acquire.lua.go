@@ -12,7 +12,7 @@ import (
 )
 
 // LockAcquireSHA is the SHA-1 of lock_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireSHA = "58c07f8848b4a2da0dd632eee337aa230a22ba5e"
+const LockAcquireSHA = "6a671e9a2269664b7d4884be14cca91eb4fc99e8"
 
 // LockAcquireScript is scripts/lock_acquire.lua.
 var LockAcquireScript = lua.Script{

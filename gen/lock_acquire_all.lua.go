@@ -12,7 +12,7 @@ import (
 )
 
 // LockAcquireAllSHA is the SHA-1 of lock_acquire_all.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireAllSHA = "b4fa34f2ce92d3e127cd450a49010832de051a62"
+const LockAcquireAllSHA = "adbe16fec0e351c2cc3d849524fe9a3b28e816f1"
 
 // LockAcquireAllScript is scripts/lock_acquire_all.lua.
 var LockAcquireAllScript = lua.Script{

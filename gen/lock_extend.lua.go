@@ -13,7 +13,7 @@ import (
 )
 
 // LockExtendSHA is the SHA-1 of lock_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockExtendSHA = "ba5dd78b00b05fff41088ccdfab0fbf0482eabba"
+const LockExtendSHA = "ed5603e59aad10208b86e0a0c122a9cd12f02912"
 
 // LockExtendScript is scripts/lock_extend.lua.
 var LockExtendScript = lua.Script{

@@ -10,7 +10,7 @@ import (
 )
 
 // LockFenceSHA is the SHA-1 of lock_fence.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockFenceSHA = "509939905f973eceb846ad5695fd61fdaaa67ccc"
+const LockFenceSHA = "0cd3fcf2ad41c64e07a1b23e876da1bbfa764dc0"
 
 // LockFenceScript is scripts/lock_fence.lua.
 var LockFenceScript = lua.Script{

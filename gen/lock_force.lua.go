@@ -12,7 +12,7 @@ import (
 )
 
 // LockForceSHA is the SHA-1 of lock_force.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockForceSHA = "cadb24e70333d854fed19bc0d4aacff9b7fc7f2f"
+const LockForceSHA = "d085e4933c7c69072bd51c467c3ee7a1e202f4a6"
 
 // LockForceScript is scripts/lock_force.lua.
 var LockForceScript = lua.Script{
@@ -65,8 +65,8 @@ type LockForceResult struct {
 //     fence; without a new owner a repeat may end the next lease, unless the fence is given.
 //   - KEYS[1]: lock, string: see lock_acquire.lua.
 //   - KEYS[2]: queue, list: see lock_acquire.lua.
-//   - Reply: done: a holder lost the lock; fence: the new fence, 0 when nothing was changed;
-//     holder: the note of the old holder; token: its token.
+//   - Reply: done: a holder lost the lock; fence: the new fence, 0 when nothing was changed, as for
+//     a void owner; holder: the note of the old holder; token: its token.
 //   - Cost: O(1); O(n) of the dead waiters ahead, 10000 at most.
 //   - [ErrLockForceLayout]: the key holds no lock of this version.
 func LockForce(ctx context.Context, c lua.Client, p LockForceParams) (LockForceResult, error) {

@@ -13,7 +13,7 @@ import (
 )
 
 // LockLeaveSHA is the SHA-1 of lock_leave.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockLeaveSHA = "adc3ec14066ebc4cac09acab4070b05079e84b7f"
+const LockLeaveSHA = "0239544006e1082fdd3e6e2f2c278f3e79ffa8a2"
 
 // LockLeaveScript is scripts/lock_leave.lua.
 var LockLeaveScript = lua.Script{

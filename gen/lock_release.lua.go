@@ -13,7 +13,7 @@ import (
 )
 
 // LockReleaseSHA is the SHA-1 of lock_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockReleaseSHA = "579a645bfa435829b1f36cf793e6c88fc7b3d61d"
+const LockReleaseSHA = "74fb6d57efc70187c0b3526e6271996340aa2720"
 
 // LockReleaseScript is scripts/lock_release.lua.
 var LockReleaseScript = lua.Script{
@@ -74,6 +74,8 @@ func (v LockReleaseResult) String() string {
 // It is written for many locks. A lock without waiters is deleted; else the script notifies the
 // next holder in the same step. See lock_acquire.lua for the record. An owner can release an
 // expired lease while its record is stored: then no other holder came between.
+//
+// Long because it is written for many locks, and begins with a short way for one.
 //
 //   - Contract, dup-only: an error half-way leaves the lock with its owner or with the next holder,
 //     which learns of it after that lease.

@@ -13,7 +13,7 @@ import (
 )
 
 // LockTrySHA is the SHA-1 of lock_try.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockTrySHA = "ec1cd799f7c1eb956dcc2b27d0c7b861a85c2451"
+const LockTrySHA = "ef446a9f0a43f89a6685679a5bdbd7da0eb04e27"
 
 // LockTryScript is scripts/lock_try.lua.
 var LockTryScript = lua.Script{

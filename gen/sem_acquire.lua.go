@@ -4,7 +4,6 @@ package gen
 
 import (
 	"context"
-	"math"
 	"strconv"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 )
 
 // SemAcquireSHA is the SHA-1 of sem_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemAcquireSHA = "a618491d74ed3b4a118f082947c60fae84d72594"
+const SemAcquireSHA = "bb8a35809f7da3aadeb178b9a7dd27c91c36617f"
 
 // SemAcquireScript is scripts/sem_acquire.lua.
 var SemAcquireScript = lua.Script{
@@ -38,12 +37,13 @@ type SemAcquireParams struct {
 	Owner   string // ARGV[1]: token:weight, made for this acquire
 	// ARGV[2], 1 to 1073741824: of the sum of weights; the stored limit prevails.
 	Limit int64
-	TTL   time.Duration // ARGV[3], at least 1 ms: the lease
+	TTL   time.Duration // ARGV[3], 1 to 1000000000000 ms: the lease
 	// ARGV[4]: added to the queue if the permit does not fit; empty not to wait.
 	Entry string
 	Note  string // ARGV[5]: what other callers read about the holder
 	// ARGV[6]: prefix of the channel of a process; the first part of a token follows.
 	Channel string
+	Floor   int64 // ARGV[7], 0 to 4503599627370495: the fence is greater
 }
 
 // SemAcquirePlace is the place of SemAcquire.
@@ -55,6 +55,7 @@ const (
 	SemAcquirePlaceWaiting SemAcquirePlace = 1
 	SemAcquirePlaceJoined  SemAcquirePlace = 2
 	SemAcquirePlaceRefused SemAcquirePlace = 3
+	SemAcquirePlaceVoid    SemAcquirePlace = 4
 )
 
 // String returns the value's name in the script's header, or its number.
@@ -68,6 +69,8 @@ func (v SemAcquirePlace) String() string {
 		return "joined"
 	case SemAcquirePlaceRefused:
 		return "refused"
+	case SemAcquirePlaceVoid:
+		return "void"
 	}
 	return strconv.FormatInt(int64(v), 10)
 }
@@ -96,8 +99,8 @@ type SemAcquireResult struct {
 // note behind it describes the holder.
 //
 // limit and used are scored by 1e15 plus their value. fence is scored by the last fence: the
-// server's time in us, or the fence before plus one where that is greater. used is the sum of the
-// weights of all permits with a positive score.
+// server's time in us, or one more than the fence before and than the caller's floor where that is
+// greater. used is the sum of the weights of all permits with a positive score.
 //
 // An entry of the queue is the token with its weight, the lease in ms, a line feed and the note;
 // for tokens and their channels see lock_acquire.lua. No waiter overtakes the head, even if the
@@ -114,9 +117,10 @@ type SemAcquireResult struct {
 //   - KEYS[1]: permits, zset: as above.
 //   - KEYS[2]: queue, zset: entries of the waiters, scored by arrival; expires.
 //   - Reply: place: waiting: the entry was queued before; joined: this call queued it; refused: the
-//     weight is above the limit; remaining: of the lease, or until the head of the queue fits;
-//     waiting: the length of the queue, 0 without an entry; holder: the note of one holder; now:
-//     the server's clock in us; limit: the stored limit.
+//     weight is above the limit; void: the owner has released its permit, or lost it by force;
+//     remaining: of the lease, or until the head of the queue fits; waiting: the length of the
+//     queue, 0 without an entry; holder: the note of one holder; now: the server's clock in us;
+//     limit: the stored limit.
 //   - Cost: O(log n), n being the number of holders and waiters.
 //   - [ErrSemAcquireLayout]: the key holds no semaphore of this version.
 func SemAcquire(ctx context.Context, c lua.Client, p SemAcquireParams) (SemAcquireResult, error) {
@@ -130,16 +134,17 @@ func SemAcquireIn(b *lua.Batch, p SemAcquireParams) *lua.Future[SemAcquireResult
 }
 
 func (p *SemAcquireParams) call() *lua.Call {
-	c := lua.NewCall(&SemAcquireScript, 2, 6)
+	c := lua.NewCall(&SemAcquireScript, 2, 7)
 	c.Key("permits", p.Permits)
 	c.Key("queue", p.Queue)
 	c.EndKeys()
 	c.String(&p.Owner)
 	c.Int("limit", p.Limit, 1, 1073741824)
-	c.Milliseconds("ttl", p.TTL, 1, math.MaxInt64)
+	c.Milliseconds("ttl", p.TTL, 1, 1000000000000)
 	c.String(&p.Entry)
 	c.String(&p.Note)
 	c.String(&p.Channel)
+	c.Int("floor", p.Floor, 0, 4503599627370495)
 	return c
 }
 
@@ -160,9 +165,9 @@ func decodeSemAcquire(r *lua.Reply) SemAcquireResult {
 func decodeSemAcquirePlace(r *lua.Reply, name string) SemAcquirePlace {
 	v := SemAcquirePlace(r.Int(name))
 	switch v {
-	case SemAcquirePlaceNone, SemAcquirePlaceWaiting, SemAcquirePlaceJoined, SemAcquirePlaceRefused:
+	case SemAcquirePlaceNone, SemAcquirePlaceWaiting, SemAcquirePlaceJoined, SemAcquirePlaceRefused, SemAcquirePlaceVoid:
 	default:
-		r.Fail(name, "one of 0 (none), 1 (waiting), 2 (joined), 3 (refused)")
+		r.Fail(name, "one of 0 (none), 1 (waiting), 2 (joined), 3 (refused), 4 (void)")
 	}
 	return v
 }

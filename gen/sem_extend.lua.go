@@ -13,7 +13,7 @@ import (
 )
 
 // SemExtendSHA is the SHA-1 of sem_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemExtendSHA = "4189ffe793cd51adf34207548dd4bfd96bc9530b"
+const SemExtendSHA = "ccd9bff6d9191fcbe2dc47dc69331d63f62b1568"
 
 // SemExtendScript is scripts/sem_extend.lua.
 var SemExtendScript = lua.Script{

@@ -11,7 +11,7 @@ import (
 )
 
 // SemReleaseSHA is the SHA-1 of sem_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemReleaseSHA = "03f0536fa12cd8b669e2a3994e634c37adb0af68"
+const SemReleaseSHA = "800cfaf3bfe1a27293b0e3283975c190b99e45be"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{

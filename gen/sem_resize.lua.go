@@ -10,7 +10,7 @@ import (
 )
 
 // SemResizeSHA is the SHA-1 of sem_resize.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemResizeSHA = "5c20dfabdb6036a48c069e4d601835d5efee7c2b"
+const SemResizeSHA = "18c038855afdd1ed593439b4e5f840340b01ca8c"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{

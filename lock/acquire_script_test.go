@@ -202,7 +202,7 @@ func TestALockOfAnotherVersionIsRefused(t *testing.T) {
 	}
 }
 
-// A token that leaves is void for 10 s. The record of another holder, and the time of a free one that stays, are as before.
+// A token that leaves is void for 10 s: the record stays that long. The lease of another holder is as before.
 func TestLeavingLeavesTheRecordOfOthers(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -215,8 +215,8 @@ func TestLeavingLeavesTheRecordOfOthers(t *testing.T) {
 		stays     time.Duration // at least; the record is gone where it is 0
 		beforeEnd time.Duration
 	}{
-		"void, another holds it":        {scriptcase.HeldByOther, 5 * time.Second, gen.LockLeaveHowVoid, true, time.Second, 5 * time.Second},
-		"void, nothing is there":        {"", 0, gen.LockLeaveHowVoid, true, 9 * time.Second, 10 * time.Second},
+		"void, another holds it":        {scriptcase.HeldByOther, time.Minute, gen.LockLeaveHowVoid, true, 50 * time.Second, 62 * time.Second},
+		"void, nothing is there":        {"", 0, gen.LockLeaveHowVoid, true, 9 * time.Second, 12 * time.Second},
 		"void, a free record":           {free, time.Minute, gen.LockLeaveHowVoid, true, 50 * time.Second, 62 * time.Second},
 		"unconfirmed, another holds it": {scriptcase.HeldByOther, time.Minute, gen.LockLeaveHowUnconfirmed, false, 50 * time.Second, 62 * time.Second},
 		"unconfirmed, nothing is there": {"", 0, gen.LockLeaveHowUnconfirmed, false, 0, 0},

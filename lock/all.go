@@ -33,13 +33,31 @@ func (ls Leases) Err() error {
 
 // Keep renews all of them; the context ends when the first is lost. See Lease.Keep.
 func (ls Leases) Keep(ctx context.Context) context.Context {
-	all, cancel := context.WithCancelCause(ctx)
-	endWith := func(one context.Context) { cancel(context.Cause(one)) }
+	all := &keptAll{}
+	all.Context, all.cancel = context.WithCancelCause(ctx)
 	for _, l := range ls {
-		kept := l.Keep(all)
-		context.AfterFunc(kept, func() { endWith(kept) })
+		kept := l.Keep(all.Context)
+		all.kept = append(all.kept, kept)
+		context.AfterFunc(kept, func() { all.cancel(context.Cause(kept)) })
 	}
 	return all
+}
+
+// keptAll ends with the first of its leases. Its Err reads the clocks, as that of each lease's context does.
+type keptAll struct {
+	context.Context // ended by cancel
+	cancel          context.CancelCauseFunc
+	kept            []context.Context // of the leases
+}
+
+// Err is nil while all leases hold.
+func (k *keptAll) Err() error {
+	for _, kept := range k.kept {
+		if kept.Err() != nil {
+			k.cancel(context.Cause(kept)) // the first cause counts
+		}
+	}
+	return k.Context.Err()
 }
 
 // maxLocks is how many locks AcquireAll takes.
@@ -59,6 +77,10 @@ func (l *Locker) AcquireAll(ctx context.Context, names ...string) (Leases, error
 	if err != nil {
 		return nil, err
 	}
+	if err := l.hub.enter(); err != nil {
+		return nil, err
+	}
+	defer l.hub.calls.End()
 	attempt := l.acquireEach
 	if l.opts.Tag != "" {
 		attempt = l.acquireInOneScript
@@ -70,13 +92,16 @@ func (l *Locker) AcquireAll(ctx context.Context, names ...string) (Leases, error
 			return inOrder(leases, order, names), nil
 		}
 		if first != nil {
-			err = errors.Join(err, first.abandon(ctx))
+			err = errors.Join(err, Leases{first}.abandon(ctx))
 		}
 		var held *HeldError
-		if !errors.As(err, &held) {
-			return nil, err
+		switch {
+		case errors.As(err, &held):
+			first, err = l.Acquire(ctx, blocked)
+		case first != nil && errors.Is(err, ErrLost):
+			first, err = nil, nil // its lease ended before the others were there, so it is held by another or free
 		}
-		if first, err = l.Acquire(ctx, blocked); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -108,12 +133,20 @@ func inOrder(leases Leases, order, names []string) Leases {
 	return out
 }
 
-// abandon releases a lease that is of no use. That it was lost is no error then.
-func (l *Lease) abandon(ctx context.Context) error {
-	if err := l.Release(ctx); err != nil && !errors.Is(err, ErrLost) {
-		return err
+// abandon releases leases that are of no use. That one was lost is no error then. The call goes on when the caller whose
+// context has ended has left.
+func (ls Leases) abandon(ctx context.Context) error {
+	if len(ls) == 0 {
+		return nil
 	}
-	return nil
+	return behind(ctx, ls[0].hub.calls, func(ctx context.Context) error {
+		return ls.together(ctx, func(ctx context.Context, l *Lease) error {
+			if err := l.Release(ctx); err != nil && !errors.Is(err, ErrLost) {
+				return err
+			}
+			return nil
+		})
+	})
 }
 
 // acquireEach tries all locks in one round trip; first is one of them that is held. When one is held by another owner it
@@ -136,12 +169,11 @@ func (l *Locker) acquireEach(ctx context.Context, names []string, first *Lease) 
 	if err == nil && first != nil { // its lease may have ended meanwhile
 		err = first.Extend(ctx)
 	}
-	if err == nil && l.opts.Replicas > 0 {
+	if err == nil { // first was acquired with them
 		err = l.hub.plain.replicate(ctx, acquired.requests()...)
 	}
 	if err != nil {
-		abandoned := acquired.together(ctx, func(ctx context.Context, lease *Lease) error { return lease.abandon(ctx) })
-		return nil, blocked, errors.Join(err, abandoned)
+		return nil, blocked, errors.Join(err, acquired.abandon(ctx))
 	}
 	return leases, "", nil
 }
@@ -156,7 +188,7 @@ func (l *Locker) tryEach(ctx context.Context, leases Leases) (acquired Leases, b
 	for i, lease := range leases {
 		r, err := results[i], errs[i]
 		if err == nil {
-			l.hub.floor.note(max(r.Fence, r.Now))
+			l.hub.floor.Note(max(r.Fence, r.Now))
 		}
 		if err == nil && r.Acquired {
 			acquired = append(acquired, lease.begin(sent, lease.request.granted(sent, r)))
@@ -165,7 +197,7 @@ func (l *Locker) tryEach(ctx context.Context, leases Leases) (acquired Leases, b
 		switch {
 		case err == nil:
 			err = lease.request.heldBy(r)
-		case !errors.Is(err, lua.ErrNotExecuted):
+		case !errors.Is(err, lua.ErrNotExecuted) && !isForeign(err):
 			unknown = append(unknown, lease)
 			fallthrough
 		default:
@@ -178,10 +210,7 @@ func (l *Locker) tryEach(ctx context.Context, leases Leases) (acquired Leases, b
 	withdrawn := unknown.together(ctx, func(ctx context.Context, lease *Lease) error {
 		return lease.request.withdraw(ctx, "")
 	})
-	if cause := context.Cause(ctx); failed != nil && cause != nil && !errors.Is(failed, cause) {
-		failed = errors.Join(failed, cause)
-	}
-	return acquired, blocked, errors.Join(failed, withdrawn)
+	return acquired, blocked, errors.Join(withCause(ctx, failed), withdrawn)
 }
 
 // acquireInOneScript acquires all locks or none, under the token of first if that is not nil. When one is held by
@@ -192,7 +221,7 @@ func (l *Locker) acquireInOneScript(ctx context.Context, names []string, first *
 		return nil, "", err
 	}
 	p := gen.LockAcquireAllParams{
-		Own: leases[0].request.own, Life: l.opts.life(), Floor: l.hub.floor.last(),
+		Own: leases[0].request.own, Life: l.opts.life(), Floor: l.hub.floor.Last(),
 	}
 	for _, lease := range leases {
 		p.Locks = append(p.Locks, lease.Key())
@@ -204,29 +233,69 @@ func (l *Locker) acquireInOneScript(ctx context.Context, names []string, first *
 	}
 	switch {
 	case err != nil:
-		if !errors.Is(err, lua.ErrNotExecuted) {
-			withdrawn := leases.together(ctx, func(ctx context.Context, lease *Lease) error {
-				return recordError(lease.request.withdraw(ctx, ""), lease.Key()) // it knows which of the keys
-			})
-			err = errors.Join(err, withdrawn)
-		}
-		return nil, "", fmt.Errorf("luatomic: acquire all: %w", err)
+		return nil, "", fmt.Errorf("luatomic: acquire all: %w", leases.undone(ctx, err))
 	case r.Blocked > int64(len(names)) || r.Blocked == 0 && len(r.Fences) != len(names):
 		return nil, "", fmt.Errorf("luatomic: acquire all: %w", lua.ErrBadReply)
 	case r.Blocked > 0:
 		name := names[r.Blocked-1]
 		return nil, name, &HeldError{Name: name, Remaining: r.Remaining, Holder: r.Holder}
 	}
-	for i, lease := range leases {
-		lease.begin(sent, lease.request.granted(sent, gen.LockAcquireResult{Fence: r.Fences[i]}))
-	}
-	return leases, "", nil
+	return leases, "", leases.beginAll(ctx, first, sent, r.Fences)
 }
 
-// oneToken makes requests with the token of first, or with one of their own.
+// undone withdraws an attempt for all of them that the server may have executed. It returns its error, with the cause
+// of ctx.
+func (ls Leases) undone(ctx context.Context, err error) error {
+	if errors.Is(err, lua.ErrNotExecuted) || errors.Is(err, lua.ErrWrongType) {
+		return withCause(ctx, err)
+	}
+	withdrawn := ls.together(ctx, func(ctx context.Context, lease *Lease) error {
+		return recordError(lease.request.withdraw(ctx, ""), lease.Key())
+	})
+	if errors.Is(withdrawn, ErrNotALock) {
+		return withCause(ctx, withdrawn) // it says the same, and of which key
+	}
+	return withCause(ctx, errors.Join(err, withdrawn))
+}
+
+// beginAll begins the leases that one script granted. That of first has begun before: its end moves.
+func (ls Leases) beginAll(ctx context.Context, first *Lease, sent time.Time, fences []int64) error {
+	others, lost := make(Leases, 0, len(ls)), error(nil)
+	for i, lease := range ls {
+		if lease == first {
+			lost = first.regranted(sent, fences[i])
+			continue
+		}
+		others = append(others, lease.begin(sent, lease.request.granted(sent, gen.LockAcquireResult{Fence: fences[i]})))
+	}
+	if lost != nil {
+		return errors.Join(lost, others.abandon(ctx))
+	}
+	return nil
+}
+
+// regranted moves the end of a lease that an acquire sent at sent found held, with that fence. It returns an ErrLost
+// where the lease was over in between.
+func (l *Lease) regranted(sent time.Time, fence int64) error {
+	err := l.Err()
+	if err == nil && fence != l.fence {
+		err = l.request.lost(false)
+		l.state.End(err)
+	}
+	if err != nil {
+		return err
+	}
+	return l.state.Extended(sent, l.request.opts.TTL)
+}
+
+// oneToken makes leases with the token of first, which is one of them, or with one of their own.
 func (l *Locker) oneToken(names []string, first *Lease) (Leases, error) {
 	leases := make(Leases, 0, len(names))
 	for _, name := range names {
+		if first != nil && first.Name() == name {
+			leases = append(leases, first)
+			continue
+		}
 		lease, err := l.newLease(name)
 		if err != nil {
 			return nil, err

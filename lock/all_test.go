@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -65,6 +67,85 @@ func TestReleaseOfAllWhoseReplyIsLostIsOurs(t *testing.T) {
 		require.NoError(t, err)
 		proxy.Drop(drop, func(args []string) bool { return strings.EqualFold(args[0], "EVALSHA") })
 		require.NoError(t, all.Release(ctx))
+	}
+}
+
+// The lock that AcquireAll waited for is acquired once, and its lease is the one that is returned: the extension that
+// confirms it may be late, and finds a lease that was released, which is no loss.
+func TestAcquireAllAcquiresTheLockItWaitedForOnce(t *testing.T) {
+	t.Parallel()
+	ctx, space := t.Context(), luatomictest.Namespace(t)
+	for _, tag := range []string{"", space} {
+		t.Run("tag "+tag, func(t *testing.T) {
+			t.Parallel()
+			holder := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: time.Minute, Tag: tag})
+			names := []string{space + tag + "a", space + tag + "b"}
+			held, err := holder.Try(ctx, names[1])
+			require.NoError(t, err)
+			begun, released, late := make(chan struct{}, 1), make(chan struct{}), make(chan struct{}, 1)
+			c := luatomictest.Client(t)
+			c.AddHook(&lab.Around{Sha: lab.Digest(&gen.LockExtendScript), Do: func(run func() error) error {
+				if tag != "" { // else AcquireAll itself extends the lease
+					begun <- struct{}{}
+					<-released
+				}
+				defer func() {
+					select {
+					case late <- struct{}{}:
+					default:
+					}
+				}()
+				return run()
+			}})
+			var mu sync.Mutex
+			events := make(map[string]int)
+			l := lab.Locker(t, c, &lock.Options{TTL: time.Minute, Claim: 20 * time.Second, Tag: tag, Observe: func(e lock.Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				events[e.Kind.String()+" "+strings.TrimPrefix(e.Name, space+tag)]++
+			}})
+			go func() {
+				lab.WaitFor(t, holder, names[1], 1)
+				_ = held.Release(ctx)
+			}()
+			all, err := l.AcquireAll(ctx, names...)
+			require.NoError(t, err)
+			require.Greater(t, time.Until(all[1].Deadline()), 30*time.Second, "not for Claim alone")
+			if tag != "" {
+				lab.Soon(t, 20*time.Second, "the extension that will be late", begun)
+			}
+			require.NoError(t, all.Release(ctx))
+			close(released)
+			lab.Soon(t, 20*time.Second, "the extension", late)
+			seen := func() map[string]int {
+				mu.Lock()
+				defer mu.Unlock()
+				return maps.Clone(events)
+			}
+			lost := func() bool { return seen()["lost b"] > 0 }
+			require.Never(t, lost, 100*time.Millisecond, 5*time.Millisecond)
+			require.Equal(t, 1, seen()["acquired b"])
+			require.Equal(t, 1, seen()["released b"])
+		})
+	}
+}
+
+// The context of several leases is over at the first check after the end of one, before any timer has run.
+func TestTheContextOfLeasesReadsTheClock(t *testing.T) {
+	t.Parallel()
+	c, space := luatomictest.Client(t), luatomictest.Namespace(t)
+	for round := range 20 {
+		l := lock.New(c, &lock.Options{TTL: 50 * time.Millisecond})
+		all, err := l.AcquireAll(t.Context(), fmt.Sprint(space, "a", round), fmt.Sprint(space, "b", round))
+		require.NoError(t, err)
+		require.NoError(t, l.Close(), "it renews no lease")
+		kept := all.Keep(t.Context())
+		for all.Err() == nil {
+			continue
+		}
+		require.Error(t, kept.Err())
+		<-kept.Done()
+		require.ErrorIs(t, context.Cause(kept), lock.ErrLost)
 	}
 }
 

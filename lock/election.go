@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -62,8 +63,11 @@ func (e *Election) Lead(ctx context.Context, value string, f func(context.Contex
 	if err != nil {
 		return err
 	}
-	defer func() { e.notify(ctx, lease.request.keys) }()
-	return lease.do(ctx, func(ctx context.Context, lease *Lease) error {
+	if _, err := lease.acquire(ctx); err != nil {
+		return err
+	}
+	defer e.notify(ctx, lease.request.keys)
+	return lease.run(ctx, func(ctx context.Context, lease *Lease) error {
 		e.notify(ctx, lease.request.keys)
 		return f(ctx, &Leadership{lease, e})
 	})
@@ -78,12 +82,8 @@ func (e *Election) candidate(value string) (*Lease, error) {
 
 // notify has the observers read who leads. Where it fails they read when the lease that they know of is over.
 func (e *Election) notify(ctx context.Context, k keys.Lock) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), notifyTimeout)
-	defer cancel()
-	_ = e.locker.hub.client.Publish(ctx, k.Observers(), "e").Err()
+	e.locker.hub.publish(ctx, k.Observers(), "e")
 }
-
-const notifyTimeout = time.Second
 
 // Name is the name of the election.
 func (l *Leadership) Name() string { return l.lease.Name() }
@@ -116,7 +116,8 @@ func (l *Leadership) Extend(ctx context.Context) error { return l.lease.Extend(c
 func (l *Leadership) Keep(ctx context.Context) context.Context { return l.lease.Keep(ctx) }
 
 // Proclaim changes the value of the leader, if it still leads, in one script, and notifies the observers: one round
-// trip more. An ErrLost says that it does not lead any more; the leadership is over then.
+// trip more. An ErrLost says that it does not lead any more, an ErrRevoked that the leadership was taken away; it is
+// over then.
 // Keys: lock:{name}. Channel: lock:{name}:e. Cost: O(1).
 func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	if err := l.Err(); err != nil {
@@ -133,12 +134,20 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	case err != nil:
 		return fmt.Errorf("luatomic: proclaim %q: %w", l.Name(), recordError(err, l.Key()))
 	case !held:
-		lost := fmt.Errorf("%w: %q has another leader or none", ErrLost, l.Name())
-		l.lease.state.End(lost)
-		return lost
+		return l.lost(ctx)
 	}
 	l.election.notify(ctx, l.lease.request.keys)
 	return nil
+}
+
+// lost ends a leadership that the server does not have any more. An extension says why.
+func (l *Leadership) lost(ctx context.Context) error {
+	if err := l.Extend(ctx); errors.Is(err, ErrLost) {
+		return err
+	}
+	lost := fmt.Errorf("%w: %q has another leader or none", ErrLost, l.Name())
+	l.lease.state.End(lost)
+	return lost
 }
 
 // Resign gives the leadership to the next candidate, as Lease.Release does, and notifies the observers.

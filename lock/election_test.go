@@ -103,6 +103,18 @@ func TestElectionCampaignObserveResign(t *testing.T) {
 	require.ErrorIs(t, err, lua.ErrTooLarge)
 }
 
+func TestProclaimSaysThatTheLeadershipWasTakenAway(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
+	lead, err := l.Election(name).Campaign(ctx, "one")
+	require.NoError(t, err)
+	_, err = l.ForceRelease(ctx, name, lead.Fence())
+	require.NoError(t, err)
+	require.ErrorIs(t, lead.Proclaim(ctx, "one still"), lock.ErrRevoked)
+	require.ErrorIs(t, lead.Err(), lock.ErrRevoked)
+}
+
 func TestElectionLeadRunsAndResigns(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -193,4 +205,25 @@ func TestObserveWithBadOptions(t *testing.T) {
 	}
 	require.Len(t, got, 1)
 	require.ErrorIs(t, got[0], lua.ErrOutOfRange)
+}
+
+// A subscription that is lost before it is confirmed: the hub subscribes again, and the observer reads when it is
+// there.
+func TestElectionObserverWhoseSubscribeIsLostSeesChanges(t *testing.T) {
+	t.Parallel()
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	c := redis.NewClient(opts)
+	defer c.Close()
+	name := luatomictest.Namespace(t)
+	proxy.Drop(1, luatomictest.Command("SUBSCRIBE"))
+	seen := observing(t, lab.Locker(t, c, &lock.Options{TTL: time.Hour}).Election(name))
+	require.Zero(t, sees(t, seen, ""))
+	require.Positive(t, proxy.Stats().Lost)
+	other := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: time.Hour}).Election(name)
+	leader, err := other.Campaign(t.Context(), "one")
+	require.NoError(t, err)
+	sees(t, seen, "one")
+	require.NoError(t, leader.Resign(t.Context()))
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/calls"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/internal/notify"
@@ -26,18 +27,16 @@ type hub struct {
 	plain         plain
 	permits       permits
 	tokens        *lease.Tokens
-	prefix        string // of the keys
-	inbox         string // channel of this process
-	floor         floor
-	withdrawals   withdrawals
+	prefix        string       // of the keys
+	inbox         string       // channel of this process
+	floor         lease.Floor  // the greatest fence that is known
+	calls         *calls.Group // those that Close waits for: acquires, and what goes on behind a caller that has left
 	clock         serverClock
 	subscriptions *notify.Hub
 	waiters       *waiters
 	keeper        *lease.Keeper
 	observers     observers
 	subscribed    sync.Once // to the inbox
-	closed        chan struct{}
-	close         sync.Once
 }
 
 func newHub(client lua.Client, prefix string) *hub {
@@ -47,24 +46,47 @@ func newHub(client lua.Client, prefix string) *hub {
 		client: client, plain: plain{client}, permits: permits{client}, tokens: tokens,
 		prefix: prefix, inbox: keys.LockInbox(prefix) + tokens.Process(), subscriptions: s, waiters: newWaiters(s),
 		keeper:    lease.NewKeeper(client, lease.Causes{Lost: ErrLost, MaxHold: ErrMaxHold, Revoked: ErrRevoked, Released: ErrReleased}),
-		observers: observers{subscriptions: s}, closed: make(chan struct{}),
+		observers: observers{subscriptions: s}, calls: calls.New(),
 	}
 	s.Message, s.Confirmed = h.received, h.confirmed
 	return h
 }
 
-// ErrClosed is what an Acquire that waits returns when its Locker is closed.
+// ErrClosed is what an Acquire that waits returns when its Locker is closed, and each one after that.
 var ErrClosed = errors.New("luatomic: locker closed")
 
-// withdrawMost is how long Close waits for withdrawals.
-const withdrawMost = 500 * time.Millisecond
+// closeMost is how long Close waits for what is under way.
+const closeMost = 500 * time.Millisecond
 
 // end ends the connections, the waiters and the renewals.
 func (h *hub) end() {
-	h.close.Do(func() { close(h.closed) })
+	none := h.calls.Close()
 	h.subscriptions.Close()
 	h.keeper.Close()
-	h.withdrawals.wait(withdrawMost)
+	timer := time.NewTimer(closeMost)
+	defer timer.Stop()
+	select {
+	case <-none:
+	case <-timer.C:
+	}
+}
+
+// enter begins an acquire, which ends with h.calls.End: Close waits for it, or it is ErrClosed.
+func (h *hub) enter() error {
+	if !h.calls.Begin() {
+		return ErrClosed
+	}
+	return nil
+}
+
+// isClosed reports whether end was called.
+func (h *hub) isClosed() bool {
+	select {
+	case <-h.calls.Closed():
+		return true
+	default:
+		return false
+	}
 }
 
 // confirmed is called when a channel is subscribed. Messages before that are lost. A lease may have been taken away
@@ -75,8 +97,8 @@ func (h *hub) confirmed(channel string, again bool) {
 	}
 	if again {
 		h.waiters.signalAll(channel)
-		h.observers.signal(channel)
 	}
+	h.observers.confirmed(channel, again)
 }
 
 // received takes one message to the waiter, the leases or the observers that it is for.
@@ -101,7 +123,7 @@ func (h *hub) received(channel, message string) {
 // request makes the request of one acquire.
 func (h *hub) request(name string, k keys.Lock, token string, opts *Options, scripts protocol) request {
 	return request{
-		name: name, keys: k, token: token, opts: opts, scripts: scripts, floor: &h.floor, withdrawals: &h.withdrawals,
+		name: name, keys: k, token: token, opts: opts, scripts: scripts, floor: &h.floor, calls: h.calls,
 		channel: h.channelOf(k),
 	}
 }
@@ -121,10 +143,17 @@ func (h *hub) notifyRevoked(ctx context.Context, token, key string) {
 	if !ok || !h.subscriptions.Tagged() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), notifyTimeout)
+	h.publish(ctx, keys.LockInbox(h.prefix)+process, "r "+token+" "+key) // where it fails, the next renewal reports the loss
+}
+
+// publishMost is how long a caller waits for a message that was sent beside its call.
+const publishMost = time.Second
+
+// publish publishes a message that does not decide the call of ctx. The call does not wait for it beyond the end of ctx.
+func (h *hub) publish(ctx context.Context, channel, message string) {
+	ctx, cancel := context.WithTimeout(ctx, publishMost)
 	defer cancel()
-	// Where it fails, the next renewal reports the loss.
-	_ = h.client.Publish(ctx, keys.LockInbox(h.prefix)+process, "r "+token+" "+key).Err()
+	_ = behind(ctx, h.calls, func(ctx context.Context) error { return h.client.Publish(ctx, channel, message).Err() })
 }
 
 // giveBack gives back a grant that nobody waits for: its acquire was withdrawn before it joined the queue, or joined it

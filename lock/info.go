@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -18,7 +17,8 @@ type Info struct {
 	Held bool
 	// Owner is the Lease.Token of the holder.
 	Owner string
-	// Fence is that of the last holder if the lock is not held.
+	// Fence is that of the last holder if the lock is not held; 0 where nothing is stored of it. A released lock leaves
+	// nothing, unless Options.Afterlife says so.
 	Fence int64
 	// Note is the holder's Options.Note.
 	Note string
@@ -31,8 +31,8 @@ type Info struct {
 
 const shownWaiters = 10
 
-// Info reads the holder of a lock and its queue, in one script. It changes nothing. A lock that nobody has acquired
-// for a minute is unknown: its Info is free with no fence.
+// Info reads the holder of a lock and its queue, in one script. It changes nothing. A lock of which nothing is
+// stored is unknown: its Info is free with no fence.
 // Keys: lock:{name}, lockq:{name}. Cost: O(1).
 func (l *Locker) Info(ctx context.Context, name string) (Info, error) {
 	k, err := keys.NewLock(l.opts.Prefix, l.opts.Tag, name)
@@ -93,6 +93,10 @@ func (l *Locker) ForceRelease(ctx context.Context, name string, fence int64) (bo
 // ForceRelease.
 // Keys: lock:{name}, lockq:{name}. Cost: O(1).
 func (l *Locker) Steal(ctx context.Context, name string) (*Lease, error) {
+	if err := l.hub.enter(); err != nil {
+		return nil, err
+	}
+	defer l.hub.calls.End()
 	lease, err := l.newLease(name)
 	if err != nil {
 		return nil, err
@@ -100,15 +104,18 @@ func (l *Locker) Steal(ctx context.Context, name string) (*Lease, error) {
 	r := &lease.request
 	sent := time.Now()
 	forced, err := l.hub.plain.force(ctx, r, true, 0)
+	if err == nil && forced.Fence == 0 {
+		err = fmt.Errorf("luatomic: steal %q: %w", name, errVoid)
+	}
 	if err == nil {
-		l.hub.floor.note(forced.Fence)
+		l.hub.floor.Note(forced.Fence)
 		if forced.Done {
 			l.hub.notifyRevoked(ctx, forced.Token, lease.Key())
 		}
 		err = l.hub.plain.replicate(ctx, r)
 	}
 	if err != nil {
-		return nil, errors.Join(err, r.withdraw(ctx, ""))
+		return nil, r.undone(ctx, err, "")
 	}
 	return lease.begin(sent, r.granted(sent, gen.LockAcquireResult{Fence: forced.Fence})), nil
 }

@@ -38,6 +38,10 @@ func (l *Locker) newLease(name string) (*Lease, error) {
 
 // try makes one attempt.
 func (l *Lease) try(ctx context.Context) (*Lease, error) {
+	if err := l.hub.enter(); err != nil {
+		return nil, err
+	}
+	defer l.hub.calls.End()
 	begun := time.Now()
 	g, held, err := l.request.try(ctx)
 	switch {
@@ -52,6 +56,10 @@ func (l *Lease) try(ctx context.Context) (*Lease, error) {
 // acquire waits for the lock. A lease that another holder's release hands over lasts for Claim; it is extended to the
 // whole TTL at once, which confirms it, and the caller does not wait for that.
 func (l *Lease) acquire(ctx context.Context) (*Lease, error) {
+	if err := l.hub.enter(); err != nil {
+		return nil, err
+	}
+	defer l.hub.calls.End()
 	begun := time.Now()
 	g, err := l.hub.wait(ctx, &l.request)
 	if err != nil {
@@ -94,6 +102,7 @@ func (l *Lease) run(ctx context.Context, f func(context.Context, *Lease) error) 
 func (l *Lease) begin(begun time.Time, g grant) *Lease {
 	r := &l.request
 	l.fence = g.fence
+	r.floor.Note(g.fence)
 	terms := lease.Terms{Name: r.name, TTL: r.opts.TTL, MaxHold: r.opts.MaxHold}
 	l.state.Begin(l.hub.keeper, (*holder)(l), terms, g.deadline)
 	r.opts.observe(Event{Kind: EventAcquired, Name: r.name, Wait: time.Since(begun)})

@@ -132,7 +132,7 @@ func (of listing[R, T]) readAll(ctx context.Context, l *Locker, names []string, 
 	_ = b.Exec(ctx) // each future has its own error
 	for _, a := range answers {
 		r, err := a.future.Get()
-		if errors.Is(recordError(err, a.key), ErrNotALock) {
+		if isForeign(err) {
 			continue // as above
 		}
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -103,4 +104,26 @@ func TestListsOnAClusterReadEachMaster(t *testing.T) {
 	for range l.ListRW(ctx) {
 		break // a list that nobody reads on ends
 	}
+}
+
+// A lock whose queue is a value of another program is passed over, as one whose record is: the others are listed.
+func TestAListPassesOverAQueueOfAnotherProgram(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := luatomictest.Client(t)
+	l := lab.Locker(t, c, &lock.Options{Prefix: luatomictest.Namespace(t) + ":", TTL: time.Minute})
+	for _, name := range []string{"one", "foreign"} {
+		lease, err := l.Try(ctx, name)
+		require.NoError(t, err)
+		permit, err := l.Semaphore(name, 1).Try(ctx, 1)
+		require.NoError(t, err)
+		if name == "foreign" {
+			for _, record := range []string{lease.Key(), permit.Key()} {
+				queue := strings.Replace(strings.Replace(record, "lock:", "lockq:", 1), "sem:", "semq:", 1)
+				require.NoError(t, c.Set(ctx, queue, "x", time.Minute).Err())
+			}
+		}
+	}
+	require.Len(t, named(t, l.List(ctx), func(i lock.Info) string { return i.Name }), 1)
+	require.Len(t, named(t, l.ListSemaphores(ctx), func(i lock.SemaphoreInfo) string { return i.Name }), 1)
 }

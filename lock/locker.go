@@ -36,9 +36,10 @@ var (
 type HeldError struct {
 	// Name is the lock's name.
 	Name string
-	// Remaining is what is left of the holder's lease, with its lock delay, by the server's clock.
+	// Remaining is what was left of the holder's lease, with its lock delay, by the server's clock, at the last attempt;
+	// 0 where it was over.
 	Remaining time.Duration
-	// Holder is the holder's Options.Note.
+	// Holder is the holder's Options.Note; in a lock delay that of the holder whose lease has ended without a release.
 	Holder string
 }
 
@@ -48,7 +49,11 @@ func (e *HeldError) Error() string {
 	if e.Holder != "" {
 		by = " by " + printable(e.Holder)
 	}
-	return fmt.Sprintf("%v: %q%s, for %v more unless extended", ErrHeld, e.Name, by, e.Remaining)
+	more := ""
+	if e.Remaining > 0 {
+		more = fmt.Sprintf(", for %v more unless extended", e.Remaining)
+	}
+	return fmt.Sprintf("%v: %q%s%s", ErrHeld, e.Name, by, more)
 }
 
 // printable is a note for a message to a terminal or a log: quoted where it has anything but graphic characters.
@@ -85,7 +90,9 @@ type Options struct {
 	Afterlife time.Duration
 	// Note tells other processes who the holder is, such as a host name. At most 1024 bytes.
 	Note string
-	// MaxHold ends a lease that long after the lock was acquired, even if it is renewed. Zero is no limit.
+	// MaxHold ends a lease that long after the lock was acquired, even if it is renewed. Zero is no limit. It ends the
+	// lease for the process that holds it, which then releases it: a holder that does not, keeps others waiting for the
+	// rest of its TTL. So TTL need not be longer than MaxHold.
 	MaxHold time.Duration
 	// LockDelay keeps the lock closed for that long after a lease that ended without a release, so that the old
 	// holder's last writes can arrive.
@@ -94,8 +101,8 @@ type Options struct {
 	// released and the error is ErrNotReplicated. It narrows the window of a failover and does not close it.
 	Replicas       int
 	ReplicaTimeout time.Duration
-	// Poll is the longest time between two attempts while Acquire waits where the server does not allow subscribing.
-	// Default 50 ms.
+	// Poll is the longest time between two attempts while Acquire waits where the server does not allow subscribing, or
+	// until a subscription that was lost is there again. Default 50 ms. A waiter that polls has no place in the queue.
 	Poll time.Duration
 	// Observe is called for each Event, on the goroutine that caused it. It must not block.
 	Observe func(Event)
@@ -196,10 +203,11 @@ func (l *Locker) With(opts Options) *Locker {
 	return newLocker(l.hub, o)
 }
 
-// Close ends the connections on which the Locker is subscribed. An Acquire that waits returns ErrClosed, and leases
-// are no longer renewed. Close releases no lease and does not close the client. It waits up to half a second until the
-// Acquires whose ctx has ended have left the queue, so that a program that ends then leaves nothing there. A Locker that
-// never waited for a lock nor kept a lease need not be closed. The error is nil.
+// Close ends the connections on which the Locker is subscribed. An Acquire that waits returns ErrClosed, as does each
+// acquire after Close, of any kind, which sends nothing; leases are no longer renewed. Close releases no lease and does
+// not close the client. It waits up to half a second until the acquires that it ends, or whose ctx has ended, have left
+// the queue, so that a program that ends then leaves nothing there. A Locker that never waited for a lock nor kept a
+// lease need not be closed. The error is nil.
 func (l *Locker) Close() error {
 	l.hub.end()
 	return nil
@@ -222,7 +230,7 @@ func (l *Locker) Try(ctx context.Context, name string) (*Lease, error) {
 // Acquire waits until it has the lock or ctx ends. Waiters are served in order of arrival.
 // Waiting sends nothing: the script that releases the lock hands it over. When ctx ends, Acquire leaves the queue and
 // returns the last *HeldError joined with the cause; it holds nothing then. When the Locker is closed, it returns
-// ErrClosed.
+// ErrClosed, joined with the last *HeldError.
 //
 // Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters.
 func (l *Locker) Acquire(ctx context.Context, name string) (*Lease, error) {

@@ -221,8 +221,10 @@ func TestLocksOnARing(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one.Addr(), "two": two.Addr()}})
 	t.Cleanup(func() { _ = ring.Close() })
 	l := lab.Locker(t, ring, &lock.Options{TTL: time.Minute})
-	for i := range 8 {
+	names := make([]string, 8)
+	for i := range names {
 		name := fmt.Sprint("name", i)
+		names[i] = name
 		holder, err := l.Try(ctx, name)
 		require.NoError(t, err)
 		got := lab.AcquireLater(ctx, l, name)
@@ -232,4 +234,11 @@ func TestLocksOnARing(t *testing.T) {
 		require.NoError(t, next.Err)
 		require.NoError(t, next.Lease.Release(ctx))
 	}
+	leases, err := l.AcquireAll(ctx, names...)
+	require.NoError(t, err)
+	for _, name := range names {
+		_, err := l.Try(ctx, name)
+		require.ErrorIs(t, err, lock.ErrHeld, "each lock is where its next holder looks for it")
+	}
+	require.NoError(t, leases.Release(ctx))
 }

@@ -21,7 +21,9 @@ type observer struct {
 	of         *observers
 	channel    string
 	notified   chan struct{}
-	subscribed bool
+	joined     bool // the hub has its subscription, confirmed or not
+	subscribed bool // it was confirmed
+	missing    bool // it was not when the observer last read; guarded by the lock of observers
 }
 
 func (os *observers) add(channel string) *observer {
@@ -41,30 +43,53 @@ func (os *observers) signal(channel string) {
 	defer os.mu.Unlock()
 	for o := range os.all {
 		if o.channel == channel {
-			select {
-			case o.notified <- struct{}{}:
-			default:
-			}
+			o.signal()
 		}
 	}
 }
 
-// subscribe subscribes to the channel, where the server allows that.
+// signal has the observer read again; one is enough for any number of signals.
+func (o *observer) signal() {
+	select {
+	case o.notified <- struct{}{}:
+	default:
+	}
+}
+
+// confirmed has the observers of the channel read that may have missed a message: all where the subscription was
+// broken, else those that have read without one.
+func (os *observers) confirmed(channel string, again bool) {
+	os.mu.Lock()
+	defer os.mu.Unlock()
+	for o := range os.all {
+		if o.channel == channel && (again || o.missing) {
+			o.signal()
+		}
+	}
+}
+
+// subscribe subscribes to the channel, where the server allows that. Where it fails, the hub tries again by itself after
+// a broken connection, and the observer does when it reads next.
 func (o *observer) subscribe(ctx context.Context) {
 	if o.subscribed {
 		return
 	}
-	s := o.of.subscriptions
-	if o.subscribed = s.Subscribe(ctx, o.channel) == nil; !o.subscribed {
-		s.Unsubscribe(o.channel)
+	call := o.of.subscriptions.Subscribe
+	if o.joined {
+		call = o.of.subscriptions.Follow
 	}
+	o.joined = true
+	o.subscribed = call(ctx, o.channel) == nil
+	o.of.mu.Lock()
+	o.missing = !o.subscribed
+	o.of.mu.Unlock()
 }
 
 func (o *observer) remove() {
 	o.of.mu.Lock()
 	delete(o.of.all, o)
 	o.of.mu.Unlock()
-	if o.subscribed {
+	if o.joined {
 		o.of.subscriptions.Unsubscribe(o.channel)
 	}
 }

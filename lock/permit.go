@@ -20,7 +20,7 @@ func (p *permits) acquire(ctx context.Context, r *request, a attempt) (gen.LockA
 	o := r.opts
 	result, err := gen.SemAcquire(ctx, p.client, gen.SemAcquireParams{
 		Permits: r.keys.Record, Queue: r.keys.Queue, Owner: r.token, Limit: r.limit, TTL: o.TTL,
-		Entry: a.entry, Note: o.Note, Channel: r.channel,
+		Entry: a.entry, Note: o.Note, Channel: r.channel, Floor: r.floor.Last(),
 	})
 	out := gen.LockAcquireResult{
 		Acquired: result.Acquired, Fence: result.Fence, Remaining: result.Remaining, Waiting: result.Waiting,
@@ -30,6 +30,8 @@ func (p *permits) acquire(ctx context.Context, r *request, a attempt) (gen.LockA
 	case err != nil:
 	case result.Place == gen.SemAcquirePlaceRefused:
 		err = &LimitError{Name: r.name, Weight: weightOf(r.token), Limit: int(result.Limit)}
+	case result.Place == gen.SemAcquirePlaceVoid:
+		out.Place = gen.LockAcquirePlaceVoid
 	case result.Place == gen.SemAcquirePlaceJoined:
 		out.Place = gen.LockAcquirePlaceJoined
 	case result.Place == gen.SemAcquirePlaceWaiting:
@@ -163,7 +165,7 @@ func weightOf(token string) int {
 func (s *permitSet) revoke(ctx context.Context, token string) (bool, error) {
 	err := s.bad
 	if err == nil && (weightOf(token) == 0 || !strings.Contains(token, ".")) {
-		err = fmt.Errorf("%w: no such token; Info lists them", lua.ErrOutOfRange)
+		err = fmt.Errorf("%w: no such token; luatomic locks show lists those that are held", lua.ErrOutOfRange)
 	}
 	var state gen.SemReleaseResult
 	if err == nil {

@@ -54,12 +54,12 @@ func (p *plain) acquire(ctx context.Context, r *request, a attempt) (gen.LockAcq
 }
 
 func (r *request) tryParams() gen.LockTryParams {
-	return gen.LockTryParams{Lock: r.keys.Record, Own: r.own, Life: r.opts.life(), Floor: r.floor.last()}
+	return gen.LockTryParams{Lock: r.keys.Record, Own: r.own, Life: r.opts.life(), Floor: r.floor.Last()}
 }
 
 func (r *request) acquireParams(a attempt) gen.LockAcquireParams {
 	return gen.LockAcquireParams{
-		Lock: r.keys.Record, Queue: r.keys.Queue, Own: r.own, TTL: r.opts.TTL, Floor: r.floor.last(),
+		Lock: r.keys.Record, Queue: r.keys.Queue, Own: r.own, TTL: r.opts.TTL, Floor: r.floor.Last(),
 		Entry: a.entry, Fresh: a.fresh, Channel: r.channel,
 	}
 }
@@ -133,10 +133,10 @@ func (r *request) replicated(b *lua.Batch) error {
 
 // replicate extends locks that are held, and waits for the replicas if any are wanted.
 func (p *plain) replicate(ctx context.Context, held ...*request) error {
-	o := held[0].opts
-	if o.Replicas == 0 {
+	if len(held) == 0 || held[0].opts.Replicas == 0 {
 		return nil
 	}
+	o := held[0].opts
 	b := lua.NewBatch(p.client)
 	b.Wait(o.Replicas, o.ReplicaTimeout)
 	outcomes := make([]func() error, len(held))
@@ -227,7 +227,7 @@ func (p *plain) force(ctx context.Context, r *request, steal bool, fence int64) 
 	}
 	result, err := gen.LockForce(ctx, p.client, gen.LockForceParams{
 		Lock: r.keys.Record, Queue: r.keys.Queue, Fence: fence, Owner: owner, Own: r.own, Life: o.life(),
-		Floor: r.floor.last(), Stay: o.Afterlife, Channel: r.channel,
+		Floor: r.floor.Last(), Stay: o.Afterlife, Channel: r.channel,
 	})
 	if err != nil {
 		return result, fmt.Errorf("luatomic: take lock %q away: %w", r.name, recordError(err, r.keys.Record))

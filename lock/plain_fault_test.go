@@ -328,3 +328,13 @@ func TestDeadWaitersCostNoWriteOfTheLock(t *testing.T) {
 		require.Equal(t, tc.sets, lab.Calls(t, c)["set"]-before, name)
 	}
 }
+
+// A timeout below what WAIT counts in is not the timeout 0, with which WAIT waits for ever.
+func TestShortestReplicaTimeoutEnds(t *testing.T) {
+	t.Parallel()
+	c := luatomictest.Client(t)
+	l := lab.Locker(t, c, &lock.Options{Replicas: 1, ReplicaTimeout: time.Microsecond, TTL: time.Minute})
+	_, err := l.Try(t.Context(), luatomictest.Namespace(t))
+	require.ErrorIs(t, err, lock.ErrNotReplicated)
+	require.ErrorContains(t, err, "0 of 1 replicas")
+}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/calls"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/lua"
@@ -38,34 +38,16 @@ type attempt struct {
 
 // request is what one acquire asks the server for, under a token of its own. Waiting and holding both refer to it.
 type request struct {
-	name        string
-	keys        keys.Lock
-	token       string // the owner in the scripts
-	own         string // of a plain lock: its record from the owner on, see lock_acquire.lua
-	channel     string // where the process of a token is notified, without its name
-	limit       int64  // of a semaphore or a read-write lock
-	opts        *Options
-	scripts     protocol
-	floor       *floor
-	withdrawals *withdrawals
-}
-
-// floor is the greatest fence that this process knows. It is sent along with each acquire, so that a clock of a server
-// that was set back gives no smaller one.
-type floor struct{ fence atomic.Int64 }
-
-// maxFence bounds the fences that are believed: the scripts count exactly up to 2^53.
-const maxFence = 1<<52 - 1
-
-func (f *floor) last() int64 { return f.fence.Load() }
-
-// note raises the floor.
-func (f *floor) note(fence int64) {
-	for was := f.fence.Load(); was < fence && fence <= maxFence; was = f.fence.Load() {
-		if f.fence.CompareAndSwap(was, fence) {
-			return
-		}
-	}
+	name    string
+	keys    keys.Lock
+	token   string // the owner in the scripts
+	own     string // of a plain lock: its record from the owner on, see lock_acquire.lua
+	channel string // where the process of a token is notified, without its name
+	limit   int64  // of a semaphore or a read-write lock
+	opts    *Options
+	scripts protocol
+	floor   *lease.Floor // the greatest fence that this Locker knows
+	calls   *calls.Group
 }
 
 // grant is what the server gave: the fence, and the local end of the lease.
@@ -108,7 +90,7 @@ func (r *request) attempt(ctx context.Context, a attempt) (gen.LockAcquireResult
 	if err != nil {
 		return result, r.failed(ctx, err, a.entry)
 	}
-	r.floor.note(max(result.Fence, result.Now))
+	r.floor.Note(max(result.Fence, result.Now))
 	if result.Place == gen.LockAcquirePlaceVoid {
 		return result, fmt.Errorf("luatomic: acquire %q: %w", r.name, errVoid)
 	}
@@ -123,54 +105,52 @@ func (r *request) failed(ctx context.Context, err error, entry string) error {
 	if errors.Is(err, ErrLimit) {
 		return err // an answer
 	}
-	if !errors.Is(err, lua.ErrNotExecuted) || entry != "" {
-		err = errors.Join(err, r.withdraw(ctx, entry))
-	}
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-		err = errors.Join(err, cause) // go-redis knows ctx.Err() alone
-	}
+	err = r.undone(ctx, err, entry)
 	if errors.Is(err, ErrNotReplicated) {
 		return err
 	}
 	return fmt.Errorf("luatomic: acquire %q: %w", r.name, recordError(err, r.keys.Record))
 }
 
-// grace is how long a caller whose context has ended waits for its withdrawal, which goes on after that.
-const grace = 20 * time.Millisecond
+// undone withdraws an attempt that the server may have executed. It returns its error, with the cause of ctx.
+func (r *request) undone(ctx context.Context, err error, entry string) error {
+	if !isForeign(err) && (!errors.Is(err, lua.ErrNotExecuted) || entry != "") {
+		err = errors.Join(err, r.withdraw(ctx, entry))
+	}
+	return withCause(ctx, err)
+}
+
+// withCause adds the cause of a ctx that has ended to an error: go-redis knows ctx.Err() alone.
+func withCause(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		return errors.Join(err, cause)
+	}
+	return err
+}
 
 // withdraw leaves nothing of a request at the server: neither a lock nor an entry in the queue. The call goes on when
 // the caller whose context has ended has left.
 func (r *request) withdraw(ctx context.Context, entry string) error {
-	done := make(chan error, 1)
-	r.withdrawals.begin()
-	go func() {
-		defer r.withdrawals.end()
-		done <- r.scripts.withdraw(lease.Detach(ctx), r, entry)
-	}()
-	if ctx.Err() == nil {
-		select {
-		case err := <-done:
-			return err
-		case <-ctx.Done():
-		}
-	}
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-timer.C:
-		return nil
-	}
+	return behind(ctx, r.calls, func(ctx context.Context) error { return r.scripts.withdraw(ctx, r, entry) })
 }
 
 // ErrNotALock says that the key of a lock, a semaphore or a read-write lock holds something else: that of another
 // version of this library, or a value of another program. Nothing was changed. Where no process uses it, delete the key.
 var ErrNotALock = errors.New("luatomic: not a lock of this version")
 
+// isLayout reports the answer of a script that found something else under the key. It changed nothing.
+func isLayout(err error) bool {
+	layout := (*lua.Error)(nil)
+	return errors.As(err, &layout) && layout.Code == "LAYOUT"
+}
+
+// isForeign reports the answer of a script that found a value under the key that is no lock: it changed nothing, and
+// there is nothing to withdraw.
+func isForeign(err error) bool { return isLayout(err) || errors.Is(err, lua.ErrWrongType) }
+
 // recordError is err, as an ErrNotALock where the server found something else under the key.
 func recordError(err error, key string) error {
-	if layout := (*lua.Error)(nil); errors.As(err, &layout) && layout.Code == "LAYOUT" {
+	if isLayout(err) {
 		return fmt.Errorf("%w: key %q; delete it when no process uses it: %w", ErrNotALock, key, err)
 	}
 	return err

@@ -3,11 +3,14 @@ package lock_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -120,4 +123,41 @@ func TestCallsOfARevokedLeaseSaySo(t *testing.T) {
 			require.ErrorIs(t, lease.Err(), lock.ErrRevoked)
 		})
 	}
+}
+
+// A permit that is revoked before its waiter has confirmed it is lost to the waiter at once, as a lock is.
+func TestAWaiterWhoseGrantIsRevokedEnds(t *testing.T) {
+	t.Parallel()
+	ctx, server := t.Context(), luatomictest.StartServer(t)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": server.Addr()}})
+	defer ring.Close()
+	l := lab.Locker(t, ring, &lock.Options{TTL: time.Minute, Claim: time.Minute})
+	s := l.Semaphore("x", 1)
+	held, err := s.Try(ctx, 1)
+	require.NoError(t, err)
+	confirms, revoked, attempts := make(chan struct{}), make(chan struct{}), atomic.Int64{}
+	require.NoError(t, ring.ForEachShard(ctx, func(_ context.Context, c *redis.Client) error {
+		c.AddHook(&lab.Around{Sha: lab.Digest(&gen.SemAcquireScript), Do: func(run func() error) error {
+			if attempts.Add(1) == 3 { // one looks, one joins the queue
+				close(confirms)
+				<-revoked
+			}
+			return run()
+		}})
+		return nil
+	}))
+	got := make(chan error, 1)
+	go func() {
+		_, err := s.Acquire(ctx, 1)
+		got <- err
+	}()
+	luatomictest.Eventually(t, 20*time.Second, "it waits", func() bool { return lab.Must(s.Info(ctx)).Waiting == 1 })
+	require.NoError(t, held.Release(ctx))
+	lab.Soon(t, 20*time.Second, "the confirmation", confirms)
+	did, err := s.Revoke(ctx, lab.Must(s.Info(ctx)).Holders[0].Token)
+	close(revoked)
+	require.NoError(t, err)
+	require.True(t, did)
+	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end of Acquire", got), lock.ErrLost)
+	require.EqualValues(t, 3, attempts.Load())
 }

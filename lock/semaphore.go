@@ -22,8 +22,8 @@ import (
 // even where a waiter with less weight behind it would fit, so that a heavy one is not passed over for ever. A
 // release grants to as many waiters from the head as fit, in the same script.
 
-// ErrLimit says that a permit is heavier than the limit of the semaphore, which Resize has lowered. It comes as a
-// *LimitError.
+// ErrLimit says that a permit is heavier than the limit of the semaphore: the one that is stored, or where none is, the
+// one of the call. It comes as a *LimitError.
 var ErrLimit = errors.New("luatomic: weight above the limit of the semaphore")
 
 // LimitError says which weight was asked for and which limit the semaphore has. It matches ErrLimit.
@@ -57,7 +57,7 @@ type Semaphore struct {
 
 // Semaphore returns the semaphore of that name. The first acquire of a permit stores the limit, which then counts for
 // all until Resize changes it, or until nobody has held or waited for a permit for a minute. So a new limit rolls out
-// without an error on either side: deploy it, then call Resize once. Nothing is sent.
+// without an error on either side, for weights within both limits: deploy it, then call Resize once. Nothing is sent.
 func (l *Locker) Semaphore(name string, limit int) *Semaphore {
 	s := &Semaphore{set: permitSet{locker: l, name: name}}
 	s.limit.Store(int64(limit))
@@ -80,13 +80,14 @@ func (l *Locker) plainOnly() error {
 	return nil
 }
 
-// newLease checks the weight against the limit and makes the request.
+// newLease makes the request. The script compares the weight with the limit that is stored: this Semaphore's own may
+// be an old one.
 func (s *Semaphore) newLease(weight int) (*Lease, error) {
 	limit := s.limit.Load()
 	if err := checkRange("limit", limit, maxPermits); err != nil {
 		return nil, fmt.Errorf("luatomic: semaphore %q: %w", s.set.name, err)
 	}
-	if err := checkRange("weight", int64(weight), limit); err != nil {
+	if err := checkRange("weight", int64(weight), maxPermits); err != nil {
 		return nil, fmt.Errorf("luatomic: semaphore %q: %w", s.set.name, err)
 	}
 	return s.set.newLease(weight, limit)
@@ -102,8 +103,8 @@ func checkRange(field string, n, most int64) error {
 }
 
 // Try acquires a permit of that weight if it fits under the limit and nobody waits, in one round trip, else returns a
-// *HeldError whose Remaining says when it may fit. A weight below 1 or above the limit is a [lua.ErrOutOfRange],
-// before anything is sent. Lost replies and cancelled contexts are as for Locker.Try.
+// *HeldError whose Remaining says when it may fit. A weight above the limit of the semaphore is a *LimitError. One below
+// 1 is a [lua.ErrOutOfRange], before anything is sent. Lost replies and cancelled contexts are as for Locker.Try.
 // Keys: sem:{name}, semq:{name}. Cost: O(log n) of the holders.
 func (s *Semaphore) Try(ctx context.Context, weight int) (*Lease, error) {
 	lease, err := s.newLease(weight)

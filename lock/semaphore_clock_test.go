@@ -12,6 +12,7 @@ import (
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/scripts"
 )
 
 // A permit lasts through the millisecond of its score: every script says so, at a clock that stands still in it.
@@ -40,7 +41,7 @@ func TestAPermitLastsThroughItsLastMillisecond(t *testing.T) {
 	acquired, remaining, holder := 0, 3, 5 // places in the reply of sem_acquire
 	acquire := func(as string, ends int64) []any {
 		t.Helper()
-		return run(&gen.SemAcquireScript, ends, as, 1, 60_000, "", "note", "c")
+		return run(&gen.SemAcquireScript, ends, as, 1, 60_000, "", "note", "c", 0)
 	}
 
 	require.EqualValues(t, 1, run(&gen.SemExtendScript, now, owner, 60_000, "")[0], "extended")
@@ -59,4 +60,15 @@ func TestAPermitLastsThroughItsLastMillisecond(t *testing.T) {
 	info = run(&gen.SemInfoScript, now-1, 10, 0)
 	require.EqualValues(t, 0, info[1])
 	require.Empty(t, info[4])
+
+	guard := func(ends float64) error {
+		fixed := strings.Replace(scripts.Guard, "redis.call('TIME')", fmt.Sprintf("{'%d', '999'}", now/1000), 1)
+		require.NotEqual(t, scripts.Guard, fixed)
+		require.NoError(t, c.ZAdd(t.Context(), key, redis.Z{Score: ends, Member: owner}).Err())
+		return c.Eval(t.Context(), fixed+"return 1", []string{key}, owner).Err()
+	}
+	for _, half := range []float64{0, 0.5} { // not confirmed
+		require.NoError(t, guard(float64(now)+half))
+		require.ErrorContains(t, guard(float64(now-1)+half), "FENCED the lease is over")
+	}
 }

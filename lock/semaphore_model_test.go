@@ -209,6 +209,7 @@ func (m *modelledSem) acquire(t *rapid.T, w semWaiter, limit int, ttl time.Durat
 			m.hold(w.token, w.long)
 		}
 	case marked:
+		place = gen.SemAcquirePlaceVoid
 	case int(scriptcase.SemWeight(w.token)) > cmp.Or(m.limit, limit):
 		place = gen.SemAcquirePlaceRefused
 		if queued {

@@ -252,18 +252,26 @@ func TestAReleaseThatGrantsGivesTheSemaphoreAnEnd(t *testing.T) {
 	require.Greater(t, s.stays(), time.Hour)
 }
 
-// An entry that an error half-way left behind is granted to its process like any other when the release of that token is
-// repeated after more than 10 s: the process gives the permit back. Without a notice it would be gone for a lease.
-func TestALateRepeatOfAReleaseTakesNoPermitWithoutNotice(t *testing.T) {
+// A release that was made more than 10 s ago is not known any more: a repeat says so, each time, and an entry that an
+// error half-way left behind gets no permit.
+func TestALateRepeatOfAReleaseIsExpired(t *testing.T) {
 	t.Parallel()
-	s := newRawSem(t, 5, nil, standing("me.1:1")...)
-	s.set("me.1:1", -s.now+20_000) // released 20 s ago
-	said := s.said(func() error {
-		_, err := s.release(gen.SemReleaseParams{Owner: "me.1:1"})
-		return err
-	}, "me")
-	require.Equal(t, []string{"me g me.1:1"}, heads(said))
-	require.Equal(t, 0.5, s.score("me.1:1")-float64(int64(s.score("me.1:1"))), "not confirmed")
+	for what, fraction := range map[string]float64{"released": 0, "revoked": 0.25, "never held": 0.5} {
+		s := newRawSem(t, 5, nil, standing("me.1:1")...)
+		s.set("me.1:1", -s.now+20_000-fraction)
+		said := s.said(func() error {
+			for range 2 {
+				r, err := s.release(gen.SemReleaseParams{Owner: "me.1:1"})
+				require.NoError(t, err)
+				require.Equal(t, gen.SemReleaseResultExpired, r, what)
+				require.Less(t, s.score("me.1:1"), -s.now+10_000, "%s: a request that comes later gets nothing", what)
+			}
+			return nil
+		}, "me")
+		require.Equal(t, []string{"me f me.1:1"}, heads(said), what)
+		require.Zero(t, s.used(), what)
+		require.Empty(t, s.entries(), what)
+	}
 }
 
 // A process that releases is not dead, although it let a handed-over permit lapse: what it waits for is granted.

@@ -7,8 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/luatomic/luatomic/gen"
-	"github.com/luatomic/luatomic/internal/clock"
 )
 
 // wait returns when the lock is granted to r or ctx ends. A lease that is handed over lasts for Claim.
@@ -23,8 +24,16 @@ func (h *hub) wait(ctx context.Context, r *request) (grant, error) {
 		}
 		held = by
 	}
-	if err := h.join(ctx, channel); err != nil {
-		return h.poll(ctx, r, held)
+	for {
+		failed := h.join(ctx, channel)
+		if failed == nil {
+			break
+		}
+		g, by, err := h.poll(ctx, r, held, failed)
+		if err != nil || by == nil {
+			return g, err
+		}
+		held = by
 	}
 	if h.subscriptions.Tagged() {
 		defer h.subscriptions.Unsubscribe(channel)
@@ -32,10 +41,11 @@ func (h *hub) wait(ctx context.Context, r *request) (grant, error) {
 	return h.queue(ctx, r, channel, held)
 }
 
-// join subscribes to the channel. It returns when ctx ends, also while the server does not answer.
+// join subscribes to the channel. It returns when ctx ends or the hub is closed, also while the server does not answer.
 func (h *hub) join(ctx context.Context, channel string) error {
 	joined := make(chan error, 1)
 	go func() { joined <- h.subscriptions.Subscribe(ctx, channel) }()
+	why := ErrClosed
 	select {
 	case err := <-joined:
 		if err != nil {
@@ -43,12 +53,14 @@ func (h *hub) join(ctx context.Context, channel string) error {
 		}
 		return err
 	case <-ctx.Done():
-		go func() {
-			<-joined
-			h.subscriptions.Unsubscribe(channel)
-		}()
-		return context.Cause(ctx)
+		why = context.Cause(ctx)
+	case <-h.calls.Closed():
 	}
+	go func() {
+		<-joined
+		h.subscriptions.Unsubscribe(channel)
+	}()
+	return why
 }
 
 // queue waits in the queue of the lock; held is what a first attempt found, nil for none.
@@ -64,12 +76,12 @@ func (h *hub) queue(ctx context.Context, r *request, channel string, held *HeldE
 		result, err := r.attempt(ctx, a)
 		switch {
 		case err == nil && result.Acquired:
-			if w.notified && result.Remaining == 0 { // the message was of an older grant
+			if w.granted != 0 && w.granted != result.Fence && result.Remaining == 0 { // the message was of an older grant
 				h.waiters.queued(w, true)
 			}
 			return r.granted(w.asked, result), nil
 		case err == nil:
-			held = r.heldBy(result)
+			held = h.heldBy(w, result)
 		case held != nil && ctx.Err() != nil: // ctx ended during the attempt
 			return grant{}, errors.Join(held, err)
 		default:
@@ -86,6 +98,16 @@ func (h *hub) queue(ctx context.Context, r *request, channel string, held *HeldE
 			return grant{}, errors.Join(held, err, r.withdraw(ctx, a.entry))
 		}
 	}
+}
+
+// heldBy is the error of an attempt that found the lock held. One that did not ask for the holder reports what another
+// waiter of this process knows.
+func (h *hub) heldBy(w *waiter, result gen.LockAcquireResult) *HeldError {
+	held := w.request.heldBy(result)
+	if result.Now == 0 {
+		held.Holder, held.Remaining = h.waiters.holder(w)
+	}
+	return held
 }
 
 // fresh is how the first attempt of the waiter joins the queue: it asks for the remaining time of the lease unless
@@ -131,7 +153,7 @@ func (h *hub) queued(w *waiter, result gen.LockAcquireResult) {
 	if result.Now != 0 {
 		w.server = serverReading{w.asked, result.Now}
 		h.clock.set(w.asked, result.Now)
-		h.waiters.recheckAfter(w, result.Remaining+time.Millisecond)
+		h.waiters.recheckAfter(w, result.Remaining+time.Millisecond, result.Holder)
 	} else {
 		w.server.asked, w.server.us = h.clock.reading()
 		h.waiters.recheckSoon(w)
@@ -147,17 +169,17 @@ func (h *hub) queued(w *waiter, result gen.LockAcquireResult) {
 func (h *hub) await(ctx context.Context, w *waiter) (g grant, again bool, err error) {
 	select {
 	case m := <-w.grants:
-		w.notified = true
+		w.granted = m.fence
 		g = grant{fence: m.fence, deadline: w.deadline(m), claim: true}
 		// A message can be late: after an attempt that found another holder.
 		valid := m.fence >= w.fence && time.Now().Before(g.deadline)
 		return g, !valid || h.confirms(w.request), nil
 	case <-w.wake:
-		w.notified = false
+		w.granted = 0
 		return grant{}, true, nil
 	case <-ctx.Done():
 		return grant{}, false, context.Cause(ctx)
-	case <-h.closed:
+	case <-h.calls.Closed():
 		return grant{}, false, ErrClosed
 	}
 }
@@ -165,31 +187,50 @@ func (h *hub) await(ctx context.Context, w *waiter) (g grant, again bool, err er
 // confirms reports whether a grant counts only after another attempt: on a cluster or ring, and with Replicas.
 func (h *hub) confirms(r *request) bool { return h.subscriptions.Tagged() || r.opts.Replicas > 0 }
 
-// poll makes an attempt from time to time, where the server does not allow subscribing.
-func (h *hub) poll(ctx context.Context, r *request, held *HeldError) (grant, error) {
-	for {
-		select {
-		case <-h.closed:
-			return grant{}, errors.Join(asError(held), ErrClosed)
-		default:
-		}
+// refusedWait is how long a waiter polls after the server has refused to subscribe it, before it asks again.
+const refusedWait = 5 * time.Second
+
+// rejoin is when to subscribe again after that error: soon after any but a refusal. A waiter that polls has no place in
+// the queue, and its attempts overtake no waiter that has one.
+func rejoin(failed error) time.Time {
+	if redis.HasErrorPrefix(failed, "NOPERM") {
+		return time.Now().Add(refusedWait)
+	}
+	return time.Now()
+}
+
+// poll makes attempts while the waiter is not subscribed, for the reason given, until it is time to subscribe again. It
+// returns as request.try does.
+func (h *hub) poll(ctx context.Context, r *request, held *HeldError, failed error) (grant, *HeldError, error) {
+	for until := rejoin(failed); ; {
 		if held != nil {
-			clock.Sleep(ctx, r.pollDelay(held))
+			h.pause(ctx, r.pollDelay(held))
 			if ctx.Err() != nil {
-				return grant{}, errors.Join(held, context.Cause(ctx))
+				return grant{}, nil, errors.Join(held, context.Cause(ctx))
 			}
+		}
+		if h.isClosed() {
+			return grant{}, nil, errors.Join(asError(held), ErrClosed)
 		}
 		g, by, err := r.try(ctx)
 		switch {
-		case err == nil && by == nil:
-			return g, nil
-		case err == nil:
-			held = by
-		case held != nil && ctx.Err() != nil:
-			return grant{}, errors.Join(held, err)
-		default:
-			return grant{}, err
+		case err != nil && held != nil && ctx.Err() != nil:
+			return grant{}, nil, errors.Join(held, err)
+		case err != nil || by == nil || !time.Now().Before(until):
+			return g, by, err
 		}
+		held = by
+	}
+}
+
+// pause returns after d, or as soon as ctx ends or the hub is closed.
+func (h *hub) pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-h.calls.Closed():
 	}
 }
 

@@ -127,15 +127,76 @@ func TestCloseEndsTheWaiters(t *testing.T) {
 	}()
 	lab.WaitFor(t, other, name, 1)
 	require.NoError(t, l.Close())
-	require.ErrorIs(t, <-got, lock.ErrClosed)
+	ended := <-got
+	require.ErrorIs(t, ended, lock.ErrClosed)
+	require.ErrorIs(t, ended, lock.ErrHeld)
 	lab.WaitFor(t, other, name, 0)
-	_, err = l.Acquire(t.Context(), name)
-	require.ErrorIs(t, err, lock.ErrClosed)
-	require.ErrorIs(t, err, lock.ErrHeld)
 	require.NoError(t, lease.Release(t.Context()))
-	lease, err = l.Acquire(t.Context(), name)
-	require.NoError(t, err, "a free lock needs nobody to listen")
+}
+
+// A lease could not be renewed after Close, nor be waited for: every acquire says so, also of a lock that is free.
+func TestEveryAcquireAfterCloseIsErrClosed(t *testing.T) {
+	t.Parallel()
+	l, name, c := lab.NewLocker(t, nil)
+	lease, err := l.Try(t.Context(), name)
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	require.NoError(t, lease.Extend(t.Context()))
+	require.NoError(t, lease.Release(t.Context()), "what is held can be given back")
+	trips := &lab.RoundTrips{}
+	c.AddHook(trips)
+	none := func(context.Context, *lock.Lease) error { panic("it runs") }
+	for what, call := range map[string]func(context.Context) error{
+		"Try":        func(ctx context.Context) error { _, err := l.Try(ctx, name); return err },
+		"Acquire":    func(ctx context.Context) error { _, err := l.Acquire(ctx, name); return err },
+		"Steal":      func(ctx context.Context) error { _, err := l.Steal(ctx, name); return err },
+		"AcquireAll": func(ctx context.Context) error { _, err := l.AcquireAll(ctx, name); return err },
+		"Do":         func(ctx context.Context) error { return l.Do(ctx, name, none) },
+		"TryDo":      func(ctx context.Context) error { return l.TryDo(ctx, name, none) },
+		"semaphore":  func(ctx context.Context) error { return l.Semaphore(name, 1).Do(ctx, 1, none) },
+		"reader":     func(ctx context.Context) error { return l.RW(name).RDo(ctx, none) },
+		"Campaign":   func(ctx context.Context) error { _, err := l.Election(name).Campaign(ctx, "me"); return err },
+		"Lead":       func(ctx context.Context) error { return l.Election(name).Lead(ctx, "me", nil) },
+		"of With": func(ctx context.Context) error {
+			_, err := l.With(lock.Options{TTL: time.Minute}).Try(ctx, name)
+			return err
+		},
+	} {
+		require.ErrorIs(t, call(t.Context()), lock.ErrClosed, what)
+	}
+	require.Zero(t, trips.Load())
+}
+
+// The second waiter of a process does not ask who holds the lock: the first one knows.
+func TestEveryWaiterOfAProcessKnowsTheHolder(t *testing.T) {
+	t.Parallel()
+	queued := make(chan lock.Event, 3)
+	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: time.Minute, Observe: func(e lock.Event) {
+		if e.Kind == lock.EventQueued {
+			queued <- e
+		}
+	}})
+	other := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: time.Minute, Note: "worker-7"})
+	lease, err := other.Try(t.Context(), name)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var waiters []<-chan lab.Acquired
+	for i := range 3 {
+		waiters = append(waiters, lab.AcquireLater(ctx, l, name))
+		event := lab.Soon(t, 20*time.Second, "the reply that it is queued", queued)
+		require.Equal(t, i+1, event.Waiting)
+	}
+	cancel()
+	for i, waiter := range waiters {
+		ended := lab.Soon(t, 20*time.Second, "the end of Acquire", waiter)
+		var held *lock.HeldError
+		require.ErrorAs(t, ended.Err, &held)
+		require.Equal(t, "worker-7", held.Holder, i)
+		require.InDelta(t, time.Minute.Seconds(), held.Remaining.Seconds(), 20, i)
+	}
 	require.NoError(t, lease.Release(t.Context()))
+	require.EqualError(t, &lock.HeldError{Name: "x"}, `luatomic: lock is held: "x"`)
 }
 
 // Where the user may not subscribe, a waiter polls.

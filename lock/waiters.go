@@ -28,16 +28,18 @@ type group struct {
 	armed    bool      // the timer will fire; else one member is about to make an attempt
 	due      time.Time // when it will fire
 	notified time.Time // when a message set it
+	holder   string    // the note of the holder, as far as a reply or a message said
+	until    time.Time // the end of its lease, likewise
 }
 
 // waiter is one Acquire that waits in the queue.
 type waiter struct {
-	request  *request
-	group    *group
-	wake     chan struct{} // has it make another attempt
-	grants   chan grantMessage
-	inQueue  bool // the server has its entry and has not taken it out; guarded by the lock of waiters
-	notified bool // the last message was a grant
+	request *request
+	group   *group
+	wake    chan struct{} // has it make another attempt
+	grants  chan grantMessage
+	inQueue bool  // the server has its entry and has not taken it out; guarded by the lock of waiters
+	granted int64 // the fence of the last message where that was a grant, else 0
 
 	asked  time.Time // when the last attempt was sent
 	server serverReading
@@ -123,16 +125,29 @@ func (ws *waiters) remove(w *waiter) {
 }
 
 // recheckAfter has the first member of w's group make an attempt after d, counted from now: the reply to the call
-// that w.asked began says so. A message that came after that may be newer than the reply, which then postpones
+// that w.asked began says that the holder has the lock for so long. A message that came after that may be newer than the reply, which then postpones
 // nothing.
-func (ws *waiters) recheckAfter(w *waiter, d time.Duration) {
+func (ws *waiters) recheckAfter(w *waiter, d time.Duration, holder string) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	g := w.group
 	if g.notified.After(w.asked) && (!g.armed || g.due.Before(time.Now().Add(d))) {
 		return
 	}
+	ws.heldFor(g, d, holder)
+}
+
+// heldFor notes who holds the lock for how long from now, and sets the timer to that. The caller holds the lock.
+func (ws *waiters) heldFor(g *group, d time.Duration, holder string) {
+	g.holder, g.until = holder, time.Now().Add(d)
 	ws.arm(g, d)
+}
+
+// holder is what the group of w knows of the holder: its note and what is left of its lease.
+func (ws *waiters) holder(w *waiter) (note string, remaining time.Duration) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return w.group.holder, max(time.Until(w.group.until), 0)
 }
 
 // armed reports whether an attempt of the group of w is under way or timed.
@@ -170,9 +185,9 @@ func (ws *waiters) arm(g *group, d time.Duration) {
 }
 
 // armByMessage sets the timer of the group as a message says. The caller holds the lock.
-func (ws *waiters) armByMessage(g *group, d time.Duration) {
+func (ws *waiters) armByMessage(g *group, d time.Duration, holder string) {
 	g.notified = time.Now()
-	ws.arm(g, d)
+	ws.heldFor(g, d, holder)
 }
 
 // recheck has the first member of the group make an attempt.
@@ -237,7 +252,7 @@ func (ws *waiters) received(messageType, token, args string) bool {
 		w.signal()
 	case "n":
 		if ms, err := strconv.ParseInt(args, 10, 64); err == nil {
-			ws.armByMessage(w.group, time.Duration(ms)*time.Millisecond)
+			ws.armByMessage(w.group, time.Duration(ms)*time.Millisecond, "")
 		}
 	}
 	return true
@@ -260,6 +275,6 @@ func (ws *waiters) granted(w *waiter, args string, now time.Time) {
 	default: // a repeat
 	}
 	if len(w.group.members) > 1 {
-		ws.armByMessage(w.group, m.length) // the next member makes an attempt when this lease ends
+		ws.armByMessage(w.group, m.length, w.request.opts.Note) // the next member makes an attempt when this lease ends
 	}
 }

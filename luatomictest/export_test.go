@@ -41,3 +41,8 @@ func NewLocksBlind(t testing.TB, opts *lock.Options) *Locks {
 		}
 	})
 }
+
+// WatchedBy is a Sentinel of servers that run already.
+func WatchedBy(t testing.TB, sentinel *Server, servers ...*Server) *Sentinel {
+	return newSentinel(t, sentinel, servers...)
+}

@@ -75,7 +75,7 @@ var lockContract = map[string]func(t *testing.T, l faults, name string){
 	},
 	"acquire waits for another process": func(t *testing.T, l faults, name string) {
 		other := l.hold()
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := l.Acquire(ctx, name)
 		require.ErrorIs(t, err, lock.ErrHeld)

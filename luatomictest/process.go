@@ -35,6 +35,9 @@ type process struct {
 	reserved io.Closer // its port
 }
 
+// inMemory are the arguments of a server that keeps nothing on disk.
+var inMemory = []string{"--save", "", "--appendonly", "no"}
+
 // newProcess finds a binary and creates the directory. The extra arguments come last: of two equal options the server
 // uses the last.
 func newProcess(extra []string) (*process, error) {
@@ -46,7 +49,7 @@ func newProcess(extra []string) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server directory: %w", err)
 	}
-	args := []string{"--dir", dir, "--logfile", filepath.Join(dir, "server.log"), "--save", "", "--appendonly", "no", "--daemonize", "no"}
+	args := []string{"--dir", dir, "--logfile", filepath.Join(dir, "server.log"), "--daemonize", "no"}
 	return &process{binary: binary, dir: dir, args: append(args, extra...)}, nil
 }
 

@@ -22,6 +22,7 @@ type Sentinel struct {
 	t        testing.TB
 	servers  []*Server
 	sentinel *Server
+	ask      *redis.SentinelClient // one for all questions: a wait asks many times
 }
 
 // StartSentinel starts the three processes from PATH and returns when the replica is in sync and the sentinel knows
@@ -36,20 +37,19 @@ func StartSentinel(t testing.TB) *Sentinel {
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := &Sentinel{t: t, servers: []*Server{master, replica}, sentinel: StartServer(t, conf, "--sentinel")}
+	s, follower := newSentinel(t, StartServer(t, conf, "--sentinel"), master, replica), replica.Client()
 	Eventually(t, readyWithin, "the sentinel knows a replica that is in sync", func() bool {
-		info, err := replica.Client().Info(t.Context(), "replication").Result()
-		replicas, _ := s.ask().Replicas(t.Context(), sentinelName).Result()
+		info, err := follower.Info(t.Context(), "replication").Result()
+		replicas, _ := s.ask.Replicas(t.Context(), sentinelName).Result()
 		return err == nil && strings.Contains(info, "master_link_status:up") && len(replicas) == 1 && replicas[0]["master-link-status"] == "ok"
 	})
 	return s
 }
 
-// ask returns a client of the sentinel.
-func (s *Sentinel) ask() *redis.SentinelClient {
-	c := redis.NewSentinelClient(&redis.Options{Addr: s.sentinel.Addr()})
-	s.t.Cleanup(func() { _ = c.Close() })
-	return c
+func newSentinel(t testing.TB, sentinel *Server, servers ...*Server) *Sentinel {
+	ask := redis.NewSentinelClient(&redis.Options{Addr: sentinel.Addr()})
+	t.Cleanup(func() { _ = ask.Close() })
+	return &Sentinel{t: t, servers: servers, sentinel: sentinel, ask: ask}
 }
 
 // Client returns a client that follows the master, closed when the test ends.
@@ -65,7 +65,7 @@ func (s *Sentinel) Client() *redis.Client {
 // Master returns the server that is the master according to the sentinel.
 func (s *Sentinel) Master(ctx context.Context) *Server {
 	s.t.Helper()
-	addr, err := s.ask().GetMasterAddrByName(ctx, sentinelName).Result()
+	addr, err := s.ask.GetMasterAddrByName(ctx, sentinelName).Result()
 	for _, server := range s.servers {
 		if err == nil && net.JoinHostPort(addr[0], addr[1]) == server.Addr() {
 			return server
@@ -82,12 +82,13 @@ func (s *Sentinel) FailOver(ctx context.Context) {
 	before := s.Master(ctx)
 	var err error
 	// On a busy machine the sentinel may reject its replica for a while.
-	if !ready.Within(readyWithin, func() bool { err = s.ask().Failover(ctx, sentinelName).Err(); return err == nil }) {
+	if !ready.Within(readyWithin, func() bool { err = s.ask.Failover(ctx, sentinelName).Err(); return err == nil }) {
 		s.t.Fatalf("luatomictest: failover: %v", err)
 	}
 	s.Replaced(ctx, before)
+	old := before.Client()
 	Eventually(s.t, time.Minute, "the old master is a replica in sync", func() bool {
-		return strings.Contains(before.Client().Info(ctx, "replication").Val(), "master_link_status:up")
+		return strings.Contains(old.Info(ctx, "replication").Val(), "master_link_status:up")
 	})
 }
 

@@ -23,8 +23,8 @@ type Server struct {
 }
 
 // StartServer starts redis-server or valkey-server from PATH for this test alone; it ends with the test. The
-// arguments are the server's, a configuration file first if there is one, and override the defaults (no snapshots, no
-// append-only file):
+// arguments are the server's, a configuration file first if there is one, whose settings they override. Without a file
+// the defaults are no snapshots and no append-only file:
 //
 //	server := luatomictest.StartServer(t, "--maxmemory", "5mb", "--appendonly", "yes")
 //
@@ -42,6 +42,8 @@ func newServer(t testing.TB, args []string) (*Server, error) {
 	var config []string // a configuration file is the first argument
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		config, args = args[:1], args[1:]
+	} else {
+		args = slices.Concat(inMemory, args) // they would override those of a file
 	}
 	p, err := newProcess(args)
 	if err != nil {

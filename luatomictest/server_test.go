@@ -2,6 +2,8 @@ package luatomictest_test
 
 import (
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +24,22 @@ func TestServerTakesArguments(t *testing.T) {
 		return err != nil
 	})
 	require.True(t, redis.HasErrorPrefix(err, "OOM"), err)
+}
+
+// No default overrides a configuration file; arguments do.
+func TestServerTakesAConfigurationFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "test.conf")
+	text := "appendonly yes\nappendfsync always\nsave 60 7\nmaxclients 77\n"
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	server := luatomictest.StartServer(t, file, "--maxclients", "78")
+	client, ctx := server.Client(), t.Context()
+	for setting, want := range map[string]string{"appendonly": "yes", "save": "60 7", "maxclients": "78"} {
+		require.Equal(t, want, client.ConfigGet(ctx, setting).Val()[setting])
+	}
+	require.NoError(t, client.Set(ctx, "k", "v", 0).Err())
+	server.Restart()
+	require.Equal(t, "v", client.Get(ctx, "k").Val())
 }
 
 func TestServerKillLosesMemory(t *testing.T) {

@@ -119,7 +119,7 @@ func chooseServer(sources []Source, log func(format string, args ...any)) (Share
 
 // startShared starts a local server on a unix socket: no port to collide with, and no other program connects to it.
 func startShared() (Shared, error) {
-	p, err := newProcess(nil)
+	p, err := newProcess(inMemory)
 	if err != nil {
 		return Shared{}, err
 	}

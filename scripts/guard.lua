@@ -11,10 +11,10 @@ do
     held = owner == token and owner ~= '-'
     over = held and redis.call('PTTL', lease) <= tonumber(after)
   elseif kind == 'zset' then
-    -- A semaphore: tokens, scored by the end of each lease in ms.
+    -- A semaphore: tokens, scored by the last ms of each lease.
     local ends, time = redis.call('ZSCORE', lease, token), redis.call('TIME')
     held = ends ~= false
-    over = held and time[1] * 1000 + time[2] / 1000 >= tonumber(ends)
+    over = held and math.floor(time[1] * 1000 + time[2] / 1000) > tonumber(ends)
   end
   if over then
     return redis.error_reply('FENCED the lease is over')

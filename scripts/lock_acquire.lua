@@ -92,13 +92,25 @@ local function lock_record(fence, sign, void, tail)
   return '2 ' .. fence .. ' ' .. sign .. ' ' .. void .. tail
 end
 -->
+--< part/lock_write.lua
+-- lock_write stores the record of a lock for its life. A record outlives its void tokens: the time that the life is
+-- too short for that is added to it and to the afterlife, so that the lease ends when it did. A second is added too:
+-- a repeat finds some ms less to live, and that is enough.
+local function lock_write(lock, fence, sign, void, tail, life)
+  local ends = void ~= '-' and string.match(void, '^%d+') or 0
+  local short = math.min(ends + 1 - time[1], 11) * 1000 - life
+  if short > 0 then
+    short = short + 1000
+    local holder, after, note = string.match(tail, '^( %S+ %d+ )(%d+)(.*)$')
+    tail, life = holder .. string.format('%.0f', after + short) .. note, life + short
+  end
+  redis.call('SET', lock, lock_record(fence, sign, void, tail), 'PX', life)
+end
+-->
 if holder == owner and left > 0 then
   if sign == '2' then
-    redis.call('PEXPIRE', lock, ttl + after + 1)
-    --< part/lock_confirm.lua
-    -- The holder was handed the lock and speaks for the first time: it is confirmed.
-    redis.call('SET', lock, lock_record(fence_was, 1, void, tail), 'KEEPTTL')
-    -->
+    redis.call('PEXPIRE', lock, ttl + after + 1) -- a write that needs no memory, see lock_leave.lua
+    lock_write(lock, fence_was, 1, void, tail, ttl + after + 1)
     left = 0
   end
   return {1, 0, fence_was, left, 0, '', now_us}
@@ -169,11 +181,11 @@ local function hand_over(lock, queue, channel, fence, void, dead, owner, ttl)
     local lease, tail, token, after, note = string.match(entry, '^(%d+)( (%S+) %d+ (%d+) (.*))$')
     local process = string.match(token or '', '^[^.]*')
     if token and token == owner then
-      redis.call('SET', lock, lock_record(fence, 1, void, tail), 'PX', ttl + after + 1)
+      lock_write(lock, fence, 1, void, tail, ttl + after + 1)
       return token, ttl, note
     elseif token and #lease + #after <= 26 and not unreachable[process] then
       if subscribed(channel .. process) then
-        redis.call('SET', lock, lock_record(fence, 2, void, tail), 'PX', lease + after + 1)
+        lock_write(lock, fence, 2, void, tail, lease + after + 1)
         local grant = 'g ' .. token .. ' ' .. fence .. ' ' .. now_us .. ' ' .. lease .. ' ' .. lock
         if notify(channel .. process, grant) then
           notify_other(queue, channel, process, lease)
@@ -201,11 +213,11 @@ if waits then
 end
 if token == nil or token == owner then
   if token == nil then
-    redis.call('SET', lock, lock_record(fence, 0, void, own), 'PX', ttl + kept + 1)
+    lock_write(lock, fence, 0, void, own, ttl + kept + 1)
   end
   return {1, 0, fence, 0, 0, '', now_us}
 elseif not token then -- too many dead waiters for one call: the next check continues
-  redis.call('SET', lock, lock_record(fence, 1, void, ' - 0 0 '), 'PX', 60000)
+  lock_write(lock, fence, 1, void, ' - 0 0 ', 60000)
   return {0, place, fence, 1, places, '', now_us}
 end
 return {0, place, fence, tonumber(lease), places, text, now_us}

@@ -15,6 +15,9 @@
 ---@cost     O(1) for each lock
 
 local own, life, floor = ARGV[1], ARGV[2], ARGV[3]
+if not (life + 0 >= 2) then
+  error('life must be 2 or more')
+end
 --< part/lock_floor.lua
 -- The bounds of the header hold for a call that was not made in Go, too.
 local least = tonumber(floor)
@@ -79,7 +82,22 @@ local function lock_record(fence, sign, void, tail)
   return '2 ' .. fence .. ' ' .. sign .. ' ' .. void .. tail
 end
 -->
+--< part/lock_write.lua
+-- lock_write stores the record of a lock for its life. A record outlives its void tokens: the time that the life is
+-- too short for that is added to it and to the afterlife, so that the lease ends when it did. A second is added too:
+-- a repeat finds some ms less to live, and that is enough.
+local function lock_write(lock, fence, sign, void, tail, life)
+  local ends = void ~= '-' and string.match(void, '^%d+') or 0
+  local short = math.min(ends + 1 - time[1], 11) * 1000 - life
+  if short > 0 then
+    short = short + 1000
+    local holder, after, note = string.match(tail, '^( %S+ %d+ )(%d+)(.*)$')
+    tail, life = holder .. string.format('%.0f', after + short) .. note, life + short
+  end
+  redis.call('SET', lock, lock_record(fence, sign, void, tail), 'PX', life)
+end
+-->
 for i, lock in ipairs(KEYS) do
-  redis.call('SET', lock, lock_record(fences[i], rows[i][1], rows[i][2], own), 'PX', life)
+  lock_write(lock, fences[i], rows[i][1], rows[i][2], own, life)
 end
 return {0, 0, '', fences}

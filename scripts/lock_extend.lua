@@ -16,6 +16,9 @@
 
 local lock = KEYS[1]
 local owner, ttl = ARGV[1], ARGV[2]
+if not (ttl + 0 >= 1) then
+  error('ttl must be 1 or more')
+end
 
 local record = redis.call('GET', lock)
 if not record then
@@ -41,19 +44,39 @@ end
 if redis.call('PTTL', lock) <= tonumber(after) then
   return 0
 end
-redis.call('PEXPIRE', lock, ttl + after + 1)
-if sign ~= '2' then
+local life = ttl + after + 1
+redis.call('PEXPIRE', lock, life)
+if sign ~= '2' and void == '-' then
   return 1
 end
 
+--< part/now_ms.lua
+-- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
+-- last digits, and to turn a number into text costs more than to join two.
+local time = redis.call('TIME')
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+-->
 --< part/lock_record.lua
 -- lock_record is the record of a lock, see lock_acquire.lua: its one writer.
 local function lock_record(fence, sign, void, tail)
   return '2 ' .. fence .. ' ' .. sign .. ' ' .. void .. tail
 end
 -->
---< part/lock_confirm.lua
--- The holder was handed the lock and speaks for the first time: it is confirmed.
-redis.call('SET', lock, lock_record(fence_was, 1, void, tail), 'KEEPTTL')
+--< part/lock_write.lua
+-- lock_write stores the record of a lock for its life. A record outlives its void tokens: the time that the life is
+-- too short for that is added to it and to the afterlife, so that the lease ends when it did. A second is added too:
+-- a repeat finds some ms less to live, and that is enough.
+local function lock_write(lock, fence, sign, void, tail, life)
+  local ends = void ~= '-' and string.match(void, '^%d+') or 0
+  local short = math.min(ends + 1 - time[1], 11) * 1000 - life
+  if short > 0 then
+    short = short + 1000
+    local holder, after, note = string.match(tail, '^( %S+ %d+ )(%d+)(.*)$')
+    tail, life = holder .. string.format('%.0f', after + short) .. note, life + short
+  end
+  redis.call('SET', lock, lock_record(fence, sign, void, tail), 'PX', life)
+end
 -->
+-- The holder that was handed the lock speaks for the first time: it is confirmed.
+lock_write(lock, fence_was, sign == '2' and 1 or sign, void, tail, life)
 return 1

@@ -11,8 +11,8 @@
 
 local lock = KEYS[1]
 local owner, least = ARGV[1], ARGV[2]
-if not (tonumber(least) and tonumber(least) >= 0 and tonumber(least) < 2 ^ 52) then
-  error('least must be 0 to 4503599627370495')
+if not (tonumber(least) and tonumber(least) >= 0 and tonumber(least) <= 2 ^ 52) then
+  error('least must be 0 to 4503599627370496')
 end
 
 local record = redis.call('GET', lock)

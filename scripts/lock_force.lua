@@ -17,13 +17,17 @@
 ---@arg      stay   ms  min=0  how long the record of a free lock stays
 ---@arg      channel  string  prefix of the channel of a process; the first part of a token follows
 ---@reply    (done bool, fence int, holder string, token string)  done: a holder lost the lock; fence: the new
----          fence, 0 when nothing was changed; holder: the note of the old holder; token: its token
+---          fence, 0 when nothing was changed, as for a void owner; holder: the note of the old holder; token: its
+---          token
 ---@error    LAYOUT  the key holds no lock of this version
 ---@cost     O(1); O(n) of the dead waiters ahead, 10000 at most
 
 local lock, queue = KEYS[1], KEYS[2]
 local fence, owner, own, life, floor, stay, channel =
   ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[7]
+if not (life + 0 >= 2 and stay >= 0) then
+  error('life must be 2 or more, stay must be 0 or more')
+end
 --< part/lock_floor.lua
 -- The bounds of the header hold for a call that was not made in Go, too.
 local least = tonumber(floor)
@@ -55,6 +59,15 @@ redis.call('LREM', queue, 1, '')
 if holder == owner and owner ~= '-' then
   return {0, fence_was, '', ''}
 end
+--< part/lock_void.lua
+-- is_void reports whether the token is in the list of void tokens: it gets and holds nothing.
+local function is_void(void, token)
+  return string.find(void .. ',', ',' .. token .. ',', 1, true) ~= nil
+end
+-->
+if is_void(void, owner) then
+  return {0, '0', note, ''}
+end
 local done = holder ~= '-' and redis.call('PTTL', lock) > tonumber(after)
 if fence ~= '0' and fence_was ~= fence or owner == '-' and not done then
   return {0, '0', note, ''}
@@ -78,6 +91,21 @@ end
 -- lock_record is the record of a lock, see lock_acquire.lua: its one writer.
 local function lock_record(fence, sign, void, tail)
   return '2 ' .. fence .. ' ' .. sign .. ' ' .. void .. tail
+end
+-->
+--< part/lock_write.lua
+-- lock_write stores the record of a lock for its life. A record outlives its void tokens: the time that the life is
+-- too short for that is added to it and to the afterlife, so that the lease ends when it did. A second is added too:
+-- a repeat finds some ms less to live, and that is enough.
+local function lock_write(lock, fence, sign, void, tail, life)
+  local ends = void ~= '-' and string.match(void, '^%d+') or 0
+  local short = math.min(ends + 1 - time[1], 11) * 1000 - life
+  if short > 0 then
+    short = short + 1000
+    local holder, after, note = string.match(tail, '^( %S+ %d+ )(%d+)(.*)$')
+    tail, life = holder .. string.format('%.0f', after + short) .. note, life + short
+  end
+  redis.call('SET', lock, lock_record(fence, sign, void, tail), 'PX', life)
 end
 -->
 --< part/lock_fence_after.lua
@@ -126,11 +154,11 @@ local function hand_over(lock, queue, channel, fence, void, dead, owner, ttl)
     local lease, tail, token, after, note = string.match(entry, '^(%d+)( (%S+) %d+ (%d+) (.*))$')
     local process = string.match(token or '', '^[^.]*')
     if token and token == owner then
-      redis.call('SET', lock, lock_record(fence, 1, void, tail), 'PX', ttl + after + 1)
+      lock_write(lock, fence, 1, void, tail, ttl + after + 1)
       return token, ttl, note
     elseif token and #lease + #after <= 26 and not unreachable[process] then
       if subscribed(channel .. process) then
-        redis.call('SET', lock, lock_record(fence, 2, void, tail), 'PX', lease + after + 1)
+        lock_write(lock, fence, 2, void, tail, lease + after + 1)
         local grant = 'g ' .. token .. ' ' .. fence .. ' ' .. now_us .. ' ' .. lease .. ' ' .. lock
         if notify(channel .. process, grant) then
           notify_other(queue, channel, process, lease)
@@ -154,16 +182,13 @@ local function pass_on(lock, queue, channel, fence, void, stay)
   if token then
     return
   end
-  if void_lives(void) then
-    stay = math.max(stay, 10000)
-  end
   if token == false then
     stay = 60000
   end
-  if stay == 0 then
+  if stay == 0 and not void_lives(void) then
     redis.call('DEL', lock)
   else
-    redis.call('SET', lock, lock_record(fence, token == false and 1 or 0, void, ' - 0 0 '), 'PX', stay)
+    lock_write(lock, fence, token == false and 1 or 0, void, ' - 0 0 ', stay)
   end
 end
 -->
@@ -172,7 +197,7 @@ if done then
 end
 fence = fence_after(fence_was, floor)
 if owner ~= '-' then
-  redis.call('SET', lock, lock_record(fence, sign == '0' and 0 or 1, void, own), 'PX', life)
+  lock_write(lock, fence, sign == '0' and 0 or 1, void, own, life)
 else
   pass_on(lock, queue, channel, fence_was, void, stay)
 end

@@ -19,6 +19,9 @@
 
 local lock, queue = KEYS[1], KEYS[2]
 local owner, entry, how, stay, channel = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+if not (stay >= 0) then
+  error('stay must be 0 or more')
+end
 
 --< part/now_us.lua
 -- The server's clock in Unix us, as text; see now_ms.lua.
@@ -46,6 +49,21 @@ redis.call('LREM', queue, 1, entry)
 -- lock_record is the record of a lock, see lock_acquire.lua: its one writer.
 local function lock_record(fence, sign, void, tail)
   return '2 ' .. fence .. ' ' .. sign .. ' ' .. void .. tail
+end
+-->
+--< part/lock_write.lua
+-- lock_write stores the record of a lock for its life. A record outlives its void tokens: the time that the life is
+-- too short for that is added to it and to the afterlife, so that the lease ends when it did. A second is added too:
+-- a repeat finds some ms less to live, and that is enough.
+local function lock_write(lock, fence, sign, void, tail, life)
+  local ends = void ~= '-' and string.match(void, '^%d+') or 0
+  local short = math.min(ends + 1 - time[1], 11) * 1000 - life
+  if short > 0 then
+    short = short + 1000
+    local holder, after, note = string.match(tail, '^( %S+ %d+ )(%d+)(.*)$')
+    tail, life = holder .. string.format('%.0f', after + short) .. note, life + short
+  end
+  redis.call('SET', lock, lock_record(fence, sign, void, tail), 'PX', life)
 end
 -->
 --< part/lock_void_lives.lua
@@ -112,11 +130,11 @@ if holder == owner and (how == '0' or sign == '2') then
       local lease, tail, token, after, note = string.match(entry, '^(%d+)( (%S+) %d+ (%d+) (.*))$')
       local process = string.match(token or '', '^[^.]*')
       if token and token == owner then
-        redis.call('SET', lock, lock_record(fence, 1, void, tail), 'PX', ttl + after + 1)
+        lock_write(lock, fence, 1, void, tail, ttl + after + 1)
         return token, ttl, note
       elseif token and #lease + #after <= 26 and not unreachable[process] then
         if subscribed(channel .. process) then
-          redis.call('SET', lock, lock_record(fence, 2, void, tail), 'PX', lease + after + 1)
+          lock_write(lock, fence, 2, void, tail, lease + after + 1)
           local grant = 'g ' .. token .. ' ' .. fence .. ' ' .. now_us .. ' ' .. lease .. ' ' .. lock
           if notify(channel .. process, grant) then
             notify_other(queue, channel, process, lease)
@@ -140,16 +158,13 @@ if holder == owner and (how == '0' or sign == '2') then
     if token then
       return
     end
-    if void_lives(void) then
-      stay = math.max(stay, 10000)
-    end
     if token == false then
       stay = 60000
     end
-    if stay == 0 then
+    if stay == 0 and not void_lives(void) then
       redis.call('DEL', lock)
     else
-      redis.call('SET', lock, lock_record(fence, token == false and 1 or 0, void, ' - 0 0 '), 'PX', stay)
+      lock_write(lock, fence, token == false and 1 or 0, void, ' - 0 0 ', stay)
     end
   end
   -->
@@ -157,9 +172,9 @@ if holder == owner and (how == '0' or sign == '2') then
   return 1
 end
 if how == '0' and holder ~= '-' then
-  redis.call('SET', lock, lock_record(fence_was, sign, void, tail), 'KEEPTTL')
+  lock_write(lock, fence_was, sign, void, tail, redis.call('PTTL', lock))
 elseif how == '0' then
-  stay = math.max(stay, 10000, found and redis.call('PTTL', lock) or 0)
-  redis.call('SET', lock, lock_record(fence_was, sign, void, tail), 'PX', stay)
+  stay = math.max(stay, found and redis.call('PTTL', lock) or 0)
+  lock_write(lock, fence_was, sign, void, tail, stay)
 end
 return 0

@@ -4,6 +4,8 @@
 --- same step. See lock_acquire.lua for the record. An owner can release an expired lease while its record is stored:
 --- then no other holder came between.
 ---
+--- Long because it is written for many locks, and begins with a short way for one.
+---
 ---@merge    max=64
 ---@contract dup-only  an error half-way leaves the lock with its owner or with the next holder,
 ---          which learns of it after that lease
@@ -21,9 +23,13 @@
 ---@cost     O(1); O(n) of the dead waiters ahead, 10000 at most
 
 -- One lock that nobody waits for is the usual case: it needs no tables.
-if #KEYS == 2 and ARGV[3] == '0' and redis.call('MGET', KEYS[1])[1] == ARGV[2] then
-  redis.call('DEL', KEYS[1])
-  return {1}
+local found
+if #KEYS == 2 and ARGV[3] == '0' then
+  found = redis.call('MGET', KEYS[1])
+  if found[1] == ARGV[2] then
+    redis.call('DEL', KEYS[1])
+    return {1}
+  end
 end
 if #KEYS > 128 then
   error('row: at most 64')
@@ -31,11 +37,16 @@ end
 local locks, replies, free, other = {}, {}, {}, {}
 for i = 1, #KEYS, 2 do
   locks[#locks + 1] = KEYS[i]
+  local stay = ARGV[2 * i + 1]
+  if not (stay + 0 >= 0) then
+    error('stay must be 0 or more')
+  end
 end
-local found = redis.call('MGET', unpack(locks, 1, math.min(#locks, 64)))
+found = found or redis.call('MGET', unpack(locks, 1, math.min(#locks, 64)))
 for i, lock in ipairs(locks) do
   local record = found[i]
   if not record then
+    redis.call('GET', lock) -- MGET hides a key of another type
     replies[i] = 0
   elseif record == ARGV[4 * i - 2] and ARGV[4 * i - 1] == '0' then
     replies[i], free[#free + 1] = 1, lock
@@ -77,6 +88,21 @@ if other[1] then
   -- lock_record is the record of a lock, see lock_acquire.lua: its one writer.
   local function lock_record(fence, sign, void, tail)
     return '2 ' .. fence .. ' ' .. sign .. ' ' .. void .. tail
+  end
+  -->
+  --< part/lock_write.lua
+  -- lock_write stores the record of a lock for its life. A record outlives its void tokens: the time that the life is
+  -- too short for that is added to it and to the afterlife, so that the lease ends when it did. A second is added too:
+  -- a repeat finds some ms less to live, and that is enough.
+  local function lock_write(lock, fence, sign, void, tail, life)
+    local ends = void ~= '-' and string.match(void, '^%d+') or 0
+    local short = math.min(ends + 1 - time[1], 11) * 1000 - life
+    if short > 0 then
+      short = short + 1000
+      local holder, after, note = string.match(tail, '^( %S+ %d+ )(%d+)(.*)$')
+      tail, life = holder .. string.format('%.0f', after + short) .. note, life + short
+    end
+    redis.call('SET', lock, lock_record(fence, sign, void, tail), 'PX', life)
   end
   -->
   --< part/lock_fence_after.lua
@@ -125,11 +151,11 @@ if other[1] then
       local lease, tail, token, after, note = string.match(entry, '^(%d+)( (%S+) %d+ (%d+) (.*))$')
       local process = string.match(token or '', '^[^.]*')
       if token and token == owner then
-        redis.call('SET', lock, lock_record(fence, 1, void, tail), 'PX', ttl + after + 1)
+        lock_write(lock, fence, 1, void, tail, ttl + after + 1)
         return token, ttl, note
       elseif token and #lease + #after <= 26 and not unreachable[process] then
         if subscribed(channel .. process) then
-          redis.call('SET', lock, lock_record(fence, 2, void, tail), 'PX', lease + after + 1)
+          lock_write(lock, fence, 2, void, tail, lease + after + 1)
           local grant = 'g ' .. token .. ' ' .. fence .. ' ' .. now_us .. ' ' .. lease .. ' ' .. lock
           if notify(channel .. process, grant) then
             notify_other(queue, channel, process, lease)
@@ -153,24 +179,26 @@ if other[1] then
     if token then
       return
     end
-    if void_lives(void) then
-      stay = math.max(stay, 10000)
-    end
     if token == false then
       stay = 60000
     end
-    if stay == 0 then
+    if stay == 0 and not void_lives(void) then
       redis.call('DEL', lock)
     else
-      redis.call('SET', lock, lock_record(fence, token == false and 1 or 0, void, ' - 0 0 '), 'PX', stay)
+      lock_write(lock, fence, token == false and 1 or 0, void, ' - 0 0 ', stay)
     end
   end
   -->
+  local passed = {}
   for _, row in ipairs(other) do
     local i, fence_was, void, holder = unpack(row, 1, 4)
     local owner, stay, channel = ARGV[4 * i - 3], tonumber(ARGV[4 * i - 1]), ARGV[4 * i]
+    local lock = KEYS[2 * i - 1]
     if holder == owner then
-      pass_on(KEYS[2 * i - 1], KEYS[2 * i], channel, fence_was, void, stay)
+      if not passed[lock] then -- a row may be there twice, and the lock has another holder since
+        pass_on(lock, KEYS[2 * i], channel, fence_was, void, stay)
+        passed[lock] = true
+      end
       replies[i] = 1
     elseif is_void(void, owner) then
       replies[i] = 3

@@ -33,6 +33,9 @@ end
 local replies = {}
 for i, lock in ipairs(KEYS) do
   local own, life, floor = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
+  if not (life + 0 >= 2) then
+    error('life must be 2 or more')
+  end
   --< part/lock_floor.lua
   -- The bounds of the header hold for a call that was not made in Go, too.
   local least = tonumber(floor)

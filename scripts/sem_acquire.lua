@@ -9,8 +9,8 @@
 --- describes the holder.
 ---
 --- limit and used are scored by 1e15 plus their value. fence is scored by the last fence: the server's time in us, or
---- the fence before plus one where that is greater. used is the sum of the weights of all permits with a positive
---- score.
+--- one more than the fence before and than the caller's floor where that is greater. used is the sum of the weights of
+--- all permits with a positive score.
 ---
 --- An entry of the queue is the token with its weight, the lease in ms, a line feed and the note; for tokens and their
 --- channels see lock_acquire.lua. No waiter overtakes the head, even if the head needs more than is
@@ -27,25 +27,36 @@
 ---@key      queue  zset  entries of the waiters, scored by arrival; expires
 ---@arg      owner  string  token:weight, made for this acquire
 ---@arg      limit  int  min=1 max=1073741824  of the sum of weights; the stored limit prevails
----@arg      ttl    ms  min=1  the lease
+---@arg      ttl    ms  min=1 max=1000000000000  the lease
 ---@arg      entry  string  added to the queue if the permit does not fit; empty not to wait
 ---@arg      note   string  what other callers read about the holder
 ---@arg      channel  string  prefix of the channel of a process; the first part of a token follows
----@reply    (acquired bool, place enum(none=0, waiting=1, joined=2, refused=3), fence int,
+---@arg      floor  int  min=0 max=4503599627370495  the fence is greater
+---@reply    (acquired bool, place enum(none=0, waiting=1, joined=2, refused=3, void=4), fence int,
 ---          remaining ms, waiting int, holder string, now int, limit int)  place: waiting:
 ---          the entry was queued before; joined: this call queued it; refused: the weight is
----          above the limit; remaining: of the lease, or until the head of the queue fits; waiting: the length
----          of the queue, 0 without an entry; holder: the note of one holder; now: the server's clock
----          in us; limit: the stored limit
+---          above the limit; void: the owner has released its permit, or lost it by force; remaining: of the
+---          lease, or until the head of the queue fits; waiting: the length of the queue, 0 without an entry;
+---          holder: the note of one holder; now: the server's clock in us; limit: the stored limit
 ---@error    LAYOUT  the key holds no semaphore of this version
 ---@cost     O(log n), n being the number of holders and waiters
 
 local permits, queue = KEYS[1], KEYS[2]
 local owner, limit, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local entry, note, channel = ARGV[4], ARGV[5], ARGV[6]
+local entry, note, channel, floor = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 if not (limit and limit >= 1 and limit <= 2 ^ 30) then
   error('limit must be 1 to 1073741824')
 end
+if not (ttl and ttl >= 1 and ttl <= 1e12) then
+  error('ttl must be 1 to 1e12 ms')
+end
+--< part/lock_floor.lua
+-- The bounds of the header hold for a call that was not made in Go, too.
+local least = tonumber(floor)
+if not (least and least >= 0 and least < 2 ^ 52) then
+  error('floor must be 0 to 4503599627370495')
+end
+-->
 
 --< part/now_us.lua
 -- The server's clock in Unix us, as text; see now_ms.lua.
@@ -70,7 +81,8 @@ if other or math.min(used, limit_was) < 0 or math.max(used, limit_was) > 2 ^ 30 
   return redis.error_reply('LAYOUT the key holds no semaphore of this version')
 end
 -->
-local stored = state[2] and state[2] - 1e15
+limit = state[2] and limit_was or limit
+fence = math.max(fence, least)
 local head = redis.call('ZRANGE', queue, 0, 0)[1]
 
 --< part/number.lua
@@ -79,24 +91,11 @@ local function number(n)
   return string.format('%.0f', n)
 end
 -->
-if had >= now then
-  fence = math.max(fence + 1, micros)
-  redis.call('ZADD', permits, number(fence), 'fence')
-  redis.call('ZREM', queue, entry)
-  if had % 1 == 0.5 then
-    had = now + ttl
-    redis.call('ZADD', permits, number(had), owner)
-  end
-  return {1, 0, number(fence), had - now, 0, '', now_us, limit}
-elseif had < 0 then -- the release of this owner came before this call
-  return {0, 0, '0', 1, 0, '', now_us, limit}
-end
-
 --< part/sem_stay.lua
--- stay keeps the permits a minute longer than a lease, and never shortens their time to live.
-local function stay(lease)
-  if redis.call('PEXPIRE', permits, lease + 60000, 'GT') == 0 then
-    redis.call('PEXPIRE', permits, lease + 60000, 'NX')
+-- stay keeps the permits for a time at least: a lease and a minute, or what is released for its 10 s.
+local function stay(ms)
+  if redis.call('PEXPIRE', permits, ms, 'GT') == 0 then
+    redis.call('PEXPIRE', permits, ms, 'NX')
   end
 end
 -->
@@ -131,7 +130,7 @@ local function hold(token, weight, lease, note, unconfirmed)
   local over = number(now + lease) .. (unconfirmed and '.5' or '')
   local sum, bound = number(1e15 + used), number(1e15 + limit)
   if known then
-    stay(lease)
+    stay(lease + 60000)
   end
   if note == '' then
     redis.call('ZADD', permits, over, token, sum, 'used', bound, 'limit', number(fence), 'fence')
@@ -140,18 +139,36 @@ local function hold(token, weight, lease, note, unconfirmed)
       over, token .. '\n' .. note)
   end
   if not known then
-    stay(lease)
+    stay(lease + 60000)
   end
   known = true
 end
 -->
 local weight = weigh(owner)
-limit = stored or limit
+if had >= now then
+  redis.call('ZREM', queue, entry)
+  if had % 1 == 0.5 then
+    hold(owner, 0, ttl, note) -- it was handed the permit, and speaks for the first time
+    had = now + ttl
+  else
+    fence = math.max(fence + 1, micros)
+    redis.call('ZADD', permits, number(fence), 'fence')
+  end
+  return {1, 0, number(fence), had - now, 0, '', now_us, limit}
+elseif had < 0 then -- the release of this owner came before this call
+  return {0, 4, '0', 1, 0, '', now_us, limit}
+end
 if weight > limit then
   redis.call('ZREM', queue, entry)
   return {0, 3, '0', 0, 0, '', now_us, limit}
 end
 
+if had > 0 then
+  -- Its own lease is over, and counts no more: bury may not reach it.
+  used = used - weight
+  redis.call('ZADD', permits, number(1e15 + used), 'used', 0, owner)
+  redis.call('ZREM', permits, owner)
+end
 bury()
 if not head and used + weight <= limit then
   hold(owner, weight, ttl, note)
@@ -196,7 +213,7 @@ local function notify_beyond(granted, process, length)
 end
 -->
 --< part/sem_grant.lua
--- due returns after how many ms enough leases are over for the weight to fit, read from at
+-- due returns after how many whole ms enough leases are over for the weight to fit, read from at
 -- most 64 members, and the note of the first holder.
 local function due(weight)
   local rest, last, note = used + weight - limit, now, ''
@@ -211,7 +228,7 @@ local function due(weight)
       rest, last = rest - part, ends[i + 1]
     end
   end
-  return math.max(last - now + 1, 1), note
+  return math.max(math.floor(last) - now + 1, 1), note
 end
 
 -- grant gives permits to the waiters at the head of the queue that fit and are alive. It

@@ -15,6 +15,9 @@
 
 local permits = KEYS[1]
 local owner, ttl, note = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+if not (ttl >= 1) then
+  error('ttl must be 1 or more')
+end
 
 --< part/now_ms.lua
 -- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
@@ -29,15 +32,15 @@ if not score or tonumber(score) < tonumber(now_ms) then
 end
 
 --< part/sem_stay.lua
--- stay keeps the permits a minute longer than a lease, and never shortens their time to live.
-local function stay(lease)
-  if redis.call('PEXPIRE', permits, lease + 60000, 'GT') == 0 then
-    redis.call('PEXPIRE', permits, lease + 60000, 'NX')
+-- stay keeps the permits for a time at least: a lease and a minute, or what is released for its 10 s.
+local function stay(ms)
+  if redis.call('PEXPIRE', permits, ms, 'GT') == 0 then
+    redis.call('PEXPIRE', permits, ms, 'NX')
   end
 end
 -->
 -- The first write needs no memory, see sem_release.lua.
-stay(ttl)
+stay(ttl + 60000)
 local over = string.format('%.0f', now_ms + ttl)
 if note == '' then
   redis.call('ZADD', permits, over, owner)

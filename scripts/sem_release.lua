@@ -58,10 +58,10 @@ local function number(n)
 end
 -->
 --< part/sem_stay.lua
--- stay keeps the permits a minute longer than a lease, and never shortens their time to live.
-local function stay(lease)
-  if redis.call('PEXPIRE', permits, lease + 60000, 'GT') == 0 then
-    redis.call('PEXPIRE', permits, lease + 60000, 'NX')
+-- stay keeps the permits for a time at least: a lease and a minute, or what is released for its 10 s.
+local function stay(ms)
+  if redis.call('PEXPIRE', permits, ms, 'GT') == 0 then
+    redis.call('PEXPIRE', permits, ms, 'NX')
   end
 end
 -->
@@ -96,7 +96,7 @@ local function hold(token, weight, lease, note, unconfirmed)
   local over = number(now + lease) .. (unconfirmed and '.5' or '')
   local sum, bound = number(1e15 + used), number(1e15 + limit)
   if known then
-    stay(lease)
+    stay(lease + 60000)
   end
   if note == '' then
     redis.call('ZADD', permits, over, token, sum, 'used', bound, 'limit', number(fence), 'fence')
@@ -105,7 +105,7 @@ local function hold(token, weight, lease, note, unconfirmed)
       over, token .. '\n' .. note)
   end
   if not known then
-    stay(lease)
+    stay(lease + 60000)
   end
   known = true
 end
@@ -125,6 +125,7 @@ local function subscribed(channel)
 end
 -->
 
+had = (had >= 0 or had < 10000 - now) and had or 0 -- a mark of 10 s ago counts no more, also where it is still there
 if how == '2' and (had <= 0 or had % 1 ~= 0.5) then
   return 0
 end
@@ -145,7 +146,9 @@ elseif had == 0 then
   -- An acquire that arrives later finds this score and is refused. The half distinguishes
   -- it from a released permit.
   redis.call('ZADD', permits, string.format('%.1f', -now - 0.5), owner)
-  redis.call('PEXPIRE', permits, 10000, 'NX')
+end
+if had < now then
+  stay(10000) -- the leases that kept the key may end before that
 end
 if known then
   bury()
@@ -163,7 +166,7 @@ if known then
     end
     -->
     --< part/sem_grant.lua
-    -- due returns after how many ms enough leases are over for the weight to fit, read from at
+    -- due returns after how many whole ms enough leases are over for the weight to fit, read from at
     -- most 64 members, and the note of the first holder.
     local function due(weight)
       local rest, last, note = used + weight - limit, now, ''
@@ -178,7 +181,7 @@ if known then
           rest, last = rest - part, ends[i + 1]
         end
       end
-      return math.max(last - now + 1, 1), note
+      return math.max(math.floor(last) - now + 1, 1), note
     end
 
     -- grant gives permits to the waiters at the head of the queue that fit and are alive. It
@@ -223,7 +226,6 @@ if known then
       return mine, mark
     end
     -->
-    owner = string.match(owner, '^[^.]*') -- the process speaks; an entry of the token is as any other
     grant()
   end
 end

@@ -55,10 +55,10 @@ local function number(n)
 end
 -->
 --< part/sem_stay.lua
--- stay keeps the permits a minute longer than a lease, and never shortens their time to live.
-local function stay(lease)
-  if redis.call('PEXPIRE', permits, lease + 60000, 'GT') == 0 then
-    redis.call('PEXPIRE', permits, lease + 60000, 'NX')
+-- stay keeps the permits for a time at least: a lease and a minute, or what is released for its 10 s.
+local function stay(ms)
+  if redis.call('PEXPIRE', permits, ms, 'GT') == 0 then
+    redis.call('PEXPIRE', permits, ms, 'NX')
   end
 end
 -->
@@ -93,7 +93,7 @@ local function hold(token, weight, lease, note, unconfirmed)
   local over = number(now + lease) .. (unconfirmed and '.5' or '')
   local sum, bound = number(1e15 + used), number(1e15 + limit)
   if known then
-    stay(lease)
+    stay(lease + 60000)
   end
   if note == '' then
     redis.call('ZADD', permits, over, token, sum, 'used', bound, 'limit', number(fence), 'fence')
@@ -102,7 +102,7 @@ local function hold(token, weight, lease, note, unconfirmed)
       over, token .. '\n' .. note)
   end
   if not known then
-    stay(lease)
+    stay(lease + 60000)
   end
   known = true
 end
@@ -134,7 +134,7 @@ local function notify_beyond(granted, process, length)
 end
 -->
 --< part/sem_grant.lua
--- due returns after how many ms enough leases are over for the weight to fit, read from at
+-- due returns after how many whole ms enough leases are over for the weight to fit, read from at
 -- most 64 members, and the note of the first holder.
 local function due(weight)
   local rest, last, note = used + weight - limit, now, ''
@@ -149,7 +149,7 @@ local function due(weight)
       rest, last = rest - part, ends[i + 1]
     end
   end
-  return math.max(last - now + 1, 1), note
+  return math.max(math.floor(last) - now + 1, 1), note
 end
 
 -- grant gives permits to the waiters at the head of the queue that fit and are alive. It

@@ -123,13 +123,16 @@ func TestOneClockAndOneRecord(t *testing.T) {
 	}
 }
 
-// A record is written by its writer alone, but for the acquire of a lock that nobody waits for.
+// A record is written by its writer alone, but for the acquire of a lock that nobody waits for. So is its life, or a
+// void token would end with a short lease.
 func TestRecordsOfLocksComeFromTheirWriter(t *testing.T) {
 	t.Parallel()
 	for _, f := range append(read(t, "lock_*.lua"), read(t, "part/lock_*.lua")...) {
 		for _, line := range f.own() {
 			if strings.Contains(line, "'SET', lock, ") {
 				require.Regexp(t, `'SET', lock, (lock_record\(|'2 ' \.\. fence \.\. ' 0 -' \.\. own, )`, line, f.path)
+				require.Equal(t, f.path == filepath.Join("part", "lock_write.lua") || f.path == "lock_try.lua",
+					strings.Contains(line, "'PX'"), "%s: %s", f.path, line)
 			}
 		}
 	}

@@ -15,11 +15,12 @@ import (
 
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/rpc"
 )
 
-// Word is part of each body, header, key, unique name, note and token of the scene.
+// Word is part of each body, header, key, unique name, note and token of the scene, those of refused calls too.
 const Word = "CANARY"
 
 // Scene is how the primitives of the scene are observed. Each field can be nil.
@@ -104,6 +105,13 @@ func (p *Played) jobs(t *testing.T, c *redis.Client, name string, s Scene) {
 	}
 	_, err = push(t.Context(), q, secret("done"), secret("dies"), secret("meets"))
 	require.NoError(t, err)
+	_, err = q.Push(t.Context(), queue.Job{Unique: Word + "{"})
+	s.refused(t, err, lua.ErrBadName)
+	_, err = q.PushOnce(t.Context(), Word+"\n", queue.Job{})
+	s.refused(t, err, lua.ErrBadName)
+	require.NoError(t, c.HSet(t.Context(), name+"{"+q.Name()+"}:i:"+Word, "f", "v").Err())
+	_, err = q.PushOnce(t.Context(), Word, queue.Job{})
+	s.refused(t, err, lua.ErrWrongType)
 	handle := func(_ context.Context, d *queue.Delivery) error {
 		switch d.ID {
 		case "dies":
@@ -144,4 +152,23 @@ func (p *Played) calls(t *testing.T, c *redis.Client, name string, s Scene) {
 	require.NoError(t, err)
 	_, err = lookUp.Call(t.Context(), p.Bus, "missing "+Word)
 	require.Error(t, err)
+	_, err = lookUp.CallWith(t.Context(), p.Bus, "item", &rpc.CallOptions{Key: Word + "}"})
+	s.refused(t, err, lua.ErrBadName)
+	records, err := c.Keys(t.Context(), "*"+name+"*:r:*"+Word+"*").Result()
+	require.NoError(t, err)
+	require.Len(t, records, 1)
+	require.NoError(t, c.Del(t.Context(), records[0]).Err())
+	require.NoError(t, c.HSet(t.Context(), records[0], "f", "v").Err())
+	_, err = lookUp.CallWith(t.Context(), p.Bus, "item", with)
+	s.refused(t, err, lua.ErrWrongType)
+}
+
+// refused holds the error of a call that was not possible, whose text is shown by what the program does with it.
+func (s *Scene) refused(t *testing.T, err, want error) {
+	t.Helper()
+	require.ErrorIs(t, err, want)
+	require.NotContains(t, err.Error(), Word)
+	if s.Error != nil {
+		s.Error(err)
+	}
 }

@@ -8,7 +8,8 @@
 //	{queue}:r   list    ready jobs, entries enqueued_at_ms:id, oldest at the head
 //	{queue}:s   zset    scheduled jobs, id scored by due time in ms
 //	{queue}:b   hash    id to body, of every job that is not finished
-//	{queue}:l   zset    leased jobs, id scored by the end of the lease in us
+//	{queue}:l   zset    leased jobs, id scored by the end of the lease in us; a
+//	                    channel of that name has the ids of those cancelled
 //	{queue}:n   hash    id to the number of failed deliveries, x for a cancelled
 //	                    job; id and a line feed to the last reason
 //	{queue}:d   zset    dead jobs, id scored by the time of death in ms
@@ -21,7 +22,7 @@
 //	                    expires
 //	{queue}:f   zset    ids of jobs that were finished within a minute, scored by that
 //	                    time in ms, for a push that is sent again; expires
-//	{queue}:i:* string  result of one push, kept for a retry; expires
+//	{queue}:i:* string  result of one call, kept for a retry; expires
 //
 //	{tag}{queue}:r ...  the same keys of a queue with a tag
 //	{tag}{}:i:* string  result of one push to several queues of a tag; expires
@@ -121,6 +122,9 @@ func Receipt(prefix, tag, token string) string { return prefix + "{" + tag + "}{
 
 // Receipt names the key that keeps the result of the push with that token.
 func (q *Queue) Receipt(token string) string { return q.receipt + token }
+
+// Cancels names the channel that notifies the consumers of a cancelled job that one of them has.
+func (q *Queue) Cancels() string { return q.Leases }
 
 // Channel names the channel that notifies a waiter of work.
 func (q *Queue) Channel(waiter string) string { return q.channel + waiter }

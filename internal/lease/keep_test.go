@@ -26,7 +26,7 @@ func TestEveryContextOfALeaseEndsWithItsCause(t *testing.T) {
 
 func TestContextEndsAtTheDeadlineWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
-	l, f, _ := held(t, Terms{Name: "x", TTL: 30 * time.Millisecond})
+	l, f, _ := held(t, Terms{Name: "x", TTL: 300 * time.Millisecond})
 	f.answer(context.DeadlineExceeded, nil)
 	kept := l.Keep(t.Context())
 	select {

@@ -40,6 +40,18 @@ func (k *Keeper) RenewAll() {
 	}
 }
 
+// Renew renews the lease now, if it is kept: a notification says that the server has news of it.
+func (l *Lease) Renew() {
+	l.mu.Lock()
+	kept := l.kept
+	l.mu.Unlock()
+	renewals.mu.Lock()
+	defer renewals.mu.Unlock()
+	if kept != nil && kept.server != nil {
+		kept.server.schedule(kept, time.Now())
+	}
+}
+
 // EndWhere ends, because of why, the leases that are kept and whose holder matches.
 func (k *Keeper) EndWhere(why error, match func(Holder) bool) {
 	renewals.mu.Lock()

@@ -90,3 +90,20 @@ func TestCloseEndsRenewalAndNoLease(t *testing.T) {
 	require.Equal(t, before, f.extensions())
 	require.ErrorIs(t, l.Err(), errLost)
 }
+
+// Renew renews one lease now, and no other. One that is not kept is left alone.
+func TestRenewRenewsOneLeaseNow(t *testing.T) {
+	t.Parallel()
+	l, f, k := held(t, Terms{TTL: time.Hour})
+	g, other := &fake{server: f.server}, &Lease{}
+	other.Begin(k, g, Terms{TTL: time.Hour}, time.Now().Add(time.Hour))
+	other.Renew()
+	l.Keep(t.Context())
+	other.Keep(t.Context())
+	l.Renew()
+	require.Eventually(t, func() bool { return f.extensions() == 1 }, 10*time.Second, time.Millisecond)
+	require.Zero(t, g.extensions())
+	require.NoError(t, l.Release(t.Context()))
+	l.Renew()
+	require.NoError(t, other.Release(t.Context()))
+}

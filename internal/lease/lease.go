@@ -76,6 +76,7 @@ type Lease struct {
 	kept     *keptContext // the first that Keep made, nil before
 	over     error        // why the lease ended, nil while it has not
 	released bool         // Release was called, and has not failed
+	unsure   bool         // a Release failed that the server may have executed
 }
 
 // Begin starts the lease, which ends at the deadline unless it is extended.
@@ -178,13 +179,22 @@ func (l *Lease) failed(err error) error {
 	return err
 }
 
-// Extended moves the end of the lease after an extension that was sent at sent: later ones count. A lease that is lost
-// stays over although the server had it longer.
+// Extended moves the end of the lease after an extension that was sent at sent: later ones count. A lease that is over
+// by now stays over although the server had it longer: a check may have said so.
 func (l *Lease) Extended(sent time.Time, length time.Duration) error {
+	lost := l.move(sent, length)
+	if lost != nil {
+		l.End(lost)
+	}
+	return lost
+}
+
+// move moves the end of the lease unless it is lost.
+func (l *Lease) move(sent time.Time, length time.Duration) (lost error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if errors.Is(l.over, l.keeper.causes.Lost) {
-		return l.over
+	if over := l.errAt(l.keeper.clocks()); errors.Is(over, l.keeper.causes.Lost) {
+		return over
 	}
 	if sent.Before(l.asOf) {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // Release ends the lease and gives it back at the server, under a Detached context. A second Release is nil. An error
@@ -20,7 +21,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	held := mono.Sub(l.begun)
 	l.mu.Unlock()
 	causes := &l.keeper.causes
-	if again && errors.Is(lost, causes.Released) {
+	if again && !errors.Is(lost, causes.Lost) {
 		return nil
 	}
 	if errors.Is(lost, causes.Lost) {
@@ -41,19 +42,23 @@ func (l *Lease) giveBack(ctx context.Context, lost error) error {
 	err := l.holder.Release(last)
 	revoked := l.keeper.causes.Revoked
 	taken := revoked != nil && errors.Is(err, revoked)
-	if last.resent && lost == nil && !taken && errors.Is(err, l.keeper.causes.Lost) {
-		err = nil // the first attempt released it, and its reply was lost
+	before := errors.Is(lost, l.keeper.causes.Lost)
+	l.mu.Lock()
+	if (last.resent || l.unsure) && !before && !taken && errors.Is(err, l.keeper.causes.Lost) {
+		err = nil // an earlier attempt released it, and its reply was lost
 	}
 	if err != nil {
-		l.mu.Lock()
 		l.released = false // so that it can be tried again
-		l.mu.Unlock()
+		l.unsure = l.unsure || errors.Is(err, lua.ErrOutcomeUnknown)
 	}
+	l.mu.Unlock()
 	switch {
-	case !errors.Is(lost, l.keeper.causes.Lost):
+	case !before:
 		return err
 	case err == nil:
 		return lost
+	case taken && errors.Is(lost, revoked):
+		return err // both say the same
 	case errors.Is(err, l.keeper.causes.Lost):
 		return fmt.Errorf("%w; %w", lost, err)
 	}

@@ -52,6 +52,30 @@ func TestRepeatedReleaseThatFindsNothingWasItsOwn(t *testing.T) {
 	}
 }
 
+// A release that finds nothing was preceded by one of the same lease that may have been executed.
+func TestReleaseThatIsTriedAgainFindsItsOwn(t *testing.T) {
+	t.Parallel()
+	for what, first := range map[string]error{
+		"the repeat of the second finds what the second did": errors.New("not executed"),
+		"the second finds what the first did":                lua.ErrOutcomeUnknown,
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			_, _, k := held(t, Terms{})
+			l, r := &Lease{}, &resender{}
+			if errors.Is(first, lua.ErrOutcomeUnknown) {
+				l.Begin(k, &r.fake, Terms{TTL: time.Minute}, time.Now().Add(time.Minute))
+			} else {
+				l.Begin(k, r, Terms{TTL: time.Minute}, time.Now().Add(time.Minute))
+			}
+			r.answer(nil, first)
+			require.ErrorIs(t, l.Release(t.Context()), first)
+			r.answer(nil, errLost)
+			require.NoError(t, l.Release(t.Context()))
+		})
+	}
+}
+
 func TestReleaseWorksUnderAContextThatHasEnded(t *testing.T) {
 	t.Parallel()
 	type key struct{}

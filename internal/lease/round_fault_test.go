@@ -160,3 +160,23 @@ func TestLeaseMovesToAnotherServer(t *testing.T) {
 	require.Eventually(t, func() bool { return f.extensions() > 2 }, 10*time.Second, 5*time.Millisecond)
 	require.NoError(t, kept.Err())
 }
+
+// A lease that a check has found over stays over: an extension that is answered after that brings none back.
+func TestAnExtensionThatIsAnsweredLateBringsNoLeaseBack(t *testing.T) {
+	t.Parallel()
+	k := NewKeeper(nil, causes)
+	t.Cleanup(k.Close)
+	h, l := &hung{answer: make(chan error)}, &Lease{}
+	l.Begin(k, h, Terms{Name: "x", TTL: time.Minute}, time.Now().Add(time.Minute))
+	extended := make(chan error, 1)
+	go func() { extended <- l.Extend(t.Context()) }()
+	require.Eventually(t, func() bool { return h.extensions() == 1 }, 20*time.Second, time.Millisecond)
+	l.mu.Lock()
+	l.deadline = time.Now()
+	l.mu.Unlock()
+	require.ErrorIs(t, l.Err(), errLost)
+	h.answer <- nil
+	require.ErrorIs(t, <-extended, errLost)
+	require.ErrorIs(t, l.Err(), errLost)
+	require.Len(t, h.ended, 1, "the loss is reported")
+}

@@ -67,7 +67,7 @@ const (
 func (l *Line[T]) Do(ctx context.Context, item T, size int) Outcome {
 	l.mu.Lock()
 	alone := l.active < maxActive
-	p := l.place(item, size, alone)
+	p := l.place(ctx, item, size, alone)
 	if alone {
 		l.active++
 	} else {
@@ -81,7 +81,6 @@ func (l *Line[T]) Do(ctx context.Context, item T, size int) Outcome {
 		return Sent
 	}
 	if alone {
-		p.ctx = ctx
 		reuse.Go(p.carry)
 	}
 	select {
@@ -102,13 +101,13 @@ func (l *Line[T]) Do(ctx context.Context, item T, size int) Outcome {
 }
 
 // place returns a spare place or a new one.
-func (l *Line[T]) place(item T, size int, taken bool) *place[T] {
+func (l *Line[T]) place(ctx context.Context, item T, size int, taken bool) *place[T] {
 	p, ok := l.spare.Get().(*place[T])
 	if !ok {
 		p = &place[T]{sent: make(chan struct{}, 1)}
 		p.carry = func() { l.carry(p) }
 	}
-	p.item[0], p.size, p.taken = item, size, taken
+	p.ctx, p.item[0], p.size, p.taken = ctx, item, size, taken
 	return p
 }
 
@@ -155,7 +154,11 @@ func (l *Line[T]) sendWaiting(batch []*place[T]) {
 		for i, p := range batch {
 			items[i] = p.item[0]
 		}
-		l.send(context.Background(), items)
+		ctx := context.Background() // the round trip of several belongs to none of them
+		if len(batch) == 1 {
+			ctx = context.WithoutCancel(batch[0].ctx)
+		}
+		l.send(ctx, items)
 		for _, p := range batch {
 			p.sent <- struct{}{}
 		}

@@ -158,3 +158,26 @@ func TestAnItemIsFreeAfterItsCall(t *testing.T) {
 		}
 	})
 }
+
+// A call that waited and goes out without company is sent with the context of its caller, as one that did not wait.
+func TestASingleItemHasTheContextOfItsCaller(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	seen, reply := make(chan any, merge.MaxActive+1), make(chan struct{})
+	line := merge.New(func(ctx context.Context, _ []int) {
+		seen <- ctx.Value(key{})
+		<-reply
+	})
+	var callers sync.WaitGroup
+	for range merge.MaxActive {
+		callers.Go(func() { line.Do(context.WithValue(t.Context(), key{}, "at once"), 1, 1) })
+	}
+	for range merge.MaxActive {
+		require.Equal(t, "at once", <-seen)
+	}
+	callers.Go(func() { line.Do(context.WithValue(t.Context(), key{}, "waited"), 1, 1) })
+	luatomictest.Eventually(t, 10*time.Second, "it waits", func() bool { return line.Waiting() == 1 })
+	close(reply)
+	callers.Wait()
+	require.Equal(t, "waited", <-seen)
+}

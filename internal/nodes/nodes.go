@@ -37,6 +37,7 @@ func Of(ctx context.Context, client lua.Client, key string) (node redis.Universa
 // clustered is a ClusterClient, also one that is part of a struct of the caller.
 type clustered interface {
 	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
+	ForEachMaster(ctx context.Context, do func(ctx context.Context, master *redis.Client) error) error
 	ReloadState(ctx context.Context)
 }
 
@@ -53,6 +54,36 @@ func Reload(ctx context.Context, client lua.Client) {
 	}
 }
 
+// Read sends a command that only reads, and whose first argument is its key, to the server that has the latest value: in
+// a cluster to the master, although the client may read from replicas.
+func Read[C redis.Cmder](ctx context.Context, client lua.Client, cmd C) C {
+	_ = client.Process(ctx, fromMaster(client, cmd)) // cmd has the error
+	return cmd
+}
+
+// ReadAll is Read for several commands, in one round trip to each server. It returns the first error.
+func ReadAll[C redis.Cmder](ctx context.Context, client lua.Client, cmds []C) error {
+	_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, cmd := range cmds {
+			_ = p.Process(ctx, fromMaster(client, cmd)) // it is sent by Pipelined
+		}
+		return nil
+	})
+	return err
+}
+
+func fromMaster(client lua.Client, cmd redis.Cmder) redis.Cmder {
+	if Clustered(client) {
+		return atMaster{cmd}
+	}
+	return cmd
+}
+
+// atMaster is a command with the name of a write. A ClusterClient chooses the server by it.
+type atMaster struct{ redis.Cmder }
+
+func (atMaster) Name() string { return "set" }
+
 func unguarded(client lua.Client) lua.Client {
 	if g, ok := client.(interface{ Unguarded() lua.Client }); ok {
 		return g.Unguarded()
@@ -61,7 +92,7 @@ func unguarded(client lua.Client) lua.Client {
 }
 
 // Masters returns a client for each server that holds keys: the client itself, the masters of a cluster, the shards of a
-// ring. It asks a cluster for its state where that is not known yet.
+// ring. A guard of the client is left out. It asks a cluster for its state where that is not known yet.
 func Masters(ctx context.Context, client lua.Client) ([]*redis.Client, error) {
 	var mu sync.Mutex
 	var found []*redis.Client
@@ -71,10 +102,10 @@ func Masters(ctx context.Context, client lua.Client) ([]*redis.Client, error) {
 		found = append(found, node)
 		return nil
 	}
-	switch c := client.(type) {
+	switch c := unguarded(client).(type) {
 	case *redis.Client:
 		return []*redis.Client{c}, nil
-	case *redis.ClusterClient:
+	case clustered:
 		err := c.ForEachMaster(ctx, add)
 		return found, err
 	case *redis.Ring:

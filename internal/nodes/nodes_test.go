@@ -1,12 +1,14 @@
 package nodes_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/luatomictest/container"
 )
@@ -29,6 +31,18 @@ func TestMastersOfASingleServerAndARing(t *testing.T) {
 		addrs = append(addrs, n.Options().Addr)
 	}
 	require.ElementsMatch(t, []string{one.Addr(), two.Addr()}, addrs)
+
+	found, err = nodes.Masters(t.Context(), lua.Guard(c, nil))
+	require.NoError(t, err)
+	require.Equal(t, []*redis.Client{c}, found, "the guard is left out")
+
+	none := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	defer none.Close()
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = nodes.Masters(over, struct{ *redis.ClusterClient }{none})
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "no servers to scan", "it is asked")
 
 	_, err = nodes.Masters(t.Context(), nil)
 	require.ErrorContains(t, err, "use a Client, ClusterClient or Ring")

@@ -53,7 +53,7 @@ var dialectData = map[string]map[string]any{
 		"retry":     []redis.Z{{Score: 1, Member: dueJob}, {Score: 2, Member: "other"}, {Score: 1e11, Member: "later"}},
 		"dead":      []redis.Z{{Score: 1, Member: "old"}, {Score: 1e9, Member: "new"}},
 		"processes": []redis.Z{{Score: 1, Member: "lapsed"}, {Score: 9e12, Member: "alive"}},
-		"working":   map[string]string{"1": "7:queue:aone", "2": "7:queue:atwo", "3": "7:queue:bthree"},
+		"working":   map[string]string{"1": "7:queue:aone", "2": "7:queue:atwo", "3": "7:queue:bthree", "last": "3"},
 		"queue:a":   []string{"four", "five"}, "queue:b": []string{"six"},
 	},
 }

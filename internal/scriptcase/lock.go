@@ -101,9 +101,8 @@ func LockCalls() []ScriptCall {
 		{&gen.LockFenceScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			return show(gen.LockFence(ctx, c, gen.LockFenceParams{Lock: "lock:{" + k + "}", Owner: "me", Least: 8}))
 		}, LockOf(HeldByMe, time.Hour), nil},
-		// MGET takes a key of another type for none: it is no lock of this owner.
-		{&gen.LockReleaseScript, release, LockOf(HeldByMe, time.Hour), []string{"lock", "queue"}},
-		{&gen.LockReleaseScript, release, LockOf(WantedMe, time.Hour, EntryOf("x"), EntryOf("y")), []string{"lock"}},
+		{&gen.LockReleaseScript, release, LockOf(HeldByMe, time.Hour), []string{"queue"}},
+		{&gen.LockReleaseScript, release, LockOf(WantedMe, time.Hour, EntryOf("x"), EntryOf("y")), nil},
 		{&gen.LockForceScript, force("-"), LockOf(WantedMe, time.Hour, EntryOf("x")), nil},
 		{&gen.LockForceScript, force("me"), LockOf(WantedOther, time.Hour, EntryOf("x")), nil},
 		{&gen.LockInfoScript, func(ctx context.Context, c lua.Client, k string) (string, error) {

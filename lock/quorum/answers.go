@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // answer is the reply or the error of one server.
@@ -22,16 +23,23 @@ type answers[T any] struct {
 	arrived <-chan answer[T]
 	left    int
 	stop    <-chan struct{} // later answers do not count
+	closed  <-chan struct{} // nor those after Close; nil where they do
+	timeout time.Duration
 }
 
-// askAll calls all servers concurrently. Answers count for NodeTimeout; the calls may go on for timeout.
+// askAll calls all servers concurrently. Answers count for NodeTimeout; the calls may go on for timeout. Close cuts off
+// those that began before it and are slow; those of a release after it have NodeTimeout.
 func askAll[T any](
 	ctx context.Context, q *Quorum, timeout time.Duration, call func(ctx context.Context, node int) (T, error),
 ) *answers[T] {
 	arrived := make(chan answer[T], len(q.clients))
 	counts, decided := context.WithTimeout(ctx, q.opts.NodeTimeout)
+	life := q.life
+	if q.calls.Add() {
+		life, timeout = context.Background(), q.opts.NodeTimeout
+	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
-	stop := context.AfterFunc(q.life, cancel)
+	stop := context.AfterFunc(life, cancel)
 	var calls sync.WaitGroup
 	for node := range q.clients {
 		calls.Go(func() {
@@ -39,13 +47,14 @@ func askAll[T any](
 			arrived <- answer[T]{v, err, node}
 		})
 	}
-	q.calls.Go(func() {
+	go func() {
+		defer q.calls.End()
 		calls.Wait()
 		stop()
 		cancel()
 		decided()
-	})
-	return &answers[T]{arrived: arrived, left: len(q.clients), stop: counts.Done()}
+	}()
+	return &answers[T]{arrived: arrived, left: len(q.clients), stop: counts.Done(), timeout: q.opts.NodeTimeout}
 }
 
 // next is the next answer; ok is false when there is none in time.
@@ -58,6 +67,7 @@ func (a *answers[T]) next() (answer[T], bool) {
 		a.left--
 		return v, true
 	case <-a.stop:
+	case <-a.closed:
 	}
 	select { // what has arrived counts
 	case v := <-a.arrived:
@@ -76,7 +86,7 @@ func tally[T any](q *Quorum, answers *answers[T], good func(T) bool) error {
 		a, ok := answers.next()
 		switch {
 		case !ok && answers.left > 0:
-			return errors.Join(append(errs, q.noAnswer(context.Background()))...)
+			return errors.Join(append(errs, answers.missing(context.Background()))...)
 		case !ok:
 			return errors.Join(errs...)
 		case a.err != nil:
@@ -95,10 +105,15 @@ func tally[T any](q *Quorum, answers *answers[T], good func(T) bool) error {
 	}
 }
 
-// noAnswer is why the next answer did not arrive.
-func (q *Quorum) noAnswer(ctx context.Context) error {
+// missing is why the next answer did not arrive.
+func (a *answers[T]) missing(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("no answer within %v", q.opts.NodeTimeout)
+	select {
+	case <-a.closed:
+		return lock.ErrClosed
+	default:
+		return fmt.Errorf("%w: no answer within %v", lua.ErrOutcomeUnknown, a.timeout)
+	}
 }

@@ -1,6 +1,7 @@
 package quorum_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -63,4 +64,44 @@ func TestQuorumFenceGrowsWithinTheBoundOfTheClocks(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, two.Fence(), one.Fence())
 	require.NoError(t, two.Release(ctx))
+}
+
+// The fence grows for a Quorum that knows the last one, also where no server has a record and all clocks were set back.
+func TestQuorumFenceGrowsForAProcessThatKnowsTheLast(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	servers, clients := clocked(t, 0, 0, 0)
+	q := newQuorum(t, clients, &quorum.Options{TTL: time.Minute, NodeTimeout: nodeTimeout})
+	one, err := q.Acquire(ctx, "x")
+	require.NoError(t, err)
+	require.NoError(t, one.Release(ctx))
+	freeAt(t, clients...)
+	for i, s := range servers {
+		require.NoError(t, clients[i].Del(ctx, "lock:{x}").Err())
+		s.Step(-10 * time.Second)
+	}
+	two, err := q.Acquire(ctx, "x")
+	require.NoError(t, err)
+	require.Greater(t, two.Fence(), one.Fence())
+	require.NoError(t, two.Release(ctx))
+}
+
+// A fence that no script counts beyond is that of its own lock: the Quorum goes on with the others.
+func TestQuorumBelievesNoFenceOutOfRange(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	_, clients := clocked(t, 0, 0, 0)
+	q := newQuorum(t, clients, &quorum.Options{TTL: time.Minute, NodeTimeout: nodeTimeout})
+	const last uint64 = 1<<52 - 1
+	for _, c := range clients {
+		require.NoError(t, c.Set(ctx, "lock:{x}", fmt.Sprintf("2 %d 0 - - 0 0 ", last), time.Minute).Err())
+	}
+	one, err := q.Try(ctx, "x")
+	require.NoError(t, err)
+	require.EqualValues(t, last+1, one.Fence())
+	require.NoError(t, one.Release(ctx))
+	other, err := q.Try(ctx, "y")
+	require.NoError(t, err)
+	require.Less(t, other.Fence(), one.Fence())
+	require.NoError(t, other.Release(ctx))
 }

@@ -50,6 +50,10 @@ func (q *Quorum) newLease(name string) (*Lease, error) {
 
 // attempt makes the one attempt of the lease, for a caller that has waited since begun.
 func (l *Lease) attempt(ctx context.Context, begun time.Time) error {
+	if !l.q.calls.Begin() {
+		return fmt.Errorf("luatomic: acquire %q: %w", l.name, lock.ErrClosed)
+	}
+	defer l.q.calls.End()
 	sent := time.Now()
 	held, err := l.acquire(ctx)
 	switch {
@@ -89,8 +93,20 @@ func (l *Lease) Err() error { return l.state.Err() }
 
 // Extend starts the TTL of the lease anew on a majority of the servers. It returns a lock.ErrLost when the lease is
 // over or too few servers hold it, and an ErrNoQuorum when too few answer in time: the lease then ends at its old
-// deadline unless it is extended before. Keys: lock:{name} on each server. Cost: O(1).
-func (l *Lease) Extend(ctx context.Context) error { return l.state.Extend(ctx) }
+// deadline unless it is extended before. It returns when ctx ends, although the calls go on. Keys: lock:{name} on each
+// server. Cost: O(1).
+func (l *Lease) Extend(ctx context.Context) error {
+	extended := make(chan error, 1)
+	if ctx.Err() == nil {
+		go func() { extended <- l.state.Extend(ctx) }()
+	}
+	select {
+	case err := <-extended:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("luatomic: extend %q: %w", l.name, context.Cause(ctx))
+	}
+}
 
 // Keep renews the lease three times in its TTL until Release or the end of ctx, and returns a context that ends with
 // ctx or with the lease. context.Cause then says why: lock.ErrLost when too few servers hold it or the deadline passed

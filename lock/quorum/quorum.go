@@ -7,13 +7,11 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/calls"
 	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
@@ -25,7 +23,7 @@ var ErrNoQuorum = errors.New("luatomic: no majority of the servers answered in t
 // ErrClocks says that the clocks of the servers differ by more than the fences bear. Set them by NTP.
 var ErrClocks = errors.New("luatomic: the clocks of the servers differ too much")
 
-// Options are the settings of a Quorum. The zero value is ready to use.
+// Options are the settings of a Quorum. The zero value is ready to use. A duration is at most ten years.
 type Options struct {
 	// Prefix comes before every key, such as "app:".
 	Prefix string
@@ -50,10 +48,10 @@ func (o *Options) setDefaults() {
 	if o.TTL > time.Millisecond {
 		o.TTL = o.TTL.Truncate(time.Millisecond) // the scripts count milliseconds
 	}
-	if o.Poll <= 0 {
+	if o.Poll == 0 {
 		o.Poll = 50 * time.Millisecond
 	}
-	if o.NodeTimeout <= 0 {
+	if o.NodeTimeout == 0 {
 		o.NodeTimeout = 250 * time.Millisecond
 	}
 	o.NodeTimeout = min(o.NodeTimeout, max(o.TTL/3, time.Millisecond))
@@ -63,12 +61,13 @@ const maxNote = 1024
 
 // check returns the first setting that is out of range.
 func (o *Options) check() error {
-	switch {
-	case o.TTL < time.Millisecond:
-		return &lua.RangeError{Field: "TTL", Value: o.TTL.String(), Min: "1ms"}
-	case o.MaxHold < 0:
-		return &lua.RangeError{Field: "MaxHold", Value: o.MaxHold.String(), Min: "0s"}
-	case len(o.Note) > maxNote:
+	if err := lease.CheckSettings(
+		lease.Setting{Field: "TTL", Value: o.TTL, Min: time.Millisecond}, lease.Setting{Field: "MaxHold", Value: o.MaxHold},
+		lease.Setting{Field: "Poll", Value: o.Poll}, lease.Setting{Field: "NodeTimeout", Value: o.NodeTimeout},
+	); err != nil {
+		return err
+	}
+	if len(o.Note) > maxNote {
 		return &lua.SizeError{What: "Note", N: len(o.Note), Max: maxNote, Unit: "bytes"}
 	}
 	return nil
@@ -97,9 +96,9 @@ type Quorum struct {
 	bad     error
 	tokens  *lease.Tokens
 	keeper  *lease.Keeper
-	last    atomic.Int64 // the greatest fence that is known
-	calls   sync.WaitGroup
-	life    context.Context // ended by Close
+	floor   lease.Floor // the greatest fence that is known
+	calls   *calls.Group
+	life    context.Context // of calls to a slow server; ended by Close
 	end     context.CancelFunc
 }
 
@@ -108,7 +107,7 @@ type Quorum struct {
 // [lua.ErrOutOfRange]. The clients should have ContextTimeoutEnabled set: else a server that hangs binds a connection
 // until its ReadTimeout.
 func New(clients []redis.UniversalClient, opts *Options) *Quorum {
-	q := &Quorum{clients: clients, tokens: lease.NewTokens()}
+	q := &Quorum{clients: clients, tokens: lease.NewTokens(), calls: calls.New()}
 	q.life, q.end = context.WithCancel(context.Background())
 	if opts != nil {
 		q.opts = *opts
@@ -125,19 +124,28 @@ func New(clients []redis.UniversalClient, opts *Options) *Quorum {
 	return q
 }
 
-// Close renews leases no longer. Calls that go on after their outcome was known, such as a release on a server that
-// is slow, have NodeTimeout to finish; what such a server holds then ends with its lease. Close releases no lease and
+// Close renews leases no longer. Each Acquire that waits returns a lock.ErrClosed, and so does each later Try, Acquire
+// and Do. Calls that go on after their outcome was known, such as a release on a server that is slow, have NodeTimeout
+// to finish; what such a server holds then ends with its lease. Close releases no lease, which Release still does, and
 // does not close the clients. The error is nil.
 func (q *Quorum) Close() error {
-	defer q.end()
-	if q.keeper == nil {
-		return nil
+	none := q.calls.Close()
+	if q.keeper != nil {
+		q.keeper.Close()
 	}
-	q.keeper.Close()
-	timer := time.AfterFunc(q.opts.NodeTimeout, q.end)
-	defer timer.Stop()
-	q.calls.Wait()
+	defer time.AfterFunc(q.opts.NodeTimeout, q.end).Stop()
+	<-none
+	q.end()
 	return nil
+}
+
+func (q *Quorum) isClosed() bool {
+	select {
+	case <-q.calls.Closed():
+		return true
+	default:
+		return false
+	}
 }
 
 // majority is how many servers decide.
@@ -160,7 +168,7 @@ func (q *Quorum) Try(ctx context.Context, name string) (*Lease, error) {
 
 // Acquire tries until it has the lock or ctx ends, with pauses of random length, also while no majority answers. A
 // release notifies nobody: servers that do not know of each other cannot agree on who is next. When ctx ends it
-// returns the last error joined with the cause.
+// returns the last error joined with the cause, and when the Quorum is closed, with lock.ErrClosed.
 // Keys: lock:{name} on each server. Cost: O(1), for each attempt.
 func (q *Quorum) Acquire(ctx context.Context, name string) (*Lease, error) {
 	for begun := time.Now(); ; {
@@ -171,13 +179,32 @@ func (q *Quorum) Acquire(ctx context.Context, name string) (*Lease, error) {
 		if err = l.attempt(ctx, begun); err == nil {
 			return l, nil
 		}
-		if ctx.Err() == nil {
-			clock.Sleep(ctx, q.pause(err))
-		}
-		if ctx.Err() != nil {
-			return nil, errors.Join(err, context.Cause(ctx))
+		switch end := q.sleep(ctx, q.pause(err)); {
+		case end == nil:
+		case errors.Is(err, end):
+			return nil, err
+		default:
+			return nil, errors.Join(err, end)
 		}
 	}
+}
+
+// sleep returns why there is no further attempt: the cause of ctx, or lock.ErrClosed.
+func (q *Quorum) sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-q.calls.Closed():
+	}
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case q.isClosed():
+		return lock.ErrClosed
+	}
+	return nil
 }
 
 // pause is how long to wait after an attempt with that error: at most until the holder's lease ends.

@@ -68,7 +68,7 @@ func (l *Lease) vote(ctx context.Context) votes {
 	q := l.q
 	ttl := onServers(q.opts.TTL)
 	params := gen.LockAcquireParams{
-		Lock: l.keys.Record, Queue: l.keys.Queue, TTL: ttl, Floor: q.last.Load(),
+		Lock: l.keys.Record, Queue: l.keys.Queue, TTL: ttl, Floor: q.floor.Last(),
 		Own: fmt.Sprintf(" %s 0 %d %s", l.token, stay.Milliseconds(), q.opts.Note),
 	}
 	answers := askAll(ctx, q, q.opts.NodeTimeout, func(ctx context.Context, node int) (gen.LockAcquireResult, error) {
@@ -77,11 +77,12 @@ func (l *Lease) vote(ctx context.Context) votes {
 		close(l.nodes[node].asked)
 		return r, err
 	})
+	answers.closed = q.calls.Closed()
 	v := votes{fences: make([]int64, len(q.clients)), holder: lock.HeldError{Name: l.name}}
 	for v.granted < q.majority() && len(v.errs)+v.held <= len(q.clients)-q.majority() {
 		a, ok := answers.next()
 		if !ok {
-			v.errs = append(v.errs, q.noAnswer(ctx))
+			v.errs = append(v.errs, answers.missing(ctx))
 			break
 		}
 		v.add(a)
@@ -125,8 +126,7 @@ func (l *Lease) agree(ctx context.Context, fences []int64) error {
 	for _, fence := range fences {
 		l.fence = max(l.fence, fence)
 	}
-	for was := q.last.Load(); was < l.fence && !q.last.CompareAndSwap(was, l.fence); was = q.last.Load() {
-	}
+	q.floor.Note(l.fence)
 	params := gen.LockFenceParams{Lock: l.keys.Record, Owner: l.token, Least: l.fence}
 	second := askAll(ctx, q, q.opts.NodeTimeout, func(ctx context.Context, node int) (bool, error) {
 		switch fences[node] {

@@ -23,11 +23,11 @@ local function hand_over(lock, queue, channel, fence, void, dead, owner, ttl)
     local lease, tail, token, after, note = string.match(entry, '^(%d+)( (%S+) %d+ (%d+) (.*))$')
     local process = string.match(token or '', '^[^.]*')
     if token and token == owner then
-      redis.call('SET', lock, lock_record(fence, 1, void, tail), 'PX', ttl + after + 1)
+      lock_write(lock, fence, 1, void, tail, ttl + after + 1)
       return token, ttl, note
     elseif token and #lease + #after <= 26 and not unreachable[process] then
       if subscribed(channel .. process) then
-        redis.call('SET', lock, lock_record(fence, 2, void, tail), 'PX', lease + after + 1)
+        lock_write(lock, fence, 2, void, tail, lease + after + 1)
         local grant = 'g ' .. token .. ' ' .. fence .. ' ' .. now_us .. ' ' .. lease .. ' ' .. lock
         if notify(channel .. process, grant) then
           notify_other(queue, channel, process, lease)

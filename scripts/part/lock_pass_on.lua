@@ -5,15 +5,12 @@ local function pass_on(lock, queue, channel, fence, void, stay)
   if token then
     return
   end
-  if void_lives(void) then
-    stay = math.max(stay, 10000)
-  end
   if token == false then
     stay = 60000
   end
-  if stay == 0 then
+  if stay == 0 and not void_lives(void) then
     redis.call('DEL', lock)
   else
-    redis.call('SET', lock, lock_record(fence, token == false and 1 or 0, void, ' - 0 0 '), 'PX', stay)
+    lock_write(lock, fence, token == false and 1 or 0, void, ' - 0 0 ', stay)
   end
 end

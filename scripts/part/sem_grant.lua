@@ -1,4 +1,4 @@
--- due returns after how many ms enough leases are over for the weight to fit, read from at
+-- due returns after how many whole ms enough leases are over for the weight to fit, read from at
 -- most 64 members, and the note of the first holder.
 local function due(weight)
   local rest, last, note = used + weight - limit, now, ''
@@ -13,7 +13,7 @@ local function due(weight)
       rest, last = rest - part, ends[i + 1]
     end
   end
-  return math.max(last - now + 1, 1), note
+  return math.max(math.floor(last) - now + 1, 1), note
 end
 
 -- grant gives permits to the waiters at the head of the queue that fit and are alive. It

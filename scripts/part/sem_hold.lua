@@ -28,7 +28,7 @@ local function hold(token, weight, lease, note, unconfirmed)
   local over = number(now + lease) .. (unconfirmed and '.5' or '')
   local sum, bound = number(1e15 + used), number(1e15 + limit)
   if known then
-    stay(lease)
+    stay(lease + 60000)
   end
   if note == '' then
     redis.call('ZADD', permits, over, token, sum, 'used', bound, 'limit', number(fence), 'fence')
@@ -37,7 +37,7 @@ local function hold(token, weight, lease, note, unconfirmed)
       over, token .. '\n' .. note)
   end
   if not known then
-    stay(lease)
+    stay(lease + 60000)
   end
   known = true
 end

@@ -1,6 +1,6 @@
--- stay keeps the permits a minute longer than a lease, and never shortens their time to live.
-local function stay(lease)
-  if redis.call('PEXPIRE', permits, lease + 60000, 'GT') == 0 then
-    redis.call('PEXPIRE', permits, lease + 60000, 'NX')
+-- stay keeps the permits for a time at least: a lease and a minute, or what is released for its 10 s.
+local function stay(ms)
+  if redis.call('PEXPIRE', permits, ms, 'GT') == 0 then
+    redis.call('PEXPIRE', permits, ms, 'NX')
   end
 end

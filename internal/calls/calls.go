@@ -1,0 +1,69 @@
+// Package calls counts the calls of a client that can go on after their callers have left, so that its Close can refuse
+// new ones and wait for the rest. A sync.WaitGroup cannot: a call that begins while Close waits would end the process.
+package calls
+
+import "sync"
+
+// Group is the calls of one client.
+type Group struct {
+	mu     sync.Mutex
+	over   bool
+	n      int
+	none   chan struct{} // closed when the last one has ended; nil while there is none
+	closed chan struct{}
+}
+
+// New returns a Group without calls.
+func New() *Group { return &Group{closed: make(chan struct{})} }
+
+// Begin counts a call, which needs an End. After Close it returns false, and counts nothing.
+func (g *Group) Begin() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.over {
+		g.count()
+	}
+	return !g.over
+}
+
+// Add counts a call that is made after Close, too, and reports whether this is after Close. It needs an End.
+func (g *Group) Add() (closed bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.count()
+	return g.over
+}
+
+func (g *Group) count() {
+	if g.n == 0 {
+		g.none = make(chan struct{})
+	}
+	g.n++
+}
+
+// End is the end of a call that was counted.
+func (g *Group) End() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.n--; g.n == 0 {
+		close(g.none)
+		g.none = nil
+	}
+}
+
+// Close refuses calls from now on. The channel is closed when those that are under way have ended.
+func (g *Group) Close() (none <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.over {
+		g.over = true
+		close(g.closed)
+	}
+	if g.n == 0 {
+		return g.closed
+	}
+	return g.none
+}
+
+// Closed is closed by Close.
+func (g *Group) Closed() <-chan struct{} { return g.closed }

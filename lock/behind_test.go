@@ -1,0 +1,167 @@
+package lock_test
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// A program that is interrupted while it waits, and ends, leaves nothing in the queue.
+func TestCloseWaitsForWithdrawals(t *testing.T) {
+	t.Parallel()
+	name := luatomictest.Namespace(t)
+	holder := lab.Locker(t, luatomictest.Client(t), nil)
+	for kind, acquire := range map[string]func(ctx context.Context, l *lock.Locker) (*lock.Lease, error){
+		"lock": func(ctx context.Context, l *lock.Locker) (*lock.Lease, error) { return l.Acquire(ctx, name) },
+		"semaphore": func(ctx context.Context, l *lock.Locker) (*lock.Lease, error) {
+			return l.Semaphore(name, 1).Acquire(ctx, 1)
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			_, err := acquire(t.Context(), holder)
+			require.NoError(t, err)
+			waiting := func() int {
+				if kind == "lock" {
+					return lab.Must(holder.Info(t.Context(), name)).Waiting
+				}
+				return lab.Must(holder.Semaphore(name, 1).Info(t.Context())).Waiting
+			}
+			c := luatomictest.Client(t)
+			slow := func(run func() error) error {
+				time.Sleep(100 * time.Millisecond) // longer than Acquire waits for its withdrawal
+				return run()
+			}
+			c.AddHook(&lab.Around{Sha: lab.Digest(&gen.LockLeaveScript), Do: slow})
+			c.AddHook(&lab.Around{Sha: lab.Digest(&gen.SemReleaseScript), Do: slow})
+			l := lock.New(lua.Direct(c), nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() {
+				_, err := acquire(ctx, l)
+				ended <- err
+			}()
+			luatomictest.Eventually(t, 20*time.Second, "it waits", func() bool { return waiting() == 1 })
+			cancel()
+			require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end of Acquire", ended), context.Canceled)
+			require.NoError(t, l.Close())
+			require.Zero(t, waiting())
+		})
+	}
+}
+
+// Close waits for Acquires, too, whose withdrawal has not begun: their context has just ended, or Close ends them.
+func TestCloseWaitsForAcquiresThatItEnds(t *testing.T) {
+	t.Parallel()
+	for what, ctxEnds := range map[string]bool{"their context has just ended": true, "Close ends them": false} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			name := luatomictest.Namespace(t)
+			holder := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: time.Minute})
+			held, err := holder.Try(t.Context(), name)
+			require.NoError(t, err)
+			c := luatomictest.Client(t)
+			c.AddHook(&lab.Around{Sha: lab.Digest(&gen.LockLeaveScript), Do: func(run func() error) error {
+				time.Sleep(30 * time.Millisecond) // so that a Close that does not wait is earlier
+				return run()
+			}})
+			l := lock.New(lua.Direct(c), nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			const waiters = 10
+			ended := make(chan error, waiters)
+			for range waiters {
+				go func() {
+					_, err := l.Acquire(ctx, name)
+					ended <- err
+				}()
+			}
+			lab.WaitFor(t, holder, name, waiters)
+			if ctxEnds {
+				cancel()
+			}
+			require.NoError(t, l.Close())
+			require.Zero(t, lab.Must(holder.Info(t.Context(), name)).Waiting)
+			for range waiters {
+				require.Error(t, lab.Soon(t, 20*time.Second, "the end of Acquire", ended))
+			}
+			require.NoError(t, held.Release(t.Context()))
+		})
+	}
+}
+
+func TestCloseDoesNotWaitForAServerThatHangs(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	_, err := lab.Locker(t, server.Client(), nil).Try(t.Context(), "x")
+	require.NoError(t, err)
+	l := lock.New(server.Client(), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := l.Acquire(ctx, "x")
+		ended <- err
+	}()
+	lab.WaitFor(t, lab.Locker(t, server.Client(), nil), "x", 1)
+	server.Pause()
+	t.Cleanup(server.Resume)
+	cancel()
+	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end of Acquire", ended), context.Canceled)
+	began := time.Now()
+	require.NoError(t, l.Close())
+	require.Less(t, time.Since(began), 3*time.Second, "go-redis itself waits for 5 s and more")
+}
+
+// Close ends an Acquire whose connection to subscribe is being dialed, too.
+func TestCloseEndsAnAcquireThatDials(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	_, err := lab.Locker(t, server.Client(), nil).Try(t.Context(), "x")
+	require.NoError(t, err)
+	dials, hangs, end := atomic.Int64{}, make(chan struct{}, 100), make(chan struct{})
+	c := server.Client(func(o *redis.Options) {
+		o.PoolSize = 1
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if dials.Add(1) > 1 {
+				hangs <- struct{}{}
+				<-end
+			}
+			return net.Dial(network, addr)
+		}
+	})
+	l := lock.New(lua.Direct(c), nil)
+	got := lab.AcquireLater(t.Context(), l, "x")
+	t.Cleanup(func() { close(end) })
+	lab.Soon(t, 20*time.Second, "the connection to subscribe", hangs)
+	require.NoError(t, l.Close())
+	err = lab.Soon(t, 10*time.Second, "the end of Acquire", got).Err
+	require.ErrorIs(t, err, lock.ErrClosed)
+	require.ErrorIs(t, err, lock.ErrHeld)
+}
+
+// An Acquire that Close ends leaves with it, although the server does not answer its withdrawal.
+func TestCloseEndsAnAcquireOnAServerThatHangs(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	watch := lab.Locker(t, server.Client(), nil)
+	_, err := watch.Try(t.Context(), "x")
+	require.NoError(t, err)
+	l := lock.New(server.Client(), nil)
+	got := lab.AcquireLater(t.Context(), l, "x")
+	lab.WaitFor(t, watch, "x", 1)
+	server.Pause()
+	t.Cleanup(server.Resume)
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, lab.Soon(t, 3*time.Second, "the end of Acquire", got).Err, lock.ErrClosed)
+}

@@ -1,0 +1,143 @@
+package lock_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// hang is a server that stops when the n-th request that matches arrives.
+type hang struct {
+	server *luatomictest.Server
+	proxy  *luatomictest.LossyProxy
+	other  *lock.Locker // of another process, that does not pass the proxy
+}
+
+func newHang(t *testing.T) *hang {
+	t.Helper()
+	server := luatomictest.StartServer(t)
+	t.Cleanup(server.Resume)
+	return &hang{
+		server: server, proxy: luatomictest.NewLossyProxy(t, server.URL()),
+		other: lab.Locker(t, server.Client(), &lock.Options{TTL: time.Minute, Tag: ""}),
+	}
+}
+
+// client has the default options of go-redis, which does not heed the deadline of a context.
+func (h *hang) client(t *testing.T) *redis.Client {
+	t.Helper()
+	opts, err := redis.ParseURL(h.proxy.URL())
+	require.NoError(t, err)
+	c := redis.NewClient(opts)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func (h *hang) at(n int, match func(args []string) bool) {
+	var pause sync.Once
+	h.proxy.DropRequest(1, func(args []string) bool {
+		if match(args) {
+			if n--; n == 0 {
+				pause.Do(h.server.Pause)
+			}
+		}
+		return false
+	})
+}
+
+// The server stops at any request of a call that is not a release: the call returns at the end of its context all the
+// same.
+func TestACallReturnsAtTheEndOfItsContextWhereverTheServerStops(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	published, released := luatomictest.Command("PUBLISH"), lab.Sent(&gen.LockReleaseScript)
+	options := &lock.Options{TTL: time.Minute}
+	for what, prepare := range map[string]func(*testing.T, *hang) func(context.Context) error{
+		"Lead of a candidate that is not elected": func(t *testing.T, h *hang) func(context.Context) error {
+			_, err := h.other.Try(ctx, "x")
+			require.NoError(t, err)
+			e := lab.Locker(t, h.client(t), nil).Election("x")
+			return func(ctx context.Context) error {
+				go func() {
+					lab.WaitFor(t, h.other, "x", 1)
+					h.server.Pause()
+				}()
+				return e.Lead(ctx, "me", nil)
+			}
+		},
+		"Campaign": func(t *testing.T, h *hang) func(context.Context) error {
+			h.at(1, published)
+			e := lab.Locker(t, h.client(t), nil).Election("x")
+			return func(ctx context.Context) error { _, err := e.Campaign(ctx, "me"); return err }
+		},
+		"Proclaim": func(t *testing.T, h *hang) func(context.Context) error {
+			h.at(2, published)
+			lead, err := lab.Locker(t, h.client(t), options).Election("x").Campaign(ctx, "me")
+			require.NoError(t, err)
+			return func(ctx context.Context) error { return lead.Proclaim(ctx, "still me") }
+		},
+		"Resign": func(t *testing.T, h *hang) func(context.Context) error {
+			h.at(2, published)
+			lead, err := lab.Locker(t, h.client(t), options).Election("x").Campaign(ctx, "me")
+			require.NoError(t, err)
+			return lead.Resign
+		},
+		"ForceRelease": func(t *testing.T, h *hang) func(context.Context) error {
+			h.at(1, published)
+			ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": h.proxy.Addr()}})
+			t.Cleanup(func() { _ = ring.Close() })
+			_, err := h.other.Try(ctx, "x")
+			require.NoError(t, err)
+			l := lab.Locker(t, ring, nil)
+			return func(ctx context.Context) error { _, err := l.ForceRelease(ctx, "x", 0); return err }
+		},
+		"AcquireAll that gives back a lock": func(t *testing.T, h *hang) func(context.Context) error {
+			h.at(1, released)
+			_, err := h.other.Try(ctx, "a")
+			require.NoError(t, err)
+			l := lab.Locker(t, h.client(t), options)
+			return func(ctx context.Context) error { _, err := l.AcquireAll(ctx, "a", "b"); return err }
+		},
+		"AcquireAll that gives back the lock it waited for": func(t *testing.T, h *hang) func(context.Context) error {
+			other := h.other.With(lock.Options{Tag: "t"})
+			a, err := other.Try(ctx, "a")
+			require.NoError(t, err)
+			_, err = other.Try(ctx, "b")
+			require.NoError(t, err)
+			h.at(1, released)
+			l := lab.Locker(t, h.client(t), options).With(lock.Options{Tag: "t"})
+			return func(ctx context.Context) error {
+				go func() {
+					lab.WaitFor(t, other, "a", 1)
+					_ = a.Release(context.WithoutCancel(ctx))
+				}()
+				_, err := l.AcquireAll(ctx, "a", "b")
+				return err
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			h := newHang(t)
+			call := prepare(t, h)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			returned := make(chan error, 1)
+			go func() { returned <- call(ctx) }()
+			<-ctx.Done()
+			end := time.Now()
+			lab.Soon(t, 30*time.Second, "the return", returned)
+			t.Logf("%v after the end of the context", time.Since(end))
+			require.Less(t, time.Since(end), 2*time.Second, "go-redis itself waits for 3 s and more")
+		})
+	}
+}

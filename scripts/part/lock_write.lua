@@ -1,0 +1,13 @@
+-- lock_write stores the record of a lock for its life. A record outlives its void tokens: the time that the life is
+-- too short for that is added to it and to the afterlife, so that the lease ends when it did. A second is added too:
+-- a repeat finds some ms less to live, and that is enough.
+local function lock_write(lock, fence, sign, void, tail, life)
+  local ends = void ~= '-' and string.match(void, '^%d+') or 0
+  local short = math.min(ends + 1 - time[1], 11) * 1000 - life
+  if short > 0 then
+    short = short + 1000
+    local holder, after, note = string.match(tail, '^( %S+ %d+ )(%d+)(.*)$')
+    tail, life = holder .. string.format('%.0f', after + short) .. note, life + short
+  end
+  redis.call('SET', lock, lock_record(fence, sign, void, tail), 'PX', life)
+end
