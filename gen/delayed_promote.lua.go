@@ -12,10 +12,10 @@ import (
 )
 
 // DelayedPromoteSHA is the SHA-1 of delayed_promote.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DelayedPromoteSHA = "0d634f16da63d3e9b8a4a92d5779173119e24d98"
+const DelayedPromoteSHA = "5ff022f76117abd21ebb755d2300fbf893b815c9"
 
 // DelayedPromoteGuardedSHA is the SHA-1 of guard.lua and delayed_promote.lua joined, which runs under lua.Guard.
-const DelayedPromoteGuardedSHA = "d89aa06d2d6aec6946bca4834a906253058e968c"
+const DelayedPromoteGuardedSHA = "982b4dc77744f2aa94f352558d7112e5e76cbb05"
 
 // DelayedPromoteScript is scripts/delayed_promote.lua.
 var DelayedPromoteScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 const QueueAckSHA = "e10b0febc74c30ed08194023e8b56819fffc8b21"
 
 // QueueAckGuardedSHA is the SHA-1 of guard.lua and queue_ack.lua joined, which runs under lua.Guard.
-const QueueAckGuardedSHA = "51c15f2ee95390a1ec660ab6bb6757aa5c7ec7e0"
+const QueueAckGuardedSHA = "d46c08bd1ac8252a77a414c1b5762198d27157af"
 
 // QueueAckScript is scripts/queue_ack.lua.
 var QueueAckScript = lua.Script{

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueBurySHA is the SHA-1 of queue_bury.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueBurySHA = "9bfb4e16b0909f13c7bdf7e942d5fca336d2ef14"
+const QueueBurySHA = "a9de22b2de02af79bdde99d81b863f690b64aea8"
 
 // QueueBuryGuardedSHA is the SHA-1 of guard.lua and queue_bury.lua joined, which runs under lua.Guard.
-const QueueBuryGuardedSHA = "124ca2b4030845ca1c6f9d4aef610b228763226c"
+const QueueBuryGuardedSHA = "9335fc5f9ff5d11adb2cd628495230228fb12554"
 
 // QueueBuryScript is scripts/queue_bury.lua.
 var QueueBuryScript = lua.Script{

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueCancelSHA is the SHA-1 of queue_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueCancelSHA = "70d2a61106a9a96a5068c16cb5cda47c46177457"
+const QueueCancelSHA = "d0d9a1034463462b758e2e28bac082f32bd7e4e4"
 
 // QueueCancelGuardedSHA is the SHA-1 of guard.lua and queue_cancel.lua joined, which runs under lua.Guard.
-const QueueCancelGuardedSHA = "20ce8e4ba5121570913961399b708bb44b65b83a"
+const QueueCancelGuardedSHA = "6c059fdb9284aa42b80babc843316f634dd07f89"
 
 // QueueCancelScript is scripts/queue_cancel.lua.
 var QueueCancelScript = lua.Script{
@@ -63,7 +63,8 @@ type QueueCancelParams struct {
 //
 // A scheduled or dead job is removed. A ready job loses its body now and its entry when a worker
 // comes to it: no list is searched. A leased job gets a mark: the next extend reports it, and the
-// job is deleted when its lease ends in any way. For each id one verdict, in order.
+// job is deleted when its lease ends in any way. Its id is published to the channel that is named
+// as leases, for its worker to extend now. For each id one verdict, in order.
 //
 // Long because a job is in one of four states, each with its own end.
 //

@@ -15,7 +15,7 @@ import (
 const QueueControlSHA = "838aebb1452a82a6e4ec94bcbff76a71f6b5f242"
 
 // QueueControlGuardedSHA is the SHA-1 of guard.lua and queue_control.lua joined, which runs under lua.Guard.
-const QueueControlGuardedSHA = "1d91d6e9636f1413f5ac0c9246c52867b535e882"
+const QueueControlGuardedSHA = "e31bc177a86d8919be84e4acbb72f61df2c58784"
 
 // QueueControlScript is scripts/queue_control.lua.
 var QueueControlScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueExtendSHA is the SHA-1 of queue_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueExtendSHA = "e184a2291af630cb65392a64b65ec396f97e9e9d"
+const QueueExtendSHA = "d8a9819a77e091263c200e5cf4028342df3b4955"
 
 // QueueExtendScript is scripts/queue_extend.lua.
 var QueueExtendScript = lua.Script{

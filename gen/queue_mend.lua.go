@@ -12,7 +12,7 @@ import (
 )
 
 // QueueMendSHA is the SHA-1 of queue_mend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueMendSHA = "c6eadfa0938d576877e51ec5cda39642dff94627"
+const QueueMendSHA = "937713f7c52e1848a1a2d62f92124fdd1902ddc3"
 
 // QueueMendScript is scripts/queue_mend.lua.
 var QueueMendScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 const QueueNackSHA = "42ffab3bcd358e88e367dc68938c56994dd923df"
 
 // QueueNackGuardedSHA is the SHA-1 of guard.lua and queue_nack.lua joined, which runs under lua.Guard.
-const QueueNackGuardedSHA = "fef7f11fd87c4b66e554a69a1d4cc7dcd9fc0d38"
+const QueueNackGuardedSHA = "aa9c0d6db25981c0a0f8383b29d7d50674dfbf79"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{

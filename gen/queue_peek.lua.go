@@ -13,7 +13,7 @@ import (
 )
 
 // QueuePeekSHA is the SHA-1 of queue_peek.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePeekSHA = "f4fd64c6d3fee0fab0db226acc10c127fcc54608"
+const QueuePeekSHA = "88c066082c58f25c06b55acffe8e9f0380f64648"
 
 // QueuePeekScript is scripts/queue_peek.lua.
 var QueuePeekScript = lua.Script{

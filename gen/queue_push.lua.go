@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "e7cb0bfbb57541c6b7b283f6cff1c7ce37a7e0c7"
+const QueuePushSHA = "82be14dc4c2f4f4dca5f9ac76850ae894f7cb1f2"
 
 // QueuePushGuardedSHA is the SHA-1 of guard.lua and queue_push.lua joined, which runs under lua.Guard.
-const QueuePushGuardedSHA = "45f86b02c70928dc55b6fc6c3bba8cebf853a25a"
+const QueuePushGuardedSHA = "f46a6ade8497610962544641b1931e9abefae6f8"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{

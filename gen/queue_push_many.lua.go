@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushManySHA is the SHA-1 of queue_push_many.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushManySHA = "09b33ec762e9a07db8ff61a325aa23c0a667180c"
+const QueuePushManySHA = "f06a3fb5d22952d6773433d7a1b059369331046f"
 
 // QueuePushManyGuardedSHA is the SHA-1 of guard.lua and queue_push_many.lua joined, which runs under lua.Guard.
-const QueuePushManyGuardedSHA = "b38da17a8861761747d08a936b45eea508c21902"
+const QueuePushManyGuardedSHA = "41b358d825baf159fcd15ffd9a7a56255663ee55"
 
 // QueuePushManyScript is scripts/queue_push_many.lua.
 var QueuePushManyScript = lua.Script{

@@ -14,7 +14,7 @@ import (
 const QueuePushOneSHA = "de1a376487714301ed5da5ef3e13ffb3e8a77fe6"
 
 // QueuePushOneGuardedSHA is the SHA-1 of guard.lua and queue_push_one.lua joined, which runs under lua.Guard.
-const QueuePushOneGuardedSHA = "9c3f4a9eec24f8c1c025ac67fa3e2d0900abd1b9"
+const QueuePushOneGuardedSHA = "890a17c43c093fb2d80145c939f37e5deaf53913"
 
 // QueuePushOneScript is scripts/queue_push_one.lua.
 var QueuePushOneScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueReclaimSHA is the SHA-1 of queue_reclaim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReclaimSHA = "822804800d8cb9e53ae9ce8d939eb6d91804305e"
+const QueueReclaimSHA = "a476db2be130c911fc3d6bd53e85f6e0e6b1b52f"
 
 // QueueReclaimScript is scripts/queue_reclaim.lua.
 var QueueReclaimScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 const QueueRequeueSHA = "6d0b94424589f83cbf01d0dde6c48868ec5cb97a"
 
 // QueueRequeueGuardedSHA is the SHA-1 of guard.lua and queue_requeue.lua joined, which runs under lua.Guard.
-const QueueRequeueGuardedSHA = "4df8fa410e9b50f4ebf9a2a542c4cd2a722fe538"
+const QueueRequeueGuardedSHA = "e8a61f9b76db602f498f5c2e9d28553ebc276b4c"
 
 // QueueRequeueScript is scripts/queue_requeue.lua.
 var QueueRequeueScript = lua.Script{

@@ -16,7 +16,7 @@ import (
 const QueueRescheduleSHA = "541f22f6d13b9583c8ff9f1f0592339532546f88"
 
 // QueueRescheduleGuardedSHA is the SHA-1 of guard.lua and queue_reschedule.lua joined, which runs under lua.Guard.
-const QueueRescheduleGuardedSHA = "60364610bf2d40c82d319684fe26b234fc209719"
+const QueueRescheduleGuardedSHA = "d19b040dec8744a9f02ca5ef4c85a938d33c1685"
 
 // QueueRescheduleScript is scripts/queue_reschedule.lua.
 var QueueRescheduleScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueTakeSHA is the SHA-1 of queue_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTakeSHA = "05139104facaa001caf1418bfba70b144efbe687"
+const QueueTakeSHA = "33f47e05a8835c47103e705420ec6e22e868a6bb"
 
 // QueueTakeScript is scripts/queue_take.lua.
 var QueueTakeScript = lua.Script{

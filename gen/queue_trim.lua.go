@@ -11,10 +11,10 @@ import (
 )
 
 // QueueTrimSHA is the SHA-1 of queue_trim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTrimSHA = "c052f64b3ea25aec1009a740d160b2ff1ef043ca"
+const QueueTrimSHA = "1d3dff106af7bd94b961b0270a255a325de9cb97"
 
 // QueueTrimGuardedSHA is the SHA-1 of guard.lua and queue_trim.lua joined, which runs under lua.Guard.
-const QueueTrimGuardedSHA = "0374d461b4d1c247b79bd765448c26491f67be6c"
+const QueueTrimGuardedSHA = "fcab178796b6c3673d94ffd984659310f9033a9a"
 
 // QueueTrimScript is scripts/queue_trim.lua.
 var QueueTrimScript = lua.Script{

@@ -45,13 +45,14 @@ func (a *Audited) OK() bool {
 //
 // Audit reads in pages, so no command takes the server more than a few milliseconds; one script judges each suspect
 // again before it counts. The process holds the ids of ready jobs in memory. Before Redis 7.4, which brought HSCAN
-// NOVALUES, the bodies travel too. Keys: all but i. Cost: O(n), some round trips for each 100 to 1000 jobs.
+// NOVALUES, the bodies travel too. Keys: r, s, b, l, n, d, u, ux, c, w, o. Cost: O(n), some
+// round trips for each 100 to 1000 jobs.
 func (q *Queue) Audit(ctx context.Context, repair bool) (Audited, error) {
 	a := &audit{queue: q, repair: repair, pageSize: firstPage}
 	steps := []func(context.Context) error{a.findLost, a.findGhosts, a.findCounts, a.findNames, a.fixDeadBytes}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
-			return a.out, q.wrap("audit of", err)
+			return a.out, q.wrap("audit of", plainError(ctx, q.client, err, q.typed()...))
 		}
 	}
 	return a.out, nil

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/nodes"
 )
 
 const (
@@ -21,13 +23,15 @@ const (
 func (a *audit) readyIDs(ctx context.Context) (map[string]bool, error) {
 	ids := make(map[string]bool)
 	for last := int64(-1); ; last -= maxPage {
-		page, err := a.queue.client.LRange(ctx, a.queue.keys.Ready, last-maxPage+1, last).Result()
+		page, err := nodes.Read(ctx, a.queue.client,
+			redis.NewStringSliceCmd(ctx, "lrange", a.queue.keys.Ready, last-maxPage+1, last)).Result()
 		if err != nil {
 			return nil, err
 		}
 		for _, entry := range page {
-			_, id, _ := strings.Cut(entry, ":")
-			ids[id] = true
+			if stamp, id, _ := strings.Cut(entry, ":"); stamp != "" && strings.Trim(stamp, "0123456789") == "" {
+				ids[id] = true // a take drops an entry without a stamp
+			}
 		}
 		if len(page) < maxPage {
 			return ids, nil
@@ -42,13 +46,14 @@ func (a *audit) withoutState(ctx context.Context, ids []string) ([]string, error
 	}
 	k := &a.queue.keys
 	var scores []*redis.FloatSliceCmd
-	_, err := a.queue.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, key := range []string{k.Scheduled, k.Leases, k.Dead} {
-			scores = append(scores, p.ZMScore(ctx, key, ids...))
+	for _, key := range []string{k.Scheduled, k.Leases, k.Dead} {
+		args := []any{"zmscore", key}
+		for _, id := range ids {
+			args = append(args, id)
 		}
-		return nil
-	})
-	if err != nil {
+		scores = append(scores, redis.NewFloatSliceCmd(ctx, args...))
+	}
+	if err := nodes.ReadAll(ctx, a.queue.client, scores); err != nil {
 		return nil, err
 	}
 	var out []string
@@ -66,13 +71,10 @@ func (a *audit) withoutBody(ctx context.Context, ids []string, f func(i int)) er
 		return nil
 	}
 	found := make([]*redis.BoolCmd, len(ids))
-	_, err := a.queue.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, id := range ids {
-			found[i] = p.HExists(ctx, a.queue.keys.Bodies, id)
-		}
-		return nil
-	})
-	if err != nil {
+	for i, id := range ids {
+		found[i] = redis.NewBoolCmd(ctx, "hexists", a.queue.keys.Bodies, id)
+	}
+	if err := nodes.ReadAll(ctx, a.queue.client, found); err != nil {
 		return err
 	}
 	for i, c := range found {
@@ -86,7 +88,7 @@ func (a *audit) withoutBody(ctx context.Context, ids []string, f func(i int)) er
 // scanSet calls f for the members of a sorted set, page by page.
 func (a *audit) scanSet(ctx context.Context, key string, f func(members []string) error) error {
 	for cursor := uint64(0); ; {
-		page, next, err := a.queue.client.ZScan(ctx, key, cursor, "", maxScan).Result()
+		page, next, err := a.scan(ctx, "zscan", key, cursor, "count", maxScan)
 		if err != nil {
 			return err
 		}
@@ -101,6 +103,11 @@ func (a *audit) scanSet(ctx context.Context, key string, f func(members []string
 			return nil
 		}
 	}
+}
+
+// scan reads one page. All pages are the master's: the cursor of one server leads another astray.
+func (a *audit) scan(ctx context.Context, args ...any) ([]string, uint64, error) {
+	return nodes.Read(ctx, a.queue.client, redis.NewScanCmd(ctx, nil, args...)).Result()
 }
 
 // scanHash calls f for the fields of a hash, page by page. With values each field is followed by its value.
@@ -124,19 +131,18 @@ func (a *audit) scanHash(ctx context.Context, key string, values bool, f func(pa
 // hashPage reads one page. Where the server has no HSCAN NOVALUES it reads the values too, in pages of bounded
 // bytes.
 func (a *audit) hashPage(ctx context.Context, key string, cursor uint64, values bool) ([]string, uint64, error) {
-	c := a.queue.client
 	if values {
-		return c.HScan(ctx, key, cursor, "", maxScan).Result()
+		return a.scan(ctx, "hscan", key, cursor, "count", maxScan)
 	}
 	if !a.byValues {
-		page, next, err := c.HScanNoValues(ctx, key, cursor, "", maxScan).Result()
+		page, next, err := a.scan(ctx, "hscan", key, cursor, "count", maxScan, "novalues")
 		var refused redis.Error
 		if !errors.As(err, &refused) || !strings.HasPrefix(refused.Error(), "ERR ") {
 			return page, next, err
 		}
 		a.byValues = true
 	}
-	page, next, err := c.HScan(ctx, key, cursor, "", a.pageSize).Result()
+	page, next, err := a.scan(ctx, "hscan", key, cursor, "count", a.pageSize)
 	size := 0
 	names := page[:0]
 	for i := 0; i+1 < len(page); i += 2 {
@@ -150,7 +156,8 @@ func (a *audit) hashPage(ctx context.Context, key string, cursor uint64, values 
 
 // deadBytes is the counter of the dead set's size.
 func (a *audit) deadBytes(ctx context.Context) (int64, error) {
-	n, err := a.queue.client.HGet(ctx, a.queue.keys.Control, "dead_bytes").Int64()
+	n, err := nodes.Read(ctx, a.queue.client,
+		redis.NewStringCmd(ctx, "hget", a.queue.keys.Control, "dead_bytes")).Int64()
 	if err == redis.Nil {
 		return 0, nil
 	}
@@ -160,17 +167,16 @@ func (a *audit) deadBytes(ctx context.Context) (int64, error) {
 // sumDead adds up the bodies of the dead set.
 func (a *audit) sumDead(ctx context.Context) (sum int64, _ error) {
 	for start := int64(0); ; start += maxPage {
-		ids, err := a.queue.client.ZRange(ctx, a.queue.keys.Dead, start, start+maxPage-1).Result()
+		ids, err := nodes.Read(ctx, a.queue.client,
+			redis.NewStringSliceCmd(ctx, "zrange", a.queue.keys.Dead, start, start+maxPage-1)).Result()
 		if err != nil || len(ids) == 0 {
 			return sum, err
 		}
 		sizes := make([]*redis.IntCmd, len(ids))
-		if _, err := a.queue.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for i, id := range ids {
-				sizes[i] = p.HStrLen(ctx, a.queue.keys.Bodies, id)
-			}
-			return nil
-		}); err != nil {
+		for i, id := range ids {
+			sizes[i] = redis.NewIntCmd(ctx, "hstrlen", a.queue.keys.Bodies, id)
+		}
+		if err := nodes.ReadAll(ctx, a.queue.client, sizes); err != nil {
 			return 0, err
 		}
 		for _, n := range sizes {

@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -71,6 +72,15 @@ func TestAuditFindsAndRepairs(t *testing.T) {
 	}{
 		"ready deleted": {del("r"), queue.Audited{Checked: 6, Lost: []string{"failed", "ready"}, StaleCounts: 1,
 			Repaired: 3},
+			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
+		"entry without a stamp": {func(ctx context.Context, c *redis.Client, q *queue.Queue) { // a take drops it
+			for _, entry := range c.LRange(ctx, lab.Key(q, "r"), 0, -1).Val() {
+				if strings.HasSuffix(entry, ":ready") {
+					c.LRem(ctx, lab.Key(q, "r"), 1, entry)
+				}
+			}
+			c.RPush(ctx, lab.Key(q, "r"), "job:ready")
+		}, queue.Audited{Checked: 6, Lost: []string{"ready"}, Repaired: 1},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
 		"scheduled deleted": {del("s"), queue.Audited{Checked: 6, Lost: []string{"scheduled"}, Repaired: 1},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},

@@ -19,7 +19,8 @@ var buryStates = [...]State{Absent, Scheduled, Ready, Leased, Dead}
 // makes them ready again. Then the dead set is trimmed to Options.Dead.
 //
 // A ready job needs no search of the list: its entry stays until a Take comes to it, and Stats.Ready counts it. A
-// Requeue before that gives the job its former place. After a lost reply BuryJobs repeats itself, with the same answer.
+// Requeue before that gives the job its former place. After a lost reply BuryJobs repeats itself, with the same answer:
+// each script for at most 50 s.
 //
 // One script for up to 200 ids, atomic to other clients, and one Trim. A write refused half-way can deliver a job that
 // is dead, never lose one. Keys: s, b, l, n, d, u, ux, c, i. Cost: O(log n) for each.
@@ -30,7 +31,9 @@ func (q *Queue) BuryJobs(ctx context.Context, reason string, ids ...string) ([]S
 	buried := false
 	for chunk := range slices.Chunk(ids, maxRows) {
 		p.IDs, p.Receipt = chunk, q.keys.Receipt(rand.Text()[:16])
-		verdicts, err := gen.QueueBury(ctx, q.client, p)
+		within, end := withinReceipt(ctx, ownReceipt)
+		verdicts, err := gen.QueueBury(within, q.client, p)
+		end()
 		if err != nil {
 			return out, q.wrap("bury in", err)
 		}

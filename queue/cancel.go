@@ -15,13 +15,14 @@ import (
 var cancelStates = [...]State{Absent, Scheduled, Ready, Leased, Dead}
 
 // Cancel removes jobs from the queue and returns the state of each before. Scheduled, ready and dead jobs
-// are deleted and release their unique names. A Leased job gets a mark: the next Extend of its worker reports it, which
-// Consume sends each third of a lease, and then the handler's context ends with the cause ErrCancelled. The job is not
-// tried again, whatever the handler returns. It is deleted, and its name released, when its lease ends: by an Ack, in
-// which case its work was done, by a Nack, Return or Bury, or by itself. An Absent job was not in the queue.
+// are deleted and release their unique names. A Leased job gets a mark, which the next Extend of its worker reports.
+// Consume is notified and sends one now; where the notification is lost, it sends one each third of a lease. Then the
+// handler's context ends with the cause ErrCancelled. The job is not tried again, whatever the handler returns. It is
+// deleted, and its name released, when its lease ends: by an Ack, in which case its work was done, by a Nack, Return or
+// Bury, or by itself. An Absent job was not in the queue.
 //
 // A ready job needs no search of the list: its body is deleted now, its entry when a Take comes to it. Until then
-// the queue knows its id. After a lost reply Cancel repeats itself, with the same answer.
+// the queue knows its id. After a lost reply Cancel repeats itself, with the same answer: each script for at most 50 s.
 //
 // One script for up to 200 ids, atomic to other clients. A write refused half-way leaves a job cancelled or where
 // it was. Keys: s, b, l, n, d, u, ux, c, o, f, i. Cost: O(log n) for each.
@@ -30,7 +31,9 @@ func (q *Queue) Cancel(ctx context.Context, ids ...string) ([]State, error) {
 	p := q.cancelParams()
 	for chunk := range slices.Chunk(ids, maxRows) {
 		p.IDs, p.Receipt = chunk, q.keys.Receipt(rand.Text()[:16])
-		verdicts, err := gen.QueueCancel(ctx, q.client, p)
+		within, end := withinReceipt(ctx, ownReceipt)
+		verdicts, err := gen.QueueCancel(within, q.client, p)
+		end()
 		if err != nil {
 			return out, q.wrap("cancel in", err)
 		}

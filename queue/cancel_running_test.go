@@ -58,6 +58,64 @@ func TestCancelReachesARunningJob(t *testing.T) {
 	require.Equal(t, []queue.Outcome{queue.OutcomeCancelled}, seen.outcomes("j"))
 }
 
+// A Cancel notifies the consumer that has the job, so that it need not wait for its next renewal.
+func TestCancelReachesARunningJobAtOnce(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	c := luatomictest.Client(t)
+	qs := several(t, c, 2, queue.Options{Lease: time.Hour})
+	lab.Push(t, qs[0], queue.Job{ID: "j"})
+	lab.Push(t, qs[1], queue.Job{ID: "j"})
+	began, cause, done := make(chan struct{}, 2), make(chan error, 2), make(chan error, 1)
+	go func() {
+		_, err := queue.ConsumeAll(ctx, nil, func(ctx context.Context, d *queue.Delivery) error {
+			began <- struct{}{}
+			<-ctx.Done()
+			if d.Queue() == qs[1] {
+				cause <- context.Cause(ctx)
+			}
+			return nil
+		}, queue.Source{Queue: qs[0]}, queue.Source{Queue: qs[1]})
+		done <- err
+	}()
+	lab.Soon(t, 20*time.Second, "a handler", began)
+	lab.Soon(t, 20*time.Second, "the other handler", began)
+	channel := keyOf(qs[1], "l")
+	luatomictest.Eventually(t, 20*time.Second, "the consumer subscribes", func() bool {
+		return c.PubSubNumSub(ctx, channel).Val()[channel] == 1
+	})
+	_, err := qs[1].Cancel(ctx, "j")
+	require.NoError(t, err)
+	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end of the context", cause), queue.ErrCancelled)
+	_, err = qs[0].Cancel(ctx, "j")
+	require.NoError(t, err)
+	stop()
+	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end", done), context.Canceled)
+}
+
+// A cancelled job that was deleted at the end of its lease, while its handler went on, is counted as its event says.
+func TestCancelledJobWithoutItsLeaseIsCounted(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var seen observed
+	q, c := lab.NewQueue(t, &queue.Options{Lease: time.Hour, Observe: seen.add})
+	lab.Push(t, q, queue.Job{ID: "j"})
+	out, err := q.Consume(ctx, nil, func(_ context.Context, d *queue.Delivery) error {
+		defer stop()
+		_, err := q.Cancel(ctx, d.ID)
+		require.NoError(t, err)
+		require.ErrorIs(t, d.Extend(ctx, time.Hour), queue.ErrCancelled)
+		require.NoError(t, c.ZAdd(ctx, lab.Key(q, "l"), redis.Z{Score: lab.Past, Member: d.ID}).Err())
+		require.Equal(t, 1, lab.Must(q.Reclaim(ctx)).Cancelled)
+		return errors.New("too late")
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, []queue.Outcome{queue.OutcomeCancelled}, seen.outcomes("j"))
+	require.Equal(t, queue.Consumed{Cancelled: 1}, out)
+}
+
 // A cancelled job of a worker that died is deleted when its lease ends, and a take whose reply was lost does not return
 // it.
 func TestCancelledJobOfADeadWorkerIsDeleted(t *testing.T) {

@@ -63,6 +63,35 @@ func TestCancelledReadyJobKeepsItsIDUntilDropped(t *testing.T) {
 	require.NoError(t, takeNone(t, q), "not before its time")
 }
 
+// A call that found nothing is known for a minute as well: its copy that arrives later does not touch the jobs that have
+// come since.
+func TestLateCopiesOfCancelAndBuryTouchNoLaterJob(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	k := func(suffix string) string { return lab.Key(q, suffix) }
+	cancel := func() []int64 {
+		return lab.Must(gen.QueueCancel(ctx, c, gen.QueueCancelParams{
+			Scheduled: k("s"), Bodies: k("b"), Leases: k("l"), Failures: k("n"), Dead: k("d"), Unique: k("u"),
+			Expiry: k("ux"), Control: k("c"), Options: k("o"), Finished: k("f"), Receipt: k("i:1"), IDs: []string{"j"},
+		}))
+	}
+	bury := func() []int64 {
+		return lab.Must(gen.QueueBury(ctx, c, gen.QueueBuryParams{
+			Scheduled: k("s"), Bodies: k("b"), Leases: k("l"), Failures: k("n"), Dead: k("d"), Unique: k("u"),
+			Expiry: k("ux"), Control: k("c"), Receipt: k("i:2"), IDs: []string{"j"},
+		}))
+	}
+	require.Equal(t, []int64{0}, cancel())
+	lab.Push(t, q, queue.Job{ID: "j"})
+	require.Equal(t, []int64{0}, cancel())
+	d := lab.TakeOne(t, q)
+	require.Equal(t, []int64{3}, bury())
+	require.NoError(t, d.Nack(ctx, 0, "again"))
+	require.Equal(t, []int64{3}, bury())
+	require.Equal(t, "j", lab.TakeOne(t, q).ID)
+}
+
 func TestReschedule(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -197,4 +226,46 @@ func TestCancelAndRescheduleWhileMoving(t *testing.T) {
 		}
 	}
 	require.Equal(t, scheduled, stats(t, q).Scheduled)
+}
+
+// Each script of a Cancel or BuryJobs has a receipt of its own, so each one has its 50 s: a caller who gives a long
+// list an hour has it.
+func TestEachScriptOfALongListHasItsTime(t *testing.T) {
+	t.Parallel()
+	ids := make([]string, 201)
+	for i := range ids {
+		ids[i] = fmt.Sprint("j", i)
+	}
+	for name, call := range map[string]func(context.Context, *queue.Queue, []string) error{
+		"cancel": func(ctx context.Context, q *queue.Queue, ids []string) error {
+			_, err := q.Cancel(ctx, ids...)
+			return err
+		},
+		"bury": func(ctx context.Context, q *queue.Queue, ids []string) error {
+			_, err := q.BuryJobs(ctx, "", ids...)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q, _ := lab.NewQueue(t, nil)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			one, two := &asked{Context: ctx}, &asked{Context: ctx}
+			require.NoError(t, call(one, q, ids[:1]))
+			require.NoError(t, call(two, q, ids))
+			require.Equal(t, 2*one.times, two.times)
+		})
+	}
+}
+
+// asked counts how often its deadline is asked for, which each bound of a part of its time does.
+type asked struct {
+	context.Context
+	times int
+}
+
+func (a *asked) Deadline() (time.Time, bool) {
+	a.times++
+	return a.Context.Deadline()
 }

@@ -3,27 +3,34 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/luatomic/luatomic/internal/notify"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // Handler works on one delivery. A nil error acks the job. Snooze delivers it again later, Discard moves it to the
 // dead set. Any other error returns it, to be delivered again after ConsumeOptions.Backoff, or moves it to the dead
 // set once it has failed Options.MaxFailures times. The context ends when the lease is lost, with the cause
 // ErrLeaseLost, also while the server is out of reach: the lease is over by the clocks of the process then. From then
-// on another worker may do the same work. It ends with the cause ErrCancelled when the job was cancelled. A job that the handler settles itself, with a method of d, is neither renewed
-// nor acked again; its result only goes to OnError.
+// on another worker may do the same work. It ends with the cause ErrCancelled when the job was cancelled. A job that
+// the handler settles itself, with a method of d, is neither renewed nor acked again; its result only goes to
+// OnError.
 type Handler func(ctx context.Context, d *Delivery) error
+
+// ErrSnoozed is matched by the error of Snooze, which is no failure: OnError does not get it, nor is a failure counted.
+var ErrSnoozed = errors.New("luatomic: snoozed")
 
 type snooze struct{ d time.Duration }
 
-func (s *snooze) Error() string { return "luatomic: snoozed for " + s.d.String() }
+func (s *snooze) Error() string        { return "luatomic: snoozed for " + s.d.String() }
+func (s *snooze) Is(target error) bool { return target == ErrSnoozed }
 
 // Snooze is the error of a handler whose job is to be delivered again after d, by the server's clock, without a
-// failure counted.
+// failure counted. It matches ErrSnoozed.
 func Snooze(d time.Duration) error { return &snooze{max(d, 0)} }
 
 type discard struct{ err error }
@@ -42,31 +49,38 @@ func Discard(err error) error {
 
 var errNoReason = errors.New("luatomic: no reason given; pass an error to Discard")
 
+// MaxConcurrency bounds the handlers of one consumer.
+const MaxConcurrency = 1_000_000
+
 // ConsumeOptions are the settings of Consume. The zero value is ready to use.
 type ConsumeOptions struct {
-	// Concurrency is how many handlers run at the same time. Default 10.
+	// Concurrency is how many handlers run at the same time, at most MaxConcurrency. Default 10.
 	Concurrency int
 	// Backoff is the delay before a job that has failed that many times is delivered again, by the server's clock.
-	// Default: 1 s, doubled each time, at most 1 h.
+	// Default: 1 s, doubled each time, at most 1 h; it applies too where Backoff panics, which OnError gets. One call at a
+	// time.
 	Backoff func(failures int) time.Duration
 	// Idle is the longest sleep on an empty queue, by the clock of the process. A push ends the sleep immediately;
 	// Idle only bounds the delay after a lost notification. Default 10 s, and at most 1 s while the subscription is
 	// down.
 	Idle time.Duration
-	// Grace is how long handlers may continue after ctx has ended. Then their context is cancelled and their jobs
-	// are returned without a failure counted. Default 10 s.
+	// Grace is how long handlers may continue after ctx has ended. Then their context is cancelled, and the jobs of those
+	// that return an error are returned without a failure counted. A handler that ignores its context is waited for,
+	// without a bound; where it returns nil, its job is acked. Default 10 s.
 	Grace time.Duration
-	// Drain ends Consume when the queue holds no ready, scheduled or leased job.
+	// Drain ends Consume when the queue holds no ready, scheduled or leased job. A drain of a paused queue waits for its
+	// jobs; whether it has ready ones is asked after the take.
 	Drain bool
 	// OnError, if set, receives the errors of failed calls, and those of handlers as a *JobError, which names the job
-	// and what follows. Consume continues.
+	// and what became of it, after that; a Snooze is none. Consume continues. It runs on goroutines of the consumer,
+	// more than one at a time, and must neither block nor panic: a panic in it, or in Options.Observe, ends the process.
 	OnError func(err error)
 }
 
 // Consumed counts what a consumer and its handlers did. Retried are the jobs that were returned: failed, snoozed or
-// interrupted. Those of a take that the end of the consumer has cut off are returned, too, and not counted. Expired are
-// those that no handler got, since their ExpiresAt had passed. Cancelled are those that a Cancel has ended, but for jobs
-// whose handler returned nil all the same: they are acked.
+// interrupted. Those of a last take that had no reply are returned, too, and not counted. Expired are those that no
+// handler got, since their ExpiresAt had passed. Cancelled are those that a Cancel has ended, but for jobs whose
+// handler returned nil all the same: they are acked.
 type Consumed struct {
 	Acked, Retried, Dead, Expired, Cancelled int
 }
@@ -77,30 +91,34 @@ type Consumed struct {
 // backlog. Finished jobs are acked together, at most 10 ms late.
 //
 // When ctx ends, running handlers have Grace to finish. Jobs that are not finished by then are returned and ready
-// immediately. A handler that panics or ends its goroutine counts as failed. Consume retries failures that can
-// pass, such as an unreachable server; it tries to ack finished work for as long as its lease lasts, and for at most
-// 5 s once the handlers have ended.
+// immediately, when their handlers return: Consume waits for each, and acks the job of one that returns nil. A
+// handler that panics or ends its goroutine counts as failed, and so does one whose error panics where it is read, as
+// a nil pointer in it may. Consume retries failures that can pass, such as an unreachable server; it tries to ack
+// finished work for as long as its lease lasts, and for at most 5 s once the handlers have ended. A call that is on
+// its way then ends with go-redis' ReadTimeout, 3 s by default.
 //
-// The error is nil after a drain; otherwise it is the cause of ctx's end, or a failure that no retry can cure: a
-// key of the wrong type (lua.ErrWrongType), a closed client (redis.ErrClosed), a lease below a millisecond
-// (lua.ErrOutOfRange).
+// The error is nil after a drain; otherwise it is the cause of ctx's end, or a failure that no retry can cure: a key
+// of the wrong type (lua.ErrWrongType), a closed client (redis.ErrClosed), a lease below a millisecond or too high a
+// Concurrency (lua.ErrOutOfRange). A nil handler is refused before anything is sent.
 //
 // Cost: one Take for each batch, one Ack for each batch, one Extend each third of a lease, and one connection for the
 // subscriptions of all consumers, pollers and lock waiters of the client. An idle consumer has two goroutines and sends
 // one Take each Idle.
 func (q *Queue) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (Consumed, error) {
-	return consume(ctx, opts, h, Source{Queue: q})
+	return consume(ctx, opts, h, nil, Source{Queue: q})
 }
 
-func consume(ctx context.Context, opts *ConsumeOptions, h Handler, from ...Source) (Consumed, error) {
+// consume runs a consumer, whose handlers go through the line, if there is one.
+func consume(ctx context.Context, opts *ConsumeOptions, h Handler, l *line, from ...Source) (Consumed, error) {
 	c, err := newConsumer(opts, h, from)
 	if err != nil {
 		return Consumed{}, err
 	}
+	c.line = l
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	c.presence = joinPresence(c)
-	defer c.presence.leave(c)
+	defer c.leave()
 	var background sync.WaitGroup
 	c.notifications.Start(work)
 	background.Go(func() { c.settle(work) })
@@ -109,11 +127,11 @@ func consume(ctx context.Context, opts *ConsumeOptions, h Handler, from ...Sourc
 	for _, q := range c.queues {
 		background.Go(func() { q.stopWaiting(work, c.waiter) })
 	}
-	if c.cutOff {
+	if c.unanswered {
 		background.Go(func() { c.returnUnanswered(work) })
 	}
 	c.awaitHandlers(stop)
-	close(c.outcomes)
+	c.closeOutcomes()
 	stop(nil)
 	background.Wait()
 	return c.consumed(), err
@@ -134,17 +152,20 @@ type consumer struct {
 	lease  time.Duration // the shortest of the queues
 	opts   ConsumeOptions
 	h      Handler
+	line   *line // to the places of its handlers; nil where they have one each
 
 	name          string // among the waiters
 	notifications *notify.Signal
 	taker         *taker
-	cutOff        bool           // the end of ctx has cut off the last take
-	waiter        string         // the name since the last take, or empty while no notification can arrive
-	prefetched    chan *Delivery // taken, no handler has it yet
-	outcomes      chan outcome   // of handlers that have returned
-	inFlight      atomic.Int64   // jobs taken whose handler has not returned
-	busy          atomic.Int64   // handlers that work on a job
-	freed         chan struct{}  // a handler has returned
+	unanswered    bool                      // an attempt of the last take has no reply, or was cut off by the end of ctx
+	waiter        string                    // the name since the last take, or empty while no notification can arrive
+	overslept     bool                      // the last sleep was as long as Idle allows, and no notification ended it
+	prefetched    chan *Delivery            // taken, no handler has it yet
+	outcomes      chan outcome              // of handlers that have returned
+	until         atomic.Pointer[time.Time] // when the consumer settles no more, once all have returned
+	inFlight      atomic.Int64              // jobs taken whose handler has not returned
+	busy          atomic.Int64              // handlers that work on a job
+	freed         chan struct{}             // a handler has returned
 
 	started      time.Time
 	progressed   atomic.Int64 // when a job was last taken or handled, ns after started
@@ -160,7 +181,23 @@ type consumer struct {
 	acked, retried, dead, expired, cancelled atomic.Int64
 }
 
+// checkConsume returns why no job could run with these settings.
+func checkConsume(opts *ConsumeOptions, h Handler) error {
+	switch {
+	case h == nil:
+		return errors.New("no handler is given, and each job would fail; pass a Handler")
+	case opts != nil && opts.Concurrency > MaxConcurrency:
+		return &lua.RangeError{
+			Field: "concurrency", Value: fmt.Sprint(opts.Concurrency), Max: fmt.Sprint(MaxConcurrency),
+		}
+	}
+	return nil
+}
+
 func newConsumer(opts *ConsumeOptions, h Handler, from []Source) (*consumer, error) {
+	if err := checkConsume(opts, h); err != nil {
+		return nil, from[0].Queue.wrap("consume from", err)
+	}
 	c := &consumer{h: h, started: time.Now(), taker: newTaker(from...), held: make(map[*Delivery]bool)}
 	c.lease = from[0].Queue.opts.Lease
 	for _, s := range from {
@@ -169,6 +206,9 @@ func newConsumer(opts *ConsumeOptions, h Handler, from []Source) (*consumer, err
 	var err error
 	if c.name, c.notifications, err = newSignal(c.queues...); err != nil {
 		return nil, err
+	}
+	for _, q := range c.queues {
+		c.notifications.Hint(q.keys.Cancels(), func(id string) { c.renew(q, id) })
 	}
 	if opts != nil {
 		c.opts = *opts

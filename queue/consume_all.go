@@ -19,9 +19,9 @@ type Source struct {
 }
 
 // ConsumeAll runs one consumer on several queues, as Queue.Consume does on one: Concurrency, Grace, Idle and the
-// prefetch are of all of them together, and Drain ends it when all are empty at one moment. Delivery.Queue says where a
-// job is from. All else is each queue's own: pause, lease, failures, dead set, events and counts; a delivery is settled
-// on its own queue.
+// prefetch are of all of them together, and Drain ends it when all are empty at one moment, but for the ready jobs of
+// a paused one, which are looked for after that. Delivery.Queue says where a job is from. All else is each queue's
+// own: pause, lease, failures, dead set, events and counts; a delivery is settled on its own queue.
 //
 // Without weights the order is strict: a take gives a job of a queue only where each queue before it is paused or has no
 // job left that is ready or due. With weights the order is drawn for each take: while all queues have jobs, each one
@@ -32,13 +32,14 @@ type Source struct {
 // More than MaxSources: lua.ErrTooLarge. Both come before anything is sent. Other errors as Queue.Consume; a failure
 // that no retry can cure, of any queue, ends the consumer.
 //
-// Cost: one round trip for a take of all queues, atomic to other clients; one Ack for each batch and queue; one
-// subscription for each queue, on the connection that all share. While it waits, it is among the waiters of each queue.
+// Cost: one round trip for a take of all queues, atomic to other clients; one Ack for each batch and queue; two
+// subscriptions for each queue, on the connection that all share. While it waits, it is among the waiters of each
+// queue.
 func ConsumeAll(ctx context.Context, opts *ConsumeOptions, h Handler, from ...Source) (Consumed, error) {
 	if err := checkSources(from); err != nil {
 		return Consumed{}, fmt.Errorf("luatomic: consume from %d queues: %w", len(from), err)
 	}
-	return consume(ctx, opts, h, from...)
+	return consume(ctx, opts, h, nil, from...)
 }
 
 // Queue is the queue that the job is from.

@@ -212,7 +212,7 @@ func TestConsumeAllKeepsTheSettingsOfEachQueue(t *testing.T) {
 	observe := func(e queue.Event) {
 		mu.Lock()
 		defer mu.Unlock()
-		events[e.Queue+" "+string(e.Outcome)]++
+		events[e.Queue+" "+e.Tag+" "+string(e.Outcome)]++
 	}
 	tag := uuid.NewString()
 	strict, err := queue.New(c, "strict", &queue.Options{Tag: tag, MaxFailures: 1, Observe: observe})
@@ -231,7 +231,9 @@ func TestConsumeAllKeepsTheSettingsOfEachQueue(t *testing.T) {
 	require.Equal(t, 2, stats(t, patient).Dead)
 	mu.Lock()
 	defer mu.Unlock()
-	require.Equal(t, map[string]int{"strict dead": 2, "patient dead": 2, "patient retried": 4}, events)
+	require.Equal(t, map[string]int{
+		"strict " + tag + " dead": 2, "patient " + tag + " dead": 2, "patient " + tag + " retried": 4,
+	}, events)
 	for i, failed := range []int{2, 6} {
 		days, err := qs[i].Counts(t.Context(), 2)
 		require.NoError(t, err)

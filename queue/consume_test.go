@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -123,4 +125,29 @@ func TestConsumeEndsOnSettingsThatCannotWork(t *testing.T) {
 	defer cancel()
 	_, err = q.Consume(ctx, nil, handler)
 	require.ErrorIs(t, err, redis.ErrClosed)
+}
+
+// Settings with which no job could run are refused before anything is sent.
+func TestConsumeRefusesSettingsThatCannotWork(t *testing.T) {
+	t.Parallel()
+	qs := several(t, luatomictest.Client(t), 2, queue.Options{})
+	s, _ := newShards(t, 2)
+	lab.Push(t, qs[0], queue.Job{})
+	for name, consume := range map[string]func(*queue.ConsumeOptions, queue.Handler) (queue.Consumed, error){
+		"one": func(o *queue.ConsumeOptions, h queue.Handler) (queue.Consumed, error) {
+			return qs[0].Consume(t.Context(), o, h)
+		},
+		"several": func(o *queue.ConsumeOptions, h queue.Handler) (queue.Consumed, error) {
+			return queue.ConsumeAll(t.Context(), o, h, queue.Source{Queue: qs[0]}, queue.Source{Queue: qs[1]})
+		},
+		"shards": func(o *queue.ConsumeOptions, h queue.Handler) (queue.Consumed, error) {
+			return s.Consume(t.Context(), o, h)
+		},
+	} {
+		_, err := consume(&queue.ConsumeOptions{Drain: true}, nil)
+		require.ErrorContains(t, err, "no handler", name)
+		_, err = consume(&queue.ConsumeOptions{Drain: true, Concurrency: math.MaxInt}, acks)
+		require.ErrorIs(t, err, lua.ErrOutOfRange, name)
+	}
+	require.Equal(t, 1, stats(t, qs[0]).Ready)
 }

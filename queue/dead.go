@@ -7,7 +7,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -47,8 +51,9 @@ func (q *Queue) Requeue(ctx context.Context, ids ...string) (int, error) {
 	if len(ids) > 0 {
 		return q.revive(ctx, ids)
 	}
-	oldest, err := q.client.ZRange(ctx, q.keys.Dead, 0, maxRows-1).Result()
+	oldest, err := nodes.Read(ctx, q.client, redis.NewStringSliceCmd(ctx, "zrange", q.keys.Dead, 0, maxRows-1)).Result()
 	if err != nil {
+		err = plainError(ctx, q.client, err, typed{q.keys.Dead, "zset"})
 		return 0, q.wrap("requeue in", fmt.Errorf("%w: %w", lua.ErrNotExecuted, err))
 	}
 	_, err = q.revive(ctx, oldest)
@@ -84,7 +89,8 @@ func (q *Queue) revive(ctx context.Context, ids []string) (int, error) {
 }
 
 // DeadLimits bound the dead set: by number of jobs, by bytes of their bodies, and by time since death, by the
-// server's clock. A zero field sets no bound, but for Options.Dead.Jobs, which has a default.
+// server's clock, rounded up to a millisecond. A zero field sets no bound, but for Options.Dead.Jobs, which has a
+// default.
 type DeadLimits struct {
 	Jobs  int
 	Bytes int
@@ -95,13 +101,13 @@ type DeadLimits struct {
 // returns those deleted before.
 //
 // Each script deletes up to 200 jobs, atomic to other clients. A write refused half-way leaves some of them. Keys:
-// d, b, n, c, u. Cost: O(log n) for each.
+// d, b, n, c, o, f, u. Cost: O(log n) for each.
 func (q *Queue) Trim(ctx context.Context, limits DeadLimits) (int, error) {
 	p := gen.QueueTrimParams{
 		Dead: q.keys.Dead, Bodies: q.keys.Bodies, Failures: q.keys.Failures, Control: q.keys.Control,
 		Options: q.keys.Options, Finished: q.keys.Finished,
 		Unique: q.keys.Unique, Keep: orUnbounded(int64(limits.Jobs)), Bytes: orUnbounded(int64(limits.Bytes)),
-		Age: orUnbounded(limits.Age.Milliseconds()), Max: maxRows,
+		Age: orUnbounded(clock.CeilMilli(limits.Age)), Max: maxRows,
 	}
 	total := 0
 	for {

@@ -9,8 +9,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
 )
+
+// An age below a millisecond is a bound, too.
+func TestTrimOfAShortAge(t *testing.T) {
+	t.Parallel()
+	q, c := lab.NewQueue(t, nil)
+	lab.Push(t, q, queue.Job{ID: "j"})
+	require.NoError(t, lab.TakeOne(t, q).Bury(t.Context(), "why"))
+	died := c.ZScore(t.Context(), lab.Key(q, "d"), "j").Val()
+	luatomictest.Eventually(t, 10*time.Second, "the job is older than that", func() bool {
+		return float64(c.Time(t.Context()).Val().UnixMilli()) > died+1
+	})
+	n, err := q.Trim(t.Context(), queue.DeadLimits{Age: 500 * time.Microsecond})
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+}
 
 func TestRequeueRevivesTheDead(t *testing.T) {
 	t.Parallel()

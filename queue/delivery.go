@@ -34,8 +34,10 @@ type Delivery struct {
 	unanswered atomic.Pointer[extension]
 	// settled says how the lease was ended; the zero value says that no call has ended it.
 	settled atomic.Int32
-	// settling counts the calls on their way that end the lease.
-	settling atomic.Int32
+	// given is how the call that has given the job back asked for that.
+	given atomic.Pointer[gen.QueueNackJob]
+	// ending is the last call that ends the lease while it has no reply.
+	ending atomic.Pointer[ending]
 	// cancelled says that an extend has learnt of a Cancel.
 	cancelled atomic.Bool
 	// finished says that the handler has returned.
@@ -45,7 +47,9 @@ type Delivery struct {
 	lease    lease.Lease
 	taken    time.Time     // by the server's clock
 	wait     time.Duration // from EnqueuedAt to the take
-	expiry   time.Time     // when the job expires, on the clock of the process; zero for never
+	// When the job expires, on the clock of the process: between the two, since a take reads the server's clock between
+	// its request and its reply. Zero for never.
+	mayExpire, expires time.Time
 }
 
 // How a delivery was settled.
@@ -63,6 +67,9 @@ func (d *Delivery) cancel() {
 	d.cancelled.Store(true)
 	d.lease.End(ErrCancelled)
 }
+
+// diedIn reports that the delivery has ended in the dead set of q, also by a Bury of its handler.
+func (d *Delivery) diedIn(q *Queue) bool { return d.queue == q && d.settled.Load() == settledDead }
 
 // Deadline is when the lease ends, by the server's clock. Each Extend moves it; Consume extends leases by itself.
 func (d *Delivery) Deadline() time.Time { return time.UnixMicro(d.fence.Load()) }
@@ -126,32 +133,43 @@ func lostError(ds []*Delivery, verdicts []int64) error {
 // lost is unchanged and named in a LeaseLostError. A job that the queue does not know counts as finished: an
 // earlier Ack removed it, perhaps the first attempt of this call, whose reply was lost.
 //
+// When no attempt of an Ack, Nack, Return or Bury had a reply, the error is lua.ErrOutcomeUnknown, and that call
+// decides all the same: the next one on the delivery repeats it first, in a round trip before its own, and learns
+// what it did. A call of the same kind has that verdict then; to one of another kind a lease that it has ended is
+// lost.
+//
 // One script for up to MaxBatch deliveries, atomic to other clients. A write refused half-way can leave a job to be
-// delivered again, never lose one. Keys: l, b, n, u, ux. Cost: O(log n) for each.
+// delivered again, never lose one. Keys: l, b, n, u, ux, o, f. Cost: O(log n) for each.
 func (q *Queue) Ack(ctx context.Context, ds ...*Delivery) error {
 	return q.inChunks(ds, MaxBatch, func(ds []*Delivery) error {
-		return q.endLeases(ctx, ds, func(ds []*Delivery, fences []int64) ([]int64, error) {
-			p := q.ackParams()
-			p.Jobs = make([]gen.QueueAckJob, len(ds))
-			for i, d := range ds {
-				p.Jobs[i] = gen.QueueAckJob{ID: d.ID, Fence: fences[i]}
-			}
-			verdicts, err := gen.QueueAck(ctx, q.client, p)
-			if err != nil {
-				return nil, q.wrap("ack on", err)
-			}
-			for i := range verdicts { // one that is gone was acked before
-				verdicts[i] = min(verdicts[i], 1)
-			}
-			return verdicts, nil
-		}, func(*Delivery) int32 { return settledAcked })
+		return q.endLeases(ctx, ds, nil, q.newAck)
 	})
 }
 
+// newAck is an ack of the deliveries.
+func (q *Queue) newAck(ds []*Delivery, fences []int64) func(context.Context) ([]int64, error) {
+	p := q.ackParams()
+	p.Jobs = make([]gen.QueueAckJob, len(ds))
+	for i, d := range ds {
+		p.Jobs[i] = gen.QueueAckJob{ID: d.ID, Fence: fences[i]}
+	}
+	return func(ctx context.Context) ([]int64, error) {
+		verdicts, err := gen.QueueAck(ctx, q.client, p)
+		if err != nil {
+			return nil, q.wrap("ack on", err)
+		}
+		for i := range verdicts { // one that is gone was acked before
+			verdicts[i] = min(verdicts[i], 1)
+		}
+		return verdicts, nil
+	}
+}
+
 // Nack returns the deliveries to the queue after a failure. Without a delay the jobs are ready immediately, behind
-// the others; with one they are scheduled, by the server's clock. Each job counts one failure and keeps the first
-// KiB of the reason. A lost lease is named in a LeaseLostError. A job that was cancelled meanwhile is deleted instead,
-// without an error. After a lost reply the call repeats itself, with the same verdicts. A negative delay is lua.ErrOutOfRange.
+// the others; with one they are scheduled, by the server's clock. Each job counts one failure and keeps the first KiB
+// of the reason. A lost lease is named in a LeaseLostError. A job that was cancelled meanwhile is deleted instead,
+// without an error. After a lost reply the call repeats itself, with the same verdicts, for a minute; see Ack for a
+// call without any reply. A negative delay is lua.ErrOutOfRange.
 //
 // One script for up to 200 deliveries, atomic to other clients. A write refused half-way can deliver a job twice,
 // never lose one. Keys: l, r, s, b, n, d, u, ux, c, w, o, f, i. Cost: O(log n) for each.
@@ -200,90 +218,31 @@ const (
 // dead.
 func (q *Queue) giveBack(ctx context.Context, how func(*Delivery) gen.QueueNackJob, ds []*Delivery) error {
 	return q.inChunks(ds, maxNack, func(ds []*Delivery) error {
-		return q.endLeases(ctx, ds, func(ds []*Delivery, fences []int64) ([]int64, error) {
-			p := q.nackParams()
-			p.Receipt = q.keys.Receipt(rand.Text()[:16])
-			p.Jobs = make([]gen.QueueNackJob, len(ds))
-			for i, d := range ds {
-				j := how(d)
-				j.ID, j.Fence, j.Reason = d.ID, fences[i], j.Reason[:min(len(j.Reason), maxReason)]
-				j.EnqueuedAt = d.EnqueuedAt.UnixMilli()
-				p.Jobs[i] = j
-			}
-			verdicts, err := gen.QueueNack(ctx, q.client, p)
-			if err != nil {
-				return nil, q.wrap("give back to", err)
-			}
-			return verdicts, nil
-		}, func(d *Delivery) int32 {
-			if how(d).Delay < 0 {
-				return settledDead
-			}
-			return settledReturned
+		return q.endLeases(ctx, ds, how, func(ds []*Delivery, fences []int64) func(context.Context) ([]int64, error) {
+			return q.newNack(how, ds, fences)
 		})
 	})
 }
 
-// maxEndings bounds how often a call that ends leases is repeated because an extend has moved their fences.
-const maxEndings = 10
-
-// errMoving reports an extend at each attempt to end a lease.
-var errMoving = fmt.Errorf("the leases were extended during each of %d attempts; extend less often", maxEndings)
-
-// endLeases ends the leases with call, which gets the fences and returns the verdicts, 0 for a lost lease. An extend
-// that runs at the same moment, or whose reply was lost, moves a fence: the call is then repeated with the new one.
-func (q *Queue) endLeases(ctx context.Context, ds []*Delivery,
-	call func([]*Delivery, []int64) ([]int64, error), as func(*Delivery) int32) error {
-	for _, d := range ds {
-		d.settling.Add(1)
-	}
-	defer func(ds []*Delivery) {
-		for _, d := range ds {
-			d.settling.Add(-1)
-		}
-	}(ds)
-	var errs []error
-	for range maxEndings {
-		if err := q.repeatExtends(ctx, ds); err != nil {
-			return joinLost(append(errs, err)...)
-		}
-		moved, err := endOnce(ds, call, as)
-		errs = append(errs, err)
-		if ds = moved; len(ds) == 0 {
-			return joinLost(errs...)
-		}
-	}
-	return joinLost(append(errs, q.wrap("end leases of", errMoving))...)
-}
-
-// endOnce makes one attempt to end the leases, and returns those whose fence has moved.
-func endOnce(ds []*Delivery, call func([]*Delivery, []int64) ([]int64, error),
-	as func(*Delivery) int32) (moved []*Delivery, _ error) {
-	fences := make([]int64, len(ds))
+// newNack gives the deliveries back, each time that it is called under the same receipt: the verdicts are the same.
+func (q *Queue) newNack(how func(*Delivery) gen.QueueNackJob, ds []*Delivery,
+	fences []int64) func(context.Context) ([]int64, error) {
+	p := q.nackParams()
+	p.Receipt = q.keys.Receipt(rand.Text()[:16])
+	p.Jobs = make([]gen.QueueNackJob, len(ds))
 	for i, d := range ds {
-		fences[i] = d.fence.Load()
+		j := how(d)
+		j.ID, j.Fence, j.Reason = d.ID, fences[i], j.Reason[:min(len(j.Reason), maxReason)]
+		j.EnqueuedAt = d.EnqueuedAt.UnixMilli()
+		p.Jobs[i] = j
 	}
-	verdicts, err := call(ds, fences)
-	if err != nil {
-		return nil, err
-	}
-	if len(verdicts) != len(ds) {
-		return nil, fmt.Errorf("%w: %d verdicts for %d deliveries", lua.ErrBadReply, len(verdicts), len(ds))
-	}
-	for i, d := range ds {
-		switch {
-		case verdicts[i] == 2:
-			d.settled.Store(settledCancelled)
-		case verdicts[i] != 0:
-			d.settled.Store(as(d))
-		case d.unanswered.Load() != nil || d.fence.Load() != fences[i]:
-			moved = append(moved, d)
-			verdicts[i] = 1 // the next attempt has the verdict
-		default:
-			d.settled.CompareAndSwap(notSettled, settledLost)
+	return func(ctx context.Context) ([]int64, error) {
+		verdicts, err := gen.QueueNack(ctx, q.client, p)
+		if err != nil {
+			return nil, q.wrap("give back to", err)
 		}
+		return verdicts, nil
 	}
-	return moved, lostError(ds, verdicts)
 }
 
 // inChunks calls f for each run of at most n deliveries and joins the errors; lost leases of all runs become one
@@ -302,15 +261,14 @@ func (q *Queue) inChunks(ds []*Delivery, n int, f func([]*Delivery) error) error
 	return joinLost(errs...)
 }
 
-// joinLost joins errors; their lost leases become one error.
+// joinLost joins errors, each of which may be such a join; their lost leases become one error.
 func joinLost(errs ...error) error {
 	var lost LeaseLostError
 	var others []error
-	for _, err := range errs {
-		var e *LeaseLostError
-		if errors.As(err, &e) {
+	for _, err := range apart(errs) {
+		if e, is := err.(*LeaseLostError); is {
 			lost.IDs, lost.deliveries = append(lost.IDs, e.IDs...), append(lost.deliveries, e.deliveries...)
-		} else if err != nil {
+		} else {
 			others = append(others, err)
 		}
 	}
@@ -318,4 +276,16 @@ func joinLost(errs ...error) error {
 		others = append(others, &lost)
 	}
 	return errors.Join(others...)
+}
+
+// apart are the errors, with those of a join in its place.
+func apart(errs []error) (out []error) {
+	for _, err := range errs {
+		if join, is := err.(interface{ Unwrap() []error }); is {
+			out = append(out, apart(join.Unwrap())...)
+		} else if err != nil {
+			out = append(out, err)
+		}
+	}
+	return out
 }

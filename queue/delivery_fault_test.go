@@ -65,6 +65,23 @@ func TestAckAfterAnExtendWithoutAReply(t *testing.T) {
 	require.Zero(t, stats(t, q).Leased)
 }
 
+// The repeat of an extend is of the deliveries that it had, whatever the caller has done with the slice since.
+func TestExtendKeepsNoSliceOfTheCaller(t *testing.T) {
+	t.Parallel()
+	q, _ := lab.NewQueue(t, nil)
+	far, p := lossy(t, q, nil)
+	lab.Push(t, q, queue.Job{ID: "x"})
+	batch := []*queue.Delivery{lab.TakeOne(t, far)}
+	d, losing := batch[0], unanswered(t, p, &gen.QueueExtendScript)
+	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	require.Error(t, far.Extend(short, time.Hour, batch...))
+	clear(batch)
+	losing.Store(false)
+	require.NoError(t, d.Ack(t.Context()))
+	require.Zero(t, stats(t, q).Leased)
+}
+
 // The repeat of an extend leaves the job to the worker that has it now.
 func TestRepeatedExtendLeavesTheNextHolderAlone(t *testing.T) {
 	t.Parallel()

@@ -24,7 +24,8 @@
 //	l   zset    leases                u   hash    unique names and their holders
 //	d   zset    dead jobs             ux  zset    ends of the unique names
 //	c   hash    settings              w   zset    channels of consumers that wait; expires
-//	                                  i:* string  receipts of pushes; expire
+//	o   hash    options of jobs       f   zset    jobs that were finished just now; expires
+//	                                  i:* string  receipts of calls, for their repeats; expire
 //
 // n in a cost is the number of jobs in the queue.
 //

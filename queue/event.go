@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"errors"
 	"fmt"
 	"time"
 )
@@ -25,10 +24,11 @@ const (
 	OutcomeExpired Outcome = "expired"
 )
 
-// Event is the end of one delivery in a consumer, for metrics, logs and traces. A job that a stopping consumer returns
-// before its handler has begun causes none.
+// Event is the end of one delivery in a consumer, for metrics, logs and traces. A job that the consumer returns before
+// its handler has begun causes none.
 type Event struct {
-	Queue, ID, Kind string
+	// Tag is Options.Tag: two queues of one name differ by it.
+	Queue, Tag, ID, Kind string
 	// Attempt is 1 for the first delivery of the job.
 	Attempt int
 	Headers map[string]string
@@ -38,15 +38,18 @@ type Event struct {
 	Outcome   Outcome
 	// Retry is the delay before the next delivery, for OutcomeRetried.
 	Retry time.Duration
-	// Err is the handler's error. It is nil for a job that was acked without one.
+	// Err is the handler's error. It is nil for a job that was acked without one, and for one that no handler had. One
+	// that matches ErrSnoozed is no failure.
 	Err error
 }
 
-// JobError is what OnError gets when a handler fails: the error with its job and what follows.
+// JobError is what OnError gets when a handler has failed and the job is settled: the error with its job and what
+// follows.
 type JobError struct {
 	Queue, ID, Kind string
 	Attempt         int
-	// Outcome is what follows, and Retry the delay before the next delivery of a job that is retried.
+	// Outcome is what became of the job, and Retry the delay before the next delivery of one that is retried. Of a job
+	// that could not be settled, since the server did not answer, it is OutcomeLost.
 	Outcome Outcome
 	Retry   time.Duration
 	// Err is the handler's error.
@@ -83,28 +86,12 @@ func (e *JobError) Unwrap() error { return e.Err }
 func (o *outcome) event() Event {
 	d := o.delivery
 	e := Event{
-		Queue: d.queue.name, ID: d.ID, Kind: d.Kind, Attempt: d.Attempt, Headers: d.Headers,
+		Queue: d.queue.name, Tag: d.queue.opts.Tag, ID: d.ID, Kind: d.Kind, Attempt: d.Attempt, Headers: d.Headers,
 		Wait: max(d.wait, 0), Run: o.run, Err: o.err,
 	}
-	switch settled := d.settled.Load(); {
-	case errors.Is(o.err, errExpired):
-		e.Outcome, e.Err = OutcomeExpired, nil
-	case settled == settledAcked:
-		e.Outcome = OutcomeAcked
-	case settled == settledReturned:
-		e.Outcome = OutcomeRetried
-		if o.nack != nil {
-			e.Retry = time.Duration(max(o.nack.Delay, 0)) * time.Millisecond
-		}
-	case settled == settledDead:
-		e.Outcome = OutcomeDead
-	case settled == settledCancelled || d.cancelled.Load():
-		e.Outcome = OutcomeCancelled
-		if !o.ran {
-			e.Err = nil
-		}
-	default:
-		e.Outcome = OutcomeLost
+	e.Outcome, e.Retry = o.became()
+	if !o.ran {
+		e.Err = nil // it says why there was no run
 	}
 	return e
 }
@@ -112,19 +99,26 @@ func (o *outcome) event() Event {
 // jobError describes a handler's failure.
 func (o *outcome) jobError() error {
 	d := o.delivery
-	e := &JobError{
-		Queue: d.queue.name, ID: d.ID, Kind: d.Kind, Attempt: d.Attempt, Err: o.err, Outcome: OutcomeRetried,
-		Retry: time.Duration(max(o.nack.Delay, 0)) * time.Millisecond,
-	}
-	switch settled := d.settled.Load(); {
-	case settled == settledAcked:
-		e.Outcome = OutcomeAcked
-	case settled == settledCancelled || settled == notSettled && d.cancelled.Load():
-		e.Outcome = OutcomeCancelled
-	case settled == settledDead || settled == notSettled && o.nack.Delay < 0:
-		e.Outcome = OutcomeDead
-	case settled == settledLost || errors.Is(o.cause, ErrLeaseLost):
-		e.Outcome = OutcomeLost
-	}
+	e := &JobError{Queue: d.queue.name, ID: d.ID, Kind: d.Kind, Attempt: d.Attempt, Err: o.err}
+	e.Outcome, e.Retry = o.became()
 	return e
+}
+
+// became says what became of the delivery, and for one that was returned the delay.
+func (o *outcome) became() (Outcome, time.Duration) {
+	d := o.delivery
+	settled := d.settled.Load()
+	switch {
+	case settled == settledAcked && o.err == errExpired:
+		return OutcomeExpired, 0
+	case settled == settledAcked:
+		return OutcomeAcked, 0
+	case settled == settledReturned:
+		return OutcomeRetried, time.Duration(d.given.Load().Delay) * time.Millisecond
+	case settled == settledDead:
+		return OutcomeDead, 0
+	case settled == settledCancelled || d.cancelled.Load():
+		return OutcomeCancelled, 0
+	}
+	return OutcomeLost, 0
 }

@@ -77,7 +77,8 @@ func TestObserveSeesEachDeliveryOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []queue.Outcome{queue.OutcomeAcked}, seen.outcomes("fine"))
 	require.Equal(t, []queue.Outcome{queue.OutcomeRetried, queue.OutcomeDead}, seen.outcomes("fails"))
-	require.Equal(t, []queue.Outcome{queue.OutcomeRetried, queue.OutcomeAcked}, seen.outcomes("lost"))
+	// The job was returned before its handler ended, so the next delivery can end first.
+	require.ElementsMatch(t, []queue.Outcome{queue.OutcomeRetried, queue.OutcomeAcked}, seen.outcomes("lost"))
 	require.Equal(t, []queue.Outcome{queue.OutcomeExpired}, seen.outcomes("expired"))
 	require.Equal(t, queue.OutcomeRetried, seen.outcomes("snoozes")[0])
 	fine := seen.events["fine"][0]

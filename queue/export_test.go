@@ -3,6 +3,8 @@ package queue
 import (
 	"context"
 	"time"
+
+	"github.com/luatomic/luatomic/lua"
 )
 
 // KeepsForFreeHandlers reports whether a consumer that waits for too long keeps a job for its only handler, which is
@@ -22,7 +24,7 @@ func KeepsForFreeHandlers(busy bool) bool {
 
 // WithinReceipt is the context of a push's attempts.
 func WithinReceipt(ctx context.Context) context.Context {
-	ctx, _ = withinReceipt(ctx) //nolint:govet // its test ends the parent
+	ctx, _ = withinReceipt(ctx, ownReceipt) //nolint:govet // its test ends the parent
 	return ctx
 }
 
@@ -33,4 +35,33 @@ func Taker(intN func(int) int, from ...Source) (take func(ctx context.Context, m
 	return func(ctx context.Context, max int, waiter string) ([]Taken, error) {
 		return by.take(ctx, max, waiter, time.Minute)
 	}
+}
+
+// LastDays are the last n days that Counts reads at that time.
+func LastDays(now time.Time, n int) (out []string) {
+	for _, d := range lastDays(now, n) {
+		out = append(out, d.Day)
+	}
+	return out
+}
+
+// Unannounced reports that a promote has moved a job of which the one before did not know.
+func Unannounced(p Promoted, known lua.Opt[time.Time]) bool { return p.unannounced(known) }
+
+// ReportsOfARenewal is how often each of n consumers gets the error of an extend of deliveries that these have.
+func ReportsOfARenewal(err error, of []int, n int) []int {
+	got, cs := make([]int, n), make([]*consumer, n)
+	for i := range cs {
+		cs[i] = &consumer{opts: ConsumeOptions{OnError: func(error) { got[i]++ }}}
+	}
+	e := &extension{}
+	for _, i := range of {
+		d := &Delivery{}
+		if i >= 0 {
+			d.consumer = cs[i]
+		}
+		e.deliveries = append(e.deliveries, d)
+	}
+	e.report(err)
+	return got
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,14 +30,18 @@ const maxExtend = 500
 // as long as the lease. Cost: O(log n) for each.
 func (q *Queue) Extend(ctx context.Context, lease time.Duration, ds ...*Delivery) error {
 	err := q.inChunks(ds, maxExtend, func(ds []*Delivery) error {
-		if err := q.repeatExtends(ctx, ds); err != nil {
-			return err
+		for {
+			if err := q.repeatExtends(ctx, ds); err != nil {
+				return err
+			}
+			e, err := q.newExtension(lease, ds)
+			switch {
+			case err == nil:
+				return e.run(ctx)
+			case err != errExtending:
+				return err
+			}
 		}
-		e, err := q.newExtension(lease, ds)
-		if err != nil {
-			return err
-		}
-		return e.run(ctx)
 	})
 	if over := cancelledError(ds); over != nil {
 		return errors.Join(err, over)
@@ -61,8 +67,28 @@ type extension struct {
 	params     gen.QueueExtendParams
 	deliveries []*Delivery
 	sent       time.Time
-	attempted  atomic.Bool // a reply to a later attempt says nothing of an earlier one
+	attempts   attempts
 }
+
+// attempts counts those of a call. Of several, the refusal of one says nothing of the others: one may have run, or run
+// later.
+type attempts struct{ begun, refused atomic.Int32 }
+
+// begin counts an attempt before it is sent.
+func (a *attempts) begin() { a.begun.Add(1) }
+
+// none takes in the failure of an attempt, and reports that the call has not run: each attempt was refused.
+func (a *attempts) none(err error) bool {
+	return !errors.Is(err, lua.ErrOutcomeUnknown) && a.refused.Add(1) == a.begun.Load()
+}
+
+// beginning guards the step from no unanswered call on a delivery to one, of those that extend its lease and of those
+// that end it. A second one would name a fence that the first is about to move or to remove, and take that for a lost
+// lease.
+var beginning sync.Mutex
+
+// errExtending says that a delivery has an unanswered extension already.
+var errExtending = errors.New("luatomic: another extend of the delivery has no reply yet")
 
 // newExtension makes an extension of the deliveries, which stays their unanswered one until there is a reply.
 func (q *Queue) newExtension(lease time.Duration, ds []*Delivery) (*extension, error) {
@@ -70,12 +96,17 @@ func (q *Queue) newExtension(lease time.Duration, ds []*Delivery) (*extension, e
 	if err != nil {
 		return nil, q.wrap("extend on", err)
 	}
-	e := &extension{queue: q, deliveries: ds, sent: time.Now(), params: gen.QueueExtendParams{
+	e := &extension{queue: q, deliveries: slices.Clone(ds), sent: time.Now(), params: gen.QueueExtendParams{
 		Leases: q.keys.Leases, Failures: q.keys.Failures, Receipt: q.keys.Receipt(token.String()), Lease: lease,
 		Jobs: make([]gen.QueueExtendJob, len(ds)),
 	}}
+	beginning.Lock()
+	defer beginning.Unlock()
 	for i, d := range ds {
-		e.params.Jobs[i] = gen.QueueExtendJob{ID: d.ID, Fence: d.fence.Load()}
+		if d.unanswered.Load() != nil {
+			return nil, errExtending
+		}
+		e.params.Jobs[i] = gen.QueueExtendJob{ID: d.ID, Fence: d.fence.Load()} // after the reply to the last one
 	}
 	for _, d := range ds {
 		d.unanswered.Store(e)
@@ -85,6 +116,7 @@ func (q *Queue) newExtension(lease time.Duration, ds []*Delivery) (*extension, e
 
 // run sends the extension.
 func (e *extension) run(ctx context.Context) error {
+	e.attempts.begin()
 	r, err := gen.QueueExtend(ctx, e.queue.client, e.params)
 	return e.replied(r, err)
 }
@@ -92,7 +124,7 @@ func (e *extension) run(ctx context.Context) error {
 // replied takes in the reply. The extension stays unanswered after an attempt that may have run.
 func (e *extension) replied(r gen.QueueExtendResult, err error) error {
 	if err != nil {
-		if !e.attempted.Swap(true) && !errors.Is(err, lua.ErrOutcomeUnknown) {
+		if e.attempts.none(err) {
 			e.answered()
 		}
 		return e.queue.wrap("extend on", err)

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -71,7 +72,11 @@ func (c *consumer) fetch(ctx, work context.Context) error {
 		}
 		c.waiter = nameIf(work, c.notifications, c.name)
 		ts, err := c.taker.take(ctx, n, c.waiter, longestSleep(c.opts.Idle, c.waiter))
-		c.cutOff = err != nil && ctx.Err() != nil
+		c.unanswered = err != nil && (c.unanswered || ctx.Err() != nil || errors.Is(err, lua.ErrOutcomeUnknown))
+		if c.overslept && slices.ContainsFunc(ts, Taken.late) {
+			c.notifications.Missed()
+		}
+		c.overslept = false
 		for _, t := range ts {
 			c.dispatch(ctx, work, t.Deliveries)
 			n -= len(t.Deliveries)
@@ -91,9 +96,18 @@ func (c *consumer) fetch(ctx, work context.Context) error {
 			return nil
 		default:
 			retry.Reset()
-			c.sleep(ctx, wait)
+			early := c.sleep(ctx, wait)
+			c.overslept = !early && c.waiter != "" && wait == c.opts.Idle
 		}
 	}
+}
+
+// lateAfter is how long a job is ready at most until a waiter that is notified takes it, but for a busy machine.
+const lateAfter = 100 * time.Millisecond
+
+// late reports a job that was ready for longer.
+func (t Taken) late() bool {
+	return len(t.Deliveries) > 0 && t.Now.Sub(t.Deliveries[0].EnqueuedAt) > lateAfter
 }
 
 // nextTake decides after a take how long to sleep, or that the queues are drained. It reclaims first what dead
@@ -117,18 +131,21 @@ func (c *consumer) nextTake(ctx context.Context, ts []Taken, err error) (wait ti
 		return 0, false, nil
 	}
 	wait, drained = longestSleep(c.opts.Idle, nameIf(ctx, c.notifications, c.name)), c.opts.Drain
-	for _, t := range ts {
-		if t.Paused {
-			drained = false
-			continue
-		}
+	for i, t := range ts {
 		_, scheduled := t.NextDue.Get()
 		_, leased := t.NextLapse.Get()
 		drained = drained && !scheduled && !leased
-		if c.opts.Drain {
+		if c.opts.Drain && (leased || !t.Paused) {
 			wait = min(wait, drainIdle)
 		}
-		wait = min(wait, until(t.NextDue, t.Now, wait), until(t.NextLapse, t.Now, wait))
+		if !t.Paused {
+			wait = min(wait, until(t.NextDue, t.Now, wait), until(t.NextLapse, t.Now, wait))
+		} else if drained {
+			var err error
+			if drained, err = c.taker.from[i].queue.empty(ctx); err != nil {
+				return 0, false, err
+			}
+		}
 	}
 	return max(wait, shortWait), drained, nil
 }

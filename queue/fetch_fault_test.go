@@ -5,13 +5,16 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
 )
@@ -114,6 +117,7 @@ func TestHalfOpenSubscriptionIsNoticed(t *testing.T) {
 		}
 		return (&net.Dialer{}).DialContext(ctx, "tcp", proxy.Addr())
 	}
+	opts.PoolSize, opts.PipelinePoolSize = 1, -1 // no connection but that of the subscription is dialed later
 	half := redis.NewClient(opts)
 	defer half.Close()
 	require.NoError(t, half.Ping(t.Context()).Err())
@@ -176,4 +180,145 @@ func TestConsumerGoesOnSoonAfterARestart(t *testing.T) {
 		best = min(best, time.Since(start))
 	}
 	require.Less(t, best, time.Second) // a busy machine delays some
+}
+
+// master is a server that another one replaces, while it lives on, and a queue on a client that dials the one of now.
+type master struct {
+	before, after *luatomictest.Server
+	address       atomic.Pointer[string]
+	queue         *queue.Queue
+}
+
+func newMaster(t *testing.T) *master {
+	t.Helper()
+	m := &master{before: luatomictest.StartServer(t), after: luatomictest.StartServer(t)}
+	m.dial(m.before)
+	m.queue = lab.Must(queue.New(m.before.Client(func(o *redis.Options) {
+		o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", *m.address.Load())
+		}
+	}), "q", nil))
+	return m
+}
+
+func (m *master) dial(s *luatomictest.Server) {
+	at := s.Addr()
+	m.address.Store(&at)
+}
+
+// subscribed reports that a waiter of the queue is subscribed at the server.
+func (m *master) subscribed(t *testing.T, s *luatomictest.Server) bool {
+	return len(s.Client().PubSubChannels(t.Context(), lab.Key(m.queue, "w:*")).Val()) == 1
+}
+
+// replace replaces the server once the waiter is subscribed there, and returns when it waits at the new one.
+func (m *master) replace(t *testing.T) {
+	t.Helper()
+	luatomictest.Eventually(t, 30*time.Second, "it is subscribed", func() bool { return m.subscribed(t, m.before) })
+	m.dial(m.after)
+	require.NoError(t, m.before.Client().Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err())
+	luatomictest.Eventually(t, 30*time.Second, "it waits at the new server", func() bool {
+		return m.after.Client().ZCard(t.Context(), lab.Key(m.queue, "w")).Val() == 1
+	})
+	require.True(t, m.subscribed(t, m.before))
+}
+
+// followed writes to the new server without a notification, until the waiter is subscribed there.
+func (m *master) followed(t *testing.T, write func(redis.Pipeliner)) {
+	t.Helper()
+	luatomictest.Eventually(t, 30*time.Second, "it is subscribed at the new server", func() bool {
+		_, err := m.after.Client().TxPipelined(t.Context(), func(p redis.Pipeliner) error {
+			write(p)
+			return nil
+		})
+		return err == nil && m.subscribed(t, m.after) // a connection is replaced once a second at most
+	})
+}
+
+// A poller follows the master, too: a job that is due before all that it knows of came without a notification.
+func TestPollerFollowsAMasterThatWasReplacedAndLives(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	m := newMaster(t)
+	var polling sync.WaitGroup
+	polling.Go(func() { _ = queue.NewPoller(&queue.PollerOptions{Idle: 100 * time.Millisecond}, m.queue).Run(ctx) })
+	t.Cleanup(polling.Wait)
+	t.Cleanup(cancel)
+	m.replace(t)
+	m.followed(t, func(p redis.Pipeliner) {
+		p.ZAdd(ctx, lab.Key(m.queue, "s"), redis.Z{Score: lab.Past, Member: "late"})
+	})
+}
+
+// A poller that slept until a job was due has missed nothing, also where the job was due just after its longest sleep.
+func TestPromoteOfAKnownJobIsNoMissedNotification(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for _, test := range []struct {
+		moved  int
+		known  lua.Opt[time.Time]
+		missed bool
+	}{
+		{0, lua.Opt[time.Time]{}, false},
+		{1, lua.Opt[time.Time]{}, true},
+		{1, lua.Some(now.Add(-time.Millisecond)), false},
+		{1, lua.Some(now), false},
+		{1, lua.Some(now.Add(time.Millisecond)), true},
+	} {
+		require.Equal(t, test.missed, queue.Unannounced(queue.Promoted{Moved: test.moved, Now: now}, test.known), test)
+	}
+}
+
+// A call that the end of a consumer, or of a poller, cuts off may have left its name among the waiters: it is removed.
+func TestStopDuringATakeLeavesNoWaiter(t *testing.T) {
+	t.Parallel()
+	const idle = 50 * time.Millisecond
+	for script, run := range map[*lua.Script]func(context.Context, *queue.Queue) error{
+		&gen.QueueTakeScript: func(ctx context.Context, q *queue.Queue) error {
+			_, err := q.Consume(ctx, &queue.ConsumeOptions{Idle: idle},
+				func(context.Context, *queue.Delivery) error { return nil })
+			return err
+		},
+		&gen.DelayedPromoteScript: func(ctx context.Context, q *queue.Queue) error {
+			return queue.NewPoller(&queue.PollerOptions{Idle: idle}, q).Run(ctx)
+		},
+	} {
+		q, c := lab.NewQueue(t, nil)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		watched := luatomictest.Client(t)
+		watched.AddHook(&lab.Around{Sha: lab.Digest(script), Do: func(run func() error) error {
+			err := run()
+			if c.ZCard(context.Background(), lab.Key(q, "w")).Val() == 1 {
+				stop()
+				return ctx.Err()
+			}
+			return err
+		}})
+		require.ErrorIs(t, run(ctx, lab.Must(queue.New(watched, q.Name(), nil))), context.Canceled)
+		require.Zero(t, c.Exists(t.Context(), lab.Key(q, "w")).Val())
+	}
+}
+
+// The master is replaced, and the old one lives on: it has the subscription of a consumer, and gets no push any more.
+// A job that comes without a notification tells the consumer, which subscribes at the new one.
+func TestConsumerFollowsAMasterThatWasReplacedAndLives(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	m := newMaster(t)
+	got := make(chan string, 1)
+	consumeAll(t, &queue.ConsumeOptions{Idle: 100 * time.Millisecond}, func(_ context.Context, d *queue.Delivery) error {
+		select {
+		case got <- d.ID:
+		default: // the first is enough
+		}
+		return nil
+	}, []*queue.Queue{m.queue})
+	m.replace(t)
+	early := strconv.FormatInt(m.after.Client().Time(ctx).Val().Add(-time.Minute).UnixMilli(), 10)
+	m.followed(t, func(p redis.Pipeliner) { // as a push whose notification is lost
+		p.HSet(ctx, lab.Key(m.queue, "b"), "late", "body")
+		p.RPush(ctx, lab.Key(m.queue, "r"), early+":late")
+	})
+	require.Equal(t, "late", lab.Soon(t, 30*time.Second, "it comes at the end of a sleep", got))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -20,8 +21,10 @@ import (
 func (q *Queue) Tag() string { return q.opts.Tag }
 
 // Queues returns the queues of Options.Prefix that a process has pushed to, consumed or polled in the last 90 days, by
-// name, each with these options and its tag. A queue can be empty by now. Producers name their queue with their first
-// push, consumers and pollers when they begin, and each of them once an hour; nothing of it is part of a push.
+// name, each with these options and its tag. A queue can be empty by now. Producers name their queue after their first
+// push, consumers and pollers when they begin, and each of them once an hour; nothing of it is part of a push. The first
+// push of a Queue waits for that call for at most a second. It ends within five, and one that failed is repeated with a
+// push ten seconds later: only a program that ends before can leave its queue unlisted.
 //
 // One read. Keys: queues:{luatomic}:names. Cost: O(n) for n queues.
 func Queues(ctx context.Context, client lua.Client, opts *Options) ([]*Queue, error) {
@@ -29,8 +32,10 @@ func Queues(ctx context.Context, client lua.Client, opts *Options) ([]*Queue, er
 	if opts != nil {
 		o = *opts
 	}
-	listed, err := client.ZRange(ctx, keys.NewFleet(o.Prefix).Queues, 0, -1).Result()
+	names := keys.NewFleet(o.Prefix).Queues
+	listed, err := nodes.Read(ctx, client, redis.NewStringSliceCmd(ctx, "zrange", names, 0, -1)).Result()
 	if err != nil {
+		err = plainError(ctx, client, err, typed{names, "zset"})
 		return nil, fmt.Errorf("luatomic: list the queues: %w", err)
 	}
 	slices.Sort(listed)
@@ -51,12 +56,13 @@ func Queues(ctx context.Context, client lua.Client, opts *Options) ([]*Queue, er
 
 // Listed reports that the queue is in the list of Queues. One read. Keys: queues:{luatomic}:names. Cost: O(1).
 func (q *Queue) Listed(ctx context.Context) (bool, error) {
-	err := q.client.ZScore(ctx, keys.NewFleet(q.opts.Prefix).Queues, q.keys.Listed).Err()
+	names := keys.NewFleet(q.opts.Prefix).Queues
+	err := nodes.Read(ctx, q.client, redis.NewFloatCmd(ctx, "zscore", names, q.keys.Listed)).Err()
 	if errors.Is(err, redis.Nil) {
 		return false, nil
 	}
 	if err != nil {
-		return false, q.wrap("look up", err)
+		return false, q.wrap("look up", plainError(ctx, q.client, err, typed{names, "zset"}))
 	}
 	return true, nil
 }
@@ -101,15 +107,18 @@ func Workers(ctx context.Context, client lua.Client, prefix string) ([]Worker, e
 	if err != nil {
 		return nil, listError(err)
 	}
-	live, err := client.ZRangeArgs(ctx, redis.ZRangeArgs{
-		Key: fleet.Workers, Start: now.UnixMilli(), Stop: "+inf", ByScore: true,
-	}).Result()
+	live, err := nodes.Read(ctx, client, redis.NewStringSliceCmd(ctx, "zrange", fleet.Workers, now.UnixMilli(), "+inf",
+		"byscore")).Result()
 	if err != nil || len(live) == 0 {
-		return nil, listError(err)
+		return nil, listError(plainError(ctx, client, err, typed{fleet.Workers, "zset"}))
 	}
-	about, err := client.HMGet(ctx, fleet.About, live...).Result()
+	fields := []any{"hmget", fleet.About}
+	for _, id := range live {
+		fields = append(fields, id)
+	}
+	about, err := nodes.Read(ctx, client, redis.NewSliceCmd(ctx, fields...)).Result()
 	if err != nil {
-		return nil, listError(err)
+		return nil, listError(plainError(ctx, client, err, typed{fleet.About, "hash"}))
 	}
 	var out []Worker
 	for i, id := range live {
@@ -140,23 +149,32 @@ type DayCounts struct {
 	Processed, Failed, Dead, Expired int
 }
 
+// lastDays are the last n days, the latest first.
+func lastDays(now time.Time, n int) []DayCounts {
+	out := make([]DayCounts, n)
+	for i := range out {
+		out[i].Day = dayOf(now.UTC().AddDate(0, 0, -i)) // a day of another zone can have 23 hours or 25
+	}
+	return out
+}
+
 // Counts returns the counts of the last days, the latest first, today included. They are kept for 90 days.
 //
 // One pipeline. Keys: queues:{luatomic}:n:DAY. Cost: O(days).
 func (q *Queue) Counts(ctx context.Context, days int) ([]DayCounts, error) {
-	fleet, now := keys.NewFleet(q.opts.Prefix), time.Now()
+	fleet := keys.NewFleet(q.opts.Prefix)
 	rows := make([]*redis.SliceCmd, max(min(days, 90), 0))
-	out := make([]DayCounts, len(rows))
-	_, err := q.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i := range rows {
-			out[i].Day = dayOf(now.AddDate(0, 0, -i))
-			head := q.keys.Listed + "\n"
-			rows[i] = p.HMGet(ctx, fleet.Counts(out[i].Day), head+"p", head+"f", head+"d", head+"x")
+	out := lastDays(time.Now(), len(rows))
+	for i := range rows {
+		head := q.keys.Listed + "\n"
+		rows[i] = redis.NewSliceCmd(ctx, "hmget", fleet.Counts(out[i].Day), head+"p", head+"f", head+"d", head+"x")
+	}
+	if err := nodes.ReadAll(ctx, q.client, rows); err != nil {
+		days := make([]typed, len(out))
+		for i := range out {
+			days[i] = typed{fleet.Counts(out[i].Day), "hash"}
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, q.wrap("counts of", err)
+		return nil, q.wrap("counts of", plainError(ctx, q.client, err, days...))
 	}
 	for i, row := range rows {
 		for k, to := range []*int{&out[i].Processed, &out[i].Failed, &out[i].Dead, &out[i].Expired} {

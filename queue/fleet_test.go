@@ -3,10 +3,12 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"sync/atomic"
 	"testing"
 	"time"
+	_ "time/tzdata"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -43,7 +45,7 @@ func TestQueuesAreListed(t *testing.T) {
 	_, err := queue.PushAll(ctx, queue.Batch{Queue: open("bill", "orders"), Jobs: lab.Bodies(1)},
 		queue.Batch{Queue: open("mail", "orders"), Jobs: lab.Bodies(1)})
 	require.NoError(t, err)
-	_, err = open("consumed", "").Consume(ctx, &queue.ConsumeOptions{Drain: true}, nil)
+	_, err = open("consumed", "").Consume(ctx, &queue.ConsumeOptions{Drain: true}, acks)
 	require.NoError(t, err)
 	polling, stop := context.WithCancel(ctx)
 	polled := make(chan error, 1)
@@ -78,6 +80,85 @@ func TestAPushNamesItsQueueOnce(t *testing.T) {
 		lab.Push(t, q, queue.Job{})
 	}
 	require.Equal(t, before["evalsha"]+10, lab.Calls(t, c)["evalsha"])
+}
+
+// The plain commands that read describe a key of another type as scripts do.
+func TestReadsNameTheKeyOfTheWrongType(t *testing.T) {
+	t.Parallel()
+	ctx, c, prefix := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)+":"
+	q := lab.Must(queue.New(c, "q", &queue.Options{Prefix: prefix}))
+	fleet := keys.NewFleet(prefix)
+	day := fleet.Counts(time.Now().UTC().Format(time.DateOnly))
+	for _, test := range []struct {
+		key  string
+		want string
+		read func() error
+	}{
+		{prefix + "{q}:d", "zset", func() error { _, err := q.Requeue(ctx); return err }},
+		{prefix + "{q}:r", "list", func() error { _, err := q.Audit(ctx, false); return err }},
+		{fleet.Queues, "zset", func() error { _, err := queue.Queues(ctx, c, &queue.Options{Prefix: prefix}); return err }},
+		{fleet.Queues, "zset", func() error { _, err := q.Listed(ctx); return err }},
+		{fleet.Workers, "zset", func() error { _, err := queue.Workers(ctx, c, prefix); return err }},
+		{day, "hash", func() error { _, err := q.Counts(ctx, 2); return err }},
+	} {
+		require.NoError(t, c.Set(ctx, test.key, "x", 0).Err())
+		err := test.read()
+		require.ErrorIs(t, err, lua.ErrWrongType)
+		require.ErrorContains(t, err, fmt.Sprintf("key %q holds a string, not a %s", test.key, test.want))
+		require.NoError(t, c.Del(ctx, test.key).Err())
+	}
+}
+
+// widestBatch has a job for each of as many new queues as a PushAll can have.
+func widestBatch(c *redis.Client, tag string) (batch []queue.Batch) {
+	for i := range queue.MaxBatchQueues {
+		q := lab.Must(queue.New(c, fmt.Sprint("q", i), &queue.Options{Prefix: tag + ":", Tag: tag}))
+		batch = append(batch, queue.Batch{Queue: q, Jobs: lab.Bodies(1)})
+	}
+	return batch
+}
+
+// A producer is listed however far the server is, and a batch names all its queues in one call.
+func TestAProducerFarAwayIsListed(t *testing.T) {
+	t.Parallel()
+	c, tag := luatomictest.Client(t), luatomictest.Namespace(t)
+	batch := widestBatch(c, tag)
+	pushing, ended := context.WithCancel(t.Context())
+	var reports atomic.Int32
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueReportScript), Do: func(run func() error) error {
+		reports.Add(1)
+		ended()                            // the pushes are over: their program goes on
+		time.Sleep(300 * time.Millisecond) // the round trip
+		return run()
+	}})
+	require.NoError(t, lua.Preload(t.Context(), c, &gen.QueueReportScript))
+	_, err := queue.PushAll(pushing, batch...)
+	require.NoError(t, err)
+	luatomictest.Eventually(t, 20*time.Second, "all queues are listed", func() bool {
+		return len(names(t, c, tag+":")) == len(batch)
+	})
+	require.EqualValues(t, 1, reports.Load())
+	pushAll(t, batch...)
+	require.EqualValues(t, 1, reports.Load())
+}
+
+// A list that cannot be written holds up the first push for a second, however many queues it names.
+func TestAListThatDoesNotAnswerHoldsUpNoPush(t *testing.T) {
+	t.Parallel()
+	c := luatomictest.Client(t)
+	answer := make(chan struct{})
+	t.Cleanup(func() { close(answer) })
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueReportScript), Do: func(func() error) error {
+		<-answer
+		return redis.ErrClosed // it is not tried again
+	}})
+	batch := widestBatch(c, luatomictest.Namespace(t))
+	pushed := make(chan error, 1)
+	go func() {
+		_, err := queue.PushAll(t.Context(), batch...)
+		pushed <- err
+	}()
+	require.NoError(t, lab.Soon(t, 5*time.Second, "the push", pushed))
 }
 
 // A live consumer is listed with what it has since when, and leaves the list when it stops. Its work is counted.
@@ -138,7 +219,7 @@ func TestAProcessSendsOneReport(t *testing.T) {
 	ended := make(chan struct{}, 20)
 	for i := range 20 {
 		q := lab.Must(queue.New(c, "q"+string(rune('a'+i)), nil))
-		go func() { _, _ = q.Consume(ctx, nil, nil); ended <- struct{}{} }()
+		go func() { _, _ = q.Consume(ctx, nil, acks); ended <- struct{}{} }()
 	}
 	luatomictest.Eventually(t, 20*time.Second, "all are listed", func() bool {
 		found, err := queue.Queues(ctx, c, nil)
@@ -196,8 +277,7 @@ func TestAPollerNamesItsQueueAfterAFailure(t *testing.T) {
 	var failed atomic.Bool
 	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueReportScript), Do: func(run func() error) error {
 		if failed.CompareAndSwap(false, true) {
-			time.Sleep(200 * time.Millisecond) // longer than a poller waits for it
-			return errors.New("the server has stalled")
+			return redis.ErrClosed // a failure that no call repeats
 		}
 		return run()
 	}})
@@ -211,4 +291,19 @@ func TestAPollerNamesItsQueueAfterAFailure(t *testing.T) {
 	require.True(t, failed.Load())
 	stop()
 	require.ErrorIs(t, <-polled, context.Canceled)
+}
+
+// The days are those of UTC, one after the other, also in a zone whose clocks changed on one of them.
+func TestDaysOfCountsAreThoseOfUTC(t *testing.T) {
+	t.Parallel()
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	require.NoError(t, err)
+	for _, now := range []time.Time{
+		time.Date(2026, 10, 26, 1, 30, 0, 0, berlin), time.Date(2026, 3, 30, 1, 30, 0, 0, berlin),
+	} {
+		days := queue.LastDays(now, 4)
+		for i, day := range days {
+			require.Equal(t, now.UTC().AddDate(0, 0, -i).Format(time.DateOnly), day, "%v: %v", now, days)
+		}
+	}
 }

@@ -62,7 +62,9 @@ func (c *consumer) nextJob() *Delivery {
 	}
 }
 
-// process runs the handler on a job. A job that has not started when ctx or its lease ends is returned untouched.
+// process runs the handler on a job, when it is the job's turn. A job that has not started when ctx or its lease ends,
+// or while it may expire, is returned untouched. The wait for the turn counts as time of the handler for the prefetch
+// alone.
 func (c *consumer) process(ctx, work context.Context, d *Delivery) {
 	o := outcome{delivery: d, err: errExited}
 	c.busy.Add(1)
@@ -72,20 +74,25 @@ func (c *consumer) process(ctx, work context.Context, d *Delivery) {
 		d.finish()
 		c.release(o)
 	}()
-	if ctx.Err() != nil || d.lease.Err() != nil {
+	begun, lease := time.Now(), d.lease.Kept()
+	if ctx.Err() != nil || d.lease.Err() != nil || !c.line.begin(ctx, lease) {
 		o.err = errStopped
 		return
 	}
-	if d.expired() {
+	defer c.line.end()
+	switch {
+	case d.expired():
 		o.err = errExpired
+		return
+	case !d.mayRun():
+		o.err = errStopped
 		return
 	}
 	start := time.Now()
 	o.ran = true
-	lease := d.lease.Kept()
-	defer func() { o.run, o.cause = time.Since(start), context.Cause(lease) }()
+	defer func() { o.run = time.Since(start) }()
 	o.err = c.callHandler(lease, d)
-	c.recordHandlerTime(time.Since(start))
+	c.recordHandlerTime(time.Since(begun))
 }
 
 // release passes the outcome on and frees the handler.
@@ -119,14 +126,30 @@ func (c *consumer) callHandler(ctx context.Context, d *Delivery) (err error) {
 		}
 	}()
 	if d.Timeout == 0 {
-		return c.h(ctx, d)
+		return readable(c.h(ctx, d))
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, d.Timeout, ErrTimeout)
 	defer cancel()
-	err = c.h(ctx, d)
-	if err != nil && context.Cause(ctx) == ErrTimeout {
+	err = readable(c.h(ctx, d))
+	if err != nil && context.Cause(ctx) == ErrTimeout && !errors.Is(err, ErrTimeout) {
 		err = fmt.Errorf("%w: %w", ErrTimeout, err)
 	}
+	return err
+}
+
+// readable is the error, or one that says that it cannot be read. It calls each method of the error that the consumer
+// and its callbacks may call: a nil pointer in an error panics in them, and would end the process there.
+func readable(err error) (out error) {
+	if err == nil {
+		return nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			out = fmt.Errorf("luatomic: the handler's error, a %T, cannot be read: it panicked: %v", err, p)
+		}
+	}()
+	_, _ = errors.Is(err, errStopped), errors.As(err, new(*snooze))
+	_ = err.Error()
 	return err
 }
 

@@ -43,6 +43,23 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	}, nil
 }
 
+// empty reports that no job is ready, scheduled or leased. In a paused queue the entries of jobs that were cancelled or
+// buried stay, since no take drops them: where only those are ready, it is empty. The first looks are short, as most
+// queues have a job at their head.
+func (q *Queue) empty(ctx context.Context) (bool, error) {
+	s, err := q.Stats(ctx)
+	if err != nil || s.Scheduled+s.Leased > 0 {
+		return false, err
+	}
+	for at, n := 0, 1; at < s.Ready; at, n = at+n, min(2*n, maxRows) {
+		jobs, err := q.Peek(ctx, Ready, at, n)
+		if err != nil || len(jobs) > 0 {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
 // State is the state of a job.
 type State int
 

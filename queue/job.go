@@ -28,9 +28,9 @@ type Job struct {
 	// cancelled or dead. Meanwhile another job with the same name is a duplicate. At most 128 bytes.
 	Unique string
 	// UniqueTTL, if above zero, ends the hold that long after the push, by the server's clock, if nothing ends it
-	// before.
+	// before. It needs Unique.
 	UniqueTTL time.Duration
-	// Kind says what sort of work it is, so that one consumer can serve several; see Kinds. At most 128 bytes.
+	// Kind says what sort of work it is, so that one consumer can serve several; see Kind. At most 128 bytes.
 	Kind string
 	// Headers travel beside the body to each delivery, such as a trace context. At most 64; names of 1 to 1024 bytes,
 	// values of at most 1024. Names that begin with luatomic- are reserved.
@@ -41,7 +41,8 @@ type Job struct {
 	// with the cause ErrTimeout. It is rounded up to a millisecond, and at most Options.Lease.
 	Timeout time.Duration
 	// ExpiresAt, if set, is when the job is of no use any more, by the server's clock, rounded down to a millisecond.
-	// From then on no worker gets it; a take deletes it. It lies after At.
+	// From then on no worker gets it; a take deletes it. It lies after At. It is not compared with Delay, which only the
+	// server adds to its clock: a job that expires before it is due runs at no time.
 	ExpiresAt time.Time
 }
 
@@ -95,22 +96,29 @@ func idOf(j *Job) (string, error) {
 // encodeExtra is what a job has beside its body, in the form of the scripts: its unique name behind its TTL in ms and
 // its size, then its details; or nothing.
 func (q *Queue) encodeExtra(j *Job) (string, error) {
-	if j.Unique == "" && j.plain() {
+	if j.Unique == "" && j.UniqueTTL == 0 && j.plain() {
 		return "", nil
 	}
-	if j.Unique != "" {
-		if err := lua.CheckName("unique", j.Unique); err != nil {
-			return "", err
-		}
-	}
-	if j.UniqueTTL < 0 {
-		return "", &lua.RangeError{Field: "unique TTL", Value: j.UniqueTTL.String(), Min: "0s"}
+	if err := j.checkUnique(); err != nil {
+		return "", err
 	}
 	hold := strconv.FormatInt(clock.CeilMilli(j.UniqueTTL), 10) + ":" + strconv.Itoa(len(j.Unique)) + ":" + j.Unique
 	if j.plain() {
 		return hold, nil
 	}
 	return hold + j.encodeDetails(), j.checkDetails(q.opts.Lease)
+}
+
+func (j *Job) checkUnique() error {
+	switch {
+	case j.UniqueTTL < 0:
+		return &lua.RangeError{Field: "unique TTL", Value: j.UniqueTTL.String(), Min: "0s"}
+	case j.Unique != "":
+		return lua.CheckSecret("unique", j.Unique)
+	case j.UniqueTTL > 0:
+		return errors.New("UniqueTTL is set and Unique is not; set both, or leave both empty")
+	}
+	return nil
 }
 
 // encodeDue is a due time in the form of the scripts: 0 for now, above 0 a Unix time in ms, below 0 a delay in ms.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/luatomic/luatomic/lua"
 )
 
 // ErrUnknownKind is the failure of a job whose kind the Mux of its consumer does not serve.
@@ -28,7 +30,7 @@ type Kind[T any] struct {
 	codec Codec
 }
 
-// NewKind names a kind, whose bodies are JSON. It sends nothing; a bad name is reported by the push.
+// NewKind names a kind, whose bodies are JSON. It sends nothing; a bad name is reported by Job and Push.
 func NewKind[T any](name string) Kind[T] { return Kind[T]{name: name, codec: jsonCodec{}} }
 
 // WithCodec returns the kind with another encoding of its bodies. All processes use the same.
@@ -40,8 +42,12 @@ func (k Kind[T]) WithCodec(c Codec) Kind[T] {
 // Name is the name given to NewKind.
 func (k Kind[T]) Name() string { return k.name }
 
-// Job returns a job of this kind with the body encoded, for Push and PushAll. The caller may set its other fields.
+// Job returns a job of this kind with the body encoded, for Push and PushAll. The caller may set its other fields. A name
+// that breaks the rules for names is lua.ErrBadName.
 func (k Kind[T]) Job(in T) (Job, error) {
+	if err := lua.CheckName("kind", k.name); err != nil {
+		return Job{}, fmt.Errorf("luatomic: job of kind %q: %w", k.name, err)
+	}
 	body, err := k.codec.Marshal(in)
 	if err != nil {
 		return Job{}, fmt.Errorf("luatomic: job of kind %q: a %T cannot be encoded: %w", k.name, in, err)

@@ -9,11 +9,25 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 )
 
 type mail struct {
 	To string `json:"to"`
+}
+
+// A bad name is an error of the push, and so is that of a Kind that NewKind did not make.
+func TestKindsWithABadName(t *testing.T) {
+	t.Parallel()
+	q, _ := lab.NewQueue(t, nil)
+	for _, k := range []queue.Kind[int]{{}, queue.NewKind[int](""), queue.NewKind[int]("a{b")} {
+		_, err := k.Push(t.Context(), q, 1)
+		require.ErrorIs(t, err, lua.ErrBadName, "%q", k.Name())
+		_, err = k.Job(1)
+		require.ErrorContains(t, err, "kind", "%q", k.Name())
+	}
+	require.Zero(t, stats(t, q).Ready)
 }
 
 // Each job goes to the handler of its kind, decoded. A body that does not decode is dead with the reason, a kind that

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -54,9 +53,7 @@ func (p *Poller) Run(ctx context.Context) error {
 		loops.Go(func() { p.poll(ctx, q, name, notifications) })
 	}
 	for ctx.Err() == nil {
-		for _, q := range p.queues {
-			q.register(ctx) // once an hour, and again after a failure
-		}
+		registerAll(ctx, p.queues) // once an hour, and again after a failure
 		clock.Sleep(ctx, registerRetry)
 	}
 	return context.Cause(ctx)
@@ -71,16 +68,21 @@ func (p *Poller) poll(ctx context.Context, q *Queue, name string, notifications 
 	}()
 	retry := clock.Backoff{First: 50 * time.Millisecond, Last: 5 * time.Second}
 	step := maxStep
+	overslept, known := false, lua.Opt[time.Time]{} // no notification ended the last sleep; the next job that it knew of
 	for ctx.Err() == nil {
 		waiter = nameIf(ctx, notifications, name)
 		idle := longestSleep(p.opts.Idle, waiter)
 		start := time.Now()
 		out, err := q.promoteStep(ctx, step, waiter, idle)
+		if overslept && out.unannounced(known) {
+			notifications.Missed()
+		}
+		overslept = false
 		if err != nil {
 			if ctx.Err() == nil {
 				waiter = "" // an unreachable server must not delay a stop
 			}
-			if p.opts.OnError != nil && !errors.Is(err, context.Canceled) {
+			if p.opts.OnError != nil && ctx.Err() == nil {
 				p.opts.OnError(q, err)
 			}
 			clock.Sleep(ctx, retry.Next())
@@ -91,8 +93,16 @@ func (p *Poller) poll(ctx context.Context, q *Queue, name string, notifications 
 			p.opts.OnPromote(q, out)
 		}
 		step = nextStep(step, out.Moved, time.Since(start))
-		notifications.Wait(ctx, until(out.NextDue, out.Now, idle))
+		early := notifications.Wait(ctx, until(out.NextDue, out.Now, idle))
+		overslept, known = !early && waiter != "", out.NextDue
 	}
+}
+
+// unannounced reports that a job was moved which was due before all that the promote before knew of: a notification was
+// sent for it.
+func (p Promoted) unannounced(known lua.Opt[time.Time]) bool {
+	due, ok := known.Get()
+	return p.Moved > 0 && (!ok || due.After(p.Now))
 }
 
 // stepBudget is the longest time that a step should take.

@@ -18,6 +18,21 @@ import (
 )
 
 // Several pollers and a worker run concurrently: each job moves once, and none before its time.
+// The end of its context is no error of a poller, whatever kind of end it is.
+func TestAPollerDoesNotReportItsOwnEnd(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	c := luatomictest.Client(t)
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.DelayedPromoteScript), Do: func(run func() error) error {
+		<-ctx.Done()
+		return run()
+	}})
+	q := lab.Must(queue.New(c, luatomictest.Namespace(t), nil))
+	report := func(_ *queue.Queue, err error) { t.Errorf("reported: %v", err) }
+	require.ErrorIs(t, queue.NewPoller(&queue.PollerOptions{OnError: report}, q).Run(ctx), context.DeadlineExceeded)
+}
+
 func TestPollersMoveEachJobOnceAndNeverEarly(t *testing.T) {
 	t.Parallel()
 	q, c := lab.NewQueue(t, nil)

@@ -60,8 +60,8 @@ func (c *consumer) awaitCapacity(ctx context.Context) int {
 }
 
 // sleep waits for work. Prefetched jobs do not wait as long behind handlers that have become slow: they are
-// returned.
-func (c *consumer) sleep(ctx context.Context, wait time.Duration) {
+// returned. It reports true, early, when a notification arrives or ctx ends.
+func (c *consumer) sleep(ctx context.Context, wait time.Duration) (early bool) {
 	end := time.Now().Add(wait)
 	for len(c.prefetched) > 0 && time.Now().Before(end) {
 		left := stuckAfter - (time.Since(c.started) - time.Duration(c.progressed.Load()))
@@ -70,10 +70,10 @@ func (c *consumer) sleep(ctx context.Context, wait time.Duration) {
 			break
 		}
 		if c.notifiedWithin(ctx, min(time.Until(end), left)) {
-			return
+			return true
 		}
 	}
-	c.notifications.Wait(ctx, time.Until(end))
+	return c.notifications.Wait(ctx, time.Until(end))
 }
 
 // notifiedWithin waits for d. It reports true, early, when a notification arrives or ctx ends.

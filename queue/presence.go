@@ -22,11 +22,8 @@ const (
 	reportEvery = 5 * time.Second
 	reportLease = 3 * reportEvery
 	joinDelay   = 50 * time.Millisecond
-	// registerAgain is how often a producer or a poller names its queue, registerRetry how soon after a failure.
-	registerAgain = time.Hour
-	registerRetry = 10 * time.Second
-	maxReported   = 200 // queues in one report
-	maxHeld       = 100 // jobs of one consumer in a report
+	maxReported = 200 // queues in one report
+	maxHeld     = 100 // jobs of one consumer in a report
 )
 
 // presence reports the consumers of a process on one server to the fleet: one report each five seconds for all of them.
@@ -98,7 +95,7 @@ func (p *presence) join(c *consumer) *presence {
 	p.consumers = append(p.consumers, c)
 	for _, q := range c.queues {
 		p.entry(q.keys.Listed)
-		q.registered.Store(time.Now().Add(registerAgain).UnixNano())
+		q.listing.again(registerAgain)
 	}
 	select {
 	case p.joined <- struct{}{}:
@@ -275,24 +272,6 @@ var programVersion = sync.OnceValue(func() string {
 	}
 	return info.Main.Version
 })
-
-// register names the queue in the list of queues, once an hour, in a call of its own. A failure is not reported: the job
-// is in, and the next push or the poller tries again.
-func (q *Queue) register(ctx context.Context) {
-	now := time.Now()
-	next := q.registered.Load()
-	if now.UnixNano() < next || !q.registered.CompareAndSwap(next, now.Add(registerAgain).UnixNano()) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-	defer cancel()
-	fleet := keys.NewFleet(q.opts.Prefix)
-	_, err := gen.QueueReport(ctx, q.client, fleetParams(fleet, "", 0, reportLease, nil,
-		[]gen.QueueReportEntry{{Queue: q.keys.Listed}}))
-	if err != nil {
-		q.registered.Store(now.Add(registerRetry).UnixNano())
-	}
-}
 
 // fleetParams are those of one report. The day is that of the process' clock, in UTC.
 func fleetParams(k keys.Fleet, process string, number int64, lease time.Duration, about []byte,

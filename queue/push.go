@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,8 +25,6 @@ import (
 // Keys: r, s, b, l, n, u, ux, c, w, o, i; of one such job r, b, c, w, f. Cost: O(1) for each ready job, O(log n) for
 // each scheduled one.
 func (q *Queue) Push(ctx context.Context, jobs ...Job) (Pushed, error) {
-	ctx, cancel := withinReceipt(ctx)
-	defer cancel()
 	if len(jobs) == 1 && jobs[0].bare() && !q.limited.is(time.Now()) {
 		if out, limited, err := q.pushOne(ctx, jobs[0].Body); !limited {
 			return out, err
@@ -43,20 +40,13 @@ func (q *Queue) Push(ctx context.Context, jobs ...Job) (Pushed, error) {
 // PushOnce is Push under a token of the caller. A second PushOnce with the same token within Options.Receipt, from
 // any process, adds nothing and returns the result of the first. Give it the same jobs, ids included; the id of a job
 // without one is derived from the token and its place in the call. The token follows the rules for names:
-// lua.ErrBadName.
+// lua.ErrBadName. After a lost reply PushOnce repeats itself for at most five sixths of Options.Receipt.
 func (q *Queue) PushOnce(ctx context.Context, token string, jobs ...Job) (Pushed, error) {
-	named := slices.Clone(jobs)
-	base := derivedIDs(token)
-	for i := range named {
-		if named[i].ID == "" {
-			named[i].ID = base.at(i)
-		}
-	}
-	return q.add(ctx, token, q.opts.Receipt, named, false)
+	return q.add(ctx, token, q.opts.Receipt, derivedIDs(token).named(jobs, 0), false)
 }
 
-// add pushes under a token. newIDs says that no id among the jobs can be in the queue, so that the script looks up
-// none.
+// add pushes under a token, which the server knows for keep. newIDs says that no id among the jobs can be in the queue,
+// so that the script looks up none.
 func (q *Queue) add(
 	ctx context.Context, token string, keep time.Duration, jobs []Job, newIDs bool,
 ) (Pushed, error) {
@@ -67,7 +57,9 @@ func (q *Queue) add(
 	if err != nil {
 		return Pushed{}, q.wrap("push to", err)
 	}
-	p.Keep = min(keep, q.opts.Receipt)
+	p.Keep = keep
+	ctx, cancel := withinReceipt(ctx, keep)
+	defer cancel()
 	r, err := gen.QueuePush(ctx, q.client, p)
 	if err == nil && r.Full {
 		err = ErrFull
@@ -75,7 +67,7 @@ func (q *Queue) add(
 	if err != nil {
 		return Pushed{}, q.wrap("push to", err)
 	}
-	q.register(ctx)
+	register(ctx, q)
 	out := Pushed{IDs: ids, Ready: int(r.Ready), Scheduled: int(r.Scheduled), Now: r.Now}
 	for _, d := range r.Duplicates {
 		out.Duplicates = append(out.Duplicates, Duplicate{Position: int(d.Position), ID: d.ID})
@@ -86,10 +78,10 @@ func (q *Queue) add(
 // encodePush checks the jobs and returns the parameters of the script with the ids of the jobs.
 func (q *Queue) encodePush(token string, jobs []Job, newIDs bool) (gen.QueuePushParams, []string, error) {
 	p := q.pushParams()
-	if err := lua.CheckName("token", token); err != nil {
+	if err := lua.CheckSecret("token", token); err != nil {
 		return p, nil, err
 	}
-	p.Receipt, p.Keep, p.Fresh = q.keys.Receipt(token), q.opts.Receipt, true
+	p.Receipt, p.Fresh = q.keys.Receipt(token), true
 	p.Jobs = make([]gen.QueuePushJob, len(jobs))
 	ids := make([]string, len(jobs))
 	for i := range jobs {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -40,23 +42,38 @@ func PushAll(ctx context.Context, batch ...Batch) ([]Pushed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("luatomic: push to %d queues: %w", len(batch), err)
 	}
-	return PushAllOnce(ctx, token.String(), batch...)
+	return pushAll(ctx, token.String(), ownReceipt, batch)
 }
 
 // PushAllOnce is PushAll under a token of the caller. A repeat with the same token adds nothing to any queue and
-// returns the counts of the first call. Give it the same queues in the same order and the same jobs, ids included.
-// The server keeps the token for the longest Options.Receipt of the queues. The token belongs to batches of this
-// prefix and tag: PushOnce and batches of other tags do not know it.
+// returns the results of the first call. Give it the same queues in the same order and the same jobs, ids included; the
+// id of a job without one is derived from the token and its place in the batch. The server keeps the token for the
+// longest Options.Receipt of the queues, and all attempts of one call are made in five sixths of that. The token belongs
+// to batches of this prefix and tag: PushOnce and batches of other tags do not know it.
 func PushAllOnce(ctx context.Context, token string, batch ...Batch) ([]Pushed, error) {
-	out, err := addAll(ctx, token, batch)
+	ids, place, keep := derivedIDs(token), 0, time.Duration(0)
+	named := slices.Clone(batch)
+	for i := range named {
+		named[i].Jobs = ids.named(named[i].Jobs, place)
+		place += len(named[i].Jobs)
+		if named[i].Queue != nil {
+			keep = max(keep, named[i].Queue.opts.Receipt)
+		}
+	}
+	return pushAll(ctx, token, keep, named)
+}
+
+func pushAll(ctx context.Context, token string, keep time.Duration, batch []Batch) ([]Pushed, error) {
+	out, err := addAll(ctx, token, keep, batch)
 	if err != nil {
 		return nil, fmt.Errorf("luatomic: push to %d queues: %w", len(batch), layoutError(err))
 	}
 	return out, nil
 }
 
-func addAll(ctx context.Context, token string, batch []Batch) ([]Pushed, error) {
-	if err := lua.CheckName("token", token); err != nil {
+// addAll pushes under a token, which the server knows for keep.
+func addAll(ctx context.Context, token string, keep time.Duration, batch []Batch) ([]Pushed, error) {
+	if err := lua.CheckSecret("token", token); err != nil {
 		return nil, err
 	}
 	if err := checkQueues(batch); err != nil {
@@ -68,7 +85,9 @@ func addAll(ctx context.Context, token string, batch []Batch) ([]Pushed, error) 
 		return out, err
 	}
 	first := batch[0].Queue
-	p.Receipt = keys.Receipt(first.opts.Prefix, first.tag(), token)
+	p.Receipt, p.Keep = keys.Receipt(first.opts.Prefix, first.tag(), token), keep
+	ctx, cancel := withinReceipt(ctx, keep)
+	defer cancel()
 	r, err := gen.QueuePushMany(ctx, first.client, p)
 	if err == nil {
 		err = checkReply(batch, &r)
@@ -76,9 +95,11 @@ func addAll(ctx context.Context, token string, batch []Batch) ([]Pushed, error) 
 	if err != nil {
 		return nil, err
 	}
-	for _, part := range batch {
-		part.Queue.register(ctx)
+	queues := make([]*Queue, len(batch))
+	for i, part := range batch {
+		queues[i] = part.Queue
 	}
+	register(ctx, queues...)
 	for i, c := range r.Counts {
 		out[i].Ready, out[i].Scheduled, out[i].Now = int(c.Ready), int(c.Scheduled), r.Now
 	}
@@ -118,7 +139,6 @@ func encodeBatch(batch []Batch, out []Pushed) (gen.QueuePushManyParams, error) {
 	total := 0
 	for i, part := range batch {
 		p.Queues[i] = part.Queue.pushManyQueue()
-		p.Keep = max(p.Keep, part.Queue.opts.Receipt)
 		total += len(part.Jobs)
 	}
 	if total > MaxBatch {

@@ -10,18 +10,25 @@ import (
 	"github.com/luatomic/luatomic/gen"
 )
 
-// ownReceipt is how long the server knows the push of a token that only this call has, and a finished job. All attempts
-// of a push are made in a shorter time.
 const (
+	// ownReceipt is how long the server knows a call under a token that the call has drawn, and a finished job.
 	ownReceipt = time.Minute
-	lastPush   = 50 * time.Second
+	// unboundedCall is longer than the runtime repeats a call whose context has no deadline.
+	unboundedCall = 15 * time.Second
 )
 
-func withinReceipt(ctx context.Context) (context.Context, context.CancelFunc) {
-	if end, ok := ctx.Deadline(); !ok || time.Until(end) < lastPush {
-		return ctx, func() {} // the runtime's own budget is shorter
+// withinReceipt lets the attempts of a call end while the server knows it, which it does for keep: after five sixths of
+// that time.
+func withinReceipt(ctx context.Context, keep time.Duration) (context.Context, context.CancelFunc) {
+	last := keep / 6 * 5
+	end, bounded := ctx.Deadline()
+	switch {
+	case keep < time.Millisecond: // out of range, which the call reports
+	case bounded && time.Until(end) < last, !bounded && last > unboundedCall:
+	default:
+		return context.WithTimeout(ctx, last)
 	}
-	return context.WithTimeout(ctx, lastPush)
+	return ctx, func() {}
 }
 
 // bare reports whether the job is a body alone.
@@ -35,6 +42,8 @@ func (q *Queue) pushOne(ctx context.Context, body []byte) (out Pushed, limited b
 	if err != nil {
 		return Pushed{}, false, q.wrap("push to", err)
 	}
+	ctx, cancel := withinReceipt(ctx, ownReceipt)
+	defer cancel()
 	p := q.pushOneParams()
 	p.ID, p.Body = id.String(), body
 	r, err := gen.QueuePushOne(ctx, q.client, p)
@@ -45,7 +54,7 @@ func (q *Queue) pushOne(ctx context.Context, body []byte) (out Pushed, limited b
 		q.limited.set(time.Now())
 		return Pushed{}, true, nil
 	}
-	q.register(ctx)
+	register(ctx, q)
 	return Pushed{IDs: []string{p.ID}, Ready: 1, Now: r.Now}, false, nil
 }
 

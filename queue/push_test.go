@@ -57,7 +57,6 @@ func TestPushOnceAddsNothingTheSecondTime(t *testing.T) {
 
 	second, err := q.PushOnce(ctx, "import-7", jobs...)
 	require.NoError(t, err)
-	first.IDs, second.IDs = nil, nil // generated ids differ
 	require.Equal(t, first, second, "the same answer, although the job is finished")
 	require.Equal(t, []queue.Duplicate{{Position: 1, ID: "x"}}, second.Duplicates)
 	stats, err := q.Stats(ctx)
@@ -99,9 +98,11 @@ func TestPushRefusesBeforeAnyIO(t *testing.T) {
 		"too many": {lab.Bodies(queue.MaxBatch + 1), lua.ErrTooLarge, "1001 items, at most 1000"},
 		"too many bytes": {[]queue.Job{{Body: make([]byte, queue.MaxBatchBytes)}}, lua.ErrTooLarge,
 			"at most 1048576 in one call"},
-		"negative delay": {[]queue.Job{{Delay: -1}}, lua.ErrOutOfRange, "delay"},
-		"long id":        {[]queue.Job{{ID: strings.Repeat("x", 129)}}, lua.ErrBadName, "129 bytes, at most 128"},
-		"two times":      {[]queue.Job{{Delay: 1, At: time.Now()}}, nil, "both At and Delay"},
+		"negative delay":   {[]queue.Job{{Delay: -1}}, lua.ErrOutOfRange, "delay"},
+		"long id":          {[]queue.Job{{ID: strings.Repeat("x", 129)}}, lua.ErrBadName, "129 bytes, at most 128"},
+		"a TTL of no name": {[]queue.Job{{UniqueTTL: time.Hour}}, nil, "UniqueTTL is set and Unique is not; set both"},
+		"a negative TTL":   {[]queue.Job{{UniqueTTL: -1}}, lua.ErrOutOfRange, "unique TTL"},
+		"two times":        {[]queue.Job{{Delay: 1, At: time.Now()}}, nil, "both At and Delay"},
 	} {
 		_, err := q.Push(ctx, tc.jobs...)
 		require.ErrorContains(t, err, tc.text, name)

@@ -3,7 +3,6 @@ package queue
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/luatomic/luatomic/internal/keys"
@@ -22,7 +21,8 @@ const (
 const defaultDead = 10_000
 
 // ErrFull reports that a push would pass the limit of the queue; see Queue.SetLimit.
-var ErrFull = errors.New("luatomic: queue is full: its limit is reached; consume jobs or raise it with SetLimit")
+var ErrFull = errors.New("luatomic: queue is full: its limit is reached; consume jobs, or raise it with SetLimit or " +
+	"luatomic queue limit")
 
 // ErrLeaseLost reports that a delivery is no longer the worker's: its lease ended and the job was reclaimed, or the
 // worker returned it before.
@@ -47,11 +47,11 @@ type Options struct {
 	// Dead bounds the dead set: Consume trims it after each death, the jobs that died first. Default: 10 000 jobs of any
 	// size and age. Jobs below zero: no bound of their number.
 	Dead DeadLimits
-	// Observe, if set, is called at the end of each delivery in Consume, on a goroutine of the consumer. It must not
-	// block.
+	// Observe, if set, is called at the end of each delivery in Consume, on a goroutine of the consumer. It must neither
+	// block nor panic: a panic in it ends the process.
 	Observe func(Event)
-	// Receipt is how long the server keeps the result of a push, for a repeat with the same token. Default 10
-	// minutes.
+	// Receipt is how long the server keeps the result of a push under a token of the caller, for a repeat with the same
+	// token. Default 10 minutes.
 	Receipt time.Duration
 }
 
@@ -66,8 +66,8 @@ type Queue struct {
 	keeper *lease.Keeper
 	takers takers
 
-	registered atomic.Int64 // when a push names the queue again, Unix ns
-	limited    belief       // the queue has a limit, so that a push of one takes the longer way
+	listing listing
+	limited belief // the queue has a limit, so that a push of one takes the longer way
 }
 
 // New returns the queue of that name; nil options mean the defaults. The name and the tag have 1 to 128 bytes and

@@ -16,7 +16,7 @@ import (
 // errSettled is why no one renews the lease of a delivery that was settled.
 var errSettled = errors.New("luatomic: delivery settled")
 
-// errSettling says that the call that settles a delivery is on its way: that call has the verdict.
+// errSettling says that the call that settles a delivery is on its way, or had no reply: that call has the verdict.
 var errSettling = errors.New("luatomic: delivery is being settled")
 
 // errAnswered says that the extend that a renewal would have repeated has its reply. The next renewal is soon.
@@ -59,10 +59,7 @@ func (h *holder) ExtendAll(b *lua.Batch, hs []lease.Together, ttl time.Duration)
 		d := (*Delivery)(other.(*holder))
 		e := d.unanswered.Load()
 		switch {
-		case d.settled.Load() != notSettled:
-			of[i] = func() error { return errSettled }
-			continue
-		case e == nil: // answered meanwhile, by a call of the handler
+		case e == nil: // settled, or answered meanwhile, by a call of the handler
 			of[i] = func() error { return cmp.Or(failed, errAnswered) }
 			continue
 		case calls[e] == nil:
@@ -75,6 +72,7 @@ func (h *holder) ExtendAll(b *lua.Batch, hs []lease.Together, ttl time.Duration)
 
 // queueIn adds the extension to b. The function that it returns takes in the reply, once.
 func (e *extension) queueIn(b *lua.Batch) func() error {
+	e.attempts.begin()
 	future := gen.QueueExtendIn(b, e.params)
 	done := false
 	var err error
@@ -90,12 +88,13 @@ func (e *extension) queueIn(b *lua.Batch) func() error {
 	}
 }
 
-// report passes the failure of a renewal to a consumer that it concerns.
+// report passes the failure of a renewal to each consumer that it concerns.
 func (e *extension) report(err error) {
+	reported := map[*consumer]bool{nil: true} // a delivery that was taken by hand has none
 	for _, d := range e.deliveries {
-		if d.consumer != nil {
+		if !reported[d.consumer] {
+			reported[d.consumer] = true
 			d.consumer.report(context.Background(), err)
-			return
 		}
 	}
 }
@@ -108,7 +107,7 @@ func (d *Delivery) renewed(err error) error {
 		return err
 	case !slices.Contains(lost.deliveries, d):
 		return nil
-	case d.settling.Load() > 0 || d.settled.Load() != notSettled:
+	case d.ending.Load() != nil || d.settled.Load() != notSettled:
 		return errSettling
 	}
 	return &LeaseLostError{IDs: []string{d.ID}, deliveries: []*Delivery{d}}
@@ -126,6 +125,18 @@ func (h *holder) Ended(why error, _ time.Duration) {
 		why = &LeaseLostError{IDs: []string{h.ID}}
 	}
 	h.consumer.report(context.Background(), why)
+}
+
+// renew renews the leases of a job of q, which a Cancel has named: their handlers learn of it now. Where that is lost,
+// they learn of it at the next renewal.
+func (c *consumer) renew(q *Queue, id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for d := range c.held {
+		if d.queue == q && d.ID == id {
+			d.lease.Renew()
+		}
+	}
 }
 
 // finish notes that no handler works on the delivery any more. Its lease is renewed until the job is settled.

@@ -106,3 +106,75 @@ func TestLateReplyToARenewalLeavesTheNextHolderAlone(t *testing.T) {
 	stop()
 	require.ErrorIs(t, lab.Soon(t, 30*time.Second, "the end", done), context.Canceled)
 }
+
+// A consumer reports each renewal that fails. An extend of its handler that fails is the handler's to report.
+func TestFailedRenewalIsReported(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	q, c := lab.NewQueue(t, &queue.Options{Lease: time.Hour}) // nothing renews by itself
+	lab.Push(t, q, queue.Job{ID: "x"})
+	var byHand, refused atomic.Bool
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueExtendScript), Do: func(func() error) error {
+		if byHand.Load() {
+			return refusal("NOPERM by hand")
+		}
+		refused.Store(true)
+		return refusal("NOPERM renewal")
+	}})
+	reported := make(chan error, 100)
+	_, err := q.Consume(ctx, &queue.ConsumeOptions{OnError: func(err error) { reported <- err }},
+		func(ctx context.Context, d *queue.Delivery) error {
+			defer stop()
+			byHand.Store(true)
+			require.ErrorContains(t, d.Extend(ctx, time.Hour), "NOPERM by hand")
+			byHand.Store(false)
+			luatomictest.Eventually(t, 20*time.Second, "a renewal", func() bool {
+				require.NoError(t, c.Publish(ctx, lab.Key(q, "l"), d.ID).Err()) // as a Cancel does
+				return refused.Load()
+			})
+			require.ErrorContains(t, lab.Soon(t, 20*time.Second, "the report", reported), "NOPERM renewal")
+			return nil
+		})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// A call that fails is reported to each consumer of which it has a job, and to no other.
+func TestFailedRenewalIsReportedToEachConsumer(t *testing.T) {
+	t.Parallel()
+	got := queue.ReportsOfARenewal(errors.New("no"), []int{-1, 0, 1, 1, 0}, 3) // -1: taken by hand
+	require.Equal(t, []int{1, 1, 0}, got)
+}
+
+// A renewal that finds no lease while an ack of the handler waits for its reply reports no loss: the ack has ended it.
+func TestRenewalDuringAnAckReportsNoLoss(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	q, c := lab.NewQueue(t, &queue.Options{Lease: time.Hour})
+	lab.Push(t, q, queue.Job{ID: "x"})
+	var renewals atomic.Int32
+	var reported atomic.Pointer[error]
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueExtendScript), Do: func(run func() error) error {
+		renewals.Add(1)
+		return run()
+	}})
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueAckScript), Do: func(run func() error) error {
+		err := run()
+		from := renewals.Load()
+		luatomictest.Eventually(t, 20*time.Second, "a renewal has its outcome, as the next one is sent", func() bool {
+			_ = c.Publish(ctx, lab.Key(q, "l"), "x").Err() // as a Cancel does
+			return renewals.Load() > from+1 || reported.Load() != nil
+		})
+		return err
+	}})
+	out, err := q.Consume(ctx, &queue.ConsumeOptions{OnError: func(err error) { reported.Store(&err) }},
+		func(ctx context.Context, d *queue.Delivery) error {
+			defer stop()
+			require.NoError(t, d.Ack(ctx))
+			return ctx.Err()
+		})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Nil(t, reported.Load())
+	require.Equal(t, queue.Consumed{Acked: 1}, out)
+}

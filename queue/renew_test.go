@@ -48,21 +48,33 @@ func TestConsumeRenewsLeases(t *testing.T) {
 	require.Equal(t, 1, out.Acked)
 }
 
-// The context of a handler ends when its lease is lost.
+// The context of a handler ends when its lease is lost, and the loss is reported once, after that.
 func TestConsumeCancelsTheHandlerOfALostLease(t *testing.T) {
 	t.Parallel()
-	q, c := lab.NewQueue(t, &queue.Options{Lease: 3 * time.Second}) // extended, and found lost, after one second
+	q, c := lab.NewQueue(t, &queue.Options{Lease: time.Hour})
 	_, err := q.Push(t.Context(), lab.Bodies(1)...)
 	require.NoError(t, err)
-	var cause error
+	var ended atomic.Bool // the context of the handler, at each report
+	reported := make(chan bool, 100)
+	begun := make(chan context.Context, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = q.Consume(ctx, nil, func(work context.Context, d *queue.Delivery) error {
+	_, err = q.Consume(ctx, &queue.ConsumeOptions{OnError: func(error) {
+		work := <-begun
+		begun <- work
+		reported <- work.Err() != nil
+	}}, func(work context.Context, d *queue.Delivery) error {
 		defer cancel()
+		begun <- work
 		require.NoError(t, c.ZIncrBy(t.Context(), lab.Key(q, "l"), 3_600_000, d.ID).Err())
-		<-work.Done()
-		cause = context.Cause(work)
+		luatomictest.Eventually(t, 20*time.Second, "a renewal finds the loss", func() bool {
+			require.NoError(t, c.Publish(t.Context(), lab.Key(q, "l"), d.ID).Err()) // as a Cancel does
+			return work.Err() != nil
+		})
+		require.ErrorIs(t, context.Cause(work), queue.ErrLeaseLost)
+		ended.Store(lab.Soon(t, 20*time.Second, "the report", reported))
 		return nil
 	})
 	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, cause, queue.ErrLeaseLost)
+	require.True(t, ended.Load(), "reported before, by the call that failed")
+	require.Len(t, reported, 1, "the ack reports that it has acked nothing")
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
@@ -17,20 +19,55 @@ type outcome struct {
 	stopped  bool              // the end of the consumer interrupted the handler
 	ran      bool              // the handler has begun
 	run      time.Duration     // of the handler
-	cause    error             // why the handler's context had ended when it returned
 	nack     *gen.QueueNackJob // how a job that is not finished is returned, set before the first attempt
+}
+
+// failed says that the handler returned an error that is a failure.
+func (o *outcome) failed() bool {
+	return o.err != nil && o.err != errExpired && !errors.Is(o.err, ErrSnoozed)
 }
 
 // settleTimeout bounds one attempt to settle jobs, and all attempts once the consumer stops.
 const settleTimeout = 5 * time.Second
 
+// closeOutcomes says that the handlers have ended: all calls from now on have settleTimeout together.
+func (c *consumer) closeOutcomes() {
+	until := time.Now().Add(settleTimeout)
+	c.until.Store(&until)
+	close(c.outcomes)
+}
+
+// settleBy is when an attempt that begins now ends.
+func (c *consumer) settleBy() time.Time {
+	by := time.Now().Add(settleTimeout)
+	if until := c.until.Load(); until != nil && until.Before(by) {
+		return *until
+	}
+	return by
+}
+
+// leave ends the consumer among those that the process reports, with its last counts. A server that does not answer
+// delays the end by no more time than there is to settle jobs: the report is left behind then.
+func (c *consumer) leave() {
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		c.presence.leave(c)
+	}()
+	t := time.NewTimer(time.Until(c.settleBy()))
+	defer t.Stop()
+	select {
+	case <-left:
+	case <-t.C:
+	}
+}
+
 // settle acks finished jobs in batches and returns failed ones, until the channel of outcomes is closed. What no
-// attempt could settle is tried again for as long as its lease lasts.
+// attempt could settle is tried again for as long as its lease lasts, and the consumer settles.
 func (c *consumer) settle(work context.Context) {
 	retry := clock.Backoff{First: 20 * time.Millisecond, Last: time.Second}
 	var unsettled []outcome
-	var stopped time.Time
-	for open := true; open || len(unsettled) > 0 && time.Since(stopped) < settleTimeout; {
+	for open := true; open || len(unsettled) > 0 && time.Now().Before(c.settleBy()); {
 		batch := unsettled
 		if len(unsettled) == 0 {
 			first, ok := <-c.outcomes
@@ -41,11 +78,8 @@ func (c *consumer) settle(work context.Context) {
 			retry.Reset()
 		} else {
 			var more []outcome
-			more, open = c.outcomesWithin(retry.Next(), open)
+			more, open = c.outcomesWithin(min(retry.Next(), time.Until(c.settleBy())), open)
 			batch = append(batch, more...)
-		}
-		if !open && stopped.IsZero() {
-			stopped = time.Now()
 		}
 		unsettled = c.settleBatch(work, batch)
 	}
@@ -123,7 +157,7 @@ func (c *consumer) settleBatch(work context.Context, batch []outcome) (unsettled
 	var acks, returns []outcome
 	for _, o := range batch {
 		if o.nack == nil {
-			c.judge(work, &o)
+			c.judge(&o)
 		}
 		switch {
 		case o.delivery.settled.Load() != notSettled:
@@ -136,6 +170,9 @@ func (c *consumer) settleBatch(work context.Context, batch []outcome) (unsettled
 	}
 	for _, q := range c.queues {
 		unsettled = append(unsettled, c.settleOf(work, q, ofQueue(acks, q), ofQueue(returns, q))...)
+		if slices.ContainsFunc(batch, func(o outcome) bool { return o.delivery.diedIn(q) }) {
+			c.trimAfterDeath(work, q)
+		}
 	}
 	return unsettled
 }
@@ -152,7 +189,6 @@ func ofQueue(os []outcome, q *Queue) (of []outcome) {
 
 // settleOf settles the jobs of one queue.
 func (c *consumer) settleOf(work context.Context, q *Queue, acks, returns []outcome) (unsettled []outcome) {
-	died := c.dead.Load()
 	unsettled = c.attempt(work, acks, func(ctx context.Context, ds []*Delivery) error {
 		return q.Ack(ctx, ds...)
 	})
@@ -160,13 +196,9 @@ func (c *consumer) settleOf(work context.Context, q *Queue, acks, returns []outc
 	for _, o := range returns {
 		nacks[o.delivery] = *o.nack
 	}
-	unsettled = append(unsettled, c.attempt(work, returns, func(ctx context.Context, ds []*Delivery) error {
+	return append(unsettled, c.attempt(work, returns, func(ctx context.Context, ds []*Delivery) error {
 		return q.giveBack(ctx, func(d *Delivery) gen.QueueNackJob { return nacks[d] }, ds)
 	})...)
-	if c.dead.Load() > died {
-		c.trimAfterDeath(work, q)
-	}
-	return unsettled
 }
 
 // attempt settles the jobs in one call, concludes those that are settled, and returns those to be tried again: no
@@ -176,7 +208,7 @@ func (c *consumer) attempt(work context.Context, os []outcome,
 	if len(os) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), settleTimeout)
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(work), c.settleBy())
 	defer cancel()
 	ds := make([]*Delivery, len(os))
 	for i, o := range os {
@@ -196,64 +228,55 @@ func (c *consumer) attempt(work context.Context, os []outcome,
 	return unsettled
 }
 
-// conclude counts a job by how it was settled, and keeps its lease no more.
+// conclude reports what became of a job, counts it by that, and keeps its lease no more.
 func (c *consumer) conclude(o outcome) {
 	d := o.delivery
-	settled := d.settled.Load()
-	over := o.ran || o.err == errExpired || settled == settledCancelled
-	if observe := d.queue.opts.Observe; observe != nil && over {
+	became, _ := o.became()
+	if o.failed() && !o.stopped && c.opts.OnError != nil {
+		c.opts.OnError(o.jobError())
+	}
+	// The next delivery of a job that was returned before its handler began says more.
+	if observe := d.queue.opts.Observe; observe != nil && (o.ran || became != OutcomeRetried) {
 		observe(o.event())
 	}
-	c.count(&o, settled)
-	switch settled {
-	case settledAcked:
-		if o.err == errExpired {
-			c.expired.Add(1)
-		} else {
-			c.acked.Add(1)
-		}
-	case settledReturned:
-		c.retried.Add(1)
-	case settledDead:
-		c.dead.Add(1)
-	case settledCancelled:
-		c.cancelled.Add(1)
-	}
+	c.count(d, became)
 	d.lease.End(errSettled)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.held, d)
 }
 
-// count adds the end of a delivery to the counts of the day.
-func (c *consumer) count(o *outcome, settled int32) {
+// count adds the end of a delivery to those of the consumer and of the day.
+func (c *consumer) count(d *Delivery, became Outcome) {
 	var processed, failed, dead, expired int64
-	switch {
-	case settled == settledAcked && o.err == errExpired:
-		expired = 1
-	case settled == settledAcked:
+	switch became {
+	case OutcomeAcked:
+		c.acked.Add(1)
 		processed = 1
-	case settled == settledDead:
+	case OutcomeExpired:
+		c.expired.Add(1)
+		expired = 1
+	case OutcomeRetried:
+		c.retried.Add(1)
+		if d.given.Load().Counted {
+			failed = 1
+		}
+	case OutcomeDead:
+		c.dead.Add(1)
 		failed, dead = 1, 1
-	case settled == settledReturned && (o.nack == nil || o.nack.Counted):
-		failed = 1
-	default:
-		return
+	case OutcomeCancelled:
+		c.cancelled.Add(1)
 	}
-	c.presence.count(o.delivery.queue.keys.Listed, processed, failed, dead, expired)
+	if processed+failed+expired > 0 {
+		c.presence.count(d.queue.keys.Listed, processed, failed, dead, expired)
+	}
 }
 
-// judge decides what becomes of a job and reports its failure.
-func (c *consumer) judge(work context.Context, o *outcome) {
+// judge decides how a job is returned that is not finished, and not settled by its handler.
+func (c *consumer) judge(o *outcome) {
 	o.nack = &gen.QueueNackJob{}
-	if o.err == nil || o.err == errExpired {
-		return
-	}
-	if o.delivery.settled.Load() == notSettled {
+	if o.err != nil && o.err != errExpired && o.delivery.settled.Load() == notSettled {
 		*o.nack = c.nackOf(*o)
-	}
-	if !o.stopped {
-		c.report(work, o.jobError())
 	}
 }
 
@@ -274,13 +297,25 @@ func (c *consumer) nackOf(o outcome) gen.QueueNackJob {
 		nack.Delay = -1 // dead
 		return nack
 	}
-	nack.Delay = clock.CeilMilli(max(c.opts.Backoff(d.Attempt), 0))
+	nack.Delay = clock.CeilMilli(max(c.backoff(d), 0))
 	return nack
+}
+
+// backoff is the delay before the next delivery, the default one where Backoff panics.
+func (c *consumer) backoff(d *Delivery) (delay time.Duration) {
+	defer func() {
+		if p := recover(); p != nil {
+			delay = doubling(d.Attempt)
+			c.report(context.Background(), d.queue.wrap("deliver again in", fmt.Errorf(
+				"Backoff(%d) panicked: %v; job %q is delivered again in %v, the default", d.Attempt, p, d.ID, delay)))
+		}
+	}()
+	return c.opts.Backoff(d.Attempt)
 }
 
 // trimAfterDeath trims the dead set.
 func (c *consumer) trimAfterDeath(work context.Context, q *Queue) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), settleTimeout)
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(work), c.settleBy())
 	defer cancel()
 	if err := q.trimDead(ctx); err != nil {
 		c.report(work, err)

@@ -75,7 +75,9 @@ func TestSnoozeAndDiscard(t *testing.T) {
 	q, _ := lab.NewQueue(t, nil)
 	lab.Push(t, q, queue.Job{ID: "snoozes"}, queue.Job{ID: "discarded"})
 	runs := 0
-	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true, Concurrency: 1},
+	var reported []error // by the goroutine that settles
+	onError := func(err error) { reported = append(reported, err) }
+	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true, Concurrency: 1, OnError: onError},
 		func(_ context.Context, d *queue.Delivery) error {
 			if d.ID == "discarded" {
 				return queue.Discard(errors.New("bad address"))
@@ -88,6 +90,8 @@ func TestSnoozeAndDiscard(t *testing.T) {
 		})
 	require.NoError(t, err)
 	require.Equal(t, queue.Consumed{Acked: 1, Retried: 2, Dead: 1}, out)
+	require.Len(t, reported, 1, "a snooze is no error: %v", reported)
+	require.ErrorContains(t, reported[0], "bad address")
 	dead, err := q.Peek(t.Context(), queue.Dead, 0, 1)
 	require.NoError(t, err)
 	require.Contains(t, dead[0].Reason, "bad address")

@@ -2,17 +2,16 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"sync"
+	"sync/atomic"
 )
-
-// notItsTurn returns a job that waited for its turn when the consumer stopped, without a failure counted.
-var notItsTurn = Snooze(0)
 
 // Consume runs a consumer for each shard, as Queue.Consume does, with Concurrency handlers in all. The shards take
 // turns: however many jobs one shard has, a job of another waits for at most one handler of each shard. One busy
 // shard alone can use all handlers. For that each shard takes up to Concurrency jobs; those that wait for their
-// turn are leased meanwhile. Lower Concurrency where jobs are slow and other processes could run them.
+// turn are leased meanwhile. Lower Concurrency where jobs are slow and other processes could run them. The wait for a
+// turn is before the handler: it is no part of Job.Timeout or Event.Run, a job that expires meanwhile does not run, and
+// one that waits when the consumer stops is returned without a failure or an Event.
 //
 // With Drain it ends when all shards are empty; a job pushed to a drained shard waits until the others are drained.
 // A failure that no retry can cure, on any shard, ends all consumers. All shards of a server share one connection for
@@ -22,15 +21,11 @@ func (s *Shards) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (
 	if opts != nil {
 		o = *opts
 	}
+	if err := checkConsume(opts, h); err != nil {
+		return Consumed{}, s.wrap("consume from", err)
+	}
 	if o.Concurrency <= 0 {
 		o.Concurrency = 10
-	}
-	if report := o.OnError; report != nil {
-		o.OnError = func(err error) {
-			if !errors.Is(err, notItsTurn) {
-				report(err)
-			}
-		}
 	}
 	var total Consumed
 	for {
@@ -40,7 +35,14 @@ func (s *Shards) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (
 			return total, err
 		}
 		// A handler may have pushed to a shard that was drained before.
-		if left, err := s.Stats(ctx); err == nil && left.Ready+left.Scheduled+left.Leased == 0 {
+		var left atomic.Bool
+		if err := s.each(func(_ int, q *Queue) error {
+			empty, err := q.empty(ctx)
+			if !empty {
+				left.Store(true)
+			}
+			return err
+		}); err == nil && !left.Load() {
 			return total, nil
 		}
 	}
@@ -50,16 +52,10 @@ func (s *Shards) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (
 func (s *Shards) consumeAll(ctx context.Context, o *ConsumeOptions, h Handler) (total Consumed, _ error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	turns := newTurns(len(s.queues), o.Concurrency)
+	places := make(chan struct{}, o.Concurrency)
 	var mu sync.Mutex
-	err := s.each(func(i int, q *Queue) error {
-		out, err := q.Consume(ctx, o, func(job context.Context, d *Delivery) error {
-			if !turns.begin(ctx, job, i) {
-				return notItsTurn
-			}
-			defer turns.end()
-			return h(job, d)
-		})
+	err := s.each(func(_ int, q *Queue) error {
+		out, err := consume(ctx, o, h, newLine(places), Source{Queue: q})
 		mu.Lock()
 		defer mu.Unlock()
 		total.plus(out)
@@ -79,41 +75,44 @@ func (c *Consumed) plus(d Consumed) {
 	c.Expired, c.Cancelled = c.Expired+d.Expired, c.Cancelled+d.Cancelled
 }
 
-// turns gives places to handlers. Of each shard only one handler at a time waits for a place, and the longest
-// waiter comes first: so the shards take turns.
-type turns struct {
-	first  []chan struct{} // the waiting handler of each shard
+// line is the way of one consumer to places for its handlers, which several consumers share. Of each consumer only
+// one job at a time waits for a place, and Go serves those that wait on a channel in order of arrival: so the
+// consumers take turns. A nil line has a place for each handler.
+type line struct {
+	first  chan struct{} // the job that waits for a place
 	places chan struct{}
 }
 
-func newTurns(shards, places int) *turns {
-	t := &turns{first: make([]chan struct{}, shards), places: make(chan struct{}, places)}
-	for i := range t.first {
-		t.first[i] = make(chan struct{}, 1)
-	}
-	return t
-}
+func newLine(places chan struct{}) *line { return &line{make(chan struct{}, 1), places} }
 
 // begin waits for a place. It returns false when the consumer stops or the lease is lost before.
-func (t *turns) begin(consumer, job context.Context, shard int) bool {
-	if !enter(consumer, job, t.first[shard]) {
+func (l *line) begin(consumer, lease context.Context) bool {
+	if l == nil {
+		return true
+	}
+	if !enter(consumer, lease, l.first) {
 		return false
 	}
-	defer func() { <-t.first[shard] }()
-	return enter(consumer, job, t.places)
+	defer func() { <-l.first }()
+	return enter(consumer, lease, l.places)
 }
 
-func enter(consumer, job context.Context, line chan struct{}) bool {
+func enter(consumer, lease context.Context, line chan struct{}) bool {
 	select {
 	case line <- struct{}{}:
-		if consumer.Err() == nil && job.Err() == nil {
+		if consumer.Err() == nil && lease.Err() == nil {
 			return true
 		}
 		<-line
 	case <-consumer.Done():
-	case <-job.Done():
+	case <-lease.Done():
 	}
 	return false
 }
 
-func (t *turns) end() { <-t.places }
+// end gives the place back.
+func (l *line) end() {
+	if l != nil {
+		<-l.places
+	}
+}

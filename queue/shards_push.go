@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,7 +44,7 @@ type ShardPushed struct {
 // Push adds the jobs, each to its shard, to all shards concurrently: one round trip. Each shard gets all of its
 // jobs or none; the call as a whole is not atomic. When the error is not nil, Parts says which shards failed and
 // why, and the others have their jobs. The error names the queues. To add what is missing, and nothing twice, call
-// PushOnce with the Token of the result and the same jobs.
+// PushOnce with the Token of the result and the same jobs within Options.Receipt, or a minute if that is longer.
 //
 // Bad names (lua.ErrBadName) and more than MaxBatch jobs or about MaxBatchBytes in all (lua.ErrTooLarge) are
 // refused before anything is sent to any shard. Keys and cost: as Queue.Push, for each shard.
@@ -52,20 +53,22 @@ func (s *Shards) Push(ctx context.Context, jobs ...Job) (ShardsPushed, error) {
 	if err != nil {
 		return ShardsPushed{}, s.wrap("push to", err)
 	}
-	return s.add(ctx, token.String(), jobs, true)
+	return s.add(ctx, token.String(), max(ownReceipt, s.queues[0].opts.Receipt), jobs, true)
 }
 
 // PushOnce is Push under a token of the caller. A repeat with the same token and the same jobs within
 // Options.Receipt goes to the same shards: those that added their part return the first result and add nothing, the
 // others try again. Jobs may have no id: their ids are derived from the token and their place in the call.
 func (s *Shards) PushOnce(ctx context.Context, token string, jobs ...Job) (ShardsPushed, error) {
-	return s.add(ctx, token, jobs, false)
+	return s.add(ctx, token, s.queues[0].opts.Receipt, jobs, false)
 }
 
 // add pushes under a token. newToken says that the token was not used before. Then ids derived from it are new and
 // need no look-up. With an old token they need one: its receipt may have expired while the jobs are still in the
 // queue.
-func (s *Shards) add(ctx context.Context, token string, jobs []Job, newToken bool) (ShardsPushed, error) {
+func (s *Shards) add(
+	ctx context.Context, token string, keep time.Duration, jobs []Job, newToken bool,
+) (ShardsPushed, error) {
 	out, err := s.split(token, jobs)
 	if err != nil {
 		return ShardsPushed{}, s.wrap("push to", err)
@@ -73,7 +76,7 @@ func (s *Shards) add(ctx context.Context, token string, jobs []Job, newToken boo
 	var calls sync.WaitGroup
 	for i := range out.Parts {
 		p := &out.Parts[i]
-		calls.Go(func() { p.add(ctx, s.queues[p.Shard], token, newToken && !p.named) })
+		calls.Go(func() { p.add(ctx, s.queues[p.Shard], token, keep, newToken && !p.named) })
 	}
 	calls.Wait()
 	errs := make([]error, len(out.Parts))
@@ -89,7 +92,7 @@ func (s *Shards) add(ctx context.Context, token string, jobs []Job, newToken boo
 // split checks the jobs, derives the missing ids, and divides the jobs by shard.
 func (s *Shards) split(token string, jobs []Job) (ShardsPushed, error) {
 	out := ShardsPushed{Token: token, Pushed: Pushed{IDs: make([]string, len(jobs))}}
-	if err := lua.CheckName("token", token); err != nil {
+	if err := lua.CheckSecret("token", token); err != nil {
 		return out, err
 	}
 	if len(jobs) > MaxBatch {
@@ -122,9 +125,9 @@ func (s *Shards) split(token string, jobs []Job) (ShardsPushed, error) {
 	return out, nil
 }
 
-func (p *ShardPushed) add(ctx context.Context, q *Queue, token string, newIDs bool) {
+func (p *ShardPushed) add(ctx context.Context, q *Queue, token string, keep time.Duration, newIDs bool) {
 	ids := p.IDs
-	p.Pushed, p.Err = q.add(ctx, token, q.opts.Receipt, p.jobs, newIDs)
+	p.Pushed, p.Err = q.add(ctx, token, keep, p.jobs, newIDs)
 	p.IDs = ids
 	for i, d := range p.Duplicates {
 		if d.Position < len(p.places) { // a repeat with other jobs can have a place beyond
@@ -144,6 +147,17 @@ func derivedIDs(token string) idBase {
 func (b idBase) at(i int) string {
 	binary.BigEndian.PutUint16(b[14:], uint16(i))
 	return uuid.UUID(b).String()
+}
+
+// named returns the jobs, each with an id: a job without one gets that of its place, where first is the place of the first.
+func (b idBase) named(jobs []Job, first int) []Job {
+	out := slices.Clone(jobs)
+	for i := range out {
+		if out[i].ID == "" {
+			out[i].ID = b.at(first + i)
+		}
+	}
+	return out
 }
 
 func later(a, b time.Time) time.Time {

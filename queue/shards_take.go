@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
@@ -66,21 +65,10 @@ func (s *Shards) Ack(ctx context.Context, ds ...*Delivery) error {
 		}
 		parts[i] = append(parts[i], d)
 	}
-	var mu sync.Mutex
-	var lost LeaseLostError
-	err := s.each(func(i int, q *Queue) error {
-		err := q.Ack(ctx, parts[i]...)
-		var e *LeaseLostError
-		if !errors.As(err, &e) {
-			return err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		lost.IDs = append(lost.IDs, e.IDs...)
+	errs := make([]error, len(parts))
+	_ = s.each(func(i int, q *Queue) error {
+		errs[i] = q.Ack(ctx, parts[i]...)
 		return nil
 	})
-	if len(lost.IDs) > 0 {
-		err = errors.Join(err, &lost)
-	}
-	return err
+	return joinLost(errs...)
 }

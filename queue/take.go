@@ -34,7 +34,9 @@ const takeBytes = MaxBatchBytes
 
 // Take leases up to max of the oldest ready jobs for Options.Lease: at most MaxTake, and fewer when their bodies
 // exceed 1 MiB, but at least one. Scheduled jobs that are due become ready in the same script, so delays need no
-// Poller. A job that has expired is deleted, in a second round trip. An empty queue gives an empty result. A max below 1 is lua.ErrOutOfRange.
+// Poller. A job that has expired is deleted, in a second round trip of at most a second, or after its lease where that
+// fails; one that expires while the call is on its way is returned, for the next Take to decide. An empty queue gives
+// an empty result. A max below 1 is lua.ErrOutOfRange. With an error there are no deliveries.
 //
 // After a lost reply Take repeats itself and returns the jobs that the first attempt leased, under a new lease. When no
 // attempt had a reply, the next Take of this Queue does so. No failure is counted.
@@ -48,24 +50,35 @@ func (q *Queue) Take(ctx context.Context, max int) (Taken, error) {
 	if err != nil {
 		return Taken{}, err
 	}
-	return q.withoutExpired(ctx, t[0])
+	return q.withoutExpired(ctx, t[0]), nil
 }
 
-// withoutExpired deletes the expired jobs of a take.
-func (q *Queue) withoutExpired(ctx context.Context, t Taken) (Taken, error) {
-	var live, expired []*Delivery
+// expiredWithin bounds the deletion of expired jobs, which the jobs of the same take wait for.
+const expiredWithin = time.Second
+
+// withoutExpired deletes the expired jobs of a take, and returns those that may expire now. Those that it cannot delete
+// are left to their lease: the next take after that deletes them.
+func (q *Queue) withoutExpired(ctx context.Context, t Taken) Taken {
+	var live, unsure, expired []*Delivery
 	for _, d := range t.Deliveries {
-		if d.expired() {
+		switch {
+		case d.expired():
 			expired = append(expired, d)
-		} else {
+		case d.mayRun():
 			live = append(live, d)
+		default:
+			unsure = append(unsure, d)
 		}
 	}
-	if len(expired) == 0 {
-		return t, nil
+	if len(live) == len(t.Deliveries) {
+		return t
 	}
 	t.Deliveries, t.Dropped = live, t.Dropped+len(expired)
-	return t, q.Ack(ctx, expired...)
+	ctx, cancel := context.WithTimeout(ctx, expiredWithin)
+	defer cancel()
+	_ = q.Ack(ctx, expired...)
+	_ = q.Return(ctx, 0, unsure...)
+	return t
 }
 
 // take takes up to max jobs of all queues together, in their order, and returns what it got of each. When it finds no
@@ -96,7 +109,7 @@ func (by *taker) taken(r *gen.QueueTakeResult, sent time.Time) ([]Taken, error) 
 	if len(r.States) != len(out) {
 		return nil, fmt.Errorf("%w: states of %d queues, not %d", lua.ErrBadReply, len(r.States), len(out))
 	}
-	now := time.UnixMicro(r.Now)
+	now, received := time.UnixMicro(r.Now), time.Now()
 	for i, s := range r.States {
 		first := len(all)
 		if s.Jobs < 0 || int(s.Jobs) > len(r.Jobs)-first {
@@ -116,7 +129,7 @@ func (by *taker) taken(r *gen.QueueTakeResult, sent time.Time) ([]Taken, error) 
 		}
 		d := all[o.Place]
 		if d.Details = decodeDetails(o.Text); !d.ExpiresAt.IsZero() {
-			d.expiry = sent.Add(d.ExpiresAt.Sub(now))
+			d.mayExpire, d.expires = sent.Add(d.ExpiresAt.Sub(now)), received.Add(d.ExpiresAt.Sub(now))
 		}
 	}
 	return out, nil
@@ -142,4 +155,8 @@ func micros(at lua.Opt[int64]) lua.Opt[time.Time] {
 }
 
 // expired reports that the job is of no use any more.
-func (d *Delivery) expired() bool { return !d.expiry.IsZero() && time.Until(d.expiry) <= 0 }
+func (d *Delivery) expired() bool { return !d.expires.IsZero() && time.Until(d.expires) <= 0 }
+
+// mayRun reports that the job has not expired, however long the request of its take was on its way. A job that may not
+// run and has not expired is returned: the next take reads the server's clock again.
+func (d *Delivery) mayRun() bool { return d.mayExpire.IsZero() || time.Until(d.mayExpire) > 0 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
 )
@@ -27,6 +28,24 @@ func throughProxy(t *testing.T, q *queue.Queue, opts *queue.Options) (*queue.Que
 	lossy, err := queue.New(c, q.Name(), opts)
 	require.NoError(t, err)
 	return lossy, proxy
+}
+
+// The deletion of expired jobs is housekeeping: where it fails, the take gives the jobs that it has leased.
+func TestATakeGivesItsJobsWhenExpiredOnesCannotBeDeleted(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueAckScript), Do: func(func() error) error { return redis.ErrClosed }})
+	q, s := lab.Must(queue.New(c, name, nil)), lab.Must(queue.NewShards(c, name, 1, nil))
+	for _, from := range []*queue.Queue{q, s.Queues()[0]} {
+		lab.Push(t, from, queue.Job{ID: "live"}, queue.Job{ID: "expired", ExpiresAt: time.Now().Add(-time.Hour)})
+	}
+	for _, take := range []func(context.Context, int) (queue.Taken, error){q.Take, s.Take} {
+		taken, err := take(ctx, 10)
+		require.NoError(t, err)
+		require.Equal(t, []string{"live"}, idsOf(taken.Deliveries))
+		require.Equal(t, 1, taken.Dropped)
+	}
+	require.Equal(t, 2, stats(t, q).Leased, "the lease of the expired job ends by itself")
 }
 
 func idsOf(ds []*queue.Delivery) (ids []string) {
@@ -145,6 +164,60 @@ func TestStopDuringATakeReturnsItsJobs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, pushed.IDs, idsOf(taken.Deliveries))
 	require.Equal(t, 1, taken.Deliveries[0].Attempt)
+}
+
+// refusal is an error that a server replies.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+func (refusal) RedisError()     {}
+
+// A consumer that is stopped after a take without any reply, before it has made the next one, returns the jobs as well;
+// also where the server has refused the next one.
+func TestStopAfterATakeWithoutAReplyReturnsItsJobs(t *testing.T) {
+	t.Parallel()
+	for name, refused := range map[string]int{"before the next": 1, "refused": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stopAfterALostTake(t, refused)
+		})
+	}
+}
+
+// stopAfterALostTake stops a consumer whose first take has lost its reply, when that many repeats were refused: the
+// first is of the same call.
+func stopAfterALostTake(t *testing.T, refused int) {
+	t.Helper()
+	q, c := lab.NewQueue(t, nil)
+	require.NoError(t, lua.Preload(t.Context(), c, &gen.QueueTakeScript))
+	pushed := lab.Push(t, q, lab.Numbered(5, 0)...)
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	o, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	far := redis.NewClient(o)
+	t.Cleanup(func() { _ = far.Close() })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	proxy.Drop(1, lab.Sent(&gen.QueueTakeScript))
+	tries := 0
+	far.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueTakeScript), Do: func(run func() error) error {
+		if tries++; tries > 1 && tries <= 1+refused {
+			return refusal("NOPERM not now")
+		}
+		return run()
+	}})
+	of, err := queue.New(far, q.Name(), nil)
+	require.NoError(t, err)
+	_, err = of.Consume(ctx, &queue.ConsumeOptions{OnError: func(error) {
+		if tries == 1+refused {
+			cancel()
+		}
+	}}, func(context.Context, *queue.Delivery) error { return nil })
+	require.ErrorIs(t, err, context.Canceled)
+	require.Zero(t, stats(t, q).Leased)
+	taken, err := q.Take(t.Context(), 5)
+	require.NoError(t, err)
+	require.Equal(t, pushed.IDs, idsOf(taken.Deliveries))
 }
 
 // A consumer whose take is cut off before the server gets it takes no others than one to return.

@@ -175,6 +175,24 @@ func TestForeignEntriesDoNotBlockTheHead(t *testing.T) {
 	require.Equal(t, "j", taken.Deliveries[0].ID)
 }
 
+// An entry whose stamp is no number is foreign, also when it names a job.
+func TestForeignEntriesThatNameAJobAreDropped(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	pushed := lab.Push(t, q, queue.Job{ID: "j"})
+	foreign := []any{"junk:j", ":j", "1.5:j", "-1:j", "1x:j"}
+	require.NoError(t, c.LPush(ctx, lab.Key(q, "r"), foreign...).Err())
+	rows, err := q.Peek(ctx, queue.Ready, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, rows, 1)
+	taken, err := q.Take(ctx, 10)
+	require.NoError(t, err)
+	require.Equal(t, []string{"j"}, idsOf(taken.Deliveries))
+	require.Equal(t, pushed.Now, taken.Deliveries[0].EnqueuedAt)
+	require.Equal(t, len(foreign), taken.Dropped)
+}
+
 // Take promotes, so delays need no poller.
 func TestTakePromotesWhatIsDue(t *testing.T) {
 	t.Parallel()

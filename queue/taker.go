@@ -106,9 +106,9 @@ func (ts *takers) put(t *taker) {
 	ts.idle = append(ts.idle, t)
 }
 
-// returnUnanswered repeats the take that the end of the consumer has cut off. The repeat puts the jobs of the first call
-// back and takes one of them, or another where that call took none: the one is returned. It is not repeated: the leases
-// end.
+// returnUnanswered repeats the last take of a consumer that has ended, where that had no reply. The repeat puts the
+// jobs of the first call back and takes one of them, or another where that call took none: the one is returned. It is
+// not repeated: the leases end.
 func (c *consumer) returnUnanswered(work context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), time.Second)
 	defer cancel()

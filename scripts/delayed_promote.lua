@@ -18,8 +18,8 @@
 
 local scheduled, ready, wake = KEYS[1], KEYS[2], KEYS[3]
 local max, waiter, wait = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
-if not (max and max >= 1 and max <= 1000) then
-  error('max must be 1 to 1000')
+if not (max and max >= 1 and max <= 1000 and wait and wait >= 0) then
+  error('max must be 1 to 1000, and wait 0 or more')
 end
 
 --< part/now_us.lua

@@ -19,7 +19,6 @@
 ---@key      receipt    string  the verdicts of this call, kept for a repeat
 ---@arg      reason  string  kept with each job, the first KiB
 ---@args     id  string  max=200
----@allow    V002 receipt: a repeat that finds nothing to bury has nothing to write down
 ---@allow    V002 control: dead_bytes can count a job twice, until an audit repairs it
 ---@error    LAYOUT  the queue has a later layout
 ---@reply    int[]  0 absent, 1 scheduled, 2 ready, 3 leased and left, 4 dead before
@@ -54,7 +53,7 @@ local time = redis.call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 -->
 
-local verdicts, buried = {}, 0
+local verdicts = {}
 local kept = redis.call('GET', receipt)
 if kept then
   for verdict in string.gmatch(kept, '%d') do
@@ -78,7 +77,6 @@ for i = 2, #ARGV do
   elseif count ~= 'x' and redis.call('HEXISTS', bodies, id) == 1 then
     local due = redis.call('ZSCORE', scheduled, id)
     verdicts[i - 1] = due and 1 or 2
-    buried = buried + 1
     if not due then
       redis.call('HSET', failures, id, 'b' .. string.match(count, '%d*$'))
     end
@@ -98,7 +96,6 @@ for i = 2, #ARGV do
     redis.call('ZREM', scheduled, id)
   end
 end
-if buried > 0 then
-  redis.call('SET', receipt, table.concat(verdicts), 'PX', 60000)
-end
+-- The receipt also says that nothing was moved: a late copy of this call must not touch a job that has come since.
+redis.call('SET', receipt, table.concat(verdicts), 'PX', 60000)
 return verdicts

@@ -2,7 +2,8 @@
 ---
 --- A scheduled or dead job is removed. A ready job loses its body now and its entry
 --- when a worker comes to it: no list is searched. A leased job gets a mark: the next extend
---- reports it, and the job is deleted when its lease ends in any way. For each id one verdict, in order.
+--- reports it, and the job is deleted when its lease ends in any way. Its id is published to the channel
+--- that is named as leases, for its worker to extend now. For each id one verdict, in order.
 ---
 --- Long because a job is in one of four states, each with its own end.
 ---
@@ -23,7 +24,7 @@
 ---@key      receipt    string  the verdicts of this call, kept for a repeat
 ---@args     id  string  max=200
 ---@allow    V002 failures: a job that is left where it was has its count anew
----@allow    V002 receipt: a repeat that finds nothing to cancel has nothing to write down
+---@allow    W002 a worker that gets no hint learns of the mark at its next extend
 ---@error    LAYOUT  the queue has a later layout
 ---@reply    int[]  0 absent, 1 scheduled, 2 ready, 3 leased and marked, 4 dead
 ---@cost     O(log n) for each job
@@ -59,7 +60,7 @@ local time = redis.call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 -->
 
-local verdicts, g, found = {}, 0, 0
+local verdicts, g = {}, 0
 local kept = redis.call('GET', receipt)
 if kept then
   for verdict in string.gmatch(kept, '%d') do
@@ -105,6 +106,8 @@ for i = 1, #ARGV do
   if redis.call('ZSCORE', leases, id) then
     verdicts[i] = 3
     redis.call('HSET', failures, id, 'x')
+    -- A hint to the consumers: the one that has the job extends its lease now, and learns of the mark.
+    redis.pcall('PUBLISH', leases, id)
   elseif redis.call('ZSCORE', scheduled, id) then
     verdicts[i] = 1
     forget(id)
@@ -122,7 +125,6 @@ for i = 1, #ARGV do
     verdicts[i] = 2
     forget(id, true)
   end
-  found = found + verdicts[i]
 end
 if g > 0 then
   --< part/queue_finished.lua
@@ -135,7 +137,6 @@ if g > 0 then
   redis.call('EXPIRE', finished, 62)
   -->
 end
-if found > 0 then
-  redis.call('SET', receipt, table.concat(verdicts), 'PX', 60000)
-end
+-- The receipt also says that nothing was found: a late copy of this call must not touch a job that has come since.
+redis.call('SET', receipt, table.concat(verdicts), 'PX', 60000)
 return verdicts

@@ -21,6 +21,9 @@ local lease = tonumber(ARGV[1])
 if #ARGV > 1001 then
   error('job: at most 500')
 end
+if not (lease and lease >= 1) then
+  error('lease must be 1 or more')
+end
 
 --< part/now_us.lua
 -- The server's clock in Unix us, as text; see now_ms.lua.

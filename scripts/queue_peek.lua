@@ -26,8 +26,8 @@ end
 local found, last = {}, offset + max - 1
 if state == '0' then
   for i, entry in ipairs(redis.call('LRANGE', ready, offset, last)) do
-    local colon = string.find(entry, ':', 1, true) or #entry + 1
-    found[2 * i - 1], found[2 * i] = string.sub(entry, colon + 1), string.sub(entry, 1, colon - 1)
+    local stamp, id = string.match(entry, '^(%d+):(.*)$')
+    found[2 * i - 1], found[2 * i] = id or '', stamp or '' -- a foreign entry names no job
   end
 elseif state == '1' then
   found = redis.call('ZRANGE', scheduled, offset, last, 'WITHSCORES')

@@ -52,6 +52,12 @@ local waiting = redis.call('ZCARD', wake) > 0
 if #ARGV > 4002 then
   error('job: at most 1000')
 end
+--< part/queue_push_keep.lua
+-- A receipt that ends at once is none.
+if not (tonumber(keep) and tonumber(keep) >= 1) then
+  error('keep must be 1 or more')
+end
+-->
 
 -- A repeat: the jobs are in, whatever has become of them since.
 local first = redis.call('GET', receipt)

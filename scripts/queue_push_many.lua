@@ -24,14 +24,19 @@
 ---@cost     O(log n) for each scheduled job, O(1) for each ready one and for each queue
 ---@allow    W002 an undo goes as far as it can
 
-local receipt = KEYS[1]
-local keep, fresh = ARGV[1], ARGV[2]
+local receipt, keep, fresh = KEYS[1], ARGV[1], ARGV[2]
 if #KEYS > 641 then
   error('queue: at most 64')
 end
 if #ARGV > 5002 then
   error('job: at most 1000')
 end
+--< part/queue_push_keep.lua
+-- A receipt that ends at once is none.
+if not (tonumber(keep) and tonumber(keep) >= 1) then
+  error('keep must be 1 or more')
+end
+-->
 
 -- A repeat: the jobs are in, whatever has become of them since.
 local first = redis.call('GET', receipt)

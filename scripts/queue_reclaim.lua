@@ -32,8 +32,11 @@ local leases, ready, bodies, failures, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local unique, expiry, control, wake, options = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local finished = KEYS[12]
 local scheduled, max, max_failures, backoff = KEYS[11], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-if not (max and max >= 1 and max <= 1000 and max_failures and max_failures >= 0) then
-  error('max must be 1 to 1000, and max_failures 0 or more')
+if not (max and max >= 1 and max <= 1000) then
+  error('max must be 1 to 1000')
+end
+if not (max_failures and max_failures >= 0 and backoff and backoff >= 0) then
+  error('max_failures and backoff must be 0 or more')
 end
 
 --< part/now_us.lua

@@ -41,8 +41,8 @@ local waiter, wait, token = ARGV[3], tonumber(ARGV[4]), ARGV[5]
 if not (max and max >= 1 and max <= 300) then
   error('max must be 1 to 300')
 end
-if not (bytes and bytes >= 1) then
-  error('bytes must be 1 or more')
+if not (bytes and bytes >= 1 and wait and wait >= 0) then
+  error('bytes must be 1 or more, and wait 0 or more')
 end
 if #KEYS > 160 or #ARGV > 21 then
   error('queue: at most 16')
@@ -143,8 +143,8 @@ for i = 1, #KEYS, 10 do
     end
     local ids = {}
     for n = 1, #entries do
-      -- A foreign entry names no job and is dropped: it must not block the head.
-      ids[n] = string.sub(entries[n], (string.find(entries[n], ':', 1, true) or #entries[n]) + 1)
+      -- A foreign entry has no stamp before its colon. It names no job and is dropped: it must not block the head.
+      ids[n] = string.match(entries[n], '^%d+:(.*)$') or ''
     end
     local found = redis.call('HMGET', bodies, unpack(ids, 1, #ids))
     local counts = state.failed and redis.call('HMGET', failures, unpack(ids, 1, #ids)) or {}

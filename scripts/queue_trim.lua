@@ -17,6 +17,7 @@
 ---@arg      age       int  min=-1  ms after which a dead job goes, -1 for never
 ---@arg      max       int  min=1 max=1000  the most jobs to remove
 ---@allow    V002 control: dead_bytes can count a job twice, until an audit repairs it
+---@allow    V002 finished: a job that no limit reaches after that stays dead
 ---@error    LAYOUT  the queue has a later layout
 ---@reply    (removed int, left int, bytes int)  bytes: of the bodies that stay
 ---@cost     O(log n) for each job removed

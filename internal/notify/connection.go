@@ -151,7 +151,8 @@ func (c *connection) run(ctx context.Context) {
 	c.disconnected(ErrClosed, false, true)
 }
 
-// renew replaces the connection, at most once a second: else it returns false.
+// renew replaces the connection, at most once a second: else it returns false. It does not wait for one that is being
+// dialed.
 func (c *connection) renew() bool {
 	c.mu.Lock()
 	ps := c.ps
@@ -165,7 +166,7 @@ func (c *connection) renew() bool {
 	}
 	c.renewed = true
 	c.mu.Unlock()
-	_ = ps.Close()
+	go func() { _ = ps.Close() }()
 	return true
 }
 

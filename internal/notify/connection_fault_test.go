@@ -3,6 +3,7 @@ package notify_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/notify"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -174,4 +176,37 @@ func TestRefusedChannelLeavesTheOthersAlone(t *testing.T) {
 	require.Zero(t, h.again.Load())
 	admin.Do(ctx, "CLIENT", "KILL", "TYPE", "pubsub")
 	require.Eventually(t, func() bool { return h.again.Load() == 1 }, 10*time.Second, time.Millisecond)
+}
+
+// A connection that is being dialed does not hold up what replaces it, nor a hub that leaves it to others.
+func TestADialHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	var slow atomic.Bool
+	dialing, dialed := make(chan struct{}, 100), make(chan struct{})
+	client := server.Client(func(o *redis.Options) {
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if slow.Load() {
+				dialing <- struct{}{}
+				<-dialed
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, addr)
+		}
+	})
+	first, second := record(t, client), record(t, client)
+	t.Cleanup(func() { close(dialed) })
+	require.NoError(t, first.Subscribe(t.Context(), "first"))
+	require.NoError(t, second.Subscribe(t.Context(), "second"))
+	slow.Store(true)
+	require.NoError(t, server.Client().Do(t.Context(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
+	lab.Soon(t, 20*time.Second, "it is dialed again", dialing)
+	replaced := make(chan struct{})
+	go func() {
+		defer close(replaced)
+		for !first.Reconnect("first") { // once a second at most
+			time.Sleep(10 * time.Millisecond)
+		}
+		second.Close()
+	}()
+	lab.Soon(t, 20*time.Second, "it is replaced", replaced)
 }

@@ -72,7 +72,7 @@ func (x *exchange) leave(h *Hub) {
 		return
 	}
 	for _, unsubscribe := range x.removeAll(h) {
-		unsubscribe()
+		go unsubscribe() // its place in the order is fixed; the hub does not wait for a dial
 	}
 }
 

@@ -2,6 +2,9 @@ package notify
 
 import (
 	"context"
+	"iter"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 type Signal struct {
 	hub      *Hub
 	channels []string
+	hints    map[string]func(message string) // what messages of other channels do
 	received chan struct{}
 
 	mu        sync.Mutex // guards following
@@ -24,10 +28,25 @@ type Signal struct {
 // NewSignal returns a signal on the channels. Nothing is sent before Start.
 func NewSignal(client redis.UniversalClient, channels ...string) *Signal {
 	s := &Signal{hub: NewHub(client), channels: channels, received: make(chan struct{}, 1)}
-	s.hub.Message = func(string, string) { s.signal() }
-	s.hub.Confirmed = func(string, bool) { s.signal() }
+	s.hints = make(map[string]func(string))
+	s.hub.Message = func(channel, message string) {
+		if hint := s.hints[channel]; hint != nil {
+			hint(message)
+		} else {
+			s.signal()
+		}
+	}
+	s.hub.Confirmed = func(channel string, _ bool) {
+		if s.hints[channel] == nil {
+			s.signal()
+		}
+	}
 	return s
 }
+
+// Hint subscribes to one more channel, whose messages are given to f and end no wait. A lost one is not noticed: f must
+// be a shortcut to what happens anyway. It must not block. Hint comes before Start.
+func (s *Signal) Hint(channel string, f func(message string)) { s.hints[channel] = f }
 
 func (s *Signal) signal() {
 	select {
@@ -38,7 +57,7 @@ func (s *Signal) signal() {
 
 // Start subscribes in the background.
 func (s *Signal) Start(ctx context.Context) {
-	s.follow(s.channels, func(channel string) {
+	s.follow(slices.AppendSeq(slices.Clone(s.channels), maps.Keys(s.hints)), func(channel string) {
 		retry := clock.Backoff{First: firstWait, Last: brokenWait}
 		err := s.hub.Subscribe(ctx, channel)
 		for err != nil && ctx.Err() == nil && !s.hub.placed(channel) {
@@ -70,19 +89,26 @@ func (s *Signal) followed() {
 	s.following--
 }
 
-// Confirmed reports whether a notification on each channel reaches the waiter now. If the slot of the channels has moved
-// to another server, the subscription follows in the background.
+// Confirmed reports whether a notification on each channel reaches the waiter now, hints aside. If the slot of the
+// channels has moved to another server, the subscription follows in the background.
 func (s *Signal) Confirmed(ctx context.Context) bool {
-	var missing []string
-	for _, channel := range s.channels {
-		if !s.hub.InPlace(ctx, channel) {
-			missing = append(missing, channel)
-		}
-	}
+	missing := s.missing(ctx, nil, slices.Values(s.channels))
+	confirmed := len(missing) == 0
+	missing = s.missing(ctx, missing, maps.Keys(s.hints))
 	if len(missing) > 0 {
 		s.follow(missing, func(channel string) { _ = s.hub.Follow(ctx, channel) }) // the next call tries again
 	}
-	return len(missing) == 0
+	return confirmed
+}
+
+// missing appends those of the channels whose messages do not arrive now.
+func (s *Signal) missing(ctx context.Context, to []string, channels iter.Seq[string]) []string {
+	for channel := range channels {
+		if !s.hub.InPlace(ctx, channel) {
+			to = append(to, channel)
+		}
+	}
+	return to
 }
 
 // Stop ends the subscription.
@@ -95,10 +121,10 @@ func (s *Signal) Received() <-chan struct{} { return s.received }
 // exact is the last part of a wait, slept exactly and without receiving notifications.
 const exact = time.Millisecond
 
-// Wait returns after d, or earlier when a notification arrives or ctx ends.
-func (s *Signal) Wait(ctx context.Context, d time.Duration) {
+// Wait returns after d, or earlier when a notification arrives or ctx ends; then it reports true.
+func (s *Signal) Wait(ctx context.Context, d time.Duration) (early bool) {
 	if d <= 0 {
-		return
+		return false
 	}
 	end := time.Now().Add(d)
 	t := time.NewTimer(d - exact)
@@ -108,5 +134,15 @@ func (s *Signal) Wait(ctx context.Context, d time.Duration) {
 	case <-s.received:
 	case <-t.C:
 		sleepExactly(time.Until(end))
+		return false
+	}
+	return true
+}
+
+// Missed says that a notification was sent and did not come. The server may have been replaced by another one, while
+// the subscription is still at the old one, which lives: then only a new connection receives.
+func (s *Signal) Missed() {
+	for _, channel := range s.channels {
+		s.hub.Reconnect(channel)
 	}
 }

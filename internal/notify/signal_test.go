@@ -58,3 +58,24 @@ func TestSignalFollowsItsSlot(t *testing.T) {
 		require.NoError(t, m.Finish(ctx))
 	}
 }
+
+// A hint is given the messages of its channel, and ends no wait.
+func TestHintEndsNoWait(t *testing.T) {
+	t.Parallel()
+	c := luatomictest.StartServer(t).Client()
+	channel := "{" + luatomictest.Namespace(t) + "}"
+	s := notify.NewSignal(c, channel+":w")
+	hints := make(chan string, 1)
+	s.Hint(channel+":l", func(message string) { hints <- message })
+	s.Start(t.Context())
+	defer s.Stop()
+	<-s.Received() // the confirmation of the other channel
+	luatomictest.Eventually(t, 20*time.Second, "the hint arrives", func() bool {
+		return c.Publish(t.Context(), channel+":l", "id").Val() == 1
+	})
+	require.Equal(t, "id", <-hints)
+	require.Empty(t, s.Received())
+	require.True(t, s.Confirmed(t.Context()))
+	require.NoError(t, c.Publish(t.Context(), channel+":w", "").Err())
+	<-s.Received()
+}

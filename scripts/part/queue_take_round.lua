@@ -6,8 +6,8 @@ if #entries == 0 then
 end
 local ids = {}
 for n = 1, #entries do
-  -- A foreign entry names no job and is dropped: it must not block the head.
-  ids[n] = string.sub(entries[n], (string.find(entries[n], ':', 1, true) or #entries[n]) + 1)
+  -- A foreign entry has no stamp before its colon. It names no job and is dropped: it must not block the head.
+  ids[n] = string.match(entries[n], '^%d+:(.*)$') or ''
 end
 local found = redis.call('HMGET', bodies, unpack(ids, 1, #ids))
 local counts = state.failed and redis.call('HMGET', failures, unpack(ids, 1, #ids)) or {}

@@ -5,7 +5,7 @@ local function near(id)
     seen = {}
     for _, entries in ipairs({redis.call('LRANGE', ready, 0, 499), redis.call('LRANGE', ready, -500, -1)}) do
       for _, entry in ipairs(entries) do
-        seen[string.match(entry, ':(.*)$') or ''] = true
+        seen[string.match(entry, '^%d+:(.*)$') or ''] = true -- a take drops an entry without a stamp
       end
     end
   end

@@ -68,8 +68,10 @@ func (v *view) job(of string, places []int) {
 		v.report(NotPushed, of, append(started, l.pushed), "")
 	}
 	v.apart(of, spans)
-	v.over(of, spans, v.before(places, Done, l.acked), l.acked)
-	v.over(of, spans, v.before(places, Cancel, l.cancelled), l.cancelled)
+	if !v.forgotten(l, started) { // else the push that is sent again adds a job that no server knew to be over
+		v.over(of, spans, v.before(places, Done, l.acked), l.acked)
+		v.over(of, spans, v.before(places, Cancel, l.cancelled), l.cancelled)
+	}
 	if l.push >= 0 && len(spans) > 0 {
 		due := v.all[l.push].At + v.all[l.push].N*time.Millisecond.Microseconds()
 		if first := v.all[started[0]]; first.At < due && !v.stepped(l.push, started[0]) {

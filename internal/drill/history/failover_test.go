@@ -1,6 +1,7 @@
 package history_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -52,4 +53,29 @@ func TestWhatAFailoverUndoesIsNoViolation(t *testing.T) {
 		rules[v.Rule]++
 	}
 	require.Equal(t, map[history.Rule]int{history.Lost: 2, history.Returned: 1, history.Shared: 1, history.Refused: 1}, rules)
+}
+
+// The old master ran a push and gave the job to a worker, then it was replaced. The new one does not know the job, so the
+// worker's ack succeeds, and the push, sent again, adds the job.
+func TestPushThatAFailoverUndoesMayRepeatAJobThatIsOver(t *testing.T) {
+	t.Parallel()
+	const undone = `
+		f replicated - 1
+		f replicated - 1 ok
+		f failover -
+		p push job:a 0
+		c start job:a/1 1
+		f failover -
+		c done job:a/1 held
+		c acked job:a
+		p pushed job:a ok
+		d start job:a/1 1
+		d done job:a/1 held
+		x drained -`
+	require.Empty(t, history.Check(parse(undone)))
+	push, pushed := "p push job:a 0\n", "p pushed job:a ok\n"
+	known := push + pushed + strings.NewReplacer(push, "", pushed, "").Replace(undone)
+	found := history.Check(parse(known))
+	require.Len(t, found, 1)
+	require.Equal(t, history.Returned, found[0].Rule)
 }

@@ -1,0 +1,116 @@
+package queue_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// No call adds a job again while it repeats itself, however short Options.Receipt is: a token that the call has drawn is
+// known for longer than the call lasts, and a call under a token of the caller ends before its receipt.
+func TestAShortReceiptAddsNoJobTwice(t *testing.T) {
+	t.Parallel()
+	jobs := []queue.Job{{Kind: "k"}, {Kind: "k"}}
+	for name, tc := range map[string]struct {
+		receipt, lossy time.Duration
+		push           func(ctx context.Context, q *queue.Queue, s *queue.Shards) error
+	}{
+		"Push": {50 * time.Millisecond, time.Second,
+			func(ctx context.Context, q *queue.Queue, _ *queue.Shards) error {
+				_, err := q.Push(ctx, jobs...)
+				return err
+			}},
+		"PushAll": {50 * time.Millisecond, time.Second,
+			func(ctx context.Context, q *queue.Queue, _ *queue.Shards) error {
+				_, err := queue.PushAll(ctx, queue.Batch{Queue: q, Jobs: jobs})
+				return err
+			}},
+		"Shards.Push": {50 * time.Millisecond, time.Second,
+			func(ctx context.Context, _ *queue.Queue, s *queue.Shards) error {
+				_, err := s.Push(ctx, jobs...)
+				return err
+			}},
+		"PushOnce": {3 * time.Second, 5 * time.Second,
+			func(ctx context.Context, q *queue.Queue, _ *queue.Shards) error {
+				_, err := q.PushOnce(ctx, "token", jobs...)
+				return err
+			}},
+		"PushAllOnce": {3 * time.Second, 5 * time.Second,
+			func(ctx context.Context, q *queue.Queue, _ *queue.Shards) error {
+				_, err := queue.PushAllOnce(ctx, "token", queue.Batch{Queue: q, Jobs: jobs})
+				return err
+			}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			near, name := luatomictest.Client(t), luatomictest.Namespace(t)
+			proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+			far := redis.NewClient(lab.Must(redis.ParseURL(proxy.URL())))
+			defer far.Close()
+			opts := &queue.Options{Receipt: tc.receipt}
+			q, s := lab.Must(queue.New(far, name, opts)), lab.Must(queue.NewShards(far, name, 1, opts))
+			ended := time.Now().Add(tc.lossy)
+			require.NoError(t, lua.Preload(t.Context(), near, &gen.QueuePushScript, &gen.QueuePushManyScript))
+			one, many := lab.Sent(&gen.QueuePushScript), lab.Sent(&gen.QueuePushManyScript)
+			proxy.Drop(1<<20, func(args []string) bool { return time.Now().Before(ended) && (one(args) || many(args)) })
+			taken := takeAll(t, lab.Must(queue.New(near, name, nil)), lab.Must(queue.NewShards(near, name, 1, nil)).Queues()[0])
+			err := tc.push(t.Context(), q, s)
+			done := taken()
+			if tc.receipt > time.Second {
+				require.LessOrEqual(t, len(done), len(jobs))
+				require.ErrorIs(t, err, lua.ErrOutcomeUnknown)
+				return
+			}
+			require.NoError(t, err)
+			require.Len(t, done, len(jobs))
+		})
+	}
+}
+
+// takeAll takes and acks the jobs of the queues until its result is called, which returns the ids.
+func takeAll(t *testing.T, from ...*queue.Queue) func() []string {
+	t.Helper()
+	stop := make(chan struct{})
+	var ids []string
+	var loop sync.WaitGroup
+	one := func() {
+		for _, q := range from {
+			taken, err := q.Take(context.Background(), 100)
+			if err == nil && len(taken.Deliveries) > 0 {
+				err = q.Ack(context.Background(), taken.Deliveries...)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			ids = append(ids, idsOf(taken.Deliveries)...)
+		}
+	}
+	loop.Go(func() {
+		for {
+			one()
+			select {
+			case <-stop:
+				one()
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	})
+	return func() []string {
+		close(stop)
+		loop.Wait()
+		slices.Sort(ids)
+		return ids
+	}
+}
