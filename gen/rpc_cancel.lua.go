@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCancelSHA is the SHA-1 of rpc_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCancelSHA = "377aa20a6fc7d1faebd5e74a8be37facb1cc1de4"
+const RPCCancelSHA = "de4629d6c6f15e08b885cb06ed641e0b51ec9035"
 
 // RPCCancelScript is scripts/rpc_cancel.lua.
 var RPCCancelScript = lua.Script{
@@ -25,6 +25,9 @@ var RPCCancelScript = lua.Script{
 		{Name: "record", Type: "string"},
 	},
 }
+
+// ErrRPCCancelLayout is the error LAYOUT of rpc_cancel.lua: the key holds no call of this version.
+var ErrRPCCancelLayout = &lua.Code{Script: "rpc_cancel", Name: "LAYOUT", Text: "the key holds no call of this version"}
 
 // RPCCancelParams are the keys and arguments of RPCCancel.
 type RPCCancelParams struct {
@@ -68,6 +71,7 @@ func (v RPCCancelResult) String() string {
 //   - KEYS[1]: record, string: see rpc_call.lua.
 //   - Reply: missing: no record, or cancelled before; done: the unread reply is deleted.
 //   - Cost: O(1).
+//   - [ErrRPCCancelLayout]: the key holds no call of this version.
 func RPCCancel(ctx context.Context, c lua.Client, p RPCCancelParams) (RPCCancelResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCCancel)
 }

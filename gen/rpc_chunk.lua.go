@@ -13,7 +13,7 @@ import (
 )
 
 // RPCChunkSHA is the SHA-1 of rpc_chunk.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCChunkSHA = "d21df0520fa37a5d25ef7717ee65a772e2493f1f"
+const RPCChunkSHA = "98bd416e7a5dd82a325648ae51d12e79d89c00d7"
 
 // RPCChunkScript is scripts/rpc_chunk.lua.
 var RPCChunkScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // RPCCollectSHA is the SHA-1 of rpc_collect.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCollectSHA = "dd7430a8850efe7bcf91cd9e187ce81634246960"
+const RPCCollectSHA = "023f3ffb1a83c0b833373d6e1f2cd75ce0ea71af"
 
 // RPCCollectScript is scripts/rpc_collect.lua.
 var RPCCollectScript = lua.Script{
@@ -25,6 +25,9 @@ var RPCCollectScript = lua.Script{
 		{Name: "records", Type: "string", Variadic: true},
 	},
 }
+
+// ErrRPCCollectLayout is the error LAYOUT of rpc_collect.lua: a key holds no call of this version.
+var ErrRPCCollectLayout = &lua.Code{Script: "rpc_collect", Name: "LAYOUT", Text: "a key holds no call of this version"}
 
 // RPCCollectParams are the keys and arguments of RPCCollect.
 type RPCCollectParams struct {
@@ -85,6 +88,7 @@ type RPCCollectRow struct {
 //     record expires; node: the last one that had it; frame: of a lost one its end, if its node has
 //     sent it; later: left out, as the rows hold 1 MB already.
 //   - Cost: O(1) for each record.
+//   - [ErrRPCCollectLayout]: a key holds no call of this version.
 func RPCCollect(ctx context.Context, c lua.Client, p RPCCollectParams) ([]RPCCollectRow, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCCollect)
 }

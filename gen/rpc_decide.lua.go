@@ -13,7 +13,7 @@ import (
 )
 
 // RPCDecideSHA is the SHA-1 of rpc_decide.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCDecideSHA = "1e32d1c2b2dea100fd5f343f8ef64a45baf66c7a"
+const RPCDecideSHA = "c9bb52cb6049d67db68ca71e0f45ad7f64a23b5b"
 
 // RPCDecideScript is scripts/rpc_decide.lua.
 var RPCDecideScript = lua.Script{
@@ -27,13 +27,16 @@ var RPCDecideScript = lua.Script{
 	},
 }
 
+// ErrRPCDecideLayout is the error LAYOUT of rpc_decide.lua: the key holds no call of this version.
+var ErrRPCDecideLayout = &lua.Code{Script: "rpc_decide", Name: "LAYOUT", Text: "the key holds no call of this version"}
+
 // RPCDecideParams are the keys and arguments of RPCDecide.
 type RPCDecideParams struct {
 	// KEYS[1], zset: node, scored by the end of its lease in ms; the fraction is its load, .999: it
 	// leaves.
 	Nodes  string
 	Record string // KEYS[2], string: see rpc_call.lua
-	Node   string // ARGV[1]: the first candidate
+	Node   string // ARGV[1]: the first candidate; empty for none
 	Others string // ARGV[2]: further candidates, a line each; 15 at most count
 	Caller string // ARGV[3]: name of the caller
 	Outbox string // ARGV[4]: prefix of the nodes' channels
@@ -116,9 +119,9 @@ type RPCDecideResult struct {
 // 1. A request that arrives after its end does nothing. 2. A record that exists decides. Pending,
 // and its node alive: the caller is added to those that are notified.
 //
-//	Done or lost: that is the outcome. Refused, or its node dead and the request may run again: the request goes to
-//	a candidate as the next attempt; the node that refused may take it now. Its node dead otherwise: it is lost, and
-//	a late reply is refused.
+//	Done or lost: that is the outcome. Refused, or its node dead and the request may run again, also where it was
+//	lost so: the request goes to a candidate as the next attempt; the node that refused may take it now. Its node
+//	dead otherwise: it is lost, and a late reply is refused.
 //
 // 3. Else the request is recorded as the first attempt.
 //
@@ -138,6 +141,7 @@ type RPCDecideResult struct {
 //   - Reply: known: it is pending; done: the frame is the reply; lost: the frame is its end, if its
 //     node has sent it; full: no more callers are notified.
 //   - Cost: O(log n) for each candidate.
+//   - [ErrRPCDecideLayout]: the key holds no call of this version.
 func RPCDecide(ctx context.Context, c lua.Client, p RPCDecideParams) (RPCDecideResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCDecide)
 }

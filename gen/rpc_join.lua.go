@@ -12,7 +12,7 @@ import (
 )
 
 // RPCJoinSHA is the SHA-1 of rpc_join.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCJoinSHA = "cc6179a8d26328c78be07cedf4b95f3d7fede151"
+const RPCJoinSHA = "a1978084b417601611d737a523d70f0e4849acbb"
 
 // RPCJoinScript is scripts/rpc_join.lua.
 var RPCJoinScript = lua.Script{
@@ -62,8 +62,9 @@ type RPCJoinResult struct {
 // leases are over, with their methods. 3. It publishes a notice on the node's own channel. A count
 // of 0 receivers means that the subscription is lost.
 //
-// A node repeats it well within the lease. It gives its methods when they change, when none are
-// known, and now and then, because the keys of methods and descriptions expire without that.
+// A node repeats it well within the lease. It gives its methods when they change, after its lease
+// had ended, when none are known, and now and then, because the keys of methods and descriptions
+// expire without that.
 //
 //   - Contract, dup-only: an error half-way leaves the node announced for some of its methods.
 //   - Retry: safe; sent again after a lost reply; the same values are set again.
@@ -71,7 +72,8 @@ type RPCJoinResult struct {
 //   - KEYS[2]: about, hash: node to its description.
 //   - KEYS[3]: methods, zset: method, NUL, node; all scores are 0.
 //   - KEYS[4]: serves, hash: node, NUL, part: methods, a line each.
-//   - Reply: receivers: of the notice; fresh: no methods of the node are known.
+//   - Reply: receivers: of the notice; fresh: the node is to give its methods: none are known, or
+//     some may be gone, as its lease had ended.
 //   - Cost: O(log n) for each method given, n being the number of nodes.
 func RPCJoin(ctx context.Context, c lua.Client, p RPCJoinParams) (RPCJoinResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCJoin)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"time"
@@ -11,7 +12,6 @@ import (
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/wire"
-	"github.com/luatomic/luatomic/lua"
 )
 
 // maxReply leaves room for the frame in the MiB that one script call may carry.
@@ -25,17 +25,24 @@ func (w *work) answer(s *session) {
 	defer s.handlers.Done()
 	began := time.Now()
 	out := outcome{err: errGoexit}
-	defer func() { w.returned(s, began, out.body, out.err) }()
+	defer func() {
+		if out.err == errGoexit {
+			w.bus.report(s.detached, fmt.Errorf("luatomic: the handler of %q ended its goroutine: runtime.Goexit", w.Method))
+		}
+		w.returned(s, began, out.body, out.err)
+	}()
 	out.body, out.err = w.runGuarded()
 }
 
 var errGoexit = &RemoteError{Code: CodeInternal, Message: "the handler ended its goroutine"}
 
-// runGuarded turns a panic into an error, so that a bad request cannot end the node.
+// runGuarded turns a panic into an error, so that a bad request cannot end the node. It is reported also where Run
+// ends: nothing else knows of it.
 func (w *work) runGuarded() (body []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			w.bus.report(w.parent, fmt.Errorf("luatomic: the handler of %q panicked: %v", w.Method, p))
+			panicked := &PanicError{Method: w.Method, Value: p, Stack: debug.Stack()}
+			w.bus.report(context.WithoutCancel(w.parent), panicked)
 			body, err = nil, &RemoteError{Code: CodeInternal, Message: "the handler panicked"}
 		}
 	}()
@@ -43,9 +50,20 @@ func (w *work) runGuarded() (body []byte, err error) {
 		return nil, err
 	}
 	if w.slot && len(w.bus.opts.Wrap) > 0 {
-		return w.runWrapped()
+		body, err = w.runWrapped()
+	} else {
+		body, err = w.run(w, w)
 	}
-	return w.run(w, w)
+	read(err)
+	return body, err
+}
+
+// read calls the methods of an error that the node and OnError call later. They can panic, as those of a nil pointer
+// do: here that is the handler's panic.
+func read(err error) {
+	if err != nil {
+		_, _, _ = err.Error(), errors.Is(err, errGoexit), errors.As(err, new(*RemoteError))
+	}
 }
 
 func (w *work) runWrapped() (body []byte, err error) {
@@ -92,14 +110,17 @@ func (w *work) returned(s *session, began time.Time, body []byte, err error) {
 	b.serving.answered(w)
 }
 
-// replyHeaders returns the headers of the answer, none where they are refused.
+// replyHeaders takes the headers of the answer, none where they are refused. What sets one after the handler has
+// returned changes no answer.
 func (w *work) replyHeaders() (map[string]string, error) {
 	w.serving.mu.Lock()
-	defer w.serving.mu.Unlock()
-	if err := checkHeaders(w.reply); err != nil {
+	headers := w.reply
+	w.reply = nil
+	w.serving.mu.Unlock()
+	if err := checkHeaders(headers); err != nil {
 		return nil, err
 	}
-	return w.reply, nil
+	return headers, nil
 }
 
 // fail makes the answer a failure. The end of a context is no outcome of the call: the node has left it half-way, and
@@ -108,9 +129,13 @@ func (w *work) fail(a *wire.Answer, err, cut error) {
 	var e *RemoteError
 	chosen := errors.As(err, &e)
 	a.Failure = failureOf(err, &a.Ext)
+	if chosen && e != nil && len(e.Details) > maxDetails {
+		w.bus.report(w.parent, fmt.Errorf("luatomic: reply to %q: the details of its error have %d bytes, at most %d: "+
+			"the caller gets none", w.Method, len(e.Details), maxDetails))
+	}
 	switch {
 	case !w.slot && e != nil && e.Code == CodeBadRequest: // another node would not read it either
-	case !w.slot:
+	case !w.slot || w.Ext.Beside != "" && len(w.Body) == 0:
 		a.Ext.State = wire.StateNotRun
 	case chosen || cut == nil:
 	case errors.Is(cut, context.DeadlineExceeded):
@@ -125,44 +150,39 @@ func (w *work) fail(a *wire.Answer, err, cut error) {
 	}
 }
 
-// failureOf is what goes over the wire. An error can panic when it is asked for its text, such as one made of a nil
-// pointer.
-func failureOf(err error, ext *wire.Ext) (f *wire.Failure) {
-	defer func() {
-		if recover() != nil {
-			f = &wire.Failure{Code: CodeInternal, Message: "the handler's error panicked"}
-		}
-	}()
+// failureOf is what goes over the wire.
+func failureOf(err error, ext *wire.Ext) *wire.Failure {
 	var e *RemoteError
 	if !errors.As(err, &e) || e == nil {
 		e = &RemoteError{Code: CodeError, Message: err.Error()}
 	}
-	ext.Details = e.Details[:min(len(e.Details), maxDetails)]
+	if len(e.Details) <= maxDetails { // a part of them is of no use to a program
+		ext.Details = e.Details
+	}
 	return &wire.Failure{Code: e.Code[:min(len(e.Code), maxMessage)], Message: e.Message[:min(len(e.Message), maxMessage)]}
 }
 
-// maxDetails bounds the details of an error on the wire.
+// maxDetails bounds the details of an error on the wire; larger ones are not sent.
 const maxDetails = 16 << 10
 
-// sendAnswer sends the answer until it is known what became of it, although the handler used up its time or Run ends.
+// sendAnswer sends the answer until it is known what became of it, although the handler used up its time: as long as
+// the record of the call stays. The node knows the request until then, so that it does not run it again. Once Run ends
+// the answer has a lease for it, at least 1 s.
 func (b *Bus) sendAnswer(s *session, w *work, a wire.Answer) {
-	bound := max(time.Until(w.deadline), 0) + callGrace
-	if s.ctx.Err() != nil {
-		bound = min(bound, b.opts.Lease)
-	}
-	ctx := &bounded{s.detached, time.Now().Add(bound)}
+	over := time.Now().Add(max(time.Until(w.deadline), 0) + max(callGrace, w.Keep))
 	retry := clock.Backoff{First: 20 * time.Millisecond, Last: time.Second}
 	for {
-		result, err := b.reply(ctx, s, w, a)
+		attempt := &bounded{s.detached, time.Now().Add(min(time.Until(over), max(b.opts.Lease, time.Second)))}
+		result, err := b.reply(attempt, s, w, a)
 		if err == nil {
 			b.counts.countReply(result)
 			return
 		}
 		b.report(s.ctx, fmt.Errorf("luatomic: reply to %q on bus %q: %w", w.Method, b.name, err))
-		if errors.Is(err, lua.ErrTooLarge) || ctx.Err() != nil {
+		if s.ctx.Err() != nil || !time.Now().Before(over) {
 			return
 		}
-		clock.Sleep(ctx, retry.Next())
+		clock.Sleep(s.ctx, retry.Next())
 	}
 }
 

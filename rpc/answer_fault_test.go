@@ -14,6 +14,7 @@ import (
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/rpc"
 )
 
 // callOf is the call of rpc_call with what GivenTo gives.
@@ -157,4 +158,37 @@ func TestScriptsRefuseLongNames(t *testing.T) {
 		require.NotErrorIs(t, err, lua.ErrTooLarge, "the script itself says so: %s", name)
 	}
 	require.Empty(t, c.Keys(ctx, "{"+k+"}*").Val())
+}
+
+// refusal is an error that the server answers with.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+func (refusal) RedisError()     {}
+
+// The headers of an answer are those that the handler has set when it returns. What sets one later, while the answer is
+// sent, changes nothing.
+func TestHeadersEndWithTheHandler(t *testing.T) {
+	t.Parallel()
+	own := luatomictest.Client(t)
+	lua.Direct(own) // the hook sees no shared round trip
+	handlers := make(chan context.Context, 1)
+	name := luatomictest.Namespace(t)
+	node := lab.Serving(t, lab.Echo, own, name, nil, func(ctx context.Context, s string) (string, error) {
+		rpc.ReplyHeader(ctx, "in", "time")
+		handlers <- ctx
+		return s, nil
+	})
+	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCReplyScript), Do: func(run func() error) error {
+		select {
+		case ctx := <-handlers: // the first attempt fails, and the second one encodes the answer again
+			rpc.ReplyHeader(ctx, "late", "")
+			return refusal("OOM")
+		default:
+			return run()
+		}
+	}})
+	_, who, err := lab.Echo.Ask(t.Context(), node, "x", nil)
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"in": "time"}, who.Headers)
 }

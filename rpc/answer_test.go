@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"runtime"
 	"strings"
 	"testing"
@@ -97,12 +98,18 @@ func TestRPCPanicsAreTypedAndStayAtHome(t *testing.T) {
 			return "", (*rpc.RemoteError)(nil)
 		case "touchy":
 			return "", touchy{}
+		case "nil pointer of fs":
+			return "", (*fs.PathError)(nil) // its Unwrap panics, too
+		case "wrapped, of fs":
+			return "", fmt.Errorf("wrapped: %w", (*fs.PathError)(nil))
 		case "wrapped":
 			return "", fmt.Errorf("wrapped: %w", (*rpc.RemoteError)(nil))
 		}
 		return strings.ToUpper(s), nil
 	})
-	for _, in := range []string{"panic", "panic with an error", "index", "nil pointer", "touchy", "wrapped"} {
+	for _, in := range []string{
+		"panic", "panic with an error", "index", "nil pointer", "touchy", "nil pointer of fs", "wrapped, of fs", "wrapped",
+	} {
 		_, err := lab.Echo.Call(t.Context(), b, in)
 		var remote *rpc.RemoteError
 		require.ErrorAs(t, err, &remote, in)
@@ -200,4 +207,66 @@ func TestCraftedRecordNotifiesSoManyCallers(t *testing.T) {
 		lab.Must(gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: record, Node: "n", Attempt: 1, State: "d",
 			Frame: []byte("f"), Outbox: k, Keep: time.Hour}))
 	}))
+}
+
+// A panic, and a handler that ends its goroutine, are reported to the node: with the stack, and also when Run ends.
+func TestPanicsAreReportedWithTheirStack(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	reported, entered := make(chan error, 100), make(chan struct{}, 1)
+	opts := &rpc.Options{Grace: -1, Timeout: time.Minute, OnError: func(err error) { reported <- err }}
+	b, err := rpc.NewBus(c, name, opts)
+	require.NoError(t, err)
+	require.NoError(t, lab.Echo.Serve(b, func(ctx context.Context, s string) (string, error) {
+		switch s {
+		case "exit":
+			runtime.Goexit()
+		case "at the end":
+			entered <- struct{}{}
+			<-ctx.Done()
+		}
+		panic("of " + s)
+	}))
+	stop := lab.RunBus(t, b)
+	require.NoError(t, b.Ready(ctx))
+	panicked := func(value string) {
+		t.Helper()
+		var p *rpc.PanicError
+		require.ErrorAs(t, lab.Soon(t, 20*time.Second, "the report", reported), &p)
+		require.Equal(t, "echo", p.Method)
+		require.Equal(t, value, p.Value)
+		require.Contains(t, string(p.Stack), "answer_test.go")
+		require.Contains(t, p.Error(), string(p.Stack))
+	}
+	_, err = lab.Echo.Call(ctx, b, "x")
+	require.Error(t, err)
+	panicked("of x")
+	_, err = lab.Echo.Call(ctx, b, "exit")
+	require.Error(t, err)
+	require.ErrorContains(t, lab.Soon(t, 20*time.Second, "the report", reported), "ended its goroutine")
+	called := startCall(t, lab.Echo, lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute}), "at the end")
+	lab.Soon(t, 20*time.Second, "the handler runs", entered)
+	stop()
+	require.Error(t, (<-called).err)
+	panicked("of at the end")
+}
+
+// Details that are too large are no details: a part of them would mislead the program that reads them.
+func TestDetailsThatAreTooLarge(t *testing.T) {
+	t.Parallel()
+	reported := make(chan error, 100)
+	most := 16 << 10
+	size := rpc.NewMethod[int, string]("size")
+	b := lab.Serving(t, size, luatomictest.Client(t), luatomictest.Namespace(t),
+		&rpc.Options{OnError: func(err error) { reported <- err }}, func(_ context.Context, n int) (string, error) {
+			return "", &rpc.RemoteError{Code: "mine", Details: strings.Repeat("x", n)}
+		})
+	for n, want := range map[int]int{most: most, most + 1: 0} {
+		_, err := size.Call(t.Context(), b, n)
+		var remote *rpc.RemoteError
+		require.ErrorAs(t, err, &remote)
+		require.Equal(t, "mine", remote.Code)
+		require.Len(t, remote.Details, want)
+	}
+	require.ErrorContains(t, lab.Soon(t, 20*time.Second, "the report", reported), "16385 bytes, at most 16384")
 }

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/unquoted"
 	"github.com/luatomic/luatomic/internal/wire"
 )
 
@@ -32,7 +35,7 @@ func besideID(id, digest string) string {
 func (b *Bus) putBeside(ctx context.Context, id string, body []byte, keep time.Duration) error {
 	frame := wire.Body{ID: id, Body: body}
 	if err := b.client.Set(ctx, b.keys.Body(id), b.seal(frame.Encode()), keep).Err(); err != nil {
-		return fmt.Errorf("store a body: %w", err)
+		return fmt.Errorf("store a body: %w", unquoted.Error(err))
 	}
 	return nil
 }
@@ -41,14 +44,14 @@ func (b *Bus) putBeside(ctx context.Context, id string, body []byte, keep time.D
 func (b *Bus) getBeside(ctx context.Context, id string) ([]byte, error) {
 	retry := clock.Backoff{First: 10 * time.Millisecond, Last: time.Second}
 	for {
-		text, err := b.client.Get(ctx, b.keys.Body(id)).Result()
+		text, err := nodes.Read(ctx, b.client, redis.NewStringCmd(ctx, "get", b.keys.Body(id))).Result()
 		switch {
 		case errors.Is(err, redis.Nil):
 			return nil, errBodyLost
 		case err == nil:
 			return b.openBeside(id, text)
 		case ctx.Err() != nil || !clock.Sleep(ctx, retry.Next()):
-			return nil, err
+			return nil, unquoted.Error(err)
 		}
 	}
 }
@@ -79,16 +82,51 @@ func (w *work) loadBody() error {
 	return nil
 }
 
-// collectBody reads the body of an answer and delivers it. The calls that wait for it bound the time.
+// collecting is the context of a read for all calls that wait for an answer. It ends when the time of each is over, and
+// then for good: a call that comes later reads by itself. It has no channel, see sending.
+type collecting struct {
+	context.Context
+	pending *pending
+	id      string
+	ended   atomic.Bool
+}
+
+func (c *collecting) Deadline() (time.Time, bool) { return c.pending.latest(c.id), true }
+func (c *collecting) Done() <-chan struct{}       { return nil }
+
+func (c *collecting) Err() error {
+	if c.ended.Load() || !time.Now().Before(c.pending.latest(c.id)) {
+		c.ended.Store(true)
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// latest returns when the time of the last call that waits for this reply is over, zero where there is none.
+func (p *pending) latest(id string) (at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for w := p.calls[id]; w != nil; w = w.next {
+		if w.deadline.After(at) {
+			at = w.deadline
+		}
+	}
+	return at
+}
+
+// collectBody reads the body of an answer and delivers it. A call whose time is over meanwhile ends by itself.
 func (b *Bus) collectBody(a *wire.Answer) {
-	w := b.pending.first(a.ID)
-	if w == nil {
+	ctx := &collecting{Context: context.Background(), pending: &b.pending, id: a.ID}
+	method := b.pending.methodOf(a.ID)
+	if ctx.Err() != nil {
 		return
 	}
-	s := &sending{Context: context.Background(), w: w, deadline: w.deadline}
-	body, err := b.getBeside(s, a.Ext.Beside)
+	body, err := b.getBeside(ctx, a.Ext.Beside)
+	if ctx.ended.Load() {
+		return
+	}
 	if err != nil {
-		err = fmt.Errorf("luatomic: call %q: its reply cannot be read, the handler has run: %w", w.method, err)
+		err = fmt.Errorf("luatomic: call %q: its reply cannot be read, the handler has run: %w", method, err)
 	}
 	b.pending.deliver(a.ID, outcome{body: body, err: err, ext: a.Ext})
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/unquoted"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -23,6 +25,13 @@ type bindings struct {
 }
 
 func (o *bindings) init() { o.bound = make(map[string]time.Time) }
+
+// forget drops all of them: they are those of the last incarnation, which is dead.
+func (o *bindings) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clear(o.bound)
+}
 
 func (o *bindings) add(connection string) {
 	o.mu.Lock()
@@ -56,24 +65,20 @@ func (o *bindings) old(n int) []string {
 	return old
 }
 
-// renewed notes the result of a renewal. It reports whether the connection is still bound: it may have been unbound
-// meanwhile.
-func (o *bindings) renewed(connection string, taken bool) (bound bool) {
+// renewed notes a renewal. It reports false where the connection was unbound meanwhile.
+func (o *bindings) renewed(connection string) (bound bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	_, bound = o.bound[connection]
-	if taken {
-		delete(o.bound, connection)
-	} else if bound {
+	if _, bound = o.bound[connection]; bound {
 		o.bound[connection] = time.Now()
 	}
 	return bound
 }
 
 // Bind makes this node the owner of a connection, so that calls with CallOptions.Connection come here. It fails with
-// ErrConnectionTaken when another live node owns it. The binding lasts until Unbind, or until this node dies; the node
-// renews it. Checking the owner and binding are one script, on one key that expires after an hour without renewal.
-// Cost: one round trip. Bind waits for Ready.
+// ErrConnectionTaken when another live node owns it. The binding lasts until Unbind, or until this node dies or its Run
+// ends; the node renews it. Checking the owner and binding are one script, on one key that expires after an hour
+// without renewal. Cost: one round trip. Bind waits for Ready.
 func (b *Bus) Bind(ctx context.Context, connection string) error {
 	return b.bind(ctx, connection, lua.Opt[string]{})
 }
@@ -138,12 +143,13 @@ func (b *Bus) Unbind(ctx context.Context, connection string) (bool, error) {
 
 // ownerOf returns the node that owns a connection, none where no node does.
 func (b *Bus) ownerOf(ctx context.Context, connection string) (string, error) {
-	owner, err := b.client.Get(ctx, b.keys.Connection(connection)).Result()
+	owner, err := nodes.Read(ctx, b.client, redis.NewStringCmd(ctx, "get", b.keys.Connection(connection))).Result()
 	if errors.Is(err, redis.Nil) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("luatomic: read the owner of connection %q: %w: %w", connection, lua.ErrNotExecuted, err)
+		return "", fmt.Errorf("luatomic: read the owner of connection %q: %w: %w", connection, lua.ErrNotExecuted,
+			unquoted.Error(err))
 	}
 	return owner, nil
 }
@@ -171,18 +177,33 @@ func (b *Bus) renewBindings(ctx context.Context) {
 	}
 	for i, connection := range old {
 		r, err := futures[i].Get()
-		if err != nil {
-			continue
-		}
-		lost := !r.Bound && r.Owner != ""
 		switch {
-		case !b.bindings.renewed(connection, lost):
-		case lost:
+		case err != nil || !b.bindings.has(connection):
+		case r.Bound:
+			b.bindings.renewed(connection)
+		case r.Owner != "":
+			b.bindings.remove(connection)
 			b.report(ctx, taken(connection, r.Owner))
-		case !r.Bound:
-			if err := b.bind(ctx, connection, lua.Opt[string]{}); err != nil {
+		default:
+			if err := b.bindAnew(bounded, connection); err != nil {
 				b.report(ctx, err)
 			}
 		}
 	}
+}
+
+// bindAnew binds a connection that Redis has lost. One that is unbound meanwhile is unbound once more: the server may
+// have bound it after that. It waits for no heartbeat.
+func (b *Bus) bindAnew(ctx context.Context, connection string) error {
+	r, err := b.runBind(ctx, connection, lua.Opt[string]{})
+	switch {
+	case err != nil:
+		return err
+	case !r.Bound:
+		b.bindings.remove(connection)
+		return taken(connection, r.Owner)
+	case !b.bindings.renewed(connection):
+		_, err = b.Unbind(ctx, connection)
+	}
+	return err
 }

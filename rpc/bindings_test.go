@@ -12,6 +12,7 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -96,6 +97,78 @@ func TestRPCConnectionOfADeadNodeIsFree(t *testing.T) {
 	require.NoError(t, b.Bind(ctx, "x"))
 	_, err = lab.Echo.CallWith(ctx, b, "", &rpc.CallOptions{Connection: "x"})
 	require.NoError(t, err)
+}
+
+// The goroutine that renews connections is the one that sends heartbeats: it waits for none.
+func TestRenewalsWaitForNoHeartbeat(t *testing.T) {
+	t.Parallel()
+	ctx, name, c := t.Context(), luatomictest.Namespace(t), luatomictest.Client(t)
+	lua.Direct(c) // the hook sees no shared round trip
+	b := lab.OpenBus(t, c, name, nil)
+	require.NoError(t, b.Bind(ctx, "x"))
+	require.NoError(t, c.Del(ctx, "rpc:{"+name+"}:k:x").Err())
+	held, release := make(chan struct{}), make(chan struct{})
+	t.Cleanup(sync.OnceFunc(func() { close(release) }))
+	hold := sync.OnceFunc(func() { close(held) })
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCJoinScript), Do: func(run func() error) error {
+		hold()
+		<-release
+		return run()
+	}})
+	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+	lab.Soon(t, 20*time.Second, "the heartbeat", held)
+	renewed := make(chan struct{})
+	go func() {
+		defer close(renewed)
+		b.RenewBindings(ctx)
+	}()
+	lab.Soon(t, 10*time.Second, "the renewal", renewed)
+	require.Equal(t, b.Node(), c.Get(ctx, "rpc:{"+name+"}:k:x").Val())
+}
+
+// A connection that Redis lost, and that could not be bound anew, is due at the next heartbeat, and not as if it were.
+func TestALostBindingIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	ctx, name, c := t.Context(), luatomictest.Namespace(t), luatomictest.Client(t)
+	lua.Direct(c) // the hook sees no shared round trip
+	b := lab.OpenBus(t, c, name, nil)
+	require.NoError(t, b.Bind(ctx, "x"))
+	require.NoError(t, c.Del(ctx, "rpc:{"+name+"}:k:x").Err())
+	calls := 0
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {
+		if calls++; calls == 2 {
+			return refusal("OOM no memory")
+		}
+		return run()
+	}})
+	b.RenewBindings(ctx)
+	require.Equal(t, 2, calls)
+	require.Equal(t, 1, b.DueBindings())
+	b.RenewBindings(ctx)
+	require.Equal(t, b.Node(), c.Get(ctx, "rpc:{"+name+"}:k:x").Val())
+	require.Zero(t, b.DueBindings())
+}
+
+// A connection that Redis lost, and that is given up while it is bound anew, stays given up.
+func TestABindingThatIsGivenUpWhileItIsBoundAnew(t *testing.T) {
+	t.Parallel()
+	ctx, name, c := t.Context(), luatomictest.Namespace(t), luatomictest.Client(t)
+	lua.Direct(c) // the hook sees no shared round trip
+	b := lab.OpenBus(t, c, name, nil)
+	require.NoError(t, b.Bind(ctx, "x"))
+	require.NoError(t, c.Del(ctx, "rpc:{"+name+"}:k:x").Err())
+	calls := 0
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {
+		if calls++; calls == 2 {
+			_, err := b.Unbind(ctx, "x")
+			require.NoError(t, err)
+		}
+		return run()
+	}})
+	b.RenewBindings(ctx)
+	require.Zero(t, c.Exists(ctx, "rpc:{"+name+"}:k:x").Val())
+	b.RenewBindings(ctx)
+	require.Zero(t, c.Exists(ctx, "rpc:{"+name+"}:k:x").Val())
 }
 
 // A node renews the connections that are its own, and those that Redis lost. It takes none

@@ -87,7 +87,7 @@ func (b *Bus) setUp() {
 func (b *Bus) Node() string { return *b.incarnation.Load() }
 
 // Ready waits until Run has subscribed and has announced all methods that are served by now: every bus can call them
-// then. It fails when ctx ends.
+// then. Where no Run is running, or its context has ended, it waits for the next one. It fails when ctx ends.
 func (b *Bus) Ready(ctx context.Context) error {
 	_, version := b.serving.announced()
 	if err := b.liveness.await(ctx, version, nil); err != nil {
@@ -96,7 +96,11 @@ func (b *Bus) Ready(ctx context.Context) error {
 	return nil
 }
 
+// notReady is the error of an operation that Run must be running for.
 func (b *Bus) notReady(cause error) error {
+	if b.liveness.hasEnded() {
+		cause = fmt.Errorf("%w: %w", errEnded, cause)
+	}
 	return fmt.Errorf("luatomic: bus %q is not connected; is its Run running? %w", b.name, cause)
 }
 

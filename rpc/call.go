@@ -27,14 +27,18 @@ type outgoing struct {
 // check judges the names before anything is sent.
 func (c *outgoing) check() error {
 	err := lua.CheckName("method name", c.method)
-	if err == nil && len(c.Node) > maxNode {
-		err = fmt.Errorf("%w: node name has %d bytes, at most %d", lua.ErrBadName, len(c.Node), maxNode)
+	if err == nil && c.Node != "" {
+		err = checkNode(c.Node)
+	}
+	if err == nil && c.Node != "" && c.Connection != "" {
+		err = fmt.Errorf("%w: node %q and connection %q are both set, and its owner may be another node; set one of them",
+			lua.ErrBadName, c.Node, c.Connection)
 	}
 	if err == nil && c.Connection != "" {
 		err = lua.CheckName("connection", c.Connection)
 	}
 	if err == nil && c.Key != "" {
-		err = lua.CheckName("idempotency key", c.Key)
+		err = lua.CheckSecret("idempotency key", c.Key)
 	}
 	if err == nil {
 		err = checkHeaders(c.Headers)
@@ -42,10 +46,26 @@ func (c *outgoing) check() error {
 	if err != nil {
 		return fmt.Errorf("luatomic: %w", err)
 	}
-	if c.Keep <= 0 {
+	switch { // a repeat writes nothing: the attempt before it may still be read
+	case c.Keep <= 0:
 		c.Keep = time.Hour
+	case c.Keep > wire.MaxKeep:
+		c.Keep = wire.MaxKeep
 	}
-	c.Keep = min(c.Keep, wire.MaxKeep)
+	return nil
+}
+
+// checkNode judges a name that may have a unique part: the name before it is as any other.
+func checkNode(name string) error {
+	if len(name) > maxNode {
+		return fmt.Errorf("%w: node name has %d bytes, at most %d", lua.ErrBadName, len(name), maxNode)
+	}
+	unique := max(len(name)-uniquePart, 0)
+	for _, part := range []string{name[:unique], name[unique:]} {
+		if err := lua.CheckName("node name", part); err != nil && part != "" {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -75,8 +95,11 @@ func headersSize(headers map[string]string) (n int) {
 // maxRequest bounds the body of a request.
 const maxRequest = 1<<20 - 2048
 
-// maxNode is the length of a name with its unique part.
-const maxNode = 128 + 17
+// maxNode is the length of a name with its unique part, uniquePart that of the latter and its dot.
+const (
+	uniquePart = 17
+	maxNode    = 128 + uniquePart
+)
 
 // targeted calls have one node that may answer, even after its death.
 func (c *outgoing) targeted() bool { return c.Node != "" || c.Connection != "" }
@@ -95,12 +118,15 @@ const (
 	replyKept = 10 * time.Second
 )
 
-// limit is the remaining time for a call, and whether the context ends it.
-func (b *Bus) limit(ctx context.Context) (left time.Duration, byContext bool) {
-	if deadline, ok := ctx.Deadline(); ok {
-		return min(max(time.Until(deadline), time.Millisecond), wire.MaxTimeout), true
+// limit is when the time of a call that begins now is over, and whether the context ends it.
+func (b *Bus) limit(ctx context.Context) (deadline time.Time, byContext bool) {
+	if deadline, byContext = ctx.Deadline(); !byContext {
+		return time.Now().Add(b.opts.Timeout), false
 	}
-	return b.opts.Timeout, false
+	if longest := time.Now().Add(wire.MaxTimeout); deadline.After(longest) {
+		return longest, true
+	}
+	return deadline, true
 }
 
 // call makes a call and waits for its outcome, no longer than ctx lasts. The request is sent by a goroutine of its own,
@@ -109,11 +135,11 @@ func (b *Bus) call(ctx context.Context, c *outgoing) (outcome, error) {
 	if err := c.check(); err != nil {
 		return outcome{}, err
 	}
-	left, byContext := b.limit(ctx)
+	deadline, byContext := b.limit(ctx)
 	var expired <-chan time.Time
 	if !byContext {
 		t := timers.Get().(*time.Timer)
-		t.Reset(left)
+		t.Reset(time.Until(deadline))
 		defer func() {
 			t.Stop()
 			timers.Put(t)
@@ -127,14 +153,14 @@ func (b *Bus) call(ctx context.Context, c *outgoing) (outcome, error) {
 	if err := b.awaitReady(ctx, expired); err != nil {
 		return outcome{}, err
 	}
-	w := b.newWaiter(c, left)
+	w := b.newWaiter(c, deadline)
 	b.pending.expect(w)
 	reuse.Go(func() { b.place(ctx, w) })
 	return b.await(ctx, w, expired)
 }
 
 // newWaiter counts a call and encodes its request.
-func (b *Bus) newWaiter(c *outgoing, left time.Duration) *waiter {
+func (b *Bus) newWaiter(c *outgoing, deadline time.Time) *waiter {
 	b.counts.calls.Add(1)
 	id := b.newID(c)
 	q := wire.Request{
@@ -144,9 +170,9 @@ func (b *Bus) newWaiter(c *outgoing, left time.Duration) *waiter {
 	if c.idempotent {
 		q.Flags |= wire.FlagIdempotent
 	}
-	w := &waiter{outgoing: c, id: id, record: b.keys.Record(id), deadline: time.Now().Add(left)}
+	w := &waiter{outgoing: c, id: id, record: b.keys.Record(id), deadline: deadline}
 	if c.Key != "" {
-		q.Keep, q.Ext.Millis = c.Keep, uint64(max(left, b.opts.Timeout).Milliseconds())
+		q.Keep, q.Ext.Millis = c.Keep, uint64(max(time.Until(deadline), b.opts.Timeout).Milliseconds())
 		sum := sha256.Sum256(c.body)
 		w.digest = hex.EncodeToString(sum[:12])
 		q.Ext.Digest = w.digest
@@ -219,12 +245,14 @@ func (b *Bus) recordsOf(w *waiter) []string {
 
 var errEnded = errors.New("it has ended")
 
+// awaitReady waits until the bus is connected, also for the next Run where the last one has ended. A call whose context
+// has ended is not made.
 func (b *Bus) awaitReady(ctx context.Context, expired <-chan time.Time) error {
 	if err := b.liveness.await(ctx, 0, expired); err != nil {
-		return b.notReady(err)
+		return b.notReady(fmt.Errorf("%w: %w", lua.ErrNotExecuted, err))
 	}
-	if !b.liveness.running.Load() {
-		return b.notReady(errEnded)
+	if ctx.Err() != nil {
+		return fmt.Errorf("luatomic: bus %q: %w: %w", b.name, lua.ErrNotExecuted, context.Cause(ctx))
 	}
 	return nil
 }

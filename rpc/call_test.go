@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -174,10 +176,10 @@ func TestNoResponderIsAnAnswerAndNotATimeout(t *testing.T) {
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
 	_, err := lab.Echo.Call(ctx, caller, "") // connects
 	require.ErrorIs(t, err, rpc.ErrNoResponders)
-	start := time.Now()
+	asked := countScripts(c, &gen.RPCFindScript, &gen.RPCCallScript, &gen.RPCDecideScript)
 	_, err = lab.Echo.Call(ctx, caller, "")
 	require.ErrorContains(t, err, "no node serves it")
-	require.Less(t, time.Since(start), 30*time.Second, "half of the time-out")
+	require.Equal(t, []int64{1, 0, 0}, asked(), "one round trip, and nothing waits for the time-out of a minute")
 
 	// The three reasons, with the records that lead to them.
 	methods, nodes := "rpc:{"+name+"}:methods", "rpc:{"+name+"}:nodes"
@@ -189,7 +191,27 @@ func TestNoResponderIsAnAnswerAndNotATimeout(t *testing.T) {
 	require.NoError(t, c.ZAdd(ctx, nodes, redis.Z{Member: "unreachable", Score: lab.Future}).Err())
 	_, err = lab.Echo.Call(ctx, caller, "")
 	require.ErrorContains(t, err, "no subscriber")
+	const few = 20 // by each script, for the three calls
+	require.Less(t, slices.Max(asked()), int64(few), "%v", asked())
 	require.Empty(t, lab.Must(c.Keys(ctx, "rpc:{"+name+"}:r:*").Result()), "a call that was not sent leaves no record")
+}
+
+// countScripts counts the round trips of scripts on a client from now on.
+func countScripts(c *redis.Client, scripts ...*lua.Script) func() []int64 {
+	counts := make([]atomic.Int64, len(scripts))
+	for i, s := range scripts {
+		c.AddHook(&lab.Around{Sha: s.SHA, Do: func(run func() error) error {
+			counts[i].Add(1)
+			return run()
+		}})
+	}
+	return func() []int64 {
+		out := make([]int64, len(counts))
+		for i := range counts {
+			out[i] = counts[i].Load()
+		}
+		return out
+	}
 }
 
 // A node without a subscriber does not hide a live one with more load.

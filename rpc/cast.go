@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/wire"
@@ -44,7 +45,8 @@ func (m Method[Req, Res]) cast(ctx context.Context, b *Bus, in Req, all bool) (i
 }
 
 func (m Method[Req, Res]) sendCast(ctx context.Context, b *Bus, frame []byte, all bool) (int, error) {
-	left, _ := b.limit(ctx)
+	deadline, _ := b.limit(ctx)
+	left := max(time.Until(deadline), time.Millisecond)
 	total, after := 0, lua.Opt[string]{}
 	for {
 		r, err := gen.RPCCast(ctx, b.client, gen.RPCCastParams{

@@ -3,14 +3,45 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/internal/wire"
 )
 
 // errGivenUp is the error of a handler that sends parts after its caller gave up.
 var errGivenUp = fmt.Errorf("luatomic: the caller gave up: %w", context.Canceled)
+
+// sender numbers the parts of one stream.
+type sender struct {
+	bus  *Bus
+	work *work
+
+	mu   sync.Mutex // held while a part is sent
+	sent uint64
+}
+
+// send gives the caller one part.
+func (s *sender) send(ctx context.Context, body []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.bus.sendChunk(ctx, s.work, s.sent+1, body); err != nil {
+		return err
+	}
+	s.sent++
+	return nil
+}
+
+// count is how many parts there are.
+func (s *sender) count() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sent
+}
 
 // sendChunk stores and publishes one part, and waits while too many parts have not been read.
 func (b *Bus) sendChunk(ctx context.Context, w *work, seq uint64, body []byte) error {
@@ -50,7 +81,7 @@ func (b *Bus) awaitCredit(ctx context.Context, w *work, seq uint64) error {
 		select {
 		case <-credit:
 		case <-timer.C:
-			stored, err := b.client.HLen(ctx, b.keys.Chunks(w.ID)).Result()
+			stored, err := nodes.Read(ctx, b.client, redis.NewIntCmd(ctx, "hlen", b.keys.Chunks(w.ID))).Result()
 			if err == nil && uint64(stored) <= seq {
 				b.serving.credit(w.ID, seq-uint64(stored))
 			}
@@ -68,6 +99,7 @@ func (s *serving) sent(w *work, size int) {
 	defer s.mu.Unlock()
 	w.unread = append(w.unread, size)
 	w.unreadBytes += size
+	w.settleLocked()
 }
 
 // creditSoFar reports whether another part may be sent, and returns a channel that is filled when parts were read.
@@ -80,20 +112,27 @@ func (w *work) creditSoFar() (changed <-chan struct{}, open bool) {
 	return w.credit, len(w.unread) < window && w.unreadBytes < windowBytes
 }
 
-// credit notes up to which part the caller has read.
+// credit notes up to which part the caller has read: one more than are known to be sent at most. A part is read before
+// the server's answer to it where that is slow.
 func (s *serving) credit(id string, read uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.works[id]
-	if w == nil || read <= w.read || read-w.read > uint64(len(w.unread)) {
+	if w == nil || read <= w.credited || read-w.read > uint64(len(w.unread))+1 {
 		return
 	}
-	n := int(read - w.read)
-	for _, size := range w.unread[:n] {
-		w.unreadBytes -= size
-	}
-	w.read, w.unread = read, w.unread[n:]
+	w.credited = read
+	w.settleLocked()
 	if w.credit != nil {
 		offer(w.credit)
 	}
+}
+
+// settleLocked forgets the parts that the caller has read.
+func (w *work) settleLocked() {
+	n := min(int(w.credited-w.read), len(w.unread))
+	for _, size := range w.unread[:n] {
+		w.unreadBytes -= size
+	}
+	w.read, w.unread = w.read+uint64(n), w.unread[n:]
 }

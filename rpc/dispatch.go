@@ -97,7 +97,9 @@ func (b *Bus) unplaced(w *waiter, err error) {
 	know := b.pending.search(w)
 	var none *NoRespondersError
 	switch {
-	case know.ran && (errors.As(err, &none) || errors.Is(err, lua.ErrNotExecuted)): // that is about another node
+	case know.ran && errors.Is(err, lua.ErrNotExecuted):
+		return // the server could not decide: rescue has it asked again
+	case know.ran && errors.As(err, &none): // that is about another node
 		err = fmt.Errorf("%w; no other node has it: %v", lostCall(w.method, strings.Join(know.tried, ", ")), err)
 	case know.refused != nil && errors.As(err, &none):
 		err = know.refused
@@ -113,9 +115,9 @@ func (b *Bus) seek(s *sending, w *waiter) (node string, err error) {
 	var found []gen.RPCFindRow
 	again := b.pending.sentBefore(w)
 	for searches, late := 0, 0; ; {
-		first, others, err := b.candidates(s, w, &searches, &found)
-		if err != nil {
-			return "", err
+		first, others, none := b.candidates(s, w, &searches, &found)
+		if none != nil && !b.decides(w, none) {
+			return "", none
 		}
 		r, err := b.give(s, w, first, others, again, trust)
 		if err != nil {
@@ -135,6 +137,9 @@ func (b *Bus) seek(s *sending, w *waiter) (node string, err error) {
 			}
 			_ = b.announce(s) // it reads the server's clock
 		case gen.RPCDecideOutcomeNoLease, gen.RPCDecideOutcomeNoSubscriber:
+			if none != nil {
+				return "", none
+			}
 			moving := r.Outcome == gen.RPCDecideOutcomeNoSubscriber && b.moving()
 			if w.targeted() || searches >= maxSearches {
 				if trust || !moving {
@@ -147,6 +152,13 @@ func (b *Bus) seek(s *sending, w *waiter) (node string, err error) {
 			return "", b.decided(w, r)
 		}
 	}
+}
+
+// decides reports whether the record is asked, although no node can take the call: another one may have run it. Where
+// that is alive after all it keeps the call, and else its reply is refused from then on.
+func (b *Bus) decides(w *waiter, err error) bool {
+	var none *NoRespondersError
+	return errors.As(err, &none) && b.pending.search(w).ran
 }
 
 // decided takes the outcome of a call that was made before.

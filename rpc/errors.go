@@ -12,8 +12,8 @@ import (
 
 // Errors of calls. Method.Call says when each of them is returned.
 var (
-	// ErrNoResponders reports that no node could take the call. It is returned as a *NoRespondersError, after one
-	// round trip; no handler has run.
+	// ErrNoResponders reports that no node could take the call; no handler has run. It is returned as a
+	// *NoRespondersError, at once: after one round trip, or a few where the caller knows nodes that have just died.
 	ErrNoResponders = errors.New("luatomic: no responder")
 	// ErrNodeLost reports that the node which had the call died or left, or that Redis lost its record. Its handler may
 	// have run, in part or whole; its reply is refused from now on.
@@ -31,7 +31,8 @@ var (
 // NoRespondersError says why no node could take a call. It matches ErrNoResponders.
 type NoRespondersError struct {
 	Method string
-	// Reason is "no node serves it"; "no lease" when the leases of all nodes that served it have ended; "no
+	// Reason is "no node serves it"; "no lease" when the leases of all nodes that served it have ended, or the node
+	// that was named has none; "no
 	// subscriber" when nodes are announced but not connected; "no connection" when no node owns the connection that
 	// was named. An explanation follows it.
 	Reason string
@@ -61,7 +62,8 @@ const (
 // RemoteError is the answer of a handler that failed. A handler may return one to choose the code.
 type RemoteError struct {
 	Code, Message string
-	// Details are for the caller's program, such as JSON; at most 16 KiB.
+	// Details are for the caller's program, such as JSON. At most 16 KiB: the caller gets no larger ones, and
+	// Options.OnError of the node says so.
 	Details string
 	// Node is the node that answered. It is set where the error is received.
 	Node string
@@ -74,6 +76,20 @@ func (e *RemoteError) Is(target error) bool {
 	return target == ErrOverloaded && e.Code == CodeOverloaded
 }
 
+// PanicError reports the panic of a handler to Options.OnError of its node. Neither the value nor the stack leaves the
+// node: the caller gets a *RemoteError with CodeInternal.
+type PanicError struct {
+	Method string
+	// Value is what the handler panicked with.
+	Value any
+	// Stack is that of the handler's goroutine, as of debug.Stack.
+	Stack []byte
+}
+
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("luatomic: the handler of %q panicked: %v\n%s", e.Method, e.Value, e.Stack)
+}
+
 // remoteError is the error of a failure that came over the wire.
 func remoteError(a *wire.Answer) error {
 	if a.Failure == nil {
@@ -82,14 +98,14 @@ func remoteError(a *wire.Answer) error {
 	return &RemoteError{Code: a.Failure.Code, Message: a.Failure.Message, Details: a.Ext.Details, Node: a.Ext.Node}
 }
 
-const reasonNoConnection = "no connection: no node owns it; bind it with Bus.Bind"
+const reasonNoConnection = "no connection: no node owns it; bind it on a node first"
 
 // refusal is the error of a call that no node could take.
 func refusal(method string, outcome gen.RPCDecideOutcome) error {
 	reason := "no node serves it"
 	switch outcome {
 	case gen.RPCDecideOutcomeNoLease:
-		reason = "no lease: the nodes that served it are dead"
+		reason = "no lease: the nodes that served it, or the one that was named, are not alive"
 	case gen.RPCDecideOutcomeNoSubscriber:
 		reason = "no subscriber: the nodes that serve it are not connected"
 	}

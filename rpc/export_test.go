@@ -34,6 +34,9 @@ func (b *Bus) RenewBindings(ctx context.Context) {
 	b.renewBindings(ctx)
 }
 
+// DueBindings is how many connections are due to be renewed.
+func (b *Bus) DueBindings() int { return len(b.bindings.old(maxBatch)) }
+
 // Refusals counts the refusals that calls which still wait have had.
 func (b *Bus) Refusals() (n int) {
 	b.pending.mu.Lock()

@@ -25,33 +25,53 @@ type Part[Res any] struct {
 // The nodes expected are those alive in the script that lists them, 500 in a round trip. The sequence ends as soon as
 // each of them has answered or is lost. When the time is over or ctx ends, the last pair has an empty node and a
 // *MissingError; it has ErrNoResponders when no node serves the method. To stop early, break: the handlers of nodes
-// that have not answered are cancelled. Cost: a round trip for the list, and a call to each node, whose scripts share
-// round trips. Run must be running.
+// that have not answered are cancelled. Options.WrapCall run once around all of it, while the answers are yielded; their
+// headers go to each node, and their error is the last pair. Cost: a round trip for the list, and a call to each node,
+// whose scripts share round trips. Run must be running.
 func (m Method[Req, Res]) Gather(ctx context.Context, b *Bus, in Req) iter.Seq2[Part[Res], error] {
 	return func(yield func(Part[Res], error) bool) {
-		g, err := m.gather(ctx, b, in)
+		body, err := m.encode(b, in)
 		if err != nil {
 			yield(Part[Res]{}, err)
 			return
 		}
-		defer b.endGather(g)
-		for len(g.missing) > 0 {
-			w, err := g.next(ctx)
-			if err != nil {
-				missing := slices.Sorted(maps.Keys(g.missing))
-				yield(Part[Res]{}, &MissingError{Method: m.name, Nodes: missing, Err: err})
-				return
-			}
-			out, err := b.finish(w)
-			p := Part[Res]{Node: w.Node}
-			if err == nil {
-				p.Result, err = m.decode(b, out.body)
-			}
-			if !yield(p, err) {
-				return
-			}
+		c, stopped := outgoing{method: m.name, body: body}, false
+		err = b.wrapped(ctx, &c, func(ctx context.Context) (Answered, error) {
+			return Answered{}, m.yieldAnswers(ctx, b, &c, func(p Part[Res], err error) bool {
+				stopped = !yield(p, err)
+				return !stopped
+			})
+		})
+		if err != nil && !stopped {
+			yield(Part[Res]{}, err)
 		}
 	}
+}
+
+// yieldAnswers makes a call to each node and yields their answers. It returns why it ended early.
+func (m Method[Req, Res]) yieldAnswers(
+	ctx context.Context, b *Bus, c *outgoing, yield func(Part[Res], error) bool,
+) error {
+	g, err := b.gather(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer b.endGather(g)
+	for len(g.missing) > 0 {
+		w, err := g.next(ctx)
+		if err != nil {
+			return &MissingError{Method: m.name, Nodes: slices.Sorted(maps.Keys(g.missing)), Err: err}
+		}
+		out, err := b.finish(w)
+		p := Part[Res]{Node: w.Node}
+		if err == nil {
+			p.Result, err = m.decode(b, out.body)
+		}
+		if !yield(p, err) {
+			return nil
+		}
+	}
+	return nil
 }
 
 // MissingError says which nodes had not answered a gather when it ended. Their handlers may have run.
@@ -79,40 +99,36 @@ type gathering struct {
 // gatherWidth is how many goroutines send the calls of one gather.
 const gatherWidth = 64
 
-func (m Method[Req, Res]) gather(ctx context.Context, b *Bus, in Req) (*gathering, error) {
-	body, err := m.encode(b, in)
-	if err != nil {
-		return nil, err
-	}
-	c := outgoing{method: m.name, body: body}
+// gather calls all nodes of the method.
+func (b *Bus) gather(ctx context.Context, c *outgoing) (*gathering, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	if len(body) > maxRequest {
-		err := &lua.SizeError{What: "the request", N: len(body), Max: maxRequest, Unit: "bytes"}
-		return nil, fmt.Errorf("luatomic: gather %q: %w", m.name, err)
+	if n := len(c.body); n > maxRequest {
+		err := &lua.SizeError{What: "the request", N: n, Max: maxRequest, Unit: "bytes"}
+		return nil, fmt.Errorf("luatomic: gather %q: %w", c.method, err)
 	}
-	left, _ := b.limit(ctx)
-	timer := time.NewTimer(left)
+	deadline, _ := b.limit(ctx)
+	timer := time.NewTimer(time.Until(deadline))
 	if err := b.awaitReady(ctx, timer.C); err != nil {
 		return nil, err
 	}
-	bounded, cancel := context.WithTimeout(ctx, left)
+	bounded, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	rows, err := b.find(bounded, m.name)
+	rows, err := b.find(bounded, c.method)
 	if err != nil {
-		return nil, fmt.Errorf("luatomic: gather %q: %w", m.name, err)
+		return nil, fmt.Errorf("luatomic: gather %q: %w", c.method, err)
 	}
 	g := &gathering{timer: timer, came: make(chan *waiter, len(rows)), missing: make(map[string]*waiter)}
-	b.askAll(ctx, g, &c, rows, left)
+	b.askAll(ctx, g, c, rows, deadline)
 	if len(g.missing) == 0 {
-		return nil, refusal(m.name, reasonOf(rows))
+		return nil, refusal(c.method, reasonOf(rows))
 	}
 	return g, nil
 }
 
 // askAll makes a call to each node that is alive.
-func (b *Bus) askAll(ctx context.Context, g *gathering, c *outgoing, rows []gen.RPCFindRow, left time.Duration) {
+func (b *Bus) askAll(ctx context.Context, g *gathering, c *outgoing, rows []gen.RPCFindRow, deadline time.Time) {
 	calls := make(chan *waiter, len(rows))
 	for _, r := range rows {
 		if r.State == gen.RPCFindStateDead {
@@ -120,7 +136,7 @@ func (b *Bus) askAll(ctx context.Context, g *gathering, c *outgoing, rows []gen.
 		}
 		one := *c
 		one.Node = r.Node
-		w := b.newWaiter(&one, left)
+		w := b.newWaiter(&one, deadline)
 		w.notify = g.came
 		g.missing[r.Node] = w
 		b.pending.expect(w)

@@ -141,8 +141,10 @@ func TestGatherNamesWhoIsMissing(t *testing.T) {
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
 	quick := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
+	ended := make(chan error, 1)
 	slow := lab.Serving(t, lab.Echo, c, name, nil, func(ctx context.Context, _ string) (string, error) {
 		<-ctx.Done()
+		ended <- ctx.Err()
 		return "", nil
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -162,4 +164,57 @@ func TestGatherNamesWhoIsMissing(t *testing.T) {
 	require.Equal(t, []string{slow.Node()}, missing.Nodes)
 	require.ErrorIs(t, missing, context.Canceled)
 	require.Equal(t, "echo", missing.Method)
+	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end of its handler", ended), context.Canceled)
+}
+
+// Options.WrapCall run once around a gather: their headers reach each node, and they see why it ended early.
+func TestGatherIsWrapped(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	for range 3 {
+		lab.Serving(t, lab.Echo, c, name, nil, func(ctx context.Context, _ string) (string, error) {
+			info, _ := rpc.CallFrom(ctx)
+			return info.Headers["trace"], nil
+		})
+	}
+	var seen []error
+	var refused error
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute,
+		WrapCall: []func(context.Context, *rpc.Outgoing, func(context.Context) error) error{
+			func(ctx context.Context, call *rpc.Outgoing, next func(context.Context) error) error {
+				if refused != nil {
+					return refused
+				}
+				call.Headers["trace"] = "of " + call.Method
+				err := next(ctx)
+				seen = append(seen, err)
+				return err
+			},
+		}})
+	gather := func(m rpc.Method[string, string]) (traces []string, errs []error) {
+		for p, err := range m.Gather(ctx, caller, "x") {
+			if err != nil {
+				require.Empty(t, p.Node)
+				errs = append(errs, err)
+				continue
+			}
+			traces = append(traces, p.Result)
+		}
+		return traces, errs
+	}
+	traces, errs := gather(lab.Echo)
+	require.Equal(t, []string{"of echo", "of echo", "of echo"}, traces)
+	require.Empty(t, errs)
+	require.Equal(t, []error{nil}, seen)
+	for range lab.Echo.Gather(ctx, caller, "x") {
+		break
+	}
+	require.Equal(t, []error{nil, nil}, seen, "to read no further is no error")
+	_, errs = gather(hold)
+	require.Len(t, errs, 1)
+	require.ErrorIs(t, errs[0], rpc.ErrNoResponders)
+	require.Equal(t, errs[0], seen[2])
+	refused = errors.New("not allowed")
+	_, errs = gather(lab.Echo)
+	require.Equal(t, []error{refused}, errs)
 }

@@ -2,6 +2,8 @@ package rpc_test
 
 import (
 	"context"
+	"io"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -69,8 +71,9 @@ func TestALargeBodyIsForItsRequest(t *testing.T) {
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
 	var once sync.Once
 	var refused error
-	node.AddHook(beforeGet(func() {
+	node.AddHook(beforeGet(func() error {
 		once.Do(func() { _, refused = lab.Echo.CallWith(t.Context(), other, two, opts) })
+		return nil
 	}))
 	out, err := lab.Echo.CallWith(t.Context(), caller, one, opts)
 	require.NoError(t, err)
@@ -78,15 +81,39 @@ func TestALargeBodyIsForItsRequest(t *testing.T) {
 	require.True(t, one == out, "the handler got the other body")
 }
 
-// beforeGet runs before each plain GET of a client.
-type beforeGet func()
+// A body that a node cannot read is read by another one: the request has not run.
+func TestABodyThatANodeCannotReadIsReadByAnother(t *testing.T) {
+	t.Parallel()
+	name := luatomictest.Namespace(t)
+	var reads atomic.Int64
+	for range 2 {
+		node := luatomictest.Client(t)
+		node.AddHook(beforeGet(func() error {
+			if reads.Add(1) == 1 {
+				return redis.Nil
+			}
+			return nil
+		}))
+		lab.Serving(t, lab.Echo, node, name, nil, lab.Upper)
+	}
+	caller := lab.OpenBus(t, luatomictest.Client(t), name, &rpc.Options{Timeout: time.Minute})
+	out, err := lab.Echo.Call(t.Context(), caller, strings.Repeat("x", 10<<10))
+	require.NoError(t, err)
+	require.Len(t, out, 10<<10)
+}
+
+// beforeGet runs before each plain GET of a client, and fails it with its error.
+type beforeGet func() error
 
 func (f beforeGet) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (f beforeGet) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if cmd.Name() == "get" {
-			f()
+			if err := f(); err != nil {
+				cmd.SetErr(err)
+				return err
+			}
 		}
 		return next(ctx, cmd)
 	}
@@ -202,6 +229,37 @@ func TestARefusalReachesEachCallerOfAKey(t *testing.T) {
 	require.Zero(t, node.Stats().Handled)
 }
 
+// The answer to a call with a key goes out when the server takes it again, also after the time of the call: the handler
+// does not run for the next caller, who finds the call pending.
+func TestTheAnswerOfAKeyIsSentWhileTheKeyIsKept(t *testing.T) {
+	t.Parallel()
+	ctx, name, own := t.Context(), luatomictest.Namespace(t), luatomictest.Client(t)
+	lua.Direct(own) // the hook sees no shared round trip
+	var refuses atomic.Bool
+	refuses.Store(true)
+	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCReplyScript), Do: func(run func() error) error {
+		if refuses.Load() {
+			return io.EOF
+		}
+		return run()
+	}})
+	var runs atomic.Int64
+	lab.Serving(t, lab.Echo, own, name, nil, func(context.Context, string) (string, error) {
+		return strconv.FormatInt(runs.Add(1), 10), nil
+	})
+	short := lab.OpenBus(t, luatomictest.Client(t), name, &rpc.Options{Timeout: 50 * time.Millisecond})
+	require.NoError(t, short.Ready(ctx))
+	opts := &rpc.CallOptions{Key: "order"}
+	_, err := lab.Echo.CallWith(ctx, short, "x", opts)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	time.Sleep(1200 * time.Millisecond) // the time of the call and its grace
+	refuses.Store(false)
+	long := &rpc.Options{Timeout: time.Minute, Lease: 300 * time.Millisecond} // it looks after its calls soon
+	out, err := lab.Echo.CallWith(ctx, lab.OpenBus(t, luatomictest.Client(t), name, long), "x", opts)
+	require.NoError(t, err)
+	require.Equal(t, "1", out, "the handler ran %d times", runs.Load())
+}
+
 // Each call with a key of a dead node ends with the first one of the process, and not one at a heartbeat.
 func TestADeadNodeEndsEachCallOfAKey(t *testing.T) {
 	t.Parallel()
@@ -233,4 +291,62 @@ func TestADeadNodeEndsEachCallOfAKey(t *testing.T) {
 			t.Fatalf("%d of %d calls have ended", i, cap(ended))
 		}
 	}
+	lab.Serving(t, twice, luatomictest.Client(t), name, nil, answering("another node"))
+	out, err := twice.CallWith(t.Context(), caller, "x", &rpc.CallOptions{Key: "order"})
+	require.NoError(t, err, "the method may run twice, so that its loss is not kept")
+	require.Equal(t, "another node", out)
+}
+
+// A caller of a key that gives up takes the answer from none of the others: its body is read for all that wait, and
+// again where the server cannot be asked.
+func TestALargeReplyIsForEachCallerOfAKey(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	lab.Serving(t, lab.Echo, c, name, nil, func(context.Context, string) (string, error) {
+		close(entered)
+		<-leave
+		return strings.Repeat("x", 100_000), nil
+	})
+	own := luatomictest.Client(t)
+	lua.Direct(own) // the hook sees no shared round trip
+	caller := lab.OpenBus(t, own, name, &rpc.Options{Timeout: time.Minute})
+	require.NoError(t, caller.Ready(t.Context()))
+	call := func(ctx context.Context) <-chan error {
+		ended := make(chan error, 1)
+		go func() {
+			_, err := lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Key: "order"})
+			ended <- err
+		}()
+		return ended
+	}
+	first := call(t.Context())
+	lab.Soon(t, 20*time.Second, "the request", entered)
+	waits := make(chan struct{})
+	known := sync.OnceFunc(func() { close(waits) })
+	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCDecideScript), Do: func(run func() error) error {
+		defer known()
+		return run()
+	}})
+	reads, read := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(read) })
+	var asked atomic.Int64
+	own.AddHook(beforeGet(func() error {
+		if asked.Add(1) > 1 {
+			return nil
+		}
+		close(reads)
+		<-read
+		return io.EOF
+	}))
+	t.Cleanup(release)
+	short, cancel := context.WithCancel(t.Context())
+	second := call(short)
+	lab.Soon(t, 20*time.Second, "the second caller", waits)
+	close(leave)
+	lab.Soon(t, 20*time.Second, "the body is read", reads)
+	cancel()
+	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the second caller ends", second), context.Canceled)
+	release()
+	require.NoError(t, lab.Soon(t, 20*time.Second, "the first caller has its answer", first))
 }

@@ -29,6 +29,7 @@ type liveness struct {
 	beats int // how many heartbeats were sent; guarded by announcing
 
 	mu      sync.Mutex
+	ended   bool          // the last Run has, and there is no next one yet
 	given   int           // the version of the methods that the server has; -1: the node is not announced
 	changed chan struct{} // closed when that changes
 }
@@ -40,19 +41,31 @@ func (l *liveness) init() {
 	l.given, l.changed = -1, make(chan struct{})
 }
 
-// restart forgets all about an earlier Run.
-func (l *liveness) restart() {
-	l.beats = 0
-	l.give(-1)
+// end forgets all about a Run: the node is not announced until the next one is.
+func (l *liveness) end() {
+	l.setEnded(true)
 	l.echoed.Store(0)
 	l.resetBackoff.Store(0)
+}
+
+func (l *liveness) setEnded(ended bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = ended
+	l.given = -1
+}
+
+func (l *liveness) hasEnded() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended
 }
 
 // give notes which version of the methods the server has.
 func (l *liveness) give(version int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if version != l.given {
+	if version != l.given && !l.ended {
 		l.given = version
 		close(l.changed)
 		l.changed = make(chan struct{})
@@ -169,6 +182,9 @@ func (b *Bus) announce(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	defer l.unlock()
+	if l.hasEnded() { // a call that was under way asks for it
+		return b.notReady(errEnded)
+	}
 	names, version := b.serving.announced()
 	given, _ := l.has()
 	give := version != given || l.beats%renewEvery == 0
@@ -178,7 +194,7 @@ func (b *Bus) announce(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("luatomic: announce on bus %q: %w", b.name, err)
 		}
-		if give {
+		if give && !b.serving.isLeaving() {
 			l.give(version)
 		}
 		if give || !fresh || len(names) == 0 {
@@ -230,9 +246,7 @@ func (b *Bus) noteReceivers(receivers int64, err error) {
 		}
 	case receivers > 0:
 		l.resetBackoff.Store(0)
-		if err == nil {
-			l.echoed.CompareAndSwap(0, time.Now().UnixNano()) // from now on echoes must come
-		}
+		l.echoed.CompareAndSwap(0, time.Now().UnixNano()) // from now on echoes must come
 	case err == nil:
 		b.replaceUnreachableLink()
 	}

@@ -179,7 +179,7 @@ func TestNoticesOfAClusterAreSharded(t *testing.T) {
 	}
 }
 
-// An idle node costs the server the same with any number of methods: seven commands for a heartbeat, and now and then
+// An idle node costs the server the same with any number of methods: about ten commands for a heartbeat, and now and then
 // the keys of methods are renewed. A process that only calls announces its new link to nobody.
 func TestIdleNodesCostNothingPerMethod(t *testing.T) {
 	t.Parallel()

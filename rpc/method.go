@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -56,20 +57,26 @@ type ServeOptions struct {
 
 // Serve lets this node answer the method with h from now on; serving it again replaces h. Only methods that are served
 // can be called. The node announces the method with its next heartbeat, which is sent immediately while Run runs; Ready
-// waits for that. Serve fails with lua.ErrBadName for a bad name.
+// waits for that. Serve fails with lua.ErrBadName for a bad name, and for a nil handler.
 //
 // The handler's context ends at the caller's deadline, when the caller gives up, and when Run's context and the grace
-// have ended. An error, or a panic, goes to the caller as a *RemoteError; the text of a panic stays here and goes to
-// Options.OnError. An error of a handler whose context has ended is no outcome: the call goes to another node where it
-// may run twice, and is ErrNodeLost otherwise.
+// have ended. An error, or a panic, goes to the caller as a *RemoteError; the text and the stack of a panic stay here
+// and go to Options.OnError as a *PanicError. An error of a handler whose context has ended is no outcome: the call goes
+// to another node where it may run twice, and is ErrNodeLost otherwise.
 func (m Method[Req, Res]) Serve(b *Bus, h func(context.Context, Req) (Res, error)) error {
 	return m.ServeWith(b, h, nil)
 }
 
 // ServeWith is Serve with options.
 func (m Method[Req, Res]) ServeWith(b *Bus, h func(context.Context, Req) (Res, error), opts *ServeOptions) error {
+	if h == nil {
+		return noHandler(m.name)
+	}
 	codec := m.codecOf(b)
 	return b.serve(m.name, opts, func(ctx context.Context, w *work) ([]byte, error) {
+		if w.Flags&wire.FlagStream != 0 {
+			return nil, &RemoteError{Code: CodeBadRequest, Message: "the result comes in one piece; call it as a Method"}
+		}
 		in, err := decodeAs[Req](codec, w.Body)
 		if err != nil {
 			return nil, &RemoteError{Code: CodeBadRequest, Message: err.Error()}
@@ -90,7 +97,8 @@ func (m Method[Req, Res]) Unserve(ctx context.Context, b *Bus) error { return b.
 type CallOptions struct {
 	// Node, if set, is the one node that may answer. See Bus.Node and Bus.Nodes.
 	Node string
-	// Connection, if set, names a connection: the node that owns it may answer. See Bus.Bind.
+	// Connection, if set, names a connection: the node that owns it may answer. See Bus.Bind. A call with both Node and
+	// Connection fails with lua.ErrBadName.
 	Connection string
 	// Affinity, if set, is a key that has calls with it go to the same node, as long as the nodes of the method stay
 	// the same and that one takes them. Where a node comes or goes, only its share of the keys moves.
@@ -107,7 +115,8 @@ type CallOptions struct {
 	// Headers travel with the request; CallFrom gives them to the handler. At most 64, 16 KiB together.
 	Headers map[string]string
 	// Retry is how often the call is made again after an error that is safe: no handler has run, or the method is
-	// Idempotent. It waits before each, from 10 ms to 1 s, and prefers other nodes. Default 0.
+	// Idempotent. It waits before each, from 10 ms to 1 s, and prefers other nodes. The deadline of ctx, or
+	// Options.Timeout, bounds all of them together: the last error is returned then. Default 0.
 	Retry int
 	// Wrap are run around the call, after those of Options.WrapCall, the first one outermost.
 	Wrap []func(ctx context.Context, call *Outgoing, next func(ctx context.Context) error) error
@@ -118,7 +127,7 @@ type Outgoing struct {
 	Method string
 	// Headers travel with the request. They may be changed before next.
 	Headers map[string]string
-	// Answer says who answered, after next. It is empty where no node did.
+	// Answer says who answered, after next. It is empty where no node did, and for a gather.
 	Answer Answered
 }
 
@@ -134,7 +143,8 @@ type Answered struct {
 //   - the result;
 //   - a *RemoteError, when the handler failed; with CodeOverloaded, which matches ErrOverloaded, when the handlers of
 //     all nodes that were asked, 16 at most, are busy and none has run;
-//   - ErrNoResponders, after one round trip, when no node serves the method;
+//   - ErrNoResponders, at once, when no node serves the method: after one round trip, or a few where the caller knows
+//     nodes that have just died;
 //   - ErrNodeLost, when the node died or left, or Redis lost the record: the handler may have run;
 //   - an error that wraps context.DeadlineExceeded or the cause of ctx' end, when no answer came in time: the handler
 //     may have run;
@@ -180,19 +190,27 @@ func (m Method[Req, Res]) Ask(ctx context.Context, b *Bus, in Req, opts *CallOpt
 }
 
 // callWrapped runs the interceptors around the call.
-func (b *Bus) callWrapped(ctx context.Context, c *outgoing) (outcome, error) {
+func (b *Bus) callWrapped(ctx context.Context, c *outgoing) (answer outcome, err error) {
+	err = b.wrapped(ctx, c, func(ctx context.Context) (who Answered, err error) {
+		answer, err = b.callAgain(ctx, c)
+		return Answered{Node: answer.ext.Node, Headers: answer.ext.Headers}, err
+	})
+	return answer, err
+}
+
+// wrapped runs the interceptors around run, which sends the headers of c as they leave them.
+func (b *Bus) wrapped(ctx context.Context, c *outgoing, run func(context.Context) (Answered, error)) error {
 	if len(b.opts.WrapCall)+len(c.Wrap) == 0 {
-		return b.callAgain(ctx, c)
+		_, err := run(ctx)
+		return err
 	}
-	var answer outcome
 	call := &Outgoing{Method: c.method, Headers: make(map[string]string, len(c.Headers))}
 	for k, v := range c.Headers {
 		call.Headers[k] = v
 	}
 	next := func(ctx context.Context) (err error) {
 		c.Headers = call.Headers
-		answer, err = b.callAgain(ctx, c)
-		call.Answer = Answered{Node: answer.ext.Node, Headers: answer.ext.Headers}
+		call.Answer, err = run(ctx)
 		return err
 	}
 	for _, wraps := range [][]func(context.Context, *Outgoing, func(context.Context) error) error{
@@ -203,23 +221,31 @@ func (b *Bus) callWrapped(ctx context.Context, c *outgoing) (outcome, error) {
 			next = func(ctx context.Context) error { return wrap(ctx, call, inner) }
 		}
 	}
-	err := next(ctx)
-	return answer, err
+	return next(ctx)
 }
 
 // callAgain makes the call, and again where that is wanted and safe.
 func (b *Bus) callAgain(ctx context.Context, c *outgoing) (outcome, error) {
+	if _, bounded := ctx.Deadline(); !bounded && c.Retry > 0 { // one time for all of them
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, b.opts.Timeout)
+		defer cancel()
+	}
 	wait := clock.Backoff{First: 10 * time.Millisecond, Last: time.Second}
 	for n := 0; ; n++ {
 		out, err := b.call(ctx, c)
-		if err == nil || n >= c.Retry || !c.again(err) || !clock.Sleep(ctx, wait.Next()) {
+		if err == nil || n >= c.Retry || !c.again(out, err) || !clock.Sleep(ctx, wait.Next()) {
 			return out, err
 		}
 	}
 }
 
-// again reports whether the call may be made again after the error.
-func (c *outgoing) again(err error) bool {
+// again reports whether the call may be made again after the error. Where that is the answer of a node, which names the
+// node, a handler has run and has chosen the code, or has passed on that of another call.
+func (c *outgoing) again(out outcome, err error) bool {
+	if out.ext.Node != "" && !c.idempotent {
+		return false
+	}
 	var remote *RemoteError
 	if errors.As(err, &remote) {
 		return remote.Code == CodeOverloaded || remote.Code == CodeNoMethod || remote.Code == CodeVersion

@@ -22,6 +22,12 @@ type yelling struct{}
 func (yelling) Marshal(v any) ([]byte, error)   { return fmt.Append(nil, "!", v), nil }
 func (yelling) Unmarshal(d []byte, v any) error { return fmt.Errorf("%q is not yelled", d) }
 
+// plain is a codec that costs no time: 64 MiB of JSON would stall what runs beside the test.
+type plain struct{}
+
+func (plain) Marshal(v any) ([]byte, error)   { return []byte(v.(string)), nil }
+func (plain) Unmarshal(d []byte, v any) error { return fmt.Errorf("%q is not read", d) }
+
 // Bad input is a typed error of the side that can act. Nothing runs, and nothing waits for a time-out.
 func TestBadInputOfCalls(t *testing.T) {
 	t.Parallel()
@@ -40,6 +46,10 @@ func TestBadInputOfCalls(t *testing.T) {
 		return err
 	}
 	huge := strings.Repeat("x", 64<<20)
+	_, tooLarge := lab.Echo.WithCodec(plain{}).Call(ctx, b, huge)
+	described := func(text string) error {
+		return lab.Echo.ServeWith(b, lab.Upper, &rpc.ServeOptions{Description: text})
+	}
 	for what, test := range map[string]struct {
 		err  error
 		want error
@@ -48,11 +58,11 @@ func TestBadInputOfCalls(t *testing.T) {
 		"an empty header name":     {call("", &rpc.CallOptions{Headers: map[string]string{"": ""}}), lua.ErrBadName},
 		"1000 headers":             {call("", &rpc.CallOptions{Headers: headers}), lua.ErrTooLarge},
 		"a header of 16 KiB":       {call("", &rpc.CallOptions{Headers: map[string]string{"a": huge[:16<<10]}}), lua.ErrTooLarge},
-		"64 MiB":                   {call(huge, nil), lua.ErrTooLarge},
+		"64 MiB":                   {tooLarge, lua.ErrTooLarge},
 		"a key with NUL":           {call("", &rpc.CallOptions{Key: "\x00"}), lua.ErrBadName},
 		"a connection of 1 MiB":    {call("", &rpc.CallOptions{Connection: huge[:1<<20]}), lua.ErrBadName},
 		"a node of 1 MiB":          {call("", &rpc.CallOptions{Node: huge[:1<<20]}), lua.ErrBadName},
-		"a description of 1 MiB":   {lab.Echo.ServeWith(b, nil, &rpc.ServeOptions{Description: huge[:1<<20]}), lua.ErrTooLarge},
+		"a description of 1 MiB":   {described(huge[:1<<20]), lua.ErrTooLarge},
 		"a method with a brace":    {rpc.NewMethod[string, string]("{").Serve(b, lab.Upper), lua.ErrBadName},
 		"a method without a name":  {rpc.NewMethod[string, string]("").Serve(b, lab.Upper), lua.ErrBadName},
 		"a node that is not there": {call("", &rpc.CallOptions{Node: "none"}), rpc.ErrNoResponders},
@@ -79,4 +89,17 @@ func TestBadInputOfCalls(t *testing.T) {
 	_, err = many.Call(ctx, b, 1000)
 	require.ErrorAs(t, err, &remote)
 	require.Equal(t, rpc.CodeInternal, remote.Code)
+}
+
+// A method without a handler would fail each call.
+func TestServeRefusesNoHandler(t *testing.T) {
+	t.Parallel()
+	b, err := rpc.NewBus(luatomictest.Client(t), luatomictest.Namespace(t), nil)
+	require.NoError(t, err)
+	for what, err := range map[string]error{
+		"Serve": lab.Echo.Serve(b, nil), "ServeWith": lab.Echo.ServeWith(b, nil, &rpc.ServeOptions{}),
+		"stream": countTo.Serve(b, nil),
+	} {
+		require.ErrorContains(t, err, "no handler is given", what)
+	}
 }

@@ -210,7 +210,7 @@ func TestMethodWithACodecForMessages(t *testing.T) {
 func TestCallsAreRetriedWhereThatIsSafe(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	caller := lab.OpenBus(t, c, name, nil)
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
 	time.AfterFunc(300*time.Millisecond, func() { lab.Serving(t, lab.Echo, c, name, nil, lab.Upper) })
 	out, err := lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Retry: 1000})
 	require.NoError(t, err)
@@ -281,7 +281,7 @@ func TestMethodWithALimitIsDescribedAndWithdrawn(t *testing.T) {
 		<-release
 		return "", nil
 	}, opts))
-	err := hold.ServeWith(node, nil, &rpc.ServeOptions{Description: strings.Repeat("x", 1<<20)})
+	err := hold.ServeWith(node, lab.Upper, &rpc.ServeOptions{Description: strings.Repeat("x", 1<<20)})
 	require.ErrorIs(t, err, lua.ErrTooLarge)
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
 	luatomictest.Eventually(t, 20*time.Second, "it is described", func() bool {

@@ -127,3 +127,26 @@ func TestReplicaSaysThatANodeIsThere(t *testing.T) {
 	require.Equal(t, int64(1), lab.Must(gen.RPCCast(ctx, c, gen.RPCCastParams{Nodes: find.Nodes, Methods: find.Methods,
 		Method: "x", Frame: []byte("f"), Outbox: k, Timeout: time.Minute, All: true})).Sent)
 }
+
+// A node whose lease had ended is to give its methods again: a search has removed what it served.
+func TestANodeThatComesBackGivesItsMethods(t *testing.T) {
+	t.Parallel()
+	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	join := joinOf(k)
+	join.Stay, join.Names = time.Hour, []string{"x"}
+	lab.Must(gen.RPCJoin(ctx, c, join))
+	heartbeat := join
+	heartbeat.Stay, heartbeat.Names = 0, nil
+	require.False(t, lab.Must(gen.RPCJoin(ctx, c, heartbeat)).Fresh)
+	find := gen.RPCFindParams{Nodes: join.Nodes, Methods: join.Methods, Method: "x", Caller: "me", Outbox: k}
+	for _, end := range []func() error{
+		func() error { return c.ZAdd(ctx, join.Nodes, redis.Z{Score: lab.Past, Member: "n"}).Err() },
+		func() error { return c.Del(ctx, join.Nodes).Err() },
+	} {
+		require.NoError(t, end())
+		require.Equal(t, []gen.RPCFindRow{{Node: "n"}}, lab.Must(gen.RPCFind(ctx, c, find)))
+		require.True(t, lab.Must(gen.RPCJoin(ctx, c, heartbeat)).Fresh)
+		require.False(t, lab.Must(gen.RPCJoin(ctx, c, join)).Fresh)
+		require.Len(t, lab.Must(gen.RPCFind(ctx, c, find)), 1)
+	}
+}

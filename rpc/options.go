@@ -36,7 +36,8 @@ type Options struct {
 	// run before the request is decoded, and after the result is encoded.
 	Wrap []func(ctx context.Context, call CallInfo, next func(ctx context.Context) error) error
 	// WrapCall are run around each call that this process makes, the first one outermost, and before those of
-	// CallOptions. They see one call, whatever the library repeats below them. Casts and streams are not wrapped.
+	// CallOptions. They see one call, whatever the library repeats below them, and one gather, whose headers go to each
+	// node: next returns when it has ended, with the error that ended it early. Casts and streams are not wrapped.
 	WrapCall []func(ctx context.Context, call *Outgoing, next func(ctx context.Context) error) error
 	// Keys, if set, sign each frame with HMAC-SHA256. The first one signs, each of them is accepted, so that keys can
 	// be changed while nodes run. All processes of a bus need a common key. A key has at least 32 bytes.

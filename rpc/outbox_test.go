@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -130,6 +131,31 @@ func TestRPCTimeoutsLeaveNothing(t *testing.T) {
 	stopCaller()
 	stop()
 	nothingStays(t, c, name)
+}
+
+// The large body of a call that is given up goes at once, and not at the end of its time.
+func TestTheBodyOfACallThatIsGivenUpIsRemoved(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	entered := make(chan struct{})
+	lab.Serving(t, lab.Echo, c, name, nil, func(ctx context.Context, _ string) (string, error) {
+		close(entered)
+		<-ctx.Done()
+		return "", ctx.Err()
+	})
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: 10 * time.Minute})
+	ctx, cancel := context.WithCancel(t.Context())
+	called := make(chan error, 1)
+	go func() {
+		_, err := lab.Echo.Call(ctx, caller, strings.Repeat("x", 10<<10))
+		called <- err
+	}()
+	lab.Soon(t, 20*time.Second, "the handler", entered)
+	bodies := func() []string { return lab.Must(c.Keys(t.Context(), "rpc:{"+name+"}:b:*").Result()) }
+	require.Len(t, bodies(), 1)
+	cancel()
+	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end of the call", called), context.Canceled)
+	luatomictest.Eventually(t, 20*time.Second, "no body is left", func() bool { return len(bodies()) == 0 })
 }
 
 // twoWays subscribes on another client.

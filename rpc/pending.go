@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ type pending struct {
 
 	mu       sync.Mutex
 	calls    map[string]*waiter
+	closed   error    // why no call is registered: Run has ended
 	finished []string // records that are not needed any more
 	stored   []string // ids whose reply is to be fetched
 }
@@ -67,11 +69,15 @@ func (p *pending) init() {
 }
 
 // expect registers a waiter. It is registered before the request is sent, because the reply may be faster than the
-// script's own answer.
+// script's own answer. Where no reply can come any more, the wait ends here and nothing is sent.
 func (p *pending) expect(w *waiter) {
 	w.answered, w.since = make(chan struct{}), time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.closed != nil {
+		w.setLocked(outcome{err: p.closed})
+		return
+	}
 	w.next = p.calls[w.id]
 	p.calls[w.id] = w
 }
@@ -124,7 +130,7 @@ type placement struct {
 	again  bool // the node has refused it
 }
 
-// placed notes which node has the call; none when the search ended without one.
+// placed notes which node has the call. It keeps the last one when the search ended without any.
 func (p *pending) placed(w *waiter, node string, resubscribed int64) placement {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,7 +139,7 @@ func (p *pending) placed(w *waiter, node string, resubscribed int64) placement {
 		over:   w.taken && !w.resent,
 		again:  w.placeAgain,
 	}
-	w.placing, w.placeAgain, w.node = false, false, node
+	w.placing, w.placeAgain, w.node = false, false, cmp.Or(node, w.node)
 	return at
 }
 
@@ -360,10 +366,11 @@ func (p *pending) takeFinished(n int) []string {
 	return records
 }
 
-// abandon ends all calls: the bus ends. It returns them.
-func (p *pending) abandon(err error) []*waiter {
+// abandon ends all calls, and refuses new ones until reopen: the bus ends. It returns those that waited.
+func (p *pending) abandon(err, refused error) []*waiter {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.closed = refused
 	var all []*waiter
 	for id, first := range p.calls {
 		delete(p.calls, id)
@@ -373,4 +380,10 @@ func (p *pending) abandon(err error) []*waiter {
 		}
 	}
 	return all
+}
+
+func (p *pending) reopen() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = nil
 }

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 
 	"github.com/luatomic/luatomic/internal/wire"
@@ -49,7 +50,9 @@ func (b *Bus) refused(s *session, err error) {
 		b.refuse(s, e)
 		return
 	}
-	b.pending.deliver(e.ID, outcome{err: &RemoteError{Code: CodeVersion, Message: e.Error()}})
+	method := b.pending.methodOf(e.ID)
+	err = fmt.Errorf("luatomic: call %q: its reply cannot be read, the handler may have run: %w", method, err)
+	b.pending.deliver(e.ID, outcome{err: err})
 }
 
 // deliver gives an answer, or a part of one, to the call that waits for it.

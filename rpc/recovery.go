@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/nodes"
 )
 
 // runRecovery checks what this process waits for, each time it is asked to: it reads replies that were missed from
@@ -132,12 +133,11 @@ func (b *Bus) rescue(ctx context.Context) {
 func (b *Bus) readLeases(ctx context.Context, names []string) ([]float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease/3)
 	defer cancel()
-	pipe := b.client.Pipeline()
 	scores := make([]*redis.FloatCmd, len(names))
 	for i, name := range names {
-		scores[i] = pipe.ZScore(ctx, b.keys.Nodes, name)
+		scores[i] = redis.NewFloatCmd(ctx, "zscore", b.keys.Nodes, name)
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+	if err := nodes.ReadAll(ctx, b.client, scores); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, err
 	}
 	leases := make([]float64, len(names))

@@ -125,8 +125,8 @@ func follower(t *testing.T, cluster *luatomictest.Cluster, node int) *luatomicte
 	return replica
 }
 
-// The server that owns the slot hands over to its replica. The processes may read from
-// replicas; their links lead to the master all the same, and follow it.
+// The server that owns the slot hands over to its replica, and the links of all processes follow it, also on clients that
+// may read from replicas: the old master is one then. TestNothingIsReadFromAReplica holds what they read.
 func TestRPCWhileAClusterFailsOver(t *testing.T) {
 	t.Parallel()
 	ctx, cluster := t.Context(), luatomictest.StartCluster(t)

@@ -8,10 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
@@ -66,6 +68,74 @@ func TestRPCScriptsThatDecide(t *testing.T) {
 	require.Equal(t, []string{"done one", "refused two", "lost ", "missing "}, []string{
 		rows[0].State.String() + " " + string(rows[0].Frame), rows[1].State.String() + " " + string(rows[1].Frame),
 		rows[2].State.String() + " " + string(rows[2].Frame), rows[3].State.String() + " " + string(rows[3].Frame)})
+}
+
+// That a node is dead is kept for the calls with a key that follow, but not for one that may run again. The end that a
+// node has sent is kept for each of them.
+func TestALostCallThatMayRunAgain(t *testing.T) {
+	t.Parallel()
+	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	require.NoError(t, scriptcase.Announced(ctx, c, k))
+	record := "{" + k + "}:r:1"
+	decide := func(value string, again bool) gen.RPCDecideResult {
+		require.NoError(t, c.Set(ctx, record, value, time.Hour).Err())
+		p := scriptcase.GivenTo(k, "n")
+		p.Again, p.Trust = again, true
+		return lab.Must(gen.RPCDecide(ctx, c, p))
+	}
+	require.Equal(t, gen.RPCDecideOutcomeLost, decide("l1 old\n\n", false).Outcome)
+	require.Equal(t, gen.RPCDecideOutcomeLost, decide("l1 old\n\nend", true).Outcome)
+	require.Equal(t, gen.RPCDecideOutcomeSent, decide("l1 old\n\n", true).Outcome)
+	require.Equal(t, "p2 n\n\t"+k+"\nf", c.Get(ctx, record).Val())
+}
+
+// staleLeases answers each look at leases that there is none.
+type staleLeases chan struct{}
+
+func (staleLeases) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (staleLeases) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (h staleLeases) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if lease, ok := cmds[0].(*redis.FloatCmd); ok {
+			lease.SetVal(0)
+			select {
+			case h <- struct{}{}:
+			default:
+			}
+		}
+		return err
+	}
+}
+
+// Only the script that decides ends the call of a node, also where no other node could take it: what was read before is
+// old by then.
+func TestANodeThatIsBackKeepsItsCall(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	leave := make(chan struct{})
+	release := sync.OnceFunc(func() { close(leave) })
+	lab.Serving(t, lab.Echo, c, name, nil, func(_ context.Context, s string) (string, error) {
+		<-leave
+		return s, nil
+	})
+	t.Cleanup(release)
+	own, looked := luatomictest.Client(t), make(staleLeases, 1)
+	own.AddHook(looked)
+	caller := lab.OpenBus(t, own, name, &rpc.Options{Lease: 300 * time.Millisecond, Timeout: time.Minute})
+	called := startCall(t, lab.Echo, caller, "x")
+	for range 2 { // the second look is after the decision
+		select {
+		case <-looked:
+		case out := <-called:
+			require.NoError(t, out.err)
+		}
+	}
+	release()
+	out := lab.Soon(t, 20*time.Second, "the result", called)
+	require.NoError(t, out.err)
+	require.Equal(t, "x", out.out)
 }
 
 // C16: a subscriber that reads slowly is disconnected by the server when its output buffer grows

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/internal/wire"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // session is one Run of a bus.
@@ -24,13 +25,14 @@ type session struct {
 // When ctx ends, the node is withdrawn from its methods, its handlers have Options.Grace to end, then their contexts
 // end, their answers are sent, and Run returns the cause of ctx' end. What a handler has not finished by then goes to
 // another node, where the method is Idempotent, and is ErrNodeLost otherwise. Calls of this process that still wait end
-// with an error. Run may then be called again, as a node of another name. A second Run at the same time fails
-// immediately.
+// with an error; new ones wait for the next Run. Run may then be called again, as a node of another name. A second Run
+// at the same time fails immediately.
 func (b *Bus) Run(ctx context.Context) error {
 	if !b.liveness.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("luatomic: bus %q runs already; call Run once at a time", b.name)
 	}
 	defer b.liveness.running.Store(false)
+	defer b.liveness.end()
 	// The link outlives the handlers, and they outlive the moment at which other processes learn that this node takes
 	// no more calls.
 	linked, unlink := context.WithCancel(context.WithoutCancel(ctx))
@@ -63,18 +65,23 @@ func (b *Bus) Run(ctx context.Context) error {
 func (b *Bus) newSession(ctx context.Context) *session {
 	if b.ran {
 		b.rename()
-		b.liveness.restart()
 	}
 	b.ran = true
+	b.liveness.setEnded(false)
+	b.pending.reopen()
 	b.serving.setState(false, false)
 	b.directory.forget()
+	b.bindings.forget()
 	b.link.channels = [2]string{b.keys.Outbox + b.Node(), b.keys.All}
 	return &session{node: b.Node(), ctx: ctx, detached: context.WithoutCancel(ctx)}
 }
 
-// abandonCalls ends the calls that wait: no reply reaches this process any more.
+// abandonCalls ends the calls that wait, and those that begin before the next Run: no reply reaches this process any
+// more.
 func (b *Bus) abandonCalls() {
-	for _, w := range b.pending.abandon(fmt.Errorf("luatomic: bus %q: %w; the handler may have run", b.name, errEnded)) {
+	abandoned := fmt.Errorf("luatomic: bus %q: %w; the handler may have run", b.name, errEnded)
+	refused := fmt.Errorf("luatomic: bus %q: %w: %w", b.name, lua.ErrNotExecuted, errEnded)
+	for _, w := range b.pending.abandon(abandoned, refused) {
 		if w.Key == "" {
 			b.cancel(w)
 		}

@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"context"
+	"io"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -22,7 +24,7 @@ func TestCallWithoutRunSaysSo(t *testing.T) {
 	_, err = lab.Echo.Call(t.Context(), b, "")
 	require.ErrorContains(t, err, "is its Run running?")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorIs(t, rpc.NewMethod[int, int]("a{b").Serve(b, nil), lua.ErrBadName)
+	require.ErrorIs(t, rpc.NewMethod[string, string]("a{b").Serve(b, lab.Upper), lua.ErrBadName)
 }
 
 func TestRunWithdrawsTheNode(t *testing.T) {
@@ -40,7 +42,7 @@ func TestRunWithdrawsTheNode(t *testing.T) {
 	stop()
 	require.Less(t, time.Since(start), 20*time.Second, "less than a lease")
 	require.Empty(t, lab.Must(c.Keys(t.Context(), "rpc:{"+name+"}*").Result()), "nothing stays")
-	_, err = lab.Echo.Call(t.Context(), b, "")
+	_, err = lab.Echo.Call(soon(t), b, "")
 	require.ErrorContains(t, err, "it has ended")
 	lab.RunBus(t, b) // and once more
 	luatomictest.Eventually(t, 20*time.Second, "it answers again", func() bool {
@@ -170,6 +172,36 @@ func TestGraceIsBounded(t *testing.T) {
 	require.Less(t, time.Since(start), 30*time.Second)
 }
 
+// An answer that the server does not take holds up the end of Run for a lease, and not until the caller's deadline.
+func TestRunEndsWhileTheServerTakesNoAnswer(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	own := luatomictest.Client(t)
+	lua.Direct(own) // the hook sees no shared round trip
+	tried := make(chan struct{}, 1)
+	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCReplyScript), Do: func(func() error) error {
+		select {
+		case tried <- struct{}{}:
+		default:
+		}
+		return io.EOF
+	}})
+	node, err := rpc.NewBus(own, name, &rpc.Options{Lease: 300 * time.Millisecond, Grace: -1})
+	require.NoError(t, err)
+	require.NoError(t, lab.Echo.Serve(node, lab.Upper))
+	running, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- node.Run(running) }()
+	require.NoError(t, node.Ready(t.Context()))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	t.Cleanup(cancel)
+	caller := lab.OpenBus(t, c, name, nil)
+	go func() { _, _ = lab.Echo.Call(ctx, caller, "x") }()
+	lab.Soon(t, 20*time.Second, "the answer", tried)
+	stop()
+	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end of Run", done), context.Canceled)
+}
+
 // Two loops would receive each message twice, and a cast would run twice.
 func TestBusRunsOnceAtATime(t *testing.T) {
 	t.Parallel()
@@ -183,7 +215,7 @@ func TestBusRunsOnceAtATime(t *testing.T) {
 	_, err = lab.Echo.Call(ctx, b, "x")
 	require.NoError(t, err)
 	stop()
-	_, err = lab.Echo.Call(ctx, b, "x")
+	_, err = lab.Echo.Call(soon(t), b, "x")
 	require.ErrorContains(t, err, "it has ended")
 	lab.RunBus(t, b)
 	luatomictest.Eventually(t, 20*time.Second, "it runs again", func() bool {

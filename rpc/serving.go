@@ -43,6 +43,10 @@ func (s *serving) init() {
 // maxDescribed bounds the texts about one method.
 const maxDescribed = 1024
 
+func noHandler(method string) error {
+	return fmt.Errorf("luatomic: serve %q: no handler is given, and each call would fail; pass a function", method)
+}
+
 func (b *Bus) serve(method string, opts *ServeOptions, run handler) error {
 	if err := lua.CheckName("method name", method); err != nil {
 		return fmt.Errorf("luatomic: %w", err)
@@ -75,6 +79,7 @@ func (b *Bus) unserve(ctx context.Context, method string) error {
 	if !b.liveness.lock(ctx) {
 		return fmt.Errorf("luatomic: withdraw %q: %w", method, context.Cause(ctx))
 	}
+	defer offer(b.liveness.heartbeat) // it gives the server this version of the methods, which Ready waits for
 	defer b.liveness.unlock()
 	b.serving.remove(method)
 	_, err := gen.RPCLeave(ctx, b.client, gen.RPCLeaveParams{
@@ -118,21 +123,27 @@ func (s *serving) any() bool {
 	return len(s.methods) > 0
 }
 
-// setState moves the node between its three states: it serves; it leaves; it takes nothing any more.
+// setState moves the node between its three states: it serves; it leaves; it takes nothing any more. A node that leaves
+// withdraws its methods: the server does not have this version of them until the next Run gives it.
 func (s *serving) setState(leaving, closing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if leaving && !s.leaving {
+		s.version++
+	}
 	s.leaving, s.closing = leaving, closing
 }
 
 // take registers a request. It reports false for one that the node has already, for one that was fetched while another
-// way brought it (it may have been answered since), and when the node is closing: the caller finds that it has left.
+// way brought it (it may have been answered since) or its cancellation, and when the node is closing: the caller finds
+// that it has left.
 func (s *serving) take(run *session, w *work, fetched bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.works[w.ID]
 	has := known != nil && !known.reserved && w.Attempt > 0 && known.Attempt >= w.Attempt
-	if s.closing || has || known == nil && fetched {
+	cancelled := known != nil && known.reserved && known.err != nil
+	if s.closing || has || cancelled || known == nil && fetched {
 		return false
 	}
 	run.handlers.Add(1)
@@ -288,7 +299,7 @@ func (b *Bus) admit(s *session, q *wire.Request, fetched bool) {
 
 // refuse answers a request that this node cannot read.
 func (b *Bus) refuse(s *session, e *wire.UnreadableError) {
-	if !e.Request || e.Attempt == 0 {
+	if e.Attempt == 0 {
 		return
 	}
 	code := CodeBadRequest

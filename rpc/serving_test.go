@@ -34,3 +34,19 @@ func TestFetchedRequestThatHasRunDoesNotRunAgain(t *testing.T) {
 	s.handlers.Wait()
 	require.Equal(t, int64(1), runs.Load())
 }
+
+// A request that is cancelled while it is fetched does not run: the record may have been read before.
+func TestARequestThatIsCancelledWhileItIsFetchedDoesNotRun(t *testing.T) {
+	t.Parallel()
+	b, err := NewBus(nil, "b", nil)
+	require.NoError(t, err)
+	b.serving.handle("m", ServeOptions{}, func(context.Context, *work) ([]byte, error) {
+		t.Error("it runs")
+		return nil, nil
+	})
+	s := b.newSession(t.Context())
+	b.serving.reserve(s, []string{"id"})
+	b.heed(s, &wire.Notice{Kind: wire.Cancelled, Texts: []string{"id"}})
+	b.admit(s, &wire.Request{ID: "id", Method: "m", Left: time.Minute}, true)
+	s.handlers.Wait()
+}

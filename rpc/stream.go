@@ -29,31 +29,31 @@ func (m StreamMethod[Req, Res]) Name() string { return m.name }
 
 // Serve lets this node answer the method with h from now on. Each call of send gives the caller one part, which is
 // stored and published in one script. While the caller has not read 256 parts, or 1 MiB of them, send waits. It fails
-// when the caller has given up, and with a
-// *RemoteError with CodeTooLarge for a part above 1 MiB. All else is as in Method.Serve.
+// when the caller has given up, and with a *RemoteError with CodeTooLarge for a part above 1 MiB. Calls of send may
+// come from several goroutines; each waits for the one before it. All else is as in Method.Serve.
 func (m StreamMethod[Req, Res]) Serve(
 	b *Bus, h func(ctx context.Context, in Req, send func(Res) error) error,
 ) error {
+	if h == nil {
+		return noHandler(m.name)
+	}
 	return b.serve(m.name, nil, func(ctx context.Context, w *work) ([]byte, error) {
-		var in Req
 		if w.Flags&wire.FlagStream == 0 {
 			return nil, &RemoteError{Code: CodeBadRequest, Message: "the result comes in parts; call it as a StreamMethod"}
 		}
-		if err := b.opts.Codec.Unmarshal(w.Body, &in); err != nil {
+		in, err := decodeAs[Req](b.opts.Codec, w.Body)
+		if err != nil {
 			return nil, &RemoteError{Code: CodeBadRequest, Message: err.Error()}
 		}
-		seq := uint64(0)
-		err := h(ctx, in, func(part Res) error {
+		s := sender{bus: b, work: w}
+		err = h(ctx, in, func(part Res) error {
 			body, err := b.opts.Codec.Marshal(part)
-			if err == nil {
-				err = b.sendChunk(ctx, w, seq+1, body)
+			if err != nil {
+				return err
 			}
-			if err == nil {
-				seq++
-			}
-			return err
+			return s.send(ctx, body)
 		})
-		return binary.AppendUvarint(nil, seq), err
+		return binary.AppendUvarint(nil, s.count()), err
 	})
 }
 
@@ -71,8 +71,8 @@ func (m StreamMethod[Req, Res]) Call(ctx context.Context, b *Bus, in Req) iter.S
 		stopped := false
 		c := outgoing{method: m.name, body: body, flags: wire.FlagStream}
 		err = b.stream(ctx, &c, func(part []byte) bool {
-			var out Res
-			if err := b.opts.Codec.Unmarshal(part, &out); err != nil {
+			out, err := decodeAs[Res](b.opts.Codec, part)
+			if err != nil {
 				stopped = true
 				yield(none, fmt.Errorf("luatomic: call %q: a part is not a %T: %w", m.name, out, err))
 				return false
@@ -114,13 +114,13 @@ func (b *Bus) stream(ctx context.Context, c *outgoing, yield func(part []byte) b
 		err := &lua.SizeError{What: "the request", N: len(c.body), Max: maxRequest, Unit: "bytes"}
 		return fmt.Errorf("luatomic: call %q: %w", c.method, err)
 	}
-	left, _ := b.limit(ctx)
-	ctx, cancel := context.WithTimeout(ctx, left)
+	deadline, _ := b.limit(ctx)
+	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	if err := b.awaitReady(ctx, nil); err != nil {
 		return err
 	}
-	w := b.newWaiter(c, left)
+	w := b.newWaiter(c, deadline)
 	w.stream = newStream()
 	b.pending.expect(w)
 	reuse.Go(func() { b.place(ctx, w) })
@@ -147,8 +147,9 @@ func (b *Bus) readStream(ctx context.Context, w *waiter, yield func([]byte) bool
 				return true, b.drainStream(ctx, w, w.out.err, yield)
 			}
 			n, size := binary.Uvarint(w.out.body)
-			if size <= 0 {
-				return true, wire.ErrMalformed
+			if size <= 0 || size < len(w.out.body) {
+				return true, fmt.Errorf("luatomic: call %q: the reply does not count parts, its handler has run; "+
+					"is the method served as a StreamMethod? %w", w.method, wire.ErrMalformed)
 			}
 			last, ended = n, true
 			if b.pending.lacksChunks(w.stream, last) {

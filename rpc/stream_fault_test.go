@@ -1,6 +1,7 @@
 package rpc_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,7 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -48,4 +51,62 @@ func TestRPCStreamsSurviveCutConnections(t *testing.T) {
 		require.NoError(t, failed)
 		require.Equal(t, 1000, i)
 	}
+}
+
+// A handler may send from several goroutines: each part arrives, once.
+func TestPartsOfSeveralGoroutines(t *testing.T) {
+	t.Parallel()
+	b := lab.OpenBus(t, luatomictest.Client(t), luatomictest.Namespace(t), nil)
+	require.NoError(t, countTo.Serve(b, func(_ context.Context, n int, send func(int) error) error {
+		errs := make(chan error, n)
+		for i := range n {
+			go func() { errs <- send(i) }()
+		}
+		for range n {
+			if err := <-errs; err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	require.NoError(t, b.Ready(t.Context()))
+	const parts = 50
+	seen := make(map[int]bool)
+	for part, err := range countTo.Call(t.Context(), b, parts) {
+		require.NoError(t, err)
+		seen[part] = true
+	}
+	require.Len(t, seen, parts)
+}
+
+// A caller may have read a part before its node has the server's answer to it. The node counts it as read then, and
+// waits for no look at the server.
+func TestPartsThatAreReadBeforeTheServersAnswer(t *testing.T) {
+	t.Parallel()
+	c, name, read := luatomictest.Client(t), luatomictest.Namespace(t), make(chan struct{}, 4)
+	lua.Direct(c) // the hook sees no shared round trip
+	opts := &rpc.Options{Lease: 2 * time.Minute}
+	b := lab.Serving(t, lab.Echo, c, name, opts, lab.Upper)
+	caller := lab.OpenBus(t, luatomictest.Client(t), name, opts)
+	require.NoError(t, lua.Preload(t.Context(), c, &gen.RPCChunkScript))
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCChunkScript), Do: func(run func() error) error {
+		err := run()
+		select {
+		case <-read:
+		case <-t.Context().Done():
+		}
+		_, called := lab.Echo.Call(t.Context(), caller, "after the notice of what was read")
+		return errors.Join(err, called)
+	}})
+	serveCount(t, b, 600_000)
+	require.NoError(t, b.Ready(t.Context()))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	parts := 0
+	for _, err := range count.Call(ctx, caller, 4) {
+		require.NoError(t, err)
+		parts++
+		read <- struct{}{}
+	}
+	require.Equal(t, 4, parts)
 }

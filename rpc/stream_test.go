@@ -11,7 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -148,4 +150,65 @@ func TestUnreadPartsAreBoundedInBytes(t *testing.T) {
 	}
 	require.Equal(t, 30, parts)
 	require.LessOrEqual(t, most, int64(6), "while the caller paused")
+}
+
+// The types of a stream may be pointers to messages, as those of a method.
+func TestStreamsOfMessages(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	m := rpc.NewStreamMethod[*message, *message]("messages")
+	b, err := rpc.NewBus(luatomictest.Client(t), luatomictest.Namespace(t), &rpc.Options{Codec: messageCodec{}})
+	require.NoError(t, err)
+	require.NoError(t, m.Serve(b, func(_ context.Context, in *message, send func(*message) error) error {
+		return errors.Join(send(&message{in.text + " 1"}), send(&message{in.text + " 2"}))
+	}))
+	lab.RunBus(t, b)
+	require.NoError(t, b.Ready(ctx))
+	var parts []string
+	for part, err := range m.Call(ctx, b, &message{"part"}) {
+		require.NoError(t, err)
+		parts = append(parts, part.text)
+	}
+	require.Equal(t, []string{"part 1", "part 2"}, parts)
+}
+
+// A method that answers in one piece refuses the caller of a stream, and does not run. A reply that counts no parts,
+// as of a node that does not refuse it, ends the stream.
+func TestAStreamOfAMethodWithoutParts(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	var ran atomic.Int64
+	b := lab.Serving(t, lab.Echo, c, name, nil, func(context.Context, string) (string, error) {
+		ran.Add(1)
+		return "", nil
+	})
+	old := rpc.NewStreamMethod[string, string]("old")
+	sealer := wire.Sealer{}
+	require.NoError(t, old.Serve(b, func(ctx context.Context, _ string, _ func(string) error) error {
+		info, _ := rpc.CallFrom(ctx)
+		answer := wire.Answer{ID: info.ID, Body: []byte(`"X"`)}
+		_, err := gen.RPCReply(ctx, c, gen.RPCReplyParams{
+			Record: "rpc:{" + name + "}:r:" + info.ID, Node: b.Node(), Attempt: 1,
+			State: "d", Frame: sealer.Seal(answer.Encode()), Outbox: "rpc:{" + name + "}:n:", Keep: time.Minute})
+		return err
+	}))
+	require.NoError(t, b.Ready(t.Context()))
+	long, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	last := func(m rpc.StreamMethod[string, string]) error {
+		ended := make(chan error, 1)
+		go func() {
+			var last error
+			for _, err := range m.Call(long, b, "x") {
+				last = err
+			}
+			ended <- last
+		}()
+		return lab.Soon(t, 20*time.Second, m.Name(), ended)
+	}
+	var remote *rpc.RemoteError
+	require.ErrorAs(t, last(rpc.NewStreamMethod[string, string]("echo")), &remote)
+	require.Equal(t, rpc.CodeBadRequest, remote.Code)
+	require.Zero(t, ran.Load())
+	require.ErrorContains(t, last(old), "is the method served as a StreamMethod?")
 }

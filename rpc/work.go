@@ -30,8 +30,10 @@ type work struct {
 	timer  *time.Timer
 	unhook func() bool
 
-	// The chunks that the caller has read, and the sizes of those sent that it has not, guarded by serving.mu.
+	// The chunks that the caller has read, as it says and of those sent, and the sizes of those sent that it has not,
+	// guarded by serving.mu.
 	credit      chan struct{}
+	credited    uint64
 	read        uint64
 	unread      []int
 	unreadBytes int
@@ -65,7 +67,7 @@ func (w *work) info() CallInfo {
 }
 
 // ReplyHeader sets a header of the answer to the call of a handler's context; the answer to a cast or of a stream has
-// none. At most 64, 16 KiB together: more make the answer a failure.
+// none, and once the handler has returned it does nothing. At most 64, 16 KiB together: more make the answer a failure.
 func ReplyHeader(ctx context.Context, key, value string) {
 	w, ok := ctx.Value(callKey{}).(*work)
 	if !ok {

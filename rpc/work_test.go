@@ -34,6 +34,55 @@ func TestDeadlineReachesTheHandler(t *testing.T) {
 	})
 }
 
+// A call that has waited for Run gives its handler what is left, and not the whole time again.
+func TestTheTimeOfACallBeginsBeforeRun(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	left := make(chan time.Duration, 1)
+	note := func(ctx context.Context) error {
+		deadline, _ := ctx.Deadline()
+		left <- time.Until(deadline)
+		return nil
+	}
+	node := lab.Serving(t, lab.Echo, c, name, nil, func(ctx context.Context, _ string) (string, error) {
+		return "", note(ctx)
+	})
+	parts := rpc.NewStreamMethod[string, string]("parts")
+	require.NoError(t, parts.Serve(node, func(ctx context.Context, _ string, _ func(string) error) error {
+		return note(ctx)
+	}))
+	require.NoError(t, node.Ready(t.Context()))
+	for kind, call := range map[string]func(context.Context, *rpc.Bus) error{
+		"call": func(ctx context.Context, b *rpc.Bus) error {
+			_, err := lab.Echo.Call(ctx, b, "")
+			return err
+		},
+		"gather": func(ctx context.Context, b *rpc.Bus) (err error) {
+			for _, err = range lab.Echo.Gather(ctx, b, "") {
+			}
+			return err
+		},
+		"stream": func(ctx context.Context, b *rpc.Bus) (err error) {
+			for _, err = range parts.Call(ctx, b, "") {
+			}
+			return err
+		},
+	} {
+		caller, err := rpc.NewBus(c, name, nil)
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		over, _ := ctx.Deadline()
+		begins := make(chan time.Duration, 1)
+		time.AfterFunc(100*time.Millisecond, func() {
+			begins <- time.Until(over)
+			lab.RunBus(t, caller)
+		})
+		require.NoError(t, call(ctx, caller), kind)
+		cancel()
+		require.LessOrEqual(t, <-left, <-begins, kind)
+	}
+}
+
 // C9: no clock of a caller or a node is on the wire, only what is left of the time. A
 // request that is fetched later has less left, by the server's clock.
 func TestRPCDeadlineIsWhatIsLeft(t *testing.T) {
@@ -55,22 +104,30 @@ func TestRPCDeadlineIsWhatIsLeft(t *testing.T) {
 	require.Regexp(t, `^1 (20000|19\d\d\d) \d+\nQ`, w.find(t, node.Node(), "1 ").Payload)
 
 	proxy.Blackhole(true)
-	called := startCall(t, lab.Echo, caller, "y")
-	luatomictest.Eventually(t, 20*time.Second, "it is sent", func() bool {
+	called, keyed := startCall(t, lab.Echo, caller, "y"), make(chan error, 1)
+	go func() {
+		_, err := lab.Echo.CallWith(t.Context(), caller, "z", &rpc.CallOptions{Key: "order"})
+		keyed <- err
+	}()
+	luatomictest.Eventually(t, 20*time.Second, "both are sent", func() bool {
+		sent := 0
 		for _, record := range lab.Must(c.Keys(t.Context(), "rpc:{"+name+"}:r:*").Result()) {
 			if strings.HasPrefix(c.Get(t.Context(), record).Val(), "p") {
-				return true
+				sent++
 			}
 		}
-		return false
+		return sent == 2
 	})
 	time.Sleep(time.Second) // what must be missing
 	proxy.CutAll()
 	proxy.Blackhole(false)
 	out := <-called
 	require.NoError(t, out.err)
-	require.Less(t, <-left, 19100*time.Millisecond)
-	require.Equal(t, int64(1), node.Stats().Fetched)
+	require.NoError(t, <-keyed)
+	one, other := <-left, <-left
+	require.Less(t, min(one, other), 19100*time.Millisecond)
+	require.LessOrEqual(t, max(one, other), 20*time.Second, "the record of a key stays longer than its handler has")
+	require.Equal(t, int64(2), node.Stats().Fetched)
 }
 
 func TestHandlersKnowTheirCall(t *testing.T) {

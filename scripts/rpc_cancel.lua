@@ -11,6 +11,7 @@
 ---@arg      shard   bool    sharded pub/sub, in a cluster
 ---@reply    enum(missing=0, cancelled=1, done=2)  missing: no record, or cancelled before;
 ---          done: the unread reply is deleted
+---@error    LAYOUT  the key holds no call of this version
 ---@cost     O(1)
 
 local record = KEYS[1]
@@ -18,10 +19,9 @@ local outbox, notice, mark, shard = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local head = redis.call('GETRANGE', record, 0, 255)
 local kind = string.sub(head, 1, 1)
-local node
-if kind == 'p' then
-  local space = string.find(head, ' ', 1, true)
-  node = string.sub(head, space + 1, string.find(head, '\n', space, true) - 1)
+local node = string.match(head, '^p%d+ ([^\n]*)\n')
+if head ~= '' and not node and not string.find('drlx', kind, 1, true) then
+  return redis.error_reply('LAYOUT the key holds no call of this version')
 end
 redis.call('SET', record, 'x', 'PX', mark)
 if not node then

@@ -19,6 +19,9 @@
 local record, chunks = KEYS[1], KEYS[2]
 local node, attempt, seq, frame = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local notice, outbox, keep, shard = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+if not (keep + 0 >= 1) then
+  error('keep must be 1 or more')
+end
 local number = tonumber(seq)
 if not (number and number >= 1) then
   error('seq must be 1 or more')

@@ -11,6 +11,7 @@
 ---        node string, frame bytes)[]  one row for each record, in order; missing: no record, or cancelled; left:
 ---        until the record expires; node: the last one that had it; frame: of a lost one its end, if its node has
 ---        sent it; later: left out, as the rows hold 1 MB already
+---@error  LAYOUT  a key holds no call of this version
 ---@cost   O(1) for each record
 
 local node = ARGV[1]
@@ -40,11 +41,12 @@ for i = 1, #KEYS do
       local value = redis.call('GET', record)
       --< part/rpc_record.lua
       -- The first line of a record has its state, attempt and node; the second the digest and the callers.
-      local kind, space = string.sub(value, 1, 1), string.find(value, ' ', 1, true)
-      local stop = string.find(value, '\n', space, true)
-      local last = string.find(value, '\n', stop + 1, true)
-      local attempt, owner = tonumber(string.sub(value, 2, space - 1)), string.sub(value, space + 1, stop - 1)
-      local line = string.sub(value, stop + 1, last - 1)
+      -- The letter of the state is the version of the record, too: another version has other letters.
+      local kind, attempt, owner, stop, line, last = string.match(value, '^([pdrl])(%d+) ([^\n]*)()\n([^\n]*)()\n')
+      if not kind then
+        return redis.error_reply('LAYOUT the key holds no call of this version')
+      end
+      attempt = tonumber(attempt)
       -->
       left, frame = redis.call('PTTL', record), string.sub(value, last + 1)
     end

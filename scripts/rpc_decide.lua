@@ -8,9 +8,9 @@
 ---
 --- 1. A request that arrives after its end does nothing.
 --- 2. A record that exists decides. Pending, and its node alive: the caller is added to those that are notified.
----    Done or lost: that is the outcome. Refused, or its node dead and the request may run again: the request goes to
----    a candidate as the next attempt; the node that refused may take it now. Its node dead otherwise: it is lost, and
----    a late reply is refused.
+---    Done or lost: that is the outcome. Refused, or its node dead and the request may run again, also where it was
+---    lost so: the request goes to a candidate as the next attempt; the node that refused may take it now. Its node
+---    dead otherwise: it is lost, and a late reply is refused.
 --- 3. Else the request is recorded as the first attempt.
 ---
 --- In a cluster the channels belong to the slot, and its owner knows every subscriber. While the slot moves, the nodes
@@ -23,7 +23,7 @@
 ---@retry    safe  a call that is recorded is not sent again
 ---@key      nodes    zset    node, scored by the end of its lease in ms; the fraction is its load, .999: it leaves
 ---@key      record   string  see rpc_call.lua
----@arg      node     string  the first candidate
+---@arg      node     string  the first candidate; empty for none
 ---@arg      others   string  further candidates, a line each; 15 at most count
 ---@arg      caller   string  name of the caller
 ---@arg      outbox   string  prefix of the nodes' channels
@@ -40,6 +40,7 @@
 ---@reply    (outcome enum(sent=1, known=2, done=3, lost=4, cancelled=5, other_request=6, full=7, late=8, no_lease=9,
 ---          no_subscriber=10), node string, frame bytes)  known: it is pending; done: the frame is the reply;
 ---          lost: the frame is its end, if its node has sent it; full: no more callers are notified
+---@error    LAYOUT  the key holds no call of this version
 ---@cost     O(log n) for each candidate
 
 local nodes, record = KEYS[1], KEYS[2]
@@ -77,16 +78,17 @@ if value == 'x' then
 elseif value then
   --< part/rpc_record.lua
   -- The first line of a record has its state, attempt and node; the second the digest and the callers.
-  local kind, space = string.sub(value, 1, 1), string.find(value, ' ', 1, true)
-  local stop = string.find(value, '\n', space, true)
-  local last = string.find(value, '\n', stop + 1, true)
-  local attempt, owner = tonumber(string.sub(value, 2, space - 1)), string.sub(value, space + 1, stop - 1)
-  local line = string.sub(value, stop + 1, last - 1)
+  -- The letter of the state is the version of the record, too: another version has other letters.
+  local kind, attempt, owner, stop, line, last = string.match(value, '^([pdrl])(%d+) ([^\n]*)()\n([^\n]*)()\n')
+  if not kind then
+    return redis.error_reply('LAYOUT the key holds no call of this version')
+  end
+  attempt = tonumber(attempt)
   -->
   local tab = string.find(line, '\t', 1, true) or #line + 1
   if string.sub(line, 1, tab - 1) ~= digest then
     return {6, owner, ''}
-  elseif kind == 'd' or kind == 'l' then
+  elseif kind == 'd' or kind == 'l' and (again == '0' or #value > last) then
     return {kind == 'd' and 3 or 4, owner, string.sub(value, last + 1)}
   end
   tries, last_owner, pending, callers = attempt, owner, kind == 'p', line

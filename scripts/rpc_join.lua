@@ -4,8 +4,8 @@
 --- 2. It removes nodes whose leases are over, with their methods.
 --- 3. It publishes a notice on the node's own channel. A count of 0 receivers means that the subscription is lost.
 ---
---- A node repeats it well within the lease. It gives its methods when they change, when none are known, and
---- now and then, because the keys of methods and descriptions expire without that.
+--- A node repeats it well within the lease. It gives its methods when they change, after its lease had ended,
+--- when none are known, and now and then, because the keys of methods and descriptions expire without that.
 ---
 ---@contract dup-only  an error half-way leaves the node announced for some of its methods
 ---@retry    safe  the same values are set again
@@ -23,8 +23,8 @@
 ---@arg      stay     ms  how long the keys of methods and descriptions stay; 0: as long as before
 ---@arg      part     int  min=0  which part of its methods is given
 ---@args     name     string  max=500  methods
----@reply    (now time.ms, deadline time.ms, receivers int, fresh bool)  receivers: of the notice; fresh: no
----          methods of the node are known
+---@reply    (now time.ms, deadline time.ms, receivers int, fresh bool)  receivers: of the notice; fresh: the node
+---          is to give its methods: none are known, or some may be gone, as its lease had ended
 ---@cost     O(log n) for each method given, n being the number of nodes
 
 local nodes, about, methods, serves = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -36,8 +36,8 @@ end
 if #node > 1000 then
   error('node: at most 1000 bytes')
 end
-if not (tonumber(part) and tonumber(part) >= 0) then
-  error('part must be 0 or more')
+if not (lease and lease >= 1 and part + 0 >= 0) then
+  error('lease must be 1 or more, part must be 0 or more')
 end
 if not (load and load >= 0 and load <= 999) then
   error('load must be 0 to 999')
@@ -54,7 +54,9 @@ local deadline = now + lease
 
 -- A key of the wrong type stops the script here, while nothing is written.
 local over = redis.call('ZRANGE', nodes, '-inf', '(' .. now_ms, 'BYSCORE', 'LIMIT', 0, 100)
-redis.call('HLEN', serves)
+local known, before = redis.call('HEXISTS', serves, node .. '\0' .. '0'), redis.call('ZSCORE', nodes, node)
+-- rpc_find.lua has removed methods of a node whose lease had ended.
+local fresh = known == 0 or not before or tonumber(before) <= now
 if stay ~= '0' or #over > 0 then
   redis.call('ZCARD', methods)
 end
@@ -97,5 +99,5 @@ for _, dead in ipairs(over) do
     redis.call('HDEL', about, dead)
   end
 end
-local fresh = 1 - redis.call('HEXISTS', serves, node .. '\0' .. '0')
-return {now, deadline, redis.call(shard == '1' and 'SPUBLISH' or 'PUBLISH', outbox .. node, notice), fresh}
+local receivers = redis.call(shard == '1' and 'SPUBLISH' or 'PUBLISH', outbox .. node, notice)
+return {now, deadline, receivers, fresh and #ARGV == 9 and 1 or 0}

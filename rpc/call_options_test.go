@@ -1,0 +1,103 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+// Options.Timeout bounds a call with all its repeats and the waits between them.
+func TestRetryKeepsTheTimeout(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	opts := &rpc.Options{Timeout: 300 * time.Millisecond}
+	caller := lab.OpenBus(t, luatomictest.Client(t), luatomictest.Namespace(t), opts)
+	require.NoError(t, caller.Ready(ctx))
+	ended := make(chan error, 1)
+	go func() {
+		_, err := lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Retry: 1000})
+		ended <- err
+	}()
+	require.Error(t, lab.Soon(t, 20*time.Second, "the call ends", ended))
+}
+
+// What a handler has answered is not asked again, whatever code it chooses or passes on, where the handler must not run
+// twice. Nor is what its caller cannot read.
+func TestRetryRunsNoHandlerAgain(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	caller := lab.OpenBus(t, c, name, nil)
+	var runs atomic.Int32
+	lab.Serving(t, lab.Echo, c, name, nil, func(ctx context.Context, code string) (string, error) {
+		runs.Add(1)
+		if code != "unreadable" {
+			return "", fmt.Errorf("another node: %w", &rpc.RemoteError{Code: code})
+		}
+		info, _ := rpc.CallFrom(ctx)
+		frame := fmt.Sprintf("R\x03%c%s and what version 3 has", len(info.ID), info.ID)
+		item := fmt.Sprintf("0 0 %d\n%s", len(frame), frame)
+		return "", c.Publish(ctx, "rpc:{"+name+"}:n:"+caller.Node(), item).Err() // it arrives before the answer
+	})
+	for _, code := range []string{rpc.CodeOverloaded, rpc.CodeNoMethod, rpc.CodeVersion, "unreadable"} {
+		runs.Store(0)
+		_, err := lab.Echo.CallWith(t.Context(), caller, code, &rpc.CallOptions{Retry: 3})
+		require.Error(t, err, code)
+		var remote *rpc.RemoteError
+		require.Equal(t, code != "unreadable", errors.As(err, &remote), "%v", err)
+		require.Equal(t, int32(1), runs.Load(), code)
+
+		runs.Store(0)
+		_, _ = lab.Echo.Idempotent().CallWith(t.Context(), caller, code, &rpc.CallOptions{Retry: 3})
+		require.Equal(t, code != "unreadable", runs.Load() == 4, "it may run twice: %s", code)
+	}
+}
+
+// A call names one node, directly or by a connection, and nothing in the name of a node names another one.
+func TestACallNamesOneNode(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	a, b := lab.Serving(t, lab.Echo, c, name, nil, answering("a")), lab.Serving(t, lab.Echo, c, name, nil, answering("b"))
+	require.NoError(t, b.Bind(ctx, "socket"))
+	for _, opts := range []rpc.CallOptions{
+		{Node: a.Node(), Connection: "socket"}, {Node: "nosuch\n" + a.Node()}, {Node: a.Node() + "\n"},
+		{Node: "{" + a.Node()},
+	} {
+		_, err := lab.Echo.CallWith(ctx, a, "x", &opts)
+		require.ErrorIs(t, err, lua.ErrBadName, "%q", opts.Node)
+	}
+	for node, opts := range map[string]rpc.CallOptions{"a": {Node: a.Node()}, "b": {Connection: "socket"}} {
+		out, err := lab.Echo.CallWith(ctx, a, "x", &opts)
+		require.NoError(t, err)
+		require.Equal(t, node, out)
+	}
+	_, err := lab.Echo.CallWith(ctx, a, "x", &rpc.CallOptions{Node: "never.there"})
+	require.ErrorIs(t, err, rpc.ErrNoResponders)
+	require.ErrorContains(t, err, "no lease: the nodes that served it, or the one that was named, are not alive")
+}
+
+// What Unserve withdraws delays nothing that waits for Ready.
+func TestUnserveDoesNotDelayReady(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	b, err := rpc.NewBus(luatomictest.Client(t), luatomictest.Namespace(t), &rpc.Options{Lease: time.Hour})
+	require.NoError(t, err)
+	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+	require.NoError(t, hold.Serve(b, lab.Upper))
+	lab.RunBus(t, b)
+	require.NoError(t, b.Ready(ctx))
+	require.NoError(t, hold.Unserve(ctx, b))
+	bounded, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	require.NoError(t, b.Ready(bounded))
+	require.NoError(t, b.Bind(bounded, "socket"))
+}

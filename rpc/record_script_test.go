@@ -1,0 +1,44 @@
+package rpc_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+// A record that another version has written is refused with LAYOUT, and stays as it is: one with a key lives for days.
+func TestARecordOfAnotherVersionIsRefused(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	b := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
+	record := "rpc:{" + name + "}:r:k4:echo:orderK"
+	refuses := func(err error) {
+		t.Helper()
+		var refused *lua.Error
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, "LAYOUT", refused.Code)
+	}
+	for _, other := range []string{
+		"9|layout of another version", "P1 " + b.Node() + "\n\tcaller\nrequest", "p", "p1 n", "pp1 n\n\n", "\n", "{}",
+	} {
+		require.NoError(t, c.Set(ctx, record, other, time.Hour).Err())
+		_, err := lab.Echo.CallWith(ctx, b, "x", &rpc.CallOptions{Key: "order"})
+		refuses(err)
+		reply := gen.RPCReplyParams{Record: record, Node: b.Node(), Attempt: 1, State: "d", Outbox: name, Keep: time.Hour}
+		require.Contains(t, []gen.RPCReplyResult{gen.RPCReplyResultStale, gen.RPCReplyResultDuplicate},
+			lab.Must(gen.RPCReply(ctx, c, reply)))
+		chunk := gen.RPCChunkParams{Record: record, Chunks: "rpc:{" + name + "}:s:1", Node: b.Node(), Attempt: 1, Seq: 1,
+			Outbox: name, Keep: time.Hour}
+		require.Equal(t, gen.RPCChunkStateStale, lab.Must(gen.RPCChunk(ctx, c, chunk)).State)
+		_, err = gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: record, Outbox: name, Mark: time.Hour})
+		refuses(err)
+		require.Equal(t, other, c.Get(ctx, record).Val())
+	}
+}
