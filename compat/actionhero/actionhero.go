@@ -23,7 +23,8 @@
 // one command and atomic by itself: it needs no script. Where both sides are Go, luatomic.Bus loses nothing.
 //
 // ActionHero up to 17 ends its process on many messages that seem harmless: a method that it does not have, one
-// argument too many, a response that is not an array. A Node sends none of these; see [Era].
+// argument too many, a response that is not an array. A Node sends none of these; see [Era]. ActionHero from
+// 18 on ends it where a method throws, or its name is not a function: see [Options].
 package actionhero
 
 import (
@@ -36,6 +37,10 @@ import (
 	"github.com/luatomic/luatomic/compat/actionhero/internal/script"
 	"github.com/luatomic/luatomic/lua"
 )
+
+// ErrEncoding reports that a text in a value, an argument or a message is not UTF-8. It is found before anything is
+// sent. Send bytes as base64.
+var ErrEncoding = errors.New("actionhero: text is not UTF-8")
 
 // Errors of a Cache.
 var (
@@ -58,8 +63,8 @@ var (
 	// ErrRemote reports that the method answered with an error and nothing else. The message does not carry the error
 	// itself.
 	ErrRemote = errors.New("actionhero: unknown remote error")
-	// ErrUndeclared reports that the method is not in Options.Methods, or has another number of arguments. In the
-	// callback era no other call is sent: it would end the processes of the nodes.
+	// ErrUndeclared reports that the method is not in Options.Methods, or, in the callback era, has another number of
+	// arguments. Nothing is sent: it could end the processes of the nodes.
 	ErrUndeclared = errors.New(
 		"actionhero: method is not declared in Options.Methods, or with another number of arguments")
 	// ErrBadName reports that ActionHero misreads a name, or fails on it.

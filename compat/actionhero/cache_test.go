@@ -291,6 +291,9 @@ func TestWhatCannotBeWrittenIsNotSent(t *testing.T) {
 	c := newCache(client, ns, "me", nil)
 	require.ErrorContains(t, c.Save(ctx, "k", json.RawMessage(`{"a":1`), 0), "not JSON")
 	require.ErrorContains(t, c.Save(ctx, "k", json.RawMessage(``), 0), "not JSON")
+	for _, v := range []any{"a\xffb", []string{"\xff"}, map[string]int{"\xff": 1}, json.RawMessage("\"\xff\"")} {
+		require.ErrorIs(t, c.Save(ctx, "k", v, 0), actionhero.ErrEncoding)
+	}
 	require.Error(t, c.Save(ctx, "k", make(chan int), 0))
 	require.ErrorIs(t, c.Save(ctx, "k", make([]byte, 1<<20), 0), lua.ErrTooLarge)
 	require.ErrorIs(t, c.Save(ctx, "k", 1, -time.Second), lua.ErrOutOfRange)

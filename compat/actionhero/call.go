@@ -87,8 +87,9 @@ func (c *call) snapshot() (came []*Response, can int, err error) {
 // The call is made at most once and waits for Timeout or ctx. One PUBLISH; it is sent once this node is subscribed
 // and the call is registered, so no response is missed. The error is ErrNoResponders where no other node is
 // subscribed (known after one round trip, where all nodes are on one server), ErrTimeout, ErrRemote with the
-// response, ErrUndeclared or ErrBadName. A node that receives the call and does not have the method, or fails in it,
-// sends nothing.
+// response, ErrUndeclared, ErrEncoding or ErrBadName. A node that receives the call and does not have the method sends
+// nothing. In the promise eras a method that throws, or a name that is there and is not a function, ends the process of
+// each node that runs it: see Options.Methods.
 func (n *Node) DoCluster(ctx context.Context, method string, args []any, connectionID string) (*Response, error) {
 	var first *Response
 	err := n.do(ctx, method, args, connectionID, n.opts.Timeout, func(came []*Response, can int) (bool, error) {
@@ -138,8 +139,8 @@ func (n *Node) Gather(
 
 // Cast calls a method on all nodes, or on the node that has the connection, and waits for no response, as doCluster
 // does without a callback. args are those of DoCluster. One PUBLISH, at most once; Run need not be running. The error
-// is ErrNoResponders where no process is subscribed, ErrUndeclared or ErrBadName; no error does not mean that a node
-// ran the method.
+// is ErrNoResponders where no process is subscribed, ErrUndeclared, ErrEncoding or ErrBadName, or wraps the cause of
+// ctx' end, after which the message may still arrive; no error does not mean that a node ran the method.
 func (n *Node) Cast(ctx context.Context, method string, args []any, connectionID string) error {
 	text, _, err := n.request(method, args, connectionID)
 	if err != nil {
@@ -180,7 +181,7 @@ func (n *Node) do(
 	c := &call{changed: make(chan struct{}, 1), nodes: make(map[string]bool), receivers: -1}
 	n.wait(id, c)
 	defer n.forget(id)
-	go n.send(limited, c, text) // it ignores ctx while it waits for its reply
+	go n.send(limited, c, text) // a response can be faster than its reply
 	for {
 		select {
 		case <-c.changed:
@@ -208,7 +209,7 @@ func (n *Node) request(method string, args []any, connectionID string) (text []b
 	if err := checkConnection(connectionID); err != nil {
 		return nil, "", err
 	}
-	if want, declared := n.opts.Methods[method]; n.opts.Era == Callback && (!declared || want != len(args)) {
+	if !n.declared(method, len(args)) {
 		return nil, "", fmt.Errorf("%w: %q with %d", ErrUndeclared, method, len(args))
 	}
 	m := wire{MessageType: typeDo, ServerID: n.opts.ServerID, ServerToken: n.opts.ServerToken, Method: method}
@@ -225,6 +226,16 @@ func (n *Node) request(method string, args []any, connectionID string) (text []b
 	}
 	text, err = encode(m)
 	return text, m.RequestID, err
+}
+
+// declared reports whether the method may be called: in the promise eras the list is optional, and the number of
+// arguments ends no process.
+func (n *Node) declared(method string, args int) bool {
+	want, ok := n.opts.Methods[method]
+	if n.opts.Era == Callback {
+		return ok && want == args
+	}
+	return ok || n.opts.Methods == nil
 }
 
 // waitReady returns when the node is subscribed.

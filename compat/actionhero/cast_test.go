@@ -2,6 +2,8 @@ package actionhero_test
 
 import (
 	"context"
+	"errors"
+	"runtime"
 	"testing"
 	"time"
 
@@ -47,4 +49,70 @@ func TestCastWaitsForNoResponse(t *testing.T) {
 		require.Equal(t, "7", <-ran)
 		close(release)
 	}
+}
+
+// What waits for no response ends with its context, too, while the server is silent.
+func TestMessagesEndWithTheirContext(t *testing.T) {
+	t.Parallel()
+	proxy, client := through(t)
+	n := newNode(t, client, luatomictest.Namespace(t), nil)
+	proxy.Blackhole(true)
+	defer proxy.Blackhole(false)
+	for what, send := range map[string]func(context.Context) error{
+		"Cast":    func(ctx context.Context) error { return n.Cast(ctx, "api.x", nil, "") },
+		"Publish": func(ctx context.Context) error { return n.Publish(ctx, "mine", nil) },
+		"Chat": func(ctx context.Context) error {
+			return n.Chat(ctx, actionhero.ChatMessage{Room: "r", Message: "m"})
+		},
+	} {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, errors.New("its own end"))
+		defer cancel()
+		require.ErrorContains(t, send(ctx), "its own end", what)
+	}
+}
+
+// unwritable panics where its JSON is taken.
+type unwritable struct{}
+
+func (unwritable) MarshalJSON() ([]byte, error) { panic("of unwritable") }
+
+// A result that panics where it is encoded is the failure of its handler, and does not end the process.
+func TestAResultThatPanicsIsAFailure(t *testing.T) {
+	t.Parallel()
+	c, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	reported := make(chan error, 10)
+	n := newNode(t, c, ch, &actionhero.Options{OnError: func(err error) { reported <- err }})
+	require.NoError(t, n.Handle("api.x", func(context.Context, *actionhero.Request) (any, error) {
+		return unwritable{}, nil
+	}))
+	require.NoError(t, newNode(t, c, ch, nil).Cast(t.Context(), "api.x", nil, ""))
+	select {
+	case err := <-reported:
+		require.ErrorContains(t, err, "panic: of unwritable")
+		require.ErrorContains(t, err, "unwritable.MarshalJSON", "the stack")
+	case <-time.After(20 * time.Second):
+		t.Fatal("it is not reported")
+	}
+	require.Equal(t, int64(1), n.Stats().Failed)
+}
+
+// A handler that ends its goroutine, as require does in a test, has failed: it is reported, and its caller gets the error.
+func TestAHandlerThatEndsItsGoroutineIsAFailure(t *testing.T) {
+	t.Parallel()
+	c, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	reported := make(chan error, 10)
+	n := newNode(t, c, ch, &actionhero.Options{Era: actionhero.Callback,
+		OnError: func(err error) { reported <- err }})
+	require.NoError(t, n.Handle("api.x", func(context.Context, *actionhero.Request) (any, error) {
+		runtime.Goexit()
+		return "never", nil
+	}))
+	caller := newNode(t, c, ch, &actionhero.Options{Era: actionhero.Callback, Methods: map[string]int{"api.x": 0},
+		Timeout: 20 * time.Second})
+	for range 2 {
+		_, err := caller.DoCluster(t.Context(), "api.x", nil, "")
+		require.ErrorIs(t, err, actionhero.ErrRemote, "as for a callback with an error")
+		require.ErrorContains(t, <-reported, "api.x: the handler ended its goroutine")
+	}
+	require.Equal(t, int64(2), n.Stats().Failed)
 }

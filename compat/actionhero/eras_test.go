@@ -70,6 +70,32 @@ func TestUndeclaredMethodsAreNotCalledInTheCallbackEra(t *testing.T) {
 	require.Empty(t, p.all("do", 0))
 }
 
+// In the promise eras the list is optional. Where it is given, no other name is called: a name that is not a function
+// ends the processes. The number of arguments does not.
+func TestMethodsAreAListOfWhatMayBeCalledInThePromiseEras(t *testing.T) {
+	t.Parallel()
+	for _, era := range []actionhero.Era{actionhero.Promise, actionhero.Promise18} {
+		client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+		p := newTap(t, client, ch, nil)
+		n := newNode(t, client, ch, &actionhero.Options{Era: era, Methods: map[string]int{"api.x": 1}})
+		_, err := n.DoCluster(t.Context(), "api.connections.connections", nil, "conn")
+		require.ErrorIs(t, err, actionhero.ErrUndeclared)
+		_, err = n.Gather(t.Context(), "api.connections.connections", nil, "", time.Second)
+		require.ErrorIs(t, err, actionhero.ErrUndeclared)
+		require.ErrorIs(t, n.Cast(t.Context(), "api.connections.connections", nil, ""), actionhero.ErrUndeclared)
+		require.NoError(t, n.Cast(t.Context(), "api.x", nil, ""))
+		free := newNode(t, client, ch, &actionhero.Options{Era: era})
+		require.NoError(t, free.Cast(t.Context(), "api.y", nil, ""))
+		none := newNode(t, client, ch, &actionhero.Options{Era: era, Methods: map[string]int{}})
+		require.ErrorIs(t, none.Cast(t.Context(), "api.y", nil, ""), actionhero.ErrUndeclared)
+		var called []string
+		for _, m := range p.all("do", 2) {
+			called = append(called, m.Method)
+		}
+		require.Equal(t, []string{"api.x", "api.y"}, called)
+	}
+}
+
 // The response to a node of the callback era is a list, whatever a handler does.
 func TestOldCallersGetLists(t *testing.T) {
 	t.Parallel()

@@ -163,7 +163,10 @@ func timeouts(t *testing.T, c *cluster) {
 	require.ErrorContains(t, err, "RPC Timeout")
 	_, err = n.DoCluster(t.Context(), "api.t.echo", []any{1}, "no-such-connection")
 	require.ErrorIs(t, err, actionhero.ErrTimeout)
-	if c.era != actionhero.Callback {
+	_, err = n.DoCluster(t.Context(), "api.connections.connections", nil, "")
+	require.ErrorIs(t, err, actionhero.ErrUndeclared, "it would end both processes")
+	if c.era != actionhero.Callback { // a name that is not there ends none
+		n := c.run(t, &actionhero.Options{Timeout: time.Second, Methods: map[string]int{"api.t.nope": 0}})
 		_, err = n.DoCluster(t.Context(), "api.t.nope", nil, "")
 		require.ErrorIs(t, err, actionhero.ErrTimeout)
 	}

@@ -176,9 +176,10 @@ type cluster struct {
 	goNode *actionhero.Node
 }
 
-// methods of boot.js.
+// methods of boot.js that end no process.
 var nodeMethods = map[string]int{
-	"api.t.echo": 1, "api.t.first": 1, "api.t.fail": 1, "api.t.failValue": 1, "api.t.none": 0,
+	"api.t.object": 0, "api.t.nothing": 0, "api.t.echo": 1,
+	"api.t.first": 1, "api.t.fail": 1, "api.t.failValue": 1, "api.t.none": 0,
 	"api.t.several": 0, "api.t.three": 0, "api.t.sum": 2, "api.t.mute": 0,
 }
 
@@ -195,7 +196,10 @@ func startCluster(t *testing.T, r release) *cluster {
 // run starts another Go node on the cluster.
 func (c *cluster) run(t *testing.T, o *actionhero.Options) *actionhero.Node {
 	t.Helper()
-	o.Channel, o.Era, o.Methods = channel, c.era, nodeMethods
+	o.Channel, o.Era = channel, c.era
+	if o.Methods == nil {
+		o.Methods = nodeMethods
+	}
 	if o.ServerToken == "" {
 		o.ServerToken = token
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/compat/actionhero/internal/script"
+	"github.com/luatomic/luatomic/internal/exact"
 )
 
 // An Item is the result of Load.
@@ -105,7 +106,7 @@ func fromJS(ms *float64) time.Time {
 // exact.
 //
 // The check of the lock and the write are one script, one call. The error is ErrLocked where another owner holds the
-// lock, and lua.ErrTooLarge above 1 MiB.
+// lock, lua.ErrTooLarge above 1 MiB, and ErrEncoding for a text that is not UTF-8.
 func (c *Cache) Save(ctx context.Context, key string, value any, ttl time.Duration) error {
 	text, err := encode(value)
 	if err != nil {
@@ -125,19 +126,23 @@ func (c *Cache) Save(ctx context.Context, key string, value any, ttl time.Durati
 
 // encode returns JSON as JSON.stringify writes it, or the bytes of a RawMessage.
 func encode(value any) (json.RawMessage, error) {
-	if raw, ok := value.(json.RawMessage); ok && raw != nil {
-		if !json.Valid(raw) {
-			return nil, fmt.Errorf("not JSON")
+	text, raw := value.(json.RawMessage)
+	if raw = raw && text != nil; !raw {
+		var b bytes.Buffer
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(value); err != nil {
+			return nil, err
 		}
-		return raw, nil
+		text = bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 	}
-	var text bytes.Buffer
-	e := json.NewEncoder(&text)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(value); err != nil {
-		return nil, err
+	switch {
+	case raw && !json.Valid(text):
+		return nil, fmt.Errorf("not JSON")
+	case !exact.JSON(value, text):
+		return nil, ErrEncoding
 	}
-	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
+	return text, nil
 }
 
 // Destroy deletes an item, and reports whether it existed. The check of the lock and the deletion are one script, one

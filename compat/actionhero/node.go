@@ -11,9 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/internal/notify"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -29,8 +28,13 @@ type Options struct {
 	ServerID string
 	// Era is the era of the oldest node of the cluster. Default Promise.
 	Era Era
-	// Methods are the methods of the nodes of the callback era, with the number of arguments before the callback. In
-	// that era no other method is called.
+	// Methods are the methods of the nodes, with the number of their arguments, in the callback era of those before the
+	// callback. In that era no other method is called, nor one with another number: it would end the processes. In the
+	// promise eras the list is optional. Where it is given, no other method is called, and the number does not count.
+	//
+	// A node of the promise eras does not catch what its method throws: on Node.js 15 or newer its process ends. That is
+	// so for an async function that throws, and for the name of an object that is not a function, such as
+	// api.connections.connections. List only functions that catch what they throw, and answer with a value of JSON.
 	Methods map[string]int
 	// Timeout is general.rpcTimeout: how long a call waits and a handler may run. Default 5 s.
 	Timeout time.Duration
@@ -68,7 +72,7 @@ func (r *Request) Bind(into ...any) error {
 }
 
 // A Handler answers a call. Its result becomes JSON; see Args for the callback era. With an error there is no
-// response in the promise eras, as where a method throws, and [{}] in the callback era, as with callback(error). Its
+// response in the promise eras, and [{}] in the callback era, as with callback(error). Its
 // context ends with Run, and after Timeout.
 type Handler func(ctx context.Context, r *Request) (any, error)
 
@@ -158,8 +162,7 @@ func NewNode(client lua.Client, opts *Options) *Node {
 		o.Concurrency = 1024
 	}
 	n.slots = make(chan struct{}, o.Concurrency)
-	_, cluster := client.(*redis.ClusterClient)
-	n.counted = !cluster
+	n.counted = !nodes.Clustered(client)
 	return n
 }
 
@@ -291,16 +294,17 @@ func (n *Node) Publish(ctx context.Context, messageType string, fields map[strin
 	if messageType == typeChat {
 		return fmt.Errorf("%w: use Chat; nodes fail on chat messages of another form", ErrBadName)
 	}
-	text := []byte("{")
+	text, err := []byte("{"), error(nil)
 	for _, f := range []struct{ name, value string }{
 		{"messageType", messageType}, {"serverToken", n.opts.ServerToken}, {"serverId", n.opts.ServerID},
 	} {
 		if _, taken := fields[f.name]; taken {
 			return fmt.Errorf("%w: field %q is set by the node", ErrBadName, f.name)
 		}
-		text, _ = appendField(text, f.name, f.value)
+		if text, err = appendField(text, f.name, f.value); err != nil {
+			return err
+		}
 	}
-	var err error
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if text, err = appendField(text, name, fields[name]); err != nil {
 			return err

@@ -5,13 +5,9 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/luatomic/luatomic/internal/once"
+	"github.com/luatomic/luatomic/internal/reuse"
 )
-
-// publication is a PUBLISH that go-redis does not retry: a message published twice runs its method twice.
-type publication struct{ *redis.IntCmd }
-
-func (publication) NoRetry() bool { return true }
 
 // outbox lets concurrent messages share a round trip. While few round trips are in flight, each message is sent alone
 // without delay. Later messages wait, and are sent in one pipeline as soon as a round trip ends.
@@ -24,7 +20,7 @@ type outbox struct {
 // post is a waiting message.
 type post struct {
 	ctx  context.Context
-	cmd  publication
+	cmd  once.Command
 	done chan struct{}
 }
 
@@ -41,7 +37,6 @@ func (o *outbox) enter(p *post) bool {
 		o.active++
 		return true
 	}
-	p.done = make(chan struct{})
 	o.queue = append(o.queue, p)
 	return false
 }
@@ -61,25 +56,27 @@ func (o *outbox) next() []*post {
 	return part
 }
 
-// publish returns the number of receivers on this server. A message is not sent once ctx has ended.
+// publish returns the number of receivers on this server. A message is not sent once ctx has ended; one that is on its
+// way then may arrive. It is sent once: a message published twice runs its method twice.
 func (n *Node) publish(ctx context.Context, text []byte) (int64, error) {
-	p := &post{ctx: ctx, cmd: publication{redis.NewIntCmd(ctx, "publish", n.opts.Channel, text)}}
+	p := &post{ctx: ctx, cmd: once.New(ctx, "publish", n.opts.Channel, text), done: make(chan struct{})}
 	if n.out.enter(p) {
-		_ = n.client.Process(ctx, p.cmd)
-		if part := n.out.next(); len(part) > 0 {
-			go n.share(part)
-		}
-	} else {
-		select {
-		case <-p.done:
-		case <-ctx.Done():
-			return 0, fmt.Errorf("actionhero: publish: %w", context.Cause(ctx))
-		}
+		reuse.Go(func() { // go-redis does not heed ctx while it waits for the reply
+			_ = n.client.Process(ctx, p.cmd)
+			close(p.done)
+			n.share(n.out.next())
+		})
 	}
-	if err := p.cmd.Err(); err != nil {
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		return 0, fmt.Errorf("actionhero: publish: %w", context.Cause(ctx))
+	}
+	receivers, err := p.cmd.Int64()
+	if err != nil {
 		return 0, fmt.Errorf("actionhero: publish: %w", err)
 	}
-	return p.cmd.Val(), nil
+	return receivers, nil
 }
 
 // share sends waiting messages until there are none.

@@ -86,7 +86,7 @@ func reply(request *wire, era Era, value any, failed error) (text json.RawMessag
 	args, list := value.(Args)
 	if bare := request.MessageID != "" || era == Promise18; bare {
 		if failed != nil {
-			return nil, false, nil // as a method that throws: the caller times out
+			return nil, false, nil // these eras have no form for it: the caller times out
 		}
 		if list && args == nil {
 			args = Args{}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/luatomic/luatomic/internal/clock"
@@ -93,15 +94,33 @@ func (n *Node) serve(ctx context.Context, m *wire, handler Handler, r *Request) 
 	if n.opts.Era == Callback && m.RequestID != "" {
 		m.MessageID = "" // a call by Go has both ids; it gets the response that the others get, an error too
 	}
-	value, failed := protect(ctx, handler, r)
-	response, answer, err := reply(m, n.opts.Era, value, failed)
+	var value any
+	failed := errExited
+	defer func() { n.answer(ctx, m, r.Method, began, value, failed) }() // also when the handler ends its goroutine
+	failed = protect(func() (err error) {
+		value, err = handler(ctx, r)
+		return err
+	})
+}
+
+// errExited is the error of a handler that did not return.
+var errExited = errors.New("the handler ended its goroutine; return an error instead")
+
+// answer sends the response of a call that began at that time.
+func (n *Node) answer(ctx context.Context, m *wire, method string, began time.Time, value any, failed error) {
+	var response json.RawMessage
+	var answer bool
+	err := protect(func() (err error) { // the result writes its own JSON
+		response, answer, err = reply(m, n.opts.Era, value, failed)
+		return err
+	})
 	if err != nil {
 		failed = fmt.Errorf("result: %w", err)
 		response, answer, _ = reply(m, n.opts.Era, nil, failed)
 	}
 	if failed != nil {
 		n.counts.failed.Add(1)
-		n.report(fmt.Errorf("actionhero: %s: %w", r.Method, failed))
+		n.report(fmt.Errorf("actionhero: %s: %w", method, failed))
 	}
 	if !answer {
 		return
@@ -121,16 +140,16 @@ func (n *Node) serve(ctx context.Context, m *wire, handler Handler, r *Request) 
 		_, err = n.publish(ctx, text)
 	}
 	if err != nil {
-		n.report(fmt.Errorf("actionhero: response of %s: %w", r.Method, err))
+		n.report(fmt.Errorf("actionhero: response of %s: %w", method, err))
 	}
 }
 
-// protect turns a panic into an error: one bad request must not end the process.
-func protect(ctx context.Context, handler Handler, r *Request) (value any, err error) {
+// protect turns a panic into an error with its stack: one bad request must not end the process. The error stays here.
+func protect(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			value, err = nil, fmt.Errorf("panic: %v", p)
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
-	return handler(ctx, r)
+	return f()
 }

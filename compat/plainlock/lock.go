@@ -96,45 +96,59 @@ type reply struct {
 	err error
 }
 
-// attempt makes one attempt, and returns when ctx ends although the call goes on. held is set where another holder
-// has the lock.
+// attempt makes one attempt, and returns when ctx ends or the Locker is closed although the call goes on. held is set
+// where another holder has the lock.
 func (l *Lock) attempt(ctx context.Context) (held *HeldError, err error) {
 	sent, o := time.Now(), &l.locker.opts
+	if !l.locker.calls.Begin() {
+		return nil, l.failed(ErrClosed)
+	}
 	replies := make(chan reply, 1)
-	l.locker.calls.Go(func() {
+	go func() {
 		r, err := script.Acquire(ctx, l.locker.client, script.AcquireParams{
 			Lock: l.key, Fences: l.locker.fenceKeys(l.key), Token: l.token, TTL: o.TTL,
 		})
 		replies <- reply{r, err}
-	})
+	}()
 	var r reply
 	select {
 	case r = <-replies:
 	case <-ctx.Done():
-		l.locker.calls.Go(func() { l.undo(ctx, <-replies) })
+		go l.undo(ctx, replies)
 		return nil, l.failed(context.Cause(ctx))
+	case <-l.locker.calls.Closed():
+		go l.undo(ctx, replies)
+		return nil, l.failed(ErrClosed)
 	}
-	switch {
-	case r.err != nil:
-		l.locker.calls.Go(func() { l.undo(ctx, r) })
+	if r.err != nil {
+		replies <- r
+		go l.undo(ctx, replies)
 		return nil, l.failed(r.err)
-	case !r.Acquired:
-		held = &HeldError{Name: l.name}
-		if r.Remaining >= 0 {
-			held.Remaining = lua.Some(time.Duration(r.Remaining) * time.Millisecond)
-		}
-		return held, nil
+	}
+	l.locker.calls.End()
+	if !r.Acquired {
+		return l.heldFor(r.Remaining), nil
 	}
 	l.fence = r.Fence
 	l.state.Begin(l.locker.keeper, (*holder)(l), lease.Terms{Name: l.name, TTL: o.TTL}, lease.End(sent, o.TTL))
 	return nil, nil
 }
 
+// heldFor is the error for a lock that another holder has, for so many ms; below 0 without an end.
+func (l *Lock) heldFor(remaining int64) *HeldError {
+	held := &HeldError{Name: l.name}
+	if remaining >= 0 {
+		held.Remaining = lua.Some(time.Duration(remaining) * time.Millisecond)
+	}
+	return held
+}
+
 func (l *Lock) failed(err error) error { return fmt.Errorf("plainlock: acquire %q: %w", l.name, err) }
 
-// undo releases what an attempt without a caller has acquired, or may have.
-func (l *Lock) undo(ctx context.Context, r reply) {
-	if r.err == nil && r.Acquired || errors.Is(r.err, lua.ErrOutcomeUnknown) {
+// undo releases what an attempt without a caller has acquired, or may have, and is the end of the attempt.
+func (l *Lock) undo(ctx context.Context, replies <-chan reply) {
+	defer l.locker.calls.End()
+	if r := <-replies; r.err == nil && r.Acquired || errors.Is(r.err, lua.ErrOutcomeUnknown) {
 		_ = (*holder)(l).Release(lease.Detach(ctx)) // what it cannot release ends with its TTL
 	}
 }

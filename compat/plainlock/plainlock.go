@@ -14,12 +14,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/compat/plainlock/internal/script"
+	"github.com/luatomic/luatomic/internal/calls"
 	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/internal/notify"
 	"github.com/luatomic/luatomic/lua"
@@ -33,6 +33,8 @@ var (
 	ErrLost = errors.New("plainlock: lost")
 	// ErrReleased is the cause of a context of Keep, and the result of Err, after Release.
 	ErrReleased = errors.New("plainlock: released")
+	// ErrClosed reports that the Locker is closed.
+	ErrClosed = errors.New("plainlock: locker closed")
 )
 
 // HeldError reports that another holder has a lock. It matches ErrHeld.
@@ -58,13 +60,14 @@ type Options struct {
 	// Prefix and the name are the key. Default none: the key is the name itself, as in redsync, redislock, redis-py and
 	// redlock. Laravel's is that of the connection and that of the cache: "laravel_database_laravel_cache:" by default.
 	Prefix string
-	// TTL is the length of a lease, by the server's clock. Default 10 s, at least 1 ms.
+	// TTL is the length of a lease, by the server's clock. Default 10 s, at least 1 ms, at most ten years.
 	TTL time.Duration
 	// Poll is the longest sleep of a waiter between two attempts. A release of Go wakes the waiters of Go; that of
 	// another library notifies nobody. Default 100 ms.
 	Poll time.Duration
 	// Fence gives each lock a number that is greater than those before, in a key of its own. Other libraries do not
-	// count it: it orders the holders in Go alone.
+	// count it: it orders the holders in Go alone. A key with a closing brace that ends no hash tag, such as "user:{}",
+	// is then a lua.ErrBadName: no other key is in its slot by name.
 	Fence bool
 }
 
@@ -77,26 +80,27 @@ type Locker struct {
 	keeper *lease.Keeper
 	hub    *notify.Hub
 	turns  turns
-	calls  sync.WaitGroup // what goes on after its caller has left
+	calls  *calls.Group // attempts, which may go on after their callers have left
 }
 
-// New returns a Locker on the client; nil options mean the defaults. Nothing is sent. A TTL below 1 ms is the error of
-// each later call, a lua.ErrOutOfRange.
+// New returns a Locker on the client; nil options mean the defaults. Nothing is sent. Options that are
+// out of range are the error of each later call, a lua.ErrOutOfRange.
 func New(client redis.UniversalClient, opts *Options) *Locker {
-	l := &Locker{client: client, tokens: lease.NewTokens()}
+	l := &Locker{client: client, tokens: lease.NewTokens(), calls: calls.New()}
 	if opts != nil {
 		l.opts = *opts
 	}
 	if l.opts.TTL == 0 {
 		l.opts.TTL = 10 * time.Second
 	}
-	if l.opts.TTL < time.Millisecond {
-		l.bad = &lua.RangeError{Field: "TTL", Value: l.opts.TTL.String(), Min: "1ms"}
-	}
-	l.opts.TTL = l.opts.TTL.Truncate(time.Millisecond) // the script counts milliseconds
-	if l.opts.Poll <= 0 {
+	if l.opts.Poll == 0 {
 		l.opts.Poll = 100 * time.Millisecond
 	}
+	l.bad = lease.CheckSettings(
+		lease.Setting{Field: "TTL", Value: l.opts.TTL, Min: time.Millisecond},
+		lease.Setting{Field: "Poll", Value: l.opts.Poll},
+	)
+	l.opts.TTL = l.opts.TTL.Truncate(time.Millisecond) // the script counts milliseconds
 	l.keeper = lease.NewKeeper(client, lease.Causes{Lost: ErrLost, MaxHold: ErrLost, Released: ErrReleased})
 	l.hub = notify.NewHub(client)
 	l.hub.Message = func(channel, _ string) { l.turns.wake(channel) }
@@ -108,12 +112,14 @@ func New(client redis.UniversalClient, opts *Options) *Locker {
 	return l
 }
 
-// Close renews locks no longer and ends the subscription. It waits for calls that go on in the background, at most
-// about 10 s each. It releases no lock and does not close the client.
+// Close renews locks no longer and ends the subscription. Each Acquire that waits returns ErrClosed, and so does each
+// later Try, Acquire and Do. It waits for attempts that are under way, and what they acquire is released: at most about
+// 10 s each. It releases no lock that a caller has, which Release still does, and does not close the client.
 func (l *Locker) Close() {
+	none := l.calls.Close()
 	l.keeper.Close()
 	l.hub.Close()
-	l.calls.Wait()
+	<-none
 }
 
 // Try acquires the lock if it is free. The error is a *HeldError where another holder has it. Keys: the lock's, and
@@ -133,7 +139,8 @@ func (l *Locker) Try(ctx context.Context, name string) (*Lock, error) {
 	return lock, nil
 }
 
-// Acquire tries until it has the lock or ctx ends; then the error joins the last *HeldError with the cause of ctx.
+// Acquire tries until it has the lock or ctx ends; then the error joins the last *HeldError of the waiters of this
+// Locker with the cause of ctx. When the Locker is closed, it is ErrClosed.
 // Waiters of one Locker try one after the other, in the order of their calls; those of other processes and libraries
 // have no order. Between two attempts a waiter sleeps until a process with this package releases the lock, until the
 // key expires, or for Poll. With any error the lock is not held: what a lost reply may have acquired is released in
@@ -163,13 +170,18 @@ func (l *Locker) Do(ctx context.Context, name string, f func(context.Context) er
 
 // newLock makes the request of one caller.
 func (l *Locker) newLock(name string) (*Lock, error) {
-	if l.bad == nil && name == "" {
-		return nil, fmt.Errorf("plainlock: %w", lua.CheckName("lock", name))
+	key, bad := l.opts.Prefix+name, l.bad
+	switch {
+	case bad != nil:
+	case name == "":
+		bad = lua.CheckName("lock", name)
+	case l.opts.Fence && strings.Contains(key, "}") && !tagged(key):
+		bad = fmt.Errorf("%w: key %q has a brace that closes no tag, so no fence can be in its cluster slot; "+
+			"use another name, or no Options.Fence", lua.ErrBadName, key)
 	}
-	if l.bad != nil {
-		return nil, fmt.Errorf("plainlock: %w", l.bad)
+	if bad != nil {
+		return nil, fmt.Errorf("plainlock: %w", bad)
 	}
-	key := l.opts.Prefix + name
 	return &Lock{locker: l, name: name, key: key, token: l.tokens.Next()}, nil
 }
 

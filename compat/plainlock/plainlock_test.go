@@ -3,6 +3,7 @@ package plainlock_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -74,9 +75,13 @@ func TestTheKeyIsThatOfSetNX(t *testing.T) {
 func TestBadOptionsAndNames(t *testing.T) {
 	t.Parallel()
 	ctx, c := bounded(t), luatomictest.Client(t)
-	_, err := open(t, c, plainlock.Options{TTL: time.Microsecond}).Try(ctx, "x")
-	require.ErrorIs(t, err, lua.ErrOutOfRange)
-	_, err = open(t, c, plainlock.Options{}).Acquire(ctx, "")
+	for _, o := range []plainlock.Options{
+		{TTL: time.Microsecond}, {TTL: -time.Hour}, {TTL: math.MaxInt64}, {Poll: -1}, {Poll: math.MaxInt64},
+	} {
+		_, err := open(t, c, o).Acquire(ctx, "x")
+		require.ErrorIs(t, err, lua.ErrOutOfRange, "%+v", o)
+	}
+	_, err := open(t, c, plainlock.Options{}).Acquire(ctx, "")
 	require.ErrorIs(t, err, lua.ErrBadName)
 }
 
@@ -199,6 +204,30 @@ func TestFencesGrow(t *testing.T) {
 	lock, err := l.Try(ctx, "a{tag}b")
 	require.NoError(t, err)
 	require.EqualValues(t, 1, c.Exists(ctx, lock.Key()+":fence").Val(), "a tag of the name is that of the fence")
+}
+
+// On a cluster the fence of every name is in the slot of its lock; a name for which there is no such key is refused.
+func TestFencesLieInTheSlotOfTheLock(t *testing.T) {
+	t.Parallel()
+	ctx := bounded(t)
+	c := luatomictest.StartCluster(t).Client()
+	with := plainlock.New(c, &plainlock.Options{Fence: true})
+	without := plainlock.New(c, nil)
+	t.Cleanup(with.Close)
+	t.Cleanup(without.Close)
+	for _, name := range []string{"x", "a{b", "a{b}c", "{a}b}", "{{a}"} {
+		lock, err := with.Try(ctx, name)
+		require.NoError(t, err, name)
+		require.Positive(t, lock.Fence())
+		require.NoError(t, lock.Release(ctx))
+	}
+	for _, name := range []string{"a}b", "a{}b", "user:{}", "}{a"} {
+		_, err := with.Acquire(ctx, name)
+		require.ErrorIs(t, err, lua.ErrBadName, name)
+		lock, err := without.Try(ctx, name)
+		require.NoError(t, err, name)
+		require.NoError(t, lock.Release(ctx))
+	}
 }
 
 func TestOneHoldsTheLockAtATime(t *testing.T) {

@@ -5,40 +5,55 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// await tries until the lock is held or ctx ends.
+// await tries until the lock is held, ctx ends or the Locker is closed.
 func (l *Locker) await(ctx context.Context, lock *Lock) error {
 	name := channel(lock.key)
-	t, err := l.turns.enter(ctx, name)
-	defer l.turns.leave(name, t, err == nil)
-	if err != nil {
-		return lock.failed(err)
+	t := l.turns.enter(name)
+	defer l.turns.leave(name, t)
+	err := l.take(ctx, t, lock)
+	if held := t.held.Load(); err != nil && held != nil && (ctx.Err() != nil || errors.Is(err, ErrClosed)) {
+		return errors.Join(held, err) // another waiter of this process may have heard of it
+	}
+	return err
+}
+
+// take waits for the turn of the caller, and tries.
+func (l *Locker) take(ctx context.Context, t *turn, lock *Lock) error {
+	select {
+	case t.taken <- struct{}{}:
+		defer func() { <-t.taken }()
+	case <-ctx.Done():
+		return lock.failed(context.Cause(ctx))
+	case <-l.calls.Closed():
+		return lock.failed(ErrClosed)
 	}
 	held, err := lock.attempt(ctx)
 	if err != nil || held == nil {
 		return err
 	}
+	t.held.Store(held)
 	// What is released before the subscription is confirmed is found by the attempt after it. Without a subscription
 	// the waiter polls.
 	joining, cancel := context.WithTimeout(ctx, time.Second)
-	defer l.hub.Unsubscribe(name)
-	_ = l.hub.Subscribe(joining, name)
+	defer l.hub.Unsubscribe(channel(lock.key))
+	_ = l.hub.Subscribe(joining, channel(lock.key))
 	cancel()
 	for {
-		last := held
-		if held, err = lock.attempt(ctx); err != nil && ctx.Err() != nil {
-			return errors.Join(last, err)
-		}
-		if err != nil || held == nil {
+		if held, err = lock.attempt(ctx); err != nil || held == nil {
 			return err
 		}
+		t.held.Store(held)
 		select {
 		case <-t.woken:
 		case <-time.After(l.pause(held)):
 		case <-ctx.Done():
-			return errors.Join(held, context.Cause(ctx))
+			return lock.failed(context.Cause(ctx))
+		case <-l.calls.Closed():
+			return lock.failed(ErrClosed)
 		}
 	}
 }
@@ -61,13 +76,15 @@ type turns struct {
 // turn is the place of the caller that tries.
 type turn struct {
 	users int
-	taken chan struct{} // has a value while a caller tries
-	woken chan struct{} // signalled by a release
+	taken chan struct{}             // has a value while a caller tries
+	woken chan struct{}             // signalled by a release
+	held  atomic.Pointer[HeldError] // of the last attempt that found the lock held
 }
 
-// enter waits until no other caller tries. Every enter needs a leave.
-func (t *turns) enter(ctx context.Context, topic string) (*turn, error) {
+// enter is the turn of the key, for a caller that leaves it later.
+func (t *turns) enter(topic string) *turn {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	one := t.byTopic[topic]
 	if one == nil {
 		one = &turn{taken: make(chan struct{}, 1), woken: make(chan struct{}, 1)}
@@ -77,20 +94,11 @@ func (t *turns) enter(ctx context.Context, topic string) (*turn, error) {
 		t.byTopic[topic] = one
 	}
 	one.users++
-	t.mu.Unlock()
-	select {
-	case one.taken <- struct{}{}:
-		return one, nil
-	case <-ctx.Done():
-		return one, context.Cause(ctx)
-	}
+	return one
 }
 
-// leave lets the next caller try.
-func (t *turns) leave(topic string, one *turn, tried bool) {
-	if tried {
-		<-one.taken
-	}
+// leave forgets the turn with its last caller.
+func (t *turns) leave(topic string, one *turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if one.users--; one.users == 0 {

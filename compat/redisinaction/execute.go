@@ -14,8 +14,8 @@ import (
 // Task is a call of a function by name, now or later.
 type Task struct {
 	Name string
-	// Args become a JSON array by encoding/json, nil an empty one; json.RawMessage is parsed and written in Python's
-	// form.
+	// Args become a JSON array by encoding/json, nil of any type an empty one; json.RawMessage is parsed and written in
+	// Python's form. A text that is not UTF-8 is an ErrArgs.
 	Args any
 	// Delay is the time until the task is due; 0 and less adds it to its queue immediately.
 	Delay time.Duration

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+
+	"github.com/luatomic/luatomic/internal/exact"
 )
 
 // Item is one task as stored in delayed: or in a queue.
@@ -83,12 +85,15 @@ func (s *scanner) elements() ([]span, error) {
 
 // encodeItem returns the item of a task.
 func encodeItem(id, queue, name string, args any) ([]byte, error) {
-	if args == nil {
-		args = []any{}
-	}
 	text, err := json.Marshal(args)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrArgs, err)
+	}
+	if string(text) == "null" { // nil, also of a slice's type
+		text = []byte("[]")
+	}
+	if !exact.JSON(args, text) {
+		return nil, fmt.Errorf("%w that Python reads: a text is not UTF-8; send bytes as base64", ErrArgs)
 	}
 	if text[0] != '[' {
 		return nil, fmt.Errorf("%w: the worker calls the function with its elements; put one value into a list", ErrArgs)

@@ -1,6 +1,7 @@
 package redisinaction_test
 
 import (
+	"context"
 	"os"
 	"regexp"
 	"strings"
@@ -47,6 +48,10 @@ func TestTheListedCommandsAreEnough(t *testing.T) {
 		return r.LLen(ctx, "queue:q").Val() == 2
 	})
 	w := newWorker(t, c, "w", nil, "q")
+	waiting, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	_, err = newWorker(t, c, "w2", nil, "empty").Take(waiting)
+	cancel()
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 	for range 2 {
 		item, err := w.Take(ctx)
 		require.NoError(t, err)
@@ -62,6 +67,9 @@ func TestTheListedCommandsAreEnough(t *testing.T) {
 	_, err = c.AcquireLock(ctx, "l", &redisinaction.LockOptions{Once: true, Heal: time.Minute})
 	require.ErrorIs(t, err, redisinaction.ErrHeld)
 	require.NoError(t, c.ReleaseLock(ctx, "l", id))
+	for _, refused := range r.ACLLog(ctx, 100).Val() {
+		require.NotEqual(t, "blmove", refused.Object, "a worker that waits sends it twenty times a second")
+	}
 	stats := r.Info(ctx, "commandstats").Val()
 	require.NotContains(t, stats, "cmdstat_eval:", "a command that is not listed")
 }

@@ -98,14 +98,18 @@ func (w *writer) rune(r rune) {
 // number writes an integer with its digits, and any other number as Python's repr of the float: the shortest digits
 // that parse to the same float, with a point or an exponent.
 func (w *writer) number(text string, whole bool) error {
+	digits := len(text)
+	if text[0] == '-' {
+		digits-- // Python does not count the sign
+	}
 	switch {
 	case w == nil:
 		return nil
 	case whole && text == "-0":
 		w.raw("0")
 		return nil
-	case whole && len(text) > pythonDigits:
-		return fmt.Errorf("an integer of %d digits, more than Python reads; send it as a string", len(text))
+	case whole && digits > pythonDigits:
+		return fmt.Errorf("an integer of %d digits, more than Python reads; send it as a string", digits)
 	case whole:
 		w.raw(text)
 		return nil

@@ -55,12 +55,17 @@ func TestItemsAreWrittenAsPythonWritesThem(t *testing.T) {
 		{raw(`[1e400]`), ""},
 		{raw(`[` + strings.Repeat("1", 4300) + `]`), `[` + strings.Repeat("1", 4300) + `]`},
 		{raw(`[` + strings.Repeat("1", 4301) + `]`), ""},
+		{raw(`[-` + strings.Repeat("1", 4300) + `]`), `[-` + strings.Repeat("1", 4300) + `]`},
+		{raw(`[-` + strings.Repeat("1", 4301) + `]`), ""},
 		{raw(strings.Repeat("[", 500) + strings.Repeat("]", 500)), strings.Repeat("[", 500) + strings.Repeat("]", 500)},
 		{raw(strings.Repeat("[", 501) + strings.Repeat("]", 501)), ""},
 		{raw(`[{"a": 1, "b": {"a": 1}, "\u0061": 2}]`), ""},
 		{raw(`[{"a": 1, "b": {"a": 1}}, {"a": 2}]`), `[{"a": 1, "b": {"a": 1}}, {"a": 2}]`},
 		{raw("[\"\xff\"]"), ""},
-		{[]string{"\xff"}, `["\ufffd"]`}, // encoding/json replaced it
+		{[]string{"\xff"}, ""}, // encoding/json replaces it
+		{[]any{map[string]int{"\xff": 1}}, ""},
+		{[]any{"\ufffd", raw(`"\ufffd"`)}, `["\ufffd", "\ufffd"]`},
+		{[]any(nil), "[]"}, {[]string(nil), "[]"}, {json.RawMessage(nil), "[]"}, {raw("null"), "[]"}, {(*[]int)(nil), "[]"},
 		{raw(`{"a": 1}`), ""},
 		{"text", ""},
 		{7, ""},

@@ -10,6 +10,8 @@ import (
 
 	"github.com/luatomic/luatomic/compat/redisinaction/internal/script"
 	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/once"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // Handler runs one item.
@@ -36,8 +38,11 @@ type Worker struct {
 	opts   WorkerOptions
 }
 
+// maxQueues is the limit of queue in take.
+const maxQueues = 100
+
 // NewWorker returns a worker of up to 100 queues, served strictly in order. nil options mean the defaults. Errors
-// match lua.ErrBadName. Nothing is sent.
+// match lua.ErrBadName, or lua.ErrTooLarge for more queues. Nothing is sent.
 func (c *Client) NewWorker(name string, queues []string, opts *WorkerOptions) (*Worker, error) {
 	w := &Worker{client: c, name: name}
 	if opts != nil {
@@ -46,6 +51,9 @@ func (c *Client) NewWorker(name string, queues []string, opts *WorkerOptions) (*
 	err := checkName("worker", name)
 	if len(queues) == 0 {
 		err = errors.Join(err, checkName("queue", ""))
+	}
+	if len(queues) > maxQueues {
+		err = errors.Join(err, &lua.SizeError{What: "queues", N: len(queues), Max: maxQueues, Unit: "names"})
 	}
 	for _, q := range queues {
 		err = errors.Join(err, checkName("queue", q))
@@ -72,8 +80,9 @@ func (w *Worker) Take(ctx context.Context) (Item, error) {
 		if found, ok := r.Get(); ok {
 			return w.item(ctx, found.Body, int(found.From))
 		}
-		// If the reply is lost after a move, the next take returns the item.
-		body, err := w.client.redis.Do(ctx, "BLMOVE", w.queues[0], w.working(), "LEFT", "RIGHT", takeSlice.Seconds()).Text()
+		// If the reply is lost after a move, the next take returns the item; a second move would add another one.
+		body, err := once.Do(ctx, w.client.redis, "BLMOVE", w.queues[0], w.working(), "LEFT", "RIGHT",
+			takeSlice.Seconds()).Text()
 		switch {
 		case err == nil:
 			return w.item(ctx, []byte(body), 1)

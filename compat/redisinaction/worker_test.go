@@ -234,3 +234,43 @@ func TestAFullServerIsDrained(t *testing.T) {
 	require.Empty(t, id)
 	require.Equal(t, redis.Nil, r.Get(ctx, "lock:l").Err())
 }
+
+// A take whose reply is lost takes no second item.
+func TestATakeWithoutAReplyTakesOneItem(t *testing.T) {
+	t.Parallel()
+	ctx := bounded(t)
+	_, r, prefix := own(t)
+	c, _, proxy := proxied(t, prefix)
+	blocking := luatomictest.Command("BLMOVE")
+	proxy.Drop(1, func(args []string) bool {
+		if !blocking(args) {
+			return false
+		}
+		return r.RPush(ctx, prefix+"queue:q", item("1"), item("2")).Err() == nil
+	})
+	w := newWorker(t, c, "w", nil, "q")
+	for _, id := range []string{"1", "2"} {
+		for range 2 {
+			got, err := w.Take(ctx)
+			require.NoError(t, err)
+			require.Equal(t, id, got.ID, "until Done it is the same item")
+			require.Equal(t, []string{item(id)}, r.LRange(ctx, prefix+"working:w", 0, -1).Val())
+		}
+		got, err := w.Take(ctx)
+		require.NoError(t, err)
+		require.NoError(t, w.Done(ctx, got))
+	}
+}
+
+func TestAWorkerHasAtMostAHundredQueues(t *testing.T) {
+	t.Parallel()
+	c, _, _ := own(t)
+	queues := make([]string, 101)
+	for i := range queues {
+		queues[i] = fmt.Sprint("q", i)
+	}
+	_, err := c.NewWorker("w", queues, nil)
+	require.ErrorIs(t, err, lua.ErrTooLarge)
+	_, err = c.NewWorker("w", queues[:100], nil)
+	require.NoError(t, err)
+}

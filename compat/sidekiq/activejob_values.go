@@ -25,7 +25,7 @@ func (g GlobalID) Parts() (app, model, id string) {
 
 // MarshalJSON returns the form of Active Job.
 func (g GlobalID) MarshalJSON() ([]byte, error) {
-	return json.Marshal(map[string]string{"_aj_globalid": string(g)})
+	return appendMap(nil, map[string]any{"_aj_globalid": string(g)})
 }
 
 // UnmarshalJSON reads the text.
@@ -52,10 +52,11 @@ func (t RubyTime) MarshalJSON() ([]byte, error) {
 }
 
 func serialized(serializer, value string) ([]byte, error) {
-	return json.Marshal(map[string]string{"_aj_serialized": "ActiveJob::Serializers::" + serializer, "value": value})
+	return appendMap(nil, map[string]any{"_aj_serialized": "ActiveJob::Serializers::" + serializer, "value": value})
 }
 
-// Keywords are the keyword arguments of perform; they are the last argument of Active Job.
+// Keywords are the keyword arguments of perform; they are the last argument of Active Job. A float stays a Float in
+// Ruby, as in Args.
 type Keywords map[string]any
 
 // MarshalJSON returns the form of Active Job.
@@ -64,6 +65,10 @@ func (k Keywords) MarshalJSON() ([]byte, error) {
 	if all == nil {
 		all = make(map[string]any, 1)
 	}
-	all["_aj_ruby2_keywords"] = slices.AppendSeq([]string{}, maps.Keys(map[string]any(k)))
-	return json.Marshal(all)
+	names := make([]any, 0, len(k))
+	for _, name := range slices.Sorted(maps.Keys(map[string]any(k))) {
+		names = append(names, name)
+	}
+	all["_aj_ruby2_keywords"] = names
+	return appendMap(nil, all)
 }

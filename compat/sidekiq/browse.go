@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+	"github.com/luatomic/luatomic/internal/once"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -32,8 +34,8 @@ type Entry struct {
 }
 
 // QueueEntries reads n jobs of a queue, the next to be performed first, behind the first offset. Between two calls
-// workers take jobs, so one may be missed. Keys: queue:<name>. Cost: O(offset + n), one round trip. Errors:
-// lua.ErrOutOfRange.
+// workers take jobs, so one may be missed; ScanQueue misses none. Keys: queue:<name>. Cost: O(offset + n), one round
+// trip. Errors: lua.ErrOutOfRange.
 func (d *Dialect) QueueEntries(ctx context.Context, queue string, offset, n int) ([]Entry, error) {
 	if err := checkPage(offset, n); err != nil {
 		return nil, err
@@ -51,8 +53,8 @@ func (d *Dialect) QueueEntries(ctx context.Context, queue string, offset, n int)
 }
 
 // SetEntries reads n jobs of a set, the earliest first, behind the first offset. Between two calls jobs leave the set,
-// so one may be missed. Keys: the set. Cost: O(log size + offset + n), one round trip. Errors: ErrSet,
-// lua.ErrOutOfRange.
+// so one may be missed; ScanSet misses none. Keys: the set. Cost: O(log size + offset + n), one round trip. Errors:
+// ErrSet, lua.ErrOutOfRange.
 func (d *Dialect) SetEntries(ctx context.Context, set Set, offset, n int) ([]Entry, error) {
 	if err := errors.Join(set.check(), checkPage(offset, n)); err != nil {
 		return nil, err
@@ -144,30 +146,76 @@ func wrapRequeue(set Set, err error) error {
 	return err
 }
 
+// ScanQueue yields the jobs of a queue, the newest first. A job that is in the queue during the whole scan is among
+// them: what is pushed meanwhile can make one come twice, and what workers take changes no place before it. Only where
+// others remove jobs from the middle, as Drop does, one behind them may be missed. It ends after an error. Keys:
+// queue:<name>. Cost: O(size), in steps of 200 jobs, O(size) each at worst.
+func (d *Dialect) ScanQueue(ctx context.Context, queue string) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		for from := int64(0); ; from += scanned {
+			payloads, err := d.client.LRange(ctx, d.queueKey(queue), from, from+scanned-1).Result()
+			if err != nil {
+				yield(Entry{}, fmt.Errorf("sidekiq: entries of queue %q: %w", queue, err))
+				return
+			}
+			for _, payload := range payloads {
+				if !yield(newEntry([]byte(payload)), nil) {
+					return
+				}
+			}
+			if len(payloads) < scanned {
+				return
+			}
+		}
+	}
+}
+
+// scanned is how many jobs of a queue one step of a scan reads.
+const scanned = 200
+
+// ScanSet yields the jobs of a set in no order. A job that is in the set during the whole scan is among them, whatever
+// is added or removed meanwhile, and can come twice. It ends after an error. Keys: the set. Cost: O(size), in steps of
+// some hundred members. Errors: ErrSet.
+func (d *Dialect) ScanSet(ctx context.Context, set Set) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		if err := set.check(); err != nil {
+			yield(Entry{}, err)
+			return
+		}
+		for found, err := range d.scan(ctx, set, "*") {
+			if err != nil {
+				yield(Entry{}, fmt.Errorf("sidekiq: entries of %s: %w", set, err))
+				return
+			}
+			e := newEntry(found.Payload)
+			e.Score, e.At = found.Score, found.At
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
 // Drop removes a job from a queue before a worker takes it, as the page of that queue does. ok is false when the queue
-// does not have it, or no longer. Keys: queue:<name>. Cost: O(size), the queue is read in steps of 200 jobs. When the
-// reply is lost the error is that of the connection; a repeat is safe. Errors: ErrJID.
+// does not have it, or no longer. Keys: queue:<name>. Cost and what others may do meanwhile: those of ScanQueue. When
+// the reply is lost the error is that of the connection; a repeat is safe. Errors: ErrJID.
 func (d *Dialect) Drop(ctx context.Context, queue, jid string) (ok bool, err error) {
 	ref := Ref{Set: Schedule, JID: jid}
 	if err := ref.check(); err != nil {
 		return false, err
 	}
-	for offset := 0; ; offset += 200 {
-		page, err := d.QueueEntries(ctx, queue, offset, 200)
+	for e, err := range d.ScanQueue(ctx, queue) {
 		if err != nil {
 			return false, err
 		}
-		for _, e := range page {
-			if e.JID == jid {
-				n, err := d.client.LRem(ctx, d.queueKey(queue), -1, e.Payload).Result()
-				if err != nil {
-					return false, fmt.Errorf("sidekiq: drop from queue %q: %w", queue, err)
-				}
-				return n == 1, nil
-			}
+		if e.JID != jid {
+			continue
 		}
-		if len(page) < 200 {
-			return false, nil
+		n, err := once.Do(ctx, d.client, "LREM", d.queueKey(queue), 1, e.Payload).Int64()
+		if err != nil {
+			return false, fmt.Errorf("sidekiq: drop from queue %q: %w", queue, err)
 		}
+		return n == 1, nil
 	}
+	return false, nil
 }

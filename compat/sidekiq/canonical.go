@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/luatomic/luatomic/internal/exact"
 )
 
 // Errors about the parts of a job, found before anything is sent. None of them quotes the job.
@@ -20,8 +22,8 @@ var (
 )
 
 // Args encodes the values as the arguments of a job. A float stays a Float in Ruby, with a decimal point, also inside
-// []any and map[string]any; inside other types encoding/json writes the value, and a float without fraction becomes
-// an Integer. Errors: ErrArgs, ErrEncoding, ErrNumber.
+// []any, map[string]any and Keywords; inside other types encoding/json writes the value, and a float without fraction
+// becomes an Integer. Errors: ErrArgs, ErrEncoding, ErrNumber.
 func Args(values ...any) (json.RawMessage, error) {
 	out := []byte{'['}
 	var err error
@@ -50,7 +52,7 @@ func appendValue(to []byte, value any) ([]byte, error) {
 	case float64:
 		return appendFloat(to, v, V8)
 	case float32:
-		return appendFloat(to, float64(v), V8)
+		return appendFloat32(to, v)
 	case []any:
 		return appendList(to, v)
 	case map[string]any:
@@ -60,9 +62,24 @@ func appendValue(to []byte, value any) ([]byte, error) {
 	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(value); err != nil {
-		return to, fmt.Errorf("%w: %v has no JSON", ErrArgs, reflect.TypeOf(value))
+		return to, noJSON(value, err)
+	}
+	if !exact.JSON(value, text.Bytes()) {
+		return to, ErrEncoding
 	}
 	return append(to, bytes.TrimRight(text.Bytes(), "\n")...), nil
+}
+
+// noJSON returns the reason why encoding/json, or a type of this package in the value, refuses it.
+func noJSON(value any, err error) error {
+	var refused *json.UnsupportedValueError
+	switch {
+	case errors.As(err, &refused) && refused.Value.CanFloat(), errors.Is(err, ErrNumber):
+		return fmt.Errorf("%w: in %v", ErrNumber, reflect.TypeOf(value))
+	case errors.Is(err, ErrEncoding):
+		return fmt.Errorf("%w: in %v", ErrEncoding, reflect.TypeOf(value))
+	}
+	return fmt.Errorf("%w: %v has no JSON", ErrArgs, reflect.TypeOf(value))
 }
 
 func appendList(to []byte, list []any) (_ []byte, err error) {
@@ -116,7 +133,7 @@ type canonical struct {
 // appendCanonical appends the canonical form of a text that holds one JSON value, as a member of a payload. Text that
 // is not JSON returns the given error.
 func appendCanonical(to, text []byte, v Version, wrong error) ([]byte, error) {
-	c := canonical{scanner: scanner{text: text, depth: 1, wrong: wrong}, out: to, version: v}
+	c := canonical{scanner: scanner{text: text, depth: 1, wrong: wrong, strict: true}, out: to, version: v}
 	c.space()
 	if err := c.copyValue(); err != nil {
 		return to, err
@@ -132,8 +149,7 @@ func (c *canonical) copyValue() error {
 	from := c.at
 	switch first := c.next(); {
 	case first == '"':
-		_, err := c.copyString()
-		return err
+		return c.copyString()
 	case first == '{':
 		return c.copyObject()
 	case first == '[':
@@ -148,45 +164,19 @@ func (c *canonical) copyValue() error {
 	return nil
 }
 
-// copyString copies a string and returns its decoded value.
-func (c *canonical) copyString() ([]byte, error) {
-	from, start := c.at, len(c.out)
+func (c *canonical) copyString() error {
+	from := c.at
 	escaped, err := c.str()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	quoted := c.text[from:c.at]
-	if !utf8.Valid(quoted) || escaped && loneSurrogate(quoted) {
-		return nil, fmt.Errorf("%w: the string at byte %d", ErrEncoding, from)
-	}
 	if escaped {
 		c.out = appendString(c.out, string(unescape(quoted)))
 	} else {
 		c.out = append(c.out, quoted...)
 	}
-	return c.out[start:], nil
-}
-
-// loneSurrogate reports whether a string has an escape that is half of a surrogate pair without the other half.
-func loneSurrogate(quoted []byte) bool {
-	high := false
-	for i := 0; i < len(quoted); i++ {
-		var code uint64
-		if quoted[i] == '\\' {
-			i++
-			if quoted[i] == 'u' {
-				// The scanner has seen the four digits.
-				code, _ = strconv.ParseUint(string(quoted[i+1:i+5]), 16, 32)
-				i += 4
-			}
-		}
-		low := code >= 0xdc00 && code < 0xe000
-		if low != high {
-			return true
-		}
-		high = code >= 0xd800 && code < 0xdc00
-	}
-	return false
+	return nil
 }
 
 func (c *canonical) copyNumber() error {
@@ -195,7 +185,7 @@ func (c *canonical) copyNumber() error {
 		return err
 	}
 	text := c.text[from:c.at]
-	if bytes.IndexByte(text, '.') < 0 && bytes.IndexByte(text, 'e') < 0 && bytes.IndexByte(text, 'E') < 0 {
+	if isInteger(text) {
 		if string(text) == "-0" {
 			text = text[1:] // Ruby has no negative zero among its integers
 		}
@@ -203,29 +193,28 @@ func (c *canonical) copyNumber() error {
 		return nil
 	}
 	x, err := strconv.ParseFloat(string(text), 64)
-	if err != nil {
-		return fmt.Errorf("%w: the number at byte %d", ErrNumber, from)
+	if err == nil {
+		c.out, err = appendFloat(c.out, x, c.version)
 	}
-	c.out, err = appendFloat(c.out, x, c.version)
 	return err
 }
 
 func (c *canonical) copyArray() error { return c.copyItems('[', ']', c.copyValue) }
 
 func (c *canonical) copyObject() error {
-	names := make(map[string]bool)
-	return c.copyItems('{', '}', func() error {
-		at := c.at
-		name, err := c.copyString()
-		if err != nil {
+	outer := len(c.names)
+	err := c.copyItems('{', '}', func() error {
+		start := len(c.out)
+		if err := c.copyString(); err != nil {
 			return err
 		}
-		if names[string(name)] {
-			return fmt.Errorf("%w: an object has one name twice, at byte %d", ErrArgs, at)
-		}
-		names[string(name)] = true
+		c.names = append(c.names, c.out[start:])
 		return c.copyMember()
 	})
+	if err != nil {
+		return err
+	}
+	return c.unique(outer)
 }
 
 // copyItems copies a list with its brackets.

@@ -12,7 +12,7 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// MaxBatch is the limit of jobs in one step; their payloads have a limit of 1 MiB.
+// MaxBatch is the limit of jobs in one step; the payloads of several have a limit of 896 KiB.
 const MaxBatch = 1000
 
 // maxStep leaves space in a call for keys and the plan.
@@ -60,7 +60,7 @@ func (d *Dialect) PerformIn(ctx context.Context, in time.Duration, job Job) (jid
 	return d.Push(ctx, job)
 }
 
-// PushBulk pushes jobs of any queues, now and for later, in as few steps as MaxBatch and 1 MiB allow. A step is one
+// PushBulk pushes jobs of any queues, now and for later, in as few steps as MaxBatch and 896 KiB allow. A step is one
 // script: all of its jobs are pushed or none. All jobs are checked before the first step. Each queue gets its jobs in
 // their order. In a step of at least 100 jobs, enqueued_at is the server's clock to 5 ms. See Push for the keys and
 // errors. After an error the result has the jobs, from the first on, that are certainly pushed; after
@@ -72,6 +72,7 @@ func (d *Dialect) PushBulk(ctx context.Context, jobs []Job) (Pushed, error) {
 		n := step(drafts)
 		var r script.PushResult
 		sent := time.Now()
+		d.schedule(drafts[:n])
 		d.guess(drafts[:n], sent)
 		if r, err = script.Push(ctx, d.client, d.encode(drafts[:n])); err != nil {
 			break
@@ -103,7 +104,7 @@ func (d *Dialect) PushOnce(ctx context.Context, token string, keep time.Duration
 }
 
 func (d *Dialect) pushOnce(ctx context.Context, token string, keep time.Duration, jobs []Job) (out Pushed, err error) {
-	if err := lua.CheckName("token", token); err != nil {
+	if err := lua.CheckSecret("token", token); err != nil {
 		return out, err
 	}
 	drafts, jids, err := d.drafts(jobs)
@@ -114,6 +115,7 @@ func (d *Dialect) pushOnce(ctx context.Context, token string, keep time.Duration
 		return out, fmt.Errorf("%w: %d jobs; use a token for each part", ErrSplit, len(drafts))
 	}
 	out.JIDs = jids
+	d.schedule(drafts)
 	p := d.encode(drafts)
 	r, err := script.PushOnce(ctx, d.client, script.PushOnceParams{
 		Receipt: d.key("luatomic:push:" + token), Names: p.Names, Schedule: p.Schedule, Queues: p.Queues,

@@ -13,6 +13,47 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
+// A finished payload that Ruby cannot write back is refused: its scheduler, which takes a job out of its set before it
+// writes it, would lose it.
+func TestFinishedPayloadsThatRubyCannotWriteAreRefused(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	many := ""
+	for i := range 20 {
+		many += fmt.Sprintf(`"n%d":1,`, i)
+	}
+	for _, row := range []struct {
+		args, more string
+		want       error
+	}{
+		{`[1e999]`, ``, sidekiq.ErrNumber},
+		{`[-1E+999]`, ``, sidekiq.ErrNumber},
+		{`[` + strings.Repeat("9", 310) + `.0]`, ``, sidekiq.ErrNumber},
+		{`[]`, `,"n":1e999`, sidekiq.ErrNumber},
+		{`["\ud800"]`, ``, sidekiq.ErrEncoding},
+		{`[{"\udc00":1}]`, ``, sidekiq.ErrEncoding},
+		{`[]`, `,"tags":["\ud800"]`, sidekiq.ErrEncoding},
+		{`[{"a":1,"a":2}]`, ``, sidekiq.ErrArgs},
+		{`[[{"a":{"b":1,"\u0062":2}}]]`, ``, sidekiq.ErrArgs},
+		{`[{` + many + `"n7":2}]`, ``, sidekiq.ErrArgs},
+		{`[]`, `,"tags":{"a":1,"a":2}`, sidekiq.ErrArgs},
+		{`[]`, `,"retry":1,"retry":2`, sidekiq.ErrArgs},
+		{`[]`, `,"class":"Other"`, sidekiq.ErrArgs},
+		{`[]`, `,"args":[2]`, sidekiq.ErrArgs},
+		// These are no faults.
+		{`[{"a":{"a":[{"a":1}]}},{"a":2},{` + many + `"class":2}]`, `,"x":{"class":1},"a":"\ud83d\ude00"`, nil},
+		{`[1e-999,1.5e308,` + strings.Repeat("9", 400) + `]`, ``, nil},
+	} {
+		payload := fmt.Appendf(nil, `{"class":"W","queue":"q","args":%s,"jid":"j"%s}`, row.args, row.more)
+		first := []byte(`{"class":"W","queue":"q","args":[],"jid":"j"}`) // a head that the next one shares
+		for _, jobs := range [][]sidekiq.Job{{{Payload: payload}}, {{Payload: first}, {Payload: payload, In: time.Hour}}} {
+			_, err := f.d.PushBulk(f.ctx, jobs)
+			require.ErrorIs(t, err, row.want, "%s", payload)
+		}
+	}
+	require.Len(t, f.queue("q"), 4)
+}
+
 // Faults of a job are found before anything is sent, and the error names the job by its index.
 func TestBadJobsAreRefused(t *testing.T) {
 	t.Parallel()
@@ -91,6 +132,20 @@ func TestArgs(t *testing.T) {
 	require.ErrorIs(t, err, sidekiq.ErrNumber)
 	_, err = sidekiq.Args(map[string]any{"\xff": 1})
 	require.ErrorIs(t, err, sidekiq.ErrEncoding)
+	for _, value := range []any{[]string{"\xff"}, map[string]string{"\xff": "\xfe"}, struct{ A string }{"\xff"},
+		sidekiq.Keywords{"a": "\xff"}, []sidekiq.Symbol{"\xff"}, sidekiq.GlobalID("\xff")} {
+		_, err = sidekiq.Args(value)
+		require.ErrorIs(t, err, sidekiq.ErrEncoding, "%#v", value)
+	}
+	for _, value := range []any{[]float64{nan()}, struct{ F float64 }{nan()}, float32(nan()),
+		sidekiq.Keywords{"a": nan()}} {
+		_, err = sidekiq.Args(value)
+		require.ErrorIs(t, err, sidekiq.ErrNumber, "%#v", value)
+	}
+	got, err = sidekiq.Args(float32(0.1), float32(16777216), sidekiq.Keywords{"ratio": 2.0, "n": 2, "in": []any{1.0}})
+	require.NoError(t, err)
+	require.Equal(t, `[0.1,16777216.0,{"_aj_ruby2_keywords":["in","n","ratio"],"in":[1.0],"n":2,"ratio":2.0}]`,
+		string(got))
 }
 
 func nan() float64 {

@@ -106,7 +106,7 @@ func clientCalls() []clientCall {
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
 				return script.Delete(ctx, c, script.DeleteParams{Set: p + "retry", Member: []byte(dueRetry)})
 			}},
-		{script: &script.StatsScript, keys: "schedule retry dead processes processed failed queue:a queue:b",
+		{script: &script.StatsScript, keys: "schedule retry dead processes processed failed",
 			prepare: dueMembers,
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
 				r, err := script.Stats(ctx, c, script.StatsParams{Schedule: p + "schedule", Retry: p + "retry", Dead: p + "dead",

@@ -227,6 +227,36 @@ func TestTimesForLater(t *testing.T) {
 	}
 	require.Len(t, scores, 1000, "jobs share a score")
 
+	// Nor do those whose times come closer to each other, and those of both kinds.
+	at = f.now().Add(3 * time.Hour).Truncate(time.Microsecond)
+	for name, of := range map[string]func(i int) sidekiq.Job{
+		"falling":   func(i int) sidekiq.Job { return sidekiq.Job{At: at.Add(-time.Duration(i) * time.Microsecond)} },
+		"rising":    func(i int) sidekiq.Job { return sidekiq.Job{At: at.Add(time.Duration(i%7) * time.Microsecond)} },
+		"delays":    func(i int) sidekiq.Job { return sidekiq.Job{In: 3*time.Hour - time.Duration(i)*time.Microsecond} },
+		"until":     func(int) sidekiq.Job { return sidekiq.Job{In: time.Until(at)} },
+		"one delay": func(int) sidekiq.Job { return sidekiq.Job{In: 3 * time.Hour} },
+		"both": func(i int) sidekiq.Job {
+			if i%2 == 0 {
+				return sidekiq.Job{At: at}
+			}
+			return sidekiq.Job{In: time.Until(at)}
+		},
+	} {
+		f := newFleet(t, sidekiq.Options{})
+		jobs := make([]sidekiq.Job, 1000)
+		for i := range jobs {
+			jobs[i] = of(i)
+			jobs[i].Class = "W"
+		}
+		_, err = f.d.PushBulk(f.ctx, jobs)
+		require.NoError(t, err)
+		scores := map[float64]bool{}
+		for _, z := range f.set("schedule") {
+			scores[z.Score] = true
+		}
+		require.Len(t, scores, 1000, name)
+	}
+
 	in := newFleet(t, sidekiq.Options{ExactTimes: true})
 	before := in.now()
 	_, err = in.d.PerformIn(in.ctx, 90*time.Second, sidekiq.Job{Class: "W"})
@@ -240,7 +270,7 @@ func TestAPayloadIsPassedThrough(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, sidekiq.Options{})
 	finished := ` {"jid":"x" , "class":"W","args":[ {"enqueued_at":1} ],"queue":"a\u0062",` +
-		`"enqueued_at":1795230010.5, "z":1e400}` + "\n"
+		`"enqueued_at":1795230010.5, "z":1e300}` + "\n"
 	bare := `{"jid":"y","class":"W","args":[],"queue":"ab","created_at":1.5} `
 	_, err := f.d.PushBulk(f.ctx, []sidekiq.Job{{Payload: []byte(finished)}, {Payload: []byte(bare)}})
 	require.NoError(t, err)
@@ -327,6 +357,7 @@ func TestPushOnceIsKnownByItsToken(t *testing.T) {
 	require.False(t, f.client.SIsMember(f.ctx, f.key("queues"), "z").Val(), "a queue of jobs for later alone")
 	_, err = f.d.PushOnce(f.ctx, "a{b}", time.Minute, jobs)
 	require.ErrorIs(t, err, lua.ErrBadName)
+	require.NotContains(t, err.Error(), "a{b}", "a token can be a secret")
 	_, err = f.d.PushOnce(f.ctx, "x", 0, jobs)
 	require.ErrorIs(t, err, lua.ErrOutOfRange)
 }

@@ -4,28 +4,27 @@ import (
 	"bytes"
 	"fmt"
 	"strconv"
-	"unicode/utf8"
 )
 
 // finished checks a payload of the caller's and makes it a draft.
-func (d *Dialect) finished(payload []byte, kind string, src *source) (draft, error) {
-	out := draft{kind: kind, text: payload}
+func (d *Dialect) finished(payload []byte, due later, src *source) (draft, error) {
+	out := draft{later: due, text: payload}
 	p, err := d.inspect(payload, src)
 	if err != nil {
 		return out, err
 	}
 	out.queue, out.jid = p.queue, len(src.jids)
 	if p.at != nil {
-		due, err := strconv.ParseFloat(string(p.at), 64)
+		seconds, err := strconv.ParseFloat(string(p.at), 64)
 		if err != nil {
 			return out, fmt.Errorf("%w: at is not a number of seconds", ErrTime)
 		}
-		when, err := secondsTime(due)
+		when, err := secondsTime(seconds)
 		if err != nil {
 			return out, err
 		}
-		if kind == "" {
-			if out.kind, err = d.kind(when, 0, src); err != nil {
+		if !due.is {
+			if out.later, err = dueTime(when, 0); err != nil {
 				return out, err
 			}
 		}
@@ -34,7 +33,7 @@ func (d *Dialect) finished(payload []byte, kind string, src *source) (draft, err
 		}
 	}
 	switch {
-	case p.stamped && out.kind == "":
+	case p.stamped && !out.later.is:
 		out.kind = asIs
 		return out, nil
 	case p.stamped:
@@ -51,6 +50,7 @@ func (d *Dialect) finished(payload []byte, kind string, src *source) (draft, err
 // bytes, which are then parsed once.
 type head struct {
 	text         []byte
+	names        [][]byte // of the members in text
 	class, queue span
 }
 
@@ -66,14 +66,18 @@ type inspected struct {
 	stamped bool
 
 	payload                 []byte
-	class, args, jid, named span // named is the queue's name
-	early                   bool // a relevant field other than class and queue precedes args
+	class, args, jid, named span     // named is the queue's name
+	early                   bool     // a relevant field other than class and queue precedes args
+	names                   [][]byte // of the members up to args; nil when they are those of the last head
 	bad                     error
 	dialect                 *Dialect
 }
 
 func (p *inspected) visit(m member) {
 	here := span{m.value, m.end}
+	if p.names != nil && p.args.end == 0 {
+		p.names = append(p.names, m.name)
+	}
 	switch string(m.name) {
 	case "class":
 		p.class = here
@@ -108,16 +112,17 @@ func (p *inspected) time(at span) {
 func (d *Dialect) inspect(payload []byte, src *source) (p inspected, err error) {
 	p.payload, p.dialect = payload, d
 	known := len(src.head.text)
+	s := scanner{text: payload, strict: true, names: src.names[:0]}
 	if known > 0 && bytes.HasPrefix(payload, src.head.text) {
 		p.class, p.named = src.head.class, src.head.queue
-		err = membersFrom(payload, known, "args", p.visit)
+		s.names = append(s.names, src.head.names...)
+		err = s.membersFrom(known, "args", p.visit)
 	} else {
 		known = 0
-		err = members(payload, p.visit)
+		p.names = make([][]byte, 0, 8)
+		err = s.members(p.visit)
 	}
-	if err == nil && !utf8.Valid(payload[known:]) {
-		err = ErrEncoding
-	}
+	src.names = s.names[:0]
 	if err == nil {
 		err = p.fault()
 	}
@@ -141,7 +146,7 @@ func (p *inspected) head() head {
 	if p.early || p.class.end > p.args.from || p.named.end > p.args.from {
 		return head{}
 	}
-	return head{text: p.payload[:p.args.from], class: p.class, queue: p.named}
+	return head{text: p.payload[:p.args.from], names: p.names, class: p.class, queue: p.named}
 }
 
 func (p *inspected) fault() error {
@@ -167,6 +172,9 @@ func text(quoted []byte) string {
 	return string(quoted[1 : len(quoted)-1])
 }
 
+// shortestMillis is how many digits an integer has at least that is meant as milliseconds.
+const shortestMillis = 12
+
 // checkTime returns an error when the version would misread the field. Sidekiq 8 distinguishes seconds from
 // milliseconds by the decimal point; the others have seconds only.
 func (d *Dialect) checkTime(value []byte) error {
@@ -177,7 +185,7 @@ func (d *Dialect) checkTime(value []byte) error {
 	switch {
 	case point < 0 && !d.milliseconds():
 		return fmt.Errorf("%w: a time without a decimal point; this version reads float seconds", ErrTime)
-	case point < 0 && len(value) < 12:
+	case point < 0 && len(value) < shortestMillis:
 		return fmt.Errorf("%w: an integer is milliseconds to this version, and this one is in 1973 or before", ErrTime)
 	case point > 11 || len(value) > 24:
 		return fmt.Errorf("%w: a float is seconds, and this one is after the year 9999", ErrTime)

@@ -178,7 +178,10 @@ func TestNumbersAreWrittenAsRubyDoes(t *testing.T) {
 		{1e10, "10000000000.0", "10000000000.0"},
 		{1e14, "100000000000000.0", "100000000000000.0"}, {999999999999999.9, "999999999999999.9", "999999999999999.9"},
 		{1e15, "1.0e+15", "1e+15"}, {1234567890123456, "1.234567890123456e+15", "1.234567890123456e+15"},
-		{1e16, "1.0e+16", "1e+16"},
+		{1234567890123456.8, "1234567890123456.8", "1234567890123456.8"},
+		{-1413750033554588.2, "-1413750033554588.2", "-1413750033554588.2"},
+		{9999999999999998, "9.999999999999998e+15", "9.999999999999998e+15"},
+		{1e16, "1.0e+16", "1e+16"}, {12345678901234568, "1.2345678901234568e+16", "1.2345678901234568e+16"},
 		{123456789012345680, "1.2345678901234568e+17", "1.2345678901234568e+17"}, {1e300, "1.0e+300", "1e+300"},
 		{1e-4, "0.0001", "0.0001"},
 		{0.00012345, "0.00012345", "0.00012345"}, {0.00009999, "9.999e-05", "0.00009999"},
@@ -236,6 +239,7 @@ func TestTheHeadOfTheLastPayloadChangesNothing(t *testing.T) {
 		for _, more := range []string{
 			``, `,"class":1`, `,"queue":"other"`, `,"args":{}`, `,"enqueued_at":2.5`, `,"enqueued_at":2`, `,"at":3.5`, `}`,
 			`,"x":"\xff"`, `,"x":[1`, `,"jid":"k"`,
+			`,"y":1`, `,"y":{"queue":1,"y":2}`, `,"y":{"y":1,"y":2}`, `,"y":1,"y":2`,
 		} {
 			all = append(all, fmt.Sprintf(base, more))
 		}
@@ -254,6 +258,7 @@ func TestTheHeadOfTheLastPayloadChangesNothing(t *testing.T) {
 			require.Equal(t, wantErr == nil, err == nil, "%s after %s", second, first)
 			if err == nil {
 				require.Equal(t, string(want.text)+want.queue+want.kind, string(got.text)+got.queue+got.kind)
+				require.Equal(t, want.later, got.later)
 				require.Equal(t, string(alone.jids), string(after.jids[from:]))
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -32,6 +33,8 @@ type Inspection struct {
 	// Processes are the worker processes that are listed; Abandoned the Go processes whose lease is over and whose jobs
 	// nobody has put back yet.
 	Processes, Abandoned int
+	// WrongType are keys of Sidekiq's that have another type than Sidekiq gives them: what they hold is not counted.
+	WrongType []string
 }
 
 const (
@@ -43,7 +46,8 @@ const (
 // Inspect reads samples of a live system: up to 5 payloads of each set and of up to 100 queues, and what its processes
 // report. It writes nothing and takes no lock; what changes meanwhile may be missed. Keys: queues, queue:<name>,
 // schedule, retry, dead, processes, the entries of processes, the quarantines, and SCAN over up to 50 000 keys for
-// other namespaces. Cost: O(queues + processes), in a few round trips beside the SCAN.
+// other namespaces. Cost: O(queues + processes), in a few round trips beside the SCAN. A key of another type is no
+// error: it is in WrongType.
 func (d *Dialect) Inspect(ctx context.Context) (Inspection, error) {
 	out := Inspection{Fields: make(map[string]int)}
 	for _, step := range []func(context.Context, *Inspection) error{d.sample, d.reported, d.otherNamespaces} {
@@ -54,12 +58,34 @@ func (d *Dialect) Inspect(ctx context.Context) (Inspection, error) {
 	return out, nil
 }
 
+// sound returns the error of a command on one key, unless the key has another type.
+func (out *Inspection) sound(cmd redis.Cmder) error {
+	if !redis.HasErrorPrefix(cmd.Err(), "WRONGTYPE") {
+		return cmd.Err()
+	}
+	out.WrongType = append(out.WrongType, fmt.Sprint(cmd.Args()[1]))
+	return nil
+}
+
+// run sends the pipeline, and takes the reply of each command by itself.
+func (out *Inspection) run(ctx context.Context, p redis.Pipeliner) error {
+	cmds, _ := p.Exec(ctx) // its error is that of the first command that has one
+	for _, cmd := range cmds {
+		// An entry that has expired is no error.
+		if err := out.sound(cmd); err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+	}
+	return nil
+}
+
 // sample reads payloads.
 func (d *Dialect) sample(ctx context.Context, out *Inspection) error {
-	names, err := d.client.SMembers(ctx, d.key("queues")).Result()
-	if err != nil {
+	queues := d.client.SMembers(ctx, d.key("queues"))
+	if err := out.sound(queues); err != nil {
 		return err
 	}
+	names := queues.Val()
 	slices.Sort(names)
 	p := d.client.Pipeline()
 	var replies []*redis.StringSliceCmd
@@ -70,7 +96,7 @@ func (d *Dialect) sample(ctx context.Context, out *Inspection) error {
 		replies = append(replies, p.ZRange(ctx, d.key(string(set)), -sampledJobs, -1))
 	}
 	aside := []*redis.IntCmd{p.ZCard(ctx, d.key("schedule:quarantine")), p.ZCard(ctx, d.key("retry:quarantine"))}
-	if _, err := p.Exec(ctx); err != nil {
+	if err := out.run(ctx, p); err != nil {
 		return err
 	}
 	for _, reply := range replies {
@@ -121,10 +147,11 @@ func (out *Inspection) add(payload []byte) {
 
 // reported reads the processes.
 func (d *Dialect) reported(ctx context.Context, out *Inspection) error {
-	processes, err := d.client.SMembers(ctx, d.key("processes")).Result()
-	if err != nil {
+	listed := d.client.SMembers(ctx, d.key("processes"))
+	if err := out.sound(listed); err != nil {
 		return err
 	}
+	processes := listed.Val()
 	out.Processes = len(processes)
 	p := d.client.Pipeline()
 	infos := make([]*redis.StringCmd, len(processes))
@@ -136,8 +163,7 @@ func (d *Dialect) reported(ctx context.Context, out *Inspection) error {
 		return err
 	}
 	over := p.ZCount(ctx, d.processesKey(), "-inf", strconv.FormatInt(now.UnixMilli(), 10))
-	// An entry that has expired is no error.
-	if _, err := p.Exec(ctx); err != nil && over.Err() != nil {
+	if err := out.run(ctx, p); err != nil {
 		return err
 	}
 	out.Abandoned = int(over.Val())

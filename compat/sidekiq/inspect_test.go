@@ -12,6 +12,29 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
+// One key of another type hides neither the other keys nor itself.
+func TestAKeyOfAnotherTypeHidesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	require.NoError(t, f.client.SAdd(f.ctx, f.key("queues"), "a", "bad").Err())
+	require.NoError(t, f.client.LPush(f.ctx, f.key("queue:a"), withJID("1", "")).Err())
+	f.schedule(sidekiq.Dead, 1, withJID("2", ""))
+	for _, key := range []string{"queue:bad", "retry", "processes", "luatomic:sidekiq:processes", "retry:quarantine"} {
+		require.NoError(t, f.client.Set(f.ctx, f.key(key), "x", 0).Err())
+		got, err := f.d.Inspect(f.ctx)
+		require.NoError(t, err, key)
+		require.Equal(t, 2, got.Sampled, key)
+		require.Equal(t, []string{f.key(key)}, got.WrongType)
+		if key == "queue:bad" {
+			st, err := f.d.Stats(f.ctx)
+			require.NoError(t, err)
+			require.Equal(t, []sidekiq.QueueStats{{Name: "a", Size: 1}}, st.Queues)
+			require.Equal(t, []string{"bad"}, st.NoLists)
+		}
+		require.NoError(t, f.client.Del(f.ctx, f.key(key)).Err())
+	}
+}
+
 func TestInspectTellsTheVersionByTheBytes(t *testing.T) {
 	t.Parallel()
 	c, ctx := luatomictest.StartServer(t).Client(), t.Context()

@@ -8,9 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
-	"strconv"
 	"time"
 	"unicode/utf8"
 )
@@ -47,7 +45,9 @@ type Job struct {
 	// Payload, when it is set, is the finished text of the job, and Class, Queue, Args, JID, CreatedAt and Fields are
 	// not read. It goes out byte for byte, except that enqueued_at is added when it has none, and that it is taken
 	// out, as at is, of a job for later. It needs class, args, queue and jid, and times in the form of the dialect's
-	// version.
+	// version; what is refused in Args is refused in it too. Write a job for later in Ruby's form (no spaces, no \u003c
+	// as encoding/json has it, 2.0 and not 2.00): with any other text the reschedule of Sidekiq's web interface adds the
+	// job a second time, due immediately. Class, Args and Fields are written in that form.
 	Payload []byte
 }
 
@@ -63,7 +63,8 @@ var own = [...]string{"class", "args", "queue", "jid", "created_at", "enqueued_a
 // draft is a job in the form that the script takes.
 type draft struct {
 	queue string
-	kind  string // of the plan
+	later later
+	kind  string // of the plan; that of a job for later is known with its step
 	jid   int    // where its id ends among those of the call
 	text  []byte // without the last brace, unless the kind is asIs
 }
@@ -73,14 +74,14 @@ const asIs = "="
 
 // draft checks a job and writes its payload.
 func (d *Dialect) draft(job *Job, src *source) (draft, error) {
-	kind, err := d.kind(job.At, job.In, src)
+	due, err := dueTime(job.At, job.In)
 	if err != nil {
 		return draft{}, err
 	}
 	if job.Payload != nil {
-		return d.finished(job.Payload, kind, src)
+		return d.finished(job.Payload, due, src)
 	}
-	out := draft{queue: cmp.Or(job.Queue, "default"), kind: kind}
+	out := draft{queue: cmp.Or(job.Queue, "default"), later: due}
 	from := len(src.jids)
 	if job.JID != "" {
 		src.jids = append(src.jids, job.JID...)
@@ -96,28 +97,6 @@ func (d *Dialect) draft(job *Job, src *source) (draft, error) {
 	src.text = append(src.text, make([]byte, room)...)
 	out.text = src.text[start:end:len(src.text)]
 	return out, nil
-}
-
-// kind returns the plan's entry for a job of that time; empty is now.
-func (d *Dialect) kind(at time.Time, in time.Duration, src *source) (string, error) {
-	switch {
-	case in > 0:
-		in = min(in, math.MaxInt64-time.Second) + d.jitter(src) // the longest would overflow
-		return "+" + strconv.FormatFloat(in.Seconds(), 'f', 6, 64), nil
-	case at.IsZero() || in < 0:
-		return "", nil
-	case at.Year() < 1970 || at.Year() > 9999:
-		return "", fmt.Errorf("%w: a year from 1970 to 9999 was expected", ErrTime)
-	}
-	return string(appendSeconds(nil, at.Add(d.jitter(src)))), nil
-}
-
-// jitter keeps scores apart; see Options.ExactTimes.
-func (d *Dialect) jitter(src *source) time.Duration {
-	if d.exact {
-		return 0
-	}
-	return src.micros()
 }
 
 // write appends a payload, without its last brace, in the order of fields of the version.
@@ -223,12 +202,12 @@ func (d *Dialect) appendArgs(to []byte, args json.RawMessage) ([]byte, error) {
 type source struct {
 	buf   [1536]byte
 	left  []byte
-	n     int
 	queue string
 	now   []byte // the time of the call, as created_at has it
 	text  []byte // of all payloads that are written, one after the other
 	jids  []byte // of all jobs, one after the other
 	head  head
+	names [][]byte // the space for those of the payload that is checked
 
 	// The last job without further fields: its bytes before the arguments, its class, its queue.
 	wrote                  []byte
@@ -251,14 +230,4 @@ func (s *source) take(n int) []byte {
 	out := s.left[:n]
 	s.left = s.left[n:]
 	return out
-}
-
-// micros is below a millisecond, and differs within a batch of a thousand.
-func (s *source) micros() time.Duration {
-	if s.n == 0 {
-		b := s.take(2)
-		s.n = 1 + (int(b[0])<<8|int(b[1]))%1000
-	}
-	s.n++
-	return time.Duration(s.n%1000) * time.Microsecond
 }

@@ -107,6 +107,10 @@ func dropField(payload []byte, name string) ([]byte, bool, error) {
 // have been called before an error is found.
 func members(payload []byte, visit func(member)) error {
 	s := scanner{text: payload}
+	return s.members(visit)
+}
+
+func (s *scanner) members(visit func(member)) error {
 	s.space()
 	if s.next() != '{' {
 		return s.fault("an object was expected")
@@ -117,15 +121,16 @@ func members(payload []byte, visit func(member)) error {
 	return s.end()
 }
 
-// membersFrom is members from the value of one of them on; its name and all before it are already checked.
-func membersFrom(payload []byte, at int, name string, visit func(member)) error {
-	s := scanner{text: payload, at: at, depth: 1}
+// membersFrom is members from the value of one of them on; its name and all before it are already checked, and their
+// names are known.
+func (s *scanner) membersFrom(at int, name string, visit func(member)) error {
+	s.at, s.depth = at, 1
 	m := member{name: []byte(name), from: at, value: at}
 	if err := s.value(); err != nil {
 		return err
 	}
 	m.end = s.at
-	if err := s.rest(&m, visit); err != nil {
+	if err := s.rest(&m, visit, 0); err != nil {
 		return err
 	}
 	return s.end()

@@ -13,8 +13,9 @@ import (
 var ErrNumber = errors.New("sidekiq: not a number that JSON can hold")
 
 // appendFloat writes a number as Ruby's generator does, so that it is read as a Float again: it always has a decimal
-// point or an exponent. Ruby's own form changes to an exponent below 0.0001 and from 1e15 on. The generator of
-// Sidekiq 8 changes later and writes the exponent differently. In between they agree.
+// point or an exponent. Ruby's own form changes to an exponent below 0.0001, and from 1e15 on, but from 1e16 on where
+// 17 digits leave one behind the point. The generator of Sidekiq 8 changes later and writes the exponent differently.
+// In between they agree.
 func appendFloat(to []byte, x float64, v Version) ([]byte, error) {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return to, ErrNumber
@@ -44,10 +45,19 @@ func appendFloat(to []byte, x float64, v Version) ([]byte, error) {
 		}
 		return appendExponent(to, digits, exp, ""), nil
 	}
-	if exp >= -4 && exp < 15 {
+	if exp >= -4 && exp < 15 || exp == 15 && len(digits) > 16 {
 		return appendPlain(to, digits, exp), nil
 	}
 	return appendExponent(to, digits, exp, "0"), nil
+}
+
+// appendFloat32 writes the digits that encoding/json writes, those of the shortest float32.
+func appendFloat32(to []byte, x float32) ([]byte, error) {
+	short, err := strconv.ParseFloat(strconv.FormatFloat(float64(x), 'g', -1, 32), 64)
+	if err != nil {
+		return to, ErrNumber
+	}
+	return appendFloat(to, short, V8)
 }
 
 // appendPlain writes digits without an exponent; the first has the value 10^exp.

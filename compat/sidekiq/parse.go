@@ -8,8 +8,9 @@ import (
 )
 
 // ParseJob reads a job from one JSON object with the fields that Sidekiq::Client.push takes: class and args, and
-// optionally queue, jid, created_at, and at in seconds. enqueued_at is dropped, as a push sets it; all others become
-// Fields. The push fills in defaults and checks the values. Errors: ErrPayload, ErrClass, ErrTime.
+// optionally queue, jid, created_at (float seconds or whole milliseconds), and at in seconds. enqueued_at is dropped,
+// as a push sets it; all others become Fields. The push fills in defaults and checks the values. Errors: ErrPayload,
+// ErrClass, ErrTime.
 func ParseJob(object []byte) (Job, error) {
 	var job Job
 	var bad error
@@ -47,7 +48,10 @@ func (j *Job) take(name string, value json.RawMessage) (err error) {
 		}
 		return timeError(err, name)
 	case "created_at":
-		j.CreatedAt, err = timeField(value)
+		if j.CreatedAt, err = timeField(value); err == nil && isInteger(value) && len(value) < shortestMillis {
+			return fmt.Errorf("%w: created_at is an integer of milliseconds, and this one is in 1973 or before; "+
+				"write seconds with a decimal point", ErrTime)
+		}
 		return timeError(err, name)
 	case "enqueued_at":
 	default:

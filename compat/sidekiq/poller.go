@@ -81,7 +81,7 @@ func (p *Poller) round(ctx context.Context) (sleep time.Duration, ok bool) {
 		if err != nil {
 			// A refused queue does not delay the jobs of the others.
 			ok = ok && errors.Is(err, ErrQueueRefused)
-			if p.opts.OnError != nil && !errors.Is(err, context.Canceled) {
+			if p.opts.OnError != nil && ctx.Err() == nil {
 				p.opts.OnError(set, err)
 			}
 			if !errors.Is(err, ErrQueueRefused) {

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -163,4 +165,20 @@ func TestAPollerGoesOnBesideAQueueThatRefuses(t *testing.T) {
 	require.Equal(t, 1, <-moved)
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
+}
+
+// The end of its context is no failure of a poller, also where its time is over.
+func TestThePollerReportsNoEnd(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	ctx, cancel := context.WithTimeout(f.ctx, 200*time.Millisecond)
+	defer cancel()
+	f.client.AddHook(&lab.Around{Sha: lab.Digest(&script.DueScript), Do: func(func() error) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}})
+	var reported error
+	p := f.d.NewPoller(&sidekiq.PollerOptions{OnError: func(_ sidekiq.Set, err error) { reported = err }})
+	require.ErrorIs(t, p.Run(ctx), context.DeadlineExceeded)
+	require.NoError(t, reported)
 }

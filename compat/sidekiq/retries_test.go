@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"regexp"
 	"strconv"
 	"strings"
@@ -179,6 +180,15 @@ func TestALongMessageIsCutAndMadeValid(t *testing.T) {
 	var job map[string]any
 	require.NoError(t, json.Unmarshal([]byte(text), &job))
 	require.Equal(t, "\ufffd"+strings.Repeat("é", 9999), job["error_message"])
+}
+
+// An error whose methods panic, as those of a nil pointer do, is the failure of its job, and does not end the process.
+func TestAnErrorThatCannotBeReadIsAFailure(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	s.fail(nil, (*fs.PathError)(nil), payload("default", "a", ""))
+	text, _ := s.members("retry")[0].Member.(string)
+	require.Contains(t, text, "nil pointer dereference")
 }
 
 func TestAPanicIsAFailureWithABacktrace(t *testing.T) {

@@ -15,6 +15,11 @@ type scanner struct {
 	at    int
 	depth int
 	wrong error // of all faults; nil is ErrPayload
+
+	// strict also refuses what Ruby does not write back: a number that it reads as infinite, text that is not UTF-8 or
+	// has half of a surrogate pair, and an object with a name twice.
+	strict bool
+	names  [][]byte // of the objects that are open, with strict
 }
 
 func (s *scanner) fault(what string) error {
@@ -93,14 +98,15 @@ func (s *scanner) object(visit func(member)) error {
 		return nil
 	}
 	var m member
+	outer := len(s.names)
 	if err := s.pair(&m, visit != nil); err != nil {
 		return err
 	}
-	return s.rest(&m, visit)
+	return s.rest(&m, visit, outer)
 }
 
-// rest reads the members of an object after m.
-func (s *scanner) rest(m *member, visit func(member)) error {
+// rest reads the members of an object after m. The names before outer are those of the objects around it.
+func (s *scanner) rest(m *member, visit func(member), outer int) error {
 	for {
 		if visit != nil {
 			visit(*m)
@@ -112,7 +118,7 @@ func (s *scanner) rest(m *member, visit func(member)) error {
 			s.space()
 		case '}':
 			s.leave()
-			return nil
+			return s.unique(outer)
 		default:
 			return s.fault("a comma or the end of an object was expected")
 		}
@@ -128,11 +134,14 @@ func (s *scanner) pair(m *member, named bool) error {
 	if err != nil {
 		return err
 	}
-	if named {
+	if named || s.strict {
 		m.name = s.text[m.from+1 : s.at-1]
 		if escaped {
 			m.name = unescape(s.text[m.from:s.at])
 		}
+	}
+	if s.strict {
+		s.names = append(s.names, m.name)
 	}
 	s.space()
 	if s.next() != ':' {
@@ -185,13 +194,18 @@ func (s *scanner) str() (escaped bool, err error) {
 	if s.next() != '"' {
 		return false, s.fault("a string was expected")
 	}
+	from := s.at
 	s.at++
 	s.plain()
 	if s.next() == '"' { // the common case
 		s.at++
-		return false, nil
+	} else if escaped, err = s.special(); err != nil {
+		return escaped, err
 	}
-	return s.special()
+	if s.strict {
+		err = s.encoded(from, escaped)
+	}
+	return escaped, err
 }
 
 // special reads the remainder of a string, from a byte that is not plain.
@@ -256,6 +270,14 @@ func (s *scanner) escape() error {
 }
 
 func (s *scanner) number() error {
+	from := s.at
+	if err := s.numeral(); err != nil || !s.strict {
+		return err
+	}
+	return s.finite(s.text[from:s.at])
+}
+
+func (s *scanner) numeral() error {
 	if s.next() == '-' {
 		s.at++
 	}

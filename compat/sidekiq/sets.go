@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -44,7 +45,7 @@ func (d *Dialect) Find(ctx context.Context, ref Ref) (found Found, ok bool, err 
 	if ref.Score != 0 {
 		found, ok, err = d.findAt(ctx, ref)
 	} else {
-		found, ok, err = d.scan(ctx, ref)
+		found, ok, err = d.findAny(ctx, ref)
 	}
 	if err != nil {
 		return found, false, fmt.Errorf("sidekiq: find in %s: %w", ref.Set, err)
@@ -56,8 +57,8 @@ func (r *Ref) check() error {
 	if err := r.Set.check(); err != nil {
 		return err
 	}
-	if r.JID == "" || len(r.JID) > 128 {
-		return fmt.Errorf("%w: 1 to 128 bytes were expected", ErrJID)
+	if r.JID == "" {
+		return fmt.Errorf("%w: it is empty", ErrJID)
 	}
 	return nil
 }
@@ -78,20 +79,47 @@ func (d *Dialect) findAt(ctx context.Context, ref Ref) (Found, bool, error) {
 // globs escapes the special characters of a MATCH pattern.
 var globs = strings.NewReplacer("*", "\\*", "?", "\\?", "[", "\\[", "]", "\\]", "\\", "\\\\")
 
-func (d *Dialect) scan(ctx context.Context, ref Ref) (Found, bool, error) {
-	match := "*" + globs.Replace(ref.JID) + "*"
-	for cursor := uint64(0); ; {
-		some, next, err := d.client.ZScan(ctx, d.key(string(ref.Set)), cursor, match, 500).Result()
-		if err != nil {
-			return Found{}, false, err
+// pattern matches the payloads that can have the id: by its longest part that has one form in JSON, as that of a
+// character that can be escaped is not known.
+func pattern(jid string) string {
+	longest := ""
+	for _, part := range strings.FieldsFunc(jid, escapable) {
+		if len(part) > len(longest) {
+			longest = part
 		}
-		for i := 0; i+1 < len(some); i += 2 {
-			if score, err := strconv.ParseFloat(some[i+1], 64); err == nil && ref.names([]byte(some[i])) {
-				return newFound([]byte(some[i]), score), true, nil
+	}
+	return "*" + globs.Replace(longest) + "*"
+}
+
+func escapable(r rune) bool { return r < ' ' || r >= 0x7f || strings.ContainsRune("\"\\/<>&'", r) }
+
+func (d *Dialect) findAny(ctx context.Context, ref Ref) (Found, bool, error) {
+	for found, err := range d.scan(ctx, ref.Set, pattern(ref.JID)) {
+		if err != nil || ref.names(found.Payload) {
+			return found, err == nil, err
+		}
+	}
+	return Found{}, false, nil
+}
+
+// scan yields the members of a set that match.
+func (d *Dialect) scan(ctx context.Context, set Set, match string) iter.Seq2[Found, error] {
+	return func(yield func(Found, error) bool) {
+		for cursor := uint64(0); ; {
+			some, next, err := d.client.ZScan(ctx, d.key(string(set)), cursor, match, 500).Result()
+			if err != nil {
+				yield(Found{}, err)
+				return
 			}
-		}
-		if cursor = next; cursor == 0 {
-			return Found{}, false, nil
+			for i := 0; i+1 < len(some); i += 2 {
+				score, err := strconv.ParseFloat(some[i+1], 64)
+				if err == nil && !yield(newFound([]byte(some[i]), score), nil) {
+					return
+				}
+			}
+			if cursor = next; cursor == 0 {
+				return
+			}
 		}
 	}
 }
@@ -118,13 +146,14 @@ func (d *Dialect) Reschedule(ctx context.Context, ref Ref, at time.Time) (score 
 	if err != nil || !ok {
 		return 0, false, err
 	}
-	var src source
-	due, err := d.kind(at, 0, &src)
+	due, err := dueTime(at, 0)
 	if err != nil {
 		return 0, false, err
 	}
+	step := []draft{{later: due}}
+	d.schedule(step)
 	r, err := script.Reschedule(ctx, d.client, script.RescheduleParams{
-		Set: d.key(string(ref.Set)), Member: found.Payload, Due: due,
+		Set: d.key(string(ref.Set)), Member: found.Payload, Due: step[0].kind,
 	})
 	if err != nil {
 		return 0, false, fmt.Errorf("sidekiq: reschedule in %s: %w", ref.Set, err)

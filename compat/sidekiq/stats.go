@@ -17,8 +17,10 @@ type Stats struct {
 	Processes int
 	// Processed and Failed count since the counters were reset.
 	Processed, Failed int64
-	// Queues are all queues, by name.
+	// Queues are all queues, by name, but for those that are NoLists.
 	Queues []QueueStats
+	// NoLists are the names of queues whose key has another type: no worker can take from them.
+	NoLists []string
 	// Now is the server's time.
 	Now time.Time
 }
@@ -57,6 +59,10 @@ func (d *Dialect) Stats(ctx context.Context) (Stats, error) {
 		Processed: counter(r.Processed), Failed: counter(r.Failed), Now: time.UnixMicro(r.Now),
 	}
 	for i, q := range r.Queues {
+		if q.Size < 0 {
+			out.NoLists = append(out.NoLists, names[i])
+			continue
+		}
 		out.Queues = append(out.Queues, QueueStats{Name: names[i], Size: int(q.Size), Latency: latency(q.Oldest, out.Now)})
 	}
 	return out, nil

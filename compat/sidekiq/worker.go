@@ -27,8 +27,8 @@ var (
 // Queue is one queue of a worker.
 type Queue struct {
 	Name string
-	// Weight is how often the queue comes first, in proportion to the others. When no queue has one, they are served
-	// strictly in order.
+	// Weight is how often the queue comes first, in proportion to the others: at most a million. When no queue has one,
+	// they are served strictly in order.
 	Weight int
 }
 
@@ -118,8 +118,9 @@ func (e nameError) ErrorClass() string { return "NameError" }
 // to 2 s longer.
 //
 // Keys of its own: luatomic:sidekiq:working:<process>, a HASH of the number of a job to the length of its queue's
-// key, a colon, that key and the payload; and luatomic:sidekiq:processes, a ZSET of processes scored by the end of
-// their lease in Unix ms. Cost: O(1) a job, and a heartbeat of O(log n) every third of the lease.
+// key, a colon, that key and the payload, and of last to the highest number; and luatomic:sidekiq:processes, a ZSET of
+// processes scored by the end of their lease in Unix ms. Cost: O(1) a job, and a heartbeat of O(log n) every third of
+// the lease.
 //
 // With each heartbeat the executions since the last one are added to Sidekiq's metrics, from version 7 on; a killed
 // process loses those. A process whose jobs were put back is removed from the Busy page.
@@ -136,7 +137,8 @@ func (d *Dialect) Work(ctx context.Context, opts *WorkOptions, h Handler) (Worke
 
 const (
 	maxConcurrency = 500 // the limit of want in worker_take
-	maxBlocked     = 8   // queues with a blocking command of their own
+	maxWeight      = 1_000_000
+	maxBlocked     = 8 // queues with a blocking command of their own
 	blockFor       = 2 * time.Second
 )
 
@@ -173,8 +175,8 @@ func checkQueues(queues []Queue) (weighted bool, err error) {
 			return false, fmt.Errorf("%w: one has no name", ErrQueues)
 		case seen[q.Name]:
 			return false, fmt.Errorf("%w: %q is listed twice; give it a Weight", ErrQueues, q.Name)
-		case q.Weight < 0:
-			return false, fmt.Errorf("%w: the Weight of %q is below 0", ErrQueues, q.Name)
+		case q.Weight < 0 || q.Weight > maxWeight: // a sum of larger ones may overflow
+			return false, fmt.Errorf("%w: the Weight of %q is %d, not 0 to %d", ErrQueues, q.Name, q.Weight, maxWeight)
 		}
 		seen[q.Name] = true
 		weighted = weighted || q.Weight > 0

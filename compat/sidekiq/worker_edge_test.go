@@ -22,7 +22,7 @@ func TestATakeWritesOverNoJobInHand(t *testing.T) {
 	p := luatomictest.Namespace(t) + ":"
 	require.NoError(t, handed(ctx, c, p))
 	left := inFlightOf(p, "b", `{"jid":"left"}`)
-	require.NoError(t, c.HSet(ctx, p+"working", "11", left).Err())
+	require.NoError(t, c.HSet(ctx, p+"working", "11", left, "last", 12).Err())
 	params := takeParams(p)
 	params.First, params.Want = 10, 3
 	r, err := script.WorkerTake(ctx, c, params)
@@ -30,11 +30,45 @@ func TestATakeWritesOverNoJobInHand(t *testing.T) {
 	require.Equal(t, left, c.HGet(ctx, p+"working", "11").Val())
 	require.Equal(t, []script.WorkerTakeJob{{ID: 11, Queue: p + "queue:b", Payload: []byte(`{"jid":"left"}`)}}, r.Jobs)
 	require.EqualValues(t, 3, c.LLen(ctx, p+"queue:a").Val(), "the others are for the next take")
+	require.EqualValues(t, 12, r.Last)
 
-	params.First = 12
+	params.First = r.Last + 1
 	r, err = script.WorkerTake(ctx, c, params)
 	require.NoError(t, err)
 	require.Len(t, r.Jobs, 3)
+	require.EqualValues(t, 15, r.Last)
+}
+
+// A copy of a take that arrives after its jobs are finished takes no others: the process would not learn of them.
+func TestALateCopyOfATakeTakesNothing(t *testing.T) {
+	t.Parallel()
+	c, ctx := luatomictest.Client(t), t.Context()
+	p := luatomictest.Namespace(t) + ":"
+	require.NoError(t, c.LPush(ctx, p+"queue:a", "A", "B", "C").Err())
+	take := func(first, want int64, done ...int64) script.WorkerTakeResult {
+		params := takeParams(p)
+		params.First, params.Want, params.Dones = first, want, done
+		r, err := script.WorkerTake(ctx, c, params)
+		require.NoError(t, err)
+		return r
+	}
+	require.Equal(t, "A", string(take(1, 1).Jobs[0].Payload))
+	require.Equal(t, "B", string(take(2, 1, 1).Jobs[0].Payload))
+	late := take(1, 1)
+	require.Empty(t, late.Jobs)
+	require.EqualValues(t, 2, late.Last)
+	require.Equal(t, []string{"C"}, c.LRange(ctx, p+"queue:a", 0, -1).Val())
+	require.Empty(t, take(2, 0, 2).Jobs)
+	require.Empty(t, take(1, 500).Jobs, "nothing is in flight any more")
+	require.Equal(t, "C", string(take(3, 1).Jobs[0].Payload))
+
+	// The last job leaves nothing behind.
+	params := returnParams(p, "new", 3)
+	params.Lapsed = false
+	r, err := script.WorkerReturn(ctx, c, params)
+	require.NoError(t, err)
+	require.Equal(t, script.WorkerReturnResult{Returned: 1}, r)
+	require.Zero(t, c.Exists(ctx, p+"working").Val())
 }
 
 // A take that finds nothing and finishes nothing changes nothing: an idle process has no lease, and 0 is not counted.

@@ -106,6 +106,9 @@ type group struct {
 func (w *worker) byQueue(entries map[string]string) (groups []group, stray int) {
 	at := make(map[string]int)
 	for field, entry := range entries {
+		if field == "last" { // the highest number that was handed out
+			continue
+		}
 		id, queue, ok := w.d.readEntry(field, entry)
 		if !ok {
 			stray++

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/once"
 )
 
 // metrics counts executions for Sidekiq's Metrics page between two heartbeats.
@@ -72,8 +74,8 @@ const (
 )
 
 // flushMetrics adds the counts since the last call to those of the minute, by this machine's clock as in Ruby, in one
-// pipeline. What a call cannot write is lost, so the end of the heartbeats does not cut it short. Sidekiq 6 has no
-// metrics.
+// pipeline. What a call cannot write is lost, so the end of the heartbeats does not cut it short; what it may have
+// written is not added again. Sidekiq 6 has no metrics.
 func (w *worker) flushMetrics() error {
 	classes := w.metrics.take()
 	if len(classes) == 0 || w.d.version < V7 {
@@ -92,25 +94,26 @@ func (w *worker) flushMetrics() error {
 }
 
 func (d *Dialect) addMetrics(ctx context.Context, p redis.Pipeliner, now time.Time, class string, c *classMetrics) {
-	histogram := []any{"OVERFLOW", "SAT"}
+	add := func(args ...any) { _ = p.Process(ctx, once.New(ctx, args...)) }
+	slots := d.key(d.histogramKey(now, class))
+	histogram := []any{"BITFIELD", slots, "OVERFLOW", "SAT"}
 	for i, n := range c.histogram {
 		if n > 0 {
 			histogram = append(histogram, "INCRBY", "u16", "#"+strconv.Itoa(i), n)
 		}
 	}
-	if len(histogram) > 2 {
-		key := d.key(d.histogramKey(now, class))
-		p.BitField(ctx, key, histogram...)
-		p.Expire(ctx, key, minuteMetrics)
+	if c.performed > c.failed {
+		add(histogram...)
+		p.Expire(ctx, slots, minuteMetrics)
 	}
 	for key, keep := range d.metricsKeys(now) {
 		key = d.key(key)
-		p.HIncrBy(ctx, key, class+"|p", c.performed)
+		add("HINCRBY", key, class+"|p", c.performed)
 		if c.failed > 0 {
-			p.HIncrBy(ctx, key, class+"|f", c.failed)
+			add("HINCRBY", key, class+"|f", c.failed)
 		}
 		if c.performed > c.failed {
-			p.HIncrBy(ctx, key, class+"|ms", c.ms)
+			add("HINCRBY", key, class+"|ms", c.ms)
 		}
 		p.Expire(ctx, key, keep)
 	}

@@ -119,3 +119,32 @@ func TestMetricsOfAHeartbeatOutlastTheStop(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, keys, 1)
 }
+
+// Each execution is counted once at most: counts whose reply is lost are not added again.
+func TestMetricsWhoseReplyIsLostAreNotAddedAgain(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	lossy := redis.NewClient(opts)
+	t.Cleanup(func() {
+		proxy.CutAll() // Close waits for blocked commands
+		_ = lossy.Close()
+	})
+	proxy.Drop(1, luatomictest.Command("HINCRBY"))
+	s.enqueue("default", payload("default", "a", ""))
+	end := s.work(s.dialect(lossy, sidekiq.V7), nil, content)
+	s.eventually("the counts were sent", func() bool { return proxy.Stats().Lost == 1 })
+	end()
+	keys, err := s.client.Keys(t.Context(), s.key("HardJob-*")).Result()
+	require.NoError(t, err)
+	require.Len(t, keys, 1)
+	var counted int64
+	for bucket := range 26 { // of the time that the job took
+		got := s.client.BitField(t.Context(), keys[0], "GET", "u16", "#"+strconv.Itoa(bucket)).Val()
+		require.Len(t, got, 1)
+		counted += got[0]
+	}
+	require.Equal(t, int64(1), counted)
+}

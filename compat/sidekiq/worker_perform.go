@@ -93,7 +93,17 @@ func (w *worker) call(j *inFlight) (err error) {
 			err = &panicked{value: v, lines: strings.Split(strings.TrimSpace(string(debug.Stack())), "\n")}
 		}
 	}()
-	return w.h(j.ctx, j.job)
+	err = w.h(j.ctx, j.job)
+	read(err)
+	return err
+}
+
+// read calls the methods of an error that are called later. They can panic, as those of a nil pointer do: here that is
+// the job's failure.
+func read(err error) {
+	if err != nil {
+		_, _, _ = message(err), errorClass(err), errors.Is(err, ErrStopped)
+	}
 }
 
 type argumentError string

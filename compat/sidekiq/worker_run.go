@@ -165,8 +165,8 @@ func (w *worker) turn(ctx context.Context, want int) error {
 	if want > 0 {
 		w.empty = len(r.Jobs) < want
 	}
+	w.next = max(w.next, r.Last+1) // the jobs of a retry can have gaps
 	for _, j := range r.Jobs {
-		w.next = max(w.next, j.ID+1) // a retry can have gaps
 		w.start(j.ID, r.Now, w.d.queueName(j.Queue), j.Payload)
 	}
 	return nil

@@ -298,7 +298,7 @@ func TestWorkerScriptOutcomes(t *testing.T) {
 		r, err = script.WorkerTake(ctx, c, params)
 		require.NoError(t, err)
 		require.InDelta(t, time.Now().UnixMicro(), r.Now, 60e6)
-		require.Equal(t, script.WorkerTakeResult{Now: r.Now, Known: true}, r)
+		require.Equal(t, script.WorkerTakeResult{Now: r.Now, Known: true, Last: 7}, r)
 	})
 	t.Run("take recognizes a process by its lease", func(t *testing.T) {
 		ctx, p := fresh(t)

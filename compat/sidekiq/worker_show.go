@@ -17,7 +17,7 @@ import (
 const showFor = time.Minute
 
 // show writes what Sidekiq's Busy page reads of a process: its entry in processes, a hash of that name, and its
-// running jobs. It takes the signals that the page's buttons have left for the process.
+// running jobs. It reads the signals that the page's buttons have left for the process.
 func (w *worker) show(ctx context.Context) error {
 	jobs := w.jobsAsShown()
 	key, work := w.d.key(w.process), w.d.key(w.process+w.workSuffix())
@@ -32,17 +32,26 @@ func (w *worker) show(ctx context.Context) error {
 		p.HSet(ctx, work, jobs...)
 		p.Expire(ctx, work, showFor)
 	}
-	asked := p.RPopCount(ctx, w.signalsKey(w.process), signals)
+	asked := p.LRange(ctx, w.signalsKey(w.process), 0, signals-1)
 	sent := time.Now()
-	// Without signals the last reply is nil.
-	if _, err := p.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return err
+	if cmds, err := p.Exec(ctx); err != nil {
+		return fmt.Errorf("sidekiq: show %s on the Busy page: %w", w.process, named(cmds, err))
 	}
 	w.rtt = time.Since(sent)
 	for _, signal := range asked.Val() {
 		w.signalled(signal)
 	}
 	return nil
+}
+
+// named adds the key to an error of one command of a pipeline.
+func named(cmds []redis.Cmder, err error) error {
+	for _, cmd := range cmds {
+		if len(cmd.Args()) > 1 && errors.Is(cmd.Err(), err) {
+			return fmt.Errorf("key %v: %w", cmd.Args()[1], err)
+		}
+	}
+	return err
 }
 
 func (w *worker) signalsKey(process string) string { return w.d.key(process + "-signals") }

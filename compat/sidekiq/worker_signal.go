@@ -6,8 +6,9 @@ import "errors"
 // Sidekiq::Process#stop!.
 var ErrStopRequested = errors.New("sidekiq: stop was requested on Sidekiq's Busy page")
 
-// signals is how many signals one heartbeat takes.
-const signals = 10
+// signals is how many signals one heartbeat reads, the newest. They stay until the page's minute for them is over or
+// Work ends: with a lost reply, one that was taken would be lost too, and to obey one again changes nothing.
+const signals = 100
 
 // signalled does what a signal of the Busy page asks for: TSTP takes no more jobs, TERM ends Work. Ruby prints the
 // backtraces of its threads on TTIN, which is ignored here.

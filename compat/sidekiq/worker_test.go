@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -274,7 +275,8 @@ func TestQueuesAreChecked(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sidekiq.V7)
 	for _, queues := range [][]sidekiq.Queue{
-		{{Name: ""}}, {{Name: "a"}, {Name: "a"}}, {{Name: "a", Weight: -1}}, make([]sidekiq.Queue, 1001),
+		{{Name: ""}}, {{Name: "a"}, {Name: "a"}}, {{Name: "a", Weight: -1}},
+		{{Name: "a", Weight: math.MaxInt}}, make([]sidekiq.Queue, 1001),
 	} {
 		_, err := s.d.Work(t.Context(), &sidekiq.WorkOptions{Queues: queues}, content)
 		require.ErrorIs(t, err, sidekiq.ErrQueues)

@@ -8,6 +8,9 @@ module.exports = {
   several: async () => [null, 'x'],
   object: async () => ({ a: 1, b: [2] }),
   three: async () => 3,
+  throws: async () => { throw new Error('as thrown') },
+  throwsAtOnce: () => { throw new Error('as thrown') },
+  endless: async () => { const v = {}; v.v = v; return v },
   sum: async (a, b) => a + b,
   mute: () => new Promise(() => {})
 }

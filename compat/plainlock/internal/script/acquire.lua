@@ -17,6 +17,9 @@
 
 local lock = KEYS[1]
 local token, ttl = ARGV[1], ARGV[2]
+if not (ttl + 0 >= 1) then
+  error('ttl must be 1 or more')
+end
 if #KEYS > 2 then
   error('fence: at most 1')
 end

@@ -15,7 +15,7 @@ import (
 var acquireSource string
 
 // AcquireSHA is the SHA-1 of acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const AcquireSHA = "f819b0c7567dd6918ed799e8a4c0f9773abfb344"
+const AcquireSHA = "c596dd818001c7620d482c021d9530a1b04776b7"
 
 // AcquireScript is acquire.lua.
 var AcquireScript = lua.Script{

@@ -15,7 +15,7 @@ import (
 var extendSource string
 
 // ExtendSHA is the SHA-1 of extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const ExtendSHA = "16c41d4a46067c2f8c1d51caaf075e400348ea1b"
+const ExtendSHA = "c8ad5e7e7f44097eb250b57d4bd1a5fbb0fa82bc"
 
 // ExtendScript is extend.lua.
 var ExtendScript = lua.Script{

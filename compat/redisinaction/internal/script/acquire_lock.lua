@@ -14,6 +14,9 @@
 
 local lock = KEYS[1]
 local identifier, ttl, heal = ARGV[1], ARGV[2], tonumber(ARGV[3])
+if not (ttl + 0 >= 0 and heal >= 0) then
+  error('ttl must be 0 or more, heal must be 0 or more')
+end
 
 local holder = redis.call('GET', lock)
 if holder == identifier then

@@ -15,7 +15,7 @@ import (
 var acquireLockSource string
 
 // AcquireLockSHA is the SHA-1 of acquire_lock.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const AcquireLockSHA = "b2c9454142a0aa23cdd46f6961fa64f18a8d6b5f"
+const AcquireLockSHA = "fbf45fac3adb2fcb480ceb035e27a7b2190ba2dd"
 
 // AcquireLockScript is acquire_lock.lua.
 var AcquireLockScript = lua.Script{

@@ -14,6 +14,8 @@
 ---@args     item     (delay int, body bytes)  max=1000  delay in us, 0 for at once
 ---@reply    (ready int, scheduled int, now int)  now in us
 ---@allow    W002 an undo goes as far as it can
+---@allow    V002 delayed: an item has an id of its own, and is not among them before
+---@allow    V002 receipt: one that is empty is none
 ---@cost     O(log n) for each delayed task, O(1) for each other
 
 local delayed, queue, receipt = KEYS[1], KEYS[2], KEYS[3]

@@ -15,7 +15,7 @@ import (
 var executeLaterSource string
 
 // ExecuteLaterSHA is the SHA-1 of execute_later.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const ExecuteLaterSHA = "bd6d27a0cc9f38b4569aba02e2ab49c02657f8e6"
+const ExecuteLaterSHA = "9c446c5f058075256b0d51d1f8e78dd8f35fa7ca"
 
 // ExecuteLaterScript is execute_later.lua.
 var ExecuteLaterScript = lua.Script{

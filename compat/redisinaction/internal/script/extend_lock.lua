@@ -10,6 +10,9 @@
 
 local lock = KEYS[1]
 local identifier, ttl = ARGV[1], ARGV[2]
+if not (ttl + 0 >= 1) then
+  error('ttl must be 1 or more')
+end
 
 if redis.call('GET', lock) ~= identifier then
   return 0

@@ -15,7 +15,7 @@ import (
 var extendLockSource string
 
 // ExtendLockSHA is the SHA-1 of extend_lock.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const ExtendLockSHA = "91b5125ea716efc57bbb3771ddad29f225497c3b"
+const ExtendLockSHA = "927e16f58b53a15cff894f7447b5af7527f8b2ef"
 
 // ExtendLockScript is extend_lock.lua.
 var ExtendLockScript = lua.Script{

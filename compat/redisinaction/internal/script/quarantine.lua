@@ -17,4 +17,5 @@ if not redis.call('LPOS', working, body) then
 end
 redis.call('LTRIM', working, 0, -1) -- nothing, but what follows may then use memory over the limit
 redis.call('RPUSH', malformed, body)
-return redis.call('LREM', working, 1, body)
+redis.call('LREM', working, 0, body)
+return 1

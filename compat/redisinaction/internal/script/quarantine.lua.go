@@ -13,7 +13,7 @@ import (
 var quarantineSource string
 
 // QuarantineSHA is the SHA-1 of quarantine.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QuarantineSHA = "6e8aba050e0fec5eec636dd6b91baf7a29ef9d46"
+const QuarantineSHA = "86914e073a09b6c7188b50ace5a079662c0768e6"
 
 // QuarantineScript is quarantine.lua.
 var QuarantineScript = lua.Script{

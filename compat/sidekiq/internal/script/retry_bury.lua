@@ -26,6 +26,9 @@
 local working, dead = KEYS[1], KEYS[2]
 local processed, processed_day, failed, failed_day = KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local id, stamp, keep, max = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+if not (keep and keep >= 1) then
+  error('keep must be 1 or more')
+end
 if not (max and max >= 1) then
   error('max must be 1 or more')
 end

@@ -16,7 +16,7 @@ import (
 var retryBurySource string
 
 // RetryBurySHA is the SHA-1 of retry_bury.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RetryBurySHA = "339094ec6ef33e77c653685806c362998815cd1c"
+const RetryBurySHA = "c3d2d9ed6c55120e7d62826ecfe32bc675028cfa"
 
 // RetryBuryScript is retry_bury.lua.
 var RetryBuryScript = lua.Script{

@@ -23,6 +23,9 @@
 local working, retries = KEYS[1], KEYS[2]
 local processed, processed_day, failed, failed_day = KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local id, millis, delay = ARGV[1], ARGV[2], ARGV[3]
+if not (delay + 0 >= 0) then
+  error('delay must be 0 or more')
+end
 if #ARGV > 5 then
   error('part: at most 2')
 end

@@ -15,7 +15,7 @@ import (
 var retryLaterSource string
 
 // RetryLaterSHA is the SHA-1 of retry_later.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RetryLaterSHA = "1ee3b0f20eb5228b3642d0913a731a191b828e2a"
+const RetryLaterSHA = "29a08029f3e8c15f29c10ad8ed86ae7949482dd5"
 
 // RetryLaterScript is retry_later.lua.
 var RetryLaterScript = lua.Script{

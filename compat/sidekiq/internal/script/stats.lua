@@ -11,8 +11,8 @@
 ---@key    failed     string  how many of them failed
 ---@keys   queue      list  max=1000  payloads, the newest at the head
 ---@reply  (now int, scheduled int, retries int, dead int, processes int, processed string,
----        failed string, queues (size int, oldest bytes)[])  now: in us; oldest: the payload that
----        is next, empty when there is none
+---        failed string, queues (size int, oldest bytes)[])  now: in us; size: -1 when the key is
+---        no list; oldest: the payload that is next, empty when there is none
 ---@cost   O(1) for each queue
 
 local schedule, retry, dead = KEYS[1], KEYS[2], KEYS[3]
@@ -25,8 +25,14 @@ local time = redis.call('TIME')
 local queues = {}
 for i = 7, #KEYS do
   local queue = KEYS[i]
-  queues[2 * i - 13] = redis.call('LLEN', queue)
-  queues[2 * i - 12] = redis.call('LINDEX', queue, -1) or ''
+  local size = redis.pcall('LLEN', queue)
+  if type(size) == 'table' and not string.find(size.err, 'WRONGTYPE', 1, true) then
+    error(size)
+  end
+  -- One key of another type does not hide the other queues.
+  local list = type(size) == 'number'
+  queues[2 * i - 13] = list and size or -1
+  queues[2 * i - 12] = list and redis.call('LINDEX', queue, -1) or ''
 end
 return {
   time[1] * 1000000 + time[2],

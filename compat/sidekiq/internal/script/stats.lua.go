@@ -13,7 +13,7 @@ import (
 var statsSource string
 
 // StatsSHA is the SHA-1 of stats.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const StatsSHA = "693403666e97d0432669adc4f18b9e96053cbca6"
+const StatsSHA = "720ec71d5f5d8f5ee4754e2f5c5cfa1690e777d9"
 
 // StatsScript is stats.lua.
 var StatsScript = lua.Script{
@@ -76,7 +76,8 @@ type StatsResult struct {
 //   - KEYS[5]: processed, string: how many jobs were done.
 //   - KEYS[6]: failed, string: how many of them failed.
 //   - KEYS[7]: queue and on, list: payloads, the newest at the head.
-//   - Reply: now: in us; oldest: the payload that is next, empty when there is none.
+//   - Reply: now: in us; size: -1 when the key is no list; oldest: the payload that is next, empty
+//     when there is none.
 //   - Cost: O(1) for each queue.
 func Stats(ctx context.Context, c lua.Client, p StatsParams) (StatsResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeStats)

@@ -13,6 +13,9 @@
 
 local processes = KEYS[1]
 local process, lease, max = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+if not (lease and lease >= 1) then
+  error('lease must be 1 or more')
+end
 if not (max and max >= 1 and max <= 1000) then
   error('max must be 1 to 1000')
 end

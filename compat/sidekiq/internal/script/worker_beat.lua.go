@@ -15,7 +15,7 @@ import (
 var workerBeatSource string
 
 // WorkerBeatSHA is the SHA-1 of worker_beat.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerBeatSHA = "6f85f3533514e21b7f6b0f75ca9d2eed622b97fb"
+const WorkerBeatSHA = "f86d20533d9b48d0feab5c43f9c1e58bc0b15c98"
 
 // WorkerBeatScript is worker_beat.lua.
 var WorkerBeatScript = lua.Script{

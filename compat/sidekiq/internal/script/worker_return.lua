@@ -8,7 +8,8 @@
 ---@retry    safe  a job that left the hash is not put back again
 ---@slots    any  Sidekiq's keys have no tag in common
 ---@key      processes  zset  name of a process, scored by the end of its lease in Unix ms
----@key      working    hash  number of a job to the length of its queue's key, a colon, that key and the payload
+---@key      working    hash  number of a job to the length of its queue's key, a colon, that key and the payload;
+---          last: the highest number
 ---@key      queues     set   Sidekiq's names of all queues
 ---@key      queue      list  the payload at the tail is served first
 ---@key      page       set   Sidekiq's names of all processes
@@ -19,7 +20,7 @@
 ---@arg      lapsed     bool    only if the lease of the process is over
 ---@arg      name       string  of the queue
 ---@args     job        int  max=1000  numbers of jobs of this queue, the one to be served first at the end
----@reply    (state enum(returned=0, alive=1), returned int, left int)  left: in the hash
+---@reply    (state enum(returned=0, alive=1), returned int, left int)  left: jobs in the hash
 ---@cost     O(k)
 
 local processes, working, queues, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -29,10 +30,12 @@ if #ARGV > 1003 then
   error('job: at most 1000')
 end
 
+-- The number of the last job is no job.
+local left = redis.call('HLEN', working) - redis.call('HEXISTS', working, 'last')
 local time = redis.call('TIME')
 local over = redis.call('ZSCORE', processes, process)
 if lapsed == '1' and over and tonumber(over) > time[1] * 1000 + time[2] / 1000 then
-  return {1, 0, redis.call('HLEN', working)}
+  return {1, 0, left}
 end
 
 redis.call('SISMEMBER', page, process) -- another kind of key is refused before the first write
@@ -54,12 +57,11 @@ if n > 0 then
   redis.call('ZREM', processes, '')
   redis.call('SADD', queues, name)
   redis.call('RPUSH', queue, unpack(payloads, 1, math.min(n, 1000)))
-  redis.call('HDEL', working, unpack(ids, 1, math.min(n, 1000)))
+  left = left - redis.call('HDEL', working, unpack(ids, 1, math.min(n, 1000)))
 end
-local left = redis.call('HLEN', working)
 if left == 0 then
   redis.call('SREM', page, process)
-  redis.call('UNLINK', shown, running, signals)
+  redis.call('UNLINK', working, shown, running, signals)
   redis.call('ZREM', processes, process)
 end
 return {0, n, left}

@@ -14,7 +14,7 @@ import (
 var workerReturnSource string
 
 // WorkerReturnSHA is the SHA-1 of worker_return.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerReturnSHA = "684e33f36caaf1236cef2600ba66e2994e0e34b7"
+const WorkerReturnSHA = "39bb5ca1e1e5153489200e03ce35a245af55164e"
 
 // WorkerReturnScript is worker_return.lua.
 var WorkerReturnScript = lua.Script{
@@ -40,7 +40,7 @@ type WorkerReturnParams struct {
 	// KEYS[1], zset: name of a process, scored by the end of its lease in Unix ms.
 	Processes string
 	// KEYS[2], hash: number of a job to the length of its queue's key, a colon, that key and the
-	// payload.
+	// payload; last: the highest number.
 	Working string
 	Queues  string // KEYS[3], set: Sidekiq's names of all queues
 	Queue   string // KEYS[4], list: the payload at the tail is served first
@@ -95,14 +95,14 @@ type WorkerReturnResult struct {
 //     common.
 //   - KEYS[1]: processes, zset: name of a process, scored by the end of its lease in Unix ms.
 //   - KEYS[2]: working, hash: number of a job to the length of its queue's key, a colon, that key
-//     and the payload.
+//     and the payload; last: the highest number.
 //   - KEYS[3]: queues, set: Sidekiq's names of all queues.
 //   - KEYS[4]: queue, list: the payload at the tail is served first.
 //   - KEYS[5]: page, set: Sidekiq's names of all processes.
 //   - KEYS[6]: shown, hash: what the Busy page shows of the process.
 //   - KEYS[7]: running, hash: the jobs that it shows.
 //   - KEYS[8]: signals, list: what its buttons have left for the process.
-//   - Reply: left: in the hash.
+//   - Reply: left: jobs in the hash.
 //   - Cost: O(k).
 func WorkerReturn(ctx context.Context, c lua.Client, p WorkerReturnParams) (WorkerReturnResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeWorkerReturn)

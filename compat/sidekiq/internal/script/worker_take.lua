@@ -4,6 +4,9 @@
 --- What it hands out is kept in the process's hash until the process finishes it, or,
 --- when its lease is over, until another one puts it back.
 ---
+--- The hash keeps the highest number that was handed out: a call whose first number is
+--- not above it is a repeat, however late it arrives, and takes nothing from the queues.
+---
 --- Long because one call finishes jobs and takes the next, and knows its own repeat.
 ---
 ---@contract dup-only  a job is in the hash before it leaves its queue
@@ -11,7 +14,8 @@
 ---          hash, and a job is finished once
 ---@slots    any  Sidekiq's keys have no tag in common
 ---@key      processes  zset    name of a process, scored by the end of its lease in Unix ms
----@key      working    hash    number of a job to the length of its queue's key, a colon, that key and the payload
+---@key      working    hash    number of a job to the length of its queue's key, a colon, that key and the payload;
+---          last: the highest number
 ---@key      processed  string  Sidekiq's stat:processed
 ---@key      day        string  Sidekiq's stat:processed of the day
 ---@keys     queue      list  max=1000  the payload at the tail is served first
@@ -20,13 +24,17 @@
 ---@arg      first      int  min=1  number of the first job that is handed out
 ---@arg      want       int  min=0  max=500  how many at most
 ---@args     done       int  max=1000  numbers of the jobs that are finished
----@reply    (now int, known bool, jobs (id int, queue string, payload bytes)[])  now: in us; known:
----          false if the process had no lease, so its jobs of before were taken back
+---@reply    (now int, known bool, last int, jobs (id int, queue string, payload bytes)[])  now: in us;
+---          known: false if the process had no lease, so its jobs of before were taken back; last:
+---          the highest number that was handed out, 0 for none
 ---@cost     O(k) for k jobs handed out and finished, O(1) for each queue
 ---@allow    W002 a job does not wait for a counter that is not one
 
 local processes, working, processed, day = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local process, lease, first, want = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+if not (lease and lease >= 1) then
+  error('lease must be 1 or more')
+end
 if #KEYS > 1004 then
   error('queue: at most 1000')
 end
@@ -41,28 +49,23 @@ if not (first and first >= 1 and first <= 2 ^ 53 - 500) then
 end
 
 -- A key of the wrong type stops the script while nothing is written.
+local last = tonumber(redis.call('HGET', working, 'last') or 0)
 local jobs, j, fields, f, cut = {}, 0, {}, 0, {}
 
--- held reads those of the next count numbers that the hash has.
-local function held(count)
-  local ids, rows, n = {}, {}, 0
-  for i = 1, count do
+if want > 0 and first <= last then
+  -- A repeat: its jobs have left their queues, and some may have left the hash too.
+  local ids = {}
+  for i = 1, want do
     ids[i] = first + i - 1
   end
-  for i, kept in ipairs(redis.call('HMGET', working, unpack(ids, 1, math.min(count, 500)))) do
+  for i, kept in ipairs(redis.call('HMGET', working, unpack(ids, 1, math.min(want, 500)))) do
     if kept then
       local _, colon, size = string.find(kept, '^(%d+):')
-      rows[n + 1], rows[n + 2] = ids[i], string.sub(kept, colon + 1, colon + size)
-      rows[n + 3] = string.sub(kept, colon + size + 1)
-      n = n + 3
+      jobs[j + 1], jobs[j + 2] = ids[i], string.sub(kept, colon + 1, colon + size)
+      jobs[j + 3] = string.sub(kept, colon + size + 1)
+      j = j + 3
     end
   end
-  return rows, n
-end
-
-if want > 0 and redis.call('HEXISTS', working, first) == 1 then
-  -- A repeat: its jobs have left their queues.
-  jobs, j = held(want)
 else
   local id = first
   for i = 5, #KEYS do
@@ -85,13 +88,8 @@ else
       end
     end
   end
-  -- A repeat, too, if the first of its jobs was put back by another process meanwhile.
-  -- What is left of them is not written over.
   if j > 0 then
-    local rest, n = held(j / 3)
-    if n > 0 then
-      jobs, j, f = rest, n, 0
-    end
+    last = id - 1
   end
 end
 
@@ -106,7 +104,7 @@ if j > 0 then
   added = redis.call('ZADD', processes, string.format('%.0f', over), process)
 end
 if f > 0 then
-  redis.call('HSET', working, unpack(fields, 1, math.min(f, 1000)))
+  redis.call('HSET', working, 'last', string.format('%.0f', last), unpack(fields, 1, math.min(f, 1000)))
   for i = 5, #KEYS do
     local queue = KEYS[i]
     if cut[queue] then
@@ -123,4 +121,4 @@ if #ARGV > 4 then
     redis.pcall('EXPIRE', day, 157680000) -- five years, as Sidekiq has it
   end
 end
-return {time[1] * 1000000 + time[2], 1 - added, jobs}
+return {time[1] * 1000000 + time[2], 1 - added, last, jobs}

@@ -15,7 +15,7 @@ import (
 var workerTakeSource string
 
 // WorkerTakeSHA is the SHA-1 of worker_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerTakeSHA = "6fade5c718432f8e0ed805c14469c3ce20d4af53"
+const WorkerTakeSHA = "17132b886adcb33f35b9f1ab7d643589370c101e"
 
 // WorkerTakeScript is worker_take.lua.
 var WorkerTakeScript = lua.Script{
@@ -38,7 +38,7 @@ type WorkerTakeParams struct {
 	// KEYS[1], zset: name of a process, scored by the end of its lease in Unix ms.
 	Processes string
 	// KEYS[2], hash: number of a job to the length of its queue's key, a colon, that key and the
-	// payload.
+	// payload; last: the highest number.
 	Working   string
 	Processed string // KEYS[3], string: Sidekiq's stat:processed
 	Day       string // KEYS[4], string: Sidekiq's stat:processed of the day
@@ -62,6 +62,7 @@ type WorkerTakeJob struct {
 type WorkerTakeResult struct {
 	Now   int64
 	Known bool
+	Last  int64
 	Jobs  []WorkerTakeJob
 }
 
@@ -70,6 +71,9 @@ type WorkerTakeResult struct {
 //
 // What it hands out is kept in the process's hash until the process finishes it, or, when its lease
 // is over, until another one puts it back.
+//
+// The hash keeps the highest number that was handed out: a call whose first number is not above it
+// is a repeat, however late it arrives, and takes nothing from the queues.
 //
 // Long because one call finishes jobs and takes the next, and knows its own repeat.
 //
@@ -80,12 +84,12 @@ type WorkerTakeResult struct {
 //     common.
 //   - KEYS[1]: processes, zset: name of a process, scored by the end of its lease in Unix ms.
 //   - KEYS[2]: working, hash: number of a job to the length of its queue's key, a colon, that key
-//     and the payload.
+//     and the payload; last: the highest number.
 //   - KEYS[3]: processed, string: Sidekiq's stat:processed.
 //   - KEYS[4]: day, string: Sidekiq's stat:processed of the day.
 //   - KEYS[5]: queue and on, list: the payload at the tail is served first.
 //   - Reply: now: in us; known: false if the process had no lease, so its jobs of before were taken
-//     back.
+//     back; last: the highest number that was handed out, 0 for none.
 //   - Cost: O(k) for k jobs handed out and finished, O(1) for each queue.
 func WorkerTake(ctx context.Context, c lua.Client, p WorkerTakeParams) (WorkerTakeResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeWorkerTake)
@@ -118,9 +122,10 @@ func (p *WorkerTakeParams) call() *lua.Call {
 
 func decodeWorkerTake(r *lua.Reply) WorkerTakeResult {
 	var v WorkerTakeResult
-	r.Tuple(3)
+	r.Tuple(4)
 	v.Now = r.Int("now")
 	v.Known = r.Bool("known")
+	v.Last = r.Int("last")
 	if rows, n := r.Rows("jobs", 3); n > 0 {
 		v.Jobs = make([]WorkerTakeJob, n)
 		for i := range v.Jobs {
