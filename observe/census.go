@@ -20,8 +20,37 @@ type Census struct {
 }
 
 // Read reads each gauge once and gives its values to to. What can be read is given also where the error is not nil.
-// Cost: three reads, two for each queue and one for each bus; all only read.
+// It ends with ctx, on a server that hangs too. Cost: three reads, two for each queue and one for each bus; all only
+// read.
 func (c *Census) Read(ctx context.Context, to Recorder) error {
+	to = readable{to}
+	values, ended := make(handed), make(chan error, 1)
+	go func() { ended <- c.read(ctx, values) }()
+	for {
+		select {
+		case give := <-values:
+			give(to)
+		case err := <-ended:
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// handed is the Recorder of a read that its caller may leave: a read of go-redis can last longer than its context.
+// Nothing is recorded after that.
+type handed chan func(Recorder)
+
+// Record is for read.
+func (h handed) Record(ctx context.Context, i *Instrument, value float64, labels ...string) {
+	select {
+	case h <- func(to Recorder) { to.Record(ctx, i, value, labels...) }:
+	case <-ctx.Done():
+	}
+}
+
+func (c *Census) read(ctx context.Context, to Recorder) error {
 	queues, err := queue.Queues(ctx, c.Client, &queue.Options{Prefix: c.Prefix})
 	failed := []error{err}
 	workers, err := queue.Workers(ctx, c.Client, c.Prefix)

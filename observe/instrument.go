@@ -32,12 +32,10 @@ var Bounds = []float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300}
 
 const system = "luatomic"
 
+// message are the attributes of a queue: two queues of one name differ by their tag.
 func message(more ...string) []string {
-	return append([]string{"messaging.system", "messaging.destination.name"}, more...)
+	return append([]string{"messaging.system", "messaging.destination.name", "luatomic.tag"}, more...)
 }
-
-// tagged are the attributes of a queue that is read: two queues of one name differ by their tag.
-func tagged(more ...string) []string { return append(message("luatomic.tag"), more...) }
 
 var (
 	jobRun = &Instrument{"messaging.process.duration", "s", "Time that handlers of jobs took.", Histogram,
@@ -60,14 +58,14 @@ var (
 		[]string{"rpc.system.name", "rpc.method", "error.type"}}
 
 	queueJobs = &Instrument{"luatomic.queue.jobs", "{message}", "Jobs in the queue, by state.", Gauge,
-		tagged("luatomic.state")}
-	queueOldest = &Instrument{"luatomic.queue.oldest.age", "s", "Age of the oldest ready job.", Gauge, tagged()}
-	queueDead   = &Instrument{"luatomic.queue.dead.size", "By", "Bytes of the bodies of dead jobs.", Gauge, tagged()}
-	queuePaused = &Instrument{"luatomic.queue.paused", "{queue}", "1 while the queue is paused.", Gauge, tagged()}
+		message("luatomic.state")}
+	queueOldest = &Instrument{"luatomic.queue.oldest.age", "s", "Age of the oldest ready job.", Gauge, message()}
+	queueDead   = &Instrument{"luatomic.queue.dead.size", "By", "Bytes of the bodies of dead jobs.", Gauge, message()}
+	queuePaused = &Instrument{"luatomic.queue.paused", "{queue}", "1 while the queue is paused.", Gauge, message()}
 	queueDay    = &Instrument{"luatomic.queue.today", "{message}", "Deliveries since midnight UTC, by result.", Gauge,
-		tagged("luatomic.result")}
+		message("luatomic.result")}
 	queueWorkers = &Instrument{"luatomic.queue.workers", "{process}", "Live processes that consume the queue.", Gauge,
-		tagged()}
+		message()}
 	busNodes   = &Instrument{"luatomic.rpc.nodes", "{node}", "Live nodes of the bus.", Gauge, []string{"luatomic.bus"}}
 	busRunning = &Instrument{"luatomic.rpc.running", "{call}", "Handlers of calls that run.", Gauge,
 		[]string{"luatomic.bus"}}

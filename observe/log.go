@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"time"
+	"unicode/utf8"
 
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/queue"
@@ -33,6 +34,9 @@ func (l *Log) Job(e queue.Event) {
 	attrs := []slog.Attr{
 		slog.String("queue", e.Queue), slog.String("job", e.ID), slog.Int("attempt", e.Attempt),
 		slog.String("outcome", string(e.Outcome)), slog.Duration("wait", e.Wait), slog.Duration("run", e.Run),
+	}
+	if e.Tag != "" {
+		attrs = append(attrs, slog.String("tag", e.Tag))
 	}
 	if e.Kind != "" {
 		attrs = append(attrs, slog.String("kind", e.Kind))
@@ -77,29 +81,28 @@ func (l *Log) Lock(e lock.Event) {
 	l.to.LogAttrs(context.Background(), level, "lock "+e.Kind.String(), withError(attrs, e.Err)...)
 }
 
-// Served is for [rpc.Options].Wrap: one line for each call that this node has run.
+// Served is for [rpc.Options].Wrap: one line for each call that this node has run, also where the handler panicked.
 func (l *Log) Served(ctx context.Context, call rpc.CallInfo, next func(context.Context) error) error {
-	began := time.Now()
-	err := next(ctx)
-	l.call(ctx, "call served", call.Method, began, err, slog.Int("attempt", call.Attempt))
-	return err
+	return served(ctx, next, func(took time.Duration, err error) {
+		l.call(ctx, "call served", call.Method, took, err, slog.Int("attempt", call.Attempt))
+	})
 }
 
 // Called is for [rpc.Options].WrapCall: one line for each call that this process has made.
 func (l *Log) Called(ctx context.Context, call *rpc.Outgoing, next func(context.Context) error) error {
 	began := time.Now()
 	err := next(ctx)
-	l.call(ctx, "call made", call.Method, began, err, slog.String("node", call.Answer.Node))
+	l.call(ctx, "call made", call.Method, time.Since(began), err, slog.String("node", call.Answer.Node))
 	return err
 }
 
 // call has no id: that of a call with an idempotency key contains the key.
-func (l *Log) call(ctx context.Context, text, method string, began time.Time, err error, more slog.Attr) {
+func (l *Log) call(ctx context.Context, text, method string, took time.Duration, err error, more slog.Attr) {
 	level := slog.LevelDebug
 	if err != nil {
 		level = slog.LevelWarn
 	}
-	attrs := []slog.Attr{slog.String("method", method), slog.Duration("took", time.Since(began)), more}
+	attrs := []slog.Attr{slog.String("method", method), slog.Duration("took", took), more}
 	l.to.LogAttrs(ctx, level, text, withError(attrs, err)...)
 }
 
@@ -114,10 +117,11 @@ func (l *Log) Error(err error) {
 }
 
 func withError(attrs []slog.Attr, err error) []slog.Attr {
-	if err == nil {
+	failed := ErrorType(err)
+	if failed == "" {
 		return attrs
 	}
-	return append(attrs, slog.String("error_type", ErrorType(err)), slog.String("error", errorText(err)))
+	return append(attrs, slog.String("error_type", failed), slog.String("error", errorText(err)))
 }
 
 // maxErrorText bounds the text of an error in a line, in bytes.
@@ -131,7 +135,11 @@ func errorText(err error) string {
 	}
 	text := err.Error()
 	if len(text) > maxErrorText {
-		text = text[:maxErrorText] + "..."
+		cut := maxErrorText
+		for cut > maxErrorText-utf8.UTFMax && !utf8.RuneStart(text[cut]) {
+			cut--
+		}
+		text = text[:cut] + "..."
 	}
 	return text
 }

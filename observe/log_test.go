@@ -2,11 +2,14 @@ package observe_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,6 +17,7 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/observe"
 	"github.com/luatomic/luatomic/queue"
+	"github.com/luatomic/luatomic/rpc"
 )
 
 // lines collects what is logged.
@@ -72,6 +76,23 @@ func TestLogIsSilentWithoutALogger(t *testing.T) {
 	require.Empty(t, out.String())
 }
 
+// A call whose handler does not return is logged and measured once, with the code that its caller gets.
+func TestHandlersThatDoNotReturnAreSeen(t *testing.T) {
+	t.Parallel()
+	var out lines
+	r := newRecorder()
+	log, m := observe.NewLog(slog.New(slog.NewTextHandler(&out, nil))), observe.NewMeter(r, nil)
+	call := rpc.CallInfo{Method: "look_up", Attempt: 1}
+	logged := func(ctx context.Context) error {
+		return log.Served(ctx, call, func(context.Context) error { panic("order 7") })
+	}
+	require.PanicsWithValue(t, "order 7", func() { _ = m.Served(t.Context(), call, logged) })
+	require.Equal(t, map[string]int{"rpc.server.call.duration luatomic look_up internal": 1}, r.count)
+	require.Equal(t, 1, strings.Count(out.String(), `level=WARN msg="call served" method=look_up`), out.String())
+	require.Contains(t, out.String(), "error_type=internal")
+	require.NotContains(t, out.String(), "order 7")
+}
+
 // An error of a job has one line, that of its event; other errors have theirs, bounded.
 func TestLogOfErrors(t *testing.T) {
 	t.Parallel()
@@ -79,9 +100,31 @@ func TestLogOfErrors(t *testing.T) {
 	log := observe.NewLog(slog.New(slog.NewTextHandler(&out, nil)))
 	log.Error(&queue.JobError{Queue: "mail", Err: errors.New("smtp")})
 	require.Empty(t, out.String())
+	log.Job(queue.Event{Queue: "mail", Tag: "shop-7", Outcome: queue.OutcomeDead})
+	require.Contains(t, out.String(), "tag=shop-7")
+	out.text.Reset()
 	log.Error(errors.New(strings.Repeat("x", 1<<20)))
 	require.Contains(t, out.String(), `level=WARN msg="background work failed"`)
 	require.Less(t, len(out.String()), 2048)
+}
+
+// A snooze is no failure: neither in a line nor in a measurement.
+func TestSnoozeIsNoError(t *testing.T) {
+	t.Parallel()
+	var out lines
+	r := newRecorder()
+	log, m := observe.NewLog(slog.New(slog.NewTextHandler(&out, nil))), observe.NewMeter(r, nil)
+	for outcome, failed := range map[queue.Outcome]string{queue.OutcomeRetried: "", queue.OutcomeLost: "lease_lost"} {
+		e := queue.Event{Queue: string(outcome), Outcome: outcome, Run: time.Second}
+		e.Err = fmt.Errorf("later: %w", queue.Snooze(time.Minute))
+		log.Job(e)
+		m.Job(e)
+		series := " luatomic " + string(outcome) + "  process " + failed
+		require.Equal(t, 1, r.count["messaging.client.consumed.messages"+series], r.count)
+		require.Equal(t, 1, r.count["messaging.process.duration"+series], r.count)
+	}
+	require.Contains(t, out.String(), `level=INFO msg="job is delivered again"`)
+	require.NotContains(t, out.String(), "error")
 }
 
 func TestEachPassesToAll(t *testing.T) {
@@ -91,4 +134,14 @@ func TestEachPassesToAll(t *testing.T) {
 	f := func(n int) { got = append(got, n) }
 	observe.Each(f, nil, func(n int) { f(-n) })(3)
 	require.Equal(t, []int{3, -3}, got)
+}
+
+// A text that is cut ends with a whole character.
+func TestLogCutsAnErrorBetweenCharacters(t *testing.T) {
+	t.Parallel()
+	var out lines
+	log := observe.NewLog(slog.New(slog.NewTextHandler(&out, nil)))
+	log.Error(errors.New("x" + strings.Repeat("é", 1000)))
+	require.Contains(t, out.String(), "é...")
+	require.NotContains(t, out.String(), `\x`)
 }

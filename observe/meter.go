@@ -3,7 +3,9 @@ package observe
 import (
 	"context"
 	"time"
+	"unicode/utf8"
 
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/rpc"
@@ -11,7 +13,8 @@ import (
 
 // Recorder takes measurements. It is called from many goroutines and must not block.
 type Recorder interface {
-	// Record takes one value. labels are the values of i.Labels, in that order; an empty one is no attribute.
+	// Record takes one value. labels are the values of i.Labels, in that order; an empty one is no attribute. They are
+	// valid UTF-8, whatever the names are.
 	Record(ctx context.Context, i *Instrument, value float64, labels ...string)
 }
 
@@ -30,30 +33,44 @@ type MeterOptions struct {
 
 // NewMeter returns a Meter that measures into to; nil options mean the defaults.
 func NewMeter(to Recorder, opts *MeterOptions) *Meter {
-	m := &Meter{to: to, group: func(string) string { return "" }}
+	m := &Meter{to: readable{to}, group: func(string) string { return "" }}
 	if opts != nil && opts.LockGroup != nil {
 		m.group = opts.LockGroup
 	}
 	return m
 }
 
+// readable passes labels on as valid UTF-8. A name may hold any bytes, and a Prometheus client panics at those that are
+// no text.
+type readable struct{ to Recorder }
+
+func (r readable) Record(ctx context.Context, i *Instrument, value float64, labels ...string) {
+	for n, label := range labels {
+		if !utf8.ValidString(label) {
+			labels[n] = show.Text(len(label), label)
+		}
+	}
+	r.to.Record(ctx, i, value, labels...)
+}
+
 // Job is for [queue.Options.Observe].
 func (m *Meter) Job(e queue.Event) {
 	ctx, failed := context.Background(), jobError(e)
-	m.to.Record(ctx, jobConsumed, 1, system, e.Queue, "process", failed)
-	m.to.Record(ctx, jobOutcome, 1, system, e.Queue, string(e.Outcome))
-	m.to.Record(ctx, jobWait, e.Wait.Seconds(), system, e.Queue)
-	if e.Outcome != queue.OutcomeExpired {
-		m.to.Record(ctx, jobRun, e.Run.Seconds(), system, e.Queue, "process", failed)
+	m.to.Record(ctx, jobConsumed, 1, system, e.Queue, e.Tag, "process", failed)
+	m.to.Record(ctx, jobOutcome, 1, system, e.Queue, e.Tag, string(e.Outcome))
+	m.to.Record(ctx, jobWait, e.Wait.Seconds(), system, e.Queue, e.Tag)
+	if e.Run > 0 { // else no handler had it
+		m.to.Record(ctx, jobRun, e.Run.Seconds(), system, e.Queue, e.Tag, "process", failed)
 	}
 }
 
 // jobError is the error type of a delivery. A lost lease is one also where the handler reported no error.
 func jobError(e queue.Event) string {
-	if e.Err == nil && e.Outcome == queue.OutcomeLost {
+	failed := ErrorType(e.Err)
+	if failed == "" && e.Outcome == queue.OutcomeLost {
 		return ErrorType(queue.ErrLeaseLost)
 	}
-	return ErrorType(e.Err)
+	return failed
 }
 
 // Lock is for [lock.Options.Observe].
@@ -71,11 +88,22 @@ func (m *Meter) Lock(e lock.Event) {
 	}
 }
 
-// Served is for [rpc.Options].Wrap.
+// Served is for [rpc.Options].Wrap. A handler that panics is measured too.
 func (m *Meter) Served(ctx context.Context, call rpc.CallInfo, next func(context.Context) error) error {
+	return served(ctx, next, func(took time.Duration, err error) {
+		m.to.Record(ctx, callServed, took.Seconds(), system, call.Method, ErrorType(err))
+	})
+}
+
+// errNotReturned is the error of a handler that panicked or ended its goroutine, with the code that its caller gets.
+var errNotReturned = &rpc.RemoteError{Code: rpc.CodeInternal, Message: "the handler did not return"}
+
+// served runs a handler and reports its end once, also where it does not return.
+func served(ctx context.Context, next func(context.Context) error, report func(time.Duration, error)) (err error) {
 	began := time.Now()
-	err := next(ctx)
-	m.to.Record(ctx, callServed, time.Since(began).Seconds(), system, call.Method, ErrorType(err))
+	err = errNotReturned
+	defer func() { report(time.Since(began), err) }()
+	err = next(ctx)
 	return err
 }
 

@@ -10,12 +10,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/canary"
+	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/observe"
+	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/rpc"
 )
 
@@ -49,22 +52,22 @@ func TestMeterCountsTheScene(t *testing.T) {
 	p := canary.Play(t, c, name, canary.Scene{Job: m.Job, Lock: m.Lock, Served: m.Served, Called: m.Called})
 	q := p.Queue.Name()
 	for series, n := range map[string]int{
-		"messaging.process.duration luatomic " + q + " process ":              1,
-		"messaging.process.duration luatomic " + q + " process error":         2,
-		"messaging.process.duration luatomic " + q + " process held":          1,
-		"messaging.client.consumed.messages luatomic " + q + " process error": 2,
-		"luatomic.queue.outcomes luatomic " + q + " acked":                    1,
-		"luatomic.queue.outcomes luatomic " + q + " retried":                  1,
-		"luatomic.queue.outcomes luatomic " + q + " dead":                     2,
-		"luatomic.queue.wait.duration luatomic " + q:                          4,
-		"luatomic.lock.wait.duration invoice":                                 2,
-		"luatomic.lock.queued invoice":                                        1,
-		"luatomic.lock.hold.duration invoice ":                                2,
-		"luatomic.lock.hold.duration lost lease_lost":                         1,
-		"rpc.server.call.duration luatomic look_up ":                          1,
-		"rpc.server.call.duration luatomic look_up not_found":                 1,
-		"rpc.client.call.duration luatomic look_up ":                          1,
-		"rpc.client.call.duration luatomic look_up not_found":                 1,
+		"messaging.process.duration luatomic " + q + "  process ":              1,
+		"messaging.process.duration luatomic " + q + "  process error":         2,
+		"messaging.process.duration luatomic " + q + "  process held":          1,
+		"messaging.client.consumed.messages luatomic " + q + "  process error": 2,
+		"luatomic.queue.outcomes luatomic " + q + "  acked":                    1,
+		"luatomic.queue.outcomes luatomic " + q + "  retried":                  1,
+		"luatomic.queue.outcomes luatomic " + q + "  dead":                     2,
+		"luatomic.queue.wait.duration luatomic " + q + " ":                     4,
+		"luatomic.lock.wait.duration invoice":                                  2,
+		"luatomic.lock.queued invoice":                                         1,
+		"luatomic.lock.hold.duration invoice ":                                 2,
+		"luatomic.lock.hold.duration lost lease_lost":                          1,
+		"rpc.server.call.duration luatomic look_up ":                           1,
+		"rpc.server.call.duration luatomic look_up not_found":                  1,
+		"rpc.client.call.duration luatomic look_up ":                           1,
+		"rpc.client.call.duration luatomic look_up not_found":                  1,
 	} {
 		require.Equal(t, n, r.count[series], "%s in %v", series, r.count)
 	}
@@ -87,6 +90,31 @@ func TestMeterCountsTheScene(t *testing.T) {
 	}
 }
 
+// Names are bytes, labels are text: a Prometheus client panics at others.
+func TestLabelsAreText(t *testing.T) {
+	t.Parallel()
+	const name, label = "caf\xe9", `caf\xe9`
+	c, prefix, r := luatomictest.Client(t), luatomictest.Namespace(t), newRecorder()
+	m := observe.NewMeter(r, &observe.MeterOptions{LockGroup: func(name string) string { return name }})
+	m.Job(queue.Event{Queue: name, Tag: name, Outcome: queue.OutcomeAcked})
+	m.Lock(lock.Event{Kind: lock.EventQueued, Name: name})
+	q, err := queue.New(c, name, &queue.Options{Prefix: prefix, Tag: name})
+	require.NoError(t, err)
+	_, err = q.Push(t.Context(), queue.Job{})
+	require.NoError(t, err)
+	census := observe.Census{Client: c, Prefix: prefix}
+	require.NoError(t, census.Read(t.Context(), r))
+	for _, series := range []string{
+		"luatomic.queue.outcomes luatomic " + label + " " + label + " acked", "luatomic.lock.queued " + label,
+		"luatomic.queue.jobs luatomic " + label + " " + label + " ready",
+	} {
+		require.Equal(t, 1, r.count[series], r.count)
+	}
+	for series := range r.count {
+		require.True(t, utf8.ValidString(series), series)
+	}
+}
+
 // A code of a handler is a label only if it is a short identifier: free text would make one series for each value.
 func TestErrorTypesAreFewWords(t *testing.T) {
 	t.Parallel()
@@ -98,7 +126,7 @@ func TestErrorTypesAreFewWords(t *testing.T) {
 	}
 }
 
-// The dashboard asks only for series that exist, and each of its panels asks for one.
+// The dashboard asks only for series that exist, and each of its panels asks for one. Queues of one name are apart.
 func TestDashboardAsksForRealMetrics(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../docs/grafana.json")
@@ -126,6 +154,8 @@ func TestDashboardAsksForRealMetrics(t *testing.T) {
 		for _, target := range p.Targets {
 			found := word.FindAllString(target.Expr, -1)
 			require.NotEmpty(t, found, p.Title)
+			byQueue, byTag := slices.Contains(found, "messaging_destination_name"), slices.Contains(found, "luatomic_tag")
+			require.Equal(t, byQueue, byTag, p.Title)
 			for _, w := range found {
 				require.True(t, slices.Contains(names, w) || slices.Contains(labels, w), "%s asks for %s", p.Title, w)
 				asked[w] = true
@@ -133,4 +163,19 @@ func TestDashboardAsksForRealMetrics(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, len(asked), 15)
+}
+
+// A delivery whose handler did not begin has no run time: neither a job that expired nor one that was cancelled or lost
+// before.
+func TestDeliveryWithoutARunHasNoRunTime(t *testing.T) {
+	t.Parallel()
+	r := newRecorder()
+	m := observe.NewMeter(r, nil)
+	for _, outcome := range []queue.Outcome{queue.OutcomeExpired, queue.OutcomeCancelled, queue.OutcomeLost} {
+		m.Job(queue.Event{Queue: "q", Outcome: outcome})
+	}
+	for series := range r.count {
+		require.NotContains(t, series, "process.duration")
+	}
+	require.Equal(t, 3, r.count["luatomic.queue.wait.duration luatomic q "])
 }

@@ -10,9 +10,9 @@
 // A [Recorder] is where measurements go. The modules github.com/luatomic/luatomic/otel and
 // github.com/luatomic/luatomic/prometheus have one each; [Instruments] are the names that they share.
 //
-// Names are shown: of queues, kinds, locks, methods and nodes, and the ids of jobs. Bodies, headers, tokens,
-// idempotency keys, unique names and notes are never shown. The text of an error is the handler's own: a log line has
-// it, a measurement and a span do not.
+// Names are shown: of queues, kinds, locks, methods and nodes, and the ids of jobs. Bodies, values of headers, tokens,
+// idempotency keys, unique names and notes of locks are never shown. The text of an error is the handler's own, also
+// that of another node: a log line has it, a measurement and a span do not.
 package observe
 
 import (
@@ -45,13 +45,13 @@ func Each[E any](fs ...func(E)) func(E) {
 	}
 }
 
-// ErrorType is a short name for an error, one of few: "" for nil, "timeout", "cancelled", "lease_lost", "held",
-// "no_responder", "overloaded", "node_lost", "not_executed", "outcome_unknown", the code of an [rpc.RemoteError] that
-// is a plain word, and "error". It never has text of the error.
+// ErrorType is a short name for an error, one of few: "" for nil and for a [queue.Snooze], "timeout", "cancelled",
+// "lease_lost", "held", "full", "no_responder", "overloaded", "node_lost", "not_executed", "outcome_unknown", the code
+// of an [rpc.RemoteError] that is a plain word, and "error". It never has text of the error.
 func ErrorType(err error) string {
 	var remote *rpc.RemoteError
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, queue.ErrSnoozed):
 		return ""
 	case errors.As(err, &remote):
 		return codeWord(remote.Code)

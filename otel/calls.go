@@ -11,8 +11,12 @@ import (
 	"github.com/luatomic/luatomic/rpc"
 )
 
-// errPanicked is the error of a span whose function did not return.
-var errPanicked = errors.New("luatomic: the function did not return")
+// errPanicked is the error of a span whose function did not return, errHandler that of a handler of calls, with the code
+// that its caller gets.
+var (
+	errPanicked = errors.New("luatomic: the function did not return")
+	errHandler  = &rpc.RemoteError{Code: rpc.CodeInternal, Message: "the handler did not return"}
+)
 
 // Bus adds the spans and measurements of calls to the options of a bus, outermost.
 func (t *Telemetry) Bus(o rpc.Options) *rpc.Options {
@@ -27,13 +31,13 @@ func (t *Telemetry) Bus(o rpc.Options) *rpc.Options {
 
 // call is the span of a caller; its context goes into the headers of the request.
 func (t *Telemetry) call(ctx context.Context, call *rpc.Outgoing, next func(context.Context) error) (err error) {
-	ctx, span := t.tracer.Start(ctx, call.Method, trace.WithSpanKind(trace.SpanKindClient), method(call.Method))
+	ctx, span := t.tracer.Start(ctx, readable(call.Method), trace.WithSpanKind(trace.SpanKindClient), method(call.Method))
 	err = errPanicked
 	defer func() { end(span, err) }()
 	t.propagator.Inject(ctx, propagation.MapCarrier(call.Headers))
 	err = next(ctx)
 	if call.Answer.Node != "" {
-		span.SetAttributes(attribute.String("luatomic.node", call.Answer.Node))
+		span.SetAttributes(text("luatomic.node", call.Answer.Node))
 	}
 	return err
 }
@@ -41,14 +45,14 @@ func (t *Telemetry) call(ctx context.Context, call *rpc.Outgoing, next func(cont
 // serve is the span of a handler, a child of that of its caller.
 func (t *Telemetry) serve(ctx context.Context, call rpc.CallInfo, next func(context.Context) error) (err error) {
 	ctx = t.propagator.Extract(ctx, propagation.MapCarrier(call.Headers))
-	ctx, span := t.tracer.Start(ctx, call.Method, trace.WithSpanKind(trace.SpanKindServer), method(call.Method),
+	ctx, span := t.tracer.Start(ctx, readable(call.Method), trace.WithSpanKind(trace.SpanKindServer), method(call.Method),
 		trace.WithAttributes(attribute.Int("luatomic.attempt", call.Attempt)))
-	err = errPanicked
+	err = errHandler
 	defer func() { end(span, err) }()
 	err = next(ctx)
 	return err
 }
 
 func method(name string) trace.SpanStartEventOption {
-	return trace.WithAttributes(attribute.String("rpc.system.name", "luatomic"), attribute.String("rpc.method", name))
+	return trace.WithAttributes(attribute.String("rpc.system.name", "luatomic"), text("rpc.method", name))
 }

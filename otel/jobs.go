@@ -15,7 +15,7 @@ import (
 // Push is q.Push in a span, whose context goes into the headers of each job. The jobs of the caller are not changed.
 // A job with headers takes a longer way than a bare one: two keys more, and no shared round trip.
 func (t *Telemetry) Push(ctx context.Context, q *queue.Queue, jobs ...queue.Job) (queue.Pushed, error) {
-	ctx, span := t.tracer.Start(ctx, "send "+q.Name(), trace.WithSpanKind(trace.SpanKindProducer),
+	ctx, span := t.tracer.Start(ctx, readable("send "+q.Name()), trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithAttributes(destination(q, "send", "send")...),
 		trace.WithAttributes(attribute.Int("messaging.batch.message_count", len(jobs))))
 	traced := make([]queue.Job, len(jobs))
@@ -24,7 +24,7 @@ func (t *Telemetry) Push(ctx context.Context, q *queue.Queue, jobs ...queue.Job)
 	}
 	pushed, err := q.Push(ctx, traced...)
 	if err == nil && len(pushed.IDs) == 1 {
-		span.SetAttributes(attribute.String("messaging.message.id", pushed.IDs[0]))
+		span.SetAttributes(text("messaging.message.id", pushed.IDs[0]))
 	}
 	if n := len(pushed.Duplicates); n > 0 {
 		span.SetAttributes(attribute.Int("luatomic.duplicates", n))
@@ -52,14 +52,14 @@ func (t *Telemetry) Inject(ctx context.Context, j queue.Job) queue.Job {
 func (t *Telemetry) Handle(q *queue.Queue, h queue.Handler) queue.Handler {
 	return func(ctx context.Context, d *queue.Delivery) (err error) {
 		ctx = t.propagator.Extract(ctx, propagation.MapCarrier(d.Headers))
-		ctx, span := t.tracer.Start(ctx, "process "+q.Name(), trace.WithSpanKind(trace.SpanKindConsumer),
+		ctx, span := t.tracer.Start(ctx, readable("process "+q.Name()), trace.WithSpanKind(trace.SpanKindConsumer),
 			trace.WithAttributes(destination(q, "process", "process")...),
 			trace.WithAttributes(
-				attribute.String("messaging.message.id", d.ID),
+				text("messaging.message.id", d.ID),
 				attribute.Int("messaging.message.body.size", len(d.Body)),
 				attribute.Int("luatomic.attempt", d.Attempt)))
 		if d.Kind != "" {
-			span.SetAttributes(attribute.String("luatomic.kind", d.Kind))
+			span.SetAttributes(text("luatomic.kind", d.Kind))
 		}
 		err = errPanicked
 		defer func() { end(span, err) }()
@@ -71,7 +71,7 @@ func (t *Telemetry) Handle(q *queue.Queue, h queue.Handler) queue.Handler {
 func destination(q *queue.Queue, operation, kind string) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		attribute.String("messaging.system", "luatomic"),
-		attribute.String("messaging.destination.name", q.Name()),
+		text("messaging.destination.name", q.Name()),
 		attribute.String("messaging.operation.name", operation),
 		attribute.String("messaging.operation.type", kind),
 	}
@@ -81,7 +81,7 @@ func destination(q *queue.Queue, operation, kind string) []attribute.KeyValue {
 // span of the hold, whose link leads to that of the wait.
 func (t *Telemetry) Do(ctx context.Context, locks *lock.Locker, name string,
 	f func(context.Context, *lock.Lease) error) (err error) {
-	named := trace.WithAttributes(attribute.String("luatomic.lock.name", name))
+	named := trace.WithAttributes(text("luatomic.lock.name", name))
 	ctx, whole := t.tracer.Start(ctx, "lock", named)
 	err = errPanicked
 	defer func() { end(whole, err) }()

@@ -16,6 +16,8 @@ package otel
 import (
 	"context"
 	"fmt"
+	"strings"
+	"unicode/utf8"
 
 	api "go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -76,10 +78,30 @@ func New(opts *Options) (*Telemetry, error) {
 	return t, nil
 }
 
+// readable is a name as valid UTF-8, as measurements have it. A name may hold any bytes, and OTLP refuses all spans of
+// a batch for one that is no text.
+func readable(name string) string {
+	if utf8.ValidString(name) {
+		return name
+	}
+	var b strings.Builder
+	for i, r := range name {
+		if _, size := utf8.DecodeRuneInString(name[i:]); r == utf8.RuneError && size == 1 {
+			fmt.Fprintf(&b, `\x%02x`, name[i])
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// text is an attribute whose value is a name.
+func text(key, name string) attribute.KeyValue { return attribute.String(key, readable(name)) }
+
 // end ends a span with its outcome.
 func end(span trace.Span, err error) {
-	if err != nil {
-		span.SetAttributes(attribute.String("error.type", observe.ErrorType(err)))
+	if failed := observe.ErrorType(err); failed != "" {
+		span.SetAttributes(attribute.String("error.type", failed))
 		span.SetStatus(codes.Error, "")
 	}
 	span.End()

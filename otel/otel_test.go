@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
@@ -16,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/luatomic/luatomic/internal/canary"
+	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/observe"
 	"github.com/luatomic/luatomic/otel"
@@ -109,9 +112,9 @@ func TestServeIsAChildOfItsCall(t *testing.T) {
 	l := newLab(t)
 	p := canary.Play(t, luatomictest.Client(t), luatomictest.Namespace(t), l.scene())
 	calls, serves := l.named("look_up", trace.SpanKindClient), l.named("look_up", trace.SpanKindServer)
-	require.Len(t, calls, 2)
+	require.Len(t, calls, 4, "two are refused before a node runs them")
 	require.Len(t, serves, 2)
-	for i, call := range calls {
+	for i, call := range calls[:2] {
 		require.Equal(t, p.Bus.Node(), has(t, call, "luatomic.node").AsString())
 		require.Equal(t, call.SpanContext().SpanID(), serves[i].Parent().SpanID())
 		require.Equal(t, call.SpanContext().TraceID(), serves[i].SpanContext().TraceID())
@@ -176,6 +179,17 @@ func TestInjectCopiesHeaders(t *testing.T) {
 	require.Equal(t, span.SpanContext().SpanID(), parent.SpanID())
 }
 
+// A snooze is no error.
+func TestSnoozedSpanIsNoError(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	q, err := queue.New(luatomictest.Client(t), luatomictest.Namespace(t), nil)
+	require.NoError(t, err)
+	h := l.Handle(q, func(context.Context, *queue.Delivery) error { return queue.Snooze(time.Minute) })
+	require.ErrorIs(t, h(t.Context(), &queue.Delivery{}), queue.ErrSnoozed)
+	require.Equal(t, codes.Unset, l.named("process "+q.Name(), trace.SpanKindConsumer)[0].Status().Code)
+}
+
 // A handler that panics leaves an ended span with an error.
 func TestPanicEndsTheSpan(t *testing.T) {
 	t.Parallel()
@@ -185,4 +199,42 @@ func TestPanicEndsTheSpan(t *testing.T) {
 	h := l.Handle(q, func(context.Context, *queue.Delivery) error { panic("x") })
 	require.Panics(t, func() { _ = h(t.Context(), &queue.Delivery{}) })
 	require.Equal(t, codes.Error, l.named("process "+q.Name(), trace.SpanKindConsumer)[0].Status().Code)
+}
+
+// A handler of a call that panics has the type of error that its caller gets.
+func TestPanicOfACallIsInternal(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	served := l.Bus(rpc.Options{}).Wrap[1]
+	panics := func(context.Context) error { panic("x") }
+	require.Panics(t, func() { _ = served(t.Context(), rpc.CallInfo{Method: "m"}, panics) })
+	require.Equal(t, "internal", has(t, l.named("m", trace.SpanKindServer)[0], "error.type").AsString())
+}
+
+// A name that is not text ends no export: OTLP refuses a whole batch for one such text.
+func TestNamesOfSpansAreText(t *testing.T) {
+	t.Parallel()
+	l, c := newLab(t), luatomictest.Client(t)
+	q, err := queue.New(c, "caf\xe9", &queue.Options{Prefix: luatomictest.Namespace(t)})
+	require.NoError(t, err)
+	_, err = l.Push(t.Context(), q, queue.Job{ID: "\xe9", Kind: "\xe9"})
+	require.NoError(t, err)
+	taken, err := q.Take(t.Context(), 1)
+	require.NoError(t, err)
+	handle := l.Handle(q, func(context.Context, *queue.Delivery) error { return nil })
+	require.NoError(t, handle(t.Context(), taken.Deliveries[0]))
+	locks := lock.New(c, &lock.Options{Prefix: luatomictest.Namespace(t)})
+	require.NoError(t, l.Do(t.Context(), locks, "\xe9", func(context.Context, *lock.Lease) error { return nil }))
+	require.NoError(t, locks.Close())
+	o := l.Bus(rpc.Options{})
+	require.NoError(t, o.WrapCall[1](t.Context(), &rpc.Outgoing{Method: "\xe9", Headers: map[string]string{}},
+		func(context.Context) error { return nil }))
+	require.NoError(t, o.Wrap[1](t.Context(), rpc.CallInfo{Method: "\xe9"}, func(context.Context) error { return nil }))
+	require.Len(t, l.spans.Ended(), 7)
+	for _, span := range l.spans.Ended() {
+		require.True(t, utf8.ValidString(span.Name()), "%q", span.Name())
+		for _, a := range span.Attributes() {
+			require.True(t, utf8.ValidString(a.Value.Emit()), "%s: %q", a.Key, a.Value.Emit())
+		}
+	}
 }

@@ -1,9 +1,11 @@
 package prometheus_test
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	api "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -14,6 +16,7 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/observe"
 	"github.com/luatomic/luatomic/prometheus"
+	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/rpc"
 )
 
@@ -42,7 +45,7 @@ func TestScrapeShowsTheSceneAndNoContent(t *testing.T) {
 		require.Contains(t, text, "\n# HELP "+i.PrometheusName()+" ")
 	}
 	for _, want := range []string{
-		`luatomic_queue_outcomes_total{luatomic_outcome="dead",messaging_destination_name="` + q + `",messaging_system="luatomic"} 2`,
+		`luatomic_queue_outcomes_total{luatomic_outcome="dead",luatomic_tag="",messaging_destination_name="` + q + `",messaging_system="luatomic"} 2`,
 		`luatomic_queue_jobs{luatomic_state="dead",luatomic_tag="",messaging_destination_name="` + q + `",messaging_system="luatomic"} 2`,
 		`rpc_server_call_duration_seconds_count{error_type="not_found",rpc_method="look_up",rpc_system_name="luatomic"} 1`,
 		`luatomic_lock_queued_total{luatomic_lock_group=""} 1`, `luatomic_rpc_nodes{luatomic_bus="stock"} 1`,
@@ -57,6 +60,26 @@ func TestScrapeShowsTheSceneAndNoContent(t *testing.T) {
 	require.Error(t, err, "the names are taken")
 }
 
+// A queue whose name is not text ends neither the process that consumes it nor a scrape.
+func TestNameThatIsNotTextIsScraped(t *testing.T) {
+	t.Parallel()
+	c, prefix, registry := luatomictest.Client(t), luatomictest.Namespace(t), api.NewRegistry()
+	m, err := prometheus.New(&prometheus.Options{Registerer: registry})
+	require.NoError(t, err)
+	q, err := queue.New(c, "caf\xe9", &queue.Options{Prefix: prefix, Observe: m.Job})
+	require.NoError(t, err)
+	_, err = q.Push(t.Context(), queue.Job{})
+	require.NoError(t, err)
+	nothing := func(context.Context, *queue.Delivery) error { return nil }
+	_, err = q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true}, nothing)
+	require.NoError(t, err)
+	require.NoError(t, m.Watch(&observe.Census{Client: c, Prefix: prefix}))
+	text := scraped(t, registry)
+	for _, name := range []string{"luatomic_queue_outcomes_total{", "luatomic_queue_jobs{"} {
+		require.Regexp(t, name+`.*messaging_destination_name="caf\\\\xe9"`, text)
+	}
+}
+
 // A server that is down is a value, not a failed scrape.
 func TestScrapeOfADeadServer(t *testing.T) {
 	t.Parallel()
@@ -67,4 +90,21 @@ func TestScrapeOfADeadServer(t *testing.T) {
 	t.Cleanup(func() { _ = c.Close() })
 	require.NoError(t, m.Watch(&observe.Census{Client: c}))
 	require.Contains(t, scraped(t, registry), "\nluatomic_up 0\n")
+}
+
+// A server that hangs delays a scrape by Timeout, whatever time the client has for a read.
+func TestScrapeOfAServerThatHangsEndsInTime(t *testing.T) {
+	t.Parallel()
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.StartServer(t).URL())
+	c := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+	t.Cleanup(func() { _ = c.Close() })
+	registry := api.NewRegistry()
+	m, err := prometheus.New(&prometheus.Options{Registerer: registry, Timeout: 100 * time.Millisecond})
+	require.NoError(t, err)
+	require.NoError(t, m.Watch(&observe.Census{Client: c, Prefix: "x"}))
+	require.Contains(t, scraped(t, registry), "luatomic_up 1")
+	proxy.Blackhole(true)
+	began := time.Now()
+	require.Contains(t, scraped(t, registry), "luatomic_up 0")
+	require.Less(t, time.Since(began), 2*time.Second)
 }
