@@ -1,7 +1,6 @@
 package luatomic
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -94,18 +93,3 @@ func AccessRules(opts *AccessOptions) []string {
 
 // globPrefix is a prefix in a rule, which cannot contain a space, and a pattern cannot escape one.
 func globPrefix(prefix string) string { return strings.ReplaceAll(nodes.Glob(prefix), " ", "?") }
-
-// scriptCommands returns the commands that the scripts call. In a script a text in capitals that is the first
-// argument of a call is a command, also where a local function passes it to redis.call.
-func scriptCommands(scripts []*lua.Script) []string {
-	call := regexp.MustCompile(`\w\('([A-Z]+)'`)
-	var all []string
-	for _, s := range scripts {
-		for _, m := range call.FindAllStringSubmatch(*s.Source+s.Guarded.String(), -1) {
-			if m[1] != "SPUBLISH" { // in a cluster only
-				all = append(all, strings.ToLower(m[1]))
-			}
-		}
-	}
-	return all
-}

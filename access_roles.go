@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/acl"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -77,7 +78,7 @@ func (o *AccessOptions) rights() rights {
 	if len(roles) == 0 {
 		r.keys = slices.Concat(queueKinds, lockKinds, callKinds)
 		r.channels = slices.Concat([]string{"{"}, o.lockChannels(), []string{"rpc:{"})
-		r.commands = append(scriptCommands(Scripts()), "subscribe", "unlink", "unsubscribe")
+		r.commands = append(acl.Commands(Scripts()), "subscribe", "unlink", "unsubscribe")
 	}
 	for _, role := range roles {
 		switch role {
@@ -110,7 +111,7 @@ func (o *AccessOptions) rights() rights {
 
 func (r *rights) add(keys, channels []string, scripts []*lua.Script, commands ...string) {
 	r.keys, r.channels = append(r.keys, keys...), append(r.channels, channels...)
-	r.commands = append(append(r.commands, scriptCommands(scripts)...), commands...)
+	r.commands = append(append(r.commands, acl.Commands(scripts)...), commands...)
 }
 
 // lockChannels are the channels of waiters.

@@ -16,7 +16,8 @@
 // # Data
 //
 // All keys of one queue, lock or bus carry its name, or a queue's tag, as hash tag, so they live in one slot of a Redis
-// Cluster. Payloads are opaque bytes: no script decodes them. Times are milliseconds of the server's clock.
+// Cluster. Payloads are opaque bytes: no script decodes them. Times are those of the server's
+// clock: in milliseconds, leases and fences in microseconds.
 //
 // # Not promised
 //

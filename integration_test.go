@@ -90,13 +90,16 @@ func TestWrongTypeAtEveryKeyOfEveryScript(t *testing.T) {
 					continue
 				}
 				require.ErrorIs(t, err, lua.ErrWrongType, "key %s", key)
-				require.ErrorContains(t, err, fmt.Sprintf("key %q (%s) holds a ", key, decl.Name))
+				require.ErrorContains(t, err, fmt.Sprintf("key %q (%s) holds a ", secretInKey.ReplaceAllString(key, "$1*"), decl.Name))
 				require.ErrorContains(t, err, "not a "+decl.Type)
 				require.Equal(t, before, lab.Dump(ctx, t, c, k), "key %s", key)
 			}
 		})
 	}
 }
+
+// secretInKey is a key that ends with a token, a unique name or the id of a call, which no error shows.
+var secretInKey = regexp.MustCompile(`^(.*}:[a-z]:).*$`)
 
 // A reply that is lost up to four times: a script declared safe comes to its
 // answer and has its effect once; one declared never runs once and says that the

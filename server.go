@@ -59,9 +59,9 @@ type ServerCheck struct {
 
 // CheckServer looks at the settings of the server, or of every master of a cluster, and returns what breaks promises
 // of this package: an old version, eviction of keys, no persistence, a replica in the place of a master, a cluster
-// with unserved slots, a clock that is far off, a client whose calls outlast their contexts. A setting that a server does not report is no warning; see
-// InspectServer. It reads INFO and TIME and writes nothing. The error reports an unreachable server. Cost: 2 round
-// trips for each server.
+// with unserved slots, a clock that is far off, a client whose calls outlast their contexts. A setting that a server
+// does not report is no warning; see InspectServer. It only reads. The error reports an unreachable server. Cost: 2
+// round trips for each server, INFO and TIME; one more without an append-only file, and one for a node of a cluster.
 func CheckServer(ctx context.Context, client lua.Client) ([]Warning, error) {
 	checks, err := InspectServer(ctx, client)
 	var found []Warning
@@ -80,7 +80,7 @@ func InspectServer(ctx context.Context, client lua.Client) ([]ServerCheck, error
 	if err != nil {
 		return nil, fmt.Errorf("luatomic: check the server: %w", err)
 	}
-	_, clustered := client.(*redis.ClusterClient)
+	clustered := nodes.Clustered(client)
 	var all []ServerCheck
 	for _, node := range servers {
 		n := inspection{node: node.Options().Addr, clustered: clustered}
@@ -304,7 +304,10 @@ func (n *inspection) timeouts(o *redis.Options) {
 		n.add("timeouts", CheckPassed, "the client's calls end with their contexts", "")
 		return
 	}
-	detail := fmt.Sprintf("ContextTimeoutEnabled of the client is off: a call that shares no round trip, such as one of "+
-		"more than 64 KiB, returns %v after its server hangs, not when its context ends", o.ReadTimeout)
-	n.add("timeouts", CheckFailed, detail, "set ContextTimeoutEnabled in redis.Options or redis.ClusterOptions")
+	returns := fmt.Sprintf("returns %v after its server hangs, not when its context ends", o.ReadTimeout)
+	if o.ReadTimeout <= 0 {
+		returns = "does not return while its server hangs, also when its context ends"
+	}
+	n.add("timeouts", CheckFailed, "ContextTimeoutEnabled of the client is off: a call that shares no round trip, such "+
+		"as one of more than 64 KiB, "+returns, "set ContextTimeoutEnabled in redis.Options or redis.ClusterOptions")
 }

@@ -24,6 +24,8 @@ func TestCheckServerNamesSlowTimeouts(t *testing.T) {
 	require.Equal(t, luatomic.CheckFailed, c.Verdict)
 	require.Contains(t, c.Detail, "ContextTimeoutEnabled of the client is off")
 	require.Contains(t, c.Detail, luatomictest.Client(t).Options().ReadTimeout.String()+" after its server hangs")
+	endless := luatomictest.Client(t, func(o *redis.Options) { o.ReadTimeout = -1 })
+	require.Contains(t, inspected(t, endless)["timeouts"].Detail, "does not return while its server hangs")
 	require.Equal(t, luatomic.CheckPassed, inspected(t, luatomictest.Client(t, prompt))["timeouts"].Verdict)
 }
 

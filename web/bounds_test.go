@@ -20,8 +20,8 @@ import (
 	"github.com/luatomic/luatomic/web"
 )
 
-// A server that hangs holds as many requests as may wait, each for its time; more are refused at once. When it goes on, so
-// does the page.
+// A server that hangs holds as many requests as may wait, each for its time; more are refused at once. When it goes on,
+// so does the page.
 func TestHungServerHoldsFewRequests(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)

@@ -39,6 +39,27 @@ func (s *site) stats(q *queue.Queue) queue.Stats {
 	return st
 }
 
+// A job whose unique name another one holds stays dead, and the page says so. It holds up no other, and what its names
+// are does not matter.
+func TestRequeueOfAHeldNameSaysSo(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{Write: true})
+	q := s.queue("pool")
+	s.bury(q, "boom", queue.Job{ID: "EOF dial 1", Unique: "a"}, queue.Job{ID: "free"}, queue.Job{ID: "READONLY 2"})
+	_, err := q.Push(t.Context(), queue.Job{ID: "carpool", Unique: "a"})
+	require.NoError(t, err)
+	const says = "Still dead: 1, the first &#34;EOF dial 1&#34;: job &#34;carpool&#34; holds its unique name."
+	for name, form := range map[string]url.Values{
+		"Requeued: 0. ": {"verb": {"requeue"}, "state": {"dead"}, "id": {"EOF dial 1"}},
+		"Requeued: 2. ": {"all": {"requeue"}, "state": {"dead"}, "confirm": {"3"}},
+	} {
+		r := s.do(http.MethodPost, "/jobs?name=pool", form)
+		require.Equal(t, http.StatusConflict, r.code, r.body)
+		require.Contains(t, r.body, name+says)
+	}
+	require.Equal(t, 1, s.stats(q).Dead)
+}
+
 // One dead job is requeued at once; a repeat finds that it is not dead any more.
 func TestRequeueOfOneJob(t *testing.T) {
 	t.Parallel()
@@ -63,8 +84,8 @@ func TestRequeueOfOneJob(t *testing.T) {
 	require.Equal(t, []string{"a"}, log[0].IDs)
 }
 
-// What cannot be undone, and what is for several jobs, shows its number first and changes nothing. The form of that page,
-// sent as a browser sends it, does it.
+// What cannot be undone, and what is for several jobs, shows its number first and changes nothing. The form of that
+// page, sent as a browser sends it, does it.
 func TestNumberIsShownBeforeAChange(t *testing.T) {
 	t.Parallel()
 	for name, form := range map[string]url.Values{

@@ -6,3 +6,6 @@ import "net/http"
 func JobsCursor(h http.Handler, tag, name, state string, at int) string {
 	return h.(*handler).cursor(jobsList(tag, name, state), at)
 }
+
+// FaultOf is what a page says of the error.
+func FaultOf(err error) string { return new(handler).faultOf(err).What }

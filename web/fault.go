@@ -5,8 +5,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"slices"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
@@ -48,9 +52,10 @@ func (h *handler) faultOf(err error) *fault {
 		"The server refused the request."), err)
 }
 
-// numbered gives the fault the number under which the error is logged.
+// numbered gives the fault the number under which the error is logged. What the request is to blame for has none: a
+// reader that has left, too.
 func (h *handler) numbered(f *fault, err error) *fault {
-	if f.Status == http.StatusBadRequest {
+	if f.Status == http.StatusBadRequest || errors.Is(err, context.Canceled) {
 		return f
 	}
 	f.ID = rand.Text()[:8]
@@ -72,6 +77,10 @@ var knownFaults = []struct {
 		Cure: "Give it the rights that luatomic acl prints for this prefix, or name another user."}},
 	{matches(lua.ErrWrongType, lock.ErrNotALock), fault{Status: http.StatusConflict,
 		What: "A key of that name holds something else.", Cure: "Another program or version uses the name."}},
+	{repliedWith("OOM"), fault{Status: http.StatusInsufficientStorage, What: "The server is full.",
+		Cure: "Raise its maxmemory, or delete what is not needed."}},
+	{repliedWith("READONLY"), fault{Status: http.StatusServiceUnavailable,
+		What: "The server is a replica, which takes no changes.", Cure: "Give this page the master."}},
 	{matches(queue.ErrLayout), fault{Status: http.StatusConflict, What: "The queue has a later layout.",
 		Cure: "Use the page of a later version."}},
 	{matches(context.DeadlineExceeded, context.Canceled), fault{Status: http.StatusServiceUnavailable,
@@ -91,22 +100,38 @@ func matches(targets ...error) func(error) bool {
 	}
 }
 
-// refused reports an error of the server's access rules.
+// replyOf is what the server itself answered last, or "". The rest of an error's text has names of queues and jobs,
+// which say nothing of its kind.
+func replyOf(err error) string {
+	var reply redis.Error
+	var call *lua.Error // its detail is the reply to the attempt before one that had none
+	switch {
+	case errors.As(err, &reply):
+		return reply.Error()
+	case errors.As(err, &call):
+		return call.Detail
+	}
+	return ""
+}
+
+// repliedWith reports a reply that begins with one of the codes.
+func repliedWith(codes ...string) func(error) bool {
+	return func(err error) bool {
+		code, _, _ := strings.Cut(replyOf(err), " ")
+		return slices.Contains(codes, code)
+	}
+}
+
+// refused reports a reply of the server's access rules.
 func refused(err error) bool {
-	text := err.Error()
+	text := replyOf(err)
 	return strings.Contains(text, "NOPERM") || strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS") ||
 		strings.Contains(text, "ACL failure") || strings.Contains(text, "The user executing the script can't")
 }
 
-// unreachable reports an error without an answer of the server.
+// unreachable reports an error without an answer of a server that is ready.
 func unreachable(err error) bool {
-	var timeout interface{ Timeout() bool }
-	text := err.Error()
-	for _, part := range []string{"connection refused", "EOF", "dial ", "connection reset", "broken pipe", "no such host",
-		"LOADING", "MASTERDOWN", "CLUSTERDOWN", "pool"} {
-		if strings.Contains(text, part) {
-			return true
-		}
-	}
-	return errors.As(err, &timeout)
+	var network interface{ Timeout() bool } // what errors of package net have
+	return repliedWith("LOADING", "MASTERDOWN", "CLUSTERDOWN")(err) || errors.As(err, &network) ||
+		matches(io.EOF, io.ErrUnexpectedEOF, redis.ErrPoolTimeout, redis.ErrPoolExhausted)(err)
 }

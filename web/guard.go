@@ -24,7 +24,7 @@ func secure(header http.Header) {
 // roleOf is what the request may do.
 func (h *handler) roleOf(r *http.Request) (Role, error) {
 	host := hostOf(r.Host)
-	if len(h.opts.Hosts) > 0 && !slices.Contains(h.opts.Hosts, host) {
+	if len(h.opts.Hosts) > 0 && (host == "" || !slices.Contains(h.opts.Hosts, host)) {
 		return Nobody, faultf(http.StatusForbidden, "Use a name of Options.Hosts, or add it there.",
 			"This page is not for the host %q.", host)
 	}
@@ -44,6 +44,13 @@ func (h *handler) roleOf(r *http.Request) (Role, error) {
 	return role, nil
 }
 
+// IsLocal reports whether a request is of this machine, as the handler asks where Options.Authorize is nil: the
+// connection comes from a loopback address, no header says that a proxy forwarded it (Forwarded, Via, X-Forwarded-*,
+// X-Real-IP and the like), and the Host header is localhost or a loopback address. It is for an Authorize that gives
+// this machine more rights than others. A proxy on this machine that sends none of these headers, and this machine's
+// name as the Host, cannot be recognised: let it add X-Forwarded-For.
+func IsLocal(r *http.Request) bool { return notLocal(r, false) == "" }
+
 // notLocal says why a request is not of this machine. A name in the Host header that is not of this machine is how a
 // page of another site reaches a local one: its name is made to point here.
 func notLocal(r *http.Request, hostChecked bool) string {
@@ -51,13 +58,29 @@ func notLocal(r *http.Request, hostChecked bool) string {
 	switch {
 	case err != nil || !from.Addr().Unmap().IsLoopback():
 		return "the connection comes from another one"
-	case r.Header.Get("Forwarded") != "" || r.Header.Get("X-Forwarded-For") != "" || r.Header.Get("X-Real-Ip") != "":
+	case isForwarded(r.Header):
 		return "a proxy forwarded the request"
 	case !hostChecked && !isLocalHost(hostOf(r.Host)):
 		return "the address names another one"
 	}
 	return ""
 }
+
+// isForwarded reports a header that proxies add, also without a value.
+func isForwarded(header http.Header) bool {
+	for name := range header {
+		switch {
+		case strings.HasPrefix(name, "X-Forwarded-"):
+			return true
+		case slices.Contains(proxyHeaders, name):
+			return true
+		}
+	}
+	return false
+}
+
+var proxyHeaders = []string{"Cf-Connecting-Ip", "Forwarded", "True-Client-Ip", "Via", "X-Client-Ip", "X-Forwarded",
+	"X-Original-Forwarded-For", "X-Real-Ip"}
 
 // hostOf is the host without its port and brackets.
 func hostOf(hostport string) string {

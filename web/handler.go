@@ -3,8 +3,10 @@ package web
 import (
 	"context"
 	"fmt"
+	"html/template"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -17,7 +19,7 @@ import (
 // Handler serves the page of a server; nil options mean the defaults. Nothing is sent and nothing starts before the
 // first request. The handler does not close the clients.
 func Handler(client redis.UniversalClient, opts *Options) http.Handler {
-	h := &handler{client: client, writer: client, waiting: make(chan struct{}, MaxAtOnce)}
+	h := &handler{client: client, writer: client, pages: pages(), waiting: make(chan struct{}, MaxAtOnce)}
 	if opts != nil {
 		h.opts = *opts
 	}
@@ -25,6 +27,10 @@ func Handler(client redis.UniversalClient, opts *Options) http.Handler {
 		h.writer = h.opts.WriteClient
 	}
 	h.opts.Path = strings.TrimSuffix(h.opts.Path, "/")
+	h.opts.Hosts = slices.Clone(h.opts.Hosts)
+	for i, name := range h.opts.Hosts {
+		h.opts.Hosts[i] = hostOf(strings.TrimSpace(name))
+	}
 	h.routes = map[string]route{
 		"/":        {serve: h.overview},
 		"/queue":   {serve: h.queuePage},
@@ -46,6 +52,7 @@ type handler struct {
 	client, writer redis.UniversalClient
 	opts           Options
 	routes         map[string]route
+	pages          map[string]*template.Template
 	origin         http.CrossOriginProtection
 	waiting        chan struct{} // a place for each request that waits for the server
 	rates          meter.Meter

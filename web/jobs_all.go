@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/luatomic/luatomic/queue"
@@ -48,6 +49,7 @@ func (c *change) means(f *jobFilter, j *queue.Peeked) bool {
 }
 
 // changeAll makes the change for as many jobs as were confirmed, the oldest first, for as long as one request may take.
+// A job that stays dead, as another one holds its unique name, holds up no other.
 func (h *handler) changeAll(ctx context.Context, q *request, of *queue.Queue, c *change) error {
 	st, err := of.Stats(ctx)
 	if err != nil {
@@ -55,20 +57,24 @@ func (h *handler) changeAll(ctx context.Context, q *request, of *queue.Queue, c 
 	}
 	filter, began := h.filterOf(q, of.Name()), time.Now()
 	jobs := jobList{queue: of, state: c.state, total: countOf(st, c.state), forward: true}
-	for !jobs.ended() && c.Done < c.Count && time.Since(began) < changeFor {
+	var held queue.NameHeldError
+	for !jobs.ended() && c.Done+len(held.Jobs) < c.Count && time.Since(began) < changeFor {
 		found, err := jobs.next(ctx, changeStep)
 		if err != nil {
 			return err
 		}
 		var ids []string
 		for i := range found {
-			if c.means(filter, &found[i]) && c.Done+len(ids) < c.Count {
+			if c.means(filter, &found[i]) && c.Done+len(held.Jobs)+len(ids) < c.Count {
 				ids = append(ids, found[i].ID)
 			}
 		}
 		n, err := c.apply(ctx, of, ids)
 		c.Done += n
-		if err != nil {
+		var some *queue.NameHeldError
+		if errors.As(err, &some) {
+			held.Jobs = append(held.Jobs, some.Jobs...)
+		} else if err != nil {
 			return err
 		}
 		if len(found) > 0 && c.leaves(found[len(found)-1].At) {
@@ -77,6 +83,9 @@ func (h *handler) changeAll(ctx context.Context, q *request, of *queue.Queue, c 
 	}
 	if !jobs.ended() {
 		c.Left = c.Count - c.Done
+	}
+	if len(held.Jobs) > 0 {
+		return &held
 	}
 	return nil
 }

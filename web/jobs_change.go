@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -91,7 +92,7 @@ func (h *handler) changeJobs(ctx context.Context, q *request) (answer, error) {
 	}
 	h.report(q, Action{Verb: c.Verb, Target: "queue " + c.Queue, IDs: c.IDs[:min(len(c.IDs), 100)], Done: c.Done, Err: err})
 	if err != nil {
-		return answer{}, err
+		return answer{}, c.stayedDead(err)
 	}
 	return answer{page: "changed", title: c.Label, data: c}, nil
 }
@@ -207,6 +208,18 @@ func (c *change) apply(ctx context.Context, of *queue.Queue, ids []string) (n in
 		}
 	}
 	return n, err
+}
+
+// stayedDead is the fault of a requeue of which jobs stay dead, as others hold their unique names.
+func (c *change) stayedDead(err error) error {
+	var held *queue.NameHeldError
+	if !errors.As(err, &held) {
+		return err
+	}
+	first := held.Jobs[0]
+	return faultf(http.StatusConflict, "Requeue when that one is done, or cancel one of the two.",
+		"Requeued: %d. Still dead: %d, the first %q: job %q holds its unique name.", c.Done, len(held.Jobs),
+		shown(128, first.ID), shown(128, first.Holder))
 }
 
 // report tells the audit log.

@@ -67,7 +67,8 @@ func TestPagesOfManyDeadJobs(t *testing.T) {
 	s.all(t, jobs)
 }
 
-// cursorNear is the cursor of a place that many jobs are before. It is made as the page makes it: by walking is too long.
+// cursorNear is the cursor of a place that many jobs are before. It is made as the page makes it: to walk there takes
+// too long.
 func (s *site) cursorNear(t *testing.T, name string, rank int) string {
 	t.Helper()
 	return web.JobsCursor(s.handler, "", name, "dead", rank)

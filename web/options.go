@@ -58,10 +58,11 @@ type Options struct {
 	// WriteClient, if set, makes the changes. The other client then needs no right to write.
 	WriteClient redis.UniversalClient
 	// Authorize, if set, says what a request may do; the name of a queue, lock or bus is the parameter "name" of its
-	// URL. Without it, requests of this machine may do everything and all others nothing.
+	// URL. Without it, requests of this machine may do everything and all others nothing; IsLocal is that test, for an
+	// Authorize that makes the same difference.
 	Authorize func(*http.Request) Role
-	// Hosts are the names by which the page is reached, without a port. Requests for another Host are refused. Default:
-	// those of this machine, and any name where Authorize is set.
+	// Hosts are the names by which the page is reached, without a port, in any case. Requests for another Host are
+	// refused; an empty name matches none. Default: those of this machine, and any name where Authorize is set.
 	Hosts []string
 	// Redact, if set, returns what is shown of a body, and what a search finds in it.
 	Redact func(queue, kind string, body []byte) []byte

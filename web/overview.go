@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"sync"
 	"time"
@@ -22,7 +23,7 @@ type queueRow struct {
 	Limit     int    `json:"limit,omitempty"`
 	DeadBytes int    `json:"dead_bytes"`
 	// Rate is how many jobs are processed per second, by what this handler has seen; below 0 while it has seen too little.
-	Rate float64 `json:"per_second"`
+	Rate speed `json:"per_second"`
 	// Days are the last days, the latest first.
 	Days []dayRow `json:"days"`
 	// Fault says why the queue cannot be read.
@@ -44,6 +45,9 @@ func (q queueRow) Processed() []int {
 
 // Failed are the failed deliveries of each day, the latest last.
 func (q queueRow) Failed() []int { return q.byDay(func(d dayRow) int { return d.Failed }) }
+
+// AnyFailed reports a failure on one of the days: a line of zeros would hide the one of a queue at rest.
+func (q queueRow) AnyFailed() bool { return slices.Max(append(q.Failed(), 0)) > 0 }
 
 // Top is the greatest of both.
 func (q queueRow) Top() int { return slices.Max(append(append(q.Processed(), q.Failed()...), 0)) }
@@ -125,13 +129,23 @@ func (h *handler) readQueue(ctx context.Context, q *queue.Queue) queueRow {
 	return row
 }
 
-// rate is how fast a counter grows per second, or -1 while too little is known.
-func (h *handler) rate(counter string, n int64) float64 {
+// speed is how fast a counter grows per second; below 0, and null in JSON, while too little is known.
+type speed float64
+
+// MarshalJSON makes what is not known null.
+func (s speed) MarshalJSON() ([]byte, error) {
+	if s < 0 {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(s))
+}
+
+func (h *handler) rate(counter string, n int64) speed {
 	rate, ok := h.rates.Rate(counter, n, time.Now())
 	if !ok {
 		return -1
 	}
-	return rate
+	return speed(rate)
 }
 
 // count reads what the consumers did on the last days.

@@ -380,3 +380,22 @@ func TestSidekiqIsShownWhereItIs(t *testing.T) {
 	require.Len(t, data.Jobs, 10)
 	require.Equal(t, "j50", data.Jobs[0].JID)
 }
+
+// A page of a list that has become shorter meanwhile leads to the jobs that are left.
+func TestPageBehindTheEndOfAList(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{})
+	q := s.queue("mail")
+	_, err := q.Push(t.Context(), queue.Job{ID: "left"})
+	require.NoError(t, err)
+	dead := s.queue("dead")
+	s.bury(dead, "x", queue.Job{ID: "left"})
+	var page jobsPage
+	s.read("/queue.json?name=dead&state=dead&cursor="+s.cursorNear(t, "dead", 500), &page)
+	require.Len(t, page.Jobs, 1)
+	require.Empty(t, page.Next)
+	s.read("/queue.json?name=mail&state=ready&cursor="+web.JobsCursor(s.handler, "", "mail", "ready", 500), &page)
+	require.Empty(t, page.Jobs)
+	s.read("/queue.json?name=mail&state=ready&cursor="+page.Before, &page)
+	require.Len(t, page.Jobs, 1)
+}

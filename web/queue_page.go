@@ -121,7 +121,8 @@ func (h *handler) readJobs(ctx context.Context, q *request, of *queue.Queue, sta
 	if err != nil {
 		return err
 	}
-	jobs := jobList{queue: of, state: state, total: data.Total, at: from}
+	// The list may have become shorter than it was when the cursor was made.
+	jobs := jobList{queue: of, state: state, total: data.Total, at: min(from, data.Total)}
 	if state == queue.Dead && q.get("cursor") == "" {
 		jobs.at = data.Total
 	}

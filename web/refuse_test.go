@@ -1,8 +1,10 @@
 package web_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
@@ -155,6 +157,58 @@ func TestPageIsForItsOwnMachine(t *testing.T) {
 	}).code)
 }
 
+// Names of Hosts match in any case and around spaces; an empty one lets no request in.
+func TestHostsAreCompared(t *testing.T) {
+	t.Parallel()
+	viewer := func(*http.Request) web.Role { return web.Viewer }
+	hosts := []string{" Ops.Example ", "[::1]", ""}
+	s := newSite(t, web.Options{Hosts: hosts, Authorize: viewer})
+	for host, want := range map[string]int{"ops.example": http.StatusOK, "OPS.EXAMPLE:443": http.StatusOK,
+		"[::1]:8080": http.StatusOK, "": http.StatusForbidden, "other.example": http.StatusForbidden} {
+		require.Equal(t, want, s.get("/", func(r *http.Request) { r.Host = host }).code, host)
+	}
+	require.Equal(t, " Ops.Example ", hosts[0], "the caller's list stays as it was")
+}
+
+// What is not known yet is null, and a queue without failures has no line of failures.
+func TestRateThatIsNotKnownIsNull(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{})
+	q := s.queue("mail")
+	_, err := q.Push(t.Context(), queue.Job{Body: []byte("x")})
+	require.NoError(t, err)
+	require.Contains(t, s.ok("/index.json"), `"per_second":null`)
+	require.NotContains(t, s.ok("/index.json"), `"per_second":-1`)
+	page := s.ok("/")
+	require.Contains(t, page, `<polyline class="done"`)
+	require.NotContains(t, page, `<polyline class="bad"`)
+}
+
+// IsLocal is what an Authorize of the caller's own asks.
+func TestIsLocal(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		local  bool
+		change func(*http.Request)
+	}{
+		"this machine":    {true, func(*http.Request) {}},
+		"IPv6":            {true, func(r *http.Request) { r.RemoteAddr, r.Host = "[::1]:4711", "[::1]:8080" }},
+		"from elsewhere":  {false, func(r *http.Request) { r.RemoteAddr = "192.0.2.7:4711" }},
+		"another name":    {false, func(r *http.Request) { r.Host = "rebound.example" }},
+		"no name":         {false, func(r *http.Request) { r.Host = "" }},
+		"forwarded":       {false, func(r *http.Request) { r.Header.Set("Forwarded", "for=192.0.2.7") }},
+		"forwarded for":   {false, func(r *http.Request) { r.Header["X-Forwarded-For"] = []string{"", "192.0.2.7"} }},
+		"real ip":         {false, func(r *http.Request) { r.Header.Set("X-Real-IP", "192.0.2.7") }},
+		"forwarded proto": {false, func(r *http.Request) { r.Header.Set("X-Forwarded-Proto", "https") }},
+		"via":             {false, func(r *http.Request) { r.Header.Set("Via", "1.1 front") }},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost:8080/", nil)
+		r.RemoteAddr = "127.0.0.1:4711"
+		tc.change(r)
+		require.Equal(t, tc.local, web.IsLocal(r), name)
+	}
+}
+
 // Bad input is answered with what and why, as a page and as JSON.
 func TestBadInputIsNamed(t *testing.T) {
 	t.Parallel()
@@ -287,4 +341,21 @@ func TestHiddenQueueHidesNoOther(t *testing.T) {
 	require.Contains(t, hidden.body, "luatomic acl")
 	require.NotContains(t, hidden.body, "{payroll}", "no key")
 	require.Equal(t, http.StatusOK, s.get("/queue?name=mail").code)
+}
+
+// A reader that leaves is no failure of the server.
+func TestReaderThatLeavesIsNoFailure(t *testing.T) {
+	t.Parallel()
+	failures := make(chan error, 10)
+	s := newSite(t, web.Options{OnError: func(_ string, err error) { failures <- err }})
+	_, err := s.queue("mail").Push(t.Context(), queue.Job{})
+	require.NoError(t, err)
+	for _, target := range []string{"/", "/queue?name=mail", "/running", "/locks", "/rpc", "/server"} {
+		s.get(target, func(r *http.Request) {
+			gone, leave := context.WithCancel(t.Context())
+			leave()
+			*r = *r.WithContext(gone)
+		})
+	}
+	require.Empty(t, failures)
 }

@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -49,8 +50,9 @@ var functions = template.FuncMap{
 	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 }
 
-// pages are the templates, each with the layout around it.
-var pages = parsePages()
+// pages are the templates, each with the layout around it. They are parsed once, for the first handler: a program that
+// imports the package and serves no page does not pay for them when it starts.
+var pages = sync.OnceValue(parsePages)
 
 func parsePages() map[string]*template.Template {
 	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "page/layout.html", "page/parts.html"))
@@ -80,7 +82,7 @@ func (h *handler) render(w http.ResponseWriter, q *request, a answer) {
 		kind = "application/json; charset=utf-8"
 		err = json.NewEncoder(&body).Encode(a.data)
 	default:
-		err = pages[a.page].ExecuteTemplate(&body, "layout.html", frame{
+		err = h.pages[a.page].ExecuteTemplate(&body, "layout.html", frame{
 			Base: h.opts.Path, Page: a.page, Title: a.title, Role: q.role, Write: h.opts.Write,
 			Sidekiq: h.sidekiqSeen.Load(), Now: time.Now(), Data: a.data,
 		})

@@ -46,7 +46,7 @@ type methodRow struct {
 	Handled     int64    `json:"handled"`
 	Failed      int64    `json:"failed"`
 	// Rate is how many calls end per second, MeanMS how long a handler took since its node began.
-	Rate   float64 `json:"per_second"`
+	Rate   speed   `json:"per_second"`
 	MeanMS float64 `json:"mean_ms"`
 	took   time.Duration
 }

@@ -83,7 +83,7 @@ func points(values []int, top int) string {
 }
 
 // perSecond is a rate.
-func perSecond(rate float64) string {
+func perSecond(rate speed) string {
 	switch {
 	case rate < 0:
 		return "–"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/compat/actionhero"
+	"github.com/luatomic/luatomic/compat/plainlock"
 	"github.com/luatomic/luatomic/compat/redisinaction"
 	"github.com/luatomic/luatomic/compat/sidekiq"
 	"github.com/luatomic/luatomic/lua"
@@ -47,11 +48,11 @@ connection may do more: RESET makes any connection one of the user default. See 
 			if o.user == "" || strings.ContainsAny(o.user, " \t\r\n\x00\"'") {
 				return usagef("--user %q is no user name; write a name without spaces and quotes", o.user)
 			}
-			if err := luatomic.CheckRoles(o.Roles...); err != nil {
-				return usagef("%s", oneLine(err))
+			if err := checkRoles(o.Roles, o.dialect); err != nil {
+				return err
 			}
-			if o.dialect != "" && len(o.Roles) > 0 {
-				return usagef("--role is for the native keys; leave it out with --dialect")
+			if err := o.foreign(); err != nil {
+				return err
 			}
 			return s.noArgs()
 		},
@@ -59,7 +60,7 @@ connection may do more: RESET makes any connection one of the user default. See 
 			o.Prefix = s.prefix
 			out := aclResult{Rules: luatomic.AccessRules(&o.AccessOptions)}
 			if o.dialect != "" {
-				out.Rules = dialectRules(o.dialect, s.prefix, o.Preloaded)
+				out.Rules = dialectRules(o.dialect, &o.AccessOptions)
 			}
 			password, err := o.password()
 			if err != nil {
@@ -77,19 +78,33 @@ connection may do more: RESET makes any connection one of the user default. See 
 func (o *aclFlags) define(fs *flag.FlagSet) {
 	fs.StringVar(&o.user, "user", o.user, "`NAME` of the user")
 	fs.StringVar(&o.passwordFile, "password-file", "", "`FILE` whose first line is the password; - is stdin")
-	fs.Func("role", "what the program does: `ROLE` of producer, consumer, lock, caller, node, page; several with commas",
-		func(v string) error {
-			for _, name := range strings.Split(v, ",") {
-				o.Roles = append(o.Roles, luatomic.Role(name))
-			}
-			return nil
-		})
+	rolesFlag(fs, &o.Roles)
 	dialectFlag(fs, &o.dialect, append(slices.Clone(sidekiqs), redisInAction, plain)...)
 	fs.BoolVar(&o.Cluster, "cluster", false, "for the nodes of a cluster")
 	fs.BoolVar(&o.Preloaded, "preloaded", false,
 		"without SCRIPT LOAD; another user runs luatomic load after each start of a server")
 	fs.BoolVar(&o.Audit, "audit", false, "also for luatomic locks ls and Queue.Audit; SCAN shows the names of all keys")
 	fs.BoolVar(&o.Replicas, "replicas", false, "also for luatomic lock --replicas")
+}
+
+func rolesFlag(fs *flag.FlagSet, roles *[]luatomic.Role) {
+	fs.Func("role", "what the program does: `ROLE` of producer, consumer, lock, caller, node, page; several with commas",
+		func(v string) error {
+			for _, name := range strings.Split(v, ",") {
+				*roles = append(*roles, luatomic.Role(name))
+			}
+			return nil
+		})
+}
+
+func checkRoles(roles []luatomic.Role, dialect string) error {
+	if err := luatomic.CheckRoles(roles...); err != nil {
+		return usagef("%s", oneLine(err))
+	}
+	if dialect != "" && len(roles) > 0 {
+		return usagef("--role is for the native keys; leave it out with --dialect")
+	}
+	return nil
 }
 
 // password is the part of ACL SETUSER that sets it, without the password itself.
@@ -112,32 +127,6 @@ func (o *aclFlags) password() (string, error) {
 		return "", fmt.Errorf("the first line of %q is empty; write the password there", o.passwordFile)
 	}
 	return fmt.Sprintf("#%x", sha256.Sum256([]byte(line))), nil
-}
-
-// dialectRules are the rights on the keys of another system: all keys of its namespace, whose names are that system's,
-// and the commands that its package sends.
-func dialectRules(dialect, prefix string, preloaded bool) []string {
-	rules := []string{"~" + globbed(prefix) + "*"}
-	words := "blmove del evalsha evalsha_ro exists expire get hdel hget hgetall hlen hset info lindex llen lpop lpush " +
-		"lrange lrem ltrim ping pttl publish rpop rpush sadd scard set smembers srem subscribe time unlink unsubscribe " +
-		"zadd zcard zcount zmscore zrange zrem zremrangebyrank zremrangebyscore zscan zscore hexists hmget incr incrby"
-	switch dialect {
-	case redisInAction:
-		words = "del evalsha evalsha_ro get lindex llen lmove lpos lrem lrange ltrim pexpire ping pttl rpush set time zadd " +
-			"zcard zcount zmscore zrange zrem zscore"
-	case plain:
-		words = "del evalsha evalsha_ro get pexpire pexpiretime ping pttl publish set subscribe time unsubscribe"
-		rules = append(rules, "&luatomic:released:*")
-	default:
-		rules = append(rules, "&"+globbed(prefix)+"*")
-	}
-	if !preloaded {
-		words += " script|load"
-	}
-	for _, c := range strings.Fields(words) {
-		rules = append(rules, "+"+c)
-	}
-	return rules
 }
 
 // globbed is a prefix as a pattern.
@@ -169,7 +158,7 @@ cluster. With --dialect it loads the scripts of that package of compat.`,
 		output:  `{"loaded"}; how many texts: a script with a guard counts twice`,
 		example: `luatomic load --redis redis://deploy:PASSWORD@db.example:6379`,
 		flags: func(fs *flag.FlagSet) {
-			dialectFlag(fs, &dialect, append(slices.Clone(sidekiqs), redisInAction, actionHero)...)
+			dialectFlag(fs, &dialect, append(slices.Clone(sidekiqs), redisInAction, actionHero, plain)...)
 		},
 		check: (*session).noArgs,
 		run: func(s *session) error {
@@ -199,6 +188,8 @@ func scriptsOf(dialect string) []*lua.Script {
 		return redisinaction.Scripts()
 	case dialect == actionHero:
 		return actionhero.Scripts()
+	case dialect == plain:
+		return plainlock.Scripts()
 	case slices.Contains(sidekiqs, dialect):
 		return sidekiq.Scripts()
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -64,15 +65,13 @@ func parseCommand(args []string, stdout, stderr io.Writer) (*session, *command, 
 	s.globalFlags(global)
 	if err := global.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
-			overview(stdout)
-			return nil, nil, errHelp
+			return nil, nil, explain(stdout, overview)
 		}
 		return nil, nil, usagef("%v%s", err, flagCure(global, err))
 	}
 	args = global.Args()
 	if len(args) == 0 {
-		overview(stdout)
-		return nil, nil, errHelp
+		return nil, nil, explain(stdout, overview)
 	}
 	if args[0] == "help" {
 		return nil, nil, help(stdout, args[1:])
@@ -82,8 +81,7 @@ func parseCommand(args []string, stdout, stderr io.Writer) (*session, *command, 
 	case err != nil:
 		return nil, nil, err
 	case cmd == nil:
-		overview(stdout)
-		return nil, nil, errHelp
+		return nil, nil, explain(stdout, overview)
 	}
 	fs := newFlagSet(cmd.name)
 	s.globalFlags(fs)
@@ -93,8 +91,7 @@ func parseCommand(args []string, stdout, stderr io.Writer) (*session, *command, 
 	}
 	if err := s.parseArgs(fs, cmd, args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
-			cmd.help(stdout)
-			return nil, nil, errHelp
+			return nil, nil, explain(stdout, cmd.help)
 		}
 		return nil, cmd, err
 	}
@@ -211,8 +208,7 @@ Exit codes:
 
 func help(w io.Writer, args []string) error {
 	if len(args) == 0 {
-		overview(w)
-		return errHelp
+		return explain(w, overview)
 	}
 	cmd, rest, err := findCommand(append(slices.Clone(args), "-h"))
 	switch {
@@ -221,9 +217,17 @@ func help(w io.Writer, args []string) error {
 	case len(rest) > 1:
 		return usagef("there is no command %q; write luatomic help %s", strings.Join(args, " "), cmd.name)
 	case cmd == nil:
-		overview(w)
-	default:
-		cmd.help(w)
+		return explain(w, overview)
+	}
+	return explain(w, cmd.help)
+}
+
+// explain prints a text that was asked for.
+func explain(w io.Writer, text func(io.Writer)) error {
+	var b bytes.Buffer
+	text(&b)
+	if _, err := w.Write(b.Bytes()); err != nil {
+		return fmt.Errorf("stdout: %w", err)
 	}
 	return errHelp
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -48,7 +47,7 @@ func (s *session) connect(ctx context.Context) (redis.UniversalClient, error) {
 
 // redacted is the URL without its password.
 func redacted(address string) string {
-	u, err := url.Parse(address)
+	u, err := checkURL(address)
 	if err != nil {
 		return "the server"
 	}
@@ -69,11 +68,13 @@ func dial(ctx context.Context, address string, files tlsFlags) (redis.UniversalC
 	}
 	cluster := to.cluster
 	if single := to.single; single != nil {
-		isNode, err := probe(ctx, *single)
-		if err != nil {
+		mode, err := probe(ctx, *single)
+		switch {
+		case err != nil:
 			return nil, unreachable(address, err)
-		}
-		if !isNode {
+		case mode == "sentinel":
+			return nil, unreachable(address, errSentinel)
+		case mode != "cluster":
 			return redis.NewClient(single), nil
 		}
 		// One node of a cluster knows the others.
@@ -119,7 +120,7 @@ type target struct {
 // parseURL gives the options of one server, with addr parameters of a cluster, with master_name of the sentinels that
 // know the master.
 func parseURL(address string) (to target, err error) {
-	u, err := url.Parse(address)
+	u, err := checkURL(address)
 	if err != nil {
 		return target{}, badURL(err)
 	}
@@ -147,6 +148,28 @@ func parseURL(address string) (to target, err error) {
 	return to, nil
 }
 
+// checkURL refuses what go-redis would read as the URL of another server, this machine's for one without a host, and
+// parameters that it would leave out. No error repeats a part of the URL: it may be one of a password.
+func checkURL(address string) (*url.URL, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, errors.New("it cannot be read")
+	}
+	params, err := url.ParseQuery(u.RawQuery)
+	tcp := u.Scheme == "redis" || u.Scheme == "rediss"
+	switch {
+	case err != nil:
+		return nil, errors.New("its parameters cannot be read")
+	case u.Opaque != "":
+		return nil, errors.New("// is missing before the host")
+	case tcp && u.Hostname() == "":
+		return nil, errors.New("the host is missing")
+	case slices.ContainsFunc(params["addr"], func(a string) bool { return strings.Contains(a, "@") }):
+		return nil, errors.New("addr is HOST:PORT; the user and password stand before the first host alone")
+	}
+	return u, nil
+}
+
 // secure adds the files of the flags.
 func (to target) secure(files tlsFlags) error {
 	var config **tls.Config
@@ -163,55 +186,50 @@ func (to target) secure(files tlsFlags) error {
 	return err
 }
 
-// badURL does not repeat the URL: it may hold a password.
+// badURL keeps the kind of an error and nothing that it may repeat of the URL, which can be a part of a password: what
+// follows a colon, and what is quoted.
 func badURL(err error) error {
-	var parse *url.Error
-	if errors.As(err, &parse) {
-		err = parse.Err
+	text, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "redis: "), ": ")
+	if strings.Contains(text, `"`) {
+		text = "it cannot be read"
 	}
-	text := strings.TrimPrefix(err.Error(), "redis: ")
-	cure := "write redis://HOST:PORT, rediss://HOST:PORT or unix:///PATH, as --redis or REDIS_URL"
-	if bare := quotation.ReplaceAllString(text, ""); bare != text {
-		text = strings.TrimRight(bare, ": ")
-		cure += "; in a password / ? # @ % are written %2F %3F %23 %40 %25"
-	}
-	return usagef("server URL: %s; %s", text, cure)
+	return usagef("server URL: %s; write redis://HOST:PORT, rediss://HOST:PORT or unix:///PATH, as --redis or REDIS_URL; "+
+		"in a password / ? # @ %% are written %%2F %%3F %%23 %%40 %%25", text)
 }
 
-// quotation is what an error quotes of a URL: a part of the password, where a character
-// of it ends the part before the host.
-var quotation = regexp.MustCompile(`\s*"(?:[^"\\]|\\.)*"`)
-
 // probe asks once, without the repeats of the client that is used later, and
-// finds out whether the server is a node of a cluster.
-func probe(ctx context.Context, o redis.Options) (isNode bool, err error) {
+// finds out what the server is: "cluster" for a node of one, "sentinel", or else.
+func probe(ctx context.Context, o redis.Options) (mode string, err error) {
 	o.MaxRetries, o.DialerRetries = -1, 1
 	client := redis.NewClient(&o)
 	defer func() { _ = client.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
 	if err := client.Ping(ctx).Err(); err != nil {
-		return false, err
+		return "", err
 	}
-	return isClusterNode(ctx, client), nil
+	return modeOf(ctx, client), nil
 }
 
-// isClusterNode asks by HELLO, which no user is refused; a server without HELLO is asked by INFO.
-func isClusterNode(ctx context.Context, client *redis.Client) bool {
+// modeOf asks by HELLO, which no user is refused; a server without HELLO is asked by INFO.
+func modeOf(ctx context.Context, client *redis.Client) (mode string) {
 	hello, err := client.Do(ctx, "HELLO").Result()
 	switch fields := hello.(type) {
 	case map[any]any:
-		return fields["mode"] == "cluster"
+		mode, _ = fields["mode"].(string)
 	case []any: // of RESP2
-		i := slices.Index(fields, any("mode"))
-		return i >= 0 && i+1 < len(fields) && fields[i+1] == "cluster"
+		if i := slices.Index(fields, any("mode")); i >= 0 && i+1 < len(fields) {
+			mode, _ = fields[i+1].(string)
+		}
 	}
-	info := ""
-	if err != nil {
-		info, _ = client.Info(ctx, "cluster").Result()
+	if err != nil && strings.Contains(client.Info(ctx, "cluster").Val(), "cluster_enabled:1") {
+		mode = "cluster"
 	}
-	return strings.Contains(info, "cluster_enabled:1")
+	return mode
 }
+
+// errSentinel is of a URL that names a sentinel as if it kept data.
+var errSentinel = errors.New("it is a sentinel, and has no data")
 
 // unreachable names the address and the cure.
 func unreachable(address string, err error) error {
@@ -221,7 +239,11 @@ func unreachable(address string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 		err = errNoAnswer
 	}
-	return fmt.Errorf("cannot use %s: %w; %s", redacted(address), err, reachCure(err.Error()))
+	cure := reachCure(err.Error())
+	if cure == notRedis && strings.HasPrefix(strings.ToLower(address), "rediss:") {
+		cure = notTLS
+	}
+	return fmt.Errorf("cannot use %s: %w; %s", redacted(address), err, cure)
 }
 
 // errNoAnswer is of a server that is silent.
@@ -236,9 +258,13 @@ func reachCure(text string) string {
 		return "name a certificate that the server accepts with --cert and --cert-key"
 	case strings.Contains(text, "does not look like a TLS handshake"):
 		return "write redis:// in place of rediss://: the server has no TLS there"
+	case lacking.MatchString(text):
+		return fullServer
 	}
 	for begin, cure := range map[string]string{
 		"no answer":                     notRedis,
+		"EOF":                           notRedis, // it ends what it cannot read
+		errSentinel.Error():             "add ?master_name=NAME to the URL, the name of its master",
 		"redis: invalid":                notRedis, // its reply cannot be read
 		"redis: can't parse":            notRedis,
 		"NOAUTH":                        withPassword,
@@ -264,6 +290,8 @@ func reachCure(text string) string {
 
 const (
 	notRedis = "check that it is a Redis server and whether it wants TLS (rediss://), " +
+		"or name another with --redis URL or REDIS_URL"
+	notTLS = "check that it is a Redis server that serves TLS there, write redis:// if it does not, " +
 		"or name another with --redis URL or REDIS_URL"
 	noSlots      = "try again when all slots are served; CLUSTER INFO shows them"
 	withPassword = "put the user and password into the URL: redis://USER:PASSWORD@HOST:PORT"

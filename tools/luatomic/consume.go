@@ -200,12 +200,11 @@ func (c *consumeCmd) work(ctx context.Context, d *queue.Delivery) error {
 		return fmt.Errorf("command killed: %w", context.Cause(ctx))
 	case <-c.s.signals.hard.Done():
 		c.s.kill(running)
-		return givenBack{}
+		c.s.warn(&queue.JobError{
+			Queue: d.Queue().Name(), ID: d.ID, Kind: d.Kind, Attempt: d.Attempt, Outcome: queue.OutcomeRetried, Err: errKilled,
+		})
+		return queue.Snooze(0) // it is no failure of the command
 	}
 }
 
-// givenBack is the end of a command that a second interrupt has killed: not a failure of its own.
-type givenBack struct{}
-
-func (givenBack) Error() string { return "the command was killed by a second interrupt" }
-func (givenBack) Unwrap() error { return queue.Snooze(0) }
+var errKilled = errors.New("the command was killed by a second interrupt")

@@ -71,7 +71,7 @@ func runDemo(s *session, file string, hold bool) error {
 		return err
 	}
 	d := &demo{
-		s: s, ctx: s.signals.stop, jobs: jobs, keys: &keyLog{keys: map[string]bool{}},
+		s: s, ctx: s.signals.stop, jobs: jobs, keys: newKeyLog(),
 		body: map[string]string{}, due: map[string]time.Time{}, finished: map[string]int{},
 	}
 	done, err := d.open()
@@ -156,7 +156,7 @@ func (d *demo) open() (done func(), err error) {
 		return nil, err
 	}
 	return func() {
-		if err := d.keys.remove(d.client); err != nil {
+		if err := d.keys.end(d.client); err != nil {
 			d.s.warn(fmt.Errorf("cannot delete the keys under %s: %w; delete them by hand", d.prefix, err))
 		}
 		_ = d.client.Close()

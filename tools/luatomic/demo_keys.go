@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,15 +10,20 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	underway "github.com/luatomic/luatomic/internal/calls"
 )
 
-// keyLog notes the keys of every script call. They are all there are: a script
-// touches nothing that is not in its KEYS. So the demo can say exactly what it left
-// on a server that it shares, and delete it, without a scan of other keys.
+// keyLog notes the keys of every script call. They are all there are: a script touches nothing that is not in its KEYS.
+// So the demo can say exactly what it left on a server that it shares, and delete it, without a scan of other keys.
+// Calls that outlive their callers, such as the withdrawal of an interrupted acquire, end before that or are refused.
 type keyLog struct {
-	mu   sync.Mutex
-	keys map[string]bool
+	scripts *underway.Group
+	mu      sync.Mutex
+	keys    map[string]bool
 }
+
+func newKeyLog() *keyLog { return &keyLog{scripts: underway.New(), keys: map[string]bool{}} }
 
 func (k *keyLog) DialHook(next redis.DialHook) redis.DialHook {
 	return next
@@ -25,6 +31,14 @@ func (k *keyLog) DialHook(next redis.DialHook) redis.DialHook {
 
 func (k *keyLog) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
+		if !isScript(cmd) {
+			return next(ctx, cmd)
+		}
+		if !k.scripts.Begin() {
+			cmd.SetErr(redis.ErrClosed)
+			return redis.ErrClosed
+		}
+		defer k.scripts.End()
 		k.note(cmd)
 		return next(ctx, cmd)
 	}
@@ -32,18 +46,31 @@ func (k *keyLog) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func (k *keyLog) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if !slices.ContainsFunc(cmds, isScript) {
+			return next(ctx, cmds)
+		}
+		if !k.scripts.Begin() {
+			for _, cmd := range cmds {
+				cmd.SetErr(redis.ErrClosed)
+			}
+			return redis.ErrClosed
+		}
+		defer k.scripts.End()
 		for _, cmd := range cmds {
-			k.note(cmd)
+			if isScript(cmd) {
+				k.note(cmd)
+			}
 		}
 		return next(ctx, cmds)
 	}
 }
 
+func isScript(cmd redis.Cmder) bool {
+	return strings.HasPrefix(cmd.Name(), "eval") && len(cmd.Args()) >= 3
+}
+
 func (k *keyLog) note(cmd redis.Cmder) {
 	args := cmd.Args()
-	if !strings.HasPrefix(cmd.Name(), "eval") || len(args) < 3 {
-		return
-	}
 	text, _ := args[2].(string)
 	n, err := strconv.Atoi(text)
 	if err != nil || len(args) < 3+n {
@@ -87,6 +114,16 @@ func (k *keyLog) remaining(ctx context.Context, client redis.UniversalClient) (e
 		}
 	}
 	return expiring, lasting, nil
+}
+
+// end ends the calls of scripts, and removes what they left.
+func (k *keyLog) end(client redis.UniversalClient) error {
+	select {
+	case <-k.scripts.Close():
+	case <-time.After(3 * time.Second):
+		return errors.New("a script has not ended")
+	}
+	return k.remove(client)
 }
 
 // remove deletes the noted keys and nothing else, also after an interrupt.

@@ -82,7 +82,7 @@ func transcripts(text string) (all []transcript) {
 var varies = []struct{ pattern, name string }{
 	{`\b\d{16}\b`, "FENCE"},
 	{`\b\d{13}\b`, "TIME"},
-	{`"(remaining_ms|oldest_ms|loaded|keys_used|keys_expiring)":\d+`, `"$1":NUMBER`},
+	{`"(remaining_ms|oldest_ms)":\d+`, `"$1":NUMBER`},
 	{`\b(\d+(\.\d+)?(ms|µs|s))+\b`, "DURATION"},
 	{`\b[A-Z2-7]{16}\.\d+(:\d+)?`, "TOKEN"},
 	{`web-1\.[a-z2-7]{16}`, "NODE"},

@@ -2,11 +2,11 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,8 +14,6 @@ import (
 	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/lock"
-	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/rpc"
 )
 
@@ -55,7 +53,7 @@ type checkResult struct {
 }
 
 func doctorCommand() *command {
-	dialect := ""
+	dialect, roles := "", []luatomic.Role(nil)
 	return &command{
 		name: "doctor", args: "[flags]",
 		about: "Check a server: its settings, and what this user may do.",
@@ -63,16 +61,21 @@ func doctorCommand() *command {
 cluster, clock, and that a connection without a password may do nothing where the URL names a
 user. Then it does what programs do, under --prefix: it loads the scripts, subscribes to a
 channel, takes a lock, finishes a job and makes a call, all under random names; their keys expire
-within minutes. With --dialect sidekiq it reads samples of a live Sidekiq instead, and writes nothing:
-which version it is by its bytes, its namespace, fields whose middleware runs in Ruby only, payloads
-that cannot be read. Exit code 1 if a check fails.`,
+within minutes, and a job that cannot be finished is deleted. For a user that acl --role prints, the same --role
+leaves out what its program does not do. With --dialect sidekiq it reads samples of a live Sidekiq instead, and
+writes nothing: which version it is by its bytes, its namespace, fields whose middleware runs in Ruby only,
+payloads that cannot be read. Exit code 1 if a check fails.`,
 		output: `{"check","ok","detail","cure"} for each check, with "node" for settings; ok: null if the server does not
   show it`,
 		example: `luatomic doctor --redis redis://app:PASSWORD@db.example:6379 --prefix app:`,
 		flags: func(fs *flag.FlagSet) {
+			rolesFlag(fs, &roles)
 			dialectFlag(fs, &dialect, append([]string{anySidekiq}, sidekiqs...)...)
 		},
 		check: func(s *session) error {
+			if err := checkRoles(roles, dialect); err != nil {
+				return err
+			}
 			if dialect != "" {
 				if err := s.checkNamespace(); err != nil {
 					return err
@@ -80,11 +83,11 @@ that cannot be read. Exit code 1 if a check fails.`,
 			}
 			return s.noArgs()
 		},
-		run: func(s *session) error { return examine(s, dialect) },
+		run: func(s *session) error { return examine(s, dialect, roles) },
 	}
 }
 
-func examine(s *session, dialect string) error {
+func examine(s *session, dialect string, roles []luatomic.Role) error {
 	client, err := s.connect(s.signals.stop)
 	if err != nil {
 		return err
@@ -109,7 +112,7 @@ func examine(s *session, dialect string) error {
 		err = examineSidekiq(s, client, dialect, report)
 	default:
 		if err = report(examineDefault(s.signals.stop, client)); err == nil {
-			err = examineUse(s, client, report)
+			err = examineUse(s, client, roles, report)
 		}
 	}
 	switch {
@@ -153,6 +156,8 @@ func examineDefault(ctx context.Context, client redis.UniversalClient) (r checkR
 	err := bare.Do(ctx, "EXISTS", "luatomic:doctor").Err()
 	pass, fail := true, false
 	switch {
+	case err != nil && !strings.Contains(err.Error(), "NOAUTH") && !lacksRights(err.Error()):
+		r.Detail = "not known: " + oneLine(err)
 	case err != nil:
 		r.OK, r.Detail = &pass, "a connection without a password may not read keys"
 	case !named:
@@ -164,75 +169,6 @@ func examineDefault(ctx context.Context, client redis.UniversalClient) (r checkR
 			"the rights of this user bind nobody"
 	}
 	return r
-}
-
-// useWithin bounds each thing that doctor tries.
-const useWithin = 3 * time.Second
-
-// examineUse does what programs do.
-func examineUse(s *session, client redis.UniversalClient, report func(checkResult) error) error {
-	p := probeUse{client: client, prefix: s.prefix, name: "doctor-" + strings.ToLower(rand.Text()[:8])}
-	for _, try := range []struct {
-		check string
-		f     func(context.Context) (string, error)
-	}{
-		{"scripts", p.scripts}, {"channels", p.channels}, {"lock", p.lock}, {"queue", p.queue}, {"rpc", p.rpc},
-	} {
-		ctx, cancel := context.WithTimeout(s.signals.stop, useWithin)
-		detail, err := try.f(ctx)
-		cancel()
-		if s.signals.stop.Err() != nil {
-			return errInterrupted
-		}
-		ok := err == nil
-		r := checkResult{Check: try.check, OK: &ok, Detail: detail}
-		if err != nil {
-			cure := useCure(err)
-			r.Detail, r.Cure = oneLine(err), &cure
-		}
-		if err := report(r); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// useCure is what to do about a failure of what doctor tried.
-func useCure(err error) string {
-	text := err.Error()
-	switch {
-	case strings.Contains(text, "NOPERM"), strings.Contains(text, "ACL failure"),
-		strings.Contains(text, "The user executing the script can't"):
-		return "give this user the rights that luatomic acl prints for the same --prefix"
-	case strings.Contains(text, "READONLY"):
-		return "name the master"
-	case strings.Contains(text, "OOM"):
-		return "raise maxmemory, or free some"
-	}
-	return "repair what failed before this, then read the server's log"
-}
-
-// probeUse tries the package out, under a name of its own.
-type probeUse struct {
-	client redis.UniversalClient
-	prefix string
-	name   string
-}
-
-// scripts loads them. A user that may not can still run them if they are loaded, or by
-// EVAL: a lock shows it.
-func (p *probeUse) scripts(ctx context.Context) (string, error) {
-	err := lua.Preload(ctx, p.client, luatomic.Scripts()...)
-	if err == nil {
-		return fmt.Sprintf("loaded: %d", countScripts(luatomic.Scripts())), nil
-	}
-	if !strings.Contains(err.Error(), "NOPERM") {
-		return "", err
-	}
-	if _, runs := p.lock(ctx); runs != nil {
-		return "", errors.Join(errors.New("SCRIPT LOAD is refused, and the scripts are not loaded"), runs)
-	}
-	return "SCRIPT LOAD is refused; the scripts are loaded already, or run by EVAL", nil
 }
 
 // channels subscribes as a lock's waiter does, and publishes as its holder does.
@@ -270,32 +206,13 @@ func (p *probeUse) lock(ctx context.Context) (string, error) {
 	return "acquired, extended and released in " + took(start), nil
 }
 
-func (p *probeUse) queue(ctx context.Context) (string, error) {
-	q, err := queue.New(p.client, p.name, &queue.Options{Prefix: p.prefix})
-	if err != nil {
-		return "", err
-	}
-	start := time.Now()
-	if _, err := q.Push(ctx, queue.Job{Body: []byte("doctor")}); err != nil {
-		return "", err
-	}
-	taken, err := q.Take(ctx, 1)
-	if err != nil {
-		return "", err
-	}
-	if len(taken.Deliveries) != 1 {
-		return "", fmt.Errorf("jobs taken: %d, not the one that was pushed", len(taken.Deliveries))
-	}
-	if err := taken.Deliveries[0].Ack(ctx); err != nil {
-		return "", err
-	}
-	return "pushed, taken and finished in " + took(start), nil
-}
-
 var doctorEcho = rpc.NewMethod[string, string]("echo")
 
 func (p *probeUse) rpc(ctx context.Context) (string, error) {
-	bus, err := rpc.NewBus(p.client, p.name, &rpc.Options{Prefix: p.prefix, Node: p.name})
+	var refused atomic.Pointer[error] // why the node could not join; its Run tries again
+	bus, err := rpc.NewBus(p.client, p.name, &rpc.Options{Prefix: p.prefix, Node: p.name, OnError: func(err error) {
+		refused.CompareAndSwap(nil, &err) // the later ones follow from it
+	}})
 	if err != nil {
 		return "", err
 	}
@@ -310,6 +227,9 @@ func (p *probeUse) rpc(ctx context.Context) (string, error) {
 	stop()
 	ran := <-ended
 	if err != nil {
+		if why := refused.Load(); why != nil {
+			return "", *why
+		}
 		if ran != nil && !errors.Is(ran, context.Canceled) {
 			err = errors.Join(err, ran)
 		}

@@ -29,7 +29,7 @@ func examineSidekiq(s *session, client lua.Client, dialect string, report func(c
 		return err
 	}
 	for _, r := range []checkResult{
-		sidekiqNamespace(s.prefix, &found), sidekiqVersion(dialect, &found), sidekiqPayloads(&found),
+		sidekiqKeys(&found), sidekiqNamespace(s.prefix, &found), sidekiqVersion(dialect, &found), sidekiqPayloads(&found),
 		sidekiqMiddleware(&found), sidekiqWorkers(&found),
 	} {
 		if err := report(r); err != nil {
@@ -47,6 +47,14 @@ func verdict(check, detail, cure string) checkResult {
 		r.Cure = &cure
 	}
 	return r
+}
+
+func sidekiqKeys(found *sidekiq.Inspection) checkResult {
+	if len(found.WrongType) == 0 {
+		return verdict("keys", "each key that was read has its type", "")
+	}
+	return verdict("keys", "keys of another type, which Sidekiq cannot use: "+strings.Join(found.WrongType, ", "),
+		"rename or delete them, and find out what writes them")
 }
 
 func sidekiqNamespace(prefix string, found *sidekiq.Inspection) checkResult {

@@ -14,8 +14,11 @@ import (
 
 	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/compat/actionhero"
+	"github.com/luatomic/luatomic/compat/plainlock"
 	"github.com/luatomic/luatomic/compat/redisinaction"
 	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -56,18 +59,62 @@ func TestDoctor(t *testing.T) {
 	}
 	require.Equal(t, server.Addr(), c.checks()["eviction"]["node"])
 	require.Empty(t, c.stderr.String())
-	keys, err := server.Client().Keys(t.Context(), "*").Result()
-	require.NoError(t, err)
-	for _, key := range keys {
-		require.True(t, strings.HasPrefix(key, "p:"), key)
-		require.Positive(t, server.Client().PTTL(t.Context(), key).Val(), "%s expires", key)
-	}
+	leavesNothing(t, server, "p:")
 
 	require.NoError(t, server.Client().ConfigSet(t.Context(), "maxmemory-policy", "volatile-lru").Err())
 	c = e.run("doctor").exits(exitFailed)
 	require.Len(t, c.failed(), 1)
 	require.Contains(t, c.failed()["eviction"], "volatile-lru deletes locks")
 	require.Equal(t, "luatomic: checks failed: 1; the line of each has its cure\n", c.stderr.String())
+}
+
+// leavesNothing checks that what a doctor has left expires within minutes, and names no queue to others.
+func leavesNothing(t *testing.T, server *luatomictest.Server, prefix string) {
+	t.Helper()
+	names, err := server.Client().Keys(t.Context(), "*").Result()
+	require.NoError(t, err)
+	for _, key := range names {
+		require.True(t, strings.HasPrefix(key, prefix), key)
+		left, err := server.Client().PTTL(t.Context(), key).Result()
+		require.NoError(t, err)
+		if left == -2 {
+			continue // it has expired meanwhile
+		}
+		require.Positive(t, left, "%s expires", key)
+		require.Less(t, left, 15*time.Minute, key)
+	}
+	require.Empty(t, (&env{t: t, url: server.URL(), prefix: prefix}).run("queues", "ls").exits(exitDone).stdout.String())
+}
+
+// A user that may push and not take leaves no job, nor does one that stops in the middle.
+func TestDoctorLeavesNoJob(t *testing.T) {
+	t.Parallel()
+	for _, role := range []string{"producer", "consumer", "lock", "page"} {
+		t.Run(role, func(t *testing.T) {
+			t.Parallel()
+			server := luatomictest.StartServer(t)
+			asApp(t, server, nil, "--role", role).run("doctor").exits(exitFailed)
+			leavesNothing(t, server, "my app:")
+		})
+	}
+	t.Run("interrupted", func(t *testing.T) {
+		t.Parallel()
+		server := luatomictest.StartServer(t)
+		proxy := luatomictest.NewLossyProxy(t, server.URL())
+		proxy.Drop(1000, lab.Sent(&gen.QueueTakeScript))
+		c := (&env{t: t, url: proxy.URL(), prefix: "p:"}).start("doctor")
+		luatomictest.Eventually(t, within, "it takes", func() bool { return proxy.Executed(lab.Sent(&gen.QueueTakeScript)) > 0 })
+		c.signal(os.Interrupt)
+		c.exits(exitInterrupted)
+		leavesNothing(t, server, "p:")
+	})
+	t.Run("may not delete", func(t *testing.T) {
+		t.Parallel()
+		server := luatomictest.StartServer(t)
+		c := asApp(t, server, []string{"-del"}, "--role", "producer").run("doctor").exits(exitFailed)
+		require.Contains(t, c.failed()["queue"], "cannot be deleted: NOPERM")
+		require.Contains(t, c.failed()["queue"], "delete the keys my app:{doctor-")
+	})
 }
 
 func TestDoctorOnACluster(t *testing.T) {
@@ -91,6 +138,7 @@ func TestDoctorOfAReplica(t *testing.T) {
 	})
 	c := (&env{t: t, url: replica.URL()}).run("doctor").exits(exitFailed)
 	require.Contains(t, c.failed(), "rpc")
+	require.NotContains(t, c.failed()["queue"], "may stay", "no job was pushed")
 	for _, name := range []string{"replication", "lock", "queue"} {
 		require.Contains(t, c.failed(), name)
 		require.Equal(t, "name the master", c.checks()[name]["cure"], "%v", c.checks()[name])
@@ -101,8 +149,10 @@ func TestDoctorFullServer(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t, "--appendonly", "yes", "--maxmemory", "1")
 	c := (&env{t: t, url: server.URL()}).run("doctor").exits(exitFailed)
-	require.Contains(t, c.failed()["queue"], "OOM")
-	require.Contains(t, c.checks()["queue"]["cure"], "maxmemory")
+	for _, check := range []string{"lock", "queue", "rpc"} {
+		require.Contains(t, c.failed()[check], "OOM", check)
+		require.Contains(t, c.checks()[check]["cure"], "maxmemory", check)
+	}
 }
 
 // asApp makes the user as acl says, and returns an environment of it.
@@ -137,14 +187,34 @@ func TestACL(t *testing.T) {
 	failed := e.run("doctor").exits(exitFailed).failed()
 	require.Len(t, failed, 1)
 	require.Contains(t, failed["default user"], "RESET")
-	c = e.run("locks", "ls").exits(exitFailed)
-	require.Contains(t, c.stderr.String(), "NOPERM")
-	asApp(t, server, nil, "--audit").run("locks", "ls").exits(exitDone)
+	searches := [][]string{{"locks", "ls"}, {"locks", "ls", "--kind", "rw"}, {"queue", "audit", "q"}}
+	for _, args := range searches {
+		said := e.run(args...).exits(exitFailed).stderr.String()
+		require.Contains(t, said, "luatomic acl --audit", args)
+		require.NotContains(t, said, "check --prefix", args)
+	}
+	audit := asApp(t, server, nil, "--audit")
+	for _, args := range searches {
+		audit.run(args...).exits(exitDone)
+	}
 
 	other := *e
 	other.prefix = "other:"
 	c = other.run("lock", "x", "--", "true").exits(exitFailed)
 	require.Contains(t, c.stderr.String(), "NOPERM")
+}
+
+// A user of one role may not do what the others do: the cure says that this is no fault, and the detail names the call.
+func TestDoctorOfARole(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t, "--appendonly", "yes")
+	checks := asApp(t, server, nil, "--role", "producer").run("doctor").exits(exitFailed).checks()
+	for _, check := range []string{"channels", "lock", "queue"} {
+		require.Equal(t, false, checks[check]["ok"], check)
+		require.Contains(t, checks[check]["cure"], "a user of one --role fails the checks of what other roles do", check)
+	}
+	require.Contains(t, checks["lock"]["detail"], "lock_try")
+	require.Contains(t, checks["queue"]["detail"], "queue_take")
 }
 
 // One right less, and doctor says which of its checks fail and what to do.
@@ -205,12 +275,26 @@ func TestACLWithAPasswordFile(t *testing.T) {
 	require.Equal(t, true, c.checks()["default user"]["ok"])
 }
 
+// A connection that fails for another reason than a refusal shows nothing of the default user.
+func TestDoctorWithoutAnAnswerToADefaultUser(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	server.Kill()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "app", Password: "pw"})
+	defer func() { _ = client.Close() }()
+	r := examineDefault(t.Context(), client)
+	require.Nil(t, r.OK, r.Detail)
+	require.Contains(t, r.Detail, "not known: ")
+}
+
 func TestACLRefusesWhatIsNoRole(t *testing.T) {
 	t.Parallel()
 	e := &env{t: t}
 	for says, args := range map[string][]string{
 		"the roles are producer": {"--role", "admin"}, "reads only": {"--role", "page,lock"},
-		"leave it out with --dialect": {"--role", "lock", "--dialect", "sidekiq7"},
+		"leave it out with --dialect":                        {"--role", "lock", "--dialect", "sidekiq7"},
+		"--cluster, --replicas: not in the dialect sidekiq7": {"--cluster", "--replicas", "--dialect", "sidekiq7"},
+		"--audit: not in the dialect plain":                  {"--audit", "--dialect", "plain"},
 	} {
 		require.Contains(t, e.run(append([]string{"acl"}, args...)...).exits(exitUsage).stderr.String(), says)
 	}
@@ -218,42 +302,16 @@ func TestACLRefusesWhatIsNoRole(t *testing.T) {
 	require.Contains(t, c.stderr.String(), "the password cannot be read")
 }
 
-// A dialect's work passes as the user that acl prints for it, and other keys are refused.
-func TestACLOfDialects(t *testing.T) {
-	t.Parallel()
-	server := luatomictest.StartServer(t)
-	admin := server.Client()
-	for _, dialect := range []string{"sidekiq7", "redisinaction"} {
-		o := (&env{t: t, prefix: "ns:"}).run("acl", "--dialect", dialect).exits(exitDone).object()
-		args := append([]any{"ACL", "SETUSER", "app", "reset", "on", ">pw"}, o["rules"].([]any)...)
-		require.NoError(t, admin.Do(t.Context(), args...).Err())
-		e := &env{t: t, url: strings.Replace(server.URL(), "redis://", "redis://app:pw@", 1), prefix: "ns:"}
-		line := `{"class":"MailJob","args":["ann"]}`
-		if dialect == "redisinaction" {
-			line = `{"name":"mail","args":["ann"]}`
-		}
-		e.with(line+"\n").run("push", "q", "--dialect", dialect).exits(exitDone)
-		e.run("promote", "--dialect", dialect).exits(exitDone)
-		if dialect == "sidekiq7" {
-			worker := e.start("consume", "q", "--dialect", dialect, "--", "true")
-			luatomictest.Eventually(t, within, "the job is done", func() bool {
-				return admin.Get(t.Context(), "ns:stat:processed").Val() == "1"
-			})
-			worker.signal(os.Interrupt)
-			worker.wait()
-			e.run("stats", "--dialect", dialect).exits(exitDone)
-		}
-		e.prefix = "other:"
-		e.with(line+"\n").run("push", "q", "--dialect", dialect).exits(exitFailed)
-	}
-}
-
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	app := asApp(t, server, nil, "--preloaded")
 	c := app.run("lock", "x", "--", "true").exits(exitFailed)
-	require.Contains(t, c.stderr.String(), "Preload")
+	require.Contains(t, c.stderr.String(), "run luatomic load as a user that may")
+	require.NotContains(t, c.stderr.String(), "luatomic acl")
+	for _, check := range []string{"scripts", "lock", "queue", "rpc"} {
+		require.Contains(t, app.run("doctor").checks()[check]["cure"], "run luatomic load", check)
+	}
 	c = app.run("load").exits(exitFailed)
 	require.Contains(t, c.stderr.String(), "name a user that may run SCRIPT LOAD")
 	require.Equal(t, 1, strings.Count(c.stderr.String(), "\n"))
@@ -265,6 +323,7 @@ func TestLoad(t *testing.T) {
 	app.run("lock", "x", "--", "true").exits(exitDone)
 	for dialect, scripts := range map[string][]*lua.Script{
 		"actionhero": actionhero.Scripts(), "redisinaction": redisinaction.Scripts(), "sidekiq8": sidekiq.Scripts(),
+		"plain": plainlock.Scripts(),
 	} {
 		require.NotContains(t, server.Client().ScriptExists(t.Context(), hashes(scripts)...).Val(), true, "not among the others")
 		holds(t, admin.run("load", "--dialect", dialect).exits(exitDone).object(), map[string]any{"loaded": len(scripts)})

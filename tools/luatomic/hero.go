@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/compat/actionhero"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // heroEras are the eras of ActionHero's RPC by name.
@@ -82,16 +83,13 @@ type heroNodes struct {
 
 // countNodes asks how many processes are subscribed.
 func (h *heroFlags) countNodes(s *session) error {
-	client, err := s.connect(s.signals.stop)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = client.Close() }()
-	counts, err := client.PubSubNumSub(s.signals.stop, h.name()).Result()
-	if err != nil {
-		return err
-	}
-	return s.emit(heroNodes{h.name(), counts[h.name()]})
+	return s.withClient(func(ctx context.Context, client lua.Client) error {
+		counts, err := client.PubSubNumSub(ctx, h.name()).Result()
+		if err != nil {
+			return err
+		}
+		return s.emit(heroNodes{h.name(), counts[h.name()]})
+	})
 }
 
 // newHeroNode returns a node on the client; what fails in the background is shown.

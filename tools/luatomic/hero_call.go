@@ -43,9 +43,7 @@ func (c *rpcCallCmd) runHero(client redis.UniversalClient) error {
 	ctx, cancel := context.WithTimeout(c.s.signals.stop, c.timeout)
 	defer cancel()
 	if node.Ready(ctx) != nil {
-		return c.fail(&outcomeError{code: "not_sent",
-			msg: fmt.Sprintf("channel %q could not be subscribed to within %v, so nothing was sent; "+
-				"check that SUBSCRIBE and PUBLISH are allowed", c.hero.name(), c.timeout)})
+		return c.fail(c.notSubscribed())
 	}
 	if c.gather {
 		return c.gatherHero(node, args)
@@ -55,6 +53,15 @@ func (c *rpcCallCmd) runHero(client redis.UniversalClient) error {
 		return c.fail(err)
 	}
 	return c.s.emit(rpcResult{Result: heroValue(r)})
+}
+
+func (c *rpcCallCmd) notSubscribed() error {
+	if c.s.signals.stop.Err() != nil {
+		return errNotSent
+	}
+	return &outcomeError{code: "not_sent",
+		msg: fmt.Sprintf("channel %q could not be subscribed to within %v, so nothing was sent; "+
+			"check that SUBSCRIBE and PUBLISH are allowed", c.hero.name(), c.timeout)}
 }
 
 // castHero sends the call to all nodes, or to the node of the connection, as doCluster does without a callback.

@@ -36,7 +36,7 @@ var sidekiqVerbs = map[string]sidekiqVerb{
 	},
 	"jobs ls": {
 		detail: `the states are ready, scheduled, retry and dead; kind is the class. The sets are read whole:
-they have the jobs of all queues.`,
+they have the jobs of all queues. Without --all a job may be missing where others leave meanwhile.`,
 		flags: []string{"state", "limit", "all"}, states: sidekiqStates, run: listSidekiqJobs,
 	},
 	"jobs show": {

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +21,7 @@ func listSidekiqQueues(ctx context.Context, j *sidekiqJobs) error {
 		if err != nil {
 			return err
 		}
+		noLists(j.s, &st)
 		out := j.s.rows("QUEUE", "READY", "LATENCY")
 		for _, q := range st.Queues {
 			row := sidekiqQueue{Queue: q.Name, Ready: q.Size, LatencyMS: q.Latency.Milliseconds()}
@@ -51,8 +55,41 @@ func (f sidekiqFound) row() jobRow {
 	return row
 }
 
-// each calls f for the queue's jobs of a state until f has seen enough.
-func (j *sidekiqJobs) each(ctx context.Context, state string, f func(sidekiqFound) (more bool, err error)) error {
+// scan yields the queue's jobs of a state, in no order. One that stays where it is is not missed, and can come twice.
+func (j *sidekiqJobs) scan(ctx context.Context, state string) iter.Seq2[sidekiqFound, error] {
+	entries := j.d.ScanQueue(ctx, j.queue)
+	if state != "ready" {
+		entries = j.d.ScanSet(ctx, sidekiqSets[state])
+	}
+	return func(yield func(sidekiqFound, error) bool) {
+		for e, err := range entries {
+			if (err != nil || state == "ready" || e.Queue == j.queue) && !yield(sidekiqFound{e, state}, err) {
+				return
+			}
+		}
+	}
+}
+
+// all returns the queue's jobs of a state: of a set the earliest first and each once, of the queue the newest first.
+func (j *sidekiqJobs) all(ctx context.Context, state string) (found []sidekiqFound, err error) {
+	for f, err := range j.scan(ctx, state) {
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, f)
+	}
+	if state == "ready" {
+		return found, nil
+	}
+	slices.SortFunc(found, func(a, b sidekiqFound) int {
+		return cmp.Or(cmp.Compare(a.Score, b.Score), bytes.Compare(a.Payload, b.Payload))
+	})
+	return slices.CompactFunc(found, func(a, b sidekiqFound) bool { return bytes.Equal(a.Payload, b.Payload) }), nil
+}
+
+// some calls f for the queue's jobs of a state, the first to be served or due first, until f has seen enough. It reads
+// them page by page: one may be missed where others leave meanwhile.
+func (j *sidekiqJobs) some(ctx context.Context, state string, f func(sidekiqFound) (more bool, err error)) error {
 	const page = 200
 	for offset := 0; ; offset += page {
 		var some []sidekiq.Entry
@@ -89,20 +126,20 @@ func (j *sidekiqJobs) known(ctx context.Context) (now time.Time, err error) {
 }
 
 func listSidekiqJobs(ctx context.Context, j *sidekiqJobs) error {
-	limit, total := value[int](j, "limit"), 0
+	limit, total, all := value[int](j, "limit"), 0, value[bool](j, "all")
 	out := j.s.rows("ID", "STATE", "AT", "FAILURES", "KIND", "REASON")
 	for _, state := range j.verb.states {
 		if j.state != "" && j.state != state {
 			continue
 		}
 		n := 0
-		err := j.each(ctx, state, func(f sidekiqFound) (bool, error) {
+		list := func(f sidekiqFound) (bool, error) {
 			n, total = n+1, total+1
 			row := f.row()
 			err := out.add(row, row.ID, state, ago(f.At, time.Now()), row.Failures, row.Kind, row.Reason)
-			return value[bool](j, "all") || n < limit, err
-		})
-		if err != nil {
+			return all || n < limit, err
+		}
+		if err := j.list(ctx, state, all, list); err != nil {
 			return err
 		}
 	}
@@ -115,6 +152,21 @@ func listSidekiqJobs(ctx context.Context, j *sidekiqJobs) error {
 	return out.end()
 }
 
+// list calls f for the queue's jobs of a state, the first to be served or due first: for all, or until f has enough.
+func (j *sidekiqJobs) list(ctx context.Context, state string, all bool, f func(sidekiqFound) (bool, error)) error {
+	if !all {
+		return j.some(ctx, state, f)
+	}
+	found, err := j.all(ctx, state)
+	if state == "ready" {
+		slices.Reverse(found)
+	}
+	for i := 0; err == nil && i < len(found); i++ {
+		_, err = f(found[i])
+	}
+	return err
+}
+
 // jobs are those of the ids, in their order, or all of the state. An id that is nowhere is an error.
 func (j *sidekiqJobs) jobs(ctx context.Context) (found []sidekiqFound, err error) {
 	state, ids := j.state, j.s.args[1:]
@@ -122,23 +174,11 @@ func (j *sidekiqJobs) jobs(ctx context.Context) (found []sidekiqFound, err error
 		if state == "" {
 			state = j.verb.states[0]
 		}
-		err := j.each(ctx, state, func(f sidekiqFound) (bool, error) {
-			found = append(found, f)
-			return true, nil
-		})
-		return found, err
+		return j.all(ctx, state)
 	}
-	byID := make(map[string]sidekiqFound)
-	for _, state := range j.verb.states {
-		err := j.each(ctx, state, func(f sidekiqFound) (bool, error) {
-			if _, twice := byID[f.JID]; !twice && slices.Contains(ids, f.JID) {
-				byID[f.JID] = f
-			}
-			return len(byID) < len(ids), nil
-		})
-		if err != nil {
-			return nil, err
-		}
+	byID, err := j.named(ctx, ids)
+	if err != nil {
+		return nil, err
 	}
 	for _, id := range ids {
 		f, ok := byID[id]
@@ -149,6 +189,29 @@ func (j *sidekiqJobs) jobs(ctx context.Context) (found []sidekiqFound, err error
 		found = append(found, f)
 	}
 	return found, nil
+}
+
+// named finds the jobs of the ids. The queue is read last: where due jobs go meanwhile.
+func (j *sidekiqJobs) named(ctx context.Context, ids []string) (byID map[string]sidekiqFound, err error) {
+	states := slices.DeleteFunc(slices.Clone(j.verb.states), func(state string) bool { return state == "ready" })
+	if len(states) < len(j.verb.states) {
+		states = append(states, "ready")
+	}
+	byID = make(map[string]sidekiqFound)
+	for _, state := range states {
+		for f, err := range j.scan(ctx, state) {
+			if err != nil {
+				return nil, err
+			}
+			if _, twice := byID[f.JID]; !twice && slices.Contains(ids, f.JID) {
+				byID[f.JID] = f
+			}
+			if len(byID) == len(ids) {
+				return byID, nil
+			}
+		}
+	}
+	return byID, nil
 }
 
 func showSidekiqJobs(ctx context.Context, j *sidekiqJobs) error {

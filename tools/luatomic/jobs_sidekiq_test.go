@@ -2,13 +2,16 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/compat/sidekiq"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -71,6 +74,67 @@ func TestJobsOfSidekiq(t *testing.T) {
 	require.Len(t, verb("jobs ls b").exits(exitDone).objects(), 2)
 	c = verb("jobs ls none").exits(exitFailed)
 	require.Contains(t, c.stderr.String(), `there is no queue "none"; luatomic queues ls --dialect sidekiq7 lists them`)
+}
+
+// beside calls do after each command that reads jobs.
+type beside func(command string)
+
+func (h beside) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h beside) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		h(cmd.Name())
+		return err
+	}
+}
+
+func (h beside) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// Jobs that are named, and all of a state, are found while workers take others and due ones leave.
+func TestJobsOfABusySidekiqAreFound(t *testing.T) {
+	t.Parallel()
+	r, ctx, ns := luatomictest.Client(t), t.Context(), luatomictest.Namespace(t)
+	var payloads []any
+	var due []redis.Z
+	for i := range 1000 {
+		job := fmt.Sprintf(`{"class":"W","queue":"a","args":[],"jid":"job-%04d"}`, i)
+		payloads = append(payloads, job)
+		due = append(due, redis.Z{Score: float64(i), Member: strings.Replace(job, "job-", "due-", 1)})
+	}
+	require.NoError(t, r.LPush(ctx, ns+":queue:a", payloads...).Err())
+	require.NoError(t, r.ZAdd(ctx, ns+":retry", due...).Err())
+	client := redis.NewClient(r.Options())
+	t.Cleanup(func() { _ = client.Close() })
+	client.AddHook(beside(func(command string) {
+		switch command {
+		case "lrange":
+			require.NoError(t, r.RPopCount(ctx, ns+":queue:a", 20).Err())
+		case "zrange", "zscan":
+			require.NoError(t, r.ZPopMin(ctx, ns+":retry", 20).Err())
+		}
+	}))
+	d, err := sidekiq.New(client, &sidekiq.Options{Namespace: ns})
+	require.NoError(t, err)
+	j := &sidekiqJobs{d: d, queue: "a", verb: sidekiqVerbs["jobs delete"],
+		s: &session{args: []string{"a", "job-0210", "due-0210", "job-0600", "due-0980"}}}
+	found, err := j.jobs(ctx)
+	require.NoError(t, err)
+	require.Len(t, found, 4)
+	for state, kept := range map[string]string{"retry": "due-", "ready": "job-"} {
+		j.state, j.s.args = state, []string{"a"}
+		found, err = j.jobs(ctx)
+		require.NoError(t, err)
+		var all []string
+		for _, f := range found {
+			all = append(all, f.JID)
+		}
+		for i := 600; i < 1000; i++ {
+			require.Contains(t, all, fmt.Sprintf("%s%04d", kept, i))
+		}
+	}
 }
 
 func TestUsageOfTheSidekiqJobs(t *testing.T) {

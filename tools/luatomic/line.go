@@ -105,6 +105,9 @@ func parseName(field string, value json.RawMessage, into *string) error {
 	if strings.ContainsRune(*into, utf8.RuneError) {
 		return fmt.Errorf("%q is not valid UTF-8", field)
 	}
+	if field == "unique" {
+		return lua.CheckSecret(field, *into)
+	}
 	return lua.CheckName(field, *into)
 }
 

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -39,10 +41,11 @@ LUATOMIC_TOKEN in its environment. The fence grows with each holder: send it alo
 let the store refuse a smaller one than it has seen. The token names the lease, for guarded scripts.
 The lease is renewed while CMD runs. If the lock is lost or taken away, or --max-hold is over, CMD
 and what it started are killed: SIGTERM, after 2 s SIGKILL.
-Waiters are served in order of arrival; a waiter that is interrupted leaves the queue. Readers (--read) exclude writers (--write), not each other. Without either flag it is the
-plain lock of the name, which is a lock of its own.
-In another dialect a lock has no fence and no order, takes no flags but --ttl and --wait, and the
-token is the value of its key.
+Waiters are served in order of arrival; a waiter that is interrupted leaves the queue. Readers
+(--read) exclude writers (--write), not each other. Without either flag it is the plain lock of the
+name, which is a lock of its own.
+In another dialect a lock has no order, and no fence but that of --dialect plain with --fence; it
+refuses the flags that it cannot honour, and the token is the value of its key.
 SIGINT, SIGTERM and SIGHUP go to CMD; SIGKILL of this process also ends CMD on Linux, but not what
 CMD has started. The lock is released when CMD has ended, in whatever way.
 The exit code is CMD's, 128 plus the number if a signal ended it, 127 if there is no CMD, 126 if it
@@ -152,11 +155,7 @@ func (l *lockCmd) run(s *session) error {
 
 // runWith runs the command under the lease that obtain gets.
 func (l *lockCmd) runWith(s *session, obtain func(*session, *lock.Locker) (*lock.Lease, error)) error {
-	l.begun = time.Now()
-	client, err := s.connect(s.signals.stop)
-	if l.wait > 0 && errors.Is(err, errNoAnswer) { // it may answer later, as a lock may be free later
-		return &exitError{exitTryLater, err}
-	}
+	client, err := l.connect(s)
 	if err != nil {
 		return err
 	}
@@ -171,6 +170,16 @@ func (l *lockCmd) runWith(s *session, obtain func(*session, *lock.Locker) (*lock
 		"LUATOMIC_KEY="+lease.Key(), "LUATOMIC_TOKEN="+lease.Token())
 	// Signals go to the child by now, so the release is not cut short.
 	return lockOutcome(s, work, lost, lease.Release(context.Background()))
+}
+
+// connect begins the wait. A server that is silent may answer later, as a lock may be free later.
+func (l *lockCmd) connect(s *session) (redis.UniversalClient, error) {
+	l.begun = time.Now()
+	client, err := s.connect(s.signals.stop)
+	if l.wait > 0 && errors.Is(err, errNoAnswer) {
+		return nil, &exitError{exitTryLater, err}
+	}
+	return client, err
 }
 
 // lockOutcome is how the command ends.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -40,4 +42,35 @@ func TestLockWaitEndsInTimeWithoutAServer(t *testing.T) {
 			require.NoError(t, lease.Release(t.Context()))
 		})
 	}
+}
+
+// In another dialect, too, a server that hangs is a reason to try later, for a command that waits.
+func TestLockWaitOfADialectWithoutAServer(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	server.Pause()
+	t.Cleanup(server.Resume)
+	e := &env{t: t, url: server.URL()}
+	var all []*cli
+	for _, dialect := range []string{plain, redisInAction, actionHero} {
+		all = append(all, e.start("lock", "x", "--wait", "2s", "--dialect", dialect, "--", "echo", "ran"))
+	}
+	for _, c := range all {
+		c.exits(exitTryLater)
+		require.Empty(t, c.stdout.String())
+		require.Contains(t, c.stderr.String(), "no answer within")
+	}
+}
+
+// An interrupt while the lock is extended for the first time leaves no lock behind.
+func TestForeignLockIsReleasedAfterAnInterrupt(t *testing.T) {
+	t.Parallel()
+	stop, interrupt := context.WithCancel(t.Context())
+	released := errors.New("not released")
+	f := &foreignLock{ttl: time.Minute,
+		extend:  func(ctx context.Context) error { interrupt(); return ctx.Err() },
+		release: func(ctx context.Context) error { released = ctx.Err(); return released },
+	}
+	require.ErrorIs(t, f.begin(stop, t.Context()), context.Canceled)
+	require.NoError(t, released)
 }

@@ -64,7 +64,7 @@ func (l *lockCmd) runForeign(s *session) error {
 	if l.dialect == plain {
 		return l.runPlain(s)
 	}
-	client, err := s.connect(s.signals.stop)
+	client, err := l.connect(s)
 	if err != nil {
 		return err
 	}
@@ -105,21 +105,21 @@ func (l *lockCmd) obtainTask(s *session, client redis.UniversalClient) (*foreign
 		release: func(ctx context.Context) error { return app.ReleaseLock(ctx, name, id) },
 		over:    func(err error) bool { return errors.Is(err, redisinaction.ErrNotHeld) },
 	}
-	if err := held.begin(s.signals.stop); err != nil {
+	if err := held.begin(s.signals.stop, s.signals.hard); err != nil {
 		return nil, err
 	}
 	return held, nil
 }
 
 // begin extends the lock once: after a wait it is not known here when its time to live
-// began.
-func (f *foreignLock) begin(ctx context.Context) error {
+// began. Where that fails the lock is released, after an interrupt too: until hard ends.
+func (f *foreignLock) begin(ctx, hard context.Context) error {
 	if f.begun = time.Now(); f.ttl == 0 {
 		return nil
 	}
 	err := f.extend(ctx)
 	if err != nil {
-		err = errors.Join(err, f.release(ctx))
+		err = errors.Join(err, f.release(hard))
 	}
 	return err
 }

@@ -11,7 +11,7 @@ import (
 
 // runPlain runs the command under a lock made by SET NX PX, as redsync, redis-py and others make it.
 func (l *lockCmd) runPlain(s *session) error {
-	client, err := s.connect(s.signals.stop)
+	client, err := l.connect(s)
 	if err != nil {
 		return err
 	}

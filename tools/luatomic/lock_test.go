@@ -127,7 +127,7 @@ func TestLockLost(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
 	c := e.start("lock", "x", "--ttl", "3s", "--", "sh", "-c", `sleep 1000 & echo "grandchild $!." >&2; echo "child $$." >&2; wait`)
-	c.shows("child ")
+	c.shows("\nchild ")
 	c.shows("grandchild ")
 	require.NoError(t, luatomictest.Client(t).Del(t.Context(), e.prefix+"lock:{x}").Err())
 	c.exits(exitFailed)

@@ -116,9 +116,9 @@ func locksShowCommand() *command {
 	return &command{
 		name: "locks show", args: "NAME [flags]",
 		about: "Show the holder of a lock and its waiters.",
-		detail: `Only reads. The fence of a free lock is that of its last holder, null after a minute. A
-free lock with remaining_ms above 0 stays closed for its lock delay. With --kind it is a read-write
-lock or a semaphore.`,
+		detail: `Only reads. The fence of a free lock is that of its last holder while the record is there,
+else null: a lock that is released leaves none. A free lock with remaining_ms above 0 stays closed
+for its lock delay. With --kind it is a read-write lock or a semaphore.`,
 		output:  lockOutput + "; waiters: the notes of the first ten; with --kind " + sharedOutput,
 		example: `luatomic locks show nightly --watch 2s`,
 		flags: func(fs *flag.FlagSet) {

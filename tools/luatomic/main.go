@@ -106,21 +106,14 @@ func conclude(stderr io.Writer, cmd *command, err error) int {
 		}
 		return exitUsage
 	}
-	if strings.Contains(err.Error(), "OOM ") && strings.Contains(err.Error(), "'maxmemory'") {
-		err = fmt.Errorf("%w; the server is full: raise its maxmemory, or delete what is not needed", err)
-	}
-	if strings.Contains(err.Error(), "NOPERM") && !strings.Contains(err.Error(), "luatomic acl") {
-		err = fmt.Errorf("%w; check --prefix: luatomic acl prints the rights that a user needs, "+
-			"luatomic doctor those that this one lacks", err)
-	}
 	complain(stderr, err)
 	return exitFailed
 }
 
-// complain writes an error as one line that starts with the program's name, once:
+// complain writes an error and its cure as one line that starts with the program's name, once:
 // the errors of the library begin with it too.
 func complain(w io.Writer, err error) {
-	fmt.Fprintf(w, "luatomic: %s\n", show.Message(messageText, oneLine(err)))
+	fmt.Fprintf(w, "luatomic: %s\n", show.Message(messageText, withCure(err)))
 }
 
 // oneLine is the text of an error without line ends and without the library's name.

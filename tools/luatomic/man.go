@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strings"
+	"time"
 )
 
 func manCommand() *command {
@@ -18,8 +19,8 @@ MANPATH, man luatomic finds it.`,
 		flags:   func(*flag.FlagSet) {},
 		check:   (*session).noArgs,
 		run: func(s *session) error {
-			out := builtFrom(debug.ReadBuildInfo())
-			return s.print(manPage(out.Version))
+			info, ok := debug.ReadBuildInfo()
+			return s.print(manPage(builtFrom(info, ok).Version, builtAt(info)))
 		},
 	}
 }
@@ -27,10 +28,22 @@ MANPATH, man luatomic finds it.`,
 // roff are the lines of a man page. Each text that is put into it is escaped.
 type roff []string
 
+// builtAt is the time of the commit, or of this print where the build does not know it: man shows the day.
+func builtAt(info *debug.BuildInfo) time.Time {
+	if info != nil {
+		for _, setting := range info.Settings {
+			if at, err := time.Parse(time.RFC3339, setting.Value); err == nil && setting.Key == "vcs.time" {
+				return at
+			}
+		}
+	}
+	return time.Now()
+}
+
 // manPage is a page with each command and each of its flags.
-func manPage(version string) []string {
+func manPage(version string, at time.Time) []string {
 	var r roff
-	r.macro("TH", "LUATOMIC", "1", "", "luatomic "+version)
+	r.macro("TH", "LUATOMIC", "1", at.UTC().Format("January 2, 2006"), "luatomic "+version)
 	r.macro("SH", "NAME")
 	r = append(r, `luatomic \- `+escaped(purpose))
 	r.macro("SH", "SYNOPSIS")

@@ -4,8 +4,10 @@ import (
 	"flag"
 	"fmt"
 	"regexp"
+	"runtime/debug"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -27,7 +29,7 @@ func read(page []string) string {
 // Each command, its texts and its flags are on the page.
 func TestManPageHasAll(t *testing.T) {
 	t.Parallel()
-	text := read(manPage("v1"))
+	text := read(manPage("v1", time.Unix(0, 0)))
 	for _, c := range commands() {
 		_, section, found := strings.Cut(text, "\n"+c.usageLine()+" ")
 		require.True(t, found, c.usageLine())
@@ -54,7 +56,7 @@ func TestManPageIsEscaped(t *testing.T) {
 	t.Parallel()
 	request := regexp.MustCompile(`^\.(TH|SH|SS|B|TP|PP|nf|fi)( ("[^"]*"|[^" ]+))*$`)
 	known := regexp.MustCompile(`\\(&|e|-|\((aq|ga|ha|ti|dq)|\[u[0-9A-F]{4,6}\])`)
-	for _, line := range manPage("v1") {
+	for _, line := range manPage("v1", time.Unix(0, 0)) {
 		require.NotEmpty(t, line)
 		if strings.HasPrefix(line, ".") {
 			require.Regexp(t, request, line)
@@ -81,7 +83,10 @@ func TestMan(t *testing.T) {
 	t.Parallel()
 	e := &env{t: t}
 	c := e.run("man").exits(exitDone)
-	require.Regexp(t, `^\.TH LUATOMIC 1 "" "luatomic [^"]+"\n\.SH NAME\nluatomic \\- `, c.stdout.String())
+	require.Regexp(t, `^\.TH LUATOMIC 1 "[A-Z][a-z]+ \d+, \d{4}" "luatomic [^"]+"\n\.SH NAME\nluatomic \\- `, c.stdout.String())
 	require.Empty(t, c.stderr.String())
+	require.Equal(t, `.TH LUATOMIC 1 "January 1, 1970" "luatomic v1"`, manPage("v1", time.Unix(0, 0))[0])
+	commit := debug.BuildSetting{Key: "vcs.time", Value: "2026-11-24T03:00:00Z"}
+	require.EqualValues(t, 1795489200, builtAt(&debug.BuildInfo{Settings: []debug.BuildSetting{commit}}).Unix())
 	require.Contains(t, e.run("man", "push").exits(exitUsage).stderr.String(), "no arguments")
 }

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/lua"
 )
 
-// outage reports on stderr that the server has stopped answering. The package asks it
-// again until it does, however long that takes, so a command would wait without a message.
+// outage reports on stderr that the server has stopped answering. The package asks it again, for seconds in a call and
+// without an end in what lasts, so a command would wait without a message.
 type outage struct {
 	s      *session
 	server string
@@ -67,7 +69,7 @@ func (o *outage) ended(ctx context.Context, last redis.Cmder, start time.Time, e
 	case now.Sub(o.since) >= awayAfter && now.Sub(o.said) >= repeatAfter:
 		if now.Sub(o.since) >= awayAfter {
 			o.said = now
-			o.s.note("luatomic: %s %s: %s; it is asked again until it does", o.server, outageOf(err), oneLine(err))
+			o.s.note("luatomic: %s %s: %s; it is asked again", o.server, outageOf(err), oneLine(err))
 		}
 	}
 }
@@ -96,16 +98,18 @@ func isGreeting(name string) bool {
 	return false
 }
 
-// isAway reports whether the server cannot serve now. A refusal is not that: the command
-// reports it itself.
+// isAway reports whether the server cannot serve now: the error, or what it wraps, is of a connection, or of a server
+// that is not ready. A refusal is not that: the command reports it itself.
 func isAway(err error) bool {
-	if err == nil || errors.Is(err, redis.ErrClosed) || errors.Is(err, context.Canceled) {
+	switch {
+	case err == nil, errors.Is(err, redis.ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, lua.ErrBadReply):
 		return false
 	}
-	if !isReply(err) {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
 		return true
 	}
-	code, _, _ := strings.Cut(err.Error(), " ")
+	code, _, _ := strings.Cut(reply.Error(), " ")
 	switch code {
 	case "LOADING", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "READONLY":
 		return true

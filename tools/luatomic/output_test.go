@@ -80,7 +80,8 @@ func TestStdoutThatFails(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
 	e.known("q")
-	for _, args := range [][]string{{"stats", "q"}, {"stats", "q", "--watch"}, {"push", "q"}, {"promote", "q"}, {"promote", "p", "--watch"}, {"consume", "none", "--drain", "--", "true"}, {"demo"}} {
+	for _, args := range [][]string{{"stats", "q"}, {"stats", "q", "--watch"}, {"push", "q"}, {"promote", "q"}, {"promote", "p", "--watch"}, {"consume", "none", "--drain", "--", "true"}, {"demo"},
+		{"help"}, {"help", "lock"}, {"push", "-h"}, {"queues", "-h"}} {
 		if args[0] == "promote" {
 			e.with(`{"body":1,"delay":"1ms"}`).run("push", "p").exits(exitDone)
 		}
@@ -128,12 +129,43 @@ func TestOutageIsSaid(t *testing.T) {
 	}
 }
 
+// What is watched goes on after an outage, also where the read is no script, which the package asks again by itself.
+func TestWatchOutlastsAnOutage(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"queues", "ls"}, {"stats", "--dialect", "sidekiq7"}, {"locks", "show", "x"}} {
+		t.Run(args[0], func(t *testing.T) {
+			t.Parallel()
+			server := luatomictest.StartServer(t, "--appendonly", "yes", "--appendfsync", "always")
+			e := &env{t: t, url: server.URL()}
+			e.known("q")
+			c := e.start(append(args, "--watch", "100ms")...)
+			lines := func() int { return strings.Count(c.stdout.String(), "\n") }
+			luatomictest.Eventually(t, within, "it prints", func() bool { return lines() > 0 })
+			server.Kill()
+			c.shows(server.URL() + " does not answer: ")
+			server.Restart()
+			c.shows(server.URL() + " answers again")
+			before := lines()
+			luatomictest.Eventually(t, within, "it prints again", func() bool { return lines() > before })
+			c.signal(syscall.SIGINT)
+			c.exits(exitInterrupted)
+		})
+	}
+	// A refusal ends it, also after a success.
+	server := luatomictest.StartServer(t)
+	c := (&env{t: t, url: server.URL()}).start("locks", "show", "x", "--watch", "100ms")
+	luatomictest.Eventually(t, within, "it prints", func() bool { return c.stdout.String() != "" })
+	require.NoError(t, server.Client().LPush(t.Context(), "lock:{x}", 1).Err())
+	require.Contains(t, c.exits(exitFailed).stderr.String(), "holds a list, not a string")
+}
+
 // A replica welcomes each new connection, and refuses each write.
 func TestReplicaIsSaid(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t, "--replicaof", "127.0.0.1", "1")
 	c := (&env{t: t, url: server.URL()}).with("job").start("push", "q", "--raw")
 	c.shows(server.URL() + " is a replica and does not serve writes; name the master: READONLY")
+	require.NotContains(t, c.stderr.String(), "until it does", "a call is repeated for some seconds")
 }
 
 func TestReachCure(t *testing.T) {

@@ -60,12 +60,7 @@ QUEUE and promotes all of them.`,
 			if watch {
 				return watchDue(s, queues)
 			}
-			for _, q := range queues {
-				if err := promoteDue(s, q); err != nil {
-					return err
-				}
-			}
-			return nil
+			return promoteEach(s, queues)
 		},
 	}
 }
@@ -92,6 +87,18 @@ func (s *session) openQueues() (queues []*queue.Queue, done func(), err error) {
 		queues = append(queues, q)
 	}
 	return queues, done, nil
+}
+
+// promoteEach promotes one queue after the other. One that the server refuses holds up no other.
+func promoteEach(s *session, queues []*queue.Queue) (failed error) {
+	for _, q := range queues {
+		err := promoteDue(s, q)
+		failed = errors.Join(failed, err)
+		if err != nil && (!isReply(err) || isAway(err)) {
+			break
+		}
+	}
+	return failed
 }
 
 // promoteDue moves in steps of queue.MaxBatch until nothing is due.

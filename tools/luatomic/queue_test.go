@@ -312,3 +312,21 @@ func TestConsumeServerRestarts(t *testing.T) {
 	c.signal(os.Interrupt)
 	holds(t, c.exits(exitInterrupted).object(), map[string]any{"acked": 2})
 }
+
+// A queue that cannot be promoted holds up no other.
+func TestPromoteOfAQueueThatIsRefused(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.push("c", queue.Job{Delay: time.Millisecond})
+	r := luatomictest.Client(t)
+	require.NoError(t, r.Set(t.Context(), e.prefix+"{b}:s", "x", 0).Err())
+	luatomictest.Eventually(t, within, "the job is due", func() bool {
+		st, err := e.queue("c").Stats(t.Context())
+		due, ok := st.NextDue.Get()
+		return err == nil && ok && !due.After(st.Now)
+	})
+	c := e.run("promote", "a", "b", "c").exits(exitFailed)
+	require.Contains(t, c.stderr.String(), "WRONGTYPE")
+	require.Len(t, c.objects(), 2)
+	holds(t, c.objects()[1], map[string]any{"queue": "c", "moved": 1})
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -99,27 +100,59 @@ func listQueues(ctx context.Context, s *session, client lua.Client) error {
 		return err
 	}
 	out := s.rows("QUEUE", "TAG", "READY", "SCHEDULED", "LEASED", "DEAD", "OLDEST", "PAUSED", "PROCESSED", "FAILED")
+	return eachQueue(queues, out, func(q *queue.Queue) error { return listQueue(ctx, q, out) })
+}
+
+func listQueue(ctx context.Context, q *queue.Queue, out *rows) error {
+	st, err := q.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	days, err := q.Counts(ctx, 1)
+	if err != nil {
+		return err
+	}
+	row := queueRow{
+		Queue: q.Name(), Tag: q.Tag(), Ready: st.Ready, Scheduled: st.Scheduled, Leased: st.Leased, Dead: st.Dead,
+		OldestMS: age(st), Paused: st.Paused,
+		Processed: days[0].Processed, Failed: days[0].Failed, Died: days[0].Dead, Expired: days[0].Expired,
+	}
+	return out.add(row, row.Queue, row.Tag, row.Ready, row.Scheduled, row.Leased, row.Dead,
+		ago(st.Oldest.Or(time.Time{}), st.Now), row.Paused, row.Processed, row.Failed)
+}
+
+// eachQueue reads the queues into a table. One that cannot be shown hides no other.
+func eachQueue(queues []*queue.Queue, out *rows, read func(*queue.Queue) error) error {
+	var hidden hiddenQueues
 	for _, q := range queues {
-		st, err := q.Stats(ctx)
-		if err != nil {
-			return err
-		}
-		days, err := q.Counts(ctx, 1)
-		if err != nil {
-			return err
-		}
-		row := queueRow{
-			Queue: q.Name(), Tag: q.Tag(), Ready: st.Ready, Scheduled: st.Scheduled, Leased: st.Leased, Dead: st.Dead,
-			OldestMS: age(st), Paused: st.Paused,
-			Processed: days[0].Processed, Failed: days[0].Failed, Died: days[0].Dead, Expired: days[0].Expired,
-		}
-		err = out.add(row, row.Queue, row.Tag, row.Ready, row.Scheduled, row.Leased, row.Dead,
-			ago(st.Oldest.Or(time.Time{}), st.Now), row.Paused, row.Processed, row.Failed)
-		if err != nil {
+		if err := read(q); err != nil && !hidden.add(err) {
 			return err
 		}
 	}
-	return out.end()
+	return errors.Join(hidden.err(), out.end())
+}
+
+// hiddenQueues counts the queues that cannot be shown.
+type hiddenQueues struct {
+	n     int
+	first error
+}
+
+// add reports whether the error is of one queue alone: it is unknown, or the server refuses it.
+func (h *hiddenQueues) add(err error) bool {
+	var none unknownQueue
+	if !errors.As(err, &none) && (!isReply(err) || isAway(err)) {
+		return false
+	}
+	h.n, h.first = h.n+1, cmp.Or(h.first, err)
+	return true
+}
+
+func (h *hiddenQueues) err() error {
+	if h.n > 1 {
+		return fmt.Errorf("queues that cannot be shown: %d, the first: %w", h.n, h.first)
+	}
+	return h.first
 }
 
 func queuesWorkersCommand() *command {
@@ -177,6 +210,9 @@ func settingCommand(verb, args, about, detail string, check func(s *session) err
 		check:   check,
 		run: func(s *session) error {
 			return s.withQueue(func(ctx context.Context, q *queue.Queue) error {
+				if err := s.expect(ctx, q, verb != "resume"); err != nil {
+					return err
+				}
 				if err := set(ctx, s, q); err != nil {
 					return err
 				}
@@ -259,6 +295,9 @@ func queueTrimCommand() *command {
 		},
 		run: func(s *session) error {
 			return s.withQueue(func(ctx context.Context, q *queue.Queue) error {
+				if err := s.expect(ctx, q, false); err != nil {
+					return err
+				}
 				n, err := q.Trim(ctx, limits)
 				if err != nil {
 					return err
@@ -293,6 +332,11 @@ inconsistent and not repaired.`,
 				if err != nil {
 					return err
 				}
+				if a.OK() && a.Checked == 0 { // else the queue is there, whatever has been lost of it
+					if err := s.expect(ctx, q, false); err != nil {
+						return err
+					}
+				}
 				err = s.emit(map[string]any{
 					"queue": q.Name(), "ok": a.OK(), "checked": a.Checked, "lost": a.LostTotal, "ghosts": a.GhostTotal,
 					"stale_names": a.StaleNames, "stale_counts": a.StaleCounts, "dead_bytes": a.DeadBytes, "repaired": a.Repaired,
@@ -306,7 +350,13 @@ inconsistent and not repaired.`,
 	}
 }
 
-// unknown is the error for a queue that is empty and that no process has named.
+// unknownQueue is the error for a queue that is empty and that no process has named.
+type unknownQueue string
+
+func (name unknownQueue) Error() string {
+	return fmt.Sprintf("there is no queue %q; luatomic queues ls lists them", string(name))
+}
+
 func unknown(ctx context.Context, q *queue.Queue, st queue.Stats) error {
 	if st.Ready+st.Scheduled+st.Leased+st.Dead+st.Limit > 0 || st.Paused {
 		return nil
@@ -315,5 +365,19 @@ func unknown(ctx context.Context, q *queue.Queue, st queue.Stats) error {
 	if err != nil || listed {
 		return err
 	}
-	return fmt.Errorf("there is no queue %q; luatomic queues ls lists them", q.Name())
+	return unknownQueue(q.Name())
+}
+
+// expect fails for a queue that is unknown. Where early, the command is also for one that will be used: stderr says so.
+func (s *session) expect(ctx context.Context, q *queue.Queue, early bool) error {
+	st, err := q.Stats(ctx)
+	if err == nil {
+		err = unknown(ctx, q, st)
+	}
+	var none unknownQueue
+	if early && errors.As(err, &none) {
+		s.note("luatomic: no process has used queue %q so far; luatomic queues ls lists those that are in use", q.Name())
+		return nil
+	}
+	return err
 }

@@ -23,7 +23,7 @@ type queueRates struct {
 	Failed    *float64 `json:"failed_per_second"`
 }
 
-// of are the rates of a queue that has these jobs. The server does not count pushes: what was pushed is in the queue, or
+// of are the rates of a queue that has these jobs. The server does not count pushes: what was pushed is in the queue,
 // was processed or has expired.
 func (r *rates) of(ctx context.Context, q *queue.Queue, st queue.Stats) (out queueRates, err error) {
 	days, err := q.Counts(ctx, 1)

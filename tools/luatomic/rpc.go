@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -37,6 +38,7 @@ func (opaque) Unmarshal(data []byte, v any) error {
 type busFlags struct {
 	name, keyFile string
 	keys          [][]byte
+	why           atomic.Pointer[error] // the first error of the open bus
 }
 
 func (f *busFlags) add(fs *flag.FlagSet) {
@@ -96,7 +98,11 @@ func readKey(line []byte) ([]byte, error) {
 // open makes the bus, which is not connected yet.
 func (f *busFlags) open(s *session, client redis.UniversalClient, opts rpc.Options) (*rpc.Bus, error) {
 	opts.Prefix, opts.Keys, opts.Codec = s.prefix, f.keys, opaque{}
-	opts.OnError = s.warnRarely()
+	warn := s.warnRarely()
+	opts.OnError = func(err error) {
+		f.why.CompareAndSwap(nil, &err)
+		warn(err)
+	}
 	return rpc.NewBus(client, f.name, &opts)
 }
 

@@ -88,10 +88,14 @@ func (c *rpcCallCmd) check(s *session) error {
 		return err
 	}
 	for what, name := range map[string]string{"node": c.to, "connection": c.connection, "key": c.key} {
+		check := lua.CheckName
+		if what == "key" {
+			check = lua.CheckSecret
+		}
 		if name == "" {
 			continue
 		}
-		if err := lua.CheckName(what, name); err != nil {
+		if err := check(what, name); err != nil {
 			return err
 		}
 	}
@@ -106,6 +110,22 @@ func (c *rpcCallCmd) checkBody() error {
 		return usagef(`the request is not JSON; a text needs quotes of its own: '"text"'`)
 	}
 	return nil
+}
+
+// errNotSent is of a call that is interrupted while the bus is joined.
+var errNotSent = fmt.Errorf("%w before anything was sent", errInterrupted)
+
+// notJoined is of a call before which the bus could not be joined in time.
+func (c *rpcCallCmd) notJoined() error {
+	if c.s.signals.stop.Err() != nil {
+		return errNotSent
+	}
+	reason := "; check that SUBSCRIBE and PUBLISH are allowed"
+	if why := c.why.Load(); why != nil {
+		reason = ": " + withCure(*why)
+	}
+	return &outcomeError{code: "not_sent",
+		msg: fmt.Sprintf("the bus could not be joined within %v, so nothing was sent%s", c.timeout, reason)}
 }
 
 // readBody takes the request from stdin, in a goroutine: a read of a terminal or pipe
@@ -184,9 +204,7 @@ func (c *rpcCallCmd) run(s *session) error {
 	ctx, cancel := context.WithTimeout(s.signals.stop, c.timeout)
 	defer cancel()
 	if err := c.bus.Ready(ctx); err != nil {
-		return c.fail(&outcomeError{code: "not_sent",
-			msg: fmt.Sprintf("the bus could not be joined within %v, so nothing was sent; "+
-				"check that SUBSCRIBE and PUBLISH are allowed", c.timeout)})
+		return c.fail(c.notJoined())
 	}
 	switch {
 	case c.gather:
@@ -225,7 +243,7 @@ func (c *rpcCallCmd) node(ctx context.Context) (string, error) {
 	}
 	nodes, err := c.bus.Nodes(ctx)
 	if err != nil {
-		return "", err
+		return "", c.fail(err)
 	}
 	var found []string
 	for _, n := range nodes {
@@ -280,6 +298,9 @@ func (c *rpcCallCmd) runStream(ctx context.Context) error {
 func (c *rpcCallCmd) runGather(ctx context.Context) error {
 	last := gatherEnd{Missing: []string{}}
 	for p, err := range rpc.NewMethod[[]byte, []byte](c.s.args[0]).Gather(ctx, c.bus, c.body) {
+		if err == nil {
+			err = checkJSON(p.Result)
+		}
 		var missing *rpc.MissingError
 		switch {
 		case errors.As(err, &missing):
@@ -293,7 +314,6 @@ func (c *rpcCallCmd) runGather(ctx context.Context) error {
 			last.Failed++
 		default:
 			last.Answered++
-			err = checkJSON(p.Result)
 		}
 		out := gatherPart{Node: p.Node, rpcResult: rpcResult{Result: p.Result}}
 		if err != nil {

@@ -65,6 +65,23 @@ func TestRPCGather(t *testing.T) {
 	require.Equal(t, map[string]any{"answered": 1.0, "failed": 1.0, "missing": []any{}}, all[2])
 }
 
+// A result that cannot be printed is a failure of its node, as it is of a call.
+func TestRPCGatherOfAResultThatIsNotJSON(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	bus, err := rpc.NewBus(luatomictest.Client(t), defaultBus, &rpc.Options{Prefix: e.prefix, Codec: opaque{}})
+	require.NoError(t, err)
+	m := rpc.NewMethod[[]byte, []byte]("raw")
+	require.NoError(t, m.Serve(bus, func(context.Context, []byte) ([]byte, error) { return []byte("\x00"), nil }))
+	t.Cleanup(runBus(bus))
+	require.NoError(t, bus.Ready(t.Context()))
+	e.call("raw", "1").fails(exitFailed, "bad_result", "not JSON")
+	all := e.call("raw", "1", "--gather").exits(exitFailed).objects()
+	require.Len(t, all, 2)
+	require.Equal(t, "bad_result", all[0]["error"].(map[string]any)["code"])
+	require.Equal(t, map[string]any{"answered": 0.0, "failed": 1.0, "missing": []any{}}, all[1])
+}
+
 // The last line names the nodes that are dead, and those that are late.
 func TestRPCGatherMissing(t *testing.T) {
 	t.Parallel()
@@ -368,7 +385,7 @@ func TestRPCNotAllowed(t *testing.T) {
 	require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "u", "on", ">p", "~*", "+@all", "resetchannels").Err())
 	e := &env{t: t, url: strings.Replace(server.URL(), "redis://", "redis://u:p@", 1)}
 	c := e.call("x", "1", "--timeout", "3s")
-	c.fails(exitFailed, "not_sent", "check that SUBSCRIBE and PUBLISH are allowed")
+	c.fails(exitFailed, "not_sent", "one of the channels used as arguments; check --prefix: luatomic acl prints")
 	require.Contains(t, c.stderr.String(), "NOPERM")
 }
 
@@ -381,6 +398,7 @@ func TestDescribe(t *testing.T) {
 		"no_method 75":    &rpc.RemoteError{Code: rpc.CodeNoMethod},
 		"try_later 75":    &rpc.RemoteError{Code: codeTryLater},
 		"mine 1":          &rpc.RemoteError{Code: "mine"},
+		"key_reused 1":    fmt.Errorf("luatomic: %w", rpc.ErrKeyReused),
 		"node_lost 1":     fmt.Errorf("luatomic: %w", rpc.ErrNodeLost),
 		"not_sent 1":      fmt.Errorf("%w: %w", lua.ErrNotExecuted, context.DeadlineExceeded),
 		"timeout 1":       fmt.Errorf("%w: %w", lua.ErrOutcomeUnknown, context.DeadlineExceeded),

@@ -85,6 +85,8 @@ func describe(err error) ending {
 		return is(remote.Code, exitFailed)
 	case errors.Is(err, rpc.ErrNoResponders), errors.Is(err, actionhero.ErrNoResponders):
 		return is("no_responder", exitTryLater)
+	case errors.Is(err, rpc.ErrKeyReused):
+		return is("key_reused", exitFailed)
 	case errors.Is(err, rpc.ErrNodeLost):
 		return is("node_lost", exitFailed)
 	case errors.Is(err, errInterrupted):

@@ -39,6 +39,29 @@ func (c *cli) fails(exit int, code, says string) {
 // line is stdout, which is one line.
 func (c *cli) line() string { return strings.TrimSuffix(c.stdout.String(), "\n") }
 
+// A call that is interrupted while the bus is joined has sent nothing, and ends as each interrupted command does.
+func TestRPCInterruptedBeforeItIsSent(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "u", "on", ">p", "~*", "+@all", "resetchannels").Err())
+	e := &env{t: t, url: strings.Replace(server.URL(), "redis://", "redis://u:p@", 1)}
+	for _, args := range [][]string{{"x"}, {"api.x", "--dialect", "actionhero"}} {
+		c := e.start(append([]string{"rpc", "call", "--timeout", "60s"}, args...)...)
+		c.shows("NOPERM")
+		c.signal(os.Interrupt)
+		c.fails(exitInterrupted, "canceled", "interrupted before anything was sent")
+	}
+}
+
+// The nodes that --to is compared with are read before the call: what fails there is an outcome of the call too.
+func TestRPCToWithoutTheRightToReadNodes(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-evalsha_ro").Err())
+	e := &env{t: t, url: strings.Replace(server.URL(), "redis://", "redis://u:p@", 1)}
+	e.call("x", "1", "--to", "n").fails(exitFailed, "not_sent", "rpc_nodes")
+}
+
 func TestRPC(t *testing.T) {
 	t.Parallel()
 	e := shared(t)

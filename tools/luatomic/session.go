@@ -30,7 +30,7 @@ type session struct {
 	signals *signals
 	// lasting is set by a command that runs until it is stopped: SIGTERM is its ordinary end.
 	lasting bool
-	cut     atomic.Bool // a CMD was killed after the first signal
+	cut     atomic.Bool // a CMD or a request was cut short after the first signal
 
 	mu      sync.Mutex // guards both outputs: watchers and workers write at the same time
 	stdout  *json.Encoder

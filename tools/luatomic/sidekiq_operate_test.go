@@ -59,6 +59,30 @@ func TestStatsOfSidekiq(t *testing.T) {
 	holds(t, some[2], map[string]any{"queue": "none", "ready": 0, "latency_ms": 0})
 }
 
+// A key of another type is named, and hides no other.
+func TestAKeyOfAnotherTypeInSidekiq(t *testing.T) {
+	t.Parallel()
+	e, r := shared(t), luatomictest.Client(t)
+	e.with(`{"class":"A","queue":"a"}`).run("push", "q", "--dialect=sidekiq7").exits(exitDone)
+	require.NoError(t, r.SAdd(t.Context(), e.prefix+"queues", "bad").Err())
+	require.NoError(t, r.Set(t.Context(), e.prefix+"queue:bad", "x", 0).Err())
+	for _, args := range [][]string{{"queues", "ls"}, {"stats"}, {"stats", "a", "bad"}} {
+		c := e.run(append(args, "--dialect=sidekiq7")...).exits(exitDone)
+		require.Contains(t, c.stderr.String(), `queue "bad" is not counted: its key is no list`)
+		all := c.objects()
+		holds(t, all[len(all)-1], map[string]any{"queue": "a", "ready": 1})
+	}
+	for _, o := range e.run("doctor", "--dialect=sidekiq7").exits(exitFailed).objects() {
+		switch o["check"] {
+		case "keys":
+			require.Equal(t, false, o["ok"])
+			require.Contains(t, o["detail"], e.prefix+"queue:bad")
+		case "dialect":
+			require.Equal(t, true, o["ok"], "the others are sampled")
+		}
+	}
+}
+
 func TestDoctorOfSidekiq(t *testing.T) {
 	t.Parallel()
 	e, r, ctx := shared(t), luatomictest.Client(t), t.Context()

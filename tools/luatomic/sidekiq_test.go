@@ -66,6 +66,8 @@ func TestPushSidekiqRaw(t *testing.T) {
 	c := e.with(done+"\n"+`{"class":"A","args":[]}`).run("push", "q", "--dialect=sidekiq7", "--raw").exits(exitFailed)
 	require.Contains(t, c.stderr.String(), "line 2: ")
 	require.EqualValues(t, 1, r.LLen(ctx, e.prefix+"queue:other").Val(), "its batch is not pushed")
+	c = e.with(`{"class":"A","args":[1e999],"queue":"other","jid":"2"}`).run("push", "q", "--dialect=sidekiq7", "--raw")
+	require.Contains(t, c.exits(exitFailed).stderr.String(), "not a number that JSON can hold")
 }
 
 func TestPushBrokenSidekiq(t *testing.T) {
@@ -144,4 +146,11 @@ func TestPromoteSidekiq(t *testing.T) {
 	luatomictest.Eventually(t, within, "it is moved", func() bool { return r.LLen(ctx, e.prefix+"queue:q1").Val() == 1251 && watch.stdout.String() != "" })
 	watch.signal(syscall.SIGINT)
 	holds(t, watch.exits(exitInterrupted).object(), map[string]any{"moved": 1, "malformed": 0})
+}
+
+// A flag that a dialect cannot honour is refused by each command.
+func TestStatsOfSidekiqHasNoTag(t *testing.T) {
+	t.Parallel()
+	c := shared(t).run("stats", "q", "--dialect", "sidekiq7", "--tag", "t").exits(exitUsage)
+	require.Contains(t, c.stderr.String(), "--tag: not in the dialect sidekiq7")
 }

@@ -44,10 +44,17 @@ func (i *interval) check() error {
 	return atLeast("watch", i.every, 10*time.Millisecond)
 }
 
-// again calls f once, or every watch until Ctrl-C.
+// again calls f once, or every watch until Ctrl-C. After its first success an outage of the server does not end it: the
+// client reports that on stderr.
 func (s *session) again(watch *interval, f func() error) error {
-	for {
-		if err := f(); err != nil || !watch.on {
+	for done := false; ; {
+		err := f()
+		switch {
+		case !watch.on:
+			return err
+		case err == nil:
+			done = true
+		case !done || s.signals.stop.Err() != nil || !isAway(err):
 			return err
 		}
 		select {
@@ -84,10 +91,13 @@ may be left out: all queues.`,
 			if err := watch.check(); err != nil {
 				return err
 			}
-			if dialect != "" {
-				return s.checkNamespace()
+			if dialect == "" {
+				return s.queueArgs()
 			}
-			return s.queueArgs()
+			if err := foreignFlags(dialect, map[string]bool{"tag": s.tag != ""}); err != nil {
+				return err
+			}
+			return s.checkNamespace()
 		},
 		run: func(s *session) error {
 			if dialect != "" {
@@ -152,13 +162,9 @@ func (c *counting) all(queues []*queue.Queue) error {
 		columns = append(columns, "PUSHED/S", "PROCESSED/S", "FAILED/S")
 	}
 	out := c.s.rows(columns...)
-	for _, q := range queues {
-		if err := c.one(q, out); err != nil {
-			return err
-		}
-	}
-	c.known = true
-	return out.end()
+	err := eachQueue(queues, out, func(q *queue.Queue) error { return c.one(q, out) })
+	c.known = c.known || err == nil
+	return err
 }
 
 // one adds the counts of a queue. The first time, one that nobody knows is an error.

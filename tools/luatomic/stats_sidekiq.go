@@ -45,9 +45,11 @@ func countSidekiq(s *session, d *sidekiq.Dialect, rates *meter.Meter) error {
 	if err := totalSidekiq(s, &st, rates); err != nil {
 		return err
 	}
+	noLists(s, &st)
 	out := s.rows("QUEUE", "READY", "LATENCY")
 	for _, name := range s.args {
-		if !slices.ContainsFunc(st.Queues, func(q sidekiq.QueueStats) bool { return q.Name == name }) {
+		known := slices.ContainsFunc(st.Queues, func(q sidekiq.QueueStats) bool { return q.Name == name })
+		if !known && !slices.Contains(st.NoLists, name) {
 			st.Queues = append(st.Queues, sidekiq.QueueStats{Name: name}) // empty, and listed nowhere
 		}
 	}
@@ -61,6 +63,13 @@ func countSidekiq(s *session, d *sidekiq.Dialect, rates *meter.Meter) error {
 		}
 	}
 	return out.end()
+}
+
+// noLists names the queues that are not counted.
+func noLists(s *session, st *sidekiq.Stats) {
+	for _, name := range st.NoLists {
+		s.note("queue %q is not counted: its key is no list; rename or delete the key", name)
+	}
 }
 
 // totalSidekiq prints the totals, with their rates where there is a meter.

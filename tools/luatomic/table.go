@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -132,30 +133,95 @@ func (t *table) line(values ...any) {
 // lines are the lines of the table, the names of the columns first. The columns are at least as wide as widths, which
 // becomes what they are.
 func (t *table) lines(colours bool, widths []int) []string {
+	t.measure(widths)
+	return t.draw(colours, widths)
+}
+
+// all are the cells with the names of the columns first.
+func (t *table) all() [][]cell {
 	head := make([]cell, len(t.columns))
 	for i, name := range t.columns {
 		head[i] = cell{name, bold, len(t.cells) > 0 && t.cells[0][i].right}
 	}
-	all := append([][]cell{head}, t.cells...)
-	for _, line := range all {
+	return append([][]cell{head}, t.cells...)
+}
+
+// measure makes the widths at least what the cells need.
+func (t *table) measure(widths []int) {
+	for _, line := range t.all() {
 		for i, c := range line {
 			widths[i] = max(widths[i], show.Width(c.text))
 		}
 	}
-	out := make([]string, len(all))
-	for n, line := range all {
-		for i, c := range line {
-			out[n] += c.padded(widths[i], i == len(line)-1, colours)
+}
+
+// draw are the lines at these widths; columns beyond them are left out.
+func (t *table) draw(colours bool, widths []int) []string {
+	var out []string
+	for _, line := range t.all() {
+		text := ""
+		for i, width := range widths {
+			if width > 0 {
+				text += line[i].padded(width, i == len(widths)-1, colours)
+			}
 		}
-		out[n] = strings.TrimRight(out[n], " ")
+		out = append(out, strings.TrimRight(text, " "))
 	}
 	return out
 }
 
+// narrowest is how narrow a column of texts becomes in a terminal with few columns.
+const narrowest = 12
+
+// fit are widths at which a line has at most so many columns of the terminal. The widest texts become shorter, then the
+// last columns are left out: no number loses digits, as it would be another one.
+func (t *table) fit(widths []int, most int) []int {
+	for n := len(widths); n > 1; n-- {
+		if fitted := t.narrow(widths[:n], most); across(fitted) <= most {
+			return fitted
+		}
+	}
+	return []int{min(widths[0], max(most, 1))}
+}
+
+func (t *table) narrow(widths []int, most int) []int {
+	out := slices.Clone(widths)
+	for over := across(out) - most; over > 0; over-- {
+		widest := -1
+		for i, w := range out {
+			if w > narrowest && t.isText(i) && (widest < 0 || w > out[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			break
+		}
+		out[widest]--
+	}
+	return out
+}
+
+func (t *table) isText(column int) bool {
+	return !slices.ContainsFunc(t.cells, func(line []cell) bool { return line[column].right })
+}
+
+// across is how many columns of the terminal a line of these widths takes.
+func across(widths []int) (n int) {
+	for _, w := range widths {
+		if w > 0 {
+			n += w + gap
+		}
+	}
+	return n - gap
+}
+
+// gap is between two columns.
+const gap = 2
+
 // padded is the cell at the width of its column.
 func (c cell) padded(width int, last, colours bool) string {
-	space := strings.Repeat(" ", width-show.Width(c.text))
-	text := c.text
+	text := shortened(c.text, width)
+	space := strings.Repeat(" ", width-show.Width(text))
 	if colours {
 		text = coloured(text, c.colour)
 	}
@@ -166,9 +232,26 @@ func (c cell) padded(width int, last, colours bool) string {
 		text += space
 	}
 	if !last {
-		text += "  "
+		text += strings.Repeat(" ", gap)
 	}
 	return text
+}
+
+// shortened is a text of at most so many columns of the terminal. It loses its middle: names that begin alike often
+// differ at the end.
+func shortened(text string, most int) string {
+	if show.Width(text) <= most {
+		return text
+	}
+	all := []rune(text)
+	from, tail := len(all), (most-1)/2
+	for ; show.RuneWidth(all[from-1]) <= tail; from-- {
+		tail -= show.RuneWidth(all[from-1])
+	}
+	for from < len(all) && show.RuneWidth(all[from]) == 0 {
+		from++ // what combines with a character that is left out
+	}
+	return cut(text, most-1-(most-1)/2) + "…" + string(all[from:])
 }
 
 func coloured(text, colour string) string {

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"bufio"
+	"fmt"
+	"net"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -39,6 +43,33 @@ func TestConsumeTerminated(t *testing.T) {
 			c.exits(test.code)
 		})
 	}
+}
+
+// A page that is ended while it serves a request has not finished what it had begun.
+func TestWebTerminatedInARequest(t *testing.T) {
+	t.Parallel()
+	page := shared(t).start("web", "--write", "--listen", "127.0.0.1:0")
+	host := strings.Trim(strings.TrimPrefix(page.first("url")["url"].(string), "http://"), "/")
+	conn, err := net.Dial("tcp", host)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	_, err = fmt.Fprintf(conn, "POST /jobs?name=q HTTP/1.1\r\nHost: %s\r\nContent-Length: 9\r\nExpect: 100-continue\r\n"+
+		"Content-Type: application/x-www-form-urlencoded\r\n\r\n", host)
+	require.NoError(t, err)
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, line, "100 Continue")
+	page.signal(syscall.SIGTERM)
+	luatomictest.Eventually(t, within, "it stops listening", func() bool {
+		other, err := net.Dial("tcp", host)
+		if err == nil {
+			_ = other.Close()
+		}
+		return err != nil
+	})
+	page.signal(syscall.SIGTERM)
+	page.exits(exitInterrupted)
+	require.Empty(t, page.stderr.String())
 }
 
 func TestLastingCommandsTerminated(t *testing.T) {

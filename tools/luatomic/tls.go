@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 )
 
@@ -43,6 +45,10 @@ func (f *tlsFlags) config(base *tls.Config) (*tls.Config, error) {
 	}
 	if f.cert != "" {
 		pair, err := tls.LoadX509KeyPair(f.cert, cmp.Or(f.key, f.cert))
+		var file *fs.PathError // it names the one that cannot be read
+		if errors.As(err, &file) {
+			return nil, fmt.Errorf("--cert: %w", err)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("--cert: %w; name the file of its private key with --cert-key", err)
 		}

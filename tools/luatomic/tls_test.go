@@ -155,6 +155,8 @@ func TestTLS(t *testing.T) {
 		require.Contains(t, c.exits(exitFailed).stderr.String(), says)
 		require.Empty(t, c.stdout.String())
 	}
+	c := run(ca, []string{"--cert", a.file("none.pem")}, key).exits(exitFailed)
+	require.NotContains(t, c.stderr.String(), "--cert-key", "the key is named, and the certificate is not there")
 	require.Contains(t, run(ca, key).exits(exitUsage).stderr.String(), "--cert-key without --cert")
 	e.url = server.URL()
 	require.Contains(t, run(ca).exits(exitUsage).stderr.String(), "write rediss:// in the server URL")
@@ -180,4 +182,9 @@ func TestSentinelURL(t *testing.T) {
 	c := e.run("stats", "q").exits(exitFailed)
 	require.Contains(t, c.stderr.String(), "check the address of the sentinel and master_name")
 	require.NotContains(t, c.stderr.String(), "secret")
+
+	for _, e.url = range []string{sentinel.URL(), sentinel.URL() + "?protocol=2"} {
+		c = e.run("stats", "q").exits(exitFailed)
+		require.Contains(t, c.stderr.String(), "it is a sentinel, and has no data; add ?master_name=NAME to the URL")
+	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,23 +14,29 @@ type topPicture struct {
 	server, prefix string
 	colours        bool
 	view           topView
+	columns        int              // of the terminal
 	widths         map[string][]int // of the columns of each table: they do not move to and fro
 }
 
 // lines are the picture, in at most so many columns and lines.
 func (p *topPicture) lines(columns, lines int, now time.Time) []string {
-	out := []string{p.title(now), p.state(now)}
-	v := &p.view
-	if !v.at.IsZero() {
-		tables := []topTable{p.queueTable(), p.runningTable(now), p.lockTable(now), p.nodeTable()}
-		want := make([]int, len(tables))
-		for i, t := range tables {
-			want[i] = len(t.rows)
+	p.columns = columns
+	var tables []topTable
+	if !p.view.at.IsZero() {
+		tables = []topTable{p.queueTable(), p.runningTable(now), p.lockTable(now), p.nodeTable()}
+	}
+	state := p.state(now)
+	before, roomy := 1, lines >= 2+len(tables)+need(tables)
+	if roomy || state != "" {
+		before = 2
+	}
+	tables, without := choose(tables, lines-before)
+	out := []string{p.title(now, without), state}[:before]
+	for i, n := range rowsOf(tables, lines-before, roomy) {
+		if roomy {
+			out = append(out, "")
 		}
-		// Each table has a head and an empty line before it.
-		for i, n := range share(lines-len(out)-2*len(tables), want) {
-			out = append(append(out, ""), tables[i].fit(n)...)
-		}
+		out = append(out, tables[i].fit(n)...)
 	}
 	out = out[:max(min(len(out), lines), 0)]
 	for i := range out {
@@ -38,8 +45,52 @@ func (p *topPicture) lines(columns, lines int, now time.Time) []string {
 	return out
 }
 
-func (p *topPicture) title(now time.Time) string {
-	title := "luatomic top  " + show.Text(200, p.server)
+// need is how many lines the tables take at least: a head each, a row, and how many more there are.
+func need(tables []topTable) (n int) {
+	for _, t := range tables {
+		n += 1 + min(len(t.rows), 2)
+	}
+	return n
+}
+
+// choose leaves tables out until the others have what they need in so many lines: the last of those that have no rows,
+// then the last of all. It names those that say something.
+func choose(tables []topTable, lines int) (chosen []topTable, without []string) {
+	for len(tables) > 1 && need(tables) > lines {
+		last := len(tables) - 1
+		for i, t := range tables {
+			if t.quiet {
+				last = i
+			}
+		}
+		if t := tables[last]; !t.quiet {
+			without = append([]string{t.name}, without...)
+		}
+		tables = slices.Delete(slices.Clone(tables), last, last+1)
+	}
+	return tables, without
+}
+
+// rowsOf is how many rows each table gets. Each has a head, and an empty line before it where there is room.
+func rowsOf(tables []topTable, lines int, roomy bool) []int {
+	want := make([]int, len(tables))
+	for i, t := range tables {
+		want[i] = len(t.rows)
+	}
+	lines -= len(tables)
+	if roomy {
+		lines -= len(tables)
+	}
+	return share(lines, want)
+}
+
+// title is the first line. It names the tables for which the terminal has too few lines.
+func (p *topPicture) title(now time.Time, without []string) string {
+	title := "luatomic top  "
+	if len(without) > 0 {
+		title += "no room for " + strings.Join(without, ", ") + "  "
+	}
+	title += show.Text(200, p.server)
 	if p.prefix != "" {
 		title += "  prefix " + show.Text(200, p.prefix)
 	}
@@ -70,8 +121,10 @@ func (p *topPicture) paint(colour, text string) string {
 
 // topTable is one part of the picture.
 type topTable struct {
-	head string
-	rows []string
+	name  string
+	head  string
+	rows  []string
+	quiet bool // there is nothing of the kind
 }
 
 // fit is the table in so many lines below its head.
@@ -83,15 +136,16 @@ func (t topTable) fit(lines int) []string {
 	return append([]string{t.head}, rows[:min(len(rows), max(lines, 0))]...)
 }
 
-// lay makes a part of the view a table.
-func lay[T any](p *topPicture, of topPart[T], none string, columns []string, cells func(T) []any) topTable {
+// lay makes a part of the view a table. The columns come in the order in which a narrow terminal keeps them.
+func lay[T any](p *topPicture, name string, of topPart[T], none string, columns []string, cells func(T) []any) topTable {
 	switch {
 	case of.err != nil:
-		return topTable{head: p.paint(yellow, columns[0]+": "+show.Text(500, oneLine(of.err)))}
+		return topTable{name: name, head: p.paint(yellow, columns[0]+": "+show.Text(500, oneLine(of.err)))}
 	case len(of.rows) == 0 && of.part:
-		return topTable{head: none + " so far: the search ended before it had seen all keys"}
+		none += " so far: the search ended before it had seen all keys"
+		fallthrough
 	case len(of.rows) == 0:
-		return topTable{head: none}
+		return topTable{name: name, head: none, quiet: true}
 	}
 	t := table{columns: columns}
 	for _, row := range of.rows {
@@ -100,52 +154,57 @@ func lay[T any](p *topPicture, of topPart[T], none string, columns []string, cel
 	if p.widths == nil {
 		p.widths = make(map[string][]int)
 	}
-	if p.widths[columns[0]] == nil {
-		p.widths[columns[0]] = make([]int, len(columns))
+	if p.widths[name] == nil {
+		p.widths[name] = make([]int, len(columns))
 	}
-	lines := t.lines(p.colours, p.widths[columns[0]])
+	t.measure(p.widths[name])
+	partly := ""
 	if of.part {
-		lines[0] += "  (not all)"
+		partly = "  (not all)"
 	}
-	return topTable{head: lines[0], rows: lines[1:]}
+	lines := t.draw(p.colours, t.fit(p.widths[name], p.columns-len(partly)))
+	return topTable{name: name, head: lines[0] + partly, rows: lines[1:]}
 }
 
 func (p *topPicture) queueTable() topTable {
-	columns := []string{"QUEUE", "READY", "SCHEDULED", "RUNNING", "DEAD", "PUSHED/S", "DONE/S", "FAILED/S", "OLDEST", ""}
-	return lay(p, p.view.queues, "no queue is in use", columns, func(q topQueue) []any {
+	columns := []string{"QUEUE", "", "READY", "RUN", "DEAD", "SCHED", "OLDEST", "FAIL/S", "DONE/S", "PUSH/S"}
+	return lay(p, "queues", p.view.queues, "no queue is in use", columns, func(q topQueue) []any {
 		name, paused := q.Queue, any("")
 		if q.Tag != "" {
 			name = "{" + q.Tag + "}" + name
 		}
-		if q.Paused {
+		switch {
+		case q.hidden: // luatomic stats says why
+			return []any{name, painted{"hidden", yellow}, "-", "-", "-", "-", "-", "-", "-", "-"}
+		case q.Paused:
 			paused = painted{"paused", yellow}
 		}
-		return []any{name, q.Ready, q.Scheduled, q.Leased, paint(q.Dead > 0, red, q.Dead), orNone(q.Pushed),
-			orNone(q.queueRates.Processed), orNone(q.queueRates.Failed), q.oldest, paused}
+		return []any{name, paused, q.Ready, q.Leased, paint(q.Dead > 0, red, q.Dead), q.Scheduled, q.oldest,
+			orNone(q.queueRates.Failed), orNone(q.queueRates.Processed), orNone(q.Pushed)}
 	})
 }
 
 func (p *topPicture) runningTable(now time.Time) topTable {
-	columns := []string{"JOB", "QUEUE", "KIND", "ATTEMPT", "TAKEN", "PROCESS"}
-	return lay(p, p.view.running, "no job is running", columns, func(j topJob) []any {
-		return []any{j.holding.ID, j.queue, j.holding.Kind, j.holding.Attempt, ago(j.holding.Since, now), j.process}
+	columns := []string{"JOB", "QUEUE", "TAKEN", "PROCESS", "ATTEMPT", "KIND"}
+	return lay(p, "jobs", p.view.running, "no job is running", columns, func(j topJob) []any {
+		return []any{j.holding.ID, j.queue, ago(j.holding.Since, now), j.process, j.holding.Attempt, j.holding.Kind}
 	})
 }
 
 func (p *topPicture) lockTable(now time.Time) topTable {
-	columns := []string{"LOCK", "KIND", "HOLDER", "LEFT", "WAITING"}
+	columns := []string{"LOCK", "HOLDER", "LEFT", "WAITING", "KIND"}
 	since := now.Sub(p.view.locks.at)
-	return lay(p, p.view.locks, "no lock is held", columns, func(l topLock) []any {
-		return []any{l.name, l.kind, l.holder, rounded(max(l.left-since, 0)), paint(l.waiting > 0, yellow, l.waiting)}
+	return lay(p, "locks", p.view.locks, "no lock is held", columns, func(l topLock) []any {
+		return []any{l.name, l.holder, rounded(max(l.left-since, 0)), paint(l.waiting > 0, yellow, l.waiting), l.kind}
 	})
 }
 
 func (p *topPicture) nodeTable() topTable {
-	columns := []string{"NODE", "BUS", "METHODS", "RUNNING", "HANDLED", "CALLS/S", "LEASE"}
-	return lay(p, p.view.nodes, "no node serves calls", columns, func(n topNode) []any {
+	columns := []string{"NODE", "BUS", "METHODS", "RUNNING", "CALLS/S", "LEASE", "HANDLED"}
+	return lay(p, "nodes", p.view.nodes, "no node serves calls", columns, func(n topNode) []any {
 		running := fmt.Sprintf("%d of %d", n.node.Running, n.node.Concurrency)
-		return []any{n.node.Node, n.bus, strings.Join(n.node.Methods, ", "), running, n.node.Handled, orNone(n.rate),
-			rounded(n.node.Lease)}
+		return []any{n.node.Node, n.bus, strings.Join(n.node.Methods, ", "), running, orNone(n.rate), rounded(n.node.Lease),
+			n.node.Handled}
 	})
 }
 

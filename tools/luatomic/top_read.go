@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -40,6 +41,7 @@ type topQueue struct {
 	queueRow
 	oldest any
 	queueRates
+	hidden bool // it cannot be shown
 }
 
 type topJob struct {
@@ -145,25 +147,29 @@ func (r *topReader) readQueues(ctx context.Context) (out []topQueue, part bool, 
 	if part = len(queues) > topQueues; part {
 		queues = queues[:topQueues]
 	}
+	var hidden hiddenQueues
 	for _, q := range queues {
 		row, err := r.readQueue(ctx, q)
-		if err != nil {
+		if row.hidden = err != nil; row.hidden && !hidden.add(err) {
 			return nil, false, err
 		}
 		out = append(out, row)
+	}
+	if hidden.n == len(out) { // not one queue, but the user
+		err = errors.Join(err, hidden.err())
 	}
 	slices.SortStableFunc(out, func(a, b topQueue) int { return cmp.Compare(b.Ready+b.Leased, a.Ready+a.Leased) })
 	return out, part, err
 }
 
 func (r *topReader) readQueue(ctx context.Context, q *queue.Queue) (out topQueue, err error) {
+	out.Queue, out.Tag = q.Name(), q.Tag()
 	st, err := q.Stats(ctx)
 	if err != nil {
 		return out, err
 	}
-	out.queueRow = queueRow{Queue: q.Name(), Tag: q.Tag(), Ready: st.Ready, Scheduled: st.Scheduled, Leased: st.Leased,
-		Dead: st.Dead, Paused: st.Paused}
-	out.oldest = ago(st.Oldest.Or(time.Time{}), st.Now)
+	out.Ready, out.Scheduled, out.Leased, out.Dead, out.Paused = st.Ready, st.Scheduled, st.Leased, st.Dead, st.Paused
+	out.oldest = strings.TrimSuffix(ago(st.Oldest.Or(time.Time{}), st.Now), " ago")
 	out.queueRates, err = r.rates.of(ctx, q, st)
 	return out, err
 }

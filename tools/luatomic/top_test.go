@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,6 +67,63 @@ func TestTopFits(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A narrow terminal shortens names in their middle and leaves out the last columns: no number loses digits.
+func TestTopInFewColumns(t *testing.T) {
+	t.Parallel()
+	p := topPicture{view: aView(1)}
+	rate, name := 1234.5, "mail-"+strings.Repeat("x", 50)+"-eu"
+	q := topQueue{queueRow: queueRow{Queue: name, Ready: 1234567, Scheduled: 12345, Leased: 123, Dead: 10000, Paused: true}, oldest: "16m45s"}
+	q.Pushed, q.queueRates.Processed, q.queueRates.Failed = &rate, &rate, &rate
+	p.view.queues.rows = []topQueue{q}
+	row := func(columns int) []string {
+		lines := p.lines(columns, 40, time.Unix(1001, 0))
+		at := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, "QUEUE") })
+		return strings.Fields(lines[at+1])
+	}
+	whole := row(200)
+	require.Equal(t, []string{name, "paused", "1234567", "123", "10000", "12345", "16m45s", "1234.5", "1234.5", "1234.5"}, whole)
+	short := row(80)
+	require.Equal(t, whole[1:], short[1:])
+	require.Regexp(t, `^mail-x+…x+-eu$`, short[0])
+	for columns := 20; columns < 80; columns++ {
+		for i, text := range row(columns)[1:] {
+			require.Equal(t, whole[i+1], text, columns)
+		}
+	}
+}
+
+// Where the lines do not suffice for all tables the first ones have rows, and the title names those that are left out.
+func TestTopInFewLines(t *testing.T) {
+	t.Parallel()
+	p := topPicture{view: aView(20)}
+	for lines, want := range map[int]struct {
+		title string
+		heads []string
+	}{
+		24: {"", []string{"QUEUE", "JOB", "LOCK", "NODE"}},
+		13: {"", []string{"QUEUE", "JOB", "LOCK", "NODE"}},
+		12: {"no room for nodes", []string{"QUEUE", "JOB", "LOCK"}},
+		7:  {"no room for locks, nodes", []string{"QUEUE", "JOB"}},
+		4:  {"no room for jobs, locks, nodes", []string{"QUEUE"}},
+	} {
+		picture := p.lines(80, lines, time.Unix(1001, 0))
+		require.Contains(t, picture[0], want.title)
+		require.Equal(t, want.title != "", strings.Contains(picture[0], "no room"), lines)
+		var heads []string
+		for i, line := range picture {
+			if head := strings.Fields(line + " x")[0]; head == strings.ToUpper(head) && i > 0 && !strings.HasPrefix(line, "…") && line[0] >= 'A' {
+				heads = append(heads, head)
+				require.Regexp(t, `^[{0]`, picture[i+1], "a row follows: %d", lines)
+			}
+		}
+		require.Equal(t, want.heads, heads, lines)
+	}
+	p.view.locks.rows, p.view.running.rows = nil, nil
+	picture := strings.Join(p.lines(80, 7, time.Unix(1001, 0)), "\n")
+	require.Contains(t, picture, "NODE", "tables without rows go first")
+	require.NotContains(t, picture, "no room")
 }
 
 func TestTopSharesTheLines(t *testing.T) {

@@ -29,7 +29,7 @@ func versionCommand() *command {
 		detail: `The server is asked only where --redis or REDIS_URL names one; of a cluster all masters are.
 A report of a fault should have this line.`,
 		output: `{"version","commit","go","go_redis","server"}; version: of the module, "(devel)" for a build from a working
-  copy; commit: null where the build does not know it; server: null where none is named or it does not answer`,
+  copy; commit: null where the build does not know it; server: null where none is named or it does not say`,
 		example: `luatomic version --redis redis://127.0.0.1:6379`,
 		flags:   func(*flag.FlagSet) {},
 		check:   (*session).noArgs,
@@ -76,7 +76,11 @@ func (s *session) serverVersion() (*string, error) {
 	}
 	var all []string
 	for _, c := range checks {
-		if c.Check == "version" && !slices.Contains(all, c.Detail) {
+		switch {
+		case c.Check != "version" || slices.Contains(all, c.Detail):
+		case c.Verdict == luatomic.CheckUnknown:
+			s.note("luatomic: the version of %s is not known: %s", c.Node, c.Detail)
+		default:
 			all = append(all, c.Detail)
 		}
 	}

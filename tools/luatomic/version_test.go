@@ -3,6 +3,7 @@ package main
 import (
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -22,6 +23,13 @@ func TestVersion(t *testing.T) {
 	server := luatomictest.StartServer(t)
 	e := &env{t: t, url: server.URL()}
 	require.Regexp(t, `^(Redis|Valkey) \d+\.\d+\.\d+`, e.run("version").exits(exitDone).object()["server"])
+	admin := server.Client()
+	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "app", "on", ">pw", "~*", "+@all", "-info").Err())
+	app := &env{t: t, url: strings.Replace(server.URL(), "redis://", "redis://app:pw@", 1)}
+	refused := app.run("version").exits(exitDone)
+	require.Nil(t, refused.object()["server"])
+	require.Contains(t, refused.stderr.String(), "is not known: INFO: NOPERM")
+
 	server.Kill()
 	gone := e.run("version").exits(exitFailed)
 	require.Nil(t, gone.object()["server"])

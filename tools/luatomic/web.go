@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -61,6 +60,11 @@ func (f *webFlags) check() error {
 	if _, known := remoteRoles[f.remote]; !known {
 		return usagef("--remote %q is no role; write view or operate", f.remote)
 	}
+	for name := range strings.SplitSeq(f.hosts, ",") {
+		if f.hosts != "" && strings.TrimSpace(name) == "" {
+			return usagef("--hosts %q has an empty name; write names with commas between them", f.hosts)
+		}
+	}
 	if f.remote == "operate" && !f.write {
 		return usagef("--remote operate changes nothing without --write; add it, or write --remote view")
 	}
@@ -100,8 +104,8 @@ func (f *webFlags) serve(s *session) error {
 	}
 	ending, cancel := context.WithTimeout(s.signals.hard, web.Timeout)
 	defer cancel()
-	if err := server.Shutdown(ending); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return err
+	if server.Shutdown(ending) != nil { // a request has not ended in time, or at a second interrupt
+		s.cut.Store(true)
 	}
 	return errInterrupted
 }
@@ -123,8 +127,7 @@ func (f *webFlags) handler(s *session, client redis.UniversalClient) http.Handle
 	}
 	if f.remote != "" {
 		opts.Authorize = func(r *http.Request) web.Role {
-			from, err := netip.ParseAddrPort(r.RemoteAddr)
-			if err == nil && from.Addr().Unmap().IsLoopback() {
+			if web.IsLocal(r) {
 				return web.Operator
 			}
 			return remoteRoles[f.remote]

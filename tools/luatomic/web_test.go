@@ -82,6 +82,57 @@ func TestWebBesideADemoThatHolds(t *testing.T) {
 	demo.exits(exitDone)
 }
 
+// With --remote the rights of the operator stay those of this machine: a visitor behind a proxy here, or under the name
+// of another site, has the role of other machines.
+func TestWebRemoteIsForAllButThisMachine(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.known("mail")
+	base := e.start("web", "--listen", "127.0.0.1:0", "--write", "--remote", "view").first("url")["url"].(string)
+	ask := func(method, page string, change func(*http.Request)) int {
+		r, err := http.NewRequestWithContext(t.Context(), method, base+page, strings.NewReader("verb=pause"))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		change(r)
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		return answer.StatusCode
+	}
+	for name, change := range map[string]func(*http.Request){
+		"through a proxy": func(r *http.Request) { r.Header.Set("X-Forwarded-For", "203.0.113.9") },
+		"an empty header": func(r *http.Request) { r.Header.Set("X-Forwarded-For", "") },
+		"another proxy":   func(r *http.Request) { r.Header.Set("Via", "1.1 front") },
+		"a proxy's host":  func(r *http.Request) { r.Header.Set("X-Forwarded-Host", "page.example") },
+		"another name":    func(r *http.Request) { r.Host = "evil.example"; r.Header.Set("Origin", "http://evil.example") },
+	} {
+		require.Equal(t, http.StatusForbidden, ask(http.MethodPost, "queue/settings.json?name=mail", change), name)
+		require.Equal(t, http.StatusOK, ask(http.MethodGet, "queue.json?name=mail", change), name)
+	}
+	require.False(t, e.stats("mail").Paused)
+	require.Equal(t, http.StatusOK, ask(http.MethodPost, "queue/settings.json?name=mail", func(*http.Request) {}))
+	require.True(t, e.stats("mail").Paused)
+}
+
+// The names of --hosts are those that a person writes: in any case, with spaces.
+func TestWebHosts(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	base := e.start("web", "--listen", "127.0.0.1:0", "--hosts", "Page.Example, localhost ").first("url")["url"].(string)
+	for host, want := range map[string]int{
+		"page.example": http.StatusOK, "PAGE.example:8080": http.StatusOK, "localhost": http.StatusOK,
+		"other.example": http.StatusForbidden,
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base, nil)
+		require.NoError(t, err)
+		r.Host = host
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Equal(t, want, answer.StatusCode, host)
+	}
+}
+
 func TestWebRefusesOtherMachinesUnlessTold(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
@@ -91,6 +142,7 @@ func TestWebRefusesOtherMachinesUnlessTold(t *testing.T) {
 	}{
 		{[]string{"--listen", "0.0.0.0:0"}, "open to other machines"}, {[]string{"--listen", ":0"}, "open to other machines"},
 		{[]string{"--listen", "8080"}, "write HOST:PORT"}, {[]string{"--remote", "all"}, "write view or operate"},
+		{[]string{"--hosts", "page.example,"}, "has an empty name"}, {[]string{"--hosts", " "}, "has an empty name"},
 		{[]string{"--remote", "operate"}, "without --write"}, {[]string{"now"}, "takes no arguments"},
 	} {
 		c := e.run(append([]string{"web"}, tc.args...)...).exits(exitUsage)

@@ -61,9 +61,8 @@ func scheme(name string) chromedp.Action[chromedp.Void] {
 	}
 }
 
-// The pages are seen in light and dark, wide and narrow. No page is wider than the window, and no text has the colour of
-// what is behind it. With LUATOMIC_SCREENSHOTS the pictures are written to that
-// folder; docs/screens has some of them.
+// The pages are seen in light and dark, wide and narrow. No page is wider than the window, and no text has the colour
+// of what is behind it. With LUATOMIC_SCREENSHOTS the pictures are written to that folder; docs/screens has some of them.
 func TestScreenshots(t *testing.T) {
 	b := open(t, web.Options{Write: true})
 	b.scene()

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/luatomic/luatomic/lua"
+)
+
+// searches are the commands that a user has by acl --audit or --role page alone: SCAN shows the names of all keys.
+var searches = regexp.MustCompile(`'[hz]?scan' command`)
+
+// lacking is a command that the server does not have, by itself or inside a script.
+var lacking = regexp.MustCompile(`(?i)\bunknown (redis |valkey )?command\b`)
+
+const fullServer = "use a server that has all commands: this one renames some, its service refuses them, " +
+	"or it is older than Redis 7.0"
+
+// cureOf is what to do about a refusal of the server, or empty.
+func cureOf(err error) string {
+	var call *lua.Error // its detail is the reply to the attempt before one that had none
+	if !isReply(err) && (!errors.As(err, &call) || call.Detail == "") {
+		return ""
+	}
+	switch text := err.Error(); {
+	case errors.Is(err, lua.ErrNotLoaded):
+		return "run luatomic load as a user that may run SCRIPT LOAD, after each start and failover of the server"
+	case lacksRights(text) && searches.MatchString(text):
+		return "give this user what luatomic acl --audit prints, or --role page to one that only reads: " +
+			"a search sees the names of all keys"
+	case lacksRights(text):
+		return "check --prefix: luatomic acl prints the rights that a user needs, luatomic doctor those that this one lacks"
+	case strings.Contains(text, "OOM ") && strings.Contains(text, "'maxmemory'"):
+		return "the server is full: raise its maxmemory, or delete what is not needed"
+	case strings.Contains(text, "READONLY "):
+		return "name the master"
+	case lacking.MatchString(text):
+		return fullServer
+	}
+	return ""
+}
+
+// withCure is the error on one line, and its cure.
+func withCure(err error) string {
+	if cure := cureOf(err); cure != "" {
+		return oneLine(err) + "; " + cure
+	}
+	return oneLine(err)
+}
+
+// lacksRights reports whether the text is of a command that the user may not run: by itself, or inside a script of
+// Redis 7.0 or of a later server.
+func lacksRights(text string) bool {
+	return strings.Contains(text, "NOPERM") || strings.Contains(text, "The user executing the script can't") ||
+		strings.Contains(text, "ACL failure")
+}

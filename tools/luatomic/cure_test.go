@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// Each version of the server says in its own words that a command inside a script is refused; the cure is the same. A
+// command that goes on says it too.
+func TestCureOfRightsThatScriptsLack(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	e := asApp(t, server, nil, "--role", "producer")
+	e.with("x").run("push", "q", "--raw").exits(exitDone)
+	require.Contains(t, e.run("jobs", "ls", "q").exits(exitFailed).stderr.String(), "luatomic acl prints the rights")
+	e.start("consume", "q", "--", "true").shows("luatomic acl prints the rights")
+	require.NotContains(t, e.run("doctor").exits(exitFailed).failed()["rpc"], "leave bus", "the first call that failed")
+
+	e = asApp(t, server, nil, "--preloaded")
+	require.NotContains(t, e.run("load").exits(exitFailed).stderr.String(), "luatomic acl", "one cure")
+}
+
+// A call that cannot join the bus says why, where it is known.
+func TestCallThatCannotJoinSaysWhy(t *testing.T) {
+	t.Parallel()
+	e := &env{t: t, url: luatomictest.StartServer(t, "--maxmemory", "1").URL()}
+	c := e.run("rpc", "call", "m", "--timeout", "1s").exits(exitFailed)
+	require.Contains(t, c.stdout.String(), "raise its maxmemory")
+	require.NotContains(t, c.stdout.String(), "SUBSCRIBE")
+}
+
+// A server that has renamed a command says so in other words inside a script than outside.
+func TestCureOfACommandThatIsRenamed(t *testing.T) {
+	t.Parallel()
+	const cure = "use a server that has all commands"
+	server := luatomictest.StartServer(t, "--rename-command", "PUBSUB", "OTHER", "--rename-command", "SCAN", "ANOTHER")
+	e := &env{t: t, url: server.URL()}
+	require.Contains(t, e.run("locks", "ls").exits(exitFailed).stderr.String(), cure)
+	require.Contains(t, e.run("doctor").exits(exitFailed).checks()["rpc"]["cure"], cure)
+	require.Contains(t, reachCure("ERR unknown command 'PING', with args beginning with: "), cure)
+}
+
+// An error that a caller of the command line reads names no method of Go alone.
+func TestErrorsAreForCallersOfTheCommandLine(t *testing.T) {
+	t.Parallel()
+	e := &env{t: t, url: luatomictest.StartServer(t).URL()}
+	c := e.run("rpc", "call", "m", "--connection", "c", "--timeout", "5s")
+	require.Contains(t, c.stdout.String(), "no node owns it; bind it on a node first")
+	c = e.run("locks", "release", "x", "--kind", "semaphore", "--token", "t").exits(exitFailed)
+	require.Contains(t, c.stderr.String(), "no such token; luatomic locks show lists those that are held")
+}
+
+// reply is an error of the server.
+type reply string
+
+func (r reply) Error() string { return string(r) }
+func (reply) RedisError()     {}
+
+// What CMD or a program prints has no cure of the server's.
+func TestCureIsOfReplies(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "name the master", cureOf(fmt.Errorf("push: %w", reply("READONLY You can't write to a replica."))))
+	before := &lua.Error{Outcome: lua.ErrOutcomeUnknown, Err: context.DeadlineExceeded,
+		Detail: "the attempt before it: READONLY You can't write to a replica."}
+	require.Equal(t, "name the master", cureOf(before), "the last attempt had no reply, the one before had")
+	require.Contains(t, cureOf(reply("ERR ACL failure in script: User app has no permissions")), "luatomic acl")
+	require.Empty(t, cureOf(errors.New("exit code 1: NOPERM OOM command not allowed when > 'maxmemory' READONLY x")))
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// With its roles named, a user of them passes what doctor tries, and one right less is found.
+func TestDoctorOfNamedRoles(t *testing.T) {
+	t.Parallel()
+	for roles, tries := range map[string][]string{
+		"producer": {"scripts", "queue"}, "consumer": {"scripts", "queue"}, "producer,consumer": {"scripts", "queue"},
+		"lock": {"scripts", "channels", "lock"}, "caller": {"scripts", "rpc"}, "node": {"scripts", "rpc"},
+		"page": {"scripts", "page"}, "lock,node": {"scripts", "channels", "lock", "rpc"},
+	} {
+		t.Run(roles, func(t *testing.T) {
+			t.Parallel()
+			server := luatomictest.StartServer(t)
+			examined := func(less []string, flags ...string) (tried, failed []string) {
+				e := asApp(t, server, less, append(flags, "--role", roles)...)
+				for _, o := range e.run("doctor", "--role", roles).exits(exitFailed).objects() {
+					if _, setting := o["node"]; setting || o["check"] == "default user" {
+						continue
+					}
+					tried = append(tried, o["check"].(string))
+					if o["ok"] != true {
+						failed = append(failed, o["check"].(string))
+					}
+				}
+				return tried, failed
+			}
+			tried, failed := examined(nil)
+			require.Equal(t, tries, tried)
+			require.Empty(t, failed)
+			leavesNothing(t, server, "my app:")
+			_, failed = examined(nil, "--preloaded")
+			require.Empty(t, failed)
+			if !slices.Contains(tries, "rpc") { // that tries until its time is over
+				_, failed = examined([]string{"resetkeys"})
+				require.Equal(t, tries[len(tries)-1:], failed)
+			}
+		})
+	}
+	for _, wrong := range []string{"--role x", "--role page,lock", "--role lock --dialect sidekiq7"} {
+		(&env{t: t}).run(append([]string{"doctor"}, strings.Fields(wrong)...)...).exits(exitUsage)
+	}
+}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// A queue that cannot be shown, such as one of a later layout, hides no other.
+func TestQueueThatCannotBeShownHidesNoOther(t *testing.T) {
+	t.Parallel()
+	e, r := shared(t), luatomictest.Client(t)
+	e.known("a", "b", "c")
+	require.NoError(t, r.HSet(t.Context(), e.prefix+"{b}:c", "paused", "layout 2").Err())
+	for _, args := range []string{"queues ls", "stats a b c", "stats none a c"} {
+		c := e.run(strings.Fields(args)...).exits(exitFailed)
+		all := c.objects()
+		require.Len(t, all, 2, args)
+		require.Equal(t, []any{"a", "c"}, []any{all[0]["queue"], all[1]["queue"]}, args)
+		require.Equal(t, 1, strings.Count(c.stderr.String(), "\n"), c.stderr.String())
+	}
+	p := e.onTerminal(100, 20, "queues", "ls")
+	p.ends(exitFailed)
+	require.Regexp(t, `(?s)QUEUE .*\na .*\nc .*later layout`, p.picture.String())
+
+	reader := newTopReader(r, e.prefix)
+	reader.read(t.Context())
+	require.NoError(t, reader.view.queues.err)
+	picture := topPicture{view: reader.view}
+	text := strings.Join(picture.lines(100, 20, reader.view.at), "\n")
+	require.Regexp(t, `(?s)\na +0 .*\nb +hidden +- .*\nc +0 `, text)
+
+	require.NoError(t, r.HSet(t.Context(), e.prefix+"{a}:c", "paused", "layout 2").Err())
+	require.Contains(t, e.run("queues", "ls").exits(exitFailed).stderr.String(), "queues that cannot be shown: 2, the first: ")
+	require.NoError(t, r.HSet(t.Context(), e.prefix+"{c}:c", "paused", "layout 2").Err())
+	reader.read(t.Context())
+	require.ErrorContains(t, reader.view.queues.err, "later layout")
+}
