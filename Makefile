@@ -66,7 +66,7 @@ cover-lua: redis ## which statements of all scripts the tests of the domains and
 	$(GO) tool luagen cover -scripts scripts,compat -o cover-lua.out $(GO) test $(TESTFLAGS) . ./queue ./lock/... ./rpc ./compat/...
 
 mutate: redis ## which conditions of a script, or of a folder's, no test would miss; SCRIPT=scripts/lock_try.lua PKG=./lock RUN=Lock
-	$(GO) tool luagen mutate $(ARGS) $(SCRIPT) go test -run '$(RUN)' $(PKG)
+	$(GO) tool luagen mutate $(ARGS) $(SCRIPT) $(GO) test -run '$(RUN)' $(PKG)
 
 precision: ## how often luagen's findings are right, on a sample of public scripts; fetches them
 	$(GO) run ./tools/luagen/precision $(ARGS)

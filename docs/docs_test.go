@@ -10,8 +10,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/compat/redisinaction"
+	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/lock/quorum"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/luatomictest/container"
+	"github.com/luatomic/luatomic/queue"
 )
 
 func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
@@ -19,9 +25,14 @@ func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
 // pages are the files that readers are sent to.
 func pages(t *testing.T) []string {
 	t.Helper()
-	all, err := filepath.Glob("*.md")
-	require.NoError(t, err)
-	return append(all, "../README.md", "../bench/README.md")
+	var all []string
+	for _, pattern := range []string{"*.md", "../*.md", "../bench/*.md", "../examples/*.md", "../examples/*/*.md"} {
+		found, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, found, pattern)
+		all = append(all, found...)
+	}
+	return all
 }
 
 func read(t *testing.T, path string) string {
@@ -52,6 +63,28 @@ func TestDocsNameRealTests(t *testing.T) {
 			require.True(t, is, "%s names %s, which is no test", page, m[1])
 		}
 	}
+}
+
+// Each error of the on-call page stands behind the text that a log has: its name in Go is in no log.
+func TestOnCallHasTheTextsOfErrors(t *testing.T) {
+	t.Parallel()
+	errs := map[string]error{
+		"lua.ErrOutcomeUnknown": lua.ErrOutcomeUnknown, "lua.ErrCrossSlot": lua.ErrCrossSlot,
+		"queue.ErrFull": queue.ErrFull, "queue.ErrLeaseLost": queue.ErrLeaseLost, "queue.ErrNameHeld": queue.ErrNameHeld,
+		"queue.ErrLayout": queue.ErrLayout, "lock.ErrLost": lock.ErrLost, "lock.ErrRevoked": lock.ErrRevoked,
+		"lock.ErrLimit": lock.ErrLimit, "quorum.ErrNoQuorum": quorum.ErrNoQuorum,
+		"sidekiq.ErrQueueRefused": sidekiq.ErrQueueRefused, "sidekiq.ErrTakenBack": sidekiq.ErrTakenBack,
+		"redisinaction.ErrQueueRefused": redisinaction.ErrQueueRefused,
+		"redisinaction.ErrForeignScore": redisinaction.ErrForeignScore,
+	}
+	page := read(t, "on-call.md")
+	named := regexp.MustCompile("`([^`]+)` \\(`(\\w+\\.Err\\w+)`\\)").FindAllStringSubmatch(page, -1)
+	for _, m := range named {
+		if err := errs[m[2]]; m[2] != "lua.ErrWrongType" && m[2] != "lua.ErrNotLoaded" { // lua.Error has their texts
+			require.ErrorContains(t, err, m[1], m[2])
+		}
+	}
+	require.Len(t, regexp.MustCompile(`\bErr[A-Z]`).FindAllString(page, -1), len(named), "an error without its text")
 }
 
 // The promises of the README are those of the page that has their tests.

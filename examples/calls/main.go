@@ -89,7 +89,8 @@ func dial(ctx context.Context, client redis.UniversalClient, name string, t *tra
 	return f(ctx, bus)
 }
 
-// order reserves pieces. Its id is the idempotency key: an order is one call, however often it is made.
+// order reserves pieces. Its id is the idempotency key: an order is one call, however often it is made within
+// CallOptions.Keep, an hour by default.
 func order(ctx context.Context, bus *luatomic.Bus, id string, r Reservation) (int, error) {
 	return reserve.CallWith(ctx, bus, r, &luatomic.CallOptions{Key: id, Retry: 3})
 }

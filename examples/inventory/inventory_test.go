@@ -3,9 +3,11 @@ package inventory_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -13,6 +15,8 @@ import (
 	"github.com/luatomic/luatomic/examples/inventory"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/luatomictest/container"
+	"github.com/luatomic/luatomic/tools/luagen/luagen"
+	"github.com/luatomic/luatomic/tools/luagen/luaprove"
 )
 
 func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
@@ -26,6 +30,24 @@ func stocked(t *testing.T, pieces ...any) (*redis.Client, string) {
 
 func reserve(ctx context.Context, c *redis.Client, shop, id string, items ...inventory.ReserveItem) (inventory.ReserveResult, error) {
 	return inventory.Reserve(ctx, c, inventory.ReserveParams{Shop: shop, ID: id, Items: items})
+}
+
+// What luagen prove does not try, as no script of the folder fills the stock.
+func TestPromisesOfSettle(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("settle.lua")
+	require.NoError(t, err)
+	script, found := luagen.Parse("settle.lua", string(text))
+	require.Empty(t, found)
+	client := luatomictest.StartServer(t).Client() // its database is emptied
+	for _, how := range []string{"0", "1"} {
+		require.NoError(t, client.HSet(t.Context(), "shop:{s}", "s:apple", 5, "r:1", "apple=2\n").Err())
+		call := luaprove.Input{Keys: []string{"shop:{s}"}, Args: []string{"1", how}}
+		result, err := luaprove.Check(t.Context(), client, script, call, time.Now().Unix())
+		require.NoError(t, err)
+		require.Empty(t, result.Broken)
+		require.Empty(t, result.NotTried(script))
+	}
 }
 
 func TestAllArticlesOrNone(t *testing.T) {

@@ -4,8 +4,8 @@
 ---
 ---@contract all-or-nothing  one write
 ---@retry    safe  a reservation that is known is not taken again
----@key      shop   hash = "shop:{$shop}"  s:article to pieces in stock, r:id to what is reserved: article, =, n, a line feed;
----          empty where it was given back
+---@key      shop   hash = "shop:{$shop}"  s:article to pieces in stock; r:id to what is reserved: article, =, n,
+---          a line feed; empty where it was given back
 ---@arg      id     string  of the reservation
 ---@args     item   (article string, n int)  max=100
 ---@reply    (reserved bool, short (article string, left int)[])  short: the articles that are not there

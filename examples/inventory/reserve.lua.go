@@ -13,7 +13,7 @@ import (
 var reserveSource string
 
 // ReserveSHA is the SHA-1 of reserve.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const ReserveSHA = "77d43a285f78cfd375bd569f1dde0fa382c3c1c0"
+const ReserveSHA = "a8fc6e28eff320b280b72c33cf99bb7da162bd3e"
 
 // ReserveScript is reserve.lua.
 var ReserveScript = lua.Script{
@@ -61,7 +61,7 @@ type ReserveResult struct {
 //
 //   - Contract, all-or-nothing: one write.
 //   - Retry: safe; sent again after a lost reply; a reservation that is known is not taken again.
-//   - KEYS[1]: shop, hash, "shop:{$shop}": s:article to pieces in stock, r:id to what is reserved:
+//   - KEYS[1]: shop, hash, "shop:{$shop}": s:article to pieces in stock; r:id to what is reserved:
 //     article, =, n, a line feed; empty where it was given back.
 //   - Reply: short: the articles that are not there.
 //   - Cost: O(k) for k articles.

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -44,7 +45,7 @@ type config struct {
 
 // run serves HTTP and consumes the queue until ctx ends. Then it finishes what has begun.
 func run(ctx context.Context, client redis.UniversalClient, listener net.Listener, cfg config) error {
-	q, err := luatomic.NewQueue(client, cfg.queue, &luatomic.QueueOptions{MaxFailures: 5})
+	q, err := luatomic.NewQueue(client, cfg.queue, &luatomic.QueueOptions{MaxFailures: 5, Receipt: keyKept})
 	if err != nil {
 		return err
 	}
@@ -72,7 +73,11 @@ func routes(q *luatomic.Queue) http.Handler {
 	return mux
 }
 
-// accept pushes the mail. A client that repeats its request with the same Idempotency-Key adds no second job.
+// keyKept is how long the server knows the Idempotency-Key of a request.
+const keyKept = 24 * time.Hour
+
+// accept pushes the mail. A client that repeats its request with the same Idempotency-Key within keyKept adds no second
+// job, also when the mail is sent by then, and gets the same id.
 func accept(w http.ResponseWriter, r *http.Request, q *luatomic.Queue) {
 	var m Mail
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10)).Decode(&m); err != nil || m.To == "" {
@@ -84,16 +89,26 @@ func accept(w http.ResponseWriter, r *http.Request, q *luatomic.Queue) {
 		http.Error(w, "the mail cannot be encoded", http.StatusBadRequest)
 		return
 	}
-	job.ID = r.Header.Get("Idempotency-Key") // empty: a new id
-	job.Timeout = 20 * time.Second           // of one attempt
-	pushed, err := q.Push(r.Context(), job)
-	if err != nil {
+	job.Timeout = 20 * time.Second // of one attempt
+	pushed, err := push(r.Context(), q, r.Header.Get("Idempotency-Key"), job)
+	switch {
+	case errors.Is(err, lua.ErrBadName):
+		http.Error(w, fmt.Sprintf("the Idempotency-Key cannot be used; send another: %v", err), http.StatusBadRequest)
+		return
+	case err != nil:
 		log.Print(err)
 		http.Error(w, "try again", http.StatusServiceUnavailable)
 		return
 	}
 	w.WriteHeader(http.StatusAccepted)
 	fmt.Fprintln(w, pushed.IDs[0])
+}
+
+func push(ctx context.Context, q *luatomic.Queue, key string, job queue.Job) (queue.Pushed, error) {
+	if key == "" {
+		return q.Push(ctx, job)
+	}
+	return q.PushOnce(ctx, key, job)
 }
 
 // deliver sends one mail. nil acks the job; an error retries it after the back-off; Discard moves it to the dead set.

@@ -80,21 +80,30 @@ func TestMailsAreRetriedAndSentOnce(t *testing.T) {
 	t.Parallel()
 	mailServer := &outbox{attempts: map[string]int{}}
 	url, q := start(t, mailServer)
-	for range 2 { // the second one is a repeat of the same request
+	var ids []string
+	for range 3 {
 		status, id := post(t, url, "welcome-ann", `{"to":"ann@example.com"}`)
 		require.Equal(t, http.StatusAccepted, status)
-		require.Equal(t, "welcome-ann", id)
+		if ids = append(ids, id); len(ids) == 2 {
+			status, _ = post(t, url, "", `{"to":"bob@example.com"}`)
+			require.Equal(t, http.StatusAccepted, status)
+			acked(t, q) // the third request repeats the first one after its mail was sent
+		}
 	}
-	status, _ := post(t, url, "", `{"to":"bob@example.com"}`)
-	require.Equal(t, http.StatusAccepted, status)
-	luatomictest.Eventually(t, 10*time.Second, "both mails are acked", func() bool {
-		stats, err := q.Stats(t.Context())
-		return err == nil && stats.Ready+stats.Scheduled+stats.Leased == 0
-	})
+	require.Equal(t, []string{ids[0], ids[0], ids[0]}, ids)
+	acked(t, q)
 	mailServer.mu.Lock()
 	defer mailServer.mu.Unlock()
 	require.ElementsMatch(t, []string{"ann@example.com", "bob@example.com"}, mailServer.sent)
 	require.Equal(t, 2, mailServer.attempts["ann@example.com"])
+}
+
+func acked(t *testing.T, q *luatomic.Queue) {
+	t.Helper()
+	luatomictest.Eventually(t, 10*time.Second, "all mails are acked", func() bool {
+		stats, err := q.Stats(t.Context())
+		return err == nil && stats.Ready+stats.Scheduled+stats.Leased == 0
+	})
 }
 
 func TestMailToNobodyIsDeadAtOnce(t *testing.T) {
@@ -118,6 +127,9 @@ func TestWhatIsNoMailIsRefused(t *testing.T) {
 	status, answer := post(t, url, "", `{"subject":"to whom?"}`)
 	require.Equal(t, http.StatusBadRequest, status)
 	require.Contains(t, answer, "the body is no mail")
+	status, answer = post(t, url, strings.Repeat("k", 200), `{"to":"ann@example.com"}`)
+	require.Equal(t, http.StatusBadRequest, status)
+	require.Contains(t, answer, "Idempotency-Key")
 	stats, err := q.Stats(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, stats.Ready+stats.Leased)

@@ -1,6 +1,6 @@
 --- Allow spends n units of a rate limit, or says when they will be there.
 ---
---- It is GCRA: one number for each limit, the time at which all of it has flowed back. A limit that nobody has spent from
+--- It is GCRA: one number for each limit, the time at which all of it has flowed back. A limit that is not spent from
 --- has no key.
 ---
 ---@contract all-or-nothing  one write

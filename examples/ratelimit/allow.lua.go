@@ -14,7 +14,7 @@ import (
 var allowSource string
 
 // AllowSHA is the SHA-1 of allow.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const AllowSHA = "b6544b0ec958683caa7f8d3b6987d6b39b431b9c"
+const AllowSHA = "b388d8abb2943264f04ac7b0bd629f18c846b726"
 
 // AllowScript is allow.lua.
 var AllowScript = lua.Script{
@@ -48,7 +48,7 @@ type AllowResult struct {
 // Allow spends n units of a rate limit, or says when they will be there.
 //
 // It is GCRA: one number for each limit, the time at which all of it has flowed back. A limit that
-// nobody has spent from has no key.
+// is not spent from has no key.
 //
 //   - Contract, all-or-nothing: one write.
 //   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown; a repeat spends

@@ -4,10 +4,10 @@
 ---
 ---@contract all-or-nothing  one write
 ---@retry    safe  the same token has the event already
----@key      event  string = "webhook:{$source}:$id"  run and a token, or done and the answer, one space between; expires
+---@key      event  string = "webhook:{$source}:$id"  run and a token, or done and the answer, a space between; expires
 ---@arg      token  string  of this attempt
 ---@arg      lease  ms  min=1 max=3600000  in which it answers
----@reply    (state enum(run=0, busy=1, done=2), answer bytes)  run: handle it; busy: another does; done: send the answer
+---@reply    (state enum(run=0, busy=1, done=2), answer bytes)  run: handle it; busy: another does; done: send it
 ---@cost     O(1)
 
 local event = KEYS[1]

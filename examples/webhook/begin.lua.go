@@ -15,7 +15,7 @@ import (
 var beginSource string
 
 // BeginSHA is the SHA-1 of begin.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const BeginSHA = "30704b48ba3cba943252eed5ebc2a175837e2305"
+const BeginSHA = "34490801b056a63964bd908ea82bb03d94f577ea"
 
 // BeginScript is begin.lua.
 var BeginScript = lua.Script{
@@ -71,9 +71,9 @@ type BeginResult struct {
 //
 //   - Contract, all-or-nothing: one write.
 //   - Retry: safe; sent again after a lost reply; the same token has the event already.
-//   - KEYS[1]: event, string, "webhook:{$source}:$id": run and a token, or done and the answer, one
+//   - KEYS[1]: event, string, "webhook:{$source}:$id": run and a token, or done and the answer, a
 //     space between; expires.
-//   - Reply: run: handle it; busy: another does; done: send the answer.
+//   - Reply: run: handle it; busy: another does; done: send it.
 //   - Cost: O(1).
 func Begin(ctx context.Context, c lua.Client, p BeginParams) (BeginResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeBegin)

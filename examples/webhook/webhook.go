@@ -2,7 +2,8 @@
 package webhook
 
 import (
-	"bytes"
+	"context"
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -14,36 +15,65 @@ import (
 
 //go:generate go tool luagen
 
-// Handle answers deliveries of events that a source names in the header Event-Id. The answer of the first one is kept for
-// a day and given to all others. While the first is at work, and for a minute where it has died, others get 409.
-func Handle(c lua.Client, source string, do func(id string, body []byte) ([]byte, error)) http.Handler {
+// Do handles an event, until ctx ends: then another delivery may handle it. An answer that is too large to be kept, of
+// about 1 MiB, is a failure.
+type Do func(ctx context.Context, id string, body []byte) ([]byte, error)
+
+const (
+	lease  = time.Minute     // how long an event is an attempt's
+	record = 5 * time.Second // the end of it, for the record of the answer
+)
+
+// Handle answers deliveries of events that a source names in the header Event-Id. The answer of the first one is kept
+// for a day and given to all others, also where its sender has hung up. While the first is at work, and for a minute
+// where it has died, others get 409. Where do failed, the next delivery is handled.
+func Handle(c lua.Client, source string, do Do) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, token := r.Header.Get("Event-Id"), uuid.NewString()
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
-		if err != nil || id == "" {
-			http.Error(w, "Event-Id or body missing", http.StatusBadRequest)
+		if err != nil {
+			http.Error(w, "no body of at most 1 MiB", http.StatusBadRequest)
 			return
 		}
-		began, err := Begin(r.Context(), c, BeginParams{Source: source, ID: id, Token: token, Lease: time.Minute})
+		ctx := context.WithoutCancel(r.Context()) // a sender that hangs up delivers the event again
+		work, cancel := context.WithTimeout(ctx, lease-record)
+		defer cancel()
+		began, err := Begin(work, c, BeginParams{Source: source, ID: id, Token: token, Lease: lease})
+		if errors.Is(err, lua.ErrBadName) {
+			http.Error(w, "no Event-Id that can be used", http.StatusBadRequest)
+			return
+		}
+		if err == nil && began.State == BeginStateRun {
+			began.Answer, err = do(work, id, body)
+			err = finish(ctx, c, FinishParams{Source: source, ID: id, Token: token, Answer: began.Answer}, err)
+		}
 		switch {
 		case err != nil:
 			http.Error(w, "try again", http.StatusServiceUnavailable)
-			return
 		case began.State == BeginStateBusy:
 			http.Error(w, "in work", http.StatusConflict)
-			return
-		case began.State == BeginStateDone:
-			_, _ = io.Copy(w, bytes.NewReader(began.Answer))
-			return
+		default:
+			_, _ = w.Write(began.Answer)
 		}
-		answer, err := do(id, body)
-		if err == nil {
-			_, err = Finish(r.Context(), c, FinishParams{Source: source, ID: id, Token: token, Keep: 24 * time.Hour, Answer: answer})
-		}
-		if err != nil {
-			http.Error(w, "try again", http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = w.Write(answer)
 	})
+}
+
+// finish keeps the answer for a day, or gives an event back whose handling failed.
+func finish(ctx context.Context, c lua.Client, p FinishParams, failed error) error {
+	ctx, cancel := context.WithTimeout(ctx, record)
+	defer cancel()
+	if failed == nil {
+		p.Keep = 24 * time.Hour
+		counts, err := Finish(ctx, c, p)
+		switch {
+		case errors.Is(err, lua.ErrTooLarge):
+			failed = err // it was not sent
+		case err == nil && !counts:
+			return errors.New("the lease was over, and another attempt may have the event")
+		default:
+			return err
+		}
+	}
+	_, err := Drop(ctx, c, DropParams{Source: p.Source, ID: p.ID, Token: p.Token})
+	return errors.Join(failed, err)
 }

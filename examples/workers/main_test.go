@@ -50,7 +50,7 @@ func TestBacklogOfOneTenantDoesNotDelayTheOther(t *testing.T) {
 	t.Parallel()
 	client, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	push := func(tenant string, n int) {
-		q, err := luatomic.NewQueue(client, name+tenant, nil)
+		q, err := luatomic.NewQueue(client, name+tenant, &luatomic.QueueOptions{Tag: name})
 		require.NoError(t, err)
 		_, err = q.Push(t.Context(), make([]luatomic.Job, n)...)
 		require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestBacklogOfOneTenantDoesNotDelayTheOther(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- run(ctx, client, config{
-			prefix: name, tenants: []string{"acme", "globex"}, workers: 2, work: seen.work,
+			prefix: name, tag: name, tenants: []string{"acme", "globex"}, workers: 2, work: seen.work,
 		})
 	}()
 	luatomictest.Eventually(t, 10*time.Second, "acme uses all workers", func() bool { return seen.count("acme") >= 4 })
@@ -74,15 +74,17 @@ func TestBacklogOfOneTenantDoesNotDelayTheOther(t *testing.T) {
 	require.NoError(t, <-ended, "Ctrl-C is no failure")
 	require.Equal(t, 2, seen.most, "one tenant alone used both workers, and no third ran")
 
-	q, err := luatomic.NewQueue(client, name+"acme", nil)
+	q, err := luatomic.NewQueue(client, name+"acme", &luatomic.QueueOptions{Tag: name})
 	require.NoError(t, err)
 	stats, err := q.Stats(context.Background())
 	require.NoError(t, err)
 	require.EqualValues(t, 1000-seen.count("acme"), stats.Ready, "what did not run is ready again")
 }
 
-func TestBadTenantEndsThePool(t *testing.T) {
+func TestBadSettingsEndThePool(t *testing.T) {
 	t.Parallel()
 	err := run(t.Context(), luatomictest.Client(t), config{tenants: []string{"{}"}, workers: 1})
 	require.ErrorContains(t, err, "bad name")
+	err = run(t.Context(), luatomictest.Client(t), config{tag: "t", tenants: []string{"acme"}})
+	require.ErrorContains(t, err, "0 workers")
 }
