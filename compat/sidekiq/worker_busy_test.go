@@ -120,6 +120,62 @@ func TestTheButtonsOfTheBusyPageReachAWorker(t *testing.T) {
 	require.Zero(t, s.client.Exists(ctx, s.key("processes"), s.key(process), s.key(process+"-signals")).Val())
 }
 
+// full is an error that a call does not retry.
+type full struct{}
+
+func (full) Error() string { return "OOM command not allowed when used memory > 'maxmemory'." }
+func (full) RedisError()   {}
+
+// failsOnce makes the first take of a worker fail after Quiet was pressed. Executed says whether it took its jobs.
+func (s *site) failsOnce(executed bool) *redis.Client {
+	s.t.Helper()
+	ctx := s.t.Context()
+	require.NoError(s.t, s.client.ScriptLoad(ctx, lab.Text(s.client, &script.WorkerTakeScript)).Err(),
+		"so that it is called by its digest")
+	client := redis.NewClient(s.client.Options())
+	s.t.Cleanup(func() { _ = client.Close() })
+	lua.Direct(client) // the hook sees no shared round trip
+	var failed atomic.Bool
+	client.AddHook(&lab.Around{Sha: lab.Digest(&script.WorkerTakeScript), Do: func(run func() error) error {
+		if !failed.CompareAndSwap(false, true) {
+			return run()
+		}
+		if executed {
+			assert.NoError(s.t, run())
+		}
+		process := s.onThePage()
+		s.client.LPush(ctx, s.key(process+"-signals"), "TSTP")
+		s.eventually("it is quiet", func() bool { return s.client.HGet(ctx, s.key(process), "quiet").Val() == "true" })
+		s.enqueue("default", payload("default", "b", ""))
+		return full{}
+	}})
+	return client
+}
+
+// A take whose reply is lost before Quiet has taken jobs: the process performs them, and takes no others.
+func TestAQuietProcessPerformsWhatALostTakeTook(t *testing.T) {
+	t.Parallel()
+	for name, executed := range map[string]bool{"its reply is lost": true, "it does not arrive": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, sidekiq.V7)
+			s.enqueue("default", payload("default", "a", ""))
+			opts := &sidekiq.WorkOptions{WebUI: true, Lease: 150 * time.Millisecond}
+			end := s.work(s.dialect(s.failsOnce(executed), sidekiq.V7), opts,
+				func(context.Context, *sidekiq.Delivery) error { return nil })
+			done, left := 0, 2
+			if executed {
+				done, left = 1, 1
+			}
+			s.eventually("b is enqueued", func() bool { return len(s.list("default")) == left })
+			s.eventually("a is done", func() bool { return s.count("stat:processed") == done })
+			s.beats(s.onThePage(), 3)
+			require.Len(t, s.list("default"), left, "a quiet process takes nothing")
+			require.Equal(t, sidekiq.Worked{Done: done}, end())
+		})
+	}
+}
+
 // A process whose jobs were put back is not shown any longer, with or without a page entry of the rescuer.
 func TestARescuedProcessLeavesTheBusyPage(t *testing.T) {
 	t.Parallel()

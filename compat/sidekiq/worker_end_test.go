@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,4 +169,59 @@ func TestJobsAreTakenBackWhileTheyAreOnTheirWay(t *testing.T) {
 		t.Fatal("the handler's context did not end")
 	}
 	require.Equal(t, sidekiq.Worked{Lost: 1}, end())
+}
+
+// answers sees the replies of scripts before the worker does, and may change them.
+type answers struct{ see func(reply []any) }
+
+func (a *answers) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (a *answers) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (a *answers) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if c, ok := cmd.(interface{ Val() any }); ok && err == nil {
+			if reply, ok := c.Val().([]any); ok {
+				a.see(reply)
+			}
+		}
+		return err
+	}
+}
+
+// A job of a time before that of an expired lease is no job of that lease: the clock of the server was set back.
+func TestAServerClockThatIsSetBackTakesNoNewJobBack(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	ctx := t.Context()
+	client := redis.NewClient(s.client.Options())
+	t.Cleanup(func() { _ = client.Close() })
+	lua.Direct(client) // the hook sees no shared round trip
+	var back atomic.Int64
+	client.AddHook(&answers{see: func(reply []any) {
+		if now, ok := reply[0].(int64); ok {
+			reply[0] = now - back.Load()
+		}
+	}})
+	s.enqueue("default", payload("default", "a", ""))
+	opts := &sidekiq.WorkOptions{Lease: 300 * time.Millisecond, Concurrency: 1}
+	causes := make(chan error, 2)
+	end := s.work(s.dialect(client, sidekiq.V7), opts, func(ctx context.Context, j *sidekiq.Delivery) error {
+		if j.JID == "a" {
+			<-ctx.Done()
+		}
+		causes <- context.Cause(ctx)
+		return nil
+	})
+	s.eventually("the job is in flight", func() bool { return len(s.workings()) == 1 })
+	require.NoError(t, s.client.Del(ctx, s.workings()[0], s.key("luatomic:sidekiq:processes")).Err())
+	require.Equal(t, sidekiq.ErrTakenBack, lab.Soon(t, 30*time.Second, "the end of a's context", causes))
+	back.Store(time.Hour.Microseconds())
+	s.enqueue("default", payload("default", "b", ""))
+	require.NoError(t, lab.Soon(t, 30*time.Second, "b", causes))
+	s.eventually("b is done", func() bool { return s.count("stat:processed") == 1 })
+	require.Equal(t, sidekiq.Worked{Lost: 1, Done: 1}, end())
 }

@@ -37,6 +37,7 @@ func (w *worker) heartbeats(ctx context.Context, stop <-chan struct{}) {
 }
 
 func (w *worker) heartbeat(ctx context.Context, stop <-chan struct{}) error {
+	last := w.lastStarted()
 	r, err := script.WorkerBeat(ctx, w.d.client, script.WorkerBeatParams{
 		Processes: w.d.processesKey(), Process: w.process, Lease: w.o.Lease, Max: 100,
 	})
@@ -44,7 +45,7 @@ func (w *worker) heartbeat(ctx context.Context, stop <-chan struct{}) error {
 		return err
 	}
 	if !r.Known {
-		w.takenBack(r.Now)
+		w.takenBack(last, r.Now)
 	}
 	var faults []error
 	for _, process := range r.Lapsed {

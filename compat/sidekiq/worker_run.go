@@ -24,6 +24,7 @@ type worker struct {
 	began    time.Time
 
 	next    int64 // the number of the next job
+	unheard int   // how many jobs the last take asked for, while its reply is missing
 	acks    []int64
 	empty   bool // the last take left slots free
 	worked  Worked
@@ -31,7 +32,7 @@ type worker struct {
 	idle    idler
 	mu      sync.Mutex
 	running map[int64]*inFlight // shared, under mu
-	lost    int64               // shared, under mu: jobs taken before this time were put back
+	lost    int64               // shared, under mu: jobs that a take on its way took before this time were put back
 	rescued atomic.Int64        // shared
 	quiet   atomic.Bool         // shared: nothing more is taken
 	metrics metrics             // shared
@@ -150,20 +151,25 @@ func (w *worker) free() int {
 // retried with the same first number, and the script returns the jobs that it had taken.
 func (w *worker) turn(ctx context.Context, want int) error {
 	p := script.WorkerTakeParams{
-		Processes: w.d.processesKey(), Working: w.working, Queues: w.order(), Process: w.process, Lease: w.o.Lease,
+		Processes: w.d.processesKey(), Working: w.working, Process: w.process, Lease: w.o.Lease,
 		First: w.next, Want: int64(want), Dones: w.acks,
 	}
+	if !w.quiet.Load() { // a quiet process gets the jobs that it took, and no others
+		p.Queues = w.order()
+	}
 	p.Processed, p.Day = w.d.counter("processed")
+	w.unheard = max(w.unheard, want)
+	w.takes()
 	r, err := script.WorkerTake(ctx, w.d.client, p)
 	if err != nil {
 		return err
 	}
 	if !r.Known {
-		w.takenBack(r.Now)
+		w.takenBack(w.next-1, r.Now)
 	}
 	w.acks = w.acks[:0]
 	if want > 0 {
-		w.empty = len(r.Jobs) < want
+		w.empty, w.unheard = len(r.Jobs) < want, 0
 	}
 	w.next = max(w.next, r.Last+1) // the jobs of a retry can have gaps
 	for _, j := range r.Jobs {
@@ -172,17 +178,34 @@ func (w *worker) turn(ctx context.Context, want int) error {
 	return nil
 }
 
-// takenBack ends the contexts of jobs that were taken before that time: they are in their queues again. It also marks
-// jobs whose take is still without a reply.
-func (w *worker) takenBack(before int64) {
+// takes forgets which jobs were put back: a take that is sent now is later than that, whatever the server's clock says.
+func (w *worker) takes() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lost = 0
+}
+
+// takenBack ends the contexts of the jobs up to a number, and of those that were taken before a time of the server:
+// they are in their queues again. It also marks jobs whose take is still without a reply.
+func (w *worker) takenBack(last, before int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lost = max(w.lost, before)
-	for _, j := range w.running {
-		if j.taken < w.lost {
+	for id, j := range w.running {
+		if id <= last || j.taken < w.lost {
 			j.cancel(ErrTakenBack)
 		}
 	}
+}
+
+// lastStarted returns the highest number of the jobs in flight, 0 without any.
+func (w *worker) lastStarted() (last int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id := range w.running {
+		last = max(last, id)
+	}
+	return last
 }
 
 // stop ends all handlers' contexts: their jobs go back.

@@ -22,10 +22,10 @@ func (w *worker) signalled(signal string) {
 	}
 }
 
-// wanted returns how many jobs to take: none when the process is quiet.
+// wanted returns how many jobs to take: when the process is quiet, those of a take whose reply is missing.
 func (w *worker) wanted() int {
 	if w.quiet.Load() {
-		return 0
+		return w.unheard
 	}
 	return w.free()
 }
