@@ -3,10 +3,12 @@ package lua_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/lua"
@@ -221,6 +223,42 @@ func TestWrongTypeNamesTheKeyAndBothTypes(t *testing.T) {
 	require.ErrorIs(t, err, lua.ErrWrongType)
 	require.Contains(t, e.Detail, `}b" (ready) holds a string, not a list`)
 	require.Contains(t, err.Error(), e.Detail)
+}
+
+// slow makes each round trip of a client last longer.
+type slow time.Duration
+
+func (s slow) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s slow) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		time.Sleep(time.Duration(s))
+		return next(ctx, cmd)
+	}
+}
+
+func (s slow) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		time.Sleep(time.Duration(s))
+		return next(ctx, cmds)
+	}
+}
+
+// The search for the key takes one round trip: with one for each of many keys it would not end in time.
+func TestWrongTypeIsFoundAmongManyKeysOfAFarServer(t *testing.T) {
+	t.Parallel()
+	client, tag := luatomictest.Client(t), "{"+luatomictest.Namespace(t)+"}"
+	client.AddHook(slow(20 * time.Millisecond))
+	ctx := within(t, 30*time.Second)
+	s := newScript("move", "return redis.call('RPUSH', KEYS[#KEYS], 1)", lua.RetrySafe)
+	s.Keys = []lua.Key{{Name: "ready", Type: "list", Variadic: true}}
+	keys := make([]string, 100)
+	for i := range keys {
+		keys[i] = tag + strconv.Itoa(i)
+	}
+	require.NoError(t, client.Set(ctx, keys[99], "text", 0).Err())
+	_, err := runInt(ctx, client, s, keys...)
+	require.ErrorContains(t, err, tag+`99" (ready) holds a string, not a list`)
 }
 
 func TestPermissionMissingInsideIsExecutedInPart(t *testing.T) {

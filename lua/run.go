@@ -193,26 +193,32 @@ func (p *pause) pass(ctx context.Context, withoutDelay bool) bool {
 	return clock.Sleep(ctx, wait)
 }
 
-// findWrongType names the key that holds another type than the header declares. It reads after the call, so the key
-// may have changed; then it returns "".
+// findWrongType names the key that holds another type than the header declares. It asks for all of them in one round
+// trip after the call, so the key may have changed; then it returns "".
 func (c *Call) findWrongType(ctx context.Context, client Client, until time.Time) string {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
+	if ctx.Err() != nil {
+		return ""
+	}
 	declared := c.keys
 	if c.guarded {
 		declared-- // the lease may be of several types
 	}
+	pipe, types := client.Pipeline(), make([]*redis.StatusCmd, declared)
 	for i := range declared {
-		want, key := c.script.key(i), keyText(c.argv[3+i])
-		if want.Type == "" {
+		types[i] = pipe.Type(ctx, keyText(c.argv[3+i]))
+	}
+	_, _ = pipe.Exec(ctx) // a type that is not known says nothing
+	for i, got := range types {
+		want := c.script.key(i)
+		switch got.Val() {
+		case "", "none", want.Type:
 			continue
 		}
-		if ctx.Err() != nil {
-			break
-		}
-		got, err := client.Type(ctx, key).Result()
-		if err == nil && got != "none" && got != want.Type {
-			return fmt.Sprintf("key %q (%s) holds a %s, not a %s", shownKey(key), want.Name, got, want.Type)
+		if want.Type != "" {
+			key := shownKey(keyText(c.argv[3+i]))
+			return fmt.Sprintf("key %q (%s) holds a %s, not a %s", key, want.Name, got.Val(), want.Type)
 		}
 	}
 	return ""
