@@ -53,9 +53,7 @@ func TestTakeOfSeveralQueuesWhoseReplyIsLost(t *testing.T) {
 		var lose atomic.Bool
 		lose.Store(true)
 		proxy.Drop(1000, func(args []string) bool { return lose.Load() && take(args) })
-		short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-		_, err := by(short, 3, "")
-		cancel()
+		_, err := by(untilRun(ctx, t, proxy, &gen.QueueTakeScript), 3, "")
 		require.Error(t, err)
 		luatomictest.Eventually(t, 20*time.Second, "its last attempt has arrived", func() bool {
 			sent := proxy.Stats()

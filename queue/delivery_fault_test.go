@@ -57,9 +57,7 @@ func TestAckAfterAnExtendWithoutAReply(t *testing.T) {
 	p.Drop(1000, func(args []string) bool {
 		return !whole.Load() && lab.Sent(&gen.QueueExtendScript)(args)
 	})
-	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	require.Error(t, d.Extend(short, time.Hour))
+	require.Error(t, d.Extend(untilRun(t.Context(), t, p, &gen.QueueExtendScript), time.Hour))
 	whole.Store(true)
 	require.NoError(t, d.Ack(t.Context()))
 	require.Zero(t, stats(t, q).Leased)
@@ -73,9 +71,7 @@ func TestExtendKeepsNoSliceOfTheCaller(t *testing.T) {
 	lab.Push(t, q, queue.Job{ID: "x"})
 	batch := []*queue.Delivery{lab.TakeOne(t, far)}
 	d, losing := batch[0], unanswered(t, p, &gen.QueueExtendScript)
-	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	require.Error(t, far.Extend(short, time.Hour, batch...))
+	require.Error(t, far.Extend(untilRun(t.Context(), t, p, &gen.QueueExtendScript), time.Hour, batch...))
 	clear(batch)
 	losing.Store(false)
 	require.NoError(t, d.Ack(t.Context()))

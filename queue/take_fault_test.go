@@ -93,9 +93,7 @@ func TestTakeWithoutAnyReplyIsRepeatedByTheNext(t *testing.T) {
 	var lose atomic.Bool
 	lose.Store(true)
 	proxy.Drop(1000, func(args []string) bool { return lose.Load() && take(args) })
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	_, err = lossy.Take(ctx, 2)
+	_, err = lossy.Take(untilRun(t.Context(), t, proxy, &gen.QueueTakeScript), 2)
 	require.Error(t, err)
 	require.Equal(t, 3, stats(t, q).Leased)
 	other, err := q.Take(t.Context(), 1)

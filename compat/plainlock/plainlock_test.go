@@ -105,7 +105,7 @@ func TestALockThatWasTakenOverIsLost(t *testing.T) {
 func TestKeepExtendsALock(t *testing.T) {
 	t.Parallel()
 	ctx, c := bounded(t), luatomictest.Client(t)
-	l := open(t, c, plainlock.Options{TTL: time.Second})
+	l := open(t, c, plainlock.Options{TTL: 2 * time.Second})
 	kept, err := l.Try(ctx, "kept")
 	require.NoError(t, err)
 	left, err := l.Try(ctx, "left")

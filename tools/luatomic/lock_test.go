@@ -77,7 +77,7 @@ func TestLockHeld(t *testing.T) {
 	e := shared(t)
 	lease, err := e.locker().Try(t.Context(), "x")
 	require.NoError(t, err)
-	for _, args := range [][]string{{}, {"--wait", "200ms"}} {
+	for _, args := range [][]string{{}, {"--wait", "1s"}} {
 		c := e.run(append(append([]string{"lock", "x"}, args...), "--", "echo", "ran")...).exits(exitTryLater)
 		require.Contains(t, c.stderr.String(), `luatomic: lock is held: "x" by the test, for `)
 		require.Empty(t, c.stdout.String())

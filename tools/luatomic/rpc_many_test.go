@@ -160,7 +160,7 @@ func TestRPCStream(t *testing.T) {
 	e.serve("broken", "--stream", "--", "sh", "-c", "echo 1; echo two; sleep 0.01; echo 3")
 	e.serve("late", "--stream", "--", "sh", "-c", "echo 1; echo gone >&2; exit 1")
 
-	all := e.call("count", "1000", "--stream").exits(exitDone).objects()
+	all := e.call("count", "1000", "--stream", "--timeout", "1m").exits(exitDone).objects()
 	require.Len(t, all, 1001)
 	for i, o := range all[:1000] {
 		require.EqualValues(t, i+1, o["part"])
