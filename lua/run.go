@@ -207,16 +207,18 @@ func (c *Call) findWrongType(ctx context.Context, client Client, until time.Time
 	}
 	pipe, types := client.Pipeline(), make([]*redis.StatusCmd, declared)
 	for i := range declared {
-		types[i] = pipe.Type(ctx, keyText(c.argv[3+i]))
+		if c.script.key(i).Type != "" {
+			types[i] = pipe.Type(ctx, keyText(c.argv[3+i]))
+		}
 	}
 	_, _ = pipe.Exec(ctx) // a type that is not known says nothing
 	for i, got := range types {
-		want := c.script.key(i)
-		switch got.Val() {
-		case "", "none", want.Type:
+		if got == nil {
 			continue
 		}
-		if want.Type != "" {
+		switch want := c.script.key(i); got.Val() {
+		case "", "none", want.Type:
+		default:
 			key := shownKey(keyText(c.argv[3+i]))
 			return fmt.Sprintf("key %q (%s) holds a %s, not a %s", key, want.Name, got.Val(), want.Type)
 		}

@@ -46,14 +46,7 @@ func (s *site) beats(process string, n int) {
 func TestAButtonOutlastsALostHeartbeat(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sidekiq.V7)
-	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
-	opts, err := redis.ParseURL(proxy.URL())
-	require.NoError(t, err)
-	lossy := redis.NewClient(opts)
-	t.Cleanup(func() {
-		proxy.CutAll() // Close waits for blocked commands
-		_ = lossy.Close()
-	})
+	lossy, proxy := s.lossy()
 	exec := luatomictest.Command("EXEC")
 	proxy.Drop(1, func(args []string) bool {
 		if !exec(args) {
@@ -64,7 +57,7 @@ func TestAButtonOutlastsALostHeartbeat(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	_, err = s.dialect(lossy, sidekiq.V7).Work(ctx, &sidekiq.WorkOptions{WebUI: true, Lease: 150 * time.Millisecond},
+	_, err := s.dialect(lossy, sidekiq.V7).Work(ctx, &sidekiq.WorkOptions{WebUI: true, Lease: 150 * time.Millisecond},
 		func(context.Context, *sidekiq.Delivery) error { return nil })
 	require.ErrorIs(t, err, sidekiq.ErrStopRequested)
 }

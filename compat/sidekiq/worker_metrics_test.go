@@ -124,14 +124,7 @@ func TestMetricsOfAHeartbeatOutlastTheStop(t *testing.T) {
 func TestMetricsWhoseReplyIsLostAreNotAddedAgain(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sidekiq.V7)
-	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
-	opts, err := redis.ParseURL(proxy.URL())
-	require.NoError(t, err)
-	lossy := redis.NewClient(opts)
-	t.Cleanup(func() {
-		proxy.CutAll() // Close waits for blocked commands
-		_ = lossy.Close()
-	})
+	lossy, proxy := s.lossy()
 	proxy.Drop(1, luatomictest.Command("HINCRBY"))
 	s.enqueue("default", payload("default", "a", ""))
 	end := s.work(s.dialect(lossy, sidekiq.V7), nil, content)

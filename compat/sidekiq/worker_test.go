@@ -50,6 +50,20 @@ func (s *site) dialect(c lua.Client, version sidekiq.Version) *sidekiq.Dialect {
 	return d
 }
 
+// lossy returns a client whose connections lead through a proxy.
+func (s *site) lossy() (*redis.Client, *luatomictest.LossyProxy) {
+	s.t.Helper()
+	proxy := luatomictest.NewLossyProxy(s.t, luatomictest.URL(s.t))
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(s.t, err)
+	client := redis.NewClient(opts)
+	s.t.Cleanup(func() {
+		proxy.CutAll() // Close waits for blocked commands
+		_ = client.Close()
+	})
+	return client, proxy
+}
+
 func (s *site) key(name string) string {
 	if s.ns == "" {
 		return name
