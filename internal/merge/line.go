@@ -1,12 +1,14 @@
 // Package merge lets calls that happen at the same time share round trips.
 //
-// A Line stands before one server. While few round trips are under way, a call is sent at once and alone. What comes
-// meanwhile waits, and goes out together as soon as one of them returns. No timer delays a call. A call without company
-// costs a mutex, and where its context can end, the way to another goroutine and back.
+// A Line stands before one server. A call without company is sent at once. With company it is sent once the other
+// goroutines that can run have had their turn: the reply of one round trip wakes many callers, and their next calls go
+// out together. While enough round trips are under way, calls wait for one of them to return. No timer delays a call. A
+// call without company costs a mutex, and where its context can end, the way to another goroutine and back.
 package merge
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -14,9 +16,11 @@ import (
 )
 
 const (
-	// maxActive is how many round trips are under way at most. Fewer share more and make a few callers wait for each
-	// other's round trip. Of 4, 6, 8 and 12, 8 had the most lock pairs of 16 to 256 callers: 4 had 6 to 12 % less.
-	maxActive = 8
+	// fewTrips is how many callers may have a round trip each: with fewer they run in step and wait for each other.
+	fewTrips = 4
+	// sharedTrips is how many round trips are under way at most while more callers share them. While one is at the
+	// server, the callers of another have their turn, and the third one waits for neither.
+	sharedTrips = 3
 	// maxItems and maxBytes bound one round trip, which is as slow as its slowest part.
 	maxItems = 512
 	maxBytes = 128 << 10
@@ -28,7 +32,9 @@ type Line[T any] struct {
 
 	spare   sync.Pool // of places
 	mu      sync.Mutex
-	active  int
+	active  int  // round trips under way
+	inside  int  // items that wait or are under way
+	company bool // the last round trip carried several items
 	waiting []*place[T]
 	gone    int // of those that wait
 }
@@ -62,26 +68,29 @@ const (
 	Left
 )
 
+// start is what becomes of an item that enters.
+type start uint8
+
+const (
+	waits   start = iota // until a round trip takes it
+	gathers              // a round trip begins, which takes all that wait
+	alone                // a round trip begins for it
+)
+
 // Do sends the item, which counts as so many bytes, and returns when its round trip is over or ctx ends. The item must
-// stay as it is after Left. A ctx that cannot end needs no other goroutine.
+// stay as it is after Left. Without company, a ctx that cannot end needs no other goroutine.
 func (l *Line[T]) Do(ctx context.Context, item T, size int) Outcome {
-	l.mu.Lock()
-	alone := l.active < maxActive
-	p := l.place(ctx, item, size, alone)
-	if alone {
-		l.active++
-	} else {
-		l.waiting = append(l.waiting, p)
-	}
-	l.mu.Unlock()
-	if alone && ctx.Done() == nil { // this goroutine can wait for the server
+	p, start := l.enter(ctx, item, size)
+	switch {
+	case start == alone && ctx.Done() == nil: // this goroutine can wait for the server
 		defer l.returned()
 		l.send(ctx, p.item[:])
 		l.free(p)
 		return Sent
-	}
-	if alone {
+	case start == alone:
 		reuse.Go(p.carry)
+	case start == gathers:
+		reuse.Go(l.gather)
 	}
 	select {
 	case <-p.sent:
@@ -98,6 +107,34 @@ func (l *Line[T]) Do(ctx context.Context, item T, size int) Outcome {
 	default:
 		return Left
 	}
+}
+
+// enter lets an item in. A place that waits may be taken and sent before enter returns.
+func (l *Line[T]) enter(ctx context.Context, item T, size int) (*place[T], start) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inside++
+	start := waits
+	if l.active < l.limit() {
+		l.active++
+		start = gathers
+		if l.inside == 1 && !l.company {
+			start = alone
+		}
+	}
+	p := l.place(ctx, item, size, start == alone)
+	if start != alone {
+		l.waiting = append(l.waiting, p)
+	}
+	return p, start
+}
+
+// limit is how many round trips may be under way.
+func (l *Line[T]) limit() int {
+	if l.inside <= fewTrips {
+		return fewTrips
+	}
+	return sharedTrips
 }
 
 // place returns a spare place or a new one.
@@ -126,6 +163,7 @@ func (l *Line[T]) withdraw(p *place[T]) bool {
 		return false
 	}
 	p.gone = true
+	l.inside--
 	if l.gone++; 2*l.gone > len(l.waiting) {
 		l.waiting = slices.DeleteFunc(l.waiting, func(p *place[T]) bool { return p.gone })
 		l.gone = 0
@@ -135,8 +173,8 @@ func (l *Line[T]) withdraw(p *place[T]) bool {
 
 // returned ends a round trip that a caller made itself. What waits is sent by another goroutine.
 func (l *Line[T]) returned() {
-	if next := l.next(); len(next) > 0 {
-		reuse.Go(func() { l.sendWaiting(next) })
+	if batch := l.next(1); len(batch) > 0 {
+		reuse.Go(func() { l.sendWaiting(batch) })
 	}
 }
 
@@ -144,12 +182,18 @@ func (l *Line[T]) returned() {
 func (l *Line[T]) carry(p *place[T]) {
 	l.send(context.WithoutCancel(p.ctx), p.item[:])
 	p.sent <- struct{}{}
-	l.sendWaiting(l.next())
+	l.sendWaiting(l.next(1))
+}
+
+// gather begins a round trip, after the callers that can run now have entered, too.
+func (l *Line[T]) gather() {
+	runtime.Gosched()
+	l.sendWaiting(l.next(0))
 }
 
 // sendWaiting sends what waits until nothing does.
 func (l *Line[T]) sendWaiting(batch []*place[T]) {
-	for ; len(batch) > 0; batch = l.next() {
+	for len(batch) > 0 {
 		items := make([]T, len(batch))
 		for i, p := range batch {
 			items[i] = p.item[0]
@@ -162,13 +206,23 @@ func (l *Line[T]) sendWaiting(batch []*place[T]) {
 		for _, p := range batch {
 			p.sent <- struct{}{}
 		}
+		if len(batch) > 1 {
+			runtime.Gosched() // so that these callers can be part of the next one
+		}
+		batch = l.next(len(batch))
 	}
 }
 
-// next takes what the next round trip carries. Where nothing waits, one round trip less is under way.
-func (l *Line[T]) next() []*place[T] {
+// next takes what the next round trip carries, after one of so many items. Where nothing waits, or enough others are
+// under way, there is one round trip less.
+func (l *Line[T]) next(returned int) []*place[T] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.inside -= returned
+	if l.active > l.limit() {
+		l.active--
+		return nil
+	}
 	var batch []*place[T]
 	n, size := 0, 0
 	for ; n < len(l.waiting) && len(batch) < maxItems; n++ {
@@ -188,6 +242,8 @@ func (l *Line[T]) next() []*place[T] {
 	}
 	if len(batch) == 0 {
 		l.active--
+	} else {
+		l.company = len(batch) > 1
 	}
 	return batch
 }

@@ -3,7 +3,9 @@ package merge_test
 import (
 	"context"
 	"runtime"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,30 +41,114 @@ func (s *server) sent() [][]int {
 	return append([][]int(nil), s.trips...)
 }
 
-// fill has as many round trips under way as a line allows.
-func (s *server) fill(t *testing.T, callers *sync.WaitGroup) {
-	for i := range merge.MaxActive {
-		callers.Go(func() { require.Equal(t, merge.Sent, s.Do(t.Context(), -i, 1)) })
+// fill has as many round trips under way as a line allows, of one item each.
+func (s *server) fill(t *testing.T, do func()) {
+	for i := range merge.FewTrips {
+		go do()
+		luatomictest.Eventually(t, 10*time.Second, "the round trip is under way", func() bool { return len(s.sent()) == i+1 })
 	}
-	luatomictest.Eventually(t, 10*time.Second, "the round trips are under way", func() bool { return len(s.sent()) == merge.MaxActive })
 }
 
 func TestWaitingCallsShareTheNextRoundTrip(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	var callers sync.WaitGroup
-	s.fill(t, &callers)
+	callers.Add(merge.FewTrips)
+	s.fill(t, func() {
+		defer callers.Done()
+		s.Do(t.Context(), 0, 1)
+	})
 	for range 100 {
 		callers.Go(func() { require.Equal(t, merge.Sent, s.Do(context.Background(), 1, 1)) })
 	}
 	luatomictest.Eventually(t, 10*time.Second, "100 calls wait", func() bool { return s.Waiting() == 100 })
+	for range merge.FewTrips - merge.SharedTrips { // while many share them there are fewer
+		s.reply <- struct{}{}
+	}
+	luatomictest.Eventually(t, 10*time.Second, "a round trip less", func() bool { return s.Active() == merge.SharedTrips })
+	require.Equal(t, 100, s.Waiting())
 	s.reply <- struct{}{}
-	luatomictest.Eventually(t, 10*time.Second, "they go out", func() bool { return len(s.sent()) == merge.MaxActive+1 })
+	luatomictest.Eventually(t, 10*time.Second, "they go out", func() bool { return len(s.sent()) == merge.FewTrips+1 })
 	close(s.reply)
 	callers.Wait()
 	trips := s.sent()
-	require.Len(t, trips, merge.MaxActive+1)
-	require.Len(t, trips[merge.MaxActive], 100, "no caller waits for another round trip")
+	require.Len(t, trips, merge.FewTrips+1)
+	require.Len(t, trips[merge.FewTrips], 100, "no caller waits for another round trip")
+}
+
+// The callers that one reply wakes are together in the next round trip. On one processor a function that is started runs
+// before them.
+func TestCallersThatWakeTogetherGoOutTogether(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const callers, calls = 16, 200
+	var trips atomic.Int64
+	line := merge.New(func(context.Context, []int) {
+		trips.Add(1)
+		runtime.Gosched() // a server takes its time
+	})
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			for range calls {
+				if got := line.Do(t.Context(), 1, 1); got != merge.Sent {
+					t.Errorf("outcome %d", got)
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.Less(t, trips.Load(), int64(callers*calls/4), "round trips of %d calls", callers*calls)
+}
+
+func TestRoundTripsUnderWay(t *testing.T) {
+	t.Parallel()
+	var now, most atomic.Int64
+	line := merge.New(func(context.Context, []int) {
+		n := now.Add(1)
+		for {
+			m := most.Load()
+			if n <= m || most.CompareAndSwap(m, n) {
+				break
+			}
+		}
+		time.Sleep(100 * time.Microsecond)
+		now.Add(-1)
+	})
+	for _, c := range []struct{ callers, least, most int }{{1, 1, 1}, {4, 2, merge.FewTrips}, {100, 2, merge.FewTrips}} {
+		most.Store(0)
+		var all sync.WaitGroup
+		for range c.callers {
+			all.Go(func() {
+				for range 200 {
+					line.Do(t.Context(), 1, 1)
+				}
+			})
+		}
+		all.Wait()
+		require.GreaterOrEqual(t, most.Load(), int64(c.least), "of %d callers", c.callers)
+		require.LessOrEqual(t, most.Load(), int64(c.most), "of %d callers", c.callers)
+	}
+}
+
+// A call without company is sent by its caller where that cannot leave. After company the first one finds that it has none.
+func TestACallWithoutCompanyIsSentByItsCaller(t *testing.T) {
+	t.Parallel()
+	var sender string
+	line := merge.New(func(_ context.Context, items []int) { sender = goroutine() })
+	require.Equal(t, merge.Sent, line.Do(context.Background(), 1, 1))
+	require.Equal(t, goroutine(), sender)
+	line.HadCompany()
+	require.Equal(t, merge.Sent, line.Do(context.Background(), 1, 1))
+	require.NotEqual(t, goroutine(), sender, "others may be about to call")
+	require.Equal(t, merge.Sent, line.Do(context.Background(), 1, 1))
+	require.Equal(t, goroutine(), sender)
+}
+
+// goroutine names the one that runs.
+func goroutine() string {
+	var stack [64]byte
+	name, _, _ := strings.Cut(string(stack[:runtime.Stack(stack[:], false)]), " [")
+	return name
 }
 
 func TestARoundTripIsBounded(t *testing.T) {
@@ -72,7 +158,7 @@ func TestARoundTripIsBounded(t *testing.T) {
 			t.Parallel()
 			s := newServer()
 			var callers sync.WaitGroup
-			s.fill(t, &callers)
+			s.fill(t, func() { s.Do(t.Context(), 0, 1) })
 			for range 1100 {
 				callers.Go(func() { require.Equal(t, merge.Sent, s.Do(t.Context(), 1, c.size)) })
 			}
@@ -80,7 +166,7 @@ func TestARoundTripIsBounded(t *testing.T) {
 			close(s.reply)
 			callers.Wait()
 			total, most := 0, 0
-			for _, trip := range s.sent()[merge.MaxActive:] {
+			for _, trip := range s.sent()[merge.FewTrips:] {
 				total, most = total+len(trip), max(most, len(trip))
 			}
 			require.Equal(t, 1100, total)
@@ -95,10 +181,11 @@ func TestCallersLeaveWhileTheServerHangs(t *testing.T) {
 	s := newServer()
 	var first sync.WaitGroup
 	ctx, leave := context.WithCancel(t.Context())
-	for range merge.MaxActive {
-		first.Go(func() { require.Equal(t, merge.Left, s.Do(ctx, 0, 1), "its round trip is under way") })
-	}
-	luatomictest.Eventually(t, 10*time.Second, "the round trips are under way", func() bool { return len(s.sent()) == merge.MaxActive })
+	first.Add(merge.FewTrips)
+	s.fill(t, func() {
+		defer first.Done()
+		require.Equal(t, merge.Left, s.Do(ctx, 0, 1), "its round trip is under way")
+	})
 	before := runtime.NumGoroutine()
 	var all sync.WaitGroup
 	for range callers {
@@ -163,16 +250,14 @@ func TestAnItemIsFreeAfterItsCall(t *testing.T) {
 func TestASingleItemHasTheContextOfItsCaller(t *testing.T) {
 	t.Parallel()
 	type key struct{}
-	seen, reply := make(chan any, merge.MaxActive+1), make(chan struct{})
+	seen, reply := make(chan any, merge.FewTrips+1), make(chan struct{})
 	line := merge.New(func(ctx context.Context, _ []int) {
 		seen <- ctx.Value(key{})
 		<-reply
 	})
 	var callers sync.WaitGroup
-	for range merge.MaxActive {
+	for range merge.FewTrips {
 		callers.Go(func() { line.Do(context.WithValue(t.Context(), key{}, "at once"), 1, 1) })
-	}
-	for range merge.MaxActive {
 		require.Equal(t, "at once", <-seen)
 	}
 	callers.Go(func() { line.Do(context.WithValue(t.Context(), key{}, "waited"), 1, 1) })

@@ -4,35 +4,88 @@
 // goroutine that has made a call has the stack for the next one.
 package reuse
 
-import "time"
+import (
+	"sync"
+	"time"
+)
 
-// idle is how long a goroutine waits for the next function.
+// idle is how long a goroutine waits for the next function, at least; at most twice as long.
 const idle = 10 * time.Millisecond
 
-// waiting leads to a goroutine that waits.
-var waiting = make(chan func())
+// worker is a goroutine that waits.
+type worker struct {
+	next  chan func() // closed when it is to end
+	round uint64      // in which it began to wait
+}
+
+// waiting are the goroutines that wait. The last one runs the next function, so that those that are not needed end.
+var waiting struct {
+	mu    sync.Mutex
+	stack []*worker
+	round uint64 // counts the sweeps
+	timed bool   // the next sweep is
+}
 
 // Go runs f at once, in a goroutine that waits or in a new one. Like a function of its own goroutine, f may call
 // runtime.Goexit, and must not leave it locked to a thread.
 func Go(f func()) {
-	select {
-	case waiting <- f:
-	default:
-		go serve(f)
+	if w := take(); w != nil {
+		w.next <- f
+		return
 	}
+	go serve(f)
+}
+
+func take() *worker {
+	s := &waiting
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.stack)
+	if n == 0 {
+		return nil
+	}
+	w := s.stack[n-1]
+	s.stack[n-1], s.stack = nil, s.stack[:n-1]
+	return w
 }
 
 // serve runs functions until none comes for a while. While it waits it holds none.
 func serve(f func()) {
-	timer := time.NewTimer(idle)
-	defer timer.Stop()
-	for {
+	w := &worker{next: make(chan func(), 1)}
+	for f != nil {
 		f()
-		timer.Reset(idle)
-		select {
-		case f = <-waiting:
-		case <-timer.C:
-			return
-		}
+		w.wait()
+		f = <-w.next
+	}
+}
+
+func (w *worker) wait() {
+	s := &waiting
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.round = s.round
+	s.stack = append(s.stack, w)
+	if !s.timed {
+		s.timed = true
+		time.AfterFunc(idle, sweep)
+	}
+}
+
+// sweep ends the goroutines that wait since before the last sweep. One timer for all costs less than one for each.
+func sweep() {
+	s := &waiting
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for n < len(s.stack) && s.stack[n].round < s.round {
+		close(s.stack[n].next)
+		n++
+	}
+	kept := copy(s.stack, s.stack[n:])
+	clear(s.stack[kept:])
+	s.stack = s.stack[:kept]
+	s.round++
+	if s.timed = kept > 0; s.timed {
+		time.AfterFunc(idle, sweep)
 	}
 }
