@@ -11,10 +11,10 @@ import (
 )
 
 // QueuePushOneSHA is the SHA-1 of queue_push_one.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushOneSHA = "de1a376487714301ed5da5ef3e13ffb3e8a77fe6"
+const QueuePushOneSHA = "6a2ea5c246ab14f87b27893b76943e79053bdc10"
 
 // QueuePushOneGuardedSHA is the SHA-1 of guard.lua and queue_push_one.lua joined, which runs under lua.Guard.
-const QueuePushOneGuardedSHA = "890a17c43c093fb2d80145c939f37e5deaf53913"
+const QueuePushOneGuardedSHA = "64e34a6e690f7d10809a3dc9a2b47ab41cf7180d"
 
 // QueuePushOneScript is scripts/queue_push_one.lua.
 var QueuePushOneScript = lua.Script{
@@ -55,7 +55,10 @@ type QueuePushOneResult struct {
 //
 // This is the short script for the usual push. The body is the receipt: a repeat finds it, or the
 // mark that the job left when it was finished, and adds nothing. Nothing else of the call is
-// stored. A queue with a limit is left to queue_push.lua.
+// stored. A queue with a limit is left to queue_push.lua. The jobs of several callers for one queue
+// are looked up and added together.
+//
+// Long because a job alone, which is the usual call, has a way without tables.
 //
 //   - Contract, all-or-nothing: a job that cannot be queued loses its body again.
 //   - Retry: safe; sent again after a lost reply; for a minute: a repeat finds the body, or the

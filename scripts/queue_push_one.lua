@@ -2,7 +2,9 @@
 ---
 --- This is the short script for the usual push. The body is the receipt: a repeat finds it, or the mark that the
 --- job left when it was finished, and adds nothing. Nothing else of the call is stored. A queue with a limit is left to
---- queue_push.lua.
+--- queue_push.lua. The jobs of several callers for one queue are looked up and added together.
+---
+--- Long because a job alone, which is the usual call, has a way without tables.
 ---
 ---@contract all-or-nothing  a job that cannot be queued loses its body again
 ---@retry    safe  for a minute: a repeat finds the body, or the mark of the finished job
@@ -29,38 +31,78 @@ local time = redis.call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 -->
 
-local replies = {}
-for i = 1, #KEYS, 5 do
-  local ready, bodies, control, wake, finished = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3], KEYS[i + 4]
-  local row = 2 * (i - 1) / 5
-  local id, body = ARGV[row + 1], ARGV[row + 2]
-  replies[row + 1], replies[row + 2] = 0, now_ms
-
+local replies, wakes = {0, now_ms}, {}
+if #KEYS == 5 then -- the usual call
+  local ready, bodies, control, wake, finished = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+  local id, body = ARGV[1], ARGV[2]
   local special = redis.call('EXISTS', control, wake) > 0
   local waiting = special and redis.call('ZCARD', wake) > 0
   if special and redis.call('HEXISTS', control, 'limit') == 1 then
-    replies[row + 1] = 1
-  elseif not redis.call('ZSCORE', finished, id) and redis.call('HSETNX', bodies, id, body) == 1 then
+    return {1, now_ms}
+  end
+  if not redis.call('ZSCORE', finished, id) and redis.call('HSETNX', bodies, id, body) == 1 then
     local queued = redis.pcall('RPUSH', ready, now_ms .. ':' .. id)
     if type(queued) == 'table' then
       redis.pcall('HDEL', bodies, id)
       error(queued)
     end
-    if waiting then
-      --< part/queue_wake_next.lua
-      -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
-      -- name whose channel has no subscriber was that of a dead process: the next one has its turn. The
-      -- channel begins with the key: no data chooses where the caller publishes. This is only a
-      -- hint: where the user may not run one of the commands, all else is as before.
-      local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)
-      for _ = 1, type(over) == 'number' and 64 or 0 do
-        local first = redis.pcall('ZPOPMIN', wake)
-        if first.err or not first[1] or redis.pcall('PUBLISH', wake .. ':' .. first[1], '') ~= 0 then
-          break
-        end
+    wakes[1] = waiting and 4 or nil
+  end
+else -- the jobs of a queue are looked up and added together
+  local rows, order = {}, {}
+  for i = 1, #KEYS, 5 do
+    local ready = KEYS[i]
+    if not rows[ready] then
+      rows[ready], order[#order + 1] = {}, i
+    end
+    table.insert(rows[ready], 2 * (i - 1) / 5)
+  end
+  for _, i in ipairs(order) do
+    local ready, bodies, control, wake, finished = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3], KEYS[i + 4]
+    local special = redis.call('EXISTS', control, wake) > 0
+    local waiting = special and redis.call('ZCARD', wake) > 0
+    local limited = special and redis.call('HEXISTS', control, 'limit') or 0
+    local ids = {}
+    for n, row in ipairs(rows[ready]) do
+      replies[row + 1], replies[row + 2], ids[n] = limited, now_ms, ARGV[row + 1]
+    end
+    local marks = redis.call('ZMSCORE', finished, unpack(ids, 1, math.min(#ids, 64)))
+    local known = redis.call('HMGET', bodies, unpack(ids, 1, math.min(#ids, 64)))
+    local fields, entries, added = {}, {}, 0
+    for n, row in ipairs(rows[ready]) do
+      local id, body = ARGV[row + 1], ARGV[row + 2]
+      if not known[n] and not marks[n] and not known[id] and limited == 0 then
+        known[id], added = true, added + 1 -- a row may be there twice
+        fields[2 * added - 1], fields[2 * added], entries[added] = id, body, now_ms .. ':' .. id
       end
-      -->
+    end
+    if added > 0 then
+      redis.call('HSET', bodies, unpack(fields, 1, math.min(#fields, 128)))
+      local queued = redis.pcall('RPUSH', ready, unpack(entries, 1, math.min(#entries, 64)))
+      if type(queued) == 'table' then
+        for n = 1, added do
+          redis.pcall('HDEL', bodies, fields[2 * n - 1])
+        end
+        error(queued)
+      end
+      wakes[#wakes + 1] = waiting and i + 3 or nil
     end
   end
+end
+for _, i in ipairs(wakes) do
+  local wake = KEYS[i]
+  --< part/queue_wake_next.lua
+  -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
+  -- name whose channel has no subscriber was that of a dead process: the next one has its turn. The
+  -- channel begins with the key: no data chooses where the caller publishes. This is only a
+  -- hint: where the user may not run one of the commands, all else is as before.
+  local over = redis.pcall('ZREMRANGEBYSCORE', wake, '-inf', '(' .. now_ms)
+  for _ = 1, type(over) == 'number' and 64 or 0 do
+    local first = redis.pcall('ZPOPMIN', wake)
+    if first.err or not first[1] or redis.pcall('PUBLISH', wake .. ':' .. first[1], '') ~= 0 then
+      break
+    end
+  end
+  -->
 end
 return replies
