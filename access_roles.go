@@ -135,7 +135,8 @@ func scriptsOf(begin ...string) (out []*lua.Script) {
 func queueScripts(consume bool) []*lua.Script {
 	if !consume {
 		return []*lua.Script{
-			&gen.QueuePushScript, &gen.QueuePushManyScript, &gen.QueuePushOneScript, &gen.QueueStatsScript,
+			&gen.QueuePushScript, &gen.QueuePushManyScript, &gen.QueuePushOneScript, &gen.QueuePushBareScript,
+			&gen.QueueStatsScript,
 		}
 	}
 	return []*lua.Script{

@@ -67,6 +67,22 @@ func manyCase(name string, batch []queue.Batch, before []queue.Job) failpointCas
 	}, nil}
 }
 
+// bareCase is a push of jobs alone, the bodies of which are stored in several commands.
+func bareCase(name string, n int) failpointCase {
+	return failpointCase{name: name, prepare: func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
+		c.HSet(ctx, "{"+k+"}:b", "there", "body")
+		return c.RPush(ctx, "{"+k+"}:r", "1:there").Err()
+	}, run: func(ctx context.Context, c lua.Client, k string) (string, error) {
+		p := gen.QueuePushBareParams{Ready: "{" + k + "}:r", Bodies: "{" + k + "}:b", Control: "{" + k + "}:c", Wake: "{" + k + "}:w",
+			Finished: "{" + k + "}:f"}
+		for i := range n {
+			p.Jobs = append(p.Jobs, gen.QueuePushBareJob{ID: fmt.Sprint("new", i), Body: []byte("B")})
+		}
+		_, err := gen.QueuePushBare(ctx, c, p)
+		return "", err
+	}}
+}
+
 // takes takes n jobs, in as many calls as necessary, or all of them.
 func takes(n int) scriptcase.QueueStep {
 	return func(ctx context.Context, q *queue.Queue, ds *[]*queue.Delivery) error {
@@ -137,6 +153,7 @@ func failpointCases() []failpointCase {
 			_, err := q.Push(ctx, append(named, held)...)
 			return err
 		}),
+		bareCase("queue_push_bare/chunks", 120),
 		queueCase("queue_push/after a holder", hour, func(ctx context.Context, q *queue.Queue, _ *[]*queue.Delivery) error {
 			_, err := q.Push(ctx, queue.Job{ID: "new", Unique: "free"})
 			return err

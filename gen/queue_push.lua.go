@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "82be14dc4c2f4f4dca5f9ac76850ae894f7cb1f2"
+const QueuePushSHA = "16679cde5f70990beafaa3fa3095b993b4d205fa"
 
 // QueuePushGuardedSHA is the SHA-1 of guard.lua and queue_push.lua joined, which runs under lua.Guard.
-const QueuePushGuardedSHA = "f46a6ade8497610962544641b1931e9abefae6f8"
+const QueuePushGuardedSHA = "415cd6c227be6ad8032c0b13f7ef7c69526cc73c"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{
@@ -98,7 +98,8 @@ type QueuePushResult struct {
 // enqueued_at. When the new jobs would pass the limit in control, none goes in.
 //
 // Long because the receipt, what is known and the undoing of a refused write stand together. The
-// usual push of one job is queue_push_one.lua.
+// usual push, of jobs without ids and options of their own, is queue_push_one.lua or
+// queue_push_bare.lua.
 //
 //   - Contract, all-or-nothing: a write refused half-way is followed by the undoing of those before
 //     it.

@@ -19,6 +19,13 @@ func (q *Queue) pushOneParams() gen.QueuePushOneParams {
 	}
 }
 
+func (q *Queue) pushBareParams() gen.QueuePushBareParams {
+	k := &q.keys
+	return gen.QueuePushBareParams{
+		Ready: k.Ready, Bodies: k.Bodies, Control: k.Control, Wake: k.Wake, Finished: k.Finished,
+	}
+}
+
 // pushManyQueue are the keys of one queue in a push to several.
 func (q *Queue) pushManyQueue() gen.QueuePushManyQueue {
 	k := &q.keys

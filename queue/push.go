@@ -19,14 +19,15 @@ import (
 // use PushSeq. More jobs than the limit of the queue allows: ErrFull, and none is added. A server over its memory
 // limit refuses the push with lua.ErrNotExecuted.
 //
-// One ready job without an id or options of its own is the common case. Concurrent pushes of one share round trips; in
-// a queue with a limit such a push takes two.
+// Ready jobs without ids or options of their own are the common case, which has shorter scripts; a call runs one of them
+// only when all of its jobs are such. In a queue with a limit such a push takes two round trips, at most once a second.
+// Concurrent pushes of one such job share round trips.
 //
-// Keys: r, s, b, l, n, u, ux, c, w, o, i; of one such job r, b, c, w, f. Cost: O(1) for each ready job, O(log n) for
+// Keys: r, s, b, l, n, u, ux, c, w, o, i; of such jobs r, b, c, w, f. Cost: O(1) for each ready job, O(log n) for
 // each scheduled one.
 func (q *Queue) Push(ctx context.Context, jobs ...Job) (Pushed, error) {
-	if len(jobs) == 1 && jobs[0].bare() && !q.limited.is(time.Now()) {
-		if out, limited, err := q.pushOne(ctx, jobs[0].Body); !limited {
+	if !q.limited.is(time.Now()) && q.allBare(jobs) {
+		if out, limited, err := q.pushBare(ctx, jobs); !limited {
 			return out, err
 		}
 	}

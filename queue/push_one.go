@@ -5,8 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/luatomic/luatomic/gen"
 )
 
@@ -36,26 +34,11 @@ func (j *Job) bare() bool {
 	return j.ID == "" && j.At.IsZero() && j.Delay == 0 && j.Unique == "" && j.UniqueTTL == 0 && j.plain()
 }
 
-// pushOne adds a ready job with a new id. A queue with a limit takes none in this way.
-func (q *Queue) pushOne(ctx context.Context, body []byte) (out Pushed, limited bool, err error) {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return Pushed{}, false, q.wrap("push to", err)
-	}
-	ctx, cancel := withinReceipt(ctx, ownReceipt)
-	defer cancel()
+func (q *Queue) sendOne(ctx context.Context, id string, body []byte) (limited bool, now time.Time, err error) {
 	p := q.pushOneParams()
-	p.ID, p.Body = id.String(), body
+	p.ID, p.Body = id, body
 	r, err := gen.QueuePushOne(ctx, q.client, p)
-	if err != nil {
-		return Pushed{}, false, q.wrap("push to", err)
-	}
-	if r.Limited {
-		q.limited.set(time.Now())
-		return Pushed{}, true, nil
-	}
-	register(ctx, q)
-	return Pushed{IDs: []string{p.ID}, Ready: 1, Now: r.Now}, false, nil
+	return r.Limited, r.Now, err
 }
 
 // belief is what a reply said, for a second.

@@ -6,8 +6,8 @@
 --- carries one stamp from the server's clock, its enqueued_at. When the new jobs would
 --- pass the limit in control, none goes in.
 ---
---- Long because the receipt, what is known and the undoing of a refused write stand together. The usual push of one job
---- is queue_push_one.lua.
+--- Long because the receipt, what is known and the undoing of a refused write stand together. The usual push, of jobs
+--- without ids and options of their own, is queue_push_one.lua or queue_push_bare.lua.
 ---
 ---@contract all-or-nothing  a write refused half-way is followed by the undoing of those before it
 ---@retry    safe  the same receipt gives the first result again, for as long as it is kept

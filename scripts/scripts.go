@@ -110,6 +110,11 @@ var QueuePeek string
 //go:embed queue_push.lua
 var QueuePush string
 
+// QueuePushBare is the text of queue_push_bare.lua.
+//
+//go:embed queue_push_bare.lua
+var QueuePushBare string
+
 // QueuePushMany is the text of queue_push_many.lua.
 //
 //go:embed queue_push_many.lua

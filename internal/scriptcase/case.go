@@ -65,7 +65,7 @@ var AllScripts = slices.Concat(RpcScripts, []*lua.Script{
 	&gen.DelayedPromoteScript,
 	&gen.LockAcquireScript, &gen.LockExtendScript, &gen.LockLeaveScript, &gen.LockReleaseScript, &gen.LockTryScript, &gen.LockForceScript, &gen.LockInfoScript, &gen.LockNoteScript, &gen.LockFenceScript, &gen.LockAcquireAllScript,
 	&gen.QueueAckScript, &gen.QueueBuryScript, &gen.QueueCancelScript, &gen.QueueControlScript, &gen.QueueExtendScript, &gen.QueueFindScript, &gen.QueueMendScript, &gen.QueueNackScript,
-	&gen.QueuePeekScript, &gen.QueuePushScript, &gen.QueuePushManyScript, &gen.QueuePushOneScript, &gen.QueueReclaimScript, &gen.QueueReportScript, &gen.QueueRequeueScript, &gen.QueueRescheduleScript,
+	&gen.QueuePeekScript, &gen.QueuePushScript, &gen.QueuePushBareScript, &gen.QueuePushManyScript, &gen.QueuePushOneScript, &gen.QueueReclaimScript, &gen.QueueReportScript, &gen.QueueRequeueScript, &gen.QueueRescheduleScript,
 	&gen.QueueStatsScript, &gen.QueueTakeScript, &gen.QueueTrimScript,
 	&gen.SemAcquireScript, &gen.SemExtendScript, &gen.SemInfoScript, &gen.SemReleaseScript, &gen.SemResizeScript,
 })
@@ -140,6 +140,18 @@ func ScriptCalls() []ScriptCall {
 			return fmt.Sprint(v.Limited), err
 		}, func(ctx context.Context, c *redis.Client, k string) error {
 			c.ZAdd(ctx, "{"+k+"}:f", redis.Z{Score: lab.Past, Member: "another"})
+			c.HSet(ctx, "{"+k+"}:c", "dead_bytes", "1")
+			return c.ZAdd(ctx, "{"+k+"}:w", redis.Z{Score: lab.Future, Member: "waiter"}).Err()
+		}, nil},
+		{&gen.QueuePushBareScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			p := PushKeys("{" + k + "}")
+			v, err := gen.QueuePushBare(ctx, c, gen.QueuePushBareParams{Ready: p.Ready, Bodies: p.Bodies, Control: p.Control, Wake: p.Wake,
+				Finished: "{" + k + "}:f", Jobs: []gen.QueuePushBareJob{{ID: "one", Body: []byte("1")}, {ID: "two", Body: []byte("2")}}})
+			return fmt.Sprint(v.Limited), err
+		}, func(ctx context.Context, c *redis.Client, k string) error {
+			c.ZAdd(ctx, "{"+k+"}:f", redis.Z{Score: lab.Past, Member: "another"})
+			c.HSet(ctx, "{"+k+"}:b", "there", "body")
+			c.RPush(ctx, "{"+k+"}:r", "1:there")
 			c.HSet(ctx, "{"+k+"}:c", "dead_bytes", "1")
 			return c.ZAdd(ctx, "{"+k+"}:w", redis.Z{Score: lab.Future, Member: "waiter"}).Err()
 		}, nil},

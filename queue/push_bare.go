@@ -1,0 +1,58 @@
+package queue
+
+import (
+	"context"
+	"time"
+
+	"github.com/luatomic/luatomic/gen"
+)
+
+// allBare reports whether the jobs are bodies alone, and few enough for the long script as well: it has them when the
+// queue has a limit, and its errors are those of too large a batch.
+func (q *Queue) allBare(jobs []Job) bool {
+	size := 0
+	for i := range jobs {
+		if !jobs[i].bare() {
+			return false
+		}
+		size += encodedSize(&jobs[i])
+	}
+	return len(jobs) == 1 || len(jobs) > 1 && len(jobs) <= MaxBatch && size <= q.batchBytes()
+}
+
+// pushBare adds ready jobs with new ids. A queue with a limit takes none in this way.
+func (q *Queue) pushBare(ctx context.Context, jobs []Job) (out Pushed, limited bool, err error) {
+	ids := make([]string, len(jobs))
+	for i := range jobs {
+		if ids[i], err = idOf(&jobs[i]); err != nil {
+			return Pushed{}, false, q.wrap("push to", err)
+		}
+	}
+	ctx, cancel := withinReceipt(ctx, ownReceipt)
+	defer cancel()
+	var now time.Time
+	if len(jobs) == 1 {
+		limited, now, err = q.sendOne(ctx, ids[0], jobs[0].Body)
+	} else {
+		limited, now, err = q.sendBare(ctx, ids, jobs)
+	}
+	if err != nil {
+		return Pushed{}, false, q.wrap("push to", err)
+	}
+	if limited {
+		q.limited.set(time.Now())
+		return Pushed{}, true, nil
+	}
+	register(ctx, q)
+	return Pushed{IDs: ids, Ready: len(ids), Now: now}, false, nil
+}
+
+func (q *Queue) sendBare(ctx context.Context, ids []string, jobs []Job) (limited bool, now time.Time, err error) {
+	p := q.pushBareParams()
+	p.Jobs = make([]gen.QueuePushBareJob, len(jobs))
+	for i := range jobs {
+		p.Jobs[i].ID, p.Jobs[i].Body = ids[i], jobs[i].Body
+	}
+	r, err := gen.QueuePushBare(ctx, q.client, p)
+	return r.Limited, r.Now, err
+}
