@@ -11,10 +11,10 @@ import (
 )
 
 // QueuePushOneSHA is the SHA-1 of queue_push_one.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushOneSHA = "6a2ea5c246ab14f87b27893b76943e79053bdc10"
+const QueuePushOneSHA = "40c226287b0e58fc90c882230668aa13e0908076"
 
 // QueuePushOneGuardedSHA is the SHA-1 of guard.lua and queue_push_one.lua joined, which runs under lua.Guard.
-const QueuePushOneGuardedSHA = "64e34a6e690f7d10809a3dc9a2b47ab41cf7180d"
+const QueuePushOneGuardedSHA = "bcf2ab4826542749f522741c429a6b692214956e"
 
 // QueuePushOneScript is scripts/queue_push_one.lua.
 var QueuePushOneScript = lua.Script{

@@ -54,6 +54,10 @@ func (c *Call) run(ctx context.Context, client Client) error {
 	} else {
 		c.alone(ctx, client)
 	}
+	if c.done {
+		c.noteResent(ctx)
+		return nil
+	}
 	return c.result(ctx, client, time.Now().Add(detailBudget))
 }
 
@@ -133,11 +137,7 @@ func (c *Call) attempt(ctx context.Context, client Client) {
 // return: the first may have written before the lease expired. The search for details of an error ends at until.
 func (c *Call) result(ctx context.Context, client Client, until time.Time) error {
 	if c.done {
-		if c.unknown {
-			if n, ok := ctx.Value(resent.Key{}).(resent.Noter); ok {
-				n.NoteResent()
-			}
-		}
+		c.noteResent(ctx)
 		return nil
 	}
 	e := c.failure
@@ -159,6 +159,16 @@ func (c *Call) result(ctx context.Context, client Client, until time.Time) error
 		e.Err = fmt.Errorf("%w: %w", err, e.Err)
 	}
 	return e
+}
+
+// noteResent lets the caller know that the reply may answer a repeat.
+func (c *Call) noteResent(ctx context.Context) {
+	if !c.unknown {
+		return
+	}
+	if n, ok := ctx.Value(resent.Key{}).(resent.Noter); ok {
+		n.NoteResent()
+	}
 }
 
 // pause is the delay between the attempts of one call or batch.

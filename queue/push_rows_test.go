@@ -121,3 +121,32 @@ func TestRowsThatAreRefusedHalfWay(t *testing.T) {
 	_, err = pushRows(t, c, many...)
 	require.ErrorContains(t, err, "row: at most 64")
 }
+
+// A limit that was set between a push and its repeat makes no new call of the repeat: under other ids its jobs would be
+// added again.
+func TestALimitThatWasSetSinceIsNoneOfARepeat(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	for name, rows := range map[string][]string{"a job alone": {"1"}, "several": {"1", "2"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q, c := lab.NewQueue(t, nil)
+			push := func(ids ...string) []int64 {
+				t.Helper()
+				calls := make([][2]string, len(ids))
+				for i, id := range ids {
+					calls[i] = [2]string{q.Name(), id}
+				}
+				limited, err := pushRows(t, c, calls...)
+				require.NoError(t, err)
+				return limited
+			}
+			require.Equal(t, make([]int64, len(rows)), push(rows...))
+			require.NoError(t, q.SetLimit(ctx, 10))
+			require.Equal(t, make([]int64, len(rows)), push(rows...), "they are ready")
+			require.NoError(t, lab.TakeOne(t, q).Ack(ctx))
+			require.Equal(t, append(make([]int64, len(rows)), 1), push(append(rows, "new")...), "one is finished")
+			require.EqualValues(t, len(rows)-1, c.LLen(ctx, lab.Key(q, "r")).Val())
+		})
+	}
+}

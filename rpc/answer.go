@@ -169,10 +169,11 @@ const maxDetails = 16 << 10
 // the record of the call stays. The node knows the request until then, so that it does not run it again. Once Run ends
 // the answer has a lease for it, at least 1 s.
 func (b *Bus) sendAnswer(s *session, w *work, a wire.Answer) {
-	over := time.Now().Add(max(time.Until(w.deadline), 0) + max(callGrace, w.Keep))
+	now := time.Now()
+	over := now.Add(max(w.deadline.Sub(now), 0) + max(callGrace, w.Keep))
 	retry := clock.Backoff{First: 20 * time.Millisecond, Last: time.Second}
-	for {
-		attempt := &bounded{s.detached, time.Now().Add(min(time.Until(over), max(b.opts.Lease, time.Second)))}
+	for ; ; now = time.Now() {
+		attempt := &bounded{s.detached, now.Add(min(over.Sub(now), max(b.opts.Lease, time.Second)))}
 		result, err := b.reply(attempt, s, w, a)
 		if err == nil {
 			b.counts.countReply(result)

@@ -37,10 +37,11 @@ if #KEYS == 5 then -- the usual call
   local id, body = ARGV[1], ARGV[2]
   local special = redis.call('EXISTS', control, wake) > 0
   local waiting = special and redis.call('ZCARD', wake) > 0
-  if special and redis.call('HEXISTS', control, 'limit') == 1 then
-    return {1, now_ms}
+  local known = redis.call('ZSCORE', finished, id)
+  if special and not known and redis.call('HEXISTS', control, 'limit') == 1 then
+    return {1 - redis.call('HEXISTS', bodies, id), now_ms} -- a limit that was set since is none of a repeat
   end
-  if not redis.call('ZSCORE', finished, id) and redis.call('HSETNX', bodies, id, body) == 1 then
+  if not known and redis.call('HSETNX', bodies, id, body) == 1 then
     local queued = redis.pcall('RPUSH', ready, now_ms .. ':' .. id)
     if type(queued) == 'table' then
       redis.pcall('HDEL', bodies, id)
@@ -64,14 +65,16 @@ else -- the jobs of a queue are looked up and added together
     local limited = special and redis.call('HEXISTS', control, 'limit') or 0
     local ids = {}
     for n, row in ipairs(rows[ready]) do
-      replies[row + 1], replies[row + 2], ids[n] = limited, now_ms, ARGV[row + 1]
+      ids[n] = ARGV[row + 1]
     end
     local marks = redis.call('ZMSCORE', finished, unpack(ids, 1, math.min(#ids, 64)))
     local known = redis.call('HMGET', bodies, unpack(ids, 1, math.min(#ids, 64)))
     local fields, entries, added = {}, {}, 0
     for n, row in ipairs(rows[ready]) do
       local id, body = ARGV[row + 1], ARGV[row + 2]
-      if not known[n] and not marks[n] and not known[id] and limited == 0 then
+      local new = not (known[n] or marks[n] or known[id])
+      replies[row + 1], replies[row + 2] = new and limited or 0, now_ms
+      if new and limited == 0 then
         known[id], added = true, added + 1 -- a row may be there twice
         fields[2 * added - 1], fields[2 * added], entries[added] = id, body, now_ms .. ':' .. id
       end

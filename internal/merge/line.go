@@ -92,6 +92,11 @@ func (l *Line[T]) Do(ctx context.Context, item T, size int) Outcome {
 	case start == gathers:
 		reuse.Go(l.gather)
 	}
+	if ctx.Done() == nil {
+		<-p.sent
+		l.free(p)
+		return Sent
+	}
 	select {
 	case <-p.sent:
 		l.free(p)
