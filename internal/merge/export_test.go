@@ -1,5 +1,7 @@
 package merge
 
+import "time"
+
 // Waiting returns how many items wait for a round trip.
 func (l *Line[T]) Waiting() int {
 	l.mu.Lock()
@@ -18,6 +20,7 @@ func (l *Line[T]) Active() int {
 const (
 	FewTrips    = fewTrips
 	SharedTrips = sharedTrips
+	MostTrips   = mostTrips
 )
 
 // HadCompany has the line take its last round trip for one of several.
@@ -25,4 +28,14 @@ func (l *Line[T]) HadCompany() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.company = true
+}
+
+// NoneIsLong has the line wait for its round trips, however long they take.
+func (l *Line[T]) NoneIsLong() { l.longTrip = time.Hour }
+
+// Long returns how many of the round trips under way take long.
+func (l *Line[T]) Long() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.long
 }

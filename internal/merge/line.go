@@ -2,8 +2,9 @@
 //
 // A Line stands before one server. A call without company is sent at once. With company it is sent once the other
 // goroutines that can run have had their turn: the reply of one round trip wakes many callers, and their next calls go
-// out together. While enough round trips are under way, calls wait for one of them to return. No timer delays a call. A
-// call without company costs a mutex, and where its context can end, the way to another goroutine and back.
+// out together. While enough round trips are under way, calls wait for one of them to return, or for the next call where
+// all of them take long. No timer delays a call. A call without company costs a mutex, and where its context can end, the
+// way to another goroutine and back.
 package merge
 
 import (
@@ -11,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/luatomic/luatomic/internal/reuse"
 )
@@ -21,6 +23,10 @@ const (
 	// sharedTrips is how many round trips are under way at most while more callers share them. While one is at the
 	// server, the callers of another have their turn, and the third one waits for neither.
 	sharedTrips = 3
+	// longTrip is after how much time round trips count no more, while there are fewer than mostTrips: a connection that is
+	// dead holds up its own calls only.
+	longTrip  = 20 * time.Millisecond
+	mostTrips = 8
 	// maxItems and maxBytes bound one round trip, which is as slow as its slowest part.
 	maxItems = 512
 	maxBytes = 128 << 10
@@ -28,13 +34,17 @@ const (
 
 // Line is the way to one server.
 type Line[T any] struct {
-	send func(ctx context.Context, items []T)
+	send     func(ctx context.Context, items []T)
+	longTrip time.Duration
 
 	spare   sync.Pool // of places
 	mu      sync.Mutex
-	active  int  // round trips under way
-	inside  int  // items that wait or are under way
-	company bool // the last round trip carried several items
+	active  int       // round trips under way
+	began   time.Time // the last of them that had company
+	age     uint64    // counts how often all of them were long
+	long    int       // of those under way: they are of an earlier age
+	inside  int       // items that wait or are under way
+	company bool      // the last round trip carried several items
 	waiting []*place[T]
 	gone    int // of those that wait
 }
@@ -42,7 +52,7 @@ type Line[T any] struct {
 // New returns a line. Its send makes one round trip for the items; a single item is sent with the context of its caller,
 // without its end.
 func New[T any](send func(ctx context.Context, items []T)) *Line[T] {
-	return &Line[T]{send: send}
+	return &Line[T]{send: send, longTrip: longTrip}
 }
 
 // place is an item with the caller that waits for it.
@@ -50,6 +60,7 @@ type place[T any] struct {
 	ctx   context.Context // of the caller
 	item  [1]T
 	size  int
+	age   uint64        // of the round trip that it begins alone
 	sent  chan struct{} // filled when its round trip is over
 	carry func()        // makes its round trip in another goroutine
 
@@ -80,17 +91,17 @@ const (
 // Do sends the item, which counts as so many bytes, and returns when its round trip is over or ctx ends. The item must
 // stay as it is after Left. Without company, a ctx that cannot end needs no other goroutine.
 func (l *Line[T]) Do(ctx context.Context, item T, size int) Outcome {
-	p, start := l.enter(ctx, item, size)
+	p, start, age := l.enter(ctx, item, size)
 	switch {
 	case start == alone && ctx.Done() == nil: // this goroutine can wait for the server
-		defer l.returned()
+		defer l.returned(age)
 		l.send(ctx, p.item[:])
 		l.free(p)
 		return Sent
 	case start == alone:
 		reuse.Go(p.carry)
 	case start == gathers:
-		reuse.Go(l.gather)
+		reuse.Go(func() { l.gather(age) })
 	}
 	if ctx.Done() == nil {
 		<-p.sent
@@ -114,13 +125,18 @@ func (l *Line[T]) Do(ctx context.Context, item T, size int) Outcome {
 	}
 }
 
-// enter lets an item in. A place that waits may be taken and sent before enter returns.
-func (l *Line[T]) enter(ctx context.Context, item T, size int) (*place[T], start) {
+// enter lets an item in, and returns the age of the round trip that begins with it. A place that waits may be taken and
+// sent before enter returns.
+func (l *Line[T]) enter(ctx context.Context, item T, size int) (*place[T], start, uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.inside++
 	start := waits
-	if l.active < l.limit() {
+	if l.active-l.long >= l.limit() && l.active < mostTrips && time.Since(l.began) > l.longTrip {
+		l.long = l.active
+		l.age++
+	}
+	if l.active-l.long < l.limit() {
 		l.active++
 		start = gathers
 		if l.inside == 1 && !l.company {
@@ -128,10 +144,11 @@ func (l *Line[T]) enter(ctx context.Context, item T, size int) (*place[T], start
 		}
 	}
 	p := l.place(ctx, item, size, start == alone)
+	p.age = l.age
 	if start != alone {
 		l.waiting = append(l.waiting, p)
 	}
-	return p, start
+	return p, start, l.age
 }
 
 // limit is how many round trips may be under way.
@@ -177,27 +194,28 @@ func (l *Line[T]) withdraw(p *place[T]) bool {
 }
 
 // returned ends a round trip that a caller made itself. What waits is sent by another goroutine.
-func (l *Line[T]) returned() {
-	if batch := l.next(1); len(batch) > 0 {
-		reuse.Go(func() { l.sendWaiting(batch) })
+func (l *Line[T]) returned(age uint64) {
+	if batch, age := l.next(1, age); len(batch) > 0 {
+		reuse.Go(func() { l.sendWaiting(batch, age) })
 	}
 }
 
 // carry makes the round trip of a call that was alone, and after it those of what waits.
 func (l *Line[T]) carry(p *place[T]) {
+	age := p.age
 	l.send(context.WithoutCancel(p.ctx), p.item[:])
 	p.sent <- struct{}{}
-	l.sendWaiting(l.next(1))
+	l.sendWaiting(l.next(1, age))
 }
 
 // gather begins a round trip, after the callers that can run now have entered, too.
-func (l *Line[T]) gather() {
+func (l *Line[T]) gather(age uint64) {
 	runtime.Gosched()
-	l.sendWaiting(l.next(0))
+	l.sendWaiting(l.next(0, age))
 }
 
 // sendWaiting sends what waits until nothing does.
-func (l *Line[T]) sendWaiting(batch []*place[T]) {
+func (l *Line[T]) sendWaiting(batch []*place[T], age uint64) {
 	for len(batch) > 0 {
 		items := make([]T, len(batch))
 		for i, p := range batch {
@@ -214,21 +232,28 @@ func (l *Line[T]) sendWaiting(batch []*place[T]) {
 		if len(batch) > 1 {
 			runtime.Gosched() // so that these callers can be part of the next one
 		}
-		batch = l.next(len(batch))
+		batch, age = l.next(len(batch), age)
 	}
 }
 
-// next takes what the next round trip carries, after one of so many items. Where nothing waits, or enough others are
-// under way, there is one round trip less.
-func (l *Line[T]) next(returned int) []*place[T] {
+// next takes what the next round trip carries, after one of that age of so many items, and returns its age. Where nothing
+// waits, or enough others are under way, there is one round trip less.
+func (l *Line[T]) next(returned int, age uint64) ([]*place[T], uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.inside -= returned
-	if l.active > l.limit() {
-		l.active--
-		return nil
+	if age < l.age {
+		l.long--
 	}
-	var batch []*place[T]
+	if l.active-l.long > l.limit() {
+		l.active--
+		return nil, 0
+	}
+	return l.take(), l.age
+}
+
+// take takes what waits, as much as a round trip carries.
+func (l *Line[T]) take() (batch []*place[T]) {
 	n, size := 0, 0
 	for ; n < len(l.waiting) && len(batch) < maxItems; n++ {
 		p := l.waiting[n]
@@ -247,8 +272,8 @@ func (l *Line[T]) next(returned int) []*place[T] {
 	}
 	if len(batch) == 0 {
 		l.active--
-	} else {
-		l.company = len(batch) > 1
+		return nil
 	}
+	l.company, l.began = len(batch) > 1, time.Now()
 	return batch
 }

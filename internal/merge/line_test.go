@@ -32,6 +32,7 @@ func newServer() *server {
 		s.mu.Unlock()
 		<-s.reply
 	})
+	s.NoneIsLong()
 	return s
 }
 
@@ -149,6 +150,60 @@ func goroutine() string {
 	var stack [64]byte
 	name, _, _ := strings.Cut(string(stack[:runtime.Stack(stack[:], false)]), " [")
 	return name
+}
+
+// Round trips without a reply hold up no call that comes later, nor those that wait: the next call takes them along.
+func TestALongRoundTripHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	var trips atomic.Int64
+	hang := make(chan struct{})
+	line := merge.New(func(context.Context, []int) {
+		if trips.Add(1) <= merge.FewTrips {
+			<-hang
+		}
+	})
+	var callers sync.WaitGroup
+	for i := range merge.FewTrips {
+		callers.Go(func() { line.Do(t.Context(), 0, 1) })
+		luatomictest.Eventually(t, 10*time.Second, "it hangs", func() bool { return trips.Load() == int64(i+1) })
+	}
+	early := make(chan merge.Outcome)
+	go func() { early <- line.Do(t.Context(), 1, 1) }()
+	for sent := false; !sent; { // the first one that comes late enough
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		sent = line.Do(ctx, 1, 1) == merge.Sent
+		cancel()
+	}
+	require.Equal(t, merge.Sent, <-early)
+	for range 100 {
+		require.Equal(t, merge.Sent, line.Do(t.Context(), 1, 1), "the others go on")
+	}
+	require.Equal(t, merge.FewTrips, line.Long())
+	close(hang)
+	callers.Wait()
+	luatomictest.Eventually(t, 10*time.Second, "all have returned", func() bool { return line.Active() == 0 })
+	require.Zero(t, line.Long())
+}
+
+// A server that hangs gets no more than so many round trips.
+func TestLongRoundTripsAreBounded(t *testing.T) {
+	t.Parallel()
+	var trips atomic.Int64
+	hang := make(chan struct{})
+	line := merge.New(func(context.Context, []int) {
+		trips.Add(1)
+		<-hang
+	})
+	for range 100 {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		line.Do(ctx, 1, 1)
+		cancel()
+	}
+	require.Greater(t, trips.Load(), int64(merge.FewTrips), "a long one is not waited for")
+	require.LessOrEqual(t, trips.Load(), int64(merge.MostTrips+merge.FewTrips))
+	close(hang)
+	luatomictest.Eventually(t, 10*time.Second, "all have returned", func() bool { return line.Active() == 0 })
+	require.Zero(t, line.Long())
 }
 
 func TestARoundTripIsBounded(t *testing.T) {
