@@ -9,7 +9,6 @@ package merge
 
 import (
 	"context"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -101,7 +100,7 @@ func (l *Line[T]) Do(ctx context.Context, item T, size int) Outcome {
 	case start == alone:
 		reuse.Go(p.carry)
 	case start == gathers:
-		reuse.Go(func() { l.gather(age) })
+		reuse.Behind(func() { l.sendWaiting(l.next(0, age)) })
 	}
 	if ctx.Done() == nil {
 		<-p.sent
@@ -208,13 +207,7 @@ func (l *Line[T]) carry(p *place[T]) {
 	l.sendWaiting(l.next(1, age))
 }
 
-// gather begins a round trip, after the callers that can run now have entered, too.
-func (l *Line[T]) gather(age uint64) {
-	runtime.Gosched()
-	l.sendWaiting(l.next(0, age))
-}
-
-// sendWaiting sends what waits until nothing does.
+// sendWaiting sends what waits until nothing does. After each reply the callers that it wakes have their turn first.
 func (l *Line[T]) sendWaiting(batch []*place[T], age uint64) {
 	for len(batch) > 0 {
 		items := make([]T, len(batch))
@@ -229,10 +222,12 @@ func (l *Line[T]) sendWaiting(batch []*place[T], age uint64) {
 		for _, p := range batch {
 			p.sent <- struct{}{}
 		}
-		if len(batch) > 1 {
-			runtime.Gosched() // so that these callers can be part of the next one
+		n := len(batch)
+		if n > 1 {
+			reuse.Behind(func() { l.sendWaiting(l.next(n, age)) })
+			return
 		}
-		batch, age = l.next(len(batch), age)
+		batch, age = l.next(n, age)
 	}
 }
 

@@ -36,6 +36,15 @@ func Go(f func()) {
 	go serve(f)
 }
 
+// Behind runs f as Go does, but after the goroutines that can run now on this processor. A goroutine that wakes is the
+// next to run, and sends the one that was next to the end of the processor's queue: so a second one wakes, for nothing.
+// After runtime.Gosched f would be behind all that use up their time as well: tens of milliseconds where a program
+// computes.
+func Behind(f func()) {
+	Go(f)
+	Go(func() {})
+}
+
 func take() *worker {
 	s := &waiting
 	s.mu.Lock()
