@@ -222,12 +222,11 @@ func (l *Line[T]) sendWaiting(batch []*place[T], age uint64) {
 		for _, p := range batch {
 			p.sent <- struct{}{}
 		}
-		n := len(batch)
-		if n > 1 {
+		if n, age := len(batch), age; n > 1 { // copies: the function would take the loop's own to the heap
 			reuse.Behind(func() { l.sendWaiting(l.next(n, age)) })
 			return
 		}
-		batch, age = l.next(n, age)
+		batch, age = l.next(1, age)
 	}
 }
 
