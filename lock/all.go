@@ -81,6 +81,8 @@ func (l *Locker) AcquireAll(ctx context.Context, names ...string) (Leases, error
 		return nil, err
 	}
 	defer l.hub.calls.End()
+	ctx, free := l.hub.bind(ctx)
+	defer free()
 	attempt := l.acquireEach
 	if l.opts.Tag != "" {
 		attempt = l.acquireInOneScript

@@ -150,6 +150,48 @@ func TestCloseEndsAnAcquireThatDials(t *testing.T) {
 	require.ErrorIs(t, err, lock.ErrHeld)
 }
 
+// Close ends an Acquire wherever the server stops: at a request of its own too, whose answer does not come.
+func TestCloseEndsAnAcquireWhoseRequestHasNoAnswer(t *testing.T) {
+	t.Parallel()
+	others := lock.Options{Tag: "t"}
+	for what, acquire := range map[string]struct {
+		script *lua.Script
+		n      int // the request
+		call   func(ctx context.Context, l *lock.Locker) error
+	}{
+		"to join the queue of a lock": {&gen.LockAcquireScript, 1, func(ctx context.Context, l *lock.Locker) error {
+			_, err := l.Acquire(ctx, "x")
+			return err
+		}},
+		"to join the queue of a semaphore": {&gen.SemAcquireScript, 2, func(ctx context.Context, l *lock.Locker) error {
+			_, err := l.Semaphore("s", 1).Acquire(ctx, 1)
+			return err
+		}},
+		"for many locks": {&gen.LockAcquireAllScript, 1, func(ctx context.Context, l *lock.Locker) error {
+			_, err := l.With(others).AcquireAll(ctx, "x", "y")
+			return err
+		}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			h := newHang(t)
+			_, err := h.other.Try(t.Context(), "x")
+			require.NoError(t, err)
+			_, err = h.other.Semaphore("s", 1).Acquire(t.Context(), 1)
+			require.NoError(t, err)
+			l := lock.New(h.client(t), nil)
+			paused := h.at(acquire.n, lab.Sent(acquire.script))
+			ended := make(chan error, 1)
+			go func() { ended <- acquire.call(context.Background(), l) }()
+			lab.Soon(t, 20*time.Second, "the request", paused)
+			began := time.Now()
+			require.NoError(t, l.Close())
+			require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end of Acquire", ended), lock.ErrClosed)
+			require.Less(t, time.Since(began), 2*time.Second, "go-redis itself waits for 3 s and more")
+		})
+	}
+}
+
 // An Acquire that Close ends leaves with it, although the server does not answer its withdrawal.
 func TestCloseEndsAnAcquireOnAServerThatHangs(t *testing.T) {
 	t.Parallel()

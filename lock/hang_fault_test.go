@@ -42,16 +42,22 @@ func (h *hang) client(t *testing.T) *redis.Client {
 	return c
 }
 
-func (h *hang) at(n int, match func(args []string) bool) {
+// at has the server stop at the n-th request that matches, and then closes the channel.
+func (h *hang) at(n int, match func(args []string) bool) (paused <-chan struct{}) {
 	var pause sync.Once
+	done := make(chan struct{})
 	h.proxy.DropRequest(1, func(args []string) bool {
 		if match(args) {
 			if n--; n == 0 {
-				pause.Do(h.server.Pause)
+				pause.Do(func() {
+					h.server.Pause()
+					close(done)
+				})
 			}
 		}
 		return false
 	})
+	return done
 }
 
 // The server stops at any request of a call that is not a release: the call returns at the end of its context all the

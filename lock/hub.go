@@ -79,14 +79,9 @@ func (h *hub) enter() error {
 	return nil
 }
 
-// isClosed reports whether end was called.
-func (h *hub) isClosed() bool {
-	select {
-	case <-h.calls.Closed():
-		return true
-	default:
-		return false
-	}
+// bind is ctx for a caller that waits: Close ends it, wherever the caller waits and for whatever.
+func (h *hub) bind(ctx context.Context) (bound context.Context, free func()) {
+	return h.calls.Bind(ctx, ErrClosed)
 }
 
 // confirmed is called when a channel is subscribed. Messages before that are lost. A lease may have been taken away

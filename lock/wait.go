@@ -10,9 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/clock"
 )
 
-// wait returns when the lock is granted to r or ctx ends. A lease that is handed over lasts for Claim.
+// wait returns when the lock is granted to r, ctx ends or the hub is closed. A lease that is handed over lasts for Claim.
 func (h *hub) wait(ctx context.Context, r *request) (grant, error) {
 	channel := r.channel + h.tokens.Process()
 	var held *HeldError
@@ -24,6 +25,8 @@ func (h *hub) wait(ctx context.Context, r *request) (grant, error) {
 		}
 		held = by
 	}
+	ctx, free := h.bind(ctx)
+	defer free()
 	for {
 		failed := h.join(ctx, channel)
 		if failed == nil {
@@ -41,11 +44,10 @@ func (h *hub) wait(ctx context.Context, r *request) (grant, error) {
 	return h.queue(ctx, r, channel, held)
 }
 
-// join subscribes to the channel. It returns when ctx ends or the hub is closed, also while the server does not answer.
+// join subscribes to the channel. It returns when ctx ends, also while the server does not answer.
 func (h *hub) join(ctx context.Context, channel string) error {
 	joined := make(chan error, 1)
 	go func() { joined <- h.subscriptions.Subscribe(ctx, channel) }()
-	why := ErrClosed
 	select {
 	case err := <-joined:
 		if err != nil {
@@ -53,14 +55,12 @@ func (h *hub) join(ctx context.Context, channel string) error {
 		}
 		return err
 	case <-ctx.Done():
-		why = context.Cause(ctx)
-	case <-h.calls.Closed():
 	}
 	go func() {
 		<-joined
 		h.subscriptions.Unsubscribe(channel)
 	}()
-	return why
+	return context.Cause(ctx)
 }
 
 // queue waits in the queue of the lock; held is what a first attempt found, nil for none.
@@ -179,8 +179,6 @@ func (h *hub) await(ctx context.Context, w *waiter) (g grant, again bool, err er
 		return grant{}, true, nil
 	case <-ctx.Done():
 		return grant{}, false, context.Cause(ctx)
-	case <-h.calls.Closed():
-		return grant{}, false, ErrClosed
 	}
 }
 
@@ -204,13 +202,10 @@ func rejoin(failed error) time.Time {
 func (h *hub) poll(ctx context.Context, r *request, held *HeldError, failed error) (grant, *HeldError, error) {
 	for until := rejoin(failed); ; {
 		if held != nil {
-			h.pause(ctx, r.pollDelay(held))
-			if ctx.Err() != nil {
-				return grant{}, nil, errors.Join(held, context.Cause(ctx))
-			}
+			clock.Sleep(ctx, r.pollDelay(held))
 		}
-		if h.isClosed() {
-			return grant{}, nil, errors.Join(asError(held), ErrClosed)
+		if ctx.Err() != nil {
+			return grant{}, nil, errors.Join(asError(held), context.Cause(ctx))
 		}
 		g, by, err := r.try(ctx)
 		switch {
@@ -220,17 +215,6 @@ func (h *hub) poll(ctx context.Context, r *request, held *HeldError, failed erro
 			return g, by, err
 		}
 		held = by
-	}
-}
-
-// pause returns after d, or as soon as ctx ends or the hub is closed.
-func (h *hub) pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	case <-h.calls.Closed():
 	}
 }
 

@@ -2,28 +2,36 @@
 // new ones and wait for the rest. A sync.WaitGroup cannot: a call that begins while Close waits would end the process.
 package calls
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
 
 // Group is the calls of one client.
 type Group struct {
-	mu     sync.Mutex
-	over   bool
-	n      int
-	none   chan struct{} // closed when the last one has ended; nil while there is none
-	closed chan struct{}
+	open context.Context // ends with Close
+	end  context.CancelFunc
+
+	mu   sync.Mutex
+	n    int
+	none chan struct{} // closed when the last one has ended; nil while there is none
 }
 
 // New returns a Group without calls.
-func New() *Group { return &Group{closed: make(chan struct{})} }
+func New() *Group {
+	open, end := context.WithCancel(context.Background())
+	return &Group{open: open, end: end}
+}
 
 // Begin counts a call, which needs an End. After Close it returns false, and counts nothing.
 func (g *Group) Begin() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.over {
-		g.count()
+	if g.over() {
+		return false
 	}
-	return !g.over
+	g.count()
+	return true
 }
 
 // Add counts a call that is made after Close, too, and reports whether this is after Close. It needs an End.
@@ -31,8 +39,20 @@ func (g *Group) Add() (closed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.count()
-	return g.over
+	return g.over()
 }
+
+// Bind returns a context that ends with ctx, and with Close, which is the cause given then. free ends it.
+func (g *Group) Bind(ctx context.Context, closed error) (bound context.Context, free func()) {
+	bound, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(g.open, func() { cancel(closed) })
+	return bound, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+func (g *Group) over() bool { return g.open.Err() != nil }
 
 func (g *Group) count() {
 	if g.n == 0 {
@@ -55,15 +75,12 @@ func (g *Group) End() {
 func (g *Group) Close() (none <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.over {
-		g.over = true
-		close(g.closed)
-	}
+	g.end()
 	if g.n == 0 {
-		return g.closed
+		return g.open.Done()
 	}
 	return g.none
 }
 
 // Closed is closed by Close.
-func (g *Group) Closed() <-chan struct{} { return g.closed }
+func (g *Group) Closed() <-chan struct{} { return g.open.Done() }

@@ -1,6 +1,8 @@
 package calls_test
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"testing"
 
@@ -39,6 +41,28 @@ func TestCloseRefusesCallsAndKnowsTheLast(t *testing.T) {
 	require.True(t, ended(none), "what begins later does not count")
 	g.End()
 	require.True(t, ended(g.Close()))
+}
+
+func TestABoundContextEndsWithClose(t *testing.T) {
+	t.Parallel()
+	closed := errors.New("closed")
+	g := calls.New()
+	own, cancel := context.WithCancel(t.Context())
+	ended, free := g.Bind(own, closed)
+	defer free()
+	cancel()
+	require.ErrorIs(t, context.Cause(ended), context.Canceled)
+	open, free := g.Bind(context.Background(), closed)
+	defer free()
+	require.NoError(t, open.Err())
+	g.Close()
+	<-open.Done()
+	require.Equal(t, closed, context.Cause(open))
+	require.NotEqual(t, closed, context.Cause(ended))
+	late, free := g.Bind(context.Background(), closed)
+	defer free()
+	<-late.Done()
+	require.Equal(t, closed, context.Cause(late))
 }
 
 // Calls begin and end, also from zero, while Close waits.
