@@ -26,7 +26,7 @@ func TestCancelReachesARunningJob(t *testing.T) {
 	var seen observed
 	q, c := lab.NewQueue(t, &queue.Options{Lease: 3 * time.Second, Observe: seen.add})
 	lab.Push(t, q, queue.Job{ID: "j", Unique: "u", Headers: map[string]string{"a": "b"}})
-	began, cause := make(chan struct{}), make(chan error, 1)
+	began, cause, end := make(chan struct{}), make(chan error, 1), make(chan struct{})
 	reported := make(chan error, 10)
 	done := make(chan queue.Consumed)
 	go func() {
@@ -35,6 +35,7 @@ func TestCancelReachesARunningJob(t *testing.T) {
 				close(began)
 				<-ctx.Done()
 				cause <- context.Cause(ctx)
+				<-end
 				return errors.New("interrupted")
 			})
 		done <- out
@@ -43,8 +44,9 @@ func TestCancelReachesARunningJob(t *testing.T) {
 	states, err := q.Cancel(ctx, "j")
 	require.NoError(t, err)
 	require.Equal(t, []queue.State{queue.Leased}, states)
-	require.Len(t, lab.Push(t, q, queue.Job{ID: "k", Unique: "u"}).Duplicates, 1, "the name is held while the handler runs")
 	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end of the context", cause), queue.ErrCancelled)
+	require.Len(t, lab.Push(t, q, queue.Job{ID: "k", Unique: "u"}).Duplicates, 1, "the name is held while the handler runs")
+	close(end)
 	var failed *queue.JobError
 	require.ErrorAs(t, lab.Soon(t, 20*time.Second, "the error", reported), &failed)
 	require.Equal(t, queue.OutcomeCancelled, failed.Outcome)
