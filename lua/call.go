@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"github.com/luatomic/luatomic/internal/ahead"
 )
 
 // Call is one call of a script while it is built and run. Generated code makes
@@ -33,13 +35,13 @@ type Call struct {
 	guarded     bool   // the script is to run behind its guard
 	borrowed    bool   // an argument refers to memory of the caller
 	failure     *Error // of the last attempt
+	used, texts uint8  // of nums and text
 	phase       atomic.Uint32
+	ahead       *ahead.Client // whose command goes out before the call
 
 	inline [16]any
 	nums   [4]int64
-	used   int
 	text   [6]string
-	texts  int
 }
 
 // counts are numbers of keys as prepared arguments, which saves an allocation a call. They are text, because a
@@ -130,7 +132,7 @@ func (c *Call) String(v *string) {
 }
 
 func (c *Call) hold(v string) any {
-	if c.texts == len(c.text) {
+	if int(c.texts) == len(c.text) {
 		return v
 	}
 	c.text[c.texts] = v
@@ -203,7 +205,7 @@ func (c *Call) IntAt(v *int64) {
 }
 
 func (c *Call) int(v int64) {
-	if c.used < len(c.nums) {
+	if int(c.used) < len(c.nums) {
 		c.nums[c.used] = v
 		c.argv = append(c.argv, &c.nums[c.used])
 		c.used++

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/luatomic/luatomic/internal/ahead"
 )
 
 // Lease is what [Guard] needs of a lease. The leases of locks and semaphores implement it; a user's own type can too.
@@ -39,14 +41,16 @@ type guarded struct {
 // Unguarded returns the client under the guard, for what is no script.
 func (g *guarded) Unguarded() Client { return g.Client }
 
-// bind puts the call behind the client's guard, if it has one, and returns the client that sends.
+// bind puts the call behind the client's guard or command, if it has one, and returns the client that sends.
 func (c *Call) bind(client Client) Client {
-	g, ok := client.(*guarded)
-	if !ok {
-		return observe(client)
+	switch of := client.(type) {
+	case *guarded:
+		c.guard(of)
+		client = of.Client
+	case *ahead.Client:
+		c.ahead, client = of, of.UniversalClient
 	}
-	c.guard(g)
-	return observe(g.Client)
+	return observe(client)
 }
 
 var (

@@ -31,6 +31,9 @@ func (r *round) send(ctx context.Context, calls []*Call) {
 		// go-redis closes the connection to a replica after a single command, and not after a pipeline. So one call
 		// is sent first; while it reaches a replica the others are not sent.
 		first := calls[i]
+		if first.ahead != nil {
+			_ = r.client.Process(ctx, first.ahead.Cmd)
+		}
 		_ = r.client.Process(ctx, first.prepare(ctx, first.cold()))
 		r.confirm(calls[i:i+1], 0, nil)
 		if redis.HasErrorPrefix(first.cmd.Err(), codeReadOnly) {
@@ -82,6 +85,9 @@ func (c *Call) mayHaveRun() bool {
 // that the server refused.
 func (r *round) sendWarm(ctx context.Context, pipe redis.Pipeliner, calls, warm []*Call) {
 	_, oneServer := r.client.(*redis.Client)
+	for _, c := range warm {
+		c.precede(ctx, pipe)
+	}
 	all := units(warm, r.byTag || !oneServer, r.ordered)
 	for _, u := range all {
 		u.queue(ctx, pipe)

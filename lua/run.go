@@ -130,7 +130,28 @@ func (c *Call) attempt(ctx context.Context, client Client) {
 		c.loadAndRun(ctx, client)
 		return
 	}
-	_ = client.Process(ctx, c.prepare(ctx, false))
+	if c.ahead == nil {
+		_ = client.Process(ctx, c.prepare(ctx, false))
+		return
+	}
+	if c.replica { // go-redis closes the connection to one after a single command
+		_ = client.Process(ctx, c.ahead.Cmd)
+		_ = client.Process(ctx, c.prepare(ctx, false))
+		return
+	}
+	pipe := client.Pipeline()
+	c.precede(ctx, pipe)
+	_ = pipe.Process(ctx, c.prepare(ctx, false))
+	_, err := pipe.Exec(ctx)
+	blameOne(&c.cmd, err)
+}
+
+// precede puts the command that goes out before the call into a pipeline.
+func (c *Call) precede(ctx context.Context, pipe redis.Pipeliner) {
+	if c.ahead != nil {
+		c.ahead.Cmd.SetErr(nil)
+		_ = pipe.Process(ctx, c.ahead.Cmd)
+	}
 }
 
 // result returns the caller's error, nil after a reply. An unknown outcome stays unknown, whatever the later attempts

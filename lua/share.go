@@ -55,7 +55,7 @@ func Direct(client Client) Client {
 // lane returns the lane that carries the call; nil where it is sent by itself.
 func (c *Call) lane(ctx context.Context, client Client) (*lane, *sharing) {
 	s := sharingOf(client)
-	if s == nil || s.off.Load() || c.size > maxShared {
+	if s == nil || s.off.Load() || c.whole() > maxShared {
 		return nil, nil
 	}
 	var at any = 0
@@ -73,6 +73,14 @@ func (c *Call) lane(ctx context.Context, client Client) (*lane, *sharing) {
 	return l.(*lane), s
 }
 
+// whole is how many bytes the call has, with the command before it.
+func (c *Call) whole() int {
+	if c.ahead == nil {
+		return c.size
+	}
+	return c.size + c.ahead.Size
+}
+
 // share sends the call, again where that is safe, in round trips that it shares with others. It returns when ctx ends,
 // whatever the server does.
 func (c *Call) share(ctx context.Context, client Client, l *lane, s *sharing) {
@@ -81,7 +89,7 @@ func (c *Call) share(ctx context.Context, client Client, l *lane, s *sharing) {
 	}
 	var p pause
 	for tries := 1; tries == 1 || p.pass(ctx, c.withoutDelay()); tries++ {
-		switch l.Do(ctx, trip{c, client, s}, c.size) {
+		switch l.Do(ctx, trip{c, client, s}, c.whole()) {
 		case merge.Withdrawn:
 			c.leave(ctx, ErrNotExecuted, "the server has not replied to the calls before it")
 			return

@@ -189,11 +189,10 @@ func (b *Bus) sendAnswer(s *session, w *work, a wire.Answer) {
 
 // reply runs the script that accepts the answer once, and only from the node and attempt that were asked.
 func (b *Bus) reply(ctx context.Context, s *session, w *work, a wire.Answer) (gen.RPCReplyResult, error) {
+	client := b.client
 	if len(a.Body) >= besideMin && w.Flags&wire.FlagStream == 0 {
 		a.Ext.Beside = besideID(w.ID+"."+strconv.FormatInt(w.Attempt, 10), w.Ext.Digest)
-		if err := b.putBeside(ctx, a.Ext.Beside, a.Body, w.keepReply()); err != nil {
-			return 0, err
-		}
+		client = b.putBeside(ctx, a.Ext.Beside, a.Body, w.keepReply())
 		a.Body = nil
 	}
 	frame := b.seal(a.Encode())
@@ -204,7 +203,8 @@ func (b *Bus) reply(ctx context.Context, s *session, w *work, a wire.Answer) (ge
 	if a.Ext.State == wire.StateDone {
 		p.Keep = w.keepReply()
 	}
-	return gen.RPCReply(ctx, b.client, p)
+	result, err := gen.RPCReply(ctx, client, p)
+	return result, stored(client, err)
 }
 
 // recordState is what a record becomes by an answer.

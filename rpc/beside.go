@@ -9,15 +9,18 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatomic/luatomic/internal/ahead"
 	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/merge"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/internal/unquoted"
 	"github.com/luatomic/luatomic/internal/wire"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // besideMin is the size from which on a body travels by itself, by plain SET and GET. A script copies what it gets
 // several times, and each large text of Lua costs more than the command itself: 0.7 ms of the server for 60 kB where
-// SET takes 1 us. The price is a round trip of each side.
+// SET takes 1 us. The price is a round trip of the receiver.
 const besideMin = 8 << 10
 
 // errBodyLost reports that the server does not have a body any more.
@@ -31,20 +34,58 @@ func besideID(id, digest string) string {
 	return id + "." + digest
 }
 
-// putBeside stores a body that travels by itself. A repeat stores the same.
-func (b *Bus) putBeside(ctx context.Context, id string, body []byte, keep time.Duration) error {
-	frame := wire.Body{ID: id, Body: body}
-	if err := b.client.Set(ctx, b.keys.Body(id), b.seal(frame.Encode()), keep).Err(); err != nil {
-		return fmt.Errorf("store a body: %w", unquoted.Error(err))
+// putBeside returns the client for a script that announces a body, which stores the body before it. A repeat stores the
+// same.
+func (b *Bus) putBeside(ctx context.Context, id string, body []byte, keep time.Duration) *ahead.Client {
+	sealed := b.seal((&wire.Body{ID: id, Body: body}).Encode())
+	set := redis.NewStatusCmd(ctx, "set", b.keys.Body(id), sealed, "px", clock.CeilMilli(keep))
+	return &ahead.Client{UniversalClient: b.client, Cmd: set, Size: len(sealed)}
+}
+
+// stored returns err, that of the script, or where the server has refused the body behind which the script went, why:
+// what is announced then cannot be read, and does nothing.
+func stored(client lua.Client, err error) error {
+	put, ok := client.(*ahead.Client)
+	if failed := new(lua.Error); !ok || err != nil && (!errors.As(err, &failed) || failed.Code == "") {
+		return err // there was no answer
 	}
-	return nil
+	if refused := redis.Error(nil); errors.As(put.Cmd.Err(), &refused) {
+		return fmt.Errorf("%w: store a body: %w", lua.ErrNotExecuted, unquoted.Error(refused))
+	}
+	return err
+}
+
+// bodies is the way of bodies from the server: those that are read at one moment share a round trip.
+type bodies struct {
+	line *merge.Line[*redis.StringCmd]
+	size atomic.Int64 // of the last one; the next one may be as large
+}
+
+func (s *bodies) init(client lua.Client) {
+	s.line = merge.New(func(ctx context.Context, gets []*redis.StringCmd) {
+		if len(gets) == 1 {
+			nodes.Read(ctx, client, gets[0])
+			return
+		}
+		_ = nodes.ReadAll(ctx, client, gets) // each has its own error
+	})
+}
+
+// read reads a body that the server stores under the key. It returns when ctx ends, whatever the server does.
+func (s *bodies) read(ctx context.Context, key string) (string, error) {
+	get := redis.NewStringCmd(ctx, "get", key)
+	if s.line.Do(ctx, get, int(s.size.Load())) != merge.Sent {
+		return "", context.Cause(ctx)
+	}
+	s.size.Store(int64(len(get.Val())))
+	return get.Result()
 }
 
 // getBeside reads a body that travels by itself, again until ctx ends where the server cannot be asked.
 func (b *Bus) getBeside(ctx context.Context, id string) ([]byte, error) {
 	retry := clock.Backoff{First: 10 * time.Millisecond, Last: time.Second}
 	for {
-		text, err := nodes.Read(ctx, b.client, redis.NewStringCmd(ctx, "get", b.keys.Body(id))).Result()
+		text, err := b.bodies.read(ctx, b.keys.Body(id))
 		switch {
 		case errors.Is(err, redis.Nil):
 			return nil, errBodyLost

@@ -35,6 +35,7 @@ type Bus struct {
 	pending   pending
 	serving   serving
 	bindings  bindings
+	bodies    bodies
 }
 
 // NewBus returns the bus of that name; nil options mean the defaults. It sends nothing and starts nothing: call Run.
@@ -80,6 +81,7 @@ func (b *Bus) setUp() {
 	b.pending.init()
 	b.serving.init()
 	b.bindings.init()
+	b.bodies.init(b.client)
 }
 
 // Node is the unique name of this node: Options.Node and a random part, which is new with each Run but the first.

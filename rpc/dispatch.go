@@ -250,17 +250,17 @@ func (b *Bus) give(
 		left = max(left, b.opts.Timeout)
 		keep = max(w.Keep, left+callGrace)
 	}
+	client := b.client
 	if w.beside != nil {
-		if err := b.putBeside(s, w.besideID, w.beside, left+callGrace); err != nil {
-			return gen.RPCDecideResult{}, fmt.Errorf("%w: %w", lua.ErrNotExecuted, err)
-		}
+		client = b.putBeside(s, w.besideID, w.beside, left+callGrace)
 	}
 	ends, notice := b.liveness.clock.after(left), b.ifLarge(w.frame, wire.RequestStored, w.id)
 	if !again && !trust {
-		r, err := gen.RPCCall(s, b.client, gen.RPCCallParams{
+		r, err := gen.RPCCall(s, client, gen.RPCCallParams{
 			Nodes: b.keys.Nodes, Record: w.record, Node: first, Caller: b.Node(), Outbox: b.keys.Outbox, Frame: w.frame,
 			Notice: notice, Digest: w.digest, Left: left, Ends: ends, Keep: keep, Shard: b.shard,
 		})
+		err = stored(client, err)
 		switch {
 		case err != nil || r == gen.RPCCallResultSent:
 			return gen.RPCDecideResult{Outcome: gen.RPCDecideOutcomeSent, Node: first}, err
@@ -268,11 +268,12 @@ func (b *Bus) give(
 			return gen.RPCDecideResult{Outcome: gen.RPCDecideOutcomeLate}, nil
 		}
 	}
-	return gen.RPCDecide(s, b.client, gen.RPCDecideParams{
+	r, err := gen.RPCDecide(s, client, gen.RPCDecideParams{
 		Nodes: b.keys.Nodes, Record: w.record, Node: first, Others: strings.Join(others, "\n"), Caller: b.Node(),
 		Outbox: b.keys.Outbox, Frame: w.frame, Notice: notice, Digest: w.digest,
 		Left: left, Ends: ends, Keep: keep, Again: w.idempotent && !w.targeted(), Shard: b.shard, Trust: trust,
 	})
+	return r, stored(client, err)
 }
 
 // moving reports whether the slot of the bus may have moved so recently that live nodes have not followed. Each follows

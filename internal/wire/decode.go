@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unsafe"
 )
 
 // Next cuts the first frame off a message, with its header if it is an item.
@@ -148,9 +149,11 @@ func decodeChunk(r reader) (*Chunk, error) {
 	return c, nil
 }
 
+// decodeBody takes the body over from the text, which has nothing else and which nobody else may keep: it is large.
 func decodeBody(r reader) (*Body, error) {
 	b := &Body{ID: r.text()}
-	b.Body = []byte(r.text())
+	text := r.text()
+	b.Body = unsafe.Slice(unsafe.StringData(text), len(text))
 	if !r.end() || r.version != Version {
 		return nil, ErrMalformed
 	}

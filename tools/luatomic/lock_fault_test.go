@@ -38,7 +38,8 @@ func TestLockWaitEndsInTimeWithoutAServer(t *testing.T) {
 			took := time.Since(begun)
 			server.Resume()
 			require.Empty(t, c.stdout.String())
-			require.InDelta(t, 2, took.Seconds(), 1.5, c.stderr.String())
+			require.GreaterOrEqual(t, took, 2*time.Second, c.stderr.String())
+			require.Less(t, took, 7*time.Second, "go-redis itself waits for 10 s and more: %s", c.stderr.String())
 			require.NoError(t, lease.Release(t.Context()))
 		})
 	}

@@ -1,0 +1,14 @@
+// Package ahead has a plain command go out with a script, in front of it and in the same round trip: for a value that is
+// too large to pass through Lua, and which must be stored before the script says that it is there.
+package ahead
+
+import "github.com/redis/go-redis/v9"
+
+// Client is the client for one call of a script. The command is written before the script, on the same connection where
+// they are of one slot, and again with each repeat: it must be one that may run twice. Its error is its own. It has one
+// once the call has returned a reply; after any other end of the call the command may still be in use.
+type Client struct {
+	redis.UniversalClient
+	Cmd  redis.Cmder
+	Size int // bytes of the command, which count in the round trip
+}
