@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
@@ -143,4 +144,31 @@ func halfOpenLink(t *testing.T, side string, how int32) {
 		_, err := lab.Echo.Call(ctx, caller, "after")
 		return err == nil
 	})
+}
+
+// A heartbeat whose reply takes long is no reason to give up a connection on which its echo has come.
+func TestASlowHeartbeatKeepsTheLink(t *testing.T) {
+	t.Parallel()
+	const lease = 600 * time.Millisecond
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	c := redis.NewClient(opts)
+	t.Cleanup(func() { _ = c.Close() })
+	var slow atomic.Int64
+	slow.Store(-1)
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCJoinScript), Do: func(run func() error) error {
+		err := run()
+		if slow.Add(-1) >= 0 {
+			time.Sleep(lease * 11 / 12) // longer than an echo may be out
+		}
+		return err
+	}})
+	lab.Serving(t, lab.Echo, c, luatomictest.Namespace(t), &rpc.Options{Lease: lease}, lab.Upper)
+	subscribed := func() int { return proxy.Executed(luatomictest.Command("SUBSCRIBE")) }
+	before := subscribed()
+	require.Positive(t, before)
+	slow.Store(3)
+	luatomictest.Eventually(t, 20*time.Second, "three slow heartbeats and one more", func() bool { return slow.Load() < -1 })
+	require.Equal(t, before, subscribed())
 }

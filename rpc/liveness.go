@@ -120,17 +120,22 @@ func (b *Bus) sendHeartbeats(ctx context.Context, up <-chan struct{}) {
 		return
 	case <-up:
 	}
-	tick := time.NewTicker(b.opts.Lease / 3)
+	tick, checked := time.NewTicker(b.opts.Lease/3), time.Now()
 	defer tick.Stop()
 	for {
-		if err := b.announce(ctx); err != nil {
+		err := b.announce(ctx)
+		if err != nil {
 			b.report(ctx, err)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			b.replaceSilentLink()
+			// After a heartbeat that took long, or a process that stood still, no echo was due: the next check knows more.
+			if err != nil || time.Since(checked) < b.opts.Lease/2 {
+				b.replaceSilentLink()
+			}
+			checked = time.Now()
 			offer(b.pending.check)
 			offer(b.outbox.filled)
 			b.renewBindings(ctx)

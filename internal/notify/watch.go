@@ -14,6 +14,9 @@ const (
 	// pingTimeout is how long a PING may be without an answer: then the connection is half-open, of which no error
 	// tells.
 	pingTimeout = 2 * time.Second
+	// lastLook is how long the answer is looked for once more after that: where it was the process that stood still, the
+	// answer is there by now, and no read has looked for it since.
+	lastLook = 100 * time.Millisecond
 )
 
 // errSilent is the error of a connection whose PING has no answer.
@@ -33,6 +36,7 @@ type watch struct {
 	send   func() // sends a PING
 	proved time.Time
 	asked  time.Time // when a PING was sent that has no answer, or zero
+	looked bool      // for that answer once more, after its time
 }
 
 func newWatch(ps *redis.PubSub, send func()) *watch {
@@ -40,7 +44,7 @@ func newWatch(ps *redis.PubSub, send func()) *watch {
 }
 
 // alive notes an answer of the server.
-func (w *watch) alive() { w.proved, w.asked = time.Now(), time.Time{} }
+func (w *watch) alive() { w.proved, w.asked, w.looked = time.Now(), time.Time{}, false }
 
 // next returns the next message, subscription or answer to a PING, or the error of a connection that is broken.
 func (w *watch) next(ctx context.Context) (any, error) {
@@ -69,10 +73,15 @@ func (w *watch) next(ctx context.Context) (any, error) {
 func (w *watch) ping() (wait time.Duration, err error) {
 	now := time.Now()
 	if !w.asked.IsZero() {
-		if wait = w.asked.Add(pingTimeout).Sub(now); wait <= 0 {
+		wait = w.asked.Add(pingTimeout).Sub(now)
+		switch {
+		case wait > 0:
+			return wait, nil
+		case w.looked:
 			return 0, errSilent
 		}
-		return wait, nil
+		w.looked = true
+		return lastLook, nil
 	}
 	if wait = w.proved.Add(pingEvery).Sub(now); wait > 0 {
 		return wait, nil

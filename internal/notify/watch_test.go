@@ -1,0 +1,34 @@
+package notify_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/notify"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// A process that stood still finds the answers of that time, and keeps its connection.
+func TestAnAnswerThatWasThereAllTheTimeIsNotLate(t *testing.T) {
+	t.Parallel()
+	ctx, server := t.Context(), luatomictest.StartServer(t)
+	ps := server.Client().Subscribe(ctx, "c")
+	t.Cleanup(func() { _ = ps.Close() })
+	_, err := ps.Receive(ctx)
+	require.NoError(t, err)
+	require.NoError(t, ps.Ping(ctx))
+	m, err := notify.Overdue(ps)(ctx)
+	require.NoError(t, err)
+	require.IsType(t, (*redis.Pong)(nil), m)
+
+	server.Pause()
+	t.Cleanup(server.Resume)
+	require.NoError(t, ps.Ping(ctx))
+	began := time.Now()
+	_, err = notify.Overdue(ps)(ctx)
+	require.ErrorContains(t, err, "does not answer a PING")
+	require.Less(t, time.Since(began), 3*time.Second)
+}
