@@ -87,7 +87,7 @@ func TestBodiesThatAreReadTogetherShareRoundTrips(t *testing.T) {
 	lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
 	caller := lab.OpenBus(t, luatomictest.Client(t), name, &rpc.Options{Timeout: 30 * time.Second})
 	var calls sync.WaitGroup
-	for range 12 {
+	for range 40 {
 		calls.Go(func() {
 			out, err := lab.Echo.Call(t.Context(), caller, strings.Repeat("x", 10_000))
 			require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestBodiesThatAreReadTogetherShareRoundTrips(t *testing.T) {
 	calls.Wait()
 }
 
-// untilShared holds each plain GET back until several go out together.
+// untilShared holds each plain GET back, so that others wait, until several go out together.
 type untilShared struct {
 	lab.RoundTrips
 	shared chan struct{}
@@ -108,7 +108,10 @@ type untilShared struct {
 func (h *untilShared) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if cmd.Name() == "get" {
-			<-h.shared
+			select {
+			case <-h.shared:
+			case <-time.After(300 * time.Millisecond): // the next round trip takes all that wait by now
+			}
 		}
 		return next(ctx, cmd)
 	}
