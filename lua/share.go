@@ -89,6 +89,7 @@ func (c *Call) share(ctx context.Context, client Client, l *lane, s *sharing) {
 	}
 	var p pause
 	for tries := 1; tries == 1 || p.pass(ctx, c.withoutDelay()); tries++ {
+		c.begin() // here: a round trip that begins after the caller has left must not
 		switch l.Do(ctx, trip{c, client, s}, c.whole()) {
 		case merge.Withdrawn:
 			c.leave(ctx, ErrNotExecuted, "the server has not replied to the calls before it")
@@ -111,9 +112,10 @@ const (
 	withdrawn
 )
 
-// withdraw keeps the attempt from being written, or returns that its outcome is unknown.
+// withdraw keeps the call from being written, or where it was, from being written again, and returns that its outcome is
+// unknown.
 func (c *Call) withdraw() error {
-	if c.phase.CompareAndSwap(idle, withdrawn) {
+	if c.phase.Swap(withdrawn) == idle {
 		return ErrNotExecuted
 	}
 	return ErrOutcomeUnknown
@@ -173,7 +175,7 @@ func (c *Call) holds(p unsafe.Pointer) bool {
 func sendTrips(ctx context.Context, trips []trip) {
 	client, s := trips[0].client, trips[0].sharing
 	if len(trips) == 1 {
-		if c := trips[0].call; c.begin() {
+		if c := trips[0].call; c.wanted() {
 			c.attempt(ctx, client)
 			s.find(c)
 		}
@@ -182,7 +184,7 @@ func sendTrips(ctx context.Context, trips []trip) {
 	r := round{client: client, byTag: s.byTag.Load()}
 	calls := make([]*Call, 0, len(trips))
 	for _, t := range trips {
-		if t.call.begin() {
+		if t.call.wanted() {
 			calls = append(calls, t.call)
 		}
 	}
@@ -200,14 +202,15 @@ func (s *sharing) find(calls ...*Call) {
 	}
 }
 
-// begin prepares the call for an attempt, which has no reply until it is sent. It returns false when its caller has
-// left.
-func (c *Call) begin() bool {
-	c.phase.CompareAndSwap(written, idle)
+// begin prepares the call for an attempt, which has no reply until it is sent. Its caller does, before each.
+func (c *Call) begin() {
+	c.phase.Store(idle)
 	c.cmd = command{program: program{script: c.script, call: c, guarded: c.guarded}}
 	c.cmd.SetErr(errUnsent)
-	return c.phase.Load() == idle
 }
+
+// wanted reports whether the caller still waits for the attempt.
+func (c *Call) wanted() bool { return c.phase.Load() == idle }
 
 // errUnsent is the error of an attempt that is not made: the call before it has met a replica.
 var errUnsent = errors.New("not sent: the call before it failed")

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -204,4 +205,54 @@ func TestTheFirstCallOnAClusterReturnsWithItsContext(t *testing.T) {
 	_, err = runInt(within(t, 100*time.Millisecond), client, s, "k")
 	require.Less(t, time.Since(start), 2*time.Second, "go-redis itself waits for 5 s")
 	require.ErrorIs(t, requireOutcome(t, err, lua.ErrNotExecuted), context.DeadlineExceeded)
+}
+
+// A call whose caller has left is not written again: neither by an attempt that had not begun then, nor where go-redis
+// sends a command a second time, as it does after a redirection.
+func TestACallOfACallerThatLeftIsNotWrittenAgain(t *testing.T) {
+	t.Parallel()
+	c, s := luatomictest.Client(t), coldCount(t, lua.RetrySafe)
+	preload(t, c, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	left, again := make(chan struct{}), make(chan struct{})
+	c.AddHook(&lab.Around{Sha: s.SHA, Do: func(run func() error) error {
+		_ = run()
+		cancel()
+		<-left
+		defer close(again)
+		return run()
+	}})
+	key := luatomictest.Namespace(t)
+	_, err := runInt(ctx, c, s, key)
+	require.ErrorIs(t, err, lua.ErrOutcomeUnknown)
+	close(left)
+	<-again
+	require.Equal(t, 1, counted(t, c, key))
+}
+
+// The attempt after a lost reply begins in another goroutine. It may do so when the caller has left already.
+func TestAnAttemptThatBeginsLateIsNotSent(t *testing.T) {
+	t.Parallel()
+	n, s := overSingle(t), coldCount(t, lua.RetrySafe)
+	preload(t, n.direct, s)
+	client := n.client.(*redis.Client)
+	for i := range 300 {
+		key := fmt.Sprint(luatomictest.Namespace(t), i)
+		n.drop(1, evalsha(s))
+		ctx, cancel := context.WithCancel(t.Context())
+		stop := time.AfterFunc(time.Duration(i%30)*100*time.Microsecond, cancel)
+		_, err := runInt(ctx, client, s, key)
+		stop.Stop()
+		cancel()
+		if err == nil {
+			continue
+		}
+		luatomictest.Eventually(t, 20*time.Second, "no attempt is under way", func() bool {
+			conns := client.PoolStats()
+			return conns.TotalConns == conns.IdleConns
+		})
+		before := counted(t, n.direct, key)
+		require.NoError(t, client.Ping(t.Context()).Err())
+		require.Equal(t, before, counted(t, n.direct, key))
+	}
 }
