@@ -24,6 +24,7 @@ func PassAfter(ctx context.Context, tried time.Duration) bool {
 func Attempt(ctx context.Context, client Client, calls ...*Call) (errs []error) {
 	trips := make([]trip, len(calls))
 	for i, c := range calls {
+		c.begin()
 		trips[i] = trip{c, client, sharingOf(client)}
 	}
 	sendTrips(ctx, trips)
