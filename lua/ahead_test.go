@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -125,4 +126,41 @@ func TestACommandAheadOfAScriptLeavesAReplica(t *testing.T) {
 			require.Greater(t, dials.Load(), int64(3))
 		})
 	}
+}
+
+// Calls whose commands are large go out one by one. Small ones do not wait for them.
+func TestALargeCommandAheadOfAScriptSharesNoRoundTrip(t *testing.T) {
+	t.Parallel()
+	const callers = 20 // more than the round trips of calls that share
+	c, s := luatomictest.Client(t), readAfter(t)
+	preload(t, c, s)
+	var trips atomic.Int64
+	all := make(chan struct{})
+	c.AddHook(lab.Before(func(cmds ...redis.Cmder) {
+		if trips.Add(1) == callers {
+			close(all)
+		}
+		<-all
+	}))
+	var calls sync.WaitGroup
+	value, name := strings.Repeat("x", 70_000), luatomictest.Namespace(t)
+	for i := range callers {
+		calls.Go(func() {
+			_, _, err := runAfter(t.Context(), c, s, "{"+name+strconv.Itoa(i)+"}", value)
+			require.NoError(t, err)
+		})
+	}
+	lab.Soon(t, 20*time.Second, "a round trip for each call", all)
+	calls.Wait()
+}
+
+// A server that refuses the connection runs neither the command nor the script.
+func TestACommandAheadOfAScriptWithoutAConnection(t *testing.T) {
+	t.Parallel()
+	opts := *luatomictest.Client(t).Options()
+	opts.Username, opts.Password = "nobody", "wrong"
+	c := redis.NewClient(&opts)
+	t.Cleanup(func() { _ = c.Close() })
+	_, _, err := runAfter(within(t, 10*time.Second), c, readAfter(t), "{"+luatomictest.Namespace(t)+"}", "v")
+	requireOutcome(t, err, lua.ErrNotExecuted)
 }

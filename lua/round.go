@@ -31,10 +31,7 @@ func (r *round) send(ctx context.Context, calls []*Call) {
 		// go-redis closes the connection to a replica after a single command, and not after a pipeline. So one call
 		// is sent first; while it reaches a replica the others are not sent.
 		first := calls[i]
-		if first.ahead != nil {
-			_ = r.client.Process(ctx, first.ahead.Cmd)
-		}
-		_ = r.client.Process(ctx, first.prepare(ctx, first.cold()))
+		first.sendAlone(ctx, r.client, first.cold())
 		r.confirm(calls[i:i+1], 0, nil)
 		if redis.HasErrorPrefix(first.cmd.Err(), codeReadOnly) {
 			return

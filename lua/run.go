@@ -130,18 +130,18 @@ func (c *Call) attempt(ctx context.Context, client Client) {
 		c.loadAndRun(ctx, client)
 		return
 	}
+	c.sendAlone(ctx, client, false)
+}
+
+// sendAlone sends the call in a round trip of its own, with the command that goes out before it.
+func (c *Call) sendAlone(ctx context.Context, client Client, eval bool) {
 	if c.ahead == nil {
-		_ = client.Process(ctx, c.prepare(ctx, false))
-		return
-	}
-	if c.replica { // go-redis closes the connection to one after a single command
-		_ = client.Process(ctx, c.ahead.Cmd)
-		_ = client.Process(ctx, c.prepare(ctx, false))
+		_ = client.Process(ctx, c.prepare(ctx, eval))
 		return
 	}
 	pipe := client.Pipeline()
 	c.precede(ctx, pipe)
-	_ = pipe.Process(ctx, c.prepare(ctx, false))
+	_ = pipe.Process(ctx, c.prepare(ctx, eval))
 	_, err := pipe.Exec(ctx)
 	blameOne(&c.cmd, err)
 }
@@ -149,7 +149,6 @@ func (c *Call) attempt(ctx context.Context, client Client) {
 // precede puts the command that goes out before the call into a pipeline.
 func (c *Call) precede(ctx context.Context, pipe redis.Pipeliner) {
 	if c.ahead != nil {
-		c.ahead.Cmd.SetErr(nil)
 		_ = pipe.Process(ctx, c.ahead.Cmd)
 	}
 }

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -204,7 +205,7 @@ func (b *Bus) reply(ctx context.Context, s *session, w *work, a wire.Answer) (ge
 		p.Keep = w.keepReply()
 	}
 	result, err := gen.RPCReply(ctx, client, p)
-	return result, stored(client, err)
+	return result, cmp.Or(refused(client, err), err)
 }
 
 // recordState is what a record becomes by an answer.

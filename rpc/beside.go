@@ -34,28 +34,41 @@ func besideID(id, digest string) string {
 	return id + "." + digest
 }
 
-// putBeside returns the client for a script that announces a body, which stores the body before it. A repeat stores the
-// same.
+// putBeside returns the client for the script that announces a body. It stores the body before the script runs; a repeat
+// stores the same.
 func (b *Bus) putBeside(ctx context.Context, id string, body []byte, keep time.Duration) *ahead.Client {
 	sealed := b.seal((&wire.Body{ID: id, Body: body}).Encode())
 	set := redis.NewStatusCmd(ctx, "set", b.keys.Body(id), sealed, "px", clock.CeilMilli(keep))
 	return &ahead.Client{UniversalClient: b.client, Cmd: set, Size: len(sealed)}
 }
 
-// stored returns err, that of the script, or where the server has refused the body behind which the script went, why:
-// what is announced then cannot be read, and does nothing.
-func stored(client lua.Client, err error) error {
+// refused returns the error of the server for the body behind which a script went, whose error is err. It is nil where
+// the body was stored, or where the script has no answer: then nothing is known of the body either.
+func refused(client lua.Client, err error) error {
 	put, ok := client.(*ahead.Client)
 	if failed := new(lua.Error); !ok || err != nil && (!errors.As(err, &failed) || failed.Code == "") {
-		return err // there was no answer
+		return nil
 	}
-	if refused := redis.Error(nil); errors.As(put.Cmd.Err(), &refused) {
-		return fmt.Errorf("%w: store a body: %w", lua.ErrNotExecuted, unquoted.Error(refused))
+	if reply := redis.Error(nil); errors.As(put.Cmd.Err(), &reply) {
+		return fmt.Errorf("store a body: %w", unquoted.Error(reply))
 	}
-	return err
+	return nil
 }
 
-// bodies is the way of bodies from the server: those that are read at one moment share a round trip.
+// given returns the error of a script that gives a request to a node. Without the body no node runs the request, unless
+// it has a key: a body of an earlier request with that key may still be there.
+func (w *waiter) given(client lua.Client, err error) error {
+	body := refused(client, err)
+	switch {
+	case body == nil:
+		return err
+	case w.Key != "":
+		return fmt.Errorf("%w: %w", lua.ErrOutcomeUnknown, body)
+	}
+	return fmt.Errorf("%w: %w", lua.ErrNotExecuted, body)
+}
+
+// bodies reads bodies from the server. Reads of one moment share a round trip.
 type bodies struct {
 	line *merge.Line[*redis.StringCmd]
 	size atomic.Int64 // of the last one; the next one may be as large

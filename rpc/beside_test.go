@@ -41,41 +41,15 @@ func TestALargeBodyGoesOutWithItsScript(t *testing.T) {
 	_, err := lab.Echo.Call(t.Context(), caller, "warm")
 	require.NoError(t, err)
 	sent := make(chan []string, 100)
-	c.AddHook(&besideCommands{seen: sent})
+	c.AddHook(lab.Before(func(cmds ...redis.Cmder) {
+		if names := lab.Names(cmds); slices.Contains(names, "get") || slices.Contains(names, "set") {
+			sent <- names
+		}
+	}))
 	_, err = lab.Echo.Call(t.Context(), caller, strings.Repeat("x", 60_000))
 	require.NoError(t, err)
 	require.Equal(t, []string{"set", "evalsha"}, <-sent)
 	require.Equal(t, []string{"get"}, <-sent)
-}
-
-// besideCommands reports the names of the commands of each round trip that has a plain GET or SET.
-type besideCommands struct {
-	lab.RoundTrips
-	seen chan<- []string
-}
-
-func (h *besideCommands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		h.report(cmd)
-		return next(ctx, cmd)
-	}
-}
-
-func (h *besideCommands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		h.report(cmds...)
-		return next(ctx, cmds)
-	}
-}
-
-func (h *besideCommands) report(cmds ...redis.Cmder) {
-	var names []string
-	for _, cmd := range cmds {
-		names = append(names, cmd.Name())
-	}
-	if slices.Contains(names, "get") || slices.Contains(names, "set") {
-		h.seen <- names
-	}
 }
 
 // Bodies that are read while others are on their way share the next round trip.
@@ -83,7 +57,19 @@ func TestBodiesThatAreReadTogetherShareRoundTrips(t *testing.T) {
 	t.Parallel()
 	name, c := luatomictest.Namespace(t), luatomictest.Client(t)
 	shared := make(chan struct{})
-	c.AddHook(&untilShared{shared: shared})
+	share := sync.OnceFunc(func() { close(shared) })
+	c.AddHook(lab.Before(func(cmds ...redis.Cmder) {
+		switch {
+		case cmds[0].Name() != "get":
+		case len(cmds) > 1:
+			share()
+		default:
+			select {
+			case <-shared:
+			case <-time.After(300 * time.Millisecond): // meanwhile others wait, and go out together
+			}
+		}
+	}))
 	lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
 	caller := lab.OpenBus(t, luatomictest.Client(t), name, &rpc.Options{Timeout: 30 * time.Second})
 	var calls sync.WaitGroup
@@ -98,35 +84,8 @@ func TestBodiesThatAreReadTogetherShareRoundTrips(t *testing.T) {
 	calls.Wait()
 }
 
-// untilShared holds each plain GET back, so that others wait, until several go out together.
-type untilShared struct {
-	lab.RoundTrips
-	shared chan struct{}
-	once   sync.Once
-}
-
-func (h *untilShared) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "get" {
-			select {
-			case <-h.shared:
-			case <-time.After(300 * time.Millisecond): // the next round trip takes all that wait by now
-			}
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (h *untilShared) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if len(cmds) > 1 && cmds[0].Name() == "get" && cmds[1].Name() == "get" {
-			h.once.Do(func() { close(h.shared) })
-		}
-		return next(ctx, cmds)
-	}
-}
-
-// Where the server refuses a body and not the script that announces it, the caller is told why, and nothing runs.
+// The server can refuse a body and run the script that announces it. Where the body is a request's, the call returns the
+// server's error, and no handler runs. Where it is a reply's, the call returns that the reply cannot be read.
 func TestABodyThatTheServerRefuses(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
@@ -143,22 +102,39 @@ func TestABodyThatTheServerRefuses(t *testing.T) {
 	for what, c := range map[string]struct {
 		node, caller redis.UniversalClient
 		body         int
+		key          string
 		says         string
+		outcome      error
 		ran          int64
 	}{
-		"of a request": {admin, few, 10_000, "store a body: NOPERM", 0},
-		"of a reply":   {few, admin, 1, "its reply cannot be read, the handler has run: its body is lost", 1},
+		"of a request":            {admin, few, 10_000, "", "store a body: NOPERM", lua.ErrNotExecuted, 0},
+		"of a request with a key": {admin, few, 10_000, "k", "store a body: NOPERM", lua.ErrOutcomeUnknown, 0},
+		"of a reply":              {few, admin, 1, "", "the handler has run: its body is lost", nil, 1},
 	} {
 		ran.Store(0)
-		node, err := rpc.NewBus(c.node, "bus", nil)
+		reported := make(chan error, 1)
+		node, err := rpc.NewBus(c.node, "bus", &rpc.Options{OnError: func(err error) {
+			select {
+			case reported <- err:
+			default:
+			}
+		}})
 		require.NoError(t, err)
 		require.NoError(t, lab.Echo.Serve(node, handler))
 		stop := lab.RunBus(t, node)
 		require.NoError(t, node.Ready(ctx))
-		_, err = lab.Echo.Call(ctx, lab.OpenBus(t, c.caller, "bus", nil), strings.Repeat("x", c.body))
+		caller := lab.OpenBus(t, c.caller, "bus", nil)
+		_, err = lab.Echo.CallWith(ctx, caller, strings.Repeat("x", c.body), &rpc.CallOptions{Key: c.key})
 		require.ErrorContains(t, err, c.says, what)
-		require.Equal(t, c.ran == 0, errors.Is(err, lua.ErrNotExecuted), what)
+		for _, outcome := range []error{lua.ErrNotExecuted, lua.ErrOutcomeUnknown} {
+			require.Equal(t, outcome == c.outcome, errors.Is(err, outcome), "%s: %v", what, err)
+		}
 		require.Equal(t, c.ran, ran.Load(), what)
+		if c.ran == 1 {
+			err := lab.Soon(t, 20*time.Second, "the node's error", reported)
+			require.ErrorContains(t, err, "store a body: NOPERM")
+			require.NotErrorIs(t, err, lua.ErrNotExecuted, "the script has run")
+		}
 		stop()
 	}
 }

@@ -260,7 +260,7 @@ func (b *Bus) give(
 			Nodes: b.keys.Nodes, Record: w.record, Node: first, Caller: b.Node(), Outbox: b.keys.Outbox, Frame: w.frame,
 			Notice: notice, Digest: w.digest, Left: left, Ends: ends, Keep: keep, Shard: b.shard,
 		})
-		err = stored(client, err)
+		err = w.given(client, err)
 		switch {
 		case err != nil || r == gen.RPCCallResultSent:
 			return gen.RPCDecideResult{Outcome: gen.RPCDecideOutcomeSent, Node: first}, err
@@ -273,7 +273,7 @@ func (b *Bus) give(
 		Outbox: b.keys.Outbox, Frame: w.frame, Notice: notice, Digest: w.digest,
 		Left: left, Ends: ends, Keep: keep, Again: w.idempotent && !w.targeted(), Shard: b.shard, Trust: trust,
 	})
-	return r, stored(client, err)
+	return r, w.given(client, err)
 }
 
 // moving reports whether the slot of the bus may have moved so recently that live nodes have not followed. Each follows

@@ -131,7 +131,7 @@ func (b *Bus) sendHeartbeats(ctx context.Context, up <-chan struct{}) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			// After a heartbeat that took long, or a process that stood still, no echo was due: the next check knows more.
+			// Where the heartbeat took long or the process stood still, no echo was due. The next check decides.
 			if err != nil || time.Since(checked) < b.opts.Lease/2 {
 				b.replaceSilentLink()
 			}

@@ -39,6 +39,33 @@ func (s *Step) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
+// Before is called with the commands of each round trip of a client, before it.
+type Before func(cmds ...redis.Cmder)
+
+func (f Before) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (f Before) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		f(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (f Before) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		f(cmds...)
+		return next(ctx, cmds)
+	}
+}
+
+// Names are the names of commands.
+func Names(cmds []redis.Cmder) (names []string) {
+	for _, cmd := range cmds {
+		names = append(names, cmd.Name())
+	}
+	return names
+}
+
 // Fatal ends the benchmark on an error.
 func Fatal(b *testing.B, err error) {
 	b.Helper()
