@@ -123,8 +123,7 @@ func (b *Bus) sendHeartbeats(ctx context.Context, up <-chan struct{}) {
 	tick, checked := time.NewTicker(b.opts.Lease/3), time.Now()
 	defer tick.Stop()
 	for {
-		err := b.announce(ctx)
-		if err != nil {
+		if err := b.announce(ctx); err != nil {
 			b.report(ctx, err)
 		}
 		select {
@@ -132,7 +131,7 @@ func (b *Bus) sendHeartbeats(ctx context.Context, up <-chan struct{}) {
 			return
 		case <-tick.C:
 			// Where the heartbeat took long or the process stood still, no echo was due. The next check decides.
-			if err != nil || time.Since(checked) < b.opts.Lease/2 {
+			if time.Since(checked) < b.opts.Lease/2 {
 				b.replaceSilentLink()
 			}
 			checked = time.Now()

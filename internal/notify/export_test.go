@@ -7,10 +7,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Overdue is a watch on the subscription whose PING was to be answered before now, as after a time in which the process
-// stood still.
+// Overdue returns the receive of a watch whose time for the answer to its PING is over at each call, as after a pause of
+// the process.
 func Overdue(ps *redis.PubSub) (next func(context.Context) (any, error)) {
 	w := newWatch(ps, func() {})
-	w.asked = time.Now().Add(-2 * pingTimeout)
-	return w.next
+	return func(ctx context.Context) (any, error) {
+		w.asked = time.Now().Add(-2 * pingTimeout)
+		return w.next(ctx)
+	}
 }

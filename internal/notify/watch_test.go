@@ -19,16 +19,19 @@ func TestAnAnswerThatWasThereAllTheTimeIsNotLate(t *testing.T) {
 	t.Cleanup(func() { _ = ps.Close() })
 	_, err := ps.Receive(ctx)
 	require.NoError(t, err)
-	require.NoError(t, ps.Ping(ctx))
-	m, err := notify.Overdue(ps)(ctx)
-	require.NoError(t, err)
-	require.IsType(t, (*redis.Pong)(nil), m)
+	next := notify.Overdue(ps)
+	for range 2 {
+		require.NoError(t, ps.Ping(ctx))
+		m, err := next(ctx)
+		require.NoError(t, err)
+		require.IsType(t, (*redis.Pong)(nil), m)
+	}
 
 	server.Pause()
 	t.Cleanup(server.Resume)
 	require.NoError(t, ps.Ping(ctx))
 	began := time.Now()
-	_, err = notify.Overdue(ps)(ctx)
+	_, err = next(ctx)
 	require.ErrorContains(t, err, "does not answer a PING")
 	require.Less(t, time.Since(began), 3*time.Second)
 }
