@@ -12,6 +12,7 @@ import (
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -146,4 +147,22 @@ func TestACallReturnsAtTheEndOfItsContextWhereverTheServerStops(t *testing.T) {
 			require.Less(t, time.Since(end), 2*time.Second, "go-redis itself waits for 3 s and more")
 		})
 	}
+}
+
+// A release whose context has ended tries for 10 s, and ends with the attempt that is under way then.
+func TestReleaseEndsOnAServerThatHangs(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	t.Cleanup(server.Resume)
+	c := server.Client(func(o *redis.Options) { o.ReadTimeout = time.Second })
+	lease, err := lab.Locker(t, c, nil).Try(t.Context(), "x")
+	require.NoError(t, err)
+	server.Pause()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	began, released := time.Now(), make(chan error, 1)
+	go func() { released <- lease.Release(ctx) }()
+	require.ErrorIs(t, lab.Soon(t, 30*time.Second, "the end of Release", released), lua.ErrOutcomeUnknown)
+	require.GreaterOrEqual(t, time.Since(began), 8*time.Second, "it has tried")
+	require.Less(t, time.Since(began), 14*time.Second)
 }
