@@ -27,6 +27,8 @@ type mutant struct {
 
 var (
 	workers = []string{"producer", "consumer", "consumer", "taker", "operator"}
+	takers  = []string{"producer", "consumer", "taker", "taker", "taker", "taker", "taker"}
+	cancels = []string{"producer", "consumer", "consumer", "operator", "operator", "operator", "operator"}
 	lockers = []string{"holder", "holder", "holder"}
 )
 
@@ -40,10 +42,10 @@ var mutants = map[string]mutant{
 		[]history.Rule{history.Lost}, workers, []string{"kill", "kill", "kill", "kill"}},
 	"an ack that does not compare the lease": {
 		"queue_ack", "if score and tonumber(score) == fences[i] then", "if score then",
-		[]history.Rule{history.Returned}, workers, nil},
+		[]history.Rule{history.Returned}, takers, nil},
 	"a take that gives out cancelled jobs": {
 		"queue_take", "if count == 'x' then", "if false then",
-		[]history.Rule{history.Returned}, workers, nil},
+		[]history.Rule{history.Returned}, cancels, nil},
 	"a take that does not wait for the due time": {
 		"queue_take", "scheduled, '-inf', now_ms", "scheduled, '-inf', '+inf'",
 		[]history.Rule{history.Early}, workers, nil},
@@ -71,7 +73,7 @@ func TestDrillFindsMutants(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := uint64(1); !m.found(t, seed); seed++ {
-				require.Less(t, seed, uint64(12), "it is not found")
+				require.Less(t, seed, uint64(24), "it is not found")
 			}
 		})
 	}

@@ -177,7 +177,8 @@ func TestALongRoundTripHoldsUpNoOther(t *testing.T) {
 	for range 100 {
 		require.Equal(t, merge.Sent, line.Do(t.Context(), 1, 1), "the others go on")
 	}
-	require.Equal(t, merge.FewTrips, line.Long())
+	// On a busy machine a round trip that returns can have been long as well.
+	luatomictest.Eventually(t, 10*time.Second, "those that hang are long", func() bool { return line.Long() == merge.FewTrips })
 	close(hang)
 	callers.Wait()
 	luatomictest.Eventually(t, 10*time.Second, "all have returned", func() bool { return line.Active() == 0 })
