@@ -216,9 +216,14 @@ func TestDeadNodesHideNoLiveOne(t *testing.T) {
 		for i := range nodes[:n] {
 			nodes[i].Score = 1
 		}
-		require.NoError(t, c.ZAdd(ctx, "rpc:{"+name+"}:nodes", nodes[:n]...).Err())
-		require.NoError(t, c.ZAdd(ctx, "rpc:{"+name+"}:methods", methods[:n]...).Err())
-		require.NoError(t, c.HSet(ctx, "rpc:{"+name+"}:serves", serves).Err())
+		// In one piece: a heartbeat in between would remove nodes whose methods come after it.
+		_, err := c.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			p.ZAdd(ctx, "rpc:{"+name+"}:nodes", nodes[:n]...)
+			p.ZAdd(ctx, "rpc:{"+name+"}:methods", methods[:n]...)
+			p.HSet(ctx, "rpc:{"+name+"}:serves", serves)
+			return nil
+		})
+		require.NoError(t, err)
 	}
 	for _, n := range []int{8, 24, 100, dead} {
 		kill(n)
