@@ -274,27 +274,29 @@ func (b *Bus) replaceUnreachableLink() {
 }
 
 // leave withdraws the node from its methods, although ctx has ended. With stay it remains alive and finishes what it
-// has begun. It reports success; without it the lease ends by itself.
+// has begun. It reports success; without it the lease ends by itself. A server that is slow or silent delays it for the
+// grace: a node that cannot withdraw loses the calls that are on their way to it.
 func (b *Bus) leave(ctx context.Context, stay bool) bool {
-	ctx, cancel := outlasting(ctx, time.Second)
+	within := max(b.opts.Grace, time.Second)
+	leaving, cancel := outlasting(ctx, within)
 	defer cancel()
 	b.serving.setState(true, !stay)
-	locked, end := context.WithTimeout(ctx, 500*time.Millisecond) // a silent server does not delay the stop for longer
+	locked, end := context.WithTimeout(leaving, within/2) // the rest is for the script
 	defer end()
 	if b.liveness.lock(locked) { // a heartbeat under way would bring the methods back
 		defer b.liveness.unlock()
 	}
-	_, err := gen.RPCLeave(ctx, b.client, gen.RPCLeaveParams{
+	_, err := gen.RPCLeave(leaving, b.client, gen.RPCLeaveParams{
 		Nodes: b.keys.Nodes, About: b.keys.About, Methods: b.keys.Methods, Serves: b.keys.Serves,
 		Node: b.Node(), Stay: stay,
 	})
 	if err != nil {
-		b.report(ctx, fmt.Errorf("luatomic: leave bus %q: %w", b.name, err))
+		b.report(context.WithoutCancel(ctx), fmt.Errorf("luatomic: leave bus %q: %w", b.name, err))
 		return false
 	}
 	if !stay {
-		b.removeFinished(ctx)
-		b.publish(ctx, b.keys.All, wire.Left, b.Node())
+		b.removeFinished(leaving)
+		b.publish(leaving, b.keys.All, wire.Left, b.Node())
 	}
 	return true
 }

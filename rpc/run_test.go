@@ -136,6 +136,34 @@ func TestRunWaitsForWhatIsOnItsWay(t *testing.T) {
 	<-stopped
 }
 
+// A server that is slow to withdraw a node does so within its grace. A node that cannot withdraw reports it.
+func TestASlowServerWithdrawsANodeWithinTheGrace(t *testing.T) {
+	t.Parallel()
+	for _, grace := range []time.Duration{time.Minute, -1} {
+		t.Run(grace.String(), func(t *testing.T) {
+			t.Parallel()
+			c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+			lua.Direct(c) // the hook sees no shared round trip
+			c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCLeaveScript), Do: func(run func() error) error {
+				time.Sleep(1500 * time.Millisecond)
+				return run()
+			}})
+			reported := make(chan error, 9)
+			opts := &rpc.Options{Grace: grace, Lease: time.Hour, OnError: func(err error) { reported <- err }}
+			b, err := rpc.NewBus(c, name, opts)
+			require.NoError(t, err)
+			stop := lab.RunBus(t, b)
+			require.NoError(t, b.Ready(t.Context()))
+			stop()
+			left := c.Exists(t.Context(), "rpc:{"+name+"}:nodes").Val() == 0
+			require.Equal(t, grace > 0, left)
+			if !left {
+				require.ErrorContains(t, lab.Soon(t, 20*time.Second, "the report", reported), "leave bus")
+			}
+		})
+	}
+}
+
 // When the grace is over the handlers' contexts end, and their answers go out.
 func TestGraceIsBounded(t *testing.T) {
 	t.Parallel()
