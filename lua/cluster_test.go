@@ -236,7 +236,7 @@ func testTryAgain(t *testing.T, cluster *luatomictest.Cluster) {
 	short, cancel := context.WithCancel(ctx)
 	defer cancel()
 	impatient.AddHook(afterError(s, cancel))
-	_, err = runInt(short, impatient, s, tag+"a", tag+"b")
+	_, err = runInt(short, lua.Direct(impatient), s, tag+"a", tag+"b")
 	requireOutcome(t, err, lua.ErrNotExecuted)
 	require.ErrorContains(t, err, "TRYAGAIN")
 

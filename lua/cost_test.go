@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/fips140"
 	"crypto/sha1"
+	"math"
 	"os"
 	"os/exec"
 	"testing"
@@ -32,7 +33,10 @@ func TestAllocationsOfACall(t *testing.T) {
 			}
 		}
 		call()
-		n := testing.AllocsPerRun(200, call)
+		n := math.Inf(1)
+		for range 5 { // a busy machine has some end idle goroutines, which the next calls replace
+			n = min(n, testing.AllocsPerRun(200, call))
+		}
 		t.Logf("%v allocations", n)
 		require.LessOrEqual(t, n, most)
 	}

@@ -33,11 +33,11 @@ func guardedEvalsha(s *lua.Script) func(args []string) bool {
 	return luatomictest.Command("EVALSHA", s.Guarded.SHA)
 }
 
-// lockRecord returns the record of a lock, which stays for a second after the lease.
-func lockRecord(owner string) string { return "2 7 0 - " + owner + " 0 1000 a note of the holder" }
+// lockRecord returns the record of a lock, which stays for 20 s after the lease.
+func lockRecord(owner string) string { return "2 7 0 - " + owner + " 0 20000 a note of the holder" }
 
 // lapsed is how long a record with these tests' afterlife lives without a lease.
-const lapsed = time.Second
+const lapsed = 20 * time.Second
 
 // serverTime returns the server's clock, which decides.
 func serverTime(t testing.TB, c redis.Cmdable) time.Time {

@@ -24,7 +24,7 @@ func replaced(t *testing.T, end func(*luatomictest.Server)) (client *redis.Clust
 			masters <- addr
 			return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: addr}}}}, nil
 		},
-		ReadTimeout: 200 * time.Millisecond, DialerRetries: 1, MaxRedirects: -1,
+		ReadTimeout: time.Second, DialerRetries: 1, MaxRedirects: -1,
 	})
 	t.Cleanup(func() { _ = client.Close() })
 	return client, func() {
@@ -66,11 +66,11 @@ func TestACallThatFailsSendsTheNextToTheNewMaster(t *testing.T) {
 	s := newScript("count", countSource, lua.RetryNever)
 	require.NoError(t, runCount(within(t, 20*time.Second), client, s))
 	fail()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	requireOutcome(t, runCount(ctx, client, s), lua.ErrOutcomeUnknown)
-	luatomictest.Eventually(t, 20*time.Second, "a call reaches the new master", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	luatomictest.Eventually(t, time.Minute, "a call reaches the new master", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		return runCount(ctx, client, s) == nil
 	})

@@ -66,7 +66,7 @@ func TestReplyThatCannotBeStoredIsNotPublished(t *testing.T) {
 	_ = lab.Must(gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: "{k}:none", Node: "n", Attempt: 1, State: "d"})) // it is loaded
 	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "1").Err())
 	before := c.Get(ctx, p.Record).Val()
-	short, cancel := context.WithTimeout(ctx, 2*time.Second)
+	short, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	_, err := gen.RPCReply(short, c, p)
 	require.ErrorContains(t, err, "OOM")

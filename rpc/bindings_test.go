@@ -104,7 +104,7 @@ func TestRenewalsWaitForNoHeartbeat(t *testing.T) {
 	t.Parallel()
 	ctx, name, c := t.Context(), luatomictest.Namespace(t), luatomictest.Client(t)
 	lua.Direct(c) // the hook sees no shared round trip
-	b := lab.OpenBus(t, c, name, nil)
+	b := lab.OpenBus(t, c, name, &rpc.Options{Lease: time.Hour})
 	require.NoError(t, b.Bind(ctx, "x"))
 	require.NoError(t, c.Del(ctx, "rpc:{"+name+"}:k:x").Err())
 	held, release := make(chan struct{}), make(chan struct{})
@@ -131,7 +131,7 @@ func TestALostBindingIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	ctx, name, c := t.Context(), luatomictest.Namespace(t), luatomictest.Client(t)
 	lua.Direct(c) // the hook sees no shared round trip
-	b := lab.OpenBus(t, c, name, nil)
+	b := lab.OpenBus(t, c, name, &rpc.Options{Lease: time.Hour})
 	require.NoError(t, b.Bind(ctx, "x"))
 	require.NoError(t, c.Del(ctx, "rpc:{"+name+"}:k:x").Err())
 	calls := 0
@@ -154,7 +154,7 @@ func TestABindingThatIsGivenUpWhileItIsBoundAnew(t *testing.T) {
 	t.Parallel()
 	ctx, name, c := t.Context(), luatomictest.Namespace(t), luatomictest.Client(t)
 	lua.Direct(c) // the hook sees no shared round trip
-	b := lab.OpenBus(t, c, name, nil)
+	b := lab.OpenBus(t, c, name, &rpc.Options{Lease: time.Hour})
 	require.NoError(t, b.Bind(ctx, "x"))
 	require.NoError(t, c.Del(ctx, "rpc:{"+name+"}:k:x").Err())
 	calls := 0
@@ -177,7 +177,7 @@ func TestBindingsThatAreRenewed(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	name, c := luatomictest.Namespace(t), luatomictest.Client(t)
-	one := lab.OpenBus(t, c, name, nil)
+	one := lab.OpenBus(t, c, name, &rpc.Options{Lease: time.Hour})
 	two, err := rpc.NewBus(luatomictest.Client(t), name, nil)
 	require.NoError(t, err)
 	stop := lab.RunBus(t, two)

@@ -31,7 +31,7 @@ const (
 
 // processLease is short, so that a dead node is found soon, and longer than a busy
 // machine pauses.
-const processLease = 3 * time.Second
+const processLease = 6 * time.Second
 
 // hold records that it runs, and waits until it is released.
 var (
@@ -183,7 +183,7 @@ func TestRPCLateReplyOfAStoppedNodeIsStale(t *testing.T) {
 	require.Equal(t, "second", out.out, "the reply of the attempt that counts")
 	require.Len(t, lab.Must(c.LRange(t.Context(), ranKey(name), 0, -1).Result()), 3)
 	said := node.Ends()
-	require.Regexp(t, `stale [12] late [01]`, said)
+	require.Regexp(t, `stale (1 late 1|2 late 0|0 late 2)`, said)
 	require.Contains(t, said, "PASS")
 	require.Contains(t, second.Ends(), "stale 0 late 0")
 }

@@ -64,7 +64,7 @@ func TestRPCManyCallsWithTimeoutsAndCuts(t *testing.T) {
 	before := runtime.NumGoroutine()
 
 	var err error
-	d.node, err = rpc.NewBus(nodeClient, d.name, &rpc.Options{Concurrency: 4096})
+	d.node, err = rpc.NewBus(nodeClient, d.name, &rpc.Options{Concurrency: 4096, Lease: 15 * time.Second})
 	require.NoError(t, err)
 	require.NoError(t, plusOne.Serve(d.node, d.handle))
 	stopNode := lab.RunBus(t, d.node)

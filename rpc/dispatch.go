@@ -307,7 +307,7 @@ func (b *Bus) placeElsewhere(w *waiter, a *wire.Answer, cause error) {
 	refusals := b.pending.search(w).refusals
 	switch {
 	case a.Failure.Code == CodeNotOwner && refusals <= maxTried:
-		time.AfterFunc(time.Duration(refusals-1)*moveNap, func() { b.place(context.Background(), w) })
+		time.AfterFunc(time.Duration((refusals-1)*(refusals-1))*moveNap, func() { b.place(context.Background(), w) })
 	case w.targeted() && a.Ext.State == wire.StateHandedOver:
 		b.pending.fail(w, lostCall(w.method, a.Ext.Node))
 	case w.targeted():

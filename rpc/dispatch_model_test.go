@@ -61,8 +61,8 @@ func (f *fleet) live(t *testing.T, d time.Duration) (waited []string) {
 	all.Go(func() { f.moveConnection(ctx) })
 	var mu sync.Mutex
 	for range 2 {
-		caller := lab.OpenBus(t, luatomictest.Client(t), f.name, &rpc.Options{Timeout: 20 * time.Second, Lease: time.Hour})
-		require.NoError(t, caller.Ready(ctx))
+		caller := lab.OpenBus(t, luatomictest.Client(t), f.name, &rpc.Options{Timeout: time.Minute, Lease: time.Hour})
+		require.NoError(t, caller.Ready(t.Context()))
 		for range 24 {
 			all.Go(func() {
 				for ctx.Err() == nil {

@@ -122,7 +122,7 @@ func TestRPCGatherDoesNotAskLater(t *testing.T) {
 func TestRPCGatherUnderFaults(t *testing.T) {
 	t.Parallel()
 	name := luatomictest.Namespace(t)
-	opts := &rpc.Options{Timeout: time.Minute}
+	opts := &rpc.Options{Timeout: time.Minute, Lease: 8 * time.Second}
 	entered, answer := make(chan struct{}, 10), make(chan struct{})
 	dead := servingThrough(t, lab.Echo, name, opts, func(ctx context.Context, _ string) (string, error) {
 		entered <- struct{}{}

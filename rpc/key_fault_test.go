@@ -146,7 +146,7 @@ func TestEveryCallerGetsTheSameEnd(t *testing.T) {
 		return out
 	}
 	// The handler has the time of the first caller.
-	startCallWith(lab.OpenBus(t, c, name, &rpc.Options{Timeout: 2 * time.Second}))
+	startCallWith(lab.OpenBus(t, c, name, &rpc.Options{Timeout: 8 * time.Second}))
 	lab.Soon(t, 20*time.Second, "the handler", entered)
 	long := &rpc.Options{Timeout: time.Minute}
 	cut, proxy := through(t)

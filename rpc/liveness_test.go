@@ -185,7 +185,7 @@ func TestIdleNodesCostNothingPerMethod(t *testing.T) {
 	t.Parallel()
 	lab.Unmarked(t)
 	ctx, c := t.Context(), luatomictest.StartServer(t).Client()
-	b, err := rpc.NewBus(c, "b", &rpc.Options{Lease: 300 * time.Millisecond})
+	b, err := rpc.NewBus(c, "b", &rpc.Options{Lease: 2 * time.Second})
 	require.NoError(t, err)
 	for i := range 700 { // more than one script takes
 		require.NoError(t, rpc.NewMethod[string, string](fmt.Sprint("m", i)).Serve(b, lab.Upper))
@@ -195,7 +195,7 @@ func TestIdleNodesCostNothingPerMethod(t *testing.T) {
 	_, err = rpc.NewMethod[string, string]("m699").Call(ctx, b, "x")
 	require.NoError(t, err)
 	require.NoError(t, c.ConfigResetStat(ctx).Err())
-	time.Sleep(3 * time.Second)
+	time.Sleep(8 * time.Second)
 	calls := lab.CommandCalls(t, c)
 	total := 0
 	for name, n := range calls {

@@ -238,7 +238,7 @@ func TestAffinity(t *testing.T) {
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	stops := make(map[string]func())
 	for range 4 {
-		b, err := rpc.NewBus(c, name, nil)
+		b, err := rpc.NewBus(c, name, &rpc.Options{Lease: 15 * time.Second})
 		require.NoError(t, err)
 		require.NoError(t, lab.Echo.Serve(b, lab.Upper))
 		stops[b.Node()] = lab.RunBus(t, b)

@@ -80,7 +80,7 @@ func TestRPCTimeoutsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	const calls = 1000
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	node, err := rpc.NewBus(c, name, &rpc.Options{Concurrency: 1024})
+	node, err := rpc.NewBus(c, name, &rpc.Options{Concurrency: 1024, Lease: 15 * time.Second})
 	require.NoError(t, err)
 	require.NoError(t, lab.Echo.Serve(node, func(ctx context.Context, s string) (string, error) {
 		if s == "slow" {

@@ -31,10 +31,9 @@ func TestNothingIsReadFromAReplica(t *testing.T) {
 		return c
 	}
 	require.ErrorIs(t, reading().Get(ctx, "x").Err(), redis.Nil)
-	opts := &rpc.Options{Lease: 300 * time.Millisecond, Timeout: 20 * time.Second}
-	node := lab.Serving(t, lab.Echo, reading(), "bus", opts, lab.Upper)
+	node := lab.Serving(t, lab.Echo, reading(), "bus", &rpc.Options{Lease: time.Minute}, lab.Upper)
 	own := reading()
-	caller := lab.OpenBus(t, own, "bus", opts)
+	caller := lab.OpenBus(t, own, "bus", &rpc.Options{Lease: 300 * time.Millisecond, Timeout: 20 * time.Second})
 	large := strings.Repeat("x", 10<<10)
 	out, err := lab.Echo.Call(ctx, caller, large)
 	require.NoError(t, err)

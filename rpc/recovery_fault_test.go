@@ -138,7 +138,7 @@ func TestRPCLosesNothingWhenConnectionsAreCut(t *testing.T) {
 
 // nodeLease is short, so that a dead node is found soon, and longer than a busy machine
 // takes for a heartbeat.
-const nodeLease = 2 * time.Second
+const nodeLease = 6 * time.Second
 
 // C5 and C13: the node goes silent with the call in flight. The answer is that it is
 // lost, by the end of its lease and not of the call.

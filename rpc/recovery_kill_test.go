@@ -275,6 +275,10 @@ func openField(t *testing.T) *drillField {
 			n.Kill()
 		}
 	})
+	for _, n := range f.nodes {
+		for n.Out.Scan() && n.Out.Text() != "ready" {
+		}
+	}
 	return f
 }
 

@@ -66,7 +66,7 @@ func TestRunDrainsWithinTheGrace(t *testing.T) {
 		}
 	}
 	start := func() (stop func()) {
-		b, err := rpc.NewBus(c, name, &rpc.Options{Grace: time.Minute})
+		b, err := rpc.NewBus(c, name, &rpc.Options{Grace: time.Minute, Lease: time.Minute})
 		require.NoError(t, err)
 		require.NoError(t, lab.Echo.Serve(b, handler))
 		stop = lab.RunBus(t, b)
@@ -224,7 +224,9 @@ func TestRunEndsWhileTheServerTakesNoAnswer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	t.Cleanup(cancel)
 	caller := lab.OpenBus(t, c, name, nil)
-	go func() { _, _ = lab.Echo.Call(ctx, caller, "x") }()
+	go func() { // again where the node's lease was over for a moment
+		_, _ = lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Retry: 1000})
+	}()
 	lab.Soon(t, 20*time.Second, "the answer", tried)
 	stop()
 	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end of Run", done), context.Canceled)
@@ -285,7 +287,7 @@ func TestSecondRunInheritsNothing(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	client, proxy := through(t)
-	b, err := rpc.NewBus(client, name, &rpc.Options{Grace: -1, Lease: time.Second})
+	b, err := rpc.NewBus(client, name, &rpc.Options{Grace: -1, Lease: 5 * time.Second})
 	require.NoError(t, err)
 	var ran atomic.Int64
 	entered := make(chan struct{}, 10)
@@ -300,7 +302,7 @@ func TestSecondRunInheritsNothing(t *testing.T) {
 	first := b.Node()
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Lease: 20 * time.Second, Timeout: time.Minute})
 	called := startCall(t, lab.Echo, caller, "x")
-	<-entered
+	lab.Soon(t, 20*time.Second, "the handler", entered)
 	proxy.Blackhole(true)
 	stop()
 	proxy.Blackhole(false)

@@ -1,9 +1,11 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -37,10 +39,16 @@ func RunBus(t testing.TB, b *rpc.Bus) (stop func()) {
 	return stop
 }
 
-// Serving returns a bus that serves the method and is announced.
+// Serving returns a bus that serves the method and is announced. Without a lease it has one that outlasts a pause of the
+// machine.
 func Serving[Req, Res any](t testing.TB, m rpc.Method[Req, Res], client redis.UniversalClient, name string, opts *rpc.Options, h func(context.Context, Req) (Res, error)) *rpc.Bus {
 	t.Helper()
-	b, err := rpc.NewBus(client, name, opts)
+	var own rpc.Options
+	if opts != nil {
+		own = *opts
+	}
+	own.Lease = cmp.Or(own.Lease, 15*time.Second)
+	b, err := rpc.NewBus(client, name, &own)
 	require.NoError(t, err)
 	require.NoError(t, m.Serve(b, h))
 	RunBus(t, b)

@@ -7,6 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// NoticedWithin is after how much silence a connection is given up, at most.
+const NoticedWithin = pingEvery + pingTimeout + lastLook
+
 // Overdue returns the receive of a watch whose time for the answer to its PING is over at each call, as after a pause of
 // the process.
 func Overdue(ps *redis.PubSub) (next func(context.Context) (any, error)) {
