@@ -52,19 +52,19 @@ func TestAWaiterThatKnowsJoinsTheQueueThatIsThere(t *testing.T) {
 // A holder that was handed the lock confirms it when it first asks, with a whole lease. Later it learns what is left.
 func TestAHolderConfirmsOnce(t *testing.T) {
 	t.Parallel()
-	k := newLockKeys(t, scriptcase.GrantedMe, time.Second)
+	k := newLockKeys(t, scriptcase.GrantedMe, 20*time.Second)
 	r := k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("me")})
 	require.True(t, r.Acquired)
 	require.Zero(t, r.Remaining, "the whole lease")
 	require.Equal(t, "1", k.sign())
 	require.Greater(t, k.c.PTTL(t.Context(), k.lock).Val(), 30*time.Second)
 
-	k = newLockKeys(t, scriptcase.WantedMe, time.Second)
+	k = newLockKeys(t, scriptcase.WantedMe, 20*time.Second)
 	before := k.text()
 	r = k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("me")})
 	require.True(t, r.Acquired)
 	require.Positive(t, r.Remaining)
-	require.LessOrEqual(t, r.Remaining, time.Second)
+	require.LessOrEqual(t, r.Remaining, 20*time.Second)
 	require.Equal(t, before, k.text())
 	require.Less(t, k.c.PTTL(t.Context(), k.lock).Val(), 30*time.Second)
 }
@@ -145,7 +145,7 @@ func TestAnExtendConfirmsOnce(t *testing.T) {
 	for record, after := range map[string]string{
 		scriptcase.GrantedMe: scriptcase.WantedMe, scriptcase.WantedMe: scriptcase.WantedMe, scriptcase.HeldByMe: scriptcase.HeldByMe,
 	} {
-		k := newLockKeys(t, record, time.Second)
+		k := newLockKeys(t, record, 20*time.Second)
 		r, err := gen.LockExtend(t.Context(), k.c, gen.LockExtendParams{Lock: k.lock, Owner: "me", TTL: time.Minute})
 		require.NoError(t, err)
 		require.Equal(t, gen.LockExtendResultExtended, r)

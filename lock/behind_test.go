@@ -45,20 +45,37 @@ func TestCloseWaitsForWithdrawals(t *testing.T) {
 			}
 			c.AddHook(&lab.Around{Sha: lab.Digest(&gen.LockLeaveScript), Do: slow})
 			c.AddHook(&lab.Around{Sha: lab.Digest(&gen.SemReleaseScript), Do: slow})
-			l := lock.New(lua.Direct(c), nil)
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() {
-				_, err := acquire(ctx, l)
-				ended <- err
-			}()
-			luatomictest.Eventually(t, 20*time.Second, "it waits", func() bool { return waiting() == 1 })
-			cancel()
-			require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end of Acquire", ended), context.Canceled)
-			require.NoError(t, l.Close())
-			require.Zero(t, waiting())
+			closesInTime(t, func() *lock.Locker {
+				l := lock.New(lua.Direct(c), nil)
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() {
+					_, err := acquire(ctx, l)
+					ended <- err
+				}()
+				luatomictest.Eventually(t, 20*time.Second, "it waits", func() bool { return waiting() == 1 })
+				cancel()
+				require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end of Acquire", ended), context.Canceled)
+				return l
+			}, waiting)
 		})
 	}
+}
+
+// closesInTime expects that nobody waits when Close has returned. On a busy machine a withdrawal may take longer than
+// Close waits for it: then it is tried again.
+func closesInTime(t *testing.T, prepare func() *lock.Locker, waiting func() int) {
+	for range 20 {
+		l := prepare()
+		began := time.Now()
+		require.NoError(t, l.Close())
+		if time.Since(began) < 450*time.Millisecond {
+			require.Zero(t, waiting())
+			return
+		}
+		luatomictest.Eventually(t, 20*time.Second, "the withdrawal arrives", func() bool { return waiting() == 0 })
+	}
+	t.Fatal("Close took as long as it may each time")
 }
 
 // Close waits for Acquires, too, whose withdrawal has not begun: their context has just ended, or Close ends them.
@@ -76,23 +93,24 @@ func TestCloseWaitsForAcquiresThatItEnds(t *testing.T) {
 				time.Sleep(30 * time.Millisecond) // so that a Close that does not wait is earlier
 				return run()
 			}})
-			l := lock.New(lua.Direct(c), nil)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
 			const waiters = 10
-			ended := make(chan error, waiters)
-			for range waiters {
-				go func() {
-					_, err := l.Acquire(ctx, name)
-					ended <- err
-				}()
-			}
-			lab.WaitFor(t, holder, name, waiters)
-			if ctxEnds {
-				cancel()
-			}
-			require.NoError(t, l.Close())
-			require.Zero(t, lab.Must(holder.Info(t.Context(), name)).Waiting)
+			ended := make(chan error, 20*waiters)
+			closesInTime(t, func() *lock.Locker {
+				l := lock.New(lua.Direct(c), nil)
+				ctx, cancel := context.WithCancel(t.Context())
+				t.Cleanup(cancel)
+				for range waiters {
+					go func() {
+						_, err := l.Acquire(ctx, name)
+						ended <- err
+					}()
+				}
+				lab.WaitFor(t, holder, name, waiters)
+				if ctxEnds {
+					cancel()
+				}
+				return l
+			}, func() int { return lab.Must(holder.Info(t.Context(), name)).Waiting })
 			for range waiters {
 				require.Error(t, lab.Soon(t, 20*time.Second, "the end of Acquire", ended))
 			}
@@ -120,7 +138,7 @@ func TestCloseDoesNotWaitForAServerThatHangs(t *testing.T) {
 	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end of Acquire", ended), context.Canceled)
 	began := time.Now()
 	require.NoError(t, l.Close())
-	require.Less(t, time.Since(began), 3*time.Second, "go-redis itself waits for 5 s and more")
+	require.Less(t, time.Since(began), 4500*time.Millisecond, "go-redis itself waits for 5 s and more")
 }
 
 // Close ends an Acquire whose connection to subscribe is being dialed, too.
@@ -187,7 +205,7 @@ func TestCloseEndsAnAcquireWhoseRequestHasNoAnswer(t *testing.T) {
 			began := time.Now()
 			require.NoError(t, l.Close())
 			require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end of Acquire", ended), lock.ErrClosed)
-			require.Less(t, time.Since(began), 2*time.Second, "go-redis itself waits for 3 s and more")
+			require.Less(t, time.Since(began), 20*time.Second, "go-redis itself waits for a minute")
 		})
 	}
 }

@@ -33,11 +33,12 @@ func newHang(t *testing.T) *hang {
 	}
 }
 
-// client has the default options of go-redis, which does not heed the deadline of a context.
+// client has the options of go-redis, which does not heed the deadline of a context, but waits for a minute.
 func (h *hang) client(t *testing.T) *redis.Client {
 	t.Helper()
 	opts, err := redis.ParseURL(h.proxy.URL())
 	require.NoError(t, err)
+	opts.ReadTimeout = time.Minute
 	c := redis.NewClient(opts)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
@@ -100,7 +101,7 @@ func TestACallReturnsAtTheEndOfItsContextWhereverTheServerStops(t *testing.T) {
 		},
 		"ForceRelease": func(t *testing.T, h *hang) func(context.Context) error {
 			h.at(1, published)
-			ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": h.proxy.Addr()}})
+			ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": h.proxy.Addr()}, ReadTimeout: time.Minute})
 			t.Cleanup(func() { _ = ring.Close() })
 			_, err := h.other.Try(ctx, "x")
 			require.NoError(t, err)
@@ -136,7 +137,7 @@ func TestACallReturnsAtTheEndOfItsContextWhereverTheServerStops(t *testing.T) {
 			t.Parallel()
 			h := newHang(t)
 			call := prepare(t, h)
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
 			defer cancel()
 			returned := make(chan error, 1)
 			go func() { returned <- call(ctx) }()
@@ -144,7 +145,7 @@ func TestACallReturnsAtTheEndOfItsContextWhereverTheServerStops(t *testing.T) {
 			end := time.Now()
 			lab.Soon(t, 30*time.Second, "the return", returned)
 			t.Logf("%v after the end of the context", time.Since(end))
-			require.Less(t, time.Since(end), 2*time.Second, "go-redis itself waits for 3 s and more")
+			require.Less(t, time.Since(end), 20*time.Second, "go-redis itself waits for a minute")
 		})
 	}
 }

@@ -3,6 +3,8 @@ package lock_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,7 +62,12 @@ func TestTenThousandReadersCostNoScriptFiveMilliseconds(t *testing.T) {
 	ctx := t.Context()
 	server := luatomictest.StartServer(t)
 	c := server.Client()
-	l := lab.Locker(t, c, &lock.Options{TTL: time.Minute})
+	queued := make(chan struct{}, 1)
+	l := lab.Locker(t, c, &lock.Options{TTL: time.Minute, Observe: func(e lock.Event) {
+		if e.Kind == lock.EventQueued {
+			queued <- struct{}{}
+		}
+	}})
 	rw := l.RW("x")
 	first, err := rw.RTry(ctx)
 	require.NoError(t, err)
@@ -78,31 +85,37 @@ func TestTenThousandReadersCostNoScriptFiveMilliseconds(t *testing.T) {
 		require.NoError(t, reader.Extend(ctx))
 		_, err = rw.Try(ctx)
 		require.ErrorIs(t, err, lock.ErrHeld)
-		waits, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		waits, cancel := context.WithCancel(ctx)
 		defer cancel()
-		_, err = rw.Acquire(waits)
-		require.ErrorIs(t, err, lock.ErrHeld)
+		ended := make(chan error, 1)
+		go func() { _, err := rw.Acquire(waits); ended <- err }()
+		lab.Soon(t, 20*time.Second, "it waits", queued)
+		cancel()
+		require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end of Acquire", ended), lock.ErrHeld)
 		_, err = rw.Info(ctx)
 		require.NoError(t, err)
 		require.NoError(t, reader.Release(ctx))
 	}
-	calls() // loads the scripts
-	var least time.Duration
-	for try := 0; try < 5 && (try == 0 || least > 5*time.Millisecond); try++ { // a busy machine stops the server now and then
+	calls()                                 // loads the scripts
+	least := make(map[string]time.Duration) // of each script: a busy machine stops the server now and then
+	slowest := func() time.Duration { return slices.Max(slices.Collect(maps.Values(least))) }
+	for try := 0; try < 50 && (try == 0 || slowest() > 5*time.Millisecond); try++ {
 		require.NoError(t, c.ConfigSet(ctx, "slowlog-log-slower-than", "0").Err())
 		require.NoError(t, c.Do(ctx, "SLOWLOG", "RESET").Err())
 		calls()
-		least = 0
 		log, err := c.SlowLogGet(ctx, 100).Result()
 		require.NoError(t, err)
 		seen := 0
 		for _, entry := range log {
 			if strings.HasPrefix(strings.ToUpper(entry.Args[0]), "EVALSHA") {
-				seen, least = seen+1, max(least, entry.Duration)
+				seen++
+				if took, known := least[entry.Args[1]]; !known || entry.Duration < took {
+					least[entry.Args[1]] = entry.Duration
+				}
 			}
 		}
 		require.GreaterOrEqual(t, seen, 6)
 	}
-	require.LessOrEqual(t, least, 5*time.Millisecond)
+	require.LessOrEqual(t, slowest(), 5*time.Millisecond)
 	require.NoError(t, first.Release(ctx))
 }

@@ -120,7 +120,7 @@ func TestHandOverCosts(t *testing.T) {
 	}
 }
 
-// Row 23. Waiting sends nothing but a sign of life of each process every 3 s.
+// Row 23. Waiting sends nothing but a sign of life of each process every 2 s.
 func TestIdleWaitersSendNothing(t *testing.T) {
 	t.Parallel()
 	lab.Unmarked(t)
@@ -157,7 +157,7 @@ func TestIdleWaitersSendNothing(t *testing.T) {
 		switch command {
 		case "info":
 		case "ping":
-			require.LessOrEqual(t, n-before[command], processes*int(time.Since(start)/(3*time.Second)+1),
+			require.LessOrEqual(t, n-before[command], processes*int(time.Since(start)/(2*time.Second)+1),
 				"signs of life")
 		default:
 			require.LessOrEqual(t, n-before[command], looks, command)

@@ -82,15 +82,15 @@ func TestTryThatArrivesLateLeavesNoLock(t *testing.T) {
 	lease, err := warm.Try(t.Context(), name)
 	require.NoError(t, err)
 	require.NoError(t, lease.Release(t.Context()))
-	c.AddHook(&late{lab.Around{Sha: lab.Digest(&gen.LockTryScript)}, 3 * time.Second})
+	c.AddHook(&late{lab.Around{Sha: lab.Digest(&gen.LockTryScript)}, 6 * time.Second})
 	l := lab.Locker(t, c, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	start := time.Now()
 	_, err = l.Try(ctx, name)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Less(t, time.Since(start), 2500*time.Millisecond, "before the request arrives")
-	time.Sleep(time.Until(start.Add(3500 * time.Millisecond))) // it has arrived
+	require.Less(t, time.Since(start), 5500*time.Millisecond, "before the request arrives")
+	time.Sleep(time.Until(start.Add(6500 * time.Millisecond))) // it has arrived
 	info, err := warm.Info(t.Context(), name)
 	require.NoError(t, err)
 	require.False(t, info.Held, "by %+v", info)
@@ -167,7 +167,7 @@ func TestStoppedProcessWithManyWaitersCostsOneClaim(t *testing.T) {
 	holder, err := l.Try(t.Context(), name)
 	require.NoError(t, err)
 	p := startLockProcess(t, luatomictest.URL(t), name)
-	p.do("locker 1m 2s")
+	p.do("locker 1m 5s")
 	p.do("queue 8")
 	lab.WaitFor(t, l, name, 8)
 	got := lab.AcquireLater(t.Context(), l, name)
@@ -179,7 +179,7 @@ func TestStoppedProcessWithManyWaitersCostsOneClaim(t *testing.T) {
 	next := lab.Soon(t, 20*time.Second, "the lock", got)
 	require.NoError(t, next.Err)
 	t.Logf("after %v", time.Since(start))
-	require.Less(t, time.Since(start), 4*time.Second, "two claims")
+	require.Less(t, time.Since(start), 9*time.Second, "two claims")
 	require.NoError(t, next.Lease.Release(t.Context()))
 }
 
@@ -212,16 +212,16 @@ func TestRevocationOnARingIsNotifiedAtOnce(t *testing.T) {
 	}
 }
 
-// The server stops while Acquire tries, subscribes or waits: it returns at the end of its context all the same, with
-// the default options of go-redis.
+// The server stops while Acquire tries, subscribes or waits: it returns at the end of its context all the same.
 func TestAcquireReturnsAtTheEndOfItsContext(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	holder := lab.Locker(t, server.Client(), &lock.Options{TTL: time.Minute})
 	_, err := holder.Try(t.Context(), "x")
 	require.NoError(t, err)
-	fresh, waiting := lab.Locker(t, server.Client(), nil), lab.Locker(t, server.Client(), nil)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	patient := func(o *redis.Options) { o.ReadTimeout = time.Minute }
+	fresh, waiting := lab.Locker(t, server.Client(patient), nil), lab.Locker(t, server.Client(patient), nil)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	returned := make(chan error, 3)
 	go func() { _, err := waiting.Acquire(ctx, "x"); returned <- err }()
@@ -230,13 +230,11 @@ func TestAcquireReturnsAtTheEndOfItsContext(t *testing.T) {
 	defer server.Resume()
 	go func() { _, err := fresh.Acquire(ctx, "x"); returned <- err }()
 	go func() { _, err := fresh.Try(ctx, "y"); returned <- err }()
-	<-ctx.Done()
-	end := time.Now()
-	for range 3 {
-		require.ErrorIs(t, lab.Soon(t, 20*time.Second, "it returns", returned), context.DeadlineExceeded)
+	time.Sleep(time.Second) // they wait for the server, if the machine has time for it
+	cancel()
+	for range 3 { // go-redis itself waits for a minute
+		require.ErrorIs(t, lab.Soon(t, 20*time.Second, "it returns", returned), context.Canceled)
 	}
-	t.Logf("%v after the end of the context", time.Since(end))
-	require.Less(t, time.Since(end), 2*time.Second, "go-redis itself waits for 3 s")
 }
 
 // A released lock costs no memory, and with Afterlife it stays for so long.

@@ -18,7 +18,7 @@ import (
 // others live on while those of the server 0 end by their own clock.
 func keptBeside(t *testing.T, client redis.UniversalClient, servers []*luatomictest.Server, at func(name string) int) {
 	t.Helper()
-	const ttl = 2 * time.Second
+	const ttl = 6 * time.Second
 	ctx := t.Context()
 	l := lab.Locker(t, client, &lock.Options{TTL: ttl})
 	kept, of := make(map[string]context.Context), make([]int, len(servers))

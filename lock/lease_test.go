@@ -16,7 +16,7 @@ import (
 func TestMaxHoldEndsAKeptLease(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: 3 * time.Second, MaxHold: 4500 * time.Millisecond})
+	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: 6 * time.Second, MaxHold: 9 * time.Second})
 	start := time.Now()
 	err := l.Do(ctx, name, func(ctx context.Context, lease *lock.Lease) error {
 		<-ctx.Done()
@@ -26,7 +26,7 @@ func TestMaxHoldEndsAKeptLease(t *testing.T) {
 	})
 	require.ErrorIs(t, err, lock.ErrMaxHold)
 	require.ErrorIs(t, err, lock.ErrLost)
-	require.GreaterOrEqual(t, time.Since(start), 4490*time.Millisecond)
+	require.GreaterOrEqual(t, time.Since(start), 8990*time.Millisecond)
 	next, err := lab.Locker(t, luatomictest.Client(t), nil).Acquire(ctx, name)
 	require.NoError(t, err, "the server does not hold it for longer either")
 	require.NoError(t, next.Release(ctx))
@@ -38,7 +38,7 @@ func TestLeasesOfOneTokenAreKeptOneByOne(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c, space := luatomictest.Client(t), luatomictest.Namespace(t)
-	opts := &lock.Options{TTL: 3 * time.Second, Tag: space}
+	opts := &lock.Options{TTL: 8 * time.Second, Tag: space}
 	l, other := lab.Locker(t, c, opts), lab.Locker(t, luatomictest.Client(t), opts)
 	all, err := l.AcquireAll(ctx, "a", "b", "c")
 	require.NoError(t, err)
@@ -47,8 +47,8 @@ func TestLeasesOfOneTokenAreKeptOneByOne(t *testing.T) {
 		kept = append(kept, lease.Keep(ctx))
 	}
 	first := time.Now()
-	luatomictest.Eventually(t, 30*time.Second, "a lease and a half", func() bool {
-		return time.Since(first) > 4500*time.Millisecond
+	luatomictest.Eventually(t, 30*time.Second, "more than a lease", func() bool {
+		return time.Since(first) > 9*time.Second
 	})
 	require.NoError(t, all.Err())
 	_, err = other.Steal(ctx, "b")
@@ -125,12 +125,12 @@ func TestLateCallsLeaveTheStringItsTime(t *testing.T) {
 		Lock: lease.Key(), Queue: "lockq:{" + name + "}", Owner: "late",
 	})
 	require.NoError(t, err)
-	require.Greater(t, c.PTTL(ctx, lease.Key()).Val(), time.Hour)
+	require.Greater(t, c.PTTL(ctx, lease.Key()).Val(), 59*time.Minute)
 	_, err = gen.LockExtend(ctx, c, gen.LockExtendParams{
 		Lock: lease.Key(), Owner: "late", TTL: time.Second,
 	})
 	require.NoError(t, err)
-	require.Greater(t, c.PTTL(ctx, lease.Key()).Val(), time.Hour)
+	require.Greater(t, c.PTTL(ctx, lease.Key()).Val(), 59*time.Minute)
 }
 
 // A later Keep ends with its own parent and with the lease, and not with the first
@@ -202,12 +202,12 @@ func TestReleaseInsideDoIsNoLoss(t *testing.T) {
 func TestKeepEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: 3 * time.Second})
+	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: 8 * time.Second})
 	lease, err := l.Try(ctx, name)
 	require.NoError(t, err)
 	request, end := context.WithCancel(ctx)
 	kept := lease.Keep(request)
-	time.Sleep(3200 * time.Millisecond)
+	time.Sleep(8200 * time.Millisecond)
 	require.NoError(t, kept.Err(), "it is renewed while the context lives")
 	end()
 	next, err := l.Acquire(ctx, name)

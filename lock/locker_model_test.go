@@ -229,7 +229,7 @@ func TestLockHistoriesAreLinearizable(t *testing.T) {
 		kinds[op.Input.(lockOp).what]++
 	}
 	start := time.Now()
-	result := porcupine.CheckOperationsTimeout(lockModel(chaosTTL), r.ops, time.Minute)
+	result := porcupine.CheckOperationsTimeout(lockModel(chaosTTL), r.ops, 4*time.Minute)
 	t.Logf("-lockseed=%d: %d operations %v, checked in %v", seed, len(r.ops), kinds, time.Since(start))
 	require.Equal(t, porcupine.Ok, result)
 	for _, what := range []int{didAcquire, didExtend, didRelease, didWrite} {

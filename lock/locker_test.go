@@ -176,7 +176,7 @@ func TestAcquireWaitsAndGivesUpWithTheContext(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 
 	// Long enough for a first answer, however slow the machine: the error is made of it.
-	short, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	short, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	_, err = l.Acquire(short, name)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -203,7 +203,7 @@ func TestBadTTL(t *testing.T) {
 
 func TestKeepRenewsAndReportsTheLoss(t *testing.T) {
 	t.Parallel()
-	l, name, c := lab.NewLocker(t, &lock.Options{TTL: 3 * time.Second})
+	l, name, c := lab.NewLocker(t, &lock.Options{TTL: 8 * time.Second})
 	lease, err := l.Try(t.Context(), name)
 	require.NoError(t, err)
 	first := lease.Deadline()

@@ -101,7 +101,7 @@ func TestSemaphoreExpiredPermitIsLost(t *testing.T) {
 func TestSemaphoreKeepRenews(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	s, _, _, _ := newSemaphore(t, 2, &lock.Options{TTL: 3 * time.Second, Note: "n"})
+	s, _, _, _ := newSemaphore(t, 2, &lock.Options{TTL: 8 * time.Second, Note: "n"})
 	lease, err := s.Try(ctx, 2)
 	require.NoError(t, err)
 	first := lease.Deadline()

@@ -21,7 +21,7 @@ func TestLockDelayFollowsALossOnly(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	const delay = 400 * time.Millisecond
-	l, name, c := lab.NewLocker(t, &lock.Options{TTL: 50 * time.Millisecond, LockDelay: delay})
+	l, name, c := lab.NewLocker(t, &lock.Options{TTL: 50 * time.Millisecond, LockDelay: delay, Afterlife: 20 * time.Second})
 	plain := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: time.Minute})
 	for _, how := range []string{"try", "queue", "all"} {
 		t.Run(how, func(t *testing.T) {
@@ -333,7 +333,7 @@ func TestLockNoteAndFenceOnlyForTheHolder(t *testing.T) {
 	}{
 		{scriptcase.HeldByMe, time.Hour, true},
 		{scriptcase.HeldByOther, time.Hour, false},
-		{scriptcase.HeldByMe, 900 * time.Millisecond, false}, // the lease has ended
+		{strings.Replace(scriptcase.HeldByMe, " 1000 ", " 7200000 ", 1), time.Hour, false}, // the lease has ended
 		{"2 7 0 - - 0 0 ", time.Hour, false},
 		{"", 0, false},
 	} {

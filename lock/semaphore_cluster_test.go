@@ -36,7 +36,7 @@ func TestPermitsAndElectionsOnACluster(t *testing.T) {
 		require.NoError(t, permit(t, reading).Release(ctx))
 
 		// A message can be lost while the nodes of a new cluster link up; the lease covers it.
-		brief := lock.Options{TTL: 3 * time.Second}
+		brief := lock.Options{TTL: 8 * time.Second}
 		seen := observing(t, other.With(brief).Election(name))
 		require.Zero(t, sees(t, seen, ""))
 		leads, err := mine.With(brief).Election(name).Campaign(ctx, "me")

@@ -85,7 +85,8 @@ func TestHandOverIsOneCall(t *testing.T) {
 	}
 	lab.WaitFor(t, l, name, waiters)
 	answered(t, proxy)
-	sent := luatomictest.Command("EVALSHA")
+	evalsha, extend := luatomictest.Command("EVALSHA"), lab.Sent(&gen.LockExtendScript) // which confirms, if it is first
+	sent := func(args []string) bool { return evalsha(args) && !extend(args) }
 	before := proxy.Executed(sent)
 	require.NoError(t, lease.Release(t.Context()))
 	wg.Wait()
@@ -214,7 +215,7 @@ func TestAcquirePollsWhereItMayNotSubscribe(t *testing.T) {
 		lease, err := l.Acquire(t.Context(), "x")
 		got <- lab.Acquired{Lease: lease, Err: err, Id: 0}
 	}()
-	short, cancel := context.WithTimeout(t.Context(), 2*time.Second) // for some attempts, however slow the machine
+	short, cancel := context.WithTimeout(t.Context(), 5*time.Second) // for some attempts, however slow the machine
 	defer cancel()
 	_, err = l.Acquire(short, "x")
 	require.ErrorIs(t, err, lock.ErrHeld)
@@ -232,7 +233,7 @@ func TestAcquirePollsWhereItMayNotSubscribe(t *testing.T) {
 // attempt and at one after the lock was found held.
 func TestAnAcquireThatEndsDuringAnAttemptSaysWhy(t *testing.T) {
 	t.Parallel()
-	other, name, _ := lab.NewLocker(t, &lock.Options{TTL: 2 * time.Second})
+	other, name, _ := lab.NewLocker(t, &lock.Options{TTL: 8 * time.Second})
 	tooLate := errors.New("too late")
 	// Between these two it enters the queue; the last is made when the lease is over.
 	for _, attempt := range []string{"evalsha1", "evalsha3"} {

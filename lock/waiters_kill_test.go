@@ -69,7 +69,7 @@ func TestHandOverAfterAKillIsNotLate(t *testing.T) {
 		for range 5 {
 			name := luatomictest.Namespace(t)
 			p := startLockProcess(t, server.URL(), name)
-			p.do("locker 2s 2s")
+			p.do("locker 6s 6s")
 			fence := p.fence("acquire a")
 			p.do("keep a")
 			got := lab.AcquireLater(t.Context(), l, name)
@@ -128,7 +128,9 @@ func TestDeadWaitersAreSkipped(t *testing.T) {
 	listen := luatomictest.Client(t)
 	luatomictest.Eventually(t, 30*time.Second, "the server knows", func() bool {
 		for _, e := range listen.LRange(t.Context(), "lockq:{"+name+"}", 0, -2).Val() {
-			channel := strings.Fields(e)[3]
+			process, _, known := strings.Cut(strings.Fields(e)[1], ".")
+			require.True(t, known, e)
+			channel := "lock:c:" + process
 			if listen.PubSubNumSub(t.Context(), channel).Val()[channel] > 0 {
 				return false
 			}

@@ -60,7 +60,8 @@ func Start() (*Server, error) {
 		return nil, fmt.Errorf("embedded server: %w", err)
 	}
 	// A server allows TIME in read-only scripts; the imitation refuses it. So read-only scripts run as ordinary ones.
-	redis.Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
+	srv := redis.Server() // none after Close, which does not wait for commands under way
+	srv.SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
 		verb, readOnly := strings.CutSuffix(strings.ToUpper(cmd), "_RO")
 		if verb != "EVALSHA" && verb != "EVAL" {
 			return false
@@ -69,7 +70,7 @@ func Start() (*Server, error) {
 		if !readOnly {
 			return false
 		}
-		redis.Server().Dispatch(c, append([]string{verb}, args...))
+		srv.Dispatch(c, append([]string{verb}, args...))
 		return true
 	})
 	s.ticking.Go(s.tick)

@@ -328,3 +328,28 @@ func TestReadOnlyScriptsReadTheClockByTextToo(t *testing.T) {
 		require.Len(t, got, 2, name)
 	}
 }
+
+// Close while scripts run, read-only ones too, ends them and not the program.
+func TestCloseWhileScriptsRun(t *testing.T) {
+	t.Parallel()
+	for range 100 {
+		server, err := embedded.Start()
+		require.NoError(t, err)
+		c := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, DialerRetries: 1})
+		var ran, callers sync.WaitGroup
+		for range 4 {
+			ran.Add(1)
+			callers.Go(func() {
+				err := c.EvalRO(t.Context(), "return 1", nil).Err()
+				ran.Done()
+				for err == nil {
+					err = c.EvalRO(t.Context(), "return 1", nil).Err()
+				}
+			})
+		}
+		ran.Wait()
+		server.Close()
+		callers.Wait()
+		require.NoError(t, c.Close())
+	}
+}

@@ -1,10 +1,12 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -37,10 +39,16 @@ func NewLocker(t testing.TB, opts *lock.Options) (*lock.Locker, string, *redis.C
 	return Locker(t, client, opts), luatomictest.Namespace(t), client
 }
 
-// Locker returns a locker that is closed at the end of the test.
+// Locker returns a locker that is closed at the end of the test. Without a claim it has one that outlasts a pause of the
+// machine.
 func Locker(t testing.TB, c redis.UniversalClient, opts *lock.Options) *lock.Locker {
 	t.Helper()
-	l := lock.New(c, opts)
+	var own lock.Options
+	if opts != nil {
+		own = *opts
+	}
+	own.Claim = cmp.Or(own.Claim, time.Minute)
+	l := lock.New(c, &own)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	return l
 }

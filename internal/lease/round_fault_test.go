@@ -25,18 +25,18 @@ func (h *hung) Extend(b *lua.Batch, ttl time.Duration) func() error {
 // A server that hangs delays no renewal at another one.
 func TestSlowServerDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	l, _, k := held(t, Terms{TTL: 600 * time.Millisecond})
+	l, _, k := held(t, Terms{TTL: 6 * time.Second})
 	kept := l.Keep(t.Context())
 	h := &hung{fake: fake{server: t.Name() + " that hangs"}, answer: make(chan error)}
 	defer close(h.answer)
 	other := &Lease{}
-	other.Begin(k, h, Terms{Name: "x", TTL: 600 * time.Millisecond}, time.Now().Add(600*time.Millisecond))
+	other.Begin(k, h, Terms{Name: "x", TTL: 6 * time.Second}, time.Now().Add(6*time.Second))
 	lost := other.Keep(t.Context())
-	time.Sleep(2 * time.Second)
+	time.Sleep(8 * time.Second)
 	require.NoError(t, kept.Err())
 	select {
 	case <-lost.Done(): // its timer has fired: nothing else runs at that server, and nobody has asked for Err
-	default:
+	case <-time.After(20 * time.Second):
 		t.Fatal("the lease at the server that hangs has not ended")
 	}
 	require.ErrorIs(t, context.Cause(lost), errLost)
@@ -49,12 +49,13 @@ func TestRoundTripThatTakesTooLongIsLeftBehind(t *testing.T) {
 	t.Cleanup(k.Close)
 	h := &hung{fake: fake{server: t.Name()}, answer: make(chan error, 10)}
 	l := &Lease{}
-	l.Begin(k, h, Terms{TTL: 3 * time.Second}, time.Now().Add(3*time.Second))
+	l.Begin(k, h, Terms{TTL: 9 * time.Second}, time.Now().Add(9*time.Second))
 	kept := l.Keep(t.Context())
-	require.Eventually(t, func() bool { return h.extensions() == 2 }, 2500*time.Millisecond, 5*time.Millisecond,
+	require.Eventually(t, func() bool { return h.extensions() >= 2 }, 20*time.Second, 5*time.Millisecond,
 		"a second attempt while the first one hangs")
-	h.answer <- errLost
-	h.answer <- errLost
+	for range cap(h.answer) { // of further attempts on a busy machine, too
+		h.answer <- errLost
+	}
 	<-kept.Done()
 	require.ErrorIs(t, context.Cause(kept), errLost)
 	require.Eventually(t, func() bool {
@@ -150,14 +151,14 @@ func TestOneCallRenewsAGroup(t *testing.T) {
 // A lease whose slot has moved is renewed with those of its new server.
 func TestLeaseMovesToAnotherServer(t *testing.T) {
 	t.Parallel()
-	l, f, k := held(t, Terms{TTL: 600 * time.Millisecond})
+	l, f, k := held(t, Terms{TTL: 6 * time.Second})
 	kept := l.Keep(t.Context())
 	f.mu.Lock()
 	f.server += " after the move"
 	moved := f.server
 	f.mu.Unlock()
 	require.Eventually(t, func() bool { _, n := renews(k, moved); return n == 1 }, 10*time.Second, 5*time.Millisecond)
-	require.Eventually(t, func() bool { return f.extensions() > 2 }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return f.extensions() > 2 }, 30*time.Second, 5*time.Millisecond)
 	require.NoError(t, kept.Err())
 }
 

@@ -50,7 +50,7 @@ func TestQuorumFenceGrowsWithinTheBoundOfTheClocks(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	servers, clients := clocked(t, 0, 28*time.Second, 0)
-	opts := &quorum.Options{TTL: 2 * time.Second, NodeTimeout: nodeTimeout}
+	opts := &quorum.Options{TTL: time.Minute, NodeTimeout: nodeTimeout}
 	servers[2].Close()
 	one, err := newQuorum(t, clients, opts).Acquire(ctx, "x")
 	require.NoError(t, err)
