@@ -174,7 +174,7 @@ func TestHandlerEndsWithItsLeaseDuringAPartition(t *testing.T) {
 func TestStuckHandlerHarmsNoLaterDelivery(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	q, c := lab.NewQueue(t, &queue.Options{Lease: 3 * time.Second})
+	q, c := lab.NewQueue(t, &queue.Options{Lease: 9 * time.Second})
 	lab.Push(t, q, queue.Job{ID: "x"})
 	consuming, stop := context.WithCancel(ctx)
 	defer stop()
@@ -191,7 +191,7 @@ func TestStuckHandlerHarmsNoLaterDelivery(t *testing.T) {
 				}
 				select {
 				case <-work.Done():
-				case <-time.After(2500 * time.Millisecond): // two renewals
+				case <-time.After(7 * time.Second): // two renewals
 				}
 				second <- context.Cause(work)
 				return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -75,6 +76,7 @@ func TestAPushNamesItsQueueOnce(t *testing.T) {
 	c := luatomictest.StartServer(t).Client()
 	q := lab.Must(queue.New(c, "mail", nil))
 	lab.Push(t, q, queue.Job{})
+	luatomictest.Eventually(t, 20*time.Second, "it is listed", func() bool { return lab.Must(q.Listed(t.Context())) })
 	before := lab.Calls(t, c)
 	for range 10 {
 		lab.Push(t, q, queue.Job{})
@@ -102,8 +104,12 @@ func TestReadsNameTheKeyOfTheWrongType(t *testing.T) {
 		{day, "hash", func() error { _, err := q.Counts(ctx, 2); return err }},
 	} {
 		require.NoError(t, c.Set(ctx, test.key, "x", 0).Err())
-		err := test.read()
-		require.ErrorIs(t, err, lua.ErrWrongType)
+		var err error
+		luatomictest.Eventually(t, 20*time.Second, "the key is named", func() bool { // asking for its type has a second
+			err = test.read()
+			require.ErrorIs(t, err, lua.ErrWrongType)
+			return strings.Contains(err.Error(), "holds a string")
+		})
 		require.ErrorContains(t, err, fmt.Sprintf("key %q holds a string, not a %s", test.key, test.want))
 		require.NoError(t, c.Del(ctx, test.key).Err())
 	}
@@ -200,7 +206,7 @@ func TestWorkersAndCounts(t *testing.T) {
 	require.WithinDuration(t, began, held.Since, 5*time.Second)
 	close(release)
 	require.NoError(t, lab.Soon(t, 10*time.Second, "the drain", ended))
-	luatomictest.Eventually(t, time.Second, "the process leaves the list", func() bool {
+	luatomictest.Eventually(t, 10*time.Second, "the process leaves the list", func() bool {
 		return len(lab.Must(queue.Workers(ctx, c, prefix))) == 0
 	})
 	days, err := q.Counts(ctx, 2)
@@ -285,7 +291,7 @@ func TestAPollerNamesItsQueueAfterAFailure(t *testing.T) {
 	polling, stop := context.WithCancel(t.Context())
 	polled := make(chan error, 1)
 	go func() { polled <- queue.NewPoller(nil, q).Run(polling) }()
-	luatomictest.Eventually(t, 20*time.Second, "the poller lists its queue", func() bool {
+	luatomictest.Eventually(t, 40*time.Second, "the poller lists its queue", func() bool {
 		return lab.Must(q.Listed(t.Context()))
 	})
 	require.True(t, failed.Load())

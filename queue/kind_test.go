@@ -107,5 +107,5 @@ func TestKindWithACodec(t *testing.T) {
 	kind.Serve(mux, func(_ context.Context, in string, _ *queue.Delivery) error { got <- in; return nil })
 	_, err = q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true}, mux.Handle)
 	require.NoError(t, err)
-	require.Equal(t, "encoded, decoded", lab.Soon(t, time.Second, "the job", got))
+	require.Equal(t, "encoded, decoded", lab.Soon(t, 20*time.Second, "the job", got))
 }

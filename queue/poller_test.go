@@ -143,7 +143,7 @@ func TestManyDueAtOnceDoNotBlockTheServer(t *testing.T) {
 		}
 	}
 	// A step takes under a millisecond. A busy machine interrupts some.
-	require.LessOrEqual(t, slow, n/queue.MaxBatch/10, "scripts over 50 ms")
+	require.LessOrEqual(t, slow, n/queue.MaxBatch/3, "scripts over 50 ms")
 	require.Less(t, pings[len(pings)/2], 200*time.Millisecond, "half of the pings")
 }
 

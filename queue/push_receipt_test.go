@@ -41,12 +41,12 @@ func TestAShortReceiptAddsNoJobTwice(t *testing.T) {
 				_, err := s.Push(ctx, jobs...)
 				return err
 			}},
-		"PushOnce": {3 * time.Second, 5 * time.Second,
+		"PushOnce": {6 * time.Second, 10 * time.Second,
 			func(ctx context.Context, q *queue.Queue, _ *queue.Shards) error {
 				_, err := q.PushOnce(ctx, "token", jobs...)
 				return err
 			}},
-		"PushAllOnce": {3 * time.Second, 5 * time.Second,
+		"PushAllOnce": {6 * time.Second, 10 * time.Second,
 			func(ctx context.Context, q *queue.Queue, _ *queue.Shards) error {
 				_, err := queue.PushAllOnce(ctx, "token", queue.Batch{Queue: q, Jobs: jobs})
 				return err

@@ -69,9 +69,9 @@ func TestListsAreNotReadFromAReplica(t *testing.T) {
 	n, err := q.Requeue(ctx)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-	days, err := q.Counts(ctx, 1)
+	days, err := q.Counts(ctx, 2) // midnight may be now
 	require.NoError(t, err)
-	require.Equal(t, 1, days[0].Dead)
+	require.Equal(t, 1, days[0].Dead+days[1].Dead)
 }
 
 // An audit reads at the master: what a replica lacks is not lost.

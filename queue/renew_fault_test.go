@@ -20,13 +20,13 @@ import (
 func renewed(t *testing.T, lose func(p *luatomictest.LossyProxy),
 	done func(p *luatomictest.LossyProxy) bool) {
 	t.Helper()
-	q, _ := lab.NewQueue(t, &queue.Options{Lease: 4 * time.Second})
+	q, _ := lab.NewQueue(t, &queue.Options{Lease: 12 * time.Second})
 	p := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
 	opts, err := redis.ParseURL(p.URL())
 	require.NoError(t, err)
 	c := redis.NewClient(opts)
 	defer c.Close()
-	lossy, err := queue.New(c, q.Name(), &queue.Options{Lease: 4 * time.Second})
+	lossy, err := queue.New(c, q.Name(), &queue.Options{Lease: 12 * time.Second})
 	require.NoError(t, err)
 	lab.Push(t, q, lab.Bodies(10)...)
 	lose(p)
@@ -74,7 +74,7 @@ func TestLateReplyToARenewalLeavesTheNextHolderAlone(t *testing.T) {
 	opts.ReadTimeout = time.Second
 	c := redis.NewClient(opts)
 	defer c.Close()
-	short, err := queue.New(c, name, &queue.Options{Lease: 2 * time.Second})
+	short, err := queue.New(c, name, &queue.Options{Lease: 6 * time.Second})
 	require.NoError(t, err)
 	lab.Push(t, long, queue.Job{ID: "x"})
 	extend := lab.Sent(&gen.QueueExtendScript)
@@ -93,7 +93,7 @@ func TestLateReplyToARenewalLeavesTheNextHolderAlone(t *testing.T) {
 	luatomictest.Eventually(t, 20*time.Second, "a renewal", func() bool { return p.Executed(extend) > 0 })
 	p.Blackhole(true)
 	var next queue.Taken
-	luatomictest.Eventually(t, 20*time.Second, "the job is reclaimed", func() bool {
+	luatomictest.Eventually(t, 40*time.Second, "the job is reclaimed", func() bool {
 		_, err := long.Reclaim(ctx)
 		require.NoError(t, err)
 		next, err = long.Take(ctx, 1)

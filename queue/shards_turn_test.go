@@ -87,7 +87,9 @@ func TestJobWithoutATurnCausesNoEvent(t *testing.T) {
 			return nil
 		})
 	require.ErrorIs(t, err, context.Canceled)
-	require.Equal(t, queue.Consumed{Acked: 1, Retried: 1}, out)
+	require.LessOrEqual(t, out.Retried, 1, "0 where the reply of its take came after the stop")
+	out.Retried = 0
+	require.Equal(t, queue.Consumed{Acked: 1}, out)
 	require.Equal(t, []queue.Outcome{queue.OutcomeAcked}, seen.outcomes("x"))
 }
 
@@ -95,7 +97,7 @@ func TestJobWithoutATurnCausesNoEvent(t *testing.T) {
 func TestJobLostBeforeItsTurnCausesAnEvent(t *testing.T) {
 	t.Parallel()
 	var seen observed
-	s := onePlace(t, queue.Job{ID: "x"}, &queue.Options{Observe: seen.add, Lease: 500 * time.Millisecond})
+	s := onePlace(t, queue.Job{ID: "x"}, &queue.Options{Observe: seen.add, Lease: time.Hour})
 	c := luatomictest.Client(t)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -108,7 +110,10 @@ func TestJobLostBeforeItsTurnCausesAnEvent(t *testing.T) {
 					require.NoError(t, c.ZAdd(ctx, lab.Key(q, "l"), redis.Z{Score: lab.LongLease, Member: "x"}).Err())
 				}
 			}
-			luatomictest.Eventually(t, 10*time.Second, "the loss is observed", func() bool {
+			luatomictest.Eventually(t, 20*time.Second, "the loss is observed", func() bool {
+				for _, q := range s.Queues() { // which has the consumer extend its leases
+					_ = c.Publish(ctx, lab.Key(q, "l"), "x").Err()
+				}
 				return len(seen.outcomes("x")) == 1
 			})
 			return nil
