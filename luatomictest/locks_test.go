@@ -31,7 +31,7 @@ type faults struct {
 func onServer(t *testing.T, name string) faults {
 	client := luatomictest.Client(t)
 	newLocker := func(note string) *lock.Locker {
-		l := lock.New(client, &lock.Options{TTL: 3 * time.Second, Note: note})
+		l := lock.New(client, &lock.Options{TTL: 6 * time.Second, Note: note})
 		t.Cleanup(func() { require.NoError(t, l.Close()) })
 		return l
 	}
@@ -75,7 +75,7 @@ var lockContract = map[string]func(t *testing.T, l faults, name string){
 	},
 	"acquire waits for another process": func(t *testing.T, l faults, name string) {
 		other := l.hold()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 		defer cancel()
 		_, err := l.Acquire(ctx, name)
 		require.ErrorIs(t, err, lock.ErrHeld)

@@ -106,5 +106,5 @@ func TestScrapeOfAServerThatHangsEndsInTime(t *testing.T) {
 	proxy.Blackhole(true)
 	began := time.Now()
 	require.Contains(t, scraped(t, registry), "luatomic_up 0")
-	require.Less(t, time.Since(began), 2*time.Second)
+	require.Less(t, time.Since(began), 4*time.Second, "go-redis itself waits for 5 s")
 }

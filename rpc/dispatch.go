@@ -52,8 +52,9 @@ const (
 	maxSearches = 4
 	// maxTried is how many nodes may refuse one call.
 	maxTried = 16
-	// moveNap is how much longer a call waits each time for a connection that moves.
-	moveNap = 5 * time.Millisecond
+	// moveNap is the first wait of a call for a connection that moves. The n-th one is n² as long: 3.7 s in all, so that
+	// a call with the default time ends as refused.
+	moveNap = 3 * time.Millisecond
 )
 
 // place gives a call to a node. Where none can take it, the call gets the reason. It runs again when a node has refused

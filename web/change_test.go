@@ -134,7 +134,7 @@ func TestChangeOfAllKeepsToWhatWasShown(t *testing.T) {
 	s.post("/jobs.json?name=mail", url.Values{"all": {"requeue"}, "state": {"dead"}}, &asked)
 	require.True(t, asked.Confirm)
 	require.Equal(t, 250, asked.Count)
-	luatomictest.Eventually(t, time.Second, "the server's clock is past the form", func() bool {
+	luatomictest.Eventually(t, 20*time.Second, "the server's clock is past the form", func() bool {
 		return s.stats(q).Now.After(asked.Until.Add(time.Millisecond))
 	})
 	s.bury(q, "later", queue.Job{ID: "new"})

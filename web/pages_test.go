@@ -253,7 +253,7 @@ func TestCallsShowNodesAndMethods(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, web.Options{})
 	require.Contains(t, s.ok("/rpc"), "No bus")
-	bus, err := rpc.NewBus(s.client, "orders", &rpc.Options{Prefix: s.prefix, Node: "web-1", Lease: 300 * time.Millisecond})
+	bus, err := rpc.NewBus(s.client, "orders", &rpc.Options{Prefix: s.prefix, Node: "web-1", Lease: 3 * time.Second})
 	require.NoError(t, err)
 	double := rpc.NewMethod[int, int]("double")
 	require.NoError(t, double.ServeWith(bus, func(_ context.Context, n int) (int, error) { return 2 * n, nil },
@@ -275,7 +275,7 @@ func TestCallsShowNodesAndMethods(t *testing.T) {
 			}
 		}
 	}
-	luatomictest.Eventually(t, 10*time.Second, "the node reports its call", func() bool {
+	luatomictest.Eventually(t, 20*time.Second, "the node reports its call", func() bool {
 		s.read("/rpc.json", &data)
 		return len(data.Buses) == 1 && len(data.Buses[0].Methods) == 1 && data.Buses[0].Methods[0].Handled == 1
 	})

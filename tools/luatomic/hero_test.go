@@ -161,12 +161,12 @@ func TestHeroLock(t *testing.T) {
 		require.Empty(t, c.stdout.String())
 		require.Contains(t, c.stderr.String(), "by node-7, for ")
 	}
-	waiting := e.start("lock", "x", inHero, "--wait", "1m", "--ttl", "4s", "--", "sh", "-c", "echo ran; exec sleep 60")
+	waiting := e.start("lock", "x", inHero, "--wait", "1m", "--ttl", "6s", "--", "sh", "-c", "echo ran; exec sleep 60")
 	_, err = other.Unlock(ctx, "x")
 	require.NoError(t, err)
 	luatomictest.Eventually(t, within, "it runs", func() bool { return waiting.stdout.String() == "ran\n" })
 	name := r.Get(ctx, key).Val()
-	for end := time.Now().Add(5500 * time.Millisecond); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(7500 * time.Millisecond); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		require.Equal(t, name, r.Get(ctx, key).Val(), "it is kept beyond its time")
 	}
 	require.NoError(t, r.Set(ctx, key, "another", 0).Err())

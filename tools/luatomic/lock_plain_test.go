@@ -31,11 +31,11 @@ func TestLockPlain(t *testing.T) {
 		require.Empty(t, c.stdout.String())
 		require.Contains(t, c.stderr.String(), `lock "x" is held, for at most`)
 	}
-	waiting := e.start("lock", "x", inPlain, "--wait", "1m", "--ttl", "1s", "--", "sh", "-c", "echo ran; exec sleep 60")
+	waiting := e.start("lock", "x", inPlain, "--wait", "1m", "--ttl", "6s", "--", "sh", "-c", "echo ran; exec sleep 60")
 	require.NoError(t, lock.Release(ctx))
 	luatomictest.Eventually(t, within, "it runs", func() bool { return waiting.stdout.String() == "ran\n" })
 	token := r.Get(ctx, key).Val()
-	for end := time.Now().Add(2500 * time.Millisecond); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(7500 * time.Millisecond); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		require.Equal(t, token, r.Get(ctx, key).Val(), "it is kept beyond its time")
 	}
 	require.NoError(t, r.Set(ctx, key, "another", 0).Err())

@@ -111,13 +111,13 @@ func TestLockRenews(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
 	script, file := untilFile(t)
-	c := e.start("lock", "x", "--ttl", "3s", "--", "sh", "-c", script)
+	c := e.start("lock", "x", "--ttl", "6s", "--", "sh", "-c", script)
 	c.shows("started")
 	locker, began := e.locker(), time.Now()
 	luatomictest.Eventually(t, within, "more than the lease passes", func() bool {
 		_, err := locker.Try(t.Context(), "x")
 		require.ErrorIs(t, err, lock.ErrHeld)
-		return time.Since(began) > 4*time.Second
+		return time.Since(began) > 7*time.Second
 	})
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	c.exits(exitDone)

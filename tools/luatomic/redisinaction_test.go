@@ -148,10 +148,10 @@ func TestLockOfTasksIsKept(t *testing.T) {
 	e := shared(t)
 	r, ctx := luatomictest.Client(t), t.Context()
 	key := e.prefix + "lock:x"
-	c := e.start("lock", "x", inRIA, "--ttl", "3s", "--", "sh", "-c", "echo ran; exec sleep 60")
+	c := e.start("lock", "x", inRIA, "--ttl", "6s", "--", "sh", "-c", "echo ran; exec sleep 60")
 	luatomictest.Eventually(t, within, "it runs", func() bool { return c.stdout.String() == "ran\n" })
 	id := r.Get(ctx, key).Val()
-	for end := time.Now().Add(4500 * time.Millisecond); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(7500 * time.Millisecond); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		require.Equal(t, id, r.Get(ctx, key).Val())
 	}
 	require.NoError(t, r.Set(ctx, key, "another", 0).Err())
