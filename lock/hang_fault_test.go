@@ -33,7 +33,7 @@ func newHang(t *testing.T) *hang {
 	}
 }
 
-// client has the options of go-redis, which does not heed the deadline of a context, but waits for a minute.
+// client waits for an answer for a minute: go-redis does not heed the deadline of a context.
 func (h *hang) client(t *testing.T) *redis.Client {
 	t.Helper()
 	opts, err := redis.ParseURL(h.proxy.URL())

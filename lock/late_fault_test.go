@@ -215,22 +215,22 @@ func TestRevocationOnARingIsNotifiedAtOnce(t *testing.T) {
 // The server stops while Acquire tries, subscribes or waits: it returns at the end of its context all the same.
 func TestAcquireReturnsAtTheEndOfItsContext(t *testing.T) {
 	t.Parallel()
-	server := luatomictest.StartServer(t)
-	holder := lab.Locker(t, server.Client(), &lock.Options{TTL: time.Minute})
-	_, err := holder.Try(t.Context(), "x")
+	h := newHang(t)
+	_, err := h.other.Try(t.Context(), "x")
 	require.NoError(t, err)
-	patient := func(o *redis.Options) { o.ReadTimeout = time.Minute }
-	fresh, waiting := lab.Locker(t, server.Client(patient), nil), lab.Locker(t, server.Client(patient), nil)
+	fresh, waiting := lab.Locker(t, h.client(t), nil), lab.Locker(t, h.client(t), nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	returned := make(chan error, 3)
 	go func() { _, err := waiting.Acquire(ctx, "x"); returned <- err }()
-	lab.WaitFor(t, holder, "x", 1)
-	server.Pause()
-	defer server.Resume()
+	lab.WaitFor(t, h.other, "x", 1)
+	h.server.Pause()
+	asked := make(chan struct{}, 99)
+	h.proxy.DropRequest(1, func([]string) bool { asked <- struct{}{}; return false }) // the first is that of its connection
 	go func() { _, err := fresh.Acquire(ctx, "x"); returned <- err }()
+	lab.Soon(t, 20*time.Second, "Acquire asks the server", asked)
 	go func() { _, err := fresh.Try(ctx, "y"); returned <- err }()
-	time.Sleep(time.Second) // they wait for the server, if the machine has time for it
+	lab.Soon(t, 20*time.Second, "Try asks the server", asked)
 	cancel()
 	for range 3 { // go-redis itself waits for a minute
 		require.ErrorIs(t, lab.Soon(t, 20*time.Second, "it returns", returned), context.Canceled)

@@ -17,9 +17,8 @@ import (
 
 // List yields the locks that are held or waited for, in no order, and ends with the first error. It scans the keys of
 // the server, or of every master of a cluster, 500 at a time, and reads the locks of each 500 in one round trip:
-// cheap for the server, slow on one that holds much else. It changes nothing. A lock may
-// come twice, as SCAN returns keys, and one that changes hands meanwhile not at all. A key that holds something else is
-// passed over.
+// cheap for the server, slow on one that holds much else. It changes nothing. A lock may come twice, as a key does in a
+// SCAN; one that changes hands meanwhile may not come at all. A key that holds something else is passed over.
 // Keys: lock:*, lockq:*. Cost: O(n) of the keys of the server.
 func (l *Locker) List(ctx context.Context) iter.Seq2[Info, error] {
 	return list(ctx, l, listing[gen.LockInfoResult, Info]{

@@ -7,8 +7,6 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-func init() { lastCall = 5 * time.Second }
-
 // KeepsForFreeHandlers reports whether a consumer that waits for too long keeps a job for its only handler, which is
 // busy or not.
 func KeepsForFreeHandlers(busy bool) bool {

@@ -171,17 +171,13 @@ const (
 	drainIdle = 50 * time.Millisecond
 )
 
-// lastCall is how long a stop waits for a call that nothing depends on: an unreachable server must not delay it. The
-// tests, on a busy machine, have it longer.
-var lastCall = time.Second
-
 // stopWaiting removes a consumer or poller from the waiters. If it is not among them any more, a notification was sent
 // to it, and the promote notifies the next waiter instead. This is only a hint: a failed call is not repeated.
 func (q *Queue) stopWaiting(ctx context.Context, waiter string) {
 	if waiter == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastCall)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	removed, err := q.client.ZRem(ctx, q.keys.Wake, waiter).Result()
 	if err == nil && removed == 0 {

@@ -124,7 +124,7 @@ func (p *presence) leave(c *consumer) {
 	if failed {
 		return // an unreachable server must not delay a stop
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lastCall)
+	ctx, cancel := context.WithDeadline(context.Background(), c.settleBy())
 	defer cancel()
 	lease := reportLease
 	if last {

@@ -27,7 +27,7 @@ func (o *outcome) failed() bool {
 	return o.err != nil && o.err != errExpired && !errors.Is(o.err, ErrSnoozed)
 }
 
-// settleTimeout bounds one attempt to settle jobs, and all attempts once the consumer stops.
+// settleTimeout bounds one attempt to settle jobs, and all that a consumer that stops still sends.
 const settleTimeout = 5 * time.Second
 
 // closeOutcomes says that the handlers have ended: all calls from now on have settleTimeout together.

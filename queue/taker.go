@@ -110,7 +110,7 @@ func (ts *takers) put(t *taker) {
 // jobs of the first call back and takes one of them, or another where that call took none: the one is returned. It is
 // not repeated: the leases end.
 func (c *consumer) returnUnanswered(work context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), time.Second)
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(work), c.settleBy())
 	defer cancel()
 	ts, err := c.taker.take(ctx, 1, "", 0)
 	if err != nil {

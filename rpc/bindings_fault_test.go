@@ -59,6 +59,30 @@ func TestRPCConnectionMovesWhileCallsGoToIt(t *testing.T) {
 	require.Positive(t, b.Stats().Handled)
 }
 
+// A node may learn only after seconds that a connection is its own: it refuses the call until then, and is asked again.
+func TestANodeLearnsLateThatAConnectionIsItsOwn(t *testing.T) {
+	t.Parallel()
+	ctx, name, c := t.Context(), luatomictest.Namespace(t), luatomictest.Client(t)
+	lua.Direct(c) // the hook sees no shared round trip
+	node := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
+	bound := make(chan struct{})
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {
+		err := run()
+		close(bound)
+		time.Sleep(1500 * time.Millisecond)
+		return err
+	}})
+	require.NoError(t, c.ScriptLoad(ctx, lab.Text(c, &gen.RPCBindScript)).Err(), "so that it is called once")
+	ended := make(chan error, 1)
+	go func() { ended <- node.Bind(ctx, "user") }()
+	lab.Soon(t, 20*time.Second, "the binding on the server", bound)
+	caller := lab.OpenBus(t, luatomictest.Client(t), name, &rpc.Options{Timeout: time.Minute})
+	out, err := lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Connection: "user"})
+	require.NoError(t, err)
+	require.Equal(t, "X", out)
+	require.NoError(t, lab.Soon(t, 20*time.Second, "the binding", ended))
+}
+
 // The server names the new owner before that knows it: the node refuses the call, and it is asked again. A call that
 // every node refuses comes to an end.
 func TestRPCConnectionOfANodeThatDoesNotKnowItYet(t *testing.T) {
