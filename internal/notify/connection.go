@@ -95,14 +95,14 @@ func (c *connection) subscribe(ctx context.Context, channel string) error {
 	return t.err
 }
 
-// drop deletes the topic. Messages that are on their way still reach the hub, unless that is nil. It returns the
-// function that unsubscribes at the server, which may take time.
-func (c *connection) drop(channel string, h *Hub) (unsubscribe func()) {
+// drop deletes the topic, and unsubscribes at the server in the background: nobody who leaves a channel waits for a dial.
+// Messages that are on their way still reach the hub, unless that is nil.
+func (c *connection) drop(channel string, h *Hub) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.topics[channel]
 	if t == nil {
-		return func() {}
+		return
 	}
 	delete(c.topics, channel)
 	if !t.up && t.err == nil {
@@ -110,11 +110,11 @@ func (c *connection) drop(channel string, h *Hub) (unsubscribe func()) {
 		close(t.resolved)
 	}
 	if c.ps == nil || !t.asked {
-		return func() {}
+		return
 	}
 	c.leaving[channel] = append(c.leaving[channel], h)
 	c.requests.place(c.ps, request{unsubscribing, channel, t})
-	return c.requests.flush
+	go c.requests.flush()
 }
 
 // How long to wait between two connections. After a break the wait is short, because waiters miss messages; where the

@@ -181,7 +181,8 @@ func TestRefusedChannelLeavesTheOthersAlone(t *testing.T) {
 	require.Eventually(t, func() bool { return h.again.Load() == 1 }, 10*time.Second, time.Millisecond)
 }
 
-// A connection that is being dialed does not hold up what replaces it, nor a hub that leaves it to others.
+// A connection that is being dialed does not hold up what replaces it, nor a waiter that leaves a channel, nor a hub that leaves it
+// to others.
 func TestADialHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
@@ -209,7 +210,8 @@ func TestADialHoldsUpNobody(t *testing.T) {
 		for !first.Reconnect("first") { // once a second at most
 			time.Sleep(10 * time.Millisecond)
 		}
+		first.Unsubscribe("first")
 		second.Close()
 	}()
-	lab.Soon(t, 20*time.Second, "it is replaced", replaced)
+	lab.Soon(t, 20*time.Second, "it is replaced, and left", replaced)
 }

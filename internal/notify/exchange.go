@@ -71,9 +71,7 @@ func (x *exchange) leave(h *Hub) {
 		x.close()
 		return
 	}
-	for _, unsubscribe := range x.removeAll(h) {
-		go unsubscribe() // its place in the order is fixed; the hub does not wait for a dial
-	}
+	x.removeAll(h)
 }
 
 func (x *exchange) close() {
@@ -108,7 +106,7 @@ func (x *exchange) assign(node redis.UniversalClient, name, channel string) (*co
 	}
 	moved := s.connection != nil && s.connection.name != name
 	if moved {
-		go s.connection.drop(channel, nil)()
+		s.connection.drop(channel, nil)
 	}
 	c := x.connections[name]
 	if c == nil {
@@ -146,47 +144,42 @@ func (x *exchange) forget(c *connection) {
 // remove undoes an add.
 func (x *exchange) remove(h *Hub, channel string) {
 	x.mu.Lock()
-	unsubscribe := func() {}
+	defer x.mu.Unlock()
 	if s := x.subscriptions[channel]; s != nil && s.users[h] > 0 {
 		if s.users[h]--; s.users[h] == 0 {
-			unsubscribe = x.removeUser(h, channel, s)
+			x.removeUser(h, channel, s)
 		}
 	}
-	x.mu.Unlock()
-	unsubscribe()
 }
 
-// removeAll undoes every add of the hub. It returns the functions that unsubscribe at the server.
-func (x *exchange) removeAll(h *Hub) (unsubscribe []func()) {
+// removeAll undoes every add of the hub.
+func (x *exchange) removeAll(h *Hub) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for channel, s := range x.subscriptions {
 		if s.users[h] > 0 {
-			unsubscribe = append(unsubscribe, x.removeUser(h, channel, s))
+			x.removeUser(h, channel, s)
 		}
 	}
-	return unsubscribe
 }
 
-// removeUser takes the hub from the users of the channel. It returns the function that unsubscribes at the server,
-// which may take time. The caller holds the lock.
-func (x *exchange) removeUser(h *Hub, channel string, s *subscription) (unsubscribe func()) {
+// removeUser takes the hub from the users of the channel. The caller holds the lock.
+func (x *exchange) removeUser(h *Hub, channel string, s *subscription) {
 	delete(s.users, h)
 	s.hubs = slices.Collect(maps.Keys(s.users))
 	if len(s.users) > 0 {
-		return func() {}
+		return
 	}
 	delete(x.subscriptions, channel)
 	c := s.connection
 	if c == nil {
-		return func() {}
+		return
 	}
-	unsubscribe = c.drop(channel, h)
+	c.drop(channel, h)
 	if c.name == channel { // the channel's own connection
 		delete(x.connections, channel)
 		c.stop()
 	}
-	return unsubscribe
 }
 
 // users are the hubs that subscribe to the channel.
