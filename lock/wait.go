@@ -11,6 +11,7 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/lease"
 )
 
 // wait returns when the lock is granted to r, ctx ends or the hub is closed. A lease that is handed over lasts for Claim.
@@ -172,7 +173,7 @@ func (h *hub) await(ctx context.Context, w *waiter) (g grant, again bool, err er
 		w.granted = m.fence
 		g = grant{fence: m.fence, deadline: w.deadline(m), claim: true}
 		// A message can be late: after an attempt that found another holder.
-		valid := m.fence >= w.fence && time.Now().Before(g.deadline)
+		valid := m.fence >= w.fence && lease.Left(g.deadline) > 0
 		return g, !valid || h.confirms(w.request), nil
 	case <-w.wake:
 		w.granted = 0

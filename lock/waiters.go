@@ -60,12 +60,13 @@ type grantMessage struct {
 	received time.Time
 }
 
-// deadline is the end of a granted lease by this process' clock: no later than the server's. The server's clock says
-// how old the grant is; where that was set back, it is as old as the message.
+// deadline is the end of a granted lease by this process' clocks: no later than the server's. The server's clock says
+// how old the grant is; where that was set back, it is as old as the message. A message that a process reads after its
+// machine was suspended is older than it seems, which the wall clock of asked knows.
 func (w *waiter) deadline(m grantMessage) time.Time {
 	since := time.Duration(m.start-w.server.us) * time.Microsecond
-	byClock := lease.End(w.server.asked, since+m.length)
-	if byMessage := m.received.Add(m.length); byMessage.Before(byClock) {
+	byClock, byMessage := lease.End(w.server.asked, since+m.length), m.received.Add(m.length)
+	if lease.Left(byMessage) < lease.Left(byClock) {
 		return byMessage
 	}
 	return byClock

@@ -109,6 +109,12 @@ func (l *Lease) Err() error {
 	return l.errAt(l.keeper.clocks())
 }
 
+// Left is the time from now until at, by the clock that says less.
+func Left(at time.Time) time.Duration {
+	now := time.Now()
+	return left(at, now, now.Round(0))
+}
+
 // left is the time from now to at, by the monotonic or by the wall clock, whichever says less: the monotonic clock
 // stands still while the machine is suspended, and the wall clock may be set back.
 func left(at, mono, wall time.Time) time.Duration {

@@ -47,7 +47,7 @@ func (l *Lease) acquire(ctx context.Context) (*lock.HeldError, error) {
 	case v.skew() > maxSkew:
 		err = fmt.Errorf("%w: they differ by %v, and may differ by %v at most", ErrClocks, v.skew(), maxSkew)
 	case v.granted >= majority:
-		if err = l.agree(ctx, v.fences); err == nil && !time.Now().Before(lease.End(sent, l.q.opts.TTL)) {
+		if err = l.agree(ctx, v.fences); err == nil && lease.Left(lease.End(sent, l.q.opts.TTL)) <= 0 {
 			err = fmt.Errorf("%w: the answers took longer than the TTL of %v", ErrNoQuorum, l.q.opts.TTL)
 		}
 		if err == nil {
