@@ -12,7 +12,7 @@ import (
 )
 
 // LockAcquireSHA is the SHA-1 of lock_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireSHA = "6a671e9a2269664b7d4884be14cca91eb4fc99e8"
+const LockAcquireSHA = "2f6b80914a5fe90f097dc9eeefdd4b4fe2f34ddf"
 
 // LockAcquireScript is scripts/lock_acquire.lua.
 var LockAcquireScript = lua.Script{
@@ -110,10 +110,11 @@ type LockAcquireResult struct {
 // The record of a lock is one string of eight fields with one space between them: 2, which is the
 // version; the fence; a sign; void tokens; the owner; its lock delay and the afterlife of the
 // record in ms; a note. The lease is over when the string has the afterlife left to live; the
-// afterlife is as long as the lock delay at least. Sign: 0 nobody waits; 1 a waiter is queued; 2 as
-// 1, and the owner was handed the lock and has not confirmed that. Void tokens: -, or the second at
-// which the list ends and tokens, each after a comma: a void token gets and holds nothing. A free
-// lock has no record, or the owner "-" where void tokens or the fence must stay.
+// afterlife is as long as the lock delay at least. Sign: 0 nobody waits; 1 a waiter is queued, or
+// the fence is ahead of the clock; 2 as 1, and the owner was handed the lock and has not confirmed
+// that. Void tokens: -, or the second at which the list ends and tokens, each after a comma: a void
+// token gets and holds nothing. A free lock has no record, or the owner "-" where void tokens or
+// the fence must stay.
 //
 // The fence is the server's time in us, or one more than the last fence and than the caller's floor
 // where that is greater.

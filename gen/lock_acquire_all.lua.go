@@ -12,7 +12,7 @@ import (
 )
 
 // LockAcquireAllSHA is the SHA-1 of lock_acquire_all.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireAllSHA = "adbe16fec0e351c2cc3d849524fe9a3b28e816f1"
+const LockAcquireAllSHA = "6952f063bc57d206da2fe2f1b05797e2d0b7d749"
 
 // LockAcquireAllScript is scripts/lock_acquire_all.lua.
 var LockAcquireAllScript = lua.Script{

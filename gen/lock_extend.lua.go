@@ -13,7 +13,7 @@ import (
 )
 
 // LockExtendSHA is the SHA-1 of lock_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockExtendSHA = "ed5603e59aad10208b86e0a0c122a9cd12f02912"
+const LockExtendSHA = "3cec3bfc0f8c12eb32d2f9ac84e302dbbf557e50"
 
 // LockExtendScript is scripts/lock_extend.lua.
 var LockExtendScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // LockForceSHA is the SHA-1 of lock_force.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockForceSHA = "d085e4933c7c69072bd51c467c3ee7a1e202f4a6"
+const LockForceSHA = "3a9fe8d41d91d93b8c3ccd8ca1f6687e78f3ce76"
 
 // LockForceScript is scripts/lock_force.lua.
 var LockForceScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // LockLeaveSHA is the SHA-1 of lock_leave.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockLeaveSHA = "0239544006e1082fdd3e6e2f2c278f3e79ffa8a2"
+const LockLeaveSHA = "c4020ffe710a631d9d4c3e03cd6b27a0e551d0d7"
 
 // LockLeaveScript is scripts/lock_leave.lua.
 var LockLeaveScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // LockReleaseSHA is the SHA-1 of lock_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockReleaseSHA = "74fb6d57efc70187c0b3526e6271996340aa2720"
+const LockReleaseSHA = "b3756ce2ccc028d21f7c7bab16a0ba3ec6ebd2a7"
 
 // LockReleaseScript is scripts/lock_release.lua.
 var LockReleaseScript = lua.Script{

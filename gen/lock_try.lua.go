@@ -13,7 +13,7 @@ import (
 )
 
 // LockTrySHA is the SHA-1 of lock_try.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockTrySHA = "ef446a9f0a43f89a6685679a5bdbd7da0eb04e27"
+const LockTrySHA = "873745ba1a13c696cd98388888a00e1bfb1d8d61"
 
 // LockTryScript is scripts/lock_try.lua.
 var LockTryScript = lua.Script{

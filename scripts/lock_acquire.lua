@@ -3,9 +3,9 @@
 --- The record of a lock is one string of eight fields with one space between them: 2, which is the version; the fence;
 --- a sign; void tokens; the owner; its lock delay and the afterlife of the record in ms; a note. The lease is over when
 --- the string has the afterlife left to live; the afterlife is as long as the lock delay at least. Sign: 0 nobody
---- waits; 1 a waiter is queued; 2 as 1, and the owner was handed the lock and has not confirmed that. Void tokens: -,
---- or the second at which the list ends and tokens, each after a comma: a void token gets and holds nothing. A free
---- lock has no record, or the owner "-" where void tokens or the fence must stay.
+--- waits; 1 a waiter is queued, or the fence is ahead of the clock; 2 as 1, and the owner was handed the lock and has
+--- not confirmed that. Void tokens: -, or the second at which the list ends and tokens, each after a comma: a void
+--- token gets and holds nothing. A free lock has no record, or the owner "-" where void tokens or the fence must stay.
 ---
 --- The fence is the server's time in us, or one more than the last fence and than the caller's floor where that is
 --- greater.
@@ -95,7 +95,7 @@ end
 --< part/lock_write.lua
 -- lock_write stores the record of a lock for its life. A record outlives its void tokens: the time that the life is
 -- too short for that is added to it and to the afterlife, so that the lease ends when it did. A second is added too:
--- a repeat finds some ms less to live, and that is enough.
+-- a repeat finds some ms less to live, and that is enough. A fence that is ahead of the clock has the sign 1.
 local function lock_write(lock, fence, sign, void, tail, life)
   local ends = void ~= '-' and string.match(void, '^%d+') or 0
   local short = math.min(ends + 1 - time[1], 11) * 1000 - life
@@ -103,6 +103,9 @@ local function lock_write(lock, fence, sign, void, tail, life)
     short = short + 1000
     local holder, after, note = string.match(tail, '^( %S+ %d+ )(%d+)(.*)$')
     tail, life = holder .. string.format('%.0f', after + short) .. note, life + short
+  end
+  if fence - now_us > 0 then
+    sign = math.max(sign, 1)
   end
   redis.call('SET', lock, lock_record(fence, sign, void, tail), 'PX', life)
 end

@@ -50,11 +50,14 @@ if sign ~= '2' and void == '-' then
   return 1
 end
 
---< part/now_ms.lua
--- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
--- last digits, and to turn a number into text costs more than to join two.
+--< part/now_us.lua
+-- The server's clock in Unix us, as text; see now_ms.lua.
 local time = redis.call('TIME')
-local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local fraction = time[2]
+if #fraction < 6 then
+  fraction = string.sub('00000' .. fraction, -6)
+end
+local now_us = time[1] .. fraction
 -->
 --< part/lock_record.lua
 -- lock_record is the record of a lock, see lock_acquire.lua: its one writer.
@@ -65,7 +68,7 @@ end
 --< part/lock_write.lua
 -- lock_write stores the record of a lock for its life. A record outlives its void tokens: the time that the life is
 -- too short for that is added to it and to the afterlife, so that the lease ends when it did. A second is added too:
--- a repeat finds some ms less to live, and that is enough.
+-- a repeat finds some ms less to live, and that is enough. A fence that is ahead of the clock has the sign 1.
 local function lock_write(lock, fence, sign, void, tail, life)
   local ends = void ~= '-' and string.match(void, '^%d+') or 0
   local short = math.min(ends + 1 - time[1], 11) * 1000 - life
@@ -73,6 +76,9 @@ local function lock_write(lock, fence, sign, void, tail, life)
     short = short + 1000
     local holder, after, note = string.match(tail, '^( %S+ %d+ )(%d+)(.*)$')
     tail, life = holder .. string.format('%.0f', after + short) .. note, life + short
+  end
+  if fence - now_us > 0 then
+    sign = math.max(sign, 1)
   end
   redis.call('SET', lock, lock_record(fence, sign, void, tail), 'PX', life)
 end

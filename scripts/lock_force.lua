@@ -96,7 +96,7 @@ end
 --< part/lock_write.lua
 -- lock_write stores the record of a lock for its life. A record outlives its void tokens: the time that the life is
 -- too short for that is added to it and to the afterlife, so that the lease ends when it did. A second is added too:
--- a repeat finds some ms less to live, and that is enough.
+-- a repeat finds some ms less to live, and that is enough. A fence that is ahead of the clock has the sign 1.
 local function lock_write(lock, fence, sign, void, tail, life)
   local ends = void ~= '-' and string.match(void, '^%d+') or 0
   local short = math.min(ends + 1 - time[1], 11) * 1000 - life
@@ -104,6 +104,9 @@ local function lock_write(lock, fence, sign, void, tail, life)
     short = short + 1000
     local holder, after, note = string.match(tail, '^( %S+ %d+ )(%d+)(.*)$')
     tail, life = holder .. string.format('%.0f', after + short) .. note, life + short
+  end
+  if fence - now_us > 0 then
+    sign = math.max(sign, 1)
   end
   redis.call('SET', lock, lock_record(fence, sign, void, tail), 'PX', life)
 end
@@ -176,15 +179,15 @@ end
 -->
 --< part/lock_pass_on.lua
 -- pass_on hands the lock over, or leaves it free: without a record, unless that has void tokens, the
--- next call has to continue, or the caller wants it to stay.
+-- next call has to continue, the caller wants it to stay, or its fence is ahead of the clock: until that has passed
+-- it, for a minute at most.
 local function pass_on(lock, queue, channel, fence, void, stay)
   local token = hand_over(lock, queue, channel, fence_after(fence, 0), void, '')
   if token then
     return
   end
-  if token == false then
-    stay = 60000
-  end
+  local ahead = math.ceil((fence - now_us) / 1000)
+  stay = token == false and 60000 or math.max(stay, math.min(ahead, 60000))
   if stay == 0 and not void_lives(void) then
     redis.call('DEL', lock)
   else

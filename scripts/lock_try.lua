@@ -48,7 +48,8 @@ for i, lock in ipairs(KEYS) do
     fence = string.format('%.0f', floor + 1)
   end
   local state, remaining, holding = 1, 0, ''
-  local record = redis.call('SET', lock, '2 ' .. fence .. ' 0 -' .. own, 'NX', 'GET', 'PX', life)
+  local free = (fence == now_us and ' 0 -' or ' 1 -') .. own
+  local record = redis.call('SET', lock, '2 ' .. fence .. free, 'NX', 'GET', 'PX', life)
   if record then
     --< part/lock_read.lua
     -- The record of a lock, see lock_acquire.lua: this is its one parser. No lock has a text longer than 4096 bytes.
@@ -67,7 +68,7 @@ for i, lock in ipairs(KEYS) do
       state, fence = 2, fence_was
     else
       fence = string.format('%.0f', math.max(fence, fence_was + 1))
-      redis.call('SET', lock, '2 ' .. fence .. ' 0 -' .. own, 'PX', life)
+      redis.call('SET', lock, '2 ' .. fence .. (fence == now_us and ' 0 -' or ' 1 -') .. own, 'PX', life)
     end
   end
   if #KEYS == 1 then
