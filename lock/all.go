@@ -183,8 +183,7 @@ func (l *Locker) acquireEach(ctx context.Context, names []string, first *Lease) 
 // tryEach makes one attempt for each lease, in one round trip; those that it acquired have begun. The error is of the
 // first that it did not acquire, which it names.
 func (l *Locker) tryEach(ctx context.Context, leases Leases) (acquired Leases, blocked string, _ error) {
-	sent := time.Now()
-	results, errs := l.hub.plain.tryAll(ctx, leases.requests())
+	sent, results, errs := l.tryAll(ctx, leases.requests())
 	var unknown Leases
 	var failed error
 	for i, lease := range leases {
@@ -215,6 +214,26 @@ func (l *Locker) tryEach(ctx context.Context, leases Leases) (acquired Leases, b
 	return acquired, blocked, errors.Join(withCause(ctx, failed), withdrawn)
 }
 
+// tryAll makes one attempt for each request that is in time; sent is when they were sent.
+func (l *Locker) tryAll(ctx context.Context, rs []*request) (
+	sent time.Time, results []gen.LockAcquireResult, errs []error,
+) {
+	inTime(func(now time.Time) (until time.Time) {
+		sent = now
+		results, errs = l.hub.plain.tryAll(ctx, rs)
+		for i, r := range rs {
+			if errs[i] != nil || !results[i].Acquired {
+				continue
+			}
+			if end := r.granted(sent, results[i]).deadline; until.IsZero() || end.Before(until) {
+				until = end
+			}
+		}
+		return until
+	})
+	return sent, results, errs
+}
+
 // acquireInOneScript acquires all locks or none, under the token of first if that is not nil. When one is held by
 // another owner it returns the name of that one.
 func (l *Locker) acquireInOneScript(ctx context.Context, names []string, first *Lease) (Leases, string, error) {
@@ -222,14 +241,7 @@ func (l *Locker) acquireInOneScript(ctx context.Context, names []string, first *
 	if err != nil {
 		return nil, "", err
 	}
-	p := gen.LockAcquireAllParams{
-		Own: leases[0].request.own, Life: l.opts.life(), Floor: l.hub.floor.Last(),
-	}
-	for _, lease := range leases {
-		p.Locks = append(p.Locks, lease.Key())
-	}
-	sent := time.Now()
-	r, err := gen.LockAcquireAll(ctx, l.hub.client, p)
+	sent, r, err := l.runAll(ctx, leases)
 	if err == nil && r.Blocked == 0 {
 		err = l.hub.plain.replicate(ctx, leases.requests()...)
 	}
@@ -243,6 +255,23 @@ func (l *Locker) acquireInOneScript(ctx context.Context, names []string, first *
 		return nil, name, &HeldError{Name: name, Remaining: r.Remaining, Holder: r.Holder}
 	}
 	return leases, "", leases.beginAll(ctx, first, sent, r.Fences)
+}
+
+// runAll makes one attempt by one script that is in time; sent is when it was sent.
+func (l *Locker) runAll(ctx context.Context, leases Leases) (sent time.Time, r gen.LockAcquireAllResult, err error) {
+	first := &leases[0].request
+	p := gen.LockAcquireAllParams{Own: first.own, Life: l.opts.life(), Floor: l.hub.floor.Last()}
+	for _, lease := range leases {
+		p.Locks = append(p.Locks, lease.Key())
+	}
+	inTime(func(now time.Time) (until time.Time) {
+		sent = now
+		if r, err = gen.LockAcquireAll(ctx, l.hub.client, p); err == nil && r.Blocked == 0 {
+			until = first.granted(sent, gen.LockAcquireResult{}).deadline
+		}
+		return until
+	})
+	return sent, r, err
 }
 
 // undone withdraws an attempt for all of them that the server may have executed. It returns its error, with the cause

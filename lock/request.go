@@ -73,8 +73,7 @@ func (r *request) heldBy(result gen.LockAcquireResult) *HeldError {
 
 // try makes one attempt that joins no queue. The second result is set where the lock is held.
 func (r *request) try(ctx context.Context) (grant, *HeldError, error) {
-	sent := time.Now()
-	result, err := r.attempt(ctx, attempt{})
+	sent, result, err := r.attempt(ctx, attempt{})
 	switch {
 	case err != nil:
 		return grant{}, nil, err
@@ -84,8 +83,31 @@ func (r *request) try(ctx context.Context) (grant, *HeldError, error) {
 	return r.granted(sent, result), nil, nil
 }
 
-// attempt makes one attempt, and withdraws it where it may have got the lock without an answer.
-func (r *request) attempt(ctx context.Context, a attempt) (gen.LockAcquireResult, error) {
+// inTime makes an attempt, and another one where what it acquired is over when the answer comes: the runtime has
+// repeated the call through an outage, and the lease counts from the first time that it was sent. The same token has
+// the lease still, or gets it anew. until is the end of what the attempt acquired, zero where that is nothing.
+func inTime(attempt func(sent time.Time) (until time.Time)) {
+	for range 2 {
+		if until := attempt(time.Now()); until.IsZero() || lease.Left(until) > 0 {
+			return
+		}
+	}
+}
+
+// attempt makes one attempt that is in time; sent is when it was sent.
+func (r *request) attempt(ctx context.Context, a attempt) (sent time.Time, result gen.LockAcquireResult, err error) {
+	inTime(func(now time.Time) (until time.Time) {
+		sent = now
+		if result, err = r.ask(ctx, a); err == nil && result.Acquired {
+			until = r.granted(sent, result).deadline
+		}
+		return until
+	})
+	return sent, result, err
+}
+
+// ask makes one attempt, and withdraws it where it may have got the lock without an answer.
+func (r *request) ask(ctx context.Context, a attempt) (gen.LockAcquireResult, error) {
 	result, err := r.scripts.acquire(ctx, r, a)
 	if err != nil {
 		return result, r.failed(ctx, err, a.entry)

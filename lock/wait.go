@@ -73,8 +73,8 @@ func (h *hub) queue(ctx context.Context, r *request, channel string, held *HeldE
 		if h.subscriptions.Tagged() {
 			_ = h.subscriptions.Follow(ctx, channel) // else another node forwards the message, and does not count it
 		}
-		w.asked = time.Now()
-		result, err := r.attempt(ctx, a)
+		asked, result, err := r.attempt(ctx, a)
+		w.asked = asked
 		switch {
 		case err == nil && result.Acquired:
 			if w.granted != 0 && w.granted != result.Fence && result.Remaining == 0 { // the message was of an older grant
