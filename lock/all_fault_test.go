@@ -3,10 +3,12 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/gen"
@@ -86,4 +88,33 @@ func TestAcquireAllOutlivesTheLockItWaitedFor(t *testing.T) {
 			require.Greater(t, calls.Load(), attempt.second)
 		})
 	}
+}
+
+// The calls of several leases share a round trip, and that one of them was repeated says nothing of the others: a lease
+// that was lost is reported though the release of another one had to be sent again.
+func TestALeaseThatWasLostIsReportedBesideARepeatedRelease(t *testing.T) {
+	t.Parallel()
+	a, b := luatomictest.StartServer(t), luatomictest.StartServer(t)
+	proxy := luatomictest.NewLossyProxy(t, b.URL())
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": a.Addr(), "b": proxy.Addr()}})
+	t.Cleanup(func() { _ = ring.Close() })
+	l := lab.Locker(t, ring, &lock.Options{TTL: time.Minute})
+	names := []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"} // each shard has some
+	leases, err := l.AcquireAll(t.Context(), names...)
+	require.NoError(t, err)
+	require.NoError(t, leases.Release(t.Context())) // the scripts are loaded
+	leases, err = l.AcquireAll(t.Context(), names...)
+	require.NoError(t, err)
+	onA, err := a.Client().Keys(t.Context(), "lock:*").Result()
+	require.NoError(t, err)
+	require.NotEmpty(t, onA)
+	require.Less(t, len(onA), len(names))
+	require.NoError(t, a.Client().Del(t.Context(), onA[0]).Err())
+	name := strings.Trim(strings.TrimPrefix(onA[0], "lock:"), "{}")
+	_, err = lab.Locker(t, a.Client(), &lock.Options{TTL: time.Minute}).Try(t.Context(), name)
+	require.NoError(t, err)
+	before := proxy.Stats().Lost
+	proxy.Drop(1, lab.Sent(&gen.LockReleaseScript))
+	require.ErrorIs(t, leases.Release(t.Context()), lock.ErrLost)
+	require.Equal(t, before+1, proxy.Stats().Lost)
 }

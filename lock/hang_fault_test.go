@@ -69,6 +69,7 @@ func TestACallReturnsAtTheEndOfItsContextWhereverTheServerStops(t *testing.T) {
 	ctx := t.Context()
 	published, released := luatomictest.Command("PUBLISH"), lab.Sent(&gen.LockReleaseScript)
 	options := &lock.Options{TTL: time.Minute}
+	replicated := &lock.Options{TTL: time.Minute, Replicas: 1, ReplicaTimeout: 10 * time.Millisecond}
 	for what, prepare := range map[string]func(*testing.T, *hang) func(context.Context) error{
 		"Lead of a candidate that is not elected": func(t *testing.T, h *hang) func(context.Context) error {
 			_, err := h.other.Try(ctx, "x")
@@ -131,6 +132,27 @@ func TestACallReturnsAtTheEndOfItsContextWhereverTheServerStops(t *testing.T) {
 				_, err := l.AcquireAll(ctx, "a", "b")
 				return err
 			}
+		},
+		"AcquireAll": func(t *testing.T, h *hang) func(context.Context) error {
+			h.at(1, lab.Sent(&gen.LockTryScript))
+			l := lab.Locker(t, h.client(t), options)
+			return func(ctx context.Context) error { _, err := l.AcquireAll(ctx, "a", "b"); return err }
+		},
+		"Extend": func(t *testing.T, h *hang) func(context.Context) error {
+			h.at(1, lab.Sent(&gen.LockExtendScript))
+			lease, err := lab.Locker(t, h.client(t), options).Try(ctx, "x")
+			require.NoError(t, err)
+			return lease.Extend
+		},
+		"Acquire with Replicas": func(t *testing.T, h *hang) func(context.Context) error {
+			h.at(1, lab.Sent(&gen.LockAcquireScript))
+			l := lab.Locker(t, h.client(t), replicated)
+			return func(ctx context.Context) error { _, err := l.Acquire(ctx, "x"); return err }
+		},
+		"Steal with Replicas": func(t *testing.T, h *hang) func(context.Context) error {
+			h.at(1, lab.Sent(&gen.LockExtendScript))
+			l := lab.Locker(t, h.client(t), replicated)
+			return func(ctx context.Context) error { _, err := l.Steal(ctx, "x"); return err }
 		},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -20,7 +20,6 @@ type round struct {
 	mu      sync.Mutex // guards all below
 	batch   *lua.Batch
 	missing int
-	noters  []resent.Noter
 }
 
 // part is the part of one lease in a round.
@@ -78,15 +77,15 @@ func inRound[T any](ctx context.Context, call func(*lua.Batch) *lua.Future[T]) (
 		return result, nil, false
 	}
 	p.added, future = true, call(r.batch)
-	if n, ok := ctx.Value(resent.Key{}).(resent.Noter); ok {
-		r.noters = append(r.noters, n)
-	}
 	last := r.less()
 	r.mu.Unlock()
 	if last {
 		r.send()
 	}
 	<-r.sent
+	if n, ok := ctx.Value(resent.Key{}).(resent.Noter); ok && future.Resent() {
+		n.NoteResent() // of this lease's call, not of another one
+	}
 	result, err := future.Get()
 	return result, err, true
 }
@@ -111,14 +110,7 @@ func (r *round) less() bool {
 
 func (r *round) send() {
 	defer close(r.sent)
-	ctx, cancel := context.WithTimeout(context.WithValue(r.ctx, resent.Key{}, r), roundTimeout)
+	ctx, cancel := context.WithTimeout(r.ctx, roundTimeout)
 	defer cancel()
 	_ = r.batch.Exec(ctx) // each future has its own error
-}
-
-// NoteResent passes on that the reply of the round answers a repeat.
-func (r *round) NoteResent() {
-	for _, n := range r.noters {
-		n.NoteResent()
-	}
 }

@@ -18,11 +18,18 @@ type Batch struct {
 	client Client
 	guard  *guarded
 	calls  []*Call
+	next   *execution // of calls
+	last   *execution // the one before
 
 	replicas int
 	timeout  time.Duration
-	acked    int
-	waitErr  error
+}
+
+// execution is one Exec.
+type execution struct {
+	acked   int
+	waitErr error
+	left    error // why Exec returned before the calls had ended: nothing of those is read from then on
 }
 
 // NewBatch returns an empty batch on the client.
@@ -39,6 +46,7 @@ func (b *Batch) Len() int { return len(b.calls) }
 // Future is the result of a call in a batch, once Exec has returned.
 type Future[T any] struct {
 	call   *Call
+	in     *execution
 	decode func(*Reply) T
 }
 
@@ -47,43 +55,61 @@ func Queue[T any](b *Batch, call *Call, decode func(*Reply) T) *Future[T] {
 	if b.guard != nil {
 		call.guard(b.guard)
 	}
+	if b.next == nil {
+		b.next = new(execution)
+	}
 	b.calls = append(b.calls, call)
-	return &Future[T]{call: call, decode: decode}
+	return &Future[T]{call: call, in: b.next, decode: decode}
 }
 
 // Get returns the result of the call as Run does, or ErrNotRun before Exec.
 func (f *Future[T]) Get() (T, error) {
 	var none T
-	switch {
-	case f.call.err != nil:
-		return none, f.call.err
-	case !f.call.done:
+	if err := f.in.errorOf(f.call); err != nil {
+		return none, err
+	}
+	if !f.call.done {
 		return none, fmt.Errorf("%s: %w", f.call.script.Name, ErrNotRun)
 	}
 	return decodeCall(f.call, f.decode)
 }
 
+// Resent reports whether the result may answer a repeat of the call: an attempt before had no reply.
+func (f *Future[T]) Resent() bool { return f.in.left == nil && f.call.done && f.call.unknown }
+
+// errorOf is the error of a call of the execution. One that Exec has left behind has an unknown outcome.
+func (e *execution) errorOf(c *Call) error {
+	if e.left == nil || !c.batched {
+		return c.err
+	}
+	return &Error{Script: c.script.Name, Guarded: c.guarded, Outcome: ErrOutcomeUnknown, Tries: 1, Err: e.left}
+}
+
 // Exec runs the calls and empties the batch. Each Future then has its result;
 // the error returned counts the calls that failed and wraps the first one's. An
-// empty batch costs nothing.
+// empty batch costs nothing. Exec returns within 50 ms of the end of ctx, whatever the servers do: what is on its way
+// goes on without it, and its outcome is unknown.
 func (b *Batch) Exec(ctx context.Context) error {
-	calls := b.calls
-	b.calls = nil
+	calls, e := b.calls, b.next
+	b.calls, b.next, b.last = nil, nil, e
 	waiting := make([]*Call, 0, len(calls))
 	for _, c := range calls {
 		if c.err = c.check(ctx); c.err == nil {
+			c.batched = true
 			waiting = append(waiting, c)
 		}
 	}
-	b.run(ctx, waiting)
+	if len(waiting) > 0 {
+		b.await(ctx, e, waiting)
+	}
 	failed, first, until := 0, error(nil), time.Now().Add(detailBudget)
 	for _, c := range calls {
-		if c.err == nil {
+		if c.err == nil && e.left == nil {
 			c.err = c.result(ctx, b.client, until)
 		}
-		if c.err != nil {
+		if err := e.errorOf(c); err != nil {
 			failed++
-			first = cmp.Or(first, c.err)
+			first = cmp.Or(first, err)
 		}
 	}
 	if failed > 0 {
@@ -92,8 +118,39 @@ func (b *Batch) Exec(ctx context.Context) error {
 	return nil
 }
 
+// leaveAfter is how long Exec waits after the end of ctx: most servers answer meanwhile.
+const leaveAfter = 20 * time.Millisecond
+
+// await runs the calls. Where ctx ends and they do not, it leaves them behind.
+func (b *Batch) await(ctx context.Context, e *execution, waiting []*Call) {
+	if ctx.Done() == nil {
+		*e = b.run(ctx, waiting)
+		return
+	}
+	for _, c := range waiting {
+		c.own()
+	}
+	ended := make(chan execution, 1)
+	own := *b // the batch may be filled again
+	go func() { ended <- own.run(ctx, waiting) }()
+	select {
+	case *e = <-ended:
+		return
+	case <-ctx.Done():
+	}
+	late := time.NewTimer(leaveAfter)
+	defer late.Stop()
+	select {
+	case *e = <-ended:
+	case <-late.C:
+		e.left = endOf(ctx)
+		e.waitErr = e.left
+		askAgain(ctx, b.client)
+	}
+}
+
 // run sends until each call has a reply or may not be retried.
-func (b *Batch) run(ctx context.Context, waiting []*Call) {
+func (b *Batch) run(ctx context.Context, waiting []*Call) execution {
 	var p pause
 	r := round{client: b.client, ordered: true, replicas: b.replicas, timeout: b.timeout, acked: math.MaxInt}
 	for tries := 1; len(waiting) > 0; tries++ {
@@ -113,7 +170,7 @@ func (b *Batch) run(ctx context.Context, waiting []*Call) {
 			break
 		}
 	}
-	b.acked, b.waitErr = r.acked, r.waitErr
+	return execution{acked: r.acked, waitErr: r.waitErr}
 }
 
 // Wait makes Exec wait until that many replicas of each node have the writes of its calls, or until the timeout is
@@ -124,8 +181,12 @@ func (b *Batch) Wait(replicas int, timeout time.Duration) { b.replicas, b.timeou
 // Acked returns how many replicas have the writes of the last Exec, the fewest of any node; 0 where that is unknown,
 // with the error of WAIT if it was refused. Without Wait, or for calls that wrote nothing, it has no meaning.
 func (b *Batch) Acked() (int, error) {
-	if b.acked == math.MaxInt {
-		return 0, b.waitErr
+	e := b.last
+	if e == nil {
+		return 0, nil
 	}
-	return b.acked, b.waitErr
+	if e.acked == math.MaxInt {
+		return 0, e.waitErr
+	}
+	return e.acked, e.waitErr
 }

@@ -36,6 +36,7 @@ type Call struct {
 	borrowed    bool   // an argument refers to memory of the caller
 	failure     *Error // of the last attempt
 	used, texts uint8  // of nums and text
+	batched     bool   // a batch has sent it, or will
 	phase       atomic.Uint32
 	ahead       *ahead.Client // whose command goes out before the call
 

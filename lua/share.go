@@ -135,11 +135,16 @@ func (c *Call) leave(ctx context.Context, outcome error, detail string) {
 		detail = c.failure.before()
 	}
 	c.failure = &Error{
-		Script: c.script.Name, Guarded: c.guarded, Outcome: outcome, Tries: tries, Detail: detail, Err: ctx.Err(),
+		Script: c.script.Name, Guarded: c.guarded, Outcome: outcome, Tries: tries, Detail: detail, Err: endOf(ctx),
 	}
+}
+
+// endOf is why ctx has ended, with its cause.
+func endOf(ctx context.Context) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
-		c.failure.Err = fmt.Errorf("%w: %w", ctx.Err(), cause)
+		return fmt.Errorf("%w: %w", ctx.Err(), cause)
 	}
+	return ctx.Err()
 }
 
 // own copies what belongs to the caller: after ctx has ended the caller may change it while the call is written.
