@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -218,7 +219,7 @@ func (l *Locker) tryEach(ctx context.Context, leases Leases) (acquired Leases, b
 func (l *Locker) tryAll(ctx context.Context, rs []*request) (
 	sent time.Time, results []gen.LockAcquireResult, errs []error,
 ) {
-	inTime(func(now time.Time) (until time.Time) {
+	lease.InTime(func(now time.Time) (until time.Time) {
 		sent = now
 		results, errs = l.hub.plain.tryAll(ctx, rs)
 		for i, r := range rs {
@@ -264,7 +265,7 @@ func (l *Locker) runAll(ctx context.Context, leases Leases) (sent time.Time, r g
 	for _, lease := range leases {
 		p.Locks = append(p.Locks, lease.Key())
 	}
-	inTime(func(now time.Time) (until time.Time) {
+	lease.InTime(func(now time.Time) (until time.Time) {
 		sent = now
 		if r, err = gen.LockAcquireAll(ctx, l.hub.client, p); err == nil && r.Blocked == 0 {
 			until = first.granted(sent, gen.LockAcquireResult{}).deadline

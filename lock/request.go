@@ -83,20 +83,9 @@ func (r *request) try(ctx context.Context) (grant, *HeldError, error) {
 	return r.granted(sent, result), nil, nil
 }
 
-// inTime makes an attempt, and another one where what it acquired is over when the answer comes: the runtime has
-// repeated the call through an outage, and the lease counts from the first time that it was sent. The same token has
-// the lease still, or gets it anew. until is the end of what the attempt acquired, zero where that is nothing.
-func inTime(attempt func(sent time.Time) (until time.Time)) {
-	for range 2 {
-		if until := attempt(time.Now()); until.IsZero() || lease.Left(until) > 0 {
-			return
-		}
-	}
-}
-
-// attempt makes one attempt that is in time; sent is when it was sent.
+// attempt makes one attempt that is in time, see lease.InTime; sent is when it was sent.
 func (r *request) attempt(ctx context.Context, a attempt) (sent time.Time, result gen.LockAcquireResult, err error) {
-	inTime(func(now time.Time) (until time.Time) {
+	lease.InTime(func(now time.Time) (until time.Time) {
 		sent = now
 		if result, err = r.ask(ctx, a); err == nil && result.Acquired {
 			until = r.granted(sent, result).deadline

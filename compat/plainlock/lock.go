@@ -96,17 +96,32 @@ type reply struct {
 	err error
 }
 
-// attempt makes one attempt, and returns when ctx ends or the Locker is closed although the call goes on. held is set
-// where another holder has the lock.
+// attempt makes one attempt that is in time, see lease.InTime. held is set where another holder has the lock.
 func (l *Lock) attempt(ctx context.Context) (held *HeldError, err error) {
-	sent, o := time.Now(), &l.locker.opts
+	terms := lease.Terms{Name: l.name, TTL: l.locker.opts.TTL}
+	var until time.Time
+	lease.InTime(func(sent time.Time) time.Time {
+		until = time.Time{}
+		if held, err = l.ask(ctx); err == nil && held == nil {
+			until = lease.End(sent, terms.TTL)
+		}
+		return until
+	})
+	if !until.IsZero() {
+		l.state.Begin(l.locker.keeper, (*holder)(l), terms, until)
+	}
+	return held, err
+}
+
+// ask makes one attempt, and returns when ctx ends or the Locker is closed although the call goes on.
+func (l *Lock) ask(ctx context.Context) (held *HeldError, err error) {
 	if !l.locker.calls.Begin() {
 		return nil, l.failed(ErrClosed)
 	}
 	replies := make(chan reply, 1)
 	go func() {
 		r, err := script.Acquire(ctx, l.locker.client, script.AcquireParams{
-			Lock: l.key, Fences: l.locker.fenceKeys(l.key), Token: l.token, TTL: o.TTL,
+			Lock: l.key, Fences: l.locker.fenceKeys(l.key), Token: l.token, TTL: l.locker.opts.TTL,
 		})
 		replies <- reply{r, err}
 	}()
@@ -130,7 +145,6 @@ func (l *Lock) attempt(ctx context.Context) (held *HeldError, err error) {
 		return l.heldFor(r.Remaining), nil
 	}
 	l.fence = r.Fence
-	l.state.Begin(l.locker.keeper, (*holder)(l), lease.Terms{Name: l.name, TTL: o.TTL}, lease.End(sent, o.TTL))
 	return nil, nil
 }
 
@@ -145,10 +159,29 @@ func (l *Lock) heldFor(remaining int64) *HeldError {
 
 func (l *Lock) failed(err error) error { return fmt.Errorf("plainlock: acquire %q: %w", l.name, err) }
 
-// undo releases what an attempt without a caller has acquired, or may have, and is the end of the attempt.
+// undoAfter is when the release of an attempt without an answer is sent, one after the other, until one of them has
+// released something: the server may get the attempt after a release.
+var undoAfter = [...]time.Duration{0, time.Second, 10 * time.Second}
+
+// undo releases what an attempt without a caller has acquired, or may have, and is the end of the attempt. What it cannot
+// release ends with its TTL.
 func (l *Lock) undo(ctx context.Context, replies <-chan reply) {
 	defer l.locker.calls.End()
-	if r := <-replies; r.err == nil && r.Acquired || errors.Is(r.err, lua.ErrOutcomeUnknown) {
-		_ = (*holder)(l).Release(lease.Detach(ctx)) // what it cannot release ends with its TTL
+	r := <-replies
+	if r.err == nil && r.Acquired {
+		_ = (*holder)(l).Release(lease.Detach(ctx))
+		return
+	}
+	if !errors.Is(r.err, lua.ErrOutcomeUnknown) {
+		return
+	}
+	for _, after := range undoAfter {
+		select {
+		case <-time.After(after):
+		case <-l.locker.calls.Closed(): // Close waits for this
+		}
+		if err := (*holder)(l).Release(lease.Detach(ctx)); err == nil {
+			return
+		}
 	}
 }

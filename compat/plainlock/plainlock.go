@@ -144,7 +144,7 @@ func (l *Locker) Try(ctx context.Context, name string) (*Lock, error) {
 // Waiters of one Locker try one after the other, in the order of their calls; those of other processes and libraries
 // have no order. Between two attempts a waiter sleeps until a process with this package releases the lock, until the
 // key expires, or for Poll. With any error the lock is not held: what a lost reply may have acquired is released in
-// the background.
+// the background, and what a request acquires that arrives up to 10 s late.
 //
 // Keys: those of Try. Channel: luatomic:released:<key>. Cost: O(1) for each attempt.
 func (l *Locker) Acquire(ctx context.Context, name string) (*Lock, error) {

@@ -1,0 +1,74 @@
+package plainlock_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/plainlock"
+	"github.com/luatomic/luatomic/compat/plainlock/internal/script"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// lateConn delivers the first request that acquires, once it is armed, after the first that releases.
+type lateConn struct {
+	net.Conn
+	armed    *atomic.Bool
+	releases *atomic.Int32
+	released chan struct{}
+	once     *sync.Once
+}
+
+func (c *lateConn) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(script.AcquireScript.SHA)) && c.armed.CompareAndSwap(true, false) {
+		late := bytes.Clone(b)
+		go func() {
+			<-c.released
+			time.Sleep(100 * time.Millisecond) // it is on its way, on another connection
+			_, _ = c.Conn.Write(late)
+		}()
+		return len(b), nil
+	}
+	if bytes.Contains(b, []byte(script.ReleaseScript.SHA)) {
+		c.releases.Add(1)
+		c.once.Do(func() { close(c.released) })
+	}
+	return c.Conn.Write(b)
+}
+
+// The caller gives up, its release finds nothing, and then the server gets the request. The lock is released again.
+func TestALateRequestKeepsNoLock(t *testing.T) {
+	t.Parallel()
+	ctx, direct, prefix := bounded(t), luatomictest.Client(t), luatomictest.Namespace(t)
+	var armed atomic.Bool
+	var releases atomic.Int32
+	var once sync.Once
+	released := make(chan struct{})
+	o, err := redis.ParseURL(luatomictest.URL(t))
+	require.NoError(t, err)
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return &lateConn{conn, &armed, &releases, released, &once}, err
+	}
+	c := redis.NewClient(o)
+	t.Cleanup(func() { _ = c.Close() })
+	require.NoError(t, lua.Preload(ctx, c, &script.AcquireScript, &script.ReleaseScript))
+	l := open(t, c, plainlock.Options{Prefix: prefix, TTL: time.Hour})
+	armed.Store(true)
+	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	_, err = l.Try(short, "x")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	luatomictest.Eventually(t, 30*time.Second, "it is released again", func() bool { return releases.Load() > 1 })
+	luatomictest.Eventually(t, 30*time.Second, "the lock is free", func() bool {
+		return direct.Exists(ctx, prefix+"x").Val() == 0
+	})
+}
