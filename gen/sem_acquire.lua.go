@@ -12,7 +12,7 @@ import (
 )
 
 // SemAcquireSHA is the SHA-1 of sem_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemAcquireSHA = "bb8a35809f7da3aadeb178b9a7dd27c91c36617f"
+const SemAcquireSHA = "b81b8e3aabf08040c7f0a5be7514b8a4f91f3cf6"
 
 // SemAcquireScript is scripts/sem_acquire.lua.
 var SemAcquireScript = lua.Script{

@@ -10,7 +10,7 @@ import (
 )
 
 // SemInfoSHA is the SHA-1 of sem_info.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemInfoSHA = "53b1731bfe9cfc1ec8d6869e12fb90a9ed198162"
+const SemInfoSHA = "94ed05be9383aa34e741cc1337b650b3882e6683"
 
 // SemInfoScript is scripts/sem_info.lua.
 var SemInfoScript = lua.Script{

@@ -11,7 +11,7 @@ import (
 )
 
 // SemReleaseSHA is the SHA-1 of sem_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemReleaseSHA = "800cfaf3bfe1a27293b0e3283975c190b99e45be"
+const SemReleaseSHA = "cc6cdb92ab48840ccc154520beb5854c317d7c4a"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{

@@ -10,7 +10,7 @@ import (
 )
 
 // SemResizeSHA is the SHA-1 of sem_resize.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemResizeSHA = "18c038855afdd1ed593439b4e5f840340b01ca8c"
+const SemResizeSHA = "9d31323ff24ebf3377a98fa6cc62f57b9e508cea"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{

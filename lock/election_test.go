@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/gen"
@@ -226,4 +227,37 @@ func TestElectionObserverWhoseSubscribeIsLostSeesChanges(t *testing.T) {
 	require.NoError(t, err)
 	sees(t, seen, "one")
 	require.NoError(t, leader.Resign(t.Context()))
+}
+
+// An observer learns at once that a leader lost its lock by force.
+func TestObserversSeeALeaderThatWasForcedOut(t *testing.T) {
+	t.Parallel()
+	for how, force := range map[string]func(context.Context, *lock.Locker, string) error{
+		"": func(ctx context.Context, l *lock.Locker, name string) error {
+			_, err := l.ForceRelease(ctx, name, 0)
+			return err
+		},
+		"thief": func(ctx context.Context, l *lock.Locker, name string) error {
+			_, err := l.Steal(ctx, name)
+			return err
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			l, name, _ := lab.NewLocker(t, &lock.Options{TTL: time.Hour, Note: "thief"})
+			_, err := l.Election(name).Campaign(t.Context(), "leader")
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			var seen []string
+			for leader, err := range l.Election(name).Observe(ctx) {
+				require.NoError(t, err)
+				if seen = append(seen, leader.Value); leader.Value == how {
+					break
+				}
+				go func() { assert.NoError(t, force(ctx, l, name)) }()
+			}
+			require.Equal(t, []string{"leader", how}, seen)
+		})
+	}
 }

@@ -131,6 +131,13 @@ func (h *hub) channelOf(k keys.Lock) string {
 	return keys.LockInbox(h.prefix)
 }
 
+// notifyForced notifies the process of the token, if there is one, that its lease was taken away, and the observers of an
+// election that the leader has changed.
+func (h *hub) notifyForced(ctx context.Context, r *request, token string) {
+	h.notifyRevoked(ctx, token, r.keys.Record)
+	h.publish(ctx, r.keys.Observers(), "e")
+}
+
 // notifyRevoked notifies the process of the token that its lease was taken away. The script did so on the server of the
 // lock; on a cluster or a Ring a process is subscribed to its inbox, which may be on another one.
 func (h *hub) notifyRevoked(ctx context.Context, token, key string) {

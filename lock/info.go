@@ -8,6 +8,8 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // Info describes a lock at the time that it was read.
@@ -76,18 +78,32 @@ func waiterNotes(entries []string) []string {
 // ForceRelease takes the lock from its holder and hands it to the next waiter, in one script. The context of a lease
 // that is kept ends with ErrRevoked as soon as its process is notified; another holder learns of it at its next call.
 // ForceRelease reports whether the lock was held. A fence other than 0 names the holder that is meant, so that a
-// repeat does not end its successor's lease. Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters.
+// repeat does not end its successor's lease; where the reply to the first request was lost and the repeat does not find
+// that holder, the error matches lua.ErrOutcomeUnknown: the lease is over, and Info says who has the lock now.
+//
+// Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters.
 func (l *Locker) ForceRelease(ctx context.Context, name string, fence int64) (bool, error) {
 	lease, err := l.newLease(name)
 	if err != nil {
 		return false, err
 	}
-	r, err := l.hub.plain.force(ctx, &lease.request, false, fence)
+	var again repeated
+	r, err := l.hub.plain.force(context.WithValue(ctx, resent.Key{}, &again), &lease.request, false, fence)
+	if err == nil && !r.Done && bool(again) && fence != 0 {
+		err = fmt.Errorf("luatomic: force release %q: %w: the reply was lost, and the holder with the fence %d is gone",
+			name, lua.ErrOutcomeUnknown, fence)
+	}
 	if r.Done {
-		l.hub.notifyRevoked(ctx, r.Token, lease.Key())
+		l.hub.notifyForced(ctx, &lease.request, r.Token)
 	}
 	return r.Done, err
 }
+
+// repeated says that a reply answers a repeat.
+type repeated bool
+
+// NoteResent is called where it does.
+func (r *repeated) NoteResent() { *r = true }
 
 // Steal takes the lock from its holder, before all waiters, in one script. The old holder is notified as by
 // ForceRelease.
@@ -109,9 +125,7 @@ func (l *Locker) Steal(ctx context.Context, name string) (*Lease, error) {
 	}
 	if err == nil {
 		l.hub.floor.Note(forced.Fence)
-		if forced.Done {
-			l.hub.notifyRevoked(ctx, forced.Token, lease.Key())
-		}
+		l.hub.notifyForced(ctx, r, forced.Token)
 		err = l.hub.plain.replicate(ctx, r)
 	}
 	if err != nil {

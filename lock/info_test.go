@@ -5,11 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -78,4 +81,29 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 		}
 	}
 	return s, "", false
+}
+
+// A repeat of ForceRelease that does not find the holder it names cannot tell whether the first request released it.
+func TestForceReleaseWhoseReplyIsLost(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	proxy := luatomictest.NewLossyProxy(t, server.URL())
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	c := redis.NewClient(opts)
+	t.Cleanup(func() { _ = c.Close() })
+	operator := lab.Locker(t, c, nil)
+	holder, err := lab.Locker(t, server.Client(), &lock.Options{TTL: time.Minute}).Try(t.Context(), "x")
+	require.NoError(t, err)
+	done, err := operator.ForceRelease(t.Context(), "other", 1) // the script is loaded
+	require.NoError(t, err)
+	require.False(t, done)
+	proxy.Drop(1, lab.Sent(&gen.LockForceScript))
+	done, err = operator.ForceRelease(t.Context(), "x", holder.Fence())
+	require.False(t, done)
+	require.ErrorIs(t, err, lua.ErrOutcomeUnknown)
+	require.ErrorIs(t, holder.Extend(t.Context()), lock.ErrRevoked)
+	done, err = operator.ForceRelease(t.Context(), "x", holder.Fence())
+	require.NoError(t, err, "nobody holds it, and no reply was lost")
+	require.False(t, done)
 }

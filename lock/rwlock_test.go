@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -155,4 +156,48 @@ func TestRWLockCrashedReaderIsNotKeptUpByLiveOnes(t *testing.T) {
 	require.NoError(t, writer.Release(t.Context()))
 	cancel()
 	require.NoError(t, <-cycling)
+}
+
+// Readers that died do not keep the lock from a writer, however many there are.
+func TestManyDeadReadersKeepNoWriterOut(t *testing.T) {
+	t.Parallel()
+	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Minute, Note: "reader"})
+	rw := l.RW(name)
+	reader, err := rw.RTry(t.Context())
+	require.NoError(t, err)
+	key, token := reader.Key(), reader.Token()
+	require.NoError(t, reader.Release(t.Context()))
+	const dead = 600
+	over := float64(time.Now().Add(-time.Hour).UnixMilli())
+	members := []redis.Z{{Score: 1e15 + dead, Member: "used"}}
+	for i := range dead {
+		permit := fmt.Sprintf("%s%d:1", strings.TrimSuffix(token, ":1"), i)
+		members = append(members, redis.Z{Score: over, Member: permit}, redis.Z{Score: over, Member: permit + "\nreader"})
+	}
+	require.NoError(t, c.ZAdd(t.Context(), key, members...).Err())
+	info, err := rw.Info(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, info.Readers)
+	writer, err := rw.Try(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, writer.Release(t.Context()))
+}
+
+// Info counts no reader that died, however many there are.
+func TestInfoOfManyDeadReaders(t *testing.T) {
+	t.Parallel()
+	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
+	rw := l.RW(name)
+	reader, err := rw.RTry(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, reader.Release(t.Context()))
+	const dead = 1500
+	members := []redis.Z{{Score: 1e15 + dead, Member: "used"}}
+	for i := range dead {
+		members = append(members, redis.Z{Score: 1000, Member: fmt.Sprintf("dead.%d:1", i)})
+	}
+	require.NoError(t, c.ZAdd(t.Context(), reader.Key(), members...).Err())
+	info, err := rw.Info(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, info.Readers)
 }

@@ -107,7 +107,7 @@ end
 
 -- bury takes back the permits of dead holders, then deletes those released 10 s ago: in that
 -- order, so that many released permits do not hide a dead holder. It notes the processes that were
--- handed a permit and never spoke.
+-- handed a permit and never spoke. It reports whether there may be more.
 local unreachable = {}
 local function bury()
   local found = redis.call('ZRANGE', permits, '(' .. now, 10000 - now, 'BYSCORE', 'REV', 'LIMIT', 0, 100, 'WITHSCORES')
@@ -122,6 +122,7 @@ local function bury()
     end
     redis.call('ZREM', permits, found[i])
   end
+  return #found == 200
 end
 
 -- hold stores a permit, in one command. The end of a lease that is not confirmed has a half behind it.
@@ -169,7 +170,10 @@ if had > 0 then
   redis.call('ZADD', permits, number(1e15 + used), 'used', 0, owner)
   redis.call('ZREM', permits, owner)
 end
-bury()
+local more = bury()
+for _ = 1, 15 do -- many dead holders do not keep a permit from one that lives
+  more = more and used + weight > limit and bury()
+end
 if not head and used + weight <= limit then
   hold(owner, weight, ttl, note)
   return {1, 0, number(fence), ttl, 0, '', now_us, limit}

@@ -49,6 +49,9 @@ local over = redis.call('ZRANGE', permits, '(0', '(' .. now, 'BYSCORE', 'LIMIT',
 for _, member in ipairs(over) do
   used = used - (tonumber((string.match(member, '^[^\n]*:(%d+)$'))) or 0)
 end
+if redis.call('ZCOUNT', permits, now, 1e14) == 0 then
+  used = 0 -- more are dead than were counted
+end
 local members, remaining = {}, {}
 local held = redis.call('ZRANGE', permits, now, 1e14, 'BYSCORE', 'LIMIT', 0, 2 * max, 'WITHSCORES')
 for i = 1, #held, 2 do

@@ -70,7 +70,7 @@ end
 
 -- bury takes back the permits of dead holders, then deletes those released 10 s ago: in that
 -- order, so that many released permits do not hide a dead holder. It notes the processes that were
--- handed a permit and never spoke.
+-- handed a permit and never spoke. It reports whether there may be more.
 local unreachable = {}
 local function bury()
   local found = redis.call('ZRANGE', permits, '(' .. now, 10000 - now, 'BYSCORE', 'REV', 'LIMIT', 0, 100, 'WITHSCORES')
@@ -85,6 +85,7 @@ local function bury()
     end
     redis.call('ZREM', permits, found[i])
   end
+  return #found == 200
 end
 
 -- hold stores a permit, in one command. The end of a lease that is not confirmed has a half behind it.
