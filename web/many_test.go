@@ -50,7 +50,7 @@ func TestPagesOfManyDeadJobs(t *testing.T) {
 		"last page": "/queue?name=mail&state=dead&cursor=" + s.cursorNear(t, "mail", 40),
 	} {
 		best := time.Hour
-		for range 10 {
+		for n := 0; n < 10 || n < 300 && best >= 50*time.Millisecond; n++ {
 			began := time.Now()
 			s.ok(target)
 			best = min(best, time.Since(began))
@@ -93,4 +93,23 @@ func (s *site) all(t *testing.T, jobs int) {
 	}
 	st := s.stats(s.queue("mail"))
 	require.Equal(t, []int{jobs, 0}, []int{st.Ready, st.Dead})
+}
+
+// A page of a list that has become shorter meanwhile leads to the jobs that are left.
+func TestPageBehindTheEndOfAList(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{})
+	q := s.queue("mail")
+	_, err := q.Push(t.Context(), queue.Job{ID: "left"})
+	require.NoError(t, err)
+	dead := s.queue("dead")
+	s.bury(dead, "x", queue.Job{ID: "left"})
+	var page jobsPage
+	s.read("/queue.json?name=dead&state=dead&cursor="+s.cursorNear(t, "dead", 500), &page)
+	require.Len(t, page.Jobs, 1)
+	require.Empty(t, page.Next)
+	s.read("/queue.json?name=mail&state=ready&cursor="+web.JobsCursor(s.handler, "", "mail", "ready", 500), &page)
+	require.Empty(t, page.Jobs)
+	s.read("/queue.json?name=mail&state=ready&cursor="+page.Before, &page)
+	require.Len(t, page.Jobs, 1)
 }

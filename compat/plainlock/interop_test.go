@@ -242,7 +242,7 @@ func TestInteropKills(t *testing.T) {
 		luatomictest.Eventually(t, time.Minute, "the library takes it", func() bool {
 			return ask(t, p, "acquire", map[string]any{"key": "of Go", "ttl": 60_000}).OK
 		})
-		require.True(t, ask(t, p, "acquire", map[string]any{"ttl": 400}).OK)
+		require.True(t, ask(t, p, "acquire", map[string]any{"ttl": 5000}).OK)
 		p.Kill()
 		lock, err := l.Acquire(ctx, "k")
 		require.NoError(t, err)
