@@ -120,7 +120,7 @@ func lifeOfDeadWorkers(ctx context.Context, client redis.UniversalClient) error 
 }
 
 func accessLocker(client redis.UniversalClient) *lock.Locker {
-	return lock.New(client, &lock.Options{Prefix: accessPrefix, Poll: time.Hour})
+	return lock.New(client, &lock.Options{Prefix: accessPrefix, Claim: time.Minute, Poll: time.Hour})
 }
 
 func lifeOfLocks(ctx context.Context, client redis.UniversalClient) error {

@@ -42,7 +42,7 @@ var roleWork = map[luatomic.Role]func(t *testing.T, ctx context.Context, client 
 		return err
 	},
 	luatomic.RoleLock: func(t *testing.T, ctx context.Context, client *redis.Client) error {
-		locks := lock.New(client, &lock.Options{Prefix: accessPrefix})
+		locks := lock.New(client, &lock.Options{Prefix: accessPrefix, Claim: time.Minute})
 		defer func() { _ = locks.Close() }()
 		held, err := locks.Try(ctx, "roles")
 		if err != nil {

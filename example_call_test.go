@@ -15,7 +15,7 @@ type sumRequest struct{ Numbers []int }
 func ExampleMethod_Call() {
 	client, done := connect()
 	defer done()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	sum := luatomic.NewMethod[sumRequest, int]("sum")
 

@@ -171,7 +171,7 @@ func ExampleQueue_Take() {
 func ExamplePoller() {
 	client, done := connect()
 	defer done()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	q, _ := luatomic.NewQueue(client, "reports", nil)
 	_, _ = q.Push(ctx, luatomic.Job{Delay: 10 * time.Millisecond})

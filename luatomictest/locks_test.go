@@ -31,7 +31,7 @@ type faults struct {
 func onServer(t *testing.T, name string) faults {
 	client := luatomictest.Client(t)
 	newLocker := func(note string) *lock.Locker {
-		l := lock.New(client, &lock.Options{TTL: 6 * time.Second, Note: note})
+		l := lock.New(client, &lock.Options{TTL: 15 * time.Second, Claim: time.Minute, Note: note})
 		t.Cleanup(func() { require.NoError(t, l.Close()) })
 		return l
 	}
@@ -49,7 +49,7 @@ func onServer(t *testing.T, name string) faults {
 
 // inMemory is the double. With a TTL of a day nothing is noticed by a renewal that is due.
 func inMemory(t *testing.T, name string) faults {
-	l := luatomictest.NewLocks(t, &lock.Options{TTL: 24 * time.Hour, Note: "me"})
+	l := luatomictest.NewLocks(t, &lock.Options{TTL: 24 * time.Hour, Claim: time.Minute, Note: "me"})
 	return faults{
 		l, func() *lock.Lease { return l.Hold(name) }, func() *lock.Lease { return l.Steal(name) },
 		func() { l.Lose(name) },

@@ -218,7 +218,7 @@ func TestLossyProxyRedirect(t *testing.T) {
 
 func TestLossyProxyBlackhole(t *testing.T) {
 	t.Parallel()
-	proxy, client := through(t, noRetry, func(o *redis.Options) { o.ReadTimeout = time.Second })
+	proxy, client := through(t, noRetry, func(o *redis.Options) { o.ReadTimeout = 5 * time.Second })
 	key, ctx := luatomictest.Namespace(t), t.Context()
 	require.NoError(t, client.Ping(ctx).Err())
 	before := proxy.Stats().Requests

@@ -131,7 +131,7 @@ func protocol() int {
 // leftOver reports goroutines that do not end. On a busy machine closed ones can take some seconds.
 func leftOver() error {
 	var err error
-	for range 5 {
+	for range 12 {
 		if err = goleak.Find(knownGoroutines()...); err == nil {
 			return nil
 		}

@@ -84,7 +84,7 @@ func TestEmbeddedExpiresByRealTime(t *testing.T) {
 	t.Parallel()
 	client := luatomictest.Embedded(t)
 	ctx := t.Context()
-	require.NoError(t, client.Set(ctx, "k", "v", 2*time.Second).Err())
+	require.NoError(t, client.Set(ctx, "k", "v", 5*time.Second).Err())
 	require.EqualValues(t, 1, client.Exists(ctx, "k").Val())
 	luatomictest.Eventually(t, 20*time.Second, "the key expires", func() bool { return client.Exists(ctx, "k").Val() == 0 })
 }

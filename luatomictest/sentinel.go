@@ -26,14 +26,14 @@ type Sentinel struct {
 }
 
 // StartSentinel starts the three processes from PATH and returns when the replica is in sync and the sentinel knows
-// it. A master that does not answer for two seconds is replaced. The processes end with the test.
+// it. A master that does not answer for five seconds is replaced. The processes end with the test.
 func StartSentinel(t testing.TB) *Sentinel {
 	t.Helper()
 	master := StartServer(t)
 	host, port, _ := net.SplitHostPort(master.Addr())
 	replica := StartServer(t, "--replicaof", host+" "+port, "--repl-diskless-sync-delay", "0")
 	conf := filepath.Join(t.TempDir(), "sentinel.conf")
-	text := fmt.Sprintf("sentinel monitor %[1]s %[2]s %[3]s 1\nsentinel down-after-milliseconds %[1]s 2000\nsentinel failover-timeout %[1]s 5000\n", sentinelName, host, port)
+	text := fmt.Sprintf("sentinel monitor %[1]s %[2]s %[3]s 1\nsentinel down-after-milliseconds %[1]s 5000\nsentinel failover-timeout %[1]s 5000\n", sentinelName, host, port)
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func TestServerRestartKeepsAnAppendOnlyFile(t *testing.T) {
 func TestServerPauseAndResume(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
-	client, ctx := server.Client(noRetry, func(o *redis.Options) { o.ReadTimeout = time.Second }), t.Context()
+	client, ctx := server.Client(noRetry, func(o *redis.Options) { o.ReadTimeout = 5 * time.Second }), t.Context()
 	require.NoError(t, client.Ping(ctx).Err())
 	server.Pause()
 	var timeout net.Error

@@ -55,7 +55,9 @@ func Play(t *testing.T, c *redis.Client, name string, s Scene) Played {
 }
 
 func (p *Played) locks(t *testing.T, c *redis.Client, name string, s Scene) {
-	locks := lock.New(c, &lock.Options{Prefix: name, Note: "note " + Word, Observe: s.Lock})
+	locks := lock.New(c, &lock.Options{
+		Prefix: name, Note: "note " + Word, Observe: s.Lock, Claim: time.Minute,
+	})
 	t.Cleanup(func() { require.NoError(t, locks.Close()) })
 	hold := s.Hold
 	if hold == nil {

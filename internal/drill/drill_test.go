@@ -18,7 +18,7 @@ var (
 	drillSeed       = flag.Uint64("drill.seed", 0, "seed of TestDrill; 0 for a new one")
 	drillOperations = flag.Int("drill.operations", 0, "operations of TestDrill; 0: 300, in the long form 1 000 000")
 	drillFaults     = flag.Int("drill.faults", 0, "least number of faults; 0: 14, in the long form 200")
-	drillTime       = flag.Duration("drill.time", 0, "longest time of the faults; 0: 30 s, in the long form 40 min")
+	drillTime       = flag.Duration("drill.time", 0, "longest time of the faults; 0: 5 min, in the long form 40 min")
 )
 
 // members are the processes of a drill.
@@ -30,7 +30,7 @@ var members = []string{"producer", "producer", "consumer", "consumer", "consumer
 // and ended. The histories of all of them show no violation of what is promised.
 func TestDrill(t *testing.T) {
 	t.Parallel()
-	want, faults, most, between := 300, 14, 30*time.Second, 100*time.Millisecond
+	want, faults, most, between := 300, 14, 5*time.Minute, 100*time.Millisecond
 	if os.Getenv("LUATOMIC_DRILL") != "" {
 		want, faults, most, between = 1_000_000, 200, 40*time.Minute, time.Second
 	}

@@ -49,7 +49,7 @@ func start(t *testing.T) *redis.Client {
 func TestKeysExpireByRealTime(t *testing.T) {
 	t.Parallel()
 	client, ctx := start(t), t.Context()
-	const life = 2 * time.Second
+	const life = 5 * time.Second
 	began, err := client.Time(ctx).Result()
 	require.NoError(t, err)
 	require.NoError(t, client.Set(ctx, "set", "v", life).Err())

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	hostileTime   = 3 * time.Second // a call takes some ms; one that hangs never ends
-	hostileMemory = 64 << 20        // the largest request is 15 MiB
-	grownSize     = 600             // elements that a key has in the state "grown"
+	hostileTime   = 20 * time.Second // a call takes some ms; one that hangs never ends
+	hostileMemory = 64 << 20         // the largest request is 15 MiB
+	grownSize     = 600              // elements that a key has in the state "grown"
 )
 
 // Dumped is a key as RESTORE takes it.

@@ -117,7 +117,7 @@ func embedded(client any) (all []any) {
 }
 
 // patience bounds how long the first calls to a server wait for the subscription, and Flush for the last messages.
-const patience = 2 * time.Second
+const patience = 20 * time.Second
 
 // server is a server that was sent scripts, with the subscription to what they publish.
 type server struct {
