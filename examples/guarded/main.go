@@ -24,9 +24,9 @@ import (
 var errStale = errors.New("the lock was lost, and another writer came first; read the page and change it anew")
 
 // run changes the text of a page while it holds the page's lock.
-func run(ctx context.Context, client redis.UniversalClient, page string, change func(text string) string) error {
-	locks := luatomic.NewLocker(client, nil)
-	defer func() { _ = locks.Close() }()
+func run(ctx context.Context, client redis.UniversalClient, locks *luatomic.Locker, page string,
+	change func(text string) string,
+) error {
 	// The context of the function ends when the lease is lost; that is in time for most writers, and not for all.
 	return locks.Do(ctx, page, func(ctx context.Context, lease *luatomic.Lease) error {
 		text, err := read(ctx, client, page)
@@ -76,7 +76,9 @@ func open(ctx context.Context, page, line string) error {
 	}
 	client := redis.NewClient(opts)
 	defer func() { _ = client.Close() }()
-	return run(ctx, client, page, func(text string) string {
+	locks := luatomic.NewLocker(client, nil)
+	defer func() { _ = locks.Close() }()
+	return run(ctx, client, locks, page, func(text string) string {
 		log.Printf("%d bytes before", len(text))
 		return text + line + "\n"
 	})

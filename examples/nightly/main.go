@@ -80,7 +80,7 @@ func (n *nights) once(ctx context.Context, night time.Time) error {
 	// The work is done, whatever ends ctx now.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	return n.client.Set(ctx, key, n.host, 2*n.period).Err()
+	return n.client.Set(ctx, key, n.host, 2*n.period+time.Minute).Err()
 }
 
 // sleep returns early when ctx ends.

@@ -55,7 +55,9 @@ func TestBacklogOfOneTenantDoesNotDelayTheOther(t *testing.T) {
 		_, err = q.Push(t.Context(), make([]luatomic.Job, n)...)
 		require.NoError(t, err)
 	}
-	push("acme", 1000) // seconds of work
+	for range 5 {
+		push("acme", 1000)
+	}
 
 	var seen journal
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -69,7 +71,7 @@ func TestBacklogOfOneTenantDoesNotDelayTheOther(t *testing.T) {
 	luatomictest.Eventually(t, 10*time.Second, "acme uses all workers", func() bool { return seen.count("acme") >= 4 })
 	push("globex", 10)
 	luatomictest.Eventually(t, 10*time.Second, "globex is served", func() bool { return seen.count("globex") == 10 })
-	require.Less(t, seen.count("acme"), 1000, "globex did not wait for the backlog of acme")
+	require.Less(t, seen.count("acme"), 5000, "globex did not wait for the backlog of acme")
 	interrupt()
 	require.NoError(t, <-ended, "Ctrl-C is no failure")
 	require.Equal(t, 2, seen.most, "one tenant alone used both workers, and no third ran")
@@ -78,7 +80,7 @@ func TestBacklogOfOneTenantDoesNotDelayTheOther(t *testing.T) {
 	require.NoError(t, err)
 	stats, err := q.Stats(context.Background())
 	require.NoError(t, err)
-	require.EqualValues(t, 1000-seen.count("acme"), stats.Ready, "what did not run is ready again")
+	require.EqualValues(t, 5000-seen.count("acme"), stats.Ready, "what did not run is ready again")
 }
 
 func TestBadSettingsEndThePool(t *testing.T) {
