@@ -15,11 +15,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-const (
-	defaultURL = "redis://127.0.0.1:6379"
-	// reachWithin bounds the first PING, so that a wrong address shows soon.
-	reachWithin = 2 * time.Second
-)
+const defaultURL = "redis://127.0.0.1:6379"
+
+// reachWithin bounds the first PING, so that a wrong address shows soon. It changes in tests alone, which run many
+// programs at once.
+var reachWithin = 2 * time.Second
 
 // silence drops the messages of go-redis.
 type silence struct{}
@@ -237,7 +237,7 @@ func unreachable(address string, err error) error {
 		return errInterrupted
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
-		err = errNoAnswer
+		err = fmt.Errorf("%w within %v", errNoAnswer, reachWithin)
 	}
 	cure := reachCure(err.Error())
 	if cure == notRedis && strings.HasPrefix(strings.ToLower(address), "rediss:") {
@@ -247,7 +247,7 @@ func unreachable(address string, err error) error {
 }
 
 // errNoAnswer is of a server that is silent.
-var errNoAnswer = fmt.Errorf("no answer within %v", reachWithin)
+var errNoAnswer = errors.New("no answer")
 
 // reachCure is what to do about a server that cannot be used.
 func reachCure(text string) string {

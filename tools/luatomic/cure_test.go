@@ -31,7 +31,7 @@ func TestCureOfRightsThatScriptsLack(t *testing.T) {
 func TestCallThatCannotJoinSaysWhy(t *testing.T) {
 	t.Parallel()
 	e := &env{t: t, url: luatomictest.StartServer(t, "--maxmemory", "1").URL()}
-	c := e.run("rpc", "call", "m", "--timeout", "1s").exits(exitFailed)
+	c := e.run("rpc", "call", "m", "--timeout", "5s").exits(exitFailed)
 	require.Contains(t, c.stdout.String(), "raise its maxmemory")
 	require.NotContains(t, c.stdout.String(), "SUBSCRIBE")
 }

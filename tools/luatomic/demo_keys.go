@@ -120,7 +120,7 @@ func (k *keyLog) remaining(ctx context.Context, client redis.UniversalClient) (e
 func (k *keyLog) end(client redis.UniversalClient) error {
 	select {
 	case <-k.scripts.Close():
-	case <-time.After(3 * time.Second):
+	case <-time.After(15 * time.Second):
 		return errors.New("a script has not ended")
 	}
 	return k.remove(client)
@@ -128,7 +128,7 @@ func (k *keyLog) end(client redis.UniversalClient) error {
 
 // remove deletes the noted keys and nothing else, also after an interrupt.
 func (k *keyLog) remove(client redis.UniversalClient) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
 	for _, key := range k.all() {
 		if err := client.Unlink(ctx, key).Err(); err != nil {

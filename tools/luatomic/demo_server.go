@@ -52,7 +52,7 @@ func startPrivate(ctx context.Context, s *session) (*privateServer, error) {
 	}, nil
 }
 
-const startWithin = 5 * time.Second
+const startWithin = 20 * time.Second
 
 func startBinary(ctx context.Context, path string) (*privateServer, error) {
 	dir, err := os.MkdirTemp("", "luatomic-demo-")

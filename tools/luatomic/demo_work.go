@@ -86,7 +86,9 @@ func (d *demo) crash() (int, error) {
 }
 
 func (d *demo) locker(note string) *lock.Locker {
-	return lock.New(d.client, &lock.Options{Prefix: d.prefix, TTL: lockTTL, Note: note, Poll: 4 * time.Millisecond})
+	return lock.New(d.client, &lock.Options{
+		Prefix: d.prefix, TTL: lockTTL, Claim: lockTTL, Note: note, Poll: 4 * time.Millisecond,
+	})
 }
 
 // refusal shows what a second process gets that tries the lock.

@@ -16,8 +16,8 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// useWithin bounds each thing that doctor tries.
-const useWithin = 3 * time.Second
+// useWithin bounds each thing that doctor tries. It changes in tests alone, as reachWithin does.
+var useWithin = 3 * time.Second
 
 // probeUse tries the package out, under a name of its own.
 type probeUse struct {

@@ -43,5 +43,5 @@ func TestRPCOnAFullServer(t *testing.T) {
 	server := luatomictest.StartServer(t)
 	require.NoError(t, server.Client().ConfigSet(t.Context(), "maxmemory", "1").Err())
 	e := &env{t: t, url: server.URL()}
-	e.call("x", "1", "--timeout", "3s").fails(exitFailed, "not_sent", "the server is full: raise its maxmemory")
+	e.call("x", "1", "--timeout", "8s").fails(exitFailed, "not_sent", "the server is full: raise its maxmemory")
 }

@@ -136,7 +136,7 @@ func TestHeroCallTimeout(t *testing.T) {
 	t.Parallel()
 	e, flags, o := hero(t)
 	heroNode(t, o)
-	c := e.run(append([]string{"rpc", "call", "api.nobody", "--timeout", "2s"}, flags...)...).exits(exitFailed)
+	c := e.run(append([]string{"rpc", "call", "api.nobody", "--timeout", "6s"}, flags...)...).exits(exitFailed)
 	holds(t, c.object()["error"].(map[string]any), map[string]any{"code": "timeout"})
 	c = e.run(append([]string{"rpc", "call", "nopath"}, flags...)...).exits(exitFailed)
 	require.Contains(t, c.stdout.String(), "api.jobs.run")
@@ -156,7 +156,7 @@ func TestHeroLock(t *testing.T) {
 	ok, err := other.Lock(ctx, "x", time.Minute)
 	require.NoError(t, err)
 	require.True(t, ok)
-	for _, wait := range []string{"0s", "200ms"} {
+	for _, wait := range []string{"0s", "3s"} {
 		c = e.run("lock", "x", inHero, "--wait", wait, "--", "echo", "ran").exits(exitTryLater)
 		require.Empty(t, c.stdout.String())
 		require.Contains(t, c.stderr.String(), "by node-7, for ")

@@ -111,7 +111,9 @@ func (h *hostile) held() (token string) {
 // node answers calls until the test ends: with an evil result, or with an evil error.
 func (h *hostile) node() {
 	h.t.Helper()
-	bus, err := rpc.NewBus(h.redis, evilName, &rpc.Options{Prefix: h.prefix, Node: evilName, Codec: opaque{}})
+	bus, err := rpc.NewBus(h.redis, evilName, &rpc.Options{
+		Prefix: h.prefix, Node: evilName, Codec: opaque{}, Lease: time.Minute,
+	})
 	require.NoError(h.t, err)
 	info := &rpc.ServeOptions{Description: evilText, Version: evilText}
 	answer := func(_ context.Context, in []byte) ([]byte, error) {

@@ -26,7 +26,7 @@ func TestLockPlain(t *testing.T) {
 	t.Cleanup(other.Close)
 	lock, err := other.Try(ctx, "x")
 	require.NoError(t, err)
-	for _, wait := range []string{"0s", "200ms"} {
+	for _, wait := range []string{"0s", "3s"} {
 		c = e.run("lock", "x", inPlain, "--wait", wait, "--", "echo", "ran").exits(exitTryLater)
 		require.Empty(t, c.stdout.String())
 		require.Contains(t, c.stderr.String(), `lock "x" is held, for at most`)

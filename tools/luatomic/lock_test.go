@@ -41,7 +41,9 @@ func runs(pid int) bool {
 
 // locker is what others see of the lock.
 func (e *env) locker() *lock.Locker {
-	return lock.New(luatomictest.Client(e.t), &lock.Options{Prefix: e.prefix, Note: "the test", TTL: time.Minute})
+	return lock.New(luatomictest.Client(e.t), &lock.Options{
+		Prefix: e.prefix, Note: "the test", TTL: time.Minute, Claim: time.Minute,
+	})
 }
 
 // free checks that the lock can be had at once.
@@ -77,7 +79,7 @@ func TestLockHeld(t *testing.T) {
 	e := shared(t)
 	lease, err := e.locker().Try(t.Context(), "x")
 	require.NoError(t, err)
-	for _, args := range [][]string{{}, {"--wait", "1s"}} {
+	for _, args := range [][]string{{}, {"--wait", "3s"}} {
 		c := e.run(append(append([]string{"lock", "x"}, args...), "--", "echo", "ran")...).exits(exitTryLater)
 		require.Contains(t, c.stderr.String(), `luatomic: lock is held: "x" by the test, for `)
 		require.Empty(t, c.stdout.String())
@@ -126,7 +128,7 @@ func TestLockRenews(t *testing.T) {
 func TestLockLost(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	c := e.start("lock", "x", "--ttl", "3s", "--", "sh", "-c", `sleep 1000 & echo "grandchild $!." >&2; echo "child $$." >&2; wait`)
+	c := e.start("lock", "x", "--ttl", "9s", "--", "sh", "-c", `sleep 1000 & echo "grandchild $!." >&2; echo "child $$." >&2; wait`)
 	c.shows("\nchild ")
 	c.shows("grandchild ")
 	require.NoError(t, luatomictest.Client(t).Del(t.Context(), e.prefix+"lock:{x}").Err())

@@ -256,7 +256,7 @@ func TestConsumeLeaseLost(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
 	e.push("q", queue.Job{ID: "one"})
-	c := e.start("consume", "q", "--lease", "3s", "--", "sh", "-c", `trap '' TERM; sleep 1000 & echo "grandchild $!." >&2; wait; wait`)
+	c := e.start("consume", "q", "--lease", "9s", "--", "sh", "-c", `trap '' TERM; sleep 1000 & echo "grandchild $!." >&2; wait; wait`)
 	c.shows("grandchild")
 	require.NoError(t, luatomictest.Client(t).Del(t.Context(), e.prefix+"{q}:l").Err())
 	c.shows(`job "one", attempt 1: command killed: lease lost: job "one"; its lease is lost`)

@@ -127,7 +127,7 @@ func TestLockOfTasks(t *testing.T) {
 	other := redisinaction.New(r, &redisinaction.Options{Prefix: e.prefix})
 	id, err := other.AcquireLock(ctx, "x{y}", nil)
 	require.NoError(t, err)
-	c = e.run("lock", "x{y}", inRIA, "--wait", "50ms", "--", "echo", "ran").exits(exitTryLater)
+	c = e.run("lock", "x{y}", inRIA, "--wait", "3s", "--", "echo", "ran").exits(exitTryLater)
 	require.Empty(t, c.stdout.String())
 	require.Contains(t, c.stderr.String(), "is held, with no time to live")
 	waiting := e.start("lock", "x{y}", inRIA, "--wait", "1m", "--ttl", "0", "--", "sh", "-c", "echo ran; exec sleep 60")

@@ -3,14 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -69,7 +66,9 @@ func TestRPCGather(t *testing.T) {
 func TestRPCGatherOfAResultThatIsNotJSON(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	bus, err := rpc.NewBus(luatomictest.Client(t), defaultBus, &rpc.Options{Prefix: e.prefix, Codec: opaque{}})
+	bus, err := rpc.NewBus(luatomictest.Client(t), defaultBus, &rpc.Options{
+		Prefix: e.prefix, Codec: opaque{}, Lease: time.Minute,
+	})
 	require.NoError(t, err)
 	m := rpc.NewMethod[[]byte, []byte]("raw")
 	require.NoError(t, m.Serve(bus, func(context.Context, []byte) ([]byte, error) { return []byte("\x00"), nil }))
@@ -188,37 +187,6 @@ func TestRPCStreamEndsWithItsCaller(t *testing.T) {
 	caller.signal(os.Interrupt)
 	caller.exits(exitInterrupted)
 	goes(t, node.stderr.String(), "\nchild ")
-}
-
-func TestRPCKeys(t *testing.T) {
-	t.Parallel()
-	e := shared(t)
-	file := func(text string) string {
-		name := filepath.Join(t.TempDir(), "keys")
-		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
-		return name
-	}
-	oldKey, newKey := strings.Repeat("old.", 8), strings.Repeat("new.", 8)
-	encoded := base64.StdEncoding.EncodeToString([]byte(oldKey))
-	node := e.serve("cat", "--keys", file(newKey+"\nbase64:"+encoded+"\r\n"), "--", "cat")
-	old := file(oldKey + "\n" + newKey)
-	require.Equal(t, `{"result":1}`, e.call("cat", "1", "--keys", old).exits(exitDone).line())
-	e.call("cat", "1", "--timeout", "2s").fails(exitFailed, "timeout", "may have run")
-	node.shows("frame without the signature of a known key")
-	e.call("cat", "1", "--timeout", "2s", "--keys", file(strings.Repeat("wrong", 8))).fails(exitFailed, "timeout", "may have run")
-
-	for text, says := range map[string]string{"": "the file has no key", "secret": "at least 32", "base64:secret!": "the text after base64: is not base64"} {
-		c := e.call("cat", "1", "--keys", file(text)).exits(exitFailed)
-		require.Contains(t, c.stderr.String(), says)
-		require.NotContains(t, c.stderr.String(), "secret")
-	}
-	require.NoError(t, os.Chmod(old, 0o644))
-	if runtime.GOOS != "windows" {
-		c := e.call("cat", "1", "--keys", old).exits(exitFailed)
-		require.Contains(t, c.stderr.String(), "chmod 600")
-	}
-	c := e.call("cat", "1", "--keys", filepath.Join(t.TempDir(), "none")).exits(exitFailed)
-	require.Contains(t, c.stderr.String(), "no such file")
 }
 
 func TestRPCNodes(t *testing.T) {
@@ -384,7 +352,7 @@ func TestRPCNotAllowed(t *testing.T) {
 	server := luatomictest.StartServer(t)
 	require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "u", "on", ">p", "~*", "+@all", "resetchannels").Err())
 	e := &env{t: t, url: strings.Replace(server.URL(), "redis://", "redis://u:p@", 1)}
-	c := e.call("x", "1", "--timeout", "3s")
+	c := e.call("x", "1", "--timeout", "8s")
 	c.fails(exitFailed, "not_sent", "one of the channels used as arguments; check --prefix: luatomic acl prints")
 	require.Contains(t, c.stderr.String(), "NOPERM")
 }

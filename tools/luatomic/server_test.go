@@ -45,7 +45,7 @@ func TestServerThatDoesNotAnswer(t *testing.T) {
 	server.Pause()
 	defer server.Resume()
 	start := time.Now()
-	c := (&env{t: t, url: server.URL()}).run("stats", "q").exits(exitFailed)
+	c := (&env{t: t, url: server.URL(), extra: []string{inHaste}}).run("stats", "q").exits(exitFailed)
 	require.Less(t, time.Since(start), within/2)
 	require.Contains(t, c.stderr.String(), "cannot use "+server.URL()+": no answer within 2s")
 }

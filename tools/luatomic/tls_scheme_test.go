@@ -15,7 +15,7 @@ func TestTLSToAPlainServer(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	url := strings.Replace(server.URL(), "redis://", "rediss://", 1)
-	c := (&env{t: t, url: url}).run("stats", "q").exits(exitFailed)
+	c := (&env{t: t, url: url, extra: []string{inHaste}}).run("stats", "q").exits(exitFailed)
 	require.Contains(t, c.stderr.String(), "write redis:// ")
 	require.NotContains(t, c.stderr.String(), "wants TLS")
 }

@@ -94,7 +94,7 @@ func TestTopFollowsTheSizeOfTheTerminal(t *testing.T) {
 	t.Parallel()
 	e := alone(t)
 	e.run("locks", "steal", strings.Repeat("long-name-", 5), "--ttl", "10m").exits(exitDone)
-	p := e.onTerminal(120, 30, "top", "--every", "1h")
+	p := e.onTerminal(120, 30, "top", "--every", "1s")
 	p.seen("long-name-long-name-")
 	p.picture.unbounded()
 	p.resize(21, 4)
