@@ -80,7 +80,7 @@ func checkHeaders(headers map[string]string) error {
 func (j *Job) encodeDetails() string {
 	var expires int64
 	if !j.ExpiresAt.IsZero() {
-		expires = max(1, min(j.ExpiresAt.UnixMilli(), latest.UnixMilli()))
+		expires = scoreOf(j.ExpiresAt)
 	}
 	b := strconv.AppendInt(nil, expires, 10)
 	b = strconv.AppendInt(append(b, ':'), int64(j.MaxFailures), 10)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -242,6 +243,20 @@ func TestExpiredJobsAreDeleted(t *testing.T) {
 	require.Equal(t, []string{"slow"}, ran)
 	out.Retried = 0 // where the reply of its take was slow, the job may be returned before it has expired
 	require.Equal(t, queue.Consumed{Acked: 1, Expired: 2}, out)
+}
+
+// A job that expires at a time that no clock reaches does not expire.
+func TestAJobThatNeverExpires(t *testing.T) {
+	t.Parallel()
+	q, _ := lab.NewQueue(t, nil)
+	for _, never := range []time.Time{
+		time.Unix(1<<62, 0), time.Unix(1<<63-62135596801, 999999999), time.UnixMilli(math.MaxInt64),
+	} {
+		lab.Push(t, q, queue.Job{ExpiresAt: never})
+		d := lab.TakeOne(t, q)
+		require.True(t, d.ExpiresAt.Year() > 9999, d.ExpiresAt)
+		require.NoError(t, d.Ack(t.Context()))
+	}
 }
 
 // Options of deleted jobs are found by an audit, and removed by a repair.

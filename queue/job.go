@@ -130,14 +130,23 @@ func encodeDue(at time.Time, delay time.Duration) (int64, error) {
 		return 0, errors.New("both At and Delay are set; leave one of them zero")
 	case delay > 0:
 		return -clock.CeilMilli(delay), nil
-	case at.After(latest):
-		return latest.UnixMilli(), nil
 	case !at.IsZero():
-		return max(1, at.Add(time.Millisecond-1).UnixMilli()), nil
+		return scoreOf(at.Add(time.Millisecond - 1)), nil
 	}
 	return 0, nil
 }
 
-// latest is the last time in milliseconds that a score holds exactly. A later time, which means never, would
-// overflow and be early.
-var latest = time.UnixMilli(1<<53 - 1)
+// scoreOf is a time in ms, rounded down, within the range of a score. UnixMilli alone overflows: a time that means never
+// would be early.
+func scoreOf(t time.Time) int64 {
+	switch {
+	case t.Before(earliest):
+		return earliest.UnixMilli()
+	case t.After(latest):
+		return latest.UnixMilli()
+	}
+	return t.UnixMilli()
+}
+
+// Of the times in ms, 0 means none, and latest is the last one that a score holds exactly.
+var earliest, latest = time.UnixMilli(1), time.UnixMilli(1<<53 - 1)

@@ -89,6 +89,21 @@ func TestTimesThatNoClockReaches(t *testing.T) {
 	require.True(t, ok && due.Year() > 9999, due)
 }
 
+// A time before the range of milliseconds has passed: it does not overflow into one that is far away.
+func TestTimesThatAllClocksHavePassed(t *testing.T) {
+	t.Parallel()
+	q, _ := lab.NewQueue(t, nil)
+	for _, at := range []time.Time{time.Unix(-1e16, 0), time.Unix(math.MinInt64, 0), time.UnixMilli(math.MinInt64)} {
+		out, err := q.Push(t.Context(), queue.Job{At: at}, queue.Job{ExpiresAt: at})
+		require.NoError(t, err)
+		require.Equal(t, 2, out.Ready, at)
+		taken, err := q.Take(t.Context(), 10)
+		require.NoError(t, err)
+		require.Equal(t, out.IDs[:1], idsOf(taken.Deliveries), at)
+		require.Equal(t, 1, taken.Dropped, at)
+	}
+}
+
 // The guard is the look-up of ids that the caller chose.
 func TestPushReportsKnownIDsAsDuplicates(t *testing.T) {
 	t.Parallel()
