@@ -92,8 +92,8 @@ func (by *taker) take(ctx context.Context, max int, waiter string, wait time.Dur
 	}
 	sent := time.Now()
 	r, err := gen.QueueTake(ctx, by.from[0].queue.client, p)
-	if err != nil {
-		return nil, by.wrap(err) // the next call repeats this one
+	if by.repeats = err != nil; by.repeats {
+		return nil, by.wrap(err)
 	}
 	by.call++
 	out, err := by.taken(&r, sent)

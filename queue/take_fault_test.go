@@ -17,7 +17,8 @@ import (
 )
 
 // throughProxy is the queue over a proxy, without its own retries of the client.
-func throughProxy(t *testing.T, q *queue.Queue, opts *queue.Options) (*queue.Queue, *luatomictest.LossyProxy) {
+func throughProxy(t *testing.T, q *queue.Queue, opts *queue.Options,
+	hooks ...redis.Hook) (*queue.Queue, *luatomictest.LossyProxy) {
 	t.Helper()
 	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
 	o, err := redis.ParseURL(proxy.URL())
@@ -25,6 +26,9 @@ func throughProxy(t *testing.T, q *queue.Queue, opts *queue.Options) (*queue.Que
 	o.ContextTimeoutEnabled = true
 	c := redis.NewClient(o)
 	t.Cleanup(func() { _ = c.Close() })
+	for _, h := range hooks {
+		c.AddHook(h)
+	}
 	lossy, err := queue.New(c, q.Name(), opts)
 	require.NoError(t, err)
 	return lossy, proxy
@@ -108,6 +112,46 @@ func TestTakeWithoutAnyReplyIsRepeatedByTheNext(t *testing.T) {
 	taken, err := lossy.Take(t.Context(), 2)
 	require.NoError(t, err)
 	require.Equal(t, pushed.IDs[1:3], idsOf(taken.Deliveries))
+	require.Equal(t, 1, taken.Deliveries[0].Attempt)
+}
+
+// A take without a reply is repeated by the next one also where another take was on its way meanwhile and ended later.
+func TestTakeWithoutAnyReplyIsRepeatedBesideOthers(t *testing.T) {
+	t.Parallel()
+	opts := &queue.Options{MaxFailures: 1, Lease: time.Hour}
+	q, _ := lab.NewQueue(t, opts)
+	held, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var hold atomic.Bool
+	lossy, proxy := throughProxy(t, q, opts, &lab.Around{
+		Sha: lab.Digest(&gen.QueueTakeScript), Do: func(run func() error) error {
+			err := run()
+			if hold.Swap(false) {
+				close(held)
+				<-end
+			}
+			return err
+		}})
+	pushed := lab.Push(t, q, lab.Numbered(3, 0)...)
+	_, err := lossy.Take(t.Context(), 1) // loads the script
+	require.NoError(t, err)
+	hold.Store(true)
+	go func() {
+		defer close(ended)
+		_, _ = lossy.Take(t.Context(), 1)
+	}()
+	<-held
+	var lose atomic.Bool
+	lose.Store(true)
+	take := lab.Sent(&gen.QueueTakeScript)
+	proxy.Drop(1000, func(args []string) bool { return lose.Load() && take(args) })
+	_, err = lossy.Take(untilRun(t.Context(), t, proxy, &gen.QueueTakeScript), 1)
+	require.Error(t, err)
+	lose.Store(false)
+	close(end)
+	<-ended
+	taken, err := lossy.Take(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, pushed.IDs[2:], idsOf(taken.Deliveries))
 	require.Equal(t, 1, taken.Deliveries[0].Attempt)
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	randv2 "math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ type taker struct {
 	intN     func(int) int
 	drawn    int64 // the take that the order is drawn for
 	call     int64 // of the next take; that of the last one, if that had no reply
+	repeats  bool  // the last take had no reply: the next one repeats it
 }
 
 // tap is a queue that a taker takes from.
@@ -81,8 +83,8 @@ func (by *taker) wrap(err error) error {
 	return fmt.Errorf("luatomic: take from %s: %w", strings.Join(names, ", "), layoutError(err))
 }
 
-// takers are those of Queue.Take that make no take now. The one that was last put back is the next: it may have a take
-// to repeat.
+// takers are those of Queue.Take that make no take now. Those with a take to repeat are at the end, where the next one
+// comes from.
 type takers struct {
 	mu   sync.Mutex
 	idle []*taker
@@ -103,7 +105,11 @@ func (ts *takers) get(q *Queue) *taker {
 func (ts *takers) put(t *taker) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	ts.idle = append(ts.idle, t)
+	if t.repeats {
+		ts.idle = append(ts.idle, t)
+	} else {
+		ts.idle = slices.Insert(ts.idle, 0, t)
+	}
 }
 
 // returnUnanswered repeats the last take of a consumer that has ended, where that had no reply. The repeat puts the
