@@ -2,8 +2,11 @@ package queue
 
 import (
 	"context"
+	"crypto/rand"
 	"time"
 
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -47,6 +50,16 @@ func LastDays(now time.Time, n int) (out []string) {
 
 // Unannounced reports that a promote has moved a job of which the one before did not know.
 func Unannounced(p Promoted, known lua.Opt[time.Time]) bool { return p.unannounced(known) }
+
+// Reporter counts jobs of a process that has no consumer, and reports them.
+func Reporter(client lua.Client, prefix string) (count func(q *Queue), report func(ctx context.Context)) {
+	p := &presence{
+		place: place{client, prefix}, keys: keys.NewFleet(prefix), process: rand.Text(),
+		counts: make(map[string]*gen.QueueReportEntry),
+	}
+	return func(q *Queue) { p.count(q.keys.Listed, 1, 0, 0, 0) },
+		func(ctx context.Context) { p.report(ctx, reportLease) }
+}
 
 // ReportsOfARenewal is how often each of n consumers gets the error of an extend of deliveries that these have.
 func ReportsOfARenewal(err error, of []int, n int) []int {

@@ -70,11 +70,12 @@ func (q *Queue) Listed(ctx context.Context) (bool, error) {
 // Worker is a process that consumes queues.
 type Worker struct {
 	// ID is made for this run of its consumers.
-	ID        string           `json:"id,omitempty"`
-	Host      string           `json:"host"`
-	PID       int              `json:"pid"`
-	Version   string           `json:"version"` // of the program's main module
-	Started   time.Time        `json:"started"` // by its own clock
+	ID      string    `json:"id,omitempty"`
+	Host    string    `json:"host"`
+	PID     int       `json:"pid"`
+	Version string    `json:"version"` // of the program's main module
+	Started time.Time `json:"started"` // by its own clock
+	// Consumers are all of the process; none where they do not fit into its report of 512 KiB.
 	Consumers []WorkerConsumer `json:"consumers"`
 }
 
@@ -83,7 +84,8 @@ type WorkerConsumer struct {
 	Queue       string `json:"queue"`
 	Tag         string `json:"tag,omitempty"`
 	Concurrency int    `json:"concurrency"`
-	// Holds counts the jobs that it has under a lease, prefetched ones included. Holding are the 100 it has had longest.
+	// Holds counts the jobs that it has under a lease, prefetched ones included. Holding are the 100 it has had longest,
+	// and fewer where the process has more than fit into its report.
 	Holds   int       `json:"holds"`
 	Holding []Holding `json:"holding"`
 }
@@ -141,7 +143,8 @@ func listError(err error) error {
 }
 
 // DayCounts are what the consumers of a queue did on one day, UTC by their own clocks. They are counts for people: a
-// process that is killed loses those of its last five seconds, and work by hand, without Consume, is not counted.
+// process that is killed loses those of its last five seconds, and work by hand, without Consume, is not counted. What
+// could not be reported is counted on the day when it can.
 type DayCounts struct {
 	Day string // as 2006-01-02
 	// Processed jobs were acked. Failed counts failed deliveries, of which Dead were the last of their job. Expired jobs

@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -215,6 +216,42 @@ func TestWorkersAndCounts(t *testing.T) {
 	sum := queue.DayCounts{Processed: days[0].Processed + days[1].Processed, Failed: days[0].Failed + days[1].Failed,
 		Dead: days[0].Dead + days[1].Dead, Expired: days[0].Expired + days[1].Expired} // the day may have changed
 	require.Equal(t, queue.DayCounts{Processed: 2, Failed: 2, Dead: 1, Expired: 1}, sum)
+}
+
+// A process that has more jobs than fit into a report names fewer of them, and counts all.
+func TestAReportIsBounded(t *testing.T) {
+	t.Parallel()
+	const consumers, each = 40, 100
+	c, prefix := luatomictest.Client(t), luatomictest.Namespace(t)+":"
+	q := lab.Must(queue.New(c, "mail", &queue.Options{Prefix: prefix, Lease: time.Hour}))
+	for range consumers {
+		jobs := make([]queue.Job, each)
+		for i := range jobs {
+			jobs[i] = queue.Job{ID: rand.Text() + strings.Repeat("<", 100), Kind: strings.Repeat("k", 128)}
+		}
+		lab.Push(t, q, jobs...)
+	}
+	release, ended := make(chan struct{}), make(chan error, consumers)
+	for range consumers {
+		go func() {
+			_, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true, Concurrency: each},
+				func(context.Context, *queue.Delivery) error { <-release; return nil })
+			ended <- err
+		}()
+	}
+	luatomictest.Eventually(t, time.Minute, "all jobs are counted, and some named", func() bool {
+		holds, named := 0, 0
+		for _, w := range lab.Must(queue.Workers(t.Context(), c, prefix)) {
+			for _, of := range w.Consumers {
+				holds, named = holds+of.Holds, named+len(of.Holding)
+			}
+		}
+		return holds == consumers*each && named > 0
+	})
+	close(release)
+	for range consumers {
+		require.NoError(t, lab.Soon(t, time.Minute, "the drain", ended))
+	}
 }
 
 // Consumers of one process share one report each five seconds.

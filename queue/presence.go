@@ -1,8 +1,10 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"reflect"
 	"runtime/debug"
@@ -24,6 +26,8 @@ const (
 	joinDelay   = 50 * time.Millisecond
 	maxReported = 200 // queues in one report
 	maxHeld     = 100 // jobs of one consumer in a report
+	// maxAbout bounds the description of a process, which all reports have and each look at the workers reads.
+	maxAbout = MaxBatchBytes / 2
 )
 
 // presence reports the consumers of a process on one server to the fleet: one report each five seconds for all of them.
@@ -44,8 +48,9 @@ type presence struct {
 
 	sending sync.Mutex // guards what follows: one report at a time
 	number  int64
-	unsent  []gen.QueueReportParams // cut off or refused; they come first
+	unsent  []gen.QueueReportParams // the server has not answered the first; they come before others
 	failed  bool                    // the last report failed, and the consumers know
+	silent  bool                    // since the server did not answer
 }
 
 // place is where a presence reports to. Clients that cannot be compared have one each.
@@ -119,9 +124,9 @@ func (p *presence) leave(c *consumer) {
 	}
 	presences.Unlock()
 	p.sending.Lock()
-	failed := p.failed
+	silent := p.silent
 	p.sending.Unlock()
-	if failed {
+	if silent {
 		return // an unreachable server must not delay a stop
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), c.settleBy())
@@ -166,32 +171,53 @@ func (p *presence) entry(queue string) *gen.QueueReportEntry {
 	return e
 }
 
-// report sends what has happened since the last report. A report without a reply is sent again, under its number, before
-// the next.
+// report sends what has happened since the last report. A report without an answer is sent again, under its number,
+// before the next.
 func (p *presence) report(ctx context.Context, lease time.Duration) {
 	p.sending.Lock()
 	defer p.sending.Unlock()
-	p.unsent = append(p.unsent, p.next(lease)...)
-	for len(p.unsent) > 0 {
-		_, err := gen.QueueReport(ctx, p.place.client, p.unsent[0])
-		if err != nil {
-			p.unsent = p.unsent[:min(len(p.unsent), maxUnsent)]
-			p.warn(ctx, err)
-			return
-		}
-		p.unsent, p.failed = p.unsent[1:], false
+	err := p.send(ctx)
+	if len(p.unsent) == 0 {
+		p.unsent = p.next(lease)
+		err = cmp.Or(err, p.send(ctx))
 	}
+	p.warn(ctx, err)
 }
 
-// maxUnsent bounds the reports that wait for the server.
-const maxUnsent = 100
+// send sends the reports that are made, up to one without an answer. One that the server refused does not stand in the
+// way of others: the next report counts what it did.
+func (p *presence) send(ctx context.Context) (failed error) {
+	for len(p.unsent) > 0 {
+		_, err := gen.QueueReport(ctx, p.place.client, p.unsent[0])
+		failed = cmp.Or(failed, err)
+		if unanswered(err) {
+			break
+		}
+		if err != nil && !errors.Is(err, lua.ErrBadReply) { // of a report that has run
+			for _, e := range p.unsent[0].Entries {
+				p.count(e.Queue, e.Processed, e.Failed, e.Dead, e.Expired)
+			}
+		}
+		p.unsent = p.unsent[1:]
+	}
+	return failed
+}
+
+// unanswered reports that the server has not said what became of the call.
+func unanswered(err error) bool {
+	var e *lua.Error
+	return errors.As(err, &e) && (e.Code == "" || e.Outcome == lua.ErrOutcomeUnknown)
+}
 
 // warn passes the first error of a row of failed reports to the consumers.
 func (p *presence) warn(ctx context.Context, err error) {
-	if p.failed || ctx.Err() != nil {
+	if ctx.Err() != nil {
 		return
 	}
-	p.failed = true
+	known := p.failed
+	if p.failed, p.silent = err != nil, unanswered(err); err == nil || known {
+		return
+	}
 	p.mu.Lock()
 	consumers := slices.Clone(p.consumers)
 	p.mu.Unlock()
@@ -216,8 +242,9 @@ func (p *presence) next(lease time.Duration) (out []gen.QueueReportParams) {
 		entries = append(entries, *e)
 	}
 	clear(p.counts)
-	about := p.describe()
+	w := p.describe()
 	p.mu.Unlock()
+	about := encodeWorker(w)
 	for first := true; first || len(entries) > 0; first = false {
 		chunk := entries[:min(len(entries), maxReported)]
 		entries = entries[len(chunk):]
@@ -228,7 +255,7 @@ func (p *presence) next(lease time.Duration) (out []gen.QueueReportParams) {
 }
 
 // describe is the description of the process. The caller holds p.mu.
-func (p *presence) describe() []byte {
+func (p *presence) describe() Worker {
 	host, _ := os.Hostname()
 	w := Worker{Host: host, PID: os.Getpid(), Version: programVersion(), Started: p.started.Truncate(time.Millisecond)}
 	for _, c := range p.consumers {
@@ -236,11 +263,27 @@ func (p *presence) describe() []byte {
 			w.Consumers = append(w.Consumers, c.describe(q))
 		}
 	}
-	text, err := json.Marshal(w)
-	if err != nil {
-		return nil // a host name is text
+	return w
+}
+
+// encodeWorker is the description as the server keeps it: with as many jobs of each consumer as fit, and without the
+// consumers where they alone do not.
+func encodeWorker(w Worker) []byte {
+	for most := maxHeld; ; most /= 2 {
+		for i := range w.Consumers {
+			of := &w.Consumers[i]
+			of.Holding = of.Holding[:min(len(of.Holding), most)]
+		}
+		text, err := json.Marshal(w)
+		switch {
+		case err != nil:
+			return nil // a host name is text
+		case len(text) <= maxAbout || w.Consumers == nil:
+			return text
+		case most == 0:
+			w.Consumers = nil
+		}
 	}
-	return text
 }
 
 // describe says what the consumer has of the queue, the job it has had longest first.
@@ -255,7 +298,6 @@ func (c *consumer) describe(q *Queue) WorkerConsumer {
 	c.mu.Unlock()
 	slices.SortFunc(w.Holding, func(a, b Holding) int { return a.Since.Compare(b.Since) })
 	w.Holds = len(w.Holding)
-	w.Holding = w.Holding[:min(len(w.Holding), maxHeld)]
 	return w
 }
 
