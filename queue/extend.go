@@ -22,6 +22,8 @@ const maxExtend = 500
 // lost lease is named in a LeaseLostError. A job that was cancelled gets the time too, to stop in; the error matches
 // ErrCancelled and names it.
 //
+// Consume renews the lease of a job that it has before that end, and makes it Options.Lease again.
+//
 // After a lost reply Extend repeats itself and learns the end that the first attempt set. When no attempt had a
 // reply, the error is lua.ErrOutcomeUnknown: the leases end at the old time or at the new one. The next call on
 // these deliveries, such as Ack, learns which, in a round trip before its own.

@@ -78,3 +78,26 @@ func TestConsumeCancelsTheHandlerOfALostLease(t *testing.T) {
 	require.True(t, ended.Load(), "reported before, by the call that failed")
 	require.Len(t, reported, 1, "the ack reports that it has acked nothing")
 }
+
+// A handler that extends its lease for less than the queue does keeps its job.
+func TestConsumeRenewsALeaseThatAHandlerMadeShorter(t *testing.T) {
+	t.Parallel()
+	q, _ := lab.NewQueue(t, &queue.Options{Lease: time.Hour})
+	lab.Push(t, q, queue.Job{})
+	var ends []error
+	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true}, func(work context.Context, d *queue.Delivery) error {
+		if d.Attempt > 1 {
+			return nil
+		}
+		ends = append(ends, d.Extend(work, 9*time.Second))
+		short := d.Deadline()
+		luatomictest.Eventually(t, 20*time.Second, "it is renewed, or ends", func() bool {
+			return d.Deadline().After(short) || work.Err() != nil
+		})
+		ends = append(ends, context.Cause(work))
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, []error{nil, nil}, ends)
+	require.Equal(t, queue.Consumed{Acked: 1}, out)
+}

@@ -52,6 +52,25 @@ func (l *Lease) Renew() {
 	}
 }
 
+// renewSooner has a kept lease that an extension made shorter renewed before it ends. Where MaxHold ends it, no renewal
+// would extend it.
+func (l *Lease) renewSooner() {
+	l.mu.Lock()
+	kept, at, last := l.kept, l.due(), l.isLast()
+	l.mu.Unlock()
+	if kept == nil || last {
+		return
+	}
+	renewals.mu.Lock()
+	defer renewals.mu.Unlock()
+	if kept.server != nil && at.Before(kept.next) {
+		kept.server.schedule(kept, at)
+	}
+}
+
+// due is when the lease is to be renewed: after a third of its last extension. The caller holds l.mu.
+func (l *Lease) due() time.Time { return l.asOf.Add(l.deadline.Sub(l.asOf) / 3) }
+
 // EndWhere ends, because of why, the leases that are kept and whose holder matches.
 func (k *Keeper) EndWhere(why error, match func(Holder) bool) {
 	renewals.mu.Lock()

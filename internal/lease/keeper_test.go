@@ -107,3 +107,43 @@ func TestRenewRenewsOneLeaseNow(t *testing.T) {
 	l.Renew()
 	require.NoError(t, other.Release(t.Context()))
 }
+
+// A lease that an extension makes shorter is renewed before it ends, also where the answer of a renewal that was sent
+// before comes after that.
+func TestAShorterLeaseIsRenewedInTime(t *testing.T) {
+	t.Parallel()
+	const short = 10 * time.Minute
+	l, f, _ := held(t, Terms{TTL: time.Hour})
+	l.Keep(t.Context())
+	due := func() time.Duration {
+		renewals.mu.Lock()
+		defer renewals.mu.Unlock()
+		return time.Until(l.kept.next)
+	}
+	require.Greater(t, due(), short/2)
+	require.NoError(t, l.Extended(time.Now(), short))
+	require.LessOrEqual(t, due(), short/3)
+	l.kept.renewed(time.Hour)
+	require.LessOrEqual(t, due(), short/3)
+	require.NoError(t, l.Extended(time.Now(), time.Hour))
+	require.LessOrEqual(t, due(), short/3, "it is early, and no harm")
+	l.kept.renewed(time.Hour)
+	require.Greater(t, due(), short/2)
+	require.Zero(t, f.extensions())
+	require.NoError(t, l.Extended(time.Now(), 9*time.Second))
+	require.Eventually(t, func() bool { return f.extensions() == 1 }, 9*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return due() > short/2 }, 9*time.Second, time.Millisecond)
+	require.NoError(t, l.Err())
+}
+
+// Where MaxHold ends a lease, its last extension brings no renewal forward: it would extend nothing.
+func TestTheLastExtensionIsNotRenewed(t *testing.T) {
+	t.Parallel()
+	l, f, _ := held(t, Terms{TTL: time.Hour, MaxHold: time.Minute})
+	l.Keep(t.Context())
+	require.NoError(t, l.Extend(t.Context()))
+	require.Equal(t, 1, f.extensions())
+	renewals.mu.Lock()
+	defer renewals.mu.Unlock()
+	require.Greater(t, time.Until(l.kept.next), 10*time.Minute)
+}

@@ -200,8 +200,11 @@ func (l *Lease) failed(err error) error {
 // by now stays over although the server had it longer: a check may have said so.
 func (l *Lease) Extended(sent time.Time, length time.Duration) error {
 	lost := l.move(sent, length)
-	if lost != nil {
+	switch {
+	case lost != nil:
 		l.End(lost)
+	case length < l.terms.TTL:
+		l.renewSooner()
 	}
 	return lost
 }

@@ -142,11 +142,11 @@ func renew(batch []*keptContext) {
 	}
 }
 
-// renewed says when the lease is due again, after an extension of that length.
+// renewed says when the lease is due again, after a renewal of that length. A shorter extension may have come after it.
 func (c *keptContext) renewed(length time.Duration) {
 	l := c.lease
 	l.mu.Lock()
-	next := l.asOf.Add(length / 3)
+	next := l.due()
 	if length < l.terms.TTL { // MaxHold allows no more
 		next = l.deadline.Add(time.Hour)
 	}
