@@ -168,7 +168,7 @@ type consumer struct {
 	freed         chan struct{}             // a handler has returned
 
 	started      time.Time
-	progressed   atomic.Int64 // when a job was last taken or handled, ns after started
+	progressed   atomic.Int64 // when jobs were last taken, or kept up with, ns after started
 	handlerTime  atomic.Int64 // moving mean, ns
 	prefetchTime atomic.Int64 // handler time to prefetch, ns
 

@@ -99,7 +99,9 @@ func (c *consumer) process(ctx, work context.Context, d *Delivery) {
 func (c *consumer) release(o outcome) {
 	c.outcomes <- o
 	c.inFlight.Add(-1)
-	c.markProgress()
+	if c.keepsUp() {
+		c.markProgress()
+	}
 	select {
 	case c.freed <- struct{}{}:
 	default:

@@ -36,6 +36,10 @@ func (c *consumer) prefetchLimit() int {
 	return int(min(c.prefetchTime.Load()*int64(c.opts.Concurrency)/mean, MaxTake))
 }
 
+// keepsUp reports that the handlers, as fast as they are now, start what is prefetched within the prefetch time. Where
+// they have become slow, one that returns starts one job: the others wait on.
+func (c *consumer) keepsUp() bool { return len(c.prefetched) <= c.prefetchLimit() }
+
 // worthACall is how many jobs are worth a round trip.
 func (c *consumer) worthACall() int { return max(c.prefetchLimit()/2, 1) }
 
@@ -51,7 +55,9 @@ func (c *consumer) awaitCapacity(ctx context.Context) int {
 		select {
 		case <-ctx.Done():
 		case <-c.freed:
-			stuck.Reset(stuckAfter)
+			if c.keepsUp() {
+				stuck.Reset(stuckAfter)
+			}
 		case <-stuck.C:
 			c.returnPrefetched()
 		}
@@ -126,5 +132,5 @@ func (c *consumer) dispatch(ctx, work context.Context, ds []*Delivery) {
 	c.startHandlers(ctx, work, len(ds))
 }
 
-// markProgress notes that a job was taken or handled.
+// markProgress notes that jobs were taken, or that the handlers keep up with them.
 func (c *consumer) markProgress() { c.progressed.Store(int64(time.Since(c.started))) }

@@ -31,6 +31,43 @@ func TestPrefetchedJobsAreReturnedFromBehindSlowHandlers(t *testing.T) {
 	}
 }
 
+// Handlers become slow and go on: each that returns starts one of the prefetched jobs. The others do not wait for all
+// of those before them: an idle consumer gets most.
+func TestPrefetchedJobsDoNotWaitBehindHandlersThatGoOn(t *testing.T) {
+	t.Parallel()
+	const fast, slow = 950, 50
+	q, _ := lab.NewQueue(t, nil)
+	jobs := lab.Bodies(fast + slow)
+	for i := range jobs[fast:] {
+		jobs[fast+i].Kind = "slow"
+	}
+	lab.Push(t, q, jobs...)
+	ctx, cancel := context.WithCancel(t.Context())
+	var ran, other atomic.Int64
+	became, ended := make(chan struct{}), make(chan error, 2)
+	consume := func(h queue.Handler) {
+		_, err := q.Consume(ctx, &queue.ConsumeOptions{Concurrency: 1}, h)
+		ended <- err
+	}
+	go consume(func(_ context.Context, d *queue.Delivery) error {
+		if d.Kind == "slow" {
+			if ran.Add(1) == 1 {
+				close(became)
+			}
+			time.Sleep(150 * time.Millisecond)
+		}
+		return nil
+	})
+	lab.Soon(t, time.Minute, "the slow ones", became)
+	go consume(func(context.Context, *queue.Delivery) error { other.Add(1); return nil })
+	luatomictest.Eventually(t, time.Minute, "all have run", func() bool { return ran.Load()+other.Load() >= slow })
+	cancel()
+	for range 2 {
+		require.ErrorIs(t, lab.Soon(t, time.Minute, "the stop", ended), context.Canceled)
+	}
+	require.Greater(t, other.Load(), int64(slow/2))
+}
+
 // A process that was stopped, or starved, may find its timers due before its handlers have begun. Their jobs are not
 // returned: only those are that wait behind busy handlers.
 func TestJobsOfFreeHandlersAreNotReturned(t *testing.T) {
