@@ -12,10 +12,10 @@ import (
 )
 
 // DelayedPromoteSHA is the SHA-1 of delayed_promote.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DelayedPromoteSHA = "5ff022f76117abd21ebb755d2300fbf893b815c9"
+const DelayedPromoteSHA = "542750973d012bee37753887071df1657ee74a21"
 
 // DelayedPromoteGuardedSHA is the SHA-1 of guard.lua and delayed_promote.lua joined, which runs under lua.Guard.
-const DelayedPromoteGuardedSHA = "982b4dc77744f2aa94f352558d7112e5e76cbb05"
+const DelayedPromoteGuardedSHA = "307eabbfe7e0b2d09c67b8f9aa50baef2e9a1195"
 
 // DelayedPromoteScript is scripts/delayed_promote.lua.
 var DelayedPromoteScript = lua.Script{
@@ -37,7 +37,7 @@ type DelayedPromoteParams struct {
 	Ready     string // KEYS[2], list: entries enqueued_at_ms:id, oldest at the head
 	// KEYS[3], zset: names of the waiting consumers, scored by the end of their wait in ms.
 	Wake string
-	Max  int64 // ARGV[1], 1 to 1000: the most jobs to move
+	Max  int64 // ARGV[1], 0 to 1000: the most jobs to move; 0: the waiter leaves
 	// ARGV[2]: name to notify when a job may be due earlier than next_due; empty for none.
 	Waiter string
 	Wait   time.Duration // ARGV[3], at least 0 ms: how long it listens
@@ -53,7 +53,8 @@ type DelayedPromoteResult struct {
 // DelayedPromote moves the jobs that are due from scheduled to ready, earliest first.
 //
 // A job is due when the server's clock has reached its time, never before. Several pollers may run:
-// each move happens once.
+// each move happens once. A waiter that leaves moves none: another one looks for work in its place.
+// It may have been notified, or be the only one that knows of the next job.
 //
 //   - Contract, dup-only: an error half-way can deliver a job twice, never lose one.
 //   - Retry: safe; sent again after a lost reply; what has moved is not scheduled any more; a
@@ -81,7 +82,7 @@ func (p *DelayedPromoteParams) call() *lua.Call {
 	c.Key("ready", p.Ready)
 	c.Key("wake", p.Wake)
 	c.EndKeys()
-	c.Int("max", p.Max, 1, 1000)
+	c.Int("max", p.Max, 0, 1000)
 	c.String(&p.Waiter)
 	c.Milliseconds("wait", p.Wait, 0, math.MaxInt64)
 	return c

@@ -61,8 +61,8 @@ type ConsumeOptions struct {
 	// time.
 	Backoff func(failures int) time.Duration
 	// Idle is the longest sleep on an empty queue, by the clock of the process. A push ends the sleep immediately;
-	// Idle only bounds the delay after a lost notification. Default 10 s, and at most 1 s while the subscription is
-	// down.
+	// Idle only bounds the delay after a lost notification, and of a scheduled job while the one consumer that was
+	// notified of it is busy. Default 10 s, and at most 1 s while the subscription is down.
 	Idle time.Duration
 	// Grace is how long handlers may continue after ctx has ended. Then their context is cancelled, and the jobs of those
 	// that return an error are returned without a failure counted. A handler that ignores its context is waited for,

@@ -102,7 +102,7 @@ func TestASlowServerLosesNothingOfAStop(t *testing.T) {
 		go func() { _, err := stops.Consume(ctx, &queue.ConsumeOptions{Idle: time.Hour}, acks); ended <- err }()
 		others := luatomictest.Client(t)
 		luatomictest.Eventually(t, 20*time.Second, "it waits", waitersAre(t, others, q, 1))
-		c.AddHook(&lab.Around{Sha: lab.Key(q, "w"), Do: slowly}) // the argument of ZREM
+		c.AddHook(&lab.Around{Sha: lab.Digest(&gen.DelayedPromoteScript), Do: slowly})
 		name = others.ZRange(t.Context(), lab.Key(q, "w"), 0, 0).Val()[0]
 		got := make(chan string, 1)
 		idleConsumers(t, others, q, 1, func(_ context.Context, d *queue.Delivery) error {

@@ -171,18 +171,16 @@ const (
 	drainIdle = 50 * time.Millisecond
 )
 
-// stopWaiting removes a consumer or poller from the waiters. If it is not among them any more, a notification was sent
-// to it, and the promote notifies the next waiter instead. This is only a hint: a failed call is not repeated.
+// stopWaiting removes a consumer or poller from the waiters, and notifies another one where there is a job, ready or
+// scheduled: the one that stops may have been notified, or be the only one that knows when the next job is due. This is
+// only a hint: its failure is not reported.
 func (q *Queue) stopWaiting(ctx context.Context, waiter string) {
 	if waiter == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	removed, err := q.client.ZRem(ctx, q.keys.Wake, waiter).Result()
-	if err == nil && removed == 0 {
-		_, _ = q.promoteStep(ctx, 1, "", 0)
-	}
+	_, _ = q.promoteStep(ctx, 0, waiter, 0)
 }
 
 // isPermanent reports whether a retry would fail in the same way.

@@ -296,6 +296,41 @@ func TestStoppingConsumerPassesTheNotificationOn(t *testing.T) {
 	takes("new")
 }
 
+// Of an earlier job one waiter is notified. Where that stops before the job is due, another one learns of it.
+func TestWhoStopsPassesOnTheNextDueJob(t *testing.T) {
+	t.Parallel()
+	for name, run := range map[string]func(context.Context, *queue.Queue, queue.Handler){
+		"consumer": func(ctx context.Context, q *queue.Queue, h queue.Handler) {
+			_, _ = q.Consume(ctx, &queue.ConsumeOptions{Idle: asleep}, h)
+		},
+		"poller": func(ctx context.Context, q *queue.Queue, _ queue.Handler) {
+			_ = queue.NewPoller(&queue.PollerOptions{Idle: asleep}, q).Run(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q, c := lab.NewQueue(t, nil)
+			got := make(chan string, 2)
+			h := func(_ context.Context, d *queue.Delivery) error { got <- d.ID; return nil }
+			ctx, end := context.WithCancel(t.Context())
+			stopping, stop := context.WithCancel(ctx)
+			var running sync.WaitGroup
+			defer running.Wait()
+			defer end()
+			running.Go(func() { run(stopping, q, h) })
+			running.Go(func() { _, _ = q.Consume(ctx, &queue.ConsumeOptions{Idle: time.Hour}, h) })
+			luatomictest.Eventually(t, soonAwake, "both wait", waitersAre(t, c, q, 2))
+			first := c.ZRangeWithScores(ctx, lab.Key(q, "w"), 0, 0).Val()[0]
+			lab.Push(t, q, queue.Job{ID: "soon", Delay: 5 * time.Second})
+			luatomictest.Eventually(t, soonAwake, "the first one has learnt of the job, and waits again", func() bool {
+				return c.ZScore(ctx, lab.Key(q, "w"), first.Member.(string)).Val() > first.Score
+			})
+			stop()
+			require.Equal(t, "soon", lab.Soon(t, soonAwake, "the other one", got))
+		})
+	}
+}
+
 // A consumer that stops while it waits removes itself from the waiters.
 func TestStoppedConsumerIsNoWaiter(t *testing.T) {
 	t.Parallel()

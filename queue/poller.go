@@ -12,9 +12,9 @@ import (
 
 // PollerOptions are the settings of a Poller. The zero value is ready to use.
 type PollerOptions struct {
-	// Idle is the longest sleep, by the clock of the process. A job that is due before all others ends the sleep
-	// immediately; Idle only bounds the delay after a lost notification. Default 10 s, and at most 1 s while the
-	// subscription is down.
+	// Idle is the longest sleep, by the clock of the process. A job that is due before all others ends the sleep of one
+	// poller or consumer immediately; Idle only bounds the delay after a lost notification, and of a job while the
+	// consumer that was notified of it is busy. Default 10 s, and at most 1 s while the subscription is down.
 	Idle time.Duration
 	// OnPromote, if set, receives each result that moved a job.
 	OnPromote func(q *Queue, p Promoted)

@@ -174,6 +174,42 @@ func TestThePollerWaitsAgain(t *testing.T) {
 	notified()
 }
 
+// A waiter that leaves moves no job and waits no more. Another one is notified where there is a job, ready or
+// scheduled. A promotion alone notifies nobody of scheduled jobs.
+func TestAWaiterThatLeavesHasAnotherLook(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	promote := func(max int64, waiter string) {
+		t.Helper()
+		r, err := gen.DelayedPromote(ctx, c, gen.DelayedPromoteParams{Scheduled: lab.Key(q, "s"),
+			Ready: lab.Key(q, "r"), Wake: lab.Key(q, "w"), Max: max, Waiter: waiter})
+		require.NoError(t, err)
+		require.Zero(t, r.Moved)
+	}
+	leaves := func() {
+		t.Helper()
+		require.NoError(t, c.ZAdd(ctx, lab.Key(q, "w"), redis.Z{Member: "leaves", Score: lab.Future}).Err())
+		promote(0, "leaves")
+	}
+	leaves()
+	require.Empty(t, waiting(t, c, q), "it waits no more")
+	notified := listener(t, c, q, "other")
+	leaves()
+	require.Equal(t, []string{"other"}, waiting(t, c, q), "there is no job")
+	require.NoError(t, c.ZAdd(ctx, lab.Key(q, "s"), redis.Z{Score: lab.Future, Member: "later"}).Err())
+	promote(1, "")
+	require.Equal(t, []string{"other"}, waiting(t, c, q), "a promotion says nothing of what the others know")
+	scheduleDue(t, c, q, "due")
+	leaves()
+	notified()
+	require.NoError(t, c.Del(ctx, lab.Key(q, "s")).Err())
+	require.NoError(t, c.RPush(ctx, lab.Key(q, "r"), "1:due").Err())
+	notified = listener(t, c, q, "another")
+	leaves()
+	notified()
+}
+
 // An earlier job wakes a poller that sleeps until a later one. A poller that ready jobs wake passes the
 // notification on to a consumer.
 func TestAnEarlierJobWakesThePoller(t *testing.T) {

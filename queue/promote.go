@@ -43,7 +43,8 @@ func (q *Queue) Promote(ctx context.Context) (Promoted, error) {
 	}
 }
 
-// promoteStep moves up to max jobs. The same script adds the name to the waiters for that long, unless it is empty.
+// promoteStep moves up to max jobs. The same script adds the name to the waiters for that long, unless it is empty;
+// with a max of 0 it removes the name, and another waiter looks for work.
 func (q *Queue) promoteStep(ctx context.Context, max int, waiter string, wait time.Duration) (Promoted, error) {
 	r, err := gen.DelayedPromote(ctx, q.client, gen.DelayedPromoteParams{
 		Scheduled: q.keys.Scheduled, Ready: q.keys.Ready, Wake: q.keys.Wake,

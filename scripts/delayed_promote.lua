@@ -1,7 +1,8 @@
 --- DelayedPromote moves the jobs that are due from scheduled to ready, earliest first.
 ---
 --- A job is due when the server's clock has reached its time, never before.
---- Several pollers may run: each move happens once.
+--- Several pollers may run: each move happens once. A waiter that leaves moves none: another one looks for
+--- work in its place. It may have been notified, or be the only one that knows of the next job.
 ---
 ---@contract dup-only  an error half-way can deliver a job twice, never lose one
 ---@retry    resume  what has moved is not scheduled any more; a repeat moves the next jobs
@@ -10,7 +11,7 @@
 ---@allow    V002 wake: a consumer that is not notified looks again after a while
 ---@key      ready      list  entries enqueued_at_ms:id, oldest at the head
 ---@key      wake       zset  names of the waiting consumers, scored by the end of their wait in ms
----@arg      max     int  min=1 max=1000  the most jobs to move
+---@arg      max     int  min=0 max=1000  the most jobs to move; 0: the waiter leaves
 ---@arg      waiter  string  name to notify when a job may be due earlier than next_due; empty for none
 ---@arg      wait    ms  min=0  how long it listens
 ---@reply    (moved int, now int, next_due time.ms?)  now: in us
@@ -18,8 +19,8 @@
 
 local scheduled, ready, wake = KEYS[1], KEYS[2], KEYS[3]
 local max, waiter, wait = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
-if not (max and max >= 1 and max <= 1000 and wait and wait >= 0) then
-  error('max must be 1 to 1000, and wait 0 or more')
+if not (max and max >= 0 and max <= 1000 and wait and wait >= 0) then
+  error('max must be 0 to 1000, and wait 0 or more')
 end
 
 --< part/now_us.lua
@@ -53,7 +54,7 @@ end
 -- A poller that was notified of ready jobs notifies a consumer.
 if waiting then
   redis.call('ZREM', wake, waiter)
-  if redis.call('LLEN', ready) > 0 then
+  if redis.call('LLEN', ready) > 0 or max == 0 and redis.call('ZCARD', scheduled) > 0 then
     --< part/queue_wake_next.lua
     -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
     -- name whose channel has no subscriber was that of a dead process: the next one has its turn. The
@@ -69,7 +70,7 @@ if waiting then
     -->
   end
 end
-if waiter ~= '' then
+if waiter ~= '' and max > 0 then
   --< part/queue_wait_for_work.lua
   -- The waiter leaves its name in the same step as the check that found nothing: no work
   -- comes in between unnoticed.
