@@ -13,7 +13,7 @@ import (
 )
 
 // LockTrySHA is the SHA-1 of lock_try.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockTrySHA = "873745ba1a13c696cd98388888a00e1bfb1d8d61"
+const LockTrySHA = "f1f4e8fbe708165d5abbfb6cc4fbc1eaa9c5a519"
 
 // LockTryScript is scripts/lock_try.lua.
 var LockTryScript = lua.Script{

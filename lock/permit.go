@@ -28,6 +28,8 @@ func (p *permits) acquire(ctx context.Context, r *request, a attempt) (gen.LockA
 	}
 	switch {
 	case err != nil:
+	case result.Acquired:
+		out.Remaining = max(result.Remaining, time.Microsecond) // a repeat in the last ms of the lease: it is over
 	case result.Place == gen.SemAcquirePlaceRefused:
 		err = &LimitError{Name: r.name, Weight: weightOf(r.token), Limit: int(result.Limit)}
 	case result.Place == gen.SemAcquirePlaceVoid:

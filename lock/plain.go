@@ -50,7 +50,8 @@ func (p *plain) acquire(ctx context.Context, r *request, a attempt) (gen.LockAcq
 	if o.Replicas > 0 {
 		return p.acquireReplicated(ctx, r, params)
 	}
-	return gen.LockAcquire(ctx, p.client, params)
+	result, err := gen.LockAcquire(ctx, p.client, params)
+	return atLeast(result), err
 }
 
 func (r *request) tryParams() gen.LockTryParams {
@@ -65,10 +66,19 @@ func (r *request) acquireParams(a attempt) gen.LockAcquireParams {
 }
 
 func asAcquired(tried gen.LockTryResult) gen.LockAcquireResult {
-	return gen.LockAcquireResult{
+	return atLeast(gen.LockAcquireResult{
 		Acquired: tried.State == gen.LockTryStateAcquired, Fence: tried.Fence,
 		Remaining: tried.Remaining, Holder: tried.Holder,
+	})
+}
+
+// atLeast takes a millisecond from what is left of the owner's lease, as a repeat finds it: a key lives for less than
+// PTTL says, which rounds up.
+func atLeast(r gen.LockAcquireResult) gen.LockAcquireResult {
+	if r.Acquired && r.Remaining > 0 {
+		r.Remaining = max(r.Remaining-time.Millisecond, time.Microsecond)
 	}
+	return r
 }
 
 // tryAll makes one attempt for each request: one round trip for all, and one more for locks that are free and waited for.
@@ -90,7 +100,8 @@ func (p *plain) tryAll(ctx context.Context, rs []*request) ([]gen.LockAcquireRes
 	}
 	_ = wanted.Exec(ctx)
 	for i, acquire := range again {
-		results[i], errs[i] = acquire.Get()
+		result, err := acquire.Get()
+		results[i], errs[i] = atLeast(result), err
 	}
 	return results, errs
 }

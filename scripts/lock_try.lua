@@ -68,7 +68,8 @@ for i, lock in ipairs(KEYS) do
       state, fence = 2, fence_was
     else
       fence = string.format('%.0f', math.max(fence, fence_was + 1))
-      redis.call('SET', lock, '2 ' .. fence .. (fence == now_us and ' 0 -' or ' 1 -') .. own, 'PX', life)
+      free = (fence == now_us and ' 0 -' or ' 1 -') .. own
+      redis.call('SET', lock, '2 ' .. fence .. free, 'PX', life)
     end
   end
   if #KEYS == 1 then
