@@ -136,8 +136,8 @@ func encodeDue(at time.Time, delay time.Duration) (int64, error) {
 	return 0, nil
 }
 
-// scoreOf is a time in ms, rounded down, within the range of a score. UnixMilli alone overflows: a time that means never
-// would be early.
+// scoreOf is a time in ms, rounded down, within the range of a score. UnixMilli alone overflows: a time that means
+// never would be early.
 func scoreOf(t time.Time) int64 {
 	switch {
 	case t.Before(earliest):

@@ -85,7 +85,8 @@ func TestConsumeRenewsALeaseThatAHandlerMadeShorter(t *testing.T) {
 	q, _ := lab.NewQueue(t, &queue.Options{Lease: time.Hour})
 	lab.Push(t, q, queue.Job{})
 	var ends []error
-	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true}, func(work context.Context, d *queue.Delivery) error {
+	drain := &queue.ConsumeOptions{Drain: true}
+	out, err := q.Consume(t.Context(), drain, func(work context.Context, d *queue.Delivery) error {
 		if d.Attempt > 1 {
 			return nil
 		}
