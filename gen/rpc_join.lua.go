@@ -12,7 +12,7 @@ import (
 )
 
 // RPCJoinSHA is the SHA-1 of rpc_join.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCJoinSHA = "a1978084b417601611d737a523d70f0e4849acbb"
+const RPCJoinSHA = "bc7a25340dd0e4a0698bfc8a404eefa9e35f27dd"
 
 // RPCJoinScript is scripts/rpc_join.lua.
 var RPCJoinScript = lua.Script{
@@ -42,7 +42,7 @@ type RPCJoinParams struct {
 	Outbox  string        // ARGV[5]: prefix of the nodes' channels
 	Notice  []byte        // ARGV[6]: what is published on its own channel
 	Shard   bool          // ARGV[7]: sharded pub/sub, in a cluster
-	// ARGV[8], ms: how long the keys of methods and descriptions stay; 0: as long as before.
+	// ARGV[8], ms: how long the keys of methods and descriptions stay at least; 0: as long as before.
 	Stay  time.Duration
 	Part  int64    // ARGV[9], at least 0: which part of its methods is given
 	Names []string // ARGV[10] and on, at most 500: methods
@@ -64,7 +64,8 @@ type RPCJoinResult struct {
 //
 // A node repeats it well within the lease. It gives its methods when they change, after its lease
 // had ended, when none are known, and now and then, because the keys of methods and descriptions
-// expire without that.
+// expire without that. It shortens the time of no key: the nodes share them, and each has a lease
+// of its own.
 //
 //   - Contract, dup-only: an error half-way leaves the node announced for some of its methods.
 //   - Retry: safe; sent again after a lost reply; the same values are set again.

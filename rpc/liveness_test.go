@@ -252,3 +252,28 @@ func TestReadyWaitsForAMethodThatIsServedLater(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "X", out)
 }
+
+// A program with a short lease runs shortly. The nodes with longer leases stay on the bus when it has ended.
+func TestANodeWithAShortLeaseTakesNoOtherOffTheBus(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	long := &rpc.Options{Lease: time.Hour, Timeout: time.Minute} // no heartbeat meanwhile
+	lab.Serving(t, lab.Echo, c, name, long, lab.Upper)
+	caller := lab.OpenBus(t, luatomictest.Client(t), name, long)
+	require.NoError(t, caller.Ready(ctx))
+	const lease = 200 * time.Millisecond
+	short, err := rpc.NewBus(c, name, &rpc.Options{Lease: lease})
+	require.NoError(t, err)
+	stop := lab.RunBus(t, short)
+	luatomictest.Eventually(t, 20*time.Second, "it is announced", func() bool {
+		return c.ZScore(ctx, "rpc:{"+name+"}:nodes", short.Node()).Err() == nil
+	})
+	stop()
+	time.Sleep(4 * lease)
+	nodes, err := caller.Nodes(ctx)
+	require.NoError(t, err)
+	require.Len(t, nodes, 2)
+	out, err := lab.Echo.Call(ctx, caller, "x")
+	require.NoError(t, err)
+	require.Equal(t, "X", out)
+}

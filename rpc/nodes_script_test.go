@@ -43,6 +43,32 @@ func TestAHeartbeatLeavesTheMethodsAsTheyAre(t *testing.T) {
 	}
 }
 
+// All nodes share the keys, and each renews them for a time of its own: that of a node with a short lease takes none of
+// another node's.
+func TestAHeartbeatShortensNoKeyOfOtherNodes(t *testing.T) {
+	t.Parallel()
+	ctx, c := t.Context(), luatomictest.Client(t)
+	long := joinOf(luatomictest.Namespace(t))
+	long.Lease, long.Stay, long.Names = time.Hour, 2*time.Hour, []string{"x"}
+	short := long
+	short.Node, short.Lease, short.Stay = "o", time.Minute, time.Minute
+	keys := []string{long.Nodes, long.About, long.Methods, long.Serves}
+	for _, first := range []gen.RPCJoinParams{long, short} {
+		require.NoError(t, c.Del(ctx, keys...).Err())
+		for _, join := range []gen.RPCJoinParams{first, long, short} {
+			lab.Must(gen.RPCJoin(ctx, c, join))
+			for _, key := range keys {
+				require.Positive(t, c.PTTL(ctx, key).Val(), "%s, by the first heartbeat", key)
+			}
+		}
+		for _, key := range keys {
+			left := c.PTTL(ctx, key).Val()
+			require.Greater(t, left, time.Hour, key)
+			require.LessOrEqual(t, left, 2*time.Hour, key)
+		}
+	}
+}
+
 // Where the key of the methods holds something else, a node that would write it announces nothing. A heartbeat without
 // methods does not need it.
 func TestANodeThatCannotAnnounceItsMethodsAnnouncesNothing(t *testing.T) {

@@ -5,7 +5,8 @@
 --- 3. It publishes a notice on the node's own channel. A count of 0 receivers means that the subscription is lost.
 ---
 --- A node repeats it well within the lease. It gives its methods when they change, after its lease had ended,
---- when none are known, and now and then, because the keys of methods and descriptions expire without that.
+--- when none are known, and now and then, because the keys of methods and descriptions expire without that. It shortens
+--- the time of no key: the nodes share them, and each has a lease of its own.
 ---
 ---@contract dup-only  an error half-way leaves the node announced for some of its methods
 ---@retry    safe  the same values are set again
@@ -20,7 +21,7 @@
 ---@arg      outbox   string  prefix of the nodes' channels
 ---@arg      notice   bytes  what is published on its own channel
 ---@arg      shard    bool   sharded pub/sub, in a cluster
----@arg      stay     ms  how long the keys of methods and descriptions stay; 0: as long as before
+---@arg      stay     ms  how long the keys of methods and descriptions stay at least; 0: as long as before
 ---@arg      part     int  min=0  which part of its methods is given
 ---@args     name     string  max=500  methods
 ---@reply    (now time.ms, deadline time.ms, receivers int, fresh bool)  receivers: of the notice; fresh: the node
@@ -62,10 +63,15 @@ if stay ~= '0' or #over > 0 then
 end
 redis.call('HSET', about, node, text)
 
--- Each key expires when no node renews it.
+-- Each key expires when no node renews it. Nodes with longer leases keep it for as long as they need it.
+local function keep(key, ms)
+  if redis.call('PEXPIRE', key, ms, 'GT') == 0 then
+    redis.call('PEXPIRE', key, ms, 'NX')
+  end
+end
 local score = string.format('%.0f', deadline) .. string.format('.%03d', load)
 redis.call('ZADD', nodes, score, node)
-redis.call('PEXPIRE', nodes, string.format('%.0f', 2 * lease))
+keep(nodes, string.format('%.0f', 2 * lease))
 if #ARGV > 9 then
   local members, given = {}, {}
   for i = 10, #ARGV do
@@ -76,9 +82,9 @@ if #ARGV > 9 then
   redis.call('HSET', serves, node .. '\0' .. part, table.concat(given, '\n'))
 end
 if stay ~= '0' then
-  redis.call('PEXPIRE', about, stay)
-  redis.call('PEXPIRE', methods, stay)
-  redis.call('PEXPIRE', serves, stay)
+  keep(about, stay)
+  keep(methods, stay)
+  keep(serves, stay)
 end
 for _, dead in ipairs(over) do
   if dead ~= node then
