@@ -56,11 +56,15 @@ func refused(client lua.Client, err error) error {
 }
 
 // given returns the error of a script that gives a request to a node. Without the body no node runs the request, unless
-// it has a key: a body of an earlier request with that key may still be there.
-func (w *waiter) given(client lua.Client, err error) error {
+// it has a key: a body of an earlier request with that key may still be there. So may that of an earlier attempt: then
+// what became of the script counts.
+func (w *waiter) given(s *sending, client lua.Client, err error) error {
 	body := refused(client, err)
 	switch {
 	case body == nil:
+		w.put = true
+		return err
+	case w.put || s.twice.Load() || errors.Is(err, lua.ErrOutcomeUnknown):
 		return err
 	case w.Key != "":
 		return fmt.Errorf("%w: %w", lua.ErrOutcomeUnknown, body)

@@ -261,7 +261,7 @@ func (b *Bus) give(
 			Nodes: b.keys.Nodes, Record: w.record, Node: first, Caller: b.Node(), Outbox: b.keys.Outbox, Frame: w.frame,
 			Notice: notice, Digest: w.digest, Left: left, Ends: ends, Keep: keep, Shard: b.shard,
 		})
-		err = w.given(client, err)
+		err = w.given(s, client, err)
 		switch {
 		case err != nil || r == gen.RPCCallResultSent:
 			return gen.RPCDecideResult{Outcome: gen.RPCDecideOutcomeSent, Node: first}, err
@@ -274,7 +274,7 @@ func (b *Bus) give(
 		Outbox: b.keys.Outbox, Frame: w.frame, Notice: notice, Digest: w.digest,
 		Left: left, Ends: ends, Keep: keep, Again: w.idempotent && !w.targeted(), Shard: b.shard, Trust: trust,
 	})
-	return r, w.given(client, err)
+	return r, w.given(s, client, err)
 }
 
 // moving reports whether the slot of the bus may have moved so recently that live nodes have not followed. Each follows
