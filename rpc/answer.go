@@ -213,11 +213,8 @@ var recordState = [...]string{
 	wire.StateDone: "d", wire.StateNotRun: "r", wire.StateHandedOver: "r", wire.StateLost: "l",
 }
 
-// keepReply is how long the reply is kept: until a caller that is disconnected cannot send the request again, or as
-// long as a call with a key asks for.
+// keepReply is how long the reply is kept: until a caller that is disconnected cannot send the request again, or for
+// longer where a call with a key asks for that.
 func (w *work) keepReply() time.Duration {
-	if w.Keep == 0 {
-		return max(replyKept, time.Until(w.deadline)+callGrace)
-	}
-	return w.Keep
+	return max(replyKept, w.Keep, time.Until(w.deadline)+callGrace)
 }

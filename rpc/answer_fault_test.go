@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -191,4 +192,50 @@ func TestHeadersEndWithTheHandler(t *testing.T) {
 	_, who, err := lab.Echo.Ask(t.Context(), node, "x", nil)
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"in": "time"}, who.Headers)
+}
+
+// A caller whose answer from the server is lost sends its request again. The reply is kept until then, also where the
+// result of the key is kept for less: no handler runs again for the call.
+func TestAShortKeepRunsNoCallAgain(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	var ran atomic.Int32
+	// One handler: what comes after the repeat finds it busy, or has it after the repeat.
+	lab.Serving(t, lab.Echo, c, name, &rpc.Options{Concurrency: 1}, func(_ context.Context, s string) (string, error) {
+		ran.Add(1)
+		return strings.ToUpper(s), nil
+	})
+	own, proxy := through(t)
+	lua.Direct(own) // the hook sees no shared round trip
+	caller := lab.OpenBus(t, own, name, &rpc.Options{Timeout: time.Minute, Lease: time.Hour})
+	_, err := lab.Echo.Call(ctx, caller, "warm")
+	require.NoError(t, err)
+	var sent atomic.Int32
+	repeated := make(chan struct{})
+	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCCallScript), Do: func(run func() error) error {
+		err := run()
+		switch sent.Add(1) {
+		case 1:
+			awaitStoredReply(ctx, t, c, "rpc:{"+name+"}:r:k*")
+		case 2:
+			close(repeated)
+		}
+		return err
+	}})
+	proxy.Drop(1, lab.Sent(&gen.RPCCallScript))
+	out, err := lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Key: "order", Keep: time.Millisecond})
+	require.NoError(t, err)
+	require.Equal(t, "X", out)
+	lab.Soon(t, 20*time.Second, "the repeat", repeated)
+	_, err = lab.Echo.Call(ctx, caller, "after the repeat")
+	require.NoError(t, err)
+	require.EqualValues(t, 3, ran.Load(), "handlers")
+}
+
+// awaitStoredReply waits until the reply to a call is stored. One that is kept for a moment is gone then.
+func awaitStoredReply(ctx context.Context, t *testing.T, c *redis.Client, record string) {
+	luatomictest.Eventually(t, 20*time.Second, "the reply", func() bool {
+		keys := c.Keys(ctx, record).Val()
+		return len(keys) == 0 || c.GetRange(ctx, keys[0], 0, 0).Val() == "d" && c.PTTL(ctx, keys[0]).Val() > time.Second
+	})
 }

@@ -110,7 +110,8 @@ type CallOptions struct {
 	// kept. A refusal is not: ErrOverloaded and ErrNoResponders are for one call. A call with another request fails with
 	// ErrKeyReused.
 	Key string
-	// Keep is how long the result of a call with a key is kept. Default an hour, at most 30 days.
+	// Keep is how long the result of a call with a key is kept. Default an hour, at most 30 days. It is kept at least
+	// until its caller cannot send the request again: for 10 s, and until a second after the handler's time is over.
 	Keep time.Duration
 	// Headers travel with the request; CallFrom gives them to the handler. At most 64, 16 KiB together.
 	Headers map[string]string
