@@ -155,11 +155,12 @@ func (b *Bus) seek(s *sending, w *waiter) (node string, err error) {
 	}
 }
 
-// decides reports whether the record is asked, although no node can take the call: another one may have run it. Where
-// that is alive after all it keeps the call, and else its reply is refused from then on.
+// decides reports whether the record is asked, although no node can take the call: it was sent before, and a node may
+// run it, or have run it. Where that is alive after all it keeps the call, and else its reply is refused from then on.
+// A call with a key may have been sent by others.
 func (b *Bus) decides(w *waiter, err error) bool {
 	var none *NoRespondersError
-	return errors.As(err, &none) && b.pending.search(w).ran
+	return errors.As(err, &none) && (w.Key != "" || b.pending.sentBefore(w))
 }
 
 // decided takes the outcome of a call that was made before.
@@ -252,7 +253,7 @@ func (b *Bus) give(
 		keep = max(w.Keep, left+callGrace)
 	}
 	client := b.client
-	if w.beside != nil {
+	if w.beside != nil && first != "" { // else no node is given it
 		client = b.putBeside(s, w.besideID, w.beside, left+callGrace)
 	}
 	ends, notice := b.liveness.clock.after(left), b.ifLarge(w.frame, wire.RequestStored, w.id)

@@ -104,7 +104,8 @@ type CallOptions struct {
 	// the same and that one takes them. Where a node comes or goes, only its share of the keys moves.
 	Affinity string
 	// Key, if set, is an idempotency key: calls of the method with it are one call. While its result is kept no
-	// handler runs for it again: a later call of any caller waits for the same run, or gets its result. The handler has
+	// handler runs for it again: a later call of any caller waits for the same run, or gets its result, also where no
+	// node serves the method any more; ErrNoResponders comes a round trip later for that. The handler has
 	// Options.Timeout, or the time of the first caller where that is longer, and continues when its callers give up.
 	// ErrNodeLost is kept too, except for an Idempotent method, which runs again. The end of the handler's time is
 	// kept. A refusal is not: ErrOverloaded and ErrNoResponders are for one call. A call with another request fails with

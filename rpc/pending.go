@@ -37,7 +37,7 @@ type waiter struct {
 	frame      []byte // the request, signed
 	beside     []byte // its body, where that travels by itself
 	besideID   string // names it then
-	put        bool   // an attempt has stored it, or may have; for the goroutine that looks for a node
+	put        bool   // the server has not refused it, so that it may be there; for who looks for a node
 	digest     string // of the body, where other callers may name the record
 	deadline   time.Time
 
