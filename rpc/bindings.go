@@ -84,8 +84,12 @@ func (b *Bus) Bind(ctx context.Context, connection string) error {
 }
 
 // Rebind takes a connection from the node that owns it, which from names as in Bus.Node. It fails with
-// ErrConnectionTaken when another node owns it, or none. All else is as in Bind.
+// ErrConnectionTaken when another node owns it, or none, and with lua.ErrBadName where from is empty: Bind takes a
+// connection that is free. All else is as in Bind.
 func (b *Bus) Rebind(ctx context.Context, connection, from string) error {
+	if err := lua.CheckName("from", from); err != nil {
+		return fmt.Errorf("luatomic: %w", err)
+	}
 	return b.bind(ctx, connection, lua.Some(from))
 }
 

@@ -40,6 +40,7 @@ func TestRPCConnections(t *testing.T) {
 	require.NoError(t, a.Bind(ctx, "user 7"), "the owner again")
 	require.ErrorIs(t, b.Bind(ctx, "user 7"), rpc.ErrConnectionTaken)
 	require.ErrorIs(t, b.Rebind(ctx, "user 7", "somebody"), rpc.ErrConnectionTaken)
+	require.ErrorIs(t, b.Rebind(ctx, "user 7", ""), lua.ErrBadName, "from nobody")
 	got, err := lab.Echo.CallWith(ctx, b, "", to)
 	require.NoError(t, err)
 	require.Equal(t, "0", got)

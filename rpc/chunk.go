@@ -70,8 +70,9 @@ func (b *Bus) sendChunk(ctx context.Context, w *work, seq uint64, body []byte) e
 }
 
 // awaitCredit waits until the caller has read enough of what was sent. The notice of that can be lost, so the server is
-// asked now and then.
+// asked now and then, one question at a time and beside the wait: go-redis does not heed ctx.
 func (b *Bus) awaitCredit(ctx context.Context, w *work, seq uint64) error {
+	asking := make(chan struct{}, 1)
 	for {
 		credit, open := w.creditSoFar()
 		if open {
@@ -81,15 +82,27 @@ func (b *Bus) awaitCredit(ctx context.Context, w *work, seq uint64) error {
 		select {
 		case <-credit:
 		case <-timer.C:
-			stored, err := nodes.Read(ctx, b.client, redis.NewIntCmd(ctx, "hlen", b.keys.Chunks(w.ID))).Result()
-			if err == nil && uint64(stored) <= seq {
-				b.serving.credit(w.ID, seq-uint64(stored))
+			select {
+			case asking <- struct{}{}:
+				go func() {
+					b.readCredit(ctx, w.ID, seq)
+					<-asking
+				}()
+			default:
 			}
 		case <-ctx.Done():
 			timer.Stop()
 			return context.Cause(ctx)
 		}
 		timer.Stop()
+	}
+}
+
+// readCredit counts as read what is not stored any more.
+func (b *Bus) readCredit(ctx context.Context, id string, seq uint64) {
+	stored, err := nodes.Read(ctx, b.client, redis.NewIntCmd(ctx, "hlen", b.keys.Chunks(id))).Result()
+	if err == nil && uint64(stored) <= seq {
+		b.serving.credit(id, seq-uint64(stored))
 	}
 }
 

@@ -17,7 +17,7 @@ func (b *Bus) fetch(s *session, ids []string) {
 	if len(unknown) == 0 {
 		return
 	}
-	b.serving.spawn(s, func() {
+	if !b.serving.spawn(s, func() {
 		retry := clock.Backoff{First: 10 * time.Millisecond, Last: time.Second}
 		for s.ctx.Err() == nil {
 			err := b.fetchAll(s, unknown)
@@ -28,7 +28,9 @@ func (b *Bus) fetch(s *session, ids []string) {
 			clock.Sleep(s.ctx, retry.Next())
 		}
 		b.serving.release(unknown)
-	})
+	}) {
+		b.serving.release(unknown)
+	}
 }
 
 func (b *Bus) fetchAll(s *session, ids []string) error {

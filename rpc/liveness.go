@@ -108,9 +108,11 @@ func (l *liveness) lock(ctx context.Context) bool {
 
 func (l *liveness) unlock() { <-l.announcing }
 
-func (l *liveness) hasEchoed() {
+func (l *liveness) hasEchoed(drained bool) {
 	l.echoed.Store(time.Now().UnixNano())
-	offer(l.echo)
+	if drained {
+		offer(l.echo)
+	}
 }
 
 // sendHeartbeats keeps the node's lease. It starts only once the node can be reached.

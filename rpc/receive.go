@@ -94,7 +94,7 @@ func (b *Bus) receiveStored(frame []byte) error {
 func (b *Bus) heed(s *session, n *wire.Notice) {
 	switch n.Kind {
 	case wire.Echo:
-		b.liveness.hasEchoed()
+		b.liveness.hasEchoed(len(n.Texts) > 0)
 	case wire.ReplyStored:
 		b.pending.markStored(n.Texts)
 	case wire.RequestStored:

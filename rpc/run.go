@@ -113,7 +113,7 @@ func (b *Bus) drain(ctx context.Context) {
 	again := time.NewTicker(200 * time.Millisecond) // the link may break and come back
 	defer again.Stop()
 	for {
-		b.publish(ctx, b.keys.Outbox+b.Node(), wire.Echo)
+		b.publish(ctx, b.keys.Outbox+b.Node(), wire.Echo, "drain")
 		select {
 		case <-b.liveness.echo:
 			return

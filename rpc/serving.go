@@ -244,12 +244,14 @@ func (s *serving) answered(w *work) {
 }
 
 // spawn starts f, unless the node takes no requests any more.
-func (s *serving) spawn(run *session, f func()) {
+func (s *serving) spawn(run *session, f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.closing {
-		run.handlers.Go(f)
+	if s.closing {
+		return false
 	}
+	run.handlers.Go(f)
+	return true
 }
 
 // cancel ends the handler's context of a request.

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"iter"
 	"strconv"
+	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/reuse"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
@@ -124,8 +126,10 @@ func (b *Bus) stream(ctx context.Context, c *outgoing, yield func(part []byte) b
 	w.stream = newStream()
 	b.pending.expect(w)
 	reuse.Go(func() { b.place(ctx, w) })
-	whole, err := b.readStream(ctx, w, yield)
-	b.endStream(w, !whole)
+	whole := false
+	defer func() { b.endStream(w, !whole) }() // also where the reader's loop panics
+	var err error
+	whole, err = b.readStream(ctx, w, yield)
 	return err
 }
 
@@ -254,14 +258,24 @@ func (p *pending) firstGap(id string) (seq uint64, ok bool) {
 	return seq, seq <= s.read+2*window
 }
 
-// freeChunks removes chunks that were read and notifies the node.
+// freeChunks removes chunks that were read and notifies the node. It tries until ctx ends: the node sends no more parts
+// than it has room for, and nothing else reports these to it.
 func (b *Bus) freeChunks(ctx context.Context, id string, m readMark) {
-	_, err := gen.RPCRead(ctx, b.client, gen.RPCReadParams{
-		Chunks: b.keys.Chunks(id), Read: int64(m.last), Count: int64(m.count), Shard: b.shard,
-		Notice: b.notice(wire.ChunksRead, id, strconv.FormatUint(m.last, 10)), Channel: b.keys.Outbox + m.node,
-	})
-	if err != nil {
-		b.report(ctx, fmt.Errorf("luatomic: remove parts of a stream on bus %q: %w", b.name, err))
+	retry := clock.Backoff{First: 20 * time.Millisecond, Last: time.Second}
+	for tries := 0; ; tries++ {
+		_, err := gen.RPCRead(ctx, b.client, gen.RPCReadParams{
+			Chunks: b.keys.Chunks(id), Read: int64(m.last), Count: int64(m.count), Shard: b.shard,
+			Notice: b.notice(wire.ChunksRead, id, strconv.FormatUint(m.last, 10)), Channel: b.keys.Outbox + m.node,
+		})
+		if err == nil {
+			return
+		}
+		if tries == 0 {
+			b.report(ctx, fmt.Errorf("luatomic: remove parts of a stream on bus %q: %w", b.name, err))
+		}
+		if !clock.Sleep(ctx, retry.Next()) {
+			return
+		}
 	}
 }
 

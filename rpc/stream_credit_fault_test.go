@@ -1,0 +1,130 @@
+package rpc_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+// sendAll sends n numbers.
+func sendAll(_ context.Context, n int, send func(int) error) error {
+	for i := range n {
+		if err := send(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A panic in the loop over a stream ends the stream, as leaving the loop does.
+func TestAPanicInTheLoopEndsTheStream(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	b := lab.OpenBus(t, c, name, &rpc.Options{Lease: 15 * time.Second, Timeout: 10 * time.Minute})
+	ended := make(chan error, 1)
+	require.NoError(t, countTo.Serve(b, func(ctx context.Context, _ int, send func(int) error) error {
+		_ = send(1)
+		<-ctx.Done()
+		ended <- context.Cause(ctx)
+		return nil
+	}))
+	require.NoError(t, b.Ready(t.Context()))
+	require.Panics(t, func() {
+		for range countTo.Call(t.Context(), b, 1) {
+			panic("of the loop")
+		}
+	})
+	require.Error(t, lab.Soon(t, time.Minute, "the end of the handler", ended))
+	luatomictest.Eventually(t, 20*time.Second, "nobody waits", func() bool { return b.Waiting() == 0 })
+}
+
+// The server refuses for a while to remove what was read. The parts that it keeps are removed later: the stream goes on.
+func TestAStreamGoesOnAfterReadPartsCouldNotBeRemoved(t *testing.T) {
+	t.Parallel()
+	const parts = 1000
+	server, name := luatomictest.StartServer(t), "bus"
+	admin, ctx := server.Client(), t.Context()
+	b := lab.OpenBus(t, server.Client(), name, &rpc.Options{Lease: time.Minute})
+	require.NoError(t, countTo.Serve(b, sendAll))
+	require.NoError(t, b.Ready(ctx))
+	refused := make(chan error, 100)
+	caller := lab.OpenBus(t, server.Client(), name, &rpc.Options{Lease: time.Minute, OnError: func(err error) {
+		select {
+		case refused <- err:
+		default:
+		}
+	}})
+	require.NoError(t, caller.Ready(ctx))
+	allowed := make(chan struct{})
+	go func() {
+		defer close(allowed)
+		for err := range refused {
+			if strings.Contains(err.Error(), "remove parts") {
+				time.Sleep(time.Second) // a caller that gave up would read the whole window meanwhile
+				assert.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "default", "+hdel").Err())
+				return
+			}
+		}
+	}()
+	bounded, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	n := 0
+	for _, err := range countTo.Call(bounded, caller, parts) {
+		require.NoError(t, err, n)
+		if n++; n == 1 {
+			require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "default", "-hdel").Err())
+		}
+	}
+	require.Equal(t, parts, n)
+	lab.Soon(t, time.Second, "a refusal", allowed)
+}
+
+// A handler whose window is full and whose server does not answer gets the end of its context in time.
+func TestSendReturnsAtTheEndOfItsContextOnAServerThatHangs(t *testing.T) {
+	t.Parallel()
+	server, name := luatomictest.StartServer(t), "bus"
+	client, proxy := server.Client(), luatomictest.NewLossyProxy(t, server.URL())
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	opts.ReadTimeout = time.Minute
+	through := redis.NewClient(opts)
+	t.Cleanup(func() { _ = through.Close() })
+	b := lab.OpenBus(t, through, name, &rpc.Options{Lease: 3 * time.Second, Grace: -1})
+	returned, full := make(chan time.Duration, 1), make(chan struct{})
+	require.NoError(t, countTo.Serve(b, func(ctx context.Context, n int, send func(int) error) error {
+		for i := range n {
+			if i == 255 {
+				close(full)
+			}
+			if err := send(i); err != nil {
+				end, _ := ctx.Deadline()
+				returned <- time.Since(end)
+				return err
+			}
+		}
+		return nil
+	}))
+	require.NoError(t, b.Ready(t.Context()))
+	caller := lab.OpenBus(t, client, name, nil)
+	require.NoError(t, caller.Ready(t.Context()))
+	short, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	for range countTo.Call(short, caller, 1000) {
+		lab.Soon(t, 20*time.Second, "a full window", full)
+		time.Sleep(100 * time.Millisecond) // the last send is on its way
+		proxy.Blackhole(true)
+		late := lab.Soon(t, 90*time.Second, "the return of send", returned)
+		proxy.Blackhole(false)
+		require.Less(t, late, 20*time.Second, "go-redis itself waits for a minute")
+		break
+	}
+}
