@@ -19,7 +19,7 @@ type liveness struct {
 	running      atomic.Bool   // Run is running
 	heartbeat    chan struct{} // asks for a heartbeat out of turn
 	announcing   chan struct{} // full while a heartbeat or a leave is under way
-	echo         chan struct{} // filled by each echo
+	echo         chan struct{} // filled by the echo that drain waits for
 	echoed       atomic.Int64  // when the last echo came or was first due, UnixNano; 0: none is due
 	resetBackoff atomic.Int64  // how long a new link may go without a receiver before it is replaced, ns
 	resubscribed atomic.Int64  // how often this or another node subscribed anew

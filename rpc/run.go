@@ -101,8 +101,9 @@ func (b *Bus) start(ctx, linked context.Context, s *session) *sync.WaitGroup {
 	return &loops
 }
 
-// drain waits for an echo: what was sent to the node before has been received then. A slow server has the whole grace
-// for it, because a request that arrives after the node has closed is lost.
+// drain waits for an echo of its own: what was sent to the node before has been received then. That of a heartbeat, which
+// has no text, may be ahead of the last requests. A slow server has the whole grace for it, because a request that
+// arrives after the node has closed is lost.
 func (b *Bus) drain(ctx context.Context) {
 	ctx, cancel := outlasting(ctx, max(b.opts.Grace, 200*time.Millisecond))
 	defer cancel()

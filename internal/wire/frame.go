@@ -13,7 +13,7 @@
 //	'N' 2 id...    replies are stored        'L' 2 id...     requests are stored for this node
 //	'X' 2 id       a request is cancelled    'K' 2 id n      chunks up to n were read
 //	'U' 2 node     a node subscribed anew    'D' 2 node      a node left
-//	'P' 2          an echo: a node sends it to itself
+//	'P' 2 text...  an echo: a node sends it to itself, with a text where it leaves
 //
 // ext is a block with its length before it: pairs of a tag and a text. A reader skips the tags that it does not know,
 // so that a field can be added while processes of two versions run. What a reader may not skip is a flag or a new
@@ -104,7 +104,7 @@ const (
 	ChunksRead    NoticeKind = 'K' // the id of a request and the number of the last chunk read, in decimal
 	Subscribed    NoticeKind = 'U' // a node
 	Left          NoticeKind = 'D' // a node
-	Echo          NoticeKind = 'P' // nothing
+	Echo          NoticeKind = 'P' // nothing, or what the node waits for
 )
 
 // Notice reports that something happened, without a body. It may be lost.
