@@ -28,7 +28,8 @@ const (
 	// RoleNode serves calls, and makes them.
 	RoleNode Role = "node"
 	// RolePage reads queues, workers, locks and nodes, and cannot write a key. It sees the names of all keys on the
-	// server, INFO, the contents of the keys under the prefix, and of the key "queues": whether there is a Sidekiq.
+	// server, INFO, and the contents of the keys under the prefix. It also reads the size of the key "queues", to tell
+	// whether Sidekiq uses the server.
 	RolePage Role = "page"
 )
 
@@ -37,7 +38,8 @@ func Roles() []Role {
 	return []Role{RoleProducer, RoleConsumer, RoleLock, RoleCaller, RoleNode, RolePage}
 }
 
-// CheckRoles reports a role that is none, and RolePage beside another role: it reads the keys that others write.
+// CheckRoles returns an error for an unknown role, and for RolePage together with another role. RolePage reads the keys
+// that the other roles write.
 func CheckRoles(roles ...Role) error {
 	for _, r := range roles {
 		if !slices.Contains(Roles(), r) {

@@ -16,8 +16,8 @@
 // # Data
 //
 // All keys of one queue, lock or bus carry its name, or a queue's tag, as hash tag, so they live in one slot of a Redis
-// Cluster. Payloads are opaque bytes: no script decodes them. Times are those of the server's
-// clock: in milliseconds, leases and fences in microseconds.
+// Cluster. Payloads are opaque bytes: no script decodes them. Times are by the server's clock, in
+// milliseconds. Only the leases of queue jobs and the fences are in microseconds.
 //
 // # Not promised
 //

@@ -20,6 +20,9 @@ func (h *handler) listMark(list string) []byte {
 	return sum[:6]
 }
 
+// openFirst is the cure for a cursor that cannot be used.
+const openFirst = "Open the first page."
+
 // readCursor is the place that a cursor of this list names; the begin where there is none.
 func (h *handler) readCursor(text, list string) (int, error) {
 	if text == "" {
@@ -28,14 +31,14 @@ func (h *handler) readCursor(text, list string) (int, error) {
 	mark := string(h.listMark(list))
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil || len(raw) <= len(mark) {
-		return 0, faultf(http.StatusBadRequest, "Begin at the first page.", "That is no cursor.")
+		return 0, faultf(http.StatusBadRequest, openFirst, "The cursor in the address is not valid.")
 	}
 	at, n := binary.Uvarint(raw[len(mark):])
 	switch {
 	case n != len(raw)-len(mark) || at > 1<<40:
-		return 0, faultf(http.StatusBadRequest, "Begin at the first page.", "That is no cursor.")
+		return 0, faultf(http.StatusBadRequest, openFirst, "The cursor in the address is not valid.")
 	case string(raw[:len(mark)]) != mark:
-		return 0, faultf(http.StatusBadRequest, "Begin at the first page.", "The cursor is one of another list.")
+		return 0, faultf(http.StatusBadRequest, openFirst, "The cursor in the address is one of another list.")
 	}
 	return int(at), nil
 }

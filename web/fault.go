@@ -69,7 +69,8 @@ var knownFaults = []struct {
 	is func(error) bool
 	fault
 }{
-	{matches(lua.ErrBadName), fault{Status: http.StatusBadRequest, What: "A name in the address is none.",
+	{matches(lua.ErrBadName), fault{Status: http.StatusBadRequest,
+		What: "A name in the address is missing or not valid.",
 		Cure: "Names have 1 to 128 bytes, neither braces nor control characters."}},
 	{matches(lua.ErrOutOfRange, lua.ErrTooLarge), fault{Status: http.StatusBadRequest,
 		What: "A number in the request is out of range.", Cure: "Go back and correct it."}},

@@ -165,8 +165,8 @@ func examineDefault(ctx context.Context, client redis.UniversalClient) (r checkR
 	default:
 		cure := "ACL SETUSER default off, or give it a password, after luatomic acl has made the users"
 		r.OK, r.Cure = &fail, &cure
-		r.Detail = "a connection without a password reads and writes keys, and RESET makes one of any connection: " +
-			"the rights of this user bind nobody"
+		r.Detail = "a connection without a password reads and writes keys, and RESET makes one of any connection, " +
+			"so anyone can avoid the limits of this user"
 	}
 	return r
 }

@@ -69,7 +69,7 @@ func sidekiqNamespace(prefix string, found *sidekiq.Inspection) checkResult {
 		return verdict("namespace", detail+": no jobs and no processes",
 			fmt.Sprintf("is it another one? --prefix %s:", strings.Join(found.Namespaces, ": or --prefix ")))
 	}
-	return checkResult{Check: "namespace", Detail: detail + ": no jobs and no processes, nor elsewhere"}
+	return checkResult{Check: "namespace", Detail: detail + ": no jobs and no processes, here or in another namespace"}
 }
 
 // sidekiqVersion compares the dialect with what processes report and with the form of times.
