@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -118,9 +117,21 @@ func open(ctx context.Context) error {
 		return err
 	}
 	client := redis.NewClient(opts)
-	err = run(ctx, client, config{
+	defer func() { _ = client.Close() }()
+	if err := reach(ctx, client); err != nil {
+		return err
+	}
+	return run(ctx, client, config{
 		name: "nightly", host: fmt.Sprintf("%s-%d", host, os.Getpid()),
 		period: 24 * time.Hour, lease: 10 * time.Second, pause: time.Minute, job: report,
 	})
-	return errors.Join(err, client.Close())
+}
+
+// reach fails where no server answers: the loops behind it would wait for one without a word.
+func reach(ctx context.Context, client *redis.Client) error {
+	if err := client.Ping(ctx).Err(); err != nil {
+		addr := client.Options().Addr
+		return fmt.Errorf("cannot use REDIS_URL, %s: %w; start a server there, or name another", addr, err)
+	}
+	return nil
 }

@@ -118,3 +118,13 @@ func TestFailedNightIsDoneAgain(t *testing.T) {
 	start(t, client, name, "b", book.job("b"))
 	luatomictest.Eventually(t, 10*time.Second, "b has a turn", book.has("b"))
 }
+
+func TestMissingServerIsNamed(t *testing.T) {
+	t.Setenv("REDIS_URL", "redis://:secret@127.0.0.1:1")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := open(ctx)
+	require.ErrorContains(t, err, "cannot use REDIS_URL, 127.0.0.1:1: ")
+	require.ErrorContains(t, err, "; start a server there")
+	require.NotContains(t, err.Error(), "secret")
+}

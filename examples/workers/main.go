@@ -76,7 +76,19 @@ func open(ctx context.Context, cfg config) error {
 	}
 	client := redis.NewClient(opts)
 	defer func() { _ = client.Close() }()
+	if err := reach(ctx, client); err != nil {
+		return err
+	}
 	return run(ctx, client, cfg)
+}
+
+// reach fails where no server answers: the loops behind it would wait for one without a word.
+func reach(ctx context.Context, client *redis.Client) error {
+	if err := client.Ping(ctx).Err(); err != nil {
+		addr := client.Options().Addr
+		return fmt.Errorf("cannot use REDIS_URL, %s: %w; start a server there, or name another", addr, err)
+	}
+	return nil
 }
 
 // show is where a program would work.

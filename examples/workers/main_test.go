@@ -90,3 +90,13 @@ func TestBadSettingsEndThePool(t *testing.T) {
 	err = run(t.Context(), luatomictest.Client(t), config{tag: "t", tenants: []string{"acme"}})
 	require.ErrorContains(t, err, "0 workers")
 }
+
+func TestMissingServerIsNamed(t *testing.T) {
+	t.Setenv("REDIS_URL", "redis://:secret@127.0.0.1:1")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := open(ctx, config{prefix: "w-", tag: "w", tenants: []string{"acme"}, workers: 1, work: show})
+	require.ErrorContains(t, err, "cannot use REDIS_URL, 127.0.0.1:1: ")
+	require.ErrorContains(t, err, "; start a server there")
+	require.NotContains(t, err.Error(), "secret")
+}
