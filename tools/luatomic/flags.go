@@ -42,6 +42,12 @@ func unknownCure(fs *flag.FlagSet, name string) string {
 	return ""
 }
 
+// given reports whether the flag is on the command line.
+func given(fs *flag.FlagSet, name string) (found bool) {
+	fs.Visit(func(f *flag.Flag) { found = found || f.Name == name })
+	return found
+}
+
 // valueCure is how a value of the flag is written, where package flag does not say it.
 func valueCure(f *flag.Flag) string {
 	if f == nil {

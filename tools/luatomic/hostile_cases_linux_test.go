@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,22 +16,33 @@ const ofSidekiq = "--dialect=sidekiq7"
 func onJobs(verb string, state queue.State) func(*hostile) {
 	return func(h *hostile) {
 		h.job(queue.Leased)
-		h.shows(exitFailed, "jobs", verb, evilName, "another")
+		words := verbOfJobs(verb)
+		h.shows(exitFailed, append(words, evilName, "another")...)
 		if verb != "cancel" {
-			h.shows(exitFailed, "jobs", verb, evilName, evilName)
+			h.shows(exitFailed, append(words, evilName, evilName)...)
 		}
 		h.prefix += "2:"
 		h.job(state)
-		h.shows(exitDone, "jobs", verb, evilName, evilName)
+		h.shows(exitDone, append(words, evilName, evilName)...)
 	}
+}
+
+// verbOfJobs are the words of a command of jobs, with the flag that it needs.
+func verbOfJobs(verb string) []string {
+	words := []string{"jobs", verb}
+	if verb == "reschedule" {
+		words = append(words, "--in", "1h")
+	}
+	return slices.Clip(words)
 }
 
 // onSidekiq runs a command of jobs on a queue of Sidekiq.
 func onSidekiq(verb string, more ...string) func(*hostile) {
 	return func(h *hostile) {
 		h.sidekiq()
-		h.shows(exitFailed, "jobs", verb, evilJSON, "none", ofSidekiq)
-		h.shows(exitDone, append([]string{"jobs", verb, evilJSON, ofSidekiq}, more...)...)
+		words := verbOfJobs(verb)
+		h.shows(exitFailed, append(words, evilJSON, "none", ofSidekiq)...)
+		h.shows(exitDone, append(append(words, evilJSON, ofSidekiq), more...)...)
 	}
 }
 

@@ -161,20 +161,27 @@ func jobsDeleteCommand() *command {
 	}.command()
 }
 
+// errNoTime is the error of a reschedule that says no time: a forgotten flag would let the jobs run at once.
+var errNoTime = usagef("write --in D or --at T; --in 0s is now")
+
 func jobsRescheduleCommand() *command {
 	var in time.Duration
 	var at string
 	var due time.Time
+	var flags *flag.FlagSet
 	return changeCommand{
 		verb: "reschedule", done: "rescheduled", about: "Change when scheduled jobs are due.",
-		detail: `By the server's clock. Without --in and --at they are due now.`,
+		detail: `By the server's clock. One of --in and --at has to be there; --in 0s is now.`,
 		states: []queue.State{queue.Scheduled}, example: `luatomic jobs reschedule mail welcome-7 --in 10m`,
 		moreFlags: func(fs *flag.FlagSet) {
+			flags = fs
 			fs.DurationVar(&in, "in", 0, "`DURATION` from now")
 			fs.StringVar(&at, "at", "", "`TIME`, RFC 3339 or Unix ms")
 		},
 		moreCheck: func() (err error) {
 			switch {
+			case at == "" && !given(flags, "in"):
+				return errNoTime
 			case in < 0:
 				return usagef("--in %v is below zero; write 0 or more", in)
 			case in > 0 && at != "":

@@ -214,6 +214,8 @@ func (j *sidekiqJobs) checkState() error {
 func (j *sidekiqJobs) checkTimes() (err error) {
 	in, at := value[time.Duration](j, "in"), value[string](j, "at")
 	switch {
+	case slices.Contains(j.verb.flags, "in") && at == "" && !given(j.fs, "in"):
+		return errNoTime
 	case in < 0:
 		return usagef("--in %v is below zero; write 0 or more", in)
 	case in > 0 && at != "":

@@ -152,6 +152,7 @@ func TestUsageOfTheSidekiqJobs(t *testing.T) {
 		"in this dialect a prefix ends with a colon":                    "jobs ls mail --prefix x",
 		"this command takes no arguments":                               "queues ls mail",
 		"both --in and --at":                                            "jobs reschedule mail a --in 1s --at 1900000000500",
+		"write --in D or --at T; --in 0s is now":                        "jobs reschedule mail a",
 		"is below zero":                                                 "jobs reschedule mail a --in -1s",
 		"--at: ":                                                        "jobs reschedule mail a --at never",
 		"is too short":                                                  "queues ls --watch 1ms",

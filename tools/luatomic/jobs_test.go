@@ -67,7 +67,7 @@ func TestWaitingJobsFromTheCommandLine(t *testing.T) {
 	taken, err := e.queue("mail").Take(t.Context(), 1)
 	require.NoError(t, err)
 	e.push("mail", queue.Job{ID: "ready"}, queue.Job{ID: "later", Delay: time.Hour})
-	c := e.run("jobs", "reschedule", "mail", "later", "leased").exits(exitFailed)
+	c := e.run("jobs", "reschedule", "mail", "later", "leased", "--in", "0s").exits(exitFailed)
 	require.Contains(t, c.stderr.String(), `job "leased" is leased, and jobs reschedule is for jobs that are scheduled; nothing is changed`)
 	holds(t, e.run("jobs", "cancel", "mail", "leased").exits(exitDone).object(), map[string]any{"cancelled": 1})
 	require.ErrorIs(t, taken.Deliveries[0].Extend(t.Context(), time.Minute), queue.ErrCancelled)
@@ -218,6 +218,7 @@ func TestUsageOfTheQueueCommands(t *testing.T) {
 		"jobs bury is for jobs that are ready or scheduled":   "jobs bury mail --all --state leased",
 		`no job is "lost"`:                                    "jobs ls mail --state lost",
 		"both --in and --at":                                  "jobs reschedule mail a --in 1s --at 2100-01-01T00:00:00Z",
+		"write --in D or --at T; --in 0s is now":              "jobs reschedule mail a",
 		"is not a number of jobs":                             "queue limit mail many",
 		"write the queue and its limit":                       "queue limit mail",
 		"say what stays":                                      "queue trim mail",

@@ -186,7 +186,7 @@ func (l *lockCmd) connect(s *session) (redis.UniversalClient, error) {
 func lockOutcome(s *session, work, lost, released error) error {
 	switch {
 	case lost != nil:
-		return fmt.Errorf("%w; the command was killed", lost)
+		return lost
 	case released != nil:
 		if errors.Is(released, lua.ErrNotExecuted) || errors.Is(released, lua.ErrOutcomeUnknown) {
 			released = fmt.Errorf("%w; if the lock is still held, it becomes free when its --ttl is over", released)
@@ -256,17 +256,20 @@ func notObtained(name string, wait time.Duration, err error) error {
 }
 
 // runChild runs the command under the lease. work is how the command ended, as the
-// exit code; lost is not nil if the lease ended first and the command was killed.
+// exit code; lost is not nil if the lease ended first: before the command was started, or it was killed.
 func (l *lockCmd) runChild(s *session, keep func(context.Context) context.Context, env ...string) (work, lost error) {
 	cmd := exec.Command(l.path, s.child[1:]...)
 	cmd.Args[0] = s.child[0]
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	kept := keep(context.Background())
+	if kept.Err() != nil {
+		return nil, fmt.Errorf("%w; the command was not started", context.Cause(kept))
+	}
 	running, err := startChild(cmd, true)
 	if err != nil {
 		return asShell(fmt.Errorf("cannot run %q: %w", s.child[0], err)), nil
 	}
-	kept := keep(context.Background())
 	s.signals.forwardTo(func(sig os.Signal) {
 		if number, ok := sig.(syscall.Signal); ok {
 			signalGroup(cmd, number)
@@ -276,7 +279,7 @@ func (l *lockCmd) runChild(s *session, keep func(context.Context) context.Contex
 	case <-running.done:
 	case <-kept.Done():
 		running.terminate()
-		return nil, context.Cause(kept)
+		return nil, fmt.Errorf("%w; the command was killed", context.Cause(kept))
 	}
 	if running.code != 0 {
 		return &exitError{code: running.code}, nil

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -79,4 +80,28 @@ func TestForeignLockIsReleasedAfterAnInterrupt(t *testing.T) {
 	}
 	require.ErrorIs(t, f.begin(stop, t.Context()), context.Canceled)
 	require.NoError(t, released)
+}
+
+// A lease that is over before the command is started leaves it alone, and the message says so.
+func TestLostBeforeTheCommandIsStarted(t *testing.T) {
+	t.Parallel()
+	started := filepath.Join(t.TempDir(), "started")
+	s := &session{child: []string{"touch", started}}
+	l := &lockCmd{}
+	require.NoError(t, l.look(s))
+	late := &foreignLock{ttl: time.Second, begun: time.Now().Add(-time.Minute)}
+	for cause, keep := range map[error]func(context.Context) context.Context{
+		lock.ErrLost: func(ctx context.Context) context.Context {
+			over, end := context.WithCancelCause(ctx)
+			end(lock.ErrLost)
+			return over
+		},
+		errNotExtended: late.keep,
+	} {
+		work, lost := l.runChild(s, keep)
+		require.NoError(t, work)
+		require.ErrorIs(t, lost, cause)
+		require.ErrorContains(t, lost, "; the command was not started")
+		require.NoFileExists(t, started)
+	}
 }

@@ -132,6 +132,10 @@ func (f *foreignLock) keep(ctx context.Context) context.Context {
 		return ctx
 	}
 	kept, lose := context.WithCancelCause(ctx)
+	if time.Since(f.begun) >= f.ttl {
+		lose(errNotExtended)
+		return kept
+	}
 	// A call can take longer than the lock lasts, so the end has a clock of its own.
 	end := time.AfterFunc(time.Until(f.begun.Add(f.ttl)), func() { lose(errNotExtended) })
 	go func() {
