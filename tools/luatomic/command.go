@@ -54,6 +54,9 @@ func commands() []*command {
 		completionCommand(), manCommand())
 }
 
+// program is the name of the flags before the command.
+const program = "luatomic"
+
 // errHelp reports that help was asked for and printed.
 var errHelp = errors.New("help given")
 
@@ -61,13 +64,13 @@ var errHelp = errors.New("help given")
 // between and after the arguments.
 func parseCommand(args []string, stdout, stderr io.Writer) (*session, *command, error) {
 	s := newSession(stdout, stderr)
-	global := newFlagSet("luatomic")
+	global := newFlagSet(program)
 	s.globalFlags(global)
 	if err := global.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil, nil, explain(stdout, overview)
 		}
-		return nil, nil, usagef("%v%s", err, flagCure(global, err))
+		return nil, nil, usagef("%s", flagError(global, err))
 	}
 	args = global.Args()
 	if len(args) == 0 {
@@ -153,7 +156,7 @@ func (s *session) parseArgs(fs *flag.FlagSet, cmd *command, args []string) error
 			if errors.Is(err, flag.ErrHelp) {
 				return err
 			}
-			return usagef("%s: %v%s", cmd.name, err, flagCure(fs, err))
+			return usagef("%s: %s", cmd.name, flagError(fs, err))
 		}
 		if args = fs.Args(); len(args) > 0 {
 			s.args, args = append(s.args, args[0]), args[1:]
@@ -165,7 +168,12 @@ func (s *session) parseArgs(fs *flag.FlagSet, cmd *command, args []string) error
 		s.args = append(s.args, after...)
 	}
 	if s.prefix != "" {
-		return lua.CheckName("prefix", s.prefix)
+		if err := lua.CheckName("prefix", s.prefix); err != nil {
+			return err
+		}
+	}
+	if s.tag != "" {
+		return lua.CheckName("tag", s.tag)
 	}
 	return nil
 }

@@ -133,6 +133,11 @@ func (c *consumeCmd) run(s *session) error {
 	if err != nil {
 		return err
 	}
+	for _, source := range from {
+		if c.drain {
+			s.foresee(s.signals.stop, source.Queue)
+		}
+	}
 	defer context.AfterFunc(s.signals.stop, func() {
 		s.note("luatomic: stopping; running commands may finish within %v; Ctrl-C again kills them", c.grace)
 	})()

@@ -27,8 +27,8 @@ func demoCommand() *command {
 all of them under a lock, makes a call, and checks the numbers after each step. Without --redis and
 REDIS_URL it runs redis-server or valkey-server from PATH on a private socket, or else an imitation
 inside this process. On a server of yours it uses keys under a new random prefix and deletes those
-at the end. With --hold it then keeps jobs, locks and calls to look at, with luatomic web for one,
-until Ctrl-C.`,
+at the end. It needs a user that may use every prefix. With --hold it then keeps jobs, locks and
+calls to look at, with luatomic web for one, until Ctrl-C.`,
 		output: `one object for each of the six steps, {"step","name", ...}, with --hold a seventh with "redis" and "prefix"; the
   story is on stderr`,
 		example: `luatomic demo`,
@@ -56,6 +56,7 @@ type demo struct {
 	address string // of the server
 	prefix  string
 	queue   *queue.Queue
+	began   bool // a push may have made keys
 
 	jobs     []queue.Job          // as pushed, ids included
 	body     map[string]string    // by id
@@ -156,12 +157,20 @@ func (d *demo) open() (done func(), err error) {
 		return nil, err
 	}
 	return func() {
-		if err := d.keys.end(d.client); err != nil {
-			d.s.warn(fmt.Errorf("cannot delete the keys under %s: %w; delete them by hand", d.prefix, err))
+		if err := d.clean(); err != nil {
+			d.s.warn(fmt.Errorf("cannot delete the keys under %q: %w; delete them by hand", d.prefix, err))
 		}
 		_ = d.client.Close()
 		stop()
 	}, nil
+}
+
+// clean deletes the keys of the demo. Before the first push there are none, and a user that may not push may not delete.
+func (d *demo) clean() error {
+	if !d.began {
+		return nil
+	}
+	return d.keys.end(d.client)
 }
 
 func (d *demo) newQueue(lease time.Duration) (*queue.Queue, error) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -137,6 +138,7 @@ func (d *demo) parts() func(yield func([]queue.Job) bool) {
 // were made for them, so that the repeat is the same push.
 func (d *demo) pushPart(token string, jobs []queue.Job) (queue.Pushed, error) {
 	p, err := d.queue.PushOnce(d.ctx, token, jobs...)
+	d.began = d.began || !errors.Is(err, lua.ErrNotExecuted)
 	if err != nil {
 		return p, err
 	}

@@ -85,6 +85,18 @@ func TestDemoOnYourServer(t *testing.T) {
 	require.Empty(t, left)
 }
 
+// The demo of a user that may not use its prefix says that alone.
+func TestDemoOfALimitedUser(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	rules := []any{"ACL", "SETUSER", "app", "on", ">pw", "~app:*", "&app:*", "+@all"}
+	require.NoError(t, server.Client().Do(t.Context(), rules...).Err())
+	e := &env{t: t, url: strings.Replace(server.URL(), "redis://", "redis://app:pw@", 1)}
+	c := e.run("demo").exits(exitFailed)
+	require.Contains(t, c.stderr.String(), "NOPERM")
+	require.NotContains(t, c.stderr.String(), "cannot delete")
+}
+
 func TestDemoBadFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "jobs.ndjson")

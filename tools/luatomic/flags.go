@@ -12,6 +12,12 @@ import (
 // badValue is the end of an error of package flag whose cause has no cure.
 var badValue = regexp.MustCompile(` for (?:flag )?-([a-z-]+): (?:parse error|value out of range)$`)
 
+// flagError is an error of package flag with its cure. A flag whose value can be left out is a boolean to that package
+// alone.
+func flagError(fs *flag.FlagSet, err error) string {
+	return strings.Replace(err.Error(), "invalid boolean value", "invalid value", 1) + flagCure(fs, err)
+}
+
 // flagCure is what to do about a flag that there is not, one without its value, or a value that cannot be read.
 func flagCure(fs *flag.FlagSet, err error) string {
 	text := err.Error()
@@ -34,9 +40,14 @@ func unknownCure(fs *flag.FlagSet, name string) string {
 	if strings.Trim(name[:1], "0123456789.") == "" {
 		return "; write an argument that begins with - last, after --"
 	}
+	word := strings.TrimLeft(name, "-")
+	isWord := func(c *command) bool { return c.name == word }
+	if fs.Name() == program && slices.ContainsFunc(commands(), isWord) {
+		return "; write luatomic " + word
+	}
 	var names []string
 	fs.VisitAll(func(f *flag.Flag) { names = append(names, dashes(f.Name)) })
-	if cure := meant(dashes(strings.TrimLeft(name, "-")), names, ""); cure != "" {
+	if cure := meant(dashes(word), names, ""); cure != "" {
 		return "; " + cure
 	}
 	return ""

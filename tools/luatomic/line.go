@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,6 +62,9 @@ func (f *lineForm) parseObject(line []byte, job *queue.Job) error {
 	if fields == nil {
 		return errors.New(`null is not a job; write {"body": ...}`)
 	}
+	if err := checkOnce(line, len(fields)); err != nil {
+		return err
+	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if err := parseField(name, fields[name], job); err != nil {
 			return err
@@ -73,6 +77,55 @@ func (f *lineForm) parseObject(line []byte, job *queue.Job) error {
 		return errors.New(`"unique_ttl" without "unique"; add "unique", or leave it out`)
 	}
 	return mergeTime(fields, f, job)
+}
+
+// checkOnce refuses an object with two fields of one name, of which package json keeps the last. n is how many names it
+// has. The line is valid JSON.
+func checkOnce(line []byte, n int) error {
+	if fieldsIn(line) == n {
+		return nil
+	}
+	seen := make(map[any]bool, n)
+	dec := json.NewDecoder(bytes.NewReader(line))
+	_, _ = dec.Token() // the brace
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return badJSON(err)
+		}
+		if seen[name] {
+			return twice(name)
+		}
+		seen[name] = true
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return badJSON(err)
+		}
+	}
+	return nil
+}
+
+func twice(name any) error { return fmt.Errorf("field %q stands twice; keep one", name) }
+
+// fieldsIn counts the fields of an object: the colons that are in none of its values.
+func fieldsIn(line []byte) (n int) {
+	depth, text := 0, false
+	for i := 0; i < len(line); i++ {
+		switch b := line[i]; {
+		case text && b == '\\':
+			i++
+		case b == '"':
+			text = !text
+		case text:
+		case b == '{' || b == '[':
+			depth++
+		case b == '}' || b == ']':
+			depth--
+		case b == ':' && depth == 1:
+			n++
+		}
+	}
+	return n
 }
 
 // parseField reads one field. The times of the defaults are still in the job.

@@ -11,36 +11,39 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/compat/sidekiq"
 	"github.com/luatomic/luatomic/queue"
 )
 
 func TestLineErrors(t *testing.T) {
 	t.Parallel()
 	for line, says := range map[string]string{
-		`{"body":1,"unique":7}`:           `"unique" is not a string`,
-		`{"body":1,"unique":""}`:          `unique is empty`,
-		`{"body":1,"unique_ttl":"1s"}`:    `"unique_ttl" without "unique"`,
-		`{"body":1,"unique_ttl":5}`:       `"unique_ttl" is not a string such as`,
-		`{"body":1,"Body":2}`:             `unknown field "Body"; the fields are body, id, at, delay, unique, unique_ttl`,
-		`{"id":"a"}`:                      `"body" is missing`,
-		`{}`:                              `"body" is missing`,
-		`null`:                            `null is not a job`,
-		`[1]`:                             `not a JSON object`,
-		`"SECRET"`:                        `not a JSON object`,
-		`SECRET`:                          `broken JSON at byte 1`,
-		`{"body":1`:                       `broken JSON at byte 9`,
-		`{"body":1}{"body":2}`:            `broken JSON at byte 11`,
-		`{"body":1,"id":7}`:               `"id" is not a string`,
-		`{"body":1,"id":""}`:              `id is empty`,
-		`{"body":1,"id":"a}"}`:            `brace`,
-		`{"body":1,"at":"SECRET"}`:        `"at": neither RFC 3339`,
-		`{"body":1,"at":1.5}`:             `"at": neither RFC 3339`,
-		`{"body":1,"at":null}`:            `"at": neither RFC 3339`,
-		`{"body":1,"at":1795230010}`:      `is it seconds?`,
-		`{"body":1,"at":253402300800000}`: `too great`,
-		`{"body":1,"delay":30}`:           `"delay" is not a string such as`,
-		`{"body":1,"delay":"SECRET"}`:     `"delay" is not a duration such as`,
-		`{"body":1,"delay":"-1s"}`:        `"delay" is below zero`,
+		`{"body":1,"unique":7}`:                              `"unique" is not a string`,
+		`{"body":1,"unique":""}`:                             `unique is empty`,
+		`{"body":1,"unique_ttl":"1s"}`:                       `"unique_ttl" without "unique"`,
+		`{"body":1,"unique_ttl":5}`:                          `"unique_ttl" is not a string such as`,
+		`{"body":1,"Body":2}`:                                `unknown field "Body"; the fields are body, id, at, delay, unique, unique_ttl`,
+		`{"body":1,"id":"a", "body":"S:\":{"}`:               `field "body" stands twice; keep one`,
+		`{"body":1,"delay":"1s","d\u0065lay":"2s","id":"a"}`: `field "delay" stands twice; keep one`,
+		`{"id":"a"}`:                                         `"body" is missing`,
+		`{}`:                                                 `"body" is missing`,
+		`null`:                                               `null is not a job`,
+		`[1]`:                                                `not a JSON object`,
+		`"SECRET"`:                                           `not a JSON object`,
+		`SECRET`:                                             `broken JSON at byte 1`,
+		`{"body":1`:                                          `broken JSON at byte 9`,
+		`{"body":1}{"body":2}`:                               `broken JSON at byte 11`,
+		`{"body":1,"id":7}`:                                  `"id" is not a string`,
+		`{"body":1,"id":""}`:                                 `id is empty`,
+		`{"body":1,"id":"a}"}`:                               `brace`,
+		`{"body":1,"at":"SECRET"}`:                           `"at": neither RFC 3339`,
+		`{"body":1,"at":1.5}`:                                `"at": neither RFC 3339`,
+		`{"body":1,"at":null}`:                               `"at": neither RFC 3339`,
+		`{"body":1,"at":1795230010}`:                         `is it seconds?`,
+		`{"body":1,"at":253402300800000}`:                    `too great`,
+		`{"body":1,"delay":30}`:                              `"delay" is not a string such as`,
+		`{"body":1,"delay":"SECRET"}`:                        `"delay" is not a duration such as`,
+		`{"body":1,"delay":"-1s"}`:                           `"delay" is below zero`,
 		`{"body":1,"delay":"1s","at":"2030-01-01T00:00:00Z"}`: `both "at" and "delay"`,
 	} {
 		_, err := (&lineForm{}).parse([]byte(line))
@@ -75,6 +78,23 @@ func TestLineDefaults(t *testing.T) {
 		require.True(t, test.at.Equal(job.At), test.line)
 		require.Equal(t, test.delay, job.Delay, test.line)
 	}
+}
+
+// Fields of the body are the body's own.
+func TestFieldsThatStandOnce(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{
+		`{"body":{"a":1,"a":2},"id":"b"}`, `{"body":["\\",":",{"body":":"}] , "id" : "x:y\":"}`, `{"body":"a\\\":","id":"b"}`,
+	} {
+		job, err := (&lineForm{}).parse([]byte(line))
+		require.NoError(t, err, line)
+		require.Equal(t, 2, fieldsIn([]byte(line)))
+		require.Contains(t, line, string(job.Body))
+	}
+	_, err := (&taskForm{}).parse([]byte(`{"name":"a","name":"b"}`))
+	require.EqualError(t, err, `field "name" stands twice; keep one`)
+	_, err = parseSidekiq([]byte(`{"class":"A","retry":1,"retry":2}`), &sidekiq.Job{})
+	require.EqualError(t, err, `field "retry" stands twice; keep one`)
 }
 
 // Lines of every length around the reader's buffer come out whole and in order.

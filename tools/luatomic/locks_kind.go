@@ -123,7 +123,10 @@ func (k lockKind) find(ctx context.Context, s *session, locker *lock.Locker, mat
 	default:
 		err = addAll(locker.List(ctx), func(i lock.Info) string { return i.Name }, matches, out.plain)
 	}
-	return errors.Join(out.end(), err)
+	if err != nil {
+		return errors.Join(out.end(), err)
+	}
+	return out.endOr("no lock is held or waited for")
 }
 
 // addAll adds what a list yields and the pattern matches.

@@ -121,6 +121,9 @@ func promoteDue(s *session, q *queue.Queue) error {
 			break
 		}
 	}
+	if out.Moved == 0 && out.NextDue == nil {
+		_ = s.expect(s.signals.stop, q, true) // the name may be mistyped
+	}
 	if err := s.emit(out); err != nil {
 		return err
 	}

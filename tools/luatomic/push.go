@@ -223,6 +223,23 @@ func pushAll[T any](s *session, lines *batches[T], send pusher[T], bar *progress
 	}
 }
 
+// failed says what is known of the lines of a batch that could not be pushed, and how to go on.
+func (b *batch[T]) failed(err error) error {
+	err = fmt.Errorf("lines %d to %d: %w", b.first, b.last, err)
+	next := "push them again"
+	if b.first > 1 {
+		next = fmt.Sprintf("go on there with --skip %d", b.first-1)
+	}
+	switch {
+	case errors.Is(err, lua.ErrNotExecuted), errors.Is(err, lua.ErrRefused):
+		return fmt.Errorf("%w; nothing of these lines is pushed; %s", err, next)
+	case errors.Is(err, lua.ErrOutcomeUnknown):
+		return fmt.Errorf("%w; these lines may be in the queue: luatomic stats shows its length; "+
+			"if they have ids, %s", err, next)
+	}
+	return err
+}
+
 // pushBatch sends one batch, unless a line of it is broken. The first interrupt does
 // not cut it short.
 func pushBatch[T any](s *session, send pusher[T], b *batch[T], r *pushResult) error {
@@ -248,11 +265,7 @@ func pushBatch[T any](s *session, send pusher[T], b *batch[T], r *pushResult) er
 				"luatomic stats shows its length", b.first, b.last))
 			return errInterrupted
 		}
-		err = fmt.Errorf("lines %d to %d: %w", b.first, b.last, err)
-		if b.first > 1 && errors.Is(err, lua.ErrNotExecuted) {
-			err = fmt.Errorf("%w; go on there with --skip %d", err, b.first-1)
-		}
-		return err
+		return b.failed(err)
 	}
 	r.Ready += p.ready
 	r.Scheduled += p.scheduled

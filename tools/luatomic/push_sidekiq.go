@@ -80,6 +80,7 @@ func parseSidekiq(line []byte, job *sidekiq.Job) (timed bool, err error) {
 		return false, badSidekiq(json.Unmarshal(line, &any))
 	}
 	var at, delay bool
+	seen := map[any]bool{}
 	dec := json.NewDecoder(bytes.NewReader(line))
 	_, _ = dec.Token() // the brace
 	for dec.More() {
@@ -87,6 +88,10 @@ func parseSidekiq(line []byte, job *sidekiq.Job) (timed bool, err error) {
 		if err != nil {
 			return false, badSidekiq(err)
 		}
+		if seen[name] {
+			return false, twice(name)
+		}
+		seen[name] = true
 		var value json.RawMessage
 		if err := dec.Decode(&value); err != nil {
 			return false, badSidekiq(err)

@@ -41,6 +41,9 @@ func (f *taskForm) parse(line []byte) (redisinaction.Task, error) {
 	if err := json.Unmarshal(line, &fields); err != nil || fields == nil {
 		return task, badTask(err)
 	}
+	if err := checkOnce(line, len(fields)); err != nil {
+		return task, err
+	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		var err error
 		switch value := fields[name]; name {

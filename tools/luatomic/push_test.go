@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -248,6 +249,30 @@ func TestPushIntoAFullServer(t *testing.T) {
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	e.with(input.String()).run("push", "q", found[1], found[2]).exits(exitDone)
 	holds(t, e.run("stats", "q").exits(exitDone).object(), map[string]any{"ready": lines})
+}
+
+// A push that ends in an outage says what is known of the lines, and how to go on.
+func TestFailedBatchSaysHowToGoOn(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		first   int
+		outcome error
+		says    string
+	}{
+		{1, lua.ErrNotExecuted, "lines 1 to 1010: away: not executed; nothing of these lines is pushed; push them again"},
+		{1001, lua.ErrNotExecuted, "; nothing of these lines is pushed; go on there with --skip 1000"},
+		{1001, lua.ErrRefused, "; nothing of these lines is pushed; go on there with --skip 1000"},
+		{1001, lua.ErrOutcomeUnknown, "; these lines may be in the queue: luatomic stats shows its length; " +
+			"if they have ids, go on there with --skip 1000"},
+	} {
+		b := &batch[int]{first: test.first, last: test.first + 9}
+		if test.first == 1 {
+			b.last = 1010
+		}
+		err := b.failed(fmt.Errorf("away: %w", test.outcome))
+		require.ErrorIs(t, err, test.outcome)
+		require.ErrorContains(t, err, test.says)
+	}
 }
 
 func TestPushSkip(t *testing.T) {

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/queue"
 )
 
 // A queue that no process has used is named by a verb that needs what is in it; pause and limit, which can come before
@@ -24,6 +27,11 @@ func TestQueueVerbsOfAnUnknownQueue(t *testing.T) {
 		require.Contains(t, c.stderr.String(), `no process has used queue "`+args[2]+`" so far`)
 		require.Empty(t, e.run(args...).exits(exitDone).stderr.String(), "by its setting it is known")
 	}
+	for _, args := range [][]string{{"promote", "u1"}, {"promote", "u1"}, {"consume", "u2", "--drain", "--", "true"}} {
+		c := e.run(args...).exits(exitDone)
+		require.Equal(t, `luatomic: no process has used queue "`+args[1]+"\" so far; luatomic queues ls lists those that are in use\n",
+			c.stderr.String(), args)
+	}
 	require.Empty(t, e.run("queue", "resume", "early").exits(exitDone).stderr.String())
 	e.known("posts")
 	for _, args := range [][]string{
@@ -32,4 +40,17 @@ func TestQueueVerbsOfAnUnknownQueue(t *testing.T) {
 	} {
 		require.Empty(t, e.run(args...).exits(exitDone).stderr.String(), args)
 	}
+}
+
+// A drain of a paused queue waits, and says for what.
+func TestDrainOfAPausedQueue(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.push("mail", queue.Job{ID: "a"})
+	e.run("queue", "pause", "mail").exits(exitDone)
+	c := e.start("consume", "mail", "--drain", "--", "true")
+	c.shows("luatomic: queue \"mail\" is paused; luatomic queue resume mail ends that\n")
+	e.run("queue", "resume", "mail").exits(exitDone)
+	holds(t, c.exits(exitDone).object(), map[string]any{"acked": 1})
+	require.Equal(t, 1, strings.Count(c.stderr.String(), "paused"))
 }

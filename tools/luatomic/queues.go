@@ -191,7 +191,7 @@ func queuesWorkersCommand() *command {
 						return err
 					}
 				}
-				return out.end()
+				return out.endOr("no process consumes")
 			})
 		},
 	}
@@ -380,4 +380,18 @@ func (s *session) expect(ctx context.Context, q *queue.Queue, early bool) error 
 		return nil
 	}
 	return err
+}
+
+// foresee says on stderr why a drain of the queue will wait, or have nothing to do. What cannot be read is left to the
+// consumer.
+func (s *session) foresee(ctx context.Context, q *queue.Queue) {
+	if st, err := q.Stats(ctx); err == nil && st.Paused {
+		name := q.Name()
+		if q.Tag() != "" {
+			name += " --tag " + q.Tag()
+		}
+		s.note("luatomic: queue %q is paused; luatomic queue resume %s ends that", q.Name(), name)
+		return
+	}
+	_ = s.expect(ctx, q, true)
 }

@@ -62,7 +62,7 @@ func (f *busFlags) check() error {
 	}
 	text, err := os.ReadFile(f.keyFile)
 	if err != nil {
-		return fmt.Errorf("--keys: %w", err)
+		return fmt.Errorf("--keys: %w; name a file with one key a line", err)
 	}
 	if info, err := os.Stat(f.keyFile); err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
 		return fmt.Errorf("--keys %s: other users can read the file; chmod 600 it, and change the keys", f.keyFile)

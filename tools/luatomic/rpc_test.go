@@ -280,5 +280,5 @@ func TestRPCKeys(t *testing.T) {
 		require.Contains(t, c.stderr.String(), "chmod 600")
 	}
 	c := e.call("cat", "1", "--keys", filepath.Join(t.TempDir(), "none")).exits(exitFailed)
-	require.Contains(t, c.stderr.String(), "no such file")
+	require.Contains(t, c.stderr.String(), "no such file or directory; name a file with one key a line")
 }

@@ -89,7 +89,7 @@ func TestPushBrokenSidekiq(t *testing.T) {
 		`{"class":"A","delay":2}`:             `"delay" is not a string such as "30s"`,
 		`{"class":"A","delay":"1s","at":1}`:   `both "at" and "delay"`,
 		`{"class":"A","created_at":1}`:        "push finished payloads with --raw",
-		`{"class":"A","tags":1,"tags":2}`:     "the name of another field",
+		`{"class":"A","tags":1,"tags":2}`:     `field "tags" stands twice; keep one`,
 		`{"class":"A","args":["` + "\xff\"]}": "UTF-8",
 	} {
 		e := shared(t)

@@ -46,6 +46,15 @@ func (r *rows) end() error {
 	return r.s.print(head.above(lines))
 }
 
+// endOr writes the table, or on stderr that there is none of what it lists.
+func (r *rows) endOr(none string) error {
+	if r.s.tables && len(r.cells) == 0 {
+		r.s.note("luatomic: %s", none)
+		return nil
+	}
+	return r.end()
+}
+
 // heading is what is known of a table that is printed again and again: how wide its columns have been, and how many
 // tables of one line there were since its head.
 type heading struct {

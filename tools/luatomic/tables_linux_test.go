@@ -32,6 +32,15 @@ func (e *env) looks(code int, args string, lines ...string) {
 	}
 }
 
+// Where there is nothing to list, a terminal gets a sentence in place of the head of a table.
+func TestEmptyTables(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.looks(exitDone, "locks ls", "luatomic: no lock is held or waited for")
+	e.looks(exitDone, "locks ls --kind rw", "luatomic: no lock is held or waited for")
+	e.looks(exitDone, "queues workers", "luatomic: no process consumes")
+}
+
 // What each command that lists things shows on a terminal.
 func TestTablesOfTheCommands(t *testing.T) {
 	t.Parallel()

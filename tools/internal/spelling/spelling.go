@@ -1,9 +1,13 @@
 // Package spelling finds the name that a mistyped one was meant to be.
 package spelling
 
-// Nearest returns the candidate with the smallest edit distance to word, or "" when none is close.
+// Nearest returns the candidate with the smallest edit distance to word, or "" when none is close: two edits at most,
+// and one for a word of up to four letters, which is near to too many others.
 func Nearest(word string, candidates []string) string {
 	best, at := "", 3
+	if len(word) <= 4 {
+		at = 2
+	}
 	for _, c := range candidates {
 		if d := distance(word, c); d < at {
 			best, at = c, d
@@ -12,22 +16,26 @@ func Nearest(word string, candidates []string) string {
 	return best
 }
 
+// distance counts the letters to add, to remove and to replace. Two neighbours that have changed places are one edit.
 func distance(a, b string) int {
-	row := make([]int, len(b)+1)
+	before, row, next := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
 	for i := range len(a) {
-		diag := row[0]
-		row[0] = i + 1
+		next[0] = i + 1
 		for j := range len(b) {
-			cost := diag
-			if a[i] != b[j] {
-				cost++
+			next[j+1] = min(row[j+1], next[j]) + 1
+			if a[i] == b[j] {
+				next[j+1] = min(next[j+1], row[j])
+			} else {
+				next[j+1] = min(next[j+1], row[j]+1)
 			}
-			diag = row[j+1]
-			row[j+1] = min(cost, diag+1, row[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				next[j+1] = min(next[j+1], before[j-1]+1)
+			}
 		}
+		before, row, next = row, next, before
 	}
 	return row[len(b)]
 }
