@@ -12,7 +12,7 @@ import (
 )
 
 // RPCJoinSHA is the SHA-1 of rpc_join.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCJoinSHA = "bc7a25340dd0e4a0698bfc8a404eefa9e35f27dd"
+const RPCJoinSHA = "b41074bebb224c2fd9e9565694a638c138682b3e"
 
 // RPCJoinScript is scripts/rpc_join.lua.
 var RPCJoinScript = lua.Script{
@@ -66,6 +66,8 @@ type RPCJoinResult struct {
 // had ended, when none are known, and now and then, because the keys of methods and descriptions
 // expire without that. It shortens the time of no key: the nodes share them, and each has a lease
 // of its own.
+//
+// Long because a heartbeat also removes the dead and keeps four keys alive, in one round trip.
 //
 //   - Contract, dup-only: an error half-way leaves the node announced for some of its methods.
 //   - Retry: safe; sent again after a lost reply; the same values are set again.

@@ -8,6 +8,8 @@
 --- when none are known, and now and then, because the keys of methods and descriptions expire without that. It shortens
 --- the time of no key: the nodes share them, and each has a lease of its own.
 ---
+--- Long because a heartbeat also removes the dead and keeps four keys alive, in one round trip.
+---
 ---@contract dup-only  an error half-way leaves the node announced for some of its methods
 ---@retry    safe  the same values are set again
 ---@key      nodes    zset  node, scored by the end of its lease in ms; the fraction is its load
