@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -41,8 +42,7 @@ func document(args []string, stdout, stderr io.Writer) int {
 		return code
 	}
 	if flags.NArg() == 0 {
-		fmt.Fprintf(stderr, "luagen doc: name files or folders\n\n%s", docUsage)
-		return 2
+		return wrongUsage(stderr, "doc", docUsage, errors.New("name files or folders"))
 	}
 	scripts, _, err := parsedScripts(flags.Args())
 	if err != nil {

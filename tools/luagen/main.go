@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -57,14 +58,16 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && verbs[args[0]] != nil {
 		return verbs[args[0]](args[1:], stdout, stderr)
 	}
+	if len(args) > 0 && args[0] == "help" {
+		return help(args[1:], stdout, stderr)
+	}
 	cfg, check, err := parseArgs(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(stdout, withTargets(usage))
 		return 0
 	case err != nil:
-		fmt.Fprintf(stderr, "luagen: %v\n\n%s", err, withTargets(usage))
-		return 2
+		return wrongUsage(stderr, "", usage, err)
 	}
 	res, err := luagen.Generate(cfg)
 	if err != nil {
@@ -72,7 +75,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	for _, d := range res.Found {
-		fmt.Fprintln(stderr, d.Format(res.Sources[d.File]))
+		printFinding(stderr, cfg, res, d)
 	}
 	if cfg.Stops(res.Found) {
 		fmt.Fprintf(stderr, "luagen: findings: %d; nothing written\n", len(res.Found))
@@ -80,7 +83,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	if check {
 		for _, d := range res.Drift {
-			fmt.Fprintln(stderr, d.Format(res.Sources[d.File]))
+			printFinding(stderr, cfg, res, d)
 		}
 		return report(res.Changes, stdout)
 	}
@@ -89,6 +92,33 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+// help prints the usage, or that of a verb.
+func help(words []string, stdout, stderr io.Writer) int {
+	switch {
+	case len(words) == 0:
+		return run([]string{"-h"}, stdout, stderr)
+	case verbs[words[0]] != nil:
+		return run([]string{words[0], "-h"}, stdout, stderr)
+	}
+	return wrongUsage(stderr, "", usage, noFolder(words[0]))
+}
+
+// printFinding names the file as it is found from the working directory, as the diff and luagen vet do.
+func printFinding(w io.Writer, cfg luagen.Config, res luagen.Result, d luagen.Diagnostic) {
+	source := res.Sources[d.File]
+	d.File = filepath.Join(cfg.Scripts, filepath.FromSlash(d.File))
+	fmt.Fprintln(w, d.Format(source))
+}
+
+// wrongUsage prints an error, one line of usage, and where there is more.
+func wrongUsage(stderr io.Writer, verb, usage string, err error) int {
+	program := strings.TrimSpace("luagen " + verb)
+	_, after, _ := strings.Cut(withTargets(usage), "usage: ")
+	line, _, _ := strings.Cut(after, "\n")
+	fmt.Fprintf(stderr, "%s: %v\nusage: %s\nmore:  %s -h\n", program, err, line, program)
+	return 2
 }
 
 func report(files []luagen.File, stdout io.Writer) int {
@@ -111,7 +141,8 @@ func parseArgs(args []string) (cfg luagen.Config, check bool, err error) {
 	flags.BoolVar(&cfg.Calls, "interface", false, "")
 	flags.BoolVar(&cfg.Strict, "strict", false, "")
 	target := flags.String("target", "", "")
-	if err := flags.Parse(args); err != nil {
+	dirs, err := folders(flags, args)
+	if err != nil {
 		return cfg, false, err
 	}
 	if cfg.Targets, err = targets(*target); err != nil {
@@ -120,16 +151,13 @@ func parseArgs(args []string) (cfg luagen.Config, check bool, err error) {
 	if p := cfg.Package; p != "" && (!token.IsIdentifier(p) || p == "_") {
 		return cfg, false, fmt.Errorf("-pkg: %q is not a package name", p)
 	}
-	if _, err := os.Stat(flags.Arg(0)); flags.NArg() > 0 && errors.Is(err, fs.ErrNotExist) {
-		return cfg, false, noFolder(flags.Arg(0))
-	}
 	switch {
-	case flags.NArg() > 1:
-		return cfg, false, errors.New("more than one folder")
-	case flags.NArg() == 1 && (cfg.Scripts != "" || cfg.Out != ""):
+	case len(dirs) > 1:
+		return cfg, false, fmt.Errorf("there are %d folders: name one folder; run luagen once for each", len(dirs))
+	case len(dirs) == 1 && (cfg.Scripts != "" || cfg.Out != ""):
 		return cfg, false, errors.New("a folder together with -scripts or -out")
-	case flags.NArg() == 1:
-		cfg.Scripts, cfg.Out = flags.Arg(0), flags.Arg(0)
+	case len(dirs) == 1:
+		cfg.Scripts, cfg.Out = dirs[0], dirs[0]
 	}
 	if cfg.Scripts == "" {
 		cfg.Scripts = "."
@@ -140,10 +168,27 @@ func parseArgs(args []string) (cfg luagen.Config, check bool, err error) {
 	return cfg, check, nil
 }
 
+// folders parses the flags, which may stand before and behind the folders.
+func folders(flags *flag.FlagSet, args []string) (dirs []string, err error) {
+	for {
+		if err := flags.Parse(args); err != nil || flags.NArg() == 0 {
+			return dirs, err
+		}
+		dir := flags.Arg(0)
+		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+			return nil, noFolder(dir)
+		}
+		dirs, args = append(dirs, dir), flags.Args()[1:]
+	}
+}
+
 // noFolder is the error of an argument that is no folder: a verb behind flags, or most often a mistyped one.
 func noFolder(word string) error {
 	if verbs[word] != nil {
 		return fmt.Errorf("the verb %s comes first, its flags behind it", word)
+	}
+	if strings.HasSuffix(word, "...") {
+		return fmt.Errorf("%s is no folder: name one folder; go generate ./... runs luagen for each that asks for it", word)
 	}
 	names := slices.Sorted(maps.Keys(verbs))
 	if near := spelling.Nearest(word, names); near != "" {

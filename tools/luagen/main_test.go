@@ -59,6 +59,29 @@ func TestExitCodes(t *testing.T) {
 	require.Contains(t, stderr, "luagen: findings: 1; nothing written")
 }
 
+// Findings name their file as the diff does, flags may follow the folder, and a name of the package's own Go is not taken.
+func TestFindingsNameTheFolder(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "locks")
+	script := filepath.Join(dir, "lock_peek.lua")
+	writeFile(t, script, strings.Replace(goodScript, "local lock", "local key", 1))
+	for _, args := range [][]string{{"-strict", dir}, {dir, "-check", "-strict"}} {
+		code, stdout, stderr := command(args...)
+		require.Equal(t, 1, code)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, "\n"+script+":7:", args)
+		require.Contains(t, stderr, "   7 | return redis.call")
+	}
+	writeFile(t, script, goodScript)
+	code, _, stderr := command(dir)
+	require.Equal(t, 0, code, stderr)
+	writeFile(t, filepath.Join(dir, "own.go"), "package locks\n\ntype LockPeekParams struct{}\n")
+	code, _, stderr = command(dir)
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, script+":1:1: H010 the script makes the Go name LockPeekParams, which is declared in own.go\n")
+	require.Contains(t, stderr, "= rename one of them; ---@script Name sets another Go name")
+}
+
 func TestCheckOfFragments(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "locks")
@@ -102,6 +125,19 @@ func TestUsage(t *testing.T) {
 		require.Equal(t, 2, code)
 		require.Contains(t, stderr, want)
 	}
+	code, stdout, _ = command("help")
+	require.Equal(t, 0, code)
+	require.Contains(t, stdout, "examples:")
+	code, stdout, _ = command("help", "vet")
+	require.Equal(t, 0, code)
+	require.Contains(t, stdout, "usage: luagen vet")
+	code, stdout, stderr := command("init", "-what")
+	require.Equal(t, 2, code)
+	require.Empty(t, stdout)
+	require.Equal(t, "luagen init: flag provided but not defined: -what\nusage: luagen init [-w] FILE...\nmore:  luagen init -h\n", stderr)
+	_, _, stderr = command("-what")
+	require.Equal(t, "luagen: flag provided but not defined: -what\n"+
+		"usage: luagen [-check] [-strict] [-interface] [-target names] [-pkg name] [dir]\nmore:  luagen -h\n", stderr)
 	for want, args := range map[string][]string{
 		"the verb vet comes first, its flags behind it": {"-strict", "vet"},
 		"\"foo\" is not a target: targets are ":         {"-target", "foo"},
@@ -113,7 +149,13 @@ func TestUsage(t *testing.T) {
 		require.Contains(t, stderr, want)
 	}
 	dir := t.TempDir()
-	code, _, stderr := command(dir)
+	code, _, stderr = command(dir, "-check", dir)
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, "there are 2 folders: name one folder; run luagen once for each")
+	code, _, stderr = command("./...")
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, "./... is no folder: name one folder")
+	code, _, stderr = command(dir)
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "no .lua files in")
 	code, _, stderr = command("init", dir)

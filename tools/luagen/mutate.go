@@ -45,12 +45,10 @@ func mutate(args []string, stdout, stderr io.Writer) int {
 		return code
 	}
 	if flags.NArg() < 2 {
-		fmt.Fprintf(stderr, "luagen mutate: name a script and a command\n\n%s", mutateUsage)
-		return 2
+		return wrongUsage(stderr, "mutate", mutateUsage, errors.New("name a script and a command"))
 	}
 	if *parallel < 1 {
-		fmt.Fprintf(stderr, "luagen mutate: -parallel is %d: name 1 or more\n\n%s", *parallel, mutateUsage)
-		return 2
+		return wrongUsage(stderr, "mutate", mutateUsage, fmt.Errorf("-parallel is %d: name 1 or more", *parallel))
 	}
 	if isGoTest(flags.Args()[1:]) {
 		if _, err := goTestOf(flags.Args()[3:]); err != nil {

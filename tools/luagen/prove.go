@@ -42,12 +42,10 @@ func prove(args []string, stdout, stderr io.Writer) int {
 		return code
 	}
 	if flags.NArg() == 0 {
-		fmt.Fprintf(stderr, "luagen prove: name files or folders\n\n%s", proveUsage)
-		return 2
+		return wrongUsage(stderr, "prove", proveUsage, errors.New("name files or folders"))
 	}
 	if *n < 1 {
-		fmt.Fprintf(stderr, "luagen prove: -n is %d: name 1 or more\n\n%s", *n, proveUsage)
-		return 2
+		return wrongUsage(stderr, "prove", proveUsage, fmt.Errorf("-n is %d: name 1 or more", *n))
 	}
 	scripts, files, err := parsedScripts(flags.Args())
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -15,7 +16,8 @@ const initUsage = `luagen init drafts the header of scripts that have none.
 usage: luagen init [-w] FILE...
 
 Names come from the script's locals, types from its commands and conversions, the reply from its returns. Contract, retry and
-what is marked "check:" are guesses: read them once. The script's own lines stay as they are.
+what is marked "check:" are guesses, and so are the types: read the whole header once. luagen warns until the words "check: ..."
+and the description of the draft are gone (H011). The script's own lines stay as they are.
 
   -w   write the files; without it the change is printed as a diff
 
@@ -56,8 +58,7 @@ func rewrite(
 		return code
 	}
 	if flags.NArg() == 0 {
-		fmt.Fprintf(stderr, "luagen %s: name one file or more\n\n%s", verb, usage)
-		return 2
+		return wrongUsage(stderr, verb, usage, errors.New("name one file or more"))
 	}
 	code := 0
 	for _, file := range flags.Args() {

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,13 +33,21 @@ func TestFromABareScriptToAFunction(t *testing.T) {
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Equal(t, takeScript, string(text), "only a diff")
-	for _, args := range [][]string{{"init", "-w", file}, {"fix", "-w", file}, {"-strict", dir}} {
+	for _, args := range [][]string{{"init", "-w", file}, {"fix", "-w", file}, {dir}} {
 		code, stdout, stderr = command(args...)
 		require.Equal(t, 0, code, "%v: %s%s", args, stdout, stderr)
 	}
+	require.Contains(t, stderr, `H011 warning: the header still has a guess of init ("check: may it run twice?")`)
+	require.Contains(t, stderr, `= decide, and remove the words "check: may it run twice?"`)
 	require.FileExists(t, file+".go")
+	code, _, _ = command("-strict", dir)
+	require.Equal(t, 1, code, "guesses that nobody has read")
 	text, err = os.ReadFile(file)
 	require.NoError(t, err)
+	header := regexp.MustCompile(`  check: .*|does what its comments say\.`)
+	writeFile(t, file, header.ReplaceAllString(string(text), "  decided"))
+	code, stdout, stderr = command("-strict", dir)
+	require.Equal(t, 0, code, stdout+stderr)
 	require.Contains(t, string(text), "local key1, key2 = KEYS[1], KEYS[2]\nlocal arg1, arg2 = ARGV[1], ARGV[2]\n")
 
 	client, ctx := luatomictest.Client(t), t.Context()

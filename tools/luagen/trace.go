@@ -37,8 +37,7 @@ func trace(args []string, stdout, stderr io.Writer) int {
 		return code
 	}
 	if flags.NArg() == 0 {
-		fmt.Fprintf(stderr, "luagen trace: name a command, such as go test -run Stock ./stock\n\n%s", traceUsage)
-		return 2
+		return wrongUsage(stderr, "trace", traceUsage, errors.New("name a command, such as go test -run Stock ./stock"))
 	}
 	var text bytes.Buffer
 	code, err := 0, checkOutput(*out)

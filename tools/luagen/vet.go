@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -35,17 +36,11 @@ func vet(args []string, stdout, stderr io.Writer) int {
 	}
 	write := map[string]func(io.Writer, []luagen.Vetted) error{"text": vetText, "json": vetJSON, "sarif": vetSARIF}[*format]
 	if flags.NArg() == 0 || write == nil {
-		fmt.Fprintf(
-			stderr,
-			"luagen vet: name files or folders, and a format among text, json, sarif\n\n%s",
-			withTargets(vetUsage),
-		)
-		return 2
+		return wrongUsage(stderr, "vet", vetUsage, errors.New("name files or folders, and a format among text, json, sarif"))
 	}
 	where, err := targets(*target)
 	if err != nil {
-		fmt.Fprintln(stderr, "luagen vet:", err)
-		return 2
+		return wrongUsage(stderr, "vet", vetUsage, err)
 	}
 	files, err := luagen.VetPaths(flags.Args(), where)
 	if err != nil {
@@ -64,7 +59,7 @@ func vet(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// parseFlags prints usage for -h and for wrong flags; ok is false when the run is over.
+// parseFlags prints usage for -h, and what is wrong with flags; ok is false when the run is over.
 func parseFlags(flags *flag.FlagSet, args []string, usage string, stdout, stderr io.Writer) (code int, ok bool) {
 	flags.SetOutput(io.Discard)
 	switch err := flags.Parse(args); {
@@ -72,8 +67,7 @@ func parseFlags(flags *flag.FlagSet, args []string, usage string, stdout, stderr
 		fmt.Fprint(stdout, withTargets(usage))
 		return 0, false
 	case err != nil:
-		fmt.Fprintf(stderr, "luagen %s: %v\n\n%s", flags.Name(), err, withTargets(usage))
-		return 2, false
+		return wrongUsage(stderr, flags.Name(), usage, err), false
 	}
 	return 0, true
 }

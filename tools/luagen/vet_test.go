@@ -41,6 +41,9 @@ func TestVetReadsScriptsWithAndWithoutHeaderAndInGo(t *testing.T) {
 	require.Contains(t, stdout, "broken.go:2:50: S001 the Go file does not parse")
 	require.NotContains(t, stdout, "vendor")
 
+	_, below, _ := command("vet", dir+"/...")
+	require.Equal(t, stdout, below)
+
 	code, stdout, _ = command("vet", filepath.Join(dir, "a", "drop.lua"))
 	require.Equal(t, 0, code, "warnings alone")
 	require.Contains(t, stdout, "warnings: 1")

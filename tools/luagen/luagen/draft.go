@@ -48,11 +48,11 @@ type drafter struct {
 // header prints the tags.
 func (d *drafter) header() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "--- %s does what its comments say.\n", d.name)
+	fmt.Fprintf(&b, "--- %s %s\n", d.name, guessProse)
 	if d.writesNothing() {
 		b.WriteString("---@readonly\n")
 	} else {
-		b.WriteString("---@contract dup-only  check: what does an error half-way leave behind?\n---@retry never  check: may it run twice?\n")
+		fmt.Fprintf(&b, "---@contract dup-only  %s\n---@retry never  %s\n", guessContract, guessRetry)
 	}
 	for _, g := range d.libraries() {
 		fmt.Fprintf(&b, "---@uses %s\n", g)
@@ -61,13 +61,13 @@ func (d *drafter) header() string {
 	d.entryTags(&b, "arg", d.args)
 	reply := d.replyType()
 	if d.anyReply {
-		reply = "any  check: the returns differ"
+		reply = "any  " + guessReply
 	}
 	if reply != "" {
 		fmt.Fprintf(&b, "---@reply %s\n", reply)
 	}
 	for _, code := range d.codes() {
-		fmt.Fprintf(&b, "---@error %s  check: when?\n", code)
+		fmt.Fprintf(&b, "---@error %s  %s\n", code, guessError)
 	}
 	return b.String()
 }

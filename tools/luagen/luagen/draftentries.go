@@ -1,6 +1,7 @@
 package luagen
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -37,7 +38,10 @@ func (d *drafter) entries(isKey bool) drafted {
 	if u.from > 0 {
 		fixed = u.from - 1
 	}
-	out := drafted{}
+	out, numbers := drafted{}, map[int]string{}
+	if !isKey {
+		numbers = d.numberTypes(u.numeric)
+	}
 	for i := 1; i <= fixed; i++ {
 		name := names[i]
 		if name == "" || slices.Contains(out.names, name) {
@@ -45,7 +49,7 @@ func (d *drafter) entries(isKey bool) drafted {
 		}
 		typ := ""
 		if !isKey {
-			typ = map[bool]string{true: "int", false: "string"}[u.numeric[i]]
+			typ = cmp.Or(numbers[i], "string")
 		}
 		out.names, out.types = append(out.names, name), append(out.types, typ)
 	}

@@ -67,7 +67,29 @@ local ms = ARGV[4] * 1000
 redis.call('HSET', KEYS[1], name, job.a, 'ms', ms, 'ttl', ttl)
 `)
 	require.NoError(t, err)
-	require.Contains(t, text, "---@arg job string\n---@arg ttl int\n---@arg name string\n---@arg ms int\n")
+	require.Contains(t, text, "---@arg job string\n---@arg ttl int  check: or float?\n---@arg name string\n"+
+		"---@arg ms int  check: or float?\n")
+}
+
+// A command that takes a number says which: any, or a whole one. What tonumber alone shows is a guess.
+func TestDraftOfNumbers(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		"local r = tonumber(ARGV[1])\nredis.call('INCRBYFLOAT', KEYS[1], r)":           "r float",
+		"redis.call('incrbyfloat', KEYS[1], ARGV[1])":                                  "arg1 float",
+		"redis.call('HINCRBYFLOAT', KEYS[1], 'f', tonumber(ARGV[1] or 1))":             "arg1 float",
+		"local r = tonumber(ARGV[1])\nredis.call('HINCRBYFLOAT', KEYS[1], r, 1)":       "r int  check: or float?",
+		"local n = tonumber(ARGV[1])\nredis.call('INCRBY', KEYS[1], n)":                "n int",
+		"local n = tonumber(ARGV[1])\nredis.call('SET', KEYS[1], 1, 'px', n)":          "n int",
+		"local n = tonumber(ARGV[1])\nfor i = 1, n do redis.call('LPOP', KEYS[1]) end": "n int",
+		"redis.call('EXPIRE', KEYS[1], (tonumber(ARGV[1])))":                           "arg1 int",
+		"redis.call('EXPIRE', KEYS[1], ARGV[1])":                                       "arg1 string",
+		"redis.call('SET', KEYS[1], ARGV[1] + 1)":                                      "arg1 int  check: or float?",
+	} {
+		text, err := luagen.Draft("x.lua", body+"\n")
+		require.NoError(t, err)
+		require.Contains(t, text, "---@arg "+want+"\n", body)
+	}
 }
 
 // Entries behind the fixed ones are in the draft, whatever takes them, and a list that is walked from its start has
@@ -129,7 +151,9 @@ func TestFixBindsEntriesAndRenames(t *testing.T) {
 	require.Contains(t, text, "if left < tonumber(arg1) then")
 	require.Contains(t, text, "redis.call('LPUSH', key2, id, body)")
 	require.Contains(t, text, "for i = 3, #ARGV, 2 do\n  local id, body = ARGV[i], ARGV[i + 1]")
-	require.Empty(t, luagen.Vet("take.lua", text))
+	for _, d := range luagen.Vet("take.lua", text) {
+		require.Equal(t, "H011", d.Rule, "the guesses alone")
+	}
 	again, err := luagen.Fix("take.lua", text)
 	require.NoError(t, err)
 	require.Equal(t, text, again)

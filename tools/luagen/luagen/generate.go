@@ -59,11 +59,15 @@ func Generate(cfg Config) (Result, error) {
 	if cfg.Stops(res.Found) {
 		return res, nil
 	}
-	res.Changes, err = rewritten(texts, cfg.Scripts)
+	files, err := emitAll(scripts, guards, cfg, t)
 	if err != nil {
 		return res, err
 	}
-	files, err := emitAll(scripts, guards, cfg, t)
+	if clashes := checkHandwritten(files, scripts); len(clashes) > 0 {
+		res.Found = append(res.Found, clashes...).sorted()
+		return res, nil
+	}
+	res.Changes, err = rewritten(texts, cfg.Scripts)
 	if err != nil {
 		return res, err
 	}

@@ -99,6 +99,7 @@ func (h *headerParser) split() []headerTag {
 		body, ok := strings.CutPrefix(text, "---")
 		if ok {
 			h.checkText(text, line)
+			h.checkGuess(text, line)
 		}
 		switch {
 		case !ok || strings.HasPrefix(body, "[["):

@@ -17,7 +17,7 @@ func Parse(file, source string) (*Script, Diagnostics) {
 	var diags Diagnostics
 	if !isStem(stem) {
 		diags = append(diags, Diagnostic{file, Pos{1, 1}, 1, "H001", "the file's name is not lower case words joined by _",
-			"rename it, for example to lock_release.lua"})
+			"rename it, for example to " + goodStem(stem) + ".lua"})
 		return s, diags
 	}
 	if constrained(file + ".go") {
@@ -47,6 +47,16 @@ func Parse(file, source string) (*Script, Diagnostics) {
 	h.parseBody()
 	diags = slices.DeleteFunc(diags, func(d Diagnostic) bool { return s.allows(d.Rule) })
 	return s, diags.sorted()
+}
+
+// goodStem is the nearest name that a file can have.
+func goodStem(stem string) string {
+	apart := func(r rune) bool { return r > 0x7f || !isWordByte(byte(r)) || r == '_' }
+	good := strings.ToLower(strings.Join(strings.FieldsFunc(humps(stem), apart), "_"))
+	if !isStem(good) {
+		return "lock_release"
+	}
+	return good
 }
 
 const byteOrderMark = "\uFEFF"

@@ -1,8 +1,11 @@
 package luagen
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/luatomic/luatomic/tools/internal/spelling"
 )
 
 var (
@@ -41,10 +44,18 @@ func (h *headerParser) clause(s *scanner, tag string, words []string, into *Clau
 	pos, word := s.pos(), s.word()
 	h.once(tag, pos)
 	if !slices.Contains(words, word) {
-		h.fail(pos, len(word), "H003", "@"+tag+" is one of "+strings.Join(words, " "), "write ---@"+tag+" "+words[0])
+		h.fail(pos, len(word), "H003", "@"+tag+" is one of "+strings.Join(words, " "), clauseCure(tag, words))
 	}
 	s.skip(len(word))
 	*into = Clause{word, s.rest(), pos}
+}
+
+// clauseCure is what to write in place of an unknown word. A promise is nothing to write without a look at the script.
+func clauseCure(tag string, words []string) string {
+	if tag == "retry" {
+		return "write ---@retry never, the default; safe and resume are promises that the script has to keep"
+	}
+	return "write ---@" + tag + " " + words[0]
 }
 
 func (h *headerParser) readonly(s *scanner) {
@@ -167,8 +178,22 @@ func (h *headerParser) keyHead(s *scanner, tag, use string) (Key, bool) {
 	if word := s.word(); slices.Contains(keyTypes, word) {
 		key.Type = word
 		s.skip(len(word))
+	} else if near := nearKeyType(s, word); near != "" {
+		h.fail(s.pos(), len(word), "H003", fmt.Sprintf("%q is not understood here", word),
+			"did you mean "+near+"? types of a key are "+strings.Join(keyTypes, ", "))
+		s.skip(len(word))
 	}
 	return key, true
+}
+
+// nearKeyType is the type that a word is near to, where it stands where a type does and begins no prose.
+func nearKeyType(s *scanner, word string) string {
+	behind := s.text[s.off+len(word):]
+	prose := s.gap > 1 && !strings.HasPrefix(behind, "  ") && !strings.HasPrefix(strings.TrimSpace(behind), "=")
+	if prose || !isName(word) {
+		return ""
+	}
+	return spelling.Nearest(word, keyTypes)
 }
 
 // keyFields reads "name type, name)": the keys of one element.

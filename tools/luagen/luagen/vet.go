@@ -30,11 +30,11 @@ func VetPaths(paths, targets []string) ([]Vetted, error) {
 	}
 	var files []string
 	for _, path := range paths {
-		below, err := scriptFiles(path)
+		found, err := scriptFiles(path)
 		if err != nil {
 			return nil, fmt.Errorf("luagen: %w", err)
 		}
-		files = append(files, below...)
+		files = append(files, found...)
 	}
 	slices.Sort(files)
 	files = slices.Compact(files)
@@ -175,8 +175,17 @@ func ScriptFiles(dir string) ([]string, error) {
 	return files, nil
 }
 
+// below is the folder that a pattern of the go command names with all below it, as a folder is read here.
+func below(path string) string {
+	if path == "..." {
+		return "."
+	}
+	return strings.TrimSuffix(path, "/...")
+}
+
 // scriptFiles lists the .lua and .go files of a path; a file that is named is taken whatever its name.
 func scriptFiles(path string) ([]string, error) {
+	path = below(path)
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, noTarget(path, err)

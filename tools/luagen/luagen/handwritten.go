@@ -1,0 +1,101 @@
+package luagen
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// checkHandwritten reports the Go names of the generated files that other files of their package declare, too: the
+// package would not compile.
+func checkHandwritten(files []File, scripts []*Script) Diagnostics {
+	var diags Diagnostics
+	declared := map[string]map[string]string{} // by folder and package
+	for _, f := range files {
+		pkg, names := topNames(f.Path, f.Text)
+		dir := filepath.Dir(f.Path)
+		if declared[dir+pkg] == nil {
+			declared[dir+pkg] = handwritten(dir, pkg)
+		}
+		for _, name := range names {
+			if in := declared[dir+pkg][name]; in != "" {
+				diags = append(diags, clash(filepath.Base(f.Path), name, in, scripts))
+			}
+		}
+	}
+	return diags
+}
+
+// clash is the finding of a name that a generated file and a hand-written one declare.
+func clash(generatedFile, name, in string, scripts []*Script) Diagnostic {
+	file, ok := strings.CutSuffix(generatedFile, ".lua.go")
+	d := Diagnostic{file + ".lua", Pos{1, 1}, 1, "H010",
+		"the script makes the Go name " + name + ", which is declared in " + in,
+		"rename one of them; ---@script Name sets another Go name"}
+	if ok {
+		return d
+	}
+	d.File = scripts[0].File
+	if i := slices.IndexFunc(scripts, func(s *Script) bool { return s.GoName == name }); i >= 0 {
+		d.File = scripts[i].File
+	} else if generatedFile == callsFile {
+		d.Message = fmt.Sprintf("-interface makes the Go name %s, which is declared in %s", name, in)
+		d.Cure = "rename it, or do without -interface"
+	}
+	return d
+}
+
+// handwritten maps the top-level names of a package to the files that declare them, those of luagen aside.
+func handwritten(dir, pkg string) map[string]string {
+	declared := map[string]string{}
+	for _, path := range filesIn(dir, ".go") {
+		text, err := os.ReadFile(path)
+		if err != nil || isGenerated(string(text)) {
+			continue
+		}
+		if of, names := topNames(path, text); of == pkg {
+			for _, name := range names {
+				declared[name] = filepath.Base(path)
+			}
+		}
+	}
+	return declared
+}
+
+// topNames lists the names that a Go file declares for its package. Of a file that does not parse it has what it read.
+func topNames(path string, text []byte) (pkg string, names []string) {
+	f, _ := parser.ParseFile(token.NewFileSet(), path, text, parser.SkipObjectResolution)
+	if f == nil || f.Name == nil {
+		return "", nil
+	}
+	for _, decl := range f.Decls {
+		switch decl := decl.(type) {
+		case *ast.FuncDecl:
+			if decl.Recv == nil {
+				names = append(names, decl.Name.Name)
+			}
+		case *ast.GenDecl:
+			names = append(names, specNames(decl.Specs)...)
+		}
+	}
+	return f.Name.Name, slices.DeleteFunc(names, func(name string) bool { return name == "_" || name == "init" })
+}
+
+func specNames(specs []ast.Spec) (names []string) {
+	for _, spec := range specs {
+		switch spec := spec.(type) {
+		case *ast.TypeSpec:
+			names = append(names, spec.Name.Name)
+		case *ast.ValueSpec:
+			for _, name := range spec.Names {
+				names = append(names, name.Name)
+			}
+		}
+	}
+	return names
+}
