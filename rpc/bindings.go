@@ -87,7 +87,11 @@ func (b *Bus) Bind(ctx context.Context, connection string) error {
 // ErrConnectionTaken when another node owns it, or none, and with lua.ErrBadName where from is empty: Bind takes a
 // connection that is free. All else is as in Bind.
 func (b *Bus) Rebind(ctx context.Context, connection, from string) error {
-	if err := lua.CheckName("from", from); err != nil {
+	err := checkNode(from)
+	if from == "" {
+		err = fmt.Errorf("%w: from is empty; use Bind for a connection that is free", lua.ErrBadName)
+	}
+	if err != nil {
 		return fmt.Errorf("luatomic: %w", err)
 	}
 	return b.bind(ctx, connection, lua.Some(from))

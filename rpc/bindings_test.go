@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -207,4 +208,14 @@ func TestBindingsThatAreRenewed(t *testing.T) {
 	require.Equal(t, one.Node(), owner("lost"))
 	require.Equal(t, two.Node(), owner("taken"))
 	require.Empty(t, owner("unbound"))
+}
+
+// The name of a node has a unique part, and is longer than other names.
+func TestRebindFromANodeWithALongName(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	from := lab.OpenBus(t, c, name, &rpc.Options{Node: strings.Repeat("n", 128)})
+	to := lab.OpenBus(t, c, name, nil)
+	require.NoError(t, from.Bind(ctx, "user"))
+	require.NoError(t, to.Rebind(ctx, "user", from.Node()))
 }
