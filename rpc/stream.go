@@ -192,7 +192,7 @@ func (b *Bus) yieldChunks(ctx context.Context, w *waiter, yield func([]byte) boo
 			return n, true
 		}
 		if free.count > 0 {
-			b.freeChunks(ctx, w.id, free)
+			b.freeChunks(ctx, w, free)
 		}
 		if !yield(body) {
 			return n, false
@@ -258,22 +258,27 @@ func (p *pending) firstGap(id string) (seq uint64, ok bool) {
 	return seq, seq <= s.read+2*window
 }
 
-// freeChunks removes chunks that were read and notifies the node. It tries until ctx ends: the node sends no more parts
-// than it has room for, and nothing else reports these to it.
-func (b *Bus) freeChunks(ctx context.Context, id string, m readMark) {
+// freeChunks removes chunks that were read and notifies the node. It tries until the reply has come: till then the node
+// sends no more parts than it has room for, and nothing else reports these to it.
+func (b *Bus) freeChunks(ctx context.Context, w *waiter, m readMark) {
+	p := gen.RPCReadParams{
+		Chunks: b.keys.Chunks(w.id), Read: int64(m.last), Count: int64(m.count), Shard: b.shard,
+		Notice: b.notice(wire.ChunksRead, w.id, strconv.FormatUint(m.last, 10)), Channel: b.keys.Outbox + m.node,
+	}
 	retry := clock.Backoff{First: 20 * time.Millisecond, Last: time.Second}
 	for tries := 0; ; tries++ {
-		_, err := gen.RPCRead(ctx, b.client, gen.RPCReadParams{
-			Chunks: b.keys.Chunks(id), Read: int64(m.last), Count: int64(m.count), Shard: b.shard,
-			Notice: b.notice(wire.ChunksRead, id, strconv.FormatUint(m.last, 10)), Channel: b.keys.Outbox + m.node,
-		})
+		_, err := gen.RPCRead(ctx, b.client, p)
 		if err == nil {
 			return
 		}
 		if tries == 0 {
 			b.report(ctx, fmt.Errorf("luatomic: remove parts of a stream on bus %q: %w", b.name, err))
 		}
-		if !clock.Sleep(ctx, retry.Next()) {
+		select {
+		case <-time.After(retry.Next()):
+		case <-w.answered:
+			return
+		case <-ctx.Done():
 			return
 		}
 	}

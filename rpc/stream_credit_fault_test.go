@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,7 +11,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -127,4 +130,35 @@ func TestSendReturnsAtTheEndOfItsContextOnAServerThatHangs(t *testing.T) {
 		require.Less(t, late, 20*time.Second, "go-redis itself waits for a minute")
 		break
 	}
+}
+
+// The server refuses to remove the parts that were read, for good. A stream whose reply has come ends all the same: no
+// handler waits for that.
+func TestAStreamEndsAlthoughItsPartsCannotBeRemoved(t *testing.T) {
+	t.Parallel()
+	ctx, name, own := t.Context(), luatomictest.Namespace(t), luatomictest.Client(t)
+	b := lab.Serving(t, lab.Echo, luatomictest.Client(t), name, nil, lab.Upper)
+	serveCountTo(t, b)
+	require.NoError(t, b.Ready(ctx))
+	lua.Direct(own) // the hook sees no shared round trip
+	caller := lab.OpenBus(t, own, name, &rpc.Options{Lease: time.Hour})
+	var refused atomic.Int64
+	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCReadScript), Do: func(func() error) error {
+		refused.Add(1)
+		return refusal("NOPERM this user has no permissions to run the 'hdel' command")
+	}})
+	long, cancel := context.WithTimeout(ctx, time.Hour)
+	t.Cleanup(cancel) // before the bus stops, which waits for handlers
+	read := make(chan int, 1)
+	go func() {
+		n := 0
+		for part, err := range countTo.Call(long, caller, 100) {
+			if err == nil && part == n {
+				n++
+			}
+		}
+		read <- n
+	}()
+	require.Equal(t, 100, lab.Soon(t, 20*time.Second, "the end of the stream", read))
+	require.Positive(t, refused.Load())
 }
