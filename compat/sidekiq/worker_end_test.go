@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -94,6 +95,33 @@ func TestJobsOfADeadProcessAreRescued(t *testing.T) {
 	require.Equal(t, []string{b}, s.list("other"))
 	require.ElementsMatch(t, []string{"default", "other"}, s.client.SMembers(ctx, s.key("queues")).Val())
 	require.EqualValues(t, 1, s.client.HLen(ctx, alive).Val(), "jobs of the living are left alone")
+}
+
+// The key of one queue is of another type: the jobs of the other queues of a dead process are served all the same, and
+// its own once the key is gone.
+func TestAQueueThatIsRefusedKeepsNoOtherJobsOfADeadProcess(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	ctx := t.Context()
+	label := func(queue string) string {
+		key := s.key("queue:" + queue)
+		return fmt.Sprintf("%d:%s", len(key), key)
+	}
+	dead, names := s.key("luatomic:sidekiq:working:dead"), []string{"a", "b", "c"}
+	for i, name := range names {
+		require.NoError(t, s.client.HSet(ctx, dead, strconv.Itoa(i+1), label(name)+payload(name, name, "")).Err())
+	}
+	require.NoError(t, s.client.Set(ctx, s.key("queue:b"), "no list", 0).Err())
+	require.NoError(t, s.client.ZAdd(ctx, s.key("luatomic:sidekiq:processes"), redis.Z{Member: "dead", Score: 1}).Err())
+	opts := &sidekiq.WorkOptions{Queues: []sidekiq.Queue{{Name: "unrelated"}}, OnError: func(error, *sidekiq.Delivery) {}}
+	end := s.work(s.d, opts, content)
+	s.eventually("one job is left", func() bool { return s.client.HLen(ctx, dead).Val() == 1 })
+	require.Len(t, s.list("a"), 1)
+	require.Len(t, s.list("c"), 1)
+	require.NoError(t, s.client.Del(ctx, s.key("queue:b")).Err())
+	s.eventually("none is left", func() bool { return s.client.Exists(ctx, dead).Val() == 0 })
+	require.Len(t, s.list("b"), 1)
+	require.Equal(t, 3, end().Rescued)
 }
 
 func TestAWorkerHearsThatItsJobsWereTakenBack(t *testing.T) {

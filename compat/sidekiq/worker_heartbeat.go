@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // ErrStrayJob reports that a process's hash has an entry that no worker of this package wrote. The entry is kept.
@@ -64,7 +65,8 @@ func (w *worker) heartbeat(ctx context.Context, stop <-chan struct{}) error {
 }
 
 // requeue puts the jobs of a process back into their queues, the oldest to be served first. The process leaves the
-// Busy page with the last of them. With lapsed it stops when the process is alive after all.
+// Busy page with the last of them. With lapsed it stops when the process is alive after all. A queue that the server
+// refuses keeps no jobs of another queue from theirs.
 func (w *worker) requeue(ctx context.Context, process string, lapsed bool) (n int, err error) {
 	key := w.d.workingKey(process)
 	entries, err := w.d.client.HGetAll(ctx, key).Result()
@@ -76,26 +78,41 @@ func (w *worker) requeue(ctx context.Context, process string, lapsed bool) (n in
 		// This also removes a process without jobs from the list.
 		groups = append(groups, group{queue: w.o.Queues[0].Name})
 	}
+	var refused []error
 	for _, g := range groups {
-		for first := true; first || len(g.ids) > 0; first = false {
-			size := min(len(g.ids), 1000)
-			r, err := script.WorkerReturn(ctx, w.d.client, script.WorkerReturnParams{
-				Processes: w.d.processesKey(), Working: key, Queues: w.d.key("queues"), Queue: w.d.queueKey(g.queue),
-				Page: w.d.key("processes"), Shown: w.d.key(process), Running: w.d.key(process + w.workSuffix()),
-				Signals: w.signalsKey(process),
-				Process: process, Lapsed: lapsed, Name: g.queue, Jobs: g.ids[:size],
-			})
-			n += int(r.Returned)
-			if err != nil || r.State == script.WorkerReturnStateAlive {
-				return n, err
-			}
-			g.ids = g.ids[size:]
+		returned, alive, err := w.requeueGroup(ctx, process, lapsed, g)
+		n += returned
+		var reply *lua.Error
+		switch {
+		case err != nil && errors.As(err, &reply) && reply.Code != "":
+			refused = append(refused, err)
+		case err != nil || alive:
+			return n, errors.Join(append(refused, err)...)
 		}
 	}
 	if stray > 0 {
-		err = fmt.Errorf("%w: %d of %s", ErrStrayJob, stray, key)
+		refused = append(refused, fmt.Errorf("%w: %d of %s", ErrStrayJob, stray, key))
 	}
-	return n, err
+	return n, errors.Join(refused...)
+}
+
+// requeueGroup puts the jobs of one queue back, some in each call.
+func (w *worker) requeueGroup(ctx context.Context, process string, lapsed bool, g group) (n int, alive bool, err error) {
+	for first := true; first || len(g.ids) > 0; first = false {
+		size := min(len(g.ids), 1000)
+		r, err := script.WorkerReturn(ctx, w.d.client, script.WorkerReturnParams{
+			Processes: w.d.processesKey(), Working: w.d.workingKey(process), Queues: w.d.key("queues"),
+			Queue: w.d.queueKey(g.queue), Page: w.d.key("processes"), Shown: w.d.key(process),
+			Running: w.d.key(process + w.workSuffix()), Signals: w.signalsKey(process),
+			Process: process, Lapsed: lapsed, Name: g.queue, Jobs: g.ids[:size],
+		})
+		n += int(r.Returned)
+		if err != nil || r.State == script.WorkerReturnStateAlive {
+			return n, err == nil, err
+		}
+		g.ids = g.ids[size:]
+	}
+	return n, false, nil
 }
 
 // group is the jobs of one queue; the last is served first.
