@@ -72,7 +72,7 @@ func (b *Bus) sendChunk(ctx context.Context, w *work, seq uint64, body []byte) e
 // awaitCredit waits until the caller has read enough of what was sent. The notice of that can be lost, so the server is
 // asked now and then, one question at a time and beside the wait: go-redis does not heed ctx.
 func (b *Bus) awaitCredit(ctx context.Context, w *work, seq uint64) error {
-	asking := make(chan struct{}, 1)
+	var asking chan struct{} // most parts wait for nothing
 	for {
 		credit, open := w.creditSoFar()
 		if open {
@@ -82,6 +82,9 @@ func (b *Bus) awaitCredit(ctx context.Context, w *work, seq uint64) error {
 		select {
 		case <-credit:
 		case <-timer.C:
+			if asking == nil {
+				asking = make(chan struct{}, 1)
+			}
 			select {
 			case asking <- struct{}{}:
 				go func() {

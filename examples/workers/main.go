@@ -82,7 +82,7 @@ func open(ctx context.Context, cfg config) error {
 	return run(ctx, client, cfg)
 }
 
-// reach fails where no server answers: the loops behind it would wait for one without a word.
+// reach returns an error where no server answers. Without it the program would wait for one and print nothing.
 func reach(ctx context.Context, client *redis.Client) error {
 	if err := client.Ping(ctx).Err(); err != nil {
 		addr := client.Options().Addr

@@ -61,7 +61,7 @@ func (d *drafter) eachNumber(yield func(e luaast.Expr, typ string)) {
 	}
 }
 
-// isWholeWord reports a word of a command that a whole number follows.
+// isWholeWord reports whether the argument of a command that follows the word, such as EX or COUNT, is a whole number.
 func isWholeWord(word string) bool {
 	_, timed := unitWords[strings.ToUpper(word)]
 	return timed || slices.Contains(wholeWords, strings.ToUpper(word))

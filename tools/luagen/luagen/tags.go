@@ -186,7 +186,8 @@ func (h *headerParser) keyHead(s *scanner, tag, use string) (Key, bool) {
 	return key, true
 }
 
-// nearKeyType is the type that a word is near to, where it stands where a type does and begins no prose.
+// nearKeyType returns the type of a key that the mistyped word was meant to be; "" where no type is close, or where the
+// word begins the prose of the tag.
 func nearKeyType(s *scanner, word string) string {
 	behind := s.text[s.off+len(word):]
 	prose := s.gap > 1 && !strings.HasPrefix(behind, "  ") && !strings.HasPrefix(strings.TrimSpace(behind), "=")

@@ -1,4 +1,4 @@
---- Read does what its comments say, for those who check: it is read once.
+--- Read does what its comments say and nothing else: this one is no draft.
 ---@readonly
 ---@key stock string  check: a key
 ---@reply int
