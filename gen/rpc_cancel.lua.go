@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCancelSHA is the SHA-1 of rpc_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCancelSHA = "de4629d6c6f15e08b885cb06ed641e0b51ec9035"
+const RPCCancelSHA = "a7f58f1da38f76124df3de48d58c6217d10f5ab3"
 
 // RPCCancelScript is scripts/rpc_cancel.lua.
 var RPCCancelScript = lua.Script{

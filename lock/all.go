@@ -212,7 +212,7 @@ func (l *Locker) tryEach(ctx context.Context, leases Leases) (acquired Leases, b
 	withdrawn := unknown.together(ctx, func(ctx context.Context, lease *Lease) error {
 		return lease.request.withdraw(ctx, "")
 	})
-	return acquired, blocked, errors.Join(withCause(ctx, failed), withdrawn)
+	return acquired, blocked, errors.Join(failed, withdrawn)
 }
 
 // tryAll makes one attempt for each request that is in time; sent is when they were sent.
@@ -275,19 +275,18 @@ func (l *Locker) runAll(ctx context.Context, leases Leases) (sent time.Time, r g
 	return sent, r, err
 }
 
-// undone withdraws an attempt for all of them that the server may have executed. It returns its error, with the cause
-// of ctx.
+// undone withdraws an attempt for all of them that the server may have executed. It returns the errors of both.
 func (ls Leases) undone(ctx context.Context, err error) error {
 	if errors.Is(err, lua.ErrNotExecuted) || errors.Is(err, lua.ErrWrongType) {
-		return withCause(ctx, err)
+		return err
 	}
 	withdrawn := ls.together(ctx, func(ctx context.Context, lease *Lease) error {
 		return recordError(lease.request.withdraw(ctx, ""), lease.Key())
 	})
 	if errors.Is(withdrawn, ErrNotALock) {
-		return withCause(ctx, withdrawn) // it says the same, and of which key
+		return withdrawn // it says the same, and of which key
 	}
-	return withCause(ctx, errors.Join(err, withdrawn))
+	return errors.Join(err, withdrawn)
 }
 
 // beginAll begins the leases that one script granted. That of first has begun before: its end moves.

@@ -123,18 +123,10 @@ func (r *request) failed(ctx context.Context, err error, entry string) error {
 	return fmt.Errorf("luatomic: acquire %q: %w", r.name, recordError(err, r.keys.Record))
 }
 
-// undone withdraws an attempt that the server may have executed. It returns its error, with the cause of ctx.
+// undone withdraws an attempt that the server may have executed. It returns the errors of both.
 func (r *request) undone(ctx context.Context, err error, entry string) error {
 	if !isForeign(err) && (!errors.Is(err, lua.ErrNotExecuted) || entry != "") {
 		err = errors.Join(err, r.withdraw(ctx, entry))
-	}
-	return withCause(ctx, err)
-}
-
-// withCause adds the cause of a ctx that has ended to an error: go-redis knows ctx.Err() alone.
-func withCause(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
-		return errors.Join(err, cause)
 	}
 	return err
 }

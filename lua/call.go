@@ -315,8 +315,8 @@ func (c *Call) check(ctx context.Context) error {
 	if c.err != nil {
 		return c.err
 	}
-	if err := ctx.Err(); err != nil {
-		return &Error{Script: c.script.Name, Guarded: c.guarded, Outcome: ErrNotExecuted, Err: err}
+	if ctx.Err() != nil {
+		return &Error{Script: c.script.Name, Guarded: c.guarded, Outcome: ErrNotExecuted, Err: endOf(ctx)}
 	}
 	if max := c.script.maxBytes(); c.size > max {
 		return fmt.Errorf("%s: %w", c.script.Name, &SizeError{What: "keys and arguments", N: c.size, Max: max, Unit: "bytes"})

@@ -175,8 +175,12 @@ func (c *Call) result(ctx context.Context, client Client, until time.Time) error
 		e.notLoaded = true
 		e.Detail = "the server does not have the script and this user may not load it; Preload it as a user that may"
 	}
-	if err := ctx.Err(); err != nil && !errors.Is(e.Err, err) {
-		e.Err = fmt.Errorf("%w: %w", err, e.Err)
+	switch err := ctx.Err(); {
+	case err == nil || errors.Is(e.Err, context.Cause(ctx)):
+	case errors.Is(e.Err, err): // go-redis knows no cause
+		e.Err = fmt.Errorf("%w: %w", e.Err, context.Cause(ctx))
+	default:
+		e.Err = fmt.Errorf("%w: %w", endOf(ctx), e.Err)
 	}
 	return e
 }

@@ -1,9 +1,13 @@
 package lua_test
 
 import (
+	"context"
+	"errors"
+	"net"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/lua"
@@ -31,6 +35,36 @@ func TestACallBesideOneThatMeetsAReplicaHasNoReply(t *testing.T) {
 	require.NotContains(t, errs[1].Error(), "not sent", "what it met is more specific")
 	require.ErrorContains(t, requireOutcome(t, errs[2], lua.ErrNotExecuted), "not sent")
 	require.Equal(t, []error{nil, nil, nil}, lua.Attempt(ctx, client, met, too, beside))
+}
+
+// The error of a call whose context has ended has the cause, however the call came to know of the end.
+func TestACallWhoseContextEndsTellsTheCause(t *testing.T) {
+	t.Parallel()
+	opts := *luatomictest.Client(t).Options()
+	opts.DialTimeout, opts.DialerRetries = 50*time.Millisecond, 1 // go-redis goes on behind the call
+	opts.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	shut := redis.NewClient(&opts)
+	t.Cleanup(func() { _ = shut.Close() })
+	s, cause := coldCount(t, lua.RetryNever), errors.New("the wait is over")
+	for name, of := range map[string]struct {
+		client lua.Client
+		wait   time.Duration
+	}{
+		"over, shared":          {luatomictest.Client(t), 0},
+		"over, alone":           {lua.Direct(luatomictest.Client(t)), 0},
+		"no connection, shared": {shut, 30 * time.Millisecond},
+		"no connection, alone":  {lua.Direct(shut), 30 * time.Millisecond},
+	} {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), of.wait, cause)
+		defer cancel()
+		_, err := runInt(ctx, of.client, s, luatomictest.Namespace(t))
+		require.ErrorIs(t, err, cause, name)
+		require.ErrorIs(t, err, context.DeadlineExceeded, name)
+		require.ErrorIs(t, err, lua.ErrNotExecuted, name)
+	}
 }
 
 // An AutoPipeliner that does not wait returns before the command has a reply.

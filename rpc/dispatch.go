@@ -47,6 +47,11 @@ func (s *sending) Value(key any) any {
 	return s.Context.Value(key)
 }
 
+// asking is sending for what gives the call to no node, and may be sent any number of times.
+type asking struct{ *sending }
+
+func (a asking) Value(key any) any { return a.Context.Value(key) }
+
 const (
 	// maxSearches is how often the nodes of a method are read for one call.
 	maxSearches = 4
@@ -78,7 +83,7 @@ func (b *Bus) place(ctx context.Context, w *waiter) {
 	}
 	switch {
 	case err != nil:
-		b.unplaced(w, err)
+		b.unplaced(s, w, err)
 	case at.missed:
 		b.outbox.remind(node, w.id)
 	}
@@ -94,20 +99,42 @@ func (b *Bus) place(ctx context.Context, w *waiter) {
 }
 
 // unplaced ends a call that no node has.
-func (b *Bus) unplaced(w *waiter, err error) {
+func (b *Bus) unplaced(s *sending, w *waiter, err error) {
 	know := b.pending.search(w)
-	var none *NoRespondersError
+	none := errors.Is(err, ErrNoResponders)
 	switch {
 	case know.ran && errors.Is(err, lua.ErrNotExecuted):
 		return // the server could not decide: rescue has it asked again
-	case know.ran && errors.As(err, &none): // that is about another node
+	case know.ran && none: // that is about another node
 		err = fmt.Errorf("%w; no other node has it: %v", lostCall(w.method, strings.Join(know.tried, ", ")), err)
-	case know.refused != nil && errors.As(err, &none):
+	case know.refused != nil && none:
 		err = know.refused
-	case errors.Is(err, lua.ErrOutcomeUnknown) && w.Key == "":
+	}
+	if know.resent && isRefusal(err) && !b.withdrawn(s, w) {
+		err = fmt.Errorf("luatomic: call %q: %w: a copy of the request may still arrive, or has; as it is: %v", w.method,
+			lua.ErrOutcomeUnknown, err)
+	}
+	if errors.Is(err, lua.ErrOutcomeUnknown) && w.Key == "" {
 		b.cancel(w)
 	}
 	b.pending.fail(w, err)
+}
+
+// isRefusal reports whether an error of a search says that the call has not run.
+func isRefusal(err error) bool {
+	var refused *RemoteError
+	return errors.Is(err, ErrNoResponders) || errors.Is(err, lua.ErrNotExecuted) || errors.As(err, &refused)
+}
+
+// withdrawn reports whether no copy of the request has run or can run any more: the server has no record of the call and
+// a mark instead, which refuses what arrives. Others may wait for a call with a key.
+func (b *Bus) withdrawn(s *sending, w *waiter) bool {
+	if w.Key != "" {
+		return false
+	}
+	s.twice.Store(false)
+	r, err := gen.RPCCancel(s, b.client, b.cancellation(w))
+	return err == nil && r == gen.RPCCancelResultMissing && !s.twice.Load()
 }
 
 // seek finds a node for the call and returns it. It returns none without an error when the outcome is known.
@@ -136,7 +163,7 @@ func (b *Bus) seek(s *sending, w *waiter) (node string, err error) {
 				return "", fmt.Errorf("luatomic: call %q: it arrived after its end and has not run: %w", w.method,
 					context.DeadlineExceeded)
 			}
-			_ = b.announce(s) // it reads the server's clock
+			_ = b.announce(asking{s}) // it reads the server's clock
 		case gen.RPCDecideOutcomeNoLease, gen.RPCDecideOutcomeNoSubscriber:
 			if none != nil {
 				return "", none
@@ -159,8 +186,7 @@ func (b *Bus) seek(s *sending, w *waiter) (node string, err error) {
 // run it, or have run it. Where that is alive after all it keeps the call, and else its reply is refused from then on.
 // A call with a key may have been sent by others.
 func (b *Bus) decides(w *waiter, err error) bool {
-	var none *NoRespondersError
-	return errors.As(err, &none) && (w.Key != "" || b.pending.sentBefore(w))
+	return isRefusal(err) && !errors.Is(err, lua.ErrNotExecuted) && (w.Key != "" || b.pending.sentBefore(w))
 }
 
 // decided takes the outcome of a call that was made before.
@@ -200,7 +226,7 @@ func (b *Bus) candidates(
 		if *searches++; *searches > maxSearches || *searches > 1 && len(*found) == len(tried) || len(tried) >= maxTried {
 			return "", nil, refusal(w.method, reasonOf(*found))
 		}
-		if *found, err = b.find(s, w.method); err != nil {
+		if *found, err = b.find(asking{s}, w.method); err != nil {
 			return "", nil, fmt.Errorf("luatomic: call %q: %w", w.method, err)
 		}
 		if first, _ = b.directory.choose(w.method, tried); first != "" {
@@ -226,12 +252,16 @@ func (b *Bus) reachedWhileMoving(found []gen.RPCFindRow, tried []string) string 
 	return ""
 }
 
-// target returns the one node that may have a call.
+// target returns the one node that may have a call. What that has refused is over, unless a connection has moved: the
+// server may know the new owner before that does.
 func (b *Bus) target(s *sending, w *waiter) (string, error) {
+	if know := b.pending.search(w); know.refused != nil && (!isMoved(know.refused) || know.refusals > maxTried) {
+		return "", know.refused
+	}
 	if w.Connection == "" {
 		return w.Node, nil
 	}
-	owner, err := b.ownerOf(s, w.Connection)
+	owner, err := b.ownerOf(asking{s}, w.Connection)
 	if err != nil {
 		return "", fmt.Errorf("luatomic: call %q: %w", w.method, err)
 	}
@@ -303,18 +333,23 @@ func (b *Bus) refusedBy(a *wire.Answer) {
 	}
 }
 
-// placeElsewhere gives a call that was refused to another node, where one may have it. The server may know the new owner
-// of a connection before that does: it is asked again, the first time immediately.
+// placeElsewhere looks for a node for a call that was refused. The owner of a connection is asked for again, the first
+// time immediately. A refusal may be faster than the server's answer to the script that sends the request, perhaps once
+// more: so the end of a call that has one node comes from there, too.
 func (b *Bus) placeElsewhere(w *waiter, a *wire.Answer, cause error) {
 	refusals := b.pending.search(w).refusals
 	switch {
-	case a.Failure.Code == CodeNotOwner && refusals <= maxTried:
+	case isMoved(cause) && refusals <= maxTried:
 		time.AfterFunc(time.Duration((refusals-1)*(refusals-1))*moveNap, func() { b.place(context.Background(), w) })
 	case w.targeted() && a.Ext.State == wire.StateHandedOver:
 		b.pending.fail(w, lostCall(w.method, a.Ext.Node))
-	case w.targeted():
-		b.pending.fail(w, cause)
 	default:
 		go b.place(context.Background(), w)
 	}
+}
+
+// isMoved reports whether a node has refused a call because another one owns its connection.
+func isMoved(err error) bool {
+	var refused *RemoteError
+	return errors.As(err, &refused) && refused.Code == CodeNotOwner
 }

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,64 +18,6 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
 )
-
-// lingering is a connection whose first request for a call leaves the client, is held somewhere, and reaches the server
-// later, when the client has long lost the connection.
-type lingering struct {
-	net.Conn
-	h *heldUp
-}
-
-// heldUp holds the first write that has the digest.
-type heldUp struct {
-	digest  []byte
-	after   time.Duration
-	once    sync.Once
-	dial    func() (net.Conn, error)
-	arrived chan struct{}
-}
-
-func (l *lingering) Write(p []byte) (int, error) {
-	if bytes.Contains(p, l.h.digest) {
-		l.h.once.Do(func() {
-			held := slices.Clone(p)
-			_ = l.Close()
-			time.AfterFunc(l.h.after, func() { l.h.deliver(held) })
-		})
-	}
-	return l.Conn.Write(p)
-}
-
-func (h *heldUp) deliver(held []byte) {
-	defer close(h.arrived)
-	conn, err := h.dial()
-	if err != nil {
-		return
-	}
-	defer conn.Close()
-	_, _ = conn.Write(held)
-	_, _ = conn.Read(make([]byte, 4096))
-}
-
-func holdUp(t *testing.T, after time.Duration) (*redis.Client, *heldUp) {
-	t.Helper()
-	opts, err := redis.ParseURL(luatomictest.URL(t))
-	require.NoError(t, err)
-	opts.Protocol = 2 // the bytes that are held need no greeting
-	network, addr := opts.Network, opts.Addr
-	h := &heldUp{digest: []byte(lab.Digest(&gen.RPCCallScript)), after: after, arrived: make(chan struct{})}
-	h.dial = func() (net.Conn, error) { return net.Dial(network, addr) }
-	opts.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		conn, err := h.dial()
-		if err != nil {
-			return nil, err
-		}
-		return &lingering{conn, h}, nil
-	}
-	c := redis.NewClient(opts)
-	t.Cleanup(func() { _ = c.Close() })
-	return c, h
-}
 
 // A request whose connection breaks is sent again and answered. The first copy arrives later: soon, when the record of
 // the call could have been removed, or after the call's time, when it has expired. It does not run.

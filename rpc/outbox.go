@@ -48,17 +48,22 @@ func (o *outbox) add(channel string, kind wire.NoticeKind, texts ...string) {
 	offer(o.filled)
 }
 
-// cancel withdraws a call at the server and at the node. A copy of the request that is still on its way is refused when
-// it arrives: by the mark until the request's end, and by that end from then on.
+// cancel withdraws a call at the server and at the node, soon.
 func (b *Bus) cancel(w *waiter) {
-	p := gen.RPCCancelParams{
-		Record: w.record, Outbox: b.keys.Outbox, Notice: b.notice(wire.Cancelled, w.id), Shard: b.shard,
-		Mark: max(time.Until(w.deadline), 0) + replyKept,
-	}
+	p := b.cancellation(w)
 	b.outbox.mu.Lock()
 	b.outbox.cancelled = append(b.outbox.cancelled, p)
 	b.outbox.mu.Unlock()
 	offer(b.outbox.filled)
+}
+
+// cancellation cancels a call. A copy of the request that is still on its way is refused when it arrives: by the mark
+// until the request's end, and by that end from then on.
+func (b *Bus) cancellation(w *waiter) gen.RPCCancelParams {
+	return gen.RPCCancelParams{
+		Record: w.record, Outbox: b.keys.Outbox, Notice: b.notice(wire.Cancelled, w.id), Shard: b.shard,
+		Mark: max(time.Until(w.deadline), 0) + replyKept,
+	}
 }
 
 // runOutbox sends until ctx ends, and then once more.

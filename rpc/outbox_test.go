@@ -41,7 +41,8 @@ func TestRPCGivenUpRequestIsNotSentAgain(t *testing.T) {
 		"":                                 gen.RPCCancelResultMissing,
 		"p1 n\n\t" + name + "\nf":          gen.RPCCancelResultCancelled,
 		"d1 n\n\nreply":                    gen.RPCCancelResultDone,
-		"l1 n\n\n":                         gen.RPCCancelResultMissing,
+		"l1 n\n\n":                         gen.RPCCancelResultDone,
+		"r1 n\n\t" + name + "\nf":          gen.RPCCancelResultMissing,
 		"p2 other\n\t" + name + "\tb\nf\n": gen.RPCCancelResultCancelled,
 	} {
 		require.NoError(t, scriptcase.Announced(ctx, c, name))

@@ -184,12 +184,13 @@ type search struct {
 	refused  error
 	refusals int
 	ran      bool
+	resent   bool
 }
 
 func (p *pending) search(w *waiter) search {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return search{slices.Clone(w.tried), w.refused, w.refusals, w.ran}
+	return search{slices.Clone(w.tried), w.refused, w.refusals, w.ran, w.resent}
 }
 
 // refuse notes that a node did not take a call, or left it. It returns the waiters: each looks for another node, as the

@@ -110,8 +110,9 @@ func TestANodeThatLeavesTakesWhatIsBehindTheEchoOfAHeartbeat(t *testing.T) {
 			}
 		}
 	}
-	by.hold()
-	next("the echo of a heartbeat", true)
+	by.hold() // not for seconds: a subscription that is silent is replaced
+	require.NoError(t, rpc.NewMethod[string, string]("next").Serve(b, lab.Upper))
+	next("the echo of the heartbeat that announces it", true)
 	called := startCall(t, lab.Echo, caller, "x")
 	next("the request", false)
 	stopped := make(chan struct{})

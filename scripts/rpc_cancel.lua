@@ -25,7 +25,7 @@ if head ~= '' and not node and not string.find('drlx', kind, 1, true) then
 end
 redis.call('SET', record, 'x', 'PX', mark)
 if not node then
-  return kind == 'd' and 2 or 0
+  return (kind == 'd' or kind == 'l') and 2 or 0
 end
 local channel, message = outbox .. node, notice
 --< part/rpc_publish.lua

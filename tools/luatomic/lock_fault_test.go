@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/compat/plainlock"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -66,6 +67,31 @@ func TestLockWaitOfADialectWithoutAServer(t *testing.T) {
 		c.exits(exitTryLater)
 		require.Empty(t, c.stdout.String())
 		require.Contains(t, c.stderr.String(), "no answer within")
+	}
+}
+
+// A wait that ends before or while the server is asked is over as any other is.
+func TestLockWaitThatEndsBeforeAnAnswer(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	c := server.Client()
+	plain := plainlock.New(c, &plainlock.Options{TTL: time.Minute})
+	t.Cleanup(plain.Close)
+	locker := lock.New(c, &lock.Options{TTL: time.Minute})
+	s := &session{args: []string{"x"}, signals: &signals{stop: t.Context()}}
+	server.Pause()
+	t.Cleanup(server.Resume)
+	for name, obtain := range map[string]func(*lockCmd) error{
+		"plain":    func(l *lockCmd) error { _, err := l.obtainPlain(s, plain); return err },
+		"luatomic": func(l *lockCmd) error { _, err := l.obtain(s, locker); return err },
+	} {
+		for _, begun := range []time.Time{time.Now(), time.Now().Add(-time.Minute)} {
+			err := obtain(&lockCmd{wait: 50 * time.Millisecond, begun: begun})
+			var end *exitError
+			require.ErrorAs(t, err, &end, name)
+			require.Equal(t, exitTryLater, end.code, name)
+			require.ErrorContains(t, err, `lock "x" was not obtained within 50ms`, name)
+		}
 	}
 }
 

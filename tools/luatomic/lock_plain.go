@@ -34,7 +34,7 @@ func (l *lockCmd) obtainPlain(s *session, locker *plainlock.Locker) (*plainlock.
 	name, ctx, obtain := s.args[0], context.Context(s.signals.stop), locker.Try
 	if l.wait > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, l.wait, errWaited)
+		ctx, cancel = context.WithDeadlineCause(ctx, l.begun.Add(l.wait), errWaited)
 		defer cancel()
 		obtain = locker.Acquire
 	}
@@ -47,7 +47,7 @@ func (l *lockCmd) obtainPlain(s *session, locker *plainlock.Locker) (*plainlock.
 		return nil, errInterrupted
 	case errors.As(err, &held):
 		return nil, &exitError{exitTryLater, fmt.Errorf("%w; try later, or wait longer with --wait", held)}
-	case errors.Is(err, errWaited):
+	case context.Cause(ctx) == errWaited: // whatever the last attempt says of it
 		return nil, notObtained(name, l.wait, nil)
 	}
 	return nil, err

@@ -1,0 +1,156 @@
+package rpc_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+// A request whose connection breaks is sent again, and no node can take it then. The first copy arrives when one can: it
+// does not run where the call was refused. Where it is ahead of the mark that refuses it, and where others may wait for
+// it, the call is not refused.
+func TestNoCallIsRefusedWhileACopyIsOnItsWay(t *testing.T) {
+	t.Parallel()
+	for name, is := range map[string]struct {
+		opts  rpc.CallOptions
+		ahead bool
+	}{
+		"any node": {}, "named": {opts: rpc.CallOptions{Node: "a"}}, "with a key": {opts: rpc.CallOptions{Key: "k"}},
+		"ahead of the mark": {ahead: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, c, name, opts := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t), is.opts
+			var ran atomic.Int64
+			leave := make(chan struct{})
+			b := lab.Serving(t, lab.Echo, c, name, &rpc.Options{Lease: time.Minute}, func(_ context.Context, in string) (string, error) {
+				ran.Add(1)
+				if is.ahead && in == "x" {
+					<-leave
+				}
+				return "", nil
+			})
+			defer close(leave)
+			if opts.Node != "" {
+				opts.Node = b.Node()
+			}
+			client, h := holdUp(t, 2*time.Second)
+			caller := lab.OpenBus(t, client, name, &rpc.Options{Lease: time.Minute, Timeout: time.Minute})
+			require.NoError(t, caller.Ready(ctx))
+			lease, err := c.ZScore(ctx, "rpc:{"+name+"}:nodes", b.Node()).Result()
+			require.NoError(t, err)
+			until := func(score float64) {
+				c.ZAdd(ctx, "rpc:{"+name+"}:nodes", redis.Z{Score: score, Member: b.Node()})
+			}
+			h.holds, h.delivers = func() { until(1) }, func() { until(lease) }
+			if is.ahead {
+				h.ahead = []byte(lab.Digest(&gen.RPCCancelScript))
+			}
+			_, err = lab.Echo.CallWith(ctx, caller, "x", &opts)
+			require.Error(t, err)
+			h.delivers()
+			<-h.arrived
+			_, again := lab.Echo.CallWith(ctx, caller, "y", &rpc.CallOptions{Node: b.Node()}) // behind the copy
+			require.NoError(t, again)
+			if opts.Key != "" || is.ahead {
+				require.ErrorIs(t, err, lua.ErrOutcomeUnknown)
+				require.NotErrorIs(t, err, rpc.ErrNoResponders)
+				return
+			}
+			require.ErrorIs(t, err, rpc.ErrNoResponders)
+			require.Equal(t, int64(1), ran.Load(), "the copy ran")
+		})
+	}
+}
+
+// cutReply is a connection that passes the first request on and breaks when it is told to.
+type cutReply struct {
+	net.Conn
+	by *breaking
+	on atomic.Bool
+}
+
+type breaking struct {
+	armed atomic.Bool
+	cut   chan struct{}
+}
+
+func (c *cutReply) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte(lab.Digest(&gen.RPCCallScript))) && c.by.armed.CompareAndSwap(true, false) {
+		c.on.Store(true)
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *cutReply) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.on.Load() {
+		<-c.by.cut
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+// The refusal of the node that a call names is faster than the server's answer to the script, which is lost: the script
+// runs again, and the node, which is idle by then, gets the request once more. The call ends as that does.
+func TestARefusalIsNoOutcomeWhileTheCallIsSent(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	b := lab.Serving(t, hold, c, name, &rpc.Options{Concurrency: 1, Lease: time.Minute},
+		func(context.Context, string) (string, error) {
+			close(entered)
+			<-leave
+			return "", nil
+		})
+	var ran atomic.Int64
+	require.NoError(t, lab.Echo.Serve(b, func(context.Context, string) (string, error) {
+		ran.Add(1)
+		return "", nil
+	}))
+	require.NoError(t, b.Ready(ctx))
+	opts := *luatomictest.Client(t).Options()
+	by, network, addr := &breaking{cut: make(chan struct{})}, opts.Network, opts.Addr
+	opts.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return &cutReply{Conn: conn, by: by}, err
+	}
+	client := redis.NewClient(&opts)
+	t.Cleanup(func() { _ = client.Close() })
+	caller := lab.OpenBus(t, client, name, &rpc.Options{Lease: time.Minute, Timeout: time.Minute})
+	require.NoError(t, caller.Ready(ctx))
+	held := startCall(t, hold, lab.OpenBus(t, c, name, nil), "")
+	<-entered
+
+	by.armed.Store(true)
+	done := make(chan error, 1)
+	go func() {
+		_, err := lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Node: b.Node()})
+		done <- err
+	}()
+	record := "rpc:{" + name + "}:r:" + caller.Node() + ".1"
+	luatomictest.Eventually(t, 20*time.Second, "the node refuses it", func() bool {
+		return c.GetRange(ctx, record, 0, 0).Val() == "r"
+	})
+	close(leave)
+	require.NoError(t, (<-held).err)
+	time.Sleep(100 * time.Millisecond) // the refusal arrives
+	close(by.cut)
+	err := <-done
+	_, again := lab.Echo.CallWith(ctx, caller, "y", &rpc.CallOptions{Node: b.Node()}) // behind a request that runs yet
+	require.NoError(t, again)
+	require.NoError(t, err)
+	require.Equal(t, int64(2), ran.Load())
+}
