@@ -87,8 +87,8 @@ func (l *Locker) ForceRelease(ctx context.Context, name string, fence int64) (bo
 	if err != nil {
 		return false, err
 	}
-	var again repeated
-	r, err := l.hub.plain.force(context.WithValue(ctx, resent.Key{}, &again), &lease.request, false, fence)
+	var again resent.Note
+	r, err := l.hub.plain.force(resent.Watch(ctx, &again), &lease.request, false, fence)
 	if err == nil && !r.Done && bool(again) && fence != 0 {
 		err = fmt.Errorf("luatomic: force release %q: %w: the reply was lost, and the holder with the fence %d is gone",
 			name, lua.ErrOutcomeUnknown, fence)
@@ -98,12 +98,6 @@ func (l *Locker) ForceRelease(ctx context.Context, name string, fence int64) (bo
 	}
 	return r.Done, err
 }
-
-// repeated says that a reply answers a repeat.
-type repeated bool
-
-// NoteResent is called where it does.
-func (r *repeated) NoteResent() { *r = true }
 
 // Steal takes the lock from its holder, before all waiters, in one script. The old holder is notified as by
 // ForceRelease.

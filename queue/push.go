@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -16,8 +17,8 @@ import (
 // After a lost reply Push repeats itself for at most 50 s, and cannot add a job twice.
 //
 // Without jobs nothing is sent. More than MaxBatch jobs or MaxBatchBytes: lua.ErrTooLarge, before anything is sent;
-// use PushSeq. More jobs than the limit of the queue allows: ErrFull, and none is added. A server over its memory
-// limit refuses the push with lua.ErrNotExecuted.
+// use PushSeq. More jobs than the limit of the queue allows: ErrFull, and none is added; lua.ErrOutcomeUnknown where a
+// reply was lost before that. A server over its memory limit refuses the push with lua.ErrNotExecuted.
 //
 // Ready jobs without ids or options of their own are the common case, which has shorter scripts; a call runs one of them
 // only when all of its jobs are such. In a queue with a limit such a push takes two round trips, at most once a second.
@@ -61,9 +62,10 @@ func (q *Queue) add(
 	p.Keep = keep
 	ctx, cancel := withinReceipt(ctx, keep)
 	defer cancel()
-	r, err := gen.QueuePush(ctx, q.client, p)
+	var again resent.Note
+	r, err := gen.QueuePush(resent.Watch(ctx, &again), q.client, p)
 	if err == nil && r.Full {
-		err = ErrFull
+		err = full(bool(again))
 	}
 	if err != nil {
 		return Pushed{}, q.wrap("push to", err)
@@ -74,6 +76,15 @@ func (q *Queue) add(
 		out.Duplicates = append(out.Duplicates, Duplicate{Position: int(d.Position), ID: d.ID})
 	}
 	return out, nil
+}
+
+// full is the error of a push that would pass the limit. Where its reply was lost, a copy may still arrive, when there
+// is space: no receipt keeps it out.
+func full(again bool) error {
+	if again {
+		return fmt.Errorf("%w: the reply was lost, and on the repeat: %v", lua.ErrOutcomeUnknown, ErrFull)
+	}
+	return ErrFull
 }
 
 // encodePush checks the jobs and returns the parameters of the script with the ids of the jobs.

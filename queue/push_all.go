@@ -12,6 +12,7 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -31,9 +32,9 @@ type Batch struct {
 //
 // The queues share a slot, so they have one client, one prefix and one Options.Tag. A queue without a tag counts as
 // one of the tag that is its name. Other tags: lua.ErrCrossSlot. When one queue is full, the error is ErrFull and
-// names it, and no queue gets a job. MaxBatch, MaxBatchBytes and MaxBatchQueues bound the whole batch: more is
-// lua.ErrTooLarge, and is not split, since it would not be one step then. Only ErrFull needs the server; the other
-// errors come before anything is sent.
+// names it, and no queue gets a job; after a lost reply it is lua.ErrOutcomeUnknown. MaxBatch, MaxBatchBytes and
+// MaxBatchQueues bound the whole batch: more is lua.ErrTooLarge, and is not split, since it would not be one step then.
+// Only the errors of the limit need the server; the other errors come before anything is sent.
 //
 // Keys: r, s, b, l, n, u, ux, c, w, o of each queue, and one i of the tag. Cost: O(1) for each queue and each ready
 // job, O(log n) for each scheduled one.
@@ -88,9 +89,10 @@ func addAll(ctx context.Context, token string, keep time.Duration, batch []Batch
 	p.Receipt, p.Keep = keys.Receipt(first.opts.Prefix, first.tag(), token), keep
 	ctx, cancel := withinReceipt(ctx, keep)
 	defer cancel()
-	r, err := gen.QueuePushMany(ctx, first.client, p)
+	var again resent.Note
+	r, err := gen.QueuePushMany(resent.Watch(ctx, &again), first.client, p)
 	if err == nil {
-		err = checkReply(batch, &r)
+		err = checkReply(batch, &r, bool(again))
 	}
 	if err != nil {
 		return nil, err
@@ -108,12 +110,12 @@ func addAll(ctx context.Context, token string, keep time.Duration, batch []Batch
 }
 
 // checkReply returns why the batch was not added, or why the reply is not about this batch.
-func checkReply(batch []Batch, r *gen.QueuePushManyResult) error {
+func checkReply(batch []Batch, r *gen.QueuePushManyResult, again bool) error {
 	switch {
 	case r.Full > int64(len(batch)):
 		return fmt.Errorf("%w: queue %d of %d is full", lua.ErrBadReply, r.Full, len(batch))
 	case r.Full > 0:
-		return fmt.Errorf("queue %q: %w", batch[r.Full-1].Queue.name, ErrFull)
+		return fmt.Errorf("queue %q: %w", batch[r.Full-1].Queue.name, full(again))
 	case len(r.Counts) != len(batch):
 		return fmt.Errorf("the token was used for a batch over %d queues, not %d; use another token",
 			len(r.Counts), len(batch))

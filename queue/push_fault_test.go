@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -72,4 +73,30 @@ func limited(t *testing.T, admin *redis.Client, forbidden ...string) *redis.Clie
 	c := redis.NewClient(&opts)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return c
+}
+
+// A full queue refuses a push, and nothing of it is kept. Where the reply was lost, a copy of the request may arrive when
+// there is space: the push is not refused then.
+func TestAPushWhoseReplyWasLostIsNotRefused(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	require.NoError(t, q.SetLimit(ctx, 1))
+	lab.Push(t, q, queue.Job{})
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	far := redis.NewClient(lab.Must(redis.ParseURL(proxy.URL())))
+	t.Cleanup(func() { _ = far.Close() })
+	behind := lab.Must(queue.New(far, q.Name(), nil))
+	for name, push := range map[string]func() error{
+		"Push":    func() error { _, err := behind.Push(ctx, queue.Job{}); return err },
+		"PushAll": func() error { _, err := queue.PushAll(ctx, queue.Batch{Queue: behind, Jobs: lab.Bodies(2)}); return err },
+	} {
+		require.ErrorIs(t, push(), queue.ErrFull, name)
+		one, many := lab.Sent(&gen.QueuePushScript), lab.Sent(&gen.QueuePushManyScript)
+		proxy.Drop(1, func(args []string) bool { return one(args) || many(args) })
+		err := push()
+		require.ErrorIs(t, err, lua.ErrOutcomeUnknown, name)
+		require.NotErrorIs(t, err, queue.ErrFull, name)
+	}
+	require.Equal(t, int64(1), c.LLen(ctx, lab.Key(q, "r")).Val())
 }

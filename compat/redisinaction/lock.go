@@ -191,16 +191,11 @@ func (c *Client) release(ctx context.Context, name, identifier string) (bool, er
 	if err := checkName("lock", name); err != nil {
 		return false, err
 	}
-	var n noter
-	released, err := script.ReleaseLock(context.WithValue(ctx, resent.Key{}, &n), c.redis,
+	var again resent.Note
+	released, err := script.ReleaseLock(resent.Watch(ctx, &again), c.redis,
 		script.ReleaseLockParams{Lock: c.lock(name), Identifier: identifier})
-	return released || n.resent, err
+	return released || bool(again), err
 }
-
-// noter learns that the reply answers a retry.
-type noter struct{ resent bool }
-
-func (n *noter) NoteResent() { n.resent = true }
 
 // ExtendLock sets a new time to live of a lock that the identifier holds, from now on by the server's clock; at least
 // 1 ms. ErrNotHeld reports that the identifier does not hold it.

@@ -2,8 +2,19 @@
 // the work that this reply describes.
 package resent
 
+import "context"
+
 // Key is the context key of a Noter.
 type Key struct{}
 
 // A Noter learns that the reply it got answers a retry.
 type Noter interface{ NoteResent() }
+
+// Note is whether a reply answers a retry. The zero value knows of none.
+type Note bool
+
+// NoteResent is called where it does.
+func (n *Note) NoteResent() { *n = true }
+
+// Watch returns a context for one call at a time, of which the note learns.
+func Watch(ctx context.Context, n *Note) context.Context { return context.WithValue(ctx, Key{}, n) }
