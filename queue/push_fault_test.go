@@ -88,8 +88,11 @@ func TestAPushWhoseReplyWasLostIsNotRefused(t *testing.T) {
 	t.Cleanup(func() { _ = far.Close() })
 	behind := lab.Must(queue.New(far, q.Name(), nil))
 	for name, push := range map[string]func() error{
-		"Push":    func() error { _, err := behind.Push(ctx, queue.Job{}); return err },
-		"PushAll": func() error { _, err := queue.PushAll(ctx, queue.Batch{Queue: behind, Jobs: lab.Bodies(2)}); return err },
+		"Push": func() error { _, err := behind.Push(ctx, queue.Job{}); return err },
+		"PushAll": func() error {
+			_, err := queue.PushAll(ctx, queue.Batch{Queue: behind, Jobs: lab.Bodies(2)})
+			return err
+		},
 	} {
 		require.ErrorIs(t, push(), queue.ErrFull, name)
 		one, many := lab.Sent(&gen.QueuePushScript), lab.Sent(&gen.QueuePushManyScript)

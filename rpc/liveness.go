@@ -23,6 +23,7 @@ type liveness struct {
 	echoed       atomic.Int64  // when the last echo came or was first due, UnixNano; 0: none is due
 	resetBackoff atomic.Int64  // how long a new link may go without a receiver before it is replaced, ns
 	resubscribed atomic.Int64  // how often this or another node subscribed anew
+	rejoined     atomic.Int64  // when this one last did, UnixNano; 0: not in this Run
 
 	clock serverClock
 
@@ -45,6 +46,7 @@ func (l *liveness) init() {
 func (l *liveness) end() {
 	l.setEnded(true)
 	l.echoed.Store(0)
+	l.rejoined.Store(0)
 	l.resetBackoff.Store(0)
 }
 
@@ -155,6 +157,7 @@ func (b *Bus) linkUp(up chan<- struct{}) {
 	}
 	b.liveness.resubscribed.Add(1)
 	b.liveness.echoed.Store(time.Now().UnixNano())
+	b.liveness.rejoined.Store(time.Now().UnixNano())
 	if b.serving.any() { // nobody has sent a request to a process that only calls
 		b.outbox.add(b.keys.All, wire.Subscribed, b.Node())
 	}

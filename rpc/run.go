@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -101,9 +102,12 @@ func (b *Bus) start(ctx, linked context.Context, s *session) *sync.WaitGroup {
 	return &loops
 }
 
+// missedNamed is how long callers have to name what a broken subscription of this node has missed: a round trip of theirs.
+const missedNamed = 500 * time.Millisecond
+
 // drain waits for an echo of its own: what was sent to the node before has been received then. That of a heartbeat, which
 // has no text, may be ahead of the last requests. A slow server has the whole grace for it, because a request that
-// arrives after the node has closed is lost.
+// arrives after the node has closed is lost. Where the subscription was broken, callers name what it missed first.
 func (b *Bus) drain(ctx context.Context) {
 	ctx, cancel := outlasting(ctx, max(b.opts.Grace, 200*time.Millisecond))
 	defer cancel()
@@ -117,7 +121,12 @@ func (b *Bus) drain(ctx context.Context) {
 		b.publish(ctx, b.keys.Outbox+b.Node(), wire.Echo, "drain")
 		select {
 		case <-b.liveness.echo:
-			return
+			at := b.liveness.rejoined.Load()
+			left := time.Until(time.Unix(0, at).Add(missedNamed))
+			if at == 0 || left <= 0 {
+				return
+			}
+			clock.Sleep(ctx, left)
 		case <-again.C:
 		case <-ctx.Done():
 			return

@@ -158,3 +158,57 @@ func TestANoticeThatIsTooLateLeavesNothing(t *testing.T) {
 	lab.Soon(t, 20*time.Second, "the end of Run", stopped)
 	require.Zero(t, b.Waiting())
 }
+
+// slowPublish is a connection whose notices go out late.
+type slowPublish struct{ net.Conn }
+
+func (c slowPublish) Write(p []byte) (int, error) {
+	if bytes.Contains(bytes.ToLower(p), []byte("$7\r\npublish\r\n")) {
+		time.Sleep(missedNamed * 2 / 3)
+	}
+	return c.Conn.Write(p)
+}
+
+const missedNamed = 500 * time.Millisecond // as in drain
+
+// The subscription of a node that leaves breaks, and a request is missed. Its caller names it, and the node takes it.
+func TestANodeThatLeavesTakesWhatABrokenSubscriptionMissed(t *testing.T) {
+	t.Parallel()
+	ctx, name := t.Context(), luatomictest.Namespace(t)
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	nodes := redis.NewClient(lab.Must(redis.ParseURL(proxy.URL())))
+	t.Cleanup(func() { _ = nodes.Close() })
+	b, err := rpc.NewBus(nodes, name, &rpc.Options{Lease: time.Minute, Grace: time.Minute})
+	require.NoError(t, err)
+	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+	stop := lab.RunBus(t, b)
+	require.NoError(t, b.Ready(ctx))
+	opts := *luatomictest.Client(t).Options()
+	network, addr := opts.Network, opts.Addr
+	opts.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return slowPublish{conn}, err
+	}
+	client := redis.NewClient(&opts)
+	t.Cleanup(func() { _ = client.Close() })
+	caller := lab.OpenBus(t, client, name, &rpc.Options{Lease: time.Minute, Timeout: time.Minute})
+	_, err = lab.Echo.Call(ctx, caller, "warm")
+	require.NoError(t, err)
+	proxy.Blackhole(true)
+	called := startCall(t, lab.Echo, caller, "x")
+	record := "rpc:{" + name + "}:r:" + caller.Node() + ".2"
+	luatomictest.Eventually(t, 20*time.Second, "the request is sent", func() bool {
+		return luatomictest.Client(t).Exists(ctx, record).Val() == 1
+	})
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		stop()
+	}()
+	proxy.CutAll()
+	proxy.Blackhole(false)
+	out := lab.Soon(t, 30*time.Second, "the result", called)
+	require.NoError(t, out.err)
+	require.Equal(t, "X", out.out)
+	lab.Soon(t, 30*time.Second, "the end of Run", stopped)
+}
