@@ -10,6 +10,7 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -199,6 +200,9 @@ func (l *Locker) tryEach(ctx context.Context, leases Leases) (acquired Leases, b
 		switch {
 		case err == nil:
 			err = lease.request.heldBy(r)
+			if lease.request.noted.Note {
+				unknown = append(unknown, lease)
+			}
 		case !errors.Is(err, lua.ErrNotExecuted) && !isForeign(err):
 			unknown = append(unknown, lease)
 			fallthrough
@@ -253,6 +257,7 @@ func (l *Locker) acquireInOneScript(ctx context.Context, names []string, first *
 		return nil, "", fmt.Errorf("luatomic: acquire all: %w", lua.ErrBadReply)
 	case r.Blocked > 0:
 		name := names[r.Blocked-1]
+		_ = leases.together(ctx, func(ctx context.Context, lease *Lease) error { lease.request.settle(ctx); return nil })
 		return nil, name, &HeldError{Name: name, Remaining: r.Remaining, Holder: r.Holder}
 	}
 	return leases, "", leases.beginAll(ctx, first, sent, r.Fences)
@@ -265,13 +270,18 @@ func (l *Locker) runAll(ctx context.Context, leases Leases) (sent time.Time, r g
 	for _, lease := range leases {
 		p.Locks = append(p.Locks, lease.Key())
 	}
+	var again resent.Note
+	noting := resent.Watch(ctx, &again)
 	lease.InTime(func(now time.Time) (until time.Time) {
 		sent = now
-		if r, err = gen.LockAcquireAll(ctx, l.hub.client, p); err == nil && r.Blocked == 0 {
+		if r, err = gen.LockAcquireAll(noting, l.hub.client, p); err == nil && r.Blocked == 0 {
 			until = first.granted(sent, gen.LockAcquireResult{}).deadline
 		}
 		return until
 	})
+	for _, lease := range leases {
+		lease.request.noted.Note = lease.request.noted.Note || again
+	}
 	return sent, r, err
 }
 

@@ -48,6 +48,7 @@ func (l *Lease) try(ctx context.Context) (*Lease, error) {
 	case err != nil:
 		return nil, err
 	case held != nil:
+		l.request.settle(ctx)
 		return nil, held
 	}
 	return l.begin(begun, g), nil
@@ -63,6 +64,7 @@ func (l *Lease) acquire(ctx context.Context) (*Lease, error) {
 	begun := time.Now()
 	g, err := l.hub.wait(ctx, &l.request)
 	if err != nil {
+		l.request.settle(ctx)
 		return nil, err
 	}
 	l.begin(begun, g)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -94,6 +95,7 @@ func (p *plain) tryAll(ctx context.Context, rs []*request) ([]gen.LockAcquireRes
 	for i, r := range rs {
 		tried, err := tries[i].Get()
 		results[i], errs[i] = asAcquired(tried), err
+		r.noted.Note = r.noted.Note || resent.Note(tries[i].Resent())
 		if err == nil && tried.State == gen.LockTryStateWanted {
 			again[i] = gen.LockAcquireIn(wanted, r.acquireParams(attempt{}))
 		}
@@ -102,6 +104,7 @@ func (p *plain) tryAll(ctx context.Context, rs []*request) ([]gen.LockAcquireRes
 	for i, acquire := range again {
 		result, err := acquire.Get()
 		results[i], errs[i] = atLeast(result), err
+		rs[i].noted.Note = rs[i].noted.Note || resent.Note(acquire.Resent())
 	}
 	return results, errs
 }
@@ -190,6 +193,7 @@ func (p *plain) release(ctx context.Context, r *request, fence int64) error {
 	case err != nil:
 		return recordError(err, r.keys.Record)
 	case state == gen.LockReleaseResultReleased:
+		r.settle(ctx)
 		return nil
 	case state == gen.LockReleaseResultRevoked:
 		return r.revoked()

@@ -10,6 +10,7 @@ import (
 	"github.com/luatomic/luatomic/internal/calls"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -48,6 +49,28 @@ type request struct {
 	scripts protocol
 	floor   *lease.Floor // the greatest fence that this Locker knows
 	calls   *calls.Group
+	noted   noted
+}
+
+// noted is the context of the attempts of a request. It learns that one of them was sent twice: a copy may still be on
+// its way then, and do what the attempt did.
+type noted struct {
+	context.Context
+	resent.Note
+}
+
+func (n *noted) Value(key any) any {
+	if key == (resent.Key{}) {
+		return &n.Note
+	}
+	return n.Context.Value(key)
+}
+
+// settle keeps copies of a request that is over from holding anything.
+func (r *request) settle(ctx context.Context) {
+	if r.noted.Note {
+		_ = r.withdraw(ctx, "") // what cannot be withdrawn ends with its TTL
+	}
 }
 
 // grant is what the server gave: the fence, and the local end of the lease.
@@ -97,7 +120,8 @@ func (r *request) attempt(ctx context.Context, a attempt) (sent time.Time, resul
 
 // ask makes one attempt, and withdraws it where it may have got the lock without an answer.
 func (r *request) ask(ctx context.Context, a attempt) (gen.LockAcquireResult, error) {
-	result, err := r.scripts.acquire(ctx, r, a)
+	r.noted.Context = ctx
+	result, err := r.scripts.acquire(&r.noted, r, a)
 	if err != nil {
 		return result, r.failed(ctx, err, a.entry)
 	}

@@ -32,7 +32,7 @@ func TestRequestThatLingersDoesNotRunAgain(t *testing.T) {
 				ran.Add(1)
 				return s, nil
 			})
-			client, h := holdUp(t, after)
+			client, h := lab.HoldUp(t, &gen.RPCCallScript, after)
 			caller := lab.OpenBus(t, client, name, &rpc.Options{Timeout: 20 * time.Second})
 			require.NoError(t, caller.Ready(ctx))
 			first, cancel := context.WithTimeout(ctx, 5*time.Second) // its record is to expire
@@ -44,7 +44,7 @@ func TestRequestThatLingersDoesNotRunAgain(t *testing.T) {
 				require.NoError(t, err)
 			}
 			require.Equal(t, int64(300), ran.Load())
-			<-h.arrived
+			<-h.Arrived
 			_, err = lab.Echo.Call(ctx, caller, "x")
 			require.NoError(t, err)
 			require.Equal(t, int64(301), ran.Load())

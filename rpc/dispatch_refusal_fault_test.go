@@ -46,7 +46,7 @@ func TestNoCallIsRefusedWhileACopyIsOnItsWay(t *testing.T) {
 			if opts.Node != "" {
 				opts.Node = b.Node()
 			}
-			client, h := holdUp(t, 2*time.Second)
+			client, h := lab.HoldUp(t, &gen.RPCCallScript, 2*time.Second)
 			caller := lab.OpenBus(t, client, name, &rpc.Options{Lease: time.Minute, Timeout: time.Minute})
 			require.NoError(t, caller.Ready(ctx))
 			lease, err := c.ZScore(ctx, "rpc:{"+name+"}:nodes", b.Node()).Result()
@@ -54,14 +54,14 @@ func TestNoCallIsRefusedWhileACopyIsOnItsWay(t *testing.T) {
 			until := func(score float64) {
 				c.ZAdd(ctx, "rpc:{"+name+"}:nodes", redis.Z{Score: score, Member: b.Node()})
 			}
-			h.holds, h.delivers = func() { until(1) }, func() { until(lease) }
+			h.Holds, h.Delivers = func() { until(1) }, func() { until(lease) }
 			if is.ahead {
-				h.ahead = []byte(lab.Digest(&gen.RPCCancelScript))
+				h.Ahead = &gen.RPCCancelScript
 			}
 			_, err = lab.Echo.CallWith(ctx, caller, "x", &opts)
 			require.Error(t, err)
-			h.delivers()
-			<-h.arrived
+			h.Delivers()
+			<-h.Arrived
 			_, again := lab.Echo.CallWith(ctx, caller, "y", &rpc.CallOptions{Node: b.Node()}) // behind the copy
 			require.NoError(t, again)
 			if opts.Key != "" || is.ahead {

@@ -170,13 +170,13 @@ type lingererConn struct {
 
 func (c *lingererConn) Write(p []byte) (int, error) {
 	if bytes.Contains(p, []byte(lab.Digest(&gen.RPCCallScript))) && c.l.next.CompareAndSwap(true, false) {
-		h := &heldUp{dial: c.l.dial, arrived: make(chan struct{})}
+		h := lab.NewHeldUp(c.l.dial)
 		held := bytes.Clone(p)
 		_ = c.Close()
 		c.l.pending.Add(1)
 		time.AfterFunc(time.Duration(rand.IntN(2000))*time.Millisecond, func() {
 			defer c.l.pending.Done()
-			h.deliver(held)
+			h.Deliver(held)
 		})
 	}
 	return c.Conn.Write(p)

@@ -1,0 +1,81 @@
+package lock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// A request whose connection breaks is sent again. The first copy of it arrives when its caller has been refused, or has
+// released what it got: nobody holds anything by it.
+func TestACopyOfARequestHoldsNothing(t *testing.T) {
+	t.Parallel()
+	one := func(l *lock.Lease, err error) (lock.Leases, error) { return lock.Leases{l}, err }
+	tagged := &lock.Options{TTL: time.Minute, Tag: "t"}
+	for kind, of := range map[string]struct {
+		script *lua.Script
+		opts   *lock.Options
+		obtain func(ctx context.Context, l *lock.Locker, name string) (lock.Leases, error)
+	}{
+		"Try": {&gen.LockTryScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases, error) {
+			return one(l.Try(ctx, name))
+		}},
+		"Acquire": {&gen.LockTryScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases, error) {
+			return one(l.Acquire(ctx, name))
+		}},
+		"AcquireAll": {&gen.LockTryScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases, error) {
+			return l.AcquireAll(ctx, name)
+		}},
+		"AcquireAll, tagged": {&gen.LockAcquireAllScript, tagged,
+			func(ctx context.Context, l *lock.Locker, name string) (lock.Leases, error) {
+				return l.AcquireAll(ctx, name)
+			}},
+		"Semaphore": {&gen.SemAcquireScript, nil,
+			func(ctx context.Context, l *lock.Locker, name string) (lock.Leases, error) {
+				return one(l.Semaphore(name, 1).Try(ctx, 1))
+			}},
+		"RWLock": {&gen.SemAcquireScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases, error) {
+			return one(l.RW(name).Acquire(ctx))
+		}},
+	} {
+		for when, refused := range map[string]bool{"refused": true, "released": false} {
+			t.Run(kind+", "+when, func(t *testing.T) {
+				t.Parallel()
+				ctx, name := t.Context(), luatomictest.Namespace(t)
+				opts := of.opts
+				if opts == nil {
+					opts = &lock.Options{TTL: time.Minute}
+				}
+				other := lab.Locker(t, luatomictest.Client(t), opts)
+				c, h := lab.HoldUp(t, of.script, 2*time.Second)
+				l := lab.Locker(t, c, opts)
+				var held lock.Leases
+				if refused {
+					held = lab.Must(of.obtain(ctx, other, name))
+					short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+					defer cancel()
+					_, err := of.obtain(short, l, name)
+					var by *lock.HeldError
+					require.ErrorAs(t, err, &by)
+				} else {
+					held = lab.Must(of.obtain(ctx, l, name))
+				}
+				require.NoError(t, held.Release(ctx))
+				<-h.Arrived
+				soon, cancel := context.WithTimeout(ctx, 20*time.Second)
+				defer cancel()
+				next, err := of.obtain(soon, other, name)
+				require.NoError(t, err, "nobody holds it")
+				require.NoError(t, next.Release(ctx))
+			})
+		}
+	}
+}
