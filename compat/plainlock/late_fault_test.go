@@ -14,6 +14,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/plainlock"
 	"github.com/luatomic/luatomic/compat/plainlock/internal/script"
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -71,4 +72,40 @@ func TestALateRequestKeepsNoLock(t *testing.T) {
 	luatomictest.Eventually(t, 30*time.Second, "the lock is free", func() bool {
 		return direct.Exists(ctx, prefix+"x").Val() == 0
 	})
+}
+
+// A request whose connection breaks is sent again. Its first copy arrives when its caller has been refused, or has
+// released the lock: nobody holds it for long.
+func TestACopyOfARequestKeepsNoLock(t *testing.T) {
+	t.Parallel()
+	for when, refused := range map[string]bool{"refused": true, "released": false} {
+		t.Run(when, func(t *testing.T) {
+			t.Parallel()
+			ctx, near, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+			opts := &plainlock.Options{TTL: time.Hour}
+			other := plainlock.New(near, opts)
+			t.Cleanup(other.Close)
+			far, h := lab.HoldUp(t, &script.AcquireScript, 500*time.Millisecond)
+			l := plainlock.New(far, opts)
+			t.Cleanup(l.Close)
+			by := l
+			if refused {
+				by = other
+			}
+			held, err := by.Try(ctx, name)
+			require.NoError(t, err)
+			if refused {
+				_, err := l.Try(ctx, name)
+				var held *plainlock.HeldError
+				require.ErrorAs(t, err, &held)
+			}
+			require.NoError(t, held.Release(ctx))
+			<-h.Arrived
+			soon, cancel := context.WithTimeout(ctx, 30*time.Second)
+			defer cancel()
+			next, err := other.Acquire(soon, name)
+			require.NoError(t, err)
+			require.NoError(t, next.Release(ctx))
+		})
+	}
 }

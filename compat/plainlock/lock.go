@@ -9,6 +9,7 @@ import (
 	"github.com/luatomic/luatomic/compat/plainlock/internal/script"
 	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -18,6 +19,7 @@ type Lock struct {
 	locker           *Locker
 	name, key, token string
 	fence            int64
+	resent           bool // copies of an attempt may still be on their way
 	state            lease.Lease
 }
 
@@ -74,10 +76,17 @@ func (h *holder) Extend(b *lua.Batch, ttl time.Duration) (outcome func() error) 
 
 // Release deletes the key if it has the token.
 func (h *holder) Release(ctx context.Context) error {
-	held, err := script.Release(ctx, h.locker.client, script.ReleaseParams{
+	held, err := h.release(ctx)
+	if err == nil && held {
+		(*Lock)(h).settle(ctx)
+	}
+	return h.lostUnless(held, err)
+}
+
+func (h *holder) release(ctx context.Context) (held bool, err error) {
+	return script.Release(ctx, h.locker.client, script.ReleaseParams{
 		Lock: h.key, Token: h.token, Channel: channel(h.key),
 	})
-	return h.lostUnless(held, err)
 }
 
 func (h *holder) lostUnless(held bool, err error) error {
@@ -93,7 +102,8 @@ func (*holder) Ended(error, time.Duration) {}
 // reply is the end of one call of the script.
 type reply struct {
 	script.AcquireResult
-	err error
+	err   error
+	again resent.Note
 }
 
 // attempt makes one attempt that is in time, see lease.InTime. held is set where another holder has the lock.
@@ -120,10 +130,11 @@ func (l *Lock) ask(ctx context.Context) (held *HeldError, err error) {
 	}
 	replies := make(chan reply, 1)
 	go func() {
-		r, err := script.Acquire(ctx, l.locker.client, script.AcquireParams{
+		var r reply
+		r.AcquireResult, r.err = script.Acquire(resent.Watch(ctx, &r.again), l.locker.client, script.AcquireParams{
 			Lock: l.key, Fences: l.locker.fenceKeys(l.key), Token: l.token, TTL: l.locker.opts.TTL,
 		})
-		replies <- reply{r, err}
+		replies <- r
 	}()
 	var r reply
 	select {
@@ -141,6 +152,7 @@ func (l *Lock) ask(ctx context.Context) (held *HeldError, err error) {
 		return nil, l.failed(r.err)
 	}
 	l.locker.calls.End()
+	l.resent = l.resent || bool(r.again)
 	if !r.Acquired {
 		return l.heldFor(r.Remaining), nil
 	}
@@ -169,19 +181,33 @@ func (l *Lock) undo(ctx context.Context, replies <-chan reply) {
 	defer l.locker.calls.End()
 	r := <-replies
 	if r.err == nil && r.Acquired {
-		_ = (*holder)(l).Release(lease.Detach(ctx))
+		_, _ = (*holder)(l).release(lease.Detach(ctx))
 		return
 	}
-	if !errors.Is(r.err, lua.ErrOutcomeUnknown) {
-		return
+	if errors.Is(r.err, lua.ErrOutcomeUnknown) {
+		l.releaseLate(ctx)
 	}
+}
+
+// releaseLate releases what a request acquires that arrives late.
+func (l *Lock) releaseLate(ctx context.Context) {
 	for _, after := range undoAfter {
 		select {
 		case <-time.After(after):
 		case <-l.locker.calls.Closed(): // Close waits for this
 		}
-		if err := (*holder)(l).Release(lease.Detach(ctx)); err == nil {
+		if held, err := (*holder)(l).release(lease.Detach(ctx)); err == nil && held {
 			return
 		}
+	}
+}
+
+// settle keeps copies of a request that is over, refused or released, from holding the lock.
+func (l *Lock) settle(ctx context.Context) {
+	if l.resent && l.locker.calls.Begin() {
+		go func() {
+			defer l.locker.calls.End()
+			l.releaseLate(ctx)
+		}()
 	}
 }

@@ -134,6 +134,7 @@ func (l *Locker) Try(ctx context.Context, name string) (*Lock, error) {
 		err = held
 	}
 	if err != nil {
+		lock.settle(ctx)
 		return nil, err
 	}
 	return lock, nil
@@ -144,7 +145,8 @@ func (l *Locker) Try(ctx context.Context, name string) (*Lock, error) {
 // Waiters of one Locker try one after the other, in the order of their calls; those of other processes and libraries
 // have no order. Between two attempts a waiter sleeps until a process with this package releases the lock, until the
 // key expires, or for Poll. With any error the lock is not held: what a lost reply may have acquired is released in
-// the background, and what a request acquires that arrives up to 10 s late.
+// the background, and what a request acquires that arrives up to 10 s late. So is what a copy of the request acquires
+// that arrives after a Release.
 //
 // Keys: those of Try. Channel: luatomic:released:<key>. Cost: O(1) for each attempt.
 func (l *Locker) Acquire(ctx context.Context, name string) (*Lock, error) {
@@ -153,6 +155,7 @@ func (l *Locker) Acquire(ctx context.Context, name string) (*Lock, error) {
 		return nil, err
 	}
 	if err := l.await(ctx, lock); err != nil {
+		lock.settle(ctx)
 		return nil, err
 	}
 	return lock, nil
