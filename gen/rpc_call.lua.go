@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCallSHA is the SHA-1 of rpc_call.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCallSHA = "535b51edfa9fc496ac2e6e6606387980bbe3e152"
+const RPCCallSHA = "1f3872b470430bfa66808aaf4832c3a2ae5f7714"
 
 // RPCCallScript is scripts/rpc_call.lua.
 var RPCCallScript = lua.Script{
@@ -33,9 +33,9 @@ type RPCCallParams struct {
 	// KEYS[1], zset: node, scored by the end of its lease in ms; the fraction is its load, .999: it
 	// leaves.
 	Nodes string
-	// KEYS[2], string: state (p pending, d done, r refused, l lost, x cancelled; other versions have
-	// other letters), attempt, space, node, line feed; digest, then a tab and a name for each caller,
-	// line feed; request or reply.
+	// KEYS[2], string: state (p pending, d done, r refused, l lost; other versions have other letters;
+	// x cancelled, and what rpc_cancel.lua returned, alone), attempt, space, node, line feed; digest,
+	// then a tab and a name for each caller, line feed; request or reply.
 	Record string
 	Node   string // ARGV[1]: the one that gets it
 	Caller string // ARGV[2]: name of the caller
@@ -92,9 +92,9 @@ func (v RPCCallResult) String() string {
 //     those of the first row.
 //   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms; the fraction is its load,
 //     .999: it leaves.
-//   - KEYS[2]: record, string: state (p pending, d done, r refused, l lost, x cancelled; other
-//     versions have other letters), attempt, space, node, line feed; digest, then a tab and a name
-//     for each caller, line feed; request or reply.
+//   - KEYS[2]: record, string: state (p pending, d done, r refused, l lost; other versions have
+//     other letters; x cancelled, and what rpc_cancel.lua returned, alone), attempt, space, node,
+//     line feed; digest, then a tab and a name for each caller, line feed; request or reply.
 //   - Cost: O(log n).
 func RPCCall(ctx context.Context, c lua.Client, p RPCCallParams) (RPCCallResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCCall)

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCancelSHA is the SHA-1 of rpc_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCancelSHA = "a7f58f1da38f76124df3de48d58c6217d10f5ab3"
+const RPCCancelSHA = "3acab19308b5960dcd9dbfd95f04e0e4dc605866"
 
 // RPCCancelScript is scripts/rpc_cancel.lua.
 var RPCCancelScript = lua.Script{
@@ -64,12 +64,13 @@ func (v RPCCancelResult) String() string {
 
 // RPCCancel cancels a request: its node is notified, and its reply is refused.
 //
-// A mark stays, so that a request that arrives later does not run.
+// A mark stays, so that a request that arrives later does not run. It has the result, for a repeat.
 //
 //   - Contract, dup-only: an error half-way leaves the request cancelled and its node not notified.
-//   - Retry: safe; sent again after a lost reply; a cancelled request stays cancelled.
+//   - Retry: safe; sent again after a lost reply; a repeat finds the mark and returns its result.
 //   - KEYS[1]: record, string: see rpc_call.lua.
-//   - Reply: missing: no record, or cancelled before; done: the unread reply is deleted.
+//   - Reply: missing: no record, or refused by its node; done: it has ended, and its unread reply
+//     is deleted.
 //   - Cost: O(1).
 //   - [ErrRPCCancelLayout]: the key holds no call of this version.
 func RPCCancel(ctx context.Context, c lua.Client, p RPCCancelParams) (RPCCancelResult, error) {

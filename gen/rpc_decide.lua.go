@@ -13,7 +13,7 @@ import (
 )
 
 // RPCDecideSHA is the SHA-1 of rpc_decide.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCDecideSHA = "c9bb52cb6049d67db68ca71e0f45ad7f64a23b5b"
+const RPCDecideSHA = "82adb60f43b8b3d54225c2752c0e64c42f966f9c"
 
 // RPCDecideScript is scripts/rpc_decide.lua.
 var RPCDecideScript = lua.Script{

@@ -132,9 +132,8 @@ func (b *Bus) withdrawn(s *sending, w *waiter) bool {
 	if w.Key != "" {
 		return false
 	}
-	s.twice.Store(false)
 	r, err := gen.RPCCancel(s, b.client, b.cancellation(w))
-	return err == nil && r == gen.RPCCancelResultMissing && !s.twice.Load()
+	return err == nil && r == gen.RPCCancelResultMissing
 }
 
 // seek finds a node for the call and returns it. It returns none without an error when the outcome is known.

@@ -14,9 +14,9 @@
 ---@retry    safe  a request that is recorded is not sent again
 ---@merge    max=64
 ---@key      nodes    zset    node, scored by the end of its lease in ms; the fraction is its load, .999: it leaves
----@key      record   string  state (p pending, d done, r refused, l lost, x cancelled; other versions have other
----          letters), attempt, space, node, line feed; digest, then a tab and a name for each caller, line feed;
----          request or reply
+---@key      record   string  state (p pending, d done, r refused, l lost; other versions have other letters;
+---          x cancelled, and what rpc_cancel.lua returned, alone), attempt, space, node, line feed; digest, then a
+---          tab and a name for each caller, line feed; request or reply
 ---@arg      node     string  the one that gets it
 ---@arg      caller   string  name of the caller
 ---@arg      outbox   string  prefix of the nodes' channels

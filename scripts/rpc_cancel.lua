@@ -1,16 +1,16 @@
 --- RPCCancel cancels a request: its node is notified, and its reply is refused.
 ---
---- A mark stays, so that a request that arrives later does not run.
+--- A mark stays, so that a request that arrives later does not run. It has the result, for a repeat.
 ---
 ---@contract dup-only  an error half-way leaves the request cancelled and its node not notified
----@retry    safe  a cancelled request stays cancelled
+---@retry    safe  a repeat finds the mark and returns its result
 ---@key      record  string  see rpc_call.lua
 ---@arg      outbox  string  prefix of the nodes' channels
 ---@arg      notice  bytes   what is published to the node
 ---@arg      mark    ms  min=1  how long a request that arrives later is refused
 ---@arg      shard   bool    sharded pub/sub, in a cluster
----@reply    enum(missing=0, cancelled=1, done=2)  missing: no record, or cancelled before;
----          done: the unread reply is deleted
+---@reply    enum(missing=0, cancelled=1, done=2)  missing: no record, or refused by its node;
+---          done: it has ended, and its unread reply is deleted
 ---@error    LAYOUT  the key holds no call of this version
 ---@cost     O(1)
 
@@ -23,9 +23,10 @@ local node = string.match(head, '^p%d+ ([^\n]*)\n')
 if head ~= '' and not node and not string.find('drlx', kind, 1, true) then
   return redis.error_reply('LAYOUT the key holds no call of this version')
 end
-redis.call('SET', record, 'x', 'PX', mark)
+local result = node and 1 or (kind == 'd' or kind == 'l') and 2 or kind == 'x' and tonumber(string.sub(head, 2)) or 0
+redis.call('SET', record, 'x' .. result, 'PX', mark)
 if not node then
-  return (kind == 'd' or kind == 'l') and 2 or 0
+  return result
 end
 local channel, message = outbox .. node, notice
 --< part/rpc_publish.lua

@@ -73,7 +73,7 @@ end
 
 local value = redis.call('GET', record)
 local tries, last_owner, pending = 0, '', false
-if value == 'x' then
+if value and string.sub(value, 1, 1) == 'x' then
   return {5, '', ''}
 elseif value then
   --< part/rpc_record.lua
