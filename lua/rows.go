@@ -115,13 +115,16 @@ func (u *unit) deliver() (again []*Call) {
 		return u.calls
 	}
 	rows, _ := value.([]any)
-	width := u.calls[0].script.Merge.Width
+	merge := u.calls[0].script.Merge
+	width := merge.Width
 	whole := err == nil && len(rows) == width*len(u.calls)
 	for i, c := range u.calls {
 		c.cmd = command{Cmd: *redis.NewCmd(context.Background()), program: u.cmd.program}
 		switch {
 		case err != nil:
 			c.cmd.Cmd.SetErr(err)
+		case whole && width == 1 && !merge.Tuple: // see row; a slice of one would be an allocation
+			c.cmd.SetVal(rows[i])
 		case whole && width > 0:
 			c.cmd.SetVal(rows[i*width : (i+1)*width : (i+1)*width])
 		case whole:

@@ -46,7 +46,10 @@ func (b *Bus) putBeside(ctx context.Context, id string, body []byte, keep time.D
 // the body was stored, or where the script has no answer: then nothing is known of the body either.
 func refused(client lua.Client, err error) error {
 	put, ok := client.(*ahead.Client)
-	if failed := new(lua.Error); !ok || err != nil && (!errors.As(err, &failed) || failed.Code == "") {
+	if !ok {
+		return nil // the usual call allocates nothing here
+	}
+	if failed := new(lua.Error); err != nil && (!errors.As(err, &failed) || failed.Code == "") {
 		return nil
 	}
 	if reply := redis.Error(nil); errors.As(put.Cmd.Err(), &reply) {

@@ -68,7 +68,7 @@ func (b *Bus) place(ctx context.Context, w *waiter) {
 	if !b.pending.startPlacing(w) {
 		return
 	}
-	s := &sending{Context: context.WithoutCancel(ctx), w: w, deadline: w.deadline}
+	s := &sending{Context: ctx, w: w, deadline: w.deadline}
 	resubscribed := b.liveness.resubscribed.Load()
 	b.pending.mu.Lock()
 	w.resubscribed = resubscribed

@@ -192,8 +192,12 @@ func (m Method[Req, Res]) Ask(ctx context.Context, b *Bus, in Req, opts *CallOpt
 }
 
 // callWrapped runs the interceptors around the call.
-func (b *Bus) callWrapped(ctx context.Context, c *outgoing) (answer outcome, err error) {
-	err = b.wrapped(ctx, c, func(ctx context.Context) (who Answered, err error) {
+func (b *Bus) callWrapped(ctx context.Context, c *outgoing) (outcome, error) {
+	if len(b.opts.WrapCall)+len(c.Wrap) == 0 {
+		return b.callAgain(ctx, c)
+	}
+	var answer outcome
+	err := b.wrapped(ctx, c, func(ctx context.Context) (who Answered, err error) {
 		answer, err = b.callAgain(ctx, c)
 		return Answered{Node: answer.ext.Node, Headers: answer.ext.Headers}, err
 	})
