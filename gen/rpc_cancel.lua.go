@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCancelSHA is the SHA-1 of rpc_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCancelSHA = "3acab19308b5960dcd9dbfd95f04e0e4dc605866"
+const RPCCancelSHA = "fa5429f3e8812c4bc49d215434246ae4caa30b31"
 
 // RPCCancelScript is scripts/rpc_cancel.lua.
 var RPCCancelScript = lua.Script{
@@ -35,8 +35,9 @@ type RPCCancelParams struct {
 	Outbox string // ARGV[1]: prefix of the nodes' channels
 	Notice []byte // ARGV[2]: what is published to the node
 	// ARGV[3], at least 1 ms: how long a request that arrives later is refused.
-	Mark  time.Duration
-	Shard bool // ARGV[4]: sharded pub/sub, in a cluster
+	Mark   time.Duration
+	Shard  bool // ARGV[4]: sharded pub/sub, in a cluster
+	Absent bool // ARGV[5]: only where no node has the request, or has run it
 }
 
 // RPCCancelResult is the reply of RPCCancel.
@@ -70,7 +71,7 @@ func (v RPCCancelResult) String() string {
 //   - Retry: safe; sent again after a lost reply; a repeat finds the mark and returns its result.
 //   - KEYS[1]: record, string: see rpc_call.lua.
 //   - Reply: missing: no record, or refused by its node; done: it has ended, and its unread reply
-//     is deleted.
+//     is deleted; with absent, these two are not changed.
 //   - Cost: O(1).
 //   - [ErrRPCCancelLayout]: the key holds no call of this version.
 func RPCCancel(ctx context.Context, c lua.Client, p RPCCancelParams) (RPCCancelResult, error) {
@@ -84,13 +85,14 @@ func RPCCancelIn(b *lua.Batch, p RPCCancelParams) *lua.Future[RPCCancelResult] {
 }
 
 func (p *RPCCancelParams) call() *lua.Call {
-	c := lua.NewCall(&RPCCancelScript, 1, 4)
+	c := lua.NewCall(&RPCCancelScript, 1, 5)
 	c.Key("record", p.Record)
 	c.EndKeys()
 	c.String(&p.Outbox)
 	c.Bytes(&p.Notice)
 	c.Milliseconds("mark", p.Mark, 1, math.MaxInt64)
 	c.Bool(p.Shard)
+	c.Bool(p.Absent)
 	return c
 }
 

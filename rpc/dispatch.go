@@ -83,7 +83,7 @@ func (b *Bus) place(ctx context.Context, w *waiter) {
 	}
 	switch {
 	case err != nil:
-		b.unplaced(s, w, err)
+		at.again = b.unplaced(s, w, err) || at.again
 	case at.missed:
 		b.outbox.remind(node, w.id)
 	}
@@ -98,26 +98,33 @@ func (b *Bus) place(ctx context.Context, w *waiter) {
 	}
 }
 
-// unplaced ends a call that no node has.
-func (b *Bus) unplaced(s *sending, w *waiter, err error) {
+// unplaced ends a call that no node has. It reports whether to look again: a copy of the request has arrived.
+func (b *Bus) unplaced(s *sending, w *waiter, err error) (again bool) {
 	know := b.pending.search(w)
 	none := errors.Is(err, ErrNoResponders)
 	switch {
 	case know.ran && errors.Is(err, lua.ErrNotExecuted):
-		return // the server could not decide: rescue has it asked again
+		return false // the server could not decide: rescue has it asked again
 	case know.ran && none: // that is about another node
 		err = fmt.Errorf("%w; no other node has it: %v", lostCall(w.method, strings.Join(know.tried, ", ")), err)
 	case know.refused != nil && none:
 		err = know.refused
 	}
-	if know.resent && isRefusal(err) && !b.withdrawn(s, w) {
-		err = fmt.Errorf("luatomic: call %q: %w: a copy of the request may still arrive, or has; as it is: %v", w.method,
-			lua.ErrOutcomeUnknown, err)
+	if know.resent && isRefusal(err) {
+		r, failed := b.withdraw(s, w)
+		switch {
+		case failed != nil:
+			err = fmt.Errorf("luatomic: call %q: %w: a copy of the request may still arrive; without it: %v", w.method,
+				lua.ErrOutcomeUnknown, err)
+		case r != gen.RPCCancelResultMissing:
+			return true
+		}
 	}
 	if errors.Is(err, lua.ErrOutcomeUnknown) && w.Key == "" {
 		b.cancel(w)
 	}
 	b.pending.fail(w, err)
+	return false
 }
 
 // isRefusal reports whether an error of a search says that the call has not run.
@@ -126,15 +133,18 @@ func isRefusal(err error) bool {
 	return errors.Is(err, ErrNoResponders) || errors.Is(err, lua.ErrNotExecuted) || errors.As(err, &refused)
 }
 
-// withdrawn reports whether no copy of the request has run or can run any more: the server has no record of the call and
-// a mark instead, which refuses what arrives. Others may wait for a call with a key.
-func (b *Bus) withdrawn(s *sending, w *waiter) bool {
+// withdraw sees to it that no copy of the request runs, unless one has arrived: a mark refuses them. Others may wait for
+// a call with a key.
+func (b *Bus) withdraw(s *sending, w *waiter) (gen.RPCCancelResult, error) {
 	if w.Key != "" {
-		return false
+		return 0, errShared
 	}
-	r, err := gen.RPCCancel(s, b.client, b.cancellation(w))
-	return err == nil && r == gen.RPCCancelResultMissing
+	p := b.cancellation(w)
+	p.Absent = true
+	return gen.RPCCancel(s, b.client, p)
 }
+
+var errShared = errors.New("others may have made the call with this key")
 
 // seek finds a node for the call and returns it. It returns none without an error when the outcome is known.
 func (b *Bus) seek(s *sending, w *waiter) (node string, err error) {

@@ -35,6 +35,10 @@ func TestRPCGivenUpRequestIsNotSentAgain(t *testing.T) {
 		return lab.Must(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: p + "r:1", Outbox: name,
 			Notice: []byte("X"), Mark: time.Minute}))
 	}
+	cancelAbsent := func() gen.RPCCancelResult {
+		return lab.Must(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: p + "r:1", Outbox: name,
+			Notice: []byte("X"), Mark: time.Minute, Absent: true}))
+	}
 	call := func() gen.RPCDecideOutcome {
 		return lab.Must(gen.RPCDecide(ctx, c, scriptcase.GivenTo(name, "n"))).Outcome
 	}
@@ -50,6 +54,13 @@ func TestRPCGivenUpRequestIsNotSentAgain(t *testing.T) {
 		require.NoError(t, c.Del(ctx, p+"r:1").Err())
 		if record != "" {
 			require.NoError(t, c.Set(ctx, p+"r:1", record, time.Hour).Err())
+		}
+		if absent := cancelAbsent(); want != gen.RPCCancelResultMissing {
+			require.Equal(t, want, absent, "%q", record)
+			require.Equal(t, record, c.Get(ctx, p+"r:1").Val(), "it is not changed")
+		} else {
+			require.Equal(t, want, absent, "%q", record)
+			require.Equal(t, "x0", c.Get(ctx, p+"r:1").Val())
 		}
 		require.Equal(t, want, cancel(), "%q", record)
 		require.Equal(t, gen.RPCDecideOutcomeCancelled, call(), "%q", record)

@@ -164,11 +164,11 @@ func (p *pending) count(w *waiter, node string) (before string, changed bool) {
 	return before, before != node
 }
 
-// sentBefore reports whether a node was found for the call before, so that its record decides.
+// sentBefore reports whether a node was found for the call before, or may have it, so that its record decides.
 func (p *pending) sentBefore(w *waiter) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return w.node != "" || len(w.tried) > 0
+	return w.node != "" || len(w.tried) > 0 || w.resent
 }
 
 // noteResent notes that copies of the request may still be on their way. Its record then stays until it expires.

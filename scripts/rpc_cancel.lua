@@ -9,13 +9,14 @@
 ---@arg      notice  bytes   what is published to the node
 ---@arg      mark    ms  min=1  how long a request that arrives later is refused
 ---@arg      shard   bool    sharded pub/sub, in a cluster
+---@arg      absent  bool    only where no node has the request, or has run it
 ---@reply    enum(missing=0, cancelled=1, done=2)  missing: no record, or refused by its node;
----          done: it has ended, and its unread reply is deleted
+---          done: it has ended, and its unread reply is deleted; with absent, these two are not changed
 ---@error    LAYOUT  the key holds no call of this version
 ---@cost     O(1)
 
 local record = KEYS[1]
-local outbox, notice, mark, shard = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local outbox, notice, mark, shard, absent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 local head = redis.call('GETRANGE', record, 0, 255)
 local kind = string.sub(head, 1, 1)
@@ -24,6 +25,9 @@ if head ~= '' and not node and not string.find('drlx', kind, 1, true) then
   return redis.error_reply('LAYOUT the key holds no call of this version')
 end
 local result = node and 1 or (kind == 'd' or kind == 'l') and 2 or kind == 'x' and tonumber(string.sub(head, 2)) or 0
+if absent == '1' and result > 0 and kind ~= 'x' then
+  return result
+end
 redis.call('SET', record, 'x' .. result, 'PX', mark)
 if not node then
   return result
