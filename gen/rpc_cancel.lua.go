@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCancelSHA is the SHA-1 of rpc_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCancelSHA = "fa5429f3e8812c4bc49d215434246ae4caa30b31"
+const RPCCancelSHA = "4ed0b2e4317b8cf0f421cdd7e896a9518febb9c7"
 
 // RPCCancelScript is scripts/rpc_cancel.lua.
 var RPCCancelScript = lua.Script{

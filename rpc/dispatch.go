@@ -111,12 +111,12 @@ func (b *Bus) unplaced(s *sending, w *waiter, err error) (again bool) {
 		err = know.refused
 	}
 	if know.resent && isRefusal(err) {
-		r, failed := b.withdraw(s, w)
+		arrived, sure := b.withdraw(s, w)
 		switch {
-		case failed != nil:
+		case !sure:
 			err = fmt.Errorf("luatomic: call %q: %w: a copy of the request may still arrive; without it: %v", w.method,
 				lua.ErrOutcomeUnknown, err)
-		case r != gen.RPCCancelResultMissing:
+		case arrived:
 			return true
 		}
 	}
@@ -133,18 +133,17 @@ func isRefusal(err error) bool {
 	return errors.Is(err, ErrNoResponders) || errors.Is(err, lua.ErrNotExecuted) || errors.As(err, &refused)
 }
 
-// withdraw sees to it that no copy of the request runs, unless one has arrived: a mark refuses them. Others may wait for
-// a call with a key.
-func (b *Bus) withdraw(s *sending, w *waiter) (gen.RPCCancelResult, error) {
+// withdraw has the server refuse the copies of a request, unless one has arrived. It is not sure where the server does
+// not answer, and does nothing for a call with a key: others may wait for that.
+func (b *Bus) withdraw(s *sending, w *waiter) (arrived, sure bool) {
 	if w.Key != "" {
-		return 0, errShared
+		return false, false
 	}
 	p := b.cancellation(w)
 	p.Absent = true
-	return gen.RPCCancel(s, b.client, p)
+	r, err := gen.RPCCancel(s, b.client, p)
+	return r != gen.RPCCancelResultMissing, err == nil
 }
-
-var errShared = errors.New("others may have made the call with this key")
 
 // seek finds a node for the call and returns it. It returns none without an error when the outcome is known.
 func (b *Bus) seek(s *sending, w *waiter) (node string, err error) {

@@ -73,13 +73,14 @@ func TestNoCallIsRefusedWhileACopyIsOnItsWay(t *testing.T) {
 	}
 }
 
-// cutReply is a connection that passes the first request on and breaks when it is told to.
+// cutReply is a connection that delivers the request of a call, and breaks in place of the reply once cut is closed.
 type cutReply struct {
 	net.Conn
 	by *breaking
 	on atomic.Bool
 }
 
+// breaking is what the connections of a client have in common: the next request of a call breaks its connection.
 type breaking struct {
 	armed atomic.Bool
 	cut   chan struct{}
@@ -143,8 +144,7 @@ func TestARefusalIsNoOutcomeWhileTheCallIsSent(t *testing.T) {
 		return c.GetRange(ctx, record, 0, 0).Val() == "r"
 	})
 	close(leave)
-	require.NoError(t, (<-held).err)
-	time.Sleep(100 * time.Millisecond) // the refusal arrives
+	require.NoError(t, (<-held).err) // published after the refusal, which has arrived
 	close(by.cut)
 	err := <-done
 	_, again := lab.Echo.CallWith(ctx, caller, "y", &rpc.CallOptions{Node: b.Node()}) // behind a request that runs yet

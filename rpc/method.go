@@ -194,7 +194,7 @@ func (m Method[Req, Res]) Ask(ctx context.Context, b *Bus, in Req, opts *CallOpt
 // callWrapped runs the interceptors around the call.
 func (b *Bus) callWrapped(ctx context.Context, c *outgoing) (outcome, error) {
 	if len(b.opts.WrapCall)+len(c.Wrap) == 0 {
-		return b.callAgain(ctx, c)
+		return b.callAgain(ctx, c) // the usual call allocates nothing for them
 	}
 	var answer outcome
 	err := b.wrapped(ctx, c, func(ctx context.Context) (who Answered, err error) {

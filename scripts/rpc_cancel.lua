@@ -25,7 +25,7 @@ if head ~= '' and not node and not string.find('drlx', kind, 1, true) then
   return redis.error_reply('LAYOUT the key holds no call of this version')
 end
 local result = node and 1 or (kind == 'd' or kind == 'l') and 2 or kind == 'x' and tonumber(string.sub(head, 2)) or 0
-if absent == '1' and result > 0 and kind ~= 'x' then
+if absent == '1' and result > 0 then
   return result
 end
 redis.call('SET', record, 'x' .. result, 'PX', mark)

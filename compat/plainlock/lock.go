@@ -182,9 +182,8 @@ func (l *Lock) undo(ctx context.Context, replies <-chan reply) {
 	r := <-replies
 	if r.err == nil && r.Acquired {
 		_, _ = (*holder)(l).release(lease.Detach(ctx))
-		return
 	}
-	if errors.Is(r.err, lua.ErrOutcomeUnknown) {
+	if bool(r.again) || errors.Is(r.err, lua.ErrOutcomeUnknown) {
 		l.releaseLate(ctx)
 	}
 }
