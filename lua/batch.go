@@ -153,6 +153,8 @@ func (b *Batch) await(ctx context.Context, e *execution, waiting []*Call) {
 func (b *Batch) run(ctx context.Context, waiting []*Call) execution {
 	var p pause
 	r := round{client: b.client, ordered: true, replicas: b.replicas, timeout: b.timeout, acked: math.MaxInt}
+	s := sharingOf(b.client)
+	r.byTag = s == nil || s.byTag.Load()
 	for tries := 1; len(waiting) > 0; tries++ {
 		for _, c := range waiting {
 			c.begin()

@@ -34,6 +34,7 @@ func TestCluster(t *testing.T) {
 		"Preload":               func(t *testing.T) { testPreloadCluster(t, cluster) },
 		"Guard":                 func(t *testing.T) { testGuardCluster(t, cluster) },
 		"GuardedLostReplies":    func(t *testing.T) { testGuardedLostReplies(t, overProxies) },
+		"AutoPipeliner":         func(t *testing.T) { testAutoPipelinerOnACluster(t, cluster) },
 		"TryAgain":              func(t *testing.T) { testTryAgain(t, cluster) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 // round sends many calls at once, in one pipeline for each node.
 type round struct {
 	client  Client
-	byTag   bool // the rows of one command must have one hash tag
+	byTag   bool // the rows of one command must have one hash tag: there may be several servers
 	ordered bool // the calls run in their order
 
 	replicas int // whose acknowledgement of the writes is waited for
@@ -81,11 +81,10 @@ func (c *Call) mayHaveRun() bool {
 // sendWarm sends what the pipeline has and the warm calls, and then by themselves those that were rows of a command
 // that the server refused.
 func (r *round) sendWarm(ctx context.Context, pipe redis.Pipeliner, calls, warm []*Call) {
-	_, oneServer := r.client.(*redis.Client)
 	for _, c := range warm {
 		c.precede(ctx, pipe)
 	}
-	all := units(warm, r.byTag || !oneServer, r.ordered)
+	all := units(warm, r.byTag, r.ordered)
 	for _, u := range all {
 		u.queue(ctx, pipe)
 	}

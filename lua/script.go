@@ -25,8 +25,8 @@
 // ("---@merge" in its header). At most four round trips to a server are under way, three while more callers share
 // them; later calls wait for one of them to return. One that takes longer than 20 ms is not waited for. No timer
 // delays a call. Each call has its own outcome, as if it had been sent alone. It happens on a Client (with Sentinel,
-// too), a ClusterClient and a Ring, per node; calls of more than 64 KiB and those on another client are sent by
-// themselves. [Direct] switches it off for a client.
+// too), an AutoPipeliner on one, a ClusterClient and a Ring, per node; calls of more than 64 KiB and those on another
+// client are sent by themselves. [Direct] switches it off for a client.
 //
 // A call that shares round trips returns when its context ends, whatever the server does: with [ErrNotExecuted] if it
 // was not written yet, else with [ErrOutcomeUnknown]. A call that is sent by itself returns when go-redis does, which
@@ -47,8 +47,9 @@ import (
 )
 
 // Client is any go-redis client: Client, ClusterClient, Ring, the Sentinel
-// failover client, or an AutoPipeliner on one of them. A redis.Pipeliner is
-// not one: its EVALSHA cannot recover from NOSCRIPT. Use [Batch].
+// failover client, or an AutoPipeliner on a Client or ClusterClient. A
+// redis.Pipeliner is not one: its EVALSHA cannot recover from NOSCRIPT. Use
+// [Batch].
 type Client = redis.UniversalClient
 
 // Retry is whether a script may run again when the outcome of the first run is unknown.

@@ -32,6 +32,7 @@ type lane = merge.Line[trip]
 
 // sharing is how the calls on one client share round trips.
 type sharing struct {
+	many  bool // servers
 	off   atomic.Bool
 	byTag atomic.Bool // the rows of one command must have one hash tag
 	found atomic.Bool // the nodes are known: a cluster client asks for them with its first call
@@ -39,8 +40,7 @@ type sharing struct {
 }
 
 // Direct has every later call on the client sent by itself, as a plain command is, and returns the client. Without it,
-// calls on a Client, a ClusterClient or a Ring share round trips while several are under way: the package comment says
-// how. A call that is sent by itself returns when go-redis does, which may be seconds after the end of its context.
+// calls on a client that the package comment names share round trips while several are under way. A call that is sent by itself returns when go-redis does, which may be seconds after the end of its context.
 func Direct(client Client) Client {
 	plain := client
 	if g, ok := client.(*guarded); ok {
@@ -59,7 +59,7 @@ func (c *Call) lane(ctx context.Context, client Client) (*lane, *sharing) {
 		return nil, nil
 	}
 	var at any = 0
-	if _, one := client.(*redis.Client); !one && s.found.Load() {
+	if s.many && s.found.Load() {
 		node, err := owner(ctx, client, c.firstKey())
 		if err != nil || node == nil {
 			return nil, nil // the call itself reports why
@@ -176,10 +176,11 @@ func (c *Call) holds(p unsafe.Pointer) bool {
 	return offset < unsafe.Sizeof(*c)
 }
 
-// sendTrips makes one attempt for each call.
+// sendTrips makes one attempt for each call. A pipeline of an AutoPipeliner is not delayed for company, which these calls
+// have had.
 func sendTrips(ctx context.Context, trips []trip) {
 	client, s := trips[0].client, trips[0].sharing
-	if len(trips) == 1 {
+	if _, piped := client.(*redis.AutoPipeliner); len(trips) == 1 && !piped {
 		if c := trips[0].call; c.wanted() {
 			c.attempt(ctx, client)
 			s.find(c)
@@ -233,30 +234,54 @@ type sharer struct {
 	*sharing
 }
 
-// sharingOf returns nil for a client whose servers are not known, such as an AutoPipeliner.
+// sharingOf returns nil for a client whose servers are not known.
 func sharingOf(client Client) *sharing {
 	switch c := client.(type) {
 	case *redis.Client:
-		return lookUp(c, false)
+		return lookUp(c)
+	case *redis.AutoPipeliner:
+		return lookUp(c)
 	case *redis.ClusterClient:
-		return lookUp(c, true)
+		return lookUp(c)
 	case *redis.Ring:
-		return lookUp(c, false)
+		return lookUp(c)
 	}
 	return nil
 }
 
-func lookUp[T any](client *T, cluster bool) *sharing {
+func newSharing(client any) *sharing {
+	_, cluster := client.(*redis.ClusterClient)
+	_, ring := client.(*redis.Ring)
+	piped, _ := client.(*redis.AutoPipeliner)
+	unknown := piped != nil && !onOneServer(piped)
+	s := &sharing{many: cluster || ring || unknown}
+	s.byTag.Store(s.many)
+	s.found.Store(!cluster)
+	s.off.Store(unknown) // no node is known for a key
+	return s
+}
+
+// onOneServer asks an AutoPipeliner, which does not say what it stands before, for a transaction of no key. Only a Client
+// runs one, and sends nothing.
+func onOneServer(piped *redis.AutoPipeliner) (one bool) {
+	_ = piped.Watch(context.Background(), func(*redis.Tx) error {
+		one = true
+		return nil
+	})
+	return one
+}
+
+func lookUp[T any](client *T) *sharing {
 	p := unsafe.Pointer(client)
 	if m := clients.Load(); m != nil {
 		if s, ok := (*m)[uintptr(p)]; ok && s.is(p) {
 			return s.sharing
 		}
 	}
-	return enter(client, cluster)
+	return enter(client)
 }
 
-func enter[T any](client *T, cluster bool) *sharing {
+func enter[T any](client *T) *sharing {
 	clientsMu.Lock()
 	defer clientsMu.Unlock()
 	p, old := unsafe.Pointer(client), clients.Load()
@@ -269,8 +294,7 @@ func enter[T any](client *T, cluster bool) *sharing {
 			next[at] = s
 		}
 	}
-	w, s := weak.Make(client), new(sharing)
-	s.found.Store(!cluster)
+	w, s := weak.Make(client), newSharing(client)
 	next[uintptr(p)] = sharer{is: func(q unsafe.Pointer) bool { return unsafe.Pointer(w.Value()) == q }, sharing: s}
 	clients.Store(&next)
 	runtime.AddCleanup(client, remove, gone{uintptr(p), s})

@@ -70,18 +70,26 @@ func TestACallWhoseContextEndsTellsTheCause(t *testing.T) {
 // An AutoPipeliner that does not wait returns before the command has a reply.
 func TestACallOnAnAsyncAutoPipelinerHasItsReply(t *testing.T) {
 	t.Parallel()
-	client, key := luatomictest.Client(t), luatomictest.Namespace(t)
-	pipeliner, err := client.AsyncAutoPipeline()
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = pipeliner.Close() })
-	s, ctx := coldCount(t, lua.RetryNever), within(t, 10*time.Second)
-	for want := range 2 {
-		n, err := runInt(ctx, pipeliner, s, key)
-		require.NoError(t, err)
-		require.EqualValues(t, want+1, n)
+	for name, by := range map[string]func(lua.Client) lua.Client{
+		"shared": func(c lua.Client) lua.Client { return c },
+		"direct": lua.Direct,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client, key := luatomictest.Client(t), luatomictest.Namespace(t)
+			async, err := client.AsyncAutoPipeline()
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = async.Close() })
+			s, ctx, piped := coldCount(t, lua.RetryNever), within(t, 10*time.Second), by(async)
+			for want := range 2 {
+				n, err := runInt(ctx, piped, s, key)
+				require.NoError(t, err)
+				require.EqualValues(t, want+1, n)
+			}
+			require.NoError(t, client.Del(ctx, key).Err())
+			require.NoError(t, client.RPush(ctx, key, "x").Err())
+			_, err = runInt(ctx, piped, s, key)
+			require.ErrorIs(t, err, lua.ErrWrongType)
+		})
 	}
-	require.NoError(t, client.Del(ctx, key).Err())
-	require.NoError(t, client.RPush(ctx, key, "x").Err())
-	_, err = runInt(ctx, pipeliner, s, key)
-	require.ErrorIs(t, err, lua.ErrWrongType)
 }
