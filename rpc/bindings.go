@@ -11,26 +11,43 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/internal/unquoted"
 	"github.com/luatomic/luatomic/lua"
 )
 
-// boundFor is how long a binding outlives its last renewal. It counts only while its node lives.
-const boundFor = time.Hour
+const (
+	// boundFor is how long a binding outlives its last renewal. It counts only while its node lives.
+	boundFor = time.Hour
+	// doubtFor is how long a copy of a request may be on its way.
+	doubtFor = time.Minute
+)
 
 // bindings are the connections that this node owns, and when each was renewed.
 type bindings struct {
 	mu    sync.Mutex
 	bound map[string]time.Time
+	// doubted are connections about which the server may think otherwise, and since when: the reply to a request was lost,
+	// so another copy of it may arrive.
+	doubted map[string]time.Time
 }
 
-func (o *bindings) init() { o.bound = make(map[string]time.Time) }
+func (o *bindings) init() {
+	o.bound, o.doubted = make(map[string]time.Time), make(map[string]time.Time)
+}
 
 // forget drops all of them: they are those of the last incarnation, which is dead.
 func (o *bindings) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	clear(o.bound)
+	clear(o.doubted)
+}
+
+func (o *bindings) doubt(connection string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.doubted[connection] = time.Now()
 }
 
 func (o *bindings) add(connection string) {
@@ -52,17 +69,39 @@ func (o *bindings) remove(connection string) {
 	delete(o.bound, connection)
 }
 
-// old returns at most n connections that are due to be renewed.
-func (o *bindings) old(n int) []string {
+// doubts reports whether a heartbeat may free the connection beside another request.
+func (o *bindings) doubts(connection string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var old []string
-	for connection, at := range o.bound {
-		if time.Since(at) > boundFor/3 && len(old) < n {
-			old = append(old, connection)
+	_, doubted := o.doubted[connection]
+	return doubted
+}
+
+// due returns at most n connections that are to be renewed or doubted.
+func (o *bindings) due(n int) []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var due []string
+	for connection := range o.doubted {
+		if len(due) < n {
+			due = append(due, connection)
 		}
 	}
-	return old
+	for connection, at := range o.bound {
+		if _, doubted := o.doubted[connection]; !doubted && time.Since(at) > boundFor/3 && len(due) < n {
+			due = append(due, connection)
+		}
+	}
+	return due
+}
+
+// agreed notes that the server thinks as this node does.
+func (o *bindings) agreed(connection string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if time.Since(o.doubted[connection]) > doubtFor {
+		delete(o.doubted, connection)
+	}
 }
 
 // renewed notes a renewal. It reports false where the connection was unbound meanwhile.
@@ -77,8 +116,9 @@ func (o *bindings) renewed(connection string) (bound bool) {
 
 // Bind makes this node the owner of a connection, so that calls with CallOptions.Connection come here. It fails with
 // ErrConnectionTaken when another live node owns it. The binding lasts until Unbind, or until this node dies or its Run
-// ends; the node renews it. Checking the owner and binding are one script, on one key that expires after an hour
-// without renewal. Cost: one round trip. Bind waits for Ready.
+// ends; the node renews it. After an error the connection is not this node's: what a request of unknown outcome binds is
+// freed again with the next heartbeats. Checking the owner and binding are one script, on one key that expires after an
+// hour without renewal. Cost: one round trip. Bind waits for Ready.
 func (b *Bus) Bind(ctx context.Context, connection string) error {
 	return b.bind(ctx, connection, lua.Opt[string]{})
 }
@@ -104,9 +144,9 @@ func (b *Bus) bind(ctx context.Context, connection string, from lua.Opt[string])
 	if err := b.Ready(ctx); err != nil {
 		return err
 	}
-	r, err := b.runBind(ctx, connection, from)
+	r, err := b.runBind(ctx, connection, from, boundFor)
 	if err != nil {
-		return err
+		return fmt.Errorf("luatomic: bind %q: %w", connection, err)
 	}
 	if !r.Bound {
 		b.bindings.remove(connection)
@@ -116,14 +156,16 @@ func (b *Bus) bind(ctx context.Context, connection string, from lua.Opt[string])
 	return nil
 }
 
-func (b *Bus) runBind(ctx context.Context, connection string, from lua.Opt[string]) (gen.RPCBindResult, error) {
-	r, err := gen.RPCBind(ctx, b.client, gen.RPCBindParams{
-		Binding: b.keys.Connection(connection), Nodes: b.keys.Nodes, Node: b.Node(), From: from, Keep: boundFor,
+// runBind binds the connection, or frees it where keep is 0.
+func (b *Bus) runBind(ctx context.Context, connection string, from lua.Opt[string], keep time.Duration) (gen.RPCBindResult, error) {
+	again, doubted := resent.Note(false), b.bindings.doubts(connection)
+	r, err := gen.RPCBind(resent.Watch(ctx, &again), b.client, gen.RPCBindParams{
+		Binding: b.keys.Connection(connection), Nodes: b.keys.Nodes, Node: b.Node(), From: from, Keep: keep,
 	})
-	if err != nil {
-		return r, fmt.Errorf("luatomic: bind %q: %w", connection, err)
+	if doubted || bool(again) || errors.Is(err, lua.ErrOutcomeUnknown) {
+		b.bindings.doubt(connection)
 	}
-	return r, nil
+	return r, err
 }
 
 func taken(connection, owner string) error {
@@ -140,9 +182,7 @@ func (b *Bus) Unbind(ctx context.Context, connection string) (bool, error) {
 		return false, fmt.Errorf("luatomic: %w", err)
 	}
 	b.bindings.remove(connection)
-	r, err := gen.RPCBind(ctx, b.client, gen.RPCBindParams{
-		Binding: b.keys.Connection(connection), Nodes: b.keys.Nodes, Node: b.Node(),
-	})
+	r, err := b.runBind(ctx, connection, lua.Opt[string]{}, 0)
 	if err != nil {
 		return false, fmt.Errorf("luatomic: unbind %q: %w", connection, err)
 	}
@@ -162,51 +202,63 @@ func (b *Bus) ownerOf(ctx context.Context, connection string) (string, error) {
 	return owner, nil
 }
 
-// renewBindings binds again what was bound long ago, at most 200 connections in one pipeline. A connection that another
-// node took is that node's, also when the node is dead; one that is unbound at this moment stays unbound; one that
-// Redis has lost is bound anew.
+// renewBindings binds again what was bound long ago, and has the server agree about what is doubted: at most 200
+// connections in one pipeline. A connection that another node took is that node's, also when the node is dead; one that is
+// unbound at this moment stays unbound; one that Redis has lost is bound anew.
 func (b *Bus) renewBindings(ctx context.Context) {
-	old := b.bindings.old(maxBatch)
-	if len(old) == 0 {
+	due := b.bindings.due(maxBatch)
+	if len(due) == 0 {
 		return
 	}
 	bounded, cancel := context.WithTimeout(ctx, b.opts.Lease/3)
 	defer cancel()
 	batch := lua.NewBatch(b.client)
-	futures := make([]*lua.Future[gen.RPCBindResult], len(old))
-	for i, connection := range old {
-		futures[i] = gen.RPCBindIn(batch, gen.RPCBindParams{
-			Binding: b.keys.Connection(connection), Nodes: b.keys.Nodes, Node: b.Node(),
-			From: lua.Some(b.Node()), Keep: boundFor,
-		})
+	futures, owned := make([]*lua.Future[gen.RPCBindResult], len(due)), make([]bool, len(due))
+	for i, connection := range due {
+		p := gen.RPCBindParams{Binding: b.keys.Connection(connection), Nodes: b.keys.Nodes, Node: b.Node()}
+		if owned[i] = b.bindings.has(connection); owned[i] {
+			p.From, p.Keep = lua.Some(b.Node()), boundFor
+		}
+		futures[i] = gen.RPCBindIn(batch, p)
 	}
 	if err := batch.Exec(bounded); err != nil {
 		b.report(ctx, fmt.Errorf("luatomic: renew connections of bus %q: %w", b.name, err))
 	}
-	for i, connection := range old {
+	for i, connection := range due {
 		r, err := futures[i].Get()
-		switch {
-		case err != nil || !b.bindings.has(connection):
-		case r.Bound:
-			b.bindings.renewed(connection)
-		case r.Owner != "":
-			b.bindings.remove(connection)
-			b.report(ctx, taken(connection, r.Owner))
-		default:
-			if err := b.bindAnew(bounded, connection); err != nil {
-				b.report(ctx, err)
-			}
+		if futures[i].Resent() || errors.Is(err, lua.ErrOutcomeUnknown) {
+			b.bindings.doubt(connection)
+		}
+		if err == nil && owned[i] && b.bindings.has(connection) {
+			b.report(ctx, b.renewed(bounded, connection, r))
+		}
+		if err == nil {
+			b.bindings.agreed(connection)
 		}
 	}
+}
+
+// renewed takes the reply to a renewal.
+func (b *Bus) renewed(ctx context.Context, connection string, r gen.RPCBindResult) error {
+	switch {
+	case r.Bound:
+		b.bindings.renewed(connection)
+	case r.Owner != "":
+		b.bindings.remove(connection)
+		return taken(connection, r.Owner)
+	default:
+		return b.bindAnew(ctx, connection)
+	}
+	return nil
 }
 
 // bindAnew binds a connection that Redis has lost. One that is unbound meanwhile is unbound once more: the server may
 // have bound it after that. It waits for no heartbeat.
 func (b *Bus) bindAnew(ctx context.Context, connection string) error {
-	r, err := b.runBind(ctx, connection, lua.Opt[string]{})
+	r, err := b.runBind(ctx, connection, lua.Opt[string]{}, boundFor)
 	switch {
 	case err != nil:
-		return err
+		return fmt.Errorf("luatomic: bind %q: %w", connection, err)
 	case !r.Bound:
 		b.bindings.remove(connection)
 		return taken(connection, r.Owner)

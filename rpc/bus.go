@@ -108,7 +108,7 @@ func (b *Bus) notReady(cause error) error {
 
 // report passes an error of background work to OnError, while ctx has not ended.
 func (b *Bus) report(ctx context.Context, err error) {
-	if b.opts.OnError != nil && ctx.Err() == nil {
+	if err != nil && b.opts.OnError != nil && ctx.Err() == nil {
 		b.opts.OnError(err)
 	}
 }

@@ -34,8 +34,18 @@ func (b *Bus) RenewBindings(ctx context.Context) {
 	b.renewBindings(ctx)
 }
 
+// RenewDoubted does what a heartbeat does about connections.
+func (b *Bus) RenewDoubted(ctx context.Context) { b.renewBindings(ctx) }
+
+// DoubtEnds has the next heartbeat be the last that has the server agree about the connection.
+func (b *Bus) DoubtEnds(connection string) {
+	b.bindings.mu.Lock()
+	defer b.bindings.mu.Unlock()
+	b.bindings.doubted[connection] = time.Now().Add(-2 * doubtFor)
+}
+
 // DueBindings is how many connections are due to be renewed.
-func (b *Bus) DueBindings() int { return len(b.bindings.old(maxBatch)) }
+func (b *Bus) DueBindings() int { return len(b.bindings.due(maxBatch)) }
 
 // Refusals counts the refusals that calls which still wait have had.
 func (b *Bus) Refusals() (n int) {

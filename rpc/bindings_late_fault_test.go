@@ -1,0 +1,98 @@
+package rpc_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+// quick has heartbeats often.
+var quick = rpc.Options{Lease: 1500 * time.Millisecond}
+
+// The connection breaks while Bind is on its way. The repeat is refused, and the owner lets go; then the first copy arrives.
+func TestALateCopyOfABindKeepsNoConnection(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	owner := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
+	require.NoError(t, owner.Bind(ctx, "user"))
+	far, h := lab.HoldUp(t, &gen.RPCBindScript, 500*time.Millisecond)
+	late := lab.Serving(t, lab.Echo, far, name, &quick, lab.Upper)
+	require.ErrorIs(t, late.Bind(ctx, "user"), rpc.ErrConnectionTaken)
+	require.True(t, lab.Must(owner.Unbind(ctx, "user")))
+	<-h.Arrived
+	luatomictest.Eventually(t, 20*time.Second, "no node owns the connection", func() bool {
+		return c.Exists(ctx, "rpc:{"+name+"}:k:user").Val() == 0
+	})
+	require.NoError(t, owner.Bind(ctx, "user"))
+}
+
+// A connection that its node has given up and bound again stays its own, although a copy of Unbind arrives.
+func TestALateCopyOfAnUnbindFreesNoConnection(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	far, h := lab.HoldUp(t, &gen.RPCBindScript, 500*time.Millisecond)
+	node := lab.Serving(t, lab.Echo, far, name, &quick, lab.Upper)
+	require.False(t, lab.Must(node.Unbind(ctx, "user")))
+	require.NoError(t, node.Bind(ctx, "user"))
+	<-h.Arrived
+	luatomictest.Eventually(t, 20*time.Second, "the connection is the node's", func() bool {
+		return c.Get(ctx, "rpc:{"+name+"}:k:user").Val() == node.Node()
+	})
+}
+
+// A node does not own what it could not learn that it owns.
+func TestABindOfUnknownOutcomeKeepsNoConnection(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	own := luatomictest.Client(t)
+	lua.Direct(own) // the hook sees no shared round trip
+	node := lab.Serving(t, lab.Echo, own, name, &quick, lab.Upper)
+	require.NoError(t, node.Bind(ctx, "another"))
+	short, cancel := context.WithCancel(ctx)
+	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {
+		if short.Err() != nil {
+			return run()
+		}
+		_ = run()
+		require.Equal(t, node.Node(), c.Get(ctx, "rpc:{"+name+"}:k:user").Val())
+		cancel()
+		return context.Canceled
+	}})
+	require.ErrorIs(t, node.Bind(short, "user"), lua.ErrOutcomeUnknown)
+	luatomictest.Eventually(t, 20*time.Second, "no node owns the connection", func() bool {
+		return c.Exists(ctx, "rpc:{"+name+"}:k:user").Val() == 0
+	})
+	require.Equal(t, node.Node(), c.Get(ctx, "rpc:{"+name+"}:k:another").Val())
+}
+
+// The last heartbeat that frees a doubted connection meets the Bind that makes it the node's own.
+func TestABindBesideAHeartbeatThatFrees(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	node := lab.Serving(t, lab.Echo, c, name, &rpc.Options{Lease: time.Minute}, lab.Upper)
+	for i := range 300 {
+		_, err := node.Unbind(ctx, "user")
+		require.NoError(t, err)
+		node.DoubtEnds("user")
+		var both sync.WaitGroup
+		both.Go(func() { node.RenewBindings(ctx) })
+		both.Go(func() {
+			time.Sleep(time.Duration(i%30) * 10 * time.Microsecond)
+			if err := node.Bind(ctx, "user"); err != nil {
+				t.Error(err)
+			}
+		})
+		both.Wait()
+		node.RenewDoubted(ctx)
+		require.Equal(t, node.Node(), c.Get(ctx, "rpc:{"+name+"}:k:user").Val(), "round %d", i)
+	}
+}
