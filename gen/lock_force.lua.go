@@ -12,7 +12,7 @@ import (
 )
 
 // LockForceSHA is the SHA-1 of lock_force.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockForceSHA = "3a9fe8d41d91d93b8c3ccd8ca1f6687e78f3ce76"
+const LockForceSHA = "ccad88fd209a584aed6f752dcaf5944f2a5f7704"
 
 // LockForceScript is scripts/lock_force.lua.
 var LockForceScript = lua.Script{
@@ -46,10 +46,11 @@ type LockForceParams struct {
 
 // LockForceResult is the reply of LockForce.
 type LockForceResult struct {
-	Done   bool
-	Fence  int64
-	Holder string
-	Token  string
+	Done      bool
+	Fence     int64
+	Holder    string
+	Token     string
+	Remaining time.Duration
 }
 
 // LockForce takes a lock away from its holder, for another owner or for the next waiter in the
@@ -66,7 +67,8 @@ type LockForceResult struct {
 //   - KEYS[1]: lock, string: see lock_acquire.lua.
 //   - KEYS[2]: queue, list: see lock_acquire.lua.
 //   - Reply: done: a holder lost the lock; fence: the new fence, 0 when nothing was changed, as for
-//     a void owner; holder: the note of the old holder; token: its token.
+//     a void owner; holder: the note of the old holder; token: its token; remaining: of this
+//     owner's lease where it held the lock before, 0 for the whole.
 //   - Cost: O(1); O(n) of the dead waiters ahead, 10000 at most.
 //   - [ErrLockForceLayout]: the key holds no lock of this version.
 func LockForce(ctx context.Context, c lua.Client, p LockForceParams) (LockForceResult, error) {
@@ -96,10 +98,11 @@ func (p *LockForceParams) call() *lua.Call {
 
 func decodeLockForce(r *lua.Reply) LockForceResult {
 	var v LockForceResult
-	r.Tuple(4)
+	r.Tuple(5)
 	v.Done = r.Bool("done")
 	v.Fence = r.Int("fence")
 	v.Holder = r.String("holder")
 	v.Token = r.String("token")
+	v.Remaining = r.Milliseconds("remaining")
 	return v
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -112,18 +113,33 @@ func (l *Locker) Steal(ctx context.Context, name string) (*Lease, error) {
 		return nil, err
 	}
 	r := &lease.request
-	sent := time.Now()
-	forced, err := l.hub.plain.force(ctx, r, true, 0)
-	if err == nil && forced.Fence == 0 {
-		err = fmt.Errorf("luatomic: steal %q: %w", name, errVoid)
-	}
+	begun := time.Now()
+	g, err := l.steal(ctx, r)
 	if err == nil {
-		l.hub.floor.Note(forced.Fence)
-		l.hub.notifyForced(ctx, r, forced.Token)
 		err = l.hub.plain.replicate(ctx, r)
 	}
 	if err != nil {
 		return nil, r.undone(ctx, err, "")
 	}
-	return lease.begin(sent, r.granted(sent, gen.LockAcquireResult{Fence: forced.Fence})), nil
+	return lease.begin(begun, g), nil
+}
+
+// steal takes the lock in time, see lease.InTime.
+func (l *Locker) steal(ctx context.Context, r *request) (g grant, err error) {
+	r.noted.Context = ctx
+	lease.InTime(func(sent time.Time) time.Time {
+		var forced gen.LockForceResult
+		forced, err = l.hub.plain.force(&r.noted, r, true, 0)
+		if err == nil && forced.Fence == 0 {
+			err = fmt.Errorf("luatomic: steal %q: %w", r.name, errVoid)
+		}
+		if err != nil {
+			return time.Time{}
+		}
+		l.hub.floor.Note(forced.Fence)
+		l.hub.notifyForced(ctx, r, forced.Token)
+		g = r.granted(sent, gen.LockAcquireResult{Fence: forced.Fence, Remaining: forced.Remaining})
+		return g.deadline
+	})
+	return g, err
 }

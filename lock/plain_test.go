@@ -197,13 +197,21 @@ func TestTryAcquiresALockThatOnlyTheDeadWaitFor(t *testing.T) {
 	require.Contains(t, k.text(), " 0 - me ")
 }
 
-// A steal whose reply was lost is repeated, and is the same one.
+// A steal whose reply was lost is repeated, and is the same one: its lease goes on. One whose lease is over is a new one.
 func TestRepeatedStealKeepsItsFence(t *testing.T) {
 	t.Parallel()
-	k := newLockKeys(t, scriptcase.Record(7, 0, "thief"), time.Minute)
+	k := newLockKeys(t, scriptcase.Record(7, 0, "thief"), time.Minute/2)
 	before := k.text()
-	require.EqualValues(t, 7, k.force(gen.LockForceParams{Owner: "thief"}).Fence)
+	again := k.force(gen.LockForceParams{Owner: "thief"})
+	require.EqualValues(t, 7, again.Fence)
 	require.Equal(t, before, k.text())
+	require.Greater(t, again.Remaining, time.Minute/4)
+	require.LessOrEqual(t, again.Remaining, time.Minute/2, "the afterlife is none of the lease")
+
+	over := newLockKeys(t, scriptcase.Record(7, 0, "thief"), 0)
+	anew := over.force(gen.LockForceParams{Owner: "thief"})
+	require.Greater(t, anew.Fence, int64(7))
+	require.Zero(t, anew.Remaining, "the whole")
 }
 
 // The holder of a lease that has ended lost it before the steal, and is not notified that it

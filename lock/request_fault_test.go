@@ -26,6 +26,10 @@ func TestALockThatAnOutageDelaysIsNotOverWhenItIsThere(t *testing.T) {
 			lease, err := l.Acquire(ctx, "x")
 			return lock.Leases{lease}, err
 		},
+		"Steal": func(ctx context.Context, l *lock.Locker) (lock.Leases, error) {
+			lease, err := l.Steal(ctx, "x")
+			return lock.Leases{lease}, err
+		},
 		"AcquireAll in one script": func(ctx context.Context, l *lock.Locker) (lock.Leases, error) {
 			return l.AcquireAll(ctx, "x", "y")
 		},

@@ -28,6 +28,9 @@ func TestACopyOfARequestHoldsNothing(t *testing.T) {
 		"Try": {&gen.LockTryScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases, error) {
 			return one(l.Try(ctx, name))
 		}},
+		"Steal": {&gen.LockForceScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases, error) {
+			return one(l.Steal(ctx, name))
+		}},
 		"Acquire": {&gen.LockTryScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases, error) {
 			return one(l.Acquire(ctx, name))
 		}},
@@ -47,6 +50,15 @@ func TestACopyOfARequestHoldsNothing(t *testing.T) {
 		}},
 	} {
 		for when, refused := range map[string]bool{"refused": true, "released": false} {
+			next := of.obtain
+			if kind == "Steal" {
+				next = func(ctx context.Context, l *lock.Locker, name string) (lock.Leases, error) {
+					return one(l.Try(ctx, name))
+				}
+			}
+			if kind == "Steal" && refused {
+				continue // it takes the lock from its holder
+			}
 			t.Run(kind+", "+when, func(t *testing.T) {
 				t.Parallel()
 				ctx, name := t.Context(), luatomictest.Namespace(t)
@@ -72,9 +84,9 @@ func TestACopyOfARequestHoldsNothing(t *testing.T) {
 				<-h.Arrived
 				soon, cancel := context.WithTimeout(ctx, 20*time.Second)
 				defer cancel()
-				next, err := of.obtain(soon, other, name)
+				held, err := next(soon, other, name)
 				require.NoError(t, err, "nobody holds it")
-				require.NoError(t, next.Release(ctx))
+				require.NoError(t, held.Release(ctx))
 			})
 		}
 	}

@@ -16,9 +16,9 @@
 ---@arg      floor  int  min=0 max=4503599627370495  the new fence is greater
 ---@arg      stay   ms  min=0  how long the record of a free lock stays
 ---@arg      channel  string  prefix of the channel of a process; the first part of a token follows
----@reply    (done bool, fence int, holder string, token string)  done: a holder lost the lock; fence: the new
----          fence, 0 when nothing was changed, as for a void owner; holder: the note of the old holder; token: its
----          token
+---@reply    (done bool, fence int, holder string, token string, remaining ms)  done: a holder lost the lock; fence:
+---          the new fence, 0 when nothing was changed, as for a void owner; holder: the note of the old holder; token:
+---          its token; remaining: of this owner's lease where it held the lock before, 0 for the whole
 ---@error    LAYOUT  the key holds no lock of this version
 ---@cost     O(1); O(n) of the dead waiters ahead, 10000 at most
 
@@ -56,8 +56,9 @@ end
 -->
 -- It removes nothing: a write that needs no memory, see lock_leave.lua.
 redis.call('LREM', queue, 1, '')
-if holder == owner and owner ~= '-' then
-  return {0, fence_was, '', ''}
+local left = redis.call('PTTL', lock) - after
+if holder == owner and owner ~= '-' and left > 0 then
+  return {0, fence_was, '', '', left}
 end
 --< part/lock_void.lua
 -- is_void reports whether the token is in the list of void tokens: it gets and holds nothing.
@@ -66,11 +67,11 @@ local function is_void(void, token)
 end
 -->
 if is_void(void, owner) then
-  return {0, '0', note, ''}
+  return {0, '0', note, '', 0}
 end
-local done = holder ~= '-' and redis.call('PTTL', lock) > tonumber(after)
+local done = holder ~= '-' and left > 0
 if fence ~= '0' and fence_was ~= fence or owner == '-' and not done then
-  return {0, '0', note, ''}
+  return {0, '0', note, '', 0}
 end
 
 --< part/lock_void_lives.lua
@@ -207,4 +208,4 @@ end
 if done then
   notify(channel .. string.match(holder, '^[^.]*'), 'r ' .. holder .. ' ' .. lock)
 end
-return {done and 1 or 0, fence, note, done and holder or ''}
+return {done and 1 or 0, fence, note, done and holder or '', 0}
