@@ -80,17 +80,6 @@ func testAutoPipelinerOnACluster(t *testing.T, cluster *luatomictest.Cluster) {
 	require.NoError(t, b.Exec(within(t, 10*time.Second)), "keys of several nodes")
 }
 
-// A Ring has no AutoPipeliner. One that had would run a command where its first key is.
-func TestARingHasNoAutoPipeliner(t *testing.T) {
-	t.Parallel()
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}})
-	t.Cleanup(func() { _ = ring.Close() })
-	_, err := ring.AutoPipeline()
-	require.Error(t, err)
-	ran := func(*redis.Tx) error { t.Error("a transaction of no key"); return nil }
-	require.Error(t, ring.Watch(t.Context(), ran), "lua.onOneServer relies on it")
-}
-
 func TestACallOnAnAutoPipelinerReturnsWithItsContext(t *testing.T) {
 	t.Parallel()
 	for name, open := range pipeliners {

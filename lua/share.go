@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/merge"
+	"github.com/luatomic/luatomic/internal/single"
 )
 
 // maxShared is how many bytes of keys and arguments a call has at most that shares a round trip. A larger one is sent
@@ -249,26 +250,14 @@ func sharingOf(client Client) *sharing {
 	return nil
 }
 
-func newSharing(client any) *sharing {
+func newSharing(client Client) *sharing {
 	_, cluster := client.(*redis.ClusterClient)
-	_, ring := client.(*redis.Ring)
-	piped, _ := client.(*redis.AutoPipeliner)
-	unknown := piped != nil && !onOneServer(piped)
-	s := &sharing{many: cluster || ring || unknown}
+	_, piped := client.(*redis.AutoPipeliner)
+	s := &sharing{many: !single.Server(client)}
 	s.byTag.Store(s.many)
 	s.found.Store(!cluster)
-	s.off.Store(unknown) // no node is known for a key
+	s.off.Store(s.many && piped) // no node is known for a key
 	return s
-}
-
-// onOneServer asks an AutoPipeliner, which does not say what it stands before, for a transaction of no key. Only a Client
-// runs one, and sends nothing.
-func onOneServer(piped *redis.AutoPipeliner) (one bool) {
-	_ = piped.Watch(context.Background(), func(*redis.Tx) error {
-		one = true
-		return nil
-	})
-	return one
 }
 
 func lookUp[T any](client *T) *sharing {
@@ -294,7 +283,7 @@ func enter[T any](client *T) *sharing {
 			next[at] = s
 		}
 	}
-	w, s := weak.Make(client), newSharing(client)
+	w, s := weak.Make(client), newSharing(any(client).(Client))
 	next[uintptr(p)] = sharer{is: func(q unsafe.Pointer) bool { return unsafe.Pointer(w.Value()) == q }, sharing: s}
 	clients.Store(&next)
 	runtime.AddCleanup(client, remove, gone{uintptr(p), s})

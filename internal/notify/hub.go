@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/single"
 )
 
 // A Hub holds the subscriptions of one domain of a process: of a Locker, or of a consumer. All hubs of a client share
@@ -56,8 +57,7 @@ func (h *Hub) Tagged() bool {
 	if g, ok := client.(interface{ Unguarded() redis.UniversalClient }); ok {
 		client = g.Unguarded()
 	}
-	_, one := client.(*redis.Client)
-	return !one
+	return !single.Server(client)
 }
 
 // attached is the exchange of the client, joined if necessary; nil after Close.

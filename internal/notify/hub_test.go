@@ -3,6 +3,7 @@ package notify_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -68,6 +69,24 @@ func TestSubscribeWhileOthersUnsubscribe(t *testing.T) {
 			}
 		})
 	}
+}
+
+// All channels of an AutoPipeliner on one server are on one connection, as those of the client under it.
+func TestChannelsOfAnAutoPipelinerShareAConnection(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	piped, err := server.Client().AutoPipeline()
+	require.NoError(t, err)
+	h := notify.NewHub(piped)
+	h.Message, h.Confirmed = func(_, _ string) {}, func(string, bool) {}
+	t.Cleanup(h.Close)
+	for i := range 20 {
+		require.NoError(t, h.Subscribe(t.Context(), fmt.Sprint("c", i)))
+	}
+	subscribers, err := server.Client().Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(subscribers, "\n"), subscribers)
+	require.False(t, h.Tagged())
 }
 
 func TestSubscribeAfterCloseFails(t *testing.T) {

@@ -1,0 +1,39 @@
+package single_test
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/single"
+)
+
+// No server is there, and none is asked.
+func TestServer(t *testing.T) {
+	t.Parallel()
+	one := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}})
+	for _, c := range []redis.UniversalClient{one, cluster, ring} {
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	piped := func(c redis.UniversalClient) redis.UniversalClient {
+		p, err := c.AutoPipeline()
+		require.NoError(t, err)
+		return p
+	}
+	require.True(t, single.Server(one))
+	require.True(t, single.Server(piped(one)))
+	require.Zero(t, one.PoolStats().Misses, "no connection was asked for")
+	require.False(t, single.Server(cluster))
+	require.False(t, single.Server(piped(cluster)))
+	require.False(t, single.Server(ring))
+	require.False(t, single.Server(struct{ *redis.Client }{one}), "what a caller made of it is not known")
+
+	// A Ring has no AutoPipeliner. One that had would run a command where its first key is.
+	_, err := ring.AutoPipeline()
+	require.Error(t, err)
+	ran := func(*redis.Tx) error { t.Error("a transaction of no key"); return nil }
+	require.Error(t, ring.Watch(t.Context(), ran))
+}
