@@ -116,6 +116,9 @@ func (b *Bus) unplaced(s *sending, w *waiter, err error) (again bool) {
 		case !sure:
 			err = fmt.Errorf("luatomic: call %q: %w: a copy of the request may still arrive; without it: %v", w.method,
 				lua.ErrOutcomeUnknown, err)
+			if over := s.Err(); over != nil {
+				err = fmt.Errorf("%w: %w", err, over)
+			}
 		case arrived:
 			return true
 		}

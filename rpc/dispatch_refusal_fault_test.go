@@ -73,6 +73,39 @@ func TestNoCallIsRefusedWhileACopyIsOnItsWay(t *testing.T) {
 	}
 }
 
+// lateEnd is a context that ends later than its deadline says.
+type lateEnd struct {
+	context.Context
+	deadline time.Time
+}
+
+func (l lateEnd) Deadline() (time.Time, bool) { return l.deadline, true }
+
+// The time of a call is over when it turns out that no node can take it, and a copy of its request is on the way: nothing
+// refuses the copy any more. The error says both.
+func TestACallThatIsOverWhileACopyIsOnItsWayTimesOut(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	b := lab.Serving(t, lab.Echo, c, name, &rpc.Options{Lease: time.Minute}, lab.Upper)
+	require.NoError(t, lua.Preload(ctx, c, &gen.RPCCallScript))
+	client, h := lab.HoldUp(t, &gen.RPCCallScript, time.Millisecond)
+	caller := lab.OpenBus(t, lua.Direct(client), name, &rpc.Options{Lease: time.Minute})
+	require.NoError(t, caller.Ready(ctx))
+	h.Holds = func() { c.ZAdd(ctx, "rpc:{"+name+"}:nodes", redis.Z{Score: 1, Member: b.Node()}) }
+	deadline, attempts := time.Now().Add(2*time.Second), 0
+	client.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCCallScript), Do: func(run func() error) error {
+		err := run()
+		if attempts++; attempts == 2 {
+			time.Sleep(time.Until(deadline) + time.Millisecond)
+		}
+		return err
+	}})
+	_, err := lab.Echo.Call(lateEnd{ctx, deadline}, caller, "x")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, lua.ErrOutcomeUnknown)
+	require.ErrorContains(t, err, "a copy of the request may still arrive")
+}
+
 // cutReply is a connection that delivers the request of a call, and breaks in place of the reply once cut is closed.
 type cutReply struct {
 	net.Conn

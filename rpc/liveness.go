@@ -127,6 +127,10 @@ func (b *Bus) sendHeartbeats(ctx context.Context, up <-chan struct{}) {
 	tick, checked := time.NewTicker(b.opts.Lease/3), time.Now()
 	defer tick.Stop()
 	for {
+		select {
+		case <-b.liveness.heartbeat: // what it was asked for is in this one
+		default:
+		}
 		if err := b.announce(ctx); err != nil {
 			b.report(ctx, err)
 		}

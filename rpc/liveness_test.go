@@ -277,3 +277,19 @@ func TestANodeWithAShortLeaseTakesNoOtherOffTheBus(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "X", out)
 }
+
+// The heartbeat with which a node begins has the methods that were served before. No second one follows at once.
+func TestANodeBeginsWithOneHeartbeat(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	lua.Direct(c) // the hook sees no shared round trip
+	require.NoError(t, lua.Preload(t.Context(), c, &gen.RPCJoinScript))
+	var beats atomic.Int64
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCJoinScript), Do: func(run func() error) error {
+		beats.Add(1)
+		return run()
+	}})
+	lab.Serving(t, lab.Echo, c, name, &rpc.Options{Lease: time.Minute}, lab.Upper)
+	time.Sleep(300 * time.Millisecond) // the next one is due after 20 s
+	require.Equal(t, int64(1), beats.Load())
+}

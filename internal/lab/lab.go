@@ -3,9 +3,11 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -126,7 +128,8 @@ func Soon[T any](t testing.TB, within time.Duration, what string, c <-chan T) T 
 	panic("unreachable")
 }
 
-// Around wraps the call of a script in a function, which may run the script or not.
+// Around wraps the call of a script in a function, which may run the script or not. What shares the round trip behind the
+// call goes with it.
 type Around struct {
 	Sha string
 	Do  func(run func() error) error
@@ -140,10 +143,15 @@ func (a *Around) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (a *Around) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if OfScript(cmds[0], a.Sha) {
-			return a.Do(func() error { return next(ctx, cmds) })
+		at := slices.IndexFunc(cmds, func(cmd redis.Cmder) bool { return OfScript(cmd, a.Sha) })
+		if at < 0 || cmds[0].Name() == "script" { // with SCRIPT LOAD before it, it is not the usual call
+			return next(ctx, cmds)
 		}
-		return next(ctx, cmds)
+		var err error
+		if at > 0 { // calls that share the round trip
+			err = next(ctx, cmds[:at])
+		}
+		return cmp.Or(err, a.Do(func() error { return next(ctx, cmds[at:]) }))
 	}
 }
 
