@@ -11,7 +11,6 @@ import (
 
 // No server is there, and none is asked.
 func TestServer(t *testing.T) {
-	t.Parallel()
 	one := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}})
@@ -26,6 +25,7 @@ func TestServer(t *testing.T) {
 	require.True(t, single.Server(one))
 	require.True(t, single.Server(piped(one)))
 	require.Zero(t, one.PoolStats().Misses, "no connection was asked for")
+	require.Zero(t, testing.AllocsPerRun(100, func() { single.Server(one) }), "it is asked for each lease")
 	require.False(t, single.Server(cluster))
 	require.False(t, single.Server(piped(cluster)))
 	require.False(t, single.Server(ring))
