@@ -41,7 +41,8 @@ type sharing struct {
 }
 
 // Direct has every later call on the client sent by itself, as a plain command is, and returns the client. Without it,
-// calls on a client that the package comment names share round trips while several are under way. A call that is sent by itself returns when go-redis does, which may be seconds after the end of its context.
+// calls on a client that the package comment names share round trips while several are under way. A call that is sent by
+// itself returns when go-redis does, which may be seconds after the end of its context.
 func Direct(client Client) Client {
 	plain := client
 	if g, ok := client.(*guarded); ok {
@@ -177,8 +178,8 @@ func (c *Call) holds(p unsafe.Pointer) bool {
 	return offset < unsafe.Sizeof(*c)
 }
 
-// sendTrips makes one attempt for each call. A pipeline of an AutoPipeliner is not delayed for company, which these calls
-// have had.
+// sendTrips makes one attempt for each call. A pipeline of an AutoPipeliner is not delayed for company, which these
+// calls have had.
 func sendTrips(ctx context.Context, trips []trip) {
 	client, s := trips[0].client, trips[0].sharing
 	if _, piped := client.(*redis.AutoPipeliner); len(trips) == 1 && !piped {

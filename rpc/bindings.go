@@ -157,7 +157,9 @@ func (b *Bus) bind(ctx context.Context, connection string, from lua.Opt[string])
 }
 
 // runBind binds the connection, or frees it where keep is 0.
-func (b *Bus) runBind(ctx context.Context, connection string, from lua.Opt[string], keep time.Duration) (gen.RPCBindResult, error) {
+func (b *Bus) runBind(
+	ctx context.Context, connection string, from lua.Opt[string], keep time.Duration,
+) (gen.RPCBindResult, error) {
 	again, doubted := resent.Note(false), b.bindings.doubts(connection)
 	r, err := gen.RPCBind(resent.Watch(ctx, &again), b.client, gen.RPCBindParams{
 		Binding: b.keys.Connection(connection), Nodes: b.keys.Nodes, Node: b.Node(), From: from, Keep: keep,
@@ -230,7 +232,7 @@ func (b *Bus) renewBindings(ctx context.Context) {
 			b.bindings.doubt(connection)
 		}
 		if err == nil && owned[i] && b.bindings.has(connection) {
-			b.report(ctx, b.renewed(bounded, connection, r))
+			b.report(ctx, b.takeRenewal(bounded, connection, r))
 		}
 		if err == nil {
 			b.bindings.agreed(connection)
@@ -238,8 +240,8 @@ func (b *Bus) renewBindings(ctx context.Context) {
 	}
 }
 
-// renewed takes the reply to a renewal.
-func (b *Bus) renewed(ctx context.Context, connection string, r gen.RPCBindResult) error {
+// takeRenewal takes the reply to the renewal of a connection.
+func (b *Bus) takeRenewal(ctx context.Context, connection string, r gen.RPCBindResult) error {
 	switch {
 	case r.Bound:
 		b.bindings.renewed(connection)

@@ -114,11 +114,7 @@ func (b *Bus) unplaced(s *sending, w *waiter, err error) (again bool) {
 		arrived, sure := b.withdraw(s, w)
 		switch {
 		case !sure:
-			err = fmt.Errorf("luatomic: call %q: %w: a copy of the request may still arrive; without it: %v", w.method,
-				lua.ErrOutcomeUnknown, err)
-			if over := s.Err(); over != nil {
-				err = fmt.Errorf("%w: %w", err, over)
-			}
+			err = unsure(w.method, err, s.Err())
 		case arrived:
 			return true
 		}
@@ -128,6 +124,16 @@ func (b *Bus) unplaced(s *sending, w *waiter, err error) (again bool) {
 	}
 	b.pending.fail(w, err)
 	return false
+}
+
+// unsure is the error of a call that was refused, of which a copy may still run; over says that its time is over.
+func unsure(method string, refused, over error) error {
+	err := fmt.Errorf("luatomic: call %q: %w: a copy of the request may still arrive; without it: %v", method,
+		lua.ErrOutcomeUnknown, refused)
+	if over != nil {
+		err = fmt.Errorf("%w: %w", err, over)
+	}
+	return err
 }
 
 // isRefusal reports whether an error of a search says that the call has not run.

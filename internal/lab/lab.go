@@ -128,8 +128,8 @@ func Soon[T any](t testing.TB, within time.Duration, what string, c <-chan T) T 
 	panic("unreachable")
 }
 
-// Around wraps the call of a script in a function, which may run the script or not. What shares the round trip behind the
-// call goes with it.
+// Around wraps the call of a script in a function, which may run the script or not. What shares the round trip behind
+// the call goes with it.
 type Around struct {
 	Sha string
 	Do  func(run func() error) error

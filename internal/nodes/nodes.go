@@ -14,8 +14,8 @@ import (
 )
 
 // Of returns the server that has the key, and a name for it: its address in a cluster or ring, empty for the one server
-// of a Client or of an AutoPipeliner on one. A guard of the client is left out. A client of another type has no server of its own; its name is
-// the key. In a cluster Of asks for the state only where that is not known yet.
+// of a Client or of an AutoPipeliner on one. A guard of the client is left out. A client of another type has no server of
+// its own; its name is the key. In a cluster Of asks for the state only where that is not known yet.
 func Of(ctx context.Context, client lua.Client, key string) (node redis.UniversalClient, name string, err error) {
 	client = unguarded(client)
 	if single.Server(client) {

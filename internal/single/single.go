@@ -18,8 +18,8 @@ func Server(client redis.UniversalClient) bool {
 	return false
 }
 
-// piped asks an AutoPipeliner, which does not say what it stands before, for a transaction of no key. Only a Client runs
-// one, and sends nothing.
+// piped asks an AutoPipeliner, which does not say what it stands before, for a transaction of no key. Only a Client
+// runs one, and sends nothing.
 func piped(c *redis.AutoPipeliner) (one bool) {
 	_ = c.Watch(context.Background(), func(*redis.Tx) error {
 		one = true
