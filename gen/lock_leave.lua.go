@@ -13,7 +13,7 @@ import (
 )
 
 // LockLeaveSHA is the SHA-1 of lock_leave.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockLeaveSHA = "c4020ffe710a631d9d4c3e03cd6b27a0e551d0d7"
+const LockLeaveSHA = "836a54501f6d39b48036583f4fae1883f7e079a6"
 
 // LockLeaveScript is scripts/lock_leave.lua.
 var LockLeaveScript = lua.Script{
@@ -38,8 +38,10 @@ type LockLeaveParams struct {
 	Entry string // ARGV[2]: removed from the queue; empty for none
 	// ARGV[3]: void: the owner becomes void; unconfirmed: only a lock that was handed over and not
 	// confirmed is given back.
-	How  LockLeaveHow
-	Stay time.Duration // ARGV[4], at least 0 ms: how long the record of a free lock stays
+	How LockLeaveHow
+	// ARGV[4], at least 0 ms: how long the record of a free lock stays; where it is unconfirmed, the
+	// record says so.
+	Stay time.Duration
 	// ARGV[5]: prefix of the channel of a process; the first part of a token follows.
 	Channel string
 }

@@ -265,3 +265,17 @@ func TestAGrantThatIsGivenBackLeavesNoVoidToken(t *testing.T) {
 		require.Equal(t, void, strings.HasSuffix(fields[3], ",me"), k.text())
 	}
 }
+
+// A grant that nobody waits for is given back by a process that does not know the options of the acquire.
+func TestAGrantThatIsGivenBackKeepsItsAfterlife(t *testing.T) {
+	t.Parallel()
+	hour := strings.Replace(scriptcase.GrantedMe, " 1000 ", " 3600000 ", 1)
+	k := newLockKeys(t, hour, time.Minute+time.Hour)
+	held, err := gen.LockLeave(t.Context(), k.c, gen.LockLeaveParams{
+		Lock: k.lock, Queue: k.queue, Owner: "me", How: gen.LockLeaveHowUnconfirmed,
+	})
+	require.NoError(t, err)
+	require.True(t, held)
+	require.Equal(t, "2 7 0 - - 0 0 ", k.text())
+	require.Greater(t, k.c.PTTL(t.Context(), k.lock).Val(), 59*time.Minute)
+}

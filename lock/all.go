@@ -79,20 +79,23 @@ func (l *Locker) AcquireAll(ctx context.Context, names ...string) (Leases, error
 	if err != nil {
 		return nil, err
 	}
-	if err := l.hub.enter(); err != nil {
+	ctx, leave, err := l.hub.enter(ctx)
+	if err != nil {
 		return nil, err
 	}
-	defer l.hub.calls.End()
-	ctx, free := l.hub.bind(ctx)
-	defer free()
+	defer leave()
 	attempt := l.acquireEach
 	if l.opts.Tag != "" {
 		attempt = l.acquireInOneScript
 	}
+	begun := time.Now()
 	var first *Lease // the lock that was waited for
 	for {
-		leases, blocked, err := attempt(ctx, order, first)
+		leases, blocked, err := attempt(ctx, begun, order, first)
 		if err == nil {
+			if err = l.hub.open(); err != nil {
+				return nil, errors.Join(err, leases.abandon(ctx))
+			}
 			return inOrder(leases, order, names), nil
 		}
 		if first != nil {
@@ -155,7 +158,9 @@ func (ls Leases) abandon(ctx context.Context) error {
 
 // acquireEach tries all locks in one round trip; first is one of them that is held. When one is held by another owner it
 // releases those that it acquired, but not first, and returns the name of that one.
-func (l *Locker) acquireEach(ctx context.Context, names []string, first *Lease) (Leases, string, error) {
+func (l *Locker) acquireEach(
+	ctx context.Context, begun time.Time, names []string, first *Lease,
+) (Leases, string, error) {
 	leases := make(Leases, 0, len(names))
 	missing := make(Leases, 0, len(names))
 	for _, name := range names {
@@ -169,22 +174,27 @@ func (l *Locker) acquireEach(ctx context.Context, names []string, first *Lease) 
 		}
 		leases = append(leases, lease)
 	}
-	acquired, blocked, err := l.tryEach(ctx, missing)
+	acquired, blocked, err := l.tryEach(ctx, begun, missing)
 	if err == nil && first != nil { // its lease may have ended meanwhile
 		err = first.Extend(ctx)
 	}
 	if err == nil { // first was acquired with them
 		err = l.hub.plain.replicate(ctx, acquired.requests()...)
 	}
+	if err != nil && len(acquired) > 0 {
+		return nil, blocked, errors.Join(acquired[0].request.unsure(err), acquired.abandon(ctx))
+	}
 	if err != nil {
-		return nil, blocked, errors.Join(err, acquired.abandon(ctx))
+		return nil, blocked, err
 	}
 	return leases, "", nil
 }
 
 // tryEach makes one attempt for each lease, in one round trip; those that it acquired have begun. The error is of the
 // first that it did not acquire, which it names.
-func (l *Locker) tryEach(ctx context.Context, leases Leases) (acquired Leases, blocked string, _ error) {
+func (l *Locker) tryEach(ctx context.Context, begun time.Time, leases Leases) (
+	acquired Leases, blocked string, _ error,
+) {
 	sent, results, errs := l.tryAll(ctx, leases.requests())
 	var unknown Leases
 	var failed error
@@ -194,17 +204,18 @@ func (l *Locker) tryEach(ctx context.Context, leases Leases) (acquired Leases, b
 			l.hub.floor.Note(max(r.Fence, r.Now))
 		}
 		if err == nil && r.Acquired {
-			acquired = append(acquired, lease.begin(sent, lease.request.granted(sent, r)))
+			acquired = append(acquired, lease.begin(begun, lease.request.granted(sent, r)))
 			continue
 		}
 		switch {
 		case err == nil:
 			err = lease.request.heldBy(r)
-			if lease.request.noted.Note {
+			if lease.request.unsettled() {
 				unknown = append(unknown, lease)
 			}
-		case !errors.Is(err, lua.ErrNotExecuted) && !isForeign(err):
+		case lease.request.unsettled() && !isForeign(err):
 			unknown = append(unknown, lease)
+			err = lease.request.unsure(err)
 			fallthrough
 		default:
 			err = fmt.Errorf("luatomic: acquire all: %q: %w", lease.Name(), recordError(err, lease.Key()))
@@ -227,6 +238,7 @@ func (l *Locker) tryAll(ctx context.Context, rs []*request) (
 		sent = now
 		results, errs = l.hub.plain.tryAll(ctx, rs)
 		for i, r := range rs {
+			r.heard(results[i].Acquired, errs[i])
 			if errs[i] != nil || !results[i].Acquired {
 				continue
 			}
@@ -241,7 +253,9 @@ func (l *Locker) tryAll(ctx context.Context, rs []*request) (
 
 // acquireInOneScript acquires all locks or none, under the token of first if that is not nil. When one is held by
 // another owner it returns the name of that one.
-func (l *Locker) acquireInOneScript(ctx context.Context, names []string, first *Lease) (Leases, string, error) {
+func (l *Locker) acquireInOneScript(
+	ctx context.Context, begun time.Time, names []string, first *Lease,
+) (Leases, string, error) {
 	leases, err := l.oneToken(names, first)
 	if err != nil {
 		return nil, "", err
@@ -260,7 +274,7 @@ func (l *Locker) acquireInOneScript(ctx context.Context, names []string, first *
 		_ = leases.together(ctx, func(ctx context.Context, lease *Lease) error { lease.request.settle(ctx); return nil })
 		return nil, name, &HeldError{Name: name, Remaining: r.Remaining, Holder: r.Holder}
 	}
-	return leases, "", leases.beginAll(ctx, first, sent, r.Fences)
+	return leases, "", leases.beginAll(ctx, begun, first, sent, r.Fences)
 }
 
 // runAll makes one attempt by one script that is in time; sent is when it was sent.
@@ -274,7 +288,11 @@ func (l *Locker) runAll(ctx context.Context, leases Leases) (sent time.Time, r g
 	noting := resent.Watch(ctx, &again)
 	lease.InTime(func(now time.Time) (until time.Time) {
 		sent = now
-		if r, err = gen.LockAcquireAll(noting, l.hub.client, p); err == nil && r.Blocked == 0 {
+		r, err = gen.LockAcquireAll(noting, l.hub.client, p)
+		for _, lease := range leases {
+			lease.request.heard(err == nil && r.Blocked == 0, err)
+		}
+		if err == nil && r.Blocked == 0 {
 			until = first.granted(sent, gen.LockAcquireResult{}).deadline
 		}
 		return until
@@ -285,11 +303,12 @@ func (l *Locker) runAll(ctx context.Context, leases Leases) (sent time.Time, r g
 	return sent, r, err
 }
 
-// undone withdraws an attempt for all of them that the server may have executed. It returns the errors of both.
+// undone withdraws all of them unless the server has executed no attempt. It returns the errors of both.
 func (ls Leases) undone(ctx context.Context, err error) error {
-	if errors.Is(err, lua.ErrNotExecuted) || errors.Is(err, lua.ErrWrongType) {
+	if !ls[0].request.unsettled() || errors.Is(err, lua.ErrWrongType) {
 		return err
 	}
+	err = ls[0].request.unsure(err)
 	withdrawn := ls.together(ctx, func(ctx context.Context, lease *Lease) error {
 		return recordError(lease.request.withdraw(ctx, ""), lease.Key())
 	})
@@ -299,15 +318,17 @@ func (ls Leases) undone(ctx context.Context, err error) error {
 	return errors.Join(err, withdrawn)
 }
 
-// beginAll begins the leases that one script granted. That of first has begun before: its end moves.
-func (ls Leases) beginAll(ctx context.Context, first *Lease, sent time.Time, fences []int64) error {
+// beginAll begins the leases that one script granted to an acquire that has waited since begun. That of first has begun
+// before: its end moves.
+func (ls Leases) beginAll(ctx context.Context, begun time.Time, first *Lease, sent time.Time, fences []int64) error {
 	others, lost := make(Leases, 0, len(ls)), error(nil)
 	for i, lease := range ls {
 		if lease == first {
 			lost = first.regranted(sent, fences[i])
 			continue
 		}
-		others = append(others, lease.begin(sent, lease.request.granted(sent, gen.LockAcquireResult{Fence: fences[i]})))
+		g := lease.request.granted(sent, gen.LockAcquireResult{Fence: fences[i]})
+		others = append(others, lease.begin(begun, g))
 	}
 	if lost != nil {
 		return errors.Join(lost, others.abandon(ctx))

@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -177,6 +178,17 @@ func TestCloseEndsAnAcquireWhoseRequestHasNoAnswer(t *testing.T) {
 		n      int // the request
 		call   func(ctx context.Context, l *lock.Locker) error
 	}{
+		"for a lock": {&gen.LockTryScript, 1, func(ctx context.Context, l *lock.Locker) error {
+			return l.Do(ctx, "free", func(context.Context, *lock.Lease) error { return errors.New("it ran after Close") })
+		}},
+		"for a lock of another holder": {&gen.LockForceScript, 1, func(ctx context.Context, l *lock.Locker) error {
+			_, err := l.Steal(ctx, "x")
+			return err
+		}},
+		"for a permit": {&gen.SemAcquireScript, 1, func(ctx context.Context, l *lock.Locker) error {
+			_, err := l.RW("free").RAcquire(ctx)
+			return err
+		}},
 		"to join the queue of a lock": {&gen.LockAcquireScript, 1, func(ctx context.Context, l *lock.Locker) error {
 			_, err := l.Acquire(ctx, "x")
 			return err
@@ -206,6 +218,35 @@ func TestCloseEndsAnAcquireWhoseRequestHasNoAnswer(t *testing.T) {
 			require.NoError(t, l.Close())
 			require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end of Acquire", ended), lock.ErrClosed)
 			require.Less(t, time.Since(began), 20*time.Second, "go-redis itself waits for a minute")
+		})
+	}
+}
+
+// A lock that the server grants while the Locker is closed is given back: nothing would renew its lease.
+func TestALockThatIsGrantedAfterCloseIsGivenBack(t *testing.T) {
+	t.Parallel()
+	for what, acquire := range map[string]func(ctx context.Context, l *lock.Locker, name string) error{
+		"Try": func(ctx context.Context, l *lock.Locker, name string) error { _, err := l.Try(ctx, name); return err },
+		"Do": func(ctx context.Context, l *lock.Locker, name string) error {
+			return l.Do(ctx, name, func(context.Context, *lock.Lease) error { return errors.New("it ran after Close") })
+		},
+		"AcquireAll": func(ctx context.Context, l *lock.Locker, name string) error {
+			_, err := l.AcquireAll(ctx, name)
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+			l := lock.New(lua.Direct(c), nil)
+			c.AddHook(&lab.Around{Sha: lab.Digest(&gen.LockTryScript), Do: func(run func() error) error {
+				defer func() { _ = l.Close() }()
+				return run()
+			}})
+			require.ErrorIs(t, acquire(t.Context(), l, name), lock.ErrClosed)
+			info, err := l.Info(t.Context(), name)
+			require.NoError(t, err)
+			require.False(t, info.Held)
 		})
 	}
 }

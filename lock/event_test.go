@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -93,4 +94,27 @@ func TestObserveReportsEachEvent(t *testing.T) {
 	require.Len(t, seen, 2)
 	require.Equal(t, lock.EventLost, seen[1].Kind, "also when it was found by the release")
 	require.Equal(t, "unknown", lock.EventKind(99).String())
+}
+
+// Wait is that of the whole acquire, for each of its locks.
+func TestTheWaitOfAcquireAllIsThatOfAllItsLocks(t *testing.T) {
+	t.Parallel()
+	for _, tag := range []string{"", "t"} {
+		var waits []time.Duration
+		l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Minute, Tag: tag, Observe: func(e lock.Event) {
+			if e.Kind == lock.EventAcquired {
+				waits = append(waits, e.Wait)
+			}
+		}})
+		held := lab.Must(lab.Locker(t, c, &lock.Options{TTL: time.Minute, Tag: tag}).Try(t.Context(), name+"b"))
+		time.AfterFunc(200*time.Millisecond, func() { _ = held.Release(context.Background()) })
+		begun := time.Now()
+		leases, err := l.AcquireAll(t.Context(), name+"a", name+"b")
+		took := time.Since(begun)
+		require.NoError(t, err)
+		for _, wait := range waits[len(waits)-1:] {
+			require.InDelta(t, took.Seconds(), wait.Seconds(), 0.1)
+		}
+		require.NoError(t, leases.Release(t.Context()))
+	}
 }

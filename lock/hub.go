@@ -71,17 +71,27 @@ func (h *hub) end() {
 	}
 }
 
-// enter begins an acquire, which ends with h.calls.End: Close waits for it, or it is ErrClosed.
-func (h *hub) enter() error {
+// enter begins an acquire, of which every request is made under bound: Close ends that, wherever the acquire waits and
+// for whatever, and waits for its leave. After Close it is ErrClosed.
+func (h *hub) enter(ctx context.Context) (bound context.Context, leave func(), err error) {
 	if !h.calls.Begin() {
-		return ErrClosed
+		return nil, nil, ErrClosed
 	}
-	return nil
+	bound, free := h.calls.Bind(ctx, ErrClosed)
+	return bound, func() {
+		free()
+		h.calls.End()
+	}, nil
 }
 
-// bind is ctx for a caller that waits: Close ends it, wherever the caller waits and for whatever.
-func (h *hub) bind(ctx context.Context) (bound context.Context, free func()) {
-	return h.calls.Bind(ctx, ErrClosed)
+// open is ErrClosed where the hub was closed while the server granted something: no keeper would renew it.
+func (h *hub) open() error {
+	select {
+	case <-h.calls.Closed():
+		return ErrClosed
+	default:
+		return nil
+	}
 }
 
 // confirmed is called when a channel is subscribed. Messages before that are lost. A lease may have been taken away

@@ -82,7 +82,7 @@ func waiterNotes(entries []string) []string {
 // repeat does not end its successor's lease; where the reply to the first request was lost and the repeat does not find
 // that holder, the error matches lua.ErrOutcomeUnknown: the lease is over, and Info says who has the lock now.
 //
-// Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters.
+// Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters, and a PUBLISH that is waited for, for a second at most.
 func (l *Locker) ForceRelease(ctx context.Context, name string, fence int64) (bool, error) {
 	lease, err := l.newLease(name)
 	if err != nil {
@@ -101,13 +101,14 @@ func (l *Locker) ForceRelease(ctx context.Context, name string, fence int64) (bo
 }
 
 // Steal takes the lock from its holder, before all waiters, in one script. The old holder is notified as by
-// ForceRelease.
-// Keys: lock:{name}, lockq:{name}. Cost: O(1).
+// ForceRelease. An error may come after the holder has lost the lock: it is a lua.ErrNotExecuted only where nothing was
+// changed. Keys: lock:{name}, lockq:{name}. Cost: O(1), and a PUBLISH that is waited for, for a second at most.
 func (l *Locker) Steal(ctx context.Context, name string) (*Lease, error) {
-	if err := l.hub.enter(); err != nil {
+	ctx, leave, err := l.hub.enter(ctx)
+	if err != nil {
 		return nil, err
 	}
-	defer l.hub.calls.End()
+	defer leave()
 	lease, err := l.newLease(name)
 	if err != nil {
 		return nil, err
@@ -119,9 +120,9 @@ func (l *Locker) Steal(ctx context.Context, name string) (*Lease, error) {
 		err = l.hub.plain.replicate(ctx, r)
 	}
 	if err != nil {
-		return nil, r.undone(ctx, err, "")
+		return nil, fmt.Errorf("luatomic: steal %q: %w", name, r.undone(ctx, err, ""))
 	}
-	return lease.begin(begun, g), nil
+	return lease.open(ctx, begun, g)
 }
 
 // steal takes the lock in time, see lease.InTime.
@@ -130,8 +131,9 @@ func (l *Locker) steal(ctx context.Context, r *request) (g grant, err error) {
 	lease.InTime(func(sent time.Time) time.Time {
 		var forced gen.LockForceResult
 		forced, err = l.hub.plain.force(&r.noted, r, true, 0)
+		r.heard(forced.Fence != 0, err)
 		if err == nil && forced.Fence == 0 {
-			err = fmt.Errorf("luatomic: steal %q: %w", r.name, errVoid)
+			err = errVoid
 		}
 		if err != nil {
 			return time.Time{}

@@ -36,10 +36,11 @@ func (l *Locker) newLease(name string) (*Lease, error) {
 	return lease, nil
 }
 
-// try makes one attempt.
+// try makes one attempt. It is not bound to the Locker, which costs as much as all else that is allocated here: it waits
+// for one answer only, and Close has it give back what that grants.
 func (l *Lease) try(ctx context.Context) (*Lease, error) {
-	if err := l.hub.enter(); err != nil {
-		return nil, err
+	if !l.hub.calls.Begin() {
+		return nil, ErrClosed
 	}
 	defer l.hub.calls.End()
 	begun := time.Now()
@@ -51,27 +52,38 @@ func (l *Lease) try(ctx context.Context) (*Lease, error) {
 		l.request.settle(ctx)
 		return nil, held
 	}
-	return l.begin(begun, g), nil
+	return l.open(ctx, begun, g)
 }
 
 // acquire waits for the lock. A lease that another holder's release hands over lasts for Claim; it is extended to the
 // whole TTL at once, which confirms it, and the caller does not wait for that.
 func (l *Lease) acquire(ctx context.Context) (*Lease, error) {
-	if err := l.hub.enter(); err != nil {
+	ctx, leave, err := l.hub.enter(ctx)
+	if err != nil {
 		return nil, err
 	}
-	defer l.hub.calls.End()
+	defer leave()
 	begun := time.Now()
 	g, err := l.hub.wait(ctx, &l.request)
 	if err != nil {
 		l.request.settle(ctx)
 		return nil, err
 	}
-	l.begin(begun, g)
+	if _, err := l.open(ctx, begun, g); err != nil {
+		return nil, err
+	}
 	if g.claim {
 		go l.confirm(context.WithoutCancel(ctx), g.deadline)
 	}
 	return l, nil
+}
+
+// open begins the lease, unless the Locker was closed meanwhile: then the grant is given back.
+func (l *Lease) open(ctx context.Context, begun time.Time, g grant) (*Lease, error) {
+	if err := l.hub.open(); err != nil {
+		return nil, errors.Join(err, l.request.withdraw(ctx, ""))
+	}
+	return l.begin(begun, g), nil
 }
 
 // confirm extends a lease that was handed over.
@@ -141,7 +153,8 @@ func (l *Lease) Deadline() time.Time { return l.state.Deadline() }
 func (l *Lease) Err() error { return l.state.Err() }
 
 // Extend starts the TTL of the lease anew, in one script. It returns an ErrLost when the lease is over, also when
-// nobody has acquired the lock since: what was unprotected for a moment was unprotected. After a lost reply the call
+// nobody has acquired the lock since: what was unprotected for a moment was unprotected. After Release it returns an
+// ErrLost that matches ErrReleased, and sends nothing. After a lost reply the call
 // is repeated. Keys: lock:{name}. Cost: O(1); of a permit O(log n) of the holders.
 func (l *Lease) Extend(ctx context.Context) error { return l.state.Extend(ctx) }
 
@@ -163,8 +176,8 @@ func (l *Lease) Keep(ctx context.Context) context.Context {
 
 // Release gives the lock back, and hands it to the next waiter in the same script. It also works after ctx has ended,
 // the usual case in a deferred call: it keeps the values of ctx but not its end. While the server does not answer, the
-// call is repeated for 10 s, and the last attempt has the time-out of the client: 15 s where that is 5 s. A second
-// Release is nil. An ErrLost says that the lease was over before, so that another holder may have overlapped; after
+// call is repeated for 10 s, and the last attempt has the time-out of the client: 15 s where that is 5 s. A Release
+// beside another one waits for it and returns the same; one after a Release that returned nil is nil. An ErrLost says that the lease was over before, so that another holder may have overlapped; after
 // any other error Release can be called again. Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters.
 func (l *Lease) Release(ctx context.Context) error { return l.state.Release(ctx) }
 
@@ -187,11 +200,14 @@ func (h *holder) Release(ctx context.Context) error {
 	return h.request.scripts.release(ctx, &h.request, h.fence)
 }
 
-// Ended reports the end of the lease.
+// Ended reports the end of the lease. One that is lost is settled behind the call or the renewal that noticed it.
 func (h *holder) Ended(why error, held time.Duration) {
 	e := Event{Kind: EventReleased, Name: h.request.name, Held: held}
 	if errors.Is(why, ErrLost) {
 		e.Kind, e.Err = EventLost, why
+		if h.request.noted.Note {
+			go h.request.settle(context.Background())
+		}
 	}
 	h.request.opts.observe(e)
 }

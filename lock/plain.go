@@ -141,7 +141,7 @@ func (r *request) replicated(b *lua.Batch) error {
 	case err != nil:
 		return fmt.Errorf("%w: %q: %w", ErrNotReplicated, r.name, err)
 	}
-	return fmt.Errorf("%w: %d of %d replicas confirmed %q within %v",
+	return fmt.Errorf("%w: %d of %d replicas confirmed %q within %v; see INFO replication, or raise ReplicaTimeout",
 		ErrNotReplicated, acked, r.opts.Replicas, r.name, r.opts.ReplicaTimeout)
 }
 
@@ -189,11 +189,13 @@ func (p *plain) release(ctx context.Context, r *request, fence int64) error {
 		Lock: r.keys.Record, Queue: r.keys.Queue, Owner: r.token, Whole: r.whole(fence),
 		Stay: r.opts.Afterlife, Channel: r.channel,
 	})
+	if err == nil {
+		r.settle(ctx)
+	}
 	switch {
 	case err != nil:
 		return recordError(err, r.keys.Record)
 	case state == gen.LockReleaseResultReleased:
-		r.settle(ctx)
 		return nil
 	case state == gen.LockReleaseResultRevoked:
 		return r.revoked()

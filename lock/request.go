@@ -50,6 +50,7 @@ type request struct {
 	floor   *lease.Floor // the greatest fence that this Locker knows
 	calls   *calls.Group
 	noted   noted
+	mayHold bool // an attempt was granted something, or may have been; see heard
 }
 
 // noted is the context of the attempts of a request. It learns that one of them was sent twice: a copy may still be on
@@ -64,6 +65,25 @@ func (n *noted) Value(key any) any {
 		return &n.Note
 	}
 	return n.Context.Value(key)
+}
+
+// heard notes what came of an attempt. The error of the last one does not say what those before it did.
+func (r *request) heard(acquired bool, err error) {
+	r.mayHold = r.mayHold || acquired || err != nil && !errors.Is(err, lua.ErrNotExecuted)
+}
+
+// unsettled reports whether the server holds something for the request, or may come to.
+func (r *request) unsettled() bool { return r.mayHold || bool(r.noted.Note) }
+
+// unsure is the error of the last attempt as that of all of them: "not executed" is not true of the attempts before it.
+func (r *request) unsure(err error) error {
+	var last *lua.Error
+	if !r.unsettled() || !errors.As(err, &last) || last.Outcome != lua.ErrNotExecuted {
+		return err
+	}
+	all := *last
+	all.Outcome, all.Detail = lua.ErrOutcomeUnknown, "a request before it was executed"
+	return &all
 }
 
 // settle keeps copies of a request that is over from holding anything.
@@ -122,6 +142,7 @@ func (r *request) attempt(ctx context.Context, a attempt) (sent time.Time, resul
 func (r *request) ask(ctx context.Context, a attempt) (gen.LockAcquireResult, error) {
 	r.noted.Context = ctx
 	result, err := r.scripts.acquire(&r.noted, r, a)
+	r.heard(result.Acquired, err)
 	if err != nil {
 		return result, r.failed(ctx, err, a.entry)
 	}
@@ -133,7 +154,8 @@ func (r *request) ask(ctx context.Context, a attempt) (gen.LockAcquireResult, er
 }
 
 // errVoid is of an attempt that arrived after it was withdrawn, or after the lock was taken away from its owner.
-var errVoid = fmt.Errorf("%w: the token is void", ErrLost)
+var errVoid = fmt.Errorf("%w: it was taken away, or this acquire withdrawn, before its request arrived; acquire it again",
+	ErrLost)
 
 // failed withdraws an attempt without an answer, and returns its error.
 func (r *request) failed(ctx context.Context, err error, entry string) error {
@@ -147,12 +169,12 @@ func (r *request) failed(ctx context.Context, err error, entry string) error {
 	return fmt.Errorf("luatomic: acquire %q: %w", r.name, recordError(err, r.keys.Record))
 }
 
-// undone withdraws an attempt that the server may have executed. It returns the errors of both.
+// undone withdraws the request unless the server has executed none of its attempts. It returns the errors of both.
 func (r *request) undone(ctx context.Context, err error, entry string) error {
-	if !isForeign(err) && (!errors.Is(err, lua.ErrNotExecuted) || entry != "") {
-		err = errors.Join(err, r.withdraw(ctx, entry))
+	if isForeign(err) || !r.unsettled() && entry == "" {
+		return err
 	}
-	return err
+	return errors.Join(r.unsure(err), r.withdraw(ctx, entry))
 }
 
 // withdraw leaves nothing of a request at the server: neither a lock nor an entry in the queue. The call goes on when

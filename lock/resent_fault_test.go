@@ -49,7 +49,8 @@ func TestACopyOfARequestHoldsNothing(t *testing.T) {
 			return one(l.RW(name).Acquire(ctx))
 		}},
 	} {
-		for when, refused := range map[string]bool{"refused": true, "released": false} {
+		for _, when := range []string{"refused", "released", "expired", "gone", "noticed"} {
+			refused := when == "refused"
 			next := of.obtain
 			if kind == "Steal" {
 				next = func(ctx context.Context, l *lock.Locker, name string) (lock.Leases, error) {
@@ -62,13 +63,19 @@ func TestACopyOfARequestHoldsNothing(t *testing.T) {
 			t.Run(kind+", "+when, func(t *testing.T) {
 				t.Parallel()
 				ctx, name := t.Context(), luatomictest.Namespace(t)
-				opts := of.opts
-				if opts == nil {
-					opts = &lock.Options{TTL: time.Minute}
+				var opts lock.Options
+				if of.opts != nil {
+					opts = *of.opts
 				}
-				other := lab.Locker(t, luatomictest.Client(t), opts)
-				c, h := lab.HoldUp(t, of.script, 2*time.Second)
-				l := lab.Locker(t, c, opts)
+				opts.TTL = time.Minute
+				direct := luatomictest.Client(t)
+				other := lab.Locker(t, direct, &opts)
+				late, patience := 2*time.Second, 20*time.Second
+				if when != "refused" && when != "released" {
+					opts.TTL, late, patience = 3*time.Second, 5*time.Second, 2500*time.Millisecond
+				}
+				c, h := lab.HoldUp(t, of.script, late)
+				l := lab.Locker(t, c, &opts)
 				var held lock.Leases
 				if refused {
 					held = lab.Must(of.obtain(ctx, other, name))
@@ -80,9 +87,22 @@ func TestACopyOfARequestHoldsNothing(t *testing.T) {
 				} else {
 					held = lab.Must(of.obtain(ctx, l, name))
 				}
-				require.NoError(t, held.Release(ctx))
+				switch when {
+				case "expired":
+					<-time.After(time.Until(held[0].Deadline()) + 1500*time.Millisecond) // the record is gone
+					require.ErrorIs(t, held.Release(ctx), lock.ErrLost)
+				case "gone":
+					require.NoError(t, direct.Del(ctx, held[0].Key()).Err())
+					require.ErrorIs(t, held.Release(ctx), lock.ErrLost)
+				case "noticed":
+					kept := held.Keep(ctx)
+					require.NoError(t, direct.Del(ctx, held[0].Key()).Err())
+					<-kept.Done()
+				default:
+					require.NoError(t, held.Release(ctx))
+				}
 				<-h.Arrived
-				soon, cancel := context.WithTimeout(ctx, 20*time.Second)
+				soon, cancel := context.WithTimeout(ctx, patience)
 				defer cancel()
 				held, err := next(soon, other, name)
 				require.NoError(t, err, "nobody holds it")

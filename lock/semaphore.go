@@ -189,7 +189,8 @@ func (s *Semaphore) Info(ctx context.Context) (SemaphoreInfo, error) { return s.
 
 // Revoke takes a permit from its holder and grants to the waiters that fit, in one script. The context of a lease that
 // is kept ends with ErrRevoked as soon as its process is notified; another holder gets that error from its next Extend
-// or Release within 10 s, and an ErrLost after that. Revoke reports whether the permit was held. Info lists the tokens.
+// or Release within 10 s, and an ErrLost after that. Revoke reports whether a permit with the token was stored, also one
+// whose lease is over. Info lists the tokens.
 // Keys: sem:{name}, semq:{name}. Cost: O(log n) of the holders.
 func (s *Semaphore) Revoke(ctx context.Context, token string) (bool, error) {
 	return s.set.revoke(ctx, token)

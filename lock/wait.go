@@ -26,8 +26,6 @@ func (h *hub) wait(ctx context.Context, r *request) (grant, error) {
 		}
 		held = by
 	}
-	ctx, free := h.bind(ctx)
-	defer free()
 	for {
 		failed := h.join(ctx, channel)
 		if failed == nil {

@@ -84,6 +84,9 @@ func (l *Locks) Lose(name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 	defer cancel()
 	info, err := l.other.Info(ctx, name)
+	if err == nil && !info.Held {
+		return
+	}
 	if err == nil {
 		err = l.client.Del(ctx, info.Key).Err()
 	}

@@ -191,3 +191,16 @@ func TestLoseIsSeenOnAConnectionWhoseCutIsNot(t *testing.T) {
 		require.ErrorIs(t, lease.Release(t.Context()), lock.ErrLost)
 	}
 }
+
+// A lock that nobody holds has a fence to lose, where it has an afterlife.
+func TestLoseDoesNothingToAFreeLock(t *testing.T) {
+	t.Parallel()
+	l := luatomictest.NewLocks(t, &lock.Options{Afterlife: time.Hour})
+	lease, err := l.Try(t.Context(), "x")
+	require.NoError(t, err)
+	require.NoError(t, lease.Release(t.Context()))
+	l.Lose("x")
+	info, err := l.Info(t.Context(), "x")
+	require.NoError(t, err)
+	require.Equal(t, lease.Fence(), info.Fence)
+}

@@ -11,7 +11,7 @@
 ---@arg      entry  string  removed from the queue; empty for none
 ---@arg      how    enum(void=0, unconfirmed=1)  void: the owner becomes void; unconfirmed: only a lock
 ---          that was handed over and not confirmed is given back
----@arg      stay   ms  min=0  how long the record of a free lock stays
+---@arg      stay   ms  min=0  how long the record of a free lock stays; where it is unconfirmed, the record says so
 ---@arg      channel  string  prefix of the channel of a process; the first part of a token follows
 ---@reply    bool  whether the owner held the lock
 ---@error    LAYOUT  the key holds no lock of this version
@@ -171,7 +171,8 @@ if holder == owner and (how == '0' or sign == '2') then
     end
   end
   -->
-  pass_on(lock, queue, channel, fence_was, void, stay)
+  -- A caller that gives back what nobody waits for does not know the afterlife. The record does.
+  pass_on(lock, queue, channel, fence_was, void, how == '0' and stay or math.min(after, 2 ^ 50))
   return 1
 end
 if how == '0' and holder ~= '-' then

@@ -69,14 +69,15 @@ type Lease struct {
 	terms  Terms
 	users  users
 
-	mu       sync.Mutex // guards all below
-	begun    time.Time
-	asOf     time.Time // when the last extension was sent; before one, when the lease began
-	deadline time.Time
-	kept     *keptContext // the first that Keep made, nil before
-	over     error        // why the lease ended, nil while it has not
-	released bool         // Release was called, and has not failed
-	unsure   bool         // a Release failed that the server may have executed
+	mu        sync.Mutex // guards all below
+	begun     time.Time
+	asOf      time.Time // when the last extension was sent; before one, when the lease began
+	deadline  time.Time
+	kept      *keptContext // the first that Keep made, nil before
+	over      error        // why the lease ended, nil while it has not
+	released  bool         // Release was called, and has not failed
+	returning *returning   // the last Release, nil before one and after one that failed
+	unsure    bool         // a Release failed that the server may have executed
 }
 
 // Begin starts the lease, which ends at the deadline unless it is extended.
@@ -171,7 +172,10 @@ func (l *Lease) Extend(ctx context.Context) error {
 	l.mu.Lock()
 	err, ttl := l.errAt(mono, wall), l.length(mono)
 	l.mu.Unlock()
-	if err != nil && !errors.Is(err, l.keeper.causes.Released) {
+	if errors.Is(err, l.keeper.causes.Released) { // also one whose Release failed: nobody relies on it any more
+		return fmt.Errorf("%w: %q: %w", l.keeper.causes.Lost, l.terms.Name, err)
+	}
+	if err != nil {
 		return err
 	}
 	b := lua.NewBatch(l.keeper.client)

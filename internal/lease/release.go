@@ -10,30 +10,51 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Release ends the lease and gives it back at the server, under a Detached context. A second Release is nil. An error
-// that matches Causes.Lost says that the lease was over before; after another one Release can be called again.
+// Release ends the lease and gives it back at the server, under a Detached context. One that is called while another is
+// under way waits for it and returns the same; one after a Release that returned nil is nil. An error that matches
+// Causes.Lost says that the lease was over before; after another one Release can be called again.
 func (l *Lease) Release(ctx context.Context) error {
 	mono, wall := l.keeper.clocks()
 	l.mu.Lock()
 	lost := l.errAt(mono, wall)
-	again := l.released
 	l.released = true
 	held := mono.Sub(l.begun)
 	l.mu.Unlock()
-	causes := &l.keeper.causes
-	if again && !errors.Is(lost, causes.Lost) {
-		return nil
-	}
-	if errors.Is(lost, causes.Lost) {
+	if errors.Is(lost, l.keeper.causes.Lost) {
 		l.End(lost)
 	} else {
-		l.End(causes.Released)
+		l.End(l.keeper.causes.Released)
 	}
-	if err := l.giveBack(ctx, lost); err != nil {
-		return fmt.Errorf("luatomic: release %q: %w", l.terms.Name, err)
+	r, first := l.theRelease()
+	if !first {
+		<-r.over
+		return r.err
 	}
-	l.holder.Ended(causes.Released, held)
-	return nil
+	r.err = l.giveBack(ctx, lost)
+	if r.err != nil {
+		r.err = fmt.Errorf("luatomic: release %q: %w", l.terms.Name, r.err)
+	}
+	close(r.over)
+	if r.err == nil {
+		l.holder.Ended(l.keeper.causes.Released, held)
+	}
+	return r.err
+}
+
+// returning is a Release that is under way, or was the last one.
+type returning struct {
+	over chan struct{} // closed when err is set
+	err  error
+}
+
+// theRelease is the Release that is under way or has returned nil, or else a new one, which its caller makes.
+func (l *Lease) theRelease() (r *returning, first bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if first = l.returning == nil; first {
+		l.returning = &returning{over: make(chan struct{})}
+	}
+	return l.returning, first
 }
 
 // giveBack gives the lease back at the server; lost is why it was over before, by the local clock.
@@ -48,7 +69,7 @@ func (l *Lease) giveBack(ctx context.Context, lost error) error {
 		err = nil // an earlier attempt released it, and its reply was lost
 	}
 	if err != nil {
-		l.released = false // so that it can be tried again
+		l.released, l.returning = false, nil // so that it can be tried again
 		l.unsure = l.unsure || errors.Is(err, lua.ErrOutcomeUnknown)
 	}
 	l.mu.Unlock()

@@ -110,3 +110,49 @@ func TestRunReleasesWhateverHappens(t *testing.T) {
 	l, _, _ = held(t, Terms{TTL: time.Minute})
 	require.NoError(t, l.Run(t.Context(), func(ctx context.Context) error { return l.Release(ctx) }))
 }
+
+// slow is a holder whose releases answer when the test says so.
+type slow struct {
+	fake
+	begun, answers chan error
+}
+
+func (s *slow) Release(context.Context) error {
+	s.begun <- nil
+	return <-s.answers
+}
+
+// A Release beside another one that fails does not say that the lease was given back.
+func TestReleasesAtOnceHaveOneOutcome(t *testing.T) {
+	t.Parallel()
+	_, _, k := held(t, Terms{})
+	for _, answer := range []error{nil, errors.New("broken")} {
+		l, s := &Lease{}, &slow{begun: make(chan error), answers: make(chan error)}
+		l.Begin(k, s, Terms{TTL: time.Minute}, time.Now().Add(time.Minute))
+		outcomes := make(chan error)
+		release := func() { outcomes <- l.Release(t.Context()) }
+		go release()
+		<-s.begun
+		go release()
+		select {
+		case err := <-outcomes:
+			require.Fail(t, "a Release returns before the server has answered", "%v", err)
+		case <-time.After(50 * time.Millisecond):
+		}
+		s.answers <- answer
+		require.ErrorIs(t, <-outcomes, answer)
+		require.ErrorIs(t, <-outcomes, answer)
+	}
+}
+
+// A lease whose Release failed is over for its holder: an extension would keep others out for nobody.
+func TestNoExtensionAfterARelease(t *testing.T) {
+	t.Parallel()
+	l, f, _ := held(t, Terms{Name: "x", TTL: time.Minute})
+	f.answer(nil, errors.New("broken"))
+	require.Error(t, l.Release(t.Context()))
+	err := l.Extend(t.Context())
+	require.ErrorIs(t, err, errLost)
+	require.ErrorIs(t, err, errReleased)
+	require.Zero(t, f.extensions())
+}
