@@ -197,12 +197,16 @@ const inboxTimeout = 10 * time.Second
 // when it is taken away, and does not wait for that. It is called after the lease is kept, so that the confirmation
 // renews the lease.
 func (h *hub) subscribeInbox() {
-	h.subscribed.Do(func() {
+	first := false
+	h.subscribed.Do(func() { first = true })
+	if first {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), inboxTimeout)
 			defer cancel()
-			// Where it fails, the next renewal notices the loss.
+			// Where it fails, the subscriptions go on, and the next renewal notices the loss.
 			_ = h.subscriptions.Subscribe(ctx, h.inbox)
 		}()
-	})
+	} else if h.subscriptions.Tagged() && !h.subscriptions.InPlace(context.Background(), h.inbox) {
+		h.subscriptions.Place(h.inbox)
+	}
 }

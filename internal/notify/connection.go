@@ -48,6 +48,16 @@ func (c *connection) confirmed(channel string) bool {
 	return t != nil && t.up
 }
 
+// state is that of the channel's subscription: whether it is confirmed, and else why the last attempt failed.
+func (c *connection) state(channel string) (up bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := c.topics[channel]; t != nil {
+		return t.up, t.err
+	}
+	return false, nil
+}
+
 // add creates the topic, so that messages of the channel count from now on. Like drop it is called under the
 // exchange's lock, so no topic is dropped that another caller subscribes to since.
 func (c *connection) add(channel string, shard, again bool) {
@@ -252,7 +262,7 @@ func (c *connection) subscription(m *redis.Subscription) error {
 	return err
 }
 
-// moved ends the subscription of a sharded channel whose slot the server does not have any more. The hub follows it.
+// moved ends the subscription of a sharded channel whose slot the server does not have any more.
 func (c *connection) moved(channel string) {
 	c.mu.Lock()
 	t := c.topics[channel]

@@ -36,6 +36,7 @@ type subscription struct {
 	hubs       []*Hub
 	shard      bool
 	connection *connection
+	again      bool // it had a connection that has ended, so messages may be lost
 }
 
 // join returns the exchange of the hub's client.
@@ -123,7 +124,7 @@ func (x *exchange) assign(node redis.UniversalClient, name, channel string) (*co
 		}()
 	}
 	s.connection = c
-	c.add(channel, s.shard, moved)
+	c.add(channel, s.shard, moved || s.again)
 	return c, nil
 }
 
@@ -136,7 +137,7 @@ func (x *exchange) forget(c *connection) {
 	}
 	for _, s := range x.subscriptions {
 		if s.connection == c {
-			s.connection = nil
+			s.connection, s.again = nil, true
 		}
 	}
 }
@@ -201,6 +202,14 @@ func (x *exchange) connectionOf(channel string) *connection {
 		return s.connection
 	}
 	return nil
+}
+
+// wanted reports whether the hub subscribes to the channel.
+func (x *exchange) wanted(h *Hub, channel string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := x.subscriptions[channel]
+	return s != nil && s.users[h] > 0
 }
 
 // confirmed reports whether the channel's subscription is confirmed now.

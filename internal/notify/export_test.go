@@ -10,6 +10,9 @@ import (
 // NoticedWithin is after how much silence a connection is given up, at most.
 const NoticedWithin = pingEvery + pingTimeout + lastLook
 
+// LastPlace is the longest delay before a hub looks for a server again.
+const LastPlace = lastPlace
+
 // Overdue returns the receive of a watch whose time for the answer to its PING is over at each call, as after a pause of
 // the process.
 func Overdue(ps *redis.PubSub) (next func(context.Context) (any, error)) {

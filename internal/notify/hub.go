@@ -28,7 +28,7 @@ type Hub struct {
 	Confirmed func(channel string, again bool)
 
 	// Lost, if not nil, is called when a subscription has ended that the hub did not end, and with each connection that
-	// could not be opened. The hub subscribes again by itself, but not at another server: see Follow. It must not block.
+	// could not be opened. The hub subscribes again by itself, also at another server. It must not block.
 	Lost func(channel string, err error)
 
 	// Shard subscribes to sharded channels, of a cluster.
@@ -39,9 +39,11 @@ type Hub struct {
 	client redis.UniversalClient
 	calls  sync.RWMutex // read-locked while a callback runs
 
-	mu       sync.Mutex // guards all below
-	exchange *exchange  // nil before the first Subscribe
-	closed   bool
+	mu           sync.Mutex // guards all below
+	exchange     *exchange  // nil before the first Subscribe
+	closed       bool
+	lostChannels map[string]struct{} // whose server is looked for, see Place
+	stopPlacing  context.CancelFunc  // nil while none is
 }
 
 // NewHub returns a hub on the client. Nothing is sent before Subscribe.
@@ -79,18 +81,22 @@ func (h *Hub) Subscribed(channel string) bool {
 }
 
 // Subscribe subscribes to the channel and returns when that is confirmed, or the reason that it is not. Every
-// Subscribe needs an Unsubscribe, also one that failed.
+// Subscribe needs an Unsubscribe, also one that failed: until then the hub goes on in the background.
 func (h *Hub) Subscribe(ctx context.Context, channel string) error {
 	x := h.attached()
 	if x == nil {
 		return ErrClosed
 	}
 	x.add(h, channel)
-	return h.Follow(ctx, channel)
+	err := h.Follow(ctx, channel)
+	if err != nil && x.connectionOf(channel) == nil {
+		h.Place(channel)
+	}
+	return err
 }
 
-// Follow moves the subscription to the server that has the channel's slot now. It returns immediately if it is there
-// already. The caller must have called Subscribe.
+// Follow moves the subscription to the server that has the channel's slot now, which the hub notices by itself only where
+// the subscription has ended. It returns immediately if it is there already. The caller must have called Subscribe.
 func (h *Hub) Follow(ctx context.Context, channel string) error {
 	x := h.attached()
 	if x == nil {
@@ -133,14 +139,6 @@ func (h *Hub) Server(channel string) string {
 	return ""
 }
 
-// placed reports whether a connection has the channel, and so subscribes to it as soon as it can.
-func (h *Hub) placed(channel string) bool {
-	h.mu.Lock()
-	x := h.exchange
-	h.mu.Unlock()
-	return x != nil && x.connectionOf(channel) != nil
-}
-
 // Unsubscribe undoes a Subscribe. The connection stays open for the next one.
 func (h *Hub) Unsubscribe(channel string) {
 	h.mu.Lock()
@@ -166,6 +164,9 @@ func (h *Hub) Close() {
 	h.mu.Lock()
 	x := h.exchange
 	h.exchange, h.closed = nil, true
+	if h.stopPlacing != nil {
+		h.stopPlacing()
+	}
 	h.mu.Unlock()
 	if x != nil {
 		x.leave(h)
@@ -199,8 +200,9 @@ func (h *Hub) confirm(channel string, again bool) {
 	}
 }
 
-// lost passes the end of a subscription on.
+// lost passes the end of a subscription on, and looks for its server.
 func (h *Hub) lost(channel string, err error) {
+	h.Place(channel)
 	h.calls.RLock()
 	defer h.calls.RUnlock()
 	if h.Lost != nil && h.open() {

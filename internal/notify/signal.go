@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/luatomic/luatomic/internal/clock"
 )
 
 // Signal is the subscription of one waiter, to one channel or to some, that needs to know only that there was a message.
@@ -58,12 +56,7 @@ func (s *Signal) signal() {
 // Start subscribes in the background.
 func (s *Signal) Start(ctx context.Context) {
 	s.follow(slices.AppendSeq(slices.Clone(s.channels), maps.Keys(s.hints)), func(channel string) {
-		retry := clock.Backoff{First: firstWait, Last: brokenWait}
-		err := s.hub.Subscribe(ctx, channel)
-		for err != nil && ctx.Err() == nil && !s.hub.placed(channel) {
-			clock.Sleep(ctx, retry.Next())
-			err = s.hub.Follow(ctx, channel)
-		}
+		_ = s.hub.Subscribe(ctx, channel) // where it fails, the hub goes on
 	})
 }
 
