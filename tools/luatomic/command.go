@@ -66,6 +66,7 @@ func parseCommand(args []string, stdout, stderr io.Writer) (*session, *command, 
 	s := newSession(stdout, stderr)
 	global := newFlagSet(program)
 	s.globalFlags(global)
+	refuseEmpty(global)
 	if err := global.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil, nil, explain(stdout, overview)
@@ -92,6 +93,7 @@ func parseCommand(args []string, stdout, stderr io.Writer) (*session, *command, 
 	if cmd.tagged {
 		s.tagFlag(fs)
 	}
+	refuseEmpty(fs)
 	if err := s.parseArgs(fs, cmd, args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil, nil, explain(stdout, cmd.help)
@@ -161,6 +163,9 @@ func (s *session) parseArgs(fs *flag.FlagSet, cmd *command, args []string) error
 		if args = fs.Args(); len(args) > 0 {
 			s.args, args = append(s.args, args[0]), args[1:]
 		}
+	}
+	if err := checkZero(fs); err != nil {
+		return err
 	}
 	if cmd.child {
 		s.child = after

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"regexp"
 	"slices"
@@ -12,9 +13,67 @@ import (
 // badValue is the end of an error of package flag whose cause has no cure.
 var badValue = regexp.MustCompile(` for (?:flag )?-([a-z-]+): (?:parse error|value out of range)$`)
 
+// emptyValue is the beginning of an error of package flag about a value that is empty.
+var emptyValue = regexp.MustCompile(`^invalid value "" for flag -([a-z-]+): `)
+
+// emptyMeans are the flags of which an empty text is a value: the texts that others read.
+var emptyMeans = []string{"note", "reason"}
+
+// aboveZero are the flags of which 0 would pass for a flag that is left out: a fence that no holder has, and limits.
+var aboveZero = []string{"age", "bytes", "fence", "heal", "keep", "max-hold"}
+
+// text is a flag's value that is not empty. The variable of a script that is not set would pass for a flag that is left
+// out, and what that flag protects from would be done.
+type text struct{ flag.Value }
+
+var errEmpty = errors.New("it is empty")
+
+func (t text) Set(v string) error {
+	if v == "" {
+		return errEmpty
+	}
+	return t.Value.Set(v)
+}
+
+func (t text) Get() any {
+	if g, ok := t.Value.(flag.Getter); ok {
+		return g.Get()
+	}
+	return nil
+}
+
+// isSwitch reports whether the flag can stand without a value.
+func isSwitch(f *flag.Flag) bool {
+	b, ok := f.Value.(interface{ IsBoolFlag() bool })
+	return ok && b.IsBoolFlag()
+}
+
+// refuseEmpty makes an empty value of any flag an error, when all are defined.
+func refuseEmpty(fs *flag.FlagSet) {
+	fs.VisitAll(func(f *flag.Flag) {
+		if !isSwitch(f) && !slices.Contains(emptyMeans, f.Name) {
+			f.Value = text{f.Value}
+		}
+	})
+}
+
+// checkZero refuses a 0 that would pass for a flag that is left out.
+func checkZero(fs *flag.FlagSet) (err error) {
+	fs.Visit(func(f *flag.Flag) {
+		if v := f.Value.String(); (v == "0" || v == "0s") && slices.Contains(aboveZero, f.Name) {
+			err = usagef("%s: %s is 0; leave it out, or write more than 0", fs.Name(), dashes(f.Name))
+		}
+	})
+	return err
+}
+
 // flagError is an error of package flag with its cure. A flag whose value can be left out is a boolean to that package
 // alone.
 func flagError(fs *flag.FlagSet, err error) string {
+	if found := emptyValue.FindStringSubmatch(err.Error()); found != nil {
+		shown, _ := flagHelp(fs.Lookup(found[1]))
+		return dashes(found[1]) + " is empty; leave it out, or write " + shown + "; is the variable set?"
+	}
 	return strings.Replace(err.Error(), "invalid boolean value", "invalid value", 1) + flagCure(fs, err)
 }
 

@@ -89,13 +89,18 @@ func (e env) with(stdin string) *env {
 	return &e
 }
 
+// line is the command line of the program, under the prefix if there is one.
+func (e *env) line(args []string) []string {
+	if e.prefix == "" {
+		return append([]string{program}, args...)
+	}
+	return append([]string{program, "--prefix", e.prefix}, args...)
+}
+
 func (e *env) start(args ...string) *cli {
 	e.t.Helper()
 	c := &cli{t: e.t, cmd: exec.Command(os.Args[0])}
-	c.cmd.Args = append([]string{"luatomic", "--prefix", e.prefix}, args...)
-	if e.prefix == "" {
-		c.cmd.Args = append([]string{"luatomic"}, args...)
-	}
+	c.cmd.Args = e.line(args)
 	c.cmd.Env = append(os.Environ(), asCLI+"=1", "REDIS_URL="+e.url)
 	c.cmd.Env = append(c.cmd.Env, e.extra...)
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = e.stdin, &c.stdout, &c.stderr

@@ -94,7 +94,7 @@ func TestStdoutThatFails(t *testing.T) {
 			t.Skip("no /dev/full")
 		}
 		c := &cli{t: t, cmd: exec.Command(os.Args[0])}
-		c.cmd.Args = append([]string{"luatomic", "--prefix", e.prefix}, args...)
+		c.cmd.Args = e.line(args)
 		c.cmd.Env = append(os.Environ(), asCLI+"=1", "REDIS_URL="+e.url)
 		c.cmd.Stdout, c.cmd.Stderr = full, &c.stderr
 		require.NoError(t, c.cmd.Start())

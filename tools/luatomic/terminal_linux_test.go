@@ -43,7 +43,7 @@ func (e *env) onTerminal(columns, lines int, args ...string) *pty {
 	p.cli = &cli{t: e.t, cmd: exec.Command(os.Args[0])}
 	p.resize(columns, lines)
 	p.before = p.mode()
-	p.cmd.Args = append([]string{"luatomic", "--prefix", e.prefix}, args...)
+	p.cmd.Args = e.line(args)
 	p.cmd.Env = append(append(os.Environ(), asCLI+"=1", "REDIS_URL="+e.url, "TERM=xterm"), e.extra...)
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = side, side, side
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
