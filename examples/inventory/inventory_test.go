@@ -42,7 +42,7 @@ func TestPromisesOfSettle(t *testing.T) {
 	client := luatomictest.StartServer(t).Client() // its database is emptied
 	for _, how := range []string{"0", "1"} {
 		require.NoError(t, client.HSet(t.Context(), "shop:{s}", "s:apple", 5, "r:1", "apple=2\n").Err())
-		call := luaprove.Input{Keys: []string{"shop:{s}"}, Args: []string{"1", how}}
+		call := luaprove.Input{Keys: []string{"shop:{s}", "shop:{s}:1"}, Args: []string{"1", how}}
 		result, err := luaprove.Check(t.Context(), client, script, call, time.Now().Unix())
 		require.NoError(t, err)
 		require.Empty(t, result.Broken)

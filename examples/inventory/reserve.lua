@@ -1,23 +1,25 @@
 --- Reserve takes pieces of several articles from the stock of a shop, all of them or none.
 ---
---- One HSET writes the stock and the reservation: no error comes between them.
+--- One HSET writes the stock and the reservation: no error comes between them. An id is for one reservation. Whoever
+--- gives one up, as it was short or its outcome is not known, settles it: a copy of the call can still come.
 ---
 ---@contract all-or-nothing  one write
----@retry    safe  a reservation that is known is not taken again
+---@retry    safe  a reservation that is known, or was settled within the last hour, is not taken again
 ---@key      shop   hash = "shop:{$shop}"  s:article to pieces in stock; r:id to what is reserved: article, =, n,
----          a line feed; empty where it was given back
+---          a line feed
+---@key      mark   string = "shop:{$shop}:$id"  of a reservation that is settled; expires
 ---@arg      id     string  of the reservation
 ---@args     item   (article string, n int)  max=100
 ---@reply    (reserved bool, short (article string, left int)[])  short: the articles that are not there
 ---@error    BAD_ITEM  an article is named twice, has no name that can be stored, or n is not 1 or more
 ---@cost     O(k) for k articles
 
-local shop, id = KEYS[1], ARGV[1]
+local shop, mark, id = KEYS[1], KEYS[2], ARGV[1]
 if #ARGV > 201 then
   error('item: at most 100')
 end
 
-if redis.call('HEXISTS', shop, 'r:' .. id) == 1 then
+if redis.call('HEXISTS', shop, 'r:' .. id) == 1 or redis.call('EXISTS', mark) == 1 then
   return {1, {}}
 end
 local fields, wanted = {}, {}

@@ -13,7 +13,7 @@ import (
 var reserveSource string
 
 // ReserveSHA is the SHA-1 of reserve.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const ReserveSHA = "a8fc6e28eff320b280b72c33cf99bb7da162bd3e"
+const ReserveSHA = "4025592df43abf53a82018e8c60da4f06c5a8e04"
 
 // ReserveScript is reserve.lua.
 var ReserveScript = lua.Script{
@@ -23,6 +23,7 @@ var ReserveScript = lua.Script{
 	Retry:  lua.RetrySafe,
 	Keys: []lua.Key{
 		{Name: "shop", Type: "hash"},
+		{Name: "mark", Type: "string"},
 	},
 }
 
@@ -33,7 +34,7 @@ var ErrReserveBadItem = &lua.Code{Script: "reserve", Name: "BAD_ITEM", Text: "an
 // ReserveParams are the keys and arguments of Reserve.
 type ReserveParams struct {
 	Shop  string        // in KEYS[1], "shop:{$shop}"
-	ID    string        // ARGV[1]: of the reservation
+	ID    string        // in KEYS[2], "shop:{$shop}:$id"; also ARGV[1]
 	Items []ReserveItem // ARGV[2] and on, at most 100
 }
 
@@ -57,12 +58,16 @@ type ReserveResult struct {
 
 // Reserve takes pieces of several articles from the stock of a shop, all of them or none.
 //
-// One HSET writes the stock and the reservation: no error comes between them.
+// One HSET writes the stock and the reservation: no error comes between them. An id is for one
+// reservation. Whoever gives one up, as it was short or its outcome is not known, settles it: a
+// copy of the call can still come.
 //
 //   - Contract, all-or-nothing: one write.
-//   - Retry: safe; sent again after a lost reply; a reservation that is known is not taken again.
+//   - Retry: safe; sent again after a lost reply; a reservation that is known, or was settled
+//     within the last hour, is not taken again.
 //   - KEYS[1]: shop, hash, "shop:{$shop}": s:article to pieces in stock; r:id to what is reserved:
-//     article, =, n, a line feed; empty where it was given back.
+//     article, =, n, a line feed.
+//   - KEYS[2]: mark, string, "shop:{$shop}:$id": of a reservation that is settled; expires.
 //   - Reply: short: the articles that are not there.
 //   - Cost: O(k) for k articles.
 //   - [ErrReserveBadItem]: an article is named twice, has no name that can be stored, or n is not 1
@@ -78,9 +83,11 @@ func ReserveIn(b *lua.Batch, p ReserveParams) *lua.Future[ReserveResult] {
 }
 
 func (p *ReserveParams) call() *lua.Call {
-	c := lua.NewCall(&ReserveScript, 1, 1+2*len(p.Items))
+	c := lua.NewCall(&ReserveScript, 2, 1+2*len(p.Items))
 	c.Name("shop", p.Shop)
+	c.Name("id", p.ID)
 	c.Key("shop", "shop:{"+p.Shop+"}")
+	c.Key("mark", "shop:{"+p.Shop+"}:"+p.ID)
 	c.EndKeys()
 	c.String(&p.ID)
 	c.Group("item", len(p.Items), 100, 2)

@@ -14,7 +14,7 @@ import (
 var settleSource string
 
 // SettleSHA is the SHA-1 of settle.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SettleSHA = "695311b2283866c0cc52b08c993274325cd59bcc"
+const SettleSHA = "529b79acaf8ce79678320c4fabbf68881c227ac3"
 
 // SettleScript is settle.lua.
 var SettleScript = lua.Script{
@@ -24,13 +24,14 @@ var SettleScript = lua.Script{
 	Retry:  lua.RetrySafe,
 	Keys: []lua.Key{
 		{Name: "shop", Type: "hash"},
+		{Name: "mark", Type: "string"},
 	},
 }
 
 // SettleParams are the keys and arguments of Settle.
 type SettleParams struct {
 	Shop string    // in KEYS[1], "shop:{$shop}"
-	ID   string    // ARGV[1]: of the reservation
+	ID   string    // in KEYS[2], "shop:{$shop}:$id"; also ARGV[1]
 	How  SettleHow // ARGV[2]
 }
 
@@ -56,10 +57,15 @@ func (v SettleHow) String() string {
 
 // Settle ends a reservation: the pieces are sold, or go back to the stock.
 //
-//   - Contract, all-or-nothing: one write.
-//   - Retry: safe; sent again after a lost reply; what was given back is empty, what was sold is
-//     not there.
+// (1) One HSET writes the stock and empties the reservation. (2) A mark takes its place for an
+// hour: a copy of Reserve that was late takes nothing. No copy of a call is on its way for longer.
+// (3) What the hash has is what is reserved.
+//
+//   - Contract, dup-only: one write moves the pieces; an error behind it leaves the reservation
+//     empty, and the rest to a repeat.
+//   - Retry: safe; sent again after a lost reply; what is settled is empty, or not there.
 //   - KEYS[1]: shop, hash, "shop:{$shop}": see reserve.lua.
+//   - KEYS[2]: mark, string, "shop:{$shop}:$id": see reserve.lua.
 //   - Reply: the pieces that are sold or went back.
 //   - Cost: O(k) for k articles.
 func Settle(ctx context.Context, c lua.Client, p SettleParams) (int64, error) {
@@ -73,9 +79,11 @@ func SettleIn(b *lua.Batch, p SettleParams) *lua.Future[int64] {
 }
 
 func (p *SettleParams) call() *lua.Call {
-	c := lua.NewCall(&SettleScript, 1, 2)
+	c := lua.NewCall(&SettleScript, 2, 2)
 	c.Name("shop", p.Shop)
+	c.Name("id", p.ID)
 	c.Key("shop", "shop:{"+p.Shop+"}")
+	c.Key("mark", "shop:{"+p.Shop+"}:"+p.ID)
 	c.EndKeys()
 	c.String(&p.ID)
 	c.Int("how", int64(p.How), 0, 1)
