@@ -20,8 +20,8 @@ import (
 
 //go:generate go tool luagen
 
-// errStale reports that a later holder of the lock has written already.
-var errStale = errors.New("the lock was lost, and another writer came first; read the page and change it anew")
+// errStale reports that a later write is there, of a later holder of the lock or of this one.
+var errStale = errors.New("a later write came first; read the page and change it anew")
 
 // run changes the text of a page while it holds the page's lock.
 func run(ctx context.Context, client redis.UniversalClient, locks *luatomic.Locker, page string,
@@ -33,7 +33,7 @@ func run(ctx context.Context, client redis.UniversalClient, locks *luatomic.Lock
 		if err != nil {
 			return err
 		}
-		return store(ctx, client, page, lease.Fence(), change(text))
+		return store(ctx, client, page, version{lease.Fence(), 1}, change(text))
 	})
 }
 
@@ -45,14 +45,18 @@ func read(ctx context.Context, client redis.UniversalClient, page string) (strin
 	return text, err
 }
 
-// store writes the page unless a holder with a greater fence has. Each holder's fence is greater than the last one's.
-func store(ctx context.Context, client redis.UniversalClient, page string, fence int64, text string) error {
-	out, err := Write(ctx, client, WriteParams{Page: page, Fence: fence, Text: text})
+// version orders the writes of a page. Each holder's fence is greater than the last one's, and a holder counts its own
+// writes from 1.
+type version struct{ fence, n int64 }
+
+// store writes the page unless a later write is there: of a holder with a greater fence, or of this one.
+func store(ctx context.Context, client redis.UniversalClient, page string, v version, text string) error {
+	out, err := Write(ctx, client, WriteParams{Page: page, Fence: v.fence, N: v.n, Text: text})
 	if err != nil {
 		return err
 	}
 	if !out.Written {
-		return fmt.Errorf("page %q, fence %d, last writer's %d: %w", page, fence, out.Fence, errStale)
+		return fmt.Errorf("page %q, fence %d, last writer's %d: %w", page, v.fence, out.Fence, errStale)
 	}
 	return nil
 }

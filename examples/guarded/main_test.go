@@ -53,23 +53,37 @@ func TestLateWriterIsRefused(t *testing.T) {
 	err = run(t.Context(), client, locker(t, client), page, func(string) string { return "new" })
 	require.NoError(t, err, "waits for the lease's end")
 
-	err = store(t.Context(), client, page, paused.Fence(), "old")
+	err = store(t.Context(), client, page, version{paused.Fence(), 1}, "old")
 	require.ErrorIs(t, err, errStale)
 	text, err := read(t.Context(), client, page)
 	require.NoError(t, err)
 	require.Equal(t, "new", text)
 }
 
-// A writer may repeat its write, and its next one has the same fence.
+// A holder may write more than once; the writes have the same fence.
 func TestSameHolderWritesAgain(t *testing.T) {
 	t.Parallel()
 	client, page := luatomictest.Client(t), luatomictest.Namespace(t)
-	for _, text := range []string{"draft", "final"} {
-		require.NoError(t, store(t.Context(), client, page, 7, text))
+	for i, text := range []string{"draft", "final"} {
+		require.NoError(t, store(t.Context(), client, page, version{7, int64(i + 1)}, text))
 	}
 	text, err := read(t.Context(), client, page)
 	require.NoError(t, err)
 	require.Equal(t, "final", text)
+}
+
+// The reply to a write is lost, its repeat and the next write of the holder are answered; then the first copy comes.
+func TestALateCopyOfAnEarlierWriteIsRefused(t *testing.T) {
+	t.Parallel()
+	client, page := luatomictest.Client(t), luatomictest.Namespace(t)
+	require.NoError(t, store(t.Context(), client, page, version{7, 1}, "draft"))
+	require.NoError(t, store(t.Context(), client, page, version{7, 1}, "draft"), "its repeat")
+	require.NoError(t, store(t.Context(), client, page, version{7, 2}, "final"))
+	require.ErrorIs(t, store(t.Context(), client, page, version{7, 1}, "draft"), errStale)
+	text, err := read(t.Context(), client, page)
+	require.NoError(t, err)
+	require.Equal(t, "final", text)
+	require.NoError(t, store(t.Context(), client, page, version{8, 1}, "next"), "each holder counts from 1")
 }
 
 // The generated function is that of the script.

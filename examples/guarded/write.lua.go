@@ -14,7 +14,7 @@ import (
 var writeSource string
 
 // WriteSHA is the SHA-1 of write.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WriteSHA = "4636f7d50943005d48d3aeee1ee614fec2b43435"
+const WriteSHA = "531a55f38c6d429cbc4605d2cb816708b57e8da8"
 
 // WriteScript is write.lua.
 var WriteScript = lua.Script{
@@ -31,7 +31,8 @@ var WriteScript = lua.Script{
 type WriteParams struct {
 	Page  string // in KEYS[1], "page:{$page}"
 	Fence int64  // ARGV[1], at least 1: of the writer's lock
-	Text  string // ARGV[2]
+	N     int64  // ARGV[2], at least 1: of the write, among those of this fence
+	Text  string // ARGV[3]
 }
 
 // WriteResult is the reply of Write.
@@ -40,11 +41,16 @@ type WriteResult struct {
 	Fence   int64
 }
 
-// Write sets the text of a page, unless a later holder of its lock has written already.
+// Write sets the text of a page, unless a later write is there: of a later holder of its lock, or
+// of this one.
+//
+// A copy of a call can be late: its repeat was answered, and the holder has gone on. Under one
+// fence the writes have numbers, so it is refused.
 //
 //   - Contract, all-or-nothing: one write.
 //   - Retry: safe; sent again after a lost reply; the same text is written again.
-//   - KEYS[1]: page, hash, "page:{$page}": text, and the fence of its last writer.
+//   - KEYS[1]: page, hash, "page:{$page}": text; the fence of its last writer, and the number of
+//     that write.
 //   - Reply: the fence of the last writer.
 func Write(ctx context.Context, c lua.Client, p WriteParams) (WriteResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeWrite)
@@ -57,11 +63,12 @@ func WriteIn(b *lua.Batch, p WriteParams) *lua.Future[WriteResult] {
 }
 
 func (p *WriteParams) call() *lua.Call {
-	c := lua.NewCall(&WriteScript, 1, 2)
+	c := lua.NewCall(&WriteScript, 1, 3)
 	c.Name("page", p.Page)
 	c.Key("page", "page:{"+p.Page+"}")
 	c.EndKeys()
 	c.Int("fence", p.Fence, 1, math.MaxInt64)
+	c.Int("n", p.N, 1, math.MaxInt64)
 	c.String(&p.Text)
 	return c
 }
