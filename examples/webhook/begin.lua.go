@@ -15,7 +15,7 @@ import (
 var beginSource string
 
 // BeginSHA is the SHA-1 of begin.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const BeginSHA = "34490801b056a63964bd908ea82bb03d94f577ea"
+const BeginSHA = "2a695f1886156ddea7ecfccb6c364e64282e6dc9"
 
 // BeginScript is begin.lua.
 var BeginScript = lua.Script{
@@ -25,6 +25,7 @@ var BeginScript = lua.Script{
 	Retry:  lua.RetrySafe,
 	Keys: []lua.Key{
 		{Name: "event", Type: "string"},
+		{Name: "dropped", Type: "string"},
 	},
 }
 
@@ -32,7 +33,7 @@ var BeginScript = lua.Script{
 type BeginParams struct {
 	Source string        // in KEYS[1], "webhook:{$source}:$id"
 	ID     string        // in KEYS[1], "webhook:{$source}:$id"
-	Token  string        // ARGV[1]: of this attempt
+	Token  string        // in KEYS[2], "webhook-dropped:{$source}:$token"; also ARGV[1]
 	Lease  time.Duration // ARGV[2], 1 to 3600000 ms: in which it answers
 }
 
@@ -70,9 +71,12 @@ type BeginResult struct {
 // A handler that dies leaves the event to the next sender when its lease is over.
 //
 //   - Contract, all-or-nothing: one write.
-//   - Retry: safe; sent again after a lost reply; the same token has the event already.
+//   - Retry: safe; sent again after a lost reply; the same token has the event already, or has
+//     dropped it.
 //   - KEYS[1]: event, string, "webhook:{$source}:$id": run and a token, or done and the answer, a
 //     space between; expires.
+//   - KEYS[2]: dropped, string, "webhook-dropped:{$source}:$token": of an attempt that was dropped;
+//     expires.
 //   - Reply: run: handle it; busy: another does; done: send it.
 //   - Cost: O(1).
 func Begin(ctx context.Context, c lua.Client, p BeginParams) (BeginResult, error) {
@@ -86,10 +90,12 @@ func BeginIn(b *lua.Batch, p BeginParams) *lua.Future[BeginResult] {
 }
 
 func (p *BeginParams) call() *lua.Call {
-	c := lua.NewCall(&BeginScript, 1, 2)
+	c := lua.NewCall(&BeginScript, 2, 2)
 	c.Name("source", p.Source)
 	c.Name("id", p.ID)
+	c.Name("token", p.Token)
 	c.Key("event", "webhook:{"+p.Source+"}:"+p.ID)
+	c.Key("dropped", "webhook-dropped:{"+p.Source+"}:"+p.Token)
 	c.EndKeys()
 	c.String(&p.Token)
 	c.Milliseconds("lease", p.Lease, 1, 3600000)

@@ -13,7 +13,7 @@ import (
 var dropSource string
 
 // DropSHA is the SHA-1 of drop.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DropSHA = "bd1225189402f4727f94c7b4cb407fae475d8e1b"
+const DropSHA = "c6854d4c509da0e9dc9ede8ead8061ea111bf520"
 
 // DropScript is drop.lua.
 var DropScript = lua.Script{
@@ -23,6 +23,7 @@ var DropScript = lua.Script{
 	Retry:  lua.RetrySafe,
 	Keys: []lua.Key{
 		{Name: "event", Type: "string"},
+		{Name: "dropped", Type: "string"},
 	},
 }
 
@@ -30,15 +31,19 @@ var DropScript = lua.Script{
 type DropParams struct {
 	Source string // in KEYS[1], "webhook:{$source}:$id"
 	ID     string // in KEYS[1], "webhook:{$source}:$id"
-	Token  string // ARGV[1]: that began
+	Token  string // in KEYS[2], "webhook-dropped:{$source}:$token"; also ARGV[1]
 }
 
 // Drop gives an event back that could not be handled, so that the next delivery of it is handled
 // immediately.
 //
-//   - Contract, all-or-nothing: one write.
+// A copy of Begin that is late finds the mark of its attempt, and begins nothing. The mark ends
+// after an hour: no copy of a call is on its way for longer.
+//
+//   - Contract, dup-only: an error half-way leaves the mark, and the event until its lease is over.
 //   - Retry: safe; sent again after a lost reply; what another attempt has begun stays as it is.
 //   - KEYS[1]: event, string, "webhook:{$source}:$id": see begin.lua.
+//   - KEYS[2]: dropped, string, "webhook-dropped:{$source}:$token": see begin.lua.
 //   - Reply: whether this attempt had the event.
 //   - Cost: O(1).
 func Drop(ctx context.Context, c lua.Client, p DropParams) (bool, error) {
@@ -52,10 +57,12 @@ func DropIn(b *lua.Batch, p DropParams) *lua.Future[bool] {
 }
 
 func (p *DropParams) call() *lua.Call {
-	c := lua.NewCall(&DropScript, 1, 1)
+	c := lua.NewCall(&DropScript, 2, 1)
 	c.Name("source", p.Source)
 	c.Name("id", p.ID)
+	c.Name("token", p.Token)
 	c.Key("event", "webhook:{"+p.Source+"}:"+p.ID)
+	c.Key("dropped", "webhook-dropped:{"+p.Source+"}:"+p.Token)
 	c.EndKeys()
 	c.String(&p.Token)
 	return c

@@ -116,6 +116,31 @@ func TestALateAnswerIsNotSent(t *testing.T) {
 	require.Equal(t, http.StatusConflict, e.deliver(t.Context(), "e").Code)
 }
 
+// The repeat of a call of Begin was answered, the attempt failed and was dropped, and then the first copy comes: the
+// event stays free for the next delivery.
+func TestALateCopyOfABeginningBlocksNoEvent(t *testing.T) {
+	t.Parallel()
+	client, source := luatomictest.Client(t), luatomictest.Namespace(t)
+	begin := func(token string) webhook.BeginState {
+		out, err := webhook.Begin(t.Context(), client,
+			webhook.BeginParams{Source: source, ID: "e", Token: token, Lease: time.Minute})
+		require.NoError(t, err)
+		return out.State
+	}
+	for _, token := range []string{"first", "second"} {
+		require.Equal(t, webhook.BeginStateRun, begin(token))
+		had, err := webhook.Drop(t.Context(), client, webhook.DropParams{Source: source, ID: "e", Token: token})
+		require.NoError(t, err)
+		require.True(t, had)
+	}
+	require.Equal(t, webhook.BeginStateBusy, begin("first"), "the late copies")
+	require.Equal(t, webhook.BeginStateBusy, begin("second"))
+	require.Equal(t, webhook.BeginStateRun, begin("third"))
+	require.Equal(t, webhook.BeginStateBusy, begin("first"))
+	left := client.PTTL(t.Context(), "webhook-dropped:{"+source+"}:first").Val()
+	require.True(t, left > 0 && left <= time.Hour, left)
+}
+
 // An attempt whose lease was over has no say any more.
 func TestTheLaterAttemptAnswers(t *testing.T) {
 	t.Parallel()
