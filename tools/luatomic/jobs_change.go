@@ -55,12 +55,16 @@ func (c changeCommand) command() *command {
 			return lua.CheckName("queue", s.args[0])
 		},
 		run: func(s *session) error {
-			return s.withQueue(func(ctx context.Context, q *queue.Queue) error {
+			return s.withQueueOn(func(ctx context.Context, client lua.Client, q *queue.Queue) error {
 				state := c.states[0]
 				if only.set {
 					state = only.state
 				}
-				ids, err := c.ids(ctx, q, s.args[1:], all, state)
+				ids := s.args[1:]
+				_, err := findJobs(ctx, q, ids, "jobs "+c.verb, c.states...)
+				if err == nil && all {
+					ids, err = allJobs(ctx, client, q, s.prefix, state)
+				}
 				if err != nil {
 					return err
 				}
@@ -72,23 +76,6 @@ func (c changeCommand) command() *command {
 			})
 		},
 	}
-}
-
-// ids are those of the jobs to change.
-func (c changeCommand) ids(ctx context.Context, q *queue.Queue, ids []string, all bool, state queue.State) ([]string, error) {
-	if !all {
-		_, err := findJobs(ctx, q, ids, "jobs "+c.verb, c.states...)
-		return ids, err
-	}
-	st, err := knownQueue(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	err = eachJob(ctx, q, state, countOf(st, state), countOf(st, state), func(p queue.Peeked) error {
-		ids = append(ids, p.ID)
-		return nil
-	})
-	return ids, err
 }
 
 func jobsRequeueCommand() *command {

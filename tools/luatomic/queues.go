@@ -34,6 +34,11 @@ func (s *session) withClient(f func(ctx context.Context, client lua.Client) erro
 
 // withQueue runs f with the queue that the first argument names.
 func (s *session) withQueue(f func(ctx context.Context, q *queue.Queue) error) error {
+	return s.withQueueOn(func(ctx context.Context, _ lua.Client, q *queue.Queue) error { return f(ctx, q) })
+}
+
+// withQueueOn runs f with the queue and the client that it is on.
+func (s *session) withQueueOn(f func(ctx context.Context, client lua.Client, q *queue.Queue) error) error {
 	return s.withClient(func(ctx context.Context, client lua.Client) error {
 		// The bound of the dead set is the consumers': a command deletes dead jobs only where it says so.
 		dead := queue.DeadLimits{Jobs: -1}
@@ -41,7 +46,7 @@ func (s *session) withQueue(f func(ctx context.Context, q *queue.Queue) error) e
 		if err != nil {
 			return err
 		}
-		return f(ctx, q)
+		return f(ctx, client, q)
 	})
 }
 
