@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/luatomic/luatomic/queue"
 )
@@ -90,6 +91,8 @@ func (b *batches[T]) next() (*batch[T], error) {
 		}
 		job, err := b.form.parse(text)
 		switch {
+		case err != nil && b.line == 1 && marked(text):
+			out.spoil(b.line, errMarked)
 		case err != nil:
 			out.spoil(b.line, err)
 		case out.lines > 0 && out.size+b.form.size(&job) > batchRoom:
@@ -102,6 +105,15 @@ func (b *batches[T]) next() (*batch[T], error) {
 	}
 	out.read = b.read
 	return out, nil
+}
+
+var errMarked = errors.New("it begins with a byte order mark; save the file as UTF-8 without one")
+
+// marked reports whether a text begins as some editors begin a file: in UTF-8, or in one of the forms of UTF-16.
+func marked(text []byte) bool {
+	return slices.ContainsFunc([]string{"\ufeff", "\xff\xfe", "\xfe\xff"}, func(mark string) bool {
+		return bytes.HasPrefix(text, []byte(mark))
+	})
 }
 
 func (b *batch[T]) add(line int, job T, size int) {

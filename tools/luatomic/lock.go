@@ -49,7 +49,8 @@ refuses the flags that it cannot honour, and the token is the value of its key.
 SIGINT, SIGTERM and SIGHUP go to CMD; SIGKILL of this process also ends CMD on Linux, but not what
 CMD has started. The lock is released when CMD has ended, in whatever way.
 The exit code is CMD's, 128 plus the number if a signal ended it, 127 if there is no CMD, 126 if it
-cannot run; 75 if the lock was not obtained, 1 if it was lost.`,
+cannot run; 75 if the lock was not obtained, 1 if it was lost, or its release was not confirmed and
+CMD ended with 0.`,
 		output:  `CMD's own`,
 		example: `luatomic lock nightly --ttl 30s --wait 5m -- sh -c 'echo fence $LUATOMIC_FENCE'`,
 		flags: func(fs *flag.FlagSet) {

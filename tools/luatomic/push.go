@@ -161,7 +161,12 @@ func (p *pushCmd) open(s *session) (io.ReadCloser, int64, error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("the jobs cannot be read: %w; name their file with --file, or leave it out for stdin", err)
 	}
-	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+	info, err := f.Stat()
+	switch {
+	case err == nil && info.IsDir():
+		_ = f.Close()
+		return nil, 0, fmt.Errorf("--file %s is a folder; name a file of NDJSON", p.file)
+	case err == nil && info.Mode().IsRegular():
 		return f, info.Size(), nil
 	}
 	return f, -1, nil
@@ -234,10 +239,15 @@ func (b *batch[T]) failed(err error) error {
 	case errors.Is(err, lua.ErrNotExecuted), errors.Is(err, lua.ErrRefused):
 		return fmt.Errorf("%w; nothing of these lines is pushed; %s", err, next)
 	case errors.Is(err, lua.ErrOutcomeUnknown):
-		return fmt.Errorf("%w; these lines may be in the queue: luatomic stats shows its length; "+
-			"if they have ids, %s", err, next)
+		return fmt.Errorf("%w; these lines may be in the queue; if they have ids, %s; %s", err, next, b.withoutIDs())
 	}
 	return err
+}
+
+// withoutIDs is how to go on where a repeat would add jobs a second time.
+func (b *batch[T]) withoutIDs() string {
+	return fmt.Sprintf("without ids, compare luatomic stats with the number before: "+
+		"--skip %d pushes them again, --skip %d leaves them out", b.first-1, b.last)
 }
 
 // pushBatch sends one batch, unless a line of it is broken. The first interrupt does
@@ -262,7 +272,7 @@ func pushBatch[T any](s *session, send pusher[T], b *batch[T], r *pushResult) er
 	if err != nil {
 		if errors.Is(err, context.Canceled) {
 			s.warn(fmt.Errorf("interrupted while lines %d to %d were pushed: they may be in the queue; "+
-				"luatomic stats shows its length", b.first, b.last))
+				"with ids they can be pushed again; %s", b.first, b.last, b.withoutIDs()))
 			return errInterrupted
 		}
 		return b.failed(err)

@@ -53,6 +53,25 @@ func TestPushNoFile(t *testing.T) {
 	require.Contains(t, c.stderr.String(), "no such file or directory; name their file with --file, or leave it out for stdin")
 }
 
+func TestPushAFolder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := shared(t).run("push", "q", "--file", dir).exits(exitFailed)
+	require.Contains(t, c.stderr.String(), "luatomic: --file "+dir+" is a folder; name a file of NDJSON\n")
+}
+
+// An editor has begun the file with a mark, which no parser of JSON takes. A raw body keeps its bytes.
+func TestPushOfAMarkedFile(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	for _, mark := range []string{"\ufeff", "\xff\xfe"} {
+		c := e.with(mark+"{\"body\":1}\n").run("push", "q").exits(exitFailed)
+		require.Contains(t, c.stderr.String(), "line 1: it begins with a byte order mark; save the file as UTF-8 without one")
+	}
+	e.with("\ufeffa\n").run("push", "q", "--raw").exits(exitDone)
+	require.Equal(t, []string{"\ufeffa"}, e.bodies("q"))
+}
+
 func TestPushNothing(t *testing.T) {
 	t.Parallel()
 	o := shared(t).with("\n \n").run("push", "q").exits(exitDone).object()
@@ -262,8 +281,9 @@ func TestFailedBatchSaysHowToGoOn(t *testing.T) {
 		{1, lua.ErrNotExecuted, "lines 1 to 1010: away: not executed; nothing of these lines is pushed; push them again"},
 		{1001, lua.ErrNotExecuted, "; nothing of these lines is pushed; go on there with --skip 1000"},
 		{1001, lua.ErrRefused, "; nothing of these lines is pushed; go on there with --skip 1000"},
-		{1001, lua.ErrOutcomeUnknown, "; these lines may be in the queue: luatomic stats shows its length; " +
-			"if they have ids, go on there with --skip 1000"},
+		{1001, lua.ErrOutcomeUnknown, "; these lines may be in the queue; if they have ids, go on there with --skip 1000; " +
+			"without ids, compare luatomic stats with the number before: " +
+			"--skip 1000 pushes them again, --skip 1010 leaves them out"},
 	} {
 		b := &batch[int]{first: test.first, last: test.first + 9}
 		if test.first == 1 {
