@@ -10,7 +10,7 @@ import (
 )
 
 // LockNoteSHA is the SHA-1 of lock_note.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockNoteSHA = "3aa9d281c621eccdb24c5622987a1dfbc112df16"
+const LockNoteSHA = "67cdf5f8d4ab708d6a3f0713862240ea2118af1d"
 
 // LockNoteScript is scripts/lock_note.lua.
 var LockNoteScript = lua.Script{
@@ -28,15 +28,20 @@ var ErrLockNoteLayout = &lua.Code{Script: "lock_note", Name: "LAYOUT", Text: "th
 
 // LockNoteParams are the keys and arguments of LockNote.
 type LockNoteParams struct {
-	Lock  string // KEYS[1], string: see lock_acquire.lua
-	Owner string // ARGV[1]: the token that acquired
-	Text  string // ARGV[2]: what other callers read about the holder from now on
+	Lock    string // KEYS[1], string: see lock_acquire.lua
+	Owner   string // ARGV[1]: the token that acquired
+	Text    string // ARGV[2]: what other callers read about the holder from now on
+	Request string // ARGV[3]: a token for this request alone
 }
 
 // LockNote changes the note of a held lock.
 //
+// A copy of a request that arrives late would set an older note again. So a caller that had to
+// repeat its request makes it void afterwards, with lock_leave.lua: a void request changes nothing.
+//
 //   - Contract, all-or-nothing: one write.
-//   - Retry: safe; sent again after a lost reply; it sets the same note again.
+//   - Retry: safe; sent again after a lost reply; it sets the same note again, until the request is
+//     void.
 //   - KEYS[1]: lock, string: see lock_acquire.lua.
 //   - Reply: whether the owner holds the lock.
 //   - Cost: O(1).
@@ -52,11 +57,12 @@ func LockNoteIn(b *lua.Batch, p LockNoteParams) *lua.Future[bool] {
 }
 
 func (p *LockNoteParams) call() *lua.Call {
-	c := lua.NewCall(&LockNoteScript, 1, 2)
+	c := lua.NewCall(&LockNoteScript, 1, 3)
 	c.Key("lock", p.Lock)
 	c.EndKeys()
 	c.String(&p.Owner)
 	c.String(&p.Text)
+	c.String(&p.Request)
 	return c
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // SemResizeSHA is the SHA-1 of sem_resize.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemResizeSHA = "9d31323ff24ebf3377a98fa6cc62f57b9e508cea"
+const SemResizeSHA = "21cbc68fdd0e0fc242eaa5af3b52659959a3a66c"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{
@@ -35,6 +35,7 @@ type SemResizeParams struct {
 	Size    int64  // ARGV[1], 1 to 1073741824: the new limit
 	// ARGV[2]: prefix of the channel of a process; the first part of a token follows.
 	Channel string
+	Request string // ARGV[3]: a token for this request alone
 }
 
 // SemResize sets the limit of a semaphore and grants what becomes free to the head of the queue.
@@ -42,9 +43,14 @@ type SemResizeParams struct {
 // A smaller limit revokes no permit: new permits are granted after enough holders have released
 // theirs. See sem_acquire.lua for the members of the keys.
 //
+// A copy of a request that arrives late would set an older limit again. So a caller that had to
+// repeat its request makes it void afterwards, with sem_release.lua: a void request changes
+// nothing.
+//
 //   - Contract, dup-only: an error half-way leaves the old limit or the new one; a waiter granted a
 //     permit meanwhile learns of it after that lease.
-//   - Retry: safe; sent again after a lost reply; it sets the same limit again.
+//   - Retry: safe; sent again after a lost reply; it sets the same limit again, until the request
+//     is void.
 //   - KEYS[1]: permits, zset: see sem_acquire.lua.
 //   - KEYS[2]: queue, zset: see sem_acquire.lua.
 //   - Reply: the limit before, 0 where there was none.
@@ -62,12 +68,13 @@ func SemResizeIn(b *lua.Batch, p SemResizeParams) *lua.Future[int64] {
 }
 
 func (p *SemResizeParams) call() *lua.Call {
-	c := lua.NewCall(&SemResizeScript, 2, 2)
+	c := lua.NewCall(&SemResizeScript, 2, 3)
 	c.Key("permits", p.Permits)
 	c.Key("queue", p.Queue)
 	c.EndKeys()
 	c.Int("size", p.Size, 1, 1073741824)
 	c.String(&p.Channel)
+	c.String(&p.Request)
 	return c
 }
 

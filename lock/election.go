@@ -116,7 +116,7 @@ func (l *Leadership) Extend(ctx context.Context) error { return l.lease.Extend(c
 func (l *Leadership) Keep(ctx context.Context) context.Context { return l.lease.Keep(ctx) }
 
 // Proclaim changes the value of the leader, if it still leads, in one script, and notifies the observers: one round
-// trip more. An ErrLost says that it does not lead any more, an ErrRevoked that the leadership was taken away; it is
+// trip more. Where an attempt may still be on its way, a third one makes that void. An ErrLost says that it does not lead any more, an ErrRevoked that the leadership was taken away; it is
 // over then.
 // Keys: lock:{name}. Channel: lock:{name}:e. Cost: O(1).
 func (l *Leadership) Proclaim(ctx context.Context, value string) error {
@@ -127,8 +127,12 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 		err := &lua.SizeError{What: "value", N: len(value), Max: maxNote, Unit: "bytes"}
 		return fmt.Errorf("luatomic: proclaim %q: %w", l.Name(), err)
 	}
-	held, err := gen.LockNote(ctx, l.election.locker.hub.client, gen.LockNoteParams{
-		Lock: l.Key(), Owner: l.Token(), Text: value,
+	r, held := l.lease.again(), false
+	err := r.voidAfter(ctx, func(ctx context.Context) (err error) {
+		held, err = gen.LockNote(ctx, l.election.locker.hub.client, gen.LockNoteParams{
+			Lock: l.Key(), Owner: l.Token(), Text: value, Request: r.token,
+		})
+		return err
 	})
 	switch {
 	case err != nil:

@@ -36,6 +36,12 @@ func (l *Locker) newLease(name string) (*Lease, error) {
 	return lease, nil
 }
 
+// again is a request about the lock of the lease, under a token of its own.
+func (l *Lease) again() request {
+	of := &l.request
+	return l.hub.request(of.name, of.keys, l.hub.tokens.Next(), of.opts, of.scripts)
+}
+
 // try makes one attempt. It is not bound to the Locker, which costs as much as all else that is allocated here: it waits
 // for one answer only, and Close has it give back what that grants.
 func (l *Lease) try(ctx context.Context) (*Lease, error) {

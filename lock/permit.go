@@ -116,6 +116,17 @@ func (s *permitSet) newLease(weight int, limit int64) (*Lease, error) {
 	return l, nil
 }
 
+func (s *permitSet) resize(ctx context.Context, limit int64) error {
+	h := s.locker.hub
+	r := h.request(s.name, s.keys, h.tokens.Next(), &s.locker.opts, &h.permits)
+	return r.voidAfter(ctx, func(ctx context.Context) error {
+		_, err := gen.SemResize(ctx, h.client, gen.SemResizeParams{
+			Permits: s.keys.Record, Queue: s.keys.Queue, Size: limit, Channel: r.channel, Request: r.token,
+		})
+		return err
+	})
+}
+
 func (s *permitSet) info(ctx context.Context) (SemaphoreInfo, error) {
 	r, err := gen.SemInfoResult{}, s.bad
 	if err == nil {

@@ -93,6 +93,17 @@ func (r *request) settle(ctx context.Context) {
 	}
 }
 
+// voidAfter makes a request void that changed a setting, where a copy of it may arrive and change it back.
+func (r *request) voidAfter(ctx context.Context, call func(ctx context.Context) error) error {
+	r.noted.Context = ctx
+	err := call(&r.noted)
+	r.heard(false, err)
+	if r.unsettled() {
+		_ = r.withdraw(ctx, "") // where that fails, a copy has its effect
+	}
+	return err
+}
+
 // grant is what the server gave: the fence, and the local end of the lease.
 type grant struct {
 	fence    int64

@@ -111,3 +111,30 @@ func TestACopyOfARequestHoldsNothing(t *testing.T) {
 		}
 	}
 }
+
+// A copy of a request that changed a setting arrives after the next one that did.
+func TestALateCopyOfASettingChangesNothing(t *testing.T) {
+	t.Parallel()
+	t.Run("Proclaim", func(t *testing.T) {
+		t.Parallel()
+		c, held := lab.HoldUp(t, &gen.LockNoteScript, 500*time.Millisecond)
+		e := lab.Locker(t, c, &lock.Options{TTL: time.Minute}).Election(luatomictest.Namespace(t))
+		leads := lab.Must(e.Campaign(t.Context(), "new"))
+		require.NoError(t, leads.Proclaim(t.Context(), "draining"))
+		require.NoError(t, leads.Proclaim(t.Context(), "ready"))
+		<-held.Arrived
+		require.Equal(t, "ready", lab.Must(e.Leader(t.Context())).Value)
+		require.NoError(t, leads.Resign(t.Context()))
+	})
+	t.Run("Resize", func(t *testing.T) {
+		t.Parallel()
+		c, held := lab.HoldUp(t, &gen.SemResizeScript, 500*time.Millisecond)
+		s := lab.Locker(t, c, &lock.Options{TTL: time.Minute}).Semaphore(luatomictest.Namespace(t), 5)
+		permit := lab.Must(s.Try(t.Context(), 1))
+		require.NoError(t, s.Resize(t.Context(), 100))
+		require.NoError(t, s.Resize(t.Context(), 2))
+		<-held.Arrived
+		require.Equal(t, 2, lab.Must(s.Info(t.Context())).Limit)
+		require.NoError(t, permit.Release(t.Context()))
+	})
+}

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -137,17 +136,15 @@ func (s *Semaphore) Do(ctx context.Context, weight int, f func(context.Context, 
 
 // Resize sets the limit of the semaphore, also for later calls of this Semaphore, and grants what becomes free, in
 // the same script. A smaller limit takes no permit away. It counts for every process from then on, also for one that
-// was made with another limit; a weight above it is an ErrLimit. Keys: sem:{name}, semq:{name}. Cost: O(log n) for each permit that is granted.
+// was made with another limit; a weight above it is an ErrLimit. Where an attempt may still be on its way, a second call
+// makes that void. Keys: sem:{name}, semq:{name}. Cost: O(log n) for each permit that is granted.
 func (s *Semaphore) Resize(ctx context.Context, limit int) error {
 	err := s.set.bad
 	if err == nil {
 		err = checkRange("limit", int64(limit), maxPermits)
 	}
 	if err == nil {
-		_, err = gen.SemResize(ctx, s.set.locker.hub.client, gen.SemResizeParams{
-			Permits: s.set.keys.Record, Queue: s.set.keys.Queue, Size: int64(limit),
-			Channel: s.set.locker.hub.channelOf(s.set.keys),
-		})
+		err = s.set.resize(ctx, int64(limit))
 	}
 	if err != nil {
 		return fmt.Errorf("luatomic: resize semaphore %q: %w", s.set.name, recordError(err, s.set.keys.Record))
