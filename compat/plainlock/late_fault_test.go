@@ -74,19 +74,22 @@ func TestALateRequestKeepsNoLock(t *testing.T) {
 	})
 }
 
-// A request whose connection breaks is sent again. Its first copy arrives when its caller has been refused, or has
-// released the lock: nobody holds it for long.
+// A request whose connection breaks is sent again. Its first copy arrives when its caller has been refused, has released
+// the lock, or has lost it and found out by a release or a renewal: nobody holds it for long.
 func TestACopyOfARequestKeepsNoLock(t *testing.T) {
 	t.Parallel()
-	for when, refused := range map[string]bool{"refused": true, "released": false} {
+	for _, when := range []string{"refused", "released", "gone", "noticed"} {
+		refused, ttl, late := when == "refused", time.Hour, 500*time.Millisecond
+		if when == "noticed" {
+			ttl, late = 3*time.Second, 2*time.Second
+		}
 		t.Run(when, func(t *testing.T) {
 			t.Parallel()
 			ctx, near, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-			opts := &plainlock.Options{TTL: time.Hour}
-			other := plainlock.New(near, opts)
+			other := plainlock.New(near, &plainlock.Options{TTL: time.Hour})
 			t.Cleanup(other.Close)
-			far, h := lab.HoldUp(t, &script.AcquireScript, 500*time.Millisecond)
-			l := plainlock.New(far, opts)
+			far, h := lab.HoldUp(t, &script.AcquireScript, late)
+			l := plainlock.New(far, &plainlock.Options{TTL: ttl})
 			t.Cleanup(l.Close)
 			by := l
 			if refused {
@@ -99,8 +102,23 @@ func TestACopyOfARequestKeepsNoLock(t *testing.T) {
 				var held *plainlock.HeldError
 				require.ErrorAs(t, err, &held)
 			}
-			require.NoError(t, held.Release(ctx))
+			switch when {
+			case "gone":
+				require.NoError(t, near.Del(ctx, held.Key()).Err())
+				require.ErrorIs(t, held.Release(ctx), plainlock.ErrLost)
+			case "noticed":
+				kept := held.Keep(ctx)
+				require.NoError(t, near.Del(ctx, held.Key()).Err())
+				<-kept.Done()
+			default:
+				require.NoError(t, held.Release(ctx))
+			}
 			<-h.Arrived
+			if when == "noticed" {
+				luatomictest.Eventually(t, 2*time.Second, "it is released again", func() bool {
+					return near.Exists(ctx, held.Key()).Val() == 0
+				})
+			}
 			soon, cancel := context.WithTimeout(ctx, 30*time.Second)
 			defer cancel()
 			next, err := other.Acquire(soon, name)
@@ -108,4 +126,28 @@ func TestACopyOfARequestKeepsNoLock(t *testing.T) {
 			require.NoError(t, next.Release(ctx))
 		})
 	}
+}
+
+// The first attempt has the lock, too late: an outage was longer than the TTL. The second one is not sent.
+func TestAnAcquireThatIsCutOffBetweenItsAttemptsHoldsNothing(t *testing.T) {
+	t.Parallel()
+	c, direct, prefix := luatomictest.Client(t), luatomictest.Client(t), luatomictest.Namespace(t)
+	require.NoError(t, lua.Preload(t.Context(), c, &script.AcquireScript))
+	l := open(t, c, plainlock.Options{Prefix: prefix, TTL: 3 * time.Second})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	attempts := 0
+	c.AddHook(&lab.Around{Sha: lab.Digest(&script.AcquireScript), Do: func(run func() error) error {
+		if attempts++; attempts == 1 {
+			time.Sleep(3100 * time.Millisecond)
+			return run()
+		}
+		cancel()
+		return context.Canceled
+	}})
+	_, err := l.Try(ctx, "x")
+	require.Error(t, err)
+	luatomictest.Eventually(t, 2*time.Second, "nobody has it", func() bool {
+		return direct.Exists(t.Context(), prefix+"x").Val() == 0
+	})
 }

@@ -77,7 +77,7 @@ func (h *holder) Extend(b *lua.Batch, ttl time.Duration) (outcome func() error) 
 // Release deletes the key if it has the token.
 func (h *holder) Release(ctx context.Context) error {
 	held, err := h.release(ctx)
-	if err == nil && held {
+	if err == nil {
 		(*Lock)(h).settle(ctx)
 	}
 	return h.lostUnless(held, err)
@@ -96,8 +96,12 @@ func (h *holder) lostUnless(held bool, err error) error {
 	return err
 }
 
-// Ended is nothing to do.
-func (*holder) Ended(error, time.Duration) {}
+// Ended settles a loss.
+func (h *holder) Ended(why error, _ time.Duration) {
+	if errors.Is(why, ErrLost) {
+		(*Lock)(h).settle(context.Background())
+	}
+}
 
 // reply is the end of one call of the script.
 type reply struct {
@@ -111,10 +115,12 @@ func (l *Lock) attempt(ctx context.Context) (held *HeldError, err error) {
 	terms := lease.Terms{Name: l.name, TTL: l.locker.opts.TTL}
 	var until time.Time
 	lease.InTime(func(sent time.Time) time.Time {
+		late := !until.IsZero()
 		until = time.Time{}
 		if held, err = l.ask(ctx); err == nil && held == nil {
 			until = lease.End(sent, terms.TTL)
 		}
+		l.resent = l.resent || late && err != nil // what the first attempt acquired is given back as a late copy is
 		return until
 	})
 	if !until.IsZero() {
@@ -201,7 +207,7 @@ func (l *Lock) releaseLate(ctx context.Context) {
 	}
 }
 
-// settle keeps copies of a request that is over, refused or released, from holding the lock.
+// settle keeps copies of a request that is over, refused, released or lost, from holding the lock.
 func (l *Lock) settle(ctx context.Context) {
 	if l.resent && l.locker.calls.Begin() {
 		go func() {

@@ -146,7 +146,7 @@ func (l *Locker) Try(ctx context.Context, name string) (*Lock, error) {
 // have no order. Between two attempts a waiter sleeps until a process with this package releases the lock, until the
 // key expires, or for Poll. With any error the lock is not held: what a lost reply may have acquired is released in
 // the background, and what a request acquires that arrives up to 10 s late. So is what a copy of the request acquires
-// that arrives after a Release.
+// that arrives after a Release, or after a loss that was noticed.
 //
 // Keys: those of Try. Channel: luatomic:released:<key>. Cost: O(1) for each attempt.
 func (l *Locker) Acquire(ctx context.Context, name string) (*Lock, error) {
