@@ -30,15 +30,25 @@ func (l *Lease) Release(ctx context.Context) error {
 		<-r.over
 		return r.err
 	}
-	r.err = l.giveBack(ctx, lost)
-	if r.err != nil {
-		r.err = fmt.Errorf("luatomic: release %q: %w", l.terms.Name, r.err)
-	}
+	r.err = l.failedRelease(l.giveBack(ctx, lost))
 	close(r.over)
 	if r.err == nil {
 		l.holder.Ended(l.keeper.causes.Released, held)
 	}
 	return r.err
+}
+
+// failedRelease is the error of a Release: with the cure, where the server may have the lease still.
+func (l *Lease) failedRelease(err error) error {
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("luatomic: release %q: %w", l.terms.Name, err)
+	ends := Left(l.Deadline()).Round(time.Millisecond)
+	if ends > 0 && (errors.Is(err, lua.ErrOutcomeUnknown) || errors.Is(err, lua.ErrNotExecuted)) {
+		err = fmt.Errorf("%w; call Release again, or the lease ends in %v", err, ends)
+	}
+	return err
 }
 
 // returning is a Release that is under way, or was the last one.

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -26,6 +27,14 @@ func TestReleaseThatFailsCanBeTriedAgain(t *testing.T) {
 	require.NoError(t, l.Release(t.Context()))
 	require.Equal(t, []error{errReleased}, f.ended)
 	require.ErrorIs(t, l.Err(), errReleased)
+}
+
+// A Release without an answer says what is left to do.
+func TestReleaseWithoutAnAnswerNamesItsCure(t *testing.T) {
+	t.Parallel()
+	l, f, _ := held(t, Terms{Name: "x", TTL: time.Minute})
+	f.answer(nil, fmt.Errorf("%w: i/o timeout", lua.ErrOutcomeUnknown))
+	require.Regexp(t, `i/o timeout; call Release again, or the lease ends in 59\.\d+s$`, l.Release(t.Context()).Error())
 }
 
 // resender answers a release to a repeat: the first attempt has released the lock.
