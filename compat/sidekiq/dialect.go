@@ -141,7 +141,7 @@ func Scripts() []*lua.Script {
 	return []*lua.Script{
 		&script.DeleteScript, &script.DueScript, &script.MoveScript, &script.PushScript, &script.PushOnceScript,
 		&script.QuarantineScript, &script.RescheduleScript, &script.RetryBuryScript, &script.RetryDropScript,
-		&script.RetryLaterScript, &script.StatsScript, &script.WorkerBeatScript, &script.WorkerReturnScript,
-		&script.WorkerTakeScript,
+		&script.RetryLaterScript, &script.StatsScript, &script.WorkerAsideScript, &script.WorkerBeatScript,
+		&script.WorkerReturnScript, &script.WorkerTakeScript,
 	}
 }

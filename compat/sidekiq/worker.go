@@ -46,6 +46,9 @@ type WorkOptions struct {
 	Grace time.Duration
 	// MaxRetries is for jobs whose retry is true or missing. Default 25.
 	MaxRetries int
+	// MaxDeaths is how many processes may die with a job before it goes to the dead set, with ErrWorkerDied. After the
+	// first the job is served next, after each further one it waits in the retry set. Default 10.
+	MaxDeaths int
 	// MaxDead and DeadFor bound the dead set; use the values of the Ruby processes. Default 10 000 jobs and 180 days.
 	MaxDead int
 	DeadFor time.Duration
@@ -72,7 +75,7 @@ type Worked struct {
 	Returned int
 	// Lost are the jobs that another process had put back when their handlers ended. They ran, and will run again.
 	Lost int
-	// Rescued are the jobs of dead processes that this one put back into their queues.
+	// Rescued are the jobs of dead processes that this one put back into their queues, or set aside: see MaxDeaths.
 	Rescued int
 }
 
@@ -107,7 +110,9 @@ func (e nameError) ErrorClass() string { return "NameError" }
 // A job that is taken is stored in a hash of this process until it is done, in retry, in dead, or back in its queue.
 // Each step is one script that adds before it removes. When the lease of a process expires, any other process puts
 // its jobs back. So a job is performed at least once, also when the process is killed. Sidekiq's own workers keep
-// their jobs in memory alone.
+// their jobs in memory alone. A job may be what kills its processes: from the second one on it waits in the retry set,
+// longer each time by Sidekiq's formula, whatever its retry is, and after MaxDeaths it is in the dead set, whatever
+// its dead is.
 //
 // One script finishes jobs and takes the next ones, in one round trip for all that have ended. On empty queues Work
 // waits in one blocking command a queue, up to eight, which a push ends immediately; the queues after the eighth are
@@ -119,8 +124,9 @@ func (e nameError) ErrorClass() string { return "NameError" }
 //
 // Keys of its own: luatomic:sidekiq:working:<process>, a HASH of the number of a job to the length of its queue's
 // key, a colon, that key and the payload, and of last to the highest number; and luatomic:sidekiq:processes, a ZSET of
-// processes scored by the end of their lease in Unix ms. Cost: O(1) a job, and a heartbeat of O(log n) every third of
-// the lease.
+// processes scored by the end of their lease in Unix ms; and luatomic:sidekiq:rescued, a HASH of the id of a job to how
+// many processes died with it, three days after the last, at most some 10 000. Cost: O(1) a job, and a heartbeat of
+// O(log n) every third of the lease.
 //
 // With each heartbeat the executions since the last one are added to Sidekiq's metrics, from version 7 on; a killed
 // process loses those. A process whose jobs were put back is removed from the Busy page.
@@ -154,6 +160,7 @@ func (o *WorkOptions) withDefaults() WorkOptions {
 	orDefault(&out.Lease, 30*time.Second)
 	orDefault(&out.Grace, 25*time.Second)
 	orDefault(&out.MaxRetries, 25)
+	orDefault(&out.MaxDeaths, 10)
 	orDefault(&out.MaxDead, 10_000)
 	orDefault(&out.DeadFor, 180*24*time.Hour)
 	out.Concurrency = min(out.Concurrency, maxConcurrency)

@@ -88,14 +88,14 @@ func TestTimesOfAFailure(t *testing.T) {
 	for micros, want := range map[string]string{
 		"0": "1795230010.0", "29": "1795230010.000029", "29000": "1795230010.029", "999999": "1795230010.999999",
 	} {
-		calls := workerCalls()[3:5]
+		calls := slices.Clone(workerCalls()[3:5])
 		bury := func(ctx context.Context, c lua.Client, p string) (any, error) {
 			return script.RetryBury(ctx, c, script.RetryBuryParams{Working: p + "working", Dead: p + "dead",
 				Processed: p + "processed", ProcessedDay: p + "processed_day",
 				Failed: p + "failed", FailedDay: p + "failed_day", ID: 1, Stamp: script.RetryBuryStampSeconds,
 				Keep: time.Hour, Max: 4, Parts: [][]byte{nil, nil}})
 		}
-		calls = append(calls, workerCall{script: &script.RetryBuryScript, run: bury})
+		calls = append(calls, workerCall{script: &script.RetryBuryScript, run: bury}, workerCalls()[6])
 		for i, call := range calls {
 			p := luatomictest.Namespace(t) + ":"
 			ctx, end := context.WithCancel(t.Context())
@@ -107,7 +107,7 @@ func TestTimesOfAFailure(t *testing.T) {
 			eval := append([]any{"EVAL", clockAt(micros) + lab.Text(c, call.script)}, kept.args[2:]...)
 			_, err = c.Do(t.Context(), eval...).Result()
 			require.NoError(t, err)
-			if call.script == &script.RetryLaterScript {
+			if call.script == &script.RetryLaterScript || call.script == &script.WorkerAsideScript {
 				member := `{"jid":"one","failed_at":` + want + `}`
 				score := strings.Replace(want, "1795230010", "1795230070", 1)
 				got, err := c.ZScore(t.Context(), p+"retry", member).Result()

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
-	"github.com/luatomic/luatomic/lua"
 )
 
 // ErrStrayJob reports that a process's hash has an entry that no worker of this package wrote. The entry is kept.
@@ -65,8 +64,8 @@ func (w *worker) heartbeat(ctx context.Context, stop <-chan struct{}) error {
 }
 
 // requeue puts the jobs of a process back into their queues, the oldest to be served first. The process leaves the
-// Busy page with the last of them. With lapsed it stops when the process is alive after all. A queue that the server
-// refuses keeps no jobs of another queue from theirs.
+// Busy page with the last of them. With lapsed it stops when the process is alive after all, and sets jobs aside whose
+// processes die again and again. A queue that the server refuses keeps no jobs of another queue from theirs.
 func (w *worker) requeue(ctx context.Context, process string, lapsed bool) (n int, err error) {
 	key := w.d.workingKey(process)
 	entries, err := w.d.client.HGetAll(ctx, key).Result()
@@ -74,17 +73,24 @@ func (w *worker) requeue(ctx context.Context, process string, lapsed bool) (n in
 		return 0, fmt.Errorf("sidekiq: jobs of %s: %w", process, err)
 	}
 	groups, stray := w.byQueue(entries)
+	var refused []error
+	if lapsed {
+		aside, alive, err := w.setAside(ctx, process, groups)
+		n = aside
+		if alive || err != nil && !answered(err) {
+			return n, err
+		}
+		refused = append(refused, err)
+	}
 	if len(groups) == 0 {
 		// This also removes a process without jobs from the list.
 		groups = append(groups, group{queue: w.o.Queues[0].Name})
 	}
-	var refused []error
 	for _, g := range groups {
 		returned, alive, err := w.requeueGroup(ctx, process, lapsed, g)
 		n += returned
-		var reply *lua.Error
 		switch {
-		case err != nil && errors.As(err, &reply) && reply.Code != "":
+		case err != nil && answered(err):
 			refused = append(refused, err)
 		case err != nil || alive:
 			return n, errors.Join(append(refused, err)...)
@@ -98,27 +104,25 @@ func (w *worker) requeue(ctx context.Context, process string, lapsed bool) (n in
 
 // requeueGroup puts the jobs of one queue back, some in each call.
 func (w *worker) requeueGroup(ctx context.Context, process string, lapsed bool, g group) (n int, alive bool, err error) {
-	for first := true; first || len(g.ids) > 0; first = false {
-		size := min(len(g.ids), 1000)
-		r, err := script.WorkerReturn(ctx, w.d.client, script.WorkerReturnParams{
+	for first := true; first || len(g.jobs) > 0; first = false {
+		size := min(len(g.jobs), 1000)
+		p := script.WorkerReturnParams{
 			Processes: w.d.processesKey(), Working: w.d.workingKey(process), Queues: w.d.key("queues"),
 			Queue: w.d.queueKey(g.queue), Page: w.d.key("processes"), Shown: w.d.key(process),
-			Running: w.d.key(process + w.workSuffix()), Signals: w.signalsKey(process),
-			Process: process, Lapsed: lapsed, Name: g.queue, Jobs: g.ids[:size],
-		})
+			Running: w.d.key(process + w.workSuffix()), Signals: w.signalsKey(process), Rescued: w.d.rescuedKey(),
+			Process: process, Lapsed: lapsed, Name: g.queue, Jobs: make([]script.WorkerReturnJob, size),
+		}
+		for i, k := range g.jobs[:size] {
+			p.Jobs[i] = script.WorkerReturnJob{Job: k.id, Jid: k.rescue}
+		}
+		r, err := script.WorkerReturn(ctx, w.d.client, p)
 		n += int(r.Returned)
 		if err != nil || r.State == script.WorkerReturnStateAlive {
 			return n, err == nil, err
 		}
-		g.ids = g.ids[size:]
+		g.jobs = g.jobs[size:]
 	}
 	return n, false, nil
-}
-
-// group is the jobs of one queue; the last is served first.
-type group struct {
-	queue string
-	ids   []int64
 }
 
 func (w *worker) byQueue(entries map[string]string) (groups []group, stray int) {
@@ -127,7 +131,7 @@ func (w *worker) byQueue(entries map[string]string) (groups []group, stray int) 
 		if field == "last" { // the highest number that was handed out
 			continue
 		}
-		id, queue, ok := w.d.readEntry(field, entry)
+		k, queue, ok := w.d.readEntry(field, entry)
 		if !ok {
 			stray++
 			continue
@@ -138,22 +142,27 @@ func (w *worker) byQueue(entries map[string]string) (groups []group, stray int) 
 			at[queue] = i
 			groups = append(groups, group{queue: queue})
 		}
-		groups[i].ids = append(groups[i].ids, id)
+		groups[i].jobs = append(groups[i].jobs, k)
 	}
 	for _, g := range groups {
-		slices.SortFunc(g.ids, func(a, b int64) int { return cmp.Compare(b, a) })
+		slices.SortFunc(g.jobs, func(a, b kept) int { return cmp.Compare(b.id, a.id) })
 	}
 	return groups, stray
 }
 
-// readEntry parses the number and the queue of a hash entry.
-func (d *Dialect) readEntry(field, entry string) (id int64, queue string, ok bool) {
+// readEntry parses a hash entry: the number of a job, its queue and its payload.
+func (d *Dialect) readEntry(field, entry string) (k kept, queue string, ok bool) {
 	id, err := strconv.ParseInt(field, 10, 64)
 	size, rest, found := strings.Cut(entry, ":")
 	n, badSize := strconv.Atoi(size)
 	if err != nil || badSize != nil || !found || n < 0 || n > len(rest) {
-		return 0, "", false
+		return k, "", false
 	}
 	queue, ours := strings.CutPrefix(rest[:n], d.queueKey(""))
-	return id, queue, ours
+	payload := []byte(rest[n:])
+	k.id, k.rescue = id, rescueName("", payload)
+	if job, err := readJob(queue, payload); err == nil {
+		k.job, k.rescue = job, rescueName(job.JID, payload)
+	}
+	return k, queue, ours
 }

@@ -50,9 +50,13 @@ func handed(ctx context.Context, c redis.Cmdable, p string) error {
 
 // returnParams are those of a call that puts jobs back into queue a.
 func returnParams(p, process string, jobs ...int64) script.WorkerReturnParams {
-	return script.WorkerReturnParams{Processes: p + "processes", Working: p + "working", Queues: p + "queues", Queue: p + "queue:a",
-		Page: p + "page", Shown: p + process, Running: p + process + ":work", Signals: p + process + "-signals",
-		Process: process, Lapsed: true, Name: "a", Jobs: jobs}
+	params := script.WorkerReturnParams{Processes: p + "processes", Working: p + "working", Queues: p + "queues",
+		Queue: p + "queue:a", Page: p + "page", Shown: p + process, Running: p + process + ":work",
+		Signals: p + process + "-signals", Rescued: p + "rescued", Process: process, Lapsed: true, Name: "a"}
+	for _, job := range jobs {
+		params.Jobs = append(params.Jobs, script.WorkerReturnJob{Job: job, Jid: fmt.Sprint("jid", job)})
+	}
+	return params
 }
 
 func workerCalls() []workerCall {
@@ -62,7 +66,7 @@ func workerCalls() []workerCall {
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
 				return script.WorkerTake(ctx, c, takeParams(p))
 			}, repeat: "known"},
-		{script: &script.WorkerReturnScript, keys: "processes working queues queue:a page",
+		{script: &script.WorkerReturnScript, keys: "processes working queues queue:a page rescued",
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
 				return script.WorkerReturn(ctx, c, returnParams(p, "lapsed", 3, 2, 1, 99))
 			}, repeat: script.WorkerReturnResult{Left: 1}},
@@ -91,6 +95,16 @@ func workerCalls() []workerCall {
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
 				return script.RetryDrop(ctx, c, script.RetryDropParams{Working: p + "working", Processed: p + "processed",
 					ProcessedDay: p + "processed_day", Failed: p + "failed", FailedDay: p + "failed_day", ID: 1})
+			}, repeat: false},
+		{script: &script.WorkerAsideScript, keys: "processes working rescued retry", counts: counters,
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				r, err := script.WorkerAside(ctx, c, asideParams(p, "retry"))
+				return r == script.WorkerAsideResultMoved, err
+			}, repeat: false},
+		{script: &script.WorkerAsideScript, keys: "processes working rescued dead", counts: counters,
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				r, err := script.WorkerAside(ctx, c, asideParams(p, "dead"))
+				return r == script.WorkerAsideResultMoved, err
 			}, repeat: false},
 	}
 }

@@ -4,6 +4,9 @@
 --- is over. The process is forgotten with its last job, and leaves the Busy page in the
 --- same step: without a lease no other process finds it and could remove it later.
 ---
+--- A job of a process whose lease is over is counted by its id, once. The counts are
+--- kept for three days after the last, and begin anew beyond 10 000 of them.
+---
 ---@contract dup-only  a job is in its queue before it leaves the hash
 ---@retry    safe  a job that left the hash is not put back again
 ---@slots    any  Sidekiq's keys have no tag in common
@@ -16,17 +19,20 @@
 ---@key      shown      hash  what the Busy page shows of the process
 ---@key      running    hash  the jobs that it shows
 ---@key      signals    list  what its buttons have left for the process
+---@key      rescued    hash  id of a job to how many processes died with it
 ---@arg      process    string
 ---@arg      lapsed     bool    only if the lease of the process is over
 ---@arg      name       string  of the queue
----@args     job        int  max=1000  numbers of jobs of this queue, the one to be served first at the end
+---@args     job        (job int, jid string)  max=1000  numbers and ids of jobs of this queue, the one to be
+---          served first at the end
 ---@reply    (state enum(returned=0, alive=1), returned int, left int)  left: jobs in the hash
 ---@cost     O(k)
+---@allow    W002 a job does not wait for a counter that is not one
 
 local processes, working, queues, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local page, shown, running, signals = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local page, shown, running, signals, rescued = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local process, lapsed, name = ARGV[1], ARGV[2], ARGV[3]
-if #ARGV > 1003 then
+if #ARGV > 2003 then
   error('job: at most 1000')
 end
 
@@ -39,14 +45,15 @@ if lapsed == '1' and over and tonumber(over) > time[1] * 1000 + time[2] / 1000 t
 end
 
 redis.call('SISMEMBER', page, process) -- another kind of key is refused before the first write
+local full = redis.call('HLEN', rescued) >= 10000
 local label = #queue .. ':' .. queue
-local payloads, ids, n = {}, {}, 0
-for i = 4, #ARGV do
-  local job = ARGV[i]
+local payloads, ids, jids, n = {}, {}, {}, 0
+for i = 4, #ARGV, 2 do
+  local job, jid = ARGV[i], ARGV[i + 1]
   local kept = redis.call('HGET', working, job)
   if kept and string.sub(kept, 1, #label) == label then
     n = n + 1
-    payloads[n], ids[n] = string.sub(kept, #label + 1), job
+    payloads[n], ids[n], jids[n] = string.sub(kept, #label + 1), job, jid
   end
 end
 
@@ -58,6 +65,17 @@ if n > 0 then
   redis.call('SADD', queues, name)
   redis.call('RPUSH', queue, unpack(payloads, 1, math.min(n, 1000)))
   left = left - redis.call('HDEL', working, unpack(ids, 1, math.min(n, 1000)))
+  if lapsed == '1' then
+    --< part/count_rescue.lua
+    if full then
+      redis.pcall('UNLINK', rescued)
+    end
+    for _, id in ipairs(jids) do
+      redis.pcall('HINCRBY', rescued, id, 1)
+    end
+    redis.pcall('EXPIRE', rescued, 259200) -- three days
+    -->
+  end
 end
 if left == 0 then
   redis.call('SREM', page, process)

@@ -14,7 +14,7 @@ import (
 var workerReturnSource string
 
 // WorkerReturnSHA is the SHA-1 of worker_return.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerReturnSHA = "39bb5ca1e1e5153489200e03ce35a245af55164e"
+const WorkerReturnSHA = "fb1e04717a92dd36288b2aa4484fce180e038c2f"
 
 // WorkerReturnScript is worker_return.lua.
 var WorkerReturnScript = lua.Script{
@@ -32,6 +32,7 @@ var WorkerReturnScript = lua.Script{
 		{Name: "shown", Type: "hash"},
 		{Name: "running", Type: "hash"},
 		{Name: "signals", Type: "list"},
+		{Name: "rescued", Type: "hash"},
 	},
 }
 
@@ -48,12 +49,13 @@ type WorkerReturnParams struct {
 	Shown   string // KEYS[6], hash: what the Busy page shows of the process
 	Running string // KEYS[7], hash: the jobs that it shows
 	Signals string // KEYS[8], list: what its buttons have left for the process
+	Rescued string // KEYS[9], hash: id of a job to how many processes died with it
 	Process string // ARGV[1]
 	Lapsed  bool   // ARGV[2]: only if the lease of the process is over
 	Name    string // ARGV[3]: of the queue
-	// ARGV[4] and on, at most 1000: numbers of jobs of this queue, the one to be served first at the
-	// end.
-	Jobs []int64
+	// ARGV[4] and on, at most 1000: numbers and ids of jobs of this queue, the one to be served first
+	// at the end.
+	Jobs []WorkerReturnJob
 }
 
 // WorkerReturnState is the state of WorkerReturn.
@@ -76,6 +78,12 @@ func (v WorkerReturnState) String() string {
 	return strconv.FormatInt(int64(v), 10)
 }
 
+// WorkerReturnJob is one element of WorkerReturnParams.Jobs.
+type WorkerReturnJob struct {
+	Job int64
+	Jid string
+}
+
 // WorkerReturnResult is the reply of WorkerReturn.
 type WorkerReturnResult struct {
 	State    WorkerReturnState
@@ -88,6 +96,9 @@ type WorkerReturnResult struct {
 // A process that ends does so for its own jobs, and any for those of one whose lease is over. The
 // process is forgotten with its last job, and leaves the Busy page in the same step: without a
 // lease no other process finds it and could remove it later.
+//
+// A job of a process whose lease is over is counted by its id, once. The counts are kept for three
+// days after the last, and begin anew beyond 10 000 of them.
 //
 //   - Contract, dup-only: a job is in its queue before it leaves the hash.
 //   - Retry: safe; sent again after a lost reply; a job that left the hash is not put back again.
@@ -102,6 +113,7 @@ type WorkerReturnResult struct {
 //   - KEYS[6]: shown, hash: what the Busy page shows of the process.
 //   - KEYS[7]: running, hash: the jobs that it shows.
 //   - KEYS[8]: signals, list: what its buttons have left for the process.
+//   - KEYS[9]: rescued, hash: id of a job to how many processes died with it.
 //   - Reply: left: jobs in the hash.
 //   - Cost: O(k).
 func WorkerReturn(ctx context.Context, c lua.Client, p WorkerReturnParams) (WorkerReturnResult, error) {
@@ -115,7 +127,7 @@ func WorkerReturnIn(b *lua.Batch, p WorkerReturnParams) *lua.Future[WorkerReturn
 }
 
 func (p *WorkerReturnParams) call() *lua.Call {
-	c := lua.NewCall(&WorkerReturnScript, 8, 3+len(p.Jobs))
+	c := lua.NewCall(&WorkerReturnScript, 9, 3+2*len(p.Jobs))
 	c.Key("processes", p.Processes)
 	c.Key("working", p.Working)
 	c.Key("queues", p.Queues)
@@ -124,13 +136,16 @@ func (p *WorkerReturnParams) call() *lua.Call {
 	c.Key("shown", p.Shown)
 	c.Key("running", p.Running)
 	c.Key("signals", p.Signals)
+	c.Key("rescued", p.Rescued)
 	c.EndKeys()
 	c.String(&p.Process)
 	c.Bool(p.Lapsed)
 	c.String(&p.Name)
-	c.Group("job", len(p.Jobs), 1000, 1)
+	c.Group("job", len(p.Jobs), 1000, 2)
 	for i := range p.Jobs {
-		c.IntAt(&p.Jobs[i])
+		e := &p.Jobs[i]
+		c.IntAt(&e.Job)
+		c.StringAt(&e.Jid)
 	}
 	return c
 }

@@ -1,0 +1,208 @@
+package sidekiq_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// dies leaves a process behind whose lease is over, with these jobs of the queue default in flight.
+func (s *site) dies(process string, payloads ...string) {
+	s.t.Helper()
+	queue := s.key("queue:default")
+	for i, p := range payloads {
+		require.NoError(s.t, s.client.HSet(s.t.Context(), s.key("luatomic:sidekiq:working:"+process), i+1,
+			strconv.Itoa(len(queue))+":"+queue+p).Err())
+	}
+	require.NoError(s.t, s.client.ZAdd(s.t.Context(), s.key("luatomic:sidekiq:processes"),
+		redis.Z{Member: process, Score: 1}).Err())
+}
+
+// rescues runs a worker that serves another queue, until the test calls end.
+func (s *site) rescues(opts sidekiq.WorkOptions) (end func() sidekiq.Worked) {
+	s.t.Helper()
+	opts.Queues, opts.Lease = []sidekiq.Queue{{Name: "other"}}, 60*time.Millisecond
+	return s.work(s.d, &opts, content)
+}
+
+// forgotten waits until the jobs of a dead process are rescued.
+func (s *site) forgotten(process string) {
+	s.t.Helper()
+	s.eventually(process+" is forgotten", func() bool {
+		return errors.Is(s.client.ZScore(s.t.Context(), s.key("luatomic:sidekiq:processes"), process).Err(), redis.Nil)
+	})
+}
+
+// popped returns the only member of a set and its score, and takes it out.
+func (s *site) popped(set string) (member string, score float64) {
+	s.t.Helper()
+	all := s.members(set)
+	require.Len(s.t, all, 1, set)
+	require.NoError(s.t, s.client.Del(s.t.Context(), s.key(set)).Err())
+	member, _ = all[0].Member.(string)
+	return member, all[0].Score
+}
+
+// asideParams are those of a call that moves the job of a dead process to a set.
+func asideParams(p, set string) script.WorkerAsideParams {
+	params := script.WorkerAsideParams{
+		Processes: p + "processes", Working: p + "working", Rescued: p + "rescued", To: p + set,
+		Processed: p + "processed", ProcessedDay: p + "processed_day", Failed: p + "failed", FailedDay: p + "failed_day",
+		Process: "lapsed", Number: 1, Jid: "jid1", Parts: [][]byte{[]byte(`{"jid":"one","failed_at":`), []byte(`}`)},
+	}
+	if set == "dead" {
+		params.Keep, params.Max = time.Hour, 4
+	} else {
+		params.Delay = time.Minute
+	}
+	return params
+}
+
+// A job that ends each process that performs it is served next once, then waits longer each time, and is dead in the
+// end: it is not in the way of other jobs, and does not take one process after the other with it.
+func TestAJobWhoseProcessesDieIsSetAside(t *testing.T) {
+	t.Parallel()
+	for version, stamp := range failureTimes {
+		t.Run(strconv.Itoa(int(version)), func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, version)
+			failures := make(chan error, 10)
+			note := func(err error, _ *sidekiq.Delivery) { failures <- err }
+			end := s.rescues(sidekiq.WorkOptions{MaxDeaths: 5, OnError: note})
+			poison := payload("default", "poison", "")
+			s.dies("p1", poison)
+			s.forgotten("p1")
+			require.Equal(t, []string{poison}, s.list("default"), "after the first death it is served next")
+			require.Empty(t, failures)
+
+			text := poison
+			for deaths := 2; deaths <= 4; deaths++ {
+				process := fmt.Sprint("p", deaths)
+				s.dies(process, text)
+				s.forgotten(process)
+				var score float64
+				text, score = s.popped("retry")
+				require.Regexp(t, `"error_message":"[^"]*: `+strconv.Itoa(deaths)+` so far[^"]*","error_class":"WorkerDied",`+
+					`"failed_at":`+stamp+`,"retry_count":`+strconv.Itoa(deaths-2), text)
+				least := 15 + math.Pow(float64(deaths-2), 4)
+				require.InDelta(t, float64(time.Now().Unix())+least+15, score, 16, "Sidekiq's formula and jitter")
+				require.ErrorIs(t, <-failures, sidekiq.ErrWorkerDied)
+			}
+			s.dies("p5", text)
+			s.forgotten("p5")
+			text, _ = s.popped("dead")
+			require.Contains(t, text, `"error_class":"WorkerDied"`)
+			require.Equal(t, []string{poison}, s.list("default"))
+			require.Equal(t, 4, s.count("stat:failed"))
+			require.Zero(t, s.client.Exists(t.Context(), s.key("luatomic:sidekiq:rescued")).Val(),
+				"who brings it back from the dead set has found the reason")
+			require.Equal(t, sidekiq.Worked{Rescued: 5}, end())
+		})
+	}
+}
+
+// The jobs that died with it are counted too, each by itself, and none of them is lost: neither one that is not
+// retried, nor one without a jid, nor what is no job.
+func TestTheJobsBesideOneThatKillsArePutBack(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	end := s.rescues(sidekiq.WorkOptions{})
+	never := `{"class":"HardJob","args":[],"queue":"default","retry":false,"dead":false,"jid":"never"}`
+	nameless := `{"class":"HardJob","args":[],"queue":"default"}`
+	s.dies("p1", "no job", never, nameless)
+	s.forgotten("p1")
+	require.Equal(t, []string{nameless, never, "no job"}, s.list("default"))
+	ttl, err := s.client.TTL(t.Context(), s.key("luatomic:sidekiq:rescued")).Result()
+	require.NoError(t, err)
+	require.InDelta(t, 72*time.Hour, ttl, float64(time.Minute))
+
+	s.dies("p2", "no job", never, nameless, payload("default", "new", ""))
+	s.forgotten("p2")
+	require.Equal(t, []string{payload("default", "new", ""), "no job"}, s.list("default")[3:])
+	require.Len(t, s.members("retry"), 2)
+	require.Equal(t, sidekiq.Worked{Rescued: 7}, end())
+}
+
+// A set that cannot be written to keeps the other jobs of a dead process from nothing.
+func TestASetThatIsRefusedKeepsNoOtherJobsOfADeadProcess(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	require.NoError(t, s.client.HSet(t.Context(), s.key("luatomic:sidekiq:rescued"), "again", 1).Err())
+	require.NoError(t, s.client.Set(t.Context(), s.key("retry"), "no set", 0).Err())
+	s.dies("p1", payload("default", "again", ""), payload("default", "new", ""))
+	end := s.rescues(sidekiq.WorkOptions{})
+	s.eventually("the other is in its queue", func() bool { return len(s.list("default")) == 1 })
+	require.NoError(t, s.client.Del(t.Context(), s.key("retry")).Err())
+	s.forgotten("p1")
+	require.Len(t, s.members("retry"), 1)
+	require.Equal(t, sidekiq.Worked{Rescued: 2}, end())
+}
+
+// Whoever ends in order says nothing about its jobs.
+func TestAnOrderlyEndCountsNoDeath(t *testing.T) {
+	t.Parallel()
+	c, ctx := luatomictest.Client(t), t.Context()
+	p := luatomictest.Namespace(t) + ":"
+	require.NoError(t, handed(ctx, c, p))
+	params := returnParams(p, "alive", 1)
+	params.Lapsed = false
+	_, err := script.WorkerReturn(ctx, c, params)
+	require.NoError(t, err)
+	require.Zero(t, c.Exists(ctx, p+"rescued").Val())
+}
+
+func TestTheCountsOfDeathsAreBounded(t *testing.T) {
+	t.Parallel()
+	c, ctx := luatomictest.Client(t), t.Context()
+	for counts, left := range map[int]int64{9999: 10000, 10000: 1} {
+		for _, last := range []string{"return", "aside"} {
+			p := luatomictest.Namespace(t) + ":"
+			require.NoError(t, handed(ctx, c, p))
+			old := make([]any, 0, 2*counts)
+			for i := range counts {
+				old = append(old, i, 1)
+			}
+			require.NoError(t, c.HSet(ctx, p+"rescued", old...).Err())
+			var err error
+			if last == "return" {
+				_, err = script.WorkerReturn(ctx, c, returnParams(p, "lapsed", 1))
+			} else {
+				_, err = script.WorkerAside(ctx, c, asideParams(p, "retry"))
+			}
+			require.NoError(t, err)
+			require.Equal(t, left, c.HLen(ctx, p+"rescued").Val())
+			require.Equal(t, "1", c.HGet(ctx, p+"rescued", "jid1").Val())
+		}
+	}
+}
+
+func TestAsideTakesNothingFromTheLiving(t *testing.T) {
+	t.Parallel()
+	c, ctx := luatomictest.Client(t), t.Context()
+	p := luatomictest.Namespace(t) + ":"
+	require.NoError(t, handed(ctx, c, p))
+	before := workState(ctx, c, p)
+	params := asideParams(p, "dead")
+	params.Process = "alive"
+	r, err := script.WorkerAside(ctx, c, params)
+	require.NoError(t, err)
+	require.Equal(t, script.WorkerAsideResultAlive, r)
+	require.Equal(t, before, workState(ctx, c, p))
+
+	params.Process = "forgotten"
+	r, err = script.WorkerAside(ctx, c, params)
+	require.NoError(t, err)
+	require.Equal(t, script.WorkerAsideResultMoved, r)
+	require.Equal(t, []string{"first", "last", "middle"}, workState(ctx, c, p)["dead"],
+		"trimmed by age, then the first by score: one less than max are kept")
+}
