@@ -16,8 +16,8 @@ import (
 var (
 	// ErrQueues reports that a worker has no queues, or invalid ones.
 	ErrQueues = errors.New("sidekiq: bad queues")
-	// ErrTakenBack is the cause of a handler's context when the lease of this process expired: its jobs are in their
-	// queues again.
+	// ErrTakenBack is the cause of a handler's context when the lease of this process expired and its job was put back,
+	// from the next heartbeat on.
 	ErrTakenBack = errors.New("sidekiq: the lease of this process expired and its jobs were put back")
 	// ErrStopped is the cause of a handler's context when Work ends and Grace is over: the job goes back to its
 	// queue.
@@ -126,7 +126,7 @@ func (e nameError) ErrorClass() string { return "NameError" }
 // key, a colon, that key and the payload, and of last to the highest number; and luatomic:sidekiq:processes, a ZSET of
 // processes scored by the end of their lease in Unix ms; and luatomic:sidekiq:rescued, a HASH of the id of a job to how
 // many processes died with it, three days after the last, at most some 10 000. Cost: O(1) a job, and a heartbeat of
-// O(log n) every third of the lease.
+// O(log n) and O(1) for each job in flight every third of the lease.
 //
 // With each heartbeat the executions since the last one are added to Sidekiq's metrics, from version 7 on; a killed
 // process loses those. A process whose jobs were put back is removed from the Busy page.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -199,45 +198,41 @@ func TestJobsAreTakenBackWhileTheyAreOnTheirWay(t *testing.T) {
 	require.Equal(t, sidekiq.Worked{Lost: 1}, end())
 }
 
-// answers sees the replies of scripts before the worker does, and may change them.
-type answers struct{ see func(reply []any) }
-
-func (a *answers) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (a *answers) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (a *answers) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if c, ok := cmd.(interface{ Val() any }); ok && err == nil {
-			if reply, ok := c.Val().([]any); ok {
-				a.see(reply)
-			}
-		}
-		return err
-	}
-}
-
-// A job of a time before that of an expired lease is no job of that lease: the clock of the server was set back.
-func TestAServerClockThatIsSetBackTakesNoNewJobBack(t *testing.T) {
+// A heartbeat finds the job of a failed handler out of the hash before the worker knows that it is in retry: it is no
+// job that was taken back.
+func TestAJobOnItsWayToRetryIsNotTakenBack(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sidekiq.V7)
 	ctx := t.Context()
-	client := redis.NewClient(s.client.Options())
-	t.Cleanup(func() { _ = client.Close() })
-	lua.Direct(client) // the hook sees no shared round trip
-	var back atomic.Int64
-	client.AddHook(&answers{see: func(reply []any) {
-		if now, ok := reply[0].(int64); ok {
-			reply[0] = now - back.Load()
+	processes := s.key("luatomic:sidekiq:processes")
+	s.enqueue("default", payload("default", "a", ""))
+	require.NoError(t, s.client.ScriptLoad(ctx, lab.Text(s.client, &script.RetryLaterScript)).Err(),
+		"so that it is called by its digest")
+	slow := redis.NewClient(s.client.Options())
+	t.Cleanup(func() { _ = slow.Close() })
+	lua.Direct(slow) // the hook sees no shared round trip
+	lease := func() float64 { return s.client.ZRangeWithScores(ctx, processes, 0, 0).Val()[0].Score }
+	slow.AddHook(heldBack(&script.RetryLaterScript, func() {
+		for range 2 { // the reply of the first was read when the second is sent
+			last := lease()
+			s.eventually("a heartbeat", func() bool { return lease() > last })
 		}
-	}})
+	}))
+	opts := &sidekiq.WorkOptions{Lease: 300 * time.Millisecond}
+	end := s.work(s.dialect(slow, sidekiq.V7), opts, func(context.Context, *sidekiq.Delivery) error { return errSad })
+	s.eventually("it is in retry", func() bool { return len(s.members("retry")) == 1 })
+	require.Equal(t, sidekiq.Worked{Retried: 1}, end())
+}
+
+// A job that is taken after a rescue is the process's own.
+func TestARescueTakesNoLaterJobBack(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	ctx := t.Context()
 	s.enqueue("default", payload("default", "a", ""))
 	opts := &sidekiq.WorkOptions{Lease: 300 * time.Millisecond, Concurrency: 1}
 	causes := make(chan error, 2)
-	end := s.work(s.dialect(client, sidekiq.V7), opts, func(ctx context.Context, j *sidekiq.Delivery) error {
+	end := s.work(s.d, opts, func(ctx context.Context, j *sidekiq.Delivery) error {
 		if j.JID == "a" {
 			<-ctx.Done()
 		}
@@ -247,9 +242,45 @@ func TestAServerClockThatIsSetBackTakesNoNewJobBack(t *testing.T) {
 	s.eventually("the job is in flight", func() bool { return len(s.workings()) == 1 })
 	require.NoError(t, s.client.Del(ctx, s.workings()[0], s.key("luatomic:sidekiq:processes")).Err())
 	require.Equal(t, sidekiq.ErrTakenBack, lab.Soon(t, 30*time.Second, "the end of a's context", causes))
-	back.Store(time.Hour.Microseconds())
 	s.enqueue("default", payload("default", "b", ""))
 	require.NoError(t, lab.Soon(t, 30*time.Second, "b", causes))
 	s.eventually("b is done", func() bool { return s.count("stat:processed") == 1 })
 	require.Equal(t, sidekiq.Worked{Lost: 1, Done: 1}, end())
+}
+
+// The first call after a rescue lists the process again. Its reply is lost, and the client sends it once more: the
+// process learns all the same that its job was put back.
+func TestALostReplyHidesNoRescue(t *testing.T) {
+	t.Parallel()
+	for _, first := range []*lua.Script{&script.WorkerBeatScript, &script.WorkerTakeScript} {
+		t.Run(first.Name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, sidekiq.V7)
+			ctx := t.Context()
+			lossy, proxy := s.lossy()
+			s.enqueue("default", payload("default", "a", ""))
+			causes := make(chan error, 1)
+			opts := &sidekiq.WorkOptions{Lease: 900 * time.Millisecond, Concurrency: 2}
+			end := s.work(s.dialect(lossy, sidekiq.V7), opts, func(ctx context.Context, j *sidekiq.Delivery) error {
+				if j.JID == "a" {
+					<-ctx.Done()
+					causes <- context.Cause(ctx)
+				}
+				return nil
+			})
+			s.eventually("the job is in flight", func() bool { return len(s.workings()) == 1 })
+			proxy.Drop(1, lab.Sent(first))
+			// What another process does when the lease has expired, and then it takes the job.
+			require.NoError(t, s.client.Del(ctx, s.workings()[0], s.key("luatomic:sidekiq:processes")).Err())
+			more := 0
+			if first == &script.WorkerTakeScript {
+				more = 1
+				s.enqueue("default", payload("default", "b", ""))
+			}
+			require.Equal(t, sidekiq.ErrTakenBack, lab.Soon(t, 30*time.Second, "the end of a's context", causes))
+			s.eventually("b is done", func() bool { return s.count("stat:processed") == more })
+			require.Equal(t, sidekiq.Worked{Lost: 1, Done: more}, end())
+			require.EqualValues(t, 1, proxy.Stats().Lost)
+		})
+	}
 }

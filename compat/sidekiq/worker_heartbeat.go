@@ -37,16 +37,14 @@ func (w *worker) heartbeats(ctx context.Context, stop <-chan struct{}) {
 }
 
 func (w *worker) heartbeat(ctx context.Context, stop <-chan struct{}) error {
-	last := w.lastStarted()
 	r, err := script.WorkerBeat(ctx, w.d.client, script.WorkerBeatParams{
-		Processes: w.d.processesKey(), Process: w.process, Lease: w.o.Lease, Max: 100,
+		Processes: w.d.processesKey(), Working: w.working, Process: w.process, Lease: w.o.Lease, Max: 100,
+		Jobs: w.inFlight(),
 	})
 	if err != nil {
 		return err
 	}
-	if !r.Known {
-		w.takenBack(last, r.Now)
-	}
+	w.takenBack(r.Gone)
 	var faults []error
 	for _, process := range r.Lapsed {
 		if closed(stop) {

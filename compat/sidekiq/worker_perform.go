@@ -27,18 +27,15 @@ const (
 )
 
 // start runs the handler on a job. A payload that is not a job goes to the dead set unchanged, as in Sidekiq.
-func (w *worker) start(id, taken int64, queue string, payload []byte) {
+func (w *worker) start(id int64, queue string, payload []byte) {
 	job, err := readJob(queue, payload)
 	if err != nil {
 		job = &Delivery{Queue: queue, Payload: payload}
 	}
 	ctx, cancel := context.WithCancelCause(w.calls)
-	j := &inFlight{job: job, taken: taken, since: time.Now(), ctx: ctx, cancel: cancel}
+	j := &inFlight{job: job, since: time.Now(), ctx: ctx, cancel: cancel}
 	w.mu.Lock()
 	w.running[id] = j
-	if taken < w.lost {
-		cancel(ErrTakenBack)
-	}
 	w.mu.Unlock()
 	go func() {
 		if err != nil {
@@ -113,6 +110,9 @@ func (e argumentError) ErrorClass() string { return "ArgumentError" }
 
 // moveWithRetry retries the move of a failed job until it succeeds or the job's context ends.
 func (w *worker) moveWithRetry(id int64, j *inFlight, cause error, move func(context.Context) (fate, error)) outcome {
+	w.mu.Lock()
+	j.leaves = true
+	w.mu.Unlock()
 	w.report(cause, j.job)
 	wait := newBackoff()
 	for {

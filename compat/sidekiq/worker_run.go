@@ -3,7 +3,9 @@ package sidekiq
 import (
 	"context"
 	"errors"
+	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,7 +34,6 @@ type worker struct {
 	idle    idler
 	mu      sync.Mutex
 	running map[int64]*inFlight // shared, under mu
-	lost    int64               // shared, under mu: jobs that a take on its way took before this time were put back
 	rescued atomic.Int64        // shared
 	quiet   atomic.Bool         // shared: nothing more is taken
 	metrics metrics             // shared
@@ -46,10 +47,10 @@ type worker struct {
 // inFlight is a job that a handler works on.
 type inFlight struct {
 	job    *Delivery
-	taken  int64 // by the server's clock in us, which orders calls
 	since  time.Time
 	ctx    context.Context
 	cancel context.CancelCauseFunc
+	leaves bool // shared, under mu: it has failed and is on its way out of the hash
 }
 
 func newWorker(d *Dialect, opts *WorkOptions, h Handler) (*worker, error) {
@@ -159,13 +160,9 @@ func (w *worker) turn(ctx context.Context, want int) error {
 	}
 	p.Processed, p.Day = w.d.counter("processed")
 	w.unheard = max(w.unheard, want)
-	w.takes()
 	r, err := script.WorkerTake(ctx, w.d.client, p)
 	if err != nil {
 		return err
-	}
-	if !r.Known {
-		w.takenBack(w.next-1, r.Now)
 	}
 	w.acks = w.acks[:0]
 	if want > 0 {
@@ -173,39 +170,28 @@ func (w *worker) turn(ctx context.Context, want int) error {
 	}
 	w.next = max(w.next, r.Last+1) // the jobs of a retry can have gaps
 	for _, j := range r.Jobs {
-		w.start(j.ID, r.Now, w.d.queueName(j.Queue), j.Payload)
+		w.start(j.ID, w.d.queueName(j.Queue), j.Payload)
 	}
 	return nil
 }
 
-// takes forgets which jobs were put back: a take that is sent now is later than that, whatever the server's clock says.
-func (w *worker) takes() {
+// inFlight returns the numbers of the jobs in flight.
+func (w *worker) inFlight() []int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.lost = 0
+	return slices.Collect(maps.Keys(w.running))
 }
 
-// takenBack ends the contexts of the jobs up to a number, and of those that were taken before a time of the server:
-// they are in their queues again. It also marks jobs whose take is still without a reply.
-func (w *worker) takenBack(last, before int64) {
+// takenBack ends the contexts of jobs that are not in the hash any more: they are in their queues again. What has
+// failed leaves the hash by itself.
+func (w *worker) takenBack(gone []int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.lost = max(w.lost, before)
-	for id, j := range w.running {
-		if id <= last || j.taken < w.lost {
+	for _, id := range gone {
+		if j := w.running[id]; j != nil && !j.leaves {
 			j.cancel(ErrTakenBack)
 		}
 	}
-}
-
-// lastStarted returns the highest number of the jobs in flight, 0 without any.
-func (w *worker) lastStarted() (last int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for id := range w.running {
-		last = max(last, id)
-	}
-	return last
 }
 
 // stop ends all handlers' contexts: their jobs go back.

@@ -70,11 +70,10 @@ func workerCalls() []workerCall {
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
 				return script.WorkerReturn(ctx, c, returnParams(p, "lapsed", 3, 2, 1, 99))
 			}, repeat: script.WorkerReturnResult{Left: 1}},
-		{script: &script.WorkerBeatScript, keys: "processes",
+		{script: &script.WorkerBeatScript, keys: "processes working",
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-				return script.WorkerBeat(ctx, c, script.WorkerBeatParams{Processes: p + "processes", Process: "new",
-					Lease: time.Hour, Max: 10})
-			}, repeat: script.WorkerBeatResult{Known: true, Lapsed: []string{"lapsed"}}},
+				return script.WorkerBeat(ctx, c, beatParams(p, "new"))
+			}, repeat: script.WorkerBeatResult{Lapsed: []string{"lapsed"}, Gone: []int64{99}}},
 		{script: &script.RetryLaterScript, keys: "working retry", counts: counters,
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
 				r, err := script.RetryLater(ctx, c, script.RetryLaterParams{Working: p + "working", Retries: p + "retry",
@@ -109,6 +108,12 @@ func workerCalls() []workerCall {
 	}
 }
 
+// beatParams are those of a process that has a job in flight, and one that is gone.
+func beatParams(p, process string) script.WorkerBeatParams {
+	return script.WorkerBeatParams{Processes: p + "processes", Working: p + "working", Process: process,
+		Lease: time.Hour, Max: 10, Jobs: []int64{1, 99}}
+}
+
 func takeParams(p string) script.WorkerTakeParams {
 	return script.WorkerTakeParams{Processes: p + "processes", Working: p + "working", Processed: p + "processed",
 		Day: p + "day", Queues: []string{p + "queue:a", p + "queue:b"}, Process: "new", Lease: time.Hour,
@@ -118,12 +123,7 @@ func takeParams(p string) script.WorkerTakeParams {
 // answer omits what a retry of take cannot return.
 func (call *workerCall) answer(ctx context.Context, c lua.Client, p string) (any, error) {
 	got, err := call.run(ctx, c, p)
-	if r, ok := got.(script.WorkerBeatResult); ok {
-		r.Now = 0
-		got = r
-	}
 	if r, ok := got.(script.WorkerTakeResult); ok {
-		r.Known, r.Now = false, 0
 		for i := range r.Jobs {
 			r.Jobs[i].Queue = strings.TrimPrefix(r.Jobs[i].Queue, p)
 		}
@@ -299,7 +299,6 @@ func TestWorkerScriptOutcomes(t *testing.T) {
 		ctx, p := fresh(t)
 		r, err := script.WorkerTake(ctx, c, takeParams(p))
 		require.NoError(t, err)
-		require.False(t, r.Known)
 		var got []string
 		for _, j := range r.Jobs {
 			got = append(got, fmt.Sprint(j.ID, " ", strings.TrimPrefix(j.Queue, p), " ", string(j.Payload)))
@@ -311,16 +310,14 @@ func TestWorkerScriptOutcomes(t *testing.T) {
 		params.First, params.Dones = 8, nil
 		r, err = script.WorkerTake(ctx, c, params)
 		require.NoError(t, err)
-		require.InDelta(t, time.Now().UnixMicro(), r.Now, 60e6)
-		require.Equal(t, script.WorkerTakeResult{Now: r.Now, Known: true, Last: 7}, r)
+		require.Equal(t, script.WorkerTakeResult{Last: 7}, r)
 	})
-	t.Run("take recognizes a process by its lease", func(t *testing.T) {
+	t.Run("take renews the lease", func(t *testing.T) {
 		ctx, p := fresh(t)
 		params := takeParams(p)
 		params.Process, params.Want = "alive", 1
 		r, err := script.WorkerTake(ctx, c, params)
 		require.NoError(t, err)
-		require.True(t, r.Known)
 		require.Len(t, r.Jobs, 1)
 		require.InDelta(t, float64(time.Now().Add(time.Hour).UnixMilli()),
 			c.ZScore(ctx, p+"processes", "alive").Val(), 60_000)
@@ -373,11 +370,9 @@ func TestWorkerScriptOutcomes(t *testing.T) {
 	})
 	t.Run("heartbeat", func(t *testing.T) {
 		ctx, p := fresh(t)
-		params := script.WorkerBeatParams{Processes: p + "processes", Process: "alive", Lease: time.Hour, Max: 10}
-		r, err := script.WorkerBeat(ctx, c, params)
+		r, err := script.WorkerBeat(ctx, c, beatParams(p, "alive"))
 		require.NoError(t, err)
-		require.InDelta(t, time.Now().UnixMicro(), r.Now, 60e6)
-		require.Equal(t, script.WorkerBeatResult{Now: r.Now, Known: true, Lapsed: []string{"lapsed"}}, r)
+		require.Equal(t, script.WorkerBeatResult{Lapsed: []string{"lapsed"}, Gone: []int64{99}}, r)
 	})
 	t.Run("a job that is not in flight is not moved", func(t *testing.T) {
 		ctx, p := fresh(t)

@@ -15,7 +15,7 @@ import (
 var workerBeatSource string
 
 // WorkerBeatSHA is the SHA-1 of worker_beat.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerBeatSHA = "f86d20533d9b48d0feab5c43f9c1e58bc0b15c98"
+const WorkerBeatSHA = "1825e9d5413e96a0c89b711c12876f6db5e84143"
 
 // WorkerBeatScript is worker_beat.lua.
 var WorkerBeatScript = lua.Script{
@@ -26,6 +26,7 @@ var WorkerBeatScript = lua.Script{
 	AnySlot: true,
 	Keys: []lua.Key{
 		{Name: "processes", Type: "zset"},
+		{Name: "working", Type: "hash"},
 	},
 }
 
@@ -33,27 +34,34 @@ var WorkerBeatScript = lua.Script{
 type WorkerBeatParams struct {
 	// KEYS[1], zset: name of a process, scored by the end of its lease in Unix ms.
 	Processes string
+	Working   string        // KEYS[2], hash: number of a job to what it is
 	Process   string        // ARGV[1]
 	Lease     time.Duration // ARGV[2], at least 1 ms
 	Max       int64         // ARGV[3], 1 to 1000: how many names at most
+	Jobs      []int64       // ARGV[4] and on, at most 500: numbers of the jobs that the process has
 }
 
 // WorkerBeatResult is the reply of WorkerBeat.
 type WorkerBeatResult struct {
-	Now    int64
-	Known  bool
 	Lapsed []string
+	Gone   []int64
 }
 
-// WorkerBeat renews the lease of a process and names those whose leases are over.
+// WorkerBeat renews the lease of a process, and names its jobs that are not its any more and the
+// processes whose leases are over.
+//
+// Whether a job was taken back is read from the hash, which this call does not write: each later
+// heartbeat says it too, whatever became of this one's reply.
 //
 //   - Contract, all-or-nothing: one write.
 //   - Retry: safe; sent again after a lost reply; the lease is renewed again.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; Sidekiq's keys have no tag in
 //     common.
 //   - KEYS[1]: processes, zset: name of a process, scored by the end of its lease in Unix ms.
-//   - Reply: now: in us; known: it was there, so nobody has taken all its jobs back.
-//   - Cost: O(log n + max).
+//   - KEYS[2]: working, hash: number of a job to what it is.
+//   - Reply: gone: jobs that are not in the hash: they are finished, or another process has put
+//     them back.
+//   - Cost: O(log n + max + k).
 func WorkerBeat(ctx context.Context, c lua.Client, p WorkerBeatParams) (WorkerBeatResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeWorkerBeat)
 }
@@ -65,24 +73,33 @@ func WorkerBeatIn(b *lua.Batch, p WorkerBeatParams) *lua.Future[WorkerBeatResult
 }
 
 func (p *WorkerBeatParams) call() *lua.Call {
-	c := lua.NewCall(&WorkerBeatScript, 1, 3)
+	c := lua.NewCall(&WorkerBeatScript, 2, 3+len(p.Jobs))
 	c.Key("processes", p.Processes)
+	c.Key("working", p.Working)
 	c.EndKeys()
 	c.String(&p.Process)
 	c.Milliseconds("lease", p.Lease, 1, math.MaxInt64)
 	c.Int("max", p.Max, 1, 1000)
+	c.Group("job", len(p.Jobs), 500, 1)
+	for i := range p.Jobs {
+		c.IntAt(&p.Jobs[i])
+	}
 	return c
 }
 
 func decodeWorkerBeat(r *lua.Reply) WorkerBeatResult {
 	var v WorkerBeatResult
-	r.Tuple(3)
-	v.Now = r.Int("now")
-	v.Known = r.Bool("known")
+	r.Tuple(2)
 	if rows, n := r.Rows("lapsed", 1); n > 0 {
 		v.Lapsed = make([]string, n)
 		for i := range v.Lapsed {
 			v.Lapsed[i] = rows.String("lapsed")
+		}
+	}
+	if rows, n := r.Rows("gone", 1); n > 0 {
+		v.Gone = make([]int64, n)
+		for i := range v.Gone {
+			v.Gone[i] = rows.Int("gone")
 		}
 	}
 	return v

@@ -24,9 +24,8 @@
 ---@arg      first      int  min=1  number of the first job that is handed out
 ---@arg      want       int  min=0  max=500  how many at most
 ---@args     done       int  max=1000  numbers of the jobs that are finished
----@reply    (now int, known bool, last int, jobs (id int, queue string, payload bytes)[])  now: in us;
----          known: false if the process had no lease, so its jobs of before were taken back; last:
----          the highest number that was handed out, 0 for none
+---@reply    (last int, jobs (id int, queue string, payload bytes)[])  last: the highest number that was
+---          handed out, 0 for none
 ---@cost     O(k) for k jobs handed out and finished, O(1) for each queue
 ---@allow    W002 a job does not wait for a counter that is not one
 
@@ -97,11 +96,10 @@ end
 -- some: so workers can drain a server that is over its limit.
 redis.call('ZREM', processes, '')
 
-local time = redis.call('TIME')
-local added = 0
 if j > 0 then
+  local time = redis.call('TIME')
   local over = time[1] * 1000 + math.floor(time[2] / 1000) + lease
-  added = redis.call('ZADD', processes, string.format('%.0f', over), process)
+  redis.call('ZADD', processes, string.format('%.0f', over), process)
 end
 if f > 0 then
   redis.call('HSET', working, 'last', string.format('%.0f', last), unpack(fields, 1, math.min(f, 1000)))
@@ -121,4 +119,4 @@ if #ARGV > 4 then
     redis.pcall('EXPIRE', day, 157680000) -- five years, as Sidekiq has it
   end
 end
-return {time[1] * 1000000 + time[2], 1 - added, last, jobs}
+return {last, jobs}

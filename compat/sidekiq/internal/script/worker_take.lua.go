@@ -15,7 +15,7 @@ import (
 var workerTakeSource string
 
 // WorkerTakeSHA is the SHA-1 of worker_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerTakeSHA = "17132b886adcb33f35b9f1ab7d643589370c101e"
+const WorkerTakeSHA = "c27efb5879b464b287a96cabb1e96a1e5e5172c5"
 
 // WorkerTakeScript is worker_take.lua.
 var WorkerTakeScript = lua.Script{
@@ -60,10 +60,8 @@ type WorkerTakeJob struct {
 
 // WorkerTakeResult is the reply of WorkerTake.
 type WorkerTakeResult struct {
-	Now   int64
-	Known bool
-	Last  int64
-	Jobs  []WorkerTakeJob
+	Last int64
+	Jobs []WorkerTakeJob
 }
 
 // WorkerTake finishes jobs of a process and hands it the next ones of its queues, in the order of
@@ -88,8 +86,7 @@ type WorkerTakeResult struct {
 //   - KEYS[3]: processed, string: Sidekiq's stat:processed.
 //   - KEYS[4]: day, string: Sidekiq's stat:processed of the day.
 //   - KEYS[5]: queue and on, list: the payload at the tail is served first.
-//   - Reply: now: in us; known: false if the process had no lease, so its jobs of before were taken
-//     back; last: the highest number that was handed out, 0 for none.
+//   - Reply: last: the highest number that was handed out, 0 for none.
 //   - Cost: O(k) for k jobs handed out and finished, O(1) for each queue.
 func WorkerTake(ctx context.Context, c lua.Client, p WorkerTakeParams) (WorkerTakeResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeWorkerTake)
@@ -122,9 +119,7 @@ func (p *WorkerTakeParams) call() *lua.Call {
 
 func decodeWorkerTake(r *lua.Reply) WorkerTakeResult {
 	var v WorkerTakeResult
-	r.Tuple(4)
-	v.Now = r.Int("now")
-	v.Known = r.Bool("known")
+	r.Tuple(2)
 	v.Last = r.Int("last")
 	if rows, n := r.Rows("jobs", 3); n > 0 {
 		v.Jobs = make([]WorkerTakeJob, n)
