@@ -54,6 +54,11 @@ connection may do more: RESET makes any connection one of the user default. See 
 			if err := o.foreign(); err != nil {
 				return err
 			}
+			if o.dialect == redisInAction || slices.Contains(sidekiqs, o.dialect) {
+				if err := s.checkNamespace(); err != nil {
+					return err
+				}
+			}
 			return s.noArgs()
 		},
 		run: func(s *session) error {

@@ -21,7 +21,8 @@ func (o *aclFlags) foreign() error {
 // dialectRules are the rights on the keys of another system: all keys of its namespace, whose names are that system's,
 // then the commands of its scripts, read from them, and those that its package and this program send besides.
 func dialectRules(dialect string, o *luatomic.AccessOptions) []string {
-	rules := []string{"~" + globbed(o.Prefix) + "*"}
+	prefix := globbed(o.Prefix)
+	rules := []string{"~" + prefix + "*"}
 	// info is for doctor. The last line is a worker's.
 	words := "hget info lrange lrem scard smembers time zcard zcount zrange zscan " +
 		"bitfield blmove exec expire hgetall hincrby hmget hset multi sadd unlink"
@@ -30,7 +31,10 @@ func dialectRules(dialect string, o *luatomic.AccessOptions) []string {
 		words = "blmove lrem"
 	case plain:
 		words = "subscribe unsubscribe"
-		rules = append(rules, "&luatomic:released:*")
+		if prefix != "" {
+			rules = append(rules, "~{"+prefix+"*}:fence") // of a name without a hash tag; a prefix has none
+		}
+		rules = append(rules, "&luatomic:released:"+prefix+"*")
 	}
 	if !o.Preloaded {
 		words += " script|load"
