@@ -128,6 +128,18 @@ type canonical struct {
 	scanner
 	out     []byte
 	version Version
+	taken   bool // the text is a payload of a queue: Ruby may have written it
+}
+
+// canonicalPayload returns a whole payload in Ruby's form, or the payload itself where it has no such form. Floats whose
+// digits are not the shortest stay as they are in V8: its generator writes such ones.
+func canonicalPayload(payload []byte, v Version) []byte {
+	c := canonical{scanner: scanner{text: payload, strict: true}, version: v, taken: true}
+	c.space()
+	if err := c.copyValue(); err != nil {
+		return payload
+	}
+	return c.out
 }
 
 // appendCanonical appends the canonical form of a text that holds one JSON value, as a member of a payload. Text that
@@ -193,10 +205,26 @@ func (c *canonical) copyNumber() error {
 		return nil
 	}
 	x, err := strconv.ParseFloat(string(text), 64)
-	if err == nil {
-		c.out, err = appendFloat(c.out, x, c.version)
+	if err != nil {
+		return err
 	}
-	return err
+	from = len(c.out)
+	if c.out, err = appendFloat(c.out, x, c.version); err != nil || !c.taken || c.version < V8 {
+		return err
+	}
+	if n := significant(text); n <= 17 && n != significant(c.out[from:]) {
+		c.out = append(c.out[:from], text...)
+	}
+	return nil
+}
+
+// significant counts the digits of a float without the zeros at both ends.
+func significant(float []byte) int {
+	if e := bytes.IndexAny(float, "eE"); e >= 0 {
+		float = float[:e]
+	}
+	digits := bytes.Trim(bytes.TrimLeft(float, "-"), "0.")
+	return len(digits) - bytes.Count(digits, []byte("."))
 }
 
 func (c *canonical) copyArray() error { return c.copyItems('[', ']', c.copyValue) }

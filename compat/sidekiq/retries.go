@@ -159,6 +159,7 @@ const longestDelay = 100 * 365 * 24 * time.Hour
 
 // failed returns the payload of a failed job in two parts; the script writes the time of the failure between them.
 // Existing fields are overwritten in place, new ones are added at the end, in the order in which Sidekiq writes them.
+// All others are in Ruby's form: Sidekiq's reschedule finds a member by the text that Ruby writes.
 func (j *Delivery) failed(err error, d *Dialect) (parts [][]byte, count int, fault error) {
 	stamp := "failed_at"
 	if j.retry.failed {
@@ -179,7 +180,7 @@ func (j *Delivery) failed(err error, d *Dialect) (parts [][]byte, count int, fau
 		{"retry_count", strconv.AppendInt(nil, int64(count), 10)},
 		{"error_backtrace", j.backtrace(err, d)},
 	}
-	p := j.Payload
+	p := canonicalPayload(j.Payload, d.version)
 	for _, f := range fields {
 		if f.value == nil {
 			continue

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,4 +66,34 @@ func TestVerdictsWithoutAReason(t *testing.T) {
 	})
 	s.eventually("all have failed", func() bool { return s.count("stat:failed") == 3 })
 	require.Equal(t, sidekiq.Worked{Retried: 1, Dead: 1, Dropped: 1}, end())
+}
+
+// A failed job is in Ruby's form, whoever has written it: Sidekiq's reschedule finds it by that text. What Ruby itself
+// has written keeps its bytes, and so does what has no such form.
+func TestAFailedJobIsInRubysForm(t *testing.T) {
+	t.Parallel()
+	const foreign = `{"class": "HardJob", "queue": "default", "args": [2.00, "\u003c\u00e9", {"a": 1e2}], "jid": "a" }`
+	for _, c := range []struct {
+		version    sidekiq.Version
+		text, want string
+	}{
+		{sidekiq.V7, foreign, `{"class":"HardJob","queue":"default","args":[2.0,"<é",{"a":100.0}],"jid":"a"`},
+		{sidekiq.V8, foreign, `{"class":"HardJob","queue":"default","args":[2.0,"<é",{"a":100.0}],"jid":"a"`},
+		{sidekiq.V7, `{"class":"HardJob","args":[3.9808500000000002],"queue":"default"}`,
+			`{"class":"HardJob","args":[3.98085],"queue":"default"`},
+		{sidekiq.V8, `{"class":"HardJob","args":[3.9808500000000002],"queue":"default"}`,
+			`{"class":"HardJob","args":[3.9808500000000002],"queue":"default"`},
+		{sidekiq.V8, `{"class":"HardJob","args":[0.1000000000000000055],"queue":"default"}`,
+			`{"class":"HardJob","args":[0.1],"queue":"default"`},
+		{sidekiq.V8, `{"class":"HardJob","args":[{"a": 1, "a": 2}],"queue":"default"}`,
+			`{"class":"HardJob","args":[{"a": 1, "a": 2}],"queue":"default"`},
+	} {
+		s := newSite(t, c.version)
+		s.fail(nil, errSad, c.text)
+		retry := s.members("retry")
+		require.Len(t, retry, 1)
+		text, _ := retry[0].Member.(string)
+		got, _, _ := strings.Cut(text, `,"error_message"`)
+		require.Equal(t, c.want, got)
+	}
 }
