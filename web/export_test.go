@@ -9,3 +9,14 @@ func JobsCursor(h http.Handler, tag, name, state string, at int) string {
 
 // FaultOf is what a page says of the error.
 func FaultOf(err error) string { return new(handler).faultOf(err).What }
+
+// Objects are the addresses that read, or that change something, with the parameters that name their object.
+func Objects(h http.Handler, changes bool) map[string][]string {
+	found := make(map[string][]string)
+	for path, route := range h.(*handler).routes {
+		if route.changes == changes {
+			found[path] = route.object
+		}
+	}
+	return found
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -33,17 +34,17 @@ func Handler(client redis.UniversalClient, opts *Options) http.Handler {
 	}
 	h.routes = map[string]route{
 		"/":        {serve: h.overview},
-		"/queue":   {serve: h.queuePage},
-		"/job":     {serve: h.jobPage},
+		"/queue":   {serve: h.queuePage, object: []string{"name", "tag"}},
+		"/job":     {serve: h.jobPage, object: []string{"name", "tag", "id"}},
 		"/running": {serve: h.running},
-		"/locks":   {serve: h.locks},
-		"/rpc":     {serve: h.rpc},
-		"/sidekiq": {serve: h.sidekiq},
+		"/locks":   {serve: h.locks, object: []string{"kind", "name"}},
+		"/rpc":     {serve: h.rpc, object: []string{"name"}},
+		"/sidekiq": {serve: h.sidekiq, object: []string{"set"}},
 		"/server":  {serve: h.server},
 
-		"/jobs":           {serve: h.changeJobs, changes: true},
-		"/queue/settings": {serve: h.changeQueue, changes: true},
-		"/locks/release":  {serve: h.release, changes: true},
+		"/jobs":           {serve: h.changeJobs, changes: true, object: []string{"name", "tag"}},
+		"/queue/settings": {serve: h.changeQueue, changes: true, object: []string{"name", "tag"}},
+		"/locks/release":  {serve: h.release, changes: true, object: []string{"kind", "name"}},
 	}
 	return h
 }
@@ -64,22 +65,27 @@ type handler struct {
 type route struct {
 	serve   func(ctx context.Context, q *request) (answer, error)
 	changes bool
+	object  []string // the parameters of the address that name what is read or changed
 }
 
 // request is a request whose role is known.
 type request struct {
 	*http.Request
-	role Role
-	json bool
-	form url.Values // of the address and, for a change, of the body
+	role   Role
+	json   bool
+	object url.Values // of the address alone, by which Options.Authorize decides
+	form   url.Values // all else: of the address and, for a change, of the body
 }
+
+// of is a part of the object's name.
+func (q *request) of(part string) string { return q.object.Get(part) }
 
 func (q *request) get(name string) string { return q.form.Get(name) }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
 	path, mounted := strings.CutPrefix(r.URL.Path, h.opts.Path)
-	q := &request{Request: r, form: r.URL.Query()}
+	q := &request{Request: r}
 	if path, q.json = strings.CutSuffix(path, ".json"); !q.json {
 		q.json = strings.Contains(r.Header.Get("Accept"), "application/json")
 	}
@@ -120,10 +126,8 @@ func (h *handler) answerTo(w http.ResponseWriter, q *request, path string, mount
 	if err := h.checkMethod(q.Request, route.changes); err != nil {
 		return answer{}, err
 	}
-	if route.changes {
-		if err := q.parse(w); err != nil {
-			return answer{}, err
-		}
+	if err := q.parse(w, route); err != nil {
+		return answer{}, err
 	}
 	return h.within(q, route)
 }
@@ -135,12 +139,31 @@ func isAsset(path string) bool {
 // maxForm is enough for a page of selected jobs.
 const maxForm = 1 << 20
 
-func (q *request) parse(w http.ResponseWriter) error {
+// parse reads what the address names, and what the request says of it. The address alone names the object, and no field
+// of a form overrides one of the address: Authorize has decided by what it saw there.
+func (q *request) parse(w http.ResponseWriter, route route) error {
+	q.object, q.form = url.Values{}, q.URL.Query()
+	for _, part := range route.object {
+		if len(q.form[part]) > 1 {
+			return faultf(http.StatusBadRequest, "Name it once.", "The address has %q more than once.", part)
+		}
+		q.object[part] = q.form[part]
+		delete(q.form, part)
+	}
+	if !route.changes {
+		return nil
+	}
 	q.Body = http.MaxBytesReader(w, q.Body, maxForm)
 	if err := q.ParseForm(); err != nil {
 		return faultf(http.StatusBadRequest, "Send a form of at most 1 MiB.", "The form cannot be read.")
 	}
-	q.form = q.Form
+	for field := range q.PostForm {
+		if slices.Contains(route.object, field) || q.form.Has(field) {
+			return faultf(http.StatusBadRequest, "Write it into the address, and leave it out of the form.",
+				"The form has the field %q, which the address alone may have.", shown(40, field))
+		}
+	}
+	maps.Copy(q.form, q.PostForm)
 	return nil
 }
 

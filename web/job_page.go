@@ -32,7 +32,7 @@ func (d jobData) BodyText() string { return string(d.Body) }
 func (d jobData) Timeout() time.Duration { return time.Duration(d.TimeoutMS) * time.Millisecond }
 
 func (h *handler) jobPage(ctx context.Context, q *request) (answer, error) {
-	of, err := h.queueOf(q)
+	of, err := h.queueOf(q, h.client)
 	if err != nil {
 		return answer{}, err
 	}
@@ -40,7 +40,7 @@ func (h *handler) jobPage(ctx context.Context, q *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	id := strings.TrimSpace(q.get("id"))
+	id := strings.TrimSpace(q.of("id"))
 	if id == "" || len(id) > 128 {
 		return answer{}, faultf(http.StatusBadRequest, "Ids have 1 to 128 bytes.", "That is no id of a job.")
 	}

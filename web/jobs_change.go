@@ -58,9 +58,7 @@ func (h *handler) changeJobs(ctx context.Context, q *request) (answer, error) {
 	if err := h.need(q.role, Jobs, "change jobs"); err != nil {
 		return answer{}, err
 	}
-	of, err := queue.New(h.writer, q.get("name"), &queue.Options{
-		Prefix: h.opts.Prefix, Tag: q.get("tag"), Dead: queue.DeadLimits{Jobs: -1}, // the bound is the consumers'
-	})
+	of, err := h.queueOf(q, h.writer)
 	if err != nil {
 		return answer{}, err
 	}

@@ -115,7 +115,7 @@ const locksShown = 200
 
 // locks shows one lock by its name, or those that a bounded search finds.
 func (h *handler) locks(ctx context.Context, q *request) (answer, error) {
-	kind := q.get("kind")
+	kind := q.of("kind")
 	if kind == "" {
 		kind = plainLock
 	}
@@ -123,7 +123,7 @@ func (h *handler) locks(ctx context.Context, q *request) (answer, error) {
 		return answer{}, faultf(http.StatusBadRequest, "It is lock, rw or semaphore.", "No lock is of the kind %q.",
 			shown(40, kind))
 	}
-	data := locksData{Now: time.Now(), Kind: kind, Name: q.get("name"), Locks: []lockRow{}}
+	data := locksData{Now: time.Now(), Kind: kind, Name: q.of("name"), Locks: []lockRow{}}
 	locker := lock.New(h.client, &lock.Options{Prefix: h.opts.Prefix})
 	defer func() { _ = locker.Close() }()
 	var err error

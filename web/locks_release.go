@@ -22,7 +22,7 @@ func (h *handler) release(ctx context.Context, q *request) (answer, error) {
 	if err := h.need(q.role, Locks, "take locks away"); err != nil {
 		return answer{}, err
 	}
-	kind, name := q.get("kind"), q.get("name")
+	kind, name := q.of("kind"), q.of("name")
 	if !slices.Contains(lockKinds, kind) {
 		return answer{}, faultf(http.StatusBadRequest, "It is lock, rw or semaphore.", "No lock is of the kind %q.",
 			shown(40, kind))

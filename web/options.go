@@ -57,9 +57,10 @@ type Options struct {
 	Write bool
 	// WriteClient, if set, makes the changes. The other client then needs no right to write.
 	WriteClient redis.UniversalClient
-	// Authorize, if set, says what a request may do; the name of a queue, lock or bus is the parameter "name" of its
-	// URL. Without it, requests of this machine may do everything and all others nothing; IsLocal is that test, for an
-	// Authorize that makes the same difference.
+	// Authorize, if set, says what a request may do. The URL alone names the object, each parameter once: "name" of a
+	// queue, lock or bus, with "tag" of a queue and "kind" of a lock. The handler reads it there too, and answers 400
+	// to a form that has one of them. Without Authorize, requests of this machine may do everything and all others
+	// nothing; IsLocal is that test, for an Authorize that makes the same difference.
 	Authorize func(*http.Request) Role
 	// Hosts are the names by which the page is reached, without a port, in any case. Requests for another Host are
 	// refused; an empty name matches none. Default: those of this machine, and any name where Authorize is set.

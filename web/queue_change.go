@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 	"strconv"
-
-	"github.com/luatomic/luatomic/queue"
 )
 
 // settings are those of a queue after a change.
@@ -22,7 +20,7 @@ func (h *handler) changeQueue(ctx context.Context, q *request) (answer, error) {
 	if err := h.need(q.role, Queues, "change settings of queues"); err != nil {
 		return answer{}, err
 	}
-	of, err := queue.New(h.writer, q.get("name"), &queue.Options{Prefix: h.opts.Prefix, Tag: q.get("tag")})
+	of, err := h.queueOf(q, h.writer)
 	if err != nil {
 		return answer{}, err
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -39,8 +41,10 @@ type tab struct {
 }
 
 // queueOf is the queue that the address names.
-func (h *handler) queueOf(q *request) (*queue.Queue, error) {
-	return queue.New(h.client, q.get("name"), &queue.Options{Prefix: h.opts.Prefix, Tag: q.get("tag")})
+func (h *handler) queueOf(q *request, client redis.UniversalClient) (*queue.Queue, error) {
+	return queue.New(client, q.of("name"), &queue.Options{
+		Prefix: h.opts.Prefix, Tag: q.of("tag"), Dead: queue.DeadLimits{Jobs: -1}, // the bound is the consumers'
+	})
 }
 
 // known reads the counts of a queue; one that nobody uses is a fault.
@@ -89,7 +93,7 @@ func (h *handler) redactor(name string) func(kind string, body []byte) []byte {
 }
 
 func (h *handler) queuePage(ctx context.Context, q *request) (answer, error) {
-	of, err := h.queueOf(q)
+	of, err := h.queueOf(q, h.client)
 	if err != nil {
 		return answer{}, err
 	}

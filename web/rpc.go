@@ -56,7 +56,7 @@ const busesShown = 50
 
 func (h *handler) rpc(ctx context.Context, q *request) (answer, error) {
 	data := rpcData{Now: time.Now(), Buses: []busRow{}}
-	names := []string{q.get("name")}
+	names := []string{q.of("name")}
 	if names[0] == "" {
 		var err error
 		if names, data.Partial, err = h.findBuses(ctx); err != nil {

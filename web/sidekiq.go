@@ -92,7 +92,7 @@ func (h *handler) sidekiq(ctx context.Context, q *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	set := sidekiq.Set(q.get("set"))
+	set := sidekiq.Set(q.of("set"))
 	switch {
 	case set == "":
 		set = sidekiq.Retry
