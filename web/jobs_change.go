@@ -88,7 +88,7 @@ func (h *handler) changeJobs(ctx context.Context, q *request) (answer, error) {
 	} else {
 		c.Done, err = c.apply(ctx, of, c.IDs)
 	}
-	h.report(q, Action{Verb: c.Verb, Target: "queue " + c.Queue, IDs: c.IDs[:min(len(c.IDs), 100)], Done: c.Done, Err: err})
+	h.report(q, Action{Verb: c.Verb, Target: targetOf(of), IDs: c.IDs[:min(len(c.IDs), 100)], Done: c.Done, Err: err})
 	if err != nil {
 		return answer{}, c.stayedDead(err)
 	}
@@ -218,6 +218,14 @@ func (c *change) stayedDead(err error) error {
 	return faultf(http.StatusConflict, "Requeue when that one is done, or cancel one of the two.",
 		"Requeued: %d. Still dead: %d, the first %q: job %q holds its unique name.", c.Done, len(held.Jobs),
 		shown(128, first.ID), shown(128, first.Holder))
+}
+
+// targetOf is the queue in the audit log. No name holds a brace, so a tag is told from a name.
+func targetOf(q *queue.Queue) string {
+	if q.Tag() == "" {
+		return "queue " + q.Name()
+	}
+	return "queue " + q.Name() + " {" + q.Tag() + "}"
 }
 
 // report tells the audit log.

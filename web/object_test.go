@@ -142,3 +142,20 @@ func TestAnAddressNamesItsObjectOnce(t *testing.T) {
 		}
 	}
 }
+
+// Two queues of one name differ by their tag in the audit log too. A lock has its kind there.
+func TestAnActionTellsTheQueuesOfOneNameApart(t *testing.T) {
+	t.Parallel()
+	s := newObjectSite(t)
+	var log []web.Action
+	s.handler = web.Handler(s.client, &web.Options{Prefix: s.prefix, Write: true,
+		OnAction: func(_ *http.Request, a web.Action) { log = append(log, a) }})
+	for _, step := range [][2]string{
+		{"/jobs?name=mine", "queue mine"}, {"/jobs?name=mine&tag=blue", "queue mine {blue}"},
+		{"/queue/settings?name=mine&tag=blue", "queue mine {blue}"}, {"/locks/release?name=mine&kind=lock", "lock mine"},
+	} {
+		path, _, _ := strings.Cut(step[0], "?")
+		require.Equal(t, http.StatusOK, s.do(http.MethodPost, step[0], s.forms()[path]).code, step[0])
+		require.Equal(t, step[1], log[len(log)-1].Target)
+	}
+}

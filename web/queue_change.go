@@ -43,7 +43,7 @@ func (h *handler) changeQueue(ctx context.Context, q *request) (answer, error) {
 	default:
 		return answer{}, faultf(http.StatusBadRequest, "It is pause, resume or limit.", "%q is no setting.", shown(40, verb))
 	}
-	h.report(q, Action{Verb: verb, Target: "queue " + of.Name(), Done: 1, Err: err})
+	h.report(q, Action{Verb: verb, Target: targetOf(of), Done: 1, Err: err})
 	if err != nil {
 		return answer{}, err
 	}
