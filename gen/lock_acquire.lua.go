@@ -24,6 +24,7 @@ var LockAcquireScript = lua.Script{
 		{Name: "lock", Type: "string"},
 		{Name: "queue", Type: "list"},
 	},
+	Codes: []string{"LAYOUT"},
 }
 
 // ErrLockAcquireLayout is the error LAYOUT of lock_acquire.lua: the key holds no lock of this

@@ -23,6 +23,7 @@ var LockAcquireAllScript = lua.Script{
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string", Variadic: true},
 	},
+	Codes: []string{"LAYOUT"},
 }
 
 // ErrLockAcquireAllLayout is the error LAYOUT of lock_acquire_all.lua: the key holds no lock of

@@ -24,6 +24,7 @@ var LockExtendScript = lua.Script{
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},
+	Codes: []string{"LAYOUT"},
 }
 
 // ErrLockExtendLayout is the error LAYOUT of lock_extend.lua: the key holds no lock of this

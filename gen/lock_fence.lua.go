@@ -21,6 +21,7 @@ var LockFenceScript = lua.Script{
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},
+	Codes: []string{"LAYOUT"},
 }
 
 // ErrLockFenceLayout is the error LAYOUT of lock_fence.lua: the key holds no lock of this version.

@@ -24,6 +24,7 @@ var LockForceScript = lua.Script{
 		{Name: "lock", Type: "string"},
 		{Name: "queue", Type: "list"},
 	},
+	Codes: []string{"LAYOUT"},
 }
 
 // ErrLockForceLayout is the error LAYOUT of lock_force.lua: the key holds no lock of this version.

@@ -23,6 +23,7 @@ var LockInfoScript = lua.Script{
 		{Name: "lock", Type: "string"},
 		{Name: "queue", Type: "list"},
 	},
+	Codes: []string{"LAYOUT"},
 }
 
 // ErrLockInfoLayout is the error LAYOUT of lock_info.lua: the key holds no lock of this version.

@@ -25,6 +25,7 @@ var LockLeaveScript = lua.Script{
 		{Name: "lock", Type: "string"},
 		{Name: "queue", Type: "list"},
 	},
+	Codes: []string{"LAYOUT"},
 }
 
 // ErrLockLeaveLayout is the error LAYOUT of lock_leave.lua: the key holds no lock of this version.

@@ -21,6 +21,7 @@ var LockNoteScript = lua.Script{
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},
+	Codes: []string{"LAYOUT"},
 }
 
 // ErrLockNoteLayout is the error LAYOUT of lock_note.lua: the key holds no lock of this version.

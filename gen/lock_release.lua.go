@@ -25,6 +25,7 @@ var LockReleaseScript = lua.Script{
 		{Name: "lock", Type: "string"},
 		{Name: "queue", Type: "list"},
 	},
+	Codes: []string{"LAYOUT"},
 	Merge: &lua.Merge{Max: 64, Width: 1},
 }
 

@@ -24,6 +24,7 @@ var LockTryScript = lua.Script{
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},
+	Codes: []string{"LAYOUT"},
 	Merge: &lua.Merge{Max: 64, Width: 4, Tuple: true},
 }
 

@@ -32,6 +32,7 @@ var QueueBuryScript = lua.Script{
 		{Name: "control", Type: "hash"},
 		{Name: "receipt", Type: "string"},
 	},
+	Codes:   []string{"LAYOUT"},
 	Guarded: lua.Text{SHA: QueueBuryGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueBury},
 }
 

@@ -34,6 +34,7 @@ var QueueCancelScript = lua.Script{
 		{Name: "finished", Type: "zset"},
 		{Name: "receipt", Type: "string"},
 	},
+	Codes:   []string{"LAYOUT"},
 	Guarded: lua.Text{SHA: QueueCancelGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueCancel},
 }
 

@@ -27,6 +27,7 @@ var QueueControlScript = lua.Script{
 		{Name: "control", Type: "hash"},
 		{Name: "wake", Type: "zset"},
 	},
+	Codes:   []string{"LAYOUT"},
 	Guarded: lua.Text{SHA: QueueControlGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueControl},
 }
 

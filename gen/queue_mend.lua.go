@@ -33,6 +33,7 @@ var QueueMendScript = lua.Script{
 		{Name: "wake", Type: "zset"},
 		{Name: "options", Type: "hash"},
 	},
+	Codes: []string{"LAYOUT"},
 }
 
 // ErrQueueMendLayout is the error LAYOUT of queue_mend.lua: the queue has a later layout.

@@ -36,6 +36,7 @@ var QueueNackScript = lua.Script{
 		{Name: "options", Type: "hash"},
 		{Name: "finished", Type: "zset"},
 	},
+	Codes:   []string{"LAYOUT"},
 	Guarded: lua.Text{SHA: QueueNackGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueNack},
 }
 

@@ -36,6 +36,7 @@ var QueuePushScript = lua.Script{
 		{Name: "receipt", Type: "string"},
 		{Name: "options", Type: "hash"},
 	},
+	Codes:   []string{"LAYOUT"},
 	Guarded: lua.Text{SHA: QueuePushGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueuePush},
 }
 

@@ -36,6 +36,7 @@ var QueuePushManyScript = lua.Script{
 		{Name: "wake", Type: "zset", Variadic: true},
 		{Name: "options", Type: "hash", Variadic: true},
 	},
+	Codes:   []string{"LAYOUT"},
 	Guarded: lua.Text{SHA: QueuePushManyGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueuePushMany},
 }
 

@@ -34,6 +34,7 @@ var QueueReclaimScript = lua.Script{
 		{Name: "scheduled", Type: "zset"},
 		{Name: "finished", Type: "zset"},
 	},
+	Codes: []string{"LAYOUT"},
 }
 
 // ErrQueueReclaimLayout is the error LAYOUT of queue_reclaim.lua: the queue has a later layout.

@@ -31,6 +31,7 @@ var QueueRequeueScript = lua.Script{
 		{Name: "unique", Type: "hash"},
 		{Name: "expiry", Type: "zset"},
 	},
+	Codes:   []string{"LAYOUT"},
 	Guarded: lua.Text{SHA: QueueRequeueGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueRequeue},
 }
 

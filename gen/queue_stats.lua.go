@@ -27,6 +27,7 @@ var QueueStatsScript = lua.Script{
 		{Name: "dead", Type: "zset"},
 		{Name: "control", Type: "hash"},
 	},
+	Codes: []string{"LAYOUT"},
 }
 
 // ErrQueueStatsLayout is the error LAYOUT of queue_stats.lua: the queue has a later layout.

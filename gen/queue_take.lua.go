@@ -32,6 +32,7 @@ var QueueTakeScript = lua.Script{
 		{Name: "receipt", Type: "string", Variadic: true},
 		{Name: "dead", Type: "zset", Variadic: true},
 	},
+	Codes: []string{"LAYOUT"},
 }
 
 // ErrQueueTakeLayout is the error LAYOUT of queue_take.lua: a queue has a later layout.

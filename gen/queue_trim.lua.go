@@ -31,6 +31,7 @@ var QueueTrimScript = lua.Script{
 		{Name: "finished", Type: "zset"},
 		{Name: "unique", Type: "hash"},
 	},
+	Codes:   []string{"LAYOUT"},
 	Guarded: lua.Text{SHA: QueueTrimGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueTrim},
 }
 

@@ -24,6 +24,7 @@ var RPCCancelScript = lua.Script{
 	Keys: []lua.Key{
 		{Name: "record", Type: "string"},
 	},
+	Codes: []string{"LAYOUT"},
 }
 
 // ErrRPCCancelLayout is the error LAYOUT of rpc_cancel.lua: the key holds no call of this version.

@@ -24,6 +24,7 @@ var RPCCollectScript = lua.Script{
 	Keys: []lua.Key{
 		{Name: "records", Type: "string", Variadic: true},
 	},
+	Codes: []string{"LAYOUT"},
 }
 
 // ErrRPCCollectLayout is the error LAYOUT of rpc_collect.lua: a key holds no call of this version.

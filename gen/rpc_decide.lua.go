@@ -25,6 +25,7 @@ var RPCDecideScript = lua.Script{
 		{Name: "nodes", Type: "zset"},
 		{Name: "record", Type: "string"},
 	},
+	Codes: []string{"LAYOUT"},
 }
 
 // ErrRPCDecideLayout is the error LAYOUT of rpc_decide.lua: the key holds no call of this version.

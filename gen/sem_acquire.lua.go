@@ -24,6 +24,7 @@ var SemAcquireScript = lua.Script{
 		{Name: "permits", Type: "zset"},
 		{Name: "queue", Type: "zset"},
 	},
+	Codes: []string{"LAYOUT"},
 }
 
 // ErrSemAcquireLayout is the error LAYOUT of sem_acquire.lua: the key holds no semaphore of this

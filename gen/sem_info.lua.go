@@ -22,6 +22,7 @@ var SemInfoScript = lua.Script{
 		{Name: "permits", Type: "zset"},
 		{Name: "queue", Type: "zset"},
 	},
+	Codes: []string{"LAYOUT"},
 }
 
 // ErrSemInfoLayout is the error LAYOUT of sem_info.lua: the key holds no semaphore of this version.

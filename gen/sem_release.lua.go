@@ -23,6 +23,7 @@ var SemReleaseScript = lua.Script{
 		{Name: "permits", Type: "zset"},
 		{Name: "queue", Type: "zset"},
 	},
+	Codes: []string{"LAYOUT"},
 }
 
 // ErrSemReleaseLayout is the error LAYOUT of sem_release.lua: the key holds no semaphore of this

@@ -22,6 +22,7 @@ var SemResizeScript = lua.Script{
 		{Name: "permits", Type: "zset"},
 		{Name: "queue", Type: "zset"},
 	},
+	Codes: []string{"LAYOUT"},
 }
 
 // ErrSemResizeLayout is the error LAYOUT of sem_resize.lua: the key holds no semaphore of this

@@ -91,7 +91,7 @@ func (c *Call) learn(load *redis.StringCmd, failed error) {
 		}
 	case errors.As(err, &reply):
 		var e Error
-		classifyReply(c.file(), &e, reply.Error())
+		classifyReply(c.script, c.file(), &e, reply.Error())
 		c.noLoad = !e.transient
 	case err == nil && c.failedLoads < maxFailedLoads && redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT"):
 		c.failedLoads++

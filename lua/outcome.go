@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,9 +17,9 @@ import (
 // classify determines the outcome of a failed attempt.
 //
 // A command that was written and got no reply is unknown; one that was not written was not executed. Server errors
-// are matched by their first word only: Valkey's texts differ from Redis' own. An error raised inside a script
-// carries its digest or the words "user_script"; an error with neither was raised before the first line. The
-// exceptions are four codes that a server raises only before a script's first write.
+// are matched by their first word: Valkey's texts differ from Redis' own. An error raised inside a script has its
+// position at the end; one without was raised before the first line, or returned by the script, which declares its
+// code. The exceptions are four codes that a server raises only before a script's first write.
 func classify(cmd *command, err error) *Error {
 	e := &Error{Script: cmd.program.script.Name, Guarded: cmd.program.guarded, Err: err, Outcome: ErrOutcomeUnknown}
 	var reply redis.Error
@@ -30,7 +31,7 @@ func classify(cmd *command, err error) *Error {
 	case errors.Is(err, errDigest), errors.Is(err, redis.ErrClosed):
 		e.Outcome = ErrNotExecuted
 	case errors.As(err, &reply):
-		classifyReply(cmd.program.file(), e, reply.Error())
+		classifyReply(cmd.program.script, cmd.program.file(), e, reply.Error())
 		if !cmd.program.sent {
 			e.Outcome = ErrNotExecuted // the reply was to the greeting or to CLUSTER SLOTS
 		}
@@ -59,37 +60,47 @@ func isReply(err error) bool {
 	return errors.As(err, &reply)
 }
 
-func classifyReply(ran Text, e *Error, text string) {
+func classifyReply(s *Script, ran Text, e *Error, text string) {
 	code, _, _ := strings.Cut(text, " ")
-	e.Code, e.Line = code, ran.scriptLine(line(text))
-	inside := strings.Contains(text, "user_script") || strings.Contains(text, ran.SHA)
-	if notStarted(text) {
-		inside = false
+	at, inside := position(ran.SHA, text)
+	e.Code, e.Line = code, ran.scriptLine(at)
+	switch {
+	case temporary(code, inside):
+		e.Outcome, e.transient = ErrNotExecuted, true
+	case inside && (code == "OOM" || code == "MISCONF"):
+		e.Outcome = ErrNotExecuted
+	case inside:
+		e.Outcome = ErrExecutedInPart
+	case slices.Contains(s.Codes, code):
+		e.Outcome = ErrRefused
+	default:
+		classifyOutside(e, text)
 	}
+}
+
+// temporary reports whether another attempt can help. These words keep their meaning where a script declares them, of
+// which luagen warns (E002).
+func temporary(code string, inside bool) bool {
 	switch code {
 	case codeReadOnly, "NOREPLICAS":
-		e.Outcome, e.transient = ErrNotExecuted, true
-		return
-	case "OOM", "MISCONF":
-		e.Outcome = ErrNotExecuted
-		return
-	}
-	if inside {
-		e.Outcome = ErrExecutedInPart
-		return
-	}
-	switch code {
+		return true
 	case "NOSCRIPT", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "MOVED", "ASK", "BUSY":
-		e.Outcome, e.transient = ErrNotExecuted, true
-	case "NOPERM", "NOAUTH", "WRONGPASS", "CROSSSLOT", "DENIED":
+		return !inside
+	}
+	return false
+}
+
+// classifyOutside handles the errors without a position in the script whose code it does not declare.
+func classifyOutside(e *Error, text string) {
+	switch e.Code {
+	case "OOM", "MISCONF", "NOPERM", "NOAUTH", "WRONGPASS", "CROSSSLOT", "DENIED":
 		e.Outcome = ErrNotExecuted
 	case "ERR":
 		classifyGeneral(e, text)
+	case "WRONGTYPE":
+		e.Outcome = ErrExecutedInPart
 	default:
 		e.Outcome = ErrRefused
-		if code == "WRONGTYPE" {
-			e.Outcome = ErrExecutedInPart
-		}
 	}
 }
 
@@ -113,7 +124,26 @@ func classifyGeneral(e *Error, text string) {
 // half-way with the latter text, but with a stack.
 func notStarted(text string) bool {
 	return strings.HasPrefix(text, "ERR Error compiling script") && !strings.Contains(text, "stack traceback") ||
-		strings.HasPrefix(text, "ERR unknown command") && !strings.Contains(text, "user_script")
+		strings.HasPrefix(text, "ERR unknown command")
+}
+
+// behind stands between the text of an error that was raised inside a script and its position.
+const behind = " script: "
+
+// position finds where in a script an error was raised, and the line; 0 for none. A server appends the position, Redis
+// " script: <digest>, on @user_script:3." and Valkey 9 the same without the digest. Lua itself begins its errors with
+// "ERR user_script:3:". To an error that the script returns a server adds nothing: all that such a text holds is data.
+func position(sha, text string) (at int, inside bool) {
+	if i := strings.LastIndex(text, behind); i >= 0 {
+		where, named := strings.CutPrefix(text[i+len(behind):], sha+", on ")
+		if n := line(where); named || where == "on @user_script:"+strconv.Itoa(n)+"." {
+			at, inside = n, true
+		}
+	}
+	if strings.HasPrefix(text, "ERR user_script:") || !inside && strings.HasPrefix(text, "ERR ") {
+		at = line(text) // no script declares ERR
+	}
+	return at, inside
 }
 
 // line finds the number after "user_script:".

@@ -178,6 +178,50 @@ func TestDeclaredErrorMatchesItsOwnScriptOnly(t *testing.T) {
 	require.EqualError(t, &lua.Code{Script: "push", Name: "FULL", Text: "no room"}, "push: FULL: no room")
 }
 
+// A text that the script returns may hold anything: only where a server puts the position of an error is one looked for.
+func TestDataInARefusalDoesNotChangeItsClass(t *testing.T) {
+	t.Parallel()
+	client := luatomictest.Client(t)
+	for _, code := range []string{"HELD", "DENIED", "NOPERM", "OOM", "WRONGTYPE"} { // a server has most of them, too
+		s := newScript("hold", "return redis.error_reply('"+code+" by ' .. KEYS[1])", lua.RetrySafe)
+		s.Codes = []string{"FULL", code}
+		for _, holder := range []string{
+			"worker-7", "user_script_runner", "user_script:7:", s.SHA, "a script: b", "a script: " + s.SHA, "WRONGTYPE",
+			"on @user_script:7.", "script: 0123, on @user_script:7.",
+		} {
+			_, err := runInt(within(t, 10*time.Second), client, s, holder)
+			e := requireOutcome(t, err, lua.ErrRefused)
+			require.ErrorIs(t, err, &lua.Code{Script: "hold", Name: code})
+			require.Zero(t, e.Line)
+		}
+		raised := newScript("raise", "\nerror({err = '"+code+" half-way'})", lua.RetrySafe)
+		raised.Codes = s.Codes
+		_, err := runInt(within(t, 10*time.Second), client, raised, luatomictest.Namespace(t))
+		if code != "OOM" {
+			require.Equal(t, 2, requireOutcome(t, err, lua.ErrExecutedInPart).Line)
+		}
+		require.NotErrorIs(t, err, lua.ErrRefused)
+	}
+}
+
+// Chunks of loadstring have names of their own.
+func TestPositionsOfEveryServerAreInsideTheScript(t *testing.T) {
+	t.Parallel()
+	s := newScript("hold", countSource, lua.RetrySafe)
+	s.Codes = []string{"HELD"}
+	for end, line := range map[string]int{
+		" script: " + s.SHA + ", on @user_script:7.":                   7,
+		" script: on @user_script:7.":                                  7,
+		" script: " + s.SHA + ", on chunk:1.":                          0,
+		" by user_script:3: script: " + s.SHA + ", on @user_script:7.": 7,
+		" by a script: on @user_script:3. script: on @user_script:7.":  7,
+	} {
+		fake := startFake(t, func(string, int) string { return "-HELD half-way" + end })
+		_, err := runInt(within(t, 10*time.Second), fake.client(t), s, "k")
+		require.Equal(t, line, requireOutcome(t, err, lua.ErrExecutedInPart).Line, end)
+	}
+}
+
 func TestDeclaredCodeDoesNotMatchARaisedError(t *testing.T) {
 	t.Parallel()
 	s := newScript("push", "redis.call('SET', KEYS[1], 1)\nerror({err = 'FULL half-way'})", lua.RetrySafe)

@@ -94,6 +94,8 @@ type Script struct {
 	MaxBytes int
 	// Keys are the declared keys, in order.
 	Keys []Key
+	// Codes are the first words of the errors that the script returns: its @error.
+	Codes []string
 	// Merge describes a script for many; nil for a script of which each call is a command.
 	Merge *Merge
 	// Guarded is the script behind its guard, which Guard runs; zero where the header has no @guard. It has one more

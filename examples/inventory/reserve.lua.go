@@ -25,6 +25,7 @@ var ReserveScript = lua.Script{
 		{Name: "shop", Type: "hash"},
 		{Name: "mark", Type: "string"},
 	},
+	Codes: []string{"BAD_ITEM"},
 }
 
 // ErrReserveBadItem is the error BAD_ITEM of reserve.lua: an article is named twice, has no name

@@ -24,6 +24,7 @@ var AllowScript = lua.Script{
 	Keys: []lua.Key{
 		{Name: "limit", Type: "string"},
 	},
+	Codes: []string{"TOO_MUCH"},
 }
 
 // ErrAllowTooMuch is the error TOO_MUCH of allow.lua: n is more than the burst: it will never be

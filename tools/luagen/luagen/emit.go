@@ -165,6 +165,7 @@ func (e *emitter) constants() {
 		e.printf("\tMaxBytes: %d,\n", e.Group.Bytes)
 	}
 	e.keyList()
+	e.codes()
 	if e.Merge > 0 {
 		e.printf("\tMerge: &lua.Merge{Max: %d, Width: %d", e.Merge, e.width())
 		if e.Reply != nil && e.Reply.Kind == Tuple {
@@ -196,6 +197,21 @@ func (e *emitter) keyList() {
 		}
 	}
 	e.printf("\t},\n")
+}
+
+// codes prints the words by which package lua tells what the script returned from what the server says.
+func (e *emitter) codes() {
+	if len(e.Errors) == 0 {
+		return
+	}
+	e.printf("\tCodes: []string{")
+	for i, c := range e.Errors {
+		if i > 0 {
+			e.printf(", ")
+		}
+		e.printf("%q", c.Name)
+	}
+	e.printf("},\n")
 }
 
 func (e *emitter) errorVar(c Code) string { return "Err" + e.GoName + codeCamel(c.Name) }

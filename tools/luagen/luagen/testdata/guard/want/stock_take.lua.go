@@ -27,6 +27,7 @@ var StockTakeScript = lua.Script{
 	Keys: []lua.Key{
 		{Name: "stock", Type: "string"},
 	},
+	Codes:   []string{"SOLD_OUT"},
 	Guarded: lua.Text{SHA: StockTakeGuardedSHA, Guard: &guardSource, Source: &stockTakeSource},
 }
 

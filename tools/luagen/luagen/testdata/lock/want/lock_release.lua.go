@@ -26,6 +26,7 @@ var LockReleaseScript = lua.Script{
 		{Name: "lock", Type: "hash"},
 		{Name: "fence", Type: "string"},
 	},
+	Codes: []string{"STALE_OWNER"},
 }
 
 // ErrLockReleaseStaleOwner is the error STALE_OWNER of lock_release.lua: somebody else holds the
