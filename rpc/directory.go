@@ -135,19 +135,20 @@ func rankOf(key, name string) uint64 {
 	return h ^ h>>33
 }
 
-// countAt counts a call as in flight at a node, and nowhere once it is over.
+// countAt counts a call as in flight at a node, and nowhere once it is over: in one step, as its search may still be
+// under way when it ends.
 func (b *Bus) countAt(w *waiter, node string) {
-	if before, changed := b.pending.count(w, node); changed {
-		b.directory.count(before, -1)
-		b.directory.count(node, 1)
-	}
-}
-
-func (d *directory) count(node string, n int) {
+	d := &b.directory
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if p := d.peers[node]; p != nil {
-		p.inFlight = max(p.inFlight+n, 0)
+	if node != "" && b.pending.isOver(w) {
+		return
+	}
+	if w.counted != nil {
+		w.counted.inFlight--
+	}
+	if w.counted = d.peers[node]; w.counted != nil {
+		w.counted.inFlight++
 	}
 }
 

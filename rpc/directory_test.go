@@ -1,8 +1,10 @@
 package rpc_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -72,4 +74,87 @@ func TestAThousandNodes(t *testing.T) {
 	out, err := lab.Echo.Call(ctx, caller, "x")
 	require.NoError(t, err)
 	require.Equal(t, "X", out)
+}
+
+// A gather is left after the first of two answers that have both come. The other one, which nobody reads, counts its node
+// as no busier: the next calls go to both.
+func TestAGatherThatIsLeftCountsNoCallAsInFlight(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	for range 2 {
+		lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
+	}
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
+	for range 3 {
+		for _, err := range lab.Echo.Gather(ctx, caller, "x") {
+			require.NoError(t, err)
+			luatomictest.Eventually(t, 20*time.Second, "both answers", func() bool { return caller.Waiting() == 0 })
+			break
+		}
+		require.Zero(t, caller.InFlight())
+	}
+}
+
+// However calls end, none counts as in flight once nobody waits.
+func TestNoCallCountsAsInFlightOnceAllAreOver(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	slow := rpc.NewMethod[string, string]("slow")
+	var last *rpc.Bus
+	for range 3 {
+		last = lab.Serving(t, lab.Echo, c, name, &rpc.Options{Concurrency: 4}, lab.Upper)
+		require.NoError(t, slow.Serve(last, func(ctx context.Context, s string) (string, error) {
+			<-ctx.Done()
+			return s, nil
+		}))
+		require.NoError(t, countTo.Serve(last, func(_ context.Context, n int, send func(int) error) (err error) {
+			for i := 0; i < n && err == nil; i++ {
+				err = send(i)
+			}
+			return err
+		}))
+		require.NoError(t, last.Ready(ctx))
+	}
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
+	kinds := []func(context.Context, int){
+		func(ctx context.Context, _ int) { _, _ = lab.Echo.Call(ctx, caller, "x") },
+		func(ctx context.Context, n int) {
+			_, _ = lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Key: fmt.Sprint("key", n%3), Retry: 1})
+		},
+		func(ctx context.Context, _ int) {
+			_, _ = lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Node: last.Node()})
+		},
+		func(ctx context.Context, n int) {
+			ctx, cancel := context.WithTimeout(ctx, time.Duration(n)*time.Millisecond)
+			defer cancel()
+			_, _ = slow.Call(ctx, caller, "x")
+		},
+		func(ctx context.Context, n int) {
+			for range lab.Echo.Gather(ctx, caller, "x") {
+				if n--; n%4 == 0 {
+					break
+				}
+			}
+		},
+		func(ctx context.Context, n int) {
+			for range countTo.Call(ctx, caller, 20) {
+				if n--; n == 0 {
+					break
+				}
+			}
+		},
+		func(ctx context.Context, _ int) { _ = lab.Echo.Cast(ctx, caller, "x") },
+	}
+	var all sync.WaitGroup
+	for _, kind := range kinds {
+		for range 2 {
+			all.Go(func() {
+				for n := range 30 {
+					kind(ctx, n)
+				}
+			})
+		}
+	}
+	all.Wait()
+	require.Zero(t, caller.InFlight())
 }

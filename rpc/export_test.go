@@ -15,6 +15,16 @@ func (b *Bus) Waiting() int {
 	return calls + len(b.serving.works)
 }
 
+// InFlight counts the calls that the choice of a node takes for unanswered.
+func (b *Bus) InFlight() (n int) {
+	b.directory.mu.Lock()
+	defer b.directory.mu.Unlock()
+	for _, p := range b.directory.peers {
+		n += p.inFlight
+	}
+	return n
+}
+
 // ExpectsEcho reports whether the node has been reached once, and counts as unreachable without a further echo.
 func (b *Bus) ExpectsEcho() bool { return b.liveness.echoed.Load() != 0 }
 

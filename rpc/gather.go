@@ -175,12 +175,14 @@ func (g *gathering) next(ctx context.Context) (*waiter, error) {
 	}
 }
 
-// endGather cancels the handlers of the nodes that have not answered.
+// endGather cancels the handlers of the nodes that have not answered. Answers that nobody has read are over, too.
 func (b *Bus) endGather(g *gathering) {
 	g.timer.Stop()
 	for _, w := range g.missing {
 		if b.pending.forget(w) {
 			b.giveUp(w)
+		} else {
+			_, _ = b.finish(w)
 		}
 	}
 }

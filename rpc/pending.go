@@ -30,7 +30,7 @@ type outcome struct {
 	ext  wire.Ext
 }
 
-// waiter is a call that waits for its reply.
+// waiter is a call that waits for its reply. It ends by exactly one of finish and giveUp.
 type waiter struct {
 	*outgoing
 	id, record string
@@ -51,7 +51,6 @@ type waiter struct {
 	hasOut       bool
 	out          outcome // the reply; it does not change once it is set
 	node         string  // the node that has the request, once known
-	counted      string  // the node at which it counts as in flight
 	since        time.Time
 	resubscribed int64    // liveness.resubscribed when the request was sent
 	placing      bool     // a node is being looked for
@@ -62,6 +61,8 @@ type waiter struct {
 	refused      error    // why the last of them did
 	refusals     int      // how often that was
 	ran          bool     // a node that is lost may have run it
+
+	counted *peer // where it counts as in flight; guarded by directory.mu
 }
 
 func (p *pending) init() {
@@ -153,15 +154,11 @@ func (p *pending) take(w *waiter) (over bool) {
 	return !w.resent && !w.placing
 }
 
-// count notes at which node the call is in flight, none once it is over. It returns the node at which it was before.
-func (p *pending) count(w *waiter, node string) (before string, changed bool) {
+// isOver reports whether the call has its outcome, or nobody waits for it.
+func (p *pending) isOver(w *waiter) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if node != "" && (w.hasOut || w.gone.Load()) {
-		return "", false
-	}
-	before, w.counted = w.counted, node
-	return before, before != node
+	return w.hasOut || w.gone.Load()
 }
 
 // sentBefore reports whether a node was found for the call before, or may have it, so that its record decides.
