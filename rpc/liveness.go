@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -27,7 +28,9 @@ type liveness struct {
 
 	clock serverClock
 
-	beats int // how many heartbeats were sent; guarded by announcing
+	// Guarded by announcing.
+	beats   int       // how many heartbeats were sent
+	doubted time.Time // when the server's methods of this node were last in doubt: a request for them may still arrive
 
 	mu      sync.Mutex
 	ended   bool          // the last Run has, and there is no next one yet
@@ -110,6 +113,16 @@ func (l *liveness) lock(ctx context.Context) bool {
 
 func (l *liveness) unlock() { <-l.announcing }
 
+// doubt notes whether a request for the methods of this node may have another copy, or may have been lost.
+func (l *liveness) doubt(doubtful bool) {
+	if doubtful {
+		l.doubted = time.Now()
+	}
+}
+
+// doubts reports whether a late copy of such a request may have changed what the server knows.
+func (l *liveness) doubts() bool { return time.Since(l.doubted) < doubtFor }
+
 func (l *liveness) hasEchoed(drained bool) {
 	l.echoed.Store(time.Now().UnixNano())
 	if drained {
@@ -186,7 +199,8 @@ const (
 )
 
 // announce sends one heartbeat: it renews the lease and publishes an echo. It gives the methods of the node when they
-// have changed, when the server does not know the node, and now and then.
+// have changed, when the server does not know the node, and now and then. While a copy of an earlier request may arrive,
+// each heartbeat gives them, and withdraws those that were withdrawn.
 func (b *Bus) announce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease)
 	defer cancel()
@@ -200,7 +214,7 @@ func (b *Bus) announce(ctx context.Context) error {
 	}
 	names, version := b.serving.announced()
 	given, _ := l.has()
-	give := version != given || l.beats%renewEvery == 0
+	give := version != given || l.beats%renewEvery == 0 || l.doubts()
 	l.beats++
 	for {
 		fresh, err := b.join(ctx, names, give)
@@ -211,7 +225,7 @@ func (b *Bus) announce(ctx context.Context) error {
 			l.give(version)
 		}
 		if give || !fresh || len(names) == 0 {
-			return nil
+			return b.withdrawAgain(ctx)
 		}
 		give = true
 	}
@@ -232,8 +246,9 @@ func (b *Bus) join(ctx context.Context, names []string, give bool) (fresh bool, 
 	for {
 		n := min(len(names), maxKeys)
 		params.Names = names[:n]
-		sent := time.Now()
-		r, err := gen.RPCJoin(ctx, b.client, params)
+		sent, again := time.Now(), resent.Note(false)
+		r, err := gen.RPCJoin(resent.Watch(ctx, &again), b.client, params)
+		b.liveness.doubt(give && (err != nil || bool(again)))
 		b.noteReceivers(r.Receivers, err)
 		if err != nil {
 			return false, err

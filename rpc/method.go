@@ -90,7 +90,10 @@ func (m Method[Req, Res]) ServeWith(b *Bus, h func(context.Context, Req) (Res, e
 }
 
 // Unserve withdraws the method from this node: no call is sent here from then on. Calls that are here already are
-// answered. It is one script and one round trip, and fails as that fails.
+// answered; its counts stay, and where it is served again they count for its limit. It is one script and one round trip,
+// and fails as that fails. After an error of package lua a call may still be sent here and is refused, so that another
+// node gets it: the next heartbeat withdraws the method again. So does each heartbeat of a minute where a late copy of an
+// earlier one may arrive.
 func (m Method[Req, Res]) Unserve(ctx context.Context, b *Bus) error { return b.unserve(ctx, m.name) }
 
 // CallOptions select the node of a call and say how its result is kept. Nil means any node.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
@@ -59,7 +57,7 @@ func (b *Bus) describe() string {
 func (s *serving) describe(n int) ([]string, map[string]MethodCounts) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	methods := slices.Sorted(maps.Keys(s.methods))
+	methods := s.namesLocked()
 	methods = methods[:min(len(methods), n)]
 	counts := make(map[string]MethodCounts, len(methods))
 	for _, name := range methods {
@@ -77,11 +75,7 @@ func (s *serving) infos(methods []string) map[string]MethodInfo {
 	var infos map[string]MethodInfo
 	left := 8 << 10
 	for _, name := range methods {
-		m := s.methods[name]
-		if m == nil {
-			continue // withdrawn meanwhile
-		}
-		o := m.opts
+		o := s.methods[name].opts
 		n := len(name) + len(o.Description) + len(o.Version)
 		if o.Description == "" && o.Version == "" || n > left {
 			continue

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/internal/reuse"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
@@ -21,23 +22,27 @@ type serving struct {
 
 	mu      sync.Mutex
 	methods map[string]*served
-	version int              // of methods
-	works   map[string]*work // by id, until their answer is sent
-	leaving bool             // the node announces no methods any more
-	closing bool             // the node takes no requests any more
+	version int // of methods
+	// withdrawn are methods that a late copy of a heartbeat may bring back, and since when.
+	withdrawn map[string]time.Time
+	works     map[string]*work // by id, until their answer is sent
+	leaving   bool             // the node announces no methods any more
+	closing   bool             // the node takes no requests any more
 }
 
 type handler func(ctx context.Context, w *work) ([]byte, error)
 
-// served is a method of this node. run and opts are guarded by serving.mu.
+// served is a method of this node, also once it is withdrawn: its handlers may still run, and it may be served again.
+// run and opts are guarded by serving.mu.
 type served struct {
-	run    handler
+	run    handler // nil where it is withdrawn
 	opts   ServeOptions
 	counts handlerCounts
 }
 
 func (s *serving) init() {
 	s.methods, s.works = make(map[string]*served), make(map[string]*work)
+	s.withdrawn = make(map[string]time.Time)
 }
 
 // maxDescribed bounds the texts about one method.
@@ -71,31 +76,74 @@ func (s *serving) handle(method string, opts ServeOptions, run handler) {
 		s.methods[method] = &served{}
 	}
 	s.methods[method].run, s.methods[method].opts = run, opts
+	delete(s.withdrawn, method)
 	s.version++
 }
 
 // unserve withdraws a method. No heartbeat that still names it may follow.
 func (b *Bus) unserve(ctx context.Context, method string) error {
 	if !b.liveness.lock(ctx) {
-		return fmt.Errorf("luatomic: withdraw %q: %w", method, context.Cause(ctx))
+		return fmt.Errorf("luatomic: withdraw %q: it is still served; call Unserve again: %w", method, context.Cause(ctx))
 	}
 	defer offer(b.liveness.heartbeat) // it gives the server this version of the methods, which Ready waits for
 	defer b.liveness.unlock()
 	b.serving.remove(method)
-	_, err := gen.RPCLeave(ctx, b.client, gen.RPCLeaveParams{
-		Nodes: b.keys.Nodes, About: b.keys.About, Methods: b.keys.Methods, Serves: b.keys.Serves,
-		Node: b.Node(), Stay: true, Names: []string{method},
-	})
-	if err != nil {
-		return fmt.Errorf("luatomic: withdraw %q: %w", method, err)
+	if err := b.unannounce(ctx, method); err != nil {
+		return fmt.Errorf("luatomic: withdraw %q: calls may still be sent here, where they are refused; the next heartbeat "+
+			"withdraws it, or call Unserve again: %w", method, err)
 	}
 	return nil
+}
+
+// unannounce has the server forget that the node serves the methods.
+func (b *Bus) unannounce(ctx context.Context, methods ...string) error {
+	again := resent.Note(false)
+	_, err := gen.RPCLeave(resent.Watch(ctx, &again), b.client, gen.RPCLeaveParams{
+		Nodes: b.keys.Nodes, About: b.keys.About, Methods: b.keys.Methods, Serves: b.keys.Serves,
+		Node: b.Node(), Stay: true, Names: methods,
+	})
+	b.liveness.doubt(err != nil || bool(again))
+	return err
+}
+
+// withdrawAgain withdraws once more, where the server may think otherwise, what a heartbeat may have brought back.
+func (b *Bus) withdrawAgain(ctx context.Context) error {
+	for methods := range slices.Chunk(b.serving.withdrawals(), maxKeys) {
+		if b.liveness.doubts() {
+			if err := b.unannounce(ctx, methods...); err != nil {
+				return fmt.Errorf("luatomic: withdraw methods on bus %q: %w", b.name, err)
+			}
+		}
+		b.serving.agreed(methods)
+	}
+	return nil
+}
+
+// withdrawals returns the methods that a late copy of a heartbeat may bring back.
+func (s *serving) withdrawals() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.withdrawn))
+}
+
+// agreed notes that the server has forgotten the methods. No copy that names one is on its way after a time.
+func (s *serving) agreed(methods []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, method := range methods {
+		if time.Since(s.withdrawn[method]) > doubtFor {
+			delete(s.withdrawn, method)
+		}
+	}
 }
 
 func (s *serving) remove(method string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.methods, method)
+	if m := s.methods[method]; m != nil {
+		m.run = nil
+	}
+	s.withdrawn[method] = time.Now()
 	s.version++
 }
 
@@ -107,7 +155,18 @@ func (s *serving) announced() (names []string, version int) {
 	if s.leaving {
 		return nil, s.version
 	}
-	return slices.Sorted(maps.Keys(s.methods)), s.version
+	return s.namesLocked(), s.version
+}
+
+// namesLocked returns the methods that are served, in order.
+func (s *serving) namesLocked() (names []string) {
+	for name, m := range s.methods {
+		if m.run != nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 func (s *serving) isLeaving() bool {
@@ -120,7 +179,7 @@ func (s *serving) isLeaving() bool {
 func (s *serving) any() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.methods) > 0
+	return len(s.namesLocked()) > 0
 }
 
 // setState moves the node between its three states: it serves; it leaves; it takes nothing any more. A node that leaves
