@@ -57,6 +57,18 @@ func (b *Bus) DoubtEnds(connection string) {
 // DueBindings is how many connections are due to be renewed.
 func (b *Bus) DueBindings() int { return len(b.bindings.due(maxBatch)) }
 
+// Answered reports whether all calls that are kept have their reply, as streams may that wait for parts.
+func (b *Bus) Answered() bool {
+	b.pending.mu.Lock()
+	defer b.pending.mu.Unlock()
+	for _, w := range b.pending.calls {
+		if !w.hasOut {
+			return false
+		}
+	}
+	return len(b.pending.calls) > 0
+}
+
 // Refusals counts the refusals that calls which still wait have had.
 func (b *Bus) Refusals() (n int) {
 	b.pending.mu.Lock()

@@ -375,6 +375,10 @@ func (p *pending) abandon(err, refused error) []*waiter {
 		delete(p.calls, id)
 		for w := first; w != nil; w = w.next {
 			w.setLocked(outcome{err: err})
+			if w.stream != nil { // it may have its reply and wait for parts
+				w.stream.end(err)
+				offer(w.stream.changed)
+			}
 			all = append(all, w)
 		}
 	}

@@ -102,10 +102,15 @@ type stream struct {
 	freed   uint64            // the last one removed from Redis
 	held    int               // bytes that were yielded and not removed
 	changed chan struct{}
+
+	reads context.Context // of its scripts: ends with its reader, and with Run, after which no chunk comes
+	end   context.CancelCauseFunc
 }
 
-func newStream() *stream {
-	return &stream{chunks: make(map[uint64][]byte), changed: make(chan struct{}, 1)}
+func newStream(ctx context.Context) *stream {
+	s := &stream{chunks: make(map[uint64][]byte), changed: make(chan struct{}, 1)}
+	s.reads, s.end = context.WithCancelCause(ctx)
+	return s
 }
 
 func (b *Bus) stream(ctx context.Context, c *outgoing, yield func(part []byte) bool) error {
@@ -123,7 +128,8 @@ func (b *Bus) stream(ctx context.Context, c *outgoing, yield func(part []byte) b
 		return err
 	}
 	w := b.newWaiter(c, deadline)
-	w.stream = newStream()
+	w.stream = newStream(ctx)
+	defer w.stream.end(nil)
 	b.pending.expect(w)
 	reuse.Go(func() { b.place(ctx, w) })
 	whole := false
@@ -138,17 +144,21 @@ func (b *Bus) readStream(ctx context.Context, w *waiter, yield func([]byte) bool
 	last, ended := uint64(0), false
 	answered := w.answered
 	for {
-		if _, more := b.yieldChunks(ctx, w, yield); !more {
+		cut := context.Cause(w.stream.reads) // before the last chunks are yielded
+		if _, more := b.yieldChunks(w, yield); !more {
 			return ended, nil
 		}
-		if ended && w.stream.read >= last {
+		switch {
+		case ended && w.stream.read >= last:
 			return true, nil
+		case ended && cut != nil && ctx.Err() == nil:
+			return true, cut
 		}
 		select {
 		case <-answered:
 			answered = nil
 			if w.out.err != nil {
-				return true, b.drainStream(ctx, w, w.out.err, yield)
+				return true, b.drainStream(w, w.out.err, yield)
 			}
 			n, size := binary.Uvarint(w.out.body)
 			if size <= 0 || size < len(w.out.body) {
@@ -157,11 +167,11 @@ func (b *Bus) readStream(ctx context.Context, w *waiter, yield func([]byte) bool
 			}
 			last, ended = n, true
 			if b.pending.lacksChunks(w.stream, last) {
-				b.readChunks(ctx, w.id)
+				b.readChunks(w.stream.reads, w.id)
 			}
 		case <-w.stream.changed:
 			if ended { // chunks that did not fit before do now
-				b.readChunks(ctx, w.id)
+				b.readChunks(w.stream.reads, w.id)
 			}
 		case <-ctx.Done():
 			return false, fmt.Errorf("luatomic: call %q: some parts have not come: %w", w.method, context.Cause(ctx))
@@ -171,10 +181,10 @@ func (b *Bus) readStream(ctx context.Context, w *waiter, yield func([]byte) bool
 
 // drainStream yields what was sent before the failure. No count of these chunks has come: those that are stored and
 // were not published yet are read.
-func (b *Bus) drainStream(ctx context.Context, w *waiter, failure error, yield func([]byte) bool) error {
+func (b *Bus) drainStream(w *waiter, failure error, yield func([]byte) bool) error {
 	for {
-		b.readChunks(ctx, w.id)
-		n, more := b.yieldChunks(ctx, w, yield)
+		b.readChunks(w.stream.reads, w.id)
+		n, more := b.yieldChunks(w, yield)
 		if !more {
 			return nil
 		}
@@ -185,14 +195,14 @@ func (b *Bus) drainStream(ctx context.Context, w *waiter, failure error, yield f
 }
 
 // yieldChunks yields the chunks that have come. It reports false when the reader stops.
-func (b *Bus) yieldChunks(ctx context.Context, w *waiter, yield func([]byte) bool) (n int, more bool) {
+func (b *Bus) yieldChunks(w *waiter, yield func([]byte) bool) (n int, more bool) {
 	for ; ; n++ {
 		body, ok, free := b.pending.nextChunk(w)
 		if !ok {
 			return n, true
 		}
 		if free.count > 0 {
-			b.freeChunks(ctx, w, free)
+			b.freeChunks(w.stream.reads, w, free)
 		}
 		if !yield(body) {
 			return n, false

@@ -110,3 +110,44 @@ func TestPartsThatAreReadBeforeTheServersAnswer(t *testing.T) {
 	}
 	require.Equal(t, 4, parts)
 }
+
+// Run ends while the caller of a stream has its reply and cannot read all parts. The stream ends with Run, as calls do.
+func TestAStreamWithoutItsPartsEndsWithRun(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	name := luatomictest.Namespace(t)
+	node := lab.OpenBus(t, luatomictest.Client(t), name, nil)
+	large := rpc.NewStreamMethod[string, string]("large")
+	require.NoError(t, large.Serve(node, func(_ context.Context, _ string, send func(string) error) error {
+		return send(strings.Repeat("x", 100_000))
+	}))
+	require.NoError(t, node.Ready(ctx))
+	c := luatomictest.Client(t)
+	lua.Direct(c) // the hook sees no shared round trip
+	reads := make(chan struct{}, 100)
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCReadScript), Do: func(func() error) error {
+		select {
+		case reads <- struct{}{}:
+		default:
+		}
+		return errors.New("no connection")
+	}})
+	caller, err := rpc.NewBus(c, name, nil)
+	require.NoError(t, err)
+	stop := lab.RunBus(t, caller)
+	require.NoError(t, caller.Ready(ctx))
+	ended := make(chan error, 1)
+	go func() {
+		var last error
+		for _, last = range large.Call(ctx, caller, "") {
+		}
+		ended <- last
+	}()
+	luatomictest.Eventually(t, 20*time.Second, "the answer is sent", func() bool { return node.Waiting() == 0 && len(reads) > 0 })
+	luatomictest.Eventually(t, 20*time.Second, "the caller has it", caller.Answered)
+	stop()
+	err = lab.Soon(t, 20*time.Second, "the end", ended)
+	require.ErrorContains(t, err, "it has ended; the handler may have run")
+	require.NotErrorIs(t, err, context.DeadlineExceeded)
+}
