@@ -11,7 +11,24 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/unquoted"
 )
+
+// runStored reads what is stored and was announced. It is a loop of its own: the data of streams delay no decision.
+func (b *Bus) runStored(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.pending.arrived:
+			ids := b.pending.takeStored()
+			for _, id := range ids {
+				b.readChunks(ctx, id)
+			}
+			b.readRecords(ctx, ids)
+		}
+	}
+}
 
 // runRecovery checks what this process waits for, each time it is asked to: it reads replies that were missed from
 // their records, names requests to nodes that missed them, and has the server decide about the calls of dead nodes.
@@ -21,29 +38,66 @@ func (b *Bus) runRecovery(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-b.pending.arrived:
-			b.readRecords(ctx, b.pending.takeStored())
-			continue
 		case <-b.pending.check:
 		}
 		if now := b.liveness.resubscribed.Load(); now != seen {
 			seen = now
 			b.counts.resyncs.Add(1)
-			b.readRecords(ctx, b.pending.olderThan(0))
+			b.readMissed(ctx, b.pending.olderThan(0))
 		}
 		if ids := b.pending.olderThan(b.opts.Lease / 4); len(ids) > 0 {
 			b.rescue(ctx)
-			b.readRecords(ctx, b.pending.olderThan(b.opts.Lease/2))
+			b.readMissed(ctx, b.pending.olderThan(b.opts.Lease/2))
 		}
 	}
+}
+
+// readMissed reads what calls may have missed: parts of streams, and records.
+func (b *Bus) readMissed(ctx context.Context, ids []string) {
+	for part := range slices.Chunk(ids, maxKeys) {
+		missed, err := b.missedChunks(ctx, part)
+		if err != nil {
+			b.report(ctx, fmt.Errorf("luatomic: look for parts of streams on bus %q: %w", b.name, unquoted.Error(err)))
+			break
+		}
+		for _, id := range missed {
+			b.readChunks(ctx, id)
+		}
+	}
+	b.readRecords(ctx, ids)
+}
+
+// missedChunks returns the streams that have missed chunks: the first one that has not come is stored. It asks about all
+// of them in one round trip, and about none that was asked about and has missed nothing since.
+func (b *Bus) missedChunks(ctx context.Context, ids []string) (missed []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease/3)
+	defer cancel()
+	resubscribed := b.liveness.resubscribed.Load()
+	var streams []string
+	var stored []*redis.BoolCmd
+	for _, id := range ids {
+		if gap, ok := b.pending.doubtedGap(id, resubscribed); ok {
+			streams = append(streams, id)
+			stored = append(stored, redis.NewBoolCmd(ctx, "hexists", b.keys.Chunks(id), gap))
+		}
+	}
+	if len(streams) > 0 {
+		err = nodes.ReadAll(ctx, b.client, stored)
+	}
+	for i, id := range streams {
+		switch {
+		case stored[i].Val():
+			missed = append(missed, id)
+		case err == nil:
+			b.pending.noneMissed(id, resubscribed)
+		}
+	}
+	return missed, err
 }
 
 // readRecords reads the records of calls. Replies are delivered; a request that is pending is named to its node, which
 // may have missed it.
 func (b *Bus) readRecords(ctx context.Context, ids []string) {
-	for _, id := range ids {
-		b.readChunks(ctx, id)
-	}
 	for len(ids) > 0 && ctx.Err() == nil {
 		part := ids[:min(len(ids), maxKeys)]
 		later, err := b.readSome(ctx, part)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -158,4 +159,60 @@ func TestRPCLargeRepliesUnderAnOutputLimit(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// Open streams are asked about once, together, and cost nothing while no part is sent: what they would cost delays the
+// decision about dead nodes.
+func TestIdleStreamsAreAskedAboutOnceAndTogether(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	name, ticks := luatomictest.Namespace(t), rpc.NewStreamMethod[string, string]("ticks")
+	const streams = 100
+	node := lab.OpenBus(t, luatomictest.Client(t), name, &rpc.Options{Concurrency: streams, Lease: time.Minute})
+	require.NoError(t, ticks.Serve(node, func(ctx context.Context, _ string, send func(string) error) error {
+		err := send("x")
+		<-ctx.Done()
+		return err
+	}))
+	require.NoError(t, node.Ready(ctx))
+	own := luatomictest.Client(t)
+	var asked, roundTrips, reads, heartbeats atomic.Int64
+	own.AddHook(lab.Before(func(cmds ...redis.Cmder) {
+		for i, cmd := range cmds {
+			switch {
+			case cmd.Name() == "hexists":
+				asked.Add(1)
+				if i == 0 {
+					roundTrips.Add(1)
+				}
+			case lab.OfScript(cmd, lab.Digest(&gen.RPCReadScript)):
+				reads.Add(1)
+			case lab.OfScript(cmd, lab.Digest(&gen.RPCJoinScript)):
+				heartbeats.Add(1)
+			}
+		}
+	}))
+	caller := lab.OpenBus(t, own, name, &rpc.Options{Timeout: time.Minute, Lease: quick.Lease})
+	require.NoError(t, caller.Ready(ctx))
+	var came, all sync.WaitGroup
+	came.Add(streams)
+	for range streams {
+		all.Go(func() {
+			for _, err := range ticks.Call(ctx, caller, "") {
+				if err == nil {
+					came.Done()
+				}
+			}
+		})
+	}
+	came.Wait()
+	luatomictest.Eventually(t, 20*time.Second, "each is asked about", func() bool { return asked.Load() >= streams })
+	later := heartbeats.Load() + 4
+	luatomictest.Eventually(t, 20*time.Second, "later heartbeats", func() bool { return heartbeats.Load() >= later })
+	require.Equal(t, int64(streams), asked.Load())
+	require.Zero(t, reads.Load())
+	require.Less(t, roundTrips.Load(), int64(streams/4))
+	cancel()
+	all.Wait()
 }

@@ -97,6 +97,7 @@ func (b *Bus) start(ctx, linked context.Context, s *session) *sync.WaitGroup {
 	var loops sync.WaitGroup
 	loops.Go(func() { b.link.run(linked, b.client, b.shard, func() { b.linkUp(up) }, down, message) })
 	loops.Go(func() { b.runOutbox(linked) })
+	loops.Go(func() { b.runStored(linked) })
 	loops.Go(func() { b.runRecovery(linked) })
 	loops.Go(func() { b.sendHeartbeats(linked, up) })
 	return &loops

@@ -101,6 +101,7 @@ type stream struct {
 	read    uint64            // the last one yielded
 	freed   uint64            // the last one removed from Redis
 	held    int               // bytes that were yielded and not removed
+	checked int64             // liveness.resubscribed before the last look at Redis that found none to be missed
 	changed chan struct{}
 
 	reads context.Context // of its scripts: ends with its reader, and with Run, after which no chunk comes
@@ -108,7 +109,7 @@ type stream struct {
 }
 
 func newStream(ctx context.Context) *stream {
-	s := &stream{chunks: make(map[uint64][]byte), changed: make(chan struct{}, 1)}
+	s := &stream{chunks: make(map[uint64][]byte), changed: make(chan struct{}, 1), checked: -1}
 	s.reads, s.end = context.WithCancelCause(ctx)
 	return s
 }
@@ -258,14 +259,39 @@ func (p *pending) deliverChunk(c *wire.Chunk) {
 func (p *pending) firstGap(id string) (seq uint64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if w := p.calls[id]; w != nil && w.stream != nil {
+		return w.stream.gapLocked()
+	}
+	return 0, false
+}
+
+func (s *stream) gapLocked() (seq uint64, ok bool) {
+	for seq = s.read + 1; s.chunks[seq] != nil; seq++ {
+	}
+	return seq, seq <= s.read+2*window
+}
+
+// doubtedGap is firstGap for a stream that may have missed this chunk: a later one has come, or a node has subscribed
+// anew since Redis was asked.
+func (p *pending) doubtedGap(id string, resubscribed int64) (seq uint64, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	w := p.calls[id]
 	if w == nil || w.stream == nil {
 		return 0, false
 	}
 	s := w.stream
-	for seq = s.read + 1; s.chunks[seq] != nil; seq++ {
+	seq, ok = s.gapLocked()
+	return seq, ok && (s.checked != resubscribed || s.read+uint64(len(s.chunks)) >= seq)
+}
+
+// noneMissed notes that Redis had no chunk that the stream lacked.
+func (p *pending) noneMissed(id string, resubscribed int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w := p.calls[id]; w != nil && w.stream != nil {
+		w.stream.checked = resubscribed
 	}
-	return seq, seq <= s.read+2*window
 }
 
 // freeChunks removes chunks that were read and notifies the node. It tries until the reply has come: till then the node
