@@ -170,6 +170,9 @@ func (d *directory) drop(method string, nodes ...string) {
 	defer d.mu.Unlock()
 	if l := d.methods[method]; l != nil {
 		l.peers = slices.DeleteFunc(slices.Clone(l.peers), func(p *peer) bool { return slices.Contains(nodes, p.name) })
+		if len(l.peers) == 0 {
+			delete(d.methods, method)
+		}
 	}
 }
 
@@ -210,13 +213,22 @@ func (d *directory) install(method string, rows []gen.RPCFindRow) {
 		l.peers = append(l.peers, p)
 	}
 	d.methods[method] = l
+	if len(l.peers) == 0 { // a name that no node serves
+		delete(d.methods, method)
+	}
 	d.prune()
 }
 
-// prune forgets nodes that serve no known method and have no call.
+// listedFor is how long the nodes of a method are kept that is not called.
+const listedFor = 10 * time.Minute
+
+// prune forgets methods that are not called any more, and nodes that serve no known method and have no call.
 func (d *directory) prune() {
 	listed := 0
-	for _, l := range d.methods {
+	for name, l := range d.methods {
+		if time.Since(l.read) > listedFor {
+			delete(d.methods, name)
+		}
 		listed += len(l.peers)
 	}
 	if len(d.peers) <= 2*listed+64 {

@@ -158,3 +158,24 @@ func TestNoCallCountsAsInFlightOnceAllAreOver(t *testing.T) {
 	all.Wait()
 	require.Zero(t, caller.InFlight())
 }
+
+// A caller keeps nothing of method names that no node serves, and of others while they are called.
+func TestACallerForgetsMethodsThatAreNotCalled(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	node := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
+	caller := lab.OpenBus(t, c, name, nil)
+	for i := range 100 {
+		_, err := rpc.NewMethod[string, string](fmt.Sprint("unknown", i)).Call(ctx, caller, "x")
+		require.ErrorIs(t, err, rpc.ErrNoResponders)
+	}
+	require.Zero(t, caller.Listings(0))
+	_, err := lab.Echo.Call(ctx, caller, "x")
+	require.NoError(t, err)
+	require.Equal(t, 1, caller.Listings(time.Hour))
+	require.NoError(t, hold.Serve(node, lab.Upper))
+	require.NoError(t, node.Ready(ctx))
+	_, err = hold.Call(ctx, caller, "x")
+	require.NoError(t, err)
+	require.Equal(t, 1, caller.Listings(0), "the one that is called")
+}

@@ -25,6 +25,16 @@ func (b *Bus) InFlight() (n int) {
 	return n
 }
 
+// Listings counts the methods whose nodes this caller knows, after none was called for a time.
+func (b *Bus) Listings(idle time.Duration) int {
+	b.directory.mu.Lock()
+	defer b.directory.mu.Unlock()
+	for _, l := range b.directory.methods {
+		l.read = l.read.Add(-idle)
+	}
+	return len(b.directory.methods)
+}
+
 // ExpectsEcho reports whether the node has been reached once, and counts as unreachable without a further echo.
 func (b *Bus) ExpectsEcho() bool { return b.liveness.echoed.Load() != 0 }
 
