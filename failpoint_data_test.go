@@ -220,7 +220,7 @@ func twoQueuesCase() failpointCase {
 		return err
 	}
 	take := func(ctx context.Context, c lua.Client, k string) (string, error) {
-		p := gen.QueueTakeParams{Max: 100, Bytes: 10_000, Token: 1}
+		p := gen.QueueTakeParams{Max: 100, Bytes: 10_000, Token: 1, Since: 1}
 		for _, name := range []string{"first", "second"} {
 			p.Queues = append(p.Queues, scriptcase.TakeQueue("{"+k+"}{"+name+"}", "me"))
 		}

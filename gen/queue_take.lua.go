@@ -12,7 +12,7 @@ import (
 )
 
 // QueueTakeSHA is the SHA-1 of queue_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTakeSHA = "33f47e05a8835c47103e705420ec6e22e868a6bb"
+const QueueTakeSHA = "cf5792b25fedb170cf2ede5fcf08ca3b355798e2"
 
 // QueueTakeScript is scripts/queue_take.lua.
 var QueueTakeScript = lua.Script{
@@ -40,13 +40,13 @@ var ErrQueueTakeLayout = &lua.Code{Script: "queue_take", Name: "LAYOUT", Text: "
 
 // QueueTakeParams are the keys and arguments of QueueTake.
 type QueueTakeParams struct {
-	// KEYS[1] and on, 10 for each; ARGV[6] and on, at most 16: ready: entries enqueued_at_ms:id, oldest
+	// KEYS[1] and on, 10 for each; ARGV[7] and on, at most 16: ready: entries enqueued_at_ms:id, oldest
 	// at the head; scheduled: id by due time in ms; bodies: id to body; leases: id by the end of its
 	// lease in us; failures: id to the number of its failed deliveries, x for a cancelled job, b before
 	// the number of a dead job that has an entry in ready; control: paused, limit, dead_bytes; wake:
 	// names of the waiting consumers by the end of their wait in ms; options: id to the options of a
-	// job, which queue_push.lua wrote; receipt: the last call of this taker that took jobs: token,
-	// fence, entries; dead: id by the time of its death in ms.
+	// job, which queue_push.lua wrote; receipt: the last call of this taker that took jobs here, or
+	// none anywhere: token, fence, entries; dead: id by the time of its death in ms.
 	Queues []QueueTakeQueue
 	Max    int64 // ARGV[1], 1 to 300: the most jobs to take
 	// ARGV[2], at least 1: stop before the bodies exceed this; one job is always taken.
@@ -54,7 +54,10 @@ type QueueTakeParams struct {
 	// ARGV[3]: name to notify when there may be work, if there is none now; empty for none.
 	Waiter string
 	Wait   time.Duration // ARGV[4], at least 0 ms: how long it listens
-	Token  int64         // ARGV[5]: names this call among those of the taker
+	// ARGV[5], at least 0: number of this call among those of the taker, greater than that of the last.
+	Token int64
+	// ARGV[6], at least 0: that of the first call since the last reply, this one where there is none.
+	Since int64
 }
 
 // QueueTakeQueue is one element of QueueTakeParams.Queues: its keys and its arguments.
@@ -107,19 +110,21 @@ type QueueTakeResult struct {
 // QueueTake leases the oldest ready jobs of a queue, or of several of one slot, to a worker.
 //
 // (1) All keys of all queues are read. Then the queues follow in the order given, and a later one
-// gives a job only where those before it have none left. (2) The jobs of a lost reply go back. (3)
-// What is due moves to ready, so scheduled jobs run without a poller. (4) Each job taken is leased
-// until the time that is also its fence: ack, nack and extend name it, and one that another lease
-// has replaced is refused. An entry without a body, left by a cancelled job, is dropped and
-// counted. (5) Where no queue has a job, the worker waits at all of them; else at none, and what it
-// leaves behind notifies the next.
+// gives a job only where those before it have none left. (2) The jobs of calls without a reply go
+// back. (3) What is due moves to ready, so scheduled jobs run without a poller. (4) Each job taken
+// is leased until the time that is also its fence: ack, nack and extend name it, and one that
+// another lease has replaced is refused. An entry without a body, left by a cancelled job, is
+// dropped and counted. (5) Where no queue has a job, the worker waits at all of them; else at none,
+// and what it leaves behind notifies the next. (6) The tokens of a taker grow. A copy of its last
+// call does none of this: it has the jobs that this one leases, and counts the others as dropped. A
+// copy of an earlier one has none.
 //
 // Long because jobs that are due, cancelled or foreign are met in one pass over ready.
 //
 //   - Contract, dup-only: an error half-way can deliver a job twice, or one that was buried while
 //     ready, never lose one.
-//   - Retry: safe; sent again after a lost reply; the same token returns the jobs of a lost reply,
-//     for as long as their lease; where it took none, a repeat goes on.
+//   - Retry: safe; sent again after a lost reply; the same token returns the jobs that it took,
+//     under the same lease, for a minute at least; a smaller one than the last returns none.
 //   - KEYS[1]: queue and on, each of (ready list, scheduled zset, bodies hash, leases zset,
 //     failures hash, control hash, wake zset, options hash, receipt string, dead zset): ready:
 //     entries enqueued_at_ms:id, oldest at the head; scheduled: id by due time in ms; bodies: id to
@@ -127,8 +132,8 @@ type QueueTakeResult struct {
 //     deliveries, x for a cancelled job, b before the number of a dead job that has an entry in
 //     ready; control: paused, limit, dead_bytes; wake: names of the waiting consumers by the end of
 //     their wait in ms; options: id to the options of a job, which queue_push.lua wrote; receipt:
-//     the last call of this taker that took jobs: token, fence, entries; dead: id by the time of
-//     its death in ms.
+//     the last call of this taker that took jobs here, or none anywhere: token, fence, entries;
+//     dead: id by the time of its death in ms.
 //   - Reply: now, fence, next_lapse: in us; fence: the end of the leases; states: of the queues, in
 //     order, as are the jobs of each; options: of the jobs that have some, place: among all jobs,
 //     from 0.
@@ -145,7 +150,7 @@ func QueueTakeIn(b *lua.Batch, p QueueTakeParams) *lua.Future[QueueTakeResult] {
 }
 
 func (p *QueueTakeParams) call() *lua.Call {
-	c := lua.NewCall(&QueueTakeScript, 10*len(p.Queues), 5+len(p.Queues))
+	c := lua.NewCall(&QueueTakeScript, 10*len(p.Queues), 6+len(p.Queues))
 	c.KeyGroup("queue", len(p.Queues), 16)
 	for i := range p.Queues {
 		e := &p.Queues[i]
@@ -165,7 +170,8 @@ func (p *QueueTakeParams) call() *lua.Call {
 	c.Int("bytes", p.Bytes, 1, math.MaxInt64)
 	c.String(&p.Waiter)
 	c.Milliseconds("wait", p.Wait, 0, math.MaxInt64)
-	c.Int("token", p.Token, math.MinInt64, math.MaxInt64)
+	c.Int("token", p.Token, 0, math.MaxInt64)
+	c.Int("since", p.Since, 0, math.MaxInt64)
 	c.Group("queue", len(p.Queues), 16, 1)
 	for i := range p.Queues {
 		e := &p.Queues[i]

@@ -153,12 +153,13 @@ func TestCancelBeforeTheRepeatOfATake(t *testing.T) {
 	q, c := lab.NewQueue(t, nil)
 	lab.Push(t, q, queue.Job{ID: "a", Unique: "u"}, queue.Job{ID: "b"})
 	k := func(s string) string { return lab.Key(q, s) }
-	p := gen.QueueTakeParams{Queues: []gen.QueueTakeQueue{scriptcase.TakeQueue("{"+q.Name()+"}", "me")}, Max: 10, Bytes: 1000, Token: 1}
+	p := gen.QueueTakeParams{Queues: []gen.QueueTakeQueue{scriptcase.TakeQueue("{"+q.Name()+"}", "me")}, Max: 10, Bytes: 1000, Token: 1, Since: 1}
 	r, err := gen.QueueTake(ctx, c, p)
 	require.NoError(t, err)
 	require.Len(t, r.Jobs, 2)
 	_, err = q.Cancel(ctx, "a")
 	require.NoError(t, err)
+	p.Since, p.Token = 1, 2
 	r, err = gen.QueueTake(ctx, c, p)
 	require.NoError(t, err)
 	require.Len(t, r.Jobs, 1)

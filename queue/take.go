@@ -38,11 +38,12 @@ const takeBytes = MaxBatchBytes
 // fails; one that expires while the call is on its way is returned, for the next Take to decide. An empty queue gives
 // an empty result. A max below 1 is lua.ErrOutOfRange. With an error there are no deliveries.
 //
-// After a lost reply Take repeats itself and returns the jobs that the first attempt leased, under a new lease. When no
-// attempt had a reply, the next Take of this Queue does so. No failure is counted.
+// After a lost reply Take repeats itself and returns the jobs that the first attempt leased, under the same lease. When
+// no attempt had a reply, the next Take of this Queue returns them, under a new lease. No failure is counted. An attempt
+// that reaches the server late, when the call had its reply from another or a later call is over, takes nothing.
 //
 // One script, atomic to other clients. A write refused half-way can deliver a job twice, never lose one. Keys: r,
-// s, b, l, n, c, w, o, d, i; the receipt lasts as long as the lease. Cost: O(log n) for each job.
+// s, b, l, n, c, w, o, d, i; the receipt lasts as long as the lease, and at least a minute. Cost: O(log n) for each job.
 func (q *Queue) Take(ctx context.Context, max int) (Taken, error) {
 	by := q.takers.get(q)
 	defer q.takers.put(by)
@@ -85,17 +86,18 @@ func (q *Queue) withoutExpired(ctx context.Context, t Taken) Taken {
 // job, the same script adds the name to the waiters of each queue for that long, unless it is empty.
 func (by *taker) take(ctx context.Context, max int, waiter string, wait time.Duration) ([]Taken, error) {
 	p := gen.QueueTakeParams{
-		Max: int64(min(max, MaxTake)), Bytes: takeBytes, Waiter: waiter, Wait: wait, Token: by.call,
+		Max: int64(min(max, MaxTake)), Bytes: takeBytes, Waiter: waiter, Wait: wait, Token: by.call, Since: by.since,
 	}
 	if err := by.begin(&p); err != nil {
 		return nil, by.wrap(err)
 	}
+	by.call++
 	sent := time.Now()
 	r, err := gen.QueueTake(ctx, by.from[0].queue.client, p)
-	if by.repeats = err != nil; by.repeats {
+	if err != nil {
 		return nil, by.wrap(err)
 	}
-	by.call++
+	by.since = by.call
 	out, err := by.taken(&r, sent)
 	if err != nil {
 		return nil, by.wrap(err)

@@ -123,7 +123,7 @@ func TestTakeNotifiesTheNextWaiterOfWhatItLeaves(t *testing.T) {
 
 	scheduleDue(t, c, q, "three")
 	require.NoError(t, c.RPush(ctx, lab.Key(q, "r"), "1:three", "1:three").Err())
-	p.Max = 1
+	p.Max, p.Token, p.Since = 1, 1, 1
 	_, err = gen.QueueTake(ctx, c, p)
 	require.NoError(t, err)
 	notified()

@@ -15,16 +15,19 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// taker makes one take at a time. Its receipt at each queue has what its last take leased there, so that the repeat of a
-// take without a reply returns the same jobs.
+// taker makes one take at a time, each with the next number. Its receipt at each queue has what its last take leased
+// there, so that the repeat of a take without a reply returns the same jobs, and a copy that comes late none.
 type taker struct {
 	from     []tap // in the order of the take
 	weighted bool  // the order is drawn for each take, with intN
 	intN     func(int) int
 	drawn    int64 // the take that the order is drawn for
-	call     int64 // of the next take; that of the last one, if that had no reply
-	repeats  bool  // the last take had no reply: the next one repeats it
+	call     int64 // of the next take
+	since    int64 // of the first take since the last reply: the next one repeats those between them
 }
+
+// repeats reports that the last take had no reply.
+func (by *taker) repeats() bool { return by.since < by.call }
 
 // tap is a queue that a taker takes from.
 type tap struct {
@@ -44,9 +47,9 @@ func newTaker(sources ...Source) *taker {
 
 // begin writes the queues into p. A repeat has the order of the take that it repeats.
 func (by *taker) begin(p *gen.QueueTakeParams) error {
-	if by.weighted && by.drawn != by.call {
+	if by.weighted && by.drawn != by.since {
 		by.draw()
-		by.drawn = by.call
+		by.drawn = by.since
 	}
 	p.Queues = make([]gen.QueueTakeQueue, len(by.from))
 	for i, t := range by.from {
@@ -105,7 +108,7 @@ func (ts *takers) get(q *Queue) *taker {
 func (ts *takers) put(t *taker) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if t.repeats {
+	if t.repeats() {
 		ts.idle = append(ts.idle, t)
 	} else {
 		ts.idle = slices.Insert(ts.idle, 0, t)
@@ -113,8 +116,8 @@ func (ts *takers) put(t *taker) {
 }
 
 // returnUnanswered repeats the last take of a consumer that has ended, where that had no reply. The repeat puts the
-// jobs of the first call back and takes one of them, or another where that call took none: the one is returned. It is
-// not repeated: the leases end.
+// jobs of the first call back and takes one of them, or another where that call took none: the one is returned. An
+// attempt of the first call that comes after the repeat takes nothing. It is not repeated: the leases end.
 func (c *consumer) returnUnanswered(work context.Context) {
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(work), c.settleBy())
 	defer cancel()

@@ -1,17 +1,19 @@
 --- QueueTake leases the oldest ready jobs of a queue, or of several of one slot, to a worker.
 ---
 --- (1) All keys of all queues are read. Then the queues follow in the order given, and a later one gives a job
---- only where those before it have none left. (2) The jobs of a lost reply go back. (3) What is due moves to
---- ready, so scheduled jobs run without a poller. (4) Each job taken is leased until the time that is also its
---- fence: ack, nack and extend name it, and one that another lease has replaced is refused. An entry without a
---- body, left by a cancelled job, is dropped and counted. (5) Where no queue has a job, the worker waits at all
---- of them; else at none, and what it leaves behind notifies the next.
+--- only where those before it have none left. (2) The jobs of calls without a reply go back. (3) What is due
+--- moves to ready, so scheduled jobs run without a poller. (4) Each job taken is leased until the time that is
+--- also its fence: ack, nack and extend name it, and one that another lease has replaced is refused. An entry
+--- without a body, left by a cancelled job, is dropped and counted. (5) Where no queue has a job, the worker
+--- waits at all of them; else at none, and what it leaves behind notifies the next. (6) The tokens of a taker
+--- grow. A copy of its last call does none of this: it has the jobs that this one leases, and counts the others
+--- as dropped. A copy of an earlier one has none.
 ---
 --- Long because jobs that are due, cancelled or foreign are met in one pass over ready.
 ---
 ---@contract dup-only  an error half-way can deliver a job twice, or one that was buried while ready, never lose one
----@retry    resume  the same token returns the jobs of a lost reply, for as long as their lease; where it
----          took none, a repeat goes on
+---@retry    resume  the same token returns the jobs that it took, under the same lease, for a minute at least;
+---          a smaller one than the last returns none
 ---@allow    V002 wake: a consumer that is not notified looks again after a while
 ---@allow    V002 leases: a job that an error delivers twice takes the place of another in its call
 ---@keys     queue  (ready list, scheduled zset, bodies hash, leases zset, failures hash, control hash, wake zset,
@@ -20,13 +22,14 @@
 ---          failures: id to the number of its failed deliveries, x for a cancelled job, b before the number of a
 ---          dead job that has an entry in ready; control: paused, limit, dead_bytes; wake: names of the waiting
 ---          consumers by the end of their wait in ms; options: id to the options of a job, which queue_push.lua
----          wrote; receipt: the last call of this taker that took jobs: token, fence, entries; dead: id by the
----          time of its death in ms
+---          wrote; receipt: the last call of this taker that took jobs here, or none anywhere: token, fence,
+---          entries; dead: id by the time of its death in ms
 ---@arg      max    int  min=1 max=300  the most jobs to take
 ---@arg      bytes  int  min=1  stop before the bodies exceed this; one job is always taken
 ---@arg      waiter  string  name to notify when there may be work, if there is none now; empty for none
 ---@arg      wait    ms  min=0  how long it listens
----@arg      token   int  names this call among those of the taker
+---@arg      token   int  min=0  number of this call among those of the taker, greater than that of the last
+---@arg      since   int  min=0  that of the first call since the last reply, this one where there is none
 ---@args     queue  (lease ms)  max=16  how long its jobs are leased
 ---@error    LAYOUT  a queue has a later layout
 ---@reply    (now int, states (fence int, paused bool, jobs int, dropped int, next_due time.ms?,
@@ -37,14 +40,15 @@
 ---@cost     O(log n) for each job taken or promoted, O(1) for each queue
 
 local max, bytes = tonumber(ARGV[1]), tonumber(ARGV[2])
-local waiter, wait, token = ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local waiter, wait, token, since = ARGV[3], tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
+local number = tonumber(token)
 if not (max and max >= 1 and max <= 300) then
   error('max must be 1 to 300')
 end
-if not (bytes and bytes >= 1 and wait and wait >= 0) then
-  error('bytes must be 1 or more, and wait 0 or more')
+if not (bytes and bytes >= 1 and wait and wait >= 0 and number and number >= 0 and since and since >= 0) then
+  error('bytes must be 1 or more, and wait, token and since 0 or more')
 end
-if #KEYS > 160 or #ARGV > 21 then
+if #KEYS > 160 or #ARGV > 22 then
   error('queue: at most 16')
 end
 
@@ -60,11 +64,11 @@ local now_us = time[1] .. fraction
 local now_ms = string.sub(now_us, 1, -4)
 
 -- A key of the wrong type stops the script here, while nothing is written.
-local states, named = {}, {}
+local states, named, newest = {}, {}, -1
 for i = 1, #KEYS, 10 do
   local ready, scheduled, bodies, leases, failures = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3], KEYS[i + 4]
   local control, wake, options, receipt, dead = KEYS[i + 5], KEYS[i + 6], KEYS[i + 7], KEYS[i + 8], KEYS[i + 9]
-  local lease = ARGV[(i + 59) / 10]
+  local lease = ARGV[(i + 69) / 10]
   if not (tonumber(lease) and tonumber(lease) >= 1) then
     error('lease must be 1 or more')
   end
@@ -82,46 +86,57 @@ for i = 1, #KEYS, 10 do
     return redis.error_reply('LAYOUT the queue has a later layout')
   end
   -->
+  local taken = redis.call('GET', receipt)
+  local last = taken and tonumber(string.match(taken, '^%d+')) or -1
+  newest = math.max(newest, last)
   states[i] = {
     lease = lease, paused = paused, waiting = redis.call('ZCARD', wake) > 0,
     failed = redis.call('HLEN', failures) > 0, optioned = redis.call('HLEN', options) > 0,
-    taken = redis.call('GET', receipt), lapse = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2],
+    taken = taken, last = last, lapse = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2],
     due = redis.call('ZRANGE', scheduled, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, max),
   }
 end
 
-local jobs, extras = {}, {}
+local jobs, extras, fresh, noted = {}, {}, newest < number, false
 local j, size, total, room = 0, 0, 0, max
 for i = 1, #KEYS, 10 do
   local ready, scheduled, bodies, leases, failures = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3], KEYS[i + 4]
   local options, receipt, dead, state = KEYS[i + 7], KEYS[i + 8], KEYS[i + 9], states[i]
-  local due, taken, paused, lease = state.due, state.taken, state.paused, state.lease
+  local due, taken, last, paused, lease = state.due, state.taken, state.last, state.paused, state.lease
   local fence = string.format('%.0f', now_us + lease * 1000)
   -- The member does not exist. A script whose first write frees memory may go on
   -- to use some: so consumers can drain a server that is over its limit.
   redis.call('ZREM', leases, '')
+  local copied, gone = not fresh and {}, 0
   --< part/queue_take_again.lua
-  -- A repeat: what the first call took, and is still leased to it, goes back to the head of ready, to
-  -- be taken again below.
-  if taken and string.sub(taken, 1, #token + 1) == token .. ' ' then
+  -- What was taken without a reply, and is still leased to that call. It goes back to the head of ready, to be
+  -- taken again below; a copy of the last call leaves it where it is.
+  if newest <= number and last >= since then
     local old_fence, list = string.match(taken, '^%d+ (%d+)\n(.*)$')
     local back, n = {}, 0
     for entry in string.gmatch(list or '', '[^\n]+') do
-      local score = redis.call('ZSCORE', leases, string.match(entry, '^%d+:(.*)$') or '')
+      local id = string.match(entry, '^%d+:(.*)$') or ''
+      local score = redis.call('ZSCORE', leases, id)
       -- One that was cancelled since stays leased: the end of its lease deletes it.
-      local cancelled = score and redis.call('HGET', failures, string.match(entry, '^%d+:(.*)$')) == 'x'
+      local cancelled = score and redis.call('HGET', failures, id) == 'x'
       if score and tonumber(score) == tonumber(old_fence) and not cancelled then
         n = n + 1
         back[n] = entry
+      elseif copied then
+        gone = gone + 1
       end
     end
-    for i = n, 1, -1 do
-      redis.call('LPUSH', ready, back[i])
-      redis.call('ZREM', leases, string.match(back[i], '^%d+:(.*)$'))
+    if copied then
+      copied, fence = back, old_fence or fence
+    else
+      for i = n, 1, -1 do
+        redis.call('LPUSH', ready, back[i])
+        redis.call('ZREM', leases, string.match(back[i], '^%d+:(.*)$'))
+      end
     end
   end
   -->
-  if #due > 0 and not paused then
+  if fresh and #due > 0 and not paused then
     --< part/queue_promote.lua
     -- What is due goes to the end of ready, earliest first.
     local entries, stamp = {}, now_ms .. ':'
@@ -132,12 +147,12 @@ for i = 1, #KEYS, 10 do
     redis.call('ZREMRANGEBYRANK', scheduled, 0, #due - 1)
     -->
   end
-  local grants, kept, g, read, dropped = {}, {}, 0, 0, 0
-  for round = 1, paused and 0 or 8 do -- more than one where entries were dropped
+  local grants, kept, g, read, dropped = {}, {}, 0, 0, gone
+  for round = 1, copied and 1 or paused and 0 or 8 do -- more than one where entries were dropped
     --< part/queue_take_round.lua
-    -- One look at the head of ready: a job is taken, all else is dropped.
+    -- One look at the head of ready, or at what a copy has: a job is taken, all else is dropped.
     local asked = room
-    local entries = asked > 0 and redis.call('LRANGE', ready, read, read + asked - 1) or {}
+    local entries = copied or asked > 0 and redis.call('LRANGE', ready, read, read + asked - 1) or {}
     if #entries == 0 then
       break
     end
@@ -193,23 +208,34 @@ for i = 1, #KEYS, 10 do
     end
     -->
   end
-  if g > 0 then
-    redis.call('SET', receipt, token .. ' ' .. fence .. '\n' .. table.concat(kept, '\n'), 'PX', lease)
+  --< part/queue_take_grant.lua
+  -- The receipt names the jobs before they are leased. A copy of the call that leased them changes nothing.
+  if fresh and g > 0 then
+    noted = redis.call('SET', receipt, token .. ' ' .. fence .. '\n' .. table.concat(kept, '\n'),
+      'PX', math.max(lease, 60000))
     for n = 1, g, 1000 do
       redis.call('ZADD', leases, unpack(grants, n, math.min(n + 999, g)))
     end
   end
-  if read > 0 then
+  if fresh and read > 0 then
     redis.call('LTRIM', ready, read, -1)
   end
+  -->
   state.taken, state.dropped, state.fence = g / 2, dropped, tonumber(fence)
   total = total + g / 2 + dropped
 end
+--< part/queue_take_none.lua
+-- A take that has no job leaves its number as well, for a copy that comes late. Where it dropped entries, there may be
+-- jobs behind them: a repeat is told of one that it dropped, and looks again.
+if fresh and not noted then
+  redis.call('SET', KEYS[9], token .. ' 0\n' .. (total > 0 and '0:' or ''), 'PX', math.max(states[1].lease, 60000))
+end
+-->
 
 local rows, r = {}, 0
 for i = 1, #KEYS, 10 do
   local ready, scheduled, wake, state = KEYS[i], KEYS[i + 1], KEYS[i + 6], states[i]
-  if total == 0 then
+  if fresh and total == 0 then
     if waiter ~= '' then
       --< part/queue_wait_for_work.lua
       -- The waiter leaves its name in the same step as the check that found nothing: no work
@@ -222,7 +248,7 @@ for i = 1, #KEYS, 10 do
       end
       -->
     end
-  elseif state.waiting then
+  elseif fresh and state.waiting then
     redis.call('ZREM', wake, waiter)
     -- Who takes and leaves work behind wakes the next one, and so on.
     if not state.paused and redis.call('LLEN', ready) > 0 then

@@ -1,6 +1,6 @@
--- One look at the head of ready: a job is taken, all else is dropped.
+-- One look at the head of ready, or at what a copy has: a job is taken, all else is dropped.
 local asked = room
-local entries = asked > 0 and redis.call('LRANGE', ready, read, read + asked - 1) or {}
+local entries = copied or asked > 0 and redis.call('LRANGE', ready, read, read + asked - 1) or {}
 if #entries == 0 then
   break
 end
