@@ -47,7 +47,7 @@ func (d *Dialect) QueueEntries(ctx context.Context, queue string, offset, n int)
 	slices.Reverse(payloads)
 	out := make([]Entry, len(payloads))
 	for i, payload := range payloads {
-		out[i] = newEntry([]byte(payload))
+		out[i] = d.newEntry([]byte(payload))
 	}
 	return out, nil
 }
@@ -68,7 +68,7 @@ func (d *Dialect) SetEntries(ctx context.Context, set Set, offset, n int) ([]Ent
 	out := make([]Entry, len(some))
 	for i, z := range some {
 		member, _ := z.Member.(string)
-		out[i] = newEntry([]byte(member))
+		out[i] = d.newEntry([]byte(member))
 		out[i].Score = z.Score
 		out[i].At, _ = secondsTime(z.Score)
 	}
@@ -85,10 +85,10 @@ func checkPage(offset, n int) error {
 	return nil
 }
 
-func newEntry(payload []byte) Entry {
+func (d *Dialect) newEntry(payload []byte) Entry {
 	e := Entry{Payload: payload}
 	var class, message string
-	j, err := readJob("", payload)
+	j, err := d.readJob("", payload)
 	if err != nil {
 		return e
 	}
@@ -159,7 +159,7 @@ func (d *Dialect) ScanQueue(ctx context.Context, queue string) iter.Seq2[Entry, 
 				return
 			}
 			for _, payload := range payloads {
-				if !yield(newEntry([]byte(payload)), nil) {
+				if !yield(d.newEntry([]byte(payload)), nil) {
 					return
 				}
 			}
@@ -187,7 +187,7 @@ func (d *Dialect) ScanSet(ctx context.Context, set Set) iter.Seq2[Entry, error] 
 				yield(Entry{}, fmt.Errorf("sidekiq: entries of %s: %w", set, err))
 				return
 			}
-			e := newEntry(found.Payload)
+			e := d.newEntry(found.Payload)
 			e.Score, e.At = found.Score, found.At
 			if !yield(e, nil) {
 				return

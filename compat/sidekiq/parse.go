@@ -48,7 +48,7 @@ func (j *Job) take(name string, value json.RawMessage) (err error) {
 		}
 		return timeError(err, name)
 	case "created_at":
-		if j.CreatedAt, err = timeField(value); err == nil && isInteger(value) && len(value) < shortestMillis {
+		if j.CreatedAt, err = timeField(value, V8); err == nil && isInteger(value) && len(value) < shortestMillis {
 			return fmt.Errorf("%w: created_at is an integer of milliseconds, and this one is in 1973 or before; "+
 				"write seconds with a decimal point", ErrTime)
 		}
@@ -83,10 +83,10 @@ func timeError(err error, name string) error {
 	return nil
 }
 
-// timeField reads a time from the value of a field, by the type of its JSON as Sidekiq does: a float is seconds, an
-// integer milliseconds.
-func timeField(value []byte) (time.Time, error) {
-	if ms, err := strconv.ParseInt(string(value), 10, 64); err == nil {
+// timeField reads a time from the value of a field, by the type of its JSON as Sidekiq 8 does: a float is seconds, an
+// integer milliseconds. To 7 all numbers are seconds, so there an integer too short for milliseconds is seconds.
+func timeField(value []byte, v Version) (time.Time, error) {
+	if ms, err := strconv.ParseInt(string(value), 10, 64); err == nil && (v >= V8 || len(value) >= shortestMillis) {
 		return time.UnixMilli(ms), nil
 	}
 	s, err := strconv.ParseFloat(string(value), 64)

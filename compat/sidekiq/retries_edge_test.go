@@ -97,3 +97,25 @@ func TestAFailedJobIsInRubysForm(t *testing.T) {
 		require.Equal(t, c.want, got)
 	}
 }
+
+// To version 7 an integer is seconds, where it is too short for milliseconds.
+func TestIntegerSecondsOfAnotherLanguage(t *testing.T) {
+	t.Parallel()
+	for version, ago := range map[sidekiq.Version]bool{sidekiq.V4: true, sidekiq.V7: true, sidekiq.V8: false} {
+		s := newSite(t, version)
+		at := time.Now().Unix() - 60
+		require.NoError(t, s.client.SAdd(t.Context(), s.key("queues"), "default").Err())
+		s.enqueue("default", fmt.Sprintf(`{"class":"W","args":[],"jid":"a","created_at":%d,"enqueued_at":%d}`, at, at))
+		stats, err := s.d.Stats(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, ago, stats.Queues[0].Latency < time.Hour)
+		var created time.Time
+		end := s.work(s.d, nil, func(_ context.Context, j *sidekiq.Delivery) error {
+			created = j.CreatedAt
+			return nil
+		})
+		s.eventually("it is done", func() bool { return s.count("stat:processed") == 1 })
+		end()
+		require.Equal(t, ago, created.Unix() == at)
+	}
+}

@@ -63,7 +63,7 @@ func (d *Dialect) Stats(ctx context.Context) (Stats, error) {
 			out.NoLists = append(out.NoLists, names[i])
 			continue
 		}
-		out.Queues = append(out.Queues, QueueStats{Name: names[i], Size: int(q.Size), Latency: latency(q.Oldest, out.Now)})
+		out.Queues = append(out.Queues, QueueStats{Name: names[i], Size: int(q.Size), Latency: d.latency(q.Oldest, out.Now)})
 	}
 	return out, nil
 }
@@ -77,12 +77,12 @@ func counter(text string) int64 {
 	return n
 }
 
-func latency(payload []byte, now time.Time) time.Duration {
+func (d *Dialect) latency(payload []byte, now time.Time) time.Duration {
 	value, found, err := field(payload, "enqueued_at")
 	if err != nil || !found {
 		return 0
 	}
-	at, err := timeField(value)
+	at, err := timeField(value, d.version)
 	if err != nil {
 		return 0
 	}

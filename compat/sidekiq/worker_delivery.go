@@ -26,6 +26,7 @@ type Delivery struct {
 	// Payload is all of the job, byte for byte. Do not modify it.
 	Payload []byte
 
+	version    Version
 	retry      retryRule
 	middleware []string // fields whose middleware runs in Ruby only
 }
@@ -63,8 +64,8 @@ func (j *Delivery) Scan(args ...any) error {
 }
 
 // readJob parses a payload. It fails where Ruby's parser does.
-func readJob(queue string, payload []byte) (*Delivery, error) {
-	j := &Delivery{Queue: queue, Payload: payload, retry: retryRule{again: true, max: -1, bury: true}}
+func (d *Dialect) readJob(queue string, payload []byte) (*Delivery, error) {
+	j := &Delivery{Queue: queue, Payload: payload, version: d.version, retry: retryRule{again: true, max: -1, bury: true}}
 	if err := members(payload, j.read); err != nil {
 		return nil, err
 	}
@@ -89,11 +90,11 @@ func (j *Delivery) read(m member) {
 	case "args":
 		j.Args = value
 	case "created_at":
-		j.CreatedAt, _ = timeField(value)
+		j.CreatedAt, _ = timeField(value, j.version)
 	case "enqueued_at":
-		j.EnqueuedAt, _ = timeField(value)
+		j.EnqueuedAt, _ = timeField(value, j.version)
 	case "failed_at":
-		j.FailedAt, _ = timeField(value)
+		j.FailedAt, _ = timeField(value, j.version)
 	default:
 		j.readRule(string(m.name), value)
 		j.readMiddleware(string(m.name), value)

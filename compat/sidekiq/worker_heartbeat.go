@@ -159,7 +159,7 @@ func (d *Dialect) readEntry(field, entry string) (k kept, queue string, ok bool)
 	queue, ours := strings.CutPrefix(rest[:n], d.queueKey(""))
 	payload := []byte(rest[n:])
 	k.id, k.rescue = id, rescueName("", payload)
-	if job, err := readJob(queue, payload); err == nil {
+	if job, err := d.readJob(queue, payload); err == nil {
 		k.job, k.rescue = job, rescueName(job.JID, payload)
 	}
 	return k, queue, ours

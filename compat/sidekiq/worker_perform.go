@@ -28,7 +28,7 @@ const (
 
 // start runs the handler on a job. A payload that is not a job goes to the dead set unchanged, as in Sidekiq.
 func (w *worker) start(id int64, queue string, payload []byte) {
-	job, err := readJob(queue, payload)
+	job, err := w.d.readJob(queue, payload)
 	if err != nil {
 		job = &Delivery{Queue: queue, Payload: payload}
 	}
