@@ -131,8 +131,8 @@ type canonical struct {
 	taken   bool // the text is a payload of a queue: Ruby may have written it
 }
 
-// canonicalPayload returns a whole payload in Ruby's form, or the payload itself where it has no such form. Floats whose
-// digits are not the shortest stay as they are in V8: its generator writes such ones.
+// canonicalPayload returns a payload in Ruby's form, or the payload itself where it has no such form. In V8 floats
+// whose digits are not the shortest stay as they are: its generator writes such ones.
 func canonicalPayload(payload []byte, v Version) []byte {
 	c := canonical{scanner: scanner{text: payload, strict: true}, version: v, taken: true}
 	c.space()

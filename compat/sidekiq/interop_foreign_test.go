@@ -13,8 +13,8 @@ import (
 func TestInteropRubyReschedulesAForeignJobThatFailedInGo(t *testing.T) {
 	withEach(t, func(t *testing.T, s *shop) {
 		const jid = "0123456789abcdef01234567"
-		s.fail(nil, errSad, `{"class": "InteropJob", "queue": "default", "args": [1.50, "\u003c"], "retry": true, "jid": "`+jid+
-			`", "created_at": 1795230010.5, "enqueued_at": 1795230010.5}`)
+		s.fail(nil, errSad, `{"class": "InteropJob", "queue": "default", "args": [1.50, "\u003c"], "retry": true, `+
+			`"jid": "`+jid+`", "created_at": 1795230010.5, "enqueued_at": 1795230010.5}`)
 		require.Len(t, s.members("retry"), 1)
 		s.ask("reschedule", map[string]any{"set": "retry", "jid": jid, "at": time.Now().Unix() + 3600}, nil)
 		retry := s.members("retry")

@@ -47,7 +47,8 @@ type Job struct {
 	// out, as at is, of a job for later. It needs class, args, queue and jid, and times in the form of the dialect's
 	// version; what is refused in Args is refused in it too. Write a job for later in Ruby's form (no spaces, no \u003c
 	// as encoding/json has it, 2.0 and not 2.00): with any other text the reschedule of Sidekiq's web interface adds the
-	// job a second time, due immediately. A job that fails in Work is brought into that form. Class, Args and Fields are written in that form.
+	// job a second time, due immediately. Class, Args and Fields are written in that
+	// form, and Work brings a job that fails into it.
 	Payload []byte
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// A dialect's work passes as the user that acl prints for it, under each form of a prefix and with each flag; nothing of
-// it is refused, and other keys are.
+// A dialect's work passes as the user that acl prints for it, under each form of a prefix and with each flag; nothing
+// of it is refused, and other keys are.
 func TestACLOfDialects(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
