@@ -20,3 +20,6 @@ func Objects(h http.Handler, changes bool) map[string][]string {
 	}
 	return found
 }
+
+// ChangeInSteps lets a request that changes all jobs of a state make one step.
+func ChangeInSteps(h http.Handler) { h.(*handler).changeFor = 0 }

@@ -20,7 +20,8 @@ import (
 // Handler serves the page of a server; nil options mean the defaults. Nothing is sent and nothing starts before the
 // first request. The handler does not close the clients.
 func Handler(client redis.UniversalClient, opts *Options) http.Handler {
-	h := &handler{client: client, writer: client, pages: pages(), waiting: make(chan struct{}, MaxAtOnce)}
+	h := &handler{client: client, writer: client, pages: pages(), waiting: make(chan struct{}, MaxAtOnce),
+		changeFor: changeFor}
 	if opts != nil {
 		h.opts = *opts
 	}
@@ -56,6 +57,7 @@ type handler struct {
 	pages          map[string]*template.Template
 	origin         http.CrossOriginProtection
 	waiting        chan struct{} // a place for each request that waits for the server
+	changeFor      time.Duration // how long one request changes all jobs of a state
 	rates          meter.Meter
 	sidekiqSeen    atomic.Bool
 	sidekiqRefused atomic.Bool // this user may not read it

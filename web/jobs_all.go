@@ -23,78 +23,58 @@ func (h *handler) countAll(ctx context.Context, q *request, of *queue.Queue, st 
 		return nil
 	}
 	filter, began := h.filterOf(q, of.Name()), time.Now()
-	jobs := jobList{queue: of, state: c.state, total: countOf(st, c.state), forward: true}
-	for !jobs.ended() && jobs.checked < countMost && time.Since(began) < countFor {
-		found, err := jobs.next(ctx, changeStep)
-		if err != nil {
-			return err
-		}
-		for i := range found {
-			if c.means(filter, &found[i]) {
-				c.Count++
-			}
-		}
+	jobs, err := h.everyJob(of, c.state, c.means)
+	for err == nil && !jobs.ended() && jobs.found < countMost && time.Since(began) < countFor {
+		var ids []string
+		ids, err = jobs.some(ctx, filter, changeStep)
+		c.Count += len(ids)
 	}
-	c.Checked = min(jobs.checked, jobs.total)
-	return nil
+	c.Checked = jobs.found
+	return err
 }
 
-// means reports whether a change of all is for the job: a dead or ready one that came later than the form is not meant,
-// nor one that is due as asked already.
-func (c *change) means(f *jobFilter, j *queue.Peeked) bool {
-	if c.Verb == "reschedule" && !j.At.Before(c.due()) && j.At.Sub(c.due()) < 2*time.Millisecond {
+// means reports whether a change of all is for a job of that time: a dead or ready one that came later than the form is
+// not meant, nor one that is due as asked already.
+func (c *change) means(at time.Time) bool {
+	if c.Verb == "reschedule" && !at.Before(c.due()) && at.Sub(c.due()) < 2*time.Millisecond {
 		return false
 	}
-	return f.matches(j) && (c.state == queue.Scheduled || !j.At.After(c.Until))
+	return c.state == queue.Scheduled || !at.After(c.Until)
 }
 
-// changeAll makes the change for as many jobs as were confirmed, the oldest first, for as long as one request may take.
-// A job that stays dead, as another one holds its unique name, holds up no other.
+// changeAll makes the change for as many jobs as were confirmed, for as long as one request may take. It passes over no
+// job that stays where it is, whatever others do to the list meanwhile. A job that stays dead, as another one holds its
+// unique name, holds up no other.
 func (h *handler) changeAll(ctx context.Context, q *request, of *queue.Queue, c *change) error {
-	st, err := of.Stats(ctx)
-	if err != nil {
-		return err
-	}
 	filter, began := h.filterOf(q, of.Name()), time.Now()
-	jobs := jobList{queue: of, state: c.state, total: countOf(st, c.state), forward: true}
+	jobs, err := h.everyJob(of, c.state, c.means)
 	var held queue.NameHeldError
-	for !jobs.ended() && c.Done+len(held.Jobs) < c.Count && time.Since(began) < changeFor {
-		found, err := jobs.next(ctx, changeStep)
-		if err != nil {
-			return err
+	for err == nil && !jobs.ended() && c.Done+len(held.Jobs) < c.Count {
+		if jobs.found > 0 && time.Since(began) >= h.changeFor {
+			err = c.countLeft(ctx, of)
+			break
 		}
 		var ids []string
-		for i := range found {
-			if c.means(filter, &found[i]) && c.Done+len(held.Jobs)+len(ids) < c.Count {
-				ids = append(ids, found[i].ID)
-			}
+		if ids, err = jobs.some(ctx, filter, c.Count-c.Done-len(held.Jobs)); err != nil {
+			break
 		}
-		n, err := c.apply(ctx, of, ids)
+		var n int
+		n, err = c.apply(ctx, of, ids)
 		c.Done += n
 		var some *queue.NameHeldError
 		if errors.As(err, &some) {
-			held.Jobs = append(held.Jobs, some.Jobs...)
-		} else if err != nil {
-			return err
-		}
-		if len(found) > 0 && c.leaves(found[len(found)-1].At) {
-			jobs.at -= n
+			held.Jobs, err = append(held.Jobs, some.Jobs...), nil
 		}
 	}
-	if !jobs.ended() {
-		c.Left = c.Count - c.Done
+	if err == nil && len(held.Jobs) > 0 {
+		err = &held
 	}
-	if len(held.Jobs) > 0 {
-		return &held
-	}
-	return nil
+	return err
 }
 
-// leaves reports whether changed jobs are no longer where they were, before a job of that time: the others move up. A
-// cancelled ready job keeps its place until a worker comes to it.
-func (c *change) leaves(last time.Time) bool {
-	if c.Verb == "reschedule" {
-		return c.due().After(last)
-	}
-	return c.state != queue.Ready
+// countLeft counts what a further request may find: at most what was confirmed and is not done.
+func (c *change) countLeft(ctx context.Context, of *queue.Queue) error {
+	st, err := of.Stats(ctx)
+	c.Left = min(c.Count-c.Done, countOf(st, c.state))
+	return err
 }

@@ -25,12 +25,14 @@ type change struct {
 	Text  string    `json:"text,omitempty"`
 	Until time.Time `json:"until,omitzero"`
 	In    string    `json:"in,omitempty"`
-	// Count is how many jobs it is for; with a filter those among the first Checked.
+	// Count is how many jobs it is for; with a filter those among the Checked.
 	Count   int `json:"count"`
 	Checked int `json:"checked,omitempty"`
 	// Done is how many were changed, after the change. Left is what the time of one request did not suffice for.
 	Done int `json:"done"`
 	Left int `json:"left,omitempty"`
+	// Stayed says which jobs stay dead of those that were tried, where some are left.
+	Stayed *fault `json:"stayed,omitempty"`
 	// Confirm says that nothing has changed yet: send it again with confirm=Count.
 	Confirm bool `json:"confirm,omitempty"`
 
@@ -89,8 +91,8 @@ func (h *handler) changeJobs(ctx context.Context, q *request) (answer, error) {
 		c.Done, err = c.apply(ctx, of, c.IDs)
 	}
 	h.report(q, Action{Verb: c.Verb, Target: targetOf(of), IDs: c.IDs[:min(len(c.IDs), 100)], Done: c.Done, Err: err})
-	if err != nil {
-		return answer{}, c.stayedDead(err)
+	if err = c.stayedDead(err); err != nil {
+		return answer{}, err
 	}
 	return answer{page: "changed", title: c.Label, data: c}, nil
 }
@@ -208,16 +210,22 @@ func (c *change) apply(ctx context.Context, of *queue.Queue, ids []string) (n in
 	return n, err
 }
 
-// stayedDead is the fault of a requeue of which jobs stay dead, as others hold their unique names.
+// stayedDead is the fault of a requeue of which jobs stay dead, as others hold their unique names. Where the time of the
+// request did not suffice for all, the page that offers to continue has it.
 func (c *change) stayedDead(err error) error {
 	var held *queue.NameHeldError
 	if !errors.As(err, &held) {
 		return err
 	}
 	first := held.Jobs[0]
-	return faultf(http.StatusConflict, "Requeue when that one is done, or cancel one of the two.",
+	f := faultf(http.StatusConflict, "Requeue when that one is done, or cancel one of the two.",
 		"Requeued: %d. Still dead: %d, the first %q: job %q holds its unique name.", c.Done, len(held.Jobs),
 		shown(128, first.ID), shown(128, first.Holder))
+	if c.Left > 0 {
+		c.Stayed = f
+		return nil
+	}
+	return f
 }
 
 // targetOf is the queue in the audit log. No name holds a brace, so a tag is told from a name.

@@ -71,8 +71,6 @@ type jobList struct {
 	state queue.State
 	total int
 	at    int // the next job: its rank, or of a list that is read back one more
-	// forward reads dead jobs from the first on too.
-	forward bool
 	// checked counts the jobs that were read, bytes their bodies.
 	checked, bytes int
 }
@@ -115,7 +113,7 @@ func (l *jobList) next(ctx context.Context, n int) ([]queue.Peeked, error) {
 }
 
 // back reports whether the list is read from its end.
-func (l *jobList) back() bool { return l.state == queue.Dead && !l.forward }
+func (l *jobList) back() bool { return l.state == queue.Dead }
 
 func (l *jobList) ended() bool {
 	if l.back() {

@@ -1,0 +1,238 @@
+package web_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
+	"github.com/luatomic/luatomic/web"
+)
+
+// beside runs a function after each command of a client, as if another one had its turn then.
+type beside func()
+
+func (b beside) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (b beside) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		defer b()
+		return next(ctx, cmd)
+	}
+}
+
+func (b beside) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		defer b()
+		return next(ctx, cmds)
+	}
+}
+
+// siteBeside is a page beside others that work: f runs after each command of the page, with its number.
+func siteBeside(t *testing.T, f func(s *site, n int32)) *site {
+	t.Helper()
+	s := newSite(t, web.Options{})
+	client := redis.NewClient(luatomictest.Client(t).Options())
+	t.Cleanup(func() { _ = client.Close() })
+	var commands atomic.Int32
+	client.AddHook(beside(func() { f(s, commands.Add(1)) }))
+	s.handler = web.Handler(client, &web.Options{Prefix: s.prefix, Write: true})
+	return s
+}
+
+// numbered are n jobs like one, with numbers from one on.
+func numbered(from, n int, like queue.Job) []queue.Job {
+	jobs := make([]queue.Job, n)
+	for i := range jobs {
+		jobs[i], jobs[i].ID = like, fmt.Sprintf("%s-%04d", cmp.Or(like.ID, "job"), from+i)
+	}
+	return jobs
+}
+
+// push adds n jobs like one.
+func (s *site) push(q *queue.Queue, n int, like queue.Job) {
+	s.t.Helper()
+	for from := 0; from < n; from += 200 {
+		_, err := q.Push(s.t.Context(), numbered(from, min(200, n-from), like)...)
+		require.NoError(s.t, err)
+	}
+}
+
+// ids are those of the jobs of a state. Nobody else works then.
+func (s *site) ids(q *queue.Queue, state queue.State) (ids []string) {
+	s.t.Helper()
+	for at := 0; at < []int{s.stats(q).Ready, s.stats(q).Scheduled, s.stats(q).Leased, s.stats(q).Dead}[state]; at += 200 {
+		jobs, err := q.Peek(s.t.Context(), state, at, 200)
+		require.NoError(s.t, err)
+		for _, j := range jobs {
+			ids = append(ids, j.ID)
+		}
+	}
+	return ids
+}
+
+// changeAll changes all jobs of queue mail, and continues while some are left. It returns how many. The number is one that
+// suffices for those that come meanwhile too.
+func (s *site) changeAll(form url.Values) (done int) {
+	s.t.Helper()
+	form.Set("confirm", "9000")
+	for range 100 {
+		var got changed
+		s.post("/jobs.json?name=mail", form, &got)
+		done += got.Done
+		if got.Left == 0 {
+			return done
+		}
+		form.Set("until", strconv.FormatInt(got.Until.UnixMilli(), 10))
+	}
+	require.Fail(s.t, "it does not end")
+	return done
+}
+
+// A change of all ready jobs passes over none, while a consumer takes some.
+func TestChangeOfAllReadyJobsBesideAConsumer(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"cancel", "bury"} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			s := siteBeside(t, func(s *site, n int32) {
+				if n%5 != 0 {
+					return
+				}
+				_, err := s.queue("mail").Take(context.Background(), 50)
+				require.NoError(t, err)
+			})
+			q := s.queue("mail")
+			s.push(q, 2600, queue.Job{})
+			done := s.changeAll(url.Values{"all": {verb}, "state": {"ready"}})
+			require.Empty(t, s.ids(q, queue.Ready))
+			require.Equal(t, 2600, done+len(s.ids(q, queue.Leased)), "each is changed or at the consumer")
+		})
+	}
+}
+
+// A change of all scheduled jobs passes over none, while a consumer takes those that are due, and others are pushed that
+// are due before the rest. Many are due at the same time.
+func TestChangeOfAllScheduledJobsBesideAConsumer(t *testing.T) {
+	t.Parallel()
+	for verb, in := range map[string]string{"cancel": "", "bury": "", "reschedule": "0s"} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			s := siteBeside(t, func(s *site, n int32) {
+				if n%5 != 0 {
+					return
+				}
+				_, err := s.queue("mail").Take(context.Background(), 50)
+				require.NoError(t, err)
+				_, err = s.queue("mail").Push(context.Background(), queue.Job{Delay: time.Minute})
+				require.NoError(t, err)
+			})
+			q := s.queue("mail")
+			hour := time.Now().Add(time.Hour)
+			s.push(q, 100, queue.Job{ID: "due", At: time.Now().Add(time.Millisecond)})
+			s.push(q, 1300, queue.Job{ID: "same", At: hour})
+			s.push(q, 200, queue.Job{ID: "later", At: hour.Add(time.Hour)})
+			s.changeAll(url.Values{"all": {verb}, "state": {"scheduled"}, "in": {in}})
+			left, err := q.Peek(t.Context(), queue.Scheduled, 0, 200)
+			require.NoError(t, err)
+			for _, j := range left {
+				require.True(t, j.At.Before(hour), "%s stays", j.ID)
+			}
+		})
+	}
+}
+
+// A change of all dead jobs passes over none, while a consumer trims the dead set.
+func TestChangeOfAllDeadJobsBesideATrim(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"requeue", "delete"} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			s := siteBeside(t, func(s *site, n int32) {
+				if n%5 != 0 {
+					return
+				}
+				dead := s.stats(s.queue("mail")).Dead
+				_, err := s.queue("mail").Trim(context.Background(), queue.DeadLimits{Jobs: max(dead-50, 1)})
+				require.NoError(t, err)
+			})
+			q := s.queue("mail")
+			for i := range 13 {
+				s.bury(q, "boom", numbered(i*200, 200, queue.Job{})...)
+			}
+			s.changeAll(url.Values{"all": {verb}, "state": {"dead"}})
+			require.Empty(t, s.ids(q, queue.Dead))
+		})
+	}
+}
+
+// A job that leaves between two commands of a change takes none of the number that was confirmed.
+func TestChangeOfAllReachesItsNumberWhereAJobLeaves(t *testing.T) {
+	t.Parallel()
+	for when := range int32(8) {
+		s := siteBeside(t, func(s *site, n int32) {
+			if n == when {
+				_, err := s.queue("mail").Cancel(context.Background(), "job-0000")
+				require.NoError(t, err)
+			}
+		})
+		q := s.queue("mail")
+		s.push(q, 3, queue.Job{At: time.Now().Add(time.Hour)})
+		var got changed
+		s.post("/jobs.json?name=mail", url.Values{"all": {"bury"}, "state": {"scheduled"}, "confirm": {"2"}}, &got)
+		require.Equal(t, 2, got.Done, "job-0000 leaves after command %d", when)
+	}
+}
+
+// A request whose time ends first offers to continue, also where a job stays dead, as another one holds its unique name.
+// The last one says so as an error.
+func TestARequestThatEndsEarlyOffersToContinue(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{Write: true})
+	web.ChangeInSteps(s.handler)
+	q := s.queue("mail")
+	s.bury(q, "boom", queue.Job{ID: "job-0000", Unique: "a"})
+	s.bury(q, "boom", numbered(1, 250, queue.Job{})...)
+	s.bury(q, "boom", numbered(251, 199, queue.Job{})...)
+	_, err := q.Push(t.Context(), queue.Job{ID: "holder", Unique: "a"})
+	require.NoError(t, err)
+	form := url.Values{"all": {"requeue"}, "state": {"dead"}, "confirm": {"450"}}
+	for _, left := range []int{251, 52} {
+		page := s.do(http.MethodPost, "/jobs?name=mail", form)
+		require.Equal(t, http.StatusOK, page.code, page.body)
+		require.Contains(t, page.body, "Requeued: 199. Still dead: 1, the first &#34;job-0000&#34;")
+		require.Contains(t, page.body, fmt.Sprintf("Continue with %d", left))
+		form = url.Values{}
+		for _, m := range hiddenFields.FindAllStringSubmatch(page.body, -1) {
+			form.Add(m[1], m[2])
+		}
+		require.Equal(t, strconv.Itoa(left), form.Get("confirm"))
+	}
+	last := s.do(http.MethodPost, "/jobs?name=mail", form)
+	require.Equal(t, http.StatusConflict, last.code)
+	require.Contains(t, last.body, "Requeued: 51. Still dead: 1")
+	require.Equal(t, []string{"job-0000"}, s.ids(q, queue.Dead))
+}
+
+// What is left is counted: jobs that others have taken meanwhile are not offered again.
+func TestWhatIsLeftIsCounted(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{Write: true})
+	web.ChangeInSteps(s.handler)
+	q := s.queue("mail")
+	s.push(q, 600, queue.Job{At: time.Now().Add(time.Hour)})
+	var got changed
+	form := url.Values{"all": {"cancel"}, "state": {"scheduled"}, "confirm": {"5000"}}
+	s.post("/jobs.json?name=mail", form, &got)
+	require.Equal(t, []int{200, 400}, []int{got.Done, got.Left})
+}
