@@ -3,7 +3,6 @@ package observe
 import (
 	"context"
 	"time"
-	"unicode/utf8"
 
 	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/lock"
@@ -14,7 +13,7 @@ import (
 // Recorder takes measurements. It is called from many goroutines and must not block.
 type Recorder interface {
 	// Record takes one value. labels are the values of i.Labels, in that order; an empty one is no attribute. They are
-	// valid UTF-8, whatever the names are.
+	// valid UTF-8, whatever the names are, and two names have two labels.
 	Record(ctx context.Context, i *Instrument, value float64, labels ...string)
 }
 
@@ -40,15 +39,13 @@ func NewMeter(to Recorder, opts *MeterOptions) *Meter {
 	return m
 }
 
-// readable passes labels on as valid UTF-8. A name may hold any bytes, and a Prometheus client panics at those that are
-// no text.
+// readable passes labels on as valid UTF-8, two of two names: a name may hold any bytes, and a Prometheus client panics
+// at those that are no text, and refuses all of a scrape for one series that comes twice.
 type readable struct{ to Recorder }
 
 func (r readable) Record(ctx context.Context, i *Instrument, value float64, labels ...string) {
 	for n, label := range labels {
-		if !utf8.ValidString(label) {
-			labels[n] = show.Text(len(label), label)
-		}
+		labels[n] = show.Label(label)
 	}
 	r.to.Record(ctx, i, value, labels...)
 }

@@ -16,8 +16,6 @@ package otel
 import (
 	"context"
 	"fmt"
-	"strings"
-	"unicode/utf8"
 
 	api "go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -26,6 +24,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/observe"
 )
 
@@ -80,20 +79,7 @@ func New(opts *Options) (*Telemetry, error) {
 
 // readable is a name as valid UTF-8, as measurements have it. A name may hold any bytes, and OTLP refuses all spans of
 // a batch for one that is no text.
-func readable(name string) string {
-	if utf8.ValidString(name) {
-		return name
-	}
-	var b strings.Builder
-	for i, r := range name {
-		if _, size := utf8.DecodeRuneInString(name[i:]); r == utf8.RuneError && size == 1 {
-			fmt.Fprintf(&b, `\x%02x`, name[i])
-		} else {
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
+func readable(name string) string { return show.Label(name) }
 
 // text is an attribute whose value is a name.
 func text(key, name string) attribute.KeyValue { return attribute.String(key, readable(name)) }

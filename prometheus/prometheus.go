@@ -12,6 +12,7 @@ package prometheus
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	api "github.com/prometheus/client_golang/prometheus"
@@ -106,10 +107,13 @@ func (m *Metrics) Bus(o rpc.Options) *rpc.Options {
 }
 
 // Watch registers a collector that reads the census at each scrape. One process of a system is enough: the same gauges
-// from several are the same numbers. A scrape shows luatomic_up 0 where something could not be read, with what could.
-func (m *Metrics) Watch(census *observe.Census) error {
+// from several are the same numbers. A scrape shows luatomic_up 0 where something could not be read, with what could, and
+// where a series came twice, with the first.
+func (m *Metrics) Watch(census *observe.Census) error { return m.watch(census.Read) }
+
+func (m *Metrics) watch(read func(context.Context, observe.Recorder) error) error {
 	c := &collector{
-		census: census, timeout: m.opts.Timeout, descs: make(map[*observe.Instrument]*api.Desc),
+		read: read, timeout: m.opts.Timeout, descs: make(map[*observe.Instrument]*api.Desc),
 		up: api.NewDesc("luatomic_up", "1 where the last census read all, else 0.", nil, nil),
 	}
 	for _, i := range observe.Instruments() {
@@ -122,7 +126,7 @@ func (m *Metrics) Watch(census *observe.Census) error {
 
 // collector reads the gauges at each scrape.
 type collector struct {
-	census  *observe.Census
+	read    func(context.Context, observe.Recorder) error // of the census
 	timeout time.Duration
 	descs   map[*observe.Instrument]*api.Desc
 	up      *api.Desc
@@ -140,20 +144,29 @@ func (c *collector) Describe(to chan<- *api.Desc) {
 func (c *collector) Collect(to chan<- api.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 	defer cancel()
-	up := 1.0
-	if err := c.census.Read(ctx, scrape{c, to}); err != nil {
+	up, s := 1.0, &scrape{collector: c, to: to, seen: make(map[string]bool)}
+	if err := c.read(ctx, s); err != nil || s.repeated {
 		up = 0
 	}
 	to <- api.MustNewConstMetric(c.up, api.GaugeValue, up)
 }
 
-// scrape is the Recorder of one scrape.
+// scrape is the Recorder of one scrape. A series that comes twice is given once, and makes luatomic_up 0: the registry
+// would refuse the whole scrape for it.
 type scrape struct {
 	*collector
-	to chan<- api.Metric
+	to       chan<- api.Metric
+	seen     map[string]bool
+	repeated bool
 }
 
 // Record is for [observe.Census].
-func (s scrape) Record(_ context.Context, i *observe.Instrument, value float64, labels ...string) {
+func (s *scrape) Record(_ context.Context, i *observe.Instrument, value float64, labels ...string) {
+	series := fmt.Sprintf("%s %q", i.Name, labels)
+	if s.seen[series] {
+		s.repeated = true
+		return
+	}
+	s.seen[series] = true
 	s.to <- api.MustNewConstMetric(s.descs[i], api.GaugeValue, value, labels...)
 }

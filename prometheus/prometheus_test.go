@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -79,6 +80,47 @@ func TestNameThatIsNotTextIsScraped(t *testing.T) {
 	for _, name := range []string{"luatomic_queue_outcomes_total{", "luatomic_queue_jobs{"} {
 		require.Regexp(t, name+`.*messaging_destination_name="caf\\\\xe9"`, text)
 	}
+}
+
+// Two queues whose names look alike as labels are two series, and end no scrape.
+func TestTwoNamesAreTwoSeries(t *testing.T) {
+	t.Parallel()
+	c, prefix, registry := luatomictest.Client(t), luatomictest.Namespace(t), api.NewRegistry()
+	m, err := prometheus.New(&prometheus.Options{Registerer: registry})
+	require.NoError(t, err)
+	for _, name := range []string{"a\xe9", `a\xe9`} {
+		q, err := queue.New(c, name, &queue.Options{Prefix: prefix})
+		require.NoError(t, err)
+		_, err = q.Push(t.Context(), queue.Job{})
+		require.NoError(t, err)
+	}
+	require.NoError(t, m.Watch(&observe.Census{Client: c, Prefix: prefix}))
+	text := scraped(t, registry)
+	for _, label := range []string{`"a\\\\xe9"`, `"a\\\\x5cxe9"`} {
+		require.Regexp(t, `luatomic_queue_jobs{.*"ready".*messaging_destination_name=`+label, text)
+	}
+	require.Contains(t, text, "\nluatomic_up 1\n")
+}
+
+// A series that a census gives twice ends no scrape: the first is shown, and luatomic_up says that something is wrong.
+func TestASeriesThatComesTwiceIsShownOnce(t *testing.T) {
+	t.Parallel()
+	registry := api.NewRegistry()
+	m, err := prometheus.New(&prometheus.Options{Registerer: registry})
+	require.NoError(t, err)
+	gauge := slices.IndexFunc(observe.Instruments(), func(i *observe.Instrument) bool {
+		return i.Name == "luatomic.rpc.nodes"
+	})
+	require.NoError(t, prometheus.WatchFunc(m, func(ctx context.Context, to observe.Recorder) error {
+		for value, bus := range []string{"stock", "stock", "mail"} {
+			to.Record(ctx, observe.Instruments()[gauge], float64(value), bus)
+		}
+		return nil
+	}))
+	text := scraped(t, registry)
+	require.Contains(t, text, `luatomic_rpc_nodes{luatomic_bus="stock"} 0`)
+	require.Contains(t, text, `luatomic_rpc_nodes{luatomic_bus="mail"} 2`)
+	require.Contains(t, text, "\nluatomic_up 0\n")
 }
 
 // A server that is down is a value, not a failed scrape.

@@ -1,0 +1,31 @@
+package show
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+// escape is what Label writes in place of a byte.
+var escape = regexp.MustCompile(`\\x[0-9a-f]{2}`)
+
+// Label is a name as valid UTF-8, in full: a byte that is no part of a character is written as \xe9, and the backslash of
+// a text that looks like that as \x5c. Two names have two labels; one without either is its own.
+func Label(name string) string {
+	if strings.Contains(name, `\x`) {
+		name = escape.ReplaceAllStringFunc(name, func(text string) string { return `\x5c` + text[1:] })
+	}
+	if utf8.ValidString(name) {
+		return name
+	}
+	var b strings.Builder
+	for i, r := range name {
+		if _, size := utf8.DecodeRuneInString(name[i:]); r == utf8.RuneError && size == 1 {
+			fmt.Fprintf(&b, `\x%02x`, name[i])
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
