@@ -15,7 +15,7 @@ import (
 )
 
 // What luagen prove does with drawn calls, with the calls of our own on the data that they are made for: repeated, with each
-// write failing, and with each key of a wrong type. Each script gets to a write in one of them.
+// write failing, and with each key of a wrong type. Each script changes something in one of them.
 func TestPromisesOfEveryHeader(t *testing.T) {
 	t.Parallel()
 	client, ctx := luatomictest.StartServer(t).Client(), t.Context()

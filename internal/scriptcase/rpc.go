@@ -101,7 +101,7 @@ func RpcCalls() []ScriptCall {
 			return show(gen.RPCFind(ctx, c, gen.RPCFindParams{
 				Nodes: nodes(k), Methods: methods(k), Method: "x", Caller: k, Outbox: k,
 			}))
-		}, Announced, nil},
+		}, Orphaned, nil},
 		{&gen.RPCCallScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			p := GivenTo(k, "n")
 			return show(gen.RPCCall(ctx, c, gen.RPCCallParams{

@@ -20,15 +20,15 @@ const proveUsage = `luagen prove runs scripts on a server and holds what they le
 usage: luagen prove [-redis URL] [-n calls] [-seed number] FILE or FOLDER...
 
 Calls are drawn from the declared types, with a stopped clock. The scripts of one run whose keys have the same names make the
-data of each other; a script that stands alone meets data of the declared types. Each call is repeated, as after a lost reply,
-made again with each of its writes failing, and with each key of a wrong type, and the data is held against @retry, @contract
-and @readonly. A redis-server or valkey-server from PATH is started for the run.
+data of each other; data of the declared types is drawn for a script that stands alone, and for keys that none of them makes.
+Each call is repeated at once, as after a lost reply, made again with each of its writes failing, and with each key of a wrong
+type, and the data, times to live too, is held against @retry, @contract and @readonly. A redis-server or valkey-server from PATH is started for the run.
 
   -n calls      of each script; default 100
   -redis URL    another server, and the number of the database; IT IS EMPTIED: redis://localhost:6379/9
   -seed number  the same seed draws the same calls; default 1
 
-A script that may write, and none of whose calls succeeds with a write, is "not tried": its promises are open. Prove it
+A script that may write, and none of whose calls changes anything, is "not tried": its promises are open. Prove it
 beside the scripts that make its data, or with calls and data of your own: package luaprove, Check.
 
 exit codes: 0 all promises held, 1 one was broken, 2 wrong usage, 3 none was broken and a script was not tried
@@ -121,7 +121,7 @@ func printProof(file string, s *luagen.Script, result luaprove.Result, err error
 	if open != "" {
 		verdict, code = "not tried: "+open, exitNotTried
 	}
-	fmt.Fprintf(stdout, "%s: %s; calls %d, repeats %d, failed writes %d, wrong types %d\n",
-		file, verdict, result.Calls, result.Repeats, result.Faults, result.WrongTypes)
+	fmt.Fprintf(stdout, "%s: %s; calls %d, changes %d, repeats %d, failed writes %d, wrong types %d\n",
+		file, verdict, result.Calls, result.Changes, result.Repeats, result.Faults, result.WrongTypes)
 	return code
 }

@@ -14,7 +14,7 @@ import (
 type Fault struct {
 	// Writes are the commands that count, as WriteCommands returns them.
 	Writes string
-	// Reached is a key that is set when the write is reached.
+	// Reached is a key that is set to the command when the write is reached.
 	Reached string
 	// Clock is the time that the script reads.
 	Clock time.Time
@@ -25,7 +25,7 @@ type Fault struct {
 const prefix = `local redis = (function(real) ` +
 	`local writes, at, reached, seconds, micros, n = %s, %d, '%s', '%d', '%d', 0 ` +
 	`local function fails(c) if not writes[string.lower(c)] then return false end n = n + 1 ` +
-	`if n ~= at then return false end real.call('SET', reached, n) return true end ` +
+	`if n ~= at then return false end real.call('SET', reached, string.lower(c)) return true end ` +
 	`local function faulty(f, raise) return function(c, ...) ` +
 	`if string.lower(c) == 'time' then return {seconds, micros} end ` +
 	`if fails(c) then local e = {err = 'ERR failpoint ' .. n .. ', ' .. c} if raise then error(e) end return e end ` +

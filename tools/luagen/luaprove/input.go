@@ -178,11 +178,38 @@ func (g *source) number(low, high *int64, values ...int64) string {
 	return strconv.FormatInt(v, 10)
 }
 
-// data draws a command that stores something under a key, of the type or of any; nil for nothing.
-func (g *source) data(key, typ string) []any {
+// data draws commands that store something under a key, of the type or of any; none for nothing. Some keys expire.
+func (g *source) data(key, typ string) [][]any {
 	if g.IntN(3) == 0 {
 		return nil
 	}
+	if typ == "stream" {
+		return g.stream(key)
+	}
+	out := [][]any{g.content(key, typ)}
+	if g.IntN(3) == 0 {
+		out = append(out, []any{"PEXPIRE", key, 45_000})
+	}
+	return out
+}
+
+// stream draws entries, of which a group has some on its hands.
+func (g *source) stream(key string) [][]any {
+	out := [][]any{
+		{"XADD", key, "1-1", g.pick(g.words...), g.pick(g.words...)},
+		{"XADD", key, "1-2", g.pick(g.words...), g.pick(g.words...)},
+		{"XADD", key, "1-3", g.pick(g.words...), g.pick(g.words...)}, // two deliveries are left for a call and its repeat
+	}
+	if g.IntN(2) == 0 {
+		group := g.pick(g.words...)
+		out = append(out, []any{"XGROUP", "CREATE", key, group, "0"},
+			[]any{"XREADGROUP", "GROUP", group, g.pick(g.words...), "COUNT", 1, "STREAMS", key, ">"})
+	}
+	return out
+}
+
+// content draws a command that stores something of a type.
+func (g *source) content(key, typ string) []any {
 	if typ == "" {
 		typ = g.pick("string", "list", "set", "zset", "hash")
 	}
@@ -196,8 +223,6 @@ func (g *source) data(key, typ string) []any {
 		return []any{"ZADD", key, int64(now - 30), w(), int64(now-30) * 1000, w(), g.IntN(10), w()}
 	case "hash":
 		return g.hash(key)
-	case "stream":
-		return []any{"XADD", key, "*", w(), w()}
 	}
 	return []any{"SET", key, g.pick("a", "b", g.amount(), g.amount(), g.amount())}
 }

@@ -22,7 +22,7 @@ func Prove(
 	if err != nil {
 		return Result{}, err
 	}
-	p := &prover{checker: k, source: newSource(s, seed), family: family(s, beside)}
+	p := &prover{checker: k, source: newSource(s, seed), family: family(s, beside), made: map[string]bool{}, patience: n / 4}
 	for range n {
 		in := p.input()
 		from, err := p.prepared(ctx, in)
@@ -40,7 +40,9 @@ func Prove(
 type prover struct {
 	*checker
 	*source
-	family []*source
+	family   []*source
+	made     map[string]bool // keys that the family has made before some call
+	patience int             // calls after which a key that the family has not made is one that it never makes
 }
 
 // family are the scripts that write what this one reads: those with a key of the same name, and of no other type.
@@ -65,16 +67,11 @@ func family(s *luagen.Script, beside []*luagen.Script) []*source {
 	return out
 }
 
-// prepared makes the data of a call: by calls of the family at earlier times, or by the types of the keys.
+// prepared makes the data of a call: by calls of the family at earlier times, and by the declared types where there is no
+// family, or none that makes the key: scripts that only take would find nothing.
 func (p *prover) prepared(ctx context.Context, in Input) (state, error) {
 	if len(p.family) == 0 {
-		var commands [][]any
-		for i, key := range in.Keys {
-			if cmd := p.data(key, declared(p.checker.script, i).Type); cmd != nil {
-				commands = append(commands, cmd)
-			}
-		}
-		return stored(ctx, p.c, commands)
+		return p.drawn(ctx, in, nil)
 	}
 	var from state
 	makers := append([]*source{p.source}, p.family...)
@@ -89,7 +86,26 @@ func (p *prover) prepared(ctx context.Context, in Input) (state, error) {
 		}
 		from = after.left
 	}
-	return from, nil
+	for _, e := range from {
+		p.made[e.key] = true
+	}
+	if p.result.Calls < p.patience {
+		return from, nil
+	}
+	more, err := p.drawn(ctx, in, p.made)
+	return sorted(append(from, more...)), err
+}
+
+// drawn makes data of the declared types for the keys of a call but some.
+func (p *prover) drawn(ctx context.Context, in Input, but map[string]bool) (state, error) {
+	var commands [][]any
+	for i, key := range in.Keys {
+		typ := declared(p.checker.script, i).Type
+		if but == nil || !but[key] && typ != "hash" { // the values of a family's hash have forms that are not drawn
+			commands = append(commands, p.data(key, typ)...)
+		}
+	}
+	return stored(ctx, p.c, commands)
 }
 
 // declared is what the header says of the i-th key of a call.

@@ -117,6 +117,8 @@ func TestNotTried(t *testing.T) {
 	t.Parallel()
 	client := client(t)
 	for text, want := range map[string]string{
+		head + "---@contract all-or-nothing\n---@key h hash\n\nredis.call('HDEL', KEYS[1], 'no' .. 'ne')\n":                      "changes anything",
+		head + "---@contract all-or-nothing\n---@key z zset\n\nredis.call('ZREM', KEYS[1], '')\nredis.call('PUBLISH', 'c', 1)\n": "",
 		strings.Replace(take, "'left'", "'le' .. 'ft'", 1) + "redis.call('HINCRBY', stock, 'le' .. 'ft', -n)\nreturn left - n\n": "no call",
 		counted: "",
 		head + "---@readonly\n---@key a string\n\nreturn redis.call('GET', KEYS[1])\n": "",
@@ -134,6 +136,52 @@ func TestNotTried(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEmpty(t, none.NotTried(s), "no call at all")
 	}
+}
+
+// What a repeat or a failed write does to times to live, and to what a stream knows of its groups, is a change.
+func TestPromisesOfTimesAndGroups(t *testing.T) {
+	t.Parallel()
+	const longer = "---@contract all-or-nothing\n---@retry safe\n---@key lease string\n---@arg ttl ms min=1\n\n" +
+		"local left = redis.call('PTTL', KEYS[1])\nif left < 0 then return end\n"
+	const stream = "---@contract all-or-nothing\n---@key log stream\n---@arg name string\n\n" +
+		"if redis.call('XLEN', KEYS[1]) == 0 then return end\n"
+	repeated := strings.Replace(stream, "---@key", "---@retry safe\n---@key", 1)
+	const reads, claims = "pcall(redis.call, 'XREADGROUP', 'GROUP', 'a', ", "pcall(redis.call, 'XCLAIM', KEYS[1], 'a', 'b', 0, '1-1'"
+	const extends = "redis.call('PEXPIRE', KEYS[1], ARGV[1])\n"
+	for text, want := range map[string]string{
+		longer + "redis.call('PEXPIRE', KEYS[1], left + ARGV[1])\n": "V001: @retry safe, and a repeat changed",
+		longer + extends: "",
+		longer + "redis.call('PERSIST', KEYS[1])\n": "",
+		longer + extends + extends:                  "V002: all-or-nothing, and a call that failed",
+		stream + "redis.call('XGROUP', 'CREATE', KEYS[1], 'new', '0')\n" +
+			"redis.call('XTRIM', KEYS[1], 'MAXLEN', 1)\n": "V002: all-or-nothing, and a call that failed",
+		stream + "redis.call('XADD', KEYS[1], '*', 'name', ARGV[1])\n":       "",
+		repeated + reads + "ARGV[1], 'COUNT', 1, 'STREAMS', KEYS[1], '>')\n": "V001: @retry safe",
+		repeated + claims + ")\n":                         "V001: @retry safe",
+		repeated + claims + ", 'JUSTID')\n":               "",
+		repeated + "redis.call('XDEL', KEYS[1], '1-1')\n": "",
+		strings.Replace(repeated, "all-or-nothing", "dup-only", 1) +
+			"pcall(redis.call, 'XADD', KEYS[1], '3-3', 'a', 1)\n": "",
+	} {
+		result := prove(t, head+text)
+		require.Positive(t, result.Changes, text)
+		if want == "" {
+			require.Empty(t, result.Broken, text)
+			continue
+		}
+		require.Contains(t, result.Broken, want, text)
+	}
+}
+
+// Two scripts that only take leave nothing for each other: data is drawn for them.
+func TestAFamilyOfConsumersMeetsData(t *testing.T) {
+	t.Parallel()
+	pop := parse(t, head+"---@contract all-or-nothing\n---@retry safe\n---@key jobs list\n\nredis.call('LPOP', KEYS[1])\n")
+	cut := parse(t, head+"---@contract all-or-nothing\n---@key jobs list\n\nredis.call('LTRIM', KEYS[1], 1, -1)\n")
+	cut.Stem = "cut"
+	result, err := luaprove.Prove(t.Context(), client(t), pop, []*luagen.Script{pop, cut}, 100, 1)
+	require.NoError(t, err)
+	require.Contains(t, result.Broken, "V001: @retry safe, and a repeat changed")
 }
 
 // A pop finds what a push beside it has left, and nothing without it.

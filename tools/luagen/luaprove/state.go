@@ -11,8 +11,27 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// readAll returns type, milliseconds to live, elements and DUMP of each key. Sets and hashes have no order of their own.
+// readAll returns type, milliseconds to live, elements and DUMP of each key. Sets and hashes have no order of their own. Of a
+// stream it returns pairs: entries and their fields, the last id, groups, their consumers and what is pending.
 const readAll = `
+local function fields(info)
+  local out = {}
+  for i = 1, #info, 2 do out[info[i]] = info[i + 1] end
+  return out
+end
+local function stream(key)
+  local v = {}
+  local function add(name, ...) v[#v + 1] = name v[#v + 1] = table.concat({...}, ' ') end
+  for _, e in ipairs(redis.call('XRANGE', key, '-', '+')) do add(e[1], unpack(e[2])) end
+  add('last id', fields(redis.call('XINFO', 'STREAM', key))['last-generated-id'])
+  for _, g in ipairs(redis.call('XINFO', 'GROUPS', key)) do
+    g = fields(g)
+    add('group ' .. g.name, g['last-delivered-id'])
+    for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', key, g.name)) do add('consumer ' .. g.name, fields(c).name) end
+    for _, p in ipairs(redis.call('XPENDING', key, g.name, '-', '+', 1000)) do add('pending ' .. g.name, p[1], p[2], p[4]) end
+  end
+  return v
+end
 local out = {}
 for i, key in ipairs(redis.call('KEYS', '*')) do
   local t = redis.call('TYPE', key).ok
@@ -22,7 +41,7 @@ for i, key in ipairs(redis.call('KEYS', '*')) do
   elseif t == 'set' then v = redis.call('SMEMBERS', key)
   elseif t == 'zset' then v = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
   elseif t == 'hash' then v = redis.call('HGETALL', key)
-  else v = {tostring(redis.call('XLEN', key))} end
+  else v = stream(key) end
   out[i] = {key, t, redis.call('PTTL', key), redis.call('DUMP', key), v}
 end
 return out`
@@ -52,29 +71,49 @@ func read(reply any) (state, error) {
 		}
 		out = append(out, e)
 	}
-	slices.SortFunc(out, func(a, b entry) int { return strings.Compare(a.key, b.key) })
-	return out, nil
+	return sorted(out), nil
+}
+
+func sorted(s state) state {
+	slices.SortFunc(s, func(a, b entry) int { return strings.Compare(a.key, b.key) })
+	return s
 }
 
 // restore adds to a pipeline the commands that make the database hold this state and nothing else.
 func (s state) restore(ctx context.Context, pipe redis.Pipeliner) {
 	pipe.FlushDB(ctx)
 	for _, e := range s {
-		pipe.Restore(ctx, e.key, time.Duration(max(0, e.ttl))*time.Millisecond, e.dump)
+		ttl := max(e.ttl, 1) // 0 is for ever
+		if e.ttl < 0 {
+			ttl = 0
+		}
+		pipe.Restore(ctx, e.key, time.Duration(ttl)*time.Millisecond, e.dump)
 	}
 }
 
-// String is a line for each key: its type, its elements in an order that says something, and whether it expires.
+// String is a line for each key: its type, its elements in an order that says something, and when it expires.
 func (s state) String() string {
 	var b strings.Builder
 	for _, e := range s {
 		expires := ""
-		if e.ttl > 0 {
-			expires = ", expires"
+		if e.ttl >= 0 {
+			expires = fmt.Sprintf(", expires in %d ms", e.ttl)
 		}
 		fmt.Fprintf(&b, "%q %s %q%s\n", e.key, e.typ, e.ordered(), expires)
 	}
 	return b.String()
+}
+
+// slack is what times to live lose by rounding.
+const slack = 5 * time.Millisecond
+
+// same reports whether two states hold the same, times to live apart by no more than the run between them took.
+func (s state) same(other state, took time.Duration) bool {
+	return slices.EqualFunc(s, other, func(a, b entry) bool {
+		apart := time.Duration(max(a.ttl-b.ttl, b.ttl-a.ttl)) * time.Millisecond
+		return a.key == b.key && a.typ == b.typ && (a.ttl < 0) == (b.ttl < 0) && apart <= took+slack &&
+			slices.Equal(a.ordered(), b.ordered())
+	})
 }
 
 // ordered are the elements, those of a set or a hash sorted.
@@ -82,7 +121,7 @@ func (e entry) ordered() []string {
 	switch e.typ {
 	case "set":
 		return slices.Sorted(slices.Values(e.elements))
-	case "zset", "hash":
+	case "zset", "hash", "stream":
 		var pairs []string
 		for i := 0; i+1 < len(e.elements); i += 2 {
 			pairs = append(pairs, e.elements[i]+"="+e.elements[i+1])
@@ -117,6 +156,12 @@ func (e entry) names() []string {
 			out = append(out, e.elements[i])
 		}
 		return out
+	case "stream": // a repeat that makes up for an entry gives it another id
+		var out []string
+		for i := 0; i+1 < len(e.elements) && e.elements[i] != "last id"; i += 2 {
+			out = append(out, e.elements[i+1])
+		}
+		return append(out, "")
 	}
 	return []string{""}
 }
@@ -177,8 +222,9 @@ func both(a, b map[thing]bool) map[thing]bool {
 type outcome struct {
 	left    state
 	reply   string
+	took    time.Duration
 	failed  string // a refusal or a Lua error
-	reached bool   // the write that had to fail
+	reached string // the command that had to fail
 }
 
 // reachedKey is set where a failing write is reached. It is no key of a script.
@@ -195,6 +241,7 @@ func run(ctx context.Context, c *redis.Client, from state, text string, in Input
 	call := pipe.Eval(ctx, text, in.Keys, args...)
 	after := pipe.Eval(ctx, readAll, nil)
 	var reply redis.Error
+	start := time.Now()
 	if _, err := pipe.Exec(ctx); err != nil && err != redis.Nil && !errors.As(err, &reply) {
 		return outcome{}, err
 	}
@@ -202,16 +249,19 @@ func run(ctx context.Context, c *redis.Client, from state, text string, in Input
 	if err != nil {
 		return outcome{}, err
 	}
-	out := outcome{reply: fmt.Sprint(call.Val())}
+	out := outcome{reply: fmt.Sprint(call.Val()), took: time.Since(start)}
 	if err := call.Err(); err != nil && err != redis.Nil {
 		out.failed = err.Error()
 	}
 	if out.left, err = read(rows); err != nil {
 		return outcome{}, err
 	}
-	all := len(out.left)
-	out.left = slices.DeleteFunc(out.left, func(e entry) bool { return e.key == reachedKey })
-	out.reached = len(out.left) < all
+	out.left = slices.DeleteFunc(out.left, func(e entry) bool {
+		if e.key == reachedKey {
+			out.reached = e.elements[0]
+		}
+		return e.key == reachedKey
+	})
 	return out, nil
 }
 
