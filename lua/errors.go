@@ -13,8 +13,9 @@ var (
 	// ErrNotExecuted reports that the script did not run, or that one which only reads stopped at an error: nothing
 	// changed.
 	ErrNotExecuted = errors.New("not executed")
-	// ErrOutcomeUnknown reports that the script was sent and no reply arrived. It ran once or not at all; a script
-	// declared "@retry safe" may have run several times, with the effect of once.
+	// ErrOutcomeUnknown reports that the script was sent and no reply arrived. It ran once or not at all, or runs later,
+	// also after other calls: it may still be on its way. A script declared "@retry safe" may have run several times, with
+	// the effect of once.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 	// ErrExecutedInPart reports that the script stopped at an error in the middle. Its earlier writes stay: Redis
 	// does not roll back. The contract in the script's header states the possible effects.

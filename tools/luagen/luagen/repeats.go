@@ -8,17 +8,6 @@ import (
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
 )
 
-// growing are commands that change more when they run twice. The others leave the same behind, or find nothing to do.
-var growing = map[string]bool{
-	"INCR": true, "DECR": true, "INCRBY": true, "DECRBY": true, "INCRBYFLOAT": true, "HINCRBY": true, "HINCRBYFLOAT": true,
-	"ZINCRBY": true, "APPEND": true, "LPUSH": true, "RPUSH": true, "LPUSHX": true, "RPUSHX": true, "LINSERT": true, "LPOP": true,
-	"RPOP": true, "SPOP": true, "ZPOPMIN": true, "ZPOPMAX": true, "LMPOP": true, "ZMPOP": true, "LMOVE": true, "RPOPLPUSH": true,
-	"XADD": true,
-}
-
-// growingWith are commands that do so with this option.
-var growingWith = map[string]string{"ZADD": "INCR", "BITFIELD": "INCRBY"}
-
 // checkRepeats reports a command that does its work again in a repeat, because no test before it meets what the first run left.
 func (b *body) checkRepeats() {
 	r := repeats{flow: b.flow(), changed: map[any]bool{}}
@@ -27,10 +16,7 @@ func (b *body) checkRepeats() {
 	}
 	for _, c := range b.commands {
 		names := r.commandNames(c.node)
-		i := slices.IndexFunc(names, func(name string) bool {
-			option := growingWith[name]
-			return growing[name] || option != "" && b.hasWord(c.args[:max(0, len(c.args)-2)], option) // behind it stand values
-		})
+		i := slices.IndexFunc(names, func(name string) bool { return commands[name].write && !r.repeatable(name, c) })
 		if i < 0 {
 			continue
 		}
@@ -42,7 +28,7 @@ func (b *body) checkRepeats() {
 			c.node,
 			"T001",
 			fmt.Sprintf("@retry safe, and a repeat runs %s again, %s: no test on the way meets what the first run left", names[i], r.way(c.node)),
-			"ask first for a token or a mark of the call, overwrite instead, or write ---@retry never",
+			"ask first for a token or a mark of the call, or write ---@retry never",
 		)
 	}
 }
