@@ -34,17 +34,23 @@ Put the file into the folder of the scripts' project, and name it in .luarc.json
 exit codes: 0 done, 1 -check found a difference, or the file cannot be written, 2 wrong usage
 `
 
+var errNoOutput = errors.New("-check compares a file: name it with -o")
+
 // document runs the verb doc.
 func document(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("doc", flag.ContinueOnError)
 	check, out, title := flags.Bool("check", false, ""), flags.String("o", "", ""), flags.String("title", "Scripts", "")
-	if code, ok := parseFlags(flags, args, docUsage, stdout, stderr); !ok {
+	paths, code, ok := parsePaths(flags, args, docUsage, stdout, stderr)
+	if !ok {
 		return code
 	}
-	if flags.NArg() == 0 {
+	switch {
+	case len(paths) == 0:
 		return wrongUsage(stderr, "doc", docUsage, errors.New("name files or folders"))
+	case *check && *out == "":
+		return wrongUsage(stderr, "doc", docUsage, errNoOutput)
 	}
-	scripts, _, err := parsedScripts(flags.Args())
+	scripts, _, err := parsedScripts(paths)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1
@@ -56,8 +62,14 @@ func document(args []string, stdout, stderr io.Writer) int {
 func editor(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("editor", flag.ContinueOnError)
 	check, out := flags.Bool("check", false, ""), flags.String("o", "", "")
-	if code, ok := parseFlags(flags, args, editorUsage, stdout, stderr); !ok {
+	paths, code, ok := parsePaths(flags, args, editorUsage, stdout, stderr)
+	switch {
+	case !ok:
 		return code
+	case len(paths) > 0:
+		return wrongUsage(stderr, "editor", editorUsage, fmt.Errorf("%q: it takes no files or folders", paths[0]))
+	case *check && *out == "":
+		return wrongUsage(stderr, "editor", editorUsage, errNoOutput)
 	}
 	return writeText(*out, luagen.EditorFile(), *check, stdout, stderr)
 }

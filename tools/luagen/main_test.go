@@ -163,6 +163,29 @@ func TestUsage(t *testing.T) {
 	require.Contains(t, stderr, "is a folder: name its files, "+filepath.Join(dir, "*.lua"))
 }
 
+// Flags mean the same before and behind the files, and a flag without its other half is no run that found nothing.
+func TestFlagsBehindFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "lock_peek.lua"), goodScript)
+	file := filepath.Join(dir, "lock_peek.lua")
+	for _, args := range [][]string{
+		{"vet", dir, "-format", "json"}, {"doc", file, "-title", "T"}, {"doc", "-o", filepath.Join(dir, "s.md"), dir},
+		{"doc", dir, "-check", "-o", filepath.Join(dir, "s.md")}, {"fix", file, "-w"},
+	} {
+		code, _, stderr := command(args...)
+		require.Equal(t, 0, code, "%v: %s", args, stderr)
+	}
+	for _, args := range [][]string{
+		{"doc", "-check", dir}, {"doc", dir, "-check"}, {"editor", "-check"}, {"editor", dir}, {"vet", dir, "-nosuch"},
+		{"prove", dir, "-n", "0"}, {"init", file, "-nosuch"}, {"vet", "-strict"},
+	} {
+		code, _, stderr := command(args...)
+		require.Equal(t, 2, code, "%v", args)
+		require.Contains(t, stderr, "usage: luagen "+args[0])
+	}
+}
+
 func TestPackageFlag(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

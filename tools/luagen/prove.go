@@ -38,16 +38,17 @@ exit codes: 0 all promises held, 1 one was broken, 2 wrong usage, 3 none was bro
 func prove(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("prove", flag.ContinueOnError)
 	url, n, seed := flags.String("redis", "", ""), flags.Int("n", 100, ""), flags.Uint64("seed", 1, "")
-	if code, ok := parseFlags(flags, args, proveUsage, stdout, stderr); !ok {
+	paths, code, ok := parsePaths(flags, args, proveUsage, stdout, stderr)
+	if !ok {
 		return code
 	}
-	if flags.NArg() == 0 {
+	if len(paths) == 0 {
 		return wrongUsage(stderr, "prove", proveUsage, errors.New("name files or folders"))
 	}
 	if *n < 1 {
 		return wrongUsage(stderr, "prove", proveUsage, fmt.Errorf("-n is %d: name 1 or more", *n))
 	}
-	scripts, files, err := parsedScripts(flags.Args())
+	scripts, files, err := parsedScripts(paths)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1

@@ -54,14 +54,14 @@ func rewrite(
 ) int {
 	flags := flag.NewFlagSet(verb, flag.ContinueOnError)
 	write := flags.Bool("w", false, "")
-	if code, ok := parseFlags(flags, args, usage, stdout, stderr); !ok {
+	paths, code, ok := parsePaths(flags, args, usage, stdout, stderr)
+	if !ok {
 		return code
 	}
-	if flags.NArg() == 0 {
+	if len(paths) == 0 {
 		return wrongUsage(stderr, verb, usage, errors.New("name one file or more"))
 	}
-	code := 0
-	for _, file := range flags.Args() {
+	for _, file := range paths {
 		if err := rewriteOne(file, change, *write, stdout); err != nil {
 			fmt.Fprintln(stderr, err)
 			code = 1

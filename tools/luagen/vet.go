@@ -31,18 +31,19 @@ func vet(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("vet", flag.ContinueOnError)
 	strict, format := flags.Bool("strict", false, ""), flags.String("format", "text", "")
 	target := flags.String("target", "", "")
-	if code, ok := parseFlags(flags, args, vetUsage, stdout, stderr); !ok {
+	paths, code, ok := parsePaths(flags, args, vetUsage, stdout, stderr)
+	if !ok {
 		return code
 	}
 	write := map[string]func(io.Writer, []luagen.Vetted) error{"text": vetText, "json": vetJSON, "sarif": vetSARIF}[*format]
-	if flags.NArg() == 0 || write == nil {
+	if len(paths) == 0 || write == nil {
 		return wrongUsage(stderr, "vet", vetUsage, errors.New("name files or folders, and a format among text, json, sarif"))
 	}
 	where, err := targets(*target)
 	if err != nil {
 		return wrongUsage(stderr, "vet", vetUsage, err)
 	}
-	files, err := luagen.VetPaths(flags.Args(), where)
+	files, err := luagen.VetPaths(paths, where)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1
@@ -70,6 +71,18 @@ func parseFlags(flags *flag.FlagSet, args []string, usage string, stdout, stderr
 		return wrongUsage(stderr, flags.Name(), usage, err), false
 	}
 	return 0, true
+}
+
+// parsePaths is parseFlags for verbs that take files and folders: flags may stand before and behind them.
+func parsePaths(
+	flags *flag.FlagSet, args []string, usage string, stdout, stderr io.Writer,
+) (paths []string, code int, ok bool) {
+	for {
+		if code, ok := parseFlags(flags, args, usage, stdout, stderr); !ok || flags.NArg() == 0 {
+			return paths, code, ok
+		}
+		paths, args = append(paths, flags.Arg(0)), flags.Args()[1:]
+	}
 }
 
 func withTargets(usage string) string {

@@ -63,7 +63,7 @@ func Generate(cfg Config) (Result, error) {
 	if err != nil {
 		return res, err
 	}
-	if clashes := checkHandwritten(files, scripts); len(clashes) > 0 {
+	if clashes := checkHandwritten(files, scripts, t); len(clashes) > 0 {
 		res.Found = append(res.Found, clashes...).sorted()
 		return res, nil
 	}

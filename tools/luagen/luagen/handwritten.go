@@ -12,15 +12,15 @@ import (
 )
 
 // checkHandwritten reports the Go names of the generated files that other files of their package declare, too: the
-// package would not compile.
-func checkHandwritten(files []File, scripts []*Script) Diagnostics {
+// package would not compile. Those are hand-written, or made from another folder of scripts.
+func checkHandwritten(files []File, scripts []*Script, t target) Diagnostics {
 	var diags Diagnostics
 	declared := map[string]map[string]string{} // by folder and package
 	for _, f := range files {
 		pkg, names := topNames(f.Path, f.Text)
 		dir := filepath.Dir(f.Path)
 		if declared[dir+pkg] == nil {
-			declared[dir+pkg] = handwritten(dir, pkg)
+			declared[dir+pkg] = handwritten(dir, pkg, files, t)
 		}
 		for _, name := range names {
 			if in := declared[dir+pkg][name]; in != "" {
@@ -50,12 +50,13 @@ func clash(generatedFile, name, in string, scripts []*Script) Diagnostic {
 	return d
 }
 
-// handwritten maps the top-level names of a package to the files that declare them, those of luagen aside.
-func handwritten(dir, pkg string) map[string]string {
+// handwritten maps the top-level names of a package to the files that declare them, those of this run aside.
+func handwritten(dir, pkg string, made []File, t target) map[string]string {
 	declared := map[string]string{}
 	for _, path := range filesIn(dir, ".go") {
 		text, err := os.ReadFile(path)
-		if err != nil || isGenerated(string(text)) {
+		if err != nil || slices.ContainsFunc(made, func(f File) bool { return f.Path == path }) ||
+			isGenerated(string(text)) && t.owns(path, string(text)) {
 			continue
 		}
 		if of, names := topNames(path, text); of == pkg {

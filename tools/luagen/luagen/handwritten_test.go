@@ -52,3 +52,27 @@ func TestNamesOfThePackageAreTaken(t *testing.T) {
 	require.Len(t, res.Found, 1)
 	require.Equal(t, "the script makes the Go name Take, which is declared in own.go", res.Found[0].Message)
 }
+
+// Two folders of scripts may share one of Go, but not a name in it.
+func TestNamesOfAnotherFolderOfScriptsAreTaken(t *testing.T) {
+	t.Parallel()
+	cfg := project(t, map[string]string{"scripts/take.lua": fmt.Sprintf(script, "Take")})
+	res, err := luagen.Generate(cfg)
+	require.NoError(t, err)
+	require.NoError(t, luagen.Apply(res.Changes))
+	other := cfg
+	other.Scripts = filepath.Join(filepath.Dir(cfg.Scripts), "other")
+	require.NoError(t, os.MkdirAll(other.Scripts, 0o755))
+	for name, want := range map[string]int{"TakeParams": 1, "Give": 0} {
+		path := filepath.Join(other.Scripts, map[string]string{"TakeParams": "take_params.lua", "Give": "give.lua"}[name])
+		require.NoError(t, os.WriteFile(path, []byte(fmt.Sprintf(script, name)), 0o600))
+		res, err := luagen.Generate(other)
+		require.NoError(t, err)
+		require.Len(t, res.Found, want, "%v", res.Found)
+		if want > 0 {
+			require.Equal(t, "H010", res.Found[0].Rule)
+			require.Equal(t, "the script makes the Go name TakeParams, which is declared in take.lua.go", res.Found[0].Message)
+		}
+		require.NoError(t, os.Remove(path))
+	}
+}
