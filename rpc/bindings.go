@@ -30,10 +30,41 @@ type bindings struct {
 	// doubted are connections about which the server may think otherwise, and since when: the reply to a request was lost,
 	// so another copy of it may arrive.
 	doubted map[string]time.Time
+	// asked are connections about which Bind, Rebind or Unbind asks the server. Each channel is closed when that has ended.
+	asked map[string]chan struct{}
 }
 
 func (o *bindings) init() {
 	o.bound, o.doubted = make(map[string]time.Time), make(map[string]time.Time)
+	o.asked = make(map[string]chan struct{})
+}
+
+// begin waits until no other request of this node is about the connection, so that their replies come in the order in
+// which the server has run them. It fails when ctx ends, and end follows it otherwise.
+func (o *bindings) begin(ctx context.Context, connection string) error {
+	for {
+		o.mu.Lock()
+		ended, asked := o.asked[connection]
+		if !asked {
+			o.asked[connection] = make(chan struct{})
+		}
+		o.mu.Unlock()
+		if !asked {
+			return nil
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: another request about it is under way: %w", lua.ErrNotExecuted, context.Cause(ctx))
+		}
+	}
+}
+
+func (o *bindings) end(connection string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	close(o.asked[connection])
+	delete(o.asked, connection)
 }
 
 // forget drops all of them: they are those of the last incarnation, which is dead.
@@ -144,6 +175,10 @@ func (b *Bus) bind(ctx context.Context, connection string, from lua.Opt[string])
 	if err := b.Ready(ctx); err != nil {
 		return err
 	}
+	if err := b.bindings.begin(ctx, connection); err != nil {
+		return fmt.Errorf("luatomic: bind %q: %w", connection, err)
+	}
+	defer b.bindings.end(connection)
 	r, err := b.runBind(ctx, connection, from, boundFor)
 	if err != nil {
 		return fmt.Errorf("luatomic: bind %q: %w", connection, err)
@@ -177,12 +212,17 @@ func taken(connection, owner string) error {
 	return fmt.Errorf("%w: %s; Rebind takes %q from it", ErrConnectionTaken, owner, connection)
 }
 
-// Unbind gives up a connection and reports whether this node owned it. Check and removal are one script and one round
-// trip.
+// Unbind gives up a connection and reports whether this node owned it, whichever Bind of this node made it so. It waits
+// for a Bind or Unbind of this node that is under way for the same connection. Check and removal are one script and one
+// round trip.
 func (b *Bus) Unbind(ctx context.Context, connection string) (bool, error) {
 	if err := lua.CheckName("connection", connection); err != nil {
 		return false, fmt.Errorf("luatomic: %w", err)
 	}
+	if err := b.bindings.begin(ctx, connection); err != nil {
+		return false, fmt.Errorf("luatomic: unbind %q: %w", connection, err)
+	}
+	defer b.bindings.end(connection)
 	b.bindings.remove(connection)
 	r, err := b.runBind(ctx, connection, lua.Opt[string]{}, 0)
 	if err != nil {

@@ -96,3 +96,38 @@ func TestABindBesideAHeartbeatThatFrees(t *testing.T) {
 		require.Equal(t, node.Node(), c.Get(ctx, "rpc:{"+name+"}:k:user").Val(), "round %d", i)
 	}
 }
+
+// The reply to Bind is slow, and Unbind is called meanwhile. It comes after Bind: the node and the server agree that the
+// connection is free.
+func TestAnUnbindWaitsForTheBindBesideIt(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	own := luatomictest.Client(t)
+	lua.Direct(own) // the hook sees no shared round trip
+	node := lab.Serving(t, lab.Echo, own, name, nil, lab.Upper)
+	require.NoError(t, node.Bind(ctx, "another"))
+	ran, release := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {
+		err := run()
+		first.Do(func() {
+			close(ran)
+			<-release
+		})
+		return err
+	}})
+	bound, unbound := make(chan error, 1), make(chan bool, 1)
+	go func() { bound <- node.Bind(ctx, "user") }()
+	<-ran
+	short, cancel := context.WithTimeout(ctx, time.Millisecond)
+	defer cancel()
+	_, err := node.Unbind(short, "user")
+	require.ErrorIs(t, err, lua.ErrNotExecuted)
+	go func() { unbound <- lab.Must(node.Unbind(ctx, "user")) }()
+	close(release)
+	require.NoError(t, lab.Soon(t, 20*time.Second, "Bind", bound))
+	require.True(t, lab.Soon(t, 20*time.Second, "Unbind", unbound))
+	require.False(t, node.Owns("user"))
+	require.Zero(t, c.Exists(ctx, "rpc:{"+name+"}:k:user").Val())
+	require.NoError(t, node.Bind(ctx, "user"))
+}

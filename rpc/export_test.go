@@ -64,6 +64,9 @@ func (b *Bus) DoubtEnds(connection string) {
 	b.bindings.doubted[connection] = time.Now().Add(-2 * doubtFor)
 }
 
+// Owns reports whether this node takes the connection for its own.
+func (b *Bus) Owns(connection string) bool { return b.bindings.has(connection) }
+
 // DueBindings is how many connections are due to be renewed.
 func (b *Bus) DueBindings() int { return len(b.bindings.due(maxBatch)) }
 
