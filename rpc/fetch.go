@@ -33,29 +33,33 @@ func (b *Bus) fetch(s *session, ids []string) {
 	}
 }
 
-func (b *Bus) fetchAll(s *session, ids []string) error {
-	for len(ids) > 0 {
-		part := ids[:min(len(ids), maxKeys)]
+func (b *Bus) fetchAll(s *session, reserved []*work) error {
+	for len(reserved) > 0 {
+		part := reserved[:min(len(reserved), maxKeys)]
 		later, err := b.fetchCalls(s, part)
 		if err != nil {
 			return err
 		}
-		ids = append(later, ids[len(part):]...)
+		reserved = append(later, reserved[len(part):]...)
 	}
 	return nil
 }
 
-// fetchCalls reads the records of calls. It returns the ids that did not fit into one reply of the server.
-func (b *Bus) fetchCalls(s *session, ids []string) (later []string, err error) {
+// fetchCalls reads the records of calls. It returns those that did not fit into one reply of the server.
+func (b *Bus) fetchCalls(s *session, reserved []*work) (later []*work, err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, b.opts.Lease/3)
 	defer cancel()
+	ids := make([]string, len(reserved))
+	for i, w := range reserved {
+		ids[i] = w.ID
+	}
 	rows, err := gen.RPCCollect(ctx, b.client, gen.RPCCollectParams{Records: b.records(ids), Node: lua.Some(s.node)})
 	for i, row := range rows {
 		switch row.State {
 		case gen.RPCCollectStateLater:
-			later = append(later, ids[i])
+			later = append(later, reserved[i])
 		case gen.RPCCollectStatePending:
-			b.admitFetched(s, row)
+			b.admitFetched(s, row, reserved[i])
 		}
 	}
 	return later, err
@@ -63,7 +67,7 @@ func (b *Bus) fetchCalls(s *session, ids []string) (later []string, err error) {
 
 // admitFetched takes a request from its record, which lives callGrace longer than the request. The record of a call
 // with a key lives longer than its handler may take.
-func (b *Bus) admitFetched(s *session, row gen.RPCCollectRow) {
+func (b *Bus) admitFetched(s *session, row gen.RPCCollectRow, reserved *work) {
 	left := row.Left - callGrace
 	if left <= 0 {
 		return
@@ -77,7 +81,7 @@ func (b *Bus) admitFetched(s *session, row gen.RPCCollectRow) {
 	if q.Keep > 0 {
 		q.Left = min(q.Left, time.Duration(q.Ext.Millis)*time.Millisecond)
 	}
-	b.admit(s, q, true)
+	b.admit(s, q, reserved)
 }
 
 // records returns the keys of calls.

@@ -30,7 +30,7 @@ func (b *Bus) receiveItem(s *session, item string) {
 	}
 	switch f := frame.(type) {
 	case *wire.Request:
-		b.admit(s, f, false)
+		b.admit(s, f, nil)
 	case *wire.Notice:
 		b.heed(s, f)
 	default:

@@ -193,16 +193,16 @@ func (s *serving) setState(leaving, closing bool) {
 	s.leaving, s.closing = leaving, closing
 }
 
-// take registers a request. It reports false for one that the node has already, for one that was fetched while another
-// way brought it (it may have been answered since) or its cancellation, and when the node is closing: the caller finds
-// that it has left.
-func (s *serving) take(run *session, w *work, fetched bool) bool {
+// take registers a request. It reports false for one that the node has already, for one whose name was reserved for it to
+// be fetched while another way brought it (it may have been answered since, and reserved anew) or its cancellation, and
+// when the node is closing: the caller finds that it has left.
+func (s *serving) take(run *session, w, fetched *work) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.works[w.ID]
 	has := known != nil && !known.reserved && w.Attempt > 0 && known.Attempt >= w.Attempt
 	cancelled := known != nil && known.reserved && known.err != nil
-	if s.closing || has || cancelled || known == nil && fetched {
+	if s.closing || has || cancelled || fetched != nil && fetched != known {
 		return false
 	}
 	run.handlers.Add(1)
@@ -266,29 +266,28 @@ func (b *Bus) load() uint64 {
 }
 
 // reserve takes the names of requests that are to be fetched, so that none is fetched twice at a time. It returns those
-// that the node does not have.
-func (s *serving) reserve(run *session, ids []string) []string {
+// that the node does not have, each reserved.
+func (s *serving) reserve(run *session, ids []string) (unknown []*work) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	unknown := ids[:0]
 	for _, id := range ids {
 		if s.works[id] == nil {
 			s.works[id] = &work{
 				Request: &wire.Request{ID: id}, serving: s, parent: run.ctx, reserved: true, deadline: time.Now().Add(time.Hour),
 			}
-			unknown = append(unknown, id)
+			unknown = append(unknown, s.works[id])
 		}
 	}
 	return unknown
 }
 
 // release gives up the names of requests that could not be fetched.
-func (s *serving) release(ids []string) {
+func (s *serving) release(reserved []*work) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, id := range ids {
-		if w := s.works[id]; w != nil && w.reserved {
-			delete(s.works, id)
+	for _, w := range reserved {
+		if s.works[w.ID] == w {
+			delete(s.works, w.ID)
 		}
 	}
 }
@@ -346,8 +345,9 @@ func (s *serving) idle() bool {
 	return len(s.works) == 0 && s.running.Load() == 0
 }
 
-// admit runs the handler of a request in a goroutine, or a handler that refuses it.
-func (b *Bus) admit(s *session, q *wire.Request, fetched bool) {
+// admit runs the handler of a request in a goroutine, or a handler that refuses it. fetched has reserved its name, where
+// it was fetched.
+func (b *Bus) admit(s *session, q *wire.Request, fetched *work) {
 	w := &work{Request: q, bus: b, serving: &b.serving, parent: s.ctx, deadline: time.Now().Add(q.Left)}
 	if !b.serving.take(s, w, fetched) {
 		return
@@ -371,7 +371,7 @@ func (b *Bus) refuse(s *session, e *wire.UnreadableError) {
 	w := &work{
 		Request: q, bus: b, serving: &b.serving, parent: s.ctx, deadline: time.Now().Add(q.Left),
 	}
-	if !b.serving.take(s, w, false) {
+	if !b.serving.take(s, w, nil) {
 		return
 	}
 	w.run = failWith(code, e.Error())
