@@ -106,13 +106,15 @@ func TestAnUnbindWaitsForTheBindBesideIt(t *testing.T) {
 	lua.Direct(own) // the hook sees no shared round trip
 	node := lab.Serving(t, lab.Echo, own, name, nil, lab.Upper)
 	require.NoError(t, node.Bind(ctx, "another"))
-	ran, release := make(chan struct{}), make(chan struct{})
+	ran, released := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(released) })
+	t.Cleanup(release)
 	var first sync.Once
 	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {
 		err := run()
 		first.Do(func() {
 			close(ran)
-			<-release
+			<-released
 		})
 		return err
 	}})
@@ -124,7 +126,7 @@ func TestAnUnbindWaitsForTheBindBesideIt(t *testing.T) {
 	_, err := node.Unbind(short, "user")
 	require.ErrorIs(t, err, lua.ErrNotExecuted)
 	go func() { unbound <- lab.Must(node.Unbind(ctx, "user")) }()
-	close(release)
+	release()
 	require.NoError(t, lab.Soon(t, 20*time.Second, "Bind", bound))
 	require.True(t, lab.Soon(t, 20*time.Second, "Unbind", unbound))
 	require.False(t, node.Owns("user"))

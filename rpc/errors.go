@@ -23,18 +23,18 @@ var (
 	ErrOverloaded = errors.New("luatomic: all handlers are busy")
 	// ErrConnectionTaken reports that another live node owns the connection.
 	ErrConnectionTaken = errors.New("luatomic: the connection belongs to another node")
-	// ErrKeyReused reports that the idempotency key was used for another request of the method. This request has not
-	// been sent.
-	ErrKeyReused = errors.New("luatomic: the idempotency key belongs to another request; use a new key")
+	// ErrKeyReused reports that the idempotency key was used for another request of the method, or that the codec has
+	// encoded an equal one to other bytes. This request has not been sent.
+	ErrKeyReused = errors.New("luatomic: the idempotency key belongs to a request with other bytes; " +
+		"repeat that request unchanged, or use a new key for a new one")
 )
 
 // NoRespondersError says why no node could take a call. It matches ErrNoResponders.
 type NoRespondersError struct {
 	Method string
-	// Reason is "no node serves it"; "no lease" when the leases of all nodes that served it have ended, or the node
-	// that was named has none; "no
-	// subscriber" when nodes are announced but not connected; "no connection" when no node owns the connection that
-	// was named. An explanation follows it.
+	// Reason is "no node serves it", or one of these with an explanation behind it: "no lease" when the leases of all
+	// nodes that served it have ended, or the node that was named has none; "no subscriber" when nodes are announced but
+	// not connected; "no connection" when no node owns the connection that was named.
 	Reason string
 }
 

@@ -30,7 +30,8 @@ func (m Method[Req, Res]) Idempotent() Method[Req, Res] {
 	return m
 }
 
-// WithCodec gives the method a codec of its own, in place of Options.Codec. Nodes and callers need the same.
+// WithCodec gives the method a codec of its own, in place of Options.Codec. Nodes and callers need the same. See Codec for
+// what calls with CallOptions.Key need of it.
 func (m Method[Req, Res]) WithCodec(c Codec) Method[Req, Res] {
 	m.codec = c
 	return m
@@ -112,7 +113,7 @@ type CallOptions struct {
 	// Options.Timeout, or the time of the first caller where that is longer, and continues when its callers give up.
 	// ErrNodeLost is kept too, except for an Idempotent method, which runs again. The end of the handler's time is
 	// kept. A refusal is not: ErrOverloaded and ErrNoResponders are for one call. A call with another request fails with
-	// ErrKeyReused.
+	// ErrKeyReused: so does one whose codec encodes an equal request to other bytes, see Codec.
 	Key string
 	// Keep is how long the result of a call with a key is kept. Default an hour, at most 30 days. It is kept at least
 	// until its caller cannot send the request again: for 10 s, and until a second after the handler's time is over.
@@ -174,7 +175,8 @@ func (m Method[Req, Res]) CallWith(ctx context.Context, b *Bus, in Req, opts *Ca
 	return out, err
 }
 
-// Ask is CallWith, and says who answered. With an error, that is known for a *RemoteError.
+// Ask is CallWith, and says who answered. With an error, it is set where a handler answered; RemoteError.Node names the
+// node that refused.
 func (m Method[Req, Res]) Ask(ctx context.Context, b *Bus, in Req, opts *CallOptions) (Res, Answered, error) {
 	var none Res
 	body, err := m.encode(b, in)
