@@ -93,12 +93,13 @@ type Consumed struct {
 // When ctx ends, running handlers have Grace to finish. Jobs that are not finished by then are returned and ready
 // immediately, when their handlers return: Consume waits for each, and acks the job of one that returns nil. A
 // handler that panics or ends its goroutine counts as failed, and so does one whose error panics where it is read, as
-// a nil pointer in it may. Consume retries failures that can pass, such as an unreachable server; it tries to ack
-// finished work for as long as its lease lasts, and for at most 5 s once the handlers have ended. A call that is on
-// its way then ends with go-redis' ReadTimeout, 3 s by default.
+// a nil pointer in it may. Consume retries failures that can pass, such as an unreachable server. It tries to ack
+// finished work until its lease is lost: it renews the lease meanwhile, and takes no more jobs than it could have in
+// hand with those. Once the handlers have ended it tries for at most 5 s. A call that is on its way then ends with
+// go-redis' ReadTimeout, 5 s by default.
 //
-// The error is nil after a drain; otherwise it is the cause of ctx's end, or a failure that no retry can cure: a key
-// of the wrong type (lua.ErrWrongType), a closed client (redis.ErrClosed), a lease below a millisecond or too high a
+// The error is nil after a drain; otherwise it is the cause of ctx's end, or a failure that no retry can cure, of a take
+// or of a call that ends leases: a key of the wrong type (lua.ErrWrongType), a closed client (redis.ErrClosed), a lease below a millisecond or too high a
 // Concurrency (lua.ErrOutOfRange). A nil handler is refused before anything is sent.
 //
 // Cost: one Take for each batch, one Ack for each batch, one Extend each third of a lease, and one connection for the
@@ -115,6 +116,8 @@ func consume(ctx context.Context, opts *ConsumeOptions, h Handler, l *line, from
 		return Consumed{}, err
 	}
 	c.line = l
+	ctx, c.fail = context.WithCancelCause(ctx)
+	defer c.fail(nil)
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	c.presence = joinPresence(c)
@@ -163,7 +166,8 @@ type consumer struct {
 	prefetched    chan *Delivery            // taken, no handler has it yet
 	outcomes      chan outcome              // of handlers that have returned
 	until         atomic.Pointer[time.Time] // when the consumer settles no more, once all have returned
-	inFlight      atomic.Int64              // jobs taken whose handler has not returned
+	fail          context.CancelCauseFunc   // ends the takes: a call that settles jobs failed, and no retry can cure that
+	inFlight      atomic.Int64              // jobs whose handler has not returned, and those that an attempt could not settle
 	busy          atomic.Int64              // handlers that work on a job
 	freed         chan struct{}             // a handler has returned
 

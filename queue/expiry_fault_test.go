@@ -75,8 +75,13 @@ func TestExpiredJobThatCannotBeDeletedIsNotReportedAsDeleted(t *testing.T) {
 		}
 		return run()
 	}})
-	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true},
-		func(context.Context, *queue.Delivery) error { return nil })
+	drain := func() (queue.Consumed, error) {
+		return q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true},
+			func(context.Context, *queue.Delivery) error { return nil })
+	}
+	_, err := drain()
+	require.ErrorIs(t, err, redis.ErrClosed)
+	out, err := drain()
 	require.NoError(t, err)
 	out.Retried = 0 // a delivery whose lease ends before its turn, on a machine that is busy, gives the job back
 	require.Equal(t, queue.Consumed{Expired: 1}, out)

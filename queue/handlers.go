@@ -98,10 +98,15 @@ func (c *consumer) process(ctx, work context.Context, d *Delivery) {
 // release passes the outcome on and frees the handler.
 func (c *consumer) release(o outcome) {
 	c.outcomes <- o
-	c.inFlight.Add(-1)
 	if c.keepsUp() {
 		c.markProgress()
 	}
+	c.free()
+}
+
+// free says that there is one job less in flight.
+func (c *consumer) free() {
+	c.inFlight.Add(-1)
 	select {
 	case c.freed <- struct{}{}:
 	default:

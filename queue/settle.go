@@ -20,6 +20,7 @@ type outcome struct {
 	ran      bool              // the handler has begun
 	run      time.Duration     // of the handler
 	nack     *gen.QueueNackJob // how a job that is not finished is returned, set before the first attempt
+	kept     bool              // an attempt could not settle it: it counts as in flight again
 }
 
 // failed says that the handler returned an error that is a failure.
@@ -63,7 +64,8 @@ func (c *consumer) leave() {
 }
 
 // settle acks finished jobs in batches and returns failed ones, until the channel of outcomes is closed. What no
-// attempt could settle is tried again for as long as its lease lasts, and the consumer settles.
+// attempt could settle is tried again until its lease is lost, or the consumer settles no more. It is in flight
+// meanwhile, so that a server that refuses acks gives the consumer no more jobs than it can have in hand.
 func (c *consumer) settle(work context.Context) {
 	retry := clock.Backoff{First: 20 * time.Millisecond, Last: time.Second}
 	var unsettled []outcome
@@ -218,8 +220,16 @@ func (c *consumer) attempt(work context.Context, os []outcome,
 	if err != nil {
 		c.report(work, err)
 	}
+	permanent := isPermanent(err)
+	if permanent {
+		c.fail(err)
+	}
 	for _, o := range os {
-		if d := o.delivery; d.settled.Load() == notSettled && !isPermanent(err) && d.lease.Err() == nil {
+		if d := o.delivery; d.settled.Load() == notSettled && !permanent && d.lease.Err() == nil {
+			if !o.kept {
+				o.kept = true
+				c.inFlight.Add(1)
+			}
 			unsettled = append(unsettled, o)
 		} else {
 			c.conclude(o)
@@ -240,6 +250,9 @@ func (c *consumer) conclude(o outcome) {
 		observe(o.event())
 	}
 	c.count(d, became)
+	if o.kept {
+		c.free()
+	}
 	d.lease.End(errSettled)
 	c.mu.Lock()
 	defer c.mu.Unlock()
