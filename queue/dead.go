@@ -103,23 +103,40 @@ type DeadLimits struct {
 // Each script deletes up to 200 jobs, atomic to other clients. A write refused half-way leaves some of them. Keys:
 // d, b, n, c, o, f, u. Cost: O(log n) for each.
 func (q *Queue) Trim(ctx context.Context, limits DeadLimits) (int, error) {
+	total := 0
+	for {
+		n, err := q.trimOnce(ctx, limits)
+		if total += n; err != nil || n < maxRows {
+			return total, err
+		}
+	}
+}
+
+// trimOnce deletes up to maxRows of the oldest dead jobs.
+func (q *Queue) trimOnce(ctx context.Context, limits DeadLimits) (int, error) {
 	p := gen.QueueTrimParams{
 		Dead: q.keys.Dead, Bodies: q.keys.Bodies, Failures: q.keys.Failures, Control: q.keys.Control,
 		Options: q.keys.Options, Finished: q.keys.Finished,
 		Unique: q.keys.Unique, Keep: orUnbounded(int64(limits.Jobs)), Bytes: orUnbounded(int64(limits.Bytes)),
 		Age: orUnbounded(clock.CeilMilli(limits.Age)), Max: maxRows,
 	}
-	total := 0
-	for {
-		r, err := gen.QueueTrim(ctx, q.client, p)
-		if err != nil {
-			return total, q.wrap("trim", err)
-		}
-		total += int(r.Removed)
-		if r.Removed < maxRows {
-			return total, nil
+	r, err := gen.QueueTrim(ctx, q.client, p)
+	if err != nil {
+		return 0, q.wrap("trim", err)
+	}
+	return int(r.Removed), nil
+}
+
+// trimAfter brings the dead set nearer to Options.Dead after so many deaths: each script deletes up to 200 jobs, and
+// there is one more than the deaths need. What was above the bounds before goes with later deaths, so that none of them
+// holds up the acks.
+func (q *Queue) trimAfter(ctx context.Context, deaths int) error {
+	for range 1 + deaths/maxRows {
+		if n, err := q.trimOnce(ctx, q.opts.Dead); err != nil || n < maxRows {
+			return err
 		}
 	}
+	return nil
 }
 
 // orUnbounded is a limit in the form of the script, which takes -1 for none.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
@@ -172,11 +171,21 @@ func (c *consumer) settleBatch(work context.Context, batch []outcome) (unsettled
 	}
 	for _, q := range c.queues {
 		unsettled = append(unsettled, c.settleOf(work, q, ofQueue(acks, q), ofQueue(returns, q))...)
-		if slices.ContainsFunc(batch, func(o outcome) bool { return o.delivery.diedIn(q) }) {
-			c.trimAfterDeath(work, q)
+		if deaths := deathsIn(batch, q); deaths > 0 {
+			c.trimAfter(work, q, deaths)
 		}
 	}
 	return unsettled
+}
+
+// deathsIn counts the jobs of q that are dead.
+func deathsIn(batch []outcome, q *Queue) (n int) {
+	for _, o := range batch {
+		if o.delivery.diedIn(q) {
+			n++
+		}
+	}
+	return n
 }
 
 // ofQueue are the outcomes of one queue's jobs.
@@ -326,17 +335,11 @@ func (c *consumer) backoff(d *Delivery) (delay time.Duration) {
 	return c.opts.Backoff(d.Attempt)
 }
 
-// trimAfterDeath trims the dead set.
-func (c *consumer) trimAfterDeath(work context.Context, q *Queue) {
+// trimAfter trims the dead set of q after deaths.
+func (c *consumer) trimAfter(work context.Context, q *Queue, deaths int) {
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(work), c.settleBy())
 	defer cancel()
-	if err := q.trimDead(ctx); err != nil {
+	if err := q.trimAfter(ctx, deaths); err != nil {
 		c.report(work, err)
 	}
-}
-
-// trimDead keeps the dead set within Options.Dead.
-func (q *Queue) trimDead(ctx context.Context) error {
-	_, err := q.Trim(ctx, q.opts.Dead)
-	return err
 }

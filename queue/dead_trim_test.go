@@ -1,0 +1,63 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// A death trims the dead set with one script, however far that is above its bounds: acks do not wait for more. The next
+// death goes on. So it is with a death by a handler and by the end of a lease.
+func TestADeathTrimsOneStep(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	for name, perish := range map[string]func(q *queue.Queue, c *redis.Client) queue.Handler{
+		"discarded": func(*queue.Queue, *redis.Client) queue.Handler {
+			return func(context.Context, *queue.Delivery) error { return queue.Discard(errors.New("no")) }
+		},
+		"reclaimed": func(q *queue.Queue, c *redis.Client) queue.Handler {
+			d := lab.TakeOne(t, q)
+			require.NoError(t, c.ZAdd(ctx, lab.Key(q, "l"), redis.Z{Score: lab.Past, Member: d.ID}).Err())
+			return func(context.Context, *queue.Delivery) error { return nil }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			direct, c := lab.NewQueue(t, nil)
+			const before = 1000
+			dead := make([]redis.Z, before)
+			for i := range dead {
+				dead[i] = redis.Z{Score: float64(i + 1), Member: strconv.Itoa(i)}
+			}
+			require.NoError(t, c.ZAdd(ctx, lab.Key(direct, "d"), dead...).Err())
+			var trims atomic.Int32
+			client := luatomictest.Client(t)
+			client.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueTrimScript), Do: func(run func() error) error {
+				trims.Add(1)
+				return run()
+			}})
+			q := lab.Must(queue.New(client, direct.Name(), &queue.Options{
+				MaxFailures: 1, Dead: queue.DeadLimits{Jobs: 10}, Lease: time.Minute}))
+			for deaths := range int32(2) {
+				trims.Store(0)
+				lab.Push(t, direct, queue.Job{})
+				out, err := q.Consume(ctx, &queue.ConsumeOptions{Drain: true}, perish(direct, c))
+				require.NoError(t, err)
+				require.Equal(t, queue.Consumed{Dead: 1}, out)
+				require.EqualValues(t, 1, trims.Load())
+				require.Equal(t, before+(1+int(deaths))*(1-200), stats(t, direct).Dead)
+			}
+		})
+	}
+}
