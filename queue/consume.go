@@ -18,7 +18,7 @@ import (
 // ErrLeaseLost, also while the server is out of reach: the lease is over by the clocks of the process then. From then
 // on another worker may do the same work. It ends with the cause ErrCancelled when the job was cancelled. A job that
 // the handler settles itself, with a method of d, is neither renewed nor acked again; its result only goes to
-// OnError.
+// OnError. The handler may go on: its context ends by Grace alone then.
 type Handler func(ctx context.Context, d *Delivery) error
 
 // ErrSnoozed is matched by the error of Snooze, which is no failure: OnError does not get it, nor is a failure counted.
@@ -77,7 +77,8 @@ type ConsumeOptions struct {
 	OnError func(err error)
 }
 
-// Consumed counts what a consumer and its handlers did. Retried are the jobs that were returned: failed, snoozed or
+// Consumed counts what a consumer and its handlers did. Dead includes jobs of dead workers that this consumer reclaimed.
+// Deliveries whose lease was lost are not counted. Retried are the jobs that were returned: failed, snoozed or
 // interrupted. Those of a last take that had no reply are returned, too, and not counted. Expired are those that no
 // handler got, since their ExpiresAt had passed. Cancelled are those that a Cancel has ended, but for jobs whose
 // handler returned nil all the same: they are acked.
@@ -98,9 +99,9 @@ type Consumed struct {
 // hand with those. Once the handlers have ended it tries for at most 5 s. A call that is on its way then ends with
 // go-redis' ReadTimeout, 5 s by default.
 //
-// The error is nil after a drain; otherwise it is the cause of ctx's end, or a failure that no retry can cure, of a take
-// or of a call that ends leases: a key of the wrong type (lua.ErrWrongType), a closed client (redis.ErrClosed), a lease below a millisecond or too high a
-// Concurrency (lua.ErrOutOfRange). A nil handler is refused before anything is sent.
+// The error is nil after a drain; otherwise it is the cause of ctx's end, or a failure that no retry can cure, of a
+// take or of a call that ends leases: a key of the wrong type (lua.ErrWrongType), a closed client (redis.ErrClosed), a
+// lease below a millisecond or too high a Concurrency (lua.ErrOutOfRange). A nil handler is refused before anything is sent.
 //
 // Cost: one Take for each batch, one Ack for each batch, one Extend each third of a lease, and one connection for the
 // subscriptions of all consumers, pollers and lock waiters of the client. An idle consumer has two goroutines and sends
@@ -167,7 +168,7 @@ type consumer struct {
 	outcomes      chan outcome              // of handlers that have returned
 	until         atomic.Pointer[time.Time] // when the consumer settles no more, once all have returned
 	fail          context.CancelCauseFunc   // ends the takes: a call that settles jobs failed, and no retry can cure that
-	inFlight      atomic.Int64              // jobs whose handler has not returned, and those that an attempt could not settle
+	inFlight      atomic.Int64              // jobs with a handler to come or at work, and those kept unsettled
 	busy          atomic.Int64              // handlers that work on a job
 	freed         chan struct{}             // a handler has returned
 

@@ -107,9 +107,9 @@ type LeaseLostError struct {
 
 func (e *LeaseLostError) Error() string {
 	if len(e.IDs) == 1 {
-		return fmt.Sprintf("%v: job %q", ErrLeaseLost, e.IDs[0])
+		return fmt.Sprintf("luatomic: lease lost: job %q; %s", e.IDs[0], leaseCure)
 	}
-	return fmt.Sprintf("%v: %d jobs, the first %q", ErrLeaseLost, len(e.IDs), e.IDs[0])
+	return fmt.Sprintf("luatomic: lease lost: %d jobs, the first %q; %s", len(e.IDs), e.IDs[0], leaseCure)
 }
 
 // Is matches ErrLeaseLost.

@@ -79,6 +79,9 @@ func (e *ending) settle(d *Delivery) {
 		d.given.Store(&how)
 	}
 	d.settled.Store(settledBy(e.how, d))
+	if !d.finished.Load() {
+		d.lease.Forget() // a handler that has settled its job may go on
+	}
 }
 
 // settledBy says what a delivery is after such a call.

@@ -16,7 +16,8 @@ const (
 	OutcomeRetried Outcome = "retried"
 	// OutcomeDead: the job is in the dead set.
 	OutcomeDead Outcome = "dead"
-	// OutcomeLost: the lease was lost. Another worker gets the job, or has it.
+	// OutcomeLost: the lease was lost, and another worker gets the job, or has it; or the call that settles the job had
+	// no reply, and it is not known what became of it.
 	OutcomeLost Outcome = "lost"
 	// OutcomeCancelled: the job was cancelled while the consumer had it, and is deleted.
 	OutcomeCancelled Outcome = "cancelled"
@@ -25,7 +26,8 @@ const (
 )
 
 // Event is the end of one delivery in a consumer, for metrics, logs and traces. A job that the consumer returns before
-// its handler has begun causes none.
+// its handler has begun causes none. Nor does one whose worker died: the consumer that reclaims a job counts it in
+// Consumed, and Reclaimed counts those that are dead by that.
 type Event struct {
 	// Tag is Options.Tag: two queues of one name differ by it.
 	Queue, Tag, ID, Kind string
@@ -54,6 +56,8 @@ type JobError struct {
 	Retry   time.Duration
 	// Err is the handler's error.
 	Err error
+
+	unknown bool // no reply said that the lease is lost
 }
 
 func (e *JobError) Error() string {
@@ -70,6 +74,9 @@ func (e *JobError) follows() string {
 	case OutcomeDead:
 		return "it is dead"
 	case OutcomeLost:
+		if e.unknown {
+			return "it is not known what became of it; if it is not done, another worker gets it when its lease ends"
+		}
 		return "its lease is lost, another worker gets it"
 	case OutcomeAcked:
 		return "it is done, acked by its handler"
@@ -101,6 +108,7 @@ func (o *outcome) jobError() error {
 	d := o.delivery
 	e := &JobError{Queue: d.queue.name, ID: d.ID, Kind: d.Kind, Attempt: d.Attempt, Err: o.err}
 	e.Outcome, e.Retry = o.became()
+	e.unknown = d.settled.Load() == notSettled && d.ends()
 	return e
 }
 

@@ -26,7 +26,9 @@ var ErrFull = errors.New("luatomic: queue is full: its limit is reached; consume
 
 // ErrLeaseLost reports that a delivery is no longer the worker's: its lease ended and the job was reclaimed, or the
 // worker returned it before.
-var ErrLeaseLost = errors.New("luatomic: lease lost")
+var ErrLeaseLost = errors.New("luatomic: lease lost: " + leaseCure)
+
+const leaseCure = "another worker gets the job, or has it; raise queue.Options.Lease, or extend in time"
 
 // ErrCancelled is the cause that ends the context of a handler whose job was cancelled; see Queue.Cancel.
 var ErrCancelled = errors.New("luatomic: job cancelled")

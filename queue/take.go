@@ -38,12 +38,13 @@ const takeBytes = MaxBatchBytes
 // fails; one that expires while the call is on its way is returned, for the next Take to decide. An empty queue gives
 // an empty result. A max below 1 is lua.ErrOutOfRange. With an error there are no deliveries.
 //
-// After a lost reply Take repeats itself and returns the jobs that the first attempt leased, under the same lease. When
-// no attempt had a reply, the next Take of this Queue returns them, under a new lease. No failure is counted. An attempt
-// that reaches the server late, when the call had its reply from another or a later call is over, takes nothing.
+// After a lost reply Take repeats itself and returns the jobs that the first attempt leased, under the same lease.
+// When no attempt had a reply, the next Take of this Queue returns them, under a new lease. No failure is counted. An
+// attempt that reaches the server late, after another one had the reply or a later call, takes nothing.
 //
 // One script, atomic to other clients. A write refused half-way can deliver a job twice, never lose one. Keys: r,
-// s, b, l, n, c, w, o, d, i; the receipt lasts as long as the lease, and at least a minute. Cost: O(log n) for each job.
+// s, b, l, n, c, w, o, d, i; the receipt lasts as long as the lease, and at least a minute. Cost: O(log n) for each
+// job.
 func (q *Queue) Take(ctx context.Context, max int) (Taken, error) {
 	by := q.takers.get(q)
 	defer q.takers.put(by)

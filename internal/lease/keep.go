@@ -136,6 +136,19 @@ func (l *Lease) Leave() {
 	}
 }
 
+// Forget renews the lease no more, and has no clock end it: its holder has given it back by a call of its own. The
+// contexts of Keep end as those that were given to it, or by Leave or End.
+func (l *Lease) Forget() {
+	l.mu.Lock()
+	l.forgotten = true
+	k := l.kept
+	l.mu.Unlock()
+	if k != nil {
+		k.timer.Stop()
+		renewals.remove(k)
+	}
+}
+
 // follow ends k with the lease, of which it is not the first context: that one may have ended before.
 func (l *Lease) follow(k *keptContext) {
 	l.mu.Lock()
@@ -169,7 +182,7 @@ func (k *keptContext) end(why error) {
 func (l *Lease) expire(k *keptContext) {
 	l.mu.Lock()
 	over := l.errAt(l.keeper.clocks())
-	if over == nil {
+	if over == nil && !l.forgotten {
 		k.timer.Reset(l.mayEnd())
 	}
 	l.mu.Unlock()

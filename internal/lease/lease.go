@@ -75,6 +75,7 @@ type Lease struct {
 	deadline  time.Time
 	kept      *keptContext // the first that Keep made, nil before
 	over      error        // why the lease ended, nil while it has not
+	forgotten bool         // see Forget
 	released  bool         // Release was called, and has not failed
 	returning *returning   // the last Release, nil before one and after one that failed
 	unsure    bool         // a Release failed that the server may have executed
@@ -136,7 +137,7 @@ func left(at, mono, wall time.Time) time.Duration {
 func (l *Lease) errAt(mono, wall time.Time) error {
 	due := left(l.deadline, mono, wall) <= 0
 	switch {
-	case l.over != nil:
+	case l.over != nil || l.forgotten:
 		return l.over
 	case l.maxHold(mono, wall), due && l.isLast():
 		return fmt.Errorf("%w: %q", l.keeper.causes.MaxHold, l.terms.Name)
@@ -220,7 +221,7 @@ func (l *Lease) move(sent time.Time, length time.Duration) (lost error) {
 	if over := l.errAt(l.keeper.clocks()); errors.Is(over, l.keeper.causes.Lost) {
 		return over
 	}
-	if sent.Before(l.asOf) {
+	if sent.Before(l.asOf) || l.forgotten {
 		return nil
 	}
 	l.asOf, l.deadline = sent, End(sent, length)

@@ -259,7 +259,7 @@ func TestConsumeLeaseLost(t *testing.T) {
 	c := e.start("consume", "q", "--lease", "9s", "--", "sh", "-c", `trap '' TERM; sleep 1000 & echo "grandchild $!." >&2; wait; wait`)
 	c.shows("grandchild")
 	require.NoError(t, luatomictest.Client(t).Del(t.Context(), e.prefix+"{q}:l").Err())
-	c.shows(`job "one", attempt 1: command killed: lease lost: job "one"; its lease is lost`)
+	c.shows(`job "one", attempt 1: command killed: lease lost: job "one"; another worker gets the job`)
 	goes(t, c.stderr.String(), "grandchild ")
 	c.signal(os.Interrupt)
 	holds(t, c.exits(exitInterrupted).object(), map[string]any{"acked": 0})
