@@ -12,10 +12,10 @@ import (
 )
 
 // QueueControlSHA is the SHA-1 of queue_control.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueControlSHA = "838aebb1452a82a6e4ec94bcbff76a71f6b5f242"
+const QueueControlSHA = "b9817a1e9504d7606692d708d3abc9e9d422ce8b"
 
 // QueueControlGuardedSHA is the SHA-1 of guard.lua and queue_control.lua joined, which runs under lua.Guard.
-const QueueControlGuardedSHA = "e31bc177a86d8919be84e4acbb72f61df2c58784"
+const QueueControlGuardedSHA = "b42c7fd72834d09a6b57f6b0fad5dfdda5716f8b"
 
 // QueueControlScript is scripts/queue_control.lua.
 var QueueControlScript = lua.Script{
@@ -26,6 +26,7 @@ var QueueControlScript = lua.Script{
 	Keys: []lua.Key{
 		{Name: "control", Type: "hash"},
 		{Name: "wake", Type: "zset"},
+		{Name: "receipt", Type: "string"},
 	},
 	Codes:   []string{"LAYOUT"},
 	Guarded: lua.Text{SHA: QueueControlGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueControl},
@@ -38,8 +39,9 @@ var ErrQueueControlLayout = &lua.Code{Script: "queue_control", Name: "LAYOUT", T
 type QueueControlParams struct {
 	Control string // KEYS[1], hash: paused, limit, dead_bytes
 	// KEYS[2], zset: names of the waiting consumers, scored by the end of their wait in ms.
-	Wake  string
-	Pause QueueControlPause // ARGV[1]
+	Wake    string
+	Receipt string            // KEYS[3], string: the answer to this call, kept for a repeat
+	Pause   QueueControlPause // ARGV[1]
 	// ARGV[2], at least -1: the most jobs that are ready, scheduled or leased; 0 for no limit, -1 to
 	// keep it.
 	Limit int64
@@ -77,11 +79,13 @@ type QueueControlResult struct {
 // QueueControl pauses or resumes a queue and sets its limit, and says how both are.
 //
 //   - Contract, dup-only: an error half-way leaves one of the two settings changed.
-//   - Retry: safe; sent again after a lost reply; the same values are set again.
+//   - Retry: safe; sent again after a lost reply; the same receipt gives the same answer again, for
+//     a minute.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.
 //   - KEYS[1]: control, hash: paused, limit, dead_bytes.
 //   - KEYS[2]: wake, zset: names of the waiting consumers, scored by the end of their wait in ms.
+//   - KEYS[3]: receipt, string: the answer to this call, kept for a repeat.
 //   - Cost: O(1).
 //   - [ErrQueueControlLayout]: the queue has a later layout.
 func QueueControl(ctx context.Context, c lua.Client, p QueueControlParams) (QueueControlResult, error) {
@@ -95,9 +99,10 @@ func QueueControlIn(b *lua.Batch, p QueueControlParams) *lua.Future[QueueControl
 }
 
 func (p *QueueControlParams) call() *lua.Call {
-	c := lua.NewCall(&QueueControlScript, 2, 2)
+	c := lua.NewCall(&QueueControlScript, 3, 2)
 	c.Key("control", p.Control)
 	c.Key("wake", p.Wake)
+	c.Key("receipt", p.Receipt)
 	c.EndKeys()
 	c.Int("pause", int64(p.Pause), 0, 2)
 	c.Int("limit", p.Limit, -1, math.MaxInt64)

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueRequeueSHA is the SHA-1 of queue_requeue.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRequeueSHA = "6d0b94424589f83cbf01d0dde6c48868ec5cb97a"
+const QueueRequeueSHA = "bece5e780adf416eebb55997a89c609f55ed19d4"
 
 // QueueRequeueGuardedSHA is the SHA-1 of guard.lua and queue_requeue.lua joined, which runs under lua.Guard.
-const QueueRequeueGuardedSHA = "e8a61f9b76db602f498f5c2e9d28553ebc276b4c"
+const QueueRequeueGuardedSHA = "70d005cd9f37fbc32e8dbf169e3f9c850aaabf0f"
 
 // QueueRequeueScript is scripts/queue_requeue.lua.
 var QueueRequeueScript = lua.Script{
@@ -30,6 +30,7 @@ var QueueRequeueScript = lua.Script{
 		{Name: "wake", Type: "zset"},
 		{Name: "unique", Type: "hash"},
 		{Name: "expiry", Type: "zset"},
+		{Name: "receipt", Type: "string"},
 	},
 	Codes:   []string{"LAYOUT"},
 	Guarded: lua.Text{SHA: QueueRequeueGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueRequeue},
@@ -49,9 +50,10 @@ type QueueRequeueParams struct {
 	// KEYS[6], zset: names of the waiting consumers, scored by the end of their wait in ms.
 	Wake string
 	// KEYS[7], hash: k:name to the id that holds it, j:id to the name of that job.
-	Unique string
-	Expiry string   // KEYS[8], zset: name of a unique key, scored by its end in ms
-	IDs    []string // ARGV[1] and on, at most 200
+	Unique  string
+	Expiry  string   // KEYS[8], zset: name of a unique key, scored by its end in ms
+	Receipt string   // KEYS[9], string: the answer to this call, kept for a repeat
+	IDs     []string // ARGV[1] and on, at most 200
 }
 
 // QueueRequeueHeld is one row of QueueRequeueResult.Held.
@@ -72,8 +74,11 @@ type QueueRequeueResult struct {
 // its unique name again, without an end. While another job holds the name, it stays dead and is
 // reported.
 //
+// Long because a name may be held, an entry may be there still, and a repeat has a receipt.
+//
 //   - Contract, dup-only: an error half-way can deliver a job twice, never lose one.
-//   - Retry: safe; sent again after a lost reply; what was made ready is not dead any more.
+//   - Retry: safe; sent again after a lost reply; the same receipt gives the same answer again, for
+//     a minute.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.
 //   - KEYS[1]: dead, zset: id, scored by the time of its death in ms.
@@ -85,6 +90,7 @@ type QueueRequeueResult struct {
 //   - KEYS[6]: wake, zset: names of the waiting consumers, scored by the end of their wait in ms.
 //   - KEYS[7]: unique, hash: k:name to the id that holds it, j:id to the name of that job.
 //   - KEYS[8]: expiry, zset: name of a unique key, scored by its end in ms.
+//   - KEYS[9]: receipt, string: the answer to this call, kept for a repeat.
 //   - Reply: held: jobs that stay dead.
 //   - Cost: O(log n) for each job.
 //   - [ErrQueueRequeueLayout]: the queue has a later layout.
@@ -99,7 +105,7 @@ func QueueRequeueIn(b *lua.Batch, p QueueRequeueParams) *lua.Future[QueueRequeue
 }
 
 func (p *QueueRequeueParams) call() *lua.Call {
-	c := lua.NewCall(&QueueRequeueScript, 8, len(p.IDs))
+	c := lua.NewCall(&QueueRequeueScript, 9, len(p.IDs))
 	c.Key("dead", p.Dead)
 	c.Key("ready", p.Ready)
 	c.Key("bodies", p.Bodies)
@@ -108,6 +114,7 @@ func (p *QueueRequeueParams) call() *lua.Call {
 	c.Key("wake", p.Wake)
 	c.Key("unique", p.Unique)
 	c.Key("expiry", p.Expiry)
+	c.Key("receipt", p.Receipt)
 	c.EndKeys()
 	c.Group("id", len(p.IDs), 200, 1)
 	for i := range p.IDs {

@@ -13,10 +13,10 @@ import (
 )
 
 // QueueRescheduleSHA is the SHA-1 of queue_reschedule.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRescheduleSHA = "541f22f6d13b9583c8ff9f1f0592339532546f88"
+const QueueRescheduleSHA = "66d8115376176f4de3783867b70615a1efd1f747"
 
 // QueueRescheduleGuardedSHA is the SHA-1 of guard.lua and queue_reschedule.lua joined, which runs under lua.Guard.
-const QueueRescheduleGuardedSHA = "d19b040dec8744a9f02ca5ef4c85a938d33c1685"
+const QueueRescheduleGuardedSHA = "698ea63af6be9d00cf668ece6f2bd4fe9eff020c"
 
 // QueueRescheduleScript is scripts/queue_reschedule.lua.
 var QueueRescheduleScript = lua.Script{
@@ -27,6 +27,7 @@ var QueueRescheduleScript = lua.Script{
 	Keys: []lua.Key{
 		{Name: "scheduled", Type: "zset"},
 		{Name: "wake", Type: "zset"},
+		{Name: "receipt", Type: "string"},
 	},
 	Guarded: lua.Text{SHA: QueueRescheduleGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueReschedule},
 }
@@ -35,10 +36,11 @@ var QueueRescheduleScript = lua.Script{
 type QueueRescheduleParams struct {
 	Scheduled string // KEYS[1], zset: id, scored by due time in ms
 	// KEYS[2], zset: names of the waiting consumers, scored by the end of their wait in ms.
-	Wake string
-	ID   string              // ARGV[1]
-	Due  int64               // ARGV[2]: 0 now, above 0 Unix ms, below 0 so many ms from now
-	Mode QueueRescheduleMode // ARGV[3]
+	Wake    string
+	Receipt string              // KEYS[3], string: the answer to this call, kept for a repeat
+	ID      string              // ARGV[1]
+	Due     int64               // ARGV[2]: 0 now, above 0 Unix ms, below 0 so many ms from now
+	Mode    QueueRescheduleMode // ARGV[3]
 }
 
 // QueueRescheduleMode is the mode of QueueReschedule.
@@ -76,12 +78,14 @@ type QueueRescheduleResult struct {
 // It changes nothing when the job is not scheduled any more, or when the new time is not on the
 // side that mode asks for. A time that has passed makes the job due.
 //
-//   - Contract, all-or-nothing: one write to the queue's data.
-//   - Retry: safe; sent again after a lost reply; the same time is set again.
+//   - Contract, dup-only: an error half-way leaves the job with its new time.
+//   - Retry: safe; sent again after a lost reply; the same receipt gives the same answer again, for
+//     a minute.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.
 //   - KEYS[1]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[2]: wake, zset: names of the waiting consumers, scored by the end of their wait in ms.
+//   - KEYS[3]: receipt, string: the answer to this call, kept for a repeat.
 //   - Reply: due: as it is now.
 //   - Cost: O(log n).
 func QueueReschedule(ctx context.Context, c lua.Client, p QueueRescheduleParams) (QueueRescheduleResult, error) {
@@ -95,9 +99,10 @@ func QueueRescheduleIn(b *lua.Batch, p QueueRescheduleParams) *lua.Future[QueueR
 }
 
 func (p *QueueRescheduleParams) call() *lua.Call {
-	c := lua.NewCall(&QueueRescheduleScript, 2, 3)
+	c := lua.NewCall(&QueueRescheduleScript, 3, 3)
 	c.Key("scheduled", p.Scheduled)
 	c.Key("wake", p.Wake)
+	c.Key("receipt", p.Receipt)
 	c.EndKeys()
 	c.String(&p.ID)
 	c.Int("due", p.Due, math.MinInt64, math.MaxInt64)

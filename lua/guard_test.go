@@ -135,7 +135,7 @@ func TestGuard(t *testing.T) {
 			if err != redis.Nil {
 				require.NoError(t, err)
 			}
-			p := gen.QueueControlParams{Control: tag + "control", Wake: tag + "wake", Limit: 7}
+			p := gen.QueueControlParams{Control: tag + "control", Wake: tag + "wake", Receipt: tag + "receipt", Limit: 7}
 			got, err := gen.QueueControl(ctx, lua.Guard(client, held{tag + "lease", c.token}), p)
 			after, _ := client.Dump(ctx, tag+"lease").Result()
 			require.Equal(t, before, after, "the lease is as it was")

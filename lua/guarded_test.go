@@ -187,6 +187,7 @@ func TestGuardReadsTheLocksOfTheRoot(t *testing.T) {
 	set := func(l *lock.Lease) error {
 		limit++
 		p := gen.QueueControlParams{Control: "{" + ns + "}c", Wake: "{" + ns + "}w", Limit: limit}
+		p.Receipt = fmt.Sprintf("{%s}i:%d", ns, limit)
 		_, err := gen.QueueControl(ctx, lua.Guard(client, l), p)
 		return err
 	}

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"slices"
 
@@ -30,10 +29,12 @@ func (q *Queue) BuryJobs(ctx context.Context, reason string, ids ...string) ([]S
 	p.Reason = reason[:min(len(reason), maxReason)]
 	buried := false
 	for chunk := range slices.Chunk(ids, maxRows) {
-		p.IDs, p.Receipt = chunk, q.keys.Receipt(rand.Text()[:16])
-		within, end := withinReceipt(ctx, ownReceipt)
-		verdicts, err := gen.QueueBury(within, q.client, p)
-		end()
+		var verdicts []int64
+		err := q.once(ctx, func(ctx context.Context, receipt string) (err error) {
+			p.IDs, p.Receipt = chunk, receipt
+			verdicts, err = gen.QueueBury(ctx, q.client, p)
+			return err
+		})
 		if err != nil {
 			return out, q.wrap("bury in", err)
 		}

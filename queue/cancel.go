@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"slices"
 	"time"
@@ -30,10 +29,12 @@ func (q *Queue) Cancel(ctx context.Context, ids ...string) ([]State, error) {
 	out := make([]State, 0, len(ids))
 	p := q.cancelParams()
 	for chunk := range slices.Chunk(ids, maxRows) {
-		p.IDs, p.Receipt = chunk, q.keys.Receipt(rand.Text()[:16])
-		within, end := withinReceipt(ctx, ownReceipt)
-		verdicts, err := gen.QueueCancel(within, q.client, p)
-		end()
+		var verdicts []int64
+		err := q.once(ctx, func(ctx context.Context, receipt string) (err error) {
+			p.IDs, p.Receipt = chunk, receipt
+			verdicts, err = gen.QueueCancel(ctx, q.client, p)
+			return err
+		})
 		if err != nil {
 			return out, q.wrap("cancel in", err)
 		}
@@ -57,7 +58,10 @@ type Rescheduled struct {
 
 // Reschedule changes when a scheduled job is due, by the server's clock, rounded up to a millisecond. A time that
 // has passed makes it due immediately. A job that is no longer scheduled is not Found, and nothing changes: a job
-// cannot be both moved and ready. One write. Keys: s, w. Cost: O(log n).
+// cannot be both moved and ready. After a lost reply Reschedule repeats itself, with the same answer, for at most 50 s.
+// A copy that arrives after a later call changes nothing.
+//
+// One script, atomic to other clients. Keys: s, w, i. Cost: O(log n).
 func (q *Queue) Reschedule(ctx context.Context, id string, at time.Time) (Rescheduled, error) {
 	return q.moveDue(ctx, id, at, gen.QueueRescheduleModeAny)
 }
@@ -82,8 +86,12 @@ func (q *Queue) moveDue(
 	if err != nil {
 		return Rescheduled{}, q.wrap("reschedule in", err)
 	}
-	r, err := gen.QueueReschedule(ctx, q.client, gen.QueueRescheduleParams{
-		Scheduled: q.keys.Scheduled, Wake: q.keys.Wake, ID: id, Due: due, Mode: mode,
+	p := gen.QueueRescheduleParams{Scheduled: q.keys.Scheduled, Wake: q.keys.Wake, ID: id, Due: due, Mode: mode}
+	var r gen.QueueRescheduleResult
+	err = q.once(ctx, func(ctx context.Context, receipt string) (err error) {
+		p.Receipt = receipt
+		r, err = gen.QueueReschedule(ctx, q.client, p)
+		return err
 	})
 	if err != nil {
 		return Rescheduled{}, q.wrap("reschedule in", err)

@@ -128,7 +128,9 @@ func TestReschedule(t *testing.T) {
 		require.Equal(t, queue.Rescheduled{Found: true, Due: same.Due}, same,
 			"the same time is neither earlier nor later")
 	}
-	params := gen.QueueRescheduleParams{Scheduled: lab.Key(q, "s"), Wake: lab.Key(q, "w"), ID: "j", Due: -60_000}
+	params := gen.QueueRescheduleParams{
+		Scheduled: lab.Key(q, "s"), Wake: lab.Key(q, "w"), Receipt: lab.Key(q, "i:t"), ID: "j", Due: -60_000,
+	}
 	inAMinute, err := gen.QueueReschedule(ctx, c, params)
 	require.NoError(t, err)
 	require.InDelta(t, c.Time(ctx).Val().Add(time.Minute).UnixMilli(), inAMinute.Due.Or(time.Time{}).UnixMilli(),
@@ -228,7 +230,7 @@ func TestCancelAndRescheduleWhileMoving(t *testing.T) {
 	require.Equal(t, scheduled, stats(t, q).Scheduled)
 }
 
-// Each script of a Cancel or BuryJobs has a receipt of its own, so each one has its 50 s: a caller who gives a long
+// Each script of a Cancel, BuryJobs or Requeue has a receipt of its own, so each one has its 50 s: a caller who gives a long
 // list an hour has it.
 func TestEachScriptOfALongListHasItsTime(t *testing.T) {
 	t.Parallel()
@@ -239,6 +241,10 @@ func TestEachScriptOfALongListHasItsTime(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *queue.Queue, []string) error{
 		"cancel": func(ctx context.Context, q *queue.Queue, ids []string) error {
 			_, err := q.Cancel(ctx, ids...)
+			return err
+		},
+		"requeue": func(ctx context.Context, q *queue.Queue, ids []string) error {
+			_, err := q.Requeue(ctx, ids...)
 			return err
 		},
 		"bury": func(ctx context.Context, q *queue.Queue, ids []string) error {

@@ -9,15 +9,16 @@ import (
 )
 
 // Pause stops the queue from giving out jobs, for every consumer. Pushes, promotes and the work on leased jobs
-// continue. One write. Keys: c, w. Cost: O(1).
+// continue. After a lost reply Pause repeats itself, as Resume and SetLimit do, for at most 50 s; a copy that arrives
+// after a later call changes nothing. One script. Keys: c, w, i. Cost: O(1).
 func (q *Queue) Pause(ctx context.Context) error { return q.set(ctx, gen.QueueControlPauseOn, -1) }
 
-// Resume ends a pause and notifies one waiting consumer. Keys: c, w. Cost: O(1).
+// Resume ends a pause and notifies one waiting consumer. One script. Keys: c, w, i. Cost: O(1).
 func (q *Queue) Resume(ctx context.Context) error { return q.set(ctx, gen.QueueControlPauseOff, -1) }
 
 // SetLimit bounds the jobs that are ready, scheduled or leased, for every producer: a push that would exceed the
-// limit fails with ErrFull. Zero removes the limit; below zero is lua.ErrOutOfRange. Existing jobs stay. One write.
-// Keys: c, w. Cost: O(1).
+// limit fails with ErrFull. Zero removes the limit; below zero is lua.ErrOutOfRange. Existing jobs stay. One script.
+// Keys: c, w, i. Cost: O(1).
 func (q *Queue) SetLimit(ctx context.Context, jobs int) error {
 	if jobs < 0 {
 		return q.wrap("set the limit of", &lua.RangeError{Field: "jobs", Value: fmt.Sprint(jobs), Min: "0"})
@@ -26,8 +27,11 @@ func (q *Queue) SetLimit(ctx context.Context, jobs int) error {
 }
 
 func (q *Queue) set(ctx context.Context, pause gen.QueueControlPause, limit int64) error {
-	_, err := gen.QueueControl(ctx, q.client, gen.QueueControlParams{
-		Control: q.keys.Control, Wake: q.keys.Wake, Pause: pause, Limit: limit,
+	p := gen.QueueControlParams{Control: q.keys.Control, Wake: q.keys.Wake, Pause: pause, Limit: limit}
+	err := q.once(ctx, func(ctx context.Context, receipt string) error {
+		p.Receipt = receipt
+		_, err := gen.QueueControl(ctx, q.client, p)
+		return err
 	})
 	if err != nil {
 		return q.wrap("change the settings of", err)

@@ -38,15 +38,15 @@ func (e *NameHeldError) Is(target error) bool { return target == ErrNameHeld }
 // Requeue makes dead jobs ready again, with no failures counted, and returns how many. Ids that are not dead are
 // skipped. A job takes its unique name again, from now until it is acked, cancelled or dead; a UniqueTTL does not count
 // again. While another job holds the name, the job stays dead and a NameHeldError names both.
-// The limit of the queue does not hold it up. After a lost reply Requeue repeats itself; jobs that the first attempt
-// moved are not counted then.
+// The limit of the queue does not hold it up. After a lost reply Requeue repeats itself, with the same answer: each
+// script for at most 50 s. A copy that arrives after a later call changes nothing.
 //
 // Without ids it reads the ids of up to 200 jobs that died first and requeues them in a second round trip, so that
 // a repeat moves the same jobs and no others. Then it returns how many of them do not stay dead; 0 without an error
 // means that no job is dead.
 //
 // One script for up to 200 ids, atomic to other clients. A write refused half-way can deliver a job twice, never
-// lose one. Keys: d, r, b, n, c, w, u, ux. Cost: O(log n) for each.
+// lose one. Keys: d, r, b, n, c, w, u, ux, i. Cost: O(log n) for each.
 func (q *Queue) Requeue(ctx context.Context, ids ...string) (int, error) {
 	if len(ids) > 0 {
 		return q.revive(ctx, ids)
@@ -72,8 +72,12 @@ func (q *Queue) revive(ctx context.Context, ids []string) (int, error) {
 	total := 0
 	var held []NameHeld
 	for chunk := range slices.Chunk(ids, maxRows) {
-		p.IDs = chunk
-		r, err := gen.QueueRequeue(ctx, q.client, p)
+		var r gen.QueueRequeueResult
+		err := q.once(ctx, func(ctx context.Context, receipt string) (err error) {
+			p.IDs, p.Receipt = chunk, receipt
+			r, err = gen.QueueRequeue(ctx, q.client, p)
+			return err
+		})
 		if err != nil {
 			return total, q.wrap("requeue in", err)
 		}

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"crypto/rand"
 	"testing"
 	"time"
 
@@ -33,7 +34,8 @@ func TestNoDelayIsShort(t *testing.T) {
 		"reschedule": func() error {
 			lab.Push(t, q, queue.Job{ID: "j", Delay: time.Hour})
 			_, err := gen.QueueReschedule(ctx, c, gen.QueueRescheduleParams{
-				Scheduled: lab.Key(q, "s"), Wake: lab.Key(q, "w"), ID: "j", Due: -delay.Milliseconds(),
+				Scheduled: lab.Key(q, "s"), Wake: lab.Key(q, "w"), Receipt: lab.Key(q, "i:"+rand.Text()), ID: "j",
+				Due: -delay.Milliseconds(),
 			})
 			return err
 		},

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"crypto/rand"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +28,14 @@ func withinReceipt(ctx context.Context, keep time.Duration) (context.Context, co
 		return context.WithTimeout(ctx, last)
 	}
 	return ctx, func() {}
+}
+
+// once makes a call that names a state, with a receipt of its own: its repeats get the same answer, and a copy that
+// arrives after a later call changes nothing.
+func (q *Queue) once(ctx context.Context, call func(ctx context.Context, receipt string) error) error {
+	within, end := withinReceipt(ctx, ownReceipt)
+	defer end()
+	return call(within, q.keys.Receipt(rand.Text()[:16]))
 }
 
 // bare reports whether the job is a body alone.

@@ -4,9 +4,11 @@
 --- A job takes its unique name again, without an end. While another job holds the name, it
 --- stays dead and is reported.
 ---
+--- Long because a name may be held, an entry may be there still, and a repeat has a receipt.
+---
 ---@contract dup-only  an error half-way can deliver a job twice, never lose one
 ---@allow    V002 control: dead_bytes can count a job twice, until an audit repairs it
----@retry    safe  what was made ready is not dead any more
+---@retry    safe  the same receipt gives the same answer again, for a minute
 ---@guard    guard.lua
 ---@key      dead      zset  id, scored by the time of its death in ms
 ---@key      ready     list  entries enqueued_at_ms:id, oldest at the head
@@ -16,13 +18,14 @@
 ---@key      wake      zset  names of the waiting consumers, scored by the end of their wait in ms
 ---@key      unique    hash  k:name to the id that holds it, j:id to the name of that job
 ---@key      expiry    zset  name of a unique key, scored by its end in ms
+---@key      receipt   string  the answer to this call, kept for a repeat
 ---@args     id  string  max=200
 ---@error    LAYOUT  the queue has a later layout
 ---@reply    (moved int, held (id string, holder string)[])  held: jobs that stay dead
 ---@cost     O(log n) for each job
 
 local dead, ready, bodies, failures, control, wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local unique, expiry = KEYS[7], KEYS[8]
+local unique, expiry, receipt = KEYS[7], KEYS[8], KEYS[9]
 if #ARGV > 200 then
   error('id: at most 200')
 end
@@ -49,7 +52,26 @@ redis.call('ZCARD', wake)
 redis.call('HLEN', unique)
 redis.call('ZCARD', expiry)
 
-local moved, held = 0, {}
+local moved, held, receipted = 0, {}, {}
+local kept = redis.call('GET', receipt)
+if kept then
+  -- A job that stays dead is kept as a push keeps a duplicate: its position, and the id that holds its name.
+  local first, list = string.match(kept, '^(%d+) (.*)$')
+  --< part/queue_receipt_read.lua
+  -- The duplicates of the first call: position and id of each, from list.
+  local rows, n, from = {}, 0, 1
+  while from <= #list do
+    local _, last, position, size = string.find(list, '^(%d+):(%d+):', from)
+    rows[n + 1], rows[n + 2] = tonumber(position), string.sub(list, last + 1, last + size)
+    n, from = n + 2, last + size + 1
+  end
+  -->
+  for i = 1, #rows, 2 do
+    held[i], held[i + 1] = ARGV[rows[i]], rows[i + 1]
+  end
+  return {tonumber(first), held}
+end
+
 for i = 1, #ARGV do
   local id = ARGV[i]
   local died = redis.call('ZSCORE', dead, id)
@@ -57,6 +79,7 @@ for i = 1, #ARGV do
   local holder = name and redis.call('HGET', unique, 'k:' .. name)
   if holder and holder ~= id and tonumber(redis.call('ZSCORE', expiry, name) or 0) > tonumber(now_ms) then
     held[#held + 1], held[#held + 2] = id, holder
+    receipted[#receipted + 1] = i .. ':' .. #holder .. ':' .. holder
   elseif died then
     if name then
       redis.call('HSET', unique, 'k:' .. name, id)
@@ -74,6 +97,8 @@ for i = 1, #ARGV do
     moved = moved + 1
   end
 end
+-- The receipt also says that nothing was moved: a late copy of this call must not touch a job that has died since.
+redis.call('SET', receipt, moved .. ' ' .. table.concat(receipted), 'PX', 60000)
 if moved > 0 then
   --< part/queue_wake_next.lua
   -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a

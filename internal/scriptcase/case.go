@@ -243,17 +243,17 @@ func ScriptCalls() []ScriptCall {
 		}, FourStates, nil},
 		{&gen.QueueRescheduleScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, s, _, _, _, _ := QueueKeys(k)
-			return show(gen.QueueReschedule(ctx, c, gen.QueueRescheduleParams{Scheduled: s, Wake: "{" + k + "}:w", ID: "a", Due: lab.Future + 1}))
+			return show(gen.QueueReschedule(ctx, c, gen.QueueRescheduleParams{Scheduled: s, Wake: "{" + k + "}:w", Receipt: "{" + k + "}:i:t", ID: "a", Due: lab.Future + 1}))
 		}, func(ctx context.Context, c *redis.Client, k string) error {
 			return c.ZAdd(ctx, "{"+k+"}:s", redis.Z{Score: lab.Future, Member: "a"}).Err()
 		}, nil},
 		{&gen.QueueControlScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			return show(gen.QueueControl(ctx, c, gen.QueueControlParams{Control: "{" + k + "}:c", Wake: "{" + k + "}:w", Pause: gen.QueueControlPauseOn, Limit: 7}))
+			return show(gen.QueueControl(ctx, c, gen.QueueControlParams{Control: "{" + k + "}:c", Wake: "{" + k + "}:w", Receipt: "{" + k + "}:i:t", Pause: gen.QueueControlPauseOn, Limit: 7}))
 		}, None, nil},
 		{&gen.QueueRequeueScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, _, b, _, n, d := QueueKeys(k)
 			return show(gen.QueueRequeue(ctx, c, gen.QueueRequeueParams{Dead: d, Ready: r, Bodies: b, Failures: n, Control: "{" + k + "}:c", Wake: "{" + k + "}:w",
-				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", IDs: []string{"a", "b", "none"}}))
+				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Receipt: "{" + k + "}:i:t", IDs: []string{"a", "b", "none"}}))
 		}, Buried, nil},
 		{&gen.QueueReportScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			p := "{" + k + "}:"
