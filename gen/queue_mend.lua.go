@@ -12,7 +12,7 @@ import (
 )
 
 // QueueMendSHA is the SHA-1 of queue_mend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueMendSHA = "937713f7c52e1848a1a2d62f92124fdd1902ddc3"
+const QueueMendSHA = "cf16448fa45f8b85661b9d46df94893c2b8fccd9"
 
 // QueueMendScript is scripts/queue_mend.lua.
 var QueueMendScript = lua.Script{
@@ -32,6 +32,7 @@ var QueueMendScript = lua.Script{
 		{Name: "control", Type: "hash"},
 		{Name: "wake", Type: "zset"},
 		{Name: "options", Type: "hash"},
+		{Name: "finished", Type: "zset"},
 	},
 	Codes: []string{"LAYOUT"},
 }
@@ -45,8 +46,8 @@ type QueueMendParams struct {
 	Scheduled string // KEYS[2], zset: id, scored by due time in ms
 	Bodies    string // KEYS[3], hash: id to body
 	Leases    string // KEYS[4], zset: id, scored by the end of its lease in us
-	// KEYS[5], hash: id to the number of its failed deliveries, x for a cancelled job; id and a line
-	// feed to the last reason.
+	// KEYS[5], hash: id to the number of its failed deliveries, x for a cancelled job, b before the
+	// number of a dead job that has an entry in ready; id and a line feed to the last reason.
 	Failures string
 	Dead     string // KEYS[6], zset: id, scored by the time of its death in ms
 	// KEYS[7], hash: k:name to the id that holds it, j:id to the name it holds.
@@ -54,12 +55,14 @@ type QueueMendParams struct {
 	Expiry  string // KEYS[8], zset: name of a unique key, scored by its end in ms
 	Control string // KEYS[9], hash: paused, limit, dead_bytes
 	// KEYS[10], zset: names of the waiting consumers, scored by the end of their wait in ms.
-	Wake    string
-	Options string // KEYS[11], hash: id to the options of a job, which queue_push.lua wrote
-	Mend    bool   // ARGV[1]: else nothing is written
-	From    int64  // ARGV[2]: dead_bytes as the audit read it
-	To      int64  // ARGV[3], at least -1: dead_bytes as it must be, -1 for as it is
-	// ARGV[4] and on, at most 100: name: the unique name that id holds, for that kind.
+	Wake     string
+	Options  string // KEYS[11], hash: id to the options of a job, which queue_push.lua wrote
+	Finished string // KEYS[12], zset: ids of finished jobs, scored by that time in ms
+	Mend     bool   // ARGV[1]: else nothing is written
+	From     int64  // ARGV[2]: dead_bytes as the audit read it
+	To       int64  // ARGV[3], at least -1: dead_bytes as it must be, -1 for as it is
+	// ARGV[4] and on, at most 100: name: the unique name, for name and end; the time of the death as
+	// text, for unmark and mark; the stamp of the entry, for cancelled.
 	Suspects []QueueMendSuspect
 }
 
@@ -68,10 +71,14 @@ type QueueMendKind int64
 
 // The values of QueueMendKind.
 const (
-	QueueMendKindLost  QueueMendKind = 0
-	QueueMendKindGhost QueueMendKind = 1
-	QueueMendKindCount QueueMendKind = 2
-	QueueMendKindName  QueueMendKind = 3
+	QueueMendKindLost      QueueMendKind = 0
+	QueueMendKindGhost     QueueMendKind = 1
+	QueueMendKindCount     QueueMendKind = 2
+	QueueMendKindName      QueueMendKind = 3
+	QueueMendKindEnd       QueueMendKind = 4
+	QueueMendKindUnmark    QueueMendKind = 5
+	QueueMendKindMark      QueueMendKind = 6
+	QueueMendKindCancelled QueueMendKind = 7
 )
 
 // String returns the value's name in the script's header, or its number.
@@ -85,6 +92,14 @@ func (v QueueMendKind) String() string {
 		return "count"
 	case QueueMendKindName:
 		return "name"
+	case QueueMendKindEnd:
+		return "end"
+	case QueueMendKindUnmark:
+		return "unmark"
+	case QueueMendKindMark:
+		return "mark"
+	case QueueMendKindCancelled:
+		return "cancelled"
 	}
 	return strconv.FormatInt(int64(v), 10)
 }
@@ -109,9 +124,12 @@ type QueueMendResult struct {
 // lost job, one with a body that is neither there nor scheduled, leased or dead, becomes ready now;
 // if it stood in the middle of a long list after all, it is delivered twice. A ghost, scheduled,
 // leased or dead without a body, is removed. So are counts and unique names of ids without a body.
-// dead_bytes becomes to, if it is from. For each suspect one verdict, in order.
+// A hold without an end has none from now on, an end without a hold is removed. A dead job loses
+// the mark of an entry that it has not, and gets that of one that it has. A cancelled job that lost
+// its mark gets it again: it was finished after its entry was made. dead_bytes becomes to, if it is
+// from. For each suspect one verdict, in order.
 //
-// Long because four kinds of suspects are judged, and all of them before the first write.
+// Long because eight kinds of suspects are judged, and all of them before the first write.
 //
 //   - Contract, dup-only: an error half-way can deliver a job twice, never lose one, or leaves some
 //     suspects as they are.
@@ -120,14 +138,16 @@ type QueueMendResult struct {
 //   - KEYS[2]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[3]: bodies, hash: id to body.
 //   - KEYS[4]: leases, zset: id, scored by the end of its lease in us.
-//   - KEYS[5]: failures, hash: id to the number of its failed deliveries, x for a cancelled job; id
-//     and a line feed to the last reason.
+//   - KEYS[5]: failures, hash: id to the number of its failed deliveries, x for a cancelled job, b
+//     before the number of a dead job that has an entry in ready; id and a line feed to the last
+//     reason.
 //   - KEYS[6]: dead, zset: id, scored by the time of its death in ms.
 //   - KEYS[7]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - KEYS[8]: expiry, zset: name of a unique key, scored by its end in ms.
 //   - KEYS[9]: control, hash: paused, limit, dead_bytes.
 //   - KEYS[10]: wake, zset: names of the waiting consumers, scored by the end of their wait in ms.
 //   - KEYS[11]: options, hash: id to the options of a job, which queue_push.lua wrote.
+//   - KEYS[12]: finished, zset: ids of finished jobs, scored by that time in ms.
 //   - Reply: corrected: dead_bytes was wrong; verdicts: 0 in order, 1 out of step, 2 lost and
 //     cancelled.
 //   - Cost: O(log n) for each suspect, and 1000 entries of ready when a job may be lost.
@@ -143,7 +163,7 @@ func QueueMendIn(b *lua.Batch, p QueueMendParams) *lua.Future[QueueMendResult] {
 }
 
 func (p *QueueMendParams) call() *lua.Call {
-	c := lua.NewCall(&QueueMendScript, 11, 3+3*len(p.Suspects))
+	c := lua.NewCall(&QueueMendScript, 12, 3+3*len(p.Suspects))
 	c.Key("ready", p.Ready)
 	c.Key("scheduled", p.Scheduled)
 	c.Key("bodies", p.Bodies)
@@ -155,6 +175,7 @@ func (p *QueueMendParams) call() *lua.Call {
 	c.Key("control", p.Control)
 	c.Key("wake", p.Wake)
 	c.Key("options", p.Options)
+	c.Key("finished", p.Finished)
 	c.EndKeys()
 	c.Bool(p.Mend)
 	c.Int("from", p.From, math.MinInt64, math.MaxInt64)
@@ -162,7 +183,7 @@ func (p *QueueMendParams) call() *lua.Call {
 	c.Group("suspect", len(p.Suspects), 100, 3)
 	for i := range p.Suspects {
 		e := &p.Suspects[i]
-		c.Int("kind", int64(e.Kind), 0, 3)
+		c.Int("kind", int64(e.Kind), 0, 7)
 		c.StringAt(&e.ID)
 		c.StringAt(&e.Name)
 	}

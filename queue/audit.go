@@ -20,9 +20,12 @@ type Audited struct {
 	// Ghosts are ids that are scheduled, leased or dead and have no body.
 	Ghosts     []string
 	GhostTotal int
-	// StaleNames counts unique names held by deleted jobs: no other job can get them.
+	// StaleNames counts unique names held by deleted jobs, which no other job can get, and names whose hold has lost
+	// its end, which another job would get.
 	StaleNames int
-	// StaleCounts counts the failures, options and marks of deleted jobs: nothing else would remove them.
+	// StaleCounts counts the failures, options and marks of deleted jobs, which nothing else would remove, and the
+	// marks of entries in ready that are missing or are of no entry: a take would deliver a cancelled or dead job, a
+	// requeue would lose one.
 	StaleCounts int
 	// DeadBytes is what must be added to the size of the dead set to make it right.
 	DeadBytes int
@@ -30,14 +33,16 @@ type Audited struct {
 	Repaired int
 }
 
-// OK reports that the queue is consistent.
+// OK reports that nothing of these kinds was found. What only one key says leaves no trace when it is lost: options,
+// failures, a pause, a limit, that a job was cancelled while a worker has it, or while ready over a minute ago.
 func (a *Audited) OK() bool {
 	return a.LostTotal+a.GhostTotal+a.StaleNames+a.StaleCounts == 0 && a.DeadBytes == 0
 }
 
 // Audit finds inconsistencies, such as after a restore, an eviction or a manual DEL, and repairs them if repair is
 // true. A lost job becomes ready immediately: its former state is unknown, so a scheduled job runs early and a dead
-// one runs again. Ghosts, stale names and stale counts are removed.
+// one runs again. Ghosts, stale names and stale counts are removed;
+// a hold without an end lasts until its job ends; a mark is set or taken away.
 //
 // Without repair nothing changes, and Audit is safe at any time. Repair after such an event, while the queue is
 // idle: with more than 1000 ready jobs, one that moves during the whole audit can be taken for lost, and is then
@@ -45,11 +50,13 @@ func (a *Audited) OK() bool {
 //
 // Audit reads in pages, so no command takes the server more than a few milliseconds; one script judges each suspect
 // again before it counts. The process holds the ids of ready jobs in memory. Before Redis 7.4, which brought HSCAN
-// NOVALUES, the bodies travel too. Keys: r, s, b, l, n, d, u, ux, c, w, o. Cost: O(n), some
+// NOVALUES, the bodies travel too. Keys: r, s, b, l, n, d, u, ux, c, w, o, f. Cost: O(n), some
 // round trips for each 100 to 1000 jobs.
 func (q *Queue) Audit(ctx context.Context, repair bool) (Audited, error) {
 	a := &audit{queue: q, repair: repair, pageSize: firstPage}
-	steps := []func(context.Context) error{a.findLost, a.findGhosts, a.findCounts, a.findNames, a.fixDeadBytes}
+	steps := []func(context.Context) error{
+		a.findLost, a.findGhosts, a.findCounts, a.findNames, a.findEnds, a.findMarks, a.fixDeadBytes,
+	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return a.out, q.wrap("audit of", plainError(ctx, q.client, err, q.typed()...))
@@ -64,21 +71,22 @@ type audit struct {
 	repair bool
 	out    Audited
 
-	pageSize int64 // fields of the next HSCAN
-	byValues bool  // the server has no HSCAN NOVALUES
+	ready    map[string]string // id to the stamp of its entry, as read last
+	pageSize int64             // fields of the next HSCAN
+	byValues bool              // the server has no HSCAN NOVALUES
 }
 
 // findLost suspects bodies whose id is in no state. A job can move from one state to another between two reads, so
 // the ready list is read once more for the missing ones.
 func (a *audit) findLost(ctx context.Context) error {
-	ready, err := a.readyIDs(ctx)
-	if err != nil {
+	var err error
+	if a.ready, err = a.readyIDs(ctx); err != nil {
 		return err
 	}
 	var missing []string
 	err = a.scanHash(ctx, a.queue.keys.Bodies, false, func(page []string) error {
 		a.out.Checked += len(page)
-		page = slices.DeleteFunc(page, func(id string) bool { return ready[id] })
+		page = slices.DeleteFunc(page, func(id string) bool { return a.ready[id] != "" })
 		stateless, err := a.withoutState(ctx, page)
 		missing = append(missing, stateless...)
 		return err
@@ -86,12 +94,12 @@ func (a *audit) findLost(ctx context.Context) error {
 	if err != nil || len(missing) == 0 {
 		return err
 	}
-	if ready, err = a.readyIDs(ctx); err != nil {
+	if a.ready, err = a.readyIDs(ctx); err != nil {
 		return err
 	}
 	var suspects []gen.QueueMendSuspect
 	for _, id := range missing {
-		if !ready[id] {
+		if a.ready[id] == "" {
 			suspects = append(suspects, gen.QueueMendSuspect{Kind: gen.QueueMendKindLost, ID: id})
 		}
 	}

@@ -116,6 +116,7 @@ func repairParams(q *queue.Queue) gen.QueueMendParams {
 		Ready: lab.Key(q, "r"), Scheduled: lab.Key(q, "s"), Bodies: lab.Key(q, "b"), Leases: lab.Key(q, "l"),
 		Failures: lab.Key(q, "n"), Dead: lab.Key(q, "d"), Unique: lab.Key(q, "u"), Expiry: lab.Key(q, "ux"),
 		Control: lab.Key(q, "c"), Wake: lab.Key(q, "w"), Options: lab.Key(q, "o"),
+		Finished: lab.Key(q, "f"),
 	}
 }
 

@@ -18,10 +18,10 @@ const (
 	pageBytes = 1 << 18 // of bodies in one reply
 )
 
-// readyIDs reads the ready list from its tail to its head. Workers take from the head, so no entry that stays is
+// readyIDs are the ids in ready, with the stamps of their entries. It reads the ready list from its tail to its head. Workers take from the head, so no entry that stays is
 // skipped.
-func (a *audit) readyIDs(ctx context.Context) (map[string]bool, error) {
-	ids := make(map[string]bool)
+func (a *audit) readyIDs(ctx context.Context) (map[string]string, error) {
+	ids := make(map[string]string)
 	for last := int64(-1); ; last -= maxPage {
 		page, err := nodes.Read(ctx, a.queue.client,
 			redis.NewStringSliceCmd(ctx, "lrange", a.queue.keys.Ready, last-maxPage+1, last)).Result()
@@ -30,7 +30,7 @@ func (a *audit) readyIDs(ctx context.Context) (map[string]bool, error) {
 		}
 		for _, entry := range page {
 			if stamp, id, _ := strings.Cut(entry, ":"); stamp != "" && strings.Trim(stamp, "0123456789") == "" {
-				ids[id] = true // a take drops an entry without a stamp
+				ids[id] = stamp // a take drops an entry without a stamp
 			}
 		}
 		if len(page) < maxPage {
@@ -87,16 +87,21 @@ func (a *audit) withoutBody(ctx context.Context, ids []string, f func(i int)) er
 
 // scanSet calls f for the members of a sorted set, page by page.
 func (a *audit) scanSet(ctx context.Context, key string, f func(members []string) error) error {
+	return a.scanScores(ctx, key, func(members, _ []string) error { return f(members) })
+}
+
+// scanScores calls f for the members of a sorted set and their scores, page by page.
+func (a *audit) scanScores(ctx context.Context, key string, f func(members, scores []string) error) error {
 	for cursor := uint64(0); ; {
 		page, next, err := a.scan(ctx, "zscan", key, cursor, "count", maxScan)
 		if err != nil {
 			return err
 		}
-		var members []string
-		for i := 0; i < len(page); i += 2 { // each with its score
-			members = append(members, page[i])
+		var members, scores []string
+		for i := 0; i+1 < len(page); i += 2 {
+			members, scores = append(members, page[i]), append(scores, page[i+1])
 		}
-		if err := f(members); err != nil {
+		if err := f(members, scores); err != nil {
 			return err
 		}
 		if cursor = next; cursor == 0 {

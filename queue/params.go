@@ -106,5 +106,6 @@ func (q *Queue) repairParams() gen.QueueMendParams {
 	return gen.QueueMendParams{
 		Ready: k.Ready, Scheduled: k.Scheduled, Bodies: k.Bodies, Leases: k.Leases, Failures: k.Failures,
 		Dead: k.Dead, Unique: k.Unique, Expiry: k.Expiry, Control: k.Control, Wake: k.Wake, Options: k.Options,
+		Finished: k.Finished,
 	}
 }

@@ -6,9 +6,12 @@
 --- nor scheduled, leased or dead, becomes ready now; if it stood in the middle of a
 --- long list after all, it is delivered twice. A ghost, scheduled, leased or dead
 --- without a body, is removed. So are counts and unique names of ids without a body.
+--- A hold without an end has none from now on, an end without a hold is removed. A dead
+--- job loses the mark of an entry that it has not, and gets that of one that it has. A
+--- cancelled job that lost its mark gets it again: it was finished after its entry was made.
 --- dead_bytes becomes to, if it is from. For each suspect one verdict, in order.
 ---
---- Long because four kinds of suspects are judged, and all of them before the first write.
+--- Long because eight kinds of suspects are judged, and all of them before the first write.
 ---
 ---@contract dup-only  an error half-way can deliver a job twice, never lose one, or leaves some suspects as they are
 ---@retry    safe  what was mended is in order
@@ -16,19 +19,21 @@
 ---@key      scheduled  zset  id, scored by due time in ms
 ---@key      bodies     hash  id to body
 ---@key      leases     zset  id, scored by the end of its lease in us
----@key      failures   hash  id to the number of its failed deliveries, x for a cancelled job; id
----          and a line feed to the last reason
+---@key      failures   hash  id to the number of its failed deliveries, x for a cancelled job, b before the
+---          number of a dead job that has an entry in ready; id and a line feed to the last reason
 ---@key      dead       zset  id, scored by the time of its death in ms
 ---@key      unique     hash  k:name to the id that holds it, j:id to the name it holds
 ---@key      expiry     zset  name of a unique key, scored by its end in ms
 ---@key      control    hash  paused, limit, dead_bytes
 ---@key      wake       zset  names of the waiting consumers, scored by the end of their wait in ms
 ---@key      options    hash  id to the options of a job, which queue_push.lua wrote
+---@key      finished   zset  ids of finished jobs, scored by that time in ms
 ---@arg      mend  bool  else nothing is written
 ---@arg      from  int  dead_bytes as the audit read it
 ---@arg      to    int  min=-1  dead_bytes as it must be, -1 for as it is
----@args     suspect  (kind enum(lost=0,ghost=1,count=2,name=3), id string, name string)  max=100
----          name: the unique name that id holds, for that kind
+---@args     suspect  (kind enum(lost=0,ghost=1,count=2,name=3,end=4,unmark=5,mark=6,cancelled=7), id string,
+---          name string)  max=100  name: the unique name, for name and end; the time of the death as text, for
+---          unmark and mark; the stamp of the entry, for cancelled
 ---@error    LAYOUT  the queue has a later layout
 ---@reply    (corrected bool, verdicts int[])  corrected: dead_bytes was wrong; verdicts: 0 in
 ---          order, 1 out of step, 2 lost and cancelled
@@ -36,6 +41,7 @@
 
 local ready, scheduled, bodies, leases, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local dead, unique, expiry, control, wake, options = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local finished = KEYS[12]
 local mend, from, to = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 if not (to and to >= -1 and to <= 2 ^ 53) then
   error('to must be -1 to 2^53')
@@ -69,6 +75,7 @@ redis.call('ZCARD', scheduled)
 redis.call('ZCARD', leases)
 redis.call('ZCARD', wake)
 redis.call('HLEN', options)
+redis.call('ZCARD', finished)
 local corrected = to >= 0 and from ~= to and tonumber(redis.call('HGET', control, 'dead_bytes') or 0) == from
 
 --< part/queue_where.lua
@@ -91,6 +98,25 @@ local function placed(id)
 end
 -->
 
+--< part/queue_mark_of.lua
+-- The mark and count that a job must have in place of its own; nil when it is in order. The audit saw seen, the
+-- time of a death or the stamp of an entry, before it read ready: the job has not moved since.
+local function mark_of(kind, id, seen)
+  local count = redis.call('HGET', failures, id) or '0'
+  local died = redis.call('ZSCORE', dead, id)
+  local same = died and tonumber(died) == tonumber(seen) and not redis.call('ZSCORE', leases, id)
+  if kind == '5' and same and string.sub(count, 1, 1) == 'b' then
+    return string.match(count, '%d+$') or '0'
+  elseif kind == '6' and same and string.find(count, '^%d') then
+    return 'b' .. count
+  elseif kind == '7' and count == '0' and not placed(id) and redis.call('HGET', bodies, id) == ''
+    and tonumber(redis.call('ZSCORE', finished, id) or 0) > (tonumber(seen) or 2 ^ 53) then
+    return 'x'
+  end
+end
+-->
+
+local marks, ends = {}, {}
 local entries, ghosts, counts, names, verdicts, n = {}, {}, {}, {}, {}, 0
 for i = 4, #ARGV, 3 do
   local kind, id, name = ARGV[i], ARGV[i + 1], ARGV[i + 2]
@@ -118,6 +144,16 @@ for i = 4, #ARGV, 3 do
     or redis.call('HGET', unique, 'j:' .. id) == name) then
     verdict = 1
     names[#names + 1] = {id, name}
+  elseif kind == '4' then
+    local holder, over = redis.call('HGET', unique, 'k:' .. name), redis.call('ZSCORE', expiry, name)
+    if not holder and over or holder and not over and redis.call('HEXISTS', bodies, holder) == 1 then
+      verdict = 1
+      ends[#ends + 1] = {name, holder}
+    end
+  elseif there then
+    local mark = mark_of(kind, id, name)
+    verdict = mark and 1 or 0
+    marks[#marks + 1] = mark and {id, mark} or nil
   end
   n = n + 1
   verdicts[n] = verdict
@@ -132,6 +168,8 @@ redis.call('ZREM', leases, '')
 if #entries > 0 then
   redis.call('RPUSH', ready, unpack(entries, 1, #entries))
 end
+--< part/queue_mend_write.lua
+-- What the suspects were judged to be is removed, added or corrected.
 for _, id in ipairs(ghosts) do
   redis.call('ZREM', scheduled, id)
   redis.call('ZREM', leases, id)
@@ -150,9 +188,26 @@ for _, hold in ipairs(names) do
     redis.call('HDEL', unique, 'j:' .. hold[1])
   end
 end
-if corrected then
+for _, hold in ipairs(ends) do
+  if hold[2] then
+    redis.call('ZADD', expiry, '9007199254740991', hold[1])
+  else
+    redis.call('ZREM', expiry, hold[1])
+  end
+end
+for _, mark in ipairs(marks) do
+  if mark[2] == '0' then
+    redis.call('HDEL', failures, mark[1])
+  else
+    redis.call('HSET', failures, mark[1], mark[2])
+  end
+end
+if corrected and to == 0 then
+  redis.call('HDEL', control, 'dead_bytes')
+elseif corrected then
   redis.call('HSET', control, 'dead_bytes', string.format('%.0f', to))
 end
+-->
 if #entries > 0 then
   --< part/queue_wake_next.lua
   -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a

@@ -1,0 +1,141 @@
+package queue
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/nodes"
+)
+
+// findEnds suspects holds of unique names without an end, and ends without a hold.
+func (a *audit) findEnds(ctx context.Context) error {
+	var suspects []gen.QueueMendSuspect
+	suspect := func(name string) {
+		suspects = append(suspects, gen.QueueMendSuspect{Kind: gen.QueueMendKindEnd, Name: name})
+	}
+	k := &a.queue.keys
+	err := a.scanHash(ctx, k.Unique, true, func(page []string) error {
+		var names []string
+		for i := 0; i < len(page); i += 2 {
+			if name, held := strings.CutPrefix(page[i], "k:"); held {
+				names = append(names, name)
+			}
+		}
+		ends, err := a.scores(ctx, k.Expiry, names)
+		for i, end := range ends {
+			if end == 0 {
+				suspect(names[i])
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = a.scanSet(ctx, k.Expiry, func(names []string) error {
+		holders, err := a.fields(ctx, k.Unique, "k:", names)
+		for i, holder := range holders {
+			if holder == nil {
+				suspect(names[i])
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return a.judge(ctx, suspects, func(string, int64) { a.out.StaleNames++ })
+}
+
+// findMarks suspects marks of entries that ready does not have, and entries whose mark is missing. A job that the list
+// was read without can have come since, so the list is read once more, after what the script compares.
+func (a *audit) findMarks(ctx context.Context) error {
+	suspects, err := a.unmarked(ctx)
+	if err == nil {
+		suspects, err = a.deadMarks(ctx, suspects)
+	}
+	if err != nil || len(suspects) == 0 {
+		return err
+	}
+	if a.ready, err = a.readyIDs(ctx); err != nil {
+		return err
+	}
+	suspects = slices.DeleteFunc(suspects, func(s gen.QueueMendSuspect) bool {
+		stamp, ready := a.ready[s.ID]
+		switch s.Kind {
+		case gen.QueueMendKindUnmark:
+			return ready
+		case gen.QueueMendKindMark:
+			return !ready
+		default:
+			return stamp != s.Name
+		}
+	})
+	return a.judge(ctx, suspects, func(string, int64) { a.out.StaleCounts++ })
+}
+
+// deadMarks suspects dead jobs by their marks.
+func (a *audit) deadMarks(ctx context.Context, suspects []gen.QueueMendSuspect) ([]gen.QueueMendSuspect, error) {
+	k := &a.queue.keys
+	err := a.scanScores(ctx, k.Dead, func(ids, died []string) error {
+		counts, err := a.fields(ctx, k.Failures, "", ids)
+		for i, count := range counts {
+			text, _ := count.(string)
+			marked, buried := strings.HasPrefix(text, "b") || text == "x", strings.HasPrefix(text, "b")
+			_, ready := a.ready[ids[i]]
+			switch {
+			case ready && !marked:
+				suspects = append(suspects, gen.QueueMendSuspect{Kind: gen.QueueMendKindMark, ID: ids[i], Name: died[i]})
+			case !ready && buried:
+				suspects = append(suspects, gen.QueueMendSuspect{Kind: gen.QueueMendKindUnmark, ID: ids[i], Name: died[i]})
+			}
+		}
+		return err
+	})
+	return suspects, err
+}
+
+// unmarked suspects entries of jobs that were finished after their entry was made: those of cancelled jobs.
+func (a *audit) unmarked(ctx context.Context) (suspects []gen.QueueMendSuspect, _ error) {
+	k := &a.queue.keys
+	err := a.scanSet(ctx, k.Finished, func(page []string) error {
+		ids := slices.DeleteFunc(page, func(id string) bool { _, ready := a.ready[id]; return !ready })
+		counts, err := a.fields(ctx, k.Failures, "", ids)
+		for i, count := range counts {
+			if count == nil {
+				suspects = append(suspects,
+					gen.QueueMendSuspect{Kind: gen.QueueMendKindCancelled, ID: ids[i], Name: a.ready[ids[i]]})
+			}
+		}
+		return err
+	})
+	return suspects, err
+}
+
+// scores are those of some members, 0 for one that is not there.
+func (a *audit) scores(ctx context.Context, key string, members []string) ([]float64, error) {
+	if len(members) == 0 {
+		return nil, nil
+	}
+	args := []any{"zmscore", key}
+	for _, m := range members {
+		args = append(args, m)
+	}
+	return nodes.Read(ctx, a.queue.client, redis.NewFloatSliceCmd(ctx, args...)).Result()
+}
+
+// fields are some values of a hash, nil for one that is not there. The name of each begins with prefix.
+func (a *audit) fields(ctx context.Context, key, prefix string, names []string) ([]any, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	args := []any{"hmget", key}
+	for _, name := range names {
+		args = append(args, prefix+name)
+	}
+	return nodes.Read(ctx, a.queue.client, redis.NewSliceCmd(ctx, args...)).Result()
+}
