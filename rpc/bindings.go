@@ -30,7 +30,8 @@ type bindings struct {
 	// doubted are connections about which the server may think otherwise, and since when: the reply to a request was lost,
 	// so another copy of it may arrive.
 	doubted map[string]time.Time
-	// asked are connections about which Bind, Rebind or Unbind asks the server. Each channel is closed when that has ended.
+	// asked are connections about which Bind, Rebind or Unbind asks the server. Each channel is closed when that has
+	// ended.
 	asked map[string]chan struct{}
 }
 
@@ -212,9 +213,9 @@ func taken(connection, owner string) error {
 	return fmt.Errorf("%w: %s; Rebind takes %q from it", ErrConnectionTaken, owner, connection)
 }
 
-// Unbind gives up a connection and reports whether this node owned it, whichever Bind of this node made it so. It waits
-// for a Bind or Unbind of this node that is under way for the same connection. Check and removal are one script and one
-// round trip.
+// Unbind gives up a connection and reports whether this node owned it, whichever Bind of this node made it so. It
+// waits for a Bind or Unbind of this node that is under way for the same connection. Check and removal are one script
+// and one round trip.
 func (b *Bus) Unbind(ctx context.Context, connection string) (bool, error) {
 	if err := lua.CheckName("connection", connection); err != nil {
 		return false, fmt.Errorf("luatomic: %w", err)

@@ -97,8 +97,8 @@ func TestABindBesideAHeartbeatThatFrees(t *testing.T) {
 	}
 }
 
-// The reply to Bind is slow, and Unbind is called meanwhile. It comes after Bind: the node and the server agree that the
-// connection is free.
+// The reply to Bind is slow, and Unbind is called meanwhile. It comes after Bind: the node and the server agree that
+// the connection is free.
 func TestAnUnbindWaitsForTheBindBesideIt(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)

@@ -76,8 +76,8 @@ func TestAThousandNodes(t *testing.T) {
 	require.Equal(t, "X", out)
 }
 
-// A gather is left after the first of two answers that have both come. The other one, which nobody reads, counts its node
-// as no busier: the next calls go to both.
+// A gather is left after the first of two answers that have both come. The other one, which nobody reads, counts its
+// node as no busier: the next calls go to both.
 func TestAGatherThatIsLeftCountsNoCallAsInFlight(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)

@@ -199,8 +199,8 @@ const (
 )
 
 // announce sends one heartbeat: it renews the lease and publishes an echo. It gives the methods of the node when they
-// have changed, when the server does not know the node, and now and then. While a copy of an earlier request may arrive,
-// each heartbeat gives them, and withdraws those that were withdrawn.
+// have changed, when the server does not know the node, and now and then. While a copy of an earlier request may
+// arrive, each heartbeat gives them, and withdraws those that were withdrawn.
 func (b *Bus) announce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease)
 	defer cancel()

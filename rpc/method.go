@@ -30,8 +30,8 @@ func (m Method[Req, Res]) Idempotent() Method[Req, Res] {
 	return m
 }
 
-// WithCodec gives the method a codec of its own, in place of Options.Codec. Nodes and callers need the same. See Codec for
-// what calls with CallOptions.Key need of it.
+// WithCodec gives the method a codec of its own, in place of Options.Codec. Nodes and callers need the same. See Codec
+// for what calls with CallOptions.Key need of it.
 func (m Method[Req, Res]) WithCodec(c Codec) Method[Req, Res] {
 	m.codec = c
 	return m
@@ -91,10 +91,10 @@ func (m Method[Req, Res]) ServeWith(b *Bus, h func(context.Context, Req) (Res, e
 }
 
 // Unserve withdraws the method from this node: no call is sent here from then on. Calls that are here already are
-// answered; its counts stay, and where it is served again they count for its limit. It is one script and one round trip,
-// and fails as that fails. After an error of package lua a call may still be sent here and is refused, so that another
-// node gets it: the next heartbeat withdraws the method again. So does each heartbeat of a minute where a late copy of an
-// earlier one may arrive.
+// answered; its counts stay, and where it is served again they count for its limit. It is one script and one round
+// trip, and fails as that fails. After an error of package lua a call may still be sent here and is refused, so that
+// another node gets it: the next heartbeat withdraws the method again. So does each heartbeat of a minute where a late
+// copy of an earlier one may arrive.
 func (m Method[Req, Res]) Unserve(ctx context.Context, b *Bus) error { return b.unserve(ctx, m.name) }
 
 // CallOptions select the node of a call and say how its result is kept. Nil means any node.
@@ -175,8 +175,8 @@ func (m Method[Req, Res]) CallWith(ctx context.Context, b *Bus, in Req, opts *Ca
 	return out, err
 }
 
-// Ask is CallWith, and says who answered. With an error, it is set where a handler answered; RemoteError.Node names the
-// node that refused.
+// Ask is CallWith, and says who answered. With an error, it is set where a handler answered; RemoteError.Node names
+// the node that refused.
 func (m Method[Req, Res]) Ask(ctx context.Context, b *Bus, in Req, opts *CallOptions) (Res, Answered, error) {
 	var none Res
 	body, err := m.encode(b, in)

@@ -50,8 +50,8 @@ type Options struct {
 
 // Codec encodes and decodes requests and results. It must be safe for concurrent use. Unmarshal gets a pointer to the
 // type of the method, and where that type is a pointer itself, as of a protobuf message, a new one of it. Calls with
-// CallOptions.Key need equal bytes for equal requests, also from callers of two builds: protobuf with Deterministic, no
-// gob of maps.
+// CallOptions.Key need equal bytes for equal requests, also from callers of two builds: protobuf with Deterministic,
+// no gob of maps.
 type Codec interface {
 	Marshal(v any) ([]byte, error)
 	Unmarshal(data []byte, v any) error

@@ -67,8 +67,8 @@ func (b *Bus) readMissed(ctx context.Context, ids []string) {
 	b.readRecords(ctx, ids)
 }
 
-// missedChunks returns the streams that have missed chunks: the first one that has not come is stored. It asks about all
-// of them in one round trip, and about none that was asked about and has missed nothing since.
+// missedChunks returns the streams that have missed chunks: the first one that has not come is stored. It asks about
+// all of them in one round trip, and about none that was asked about and has missed nothing since.
 func (b *Bus) missedChunks(ctx context.Context, ids []string) (missed []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease/3)
 	defer cancel()

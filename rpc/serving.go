@@ -193,9 +193,9 @@ func (s *serving) setState(leaving, closing bool) {
 	s.leaving, s.closing = leaving, closing
 }
 
-// take registers a request. It reports false for one that the node has already, for one whose name was reserved for it to
-// be fetched while another way brought it (it may have been answered since, and reserved anew) or its cancellation, and
-// when the node is closing: the caller finds that it has left.
+// take registers a request. It reports false for one that the node has already, for one whose name was reserved for it
+// to be fetched while another way brought it (it may have been answered since, and reserved anew) or its cancellation,
+// and when the node is closing: the caller finds that it has left.
 func (s *serving) take(run *session, w, fetched *work) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -345,8 +345,8 @@ func (s *serving) idle() bool {
 	return len(s.works) == 0 && s.running.Load() == 0
 }
 
-// admit runs the handler of a request in a goroutine, or a handler that refuses it. fetched has reserved its name, where
-// it was fetched.
+// admit runs the handler of a request in a goroutine, or a handler that refuses it. fetched has reserved its name,
+// where it was fetched.
 func (b *Bus) admit(s *session, q *wire.Request, fetched *work) {
 	w := &work{Request: q, bus: b, serving: &b.serving, parent: s.ctx, deadline: time.Now().Add(q.Left)}
 	if !b.serving.take(s, w, fetched) {

@@ -36,8 +36,8 @@ func TestFetchedRequestThatHasRunDoesNotRunAgain(t *testing.T) {
 	require.Equal(t, int64(1), runs.Load())
 }
 
-// A request that is being fetched comes by its message, runs and is answered. Then another reminder has its name reserved
-// anew. What the first fetch has read does not run again, and takes the second one's name from it in no way.
+// A request that is being fetched comes by its message, runs and is answered. Then another reminder has its name
+// reserved anew. What the first fetch has read does not run again, and takes the second one's name from it in no way.
 func TestAFetchedRequestNeedsItsOwnReservation(t *testing.T) {
 	t.Parallel()
 	b, err := NewBus(nil, "b", nil)

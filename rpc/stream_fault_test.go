@@ -111,7 +111,8 @@ func TestPartsThatAreReadBeforeTheServersAnswer(t *testing.T) {
 	require.Equal(t, 4, parts)
 }
 
-// Run ends while the caller of a stream has its reply and cannot read all parts. The stream ends with Run, as calls do.
+// Run ends while the caller of a stream has its reply and cannot read all parts. The stream ends with Run, as calls
+// do.
 func TestAStreamWithoutItsPartsEndsWithRun(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -144,7 +145,9 @@ func TestAStreamWithoutItsPartsEndsWithRun(t *testing.T) {
 		}
 		ended <- last
 	}()
-	luatomictest.Eventually(t, 20*time.Second, "the answer is sent", func() bool { return node.Waiting() == 0 && len(reads) > 0 })
+	luatomictest.Eventually(t, 20*time.Second, "the answer is sent", func() bool {
+		return node.Waiting() == 0 && len(reads) > 0
+	})
 	luatomictest.Eventually(t, 20*time.Second, "the caller has it", caller.Answered)
 	stop()
 	err = lab.Soon(t, 20*time.Second, "the end", ended)
