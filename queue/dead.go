@@ -18,6 +18,9 @@ import (
 // ErrNameHeld reports that a dead job was not requeued, because another job holds its unique name.
 var ErrNameHeld = errors.New("luatomic: another job holds the unique name; requeue when that one is done, or cancel one")
 
+// maxPassed bounds the jobs that one Requeue without ids passes over because their names are held.
+const maxPassed = 10_000
+
 // NameHeld is a job that stays dead, and the job that holds its unique name.
 type NameHeld struct{ ID, Holder string }
 
@@ -41,36 +44,55 @@ func (e *NameHeldError) Is(target error) bool { return target == ErrNameHeld }
 // The limit of the queue does not hold it up. After a lost reply Requeue repeats itself, with the same answer: each
 // script for at most 50 s. A copy that arrives after a later call changes nothing.
 //
+// A job whose ExpiresAt has passed counts as moved, and is then deleted when it is taken.
+//
 // Without ids it reads the ids of up to 200 jobs that died first and requeues them in a second round trip, so that
-// a repeat moves the same jobs and no others. Then it returns how many of them do not stay dead; 0 without an error
-// means that no job is dead.
+// a repeat moves the same jobs and no others. Where all of them stay dead it goes on with the next 200, up to 10 000.
+// Then it returns how many of those that it read do not stay dead, and names the others in a NameHeldError; 0 without
+// an error means that no job is dead.
 //
 // One script for up to 200 ids, atomic to other clients. A write refused half-way can deliver a job twice, never
 // lose one. Keys: d, r, b, n, c, w, u, ux, i. Cost: O(log n) for each.
 func (q *Queue) Requeue(ctx context.Context, ids ...string) (int, error) {
 	if len(ids) > 0 {
-		return q.revive(ctx, ids)
+		var held []NameHeld
+		n, err := q.revive(ctx, ids, &held)
+		if err == nil {
+			err = q.heldError(held)
+		}
+		return n, err
 	}
-	oldest, err := nodes.Read(ctx, q.client, redis.NewStringSliceCmd(ctx, "zrange", q.keys.Dead, 0, maxRows-1)).Result()
-	if err != nil {
-		err = plainError(ctx, q.client, err, typed{q.keys.Dead, "zset"})
-		return 0, q.wrap("requeue in", fmt.Errorf("%w: %w", lua.ErrNotExecuted, err))
+	var held []NameHeld
+	for {
+		n, read, err := q.reviveOldest(ctx, len(held), &held)
+		if err != nil {
+			return n, err
+		}
+		if n > 0 || read < maxRows || len(held) >= maxPassed {
+			return n, q.heldError(held)
+		}
 	}
-	_, err = q.revive(ctx, oldest)
-	var held *NameHeldError
-	switch {
-	case errors.As(err, &held):
-		return len(oldest) - len(held.Jobs), err
-	case err != nil:
-		return 0, err
-	}
-	return len(oldest), nil
 }
 
-func (q *Queue) revive(ctx context.Context, ids []string) (int, error) {
+// reviveOldest revives the jobs that died first, but for so many that stay dead, and adds those that do.
+func (q *Queue) reviveOldest(ctx context.Context, from int, held *[]NameHeld) (n, read int, _ error) {
+	ids, err := nodes.Read(ctx, q.client,
+		redis.NewStringSliceCmd(ctx, "zrange", q.keys.Dead, from, from+maxRows-1)).Result()
+	if err != nil {
+		err = plainError(ctx, q.client, err, typed{q.keys.Dead, "zset"})
+		return 0, 0, q.wrap("requeue in", fmt.Errorf("%w: %w", lua.ErrNotExecuted, err))
+	}
+	before := len(*held)
+	if _, err = q.revive(ctx, ids, held); err != nil {
+		return 0, len(ids), err
+	}
+	return len(ids) - (len(*held) - before), len(ids), nil
+}
+
+// revive makes dead jobs ready, and adds those that stay dead.
+func (q *Queue) revive(ctx context.Context, ids []string, held *[]NameHeld) (int, error) {
 	p := q.requeueParams()
 	total := 0
-	var held []NameHeld
 	for chunk := range slices.Chunk(ids, maxRows) {
 		var r gen.QueueRequeueResult
 		err := q.once(ctx, func(ctx context.Context, receipt string) (err error) {
@@ -83,13 +105,18 @@ func (q *Queue) revive(ctx context.Context, ids []string) (int, error) {
 		}
 		total += int(r.Moved)
 		for _, h := range r.Held {
-			held = append(held, NameHeld{ID: h.ID, Holder: h.Holder})
+			*held = append(*held, NameHeld{ID: h.ID, Holder: h.Holder})
 		}
 	}
-	if len(held) > 0 {
-		return total, q.wrap("requeue in", &NameHeldError{Jobs: held})
-	}
 	return total, nil
+}
+
+// heldError names the jobs that stay dead, if there are some.
+func (q *Queue) heldError(held []NameHeld) error {
+	if len(held) == 0 {
+		return nil
+	}
+	return q.wrap("requeue in", &NameHeldError{Jobs: held})
 }
 
 // DeadLimits bound the dead set: by number of jobs, by bytes of their bodies, and by time since death, by the

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -70,6 +71,34 @@ func TestRequeueWaitsForTheUniqueName(t *testing.T) {
 	n, err := q.Requeue(ctx)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
+}
+
+// A Requeue of the oldest goes on past a page of jobs that all stay dead.
+func TestRequeueOfTheOldestPassesHeldNames(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	lab.Push(t, q, queue.Job{ID: "other"})
+	for i := range 201 {
+		id := fmt.Sprintf("u%03d", i)
+		lab.Push(t, q, queue.Job{ID: id, Unique: "sync"})
+		_, err := q.BuryJobs(ctx, "why", id)
+		require.NoError(t, err)
+		require.NoError(t, c.ZAdd(ctx, lab.Key(q, "d"), redis.Z{Score: float64(i + 1), Member: id}).Err())
+	}
+	_, err := q.BuryJobs(ctx, "why", "other")
+	require.NoError(t, err)
+	var held *queue.NameHeldError
+	for i, want := range []struct{ moved, held int }{{1, 199}, {1, 200}, {0, 200}} {
+		n, err := q.Requeue(ctx)
+		require.Equal(t, want.moved, n, i)
+		require.ErrorAs(t, err, &held)
+		require.Len(t, held.Jobs, want.held, i)
+	}
+	require.Equal(t, "u000", held.Jobs[0].Holder)
+	found, err := q.Find(ctx, "other")
+	require.NoError(t, err)
+	require.Equal(t, queue.Ready, found[0].State)
 }
 
 // Two dead jobs of one name: the requeue of both takes the first alone.
