@@ -81,8 +81,8 @@ func (s *site) ids(q *queue.Queue, state queue.State) (ids []string) {
 	return ids
 }
 
-// changeAll changes all jobs of queue mail, and continues while some are left. It returns how many. The number is one that
-// suffices for those that come meanwhile too.
+// changeAll changes all jobs of queue mail, and continues while some are left. It returns how many. The number suffices
+// for those that come meanwhile too.
 func (s *site) changeAll(form url.Values) (done int) {
 	s.t.Helper()
 	form.Set("confirm", "9000")
@@ -121,8 +121,8 @@ func TestChangeOfAllReadyJobsBesideAConsumer(t *testing.T) {
 	}
 }
 
-// A change of all scheduled jobs passes over none, while a consumer takes those that are due, and others are pushed that
-// are due before the rest. Many are due at the same time.
+// A change of all scheduled jobs passes over none, while a consumer takes those that are due, and others come that are
+// due before the rest. Many are due at the same time.
 func TestChangeOfAllScheduledJobsBesideAConsumer(t *testing.T) {
 	t.Parallel()
 	for verb, in := range map[string]string{"cancel": "", "bury": "", "reschedule": "0s"} {
@@ -194,8 +194,8 @@ func TestChangeOfAllReachesItsNumberWhereAJobLeaves(t *testing.T) {
 	}
 }
 
-// A request whose time ends first offers to continue, also where a job stays dead, as another one holds its unique name.
-// The last one says so as an error.
+// A request whose time ends first offers to continue, also where a job stays dead, as another one holds its unique
+// name. The last one says so as an error.
 func TestARequestThatEndsEarlyOffersToContinue(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, web.Options{Write: true})

@@ -210,8 +210,8 @@ func (c *change) apply(ctx context.Context, of *queue.Queue, ids []string) (n in
 	return n, err
 }
 
-// stayedDead is the fault of a requeue of which jobs stay dead, as others hold their unique names. Where the time of the
-// request did not suffice for all, the page that offers to continue has it.
+// stayedDead is the fault of a requeue of which jobs stay dead, as others hold their unique names. Where the time of
+// the request did not suffice for all, the page that offers to continue has it.
 func (c *change) stayedDead(err error) error {
 	var held *queue.NameHeldError
 	if !errors.As(err, &held) {

@@ -130,7 +130,7 @@ func (s *objectSite) refuses(target string, form url.Values, says string) {
 	s.untouched(target)
 }
 
-// An address that names its object twice is read by nobody: a proxy could decide by the one, and the page show the other.
+// An address that names its object twice is refused: a proxy could decide by the one, and the page show the other.
 func TestAnAddressNamesItsObjectOnce(t *testing.T) {
 	t.Parallel()
 	s := newObjectSite(t)
