@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -109,13 +110,13 @@ func TestAnUnbindWaitsForTheBindBesideIt(t *testing.T) {
 	ran, released := make(chan struct{}), make(chan struct{})
 	release := sync.OnceFunc(func() { close(released) })
 	t.Cleanup(release)
-	var first sync.Once
+	var held atomic.Bool
 	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {
 		err := run()
-		first.Do(func() {
+		if !held.Swap(true) {
 			close(ran)
 			<-released
-		})
+		}
 		return err
 	}})
 	bound, unbound := make(chan error, 1), make(chan bool, 1)
