@@ -153,7 +153,6 @@ func testLostReplies(t *testing.T, call scriptcase.ScriptCall, lost int) {
 // another word for what is done already. What they promise instead has tests of
 // its own beside each primitive.
 var repeatsDiffer = map[string]bool{
-	"queue_take":      true, // leases the next jobs; the first come back
 	"queue_ack":       true, // gone
 	"queue_nack":      true, // not leased any more
 	"queue_bury":      true, // dead before
@@ -163,6 +162,7 @@ var repeatsDiffer = map[string]bool{
 	"queue_trim":      true, // within the limits
 	"queue_mend":      true, // in order
 	"delayed_promote": true, // nothing left to move
+	"rpc_find":        true, // the dead ones are named once
 	"lock_release":    true, // no record
 	"lock_leave":      true, // not the owner any more
 	"rpc_decide":      true, // known

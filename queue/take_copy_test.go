@@ -84,8 +84,8 @@ func TestALateCopyOfATakeKillsNoJob(t *testing.T) {
 	}
 }
 
-// copies is a taker of two queues, as its scripts see it.
-func copies(t *testing.T) (c *redis.Client, qs []*queue.Queue, take func(token, since int64) gen.QueueTakeResult) {
+// twoQueues is a taker of two queues, as its scripts see it.
+func twoQueues(t *testing.T) (c *redis.Client, qs []*queue.Queue, take func(token, since int64) gen.QueueTakeResult) {
 	t.Helper()
 	c = luatomictest.Client(t)
 	qs = several(t, c, 2, queue.Options{})
@@ -115,7 +115,7 @@ func ids(r gen.QueueTakeResult) (out []string) {
 func TestACopyOfTheLastTakeHasItsJobs(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	c, qs, take := copies(t)
+	c, qs, take := twoQueues(t)
 	lab.Push(t, qs[0], queue.Job{ID: "a", Headers: map[string]string{"h": "v"}})
 	lab.Push(t, qs[1], lab.Numbered(4, 0)...)
 	first := take(7, 7)
@@ -156,7 +156,7 @@ func TestACopyOfTheLastTakeHasItsJobs(t *testing.T) {
 func TestACopyOfAnEarlierTakeHasNothing(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	c, qs, take := copies(t)
+	c, qs, take := twoQueues(t)
 	pushNumbered(t, qs[0], 2)
 	pushNumbered(t, qs[1], 9)
 	require.Equal(t, []string{"a0", "a1"}, ids(take(0, 0)))
@@ -186,7 +186,7 @@ func TestACopyOfAnEarlierTakeHasNothing(t *testing.T) {
 // A take that only dropped entries may have left jobs behind them: its repeat is told that it dropped some.
 func TestACopyOfATakeThatDroppedEntriesLooksAgain(t *testing.T) {
 	t.Parallel()
-	c, qs, take := copies(t)
+	c, qs, take := twoQueues(t)
 	require.NoError(t, c.RPush(t.Context(), keyOf(qs[1], "r"), "1:gone").Err())
 	require.EqualValues(t, 1, take(3, 3).States[1].Dropped)
 	r := take(3, 3)
@@ -197,7 +197,7 @@ func TestACopyOfATakeThatDroppedEntriesLooksAgain(t *testing.T) {
 // its reply stay with that.
 func TestATakeThatStartsOverHasANewLease(t *testing.T) {
 	t.Parallel()
-	c, qs, take := copies(t)
+	c, qs, take := twoQueues(t)
 	lab.Push(t, qs[0], lab.Numbered(9, 0)...)
 	require.Equal(t, []string{"j0", "j1"}, ids(take(4, 4)))
 	lost := take(5, 5)

@@ -146,7 +146,7 @@ func TestRightsOfThePageThatWrites(t *testing.T) {
 		{"jobs?name=mail", "verb=bury&state=ready&id=ready"},
 		{"jobs?name=mail", "verb=delete&state=dead&id=ready&confirm=1"},
 		{"jobs?name=mail", "verb=cancel&state=ready&id=dead&confirm=1"},
-		{"locks/release?name=nightly", fmt.Sprintf("kind=lock&confirm=1&fence=%.0f", fence)},
+		{"locks/release?name=nightly&kind=lock", fmt.Sprintf("confirm=1&fence=%.0f", fence)},
 	} {
 		form, err := url.ParseQuery(change[1])
 		require.NoError(t, err)

@@ -293,7 +293,7 @@ func TestLockReplicas(t *testing.T) {
 	server := luatomictest.StartServer(t)
 	e := &env{t: t, url: server.URL()}
 	c := e.run("lock", "x", "--replicas", "1", "--", "echo", "ran").exits(exitTryLater)
-	require.Contains(t, c.stderr.String(), `luatomic: lock not replicated: 0 of 1 replicas confirmed "x" within 1s; try later, or ask for fewer --replicas`)
+	require.Contains(t, c.stderr.String(), `luatomic: lock not replicated: 0 of 1 replicas confirmed "x" within 1s; see INFO replication, or raise ReplicaTimeout; try later, or ask for fewer --replicas`)
 	require.Empty(t, c.stdout.String())
 	host, port, _ := strings.Cut(server.Addr(), ":")
 	luatomictest.StartServer(t, "--replicaof", host+" "+port)
