@@ -113,10 +113,10 @@ func TestChangeOfAllReadyJobsBesideAConsumer(t *testing.T) {
 				require.NoError(t, err)
 			})
 			q := s.queue("mail")
-			s.push(q, 2600, queue.Job{})
+			s.push(q, 1300, queue.Job{})
 			done := s.changeAll(url.Values{"all": {verb}, "state": {"ready"}})
 			require.Empty(t, s.ids(q, queue.Ready))
-			require.Equal(t, 2600, done+len(s.ids(q, queue.Leased)), "each is changed or at the consumer")
+			require.Equal(t, 1300, done+len(s.ids(q, queue.Leased)), "each is changed or at the consumer")
 		})
 	}
 }
@@ -167,7 +167,7 @@ func TestChangeOfAllDeadJobsBesideATrim(t *testing.T) {
 				require.NoError(t, err)
 			})
 			q := s.queue("mail")
-			for i := range 13 {
+			for i := range 7 {
 				s.bury(q, "boom", numbered(i*200, 200, queue.Job{})...)
 			}
 			s.changeAll(url.Values{"all": {verb}, "state": {"dead"}})

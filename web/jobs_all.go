@@ -14,6 +14,7 @@ const (
 	countFor   = 1 * time.Second
 	countMost  = 20_000
 	changeStep = 200
+	moveStep   = 20 // of changes that are a round trip each
 )
 
 // countAll finds out how many jobs a change of all is for.
@@ -48,6 +49,9 @@ func (c *change) means(at time.Time) bool {
 func (h *handler) changeAll(ctx context.Context, q *request, of *queue.Queue, c *change) error {
 	filter, began := h.filterOf(q, of.Name()), time.Now()
 	jobs, err := h.everyJob(of, c.state, c.means)
+	if c.Verb == "reschedule" {
+		jobs.step = moveStep
+	}
 	var held queue.NameHeldError
 	for err == nil && !jobs.ended() && c.Done+len(held.Jobs) < c.Count {
 		if jobs.found > 0 && time.Since(began) >= h.changeFor {

@@ -28,6 +28,7 @@ type everyJob struct {
 
 	from  float64         // the score to go on from
 	last  int64           // the rank in the list to go on from
+	step  int             // how many jobs are looked up at once
 	seen  map[string]bool // what the next page may have again
 	page  []timedID       // what is read and not looked up
 	over  bool            // no page is left
@@ -48,13 +49,13 @@ func (h *handler) everyJob(of *queue.Queue, state queue.State, means func(time.T
 	k, err := keys.NewQueue(h.opts.Prefix, of.Tag(), of.Name())
 	return &everyJob{
 		queue: of, client: h.writer, state: state, keys: k, means: means,
-		from: math.Inf(-1), last: -1, seen: make(map[string]bool),
+		from: math.Inf(-1), last: -1, step: changeStep, seen: make(map[string]bool),
 	}, err
 }
 
 func (e *everyJob) ended() bool { return e.over && len(e.page) == 0 }
 
-// next looks the next jobs up, at most 200 and fewer where their bodies are large, and returns those that are in the
+// next looks the next jobs up, at most a step and fewer where their bodies are large, and returns those that are in the
 // state.
 func (e *everyJob) next(ctx context.Context) ([]queue.Peeked, error) {
 	if len(e.page) == 0 {
@@ -62,7 +63,7 @@ func (e *everyJob) next(ctx context.Context) ([]queue.Peeked, error) {
 			return nil, err
 		}
 	}
-	n := min(changeStep, len(e.page))
+	n := min(e.step, len(e.page))
 	if e.bytes > 0 {
 		n = min(n, max(stepBytes*e.found/e.bytes, 1))
 	}

@@ -18,20 +18,6 @@ func (s *session) tagFlag(fs *flag.FlagSet) {
 	fs.StringVar(&s.tag, "tag", "", "`TAG` of the queue, of those that share a slot")
 }
 
-// withClient runs f with a client of the user's server.
-func (s *session) withClient(f func(ctx context.Context, client lua.Client) error) error {
-	client, err := s.connect(s.signals.stop)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = client.Close() }()
-	err = f(s.signals.stop, client)
-	if err != nil && s.signals.stop.Err() != nil {
-		return errInterrupted
-	}
-	return err
-}
-
 // withQueue runs f with the queue that the first argument names.
 func (s *session) withQueue(f func(ctx context.Context, q *queue.Queue) error) error {
 	return s.withQueueOn(func(ctx context.Context, _ lua.Client, q *queue.Queue) error { return f(ctx, q) })

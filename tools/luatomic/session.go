@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -193,4 +194,18 @@ func milli(t lua.Opt[time.Time]) *int64 {
 	}
 	ms := at.UnixMilli()
 	return &ms
+}
+
+// withClient runs f with a client of the user's server.
+func (s *session) withClient(f func(ctx context.Context, client lua.Client) error) error {
+	client, err := s.connect(s.signals.stop)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	err = f(s.signals.stop, client)
+	if err != nil && s.signals.stop.Err() != nil {
+		return errInterrupted
+	}
+	return err
 }
