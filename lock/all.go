@@ -298,7 +298,9 @@ func (l *Locker) runAll(ctx context.Context, leases Leases) (sent time.Time, r g
 		return until
 	})
 	for _, lease := range leases {
-		lease.request.noted.Note = lease.request.noted.Note || again
+		if again {
+			lease.request.noted.NoteResent()
+		}
 	}
 	return sent, r, err
 }

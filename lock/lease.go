@@ -211,7 +211,7 @@ func (h *holder) Ended(why error, held time.Duration) {
 	e := Event{Kind: EventReleased, Name: h.request.name, Held: held}
 	if errors.Is(why, ErrLost) {
 		e.Kind, e.Err = EventLost, why
-		if h.request.noted.Note {
+		if h.request.noted.resent.Load() {
 			go h.request.settle(context.Background())
 		}
 	}

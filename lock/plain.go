@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
-	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -95,7 +94,9 @@ func (p *plain) tryAll(ctx context.Context, rs []*request) ([]gen.LockAcquireRes
 	for i, r := range rs {
 		tried, err := tries[i].Get()
 		results[i], errs[i] = asAcquired(tried), err
-		r.noted.Note = r.noted.Note || resent.Note(tries[i].Resent())
+		if tries[i].Resent() {
+			r.noted.NoteResent()
+		}
 		if err == nil && tried.State == gen.LockTryStateWanted {
 			again[i] = gen.LockAcquireIn(wanted, r.acquireParams(attempt{}))
 		}
@@ -104,7 +105,9 @@ func (p *plain) tryAll(ctx context.Context, rs []*request) ([]gen.LockAcquireRes
 	for i, acquire := range again {
 		result, err := acquire.Get()
 		results[i], errs[i] = atLeast(result), err
-		rs[i].noted.Note = rs[i].noted.Note || resent.Note(acquire.Resent())
+		if acquire.Resent() {
+			rs[i].noted.NoteResent()
+		}
 	}
 	return results, errs
 }

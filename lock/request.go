@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
@@ -54,15 +55,18 @@ type request struct {
 }
 
 // noted is the context of the attempts of a request. It learns that one of them was sent twice: a copy may still be on
-// its way then, and do what the attempt did.
+// its way then, and do what the attempt did. The lease that the request got may end while it learns that.
 type noted struct {
 	context.Context
-	resent.Note
+	resent atomic.Bool
 }
+
+// NoteResent is called when a reply answers a repeat.
+func (n *noted) NoteResent() { n.resent.Store(true) }
 
 func (n *noted) Value(key any) any {
 	if key == (resent.Key{}) {
-		return &n.Note
+		return n
 	}
 	return n.Context.Value(key)
 }
@@ -73,7 +77,7 @@ func (r *request) heard(acquired bool, err error) {
 }
 
 // unsettled reports whether the server holds something for the request, or may come to.
-func (r *request) unsettled() bool { return r.mayHold || bool(r.noted.Note) }
+func (r *request) unsettled() bool { return r.mayHold || r.noted.resent.Load() }
 
 // unsure is the error of the last attempt as that of all of them: "not executed" is not true of the attempts before it.
 func (r *request) unsure(err error) error {
@@ -88,7 +92,7 @@ func (r *request) unsure(err error) error {
 
 // settle keeps copies of a request that is over from holding anything.
 func (r *request) settle(ctx context.Context) {
-	if r.noted.Note {
+	if r.noted.resent.Load() {
 		_ = r.withdraw(ctx, "") // what cannot be withdrawn ends with its TTL
 	}
 }
