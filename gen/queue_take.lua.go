@@ -12,7 +12,7 @@ import (
 )
 
 // QueueTakeSHA is the SHA-1 of queue_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTakeSHA = "cf5792b25fedb170cf2ede5fcf08ca3b355798e2"
+const QueueTakeSHA = "8a7b48f5cadd9e48a3d053a91c538ccab5820cbf"
 
 // QueueTakeScript is scripts/queue_take.lua.
 var QueueTakeScript = lua.Script{

@@ -20,9 +20,9 @@ var (
 	// ErrExecutedInPart reports that the script stopped at an error in the middle. Its earlier writes stay: Redis
 	// does not roll back. The contract in the script's header states the possible effects.
 	ErrExecutedInPart = errors.New("executed in part")
-	// ErrRefused reports that the script itself answered with a declared error, or its guard with ErrFenced. It is told
-	// by the first word of the error, and by the place where the server would name the line of an error that was raised:
-	// data in the text changes nothing.
+	// ErrRefused reports that the script itself answered with a declared error, or its guard with ErrFenced. The
+	// runtime knows it by the first word of the error, and by the end of the text, where the server names the line of an
+	// error that was raised. Data in the text changes nothing.
 	ErrRefused = errors.New("refused")
 )
 

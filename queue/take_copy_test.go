@@ -183,7 +183,7 @@ func TestACopyOfAnEarlierTakeHasNothing(t *testing.T) {
 	require.Len(t, take(7, 7).Jobs, 1)
 }
 
-// A take that only dropped entries may have left jobs behind them: its repeat is told that it dropped some.
+// A take that only dropped entries may have left jobs behind them: its repeat counts one as dropped.
 func TestACopyOfATakeThatDroppedEntriesLooksAgain(t *testing.T) {
 	t.Parallel()
 	c, qs, take := twoQueues(t)

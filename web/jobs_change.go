@@ -228,7 +228,7 @@ func (c *change) stayedDead(err error) error {
 	return f
 }
 
-// targetOf is the queue in the audit log. No name holds a brace, so a tag is told from a name.
+// targetOf is the queue in the audit log. No name holds a brace, so a tag is no part of a name.
 func targetOf(q *queue.Queue) string {
 	if q.Tag() == "" {
 		return "queue " + q.Name()

@@ -68,7 +68,7 @@ func TestVerdictsWithoutAReason(t *testing.T) {
 	require.Equal(t, sidekiq.Worked{Retried: 1, Dead: 1, Dropped: 1}, end())
 }
 
-// A failed job is in Ruby's form, whoever has written it: Sidekiq's reschedule finds it by that text. What Ruby itself
+// A failed job is in Ruby's form, whichever client has written it: Sidekiq's reschedule finds it by that text. What Ruby itself
 // has written keeps its bytes, and so does what has no such form.
 func TestAFailedJobIsInRubysForm(t *testing.T) {
 	t.Parallel()

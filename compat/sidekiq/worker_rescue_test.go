@@ -148,7 +148,7 @@ func TestASetThatIsRefusedKeepsNoOtherJobsOfADeadProcess(t *testing.T) {
 	require.Equal(t, sidekiq.Worked{Rescued: 2}, end())
 }
 
-// Whoever ends in order says nothing about its jobs.
+// A process that ends in order did not die of its jobs.
 func TestAnOrderlyEndCountsNoDeath(t *testing.T) {
 	t.Parallel()
 	c, ctx := luatomictest.Client(t), t.Context()

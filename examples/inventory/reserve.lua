@@ -1,7 +1,7 @@
 --- Reserve takes pieces of several articles from the stock of a shop, all of them or none.
 ---
---- One HSET writes the stock and the reservation: no error comes between them. An id is for one reservation. Whoever
---- gives one up, as it was short or its outcome is not known, settles it: a copy of the call can still come.
+--- One HSET writes the stock and the reservation: no error comes between them. An id is for one reservation. A caller
+--- that gives one up, as it was short or its outcome is not known, settles it: a copy of the call can still come.
 ---
 ---@contract all-or-nothing  one write
 ---@retry    safe  a reservation that is known, or was settled within the last hour, is not taken again

@@ -13,7 +13,7 @@ import (
 var reserveSource string
 
 // ReserveSHA is the SHA-1 of reserve.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const ReserveSHA = "4025592df43abf53a82018e8c60da4f06c5a8e04"
+const ReserveSHA = "545a889d2355e5fc7e2ecdd75bb1909765705a25"
 
 // ReserveScript is reserve.lua.
 var ReserveScript = lua.Script{
@@ -60,8 +60,8 @@ type ReserveResult struct {
 // Reserve takes pieces of several articles from the stock of a shop, all of them or none.
 //
 // One HSET writes the stock and the reservation: no error comes between them. An id is for one
-// reservation. Whoever gives one up, as it was short or its outcome is not known, settles it: a
-// copy of the call can still come.
+// reservation. A caller that gives one up, as it was short or its outcome is not known, settles it:
+// a copy of the call can still come.
 //
 //   - Contract, all-or-nothing: one write.
 //   - Retry: safe; sent again after a lost reply; a reservation that is known, or was settled

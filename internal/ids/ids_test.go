@@ -1,0 +1,67 @@
+package ids_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/ids"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// read reads all pages, with what happens between two of them, and returns each id once.
+func read(t *testing.T, r *ids.Reader, between func(page int)) (all []string) {
+	for page := 0; !r.Over(); page++ {
+		jobs, err := r.Next(t.Context())
+		require.NoError(t, err)
+		for _, j := range jobs {
+			all = append(all, j.ID)
+		}
+		between(page)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Jobs that stay are read, although others are taken from the head and pushed to the tail between two pages.
+func TestAListIsReadBesideConsumers(t *testing.T) {
+	t.Parallel()
+	ctx, c, key := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	var entries []any
+	var stay []string
+	for i := range 5000 {
+		id := fmt.Sprintf("j%04d", i)
+		entries = append(entries, "1:"+id)
+		if i >= 2000 {
+			stay = append(stay, id)
+		}
+	}
+	require.NoError(t, c.RPush(ctx, key, append(entries, "foreign")...).Err())
+	found := read(t, ids.List(c, key), func(page int) {
+		require.NoError(t, c.LPopCount(ctx, key, 500).Err())
+		require.NoError(t, c.RPush(ctx, key, fmt.Sprintf("2:new%d", page)).Err())
+	})
+	require.Subset(t, found, stay)
+	require.NotContains(t, found, "foreign")
+}
+
+// Jobs that stay are read, although others leave from the head between two pages, and more than a page has one score.
+func TestASetIsReadBesideAPromoter(t *testing.T) {
+	t.Parallel()
+	ctx, c, key := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	var members []redis.Z
+	for i := range 6000 {
+		members = append(members, redis.Z{Score: float64(i / 2500), Member: fmt.Sprintf("j%04d", i)})
+	}
+	require.NoError(t, c.ZAdd(ctx, key, members...).Err())
+	require.Len(t, read(t, ids.Set(c, key), func(int) {}), 6000)
+	found := read(t, ids.Set(c, key), func(int) {
+		require.NoError(t, c.ZPopMin(ctx, key, 500).Err())
+	})
+	stay := c.ZRange(ctx, key, 0, -1).Val()
+	require.NotEmpty(t, stay)
+	require.Subset(t, found, stay)
+}
