@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -29,11 +30,11 @@ func TestOnlyContainerNeedsTestcontainers(t *testing.T) {
 	}
 }
 
-// A package of this module that passes no source to Main fails where LUATOMIC_REQUIRE is docker. This test finds it
-// without a Docker engine.
+// A package of this module whose tests take the shared server, and that passes no source to Main, fails where
+// LUATOMIC_REQUIRE is docker. This test finds it without a Docker engine.
 func TestThisModulesTestsTakeContainers(t *testing.T) {
 	t.Parallel()
-	own, passing := filepath.Join("..", "luatomictest"), []string(nil)
+	own, passing, taking := filepath.Join("..", "luatomictest"), map[string]bool{}, map[string]string{}
 	require.NoError(t, filepath.WalkDir("..", func(path string, entry os.DirEntry, err error) error {
 		if err == nil && entry.IsDir() && path != ".." {
 			if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil {
@@ -45,10 +46,20 @@ func TestThisModulesTestsTakeContainers(t *testing.T) {
 		}
 		text, err := os.ReadFile(path)
 		if strings.Contains(string(text), "luatomictest.Main(m, container.Start)") {
-			passing = append(passing, path)
+			passing[filepath.Dir(path)] = true
+		}
+		if sharedServer.Match(text) {
+			taking[filepath.Dir(path)] = path
 		}
 		require.False(t, strings.Contains(string(text), "luatomictest.Main(m)"), "%s passes no source", path)
 		return err
 	}))
-	require.Greater(t, len(passing), 5, "the packages with tests against a server were searched: %v", passing)
+	require.Greater(t, len(taking), 5, "the packages with tests against a server were searched: %v", taking)
+	for folder, file := range taking {
+		require.True(t, passing[folder], "%s takes a server; no TestMain of its package calls %s", file,
+			"luatomictest.Main(m, container.Start)")
+	}
 }
+
+// sharedServer finds a test that takes the server of Main.
+var sharedServer = regexp.MustCompile(`luatomictest\.(Client|URL|Open)\(`)

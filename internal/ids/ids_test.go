@@ -10,7 +10,10 @@ import (
 
 	"github.com/luatomic/luatomic/internal/ids"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/luatomictest/container"
 )
+
+func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
 
 // read reads all pages, with what happens between two of them, and returns each id once.
 func read(t *testing.T, r *ids.Reader, between func(page int)) (all []string) {
