@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCallSHA is the SHA-1 of rpc_call.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCallSHA = "1f3872b470430bfa66808aaf4832c3a2ae5f7714"
+const RPCCallSHA = "440c41faf55c23ee8b04143d7b95d5f7f2f5287a"
 
 // RPCCallScript is scripts/rpc_call.lua.
 var RPCCallScript = lua.Script{
@@ -41,14 +41,12 @@ type RPCCallParams struct {
 	Caller string // ARGV[2]: name of the caller
 	Outbox string // ARGV[3]: prefix of the nodes' channels
 	Frame  []byte // ARGV[4]: the request as nodes read it
-	// ARGV[5]: what is published instead of the frame, which is then fetched; empty for the frame.
-	Notice []byte
-	// ARGV[6]: of the body, where other callers may name the record; else empty.
+	// ARGV[5]: of the body, where other callers may name the record; else empty.
 	Digest string
-	Left   time.Duration // ARGV[7], at least 1 ms: how long the handler may take
-	Ends   int64         // ARGV[8]: when the request is over, by the server's clock in ms
-	Keep   time.Duration // ARGV[9], at least 1 ms: how long the record stays
-	Shard  bool          // ARGV[10]: sharded pub/sub, in a cluster
+	Left   time.Duration // ARGV[6], at least 1 ms: how long the handler may take
+	Ends   int64         // ARGV[7]: when the request is over, by the server's clock in ms
+	Keep   time.Duration // ARGV[8], at least 1 ms: how long the record stays
+	Shard  bool          // ARGV[9]: sharded pub/sub, in a cluster
 }
 
 // RPCCallResult is the reply of RPCCall.
@@ -107,7 +105,7 @@ func RPCCallIn(b *lua.Batch, p RPCCallParams) *lua.Future[RPCCallResult] {
 }
 
 func (p *RPCCallParams) call() *lua.Call {
-	c := lua.NewCall(&RPCCallScript, 2, 10)
+	c := lua.NewCall(&RPCCallScript, 2, 9)
 	c.Key("nodes", p.Nodes)
 	c.Key("record", p.Record)
 	c.EndKeys()
@@ -115,7 +113,6 @@ func (p *RPCCallParams) call() *lua.Call {
 	c.String(&p.Caller)
 	c.String(&p.Outbox)
 	c.Bytes(&p.Frame)
-	c.Bytes(&p.Notice)
 	c.String(&p.Digest)
 	c.Milliseconds("left", p.Left, 1, math.MaxInt64)
 	c.Int("ends", p.Ends, math.MinInt64, math.MaxInt64)

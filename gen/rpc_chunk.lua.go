@@ -13,7 +13,7 @@ import (
 )
 
 // RPCChunkSHA is the SHA-1 of rpc_chunk.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCChunkSHA = "98bd416e7a5dd82a325648ae51d12e79d89c00d7"
+const RPCChunkSHA = "e26dcee93ba1089a2eac51b15332c27d2abd527e"
 
 // RPCChunkScript is scripts/rpc_chunk.lua.
 var RPCChunkScript = lua.Script{
@@ -42,33 +42,27 @@ type RPCChunkParams struct {
 	Shard  bool          // ARGV[8]: sharded pub/sub, in a cluster
 }
 
-// RPCChunkState is the state of RPCChunk.
-type RPCChunkState int64
+// RPCChunkResult is the reply of RPCChunk.
+type RPCChunkResult int64
 
-// The values of RPCChunkState.
+// The values of RPCChunkResult.
 const (
-	RPCChunkStateMissing  RPCChunkState = 0
-	RPCChunkStateAccepted RPCChunkState = 1
-	RPCChunkStateStale    RPCChunkState = 3
+	RPCChunkResultMissing  RPCChunkResult = 0
+	RPCChunkResultAccepted RPCChunkResult = 1
+	RPCChunkResultStale    RPCChunkResult = 3
 )
 
 // String returns the value's name in the script's header, or its number.
-func (v RPCChunkState) String() string {
+func (v RPCChunkResult) String() string {
 	switch v {
-	case RPCChunkStateMissing:
+	case RPCChunkResultMissing:
 		return "missing"
-	case RPCChunkStateAccepted:
+	case RPCChunkResultAccepted:
 		return "accepted"
-	case RPCChunkStateStale:
+	case RPCChunkResultStale:
 		return "stale"
 	}
 	return strconv.FormatInt(int64(v), 10)
-}
-
-// RPCChunkResult is the reply of RPCChunk.
-type RPCChunkResult struct {
-	State  RPCChunkState
-	Stored int64
 }
 
 // RPCChunk stores one part of a streaming reply under its number and notifies the callers.
@@ -79,7 +73,7 @@ type RPCChunkResult struct {
 //   - KEYS[1]: record, string: see rpc_call.lua.
 //   - KEYS[2]: chunks, hash: parts by their number.
 //   - Reply: missing: no record, or cancelled; stale: the request belongs to another node or
-//     attempt; stored: the number of unread parts.
+//     attempt.
 //   - Cost: O(1).
 func RPCChunk(ctx context.Context, c lua.Client, p RPCChunkParams) (RPCChunkResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCChunk)
@@ -108,17 +102,13 @@ func (p *RPCChunkParams) call() *lua.Call {
 }
 
 func decodeRPCChunk(r *lua.Reply) RPCChunkResult {
-	var v RPCChunkResult
-	r.Tuple(2)
-	v.State = decodeRPCChunkState(r, "state")
-	v.Stored = r.Int("stored")
-	return v
+	return decodeRPCChunkResult(r, "reply")
 }
 
-func decodeRPCChunkState(r *lua.Reply, name string) RPCChunkState {
-	v := RPCChunkState(r.Int(name))
+func decodeRPCChunkResult(r *lua.Reply, name string) RPCChunkResult {
+	v := RPCChunkResult(r.Int(name))
 	switch v {
-	case RPCChunkStateMissing, RPCChunkStateAccepted, RPCChunkStateStale:
+	case RPCChunkResultMissing, RPCChunkResultAccepted, RPCChunkResultStale:
 	default:
 		r.Fail(name, "one of 0 (missing), 1 (accepted), 3 (stale)")
 	}

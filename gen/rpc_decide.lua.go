@@ -13,7 +13,7 @@ import (
 )
 
 // RPCDecideSHA is the SHA-1 of rpc_decide.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCDecideSHA = "82adb60f43b8b3d54225c2752c0e64c42f966f9c"
+const RPCDecideSHA = "48790cc1a44776782269b6e66a595d8a9068dbbb"
 
 // RPCDecideScript is scripts/rpc_decide.lua.
 var RPCDecideScript = lua.Script{
@@ -42,16 +42,14 @@ type RPCDecideParams struct {
 	Caller string // ARGV[3]: name of the caller
 	Outbox string // ARGV[4]: prefix of the nodes' channels
 	Frame  []byte // ARGV[5]: the request as nodes read it
-	// ARGV[6]: what is published instead of the frame, which is then fetched; empty for the frame.
-	Notice []byte
-	// ARGV[7]: of the body, where other callers may name the record; else empty.
+	// ARGV[6]: of the body, where other callers may name the record; else empty.
 	Digest string
-	Left   time.Duration // ARGV[8], at least 1 ms: how long the handler may take
-	Ends   int64         // ARGV[9]: when the request is over, by the server's clock in ms
-	Keep   time.Duration // ARGV[10], at least 1 ms: how long the record stays
-	Again  bool          // ARGV[11]: whether another node may run it when its node is dead
-	Shard  bool          // ARGV[12]: sharded pub/sub, in a cluster
-	// ARGV[13]: whether a valid lease is enough: the slot has just moved, and not every node has
+	Left   time.Duration // ARGV[7], at least 1 ms: how long the handler may take
+	Ends   int64         // ARGV[8]: when the request is over, by the server's clock in ms
+	Keep   time.Duration // ARGV[9], at least 1 ms: how long the record stays
+	Again  bool          // ARGV[10]: whether another node may run it when its node is dead
+	Shard  bool          // ARGV[11]: sharded pub/sub, in a cluster
+	// ARGV[12]: whether a valid lease is enough: the slot has just moved, and not every node has
 	// subscribed at its new owner.
 	Trust bool
 }
@@ -154,7 +152,7 @@ func RPCDecideIn(b *lua.Batch, p RPCDecideParams) *lua.Future[RPCDecideResult] {
 }
 
 func (p *RPCDecideParams) call() *lua.Call {
-	c := lua.NewCall(&RPCDecideScript, 2, 13)
+	c := lua.NewCall(&RPCDecideScript, 2, 12)
 	c.Key("nodes", p.Nodes)
 	c.Key("record", p.Record)
 	c.EndKeys()
@@ -163,7 +161,6 @@ func (p *RPCDecideParams) call() *lua.Call {
 	c.String(&p.Caller)
 	c.String(&p.Outbox)
 	c.Bytes(&p.Frame)
-	c.Bytes(&p.Notice)
 	c.String(&p.Digest)
 	c.Milliseconds("left", p.Left, 1, math.MaxInt64)
 	c.Int("ends", p.Ends, math.MinInt64, math.MaxInt64)

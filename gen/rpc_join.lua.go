@@ -12,7 +12,7 @@ import (
 )
 
 // RPCJoinSHA is the SHA-1 of rpc_join.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCJoinSHA = "b41074bebb224c2fd9e9565694a638c138682b3e"
+const RPCJoinSHA = "31db3973e72ed03745ddd640906ad7c4ac62afde"
 
 // RPCJoinScript is scripts/rpc_join.lua.
 var RPCJoinScript = lua.Script{
@@ -51,7 +51,6 @@ type RPCJoinParams struct {
 // RPCJoinResult is the reply of RPCJoin.
 type RPCJoinResult struct {
 	Now       time.Time
-	Deadline  time.Time
 	Receivers int64
 	Fresh     bool
 }
@@ -113,9 +112,8 @@ func (p *RPCJoinParams) call() *lua.Call {
 
 func decodeRPCJoin(r *lua.Reply) RPCJoinResult {
 	var v RPCJoinResult
-	r.Tuple(4)
+	r.Tuple(3)
 	v.Now = r.TimeMilli("now")
-	v.Deadline = r.TimeMilli("deadline")
 	v.Receivers = r.Int("receivers")
 	v.Fresh = r.Bool("fresh")
 	return v

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCReplySHA is the SHA-1 of rpc_reply.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCReplySHA = "96cf46a6e33a57ea93b8884b7e8f386befd31c10"
+const RPCReplySHA = "ccfee572ddfbfb7f3e6dfed811d4b4900fca03ee"
 
 // RPCReplyScript is scripts/rpc_reply.lua.
 var RPCReplyScript = lua.Script{
@@ -34,14 +34,12 @@ type RPCReplyParams struct {
 	Attempt int64  // ARGV[2], at least 1
 	// ARGV[3]: what the record becomes: d, done, with the reply; r, refused: another node may run it,
 	// or it has not run; l, lost: it has run in part.
-	State string
-	Frame []byte // ARGV[4]: the reply as callers read it
-	// ARGV[5]: what is published instead of the frame, which is then fetched; empty for the frame.
-	Notice []byte
-	Outbox string // ARGV[6]: prefix of the callers' channels
-	// ARGV[7], at least 0 ms: how long callers can read it; 0: as long as the request was to be kept.
+	State  string
+	Frame  []byte // ARGV[4]: the reply as callers read it
+	Outbox string // ARGV[5]: prefix of the callers' channels
+	// ARGV[6], at least 0 ms: how long callers can read it; 0: as long as the request was to be kept.
 	Keep  time.Duration
-	Shard bool // ARGV[8]: sharded pub/sub, in a cluster
+	Shard bool // ARGV[7]: sharded pub/sub, in a cluster
 }
 
 // RPCReplyResult is the reply of RPCReply.
@@ -101,14 +99,13 @@ func RPCReplyIn(b *lua.Batch, p RPCReplyParams) *lua.Future[RPCReplyResult] {
 }
 
 func (p *RPCReplyParams) call() *lua.Call {
-	c := lua.NewCall(&RPCReplyScript, 1, 8)
+	c := lua.NewCall(&RPCReplyScript, 1, 7)
 	c.Key("record", p.Record)
 	c.EndKeys()
 	c.String(&p.Node)
 	c.Int("attempt", p.Attempt, 1, math.MaxInt64)
 	c.String(&p.State)
 	c.Bytes(&p.Frame)
-	c.Bytes(&p.Notice)
 	c.String(&p.Outbox)
 	c.Milliseconds("keep", p.Keep, 0, math.MaxInt64)
 	c.Bool(p.Shard)

@@ -199,7 +199,7 @@ func (b *Bus) reply(ctx context.Context, s *session, w *work, a wire.Answer) (ge
 	frame := b.seal(a.Encode())
 	p := gen.RPCReplyParams{
 		Record: b.keys.Record(w.ID), Node: s.node, Attempt: w.Attempt, State: recordState[a.Ext.State],
-		Frame: frame, Notice: b.ifLarge(frame, wire.ReplyStored, w.ID), Outbox: b.keys.Outbox, Shard: b.shard,
+		Frame: frame, Outbox: b.keys.Outbox, Shard: b.shard,
 	}
 	if a.Ext.State == wire.StateDone {
 		p.Keep = w.keepReply()

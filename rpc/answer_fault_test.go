@@ -22,7 +22,7 @@ import (
 func callOf(p gen.RPCDecideParams) gen.RPCCallParams {
 	return gen.RPCCallParams{
 		Nodes: p.Nodes, Record: p.Record, Node: p.Node, Caller: p.Caller, Outbox: p.Outbox, Frame: p.Frame,
-		Notice: p.Notice, Digest: p.Digest, Left: p.Left, Ends: p.Ends, Keep: p.Keep, Shard: p.Shard,
+		Digest: p.Digest, Left: p.Left, Ends: p.Ends, Keep: p.Keep, Shard: p.Shard,
 	}
 }
 
@@ -93,20 +93,6 @@ func TestReplyStaysAsLongAsItsNodeSays(t *testing.T) {
 	}
 }
 
-// A large request goes to the next node as a notice, too.
-func TestNextNodeIsNotifiedOfALargeRequest(t *testing.T) {
-	t.Parallel()
-	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	require.NoError(t, scriptcase.Orphaned(ctx, c, k))
-	node := c.Subscribe(ctx, k+"n")
-	defer node.Close()
-	require.IsType(t, &redis.Subscription{}, lab.Must(node.Receive(ctx)))
-	p := scriptcase.GivenTo(k, "n")
-	p.Again, p.Notice = true, []byte("L")
-	require.Equal(t, gen.RPCDecideOutcomeSent, lab.Must(gen.RPCDecide(ctx, c, p)).Outcome)
-	require.Equal(t, "L", lab.Must(node.ReceiveMessage(ctx)).Payload)
-}
-
 // The requests of one script for one node share the check of that node.
 func TestRowsForANodeShareItsCheck(t *testing.T) {
 	t.Parallel()
@@ -120,7 +106,7 @@ func TestRowsForANodeShareItsCheck(t *testing.T) {
 	var args []any
 	for i := range 64 {
 		keys = append(keys, "{k}:nodes", "{k}:r:"+strings.Repeat("x", i))
-		args = append(args, "n", "me", k, "f", "", "", "60000", int64(scriptcase.FutureMilli), "3600000", "0")
+		args = append(args, "n", "me", k, "f", "", "60000", int64(scriptcase.FutureMilli), "3600000", "0")
 	}
 	require.NoError(t, c.ConfigResetStat(ctx).Err())
 	out, err := c.Eval(ctx, text, keys, args...).Int64Slice()

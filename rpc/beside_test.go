@@ -138,3 +138,41 @@ func TestABodyThatTheServerRefuses(t *testing.T) {
 		stop()
 	}
 }
+
+// A large body travels by itself, so that what is left of a frame is small enough to be published: no request and no
+// reply needs a notice that it is stored.
+func TestTheLargestFrameIsPublished(t *testing.T) {
+	t.Parallel()
+	ctx, client, longest := t.Context(), luatomictest.Client(t), strings.Repeat("n", 128)
+	name := luatomictest.Namespace(t)
+	m := rpc.NewMethod[string, string](longest)
+	headers := map[string]string{"header": strings.Repeat("h", 16<<10-len("header")-8)}
+	caller := lab.Serving(t, m, client, name, nil, func(ctx context.Context, in string) (string, error) {
+		rpc.ReplyHeader(ctx, "header", headers["header"])
+		if in == "" {
+			return "", &rpc.RemoteError{Code: longest, Message: strings.Repeat("m", 4<<10),
+				Details: strings.Repeat("d", rpc.MaxDetails)}
+		}
+		return in, nil
+	})
+	published := client.PSubscribe(ctx, "rpc:{"+name+"}:*")
+	defer published.Close()
+	require.IsType(t, &redis.Subscription{}, lab.Must(published.Receive(ctx)))
+
+	body := strings.Repeat("x", rpc.BesideMin-1-len(`""`))
+	out, err := m.CallWith(ctx, caller, body, &rpc.CallOptions{Headers: headers, Key: longest})
+	require.NoError(t, err)
+	require.Equal(t, body, out)
+	var refused *rpc.RemoteError
+	_, err = m.CallWith(ctx, caller, "", &rpc.CallOptions{Headers: headers})
+	require.ErrorAs(t, err, &refused)
+	require.Len(t, refused.Details, rpc.MaxDetails)
+	for large := 0; large < 4; { // two requests, two replies
+		message, err := published.ReceiveMessage(ctx)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(message.Payload), rpc.InlineMax)
+		if len(message.Payload) > len(headers["header"]) {
+			large++
+		}
+	}
+}

@@ -62,7 +62,7 @@ func (b *Bus) sendChunk(ctx context.Context, w *work, seq uint64, body []byte) e
 	switch {
 	case err != nil:
 		return fmt.Errorf("luatomic: stream %q: %w", w.Method, err)
-	case r.State != gen.RPCChunkStateAccepted:
+	case r != gen.RPCChunkResultAccepted:
 		return errGivenUp
 	}
 	w.serving.sent(w, len(body))

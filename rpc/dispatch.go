@@ -303,11 +303,11 @@ func (b *Bus) give(
 	if w.beside != nil && first != "" { // else no node is given it
 		client = b.putBeside(s, w.besideID, w.beside, left+callGrace)
 	}
-	ends, notice := b.liveness.clock.after(left), b.ifLarge(w.frame, wire.RequestStored, w.id)
+	ends := b.liveness.clock.after(left)
 	if !again && !trust {
 		r, err := gen.RPCCall(s, client, gen.RPCCallParams{
 			Nodes: b.keys.Nodes, Record: w.record, Node: first, Caller: b.Node(), Outbox: b.keys.Outbox, Frame: w.frame,
-			Notice: notice, Digest: w.digest, Left: left, Ends: ends, Keep: keep, Shard: b.shard,
+			Digest: w.digest, Left: left, Ends: ends, Keep: keep, Shard: b.shard,
 		})
 		err = w.given(s, client, err)
 		switch {
@@ -319,8 +319,8 @@ func (b *Bus) give(
 	}
 	r, err := gen.RPCDecide(s, client, gen.RPCDecideParams{
 		Nodes: b.keys.Nodes, Record: w.record, Node: first, Others: strings.Join(others, "\n"), Caller: b.Node(),
-		Outbox: b.keys.Outbox, Frame: w.frame, Notice: notice, Digest: w.digest,
-		Left: left, Ends: ends, Keep: keep, Again: w.idempotent && !w.targeted(), Shard: b.shard, Trust: trust,
+		Outbox: b.keys.Outbox, Frame: w.frame, Digest: w.digest, Left: left, Ends: ends, Keep: keep,
+		Again: w.idempotent && !w.targeted(), Shard: b.shard, Trust: trust,
 	})
 	return r, w.given(s, client, err)
 }

@@ -288,25 +288,25 @@ func TestRPCScriptsForMany(t *testing.T) {
 	require.NoError(t, c.Set(ctx, p+"r:known", "p1 a\n\tme\nx", time.Hour).Err())
 	require.NoError(t, c.HSet(ctx, p+"r:wrong", "x", "y").Err())
 	future, past := strconv.FormatInt(scriptcase.FutureMilli, 10), "1"
-	type row struct{ record, node, frame, notice, ends string }
+	type row struct{ record, node, frame, ends string }
 	call := func(rows ...row) ([]int64, error) {
 		var keys []string
 		var args []any
 		for _, r := range rows {
 			keys = append(keys, p+"nodes", p+"r:"+r.record)
-			args = append(args, r.node, "me", k, r.frame, r.notice, "", "60000", r.ends, "3600000", "0")
+			args = append(args, r.node, "me", k, r.frame, "", "60000", r.ends, "3600000", "0")
 		}
 		return c.Eval(ctx, lab.Text(c, &gen.RPCCallScript), keys, args...).Int64Slice()
 	}
-	out, err := call(row{"1", "a", "one", "", future}, row{"2", "b", "f", "", future}, row{"3", "dead", "f", "", future},
-		row{"known", "a", "f", "", future}, row{"4", "a", "f", "", past}, row{"5", "a", "five", "L5", future},
-		row{"6", "far", "f", "", future}, row{"7", "leaving", "f", "", future})
+	out, err := call(row{"1", "a", "one", future}, row{"2", "b", "f", future}, row{"3", "dead", "f", future},
+		row{"known", "a", "f", future}, row{"4", "a", "f", past}, row{"5", "a", "five", future},
+		row{"6", "far", "f", future}, row{"7", "leaving", "f", future})
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, 1, 0, 0, 8, 1, 0, 0}, out)
-	require.Equal(t, "1 60000 3\none1 60000 2\nL5", lab.Must(a.ReceiveMessage(ctx)).Payload)
+	require.Equal(t, "1 60000 3\none1 60000 4\nfive", lab.Must(a.ReceiveMessage(ctx)).Payload)
 	require.Equal(t, "p1 a\n\tme\nfive", c.Get(ctx, p+"r:5").Val())
 	require.Equal(t, int64(3), c.Exists(ctx, p+"r:1", p+"r:2", p+"r:3", p+"r:4", p+"r:5", p+"r:6", p+"r:7").Val())
-	_, err = call(row{"8", "a", "eight", "", future}, row{"wrong", "a", "f", "", future})
+	_, err = call(row{"8", "a", "eight", future}, row{"wrong", "a", "f", future})
 	require.ErrorContains(t, err, "WRONGTYPE")
 	require.Equal(t, "1 60000 5\neight", lab.Must(a.ReceiveMessage(ctx)).Payload)
 
@@ -321,19 +321,19 @@ func TestRPCScriptsForMany(t *testing.T) {
 		var args []any
 		for _, r := range rows {
 			keys = append(keys, p+"r:"+r.record)
-			args = append(args, r.node, "1", "d", r.frame, r.notice, k, "60000", "0")
+			args = append(args, r.node, "1", "d", r.frame, k, "60000", "0")
 		}
 		return c.Eval(ctx, lab.Text(c, &gen.RPCReplyScript), keys, args...).Int64Slice()
 	}
-	out, err = reply(row{"1", "a", "one", "", ""}, row{"2", "a", "f", "", ""}, row{"3", "a", "f", "", ""},
-		row{"5", "a", "five", "N5", ""}, row{"1", "a", "again", "", ""})
+	out, err = reply(row{"1", "a", "one", ""}, row{"2", "a", "f", ""}, row{"3", "a", "f", ""},
+		row{"5", "a", "five", ""}, row{"1", "a", "again", ""})
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, 3, 0, 1, 2}, out)
-	require.Equal(t, "0 0 3\none0 0 2\nN5", lab.Must(me.ReceiveMessage(ctx)).Payload)
+	require.Equal(t, "0 0 3\none0 0 4\nfive", lab.Must(me.ReceiveMessage(ctx)).Payload)
 	require.Equal(t, "d1 a\n\none", c.Get(ctx, p+"r:1").Val())
 	_, err = reply(make([]row, 65)...)
 	require.ErrorContains(t, err, "row: at most 64")
-	_, err = reply(row{"8", "a", "eight", "", ""}, row{"wrong", "a", "f", "", ""})
+	_, err = reply(row{"8", "a", "eight", ""}, row{"wrong", "a", "f", ""})
 	require.ErrorContains(t, err, "WRONGTYPE")
 	require.Equal(t, "0 0 5\neight", lab.Must(me.ReceiveMessage(ctx)).Payload)
 }

@@ -5,6 +5,13 @@ import (
 	"time"
 )
 
+// The largest frame that is published, the smallest body that travels by itself, and the most that an error carries.
+const (
+	InlineMax  = inlineMax
+	BesideMin  = besideMin
+	MaxDetails = maxDetails
+)
+
 // Waiting counts what a bus keeps for calls that are not over.
 func (b *Bus) Waiting() int {
 	b.pending.mu.Lock()

@@ -108,18 +108,18 @@ func TestRPCScriptsThatKeepLists(t *testing.T) {
 
 	require.NoError(t, scriptcase.Asked(ctx, c, k))
 	record := "{" + k + "}:r:1"
-	chunk := func(node string, attempt int64) gen.RPCChunkState {
+	chunk := func(node string, attempt int64) gen.RPCChunkResult {
 		r, err := gen.RPCChunk(ctx, c, gen.RPCChunkParams{Record: record, Chunks: "{" + k + "}:s:9", Node: node,
 			Attempt: attempt, Seq: 1,
 			Frame: []byte("f"), Outbox: k, Keep: time.Hour})
 		require.NoError(t, err)
-		return r.State
+		return r
 	}
-	require.Equal(t, gen.RPCChunkStateStale, chunk("other", 1))
-	require.Equal(t, gen.RPCChunkStateStale, chunk("n", 2))
-	require.Equal(t, gen.RPCChunkStateAccepted, chunk("n", 1))
+	require.Equal(t, gen.RPCChunkResultStale, chunk("other", 1))
+	require.Equal(t, gen.RPCChunkResultStale, chunk("n", 2))
+	require.Equal(t, gen.RPCChunkResultAccepted, chunk("n", 1))
 	require.NoError(t, c.Set(ctx, record, "x", time.Hour).Err())
-	require.Equal(t, gen.RPCChunkStateMissing, chunk("n", 1), "given up")
+	require.Equal(t, gen.RPCChunkResultMissing, chunk("n", 1), "given up")
 
 	// A dead node goes with its methods, one that comes back late stays and learns that it was not known.
 	require.NoError(t, c.ZAdd(ctx, nodes, redis.Z{Score: lab.Past, Member: "n"},

@@ -36,7 +36,7 @@ func TestARecordOfAnotherVersionIsRefused(t *testing.T) {
 			lab.Must(gen.RPCReply(ctx, c, reply)))
 		chunk := gen.RPCChunkParams{Record: record, Chunks: "rpc:{" + name + "}:s:1", Node: b.Node(), Attempt: 1, Seq: 1,
 			Outbox: name, Keep: time.Hour}
-		require.Equal(t, gen.RPCChunkStateStale, lab.Must(gen.RPCChunk(ctx, c, chunk)).State)
+		require.Equal(t, gen.RPCChunkResultStale, lab.Must(gen.RPCChunk(ctx, c, chunk)))
 		_, err = gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: record, Outbox: name, Mark: time.Hour})
 		refuses(err)
 		require.Equal(t, other, c.Get(ctx, record).Val())

@@ -21,7 +21,6 @@
 ---@arg      caller   string  name of the caller
 ---@arg      outbox   string  prefix of the nodes' channels
 ---@arg      frame    bytes   the request as nodes read it
----@arg      notice   bytes   what is published instead of the frame, which is then fetched; empty for the frame
 ---@arg      digest   string  of the body, where other callers may name the record; else empty
 ---@arg      left     ms  min=1  how long the handler may take
 ---@arg      ends     int     when the request is over, by the server's clock in ms
@@ -45,10 +44,9 @@ local now = tonumber(now_ms)
 local replies, ready, messages, places, channels, sharded, failed = {}, {}, {}, {}, {}, {}, nil
 for row = 1, #KEYS / 2 do
   local nodes, record = KEYS[2 * row - 1], KEYS[2 * row]
-  local at = 10 * row - 10
-  local node, caller, outbox, frame, notice = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
-  local digest, left, ends = ARGV[at + 6], ARGV[at + 7], ARGV[at + 8]
-  local keep, shard = ARGV[at + 9], ARGV[at + 10]
+  local at = 9 * row - 9
+  local node, caller, outbox, frame, digest = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
+  local left, ends, keep, shard = ARGV[at + 6], ARGV[at + 7], ARGV[at + 8], ARGV[at + 9]
   if #outbox + #caller + #digest > 1000 then
     error('outbox, caller and digest: at most 1000 bytes')
   end
@@ -70,8 +68,7 @@ for row = 1, #KEYS / 2 do
     if type(known) == 'table' then
       failed = known
     elseif not known then
-      local message = notice ~= '' and notice or frame
-      message = '1 ' .. string.format('%.0f', left) .. ' ' .. #message .. '\n' .. message
+      local message = '1 ' .. string.format('%.0f', left) .. ' ' .. #frame .. '\n' .. frame
       if not messages[channel] then
         messages[channel], places[channel], channels[#channels + 1] = {}, {}, channel
       end

@@ -12,8 +12,8 @@
 ---@arg      outbox   string  prefix of the callers' channels
 ---@arg      keep     ms  min=1  how long the parts stay
 ---@arg      shard    bool    sharded pub/sub, in a cluster
----@reply    (state enum(missing=0, accepted=1, stale=3), stored int)  missing: no record, or cancelled;
----          stale: the request belongs to another node or attempt; stored: the number of unread parts
+---@reply    enum(missing=0, accepted=1, stale=3)  missing: no record, or cancelled; stale: the request belongs to
+---          another node or attempt
 ---@cost     O(1)
 
 local record, chunks = KEYS[1], KEYS[2]
@@ -28,13 +28,14 @@ if not (number and number >= 1) then
 end
 
 local head = redis.call('GETRANGE', record, 0, 4095)
+-- A key of the wrong type stops the script here.
 redis.call('HLEN', chunks)
 local claim = 'p' .. attempt .. ' ' .. node .. '\n'
 if head == '' or string.sub(head, 1, 1) == 'x' then
-  return {0, 0}
+  return 0
 end
 if string.sub(head, 1, #claim) ~= claim then
-  return {3, 0}
+  return 3
 end
 local from = string.find(head, '\t', #claim + 1, true) + 1
 local callers = string.sub(head, from, string.find(head, '\n', from, true) - 1)
@@ -56,4 +57,4 @@ for caller in string.gmatch(callers, '[^\t]+') do
     break
   end
 end
-return {1, redis.call('HLEN', chunks)}
+return 1

@@ -28,7 +28,6 @@
 ---@arg      caller   string  name of the caller
 ---@arg      outbox   string  prefix of the nodes' channels
 ---@arg      frame    bytes   the request as nodes read it
----@arg      notice   bytes   what is published instead of the frame, which is then fetched; empty for the frame
 ---@arg      digest   string  of the body, where other callers may name the record; else empty
 ---@arg      left     ms  min=1  how long the handler may take
 ---@arg      ends     int     when the request is over, by the server's clock in ms
@@ -45,8 +44,8 @@
 
 local nodes, record = KEYS[1], KEYS[2]
 local node, others, caller, outbox, frame = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local notice, digest, left, ends = ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
-local keep, again, shard, trust = ARGV[10], ARGV[11], ARGV[12], ARGV[13]
+local digest, left, ends = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
+local keep, again, shard, trust = ARGV[9], ARGV[10], ARGV[11], ARGV[12]
 if #outbox + #caller + #digest > 1000 or #others > 4000 then
   error('outbox, caller and digest: at most 1000 bytes; others: at most 4000')
 end
@@ -121,10 +120,7 @@ for name in string.gmatch(node .. '\n' .. others, '[^\n]+') do
       redis.call('SET', record, 'p' .. attempt .. ' ' .. name .. '\n' .. callers .. '\n' .. frame, 'PX', keep)
       -- The header has the attempt, the remaining time and the length of the frame. A request that
       -- cannot be published leaves the record as it was.
-      local message = notice
-      if message == '' then
-        message = attempt .. ' ' .. string.format('%.0f', left) .. ' ' .. #frame .. '\n' .. frame
-      end
+      local message = attempt .. ' ' .. string.format('%.0f', left) .. ' ' .. #frame .. '\n' .. frame
       local sent = redis.pcall(shard == '1' and 'SPUBLISH' or 'PUBLISH', outbox .. name, message)
       if type(sent) == 'table' then
         if value then

@@ -26,8 +26,8 @@
 ---@arg      stay     ms  how long the keys of methods and descriptions stay at least; 0: as long as before
 ---@arg      part     int  min=0  which part of its methods is given
 ---@args     name     string  max=500  methods
----@reply    (now time.ms, deadline time.ms, receivers int, fresh bool)  receivers: of the notice; fresh: the node
----          is to give its methods: none are known, or some may be gone, as its lease had ended
+---@reply    (now time.ms, receivers int, fresh bool)  receivers: of the notice; fresh: the node is to give its
+---          methods: none are known, or some may be gone, as its lease had ended
 ---@cost     O(log n) for each method given, n being the number of nodes
 
 local nodes, about, methods, serves = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -53,7 +53,6 @@ local time = redis.call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 -->
 local now = tonumber(now_ms)
-local deadline = now + lease
 
 -- A key of the wrong type stops the script here, while nothing is written.
 local over = redis.call('ZRANGE', nodes, '-inf', '(' .. now_ms, 'BYSCORE', 'LIMIT', 0, 100)
@@ -71,7 +70,7 @@ local function keep(key, ms)
     redis.call('PEXPIRE', key, ms, 'NX')
   end
 end
-local score = string.format('%.0f', deadline) .. string.format('.%03d', load)
+local score = string.format('%.0f', now + lease) .. string.format('.%03d', load)
 redis.call('ZADD', nodes, score, node)
 keep(nodes, string.format('%.0f', 2 * lease))
 if #ARGV > 9 then
@@ -108,4 +107,4 @@ for _, dead in ipairs(over) do
   end
 end
 local receivers = redis.call(shard == '1' and 'SPUBLISH' or 'PUBLISH', outbox .. node, notice)
-return {now, deadline, receivers, fresh and #ARGV == 9 and 1 or 0}
+return {now, receivers, fresh and #ARGV == 9 and 1 or 0}

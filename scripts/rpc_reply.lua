@@ -16,7 +16,6 @@
 ---@arg      state    string  what the record becomes: d, done, with the reply; r, refused: another node may
 ---          run it, or it has not run; l, lost: it has run in part
 ---@arg      frame    bytes   the reply as callers read it
----@arg      notice   bytes   what is published instead of the frame, which is then fetched; empty for the frame
 ---@arg      outbox   string  prefix of the callers' channels
 ---@arg      keep     ms  min=0  how long callers can read it; 0: as long as the request was to be kept
 ---@arg      shard    bool    sharded pub/sub, in a cluster
@@ -30,9 +29,9 @@ end
 
 local replies, messages, channels, sharded, failed = {}, {}, {}, {}, nil
 for row, record in ipairs(KEYS) do
-  local at = 8 * row - 8
+  local at = 7 * row - 7
   local node, attempt, state, frame = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
-  local notice, outbox, keep, shard = ARGV[at + 5], ARGV[at + 6], ARGV[at + 7], ARGV[at + 8]
+  local outbox, keep, shard = ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]
   if state ~= 'd' and state ~= 'r' and state ~= 'l' then
     error('state is d, r or l')
   end
@@ -64,8 +63,7 @@ for row, record in ipairs(KEYS) do
       failed = stored
       line, tab = '', 0
     end
-    local message, notified = notice ~= '' and notice or frame, 0
-    message = '0 0 ' .. #message .. '\n' .. message
+    local message, notified = '0 0 ' .. #frame .. '\n' .. frame, 0
     for caller in string.gmatch(string.sub(line, tab + 1), '[^\t]+') do
       local channel = outbox .. caller
       if not messages[channel] then
