@@ -14,10 +14,14 @@ type serverClock struct {
 
 func (c *serverClock) init() { c.began = time.Now() }
 
-// note takes the server's time of a reply to what was sent at that moment. Counted from then, the clock is never behind
-// the server's, so that no request ends early.
-func (c *serverClock) note(now time.Time, sent time.Time) {
-	c.offset.Store(now.UnixNano() - int64(sent.Sub(c.began)))
+// note takes the server's time of a reply, which the server gave between these two moments. Counted from the first one
+// the clock is never behind the server's, so that no request ends early. That can be long ago, where the script was sent
+// again. So what is known stays, while it is smaller and the reply does not refute it.
+func (c *serverClock) note(now, sent, received time.Time) {
+	least, most := now.UnixNano()-int64(received.Sub(c.began)), now.UnixNano()-int64(sent.Sub(c.began))
+	if known := c.offset.Load(); known < least || known > most {
+		c.offset.Store(most)
+	}
 }
 
 // after is the server's time in d, in ms.

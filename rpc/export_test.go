@@ -42,6 +42,9 @@ func (b *Bus) Listings(idle time.Duration) int {
 	return len(b.directory.methods)
 }
 
+// ServerTime is what the bus takes for the server's clock.
+func (b *Bus) ServerTime() time.Time { return time.UnixMilli(b.liveness.clock.after(0)) }
+
 // ExpectsEcho reports whether the node has been reached once, and counts as unreachable without a further echo.
 func (b *Bus) ExpectsEcho() bool { return b.liveness.echoed.Load() != 0 }
 

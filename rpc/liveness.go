@@ -253,7 +253,7 @@ func (b *Bus) join(ctx context.Context, names []string, give bool) (fresh bool, 
 		if err != nil {
 			return false, err
 		}
-		b.liveness.clock.note(r.Now, sent)
+		b.liveness.clock.note(r.Now, sent, time.Now())
 		fresh = fresh || r.Fresh
 		params.Part++
 		if names = names[n:]; len(names) == 0 {

@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -221,4 +223,27 @@ func TestRPCKeepsItsLinkWithoutMemory(t *testing.T) {
 		return refused.Load() >= 4
 	})
 	require.Equal(t, before, b.Resubscribed())
+}
+
+// The reply to a heartbeat that was sent again says nothing about the time when it was sent first. Counted from then,
+// requests would run long after their end.
+func TestARepeatedHeartbeatDoesNotPutTheClockForward(t *testing.T) {
+	t.Parallel()
+	ctx, client, repeated := t.Context(), luatomictest.Client(t), false
+	bus := lab.Serving(t, lab.Echo, client, luatomictest.Namespace(t), &rpc.Options{Lease: time.Minute}, lab.Upper)
+	require.NoError(t, lua.Preload(ctx, client, &gen.RPCJoinScript))
+	client.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCJoinScript), Do: func(run func() error) error {
+		if !repeated {
+			repeated = true
+			time.Sleep(time.Second) // the time-out of a connection without a reply
+			return io.EOF
+		}
+		return run()
+	}})
+	require.NoError(t, rpc.NewMethod[string, string]("another").Serve(bus, lab.Upper)) // announced immediately
+	require.NoError(t, bus.Ready(ctx))
+	require.True(t, repeated)
+	server, err := client.Time(ctx).Result()
+	require.NoError(t, err)
+	require.WithinDuration(t, server, bus.ServerTime(), 500*time.Millisecond)
 }
