@@ -24,7 +24,7 @@ type outgoing struct {
 	idempotent bool // another node may run it
 }
 
-// check judges the names before anything is sent.
+// check judges the names and sizes before anything is sent.
 func (c *outgoing) check() error {
 	err := lua.CheckName("method name", c.method)
 	if err == nil && c.Node != "" {
@@ -42,6 +42,9 @@ func (c *outgoing) check() error {
 	}
 	if err == nil {
 		err = checkHeaders(c.Headers)
+	}
+	if n := len(c.body); err == nil && n > maxRequest {
+		err = fmt.Errorf("call %q: %w", c.method, &lua.SizeError{What: "the request", N: n, Max: maxRequest, Unit: "bytes"})
 	}
 	if err != nil {
 		return fmt.Errorf("luatomic: %w", err)
@@ -145,10 +148,6 @@ func (b *Bus) call(ctx context.Context, c *outgoing) (outcome, error) {
 			timers.Put(t)
 		}()
 		expired = t.C
-	}
-	if len(c.body) > maxRequest {
-		err := &lua.SizeError{What: "the request", N: len(c.body), Max: maxRequest, Unit: "bytes"}
-		return outcome{}, fmt.Errorf("luatomic: call %q: %w", c.method, err)
 	}
 	if err := b.awaitReady(ctx, expired); err != nil {
 		return outcome{}, err

@@ -31,8 +31,7 @@ func (m Method[Req, Res]) cast(ctx context.Context, b *Bus, in Req, all bool) (i
 	if err != nil {
 		return 0, err
 	}
-	c := outgoing{method: m.name, body: body}
-	if err := c.check(); err != nil {
+	if err := (&outgoing{method: m.name}).check(); err != nil {
 		return 0, err
 	}
 	q := wire.Request{Method: m.name, Body: body}

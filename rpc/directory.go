@@ -63,15 +63,9 @@ func (d *directory) choose(method string, tried []string) (node string, others [
 	}
 	left := l.peers
 	if len(tried) > 0 {
-		left = slices.DeleteFunc(slices.Clone(left), func(p *peer) bool { return slices.Contains(tried, p.name) })
+		left = l.without(tried)
 		slices.SortFunc(left, func(a, b *peer) int { return a.cost() - b.cost() })
-		for _, p := range left[:min(len(left), 1+maxOthers)] {
-			others = append(others, p.name)
-		}
-		if len(others) == 0 {
-			return "", nil
-		}
-		return others[0], others[1:]
+		return firstOf(left)
 	}
 	at := rand.IntN(len(left))
 	first := left[at]
@@ -100,21 +94,26 @@ func (d *directory) byAffinity(method, key string, tried []string) (node string,
 	if l == nil {
 		return "", nil
 	}
-	type ranked struct {
-		name string
-		rank uint64
+	left := l.without(tried)
+	rank := make(map[*peer]uint64, len(left))
+	for _, p := range left {
+		rank[p] = rankOf(key, p.name)
 	}
-	var all []ranked
-	for _, p := range l.peers {
-		if !slices.Contains(tried, p.name) {
-			all = append(all, ranked{p.name, rankOf(key, p.name)})
-		}
-	}
-	slices.SortFunc(all, func(a, b ranked) int {
-		return cmp.Or(cmp.Compare(b.rank, a.rank), strings.Compare(a.name, b.name))
+	slices.SortFunc(left, func(a, b *peer) int {
+		return cmp.Or(cmp.Compare(rank[b], rank[a]), strings.Compare(a.name, b.name))
 	})
-	for _, r := range all[:min(len(all), 1+maxOthers)] {
-		others = append(others, r.name)
+	return firstOf(left)
+}
+
+// without returns the other nodes, in a slice of its own.
+func (l *listing) without(names []string) []*peer {
+	return slices.DeleteFunc(slices.Clone(l.peers), func(p *peer) bool { return slices.Contains(names, p.name) })
+}
+
+// firstOf returns the first of these nodes, and the ones behind it.
+func firstOf(left []*peer) (node string, others []string) {
+	for _, p := range left[:min(len(left), 1+maxOthers)] {
+		others = append(others, p.name)
 	}
 	if len(others) == 0 {
 		return "", nil
@@ -169,7 +168,7 @@ func (d *directory) drop(method string, nodes ...string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if l := d.methods[method]; l != nil {
-		l.peers = slices.DeleteFunc(slices.Clone(l.peers), func(p *peer) bool { return slices.Contains(nodes, p.name) })
+		l.peers = l.without(nodes)
 		if len(l.peers) == 0 {
 			delete(d.methods, method)
 		}

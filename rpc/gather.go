@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
-	"github.com/luatomic/luatomic/lua"
 )
 
 // Part is one node's answer to a gather.
@@ -103,10 +102,6 @@ const gatherWidth = 64
 func (b *Bus) gather(ctx context.Context, c *outgoing) (*gathering, error) {
 	if err := c.check(); err != nil {
 		return nil, err
-	}
-	if n := len(c.body); n > maxRequest {
-		err := &lua.SizeError{What: "the request", N: n, Max: maxRequest, Unit: "bytes"}
-		return nil, fmt.Errorf("luatomic: gather %q: %w", c.method, err)
 	}
 	deadline, _ := b.limit(ctx)
 	timer := time.NewTimer(time.Until(deadline))

@@ -248,16 +248,11 @@ func (w *waiter) setLocked(out outcome) {
 	}
 }
 
-// first returns one of the calls that wait for this reply, nil where there is none.
-func (p *pending) first(id string) *waiter {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.calls[id]
-}
-
 // methodOf returns the method of a call that waits, for messages.
 func (p *pending) methodOf(id string) string {
-	if w := p.first(id); w != nil {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w := p.calls[id]; w != nil {
 		return w.method
 	}
 	return ""

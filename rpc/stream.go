@@ -12,7 +12,6 @@ import (
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/reuse"
 	"github.com/luatomic/luatomic/internal/wire"
-	"github.com/luatomic/luatomic/lua"
 )
 
 // StreamMethod is a call whose result comes in parts.
@@ -117,10 +116,6 @@ func newStream(ctx context.Context) *stream {
 func (b *Bus) stream(ctx context.Context, c *outgoing, yield func(part []byte) bool) error {
 	if err := c.check(); err != nil {
 		return err
-	}
-	if len(c.body) > maxRequest {
-		err := &lua.SizeError{What: "the request", N: len(c.body), Max: maxRequest, Unit: "bytes"}
-		return fmt.Errorf("luatomic: call %q: %w", c.method, err)
 	}
 	deadline, _ := b.limit(ctx)
 	ctx, cancel := context.WithDeadline(ctx, deadline)
