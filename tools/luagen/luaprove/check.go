@@ -82,14 +82,14 @@ func (k *checker) call(ctx context.Context, from state, in Input) error {
 	}
 	k.result.Calls++
 	switch atomic := k.atomic(in); {
-	case k.script.ReadOnly && !from.same(want.left, want.took):
+	case k.script.ReadOnly && !from.same(want.left):
 		return k.broken("V003: @readonly, and the call changed data", in, from, want.left)
-	case want.failed != "" && atomic && !from.same(want.left, want.took):
+	case want.failed != "" && atomic && !from.same(want.left):
 		return k.broken(halfway+want.failed, in, from, want.left)
 	case k.script.ReadOnly:
 		return nil
 	}
-	if want.failed == "" && !from.same(want.left, want.took) {
+	if want.failed == "" && !from.same(want.left) {
 		k.result.Changes++
 	}
 	steps := []func(context.Context, state, Input, outcome) error{k.repeat, k.faults, k.wrongTypes}
@@ -129,7 +129,7 @@ func (k *checker) repeat(ctx context.Context, from state, in Input, want outcome
 		return err
 	}
 	loose := k.allowed("V001", in)
-	if !again.left.loosened(loose).same(want.left.loosened(loose), again.took) {
+	if !again.left.loosened(loose).same(want.left.loosened(loose)) {
 		return k.broken("V001: @retry safe, and a repeat changed what the first run left", in, want.left, again.left)
 	}
 	return nil
@@ -164,7 +164,7 @@ func (k *checker) allowed(rule string, in Input) map[string]bool {
 func (k *checker) toItsEnd(ctx context.Context, from state, in Input) (state, error) {
 	for range mostSteps {
 		next, err := k.run(ctx, from, in, 0)
-		if err != nil || next.left.same(from, next.took) {
+		if err != nil || next.left.same(from) {
 			return from, err
 		}
 		from = next.left
@@ -180,7 +180,7 @@ func (k *checker) faults(ctx context.Context, from state, in Input, want outcome
 	}
 	told := false
 	defer func() {
-		if told && from.same(want.left, want.took) {
+		if told && from.same(want.left) {
 			k.result.Changes++ // what listens has changed
 		}
 	}()
@@ -205,7 +205,7 @@ func (k *checker) faults(ctx context.Context, from state, in Input, want outcome
 func (k *checker) left(ctx context.Context, from state, in Input, want, got outcome) error {
 	but := k.allowed("V002", in)
 	if k.script.Contract.Word == "all-or-nothing" {
-		if !from.without(but).same(got.left.without(but), got.took) {
+		if !from.without(but).same(got.left.without(but)) {
 			return k.broken(halfway+got.failed, in, from, got.left)
 		}
 		return nil
@@ -266,7 +266,7 @@ func (k *checker) wrongTypes(ctx context.Context, from state, in Input, _ outcom
 			continue
 		}
 		k.result.WrongTypes++
-		if !wrong.same(got.left, got.took) {
+		if !wrong.same(got.left) {
 			return k.broken(halfway+got.failed, in, wrong, got.left)
 		}
 	}

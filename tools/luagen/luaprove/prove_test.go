@@ -173,6 +173,23 @@ func TestPromisesOfTimesAndGroups(t *testing.T) {
 	}
 }
 
+// A server that is slow between a run and the look at what it left says nothing about times to live, in the first run or
+// in the second.
+func TestASlowRunBreaksNoPromise(t *testing.T) {
+	t.Parallel()
+	const slow = "local n = 0\nfor i = 1, 1e6 do n = n + i end\n"
+	for what, where := range map[string]string{"the first run": "left < 50000", "the second run": "left > 50000"} {
+		s := parse(t, head+"---@contract all-or-nothing\n---@retry safe\n---@key lease string\n\n"+
+			"local left = redis.call('PTTL', KEYS[1])\nif left < 0 then return end\n"+
+			"redis.call('PEXPIRE', KEYS[1], 90000)\nif "+where+" then\n"+slow+"end\n")
+		result, err := luaprove.Prove(t.Context(), client(t), s, nil, 30, 1)
+		require.NoError(t, err)
+		require.Empty(t, result.Broken, what)
+		require.Positive(t, result.Changes)
+		require.Positive(t, result.Repeats)
+	}
+}
+
 // Two scripts that only take leave nothing for each other: data is drawn for them.
 func TestAFamilyOfConsumersMeetsData(t *testing.T) {
 	t.Parallel()

@@ -50,7 +50,8 @@ return out`
 type entry struct {
 	key, typ, dump string
 	ttl            int64
-	elements       []string // fields and values, members and scores
+	late           time.Duration // how much less than the run has left ttl may be: it is read a while after
+	elements       []string      // fields and values, members and scores
 }
 
 // state is all keys of the database, in the order of their names.
@@ -107,11 +108,11 @@ func (s state) String() string {
 // slack is what times to live lose by rounding.
 const slack = 5 * time.Millisecond
 
-// same reports whether two states hold the same, times to live apart by no more than the run between them took.
-func (s state) same(other state, took time.Duration) bool {
+// same reports whether two states hold the same, times to live apart by no more than shows that they were read late.
+func (s state) same(other state) bool {
 	return slices.EqualFunc(s, other, func(a, b entry) bool {
 		apart := time.Duration(max(a.ttl-b.ttl, b.ttl-a.ttl)) * time.Millisecond
-		return a.key == b.key && a.typ == b.typ && (a.ttl < 0) == (b.ttl < 0) && apart <= took+slack &&
+		return a.key == b.key && a.typ == b.typ && (a.ttl < 0) == (b.ttl < 0) && apart <= a.late+b.late+slack &&
 			slices.Equal(a.ordered(), b.ordered())
 	})
 }
@@ -222,7 +223,6 @@ func both(a, b map[thing]bool) map[thing]bool {
 type outcome struct {
 	left    state
 	reply   string
-	took    time.Duration
 	failed  string // a refusal or a Lua error
 	reached string // the command that had to fail
 }
@@ -249,12 +249,15 @@ func run(ctx context.Context, c *redis.Client, from state, text string, in Input
 	if err != nil {
 		return outcome{}, err
 	}
-	out := outcome{reply: fmt.Sprint(call.Val()), took: time.Since(start)}
+	took, out := time.Since(start), outcome{reply: fmt.Sprint(call.Val())}
 	if err := call.Err(); err != nil && err != redis.Nil {
 		out.failed = err.Error()
 	}
 	if out.left, err = read(rows); err != nil {
 		return outcome{}, err
+	}
+	for i := range out.left {
+		out.left[i].late = took
 	}
 	out.left = slices.DeleteFunc(out.left, func(e entry) bool {
 		if e.key == reachedKey {
