@@ -93,6 +93,35 @@ func TestRepairJudgesEachSuspectAgain(t *testing.T) {
 	}
 }
 
+// The bytes of the dead set are corrected where they are still those that the audit read.
+func TestRepairOfTheBytesOfTheDeadSet(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	p := repairParams(q)
+	p.Mend = true
+	for _, of := range []struct {
+		there, from, to int64
+		corrected       bool
+	}{{7, 7, 5, true}, {7, 6, 5, false}, {7, 7, 7, false}, {7, 7, -1, false}, {7, 7, 0, true}, {0, 0, 5, true}} {
+		bytes := func() int64 {
+			n, _ := c.HGet(ctx, lab.Key(q, "c"), "dead_bytes").Int64()
+			return n
+		}
+		require.NoError(t, c.HSet(ctx, lab.Key(q, "c"), "dead_bytes", of.there).Err())
+		if of.there == 0 {
+			require.NoError(t, c.HDel(ctx, lab.Key(q, "c"), "dead_bytes").Err())
+		}
+		p.From, p.To = of.from, of.to
+		require.Equal(t, of.corrected, lab.Must(gen.QueueMend(ctx, c, p)).Corrected, "%+v", of)
+		want := of.there
+		if of.corrected {
+			want = of.to
+		}
+		require.Equal(t, want, bytes(), "%+v", of)
+	}
+}
+
 // A repair refuses a later layout and changes nothing.
 func TestRepairOfALaterLayoutIsRefused(t *testing.T) {
 	t.Parallel()

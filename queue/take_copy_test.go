@@ -127,7 +127,13 @@ func TestACopyOfTheLastTakeHasItsJobs(t *testing.T) {
 	})
 	require.NoError(t, c.ZAdd(ctx, keyOf(qs[0], "w"), redis.Z{Score: lab.Future, Member: "me"}).Err())
 	before := lab.Dump(ctx, t, c, qs[0].Tag())
+	for i := range qs {
+		require.True(t, c.PExpire(ctx, keyOf(qs[i], "i:me"), 50*time.Second).Val())
+	}
 	again := take(7, 7)
+	for i := range qs {
+		require.LessOrEqual(t, c.PTTL(ctx, keyOf(qs[i], "i:me")).Val(), 50*time.Second, "the receipt is the same")
+	}
 	require.Equal(t, first.Jobs, again.Jobs)
 	require.Equal(t, first.Options, again.Options)
 	for i := range qs {
