@@ -157,6 +157,24 @@ func TestACopyOfTheLastTakeHasItsJobs(t *testing.T) {
 	require.EqualValues(t, 1, again.States[1].Dropped)
 }
 
+// A job whose lease has ended may be leased to another worker when the take that had no reply is repeated, or a copy
+// of it arrives. It stays with that worker.
+func TestARepeatOfATakeLeavesJobsOfAnotherWorker(t *testing.T) {
+	t.Parallel()
+	for what, token := range map[string]int64{"a repeat": 8, "a copy": 7} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			c, qs, take := twoQueues(t)
+			lab.Push(t, qs[0], queue.Job{ID: "a"}, queue.Job{ID: "b"})
+			require.Equal(t, []string{"a", "b"}, ids(take(7, 7)))
+			require.NoError(t, c.ZAdd(ctx, keyOf(qs[0], "l"), redis.Z{Score: lab.LongLease, Member: "a"}).Err())
+			require.Equal(t, []string{"b"}, ids(take(token, 7)))
+			require.EqualValues(t, lab.LongLease, c.ZScore(ctx, keyOf(qs[0], "l"), "a").Val())
+		})
+	}
+}
+
 // A copy of an earlier take has nothing and changes nothing, whichever queue the last one took from; and so has a copy
 // of a take that found nothing: it is no waiter again.
 func TestACopyOfAnEarlierTakeHasNothing(t *testing.T) {
