@@ -15,9 +15,19 @@ import (
 
 var errInterrupted = errors.New("interrupted")
 
-// inFolder gives do a folder that goes with it, and a context that Ctrl-C and SIGTERM end.
+// untilInterrupted is a context that Ctrl-C, SIGTERM, a closed terminal and a closed output end: a signal that ends luagen
+// itself would leave a server, tests or a folder behind. Under nohup SIGHUP stays ignored.
+func untilInterrupted() (context.Context, context.CancelFunc) {
+	list := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE}
+	if !signal.Ignored(syscall.SIGHUP) {
+		list = append(list, syscall.SIGHUP)
+	}
+	return signal.NotifyContext(context.Background(), list...)
+}
+
+// inFolder gives do a folder that goes with it, and a context that an interrupt ends.
 func inFolder(pattern string, do func(ctx context.Context, dir string) error) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilInterrupted()
 	defer stop()
 	dir, err := os.MkdirTemp("", pattern)
 	if err != nil {

@@ -2,26 +2,40 @@ package main
 
 import (
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// A run that Ctrl-C ends stops what it has started, says so, and leaves no folder behind.
+// A run that Ctrl-C, a closed terminal or a closed output ends stops what it has started, says so, and leaves no folder
+// behind.
 func TestInterruptedRunsLeaveNothing(t *testing.T) {
 	temp, file := t.TempDir(), filepath.Join(t.TempDir(), "count.lua")
 	t.Setenv("TMPDIR", temp)
 	writeFile(t, file, countScript)
-	interrupt := []string{"sh", "-c", "kill -INT $PPID; exec sleep 600"}
-	for _, verb := range [][]string{{"mutate", file}, {"cover", "-scripts", filepath.Dir(file)}, {"trace"}} {
-		code, stdout, stderr := command(append(verb, interrupt...)...)
-		require.Equal(t, 1, code, verb)
-		require.Equal(t, "luagen "+verb[0]+": interrupted\n", stderr)
-		require.NotContains(t, stdout, "miss")
-		left, err := os.ReadDir(temp)
-		require.NoError(t, err)
-		require.Empty(t, left, verb)
+	for _, name := range []string{"INT", "TERM", "HUP", "PIPE"} {
+		if name == "HUP" && signal.Ignored(syscall.SIGHUP) {
+			continue // the tests run under nohup, and so does luagen
+		}
+		interrupt := []string{"sh", "-c", "kill -" + name + " $PPID; exec sleep 600"}
+		for _, words := range [][]string{
+			append([]string{"mutate", file}, interrupt...),
+			append([]string{"cover", "-scripts", filepath.Dir(file)}, interrupt...),
+			append([]string{"trace"}, interrupt...),
+			{"prove", file},
+		} {
+			serverThat(t, "kill -"+name+" $PPID\nexec sleep 600\n")
+			code, stdout, stderr := command(words...)
+			require.Equal(t, 1, code, words)
+			require.Equal(t, "luagen "+words[0]+": interrupted\n", stderr)
+			require.NotContains(t, stdout, "miss")
+			left, err := os.ReadDir(temp)
+			require.NoError(t, err)
+			require.Empty(t, left, words)
+		}
 	}
 }
 

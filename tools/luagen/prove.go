@@ -1,15 +1,12 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 
 	"github.com/luatomic/luatomic/tools/luagen/luagen"
 	"github.com/luatomic/luatomic/tools/luagen/luaprove"
@@ -53,9 +50,12 @@ func prove(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, err)
 		return 1
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilInterrupted()
 	defer stop()
 	client, release, err := emptyServer(ctx, *url)
+	if ctx.Err() != nil && err != nil {
+		err = errInterrupted
+	}
 	if errors.Is(err, errURL) {
 		fmt.Fprintln(stderr, "luagen prove:", err)
 		return 2

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -59,4 +61,39 @@ func TestProveVerb(t *testing.T) {
 	code, _, stderr = command("prove", "-redis", url, filepath.Join(dir, "none.lua"))
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "none.lua")
+}
+
+// serverThat puts a program in place of redis-server.
+func serverThat(t *testing.T, does string) {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "redis-server"), []byte("#!/bin/sh\n"+does), 0o755))
+	t.Setenv("PATH", dir+string(filepath.ListSeparator)+os.Getenv("PATH"))
+}
+
+// A server that ends at once is not waited for, and what it says is told.
+func TestProveTellsWhyItsServerEnds(t *testing.T) {
+	temp, file := t.TempDir(), filepath.Join(t.TempDir(), "count.lua")
+	t.Setenv("TMPDIR", temp)
+	writeFile(t, file, countScript)
+	serverThat(t, "echo 'Bad directive or wrong number of arguments' >&2\nexit 1\n")
+	start := time.Now()
+	code, stdout, stderr := command("prove", file)
+	require.Equal(t, 1, code, stdout)
+	require.Contains(t, stderr, "redis-server ended: exit status 1: Bad directive or wrong number of arguments; name another server with -redis\n")
+	require.Less(t, time.Since(start), 20*time.Second)
+	left, err := os.ReadDir(temp)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// The path of a Unix socket has about a hundred bytes, that of a temporary folder may have more.
+func TestProveUnderALongTemporaryFolder(t *testing.T) {
+	temp, file := filepath.Join(t.TempDir(), strings.Repeat("x", 110)), filepath.Join(t.TempDir(), "lock_peek.lua")
+	require.NoError(t, os.Mkdir(temp, 0o755))
+	t.Setenv("TMPDIR", temp)
+	writeFile(t, file, goodScript)
+	code, stdout, stderr := command("prove", "-n", "3", file)
+	require.Equal(t, 0, code, stderr)
+	require.Contains(t, stdout, "lock_peek.lua: holds; calls 3,")
 }

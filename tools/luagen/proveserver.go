@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -39,28 +41,76 @@ func startServer(ctx context.Context) (*redis.Client, func(), error) {
 			return nil, nil, errors.New("neither redis-server nor valkey-server is on PATH: install one, or name a server with -redis")
 		}
 	}
-	dir, err := os.MkdirTemp("", "luagen-")
+	dir, err := os.MkdirTemp(socketParent(), "luagen-")
 	if err != nil {
 		return nil, nil, err
 	}
-	socket := filepath.Join(dir, "s.sock")
-	cmd := exec.Command(binary, "--port", "0", "--unixsocket", socket, "--dir", dir, "--save", "", "--appendonly", "no")
-	if err := cmd.Start(); err != nil {
-		_ = os.RemoveAll(dir)
-		return nil, nil, fmt.Errorf("%s does not start: %w", binary, err)
+	server := &provingServer{dir: dir, ended: make(chan struct{})}
+	if err := server.start(ctx, binary); err != nil {
+		server.stop()
+		return nil, nil, fmt.Errorf("%s %w; name another server with -redis", binary, err)
 	}
-	client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket})
-	release := func() {
-		_ = client.Close()
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		_ = os.RemoveAll(dir)
+	return server.client, server.stop, nil
+}
+
+// socketParent is where the folder of a socket is made: "" for that of temporary files, as long as the path has room.
+func socketParent() string {
+	const most = 103 // bytes, on macOS
+	if len(filepath.Join(os.TempDir(), "luagen-4294967295", "s.sock")) > most {
+		return "/tmp"
 	}
-	for end := time.Now().Add(30 * time.Second); client.Ping(ctx).Err() != nil; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) || ctx.Err() != nil {
-			release()
-			return nil, nil, fmt.Errorf("%s does not answer within 30 s", binary)
+	return ""
+}
+
+// provingServer is a server that prove has started.
+type provingServer struct {
+	client *redis.Client // nil until it has started
+	dir    string
+	cmd    *exec.Cmd
+	said   bytes.Buffer // read when it has ended
+	ended  chan struct{}
+}
+
+const startsWithin = 30 * time.Second
+
+// start returns when the server answers, or has ended. The socket is waited for: the client logs what it cannot reach.
+func (s *provingServer) start(ctx context.Context, binary string) error {
+	socket := filepath.Join(s.dir, "s.sock")
+	s.cmd = exec.Command(binary, "--port", "0", "--unixsocket", socket, "--dir", s.dir, "--save", "", "--appendonly", "no")
+	s.cmd.Stdout, s.cmd.Stderr = &s.said, &s.said
+	s.cmd.WaitDelay = time.Second
+	if err := s.cmd.Start(); err != nil {
+		close(s.ended)
+		return fmt.Errorf("does not start: %w", err)
+	}
+	go func() { _ = s.cmd.Wait(); close(s.ended) }()
+	s.client = redis.NewClient(&redis.Options{Network: "unix", Addr: socket})
+	for end := time.Now().Add(startsWithin); time.Now().Before(end); {
+		if _, err := os.Stat(socket); err == nil && s.client.Ping(ctx).Err() == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.ended:
+			return fmt.Errorf("ended: %v: %s", s.cmd.ProcessState, s.lastLine())
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	return client, release, nil
+	return fmt.Errorf("does not answer within %v", startsWithin)
+}
+
+func (s *provingServer) lastLine() string {
+	lines := strings.Split(strings.TrimSpace(s.said.String()), "\n")
+	return lines[len(lines)-1]
+}
+
+// stop ends the server, if it runs, and removes its folder.
+func (s *provingServer) stop() {
+	if s.client != nil {
+		_ = s.client.Close()
+		_ = s.cmd.Process.Kill()
+	}
+	<-s.ended
+	_ = os.RemoveAll(s.dir)
 }
