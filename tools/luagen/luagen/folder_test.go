@@ -31,6 +31,22 @@ func TestNameThatGoTakesForASystem(t *testing.T) {
 	}
 }
 
+// The Go would not compile: go:embed refuses the names of devices, and links.
+func TestFilesThatGoDoesNotEmbed(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"aux", "con", "nul", "prn", "com1", "lpt9"} {
+		found := findings(t, name+".lua", fmt.Sprintf(script, strings.ToUpper(name[:1])+name[1:]))
+		require.Len(t, found, 1, name)
+		require.Contains(t, found[0].Error(), name+".lua:1:1: H001 the file's name is that of a device of Windows")
+	}
+	require.Empty(t, findings(t, "com.lua", fmt.Sprintf(script, "Com")))
+	cfg := project(t, map[string]string{"elsewhere.lua": fmt.Sprintf(script, "ALock"), "scripts/b_lock.lua": fmt.Sprintf(script, "BLock")})
+	link := filepath.Join(cfg.Scripts, "a_lock.lua")
+	require.NoError(t, os.Symlink(filepath.Join("..", "elsewhere.lua"), link))
+	_, err := luagen.Generate(cfg)
+	require.ErrorContains(t, err, fmt.Sprintf("%q is a symbolic link, and go:embed takes none: put the file itself there", link))
+}
+
 func TestHeaderThatIsNoText(t *testing.T) {
 	t.Parallel()
 	good := fmt.Sprintf(script, "ALock")

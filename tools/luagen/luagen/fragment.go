@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -44,7 +43,7 @@ type fragments struct {
 // loadFragments reads the folder part beside the scripts. It may be missing.
 func loadFragments(dir string) (*fragments, error) {
 	p := &fragments{lines: map[string][]string{}, used: map[string]bool{}}
-	read, err := readScripts(filepath.Join(dir, partDir))
+	read, err := readScripts(filepath.Join(dir, partDir), false)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("luagen: %w", err)
 	}
@@ -235,19 +234,13 @@ func locate(found Diagnostics, scripts map[string]expanded) Diagnostics {
 	return out.sorted()
 }
 
-// rewritten lists the scripts whose regions are not their fragments' text. One that is a symbolic link is left alone.
-func rewritten(scripts []expanded, dir string) ([]File, error) {
+// rewritten lists the scripts whose regions are not their fragments' text.
+func rewritten(scripts []expanded, dir string) []File {
 	var files []File
 	for _, x := range scripts {
-		if x.text == x.Text {
-			continue
+		if x.text != x.Text {
+			files = append(files, File{filepath.Join(dir, x.File), []byte(x.text)})
 		}
-		file := filepath.Join(dir, x.File)
-		if info, err := os.Lstat(file); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-			return nil, fmt.Errorf("luagen: %q is a symbolic link and holds fragments that are to be written: "+
-				"put the file itself there", file)
-		}
-		files = append(files, File{file, []byte(x.text)})
 	}
-	return files, nil
+	return files
 }

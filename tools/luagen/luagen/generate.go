@@ -67,12 +67,8 @@ func Generate(cfg Config) (Result, error) {
 		res.Found = append(res.Found, clashes...).sorted()
 		return res, nil
 	}
-	res.Changes, err = rewritten(texts, cfg.Scripts)
-	if err != nil {
-		return res, err
-	}
 	changed, err := changes(files, cfg, t)
-	res.Changes = append(res.Changes, changed...)
+	res.Changes = append(rewritten(texts, cfg.Scripts), changed...)
 	return res, err
 }
 

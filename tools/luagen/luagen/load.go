@@ -30,7 +30,7 @@ var errNoScripts = errors.New("no .lua files")
 
 // Load reads the .lua files of a folder, sorted by name, as they are on the disk. A folder without any is an error.
 func Load(dir string) ([]Source, error) {
-	sources, err := readScripts(dir)
+	sources, err := readScripts(dir, true)
 	if err != nil {
 		return nil, fmt.Errorf("luagen: %w", err)
 	}
@@ -40,8 +40,8 @@ func Load(dir string) ([]Source, error) {
 	return sources, nil
 }
 
-// readScripts reads the .lua files of one folder.
-func readScripts(dir string) ([]Source, error) {
+// readScripts reads the .lua files of one folder. Those that are embedded are no links.
+func readScripts(dir string, embedded bool) ([]Source, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -52,9 +52,13 @@ func readScripts(dir string) ([]Source, error) {
 		if e.IsDir() || !strings.HasSuffix(e.Name(), ".lua") || strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
-		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		file := filepath.Join(dir, e.Name())
+		text, err := os.ReadFile(file)
 		if err != nil {
-			return nil, noTarget(filepath.Join(dir, e.Name()), err)
+			return nil, noTarget(file, err)
+		}
+		if embedded && !e.Type().IsRegular() {
+			return nil, fmt.Errorf("%q is a symbolic link, and go:embed takes none: put the file itself there", file)
 		}
 		sources = append(sources, Source{e.Name(), string(text)})
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"go/build"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -28,6 +29,11 @@ func Parse(file, source string) (*Script, Diagnostics) {
 		)
 		return s, diags
 	}
+	if devices.MatchString(stem) {
+		diags = append(diags, Diagnostic{file, Pos{1, 1}, 1, "H001", "the file's name is that of a device of Windows",
+			"rename it, for example to " + stem + "_script.lua: go:embed refuses " + file + " on every system"})
+		return s, diags
+	}
 	if strings.HasPrefix(source, byteOrderMark) {
 		diags = append(
 			diags,
@@ -48,6 +54,9 @@ func Parse(file, source string) (*Script, Diagnostics) {
 	diags = slices.DeleteFunc(diags, func(d Diagnostic) bool { return s.allows(d.Rule) })
 	return s, diags.sorted()
 }
+
+// devices are the names that no file has on Windows, whatever stands behind the dot.
+var devices = regexp.MustCompile(`^(aux|con|nul|prn|(com|lpt)[1-9])$`)
 
 // goodStem is the nearest name that a file can have.
 func goodStem(stem string) string {
