@@ -200,6 +200,7 @@ type Chunk struct {
 	Body    []Stmt
 	Globals []Global
 	Vars    []*Var // all locals, in the order of their declarations
+	Lines   []Pos  // where comments to the end of a line begin; not long ones
 	End     Pos
 }
 

@@ -44,8 +44,9 @@ func IsKeyword(word string) bool { return keywords[word] }
 
 // lexer reads tokens. Errors travel as panics of *Error and are caught by Parse.
 type lexer struct {
-	src string
-	pos Pos
+	src   string
+	pos   Pos
+	lines []Pos // where comments to the end of a line begin
 }
 
 // A shebang is legal on some servers only, changes what the script may do, and is refused under low memory.
@@ -135,6 +136,7 @@ func (l *lexer) comment() {
 			return
 		}
 	}
+	l.lines = append(l.lines, start)
 	for !l.done() && !isNewline(l.peek(0)) {
 		l.advance(1)
 	}

@@ -27,7 +27,7 @@ func Parse(src string) (chunk *Chunk, err error) {
 	if p.tok.kind != tokEOF {
 		p.unexpected("the end of the file")
 	}
-	p.chunk.End = p.tok.Start
+	p.chunk.End, p.chunk.Lines = p.tok.Start, p.lines
 	return p.chunk, nil
 }
 

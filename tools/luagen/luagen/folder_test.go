@@ -31,6 +31,21 @@ func TestNameThatGoTakesForASystem(t *testing.T) {
 	}
 }
 
+// Text that Lua does not run and that is no header, such as one that was commented out, is nobody's tag.
+func TestTagsInsideLongTextAreNone(t *testing.T) {
+	t.Parallel()
+	good := fmt.Sprintf(script, "ALock")
+	for _, text := range []string{"\n--[[\n---@key old string\n]]\n", "\n--[==[\n---@readonly ]]\n---@arg n int\n]==]\n",
+		"\nlocal old = [[\n---@error OLD  text\n]]\n"} {
+		require.Empty(t, findings(t, "a_lock.lua", strings.Replace(good, "\n\n", "\n"+text, 1)), text)
+	}
+	for _, text := range []string{"\n---@key old string\n", "\n--[[\n]]\n---@arg n int\n"} {
+		found := findings(t, "a_lock.lua", strings.Replace(good, "\n\n", "\n"+text, 1))
+		require.Len(t, found, 1, text)
+		require.Contains(t, found[0].Error(), "stands outside the header")
+	}
+}
+
 // The Go would not compile: go:embed refuses the names of devices, and links.
 func TestFilesThatGoDoesNotEmbed(t *testing.T) {
 	t.Parallel()

@@ -55,6 +55,7 @@ type headerParser struct {
 	diags *Diagnostics
 	seen  map[string]bool // tags that occur once
 	names map[string]Pos  // keys, arguments and the group share one name space
+	end   int             // the first line behind the header; 0 where all lines are of it
 }
 
 func (h *headerParser) fail(pos Pos, width int, rule, message, cure string) {
@@ -103,7 +104,7 @@ func (h *headerParser) split() []headerTag {
 		}
 		switch {
 		case !ok || strings.HasPrefix(body, "[["):
-			h.checkLoose(line)
+			h.end = line
 			return tags
 		case strings.HasPrefix(body, "@"):
 			name := body[1:]
@@ -173,20 +174,19 @@ func (h *headerParser) prose(body string, line int) {
 	}
 }
 
-// checkLoose reports tags after the header's end: they would be silently ignored.
-func (h *headerParser) checkLoose(from int) {
-	line := 0
-	for text := range strings.SplitSeq(h.Source, "\n") {
-		line++
+// checkLoose reports tags after the header's end: they would be silently ignored. Long comments and texts are not read.
+func (h *headerParser) checkLoose() {
+	for _, at := range h.Body.Lines {
+		text, _, _ := strings.Cut(h.Source[at.Off:], "\n")
 		name, ok := strings.CutPrefix(text, "---@")
-		if line < from || !ok {
+		if at.Line < h.end || at.Col > 1 || !ok {
 			continue
 		}
 		if i := strings.IndexAny(name, " \t\r"); i >= 0 {
 			name = name[:i]
 		}
 		if _, known := tagParsers[name]; known {
-			h.fail(Pos{line, 4}, len(name)+1, "H001", "@"+name+" stands outside the header",
+			h.fail(Pos{at.Line, 4}, len(name)+1, "H001", "@"+name+" stands outside the header",
 				"the header is the unbroken block of --- lines at the top of the file; write --- for an empty line inside it")
 		}
 	}

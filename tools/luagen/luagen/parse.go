@@ -50,7 +50,9 @@ func Parse(file, source string) (*Script, Diagnostics) {
 	}
 	h := headerParser{Script: s, diags: &diags, seen: map[string]bool{}, names: map[string]Pos{}}
 	h.parseHeader()
-	h.parseBody()
+	if h.parseBody(); h.Body != nil && h.end > 0 {
+		h.checkLoose()
+	}
 	diags = slices.DeleteFunc(diags, func(d Diagnostic) bool { return s.allows(d.Rule) })
 	return s, diags.sorted()
 }
