@@ -6,29 +6,53 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 )
 
-// checkHandwritten reports the Go names of the generated files that other files of their package declare, too: the
-// package would not compile. Those are hand-written, or made from another folder of scripts.
+// checkHandwritten reports the Go names of the generated files that other files of their package declare, too, and once
+// for a package those that they import: it would not compile. The others are hand-written, or made from another folder of
+// scripts.
 func checkHandwritten(files []File, scripts []*Script, t target) Diagnostics {
 	var diags Diagnostics
 	declared := map[string]map[string]string{} // by folder and package
 	for _, f := range files {
-		pkg, names := topNames(f.Path, f.Text)
-		dir := filepath.Dir(f.Path)
-		if declared[dir+pkg] == nil {
-			declared[dir+pkg] = handwritten(dir, pkg, files, t)
+		made := parsedGo(f.Path, f.Text)
+		pkg, names := topNames(made)
+		in := filepath.Dir(f.Path) + pkg
+		if declared[in] == nil {
+			declared[in] = handwritten(filepath.Dir(f.Path), pkg, files, t)
 		}
 		for _, name := range names {
-			if in := declared[dir+pkg][name]; in != "" {
-				diags = append(diags, clash(filepath.Base(f.Path), name, in, scripts))
+			if file := declared[in][name]; file != "" {
+				diags = append(diags, clash(filepath.Base(f.Path), name, file, scripts))
+			}
+		}
+		for _, name := range imported(made) {
+			if file := declared[in][name]; file != "" {
+				diags = append(diags, Diagnostic{scripts[0].File, Pos{1, 1}, 1, "H010",
+					"generated Go imports " + name + ", which is declared in " + file, "rename it in " + file})
+				delete(declared[in], name)
 			}
 		}
 	}
 	return diags
+}
+
+// imported lists the names that a file gives the packages that it imports.
+func imported(f *ast.File) (names []string) {
+	for _, spec := range f.Imports {
+		name := path.Base(strings.Trim(spec.Path.Value, `"`))
+		if spec.Name != nil {
+			name = spec.Name.Name
+		}
+		if name != "_" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // clash is the finding of a name that a generated file and a hand-written one declare.
@@ -53,27 +77,32 @@ func clash(generatedFile, name, in string, scripts []*Script) Diagnostic {
 // handwritten maps the top-level names of a package to the files that declare them, those of this run aside.
 func handwritten(dir, pkg string, made []File, t target) map[string]string {
 	declared := map[string]string{}
-	for _, path := range filesIn(dir, ".go") {
-		text, err := os.ReadFile(path)
-		if err != nil || slices.ContainsFunc(made, func(f File) bool { return f.Path == path }) ||
-			isGenerated(string(text)) && t.owns(path, string(text)) {
+	for _, file := range filesIn(dir, ".go") {
+		text, err := os.ReadFile(file)
+		if err != nil || slices.ContainsFunc(made, func(f File) bool { return f.Path == file }) ||
+			isGenerated(string(text)) && t.owns(file, string(text)) {
 			continue
 		}
-		if of, names := topNames(path, text); of == pkg {
+		if of, names := topNames(parsedGo(file, text)); of == pkg {
 			for _, name := range names {
-				declared[name] = filepath.Base(path)
+				declared[name] = filepath.Base(file)
 			}
 		}
 	}
 	return declared
 }
 
-// topNames lists the names that a Go file declares for its package. Of a file that does not parse it has what it read.
-func topNames(path string, text []byte) (pkg string, names []string) {
-	f, _ := parser.ParseFile(token.NewFileSet(), path, text, parser.SkipObjectResolution)
+// parsedGo reads a Go file. Of one that does not parse it has what it read.
+func parsedGo(file string, text []byte) *ast.File {
+	f, _ := parser.ParseFile(token.NewFileSet(), file, text, parser.SkipObjectResolution)
 	if f == nil || f.Name == nil {
-		return "", nil
+		return &ast.File{Name: &ast.Ident{}}
 	}
+	return f
+}
+
+// topNames lists the names that a Go file declares for its package.
+func topNames(f *ast.File) (pkg string, names []string) {
 	for _, decl := range f.Decls {
 		switch decl := decl.(type) {
 		case *ast.FuncDecl:
