@@ -176,6 +176,10 @@ func (b *body) checkName(v *luaast.Var, e binding) {
 	}
 }
 
+// movesEntries are the functions after which no number says which entry of a list is meant, from so many arguments on: at
+// the end of a list table.remove and table.insert move none.
+var movesEntries = map[string]int{"table.remove": 2, "table.insert": 3, "table.sort": 1}
+
 // checkUse judges one appearance of the word KEYS or ARGV.
 func (b *body) checkUse(n *luaast.Name) {
 	isKey := n.Name == "KEYS"
@@ -192,6 +196,11 @@ func (b *body) checkUse(n *luaast.Name) {
 			return
 		}
 	case *luaast.Call:
+		name := builtin(parent)
+		if least := movesEntries[name]; least > 0 && len(parent.Args) >= least && parent.Args[0] == luaast.Expr(n) {
+			b.at(parent, "A002", fmt.Sprintf("%s moves the entries of %s: %s[1] is another one behind it", name, n.Name, n.Name),
+				fmt.Sprintf("bind each by its number: local a, b = %s[1], %s[2]", n.Name, n.Name))
+		}
 		if b.variadic(isKey) && len(parent.Args) > 0 && parent.Args[0] == luaast.Expr(n) {
 			switch builtin(parent) {
 			case "unpack":
