@@ -121,7 +121,7 @@ func vetText(w io.Writer, files []luagen.Vetted) error {
 	}
 	text := fmt.Sprintf("luagen: scripts: %d, errors: %d, warnings: %d", scripts, errors, warnings)
 	if skipped > 0 {
-		text += fmt.Sprintf("; templates of other tools, not read: %d", skipped)
+		text += fmt.Sprintf("; texts that something else completes, not read: %d", skipped)
 	}
 	_, err := fmt.Fprintln(w, text)
 	return err

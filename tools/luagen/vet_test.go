@@ -37,7 +37,7 @@ func TestVetReadsScriptsWithAndWithoutHeaderAndInGo(t *testing.T) {
 	)
 	require.Contains(t, stdout, "drop.lua:1:19: K001 warning: the key is not one of KEYS but a literal")
 	require.Contains(t, stdout, "lock_peek.lua:8:1: S001", "what stands behind the return")
-	require.Contains(t, stdout, "luagen: scripts: 3, errors: 3, warnings: 2; templates of other tools, not read: 1")
+	require.Contains(t, stdout, "luagen: scripts: 3, errors: 3, warnings: 2; texts that something else completes, not read: 1")
 	require.Contains(t, stdout, "broken.go:2:50: S001 the Go file does not parse")
 	require.NotContains(t, stdout, "vendor")
 
@@ -134,4 +134,20 @@ func TestLinkToNothingHasACure(t *testing.T) {
 		require.Equal(t, 1, code)
 		require.Contains(t, stderr, `lock_peek.lua" is a link to a file that does not exist: remove it`)
 	}
+}
+
+// A script is often joined of a literal for each line. Findings are placed in the literal that they are about.
+func TestVetReadsJoinedLiterals(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "a.go"), "package p\n\nvar take = redis.NewScript(\"local n = redis.call('GET', KEYS[1])\\n\" +\n"+
+		"\t\"if n == nil \" +\n\t(\"then return 0 end\\n\" + `return redis.call('EXPIRES',\n KEYS[1], m)`))\n")
+	writeFile(t, filepath.Join(dir, "b.go"), "package p\n\nvar put = redis.NewScript(head + \"redis.call('EXPIRES', KEYS[1])\")\n"+
+		"const text = \"redis.call('EXPIRES', KEYS[1])\" + \"\"\n")
+	code, stdout, stderr := command("vet", dir)
+	require.Equal(t, 1, code, stderr)
+	for _, want := range []string{"a.go:4:3: R004", "a.go:5:46: C001", "a.go:6:11: G002"} {
+		require.Contains(t, stdout, filepath.Join(dir, want))
+	}
+	require.Contains(t, stdout, "\nluagen: scripts: 1, errors: 2, warnings: 1; texts that something else completes, not read: 1\n")
 }

@@ -18,7 +18,7 @@ type Vetted struct {
 	File    string
 	Source  string
 	Scripts int // how many scripts the file has
-	Skipped int // texts with places for other tools to fill in: no Lua yet
+	Skipped int // texts that something else completes: with places to fill in, or joined of more than literals
 	Found   Diagnostics
 }
 
@@ -57,7 +57,7 @@ func VetSources(files []Source, targets []string) []Vetted {
 	for i, src := range files {
 		out[i] = Vetted{File: src.File, Source: src.Text}
 		var err error
-		if units[i], err = unitsOf(src.File, src.Text); err != nil {
+		if units[i], out[i].Skipped, err = unitsOf(src.File, src.Text); err != nil {
 			out[i].Found = Diagnostics{unread(src.File, err)}
 		}
 		for _, u := range units[i] {
@@ -80,18 +80,18 @@ type unit struct {
 	at     GoScript    // in a Go file
 }
 
-func unitsOf(file, text string) ([]unit, error) {
+// unitsOf are the scripts of a file, and how many others something else completes.
+func unitsOf(file, text string) (units []unit, joined int, err error) {
 	if !strings.HasSuffix(file, ".go") {
 		s, found := parseAny(file, text)
-		return []unit{{script: s, found: found}}, nil
+		return []unit{{script: s, found: found}}, 0, nil
 	}
-	var units []unit
-	scripts, err := goScripts(file, text)
+	scripts, joined, err := goScripts(file, text)
 	for _, lit := range scripts {
 		s, found := parseAny(file, lit.Text)
 		units = append(units, unit{s, found, lit})
 	}
-	return units, err
+	return units, joined, err
 }
 
 // vet judges one script of the file. A text that does not parse, and has places for another tool to fill in, is none yet.
