@@ -15,8 +15,8 @@ import (
 
 var errInterrupted = errors.New("interrupted")
 
-// untilInterrupted is a context that Ctrl-C, SIGTERM, a closed terminal and a closed output end: a signal that ends luagen
-// itself would leave a server, tests or a folder behind. Under nohup SIGHUP stays ignored.
+// untilInterrupted is a context that Ctrl-C, SIGTERM, a closed terminal and a closed output end: a signal that ends
+// luagen itself would leave a server, tests or a folder behind. Under nohup SIGHUP stays ignored.
 func untilInterrupted() (context.Context, context.CancelFunc) {
 	list := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE}
 	if !signal.Ignored(syscall.SIGHUP) {
