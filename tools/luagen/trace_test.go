@@ -40,6 +40,7 @@ func TestTracedScriptsKeepTheirLines(t *testing.T) {
 	require.Equal(t, 4, strings.Count(traced, "\n"))
 	require.Contains(t, traced, "local a = luagen_to(redis.call(luagen_from(1,'GET',\n  KEYS[1])))\n")
 	require.Contains(t, traced, "\nluagen_to(redis.pcall(luagen_from(3,'SET', KEYS[1], f(luagen_to(redis.call(luagen_from(3,'TIME')))[1]))))\n")
+	require.Contains(t, marks.Trace("a", "server.call('GET', KEYS[1])"), "luagen_to(server.call(luagen_from(1,'GET', KEYS[1])))")
 	require.Equal(t, "if", marks.Trace("a", "if"))
 }
 

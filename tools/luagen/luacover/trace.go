@@ -27,6 +27,9 @@ const tracer = `local luagen_from,luagen_to do ` +
 	`luagen_from=function(line,...) tell('PUBLISH','%[1]s','  %[2]s:'..line..': '..list(...)) at=clock() return ... end ` +
 	`luagen_to=function(v) local us=clock()-at tell('PUBLISH','%[1]s','    '..us..' us: '..show(v)) return v end end `
 
+// runs are the functions that run commands; Valkey has the table redis under the name server, too.
+var runs = map[string]bool{"redis.call": true, "redis.pcall": true, "server.call": true, "server.pcall": true}
+
 // Trace returns the script with each redis.call and redis.pcall reported. One that does not parse comes back as it is.
 func Trace(name, source string) string {
 	chunk, err := luaast.Parse(source)
@@ -44,7 +47,7 @@ func Trace(name, source string) string {
 			return true
 		}
 		fn := c.Fn.Extent()
-		if text := source[fn.Start.Off:fn.End]; text != "redis.call" && text != "redis.pcall" || source[c.End-1] != ')' {
+		if !runs[source[fn.Start.Off:fn.End]] || source[c.End-1] != ')' {
 			return true
 		}
 		all = append(all,

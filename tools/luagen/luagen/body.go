@@ -64,7 +64,7 @@ func globalAliases(chunk *luaast.Chunk) map[*luaast.Var]bool {
 }
 
 // aliasable are the globals that scripts give a local name, for speed or for an editor.
-var aliasable = map[string]bool{"KEYS": true, "ARGV": true, "redis": true, "table": true, "string": true, "math": true,
+var aliasable = map[string]bool{"KEYS": true, "ARGV": true, "redis": true, otherRedis: true, "table": true, "string": true, "math": true,
 	"tonumber": true, "tostring": true, "unpack": true, "ipairs": true, "pairs": true, "type": true, "cjson": true, "cmsgpack": true}
 
 func rename(chunk *luaast.Chunk, v *luaast.Var, global string) {
@@ -177,8 +177,14 @@ func library(e luaast.Expr) string {
 	if !ok || !isText || obj.Var != nil {
 		return ""
 	}
+	if obj.Name == otherRedis {
+		return "redis." + key.Value
+	}
 	return obj.Name + "." + key.Value
 }
+
+// otherRedis is the name of the table redis that Valkey has besides.
+const otherRedis = "server"
 
 // redisName returns "call" for redis.call and for a local that stands for it.
 func (b *body) redisName(e luaast.Expr) string {

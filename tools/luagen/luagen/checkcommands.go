@@ -32,7 +32,7 @@ func (b *body) checkHanded() {
 		}
 		index, indexed := parent.(*luaast.Index)
 		switch {
-		case isGlobal(e, "redis") && (!indexed || index.Obj != e):
+		case (isGlobal(e, "redis") || isGlobal(e, otherRedis)) && (!indexed || index.Obj != e):
 			b.at(
 				e,
 				"C003",

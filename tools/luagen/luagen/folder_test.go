@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -193,5 +194,23 @@ func TestProtectedCallsThatAreTested(t *testing.T) {
 	t.Parallel()
 	for _, test := range []string{"if ok and lock then return end", "if ok == false then return end", "while ok do break end", "repeat until ok", "local n = ok and 1 or 0 redis.call('SET', lock, n)"} {
 		require.Empty(t, findings(t, "tried.lua", "--- Tried tests.\n---@contract dup-only\n---@key lock\n\nlocal lock = KEYS[1]\nlocal ok = pcall(redis.call, 'DEL', lock)\n"+test+"\n"), test)
+	}
+}
+
+// Valkey has the table redis under the name server, too: what it runs is held against the header all the same.
+func TestServerIsRedisUnderAnotherName(t *testing.T) {
+	t.Parallel()
+	for body, rule := range map[string]string{
+		"server.call('DEL', lock)\nreturn 1\n":                    "C005",
+		"local s = server\ns.call('DEL', lock)\nreturn 1\n":       "C005",
+		"local call = server.call\ncall('DEL', lock)\nreturn 1\n": "C005",
+		"server.pcall('EXPIRES', lock)\nreturn 1\n":               "C001",
+		"return server.call('GET', lock)\n":                       "K007",
+		"server.setresp(3)\nreturn redis.call('EXISTS', lock)\n":  "R005",
+		"local t = {server}\nreturn #t\n":                         "C003",
+	} {
+		text := "--- ALock reads a key.\n---@readonly\n---@key lock  hash\n---@reply int\n\nlocal lock = KEYS[1]\n" + body
+		found := luagen.Vet("a_lock.lua", text, "valkey9")
+		require.True(t, slices.ContainsFunc(found, func(d luagen.Diagnostic) bool { return d.Rule == rule }), "%s%v", body, found)
 	}
 }

@@ -32,9 +32,16 @@ const prefix = `local redis = (function(real) ` +
 	`return f(c, ...) end end ` +
 	`return setmetatable({call = faulty(real.call, true), pcall = faulty(real.pcall, false)}, {__index = real}) end)(redis) `
 
+// other is for scripts that call redis by the name server, which Valkey has besides.
+const other = `local server = (function(has) return has and redis or nil end)(pcall(function() return server end)) `
+
 // Text returns the script with its n-th write failing; 0 for none.
 func (f Fault) Text(source string, n int) string {
-	return fmt.Sprintf(prefix, f.Writes, n, f.Reached, f.Clock.Unix(), f.Clock.Nanosecond()/1000) + source
+	head := fmt.Sprintf(prefix, f.Writes, n, f.Reached, f.Clock.Unix(), f.Clock.Nanosecond()/1000)
+	if strings.Contains(source, "server") {
+		head += other
+	}
+	return head + source
 }
 
 // WriteCommands returns the commands that change data according to the server, and PUBLISH, as a Lua table.

@@ -3,6 +3,7 @@ package luaprove_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -250,4 +251,21 @@ func TestFixedScriptsDoTheSame(t *testing.T) {
 	differs, err = luaprove.Same(t.Context(), client, s, bare, "return 1\n", 50, 1)
 	require.NoError(t, err)
 	require.Contains(t, differs, "ARGV [")
+}
+
+// Valkey has the table redis under the name server, too. A local of that name stands for it here.
+func TestFaultsAreThoseOfServerToo(t *testing.T) {
+	t.Parallel()
+	c := client(t)
+	writes, err := luaprove.WriteCommands(t.Context(), c)
+	require.NoError(t, err)
+	fault := luaprove.Fault{Writes: writes, Reached: "reached", Clock: time.Unix(7, 0)}
+	const script = "server.call('SET', KEYS[1], 'x')\nreturn server.call('TIME')[1]"
+	err = c.Eval(t.Context(), "local server = redis "+fault.Text(script, 1), []string{"k"}).Err()
+	require.ErrorContains(t, err, "failpoint 1, SET")
+	now, err := c.Eval(t.Context(), "local server = redis "+fault.Text(script, 0), []string{"k"}).Result()
+	require.NoError(t, err)
+	require.Equal(t, "7", now)
+	err = c.Eval(t.Context(), fault.Text("return server == nil and 1 or 0", 0), nil).Err()
+	require.NoError(t, err, "a server without it is asked in peace")
 }
