@@ -39,6 +39,8 @@ func (b *body) checkHanded() {
 				"redis is handed on, and what is called through it cannot be checked",
 				"write redis.call where it is called",
 			)
+		case isGlobal(e, "_G") && !namesOther(index, e):
+			b.at(e, "C003", "_G has redis, and what is called through it cannot be checked", "write redis.call where it is called")
 		case b.isRunner(e) && !b.runs(e, parent):
 			b.at(
 				e,
@@ -49,6 +51,15 @@ func (b *body) checkHanded() {
 		}
 		return true
 	})
+}
+
+// namesOther reports an index of _G by a name that is not that of redis.
+func namesOther(i *luaast.Index, globals luaast.Expr) bool {
+	if i == nil || i.Obj != globals {
+		return false
+	}
+	key, ok := i.Key.(*luaast.Str)
+	return ok && key.Value != "redis" && key.Value != otherRedis && key.Value != "_G"
 }
 
 // isRunner reports whether e is redis.call, redis.pcall or a local that stands for one.

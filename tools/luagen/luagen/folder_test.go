@@ -197,7 +197,8 @@ func TestProtectedCallsThatAreTested(t *testing.T) {
 	}
 }
 
-// Valkey has the table redis under the name server, too: what it runs is held against the header all the same.
+// Valkey has the table redis under the name server, too: what it runs is held against the header all the same. What is run
+// by way of _G is seen by no rule, and told.
 func TestServerIsRedisUnderAnotherName(t *testing.T) {
 	t.Parallel()
 	for body, rule := range map[string]string{
@@ -207,6 +208,8 @@ func TestServerIsRedisUnderAnotherName(t *testing.T) {
 		"server.pcall('EXPIRES', lock)\nreturn 1\n":               "C001",
 		"return server.call('GET', lock)\n":                       "K007",
 		"server.setresp(3)\nreturn redis.call('EXISTS', lock)\n":  "R005",
+		"_G.redis.call('DEL', lock)\nreturn 1\n":                  "C003",
+		"rawget(_G, 'redis').call('DEL', lock)\nreturn 1\n":       "C003",
 		"local t = {server}\nreturn #t\n":                         "C003",
 	} {
 		text := "--- ALock reads a key.\n---@readonly\n---@key lock  hash\n---@reply int\n\nlocal lock = KEYS[1]\n" + body
