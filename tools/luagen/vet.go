@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -218,7 +219,8 @@ func vetSARIF(w io.Writer, files []luagen.Vetted) error {
 				seen[d.Rule] = true
 				run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, sarifRule{d.Rule})
 			}
-			place := sarifPlace{sarifFile{filepath.ToSlash(d.File)}, sarifRegion{d.Pos.Line, d.Pos.Col}}
+			file := url.URL{Path: filepath.ToSlash(d.File)}
+			place := sarifPlace{sarifFile{file.String()}, sarifRegion{d.Pos.Line, d.Pos.Col}}
 			run.Results = append(run.Results, sarifResult{d.Rule, d.Level().String(), sarifText{d.Message + ": " + d.Cure},
 				[]sarifLocation{{place}}})
 		}

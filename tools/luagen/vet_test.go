@@ -151,3 +151,13 @@ func TestVetReadsJoinedLiterals(t *testing.T) {
 	}
 	require.Contains(t, stdout, "\nluagen: scripts: 1, errors: 2, warnings: 1; texts that something else completes, not read: 1\n")
 }
+
+// A code host refuses a file of findings whose names are no URIs.
+func TestSARIFNamesFilesByURI(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	writeFile(t, filepath.Join(dir, "my scripts", "50%.lua"), "return KEYS[1] +\n")
+	code, stdout, _ := command("vet", "-format", "sarif", "my scripts")
+	require.Equal(t, 1, code)
+	require.Contains(t, stdout, `"uri": "my%20scripts/50%25.lua"`)
+}
