@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -29,6 +30,15 @@ func TestServerChoiceByVariable(t *testing.T) {
 	output, ok := rerun(t, urlTest, "LUATOMIC_REDIS_URL="+server.URL(), "LUATOMIC_REQUIRE=docker", "PATH=")
 	require.True(t, ok, output)
 	require.Equal(t, 1, strings.Count(output, ", LUATOMIC_REDIS_URL"), "it says once which server it took: %s", output)
+}
+
+// The path of a Unix socket has about a hundred bytes, that of a temporary folder may have more.
+func TestServerUnderALongTemporaryFolder(t *testing.T) {
+	t.Parallel()
+	temp := filepath.Join(t.TempDir(), strings.Repeat("x", 110))
+	require.NoError(t, os.Mkdir(temp, 0o755))
+	output, ok := rerun(t, urlTest, "LUATOMIC_REDIS_URL=", "LUATOMIC_REQUIRE=local", "TMPDIR="+temp)
+	require.True(t, ok, output)
 }
 
 func TestServerChoiceFailsLoudly(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/socketdir"
 	"github.com/luatomic/luatomic/luatomictest/internal/ready"
 	"github.com/luatomic/luatomic/luatomictest/internal/watchdog"
 )
@@ -25,6 +26,7 @@ var errExited = errors.New("the server process ended")
 type process struct {
 	binary  string
 	dir     string
+	socket  string // a place for one
 	args    []string
 	network string
 	addr    string
@@ -45,12 +47,12 @@ func newProcess(extra []string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "luatomictest-")
+	dir, socket, err := socketdir.Make("luatomictest-")
 	if err != nil {
 		return nil, fmt.Errorf("server directory: %w", err)
 	}
 	args := []string{"--dir", dir, "--logfile", filepath.Join(dir, "server.log"), "--daemonize", "no"}
-	return &process{binary: binary, dir: dir, args: append(args, extra...)}, nil
+	return &process{binary: binary, dir: dir, socket: socket, args: append(args, extra...)}, nil
 }
 
 func findBinary() (string, error) {
@@ -61,8 +63,6 @@ func findBinary() (string, error) {
 	}
 	return "", errors.New("neither redis-server nor valkey-server on PATH: " + installHint)
 }
-
-func (p *process) socket() string { return filepath.Join(p.dir, "s.sock") }
 
 // start runs the server and returns when it answers.
 func (p *process) start() error {

@@ -123,8 +123,8 @@ func startShared() (Shared, error) {
 	if err != nil {
 		return Shared{}, err
 	}
-	p.args = append([]string{"--port", "0", "--unixsocket", p.socket()}, p.args...)
-	p.network, p.addr = "unix", p.socket()
+	p.args = append([]string{"--port", "0", "--unixsocket", p.socket}, p.args...)
+	p.network, p.addr = "unix", p.socket
 	if err := p.start(); err != nil {
 		p.remove()
 		return Shared{}, err

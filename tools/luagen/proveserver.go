@@ -7,11 +7,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/socketdir"
 )
 
 var errURL = errors.New("-redis")
@@ -41,25 +42,16 @@ func startServer(ctx context.Context) (*redis.Client, func(), error) {
 			return nil, nil, errors.New("neither redis-server nor valkey-server is on PATH: install one, or name a server with -redis")
 		}
 	}
-	dir, err := os.MkdirTemp(socketParent(), "luagen-")
+	dir, socket, err := socketdir.Make("luagen-")
 	if err != nil {
 		return nil, nil, err
 	}
 	server := &provingServer{dir: dir, ended: make(chan struct{})}
-	if err := server.start(ctx, binary); err != nil {
+	if err := server.start(ctx, binary, socket); err != nil {
 		server.stop()
 		return nil, nil, fmt.Errorf("%s %w; name another server with -redis", binary, err)
 	}
 	return server.client, server.stop, nil
-}
-
-// socketParent is where the folder of a socket is made: "" for that of temporary files, as long as the path has room.
-func socketParent() string {
-	const most = 103 // bytes, on macOS
-	if len(filepath.Join(os.TempDir(), "luagen-4294967295", "s.sock")) > most {
-		return "/tmp"
-	}
-	return ""
 }
 
 // provingServer is a server that prove has started.
@@ -74,8 +66,7 @@ type provingServer struct {
 const startsWithin = 30 * time.Second
 
 // start returns when the server answers, or has ended. The socket is waited for: the client logs what it cannot reach.
-func (s *provingServer) start(ctx context.Context, binary string) error {
-	socket := filepath.Join(s.dir, "s.sock")
+func (s *provingServer) start(ctx context.Context, binary, socket string) error {
 	s.cmd = exec.Command(binary, "--port", "0", "--unixsocket", socket, "--dir", s.dir, "--save", "", "--appendonly", "no")
 	s.cmd.Stdout, s.cmd.Stderr = &s.said, &s.said
 	s.cmd.WaitDelay = time.Second

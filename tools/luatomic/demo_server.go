@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/embedded"
+	"github.com/luatomic/luatomic/internal/socketdir"
 )
 
 // privateServer is a server of the demo's own, which no other process uses.
@@ -55,11 +55,10 @@ func startPrivate(ctx context.Context, s *session) (*privateServer, error) {
 const startWithin = 20 * time.Second
 
 func startBinary(ctx context.Context, path string) (*privateServer, error) {
-	dir, err := os.MkdirTemp("", "luatomic-demo-")
+	dir, socket, err := socketdir.Make("luatomic-demo-")
 	if err != nil {
 		return nil, err
 	}
-	socket := filepath.Join(dir, "s.sock")
 	cmd := exec.Command(path, "--port", "0", "--unixsocket", socket, "--dir", dir,
 		"--save", "", "--appendonly", "no", "--daemonize", "no")
 	var log bytes.Buffer
