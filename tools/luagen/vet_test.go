@@ -161,3 +161,20 @@ func TestSARIFNamesFilesByURI(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Contains(t, stdout, `"uri": "my%20scripts/50%25.lua"`)
 }
+
+// A header is read whatever the file's name is, and behind a byte order mark: without it a script that breaks its promises
+// would be clean.
+func TestVetReadsTheHeaderOfAnyFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	text := strings.Replace(goodScript, "return ", "redis.call('DEL', lock)\nreturn ", 1)
+	writeFile(t, filepath.Join(dir, "Lock-Peek.lua"), text)
+	writeFile(t, filepath.Join(dir, "lock_peek.lua"), "\uFEFF"+text)
+	code, stdout, _ := command("vet", dir)
+	require.Equal(t, 1, code)
+	require.Contains(t, stdout, "Lock-Peek.lua:1:1: H001 the file's name is not lower case words joined by _")
+	require.Contains(t, stdout, "lock_peek.lua:1:1: S001 the file starts with a byte order mark")
+	code, _, stderr := command("prove", filepath.Join(dir, "lock_peek.lua"))
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "the file starts with a byte order mark")
+}

@@ -28,7 +28,8 @@ func (s *Script) judge() Diagnostics {
 // parseAny reads a file with or without a header.
 func parseAny(file, source string) (*Script, Diagnostics) {
 	base := path.Base(strings.ReplaceAll(file, "\\", "/"))
-	if hasHeader(source) && isStem(strings.TrimSuffix(base, ".lua")) {
+	stem, isLua := strings.CutSuffix(base, ".lua")
+	if hasHeader(source) && (isLua || isStem(stem)) {
 		s, found := Parse(base, source)
 		s.File = file
 		for i := range found {
@@ -46,9 +47,9 @@ func parseAny(file, source string) (*Script, Diagnostics) {
 // contractTags are the tags of which every header has one.
 var contractTags = regexp.MustCompile(`(?m)^---@(contract|readonly)\b`)
 
-// hasHeader reports whether a file starts with a header. Other tags are also those of editors.
+// hasHeader reports whether a file starts with a header, also behind a byte order mark. Other tags are also those of editors.
 func hasHeader(source string) bool {
-	return strings.HasPrefix(source, "---") && contractTags.MatchString(source)
+	return strings.HasPrefix(strings.TrimPrefix(source, byteOrderMark), "---") && contractTags.MatchString(source)
 }
 
 // includes is a comment by which other tools put the text of further files into the script.
