@@ -175,8 +175,11 @@ func folders(flags *flag.FlagSet, args []string) (dirs []string, err error) {
 			return dirs, err
 		}
 		dir := flags.Arg(0)
-		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		switch info, err := os.Stat(dir); {
+		case errors.Is(err, fs.ErrNotExist):
 			return nil, noFolder(dir)
+		case err == nil && !info.IsDir():
+			return nil, fmt.Errorf("%s is a file: name its folder, %s", dir, filepath.Dir(dir))
 		}
 		dirs, args = append(dirs, dir), flags.Args()[1:]
 	}

@@ -196,3 +196,13 @@ func TestPackageFlag(t *testing.T) {
 	code, _, stderr = command("-pkg", "locks", dir)
 	require.Equal(t, 0, code, stderr)
 }
+
+// The verbs take files, the generator a folder.
+func TestAFileInPlaceOfAFolder(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "locks", "lock_peek.lua")
+	writeFile(t, file, goodScript)
+	code, _, stderr := command("-check", file)
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, "luagen: "+file+" is a file: name its folder, "+filepath.Dir(file)+"\nusage: luagen [-check]")
+}
