@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
@@ -61,14 +62,62 @@ func TestALateCopyOfATakeTakesNothing(t *testing.T) {
 	require.Empty(t, take(2, 0, 2).Jobs)
 	require.Empty(t, take(1, 500).Jobs, "nothing is in flight any more")
 	require.Equal(t, "C", string(take(3, 1).Jobs[0].Payload))
+}
 
-	// The last job leaves nothing behind.
-	params := returnParams(p, "new", 3)
-	params.Lapsed = false
-	r, err := script.WorkerReturn(ctx, c, params)
+// A copy of a take may arrive after another process has put the jobs of this one back. What it took would have the
+// numbers of jobs that the process still works on: their ends would delete jobs that nobody performed.
+func TestALateCopyOfATakeAfterARescueTakesNothing(t *testing.T) {
+	t.Parallel()
+	c, ctx := luatomictest.Client(t), t.Context()
+	p := luatomictest.Namespace(t) + ":"
+	require.NoError(t, c.LPush(ctx, p+"queue:a", "A", "B").Err())
+	take := func(first, want int64, done ...int64) script.WorkerTakeResult {
+		params := takeParams(p)
+		params.First, params.Want, params.Dones = first, want, done
+		r, err := script.WorkerTake(ctx, c, params)
+		require.NoError(t, err)
+		return r
+	}
+	require.Len(t, take(1, 2).Jobs, 2)
+	require.NoError(t, c.ZAdd(ctx, p+"processes", redis.Z{Score: 1, Member: "new"}).Err())
+	r, err := script.WorkerReturn(ctx, c, returnParams(p, "new", 2, 1))
+	require.NoError(t, err)
+	require.Equal(t, script.WorkerReturnResult{Returned: 2}, r)
+	ttl := c.TTL(ctx, p+"working").Val()
+
+	copied := take(1, 2)
+	take(3, 0, 1) // the process has finished what it had before
+	require.Equal(t, []string{"B", "A"}, c.LRange(ctx, p+"queue:a", 0, -1).Val())
+	require.Empty(t, copied.Jobs)
+	require.Positive(t, ttl, "nothing stays of a process that does not come back")
+
+	require.Equal(t, "A", string(take(3, 1).Jobs[0].Payload))
+	require.EqualValues(t, -1, c.TTL(ctx, p+"working").Val(), "a job in flight does not expire")
+}
+
+// The request of a take that the network held back may arrive after its process has ended.
+func TestATakeAfterTheEndOfItsProcessTakesNothing(t *testing.T) {
+	t.Parallel()
+	c, ctx := luatomictest.Client(t), t.Context()
+	p := luatomictest.Namespace(t) + ":"
+	require.NoError(t, c.LPush(ctx, p+"queue:a", "A", "B").Err())
+	params := takeParams(p)
+	params.First, params.Want, params.Dones = 1, 1, nil
+	_, err := script.WorkerTake(ctx, c, params)
+	require.NoError(t, err)
+	end := returnParams(p, "new", 1)
+	end.Lapsed = false
+	r, err := script.WorkerReturn(ctx, c, end)
 	require.NoError(t, err)
 	require.Equal(t, script.WorkerReturnResult{Returned: 1}, r)
-	require.Zero(t, c.Exists(ctx, p+"working").Val())
+
+	params.First, params.Want = 2, 500
+	late, err := script.WorkerTake(ctx, c, params)
+	require.NoError(t, err)
+	require.Empty(t, late.Jobs)
+	require.Equal(t, []string{"B", "A"}, c.LRange(ctx, p+"queue:a", 0, -1).Val())
+	require.Zero(t, c.ZCard(ctx, p+"processes").Val())
+	require.Positive(t, c.TTL(ctx, p+"working").Val())
 }
 
 // A take that finds nothing and finishes nothing changes nothing: an idle process has no lease, and 0 is not counted.

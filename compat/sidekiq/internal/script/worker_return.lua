@@ -4,6 +4,9 @@
 --- is over. The process is forgotten with its last job, and leaves the Busy page in the
 --- same step: without a lease no other process finds it and could remove it later.
 ---
+--- The highest number of its jobs is kept for a day, so that a take that arrives late takes
+--- nothing: a copy of an earlier one, and after the end of the process any.
+---
 --- A job of a process whose lease is over is counted by its id, once. The counts are
 --- kept for three days after the last, and begin anew beyond 10 000 of them.
 ---
@@ -79,7 +82,11 @@ if n > 0 then
 end
 if left == 0 then
   redis.call('SREM', page, process)
-  redis.call('UNLINK', working, shown, running, signals)
+  redis.call('UNLINK', shown, running, signals)
+  if lapsed == '0' then
+    redis.call('HSET', working, 'last', '9007199254740992') -- no number of a job is above it
+  end
+  redis.call('EXPIRE', working, 86400) -- a day
   redis.call('ZREM', processes, process)
 end
 return {0, n, left}

@@ -14,7 +14,7 @@ import (
 var workerReturnSource string
 
 // WorkerReturnSHA is the SHA-1 of worker_return.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerReturnSHA = "fb1e04717a92dd36288b2aa4484fce180e038c2f"
+const WorkerReturnSHA = "7eac91ea62fb48e4deaf6aac5f65f94e6c3da031"
 
 // WorkerReturnScript is worker_return.lua.
 var WorkerReturnScript = lua.Script{
@@ -96,6 +96,9 @@ type WorkerReturnResult struct {
 // A process that ends does so for its own jobs, and any for those of one whose lease is over. The
 // process is forgotten with its last job, and leaves the Busy page in the same step: without a
 // lease no other process finds it and could remove it later.
+//
+// The highest number of its jobs is kept for a day, so that a take that arrives late takes nothing:
+// a copy of an earlier one, and after the end of the process any.
 //
 // A job of a process whose lease is over is counted by its id, once. The counts are kept for three
 // days after the last, and begin anew beyond 10 000 of them.

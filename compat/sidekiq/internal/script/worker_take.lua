@@ -6,6 +6,7 @@
 ---
 --- The hash keeps the highest number that was handed out: a call whose first number is
 --- not above it is a repeat, however late it arrives, and takes nothing from the queues.
+--- WorkerReturn leaves that number in the hash, for a day.
 ---
 --- Long because one call finishes jobs and takes the next, and knows its own repeat.
 ---
@@ -102,6 +103,7 @@ if j > 0 then
   redis.call('ZADD', processes, string.format('%.0f', over), process)
 end
 if f > 0 then
+  redis.call('PERSIST', working) -- the hash of a process whose jobs were put back expires
   redis.call('HSET', working, 'last', string.format('%.0f', last), unpack(fields, 1, math.min(f, 1000)))
   for i = 5, #KEYS do
     local queue = KEYS[i]

@@ -15,7 +15,7 @@ import (
 var workerTakeSource string
 
 // WorkerTakeSHA is the SHA-1 of worker_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerTakeSHA = "c27efb5879b464b287a96cabb1e96a1e5e5172c5"
+const WorkerTakeSHA = "d8d531a1abcfd950a369dcfe69ca916de1069ef7"
 
 // WorkerTakeScript is worker_take.lua.
 var WorkerTakeScript = lua.Script{
@@ -71,7 +71,8 @@ type WorkerTakeResult struct {
 // is over, until another one puts it back.
 //
 // The hash keeps the highest number that was handed out: a call whose first number is not above it
-// is a repeat, however late it arrives, and takes nothing from the queues.
+// is a repeat, however late it arrives, and takes nothing from the queues. WorkerReturn leaves that
+// number in the hash, for a day.
 //
 // Long because one call finishes jobs and takes the next, and knows its own repeat.
 //
