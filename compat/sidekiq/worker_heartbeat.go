@@ -107,7 +107,7 @@ func (w *worker) requeueGroup(ctx context.Context, process string, lapsed bool, 
 		p := script.WorkerReturnParams{
 			Processes: w.d.processesKey(), Working: w.d.workingKey(process), Queues: w.d.key("queues"),
 			Queue: w.d.queueKey(g.queue), Page: w.d.key("processes"), Shown: w.d.key(process),
-			Running: w.d.key(process + w.workSuffix()), Signals: w.signalsKey(process), Rescued: w.d.rescuedKey(),
+			Runnings: w.runningKeys(process), Signals: w.signalsKey(process), Rescued: w.d.rescuedKey(),
 			Process: process, Lapsed: lapsed, Name: g.queue, Jobs: make([]script.WorkerReturnJob, size),
 		}
 		for i, k := range g.jobs[:size] {

@@ -51,7 +51,7 @@ func handed(ctx context.Context, c redis.Cmdable, p string) error {
 // returnParams are those of a call that puts jobs back into queue a.
 func returnParams(p, process string, jobs ...int64) script.WorkerReturnParams {
 	params := script.WorkerReturnParams{Processes: p + "processes", Working: p + "working", Queues: p + "queues",
-		Queue: p + "queue:a", Page: p + "page", Shown: p + process, Running: p + process + ":work",
+		Queue: p + "queue:a", Page: p + "page", Shown: p + process, Runnings: []string{p + process + ":work"},
 		Signals: p + process + "-signals", Rescued: p + "rescued", Process: process, Lapsed: true, Name: "a"}
 	for _, job := range jobs {
 		params.Jobs = append(params.Jobs, script.WorkerReturnJob{Job: job, Jid: fmt.Sprint("jid", job)})
@@ -366,7 +366,7 @@ func TestWorkerScriptOutcomes(t *testing.T) {
 		require.Equal(t, script.WorkerReturnResult{Returned: 1}, r)
 		require.ErrorIs(t, c.ZScore(ctx, p+"processes", "lapsed").Err(), redis.Nil, "it is forgotten with its last job")
 		require.Equal(t, []string{"ruby"}, c.SMembers(ctx, p+"page").Val())
-		require.Zero(t, c.Exists(ctx, params.Shown, params.Running, params.Signals).Val())
+		require.Zero(t, c.Exists(ctx, params.Shown, params.Runnings[0], params.Signals).Val())
 	})
 	t.Run("heartbeat", func(t *testing.T) {
 		ctx, p := fresh(t)

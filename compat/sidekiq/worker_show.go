@@ -20,17 +20,19 @@ const showFor = time.Minute
 // running jobs. It reads the signals that the page's buttons have left for the process.
 func (w *worker) show(ctx context.Context) error {
 	jobs := w.jobsAsShown()
-	key, work := w.d.key(w.process), w.d.key(w.process+w.workSuffix())
+	key := w.d.key(w.process)
 	p := w.d.client.TxPipeline()
 	p.SAdd(ctx, w.d.key("processes"), w.process)
 	p.HSet(ctx, key, "info", w.info(), "concurrency", w.o.Concurrency, "busy", len(jobs)/2,
 		"beat", strconv.FormatFloat(float64(time.Now().UnixMicro())/1e6, 'f', -1, 64), "rtt_us", w.rtt.Microseconds(),
 		"quiet", strconv.FormatBool(w.quiet.Load()), "rss", residentKB())
 	p.Expire(ctx, key, showFor)
-	p.Unlink(ctx, work)
-	if len(jobs) > 0 {
-		p.HSet(ctx, work, jobs...)
-		p.Expire(ctx, work, showFor)
+	for _, running := range w.runningKeys(w.process) {
+		p.Unlink(ctx, running)
+		if len(jobs) > 0 {
+			p.HSet(ctx, running, jobs...)
+			p.Expire(ctx, running, showFor)
+		}
 	}
 	asked := p.LRange(ctx, w.signalsKey(w.process), 0, signals-1)
 	sent := time.Now()
@@ -68,12 +70,15 @@ func residentKB() int {
 	return kb
 }
 
-// workSuffix is the suffix of the key of running jobs, renamed in Sidekiq 7.
-func (w *worker) workSuffix() string {
-	if w.d.version < V7 {
-		return ":workers"
+// runningKeys returns the keys of a process' running jobs: Sidekiq 6.5 renamed the one that all before it read.
+func (w *worker) runningKeys(process string) (keys []string) {
+	if w.d.version >= V6 {
+		keys = append(keys, w.d.key(process+":work"))
 	}
-	return ":work"
+	if w.d.version <= V6 {
+		keys = append(keys, w.d.key(process+":workers"))
+	}
+	return keys
 }
 
 func (w *worker) jobsAsShown() []any {

@@ -20,9 +20,9 @@
 ---@key      queue      list  the payload at the tail is served first
 ---@key      page       set   Sidekiq's names of all processes
 ---@key      shown      hash  what the Busy page shows of the process
----@key      running    hash  the jobs that it shows
 ---@key      signals    list  what its buttons have left for the process
 ---@key      rescued    hash  id of a job to how many processes died with it
+---@keys     running    hash  max=2  the jobs that the page shows, in each form that its version has
 ---@arg      process    string
 ---@arg      lapsed     bool    only if the lease of the process is over
 ---@arg      name       string  of the queue
@@ -33,8 +33,11 @@
 ---@allow    W002 a job does not wait for a counter that is not one
 
 local processes, working, queues, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local page, shown, running, signals, rescued = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local page, shown, signals, rescued = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local process, lapsed, name = ARGV[1], ARGV[2], ARGV[3]
+if #KEYS > 10 then
+  error('running: at most 2')
+end
 if #ARGV > 2003 then
   error('job: at most 1000')
 end
@@ -82,7 +85,11 @@ if n > 0 then
 end
 if left == 0 then
   redis.call('SREM', page, process)
-  redis.call('UNLINK', shown, running, signals)
+  redis.call('UNLINK', shown, signals)
+  for i = 9, #KEYS do
+    local running = KEYS[i]
+    redis.call('UNLINK', running)
+  end
   if lapsed == '0' then
     redis.call('HSET', working, 'last', '9007199254740992') -- no number of a job is above it
   end

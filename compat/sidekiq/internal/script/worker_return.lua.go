@@ -14,7 +14,7 @@ import (
 var workerReturnSource string
 
 // WorkerReturnSHA is the SHA-1 of worker_return.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerReturnSHA = "7eac91ea62fb48e4deaf6aac5f65f94e6c3da031"
+const WorkerReturnSHA = "8b1d97ceb608fc88051a1990f0a72f0e427df1ca"
 
 // WorkerReturnScript is worker_return.lua.
 var WorkerReturnScript = lua.Script{
@@ -30,9 +30,9 @@ var WorkerReturnScript = lua.Script{
 		{Name: "queue", Type: "list"},
 		{Name: "page", Type: "set"},
 		{Name: "shown", Type: "hash"},
-		{Name: "running", Type: "hash"},
 		{Name: "signals", Type: "list"},
 		{Name: "rescued", Type: "hash"},
+		{Name: "running", Type: "hash", Variadic: true},
 	},
 }
 
@@ -47,12 +47,13 @@ type WorkerReturnParams struct {
 	Queue   string // KEYS[4], list: the payload at the tail is served first
 	Page    string // KEYS[5], set: Sidekiq's names of all processes
 	Shown   string // KEYS[6], hash: what the Busy page shows of the process
-	Running string // KEYS[7], hash: the jobs that it shows
-	Signals string // KEYS[8], list: what its buttons have left for the process
-	Rescued string // KEYS[9], hash: id of a job to how many processes died with it
-	Process string // ARGV[1]
-	Lapsed  bool   // ARGV[2]: only if the lease of the process is over
-	Name    string // ARGV[3]: of the queue
+	Signals string // KEYS[7], list: what its buttons have left for the process
+	Rescued string // KEYS[8], hash: id of a job to how many processes died with it
+	// KEYS[9] and on, at most 2, hash: the jobs that the page shows, in each form that its version has.
+	Runnings []string
+	Process  string // ARGV[1]
+	Lapsed   bool   // ARGV[2]: only if the lease of the process is over
+	Name     string // ARGV[3]: of the queue
 	// ARGV[4] and on, at most 1000: numbers and ids of jobs of this queue, the one to be served first
 	// at the end.
 	Jobs []WorkerReturnJob
@@ -114,9 +115,10 @@ type WorkerReturnResult struct {
 //   - KEYS[4]: queue, list: the payload at the tail is served first.
 //   - KEYS[5]: page, set: Sidekiq's names of all processes.
 //   - KEYS[6]: shown, hash: what the Busy page shows of the process.
-//   - KEYS[7]: running, hash: the jobs that it shows.
-//   - KEYS[8]: signals, list: what its buttons have left for the process.
-//   - KEYS[9]: rescued, hash: id of a job to how many processes died with it.
+//   - KEYS[7]: signals, list: what its buttons have left for the process.
+//   - KEYS[8]: rescued, hash: id of a job to how many processes died with it.
+//   - KEYS[9]: running and on, hash: the jobs that the page shows, in each form that its version
+//     has.
 //   - Reply: left: jobs in the hash.
 //   - Cost: O(k).
 func WorkerReturn(ctx context.Context, c lua.Client, p WorkerReturnParams) (WorkerReturnResult, error) {
@@ -130,16 +132,16 @@ func WorkerReturnIn(b *lua.Batch, p WorkerReturnParams) *lua.Future[WorkerReturn
 }
 
 func (p *WorkerReturnParams) call() *lua.Call {
-	c := lua.NewCall(&WorkerReturnScript, 9, 3+2*len(p.Jobs))
+	c := lua.NewCall(&WorkerReturnScript, 8+len(p.Runnings), 3+2*len(p.Jobs))
 	c.Key("processes", p.Processes)
 	c.Key("working", p.Working)
 	c.Key("queues", p.Queues)
 	c.Key("queue", p.Queue)
 	c.Key("page", p.Page)
 	c.Key("shown", p.Shown)
-	c.Key("running", p.Running)
 	c.Key("signals", p.Signals)
 	c.Key("rescued", p.Rescued)
+	c.Keys("running", p.Runnings, 2)
 	c.EndKeys()
 	c.String(&p.Process)
 	c.Bool(p.Lapsed)
