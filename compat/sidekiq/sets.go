@@ -22,8 +22,8 @@ var ErrJID = errors.New("sidekiq: bad jid")
 type Ref struct {
 	Set Set
 	JID string
-	// Score, if it is set, is the job's score in seconds, and the job is found in O(log n). Without it the set is
-	// scanned.
+	// Score, if it is set, is the job's score in seconds, and the job is found in O(log n). Without it, and where more
+	// than 500 jobs share it, as those of one bulk push of Ruby do, the set is scanned.
 	Score float64
 }
 
@@ -35,8 +35,8 @@ type Found struct {
 	At    time.Time
 }
 
-// Find reads a job of a set; ok is false when the set does not have it. Keys: the set. Cost: O(log n) with a score,
-// else O(n) in steps of some hundred members, with other clients served in between. A job that is in the set during
+// Find reads a job of a set; ok is false when the set does not have it. Keys: the set. Cost: O(log n) with a score of
+// few jobs, else O(n) in steps of some hundred members, with other clients served in between. A job that is in the set during
 // the whole scan is found. Errors: ErrSet, ErrJID.
 func (d *Dialect) Find(ctx context.Context, ref Ref) (found Found, ok bool, err error) {
 	if err := ref.check(); err != nil {
@@ -66,15 +66,21 @@ func (r *Ref) check() error {
 func (d *Dialect) findAt(ctx context.Context, ref Ref) (Found, bool, error) {
 	score := strconv.FormatFloat(ref.Score, 'g', 17, 64)
 	members, err := d.client.ZRangeArgs(ctx, redis.ZRangeArgs{
-		Key: d.key(string(ref.Set)), Start: score, Stop: score, ByScore: true,
+		Key: d.key(string(ref.Set)), Start: score, Stop: score, ByScore: true, Count: readAtOnce,
 	}).Result()
 	for _, m := range members {
 		if ref.names([]byte(m)) {
 			return newFound([]byte(m), ref.Score), true, nil
 		}
 	}
+	if len(members) == readAtOnce {
+		return d.findAny(ctx, ref) // what leaves the set meanwhile would hide a job from steps by place
+	}
 	return Found{}, false, err
 }
+
+// readAtOnce is about how many members of a set one step reads.
+const readAtOnce = 500
 
 // globs escapes the special characters of a MATCH pattern.
 var globs = strings.NewReplacer("*", "\\*", "?", "\\?", "[", "\\[", "]", "\\]", "\\", "\\\\")
@@ -95,7 +101,7 @@ func escapable(r rune) bool { return r < ' ' || r >= 0x7f || strings.ContainsRun
 
 func (d *Dialect) findAny(ctx context.Context, ref Ref) (Found, bool, error) {
 	for found, err := range d.scan(ctx, ref.Set, pattern(ref.JID)) {
-		if err != nil || ref.names(found.Payload) {
+		if err != nil || (ref.Score == 0 || ref.Score == found.Score) && ref.names(found.Payload) {
 			return found, err == nil, err
 		}
 	}
@@ -106,7 +112,7 @@ func (d *Dialect) findAny(ctx context.Context, ref Ref) (Found, bool, error) {
 func (d *Dialect) scan(ctx context.Context, set Set, match string) iter.Seq2[Found, error] {
 	return func(yield func(Found, error) bool) {
 		for cursor := uint64(0); ; {
-			some, next, err := d.client.ZScan(ctx, d.key(string(set)), cursor, match, 500).Result()
+			some, next, err := d.client.ZScan(ctx, d.key(string(set)), cursor, match, readAtOnce).Result()
 			if err != nil {
 				yield(Found{}, err)
 				return

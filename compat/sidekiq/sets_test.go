@@ -68,6 +68,54 @@ func TestJobsOfOneScoreAreApart(t *testing.T) {
 	}, f.set("dead"))
 }
 
+// A bulk push of Ruby gives all of its jobs one score. A look for one of them reads them in steps.
+func TestAScoreOfManyJobsIsReadInSteps(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	for i := range 3000 {
+		f.schedule(sidekiq.Schedule, 1795230010.5, withJID(fmt.Sprintf("j%04d", i), ""))
+	}
+	f.schedule(sidekiq.Schedule, 7, withJID("elsewhere", ""))
+	longest := 0
+	other := redis.NewClient(f.client.Options())
+	t.Cleanup(func() { _ = other.Close() })
+	other.AddHook(heard(func(list []string) { longest = max(longest, len(list)) }))
+	for _, jid := range []string{"j0003", "j2999", "elsewhere"} {
+		found, ok, err := f.through(other, sidekiq.Options{}).Find(f.ctx,
+			sidekiq.Ref{Set: sidekiq.Schedule, JID: jid, Score: 1795230010.5})
+		require.NoError(t, err)
+		require.Equal(t, jid != "elsewhere", ok)
+		if ok {
+			require.Equal(t, withJID(jid, ""), string(found.Payload))
+			require.InDelta(t, 1795230010.5, found.Score, 0)
+		}
+	}
+	require.LessOrEqual(t, longest, 1200)
+}
+
+// heard is called with each reply that is a list of strings.
+type heard func(list []string)
+
+func (h heard) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h heard) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		switch c := cmd.(type) {
+		case *redis.StringSliceCmd:
+			h(c.Val())
+		case *redis.ScanCmd:
+			keys, _ := c.Val()
+			h(keys)
+		}
+		return err
+	}
+}
+
+func (h heard) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
 // Special characters of a pattern are literal in an id.
 func TestIDsAreNoPatterns(t *testing.T) {
 	t.Parallel()
