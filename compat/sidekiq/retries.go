@@ -254,16 +254,16 @@ func (w *worker) moveFailed(ctx context.Context, id int64, j *Delivery, cause er
 	return f, ours, err
 }
 
-func (d *Dialect) stamp() script.RetryBuryStamp {
+func (d *Dialect) stamp() script.RetryBuryForm {
 	if d.milliseconds() {
-		return script.RetryBuryStampMillis
+		return script.RetryBuryFormMillis
 	}
-	return script.RetryBuryStampSeconds
+	return script.RetryBuryFormSeconds
 }
 
 func (w *worker) later(ctx context.Context, id int64, parts [][]byte, delay time.Duration) (bool, error) {
 	p := script.RetryLaterParams{
-		Working: w.working, Retries: w.d.key(string(Retry)), ID: id, Millis: w.d.milliseconds(), Delay: delay,
+		Working: w.working, To: w.d.key(string(Retry)), ID: id, Millis: w.d.milliseconds(), Delay: delay,
 		Parts: parts,
 	}
 	p.Processed, p.ProcessedDay = w.d.counter("processed")
@@ -272,9 +272,9 @@ func (w *worker) later(ctx context.Context, id int64, parts [][]byte, delay time
 	return r.Moved, err
 }
 
-func (w *worker) bury(ctx context.Context, id int64, parts [][]byte, stamp script.RetryBuryStamp) (bool, error) {
+func (w *worker) bury(ctx context.Context, id int64, parts [][]byte, stamp script.RetryBuryForm) (bool, error) {
 	p := script.RetryBuryParams{
-		Working: w.working, Dead: w.d.key(string(Dead)), ID: id, Stamp: stamp, Keep: w.o.DeadFor,
+		Working: w.working, To: w.d.key(string(Dead)), ID: id, Form: stamp, Keep: w.o.DeadFor,
 		Max: int64(w.o.MaxDead), Parts: parts,
 	}
 	p.Processed, p.ProcessedDay = w.d.counter("processed")

@@ -90,9 +90,9 @@ func TestTimesOfAFailure(t *testing.T) {
 	} {
 		calls := slices.Clone(workerCalls()[3:5])
 		bury := func(ctx context.Context, c lua.Client, p string) (any, error) {
-			return script.RetryBury(ctx, c, script.RetryBuryParams{Working: p + "working", Dead: p + "dead",
+			return script.RetryBury(ctx, c, script.RetryBuryParams{Working: p + "working", To: p + "dead",
 				Processed: p + "processed", ProcessedDay: p + "processed_day",
-				Failed: p + "failed", FailedDay: p + "failed_day", ID: 1, Stamp: script.RetryBuryStampSeconds,
+				Failed: p + "failed", FailedDay: p + "failed_day", ID: 1, Form: script.RetryBuryFormSeconds,
 				Keep: time.Hour, Max: 4, Parts: [][]byte{nil, nil}})
 		}
 		calls = append(calls, workerCall{script: &script.RetryBuryScript, run: bury}, workerCalls()[6])

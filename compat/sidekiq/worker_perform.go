@@ -40,7 +40,7 @@ func (w *worker) start(id int64, queue string, payload []byte) {
 	go func() {
 		if err != nil {
 			w.ends <- w.moveWithRetry(id, j, err, func(ctx context.Context) (fate, error) {
-				_, err := w.bury(ctx, id, [][]byte{payload}, script.RetryBuryStampNone)
+				_, err := w.bury(ctx, id, [][]byte{payload}, script.RetryBuryFormNone)
 				return buried, err
 			})
 			return

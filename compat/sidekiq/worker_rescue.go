@@ -132,7 +132,7 @@ func (w *worker) asideOne(ctx context.Context, process string, k kept) (script.W
 	}
 	p := script.WorkerAsideParams{
 		Processes: w.d.processesKey(), Working: w.d.workingKey(process), Rescued: w.d.rescuedKey(),
-		Process: process, Number: k.id, Jid: k.rescue, Millis: w.d.milliseconds(), Parts: parts,
+		Process: process, ID: k.id, Jid: k.rescue, Millis: w.d.milliseconds(), Parts: parts,
 	}
 	if p.To = w.d.key(string(Retry)); k.deaths >= w.o.MaxDeaths {
 		p.To, p.Keep, p.Max = w.d.key(string(Dead)), w.o.DeadFor, int64(w.o.MaxDead)

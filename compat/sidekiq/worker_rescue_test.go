@@ -58,7 +58,7 @@ func asideParams(p, set string) script.WorkerAsideParams {
 	params := script.WorkerAsideParams{
 		Processes: p + "processes", Working: p + "working", Rescued: p + "rescued", To: p + set,
 		Processed: p + "processed", ProcessedDay: p + "processed_day", Failed: p + "failed", FailedDay: p + "failed_day",
-		Process: "lapsed", Number: 1, Jid: "jid1", Parts: [][]byte{[]byte(`{"jid":"one","failed_at":`), []byte(`}`)},
+		Process: "lapsed", ID: 1, Jid: "jid1", Parts: [][]byte{[]byte(`{"jid":"one","failed_at":`), []byte(`}`)},
 	}
 	if set == "dead" {
 		params.Keep, params.Max = time.Hour, 4

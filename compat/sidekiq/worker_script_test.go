@@ -76,7 +76,7 @@ func workerCalls() []workerCall {
 			}, repeat: script.WorkerBeatResult{Lapsed: []string{"lapsed"}, Gone: []int64{99}}},
 		{script: &script.RetryLaterScript, keys: "working retry", counts: counters,
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-				r, err := script.RetryLater(ctx, c, script.RetryLaterParams{Working: p + "working", Retries: p + "retry",
+				r, err := script.RetryLater(ctx, c, script.RetryLaterParams{Working: p + "working", To: p + "retry",
 					Processed: p + "processed", ProcessedDay: p + "processed_day",
 					Failed: p + "failed", FailedDay: p + "failed_day", ID: 1,
 					Parts: [][]byte{[]byte(`{"jid":"one","failed_at":`), []byte(`}`)}, Delay: time.Minute})
@@ -84,11 +84,11 @@ func workerCalls() []workerCall {
 			}, repeat: false},
 		{script: &script.RetryBuryScript, keys: "working dead", counts: counters,
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-				return script.RetryBury(ctx, c, script.RetryBuryParams{Working: p + "working", Dead: p + "dead",
+				return script.RetryBury(ctx, c, script.RetryBuryParams{Working: p + "working", To: p + "dead",
 					Processed: p + "processed", ProcessedDay: p + "processed_day",
 					Failed: p + "failed", FailedDay: p + "failed_day", ID: 1,
 					Parts: [][]byte{[]byte(`{"jid":"one","failed_at":`), []byte(`}`)},
-					Stamp: script.RetryBuryStampMillis, Keep: time.Hour, Max: 4})
+					Form:  script.RetryBuryFormMillis, Keep: time.Hour, Max: 4})
 			}, repeat: false},
 		{script: &script.RetryDropScript, keys: "working", counts: counters,
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {

@@ -8,13 +8,13 @@
 ---@retry    safe  a job that left the hash is not added again
 ---@slots    any  Sidekiq's keys have no tag in common
 ---@key      working        hash    number of a job to what it is
----@key      dead           zset    Sidekiq's payloads, scored by Unix seconds
+---@key      to             zset    Sidekiq's payloads, scored by Unix seconds
 ---@key      processed      string  Sidekiq's stat:processed
 ---@key      processed_day  string  the same of the day
 ---@key      failed         string  Sidekiq's stat:failed
 ---@key      failed_day     string  the same of the day
 ---@arg      id             int
----@arg      stamp          enum(none=0, seconds=1, millis=2)  none: the payload has no time, and is one part
+---@arg      form           enum(none=0, seconds=1, millis=2)  none: the payload has no time, and is one part
 ---@arg      keep           s    min=1  dead jobs older than this are trimmed
 ---@arg      max            int  min=1  as many dead jobs are one too many: Sidekiq keeps one less
 ---@args     part           bytes  max=2 bytes=536870912  the payload before the time, and after it
@@ -23,9 +23,9 @@
 ---@allow    V002 processed, processed_day, failed, failed_day: a job does not wait for a counter
 ---@allow    W002 a job does not wait for a counter that is not one
 
-local working, dead = KEYS[1], KEYS[2]
+local working, to = KEYS[1], KEYS[2]
 local processed, processed_day, failed, failed_day = KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local id, stamp, keep, max = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local id, form, keep, max = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 if not (keep and keep >= 1) then
   error('keep must be 1 or more')
 end
@@ -54,21 +54,24 @@ if fraction == '' then
   fraction = '0'
 end
 -->
-local now = time[1] .. '.' .. fraction
-local text = ''
-if stamp == '1' then
-  text = now
-elseif stamp == '2' then
-  text = time[1] .. string.sub(micros, 1, 3)
+local at, stamp = time[1] .. '.' .. fraction, ''
+if form == '1' then
+  stamp = at
+elseif form == '2' then
+  stamp = time[1] .. string.sub(micros, 1, 3)
 end
 
+--< part/failed_move.lua
 -- The field does not exist. A script whose first write frees memory may go on to use
 -- some: a job that failed leaves its worker also when the server is full.
 redis.call('HDEL', working, '')
-redis.call('ZADD', dead, now, table.concat(parts, text))
+redis.call('ZADD', to, at, table.concat(parts, stamp))
 redis.call('HDEL', working, id)
-redis.call('ZREMRANGEBYSCORE', dead, '-inf', string.format('%.0f', time[1] - keep) .. '.' .. fraction)
-redis.call('ZREMRANGEBYRANK', dead, 0, -max)
+-->
+--< part/trim_dead.lua
+redis.call('ZREMRANGEBYSCORE', to, '-inf', string.format('%.0f', time[1] - keep) .. '.' .. fraction)
+redis.call('ZREMRANGEBYRANK', to, 0, -max)
+-->
 --< part/count_failure.lua
 redis.pcall('INCR', processed)
 redis.pcall('INCR', processed_day)

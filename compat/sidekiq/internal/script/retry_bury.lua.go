@@ -16,7 +16,7 @@ import (
 var retryBurySource string
 
 // RetryBurySHA is the SHA-1 of retry_bury.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RetryBurySHA = "c3d2d9ed6c55120e7d62826ecfe32bc675028cfa"
+const RetryBurySHA = "45c35ddaa24f5f9c4f977a46eaf3f39ebfdbd94d"
 
 // RetryBuryScript is retry_bury.lua.
 var RetryBuryScript = lua.Script{
@@ -28,7 +28,7 @@ var RetryBuryScript = lua.Script{
 	MaxBytes: 536870912,
 	Keys: []lua.Key{
 		{Name: "working", Type: "hash"},
-		{Name: "dead", Type: "zset"},
+		{Name: "to", Type: "zset"},
 		{Name: "processed", Type: "string"},
 		{Name: "processed_day", Type: "string"},
 		{Name: "failed", Type: "string"},
@@ -38,38 +38,38 @@ var RetryBuryScript = lua.Script{
 
 // RetryBuryParams are the keys and arguments of RetryBury.
 type RetryBuryParams struct {
-	Working      string         // KEYS[1], hash: number of a job to what it is
-	Dead         string         // KEYS[2], zset: Sidekiq's payloads, scored by Unix seconds
-	Processed    string         // KEYS[3], string: Sidekiq's stat:processed
-	ProcessedDay string         // KEYS[4], string: the same of the day
-	Failed       string         // KEYS[5], string: Sidekiq's stat:failed
-	FailedDay    string         // KEYS[6], string: the same of the day
-	ID           int64          // ARGV[1]
-	Stamp        RetryBuryStamp // ARGV[2]: none: the payload has no time, and is one part
-	Keep         time.Duration  // ARGV[3], at least 1 s: dead jobs older than this are trimmed
+	Working      string        // KEYS[1], hash: number of a job to what it is
+	To           string        // KEYS[2], zset: Sidekiq's payloads, scored by Unix seconds
+	Processed    string        // KEYS[3], string: Sidekiq's stat:processed
+	ProcessedDay string        // KEYS[4], string: the same of the day
+	Failed       string        // KEYS[5], string: Sidekiq's stat:failed
+	FailedDay    string        // KEYS[6], string: the same of the day
+	ID           int64         // ARGV[1]
+	Form         RetryBuryForm // ARGV[2]: none: the payload has no time, and is one part
+	Keep         time.Duration // ARGV[3], at least 1 s: dead jobs older than this are trimmed
 	// ARGV[4], at least 1: as many dead jobs are one too many: Sidekiq keeps one less.
 	Max   int64
 	Parts [][]byte // ARGV[5] and on, at most 2: the payload before the time, and after it
 }
 
-// RetryBuryStamp is the stamp of RetryBury.
-type RetryBuryStamp int64
+// RetryBuryForm is the form of RetryBury.
+type RetryBuryForm int64
 
-// The values of RetryBuryStamp.
+// The values of RetryBuryForm.
 const (
-	RetryBuryStampNone    RetryBuryStamp = 0
-	RetryBuryStampSeconds RetryBuryStamp = 1
-	RetryBuryStampMillis  RetryBuryStamp = 2
+	RetryBuryFormNone    RetryBuryForm = 0
+	RetryBuryFormSeconds RetryBuryForm = 1
+	RetryBuryFormMillis  RetryBuryForm = 2
 )
 
 // String returns the value's name in the script's header, or its number.
-func (v RetryBuryStamp) String() string {
+func (v RetryBuryForm) String() string {
 	switch v {
-	case RetryBuryStampNone:
+	case RetryBuryFormNone:
 		return "none"
-	case RetryBuryStampSeconds:
+	case RetryBuryFormSeconds:
 		return "seconds"
-	case RetryBuryStampMillis:
+	case RetryBuryFormMillis:
 		return "millis"
 	}
 	return strconv.FormatInt(int64(v), 10)
@@ -86,7 +86,7 @@ func (v RetryBuryStamp) String() string {
 //   - Slots: any; a Redis Cluster refuses keys in different slots; Sidekiq's keys have no tag in
 //     common.
 //   - KEYS[1]: working, hash: number of a job to what it is.
-//   - KEYS[2]: dead, zset: Sidekiq's payloads, scored by Unix seconds.
+//   - KEYS[2]: to, zset: Sidekiq's payloads, scored by Unix seconds.
 //   - KEYS[3]: processed, string: Sidekiq's stat:processed.
 //   - KEYS[4]: processed_day, string: the same of the day.
 //   - KEYS[5]: failed, string: Sidekiq's stat:failed.
@@ -106,14 +106,14 @@ func RetryBuryIn(b *lua.Batch, p RetryBuryParams) *lua.Future[bool] {
 func (p *RetryBuryParams) call() *lua.Call {
 	c := lua.NewCall(&RetryBuryScript, 6, 4+len(p.Parts))
 	c.Key("working", p.Working)
-	c.Key("dead", p.Dead)
+	c.Key("to", p.To)
 	c.Key("processed", p.Processed)
 	c.Key("processed_day", p.ProcessedDay)
 	c.Key("failed", p.Failed)
 	c.Key("failed_day", p.FailedDay)
 	c.EndKeys()
 	c.Int("id", p.ID, math.MinInt64, math.MaxInt64)
-	c.Int("stamp", int64(p.Stamp), 0, 2)
+	c.Int("form", int64(p.Form), 0, 2)
 	c.Seconds("keep", p.Keep, 1, math.MaxInt64)
 	c.Int("max", p.Max, 1, math.MaxInt64)
 	c.Group("part", len(p.Parts), 2, 1)

@@ -14,7 +14,7 @@ import (
 var retryDropSource string
 
 // RetryDropSHA is the SHA-1 of retry_drop.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RetryDropSHA = "11c777bd980066ee78e0b008045a654991aeba77"
+const RetryDropSHA = "9fa599b53e50603eff0491abbb8f94c095c5c325"
 
 // RetryDropScript is retry_drop.lua.
 var RetryDropScript = lua.Script{

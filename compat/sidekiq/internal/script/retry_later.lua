@@ -7,7 +7,7 @@
 ---@retry    safe  a job that left the hash is not added again
 ---@slots    any  Sidekiq's keys have no tag in common
 ---@key      working        hash    number of a job to what it is
----@key      retries        zset    Sidekiq's payloads, scored by Unix seconds
+---@key      to             zset    Sidekiq's payloads, scored by Unix seconds
 ---@key      processed      string  Sidekiq's stat:processed
 ---@key      processed_day  string  the same of the day
 ---@key      failed         string  Sidekiq's stat:failed
@@ -20,7 +20,7 @@
 ---@cost     O(log n)
 ---@allow    W002 a job does not wait for a counter that is not one
 
-local working, retries = KEYS[1], KEYS[2]
+local working, to = KEYS[1], KEYS[2]
 local processed, processed_day, failed, failed_day = KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local id, millis, delay = ARGV[1], ARGV[2], ARGV[3]
 if not (delay + 0 >= 0) then
@@ -48,14 +48,18 @@ if fraction == '' then
   fraction = '0'
 end
 -->
+--< part/retry_at.lua
 local stamp = millis == '1' and time[1] .. string.sub(micros, 1, 3) or time[1] .. '.' .. fraction
 local at = string.format('%.0f', time[1] + delay) .. '.' .. fraction
+-->
 
+--< part/failed_move.lua
 -- The field does not exist. A script whose first write frees memory may go on to use
 -- some: a job that failed leaves its worker also when the server is full.
 redis.call('HDEL', working, '')
-redis.call('ZADD', retries, at, table.concat(parts, stamp))
+redis.call('ZADD', to, at, table.concat(parts, stamp))
 redis.call('HDEL', working, id)
+-->
 --< part/count_failure.lua
 redis.pcall('INCR', processed)
 redis.pcall('INCR', processed_day)

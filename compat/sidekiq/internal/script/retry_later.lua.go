@@ -15,7 +15,7 @@ import (
 var retryLaterSource string
 
 // RetryLaterSHA is the SHA-1 of retry_later.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RetryLaterSHA = "29a08029f3e8c15f29c10ad8ed86ae7949482dd5"
+const RetryLaterSHA = "60f59d3b179789a386435921a29e3471dd6b306f"
 
 // RetryLaterScript is retry_later.lua.
 var RetryLaterScript = lua.Script{
@@ -27,7 +27,7 @@ var RetryLaterScript = lua.Script{
 	MaxBytes: 536870912,
 	Keys: []lua.Key{
 		{Name: "working", Type: "hash"},
-		{Name: "retries", Type: "zset"},
+		{Name: "to", Type: "zset"},
 		{Name: "processed", Type: "string"},
 		{Name: "processed_day", Type: "string"},
 		{Name: "failed", Type: "string"},
@@ -38,7 +38,7 @@ var RetryLaterScript = lua.Script{
 // RetryLaterParams are the keys and arguments of RetryLater.
 type RetryLaterParams struct {
 	Working      string        // KEYS[1], hash: number of a job to what it is
-	Retries      string        // KEYS[2], zset: Sidekiq's payloads, scored by Unix seconds
+	To           string        // KEYS[2], zset: Sidekiq's payloads, scored by Unix seconds
 	Processed    string        // KEYS[3], string: Sidekiq's stat:processed
 	ProcessedDay string        // KEYS[4], string: the same of the day
 	Failed       string        // KEYS[5], string: Sidekiq's stat:failed
@@ -65,7 +65,7 @@ type RetryLaterResult struct {
 //   - Slots: any; a Redis Cluster refuses keys in different slots; Sidekiq's keys have no tag in
 //     common.
 //   - KEYS[1]: working, hash: number of a job to what it is.
-//   - KEYS[2]: retries, zset: Sidekiq's payloads, scored by Unix seconds.
+//   - KEYS[2]: to, zset: Sidekiq's payloads, scored by Unix seconds.
 //   - KEYS[3]: processed, string: Sidekiq's stat:processed.
 //   - KEYS[4]: processed_day, string: the same of the day.
 //   - KEYS[5]: failed, string: Sidekiq's stat:failed.
@@ -85,7 +85,7 @@ func RetryLaterIn(b *lua.Batch, p RetryLaterParams) *lua.Future[RetryLaterResult
 func (p *RetryLaterParams) call() *lua.Call {
 	c := lua.NewCall(&RetryLaterScript, 6, 3+len(p.Parts))
 	c.Key("working", p.Working)
-	c.Key("retries", p.Retries)
+	c.Key("to", p.To)
 	c.Key("processed", p.Processed)
 	c.Key("processed_day", p.ProcessedDay)
 	c.Key("failed", p.Failed)

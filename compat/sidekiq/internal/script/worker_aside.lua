@@ -16,7 +16,7 @@
 ---@key      failed         string  Sidekiq's stat:failed
 ---@key      failed_day     string  the same of the day
 ---@arg      process        string
----@arg      number         int
+---@arg      id             int
 ---@arg      jid            string
 ---@arg      millis         bool   the time is whole milliseconds; else seconds with a fraction
 ---@arg      delay          s    min=0
@@ -30,7 +30,7 @@
 
 local processes, working, rescued, to = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local processed, processed_day, failed, failed_day = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local process, number, jid, millis = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local process, id, jid, millis = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local delay, keep, max = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 if not (delay and delay >= 0) then
   error('delay must be 0 or more')
@@ -63,23 +63,29 @@ local over = redis.call('ZSCORE', processes, process)
 if over and tonumber(over) > time[1] * 1000 + time[2] / 1000 then
   return 2
 end
-if redis.call('HEXISTS', working, number) == 0 then
+if redis.call('HEXISTS', working, id) == 0 then
   return 0
 end
 
 local full = redis.call('HLEN', rescued) >= 10000
+--< part/retry_at.lua
 local stamp = millis == '1' and time[1] .. string.sub(micros, 1, 3) or time[1] .. '.' .. fraction
 local at = string.format('%.0f', time[1] + delay) .. '.' .. fraction
+-->
 
+--< part/failed_move.lua
 -- The field does not exist. A script whose first write frees memory may go on to use
--- some: no job stays with a dead process because the server is full.
+-- some: a job that failed leaves its worker also when the server is full.
 redis.call('HDEL', working, '')
 redis.call('ZADD', to, at, table.concat(parts, stamp))
-redis.call('HDEL', working, number)
+redis.call('HDEL', working, id)
+-->
 if max > 0 then
   redis.pcall('HDEL', rescued, jid)
+  --< part/trim_dead.lua
   redis.call('ZREMRANGEBYSCORE', to, '-inf', string.format('%.0f', time[1] - keep) .. '.' .. fraction)
   redis.call('ZREMRANGEBYRANK', to, 0, -max)
+  -->
 else
   local jids = { jid }
   --< part/count_rescue.lua

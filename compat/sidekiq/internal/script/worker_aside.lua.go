@@ -16,7 +16,7 @@ import (
 var workerAsideSource string
 
 // WorkerAsideSHA is the SHA-1 of worker_aside.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerAsideSHA = "6cadcdb1e12125c01db6cb17b8cc69351ae3d001"
+const WorkerAsideSHA = "7f991a05e6582a5d10797edea95045fcf0faa07c"
 
 // WorkerAsideScript is worker_aside.lua.
 var WorkerAsideScript = lua.Script{
@@ -51,7 +51,7 @@ type WorkerAsideParams struct {
 	Failed       string        // KEYS[7], string: Sidekiq's stat:failed
 	FailedDay    string        // KEYS[8], string: the same of the day
 	Process      string        // ARGV[1]
-	Number       int64         // ARGV[2]
+	ID           int64         // ARGV[2]
 	Jid          string        // ARGV[3]
 	Millis       bool          // ARGV[4]: the time is whole milliseconds; else seconds with a fraction
 	Delay        time.Duration // ARGV[5], at least 0 s
@@ -126,7 +126,7 @@ func (p *WorkerAsideParams) call() *lua.Call {
 	c.Key("failed_day", p.FailedDay)
 	c.EndKeys()
 	c.String(&p.Process)
-	c.Int("number", p.Number, math.MinInt64, math.MaxInt64)
+	c.Int("id", p.ID, math.MinInt64, math.MaxInt64)
 	c.String(&p.Jid)
 	c.Bool(p.Millis)
 	c.Seconds("delay", p.Delay, 0, math.MaxInt64)
