@@ -1,6 +1,7 @@
 package sidekiq
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -96,7 +97,7 @@ func (h Handlers) Perform(ctx context.Context, job *Delivery) error {
 	if perform := h[job.Wrapped]; perform != nil {
 		return perform(ctx, job)
 	}
-	return nameError(job.Class)
+	return nameError(cmp.Or(job.Wrapped, job.Class))
 }
 
 type nameError string

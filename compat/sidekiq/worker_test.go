@@ -3,6 +3,7 @@ package sidekiq_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -185,14 +186,16 @@ func TestClassesHaveHandlers(t *testing.T) {
 	}
 	s.enqueue("default", payload("default", "a", ""),
 		strings.Replace(payload("default", "b", `,"wrapped":"Mailer"`), "HardJob", "Wrapper", 1),
-		strings.Replace(payload("default", "c", ""), "HardJob", "Unknown", 1))
+		strings.Replace(payload("default", "c", ""), "HardJob", "Unknown", 1),
+		strings.Replace(payload("default", "d", `,"wrapped":"ReportJob"`), "HardJob", "Wrapper", 1))
 	end := s.work(s.d, nil, handlers.Perform)
-	s.eventually("all are done", func() bool { return s.count("stat:processed") == 3 })
-	require.Equal(t, sidekiq.Worked{Done: 2, Retried: 1}, end())
+	s.eventually("all are done", func() bool { return s.count("stat:processed") == 4 })
+	require.Equal(t, sidekiq.Worked{Done: 2, Retried: 2}, end())
 	require.EqualValues(t, 11, got.Load())
-	retry := s.members("retry")
-	require.Len(t, retry, 1)
-	require.Contains(t, retry[0].Member, `"error_message":"uninitialized constant Unknown","error_class":"NameError"`)
+	failed := fmt.Sprint(s.members("retry"))
+	require.Contains(t, failed, `"error_message":"uninitialized constant Unknown","error_class":"NameError"`)
+	require.Contains(t, failed, `"error_message":"uninitialized constant ReportJob","error_class":"NameError"`,
+		"the wrapper is that of every job of Active Job")
 }
 
 func TestAStrayEntryIsReported(t *testing.T) {
