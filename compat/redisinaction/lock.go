@@ -11,6 +11,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/redisinaction/internal/script"
 	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -22,8 +23,8 @@ type LockOptions struct {
 	Wait time.Duration
 	// Once tries once, and Wait is not read.
 	Once bool
-	// TTL is how long the lock is held if it is not released, by the server's clock; at least 1 ms. 0 is for ever: if
-	// this process dies, the lock stays held until its key is deleted.
+	// TTL is how long the lock is held if it is not released, by the server's clock, from its last attempt on; at least
+	// 1 ms. 0 is for ever: if this process dies, the lock stays held until its key is deleted.
 	TTL time.Duration
 	// Heal, above 0, is set as the time to live of a lock that another process holds without one. It must be longer
 	// than any process holds the lock: a live holder loses it too.
@@ -113,9 +114,7 @@ func (a *acquire) wait(ctx context.Context) error {
 	begun, next := time.Now(), firstTry
 	var held *HeldError
 	for {
-		r, err := script.AcquireLock(ctx, a.redis, script.AcquireLockParams{
-			Lock: a.lock(a.name), Identifier: a.identifier, TTL: a.opts.TTL, Heal: a.opts.Heal,
-		})
+		r, err := a.try(ctx)
 		switch {
 		case err != nil:
 			return a.failed(ctx, held, err)
@@ -140,6 +139,20 @@ func (a *acquire) wait(ctx context.Context) error {
 			return errors.Join(held, context.Cause(ctx))
 		}
 	}
+}
+
+// try makes one attempt, and another one where what it acquired is over when the reply comes.
+func (a *acquire) try(ctx context.Context) (r script.AcquireLockResult, err error) {
+	lease.InTime(func(sent time.Time) (until time.Time) {
+		r, err = script.AcquireLock(ctx, a.redis, script.AcquireLockParams{
+			Lock: a.lock(a.name), Identifier: a.identifier, TTL: a.opts.TTL, Heal: a.opts.Heal,
+		})
+		if err == nil && r.Acquired && a.opts.TTL > 0 {
+			until = lease.End(sent, a.opts.TTL)
+		}
+		return until
+	})
+	return r, err
 }
 
 // failed releases a lock that may have been acquired.

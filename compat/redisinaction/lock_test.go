@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/redisinaction"
+	"github.com/luatomic/luatomic/compat/redisinaction/internal/script"
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -214,4 +216,45 @@ func TestAcquireLockWaitsByDefault(t *testing.T) {
 		require.NoError(t, r.err)
 		first = r.id
 	}
+}
+
+// After a lost reply the runtime asks again, and the lock is held for its whole time to live from then on; a copy that
+// arrives late takes nothing from a longer one.
+func TestARepeatedAcquireHasItsWholeTimeToLive(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	_, r, prefix := own(t)
+	params := script.AcquireLockParams{Lock: prefix + "lock:l", Identifier: "me", TTL: time.Hour}
+	for _, left := range []time.Duration{time.Minute, 2 * time.Hour} {
+		require.NoError(t, r.Set(ctx, prefix+"lock:l", "me", left).Err())
+		again, err := script.AcquireLock(ctx, r, params)
+		require.NoError(t, err)
+		require.True(t, again.Acquired)
+		require.Greater(t, r.PTTL(ctx, prefix+"lock:l").Val(), max(left, time.Hour)-time.Minute)
+	}
+}
+
+// A reply that takes longer than the time to live says nothing about now: the lock is acquired anew.
+func TestALockThatIsOverWithItsReplyIsAcquiredAnew(t *testing.T) {
+	t.Parallel()
+	ctx := bounded(t)
+	_, r, prefix := own(t)
+	require.NoError(t, lua.Preload(ctx, r, redisinaction.Scripts()...))
+	slow := redis.NewClient(r.Options())
+	t.Cleanup(func() { _ = slow.Close() })
+	first := true
+	slow.AddHook(&lab.Around{Sha: lab.Digest(&script.AcquireLockScript), Do: func(run func() error) error {
+		err := run()
+		if first && err == nil {
+			luatomictest.Eventually(t, 10*time.Second, "the lock has expired", func() bool {
+				return r.Exists(ctx, prefix+"lock:l").Val() == 0
+			})
+			first = false
+		}
+		return err
+	}})
+	c := redisinaction.New(slow, &redisinaction.Options{Prefix: prefix})
+	id, err := c.AcquireLock(ctx, "l", &redisinaction.LockOptions{TTL: 300 * time.Millisecond})
+	require.NoError(t, err)
+	require.NoError(t, c.ReleaseLock(ctx, "l", id))
 }

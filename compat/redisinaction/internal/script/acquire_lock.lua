@@ -4,7 +4,7 @@
 --- be lost for good.
 ---
 ---@contract all-or-nothing  one write
----@retry    safe  an identifier that holds the lock gets it again
+---@retry    safe  an identifier that holds the lock gets it again, for no less time
 ---@key      lock        string  the identifier of its holder
 ---@arg      identifier  string  of this acquire alone
 ---@arg      ttl         ms  min=0  how long it is held, 0 for until it is released
@@ -20,6 +20,7 @@ end
 
 local holder = redis.call('GET', lock)
 if holder == identifier then
+  redis.call('PEXPIRE', lock, ttl, 'GT') -- one without an end is longer than any
   return {1, 0}
 elseif holder then
   local remaining = redis.call('PTTL', lock)

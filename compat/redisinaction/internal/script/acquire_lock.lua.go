@@ -15,7 +15,7 @@ import (
 var acquireLockSource string
 
 // AcquireLockSHA is the SHA-1 of acquire_lock.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const AcquireLockSHA = "fbf45fac3adb2fcb480ceb035e27a7b2190ba2dd"
+const AcquireLockSHA = "e5de4deee0f735fefebba73076dabe0f01e4aa2c"
 
 // AcquireLockScript is acquire_lock.lua.
 var AcquireLockScript = lua.Script{
@@ -50,7 +50,8 @@ type AcquireLockResult struct {
 // good.
 //
 //   - Contract, all-or-nothing: one write.
-//   - Retry: safe; sent again after a lost reply; an identifier that holds the lock gets it again.
+//   - Retry: safe; sent again after a lost reply; an identifier that holds the lock gets it again,
+//     for no less time.
 //   - KEYS[1]: lock, string: the identifier of its holder.
 //   - Reply: remaining: of the other's, in ms; below 0 if it has no end.
 //   - Cost: O(1).
