@@ -57,8 +57,8 @@ type WorkOptions struct {
 	// after Quiet nothing more is taken, Stop ends Work with ErrStopRequested.
 	WebUI bool
 	// AllowFields are fields of jobs that are performed although the middleware of the field runs in Ruby only. By
-	// default a job with unique_for, lock_digest, bid, encrypt, expiry or cattr fails with ErrMiddleware before its
-	// handler is called, and is retried: docs/sidekiq-worker.md says what follows from allowing each.
+	// default a job with unique_for, lock_digest, unique_digest, bid, encrypt, expiry or cattr fails with ErrMiddleware
+	// before its handler is called, and is retried: docs/sidekiq-worker.md says what follows from allowing each.
 	AllowFields []string
 	// OnError, if set, gets failed calls, and the error of each failed job with that job. It may be called from any
 	// goroutine.

@@ -15,7 +15,9 @@ var ErrMiddleware = errors.New("sidekiq: the job needs a middleware that runs in
 // middlewareFields are the fields whose server middleware has an effect that a job performed without it lacks: a lock
 // that it deletes, a batch that it counts, arguments that it decrypts, a time after which it drops the job,
 // attributes that it sets.
-var middlewareFields = []string{"unique_for", "lock_digest", "bid", "encrypt", "expiry", "cattr"}
+var middlewareFields = []string{
+	"unique_for", "lock_digest", "unique_digest", "bid", "encrypt", "expiry", "cattr",
+}
 
 // needsMiddleware reports whether the field says that a job needs its middleware. Sidekiq numbers the attributes of
 // further classes: cattr_1, cattr_2.

@@ -16,7 +16,8 @@ func TestJobsOfOtherMiddlewareAreRefused(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sidekiq.V7)
 	fields := map[string]string{
-		"unique_for": `600`, "lock_digest": `"uniquejobs:1"`, "bid": `"x"`, "encrypt": `true`, "expiry": `1795230010.5`,
+		"unique_for": `600`, "lock_digest": `"uniquejobs:1"`, "unique_digest": `"uniquejobs:2"`,
+		"bid": `"x"`, "encrypt": `true`, "expiry": `1795230010.5`,
 		"cattr": `{"user":7}`, "cattr_1": `{"user":8}`,
 	}
 	allowed := []string{"bid", "cattr", "cattr_1"}
