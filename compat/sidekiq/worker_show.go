@@ -70,7 +70,7 @@ func residentKB() int {
 	return kb
 }
 
-// runningKeys returns the keys of a process' running jobs: Sidekiq 6.5 renamed the one that all before it read.
+// runningKeys returns the keys of a process' running jobs: Sidekiq 6.4.2 renamed the one that all before it read.
 func (w *worker) runningKeys(process string) (keys []string) {
 	if w.d.version >= V6 {
 		keys = append(keys, w.d.key(process+":work"))
