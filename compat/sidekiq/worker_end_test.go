@@ -224,6 +224,27 @@ func TestAJobOnItsWayToRetryIsNotTakenBack(t *testing.T) {
 	require.Equal(t, sidekiq.Worked{Retried: 1}, end())
 }
 
+// A handler fails after another process has put its job back, and before a heartbeat says so: the job is in no set.
+func TestAFailureAfterARescueIsALostJob(t *testing.T) {
+	t.Parallel()
+	for name, failure := range map[string]error{
+		"retried": errSad, "dead": sidekiq.Kill(errSad), "dropped": sidekiq.Discard(errSad),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, sidekiq.V7)
+			s.enqueue("default", payload("default", "a", ""))
+			end := s.work(s.d, nil, func(ctx context.Context, _ *sidekiq.Delivery) error {
+				s.client.Del(ctx, s.workings()[0], s.key("luatomic:sidekiq:processes"))
+				return failure
+			})
+			s.eventually("it is taken", func() bool { return len(s.list("default")) == 0 })
+			require.Equal(t, sidekiq.Worked{Lost: 1}, end())
+			require.Empty(t, append(s.members("retry"), s.members("dead")...))
+		})
+	}
+}
+
 // A job that is taken after a rescue is the process's own.
 func TestARescueTakesNoLaterJobBack(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,8 @@ import (
 
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
 	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // outcome is the end of a job.
@@ -21,9 +23,10 @@ type outcome struct {
 type ending int
 
 const (
-	done     ending = iota // its handler returned nil; the job is still in the hash
-	failed                 // moved or dropped, as fate says
-	stranded               // still in the hash, or reclaimed by another process
+	done      ending = iota // its handler returned nil; the job is still in the hash
+	failed                  // moved or dropped, as fate says
+	reclaimed               // failed after another process had put it back
+	stranded                // still in the hash, or reclaimed by another process
 )
 
 // start runs the handler on a job. A payload that is not a job goes to the dead set unchanged, as in Sidekiq.
@@ -39,9 +42,9 @@ func (w *worker) start(id int64, queue string, payload []byte) {
 	w.mu.Unlock()
 	go func() {
 		if err != nil {
-			w.ends <- w.moveWithRetry(id, j, err, func(ctx context.Context) (fate, error) {
-				_, err := w.bury(ctx, id, [][]byte{payload}, script.RetryBuryFormNone)
-				return buried, err
+			w.ends <- w.moveWithRetry(id, j, err, func(ctx context.Context) (fate, bool, error) {
+				ours, err := w.bury(ctx, id, [][]byte{payload}, script.RetryBuryFormNone)
+				return buried, ours, err
 			})
 			return
 		}
@@ -71,9 +74,8 @@ func (w *worker) after(id int64, j *inFlight, err error) outcome {
 		return outcome{id: id, end: stranded}
 	}
 	w.metrics.note(j.job, 0, err)
-	return w.moveWithRetry(id, j, err, func(ctx context.Context) (fate, error) {
-		f, _, err := w.moveFailed(ctx, id, j.job, err)
-		return f, err
+	return w.moveWithRetry(id, j, err, func(ctx context.Context) (fate, bool, error) {
+		return w.moveFailed(ctx, id, j.job, err)
 	})
 }
 
@@ -108,20 +110,29 @@ type argumentError string
 func (e argumentError) Error() string      { return string(e) }
 func (e argumentError) ErrorClass() string { return "ArgumentError" }
 
-// moveWithRetry retries the move of a failed job until it succeeds or the job's context ends.
-func (w *worker) moveWithRetry(id int64, j *inFlight, cause error, move func(context.Context) (fate, error)) outcome {
+// move moves a failed job out of the hash; ours is false when it was not there.
+type move func(context.Context) (f fate, ours bool, err error)
+
+// moveWithRetry retries the move of a failed job until it succeeds or the job's context ends. A job that is not in the
+// hash was put back by another process, unless an attempt without a reply may have moved it.
+func (w *worker) moveWithRetry(id int64, j *inFlight, cause error, move move) outcome {
 	w.mu.Lock()
 	j.leaves = true
 	w.mu.Unlock()
 	w.report(cause, j.job)
 	wait := newBackoff()
+	var resends resent.Note
 	for {
-		f, err := move(j.ctx)
-		if err == nil {
+		f, ours, err := move(resent.Watch(j.ctx, &resends))
+		switch {
+		case err == nil && !ours && !bool(resends):
+			return outcome{id: id, end: reclaimed}
+		case err == nil:
 			return outcome{id: id, end: failed, fate: f}
-		}
-		if j.ctx.Err() != nil {
+		case j.ctx.Err() != nil:
 			return outcome{id: id, end: stranded}
+		case errors.Is(err, lua.ErrOutcomeUnknown):
+			resends = true
 		}
 		w.report(err, j.job)
 		clock.Sleep(j.ctx, wait.Next())
@@ -134,7 +145,7 @@ func (w *worker) collect(o outcome) {
 	j := w.running[o.id]
 	delete(w.running, o.id)
 	w.mu.Unlock()
-	lost := errors.Is(context.Cause(j.ctx), ErrTakenBack)
+	lost := o.end == reclaimed || errors.Is(context.Cause(j.ctx), ErrTakenBack)
 	j.cancel(nil)
 	if o.end == done {
 		w.acks = append(w.acks, o.id) // the id of a lost job is in no hash; acking it is a no-op
