@@ -58,7 +58,8 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 // Options are the settings of a Locker. Nil means the defaults.
 type Options struct {
 	// Prefix and the name are the key. Default none: the key is the name itself, as in redsync, redislock, redis-py and
-	// redlock. Laravel's is that of the connection and that of the cache: "laravel_database_laravel_cache:" by default.
+	// redlock. Laravel's is that of the connection and that of the cache, "laravel_database_laravel_cache_" with the
+	// files of 11: docs/plainlock.md has those of the others. With a wrong one nothing excludes anything.
 	Prefix string
 	// TTL is the length of a lease, by the server's clock. Default 10 s, at least 1 ms, at most ten years.
 	TTL time.Duration
