@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -117,5 +118,18 @@ func TestIntegerSecondsOfAnotherLanguage(t *testing.T) {
 		s.eventually("it is done", func() bool { return s.count("stat:processed") == 1 })
 		end()
 		require.Equal(t, ago, created.Unix() == at)
+	}
+}
+
+// To 7 a job with both a time and a number of retries ends with the first that is over; 8.1 takes the time alone.
+func TestATimeOfRetriesBesideTheirNumber(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[sidekiq.Version]sidekiq.Worked{
+		sidekiq.V7: {Dead: 1}, sidekiq.V8: {Retried: 1},
+	} {
+		s := newSite(t, version)
+		failedAt := strconv.FormatFloat(float64(time.Now().Unix()-60), 'f', 1, 64)
+		job := payload("default", "a", `,"retry_for":3600,"retry_count":1,"failed_at":`+failedAt)
+		require.Equal(t, want, s.fail(nil, errSad, strings.Replace(job, `"retry":true`, `"retry":2`, 1)), version)
 	}
 }

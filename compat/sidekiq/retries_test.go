@@ -117,7 +117,7 @@ func TestWhereAFailedJobGoes(t *testing.T) {
 		"the 26th":               {more: `,"retry_count":24`, where: dead},
 		"a null count":           {more: `,"retry_count":null`, where: retry},
 		"not to be kept":         {from: `"retry":true`, to: `"retry":0`, more: `,"dead":false`, where: none},
-		"for a time, within":     {more: `,"retry_for":3600,"retry_count":90,"failed_at":` + at(now-60), where: retry},
+		"for a time, within":     {more: `,"retry_for":3600,"retry_count":20,"failed_at":` + at(now-60), where: retry},
 		"for a time, over":       {more: `,"retry_for":3600,"retry_count":1,"failed_at":` + at(now-3700), where: dead},
 		"for a time, first time": {more: `,"retry_for":3600`, where: retry},
 		"killed":                 {failure: sidekiq.Kill(errSad), where: dead},
