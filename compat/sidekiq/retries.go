@@ -196,7 +196,8 @@ func (j *Delivery) failed(err error, d *Dialect) (parts [][]byte, count int, fau
 	return [][]byte{p[:from], p[to:]}, count, nil
 }
 
-// backtrace returns the backtrace of a panic, if the job asks for it: the lines as JSON, compressed, in base64.
+// backtrace returns the backtrace of a panic, if the job asks for it: the lines as JSON, compressed, in base64. To 5 it
+// is the list, and the page of a job cannot be shown with anything else.
 func (j *Delivery) backtrace(err error, d *Dialect) []byte {
 	var p *panicked
 	if j.retry.lines == 0 || !errors.As(err, &p) {
@@ -213,10 +214,14 @@ func (j *Delivery) backtrace(err error, d *Dialect) []byte {
 		}
 		list = appendString(list, strings.ToValidUTF8(line, string(utf8.RuneError)))
 	}
+	list = append(list, ']')
+	if d.version < V6 {
+		return list
+	}
 	var packed bytes.Buffer
 	z := zlib.NewWriter(&packed)
 	// Writing to a buffer cannot fail.
-	_, _ = z.Write(append(list, ']'))
+	_, _ = z.Write(list)
 	_ = z.Close()
 	code := base64.StdEncoding.EncodeToString(packed.Bytes())
 	if d.version < V8 {

@@ -194,6 +194,7 @@ func TestAnErrorThatCannotBeReadIsAFailure(t *testing.T) {
 func TestAPanicIsAFailureWithABacktrace(t *testing.T) {
 	t.Parallel()
 	for version, coding := range map[sidekiq.Version]*regexp.Regexp{
+		sidekiq.V5: regexp.MustCompile(`^$`), // the page of a job calls join on a list there
 		sidekiq.V7: regexp.MustCompile(`^([A-Za-z0-9+/=]{1,60}\n)+$`), sidekiq.V8: regexp.MustCompile(`^[A-Za-z0-9+/=]+$`),
 	} {
 		s := newSite(t, version)
@@ -214,7 +215,7 @@ func TestAPanicIsAFailureWithABacktrace(t *testing.T) {
 			}
 			code, _ := job["error_backtrace"].(string)
 			require.Regexp(t, coding, code)
-			lines := unpackBacktrace(t, code)
+			lines := unpackBacktrace(t, code, job["error_backtrace"])
 			require.Contains(t, lines[0], "goroutine")
 			if job["jid"] == "b" {
 				require.Len(t, lines, 3)
@@ -225,8 +226,14 @@ func TestAPanicIsAFailureWithABacktrace(t *testing.T) {
 	}
 }
 
-func unpackBacktrace(t *testing.T, code string) (lines []string) {
+func unpackBacktrace(t *testing.T, code string, plain any) (lines []string) {
 	t.Helper()
+	if list, ok := plain.([]any); ok {
+		for _, line := range list {
+			lines = append(lines, fmt.Sprint(line))
+		}
+		return lines
+	}
 	packed, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(code, "\n", ""))
 	require.NoError(t, err)
 	z, err := zlib.NewReader(bytes.NewReader(packed))
