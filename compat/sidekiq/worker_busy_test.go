@@ -113,6 +113,18 @@ func TestTheButtonsOfTheBusyPageReachAWorker(t *testing.T) {
 	require.Zero(t, s.client.Exists(ctx, s.key("processes"), s.key(process), s.key(process+"-signals")).Val())
 }
 
+// Sidekiq 4 sends USR1 where 5 and later send TSTP.
+func TestTheQuietButtonOfSidekiq4ReachesAWorker(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V4)
+	ctx := t.Context()
+	s.work(s.d, &sidekiq.WorkOptions{WebUI: true, Lease: 150 * time.Millisecond}, content)
+	process := s.onThePage()
+	require.NoError(t, s.client.LPush(ctx, s.key(process+"-signals"), "USR1").Err())
+	s.beats(process, 5)
+	require.Equal(t, "true", s.client.HGet(ctx, s.key(process), "quiet").Val())
+}
+
 // full is an error that a call does not retry.
 type full struct{}
 

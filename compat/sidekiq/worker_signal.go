@@ -10,11 +10,11 @@ var ErrStopRequested = errors.New("sidekiq: stop was requested on Sidekiq's Busy
 // Work ends: with a lost reply, one that was taken would be lost too, and to obey one again changes nothing.
 const signals = 100
 
-// signalled does what a signal of the Busy page asks for: TSTP takes no more jobs, TERM ends Work. Ruby prints the
-// backtraces of its threads on TTIN, which is ignored here.
+// signalled does what a signal of the Busy page asks for: TSTP, in Sidekiq 4 USR1, takes no more jobs, TERM ends Work.
+// Ruby prints the backtraces of its threads on TTIN, which is ignored here.
 func (w *worker) signalled(signal string) {
 	switch signal {
-	case "TSTP":
+	case "TSTP", "USR1":
 		w.quiet.Store(true)
 	case "TERM":
 		w.quiet.Store(true)
