@@ -36,8 +36,8 @@ type Found struct {
 }
 
 // Find reads a job of a set; ok is false when the set does not have it. Keys: the set. Cost: O(log n) with a score of
-// few jobs, else O(n) in steps of some hundred members, with other clients served in between. A job that is in the set during
-// the whole scan is found. Errors: ErrSet, ErrJID.
+// few jobs, else O(n) in steps of some hundred members, with other clients served in between. A job that is in the set
+// during the whole scan is found. Errors: ErrSet, ErrJID.
 func (d *Dialect) Find(ctx context.Context, ref Ref) (found Found, ok bool, err error) {
 	if err := ref.check(); err != nil {
 		return found, false, err
