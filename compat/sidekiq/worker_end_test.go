@@ -234,11 +234,12 @@ func TestAFailureAfterARescueIsALostJob(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, sidekiq.V7)
 			s.enqueue("default", payload("default", "a", ""))
+			rescued := make(chan error, 1)
 			end := s.work(s.d, nil, func(ctx context.Context, _ *sidekiq.Delivery) error {
-				s.client.Del(ctx, s.workings()[0], s.key("luatomic:sidekiq:processes"))
+				rescued <- s.client.Del(ctx, s.workings()[0], s.key("luatomic:sidekiq:processes")).Err()
 				return failure
 			})
-			s.eventually("it is taken", func() bool { return len(s.list("default")) == 0 })
+			require.NoError(t, lab.Soon(t, 30*time.Second, "the rescue", rescued))
 			require.Equal(t, sidekiq.Worked{Lost: 1}, end())
 			require.Empty(t, append(s.members("retry"), s.members("dead")...))
 		})
