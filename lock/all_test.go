@@ -56,6 +56,28 @@ func TestAcquireAllIsOneRoundTrip(t *testing.T) {
 	require.Equal(t, []int64{2, 1}, []int64{acquire, release})
 }
 
+// The release of a lease waits for one beside it. Where each is part of a round trip, none waits for the other's.
+func TestReleasesOfAllAtOnceEnd(t *testing.T) {
+	t.Parallel()
+	space := luatomictest.Namespace(t)
+	l := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: time.Minute})
+	names := make([]string, 20)
+	for i := range names {
+		names[i] = fmt.Sprint(space, i)
+	}
+	for range 50 {
+		all, err := l.AcquireAll(t.Context(), names...)
+		require.NoError(t, err)
+		released := make(chan error, 2)
+		for range 2 {
+			go func() { released <- append(all, all[0]).Release(t.Context()) }()
+		}
+		for range 2 {
+			require.NoError(t, lab.Soon(t, 20*time.Second, "the releases", released))
+		}
+	}
+}
+
 // The reply of the one release may be lost: its repeat finds nothing, and that is no loss of any.
 func TestReleaseOfAllWhoseReplyIsLostIsOurs(t *testing.T) {
 	t.Parallel()

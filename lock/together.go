@@ -30,6 +30,23 @@ type part struct {
 
 type partKey struct{}
 
+// partContext is the context of one lease's calls.
+type partContext struct {
+	context.Context
+	part *part
+}
+
+// Value is the part, and for lease.Waits its leave.
+func (c partContext) Value(key any) any {
+	switch key.(type) {
+	case partKey:
+		return c.part
+	case lease.Waits:
+		return c.part.leave
+	}
+	return c.Context.Value(key)
+}
+
 // roundTimeout bounds a round trip.
 const roundTimeout = 10 * time.Second
 
@@ -56,7 +73,7 @@ func (ls Leases) together(ctx context.Context, f func(context.Context, *Lease) e
 			}
 			p := &part{round: r}
 			defer p.leave()
-			errs[i] = f(context.WithValue(ctx, partKey{}, p), l)
+			errs[i] = f(partContext{ctx, p}, l)
 		})
 	}
 	calls.Wait()

@@ -27,6 +27,9 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	r, first := l.theRelease()
 	if !first {
+		if leave, ok := ctx.Value(Waits{}).(func()); ok {
+			leave()
+		}
 		<-r.over
 		return r.err
 	}
@@ -37,6 +40,10 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	return r.err
 }
+
+// Waits is the context key of a func() that a Release calls before it waits for another one of its lease: what waits
+// for the call of this one, such as a round trip of several, must not wait for that.
+type Waits struct{}
 
 // failedRelease is the error of a Release: with the cure, where the server may have the lease still.
 func (l *Lease) failedRelease(err error) error {
