@@ -5,8 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lock/quorum"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -54,4 +57,83 @@ func TestQuorumExtendEndsWithItsContext(t *testing.T) {
 	require.Less(t, time.Since(begun), 10*time.Second)
 	require.NoError(t, lease.Err())
 	require.ErrorIs(t, lease.Extend(ctx), context.DeadlineExceeded, "a context that has ended")
+}
+
+// lossy leads the first client through a proxy.
+func lossy(t *testing.T, servers []*luatomictest.Server, clients []redis.UniversalClient) *luatomictest.LossyProxy {
+	t.Helper()
+	proxy := luatomictest.NewLossyProxy(t, servers[0].URL())
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	c := redis.NewClient(opts)
+	t.Cleanup(func() { _ = c.Close() })
+	clients[0] = c
+	return proxy
+}
+
+// A release whose reply is lost is repeated. That it finds nothing is no loss, unless the lock was taken away.
+func TestQuorumReleaseWhoseReplyIsLostIsNoLoss(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	for what, revoked := range map[string]bool{"held": false, "taken away": true} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			servers, clients := independent(t, 3)
+			proxy := lossy(t, servers, clients)
+			_, err := lab.Locker(t, clients[2], &lock.Options{TTL: time.Hour}).Try(ctx, "x") // the others decide
+			require.NoError(t, err)
+			q := newQuorum(t, clients, &quorum.Options{TTL: time.Minute, NodeTimeout: nodeTimeout})
+			lease, err := q.Acquire(ctx, "x") // loads the scripts
+			require.NoError(t, err)
+			require.NoError(t, lease.Release(ctx))
+			lease, err = q.Acquire(ctx, "x")
+			require.NoError(t, err)
+			proxy.Drop(1, lab.Sent(&gen.LockReleaseScript))
+			if revoked {
+				_, err := lab.Locker(t, servers[0].Client(), nil).ForceRelease(ctx, "x", 0)
+				require.NoError(t, err)
+				require.ErrorIs(t, lease.Release(ctx), lock.ErrLost)
+			} else {
+				require.NoError(t, lease.Release(ctx))
+			}
+			require.EqualValues(t, 1, proxy.Stats().Lost)
+		})
+	}
+}
+
+// A request of an acquire that was sent twice can arrive once more, after the lease. It holds nothing.
+func TestACopyOfAnAcquireOfAQuorumHoldsNothing(t *testing.T) {
+	t.Parallel()
+	for what, end := range map[string]func(*testing.T, *quorum.Lease, []redis.UniversalClient){
+		"released": func(t *testing.T, lease *quorum.Lease, _ []redis.UniversalClient) {
+			require.NoError(t, lease.Release(t.Context()))
+		},
+		"lost": func(t *testing.T, lease *quorum.Lease, clients []redis.UniversalClient) {
+			for _, c := range clients {
+				require.NoError(t, c.Del(t.Context(), lease.Key()).Err())
+			}
+			require.ErrorIs(t, lease.Extend(t.Context()), lock.ErrLost)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			servers, clients := independent(t, 3)
+			proxy := lossy(t, servers, clients)
+			q := newQuorum(t, clients, &quorum.Options{TTL: time.Minute, NodeTimeout: nodeTimeout})
+			proxy.Drop(1, lab.Sent(&gen.LockAcquireScript))
+			lease, err := q.Acquire(t.Context(), "x")
+			require.NoError(t, err)
+			luatomictest.Eventually(t, 20*time.Second, "all three have it", func() bool {
+				return fenceAt(t, clients[0]) != 0 && fenceAt(t, clients[1]) != 0 && fenceAt(t, clients[2]) != 0
+			})
+			end(t, lease, clients)
+			luatomictest.Eventually(t, 5*time.Second, "its token is void", func() bool {
+				r, err := gen.LockAcquire(t.Context(), clients[0], gen.LockAcquireParams{
+					Lock: lease.Key(), Queue: "lockq:{x}", TTL: time.Millisecond, Own: " " + lease.Token() + " 0 60000 ",
+				})
+				require.NoError(t, err)
+				return r.Place == gen.LockAcquirePlaceVoid
+			})
+		})
+	}
 }

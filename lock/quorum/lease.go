@@ -30,6 +30,7 @@ type Lease struct {
 type nodeState struct {
 	asked chan struct{} // closed when the acquire there has ended
 	may   bool          // the server may have granted the lock; set before asked is closed
+	again bool          // its acquire was sent twice, and a copy may still arrive; likewise
 }
 
 // newLease makes the request of one attempt. Nothing is sent, and nothing is held yet.
@@ -135,11 +136,12 @@ func (h *holder) Extend(_ *lua.Batch, ttl time.Duration) (outcome func() error) 
 // Release gives the lock back on each server.
 func (h *holder) Release(ctx context.Context) error { return (*Lease)(h).release(ctx) }
 
-// Ended reports the end of the lease.
+// Ended reports the end of the lease. One that is lost is settled behind the call or the renewal that noticed it.
 func (h *holder) Ended(why error, held time.Duration) {
 	e := lock.Event{Kind: lock.EventReleased, Name: h.name, Held: held}
 	if errors.Is(why, lock.ErrLost) {
 		e.Kind, e.Err = lock.EventLost, why
+		(*Lease)(h).settle()
 	}
 	h.q.opts.observe(e)
 }

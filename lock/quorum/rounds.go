@@ -72,8 +72,10 @@ func (l *Lease) vote(ctx context.Context) votes {
 		Own: fmt.Sprintf(" %s 0 %d %s", l.token, stay.Milliseconds(), q.opts.Note),
 	}
 	answers := askAll(ctx, q, q.opts.NodeTimeout, func(ctx context.Context, node int) (gen.LockAcquireResult, error) {
-		r, err := gen.LockAcquire(ctx, q.clients[node], params)
-		l.nodes[node].may = r.Acquired || err != nil && !errors.Is(err, lua.ErrNotExecuted)
+		var again resent.Note
+		r, err := gen.LockAcquire(resent.Watch(ctx, &again), q.clients[node], params)
+		l.nodes[node].again = bool(again)
+		l.nodes[node].may = bool(again) || r.Acquired || err != nil && !errors.Is(err, lua.ErrNotExecuted)
 		close(l.nodes[node].asked)
 		return r, err
 	})
@@ -143,24 +145,46 @@ func (l *Lease) agree(ctx context.Context, fences []int64) error {
 	return nil
 }
 
-// withdraw releases the lock on each server that granted it or may still, and makes its token void there: a request
-// that arrives later does nothing.
-func (l *Lease) withdraw(ctx context.Context) {
-	params := gen.LockLeaveParams{
+// withdraw releases the lock on each server that granted it or may still.
+func (l *Lease) withdraw(ctx context.Context) { l.giveBack(ctx, l.leave) }
+
+// leave releases the lock on one server, and makes its token void there: a request that arrives later does nothing.
+func (l *Lease) leave(ctx context.Context, node int) (bool, error) {
+	return gen.LockLeave(ctx, l.q.clients[node], gen.LockLeaveParams{
 		Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.token, How: gen.LockLeaveHowVoid, Stay: stay,
-	}
-	l.giveBack(ctx, func(ctx context.Context, node int) (bool, error) {
-		return gen.LockLeave(ctx, l.q.clients[node], params)
 	})
 }
 
-func (l *Lease) release(ctx context.Context) error {
-	params := gen.LockReleaseParams{Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.token, Stay: stay}
-	answers := l.giveBack(ctx, func(ctx context.Context, node int) (bool, error) {
-		state, err := gen.LockRelease(ctx, l.q.clients[node], params)
-		return state == gen.LockReleaseResultReleased, err
+// settle keeps copies of the requests of a lease that is over from holding anything.
+func (l *Lease) settle() {
+	l.giveBack(context.Background(), func(ctx context.Context, node int) (bool, error) {
+		return false, l.settleAt(ctx, node)
 	})
+}
+
+func (l *Lease) settleAt(ctx context.Context, node int) error {
+	if !l.nodes[node].again {
+		return nil
+	}
+	_, err := l.leave(ctx, node)
+	return err
+}
+
+func (l *Lease) release(ctx context.Context) error {
+	answers := l.giveBack(ctx, l.releaseAt)
 	return l.tooFew(tally(l.q, answers, func(had bool) bool { return had }))
+}
+
+// releaseAt releases the lock on one server. A repeat finds what the request before it has released.
+func (l *Lease) releaseAt(ctx context.Context, node int) (had bool, err error) {
+	var repeated resent.Note
+	state, err := gen.LockRelease(resent.Watch(ctx, &repeated), l.q.clients[node], gen.LockReleaseParams{
+		Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.token, Stay: stay,
+	})
+	if err == nil {
+		_ = l.settleAt(ctx, node) // where it fails, a copy ends with its TTL
+	}
+	return state == gen.LockReleaseResultReleased || bool(repeated) && state != gen.LockReleaseResultRevoked, err
 }
 
 // giveBack calls each server that granted the lock or may still: after the acquire there has ended, and until the lease
