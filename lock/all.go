@@ -266,12 +266,17 @@ func (l *Locker) acquireInOneScript(
 	}
 	switch {
 	case err != nil:
-		return nil, "", fmt.Errorf("luatomic: acquire all: %w", leases.undone(ctx, err))
+		return nil, "", fmt.Errorf("luatomic: acquire all: %w", leases.undone(ctx, first, err))
 	case r.Blocked > int64(len(names)) || r.Blocked == 0 && len(r.Fences) != len(names):
 		return nil, "", fmt.Errorf("luatomic: acquire all: %w", lua.ErrBadReply)
 	case r.Blocked > 0:
 		name := names[r.Blocked-1]
-		_ = leases.together(ctx, func(ctx context.Context, lease *Lease) error { lease.request.settle(ctx); return nil })
+		_ = leases.together(ctx, func(ctx context.Context, lease *Lease) error {
+			if lease != first { // which its release settles
+				lease.request.settle(ctx)
+			}
+			return nil
+		})
 		return nil, name, &HeldError{Name: name, Remaining: r.Remaining, Holder: r.Holder}
 	}
 	return leases, "", leases.beginAll(ctx, begun, first, sent, r.Fences)
@@ -305,13 +310,17 @@ func (l *Locker) runAll(ctx context.Context, leases Leases) (sent time.Time, r g
 	return sent, r, err
 }
 
-// undone withdraws all of them unless the server has executed no attempt. It returns the errors of both.
-func (ls Leases) undone(ctx context.Context, err error) error {
+// undone withdraws all of them unless the server has executed no attempt, and releases first before that, which has
+// begun. It returns the errors of both.
+func (ls Leases) undone(ctx context.Context, first *Lease, err error) error {
 	if !ls[0].request.unsettled() || errors.Is(err, lua.ErrWrongType) {
 		return err
 	}
 	err = ls[0].request.unsure(err)
 	withdrawn := ls.together(ctx, func(ctx context.Context, lease *Lease) error {
+		if lease == first {
+			_ = lease.Release(ctx) // where it fails, the withdrawal does the same
+		}
 		return recordError(lease.request.withdraw(ctx, ""), lease.Key())
 	})
 	if errors.Is(withdrawn, ErrNotALock) {

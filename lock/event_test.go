@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -117,4 +119,75 @@ func TestTheWaitOfAcquireAllIsThatOfAllItsLocks(t *testing.T) {
 		}
 		require.NoError(t, leases.Release(t.Context()))
 	}
+}
+
+// A loss that only the release finds is reported, once.
+func TestObserveReportsALossThatTheReleaseFinds(t *testing.T) {
+	t.Parallel()
+	var events []lock.Event
+	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Minute, Observe: func(e lock.Event) { events = append(events, e) }})
+	for _, acquire := range []func() (*lock.Lease, error){
+		func() (*lock.Lease, error) { return l.Try(t.Context(), name) },
+		func() (*lock.Lease, error) { return l.Semaphore(name, 1).Try(t.Context(), 1) },
+	} {
+		events = nil
+		lease, err := acquire()
+		require.NoError(t, err)
+		require.NoError(t, c.Del(t.Context(), lease.Key()).Err())
+		for range 2 {
+			require.ErrorIs(t, lease.Release(t.Context()), lock.ErrLost)
+		}
+		require.Len(t, events, 2)
+		require.Equal(t, lock.EventLost, events[1].Kind)
+		require.ErrorIs(t, events[1].Err, lock.ErrLost)
+		require.Positive(t, events[1].Held)
+	}
+}
+
+// A lock that AcquireAll has waited for and gives back was released, not lost.
+func TestAcquireAllThatFailsReportsTheReleaseOfItsLock(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	proxy := luatomictest.NewLossyProxy(t, server.URL())
+	to, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	c := redis.NewClient(to)
+	t.Cleanup(func() { _ = c.Close() })
+	opts := lock.Options{TTL: time.Minute, Tag: "t"}
+	other := lab.Locker(t, server.Client(), &opts)
+	all, err := other.AcquireAll(t.Context(), "a", "b") // loads the scripts
+	require.NoError(t, err)
+	require.NoError(t, all[1].Release(t.Context()))
+	var mu sync.Mutex
+	var kinds []string
+	opts.Observe = func(e lock.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		kinds = append(kinds, e.Kind.String())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	attempts := 0
+	proxy.Drop(1, func(args []string) bool {
+		if lab.Sent(&gen.LockAcquireAllScript)(args) {
+			attempts++
+		}
+		if attempts == 2 {
+			cancel()
+		}
+		return attempts == 2
+	})
+	got := acquireAllLater(ctx, lab.Locker(t, c, &opts), "a", "b")
+	lab.WaitFor(t, other, "a", 1)
+	require.NoError(t, all[0].Release(t.Context()))
+	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end", got).err, context.Canceled)
+	luatomictest.Eventually(t, 20*time.Second, "the release", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Equal(kinds, []string{"queued", "acquired", "released"})
+	})
+	luatomictest.Eventually(t, 20*time.Second, "both are free", func() bool {
+		_, err := other.AcquireAll(t.Context(), "a", "b")
+		return err == nil
+	})
 }

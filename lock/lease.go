@@ -183,8 +183,9 @@ func (l *Lease) Keep(ctx context.Context) context.Context {
 // Release gives the lock back, and hands it to the next waiter in the same script. It also works after ctx has ended,
 // the usual case in a deferred call: it keeps the values of ctx but not its end. While the server does not answer, the
 // call is repeated for 10 s, and the last attempt has the time-out of the client: 15 s where that is 5 s. A Release
-// beside another one waits for it and returns the same; one after a Release that returned nil is nil. An ErrLost says that the lease was over before, so that another holder may have overlapped; after
-// any other error Release can be called again. Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters.
+// beside another one waits for it and returns the same. One after a Release that returned nil is nil. An ErrLost says
+// that the lease was over before, so that another holder may have overlapped, and stays; after any other error Release
+// can be called again. Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters.
 func (l *Lease) Release(ctx context.Context) error { return l.state.Release(ctx) }
 
 // holder is a Lease as its keeper sees it.

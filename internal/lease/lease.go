@@ -77,7 +77,7 @@ type Lease struct {
 	over      error        // why the lease ended, nil while it has not
 	forgotten bool         // see Forget
 	released  bool         // Release was called, and has not failed
-	returning *returning   // the last Release, nil before one and after one that failed
+	returning *returning   // the last Release, nil before one and after one that can be tried again
 	unsure    bool         // a Release failed that the server may have executed
 }
 

@@ -11,8 +11,8 @@ import (
 )
 
 // Release ends the lease and gives it back at the server, under a Detached context. One that is called while another is
-// under way waits for it and returns the same; one after a Release that returned nil is nil. An error that matches
-// Causes.Lost says that the lease was over before; after another one Release can be called again.
+// under way waits for it and returns the same; so does one after a Release that returned nil, or an error that matches
+// Causes.Lost, which says that the lease was over before. After another error Release can be called again.
 func (l *Lease) Release(ctx context.Context) error {
 	mono, wall := l.keeper.clocks()
 	l.mu.Lock()
@@ -20,7 +20,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	l.released = true
 	held := mono.Sub(l.begun)
 	l.mu.Unlock()
-	if errors.Is(lost, l.keeper.causes.Lost) {
+	if l.lost(lost) {
 		l.End(lost)
 	} else {
 		l.End(l.keeper.causes.Released)
@@ -35,11 +35,17 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	r.err = l.failedRelease(l.giveBack(ctx, lost))
 	close(r.over)
-	if r.err == nil {
+	switch {
+	case r.err == nil:
 		l.holder.Ended(l.keeper.causes.Released, held)
+	case !l.lost(lost) && l.lost(r.err): // else End has reported it
+		l.holder.Ended(r.err, held)
 	}
 	return r.err
 }
+
+// lost reports whether err says that the lease was over before its release.
+func (l *Lease) lost(err error) bool { return errors.Is(err, l.keeper.causes.Lost) }
 
 // Waits is the context key of a func() that a Release calls before it waits for another one of its lease: what waits
 // for the call of this one, such as a round trip of several, must not wait for that.
@@ -64,7 +70,7 @@ type returning struct {
 	err  error
 }
 
-// theRelease is the Release that is under way or has returned nil, or else a new one, which its caller makes.
+// theRelease is the Release that is under way or has an outcome that stays, or else a new one, which its caller makes.
 func (l *Lease) theRelease() (r *returning, first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,12 +86,12 @@ func (l *Lease) giveBack(ctx context.Context, lost error) error {
 	err := l.holder.Release(last)
 	revoked := l.keeper.causes.Revoked
 	taken := revoked != nil && errors.Is(err, revoked)
-	before := errors.Is(lost, l.keeper.causes.Lost)
+	before := l.lost(lost)
 	l.mu.Lock()
-	if (last.resent || l.unsure) && !before && !taken && errors.Is(err, l.keeper.causes.Lost) {
+	if (last.resent || l.unsure) && !before && !taken && l.lost(err) {
 		err = nil // an earlier attempt released it, and its reply was lost
 	}
-	if err != nil {
+	if err != nil && !l.lost(err) {
 		l.released, l.returning = false, nil // so that it can be tried again
 		l.unsure = l.unsure || errors.Is(err, lua.ErrOutcomeUnknown)
 	}
@@ -97,7 +103,7 @@ func (l *Lease) giveBack(ctx context.Context, lost error) error {
 		return lost
 	case taken && errors.Is(lost, revoked):
 		return err // both say the same
-	case errors.Is(err, l.keeper.causes.Lost):
+	case l.lost(err):
 		return fmt.Errorf("%w; %w", lost, err)
 	}
 	return err
