@@ -10,7 +10,7 @@ import (
 )
 
 // SemResizeSHA is the SHA-1 of sem_resize.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemResizeSHA = "21cbc68fdd0e0fc242eaa5af3b52659959a3a66c"
+const SemResizeSHA = "51f3aa3abf8855c5f34f025c44118a9cf43744e4"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{

@@ -136,8 +136,9 @@ func (s *Semaphore) Do(ctx context.Context, weight int, f func(context.Context, 
 
 // Resize sets the limit of the semaphore, also for later calls of this Semaphore, and grants what becomes free, in
 // the same script. A smaller limit takes no permit away. It counts for every process from then on, also for one that
-// was made with another limit; a weight above it is an ErrLimit. Where an attempt may still be on its way, a second call
-// makes that void. Keys: sem:{name}, semq:{name}. Cost: O(log n) for each permit that is granted.
+// was made with another limit; a weight above it is an ErrLimit. It stays for a minute at
+// least, also where nobody uses the semaphore. Where an attempt may still be on its way, a second call makes that void.
+// Keys: sem:{name}, semq:{name}. Cost: O(log n) for each permit that is granted.
 func (s *Semaphore) Resize(ctx context.Context, limit int) error {
 	err := s.set.bad
 	if err == nil {

@@ -4,8 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/lock"
 )
 
@@ -108,4 +110,32 @@ func TestSemaphoreShrunkUnderAWaiter(t *testing.T) {
 	require.ErrorIs(t, (<-heavy).Err, lock.ErrLimit)
 	require.NoError(t, one.Release(ctx))
 	require.NoError(t, permit(t, light).Release(ctx))
+}
+
+// A new limit is known for a minute, also where nobody has held or waited for a permit for a while, or has only left.
+func TestSemaphoreNewLimitStaysForAMinute(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	for what, use := range map[string]func(*testing.T, *lock.Semaphore, *redis.Client, string){
+		"idle": func(t *testing.T, s *lock.Semaphore, c *redis.Client, key string) {
+			lease, err := s.Try(ctx, 1)
+			require.NoError(t, err)
+			require.NoError(t, lease.Release(ctx))
+			require.NoError(t, c.PExpire(ctx, key, 20*time.Second).Err())
+		},
+		"left": func(t *testing.T, _ *lock.Semaphore, c *redis.Client, key string) {
+			_, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: key, Queue: "semq" + key[3:], Owner: "p.1:1"})
+			require.NoError(t, err)
+		},
+		"unknown": func(*testing.T, *lock.Semaphore, *redis.Client, string) {},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s, _, name, c := newSemaphore(t, 2, nil)
+			key := "sem:{" + name + "}"
+			use(t, s, c, key)
+			require.NoError(t, s.Resize(ctx, 5))
+			require.InDelta(t, 60, c.PTTL(ctx, key).Val().Seconds(), 20)
+		})
+	}
 }

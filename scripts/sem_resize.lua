@@ -204,7 +204,7 @@ end
 -->
 
 redis.call('ZADD', permits, number(1e15 + limit), 'limit')
-redis.call('PEXPIRE', permits, 60000, 'NX')
+stay(60000)
 known = true
 bury()
 grant()
