@@ -120,41 +120,43 @@ func (h *hub) fresh(w *waiter) gen.LockAcquireFresh {
 
 // serverClock is what a process knows of the clock of its one server.
 type serverClock struct {
-	mu    sync.Mutex
-	asked time.Time // when the call was sent whose reply had
-	us    int64     // the server's clock
+	mu   sync.Mutex
+	last serverReading
+}
+
+// serverReading is the server's clock in us, as the reply to a call says that was sent at asked.
+type serverReading struct {
+	asked time.Time
+	us    int64
 }
 
 // clockAge is how long a clock reading is used: clocks run at different speeds.
 const clockAge = 10 * time.Second
 
-func (c *serverClock) known() bool {
+func (c *serverClock) known() bool { return time.Since(c.reading().asked) < clockAge }
+
+// set notes a reading, unless it is older than the last one.
+func (c *serverClock) set(r serverReading) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return time.Since(c.asked) < clockAge
+	if r.asked.After(c.last.asked) {
+		c.last = r
+	}
 }
 
-func (c *serverClock) set(asked time.Time, us int64) {
+func (c *serverClock) reading() serverReading {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asked, c.us = asked, us
-}
-
-func (c *serverClock) reading() (asked time.Time, us int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.asked, c.us
+	return c.last
 }
 
 // queued notes what an attempt that found the lock held says.
 func (h *hub) queued(w *waiter, result gen.LockAcquireResult) {
 	w.fence = result.Fence
 	if result.Now != 0 {
-		w.server = serverReading{w.asked, result.Now}
-		h.clock.set(w.asked, result.Now)
+		h.clock.set(serverReading{w.asked, result.Now})
 		h.waiters.recheckAfter(w, result.Remaining+time.Millisecond, result.Holder)
 	} else {
-		w.server.asked, w.server.us = h.clock.reading()
 		h.waiters.recheckSoon(w)
 	}
 	joined := result.Place == gen.LockAcquirePlaceJoined
@@ -169,7 +171,7 @@ func (h *hub) await(ctx context.Context, w *waiter) (g grant, again bool, err er
 	select {
 	case m := <-w.grants:
 		w.granted = m.fence
-		g = grant{fence: m.fence, deadline: w.deadline(m), claim: true}
+		g = grant{fence: m.fence, deadline: m.deadline(h.clock.reading()), claim: true}
 		// A message can be late: after an attempt that found another holder.
 		valid := m.fence >= w.fence && lease.Left(g.deadline) > 0
 		return g, !valid || h.confirms(w.request), nil

@@ -41,15 +41,8 @@ type waiter struct {
 	inQueue bool  // the server has its entry and has not taken it out; guarded by the lock of waiters
 	granted int64 // the fence of the last message where that was a grant, else 0
 
-	asked  time.Time // when the last attempt was sent
-	server serverReading
-	fence  int64 // every later grant exceeds it
-}
-
-// serverReading is the server's clock in us, as the reply to a call says that was sent at asked.
-type serverReading struct {
-	asked time.Time
-	us    int64
+	asked time.Time // when the last attempt was sent
+	fence int64     // every later grant exceeds it
 }
 
 // grantMessage is the notification of a hand-over.
@@ -62,10 +55,10 @@ type grantMessage struct {
 
 // deadline is the end of a granted lease by this process' clocks: no later than the server's. The server's clock says
 // how old the grant is; where that was set back, it is as old as the message. A message that a process reads after its
-// machine was suspended is older than it seems, which the wall clock of asked knows.
-func (w *waiter) deadline(m grantMessage) time.Time {
-	since := time.Duration(m.start-w.server.us) * time.Microsecond
-	byClock, byMessage := lease.End(w.server.asked, since+m.length), m.received.Add(m.length)
+// machine was suspended is older than it seems, which the wall clock of the reading knows.
+func (m grantMessage) deadline(server serverReading) time.Time {
+	since := time.Duration(m.start-server.us) * time.Microsecond
+	byClock, byMessage := lease.End(server.asked, since+m.length), m.received.Add(m.length)
 	if lease.Left(byMessage) < lease.Left(byClock) {
 		return byMessage
 	}

@@ -1,12 +1,16 @@
 package lock
 
 import (
+	"fmt"
 	"testing"
 	"time"
 	"unsafe"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lease"
 )
 
 // asleep is how at looks to a machine that was suspended for d since: its wall clock went on, its monotonic clock did
@@ -31,11 +35,36 @@ func TestAGrantThatEndedWhileTheMachineWasSuspendedIsNotTaken(t *testing.T) {
 		h := newHub(client, "")
 		w := h.waiters.add(&request{token: "process.1", opts: &Options{}}, "channel")
 		w.asked = asleep(t, time.Now(), slept)
-		w.server = serverReading{w.asked, 1_000_000_000}
+		h.queued(w, gen.LockAcquireResult{Now: 1_000_000_000})
 		// The lock was handed over a second after the attempt, for 20 s.
 		require.True(t, h.waiters.received("g", "process.1", "1001000000 1001000000 20000 lock:{x}"))
 		_, again, err := h.await(t.Context(), w)
 		require.NoError(t, err)
 		require.Equal(t, taken, !again, "suspended for %v", slept)
 	}
+}
+
+// What two clocks may differ by grows with the time between the reading of the server's clock and the grant. The reading
+// of a waiter that has waited for long is that of the last reply, whoever of the process had it.
+func TestAWaiterThatHasWaitedForLongTakesItsGrant(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nothing is sent
+	t.Cleanup(func() { _ = client.Close() })
+	h := newHub(client, "")
+	const waited = time.Hour
+	attempt := func(token string, ago time.Duration) *waiter {
+		w := h.waiters.add(&request{token: token, opts: &Options{}}, "channel")
+		w.asked = time.Now().Add(-ago)
+		h.queued(w, gen.LockAcquireResult{Now: (2*waited - ago).Microseconds()})
+		return w
+	}
+	w := attempt("process.1", waited)
+	attempt("process.2", 0)
+	attempt("process.3", waited/2) // whose reply is late
+	now := (2 * waited).Microseconds()
+	require.True(t, h.waiters.received("g", "process.1", fmt.Sprint(now, " ", now, " 1000 lock:{x}")))
+	g, again, err := h.await(t.Context(), w)
+	require.NoError(t, err)
+	require.False(t, again, "another attempt")
+	require.Greater(t, lease.Left(g.deadline), 500*time.Millisecond)
 }
