@@ -10,10 +10,10 @@ import (
 )
 
 // QueueBurySHA is the SHA-1 of queue_bury.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueBurySHA = "a9de22b2de02af79bdde99d81b863f690b64aea8"
+const QueueBurySHA = "e1063d7597d12816fd8c2d478dcbc67b9aac45a5"
 
 // QueueBuryGuardedSHA is the SHA-1 of guard.lua and queue_bury.lua joined, which runs under lua.Guard.
-const QueueBuryGuardedSHA = "9335fc5f9ff5d11adb2cd628495230228fb12554"
+const QueueBuryGuardedSHA = "b5c73207c718597abea16cce43e85077d6d036cd"
 
 // QueueBuryScript is scripts/queue_bury.lua.
 var QueueBuryScript = lua.Script{
@@ -50,18 +50,21 @@ type QueueBuryParams struct {
 	Dead     string // KEYS[5], zset: id, scored by the time of its death in ms
 	// KEYS[6], hash: k:name to the id that holds it, j:id to the name it holds.
 	Unique  string
-	Expiry  string   // KEYS[7], zset: name of a unique key, scored by its end in ms
-	Control string   // KEYS[8], hash: paused, limit, dead_bytes
-	Receipt string   // KEYS[9], string: the verdicts of this call, kept for a repeat
-	Reason  string   // ARGV[1]: kept with each job, the first KiB
-	IDs     []string // ARGV[2] and on, at most 200
+	Expiry  string // KEYS[7], zset: name of a unique key, scored by its end in ms
+	Control string // KEYS[8], hash: paused, limit, dead_bytes
+	Receipt string // KEYS[9], string: the verdicts of this call, kept for a repeat
+	// ARGV[1]: the verdicts of the states that are asked for: 12 for scheduled and ready.
+	Only   string
+	Reason string   // ARGV[2]: kept with each job, the first KiB
+	IDs    []string // ARGV[3] and on, at most 200
 }
 
 // QueueBury moves jobs that no worker has to the dead set, with a reason.
 //
 // A scheduled job leaves its set. A ready job gets a mark before its count, and loses its entry
-// when a worker comes to it: no list is searched. A leased job is its worker's. No failure is
-// counted. Death releases the unique key. For each id one verdict, in order.
+// when a worker comes to it: no list is searched. A leased job is its worker's. A job whose state
+// is not asked for stays as it is. No failure is counted. Death releases the unique key. For each
+// id one verdict, in order.
 //
 //   - Contract, dup-only: an error half-way can deliver a job that is dead, never lose one.
 //   - Retry: safe; sent again after a lost reply; the same receipt gives the same verdicts again,
@@ -79,7 +82,7 @@ type QueueBuryParams struct {
 //   - KEYS[7]: expiry, zset: name of a unique key, scored by its end in ms.
 //   - KEYS[8]: control, hash: paused, limit, dead_bytes.
 //   - KEYS[9]: receipt, string: the verdicts of this call, kept for a repeat.
-//   - Reply: 0 absent, 1 scheduled, 2 ready, 3 leased and left, 4 dead before.
+//   - Reply: the state before: 0 absent, 1 scheduled, 2 ready, 3 leased, 4 dead.
 //   - Cost: O(log n) for each job.
 //   - [ErrQueueBuryLayout]: the queue has a later layout.
 func QueueBury(ctx context.Context, c lua.Client, p QueueBuryParams) ([]int64, error) {
@@ -93,7 +96,7 @@ func QueueBuryIn(b *lua.Batch, p QueueBuryParams) *lua.Future[[]int64] {
 }
 
 func (p *QueueBuryParams) call() *lua.Call {
-	c := lua.NewCall(&QueueBuryScript, 9, 1+len(p.IDs))
+	c := lua.NewCall(&QueueBuryScript, 9, 2+len(p.IDs))
 	c.Key("scheduled", p.Scheduled)
 	c.Key("bodies", p.Bodies)
 	c.Key("leases", p.Leases)
@@ -104,6 +107,7 @@ func (p *QueueBuryParams) call() *lua.Call {
 	c.Key("control", p.Control)
 	c.Key("receipt", p.Receipt)
 	c.EndKeys()
+	c.String(&p.Only)
 	c.String(&p.Reason)
 	c.Group("id", len(p.IDs), 200, 1)
 	for i := range p.IDs {

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueCancelSHA is the SHA-1 of queue_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueCancelSHA = "d0d9a1034463462b758e2e28bac082f32bd7e4e4"
+const QueueCancelSHA = "b8cc714f74c50f1919aeeeb9b1a1949887f5790e"
 
 // QueueCancelGuardedSHA is the SHA-1 of guard.lua and queue_cancel.lua joined, which runs under lua.Guard.
-const QueueCancelGuardedSHA = "6c059fdb9284aa42b80babc843316f634dd07f89"
+const QueueCancelGuardedSHA = "7d399dec206035a3411bea195e3bdbaea532a4e1"
 
 // QueueCancelScript is scripts/queue_cancel.lua.
 var QueueCancelScript = lua.Script{
@@ -52,12 +52,14 @@ type QueueCancelParams struct {
 	Dead     string // KEYS[5], zset: id, scored by the time of its death in ms
 	// KEYS[6], hash: k:name to the id that holds it, j:id to the name it holds.
 	Unique   string
-	Expiry   string   // KEYS[7], zset: name of a unique key, scored by its end in ms
-	Control  string   // KEYS[8], hash: paused, limit, dead_bytes
-	Options  string   // KEYS[9], hash: id to the options of a job, which queue_push.lua wrote
-	Finished string   // KEYS[10], zset: ids of finished jobs, scored by that time in ms
-	Receipt  string   // KEYS[11], string: the verdicts of this call, kept for a repeat
-	IDs      []string // ARGV[1] and on, at most 200
+	Expiry   string // KEYS[7], zset: name of a unique key, scored by its end in ms
+	Control  string // KEYS[8], hash: paused, limit, dead_bytes
+	Options  string // KEYS[9], hash: id to the options of a job, which queue_push.lua wrote
+	Finished string // KEYS[10], zset: ids of finished jobs, scored by that time in ms
+	Receipt  string // KEYS[11], string: the verdicts of this call, kept for a repeat
+	// ARGV[1]: the verdicts of the states that are asked for, such as 12 for scheduled and ready.
+	Only string
+	IDs  []string // ARGV[2] and on, at most 200
 }
 
 // QueueCancel takes jobs out of a queue, and marks those that a worker has.
@@ -65,7 +67,8 @@ type QueueCancelParams struct {
 // A scheduled or dead job is removed. A ready job loses its body now and its entry when a worker
 // comes to it: no list is searched. A leased job gets a mark: the next extend reports it, and the
 // job is deleted when its lease ends in any way. Its id is published to the channel that is named
-// as leases, for its worker to extend now. For each id one verdict, in order.
+// as leases, for its worker to extend now. A job whose state is not asked for stays as it is. For
+// each id one verdict, in order.
 //
 // Long because a job is in one of four states, each with its own end.
 //
@@ -86,7 +89,7 @@ type QueueCancelParams struct {
 //   - KEYS[9]: options, hash: id to the options of a job, which queue_push.lua wrote.
 //   - KEYS[10]: finished, zset: ids of finished jobs, scored by that time in ms.
 //   - KEYS[11]: receipt, string: the verdicts of this call, kept for a repeat.
-//   - Reply: 0 absent, 1 scheduled, 2 ready, 3 leased and marked, 4 dead.
+//   - Reply: the state before: 0 absent, 1 scheduled, 2 ready, 3 leased, 4 dead.
 //   - Cost: O(log n) for each job.
 //   - [ErrQueueCancelLayout]: the queue has a later layout.
 func QueueCancel(ctx context.Context, c lua.Client, p QueueCancelParams) ([]int64, error) {
@@ -100,7 +103,7 @@ func QueueCancelIn(b *lua.Batch, p QueueCancelParams) *lua.Future[[]int64] {
 }
 
 func (p *QueueCancelParams) call() *lua.Call {
-	c := lua.NewCall(&QueueCancelScript, 11, len(p.IDs))
+	c := lua.NewCall(&QueueCancelScript, 11, 1+len(p.IDs))
 	c.Key("scheduled", p.Scheduled)
 	c.Key("bodies", p.Bodies)
 	c.Key("leases", p.Leases)
@@ -113,6 +116,7 @@ func (p *QueueCancelParams) call() *lua.Call {
 	c.Key("finished", p.Finished)
 	c.Key("receipt", p.Receipt)
 	c.EndKeys()
+	c.String(&p.Only)
 	c.Group("id", len(p.IDs), 200, 1)
 	for i := range p.IDs {
 		c.StringAt(&p.IDs[i])

@@ -24,9 +24,15 @@ var buryStates = [...]State{Absent, Scheduled, Ready, Leased, Dead}
 // One script for up to 200 ids, atomic to other clients, and one Trim. A write refused half-way can deliver a job that
 // is dead, never lose one. Keys: s, b, l, n, d, u, ux, c, i. Cost: O(log n) for each.
 func (q *Queue) BuryJobs(ctx context.Context, reason string, ids ...string) ([]State, error) {
+	return q.BuryJobsIn(ctx, []State{Scheduled, Ready}, reason, ids...)
+}
+
+// BuryJobsIn is BuryJobs for jobs in one of these states, of Scheduled and Ready. A job in another state stays as it is,
+// and its state is returned.
+func (q *Queue) BuryJobsIn(ctx context.Context, in []State, reason string, ids ...string) ([]State, error) {
 	out := make([]State, 0, len(ids))
 	p := q.buryParams()
-	p.Reason = reason[:min(len(reason), maxReason)]
+	p.Only, p.Reason = verdictsOf(buryStates[:], in), reason[:min(len(reason), maxReason)]
 	buried := false
 	for chunk := range slices.Chunk(ids, maxRows) {
 		var verdicts []int64
@@ -43,7 +49,7 @@ func (q *Queue) BuryJobs(ctx context.Context, reason string, ids ...string) ([]S
 				return out, q.wrap("bury in", fmt.Errorf("%w: verdict %d", lua.ErrBadReply, v))
 			}
 			out = append(out, buryStates[v])
-			buried = buried || buryStates[v] == Scheduled || buryStates[v] == Ready
+			buried = buried || v < 3 && slices.Contains(in, buryStates[v])
 		}
 	}
 	if !buried {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
@@ -26,8 +27,15 @@ var cancelStates = [...]State{Absent, Scheduled, Ready, Leased, Dead}
 // One script for up to 200 ids, atomic to other clients. A write refused half-way leaves a job cancelled or where
 // it was. Keys: s, b, l, n, d, u, ux, c, o, f, i. Cost: O(log n) for each.
 func (q *Queue) Cancel(ctx context.Context, ids ...string) ([]State, error) {
+	return q.CancelIn(ctx, []State{Scheduled, Ready, Leased, Dead}, ids...)
+}
+
+// CancelIn is Cancel for jobs in one of these states. A job in another state stays as it is, and its state is returned:
+// one that was seen ready, and that a worker has by now, runs to its end.
+func (q *Queue) CancelIn(ctx context.Context, in []State, ids ...string) ([]State, error) {
 	out := make([]State, 0, len(ids))
 	p := q.cancelParams()
+	p.Only = verdictsOf(cancelStates[:], in)
 	for chunk := range slices.Chunk(ids, maxRows) {
 		var verdicts []int64
 		err := q.once(ctx, func(ctx context.Context, receipt string) (err error) {
@@ -46,6 +54,17 @@ func (q *Queue) Cancel(ctx context.Context, ids ...string) ([]State, error) {
 		}
 	}
 	return out, nil
+}
+
+// verdictsOf are the digits by which a script knows the states. No job is Absent.
+func verdictsOf(states, in []State) string {
+	digits := ""
+	for verdict, state := range states {
+		if state != Absent && slices.Contains(in, state) {
+			digits += strconv.Itoa(verdict)
+		}
+	}
+	return digits
 }
 
 // Rescheduled is the result of a reschedule.

@@ -73,13 +73,14 @@ func TestLateCopiesOfCancelAndBuryTouchNoLaterJob(t *testing.T) {
 	cancel := func() []int64 {
 		return lab.Must(gen.QueueCancel(ctx, c, gen.QueueCancelParams{
 			Scheduled: k("s"), Bodies: k("b"), Leases: k("l"), Failures: k("n"), Dead: k("d"), Unique: k("u"),
-			Expiry: k("ux"), Control: k("c"), Options: k("o"), Finished: k("f"), Receipt: k("i:1"), IDs: []string{"j"},
+			Expiry: k("ux"), Control: k("c"), Options: k("o"), Finished: k("f"), Receipt: k("i:1"), Only: "1234",
+			IDs: []string{"j"},
 		}))
 	}
 	bury := func() []int64 {
 		return lab.Must(gen.QueueBury(ctx, c, gen.QueueBuryParams{
 			Scheduled: k("s"), Bodies: k("b"), Leases: k("l"), Failures: k("n"), Dead: k("d"), Unique: k("u"),
-			Expiry: k("ux"), Control: k("c"), Receipt: k("i:2"), IDs: []string{"j"},
+			Expiry: k("ux"), Control: k("c"), Receipt: k("i:2"), Only: "12", IDs: []string{"j"},
 		}))
 	}
 	require.Equal(t, []int64{0}, cancel())

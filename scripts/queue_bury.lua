@@ -1,8 +1,8 @@
 --- QueueBury moves jobs that no worker has to the dead set, with a reason.
 ---
 --- A scheduled job leaves its set. A ready job gets a mark before its count, and loses its entry
---- when a worker comes to it: no list is searched. A leased job is its worker's. No failure is
---- counted. Death releases the unique key. For each id one verdict, in order.
+--- when a worker comes to it: no list is searched. A leased job is its worker's. A job whose state is not asked for
+--- stays as it is. No failure is counted. Death releases the unique key. For each id one verdict, in order.
 ---
 ---@contract dup-only  an error half-way can deliver a job that is dead, never lose one
 ---@retry    safe  the same receipt gives the same verdicts again, for a minute
@@ -17,19 +17,20 @@
 ---@key      expiry     zset  name of a unique key, scored by its end in ms
 ---@key      control    hash  paused, limit, dead_bytes
 ---@key      receipt    string  the verdicts of this call, kept for a repeat
+---@arg      only    string  the verdicts of the states that are asked for: 12 for scheduled and ready
 ---@arg      reason  string  kept with each job, the first KiB
 ---@args     id  string  max=200
 ---@allow    V002 control: dead_bytes can count a job twice, until an audit repairs it
 ---@error    LAYOUT  the queue has a later layout
----@reply    int[]  0 absent, 1 scheduled, 2 ready, 3 leased and left, 4 dead before
+---@reply    int[]  the state before: 0 absent, 1 scheduled, 2 ready, 3 leased, 4 dead
 ---@cost     O(log n) for each job
 
 local scheduled, bodies, leases, failures, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local unique, expiry, control, receipt = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-if #ARGV > 201 then
+if #ARGV > 202 then
   error('id: at most 200')
 end
-local reason = string.sub(ARGV[1], 1, 1024)
+local only, reason = ARGV[1], string.sub(ARGV[2], 1, 1024)
 
 --< part/queue_types.lua
 -- A key of the wrong type stops the script here, while nothing is written, and so does a later
@@ -65,18 +66,21 @@ end
 -- The member does not exist. A script whose first write frees memory may go on to use some.
 redis.call('ZREM', dead, '')
 
-for i = 2, #ARGV do
+for i = 3, #ARGV do
   local id = ARGV[i]
   local count = redis.call('HGET', failures, id) or '0'
-  verdicts[i - 1] = 0
+  local due = redis.call('ZSCORE', scheduled, id)
+  local verdict = 0
   if redis.call('ZSCORE', leases, id) then
-    verdicts[i - 1] = 3
+    verdict = 3
   elseif redis.call('ZSCORE', dead, id) then
-    verdicts[i - 1] = 4
+    verdict = 4
     redis.call('ZREM', scheduled, id) -- an error half-way may have left it there
   elseif count ~= 'x' and redis.call('HEXISTS', bodies, id) == 1 then
-    local due = redis.call('ZSCORE', scheduled, id)
-    verdicts[i - 1] = due and 1 or 2
+    verdict = due and 1 or 2
+  end
+  verdicts[i - 2] = verdict
+  if (verdict == 1 or verdict == 2) and string.find(only, verdict, 1, true) then
     if not due then
       redis.call('HSET', failures, id, 'b' .. string.match(count, '%d*$'))
     end

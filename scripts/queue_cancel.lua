@@ -3,7 +3,8 @@
 --- A scheduled or dead job is removed. A ready job loses its body now and its entry
 --- when a worker comes to it: no list is searched. A leased job gets a mark: the next extend
 --- reports it, and the job is deleted when its lease ends in any way. Its id is published to the channel
---- that is named as leases, for its worker to extend now. For each id one verdict, in order.
+--- that is named as leases, for its worker to extend now. A job whose state is not asked for stays as it is. For
+--- each id one verdict, in order.
 ---
 --- Long because a job is in one of four states, each with its own end.
 ---
@@ -22,17 +23,18 @@
 ---@key      options    hash  id to the options of a job, which queue_push.lua wrote
 ---@key      finished   zset  ids of finished jobs, scored by that time in ms
 ---@key      receipt    string  the verdicts of this call, kept for a repeat
+---@arg      only  string  the verdicts of the states that are asked for, such as 12 for scheduled and ready
 ---@args     id  string  max=200
 ---@allow    V002 failures: a job that is left where it was has its count anew
 ---@allow    W002 a worker that gets no hint learns of the mark at its next extend
 ---@error    LAYOUT  the queue has a later layout
----@reply    int[]  0 absent, 1 scheduled, 2 ready, 3 leased and marked, 4 dead
+---@reply    int[]  the state before: 0 absent, 1 scheduled, 2 ready, 3 leased, 4 dead
 ---@cost     O(log n) for each job
 
 local scheduled, bodies, leases, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local dead, unique, expiry, control, options = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local finished, receipt = KEYS[10], KEYS[11]
-if #ARGV > 200 then
+local finished, receipt, only = KEYS[10], KEYS[11], ARGV[1]
+if #ARGV > 201 then
   error('id: at most 200')
 end
 
@@ -100,30 +102,40 @@ local function forget(id, entry)
   end
 end
 
-for i = 1, #ARGV do
+local function meant(verdict)
+  verdicts[#verdicts + 1] = verdict
+  return string.find(only, verdict, 1, true)
+end
+
+for i = 2, #ARGV do
   local id = ARGV[i]
-  verdicts[i] = 0
   if redis.call('ZSCORE', leases, id) then
-    verdicts[i] = 3
-    redis.call('HSET', failures, id, 'x')
-    -- A hint to the consumers: the one that has the job extends its lease now, and learns of the mark.
-    redis.pcall('PUBLISH', leases, id)
-  elseif redis.call('ZSCORE', scheduled, id) then
-    verdicts[i] = 1
-    forget(id)
-    redis.call('ZREM', scheduled, id)
-  elseif redis.call('ZSCORE', dead, id) then
-    verdicts[i] = 4
-    -- A job that was buried while ready may have its entry still.
-    local entry = string.find(redis.call('HGET', failures, id) or '', '^[bx]')
-    if redis.call('HINCRBY', control, 'dead_bytes', 0 - redis.call('HSTRLEN', bodies, id)) == 0 then
-      redis.call('HDEL', control, 'dead_bytes')
+    if meant(3) then
+      redis.call('HSET', failures, id, 'x')
+      -- A hint to the consumers: the one that has the job extends its lease now, and learns of the mark.
+      redis.pcall('PUBLISH', leases, id)
     end
-    forget(id, entry)
-    redis.call('ZREM', dead, id)
+  elseif redis.call('ZSCORE', scheduled, id) then
+    if meant(1) then
+      forget(id)
+      redis.call('ZREM', scheduled, id)
+    end
+  elseif redis.call('ZSCORE', dead, id) then
+    if meant(4) then
+      -- A job that was buried while ready may have its entry still.
+      local entry = string.find(redis.call('HGET', failures, id) or '', '^[bx]')
+      if redis.call('HINCRBY', control, 'dead_bytes', 0 - redis.call('HSTRLEN', bodies, id)) == 0 then
+        redis.call('HDEL', control, 'dead_bytes')
+      end
+      forget(id, entry)
+      redis.call('ZREM', dead, id)
+    end
   elseif redis.call('HEXISTS', bodies, id) == 1 and redis.call('HGET', failures, id) ~= 'x' then
-    verdicts[i] = 2
-    forget(id, true)
+    if meant(2) then
+      forget(id, true)
+    end
+  else
+    meant(0)
   end
 end
 if g > 0 then

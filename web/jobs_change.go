@@ -89,6 +89,9 @@ func (h *handler) changeJobs(ctx context.Context, q *request) (answer, error) {
 		err = h.changeAll(ctx, q, of, c)
 	} else {
 		c.Done, err = c.apply(ctx, of, c.IDs)
+		if err == nil && c.Done == 0 { // they have moved on since the look
+			err = h.expect(ctx, of, c)
+		}
 	}
 	h.report(q, Action{Verb: c.Verb, Target: targetOf(of), IDs: c.IDs[:min(len(c.IDs), 100)], Done: c.Done, Err: err})
 	if err = c.stayedDead(err); err != nil {
@@ -176,7 +179,7 @@ func (h *handler) expect(ctx context.Context, of *queue.Queue, c *change) error 
 	return nil
 }
 
-// apply makes the change and returns how many jobs it found.
+// apply makes the change and returns how many jobs it found. One that has left the state stays as it is.
 func (c *change) apply(ctx context.Context, of *queue.Queue, ids []string) (n int, err error) {
 	switch {
 	case len(ids) == 0: // to Requeue that would mean those that died first
@@ -195,13 +198,12 @@ func (c *change) apply(ctx context.Context, of *queue.Queue, ids []string) (n in
 		}
 		return n, nil
 	}
-	end := of.Cancel
+	var was []queue.State
 	if c.Verb == "bury" {
-		end = func(ctx context.Context, ids ...string) ([]queue.State, error) {
-			return of.BuryJobs(ctx, "buried by hand", ids...)
-		}
+		was, err = of.BuryJobsIn(ctx, []queue.State{c.state}, "buried by hand", ids...)
+	} else {
+		was, err = of.CancelIn(ctx, []queue.State{c.state}, ids...)
 	}
-	was, err := end(ctx, ids...)
 	for _, state := range was {
 		if state == c.state {
 			n++

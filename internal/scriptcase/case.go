@@ -233,12 +233,12 @@ func ScriptCalls() []ScriptCall {
 		}, nil},
 		{&gen.QueueCancelScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, s, b, l, n, d := QueueKeys(k)
-			return show(gen.QueueCancel(ctx, c, gen.QueueCancelParams{Finished: "{" + k + "}:f", Receipt: "{" + k + "}:i:t", Options: "{" + k + "}:o", Scheduled: s, Bodies: b, Leases: l, Failures: n, Dead: d,
+			return show(gen.QueueCancel(ctx, c, gen.QueueCancelParams{Only: "1234", Finished: "{" + k + "}:f", Receipt: "{" + k + "}:i:t", Options: "{" + k + "}:o", Scheduled: s, Bodies: b, Leases: l, Failures: n, Dead: d,
 				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", IDs: []string{"s", "r", "d", "l", "none"}}))
 		}, FourStates, nil},
 		{&gen.QueueBuryScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, s, b, l, n, d := QueueKeys(k)
-			return show(gen.QueueBury(ctx, c, gen.QueueBuryParams{Receipt: "{" + k + "}:i:t", Scheduled: s, Bodies: b, Leases: l, Failures: n, Dead: d,
+			return show(gen.QueueBury(ctx, c, gen.QueueBuryParams{Only: "12", Receipt: "{" + k + "}:i:t", Scheduled: s, Bodies: b, Leases: l, Failures: n, Dead: d,
 				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", Reason: "why", IDs: []string{"s", "r", "d", "l", "none"}}))
 		}, FourStates, nil},
 		{&gen.QueueRescheduleScript, func(ctx context.Context, c lua.Client, k string) (string, error) {

@@ -122,3 +122,19 @@ func TestAllReadyJobsAreThoseThatAreReady(t *testing.T) {
 	holds(t, e.run("jobs", "cancel", "mail", "--all").exits(exitDone).object(), map[string]any{"cancelled": 1})
 	require.Equal(t, []string{"buried"}, e.stay("mail", queue.Dead))
 }
+
+// A change of all jobs of a state leaves those that a worker has taken since they were found: they run to their end.
+func TestAChangeOfAllLeavesJobsThatAreTakenMeanwhile(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	q := e.queue("mail")
+	for _, id := range []string{"a", "b"} {
+		e.push("mail", queue.Job{ID: id})
+		taken, err := q.Take(t.Context(), 1)
+		require.NoError(t, err)
+		n, err := cancelJobs(t.Context(), q, []queue.State{queue.Ready}, []string{id})
+		require.NoError(t, err)
+		require.Zero(t, n)
+		require.NoError(t, q.Extend(t.Context(), time.Minute, taken.Deliveries...))
+	}
+}

@@ -10,12 +10,15 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
+// changeJobs changes those of the jobs that are in one of the states, and returns how many.
+type changeJobs func(ctx context.Context, q *queue.Queue, in []queue.State, ids []string) (int, error)
+
 // changeCommand is a command that does one thing to jobs: those of the ids, or with --all those of a state.
 type changeCommand struct {
 	verb, done    string // such as requeue, requeued
 	about, detail string
 	states        []queue.State // that it is for; the first is that of --all without --state
-	change        func(ctx context.Context, q *queue.Queue, ids []string) (int, error)
+	change        changeJobs
 	example       string
 	moreFlags     func(fs *flag.FlagSet)
 	moreCheck     func() error
@@ -56,19 +59,21 @@ func (c changeCommand) command() *command {
 		},
 		run: func(s *session) error {
 			return s.withQueueOn(func(ctx context.Context, client lua.Client, q *queue.Queue) error {
-				state := c.states[0]
-				if only.set {
-					state = only.state
+				in, ids := c.states, s.args[1:]
+				_, err := findJobs(ctx, q, ids, "jobs "+c.verb, in...)
+				if all {
+					in = in[:1]
+					if only.set {
+						in = []queue.State{only.state}
+					}
 				}
-				ids := s.args[1:]
-				_, err := findJobs(ctx, q, ids, "jobs "+c.verb, c.states...)
 				if err == nil && all {
-					ids, err = allJobs(ctx, client, q, s.prefix, state)
+					ids, err = allJobs(ctx, client, q, s.prefix, in[0])
 				}
 				if err != nil {
 					return err
 				}
-				n, err := c.change(ctx, q, ids)
+				n, err := c.change(ctx, q, in, ids)
 				if emitErr := s.emit(map[string]any{"queue": q.Name(), c.done: n}); err == nil {
 					err = emitErr
 				}
@@ -84,7 +89,7 @@ func jobsRequeueCommand() *command {
 		detail: `Their failures are forgotten. An id that is not dead is an error, and then nothing is changed.
 A job whose unique name another job holds stays dead: it is named, and the exit code is 1.`,
 		states: []queue.State{queue.Dead}, example: `luatomic jobs requeue mail --all`,
-		change: func(ctx context.Context, q *queue.Queue, ids []string) (n int, err error) {
+		change: func(ctx context.Context, q *queue.Queue, _ []queue.State, ids []string) (n int, err error) {
 			if len(ids) > 0 {
 				n, err = q.Requeue(ctx, ids...)
 			}
@@ -93,18 +98,15 @@ A job whose unique name another job holds stays dead: it is named, and the exit 
 	}.command()
 }
 
-// cancelled cancels jobs and counts those that were in one of the states.
-func cancelled(states ...queue.State) func(ctx context.Context, q *queue.Queue, ids []string) (int, error) {
-	return func(ctx context.Context, q *queue.Queue, ids []string) (int, error) {
-		was, err := q.Cancel(ctx, ids...)
-		return countIn(was, states), err
-	}
+func cancelJobs(ctx context.Context, q *queue.Queue, in []queue.State, ids []string) (int, error) {
+	was, err := q.CancelIn(ctx, in, ids...)
+	return countIn(was, in), err
 }
 
 // countIn counts the jobs that were in one of the states.
-func countIn(was, states []queue.State) (n int) {
+func countIn(was, in []queue.State) (n int) {
 	for _, state := range was {
-		if slices.Contains(states, state) {
+		if slices.Contains(in, state) {
 			n++
 		}
 	}
@@ -117,7 +119,7 @@ func jobsCancelCommand() *command {
 		verb: "cancel", done: "cancelled", about: "Take jobs out of a queue, those that a worker has too.",
 		detail: `They are deleted with their bodies. The worker of a leased job learns it within a third of its
 lease: its context ends, and the job is not tried again.`,
-		states: states, example: `luatomic jobs cancel mail welcome-7`, change: cancelled(states...),
+		states: states, example: `luatomic jobs cancel mail welcome-7`, change: cancelJobs,
 	}.command()
 }
 
@@ -132,9 +134,9 @@ The next death of a job in a consumer trims the dead set to that consumer's boun
 		moreFlags: func(fs *flag.FlagSet) {
 			fs.StringVar(&reason, "reason", "buried by hand", "`TEXT` kept with each job, up to 1 KiB")
 		},
-		change: func(ctx context.Context, q *queue.Queue, ids []string) (int, error) {
-			was, err := q.BuryJobs(ctx, reason, ids...)
-			return countIn(was, states), err
+		change: func(ctx context.Context, q *queue.Queue, in []queue.State, ids []string) (int, error) {
+			was, err := q.BuryJobsIn(ctx, in, reason, ids...)
+			return countIn(was, in), err
 		},
 	}.command()
 }
@@ -144,7 +146,7 @@ func jobsDeleteCommand() *command {
 	return changeCommand{
 		verb: "delete", done: "deleted", about: "Delete dead jobs for good.",
 		detail: `With --state also ready or scheduled ones. A leased job stays with its worker.`,
-		states: states, example: `luatomic jobs delete mail --all --state dead`, change: cancelled(states...),
+		states: states, example: `luatomic jobs delete mail --all --state dead`, change: cancelJobs,
 	}.command()
 }
 
@@ -180,7 +182,7 @@ func jobsRescheduleCommand() *command {
 			}
 			return nil
 		},
-		change: func(ctx context.Context, q *queue.Queue, ids []string) (n int, err error) {
+		change: func(ctx context.Context, q *queue.Queue, _ []queue.State, ids []string) (n int, err error) {
 			st, err := q.Stats(ctx)
 			if err != nil {
 				return 0, err
