@@ -98,10 +98,13 @@ func (b *Bus) Ready(ctx context.Context) error {
 	return nil
 }
 
-// notReady is the error of an operation that Run must be running for.
+// notReady is the error of an operation that Run must be running for. Why a Run cannot connect is text: the class of that
+// error is not that of the operation.
 func (b *Bus) notReady(cause error) error {
 	if b.liveness.hasEnded() {
 		cause = fmt.Errorf("%w: %w", errEnded, cause)
+	} else if why := b.liveness.failure(); why != nil {
+		return fmt.Errorf("luatomic: bus %q is not connected: %v: %w", b.name, why, cause)
 	}
 	return fmt.Errorf("luatomic: bus %q is not connected; is its Run running? %w", b.name, cause)
 }

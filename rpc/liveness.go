@@ -34,6 +34,8 @@ type liveness struct {
 
 	mu      sync.Mutex
 	ended   bool          // the last Run has, and there is no next one yet
+	failed  error         // of the last attempt to connect or to announce; nil after one that succeeded
+	told    time.Time     // when the outage of the link was reported; zero: there is none
 	given   int           // the version of the methods that the server has; -1: the node is not announced
 	changed chan struct{} // closed when that changes
 }
@@ -58,12 +60,50 @@ func (l *liveness) setEnded(ended bool) {
 	defer l.mu.Unlock()
 	l.ended = ended
 	l.given = -1
+	l.failed, l.told = nil, time.Time{}
 }
 
 func (l *liveness) hasEnded() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ended
+}
+
+// failure is why the node is not connected; nil where that is not known.
+func (l *liveness) failure() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failed
+}
+
+// fail notes how an attempt to announce the node has ended.
+func (l *liveness) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failed = err
+}
+
+// tellAgain is how long an outage of the link lasts until it is reported once more. Attempts to end it are made ten
+// times a second.
+const tellAgain = 10 * time.Second
+
+// linkDown notes why the link is down, and reports whether that is to be told.
+func (l *liveness) linkDown(err error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failed = err
+	if !l.told.IsZero() && time.Since(l.told) < tellAgain {
+		return false
+	}
+	l.told = time.Now()
+	return true
+}
+
+// linkUp notes that the outage is over.
+func (l *liveness) linkUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failed, l.told = nil, time.Time{}
 }
 
 // give notes which version of the methods the server has.
@@ -144,9 +184,9 @@ func (b *Bus) sendHeartbeats(ctx context.Context, up <-chan struct{}) {
 		case <-b.liveness.heartbeat: // what it was asked for is in this one
 		default:
 		}
-		if err := b.announce(ctx); err != nil {
-			b.report(ctx, err)
-		}
+		err := b.announce(ctx)
+		b.liveness.fail(err)
+		b.report(ctx, err)
 		select {
 		case <-ctx.Done():
 			return
@@ -168,6 +208,7 @@ func (b *Bus) sendHeartbeats(ctx context.Context, up <-chan struct{}) {
 // linkUp reports that the node can be reached again, and has both sides check what they missed. The first time
 // nothing can have been missed.
 func (b *Bus) linkUp(up chan<- struct{}) {
+	b.liveness.linkUp()
 	offer(up)
 	if given, _ := b.liveness.has(); given < 0 {
 		return

@@ -43,8 +43,8 @@ type Options struct {
 	// Keys, if set, sign each frame with HMAC-SHA256. The first one signs, each of them is accepted, so that keys can
 	// be changed while nodes run. All processes of a bus need a common key. A key has at least 32 bytes.
 	Keys [][]byte
-	// OnError, if set, receives the errors of background work. The bus continues after each. It is called from
-	// several goroutines and must not block.
+	// OnError, if set, receives the errors of background work. The bus continues after each. An outage of its connection
+	// is reported when it begins, then each 10 s. OnError is called from several goroutines and must not block.
 	OnError func(err error)
 }
 

@@ -92,7 +92,11 @@ func (b *Bus) abandonCalls() {
 // start starts the loops of a session. They end with linked.
 func (b *Bus) start(ctx, linked context.Context, s *session) *sync.WaitGroup {
 	up := make(chan struct{}, 1)
-	down := func(err error) { b.report(ctx, fmt.Errorf("luatomic: bus %q: %w", b.name, err)) }
+	down := func(err error) {
+		if b.liveness.linkDown(err) {
+			b.report(ctx, fmt.Errorf("luatomic: bus %q: %w", b.name, err))
+		}
+	}
 	message := func(payload string) { b.receive(s, payload) }
 	var loops sync.WaitGroup
 	loops.Go(func() { b.link.run(linked, b.client, b.shard, func() { b.linkUp(up) }, down, message) })

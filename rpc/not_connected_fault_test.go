@@ -1,0 +1,65 @@
+package rpc_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+// A bus whose Run cannot connect says why: the cure is at the server, and not in a call of Run. The class of the error
+// is that of the call, whatever became of the heartbeat.
+func TestABusThatCannotConnectSaysWhy(t *testing.T) {
+	t.Parallel()
+	for command, why := range map[string]string{"SUBSCRIBE": "EOF", "EVALSHA": "announce on bus"} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+			proxy.Drop(1<<30, luatomictest.Command(command))
+			client := redis.NewClient(lab.Must(redis.ParseURL(proxy.URL())))
+			t.Cleanup(func() { _ = client.Close() })
+			b, err := rpc.NewBus(client, luatomictest.Namespace(t), &rpc.Options{Grace: -1, Lease: time.Second})
+			require.NoError(t, err)
+			lab.RunBus(t, b)
+			luatomictest.Eventually(t, 20*time.Second, "an attempt has failed", func() bool {
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				_, err = lab.Echo.Call(ctx, b, "")
+				require.ErrorIs(t, err, lua.ErrNotExecuted)
+				require.NotErrorIs(t, err, lua.ErrOutcomeUnknown)
+				return strings.Contains(err.Error(), why)
+			})
+			require.NotContains(t, err.Error(), "is its Run running?")
+		})
+	}
+}
+
+// An outage is reported when it begins, and not with each attempt to end it, ten a second.
+func TestAnOutageIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	client := redis.NewClient(lab.Must(redis.ParseURL(proxy.URL())))
+	t.Cleanup(func() { _ = client.Close() })
+	var reported atomic.Int64
+	b := lab.OpenBus(t, client, luatomictest.Namespace(t), &rpc.Options{Grace: -1, Lease: time.Hour,
+		OnError: func(error) { reported.Add(1) }})
+	require.NoError(t, b.Ready(t.Context()))
+	for outage := range int64(2) {
+		up, before := b.Resubscribed(), proxy.Stats().Lost
+		proxy.Drop(8, luatomictest.Command("SUBSCRIBE"))
+		proxy.CutAll()
+		luatomictest.Eventually(t, 20*time.Second, "it is over", func() bool {
+			return proxy.Stats().Lost == before+8 && b.Resubscribed() > up
+		})
+		require.Equal(t, outage+1, reported.Load())
+	}
+}
