@@ -3,7 +3,6 @@ package web
 import (
 	"context"
 	"net/http"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -40,7 +39,7 @@ func (h *handler) jobPage(ctx context.Context, q *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	id := strings.TrimSpace(q.of("id"))
+	id := q.of("id")
 	if id == "" || len(id) > 128 {
 		return answer{}, faultf(http.StatusBadRequest, "Ids have 1 to 128 bytes.", "That is no id of a job.")
 	}

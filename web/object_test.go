@@ -2,9 +2,11 @@ package web_test
 
 import (
 	"fmt"
+	"html"
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -157,5 +159,23 @@ func TestAnActionTellsTheQueuesOfOneNameApart(t *testing.T) {
 		path, _, _ := strings.Cut(step[0], "?")
 		require.Equal(t, http.StatusOK, s.do(http.MethodPost, step[0], s.forms()[path]).code, step[0])
 		require.Equal(t, step[1], log[len(log)-1].Target)
+	}
+}
+
+// The links of a list lead to its jobs, whatever is in their ids: blanks at the ends, and what has a meaning in a URL.
+func TestTheLinksOfAListLeadToItsJobs(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{})
+	ids := []string{" blank ", "a&b=c", "a+b", "a%2fb", "<b>", `"'`, "a#b?c", "../x"}
+	for _, id := range ids {
+		_, err := s.queue("mail").Push(t.Context(), queue.Job{ID: id})
+		require.NoError(t, err)
+	}
+	links := regexp.MustCompile(`href="(/job\?[^"]*)"`).FindAllStringSubmatch(s.ok("/queue?name=mail"), -1)
+	require.Len(t, links, len(ids))
+	for i, link := range links {
+		var job struct{ ID string }
+		s.read(strings.Replace(html.UnescapeString(link[1]), "/job", "/job.json", 1), &job)
+		require.Equal(t, ids[i], job.ID)
 	}
 }
