@@ -1,5 +1,5 @@
 // Command nightly runs a job once a night, in one of the processes that run this program: the leader. When the leader
-// stops or dies, another process takes over, and makes up for a night that was not finished.
+// stops or dies, another process takes over, and makes up for the current night if that was not finished.
 package main
 
 import (
