@@ -1,4 +1,4 @@
-// Package luatomic is the front door to race-free primitives on Redis: a queue with delayed jobs, locks with fencing
+// Package luatomic has race-free primitives on Redis: a queue with delayed jobs, locks with fencing
 // tokens, and calls between processes. The primitives live in three packages that do not know each other; this one has
 // short names for what most programs need:
 //

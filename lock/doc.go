@@ -12,8 +12,9 @@
 //	fence      microseconds of the server's clock at the acquire, or one more than the fence before
 //	           where the clock was behind
 //	sign       0 nobody waits; 1 the queue has an entry; 2 as 1, and the owner was handed the lock and
-//	           has not spoken since
-//	void       tokens that get nothing: of acquires that were withdrawn, of owners that lost it by force
+//	           has sent nothing since
+//	void       tokens whose requests are refused: of acquires that were withdrawn, of owners whose lease
+//	           was revoked
 //	owner      token made for each acquire, <process>.<number>; "-" when free
 //	delay      how long the lock stays closed after a lease that was not released, ms
 //	afterlife  what is left of the key's TTL when the lease is over, ms
@@ -31,12 +32,13 @@
 // Waiting sends nothing. An acquire that finds the lock held puts an entry into the queue in the same script. The
 // script that frees the lock takes the first entry out, writes its owner into the string, and publishes to the one
 // process that made the entry: one call for each hand-over, whatever the number of waiters. PUBSUB NUMSUB says whether
-// that process is still subscribed; if not, the next entry has its turn in the same call. The first entry of another
-// process is notified too, and makes an attempt when the first lease of the new holder is over. That, and the remaining
-// time that each failed attempt returns, covers holders that die. Expiry events have no part in it.
+// that process is still subscribed; if not, the script goes on to the next entry in the same call. The script also
+// notifies the first waiter of another process, which makes an attempt when the first lease of the new holder is over.
+// That notification, and the remaining time that each failed attempt returns, cover holders that die. Expiry events are
+// not used.
 //
 // # Where to read on
 //
-// From Locker.Acquire to its Lua it is three steps: lease.go asks the hub to wait, wait.go makes attempts by the
+// The way from Locker.Acquire to its Lua has three steps: lease.go asks the hub to wait, wait.go makes attempts by the
 // protocol, plain.go (a plain lock) or permit.go (a permit) calls the generated function of one script.
 package lock

@@ -20,13 +20,13 @@
 //
 // # Round trips that calls share
 //
-// A call without company is sent at once. With company the goroutines that can run have their turn first, and what
-// they call goes out together: in one pipeline, and as the rows of one command where the script is one for many
-// ("---@merge" in its header). At most four round trips to a server are under way, three while more callers share
-// them; later calls wait for one of them to return. One that takes longer than 20 ms is not waited for. No timer
-// delays a call. Each call has its own outcome, as if it had been sent alone. It happens on a Client (with Sentinel,
-// too), an AutoPipeliner on one, a ClusterClient and a Ring, per node; calls of more than 64 KiB and those on another
-// client are sent by themselves. [Direct] switches it off for a client.
+// A call that is alone is sent at once. Beside other calls it waits until the goroutines that can run have had their
+// turn. Then these calls go out together: in one pipeline, and as the rows of one command where the script is one for
+// many ("---@merge" in its header). At most four round trips to a server are under way, three while more callers share
+// them; later calls wait for one of them to return, but not for one that takes longer than 20 ms. No timer delays a
+// call. Each call has its own outcome, as if it had been sent alone. Calls share round trips on a Client (with
+// Sentinel, too), an AutoPipeliner on one, a ClusterClient and a Ring, per node; calls of more than 64 KiB, and those
+// on another client, are sent by themselves. [Direct] switches the sharing off for a client.
 //
 // A call that shares round trips returns when its context ends, whatever the server does: with [ErrNotExecuted] if it
 // was not written yet, else with [ErrOutcomeUnknown]. A call that is sent by itself returns when go-redis does, which

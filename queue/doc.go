@@ -1,4 +1,5 @@
-// Package queue is a queue of jobs on Redis, ready and scheduled, in which no step has a gap.
+// Package queue is a queue of ready and scheduled jobs on Redis. Each step is one script, so no crash loses a job
+// between two steps.
 //
 // # The life of a job
 //
@@ -32,14 +33,14 @@
 // # Clocks
 //
 // Every time is the server's: when a job is due, was enqueued, died (milliseconds), and when a lease ends
-// (microseconds). The clock of the process measures only its own sleeps.
+// (microseconds). The clock of the process measures only durations: its own sleeps, and how much of a lease is left.
 //
 // # Delays
 //
 // A scheduled job is in {q}:s, scored by its due time, until the server's clock has reached that time. Then one
-// script moves it to {q}:r: Promote, which a Poller calls, or Take, whichever comes first. So a queue that is
-// consumed needs no Poller. A Poller serves queues whose consumers are busy for a long time or do not run all the
-// time.
+// script moves it to {q}:r: that of Promote, which a Poller calls, or that of Take, whichever comes first. So a queue
+// that is consumed needs no Poller. A Poller serves queues whose consumers are busy for a long time or do not always
+// run.
 //
 // # Promise
 //

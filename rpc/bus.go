@@ -98,8 +98,8 @@ func (b *Bus) Ready(ctx context.Context) error {
 	return nil
 }
 
-// notReady is the error of an operation that Run must be running for. Why a Run cannot connect is text: the class of that
-// error is not that of the operation.
+// notReady is the error of an operation that Run must be running for. Why a Run cannot connect is text: the class of
+// that error is not that of the operation.
 func (b *Bus) notReady(cause error) error {
 	if b.liveness.hasEnded() {
 		cause = fmt.Errorf("%w: %w", errEnded, cause)
