@@ -174,8 +174,9 @@ var errVoid = fmt.Errorf("%w: it was taken away, or this acquire withdrawn, befo
 
 // failed withdraws an attempt without an answer, and returns its error.
 func (r *request) failed(ctx context.Context, err error, entry string) error {
-	if errors.Is(err, ErrLimit) {
-		return err // an answer
+	if errors.Is(err, ErrLimit) { // an answer
+		r.settle(ctx)
+		return err
 	}
 	err = r.undone(ctx, err, entry)
 	if errors.Is(err, ErrNotReplicated) {

@@ -112,6 +112,22 @@ func TestACopyOfARequestHoldsNothing(t *testing.T) {
 	}
 }
 
+// A copy of a request for more permits than there are arrives when a new limit allows them.
+func TestACopyOfARequestAboveTheLimitHoldsNothing(t *testing.T) {
+	t.Parallel()
+	ctx, name := t.Context(), luatomictest.Namespace(t)
+	c, late := lab.HoldUp(t, &gen.SemAcquireScript, 2*time.Second)
+	opts := &lock.Options{TTL: time.Minute}
+	_, err := lab.Locker(t, c, opts).Semaphore(name, 1).Try(ctx, 2)
+	require.ErrorIs(t, err, lock.ErrLimit)
+	other := lab.Locker(t, luatomictest.Client(t), opts).Semaphore(name, 1)
+	require.NoError(t, other.Resize(ctx, 2))
+	<-late.Arrived
+	permit, err := other.Try(ctx, 2)
+	require.NoError(t, err, "nobody holds any")
+	require.NoError(t, permit.Release(ctx))
+}
+
 // A copy of a request that changed a setting arrives after the next one that did.
 func TestALateCopyOfASettingChangesNothing(t *testing.T) {
 	t.Parallel()
