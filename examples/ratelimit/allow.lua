@@ -25,7 +25,7 @@ local unit = period / burst
 local whole = math.max(now, tonumber(redis.call('GET', limit) or 0))
 local next_whole = whole + n * unit
 if next_whole - now > period then
-  return {0, math.floor((period - (whole - now)) / unit), math.ceil((next_whole - now - period) / 1000)}
+  return {0, math.max(math.floor((period - (whole - now)) / unit), 0), math.ceil((next_whole - now - period) / 1000)}
 end
 if n > 0 then
   redis.call('SET', limit, string.format('%.0f', next_whole), 'PX', math.ceil((next_whole - now) / 1000))

@@ -14,7 +14,7 @@ import (
 var allowSource string
 
 // AllowSHA is the SHA-1 of allow.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const AllowSHA = "b388d8abb2943264f04ac7b0bd629f18c846b726"
+const AllowSHA = "ec4bfc06b432ff29f3b96e25a1d86deacb702fc1"
 
 // AllowScript is allow.lua.
 var AllowScript = lua.Script{

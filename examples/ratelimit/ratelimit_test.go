@@ -45,3 +45,20 @@ func TestAWholeLimitHasNoKey(t *testing.T) {
 		return client.Exists(t.Context(), "limit:{"+name+"}").Val() == 0
 	})
 }
+
+// A shorter period takes effect at once: what was spent under the longer one leaves nothing, and no debt.
+func TestAShorterPeriodLeavesNoDebt(t *testing.T) {
+	t.Parallel()
+	client, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	p := ratelimit.AllowParams{Name: name, N: 10, Burst: 10, Period: time.Hour}
+	out, err := ratelimit.Allow(t.Context(), client, p)
+	require.NoError(t, err)
+	require.True(t, out.Allowed)
+	for _, p.N = range []int64{0, 1} {
+		p.Period = time.Minute
+		out, err = ratelimit.Allow(t.Context(), client, p)
+		require.NoError(t, err)
+		require.False(t, out.Allowed)
+		require.Zero(t, out.Left)
+	}
+}
