@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/luatomic/luatomic/internal/keys"
@@ -31,6 +32,9 @@ type nodeState struct {
 	asked chan struct{} // closed when the acquire there has ended
 	may   bool          // the server may have granted the lock; set before asked is closed
 	again bool          // its acquire was sent twice, and a copy may still arrive; likewise
+
+	releasing sync.Mutex // held by a release; one that was slow may go on when the next one begins
+	released  bool       // a release of this lease has found it there
 }
 
 // newLease makes the request of one attempt. Nothing is sent, and nothing is held yet.

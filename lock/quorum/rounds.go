@@ -175,8 +175,14 @@ func (l *Lease) release(ctx context.Context) error {
 	return l.tooFew(tally(l.q, answers, func(had bool) bool { return had }))
 }
 
-// releaseAt releases the lock on one server. A repeat finds what the request before it has released.
+// releaseAt releases the lock on one server, once. A repeat finds what the request before it has released.
 func (l *Lease) releaseAt(ctx context.Context, node int) (had bool, err error) {
+	at := &l.nodes[node]
+	at.releasing.Lock()
+	defer at.releasing.Unlock()
+	if at.released {
+		return true, nil
+	}
 	var repeated resent.Note
 	state, err := gen.LockRelease(resent.Watch(ctx, &repeated), l.q.clients[node], gen.LockReleaseParams{
 		Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.token, Stay: stay,
@@ -184,7 +190,8 @@ func (l *Lease) releaseAt(ctx context.Context, node int) (had bool, err error) {
 	if err == nil {
 		_ = l.settleAt(ctx, node) // where it fails, a copy ends with its TTL
 	}
-	return state == gen.LockReleaseResultReleased || bool(repeated) && state != gen.LockReleaseResultRevoked, err
+	at.released = state == gen.LockReleaseResultReleased || bool(repeated) && state != gen.LockReleaseResultRevoked
+	return at.released, err
 }
 
 // giveBack calls each server that granted the lock or may still: after the acquire there has ended, and until the lease
