@@ -107,34 +107,45 @@ func TestQuorumReleaseWhoseReplyIsLostIsNoLoss(t *testing.T) {
 // released it later than it returned.
 func TestQuorumReleaseThatIsTriedAgainCountsWhoHasReleased(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
-	_, clients := independent(t, 3)
-	var down [3]atomic.Bool
-	for i, c := range clients {
-		c.AddHook(&lab.Around{Sha: lab.Digest(&gen.LockReleaseScript), Do: func(run func() error) error {
-			if down[i].Load() {
-				return io.EOF
+	for what, down := range map[string]error{"that refuses": refusal("NOPERM"), "that does not answer": io.EOF} {
+		t.Run("a server "+what, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			_, clients := independent(t, 3)
+			var fails [3]atomic.Bool
+			for i, c := range clients {
+				c.AddHook(&lab.Around{Sha: lab.Digest(&gen.LockReleaseScript), Do: func(run func() error) error {
+					if fails[i].Load() {
+						return down
+					}
+					return run()
+				}})
 			}
-			return run()
-		}})
+			q := newQuorum(t, clients, &quorum.Options{TTL: time.Minute, NodeTimeout: 3 * time.Second})
+			lease, err := q.Acquire(ctx, "x") // loads the scripts
+			require.NoError(t, err)
+			require.NoError(t, lease.Release(ctx))
+			freeAt(t, clients...)
+			lease, err = q.Acquire(ctx, "x")
+			require.NoError(t, err)
+			luatomictest.Eventually(t, 20*time.Second, "all three have it", func() bool {
+				return fenceAt(t, clients[0]) != 0 && fenceAt(t, clients[1]) != 0 && fenceAt(t, clients[2]) != 0
+			})
+			fails[1].Store(true)
+			fails[2].Store(true)
+			require.ErrorIs(t, lease.Release(ctx), quorum.ErrNoQuorum)
+			require.Zero(t, fenceAt(t, clients[0]), "one has released it")
+			fails[1].Store(false)
+			require.NoError(t, lease.Release(ctx))
+		})
 	}
-	q := newQuorum(t, clients, &quorum.Options{TTL: time.Minute, NodeTimeout: 3 * time.Second})
-	lease, err := q.Acquire(ctx, "x") // loads the scripts
-	require.NoError(t, err)
-	require.NoError(t, lease.Release(ctx))
-	freeAt(t, clients...)
-	lease, err = q.Acquire(ctx, "x")
-	require.NoError(t, err)
-	luatomictest.Eventually(t, 20*time.Second, "all three have it", func() bool {
-		return fenceAt(t, clients[0]) != 0 && fenceAt(t, clients[1]) != 0 && fenceAt(t, clients[2]) != 0
-	})
-	down[1].Store(true)
-	down[2].Store(true)
-	require.ErrorIs(t, lease.Release(ctx), quorum.ErrNoQuorum)
-	require.Zero(t, fenceAt(t, clients[0]), "one has released it")
-	down[1].Store(false)
-	require.NoError(t, lease.Release(ctx))
 }
+
+// refusal is an error of a server.
+type refusal string
+
+func (r refusal) Error() string { return string(r) + " this user has no permissions" }
+func (refusal) RedisError()     {}
 
 // A request of an acquire that was sent twice can arrive once more, after the lease. It holds nothing.
 func TestACopyOfAnAcquireOfAQuorumHoldsNothing(t *testing.T) {
