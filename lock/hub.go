@@ -31,7 +31,6 @@ type hub struct {
 	inbox         string       // channel of this process
 	floor         lease.Floor  // the greatest fence that is known
 	calls         *calls.Group // those that Close waits for: acquires, and what goes on behind a caller that has left
-	clock         serverClock
 	subscriptions *notify.Hub
 	waiters       *waiters
 	keeper        *lease.Keeper

@@ -112,13 +112,13 @@ func (h *hub) heldBy(w *waiter, result gen.LockAcquireResult) *HeldError {
 // fresh is how the first attempt of the waiter joins the queue: it asks for the remaining time of the lease unless
 // another waiter of this process makes the next attempt in time, and for the clock unless that is known.
 func (h *hub) fresh(w *waiter) gen.LockAcquireFresh {
-	if h.subscriptions.Tagged() || !h.clock.known() || !h.waiters.armed(w) {
+	if h.subscriptions.Tagged() || !w.group.clock.known() || !h.waiters.armed(w) {
 		return gen.LockAcquireFreshAsks
 	}
 	return gen.LockAcquireFreshKnows
 }
 
-// serverClock is what a process knows of the clock of its one server.
+// serverClock is what the waiters of a process know of the clock of a server.
 type serverClock struct {
 	mu   sync.Mutex
 	last serverReading
@@ -154,7 +154,7 @@ func (c *serverClock) reading() serverReading {
 func (h *hub) queued(w *waiter, result gen.LockAcquireResult) {
 	w.fence = result.Fence
 	if result.Now != 0 {
-		h.clock.set(serverReading{w.asked, result.Now})
+		w.group.clock.set(serverReading{w.asked, result.Now})
 		h.waiters.recheckAfter(w, result.Remaining+time.Millisecond, result.Holder)
 	} else {
 		h.waiters.recheckSoon(w)
@@ -171,7 +171,7 @@ func (h *hub) await(ctx context.Context, w *waiter) (g grant, again bool, err er
 	select {
 	case m := <-w.grants:
 		w.granted = m.fence
-		g = grant{fence: m.fence, deadline: m.deadline(h.clock.reading()), claim: true}
+		g = grant{fence: m.fence, deadline: m.deadline(w.group.clock.reading()), claim: true}
 		// A message can be late: after an attempt that found another holder.
 		valid := m.fence >= w.fence && lease.Left(g.deadline) > 0
 		return g, !valid || h.confirms(w.request), nil

@@ -13,6 +13,7 @@ import (
 // waiters are the waiters of a process, in one group for each lock.
 type waiters struct {
 	subscriptions *notify.Hub
+	clock         serverClock // of the one server, where there is one
 
 	mu      sync.Mutex // guards all below, and the fields of groups
 	byToken map[string]*waiter
@@ -23,7 +24,8 @@ type waiters struct {
 type group struct {
 	key      string
 	channel  string
-	members  []*waiter // in order of arrival
+	clock    *serverClock // of the server that has the lock
+	members  []*waiter    // in order of arrival
 	timer    *time.Timer
 	armed    bool      // the timer will fire; else one member is about to make an attempt
 	due      time.Time // when it will fire
@@ -83,7 +85,10 @@ func (ws *waiters) add(r *request, channel string) *waiter {
 	defer ws.mu.Unlock()
 	g := ws.groups[r.keys.Record]
 	if g == nil {
-		g = &group{key: r.keys.Record, channel: channel}
+		g = &group{key: r.keys.Record, channel: channel, clock: &ws.clock}
+		if ws.subscriptions.Tagged() { // another lock may be at another server
+			g.clock = &serverClock{}
+		}
 		ws.groups[g.key] = g
 	}
 	w := &waiter{request: r, group: g, wake: make(chan struct{}, 1), grants: make(chan grantMessage, 1)}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lease"
 )
 
@@ -42,6 +43,27 @@ func TestAGrantThatEndedWhileTheMachineWasSuspendedIsNotTaken(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, taken, !again, "suspended for %v", slept)
 	}
+}
+
+// The masters of a cluster have clocks of their own. The end of a grant is read from the clock of the lock's server.
+func TestAGrantIsReadFromTheClockOfItsServer(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}) // nothing is sent
+	t.Cleanup(func() { _ = client.Close() })
+	h := newHub(client, "")
+	attempt := func(token string, clock time.Duration) *waiter {
+		w := h.waiters.add(&request{token: token, opts: &Options{}, keys: keys.Lock{Record: token}}, "channel")
+		w.asked = time.Now()
+		h.queued(w, gen.LockAcquireResult{Now: clock.Microseconds()})
+		return w
+	}
+	w := attempt("process.1", time.Hour)
+	attempt("process.2", time.Hour+time.Minute) // at another server
+	now := time.Hour.Microseconds()
+	require.True(t, h.waiters.received("g", "process.1", fmt.Sprint(now, " ", now, " 10000 lock:{x}")))
+	g, _, err := h.await(t.Context(), w)
+	require.NoError(t, err)
+	require.Greater(t, lease.Left(g.deadline), 5*time.Second)
 }
 
 // What two clocks may differ by grows with the time between the reading of the server's clock and the grant. The reading
