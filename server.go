@@ -209,7 +209,8 @@ func (n *inspection) eviction() {
 	policy, limit := n.info["maxmemory_policy"], n.info["maxmemory"]
 	switch {
 	case policy == "":
-		n.unknown("eviction", "maxmemory_policy", "make sure that maxmemory-policy is noeviction: all others delete locks when memory is short")
+		n.unknown("eviction", "maxmemory_policy",
+			"make sure that maxmemory-policy is noeviction: all others delete locks when memory is short")
 	case policy == "noeviction":
 		n.add("eviction", CheckPassed, "maxmemory-policy is noeviction", "")
 	default:
@@ -232,7 +233,8 @@ func (n *inspection) persistence() {
 	case aof == "":
 		n.unknown("persistence", "aof_enabled", "make sure that appendonly is on: without it a restart loses jobs")
 	case aof == "1" && status != "" && status != "ok":
-		n.add("persistence", CheckFailed, "the last write to the append-only file failed", "see the server's log: is the disk full?")
+		n.add("persistence", CheckFailed, "the last write to the append-only file failed",
+			"see the server's log: is the disk full?")
 	case aof == "1":
 		n.add("persistence", CheckPassed, "appendonly is on", "")
 	case n.snapshots == "":
@@ -242,7 +244,8 @@ func (n *inspection) persistence() {
 	case n.snapshots == "unknown":
 		n.add("persistence", CheckUnknown, "appendonly is off, and the server does not report whether it makes snapshots", cure)
 	default:
-		n.add("persistence", CheckPassed, "snapshots only (save "+n.snapshots+"): a crash loses all writes after the last one; appendonly keeps more", "")
+		n.add("persistence", CheckPassed, "snapshots only (save "+n.snapshots+"): a crash loses all writes after the last one; "+
+			"appendonly keeps more", "")
 	}
 }
 
@@ -252,7 +255,8 @@ func (n *inspection) replication() {
 	case role == "":
 		n.unknown("replication", "role", "make sure that this is a master")
 	case role != "master":
-		n.add("replication", CheckFailed, "this is a replica of "+n.info["master_host"]+":"+n.info["master_port"]+" and refuses writes", "name the master")
+		n.add("replication", CheckFailed,
+			"this is a replica of "+n.info["master_host"]+":"+n.info["master_port"]+" and refuses writes", "name the master")
 	case replicas == "0":
 		n.add("replication", CheckPassed, "master without replicas", "")
 	default:
@@ -268,11 +272,13 @@ func (n *inspection) cluster() {
 	case on == "0":
 		n.add("cluster", CheckPassed, "off", "")
 	case !n.clustered:
-		n.add("cluster", CheckFailed, "this is a node of a cluster, and the client is for a single server", "use a redis.ClusterClient")
+		n.add("cluster", CheckFailed, "this is a node of a cluster, and the client is for a single server",
+			"use a redis.ClusterClient")
 	case state == "":
 		n.add("cluster", CheckUnknown, "on; CLUSTER INFO is refused", "check CLUSTER INFO as another user")
 	case state != "ok" || covered != "16384":
-		n.add("cluster", CheckFailed, fmt.Sprintf("state %s, %s of 16384 slots are served", state, covered), "redis-cli --cluster fix, or start the nodes that are down")
+		n.add("cluster", CheckFailed, fmt.Sprintf("state %s, %s of 16384 slots are served", state, covered),
+			"redis-cli --cluster fix, or start the nodes that are down")
 	default:
 		n.add("cluster", CheckPassed, "on, all slots are served", "")
 	}

@@ -116,8 +116,8 @@ func (l *Leadership) Extend(ctx context.Context) error { return l.lease.Extend(c
 func (l *Leadership) Keep(ctx context.Context) context.Context { return l.lease.Keep(ctx) }
 
 // Proclaim changes the value of the leader, if it still leads, in one script, and notifies the observers: one round
-// trip more. Where an attempt may still be on its way, a third one makes that void. An ErrLost says that it does not lead any more, an ErrRevoked that the leadership was taken away; it is
-// over then.
+// trip more. Where an attempt may still be on its way, a third one makes that void. An ErrLost says that it does not
+// lead any more, an ErrRevoked that the leadership was taken away; it is over then.
 // Keys: lock:{name}. Channel: lock:{name}:e. Cost: O(1).
 func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	if err := l.Err(); err != nil {

@@ -44,7 +44,9 @@ func newHub(client lua.Client, prefix string) *hub {
 	h := &hub{
 		client: client, plain: plain{client}, permits: permits{client}, tokens: tokens,
 		prefix: prefix, inbox: keys.LockInbox(prefix) + tokens.Process(), subscriptions: s, waiters: newWaiters(s),
-		keeper:    lease.NewKeeper(client, lease.Causes{Lost: ErrLost, MaxHold: ErrMaxHold, Revoked: ErrRevoked, Released: ErrReleased}),
+		keeper: lease.NewKeeper(client, lease.Causes{
+			Lost: ErrLost, MaxHold: ErrMaxHold, Revoked: ErrRevoked, Released: ErrReleased,
+		}),
 		observers: observers{subscriptions: s}, calls: calls.New(),
 	}
 	s.Message, s.Confirmed = h.received, h.confirmed

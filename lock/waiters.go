@@ -124,8 +124,8 @@ func (ws *waiters) remove(w *waiter) {
 }
 
 // recheckAfter has the first member of w's group make an attempt after d, counted from now: the reply to the call
-// that w.asked began says that the holder has the lock for so long. A message that came after that may be newer than the reply, which then postpones
-// nothing.
+// that w.asked began says that the holder has the lock for so long. A message that came after that may be newer than
+// the reply, which then postpones nothing.
 func (ws *waiters) recheckAfter(w *waiter, d time.Duration, holder string) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

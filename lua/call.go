@@ -26,12 +26,13 @@ type Call struct {
 	keys   int
 	size   int
 
-	done        bool   // a reply arrived
-	unknown     bool   // an attempt was sent whose outcome is unknown
-	noScript    bool   // the last attempt found no script
-	noLoad      bool   // the server refuses SCRIPT LOAD
-	failedLoads uint8  // SCRIPT LOADs that succeeded although the next EVALSHA found no script
-	replica     bool   // an attempt reached a replica: go-redis closes its connection after a single command, not after a pipeline
+	done        bool  // a reply arrived
+	unknown     bool  // an attempt was sent whose outcome is unknown
+	noScript    bool  // the last attempt found no script
+	noLoad      bool  // the server refuses SCRIPT LOAD
+	failedLoads uint8 // SCRIPT LOADs that succeeded although the next EVALSHA found no script
+	// replica: an attempt reached one. go-redis closes its connection after a single command, not after a pipeline.
+	replica     bool
 	guarded     bool   // the script is to run behind its guard
 	borrowed    bool   // an argument refers to memory of the caller
 	failure     *Error // of the last attempt

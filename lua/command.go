@@ -80,6 +80,9 @@ func (c *command) FullName() string {
 func (c *Call) prepare(ctx context.Context, eval bool) *command {
 	c.argv[0] = c.script.verb(eval)
 	c.argv[1] = &c.cmd.program
-	c.cmd = command{Cmd: *redis.NewCmd(ctx, c.argv...), program: program{script: c.script, call: c, eval: eval, guarded: c.guarded}}
+	c.cmd = command{
+		Cmd:     *redis.NewCmd(ctx, c.argv...),
+		program: program{script: c.script, call: c, eval: eval, guarded: c.guarded},
+	}
 	return &c.cmd
 }

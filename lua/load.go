@@ -36,7 +36,9 @@ const reload = 64
 
 // loadAndSend makes one attempt for calls that a node owns, with their scripts. With replicas it waits for them, and
 // returns how many have the writes.
-func loadAndSend(ctx context.Context, client Client, node *redis.Client, calls []*Call, replicas int, timeout time.Duration) (acked int, err error) {
+func loadAndSend(
+	ctx context.Context, client Client, node *redis.Client, calls []*Call, replicas int, timeout time.Duration,
+) (acked int, err error) {
 	pipe := node.Pipeline()
 	loads := make([]*redis.StringCmd, len(calls))
 	since := make(map[Text]int)

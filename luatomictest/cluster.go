@@ -153,7 +153,8 @@ func (c *Cluster) ready(ctx context.Context) bool {
 			return false
 		}
 		for _, want := range []string{
-			"cluster_state:ok", "cluster_slots_ok:" + strconv.Itoa(clusterSlots), "cluster_known_nodes:" + strconv.Itoa(clusterNodes),
+			"cluster_state:ok", "cluster_slots_ok:" + strconv.Itoa(clusterSlots),
+			"cluster_known_nodes:" + strconv.Itoa(clusterNodes),
 		} {
 			if !strings.Contains(info, want) {
 				return false

@@ -33,7 +33,8 @@ func StartSentinel(t testing.TB) *Sentinel {
 	host, port, _ := net.SplitHostPort(master.Addr())
 	replica := StartServer(t, "--replicaof", host+" "+port, "--repl-diskless-sync-delay", "0")
 	conf := filepath.Join(t.TempDir(), "sentinel.conf")
-	text := fmt.Sprintf("sentinel monitor %[1]s %[2]s %[3]s 1\nsentinel down-after-milliseconds %[1]s 5000\nsentinel failover-timeout %[1]s 5000\n", sentinelName, host, port)
+	text := fmt.Sprintf("sentinel monitor %[1]s %[2]s %[3]s 1\nsentinel down-after-milliseconds %[1]s 5000\n"+
+		"sentinel failover-timeout %[1]s 5000\n", sentinelName, host, port)
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +42,8 @@ func StartSentinel(t testing.TB) *Sentinel {
 	Eventually(t, readyWithin, "the sentinel knows a replica that is in sync", func() bool {
 		info, err := follower.Info(t.Context(), "replication").Result()
 		replicas, _ := s.ask.Replicas(t.Context(), sentinelName).Result()
-		return err == nil && strings.Contains(info, "master_link_status:up") && len(replicas) == 1 && replicas[0]["master-link-status"] == "ok"
+		return err == nil && strings.Contains(info, "master_link_status:up") &&
+			len(replicas) == 1 && replicas[0]["master-link-status"] == "ok"
 	})
 	return s
 }

@@ -21,8 +21,8 @@ var errNoSource = errors.New("the tests of this package start none: " +
 const installHint = "install a server (Debian, Ubuntu: apt-get install redis-server; Fedora: dnf install valkey; " +
 	"macOS: brew install redis), set LUATOMIC_REDIS_URL, or start a Docker engine for tests that take containers"
 
-// shared is the one server of this test process. It is package state by nature: Go runs all tests of a package in one process, and
-// nothing but the process outlives them.
+// shared is the one server of this test process. It is package state by nature: Go runs all tests of a package in one
+// process, and nothing but the process outlives them.
 var shared = new(sharedServer)
 
 // Source starts a shared server, once for a test process, when the first test asks for one. It logs what takes long, such

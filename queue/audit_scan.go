@@ -18,8 +18,8 @@ const (
 	pageBytes = 1 << 18 // of bodies in one reply
 )
 
-// readyIDs are the ids in ready, with the stamps of their entries. It reads the ready list from its tail to its head. Workers take from the head, so no entry that stays is
-// skipped.
+// readyIDs are the ids in ready, with the stamps of their entries. It reads the ready list from its tail to its head.
+// Workers take from the head, so no entry that stays is skipped.
 func (a *audit) readyIDs(ctx context.Context) (map[string]string, error) {
 	ids := make(map[string]string)
 	for last := int64(-1); ; last -= maxPage {

@@ -73,7 +73,8 @@ func (q *Queue) reclaimParams() gen.QueueReclaimParams {
 func (q *Queue) peekParams() gen.QueuePeekParams {
 	k := &q.keys
 	return gen.QueuePeekParams{
-		Ready: k.Ready, Scheduled: k.Scheduled, Leases: k.Leases, Dead: k.Dead, Bodies: k.Bodies, Failures: k.Failures, Options: k.Options,
+		Ready: k.Ready, Scheduled: k.Scheduled, Leases: k.Leases, Dead: k.Dead, Bodies: k.Bodies, Failures: k.Failures,
+		Options: k.Options,
 	}
 }
 

@@ -108,7 +108,8 @@ func Dump(ctx context.Context, t *testing.T, c *redis.Client, k string) map[stri
 func Calls(t testing.TB, c *redis.Client) map[string]int {
 	t.Helper()
 	out := make(map[string]int)
-	for _, m := range regexp.MustCompile(`cmdstat_([^:]+):calls=(\d+)`).FindAllStringSubmatch(c.Info(t.Context(), "commandstats").Val(), -1) {
+	stats := c.Info(t.Context(), "commandstats").Val()
+	for _, m := range regexp.MustCompile(`cmdstat_([^:]+):calls=(\d+)`).FindAllStringSubmatch(stats, -1) {
 		out[m[1]] = Must(strconv.Atoi(m[2]))
 	}
 	return out

@@ -62,10 +62,11 @@ func (p *Pair) Client(t *testing.T) *redis.Client { return p.ClientOf(t, 10) }
 
 func (p *Pair) ClientOf(t *testing.T, connections int) *redis.Client {
 	t.Helper()
-	c := redis.NewClient(&redis.Options{Addr: "pair", PoolSize: connections, Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", *p.Address.Load())
-	}})
+	}
+	c := redis.NewClient(&redis.Options{Addr: "pair", PoolSize: connections, Dialer: dial})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
