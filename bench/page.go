@@ -71,7 +71,7 @@ var shown = []struct{ row, title string }{
 	{"call/callers=256", "calls, 256 callers"},
 }
 
-const figuresTitle, figuresEnd = "## Figures\n\n", "\n\nEvery row"
+const figuresTitle, figuresEnd = "## Figures\n\n", "\n\nAll rows"
 
 // withFigures replaces the figures of the README: what stands between their title and the sentence that follows.
 func withFigures(readme string, r *result) (string, error) {
