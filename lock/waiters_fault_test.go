@@ -66,8 +66,8 @@ func TestAGrantIsReadFromTheClockOfItsServer(t *testing.T) {
 	require.Greater(t, lease.Left(g.deadline), 5*time.Second)
 }
 
-// What two clocks may differ by grows with the time between the reading of the server's clock and the grant. The reading
-// of a waiter that has waited for long is that of the last reply, whoever of the process had it.
+// What two clocks may differ by grows with the time between the reading of the server's clock and the grant. A waiter
+// uses the last reading of its process, also where another waiter had that reply.
 func TestAWaiterThatHasWaitedForLongTakesItsGrant(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nothing is sent

@@ -32,12 +32,12 @@ type liveness struct {
 	beats   int       // how many heartbeats were sent
 	doubted time.Time // when the server's methods of this node were last in doubt: a request for them may still arrive
 
-	mu      sync.Mutex
-	ended   bool          // the last Run has, and there is no next one yet
-	failed  error         // of the last attempt to connect or to announce; nil after one that succeeded
-	told    time.Time     // when the outage of the link was reported; zero: there is none
-	given   int           // the version of the methods that the server has; -1: the node is not announced
-	changed chan struct{} // closed when that changes
+	mu       sync.Mutex
+	ended    bool          // the last Run has, and there is no next one yet
+	failed   error         // of the last attempt to connect or to announce; nil after one that succeeded
+	reported time.Time     // when the outage of the link was reported; zero: there is none
+	given    int           // the version of the methods that the server has; -1: the node is not announced
+	changed  chan struct{} // closed when that changes
 }
 
 func (l *liveness) init() {
@@ -60,7 +60,7 @@ func (l *liveness) setEnded(ended bool) {
 	defer l.mu.Unlock()
 	l.ended = ended
 	l.given = -1
-	l.failed, l.told = nil, time.Time{}
+	l.failed, l.reported = nil, time.Time{}
 }
 
 func (l *liveness) hasEnded() bool {
@@ -83,19 +83,19 @@ func (l *liveness) fail(err error) {
 	l.failed = err
 }
 
-// tellAgain is how long an outage of the link lasts until it is reported once more. Attempts to end it are made ten
+// reportAgain is how long an outage of the link lasts until it is reported once more. Attempts to end it are made ten
 // times a second.
-const tellAgain = 10 * time.Second
+const reportAgain = 10 * time.Second
 
-// linkDown notes why the link is down, and reports whether that is to be told.
+// linkDown notes why the link is down, and reports whether OnError is to have it.
 func (l *liveness) linkDown(err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failed = err
-	if !l.told.IsZero() && time.Since(l.told) < tellAgain {
+	if !l.reported.IsZero() && time.Since(l.reported) < reportAgain {
 		return false
 	}
-	l.told = time.Now()
+	l.reported = time.Now()
 	return true
 }
 
@@ -103,7 +103,7 @@ func (l *liveness) linkDown(err error) bool {
 func (l *liveness) linkUp() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.failed, l.told = nil, time.Time{}
+	l.failed, l.reported = nil, time.Time{}
 }
 
 // give notes which version of the methods the server has.

@@ -233,7 +233,7 @@ func (s *scanner) escape() (rune, error) {
 	return high, nil
 }
 
-// hex reads \uXXXX.
+// hex reads an escape of four hexadecimal digits, such as \u00e9.
 func (s *scanner) hex(at int) (rune, bool) {
 	if len(s.in)-at < 6 || s.in[at] != '\\' || s.in[at+1] != 'u' {
 		return 0, false

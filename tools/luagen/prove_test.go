@@ -71,7 +71,7 @@ func serverThat(t *testing.T, does string) {
 	t.Setenv("PATH", dir+string(filepath.ListSeparator)+os.Getenv("PATH"))
 }
 
-// A server that ends at once is not waited for, and what it says is told.
+// prove does not wait for a server that ends at once, and prints what that server said.
 func TestProveTellsWhyItsServerEnds(t *testing.T) {
 	temp, file := t.TempDir(), filepath.Join(t.TempDir(), "count.lua")
 	t.Setenv("TMPDIR", temp)
