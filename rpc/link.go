@@ -32,7 +32,7 @@ type link struct {
 const lastLink = 100 * time.Millisecond
 
 // run keeps the link until ctx ends. up is called when both channels are confirmed, the first time and after each
-// break, down when the link breaks or cannot be opened.
+// break, down when the link breaks or cannot be opened; the link may be up again by then.
 func (l *link) run(
 	ctx context.Context, client redis.UniversalClient, shard bool, up func(), down func(error), message func(string),
 ) {
@@ -87,7 +87,7 @@ func (l *link) keep(
 			case <-ctx.Done():
 				return
 			case err = <-l.broken:
-				l.doubt()
+				l.doubt(err)
 			}
 		}
 		if err != nil {
@@ -140,10 +140,14 @@ func (l *link) lose(channel string) bool {
 }
 
 // doubt notes that neither channel is known to be subscribed where its messages are published, until that is confirmed
-// again: the slot may have moved, and the connection to its former server may still be good.
-func (l *link) doubt() {
+// again: the slot may have moved, and the connection to its former server may still be good. A break, which err tells,
+// is over where both channels were confirmed since.
+func (l *link) doubt(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err != nil && l.isUp() {
+		return
+	}
 	l.confirmed = [2]bool{}
 	l.since.Store(0)
 }
@@ -161,12 +165,15 @@ func (l *link) replace() bool {
 	return h.Reconnect(l.channels[0])
 }
 
+// isUp reports whether both channels are confirmed.
+func (l *link) isUp() bool { return l.since.Load() != 0 }
+
 // age is how long both channels have been confirmed; 0 if they are not.
 func (l *link) age() time.Duration { return sinceNano(&l.since) }
 
 // movedWithin reports whether the link changed to another server within the time, or is down.
 func (l *link) movedWithin(d time.Duration) bool {
-	return l.since.Load() == 0 || l.moved.Load() != 0 && sinceNano(&l.moved) < d
+	return !l.isUp() || l.moved.Load() != 0 && sinceNano(&l.moved) < d
 }
 
 func sinceNano(t *atomic.Int64) time.Duration {

@@ -87,10 +87,14 @@ func (l *liveness) fail(err error) {
 // times a second.
 const reportAgain = 10 * time.Second
 
-// linkDown notes why the link is down, and reports whether OnError is to have it.
-func (l *liveness) linkDown(err error) bool {
+// linkDown notes why the link is down, and reports whether OnError is to have it. The error of an attempt may come
+// after a later one has succeeded: then the link is up, and nothing is noted.
+func (l *liveness) linkDown(err error, isUp func() bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if isUp() {
+		return false
+	}
 	l.failed = err
 	if !l.reported.IsZero() && time.Since(l.reported) < reportAgain {
 		return false

@@ -93,7 +93,7 @@ func (b *Bus) abandonCalls() {
 func (b *Bus) start(ctx, linked context.Context, s *session) *sync.WaitGroup {
 	up := make(chan struct{}, 1)
 	down := func(err error) {
-		if b.liveness.linkDown(err) {
+		if b.liveness.linkDown(err, b.link.isUp) {
 			b.report(ctx, fmt.Errorf("luatomic: bus %q: %w", b.name, err))
 		}
 	}
