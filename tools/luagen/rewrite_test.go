@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -88,5 +89,20 @@ func TestInitAndFixFaults(t *testing.T) {
 	for _, verb := range []string{"init", "fix"} {
 		code, _, _ = command(verb)
 		require.Equal(t, 2, code)
+	}
+}
+
+// A file whose lines end by CRLF has no others after init and fix.
+func TestInitAndFixKeepLineEnds(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "take.lua")
+	writeFile(t, file, strings.ReplaceAll(takeScript, "\n", "\r\n"))
+	for _, verb := range []string{"init", "fix"} {
+		code, _, stderr := command(verb, "-w", file)
+		require.Equal(t, 0, code, stderr)
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, strings.Count(string(text), "\n"), strings.Count(string(text), "\r\n"), "%s: %q", verb, text)
+		require.NotContains(t, string(text), "\r\r")
 	}
 }

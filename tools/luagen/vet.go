@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf16"
 
 	"github.com/luatomic/luatomic/tools/luagen/luagen"
 )
@@ -165,8 +166,9 @@ type (
 		Runs    []sarifRun `json:"runs"`
 	}
 	sarifRun struct {
-		Tool    sarifTool     `json:"tool"`
-		Results []sarifResult `json:"results"`
+		Tool       sarifTool     `json:"tool"`
+		ColumnKind string        `json:"columnKind"`
+		Results    []sarifResult `json:"results"`
 	}
 	sarifTool struct {
 		Driver sarifDriver `json:"driver"`
@@ -206,7 +208,7 @@ type (
 
 // vetSARIF prints what code hosts show beside the lines of a change.
 func vetSARIF(w io.Writer, files []luagen.Vetted) error {
-	run := sarifRun{Results: []sarifResult{}}
+	run := sarifRun{ColumnKind: "utf16CodeUnits", Results: []sarifResult{}}
 	run.Tool.Driver = sarifDriver{
 		Name:           "luagen",
 		InformationURI: "https://github.com/luatomic/luatomic/blob/main/docs/luagen.md",
@@ -214,16 +216,26 @@ func vetSARIF(w io.Writer, files []luagen.Vetted) error {
 	}
 	seen := map[string]bool{}
 	for _, f := range files {
+		lines := strings.Split(f.Source, "\n")
 		for _, d := range f.Found {
 			if !seen[d.Rule] {
 				seen[d.Rule] = true
 				run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, sarifRule{d.Rule})
 			}
 			file := url.URL{Path: filepath.ToSlash(d.File)}
-			place := sarifPlace{sarifFile{file.String()}, sarifRegion{d.Pos.Line, d.Pos.Col}}
+			place := sarifPlace{sarifFile{file.String()}, sarifRegion{d.Pos.Line, columnIn(lines, d.Pos)}}
 			run.Results = append(run.Results, sarifResult{d.Rule, d.Level().String(), sarifText{d.Message + ": " + d.Cure},
 				[]sarifLocation{{place}}})
 		}
 	}
 	return indented(w, sarifLog{"https://json.schemastore.org/sarif-2.1.0.json", "2.1.0", []sarifRun{run}})
+}
+
+// columnIn counts the column of a place in UTF-16 code units, as SARIF does; a Pos counts bytes.
+func columnIn(lines []string, at luagen.Pos) int {
+	if at.Line > len(lines) {
+		return at.Col
+	}
+	line := lines[at.Line-1]
+	return len(utf16.Encode([]rune(line[:min(at.Col-1, len(line))]))) + 1
 }

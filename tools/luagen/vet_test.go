@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -177,4 +178,18 @@ func TestVetReadsTheHeaderOfAnyFile(t *testing.T) {
 	code, _, stderr := command("prove", filepath.Join(dir, "lock_peek.lua"))
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "the file starts with a byte order mark")
+}
+
+// A code host counts columns as the file of findings says that it does, and not in bytes.
+func TestSARIFCountsColumnsInUTF16(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "a.lua"), "local s = 'é€😀' .. nothing\nreturn s\n")
+	writeFile(t, filepath.Join(dir, "b.lua"), "local s = '\xff\xfe' .. nothing\nreturn s\n")
+	for file, column := range map[string]int{"a.lua": len("local s = '") + 1 + 1 + 2 + len("' .. ") + 1, "b.lua": 19} {
+		code, stdout, _ := command("vet", "-format", "sarif", filepath.Join(dir, file))
+		require.Equal(t, 1, code)
+		require.Contains(t, stdout, `"columnKind": "utf16CodeUnits"`)
+		require.Contains(t, stdout, fmt.Sprintf(`"startColumn": %d`+"\n", column), file)
+	}
 }

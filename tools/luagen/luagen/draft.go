@@ -26,7 +26,7 @@ func Draft(file, source string) (string, error) {
 	d := drafter{body: b, name: camel(strings.TrimSuffix(path.Base(file), ".lua")), replies: b.flow()}
 	d.replies.setsRESP = b.usesRESP()
 	d.keys, d.args = d.entries(true), d.entries(false)
-	text := d.header() + "\n" + source
+	text := d.above(source)
 	return d.withTypes(file, text, source), nil
 }
 
@@ -170,15 +170,18 @@ func (d *drafter) withTypes(file, text, source string) string {
 			d.keys.types[i] = types[k][0]
 		}
 	}
-	typed := d.header() + "\n" + source
+	typed := d.above(source)
 	if slices.ContainsFunc(
 		Vet(stemFile(file), typed),
 		func(d Diagnostic) bool { return d.Rule == "R003" || d.Rule == "R007" },
 	) {
 		d.anyReply = true // the guess does not hold
 	}
-	return d.header() + "\n" + source
+	return d.above(source)
 }
+
+// above puts the header above the source.
+func (d *drafter) above(source string) string { return linesLike(source, d.header()+"\n") + source }
 
 func (ds Diagnostics) withoutWarnings() Diagnostics {
 	return slices.DeleteFunc(slices.Clone(ds), func(d Diagnostic) bool { return d.Level() == Warning })

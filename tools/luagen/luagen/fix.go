@@ -54,6 +54,14 @@ func apply(source string, edits []change) string {
 	return source
 }
 
+// linesLike gives the lines of a text the ends that the first line of the source has: LF or CRLF.
+func linesLike(source, text string) string {
+	if first, _, _ := strings.Cut(source, "\n"); strings.HasSuffix(first, "\r") {
+		return strings.ReplaceAll(text, "\n", "\r\n")
+	}
+	return text
+}
+
 type fixer struct {
 	*body
 	edits []change
@@ -123,7 +131,7 @@ func (f *fixer) name() {
 		}
 	}
 	if lines != "" {
-		f.edits = append(f.edits, change{f.top(), f.top(), lines})
+		f.edits = append(f.edits, change{f.top(), f.top(), linesLike(f.Source, lines)})
 	}
 }
 
