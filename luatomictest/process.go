@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/internal/socketdir"
+	"github.com/luatomic/luatomic/internal/watchdog"
 	"github.com/luatomic/luatomic/luatomictest/internal/ready"
-	"github.com/luatomic/luatomic/luatomictest/internal/watchdog"
 )
 
 // readyWithin bounds the start of a server, including the load of its append-only file.
@@ -76,7 +76,7 @@ func (p *process) start() error {
 		_ = cmd.Wait()
 		close(exited)
 	}(p.cmd, p.exited)
-	p.watchdog = watchdog.Start(`kill -9 "$1"; rm -rf "$2"`, strconv.Itoa(p.cmd.Process.Pid), p.dir)
+	p.watchdog = watchdog.Start(watchdog.Server, strconv.Itoa(p.cmd.Process.Pid), p.dir)
 	var ended bool
 	answered := ready.Within(readyWithin, func() bool {
 		ended = !p.running()

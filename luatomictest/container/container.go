@@ -15,9 +15,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/watchdog"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/luatomictest/internal/ready"
-	"github.com/luatomic/luatomic/luatomictest/internal/watchdog"
 	"github.com/testcontainers/testcontainers-go"
 	"github.com/testcontainers/testcontainers-go/wait"
 )

@@ -1,13 +1,21 @@
 package main
 
 import (
+	"context"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/luatomictest"
 )
 
 // A run that Ctrl-C, a closed terminal or a closed output ends stops what it has started, says so, and leaves no folder
@@ -78,4 +86,51 @@ func TestCoverOfScriptsThatAreTheSame(t *testing.T) {
 	require.Equal(t, 0, code, stderr)
 	require.Contains(t, stdout, "  75.0 %  "+one+"  not run: line 10\n  75.0 %  "+two+
 		"  not run: line 10\n  75.0 %  of 8 statements in 2 scripts\n")
+}
+
+// A run of prove that SIGKILL ends, and cannot stop anything, leaves no server and no folder either.
+func TestAKilledProveLeavesNoServer(t *testing.T) {
+	if dir := os.Getenv("LUAGEN_CHILD_PROVES"); dir != "" {
+		os.Exit(run([]string{"prove", "-n", "1000000", dir}, os.Stdout, os.Stderr))
+	}
+	temp, scripts, own := t.TempDir(), t.TempDir(), t.TempDir()
+	writeFile(t, filepath.Join(scripts, "lock_peek.lua"), goodScript)
+	binary, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Skip("redis-server is not on PATH: install one")
+	}
+	pidFile := filepath.Join(own, "pid")
+	serverThat(t, "echo $$ > "+pidFile+"\nexec "+binary+" \"$@\"\n")
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestAKilledProveLeavesNoServer$")
+	child.Env = append(os.Environ(), "LUAGEN_CHILD_PROVES="+scripts, "TMPDIR="+temp)
+	require.NoError(t, child.Start())
+	var pid int
+	luatomictest.Eventually(t, time.Minute, "prove calls its server", func() bool {
+		text, _ := os.ReadFile(pidFile)
+		pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+		return pid > 0 && calls(temp) > 100
+	})
+	require.NoError(t, child.Process.Kill())
+	require.Error(t, child.Wait())
+	luatomictest.Eventually(t, time.Minute, "no server, no folder", func() bool {
+		left, err := os.ReadDir(temp)
+		return err == nil && len(left) == 0 && !isRunning(pid)
+	})
+}
+
+func isRunning(pid int) bool {
+	process, err := os.FindProcess(pid)
+	return err == nil && process.Signal(syscall.Signal(0)) == nil
+}
+
+// calls counts the commands that the server with a socket below a folder has run.
+func calls(temp string) (n int) {
+	sockets, _ := filepath.Glob(filepath.Join(temp, "*", "*.sock"))
+	for _, socket := range sockets {
+		client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket})
+		info := client.InfoMap(context.Background(), "stats").Val()
+		n, _ = strconv.Atoi(info["Stats"]["total_commands_processed"])
+		_ = client.Close()
+	}
+	return n
 }

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/socketdir"
+	"github.com/luatomic/luatomic/internal/watchdog"
 )
 
 var errURL = errors.New("-redis")
@@ -59,7 +61,8 @@ type provingServer struct {
 	client *redis.Client // nil until it has started
 	dir    string
 	cmd    *exec.Cmd
-	said   bytes.Buffer // read when it has ended
+	guard  *watchdog.Watchdog // for the end that luagen cannot see
+	said   bytes.Buffer       // read when it has ended
 	ended  chan struct{}
 }
 
@@ -74,6 +77,7 @@ func (s *provingServer) start(ctx context.Context, binary, socket string) error 
 		close(s.ended)
 		return fmt.Errorf("does not start: %w", err)
 	}
+	s.guard = watchdog.Start(watchdog.Server, strconv.Itoa(s.cmd.Process.Pid), s.dir)
 	go func() { _ = s.cmd.Wait(); close(s.ended) }()
 	s.client = redis.NewClient(&redis.Options{Network: "unix", Addr: socket})
 	for end := time.Now().Add(startsWithin); time.Now().Before(end); {
@@ -103,5 +107,6 @@ func (s *provingServer) stop() {
 		_ = s.cmd.Process.Kill()
 	}
 	<-s.ended
+	s.guard.Dismiss()
 	_ = os.RemoveAll(s.dir)
 }

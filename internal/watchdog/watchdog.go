@@ -1,4 +1,4 @@
-// Package watchdog cleans up after a test process that cannot do so itself.
+// Package watchdog cleans up after a process that cannot do so itself.
 package watchdog
 
 import (
@@ -8,12 +8,15 @@ import (
 )
 
 // Watchdog is a shell that waits for this process to end, however it ends, and then cleans up. Without it a test
-// binary that panics, times out or is killed would leave servers running. It ignores the signals that a terminal
-// sends to the whole group.
+// binary that panics, times out or is killed would leave servers running, as would luagen prove. It ignores the
+// signals that a terminal sends to the whole group.
 type Watchdog struct {
 	cmd  *exec.Cmd
 	pipe io.Closer
 }
+
+// Server is the script that kills a server, of the process id $1, and removes its folder $2.
+const Server = `kill -9 "$1"; rm -rf "$2"`
 
 // Start starts a watchdog that runs script with $1, $2 ... when this process has ended. Without a shell it
 // starts nothing and returns nil.
