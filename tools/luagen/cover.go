@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/luatomic/luatomic/luatomictest/luacover"
+	"github.com/luatomic/luatomic/tools/luagen/luaast"
 	marks "github.com/luatomic/luatomic/tools/luagen/luacover"
 	"github.com/luatomic/luatomic/tools/luagen/luagen"
 )
@@ -40,6 +41,7 @@ type covered struct {
 	file       string // as given
 	digest     string // scripts of the same bytes are one to the server: what ran of one, ran of all
 	profile    string // the name in a profile
+	unmarked   bool   // it has no room for marks
 	statements []marks.Statement
 	ran        map[int]bool
 }
@@ -103,7 +105,7 @@ func scriptsOf(dirs string) ([]*covered, error) {
 	slices.Sort(files)
 	var list []*covered
 	for _, file := range slices.Compact(files) {
-		text, err := os.ReadFile(file)
+		text, err := readLua(file)
 		if err != nil {
 			return nil, fmt.Errorf("luagen: %w", err)
 		}
@@ -111,7 +113,7 @@ func scriptsOf(dirs string) ([]*covered, error) {
 		if err != nil {
 			where = filepath.ToSlash(filepath.Dir(file))
 		}
-		c := coveredOf(string(text))
+		c := coveredOf(text)
 		c.file, c.profile = file, path.Join(where, filepath.Base(file))
 		list = append(list, c)
 	}
@@ -121,8 +123,22 @@ func scriptsOf(dirs string) ([]*covered, error) {
 	return list, nil
 }
 
+// readLua reads a script that parses: of another one there is nothing to mark or to mutate.
+func readLua(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	if _, err := luaast.Parse(string(text)); err != nil {
+		return "", fmt.Errorf("%s:%w", file, err)
+	}
+	return string(text), nil
+}
+
 func coveredOf(text string) *covered {
-	return &covered{digest: marks.Digest(text), statements: marks.Statements(text), ran: map[int]bool{}}
+	c := &covered{digest: marks.Digest(text), statements: marks.Statements(text), ran: map[int]bool{}}
+	c.unmarked = len(c.statements) > 0 && marks.Mark(text) == text
+	return c
 }
 
 // runCovered runs the command and reads what its test programs wrote.
@@ -211,6 +227,8 @@ func printCoverage(list []*covered, w io.Writer) float64 {
 		ran, all = ran+len(c.ran), all+len(c.statements)
 		line := fmt.Sprintf("%6.1f %%  %s", percentOf(len(c.ran), len(c.statements)), c.file)
 		switch {
+		case c.unmarked:
+			line += "  not known: no room for one more local, which marks need"
 		case len(c.ran) == 0:
 			line += "  never ran"
 		case len(missed) > 0:

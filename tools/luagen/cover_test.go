@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -107,4 +108,29 @@ func TestCoverTellsWhichStatementsRan(t *testing.T) {
 	require.Contains(t, stderr, "no scripts with a header")
 	code, _, _ = command("cover", "-scripts", dir, "false")
 	require.Equal(t, 1, code, "the command's own code")
+}
+
+// A script that does not parse has no statements: all of none is not 100 %.
+func TestCoverRefusesAScriptThatDoesNotParse(t *testing.T) {
+	t.Parallel()
+	dir, ran := t.TempDir(), filepath.Join(t.TempDir(), "ran")
+	file := filepath.Join(dir, "count.lua")
+	writeFile(t, file, strings.Replace(countScript, "redis.call('INCR', n)", "redis.call('INCR' n)", 1))
+	for _, args := range [][]string{{"cover", "-scripts", dir, "touch", ran}, {"mutate", file, "touch", ran}} {
+		code, stdout, stderr := command(args...)
+		require.Equal(t, 1, code, args)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, ": "+file+":12:26: expected ')', found 'n'\n")
+		require.NoFileExists(t, ran, "it is known before the run")
+	}
+}
+
+// A script with as many locals as Lua allows has no room for marks: what ran of it is not known, which is not "never ran".
+func TestCoverSaysWhichScriptCannotBeMarked(t *testing.T) {
+	dir := t.TempDir()
+	full := strings.Repeat("local x\n", 198)
+	writeFile(t, filepath.Join(dir, "count.lua"), strings.Replace(countScript, "local", full+"local", 1))
+	code, stdout, stderr := command("cover", "-scripts", dir, "true")
+	require.Equal(t, 0, code, stderr)
+	require.Contains(t, stdout, filepath.Join(dir, "count.lua")+"  not known: no room for one more local, which marks need\n")
 }

@@ -115,7 +115,7 @@ func (m *mutation) read(path string) error {
 		return err
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
+		text, err := readLua(file)
 		if err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func (m *mutation) read(path string) error {
 		if err != nil {
 			return err
 		}
-		m.scripts = append(m.scripts, &mutated{file: file, text: string(text), digest: marks.Digest(string(text)), reasons: reasons})
+		m.scripts = append(m.scripts, &mutated{file: file, text: text, digest: marks.Digest(text), reasons: reasons})
 	}
 	return nil
 }
