@@ -16,12 +16,11 @@ func (b *body) checkRepeats() {
 	}
 	for _, c := range b.commands {
 		names := r.commandNames(c.node)
-		i := slices.IndexFunc(names, func(name string) bool { return commands[name].write && !r.repeatable(name, c) })
-		if i < 0 {
-			continue
-		}
 		r.met, r.grown = map[seenAs]bool{}, r.keyIDs(c)
-		if r.isGuarded(c.node) {
+		i := slices.IndexFunc(names, func(name string) bool {
+			return commands[name].write && (!r.repeatable(name, c) || r.writesBack(name, c))
+		})
+		if i < 0 || r.isGuarded(c.node) {
 			continue
 		}
 		b.at(
