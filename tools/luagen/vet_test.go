@@ -108,6 +108,13 @@ func TestVetOfFilesThatAreJoined(t *testing.T) {
 	code, stdout, _ = command("vet", filepath.Join(dir, "use.lua"))
 	require.Equal(t, 1, code)
 	require.Contains(t, stdout, "G002 unknown global now")
+
+	writeFile(t, filepath.Join(dir, "now.lua"), "function table.extend(a) return a end\n")
+	writeFile(t, filepath.Join(dir, "use.lua"), "return table.extend({})\n")
+	code, stdout, _ = command("vet", dir)
+	require.Equal(t, 1, code, stdout)
+	require.Contains(t, stdout, "now.lua:1:10: G001 write to table, a table that all scripts share")
+	require.NotContains(t, stdout, "G002")
 }
 
 func TestVetUsage(t *testing.T) {

@@ -31,7 +31,9 @@ func (b *body) checkHanded() {
 			return true
 		}
 		index, indexed := parent.(*luaast.Index)
+		call, _ := parent.(*luaast.Call)
 		switch {
+		case call != nil && changesTable(call) && call.Args[0] == e && isShared(e): // G001
 		case (isGlobal(e, "redis") || isGlobal(e, otherRedis)) && (!indexed || index.Obj != e):
 			b.at(
 				e,

@@ -80,12 +80,47 @@ func (b *body) checkGlobals() {
 		}
 	}
 	luaast.Inspect(b.Body.Body, func(n, _ luaast.Node) bool {
-		if i, ok := n.(*luaast.Index); ok {
-			b.checkLibrary(i)
-			b.checkFunction(i)
+		switch n := n.(type) {
+		case *luaast.Index:
+			b.checkLibrary(n)
+			b.checkFunction(n)
+		case *luaast.Assign:
+			b.checkShared(n.Targets...)
+		case *luaast.FuncStmt:
+			b.checkShared(n.Target)
+		case *luaast.Call:
+			if changesTable(n) && isShared(n.Args[0]) {
+				b.atShared(n, n.Args[0])
+			}
 		}
 		return true
 	})
+}
+
+// checkShared reports a write to a field of a table that all scripts share.
+func (b *body) checkShared(targets ...luaast.Expr) {
+	for _, target := range targets {
+		if i, ok := target.(*luaast.Index); ok && isShared(i.Obj) {
+			b.atShared(i, i.Obj)
+		}
+	}
+}
+
+func (b *body) atShared(at luaast.Node, table luaast.Expr) {
+	b.at(at, "G001", "write to "+b.text(table)+", a table that all scripts share",
+		"Redis refuses it at run time: write a local, or a local function")
+}
+
+// isShared reports a table that the server protects. KEYS and ARGV are the script's own.
+func isShared(e luaast.Expr) bool {
+	n, ok := e.(*luaast.Name)
+	return ok && n.Var == nil && (len(members[n.Name]) > 0 || libraries[n.Name] != "" ||
+		slices.Contains([]string{"_G", "redis", otherRedis}, n.Name))
+}
+
+// changesTable reports a call that writes to its first argument.
+func changesTable(c *luaast.Call) bool {
+	return (isGlobal(c.Fn, "rawset") || isGlobal(c.Fn, "setmetatable")) && len(c.Args) > 0
 }
 
 // seeded reports whether the script gives math.random a seed that can differ from call to call.

@@ -46,7 +46,7 @@ func (b *body) missingFunction(n luaast.Node) string {
 // checkFunction reports the call of a function that its library does not have, unless the script asks for it.
 func (b *body) checkFunction(i *luaast.Index) {
 	name := b.missingFunction(i)
-	if name == "" || b.asksFor(name) {
+	if name == "" || b.asksFor(name) || b.elsewhere != nil && b.elsewhere(name) {
 		return
 	}
 	lib, function, _ := strings.Cut(name, ".")

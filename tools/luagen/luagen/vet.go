@@ -127,6 +127,10 @@ func (d declarers) add(file string, s *Script) {
 			for _, v := range stmt.Vars {
 				d[v.Name] = append(d[v.Name], file)
 			}
+		case *luaast.FuncStmt:
+			if name := library(stmt.Target); name != "" {
+				d[name] = append(d[name], file)
+			}
 		case *luaast.LocalFunc:
 			d[stmt.Var.Name] = append(d[stmt.Var.Name], file)
 		}
