@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -109,6 +110,9 @@ func open(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := reach(ctx, *opts); err != nil {
+		return err
+	}
 	client := redis.NewClient(opts)
 	defer func() { _ = client.Close() }()
 	t := &tracer{log: log.Printf}
@@ -132,4 +136,17 @@ func open(ctx context.Context, args []string) error {
 		}
 		return err
 	})
+}
+
+// reach tells soon that no server answers: by one try of a second and a half, where the calls behind it make many.
+func reach(ctx context.Context, opts redis.Options) error {
+	ctx, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
+	defer cancel()
+	opts.MaxRetries, opts.ContextTimeoutEnabled = -1, true
+	client := redis.NewClient(&opts)
+	defer func() { _ = client.Close() }()
+	if err := client.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("cannot use REDIS_URL, %s: %w; start a server there, or name another", opts.Addr, err)
+	}
+	return nil
 }

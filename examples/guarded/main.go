@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -78,6 +79,9 @@ func open(ctx context.Context, page, line string) error {
 	if err != nil {
 		return err
 	}
+	if err := reach(ctx, *opts); err != nil {
+		return err
+	}
 	client := redis.NewClient(opts)
 	defer func() { _ = client.Close() }()
 	locks := luatomic.NewLocker(client, nil)
@@ -86,4 +90,17 @@ func open(ctx context.Context, page, line string) error {
 		log.Printf("%d bytes before", len(text))
 		return text + line + "\n"
 	})
+}
+
+// reach tells soon that no server answers: by one try of a second and a half, where the calls behind it make many.
+func reach(ctx context.Context, opts redis.Options) error {
+	ctx, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
+	defer cancel()
+	opts.MaxRetries, opts.ContextTimeoutEnabled = -1, true
+	client := redis.NewClient(&opts)
+	defer func() { _ = client.Close() }()
+	if err := client.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("cannot use REDIS_URL, %s: %w; start a server there, or name another", opts.Addr, err)
+	}
+	return nil
 }

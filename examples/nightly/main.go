@@ -116,22 +116,26 @@ func open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client := redis.NewClient(opts)
-	defer func() { _ = client.Close() }()
-	if err := reach(ctx, client); err != nil {
+	if err := reach(ctx, *opts); err != nil {
 		return err
 	}
+	client := redis.NewClient(opts)
+	defer func() { _ = client.Close() }()
 	return run(ctx, client, config{
 		name: "nightly", host: fmt.Sprintf("%s-%d", host, os.Getpid()),
 		period: 24 * time.Hour, lease: 10 * time.Second, pause: time.Minute, job: report,
 	})
 }
 
-// reach returns an error where no server answers. Without it the program would wait for one and print nothing.
-func reach(ctx context.Context, client *redis.Client) error {
+// reach tells soon that no server answers: by one try of a second and a half, where the calls behind it make many.
+func reach(ctx context.Context, opts redis.Options) error {
+	ctx, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
+	defer cancel()
+	opts.MaxRetries, opts.ContextTimeoutEnabled = -1, true
+	client := redis.NewClient(&opts)
+	defer func() { _ = client.Close() }()
 	if err := client.Ping(ctx).Err(); err != nil {
-		addr := client.Options().Addr
-		return fmt.Errorf("cannot use REDIS_URL, %s: %w; start a server there, or name another", addr, err)
+		return fmt.Errorf("cannot use REDIS_URL, %s: %w; start a server there, or name another", opts.Addr, err)
 	}
 	return nil
 }
