@@ -1,7 +1,7 @@
 --- Drop gives an event back that could not be handled, so that the next delivery of it is handled immediately.
 ---
---- A copy of Begin that is late finds the mark of its attempt, and begins nothing. The mark ends after an hour: no
---- copy of a call is on its way for longer.
+--- A copy of Begin that is late finds the mark of its attempt, and begins nothing, also where none has begun before.
+--- The mark ends after an hour: no copy of a call is on its way for longer.
 ---
 ---@contract dup-only  an error half-way leaves the mark, and the event until its lease is over
 ---@retry    safe  what another attempt has begun stays as it is
@@ -13,9 +13,10 @@
 
 local event, dropped = KEYS[1], KEYS[2]
 local token = ARGV[1]
-if redis.call('GET', event) ~= 'run ' .. token then
+local had = redis.call('GET', event) == 'run ' .. token
+redis.call('SET', dropped, '', 'PX', 3600000)
+if not had then
   return 0
 end
-redis.call('SET', dropped, '', 'PX', 3600000)
 redis.call('DEL', event)
 return 1

@@ -13,7 +13,7 @@ import (
 var dropSource string
 
 // DropSHA is the SHA-1 of drop.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DropSHA = "c6854d4c509da0e9dc9ede8ead8061ea111bf520"
+const DropSHA = "e14eeb68c19c1e8a31094cb50cde8ed5572d501b"
 
 // DropScript is drop.lua.
 var DropScript = lua.Script{
@@ -37,8 +37,8 @@ type DropParams struct {
 // Drop gives an event back that could not be handled, so that the next delivery of it is handled
 // immediately.
 //
-// A copy of Begin that is late finds the mark of its attempt, and begins nothing. The mark ends
-// after an hour: no copy of a call is on its way for longer.
+// A copy of Begin that is late finds the mark of its attempt, and begins nothing, also where none
+// has begun before. The mark ends after an hour: no copy of a call is on its way for longer.
 //
 //   - Contract, dup-only: an error half-way leaves the mark, and the event until its lease is over.
 //   - Retry: safe; sent again after a lost reply; what another attempt has begun stays as it is.

@@ -26,7 +26,8 @@ const (
 
 // Handle answers deliveries of events that a source names in the header Event-Id. The answer of the first one is kept
 // for a day and given to all others, also where its sender has hung up. While the first is at work, and for a minute
-// where it has died, others get 409. Where do failed, the next delivery is handled.
+// where it has died or the server could not be reached behind it, others get 409. Where do failed, or it is not known
+// whether the attempt has begun, the next delivery is handled.
 func Handle(c lua.Client, source string, do Do) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, token := r.Header.Get("Event-Id"), uuid.NewString()
@@ -43,9 +44,13 @@ func Handle(c lua.Client, source string, do Do) http.Handler {
 			http.Error(w, "no Event-Id that can be used", http.StatusBadRequest)
 			return
 		}
-		if err == nil && began.State == BeginStateRun {
-			began.Answer, err = do(work, id, body)
-			err = finish(ctx, c, FinishParams{Source: source, ID: id, Token: token, Answer: began.Answer}, err)
+		attempt := FinishParams{Source: source, ID: id, Token: token}
+		switch {
+		case errors.Is(err, lua.ErrOutcomeUnknown): // it may have begun, or a late copy of the call begins
+			err = finish(ctx, c, attempt, err)
+		case err == nil && began.State == BeginStateRun:
+			attempt.Answer, err = do(work, id, body)
+			began.Answer, err = attempt.Answer, finish(ctx, c, attempt, err)
 		}
 		switch {
 		case err != nil:

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/examples/webhook"
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/luatomictest/container"
 )
@@ -139,6 +140,44 @@ func TestALateCopyOfABeginningBlocksNoEvent(t *testing.T) {
 	require.Equal(t, webhook.BeginStateBusy, begin("first"))
 	left := client.PTTL(t.Context(), "webhook-dropped:{"+source+"}:first").Val()
 	require.True(t, left > 0 && left <= time.Hour, left)
+}
+
+// A call of Begin has no reply, and it has begun: the event is given back, and the next delivery need not wait for the
+// end of the lease.
+func TestABeginningOfUnknownOutcomeIsGivenBack(t *testing.T) {
+	t.Parallel()
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	client, source, begins := redis.NewClient(lab.Must(redis.ParseURL(proxy.URL()))), luatomictest.Namespace(t), 0
+	t.Cleanup(func() { _ = client.Close() })
+	client.AddHook(&lab.Around{Sha: lab.Digest(&webhook.BeginScript), Do: func(run func() error) error {
+		if begins++; begins == 2 {
+			return redis.ErrClosed // no further try
+		}
+		return run()
+	}})
+	e := &receiver{client, source, webhook.Handle(client, source, func(context.Context, string, []byte) ([]byte, error) {
+		return []byte("done"), nil
+	})}
+	proxy.Drop(1, lab.Sent(&webhook.BeginScript))
+	require.Equal(t, http.StatusServiceUnavailable, e.deliver(t.Context(), "e").Code)
+	require.Equal(t, 1, proxy.Stats().Lost, "it has begun")
+	w := e.deliver(t.Context(), "e")
+	require.Equal(t, http.StatusOK, w.Code, "%s", w.Body)
+}
+
+// A call of Begin that comes behind the Drop of its attempt, and before which nothing had begun, begins nothing.
+func TestABeginningBehindItsDropBeginsNothing(t *testing.T) {
+	t.Parallel()
+	client, source := luatomictest.Client(t), luatomictest.Namespace(t)
+	had, err := webhook.Drop(t.Context(), client, webhook.DropParams{Source: source, ID: "e", Token: "late"})
+	require.NoError(t, err)
+	require.False(t, had)
+	for _, token := range []string{"late", "next"} {
+		out, err := webhook.Begin(t.Context(), client,
+			webhook.BeginParams{Source: source, ID: "e", Token: token, Lease: time.Minute})
+		require.NoError(t, err)
+		require.Equal(t, token == "late", out.State == webhook.BeginStateBusy, token)
+	}
 }
 
 // An attempt whose lease was over has no say any more.
