@@ -200,7 +200,7 @@ func TestNoResponderIsAnAnswerAndNotATimeout(t *testing.T) {
 func countScripts(c *redis.Client, scripts ...*lua.Script) func() []int64 {
 	counts := make([]atomic.Int64, len(scripts))
 	for i, s := range scripts {
-		c.AddHook(&lab.Around{Sha: s.SHA, Do: func(run func() error) error {
+		c.AddHook(&lab.Around{Sha: lab.Digest(s), Do: func(run func() error) error {
 			counts[i].Add(1)
 			return run()
 		}})
