@@ -106,3 +106,24 @@ func TestInitAndFixKeepLineEnds(t *testing.T) {
 		require.NotContains(t, string(text), "\r\r")
 	}
 }
+
+// What stands between the markers of a fragment is written anew by the next run: fix puts nothing there, and gives no name
+// to a local that a fragment uses.
+func TestFixLeavesFragmentsAlone(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "stock")
+	file := filepath.Join(dir, "see.lua")
+	writeFile(t, filepath.Join(dir, "part", "now.lua"), "local now = redis.call('TIME')[1]\n")
+	writeFile(t, filepath.Join(dir, "part", "mark.lua"), "redis.call('HSET', KEYS[1], seen, now)\n")
+	writeFile(t, file, "--- See notes who looked, and when.\n---@contract dup-only\n---@retry never\n---@key h hash\n"+
+		"---@arg who string\n---@arg by string\n\n  --< part/now.lua\n  -->\nlocal seen = ARGV[1]\n--< part/mark.lua\n-->\n"+
+		"redis.call('HSET', KEYS[1], ARGV[2], seen)\n")
+	for _, args := range [][]string{{dir}, {"fix", "-w", file}, {dir}, {"-check", dir}} {
+		code, stdout, stderr := command(args...)
+		require.Equal(t, 0, code, "%v: %s%s", args, stdout, stderr)
+	}
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "\n\nlocal h = KEYS[1]\nlocal who, by = ARGV[1], ARGV[2]\n  --< part/now.lua\n"+
+		"  local now = redis.call('TIME')[1]\n  -->\nlocal seen = who\n--< part/mark.lua\nredis.call('HSET', KEYS[1], seen, now)\n-->\nredis.call('HSET', h, by, seen)\n")
+}

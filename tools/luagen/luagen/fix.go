@@ -10,7 +10,7 @@ import (
 
 // Fix gives the fixed entries of KEYS and ARGV the names that the header declares: a line that binds them at the top, the
 // names in place of the entries, and locals renamed. It changes nothing else, and leaves an entry alone where its name is
-// taken. What comes back runs as the source did.
+// taken. The text of a fragment stays, as it is written anew from its file. What comes back runs as the source did.
 func Fix(file, source string) (string, error) {
 	for range 2 { // a renamed local can give way to a name
 		s, found := parseAny(file, source)
@@ -23,7 +23,7 @@ func Fix(file, source string) (string, error) {
 		var ignored Diagnostics
 		b := newBody(s, &ignored)
 		b.checkBindings()
-		f := fixer{body: b}
+		f := fixer{body: b, regions: regionsOf(source)}
 		f.rename()
 		if len(f.edits) == 0 {
 			f.name()
@@ -64,7 +64,17 @@ func linesLike(source, text string) string {
 
 type fixer struct {
 	*body
-	edits []change
+	regions []region
+	edits   []change
+}
+
+// region is the one that a place is in, if any.
+func (f *fixer) region(off int) (region, bool) {
+	i := slices.IndexFunc(f.regions, func(r region) bool { return r.start <= off && off < r.end })
+	if i < 0 {
+		return region{}, false
+	}
+	return f.regions[i], true
 }
 
 // rename gives locals of a declared entry its name.
@@ -78,13 +88,16 @@ func (f *fixer) rename() {
 		if e.key && !e.raw || f.boundTo(e) > 1 {
 			continue
 		}
-		f.edits = append(f.edits, change{v.Start.Off, v.End, want})
+		edits := []change{{v.Start.Off, v.End, want}}
 		luaast.Inspect(f.Body.Body, func(n, _ luaast.Node) bool {
 			if name, ok := n.(*luaast.Name); ok && name.Var == v {
-				f.edits = append(f.edits, change{name.Start.Off, name.End, want})
+				edits = append(edits, change{name.Start.Off, name.End, want})
 			}
 			return true
 		})
+		if !slices.ContainsFunc(edits, func(e change) bool { _, in := f.region(e.start); return in }) {
+			f.edits = append(f.edits, edits...)
+		}
 	}
 }
 
@@ -135,13 +148,15 @@ func (f *fixer) name() {
 	}
 }
 
-// uses lists where an entry stands in the code.
+// uses lists where an entry stands in the code, outside of fragments.
 func (f *fixer) uses(e binding) []*luaast.Index {
 	var list []*luaast.Index
 	luaast.Inspect(f.Body.Body, func(n, _ luaast.Node) bool {
 		if i, ok := n.(*luaast.Index); ok {
 			if have, ok := entry(i); ok && have == e {
-				list = append(list, i)
+				if _, in := f.region(i.Start.Off); !in {
+					list = append(list, i)
+				}
 			}
 		}
 		return true
@@ -169,9 +184,12 @@ func (f *fixer) rebound(e binding) bool {
 	return found
 }
 
-// top is the place of the first statement, at the start of its line.
+// top is the place of the first statement, at the start of its line, or of the marker of a fragment around it.
 func (f *fixer) top() int {
 	off := f.Body.Body[0].Extent().Start.Off
+	if r, in := f.region(off); in {
+		return r.start
+	}
 	start := strings.LastIndexByte(f.Source[:off], '\n') + 1
 	if strings.TrimSpace(f.Source[start:off]) == "" {
 		return start

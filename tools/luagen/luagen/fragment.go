@@ -132,6 +132,23 @@ func (p *fragments) expand(src Source) expanded {
 	return x
 }
 
+// region is where the text of a fragment stands in a script, from the line of its marker to that of the end marker.
+type region struct{ start, end int }
+
+func regionsOf(source string) (all []region) {
+	off, start := 0, -1
+	for line := range strings.Lines(source) {
+		switch m := markerIn(strings.TrimSuffix(line, "\n")); {
+		case m.kind == beginMarker && start < 0:
+			start = off
+		case m.kind == endMarker && start >= 0:
+			all, start = append(all, region{start, off}), -1
+		}
+		off += len(line)
+	}
+	return all
+}
+
 // indented gives a fragment's line the indentation and the end of line that its marker has.
 func indented(text string, m marker, markerLine string) string {
 	if text != "" {
