@@ -68,7 +68,14 @@ func findBinary() (string, error) {
 func (p *process) start() error {
 	p.cmd = exec.Command(p.binary, p.args...)
 	p.cmd.Dir = p.dir
-	if err := p.cmd.Start(); err != nil {
+	said, err := os.Create(filepath.Join(p.dir, beforeLog))
+	if err != nil {
+		return fmt.Errorf("server directory: %w", err)
+	}
+	p.cmd.Stdout, p.cmd.Stderr = said, said
+	err = p.cmd.Start()
+	_ = said.Close() // the server has its own
+	if err != nil {
 		return fmt.Errorf("start %s: %w", p.binary, err)
 	}
 	p.exited = make(chan struct{})
@@ -123,8 +130,14 @@ func (p *process) remove() {
 	_ = os.RemoveAll(p.dir)
 }
 
+// beforeLog is the file of what a server says before it opens its log: which argument it does not take.
+const beforeLog = "server.out"
+
 func (p *process) lastLog() string {
 	text, err := os.ReadFile(filepath.Join(p.dir, "server.log"))
+	if err != nil || len(text) == 0 {
+		text, err = os.ReadFile(filepath.Join(p.dir, beforeLog))
+	}
 	if err != nil || len(text) == 0 {
 		return "it wrote no log; one of its arguments may be wrong: " + strings.Join(p.args, " ")
 	}

@@ -2,7 +2,9 @@ package luatomictest
 
 import (
 	"errors"
+	"fmt"
 	"net"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,8 +25,9 @@ type Server struct {
 }
 
 // StartServer starts redis-server or valkey-server from PATH for this test alone; it ends with the test. The
-// arguments are the server's, a configuration file first if there is one, whose settings they override. Without a file
-// the defaults are no snapshots and no append-only file:
+// arguments are the server's, a configuration file first if there is one, whose settings they override. It is found
+// from the folder of the test; files that arguments or it name are found from the server's own. Without a file the
+// defaults are no snapshots and no append-only file:
 //
 //	server := luatomictest.StartServer(t, "--maxmemory", "5mb", "--appendonly", "yes")
 //
@@ -41,7 +44,11 @@ func StartServer(t testing.TB, args ...string) *Server {
 func newServer(t testing.TB, args []string) (*Server, error) {
 	var config []string // a configuration file is the first argument
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-		config, args = args[:1], args[1:]
+		file, err := filepath.Abs(args[0]) // the server runs in its own folder
+		if err != nil {
+			return nil, fmt.Errorf("configuration file: %w", err)
+		}
+		config, args = []string{file}, args[1:]
 	} else {
 		args = slices.Concat(inMemory, args) // they would override those of a file
 	}

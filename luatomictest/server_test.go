@@ -42,6 +42,26 @@ func TestServerTakesAConfigurationFile(t *testing.T) {
 	require.Equal(t, "v", client.Get(ctx, "k").Val())
 }
 
+// A configuration file is found from the test's own folder, as any file of a test is.
+func TestServerFindsAConfigurationFileFromTheTestsFolder(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "test.conf"), []byte("maxclients 77\n"), 0o600))
+	client := luatomictest.StartServer(t, "test.conf").Client()
+	require.Equal(t, "77", client.ConfigGet(t.Context(), "maxclients").Val()["maxclients"])
+}
+
+// What a server says of an argument that it does not take, before it has a log, is in the failure of the test.
+func TestServerThatDoesNotStartSaysWhy(t *testing.T) {
+	t.Parallel()
+	r, done := &recorder{TB: t}, make(chan struct{})
+	go func() { defer close(done); luatomictest.StartServer(r, "--maxmemory", "banana") }()
+	<-done
+	require.Contains(t, r.failure, "the server process ended: redis-server: ")
+	require.Contains(t, r.failure, `maxmemory "banana"`)
+	require.Contains(t, r.failure, "argument must be a memory value")
+}
+
 func TestServerKillLosesMemory(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
