@@ -41,7 +41,8 @@ func TestExamplesAreCovered(t *testing.T) {
 	}
 }
 
-// A program without a server ends soon, and its error says what to do: where nothing listens, and where nothing answers.
+// A program without a server ends soon, and its error says what to do: where nothing listens, and where nothing
+// answers.
 func TestProgramsEndWithoutAServer(t *testing.T) {
 	t.Parallel()
 	mute, err := net.Listen("tcp", "127.0.0.1:0")

@@ -125,12 +125,14 @@ func TestCoverRefusesAScriptThatDoesNotParse(t *testing.T) {
 	}
 }
 
-// A script with as many locals as Lua allows has no room for marks: what ran of it is not known, which is not "never ran".
+// A script with as many locals as Lua allows has no room for marks: what ran of it is not known, which is not "never
+// ran".
 func TestCoverSaysWhichScriptCannotBeMarked(t *testing.T) {
 	dir := t.TempDir()
 	full := strings.Repeat("local x\n", 198)
 	writeFile(t, filepath.Join(dir, "count.lua"), strings.Replace(countScript, "local", full+"local", 1))
 	code, stdout, stderr := command("cover", "-scripts", dir, "true")
 	require.Equal(t, 0, code, stderr)
-	require.Contains(t, stdout, filepath.Join(dir, "count.lua")+"  not known: no room for one more local, which marks need\n")
+	require.Contains(t, stdout, filepath.Join(dir, "count.lua")+
+		"  not known: no room for one more local, which marks need\n")
 }

@@ -107,8 +107,8 @@ func TestInitAndFixKeepLineEnds(t *testing.T) {
 	}
 }
 
-// What stands between the markers of a fragment is written anew by the next run: fix puts nothing there, and gives no name
-// to a local that a fragment uses.
+// What stands between the markers of a fragment is written anew by the next run: fix puts nothing there, and gives no
+// name to a local that a fragment uses.
 func TestFixLeavesFragmentsAlone(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "stock")
@@ -125,5 +125,6 @@ func TestFixLeavesFragmentsAlone(t *testing.T) {
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Contains(t, string(text), "\n\nlocal h = KEYS[1]\nlocal who, by = ARGV[1], ARGV[2]\n  --< part/now.lua\n"+
-		"  local now = redis.call('TIME')[1]\n  -->\nlocal seen = who\n--< part/mark.lua\nredis.call('HSET', KEYS[1], seen, now)\n-->\nredis.call('HSET', h, by, seen)\n")
+		"  local now = redis.call('TIME')[1]\n  -->\nlocal seen = who\n--< part/mark.lua\n"+
+		"redis.call('HSET', KEYS[1], seen, now)\n-->\nredis.call('HSET', h, by, seen)\n")
 }
