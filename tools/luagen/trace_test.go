@@ -82,3 +82,16 @@ func TestReferenceOfAFolder(t *testing.T) {
 	require.Equal(t, 2, code)
 	require.Contains(t, luagen.Reference("A", nil), "# A\n")
 }
+
+// Scripts of one name in two folders have headings of one name: Markdown numbers the second, and the list leads there.
+func TestReferenceOfScriptsOfOneName(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	one, two := filepath.Join(dir, "one", "lock_peek.lua"), filepath.Join(dir, "two", "lock_peek.lua")
+	writeFile(t, one, goodScript)
+	writeFile(t, two, strings.Replace(goodScript, "tells whether a lock is there", "shows a <lock>", 1))
+	code, stdout, stderr := command("doc", one, two)
+	require.Equal(t, 0, code, stderr)
+	require.Contains(t, stdout, "- [lock_peek](#lock_peek): tells whether a lock is there.\n"+
+		"- [lock_peek](#lock_peek-1): shows a &lt;lock>.\n")
+}

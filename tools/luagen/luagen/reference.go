@@ -14,9 +14,15 @@ const referenceWidth = 110
 func Reference(title string, scripts []*Script) string {
 	r := &reference{}
 	r.printf("# %s\n\n<!-- Written by luagen doc from the headers of the scripts. -->\n\n", title)
+	headings := map[string]int{}
 	for _, s := range scripts {
 		first, _, _ := strings.Cut(strings.Join(s.Doc, " "), ". ")
-		r.item(fmt.Sprintf("[%s](#%s): %s", s.Stem, s.Stem, sentence(strings.TrimPrefix(first, s.GoName+" "))))
+		at := s.Stem
+		if n := headings[s.Stem]; n > 0 { // Markdown numbers headings of one text
+			at += fmt.Sprint("-", n)
+		}
+		headings[s.Stem]++
+		r.item(fmt.Sprintf("[%s](#%s): %s", s.Stem, at, escaped(sentence(strings.TrimPrefix(first, s.GoName+" ")))))
 	}
 	for _, s := range scripts {
 		r.script(s)
