@@ -54,6 +54,7 @@ func (w writeBack) steps(e luaast.Expr, computed bool) bool {
 		case *luaast.Binary:
 			if !computed && slices.Contains(arithmetic, n.Op) {
 				found = found || w.steps(n.L, true) || w.steps(n.R, true)
+				return false // both sides are read: a long chain is walked once
 			}
 		case *luaast.Call:
 			if c, ok := w.byNode[n]; ok {
