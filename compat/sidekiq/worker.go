@@ -125,7 +125,7 @@ func (e nameError) ErrorClass() string { return "NameError" }
 // to 2 s longer.
 //
 // Keys of its own: luatomic:sidekiq:working:<process>, a HASH of the number of a job to the length of its queue's
-// key, a colon, that key and the payload, and of last to the highest number, which stays for a day after the process;
+// key, a colon, that key and the payload, and of last to the highest number, which stays for a day without jobs;
 // and luatomic:sidekiq:processes, a ZSET of processes scored by the end of their lease in Unix ms; and
 // luatomic:sidekiq:rescued, a HASH of the id of a job to how many processes died with it, three days after
 // the last, at most some 10 000. Cost: O(1) a job, and a heartbeat of

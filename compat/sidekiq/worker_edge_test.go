@@ -2,6 +2,7 @@ package sidekiq_test
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -120,7 +121,42 @@ func TestATakeAfterTheEndOfItsProcessTakesNothing(t *testing.T) {
 	require.Positive(t, c.TTL(ctx, p+"working").Val())
 }
 
-// A take that finds nothing and finishes nothing changes nothing: an idle process has no lease, and 0 is not counted.
+// The copy of a take that found nothing may arrive when there are jobs: the process, which waits for them, would not
+// learn of what it took.
+func TestALateCopyOfATakeThatFoundNothingTakesNothing(t *testing.T) {
+	t.Parallel()
+	c, ctx := luatomictest.Client(t), t.Context()
+	for _, queues := range []int{2, 0} { // none of a process that is quiet
+		p := luatomictest.Namespace(t) + ":"
+		params := takeParams(p)
+		params.First, params.Dones = 1, nil
+		late := params
+		params.Queues = params.Queues[:queues]
+		r, err := script.WorkerTake(ctx, c, params)
+		require.NoError(t, err)
+		require.Empty(t, r.Jobs)
+		require.Positive(t, c.TTL(ctx, p+"working").Val(), "nothing stays of a process that had no job")
+
+		require.NoError(t, c.LPush(ctx, p+"queue:a", "A", "B").Err())
+		copied, err := script.WorkerTake(ctx, c, late)
+		require.NoError(t, err)
+		require.Empty(t, copied.Jobs)
+		require.Equal(t, []string{"B", "A"}, c.LRange(ctx, p+"queue:a", 0, -1).Val())
+		late.First = r.Last + 1
+		r, err = script.WorkerTake(ctx, c, late)
+		require.NoError(t, err)
+		require.Len(t, r.Jobs, 2)
+		require.EqualValues(t, -1, c.TTL(ctx, p+"working").Val(), "a job in flight does not expire")
+
+		late.First, late.Want = r.Last+1, 1
+		_, err = script.WorkerTake(ctx, c, late)
+		require.NoError(t, err)
+		require.EqualValues(t, -1, c.TTL(ctx, p+"working").Val(), "nor when a take finds nothing beside it")
+	}
+}
+
+// A take that finds nothing leaves its number and nothing else, one that asks for nothing not even that: it is no sign
+// of life, and 0 is not counted.
 func TestATakeOfNothingChangesNothing(t *testing.T) {
 	t.Parallel()
 	c, ctx := luatomictest.Client(t), t.Context()
@@ -136,6 +172,10 @@ func TestATakeOfNothingChangesNothing(t *testing.T) {
 		r, err := script.WorkerTake(ctx, c, params)
 		require.NoError(t, err)
 		require.Empty(t, r.Jobs)
+		if want > 0 {
+			require.Equal(t, params.First, r.Last)
+			before["working"] = append(before["working"], fmt.Sprint("last ", r.Last))
+		}
 		require.Equal(t, before, workState(ctx, c, p))
 	}
 }

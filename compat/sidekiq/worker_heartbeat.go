@@ -126,7 +126,7 @@ func (w *worker) requeueGroup(ctx context.Context, process string, lapsed bool, 
 func (w *worker) byQueue(entries map[string]string) (groups []group, stray int) {
 	at := make(map[string]int)
 	for field, entry := range entries {
-		if field == "last" { // the highest number that was handed out
+		if field == "last" { // the highest number that a take has used
 			continue
 		}
 		k, queue, ok := w.d.readEntry(field, entry)

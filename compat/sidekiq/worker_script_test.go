@@ -310,7 +310,7 @@ func TestWorkerScriptOutcomes(t *testing.T) {
 		params.First, params.Dones = 8, nil
 		r, err = script.WorkerTake(ctx, c, params)
 		require.NoError(t, err)
-		require.Equal(t, script.WorkerTakeResult{Last: 7}, r)
+		require.Equal(t, script.WorkerTakeResult{Last: 8}, r, "it leaves its number")
 	})
 	t.Run("take renews the lease", func(t *testing.T) {
 		ctx, p := fresh(t)

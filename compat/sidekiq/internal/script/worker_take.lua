@@ -4,9 +4,10 @@
 --- What it hands out is kept in the process's hash until the process finishes it, or,
 --- when its lease is over, until another one puts it back.
 ---
---- The hash keeps the highest number that was handed out: a call whose first number is
---- not above it is a repeat, however late it arrives, and takes nothing from the queues.
---- WorkerReturn leaves that number in the hash, for a day.
+--- The hash keeps the highest number that was handed out, or under which a call found no
+--- job: a call whose first number is not above it is a repeat, however late it arrives, and
+--- takes nothing from the queues. Without jobs the number stays for a day, as it does after
+--- WorkerReturn.
 ---
 --- Long because one call finishes jobs and takes the next, and knows its own repeat.
 ---
@@ -16,7 +17,7 @@
 ---@slots    any  Sidekiq's keys have no tag in common
 ---@key      processes  zset    name of a process, scored by the end of its lease in Unix ms
 ---@key      working    hash    number of a job to the length of its queue's key, a colon, that key and the payload;
----          last: the highest number
+---          last: the highest number that a call has used
 ---@key      processed  string  Sidekiq's stat:processed
 ---@key      day        string  Sidekiq's stat:processed of the day
 ---@keys     queue      list  max=1000  the payload at the tail is served first
@@ -25,8 +26,8 @@
 ---@arg      first      int  min=1  number of the first job that is handed out
 ---@arg      want       int  min=0  max=500  how many at most
 ---@args     done       int  max=1000  numbers of the jobs that are finished
----@reply    (last int, jobs (id int, queue string, payload bytes)[])  last: the highest number that was
----          handed out, 0 for none
+---@reply    (last int, jobs (id int, queue string, payload bytes)[])  last: the highest number that a call
+---          has used, 0 for none
 ---@cost     O(k) for k jobs handed out and finished, O(1) for each queue
 ---@allow    W002 a job does not wait for a counter that is not one
 
@@ -50,7 +51,7 @@ end
 
 -- A key of the wrong type stops the script while nothing is written.
 local last = tonumber(redis.call('HGET', working, 'last') or 0)
-local jobs, j, fields, f, cut = {}, 0, {}, 0, {}
+local jobs, j, fields, f, cut, none = {}, 0, {}, 0, {}, false
 
 if want > 0 and first <= last then
   -- A repeat: its jobs have left their queues, and some may have left the hash too.
@@ -88,8 +89,8 @@ else
       end
     end
   end
-  if j > 0 then
-    last = id - 1
+  if want > 0 then
+    none, last = j == 0, math.max(first, id - 1)
   end
 end
 
@@ -119,6 +120,13 @@ if #ARGV > 4 then
     redis.pcall('INCRBY', processed, finished)
     redis.pcall('INCRBY', day, finished)
     redis.pcall('EXPIRE', day, 157680000) -- five years, as Sidekiq has it
+  end
+end
+if none then
+  -- A call that has no job leaves its number as well, for a copy that comes late.
+  redis.call('HSET', working, 'last', string.format('%.0f', last))
+  if redis.call('HLEN', working) == 1 then
+    redis.call('EXPIRE', working, 86400) -- a day; the next job ends that
   end
 end
 return {last, jobs}

@@ -15,7 +15,7 @@ import (
 var workerTakeSource string
 
 // WorkerTakeSHA is the SHA-1 of worker_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerTakeSHA = "d8d531a1abcfd950a369dcfe69ca916de1069ef7"
+const WorkerTakeSHA = "1d9e2bbe924d5717dc13bf65a842c74d6910d6d9"
 
 // WorkerTakeScript is worker_take.lua.
 var WorkerTakeScript = lua.Script{
@@ -38,7 +38,7 @@ type WorkerTakeParams struct {
 	// KEYS[1], zset: name of a process, scored by the end of its lease in Unix ms.
 	Processes string
 	// KEYS[2], hash: number of a job to the length of its queue's key, a colon, that key and the
-	// payload; last: the highest number.
+	// payload; last: the highest number that a call has used.
 	Working   string
 	Processed string // KEYS[3], string: Sidekiq's stat:processed
 	Day       string // KEYS[4], string: Sidekiq's stat:processed of the day
@@ -70,9 +70,9 @@ type WorkerTakeResult struct {
 // What it hands out is kept in the process's hash until the process finishes it, or, when its lease
 // is over, until another one puts it back.
 //
-// The hash keeps the highest number that was handed out: a call whose first number is not above it
-// is a repeat, however late it arrives, and takes nothing from the queues. WorkerReturn leaves that
-// number in the hash, for a day.
+// The hash keeps the highest number that was handed out, or under which a call found no job: a call
+// whose first number is not above it is a repeat, however late it arrives, and takes nothing from
+// the queues. Without jobs the number stays for a day, as it does after WorkerReturn.
 //
 // Long because one call finishes jobs and takes the next, and knows its own repeat.
 //
@@ -83,11 +83,11 @@ type WorkerTakeResult struct {
 //     common.
 //   - KEYS[1]: processes, zset: name of a process, scored by the end of its lease in Unix ms.
 //   - KEYS[2]: working, hash: number of a job to the length of its queue's key, a colon, that key
-//     and the payload; last: the highest number.
+//     and the payload; last: the highest number that a call has used.
 //   - KEYS[3]: processed, string: Sidekiq's stat:processed.
 //   - KEYS[4]: day, string: Sidekiq's stat:processed of the day.
 //   - KEYS[5]: queue and on, list: the payload at the tail is served first.
-//   - Reply: last: the highest number that was handed out, 0 for none.
+//   - Reply: last: the highest number that a call has used, 0 for none.
 //   - Cost: O(k) for k jobs handed out and finished, O(1) for each queue.
 func WorkerTake(ctx context.Context, c lua.Client, p WorkerTakeParams) (WorkerTakeResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeWorkerTake)
