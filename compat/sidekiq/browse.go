@@ -115,8 +115,9 @@ func (d *Dialect) newEntry(payload []byte) Entry {
 // if it is still there: a crash in between leaves it in its set, due now, and a poller that moves it first does no
 // harm. Its retry_count stays, so the next failure counts as one more.
 //
-// Keys: the set, queues, queue:<name> of the job. Cost: that of Find and two round trips. Errors: ErrSet, ErrJID,
-// ErrPayload for a job without a queue, ErrQueueRefused where its queue cannot be written to; then it stays.
+// Keys: the set, queues, queue:<name> of the job, luatomic:reschedule:<random>. Cost: that of Find and two round trips.
+// Errors: ErrSet, ErrJID, ErrPayload for a job without a queue, ErrQueueRefused where its queue cannot be written to;
+// then it stays.
 func (d *Dialect) Requeue(ctx context.Context, ref Ref) (ok bool, err error) {
 	found, ok, err := d.Find(ctx, ref)
 	if err != nil || !ok {
@@ -126,9 +127,7 @@ func (d *Dialect) Requeue(ctx context.Context, ref Ref) (ok bool, err error) {
 	if len(bad) > 0 {
 		return false, fmt.Errorf("sidekiq: requeue from %s: %w", ref.Set, bad[0].Err)
 	}
-	due, err := script.Reschedule(ctx, d.client, script.RescheduleParams{
-		Set: batch.Set, Member: found.Payload, Due: "+0",
-	})
+	due, err := d.rescheduleTo(ctx, ref.Set, found.Payload, "+0")
 	if err != nil || !due.Found {
 		return false, wrapRequeue(ref.Set, err)
 	}

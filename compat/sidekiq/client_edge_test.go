@@ -33,7 +33,7 @@ func TestARescheduleFromNow(t *testing.T) {
 	f := newFleet(t, sidekiq.Options{})
 	f.schedule(sidekiq.Retry, 1, dueOther)
 	r, err := script.Reschedule(f.ctx, f.client, script.RescheduleParams{
-		Set: f.key("retry"), Member: []byte(dueOther), Due: "+3600",
+		Set: f.key("retry"), Receipt: f.key("receipt"), Member: []byte(dueOther), Due: "+3600",
 	})
 	require.NoError(t, err)
 	require.True(t, r.Found)

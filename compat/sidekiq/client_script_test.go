@@ -98,9 +98,10 @@ func clientCalls() []clientCall {
 				return script.Quarantine(ctx, c, script.QuarantineParams{Set: p + "retry", Quarantine: p + "retry:quarantine",
 					Members: [][]byte{[]byte(dueRetry), []byte("absent"), []byte(dueOther)}})
 			}, repeat: int64(0)},
-		{script: &script.RescheduleScript, keys: "retry", prepare: dueMembers,
+		{script: &script.RescheduleScript, keys: "retry receipt", prepare: dueMembers,
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-				return script.Reschedule(ctx, c, script.RescheduleParams{Set: p + "retry", Member: []byte(dueRetry), Due: "77.5"})
+				return script.Reschedule(ctx, c, script.RescheduleParams{Set: p + "retry", Receipt: p + "receipt",
+					Member: []byte(dueRetry), Due: "77.5"})
 			}},
 		{script: &script.DeleteScript, keys: "retry", prepare: dueMembers,
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {

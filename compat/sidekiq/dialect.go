@@ -11,9 +11,10 @@
 //	processes       SET   identities of the worker processes
 //	stat:processed  stat:failed  STRING  counters
 //
-// Two more are this package's own: <set>:quarantine, a ZSET of members that no poller can parse, and
-// luatomic:push:<token>, the receipt of a push that may be retried. Work has two for jobs in flight; see there. When
-// Options.Namespace is set, it precedes every key, as with redis-namespace.
+// Three more are this package's own: <set>:quarantine, a ZSET of members that no poller can parse, and two STRINGs that
+// expire, luatomic:push:<token>, the receipt of a push that may be retried, and luatomic:reschedule:<random>, that of a
+// Reschedule or Requeue. Work has three for jobs in flight; see there. When Options.Namespace is set, it precedes every
+// key, as with redis-namespace.
 //
 // # The life of a job
 //

@@ -2,6 +2,7 @@ package sidekiq
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"iter"
@@ -143,7 +144,9 @@ func newFound(payload []byte, score float64) Found {
 
 // Reschedule gives a job of a set another time, and returns its new score; ok is false when the set does not have it,
 // or no longer when the score is set. Only its score is written, so its bytes and other jobs of the same time are not
-// touched. See Find for the cost and Options.ExactTimes for the microseconds. Errors: ErrSet, ErrJID, ErrTime.
+// touched. After a lost reply Reschedule repeats itself, with the same score, for at most 50 s; a copy that arrives
+// after a later call changes nothing. More keys: luatomic:reschedule:<random>, a short string that expires after a
+// minute. See Find for the cost and Options.ExactTimes for the microseconds. Errors: ErrSet, ErrJID, ErrTime.
 func (d *Dialect) Reschedule(ctx context.Context, ref Ref, at time.Time) (score float64, ok bool, err error) {
 	if at.IsZero() {
 		return 0, false, fmt.Errorf("%w: the new time is missing", ErrTime)
@@ -158,14 +161,24 @@ func (d *Dialect) Reschedule(ctx context.Context, ref Ref, at time.Time) (score 
 	}
 	step := []draft{{later: due}}
 	d.schedule(step)
-	r, err := script.Reschedule(ctx, d.client, script.RescheduleParams{
-		Set: d.key(string(ref.Set)), Member: found.Payload, Due: step[0].kind,
-	})
+	r, err := d.rescheduleTo(ctx, ref.Set, found.Payload, step[0].kind)
 	if err != nil {
 		return 0, false, fmt.Errorf("sidekiq: reschedule in %s: %w", ref.Set, err)
 	}
 	score, _ = strconv.ParseFloat(r.Due, 64) // empty when the set does not have it
 	return score, r.Found, nil
+}
+
+// rescheduleTo sets a score under a receipt that the server keeps for a minute. The attempts end before: the last of
+// them still finds it.
+func (d *Dialect) rescheduleTo(
+	ctx context.Context, set Set, member []byte, due string,
+) (script.RescheduleResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, 50*time.Second)
+	defer cancel()
+	return script.Reschedule(ctx, d.client, script.RescheduleParams{
+		Set: d.key(string(set)), Receipt: d.key("luatomic:reschedule:" + rand.Text()[:16]), Member: member, Due: due,
+	})
 }
 
 // Delete removes a job from a set, and no other of the same time; ok is false when the set does not have it. When the

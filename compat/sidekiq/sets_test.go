@@ -3,6 +3,7 @@ package sidekiq_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
 )
 
 func withJID(jid, more string) string { return job("a", `,"jid":"`+jid+`"`+more) }
@@ -268,4 +271,41 @@ func TestListOfASet(t *testing.T) {
 	require.ErrorIs(t, err, sidekiq.ErrSet)
 	_, err = f.d.List(f.ctx, sidekiq.Retry, -1, 1)
 	require.ErrorIs(t, err, lua.ErrOutOfRange)
+}
+
+// A network may keep a copy of a call for a while: it has the answer of the call, and changes nothing.
+func TestALateCopyOfARescheduleChangesNothing(t *testing.T) {
+	t.Parallel()
+	for name, call := range map[string]func(context.Context, *sidekiq.Dialect, sidekiq.Ref) error{
+		"reschedule": func(ctx context.Context, d *sidekiq.Dialect, ref sidekiq.Ref) error {
+			_, _, err := d.Reschedule(ctx, ref, time.Now().Add(time.Hour))
+			return err
+		},
+		"requeue": func(ctx context.Context, d *sidekiq.Dialect, ref sidekiq.Ref) error {
+			_, err := d.Requeue(ctx, ref)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, ctx := newSite(t, sidekiq.V7), t.Context()
+			ref := sidekiq.Ref{Set: sidekiq.Retry, JID: "mine"}
+			member := redis.Z{Score: 2e9, Member: withJID("mine", "")}
+			require.NoError(t, s.client.ZAdd(ctx, s.key("retry"), member).Err())
+			var late []any
+			c := luatomictest.Client(t)
+			c.AddHook(lab.Before(func(cmds ...redis.Cmder) {
+				if late == nil && strings.HasPrefix(cmds[0].Name(), "eval") {
+					late = slices.Clone(cmds[0].Args())
+				}
+			}))
+			require.NoError(t, call(ctx, s.dialect(c, sidekiq.V7), ref))
+			require.NotEmpty(t, late)
+			require.NoError(t, s.client.ZAdd(ctx, s.key("retry"), member).Err()) // it is what it was again
+			answer, err := s.client.Do(ctx, late...).Slice()
+			require.NoError(t, err)
+			require.EqualValues(t, 1, answer[0])
+			require.Equal(t, []redis.Z{member}, s.members("retry"))
+		})
+	}
 }

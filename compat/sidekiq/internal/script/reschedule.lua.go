@@ -13,24 +13,28 @@ import (
 var rescheduleSource string
 
 // RescheduleSHA is the SHA-1 of reschedule.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RescheduleSHA = "00ab0e4c28315bcc1eac2587d8257a6b9ba18aaf"
+const RescheduleSHA = "da30d5dd5cb776d932ebbe541ef595bb4cd062fa"
 
 // RescheduleScript is reschedule.lua.
 var RescheduleScript = lua.Script{
-	Name:   "reschedule",
-	SHA:    RescheduleSHA,
-	Source: &rescheduleSource,
-	Retry:  lua.RetrySafe,
+	Name:    "reschedule",
+	SHA:     RescheduleSHA,
+	Source:  &rescheduleSource,
+	Retry:   lua.RetrySafe,
+	AnySlot: true,
 	Keys: []lua.Key{
 		{Name: "set", Type: "zset"},
+		{Name: "receipt", Type: "string"},
 	},
 }
 
 // RescheduleParams are the keys and arguments of Reschedule.
 type RescheduleParams struct {
-	Set    string // KEYS[1], zset: payloads, scored by due time in float seconds
-	Member []byte // ARGV[1]: the payload
-	Due    string // ARGV[2]: seconds, or + and the seconds from now
+	Set string // KEYS[1], zset: payloads, scored by due time in float seconds
+	// KEYS[2], string: the score that was set, kept for a repeat; empty when the member was not there.
+	Receipt string
+	Member  []byte // ARGV[1]: the payload
+	Due     string // ARGV[2]: seconds, or + and the seconds from now
 }
 
 // RescheduleResult is the reply of Reschedule.
@@ -41,9 +45,14 @@ type RescheduleResult struct {
 
 // Reschedule gives a member of a set another time, if it is still there.
 //
-//   - Contract, all-or-nothing: it writes once.
-//   - Retry: safe; sent again after a lost reply; the same time is set again.
+//   - Contract, dup-only: an error half-way leaves the member with its new time.
+//   - Retry: safe; sent again after a lost reply; the same receipt gives the same answer again, for
+//     a minute.
+//   - Slots: any; a Redis Cluster refuses keys in different slots; the keys are Sidekiq's, which
+//     have no tag.
 //   - KEYS[1]: set, zset: payloads, scored by due time in float seconds.
+//   - KEYS[2]: receipt, string: the score that was set, kept for a repeat; empty when the member
+//     was not there.
 //   - Reply: due: the score that was set.
 //   - Cost: O(log n).
 func Reschedule(ctx context.Context, c lua.Client, p RescheduleParams) (RescheduleResult, error) {
@@ -57,8 +66,9 @@ func RescheduleIn(b *lua.Batch, p RescheduleParams) *lua.Future[RescheduleResult
 }
 
 func (p *RescheduleParams) call() *lua.Call {
-	c := lua.NewCall(&RescheduleScript, 1, 2)
+	c := lua.NewCall(&RescheduleScript, 2, 2)
 	c.Key("set", p.Set)
+	c.Key("receipt", p.Receipt)
 	c.EndKeys()
 	c.Bytes(&p.Member)
 	c.String(&p.Due)
