@@ -16,13 +16,20 @@ import (
 // ErrStrayJob reports that a process's hash has an entry that no worker of this package wrote. The entry is kept.
 var ErrStrayJob = errors.New("sidekiq: an entry of a working hash is no job")
 
-// longestBeat is the longest time between two heartbeats; the Busy page shows a process for a minute after one.
-const longestBeat = 10 * time.Second
+const (
+	// longestBeat is the longest time between two heartbeats; the Busy page shows a process for a minute after one.
+	longestBeat = 10 * time.Second
+	// rescueAtOnce is how many dead processes one heartbeat rescues at most.
+	rescueAtOnce = 100
+)
+
+// beat is the time between two heartbeats.
+func (w *worker) beat() time.Duration { return max(min(w.o.Lease/3, longestBeat), time.Millisecond) }
 
 // heartbeats renews the lease of the process and rescues the jobs of dead ones, until stop is closed. A heartbeat that
 // has begun goes on until ctx ends.
 func (w *worker) heartbeats(ctx context.Context, stop <-chan struct{}) {
-	tick := time.NewTicker(max(min(w.o.Lease/3, longestBeat), time.Millisecond))
+	tick := time.NewTicker(w.beat())
 	defer tick.Stop()
 	for {
 		if err := w.heartbeat(ctx, stop); err != nil && !closed(stop) {
@@ -38,27 +45,42 @@ func (w *worker) heartbeats(ctx context.Context, stop <-chan struct{}) {
 
 func (w *worker) heartbeat(ctx context.Context, stop <-chan struct{}) error {
 	r, err := script.WorkerBeat(ctx, w.d.client, script.WorkerBeatParams{
-		Processes: w.d.processesKey(), Working: w.working, Process: w.process, Lease: w.o.Lease, Max: 100,
-		Jobs: w.inFlight(),
+		Processes: w.d.processesKey(), Working: w.working, Process: w.process, Lease: w.o.Lease,
+		Skip: w.passed, Max: rescueAtOnce, Jobs: w.inFlight(),
 	})
 	if err != nil {
 		return err
 	}
 	w.takenBack(r.Gone)
-	var faults []error
-	for _, process := range r.Lapsed {
-		if closed(stop) {
-			return errors.Join(faults...)
-		}
-		n, err := w.requeue(ctx, process, true)
-		w.rescued.Add(int64(n))
-		faults = append(faults, err)
+	faults := w.rescue(ctx, r.Lapsed, stop)
+	if closed(stop) {
+		return errors.Join(faults...)
 	}
 	faults = append(faults, w.flushMetrics())
 	if w.o.WebUI {
 		faults = append(faults, w.show(ctx))
 	}
 	return errors.Join(faults...)
+}
+
+// rescue puts the jobs of dead processes back until the next heartbeat is due: the process's own lease must not end
+// meanwhile. That one goes on behind them, and begins anew after the last: a process that keeps a job, because its
+// queue is refused, holds up no other.
+func (w *worker) rescue(ctx context.Context, lapsed []string, stop <-chan struct{}) (faults []error) {
+	until := time.Now().Add(w.beat())
+	for _, process := range lapsed {
+		if closed(stop) || time.Now().After(until) {
+			return faults
+		}
+		n, err := w.requeue(ctx, process, true)
+		w.rescued.Add(int64(n))
+		w.passed++
+		faults = append(faults, err)
+	}
+	if len(lapsed) < rescueAtOnce {
+		w.passed = 0
+	}
+	return faults
 }
 
 // requeue puts the jobs of a process back into their queues, the oldest to be served first. The process leaves the

@@ -1,10 +1,12 @@
 package sidekiq_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -205,4 +208,53 @@ func TestAsideTakesNothingFromTheLiving(t *testing.T) {
 	require.Equal(t, script.WorkerAsideResultMoved, r)
 	require.Equal(t, []string{"first", "last", "middle"}, workState(ctx, c, p)["dead"],
 		"trimmed by age, then the first by score: one less than max are kept")
+}
+
+// Processes whose jobs cannot be put back keep none of those behind them from their rescue.
+func TestProcessesThatCannotBeEmptiedHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	for i := range 100 {
+		process := fmt.Sprintf("a%02d", i)
+		s.dies(process)
+		require.NoError(t, s.client.HSet(t.Context(), s.key("luatomic:sidekiq:working:"+process), "1", "no entry").Err())
+	}
+	s.dies("b", payload("default", "behind", ""))
+	end := s.rescues(sidekiq.WorkOptions{})
+	s.forgotten("b")
+	s.dies("a", payload("default", "before", ""))
+	s.forgotten("a")
+	require.Equal(t, sidekiq.Worked{Rescued: 2}, end())
+	require.Len(t, s.list("default"), 2)
+	require.EqualValues(t, 100, s.client.ZCount(t.Context(), s.key("luatomic:sidekiq:processes"), "1", "1").Val())
+}
+
+// Where many processes have died, a rescue over a slow network takes longer than the lease of the rescuer.
+func TestARescueOutlastsNoLease(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	for i := range 100 {
+		s.dies(fmt.Sprint("p", i), payload("default", fmt.Sprint(i), ""))
+	}
+	processes := s.key("luatomic:sidekiq:processes")
+	var over atomic.Int64
+	slow := luatomictest.Client(t)
+	slow.AddHook(lab.Before(func(cmds ...redis.Cmder) {
+		if cmds[0].Name() != "hgetall" {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+		now := float64(s.client.Time(context.Background()).Val().UnixMilli())
+		for _, p := range s.client.ZRangeWithScores(context.Background(), processes, 0, -1).Val() {
+			if p.Score > 1 && p.Score < now {
+				over.Add(1)
+			}
+		}
+	}))
+	end := s.work(s.dialect(slow, sidekiq.V7), &sidekiq.WorkOptions{
+		Queues: []sidekiq.Queue{{Name: "other"}}, Lease: time.Second,
+	}, content)
+	s.eventually("all are rescued", func() bool { return len(s.list("default")) == 100 })
+	end()
+	require.Zero(t, over.Load(), "the lease of the rescuer was over")
 }

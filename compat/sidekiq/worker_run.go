@@ -35,6 +35,7 @@ type worker struct {
 	mu      sync.Mutex
 	running map[int64]*inFlight // shared, under mu
 	rescued atomic.Int64        // shared
+	passed  int64               // of the heartbeats: dead processes to pass over, as they had their turn
 	quiet   atomic.Bool         // shared: nothing more is taken
 	metrics metrics             // shared
 	rtt     time.Duration       // of the last heartbeat that the Busy page shows

@@ -15,7 +15,7 @@ import (
 var workerBeatSource string
 
 // WorkerBeatSHA is the SHA-1 of worker_beat.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerBeatSHA = "1825e9d5413e96a0c89b711c12876f6db5e84143"
+const WorkerBeatSHA = "b05027976c22ca20d5d2b51d4661275d29ff5255"
 
 // WorkerBeatScript is worker_beat.lua.
 var WorkerBeatScript = lua.Script{
@@ -37,8 +37,10 @@ type WorkerBeatParams struct {
 	Working   string        // KEYS[2], hash: number of a job to what it is
 	Process   string        // ARGV[1]
 	Lease     time.Duration // ARGV[2], at least 1 ms
-	Max       int64         // ARGV[3], 1 to 1000: how many names at most
-	Jobs      []int64       // ARGV[4] and on, at most 500: numbers of the jobs that the process has
+	// ARGV[3], at least 0: how many processes to pass over, of those whose leases are over.
+	Skip int64
+	Max  int64   // ARGV[4], 1 to 1000: how many names at most
+	Jobs []int64 // ARGV[5] and on, at most 500: numbers of the jobs that the process has
 }
 
 // WorkerBeatResult is the reply of WorkerBeat.
@@ -61,7 +63,7 @@ type WorkerBeatResult struct {
 //   - KEYS[2]: working, hash: number of a job to what it is.
 //   - Reply: gone: jobs that are not in the hash: they are finished, or another process has put
 //     them back.
-//   - Cost: O(log n + max + k).
+//   - Cost: O(log n + skip + max + k).
 func WorkerBeat(ctx context.Context, c lua.Client, p WorkerBeatParams) (WorkerBeatResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeWorkerBeat)
 }
@@ -73,12 +75,13 @@ func WorkerBeatIn(b *lua.Batch, p WorkerBeatParams) *lua.Future[WorkerBeatResult
 }
 
 func (p *WorkerBeatParams) call() *lua.Call {
-	c := lua.NewCall(&WorkerBeatScript, 2, 3+len(p.Jobs))
+	c := lua.NewCall(&WorkerBeatScript, 2, 4+len(p.Jobs))
 	c.Key("processes", p.Processes)
 	c.Key("working", p.Working)
 	c.EndKeys()
 	c.String(&p.Process)
 	c.Milliseconds("lease", p.Lease, 1, math.MaxInt64)
+	c.Int("skip", p.Skip, 0, math.MaxInt64)
 	c.Int("max", p.Max, 1, 1000)
 	c.Group("job", len(p.Jobs), 500, 1)
 	for i := range p.Jobs {
