@@ -12,7 +12,7 @@ import (
 )
 
 // QueueReclaimSHA is the SHA-1 of queue_reclaim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReclaimSHA = "a476db2be130c911fc3d6bd53e85f6e0e6b1b52f"
+const QueueReclaimSHA = "eaa1900ee91cc41090b9ab683d0b83389052bc8e"
 
 // QueueReclaimScript is scripts/queue_reclaim.lua.
 var QueueReclaimScript = lua.Script{
@@ -63,13 +63,20 @@ type QueueReclaimParams struct {
 	Backoff time.Duration
 }
 
+// QueueReclaimDeath is one row of QueueReclaimResult.Deaths.
+type QueueReclaimDeath struct {
+	ID       string
+	Failures int64
+	Options  string
+}
+
 // QueueReclaimResult is the reply of QueueReclaim.
 type QueueReclaimResult struct {
 	Returned  int64
-	Buried    int64
 	Cancelled int64
 	Now       int64
 	NextLapse lua.Opt[int64]
+	Deaths    []QueueReclaimDeath
 }
 
 // QueueReclaim takes jobs back whose lease has ended, because their worker died or stalled.
@@ -96,7 +103,7 @@ type QueueReclaimResult struct {
 //   - KEYS[10]: options, hash: id to the options of a job, which queue_push.lua wrote.
 //   - KEYS[11]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[12]: finished, zset: ids of finished jobs, scored by that time in ms.
-//   - Reply: now, next_lapse: in us.
+//   - Reply: now, next_lapse: in us; options: empty for a job that has none.
 //   - Cost: O(log n) for each job taken back.
 //   - [ErrQueueReclaimLayout]: the queue has a later layout.
 func QueueReclaim(ctx context.Context, c lua.Client, p QueueReclaimParams) (QueueReclaimResult, error) {
@@ -134,11 +141,19 @@ func decodeQueueReclaim(r *lua.Reply) QueueReclaimResult {
 	var v QueueReclaimResult
 	r.Tuple(5)
 	v.Returned = r.Int("returned")
-	v.Buried = r.Int("buried")
 	v.Cancelled = r.Int("cancelled")
 	v.Now = r.Int("now")
 	if !r.Absent() {
 		v.NextLapse = lua.Some(r.Int("next_lapse"))
+	}
+	if rows, n := r.Rows("deaths", 3); n > 0 {
+		v.Deaths = make([]QueueReclaimDeath, n)
+		for i := range v.Deaths {
+			e := &v.Deaths[i]
+			e.ID = rows.String("id")
+			e.Failures = rows.Int("failures")
+			e.Options = rows.String("options")
+		}
 	}
 	return v
 }

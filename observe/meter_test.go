@@ -180,14 +180,15 @@ func TestDashboardAsksForRealMetrics(t *testing.T) {
 }
 
 // A delivery whose handler did not begin has no run time: neither a job that expired nor one that was cancelled or lost
-// before.
+// before. One whose worker died has no known wait either.
 func TestDeliveryWithoutARunHasNoRunTime(t *testing.T) {
 	t.Parallel()
 	r := newRecorder()
 	m := observe.NewMeter(r, nil)
 	for _, outcome := range []queue.Outcome{queue.OutcomeExpired, queue.OutcomeCancelled, queue.OutcomeLost} {
-		m.Job(queue.Event{Queue: "q", Outcome: outcome})
+		m.Job(queue.Event{Queue: "q", Outcome: outcome, Wait: time.Millisecond})
 	}
+	m.Job(queue.Event{Queue: "q", Outcome: queue.OutcomeDead, Err: queue.ErrLeaseLost})
 	for series := range r.count {
 		require.NotContains(t, series, "process.duration")
 	}

@@ -26,8 +26,9 @@ const (
 )
 
 // Event is the end of one delivery in a consumer, for metrics, logs and traces. A job that the consumer returns before
-// its handler has begun causes none. Nor does one whose worker died: the consumer that reclaims a job counts it in
-// Consumed, and Reclaimed counts those that are dead by that.
+// its handler has begun causes none. Nor does one whose worker died, unless that was its last failure: then the one that
+// reclaims it, a consumer or a Reclaim by hand, reports OutcomeDead with an error that matches ErrLeaseLost. A worker that
+// stalled, and did not die, may report OutcomeLost of the same delivery.
 type Event struct {
 	// Tag is Options.Tag: two queues of one name differ by it.
 	Queue, Tag, ID, Kind string
@@ -35,7 +36,7 @@ type Event struct {
 	Attempt int
 	Headers map[string]string
 	// Wait is the time from EnqueuedAt to the take, by the server's clock; Run that of the handler, by the clock of the
-	// process.
+	// process. Both are 0 for a job that is dead because its worker died.
 	Wait, Run time.Duration
 	Outcome   Outcome
 	// Retry is the delay before the next delivery, for OutcomeRetried.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/lab"
@@ -94,6 +95,47 @@ func TestObserveSeesEachDeliveryOnce(t *testing.T) {
 	require.EqualError(t, reported[0], `luatomic: queue "`+q.Name()+`": job "fails" of kind "k", attempt 1: smtp: 421; it is delivered again in 30ms`)
 	require.EqualError(t, reported[1], `luatomic: queue "`+q.Name()+`": job "fails" of kind "k", attempt 2: smtp: 421; it is dead`)
 	require.ErrorIs(t, reported[0], failure)
+}
+
+// The death of a job whose worker died is heard of the one who reclaims it, a consumer or a program by hand.
+func TestObserveHearsTheDeathOfAJobWhoseWorkerDied(t *testing.T) {
+	t.Parallel()
+	reclaims := map[string]func(context.Context, *queue.Queue) error{
+		"by hand": func(ctx context.Context, q *queue.Queue) error { _, err := q.Reclaim(ctx); return err },
+		"in a consumer": func(ctx context.Context, q *queue.Queue) error {
+			_, err := q.Consume(ctx, &queue.ConsumeOptions{Drain: true},
+				func(context.Context, *queue.Delivery) error { return errors.New("not called") })
+			return err
+		},
+	}
+	for name, reclaim := range reclaims {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			var seen observed
+			q, c := lab.NewQueue(t, &queue.Options{MaxFailures: 1, Observe: seen.add})
+			headers := map[string]string{"trace": "1"}
+			lab.Push(t, q, queue.Job{ID: "own", Kind: "k", Headers: headers, MaxFailures: 3}, queue.Job{ID: "plain"})
+			require.NoError(t, c.HSet(ctx, lab.Key(q, "n"), "own", 2).Err())
+			taken, err := q.Take(ctx, 2)
+			require.NoError(t, err)
+			require.Len(t, taken.Deliveries, 2)
+			for _, d := range taken.Deliveries {
+				require.NoError(t, c.ZAdd(ctx, lab.Key(q, "l"), redis.Z{Score: lab.Past, Member: d.ID}).Err())
+			}
+			require.NoError(t, reclaim(ctx, q))
+			for id, want := range map[string]queue.Event{
+				"own":   {Kind: "k", Attempt: 3, Headers: headers},
+				"plain": {Attempt: 1},
+			} {
+				require.Len(t, seen.events[id], 1)
+				got := seen.events[id][0]
+				require.ErrorIs(t, got.Err, queue.ErrLeaseLost)
+				want.Queue, want.ID, want.Outcome, want.Err = q.Name(), id, queue.OutcomeDead, got.Err
+				require.Equal(t, want, got)
+			}
+		})
+	}
 }
 
 // The dead set has a bound without any setting, and none where the setting says so.

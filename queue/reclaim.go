@@ -28,7 +28,8 @@ const maxReclaim = 200
 // Reclaim moves up to 200 jobs whose lease has ended, because their worker died or stalled, to the head of the
 // ready list. Each counts one failure. A job whose lease has ended twice in a row waits: one second, then twice as long
 // each time, at most an hour. Consume reclaims by itself; a program that only takes calls Reclaim when
-// Taken.NextLapse has passed.
+// Taken.NextLapse has passed. Options.Observe gets an Event of each job that is dead by that, before Reclaim returns. Where
+// a reply was lost, the jobs of that reply are neither counted nor observed.
 //
 // One script, atomic to other clients. A write refused half-way can deliver a job twice, never lose one. Keys: l,
 // r, s, b, n, d, u, ux, c, w, o, f. Cost: O(log n) for each job.
@@ -39,8 +40,32 @@ func (q *Queue) Reclaim(ctx context.Context) (Reclaimed, error) {
 	if err != nil {
 		return Reclaimed{}, q.wrap("reclaim on", err)
 	}
+	q.observeDeaths(r.Deaths)
 	return Reclaimed{
-		Returned: int(r.Returned), Buried: int(r.Buried), Cancelled: int(r.Cancelled),
+		Returned: int(r.Returned), Buried: len(r.Deaths), Cancelled: int(r.Cancelled),
 		Now: time.UnixMicro(r.Now), NextLapse: micros(r.NextLapse),
 	}, nil
+}
+
+// lapsed is the error of a job that is dead since the lease of its last delivery has ended.
+type lapsed struct{}
+
+func (lapsed) Error() string {
+	return "luatomic: the lease ended, and the job may fail no more: its worker died or stalled; find out why, then requeue it"
+}
+
+func (lapsed) Is(target error) bool { return target == ErrLeaseLost }
+
+// observeDeaths reports the ends of deliveries that no consumer has seen.
+func (q *Queue) observeDeaths(deaths []gen.QueueReclaimDeath) {
+	if q.opts.Observe == nil {
+		return
+	}
+	for _, d := range deaths {
+		job := decodeDetails(d.Options)
+		q.opts.Observe(Event{
+			Queue: q.name, Tag: q.opts.Tag, ID: d.ID, Kind: job.Kind, Attempt: int(d.Failures), Headers: job.Headers,
+			Outcome: OutcomeDead, Err: lapsed{},
+		})
+	}
 }

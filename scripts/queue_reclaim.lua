@@ -25,7 +25,8 @@
 ---@arg      backoff       ms  min=0  delay of a job whose lease ended twice in a row, doubled each time
 ---@allow    V002 failures: a count that is missing is one delivery more
 ---@error    LAYOUT  the queue has a later layout
----@reply    (returned int, buried int, cancelled int, now int, next_lapse int?)  now, next_lapse: in us
+---@reply    (returned int, cancelled int, now int, next_lapse int?, deaths (id string, failures int,
+---          options string)[])  now, next_lapse: in us; options: empty for a job that has none
 ---@cost     O(log n) for each job taken back
 
 local leases, ready, bodies, failures, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -102,10 +103,11 @@ for i = #ids, 1, -1 do
     local count = tonumber(was[1] or 0) + 1
     local n = #counts
     counts[n + 1], counts[n + 2], counts[n + 3], counts[n + 4] = id, count, id .. '\n', 'lease over'
-    local own = optioned and string.match(redis.call('HGET', options, id) or '', '^%d+:(-?%d+):')
+    local text = optioned and redis.call('HGET', options, id) or ''
+    local own = string.match(text, '^%d+:(-?%d+):')
     local most = own and own ~= '0' and tonumber(own) or max_failures
     if most > 0 and count >= most then
-      graves[#graves + 1] = id
+      graves[#graves + 1], graves[#graves + 2], graves[#graves + 3] = id, count, text
     elseif count > 1 and was[2] == 'lease over' and backoff > 0 then
       -- Its worker has died twice: the job may be the cause, and others come first.
       local delay = math.min(backoff * 2 ^ math.min(count - 2, 20), 3600000)
@@ -116,7 +118,8 @@ for i = #ids, 1, -1 do
     end
   end
 end
-for _, id in ipairs(graves) do
+for i = 1, #graves, 3 do
+  local id = graves[i]
   --< part/queue_bury.lua
   -- The job is dead. What it weighs is counted, so that a trim need not read the bodies.
   redis.call('ZADD', dead, now_ms, id)
@@ -174,4 +177,4 @@ if #entries > 0 or #later > 0 then
 end
 local head = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')
 local next_lapse = head[2] and tonumber(head[2]) or false
-return {#entries + #later / 2, #graves, g, tonumber(now_us), next_lapse}
+return {#entries + #later / 2, g, tonumber(now_us), next_lapse, graves}

@@ -210,7 +210,7 @@ func ScriptCalls() []ScriptCall {
 			r, _, b, l, n, d := QueueKeys(k)
 			v, err := gen.QueueReclaim(ctx, c, gen.QueueReclaimParams{Options: "{" + k + "}:o", Finished: "{" + k + "}:f", Leases: l, Ready: r, Bodies: b, Failures: n, Dead: d,
 				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", Wake: "{" + k + "}:w", Scheduled: "{" + k + "}:s", Backoff: time.Second, Max: 10, MaxFailures: 1})
-			return fmt.Sprint(v.Returned, v.Buried), err
+			return fmt.Sprint(v.Returned, v.Deaths), err
 		}, func(ctx context.Context, c *redis.Client, k string) error {
 			_, _, b, l, _, _ := QueueKeys(k)
 			if err := c.HSet(ctx, b, "a", "body").Err(); err != nil {
