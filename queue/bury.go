@@ -15,14 +15,15 @@ var buryStates = [...]State{Absent, Scheduled, Ready, Leased, Dead}
 // BuryJobs moves jobs that no worker has to the dead set, with the first KiB of the reason, and returns the state of each
 // before. Scheduled and ready jobs are buried: no failure is counted, and their unique names are released. A Leased job
 // stays with its worker, who can Bury its delivery. A Dead job stays as it is, an Absent one is not in the queue. Requeue
-// makes them ready again. Then the dead set is trimmed to Options.Dead.
+// makes them ready again. Then the dead set is trimmed to Options.Dead, of up to 200 jobs more than have died: a set far
+// above its bounds shrinks call by call, and Trim brings it there at once.
 //
 // A ready job needs no search of the list: its entry stays until a Take comes to it, and Stats.Ready counts it. A
 // Requeue before that gives the job its former place. After a lost reply BuryJobs repeats itself, with the same answer:
 // each script for at most 50 s.
 //
-// One script for up to 200 ids, atomic to other clients, and one Trim. A write refused half-way can deliver a job that
-// is dead, never lose one. Keys: s, b, l, n, d, u, ux, c, i. Cost: O(log n) for each.
+// One script for up to 200 ids, atomic to other clients, and one for each 200 jobs to trim. A write refused half-way can
+// deliver a job that is dead, never lose one. Keys: s, b, l, n, d, u, ux, c, i. Cost: O(log n) for each.
 func (q *Queue) BuryJobs(ctx context.Context, reason string, ids ...string) ([]State, error) {
 	return q.BuryJobsIn(ctx, []State{Scheduled, Ready}, reason, ids...)
 }
@@ -33,7 +34,7 @@ func (q *Queue) BuryJobsIn(ctx context.Context, in []State, reason string, ids .
 	out := make([]State, 0, len(ids))
 	p := q.buryParams()
 	p.Only, p.Reason = verdictsOf(buryStates[:], in), reason[:min(len(reason), maxReason)]
-	buried := false
+	deaths := 0
 	for chunk := range slices.Chunk(ids, maxRows) {
 		var verdicts []int64
 		err := q.once(ctx, func(ctx context.Context, receipt string) (err error) {
@@ -49,12 +50,13 @@ func (q *Queue) BuryJobsIn(ctx context.Context, in []State, reason string, ids .
 				return out, q.wrap("bury in", fmt.Errorf("%w: verdict %d", lua.ErrBadReply, v))
 			}
 			out = append(out, buryStates[v])
-			buried = buried || v < 3 && slices.Contains(in, buryStates[v])
+			if v < 3 && slices.Contains(in, buryStates[v]) {
+				deaths++
+			}
 		}
 	}
-	if !buried {
+	if deaths == 0 {
 		return out, nil
 	}
-	_, err := q.Trim(ctx, q.opts.Dead)
-	return out, err
+	return out, q.trimAfter(ctx, deaths)
 }

@@ -61,3 +61,23 @@ func TestADeathTrimsOneStep(t *testing.T) {
 		})
 	}
 }
+
+// So it is with jobs that are buried by id: the caller waits for what its own deaths cost.
+func TestABuryOfWaitingJobsTrimsWhatItCosts(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, &queue.Options{Dead: queue.DeadLimits{Jobs: 10}})
+	dead := make([]redis.Z, 1000)
+	for i := range dead {
+		dead[i] = redis.Z{Score: float64(i + 1), Member: strconv.Itoa(i)}
+	}
+	require.NoError(t, c.ZAdd(ctx, lab.Key(q, "d"), dead...).Err())
+	lab.Push(t, q, queue.Job{ID: "a"}, queue.Job{ID: "b", Delay: time.Hour})
+	states, err := q.BuryJobs(ctx, "why", "a", "b", "none")
+	require.NoError(t, err)
+	require.Equal(t, []queue.State{queue.Ready, queue.Scheduled, queue.Absent}, states)
+	require.Equal(t, 1000+2-200, stats(t, q).Dead)
+	_, err = q.BuryJobs(ctx, "why", "a", "none")
+	require.NoError(t, err)
+	require.Equal(t, 1000+2-200, stats(t, q).Dead, "nobody died")
+}

@@ -47,8 +47,8 @@ type Options struct {
 	// Default 25; below zero means never.
 	MaxFailures int
 	// Dead bounds the dead set: Consume and BuryJobs trim it after each death, the jobs that died first; Bury and Reclaim
-	// by hand do not. A consumer deletes about 200 more jobs than have died, so that a set far above its bounds shrinks
-	// death by death. Each process trims to its own bounds: give all of them the same. Default: 10 000 jobs of any size
+	// by hand do not. Both delete about 200 more jobs than have died, so that a set far above its bounds shrinks death by
+	// death. Each process trims to its own bounds: give all of them the same. Default: 10 000 jobs of any size
 	// and age. Jobs below zero: no bound of their number.
 	Dead DeadLimits
 	// Observe, if set, is called at the end of each delivery in Consume, on a goroutine of the consumer, and for each job
