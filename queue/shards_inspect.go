@@ -51,10 +51,22 @@ func (s *Shards) Cancel(ctx context.Context, ids ...string) ([]State, error) {
 	return s.endJobs(ids, func(q *Queue, ids []string) ([]State, error) { return q.Cancel(ctx, ids...) })
 }
 
+// CancelIn is Cancel for jobs in one of these states; see Queue.CancelIn.
+func (s *Shards) CancelIn(ctx context.Context, in []State, ids ...string) ([]State, error) {
+	return s.endJobs(ids, func(q *Queue, ids []string) ([]State, error) { return q.CancelIn(ctx, in, ids...) })
+}
+
 // BuryJobs moves jobs to the dead set of whichever shard has them; see Queue.BuryJobs. Ids are looked up as in Cancel.
 // Options.Dead bounds the dead set of each shard.
 func (s *Shards) BuryJobs(ctx context.Context, reason string, ids ...string) ([]State, error) {
 	return s.endJobs(ids, func(q *Queue, ids []string) ([]State, error) { return q.BuryJobs(ctx, reason, ids...) })
+}
+
+// BuryJobsIn is BuryJobs for jobs in one of these states; see Queue.BuryJobsIn.
+func (s *Shards) BuryJobsIn(ctx context.Context, in []State, reason string, ids ...string) ([]State, error) {
+	return s.endJobs(ids, func(q *Queue, ids []string) ([]State, error) {
+		return q.BuryJobsIn(ctx, in, reason, ids...)
+	})
 }
 
 // endJobs calls each shard for the ids that are its own, and then for those that are Absent there.

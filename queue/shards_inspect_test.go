@@ -98,3 +98,35 @@ func TestShardsBuryJobs(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, taken.Deliveries, 8, "the others are ready")
 }
+
+// A job in another state than those named stays as it is, in whichever shard it is.
+func TestShardsChangeJobsInTheStatesNamed(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, _ := newShards(t, 5)
+	ids := []string{"none"}
+	for i := range 10 {
+		ready, held := fmt.Sprint("ready", i), fmt.Sprint("held", i)
+		pushShards(t, s, queue.Job{ID: ready}, queue.Job{ID: held, Unique: fmt.Sprint("u", i), Delay: time.Hour})
+		ids = append(ids, ready, held)
+	}
+	states := []queue.State{queue.Absent}
+	for range 10 {
+		states = append(states, queue.Ready, queue.Scheduled)
+	}
+	got, err := s.CancelIn(ctx, []queue.State{queue.Ready}, ids...)
+	require.NoError(t, err)
+	require.Equal(t, states, got)
+	for i := 1; i < len(states); i += 2 {
+		states[i] = queue.Absent
+	}
+	got, err = s.BuryJobsIn(ctx, []queue.State{queue.Ready}, "why", ids...)
+	require.NoError(t, err)
+	require.Equal(t, states, got, "the ready ones are cancelled, and no other")
+	got, err = s.BuryJobsIn(ctx, []queue.State{queue.Scheduled}, "why", ids...)
+	require.NoError(t, err)
+	require.Equal(t, states, got, "the scheduled ones were left")
+	total, err := s.Stats(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 10}, []int{total.Scheduled, total.Dead})
+}
