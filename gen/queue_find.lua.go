@@ -4,13 +4,14 @@ package gen
 
 import (
 	"context"
+	"math"
 
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/scripts"
 )
 
 // QueueFindSHA is the SHA-1 of queue_find.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueFindSHA = "fbc0c5eae83de29470b0a90f33b5d647b0220d65"
+const QueueFindSHA = "90f71addb7f29f6e07cf7a589c85961ea7f2e1cc"
 
 // QueueFindScript is scripts/queue_find.lua.
 var QueueFindScript = lua.Script{
@@ -37,8 +38,10 @@ type QueueFindParams struct {
 	Bodies    string // KEYS[4], hash: id to body
 	// KEYS[5], hash: id to the number of its failed deliveries, id and a line feed to the last reason.
 	Failures string
-	Options  string   // KEYS[6], hash: id to the options of a job, which queue_push.lua wrote
-	IDs      []string // ARGV[1] and on, at most 200
+	Options  string // KEYS[6], hash: id to the options of a job, which queue_push.lua wrote
+	// ARGV[1], at least 1: stop before the bodies exceed this; one job is always read.
+	Bytes int64
+	IDs   []string // ARGV[2] and on, at most 200
 }
 
 // QueueFindRow is one row of the reply of QueueFind.
@@ -53,7 +56,8 @@ type QueueFindRow struct {
 
 // QueueFind reads jobs by their ids, whatever state they are in.
 //
-// For each id one row, in order. A ready job has no time here: its entry is somewhere in the list,
+// For each id one row, in order, up to the first whose body would be too much: the caller asks for
+// that and those behind it again. A ready job has no time here: its entry is somewhere in the list,
 // which is not searched.
 //
 //   - Contract: reads only; may run on a replica.
@@ -67,7 +71,7 @@ type QueueFindRow struct {
 //   - KEYS[6]: options, hash: id to the options of a job, which queue_push.lua wrote.
 //   - Reply: state: 0 ready, 1 scheduled, 2 leased, 3 dead, 4 absent; at: in ms, as queue_peek.lua
 //     has it, 0 for none.
-//   - Cost: O(1) for each id.
+//   - Cost: O(1) for each id, and its body.
 func QueueFind(ctx context.Context, c lua.Client, p QueueFindParams) ([]QueueFindRow, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueFind)
 }
@@ -79,7 +83,7 @@ func QueueFindIn(b *lua.Batch, p QueueFindParams) *lua.Future[[]QueueFindRow] {
 }
 
 func (p *QueueFindParams) call() *lua.Call {
-	c := lua.NewCall(&QueueFindScript, 6, len(p.IDs))
+	c := lua.NewCall(&QueueFindScript, 6, 1+len(p.IDs))
 	c.Key("scheduled", p.Scheduled)
 	c.Key("leases", p.Leases)
 	c.Key("dead", p.Dead)
@@ -87,6 +91,7 @@ func (p *QueueFindParams) call() *lua.Call {
 	c.Key("failures", p.Failures)
 	c.Key("options", p.Options)
 	c.EndKeys()
+	c.Int("bytes", p.Bytes, 1, math.MaxInt64)
 	c.Group("id", len(p.IDs), 200, 1)
 	for i := range p.IDs {
 		c.StringAt(&p.IDs[i])

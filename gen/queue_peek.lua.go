@@ -13,7 +13,7 @@ import (
 )
 
 // QueuePeekSHA is the SHA-1 of queue_peek.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePeekSHA = "88c066082c58f25c06b55acffe8e9f0380f64648"
+const QueuePeekSHA = "b39ec3010ddd72ff058445ab312d84ba9105653a"
 
 // QueuePeekScript is scripts/queue_peek.lua.
 var QueuePeekScript = lua.Script{
@@ -46,6 +46,8 @@ type QueuePeekParams struct {
 	State    QueuePeekState // ARGV[1]
 	Offset   int64          // ARGV[2], at least 0
 	Max      int64          // ARGV[3], 1 to 200
+	// ARGV[4], at least 1: stop before the bodies exceed this; one job is always read.
+	Bytes int64
 }
 
 // QueuePeekState is the state of QueuePeek.
@@ -74,14 +76,20 @@ func (v QueuePeekState) String() string {
 	return strconv.FormatInt(int64(v), 10)
 }
 
-// QueuePeekRow is one row of the reply of QueuePeek.
-type QueuePeekRow struct {
+// QueuePeekJob is one row of QueuePeekResult.Jobs.
+type QueuePeekJob struct {
 	ID       string
 	At       time.Time
 	Body     []byte
 	Failures int64
 	Reason   string
 	Options  string
+}
+
+// QueuePeekResult is the reply of QueuePeek.
+type QueuePeekResult struct {
+	Rest lua.Opt[int64]
+	Jobs []QueuePeekJob
 }
 
 // QueuePeek reads jobs of one state without touching them, in the order in which they come up.
@@ -96,20 +104,21 @@ type QueuePeekRow struct {
 //   - KEYS[6]: failures, hash: id to the number of its failed deliveries, id and a line feed to the
 //     last reason.
 //   - KEYS[7]: options, hash: id to the options of a job, which queue_push.lua wrote.
-//   - Reply: at: enqueued, due, end of the lease, or death.
+//   - Reply: rest: the offset of the first job that would be too much; at: enqueued, due, end of
+//     the lease, or death.
 //   - Cost: O(log n + offset) and O(1) for each job; O(offset) for ready ones.
-func QueuePeek(ctx context.Context, c lua.Client, p QueuePeekParams) ([]QueuePeekRow, error) {
+func QueuePeek(ctx context.Context, c lua.Client, p QueuePeekParams) (QueuePeekResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueuePeek)
 }
 
 // QueuePeekIn queues the call on a batch; the future has its outcome once the batch has run. All
 // else is as in QueuePeek.
-func QueuePeekIn(b *lua.Batch, p QueuePeekParams) *lua.Future[[]QueuePeekRow] {
+func QueuePeekIn(b *lua.Batch, p QueuePeekParams) *lua.Future[QueuePeekResult] {
 	return lua.Queue(b, p.call(), decodeQueuePeek)
 }
 
 func (p *QueuePeekParams) call() *lua.Call {
-	c := lua.NewCall(&QueuePeekScript, 7, 3)
+	c := lua.NewCall(&QueuePeekScript, 7, 4)
 	c.Key("ready", p.Ready)
 	c.Key("scheduled", p.Scheduled)
 	c.Key("leases", p.Leases)
@@ -121,15 +130,20 @@ func (p *QueuePeekParams) call() *lua.Call {
 	c.Int("state", int64(p.State), 0, 3)
 	c.Int("offset", p.Offset, 0, math.MaxInt64)
 	c.Int("max", p.Max, 1, 200)
+	c.Int("bytes", p.Bytes, 1, math.MaxInt64)
 	return c
 }
 
-func decodeQueuePeek(r *lua.Reply) []QueuePeekRow {
-	var v []QueuePeekRow
-	if rows, n := r.Rows("reply", 6); n > 0 {
-		v = make([]QueuePeekRow, n)
-		for i := range v {
-			e := &v[i]
+func decodeQueuePeek(r *lua.Reply) QueuePeekResult {
+	var v QueuePeekResult
+	r.Tuple(2)
+	if !r.Absent() {
+		v.Rest = lua.Some(r.Int("rest"))
+	}
+	if rows, n := r.Rows("jobs", 6); n > 0 {
+		v.Jobs = make([]QueuePeekJob, n)
+		for i := range v.Jobs {
+			e := &v.Jobs[i]
 			e.ID = rows.String("id")
 			e.At = rows.TimeMilli("at")
 			e.Body = rows.Bytes("body")

@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
@@ -100,16 +99,18 @@ type Found struct {
 }
 
 // Find reads jobs by their ids, whatever state they are in, one for each id, in order. An id that the queue does not
-// know, or that was cancelled, is Absent. One script for up to 200 ids, which only reads. Keys: s, l, d, b, n, o. Cost:
-// O(1) for each.
+// know, or that was cancelled, is Absent. One script for up to 200 ids and 1 MiB of bodies, or one larger body, which only
+// reads. Keys: s, l, d, b, n, o. Cost: O(1) for each.
 func (q *Queue) Find(ctx context.Context, ids ...string) ([]Found, error) {
 	k := &q.keys
 	p := gen.QueueFindParams{Scheduled: k.Scheduled, Leases: k.Leases, Dead: k.Dead, Bodies: k.Bodies,
 		Failures: k.Failures, Options: k.Options}
+	p.Bytes = takeBytes
 	var out []Found
-	for p.IDs = range slices.Chunk(ids, maxRows) {
+	for len(out) < len(ids) {
+		p.IDs = ids[len(out):min(len(out)+maxRows, len(ids))]
 		rows, err := gen.QueueFind(ctx, q.client, p)
-		if err == nil && len(rows) != len(p.IDs) {
+		if err == nil && (len(rows) == 0 || len(rows) > len(p.IDs)) {
 			err = fmt.Errorf("%w: %d jobs for %d ids", lua.ErrBadReply, len(rows), len(p.IDs))
 		}
 		if err != nil {
@@ -130,28 +131,45 @@ func (q *Queue) Find(ctx context.Context, ids ...string) ([]Found, error) {
 	return out, nil
 }
 
-// maxRows is the number of jobs in one script of this file and of Cancel, Requeue and Trim. It keeps replies small.
+// maxRows is the number of jobs in one script of this file and of Cancel, Requeue and Trim.
 const maxRows = 200
 
 // Peek reads up to 200 jobs of one state, from offset on, in the order in which they come up: by time enqueued,
-// due, lease end or death. It changes nothing and runs as one script. Keys: r, s, l, d, b, n, o. Cost: O(log n +
-// offset).
+// due, lease end or death. It changes nothing. One script for up to 1 MiB of bodies, or one larger body: where more
+// scripts read the jobs, one may be missed or come twice while others move. Keys: r, s, l, d, b, n, o. Cost: O(log n +
+// offset) for each script.
 func (q *Queue) Peek(ctx context.Context, state State, offset, max int) ([]Peeked, error) {
 	if state < Ready || state > Dead {
 		return nil, q.wrap("peek at", fmt.Errorf("no job is %v; give Ready, Scheduled, Leased or Dead", state))
 	}
 	p := q.peekParams()
-	p.State, p.Offset, p.Max = gen.QueuePeekState(state), int64(offset), int64(min(max, maxRows))
-	rows, err := gen.QueuePeek(ctx, q.client, p)
-	if err != nil {
-		return nil, q.wrap("peek at", err)
-	}
-	out := make([]Peeked, len(rows))
-	for i, r := range rows {
-		out[i] = Peeked{ID: r.ID, Body: r.Body, At: r.At, Failures: int(r.Failures), Reason: r.Reason}
-		if r.Options != "" {
-			out[i].Details = decodeDetails(r.Options)
+	p.State, p.Offset, p.Bytes = gen.QueuePeekState(state), int64(offset), takeBytes
+	end, out := p.Offset+int64(min(max, maxRows)), []Peeked{}
+	for {
+		p.Max = end - p.Offset
+		r, err := gen.QueuePeek(ctx, q.client, p)
+		if err != nil {
+			return nil, q.wrap("peek at", err)
 		}
+		for _, j := range r.Jobs {
+			out = append(out, peeked(j))
+		}
+		rest, more := r.Rest.Get()
+		if !more {
+			return out, nil
+		}
+		if rest <= p.Offset || rest >= end {
+			return nil, q.wrap("peek at", fmt.Errorf("%w: the rest of %d to %d begins at %d",
+				lua.ErrBadReply, p.Offset, end, rest))
+		}
+		p.Offset = rest
 	}
-	return out, nil
+}
+
+func peeked(j gen.QueuePeekJob) Peeked {
+	p := Peeked{ID: j.ID, Body: j.Body, At: j.At, Failures: int(j.Failures), Reason: j.Reason}
+	if j.Options != "" {
+		p.Details = decodeDetails(j.Options)
+	}
+	return p
 }

@@ -1,13 +1,19 @@
 package queue_test
 
 import (
+	"bytes"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -78,4 +84,57 @@ func TestFindInEveryState(t *testing.T) {
 	require.True(t, found[2].At.IsZero())
 	require.Equal(t, queue.Found{State: queue.Absent, Peeked: queue.Peeked{ID: "cancelled"}}, found[3])
 	require.Equal(t, due, found[4].At)
+}
+
+// A look at large jobs holds the server up no longer than their takes do: one reply has a MiB of bodies at most, or one
+// job. All are found, in order.
+func TestALookAtLargeJobsIsInSteps(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	direct, _ := lab.NewQueue(t, nil)
+	var ids []string
+	for i := range 12 {
+		ids = append(ids, fmt.Sprintf("job-%02d", i))
+		lab.Push(t, direct, queue.Job{ID: ids[i], Body: bytes.Repeat([]byte{'x'}, 400_000)})
+	}
+	large := bytes.Repeat([]byte{'x'}, 1_000_000)
+	ids = append(ids, "large")
+	lab.Push(t, direct, queue.Job{ID: "large", Body: large})
+	client := luatomictest.Client(t)
+	var looks atomic.Int32
+	for _, script := range []*lua.Script{&gen.QueuePeekScript, &gen.QueueFindScript} {
+		client.AddHook(&lab.Around{Sha: lab.Digest(script), Do: func(run func() error) error {
+			looks.Add(1)
+			return run()
+		}})
+	}
+	q := lab.Must(queue.New(client, direct.Name(), nil))
+	seen := func(found []queue.Peeked, err error) []string {
+		t.Helper()
+		require.NoError(t, err)
+		require.EqualValues(t, 7, looks.Swap(0), "of two each, and the largest")
+		require.Len(t, found[len(found)-1].Body, len(large))
+		names := make([]string, len(found))
+		for i, f := range found {
+			names[i] = f.ID
+		}
+		return names
+	}
+	all := func() (out []queue.Peeked, err error) {
+		found, err := q.Find(ctx, ids...)
+		for _, f := range found {
+			out = append(out, f.Peeked)
+		}
+		return out, err
+	}
+	require.Equal(t, ids, seen(all()))
+	require.Equal(t, ids, seen(q.Peek(ctx, queue.Ready, 0, 100)))
+	few, err := q.Peek(ctx, queue.Ready, 1, 4)
+	require.NoError(t, err)
+	require.Len(t, few, 4)
+	require.EqualValues(t, 2, looks.Swap(0))
+
+	_, err = direct.BuryJobs(ctx, "why", ids...)
+	require.NoError(t, err)
+	require.Equal(t, ids, seen(q.Peek(ctx, queue.Dead, 0, 100)))
 }

@@ -1,7 +1,8 @@
 --- QueueFind reads jobs by their ids, whatever state they are in.
 ---
---- For each id one row, in order. A ready job has no time here: its entry is
---- somewhere in the list, which is not searched.
+--- For each id one row, in order, up to the first whose body would be too much: the caller
+--- asks for that and those behind it again. A ready job has no time here: its entry is somewhere
+--- in the list, which is not searched.
 ---
 ---@readonly
 ---@retry  safe  it only reads
@@ -11,20 +12,29 @@
 ---@key    bodies     hash  id to body
 ---@key    failures   hash  id to the number of its failed deliveries, id and a line feed to the last reason
 ---@key    options    hash  id to the options of a job, which queue_push.lua wrote
+---@arg    bytes  int  min=1  stop before the bodies exceed this; one job is always read
 ---@args   id  string  max=200
 ---@reply  (state int, at int, body bytes, failures int, reason string, options string)[]  state: 0 ready,
 ---        1 scheduled, 2 leased, 3 dead, 4 absent; at: in ms, as queue_peek.lua has it, 0 for none
----@cost   O(1) for each id
+---@cost   O(1) for each id, and its body
 
 local scheduled, leases, dead, bodies, failures, options = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-if #ARGV > 200 then
+local bytes = tonumber(ARGV[1])
+if #ARGV > 201 then
   error('id: at most 200')
 end
+if not (bytes and bytes >= 1) then
+  error('bytes must be 1 or more')
+end
 
-local rows, n = {}, 0
-for i = 1, #ARGV do
+local rows, n, size = {}, 0, 0
+for i = 2, #ARGV do
   local id = ARGV[i]
   local body = redis.call('HGET', bodies, id)
+  size = size + #(body or '')
+  if n > 0 and size > bytes then
+    break
+  end
   local count = redis.call('HMGET', failures, id, id .. '\n')
   local state, at = 0, false
   local failed = string.match(count[1] or '', '^b?(%d+)$')

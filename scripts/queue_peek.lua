@@ -12,15 +12,19 @@
 ---@arg    state   enum(ready=0,scheduled=1,leased=2,dead=3)
 ---@arg    offset  int  min=0
 ---@arg    max     int  min=1 max=200
----@reply  (id string, at time.ms, body bytes, failures int, reason string, options string)[]  at: enqueued, due,
----        end of the lease, or death
+---@arg    bytes   int  min=1  stop before the bodies exceed this; one job is always read
+---@reply  (rest int?, jobs (id string, at time.ms, body bytes, failures int, reason string, options string)[])
+---        rest: the offset of the first job that would be too much; at: enqueued, due, end of the lease, or death
 ---@cost   O(log n + offset) and O(1) for each job; O(offset) for ready ones
 
 local ready, scheduled, leases, dead, bodies, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local options = KEYS[7]
-local state, offset, max = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local state, offset, max, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if not (max and max >= 1 and max <= 200) then
   error('max must be 1 to 200')
+end
+if not (bytes and bytes >= 1) then
+  error('bytes must be 1 or more')
 end
 
 local found, last = {}, offset + max - 1
@@ -40,7 +44,7 @@ else
   found = redis.call('ZRANGE', dead, offset, last, 'WITHSCORES')
 end
 
-local rows, n = {}, 0
+local rows, n, size, rest = {}, 0, 0, false
 for i = 1, #found, 2 do
   local id = found[i]
   local body = redis.call('HGET', bodies, id)
@@ -49,10 +53,15 @@ for i = 1, #found, 2 do
   -- A cancelled job, or one that was buried while ready, may have its entry still.
   local over = mark == 'x' and state ~= '2' or mark == 'b' and state == '0' and redis.call('ZSCORE', dead, id)
   if body and not over then
+    size = size + #body
+    if n > 0 and size > bytes then
+      rest = offset + (i - 1) / 2
+      break
+    end
     rows[n + 1], rows[n + 2], rows[n + 3] = id, tonumber(found[i + 1]), body
     rows[n + 4], rows[n + 5] = tonumber(failed) or 0, count[2] or ''
     rows[n + 6] = redis.call('HGET', options, id) or ''
     n = n + 6
   end
 end
-return rows
+return {rest, rows}

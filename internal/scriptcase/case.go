@@ -267,7 +267,7 @@ func ScriptCalls() []ScriptCall {
 		{&gen.QueueFindScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, s, b, l, n, d := QueueKeys(k)
 			return show(gen.QueueFind(ctx, c, gen.QueueFindParams{Scheduled: s, Leases: l, Dead: d, Bodies: b, Failures: n,
-				Options: "{" + k + "}:o", IDs: []string{"a", "none"}}))
+				Options: "{" + k + "}:o", Bytes: 1000, IDs: []string{"a", "none"}}))
 		}, Buried, nil},
 		{&gen.QueueTrimScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, _, b, _, n, d := QueueKeys(k)

@@ -64,7 +64,7 @@ func PeekCalls() []ScriptCall {
 		calls = append(calls, ScriptCall{&gen.QueuePeekScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, s, b, l, n, d := QueueKeys(k)
 			v, err := gen.QueuePeek(ctx, c, gen.QueuePeekParams{Ready: r, Scheduled: s, Leases: l, Dead: d, Bodies: b, Failures: n, Options: "{" + k + "}:o",
-				State: gen.QueuePeekState(i), Max: 10})
+				State: gen.QueuePeekState(i), Max: 10, Bytes: 1000})
 			return fmt.Sprintf("%+v", v), err
 		}, func(ctx context.Context, c *redis.Client, k string) error {
 			c.ZAdd(ctx, "{"+k+"}:s", redis.Z{Score: lab.Future, Member: "a"})

@@ -75,8 +75,8 @@ func jobsLsCommand() *command {
 		name: "jobs ls", args: "QUEUE [flags]", tagged: true,
 		about: "List the jobs of a queue.",
 		detail: `Only reads. The jobs of each state come in the order in which they come up, at most 50 of
-each state. at is when a job was enqueued, is due, loses its lease or died. Of more than 200 jobs
-one can be missing where others leave meanwhile.`,
+each state. at is when a job was enqueued, is due, loses its lease or died. Of more than 200 jobs,
+or 1 MiB of bodies, one can be missing where others leave meanwhile.`,
 		output:  "{" + jobOutput + "} for each job, on a terminal a table; at: Unix ms",
 		example: `luatomic jobs ls mail --state dead`,
 		flags: func(fs *flag.FlagSet) {
