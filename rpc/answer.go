@@ -146,9 +146,6 @@ func (w *work) fail(a *wire.Answer, err, cut error) {
 	default:
 		a.Ext.State, a.Failure.Code = wire.StateLost, CodeLeft
 	}
-	if e != nil && e.Code == CodeVersion {
-		a.Ext.Speaks = wire.Version
-	}
 }
 
 // failureOf is what goes over the wire.

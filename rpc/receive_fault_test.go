@@ -124,7 +124,7 @@ func TestRollingUpgradeOfTwoVersions(t *testing.T) {
 	var remote *rpc.RemoteError
 	require.ErrorAs(t, err, &remote)
 	require.Equal(t, rpc.CodeVersion, remote.Code)
-	require.ErrorContains(t, err, "version 3")
+	require.ErrorContains(t, err, "a frame of version 3; this process reads version 2")
 
 	call := func(from ...*rpc.Bus) {
 		t.Helper()

@@ -13,7 +13,7 @@ func TestFrames(t *testing.T) {
 	t.Parallel()
 	var s Sealer
 	ext := Ext{Headers: map[string]string{"a": "1", "b": ""}, Node: "n", Connection: "c", Details: "d", Load: 300,
-		Speaks: 2, State: StateLost, Millis: 5000, Beside: "b", Digest: "e"}
+		State: StateLost, Millis: 5000, Beside: "b", Digest: "e"}
 	long := Ext{Details: strings.Repeat("x", 1000)}
 	want := &Request{ID: "id", Method: "m", Flags: FlagStream, Keep: 2 * time.Millisecond, Ext: ext, Body: []byte("b\x00")}
 	q, err := DecodeRequest(string(want.Encode()), 0, 0, &s)

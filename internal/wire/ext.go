@@ -13,7 +13,6 @@ type Ext struct {
 	Connection string // of a request: the node must own it
 	Details    string // of a failure
 	Load       uint64 // of an answer: one more than how busy its node is, in thousandths
-	Speaks     uint64 // of an answer: the greatest version that its node reads
 	State      State  // of an answer: what it means for the request
 	Millis     uint64 // of a request with a key: how long its handler may take
 	Beside     string // of a request or an answer: the id of its body, which travels by itself
@@ -38,8 +37,7 @@ const (
 	tagConnection = 3
 	tagDetails    = 4
 	tagLoad       = 5
-	tagSpeaks     = 6
-	tagState      = 7
+	tagState      = 7 // 6 was that of a field which nobody read
 	tagMillis     = 8
 	tagBeside     = 9
 	tagDigest     = 10
@@ -73,7 +71,6 @@ func (e *Ext) append(f []byte) []byte {
 	f = appendField(f, tagConnection, e.Connection)
 	f = appendField(f, tagDetails, e.Details)
 	f = appendNumber(f, tagLoad, e.Load)
-	f = appendNumber(f, tagSpeaks, e.Speaks)
 	f = appendNumber(f, tagState, uint64(e.State))
 	f = appendNumber(f, tagMillis, e.Millis)
 	f = appendField(f, tagBeside, e.Beside)
@@ -130,9 +127,6 @@ func (r *reader) readExt() (e Ext) {
 			e.Digest = text
 		case tagLoad:
 			e.Load = field.uvarint()
-			block.ok = field.end()
-		case tagSpeaks:
-			e.Speaks = field.uvarint()
 			block.ok = field.end()
 		case tagState:
 			e.State = State(field.uvarint())
