@@ -50,6 +50,7 @@ func newHub(client lua.Client, prefix string) *hub {
 		observers: observers{subscriptions: s}, calls: calls.New(),
 	}
 	s.Message, s.Confirmed = h.received, h.confirmed
+	s.Lost = func(channel string, _ error) { h.waiters.lost(channel) }
 	return h
 }
 

@@ -84,3 +84,43 @@ func TestAWaiterThatPollsJoinsTheQueueWhenItMaySubscribe(t *testing.T) {
 	require.NoError(t, next.Err)
 	require.NoError(t, next.Lease.Release(t.Context()))
 }
+
+// The connection of a waiter breaks, and its user may not subscribe any more: the waiter polls, until the user has the
+// right again. That needs no new connection.
+func TestAWaiterThatMayNotSubscribeAnewPolls(t *testing.T) {
+	t.Parallel()
+	for name, again := range map[string]bool{"for good": false, "for a while": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, server := t.Context(), luatomictest.StartServer(t)
+			admin := server.Client()
+			rights := func(subscribe string) {
+				t.Helper()
+				args := []any{"ACL", "SETUSER", "late", "on", ">pw", "~*", "&*", "+@all", subscribe}
+				require.NoError(t, admin.Do(ctx, args...).Err())
+			}
+			rights("+subscribe")
+			c := server.Client(func(o *redis.Options) { o.Username, o.Password = "late", "pw" })
+			direct := lab.Locker(t, admin, &lock.Options{TTL: time.Minute})
+			held, err := direct.Try(ctx, "x")
+			require.NoError(t, err)
+			got := lab.AcquireLater(ctx, lab.Locker(t, c, nil), "x")
+			lab.WaitFor(t, direct, "x", 1)
+			rights("-subscribe")
+			require.NoError(t, admin.Do(ctx, "CLIENT", "KILL", "TYPE", "pubsub").Err())
+			luatomictest.Eventually(t, 20*time.Second, "it is refused", func() bool {
+				return len(admin.Do(ctx, "ACL", "LOG").Val().([]any)) > 0
+			})
+			if again {
+				rights("+subscribe")
+				luatomictest.Eventually(t, 20*time.Second, "it is subscribed", func() bool {
+					return len(admin.PubSubChannels(ctx, "*").Val()) > 0
+				})
+			}
+			require.NoError(t, held.Release(ctx))
+			next := lab.Soon(t, 10*time.Second, "the lock", got) // half of the time between two attempts, less than the lease
+			require.NoError(t, next.Err)
+			require.NoError(t, next.Lease.Release(ctx))
+		})
+	}
+}

@@ -203,7 +203,7 @@ func rejoin(failed error) time.Time {
 func (h *hub) poll(ctx context.Context, r *request, held *HeldError, failed error) (grant, *HeldError, error) {
 	for until := rejoin(failed); ; {
 		if held != nil {
-			clock.Sleep(ctx, r.pollDelay(held))
+			clock.Sleep(ctx, max(min(held.Remaining, r.opts.pollDelay()), time.Millisecond))
 		}
 		if ctx.Err() != nil {
 			return grant{}, nil, errors.Join(asError(held), context.Cause(ctx))
@@ -220,9 +220,8 @@ func (h *hub) poll(ctx context.Context, r *request, held *HeldError, failed erro
 }
 
 // pollDelay is of random length, so that waiters do not poll in step.
-func (r *request) pollDelay(held *HeldError) time.Duration {
-	poll := r.opts.Poll
-	return max(min(held.Remaining, poll/2+rand.N(poll/2+1)), time.Millisecond)
+func (o *Options) pollDelay() time.Duration {
+	return max(o.Poll/2+rand.N(o.Poll/2+1), time.Millisecond)
 }
 
 // asError keeps a nil *HeldError a nil error.

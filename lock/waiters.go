@@ -175,12 +175,27 @@ func (ws *waiters) arm(g *group, d time.Duration) {
 		return
 	}
 	d = min(max(d, time.Millisecond), maxRecheck)
+	if !ws.subscriptions.Subscribed(g.channel) {
+		d = min(d, g.members[0].request.opts.pollDelay())
+	}
 	if g.timer == nil {
 		g.timer = time.AfterFunc(d, func() { ws.recheck(g) })
 	} else {
 		g.timer.Reset(d)
 	}
 	g.armed, g.due = true, time.Now().Add(d)
+}
+
+// lost has the first member of each group on the channel poll until the subscription is confirmed again: no message
+// comes, and the server may refuse it.
+func (ws *waiters) lost(channel string) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, g := range ws.groups {
+		if g.channel == channel && g.armed {
+			ws.arm(g, time.Until(g.due))
+		}
+	}
 }
 
 // armByMessage sets the timer of the group as a message says. The caller holds the lock.
@@ -205,7 +220,7 @@ func (ws *waiters) recheck(g *group) {
 func (ws *waiters) queued(w *waiter, joined bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	lost := joined && w.inQueue
+	lost := joined && w.inQueue && ws.subscriptions.Subscribed(w.group.channel) // else it polls
 	w.inQueue = true
 	if !lost {
 		return

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/actionhero"
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -241,6 +242,28 @@ func TestRunKeepsTryingToSubscribe(t *testing.T) {
 	require.ErrorIs(t, err, actionhero.ErrNotRunning)
 	stop()
 	require.ErrorIs(t, <-done, context.Canceled)
+}
+
+// A node whose user loses the right to subscribe is told, and is subscribed again soon after the user has it again.
+func TestANodeThatMayNotSubscribeAnewIsTold(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	admin := server.Client()
+	rights := func(subscribe string) {
+		t.Helper()
+		args := []any{"ACL", "SETUSER", "late", "on", ">pw", "~*", "&*", "+@all", subscribe}
+		require.NoError(t, admin.Do(t.Context(), args...).Err())
+	}
+	rights("+subscribe")
+	refused := make(chan error, 100)
+	client := server.Client(func(o *redis.Options) { o.Username, o.Password = "late", "pw" })
+	n := actionhero.NewNode(client, &actionhero.Options{OnError: func(err error) { refused <- err }})
+	runNode(t, n)
+	rights("-subscribe")
+	require.NoError(t, admin.Do(t.Context(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
+	require.ErrorContains(t, lab.Soon(t, 20*time.Second, "a report", refused), "actionhero: subscribe: NOPERM")
+	rights("+subscribe")
+	luatomictest.Eventually(t, 20*time.Second, "it is subscribed", n.Connected)
 }
 
 func TestNodesOnACluster(t *testing.T) {

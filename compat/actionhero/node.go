@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/internal/notify"
@@ -226,7 +228,8 @@ func (n *Node) Disown(connectionID string) {
 }
 
 // Run stays subscribed until ctx ends, reconnects, and returns ctx's cause once the handlers have returned. A node
-// runs once. Messages published while the connection is broken are lost: calls that wait for one end with ErrTimeout.
+// runs once. Messages published while the connection is broken are lost: calls that wait for one end with ErrTimeout. Where
+// the server refuses to subscribe the node anew, OnError gets each refusal; the node asks again each 5 s.
 func (n *Node) Run(ctx context.Context) error {
 	if !n.running.CompareAndSwap(false, true) {
 		return errors.New("actionhero: Run was called before; make a new node")
@@ -235,6 +238,7 @@ func (n *Node) Run(ctx context.Context) error {
 	hub.Message = func(_, text string) { n.receive(text) }
 	hub.Alone = true // each node is one of the receivers that a publisher counts
 	hub.Confirmed = func(string, bool) {}
+	hub.Lost = func(_ string, err error) { n.subscriptionLost(err) }
 	n.mu.Lock()
 	n.hub, n.ctx = hub, ctx
 	n.mu.Unlock()
@@ -257,6 +261,18 @@ func (n *Node) subscribe(ctx context.Context, hub *notify.Hub) {
 		hub.Unsubscribe(n.opts.Channel)
 		n.report(fmt.Errorf("actionhero: subscribe: %w", err))
 		clock.Sleep(ctx, 100*time.Millisecond)
+	}
+}
+
+// subscriptionLost reports why the node is not subscribed any more, where the server says so.
+func (n *Node) subscriptionLost(err error) {
+	var refused redis.Error
+	select {
+	case <-n.ready: // else subscribe has the error
+		if errors.As(err, &refused) {
+			n.report(fmt.Errorf("actionhero: subscribe: %w", err))
+		}
+	default:
 	}
 }
 

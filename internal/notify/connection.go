@@ -36,6 +36,7 @@ type topic struct {
 	up       bool
 	again    bool // it was up before, here or on the slot's former server
 	asked    bool // on the current connection
+	waits    bool // the server has refused it, and is to be asked again
 	err      error
 	resolved chan struct{}
 }
@@ -88,12 +89,8 @@ func (c *connection) subscribe(ctx context.Context, channel string) error {
 	case t.err != nil:
 		t.err, t.resolved = nil, make(chan struct{})
 	}
-	resolved, ps := t.resolved, c.ps
-	if ps != nil && !t.asked {
-		t.asked = true
-		c.requests.place(ps, request{subscribing, channel, t})
-		go c.requests.flush() // the caller can leave while it dials
-	}
+	c.ask(channel, t)
+	resolved := t.resolved
 	c.mu.Unlock()
 	select {
 	case <-ctx.Done():
@@ -103,6 +100,15 @@ func (c *connection) subscribe(ctx context.Context, channel string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return t.err
+}
+
+// ask asks the server for the topic, unless it was asked or there is no connection. The caller holds the lock.
+func (c *connection) ask(channel string, t *topic) {
+	if c.ps != nil && !t.asked {
+		t.asked = true
+		c.requests.place(c.ps, request{subscribing, channel, t})
+		go c.requests.flush() // the caller can leave while it dials
+	}
 }
 
 // drop deletes the topic, and unsubscribes at the server in the background: nobody who leaves a channel waits for a dial.
@@ -238,7 +244,7 @@ func (c *connection) receive(ctx context.Context, ps *redis.PubSub) (received bo
 
 // refusesOne reports an error reply to one request, after which the connection works.
 func refusesOne(err error) bool {
-	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "MOVED") ||
+	return isForbidden(err) || redis.HasErrorPrefix(err, "MOVED") ||
 		redis.HasErrorPrefix(err, "CLUSTERDOWN")
 }
 
@@ -331,22 +337,47 @@ func (c *connection) unsubscribed(channel string) {
 	}
 }
 
-// refused resolves the subscription that the user has no permission for, or whose slot another server has. The next
-// caller asks again.
+// refused takes the refusal of a subscription that the user has no permission for, or whose slot another server has: the
+// one is reported, and the hub looks for the other.
 func (c *connection) refused(r request, err error) {
-	if r.kind == unsubscribing {
+	switch {
+	case r.kind == unsubscribing:
 		c.unsubscribed(r.channel)
+	case r.kind == subscribing && c.resolveRefused(r.channel, r.topic, err) && isForbidden(err):
+		c.lost(r.channel, err)
 	}
+}
+
+func isForbidden(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
+
+// resolveRefused resolves a subscription that was refused. The next caller asks again. Where the user has no permission
+// the connection does, too, after refusedWait: who was subscribed before waits for messages. It reports whether the topic
+// is wanted.
+func (c *connection) resolveRefused(channel string, t *topic, err error) (wanted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := r.topic
-	if r.kind != subscribing || c.topics[r.channel] != t || t.up {
-		return
+	if c.topics[channel] != t || t.up {
+		return false
 	}
 	t.asked = false
 	if t.err == nil {
 		t.err = err
 		close(t.resolved)
+	}
+	if isForbidden(err) && !t.waits {
+		t.waits = true
+		time.AfterFunc(refusedWait, func() { c.askAgain(channel, t) })
+	}
+	return true
+}
+
+// askAgain asks for a topic that was refused, unless it is up by now or was dropped.
+func (c *connection) askAgain(channel string, t *topic) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t.waits = false
+	if c.topics[channel] == t && !t.up {
+		c.ask(channel, t)
 	}
 }
 

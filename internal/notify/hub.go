@@ -27,8 +27,9 @@ type Hub struct {
 	// that messages may be lost. It must not block.
 	Confirmed func(channel string, again bool)
 
-	// Lost, if not nil, is called when a subscription has ended that the hub did not end, and with each connection that
-	// could not be opened. The hub subscribes again by itself, also at another server. It must not block.
+	// Lost, if not nil, is called when a subscription has ended that the hub did not end, each time that the user may not
+	// subscribe, and with each connection that could not be opened. The hub subscribes again by itself, also at another
+	// server; where the user may not, every 5 s. It must not block.
 	Lost func(channel string, err error)
 
 	// Shard subscribes to sharded channels, of a cluster.

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/notify"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -156,4 +157,36 @@ func TestSubscribeThatIsRefusedDoesNotWait(t *testing.T) {
 		}
 		return err == nil
 	})
+}
+
+// A channel that was subscribed and is refused on the next connection is reported, and asked for again without a caller.
+func TestAChannelThatIsRefusedAnewIsReportedAndAskedForAgain(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	admin := server.Client()
+	rights := func(channels ...any) {
+		args := []any{"ACL", "SETUSER", "late", "on", ">pw", "~*", "+@all", "resetchannels"}
+		require.NoError(t, admin.Do(t.Context(), append(args, channels...)...).Err())
+	}
+	rights("&*")
+	h, lost := notify.NewHub(server.Client(func(o *redis.Options) { o.Username, o.Password = "late", "pw" })), make(chan error, 100)
+	h.Message, h.Confirmed = func(string, string) {}, func(string, bool) {}
+	h.Lost = func(channel string, err error) {
+		if channel == "c" {
+			lost <- err
+		}
+	}
+	defer h.Close()
+	require.NoError(t, h.Subscribe(t.Context(), "c"))
+	require.NoError(t, h.Subscribe(t.Context(), "kept"))
+	rights("&kept") // the server closes the connection
+	luatomictest.Eventually(t, 20*time.Second, "it is refused", func() bool {
+		return redis.HasErrorPrefix(lab.Soon(t, 20*time.Second, "a report", lost), "NOPERM")
+	})
+	luatomictest.Eventually(t, 20*time.Second, "the other is not", func() bool { return h.Subscribed("kept") })
+	connection := admin.Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").String()
+	rights("&*")
+	luatomictest.Eventually(t, 20*time.Second, "it is subscribed", func() bool { return h.Subscribed("c") })
+	id, _, _ := strings.Cut(connection, " addr")
+	require.Contains(t, admin.Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").String(), id, "on the same connection")
 }

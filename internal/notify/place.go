@@ -88,7 +88,7 @@ func (h *Hub) place(ctx context.Context, channel string) bool {
 		return true
 	}
 	up, err := c.state(channel)
-	if up || redis.HasErrorPrefix(err, "NOPERM") {
+	if up || isForbidden(err) {
 		return true
 	}
 	_ = c.subscribe(now, channel)
