@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,6 +31,8 @@ type group struct {
 	armed    bool      // the timer will fire; else one member is about to make an attempt
 	due      time.Time // when it will fire
 	notified time.Time // when a message set it
+	doubtful []*waiter // are to make an attempt, since a message may have been missed
+	checking int       // how many members do so
 	holder   string    // the note of the holder, as far as a reply or a message said
 	until    time.Time // the end of its lease, likewise
 }
@@ -42,6 +45,8 @@ type waiter struct {
 	grants  chan grantMessage
 	inQueue bool  // the server has its entry and has not taken it out; guarded by the lock of waiters
 	granted int64 // the fence of the last message where that was a grant, else 0
+
+	checking bool // it is one of those that the group counts; guarded by the lock of waiters
 
 	asked time.Time // when the last attempt was sent
 	fence int64     // every later grant exceeds it
@@ -109,6 +114,8 @@ func (ws *waiters) remove(w *waiter) {
 			break
 		}
 	}
+	g.doubtful = slices.DeleteFunc(g.doubtful, func(other *waiter) bool { return other == w })
+	ws.checked(w)
 	if len(g.members) > 0 {
 		if !g.armed { // the attempt was w's, or w acquired the lock by one
 			g.members[0].signal()
@@ -216,10 +223,11 @@ func (ws *waiters) recheck(g *group) {
 
 // queued notes that the waiter is in the queue. If it has joined although it was there, the queue was lost, or the
 // server does not count this process as subscribed: the slot has moved, or the connection leads to a replica now.
-// Then the process subscribes anew, and all of the group make an attempt.
+// Then the process subscribes anew, and all others of the group make an attempt.
 func (ws *waiters) queued(w *waiter, joined bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
+	defer ws.checked(w)
 	lost := joined && w.inQueue && ws.subscriptions.Subscribed(w.group.channel) // else it polls
 	w.inQueue = true
 	if !lost {
@@ -228,11 +236,7 @@ func (ws *waiters) queued(w *waiter, joined bool) {
 	if !ws.subscriptions.Tagged() { // else Follow did so
 		go ws.subscriptions.Reconnect(w.group.channel) // it may have to wait for a call
 	}
-	for _, other := range w.group.members {
-		if other != w {
-			other.signal()
-		}
-	}
+	ws.doubt(w.group, w)
 }
 
 // signalAll has every waiter on the channel make an attempt: a message may have been missed.
@@ -240,12 +244,48 @@ func (ws *waiters) signalAll(channel string) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for _, g := range ws.groups {
-		if g.channel != channel {
-			continue
+		if g.channel == channel {
+			ws.doubt(g, nil)
 		}
-		for _, w := range g.members {
-			w.signal()
+	}
+}
+
+// doubt has the members of a group make an attempt, but for one. Whether the server has their entries is not known any
+// more: that one is missing is no news then. The caller holds the lock.
+func (ws *waiters) doubt(g *group, but *waiter) {
+	g.doubtful = nil
+	for _, w := range g.members {
+		if w != but {
+			w.inQueue = false
+			g.doubtful = append(g.doubtful, w)
 		}
+	}
+	ws.check(g)
+}
+
+// maxChecks is how many members of a group make an attempt at once after a doubt: each has the server look through the
+// queue, in which all of them are.
+const maxChecks = 16
+
+// check has the next doubtful members make an attempt, in order of arrival. The caller holds the lock.
+func (ws *waiters) check(g *group) {
+	for len(g.doubtful) > 0 && g.checking < maxChecks {
+		w := g.doubtful[0]
+		g.doubtful = g.doubtful[1:]
+		if !w.checking {
+			w.checking = true
+			g.checking++
+		}
+		w.signal()
+	}
+}
+
+// checked notes that the attempt of the waiter is over. The caller holds the lock.
+func (ws *waiters) checked(w *waiter) {
+	if w.checking {
+		w.checking = false
+		w.group.checking--
+		ws.check(w.group)
 	}
 }
 

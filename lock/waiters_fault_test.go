@@ -90,3 +90,35 @@ func TestAWaiterThatHasWaitedForLongTakesItsGrant(t *testing.T) {
 	require.False(t, again, "another attempt")
 	require.Greater(t, lease.Left(g.deadline), 500*time.Millisecond)
 }
+
+// A waiter that leaves, or is granted the lock, before its attempt makes room for another one.
+func TestAWaiterThatLeavesMakesRoomForTheNextCheck(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nothing is sent
+	t.Cleanup(func() { _ = client.Close() })
+	h := newHub(client, "")
+	all := make([]*waiter, 3*maxChecks)
+	for i := range all {
+		all[i] = h.waiters.add(&request{token: fmt.Sprint("process.", i), opts: &Options{}}, "channel")
+	}
+	h.waiters.arm(all[0].group, time.Hour) // so that none leaves its attempt to another
+	told := func() (n int) {
+		for _, w := range all {
+			n += len(w.wake)
+		}
+		return n
+	}
+	h.waiters.signalAll("channel")
+	require.Equal(t, maxChecks, told())
+	h.waiters.remove(all[0])
+	h.waiters.remove(all[2*maxChecks]) // it has not begun
+	require.Equal(t, maxChecks+1, told())
+	for range 2 {
+		for _, w := range all[1:] {
+			h.waiters.queued(w, true)
+		}
+	}
+	require.Equal(t, len(all)-1, told(), "each is told once")
+	h.waiters.signalAll("channel")
+	require.Equal(t, maxChecks, all[0].group.checking)
+}
