@@ -57,20 +57,12 @@ func newHub(client lua.Client, prefix string) *hub {
 // ErrClosed is what an Acquire that waits returns when its Locker is closed, and each one after that.
 var ErrClosed = errors.New("luatomic: locker closed")
 
-// closeMost is how long Close waits for what is under way.
-const closeMost = 500 * time.Millisecond
-
 // end ends the connections, the waiters and the renewals.
 func (h *hub) end() {
 	none := h.calls.Close()
 	h.subscriptions.Close()
 	h.keeper.Close()
-	timer := time.NewTimer(closeMost)
-	defer timer.Stop()
-	select {
-	case <-none:
-	case <-timer.C:
-	}
+	calls.Await(none)
 }
 
 // enter begins an acquire, of which every request is made under bound: Close ends that, wherever the acquire waits and

@@ -47,6 +47,24 @@ func TestCloseEndsItsWaiters(t *testing.T) {
 	}
 }
 
+// Close returns soon, also where the server hangs that a waiter waits for.
+func TestCloseDoesNotWaitForAServerThatHangs(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	l := plainlock.New(server.Client(), nil)
+	_, err := l.Try(t.Context(), "connected")
+	require.NoError(t, err)
+	server.Pause()
+	t.Cleanup(server.Resume)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = l.Acquire(ctx, "x") // what it may have acquired is released behind it
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	began := time.Now()
+	l.Close()
+	require.Less(t, time.Since(began), 4500*time.Millisecond, "go-redis itself waits for 5 s and more")
+}
+
 // Close releases nothing; a lock can be released after it.
 func TestReleaseAfterClose(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ package calls
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // Group is the calls of one client.
@@ -84,3 +85,16 @@ func (g *Group) Close() (none <-chan struct{}) {
 
 // Closed is closed by Close.
 func (g *Group) Closed() <-chan struct{} { return g.open.Done() }
+
+// closeMost is how long a Close waits for what is under way.
+const closeMost = 500 * time.Millisecond
+
+// Await waits for the channel of Close, half a second at most: a server that does not answer holds up nobody.
+func Await(none <-chan struct{}) {
+	timer := time.NewTimer(closeMost)
+	defer timer.Stop()
+	select {
+	case <-none:
+	case <-timer.C:
+	}
+}
