@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lua"
@@ -71,7 +72,8 @@ const maxLocks = 100
 // to each node, tries all, and a second one those that are free and waited for. In both cases AcquireAll holds nothing
 // while it waits: it waits in the queue of the first lock, in the order of their names, that it found held, and when it
 // has that one tries the others again. So two calls for the same locks cannot block each other, but a call for many
-// may wait for long while others acquire them one at a time.
+// may wait for long while others acquire them one at a time. Where the lease of that one ends before the others are
+// there, AcquireAll starts over after Poll at most: use a TTL that is longer than two round trips.
 //
 // Keys: those of each lock. Cost: O(n) of the names, for each attempt.
 func (l *Locker) AcquireAll(ctx context.Context, names ...string) (Leases, error) {
@@ -106,7 +108,8 @@ func (l *Locker) AcquireAll(ctx context.Context, names ...string) (Leases, error
 		case errors.As(err, &held):
 			first, err = l.Acquire(ctx, blocked)
 		case first != nil && errors.Is(err, ErrLost):
-			first, err = nil, nil // its lease ended before the others were there, so it is held by another or free
+			first, err = nil, nil                // its lease ended before the others were there, so it is held by another or free
+			clock.Sleep(ctx, l.opts.pollDelay()) // where TTL is shorter than a round, the next one may end so, too
 		}
 		if err != nil {
 			return nil, err

@@ -118,3 +118,25 @@ func TestALeaseThatWasLostIsReportedBesideARepeatedRelease(t *testing.T) {
 	require.ErrorIs(t, leases.Release(t.Context()), lock.ErrLost)
 	require.Equal(t, before+1, proxy.Stats().Lost)
 }
+
+// The lease of the lock that AcquireAll waited for ends each time before the others are there, and another process has it
+// by then: the rounds follow each other at intervals of Poll, and not as fast as the server answers.
+func TestAcquireAllWhoseFirstLockKeepsEndingIsPaced(t *testing.T) {
+	t.Parallel()
+	space := luatomictest.Namespace(t)
+	opts := &lock.Options{TTL: 2 * time.Millisecond, Poll: 200 * time.Millisecond}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	c, calls := luatomictest.Client(t), atomic.Int64{}
+	other := lab.Locker(t, luatomictest.Client(t), opts)
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.LockTryScript), Do: func(run func() error) error {
+		calls.Add(1)
+		_, _ = other.Try(t.Context(), space+"a")
+		err := run()
+		time.Sleep(3 * time.Millisecond) // longer than the lease
+		return err
+	}})
+	_, err := lab.Locker(t, lua.Direct(c), opts).AcquireAll(ctx, space+"a", space+"b")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Less(t, calls.Load(), int64(80), "within a second")
+}

@@ -102,7 +102,8 @@ type Options struct {
 	Replicas       int
 	ReplicaTimeout time.Duration
 	// Poll is the longest time between two attempts while Acquire waits where the server does not allow subscribing, or
-	// until a subscription that was lost is there again. Default 50 ms. A waiter that polls has no place in the queue.
+	// until a subscription that was lost is there again, and between two rounds of AcquireAll whose first lease ended.
+	// Default 50 ms. A waiter that polls has no place in the queue.
 	Poll time.Duration
 	// Observe is called for each Event, on the goroutine that caused it. It must not block or call Close: it may be the
 	// goroutine that reads the subscriptions of the client, for which Close waits.
