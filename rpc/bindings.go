@@ -101,6 +101,23 @@ func (o *bindings) remove(connection string) {
 	delete(o.bound, connection)
 }
 
+// since is when the connection was bound or renewed last; zero where it is not bound.
+func (o *bindings) since(connection string) time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.bound[connection]
+}
+
+// lose drops a connection that another node has. It reports false where it was bound anew, or unbound, since it was read.
+func (o *bindings) lose(connection string, since time.Time) (lost bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if lost = o.bound[connection].Equal(since); lost {
+		delete(o.bound, connection)
+	}
+	return lost
+}
+
 // doubts reports whether a heartbeat may free the connection beside another request.
 func (o *bindings) doubts(connection string) bool {
 	o.mu.Lock()
@@ -256,10 +273,10 @@ func (b *Bus) renewBindings(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, b.opts.Lease/3)
 	defer cancel()
 	batch := lua.NewBatch(b.client)
-	futures, owned := make([]*lua.Future[gen.RPCBindResult], len(due)), make([]bool, len(due))
+	futures, since := make([]*lua.Future[gen.RPCBindResult], len(due)), make([]time.Time, len(due))
 	for i, connection := range due {
 		p := gen.RPCBindParams{Binding: b.keys.Connection(connection), Nodes: b.keys.Nodes, Node: b.Node()}
-		if owned[i] = b.bindings.has(connection); owned[i] {
+		if since[i] = b.bindings.since(connection); !since[i].IsZero() {
 			p.From, p.Keep = lua.Some(b.Node()), boundFor
 		}
 		futures[i] = gen.RPCBindIn(batch, p)
@@ -272,8 +289,8 @@ func (b *Bus) renewBindings(ctx context.Context) {
 		if futures[i].Resent() || errors.Is(err, lua.ErrOutcomeUnknown) {
 			b.bindings.doubt(connection)
 		}
-		if err == nil && owned[i] && b.bindings.has(connection) {
-			b.report(ctx, b.takeRenewal(bounded, connection, r))
+		if err == nil && !since[i].IsZero() && b.bindings.since(connection).Equal(since[i]) { // else the reply is of the past
+			b.report(ctx, b.takeRenewal(bounded, connection, since[i], r))
 		}
 		if err == nil {
 			b.bindings.agreed(connection)
@@ -281,31 +298,29 @@ func (b *Bus) renewBindings(ctx context.Context) {
 	}
 }
 
-// takeRenewal takes the reply to the renewal of a connection.
-func (b *Bus) takeRenewal(ctx context.Context, connection string, r gen.RPCBindResult) error {
+// takeRenewal takes the reply to the renewal of a connection, which was bound then as it is since.
+func (b *Bus) takeRenewal(ctx context.Context, connection string, since time.Time, r gen.RPCBindResult) error {
 	switch {
 	case r.Bound:
 		b.bindings.renewed(connection)
-	case r.Owner != "":
-		b.bindings.remove(connection)
+	case r.Owner == "":
+		return b.bindAnew(ctx, connection, since)
+	case b.bindings.lose(connection, since):
 		return taken(connection, r.Owner)
-	default:
-		return b.bindAnew(ctx, connection)
 	}
 	return nil
 }
 
 // bindAnew binds a connection that Redis has lost. One that is unbound meanwhile is unbound once more: the server may
 // have bound it after that. It waits for no heartbeat.
-func (b *Bus) bindAnew(ctx context.Context, connection string) error {
+func (b *Bus) bindAnew(ctx context.Context, connection string, since time.Time) error {
 	r, err := b.runBind(ctx, connection, lua.Opt[string]{}, boundFor)
 	switch {
 	case err != nil:
 		return fmt.Errorf("luatomic: bind %q: %w", connection, err)
-	case !r.Bound:
-		b.bindings.remove(connection)
+	case !r.Bound && b.bindings.lose(connection, since):
 		return taken(connection, r.Owner)
-	case !b.bindings.renewed(connection):
+	case r.Bound && !b.bindings.renewed(connection):
 		_, err = b.Unbind(ctx, connection)
 	}
 	return err

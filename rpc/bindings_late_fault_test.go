@@ -134,3 +134,41 @@ func TestAnUnbindWaitsForTheBindBesideIt(t *testing.T) {
 	require.Zero(t, c.Exists(ctx, "rpc:{"+name+"}:k:user").Val())
 	require.NoError(t, node.Bind(ctx, "user"))
 }
+
+// The answer to a renewal says that another node has the connection, and is read after this one has taken it back.
+func TestALateAnswerToARenewalLosesNoConnection(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	own := luatomictest.Client(t)
+	lua.Direct(own) // the hook sees no shared round trip
+	node := lab.Serving(t, lab.Echo, own, name, &rpc.Options{Lease: time.Minute}, lab.Upper)
+	other := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
+	require.NoError(t, node.Bind(ctx, "user"))
+	require.NoError(t, other.Rebind(ctx, "user", node.Node()))
+	ran, released := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(released) })
+	t.Cleanup(release)
+	var held atomic.Bool
+	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {
+		err := run()
+		if !held.Swap(true) {
+			close(ran)
+			<-released
+		}
+		return err
+	}})
+	renewed := make(chan struct{})
+	go func() {
+		defer close(renewed)
+		node.RenewBindings(ctx)
+	}()
+	<-ran
+	require.NoError(t, node.Rebind(ctx, "user", other.Node()))
+	release()
+	lab.Soon(t, 20*time.Second, "the renewal", renewed)
+	require.True(t, node.Owns("user"))
+	require.Equal(t, node.Node(), c.Get(ctx, "rpc:{"+name+"}:k:user").Val())
+	out, err := lab.Echo.CallWith(ctx, other, "x", &rpc.CallOptions{Connection: "user"})
+	require.NoError(t, err)
+	require.Equal(t, "X", out)
+}
