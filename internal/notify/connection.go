@@ -279,8 +279,11 @@ func (c *connection) moved(channel string) {
 	c.lost(channel, errMoved)
 }
 
-// lost reports a channel whose subscription is not confirmed, or has ended.
+// lost reports a channel whose subscription is not confirmed, or has ended, unless another connection has it by now.
 func (c *connection) lost(channel string, err error) {
+	if c.exchange.connectionOf(channel) != c {
+		return
+	}
 	for _, h := range c.exchange.users(channel) {
 		h.lost(channel, err)
 	}

@@ -13,6 +13,12 @@ const NoticedWithin = pingEvery + pingTimeout + lastLook
 // LastPlace is the longest delay before a hub looks for a server again.
 const LastPlace = lastPlace
 
+// LoseElsewhere has a connection report the end of a subscription that is on another connection by now.
+func (h *Hub) LoseElsewhere(channel string) {
+	c := &connection{exchange: h.attached()}
+	c.lost(channel, errMoved)
+}
+
 // Overdue returns the receive of a watch whose time for the answer to its PING is over at each call, as after a pause of
 // the process.
 func Overdue(ps *redis.PubSub) (next func(context.Context) (any, error)) {

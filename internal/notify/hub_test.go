@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -189,4 +190,17 @@ func TestAChannelThatIsRefusedAnewIsReportedAndAskedForAgain(t *testing.T) {
 	luatomictest.Eventually(t, 20*time.Second, "it is subscribed", func() bool { return h.Subscribed("c") })
 	id, _, _ := strings.Cut(connection, " addr")
 	require.Contains(t, admin.Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").String(), id, "on the same connection")
+}
+
+// A slot moves, and the channel is subscribed at its new server before the connection to the old one has reported the
+// end of the subscription there: nothing is lost.
+func TestAConnectionReportsNothingOfAChannelThatHasMoved(t *testing.T) {
+	t.Parallel()
+	h := record(t, luatomictest.StartServer(t).Client())
+	var lost atomic.Int32
+	h.Lost = func(string, error) { lost.Add(1) }
+	require.NoError(t, h.Subscribe(t.Context(), "c"))
+	h.LoseElsewhere("c")
+	require.Zero(t, lost.Load())
+	require.True(t, h.Subscribed("c"))
 }
