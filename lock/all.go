@@ -108,7 +108,8 @@ func (l *Locker) AcquireAll(ctx context.Context, names ...string) (Leases, error
 		case errors.As(err, &held):
 			first, err = l.Acquire(ctx, blocked)
 		case first != nil && errors.Is(err, ErrLost):
-			first, err = nil, nil                // its lease ended before the others were there, so it is held by another or free
+			// Its lease ended before the others were there, so it is held by another or free.
+			first, err = nil, nil
 			clock.Sleep(ctx, l.opts.pollDelay()) // where TTL is shorter than a round, the next one may end so, too
 		}
 		if err != nil {

@@ -119,8 +119,8 @@ func TestALeaseThatWasLostIsReportedBesideARepeatedRelease(t *testing.T) {
 	require.Equal(t, before+1, proxy.Stats().Lost)
 }
 
-// The lease of the lock that AcquireAll waited for ends each time before the others are there, and another process has it
-// by then: the rounds follow each other at intervals of Poll, and not as fast as the server answers.
+// The lease of the lock that AcquireAll waited for ends each time before the others are there, and another process has
+// it by then: the rounds follow each other at intervals of Poll, and not as fast as the server answers.
 func TestAcquireAllWhoseFirstLockKeepsEndingIsPaced(t *testing.T) {
 	t.Parallel()
 	space := luatomictest.Namespace(t)

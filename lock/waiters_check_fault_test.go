@@ -73,8 +73,8 @@ func (f *inFlight) read() (most, all int) {
 	return f.most, f.all
 }
 
-// After a broken subscription each waiter makes an attempt, which looks through the queue: a few at a time, and each once,
-// also where the queue is lost.
+// After a broken subscription each waiter makes an attempt, which looks through the queue: a few at a time, and each
+// once, also where the queue is lost.
 func TestWaitersOfABrokenSubscriptionCheckAFewAtATime(t *testing.T) {
 	t.Parallel()
 	for what, lost := range map[string]bool{"the queue is there": false, "the queue is lost": true} {

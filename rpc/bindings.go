@@ -108,7 +108,8 @@ func (o *bindings) since(connection string) time.Time {
 	return o.bound[connection]
 }
 
-// lose drops a connection that another node has. It reports false where it was bound anew, or unbound, since it was read.
+// lose drops a connection that another node has. It reports false where it was bound anew, or unbound, since
+// it was read.
 func (o *bindings) lose(connection string, since time.Time) (lost bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -228,8 +228,8 @@ func (n *Node) Disown(connectionID string) {
 }
 
 // Run stays subscribed until ctx ends, reconnects, and returns ctx's cause once the handlers have returned. A node
-// runs once. Messages published while the connection is broken are lost: calls that wait for one end with ErrTimeout. Where
-// the server refuses to subscribe the node anew, OnError gets each refusal; the node asks again each 5 s.
+// runs once. Messages published while the connection is broken are lost: calls that wait for one end with ErrTimeout.
+// Where the server refuses to subscribe the node anew, OnError gets each refusal; the node asks again each 5 s.
 func (n *Node) Run(ctx context.Context) error {
 	if !n.running.CompareAndSwap(false, true) {
 		return errors.New("actionhero: Run was called before; make a new node")

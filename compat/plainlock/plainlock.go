@@ -114,9 +114,9 @@ func New(client redis.UniversalClient, opts *Options) *Locker {
 }
 
 // Close renews locks no longer and ends the subscription. Each Acquire that waits returns ErrClosed, and so does each
-// later Try, Acquire and Do. What attempts acquire that are under way is released; Close waits for that, half a second at
-// most: it goes on then, until the server answers. It releases no lock that a caller has, which Release still does, and
-// does not close the client.
+// later Try, Acquire and Do. What attempts acquire that are under way is released; Close waits for that, half a second
+// at most: it goes on then, until the server answers. It releases no lock that a caller has, which Release still does,
+// and does not close the client.
 func (l *Locker) Close() {
 	none := l.calls.Close()
 	l.keeper.Close()

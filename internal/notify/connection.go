@@ -340,8 +340,8 @@ func (c *connection) unsubscribed(channel string) {
 	}
 }
 
-// refused takes the refusal of a subscription that the user has no permission for, or whose slot another server has: the
-// one is reported, and the hub looks for the other.
+// refused takes the refusal of a subscription that the user has no permission for, or whose slot another server has:
+// the one is reported, and the hub looks for the other.
 func (c *connection) refused(r request, err error) {
 	switch {
 	case r.kind == unsubscribing:
@@ -354,8 +354,8 @@ func (c *connection) refused(r request, err error) {
 func isForbidden(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
 
 // resolveRefused resolves a subscription that was refused. The next caller asks again. Where the user has no permission
-// the connection does, too, after refusedWait: who was subscribed before waits for messages. It reports whether the topic
-// is wanted.
+// the connection does, too, after refusedWait: who was subscribed before waits for messages. It reports whether the
+// topic is wanted.
 func (c *connection) resolveRefused(channel string, t *topic, err error) (wanted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

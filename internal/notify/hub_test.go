@@ -160,7 +160,8 @@ func TestSubscribeThatIsRefusedDoesNotWait(t *testing.T) {
 	})
 }
 
-// A channel that was subscribed and is refused on the next connection is reported, and asked for again without a caller.
+// A channel that was subscribed and is refused on the next connection is reported, and asked for again without a
+// caller.
 func TestAChannelThatIsRefusedAnewIsReportedAndAskedForAgain(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
@@ -170,7 +171,8 @@ func TestAChannelThatIsRefusedAnewIsReportedAndAskedForAgain(t *testing.T) {
 		require.NoError(t, admin.Do(t.Context(), append(args, channels...)...).Err())
 	}
 	rights("&*")
-	h, lost := notify.NewHub(server.Client(func(o *redis.Options) { o.Username, o.Password = "late", "pw" })), make(chan error, 100)
+	h := notify.NewHub(server.Client(func(o *redis.Options) { o.Username, o.Password = "late", "pw" }))
+	lost := make(chan error, 100)
 	h.Message, h.Confirmed = func(string, string) {}, func(string, bool) {}
 	h.Lost = func(channel string, err error) {
 		if channel == "c" {
