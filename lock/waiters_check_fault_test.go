@@ -61,10 +61,12 @@ func (f *inFlight) begin(cmds ...redis.Cmder) (end func()) {
 	}
 }
 
-func (f *inFlight) reset() {
+// reset begins to count anew where none is on its way.
+func (f *inFlight) reset() (none bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.most, f.all = f.now, 0
+	f.most, f.all = 0, 0
+	return f.now == 0
 }
 
 func (f *inFlight) read() (most, all int) {
@@ -92,7 +94,7 @@ func TestWaitersOfABrokenSubscriptionCheckAFewAtATime(t *testing.T) {
 				go func() { got <- <-lab.AcquireLater(ctx, l, "x") }()
 			}
 			lab.WaitFor(t, direct, "x", n)
-			counted.reset()
+			luatomictest.Eventually(t, 20*time.Second, "all have their replies", counted.reset)
 			if lost {
 				require.NoError(t, admin.Del(ctx, "lockq:{x}").Err())
 			}
