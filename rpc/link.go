@@ -47,6 +47,7 @@ func (l *link) run(
 	h.Confirmed = confirmed
 	h.Lost = func(channel string, err error) {
 		if l.lose(channel) {
+			down(err) // here, since the link may be up again before the loop reads it
 			suspect(broken, err)
 		}
 	}
