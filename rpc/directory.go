@@ -25,6 +25,7 @@ type directory struct {
 // listing are the nodes of one method as they were read.
 type listing struct {
 	peers   []*peer
+	asked   time.Time // when the first page of the list was asked for
 	read    time.Time
 	reading bool
 }
@@ -194,11 +195,15 @@ func (d *directory) due(method string, age time.Duration) bool {
 	return true
 }
 
-// install replaces the nodes of a method by those that can be reached.
-func (d *directory) install(method string, rows []gen.RPCFindRow) {
+// install replaces the nodes of a method by those that can be reached, unless the list was asked for before that of which
+// they are.
+func (d *directory) install(method string, asked time.Time, rows []gen.RPCFindRow) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	l := &listing{read: time.Now()}
+	if l := d.methods[method]; l != nil && l.asked.After(asked) {
+		return
+	}
+	l := &listing{asked: asked, read: time.Now()}
 	for _, r := range rows {
 		if r.State != gen.RPCFindStateAlive {
 			continue
@@ -252,7 +257,7 @@ const pageSize = 500
 // find reads the nodes of a method from the server, 500 in a round trip, and notes them.
 func (b *Bus) find(ctx context.Context, method string) ([]gen.RPCFindRow, error) {
 	var all []gen.RPCFindRow
-	after := lua.Opt[string]{}
+	after, asked := lua.Opt[string]{}, time.Now()
 	for {
 		rows, err := gen.RPCFind(ctx, b.client, gen.RPCFindParams{
 			Nodes: b.keys.Nodes, Methods: b.keys.Methods, Method: method, After: after,
@@ -267,7 +272,7 @@ func (b *Bus) find(ctx context.Context, method string) ([]gen.RPCFindRow, error)
 		}
 		after = lua.Some(rows[len(rows)-1].Node)
 	}
-	b.directory.install(method, all)
+	b.directory.install(method, asked, all)
 	return all, nil
 }
 
