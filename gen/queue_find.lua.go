@@ -11,7 +11,7 @@ import (
 )
 
 // QueueFindSHA is the SHA-1 of queue_find.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueFindSHA = "90f71addb7f29f6e07cf7a589c85961ea7f2e1cc"
+const QueueFindSHA = "d2267629f11a087cd574c84ba86c6bd7e20b750a"
 
 // QueueFindScript is scripts/queue_find.lua.
 var QueueFindScript = lua.Script{

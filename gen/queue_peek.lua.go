@@ -13,7 +13,7 @@ import (
 )
 
 // QueuePeekSHA is the SHA-1 of queue_peek.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePeekSHA = "b39ec3010ddd72ff058445ab312d84ba9105653a"
+const QueuePeekSHA = "a2d5e6a38daf2621fc79ef7205c6ae843d3792ee"
 
 // QueuePeekScript is scripts/queue_peek.lua.
 var QueuePeekScript = lua.Script{

@@ -118,7 +118,7 @@ func TestAWaiterThatLeavesMakesRoomForTheNextCheck(t *testing.T) {
 			h.waiters.queued(w, true)
 		}
 	}
-	require.Equal(t, len(all)-1, told(), "each is told once")
+	require.Equal(t, len(all)-1, told(), "each waiter gets one message")
 	h.waiters.signalAll("channel")
 	require.Equal(t, maxChecks, all[0].group.checking)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/gen"
@@ -98,6 +99,24 @@ func TestABindBesideAHeartbeatThatFrees(t *testing.T) {
 	}
 }
 
+// holdBind holds up the reply to the next RPCBind of the client until release. ran is closed when the server has run it.
+func holdBind(t *testing.T, client *redis.Client) (ran <-chan struct{}, release func()) {
+	t.Helper()
+	done, released := make(chan struct{}), make(chan struct{})
+	release = sync.OnceFunc(func() { close(released) })
+	t.Cleanup(release)
+	var held atomic.Bool
+	client.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {
+		err := run()
+		if !held.Swap(true) {
+			close(done)
+			<-released
+		}
+		return err
+	}})
+	return done, release
+}
+
 // The reply to Bind is slow, and Unbind is called meanwhile. It comes after Bind: the node and the server agree that
 // the connection is free.
 func TestAnUnbindWaitsForTheBindBesideIt(t *testing.T) {
@@ -107,18 +126,7 @@ func TestAnUnbindWaitsForTheBindBesideIt(t *testing.T) {
 	lua.Direct(own) // the hook sees no shared round trip
 	node := lab.Serving(t, lab.Echo, own, name, nil, lab.Upper)
 	require.NoError(t, node.Bind(ctx, "another"))
-	ran, released := make(chan struct{}), make(chan struct{})
-	release := sync.OnceFunc(func() { close(released) })
-	t.Cleanup(release)
-	var held atomic.Bool
-	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {
-		err := run()
-		if !held.Swap(true) {
-			close(ran)
-			<-released
-		}
-		return err
-	}})
+	ran, release := holdBind(t, own)
 	bound, unbound := make(chan error, 1), make(chan bool, 1)
 	go func() { bound <- node.Bind(ctx, "user") }()
 	<-ran
@@ -145,18 +153,7 @@ func TestALateAnswerToARenewalLosesNoConnection(t *testing.T) {
 	other := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
 	require.NoError(t, node.Bind(ctx, "user"))
 	require.NoError(t, other.Rebind(ctx, "user", node.Node()))
-	ran, released := make(chan struct{}), make(chan struct{})
-	release := sync.OnceFunc(func() { close(released) })
-	t.Cleanup(release)
-	var held atomic.Bool
-	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {
-		err := run()
-		if !held.Swap(true) {
-			close(ran)
-			<-released
-		}
-		return err
-	}})
+	ran, release := holdBind(t, own)
 	renewed := make(chan struct{})
 	go func() {
 		defer close(renewed)

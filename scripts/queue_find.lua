@@ -23,9 +23,6 @@ local bytes = tonumber(ARGV[1])
 if #ARGV > 201 then
   error('id: at most 200')
 end
-if not (bytes and bytes >= 1) then
-  error('bytes must be 1 or more')
-end
 
 local rows, n, size = {}, 0, 0
 for i = 2, #ARGV do

@@ -23,9 +23,6 @@ local state, offset, max, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]),
 if not (max and max >= 1 and max <= 200) then
   error('max must be 1 to 200')
 end
-if not (bytes and bytes >= 1) then
-  error('bytes must be 1 or more')
-end
 
 local found, last = {}, offset + max - 1
 if state == '0' then

@@ -244,7 +244,8 @@ func TestRunKeepsTryingToSubscribe(t *testing.T) {
 	require.ErrorIs(t, <-done, context.Canceled)
 }
 
-// A node whose user loses the right to subscribe is told, and is subscribed again soon after the user has it again.
+// The user of a node loses the right to subscribe: OnError gets the refusal. The user has the right again: the node
+// subscribes again by itself.
 func TestANodeThatMayNotSubscribeAnewIsTold(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)

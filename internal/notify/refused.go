@@ -26,8 +26,8 @@ func (c *connection) refused(r request, err error) {
 func isForbidden(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
 
 // resolveRefused resolves a subscription that was refused. The next caller asks again. Where the user has no permission
-// the connection does, too, after refusedWait: who was subscribed before waits for messages. It reports whether the
-// topic is wanted.
+// the connection asks again, too, after refusedWait: a hub that was subscribed before waits for messages. It reports
+// whether the topic is wanted.
 func (c *connection) resolveRefused(channel string, t *topic, err error) (wanted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
