@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -308,4 +309,21 @@ func TestALateCopyOfARescheduleChangesNothing(t *testing.T) {
 			require.Equal(t, []redis.Z{member}, s.members("retry"))
 		})
 	}
+}
+
+// The job had left its set when the call ran, and is there again when the copy comes.
+func TestALateCopyOfARescheduleOfNothingChangesNothing(t *testing.T) {
+	t.Parallel()
+	s, ctx := newSite(t, sidekiq.V7), t.Context()
+	member := redis.Z{Score: 2e9, Member: withJID("mine", "")}
+	p := script.RescheduleParams{
+		Set: s.key("retry"), Receipt: s.key("receipt"), Member: []byte(withJID("mine", "")), Due: "77.5",
+	}
+	for range 2 {
+		r, err := script.Reschedule(ctx, s.client, p)
+		require.NoError(t, err)
+		require.False(t, r.Found)
+		require.NoError(t, s.client.ZAdd(ctx, s.key("retry"), member).Err())
+	}
+	require.Equal(t, []redis.Z{member}, s.members("retry"))
 }
